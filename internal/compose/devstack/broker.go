@@ -13,8 +13,7 @@ import (
 	"billhook/internal/platform/standin"
 )
 
-// standIns starts the stand-ins for Google's services. It returns the address of the broker, and
-// how the worker verifies the broker's tokens.
+// standIns returns the address of the broker, and how the worker verifies its tokens.
 func (s *Stack) standIns(ctx, _ context.Context, config Config) (broker string, tokens auth.Config, err error) {
 	issuer, err := standin.NewIssuer(nil)
 	if err != nil {
@@ -51,7 +50,6 @@ func (s *Stack) standIns(ctx, _ context.Context, config Config) (broker string, 
 	return s.Broker.Addr(), auth.Config{Mode: auth.ModeOIDC, Audience: audience, ServiceAccount: serviceAccount, KeysURL: urlOf(keys)}, nil
 }
 
-// emulators starts Google's emulators. They send no tokens.
 func (s *Stack) emulators(ctx, life context.Context, config Config) (broker string, tokens auth.Config, err error) {
 	pubSub, database, err := config.Emulators.Start(ctx)
 	if err != nil {

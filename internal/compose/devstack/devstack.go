@@ -248,14 +248,12 @@ func (s *Stack) listen(ctx context.Context, of, port string) (net.Listener, erro
 
 func urlOf(listener net.Listener) string { return "http://" + listener.Addr().String() }
 
-// serveStandIn serves one of the stand-ins until Close.
 func (s *Stack) serveStandIn(listener net.Listener, h http.Handler) {
 	server := &http.Server{Handler: h, ReadHeaderTimeout: time.Second, WriteTimeout: standInTimeout}
 	s.others.Go(func() { _ = server.Serve(listener) }) // ends when it is closed
 	s.closers = append(s.closers, server.Close)
 }
 
-// targets starts the stand-in, and returns the way to every target.
 func (s *Stack) targets(ctx context.Context, config Config) (delivery.Targets, error) {
 	listener, err := s.listen(ctx, "service", config.ServicePort)
 	if err != nil {
@@ -296,7 +294,6 @@ func (s *Stack) targets(ctx context.Context, config Config) (delivery.Targets, e
 	return targets, nil
 }
 
-// schedule calls the worker's tasks until life ends.
 func (s *Stack) schedule(life context.Context, config Config) {
 	every := time.NewTicker(config.TaskEvery)
 	defer every.Stop()
@@ -328,7 +325,6 @@ func (s *Stack) Task(ctx context.Context, name string) (map[string]any, error) {
 	return tasks.Call(http.DefaultClient, request)
 }
 
-// run serves a service and returns the URL of its metrics.
 func (s *Stack) run(ctx, life context.Context, server serve.Server, on net.Listener, metrics *telemetry.Metrics) (string, error) {
 	metricsListener, err := s.listen(ctx, "", "0")
 	if err != nil {

@@ -25,14 +25,12 @@ type Composer struct {
 	Members map[string]string
 }
 
-// unfit is why an old message is nothing that the webhook service takes.
 func unfit(code, detail string) *Result { return &Result{Code: code, Detail: detail} }
 
 var notAnObject = unfit("not_an_object", "the message is not a JSON object in UTF-8 without duplicate names that says something")
 
 type object map[string]jsontext.Value
 
-// object is the object under a name; false: it is another value.
 func (o object) object(name string) (inside object, ok bool) {
 	inside = object{}
 	return inside, o[name] == nil || json.Unmarshal(o[name], &inside) == nil
@@ -48,7 +46,6 @@ type composed struct {
 	id, eventType string
 }
 
-// compose makes the item of a message, or says why there is none.
 func (c Composer) compose(known *catalog.Catalog, m Message, now time.Time) (made composed, why *Result) {
 	q, ok := known.Queue(m.Queue)
 	i := slices.IndexFunc(contract.Formats, func(f contract.Format) bool { return f.Name == q.Contract && f.Content != "" })
@@ -124,7 +121,6 @@ func (m Message) count(body object, format *contract.Format) *Result {
 	return badAttempts(ok)
 }
 
-// tried is how often the message was tried, of which its body says how often.
 func (m Message) tried(said int) int {
 	tried := max(said, m.Attempts)
 	switch m.Part {
@@ -137,7 +133,6 @@ func (m Message) tried(said int) int {
 	}
 }
 
-// number reads a count that may be absent.
 func number(value jsontext.Value) (int, bool) {
 	n, err := strconv.Atoi(cmp.Or(string(value), "0"))
 	return n, err == nil && 0 <= n && n <= 1000
@@ -150,7 +145,6 @@ func badAttempts(ok bool) *Result {
 	return unfit("bad_attempts", "the number of attempts is not 0 to 1000")
 }
 
-// rename applies Members.
 func (c Composer) rename(body object, content string) *Result {
 	if len(c.Members) == 0 {
 		return nil

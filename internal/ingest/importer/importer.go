@@ -20,7 +20,6 @@ import (
 // Part is the place of a message within its old queue.
 type Part string
 
-// The parts.
 const (
 	// Waiting messages have nobody who works on them.
 	Waiting Part = "waiting"
@@ -128,9 +127,7 @@ type Report struct {
 }
 
 const (
-	// batchSize is the most that the webhook service takes in a request.
-	batchSize = 100
-	// maxRefusals bounds Report.Refusals.
+	batchSize   = 100
 	maxRefusals = 100
 	// room is what a request needs beside its items.
 	room = 1 << 10
@@ -187,7 +184,6 @@ func (r *Run) Do(ctx context.Context) (Report, error) {
 	}
 }
 
-// batch is what is sent in one request.
 type batch struct {
 	queue    string
 	messages []Message
@@ -195,7 +191,6 @@ type batch struct {
 	bytes    int64
 }
 
-// move sends what was taken, and settles what is known to be accepted or refused.
 func (r *Run) move(ctx context.Context, taken []Message) error {
 	// What is on its way is finished, or else the next run would send it once more.
 	finish, cancel := context.WithTimeout(context.WithoutCancel(ctx), inFlight+r.Patience)
@@ -301,7 +296,6 @@ func (m Message) named() string {
 	return idOf(m.Body)
 }
 
-// transient reports whether an item with this answer may be accepted later.
 func transient(status int) bool {
 	return status == 408 || status == 425 || status == 429 || status >= 500
 }

@@ -27,7 +27,6 @@ type HTTPIngest struct {
 
 var _ Ingest = (*HTTPIngest)(nil)
 
-// maxAnswer bounds what is read of an answer.
 const maxAnswer = 1 << 20
 
 // Send posts the items in one signed request.

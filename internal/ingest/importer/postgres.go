@@ -53,7 +53,6 @@ func NewPostgres(ctx context.Context, address, table string, c *catalog.Catalog,
 	return p, nil
 }
 
-// describe finds the names of the columns.
 func (p *Postgres) describe(ctx context.Context) error {
 	rows, _ := p.connection.Query(ctx, `SELECT attname FROM pg_attribute WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped`, p.quoted())
 	names, err := pgx.CollectRows(rows, pgx.RowTo[string]) // which has the query's error, too
@@ -124,7 +123,6 @@ func (p *Postgres) Look(ctx context.Context, sample int) (places []Place, messag
 	return places, messages, err
 }
 
-// merge adds a place to those of the same rows.
 func merge(places []Place, more Place) []Place {
 	for i := range places {
 		if at := &places[i]; at.Name == more.Name && at.Queue == more.Queue && at.Left == more.Left {
@@ -150,7 +148,6 @@ func (p *Postgres) Take(ctx context.Context, limit int) ([]Message, error) {
 	return messages, nil
 }
 
-// members are the columns of a row.
 const members = `{id}::bigint, {type}, {payload}::text, coalesce({priority}, ''), {status}, coalesce({attempts}, 0), coalesce({maxattempts}, 0),
 	{nextretryat}::timestamptz, {createdat}::timestamptz, NOT coalesce(isfinite({updatedat}), false)`
 
@@ -221,7 +218,6 @@ func (p *Postgres) queueOf(kind, priority string) (catalog.Queue, bool) {
 	return found, found.ID != ""
 }
 
-// alias is the table's name without its schema.
 func (p *Postgres) alias() string { return p.table[strings.LastIndexByte(p.table, '.')+1:] }
 
 // Settle sets the status of accepted rows, with the event that they became. The others are as they were.

@@ -182,7 +182,6 @@ func (r *RabbitMQ) commit(name string) error {
 	return nil
 }
 
-// identified reports whether a message has an id, in its body or beside it.
 func identified(d amqp.Delivery) bool {
 	var body struct {
 		ID string `json:"id"`
@@ -242,7 +241,6 @@ func (r *RabbitMQ) message(l list, d amqp.Delivery) Message {
 	return m
 }
 
-// maxDelay is the longest delay of the delayed message exchange, in milliseconds.
 const maxDelay = 1<<32 - 1
 
 // deaths is how often a message was rejected in the queue, or has expired where it waited.

@@ -32,7 +32,6 @@ type Redis struct {
 
 var _ Source = (*Redis)(nil)
 
-// list is an old list and the queue that takes its messages.
 type list struct {
 	Name
 	parts []Part
@@ -77,7 +76,6 @@ func NewRedis(ctx context.Context, address string, names []Name, failed bool, ne
 	return r, nil
 }
 
-// patience bounds the wait for a connection, and for an answer.
 const patience = 30 * time.Second
 
 // do runs one command, once: a claim that was run again would take other messages under the same ids.
@@ -90,12 +88,10 @@ func (r *Redis) do(ctx context.Context, command string, arguments ...any) (any, 
 	return redis.DoContext(connection, ctx, command, arguments...)
 }
 
-// key is the key of a part of a list.
 func (l list) key(part Part) string {
 	return l.Source + map[Part]string{Waiting: "", Claimed: ":processing", Delayed: ":delayed", Failed: ":failed"}[part]
 }
 
-// claims is the key of the hash of what is claimed.
 func (l list) claims() string { return l.Source + ":import" }
 
 // held is why nothing is taken from a part; empty: nothing speaks against it.
@@ -145,7 +141,6 @@ func (r *Redis) Look(ctx context.Context, sample int) (places []Place, messages 
 	return places, messages, nil
 }
 
-// look counts one part, and reads some of it where it would be moved.
 func (r *Redis) look(ctx context.Context, l list, part Part, sample int) (place Place, messages []Message, err error) {
 	key := l.key(part)
 	count, pick, from, to := "LLEN", "LRANGE", -sample, -1
@@ -284,7 +279,6 @@ func (r *Redis) claim(ctx context.Context, l list, part Part, limit int) ([]Mess
 	return messages, nil
 }
 
-// message reads a claim.
 func (l list) message(id, claim string) (Message, error) {
 	words := strings.SplitN(claim, " ", 3)
 	if len(words) < 3 {

@@ -16,7 +16,6 @@ import (
 // mostKept is the largest buffer that is kept: larger ones are rare, and would hold their memory.
 const mostKept = 64 << 10
 
-// buffers are what one request reads and writes into.
 type buffers struct {
 	body       serve.Body
 	minimized  []byte
@@ -128,7 +127,6 @@ func (s *Service) read(w http.ResponseWriter, r *http.Request, from *source, b *
 	return nil
 }
 
-// What is wrong with a request that is not taken, before its body is looked at.
 var (
 	errSource   = serve.Refuse(http.StatusNotFound, "source_unknown", "No source of that name is declared.")
 	errQueue    = serve.Refuse(http.StatusNotFound, "queue_unknown", "No queue of that name takes messages. See the catalog: is it enabled?")

@@ -87,13 +87,11 @@ type Limits struct {
 
 	mu     sync.Mutex
 	queues map[string]*limit
-	// users are those of the second.
 	users  map[string]*limit
 	second int64
 
 	backlogs backlog.Counted
-	// readAt is when the backlogs were last asked for.
-	readAt time.Time
+	readAt   time.Time
 }
 
 var _ Admission = (*Limits)(nil)
@@ -199,8 +197,7 @@ const (
 	tries = 3
 	// claimTime bounds the wait for the store, which is part of the answer.
 	claimTime = 250 * time.Millisecond
-	// keptFor is after which a block is of no more use.
-	keptFor = time.Minute
+	keptFor   = time.Minute
 )
 
 // limit lets through so many in a second of the clock, over all instances that share a store. The second is
@@ -232,7 +229,6 @@ type share struct {
 	unknown bool
 }
 
-// newLimit returns a limit.
 func newLimit(of store.Store, name string, perSecond int, now func() time.Time, dice func(int) int) *limit {
 	return &limit{store: of, name: name, perSecond: perSecond, now: now, dice: dice, asking: make(chan struct{}, 1)}
 }
@@ -332,7 +328,6 @@ func (l *limit) more(ctx context.Context) (found bool, err error) {
 	return taken > 0, err
 }
 
-// create takes all of the blocks, or none.
 func (l *limit) create(ctx context.Context, second int64, blocks []int) error {
 	writes := make([]store.Write, len(blocks))
 	for i, block := range blocks {
@@ -343,7 +338,6 @@ func (l *limit) create(ctx context.Context, second int64, blocks []int) error {
 	return err
 }
 
-// stillOpen returns those of the blocks that nobody has taken.
 func (l *limit) stillOpen(ctx context.Context, second int64, blocks []int) ([]int, error) {
 	page, err := l.store.Query(ctx, store.Query{Collection: BlocksCollection, IDPrefix: l.prefix(second), Limit: blocksASecond})
 	if err != nil {

@@ -60,8 +60,7 @@ const (
 	knownFor     = time.Minute
 	unknownFor   = 5 * time.Second
 	maxCustomers = 10_000
-	// lookupTime bounds one lookup, which requests share.
-	lookupTime = 5 * time.Second
+	lookupTime   = 5 * time.Second
 )
 
 // Customers finds the uid of a PayNow customer, and remembers some. It is safe for concurrent use.

@@ -20,7 +20,6 @@ var (
 	errOrders = serve.Refuse(http.StatusServiceUnavailable, "order_lookup_failed", "The order cannot be looked up now; ask again.").After(5)
 )
 
-// orderState is what the shop that has sent an order is told of it.
 type orderState struct {
 	OrderID string       `json:"order_id"`
 	State   orders.State `json:"state"`

@@ -16,7 +16,6 @@ import (
 	"billhook/internal/pii"
 )
 
-// paynowTypes maps PayNow's event types to the contract's.
 var paynowTypes = map[string]string{
 	"ON_ORDER_COMPLETED":   contract.OrderPaid,
 	"ON_REFUND":            contract.OrderRefunded,
@@ -31,7 +30,6 @@ var paynowTypes = map[string]string{
 	"ON_TRIAL_CANCELED":         contract.TrialCanceled,
 }
 
-// paynowRules are the shapes of everything that is read of PayNow's body, of any event.
 var paynowRules = map[string]pii.Rule{
 	"id": pii.ID, "order_id": pii.ID, "pretty_id": pii.ID, "customer.id": pii.ID, "customer_id": pii.ID, "product_id": pii.ID, "checkout_id": pii.ID,
 	"status": pii.Code, "currency": pii.Currency, "billing_cycle_sequence": pii.Integer,
@@ -79,7 +77,6 @@ var paynowFields = func() map[string]fields {
 	}
 }()
 
-// paynowBody is what is left of the body of PayNow's webhook after minimization.
 type paynowBody struct {
 	ID       string `json:"id"`
 	OrderID  string `json:"order_id"`
@@ -121,7 +118,6 @@ type paynowBody struct {
 	} `json:"lines"`
 }
 
-// payNow reads PayNow's webhooks.
 type payNow struct {
 	// head is enough to know whether any queue wants the event.
 	head *pii.Projection
@@ -225,13 +221,11 @@ func metadata(object jsontext.Value, path string) string {
 	return string(text(object, `"`+path[strings.LastIndexByte(path, '.')+1:]+`":"`))
 }
 
-// filling maps one body into the contract.
 type filling struct {
 	*paynowBody
 	pii.Dropped
 }
 
-// fill maps what the event is about.
 func (f *filling) fill(m *contract.PayNow) error {
 	switch m.EventType {
 	case contract.SubscriptionActivated, contract.SubscriptionRenewed, contract.SubscriptionCanceled,
@@ -263,7 +257,6 @@ func (f *filling) order(id string) *contract.Order {
 	return &contract.Order{ID: id, PrettyID: f.PrettyID, CustomerID: cmp.Or(f.Customer.ID, f.CustomerID), Currency: f.Currency}
 }
 
-// subscription maps the subscription, or the trial, which calls its period otherwise.
 func (f *filling) subscription() *contract.Subscription {
 	return &contract.Subscription{
 		ID: f.ID, CustomerID: cmp.Or(f.Customer.ID, f.CustomerID), ProductID: f.ProductID, CheckoutID: f.CheckoutID,

@@ -31,7 +31,6 @@ type destination struct {
 	queues []catalog.Queue
 }
 
-// id is that of the shared topic, or of the one queue.
 func (d *destination) id() string { return cmp.Or(d.topic, d.queues[0].ID) }
 
 // charges reports whether a message may reach a queue that charges.
@@ -85,7 +84,6 @@ func (d *destination) formatFor(found string) string {
 	return d.queues[0].Contract
 }
 
-// item is one message of a producer, with what it asks for.
 type item struct {
 	raw jsontext.Value
 	// What is asked for; empty or 0: nothing.
@@ -93,14 +91,11 @@ type item struct {
 	maxAttempts                             int64
 	// given is what its sender says beside it.
 	given contract.Given
-	// err is why it cannot be read.
-	err error
+	err   error
 }
 
-// maxListed is how many messages a list has at most.
 const maxListed = 100
 
-// The names of what a producer sends around messages.
 const (
 	inList = "messages"
 	inItem = "message"
@@ -239,10 +234,8 @@ func (s *Service) routed(i *event, to *destination) (queues []catalog.Queue, nam
 	return queues, named, nil
 }
 
-// tenantID is the tenant of the item's message.
 func (i *item) tenantID() string { return cmp.Or(i.tenant, contract.DefaultTenant) }
 
-// ask adds what an item asks for to the attributes of its message.
 func (i *item) ask(a *contract.Attributes) {
 	a.RoutingKey, a.DeliverAt, a.Priority, a.Tenant = i.routingKey, i.deliverAt, i.priority, i.tenant
 	if i.maxAttempts > 0 {
@@ -258,7 +251,6 @@ var (
 	errPanicked = serve.Refuse(http.StatusInternalServerError, "internal", "An internal error. The message may have been accepted; send it again.")
 )
 
-// result is what a sender is told of a message, alone or in a list.
 type result struct {
 	Status      int    `json:"status,omitzero"` // in a list
 	EventID     string `json:"event_id,omitempty"`

@@ -17,7 +17,6 @@ import (
 
 var errUnsupported = errors.New("webhook: no enabled queue takes this body format")
 
-// unfit says what is wrong with a body.
 var unfit = serve.ErrorMapping{
 	Known: []serve.KnownError{
 		{Of: errUnsupported, As: serve.Refuse(http.StatusUnprocessableEntity, "contract_unsupported", "No enabled queue takes this body format here; send that of the queue's contract.")},
@@ -32,7 +31,6 @@ var (
 	errUnconfirmed = serve.Refuse(http.StatusServiceUnavailable, "publish_unconfirmed", "The broker did not confirm; keep the event and send it again.").After(5)
 )
 
-// refusal is the answer to a webhook that cannot be taken.
 func refusal(err error) *serve.Problem {
 	refused, isRefused := errors.AsType[*pii.Error](err)
 	invalid, isInvalid := errors.AsType[*contract.Invalid](err)
@@ -126,7 +124,6 @@ func (s *Service) publish(ctx context.Context, from *source, e *event, o *outcom
 	return nil
 }
 
-// answer writes the response, and what is recorded of it.
 func (s *Service) answer(w http.ResponseWriter, r *http.Request, o *outcome) {
 	if told := o.result(); o.refused != nil {
 		o.refused.Write(w)
@@ -136,7 +133,6 @@ func (s *Service) answer(w http.ResponseWriter, r *http.Request, o *outcome) {
 	s.record(r.Context(), o)
 }
 
-// result is what the sender of the message is told.
 func (o *outcome) result() result {
 	if o.refused != nil {
 		o.status, o.reason = o.refused.Status, o.refused.Code

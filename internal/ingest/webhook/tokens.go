@@ -31,7 +31,6 @@ type Accounts struct {
 	Emails map[string]string
 }
 
-// check reports each account that the catalog does not know.
 func (s *Service) checkAccounts() (mistakes []error) {
 	for name := range s.config.Accounts.Emails {
 		if _, ok := s.config.Catalog.Accounts[name]; !ok {
@@ -50,7 +49,6 @@ var (
 	errTokenUnknown = serve.Refuse(http.StatusServiceUnavailable, "token_unchecked", "The token cannot be checked now; send it again.").After(5)
 )
 
-// byToken reports whether a request for the place comes with a token in place of a signature.
 func (s *Service) byToken(r *http.Request, to *destination) bool {
 	return to != nil && s.config.Accounts.Tokens != nil && len(r.Header["X-Webhook-Signature"]) == 0 && len(r.Header["Authorization"]) == 1
 }

@@ -79,7 +79,6 @@ type Service struct {
 	router   chi.Router
 }
 
-// source is one sender at work.
 type source struct {
 	catalog.Source
 	verifier *signature.Verifier
@@ -88,7 +87,6 @@ type source struct {
 	paynow   *payNow
 }
 
-// event is one message at work, from its body to its publication.
 type event struct {
 	item
 	body contract.Body

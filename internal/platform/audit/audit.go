@@ -1,8 +1,6 @@
-// Package audit owns what is kept of a change that a person made: who, when, why, what,
-// and what stood there before and after. An entry is one immutable document, committed
-// with the change itself: both are there, or neither.
-//
-// It refuses to make a change, and to hold anything but ids, codes, amounts and times.
+// Package audit owns what is kept of a change that a person made: who, when, why, and what stood there before and
+// after. An entry is one immutable document, committed with the change itself. It refuses to make a change, and to
+// hold anything but ids, codes, amounts and times.
 package audit
 
 import (
@@ -25,8 +23,7 @@ import (
 // Collection holds the entries and the operations on dead letters, for good.
 const Collection = "audit"
 
-// mark begins the id of every entry and of nothing else in the collection. It sorts behind the
-// random ids of the operations: a list of those ends where it begins.
+// mark begins the id of every entry alone, and sorts behind the random ids of the operations beside them.
 const mark = "~"
 
 // MaxWhy and MaxWho bound the texts of an entry, in bytes.
@@ -35,7 +32,6 @@ const (
 	MaxWho = 200
 )
 
-// The errors.
 var (
 	// ErrInvalid is wrapped by every refusal of an entry; its text says why, without a value.
 	ErrInvalid = errors.New("audit: invalid entry")
@@ -235,7 +231,6 @@ func (a Author) String() string {
 	}
 }
 
-// The refusals of TwoPeople.
 var (
 	// ErrNoIdentity: the person has no identity of their own, so that nobody can say that two people were two.
 	ErrNoIdentity = errors.New("audit: it takes two people, and each needs an identity of their own")
@@ -309,9 +304,8 @@ func check(what, text string, limit int) error {
 	return nil
 }
 
-// unseen reports whether a character moves the cursor, turns the direction of the text, breaks its
-// line, or does not show. The two that join letters, or part them, are part of how some languages
-// are written.
+// unseen reports whether a character moves the cursor, turns or breaks the line, or does not show; those that join
+// or part letters belong to how some languages are written.
 func unseen(r rune) bool {
 	const parts, joins = '\u200c', '\u200d'
 	return unicode.IsControl(r) || unicode.In(r, unicode.Zl, unicode.Zp) || (unicode.Is(unicode.Cf, r) && r != parts && r != joins)

@@ -1,7 +1,5 @@
-// Package env reads a program's configuration struct from the environment, and says what its
-// variables are. It owns the types of a secret, which never prints itself, and of a port. It
-// reports all mistakes of a configuration together. It refuses to read the process environment:
-// the caller passes getenv.
+// Package env reads a program's configuration struct from the environment, and says what its variables are. It owns
+// secrets, which never print themselves. It refuses to read the process environment: the caller passes getenv.
 package env
 
 import (
@@ -46,7 +44,6 @@ func Parse[T any](getenv func(string) string) (T, error) {
 	return config, errors.Join(mistakes...)
 }
 
-// byVariable says for each mistake of the parser which variable must be what.
 func byVariable(err error, config reflect.Type) (mistakes []error) {
 	all := []error{err}
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
@@ -68,13 +65,11 @@ func byVariable(err error, config reflect.Type) (mistakes []error) {
 	return mistakes
 }
 
-// variableOf is the name of a field's variable; empty: it has none.
 func variableOf(field reflect.StructField) string {
 	name, _, _ := strings.Cut(field.Tag.Get("env"), ",")
 	return name
 }
 
-// wanted says what the value of a field must be.
 func wanted(t reflect.Type) string {
 	switch {
 	case t == reflect.TypeFor[slog.Level]():
@@ -119,9 +114,8 @@ func (s *Secret) UnmarshalText(text []byte) error {
 // Format prints "[redacted]" for every verb, so that %x and %q do not leak either.
 func (s Secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(redacted)) }
 
-// List splits a comma-separated secret: during a rotation several are valid. It trims white
-// space around each. A line break at the end of a stored secret, or a space after a comma,
-// would otherwise make a secret that no sender uses.
+// List splits a comma-separated secret, as in a rotation, and trims the line break or space that a stored one may
+// have.
 func (s Secret) List() []string {
 	if s == "" {
 		return nil

@@ -8,12 +8,9 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// DefaultBodyBudget is a quarter of the memory that Terraform gives an instance, in bytes. A
-// body exists at most four times: as it arrived, and in three forms that are made of it once
-// its sender is known.
+// DefaultBodyBudget is a quarter of an instance's memory: a body exists at most four times.
 const DefaultBodyBudget = 128 << 20
 
-// leastBody is the size of the first buffer, in which most bodies fit.
 const leastBody = 4 << 10
 
 // The errors of Body.Read. Any other is the sender's.
@@ -34,10 +31,8 @@ type Body struct {
 // Bytes returns the body.
 func (b *Body) Bytes() []byte { return b.bytes }
 
-// Read reads a body of at most limit bytes. It claims memory as bytes arrive: a request that
-// announces a megabyte and sends nothing claims almost nothing. While a buffer grows, up to
-// twice the limit is claimed. The error is ErrNoRoom, ErrTooLarge or the sender's.
-// Release must follow in any case.
+// Read reads a body of at most limit bytes, and claims memory as they arrive, up to twice the limit while a buffer
+// grows: what is announced claims nothing. The error is ErrNoRoom, ErrTooLarge or the sender's. Release must follow.
 func (b *Body) Read(w http.ResponseWriter, r *http.Request, limit int64, budget *semaphore.Weighted) error {
 	most := limit
 	if r.ContentLength > limit {
@@ -69,8 +64,7 @@ func (b *Body) Read(w http.ResponseWriter, r *http.Request, limit int64, budget 
 	}
 }
 
-// grow doubles the buffer, up to the largest possible body plus one byte, which is needed to
-// read the end. During the copy both buffers are claimed.
+// grow doubles the buffer, up to the largest possible body plus the byte that is needed to read the end.
 func (b *Body) grow(most int64, budget *semaphore.Weighted) bool {
 	old := int64(cap(b.bytes))
 	size := 2 * old

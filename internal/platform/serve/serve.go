@@ -68,7 +68,6 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 	return s.run(ctx, listener, func() {})
 }
 
-// run calls listening after it has logged the line.
 func (s *Server) run(ctx context.Context, listener net.Listener, listening func()) error {
 	switch {
 	case s.ReadTimeout <= 0:
@@ -119,7 +118,6 @@ func (s *Server) run(ctx context.Context, listener net.Listener, listening func(
 	return err
 }
 
-// inFlight holds the requests from before the drain.
 type inFlight struct {
 	mu       sync.Mutex
 	draining bool
@@ -138,7 +136,6 @@ func (f *inFlight) count(next http.Handler) http.Handler {
 	})
 }
 
-// drained begins the drain. The channel closes when no request is left.
 func (f *inFlight) drained() <-chan struct{} {
 	f.mu.Lock()
 	f.draining = true
@@ -151,8 +148,7 @@ func (f *inFlight) drained() <-chan struct{} {
 	return none
 }
 
-// unusedConns are connections without any request so far. The pool of a client opens some in
-// advance. Shutdown would wait five seconds for each, longer than a drain may take.
+// unusedConns are connections that clients opened in advance. Shutdown would wait five seconds for each.
 type unusedConns struct {
 	mu     sync.Mutex
 	closed bool
@@ -217,7 +213,6 @@ func Health(r chi.Router, draining func() bool) {
 	problemsOfRouting(r)
 }
 
-// problemsOfRouting makes problem documents of chi's answers to an unknown path or method.
 func problemsOfRouting(r chi.Router) {
 	r.NotFound(func(w http.ResponseWriter, _ *http.Request) {
 		Refuse(http.StatusNotFound, "not_found", "There is nothing at this path.").Write(w)
@@ -257,7 +252,6 @@ func ExitCode(err error) int {
 	return 1
 }
 
-// defaultMetricsPort is used where METRICS_PORT is empty.
 const defaultMetricsPort = "9090"
 
 // Ports holds the addresses of a service.
@@ -303,10 +297,8 @@ func ListenMetrics(ctx context.Context, host, port, ofService string) (net.Liste
 	return listener, nil
 }
 
-// RunWithMetrics is Run, and serves GET /metrics on a listener of its own. Slow or frequent
-// scrapes take no connection of the service. The metrics have a "listening" line of their own,
-// in which the service is the name with "-metrics" appended. They are served until the service
-// has drained.
+// RunWithMetrics is Run, and serves GET /metrics on a listener of its own until the service has drained: scrapes take
+// no connection of the service.
 func (s *Server) RunWithMetrics(ctx context.Context, listener net.Listener, metrics http.Handler, on net.Listener) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()

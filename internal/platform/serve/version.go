@@ -33,7 +33,6 @@ func (b Build) Release(catalog string) string {
 	return version[:min(len(version), maxVersion)] + ":" + catalog
 }
 
-// maxVersion is as much of a version as a release has, in bytes.
 const maxVersion = 50
 
 // ReleaseOf takes a release apart. One that is none is the version, without a catalog.

@@ -50,13 +50,11 @@ var (
 	ErrTooNew = errors.New("signature: timestamp too new")
 )
 
-// headers are the names of a scheme's headers in net/http's canonical spelling, which saves the
-// conversion at each lookup, and what stands in them.
+// headers are the names of a scheme's headers in net/http's canonical spelling, which saves the conversion.
 type headers struct {
 	// destination is one that may be absent; empty: the scheme has none.
 	signature, timestamp, id, destination string
-	// unit is the unit of the timestamp.
-	unit time.Duration
+	unit                                  time.Duration
 	// version stands before each signature of a list; empty: there is one signature.
 	version string
 	encode  func(sum []byte) string
@@ -157,8 +155,7 @@ func (v *Verifier) Headers(header func(name string) []string) (Claim, error) {
 		if c.id, err = one(header(v.headers.id)); err != nil {
 			return Claim{}, err
 		}
-		// Dots join the signed parts. With a dot in the id, one signature would hold for
-		// several ways to cut the same bytes.
+		// Dots join the signed parts: with one in the id a signature would hold for several ways to cut the same bytes.
 		if strings.Contains(c.id, ".") {
 			return Claim{}, ErrMalformed
 		}
@@ -217,7 +214,6 @@ func (v *Verifier) time(stamp string) (time.Time, error) {
 	return time.UnixMilli(n), nil
 }
 
-// decode reads the digests that the signature header has.
 func (c *Claim) decode(given string) {
 	h := &c.verifier.headers
 	if h.version == "" {
@@ -254,7 +250,6 @@ func (c *Claim) Verify(body []byte) error {
 	return nil
 }
 
-// state is an HMAC of one secret with the buffers of one use.
 type state struct {
 	mac    hash.Hash
 	prefix []byte
@@ -263,8 +258,7 @@ type state struct {
 
 func newState(key []byte) *state { return &state{mac: hmac.New(sha256.New, key)} }
 
-// digest returns the HMAC over "id.stamp.destination.body" without the parts that are empty. The
-// result is valid until the next call.
+// digest returns the HMAC over "id.stamp.destination.body" without the parts that are empty, until the next call.
 func (s *state) digest(id, stamp, destination string, body []byte) []byte {
 	s.mac.Reset()
 	s.prefix = s.prefix[:0]

@@ -35,7 +35,6 @@ type Store struct {
 	// making are the indexes that are being made, by their buckets.
 	making singleflight.Group
 
-	// looked counts the keys and the documents that queries have read.
 	looked atomic.Int64
 }
 
@@ -134,8 +133,7 @@ func ready(ctx context.Context, err error) error {
 	return ctx.Err()
 }
 
-// versions is the bucket whose sequence numbers the versions of the whole store. No
-// collection's name has a slash.
+// versions is the bucket whose sequence numbers the versions; no collection's name has a slash.
 var versions = []byte("/versions")
 
 // stored is a document as the file holds it. Version 0 means that there is none.
@@ -191,8 +189,7 @@ func incremented(have map[string]any, w store.Write) (map[string]any, error) {
 	return fields, nil
 }
 
-// maxDocument is Firestore's limit. It holds here too, so that no test passes with a document
-// that production refuses.
+// maxDocument is Firestore's limit: no test passes with a document that production refuses.
 const maxDocument = 1 << 20
 
 // size measures a value by Firestore's rules.

@@ -27,7 +27,6 @@ type held struct {
 // refused begins the id of a document that is refused every time, behind its tenant: a sample of dev has one.
 const refused = "refuse-"
 
-// statuses are those of an item, by outcome.
 var statuses = map[string]int{
 	Applied: http.StatusCreated, Duplicate: http.StatusOK, Failed: http.StatusServiceUnavailable, Refused: http.StatusBadRequest,
 	Stale: http.StatusConflict, Absent: http.StatusNotFound,
@@ -41,8 +40,8 @@ type row struct {
 	source   string
 }
 
-// batch receives posts of a form. Each line is a delivery, and has a mode of its own; one that hangs, or is
-// forgotten, takes the answer of the whole batch with it. The deliveries of a batch have one time.
+// batch receives posts of a form. Each line has a mode of its own; one that hangs, or is forgotten, takes the answer of
+// the whole batch with it.
 func (r *Receiver) batch(form catalog.Form) http.HandlerFunc {
 	rows, take := events, func(one row) string { return r.take(one.delivery, one.line) }
 	if form == catalog.Bulk {
@@ -83,7 +82,6 @@ func (r *Receiver) batch(form catalog.Form) http.HandlerFunc {
 	}
 }
 
-// events reads a batch of events. why is what is wrong with it.
 func events(body []byte) (rows []row, why string) {
 	for line := range bytes.Lines(body) {
 		text, ended := bytes.CutSuffix(line, []byte{'\n'})
@@ -96,8 +94,7 @@ func events(body []byte) (rows []row, why string) {
 	return rows, ""
 }
 
-// actions reads a bulk as Elasticsearch does. An action is index or delete, with _id, version and version_type
-// and nothing else; behind an index stands a document; each line has an end. why is what is wrong with it.
+// actions reads a bulk as Elasticsearch does: index or delete, with _id, version and version_type and nothing else.
 func actions(body []byte) (rows []row, why string) {
 	for rest := body; len(rest) > 0; {
 		var head, source []byte
@@ -131,8 +128,7 @@ func actions(body []byte) (rows []row, why string) {
 	return rows, ""
 }
 
-// mapped reports whether the index has a place for a document: its mapping is strict, and a member of it is a
-// value, or a list of objects of values. Whatever is around a document, such as a message's head, is not mapped.
+// mapped: the mapping is strict, of values and lists of objects of values. A message's head is not mapped.
 func mapped(source string) bool {
 	members := map[string]jsontext.Value{}
 	if json.Unmarshal([]byte(source), &members) != nil || members["event_id"] != nil || members["event_type"] != nil {
@@ -146,7 +142,6 @@ func mapped(source string) bool {
 	return true
 }
 
-// index does an action of a bulk, and returns its outcome.
 func (r *Receiver) index(one row) (outcome string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -12,7 +12,6 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// commit holds the writes of one caller and their outcome.
 type commit struct {
 	ctx    context.Context //nolint:containedctx // another caller writes them
 	writes []store.Write
@@ -28,12 +27,9 @@ var (
 	errNothing = errors.New("standin: nothing to write")
 )
 
-// Commit applies all writes or none; see the store package for the errors. A write that changes
-// nothing leaves the version as it is, as in Firestore.
-//
-// The file has one writer at a time, and forcing it to the disk takes milliseconds. Commits
-// that arrive meanwhile are written together in the next transaction. Otherwise unrelated
-// commits would wait for each other, which they do not in Firestore.
+// Commit applies all writes or none; see the store package for the errors. A write that changes nothing leaves the
+// version as it is, as in Firestore. Commits that arrive while the file is forced to the disk are written together next:
+// unrelated ones do not wait for each other in Firestore either.
 func (s *Store) Commit(ctx context.Context, writes []store.Write) ([]store.Version, error) {
 	if err := ready(ctx, store.CheckWrites(writes)); err != nil {
 		return nil, err
@@ -81,14 +77,12 @@ func (s *Store) commitWaiting() {
 	}
 }
 
-// change is the effect of one write on its document.
 type change struct {
 	key           store.Key
 	before, after stored
 }
 
-// prepare checks all writes of a commit without applying any. If one is refused, the
-// transaction continues without the commit.
+// prepare checks all writes of a commit without applying any.
 func (c *commit) prepare(tx *bbolt.Tx) ([]change, error) {
 	// The commit may have waited long.
 	if err := c.ctx.Err(); err != nil {
@@ -139,8 +133,7 @@ func applied(have stored, w store.Write) (to change, err error) {
 // newVersion stands for the next one, which a document gets when it is written.
 const newVersion = -1
 
-// put applies the changes and returns the new versions; 0 for a removed document. Its errors
-// are the file's.
+// put returns the new versions; 0 for a removed document. Its errors are the file's.
 func put(indexes *indexer, changes []change) ([]store.Version, error) {
 	after := make([]store.Version, len(changes))
 	for i, to := range changes {

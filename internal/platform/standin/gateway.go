@@ -41,13 +41,11 @@ type Order struct {
 	Times int `json:"times"`
 }
 
-// Gateway stands in for a payment gateway. It carries out one order per Idempotency-Key, refuses another
-// order under the same key, and answers {"payment_id","subscription_id","amount","currency","status"}. It refunds
-// a payment as often as it is asked to under new keys: that this happens once is for the sender to see to. Orders are
-// kept in memory.
+// Gateway stands in for a payment gateway. It carries out one order per Idempotency-Key, and refuses another order under
+// the same key. A payment is refunded as often as it is asked for under new keys. Orders are kept in memory.
 //
-// POST /gateway/tell says what it does otherwise, and GET /gateway/orders lists the orders. Both are for people and
-// have no authentication: serve the gateway on the loopback address. It is safe for concurrent use.
+// POST /gateway/tell and GET /gateway/orders are for people and have no authentication: serve it on the loopback
+// address. It is safe for concurrent use.
 type Gateway struct {
 	*service
 	// orders in the order of their arrival, and by the key that is still known.
@@ -174,7 +172,6 @@ func (g *Gateway) take(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// answer writes what the gateway says of an order.
 func (o Order) answer(w http.ResponseWriter) {
 	serve.WriteJSON(w, http.StatusOK, map[string]string{
 		"payment_id": o.PaymentID, "subscription_id": o.SubscriptionID, "amount": o.Amount, "currency": o.Currency, "status": o.Status,
@@ -219,7 +216,6 @@ func (g *Gateway) decide(o Order) (Order, Mode) {
 	return *known, mode
 }
 
-// known answers what became of an order on the path.
 func (g *Gateway) known(path string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if _, ok := readSigned(w, r, g.verifiers); !ok {

@@ -17,11 +17,9 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// index is what answers one kind of query. The first query of the kind makes it, and every later commit
-// keeps it up to date: no list of fields has to follow the queries, and no commit pays for a kind that nobody asks for.
-//
-// A key of an index is the values of the compared fields, one after the other, a text of the list, the time, and the
-// document's id. Its value is empty. A document has no key where it lacks a field, and one for each text of the list.
+// index is what answers one kind of query. The first query of the kind makes it, and every later commit keeps it up to
+// date. A key is the values of the compared fields, a text of the list, the time, and the document's id. A document has
+// no key where it lacks a field, and one for each text of the list.
 type index struct {
 	// Equal are the compared fields, in the order of their names.
 	Equal []string `json:"equal,omitempty"`
@@ -31,11 +29,9 @@ type index struct {
 	Time string `json:"due,omitempty"`
 }
 
-// indexes begins the name of each index's bucket; the collection and the index follow. No collection's
-// name has a slash.
+// indexes begins the name of each index's bucket; no collection's name has a slash.
 const indexes = "/index"
 
-// bucket is the name of the bucket of an index.
 func (x index) bucket(collection string) []byte {
 	name, _ := json.Marshal(x) // texts alone
 	return append(indexesOf(collection), name...)
@@ -44,7 +40,6 @@ func (x index) bucket(collection string) []byte {
 // indexesOf begins the names of a collection's indexes.
 func indexesOf(collection string) []byte { return fmt.Appendf(nil, "%s/%s/", indexes, collection) }
 
-// keys are those of a document in the index.
 func (x index) keys(id string, fields map[string]any) (keys [][]byte) {
 	var prefix []byte
 	for _, name := range x.Equal {
@@ -83,8 +78,7 @@ func (x index) keys(id string, fields map[string]any) (keys [][]byte) {
 // longest is the length of a text that stands in an index as it is. Of a longer one the hash does.
 const longest = 200
 
-// spelled is a value as it stands in an index: what kind it is of, its length and itself. No such
-// value begins another one. ok is false for a value that is not compared.
+// spelled is a value as it stands in an index; no such value begins another one. ok: it can be compared.
 func spelled(value any) (key []byte, ok bool) {
 	switch v := value.(type) {
 	case string:
@@ -107,7 +101,6 @@ func spelled(value any) (key []byte, ok bool) {
 	}
 }
 
-// timeBytes is how long a time is in a key.
 const timeBytes = 8
 
 // appendTime appends a time in microseconds, so that the bytes have the order of the times.
@@ -121,14 +114,12 @@ type indexer struct {
 	known map[string][]open
 }
 
-// open is one index with its bucket.
 type open struct {
 	index
 
 	bucket *bbolt.Bucket
 }
 
-// of returns the indexes of a collection.
 func (k *indexer) of(collection string) ([]open, error) {
 	if all, ok := k.known[collection]; ok {
 		return all, nil
@@ -275,13 +266,11 @@ func indexFor(q store.Query) index {
 
 func (x index) of() bool { return len(x.Equal) > 0 || x.List != "" || x.Time != "" }
 
-// look is one query under way.
 type look struct {
 	store.Query
 
 	documents *bbolt.Bucket
-	// looked counts the keys and the documents that were read.
-	looked int64
+	looked    int64
 }
 
 // end is above what may follow in a key: no id and no time begins with this byte.
@@ -351,7 +340,6 @@ func (l *look) through(cursor *bbolt.Cursor, page *store.Page) error {
 	return nil
 }
 
-// take adds one document to the page.
 func (l *look) take(page *store.Page, id []byte) error {
 	l.looked++
 	data := l.documents.Get(id)

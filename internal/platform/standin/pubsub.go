@@ -1,10 +1,6 @@
-// Package standin holds the one-process stand-ins for Google Cloud: Pub/Sub with its push
-// subscriptions, the issuer of push tokens, and a document store on disk. With them the whole
-// system runs where only Go is installed.
-//
-// It owns the behaviour that production documents and Google's emulators lack. A message ends
-// with the process, unless Simulator.Load says where it is kept. It refuses to be more than a stand-in:
-// serve it on loopback alone.
+// Package standin holds the one-process stand-ins for Google Cloud: Pub/Sub with its push subscriptions, the issuer of
+// push tokens, and a document store on disk. It owns the behaviour that production documents and Google's emulators lack.
+// It refuses to be more than a stand-in: serve it on loopback alone.
 package standin
 
 import (
@@ -86,7 +82,6 @@ func (b *Broker) Close() error {
 	return errors.Join(b.server.Close(), b.Simulator.Close())
 }
 
-// intake handles every publish in place of the server.
 type intake struct {
 	simulator *Simulator
 	prefix    string
@@ -122,8 +117,7 @@ func (i *intake) React(request any) (handled bool, answer any, err error) {
 	}
 }
 
-// pushBody is Pub/Sub's wrapped push body. Ids and times are in it under two names each, as in
-// production.
+// pushBody is Pub/Sub's wrapped push body, with ids and times under two names each, as in production.
 type pushBody struct {
 	Message struct {
 		Attributes   map[string]string `json:"attributes,omitempty"`
@@ -149,12 +143,10 @@ func (m Message) PushBody(subscription string, attempt int) ([]byte, error) {
 	return json.Marshal(body)
 }
 
-// maxAnswerBytes is how much of an answer is read, so that its connection can be reused. The
-// content is ignored.
+// maxAnswerBytes is how much of an answer is read, so that its connection can be reused.
 const maxAnswerBytes = 64 << 10
 
-// send makes one attempt and reports whether the answer acknowledges the message. Without an
-// answer by the ack deadline it reports false.
+// send reports whether the answer acknowledges the message; without one by the ack deadline it does not.
 func (s *Simulator) send(sub *subscription, d *delivery, p push) (acked bool) {
 	ctx, cancel := context.WithTimeout(s.ctx, sub.AckDeadline)
 	defer cancel()

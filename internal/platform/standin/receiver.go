@@ -30,7 +30,6 @@ const (
 	Absent = "absent"
 )
 
-// answers are the modes that answer an outcome other than applied and duplicate.
 var answers = map[string]Mode{Failed: Fail, Refused: Refuse, Hung: Hang, Forgotten: Lose}
 
 // PartnerPath is where a third party gets events by Standard Webhooks: the URL of an endpoint
@@ -57,14 +56,12 @@ type Delivery struct {
 	Outcome string `json:"outcome"`
 }
 
-// Receiver stands in for the targets. POST of a path that the catalog posts to applies an event
-// once per path and Idempotency-Key: the path decides what a post is about, not the target. GET of
-// the path for reconciling, with the event's id, says whether the event was applied. Both are
-// signed, the latter over an empty body. It stands in for a third party, too, at PartnerPath: see
-// Trust. Deliveries are kept in memory.
+// Receiver stands in for the targets. POST of a path that the catalog posts to applies an event once per path and
+// Idempotency-Key; GET of the path for reconciling says whether it was. It stands in for a third party, too, at
+// PartnerPath. Deliveries are kept in memory.
 //
-// GET /deliveries and POST /tell are for people and have no authentication: serve the receiver
-// on the loopback address. It is safe for concurrent use.
+// GET /deliveries and POST /tell are for people and have no authentication: serve it on the loopback address. It is safe
+// for concurrent use.
 type Receiver struct {
 	*service
 	deliveries []Delivery
@@ -74,7 +71,6 @@ type Receiver struct {
 	partner []*signature.Verifier
 }
 
-// delivered is a key at a path, which keeps keys of its own.
 type delivered struct{ path, key string }
 
 type appliedEvent struct {
@@ -153,8 +149,7 @@ func (r *Receiver) Deliveries() []Delivery {
 	return slices.Clone(r.deliveries)
 }
 
-// deliveryOf reads a post, or a line of a batch. complete: it says what has happened, and of which subscription
-// where it is the notice of a payment.
+// deliveryOf reads a post, or a line of a batch. complete: it says what has happened, and a notice of whose payment it is.
 func deliveryOf(body []byte) (d Delivery, complete bool, err error) {
 	var given struct {
 		EventID        string `json:"event_id"`
@@ -199,7 +194,6 @@ func (r *Receiver) receive(w http.ResponseWriter, request *http.Request) {
 	r.apply(w, request, d, body)
 }
 
-// hook is a request to the third party. The webhook-id is the key of its event.
 func (r *Receiver) hook(w http.ResponseWriter, request *http.Request) {
 	r.mu.Lock()
 	trusted := r.partner
@@ -219,7 +213,6 @@ func (r *Receiver) hook(w http.ResponseWriter, request *http.Request) {
 	r.apply(w, request, Delivery{Path: PartnerPath, Key: id, EventID: id, Action: given.Type}, body)
 }
 
-// apply answers a delivery that came by itself with what became of it.
 func (r *Receiver) apply(w http.ResponseWriter, request *http.Request, d Delivery, body []byte) {
 	d.At = r.now()
 	if outcome := r.take(d, body); !r.instead(w, request, answers[outcome]) {
@@ -227,8 +220,7 @@ func (r *Receiver) apply(w http.ResponseWriter, request *http.Request, d Deliver
 	}
 }
 
-// take applies a delivery by the current mode and returns its outcome, under one lock: of two
-// concurrent deliveries with one key, the second is a duplicate.
+// take holds one lock: of two concurrent deliveries with one key, the second is a duplicate.
 func (r *Receiver) take(d Delivery, body []byte) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -260,7 +252,6 @@ func (r *Receiver) outcome(d Delivery, body [sha256.Size]byte) string {
 	return Applied
 }
 
-// known answers whether an event was applied by posts to the path.
 func (r *Receiver) known(path string) http.HandlerFunc {
 	return func(w http.ResponseWriter, request *http.Request) {
 		if _, ok := readSigned(w, request, r.verifiers); !ok {

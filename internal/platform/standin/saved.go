@@ -24,8 +24,7 @@ type Loaded struct {
 	Waiting, Gone int
 }
 
-// logged is one line of the file: a message that a subscription got, the id of one that it has done with, or
-// whether it is paused from then on.
+// logged is one line of the file: what a subscription got, has done with, or whether it is paused from then on.
 type logged struct {
 	Subscription string    `json:"subscription"`
 	Got          *delivery `json:"got,omitempty"`
@@ -70,8 +69,7 @@ func (s *Simulator) Load(path string) (Loaded, error) {
 	return loaded, nil
 }
 
-// load reads the file, pauses what was paused, and returns the messages that were not done with. A last line that
-// was cut off is left out: its publish was not confirmed.
+// load returns the messages that were not done with. A last line that was cut off was not confirmed.
 func (s *Simulator) load(path string) (messages []logged, err error) {
 	data, err := os.ReadFile(path) //nolint:gosec // the path is the caller's
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -99,7 +97,6 @@ func (s *Simulator) load(path string) (messages []logged, err error) {
 	return slices.DeleteFunc(messages, func(m logged) bool { return done[copied{m.Subscription, m.Got.ID}] }), nil
 }
 
-// note adds a line to the file, where there is one.
 func (s *Simulator) note(entry logged) {
 	if s.log == nil || s.logFailed != nil {
 		return
@@ -130,7 +127,6 @@ func (s *Simulator) Save(path string) error {
 	return nil
 }
 
-// rewrite replaces the file with what every subscription has.
 func (s *Simulator) rewrite(path string) error {
 	var text bytes.Buffer
 	lines := json.NewEncoder(&text)

@@ -19,7 +19,6 @@ import (
 // Mode is what a stand-in of an outside service does with a request in place of its work.
 type Mode string
 
-// Modes of the receiver and of the gateway.
 const (
 	// Fail answers 503 and does nothing.
 	Fail Mode = "fail"
@@ -40,7 +39,6 @@ const (
 )
 
 const (
-	// maxTimes bounds the times of one instruction, against a typing mistake.
 	maxTimes         = 1_000_000
 	maxReceiverBytes = 256 << 10
 )
@@ -199,5 +197,4 @@ func (s *service) instead(w http.ResponseWriter, r *http.Request, mode Mode) boo
 	return true
 }
 
-// cut ends a request without an answer. It does not return.
 func cut() { panic(http.ErrAbortHandler) } // the only way to end without one

@@ -27,9 +27,8 @@ var (
 	ErrClosed = errors.New("standin: closed")
 )
 
-// Pacing of a push subscription (Pub/Sub documentation, push subscriptions: push backoff and
-// delivery rate). The bounds of the backoff are documented. So is that the window starts with
-// one digit, grows with success and shrinks with failure. The steps between are chosen here.
+// Pacing of a push subscription. The bounds of the backoff are documented, and that the window starts with one digit,
+// grows with success and shrinks with failure. The steps between are chosen here.
 const (
 	minPushBackoff = 100 * time.Millisecond
 	maxPushBackoff = 60 * time.Second
@@ -83,7 +82,6 @@ type Simulator struct {
 	logFailed error
 }
 
-// subscription is a Subscription with its state.
 type subscription struct {
 	Subscription
 	lanes map[string]*lane // by ordering key
@@ -100,13 +98,11 @@ type subscription struct {
 	// pushBackoff is the current pause after a failure, which ends at pausedUntil.
 	pushBackoff time.Duration
 	pausedUntil time.Time
-	// pauses counts the push backoffs. The failure of a push that was sent before the current
-	// pause began does not lengthen it.
+	// pauses counts the push backoffs: a push sent before the current pause does not lengthen it.
 	pauses int
 }
 
-// lane is a sequence of messages that are delivered one after the other: those of one ordering
-// key, or a single message without one.
+// lane is the messages of one ordering key, delivered one after the other, or a single message without one.
 type lane struct {
 	key   string
 	queue []*delivery
@@ -213,7 +209,6 @@ func (s *Simulator) publish(ctx context.Context, topic string, messages []contra
 	return ids, nil
 }
 
-// take adds the message to the subscriptions of the topic.
 func (s *Simulator) take(topic string, m contract.Message) string {
 	s.nextID++
 	message := Message{ID: strconv.FormatInt(s.nextID, 10), PublishTime: time.Now().UTC(), Message: contract.Message{
@@ -251,13 +246,11 @@ func (s *Simulator) enqueue(sub *subscription, d *delivery) {
 	s.dispatch(sub)
 }
 
-// makeReady appends the lane to the ready lanes.
 func (s *Simulator) makeReady(sub *subscription, l *lane) {
 	l.busy = true
 	sub.ready = append(sub.ready, l)
 }
 
-// dispatch pushes what may be pushed now.
 func (s *Simulator) dispatch(sub *subscription) {
 	now := time.Now()
 	for !s.closed && !sub.paused && s.baseURL != "" && len(sub.ready) > 0 && sub.outstanding < sub.window && !now.Before(sub.pausedUntil) {
@@ -275,14 +268,12 @@ func (s *Simulator) dispatch(sub *subscription) {
 	}
 }
 
-// push is one attempt of a delivery.
 type push struct {
 	url     string
 	attempt int
 	pauses  int // value of subscription.pauses at the start
 }
 
-// push sends the message and applies the answer.
 func (s *Simulator) push(sub *subscription, l *lane, d *delivery, p push) {
 	defer s.pushes.Done()
 	acked := s.send(sub, d, p)
@@ -329,8 +320,7 @@ func (s *Simulator) nack(sub *subscription, l *lane, p push) {
 	})
 }
 
-// fail counts a failed attempt of the lane's first message. After the last attempt it forwards
-// the message to the dead-letter topic and reports true.
+// fail reports whether the last attempt is over and the message forwarded to the dead-letter topic.
 func (s *Simulator) fail(sub *subscription, l *lane) (forwarded bool) {
 	d := l.queue[0]
 	d.Failures++
@@ -351,14 +341,12 @@ func (s *Simulator) fail(sub *subscription, l *lane) (forwarded bool) {
 	return true
 }
 
-// remove removes the first message of the lane.
 func (s *Simulator) remove(sub *subscription, l *lane) {
 	s.note(logged{Subscription: sub.ID, Done: l.queue[0].ID})
 	delete(sub.waiting, l.queue[0])
 	l.queue = l.queue[1:]
 }
 
-// proceed continues the lane after an attempt or a wait.
 func (s *Simulator) proceed(sub *subscription, l *lane) {
 	l.busy = false
 	switch {
@@ -369,8 +357,7 @@ func (s *Simulator) proceed(sub *subscription, l *lane) {
 	}
 }
 
-// retryAfter returns the wait after that many failures: exponential between the policy's
-// bounds.
+// retryAfter is exponential between the policy's bounds.
 func (sub *subscription) retryAfter(failures int) time.Duration {
 	wait := sub.MinimumBackoff
 	for range failures - 1 {

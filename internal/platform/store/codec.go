@@ -40,14 +40,12 @@ func Decode[T any](fields map[string]any, into *T) error {
 	return decode(fields, reflect.ValueOf(into).Elem())
 }
 
-// member is the member of a struct for one field of a document.
 type member struct {
 	name, base64               string
 	index                      []int
 	omitzero, required, strict bool
 }
 
-// members caches []member by reflect.Type.
 var members sync.Map
 
 func membersOf(t reflect.Type) []member {
@@ -109,7 +107,6 @@ func isZero(value reflect.Value) bool {
 	}
 }
 
-// stored returns a member's value as a document holds it.
 func stored(value reflect.Value) any {
 	switch value.Kind() {
 	case reflect.String:
@@ -155,7 +152,6 @@ func stored(value reflect.Value) any {
 	return list
 }
 
-// isList reports whether a type is a slice of structs.
 func isList(t reflect.Type) bool {
 	return t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Struct
 }

@@ -103,7 +103,6 @@ func (r Readable) Query(ctx context.Context, q Query) (Page, error) {
 	}
 }
 
-// shortest is how much of an id has to be named at least.
 const shortest = 4
 
 // Named returns the document of an id, or of the only one that begins so. The error wraps ErrNotFound, ErrAmbiguous,

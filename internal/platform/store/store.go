@@ -1,11 +1,7 @@
 // Package store describes the document database: three operations (Get, Commit, Query), which
-// internal/platform/gcp/firestore and internal/platform/standin implement, and the codec between structs and
-// documents.
-//
-// It owns the values of a document, the writes of a commit, and the named errors. It refuses
-// interactive transactions: a caller reads a document with its version, decides, and commits at
-// that version, which Update does for it. Where nothing needs to be read, a create or an increment
-// decides on the server.
+// internal/platform/gcp/firestore and internal/platform/standin implement, and the codec between structs and documents.
+// It refuses interactive transactions: a caller reads a document with its version, decides, and commits at that version,
+// which Update does for it.
 package store
 
 import (
@@ -116,12 +112,9 @@ func Replace(key Key, version Version, fields map[string]any) Write {
 	return Write{Op: OpUpdate, Key: key, Fields: fields, Version: version}
 }
 
-// Increment adds to int64 fields (absent: 0), sets the given fields, and keeps all others. It
-// creates the document if there is none. It never conflicts with another writer.
-//
-// An increment whose answer was lost looks like one that never happened. To count once, commit it
-// with a Create: the repeated commit fails with ErrExists. A sum outside int64 is ErrInvalid on the
-// embedded store. Firestore stays at the nearest int64 without an error, so bound the summands.
+// Increment adds to int64 fields (absent: 0), sets the given fields, and keeps all others. It creates the document if
+// there is none, and never conflicts. To count once where an answer may be lost, commit it with a Create. A sum outside
+// int64 is ErrInvalid on the embedded store, and the nearest int64 in Firestore: bound the summands.
 func Increment(key Key, add map[string]int64, fields map[string]any) Write {
 	return Write{Op: OpIncrement, Key: key, Add: add, Fields: fields}
 }
@@ -346,7 +339,6 @@ var (
 	errList   = errors.New("a list within a list")
 )
 
-// isName reports whether a field or a key part can be called that.
 func isName(name string) bool {
 	reserved := len(name) >= 4 && strings.HasPrefix(name, "__") && strings.HasSuffix(name, "__")
 	return name != "" && !reserved && utf8.ValidString(name)

@@ -30,14 +30,10 @@ func Find(ctx context.Context, from Getter, key Key) (Document, error) {
 	return doc, nil
 }
 
-// Update reads a document, as Find does, and commits what decide makes of it, the entry of the audit
-// among the writes. Where a precondition of the commit fails, it reads and decides again.
-//
-// decide gives each document that it has read its version, by Replace or Delete, so that nothing is
-// written that was decided by something older. Where it returns no writes, nothing is to be done, also
-// because an earlier call has done it whose answer was lost: Update then returns no versions.
-//
-// The error is that of decide as it is, ErrBusy, or wraps that of the store.
+// Update reads a document, as Find does, and commits what decide makes of it. Where a precondition of the commit fails,
+// it reads and decides again. decide gives each document that it has read its version, by Replace or Delete. Where it
+// returns no writes, nothing is to be done, and Update returns no versions. The error is that of decide as it is,
+// ErrBusy, or wraps that of the store.
 func Update(ctx context.Context, s GetCommitter, key Key, decide func(Document) ([]Write, error)) ([]Version, error) {
 	for range tries {
 		doc, err := Find(ctx, s, key)

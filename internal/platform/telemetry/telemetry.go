@@ -181,8 +181,7 @@ func (m *Metrics) Orphan(queue string, republished bool) {
 	m.orphans.WithLabelValues(queue, action).Inc()
 }
 
-// scrapes is how many requests may read the metrics at once; more are answered 503. Each reads
-// every series, and only one or two scrapers are usual.
+// scrapes is how many requests may read the metrics at once: each reads every series.
 const scrapes = 8
 
 // Handler serves the metrics in Prometheus' text format.

@@ -95,7 +95,6 @@ func Message(c *catalog.Catalog, q catalog.Queue, eventType, unique string, at t
 	return body, nil
 }
 
-// content is what the sample of a declaration has.
 type content struct {
 	version int64
 	members []contract.Member
@@ -120,7 +119,6 @@ func (c content) object(unique, now string) map[string]any {
 	return object
 }
 
-// valueOf is a member's value, by its name, else by its shape.
 func valueOf(m contract.Member, unique, now string) any {
 	shape, bounds, _ := strings.Cut(m.Shape, " ")
 	low, _, _ := strings.Cut(bounds, "..")

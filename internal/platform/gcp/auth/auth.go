@@ -1,11 +1,7 @@
-// Package auth answers two questions: did Pub/Sub send this push request, and which person
-// sends this request? It owns the check of the OpenID Connect token in a push or in a person's
-// request, the check of Identity-Aware Proxy's assertion (signature, issuer, audience, account,
-// times), and the cache of the signing keys.
-//
-// It accepts RS256 alone, and ES256 for assertions alone. It refuses every token whose audience
-// or account is not exactly a configured one, and any configuration that would skip one of
-// these checks. It knows nothing of routes. No error repeats a part of a token.
+// Package auth answers whether Pub/Sub sends a push, and which person sends a request: by OpenID Connect tokens
+// (RS256), and by Identity-Aware Proxy's assertions (ES256). It owns the checks of signature, issuer, audience, account
+// and times, and the cache of the signing keys. It refuses any configuration that would skip a check, and to repeat a
+// part of a token.
 package auth
 
 import (
@@ -25,14 +21,11 @@ import (
 	"billhook/internal/platform/serve"
 )
 
-// Modes of a Verifier.
 const (
 	// ModeOIDC verifies the token whole.
 	ModeOIDC = "oidc"
-	// ModeIAM is for a service behind Cloud Run's own IAM check. Cloud Run verifies the
-	// signature and replaces it before the request arrives, so only the claims are left to
-	// check. It is as safe as that IAM check: it protects nothing on a service that allows
-	// unauthenticated callers.
+	// ModeIAM is for a service behind Cloud Run's own IAM check, which verifies the signature and removes it. It
+	// protects nothing on a service that allows unauthenticated callers.
 	ModeIAM = "iam"
 	// ModeNone accepts everything. It is for Google's emulators, which send no token.
 	ModeNone = "none"
@@ -106,7 +99,6 @@ func New(config Config) (*Verifier, error) {
 	return &Verifier{mode: config.Mode, serviceAccount: config.ServiceAccount, issuer: tokens}, nil
 }
 
-// tokens is the issuer of Google's ID tokens.
 func (c Config) tokens() (issuer, error) {
 	return c.issuer(jwt.SigningMethodRS256, cmp.Or(c.KeysURL, googleKeysURL), issuerURL, issuerHost)
 }
@@ -174,7 +166,6 @@ func bearer(header string) (string, error) {
 	return wellFormed(token)
 }
 
-// wellFormed checks the form of a token before anything is decoded.
 func wellFormed(token string) (string, error) {
 	if len(token) > maxTokenBytes {
 		return "", invalid("too_long")
@@ -215,8 +206,7 @@ func reason(err error) string {
 	return "claims"
 }
 
-// Identity-Aware Proxy by its documentation ("Securing your app with signed headers"): the
-// header of its assertion, the issuer, the public keys, and the longest life of an assertion.
+// Identity-Aware Proxy by its documentation ("Securing your app with signed headers").
 const (
 	proxyHeader  = "X-Goog-Iap-Jwt-Assertion"
 	proxyIssuer  = "https://cloud.google.com/iap"
@@ -232,8 +222,7 @@ type Identity struct {
 	token, proxy issuer
 }
 
-// address is the form of an allowed address: plain ASCII, since other addresses have more than
-// one spelling.
+// address is plain ASCII, since other addresses have more than one spelling.
 var address = regexp.MustCompile(`^[a-z0-9._%+-]+@[a-z0-9-]+(\.[a-z0-9-]+)+$`)
 
 // IsAddress reports whether an e-mail address may be in Allow.
@@ -274,8 +263,7 @@ func checkVerified(content claims) error {
 	return nil
 }
 
-// checkLife requires that an assertion lives no longer than the proxy's do. An assertion needs
-// no verified address: the proxy has authenticated the person.
+// checkLife needs no verified address: the proxy has authenticated the person.
 func checkLife(content claims) error {
 	if content.ExpiresAt.Sub(content.IssuedAt.Time) > proxyLife {
 		return invalid("life")
@@ -311,7 +299,6 @@ func (i *Identity) Identify(ctx context.Context, header http.Header) (string, er
 	return i.identify(ctx, i.token, checkVerified, token)
 }
 
-// identify checks a token, and with check the claims that only its kind has.
 func (i *Identity) identify(ctx context.Context, by issuer, check func(claims) error, token string) (string, error) {
 	content, err := by.read(ctx, token, false)
 	if err == nil {

@@ -25,22 +25,17 @@ import (
 )
 
 const (
-	// A fetched set is fresh for the max-age of its answer, within these bounds, or for
-	// defaultFresh where the answer has none.
+	// Bounds of the max-age of a set, and what is taken where an answer has none.
 	minFresh     = time.Minute
 	maxFresh     = 6 * time.Hour
 	defaultFresh = time.Hour
-	// keepFor is how long after its fetch a set is used while the key server does not answer.
-	// Google announces a key days before it signs with it, and publishes it for as long as its
-	// tokens live, so a day-old set still holds the keys in use. A longer time could accept a
-	// withdrawn key.
+	// keepFor bounds the use of a set while the key server does not answer. Google announces a key days before it signs
+	// with it; a longer time could accept a withdrawn key.
 	keepFor = 24 * time.Hour
-	// refetchAfter is the shortest time between two fetches, also after failures and for
-	// unknown key ids.
+	// refetchAfter parts two fetches, also after failures and for unknown key ids.
 	refetchAfter = 10 * time.Second
 	// fetchTimeout bounds one fetch. It is well below every ack deadline.
 	fetchTimeout = 3 * time.Second
-	// maxKeysBytes bounds the answer. Google's has about 2 KiB.
 	maxKeysBytes = 256 << 10
 	// Bounds of an RSA modulus: a smaller one is breakable, a larger one only costs time.
 	minKeyBits = 2048
@@ -50,8 +45,7 @@ const (
 // errUnknownKey: the current set has no key with this id.
 var errUnknownKey = errors.New("auth: unknown key id")
 
-// keySet is the signing keys of one algorithm at a URL. It fetches them when needed, once for
-// all callers. A caller whose key is in the set never waits: a set that is no longer fresh
+// keySet is the signing keys of one algorithm at a URL, fetched once for all callers. A set that is no longer fresh
 // answers at once and is fetched in the background.
 type keySet struct {
 	url    string
@@ -68,9 +62,8 @@ type keySet struct {
 	lastErr   error     // error of the last fetch
 }
 
-// key returns the key with the id. It returns errUnknownKey if a current set does not hold the
-// key, and serve.ErrKeysUnavailable if that cannot be known. It waits for a fetch only where it has
-// no such key, and no longer than one fetch takes.
+// key waits for a fetch only where it has no such key. Its error is errUnknownKey, or serve.ErrKeysUnavailable where
+// that cannot be known.
 func (s *keySet) key(ctx context.Context, kid string) (crypto.PublicKey, error) {
 	key, settled, err := s.lookup(kid)
 	if settled {
@@ -95,8 +88,7 @@ func (s *keySet) key(ctx context.Context, kid string) (crypto.PublicKey, error) 
 	return key, err
 }
 
-// lookup answers from the present set. settled reports whether the answer is final. Otherwise a
-// fetch may give a better one; if the fetch fails, this answer is used.
+// lookup answers from the present set; unless settled, a fetch may give a better answer.
 func (s *keySet) lookup(kid string) (key crypto.PublicKey, settled bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,7 +133,6 @@ func (s *keySet) refresh() {
 	}
 }
 
-// fetch gets the set. Its errors are codes, which may be answered and logged.
 func (s *keySet) fetch(ctx context.Context) (map[string]crypto.PublicKey, time.Duration, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url, nil)
 	if err != nil {
@@ -223,8 +214,7 @@ func (k webKey) rsa() (crypto.PublicKey, bool) {
 	return &rsa.PublicKey{N: n, E: int(e)}, true
 }
 
-// ecdsa returns a point of P-256 (RFC 7518 section 6.2). A point that is not on the curve is
-// refused.
+// ecdsa returns a point of P-256 that is on the curve (RFC 7518 section 6.2).
 func (k webKey) ecdsa() (crypto.PublicKey, bool) {
 	const size = 32 // bytes of each coordinate
 	x, errX := base64.RawURLEncoding.DecodeString(k.X)

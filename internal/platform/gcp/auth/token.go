@@ -19,11 +19,9 @@ import (
 	"billhook/internal/platform/serve"
 )
 
-// The JSON of a token is decoded here, not by the JWT library. The library's decoder accepts
-// Email for email, and the last of two equal names, where another reader of the same token may
+// The JWT library accepts Email for email, and the last of two equal names, where another reader of the same token may
 // take the first. Here names are exact, and a duplicate name at any depth refuses the token.
 
-// protected holds the members of a token's header that are used.
 type protected struct {
 	Algorithm string `json:"alg"`
 	KeyID     string `json:"kid"`
@@ -32,7 +30,6 @@ type protected struct {
 	Critical jsontext.Value `json:"crit"`
 }
 
-// claims holds the claims of a token that are used.
 type claims struct {
 	Issuer        string    `json:"iss"`
 	Audience      audiences `json:"aud"`
@@ -62,8 +59,7 @@ func (a *audiences) UnmarshalJSONFrom(from *jsontext.Decoder) error {
 // lastDate is the end of the year 9999. A later date is refused.
 const lastDate = 253402300799
 
-// date is a NumericDate (RFC 7519 section 2): seconds since 1970 as a JSON number, with or
-// without a fraction. It is nil where the token has none.
+// date is a NumericDate (RFC 7519 section 2), nil where the token has none.
 type date struct{ *jwt.NumericDate }
 
 // UnmarshalJSONFrom accepts a number, but no null and no string with a number.
@@ -102,7 +98,6 @@ func (c Config) issuer(method jwt.SigningMethod, keysURL string, names ...string
 	return issuer{names: names, method: method, keys: keys}.expecting(c.Audience), checkKeysURL(keysURL)
 }
 
-// expecting is the issuer with another audience, and the same keys.
 func (i issuer) expecting(audience string) issuer {
 	i.validator = jwt.NewValidator(
 		jwt.WithAudience(audience), jwt.WithExpirationRequired(), jwt.WithIssuedAt(), jwt.WithLeeway(leeway), jwt.WithTimeFunc(i.keys.now),
@@ -110,9 +105,8 @@ func (i issuer) expecting(audience string) issuer {
 	return i
 }
 
-// read returns the claims of a token. It checks signature, issuer, audience and times; where
-// Cloud Run has verified and removed the signature, all but that. The error wraps ErrInvalid or
-// serve.ErrKeysUnavailable.
+// read checks signature, issuer, audience and times; where Cloud Run has verified and removed the signature, all but
+// that. The error wraps ErrInvalid or serve.ErrKeysUnavailable.
 func (i issuer) read(ctx context.Context, token string, signatureRemoved bool) (claims, error) {
 	header, content, err := i.open(token)
 	if err == nil && !signatureRemoved {
@@ -148,7 +142,6 @@ func (i issuer) verify(ctx context.Context, token, keyID string) error {
 	return nil
 }
 
-// open decodes header and claims. Nothing is verified yet.
 func (i issuer) open(token string) (header protected, content claims, err error) {
 	parts := strings.Split(token, ".")
 	switch {

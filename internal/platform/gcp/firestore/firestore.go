@@ -1,5 +1,3 @@
-// This file is over 400 lines: requests, preconditions and errors of the one API stand together.
-
 // Package firestore keeps documents in Google Cloud Firestore, behind the three operations of
 // the store package. It calls the database's own API: one Commit is one RPC with its
 // preconditions, without an interactive transaction. It owns the mapping of values, versions
@@ -32,18 +30,14 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// callTimeout bounds one operation with the retries of the client library. It is far above
-// Firestore's usual time and well below any handler's deadline, so that an outage becomes an
-// answer in time.
+// callTimeout is above Firestore's usual time and below any handler's deadline, so that an outage is answered in time.
 const callTimeout = 8 * time.Second
 
-// Store keeps documents in one database. The version of a document is its update time in
-// nanoseconds. A write that changes nothing leaves it as it was.
+// Store keeps documents in one database. The version of a document is its update time in nanoseconds. A write that
+// changes nothing leaves it as it was.
 //
-// A Commit that is answered Unavailable or ResourceExhausted is repeated. store.ErrExists and
-// store.ErrStale may therefore come from the first try of the same commit, if only its answer
-// was lost. A commit that could add twice is not repeated; its outcome is then unknown. Any
-// commit is repeated after contention.
+// A commit is repeated after contention, and after Unavailable or ResourceExhausted unless it could add twice: ErrExists
+// and ErrStale may come from its own first try. The outcome of one that is not repeated is unknown.
 type Store struct {
 	client   *firestore.Client
 	database string
@@ -95,9 +89,8 @@ func (s *Store) Get(ctx context.Context, key store.Key) (store.Document, error) 
 	ctx, cancel := s.call(ctx)
 	defer cancel()
 	var answer *firestorepb.BatchGetDocumentsResponse
-	// GetDocument answers NotFound for a missing document and for a missing database alike, and
-	// a missing database must not look empty. A stream fails when it is read, so the library's
-	// retries have to contain both calls.
+	// GetDocument answers NotFound for a missing database too, which must not look empty. A stream fails when it is read,
+	// so the library's retries have to contain both calls.
 	err := gax.Invoke(ctx, func(ctx context.Context, _ gax.CallSettings) error {
 		stream, err := s.client.BatchGetDocuments(ctx, &firestorepb.BatchGetDocumentsRequest{
 			Database: s.database, Documents: []string{s.name(key)},
@@ -159,8 +152,7 @@ func (s *Store) Commit(ctx context.Context, writes []store.Write) ([]store.Versi
 	return versions, nil
 }
 
-// Retries of calls, and of commits. Aborted means contention: nothing was written. Without a
-// retry here it would become a nack, and slow down the whole subscription.
+// Aborted means contention: nothing was written. As a nack it would slow down the whole subscription.
 var (
 	once          = gax.WithRetry(func() gax.Retryer { return nil })
 	refused       = gax.WithRetry(func() gax.Retryer { return gax.OnCodes([]codes.Code{codes.Aborted}, repeating) })
@@ -172,10 +164,8 @@ var (
 
 func versioned(w store.Write) bool { return w.Version != 0 }
 
-// addsTwice reports whether the commit could add again, if it is repeated after a lost answer.
-// It can if it increments and none of its writes fails the second time. A create and a
-// versioned delete do fail. An update does not: one that changes nothing leaves its version as
-// it was.
+// addsTwice reports whether a commit could add again, if it is repeated after a lost answer: one that increments, and of
+// which no create and no versioned delete fails the second time.
 func addsTwice(writes []store.Write) bool {
 	adds := slices.ContainsFunc(writes, func(w store.Write) bool { return w.Op == store.OpIncrement })
 	return adds && !slices.ContainsFunc(writes, func(w store.Write) bool {
@@ -259,8 +249,7 @@ func (s *Store) count(ctx context.Context, q store.Query) (store.Page, error) {
 	return store.Page{Count: answer.GetResult().GetAggregateFields()[countAlias].GetIntegerValue()}, nil
 }
 
-// structured asks for one document more than the page holds where it goes by ids: that shows whether
-// there is a next page.
+// structured asks for one document more than a page by ids holds, which shows whether there is a next one.
 func (s *Store) structured(q store.Query) *firestorepb.StructuredQuery {
 	const name = "__name__"
 	var filters []*firestorepb.StructuredQuery_Filter
@@ -322,7 +311,6 @@ func (s *Store) structured(q store.Query) *firestorepb.StructuredQuery {
 	return query
 }
 
-// ordered is an order by fields in one direction.
 func ordered(direction firestorepb.StructuredQuery_Direction, paths ...string) (orders []*firestorepb.StructuredQuery_Order) {
 	for _, path := range paths {
 		orders = append(orders, &firestorepb.StructuredQuery_Order{Field: fieldAt(path), Direction: direction})
@@ -338,7 +326,6 @@ func (s *Store) name(key store.Key) string {
 	return s.database + "/documents/" + key.Collection + "/" + key.ID
 }
 
-// call bounds an operation and adds the headers for Firestore's routing.
 func (s *Store) call(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx = metadata.AppendToOutgoingContext(ctx, "google-cloud-resource-prefix", s.database)
 	if s.emulator {
@@ -347,8 +334,7 @@ func (s *Store) call(ctx context.Context) (context.Context, context.CancelFunc) 
 	return context.WithTimeout(ctx, callTimeout)
 }
 
-// failed returns the error of an operation that was refused, or whose outcome is unknown. It
-// has Firestore's code only: Firestore's text may repeat a document.
+// failed has Firestore's code only: Firestore's text may repeat a document.
 func (s *Store) failed(ctx context.Context, operation string, err error) error {
 	code := status.Code(err)
 	switch {

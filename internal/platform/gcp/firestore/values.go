@@ -73,7 +73,6 @@ func FromFields(values map[string]*firestorepb.Value) (map[string]any, error) {
 	return fields, nil
 }
 
-// fromValue reads a value of a document.
 func fromValue(value *firestorepb.Value) (any, error) {
 	switch v := value.ValueType.(type) {
 	case *firestorepb.Value_NullValue:

@@ -51,9 +51,7 @@ type Pool struct {
 }
 
 const (
-	// timeout bounds each question.
-	timeout = 10 * time.Second
-	// askedAtOnce is how many questions are open at the same time.
+	timeout     = 10 * time.Second
 	askedAtOnce = 8
 )
 
@@ -138,7 +136,6 @@ func (i *Installation) Examine(ctx context.Context) Found {
 	return found
 }
 
-// ask asks several questions at the same time; the looks are in their order.
 func (i *Installation) ask(ctx context.Context, questions []func(context.Context, *look)) []*look {
 	looks := make([]*look, len(questions))
 	var group errgroup.Group
@@ -156,7 +153,6 @@ func (i *Installation) ask(ctx context.Context, questions []func(context.Context
 	return looks
 }
 
-// look is what one question has found.
 type look struct {
 	*Installation
 	findings []finding.Finding
@@ -166,15 +162,13 @@ type look struct {
 	reads   []version
 }
 
-// version is the version of a secret that a service reads.
 type version struct{ secret, number, service string }
 
 func (l *look) find(kind, id string, code finding.Code, have, want string) {
 	l.findings = append(l.findings, finding.Of(kind, id, code).Differs(have, want))
 }
 
-// missing reports whether the error says that there is no such thing. Any other error is noted as something that
-// could not be looked at.
+// missing reports whether there is no such thing; any other error is noted as what could not be looked at.
 func (l *look) missing(err error, what, permission string) bool {
 	answered := new(googleapi.Error)
 	switch {
@@ -192,7 +186,6 @@ func (l *look) missing(err error, what, permission string) bool {
 	return false
 }
 
-// parent is where the services and the jobs are.
 func (i *Installation) parent() string {
 	return "projects/" + i.config.Project + "/locations/" + i.config.Region
 }

@@ -26,10 +26,8 @@ const (
 // everybody are the members that need no account of this project.
 var everybody = []string{allUsers, "allAuthenticatedUsers"}
 
-// invoking are the roles that let a member call a service.
 var invoking = []string{invoker, "roles/run.servicesInvoker", "roles/run.admin"}
 
-// webhook looks at the webhook service.
 func (l *look) webhook(ctx context.Context) {
 	id := l.config.Name + "-webhook"
 	service := l.service(ctx, id, catalog.Webhook)
@@ -41,7 +39,6 @@ func (l *look) webhook(ctx context.Context) {
 	}
 }
 
-// worker looks at the worker of a pool.
 func (l *look) worker(ctx context.Context, pool string) {
 	id, account := l.config.Name+"-worker-"+pool, l.config.Pools[pool].Account
 	service := l.service(ctx, id, catalog.WorkerOf(pool))
@@ -123,7 +120,6 @@ func (l *look) callers(ctx context.Context, id string) (members []string, ok boo
 	return members, true
 }
 
-// condition is what Cloud Run says of the service's newest configuration.
 func condition(service *run.GoogleCloudRunV2Service) *run.GoogleCloudRunV2Condition {
 	if service.TerminalCondition == nil {
 		return &run.GoogleCloudRunV2Condition{}
@@ -131,7 +127,6 @@ func condition(service *run.GoogleCloudRunV2Service) *run.GoogleCloudRunV2Condit
 	return service.TerminalCondition
 }
 
-// words say why a service is not ready.
 func words(state *run.GoogleCloudRunV2Condition) string {
 	reason := cmp.Or(state.RevisionReason, state.ExecutionReason, state.Reason)
 	return strings.Join(slices.DeleteFunc([]string{cmp.Or(state.State, "unknown"), reason, state.Message}, func(part string) bool { return part == "" }), ": ")
@@ -142,7 +137,6 @@ const (
 	enabled = "ENABLED"
 )
 
-// job looks at the job that has Cloud Scheduler call a task.
 func (l *look) job(ctx context.Context, task string) {
 	id, pool := l.config.Name+"-"+task, l.config.Pools[l.config.TasksPool]
 	job, err := l.jobs.Projects.Locations.Jobs.Get(l.parent() + "/jobs/" + id).Context(ctx).Do()
@@ -181,8 +175,7 @@ const (
 	listVersions = "secretmanager.versions.list"
 )
 
-// ofSecrets are the questions about secrets: whether each version that a service reads can be read, and whether each
-// secret of the installation that no service reads yet has one.
+// ofSecrets asks whether each version that a service reads can be read, and whether the other secrets have one.
 func (i *Installation) ofSecrets(looks []*look) (questions []func(context.Context, *look)) {
 	var reads []version
 	for _, at := range looks {
@@ -201,7 +194,6 @@ func (i *Installation) ofSecrets(looks []*look) (questions []func(context.Contex
 	return append(questions, func(ctx context.Context, at *look) { at.unreadSecrets(ctx, reads) })
 }
 
-// version looks whether a version of a secret can be read.
 func (l *look) version(ctx context.Context, of version) {
 	id := idOf(of.secret)
 	name := "projects/" + l.config.Project + "/secrets/" + id
@@ -218,7 +210,6 @@ func (l *look) version(ctx context.Context, of version) {
 	}
 }
 
-// unreadSecrets looks at the secrets that Terraform made and no service reads yet.
 func (l *look) unreadSecrets(ctx context.Context, reads []version) {
 	var ids []string
 	err := l.secrets.Projects.Secrets.List("projects/"+l.config.Project).Filter("labels.app="+l.config.Name).Context(ctx).
@@ -248,7 +239,6 @@ func (l *look) unreadSecrets(ctx context.Context, reads []version) {
 	}
 }
 
-// idOf is the last part of a name.
 func idOf(name string) string { return name[strings.LastIndexByte(name, '/')+1:] }
 
 const (

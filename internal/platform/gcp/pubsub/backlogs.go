@@ -12,13 +12,10 @@ import (
 )
 
 const (
-	// recent is how far back a number may lie: Cloud Monitoring samples every minute, and may show
-	// a sample two minutes later.
-	recent = 4 * time.Minute
-	// backlogsTimeout bounds one question, all its pages together.
+	// recent is how far back a number may lie: samples come every minute, and show two minutes later.
+	recent          = 4 * time.Minute
 	backlogsTimeout = 20 * time.Second
-	// unacknowledged counts the messages of a subscription that are not acknowledged. oldest is the age
-	// of the oldest of them, in seconds.
+	// The messages of a subscription that are not acknowledged, and the age of the oldest in seconds.
 	unacknowledged = `metric.type = "pubsub.googleapis.com/subscription/num_undelivered_messages"`
 	oldest         = `metric.type = "pubsub.googleapis.com/subscription/oldest_unacked_message_age"`
 )

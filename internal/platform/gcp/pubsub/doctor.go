@@ -34,16 +34,11 @@ type Look struct {
 	Known []string
 }
 
-// Examine compares each queue with what the project has, and changes nothing. It
-// returns every harmful difference, in the order of the catalog, and at the end what the catalog does not have; what
-// Provision makes on an emulator on purpose is none. What the account may not look at is reported as such. An error says
-// that something could not be read for another reason; the findings are then those up to there.
-//
-// A queue that is paused as recorded and marked differs from the catalog on purpose.
-//
-// It looks for the grants that the services need to publish, and for those that the dead-letter policy needs, given
-// to Pub/Sub's own agent. It does not see one inherited from a folder, nor
-// whether the agent may mint tokens for the push account.
+// Examine compares each queue with what the project has, and changes nothing. It returns every harmful difference, in
+// the order of the catalog, at the end what the catalog does not have, and what the account may not look at. After an
+// error the findings are those up to there. A queue that is paused as recorded and marked differs on purpose, and so does
+// what Provision makes on an emulator. Grants inherited from a folder are not seen, nor whether Pub/Sub's agent may mint
+// tokens for the push account.
 func Examine(ctx context.Context, c *catalog.Catalog, target Target, look Look, options ...option.ClientOption) (Examination, error) {
 	if err := target.check(); err != nil {
 		return Examination{}, err
@@ -75,7 +70,6 @@ type Examination struct {
 	Kept []string
 }
 
-// The permissions that an examination needs.
 const (
 	getsTopic          = "pubsub.topics.get"
 	getsSubscription   = "pubsub.subscriptions.get"
@@ -85,10 +79,8 @@ const (
 	listsReaders = "pubsub.topics.get"
 )
 
-// examinedAtOnce is how many queues are looked at at the same time.
 const examinedAtOnce = 8
 
-// examine looks at what the catalog has.
 func (a admin) examine(ctx context.Context, c *catalog.Catalog, look Look) (Examination, error) {
 	others, publishers := c.OtherTopics(), c.Publishers()
 	all := make([]*examiner, len(others)+len(c.Queues))
@@ -139,12 +131,10 @@ func (a admin) examine(ctx context.Context, c *catalog.Catalog, look Look) (Exam
 // examiner looks at one queue, or at one topic that is no queue's own.
 type examiner struct {
 	admin
-	look     Look
-	queue    string
-	findings []finding.Finding
-	// letters is the queue's dead-letter topic.
-	letters string
-	// publishers are the services that publish, by topic.
+	look       Look
+	queue      string
+	findings   []finding.Finding
+	letters    string
 	publishers map[string][]string
 	// catalog is the hash that the queue's subscription says.
 	catalog string
@@ -212,8 +202,7 @@ func (e *examiner) enabled(ctx context.Context, q catalog.Queue, _ bool) error {
 	return nil
 }
 
-// disabled looks at a queue that is not enabled. It has nothing, or what it had once, paused.
-// shared: an enabled queue takes messages of its topic.
+// disabled looks at a queue that is not enabled: it has nothing, or what it had once, paused.
 func (e *examiner) disabled(ctx context.Context, q catalog.Queue, shared bool) error {
 	kept := false
 	for _, id := range pushes(q) {
@@ -319,8 +308,7 @@ func (e *examiner) compare(q catalog.Queue, have, want *pubsubpb.Subscription) {
 	differs(code, backstop(have.DeadLetterPolicy), backstop(want.DeadLetterPolicy))
 }
 
-// comparePause compares a queue's pause with its subscription. It reports whether the subscription has no
-// endpoint because of the pause.
+// comparePause reports whether the subscription has no endpoint because of the pause.
 func (e *examiner) comparePause(q catalog.Queue, have *pubsubpb.Subscription) (rests bool) {
 	record, paused := e.look.Paused[q.ID]
 	want := "pushed"

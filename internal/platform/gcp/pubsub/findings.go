@@ -23,7 +23,6 @@ import (
 // label is what Terraform names the installation by, on what it makes.
 const label = "app"
 
-// listed is how many resources one answer has.
 const listed = 1000
 
 // known are the full names of what the catalog has, whether its queues are enabled or not.
@@ -53,22 +52,19 @@ func (t Target) known(c *catalog.Catalog) known {
 	return k
 }
 
-// strays finds the topics and subscriptions of this installation that the catalog does not have, and others'
-// subscriptions on its topics. What else is in the project it leaves alone.
+// strays leaves alone what is neither this installation's nor reads its topics.
 func (a admin) strays(ctx context.Context, c *catalog.Catalog, look Look) ([]finding.Finding, []finding.Unread, error) {
 	s := &search{examiner: examiner{admin: a, look: look}, known: a.target.known(c), seen: map[string]bool{}}
 	err := cmp.Or(s.topics(ctx), s.subscriptions(ctx), s.readers(ctx))
 	return s.findings, s.unread, err
 }
 
-// search looks for what the catalog does not have.
 type search struct {
 	examiner
 	known known
 	// there are the catalog's topics that there are; nil: they could not be listed.
 	there []string
-	// seen are the subscriptions that were looked at.
-	seen map[string]bool
+	seen  map[string]bool
 }
 
 func (s *search) topics(ctx context.Context) error {
@@ -174,7 +170,6 @@ func (s *search) pushedHere(endpoint string) bool {
 // agent is Pub/Sub's own service account; the number is the project's.
 var agent = regexp.MustCompile(`^serviceAccount:service-\d+@gcp-sa-pubsub\.iam\.gserviceaccount\.com$`)
 
-// Permissions to read who holds what.
 const (
 	readsTopicPolicy        = "pubsub.topics.getIamPolicy"
 	readsSubscriptionPolicy = "pubsub.subscriptions.getIamPolicy"
@@ -233,8 +228,7 @@ func (e *examiner) grants(ctx context.Context, topic, subscription string) error
 	return nil
 }
 
-// policy reads who holds what on a topic or subscription. It is nil where the account may not look, and of a
-// resource that is missing, which is a finding of its own.
+// policy is nil where the account may not look, and of a resource that is missing, which is a finding of its own.
 func (e *examiner) policy(ctx context.Context, kind, name string) (*iampb.Policy, error) {
 	var read func(context.Context, *iampb.GetIamPolicyRequest, ...gax.CallOption) (*iampb.Policy, error)
 	permission := readsTopicPolicy
@@ -253,8 +247,7 @@ func (e *examiner) policy(ctx context.Context, kind, name string) (*iampb.Policy
 	}
 }
 
-// granted reports whether a member holds the role, whatever the hour: a condition may
-// not hold when it counts.
+// granted does not count a grant under a condition: it may not hold when it counts.
 func (e *examiner) granted(ctx context.Context, policy *iampb.Policy, role string, is func(member string) bool) bool {
 	enough := []string{role, "roles/pubsub.editor", "roles/pubsub.admin"}
 	return slices.ContainsFunc(policy.GetBindings(), func(b *iampb.Binding) bool {
@@ -262,7 +255,6 @@ func (e *examiner) granted(ctx context.Context, policy *iampb.Policy, role strin
 	}) || (e.look.Inherits != nil && e.look.Inherits(ctx, append(enough, "roles/editor", "roles/owner"), is))
 }
 
-// What mends most of it.
 const (
 	apply = "Apply Terraform again; on an emulator run billhook admin provision."
 	// anew: these settings cannot be changed.

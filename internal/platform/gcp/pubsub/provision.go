@@ -48,7 +48,6 @@ type Pool struct {
 	URL, ServiceAccount string
 }
 
-// emulatorRetention is the longest retention the emulator takes.
 const emulatorRetention = 7 * 24 * time.Hour
 
 // What Provision did about a resource.
@@ -97,13 +96,11 @@ func (t Target) check() error {
 	return nil
 }
 
-// admin is a target with a client of its API.
 type admin struct {
 	client *pubsub.Client
 	target Target
 }
 
-// open returns an admin, which is to be closed.
 func open(ctx context.Context, target Target, options []option.ClientOption) (admin, error) {
 	client, err := pubsub.NewClient(ctx, target.ProjectID, options...)
 	if err != nil {
@@ -115,7 +112,6 @@ func open(ctx context.Context, target Target, options []option.ClientOption) (ad
 // close drops the error: everything that was asked has been answered.
 func (a admin) close() { _ = a.client.Close() }
 
-// read returns a subscription, or nil where there is none.
 func (a admin) read(ctx context.Context, name string) (*pubsubpb.Subscription, error) {
 	have, err := a.client.SubscriptionAdminClient.GetSubscription(ctx, &pubsubpb.GetSubscriptionRequest{Subscription: name})
 	return found(have, err, name)
@@ -132,16 +128,12 @@ func found[T any](have *T, err error, name string) (*T, error) {
 	}
 }
 
-// Provision creates the topics, subscriptions and dead letters of every enabled queue,
-// the topics that such queues share, and the outbound topics. Called again it changes only
-// what differs. A queue that is not enabled gets nothing: a publish to it is refused, and its
-// sender keeps the message, where a topic without a reader would lose it. Provision deletes
-// nothing: a queue that was enabled once keeps its messages, and its pushes are paused, since
-// the worker would answer them 404 for ever. It grants nothing: on Google Cloud the grants
-// are Terraform's.
+// Provision creates the topics, subscriptions and dead letters of every enabled queue, and the other topics. Called
+// again it changes only what differs. A queue that is not enabled gets nothing: a publish to it is refused, and its sender
+// keeps the message. It deletes nothing: a queue that was enabled once keeps its messages, and is no longer pushed. It
+// grants nothing: on Google Cloud the grants are Terraform's.
 //
-// It goes on after a failure, and tells what became of each resource; the error joins the failures.
-// Once nobody answers, it asks no more.
+// It goes on after a failure, until nobody answers, and tells what became of each resource; the error joins the failures.
 func Provision(ctx context.Context, c *catalog.Catalog, target Target, options ...option.ClientOption) ([]Change, error) {
 	if err := target.check(); err != nil {
 		return nil, err
@@ -210,8 +202,7 @@ func (p *provisioner) queue(ctx context.Context, q catalog.Queue) {
 	}
 }
 
-// pause turns off the pushes of a queue that is no longer enabled. A subscription without
-// an endpoint keeps its messages, and pushes them again once it has one.
+// pause has a queue that is no longer enabled keep its messages, to be pushed once it is again.
 func (p *provisioner) pause(ctx context.Context, id string) error {
 	name := p.target.subscriptionName(id)
 	have, err := p.read(ctx, name)
@@ -239,7 +230,6 @@ func (p *provisioner) point(ctx context.Context, name string, to *pubsubpb.PushC
 	return nil
 }
 
-// idOf is the last part of a resource's name.
 func idOf(name string) string { return name[strings.LastIndexByte(name, '/')+1:] }
 
 // pushes are the ids of a queue's subscriptions that push.
@@ -286,8 +276,7 @@ func (t Target) Plan(q catalog.Queue) (topics []string, subscriptions []*pubsubp
 	return append(topics, q.DeadLetter.Topic), []*pubsubpb.Subscription{hold, push, letters}
 }
 
-// base is a subscription that never expires: by default one without a message for a month is
-// removed, and with it every later message.
+// base never expires: by default a subscription without a message for a month is removed, and loses every later one.
 func (t Target) base(id, topic string, retention time.Duration) *pubsubpb.Subscription {
 	if t.Emulator {
 		retention = min(retention, emulatorRetention)
@@ -373,7 +362,6 @@ func (p *provisioner) subscription(ctx context.Context, want *pubsubpb.Subscript
 	return nil
 }
 
-// differences lists the fields that can be changed and differ.
 func differences(have, want *pubsubpb.Subscription) (fields []string) {
 	for field, differs := range map[string]bool{
 		"ack_deadline_seconds":       have.AckDeadlineSeconds != want.AckDeadlineSeconds,

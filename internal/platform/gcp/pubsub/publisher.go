@@ -27,8 +27,7 @@ import (
 const (
 	maxOutstandingMessages = 1000
 	maxOutstandingBytes    = 64 << 20
-	// publishTimeout ends the library's own retries. It is below the caller's deadline, so that
-	// the caller learns the outcome.
+	// publishTimeout is below the caller's deadline, so that the caller learns the outcome.
 	publishTimeout = 4 * time.Second
 )
 
@@ -118,7 +117,6 @@ var causes = map[codes.Code]error{
 	codes.ResourceExhausted: contract.ErrBrokerQuota,
 }
 
-// settle reads a result that is ready, and resumes the key of one that failed.
 func settle(ctx context.Context, to *pubsub.Publisher, key string, result *pubsub.PublishResult) (string, error) {
 	id, err := result.Get(ctx)
 	if err == nil {
@@ -133,8 +131,7 @@ func settle(ctx context.Context, to *pubsub.Publisher, key string, result *pubsu
 		// The library's own text names the ordering key, which is a customer's id.
 		err = contract.ErrKeyHeldUp
 	case errors.Is(err, pubsub.ErrOversizedMessage), status.Code(err) == codes.InvalidArgument:
-		// The library counts the request around a message too, some bytes that Check does not. The
-		// broker's text may quote the message.
+		// The library counts the request around a message too. The broker's text may quote the message.
 		err = fmt.Errorf("%w: refused as too large or invalid", contract.ErrLimit)
 	case causes[status.Code(err)] != nil:
 		err = fmt.Errorf("%w: %w", causes[status.Code(err)], err)
@@ -153,8 +150,7 @@ func (p *Publisher) begin(id string) (*pubsub.Publisher, error) {
 	if !ok {
 		to = p.client.Publisher(id)
 		to.EnableMessageOrdering = true
-		// With ordering keys the client cannot batch across keys: waiting for a batch
-		// only costs (10 ms by default).
+		// With ordering keys a batch cannot go across keys, so waiting for one only costs.
 		to.PublishSettings.CountThreshold = 1
 		to.PublishSettings.Timeout = publishTimeout
 		to.PublishSettings.FlowControlSettings = pubsub.FlowControlSettings{
@@ -217,7 +213,6 @@ func (n Names) Check() error {
 // id is what a topic or subscription of the catalog is called at Pub/Sub.
 func (n Names) id(ofCatalog string) string { return n.prefix() + ofCatalog }
 
-// prefix is before every id of the installation.
 func (n Names) prefix() string {
 	if n.Installation == "" {
 		return ""

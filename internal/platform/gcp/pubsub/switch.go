@@ -25,8 +25,7 @@ const PausedLabel = "billhook-paused"
 const CatalogLabel = "billhook-catalog"
 
 const (
-	pausedFormat = "20060102t150405z"
-	// switchTimeout bounds each question and each change.
+	pausedFormat  = "20060102t150405z"
 	switchTimeout = 10 * time.Second
 )
 
@@ -90,8 +89,7 @@ func standing(have *pubsubpb.Subscription) pause.Standing {
 	}
 }
 
-// isPaused reports whether a subscription has the mark of a pause. Google's emulator keeps no labels: there
-// the mark is an attribute of the push configuration.
+// isPaused goes by the label, and by an attribute of the push configuration on Google's emulator, which keeps no labels.
 func isPaused(have *pubsubpb.Subscription) bool {
 	_, marked := have.GetLabels()[PausedLabel]
 	_, emulated := have.GetPushConfig().GetAttributes()[PausedLabel]

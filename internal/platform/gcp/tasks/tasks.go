@@ -22,15 +22,12 @@ import (
 )
 
 const (
-	// timeout bounds one At, during which a push waits.
 	timeout = 1500 * time.Millisecond
-	// skew is how far the called worker's clock may be behind Cloud Tasks'. A call that comes
-	// too early finds nothing due, and the message waits for the scheduler.
+	// skew is how far the called worker's clock may be behind: a call that comes too early finds nothing due.
 	skew = 50 * time.Millisecond
 	// maxAhead is Cloud Tasks' limit for the time of a task.
 	maxAhead = 30 * 24 * time.Hour
-	// dispatchDeadline is how long Cloud Tasks waits for an answer: as long as the scheduler,
-	// and longer than the worker's tasks run.
+	// dispatchDeadline is longer than the worker's tasks run.
 	dispatchDeadline = 90 * time.Second
 )
 
@@ -90,8 +87,7 @@ func (a *Alarm) At(ctx context.Context, at time.Time) error {
 	return nil
 }
 
-// create creates the task without a name. Names that rise with time slow down the whole queue,
-// and any name costs a look-up.
+// create gives the task no name: names that rise with time slow down the queue, and any costs a look-up.
 func (a *Alarm) create(ctx context.Context, at time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

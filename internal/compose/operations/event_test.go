@@ -210,30 +210,20 @@ func TestAnEventIsToldByWhatThereIsOfIt(t *testing.T) {
 	}
 }
 
-func TestWhatAnEventHasEmittedIsFollowedByOneLevel(t *testing.T) {
+func TestWhatAnEventHasEmittedIsShownByTheQueuesThatTakeIt(t *testing.T) {
 	t.Parallel()
 	r := open(t)
-	told, failed := record("orders", "default", "e1"), record("refunds", "default", "failed")
-	for _, id := range []string{"done", "failed", "later", "soon", "gone", "buried", "mended"} {
-		told.Emitted = append(told.Emitted, handler.Emitted{EventID: id, EventType: "t", To: "elsewhere"})
-	}
-	r.bury(t, declared.Queues[0], "buried", "m-buried", "{}")
-	mended := dead("orders", "d1", "r", 0)
-	mended.EventID, mended.State = "mended", deadletter.Processed
-	failed.Status, failed.LastError = dedupe.Failed, "callee_down"
-	r.commit(t, own(told), own(record("refunds", "default", "done")), own(failed), inStore(mended), waits(lane.Outbox, "l-1", "e1", "soon", nil),
+	told := record("orders", "default", "e1")
+	told.Emitted = []handler.Emitted{{EventID: "later", EventType: "t", To: "orders"}, {EventID: "soon", EventType: "t", To: "elsewhere"}, {EventID: "gone", EventType: "t", To: "elsewhere"}}
+	r.commit(t, own(told), waits(lane.Outbox, "l-1", "e1", "soon", nil),
 		waits(lane.Delayed, "m-emission", "e1", "later", func(fields map[string]any) { fields["due_at"] = at.Add(time.Hour) }))
 	event := r.event(t, "e1")
 	require.Equal(t, []events.Emission{
-		{EventID: "done", Tenant: "default", EventType: "t", Queue: "refunds", State: events.EmissionProcessed},
-		{EventID: "failed", Tenant: "default", EventType: "t", Queue: "refunds", State: events.EmissionFailed, Reason: "callee_down"},
-		{EventID: "later", Tenant: "default", EventType: "t", Queue: "elsewhere", State: events.EmissionDelayed, Until: at.Add(time.Hour)},
+		{EventID: "later", Tenant: "default", EventType: "t", Queue: "orders", State: events.EmissionDelayed, Until: at.Add(time.Hour)},
 		{EventID: "soon", Tenant: "default", EventType: "t", Queue: "elsewhere", State: events.EmissionWaiting},
 		{EventID: "gone", Tenant: "default", EventType: "t", Queue: "elsewhere", State: events.EmissionPublished},
-		{EventID: "buried", Tenant: "default", EventType: "t", Queue: "orders", State: events.EmissionDeadLettered, Reason: "unknown_product"},
-		{EventID: "mended", Tenant: "default", EventType: "t", Queue: "orders", State: events.EmissionProcessed},
 	}, event.Emissions)
-	require.Equal(t, []any{1, 7}, []any{event.Waiting, len(event.Emitted)})
+	require.Equal(t, []any{1, 3}, []any{event.Waiting, len(event.Emitted)})
 }
 
 // second fails every query but the first.
@@ -265,8 +255,8 @@ func TestWhatIsReadOfAnEventInPartIsNotShown(t *testing.T) {
 }
 
 // mostRequests is how often one event's story asks the store at most: six queries, two requests for each of ten kept
-// messages and of ten emissions, one for each of ten dead letters and for the pauses, and one for what it has moved.
-const mostRequests = 6 + 2*10 + 10 + 2*10 + 1 + 1
+// messages, one for each of ten dead letters and for the pauses, and one for what it has moved.
+const mostRequests = 6 + 2*10 + 10 + 1 + 1
 
 // TestAnEventCostsABoundedNumberOfRequests: whatever there is of it. Of this one everything is there that costs one: its
 // messages are kept, and its dead letters name an operation and no history.

@@ -192,7 +192,7 @@ func whole() events.Event {
 		DeadLetters: []deadletter.Item{{ID: "d1", Reason: "unknown_product", State: deadletter.Processed}},
 		Emitted:     []string{"m1", "m2", "m3"},
 		Emissions: []events.Emission{
-			{EventID: "m1", Tenant: "t", EventType: "refund.done", Queue: "q2", State: events.EmissionProcessed},
+			{EventID: "m1", Tenant: "t", EventType: "refund.done", Queue: "q2", State: events.EmissionPublished},
 			{EventID: "m2", Tenant: "t", EventType: "mail.sent", Queue: "mails", State: events.EmissionWaiting},
 		},
 		Effect:  []events.Posted{{Entry: journal.Entry{Entry: posted}}},
@@ -209,7 +209,7 @@ func TestAnEventIsOneStoryInTheOrderOfTime(t *testing.T) {
 		"received and verified", "published", "deliveries 1 to 2 of message 17", "dead lettered attempt 1, delivery 3, instance i1: dead_lettered unknown_product after 12ms, trace 0af7 Trace",
 		"dead-lettered as d1: unknown_product Dead letter", "replayed by ada, operation op1: mended", "processed attempt 1, instance i2: processed after 2s", "the replay ended: processed",
 		"credit x~0: debit points:issued:o1 1000 points; credit points:user:u1 1000 points Entry",
-		"refund.done to q2, event m1: processed Event", "mail.sent to mails, event m2: waits in the outbox", "Ordering key u1",
+		"refund.done to q2, event m1: published Event", "mail.sent to mails, event m2: waits in the outbox", "Ordering key u1",
 	} {
 		found := strings.Index(text[at:], step)
 		require.GreaterOrEqual(t, found, 0, "%q, behind what comes before it in\n%s", step, text)

@@ -1,7 +1,6 @@
 package events
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -9,10 +8,8 @@ import (
 	"billhook/internal/console"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
-	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/pipeline/pause"
-	"billhook/internal/platform/store"
 )
 
 // Where says what kind of place an event waits in.
@@ -134,103 +131,44 @@ func (a Reads) DelayOf(ctx context.Context, kept lane.Kept) (Spot, error) {
 // EmissionState says how far a message has come that an event has emitted.
 type EmissionState string
 
-// The states of an emission; of one that is only published nothing is recorded since.
+// The states of an emission. What came of one that is published its own event says.
 const (
-	EmissionWaiting      EmissionState = "waiting_in_outbox"
-	EmissionDelayed      EmissionState = "delayed"
-	EmissionPublished    EmissionState = "published"
-	EmissionProcessing   EmissionState = "processing"
-	EmissionFailed       EmissionState = "failed" // it is tried again
-	EmissionProcessed    EmissionState = "processed"
-	EmissionDeadLettered EmissionState = "dead_lettered"
+	EmissionWaiting   EmissionState = "waiting_in_outbox"
+	EmissionDelayed   EmissionState = "delayed"
+	EmissionPublished EmissionState = "published"
 )
 
-var emissionStates = map[dedupe.Status]EmissionState{
-	dedupe.Processing: EmissionProcessing, dedupe.Failed: EmissionFailed, dedupe.Completed: EmissionProcessed, dedupe.DeadLettered: EmissionDeadLettered,
-}
-
-// Emission is what became of one message that the event has emitted, as one queue has it.
+// Emission is a message that the event has emitted, for a queue or a topic.
 type Emission struct {
-	EventID   string `json:"event_id"`
-	Tenant    string `json:"tenant"`
-	EventType string `json:"event_type"`
-	// Queue is the one that has taken it, and before that the queue or the topic that it is for.
-	Queue  string        `json:"queue"`
-	State  EmissionState `json:"state"`
-	Reason string        `json:"reason,omitempty"`
-	Until  time.Time     `json:"until,omitzero" show:"Until"`
+	EventID   string        `json:"event_id"`
+	Tenant    string        `json:"tenant"`
+	EventType string        `json:"event_type"`
+	Queue     string        `json:"queue"`
+	State     EmissionState `json:"state"`
+	Until     time.Time     `json:"until,omitzero"`
 }
 
-// Shown reports whether there is something to show under its event id.
-func (e Emission) Shown() bool { return e.State != EmissionPublished }
-
-// emissions fills in what became of the first of what the event has emitted: at most two queries for each.
-func (a Reads) emissions(ctx context.Context, e *Event, record dedupe.Record, f found) error {
-	waits := map[string]Emission{}
-	for _, kept := range f.outbox {
-		waits[kept.Emits] = Emission{State: EmissionWaiting}
-	}
-	for _, kept := range f.delayed {
-		if kept.Emitted {
-			waits[kept.Emits] = Emission{State: EmissionDelayed, Until: kept.DueAt}
+// emissions fills in the first of what the event has emitted, once for each queue that takes it.
+func (a Reads) emissions(e *Event, record dedupe.Record, f found) {
+	for _, emitted := range record.Emitted[:min(len(record.Emitted), closely)] {
+		one := Emission{EventID: emitted.EventID, Tenant: e.Tenant, EventType: emitted.EventType, Queue: emitted.To, State: EmissionPublished}
+		of := func(kept lane.Kept) bool { return kept.Emits == emitted.EventID }
+		if slices.ContainsFunc(f.outbox, of) {
+			one.State = EmissionWaiting
+		} else if i := slices.IndexFunc(f.delayed, of); i >= 0 {
+			one.State, one.Until = EmissionDelayed, f.delayed[i].DueAt
+		}
+		taken := false
+		for _, q := range a.Catalog.Queues {
+			if q.ID == emitted.To || q.Topic() == emitted.To && q.Takes(map[string]string{"event_type": emitted.EventType}) {
+				one.Queue, taken = q.ID, true
+				e.Emissions = append(e.Emissions, one)
+			}
+		}
+		if !taken {
+			e.Emissions = append(e.Emissions, one)
 		}
 	}
-	emitted := record.Emitted[:min(len(record.Emitted), closely)]
-	all := make([][]Emission, len(emitted))
-	err := store.AtOnce(ctx, len(emitted), func(ctx context.Context, i int) (err error) {
-		all[i], err = a.emissionOf(ctx, emitted[i], e.Tenant, waits[emitted[i].EventID])
-		return err
-	})
-	e.Emissions = append(e.Emissions, slices.Concat(all...)...)
-	return err
-}
-
-// emissionOf says what each queue has of a message that an event of the tenant has emitted. waits is where
-// it waits to be published, and has no state where it does not.
-func (a Reads) emissionOf(ctx context.Context, emitted handler.Emitted, tenant string, waits Emission) (all []Emission, err error) {
-	waits.EventID, waits.Tenant, waits.EventType, waits.Queue = emitted.EventID, tenant, emitted.EventType, emitted.To
-	page, err := a.Store.Query(ctx, store.Query{
-		Collection: dedupe.Collection, Equal: map[string]any{"event_id": emitted.EventID, "tenant": tenant}, Limit: closely,
-	})
-	if err != nil {
-		return nil, err
-	}
-	for _, doc := range page.Documents {
-		record, err := dedupe.FromDocument(doc)
-		if err != nil {
-			return nil, err
-		}
-		one := waits
-		one.Queue, one.State, one.Reason, one.Until = record.Queue, emissionStates[record.Status], record.LastError, record.NextRetryAt
-		all = append(all, one)
-	}
-	if len(all) > 0 {
-		return all, nil
-	}
-	if waits.State != "" {
-		return []Emission{waits}, nil
-	}
-	// A queue without records has dead letters, and so has one whose worker never answered.
-	page, err = a.Store.Query(ctx, store.Query{Collection: deadletter.Collection, Equal: map[string]any{"event_id": emitted.EventID}, Limit: closely})
-	if err != nil {
-		return nil, err
-	}
-	for _, doc := range page.Documents {
-		letter := DeadLetterIn(doc)
-		one := waits
-		one.Queue, one.State, one.Reason = letter.Queue, EmissionDeadLettered, letter.Reason
-		if letter.State == deadletter.Processed {
-			one.State, one.Reason = EmissionProcessed, ""
-		}
-		if cmp.Or(letter.Tenant, dedupe.DefaultTenant) == tenant {
-			all = append(all, one)
-		}
-	}
-	if len(all) == 0 {
-		waits.State = EmissionPublished
-		all = append(all, waits)
-	}
-	return all, nil
 }
 
 // errNowhere is the answer for an event that the store does not know: it says where the event may be.

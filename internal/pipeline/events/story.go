@@ -97,14 +97,6 @@ func (e Emission) String() string {
 		return text + "waits in the outbox"
 	case EmissionDelayed:
 		return text + "kept" + until(e.Until)
-	case EmissionPublished:
-		return text + "published; it is in the broker, or with a consumer that keeps no record of it"
-	case EmissionProcessing:
-		return text + "being processed"
-	case EmissionFailed:
-		return text + "failed" + because(e.Reason) + ", to be tried again" + at(e.Until)
-	case EmissionDeadLettered:
-		return text + "dead-lettered" + because(e.Reason)
 	default:
 		return text + string(e.State)
 	}

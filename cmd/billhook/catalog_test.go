@@ -70,7 +70,7 @@ func shipped(t *testing.T, file string, change func(text string) string) string 
 func TestCatalogCheckTellsEveryKindOfMistakeAtOnce(t *testing.T) {
 	t.Parallel()
 	folder := shipped(t, "queues.yaml", func(text string) string {
-		return strings.NewReplacer("name: orders.create", "name: orders.make", "name: webhooks.deliver", "name: webhooks.send", `lease: "120s"`, `lease: 2m`).Replace(text)
+		return strings.NewReplacer("name: orders.ship", "name: orders.send", "name: webhooks.deliver", "name: webhooks.send", `lease: "120s"`, `lease: 2m`).Replace(text)
 	})
 	messages := filepath.Join(folder, "messages.yaml")
 	text, err := os.ReadFile(filepath.Clean(messages))
@@ -89,8 +89,8 @@ func TestCatalogCheckTellsEveryKindOfMistakeAtOnce(t *testing.T) {
 	require.Equal(t, []string{
 		`: defaults.lease: must be a duration in seconds, in quotes, such as "600s"`,
 		`queue events-low: event type webhook_delivery: no handler is registered as "webhooks.send"`,
-		`queue orders-process: event type order.created: no handler is registered as "orders.make"`,
 		"queue orders-process: event type order.payment_confirmed: orders.confirm: message.v1 order.payment_confirmed, version 1: data .payment_id is no string",
+		`queue orders-process: event type order.shipped: no handler is registered as "orders.send"`,
 	}, told)
 }
 

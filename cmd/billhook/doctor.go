@@ -42,16 +42,8 @@ type diagnosis struct {
 	Off []string `json:"off"`
 	// Kept are those of them whose subscription keeps what waits.
 	Kept []string `json:"kept"`
-	// Steps are those of the canary up to the first failure.
-	Steps []canaryStep `json:"steps"`
-}
-
-type canaryStep struct {
-	Name string `json:"name"`
-	OK   bool   `json:"ok"`
-	// Milliseconds is how long the step took.
-	Milliseconds int64  `json:"ms"`
-	Detail       string `json:"detail"`
+	// Canary is what became of the canary; empty: none was sent, or a finding says so.
+	Canary string `json:"canary,omitempty"`
 }
 
 type examined struct {
@@ -90,26 +82,26 @@ func (p *program) doctorCommand() *cobra.Command {
 					return usageError(err.Error())
 				}
 			}
-			found := diagnosis{Findings: []finding.Finding{}, Unread: []finding.Unread{}, Paused: []pause.Pause{}, Off: []string{}, Kept: []string{}, Steps: []canaryStep{}}
+			found := diagnosis{Findings: []finding.Finding{}, Unread: []finding.Unread{}, Paused: []pause.Pause{}, Off: []string{}, Kept: []string{}}
 			for _, q := range c.Queues {
 				if !q.Enabled {
 					found.Off = append(found.Off, q.ID)
 				}
 			}
-			if !only {
-				if err := p.examine(command.Context(), c, of, &found); err != nil {
-					return err
-				}
-				p.printFindings(c, found)
+			if only {
+				found.LeftOut = "everything but the canary: with --canary-only"
+			} else if err := p.examine(command.Context(), c, of, &found); err != nil {
+				return err
 			}
 			if sends || only {
 				ctx, cancel := context.WithTimeout(command.Context(), patience)
 				defer cancel()
-				if found.Steps, err = p.sendCanary(ctx, c); err != nil {
-					return err
+				if found.Canary, err = p.canary(ctx, c); err != nil {
+					found.Findings = append(found.Findings, finding.Of("event", "canary", finding.New("canary_lost", err.Error(), "Look where it stopped: billhook search names what there is of its id.")))
 				}
 			}
-			wrong := len(found.Findings) > 0 || slices.ContainsFunc(found.Steps, func(s canaryStep) bool { return !s.OK })
+			p.printFindings(found)
+			wrong := len(found.Findings) > 0
 			found.Healthy = !wrong && len(found.Unread) == 0
 			switch err = p.printJSON(found); {
 			case err == nil && wrong:
@@ -183,7 +175,7 @@ func (p *program) examine(ctx context.Context, c *catalog.Catalog, of examined, 
 	return err
 }
 
-func (p *program) printFindings(c *catalog.Catalog, found diagnosis) {
+func (p *program) printFindings(found diagnosis) {
 	for _, f := range found.Findings {
 		p.printf("%s: %s %s: %s\n", cmp.Or(f.Queue, "of no single queue"), f.Kind, f.ID, f.Code)
 		if f.Have != "" || f.Want != "" {
@@ -191,7 +183,7 @@ func (p *program) printFindings(c *catalog.Catalog, found diagnosis) {
 		}
 		p.printf("    %s\n    To do: %s\n", f.Effect, f.Do)
 	}
-	p.printf("%d queues compared, %d findings.\n", len(c.Queues), len(found.Findings))
+	p.printf("%d findings.\n", len(found.Findings))
 	for _, one := range found.Unread {
 		p.printf("Not looked at: %s: %s", one.What, one.Why)
 		if one.Permission != "" {
@@ -203,7 +195,8 @@ func (p *program) printFindings(c *catalog.Catalog, found diagnosis) {
 		p.printf("%s is paused since %s by %s: %s\n", one.Queue, one.At.UTC().Format(time.RFC3339), one.Who, one.Why)
 	}
 	for _, told := range []struct{ what, which string }{
-		{"Left out", found.LeftOut}, {"Who has paused which queue is not known here", strings.TrimSuffix(found.PausesUnread, ".")},
+		{"The canary", found.Canary}, {"Left out", found.LeftOut},
+		{"Who has paused which queue is not known here", strings.TrimSuffix(found.PausesUnread, ".")},
 		{"Not running here", strings.Join(found.Off, ", ")},
 		{"Of these keep their subscription, and what waits there, which billhook queues ls counts", strings.Join(found.Kept, ", ")},
 	} {
@@ -213,8 +206,8 @@ func (p *program) printFindings(c *catalog.Catalog, found diagnosis) {
 	}
 }
 
-// sendCanary sends an event that moves nothing through an installation, as far as the first step that fails.
-func (p *program) sendCanary(ctx context.Context, c *catalog.Catalog) (steps []canaryStep, err error) {
+// canary sends an event that moves nothing through an installation, and says what became of it.
+func (p *program) canary(ctx context.Context, c *catalog.Catalog) (became string, err error) {
 	var source catalog.Source
 	var queue catalog.Queue
 	for _, name := range slices.Sorted(maps.Keys(c.Sources)) {
@@ -224,49 +217,30 @@ func (p *program) sendCanary(ctx context.Context, c *catalog.Catalog) (steps []c
 		}
 	}
 	if queue.ID == "" {
-		return nil, fmt.Errorf("canary: no source of the generic scheme sends %s to an enabled queue", contract.OrderChargebackClosed)
+		return "", fmt.Errorf("no source of the generic scheme sends %s to an enabled queue", contract.OrderChargebackClosed)
 	}
 	id, now := "canary-"+uuid.NewString(), time.Now()
-	for _, step := range []struct {
-		name string
-		do   func() (detail string, err error)
-	}{
-		{"the canary is accepted", func() (string, error) {
-			body, _ := json.Marshal(contract.PayNow{ // texts always marshal
-				EventID: id, EventType: contract.OrderChargebackClosed, Timestamp: now.UTC().Format(time.RFC3339),
-				Data: contract.PayNowData{Order: &contract.Order{ID: id, CustomerID: id}},
-			})
-			all, err := post(ctx, p.env.Webhook+"/webhooks/"+source.Name, source, secretsOf(c, p.getenv)[source.Name][0], body, now)
-			if err != nil {
-				return "", err
-			}
-			if answer := all.replies[0]; answer.Status != http.StatusAccepted {
-				return "", fmt.Errorf("the webhook service answers %d %s", answer.Status, answer.Code)
-			}
-			return fmt.Sprintf("event %s is message %s of %s", id, all.replies[0].MessageID, queue.ID), nil
-		}},
-		{"the worker has handled it", func() (string, error) {
-			var event events.Event
-			err := poll(ctx, 100*time.Millisecond, http.StatusNotFound, func() (bool, error) {
-				err := p.get(ctx, "/v1/ops/events/"+id+"?"+url.Values{"queue": {queue.ID}}.Encode(), &event)
-				return event.Status == dedupe.Completed || event.Status == dedupe.DeadLettered, err
-			})
-			if err == nil && event.Status != dedupe.Completed {
-				err = fmt.Errorf("it was dead-lettered: %s", event.Reason)
-			}
-			return fmt.Sprintf("%s, at attempt %d", event.Result, event.Attempts), err
-		}},
-	} {
-		started := time.Now()
-		detail, err := step.do()
-		done, mark := canaryStep{Name: step.name, OK: err == nil, Milliseconds: time.Since(started).Milliseconds(), Detail: detail}, "ok"
-		if err != nil {
-			done.Detail, mark = err.Error(), "FAILED"
-		}
-		p.printf("%-6s  %6d ms  %s: %s\n", mark, done.Milliseconds, done.Name, done.Detail)
-		if steps = append(steps, done); err != nil {
-			break
-		}
+	body, _ := json.Marshal(contract.PayNow{ // texts always marshal
+		EventID: id, EventType: contract.OrderChargebackClosed, Timestamp: now.UTC().Format(time.RFC3339),
+		Data: contract.PayNowData{Order: &contract.Order{ID: id, CustomerID: id}},
+	})
+	all, err := post(ctx, p.env.Webhook+"/webhooks/"+source.Name, source, secretsOf(c, p.getenv)[source.Name][0], body, now)
+	if err == nil && all.status != http.StatusAccepted {
+		err = fmt.Errorf("the webhook service answers %d %s", all.status, all.replies[0].Code)
 	}
-	return steps, nil
+	if err != nil {
+		return "", fmt.Errorf("event %s is not accepted: %w", id, err)
+	}
+	var event events.Event
+	err = poll(ctx, 100*time.Millisecond, http.StatusNotFound, func() (bool, error) {
+		err := p.get(ctx, "/v1/ops/events/"+id+"?"+url.Values{"queue": {queue.ID}}.Encode(), &event)
+		return event.Status == dedupe.Completed || event.Status == dedupe.DeadLettered, err
+	})
+	if err == nil && event.Status != dedupe.Completed {
+		err = fmt.Errorf("it is dead-lettered: %s", event.Reason)
+	}
+	if err != nil {
+		return "", fmt.Errorf("event %s is accepted, and the worker has not handled it: %w", id, err)
+	}
+	return fmt.Sprintf("event %s is %s, at attempt %d", id, event.Result, event.Attempts), nil
 }

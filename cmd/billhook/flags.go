@@ -18,32 +18,6 @@ import (
 	"billhook/internal/console"
 )
 
-// nouns says of each noun what its commands are for.
-var nouns = map[string]string{
-	"accounts":      "Look at what accounts of points have, and at what has moved on any account",
-	"admin":         "What is seldom needed: provision, check the catalog, move from an old system, examine an installation",
-	"audit":         "Look at what people have changed",
-	"catalog":       "Look at the catalog that a worker runs with: queues, contracts, topics, sources and targets",
-	"customers":     "Look at which of the provider's customers is which user, link them or unlink them",
-	"dlq":           "Look at dead letters, replay them, discard them or complete them by hand",
-	"endpoints":     "Look at the addresses that third parties registered to be told of events, and change them",
-	"events":        "Look at events: which there are, where each waits, what became of it, and what a worker would do of it",
-	"journal":       "Look at the entries of the books and at what they add up to, and revert an entry",
-	"ledger":        "Take the books elsewhere, verify them, and prove entries",
-	"operations":    "Look at what people do with dead letters, approve it, reject it, cancel it or go on with it",
-	"orders":        "Look at where the shop's orders stand",
-	"outbox":        "Look at what is committed and waits to be published",
-	"pauses":        "Look at which queues are paused, and by whom",
-	"periods":       "Close months of the books, and open them again",
-	"products":      "Look at what products are worth, and change it without a deployment",
-	"queues":        "Look at where queues stand, pause them and have them go on",
-	"refunds":       "Look at what became of the refunds that messages have asked for",
-	"seals":         "Look at the seals that make entries provable",
-	"stock":         "Look at how many pieces of a product can be ordered, and change it",
-	"subscriptions": "Look at how subscriptions stand",
-	"usage":         "Look at what subscriptions have used, per meter and billing period",
-}
-
 // noun is the command of a noun, which is made where there is none yet.
 func (p *program) noun(root *cobra.Command, name string) *cobra.Command {
 	for _, made := range root.Commands() {
@@ -51,7 +25,7 @@ func (p *program) noun(root *cobra.Command, name string) *cobra.Command {
 			return made
 		}
 	}
-	made := p.asks(&cobra.Command{Use: name, Short: nouns[name]})
+	made := p.asks(&cobra.Command{Use: name})
 	root.AddCommand(made)
 	return made
 }

@@ -25,14 +25,11 @@ type drain struct {
 	*program
 	catalog *catalog.Catalog
 	// from is the address of the old system, and table that of a Postgres queue.
-	from, table  string
-	compose      importer.Composer
-	members      []string
-	failed       bool
-	putBack      bool
-	rate         int
-	patience     time.Duration
-	yes, preview bool
+	from, table                   string
+	compose                       importer.Composer
+	failed, putBack, yes, preview bool
+	rate                          int
+	patience                      time.Duration
 }
 
 type drained interface {
@@ -41,44 +38,46 @@ type drained interface {
 	Release(ctx context.Context) error
 }
 
+// addresses are the variables of the old systems' addresses.
+var addresses = map[string]string{"redis": "REDIS_URL", "rabbitmq": "RABBITMQ_URL", "postgres": "DATABASE_URL"}
+
 func (p *program) importCommand() *cobra.Command {
+	d := &drain{program: p}
 	command := &cobra.Command{
-		Use:   "import",
+		Use:   "import redis|rabbitmq|postgres [queue[=old name]...]",
 		Short: "Move what waits in Redis lists, RabbitMQ queues or a Postgres queue to the webhook service, and remove what it accepts",
 		Long: "A message is removed from the old system when the webhook service has accepted it. What it refuses stays where it was, and\n" +
 			"is listed with the reason. An import that was cut off is started again: nothing is lost, and what is sent once more\n" +
-			"has the event id that it had before. Each prints what it would move, by queue and type, and asks.",
+			"has the event id that it had before. It prints what it would move, by queue and type, and asks.\n\n" +
+			"Of Redis it drains the lists with their :processing, :delayed and :failed, of RabbitMQ queues over AMQP, of Postgres the table\n" +
+			"of an event queue. Without a queue it looks for each queue of the catalog under its alias. The address is that of --from, else of\n" +
+			"REDIS_URL, RABBITMQ_URL or DATABASE_URL. The secret is the first of the generic source's variable.",
+		Args: cobra.MinimumNArgs(1), ValidArgs: []string{"redis", "rabbitmq", "postgres"},
 	}
-	command.AddCommand(
-		p.importFrom("redis", "REDIS_URL", "Drain Redis lists with their :processing, :delayed and :failed"),
-		p.importFrom("rabbitmq", "RABBITMQ_URL", "Drain RabbitMQ queues over AMQP"),
-		p.importFrom("postgres", "DATABASE_URL", "Drain the table of a Postgres event queue"),
-	)
-	return command
-}
-
-// importFrom is the command for one system. variable has its address where --from is not given.
-func (p *program) importFrom(system, variable, short string) *cobra.Command {
-	d := &drain{program: p}
-	command := &cobra.Command{Use: system, Short: short, Args: cobra.NoArgs}
-	if system != "postgres" {
-		command.Use, command.Args = system+" [queue[=old name]...]", cobra.ArbitraryArgs
-		command.Long = "Without a queue it looks for each queue of the catalog under its alias.\n"
-	}
-	command.Long = short + ".\n" + command.Long + "The address is that of --from, else of " + variable + ". The secret is the first of the generic source's variable."
 	command.RunE = func(command *cobra.Command, args []string) (err error) {
 		ctx := command.Context()
+		if err := oneOf(command.ValidArgs, &args[0]); err != nil {
+			return err
+		}
 		if d.catalog, err = p.catalog(); err != nil {
 			return err
 		}
-		if d.from = cmp.Or(d.from, p.getenv(variable)); d.from == "" {
-			return usageError(fmt.Sprintf("--from or %s: say where the messages are", variable))
+		if d.from = cmp.Or(d.from, p.getenv(addresses[args[0]])); d.from == "" {
+			return usageError(fmt.Sprintf("--from or %s: say where the messages are", addresses[args[0]]))
 		}
-		names, err := namesOf(d.catalog, args)
+		names, err := namesOf(d.catalog, args[1:])
 		if err != nil {
 			return err
 		}
-		source, err := d.open(ctx, system, names)
+		var source drained
+		switch args[0] {
+		case "redis":
+			source, err = importer.NewRedis(ctx, d.from, names, d.failed, newID)
+		case "rabbitmq":
+			source, err = importer.NewRabbitMQ(importer.Broker{Address: d.from, Names: names, Catalog: d.catalog, Failed: d.failed, NewID: newID, Now: time.Now})
+		default:
+			source, err = importer.NewPostgres(ctx, d.from, d.table, d.catalog, d.failed)
+		}
 		if err != nil {
 			return err
 		}
@@ -86,33 +85,18 @@ func (p *program) importFrom(system, variable, short string) *cobra.Command {
 		return errors.Join(err, source.Release(context.WithoutCancel(ctx)))
 	}
 	flags := command.Flags()
-	flags.StringVar(&d.from, "from", "", "the address of the old system, with its password; better in "+variable)
+	flags.StringVar(&d.from, "from", "", "the address of the old system, with its password; better in its variable")
 	p.webhookFlag(command)
 	flags.StringVar(&d.compose.Type, "type", "", "the event type of messages that do not say theirs")
-	flags.StringArrayVar(&d.members, "member", nil, "rename a member of each message's content: old=new; old= leaves it out")
+	flags.StringToStringVar(&d.compose.Members, "member", nil, "rename a member of each message's content: old=new; old= leaves it out")
 	flags.BoolVar(&d.failed, "failed", false, "move messages that have failed, too, with all attempts again")
 	flags.IntVar(&d.rate, "rate", 200, "how many messages a second, at most; 0 is as many as the webhook service takes")
 	flags.DurationVar(&d.patience, "patience", 5*time.Minute, "how long to wait for a webhook service that does not answer")
 	flags.BoolVar(&d.yes, "yes", false, "do not ask")
 	flags.BoolVar(&d.preview, "dry-run", false, "show what would be moved, and do nothing")
-	switch system {
-	case "redis":
-		flags.BoolVar(&d.putBack, "put-back", false, "only put back what an import that was cut off has claimed")
-	case "postgres":
-		flags.StringVar(&d.table, "table", "event_queue", "the table, perhaps with its schema")
-	}
+	flags.BoolVar(&d.putBack, "put-back", false, "only put back what an import from Redis that was cut off has claimed")
+	flags.StringVar(&d.table, "table", "event_queue", "the table in Postgres, perhaps with its schema")
 	return command
-}
-
-func (d *drain) open(ctx context.Context, system string, names []importer.Name) (drained, error) {
-	switch system {
-	case "redis":
-		return importer.NewRedis(ctx, d.from, names, d.failed, newID)
-	case "rabbitmq":
-		return importer.NewRabbitMQ(importer.Broker{Address: d.from, Names: names, Catalog: d.catalog, Failed: d.failed, NewID: newID, Now: time.Now})
-	default:
-		return importer.NewPostgres(ctx, d.from, d.table, d.catalog, d.failed)
-	}
 }
 
 // namesOf reads the arguments; without any it is each queue with an alias. A queue that is named without its old name has
@@ -179,14 +163,6 @@ func (d *drain) run(ctx context.Context, command *cobra.Command, source drained)
 		count, err := redis.PutBack(ctx)
 		d.printf("%d messages were put back.\n", count)
 		return errors.Join(err, d.printJSON(map[string]int{"put_back": count}))
-	}
-	d.compose.Members = map[string]string{}
-	for _, member := range d.members {
-		old, renamed, ok := strings.Cut(member, "=")
-		if !ok || old == "" {
-			return usageError("--member takes old=new, or old= to leave it out")
-		}
-		d.compose.Members[old] = renamed
 	}
 	places, messages, err := source.Look(ctx, 1000)
 	if err != nil {

@@ -19,7 +19,7 @@ func TestAWrongUseExitsWith2AndSaysWhatToType(t *testing.T) {
 		"dlq rpelay paynow-events":                 "did you mean replay?",
 		"dlq xylophone":                            `dlq has no command "xylophone"` + "\n",
 		"events lst":                               "did you mean ls?",
-		"admin import redus":                       "did you mean redis?",
+		"admin import redus":                       `"redus" is none of redis, rabbitmq, postgres`,
 		"completion basj":                          "did you mean bash?",
 		"dlq show a b":                             "accepts between 1 and 1 arg(s), received 2\nusage: billhook dlq show <id>",
 		"outbox ls now":                            "received 1",

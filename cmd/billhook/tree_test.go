@@ -75,16 +75,14 @@ func TestEveryCommandAndFlagSaysWhatItIs(t *testing.T) {
 
 // notAsked are the commands that the test below leaves out, each with its reason.
 var notAsked = map[string]string{
-	"dev":                   "it serves until Ctrl-C",
-	"events tail":           "it goes on until Ctrl-C; TestATailPrintsWhatIsNewOrHasChanged runs it",
-	"admin switch":          "it asks Pub/Sub",
-	"admin provision":       "it asks Pub/Sub",
-	"admin doctor":          "it asks Pub/Sub",
-	"admin import redis":    "it asks Redis",
-	"admin import rabbitmq": "it asks RabbitMQ",
-	"admin import postgres": "it asks Postgres",
-	"ledger compare":        "it reads a file of seals",
-	"ledger check-proof":    "it reads a file of seals",
+	"dev":                "it serves until Ctrl-C",
+	"events tail":        "it goes on until Ctrl-C; TestATailPrintsWhatIsNewOrHasChanged runs it",
+	"admin switch":       "it asks Pub/Sub",
+	"admin provision":    "it asks Pub/Sub",
+	"admin doctor":       "it asks Pub/Sub",
+	"admin import":       "it asks Redis, RabbitMQ or Postgres",
+	"ledger compare":     "it reads a file of seals",
+	"ledger check-proof": "it reads a file of seals",
 }
 
 // examplesOf runs the examples of all commands, side by side, against a worker and a door at an address.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -66,6 +67,11 @@ func (p *program) strict(command *cobra.Command) {
 	}
 	if command.HasAvailableSubCommands() {
 		command.SuggestionsMinimumDistance = 2
+		var names []string
+		for _, sub := range command.Commands() {
+			names = append(names, sub.Name())
+		}
+		command.Short = cmp.Or(command.Short, strings.Join(names, ", "))
 		command.RunE = func(command *cobra.Command, given []string) error {
 			if len(given) == 0 {
 				return usageError(nameOf(command) + ": say which command")
@@ -176,29 +182,27 @@ func (p *program) listed(ctx context.Context, noun string) (values []string) {
 
 // examples are uses of commands that no operation declares, or that show more than what they have to be given.
 var examples = map[string]string{
-	"send":                  "billhook send paynow\nbillhook send paynow --order 502113004410999001 --uid some-user\nbillhook send paynow --sample refund --order 502113004410999001\nbillhook send paynow --repeat 100 --json",
-	"enqueue":               "billhook enqueue <queue>\nbillhook enqueue <queue> --repeat 20 --key some-subscription\nbillhook enqueue <queue> --type order.shipped --key some-order\nbillhook enqueue <queue> -f message.json --deliver-at 10m",
-	"admin switch":          "billhook admin switch <queue>",
-	"dev":                   "billhook dev --data ./state",
-	"admin provision":       "PUBSUB_EMULATOR_HOST=127.0.0.1:8085 PUSH_BASE_URL=http://127.0.0.1:8081 billhook admin provision",
-	"admin doctor":          "billhook admin doctor --canary --webhook https://webhook.example.com",
-	"admin catalog print":   "billhook admin catalog print | jq '.queues[].id'",
-	"admin import redis":    "REDIS_URL=redis://127.0.0.1:6379 billhook admin import redis <queue> --dry-run",
-	"admin import rabbitmq": "RABBITMQ_URL=amqp://127.0.0.1:5672 billhook admin import rabbitmq <queue>=<old name> --rate 50 --yes",
-	"admin import postgres": "DATABASE_URL=postgres://127.0.0.1/billing billhook admin import postgres --table event_queue --dry-run",
-	"events ls":             "billhook events ls --queue <queue> --status FAILED --since 36h",
-	"events tail":           "billhook events tail --queue <queue>\nbillhook events tail --status DEAD_LETTERED",
-	"events try":            "billhook events try 900000000000000031\nbillhook events try --body message.json --queue <queue>",
-	"dlq ls":                "billhook dlq ls\nbillhook dlq ls <queue> --since 7d --reason unknown_product",
-	"dlq replay":            "billhook dlq replay <queue> --reason unknown_product --why \"the product is set\"\nbillhook dlq replay <queue> 4e538e03ba010d15~1795349102063893 --why \"the gateway is back\"",
-	"operations items":      "billhook operations items 0b5c9c1e-7d9f-4d5c-9d25-2d6d7c9a5b10 --state open",
-	"endpoints add":         "billhook endpoints add https://partner.example.com/hooks --events 'invoice.*' --why \"contract 12\"",
-	"usage entries":         "billhook usage entries subscription-3 --period 2026-11 --limit 0 -o csv",
-	"journal balances":      "billhook journal balances --period 2026-11\nbillhook journal balances --from 2026-10 --to 2026-12",
-	"accounts statement":    "billhook accounts statement cash --period 2026-11",
-	"ledger export":         "billhook ledger export --period 2026-11 -o csv --out november.csv\nbillhook ledger export --from 2026-10 --to 2026-12 -o csv\nbillhook ledger export --seals",
-	"ledger prove":          "billhook ledger prove order-7 -o json > order-7.proof",
-	"ledger compare":        "billhook ledger compare seals.jsonl",
-	"admin catalog check":   "billhook admin catalog check\nbillhook admin catalog check ./catalog",
-	"ledger check-proof":    "billhook ledger check-proof order-7.proof --seals seals.jsonl",
+	"send":                "billhook send paynow\nbillhook send paynow --order 502113004410999001 --uid some-user\nbillhook send paynow --sample refund --order 502113004410999001\nbillhook send paynow --repeat 100 --json",
+	"enqueue":             "billhook enqueue <queue>\nbillhook enqueue <queue> --repeat 20 --key some-subscription\nbillhook enqueue <queue> --type order.shipped --key some-order\nbillhook enqueue <queue> -f message.json --deliver-at 10m",
+	"admin switch":        "billhook admin switch <queue>",
+	"dev":                 "billhook dev --data ./state",
+	"admin provision":     "PUBSUB_EMULATOR_HOST=127.0.0.1:8085 PUSH_BASE_URL=http://127.0.0.1:8081 billhook admin provision",
+	"admin doctor":        "billhook admin doctor --canary --webhook https://webhook.example.com",
+	"admin catalog print": "billhook admin catalog print | jq '.queues[].id'",
+	"admin import":        "REDIS_URL=redis://127.0.0.1:6379 billhook admin import redis <queue> --dry-run\nRABBITMQ_URL=amqp://127.0.0.1:5672 billhook admin import rabbitmq <queue>=<old name> --rate 50 --yes",
+	"events ls":           "billhook events ls --queue <queue> --status FAILED --since 36h",
+	"events tail":         "billhook events tail --queue <queue>\nbillhook events tail --status DEAD_LETTERED",
+	"events try":          "billhook events try 900000000000000031\nbillhook events try --body message.json --queue <queue>",
+	"dlq ls":              "billhook dlq ls\nbillhook dlq ls <queue> --since 7d --reason unknown_product",
+	"dlq replay":          "billhook dlq replay <queue> --reason unknown_product --why \"the product is set\"\nbillhook dlq replay <queue> 4e538e03ba010d15~1795349102063893 --why \"the gateway is back\"",
+	"operations items":    "billhook operations items 0b5c9c1e-7d9f-4d5c-9d25-2d6d7c9a5b10 --state open",
+	"endpoints add":       "billhook endpoints add https://partner.example.com/hooks --events 'invoice.*' --why \"contract 12\"",
+	"usage entries":       "billhook usage entries subscription-3 --period 2026-11 --limit 0 -o csv",
+	"journal balances":    "billhook journal balances --period 2026-11\nbillhook journal balances --from 2026-10 --to 2026-12",
+	"accounts statement":  "billhook accounts statement cash --period 2026-11",
+	"ledger export":       "billhook ledger export --period 2026-11 -o csv --out november.csv\nbillhook ledger export --from 2026-10 --to 2026-12 -o csv\nbillhook ledger export --seals",
+	"ledger prove":        "billhook ledger prove order-7 -o json > order-7.proof",
+	"ledger compare":      "billhook ledger compare seals.jsonl",
+	"admin catalog check": "billhook admin catalog check\nbillhook admin catalog check ./catalog",
+	"ledger check-proof":  "billhook ledger check-proof order-7.proof --seals seals.jsonl",
 }

@@ -254,6 +254,7 @@ func (s *demo) register(ctx context.Context) error {
 const indent = 37
 
 func (s *demo) say(what, became string) {
-	lines := strings.ReplaceAll(audit.Escape(became), "; ", ";\n"+strings.Repeat(" ", indent))
+	next := "\n" + strings.Repeat(" ", indent)
+	lines := strings.NewReplacer("; ", ";"+next, ", then dead", ","+next+"then dead").Replace(audit.Escape(became))
 	s.printf("  %-*s%s\n", indent-2, what, own(lines))
 }

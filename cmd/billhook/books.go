@@ -129,7 +129,7 @@ func jsonLines[T any](to io.Writer, items []T) error {
 	for _, item := range items {
 		line, err := json.Marshal(item)
 		if err == nil {
-			_, err = io.WriteString(to, audit.EscapeJSON(string(line))+"\n")
+			_, err = io.WriteString(to, audit.Escape(string(line))+"\n")
 		}
 		if err != nil {
 			return fmt.Errorf("write: %w", err)

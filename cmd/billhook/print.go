@@ -97,7 +97,7 @@ func (p *program) printJSON(v any) error {
 		return fmt.Errorf("print: %w", err)
 	}
 	for line := range strings.SplitSeq(string(text), "\n") {
-		_, _ = fmt.Fprintln(p.stdout, audit.EscapeJSON(line)) // a closed terminal is no failure of the command
+		_, _ = fmt.Fprintln(p.stdout, audit.Escape(line)) // a closed terminal is no failure of the command
 	}
 	return nil
 }
@@ -127,7 +127,7 @@ func (p *program) fields(columns []console.Column, answer any) {
 		if text := c.Text(answer); c.Block && text != "" {
 			p.printf("%s\n", heading(c))
 			for line := range strings.Lines(text) {
-				p.printf("%s\n", own(audit.EscapeJSON(strings.TrimRight(line, "\r\n"))))
+				p.printf("%s\n", own(audit.Escape(strings.TrimRight(line, "\r\n"))))
 			}
 		}
 	}

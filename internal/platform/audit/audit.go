@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -311,13 +310,25 @@ func unseen(r rune) bool {
 	return unicode.IsControl(r) || unicode.In(r, unicode.Zl, unicode.Zp) || (unicode.Is(unicode.Cf, r) && r != parts && r != joins)
 }
 
-// Escape returns a text with each character that is not seen as its number, such as \u202e: what
-// was kept before it was refused must not reach a terminal.
+// Escape returns a text with each character that is not seen as its number in JSON, such as \u202e: what was kept before
+// it was refused must not reach a terminal. Of a JSON document of one line it is that document.
 func Escape(text string) string {
-	return escapeBy(text, func(r rune) string {
-		quoted := strconv.QuoteRuneToASCII(r)
-		return quoted[1 : len(quoted)-1]
-	})
+	if !strings.ContainsFunc(text, unseen) && utf8.ValidString(text) {
+		return text
+	}
+	var out strings.Builder
+	for _, r := range text {
+		switch {
+		case !unseen(r):
+			_, _ = out.WriteRune(r)
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			_, _ = fmt.Fprintf(&out, `\u%04x\u%04x`, high, low)
+		default:
+			_, _ = fmt.Fprintf(&out, `\u%04x`, r)
+		}
+	}
+	return out.String()
 }
 
 // EscapeLines does the same in each line of a text, whose ends stay.
@@ -327,30 +338,4 @@ func EscapeLines(text string) string {
 		lines[i] = Escape(line)
 	}
 	return strings.Join(lines, "\n")
-}
-
-// EscapeJSON does the same in the texts of a JSON document of one line, as JSON writes numbers.
-func EscapeJSON(line string) string {
-	return escapeBy(line, func(r rune) string {
-		if r > 0xffff {
-			high, low := utf16.EncodeRune(r)
-			return fmt.Sprintf(`\u%04x\u%04x`, high, low)
-		}
-		return fmt.Sprintf(`\u%04x`, r)
-	})
-}
-
-func escapeBy(text string, number func(rune) string) string {
-	if !strings.ContainsFunc(text, unseen) && utf8.ValidString(text) {
-		return text
-	}
-	var out strings.Builder
-	for _, r := range text {
-		if unseen(r) {
-			_, _ = out.WriteString(number(r))
-		} else {
-			_, _ = out.WriteRune(r)
-		}
-	}
-	return out.String()
 }

@@ -227,7 +227,7 @@ func TestAReasonAndANameHaveNoCharacterThatIsNotSeen(t *testing.T) {
 	}
 	require.Equal(t, "a�b", audit.Escape("a\xffb"))
 	require.Equal(t, "a\\u202e\nb\n", audit.EscapeLines("a\u202e\nb\n"), "the ends of lines stay")
-	require.Equal(t, `"\u202e\udb40\udc41"`, audit.EscapeJSON("\"\u202e\U000e0041\""))
+	require.Equal(t, `"\u202e\udb40\udc41"`, audit.Escape("\"\u202e\U000e0041\""))
 	for _, plain := range []string{"", "Grüße, 価格, \"quoted\", 100 %", "نمی\u200cخواهم", "👩\u200d💻"} {
 		require.NoError(t, audit.CheckWhy(plain))
 		require.Equal(t, plain, audit.Escape(plain))

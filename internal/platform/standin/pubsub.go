@@ -49,29 +49,16 @@ func NewBroker(config SimulatorConfig) (*Broker, error) {
 	if err != nil {
 		return nil, err
 	}
-	server, err := listen(&intake{simulator: simulator, prefix: "projects/" + config.ProjectID + "/topics/"})
-	if err != nil {
-		return nil, errors.Join(err, simulator.Close())
-	}
-	b := &Broker{Simulator: simulator, server: server}
+	publish := &intake{simulator: simulator, prefix: "projects/" + config.ProjectID + "/topics/"}
+	b := &Broker{simulator, pstest.NewServerWithAddress("127.0.0.1:0", pstest.ServerReactorOption{FuncName: "Publish", Reactor: publish})}
 	// A client that looks up a topic finds it.
 	for _, id := range slices.Sorted(maps.Keys(simulator.topics)) {
 		topic := &pubsubpb.Topic{Name: "projects/" + config.ProjectID + "/topics/" + id}
-		if _, err := server.GServer.CreateTopic(context.Background(), topic); err != nil {
+		if _, err := b.server.GServer.CreateTopic(context.Background(), topic); err != nil {
 			return nil, errors.Join(fmt.Errorf("standin: topic %s: %w", id, err), b.Close())
 		}
 	}
 	return b, nil
-}
-
-// listen starts the library's server and turns its panic into an error.
-func listen(publish pstest.Reactor) (server *pstest.Server, err error) {
-	defer func() {
-		if recover() != nil {
-			err = errors.New("standin: cannot listen on loopback")
-		}
-	}()
-	return pstest.NewServerWithAddress("127.0.0.1:0", pstest.ServerReactorOption{FuncName: "Publish", Reactor: publish}), nil
 }
 
 // Addr is the address of the gRPC server, as PUBSUB_EMULATOR_HOST takes it.

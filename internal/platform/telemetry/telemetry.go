@@ -93,18 +93,8 @@ func NewMetrics() *Metrics {
 
 // Webhook counts one answered webhook. reason is a code, empty when accepted.
 func (m *Metrics) Webhook(source string, status int, reason string, took time.Duration) {
-	m.webhooks.WithLabelValues(source, statusLabel(status), reason).Inc()
+	m.webhooks.WithLabelValues(source, strconv.Itoa(status), reason).Inc()
 	m.ingest.WithLabelValues(source).Observe(took.Seconds())
-}
-
-// labels of the most frequent statuses, which need no conversion.
-var labels = map[int]string{http.StatusOK: "200", http.StatusAccepted: "202", http.StatusServiceUnavailable: "503"}
-
-func statusLabel(status int) string {
-	if label, ok := labels[status]; ok {
-		return label
-	}
-	return strconv.Itoa(status)
 }
 
 // LargeMessage counts a message above the recommended size.

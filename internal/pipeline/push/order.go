@@ -34,8 +34,7 @@ type position struct {
 func (s *Service) dropped(d *delivery) finding {
 	q, now := d.queue, s.config.Now()
 	switch {
-	case !q.Takes(d.message.Attributes):
-		// The broker's filter, which an emulator does not apply.
+	case !q.Takes(d.message.Attributes): // the broker's filter, which an emulator does not apply
 		return final(answer{Outcome: retry.Dropped, Status: http.StatusNoContent, Reason: "not_bound"})
 	case q.MessageTTL > 0 && !d.replayed && !d.published.IsZero() && now.Sub(d.published) > q.MessageTTL:
 		return final(answer{Outcome: retry.Expired, Status: http.StatusNoContent, Reason: "message_ttl"})
@@ -207,19 +206,18 @@ func (s *Service) perform(ctx context.Context, a *attempt) finding {
 
 // commit commits the effect with the record: that of a leased handler in a time of its own.
 func (s *Service) commit(ctx context.Context, a *attempt, end dedupe.Ending) (dedupe.Seen, error) {
+	committed := failpoint.TxCommitted
 	if a.handler.Leased == nil {
 		failpoint.Hit(failpoint.TxCommit)
-		seen, err := a.run.Conclude(ctx, end)
-		if seen == dedupe.Own {
-			failpoint.Hit(failpoint.TxCommitted)
-		}
-		return seen, err
+	} else {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), bookkeeping)
+		defer cancel()
+		committed = failpoint.LeasedCompleted
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bookkeeping)
-	defer cancel()
 	seen, err := a.run.Conclude(ctx, end)
 	if seen == dedupe.Own {
-		failpoint.Hit(failpoint.LeasedCompleted)
+		failpoint.Hit(committed)
 	}
 	return seen, err
 }
@@ -311,31 +309,29 @@ func guarded(ctx context.Context, log *slog.Logger, event handler.Event, grace t
 		done   bool
 		err    error
 	}
-	done := make(chan returned, 1)
+	end := make(chan returned, 1)
 	go func() {
+		var r returned
 		defer func() {
 			if value := recover(); value != nil {
 				// The value may hold anything; its type and place are enough to find it.
 				log.LogAttrs(ctx, slog.LevelError, "handler panic", slog.String("queue", event.Queue),
 					slog.String("event_id", event.ID), slog.String("type", fmt.Sprintf("%T", value)), slog.String("stack", string(debug.Stack())))
-				done <- returned{err: retry.Panicked()}
+				r = returned{err: retry.Panicked()}
 			}
+			end <- r
 		}()
-		var r returned
 		r.effect, r.done, r.err = ask(ctx, event)
-		done <- r
 	}()
-	select {
-	case r := <-done:
-		return r.effect, r.done, r.err
-	case <-ctx.Done():
-	}
-	late := time.NewTimer(grace)
-	defer late.Stop()
-	select {
-	case r := <-done:
-		return r.effect, r.done, r.err
-	case <-late.C:
-		return handler.Effect{}, false, abandonedError{context.Cause(ctx)}
+	var late <-chan time.Time
+	for over := ctx.Done(); ; {
+		select {
+		case r := <-end:
+			return r.effect, r.done, r.err
+		case <-over:
+			late, over = time.After(grace), nil
+		case <-late:
+			return handler.Effect{}, false, abandonedError{context.Cause(ctx)}
+		}
 	}
 }

@@ -43,20 +43,20 @@ func (s *Service) settle(ctx context.Context, a *attempt, f finding) finding {
 		return s.bury(ctx, a, f)
 	case keep:
 		return s.keep(ctx, a, f)
-	case resume:
-		return s.nack(ctx, a, f, f.due)
 	default:
-		return s.nack(ctx, a, f, time.Time{})
+		return s.nack(ctx, a, f, then == resume)
 	}
 }
 
-// nack leaves the message to the broker, unless its request makes the next attempt itself, at the time of resume.
-func (s *Service) nack(ctx context.Context, a *attempt, f finding, resume time.Time) finding {
+// nack leaves the message to the broker, unless its request resumes it itself when it is due.
+func (s *Service) nack(ctx context.Context, a *attempt, f finding, resumes bool) finding {
 	if other := s.count(ctx, a, f, dedupe.Kept{}); other.state != goesOn {
 		return other
 	}
 	reply := f.again()
-	reply.next.resume = resume
+	if resumes {
+		reply.next.resume = f.due
+	}
 	return final(reply)
 }
 
@@ -115,7 +115,7 @@ func (s *Service) unkept(ctx context.Context, a *attempt, f finding, err error) 
 	switch {
 	case f.state != waiting:
 		s.warn(ctx, "message not kept for its wait", a, slog.String("reason", f.means.Reason), slog.String("cause", fmt.Sprintf("%T", err)))
-		return s.nack(ctx, a, f, time.Time{})
+		return s.nack(ctx, a, f, false)
 	case errors.Is(err, lane.ErrUnfit) && f.due.IsZero(): // the broker has to keep it, and with it the key
 		return found(unanswered, retry.Busy(f.means.Reason, err))
 	case errors.Is(err, lane.ErrUnfit):
@@ -136,18 +136,14 @@ func (s *Service) count(ctx context.Context, a *attempt, f finding, kept dedupe.
 	case f.state != failed:
 		return finding{}
 	}
-	leased, unwritten := a.handler.Leased != nil, "attempt not counted"
-	if leased {
-		unwritten = "lease not released"
-		failpoint.Hit(failpoint.LeasedRelease)
-	} else {
-		failpoint.Hit(failpoint.TxFail)
+	before, after, unwritten := failpoint.TxFail, failpoint.TxFailed, "attempt not counted"
+	if a.handler.Leased != nil {
+		before, after, unwritten = failpoint.LeasedRelease, failpoint.LeasedReleased, "lease not released"
 	}
+	failpoint.Hit(before)
 	seen, err := a.run.Conclude(ctx, end)
-	if leased {
-		failpoint.Hit(failpoint.LeasedReleased)
-	} else if seen == want {
-		failpoint.Hit(failpoint.TxFailed)
+	if seen == want {
+		failpoint.Hit(after)
 	}
 	switch {
 	case err != nil:

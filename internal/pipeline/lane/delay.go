@@ -32,13 +32,11 @@ type Waiting struct {
 	Timer bool
 }
 
-// Put returns the writes that put a message into the lane as it was read, and the ticket with which it will
-// come back. The error is ErrUnfit.
+// Put returns the writes that put a message into the lane as it was read, and its ticket. The error is ErrUnfit.
 func (l Lane) Put(w Waiting, now time.Time) (ticketed string, writes []store.Write, err error) {
 	now = moment(now)
 	t, again := ticketOf(w.Message)
-	// The number is a time, so that it rises even where the lane was gone. It is greater
-	// than any number seen, so that it rises even where clocks differ.
+	// It rises even where the lane was gone, and where clocks differ.
 	t.number = max(now.UnixMicro(), l.Last+1, t.number+1)
 	if !again {
 		t.rank = t.number
@@ -76,8 +74,7 @@ func (l Lane) Put(w Waiting, now time.Time) (ticketed string, writes []store.Wri
 	return t.String(), writes, nil
 }
 
-// Over returns the write that removes the lane of a message that was delivered; ok reports
-// whether the message was the last of the lane.
+// Over returns the write that removes the lane of a delivered message; ok reports whether it was the lane's last.
 func (l Lane) Over(m contract.Message) (w store.Write, ok bool) {
 	t, _ := ticketOf(m) // no entry has the id of no ticket
 	if l.Holds() || l.entryID(t) != l.Newest {
@@ -107,8 +104,7 @@ func Ticket(m contract.Message) string {
 	return t.String()
 }
 
-// stamp adds the last number of the lane to the ticket of a message that leaves it. A
-// message of the outbox has no ticket, and is left as it is.
+// stamp adds the last number of the lane to the ticket of a message that leaves it, if it has one.
 func (l Lane) stamp(m contract.Message) contract.Message {
 	if t, ok := ticketOf(m); ok {
 		m.Attributes = maps.Clone(m.Attributes)
@@ -175,15 +171,13 @@ func KeptOf(doc store.Document) (Kept, error) {
 	return k, nil
 }
 
-// Keys returns the lanes of a queue's ordering keys of which messages are kept, at most limit, and
-// whether there are more.
+// Keys returns the lanes of a queue's ordering keys, at most limit, and whether there are more.
 func Keys(ctx context.Context, from store.Querier, queue string, limit int) (keys []Lane, more bool, err error) {
 	keys, err = lanesOf(ctx, from, Delayed, store.Query{Equal: map[string]any{"queue": queue}, Limit: limit + 1})
 	return keys[:min(len(keys), limit)], len(keys) > limit, err
 }
 
-// First returns the message of a lane that is published next, and how many wait there, counted up to
-// limit. Where none does, all are with the broker.
+// First returns the message of a lane that is published next, and how many wait there, counted up to limit.
 func First(ctx context.Context, from store.Querier, of Lane, limit int) (first Kept, waiting int64, err error) {
 	first, found, err := next(ctx, from, of)
 	if err != nil || !found {

@@ -14,8 +14,7 @@ import (
 	"billhook/internal/retry"
 )
 
-// ID is the event id of the n-th message (0 is the first) that an event emits: the same however often the
-// event is handled, so that a consumer recognizes it.
+// ID is the event id of the n-th message that an event emits, from 0 on: the same however often the event is handled.
 func ID(event handler.Event, n int) string {
 	return uuid.NewSHA1(uuid.MustParse(event.CalleeKey()), []byte(strconv.Itoa(n))).String()
 }
@@ -29,10 +28,8 @@ type Emitted struct {
 	Due time.Time
 }
 
-// Emit gives the effect's emissions their ids and times, and adds the writes that commit them to
-// the effect's. Those that are due later are put into delayed lanes of their own, and those that
-// the effect withdraws are removed from theirs. The catalog has their contracts and topics. The
-// error, for an emission that no broker would take, is marked permanent.
+// Emit gives the effect's emissions their ids and times, and adds the writes that commit and withdraw them to the effect's.
+// Those that are due later get delayed lanes of their own. The error, for what no broker would take, is permanent.
 func Emit(c *catalog.Catalog, event handler.Event, effect *handler.Effect, now time.Time) (e Emitted, err error) {
 	batch := NewBatch(now)
 	for n, emission := range effect.Emit {
@@ -77,8 +74,7 @@ func Emit(c *catalog.Catalog, event handler.Event, effect *handler.Effect, now t
 
 const emitted = "-emission"
 
-// place has the keys of a delayed emission and of its lane. They follow from its name, so that
-// another event of the queue removes both without reading them.
+// place has the keys of a delayed emission and of its lane: by its name another event removes both without a read.
 func place(event handler.Event, name string) (entry, lane store.Key) {
 	id := Name{Queue: event.Queue, Tenant: event.Tenant, Message: "emission " + name}.id()
 	return store.Key{Collection: Delayed.Entries(), ID: id + emitted}, store.Key{Collection: Delayed.Lanes(), ID: id}

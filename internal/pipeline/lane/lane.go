@@ -1,13 +1,7 @@
-// Package lane owns the messages that wait to be published: the emissions of effects (the outbox), and
-// messages that wait longer than the broker can (delayed): for an attempt, for a time, or behind one of
-// their ordering key. An entry is one message; a lane stands for one ordering key, and says when it is due
-// to be relayed. It refuses to decide that a message waits, and never publishes what is not committed.
-//
-// A message that is put into a lane of delayed ones gets a ticket, which comes back with it. The ticket's
-// rank stays, its number is a new one each time, and the last number of the lane is added when the message
-// is published: one that comes back waits again behind those that were put into the lane since. The lane
-// stays until its last message has been delivered, so that messages of the key that the broker still holds
-// come behind it.
+// Package lane owns the messages that wait to be published: the emissions of effects (the outbox), and messages that wait
+// longer than the broker can (delayed). An entry is one message; a lane stands for one ordering key, and stays until its
+// last message is delivered. A ticket comes back with each delayed message: its rank stays, its number is new each time.
+// It refuses to decide that a message waits, and never publishes what is not committed.
 package lane
 
 import (
@@ -62,8 +56,7 @@ type Kept struct {
 	CreatedAt time.Time        `store:"created_at"`
 	// DueAt is when it may be published; zero: at once.
 	DueAt time.Time `store:"due_at,omitzero"`
-	// Timer: it is not wanted before DueAt, which its sender or the event that emitted it has set. It
-	// is always there, so that what waits otherwise can be counted.
+	// Timer: it is not wanted before DueAt. It is always there, so that what waits otherwise can be counted.
 	Timer  bool `store:"timer"`
 	Source `store:",inline"`
 	// Emitted: else the message is its source's own, and waits for an attempt.
@@ -140,8 +133,7 @@ func Open(ctx context.Context, from store.Getter, name Name) (Lane, error) {
 	return l, err
 }
 
-// NoneWaits reports whether no ordering key of a queue has a lane, so that no message of it can
-// be behind another. It is one read.
+// NoneWaits reports, in one read, whether no ordering key of a queue has a lane.
 func NoneWaits(ctx context.Context, from store.Querier, queue string) (bool, error) {
 	page, err := from.Query(ctx, store.Query{Collection: Delayed.Lanes(), Equal: map[string]any{"queue": queue}, Limit: 1})
 	if err != nil {
@@ -150,8 +142,7 @@ func NoneWaits(ctx context.Context, from store.Querier, queue string) (bool, err
 	return len(page.Documents) == 0, nil
 }
 
-// Longest returns the lanes whose oldest message has waited since until or longer, due or
-// not, the longest wait first, at most limit.
+// Longest returns the lanes whose oldest message has waited since until or longer, the longest first, at most limit.
 func Longest(ctx context.Context, from store.Querier, of Kind, until time.Time, limit int) ([]Lane, error) {
 	return lanesOf(ctx, from, of, store.Query{Due: &store.Due{Field: "oldest_at", Until: until}, Limit: limit})
 }
@@ -174,8 +165,7 @@ func (l Lane) Exists() bool { return l.version != 0 }
 // Holds reports whether a message of the lane waits to be published.
 func (l Lane) Holds() bool { return !l.DueAt.IsZero() }
 
-// Behind reports whether a message must wait behind one of the lane: it has never waited, or one before it
-// waits again.
+// Behind reports whether a message must wait: it has never waited, or one before it waits again.
 func (l Lane) Behind(m contract.Message) bool {
 	if !l.Exists() || !l.Stays {
 		return false
@@ -186,8 +176,7 @@ func (l Lane) Behind(m contract.Message) bool {
 
 func (l Lane) replace(next head) store.Write { return store.Replace(l.key, l.version, next.fields()) }
 
-// grace is how long a new lane of the outbox is left to the worker that made it, which
-// publishes right after its commit.
+// grace is how long a new lane of the outbox is left to the worker that made it.
 const grace = 30 * time.Second
 
 // Batch collects messages of the outbox that are to be committed together.
@@ -201,8 +190,7 @@ type Batch struct {
 // NewBatch returns an empty batch of the given moment.
 func NewBatch(now time.Time) *Batch { return &Batch{now: moment(now), newest: map[string]string{}} }
 
-// Add adds a message, which has an id of its own, behind those of its topic and
-// ordering key.
+// Add adds a message, which has an id of its own, behind those of its topic and ordering key.
 func (b *Batch) Add(topic, id string, m contract.Message, from Source) {
 	lane := Name{Queue: topic, Tenant: from.Tenant, OrderingKey: m.OrderingKey, Message: id}.id()
 	// Within a lane the order is that of the commits' times, then that of the batch.
@@ -217,13 +205,11 @@ func (b *Batch) Add(topic, id string, m contract.Message, from Source) {
 // Lanes are what is to be relayed once the batch is committed.
 func (b *Batch) Lanes() []string { return b.lanes }
 
-// Writes returns what commits the batch: an entry for each message, and a document for
-// each lane.
+// Writes returns what commits the batch: an entry for each message, and a document for each lane.
 func (b *Batch) Writes() []store.Write {
 	writes := b.writes
 	for _, lane := range b.lanes {
-		// Set, and with the newest entry in it: it changes the version whatever was there,
-		// so that a relay that has not seen the entry cannot remove the lane.
+		// It changes the version whatever was there: a relay that has not seen the entry cannot remove the lane.
 		next := head{Newest: b.newest[lane], DueAt: b.now.Add(grace), OldestAt: b.now}
 		writes = append(writes, store.Set(store.Key{Collection: Outbox.Lanes(), ID: lane}, next.fields()))
 	}

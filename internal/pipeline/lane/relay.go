@@ -15,8 +15,7 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// Publisher puts a message on a topic. It returns without an error only after the
-// broker has confirmed; after an error the message may or may not be there.
+// Publisher puts a message on a topic. Without an error the broker has confirmed; after one the message may be there.
 type Publisher interface {
 	Publish(ctx context.Context, topic string, m contract.Message) (messageID string, err error)
 }
@@ -28,8 +27,7 @@ type Relay struct {
 	Store     store.Store
 	Publisher Publisher
 	Now       func() time.Time
-	// Unreadable returns the writes that keep a message whose entry cannot be read as a dead letter, and
-	// no longer in its lane. queue is that of the lane, where the lane says it.
+	// Unreadable returns the writes that keep what cannot be read as a dead letter. queue is the lane's, if it says it.
 	Unreadable func(doc store.Document, queue string, now time.Time) []store.Write
 	// AtOnce is how many lanes Due relays at once, since many may be due at one moment. 0 is one.
 	AtOnce int
@@ -38,8 +36,7 @@ type Relay struct {
 // putOffTime is how long putting a lane off may take, also where the run's time is up.
 const putOffTime = 5 * time.Second
 
-// entries is how many entries of a lane are read at once: their removal, with that of
-// the lane, is one commit.
+// entries is how many entries of a lane are read at once, and removed in one commit.
 const entries = 100
 
 // Lane publishes the entries of one lane that are due, oldest first, and removes them. On an error the rest
@@ -126,8 +123,7 @@ const (
 	maxWait = 10 * time.Minute
 )
 
-// Wait is how long a lane waits after a failure, by the age of its oldest Kept: half
-// of it, one second at least and ten minutes at most.
+// Wait is how long a lane waits after a failure: half the age of its oldest Kept, from one second to ten minutes.
 func Wait(age time.Duration) time.Duration { return min(max(age/2, minWait), maxWait) }
 
 func (l Lane) putOff(oldest Kept, now time.Time) store.Write {
@@ -141,7 +137,6 @@ func (l Lane) putOff(oldest Kept, now time.Time) store.Write {
 const keptEmpty = 31 * 24 * time.Hour
 
 // leave returns the write of a lane whose entries were published. later is when its next one is due, if any.
-// Its newest entry stays the newest, whoever has published it.
 func (l Lane) leave(later, now time.Time) store.Write {
 	next := l.head
 	switch {
@@ -166,8 +161,8 @@ type Report struct {
 	More bool `json:"more"`
 }
 
-// Due relays the lanes that are due, the longest due first, at most limit. The error is that of finding them.
-// The failure of a lane is counted, left for a later run, and handed to failed, one at a time.
+// Due relays the lanes that are due, the longest due first, at most limit. The error is that of finding them; the
+// failure of a lane is counted, and handed to failed, one at a time.
 func (r *Relay) Due(ctx context.Context, limit int, failed func(lane string, err error)) (Report, error) {
 	due, err := lanesOf(ctx, r.Store, r.Of, store.Query{Due: &store.Due{Field: "due_at", Until: r.Now()}, Limit: limit})
 	if err != nil {
@@ -201,8 +196,7 @@ func (r *Relay) Due(ctx context.Context, limit int, failed func(lane string, err
 	return report, err
 }
 
-// Oldest is the age of the message that has waited longest, due or not; 0 if none waits. It
-// is one read.
+// Oldest is the age of the message that has waited longest, due or not; 0 if none waits.
 func (r *Relay) Oldest(ctx context.Context) (time.Duration, error) {
 	now := r.Now()
 	longest, err := Longest(ctx, r.Store, r.Of, now, 1)

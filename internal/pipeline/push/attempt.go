@@ -40,8 +40,7 @@ func (a *attempt) undecided(seen dedupe.Seen) bool {
 	return !a.run.Lost(seen) && (seen == dedupe.Fresh || seen == dedupe.Claimed)
 }
 
-// deliver takes one message to its answer. Where its next attempt is due within a second or two, the request waits for it
-// without a slot: a nack would slow the whole subscription, and keeping the message would cost three round trips.
+// deliver takes one message to its answer. Where its next attempt is due soon, the request waits for it without a slot.
 func (s *Service) deliver(ctx context.Context, q *queue, e envelope) (answer, *delivery) {
 	d := s.decode(q, e)
 	known, waited := e.number > 1 || d.returned || d.replayed, false

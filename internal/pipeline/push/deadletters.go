@@ -57,8 +57,7 @@ func (d *delivery) replayOf() string {
 	return id
 }
 
-// settleReplay tells the dead letter of a replay how that has ended. Where the event has another dead letter, this one is
-// open again.
+// settleReplay tells the dead letter of a replay how that has ended: open again, where the event has another one.
 func (s *Service) settleReplay(ctx context.Context, a *attempt, reply answer) error {
 	id := a.replayOf()
 	if id == "" {

@@ -164,9 +164,8 @@ func (s *Service) taskOf(d *delivery) (t task) {
 // maxReplays bounds what an attribute can claim.
 const maxReplays = 1_000_000
 
-// decodeEvent turns a push into the event of its queue's contract, with the identity of its record, as far as the
-// message could be read. The error of a message that breaks the contract is marked terminal. The event of such a message
-// has only the id that it claims: none where its attributes and its body differ, or where one of the two is not valid.
+// decodeEvent turns a push into the event of its queue's contract, with the identity of its record. The event of a message
+// that breaks the contract, of which the error is terminal, has only the id that it claims in attributes and body alike.
 func decodeEvent(contracts *contract.Set, q *queue, d envelope) (handler.Event, dedupe.Record, error) {
 	record := dedupe.Record{Queue: q.ID, Tenant: dedupe.DefaultTenant, MessageID: d.messageID}
 	if replays, err := strconv.ParseInt(d.message.Attributes[deadletter.AttrReplayCount], 10, 64); err == nil {

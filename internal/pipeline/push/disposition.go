@@ -102,8 +102,7 @@ var (
 )
 
 // dispositions is the table of what becomes of a message that is not handled now. A failure of what all messages share is
-// nacked: the subscription slows down, and the backlog stays with the broker. Any other nack would slow messages that could
-// succeed. So there is one only where the broker's own wait is the policy's, within the queue's budget.
+// nacked, which slows the subscription down. Any other nack would slow messages that could succeed, so it has a budget.
 var dispositions = []rule{
 	{unanswered, nil, nack},
 	{uncertain, nil, nack},

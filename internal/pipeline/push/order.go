@@ -55,8 +55,7 @@ func (s *Service) order(ctx context.Context, d *delivery) (p position, f finding
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bookkeeping)
 	defer cancel()
-	// The lane is read where messages wait as a rule, and for a message that comes back from it. Elsewhere lanes are
-	// rare, and one read tells for the whole queue that there is none.
+	// Where messages do not wait as a rule, one read tells for the whole queue that there is no lane.
 	if !d.queue.waits && !d.returned && p.due.IsZero() {
 		none, err := d.queue.noneWait.Get(ctx, "", func(ctx context.Context) (bool, time.Duration, error) {
 			ctx, cancel := context.WithTimeout(ctx, bookkeeping)
@@ -141,8 +140,7 @@ func (s *Service) lease(ctx context.Context, a *attempt) finding {
 	return finding{}
 }
 
-// unexplained is how many deliveries of an event may have left no trace, by the broker's count, before its attempts are
-// counted before they run: its workers seem to have died in them.
+// unexplained is how many deliveries may have left no trace before attempts are counted before they run.
 const unexplained = 3
 
 // recall reads the record of an event that was delivered before, and counts the attempt where its workers seem to die.
@@ -167,9 +165,8 @@ func (s *Service) recall(ctx context.Context, a *attempt) finding {
 	return finding{}
 }
 
-// perform calls the handler, and commits the effect with the record. Where the handler's assumption no longer holds, it
-// calls the handler again. A caller that leaves does not end a leased handler: half a call is worse than a whole one
-// without a caller.
+// perform calls the handler, again where its assumption no longer holds, and commits the effect with the record. A caller
+// that leaves does not end a leased handler: half a call is worse than a whole one.
 func (s *Service) perform(ctx context.Context, a *attempt) finding {
 	leased := a.handler.Leased != nil
 	if leased {
@@ -222,8 +219,7 @@ func (s *Service) commit(ctx context.Context, a *attempt, end dedupe.Ending) (de
 	return seen, err
 }
 
-// unperformed is what a failure of the handler or, where it is unknown whether the effect was committed, of the commit
-// means. over is set where the time was up, or the caller gone.
+// unperformed is what a failure of the handler means or, where unknown, of the commit. over: time or caller are gone.
 func (s *Service) unperformed(ctx context.Context, a *attempt, err, over error, unknown bool) finding {
 	leased, f := a.handler.Leased != nil, found(failed, err)
 	f.attempt = a.run.Attempt()
@@ -248,8 +244,7 @@ func (s *Service) unperformed(ctx context.Context, a *attempt, err, over error, 
 	return f
 }
 
-// effect calls the handler. Before it calls a leased one again, it asks what became of the earlier attempt. An event whose
-// workers died in every attempt is asked about, and not tried.
+// effect calls the handler. Before it calls a leased one again, it asks what became of the earlier attempt.
 func (s *Service) effect(ctx context.Context, a *attempt, event handler.Event) (handler.Effect, error) {
 	h := a.handler
 	if h.Leased == nil {
@@ -271,8 +266,7 @@ func (s *Service) effect(ctx context.Context, a *attempt, event handler.Event) (
 }
 
 // emit adds the writes of an effect's emissions. It refuses one that the catalog does not list for the handler: nothing
-// is granted for it, and the message would stay in the outbox for ever. The release is at fault, so the event is tried
-// again, and that counts.
+// is granted for it. The release is at fault, so the event is tried again, and that counts.
 func (s *Service) emit(a *attempt, event handler.Event, effect *handler.Effect) (lane.Emitted, error) {
 	for _, emission := range effect.Emit {
 		if !slices.Contains(a.policy.Emits, emission.To) {
@@ -301,8 +295,7 @@ func always(do func(context.Context, handler.Event) (handler.Effect, error)) cal
 }
 
 // guarded calls a handler so that neither a panic nor an ignored deadline ends the delivery. A call that has not returned
-// when the grace has passed since its deadline is abandoned. A Tx handler changes nothing then, since its caller commits
-// its writes. A leased one goes on outside, and its lease must stand.
+// when the grace has passed since its deadline is abandoned: a leased one goes on outside, and its lease must stand.
 func guarded(ctx context.Context, log *slog.Logger, event handler.Event, grace time.Duration, ask call) (handler.Effect, bool, error) {
 	type returned struct {
 		effect handler.Effect

@@ -113,12 +113,10 @@ func New(config Config) *Service {
 	return s
 }
 
-// phases is the number of bookkeeping steps around one handler: the place in line, the claim, the result, the dead letter,
-// the outbox, the end of the lane, and the alarm with the second that an acknowledgement is held back.
+// phases is the number of bookkeeping steps around one handler: lane, claim, result, dead letter, outbox, lane, alarm.
 const phases = 7
 
-// Longest is the longest time from a push's body to its answer. The wait for a slot and the handler end within the ack
-// deadline. The grace of a handler and the bookkeeping are added.
+// Longest is the longest time from a push's body to its answer.
 func (s *Service) Longest() time.Duration {
 	longest := bookkeeping // a dead letter is kept
 	for _, q := range s.queues {
@@ -266,8 +264,7 @@ func (s *Service) unauthentic(r *http.Request) *serve.Problem {
 	switch {
 	case s.draining.Load():
 		return errDraining
-	// Cloud Run checks X-Serverless-Authorization in place of Authorization, which it then passes on unchecked, and does
-	// not document which of two it checks. The broker and the scheduler send one Authorization and no other.
+	// Cloud Run checks X-Serverless-Authorization in place of Authorization, which it then passes on unchecked.
 	case len(r.Header.Values("X-Serverless-Authorization")) > 0 || len(r.Header.Values("Authorization")) > 1:
 		return errTwoTokens
 	// Only browsers send these. Beside an emulator, where no token is asked for, any open page could post here.

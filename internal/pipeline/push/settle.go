@@ -226,9 +226,8 @@ type next struct {
 	hold bool
 }
 
-// httpStatus is the one place where an outcome becomes an HTTP status. Only 200 and 204 acknowledge: Google's emulator
-// nacks 202, production nacks 203. A rejection beyond the queue's budget of nacks is acknowledged: its dead letter is
-// confirmed either way.
+// httpStatus is the one place where an outcome becomes an HTTP status: 200 and 204 acknowledge. A rejection beyond the
+// queue's budget of nacks is acknowledged: its dead letter is confirmed either way.
 func (reply answer) httpStatus(q *queue, now time.Time) int {
 	switch reply.Outcome {
 	case retry.Processed:
@@ -244,8 +243,6 @@ func (reply answer) httpStatus(q *queue, now time.Time) int {
 		if !reply.Delayed {
 			return reply.Status
 		}
-	default:
-		return http.StatusInternalServerError
 	}
 	return http.StatusOK
 }
@@ -286,17 +283,14 @@ func (s *Service) read(a *attempt, seen dedupe.Seen) finding {
 		return found(failed, retry.Conflicting("payload_conflict", nil))
 	case dedupe.Early:
 		return found(early, retry.Busy("not_due", nil)).dueAt(a.run.Due())
-	case dedupe.Held:
-		return found(held, retry.Busy("lease_held", nil)).dueAt(a.run.Due())
 	default:
-		return found(held, retry.Busy("undecided", nil))
+		return found(held, retry.Busy("lease_held", nil)).dueAt(a.run.Due())
 	}
 	return final(reply)
 }
 
-// leave settles a replay that has ended. It publishes the emissions before the answer, so that they come
-// before those of a next event of the key; the relay publishes what cannot be published now. Then it removes the message's
-// lane, if that was its last: while a lane is left, each event of its queue costs a read.
+// leave settles a replay that has ended, publishes the emissions, so that they come before those of a next event of the
+// key, and removes the lane of its last message: while a lane is left, each event of its queue costs a read.
 func (s *Service) leave(ctx context.Context, a *attempt, reply answer) answer {
 	if err := s.settleReplay(ctx, a, reply); err != nil {
 		s.warn(ctx, "end of a replay not written", a)

@@ -13,8 +13,7 @@ const (
 	maxWaitingBytes = 64 << 20
 )
 
-// slots bounds how many messages of a queue are handled at once. Those that wait are served round their ordering keys, so
-// that a key with many messages does not hold up one with few.
+// slots bounds how many messages of a queue are handled at once. Those that wait are served round their ordering keys.
 type slots struct {
 	mu           sync.Mutex
 	free         int

@@ -10,9 +10,8 @@ import (
 	"billhook/internal/retry"
 )
 
-// Try says what the service would do of a message, were it delivered now and first of its key. It takes the steps of an
-// attempt, with a store that takes no writes and shows what they would change. A leased handler is asked for its plan alone.
-// The service's own store must refuse commits, for a handler that commits by itself. It implements dryrun.Worker.
+// Try implements dryrun.Worker: it takes the steps of an attempt, with a store that takes no writes and shows what they
+// would change. The service's own store must refuse commits, for a handler that commits by itself.
 func (s *Service) Try(ctx context.Context, m dryrun.Message) (dryrun.Trial, error) {
 	q, ok := s.queues[m.Queue]
 	if !ok {

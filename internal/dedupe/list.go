@@ -13,8 +13,7 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// Shards is how many parts the time index of the records has. One part takes about 500 writes a
-// second, since its times rise.
+// Shards is how many parts the time index of the records has: one takes about 500 writes a second, since its times rise.
 const Shards = 8
 
 const (
@@ -22,8 +21,7 @@ const (
 	fieldCreated = "created_at"
 )
 
-// Shard is the part of the time index that a record is in, from 0 to Shards-1. It follows from the
-// event, so that it stays when the record is written again.
+// Shard is the part of the time index that the record of an event is in, from 0 to Shards-1.
 func Shard(queue, tenant, eventID string) int64 {
 	id := key(queue, tenant, eventID).ID
 	sum := sha256.Sum256([]byte(id))
@@ -38,8 +36,7 @@ const spare = 6
 
 // Listing asks for a page of the job log.
 type Listing struct {
-	// Equal are fields that the records have: queue, status, event_type, event_id, correlation_id, ordering_key,
-	// customer.
+	// Equal are queue, status, event_type, event_id, correlation_id, ordering_key or customer of the records.
 	Equal map[string]any
 	// Since and Until bound the time of creation: not before Since, before Until. A zero time is none.
 	Since, Until time.Time

@@ -12,13 +12,11 @@ import (
 	"billhook/internal/retry"
 )
 
-// MaxTry is how often one write of a run is tried, and how often its effect may meet a conflict: then
-// the event is delivered again.
+// MaxTry is how often one write of a run is tried, and how often its effect may meet a conflict.
 const MaxTry = 3
 
-// Begin starts the run of an event. record carries the event's identity: queue,
-// tenant, ids, type, payload hash, ordering key, the ticket of the delivered copy, and the
-// attempts that were made before. It reads nothing. With a rememberFor of 0 the record is not stored.
+// Begin starts the run of an event, and reads nothing. record carries the event's identity, the ticket of the delivered
+// copy, and the attempts that were made before. With a rememberFor of 0 the record is not stored.
 func (o *Once) Begin(key store.Key, record Record, rememberFor time.Duration) *Run {
 	ticket := record.DelayTicket
 	record.Result, record.Ref, record.DelayTicket, record.CreatedAt = "", "", "", time.Time{}
@@ -28,8 +26,7 @@ func (o *Once) Begin(key store.Key, record Record, rememberFor time.Duration) *R
 	}
 }
 
-// Conflict starts the run of a payload that came under an id used before with another payload. Its
-// record stands beside that of the id, and never Differs.
+// Conflict starts the run of a payload that Differs. Its record stands beside that of the id.
 func (r *Run) Conflict() *Run {
 	record := r.record
 	record.ConflictsWith, record.Attempts = r.other, r.given
@@ -110,8 +107,7 @@ func (r *Run) Look(ctx context.Context) (Seen, error) {
 	return Fresh, nil
 }
 
-// read reads the record at the returned moment. The zero record stands for one that is absent
-// or has expired.
+// read reads the record at the returned moment; it is zero where it is absent or has expired.
 func (r *Run) read(ctx context.Context) (store.Version, Record, time.Time, error) {
 	switch {
 	case r.rememberFor == 0 && r.mine:
@@ -163,8 +159,7 @@ func (r *Run) again(version store.Version, dead Record) {
 	r.repeated = true
 }
 
-// correct returns what a record means to a run of another payload: Fresh where that may take the place
-// of the dead-lettered one, Replaced where it was itself replaced before, else Differs.
+// correct returns what a record means to a run of another payload: Fresh, Replaced or Differs.
 func (r *Run) correct(ctx context.Context, version store.Version, found Record) (Seen, error) {
 	replaceable := found.PayloadHash == "" // a message that broke the contract had no payload to apply
 	switch {
@@ -199,18 +194,15 @@ func (r *Run) adopt(version store.Version, found Record) {
 	}
 }
 
-// Lost reports whether the run had Claimed its event, and has it no more by what it has seen.
-// Such an event is not to be touched.
+// Lost reports whether the run had Claimed its event, and has it no more: it is not to be touched.
 func (r *Run) Lost(seen Seen) bool { return r.claimed && (seen == Fresh || seen == Early) }
 
-// Repeated reports, of a Claimed run, whether an attempt began before this one whose
-// effect may have taken place.
+// Repeated reports, of a Claimed run, whether an earlier attempt may have had its effect.
 func (r *Run) Repeated() bool { return r.repeated }
 
-// Claim takes the event for this run: for the length of the lease any other delivery of it is Held. It
-// returns Claimed where it did, else what the record says. keep, if not nil, stands in the record until
-// the run is over. From then on Conclude writes at the version that the claim returned, or not at all.
-// A new event costs one commit. With redelivered true the record is read first.
+// Claim takes the event for this run: for the length of the lease any other delivery of it is Held. It returns Claimed
+// where it did, else what the record says. keep, if not nil, stands in the record until the run is over. With redelivered
+// the record is read first.
 func (r *Run) Claim(ctx context.Context, lease time.Duration, keep *contract.Message, redelivered bool) (Seen, error) {
 	if redelivered {
 		if seen, err := r.Look(ctx); err != nil || seen != Fresh {
@@ -258,10 +250,9 @@ func (r *Run) Uncount(ctx context.Context, reason string) (Seen, error) {
 	return r.Conclude(ctx, Ending{Status: Failed, Reason: reason, Uncounted: true})
 }
 
-// Conclude writes the ending of the run, at the version of the record that the run knows. Where it is
-// written, Conclude returns Own for Completed, Counted for Failed, Gone for DeadLettered, and Waiting for an
-// ending that is Kept alone. Else it returns what the record says now: Fresh, or Claimed of a claimed run, asks
-// the caller to decide again, by what Attempt and Try return now. Anything else stands.
+// Conclude writes the ending of the run, at the version of the record that the run knows, and returns Own for Completed,
+// Counted for Failed, Gone for DeadLettered, and Waiting for an ending that is Kept alone. Else it returns what the record
+// says now: Fresh, or Claimed of a claimed run, asks the caller to decide again, by Attempt and Try.
 func (r *Run) Conclude(ctx context.Context, end Ending) (Seen, error) {
 	var unknown error
 	assumed, refused := r.version, false
@@ -347,8 +338,7 @@ func (r *Run) ending(end Ending) (record Record, also []store.Write, seen Seen) 
 	return record, slices.Concat(end.Effect.Writes, also), Own
 }
 
-// commit writes the record, and more with it. written is false where the store holds another version. The
-// record of a run that is not remembered is kept in the run alone.
+// commit writes the record, and more with it. written is false where the store holds another version.
 func (r *Run) commit(ctx context.Context, record Record, also ...store.Write) (written bool, err error) {
 	if r.rememberFor == 0 {
 		if len(also) > 0 {

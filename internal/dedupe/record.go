@@ -1,6 +1,5 @@
-// Package dedupe owns the idempotency record of an event, which is also its line
-// in the job log, and the state machine that makes an effect happen once. It
-// refuses to know what an effect is, how an event arrived, and how it is answered.
+// Package dedupe owns the idempotency record of an event, which is also its line in the job log, and the state machine that
+// makes an effect happen once. It refuses to know what an effect is, how an event arrived, and how it is answered.
 package dedupe
 
 import (
@@ -43,8 +42,7 @@ type Record struct {
 	EventType   string `store:"event_type"`
 	Status      Status `store:"status,required"`
 	PayloadHash string `store:"payload_hash,required"`
-	// ConflictsWith is, of a payload that came under an id used before with another one,
-	// the hash of that other.
+	// ConflictsWith is the hash of the payload that the id was used with before.
 	ConflictsWith string `store:"conflicts_with,omitzero"`
 	// Attempts counts the event's own, one under a lease from its claim on: an event may kill its worker.
 	Attempts int64 `store:"attempts,required"`
@@ -131,8 +129,7 @@ func ConflictKey(queue, tenant, eventID, payloadHash string) store.Key {
 	return key(queue, tenant, eventID, payloadHash)
 }
 
-// MessageKey is the key of a message that has no valid event id to go by. The hash
-// of its data is part of it, since an emulator numbers its messages anew at every start.
+// MessageKey is the key of a message without a valid event id, by its data too: emulators repeat their ids.
 func MessageKey(queue, messageID string, data []byte) store.Key {
 	sum := sha256.Sum256(data)
 	return key(queue, "", "message", messageID, hex.EncodeToString(sum[:8]))
@@ -145,14 +142,11 @@ func key(parts ...string) store.Key {
 // MaxLog is how many attempts the log of a record holds: the newest.
 const MaxLog = 20
 
-// Attempt is one attempt in the log of a record. The log has those that the record counts: one under a
-// lease, or counted before it ran, from its begin on, any other once it has ended.
+// Attempt is one attempt in the log of a record, which has those that the record counts.
 type Attempt struct {
-	// Number is which of the event's attempts it is; 1 is the first. After a replay, and after a
-	// correction, the numbers begin anew.
+	// Number is which of the event's attempts it is, from 1 on, and anew after a replay and a correction.
 	Number int64 `json:"number" store:"number"`
-	// Delivery is the broker's number of the delivery that the attempt is part of, as it counts those of one
-	// message; 0: it sent none.
+	// Delivery is the broker's number of the delivery that the attempt is part of; 0: it sent none.
 	Delivery int64 `json:"delivery,omitzero" store:"delivery,omitzero"`
 	// MessageID is that message.
 	MessageID string `json:"message_id,omitempty" store:"message_id,omitzero"`
@@ -167,13 +161,11 @@ type Attempt struct {
 	Reason string `json:"reason,omitempty" store:"reason,omitzero"`
 	// Next is when the attempt after this one is due.
 	Next time.Time `json:"next_at,omitzero" store:"next_at,omitzero"`
-	// Trace is the id of the trace that the delivery is part of: 32 hexadecimal digits; empty: it
-	// came with none.
+	// Trace is the id of the trace that the delivery is part of; empty: it came with none.
 	Trace string `json:"trace,omitempty" store:"trace,omitzero"`
 }
 
-// Delivered sets the broker's number of the delivery that the run is part of, 0 where it sent none,
-// and the id of the trace, which may be empty.
+// Delivered sets the number and the trace of the delivery that the run is part of, as an Attempt has them.
 func (r *Run) Delivered(number int, trace string) { r.delivery, r.trace = int64(number), trace }
 
 // begins returns the log with the run's own attempt in it, which has not ended.
@@ -187,8 +179,7 @@ func (r *Run) begins(number int64) []Attempt {
 	return log[max(0, len(log)-MaxLog):]
 }
 
-// ends returns the log after an ending at a time. An attempt that was none of the event's own is
-// not in it.
+// ends returns the log after an ending at a time, without an attempt that was none of the event's own.
 func (r *Run) ends(number int64, end Ending, now time.Time) []Attempt {
 	switch {
 	case end.Uncounted && r.listed():
@@ -222,29 +213,24 @@ func (r *Run) listed() bool {
 	return r.mine && last >= 0 && r.record.Log[last].Ended.IsZero() && r.record.Log[last].Number == r.record.Attempts
 }
 
-// maxCorrected bounds how often the payload of one id is corrected, and how many dead
-// letters a record names. Beyond it a correction is a conflict.
+// maxCorrected bounds how often the payload of one id is corrected, and how many dead letters a record names.
 const maxCorrected = 20
 
 // DeadLetters is what a run needs to know of its event's dead letters.
 type DeadLetters interface {
-	// Own returns the id of the delivered message's dead letter, which it has or would get;
-	// empty: it gets none.
+	// Own returns the id of the delivered message's dead letter, which it has or would get; empty: it gets none.
 	Own() string
-	// Replaceable reports whether another payload may take the place of the one that was
-	// dead-lettered: nothing of it was applied. The error leaves that open.
+	// Replaceable reports whether nothing of the dead-lettered payload was applied. The error leaves that open.
 	Replaceable(ctx context.Context, dead Record) (bool, error)
-	// Close returns the writes that close dead letters as corrected by the delivered
-	// message, whatever they are. They have no precondition.
+	// Close returns the writes, without precondition, that close dead letters as corrected by the delivered message.
 	Close(ids []string) []store.Write
 }
 
 // Knows sets the dead letters of the event. Without them no payload takes another's place.
 func (r *Run) Knows(all DeadLetters) { r.deadLetters = all }
 
-// Broken remembers the dead letter of a message that broke the contract, under the event id that the message
-// claims: a later message that keeps the contract closes it. The record has no payload's hash, so it
-// hinders no other payload. A known event that is not dead-lettered is not changed.
+// Broken remembers the dead letter of a message that broke the contract, under the event id that it claims: a later message
+// that keeps the contract closes it. A known event that is not dead-lettered is not changed.
 func (r *Run) Broken(ctx context.Context, reason string) error {
 	if r.deadLetters == nil || r.deadLetters.Own() == "" {
 		return nil

@@ -57,6 +57,32 @@ func TestThePartsOfTheTimeIndexAreAboutAsLarge(t *testing.T) {
 	}
 }
 
+func TestAPageEndsWhereAPartOfTheTimeIndexMayHaveNewerOnes(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	var want []string // the newest first: those of one part, then the others
+	for i, own := 0, 0; len(want) < 60; i++ {
+		id := fmt.Sprint("e", i)
+		if part := dedupe.Shard("q", dedupe.DefaultTenant, id); (part == 3) != (len(want) < 30) {
+			continue
+		}
+		own++
+		b.now = morning.Add(-time.Duration(own) * time.Second)
+		b.completed(t, id, 0, 0)
+		want = append(want, id)
+	}
+	var got []string
+	for after, pages := (store.Cursor{}), 0; pages == 0 || !after.IsZero(); pages++ {
+		records, next, err := dedupe.List(t.Context(), b, dedupe.Listing{After: after, Limit: 20})
+		require.NoError(t, err)
+		for _, r := range records {
+			got = append(got, r.EventID)
+		}
+		after = next
+	}
+	require.Equal(t, want, got)
+}
+
 func sample() dedupe.Record {
 	at := func(second int) time.Time { return morning.Add(time.Duration(second)*time.Second + 123_456_000) }
 	return dedupe.Record{

@@ -7,8 +7,7 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// Once makes runs whose effect happens once: that of a Tx handler is committed with the record,
-// that of a leased one under a fenced lease.
+// Once makes runs whose effect happens once.
 type Once struct {
 	Store store.Store
 	Now   func() time.Time
@@ -18,8 +17,7 @@ type Once struct {
 	Instance string
 }
 
-// Run is one delivery of one event on its way through the state machine. It writes at the version that it
-// has seen, and so never over somebody else's success.
+// Run is one delivery of one event. It writes at the version that it has seen, and so never over another's success.
 type Run struct {
 	once   *Once
 	key    store.Key
@@ -83,8 +81,7 @@ const (
 
 // Ending is the end of a run.
 type Ending struct {
-	// Status is that of the event from now on: Completed, Failed or DeadLettered. Without one
-	// the event, which is Early, stays as it is, and this copy of its message is Kept.
+	// Status is Completed, Failed or DeadLettered. Without one the event, which is Early, stays as it is, and is Kept.
 	Status Status
 	// Effect is committed with what is Completed, and Emitted are its emissions.
 	Effect  handler.Effect
@@ -98,8 +95,7 @@ type Ending struct {
 	Kept      Kept
 }
 
-// Kept is a message that waits for its next attempt elsewhere than with the broker, under a ticket: until
-// then every other copy of it is Waiting. Its writes are committed with the record, or neither is.
+// Kept is a message that waits elsewhere than with the broker, under a ticket: every other copy of it is Waiting.
 type Kept struct {
 	Ticket string
 	Writes []store.Write

@@ -23,10 +23,9 @@ type Swept struct {
 	More bool `json:"more"`
 }
 
-// Sweep looks for events whose lease ended so long ago that no redelivery can be on its way: at most
-// limit, the oldest first. Each is handed to republish, which reports whether it has put the message back
-// on its queue. Then the record is marked as failed, so that the next delivery takes the event up at once.
-// Two sweeps at once may both republish a message; its consumer handles one.
+// Sweep looks for events whose lease ended so long ago that no redelivery can be on its way: at most limit, the oldest
+// first. Each is handed to republish, which reports whether it has put the message back on its queue, and is then marked
+// as failed. Two sweeps at once may both republish a message; its consumer handles one.
 func Sweep(ctx context.Context, s store.Store, endedBefore time.Time, now time.Time, limit int, republish func(context.Context, Record) (bool, error)) (Swept, error) {
 	page, err := s.Query(ctx, store.Query{Collection: Collection, Due: &store.Due{Field: "lease_until", Until: endedBefore}, Limit: limit})
 	if err != nil {
@@ -66,8 +65,7 @@ func sweep(ctx context.Context, s store.Committer, doc store.Document, now time.
 	return again, err
 }
 
-// Clean removes documents of a collection whose expire_at has passed, at most limit, where the database
-// has no TTL policy. It reports how many, and whether there may be more.
+// Clean removes at most limit documents whose expire_at has passed. It reports how many, and whether there may be more.
 func Clean(ctx context.Context, s store.Store, collection string, now time.Time, limit int) (removed int, more bool, err error) {
 	page, err := s.Query(ctx, store.Query{Collection: collection, Due: &store.Due{Field: "expire_at", Until: now}, Limit: limit})
 	if err != nil {
@@ -81,8 +79,7 @@ func Clean(ctx context.Context, s store.Store, collection string, now time.Time,
 type Pruned struct {
 	// Removed counts the expired records.
 	Removed int
-	// Remembered counts those that were old enough and stay: until it expires, the record of an
-	// event keeps it from being handled twice.
+	// Remembered counts those that were old enough and stay until they expire.
 	Remembered int
 }
 
@@ -90,13 +87,12 @@ type Pruned struct {
 type Page struct {
 	// Before is when their events were completed at the latest, and Now when they have expired.
 	Before, Now time.Time
-	// After is the next of the page before. Limit is how many completed records are read, 500 at most.
+	// After is the next of the page before, Limit how many completed records are read, 500 at most.
 	After store.Cursor
 	Limit int
 }
 
-// Prune removes the records of a page that have expired, and no others: a record removed
-// earlier is an event that may double. It returns the next page, zero at the end.
+// Prune removes the records of a page that have expired, and returns the next page, zero at the end.
 func Prune(ctx context.Context, s store.Store, p Page) (Pruned, store.Cursor, error) {
 	page, err := s.Query(ctx, store.Query{
 		Collection: Collection, Equal: map[string]any{"status": string(Completed)}, After: p.After, Limit: min(p.Limit, store.MaxWrites),

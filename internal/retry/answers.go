@@ -9,19 +9,16 @@ import (
 	"billhook/internal/pii"
 )
 
-// HTTPStatus is the meaning of the status that a called service has answered with: nil for
-// 2xx, else a marked error whose reason names what happened to the callee, and the status.
+// HTTPStatus is the meaning of the status of a called service: nil for 2xx, else a marked error that names it.
 func HTTPStatus(status int) error {
 	code := strconv.Itoa(status)
 	switch {
 	case status >= 200 && status < 300:
 		return nil
 	case status == 401 || status == 403 || status == 407:
-		// Our secret, clock or proxy is set up wrongly, which is no message's fault: as a
-		// refusal, one bad rollout would dead-letter all there is.
+		// Our setup is wrong, which is no message's fault: as a refusal, one bad rollout would dead-letter all there is.
 		return Down("callee_unauthorized_"+code, nil)
 	case status == 408:
-		// It waited for our request, and gave up: the time was theirs, and this one message's.
 		return &Error{Verdict: Verdict{Class: TimedOut, Reason: "callee_timeout_408", Counts: true}}
 	case status == 425 || status == 429:
 		return Down("callee_busy_"+code, nil)
@@ -52,8 +49,7 @@ type noted struct {
 
 func (e noted) Unwrap() error { return e.error }
 
-// After adds to a failure that its callee asks not to be called again before wait has passed, MaxAfter at
-// most. What the failure means stays as it is; nil stays nil.
+// After adds to a failure that its callee asks not to be called before wait has passed, MaxAfter at most; nil stays nil.
 func After(wait time.Duration, failure error) error {
 	if failure == nil || wait <= 0 {
 		return failure
@@ -68,8 +64,7 @@ func Asked(failure error) time.Duration {
 	return found.wait
 }
 
-// Says adds to a failure what its callee says of it, for the person who mends it: it stands in the dead
-// letter's detail and in the log, so it holds nothing personal. nil stays nil.
+// Says adds to a failure what its callee says of it, for dead letter and log: nothing personal. nil stays nil.
 func Says(said string, failure error) error {
 	if failure == nil || said == "" {
 		return failure
@@ -86,8 +81,7 @@ func Said(failure error) string {
 
 const attemptsExhausted = "attempts_exhausted"
 
-// Exhausted is a failure that would be tried again, of a message whose attempts are used up. Its reason stays that
-// of the failure, which people can do something about.
+// Exhausted is a failure of a message whose attempts are used up. Its reason stays that of the failure.
 func Exhausted(means Verdict, failure error) error {
 	last := &Error{Verdict: Verdict{Class: Rejected, Reason: attemptsExhausted, Counts: true, Scope: means.Scope}}
 	return Says(Said(failure), &Error{Verdict: Verdict{Class: Rejected, Reason: means.Reason, Counts: true}, Err: last})
@@ -96,8 +90,7 @@ func Exhausted(means Verdict, failure error) error {
 // MaxSubjects is how many subjects a verdict names at most.
 const MaxSubjects = 5
 
-// BadRequest marks a message that names what does not exist: the subjects, of which at most MaxSubjects that
-// have the shape of an id are kept, stand in the dead letter's detail and in the log.
+// BadRequest marks a message that names what does not exist: the subjects, of which MaxSubjects ids are kept at most.
 func BadRequest(reason string, cause error, subjects ...string) error {
 	named := slices.DeleteFunc(slices.Clone(subjects), func(subject string) bool { return !pii.ID.Valid(subject) })
 	return &Error{

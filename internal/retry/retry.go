@@ -25,8 +25,7 @@ const (
 	Retry        Outcome = "retry"
 )
 
-// Class is why a delivery ended as it did, coarse enough to be an answer: the
-// code of the table in docs/design.md, which borrows HTTP's numbers.
+// Class is why a delivery ended as it did: the code of the table in docs/design.md, which borrows HTTP's numbers.
 type Class int
 
 // The classes of failure. The first three are terminal, the others transient.
@@ -66,13 +65,11 @@ const (
 	OneMessage Scope = iota
 	// EveryMessage: what failed is shared by all messages, such as the database.
 	EveryMessage
-	// OtherEvent: the message has to wait for what another event brings, or for its own time.
-	// Other events may be handled before it, under the same ordering key too.
+	// OtherEvent: the message has to wait for what another event brings, or for its time, and others go before it.
 	OtherEvent
 )
 
-// An Error carries a verdict with its cause. Its text is the reason and the
-// cause's text; neither may hold a payload value.
+// An Error carries a verdict with its cause. Its text is that of both, and holds no payload value.
 type Error struct {
 	Verdict Verdict
 	// Subjects are the ids of what the verdict is about; see BadRequest.
@@ -114,32 +111,27 @@ func Down(reason string, cause error) error {
 	return &Error{Verdict: Verdict{Class: Unavailable, Reason: reason, Counts: true}, Err: cause}
 }
 
-// Outage marks a failure of what every message needs, such as the database. It does not
-// count as an attempt. cause may be nil.
+// Outage marks a failure of what every message needs, such as the database. It is no attempt. cause may be nil.
 func Outage(reason string, cause error) error {
 	return &Error{Verdict: Verdict{Class: Unavailable, Reason: reason, Scope: EveryMessage}, Err: cause}
 }
 
-// Missing marks what fails until another event has been handled, such as a refund whose
-// order has not arrived. It counts as an attempt. cause may be nil.
+// Missing marks what fails until another event has been handled. It counts as an attempt. cause may be nil.
 func Missing(reason string, cause error) error {
 	return &Error{Verdict: Verdict{Class: Failed, Reason: reason, Counts: true, Scope: OtherEvent}, Err: cause}
 }
 
-// Busy marks what is no fault of the message: a held lease, a full queue, an open
-// breaker, a shutdown. It does not count as an attempt. cause may be nil.
+// Busy marks what is no fault of the message, such as a full queue. It is no attempt. cause may be nil.
 func Busy(reason string, cause error) error {
 	return &Error{Verdict: Verdict{Class: Unavailable, Reason: reason}, Err: cause}
 }
 
-// Early marks what came before its time, which is after wait. It does not count as an attempt,
-// and what comes behind it does not wait for it. cause may be nil.
+// Early marks what came a wait before its time. It is no attempt, and holds up nothing behind it. cause may be nil.
 func Early(reason string, wait time.Duration, cause error) error {
 	return After(wait, &Error{Verdict: Verdict{Class: Unavailable, Reason: reason, Scope: OtherEvent}, Err: cause})
 }
 
-// Decide turns an error into its verdict. An error without a mark, or of a class that is none of the above, is
-// transient. The outermost mark wins.
+// Decide turns an error into its verdict. The outermost mark wins; an error without one is transient.
 func Decide(err error) Verdict {
 	var marked *Error
 	switch {
@@ -154,21 +146,18 @@ func Decide(err error) Verdict {
 	}
 }
 
-// Policy says how long to wait before the next attempt: an explicit schedule, or
-// a base that grows by a multiplier up to a cap, with jitter on top.
+// Policy says how long to wait before the next attempt.
 type Policy struct {
 	Base       time.Duration
 	Multiplier float64
 	Max        time.Duration
 	// Jitter is the most that is added at random; the sum stays within Max.
 	Jitter time.Duration
-	// Schedule, if not empty, is used instead: Schedule[n] is the wait before attempt n+1, and the last one
-	// repeats.
+	// Schedule, if not empty, is used instead: Schedule[n] is the wait before attempt n+1, and the last one repeats.
 	Schedule []time.Duration
 }
 
-// Wait returns how long to wait after the given failed attempt (1 is the first).
-// dice, in [0,1), is the caller's randomness.
+// Wait returns how long to wait after a failed attempt, from 1 on. dice, in [0,1), is the caller's randomness.
 func (p Policy) Wait(failed int, dice float64) time.Duration {
 	failed = max(failed, 1)
 	if len(p.Schedule) > 0 {

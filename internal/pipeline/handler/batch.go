@@ -16,8 +16,7 @@ type Outcome struct {
 	Err    error
 }
 
-// Batch makes one call of concurrent attempts, each a Leased one of its own. The call ends by the earliest
-// deadline of its attempts, and not when one of them is canceled.
+// Batch makes one call of concurrent attempts, which ends by their earliest deadline, and not when one is canceled.
 type Batch struct {
 	// Queue finds a queue by its id; without a batch in the catalog it has batches of one.
 	Queue func(id string) (catalog.Queue, bool)

@@ -1,6 +1,5 @@
-// Package handler is the socket of domain packages: an event type of a queue names a
-// handler in the catalog, and the registry holds the function of that name. It owns the
-// shapes of an event and of an effect; it refuses to run, retry or record anything.
+// Package handler is the socket of domain packages: an event type of a queue names a handler in the catalog, and the
+// registry holds the function of that name. It refuses to run, retry or record anything.
 package handler
 
 import (
@@ -32,23 +31,20 @@ type Event struct {
 	MessageID     string
 	PublishedAt   time.Time
 	Attempt       int // 1 for the first
-	// Try is 0, and rises with each conflict of this attempt's commit: what the handler read
-	// or assumed has changed, and it must look again.
+	// Try rises with each conflict of this attempt's commit: what the handler read has changed, and it must look again.
 	Try int
 	// Body is the decoded body; contract.As gives it as the Go type that a handler takes.
 	Body       contract.Body
 	Attributes map[string]string
 }
 
-// CalleeKey is what the event is known by outside: its Idempotency-Key, its webhook-id, the id that a callee is
-// asked by, and the idempotency key of what it emits.
+// CalleeKey is what the event is known by outside, such as its Idempotency-Key.
 func (e Event) CalleeKey() string { return CalleeKey(e.Queue, e.Tenant, e.ID) }
 
 // namespace of the keys; any fixed one would do.
 var namespace = uuid.MustParse("8a0a3c0e-53f4-4c27-9d0b-0f4d1a6f2f57")
 
-// CalleeKey derives the key of an event. Producers name events within a queue and a tenant, and a callee serves
-// several of both: there the same id is another event.
+// CalleeKey derives the key of an event, whose id is one within its queue and tenant alone.
 func CalleeKey(queue, tenant, eventID string) string {
 	return uuid.NewSHA1(namespace, fmt.Appendf(nil, "%q %q %q", queue, tenant, eventID)).String()
 }
@@ -56,21 +52,16 @@ func CalleeKey(queue, tenant, eventID string) string {
 // Effect is what a handler wants committed together with the event's record.
 type Effect struct {
 	Writes []store.Write
-	// Emit are messages that are committed with the effect and published after it, at least
-	// once, in order per ordering key.
+	// Emit are committed with the effect and published after it, at least once, in order per ordering key.
 	Emit   []Emission
 	Result string // a short code that the record keeps, such as credited
-	// Ref is the id of what the effect made, such as an entry of the books. The record keeps it,
-	// and the answer to the event and to each of its duplicates carries it. Empty: nothing to name.
+	// Ref is the id of what the effect made, which the record and each answer to the event have. Empty: nothing to name.
 	Ref string
-	// Entry is the id of the entry of the books that the effect makes, where Ref does not say it. The
-	// record keeps it, and no answer has it.
+	// Entry is the id of the entry of the books that the effect makes, for the record alone, where Ref does not say it.
 	Entry string
-	// Withdraw are the Names of delayed emissions, of this tenant and queue, that are no longer wanted.
-	// Those that wait are removed in the effect's commit.
+	// Withdraw are the Names of delayed emissions, of this tenant and queue, that are removed if they still wait.
 	Withdraw []string
-	// Superseded: a later event has been handled before. The record is completed all the same,
-	// and the outcome is superseded.
+	// Superseded: a later event has been handled before, which is the outcome of what is completed all the same.
 	Superseded bool
 }
 
@@ -79,22 +70,17 @@ type Emission struct {
 	To          string // the id of a queue or topic that the catalog lists for the handler
 	RoutingKey  string // matched with the bindings of a shared topic; a queue named by To needs none
 	OrderingKey string // keeps messages in order; empty: the message waits for none
-	// Since is when what it tells of was first published: its age, and so its message TTL, counts
-	// from then. Zero: from its own publishing.
+	// Since is when its age, and so its message TTL, begins. Zero: with its own publishing.
 	Since time.Time
-	// Due is when it is published; zero: right after the commit. Until then it waits in a lane of its
-	// own, and no message of its ordering key waits behind it. It lies 30 days ahead at most.
+	// Due is when it is published, 30 days ahead at most, and nothing waits behind it; zero: right after the commit.
 	Due time.Time
-	// Name, of one that is Due later, lets an event of the same tenant and queue withdraw it. A name
-	// is used once: a second emission of it is a conflict, as long as the first one waits.
+	// Name, of one that is Due later, is what to Withdraw it by. While it waits, a second one of its name is a conflict.
 	Name string
-	// Body has no id and no time of its own. The id is derived from the event and the
-	// emission's place in Emit, so a repetition has the same.
+	// Body has no id and no time of its own: its id follows from the event and its place in Emit.
 	Body contract.Body
 }
 
-// Emitted is what is remembered of an emission that was committed: the id that its event is known
-// by, its type, and the id of the queue or topic it was for.
+// Emitted is what is remembered of an emission that was committed.
 type Emitted struct {
 	EventID   string `store:"event_id,required"`
 	EventType string `store:"event_type"`
@@ -110,10 +96,9 @@ func EmittedIDs(all []Emitted) []string {
 	return ids
 }
 
-// Tx is a handler whose whole effect is documents. It returns writes and performs none: they are
-// committed with the event's record, or not at all. Where it has read the store, its writes must hold
-// preconditions for that; a failed one calls it again with a higher Try. The retry package's marks say what
-// an error means; an unmarked one is tried again.
+// Tx is a handler whose whole effect is documents. It returns writes and performs none: they are committed with the
+// event's record, or not at all. Where it has read the store, its writes must hold preconditions for that; a failed one
+// calls it again with a higher Try. The retry package's marks say what an error means; an unmarked one is tried again.
 type Tx func(ctx context.Context, event Event) (Effect, error)
 
 // Leased is a handler whose effect is outside: a gateway, another service. It runs under a lease on the
@@ -122,20 +107,16 @@ type Tx func(ctx context.Context, event Event) (Effect, error)
 // that dies in Do leaves it unknown whether the effect took place: so it either has Reconcile, or declares
 // that it is SafeToRepeat.
 type Leased struct {
-	// Do performs the effect. Its errors mean what those of a Tx mean. It must return when ctx
-	// ends.
+	// Do performs the effect. Its errors mean what those of a Tx mean. It must return when ctx ends.
 	Do func(ctx context.Context, event Event) (Effect, error)
-	// Reconcile asks the other side about the event's key before Do is called again. done says that the
-	// effect took place, and effect is then what Do would have returned. An error means that it is still
-	// not known, and is treated as Do's would be.
+	// Reconcile asks the other side about the event's key before Do is called again. done says that the effect took
+	// place, and effect is then what Do would have returned. An error leaves that open.
 	Reconcile func(ctx context.Context, event Event) (effect Effect, done bool, err error)
-	// Plan says what Do would do of an event that was not tried before, for people who want to
-	// see it first. It may read, and neither writes nor calls anybody. nil: the handler cannot say.
+	// Plan says what Do would do, for people who want to see it first. It neither writes nor calls. nil: it cannot say.
 	Plan func(ctx context.Context, event Event) (Plan, error)
 	// SafeToRepeat declares that a second Do with the same id changes nothing.
 	SafeToRepeat bool
-	// ManyPlaces declares that events go to places of their own: where one is down, the events
-	// for the others are not to wait.
+	// ManyPlaces declares that events go to places of their own: where one is down, the others do not wait.
 	ManyPlaces bool
 	// batched: Do gathers concurrent attempts.
 	batched bool
@@ -145,8 +126,7 @@ type Leased struct {
 type Plan struct {
 	// Writes are what it would commit before it calls anybody.
 	Writes []store.Write
-	// Calls are the requests that it would make. Where there are none, Effect is what Do would
-	// return; else that follows from the answers.
+	// Calls are the requests that it would make. Where there are none, Effect is what Do would return.
 	Calls  []Call
 	Effect Effect
 }
@@ -212,8 +192,7 @@ type Handler struct {
 	emits  []string     // the queues and topics that it may emit to
 }
 
-// Registry maps handler names to handlers. Fill it before serving; it is not safe
-// for concurrent registration.
+// Registry maps handler names to handlers. Fill it before serving: registration is not safe for concurrent use.
 type Registry struct {
 	handlers map[string]Handler
 }
@@ -221,8 +200,7 @@ type Registry struct {
 // NewRegistry returns an empty registry.
 func NewRegistry() *Registry { return &Registry{handlers: map[string]Handler{}} }
 
-// RegisterTx registers a handler that takes bodies of type B under its name in the catalog, with the queues
-// and topics that it emits to. It panics on an empty or repeated name.
+// RegisterTx registers a handler of bodies of type B with what it emits to. It panics on an empty or repeated name.
 func RegisterTx[B any](r *Registry, name string, h func(context.Context, Event, B) (Effect, error), emits ...string) {
 	if h == nil {
 		panic("handler: empty registration")
@@ -230,8 +208,7 @@ func RegisterTx[B any](r *Registry, name string, h func(context.Context, Event, 
 	r.add(name, Handler{Tx: Typed(h), body: reflect.TypeFor[B](), emits: emits})
 }
 
-// RegisterLeased registers a handler whose effect is outside. It panics where RegisterTx
-// would, and for one that has no Reconcile and is not SafeToRepeat.
+// RegisterLeased registers a Leased as RegisterTx does a Tx. It panics also without Reconcile and SafeToRepeat.
 func RegisterLeased[B any](r *Registry, name string, h LeasedOf[B], emits ...string) {
 	untyped := h.Leased()
 	r.add(name, Handler{Leased: &untyped, body: reflect.TypeFor[B](), emits: emits})
@@ -266,8 +243,7 @@ func (r *Registry) Lookup(name string) (h Handler, ok bool) {
 	return h, ok
 }
 
-// Check reports the mistakes of every enabled queue, all together: in what is registered, what bodies it
-// takes, what it emits, since each is a grant, and whether it gathers batches.
+// Check reports the mistakes of every enabled queue, all together.
 func (r *Registry) Check(c *catalog.Catalog) error {
 	var errs []error
 	for _, q := range c.Queues {

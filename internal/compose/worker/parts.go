@@ -33,8 +33,7 @@ func (c Config) recorder() *rates.Recorder {
 	})
 }
 
-// Start says in the log which queues the worker serves, and by which handlers, and has it add what it counts to the store
-// every few seconds, until Close.
+// Start says in the log which queues the worker serves, and has it add what it counts to the store, until Close.
 func (w *Worker) Start() {
 	for _, q := range w.served {
 		handlers := []string{}
@@ -66,9 +65,8 @@ func uncalled(c *catalog.Catalog) delivery.Targets {
 	return targets
 }
 
-// trial returns the worker that this one would be with other files of its catalog, for all pools and of handlers that know
-// nothing from before. Nothing comes of it: its store takes no writes, its publisher no messages, and it has the address
-// and the secret of no target.
+// trial returns the worker that this one would be with other files of its catalog, for all pools. Its store takes no writes,
+// its publisher no messages, and it has the address and the secret of no target.
 func (c Config) trial(files map[string]string) (dryrun.Worker, error) {
 	if len(files) > 0 {
 		replaced, err := c.Catalog.With(files)

@@ -70,8 +70,7 @@ func (g gateway) Request(key string, order []byte) handler.Call {
 	return handler.Call{Target: g.name, Method: http.MethodPost, Path: g.path, ID: key, Body: order}
 }
 
-// Reconcile asks for the order of a key. 404 alone says that there is none: a gateway that
-// cannot be asked has said nothing.
+// Reconcile asks for the order of a key. 404 alone says that there is none.
 func (g gateway) Reconcile(ctx context.Context, key string) (body []byte, known bool, err error) {
 	answer, err := g.target.Call(ctx, delivery.Request{
 		Method: http.MethodGet, Path: g.path + "/" + key, ID: key, MaxAnswer: payments.MaxAnswer, Unknown: []int{http.StatusNotFound},

@@ -1,5 +1,4 @@
-// Package worker puts the push worker together: pushes, handlers, ops API, health. The mains bring the store, the
-// publisher and the clock, so that the same worker runs on Google Cloud, on the emulators and in one process. It decides
+// Package worker puts the push worker together, of the store, the publisher and the clock that the mains bring. It decides
 // nothing itself.
 package worker
 
@@ -81,8 +80,7 @@ type Config struct {
 	Log     *slog.Logger
 	Metrics *telemetry.Metrics
 	Now     func() time.Time
-	// Alarm has kept messages released on time. If it is nil, the worker releases them itself by AfterFunc (see
-	// alarm.Config), until it drains; if that is nil too, the scheduler's minute releases them.
+	// Alarm has kept messages released on time; nil: the worker releases them by AfterFunc, or else the scheduler does.
 	Alarm     push.Alarm
 	AfterFunc func(d time.Duration, f func()) (stop func())
 	// PrivateEndpoints lets endpoints of third parties be at any address: for development.
@@ -106,8 +104,7 @@ type Worker struct {
 	timer *alarm.Timer
 }
 
-// Drain makes the worker refuse new pushes and report that it is not ready. Its own alarm ends: another worker,
-// or the scheduler's minute, releases kept messages.
+// Drain makes the worker refuse new pushes and report that it is not ready. Its own alarm ends.
 func (w *Worker) Drain() {
 	w.push.Drain()
 	if w.timer != nil {
@@ -190,8 +187,7 @@ func refuse(c *catalog.Catalog, queues []catalog.Queue, registry *handler.Regist
 	return errors.Join(unsaid, notifications.Check(c), registry.Check(&own))
 }
 
-// New puts the worker together. It reports all mistakes of the catalog: a handler that does not exist, an unknown body
-// format, other topics than a handler emits to, a pool without a queue.
+// New puts the worker together. It reports all mistakes of the catalog together.
 func New(config Config) (*Worker, error) {
 	config.Instance = cmp.Or(config.Instance, uuid.NewString()[:8])
 	counted := config.recorder()

@@ -36,31 +36,26 @@ const (
 type Request struct {
 	Method string
 	Path   string // below the base URL, without a query; empty: the base URL itself
-	// ID is what the event is known by outside. It is signed, and is the Idempotency-Key of all but GET. It has
-	// the shape of an id.
+	// ID is what the event is known by outside. It is signed, and is the Idempotency-Key of all but GET.
 	ID          string
 	ContentType string // of the body; empty: application/json
 	Body        []byte
-	// MaxAnswer is the longest body, in bytes, that the answer may have; 0 leaves its body
-	// unread, however long.
+	// MaxAnswer is the longest body, in bytes, that the answer may have; 0 leaves it unread.
 	MaxAnswer int64
-	// Unknown are the statuses by which a question is answered that there is nothing: no failure of
-	// the request or of the target.
+	// Unknown are the statuses of a question that say that there is nothing, and are no failure.
 	Unknown []int
 }
 
 // Answer is what a target has said.
 type Answer struct {
 	Status int // 0: there was no answer
-	// Body is the answer's, whatever the status; empty where Request.MaxAnswer is 0 or less
-	// than its length. It is the target's text: check its shape, and never repeat it.
+	// Body is the target's text, up to Request.MaxAnswer: check its shape, and never repeat it.
 	Body []byte
 }
 
-// Call makes one signed request, where the target's limits let it, and says what the answer means, as of
-// Post. Of a failure whose answer is a problem document the error carries what people may read of that; see
-// retry.Says. After a 2xx, a body longer than Request.MaxAnswer is transient [callee_answer_too_long], and one
-// that breaks off is no answer. Call neither repeats a request nor asks what became of an earlier one.
+// Call makes one signed request, where the target's limits let it, and says what the answer means, as of Post. The error
+// carries what people may read of a problem document; see retry.Says. After a 2xx, a body longer than Request.MaxAnswer is
+// transient [callee_answer_too_long], and one that breaks off is no answer.
 func (t *Target) Call(ctx context.Context, request Request) (Answer, error) {
 	if !pii.ID.Valid(request.ID) { // it goes into headers
 		return Answer{}, retry.Permanent("key_invalid", nil)
@@ -97,9 +92,7 @@ func (t *Target) send(ctx context.Context, r Request) (Answer, error) {
 	request.Header.Set("Accept", "application/json, application/problem+json")
 	if r.Method != http.MethodGet {
 		request.Header.Set("Content-Type", cmp.Or(r.ContentType, "application/json"))
-		// In small letters, which mean the same on the wire. With an Idempotency-Key that it
-		// knows, net/http repeats by itself a request whose kept connection breaks after
-		// sending: an attempt that is not counted and does not ask Reconcile first.
+		// In small letters: by the name that it knows, net/http repeats a request by itself, uncounted and unasked.
 		request.Header["idempotency-key"] = []string{r.ID}
 	}
 	response, err := t.client.Do(request)
@@ -162,8 +155,7 @@ func read(response *http.Response, most int64) ([]byte, error) {
 	return body, err
 }
 
-// retryAfter reads the header's value, seconds or a date of HTTP; 0 for anything else
-// and for what has passed.
+// retryAfter reads the header's value, seconds or a date of HTTP; 0 for anything else and for what has passed.
 func retryAfter(value string, now time.Time) time.Duration {
 	// Out of range it returns the greatest number there is.
 	if seconds, err := strconv.ParseUint(value, 10, 64); err == nil || errors.Is(err, strconv.ErrRange) {
@@ -176,8 +168,7 @@ func retryAfter(value string, now time.Time) time.Duration {
 	return min(max(at.Sub(now), 0), retry.MaxAfter)
 }
 
-// unanswered is what the absence of an answer means. Only causes of a fixed text are repeated:
-// net/http quotes the URL, and parts of an answer that it could not read.
+// unanswered is what the absence of an answer means. Only causes of a fixed text are repeated: net/http quotes the URL.
 func unanswered(ctx context.Context, err error) error {
 	if ended := ctx.Err(); ended != nil {
 		return fmt.Errorf("delivery: no answer: %w", ended)
@@ -218,8 +209,7 @@ func isProblem(header http.Header) bool {
 	return err == nil && mediaType == "application/problem+json"
 }
 
-// problem is what a problem document says that people may read: its type, code and title. A text that the
-// detectors find something personal in, or that does not print, is left out, and a long one is cut.
+// problem is what people may read of a problem document: type, code and title, without what is personal.
 func problem(document []byte) string {
 	members := map[string]jsontext.Value{}
 	if json.Unmarshal(document, &members) != nil {

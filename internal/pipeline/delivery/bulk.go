@@ -18,8 +18,7 @@ import (
 	"billhook/internal/retry"
 )
 
-// NotNewer is the result of an event whose document the target has at the event's version, or at
-// a later one.
+// NotNewer is the result of an event whose document the target has at its version, or at a later one.
 const NotNewer = "not_newer"
 
 // The longest answer to a batch: so much, and so much for each event in it.
@@ -30,14 +29,7 @@ const (
 
 // Batch is the handler of an entry of the catalog whose form is that of a batch: one POST for the attempts
 // that come together. A line may come again: the target applies it once, by the event's id or its version.
-//
-// In the form ndjson the body has a line for each event, which is what Post would send of it. The form
-// bulk is that of Elasticsearch's _bulk: of each event an action, index, and the document, which is what the
-// event's contract declares of it, with its tenant. An event whose type ends in .deleted is the action delete,
-// and has no document. The _id is the tenant, a tilde, and the event's ordering key. Where the event has a
-// version, that is the document's external version.
-//
-// What becomes of each event:
+// docs/queues.md says what a line is in the forms ndjson and bulk. What becomes of each event:
 //
 //	2xx, bulk               the status of its own item, by the table of Post; 409 of an event with
 //	                        a version: superseded, the target has that version or a later one;
@@ -141,8 +133,7 @@ func (b batcher) line(event handler.Event) (line, error) {
 
 var contentRefused = map[int]bool{http.StatusBadRequest: true, http.StatusRequestEntityTooLarge: true, http.StatusUnprocessableEntity: true}
 
-// send posts the lines. Where the target refuses what they say, each half is sent by itself, so that one line
-// does not take the others with it.
+// send posts the lines, and each half by itself where the target refuses what they say.
 func (b batcher) send(ctx context.Context, lines []line) {
 	if len(lines) == 0 {
 		return

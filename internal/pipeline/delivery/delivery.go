@@ -1,8 +1,6 @@
-// Package delivery tells other services what happened, by signed requests, and says what their answers mean
-// for the message. It owns the wire form of a posted event, the limits of a target and the table from
-// answers to marks. It refuses to retry, to follow a redirect, and to repeat anything of an answer but its
-// status and what may be kept of a problem document; a body goes to the one who asked for it, and no
-// further.
+// Package delivery tells other services what happened, by signed requests, and says what their answers mean. It owns the wire
+// form of a posted event and the limits of a target. It refuses to retry, to follow a redirect, and to repeat anything of an
+// answer but its status and what may be kept of a problem document.
 package delivery
 
 import (
@@ -57,8 +55,8 @@ type Target struct {
 
 // Watcher sees what targets answer.
 type Watcher interface {
-	// Answered sees a request that was sent: the status of its answer, 0 where there was none, why
-	// that is a failure, empty where it is none, and how long it took. It does not wait for anything.
+	// Answered sees the status of an answer, 0 where there was none, why that is a failure, if it is one, and how long it
+	// took. It does not wait for anything.
 	Answered(target string, status int, code string, took time.Duration)
 }
 
@@ -69,8 +67,7 @@ func (ts Targets) Watch(by Watcher) {
 	}
 }
 
-// Breakers are those that are not closed, by the names of the targets: they let no request through, or one that
-// finds out.
+// Breakers are those that are not closed, by the names of the targets.
 func (ts Targets) Breakers() (all []rates.Breaker) {
 	for _, name := range slices.Sorted(maps.Keys(ts)) {
 		if state, since := ts[name].limits.standing(); state != "" {
@@ -106,8 +103,7 @@ func New(config Config) (*Target, error) {
 // Targets are those that a program posts to, by name.
 type Targets map[string]*Target
 
-// Open returns the targets that the pool's enabled queues post to; place says where each is and
-// what signs. All mistakes are reported together.
+// Open returns the targets that the pool's enabled queues post to. place says where each is and what signs.
 func Open(c *catalog.Catalog, pool string, place func(catalog.Target) (url string, secrets []string), now func() time.Time) (Targets, error) {
 	targets := Targets{}
 	var mistakes []error
@@ -128,8 +124,7 @@ func Open(c *catalog.Catalog, pool string, place func(catalog.Target) (url strin
 	return targets, errors.Join(mistakes...)
 }
 
-// Register registers the posts of the pool's queues under their names in the catalog, but those to a target that is
-// missing, which the registry's own check reports. timer is that of batches.
+// Register registers the posts of the pool's queues, but those to a missing target, which the registry's check reports.
 func (ts Targets) Register(r *handler.Registry, c *catalog.Catalog, pool string, timer func(time.Duration) (<-chan time.Time, func() bool)) {
 	for _, q := range c.Queues {
 		for _, h := range q.Handlers {
@@ -160,17 +155,13 @@ func (t *Target) Close() {
 	}
 }
 
-// Post is the handler of an entry of the catalog. Its Do posts the event; its Reconcile asks
-// whether the target has it. An entry without a path for that says that the target applies one
-// Idempotency-Key once.
+// Post is the handler of an entry of the catalog. Its Do posts the event; its Reconcile asks whether the target has it. An
+// entry without a path for that says that the target applies one Idempotency-Key once.
 //
-// What an answer to the POST means, retry.HTTPStatus says, but that a 409 is delivered if the target, asked,
-// has the event. No answer in time is context.DeadlineExceeded, and no connection, or one that is lost, is down
-// [callee_unreachable]. A Retry-After of a 429 or 503 is how long the message waits at least. What the target's
-// own limits hold back is busy [callee_crowded, callee_rate, callee_resting]: no attempt. Everything but 2xx
-// and a permanent failure is a failure of the target to its breaker.
-//
-// Of the answers to Reconcile, 200 is done, and 404, 405 and 501 are not; of the rest nothing is permanent.
+// retry.HTTPStatus says what an answer to the POST means, but that a 409 is delivered if the target, asked, has the event. No
+// answer in time is context.DeadlineExceeded, no connection is down [callee_unreachable], and what the target's own limits
+// hold back is busy [callee_crowded, callee_rate, callee_resting]. Of the answers to Reconcile, 200 is done, and 404, 405
+// and 501 are not; of the rest nothing is permanent.
 func (t *Target) Post(post catalog.Post) handler.Leased {
 	p := poster{Target: t, post: post}
 	if post.Reconcile == "" {

@@ -17,8 +17,7 @@ import (
 	"billhook/internal/platform/cache"
 )
 
-// Endpoints posts to the addresses that third parties have registered. Each has limits of its own; those of
-// the ones used last are kept. It is safe for concurrent use.
+// Endpoints posts to the addresses that third parties have registered, each with limits of its own.
 type Endpoints struct {
 	of     catalog.Endpoints
 	like   catalog.Target
@@ -39,8 +38,7 @@ type remembered struct {
 	target  *Target
 }
 
-// NewEndpoints returns what posts to endpoints. private lets them be at any address and on http:
-// for development, where receivers are on the same machine.
+// NewEndpoints returns what posts to endpoints. private lets them be at any address and on http, for development.
 func NewEndpoints(of catalog.Endpoints, private bool, now func() time.Time) *Endpoints {
 	like := of.Target()
 	like.Internal = private
@@ -85,8 +83,7 @@ func (e *Endpoints) target(to endpoints.Address) (*Target, error) {
 	return t, nil
 }
 
-// Check implements endpoints.Poster. It refuses what a connection would be refused to, as far as
-// the name says that now; the connection itself is checked again whenever it is made.
+// Check implements endpoints.Poster. It refuses what a connection, which is checked again, would be refused to now.
 func (e *Endpoints) Check(ctx context.Context, address string) error {
 	at, err := url.Parse(address)
 	switch {

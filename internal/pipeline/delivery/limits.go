@@ -110,8 +110,7 @@ func (l *limits) around(ctx context.Context, send func() (Answer, error)) (Answe
 	return answer, err
 }
 
-// transport bounds the steps that end in "unreachable"; the target's total timeout bounds a
-// whole exchange.
+// transport bounds the steps that end in "unreachable"; the target's total timeout bounds a whole exchange.
 func transport(t catalog.Target) *http.Transport {
 	dialer := &net.Dialer{Timeout: t.Timeouts.Connect, KeepAlive: 30 * time.Second}
 	proxy := http.ProxyFromEnvironment
@@ -129,8 +128,7 @@ func transport(t catalog.Target) *http.Transport {
 		IdleConnTimeout:        time.Minute,
 		MaxResponseHeaderBytes: 32 << 10,
 		DisableCompression:     true, // a small body could become a large one
-		// Its default is four megabytes for each answer that nobody has read yet, and it waits on a
-		// connection that has gone silent until the kernel gives up.
+		// Its default is four megabytes for each unread answer, and to wait on a silent connection for ever.
 		HTTP2: &http.HTTP2Config{
 			MaxReceiveBufferPerStream: 64 << 10, MaxReceiveBufferPerConnection: 1 << 20, SendPingTimeout: 15 * time.Second, PingTimeout: t.Timeouts.Connect,
 		},
@@ -139,12 +137,9 @@ func transport(t catalog.Target) *http.Transport {
 
 var (
 	errNotPublic = errors.New("address not public")
-	// global is all of IPv6 that is routed between networks. Outside of it are, among others,
-	// loopback, private and link-local addresses, and most forms that embed an IPv4 address.
+	// global is all of IPv6 that is routed between networks.
 	global = netip.MustParsePrefix("2000::/3")
-	// special are the addresses within that, and those of IPv4, that are nobody's on the internet:
-	// this network, carriers' translation, protocol assignments, documentation, benchmarks, the
-	// rest of the forms that embed an IPv4 address, and what is reserved.
+	// special are the addresses within that, and those of IPv4, that are nobody's on the internet.
 	special = []netip.Prefix{
 		netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("192.0.0.0/24"),
 		netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("192.88.99.0/24"), netip.MustParsePrefix("198.18.0.0/15"),
@@ -153,8 +148,7 @@ var (
 	}
 )
 
-// public refuses a connection to an address that is not a public one. It is asked with the address that is
-// dialled, after the name is resolved.
+// public refuses a connection to an address, as it is dialled, that is not a public one.
 func public(_, address string, _ syscall.RawConn) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {

@@ -28,8 +28,7 @@ type Change struct {
 	Op string `json:"op"`
 	// Key is the collection and the id, with a slash between them.
 	Key string `json:"key"`
-	// Before are the document's fields as they are, and After as they would be. A document that is
-	// not there has none.
+	// Before are the document's fields as they are, and After as they would be; none where there is no document.
 	Before map[string]jsontext.Value `json:"before,omitempty"`
 	After  map[string]jsontext.Value `json:"after,omitempty"`
 }
@@ -85,8 +84,7 @@ func (e *Effects) Get(ctx context.Context, key store.Key) (store.Document, error
 	return doc, err
 }
 
-// Commit shows what the commit would change, but for what is recorded of the event. The error is store.ErrStale where a
-// precondition does not hold, wraps store.ErrInvalid, or is the store's.
+// Commit shows what the commit would change, but for what is recorded of the event. The error is as of a store.
 func (e *Effects) Commit(ctx context.Context, writes []store.Write) ([]store.Version, error) {
 	err := e.trial.show(ctx, e.Store, slices.DeleteFunc(slices.Clone(writes), func(w store.Write) bool {
 		return w.Key.Collection == dedupe.Collection || w.Key.Collection == deadletter.Collection
@@ -119,8 +117,7 @@ func (t *Trial) Asking(h handler.Handler) handler.Handler {
 	}}
 }
 
-// show reads what the writes of an effect would meet, and adds to the trial what they would change. The keys of lanes
-// are left out.
+// show reads what the writes of an effect would meet, and adds to the trial what they would change, without lanes.
 func (t *Trial) show(ctx context.Context, from store.Getter, writes []store.Write) error {
 	t.Writes, t.Emits = []Change{}, []Emission{}
 	// The event's record is one of the commit's writes, too.

@@ -1,6 +1,5 @@
-// Package dryrun tells what a worker would do of a message, without doing it: what it would write,
-// emit and call, or why it would not. It owns what a trial shows, a store that takes no writes,
-// and where messages are kept that can be tried. It refuses to decide what a message means: a Worker does.
+// Package dryrun tells what a worker would write, emit and call of a message, without doing it. It owns what a trial shows,
+// and a store that takes no writes. It refuses to decide what a message means: a Worker does.
 package dryrun
 
 import (
@@ -21,8 +20,8 @@ import (
 type Worker interface {
 	// Queue finds a queue of the worker's catalog by id or alias.
 	Queue(name string) (catalog.Queue, bool)
-	// Try says what the worker would do of a message, were it delivered now and first of its key.
-	// The error says that this is not known now, or is ErrNoQueue.
+	// Try says what the worker would do of a message, were it delivered now and first of its key. The error is ErrNoQueue, or
+	// says that this is not known now.
 	Try(ctx context.Context, m Message) (Trial, error)
 }
 
@@ -30,8 +29,7 @@ type Worker interface {
 var (
 	// ErrNoQueue: the worker has no such queue, or the queue is not enabled.
 	ErrNoQueue = errors.New("dryrun: no such queue runs")
-	// ErrCatalog is wrapped where the files that were given make no catalog that a worker takes; the
-	// text lists the mistakes.
+	// ErrCatalog is wrapped where no worker takes the files that were given; the text lists the mistakes.
 	ErrCatalog = errors.New("the worker would refuse this catalog")
 	// ErrNotKept: no payload of the event is kept.
 	ErrNotKept = errors.New("dryrun: no payload is kept")
@@ -70,8 +68,7 @@ const (
 	Claimed Kind = "claimed"
 )
 
-// Calls is the outcome of a message whose handler calls another service: the answer decides what
-// becomes of it.
+// Calls is the outcome of a message whose handler calls another service, which decides what becomes of it.
 const Calls retry.Outcome = "calls"
 
 // Trial is what would be done of a message.
@@ -90,8 +87,7 @@ type Trial struct {
 	// Outcome is what would become of the message, and Status the class of its answer.
 	Outcome retry.Outcome `json:"outcome" show:"Would be"`
 	Status  int           `json:"status" show:"Answer"`
-	// Reason is the code of a failure, or of why nothing is to be done; Detail says more. Result is
-	// the handler's code for what it would have done.
+	// Reason is the code of a failure, or of why nothing is to be done; Result that of what would have been done.
 	Reason string `json:"reason" show:"Reason"`
 	Detail string `json:"detail,omitempty" show:"Detail"`
 	Result string `json:"result" show:"Result"`

@@ -20,13 +20,11 @@ import (
 type Trials struct {
 	Store store.Store
 	Now   func() time.Time
-	// Worker returns the worker that this program would be with other files of the catalog, by their
-	// names; with none, the one that it is. The error wraps ErrCatalog.
+	// Worker returns the worker that this program would be with other files of the catalog. The error wraps ErrCatalog.
 	Worker func(files map[string]string) (Worker, error)
 }
 
-// Try tries one message, which is kept, or which the request brings. The error is one of the package's, or says that
-// nothing is known now.
+// Try tries one message, which is kept, or which the request brings. The error is one of the package's, or the store's.
 func (d *Trials) Try(ctx context.Context, _ audit.Author, in Try) (Trial, error) {
 	brought := in.Message
 	if brought == nil && in.Body != nil {
@@ -96,8 +94,8 @@ type candidate struct {
 	at      time.Time
 }
 
-// find finds the kept message of an event: its open dead letter, else what waits, else what a
-// worker has in hand, else a dead letter that is closed; of several, the newest.
+// find finds the kept message of an event: its open dead letter, else what waits, else what a worker has in hand, else a
+// dead letter that is closed; of several, the newest.
 func (d *Trials) find(ctx context.Context, worker Worker, asked Try) (Message, error) {
 	equal := map[string]any{"event_id": asked.EventID}
 	if asked.Queue != "" {

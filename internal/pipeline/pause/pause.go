@@ -1,7 +1,6 @@
-// Package pause owns the record that a queue is paused: who paused it, when and why. While it is, its
-// subscription has no push endpoint, and what is published waits in the broker. The record and its entry of
-// the audit are one commit, and the subscription follows. It refuses to report what was asked: it reads the
-// subscription afterwards.
+// Package pause owns the record that a queue is paused: who paused it, when and why. While it is, its subscription has no push
+// endpoint, and what is published waits in the broker. It refuses to report what was asked: it reads the subscription
+// afterwards.
 package pause
 
 import (
@@ -73,11 +72,9 @@ type Viewer interface {
 
 // Switch changes subscriptions. After an error the outcome is unknown: Standing tells.
 type Switch interface {
-	// Pause takes the endpoint of the queue's subscription away and marks the subscription with the
-	// time, both at once. It repeats itself without harm.
+	// Pause takes the subscription's endpoint away and marks it with the time, both at once, any number of times.
 	Pause(ctx context.Context, q catalog.Queue, at time.Time) error
-	// Resume gives the subscription the endpoint that the catalog says and removes the mark, both at
-	// once. It repeats itself without harm.
+	// Resume gives the subscription the catalog's endpoint and removes the mark, both at once, any number of times.
 	Resume(ctx context.Context, q catalog.Queue) error
 }
 
@@ -90,8 +87,7 @@ type State struct {
 	Changed bool `json:"changed"`
 	// Subscription is what the subscription does now.
 	Subscription Standing `json:"subscription" show:"Subscription"`
-	// Granted reports whether this worker may change subscriptions. Where it may not, an operator
-	// does it with credentials of their own.
+	// Granted reports whether this worker may change subscriptions; else an operator does.
 	Granted bool `json:"granted"`
 	// Problem is why the subscription could not be changed or read; empty: it could.
 	Problem string `json:"problem,omitempty"`
@@ -227,8 +223,7 @@ func (o *Operator) change(ctx context.Context, q catalog.Queue, by audit.Change,
 
 func side(paused bool) map[string]any { return map[string]any{"paused": paused} }
 
-// settle has the subscription follow the record. It reads the record again behind each step: of two
-// that settle at once, the later one has then followed what stands.
+// settle has the subscription follow the record, which it reads again behind each step: another may settle, too.
 func (o *Operator) settle(ctx context.Context, q catalog.Queue) (State, error) {
 	found, err := o.Look(ctx, q)
 	if err != nil || o.Switch == nil {
@@ -255,8 +250,7 @@ func (o *Operator) settle(ctx context.Context, q catalog.Queue) (State, error) {
 	return found, nil
 }
 
-// view reads the subscription. The problem is empty where it could be read, or where this worker has
-// no way to.
+// view reads the subscription. The problem is empty where it could be read, or where this worker has no way to.
 func (o *Operator) view(ctx context.Context, q catalog.Queue) (standing Standing, problem string) {
 	if o.Viewer == nil {
 		return Unknown, ""

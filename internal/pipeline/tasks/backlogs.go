@@ -9,8 +9,7 @@ import (
 
 // Backlogs knows how many messages wait in the broker.
 type Backlogs interface {
-	// Backlogs returns what each subscription holds, by the subscription's id, and when that was so. A
-	// subscription of which it is not known is missing.
+	// Backlogs returns what each subscription holds, by its id, as far as known, and when that was so.
 	Backlogs(ctx context.Context) (held map[string]backlog.Held, at time.Time, err error)
 }
 
@@ -24,8 +23,7 @@ type Waiting struct {
 	PausesUndone int `json:"pauses_undone"`
 }
 
-// countBacklogs writes down how many messages of each queue wait in the broker. A queue that does not run is
-// counted as long as it has its subscription. Where nothing can be counted it writes nothing.
+// countBacklogs writes down how many messages of each queue that has its subscription wait in the broker.
 func (s *Service) countBacklogs(ctx context.Context) (Waiting, error) {
 	var waiting Waiting
 	if s.Backlogs == nil {

@@ -1,7 +1,5 @@
-// Package tasks owns the recurring work, which Cloud Scheduler posts to /tasks/{name}: publishing what
-// waited, continuing operations, counting, finding events that no attempt will finish, sealing and verifying
-// the journal, removing what has expired. Every task is bounded, continues where the last run stopped, and
-// may run twice at once.
+// Package tasks owns the recurring work, which Cloud Scheduler posts to /tasks/{name}. Every task is bounded, continues where
+// the last run stopped, and may run twice at once.
 package tasks
 
 import (
@@ -122,8 +120,7 @@ func do[Done any](ctx context.Context, s *Service, name string, task func(contex
 	return done, nil
 }
 
-// ReleaseDelayed does the task of that name, for an alarm in this process. A failure is logged,
-// and left for the next run.
+// ReleaseDelayed does the task of that name, for an alarm in this process. A failure is left for the next run.
 func (s *Service) ReleaseDelayed(ctx context.Context) {
 	_, _ = do(ctx, s, releaseDelayed, s.releaseDelayed)
 }
@@ -140,7 +137,6 @@ func (s *Service) relayOutbox(ctx context.Context) (Relayed, error) {
 }
 
 // releaseDelayed publishes all messages whose wait is over: the rest would wait for the scheduler.
-// The oldest of them is the one that is overdue the longest.
 func (s *Service) releaseDelayed(ctx context.Context) (Relayed, error) {
 	var all Relayed
 	for {
@@ -198,8 +194,7 @@ func (s *Service) sweepLeases(ctx context.Context) (dedupe.Swept, error) {
 	return swept, err
 }
 
-// OrphanAfter is how long after the end of its lease an event gets no redelivery any more: longer
-// than any queue's broker waits between two attempts, and the attempt.
+// OrphanAfter is how long after the end of its lease an event gets no redelivery any more.
 func OrphanAfter(c *catalog.Catalog) time.Duration {
 	var longest time.Duration
 	for _, q := range c.Queues {
@@ -310,8 +305,7 @@ func (s *Service) lookAtPauses(ctx context.Context) (undone int, err error) {
 	return undone, nil
 }
 
-// Expiring are the collections that the cleanup removes from where there is no TTL, as
-// terraform/firestore.tf says; the last is that of the webhook service, which has a database of its own.
+// Expiring are the collections that the cleanup removes from where there is no TTL, as terraform/firestore.tf says.
 var Expiring = []string{dedupe.Collection, deadletter.Collection, lane.Delayed.Lanes(), rates.Hours, rates.Days, "doorBlocks", "requests"}
 
 // Cleaned is what cleanup did.

@@ -22,13 +22,11 @@ type Preview struct {
 	ByType   Counts `json:"by_type" show:"Types"`
 	// Keys is how many ordering keys they have.
 	Keys int `json:"keys" show:"Ordering keys"`
-	// Looping were replayed MaxReplays times and are passed by without force; Omitted
-	// were too large to keep and cannot be replayed from here.
-	Looping int `json:"looping"`
-	Omitted int `json:"omitted"`
-	// Oldest and Newest are since when the first and the last of them are kept.
-	Oldest time.Time `json:"oldest,omitzero" show:"Oldest"`
-	Newest time.Time `json:"newest,omitzero" show:"Newest"`
+	// Looping were replayed MaxReplays times and are passed by without force; Omitted were too large to keep.
+	Looping int       `json:"looping"`
+	Omitted int       `json:"omitted"`
+	Oldest  time.Time `json:"oldest,omitzero" show:"Oldest"`
+	Newest  time.Time `json:"newest,omitzero" show:"Newest"`
 	// Sample are the newest of them, with their messages: at most MaxSample.
 	Sample []Item `json:"-"`
 }
@@ -117,8 +115,7 @@ func count(ctx context.Context, from store.Querier, f Filter, limit int) (int64,
 	return page.Count, nil
 }
 
-// Standing is how many dead letters of a queue are open, and since when. One that has
-// expired is counted until the database removes it.
+// Standing is how many dead letters of a queue are open, with what has expired and is not removed yet.
 type Standing struct {
 	Open int64
 	// More: there are more than Open.
@@ -127,11 +124,10 @@ type Standing struct {
 	Oldest time.Time
 }
 
-// CountTo is where counting ends, unless the queue's alert is higher: a database charges for what it counts.
+// CountTo is where counting ends, unless the queue's alert is higher.
 const CountTo = 10_000
 
-// Look asks where a queue stands, in one query or, where something is open, in two,
-// whatever the number of its dead letters.
+// Look asks where a queue stands, in two queries at most.
 func Look(ctx context.Context, from store.Querier, queue catalog.Queue, now time.Time) (Standing, error) {
 	most := max(CountTo, queue.DeadLetter.AlertAbove+1)
 	open, err := count(ctx, from, Filter{Queue: queue.ID}, most+1)
@@ -157,8 +153,7 @@ func (s Standing) Age(now time.Time) time.Duration {
 	return max(0, now.Sub(s.Oldest))
 }
 
-// Reason is how many dead letters of a queue are open for one reason. One that has expired is counted
-// until the database removes it.
+// Reason is how many dead letters of a queue are open for one reason, counted as of a Standing.
 type Reason struct {
 	Queue string `json:"queue" show:"Queue,less" link:"queues"`
 	// Reason is empty with Others: those whose reason was not among the reasons that were looked at.
@@ -187,9 +182,8 @@ const (
 	counted = 20
 )
 
-// Reasons counts the open items of a filter, which names a queue and no items, by their reasons, the most
-// frequent first. It finds the reasons among the newest items; the database counts each, up to CountTo. What is
-// left goes under Others.
+// Reasons counts the open items of a filter, which names a queue and no items, by the reasons of the newest, the most
+// frequent first and each up to CountTo. What is left goes under Others.
 func (o *Operator) Reasons(ctx context.Context, f Filter) (found []Reason, err error) {
 	total, err := count(ctx, o.Store, f, CountTo+1)
 	if err != nil || total == 0 {

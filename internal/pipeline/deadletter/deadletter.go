@@ -1,6 +1,5 @@
-// Package deadletter owns messages that cannot be handled: the copy on the dead-letter topic with
-// its reason, the item in the store for people, and what these do with it, with the audit. It
-// does not decide that a message is dead, and never changes one.
+// Package deadletter owns messages that cannot be handled: the copy on the dead-letter topic with its reason, the item in the
+// store, and what people do with it. It does not decide that a message is dead, and never changes one.
 package deadletter
 
 import (
@@ -51,8 +50,7 @@ type Message struct {
 	Reason string
 	// Status is the class code of the failure: 400, 409 or 422.
 	Status int
-	// IdempotencyKey is what the message names, which an attribute repeats for those who do not
-	// read bodies.
+	// IdempotencyKey is what the message names, which an attribute repeats.
 	IdempotencyKey string
 	// Detail says more, in codes and field paths: never a payload value.
 	Detail             string
@@ -64,16 +62,14 @@ type Message struct {
 	DeadLetteredAt     time.Time
 }
 
-// brokerPrefix begins the attributes that Pub/Sub adds to what its own dead-letter
-// policy forwards; brokerAttempts is the one that counts.
+// brokerPrefix begins the attributes that Pub/Sub adds to what its own dead-letter policy forwards.
 const (
 	brokerPrefix   = "CloudPubSubDeadLetter"
 	brokerAttempts = "CloudPubSubDeadLetterSourceDeliveryCount"
 )
 
-// Publish puts the dead letter on its queue's topic for them and returns once that is confirmed. The copy has
-// no ordering key: one dead letter must not wait for another. Attributes that do not fit, or that Pub/Sub would
-// refuse, are left out, its own and the contract's last, and the detail says how many.
+// Publish puts the dead letter on its queue's topic for them and returns once that is confirmed. The copy has no ordering
+// key. Attributes that do not fit are left out, its own and the contract's last, and the detail says how many.
 func Publish(ctx context.Context, to lane.Publisher, queue catalog.Queue, dead Message) error {
 	from := dead.Message.Attributes
 	attributes := map[string]string{
@@ -131,14 +127,11 @@ func carry(attributes, from map[string]string, room int) (lost int) {
 // Collection holds the items.
 const Collection = "deadLetters"
 
-// maxStoredData is the largest payload kept in an item, in bytes as stored: a Firestore
-// document ends at 1 MiB, of which the attributes may take 128 KB. A larger one stays
-// on the hold subscription alone.
+// maxStoredData is the largest payload kept in an item, in bytes as stored. A larger one stays on the hold subscription alone.
 const maxStoredData = 768 << 10
 
-// Keep stores a message of a dead-letter topic, one item per source message, and reports whether
-// it was new. messageID is its id on that topic. A replayed message that died again has the same
-// item, open again.
+// Keep stores a message of a dead-letter topic, one item per source message, and reports whether it was new. messageID is its
+// id on that topic. A replayed message that died again has the same item, open again.
 func Keep(ctx context.Context, to store.GetCommitter, queue catalog.Queue, m contract.Message, messageID string, now time.Time) (bool, error) {
 	source, reason, counted := m.Attributes[AttrSourceMessageID], m.Attributes[AttrReason], m.Attributes[AttrAttempts]
 	status, _ := strconv.ParseInt(m.Attributes[AttrStatus], 10, 64) // 0: no worker has judged it
@@ -202,8 +195,7 @@ func moment(text string) time.Time {
 	return at
 }
 
-// reopen puts the newest death into the item of the first one. fresh reports whether the death was new,
-// found whether there is such an item.
+// reopen puts the newest death into the item of the first one, if it is found, and reports whether it was fresh.
 func reopen(ctx context.Context, to store.GetCommitter, id string, died Item) (fresh, found bool, err error) {
 	fresh, err = revise(ctx, to, store.Key{Collection: Collection, ID: id}, func(doc store.Document) (Item, bool, error) {
 		item, err := ItemOf(doc)
@@ -240,8 +232,7 @@ func revise(ctx context.Context, to store.GetCommitter, key store.Key, change fu
 	return len(versions) > 0, err
 }
 
-// itemKey is hashed first against hot ranges, and over the data too, since an emulator
-// numbers its messages anew at every start.
+// itemKey is hashed first against hot ranges, and over the data too, since an emulator repeats its ids.
 func itemKey(queue, sourceMessageID string, data []byte) store.Key {
 	id := queue + "~" + url.PathEscape(sourceMessageID)
 	sum := sha256.New()
@@ -262,8 +253,7 @@ func clip(text string, limit int) string {
 	return text[:limit]
 }
 
-// ItemID is the id of the item that a message of a queue has in the store, or gets if it is
-// dead-lettered: for a replay, that of the item which is replayed.
+// ItemID is the id of the item that a message of a queue has, or would get: for a replay, that of the replayed one.
 func ItemID(queue catalog.Queue, messageID string, m contract.Message) string {
 	// Anybody may have written the attribute: it names an item of this queue, or nothing.
 	if id := m.Attributes[AttrReplayOf]; strings.Contains(id, "-"+queue.ID+"~") && store.CheckKey(store.Key{Collection: Collection, ID: id}) == nil {
@@ -272,8 +262,8 @@ func ItemID(queue catalog.Queue, messageID string, m contract.Message) string {
 	return itemKey(queue.ID, messageID, m.Data).ID
 }
 
-// Correct returns the write that closes an item of a queue as corrected by a message, for the commit of what has corrected
-// it. It asks for no version: replayed meanwhile, discarded, or not yet here, the item is closed all the same.
+// Correct returns the write that closes an item of a queue as corrected by a message, whatever became of it, for the commit
+// of what has corrected it.
 func Correct(queue catalog.Queue, id, eventID, by string, at time.Time) store.Write {
 	at = at.UTC().Truncate(time.Microsecond)
 	return store.Increment(store.Key{Collection: Collection, ID: id}, map[string]int64{"corrections": 1}, map[string]any{
@@ -283,8 +273,7 @@ func Correct(queue catalog.Queue, id, eventID, by string, at time.Time) store.Wr
 
 // Ending is the end of a replay that was not another death.
 type Ending struct {
-	// State is Processed; or Corrected, where another payload had taken the place of the message; or
-	// Open, where its event has another dead letter.
+	// State is Processed, Corrected by another payload, or Open, where its event has another dead letter.
 	State   State
 	Outcome retry.Outcome
 	At      time.Time
@@ -312,8 +301,8 @@ func Settle(ctx context.Context, in store.GetCommitter, m contract.Message, end 
 // EntryUnreadable is the reason of what waited in a lane under a document that cannot be read.
 const EntryUnreadable = "entry_unreadable"
 
-// Unreadable returns the writes that keep what waited in a lane under a document that cannot be read: its
-// message, or else the whole document as JSON. The caller deletes the document.
+// Unreadable returns the writes that keep what waited in a lane under a document that cannot be read: its message, or else
+// the whole document as JSON.
 func Unreadable(queue catalog.Queue, doc store.Document, now time.Time) []store.Write {
 	var waited struct {
 		Message contract.Message `store:"message,required"`

@@ -12,15 +12,14 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// AuditKind is the kind of the audit's entries about an operation. Their subject is its id, their
-// action approve, cancel or reject.
+// AuditKind is the kind of the audit's entries about an operation.
 const AuditKind = "operation"
 
 // errDecided: the operation is as the decision would have it, perhaps by a commit of ours whose answer was lost.
 var errDecided = errors.New("deadletter: decided already")
 
-// Begin records an operation of a person, which Run performs: its kind, filter, reason, force and rate. The error is
-// ErrChanged where the number of matching items is not expect, the total of its preview, and may be one of audit.TwoPeople.
+// Begin records an operation of a person, which Run performs. The error is ErrChanged where other items match than expect,
+// the total of its preview, and may be one of audit.TwoPeople.
 func (o *Operator) Begin(ctx context.Context, asked Operation, by audit.Author, expect int) (Operation, error) {
 	q, ok := o.Queue(asked.Filter.Queue)
 	op := Operation{
@@ -100,8 +99,7 @@ func (o *Operator) change(ctx context.Context, key store.Key, decide func(*Opera
 	return op, err
 }
 
-// Approve lets a waiting operation run. expect is the total of the preview of what it matches, which the second person has seen. The
-// error may be ErrChanged, or one of audit.TwoPeople.
+// Approve lets a waiting operation run. expect and the errors are as of Begin.
 func (o *Operator) Approve(ctx context.Context, id string, by audit.Change, expect int) (Operation, error) {
 	return o.decide(ctx, id, "approve", by, func(op *Operation) error {
 		if op.Progress != Waiting {
@@ -116,14 +114,12 @@ func (o *Operator) Approve(ctx context.Context, id string, by audit.Change, expe
 	})
 }
 
-// Cancel stops an operation that runs, or waits for approval. From then on it touches no further
-// item; what it has done stays done. One that is cancelled already stays as it is.
+// Cancel stops an operation that is not over: it touches no further item. One that is cancelled stays as it is.
 func (o *Operator) Cancel(ctx context.Context, id string, by audit.Change) (Operation, error) {
 	return o.end(ctx, id, "cancel", Cancelled, by)
 }
 
-// Reject refuses an operation that waits for approval. The second person must be another one; who
-// has asked for it cancels it. One that is rejected already stays as it is.
+// Reject refuses, by a second person, an operation that waits for approval. One that is rejected stays as it is.
 func (o *Operator) Reject(ctx context.Context, id string, by audit.Change) (Operation, error) {
 	return o.end(ctx, id, "reject", Rejected, by)
 }

@@ -16,14 +16,11 @@ type State string
 
 // The states of an item.
 const (
-	// Open: it waits for a person, or its replay failed again.
-	Open State = "open"
-	// Replayed: it is on its queue again, and nothing is known of its end yet.
-	Replayed State = "replayed"
+	Open     State = "open"     // it waits for a person
+	Replayed State = "replayed" // it is on its queue again, and nothing is known of its end yet
 	// Processed: its replay has ended, and not in another death. Item.Outcome says how.
 	Processed State = "processed"
-	// Corrected: another payload with its event's id was applied, or has a dead letter of its
-	// own. This state is final.
+	// Corrected: another payload has taken its place, for good.
 	Corrected State = "corrected"
 	// Discarded: a person has decided that it is not needed.
 	Discarded State = "discarded"

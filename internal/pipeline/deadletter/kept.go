@@ -26,8 +26,7 @@ type Kept struct {
 	Later *Later `json:"later,omitempty" show:"Later messages of its key,detail"`
 	// Size is the size of the minimized payload that is kept, in bytes.
 	Size int64 `json:"payload_bytes" show:"Payload bytes,detail"`
-	// Data is that payload where it is JSON; else Base64 has it. Both are there for somebody who has
-	// asked for the payload.
+	// Data is that payload where it is JSON; else Base64 has it. Both are for somebody who has asked for it.
 	Data   jsontext.Value `json:"data,omitempty" show:"Payload,detail"`
 	Base64 []byte         `json:"data_base64,omitempty" show:"Payload (not JSON),detail"`
 }
@@ -40,11 +39,9 @@ func (o *Operator) kept(item Item) Kept {
 	return kept
 }
 
-// Later says what became of the later messages of a dead letter's ordering key: the queue went on without
-// it, and its replay comes behind these.
+// Later says what became of the later messages of a dead letter's ordering key.
 type Later struct {
-	// Done counts the events that are completed, Dead those that have a dead letter of their own, and
-	// Waiting those that are with a worker, in the broker after a failure, or kept for later.
+	// Done are completed, Dead have a dead letter, and Waiting are with a worker, in the broker, or kept for later.
 	Done    int64 `json:"done"`
 	Dead    int64 `json:"dead_lettered"`
 	Waiting int64 `json:"waiting"`
@@ -116,8 +113,7 @@ func (i Item) Became() string {
 	}
 }
 
-// causes say of a reason, or of what begins one, what happened and what to do. %s is the target, %c the code of its
-// answer.
+// causes say of what begins a reason what happened and what to do. %s is the target, %c the code of its answer.
 var causes = map[string]struct{ what, do string }{
 	"callee_failed_":       {"%s answered %c", "Replay it when the service is well."},
 	"callee_unreachable":   {"%s could not be reached", "Replay it when the service is well."},

@@ -14,8 +14,7 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// Filter selects open items. Empty fields select everything; an operation is about one queue. Since
-// and Until are of the time that an item is kept since: not before Since, before Until.
+// Filter selects items; an operation is about one queue. Since and Until are of the time that an item is kept since.
 type Filter struct {
 	Queue       string    `json:"queue" store:"queue" expects:"filter.queue" help:"the queue, or its dead letters, by id or alias"`
 	Reason      string    `json:"reason,omitempty" store:"reason" expects:"filter.reason" help:"only of this reason"`
@@ -82,7 +81,7 @@ func (o *Operator) living(f Filter) Filter {
 	return f
 }
 
-// chosen returns the items that a filter names and selects, the newest first. It reads these alone.
+// chosen returns the items that a filter names and selects, the newest first.
 func (o *Operator) chosen(ctx context.Context, f Filter, state State) ([]Item, error) {
 	if len(f.Items) > MaxChosen {
 		return nil, fmt.Errorf("%w: name %d items at most, not %d", ErrRefused, MaxChosen, len(f.Items))
@@ -102,9 +101,8 @@ func (o *Operator) chosen(ctx context.Context, f Filter, state State) ([]Item, e
 	return items, nil
 }
 
-// List returns a page of items, the newest first by the time that they are kept since, ties by id, the
-// greatest first: those of a state, or all where it is empty. What has expired is left out of it. next is zero on the
-// last page, and may be of an empty one.
+// List returns a page of items, the newest first by the time that they are kept since, ties by id, the greatest first: those
+// of a state, or all where it is empty. What has expired is left out. next is zero on the last page, or may be of an empty one.
 func (o *Operator) List(ctx context.Context, f Filter, state State, after store.Cursor, limit int) (items []Item, next store.Cursor, err error) {
 	if len(f.Items) > 0 { // one page has all of them
 		items, err = o.chosen(ctx, f, state)

@@ -42,13 +42,11 @@ type Progress string
 // The stages of an operation.
 const (
 	// Waiting: a second person has to approve it.
-	Waiting  Progress = "waiting_for_approval"
-	Running  Progress = "running"
-	Finished Progress = "finished"
-	// Cancelled: a person has stopped it. What it had done stays done.
-	Cancelled Progress = "cancelled"
-	// Rejected: a second person has refused it. It has done nothing.
-	Rejected Progress = "rejected"
+	Waiting   Progress = "waiting_for_approval"
+	Running   Progress = "running"
+	Finished  Progress = "finished"
+	Cancelled Progress = "cancelled" // a person has stopped it; what it had done stays done
+	Rejected  Progress = "rejected"  // a second person has refused it, and it has done nothing
 )
 
 // Over reports whether an operation of this progress does nothing any more.
@@ -150,8 +148,7 @@ func (o *Operator) Operation(ctx context.Context, id string) (Operation, error) 
 	return OperationOf(doc)
 }
 
-// InStage returns a page of operations, of one stage or all, the newest first by the time that they
-// were begun at, ties by id, the greatest first. Behind a full page there may be none.
+// InStage returns a page of operations, of one stage or all, the newest first by when they were begun, then by id.
 func (o *Operator) InStage(ctx context.Context, progress Progress, after store.Cursor, limit int) ([]Operation, store.Cursor, error) {
 	equal := map[string]any{}
 	if progress != "" {
@@ -164,16 +161,12 @@ func (o *Operator) InStage(ctx context.Context, progress Progress, after store.C
 
 // Outcomes is what became of the items that a replay has put on their queue again.
 type Outcomes struct {
-	// Processed: the replay has ended, and not in another death.
 	Processed int64 `json:"processed"`
-	// DeadAgain: they are open again.
 	DeadAgain int64 `json:"dead_again"`
-	// Waiting: nothing is known of their end. They are with the broker or in a lane, or are tried.
+	// Waiting: nothing is known of their end.
 	Waiting int64 `json:"waiting"`
-	// Later: they were dealt with since in another way, by a later operation or a correction, or
-	// were removed.
-	Later int64 `json:"later"`
-	// PassedBy were not replayed.
+	// Later: they were dealt with since in another way, or removed.
+	Later    int64 `json:"later"`
 	PassedBy int64 `json:"passed_by"`
 }
 
@@ -213,8 +206,7 @@ func (o *Operator) Outcomes(ctx context.Context, op Operation) (Outcomes, error)
 	return found, nil
 }
 
-// Items returns a page of the items that an operation was the last to deal with, in the order of
-// their ids: of one state, or all.
+// Items returns a page, by id, of the items that an operation was the last to deal with: of one state, or all.
 func (o *Operator) Items(ctx context.Context, operation string, state State, after store.Cursor, limit int) ([]Item, store.Cursor, error) {
 	equal := map[string]any{"operation": operation}
 	if state != "" {
@@ -225,8 +217,7 @@ func (o *Operator) Items(ctx context.Context, operation string, state State, aft
 
 const maxAsked = 50
 
-// Asked returns the operations that wait for a second person and would deal with the item. It looks
-// through the first maxAsked that wait for one on the item's queue.
+// Asked returns those of the first maxAsked operations that wait for a second person which would deal with the item.
 func Asked(ctx context.Context, from store.Querier, item Item) ([]Operation, error) {
 	equal := map[string]any{"progress": string(Waiting), "queue": item.Queue}
 	waiting, _, err := store.List(ctx, from, store.Query{Collection: audit.Collection, Equal: equal, Limit: maxAsked}, OperationOf)

@@ -22,8 +22,7 @@ const (
 	MaxItems = 10_000
 	// MaxReplays is after how many replays an item is left alone, unless forced.
 	MaxReplays = 3
-	// Rate is how many items a second are replayed unless an operation says otherwise, and MaxRate how
-	// many it may say.
+	// Rate is how many items a second are replayed unless an operation says otherwise, up to MaxRate.
 	Rate    = 50
 	MaxRate = 1000
 	batch   = 25
@@ -53,14 +52,12 @@ type Operator struct {
 	NewID func() string
 	// Wait waits for a time, or returns ctx's error.
 	Wait func(ctx context.Context, d time.Duration) error
-	// Relay publishes what the outbox lane holds; what it cannot publish now is published
-	// later. The error is that it could not.
+	// Relay publishes what the outbox lane holds, or else it is published later.
 	Relay func(ctx context.Context, lane string) error
 }
 
-// Run continues an operation until it is over or ctx ends, and returns its progress. Another call, on any
-// instance, continues where it stopped; of two at once one gets ErrBusy. Each batch is one commit: the items,
-// their messages in the outbox, and the progress. So nothing is done of an operation after it was cancelled.
+// Run continues an operation until it is over or ctx ends. Another call, on any instance, continues where it stopped; of two
+// at once one gets ErrBusy. Each batch is one commit: items, messages and progress. So nothing is done after a cancel.
 func (o *Operator) Run(ctx context.Context, id string) (Operation, error) {
 	op, err := o.Operation(ctx, id)
 	if err != nil {

@@ -250,26 +250,72 @@ func (e *examiner) readTopic(ctx context.Context, id string) (*pubsubpb.Topic, e
 	return found(topic, err, name)
 }
 
-func (e *examiner) compare(q catalog.Queue, have, want *pubsubpb.Subscription) {
-	differs := func(code finding.Code, a, b string) {
-		if a != b {
-			e.find("subscription", idOf(want.Name), code, a, b)
-		}
-	}
-	differs(WrongTopic, idOf(have.Topic), idOf(want.Topic))
-	if have.Detached {
-		e.find("subscription", idOf(want.Name), Detached, "", "")
-	}
+// setting is one of a subscription's that differs from what it should be, in words.
+type setting struct {
+	code finding.Code
+	// field is that of an update; empty: it cannot be changed.
+	field, have, want string
+}
+
+// settings are those that differ, but for where a subscription is pushed.
+func (t Target) settings(have, want *pubsubpb.Subscription) []setting {
+	expires := "never"
 	if ttl := have.ExpirationPolicy.GetTtl(); ttl != nil {
-		differs(Expiring, ttl.AsDuration().String(), "never")
+		expires = ttl.AsDuration().String()
+	}
+	deadline := func(s *pubsubpb.Subscription) string {
+		return (time.Duration(s.AckDeadlineSeconds) * time.Second).String()
+	}
+	letters := WrongDeadLetters
+	switch {
+	case have.DeadLetterPolicy == nil:
+		letters = NoDeadLetterPolicy
+	case want.DeadLetterPolicy == nil && t.Emulator:
+		letters = DeadLetterPolicy
+	}
+	all := []setting{
+		{WrongTopic, "", idOf(have.Topic), idOf(want.Topic)},
+		{Expiring, "expiration_policy", expires, "never"},
+		{map[bool]finding.Code{true: OrderingOn, false: OrderingOff}[have.EnableMessageOrdering], "", onOff[have.EnableMessageOrdering], onOff[want.EnableMessageOrdering]},
+		{WrongFilter, "", cmp.Or(have.Filter, "none"), cmp.Or(want.Filter, "none")},
+		{WrongDeadline, "ack_deadline_seconds", deadline(have), deadline(want)},
+		{ShortRetention, "message_retention_duration", have.MessageRetentionDuration.AsDuration().String(), want.MessageRetentionDuration.AsDuration().String()},
+		{letters, "dead_letter_policy", backstop(have.DeadLetterPolicy), backstop(want.DeadLetterPolicy)},
+	}
+	if want.RetryPolicy != nil {
+		all = append(all, setting{WrongRetryPolicy, "retry_policy", waits(have.RetryPolicy), waits(want.RetryPolicy)})
+	}
+	return slices.DeleteFunc(all, func(s setting) bool { return s.have == s.want })
+}
+
+func (e *examiner) compare(q catalog.Queue, have, want *pubsubpb.Subscription) {
+	id := idOf(want.Name)
+	if have.Detached {
+		e.find("subscription", id, Detached, "", "")
 	}
 	own := want.Name == e.target.subscriptionName(q.PushSubscription())
+	for _, s := range e.target.settings(have, want) {
+		switch {
+		case s.code == WrongDeadline && own && time.Duration(have.AckDeadlineSeconds)*time.Second <= q.LongestTimeout():
+			s.code, s.want = DeadlineBelowHandler, fmt.Sprintf("%s, for a handler that may take %s", q.AckDeadline, q.LongestTimeout())
+		case s.code == WrongDeadline && want.PushConfig == nil,
+			s.code == ShortRetention && have.MessageRetentionDuration.AsDuration() > want.MessageRetentionDuration.AsDuration():
+			continue // which harms nobody
+		}
+		e.find("subscription", id, s.code, s.have, s.want)
+	}
 	if own {
 		e.catalog = have.Labels[CatalogLabel]
+		if e.comparePause(q, have) {
+			return
+		}
 	}
-	rests := own && e.comparePause(q, have)
+	differs := func(code finding.Code, a, b string) {
+		if a != b {
+			e.find("subscription", id, code, a, b)
+		}
+	}
 	switch a, b := have.PushConfig.GetPushEndpoint(), want.PushConfig.GetPushEndpoint(); {
-	case rests:
 	case b == "":
 		differs(Pushed, a, b)
 	case a == "":
@@ -282,30 +328,6 @@ func (e *examiner) compare(q catalog.Queue, have, want *pubsubpb.Subscription) {
 		differs(WrongEndpoint, a, b)
 		e.compareWrapping(differs, have.PushConfig, want.PushConfig)
 	}
-	ordering := map[bool]finding.Code{true: OrderingOn, false: OrderingOff}[have.EnableMessageOrdering]
-	differs(ordering, onOff[have.EnableMessageOrdering], onOff[want.EnableMessageOrdering])
-	differs(WrongFilter, cmp.Or(have.Filter, "none"), cmp.Or(want.Filter, "none"))
-	deadline, handler := time.Duration(have.AckDeadlineSeconds)*time.Second, q.LongestTimeout()
-	switch {
-	case own && deadline <= handler:
-		differs(DeadlineBelowHandler, deadline.String(), fmt.Sprintf("%s, for a handler that may take %s", q.AckDeadline, handler))
-	case want.PushConfig != nil:
-		differs(WrongDeadline, deadline.String(), (time.Duration(want.AckDeadlineSeconds) * time.Second).String())
-	}
-	if want.RetryPolicy != nil {
-		differs(WrongRetryPolicy, waits(have.RetryPolicy), waits(want.RetryPolicy))
-	}
-	if a, b := have.MessageRetentionDuration.AsDuration(), want.MessageRetentionDuration.AsDuration(); a < b {
-		differs(ShortRetention, a.String(), b.String())
-	}
-	code := WrongDeadLetters
-	switch {
-	case have.DeadLetterPolicy == nil:
-		code = NoDeadLetterPolicy
-	case want.DeadLetterPolicy == nil && e.target.Emulator:
-		code = DeadLetterPolicy
-	}
-	differs(code, backstop(have.DeadLetterPolicy), backstop(want.DeadLetterPolicy))
 }
 
 // comparePause reports whether the subscription has no endpoint because of the pause.

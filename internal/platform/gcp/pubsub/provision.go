@@ -326,8 +326,16 @@ func (p *provisioner) subscription(ctx context.Context, want *pubsubpb.Subscript
 		}
 		p.did("subscription", id, Created)
 		return nil
-	case have.Topic != want.Topic || have.EnableMessageOrdering != want.EnableMessageOrdering || have.Filter != want.Filter:
-		return fmt.Errorf("subscription %s: topic, ordering and filter cannot be changed; delete it first, when it is empty", id)
+	}
+	var fields []string
+	for _, s := range p.target.settings(have, want) {
+		if s.field == "" {
+			return fmt.Errorf("subscription %s: topic, ordering and filter cannot be changed; delete it first, when it is empty", id)
+		}
+		fields = append(fields, s.field)
+	}
+	if want.Labels != nil && have.Labels[CatalogLabel] != want.Labels[CatalogLabel] {
+		fields = append(fields, "labels")
 	}
 	switch {
 	case standing(have) == pause.Paused:
@@ -339,7 +347,7 @@ func (p *provisioner) subscription(ctx context.Context, want *pubsubpb.Subscript
 		}
 		action = Updated
 	}
-	if fields := differences(have, want); len(fields) > 0 {
+	if len(fields) > 0 {
 		if slices.Contains(fields, "labels") { // those of others stay
 			labels := maps.Clone(have.Labels)
 			if labels == nil {
@@ -360,20 +368,4 @@ func (p *provisioner) subscription(ctx context.Context, want *pubsubpb.Subscript
 		p.did("subscription", id, action)
 	}
 	return nil
-}
-
-func differences(have, want *pubsubpb.Subscription) (fields []string) {
-	for field, differs := range map[string]bool{
-		"ack_deadline_seconds":       have.AckDeadlineSeconds != want.AckDeadlineSeconds,
-		"message_retention_duration": have.MessageRetentionDuration.AsDuration() != want.MessageRetentionDuration.AsDuration(),
-		"expiration_policy":          have.ExpirationPolicy.GetTtl() != nil,
-		"retry_policy":               want.RetryPolicy != nil && waits(have.RetryPolicy) != waits(want.RetryPolicy),
-		"labels":                     have.Labels[CatalogLabel] != want.Labels[CatalogLabel] && want.Labels != nil,
-		"dead_letter_policy":         backstop(have.DeadLetterPolicy) != backstop(want.DeadLetterPolicy),
-	} {
-		if differs {
-			fields = append(fields, field)
-		}
-	}
-	return fields
 }

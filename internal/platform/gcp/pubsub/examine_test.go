@@ -253,38 +253,3 @@ func TestTheWorkerExaminesWhatItKnows(t *testing.T) {
 		require.ErrorContains(t, err, "queue orders-test: read", name)
 	}
 }
-
-func TestOnTheEmulatorWhatIsGoneIsFoundAndWhatTheCatalogDoesNotHave(t *testing.T) {
-	t.Parallel()
-	e, c := provisioned(t), shipped(t)
-	require.NoError(t, e.SubscriptionAdminClient.DeleteSubscription(t.Context(), &pubsubpb.DeleteSubscriptionRequest{
-		Subscription: e.subscription("paynow-events-push"),
-	}))
-	_, err := e.TopicAdminClient.CreateTopic(t.Context(), &pubsubpb.Topic{Name: e.topic("renamed")})
-	require.NoError(t, err)
-	for id, s := range map[string]*pubsubpb.Subscription{
-		"copies":       {Topic: e.topic("paynow-events")},
-		"renamed-push": {Topic: e.topic("renamed"), PushConfig: &pubsubpb.PushConfig{PushEndpoint: "http://127.0.0.1:2/push/renamed"}},
-	} {
-		s.Name = e.subscription(id)
-		_, err := e.SubscriptionAdminClient.CreateSubscription(t.Context(), s)
-		require.NoError(t, err)
-	}
-	e.target.PushBaseURL = "http://127.0.0.1:2"
-	found, err := pubsub.Examine(t.Context(), c, e.target, pubsub.Look{}, e.options...)
-	require.NoError(t, err)
-	want := []string{
-		"subscription paynow-events-push subscription_missing", "subscription copies foreign_subscription", "subscription renamed-push stray_subscription",
-	}
-	for _, q := range c.Queues {
-		if q.Enabled && q.ID != "paynow-events" {
-			want = append(want, "subscription "+q.PushSubscription()+" wrong_endpoint")
-		}
-		if q.Enabled && !q.DeadLetter.Drop {
-			want = append(want, "subscription "+q.DeadLetterPush()+" wrong_endpoint")
-		}
-	}
-	require.ElementsMatch(t, want, codesOf(t, found.Findings))
-	copies := found.Findings[slices.IndexFunc(found.Findings, func(f finding.Finding) bool { return f.ID == "copies" })]
-	require.Equal(t, []string{"paynow-events", "of topic paynow-events, without an endpoint"}, []string{copies.Queue, copies.Have})
-}

@@ -113,7 +113,7 @@ func (from *source) claimed(r *http.Request, bound bool) (signature.Claim, error
 
 // tooLarge names the limit: whoever has sent more cannot know it otherwise.
 func tooLarge(from *source) error {
-	return serve.Refuse(errTooLarge.Status, errTooLarge.Code, fmt.Sprintf("The body is larger than this source may send: %d bytes at most.", from.MaxBodyBytes))
+	return serve.Refuse(http.StatusRequestEntityTooLarge, "too_large", fmt.Sprintf("The body is larger than this source may send: %d bytes at most.", from.MaxBodyBytes))
 }
 
 func (s *Service) read(w http.ResponseWriter, r *http.Request, from *source, b *buffers) error {
@@ -133,7 +133,6 @@ var (
 	errTopic    = serve.Refuse(http.StatusNotFound, "topic_unknown", "No topic of that name takes messages. See the catalog: is one of its queues enabled?")
 	errType     = serve.Refuse(http.StatusUnsupportedMediaType, "content_type", "Send application/json.")
 	errEncoding = serve.Refuse(http.StatusUnsupportedMediaType, "content_encoding", "Send the body without a content encoding.")
-	errTooLarge = serve.Refuse(http.StatusRequestEntityTooLarge, "too_large", "The body is larger than this source may send.")
 	// One that is signed for no path could have been made for another queue.
 	errUndestined  = serve.Refuse(http.StatusUnauthorized, "destination_missing", "Sign the path too, in X-Webhook-Destination: what is put on this queue moves money, or the path says what is asked for.")
 	errDestination = serve.Refuse(http.StatusUnauthorized, "destination_mismatch", "It is signed for another path.")
@@ -148,7 +147,6 @@ var (
 	unread = serve.ErrorMapping{
 		Known: []serve.KnownError{
 			{Of: serve.ErrNoRoom, As: serve.Refuse(http.StatusServiceUnavailable, "bodies_in_flight", "Too much is being read at once; keep the event and send it again.").After(1)},
-			{Of: serve.ErrTooLarge, As: errTooLarge},
 		},
 		Last: serve.Refuse(http.StatusBadRequest, "body_unread", "The body did not arrive whole."),
 	}

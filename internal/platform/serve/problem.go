@@ -55,12 +55,7 @@ func (p *Problem) Write(w http.ResponseWriter) {
 	if p.Authenticate != "" {
 		w.Header().Set("WWW-Authenticate", p.Authenticate)
 	}
-	body, err := json.Marshal(p)
-	if err != nil {
-		// Strings and ints always marshal.
-		w.WriteHeader(p.Status)
-		return
-	}
+	body, _ := json.Marshal(p) // strings and ints always marshal
 	write(w, p.Status, problemJSON, body)
 }
 

@@ -170,20 +170,24 @@ func (l *look) find(kind, id string, code finding.Code, have, want string) {
 
 // missing reports whether there is no such thing; any other error is noted as what could not be looked at.
 func (l *look) missing(err error, what, permission string) bool {
+	if answered := new(googleapi.Error); errors.As(err, &answered) && answered.Code == http.StatusNotFound {
+		return true
+	}
+	l.unread = append(l.unread, finding.Unread{What: what, Permission: permission, Why: why(err)})
+	return false
+}
+
+// why is the code of Google's answer, or the reason that there was none.
+func why(err error) string {
 	answered := new(googleapi.Error)
 	switch {
-	case !errors.As(err, &answered):
-		why := "nobody answers"
-		if errors.Is(err, context.DeadlineExceeded) {
-			why = "no answer within " + timeout.String()
-		}
-		l.unread = append(l.unread, finding.Unread{What: what, Permission: permission, Why: why})
-	case answered.Code == http.StatusNotFound:
-		return true
+	case errors.As(err, &answered):
+		return strings.TrimSpace(fmt.Sprintf("%d %s", answered.Code, http.StatusText(answered.Code)))
+	case errors.Is(err, context.DeadlineExceeded):
+		return "no answer within " + timeout.String()
 	default:
-		l.unread = append(l.unread, finding.Unread{What: what, Permission: permission, Why: strings.TrimSpace(fmt.Sprintf("%d %s", answered.Code, http.StatusText(answered.Code)))})
+		return "nobody answers"
 	}
-	return false
 }
 
 func (i *Installation) parent() string {
@@ -223,9 +227,5 @@ func (i *Installation) Unread() []finding.Unread {
 	if i.project.err == nil {
 		return nil
 	}
-	why, answered := "nobody answers", new(googleapi.Error)
-	if errors.As(i.project.err, &answered) {
-		why = fmt.Sprintf("%d %s", answered.Code, http.StatusText(answered.Code))
-	}
-	return []finding.Unread{{What: "whether what is said to be missing is granted on the whole project", Permission: getProjectPolicy, Why: why}}
+	return []finding.Unread{{What: "whether what is said to be missing is granted on the whole project", Permission: getProjectPolicy, Why: why(i.project.err)}}
 }

@@ -8,7 +8,6 @@ import (
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"google.golang.org/api/option"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
@@ -62,15 +61,11 @@ func (s *Switch) Standing(ctx context.Context, q catalog.Queue) (pause.Standing,
 func (s *Switch) look(ctx context.Context, q catalog.Queue) (*pubsubpb.Subscription, error) {
 	ctx, cancel := context.WithTimeout(ctx, switchTimeout)
 	defer cancel()
-	have, err := s.client.SubscriptionAdminClient.GetSubscription(ctx, &pubsubpb.GetSubscriptionRequest{Subscription: s.target.subscriptionName(q.PushSubscription())})
-	switch code := status.Code(err); code {
-	case codes.OK:
-		return have, nil
-	case codes.NotFound:
-		return nil, nil
-	default:
-		return nil, fmt.Errorf("pubsub: read subscription %s: %s", s.target.id(q.PushSubscription()), code)
+	have, err := s.read(ctx, s.target.subscriptionName(q.PushSubscription()))
+	if err != nil {
+		return nil, fmt.Errorf("pubsub: read subscription %s: %s", s.target.id(q.PushSubscription()), status.Code(err))
 	}
+	return have, nil
 }
 
 func standing(have *pubsubpb.Subscription) pause.Standing {

@@ -210,20 +210,26 @@ func TestAnEventIsToldByWhatThereIsOfIt(t *testing.T) {
 	}
 }
 
-func TestWhatAnEventHasEmittedIsShownByTheQueuesThatTakeIt(t *testing.T) {
+func TestAnEventSaysWhatBecameOfWhatItEmitted(t *testing.T) {
 	t.Parallel()
 	r := open(t)
-	told := record("orders", "default", "e1")
-	told.Emitted = []handler.Emitted{{EventID: "later", EventType: "t", To: "orders"}, {EventID: "soon", EventType: "t", To: "elsewhere"}, {EventID: "gone", EventType: "t", To: "elsewhere"}}
-	r.commit(t, own(told), waits(lane.Outbox, "l-1", "e1", "soon", nil),
+	told, failed := record("orders", "default", "e1"), record("refunds", "default", "failed")
+	told.Emitted = []handler.Emitted{
+		{EventID: "later", EventType: "t", To: "orders"}, {EventID: "soon", EventType: "t", To: "elsewhere"}, {EventID: "gone", EventType: "t", To: "elsewhere"},
+		{EventID: "done", EventType: "t", To: "refunds"}, {EventID: "failed", EventType: "t", To: "refunds"},
+	}
+	failed.Status, failed.LastError = dedupe.Failed, "callee_down"
+	r.commit(t, own(told), own(record("refunds", "default", "done")), own(failed), waits(lane.Outbox, "l-1", "e1", "soon", nil),
 		waits(lane.Delayed, "m-emission", "e1", "later", func(fields map[string]any) { fields["due_at"] = at.Add(time.Hour) }))
 	event := r.event(t, "e1")
 	require.Equal(t, []events.Emission{
 		{EventID: "later", Tenant: "default", EventType: "t", Queue: "orders", State: events.EmissionDelayed, Until: at.Add(time.Hour)},
 		{EventID: "soon", Tenant: "default", EventType: "t", Queue: "elsewhere", State: events.EmissionWaiting},
 		{EventID: "gone", Tenant: "default", EventType: "t", Queue: "elsewhere", State: events.EmissionPublished},
+		{EventID: "done", Tenant: "default", EventType: "t", Queue: "refunds", State: events.EmissionProcessed},
+		{EventID: "failed", Tenant: "default", EventType: "t", Queue: "refunds", State: events.EmissionFailed, Reason: "callee_down"},
 	}, event.Emissions)
-	require.Equal(t, []any{1, 3}, []any{event.Waiting, len(event.Emitted)})
+	require.Equal(t, []any{1, 5}, []any{event.Waiting, len(event.Emitted)})
 }
 
 // second fails every query but the first.
@@ -255,8 +261,8 @@ func TestWhatIsReadOfAnEventInPartIsNotShown(t *testing.T) {
 }
 
 // mostRequests is how often one event's story asks the store at most: six queries, two requests for each of ten kept
-// messages, one for each of ten dead letters and for the pauses, and one for what it has moved.
-const mostRequests = 6 + 2*10 + 10 + 1 + 1
+// messages, one for each of ten dead letters and of ten emissions, one for the pauses, and one for what it has moved.
+const mostRequests = 6 + 2*10 + 10 + 10 + 1 + 1
 
 // TestAnEventCostsABoundedNumberOfRequests: whatever there is of it. Of this one everything is there that costs one: its
 // messages are kept, and its dead letters name an operation and no history.

@@ -166,7 +166,7 @@ func TestTheOverviewHasTheWorstQueueFirst(t *testing.T) {
 			status, _, _ := visit(t, book[1], "", nil)
 			require.Equal(t, http.StatusOK, status, book[1])
 		}
-		require.Contains(t, body, `a\u202eb\x1b[2J&lt;script&gt;`, "what is not seen is shown as a number")
+		require.Contains(t, body, `a\u202eb\u001b[2J&lt;script&gt;`, "what is not seen is shown as a number")
 	}
 }
 

@@ -26,7 +26,7 @@ type Event struct {
 	DeadLetters []deadletter.Item `json:"dead_letters" show:"Dead letters"`
 	Log         []dedupe.Attempt  `json:"log"`
 	Places      []Spot            `json:"places" show:"Waits"`
-	// Emissions are the first of the Emitted.
+	// Emissions are the first of the Emitted, and what became of them.
 	Emissions []Emission `json:"emissions" show:"Emitted"`
 	History   []Step     `json:"history" show:"What happened"`
 	More      bool       `json:"more"`
@@ -146,7 +146,9 @@ func (a Reads) event(ctx context.Context, _ audit.Author, in EventOf) (Event, er
 	if err := a.places(ctx, &event, record, own); err != nil {
 		return Event{}, err
 	}
-	a.emissions(&event, record, f)
+	if err := a.emissions(ctx, &event, record, f); err != nil {
+		return Event{}, err
+	}
 	history(&event, record, own)
 	if err := a.effect(ctx, &event, record); err != nil {
 		return Event{}, err

@@ -10,6 +10,7 @@ import (
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/pipeline/pause"
+	"billhook/internal/platform/store"
 )
 
 // Where says what kind of place an event waits in.
@@ -131,12 +132,20 @@ func (a Reads) DelayOf(ctx context.Context, kept lane.Kept) (Spot, error) {
 // EmissionState says how far a message has come that an event has emitted.
 type EmissionState string
 
-// The states of an emission. What came of one that is published its own event says.
+// The states of an emission. Nothing is recorded of one that is only published.
 const (
-	EmissionWaiting   EmissionState = "waiting_in_outbox"
-	EmissionDelayed   EmissionState = "delayed"
-	EmissionPublished EmissionState = "published"
+	EmissionWaiting      EmissionState = "waiting_in_outbox"
+	EmissionDelayed      EmissionState = "delayed"
+	EmissionPublished    EmissionState = "published"
+	EmissionProcessing   EmissionState = "processing"
+	EmissionFailed       EmissionState = "failed" // it is tried again
+	EmissionProcessed    EmissionState = "processed"
+	EmissionDeadLettered EmissionState = "dead_lettered"
 )
+
+var emissionStates = map[dedupe.Status]EmissionState{
+	dedupe.Processing: EmissionProcessing, dedupe.Failed: EmissionFailed, dedupe.Completed: EmissionProcessed, dedupe.DeadLettered: EmissionDeadLettered,
+}
 
 // Emission is a message that the event has emitted, for a queue or a topic.
 type Emission struct {
@@ -145,11 +154,12 @@ type Emission struct {
 	EventType string        `json:"event_type"`
 	Queue     string        `json:"queue"`
 	State     EmissionState `json:"state"`
+	Reason    string        `json:"reason,omitempty"`
 	Until     time.Time     `json:"until,omitzero"`
 }
 
-// emissions fills in the first of what the event has emitted, once for each queue that takes it.
-func (a Reads) emissions(e *Event, record dedupe.Record, f found) {
+// emissions fills in the first of what the event has emitted, once for each queue that takes it, and what its record says.
+func (a Reads) emissions(ctx context.Context, e *Event, record dedupe.Record, f found) error {
 	for _, emitted := range record.Emitted[:min(len(record.Emitted), closely)] {
 		one := Emission{EventID: emitted.EventID, Tenant: e.Tenant, EventType: emitted.EventType, Queue: emitted.To, State: EmissionPublished}
 		of := func(kept lane.Kept) bool { return kept.Emits == emitted.EventID }
@@ -169,6 +179,19 @@ func (a Reads) emissions(e *Event, record dedupe.Record, f found) {
 			e.Emissions = append(e.Emissions, one)
 		}
 	}
+	e.Emissions = e.Emissions[:min(len(e.Emissions), closely)]
+	return store.AtOnce(ctx, len(e.Emissions), func(ctx context.Context, i int) error {
+		one := &e.Emissions[i]
+		doc, err := store.Find(ctx, a.Store, dedupe.Key(one.Queue, one.Tenant, one.EventID))
+		if err != nil || doc.Version == 0 {
+			return err
+		}
+		record, err := dedupe.FromDocument(doc)
+		if err == nil {
+			one.State, one.Reason, one.Until = emissionStates[record.Status], record.LastError, record.NextRetryAt
+		}
+		return err
+	})
 }
 
 // errNowhere is the answer for an event that the store does not know: it says where the event may be.

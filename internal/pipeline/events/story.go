@@ -97,8 +97,10 @@ func (e Emission) String() string {
 		return text + "waits in the outbox"
 	case EmissionDelayed:
 		return text + "kept" + until(e.Until)
+	case EmissionFailed:
+		return text + "failed" + because(e.Reason) + ", to be tried again" + at(e.Until)
 	default:
-		return text + string(e.State)
+		return text + strings.ReplaceAll(string(e.State), "_", "-") + because(e.Reason)
 	}
 }
 

@@ -93,7 +93,11 @@ func NewMetrics() *Metrics {
 
 // Webhook counts one answered webhook. reason is a code, empty when accepted.
 func (m *Metrics) Webhook(source string, status int, reason string, took time.Duration) {
-	m.webhooks.WithLabelValues(source, strconv.Itoa(status), reason).Inc()
+	label := "202" // the commonest needs no conversion
+	if status != http.StatusAccepted {
+		label = strconv.Itoa(status)
+	}
+	m.webhooks.WithLabelValues(source, label, reason).Inc()
 	m.ingest.WithLabelValues(source).Observe(took.Seconds())
 }
 

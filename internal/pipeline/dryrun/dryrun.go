@@ -11,7 +11,6 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
-	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/retry"
 )
@@ -98,21 +97,6 @@ type Trial struct {
 	Writes []Change       `json:"writes" show:"Writes"`
 	Emits  []Emission     `json:"emits" show:"Emits"`
 	Calls  []handler.Call `json:"calls" show:"Calls"`
-	// Recorded is what was done of the event so far; absent: nothing is recorded.
-	Recorded *Recorded `json:"recorded,omitempty" show:"Recorded"`
-}
-
-// Recorded is what an event's record says.
-type Recorded struct {
-	Status   dedupe.Status `json:"status"`
-	Attempts int64         `json:"attempts"`
-	Result   string        `json:"result"`
-	Reason   string        `json:"reason"`
-}
-
-// String says how far the event is.
-func (r Recorded) String() string {
-	return fmt.Sprintf("%s %s%s, after %d attempts", r.Status, r.Result, r.Reason, r.Attempts)
 }
 
 // Would says in a few words what would become of the message.

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
@@ -96,22 +97,20 @@ func TestAnEventIsTriedByTheMessageThatIsKeptOfIt(t *testing.T) {
 	}}
 	brought := dryrun.TriedMessage{Base64: []byte("processed"), Attributes: map[string]string{"event_id": "brought"}}
 	for name, test := range map[string]struct {
-		asked    dryrun.Try
-		from     dryrun.Kind
-		outcome  retry.Outcome
-		recorded bool
+		asked   dryrun.Try
+		from    dryrun.Kind
+		outcome retry.Outcome
 	}{
-		"a dead letter comes before what waits": {dryrun.Try{EventID: "dead", Queue: "q:orders"}, dryrun.DeadLetter, "processed", false},
-		"a message that waits":                  {dryrun.Try{EventID: "delayed"}, dryrun.Delayed, "retry", true},
-		"one that a worker has in hand":         {dryrun.Try{EventID: "claimed"}, dryrun.Claimed, "calls", true},
-		"that of the tenant who is named":       {dryrun.Try{EventID: "of-two", Tenant: "another"}, dryrun.Delayed, "retry", false},
-		"one that somebody brings":              {dryrun.Try{Message: &dryrun.Letter{TriedMessage: brought}, Queue: "orders"}, "", "processed", false},
+		"a dead letter comes before what waits": {dryrun.Try{EventID: "dead", Queue: "q:orders"}, dryrun.DeadLetter, "processed"},
+		"a message that waits":                  {dryrun.Try{EventID: "delayed"}, dryrun.Delayed, "retry"},
+		"one that a worker has in hand":         {dryrun.Try{EventID: "claimed"}, dryrun.Claimed, "calls"},
+		"that of the tenant who is named":       {dryrun.Try{EventID: "of-two", Tenant: "another"}, dryrun.Delayed, "retry"},
+		"one that somebody brings":              {dryrun.Try{Message: &dryrun.Letter{TriedMessage: brought}, Queue: "orders"}, "", "processed"},
 	} {
 		got, err := d.Try(t.Context(), audit.Author{}, test.asked)
 		require.NoError(t, err, name)
 		require.Equal(t, test.from, got.From.Kind, name)
 		require.Equal(t, test.outcome, got.Outcome, name)
-		require.Equal(t, test.recorded, got.Recorded != nil, name)
 	}
 	for want, refused := range map[error][]dryrun.Try{
 		dryrun.ErrSeveral: {{EventID: "of-two"}},
@@ -203,4 +202,18 @@ func TestLeasedHandlerIsAskedForItsPlanAlone(t *testing.T) {
 	effect, err := h.Tx(t.Context(), handler.Event{})
 	require.NoError(t, err)
 	require.Equal(t, "done", effect.Result)
+}
+
+func TestATrialHasALineForEachEffect(t *testing.T) {
+	t.Parallel()
+	trial := dryrun.Trial{
+		Outcome: dryrun.Calls, Status: 422, Reason: "refused", Emits: []dryrun.Emission{{DueAt: now}}, Calls: []handler.Call{{Target: "ledger"}},
+		Writes: []dryrun.Change{{
+			Op: "update", Key: "c/i", Before: map[string]jsontext.Value{"n": jsontext.Value("1"), "old": jsontext.Value("3")},
+			After: map[string]jsontext.Value{"n": jsontext.Value("2"), "new": jsontext.Value("4")},
+		}},
+	}
+	require.Len(t, trial.Effects(), 3)
+	require.Equal(t, "update c/i, ~ n: 1 -> 2, + new: 4, - old: 3", trial.Effects()[0])
+	require.Contains(t, trial.Notes()[0], "422 refused")
 }

@@ -157,7 +157,7 @@ func (d *Trials) preview(ctx context.Context, o *deadletter.Operator, f deadlett
 	worker, refused := d.Worker(nil)
 	for _, item := range counted.Sample {
 		one := Previewed{Item: item}
-		if one.Trial, err = d.replay(limited, worker, refused, item); err != nil {
+		if one.Trial, err = replay(limited, worker, refused, item); err != nil {
 			one.Unknown = unknown(limited, err)
 		}
 		if len(counted.Sample) == 1 {
@@ -170,7 +170,7 @@ func (d *Trials) preview(ctx context.Context, o *deadletter.Operator, f deadlett
 	return shown, nil
 }
 
-func (d *Trials) replay(ctx context.Context, worker Worker, refused error, item deadletter.Item) (*Trial, error) {
+func replay(ctx context.Context, worker Worker, refused error, item deadletter.Item) (*Trial, error) {
 	if refused != nil {
 		return nil, refused
 	}
@@ -178,7 +178,7 @@ func (d *Trials) replay(ctx context.Context, worker Worker, refused error, item 
 	if err != nil {
 		return nil, err
 	}
-	t, err := d.try(ctx, worker, m)
+	t, err := worker.Try(ctx, m)
 	if err != nil {
 		return nil, err
 	}

@@ -3,7 +3,6 @@ package dryrun
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -54,33 +53,13 @@ func (d *Trials) Try(ctx context.Context, _ audit.Author, in Try) (Trial, error)
 		if err != nil {
 			return Trial{}, err
 		}
-		return d.try(ctx, worker, found)
+		return worker.Try(ctx, found)
 	}
 	m := Message{Message: contract.Message{Data: brought.Data, Attributes: brought.Attributes, OrderingKey: brought.OrderingKey}, Queue: in.Queue, ID: "trial", PublishedAt: d.Now()}
 	if brought.Base64 != nil {
 		m.Data = brought.Base64
 	}
-	return d.try(ctx, worker, m)
-}
-
-func (d *Trials) try(ctx context.Context, worker Worker, m Message) (Trial, error) {
-	t, err := worker.Try(ctx, m)
-	if err != nil || t.EventID == "" {
-		return t, err
-	}
-	doc, err := d.Store.Get(ctx, dedupe.Key(t.Queue, t.Tenant, t.EventID))
-	if errors.Is(err, store.ErrNotFound) {
-		return t, nil
-	}
-	if err != nil {
-		return t, err
-	}
-	record, err := dedupe.FromDocument(doc)
-	if err != nil {
-		return t, err
-	}
-	t.Recorded = &Recorded{Status: record.Status, Attempts: record.Attempts, Result: record.Result, Reason: record.LastError}
-	return t, nil
+	return worker.Try(ctx, m)
 }
 
 // most bounds the documents of one event that are read in each collection.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"cloud.google.com/go/pubsub/v2/pstest"
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
@@ -16,6 +17,8 @@ import (
 	"billhook/internal/compose/devstack"
 	"billhook/internal/pipeline/pause"
 	"billhook/internal/platform/finding"
+	"billhook/internal/platform/gcp/pubsub"
+	"billhook/internal/platform/serve"
 )
 
 // startStack runs a whole Billhook on the stand-ins.
@@ -132,4 +135,28 @@ func TestTheDoctorSaysWhatWaitsForAQueueThatIsOff(t *testing.T) {
 	out, err = say(t, environment, "admin", "doctor")
 	require.NoError(t, err, out)
 	require.Contains(t, out, "which billhook queues ls counts: "+kept+".\n")
+}
+
+// One resource that cannot be made hides nothing of the others.
+func TestProvisionTellsWhatBecameOfEachResource(t *testing.T) {
+	t.Parallel()
+	server := pstest.NewServer() // it cannot point a subscription elsewhere
+	t.Cleanup(func() { _ = server.Close() })
+	provision := func(worker string, args ...string) (string, error) {
+		values := map[string]string{"PUBSUB_EMULATOR_HOST": server.Addr, "PUSH_BASE_URL": worker, "GOOGLE_CLOUD_PROJECT": "p", "QUEUES": "paynow-events,pay-subscription-update"}
+		return say(t, values, append([]string{"admin", "provision"}, args...)...)
+	}
+	printed, err := provision("http://127.0.0.1:1")
+	require.NoError(t, err)
+	require.Contains(t, printed, "created")
+	printed, err = provision("http://127.0.0.1:2", "--json")
+	require.ErrorContains(t, err, "4 of ")
+	require.Equal(t, 1, serve.ExitCode(err))
+	var changes []pubsub.Change
+	require.NoError(t, json.Unmarshal([]byte(printed), &changes))
+	require.True(t, slices.ContainsFunc(changes, func(c pubsub.Change) bool { return c.Action == pubsub.Unchanged }))
+	printed, err = provision("http://127.0.0.1:2")
+	require.Error(t, err)
+	require.Contains(t, printed, "WHY")
+	require.Contains(t, printed, "paynow-events-push")
 }

@@ -1,119 +1,63 @@
 package main
 
 import (
-	"context"
+	"cmp"
+	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
+	"billhook/internal/apps/products"
 	"billhook/internal/compose/operations"
-	"billhook/internal/contract"
-	"billhook/internal/pipeline/deadletter"
-	"billhook/internal/pipeline/dryrun"
+	"billhook/internal/console"
 	"billhook/internal/pipeline/events"
-	"billhook/internal/pipeline/handler"
-	"billhook/internal/platform/serve"
-	"billhook/internal/platform/standin"
-	"billhook/internal/platform/store"
-	"billhook/internal/retry"
+	"billhook/internal/pipeline/pause"
 )
 
-// fate is what becomes of a replay.
-type fate func(*testing.T, *graveyard, contract.Message)
-
-// graveyard is the ops API of a worker with dead letters, where the broker's part is played by fates.
-type graveyard struct {
-	db     *standin.Store
-	server string
-	queue  catalog.Queue
-	// fates are what becomes of the replay of each event; none: nothing is heard of it.
-	fates map[string]fate
-	ids   atomic.Int64
-	// between is called before each request of ada's is answered; nil: nothing happens then.
-	between func(path string)
+// scripted is a worker that answers each call as a script says, and keeps what it was sent. A path has several answers
+// one after the other, and the last again and again; a problem is one of the status 409.
+type scripted struct {
+	answers map[string][]string
+	bodies  map[string]string
+	keys    map[string]string
 }
 
-// fortune is a worker that would process everything, and call a gateway for it.
-type fortune struct{ *catalog.Catalog }
-
-func (fortune) Try(_ context.Context, m dryrun.Message) (dryrun.Trial, error) {
-	return dryrun.Trial{
-		Queue: m.Queue, EventID: m.Attributes["event_id"], Outcome: dryrun.Calls,
-		Calls: []handler.Call{{Target: "gateway", Method: http.MethodPost, Path: "/v1/refunds", ID: "key", Body: jsontext.Value(`{"amount":1250}`)}},
-	}, nil
-}
-
-// fine and dead are how a replay ends.
-func fine(t *testing.T, d *graveyard, m contract.Message) {
-	t.Helper()
-	require.NoError(t, deadletter.Settle(t.Context(), d.db, m, deadletter.Ending{State: deadletter.Processed, Outcome: retry.Processed, At: time.Now()}))
-}
-
-func dead(t *testing.T, d *graveyard, m contract.Message) {
-	t.Helper()
-	m.Attributes["dead_letter_reason"], m.Attributes["dead_letter_detail"] = "order_not_seen", "attempts_exhausted"
-	_, err := deadletter.Keep(t.Context(), d.db, d.queue, m, "again", time.Now())
-	require.NoError(t, err)
-}
-
-func openGraveyard(t *testing.T, fourEyes bool, fates ...fate) *graveyard {
-	t.Helper()
-	db := openStore(t)
-	d := &graveyard{db: db, fates: map[string]fate{}, queue: catalog.Queue{
-		ID: "orders", Enabled: true, FourEyes: fourEyes, DeadLetter: catalog.DeadLetter{Topic: "orders-dlq", Retention: time.Hour},
-	}}
-	for n, fate := range fates {
-		event := fmt.Sprint("e", n)
-		d.fates[event] = fate
-		_, err := deadletter.Keep(t.Context(), db, d.queue, contract.Message{Data: []byte(`{}`), Attributes: map[string]string{
-			"event_id": event, "event_type": "order.paid", "dead_letter_reason": "unknown_product", "source_message_id": fmt.Sprint(100 + n),
-		}}, fmt.Sprint(900+n), time.Now().Add(-time.Minute))
-		require.NoError(t, err)
+func (s *scripted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	path := strings.TrimPrefix(r.URL.Path, "/v1/ops")
+	answers := s.answers[path]
+	if len(answers) > 1 {
+		s.answers[path] = answers[1:]
 	}
-	queues := &catalog.Catalog{Queues: []catalog.Queue{d.queue}}
-	api := routed(operations.Apps{
-		Reads: events.Reads{Store: db, Now: time.Now, Catalog: queues},
-		Tries: &dryrun.Trials{Store: db, Now: time.Now, Worker: func(map[string]string) (dryrun.Worker, error) { return fortune{queues}, nil }},
-		Letters: &deadletter.Operator{
-			Store: db, Queue: queues.Queue, Now: time.Now, NewID: func() string { return fmt.Sprint("id-", d.ids.Add(1)) },
-			Wait: func(context.Context, time.Duration) error { return nil }, Relay: func(context.Context, string) error { d.play(t); return nil },
-		},
-	})
-	d.server = listen(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if d.between != nil && r.Header.Get("X-Operator") == "ada" {
-			d.between(r.URL.Path)
-		}
-		api.ServeHTTP(w, r)
-	}))
-	return d
-}
-
-// play lets each replay that is under way come to its end.
-func (d *graveyard) play(t *testing.T) {
-	t.Helper()
-	page, err := d.db.Query(t.Context(), store.Query{Collection: deadletter.Collection, Equal: map[string]any{"state": "replayed"}, Limit: 100})
-	require.NoError(t, err)
-	for _, doc := range page.Documents {
-		item, err := deadletter.ItemOf(doc)
-		require.NoError(t, err)
-		item.ReplayCount-- // as it was when its message was made
-		if fate := d.fates[item.EventID]; fate != nil {
-			fate(t, d, item.Replay(d.queue))
-		}
+	body, _ := io.ReadAll(r.Body)
+	s.bodies[path], s.keys[path] = string(body), r.Header.Get("Idempotency-Key")
+	answer := strings.Join(answers[:min(len(answers), 1)], "")
+	if answer == "" || strings.Contains(answer, `"code"`) {
+		w.WriteHeader(map[bool]int{true: http.StatusNotFound, false: http.StatusConflict}[answer == ""])
 	}
+	_, _ = io.WriteString(w, answer)
 }
 
-// as runs a command as somebody who is on the worker's machine.
-func (d *graveyard) as(t *testing.T, who, line string) (string, error) {
+// script begins a worker, in which an operation is begun and goes on as said.
+func script(t *testing.T, answers map[string][]string) (s *scripted, server string) {
 	t.Helper()
-	return say(t, map[string]string{"OPS_OPERATOR": who, "COLUMNS": "200"}, append(words(line), "--server", d.server)...)
+	s = &scripted{answers: answers, bodies: map[string]string{}, keys: map[string]string{}}
+	return s, listen(t, s)
+}
+
+// operation is a replay of two dead letters, as it stands.
+func operation(progress string, done int, outcomes string) string {
+	return fmt.Sprintf(`{"id":"id-1","kind":"replay","progress":%q,"total":2,"done":%d,"outcomes":{%s}}`, progress, done, outcomes)
 }
 
 const replay = "dlq replay orders --yes --why mended"
@@ -121,81 +65,137 @@ const replay = "dlq replay orders --yes --why mended"
 func TestAReplaySaysWhatBecameOfIt(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		fates             []fate
+		shown             []string
 		with, want, fails string
 	}{
-		"when all are processed":             {[]fate{fine, fine}, "", "operation id-1: 2 of 2; 2 processed…DONE 2…", ""},
-		"when one is dead again":             {[]fate{fine, dead}, "", "1 processed, 1 dead again…", "operations items id-1"},
-		"when nothing is heard of one":       {[]fate{fine, nil}, " --wait 1500ms", "1 still waiting…It goes on by itself. Look on: bin/billhook operations run id-1", "not all are processed: 1 processed, 1 still waiting"},
-		"when nobody wants to know":          {[]fate{fine, nil}, " --wait 0", "PROGRESS running", ""},
-		"when one is named by its beginning": {[]fate{fine, fine}, " <first>", "operation id-1: 1 of 1; 1 processed", ""},
+		"when all are processed": {
+			[]string{operation("running", 1, `"processed":1,"waiting":1`), operation("finished", 2, `"processed":2`)}, "",
+			"DEAD LETTERS 2\n…operation id-1: 1 of 2; 1 processed, 1 still waiting\n…operation id-1: 2 of 2; 2 processed…DONE 2…", "",
+		},
+		"when one is dead again":       {[]string{operation("finished", 2, `"processed":1,"dead_again":1`)}, "", "1 processed, 1 dead again…", "operations items id-1"},
+		"when nothing is heard of one": {[]string{operation("finished", 2, `"processed":1,"waiting":1`)}, " --wait 1500ms", "It goes on by itself. Look on: bin/billhook operations run id-1", "not all are processed: 1 processed, 1 still waiting"},
+		"when nobody wants to know":    {nil, " --wait 0", "PROGRESS running", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := openGraveyard(t, false, test.fates...)
-			with := strings.ReplaceAll(test.with, "<first>", deadletter.ItemID(d.queue, "100", contract.Message{Data: []byte(`{}`)})[:12])
-			play(t, onPlace, d.server, []step{{line: replay + with, want: test.want, fails: test.fails}})
+			worker, server := script(t, map[string][]string{
+				"/dead-letters/preview": {`{"total":2,"filter":{"queue":"orders"}}`}, "/dead-letters/replay": {operation("running", 0, "")}, "/operations/id-1/run": {operation("running", 0, "")}, "/operations/id-1": test.shown,
+			})
+			play(t, onPlace, server, []step{{line: replay + test.with, want: test.want, fails: test.fails}})
+			require.JSONEq(t, `{"queue":"orders","expect":2,"why":"mended"}`, worker.bodies["/dead-letters/replay"], "it is for what was seen")
+			require.NotEmpty(t, worker.keys["/dead-letters/replay"], "it can be sent again")
 		})
 	}
 }
 
-func TestTheSecondPersonSeesThePreviewConfirmsAndWaits(t *testing.T) {
+func TestTheSecondPersonSeesThePreviewAndConfirms(t *testing.T) {
 	t.Parallel()
-	d := openGraveyard(t, true, fine, fine)
-	first, err := d.as(t, "ada", replay)
-	require.ErrorContains(t, err, "waits for the approval of somebody else")
-	seen, _, _ := strings.Cut(first, "OPERATION")
-	require.Contains(t, seen, `call gateway POST /v1/refunds, id key: {"amount":1250}`)
-	out, err := d.as(t, "bob", "operations approve id-1 --why checked")
-	require.ErrorContains(t, err, "nothing was changed", "nobody has typed a number")
-	require.Contains(t, out, seen, "the same as the first has seen")
-	require.Contains(t, out, "Type id-1 to approve it: ")
-	out, err = d.as(t, "bob", "operations approve id-1 --why checked --yes")
-	require.NoError(t, err, out)
-	require.Contains(t, out, "2 processed")
-}
-
-// Two people replay the same. The second has looked when the first begins, and is told that it has changed; or others
-// have dealt with a part by then, which is passed by.
-func TestWhoReplaysWhatOthersHaveDealtWithIsTold(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct{ when, bob, want, fails string }{
-		"another was faster":                   {"/dead-letters/replay", replay, "DEAD LETTERS 2", "0 items match now, not 2; look at them again"},
-		"another takes one after it was begun": {"/run", replay + " --event-id e0", "operation id-1: 1 of 2; 1 processed, 1 passed by", ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			d, done := openGraveyard(t, false, fine, fine), false
-			d.between = func(path string) {
-				if strings.HasSuffix(path, test.when) && !done {
-					done = true
-					_, _ = d.as(t, "bob", test.bob) // what becomes of it is part of what ada is told
-				}
-			}
-			play(t, onPlace, d.server, []step{{line: replay, want: test.want, fails: test.fails}})
-			require.True(t, done)
-		})
-	}
-}
-
-func TestAnIdIsShortInAListAndTakenSo(t *testing.T) {
-	t.Parallel()
-	d := openGraveyard(t, false, fine, fine)
-	whole := deadletter.ItemID(d.queue, "100", contract.Message{Data: []byte(`{}`)})
-	play(t, onPlace, d.server, []step{
-		{line: "dlq ls orders", want: "\n" + whole[:12] + " "},
-		{line: "dlq ls orders -o csv", want: "\n" + whole + ","},
-		{line: "dlq ls orders --wide", want: "\n" + whole + " "},
-		{line: "dlq show " + whole[:12], want: "ID " + whole},
-		{line: "dlq show " + whole[:3], fails: "There is nothing of that id"},
-		{line: "dlq payload " + whole[:12] + " --why OPS-7 --yes", want: "ID " + whole},
+	worker, server := script(t, map[string][]string{
+		"/dead-letters/preview": {`{"total":2,"filter":{"queue":"orders"}}`}, "/dead-letters/replay": {operation("waiting_for_approval", 0, "")}, "/operations/id-1/preview": {`{"total":2}`},
+		"/operations/id-1/approve": {`{"code":"changed","detail":"1 items match now."}`, operation("finished", 2, `"processed":2`)},
 	})
-	for _, end := range []string{"a", "b"} {
-		item := deadletter.Item{Queue: "orders", State: deadletter.Open, Kept: time.Now(), Expires: time.Now().Add(time.Hour)}
-		commit(t, d.db, store.Create(store.Key{Collection: deadletter.Collection, ID: "0123456789abcdef-" + end}, store.Encode(&item)))
+	play(t, onPlace, server, []step{
+		{line: replay, fails: "waits for the approval of somebody else"},
+		{line: "operations approve id-1 --why checked", want: "DEAD LETTERS 2\n…Type id-1 to approve it:", fails: "nothing was changed"},
+		{line: "operations approve id-1 --why checked", typed: "id-1\n", fails: "1 items match now. (changed)"},
+		{line: "operations approve id-1 --why checked --yes", want: "2 processed"},
+	})
+	require.JSONEq(t, `{"expect":2,"why":"checked"}`, worker.bodies["/operations/id-1/approve"])
+}
+
+// A worker that may not change subscriptions records the pause. The command says that this is not all.
+func TestAPauseThatIsOnPaperAloneFails(t *testing.T) {
+	t.Parallel()
+	server := listen(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(pause.State{
+			Queue: "orders", Pause: &pause.Pause{Queue: "orders", Who: "ada", Why: "w\x1b[2J", At: time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC)}, Subscription: pause.Pushing,
+		})
+	}))
+	play(t, nil, server, []step{{
+		line: "queues pause orders --why w --yes", want: `w\x1b[2J…run billhook admin switch orders, with your own credentials`, fails: "the subscription of orders is pushing, and should be paused",
+	}})
+}
+
+func TestPagesAreFollowedUpToTheLimit(t *testing.T) {
+	t.Parallel()
+	worker := listen(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		first, _ := strconv.Atoi(r.URL.Query().Get("page"))
+		most, err := strconv.Atoi(cmp.Or(r.URL.Query().Get("limit"), "50"))
+		assert.NoError(t, err)
+		var page console.List[events.Line]
+		for n := first; n < min(first+min(most, 100), 250); n++ {
+			page.Items, page.Next = append(page.Items, events.Line{EventID: strconv.Itoa(n)}), strconv.Itoa(n+1)
+		}
+		if page.Next == "250" {
+			page.Next = ""
+		}
+		assert.NoError(t, json.NewEncoder(w).Encode(page))
+	}))
+	for limit, want := range map[string]int{"1": 1, "200": 200, "210": 210, "1000": 250, "0": 250} {
+		out, err := say(t, asAda, "events", "ls", "--json", "--limit", limit, "--server", worker)
+		require.NoError(t, err)
+		var list console.List[events.Line]
+		require.NoError(t, json.Unmarshal([]byte(out), &list), "one document")
+		require.Equal(t, want < 250, list.Next != "")
+		require.Len(t, list.Items, want)
+		for n, line := range list.Items {
+			require.Equal(t, strconv.Itoa(n), line.EventID)
+		}
 	}
-	_, err := d.as(t, "ada", "dlq show 0123456789ab")
-	require.ErrorContains(t, err, "The ids 0123456789abcdef-a and 0123456789abcdef-b begin so; name more of one. (id_ambiguous)")
-	require.Equal(t, misused, serve.ExitCode(err))
-	play(t, onPlace, d.server, []step{{line: "dlq ls orders", want: "\n0123456789abcdef-"}})
+}
+
+func TestAFileBecomesAMemberOfTheRequest(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	for name, text := range map[string]string{"body.json": `{"n":9007199254740993}`, "text.txt": "not JSON", "products.yaml": "products: {}\n"} {
+		require.NoError(t, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600))
+	}
+	worker, server := script(t, map[string][]string{"/events/try": {`{"event_id":"e-1"}`}})
+	for args, want := range map[string]string{
+		"e-1":                        `{"event_id":"e-1"}`,
+		"--body body.json --queue q": `{"body":{"n":9007199254740993},"queue":"q"}`,
+		"--message - --tenant t":     `{"message":{"typed":true},"tenant":"t"}`,
+		"e-1 --catalog " + folder + string(filepath.Separator): `{"event_id":"e-1","catalog":{"products.yaml":"products: {}\n"}}`,
+	} {
+		play(t, asAda, server, []step{{line: "events try " + strings.Replace(args, "body.json", filepath.Join(folder, "body.json"), 1), typed: `{"typed":true}`, want: "EVENT e-1\n"}})
+		require.JSONEq(t, want, worker.bodies["/events/try"], args)
+	}
+	play(t, asAda, server, []step{
+		{line: "events try --body " + filepath.Join(folder, "text.txt"), fails: "text.txt is not JSON"},
+		{line: "events try e-1 --catalog " + t.TempDir(), fails: "has no .yaml file"},
+	})
+}
+
+func TestAChangeIsMadeOnceItsEffectIsConfirmed(t *testing.T) {
+	t.Parallel()
+	db, at := openStore(t), time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC)
+	clock := func() time.Time { at = at.Add(time.Minute); return at }
+	start := map[string]catalog.Product{"hat": {Points: 250}}
+	play(t, asAda, serveAPI(t, operations.Apps{
+		Reads:    events.Reads{Store: db, Now: clock, Catalog: &catalog.Catalog{Products: start}},
+		Products: &products.Editor{Store: db, Start: start, Now: clock, NewID: uuid.NewString},
+	}), []step{
+		{line: "products ls", want: "PRODUCT POINTS STATE FROM SINCE\nhat 250 active catalog -"},
+		{line: "products set absent --points 4 --dry-run"},
+		{line: "products set new --points 500 --why sold", want: "POINTS 500"},
+		{line: "products set hat --points 300 --why dearer", want: "POINTS 250", fails: "nothing was changed"},
+		{line: "products set hat --points 300 --why dearer", typed: "yes\n", want: "Type hat to set it:", fails: "nothing was changed"},
+		{line: "products set hat --points 300 --why dearer", typed: "hat\n", want: "POINTS 300"},
+		{line: "products set hat --points 7 --why w --dry-run", want: "FROM store"},
+		{line: "products set hat --points 6 --why w --json", fails: "--yes"},
+		{line: "products set other --points 0 --why free", fails: "refused"},
+		{line: "products show absent", fails: "product_unknown"},
+		{line: "products retire hat --why gone", typed: "hat\n", want: "STATE retired"},
+		{line: "products history hat", want: "retire token:ada gone"},
+	})
+}
+
+func TestSearchNamesTheCommandThatShowsWhatItFinds(t *testing.T) {
+	t.Parallel()
+	server := listen(t, answering(`{"query":"auth0|u7","items":[{"kind":"customer","id":"c-7","path":"/v1/ops/customers/c-7"},
+		{"kind":"account","id":"points:user:auth0|u7","path":"/v1/ops/accounts/points:user:auth0%7Cu7"}]}`))
+	play(t, asAda, server, []step{{line: `search " 'auth0|u7' " --wide`, want: "customers show c-7\n…accounts show 'points:user:auth0|u7'\n"}})
+	for id, want := range map[string]string{"e-1.a:b": "e-1.a:b", "a|b": "'a|b'", "a'; rm": `'a'\''; rm'`, "x~y": "'x~y'", "": ""} {
+		require.Equal(t, want, quoted(id), "a shell takes an id as one word")
+	}
 }

@@ -125,3 +125,21 @@ func TestNothingOfTheFirstColumnIsLost(t *testing.T) {
 		require.True(t, strings.HasPrefix(lines[1], want+" ") || lines[1] == want, "%s: %s", o.Name, lines[1])
 	}
 }
+
+func TestAnIDIsAsShortAsTellsItFromTheOthers(t *testing.T) {
+	t.Parallel()
+	for ids, want := range map[string]string{
+		"0123456789abcdef-a 0123456789abcdef-b short": "0123456789abcdef-a 0123456789abcdef-b short", "0123456789abcdef 99": "0123456789ab 99",
+	} {
+		rows := [][]string{}
+		for id := range strings.FieldsSeq(ids) {
+			rows = append(rows, []string{id})
+		}
+		shorten(rows, 0)
+		var got []string
+		for _, row := range rows {
+			got = append(got, row[0])
+		}
+		require.Equal(t, want, strings.Join(got, " "))
+	}
+}

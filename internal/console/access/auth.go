@@ -81,13 +81,15 @@ func (a Access) problems() serve.ErrorMapping {
 	}
 }
 
-// Guard refuses requests from other sites, and of senders who may not use the API.
-func (a Access) Guard(next http.Handler) http.Handler { return sameOrigin(a.require(next)) }
-
-// require refuses requests of senders who may not use the API.
-func (a Access) require(next http.Handler) http.Handler {
+// Guard refuses requests that another site has a browser send, which adds cookies by itself, and those of senders who may
+// not use the API.
+func (a Access) Guard(next http.Handler) http.Handler {
 	problems := a.problems()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if fromOtherSite(r) {
+			errOtherSite.Write(w)
+			return
+		}
 		who, err := a.who(r)
 		if err != nil {
 			problems.Problem(err).Write(w)
@@ -120,8 +122,6 @@ func (a Access) who(r *http.Request) (audit.Author, error) {
 		return audit.Author{}, serve.ErrNoToken
 	case !namesThisMachine(r):
 		return audit.Author{}, errOtherHost
-	case fromOtherSite(r):
-		return audit.Author{}, errOtherSite
 	default:
 		return named(audit.ThisMachine, r)
 	}
@@ -163,18 +163,6 @@ func fromLoopback(r *http.Request) bool {
 	}
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	return err == nil && peer.Addr().Unmap().IsLoopback()
-}
-
-// sameOrigin refuses requests that another site makes a browser send, which adds cookies by itself.
-func sameOrigin(next http.Handler) http.Handler {
-	var protection http.CrossOriginProtection
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := protection.Check(r); err != nil {
-			errOtherSite.Write(w)
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
 }
 
 // namesThisMachine reports whether the Host is localhost or a loopback address: by DNS rebinding it is another site's name.

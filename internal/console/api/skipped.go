@@ -20,8 +20,6 @@ type Skipped struct {
 	mu    sync.Mutex
 	count int
 	keys  []string
-	// around hears of them too: a page makes several requests.
-	around *Skipped
 }
 
 type skippedKey struct{}
@@ -29,19 +27,19 @@ type skippedKey struct{}
 // CollectSkipped returns a context whose queries tell the collector.
 func CollectSkipped(ctx context.Context) (context.Context, *Skipped) {
 	s := &Skipped{}
-	s.around, _ = ctx.Value(skippedKey{}).(*Skipped)
 	return context.WithValue(ctx, skippedKey{}, s), s
 }
 
 // Skip tells the collector of a context, if it has one, of a document that was left out.
 func Skip(ctx context.Context, key store.Key) {
-	s, _ := ctx.Value(skippedKey{}).(*Skipped)
-	for ; s != nil; s = s.around {
-		s.mu.Lock()
-		if s.count++; len(s.keys) < maxSkipped {
-			s.keys = append(s.keys, key.Collection+"/"+url.PathEscape(key.ID))
-		}
-		s.mu.Unlock()
+	s, ok := ctx.Value(skippedKey{}).(*Skipped)
+	if !ok {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.count++; len(s.keys) < maxSkipped {
+		s.keys = append(s.keys, key.Collection+"/"+url.PathEscape(key.ID))
 	}
 }
 

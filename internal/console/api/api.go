@@ -12,6 +12,9 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"strconv"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -175,4 +178,79 @@ func (s *Server) Problem(ctx context.Context, o console.Operation, err error) *s
 	}
 	s.Log.LogAttrs(ctx, slog.LevelWarn, "operation failed", slog.String("operation", o.Name), slog.String("error", err.Error()))
 	return serve.Refuse(http.StatusServiceUnavailable, "store_unavailable", "The store did not answer; try again.").After(5)
+}
+
+type succeeded struct {
+	Success bool `json:"success"`
+	Data    any  `json:"data"`
+}
+
+type failed struct {
+	Success bool   `json:"success"`
+	Error   string `json:"error"`
+	Message string `json:"message"`
+}
+
+// Scripts adds a route for each operation of the event queue that Billhook replaces. Their answers have that queue's
+// envelope, under the statuses of all others.
+func (s *Server) Scripts(r chi.Router, operations []console.Operation) {
+	for _, o := range operations {
+		r.Method(o.Method, o.Pattern, serve.Answer(http.StatusOK, func(r *http.Request) (succeeded, error) {
+			in, err := inputOf(o, r)
+			if err != nil {
+				return succeeded{}, err
+			}
+			data, err := s.Call(r.Context(), o, in)
+			return succeeded{Success: true, Data: data}, err
+		}, func(w http.ResponseWriter, r *http.Request, err error) {
+			p := s.Problem(r.Context(), o, err)
+			if p.RetryAfter > 0 {
+				w.Header().Set("Retry-After", strconv.Itoa(p.RetryAfter))
+			}
+			serve.WriteJSON(w, p.Status, failed{Error: p.Code, Message: p.Detail})
+		}))
+	}
+}
+
+// HeaderSkipped is the header that says how many unreadable documents the lists of an answer leave out, and the first keys.
+const HeaderSkipped = "Billhook-Skipped"
+
+const maxSkipped = 10
+
+// Skipped collects the documents that lists have left out. It is safe for concurrent use.
+type Skipped struct {
+	mu    sync.Mutex
+	count int
+	keys  []string
+}
+
+type skippedKey struct{}
+
+// CollectSkipped returns a context whose queries tell the collector.
+func CollectSkipped(ctx context.Context) (context.Context, *Skipped) {
+	s := &Skipped{}
+	return context.WithValue(ctx, skippedKey{}, s), s
+}
+
+// Skip tells the collector of a context, if it has one, of a document that was left out.
+func Skip(ctx context.Context, key store.Key) {
+	s, ok := ctx.Value(skippedKey{}).(*Skipped)
+	if !ok {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.count++; len(s.keys) < maxSkipped {
+		s.keys = append(s.keys, key.Collection+"/"+url.PathEscape(key.ID))
+	}
+}
+
+// String is what the header says; empty: nothing was left out.
+func (s *Skipped) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.count == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d: %s", s.count, strings.Join(s.keys, ", "))
 }

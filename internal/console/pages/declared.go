@@ -9,8 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/go-chi/chi/v5"
 
@@ -354,52 +352,4 @@ func lastParam(o console.Operation) (name string) {
 		}
 	}
 	return name
-}
-
-func title(word string) string {
-	first, size := utf8.DecodeRuneInString(word)
-	return string(unicode.ToUpper(first)) + strings.NewReplacer("_", " ", "-", " ").Replace(word[size:])
-}
-
-// named is the title of a page: what it lists, the thing that it shows, or what it does with that.
-func named(o console.Operation, id string) string {
-	one := o.Noun()
-	if one != "status" {
-		one = strings.TrimSuffix(one, "s")
-	}
-	words, known := names[o.Name]
-	switch did := verb(o); {
-	case known:
-	case did == "ls":
-		words = title(o.Noun())
-	case did == "show" || did == "":
-		words = title(one)
-	case o.Needs == console.Look:
-		words = title(one) + " " + did
-	default:
-		words = title(did) + " " + one
-	}
-	return strings.TrimSpace(words + " " + id)
-}
-
-// names are titles that an operation's name does not make.
-var names = map[string]string{
-	"catalog contract": "Contract", "catalog show": "Catalog of queue", "customers preview": "Customer",
-	"dlq payload": "Payload of dead letter", "dlq preview": "Preview of dead letters", "dlq reasons": "Dead letters by reason",
-	"events payload": "Payload of event", "journal show": "Entry", "journal revert": "Revert entry", "journal tenants": "Tenants with books",
-	"ledger prove": "Proof of entry", "ledger verify": "Verify the books",
-}
-
-// verb is what an operation does, in a word of a page.
-func verb(o console.Operation) string {
-	if o.Verb() == "rm" {
-		return "remove"
-	}
-	return o.Verb()
-}
-
-// about says what a page shows.
-func about(o console.Operation) string {
-	text := strings.TrimPrefix(strings.TrimPrefix(o.Summary, "List "), "Show ")
-	return strings.ToUpper(text[:1]) + text[1:]
 }

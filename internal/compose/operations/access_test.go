@@ -13,7 +13,6 @@ import (
 	"billhook/internal/console"
 	"billhook/internal/console/access"
 	"billhook/internal/console/api"
-	"billhook/internal/platform/serve"
 	"billhook/internal/platform/store"
 )
 
@@ -46,27 +45,6 @@ func (r *rig) inPage(t *testing.T, server *api.Server, does func(*http.Request))
 	request.RemoteAddr, request.Host = here, "127.0.0.1:8081"
 	request.Header.Set("X-Operator", "ann")
 	guard(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { does(r) })).ServeHTTP(httptest.NewRecorder(), request)
-}
-
-func TestAPageCallsTheAPIAsThePersonWhoWasLetIn(t *testing.T) {
-	t.Parallel()
-	r := open(t)
-	server := r.over(r.store)
-	calls := func(ctx context.Context, name string, in console.Input) error {
-		o, ok := server.Find(name)
-		require.True(t, ok)
-		_, err := server.Call(ctx, o, in)
-		return err
-	}
-	dearer := console.Input{Path: map[string]string{"id": "hat"}, Body: []byte(`{"points":300,"why":"dearer"}`)}
-	require.Error(t, calls(t.Context(), "products set", dearer), "nobody asks")
-	r.inPage(t, server, func(request *http.Request) {
-		require.NoError(t, calls(request.Context(), "products set", dearer))
-		problem := (*serve.Problem)(nil)
-		require.ErrorAs(t, calls(request.Context(), "products set", console.Input{Path: dearer.Path, Body: []byte(`{"points":300}`)}), &problem)
-		require.Equal(t, http.StatusUnprocessableEntity, problem.Status)
-	})
-	require.Contains(t, r.get(t, "products/hat/changes", nil), `"who":"local:ann"`)
 }
 
 // The time of a page may end between a change and its answer.

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -111,11 +112,15 @@ func ask(t *testing.T, c *console.Catalog, by audit.Author, method, path, body s
 	t.Helper()
 	var lines bytes.Buffer
 	s := &api.Server{Catalog: c, Log: slog.New(slog.NewTextHandler(&lines, nil)), Author: func(context.Context) audit.Author { return by }, Now: func() time.Time { return now }, Store: storetest.Open(t)}
-	router := chi.NewRouter()
-	s.Routes(router)
-	w := httptest.NewRecorder()
-	router.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(body)))
+	w := serve(s, httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(body)))
 	return w.Code, w.Body.String(), lines.String()
+}
+
+func serve(s *api.Server, r *http.Request) *httptest.ResponseRecorder {
+	router, w := chi.NewRouter(), httptest.NewRecorder()
+	s.Routes(router)
+	router.ServeHTTP(w, r)
+	return w
 }
 
 var ada = audit.Author{Proof: audit.ThisMachine, Name: "ada"}
@@ -250,23 +255,6 @@ func TestAChangeIsLoggedWithItsIDsAndNothingElse(t *testing.T) {
 	require.Contains(t, log, "the store is down", "what no row maps is")
 }
 
-func TestAnOperationThatNeedsAnIdentityRefusesASharedToken(t *testing.T) {
-	t.Parallel()
-	c, body := operations(console.TwoPeople), `{"pieces":3,"why":"w"}`
-	for name, test := range map[string]struct {
-		by     audit.Author
-		status int
-	}{
-		"a name on this machine": {ada, 200},
-		"an identity":            {audit.Author{Proof: audit.Identity, Name: "ada@shop.example"}, 200},
-		"a token with a name":    {audit.Author{Proof: audit.SharedToken, Name: "ada"}, 403},
-		"nobody":                 {audit.Author{}, 403},
-	} {
-		status, answer, _ := ask(t, c, test.by, "PUT", "/v1/shelves/a", body)
-		require.Equal(t, test.status, status, name+answer)
-	}
-}
-
 func TestAChangeWithAKeyIsMadeOnce(t *testing.T) {
 	t.Parallel()
 	made, at, by := 0, now, ada
@@ -281,16 +269,20 @@ func TestAChangeWithAKeyIsMadeOnce(t *testing.T) {
 		})})
 	}
 	documents := storetest.Open(t)
+	keyed := func(c *console.Catalog, key, method, path string, body io.Reader) *httptest.ResponseRecorder {
+		r := httptest.NewRequestWithContext(t.Context(), method, path, body)
+		r.Header.Set("Idempotency-Key", key)
+		return serve(&api.Server{Catalog: c, Log: slog.New(slog.DiscardHandler), Author: func(context.Context) audit.Author { return by }, Now: func() time.Time { return at }, Store: documents}, r)
+	}
 	asks := func(key, path, want string, once bool) {
 		t.Helper()
-		s := &api.Server{Catalog: set(once), Log: slog.New(slog.DiscardHandler), Author: func(context.Context) audit.Author { return by }, Now: func() time.Time { return at }, Store: documents}
-		router := chi.NewRouter()
-		s.Routes(router)
-		r := httptest.NewRequestWithContext(t.Context(), "PUT", path, strings.NewReader(`{"pieces":1,"why":"w"}`))
-		r.Header.Set("Idempotency-Key", key)
-		w := httptest.NewRecorder()
-		router.ServeHTTP(w, r)
+		w := keyed(set(once), key, "PUT", path, strings.NewReader(`{"pieces":1,"why":"w"}`))
 		require.Contains(t, fmt.Sprint(w.Code, " ", w.Header().Get("Idempotent-Replayed"), " ", w.Body), want)
+	}
+	kept := func() int64 {
+		page, err := documents.Query(t.Context(), store.Query{Collection: api.RequestsCollection, Count: true, Limit: 100})
+		require.NoError(t, err)
+		return page.Count
 	}
 	asks("k1", "/v1/shelves/a", `201  {"tenant":"","id":"a","pieces":1}`, false)
 	asks("k1", "/v1/shelves/a", `201 true {"tenant":"","id":"a","pieces":1}`, false)
@@ -310,21 +302,11 @@ func TestAChangeWithAKeyIsMadeOnce(t *testing.T) {
 	at = at.Add(time.Hour)
 	asks("k4", "/v1/shelves/a", "outcome_unknown", false)
 	require.Equal(t, 6, made)
-	kept, err := documents.Query(t.Context(), store.Query{Collection: api.RequestsCollection, Count: true, Limit: 100})
-	require.NoError(t, err)
+	before := kept()
 	trial := console.NewCatalog([]console.Operation{console.New(console.Row{Name: "shelves try", Path: "POST /v1/shelves/{id}", Summary: "Try a shelf", Needs: console.Act},
 		func(_ context.Context, _ audit.Author, in shelfOf) (shelf, error) { return shelf{ID: in.ID}, nil })})
-	s := &api.Server{Catalog: trial, Log: slog.New(slog.DiscardHandler), Author: func(context.Context) audit.Author { return ada }, Now: func() time.Time { return at }, Store: documents}
-	router := chi.NewRouter()
-	s.Routes(router)
-	r := httptest.NewRequestWithContext(t.Context(), "POST", "/v1/shelves/a", http.NoBody)
-	r.Header.Set("Idempotency-Key", "k9")
-	w := httptest.NewRecorder()
-	router.ServeHTTP(w, r)
-	require.Equal(t, http.StatusOK, w.Code, w.Body)
-	after, err := documents.Query(t.Context(), store.Query{Collection: api.RequestsCollection, Count: true, Limit: 100})
-	require.NoError(t, err)
-	require.Equal(t, kept.Count, after.Count, "what is no change writes nothing")
+	require.Equal(t, http.StatusOK, keyed(trial, "k9", "POST", "/v1/shelves/a", http.NoBody).Code)
+	require.Equal(t, before, kept(), "what is no change writes nothing")
 }
 
 func TestARowThatCannotBeServedStopsTheProcess(t *testing.T) {

@@ -152,9 +152,7 @@ func (c *Catalog) readJournal(r *reader, file map[string]*yaml.Node) {
 	require(c.Journal.Ahead > 0, "ahead", "must be a time that is longer than 0")
 	require(c.Journal.Behind > 0, "behind", "must be a time that is longer than 0")
 	require(c.Journal.Unmapped == IgnoreUnmapped || c.Journal.Unmapped == DeadLetterUnmapped, "unmapped", "must be ignore or dead_letter")
-	r.each(file["accounts"], journalFile, "accounts", accountPlace, func(id, place string, tree map[string]any) {
-		var a Account
-		r.decode(tree, &a, place, "")
+	each(r, file["accounts"], journalFile, "accounts", accountPlace, func(id, place string, a Account) {
 		require := r.requirer(place)
 		require(accountID.MatchString(id), "", "an account's id is at most 64 of a-z, 0-9 and _ . -, and begins with a letter")
 		require(slices.Contains(accountTypes, a.Type), "type", "must be asset, liability, equity, revenue or expense")
@@ -162,9 +160,8 @@ func (c *Catalog) readJournal(r *reader, file map[string]*yaml.Node) {
 		c.Journal.Chart[id] = a
 	})
 	var types []string
-	r.each(file["rules"], journalFile, "rules", rulePlace, func(eventType, place string, tree map[string]any) {
-		rule := Rule{Name: eventType}
-		r.decode(tree, &rule, place, "")
+	each(r, file["rules"], journalFile, "rules", rulePlace, func(eventType, place string, rule Rule) {
+		rule.Name = eventType
 		c.Journal.Rules[eventType] = rule
 		for _, other := range types {
 			if routing.Ambiguous(routing.Pattern(other), routing.Pattern(eventType)) {

@@ -150,8 +150,8 @@ func (r *reader) branch(node *yaml.Node, place, path string) (map[string]any, bo
 	return entries, ok
 }
 
-// each visits the entries of a map that are maps themselves, in the order of their keys.
-func (r *reader) each(node *yaml.Node, file, key, what string, visit func(name, place string, tree map[string]any)) {
+// each visits the entries of a map in the order of their keys. One that is of another kind is not visited.
+func each[T any](r *reader, node *yaml.Node, file, key, what string, visit func(name, place string, value T)) {
 	if node == nil {
 		return
 	}
@@ -159,24 +159,9 @@ func (r *reader) each(node *yaml.Node, file, key, what string, visit func(name, 
 	for _, name := range slices.Sorted(maps.Keys(entries)) {
 		place := what + " " + shown(name)
 		r.note(place, "", r.lines.of(file, join(key, name)))
-		if tree, ok := r.branch(entries[name], place, ""); ok {
-			visit(name, place, tree)
-		}
-	}
-}
-
-// lists visits the entries of a map that are lists of words, in the order of their keys.
-func (r *reader) lists(node *yaml.Node, file, key, what string, visit func(name, place string, listed []string)) {
-	if node == nil {
-		return
-	}
-	entries := r.entries(node, file, key)
-	for _, name := range slices.Sorted(maps.Keys(entries)) {
-		place, before := what+" "+shown(name), len(r.mistakes)
-		r.note(place, "", r.lines.of(file, join(key, name)))
-		var listed []string
-		if r.decode(r.tree(entries[name], place, ""), &listed, place, ""); len(r.mistakes) == before {
-			visit(name, place, listed)
+		var value T
+		if r.decode(r.tree(entries[name], place, ""), &value, place, ""); !r.unread[place+": "] {
+			visit(name, place, value)
 		}
 	}
 }
@@ -362,9 +347,7 @@ func (r *reader) backoff(place, path string, tree map[string]any, inherited retr
 
 // readProducts reads the products. There may be none: others are set in the store.
 func (c *Catalog) readProducts(r *reader, node *yaml.Node) {
-	r.each(node, productsFile, "products", productPlace, func(id, place string, tree map[string]any) {
-		var p Product
-		r.decode(tree, &p, place, "")
+	each(r, node, productsFile, "products", productPlace, func(id, place string, p Product) {
 		r.checkProduct(place, id, p)
 		c.Products[id] = p
 	})

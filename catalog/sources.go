@@ -12,9 +12,8 @@ import (
 
 // readSources reads the sources; haveQueues says whether the queues they name are known.
 func (c *Catalog) readSources(r *reader, node *yaml.Node, haveQueues bool) {
-	r.each(node, sourcesFile, "sources", sourcePlace, func(name, place string, tree map[string]any) {
-		s := Source{Name: name}
-		r.decode(tree, &s, place, "")
+	each(r, node, sourcesFile, "sources", sourcePlace, func(name, place string, s Source) {
+		s.Name = name
 		r.checkSource(place, s)
 		if haveQueues {
 			r.checkRoutes(place, s, c)
@@ -28,7 +27,7 @@ func (c *Catalog) readSources(r *reader, node *yaml.Node, haveQueues bool) {
 
 // readAccounts reads who may send by a token, and where. haveQueues says whether the queues that they name are known.
 func (c *Catalog) readAccounts(r *reader, node *yaml.Node, haveQueues bool) {
-	r.lists(node, sourcesFile, "accounts", sendingPlace, func(name, place string, ids []string) {
+	each(r, node, sourcesFile, "accounts", sendingPlace, func(name, place string, ids []string) {
 		require := r.requirer(place)
 		require(word.MatchString(name), "name", "must be at most 64 of a-z, 0-9 and _ . -, and begin with a letter")
 		require(len(ids) > 0, "", "lists no queue and no topic")
@@ -56,7 +55,7 @@ func NotificationType(channel, event string) string {
 
 // readNotifications checks that a queue that takes the event emits to one that handles each channel's message.
 func (c *Catalog) readNotifications(r *reader, node *yaml.Node) {
-	r.lists(node, notificationsFile, "notifications", notificationPlace, func(event, place string, channels []string) {
+	each(r, node, notificationsFile, "notifications", notificationPlace, func(event, place string, channels []string) {
 		require := r.requirer(place)
 		require(len(channels) > 0, "", "is told on no channel")
 		require(c.Contracts == nil || c.Contracts.Declares(contract.MessageV1, event), "", "is declared by no "+contract.MessageV1+" contract")

@@ -137,9 +137,8 @@ func (h Handler) Targets() []string {
 }
 
 func (c *Catalog) readTargets(r *reader, node *yaml.Node) {
-	r.each(node, targetsFile, "targets", targetPlace, func(name, place string, tree map[string]any) {
-		t := Target{Name: name}
-		r.decode(tree, &t, place, "")
+	each(r, node, targetsFile, "targets", targetPlace, func(name, place string, t Target) {
+		t.Name = name
 		r.checkTarget(place, t)
 		c.Targets[name] = t
 	})

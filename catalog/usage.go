@@ -74,9 +74,7 @@ func (c *Catalog) readUsage(r *reader, files fs.FS) {
 	if absent {
 		return
 	}
-	r.each(file["meters"], usageFile, "meters", meterPlace, func(name, place string, tree map[string]any) {
-		var m Meter
-		r.decode(tree, &m, place, "")
+	each(r, file["meters"], usageFile, "meters", meterPlace, func(name, place string, m Meter) {
 		r.checkMeter(place, name, m)
 		c.Usage.Meters[name] = m
 	})

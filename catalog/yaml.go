@@ -196,7 +196,9 @@ func (r *reader) decode(tree, v any, place, path string) {
 		for token := range mistake.JSONPointer.Tokens() {
 			entries, ok := branch.(map[string]any)
 			if !ok { // a list goes whole
-				r.unread[place+": "+at] = true
+				if r.unread[place+": "+at] = true; at == path {
+					tree = nil
+				}
 				at += "[" + token + "]"
 				break
 			}

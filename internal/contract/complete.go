@@ -79,7 +79,7 @@ func (s *Set) Complete(format string, data []byte, given Given) ([]byte, error) 
 
 // sort moves the members of a raw object into the content, but for those of the head.
 func (k *known) sort(head map[string]jsontext.Value, eventType string) error {
-	versions, _ := k.types.Find(cmp.Or(text(head[k.Type]), eventType))
+	versions, _ := k.declared.Find(cmp.Or(text(head[k.Type]), eventType))
 	content := map[string]jsontext.Value{}
 	for name, value := range head {
 		declared := versions[1] != nil && versions[1].places[k.Content+"."+name] != nil

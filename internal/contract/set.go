@@ -37,8 +37,7 @@ type known struct {
 	// whole has what every body of the format has, and stands for what is not declared.
 	whole    *Contract
 	all      []*Contract
-	declared map[string]map[int64]*Contract
-	types    routing.Table[map[int64]*Contract]
+	declared routing.Table[map[int64]*Contract]
 }
 
 // Contract is a Go type for the bodies of one format, event type and version, and what follows from it.
@@ -71,9 +70,6 @@ func NewSet(formats []Format, declared []Declaration) (*Set, error) {
 		for _, err := range s.declare(d) {
 			mistakes = append(mistakes, fmt.Errorf("%s: %s: version %d: %w", d.Format, d.Type, d.Version, err))
 		}
-	}
-	for _, f := range s.formats {
-		f.types, _ = routing.NewTable(f.declared) // declare refuses what is no pattern
 	}
 	return s, errors.Join(mistakes...)
 }
@@ -234,7 +230,7 @@ func (s *Set) Find(format string, data []byte) (*Contract, error) {
 	if kind == "" {
 		return f.whole, Broken(f.Type, "required")
 	}
-	versions, ok := f.types.Find(kind)
+	versions, ok := f.declared.Find(kind)
 	switch {
 	case !ok:
 		return f.whole, Broken(f.Type, Undeclared)

@@ -23,7 +23,6 @@ type node struct {
 	quoted []byte
 	// children by the length of their names, for most names are not among them.
 	children [][]*node
-	size     int // of the children
 	element  *node
 	rule     Rule
 	// optional: Minimize leaves out a value that breaks the rule or is of another kind.
@@ -48,7 +47,6 @@ func (n *node) add(name string) *node {
 		n.children = append(n.children, nil)
 	}
 	n.children[len(name)] = append(n.children[len(name)], child)
-	n.size++
 	return child
 }
 
@@ -199,12 +197,6 @@ func (p *Projection) Append(dst, src []byte) ([]byte, error) {
 // number. dropped says what was left out and why, each once, with [] for every index, the first twenty.
 func (p *Projection) Minimize(dst []byte, d Document) (out []byte, dropped Dropped, err error) {
 	return p.walk(dst, d, lenient)
-}
-
-// Peek is Append, but that it stops where it has seen each name that it wants of the document's own.
-func (p *Projection) Peek(dst []byte, d Document) ([]byte, error) {
-	dst, _, err := p.walk(dst, d, first)
-	return dst, err
 }
 
 // Exact is Append, but that it refuses unknown names, and takes a time without an offset for one in UTC.

@@ -398,29 +398,6 @@ func TestExactTakesATimeWithoutAnOffsetForOneInUTC(t *testing.T) {
 	}
 }
 
-func TestAPeekStopsBehindWhatItWants(t *testing.T) {
-	t.Parallel()
-	p := pii.NewProjection(map[string]pii.Rule{"type": pii.Code, "id": pii.ID})
-	deep := strings.Repeat("[", 65) + strings.Repeat("]", 65)
-	for in, want := range map[string]string{
-		`{"type":"a","id":"1","body":` + deep + `}`:  `{"type":"a","id":"1"}`,
-		`{"id":"1","x":5,"type":"a","id2":7}`:        `{"id":"1","type":"a"}`,
-		`{"id":"1","type":null,"body":` + deep + `}`: `{"id":"1"}`,
-		`{"body":{"id":"2"},"type":"a"}`:             `{"type":"a"}`,
-		`{}`:                                         `{}`,
-	} {
-		d, err := pii.Parse([]byte(in))
-		require.NoError(t, err)
-		out, err := p.Peek(nil, d)
-		require.NoError(t, err, in)
-		require.Equal(t, want, string(out))
-	}
-	d, err := pii.Parse([]byte(`{"body":` + deep + `,"id":"1"}`))
-	require.NoError(t, err)
-	_, err = p.Peek(nil, d)
-	require.ErrorContains(t, err, "malformed", "it passes over what stands before")
-}
-
 func TestTheListOfViolationsIsBounded(t *testing.T) {
 	t.Parallel()
 	unknown := `{"event_id":"1"`

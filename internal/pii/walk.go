@@ -31,7 +31,6 @@ const (
 	plain   mode = iota
 	lenient      // leaves out what is bad and optional
 	exact        // refuses names that are not on the list, and completes times
-	first        // stops behind the last of the document's own names
 )
 
 // walk is one run of a projection over a document that is known to be valid JSON.
@@ -87,13 +86,10 @@ func (w *walk) object(dst []byte, at *node) []byte {
 		return dst
 	}
 	dst = append(dst, '{')
-	empty, wanted := true, at.size
+	empty := true
 	for w.PeekKind() != '}' {
 		name := unquoted(w.raw())
 		child := at.child(name)
-		if child != nil {
-			wanted--
-		}
 		if child == nil || w.PeekKind() == 'n' {
 			if child == nil && w.mode == exact {
 				w.unknown(name)
@@ -113,11 +109,8 @@ func (w *walk) object(dst []byte, at *node) []byte {
 				empty = false
 			}
 		}
-		switch {
-		case w.tooDeep:
+		if w.tooDeep {
 			return dst
-		case w.mode == first && w.StackDepth() == 1 && wanted == 0:
-			return append(dst, '}')
 		}
 	}
 	_, _ = w.ReadToken()

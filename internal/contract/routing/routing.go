@@ -107,17 +107,6 @@ func Narrower(a, b Pattern) int {
 // Table is values by the texts of their patterns.
 type Table[V any] map[string]V
 
-// NewTable checks the patterns of a table. The error joins those that are none.
-func NewTable[V any](values map[string]V) (Table[V], error) {
-	var mistakes []error
-	for text := range values {
-		if _, err := Parse(text); err != nil {
-			mistakes = append(mistakes, fmt.Errorf("%q: %w", text, err))
-		}
-	}
-	return values, errors.Join(mistakes...)
-}
-
 // Find returns the value of the key itself, else that of the narrowest pattern that holds it.
 func (t Table[V]) Find(key string) (V, bool) {
 	best := Pattern(key)

@@ -165,7 +165,7 @@ func (p *payNow) read(scratch []byte, source catalog.Source, event *event, o *ou
 	if err != nil {
 		return err
 	}
-	minimized, err := p.head.Peek(scratch, document)
+	minimized, _, err := p.head.Minimize(scratch, document)
 	if err != nil {
 		return err
 	}

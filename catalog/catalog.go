@@ -271,7 +271,6 @@ func (c *Catalog) find(is func(*Queue) bool) (Queue, bool) {
 	return Queue{}, false
 }
 
-// handlers visits each handler of the enabled queues, queue by queue.
 func (c *Catalog) handlers() iter.Seq2[Queue, Handler] {
 	return func(yield func(Queue, Handler) bool) {
 		for _, q := range c.Queues {

@@ -153,7 +153,6 @@ func (r *reader) checkQueue(place string, q Queue, shared []Topic) {
 	}
 }
 
-// checkEmissions checks that what is emitted goes to ids of the catalog, which somebody takes.
 func (r *reader) checkEmissions(place string, q Queue, c *Catalog) {
 	for eventType, h := range q.Handlers {
 		path := handlerPath(eventType) + ".emits"

@@ -140,7 +140,6 @@ func (r *reader) list(node *yaml.Node, file, key, what string, visit func(place 
 	}
 }
 
-// branch is the tree of a node that must be a map.
 func (r *reader) branch(node *yaml.Node, place, path string) (map[string]any, bool) {
 	tree := r.tree(node, place, path)
 	entries, ok := tree.(map[string]any)
@@ -166,13 +165,11 @@ func each[T any](r *reader, node *yaml.Node, file, key, what string, visit func(
 	}
 }
 
-// rawQueue is a queue as the file has it.
 type rawQueue struct {
 	Queue
 	AckDeadline int64 `json:"ack_deadline_seconds"`
 }
 
-// rawPolicy is a retry.Policy as the file has it.
 type rawPolicy struct {
 	Base       time.Duration   `json:"minimum_backoff"` // the wait before the second attempt
 	Multiplier float64         `json:"multiplier"`      // of each wait after it
@@ -229,7 +226,6 @@ func (c *Catalog) readQueues(r *reader, file map[string]*yaml.Node, names map[st
 	c.readTasksPool(r, file["tasks_pool"])
 }
 
-// readTasksPool reads the name of a pool that has an enabled queue.
 func (c *Catalog) readTasksPool(r *reader, node *yaml.Node) {
 	var file struct {
 		TasksPool string `json:"tasks_pool"`

@@ -93,7 +93,6 @@ func (r *reader) members(node *yaml.Node, place string) (members []contract.Memb
 	return members
 }
 
-// checkContracts checks that what a queue takes is declared.
 func (r *reader) checkContracts(place string, q Queue, contracts *contract.Set) {
 	if !contracts.Known(q.Contract) {
 		r.wrong(place, "contract", "must be one of "+strings.Join(contracts.Names(), ", "))

@@ -128,12 +128,10 @@ func (r *reader) settleInherited(defaults Queue, c *Catalog) {
 	}
 }
 
-// tell records a mistake.
 func (r *reader) tell(place, path, what string) {
 	r.mistakes = append(r.mistakes, r.lines.mistake(place, path, what))
 }
 
-// note keeps the line of what stands at the path.
 func (r *reader) note(place, path string, line int) {
 	if path != "" {
 		place = fmt.Sprintf("%s: %s", place, path)

@@ -120,7 +120,6 @@ func (c *Catalog) tasksPool(named string) string {
 	return pools[0]
 }
 
-// named returns the ids of enabled queues by their names.
 func (c *Catalog) named(names []string) (ids map[string]bool, mistakes []error) {
 	ids = map[string]bool{}
 	for _, name := range names {
@@ -209,7 +208,6 @@ func (c *Catalog) With(files map[string]string) (*Catalog, error) {
 	return narrowed.ForTasks(c.tasks.asked)
 }
 
-// overlaid is a folder in which some files are replaced.
 type overlaid struct {
 	fs.FS
 	files map[string]string

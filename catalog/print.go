@@ -15,7 +15,6 @@ import (
 	"billhook/internal/retry"
 )
 
-// asWritten writes durations and policies as the files have them.
 var asWritten = jsonv2.WithMarshalers(jsonv2.JoinMarshalers(
 	jsonv2.MarshalFunc(func(d time.Duration) ([]byte, error) { return strconv.AppendQuote(nil, seconds(d)), nil }),
 	jsonv2.MarshalToFunc(func(to *jsontext.Encoder, p retry.Policy) error {
@@ -66,7 +65,6 @@ func treeOf(text []byte, err error) (tree map[string]any, _ error) {
 	return tree, nil
 }
 
-// expand adds what follows from the queue.
 func (q Queue) expand(tree map[string]any) {
 	minimum, maximum := q.BrokerBackoff()
 	maps.Copy(tree, map[string]any{
@@ -132,7 +130,6 @@ func (c *Catalog) Publishers() map[string][]string {
 	return publishers
 }
 
-// running are the ids of the queues that run.
 func (c *Catalog) running() (ids []string) {
 	for _, q := range c.Queues {
 		if q.Enabled {

@@ -183,7 +183,6 @@ func (r *reader) checkTarget(place string, t Target) {
 	r.checkLimits(place, t)
 }
 
-// checkLimits checks what a target is spared.
 func (r *reader) checkLimits(place string, t Target) {
 	require := r.requirer(place)
 	require(0 < t.Timeouts.Connect && t.Timeouts.Connect <= t.Timeouts.Total, "timeouts.connect", "must be above 0 and at most timeouts.total, "+seconds(t.Timeouts.Total))

@@ -31,7 +31,6 @@ var (
 
 const quotedStyles = yaml.SingleQuotedStyle | yaml.DoubleQuotedStyle | yaml.LiteralStyle | yaml.FoldedStyle
 
-// document parses the one document of a file, whose root must be a map.
 func document(data []byte) (*yaml.Node, error) {
 	if !utf8.Valid(data) || bytes.HasPrefix(data, []byte("\ufeff")) {
 		return nil, errors.New("must be UTF-8 without a byte order mark")
@@ -125,7 +124,6 @@ func (r *reader) tree(node *yaml.Node, place, path string) any {
 	}
 }
 
-// entries returns what stands under each key of a map.
 func (r *reader) entries(node *yaml.Node, place, path string) map[string]*yaml.Node {
 	entries := map[string]*yaml.Node{}
 	r.pairs(node, place, path, func(key, value *yaml.Node) {
@@ -212,7 +210,6 @@ func (r *reader) decode(tree, v any, place, path string) {
 	}
 }
 
-// wanted says what a value must be.
 func wanted(mistake *json.SemanticError) string {
 	if errors.Is(mistake.Err, json.ErrUnknownName) {
 		return "unknown key"

@@ -100,7 +100,6 @@ func (b Body) Document(tenant string) ([]byte, error) {
 	return json.Marshal(members, json.Deterministic(true))
 }
 
-// first is the first text that the body has at one of the paths.
 func (b Body) first(paths []string) string {
 	for _, path := range paths {
 		if text := b.text(path); text != "" {
@@ -178,7 +177,6 @@ func (b Body) lacks() string {
 	return ""
 }
 
-// repeat fills in the attributes that repeat something of the body.
 func (b Body) repeat(a *Attributes) {
 	for name, paths := range b.contract.format.Repeated {
 		*a.named(name) = b.first(paths)

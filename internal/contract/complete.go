@@ -103,7 +103,6 @@ func (k *known) sort(head map[string]jsontext.Value, eventType string) error {
 	return nil
 }
 
-// text is that of a JSON string; empty for any other value.
 func text(value jsontext.Value) string {
 	if value.Kind() != '"' {
 		return ""

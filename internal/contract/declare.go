@@ -32,13 +32,11 @@ type Member struct {
 	List, Object []Member
 }
 
-// shapeTags are the shapes that a member may be declared with, as tags.
 var shapeTags = map[string]string{
 	"id": "id", "uid": "uid", "code": "code", "timestamp": "timestamp", "currency": "currency", "amount": "amount",
 	"integer": "", "quantity": "min=1,max=9007199254740991", "boolean": "",
 }
 
-// maxListed is how many elements a declared list has at most.
 const maxListed = 5000
 
 // structOf makes the Go type of declared members. Required numbers and booleans are pointers, to tell 0 from

@@ -191,12 +191,10 @@ var attributeNames = func() (names []string) {
 	return names
 }()
 
-// at is the field at a place of attributeNames.
 func (a *Attributes) at(i int) *string {
 	return reflect.ValueOf(a).Elem().Field(i).Addr().Interface().(*string)
 }
 
-// named is the attribute of a name; empty for a name that is not known.
 func (a *Attributes) named(name string) *string {
 	if i := slices.Index(attributeNames, name); i >= 0 {
 		return a.at(i)

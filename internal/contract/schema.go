@@ -50,7 +50,6 @@ func (s *Set) Schemas() (map[string][]byte, error) {
 	return out, nil
 }
 
-// document is a schema as a document of its own.
 func document(title string, of object) ([]byte, error) {
 	text, err := json.Marshal(append(object{{"$schema", "https://json-schema.org/draft/2020-12/schema"}, {"title", title}}, of...), jsontext.WithIndent("  "))
 	if err != nil {

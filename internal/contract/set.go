@@ -31,7 +31,6 @@ type Set struct {
 	formats []*known
 }
 
-// known is a format at work.
 type known struct {
 	*Format
 	// whole has what every body of the format has, and stands for what is not declared.
@@ -74,7 +73,6 @@ func NewSet(formats []Format, declared []Declaration) (*Set, error) {
 	return s, errors.Join(mistakes...)
 }
 
-// declare adds a contract, or says what is wrong with its declaration.
 func (s *Set) declare(d Declaration) (mistakes []error) {
 	f := s.format(d.Format)
 	if f == nil || f.Content == "" {

@@ -72,7 +72,6 @@ type rule struct {
 	inside rules
 }
 
-// compile reads the tags of a struct type.
 func compile(t reflect.Type) rules {
 	r := make(rules, t.NumField())
 	for i := range r {
@@ -183,7 +182,6 @@ func locate(t reflect.Type, path string) (index []int) {
 	return index
 }
 
-// typeAt is the type of the member at a JSON path.
 func typeAt(t reflect.Type, path string) reflect.Type {
 	return deref(t.FieldByIndex(locate(t, path)).Type)
 }
@@ -208,7 +206,6 @@ func (e *Invalid) Error() string { return pii.Describe("contract", e.Violations)
 // Broken is an Invalid of one violation.
 func Broken(path, rule string) error { return &Invalid{[]pii.Violation{{Path: path, Rule: rule}}} }
 
-// maxViolations bounds what an Invalid lists.
 const maxViolations = 20
 
 // validation says of each value which tags it does not keep. Its names are JSON's.
@@ -308,7 +305,6 @@ func (r *relaxing) payNow(m *PayNow) {
 
 type relaxing struct{ pii.Dropped }
 
-// text clears a field, if there is anything in it.
 func (r *relaxing) text(path, rule string, field *string) {
 	if *field != "" {
 		*field = ""

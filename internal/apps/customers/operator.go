@@ -123,7 +123,6 @@ func (o *Operator) Link(ctx context.Context, change Change) (Linked, error) {
 	return done, err
 }
 
-// settle writes the mapping; audited reports whether it has changed.
 func (o *Operator) settle(ctx context.Context, change Change, done *Linked) (m Mapping, audited bool, err error) {
 	key, now := Key(change.Tenant, change.CustomerID), o.Now()
 	versions, err := change.By.Update(ctx, o.Store, key, change.subject(), now, done.Operation, func(doc store.Document) (made audit.Made, err error) {

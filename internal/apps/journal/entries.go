@@ -116,7 +116,6 @@ func gone(err error) bool {
 	return errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrInvalid)
 }
 
-// errOneOrder: what was issued for one order has no list of its own.
 var errOneOrder = errors.New("journal: the account is that of one order")
 
 // The bounds of a page of entries, each of which may have ledger.MaxLines, and of the months that it looks through.
@@ -176,7 +175,6 @@ func listEntries(ctx context.Context, from store.Querier, in ListOfEntries, now 
 	return nil, store.Cursor{ID: month + "/"}, nil
 }
 
-// after is the month behind a month.
 func after(month string) string {
 	at, _ := time.Parse("2006-01", month) // one that is none has no entries
 	return ledger.PeriodOf(at.AddDate(0, 1, 0))

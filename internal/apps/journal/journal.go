@@ -120,7 +120,6 @@ func revert(deps Deps, emits []string) handler.Tx {
 	}
 }
 
-// missing says why there is no entry to revert: the event has not come yet, or it made none.
 func missing(ctx context.Context, from store.Getter, event handler.Event, reverts string) error {
 	doc, err := store.Find(ctx, from, dedupe.Key(event.Queue, event.Tenant, reverts))
 	if err != nil {
@@ -166,7 +165,6 @@ func effectOf(ctx context.Context, deps Deps, entry ledger.Entry, reverts string
 	return effect, nil
 }
 
-// emissionsOf are the messages about an entry, in order with its reversal.
 func emissionsOf(entry ledger.Entry, reverts string, emits []string) (all []handler.Emission, err error) {
 	data := posted{EventID: entry.EventID, EventType: entry.EventType, Reverts: reverts, Period: entry.Period}
 	kind, key := TypePosted, entry.EventID
@@ -247,7 +245,6 @@ func Lines(rule catalog.Rule, body contract.Body) (lines []ledger.Line, err erro
 	return lines, nil
 }
 
-// amountOf is a member in minor units; 0 where the body does not say it.
 func amountOf(body contract.Body, member, currency string) (int64, error) {
 	if !body.Declared(member) {
 		return 0, retry.Permanent("rule_unfit", nil)

@@ -57,7 +57,6 @@ func (o Origins) Vouched(ctx context.Context, e ledger.Entry) (bool, error) {
 	}
 }
 
-// recorded reports whether the record of the entry's event in a queue says that it made the entry.
 func (o Origins) recorded(ctx context.Context, queue string, e ledger.Entry) (bool, error) {
 	doc, err := o.Store.Get(ctx, dedupe.Key(queue, e.Tenant, e.EventID))
 	switch {

@@ -98,7 +98,6 @@ func (r Request) String() string {
 	return r.Who + " on " + r.At.UTC().Format(time.RFC3339) + ": " + r.Why
 }
 
-// fieldClosed marks the documents of periods that are closed or closing.
 const fieldClosed = "closed"
 
 // changesKey counts the changes: one read says whether what is known of the periods still holds.
@@ -234,7 +233,6 @@ func checkPeriod(tenant, period string) error {
 	return nil
 }
 
-// read reads a period's document; where there is none, the period is open.
 func (p *Periods) read(doc store.Document, tenant, period string) (Period, error) {
 	if doc.Version == 0 {
 		return Period{Tenant: tenant, Month: period, State: Open}, nil

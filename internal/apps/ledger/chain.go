@@ -50,7 +50,6 @@ func Load(ctx context.Context, q store.Querier, tenant, order string) (Chain, er
 	return chainOf(tenant, order, page.Documents)
 }
 
-// chainOf reads the documents of a whole chain. The error wraps ErrBroken.
 func chainOf(tenant, order string, documents []store.Document) (Chain, error) {
 	var chain Chain
 	for seq, doc := range documents {

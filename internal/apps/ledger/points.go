@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -8,13 +9,14 @@ import (
 	"strings"
 	"time"
 
+	"billhook/internal/console"
+	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
 )
 
 // Points is the currency of points. One point is its minor unit.
 const Points = "points"
 
-// pointsPrefix begins the accounts of points, and no other.
 const pointsPrefix = "points:"
 
 // Account is the id of an account.
@@ -164,3 +166,203 @@ func readMove(doc store.Document) (Move, error) {
 
 // ChainPrefix begins the ids of all entries of a tenant's order, and no id of another's or of a journal.
 func ChainPrefix(tenant, order string) string { return store.ID(tenant, "points", order) + "~" }
+
+// Holding is one holder's account of points.
+type Holding struct {
+	Tenant  string `json:"tenant" show:"Tenant"`
+	Account string `json:"account" show:"Account"`
+	// Holder is the user or the customer that the account is of.
+	Holder string `json:"holder" show:"Holder" link:"search"`
+	// Balance is what it has in minor units, or had at AsOf.
+	Balance  int64  `json:"balance" store:"balance" show:"Balance" in:"currency"`
+	Currency string `json:"currency" store:"currency"`
+	// AsOf is the moment of the balance; zero: now.
+	AsOf time.Time `json:"as_of,omitzero" show:"Before"`
+	// Entries are those before AsOf, the newest first.
+	Entries []Moved `json:"entries" show:"Entries"`
+	// More reports whether there are more entries than are shown.
+	More bool `json:"more"`
+	console.Continued
+}
+
+// Notes says that there are more entries.
+func (h Holding) Notes() []string {
+	if h.More {
+		return []string{"There are more entries than are shown."}
+	}
+	return nil
+}
+
+// Held is an account in a list.
+type Held struct {
+	Account   string    `json:"account" store:"account,required" show:"Account" link:"accounts"`
+	Balance   int64     `json:"balance" store:"balance" show:"Balance" in:"currency"`
+	Currency  string    `json:"currency" store:"currency"`
+	UpdatedAt time.Time `json:"updated_at" store:"updated_at" show:"Moved"`
+}
+
+// ListOfAccounts asks for the accounts of points.
+type ListOfAccounts struct {
+	console.Owned
+	console.Page
+}
+
+// Moved is an entry on an account of points.
+type Moved struct {
+	Move
+	// Moved is what it has added to the account, and Balance what the account had then; nil where earlier pages hold
+	// the entries behind it.
+	Moved   int64  `json:"moved" show:"Moved" in:"currency"`
+	Balance *int64 `json:"balance,omitempty" show:"Balance then" in:"currency"`
+}
+
+// HoldingOf asks for an account of points.
+type HoldingOf struct {
+	console.Owned
+	Account string `json:"-" path:"account" validate:"required" help:"account"`
+	AsOf    string `json:"-" query:"as_of" help:"the balance at the end of this day in UTC, such as 2026-11-30, or at a time"`
+	console.Page
+}
+
+// before is the moment that is meant: the end of a day where it is given as a day, and zero for now.
+func (h HoldingOf) before() (time.Time, error) {
+	if h.AsOf == "" {
+		return time.Time{}, nil
+	}
+	if day, err := time.Parse(time.DateOnly, h.AsOf); err == nil {
+		return day.AddDate(0, 0, 1), nil
+	}
+	at, err := time.Parse(time.RFC3339Nano, h.AsOf)
+	if err != nil {
+		return at, errAsOf
+	}
+	return at.UTC().Truncate(time.Microsecond), nil
+}
+
+var (
+	errAsOf      = console.Refuse(console.Malformed, "as_of_invalid", "The parameter as_of is a day such as 2026-11-30 or a time such as 2026-11-21T09:00:00Z.")
+	errNoAccount = console.Refuse(console.Absent, "account_unknown", "No entry has moved anything on an account of that name.")
+	errLongAgo   = console.Refuse(console.Refused, "too_long_ago", "More than 1000 entries have moved on the account since then; ask for a later day, or: billhook accounts statement.")
+	errMoving    = console.Refuse(console.Conflict, "busy", "Entries keep moving on the account; ask again.")
+)
+
+// Operations are what people do with accounts of points.
+func Operations(from store.Store) []console.Operation {
+	list := console.New(console.Row{
+		Name: "accounts ls", Path: "GET /v1/ops/accounts", Summary: "List the points accounts with their balances, unordered",
+		Empty: "No account has points. An order that is paid credits its user or customer.",
+	}, func(ctx context.Context, _ audit.Author, in ListOfAccounts) (console.List[Held], error) {
+		query := store.Query{Collection: Accounts, Equal: map[string]any{"tenant": in.Tenant}, After: in.After, Limit: min(in.Limit, store.MaxPage)}
+		items, next, err := store.List(ctx, from, query, func(doc store.Document) (h Held, err error) { return h, store.Decode(doc.Fields, &h) })
+		return console.ListOf(items, next), err
+	})
+	return []console.Operation{list, console.New(console.Row{
+		Name: "accounts show", Path: "GET /v1/ops/accounts/{account}", Summary: "Show the points of a user or a customer, now or at the end of a day",
+		Errors: Failures, Help: "An account is points:user:<uid> or points:customer:<id>. A statement shows the others, a month at a time.",
+	}, func(ctx context.Context, _ audit.Author, in HoldingOf) (Holding, error) {
+		before, err := in.before()
+		if err != nil {
+			return Holding{}, err
+		}
+		of := holder{from, in.Tenant, Account(in.Account)}
+		found, err := of.balance(ctx, before)
+		if err == nil {
+			err = of.moves(ctx, &found, in.Page)
+		}
+		return found, err
+	})}
+}
+
+// Failures are how it is answered that an entry cannot be read.
+var Failures = []console.Refusal{{Of: ErrBroken, Kind: console.Conflict, Code: "books_changed", Detail: ChangedBooks}}
+
+// ChangedBooks is how it is answered that somebody has changed the books.
+const ChangedBooks = "An entry or a seal that this needs was changed after it was sealed, or after it was posted, and cannot be read; " +
+	"billhook ledger verify names it."
+
+// Reader is what accounts, seals and balances are read from.
+type Reader interface {
+	store.Getter
+	store.Querier
+}
+
+type holder struct {
+	Reader
+
+	tenant string
+	name   Account
+}
+
+func (h holder) entries() map[string]any {
+	return map[string]any{"tenant": h.tenant, FieldAccount: string(h.name)}
+}
+
+func (h holder) newest(ctx context.Context, between store.Newest, after store.Cursor, limit int) ([]Move, error) {
+	between.Field = FieldCreated
+	moves, _, err := store.List(ctx, h, store.Query{Collection: Entries, Equal: h.entries(), Newest: &between, After: after, Limit: limit}, MoveFromDocument)
+	return moves, err
+}
+
+func (h holder) moves(ctx context.Context, found *Holding, page console.Page) error {
+	limit := min(page.Limit, store.MaxPage-1)
+	moves, err := h.newest(ctx, store.Newest{Until: found.AsOf}, page.After, limit+1)
+	if err != nil {
+		return err
+	}
+	if found.More = len(moves) > limit; found.More {
+		moves = moves[:limit]
+		last := moves[limit-1]
+		found.Continued = console.ContinuedAt(store.Cursor{At: last.CreatedAt, ID: last.id()})
+	}
+	balance, first := found.Balance, page.After.IsZero()
+	for _, m := range moves {
+		moved := Moved{Move: m, Moved: m.Change()}
+		if first {
+			then := balance
+			moved.Balance = &then
+		}
+		balance -= moved.Moved
+		found.Entries = append(found.Entries, moved)
+	}
+	return nil
+}
+
+// balanceTries is how often a balance of the past is computed that moves meanwhile.
+const balanceTries = 3
+
+// balance reads the account without its entries: of a moment that is not zero it takes off what has moved since.
+func (h holder) balance(ctx context.Context, since time.Time) (Holding, error) {
+	holder := strings.TrimPrefix(strings.TrimPrefix(string(h.name), string(UserPoints(""))), string(CustomerPoints("")))
+	found := Holding{Tenant: h.tenant, Account: string(h.name), Holder: holder, AsOf: since, Entries: []Moved{}}
+	for range balanceTries {
+		doc, err := h.document(ctx)
+		if err != nil {
+			return found, err
+		}
+		if err := store.Decode(doc.Fields, &found); err != nil || since.IsZero() {
+			return found, err
+		}
+		moves, err := h.newest(ctx, store.Newest{Since: since}, store.Cursor{}, store.MaxPage)
+		if err == nil && len(moves) == store.MaxPage {
+			err = errLongAgo
+		}
+		if err != nil {
+			return found, err
+		}
+		for _, m := range moves {
+			found.Balance -= m.Change()
+		}
+		if now, err := h.document(ctx); err != nil || now.Version == doc.Version {
+			return found, err
+		}
+	}
+	return found, errMoving
+}
+
+func (h holder) document(ctx context.Context) (store.Document, error) {
+	doc, err := h.Get(ctx, h.name.Key(h.tenant))
+	if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrInvalid) {
+		err = errNoAccount
+	}
+	return doc, err
+}

@@ -173,7 +173,6 @@ func ReadStock(doc store.Document) (Stock, error) {
 	return s, nil
 }
 
-// reserving returns the write that reserves pieces, at the version that was read.
 func (s Stock) reserving(pieces int64) store.Write {
 	s.Available, s.Reserved = s.Available-pieces, s.Reserved+pieces
 	return s.write()

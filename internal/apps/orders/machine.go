@@ -1,9 +1,7 @@
 package orders
 
 import (
-	"fmt"
 	"slices"
-	"strings"
 )
 
 // State is where an order stands, by its name in the queue design's diagram.
@@ -25,7 +23,6 @@ const (
 	OrderShipped      State = "OrderShipped"
 )
 
-// none is the state of an order that has not been seen.
 const none State = ""
 
 // The event types that an order is told of.
@@ -53,7 +50,6 @@ const (
 	PaymentTimeOut = "payment_timeout"
 )
 
-// move is what an edge does to the pieces of an order's products.
 type move string
 
 const (
@@ -165,53 +161,4 @@ func walk(from State, on string, inStock bool) (way []edge) {
 		way = append(way, edges[i])
 		from, on = edges[i].to, ""
 	}
-}
-
-func (e edge) label() string {
-	var parts []string
-	add := func(holds bool, text string) {
-		if holds {
-			parts = append(parts, text)
-		}
-	}
-	add(e.on != "", e.on)
-	add(e.inStock == &yes, "all pieces available")
-	add(e.inStock == &no, "out of stock")
-	add(e.waits, "the wait for the payment begins")
-	add(e.stock != "", string(e.stock)+" the pieces")
-	add(e.emits != "", "emit "+e.emits)
-	return strings.Join(parts, ", ")
-}
-
-// Way is one way that an order can go.
-type Way struct {
-	// From is empty where nothing was seen of the order before.
-	From, To State
-	// On is the event that takes the order along; empty: it follows at once.
-	On string
-	// Label says what takes it along and what is done on the way.
-	Label string
-}
-
-// Ways returns all ways that an order can go, in the order in which it goes them.
-func Ways() []Way {
-	ways := make([]Way, len(edges))
-	for i, e := range edges {
-		ways[i] = Way{From: e.from, To: e.to, On: e.on, Label: e.label()}
-	}
-	return ways
-}
-
-// Answers is the table, in Markdown, of the events that no edge is for.
-func Answers() string {
-	var b strings.Builder
-	b.WriteString("| the order is | the event | becomes | code |\n| --- | --- | --- | --- |\n")
-	for _, a := range answers {
-		at := string(a.at)
-		if a.at == none {
-			at = "not seen"
-		}
-		_, _ = fmt.Fprintf(&b, "| %s | `%s` | %s | `%s` |\n", at, a.on, a.is, a.code)
-	}
-	return b.String()
 }

@@ -73,12 +73,11 @@ func Register(r *handler.Registry, c *catalog.Catalog, from store.Getter, now fu
 }
 
 type newOrder struct {
-	OrderID    string `json:"order_id"`
-	UserID     string `json:"user_id"`
-	SellerID   string `json:"seller_id"`
-	Total      int64  `json:"total"`
-	ItemsCount int64  `json:"items_count"`
-	Items      []Item `json:"items"`
+	OrderID  string `json:"order_id"`
+	UserID   string `json:"user_id"`
+	SellerID string `json:"seller_id"`
+	Total    int64  `json:"total"`
+	Items    []Item `json:"items"`
 }
 
 type payment struct {
@@ -135,7 +134,6 @@ func (h handlers) create(ctx context.Context, event handler.Event, body newOrder
 	return h.follow(event, o, 0, walk(none, created, short == ""), reserved)
 }
 
-// reserve returns the writes that reserve the items, or the first product that is short.
 func (h handlers) reserve(ctx context.Context, tenant string, items []Item) (writes []store.Write, short string, err error) {
 	for _, item := range items {
 		s, _, err := look(ctx, h.store, StockKey(tenant, item.ProductID), ErrNoStock, ReadStock)
@@ -220,7 +218,6 @@ func (h handlers) advance(ctx context.Context, event handler.Event, id string, c
 	return h.follow(event, o, version, way, nil)
 }
 
-// effect is what an answer has the worker do.
 func (a answer) effect() (handler.Effect, error) {
 	switch a.is {
 	case superseded:
@@ -305,7 +302,6 @@ func (h handlers) notifyIndexes(event handler.Event, o Order) (all []handler.Emi
 	return all
 }
 
-// timeoutOf names the timeout of an order's payment, which the commit that ends the wait withdraws.
 func timeoutOf(order string) string { return "payment of order " + order }
 
 func message(event handler.Event, eventType string, data any) contract.Body {

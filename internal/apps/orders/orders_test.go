@@ -1,7 +1,6 @@
 package orders_test
 
 import (
-	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -19,6 +18,7 @@ import (
 
 	"billhook/internal/apps/orders"
 	"billhook/internal/apps/orders/orderstest"
+	"billhook/internal/console"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/handler"
@@ -419,6 +419,13 @@ func TestStockIsSetWithAReasonAndKeepsWhatIsReserved(t *testing.T) {
 	waiting, _, err := orders.List(t.Context(), s.Shop.Store, orders.OrderCancelled, store.Cursor{}, 10)
 	require.NoError(t, err)
 	require.Len(t, waiting, 1)
+	mine, others, err := orders.OfUser(t.Context(), s.Shop.Store, dedupe.DefaultTenant, waiting[0].UserID, 10)
+	require.NoError(t, err)
+	require.Equal(t, []any{waiting, false}, []any{mine, others})
+	operations := console.NewCatalog(append(orders.Operations(s.Shop.Store), s.Stock.Operations()...))
+	add, _ := operations.Find("stock add")
+	_, err = add.Call(t.Context(), ada.Who, console.Input{Path: map[string]string{"id": "cap"}, Body: []byte(`{"pieces":0,"why":"w"}`)})
+	require.ErrorIs(t, err, audit.ErrInvalid, "none is no number of pieces that have come")
 }
 
 func TestAnOrderThatCannotBeReadIsADeadLetter(t *testing.T) {
@@ -434,17 +441,6 @@ func TestAnOrderThatCannotBeReadIsADeadLetter(t *testing.T) {
 	require.Equal(t, "order_unreadable", s.refused(t, orderstest.Created("e3", "o2", "cap 2")).Reason)
 }
 
-func diagram() string {
-	text := "stateDiagram-v2\n"
-	for _, w := range orders.Ways() {
-		text += strings.TrimSuffix(fmt.Sprintf("    %s --> %s: %s", cmp.Or(w.From, "[*]"), w.To, w.Label), ": ") + "\n"
-	}
-	for _, last := range []orders.State{orders.OrderConfirmed, orders.OrderCancelled, orders.OrderShipped} {
-		text += fmt.Sprintf("    %s --> [*]\n", last)
-	}
-	return text
-}
-
 var update = flag.Bool("update", false, "write the diagram and the table of docs/orders.md anew")
 
 func TestTheDocumentedDiagramAndTableAreThoseOfTheCode(t *testing.T) {
@@ -454,7 +450,7 @@ func TestTheDocumentedDiagramAndTableAreThoseOfTheCode(t *testing.T) {
 	require.NoError(t, err)
 	want := string(have)
 	for mark, text := range map[string]string{
-		"<!-- diagram -->\n": "```mermaid\n" + diagram() + "```\n", "<!-- answers -->\n": orders.Answers(),
+		"<!-- diagram -->\n": "```mermaid\n" + orders.Diagram() + "```\n", "<!-- answers -->\n": orders.Answers(),
 	} {
 		before, rest, ok := strings.Cut(want, mark)
 		require.True(t, ok, mark)

@@ -133,7 +133,6 @@ func (u Usage) Notes() (notes []string) {
 	return notes
 }
 
-// usage answers the meters of a period: of the one that holds this moment, where the request names none.
 func show(ctx context.Context, from store.Querier, in PeriodOf, at time.Time) (Usage, error) {
 	shown := Usage{Tenant: in.Tenant, Subscription: in.ID, Period: in.Period, Meters: map[string]MeterUsage{}}
 	if in.Period == "" {

@@ -23,7 +23,6 @@ const (
 	AlreadyCounted = "already_counted"
 )
 
-// warning is the type of the message that tells of a crossed threshold.
 const warning = "quota_warning"
 
 // Warning is the data of a quota_warning.
@@ -157,7 +156,6 @@ func (t Tracker) total(ctx context.Context, said Entry, p Period) (total Total, 
 	return total, doc.Version, nil
 }
 
-// count adds what the event says to its total, which is written at its version.
 func (t Tracker) count(event handler.Event, effect handler.Effect, said Entry, total Total, version store.Version) (handler.Effect, error) {
 	if said.Quantity > catalog.MaxUsage-total.Used || said.Quantity < -catalog.MaxUsage-total.Used {
 		return handler.Effect{}, retry.Permanent("usage_total_out_of_bounds", nil)
@@ -191,7 +189,6 @@ func crossed(total Total, thresholds []int64) (percents []int64) {
 	return percents
 }
 
-// warn tells of the threshold that the total was warned of last.
 func (t Tracker) warn(event handler.Event, total Total) handler.Emission {
 	body := contract.Of(&contract.Event{Type: warning, Version: 1, CorrelationID: event.CorrelationID, Data: Warning{
 		SubscriptionID: total.Subscription, Meter: total.Meter, Percent: total.Warned, Period: total.Period, Used: total.Used, Quota: total.Quota,

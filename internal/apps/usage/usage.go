@@ -159,7 +159,6 @@ type Told struct {
 	Plan string
 }
 
-// period is a document of PeriodsCollection.
 type period struct {
 	Tenant       string    `store:"tenant"`
 	Subscription string    `store:"subscription"`

@@ -22,7 +22,6 @@ var (
 // Max is the most that one amount may be, in minor units: sums of thousands stay within an int64.
 const Max = 1_000_000_000_000_000
 
-// maxExponent is the largest exponent in ISO 4217.
 const maxExponent = 4
 
 // Parse reads a decimal string as minor units of the currency: "10.00" USD is 1000, "1000" JPY is 1000,

@@ -14,7 +14,6 @@ import (
 // ErrPattern is wrapped by every error of Parse.
 var ErrPattern = errors.New("routing: not a pattern of words, * and # joined by dots")
 
-// maxBytes is the longest key, and the longest pattern, in bytes.
 const maxBytes = 128
 
 var word = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)

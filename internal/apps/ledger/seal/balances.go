@@ -1,7 +1,6 @@
 package seal
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -180,11 +179,7 @@ func Unchanged(ctx context.Context, from store.Getter, e ledger.Entry) (bool, er
 	case err != nil:
 		return false, err
 	}
-	hash, err := e.LeafHash()
-	if err != nil || e.Leaf >= int64(len(leaves)) {
-		return false, nil //nolint:nilerr // it is not what was sealed
-	}
-	return leaves[e.Leaf].id == e.ID && bytes.Equal(leaves[e.Leaf].hash, hash), nil
+	return e.Leaf < int64(len(leaves)) && leaves[e.Leaf].id == e.ID && isLeaf(e, leaves[e.Leaf]), nil
 }
 
 func missing(err error) error {

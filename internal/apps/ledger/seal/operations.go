@@ -2,8 +2,11 @@ package seal
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"strconv"
+	"time"
 
 	"billhook/internal/apps/ledger"
 	"billhook/internal/console"
@@ -103,3 +106,138 @@ const (
 	// Unreadable is how it is answered that the books are broken.
 	Unreadable = "What is stored of the books cannot be read; billhook ledger verify says which document it is."
 )
+
+// Verifications holds one document: how far the verification of all books is that runs by itself.
+const Verifications = "sealVerifications"
+
+var stateKey = store.Key{Collection: Verifications, ID: "books"}
+
+// The bounds of a step, beside its context: the documents after which it reads no further page, and the
+// findings that are kept.
+const (
+	stepReads    = 20_000
+	keptFindings = 20
+)
+
+const every = 24 * time.Hour
+
+// Verdict is what a verification of all books has looked at, and what it has found.
+type Verdict struct {
+	// BegunAt is when it began, and FinishedAt when it came to its end; zero: it has not.
+	BegunAt    time.Time `json:"begun_at,omitzero" store:"begun_at,omitzero"`
+	FinishedAt time.Time `json:"finished_at,omitzero" store:"finished_at,omitzero"`
+	Counts     `store:",inline"`
+	// Found counts the findings, and Findings are the first of them.
+	Found    int64     `json:"found" store:"found"`
+	Findings []Finding `json:"findings,omitempty" store:"findings,omitzero"`
+}
+
+// State is how the verification stands that runs by itself.
+type State struct {
+	// Running is the one that goes on, if its BegunAt is not zero. Last has come to its end.
+	Running Verdict `json:"running" store:"running"`
+	Last    Verdict `json:"last" store:"last"`
+	// At is where the next part begins.
+	At string `json:"-" store:"at"`
+
+	version store.Version
+}
+
+// Worst is the verdict that people hear of: of the one that runs once it has found something.
+func (s State) Worst() Verdict {
+	if s.Running.Found > 0 {
+		return s.Running
+	}
+	return s.Last
+}
+
+// Standing reads how the verification stands. One that cannot be read is as if nothing was verified yet.
+func Standing(ctx context.Context, from store.Getter) (State, error) {
+	doc, err := store.Find(ctx, from, stateKey)
+	if err != nil {
+		return State{}, err
+	}
+	var s State
+	if err := store.Decode(doc.Fields, &s); err != nil {
+		s = State{} // the next step begins anew, and writes it whole
+	}
+	s.version = doc.Version
+	return s, nil
+}
+
+// Watch verifies the books of all tenants once a day, a step at a time. Every field is required.
+type Watch struct {
+	Verifier
+
+	Store store.Store
+	Now   func() time.Time
+	// Report hears of each finding.
+	Report func(Finding)
+}
+
+// Step goes on with the verification, or begins the next where the last began a day ago, as far as ctx and
+// stepReads let it. What it has come to is kept after each part. Of two steps at once one ends early. The
+// error is that of reading or writing.
+func (w Watch) Step(ctx context.Context) (State, error) {
+	s, err := Standing(ctx, w.Store)
+	if err != nil {
+		return s, err
+	}
+	if s.Running.BegunAt.IsZero() {
+		if ago := w.Now().Sub(s.Last.BegunAt); 0 <= ago && ago < every {
+			return s, nil
+		}
+		s.Running, s.At = Verdict{BegunAt: w.Now().UTC().Truncate(time.Microsecond)}, ""
+	}
+	for read := int64(0); read < stepReads && ctx.Err() == nil; {
+		part, err := w.part(ctx, &s)
+		if err != nil {
+			if ctx.Err() != nil {
+				break // the next step does this part again
+			}
+			return s, err
+		}
+		read += part.read
+		for _, finding := range part.Findings { // before the state: told twice is better than never
+			w.Report(finding)
+		}
+		if err := w.keep(ctx, &s); errors.Is(err, store.ErrStale) || errors.Is(err, store.ErrExists) {
+			return Standing(ctx, w.Store) // another step was faster
+		} else if err != nil {
+			return s, err
+		}
+		if s.Running.BegunAt.IsZero() {
+			break
+		}
+	}
+	return s, nil //nolint:nilerr // a step without time left goes on with the next call
+}
+
+func (w Watch) part(ctx context.Context, s *State) (part Verified, err error) {
+	now := w.Now().UTC().Truncate(time.Microsecond)
+	switch part, err = w.All(ctx, s.At); {
+	case errors.Is(err, ErrPage): // somebody has changed the state, or removed a tenant's chain: begin anew
+		s.Running, s.At = Verdict{BegunAt: now}, ""
+		return part, nil
+	case err != nil:
+		return part, err
+	}
+	v := &s.Running
+	v.add(part.Counts)
+	v.Found += int64(len(part.Findings))
+	v.Findings = append(v.Findings, part.Findings[:min(len(part.Findings), keptFindings-len(v.Findings))]...)
+	if s.At = part.Next; s.At == "" {
+		v.FinishedAt = now
+		s.Last, s.Running = *v, Verdict{}
+	}
+	return part, nil
+}
+
+func (w Watch) keep(ctx context.Context, s *State) error {
+	versions, err := w.Store.Commit(ctx, []store.Write{store.Replace(stateKey, s.version, store.Encode(s))})
+	if err != nil {
+		return fmt.Errorf("seal: keep state of verification: %w", err)
+	}
+	s.version = versions[0]
+	return nil
+}

@@ -74,7 +74,6 @@ type Seal struct {
 	Hash string `json:"hash,omitzero" store:"hash,required" show:"Hash"`
 }
 
-// firstPrevious is the Previous of a tenant's first seal.
 var firstPrevious = strings.Repeat("0", 2*sha256.Size)
 
 // computed returns the hash over all but Hash, of the seal's JSON in the form of RFC 8785: anybody who keeps
@@ -122,7 +121,6 @@ type head struct {
 	version store.Version
 }
 
-// head is the head of a chain whose newest seal this is.
 func (s Seal) head() head {
 	return head{Tenant: s.Tenant, Number: s.Number, Hash: s.Hash, Periods: s.Periods}
 }
@@ -239,7 +237,6 @@ type Origins interface {
 	Closings(ctx context.Context, tenant string) (map[string]time.Time, error)
 }
 
-// asking is how many entries or accounts are asked about at once.
 const asking = 16
 
 // ask returns the answer to the question about each, of which asking are asked at once.

@@ -1,0 +1,45 @@
+package orders
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+)
+
+// Diagram is the state machine, in Mermaid: each way that an order can go, with what takes it along and what is done.
+func Diagram() string {
+	text := "stateDiagram-v2\n"
+	for _, e := range edges {
+		var parts []string
+		for _, part := range []struct {
+			holds bool
+			text  string
+		}{
+			{e.on != "", e.on}, {e.inStock == &yes, "all pieces available"}, {e.inStock == &no, "out of stock"},
+			{e.waits, "the wait for the payment begins"}, {e.stock != "", string(e.stock) + " the pieces"}, {e.emits != "", "emit " + e.emits},
+		} {
+			if part.holds {
+				parts = append(parts, part.text)
+			}
+		}
+		text += strings.TrimSuffix(fmt.Sprintf("    %s --> %s: %s", cmp.Or(e.from, "[*]"), e.to, strings.Join(parts, ", ")), ": ") + "\n"
+	}
+	for _, last := range []State{OrderConfirmed, OrderCancelled, OrderShipped} {
+		text += fmt.Sprintf("    %s --> [*]\n", last)
+	}
+	return text
+}
+
+// Answers is the table, in Markdown, of the events that no edge is for.
+func Answers() string {
+	var b strings.Builder
+	b.WriteString("| the order is | the event | becomes | code |\n| --- | --- | --- | --- |\n")
+	for _, a := range answers {
+		at := string(a.at)
+		if a.at == none {
+			at = "not seen"
+		}
+		_, _ = fmt.Fprintf(&b, "| %s | `%s` | %s | `%s` |\n", at, a.on, a.is, a.code)
+	}
+	return b.String()
+}

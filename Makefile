@@ -97,14 +97,6 @@ bin/openapi/$(OPENAPI):
 screenshots: ## every operations page, wide and narrow, light and dark, full, empty and broken, into the folder SCREENSHOTS: ONLY=full/events
 	@go test -count=1 -timeout 60m ./e2e/browser -parallel 4 -run 'TestEveryPageIsForEverybody/$(ONLY)' -args -into $(abspath $(SCREENSHOTS))
 
-.PHONY: generate
-generate: ## rewrite the JSON Schemas
-	@go generate ./...
-
-.PHONY: check-generated
-check-generated: generate ## fail if a generated file differs from what is committed
-	@git diff --exit-code -- '*.json'
-
 .PHONY: imports
 imports: ## move messages from Redis, RabbitMQ and Postgres with two kill -9 each: IMPORTS="-messages 10000"
 	@go run ./e2e/trial imports $(IMPORTS)

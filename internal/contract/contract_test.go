@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -60,14 +61,20 @@ func compile(t *testing.T, name string) *jsonschema.Schema {
 	return schema
 }
 
+var update = flag.Bool("update", false, "write the schemas anew")
+
 func TestTheSchemasAreThoseOfTheContracts(t *testing.T) {
 	t.Parallel()
 	schemas, err := contracts().Schemas()
 	require.NoError(t, err)
 	for name, want := range schemas {
-		got, err := os.ReadFile(filepath.Join("schema", name))
+		path := filepath.Join("schema", name)
+		if *update {
+			require.NoError(t, os.WriteFile(path, want, 0o600))
+		}
+		got, err := os.ReadFile(path)
 		require.NoError(t, err)
-		require.Equal(t, string(want), string(got), "run make generate")
+		require.Equal(t, string(want), string(got), "run: go test ./internal/contract -run Schemas -update")
 	}
 }
 

@@ -14,8 +14,6 @@ import (
 	"billhook/internal/contract/routing"
 )
 
-//go:generate go run billhook/internal/contract/schemagen schema
-
 // object is a JSON object whose members keep their order.
 type object []member
 

@@ -134,6 +134,9 @@ func exampleOf(o console.Operation) string {
 
 func flag(command *cobra.Command, f console.Field) {
 	command.Flags().Var(&flagValue{f, f.Standard}, flagOf(f), f.Help)
+	if f.Type.Kind() == reflect.Bool {
+		command.Flags().Lookup(flagOf(f)).NoOptDefVal = "true"
+	}
 	if len(f.OneOf) > 0 {
 		_ = command.RegisterFlagCompletionFunc(flagOf(f), cobra.FixedCompletions(f.OneOf, cobra.ShellCompDirectiveNoFileComp)) // it is there
 	}

@@ -84,6 +84,8 @@ func TestAReplaySaysWhatBecameOfIt(t *testing.T) {
 			play(t, onPlace, server, []step{{line: replay + test.with, want: test.want, fails: test.fails}})
 			require.JSONEq(t, `{"queue":"orders","expect":2,"why":"mended"}`, worker.bodies["/dead-letters/replay"], "it is for what was seen")
 			require.NotEmpty(t, worker.keys["/dead-letters/replay"], "it can be sent again")
+			play(t, onPlace, server, []step{{line: "dlq replay orders --force --wait 0 --yes --why mended"}})
+			require.Contains(t, worker.bodies["/dead-letters/replay"], `"force":true`)
 		})
 	}
 }

@@ -301,11 +301,12 @@ func (e *enqueueing) body(file []byte) (body []byte, ids reply, err error) {
 			return nil, ids, err
 		}
 	}
-	item, message := object{}, object{}
+	var item object
 	if err := json.Unmarshal(file, &item); err != nil || item == nil || item["messages"] != nil {
 		return nil, ids, usageError("-f: the file has no single message, which the other flags could change")
 	}
-	if message = item.inside("message"); message == nil {
+	message := item.inside("message")
+	if message == nil {
 		item, message = object{}, item
 	}
 	if err := e.change(message); err != nil {

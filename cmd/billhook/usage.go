@@ -144,11 +144,9 @@ func (p *program) completes(command *cobra.Command) {
 		_ = command.RegisterFlagCompletionFunc("queue", queues) // it is there
 	}
 	noun, _, _ := strings.Cut(nameOf(command), " ")
-	switch {
-	case command.ValidArgsFunction != nil:
-	case argument == "file" || argument == "folder":
+	if argument == "file" || argument == "folder" {
 		command.ValidArgsFunction = cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault)
-	default:
+	} else if command.ValidArgsFunction == nil && command.ValidArgs == nil {
 		command.ValidArgsFunction = func(command *cobra.Command, given []string, begun string) (values []string, _ cobra.ShellCompDirective) {
 			switch {
 			case len(given) > 0:

@@ -136,14 +136,18 @@ func (s *Service) count(ctx context.Context, a *attempt, f finding, kept dedupe.
 	case f.state != failed:
 		return finding{}
 	}
-	before, after, unwritten := failpoint.TxFail, failpoint.TxFailed, "attempt not counted"
-	if a.handler.Leased != nil {
-		before, after, unwritten = failpoint.LeasedRelease, failpoint.LeasedReleased, "lease not released"
+	leased, unwritten := a.handler.Leased != nil, "attempt not counted"
+	if leased {
+		unwritten = "lease not released"
+		failpoint.Hit(failpoint.LeasedRelease)
+	} else {
+		failpoint.Hit(failpoint.TxFail)
 	}
-	failpoint.Hit(before)
 	seen, err := a.run.Conclude(ctx, end)
-	if seen == want {
-		failpoint.Hit(after)
+	if leased {
+		failpoint.Hit(failpoint.LeasedReleased)
+	} else if seen == want {
+		failpoint.Hit(failpoint.TxFailed)
 	}
 	switch {
 	case err != nil:

@@ -295,5 +295,5 @@ func TestTheAlarmsReleaseIsTheTaskWithItsLine(t *testing.T) {
 	r.log.Reset()
 	r.faults.FailReads(1)
 	r.service.ReleaseDelayed(t.Context())
-	require.Contains(t, r.log.String(), `"level":"ERROR","msg":"task","task":"release-delayed","cause":"lane: read the lanes of delayed: `)
+	require.Contains(t, r.log.String(), `"level":"ERROR","msg":"task","task":"release-delayed","cause":"store: list delayedKeys: `)
 }

@@ -13,32 +13,24 @@ import (
 	"time"
 
 	"billhook/internal/compose/operations"
+	"billhook/internal/compose/operations/operationstest"
 
 	"github.com/go-chi/chi/v5"
-	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
-	"billhook/internal/apps/customers"
-	"billhook/internal/apps/endpoints"
-	"billhook/internal/apps/journal"
 	"billhook/internal/apps/ledger"
 	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/apps/ledger/seal/sealtest"
-	"billhook/internal/apps/orders"
-	"billhook/internal/apps/products"
 	"billhook/internal/console/access"
 	"billhook/internal/console/api"
 	"billhook/internal/console/system"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
-	"billhook/internal/pipeline/dryrun"
 	"billhook/internal/pipeline/events"
-	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/lane"
-	"billhook/internal/pipeline/pause"
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
@@ -82,61 +74,21 @@ func newRig(t testing.TB, access access.Access) *rig {
 
 func open(t *testing.T) *rig { t.Helper(); return newRig(t, access.Access{OpenOnLoopback: true}) }
 
-// oracle is a worker that would process everything.
-type oracle struct{ *catalog.Catalog }
-
-func (o oracle) Try(_ context.Context, m dryrun.Message) (dryrun.Trial, error) {
-	trial := dryrun.Trial{Queue: m.Queue, Tenant: "default", EventID: m.Attributes["event_id"], Outcome: dryrun.Calls, Writes: []dryrun.Change{}, Emits: []dryrun.Emission{}}
-	if body := jsontext.Value(m.Data); body.IsValid() {
-		trial.Calls = []handler.Call{{Target: "gateway", Method: http.MethodPost, Path: "/v1/refunds", Body: body}}
-	}
-	return trial, nil
-}
-
-// willing is a third party that takes every request.
-type willing struct{}
-
-func (willing) Post(context.Context, endpoints.Address, string, []byte) (int, error) { return 204, nil }
-func (willing) Check(context.Context, string) error                                  { return nil }
-
 // over puts the API on another store, and changes it.
 func (r *rig) over(s store.Store, changes ...func(*events.Reads)) *api.Server {
-	now, moment := func() time.Time { return at }, at
-	tries := &dryrun.Trials{Store: s, Now: now, Worker: func(map[string]string) (dryrun.Worker, error) { return oracle{declared}, nil }}
-	letters := &deadletter.Operator{
-		Store: s, Now: now, NewID: uuid.NewString, Relay: func(context.Context, string) error { return nil },
-		Wait: func(ctx context.Context, _ time.Duration) error { return ctx.Err() },
-		Queue: func(id string) (q catalog.Queue, ok bool) {
-			q, ok = declared.Queue(id)
-			q.FourEyes = r.fourEyes
-			return q, ok
-		},
-	}
-	r.operator = letters
-	log := slog.New(slog.NewJSONHandler(&r.log, nil))
-	reads := events.Reads{Store: s, Catalog: declared, Now: now, NewID: uuid.NewString}
+	log, moment := slog.New(slog.NewJSONHandler(&r.log, nil)), at
+	apps := operationstest.Over(s, declared, func() time.Time { return at }, uuid.NewString)
 	for _, change := range changes {
-		change(&reads)
+		change(&apps.Reads)
 	}
-	apps := operations.Apps{
-		Store:      s,
-		Reads:      reads,
-		Deployment: r.deployment,
-		Log:        log,
-		Pauses:     &pause.Operator{Store: s, Now: now, NewID: uuid.NewString},
-		Periods:    &journal.Periods{Store: s, Now: now, NewID: uuid.NewString},
-		Reverter:   &journal.Reverter{Store: s, Catalog: declared, Now: now, NewID: uuid.NewString},
-		Letters:    letters,
-		Tries:      tries,
-		Customers:  &customers.Operator{Store: s, Now: now, NewID: uuid.NewString},
-		Products:   &products.Editor{Store: s, Start: declared.Products, Now: now, NewID: uuid.NewString},
-		Endpoints: &endpoints.Editor{
-			Store: s, Poster: willing{}, OldSecretFor: time.Hour, NewID: uuid.NewString, NewSecret: func() string { return "whsec_" + uuid.NewString() },
-			Now: func() time.Time { moment = moment.Add(time.Second); return moment },
-		},
-		Stock: &orders.StockEditor{Store: s, Now: now, NewID: uuid.NewString},
+	apps.Deployment, apps.Log, r.operator = r.deployment, log, apps.Letters
+	apps.Letters.Queue = func(id string) (q catalog.Queue, ok bool) {
+		q, ok = declared.Queue(id)
+		q.FourEyes = r.fourEyes
+		return q, ok
 	}
-	server := &api.Server{Catalog: operations.All(apps), Log: log, Author: access.Author, Now: reads.Now, Store: s}
+	apps.Endpoints.Now = func() time.Time { moment = moment.Add(time.Second); return moment }
+	server := &api.Server{Catalog: operations.All(apps), Log: log, Author: access.Author, Now: apps.Reads.Now, Store: s}
 	r.router = chi.NewRouter()
 	r.router.Use(r.access.Guard)
 	server.Routes(r.router)

@@ -1,7 +1,6 @@
 package pages_test
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -18,35 +17,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
-	"billhook/internal/apps/customers"
-	"billhook/internal/apps/endpoints"
-	"billhook/internal/apps/journal"
 	"billhook/internal/apps/ledger"
-	"billhook/internal/apps/orders"
-	"billhook/internal/apps/products"
 	"billhook/internal/compose/operations"
+	"billhook/internal/compose/operations/operationstest"
 	"billhook/internal/console/access"
 	"billhook/internal/console/api"
 	"billhook/internal/console/pages"
 	"billhook/internal/contract"
 	"billhook/internal/pipeline/deadletter"
-	"billhook/internal/pipeline/dryrun"
-	"billhook/internal/pipeline/events"
-	"billhook/internal/pipeline/pause"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
-	"billhook/internal/retry"
 )
-
-// partner is a third party whose answer is chosen by the test.
-type partner struct {
-	post func(context.Context) (int, error)
-}
-
-func (p partner) Post(ctx context.Context, _ endpoints.Address, _ string, _ []byte) (int, error) {
-	return p.post(ctx)
-}
-func (partner) Check(context.Context, string) error { return nil }
 
 // shop is the pages over the API over a store.
 type shop struct {
@@ -59,15 +40,8 @@ type shop struct {
 	names map[string]string
 }
 
-// oracle is a worker that would process whatever it is shown.
-type oracle struct{ *catalog.Catalog }
-
-func (o oracle) Try(_ context.Context, m dryrun.Message) (dryrun.Trial, error) {
-	return dryrun.Trial{Queue: m.Queue, Tenant: "default", EventID: m.Attributes["event_id"], Outcome: retry.Processed, Result: "credited"}, nil
-}
-
 // openShop opens the pages on a new store. What is changed is changed at noon.
-func openShop(t testing.TB, third partner) *shop {
+func openShop(t testing.TB, third operationstest.Partner) *shop {
 	t.Helper()
 	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
 	require.NoError(t, err)
@@ -83,23 +57,9 @@ func openShop(t testing.TB, third partner) *shop {
 		return fmt.Sprint("id-", ids)
 	}
 	now, log := func() time.Time { return noon }, slog.New(slog.NewTextHandler(t.Output(), nil))
-	reads := events.Reads{Store: db, Catalog: c, Now: now, NewID: newID}
-	letters := &deadletter.Operator{
-		Store: db, Queue: c.Queue, Now: now, NewID: newID,
-		Wait: func(context.Context, time.Duration) error { return nil }, Relay: func(context.Context, string) error { return nil },
-	}
-	guarded := access.Access{OpenOnLoopback: true}
-	server := &api.Server{
-		Author: access.Author, Log: log, Store: db, Now: now,
-		Catalog: operations.All(operations.Apps{
-			Store: db, Reads: reads, Log: log, Letters: letters, Pauses: &pause.Operator{Store: db, Now: now, NewID: newID}, Customers: &customers.Operator{Store: db, Now: now, NewID: newID}, Stock: &orders.StockEditor{Store: db, Now: now, NewID: newID},
-			Tries:     &dryrun.Trials{Store: db, Now: now, Worker: func(map[string]string) (dryrun.Worker, error) { return oracle{c}, nil }},
-			Periods:   &journal.Periods{Store: db, Now: now, NewID: newID},
-			Reverter:  &journal.Reverter{Store: db, Catalog: c, Now: now, NewID: newID},
-			Products:  &products.Editor{Store: db, Start: map[string]catalog.Product{"hat": {Points: 250}}, Now: now, NewID: newID},
-			Endpoints: &endpoints.Editor{Store: db, Poster: third, OldSecretFor: time.Hour, Now: now, NewID: newID, NewSecret: func() string { return "whsec_" + newID() }},
-		}),
-	}
+	apps, guarded := operationstest.Over(db, c, now, newID), access.Access{OpenOnLoopback: true}
+	apps.Endpoints.Poster = third
+	server := &api.Server{Author: access.Author, Log: log, Store: db, Now: now, Catalog: operations.All(apps)}
 	site, err := pages.New(pages.Config{Longest: time.Minute, API: server, Declared: server.Catalog, Guard: access.NewSessions(guarded, nil, log, now).Guard, Catalog: c, Log: log, Now: now})
 	require.NoError(t, err)
 	router := chi.NewRouter()

@@ -16,6 +16,7 @@ import (
 	"billhook/internal/apps/ledger/seal/sealtest"
 	"billhook/internal/apps/orders/orderstest"
 	"billhook/internal/apps/subscriptions"
+	"billhook/internal/compose/operations/operationstest"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/rates"
@@ -208,7 +209,7 @@ func TestWhatPeopleSeeAndDoPageByPage(t *testing.T) {
 	for name, walk := range walks {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := openShop(t, partner{func(context.Context) (int, error) { return 204, nil }})
+			s := openShop(t, operationstest.Partner{})
 			if walk.seed != nil {
 				walk.seed(t, s)
 			}
@@ -289,7 +290,7 @@ func TestAnEndpointIsTestedForAsLongAsAPageMayTake(t *testing.T) {
 		t.Run(says, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				openShop(t, partner{test.third}).does(t, step{asks: "/ops/endpoints/-/add", form: form("w", "url", "https://p.example/h", "id", "p"), status: 200},
+				openShop(t, operationstest.Partner{Answers: test.third}).does(t, step{asks: "/ops/endpoints/-/add", form: form("w", "url", "https://p.example/h", "id", "p"), status: 200},
 					step{asks: "/ops/endpoints/p/test", form: form(""), status: test.status, says: []string{says}})
 			})
 		})
@@ -298,7 +299,7 @@ func TestAnEndpointIsTestedForAsLongAsAPageMayTake(t *testing.T) {
 
 func TestAVerificationNamesWhatWasChanged(t *testing.T) {
 	t.Parallel()
-	s := openShop(t, partner{})
+	s := openShop(t, operationstest.Partner{})
 	shelve(t, s)
 	doc, err := s.store.Get(t.Context(), ledger.Key(ledger.EntryID("acme", "s1")))
 	require.NoError(t, err)

@@ -329,6 +329,7 @@ func TestAnUnknownOutcomeKeepsTheReservationAndIsAskedForAgainByTheSameOrder(t *
 		require.Error(t, err)
 		order := event.CalleeKey() + ` {"event_id":"` + event.CalleeKey() + `","tenant":"default","source_event_id":"r-1","action":"refund","payment_id":"pay-1","subscription_id":"sub-1","correlation_id":"sub-1","amount":"9.99","currency":"EUR"}`
 		require.Equal(t, []string{order, order}, d.orders)
+		require.Equal(t, []string{event.CalleeKey()}, d.asked, "a further one asks what became of it before it repeats the order")
 	}
 }
 

@@ -114,7 +114,7 @@ func TestAPauseThatIsOnPaperAloneFails(t *testing.T) {
 		})
 	}))
 	play(t, nil, server, []step{{
-		line: "queues pause orders --why w --yes", want: `w\x1b[2J…run billhook admin switch orders, with your own credentials`, fails: "the subscription of orders is pushing, and should be paused",
+		line: "queues pause orders --why w --yes", want: `w\u001b[2J…run billhook admin switch orders, with your own credentials`, fails: "the subscription of orders is pushing, and should be paused",
 	}})
 }
 

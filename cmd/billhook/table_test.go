@@ -53,8 +53,9 @@ Left out: TYPE, ATTEMPTS. See all with --wide.
 func TestATableControlsNoTerminal(t *testing.T) {
 	t.Parallel()
 	jobs := []job{{Created: "orders", Queue: "lost\x1b[2J\nand\tfound\v"}, {Created: "\x1b[1;31mfake", Queue: "\u202egrößer"}}
-	const head, first, second = "CREATED         QUEUE                      EVENT  RESULT", `orders          lost\x1b[2J\nand\tfound\v  -      -`, `\x1b[1;31mfake  \u202egrößer               -      -`
-	require.Equal(t, head+"\n"+first+"\n"+second+"\nLeft out: ATTEMPTS. See all with --wide.\n", printed(screen{width: 60}, false, jobs...))
+	const head = "CREATED           QUEUE                                    EVENT  RESULT"
+	const first, second = `orders            lost\u001b[2J\u000aand\u0009found\u000b  -      -`, `\u001b[1;31mfake  \u202egrößer                             -      -`
+	require.Equal(t, head+"\n"+first+"\n"+second+"\nLeft out: ATTEMPTS. See all with --wide.\n", printed(screen{width: 75}, false, jobs...))
 }
 
 func TestWidthIsThatOfCOLUMNSElse100WhereNoTerminalIs(t *testing.T) {

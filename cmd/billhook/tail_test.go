@@ -67,7 +67,7 @@ func TestATailPrintsWhatIsNewOrHasChanged(t *testing.T) {
 e1 orders PROCESSING 2026-03-02T10:15:00Z order.paid 1 - - -
 -- The worker cannot be asked: It says so. (told)
 e1 orders COMPLETED 2026-03-02T10:15:00Z order.paid 1 credited - -
-an-id-that-is-long orders FAILED 2026-03-02T10:15:01Z order.paid 2 - a\x1b[2J\u202eb -
+an-id-that-is-long orders FAILED 2026-03-02T10:15:01Z order.paid 2 - a\u001b[2J\u202eb -
 -- The worker answers again.
 -- More has come in than is shown here; see: bin/billhook events ls
 e3 orders COMPLETED 2026-03-02T10:20:00Z order.paid 1 - - -

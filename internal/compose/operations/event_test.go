@@ -287,3 +287,27 @@ func TestALinkLeadsToTheLogAndTheTracesOfAnEvent(t *testing.T) {
 	})
 	require.Equal(t, []string{"https://log.example/?q=a%3Ab+2026-03-02T10%3A16%3A00Z", "https://trace.example/0af7651916cd43dd8448eb211c80319c", ""}, links())
 }
+
+func TestEachPlaceStepAndStateOfAnEventHasASentence(t *testing.T) {
+	t.Parallel()
+	for _, place := range []events.Where{
+		events.PlaceBroker, events.PlaceLease, events.PlaceDelayed, events.PlaceOutbox, events.PlaceDeadLetterTopic, events.PlaceDeadLetter, events.PlaceApproval,
+		events.PlaceReplay, events.PlacePaused,
+	} {
+		require.Contains(t, events.Spot{Place: place, Until: at}.String(), " ", place)
+	}
+	for _, step := range []events.What{
+		events.StepReceived, events.StepKept, events.StepSilent, events.StepTried, events.StepRecorded, events.StepConflicted, events.StepDied, events.StepAskedFor,
+		events.StepReplayed, events.StepDiscarded, events.StepCompleted, events.StepReplayEnded, events.StepCorrected, events.StepPaused,
+	} {
+		require.Contains(t, events.Step{What: step}.Happened(), " ", step)
+	}
+	for _, state := range []events.EmissionState{
+		events.EmissionWaiting, events.EmissionDelayed, events.EmissionPublished, events.EmissionProcessing, events.EmissionFailed, events.EmissionDeadLettered,
+	} {
+		require.NotEmpty(t, strings.TrimPrefix(events.Emission{State: state}.String(), events.Emission{}.String()), state)
+	}
+	for _, status := range []dedupe.Status{events.Waits, dedupe.Processing, dedupe.Failed, dedupe.Completed, dedupe.DeadLettered} {
+		require.Regexp(t, "^(It|A worker) .*\\.$", events.Event{Line: events.Line{Status: status}}.Happened())
+	}
+}

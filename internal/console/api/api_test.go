@@ -167,6 +167,8 @@ func TestARequestIsReadAndRefusedByItsTags(t *testing.T) {
 		"what the row maps":             {"GET", "/v1/shelves/none", "", 404, `"There is no such shelf."`},
 		"what the row maps by its text": {"PUT", "/v1/shelves/a", `{"pieces":10,"why":"w"}`, 422, `"at most 9"`},
 		"what no row maps":              {"GET", "/v1/shelves/down", "", 503, `"store_unavailable"`},
+		"a filter of the document":      {"GET", "/v1/ops/openapi.json?x=1", "", 400, `"parameter_unknown"`},
+		"a malformed query of it":       {"GET", "/v1/ops/openapi.json?%zz", "", 400, `"query_invalid"`},
 		"another method":                {"POST", "/v1/shelves/a", "", 405, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -251,6 +253,8 @@ func TestAChangeIsLoggedWithItsIDsAndNothingElse(t *testing.T) {
 	}
 	_, _, log = ask(t, c, ada, "GET", "/v1/shelves/a", "")
 	require.Empty(t, log, "a look is not logged")
+	status, _, _ := ask(t, c, audit.Author{}, "GET", "/v1/shelves/a", "")
+	require.Equal(t, http.StatusForbidden, status, "nobody was let in")
 	_, _, log = ask(t, c, ada, "GET", "/v1/shelves/down", "")
 	require.Contains(t, log, "the store is down", "what no row maps is")
 }

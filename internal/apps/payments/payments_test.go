@@ -110,6 +110,10 @@ func TestASuccessfulPaymentEmitsAnUpdateOfItsAction(t *testing.T) {
 		require.True(t, done)
 		require.Equal(t, effect, found, "a payment that is reconciled has the effect of the first attempt")
 		require.Equal(t, []string{key}, d.asked)
+		plan, err := h.Plan(t.Context(), event)
+		require.NoError(t, err)
+		require.Equal(t, []handler.Call{d.Request(key, []byte(strings.TrimPrefix(d.orders[0], key+" ")))}, plan.Calls)
+		require.Len(t, d.orders, 1, "a plan pays nothing")
 	}
 }
 

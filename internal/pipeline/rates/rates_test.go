@@ -151,7 +151,7 @@ func TestWhatWasCountedWhileTheStoreWasDownGoesToTheHourOfTheLastOfIt(t *testing
 	require.NoError(t, r.Flush(t.Context()))
 	series, err := rates.Series(t.Context(), db, rates.Hour, 4, at.Now())
 	require.NoError(t, err)
-	require.EqualValues(t, []int64{0, 0, 3, 0}, []int64{series["orders"][0].In, series["orders"][1].In, series["orders"][2].In, series["orders"][3].In})
+	require.Equal(t, []int64{0, 0, 3, 0}, []int64{series["orders"][0].In, series["orders"][1].In, series["orders"][2].In, series["orders"][3].In})
 }
 
 func TestCloseAddsWhatIsLeftAndNoTimerRunsAfterwards(t *testing.T) {

@@ -3,16 +3,22 @@ package dryrun
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
+	"billhook/catalog"
 	"billhook/internal/console"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
+	"billhook/internal/retry"
 )
 
 // Trials tries the messages that people name.
@@ -151,3 +157,102 @@ func claimedOf(_ Worker, doc store.Document) (candidate, bool, error) {
 	m := Message{Message: *record.Message, Queue: record.Queue, ID: "trial", PublishedAt: record.CreatedAt, From: From{Claimed, doc.Key.ID}}
 	return candidate{message: m, tenant: record.Tenant, rank: 2, at: record.UpdatedAt}, true, nil
 }
+
+// Worker tries messages.
+type Worker interface {
+	// Queue finds a queue of the worker's catalog by id or alias.
+	Queue(name string) (catalog.Queue, bool)
+	// Try says what the worker would do of a message, were it delivered now and first of its key. The error is ErrNoQueue, or
+	// says that this is not known now.
+	Try(ctx context.Context, m Message) (Trial, error)
+}
+
+// The errors. Any other says that nothing is known now.
+var (
+	// ErrNoQueue: the worker has no such queue, or the queue is not enabled.
+	ErrNoQueue = errors.New("dryrun: no such queue runs")
+	// ErrCatalog is wrapped where no worker takes the files that were given; the text lists the mistakes.
+	ErrCatalog = errors.New("the worker would refuse this catalog")
+	// ErrNotKept: no payload of the event is kept.
+	ErrNotKept = errors.New("dryrun: no payload is kept")
+	// ErrSeveral: payloads of several queues or tenants are kept under the event id.
+	ErrSeveral = errors.New("dryrun: several queues or tenants")
+)
+
+// Message is a message to try.
+type Message struct {
+	contract.Message
+	Queue       string
+	ID          string // the broker's, of the message as it was delivered first
+	PublishedAt time.Time
+	// From is where it is kept.
+	From From
+}
+
+// From is where a message is kept. The zero From is that of a message that somebody brings.
+type From struct {
+	Kind Kind   `json:"kind,omitempty"`
+	ID   string `json:"id,omitempty"` // of the document
+}
+
+func (f From) String() string { return strings.TrimSpace(string(f.Kind) + " " + f.ID) }
+
+// Kind is a kind of kept message.
+type Kind string
+
+// The kinds.
+const (
+	// DeadLetter is tried as its replay would be.
+	DeadLetter Kind = "dead_letter"
+	// Delayed waits for its next attempt, for its time, or behind another of its key.
+	Delayed Kind = "delayed"
+	// Claimed is in the record of an event that a worker has in hand.
+	Claimed Kind = "claimed"
+)
+
+// Calls is the outcome of a message whose handler calls another service, which decides what becomes of it.
+const Calls retry.Outcome = "calls"
+
+// Trial is what would be done of a message.
+type Trial struct {
+	EventID     string `json:"event_id" show:"Event"`
+	Queue       string `json:"queue" show:"Queue"`
+	Tenant      string `json:"tenant" show:"Tenant"`
+	EventType   string `json:"event_type" show:"Type"`
+	OrderingKey string `json:"ordering_key" show:"Ordering key"`
+	// From is where the message is kept.
+	From From `json:"from,omitzero" show:"Kept as"`
+	// Handler is the handler's name in the catalog; empty: none was reached.
+	Handler string `json:"handler" show:"Handler"`
+	// Attempt is which of the event's attempts it would be; 0: it would be none.
+	Attempt int `json:"attempt" show:"Attempt"`
+	// Outcome is what would become of the message, and Status the class of its answer.
+	Outcome retry.Outcome `json:"outcome" show:"Would be"`
+	Status  int           `json:"status" show:"Answer"`
+	// Reason is the code of a failure, or of why nothing is to be done; Result that of what would have been done.
+	Reason string `json:"reason" show:"Reason"`
+	Detail string `json:"detail,omitempty" show:"Detail"`
+	Result string `json:"result" show:"Result"`
+	// Ref is the id of what the event would make, or has made, such as an entry of the books.
+	Ref string `json:"ref,omitempty" show:"Makes"`
+	// Tries is how often the handler was asked: again after each conflict with what is stored.
+	Tries  int            `json:"tries"`
+	Writes []Change       `json:"writes" show:"Writes"`
+	Emits  []Emission     `json:"emits" show:"Emits"`
+	Calls  []handler.Call `json:"calls" show:"Calls"`
+}
+
+// Would says in a few words what would become of the message.
+func (t Trial) Would() string {
+	text := string(t.Outcome)
+	if t.Outcome == Calls {
+		text = "decided by the service that is called"
+	}
+	if t.Reason != "" {
+		text += fmt.Sprintf(" (%d %s)", t.Status, t.Reason)
+	}
+	return strings.TrimSuffix(text+": "+t.Result, ": ")
+}
+
+// Notes say it too.
+func (t Trial) Notes() []string { return []string{"It would be " + t.Would() + "."} }

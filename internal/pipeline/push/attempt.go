@@ -6,8 +6,10 @@ import (
 	"net/http"
 	"time"
 
+	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
+	"billhook/internal/pipeline/dryrun"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/retry"
 )
@@ -164,3 +166,71 @@ func (s *Service) steps(ctx context.Context, a *attempt) (f finding) {
 	}
 	return s.perform(ctx, a)
 }
+
+// Try implements dryrun.Worker: it takes the steps of an attempt, with a store that takes no writes and shows what they
+// would change. The service's own store must refuse commits, for a handler that commits by itself.
+func (s *Service) Try(ctx context.Context, m dryrun.Message) (dryrun.Trial, error) {
+	q, ok := s.queues[m.Queue]
+	if !ok {
+		return dryrun.Trial{}, dryrun.ErrNoQueue
+	}
+	t := dryrun.Trial{Queue: q.ID, From: m.From, Writes: []dryrun.Change{}, Emits: []dryrun.Emission{}, Calls: []handler.Call{}}
+	effects, config := t.On(s.config.Store), s.config
+	config.Store = effects
+	s = &Service{config: config, queues: s.queues}
+	a := &attempt{
+		service:  s,
+		delivery: s.decode(q, envelope{message: s.whole(q, m.Message), messageID: m.ID, publishedAt: m.PublishedAt, received: s.config.Now()}),
+		known:    true, trial: true,
+	}
+	a.handler = t.Asking(a.handler)
+	t.Tenant, t.EventID, t.EventType, t.OrderingKey = a.record.Tenant, a.record.EventID, a.record.EventType, a.record.OrderingKey
+	f := s.steps(ctx, a)
+	if effects.Failed != nil {
+		return t, effects.Failed
+	}
+	if t.Tries > 0 {
+		t.Handler = a.policy.Name
+	}
+	if reply := f.answer; f.state == answered {
+		t.Attempt, t.Outcome, t.Status, t.Reason, t.Result, t.Ref = reply.Attempt, reply.Outcome, reply.Status, reply.Reason, reply.result, reply.Ref
+		if t.Tries > 0 {
+			t.Reason = ""
+		}
+		if len(t.Calls) > 0 {
+			t.Outcome, t.Status = dryrun.Calls, 0
+		}
+		return t, nil
+	}
+	if a.broken == nil {
+		t.Attempt = a.run.Attempt()
+	}
+	f.attempt = t.Attempt
+	f = f.exhausted(a.allowed)
+	t.Writes, t.Emits, t.Calls = []dryrun.Change{}, []dryrun.Emission{}, []handler.Call{}
+	t.Outcome, t.Status, t.Reason, t.Detail = retry.Retry, int(f.means.Class), f.means.Reason, detail(f.failure)
+	if f.means.Class.Terminal() {
+		if t.Outcome = retry.DeadLettered; q.DeadLetter.Drop {
+			t.Outcome = retry.Dropped
+		}
+	}
+	return t, nil
+}
+
+// whole adds to a message that is its body alone the attributes that a producer's would have.
+func (s *Service) whole(q *queue, m contract.Message) contract.Message {
+	if len(m.Attributes) > 0 {
+		return m
+	}
+	made := contract.Attributes{}
+	if body, err := s.config.Catalog.Contracts.Decode(q.Contract, m.Data); err == nil { // else it is found broken
+		made = body.Attributes()
+		made.RoutingKey = made.EventType
+		m.OrderingKey = made.Order(body.OrderingKey(q.OrderingKey, &made))
+	}
+	m.Attributes = q.Addressed(made.Map())
+	return m
+}
+
+// Queue finds a queue of the service's catalog by id or alias.
+func (s *Service) Queue(name string) (catalog.Queue, bool) { return s.config.Catalog.Queue(name) }

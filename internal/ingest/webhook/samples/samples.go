@@ -3,8 +3,18 @@
 package samples
 
 import (
+	"cmp"
 	"embed"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
 	"strings"
+	"time"
+
+	"billhook/catalog"
+	"billhook/internal/contract"
+	"billhook/internal/contract/routing"
 )
 
 //go:embed testdata/*.json testdata/producers/*.json
@@ -105,4 +115,155 @@ func Request(name string) []byte {
 		panic(err) // the names are constants
 	}
 	return body
+}
+
+// begins are the event types that nothing has to come before.
+var begins = []string{"order.paid", "order.created", "initial", "analytics.event"}
+
+// TypeFor is a declared event type that the queue handles, for its sample; empty: there is none.
+func TypeFor(c *catalog.Catalog, q catalog.Queue) string {
+	declared := c.Contracts.Types(q.Contract)
+	var types []string
+	for handled := range maps.Keys(q.Handlers) {
+		pattern := routing.Pattern(handled)
+		if pattern.Exact() {
+			types = append(types, handled)
+			continue
+		}
+		some := slices.DeleteFunc(slices.Clone(declared), func(t string) bool { return !routing.Pattern(t).Exact() || !pattern.Match(t) })
+		if len(some) == 0 {
+			some = []string{strings.NewReplacer("*", "sample", "#", "sample").Replace(handled)}
+		}
+		types = append(types, some...)
+	}
+	types = slices.DeleteFunc(types, func(t string) bool { return !c.Contracts.Declares(q.Contract, t) })
+	slices.SortFunc(types, func(a, b string) int {
+		return cmp.Or(cmp.Compare(place(a), place(b)), cmp.Compare(a, b))
+	})
+	return append(types, "")[0]
+}
+
+// place is that of an event type among those that begin something.
+func place(eventType string) int {
+	if i := slices.Index(begins, eventType); i >= 0 {
+		return i
+	}
+	return len(begins)
+}
+
+// of are the payload's members that an action is about; the empty action has those of all others.
+var of = map[string][]string{
+	"":           {"subscription_id", "amount", "currency"},
+	"refund":     {"payment_id", "amount", "currency"},
+	"usage_sync": {"subscription_id", "meter", "quantity"},
+}
+
+// texts are the values of members whose shape alone would not make a sense, by their names.
+var texts = map[string]string{
+	"sold_at":    "2026-03-01T09:00:00Z", // it has to be there, and a sample says the same whenever it is made
+	"product_id": Product, "endpoint_id": Partner, "event_type": "invoice.paid", "meter": "calls", "tax_amount": "1.60",
+	"period": "2026-03",
+}
+
+// IDPrefix begins the id of each Message.
+const IDPrefix = "sample-"
+
+// Message returns a message of an event type, in the format of its queue, with what the catalog declares. Two
+// of one unique are the same event, whenever they are made.
+func Message(c *catalog.Catalog, q catalog.Queue, eventType, unique string, at time.Time) ([]byte, error) {
+	id, now := IDPrefix+unique, at.UTC().Format(time.RFC3339)
+	var message any
+	switch q.Contract {
+	case contract.PayNowV1:
+		message = payNow(c, eventType, unique, now)
+	case contract.EnvelopeV1:
+		content := contentOf(c, q.Contract, eventType, func(m contract.Member) bool {
+			about, ok := of[eventType]
+			if !ok {
+				about = of[""]
+			}
+			return slices.Contains(about, m.Name)
+		})
+		message = map[string]any{"id": id, "action": eventType, "created_at": now, "payload": content.object(unique, now)}
+	case contract.MessageV1:
+		content := contentOf(c, q.Contract, eventType, func(m contract.Member) bool { return m.Shape != "timestamp" })
+		message = map[string]any{"id": id, "type": eventType, "timestamp": now, "version": content.version, "data": content.object(unique, now)}
+	default:
+		return nil, fmt.Errorf("samples: there is none of the format %s", q.Contract)
+	}
+	body, err := json.Marshal(message)
+	if err != nil {
+		return nil, fmt.Errorf("samples: %w", err)
+	}
+	return body, nil
+}
+
+type content struct {
+	version int64
+	members []contract.Member
+}
+
+// contentOf is the newest declaration of an event type, with required and wanted members.
+func contentOf(c *catalog.Catalog, format, eventType string, wanted func(contract.Member) bool) (newest content) {
+	for _, d := range c.Contracts.Contents(format, eventType) {
+		if d.Version > newest.version {
+			newest = content{d.Version, d.Members}
+		}
+	}
+	newest.members = slices.DeleteFunc(slices.Clone(newest.members), func(m contract.Member) bool { return !m.Required && !wanted(m) })
+	return newest
+}
+
+func (c content) object(unique, now string) map[string]any {
+	object := map[string]any{}
+	for _, m := range c.members {
+		object[m.Name] = valueOf(m, unique, now)
+	}
+	return object
+}
+
+func valueOf(m contract.Member, unique, now string) any {
+	shape, bounds, _ := strings.Cut(m.Shape, " ")
+	low, _, _ := strings.Cut(bounds, "..")
+	text, known := texts[m.Name]
+	switch {
+	case m.List != nil:
+		return []any{content{members: m.List}.object(unique, now)}
+	case m.Object != nil:
+		return content{members: m.Object}.object(unique, now)
+	case shape == "boolean":
+		return true
+	case shape == "integer" && low != "":
+		return json.Number(low)
+	case shape == "integer" || shape == "quantity":
+		return 1
+	case known:
+		return text
+	case shape == "timestamp":
+		return now
+	case shape == "amount":
+		return "9.99"
+	case shape == "currency":
+		return "EUR"
+	case shape == "id" || shape == "uid":
+		return strings.TrimSuffix(strings.TrimSuffix(m.Name, "_id"), "s") + "-" + unique
+	default:
+		return "sample"
+	}
+}
+
+// payNow is an event of PayNow as it leaves ingest.
+func payNow(c *catalog.Catalog, eventType, unique, now string) *contract.PayNow {
+	event := &contract.PayNow{EventID: IDPrefix + unique, EventType: eventType, Timestamp: now}
+	customer := "customer-" + unique
+	if kind, _, _ := strings.Cut(eventType, "."); kind != "order" {
+		event.Data.Subscription = &contract.Subscription{ID: kind + "-" + unique, CustomerID: customer}
+		return event
+	}
+	event.Data.Order = &contract.Order{ID: "order-" + unique, CustomerID: customer, Currency: "USD"}
+	if eventType == contract.OrderPaid {
+		product := append(slices.Sorted(maps.Keys(c.Products)), "sample")[0]
+		event.Data.Order.Items = []contract.Item{{ProductID: product, Quantity: 1, Price: "10.00"}}
+	}
+	return event
 }

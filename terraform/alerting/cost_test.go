@@ -1,13 +1,17 @@
 package alerting_test
 
 import (
+	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -92,4 +96,73 @@ func TestTheCostOfAlertsIsTheModules(t *testing.T) {
 		return
 	}
 	require.Equal(t, table, have, "go test ./terraform/alerting -update writes it anew")
+}
+
+// read applies the modules, of a copy, which makes nothing, and returns the policies.
+func read(queues, kept []string) (map[string]policy, error) {
+	root, err := os.MkdirTemp("", "billhook-alerting-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.RemoveAll(root) }()
+	folder := filepath.Join(root, "installation")
+	for from, to := range map[string]string{
+		filepath.Join("..", "modules"): filepath.Join(root, "terraform", "modules"), filepath.Join("..", "..", "catalog"): filepath.Join(root, "catalog"), "testdata": folder,
+	} {
+		if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+			return nil, err
+		}
+	}
+	variables, err := json.Marshal(map[string]any{"tasks": called(), "queues": queues, "kept": kept})
+	if err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(folder, "terraform.tfvars.json"), variables, 0o600); err != nil {
+		return nil, err
+	}
+	var output []byte
+	for _, arguments := range [][]string{{"init", "-input=false", "-no-color"}, {"apply", "-auto-approve", "-input=false", "-no-color"}, {"output", "-json", "policies"}} {
+		command := exec.CommandContext(context.Background(), "terraform", arguments...) // shared by tests, so of none's context
+		command.Dir = folder
+		command.Env = append(os.Environ(), "CHECKPOINT_DISABLE=1", "TF_IN_AUTOMATION=1", "TF_CLI_CONFIG_FILE="+os.DevNull)
+		if output, err = command.Output(); err != nil {
+			return nil, fmt.Errorf("terraform %s: %w: %s", arguments[0], err, output)
+		}
+	}
+	policies := map[string]policy{}
+	return policies, json.Unmarshal(output, &policies)
+}
+
+// shipped are the policies of the shipped catalog with the defaults, read once.
+var shipped = sync.OnceValues(func() (map[string]policy, error) { return read([]string{}, []string{}) })
+
+// policies are those of the module.
+func policies(t *testing.T) map[string]policy {
+	t.Helper()
+	return policiesOf(t, shipped)
+}
+
+// policiesOf are what is read; without terraform the test is left out, but not in CI.
+func policiesOf(t *testing.T, read func() (map[string]policy, error)) map[string]policy {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("left out: it starts Terraform")
+	}
+	if _, err := exec.LookPath("terraform"); err != nil && os.Getenv("REQUIRE_EMULATORS") == "" {
+		t.Skip("left out: terraform is not installed")
+	}
+	found, err := read()
+	require.NoError(t, err)
+	require.NotEmpty(t, found)
+	return found
+}
+
+// pages are those of all policies, the first first.
+func pages(t *testing.T, w *world, policies map[string]policy) (all []page) {
+	t.Helper()
+	for name, p := range policies {
+		all = append(all, evaluate(t, w, name, p)...)
+	}
+	slices.SortFunc(all, func(a, b page) int { return a.minute - b.minute })
+	return all
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/emulator/cloudtest"
+	"billhook/internal/platform/gcp/pubsub"
 )
 
 // revision is the short name of a service's latest revision.
@@ -95,5 +96,160 @@ func order(t *testing.T, happened []string, parts ...string) {
 			found = strings.Contains(happened[at], part)
 		}
 		require.True(t, found, "%q does not come after what is before it in %q:\n%s", part, parts, strings.Join(happened, "\n"))
+	}
+}
+
+func TestWhatIsOptionalComesAndGoesWithoutTouchingTheRest(t *testing.T) {
+	t.Parallel()
+	i := installed(t)
+	before := i.cloud.Snapshot()
+	ingress := func() any { return i.service("billhook-webhook")["ingress"] }
+
+	i.with(variables{
+		"front": variables{"domains": []string{"hooks.example.com"}, "direct": true}, "backups": variables{"daily_days": 7, "weekly_weeks": 14},
+		"budget":        variables{"billing_account": "012345-6789AB-CDEF01", "amount": 200},
+		"logs":          variables{"retention_days": 90, "instead_of_default": true, "exclude": variables{"tasks": `jsonPayload.message="task"`}},
+		"secret_access": variables{"readers": []string{"you@example.com"}},
+	})
+	require.Empty(t, failures(i.apply()))
+	i.settled()
+	require.Equal(t, "INGRESS_TRAFFIC_ALL", ingress(), "the senders still come to the old address")
+
+	i.with(variables{"front": variables{"domains": []string{"hooks.example.com", "hooks.example.org"}}})
+	require.Empty(t, failures(i.apply()))
+	i.settled()
+	require.Equal(t, "INGRESS_TRAFFIC_INTERNAL_LOAD_BALANCER", ingress())
+
+	i.with(variables{"front": nil, "backups": nil, "budget": nil, "logs": nil, "secret_access": nil})
+	require.Empty(t, failures(i.apply()))
+	i.settled()
+	after := i.cloud.Keys("")
+	i.cloud.Restore(before)
+	require.Equal(t, i.cloud.Keys(""), after)
+}
+
+// A change of what can never be changed is refused before the indexes go with the old database.
+func TestADatabaseIsNotMovedAndKeepsItsIndexes(t *testing.T) {
+	t.Parallel()
+	i := installed(t)
+	before := i.cloud.Keys("firestore/")
+	require.Contains(t, i.with(variables{"firestore": variables{"location": "nam5"}}).refused(), "already exists")
+	require.Equal(t, before, i.cloud.Keys("firestore/"))
+	i.with(variables{"firestore": variables{"location": "eur3"}}).apply()
+	i.settled()
+}
+
+// A plan puts every queue's endpoint back where nothing says that its queue is paused. So it is refused
+// where something does, and where the variable says so of a queue that is not.
+func TestAPauseIsNeitherUndoneNorMadeInSilence(t *testing.T) {
+	t.Parallel()
+	i := installed(t)
+	events, _ := paynow(t, shipped(t))
+	one, none := variables{"paused_queues": []string{events.ID}}, variables{"paused_queues": nil}
+	key := "pubsub/projects/" + cloudtest.Project + "/subscriptions/" + events.PushSubscription()
+	require.Contains(t, i.with(one).refused(), "is not paused", "nobody has paused it")
+
+	running, paused := i.cloud.Get(key), i.cloud.Get(key)
+	labels, _ := paused["labels"].(cloudtest.Document)
+	require.NotEmpty(t, labels)
+	labels[pubsub.PausedLabel], paused["pushConfig"] = "20261122t114455z", cloudtest.Document{}
+	i.cloud.Put(key, paused)
+	said := i.with(none).refused()
+	require.Contains(t, said, "Queue "+events.ID+" is paused")
+	require.Contains(t, said, "paused_queues")
+	i.with(one).apply()
+	i.settled()
+	require.Empty(t, i.endpoint(events.PushSubscription()))
+
+	i.cloud.Put(key, running)
+	require.Contains(t, i.refused(), "is not paused", "it was resumed, and must be taken out")
+	i.with(none).apply()
+	i.settled()
+}
+
+// What docs/deploying.md says of an empty project: what is missing ends an apply with the words that
+// the page has, nothing is half made for good, and the same command goes on from there.
+func TestEachFailureOfTheFirstAppliesIsMendedAsThePageSays(t *testing.T) {
+	t.Parallel()
+	i := small(t, shop(t))
+	i.with(variables{"bootstrap": true})
+
+	// The page's step 1 was forgotten: the project cannot be read.
+	i.cloud.Disable("cloudresourcemanager")
+	require.Contains(t, i.refused(), "SERVICE_DISABLED")
+	i.cloud.Enable("cloudresourcemanager")
+
+	// Nobody has made Pub/Sub's own account.
+	i.cloud.WithAgent(false)
+	require.Contains(t, i.refused(), cloudtest.PubSubAgent+" does not exist")
+	i.cloud.WithAgent(true)
+	i.apply()
+	i.settled()
+
+	// The images, and no version of any secret: the plan ends, and nothing has changed.
+	before := len(i.cloud.Keys(""))
+	i.with(variables{"bootstrap": nil, "images": images('a')})
+	require.Regexp(t, `Secret Version \[\S+\] not found`, i.refused())
+	require.Len(t, i.cloud.Keys(""), before)
+	i.fill()
+
+	// Cloud Monitoring does not know a new metric yet.
+	metrics := i.cloud.Keys("logging/projects/" + cloudtest.Project + "/metrics/")
+	require.NotEmpty(t, metrics)
+	i.cloud.Hide(metrics...)
+	require.Contains(t, i.refused(), "Cannot find metric")
+	i.cloud.Hide()
+	i.apply()
+	i.settled()
+}
+
+// A first start that failed because a grant was not working yet, and the page's way out of it.
+func TestAFirstStartThatFailedIsDeletedAndMadeAgain(t *testing.T) {
+	t.Parallel()
+	c := shipped(t)
+	events, updates := paynow(t, c)
+	added := another(t, c)
+	i := installed(t)
+	queues := []string{events.ID, updates.ID, added.ID}
+	i.cloud.SettleAfter(1)
+	require.Contains(t, i.with(variables{"queues": queues, "target_urls": urls(t, queues...)}).refused(), "Permission denied on secret")
+	require.NotNil(t, i.service(worker(added.Pool)))
+	require.Equal(t, map[string]int{image("worker", 'a'): 100}, i.cloud.Serving(region, worker(events.Pool)), "the other serves as before")
+
+	// gcloud run services delete, and the same apply.
+	i.cloud.SettleAfter(0)
+	i.cloud.Settle()
+	i.cloud.Remove("run/projects/" + cloudtest.Project + "/locations/" + region + "/services/" + worker(added.Pool))
+	i.apply()
+	require.Equal(t, map[string]int{image("worker", 'a'): 100}, i.cloud.Serving(region, worker(added.Pool)))
+	i.settled()
+}
+
+// The steps of docs/deploying.md, when a region is lost.
+func TestALostRegionIsLeftAsThePageSays(t *testing.T) {
+	t.Parallel()
+	i := installed(t)
+	events, _ := paynow(t, shipped(t))
+	i.cloud.Fail("run:"+region, "the region does not answer")
+	for _, address := range []string{"module.webhook", "module.worker", "google_cloud_scheduler_job.task", "google_cloud_tasks_queue.alarm", "google_cloud_tasks_queue_iam_member.worker_asks"} {
+		said, err := i.terraform("state", "rm", address)
+		require.NoError(t, err, said)
+	}
+	const elsewhere = "europe-west1"
+	happened := i.with(variables{"region": elsewhere}).apply()
+	require.Empty(t, failures(happened))
+	require.Equal(t, map[string]int{image("worker", 'a'): 100}, i.cloud.Serving(elsewhere, worker(events.Pool)))
+	require.Contains(t, i.endpoint(events.PushSubscription()), elsewhere)
+	i.settled()
+}
+
+func TestTheWholeCatalogIsInstalled(t *testing.T) {
+	t.Parallel()
+	i := empty(t, everything(t))
+	i.bootstrap()
+	i.with(variables{"images": images('a')}).apply()
+	i.settled()
+	for _, q := range shipped(t).Queues {
+		require.Equal(t, q.Enabled, strings.Contains(i.endpoint(q.PushSubscription()), "-worker-"+q.Pool+"-"), q.ID)
 	}
 }

@@ -1,0 +1,174 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"maps"
+	"os"
+	"strings"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/catalog"
+	"billhook/emulator"
+	"billhook/internal/apps/ledger"
+	"billhook/internal/contract"
+	"billhook/internal/pipeline/handler"
+	"billhook/internal/platform/store"
+	"billhook/internal/retry"
+)
+
+// The numbers of seconds are not asserted: they are the machine's.
+func TestANightOnCallIsSpentWithTheRunbook(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it builds and starts the program")
+	}
+	t.Parallel()
+	var out strings.Builder
+	require.NoError(t, try(t.Context(), &out, "drill", "-stack", "dev"), out.String())
+	said := out.String()
+	c, err := catalog.Load("")
+	require.NoError(t, err)
+	for _, i := range incidents(c) {
+		require.Contains(t, said, "ALERT on "+i.queue)
+		require.Regexp(t, `(?m)^`+i.name+`( +\d+\.\d){4}$`, said)
+	}
+	require.Contains(t, said, `$ bin/billhook products set 502113004410000777 --points 500 --why "sold since today"`)
+}
+
+func TestATrialRefusesWhatItDoesNotKnow(t *testing.T) {
+	t.Parallel()
+	require.ErrorContains(t, try(t.Context(), io.Discard, "drill", "-stack", "production"), "-stack")
+	require.ErrorContains(t, try(t.Context(), io.Discard, "chaos", "-arms", "tx,legs"), "legs")
+	require.ErrorContains(t, try(t.Context(), io.Discard, "chess"), "chaos")
+}
+
+func TestABookThatNobodyHasChangedIsProvenAndAChangeIsFound(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	require.NoError(t, try(t.Context(), &out, "books", "-entries", "40", "-tenants", "2"), out.String())
+	require.Contains(t, out.String(), "changed entries/")
+}
+
+func TestAnImportThatWentWrongIsNoticed(t *testing.T) {
+	t.Parallel()
+	due := time.Now()
+	s := system{queue: "q", ids: map[string]time.Time{"a": {}, "b": due}}
+	a, b := handler.CalleeKey("q", contract.DefaultTenant, "a"), handler.CalleeKey("q", contract.DefaultTenant, "b")
+	for name, test := range map[string]struct {
+		handled map[string][]time.Time
+		broken  bool
+	}{
+		"each is handled once":         {map[string][]time.Time{a: {due}, b: {due}}, false},
+		"one is handled twice":         {map[string][]time.Time{a: {due, due}, b: {due}}, true},
+		"one is lost":                  {map[string][]time.Time{b: {due}}, true},
+		"one comes before its time":    {map[string][]time.Time{a: {due}, b: {due.Add(-time.Second)}}, true},
+		"one is nobody's, beside them": {map[string][]time.Time{a: {due}, b: {due}, "c": {due}}, true},
+	} {
+		require.Equal(t, test.broken, failure(t, func(r *run) { s.check(r, test.handled) }) != nil, name)
+	}
+}
+
+func TestASmallSaleIsSoldOutAndASmallSoakLosesNothing(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it builds and starts the services")
+	}
+	t.Parallel()
+	if _, err := emulator.Find(t.Context()); errors.Is(err, emulator.ErrNotInstalled) && os.Getenv("REQUIRE_EMULATORS") == "" {
+		t.Skip(err)
+	}
+	for says, arguments := range map[string]string{
+		"OrderCancelled 55, OrderConfirmed 5, ": "flashsale -orders 60 -pieces 5 -kills-every 0",
+		"credited ":                             "soak -seed 1 -events 60 -customers 5 -kills 0",
+	} {
+		t.Run(arguments, func(t *testing.T) {
+			t.Parallel()
+			var out bytes.Buffer
+			err := try(t.Context(), &out, strings.Fields(arguments)...)
+			require.NoError(t, err, out.String())
+			require.Contains(t, out.String(), says)
+		})
+	}
+}
+
+func TestASaleThatWentWrongIsNoticed(t *testing.T) {
+	t.Parallel()
+	c, err := catalog.Load("")
+	require.NoError(t, err)
+	m := &market{site: &site{catalog: c}, sale: sale{orders: 10, pieces: 2}}
+	good := m.wanted(2, 8)
+	maps.Copy(good, counts{"OrderConfirmed": 2, "OrderCancelled": 8, "sold": 2})
+	require.NoError(t, failure(t, func(r *run) { m.judge(r, good) }))
+	for name, change := range map[string]counts{
+		"one confirmed too many": {"OrderConfirmed": 1}, "one cancelled too few": {"OrderCancelled": -1}, "one for no reason": {"cancelled without a reason": 1},
+		"one that waits": {"PaymentInitiated": 1}, "one lost": {"lost": 1}, "one that passed a state twice": {"passed a state twice": 1}, "a piece left": {"available": 1},
+		"a piece reserved": {"reserved": 1}, "a piece sold twice": {"sold": 1}, "a buyer notified twice": {"notified twice": 1}, "a dead letter": {"dead letters": 1},
+		"a buyer who was not notified": {"notification.email.order_cancelled": -1},
+	} {
+		found := maps.Clone(good)
+		for what, n := range change {
+			found.add(what, n)
+		}
+		require.Error(t, failure(t, func(r *run) { m.judge(r, found) }), name)
+	}
+}
+
+func TestASoakThatWentWrongIsNoticed(t *testing.T) {
+	t.Parallel()
+	require.Error(t, failure(t, func(r *run) { judgeSoak(r, counts{"lost": 1}) }))
+}
+
+func TestASmallBurstLosesNothing(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, try(t.Context(), io.Discard, "burst", "-seed", "1", "-orders", "24", "-senders", "6", "-forgotten", "3", "-refunds", "0", "-longest", "1ms"))
+}
+
+func TestRefundsAreTakenUpAfterTheirOrders(t *testing.T) {
+	t.Parallel()
+	var row bytes.Buffer
+	table := tabwriter.NewWriter(&row, 0, 0, 1, ' ', 0)
+	require.NoError(t, failure(t, func(r *run) {
+		behind{name: "refunds", refunds: 2, change: func(q *catalog.Queue) {
+			q.Handlers = maps.Clone(q.Handlers)
+			soon := q.Handlers["order.refunded"]
+			soon.MaxAttempts, soon.Backoff = 1000, retry.Policy{Base: 100 * time.Millisecond, Multiplier: 1, Max: 100 * time.Millisecond}
+			q.Handlers["order.refunded"] = soon
+		}}.measure(r, r, table)
+	}))
+	require.NoError(t, table.Flush())
+	require.Regexp(t, `^refunds .* 0 0\n$`, row.String(), "no dead letter, and nothing nacked")
+}
+
+func TestWrongBalancesAreFound(t *testing.T) {
+	t.Parallel()
+	for points, broken := range map[int64]bool{0: true, 1000: false, 2000: true} {
+		err := failure(t, func(r *run) {
+			e, _ := changed(r, func(*catalog.Queue) {})
+			_, err := e.Store.Commit(r.ctx, []store.Write{store.Increment(ledger.UserPoints("u").Key("default"), map[string]int64{"balance": 1000}, nil)})
+			r.must(err)
+			e.paid(r, map[string]int64{"u": points})
+		})
+		require.Equal(t, broken, err != nil, "%d: %v", points, err)
+	}
+}
+
+func TestAShortRunMeasuresEveryTargetAndLosesNoPayment(t *testing.T) {
+	t.Parallel()
+	var table bytes.Buffer
+	require.NoError(t, try(t.Context(), &table, "isolation", "-events", "5", "-rate", "100", "-rounds", "1"))
+	for _, row := range besides() {
+		require.Regexp(t, row.name+` +[1-9]`, table.String(), "each has been asked")
+	}
+}
+
+func TestARowIsTheMedianOfItsRounds(t *testing.T) {
+	t.Parallel()
+	var table bytes.Buffer
+	tell(&table, "a target", []figures{{7, 0.001, 0.004, 8e6}, {7, 0.001, 0.003, 3e6}, {7, 0.001, 1, 5e6}},
+		[]figures{{7, 0.001, 0.002, 4e6}, {7, 0.001, 0.003, 3e6}, {7, 0.001, 0.001, 1e6}})
+	require.Equal(t, "a target\t7\t1.0 ms\tx 1.00\t4.0 ms\tx 2.00\t5.0 MB\tx 2.00\n", table.String())
+}

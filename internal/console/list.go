@@ -63,7 +63,6 @@ func Listed[T any](items []T, next store.Cursor, err error) (List[T], error) {
 
 func (List[T]) isList() {}
 
-// itemOf is the type of a list's items, and reports whether the type is a List.
 func itemOf(t reflect.Type) (reflect.Type, bool) {
 	if t.Kind() != reflect.Struct || !t.Implements(reflect.TypeFor[interface{ isList() }]()) {
 		return nil, false
@@ -124,7 +123,6 @@ func (o Operation) token(in Input, request reflect.Value, next store.Cursor) str
 	return base64.RawURLEncoding.EncodeToString([]byte(text))
 }
 
-// print is a fingerprint of a list and its filters.
 func (o Operation) print(in Input) string {
 	filters := url.Values{}
 	for name, given := range in.Query {
@@ -136,7 +134,6 @@ func (o Operation) print(in Input) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// partOf is the part of this type that a request embeds; nil: it embeds none.
 func partOf[T any](request reflect.Value) *T {
 	field := request.FieldByName(reflect.TypeFor[T]().Name())
 	if !field.IsValid() || !field.CanAddr() {

@@ -69,16 +69,14 @@ type Operation struct {
 	// Fields are those of its request, and Columns what is shown of its answer, or of each item of a list.
 	Fields  []Field
 	Columns []Column
-	// List: the answer is a List.
-	List bool
+	List    bool
 
 	request, response reflect.Type
 	do                func(ctx context.Context, by audit.Author, request reflect.Value) (any, error)
 }
 
-// New makes an operation of its row and its function. The function gets a request whose fields keep their
-// tags' rules, and a caller who has what the row needs. It panics where the row cannot be served: every test
-// that builds the service finds that.
+// New makes an operation of its row and its function, which gets a request that keeps its tags' rules and a caller who
+// has what the row needs. It panics where the row cannot be served.
 func New[Request, Answer any](row Row, do func(context.Context, audit.Author, Request) (Answer, error)) Operation {
 	o := Operation{Row: row, request: reflect.TypeFor[Request](), response: reflect.TypeFor[Answer]()}
 	if o.Needs == TwoPeople {
@@ -121,27 +119,21 @@ func (o Operation) Verb() string { _, verb, _ := strings.Cut(o.Name, " "); retur
 
 // Field is one part of a request.
 type Field struct {
-	// Name is its name where it stands: in the path, in the query or in the JSON body.
-	Name string
-	In   In
-	// Help says what it is, in a few words without a verb.
-	Help string
-	// Required: it cannot be left out.
+	Name     string
+	In       In
+	Help     string
 	Required bool
 	// OneOf are the only values; none: any. Standard is what holds where it is left out.
 	OneOf    []string
 	Standard string
-	// Expects names the member of the answer of Before that this one repeats, such as filter.queue, so that a change
-	// that somebody else has made meanwhile is seen.
+	// Expects names the member of Before's answer that this one repeats: somebody else's change meanwhile is seen.
 	Expects string
-	// Argument: a command takes it without the name of a flag, as it takes what stands in the path. Called is its name
-	// there; empty: it has no other.
+	// Argument: a command takes it without the name of a flag, as what stands in the path. Called is its name there.
 	Argument bool
 	Called   string
 	Type     reflect.Type
 
 	index []int
-	// Rules are its tag validate.
 	Rules string
 }
 
@@ -158,7 +150,6 @@ const (
 // Fields are those of a request's type, by its tags.
 func Fields[Request any]() []Field { return fieldsOf(reflect.TypeFor[Request]()) }
 
-// fieldsOf reads a request's fields from its tags, with those of embedded structs.
 func fieldsOf(t reflect.Type) (fields []Field) {
 	for _, s := range reflect.VisibleFields(t) {
 		f := Field{Help: s.Tag.Get("help"), Standard: s.Tag.Get("default"), Expects: s.Tag.Get("expects"), Type: s.Type, index: s.Index, Rules: s.Tag.Get("validate")}
@@ -191,7 +182,6 @@ func fieldsOf(t reflect.Type) (fields []Field) {
 
 // Column is a member of an answer that is shown to people.
 type Column struct {
-	// Label names it, such as "Available". Name is its name in JSON.
 	Label, Name string
 	// Less: a table leaves it out first where there is no room. Detail: only the view of a single thing has it.
 	Less, Detail bool
@@ -213,10 +203,9 @@ type Column struct {
 	bare bool
 }
 
-// columnsOf reads the columns of a struct from its tags `show:"Label,less"`. Those of a struct within that is tagged
-// `show:"*"` stand among them. A list within is a table of its own, of one column where its items have no columns or are
-// texts that lead somewhere; with the option brief it is also a value of an item of a list. An amount in minor units is tagged `in:"<its currency's member>"`; the
-// currency stands behind it, unless that is a column of its own.
+// columnsOf reads tags `show:"Label,less"`; `show:"*"` takes the columns of the struct within. A list within is a table
+// of its own, and with the option brief also a value of an item of a list. An amount in minor units is tagged
+// `in:"<its currency's member>"`; the currency stands behind it, unless that is a column of its own.
 func columnsOf(t reflect.Type) (columns []Column) {
 	if t.Kind() != reflect.Struct {
 		return nil

@@ -104,11 +104,9 @@ const month = "2006-01"
 
 // Input is a request before it is read: the parts that HTTP, a form and a command line have in common.
 type Input struct {
-	// Path has the values of the pattern's parameters.
 	Path  map[string]string
 	Query url.Values
-	// Body is a JSON object; empty: there is none.
-	Body []byte
+	Body  []byte
 	// Now is when it is asked. Ages count from then.
 	Now time.Time
 }
@@ -173,8 +171,7 @@ func (o Operation) known(query url.Values) error {
 	return nil
 }
 
-// body reads the members of the JSON body. Names are exact, known, and there once: another reader may take the
-// other one of two.
+// body refuses names that are unknown or there twice: another reader may take the other one of two.
 func (o Operation) body(body []byte, into reflect.Value) error {
 	fields := slices.DeleteFunc(slices.Clone(o.Fields), func(f Field) bool { return f.In != InBody })
 	if len(fields) == 0 {
@@ -202,7 +199,6 @@ func (o Operation) body(body []byte, into reflect.Value) error {
 	return nil
 }
 
-// advice names the members that a body must have; where it must have none, those that it may have.
 func advice(fields []Field) string {
 	var must, may []string
 	for _, f := range fields {
@@ -216,7 +212,6 @@ func advice(fields []Field) string {
 	return strings.Join(must, ", ")
 }
 
-// check holds the request to its tags.
 func (o Operation) check(request reflect.Value) error {
 	err := rules.Struct(request.Interface())
 	var broken validator.ValidationErrors
@@ -248,7 +243,6 @@ func (f Field) Most() int {
 	return 0
 }
 
-// rule says what the field's value must be.
 func (f Field) rule() string {
 	low, high := "", ""
 	for rule := range strings.SplitSeq(f.Rules, ",") {
@@ -276,7 +270,6 @@ func (f Field) rule() string {
 	return ""
 }
 
-// set reads a text into a field. The error says what the text should have been.
 func set(into reflect.Value, text string, now time.Time) error {
 	if into.Kind() == reflect.Pointer {
 		into.Set(reflect.New(into.Type().Elem()))

@@ -69,7 +69,6 @@ type ActivityBalance struct {
 	Balance int64  `json:"balance" show:"Points"`
 }
 
-// cut returns the first of a list, and notes where there are more.
 func cut[T any](a *Activity, name string, all []T, more bool, most int) []T {
 	if (more || len(all) > most) && !slices.Contains(a.More, name) {
 		a.More = append(a.More, name)

@@ -65,9 +65,8 @@ type Search struct {
 
 // Found is one thing that an id leads to.
 type Found struct {
-	Kind Kind   `json:"kind" show:"Kind"`
-	ID   string `json:"id" show:"Id" link:"path"`
-	// Label says how it stands, in a word or two.
+	Kind   Kind   `json:"kind" show:"Kind"`
+	ID     string `json:"id" show:"Id" link:"path"`
 	Label  string `json:"label" show:"State"`
 	Queue  string `json:"queue,omitempty" show:"Queue,less"`
 	Tenant string `json:"tenant,omitempty" show:"Tenant,less"`
@@ -124,7 +123,6 @@ func (a Reads) Operations() []console.Operation {
 	}
 }
 
-// pasted is an id as people copy it, with the space, quotes and commas around it taken off.
 func pasted(text string) (string, error) {
 	id := strings.TrimFunc(text, func(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune("\"'`“”„‘’«»<>,;", r) })
 	code, detail := "", ""
@@ -154,7 +152,6 @@ func (s Search) Notes() (notes []string) {
 	return notes
 }
 
-// search looks for an id everywhere that something has one, at once, and by an index or a key each.
 func (a Reads) search(ctx context.Context, _ audit.Author, in Wanted) (Search, error) {
 	id, err := pasted(in.Query)
 	if err != nil {

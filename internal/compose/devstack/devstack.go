@@ -1,5 +1,3 @@
-// This file is over 400 lines: one wiring of everything that runs.
-
 // Package devstack runs a whole Billhook in one process: the webhook service and the worker, on the embedded stand-ins or
 // on Google's emulators. It owns their wiring for development and for the end-to-end tests. It refuses to be deployed:
 // everything listens on loopback alone.
@@ -40,7 +38,6 @@ import (
 )
 
 const (
-	// audience and serviceAccount are claims of the embedded stack's push tokens.
 	audience       = "billhook-local"
 	serviceAccount = "push@billhook-local.iam.gserviceaccount.com"
 	// standInTimeout is longer than any client of a stand-in waits, so that a stand-in can hang.
@@ -51,8 +48,7 @@ const (
 
 // Config configures a Stack.
 type Config struct {
-	Catalog *catalog.Catalog
-	// ProjectID is the project on the broker and the store.
+	Catalog   *catalog.Catalog
 	ProjectID string
 	// Installation stands before ids on Google's emulators; see pubsub.Names. The stand-ins hold one installation.
 	Installation string
@@ -63,8 +59,7 @@ type Config struct {
 	// TaskEvery is the interval of the worker's tasks, which Cloud Scheduler calls in production; 0: never.
 	TaskEvery time.Duration
 	// Drain bounds Close's wait for requests in flight; 0: five seconds.
-	Drain time.Duration
-	// StorePath is the embedded store's file.
+	Drain     time.Duration
 	StorePath string
 	// BrokerPath is the file that keeps the embedded broker's messages; empty: they end with it.
 	BrokerPath string
@@ -78,8 +73,7 @@ type Config struct {
 	// WrapStore and WrapPublisher, if set, wrap the dependencies of the services, "webhook" and "worker".
 	WrapStore     func(store.Store) store.Store
 	WrapPublisher func(service string, p webhook.Publisher) webhook.Publisher
-	// Handlers, if set, registers more handlers beside the program's own.
-	Handlers func(*handler.Registry)
+	Handlers      func(*handler.Registry)
 }
 
 // Address is the URL of a target, empty for the stand-in, and the secret that signs its posts.
@@ -88,8 +82,7 @@ type Address struct{ URL, Secret string }
 // Stack is a running Billhook.
 type Stack struct {
 	WebhookURL, WorkerURL string
-	// WorkerMetricsURL serves the worker's /metrics on a free port.
-	WorkerMetricsURL string
+	WorkerMetricsURL      string
 	// Service stands in for every target that has no address of its own, at ServiceURL.
 	Service    *standin.Receiver
 	ServiceURL string
@@ -100,15 +93,13 @@ type Stack struct {
 	// Publisher publishes on the broker without WrapPublisher.
 	Publisher webhook.Publisher
 	// Broker is the embedded broker; nil on the emulators.
-	Broker *standin.Broker
-	// subscriptions pauses queues and resumes them, on the stand-in or on the emulator.
+	Broker        *standin.Broker
 	subscriptions interface {
 		pause.Viewer
 		pause.Switch
 	}
 	// doctor compares the queues on the emulator with the catalog; nil on the stand-in.
 	doctor system.Doctor
-	// Loaded says what the file at BrokerPath held.
 	Loaded standin.Loaded
 
 	closers []func() error

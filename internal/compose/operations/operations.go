@@ -31,9 +31,8 @@ import (
 // Apps are what the operations work on. Of the zero Apps they can be listed and not called: so a command line
 // knows them.
 type Apps struct {
-	Store store.Store
-	Reads events.Reads
-	// Deployment is the worker that serves, and Example makes a body of a format, for an event type or a pattern of them.
+	Store      store.Store
+	Reads      events.Reads
 	Deployment *system.Deployment
 	Example    func(format, eventType string) ([]byte, error)
 	Log        *slog.Logger
@@ -44,9 +43,8 @@ type Apps struct {
 	Endpoints  *endpoints.Editor
 	Periods    *journal.Periods
 	Reverter   *journal.Reverter
-	// Letters deals with dead letters, and Tries tries them.
-	Letters *deadletter.Operator
-	Tries   *dryrun.Trials
+	Letters    *deadletter.Operator
+	Tries      *dryrun.Trials
 }
 
 // All are the operations of all apps.

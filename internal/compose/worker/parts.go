@@ -84,14 +84,12 @@ func (c Config) trial(files map[string]string) (dryrun.Worker, error) {
 	return w.push, nil
 }
 
-// unpublished takes no messages.
 type unpublished struct{}
 
 func (unpublished) Publish(context.Context, string, contract.Message) (string, error) {
 	return "", errors.New("a trial publishes nothing")
 }
 
-// exampleAt is when the examples of contracts were made.
 var exampleAt = time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC)
 
 // example is a body of a format, for people who look at a contract. eventType may be a pattern.

@@ -32,7 +32,6 @@ func registerPayments(r *handler.Registry, c *catalog.Catalog, targets delivery.
 	})
 }
 
-// gatewayOf is the gateway of the target that a handler calls first, without a target where it calls none.
 func gatewayOf(c *catalog.Catalog, targets delivery.Targets, name, path string) gateway {
 	q, _ := c.HandledBy(name)
 	for _, h := range q.Handlers {

@@ -52,11 +52,9 @@ import (
 type Config struct {
 	Catalog *catalog.Catalog
 	// Pool limits the worker to the queues of one pool; empty: all.
-	Pool  string
-	Store store.Store
-	// Publisher takes dead letters, what the outbox holds, and what a sweep puts back.
-	Publisher lane.Publisher
-	// Targets are the services that this worker's queues post to.
+	Pool          string
+	Store         store.Store
+	Publisher     lane.Publisher
 	Targets       delivery.Targets
 	Authenticator push.Authenticator
 	Access        access.Access
@@ -72,36 +70,30 @@ type Config struct {
 	// Doctor compares what is deployed with the catalog, for people who ask; nil: nothing can be compared.
 	Doctor system.Doctor
 	// Settings are what the program runs with, for people who ask, without secrets.
-	Settings []env.Setting
-	// Environment names what is deployed, for people who look at it.
+	Settings    []env.Setting
 	Environment string
-	// Links lead people to where others show more of an event.
-	Links   events.Links
-	Log     *slog.Logger
-	Metrics *telemetry.Metrics
-	Now     func() time.Time
+	Links       events.Links
+	Log         *slog.Logger
+	Metrics     *telemetry.Metrics
+	Now         func() time.Time
 	// Alarm has kept messages released on time; nil: the worker releases them by AfterFunc, or else the scheduler does.
 	Alarm     push.Alarm
 	AfterFunc func(d time.Duration, f func()) (stop func())
 	// PrivateEndpoints lets endpoints of third parties be at any address: for development.
 	PrivateEndpoints bool
-	// Handlers, if set, registers more handlers.
-	Handlers func(*handler.Registry)
+	Handlers         func(*handler.Registry)
 }
 
 // Worker is the worker's HTTP service.
 type Worker struct {
 	http.Handler
-	// Alarm has kept messages released.
 	Alarm push.Alarm
 
-	log *slog.Logger
-	// served are the queues that it handles.
+	log    *slog.Logger
 	served []catalog.Queue
 	push   *push.Service
 	rates  *rates.Recorder
-	// timer is the worker's own alarm; nil: there is none.
-	timer *alarm.Timer
+	timer  *alarm.Timer
 }
 
 // Drain makes the worker refuse new pushes and report that it is not ready. Its own alarm ends.
@@ -133,7 +125,6 @@ func (c Config) alarm(release func(context.Context)) (push.Alarm, *alarm.Timer) 
 // Longest is the longest that the worker works at an answer.
 func (w *Worker) Longest() time.Duration { return max(w.push.Longest(), tasks.Longest) }
 
-// lanesAtOnce is how many lanes a task relays at the same time.
 const lanesAtOnce = 16
 
 // Check reports what a worker of the pool, or of all, would refuse of the catalog, whatever its addresses and secrets.
@@ -151,7 +142,6 @@ type dependencies struct {
 	poster   *delivery.Endpoints
 }
 
-// register registers the handlers of each domain, those that the catalog declares by a target alone, and the program's own.
 func (c Config) register(registry *handler.Registry, with dependencies) {
 	updates, _ := c.Catalog.EmitsTo("subscriptions.record")
 	billing.Register(registry,
@@ -171,12 +161,10 @@ func (c Config) register(registry *handler.Registry, with dependencies) {
 	c.Targets.Register(registry, c.Catalog, c.Pool, after)
 }
 
-// queuesOf are the queues of a pool, or of all pools.
 func queuesOf(c *catalog.Catalog, pool string) []catalog.Queue {
 	return slices.DeleteFunc(slices.Clone(c.Queues), func(q catalog.Queue) bool { return pool != "" && q.Pool != pool })
 }
 
-// refuse reports the mistakes of a catalog that depend on the handlers, of which the registry has those of the queues.
 func refuse(c *catalog.Catalog, queues []catalog.Queue, registry *handler.Registry) error {
 	own := *c
 	own.Queues = queues

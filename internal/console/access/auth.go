@@ -54,7 +54,6 @@ func Author(ctx context.Context) audit.Author {
 // Who returns the sender of an accepted request, as the audit names them.
 func Who(ctx context.Context) string { return Author(ctx).String() }
 
-// Refusals of a request's credentials.
 var (
 	errNotAccepted = serve.Refuse(http.StatusForbidden, "forbidden", "This token is not accepted.")
 	errOperator    = serve.Refuse(http.StatusBadRequest, "operator_invalid", "The header "+operatorHeader+" is sent once, with a name of letters, digits and . _ : - or an e-mail address, of at most 128 bytes.")

@@ -53,7 +53,6 @@ func NewSessions(access Access, local []byte, log *slog.Logger, now func() time.
 	return &Sessions{access: access, local: local, log: log, now: now}
 }
 
-// Refusals of pages and of signing in.
 var (
 	errNoOrigin = serve.Refuse(http.StatusForbidden, "origin_unknown", "A change is made from a page of this site. This request does not say where it is from; use a current browser, or the API.")
 	errSignIn   = serve.Refuse(http.StatusUnauthorized, "sign_in_needed", "You are not signed in, or no longer: a session lasts 12 hours. Nothing was changed. Sign in, go back, and send it again.")
@@ -120,7 +119,6 @@ func OwnPage(r *http.Request) *serve.Problem {
 	return nil
 }
 
-// who returns the sender of a request, and when the session ends that says so.
 func (s *Sessions) who(r *http.Request) (who audit.Author, end time.Time, err error) {
 	who, err = s.access.who(r)
 	nameless := err == nil && who == audit.Author{Proof: audit.ThisMachine}
@@ -197,13 +195,11 @@ func keyOf(token string) []byte {
 	return mac.Sum(nil)
 }
 
-// sealed is a JSON Web Token.
 func sealed(key []byte, who audit.Author, end time.Time) (string, error) {
 	return jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.RegisteredClaims{Subject: who.String(), ExpiresAt: jwt.NewNumericDate(end)}).SignedString(key)
 }
 
-// read returns who the bearer of a cookie is, and until when; nobody: it is forged, of a token that is no
-// longer accepted, or over.
+// read returns nobody for a cookie that is forged, over, or of a token that is no longer accepted.
 func (s *Sessions) read(value string) (who audit.Author, end time.Time) {
 	claims := jwt.RegisteredClaims{}
 	_, err := jwt.ParseWithClaims(value, &claims, func(*jwt.Token) (any, error) {

@@ -33,8 +33,7 @@ type Server struct {
 	// Author is the caller of a request that has been let in.
 	Author func(context.Context) audit.Author
 	Now    func() time.Time
-	// Store keeps the answers of named changes.
-	Store store.GetCommitter
+	Store  store.GetCommitter
 }
 
 var (
@@ -158,7 +157,6 @@ func (s *Server) Call(ctx context.Context, o console.Operation, in console.Input
 	return answer, nil
 }
 
-// named are the ids of a request for a log line: what stands in its path and query.
 func named(o console.Operation, in console.Input) (attrs []slog.Attr) {
 	for _, f := range o.Fields {
 		if f.In != console.InBody {

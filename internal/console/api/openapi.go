@@ -69,7 +69,6 @@ func (s *Server) OpenAPI() map[string]any {
 	}
 }
 
-// schema is a field's, with what its tags bound.
 func schemaOf(f console.Field, all schemas) map[string]any {
 	s := maps.Clone(all.of(f.Type))
 	if len(f.OneOf) > 0 {
@@ -138,7 +137,6 @@ func (s schemas) of(t reflect.Type) map[string]any {
 	}
 }
 
-// object puts a struct's schema among the others, and returns the reference to it.
 func (s schemas) object(t reflect.Type) map[string]any {
 	name := s.nameOf(t)
 	reference := map[string]any{"$ref": "#/components/schemas/" + name}

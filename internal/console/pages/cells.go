@@ -65,7 +65,6 @@ func cellOf(c console.Column, of any, tenant string) cell {
 	return made
 }
 
-// looks is where the addresses of the API begin that have a page.
 const looks = "/v1/ops/"
 
 // linkTo is the address of the page of a noun's thing, or of the search for it; of the page of the address that a member
@@ -95,7 +94,6 @@ var ids = regexp.MustCompile(`(^|_)(id|key|hash)$`)
 
 var braces = regexp.MustCompile(`\{[a-z_]+\}`)
 
-// grid is a table of a page.
 type grid struct {
 	Title, Empty string
 	// Choose: people choose among the rows, by the first column.

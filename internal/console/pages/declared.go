@@ -16,7 +16,6 @@ import (
 	"billhook/internal/platform/serve"
 )
 
-// declaredRoutes adds a page for each operation: a list, what there is of one thing, or the form of a change.
 func (p *Pages) declaredRoutes(r chi.Router) {
 	for _, o := range p.Declared.Operations {
 		address := strings.TrimPrefix(pageOf(o), "/ops")
@@ -39,13 +38,11 @@ func (p *Pages) declaredRoutes(r chi.Router) {
 	}
 }
 
-// beside reports whether the answer of an operation is shown on the page of another.
 func (p *Pages) beside(o console.Operation) bool {
 	return slices.ContainsFunc(p.Declared.Operations, func(other console.Operation) bool { return slices.Contains(other.Beside, o.Name) })
 }
 
-// pageOf is the pattern of an operation's page: its route, with the verb behind it where another page has the route.
-// Behind a list stands a mark before the verb that no id begins with.
+// pageOf puts the verb behind a route that another page has: behind a list after a mark that no id begins with.
 func pageOf(o console.Operation) string {
 	pattern := strings.TrimPrefix(o.Pattern, "/v1")
 	if o.Needs != console.Look && !strings.Contains(pattern, "{") {
@@ -59,29 +56,23 @@ func pageOf(o console.Operation) string {
 
 type action struct{ Name, Href string }
 
-// declaredView is what the pages of operations are made of.
 type declaredView struct {
 	Title, Summary, Help string
 	// Noun is what it is about, and ID which one; empty: it is a list.
-	Noun, ID string
-	Facts    []cell
-	// Notes are the first of what is to be said of it, and More the others. Alerts: it needs somebody.
-	Notes, More []string
-	Alerts      bool
-	Tables      []grid
-	Actions     []action
-	// Filters are the first of the list's, and Rest the others. Narrowed: one of these is used.
+	Noun, ID      string
+	Facts         []cell
+	Notes, More   []string
+	Alerts        bool
+	Tables        []grid
+	Actions       []action
 	Filters, Rest []input
 	Narrowed      bool
-	// Next is the address of what is behind it; empty: nothing is.
-	Next string
+	Next          string
 	// Absent says that there is no such thing yet; nil: there is one.
-	Absent *serve.Problem
-	// Fields are the form's. Button is what it does, and Back where it leads without doing it.
+	Absent       *serve.Problem
 	Fields       []input
 	Button, Back string
-	// Reason: the form asks for one. Done: it was sent, and this is what came of it. Refreshes: the list is by time, and
-	// shows by itself what comes.
+	// Refreshes: the list is by time, and shows by itself what comes.
 	Reason, Done, Refreshes bool
 }
 
@@ -134,7 +125,6 @@ func (p *Pages) list(v *visit, o console.Operation) (declaredView, error) {
 	return view, nil
 }
 
-// filters are what narrows a look, but parameters of these names.
 func (p *Pages) filters(v *visit, o console.Operation, without ...string) (all []input) {
 	for _, f := range o.Fields {
 		if f.In != console.InQuery || slices.Contains(append(without, "limit", "page", "items"), f.Name) {
@@ -174,21 +164,18 @@ func (p *Pages) table(v *visit, o console.Operation) (grid, error) {
 	return table, nil
 }
 
-// look asks for the answer of the operation of a name, with the parameters of the visit, or those that are given by
-// name and value in turn.
+// look asks an operation with the parameters of the visit, or those that are given by name and value in turn.
 func look[T any](p *Pages, v *visit, name string, given ...string) (found T, err error) {
 	answer, err := p.now(v, p.row(name), given...)
 	found, _ = answer.(T)
 	return found, err
 }
 
-// row is the operation of a name, which is declared.
 func (p *Pages) row(name string) console.Operation {
 	o, _ := p.Declared.Find(name)
 	return o
 }
 
-// call calls an operation with a value for each field that is given one.
 func (p *Pages) call(v *visit, o console.Operation, value func(console.Field) (text string, given bool)) (any, error) {
 	in, err := o.Input(value)
 	if err != nil {
@@ -197,7 +184,6 @@ func (p *Pages) call(v *visit, o console.Operation, value func(console.Field) (t
 	return p.API.Call(v.ctx, o, in)
 }
 
-// now is the answer of a look at one thing, with the parameters of the visit.
 func (p *Pages) now(v *visit, o console.Operation, given ...string) (any, error) {
 	return p.call(v, o, func(f console.Field) (string, bool) {
 		if f.In == console.InPath {
@@ -210,7 +196,6 @@ func (p *Pages) now(v *visit, o console.Operation, given ...string) (any, error)
 	})
 }
 
-// detail is the page of one thing. Where there is none and one can be made by its id, it says so.
 func (p *Pages) detail(v *visit, o console.Operation) (any, error) {
 	view := declaredView{Summary: about(o), Noun: o.Noun(), ID: v.param(lastParam(o))}
 	view.Title = named(o, view.ID)
@@ -248,7 +233,6 @@ func (p *Pages) detail(v *visit, o console.Operation) (any, error) {
 	return view, nil
 }
 
-// notesShown and filtersShown are how many notes and filters a page shows unfolded.
 const (
 	notesShown   = 6
 	filtersShown = 5
@@ -257,7 +241,6 @@ const (
 // partsFor is how long the parts of an answer on one page take together; one that has begun is brought to its end.
 const partsFor = time.Second / 2
 
-// parts asks for what is behind an answer that comes in parts, and returns all of it with the address of the rest.
 func (p *Pages) parts(v *visit, o console.Operation, answer any) (all any, rest string, err error) {
 	for begun, before := p.Now(), o.Answer(); ; {
 		whole := reflect.New(reflect.TypeOf(answer))
@@ -277,13 +260,11 @@ func (p *Pages) parts(v *visit, o console.Operation, answer any) (all any, rest 
 	}
 }
 
-// acts reports whether a change is one of what another operation shows.
 func acts(change, show console.Operation) bool {
 	return change.Before == show.Name || (change.Needs != console.Look && change.Pattern == show.Pattern)
 }
 
-// besides adds to the page of a thing what another operation answers of it. Where there is no such thing its values are
-// those of the other.
+// besides adds another operation's answer to the page of a thing; where there is none its values are the other's.
 func (p *Pages) besides(v *visit, view *declaredView, name string) error {
 	o := p.row(name)
 	if o.List {
@@ -304,7 +285,6 @@ func (p *Pages) besides(v *visit, view *declaredView, name string) error {
 	return nil
 }
 
-// facts are what an answer says, without what is empty and the ids last, and its lists, the empty ones by their names.
 func (p *Pages) facts(v *visit, o console.Operation, answer any) (facts []cell, tables []grid) {
 	var empty []string
 	for _, c := range o.Columns {
@@ -332,7 +312,6 @@ func (p *Pages) facts(v *visit, o console.Operation, answer any) (facts []cell, 
 	return facts, tables
 }
 
-// at is the address of a page about the thing of the visit.
 func (p *Pages) at(v *visit, pattern string) string {
 	for {
 		before, rest, found := strings.Cut(pattern, "{")
@@ -344,7 +323,6 @@ func (p *Pages) at(v *visit, pattern string) string {
 	}
 }
 
-// lastParam is the parameter of the path that says which thing it is; empty: there is none.
 func lastParam(o console.Operation) (name string) {
 	for _, f := range o.Fields {
 		if f.In == console.InPath {

@@ -16,7 +16,6 @@ import (
 	"billhook/internal/platform/serve"
 )
 
-// letterRoutes adds the pages of dead letters and of the operations on them that have a shape of their own.
 func (p *Pages) letterRoutes(r chi.Router) {
 	p.page(r, "/dead-letters", "letters.html", p.letters)
 	p.page(r, "/dead-letters/{id}", "letter.html", func(v *visit) (any, error) { return look[deadletter.Kept](p, v, "dlq show") })
@@ -38,11 +37,9 @@ type letters struct {
 	Queue   string
 	// Open: the list is of what an operation can deal with.
 	Open bool
-	// All is the query of a form that begins an operation on all that match.
-	All string
+	All  string
 }
 
-// letterFilters are the parameters of a list of dead letters but its state, as the API has them.
 var letterFilters = []string{"queue", "reason", "type", "event_id", "key", "since", "until"}
 
 func (p *Pages) letters(v *visit) (any, error) {
@@ -81,9 +78,8 @@ type beginning struct {
 	Would would
 	Back  string
 	// FourEyes: somebody else has to approve it. Refusal is why this person cannot begin it then; nil: they can.
-	FourEyes bool
-	Refusal  error
-	// Rate is how many a second are replayed unless the form says otherwise, and Most how many it may say.
+	FourEyes   bool
+	Refusal    error
 	Rate, Most int
 }
 
@@ -135,7 +131,6 @@ func (p *Pages) begin(v *visit, kind deadletter.Kind) (string, error) {
 	return p.started(v, answer)
 }
 
-// started lets an operation that may run do what it does within this request.
 func (p *Pages) started(v *visit, answer any) (string, error) {
 	op, _ := answer.(deadletter.Operation)
 	if op.Progress == deadletter.Running {
@@ -163,8 +158,7 @@ type operation struct {
 	Own     bool
 	Refusal error
 	Live    bool
-	// Would is what an approval would touch, made anew.
-	Would would
+	Would   would
 }
 
 func (p *Pages) operation(v *visit) (any, error) {
@@ -180,7 +174,6 @@ func (p *Pages) operation(v *visit) (any, error) {
 	return view, err
 }
 
-// approval is who asks for what, and what would become of it now.
 func (p *Pages) approval(v *visit) (any, error) {
 	op, err := look[deadletter.Operation](p, v, "operations show")
 	if err != nil {

@@ -36,8 +36,7 @@ type Caller interface {
 
 // Config is what Pages are made of.
 type Config struct {
-	API Caller
-	// Declared is what is declared as operations.
+	API      Caller
 	Declared *console.Catalog
 	// Guard lets in those who may look at the pages, and puts into the context who they are.
 	Guard func(http.Handler) http.Handler
@@ -90,7 +89,6 @@ func (p *Pages) Routes(r chi.Router) {
 	})
 }
 
-// areas adds a page for each operation, and in place of some one of a shape of its own.
 func (p *Pages) areas(r chi.Router) {
 	p.declaredRoutes(r)
 	p.page(r, "/", "overview.html", p.overview)
@@ -112,7 +110,6 @@ var errNoPage = serve.Refuse(http.StatusNotFound, "page_unknown", "There is no p
 // longest is how long a page may take. A store that has not answered by then does not answer.
 const longest = 4 * time.Second
 
-// punctual ends what a page asks for in time for the page to say so.
 func (p *Pages) punctual(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), p.Longest)
@@ -147,12 +144,10 @@ func (v *visit) param(name string) string {
 	return value
 }
 
-// query is a parameter of the address, without spaces around it; empty: there is none.
 func (v *visit) query(name string) string {
 	return strings.TrimSpace(v.request.URL.Query().Get(name))
 }
 
-// filters are the parameters of the address of these names that have a value, by name and value in turn.
 func (v *visit) filters(names ...string) (pairs []string) {
 	for _, name := range names {
 		if value := v.query(name); value != "" {
@@ -228,7 +223,6 @@ func (p *Pages) posted(r chi.Router, route, file string, load func(*visit) (any,
 	})
 }
 
-// parsed reads the form that was sent. It answers one that cannot be read, and reports whether it could.
 func (p *Pages) parsed(v *visit) bool {
 	v.request.Body = http.MaxBytesReader(v.w, v.request.Body, maxForm)
 	if err := v.request.ParseForm(); err != nil {
@@ -270,10 +264,8 @@ func problemOf(err error) *serve.Problem {
 	}
 }
 
-// rows is how many rows of a list a page has.
 const rows = "50"
 
-// notFound is the problem where the API knows nothing of that id; nil: the error is another, or none.
 func notFound(err error) *serve.Problem {
 	if problem := problemOf(err); err != nil && problem.Status == http.StatusNotFound {
 		return problem
@@ -281,7 +273,6 @@ func notFound(err error) *serve.Problem {
 	return nil
 }
 
-// refused shows a refusal on the page itself, which then has nothing to show but its form.
 func (v *visit) refused(err error) error {
 	if problem := problemOf(err); err != nil && problem.Status < http.StatusInternalServerError {
 		v.problem = problem
@@ -290,5 +281,4 @@ func (v *visit) refused(err error) error {
 	return err
 }
 
-// decimal is an amount as people read it, in groups of three digits.
 func decimal(minor int64, currency string) string { return grouped(money.Text(minor, currency)) }

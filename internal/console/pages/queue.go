@@ -57,7 +57,6 @@ func (p *Pages) queue(v *visit) (any, error) {
 type overview struct {
 	queues.Queues
 
-	// Summary is how many queues need somebody. Need are those that say something, and Well the others.
 	Summary    string
 	Need, Well queueTable
 	// BooksOf is a tenant of whom the verification of the books has found something.
@@ -125,7 +124,6 @@ func (p *Pages) overview(v *visit) (any, error) {
 	return page, nil
 }
 
-// sorts are the columns of the overview, by which it can be sorted.
 var sorts = []struct {
 	by, name string
 	compare  func(a, b queues.Queue) int
@@ -144,20 +142,17 @@ func byDeadLetters(a, b queues.Queue) int {
 
 func byWaiting(a, b queues.Queue) int { return cmp.Compare(b.Waiting.Total(), a.Waiting.Total()) }
 
-// plot is a chart of what was tried in each bucket: a bar for each, the oldest first.
 type plot struct {
 	// Text is the chart in a sentence, for those who do not see it.
 	Title, Text string
 	Bars        []bar
-	// Most is how much the full height stands for, and From and To the beginnings of the first and the last bucket.
-	Most     int64
-	From, To time.Time
-	Empty    bool
+	Most        int64
+	From, To    time.Time
+	Empty       bool
 }
 
 type bar struct{ Done, Failed int64 }
 
-// plotOf is the chart of buckets, each a unit of time, whose full height is most; 0: it is the most of a bucket.
 func plotOf(title, unit string, buckets []rates.Bucket, most int64) plot {
 	p, least, own, sum := plot{Title: title}, int64(math.MaxInt64), int64(0), rates.Counts{}
 	for _, b := range buckets {

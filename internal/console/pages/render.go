@@ -34,20 +34,17 @@ import (
 
 type frame struct {
 	Data any
-	// Who looks at the page, and Until when they are signed in; zero: they have not signed in. Signs: they
-	// may sign in or out.
-	Who   string
-	Until time.Time
-	Signs bool
-	Menu  []group
-	// Environment names what is looked at, and Live says that it is no emulator and no stand-in.
+	// Until is zero for who has not signed in. Signs: they may sign in or out.
+	Who         string
+	Until       time.Time
+	Signs       bool
+	Menu        []group
 	Environment string
 	Live        bool
 	Path        string
 	Now         time.Time
 	Problem     *serve.Problem
-	// Skipped says what the lists of the page leave out; empty: nothing.
-	Skipped string
+	Skipped     string
 	// Form is what was filled in when it was refused, else the query.
 	Form url.Values
 }
@@ -77,13 +74,11 @@ var areas = []group{
 	}},
 }
 
-// below reports whether the page at an address is the entry of the menu, or below it.
 func below(address, entry string) bool {
 	address, _, _ = strings.Cut(address, "?")
 	return address == entry || (entry != "/ops/" && strings.HasPrefix(address, entry+"/"))
 }
 
-// words is a state as people read it.
 func words(state any) string { return strings.ReplaceAll(fmt.Sprint(state), "_", " ") }
 
 func title(word string) string {
@@ -91,7 +86,6 @@ func title(word string) string {
 	return string(unicode.ToUpper(first)) + strings.NewReplacer("_", " ", "-", " ").Replace(word[size:])
 }
 
-// named is the title of a page: what it lists, the thing that it shows, or what it does with that.
 func named(o console.Operation, id string) string {
 	one := o.Noun()
 	if one != "status" {
@@ -112,7 +106,6 @@ func named(o console.Operation, id string) string {
 	return strings.TrimSpace(words + " " + id)
 }
 
-// names are titles that an operation's name does not make.
 var names = map[string]string{
 	"catalog contract": "Contract", "catalog show": "Catalog of queue", "customers preview": "Customer",
 	"dlq payload": "Payload of dead letter", "dlq preview": "Preview of dead letters", "dlq reasons": "Dead letters by reason",
@@ -120,7 +113,6 @@ var names = map[string]string{
 	"ledger prove": "Proof of entry", "ledger verify": "Verify the books",
 }
 
-// verb is what an operation does, in a word of a page.
 func verb(o console.Operation) string {
 	if o.Verb() == "rm" {
 		return "remove"
@@ -128,7 +120,6 @@ func verb(o console.Operation) string {
 	return o.Verb()
 }
 
-// about says what a page shows.
 func about(o console.Operation) string {
 	text := strings.TrimPrefix(strings.TrimPrefix(o.Summary, "List "), "Show ")
 	return strings.ToUpper(text[:1]) + text[1:]
@@ -193,7 +184,6 @@ func when(t time.Time) string {
 
 var stamps = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
 
-// timed is a text whose moments are elements of their own, as all moments of a page are.
 func timed(text string) template.HTML {
 	return template.HTML(stamps.ReplaceAllStringFunc(template.HTMLEscapeString(text), func(stamp string) string { //nolint:gosec // It is escaped.
 		at, err := time.Parse(time.RFC3339, stamp)
@@ -208,7 +198,6 @@ func iso(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
 func number(n int64) string { return grouped(strconv.FormatInt(n, 10)) }
 
-// grouped is a number with a comma before each three digits of its whole part.
 func grouped(text string) string {
 	digits := strings.TrimPrefix(text, "-")
 	end := len(digits) - len(strings.TrimLeft(digits, "0123456789"))
@@ -258,12 +247,10 @@ func with(address string, pairs ...string) string {
 	return before + "?" + values.Encode()
 }
 
-// runbook is the address of a runbook's page, by its name or its path in the repository.
 func runbook(name string) string {
 	return href("/ops/runbooks/%s", strings.TrimSuffix(path.Base(name), ".md"))
 }
 
-// next is the address of the next page of the visit's list; empty: there is none.
 func (v *visit) next(token string) string {
 	if token == "" {
 		return ""
@@ -295,7 +282,6 @@ func (p *Pages) render(v *visit, status int, file string, data any) {
 // policy lets a page load its own style and script, talk to its own origin, and be in no frame.
 const policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-// secured are the headers of each page.
 var secured = chi.Chain(
 	middleware.SetHeader("Content-Security-Policy", policy), middleware.SetHeader("X-Content-Type-Options", "nosniff"), middleware.SetHeader("Cache-Control", "no-store"),
 	middleware.SetHeader("Referrer-Policy", "no-referrer"), middleware.SetHeader("Cross-Origin-Opener-Policy", "same-origin"),

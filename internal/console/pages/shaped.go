@@ -37,7 +37,6 @@ func (p *Pages) event(v *visit) (any, error) {
 	return view, err
 }
 
-// search asks for what an id leads to, and leads straight to what that is where it is one thing.
 func (p *Pages) search(v *visit) (any, error) {
 	o := p.row("search")
 	view := declaredView{Title: "Search", Help: o.Help, ID: v.query("q")}
@@ -66,7 +65,6 @@ func (p *Pages) runbook(v *visit) (any, error) {
 	return book, nil
 }
 
-// account leads on from an account of the journal, which has no document, to its entries.
 func (p *Pages) account(v *visit) (any, error) {
 	name, tenant := v.param("account"), v.query("tenant")
 	if control := ledger.Control(name); control == name || ledger.Account(name).OfOrder() {
@@ -97,5 +95,4 @@ func (p *Pages) balancesCSV(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, audit.EscapeLines(file.String())) // the client is gone
 }
 
-// lastMonth is the last month of a period of one or several.
 func lastMonth(period string) string { return period[strings.Index(period, "/")+1:] }

@@ -104,7 +104,6 @@ func (a Reads) declared(context.Context, audit.Author, struct{}) (Declared, erro
 	return found, nil
 }
 
-// takes are the event types, or patterns of them, for which a queue has handlers that take a contract.
 func takes(q catalog.Queue, c *contract.Contract) (types []string) {
 	for _, eventType := range slices.Sorted(maps.Keys(q.Handlers)) {
 		if q.Contract == c.Format() && routing.Overlap(routing.Pattern(eventType), routing.Pattern(c.Type())) {
@@ -139,9 +138,8 @@ type Taken struct {
 	Type      string   `json:"type" show:"Event type"`
 	Handler   string   `json:"handler" show:"Handler"`
 	Contracts []string `json:"contracts" show:"Contracts"`
-	// Target and Path are where a handler without Go posts to.
-	Target string `json:"target,omitempty" show:"Posts to,less"`
-	Path   string `json:"path,omitempty" show:"At,less"`
+	Target    string   `json:"target,omitempty" show:"Posts to,less"`
+	Path      string   `json:"path,omitempty" show:"At,less"`
 }
 
 // The kinds of producers.
@@ -185,7 +183,6 @@ func (a Reads) declaredQueue(_ context.Context, _ audit.Author, in pause.Of) (Qu
 	return found, err
 }
 
-// producers are those who publish to a queue. A queue that does not run has none.
 func producers(c *catalog.Catalog, q catalog.Queue) []Producer {
 	all := []Producer{}
 	if !q.Enabled {
@@ -235,10 +232,9 @@ type ContractDeclaration struct {
 
 // Consumer is a queue that takes a contract.
 type Consumer struct {
-	Queue   string `json:"queue" show:"Queue" link:"catalog/queues"`
-	Enabled bool   `json:"enabled" show:"Runs"`
-	// Types are the event types, or patterns, that it has handlers for.
-	Types []string `json:"types" show:"Event types"`
+	Queue   string   `json:"queue" show:"Queue" link:"catalog/queues"`
+	Enabled bool     `json:"enabled" show:"Runs"`
+	Types   []string `json:"types" show:"Event types"`
 }
 
 func (a Reads) declaredContract(_ context.Context, _ audit.Author, in ContractOf) (ContractDeclaration, error) {

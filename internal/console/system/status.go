@@ -42,7 +42,6 @@ type Self struct {
 
 // Deployment is a worker in its deployment.
 type Deployment struct {
-	// Self is this worker, and Settings is what it runs with.
 	Self     Self
 	Settings []env.Setting
 	// Doctor compares the live queues with the catalog; nil: there are none to look at from here.
@@ -60,7 +59,6 @@ type Doctor interface {
 type Examination struct {
 	Findings []finding.Finding `json:"findings" show:"Findings"`
 	Unread   int               `json:"unread"`
-	// Catalogs are the hashes of the catalogs that the queues were deployed from, by queue, as far as it is known.
 	Catalogs map[string]string `json:"-"`
 }
 
@@ -70,11 +68,9 @@ type Status struct {
 
 	// Catalog is the hash of this worker's catalog; empty: it was made of no files.
 	Catalog string `json:"catalog" show:"Catalog"`
-	// Deployed are the hashes of the catalogs that the queues were deployed from: one where all is well,
-	// none where it is not known.
-	Deployed  []string  `json:"deployed" show:"Deployed"`
-	Agreement Agreement `json:"agreement" show:"Agreement"`
-	// Services are the workers and webhook services that were seen in this hour and the one before, the newest first.
+	// Deployed are the hashes of the queues' catalogs: one where all is well, none where it is not known.
+	Deployed      []string        `json:"deployed" show:"Deployed"`
+	Agreement     Agreement       `json:"agreement" show:"Agreement"`
 	Services      []ServiceStatus `json:"services" show:"Services seen in this hour and the one before"`
 	Configuration []env.Setting   `json:"configuration" show:"Settings of this worker"`
 	Doctor        Diagnosis       `json:"doctor" show:"*"`
@@ -130,7 +126,6 @@ type Diagnosis struct {
 	Problem    string    `json:"problem,omitempty"`
 }
 
-// examinationTakes is how long an examination may take.
 const examinationTakes = 3 * time.Second
 
 const door = "webhook"
@@ -203,7 +198,6 @@ func agreement(hash string, deployed []string) Agreement {
 
 var errNoDoctor = errors.New("this worker has nothing to compare the catalog with: its broker is in its own process")
 
-// examine has the doctor look.
 func (a Reads) examine(ctx context.Context, by Doctor, now time.Time) Diagnosis {
 	ctx, cancel := context.WithTimeout(ctx, examinationTakes)
 	defer cancel()

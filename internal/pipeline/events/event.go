@@ -57,7 +57,6 @@ type found struct {
 }
 
 func (a Reads) find(ctx context.Context, id, queue, tenant string) (found, error) {
-	// of are the fields of what the event's id stands in under a name.
 	of := func(name string, filters ...string) map[string]any {
 		equal := map[string]any{name: id}
 		for _, filter := range filters {
@@ -164,7 +163,6 @@ func (e *Event) waits(kept lane.Kept) {
 	e.CorrelationID, e.OrderingKey, e.MessageID = attributes["correlation_id"], attributes["ordering_key"], attributes["first_message_id"]
 }
 
-// own returns the event's messages that wait for an attempt, or to be published by a replay.
 func (f found) own() []lane.Kept {
 	var own []lane.Kept
 	for _, kept := range f.delayed {
@@ -319,7 +317,6 @@ func (a Reads) Operations() []console.Operation {
 	}
 }
 
-// equal is what a query compares to find the events of a filter; it refuses an unknown queue.
 func (a Reads) equal(f EventFilter) (map[string]any, error) {
 	q, err := a.Filtered(f.Queue)
 	equal := map[string]any{}

@@ -18,8 +18,7 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// Reads reads what the API shows. An error is one of those below, or the store's: then nothing
-// is known.
+// Reads reads what the API shows. An error is one of those below, or the store's: then nothing is known.
 type Reads struct {
 	Store   store.Store
 	Catalog *catalog.Catalog
@@ -43,12 +42,11 @@ type Line struct {
 	Status    dedupe.Status `json:"status" show:"Status"`
 	CreatedAt time.Time     `json:"created_at,omitzero" show:"Recorded"`
 	EventType string        `json:"event_type" show:"Type,less"`
-	// Action is the job log's word for the type.
-	Action   string `json:"action"`
-	Tenant   string `json:"tenant" show:"Tenant,detail"`
-	Attempts int64  `json:"attempts" show:"Attempts,less"`
-	Result   string `json:"result" show:"Result,less"`
-	Reason   string `json:"reason" show:"Reason,less"`
+	Action    string        `json:"action"`
+	Tenant    string        `json:"tenant" show:"Tenant,detail"`
+	Attempts  int64         `json:"attempts" show:"Attempts,less"`
+	Result    string        `json:"result" show:"Result,less"`
+	Reason    string        `json:"reason" show:"Reason,less"`
 	// Ref is the id of what the effect made, such as an entry of the books.
 	Ref           string `json:"ref,omitempty" show:"Made,detail"`
 	CorrelationID string `json:"correlation_id" show:"Correlation id,detail"`

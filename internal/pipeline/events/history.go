@@ -43,9 +43,8 @@ const (
 
 // Step is one thing that happened to an event.
 type Step struct {
-	At   time.Time `json:"at"`
-	What What      `json:"what"`
-	// End, Attempt, Instance and NextAt are of an attempt.
+	At       time.Time `json:"at"`
+	What     What      `json:"what"`
 	End      time.Time `json:"end,omitzero"`
 	Attempt  int64     `json:"attempt,omitzero"`
 	Instance string    `json:"instance,omitempty"`
@@ -58,9 +57,8 @@ type Step struct {
 	Reason    string        `json:"reason,omitempty"`
 	Place     Where         `json:"place,omitempty"`
 	// Trace is the id of the trace of an attempt, and TraceLink an address that shows it.
-	Trace     string `json:"trace,omitempty"`
-	TraceLink string `json:"trace_link,omitempty"`
-	// DeadLetter and Operation are ids. Who began the operation, or paused the queue, and Why.
+	Trace      string `json:"trace,omitempty"`
+	TraceLink  string `json:"trace_link,omitempty"`
 	DeadLetter string `json:"dead_letter,omitempty"`
 	Operation  string `json:"operation,omitempty"`
 	Who        string `json:"who,omitempty"`
@@ -164,7 +162,6 @@ func attempts(log []dedupe.Attempt) []Step {
 // Posted is an entry of the books that an event's effect has made, or has found there.
 type Posted struct{ journal.Entry }
 
-// effect fills in what the event's effect has made in the books, by the id that the record names.
 func (a Reads) effect(ctx context.Context, e *Event, record dedupe.Record) error {
 	if record.Made() == "" {
 		return nil

@@ -42,7 +42,6 @@ func messageOf(m contract.Message) dryrun.TriedMessage {
 	return shown
 }
 
-// kept are the messages that have a payload: in dead letters, where the event waits, and with a worker.
 func (f found) kept() (all []KeptMessage, err error) {
 	for _, doc := range f.letters {
 		letter := DeadLetterIn(doc)

@@ -41,10 +41,9 @@ type Spot struct {
 	OrderingKey string   `json:"ordering_key,omitempty"`
 	Behind      string   `json:"behind,omitempty" show:"Next" link:"events"`
 	DeadLetters []string `json:"dead_letters,omitempty" show:"Dead letters"`
-	// Operation is the id of the operation, Who began it or has paused the queue, and Why.
-	Operation string `json:"operation,omitempty"`
-	Who       string `json:"who,omitempty"`
-	Why       string `json:"why,omitempty"`
+	Operation   string   `json:"operation,omitempty"`
+	Who         string   `json:"who,omitempty"`
+	Why         string   `json:"why,omitempty"`
 }
 
 // closely bounds the messages, dead letters and emissions of an event that are read about one by one.
@@ -158,7 +157,6 @@ type Emission struct {
 	Until     time.Time     `json:"until,omitzero"`
 }
 
-// emissions fills in the first of what the event has emitted, once for each queue that takes it, and what its record says.
 func (a Reads) emissions(ctx context.Context, e *Event, record dedupe.Record, f found) error {
 	for _, emitted := range record.Emitted[:min(len(record.Emitted), closely)] {
 		one := Emission{EventID: emitted.EventID, Tenant: e.Tenant, EventType: emitted.EventType, Queue: emitted.To, State: EmissionPublished}

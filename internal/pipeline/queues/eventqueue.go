@@ -27,7 +27,6 @@ type EventQueue struct {
 	Log      *slog.Logger
 }
 
-// listDeadEvents asks for open dead letters, as a list without pages.
 type listDeadEvents struct {
 	Limit int `json:"-" query:"limit" default:"100" validate:"min=1,max=1000" help:"the most"`
 }
@@ -156,12 +155,10 @@ type Retried struct {
 	Replayed bool `json:"replayed"`
 }
 
-// runTime is how long one request runs an operation, or removes records.
 const runTime = 20 * time.Second
 
 const retryWhy = "retry asked for through /api/v1/events"
 
-// retry replays one open dead letter: that of an id, or the only one of an event id.
 func (a EventQueue) retry(ctx context.Context, by audit.Author, in retryOf) (Retried, error) {
 	item, err := a.openLetter(ctx, in.ID)
 	if err != nil {
@@ -213,8 +210,7 @@ type CleanedDays struct {
 	Page string `json:"page,omitempty"`
 }
 
-// cleanupDays removes what has expired, page after page until the end or for runTime. What its queue still remembers stays:
-// without it a late duplicate would be processed.
+// cleanupDays leaves what its queue still remembers: without it a late duplicate would be processed.
 func (a EventQueue) cleanupDays(ctx context.Context, by audit.Author, in cleanup) (CleanedDays, error) {
 	begun := a.Now().UTC()
 	page := dedupe.Page{Before: begun.AddDate(0, 0, -in.Days), Now: begun, Limit: store.MaxWrites}

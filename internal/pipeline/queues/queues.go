@@ -87,12 +87,11 @@ func (q Queue) Notes() []string {
 
 // Backlog is how many messages wait in the broker, as they were counted last. 0 is no bound.
 type Backlog struct {
-	Messages   int64     `json:"messages"`
-	CountedAt  time.Time `json:"counted_at"`
-	AlertAbove int       `json:"alert_above"`
-	// Max is the queue's bound, and OnFull what happens there: refuse or alert.
-	Max    int            `json:"max"`
-	OnFull catalog.OnFull `json:"on_full"`
+	Messages   int64          `json:"messages"`
+	CountedAt  time.Time      `json:"counted_at"`
+	AlertAbove int            `json:"alert_above"`
+	Max        int            `json:"max"`
+	OnFull     catalog.OnFull `json:"on_full"`
 }
 
 // Kept is what becomes of the messages that wait for a queue that does not run.
@@ -103,7 +102,6 @@ type Kept struct {
 	DeletedAt time.Time `json:"deleted_at,omitzero"`
 }
 
-// keptOf is what becomes of what a queue has in the broker; nil: the queue runs.
 func keptOf(q catalog.Queue, held backlog.Held) *Kept {
 	if q.Enabled {
 		return nil
@@ -165,7 +163,6 @@ func into[T any](ctx context.Context, place *T, find func(context.Context) (T, e
 	}
 }
 
-// queuesAndNow returns the state of every queue, and what instances have told of the last hour.
 func (a Reads) queuesAndNow(requested context.Context) (Queues, rates.Now, error) {
 	answer := Queues{List: console.ListOf(make([]Queue, len(a.Catalog.Queues)), store.Cursor{})}
 	group, ctx := errgroup.WithContext(requested)

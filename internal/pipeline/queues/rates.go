@@ -131,8 +131,7 @@ func (a Reads) rates(ctx context.Context, _ audit.Author, in RatesOf) (Rates, er
 // TargetState is a target that a queue posts to or calls.
 type TargetState struct {
 	rates.Target
-	// Internal: it is one of ours. Concurrency, RatePerSecond and Breaker are its limits in each
-	// instance; 0 is none.
+	// Internal: it is one of ours. Concurrency, RatePerSecond and Breaker are its limits in each instance; 0 is none.
 	Internal         bool            `json:"internal"`
 	Concurrency      int             `json:"concurrency"`
 	RatePerSecond    float64         `json:"rate_per_second"`
@@ -140,7 +139,6 @@ type TargetState struct {
 	BreakerRestsSecs console.Seconds `json:"breaker_rests_seconds"`
 }
 
-// targets are those that a queue posts to or calls, as they stand, by their names.
 func (a Reads) targets(q catalog.Queue, now rates.Now) []TargetState {
 	all, known := []TargetState{}, map[string]bool{}
 	for _, h := range q.Handlers {
@@ -191,7 +189,6 @@ func (t TargetState) String() string {
 // BlockedKey is an ordering key of which messages are kept.
 type BlockedKey struct {
 	OrderingKey string `json:"ordering_key" show:"Key"`
-	// Spot says where they wait, since when and until when, and which dead letters they wait for.
 	events.Spot
 	Messages Count `json:"messages" show:"Messages"`
 }
@@ -209,11 +206,10 @@ type QueueDetail struct {
 	Events   Events              `json:"events" show:"Events"`
 	Declares []string            `json:"declares"`
 	Reasons  []deadletter.Reason `json:"reasons" show:"Open dead letters by reason"`
-	// Keys are the ordering keys of which messages are kept, those with most messages first.
-	Keys     []BlockedKey  `json:"keys" show:"Keys of which messages are kept"`
-	KeysMore bool          `json:"keys_more"`
-	Targets  []TargetState `json:"targets" show:"Targets"`
-	Outcomes []events.Line `json:"outcomes" show:"Newest events"`
+	Keys     []BlockedKey        `json:"keys" show:"Keys of which messages are kept"`
+	KeysMore bool                `json:"keys_more"`
+	Targets  []TargetState       `json:"targets" show:"Targets"`
+	Outcomes []events.Line       `json:"outcomes" show:"Newest events"`
 }
 
 // Notes says what the columns do not have room for, and what the catalog declares.
@@ -291,7 +287,6 @@ func (a Reads) eventsOf(ctx context.Context, queue string) (Events, error) {
 	return found, err
 }
 
-// blocked returns the first keys of which messages are kept, and whether there are more.
 func (a Reads) blocked(ctx context.Context, q catalog.Queue) (keys []BlockedKey, more bool, err error) {
 	lanes, more, err := lane.Keys(ctx, a.Store, q.ID, keysShown)
 	keys = make([]BlockedKey, len(lanes))

@@ -18,15 +18,13 @@ import (
 // Waiting counts what waits, by the place where it does. A number of the broker that is not known is
 // nil, and null in JSON: 0 is nothing.
 type Waiting struct {
-	// Unacknowledged counts the messages in the broker: those that nobody has been given yet, those
-	// whose attempt is under way or waits for a slot, and those that wait there for another one.
-	// OldestUnackedSeconds is how long the oldest of them has waited.
+	// Unacknowledged counts the messages in the broker: those that nobody has been given yet, and those whose attempt is
+	// under way, or that wait for a slot or for another attempt.
 	Unacknowledged       *int64           `json:"unacknowledged"`
 	OldestUnackedSeconds *console.Seconds `json:"oldest_unacked_seconds"`
 	// Delayed counts the messages that are kept until a time, or behind another of their key.
 	Delayed Count `json:"delayed"`
-	// Outbox counts the messages that are committed and not yet published.
-	Outbox Count `json:"outbox"`
+	Outbox  Count `json:"outbox"`
 	// InReplay counts the dead letters whose replay has not ended.
 	InReplay Count `json:"in_replay"`
 	// ForApproval counts the operations that wait for a second person.
@@ -88,7 +86,6 @@ var places = []place{
 	{audit.Collection, map[string]any{"progress": string(deadletter.Waiting)}, func(w *Waiting) *Count { return &w.ForApproval }},
 }
 
-// counts asks the places what they hold of a queue, or of all where the id is empty.
 func (a Reads) counts(ctx context.Context, queue string, all Waiting) (w Waiting, err error) {
 	err = store.AtOnce(ctx, len(places), func(ctx context.Context, i int) (err error) {
 		p := places[i]
@@ -104,7 +101,6 @@ func (a Reads) counts(ctx context.Context, queue string, all Waiting) (w Waiting
 	return w, err
 }
 
-// anything leaves out no place.
 var anything = Waiting{Delayed: Count{Count: 1}, Outbox: Count{Count: 1}, InReplay: Count{Count: 1}, ForApproval: Count{Count: 1}}
 
 func (w *Waiting) add(held backlog.Held, now time.Time) {
@@ -189,9 +185,8 @@ func (a Reads) waits(ctx context.Context, _ audit.Author, in OfQueue) (Elsewhere
 
 // Lane is an ordering key of a topic with messages that wait to be published.
 type Lane struct {
-	ID    string    `json:"id" show:"Lane"`
-	DueAt time.Time `json:"due_at,omitzero" show:"Published next"`
-	// OldestAt is since when its oldest message waits, WaitsSeconds for how long.
+	ID           string          `json:"id" show:"Lane"`
+	DueAt        time.Time       `json:"due_at,omitzero" show:"Published next"`
 	OldestAt     time.Time       `json:"oldest_at,omitzero" show:"Since"`
 	WaitsSeconds console.Seconds `json:"waits_seconds" show:"Waits"`
 }

@@ -23,7 +23,6 @@ type document struct {
 type instance struct {
 	Service `store:",inline"`
 
-	// Breakers are those that are not closed, by their targets.
 	Breakers map[string]Breaker `store:"breakers,omitzero"`
 }
 

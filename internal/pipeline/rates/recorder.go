@@ -39,7 +39,6 @@ type Recorder struct {
 	stop    func()
 	closed  bool
 
-	// adding is held by the one that adds.
 	adding sync.Mutex
 }
 
@@ -170,7 +169,6 @@ func (r *Recorder) Flush(ctx context.Context) error {
 	return nil
 }
 
-// add adds what was counted at a time to the documents of its hour and its day, and says that the instance is there now.
 func (r *Recorder) add(ctx context.Context, taken document, at, now time.Time) error {
 	shard := shardOf(r.config.Self.Instance)
 	_, err := store.Update(ctx, r.config.Store, Hour.key(at, shard), func(doc store.Document) ([]store.Write, error) {

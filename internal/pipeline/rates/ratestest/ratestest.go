@@ -20,16 +20,13 @@ import (
 // start is late in an hour and in a day, so that both end soon.
 var start = time.Date(2026, 3, 2, 22, 50, 0, 0, time.UTC)
 
-// bucket names a counter.
 type bucket struct {
 	at    time.Time
 	queue string
 }
 
-// numbers are counts by their bucket.
 type numbers map[bucket]rates.Counts
 
-// instance is a worker under way.
 type instance struct {
 	*rates.Recorder
 
@@ -106,7 +103,6 @@ func (w *world) begin() {
 	w.instances = append(w.instances, one)
 }
 
-// applied adds what an instance has counted to what must be there. It stays counted until a flush has ended well.
 func (w *world) applied(one *instance, writes []store.Write) {
 	for _, write := range writes {
 		if write.Key.Collection != rates.Hours {

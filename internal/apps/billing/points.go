@@ -40,7 +40,6 @@ const chargeback = "order.chargeback"
 
 // Points keeps the points of orders.
 type Points struct {
-	// Store is where the entries of an order are read.
 	Store    store.Querier
 	Products Products
 	Now      func() time.Time
@@ -64,13 +63,11 @@ func Register(r *handler.Registry, p Points, s Subscriptions) {
 	handler.RegisterTx(r, "subscriptions.record", s.Record, s.Updates.ID)
 }
 
-// Credit gives a paid order's points to its user, else to its customer: for every item, what its product is
-// worth now times the quantity, and nothing that a sender could set. The order's total is kept for refunds.
-// An order of the shop that its checkout names is confirmed, and one that names its customer and a uid
-// teaches who the customer is, in the same commit.
-//
-// A first try reads nothing: the entry's id follows from the order, so the store refuses a second credit. A
-// further try looks, and accepts the credit that is there if it is the same.
+// Credit gives a paid order's points to its user, else to its customer: for every item, what its product is worth now
+// times the quantity, and nothing that a sender could set. The order's total is kept for refunds. An order of the shop
+// that its checkout names is confirmed, and one that names its customer and a uid teaches who the customer is, in the
+// same commit. A first try reads nothing: the entry's id follows from the order, so the store refuses a second credit.
+// A further try looks, and accepts the credit that is there if it is the same.
 func (p Points) Credit(ctx context.Context, event handler.Event, body *contract.PayNow) (handler.Effect, error) {
 	order, err := orderOf(body)
 	if err != nil {
@@ -156,9 +153,7 @@ func (p Points) learn(ctx context.Context, event handler.Event, order *contract.
 // Reverse takes the points of an order back from the account that holds them. A chargeback, a refund without
 // an amount and one of the order's total or more take all that is left. A partial refund takes the credit
 // times amount / total, rounded down, and never more than is left.
-//
-// A refund that has an id of its own takes back once, under whatever event. A reversal before its order is
-// tried again.
+// A refund that has an id of its own takes back once, under whatever event. A reversal before its order is tried again.
 func (p Points) Reverse(ctx context.Context, event handler.Event, body *contract.PayNow) (handler.Effect, error) {
 	order, err := orderOf(body)
 	if err != nil {

@@ -31,9 +31,7 @@ var actions = map[string]string{
 
 // Subscriptions records the events of subscriptions and trials, and emits an update of each.
 type Subscriptions struct {
-	// Store is where an event that was recorded before is looked up.
-	Store store.Getter
-	// Updates is the queue of the updates.
+	Store   store.Getter
 	Updates catalog.Queue
 	Now     func() time.Time
 }

@@ -30,14 +30,12 @@ type Mapping struct {
 	Tenant     string `json:"tenant" store:"tenant"`
 	CustomerID string `json:"customer_id" store:"customer_id" show:"Customer" link:"customers"`
 	// UID is the user that the customer is linked to; empty: none.
-	UID string `json:"uid" store:"uid" show:"User" link:"search"`
-	// Since is when the mapping was made, or changed to this uid.
+	UID   string    `json:"uid" store:"uid" show:"User" link:"search"`
 	Since time.Time `json:"since,omitzero" store:"since" show:"Since"`
 	// TaughtBy is the event of the order that taught the mapping; empty where a person made it.
-	TaughtBy string `json:"taught_by,omitempty" store:"taught_by" show:"By the order of event,less" link:"events"`
-	// MovedPoints and MovedOrders are what linking has moved to this uid.
-	MovedPoints int64 `json:"moved_points" store:"moved_points" show:"Moved points,less"`
-	MovedOrders int64 `json:"moved_orders" store:"moved_orders" show:"Of guests' orders,less"`
+	TaughtBy    string `json:"taught_by,omitempty" store:"taught_by" show:"By the order of event,less" link:"events"`
+	MovedPoints int64  `json:"moved_points" store:"moved_points" show:"Moved points,less"`
+	MovedOrders int64  `json:"moved_orders" store:"moved_orders" show:"Of guests' orders,less"`
 	// Version is that of the record, which a change may expect; 0: there is none.
 	Version store.Version `json:"version"`
 }

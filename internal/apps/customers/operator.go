@@ -26,7 +26,6 @@ const (
 
 // The errors of the operator. Any other is the store's.
 var (
-	// ErrUnknown: the customer is not linked.
 	ErrUnknown = errors.New("customers: not linked")
 )
 
@@ -34,7 +33,6 @@ var (
 type Operator struct {
 	Store store.Store
 	Now   func() time.Time
-	// NewID returns a random id.
 	NewID func() string
 }
 
@@ -94,8 +92,7 @@ type Linked struct {
 	Operation   string `json:"operation" show:"Operation"`
 	MovedPoints int64  `json:"moved_points" show:"Moved points"`
 	MovedOrders int64  `json:"moved_orders" show:"Of orders"`
-	// Left is what the guest account still has.
-	Left int64 `json:"left" show:"Left"`
+	Left        int64  `json:"left" show:"Left"`
 	// Next, if not empty, is where another call continues.
 	Next string `json:"next"`
 }

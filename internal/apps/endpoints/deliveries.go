@@ -28,12 +28,10 @@ const Handler = "webhooks.deliver"
 const (
 	// Delivered: the endpoint has answered 2xx.
 	Delivered = "delivered"
-	// Filtered: the endpoint does not want events of the type.
-	Filtered = "filtered"
+	Filtered  = "filtered"
 	// EndpointDisabled: it is disabled, or was by this event.
 	EndpointDisabled = "endpoint_disabled"
-	// EndpointUnknown: the event's tenant has no such endpoint.
-	EndpointUnknown = "endpoint_unknown"
+	EndpointUnknown  = "endpoint_unknown"
 )
 
 // gone is the status by which an address says that it is no more.
@@ -93,7 +91,6 @@ func (d Deliverer) deliver(ctx context.Context, event handler.Event, asked Deliv
 	return handler.Effect{}, failure
 }
 
-// plan is the request that deliver makes, or the result of an event whose endpoint is not told.
 func (d Deliverer) plan(ctx context.Context, event handler.Event, asked Delivery) (handler.Plan, error) {
 	e, body, untold, err := d.find(ctx, event, asked)
 	if err != nil || untold != "" {
@@ -102,8 +99,7 @@ func (d Deliverer) plan(ctx context.Context, event handler.Event, asked Delivery
 	return handler.Plan{Calls: []handler.Call{{Target: "endpoint:" + e.ID, Method: "POST", ID: event.CalleeKey(), Body: body}}}, nil
 }
 
-// find returns the event's endpoint and what it is sent, or the result of an event whose endpoint is not
-// told.
+// find returns the event's endpoint and what it is sent, or the result of an event whose endpoint is not told.
 func (d Deliverer) find(ctx context.Context, event handler.Event, asked Delivery) (e stored, body []byte, untold string, err error) {
 	e, err = read(ctx, d.Store, asked.EndpointID)
 	switch {
@@ -200,22 +196,19 @@ type Sent struct {
 	Result   string        `json:"result,omitempty" show:"Result"`
 	Attempts int64         `json:"attempts" show:"Attempts"`
 	// Failure is the code of the last attempt that failed; empty: none did.
-	Failure string `json:"failure,omitempty" show:"Failed with"`
-	// Milliseconds is how long the last attempt took, with the request.
-	Milliseconds int64 `json:"milliseconds" show:"Took ms"`
+	Failure      string `json:"failure,omitempty" show:"Failed with"`
+	Milliseconds int64  `json:"milliseconds" show:"Took ms"`
 }
 
 // Deliveries are the newest deliveries to an endpoint, on one page, and what became of their attempts.
 type Deliveries struct {
 	console.List[Sent]
 	// Attempts are those that have ended and made a request; Succeeded were answered with 2xx.
-	Attempts  int64 `json:"attempts"`
-	Succeeded int64 `json:"succeeded"`
-	// MedianMilliseconds and MaxMilliseconds are of these attempts.
-	MedianMilliseconds int64 `json:"median_milliseconds"`
-	MaxMilliseconds    int64 `json:"max_milliseconds"`
-	// Failures counts the others by their codes.
-	Failures map[string]int64 `json:"failures"`
+	Attempts           int64            `json:"attempts"`
+	Succeeded          int64            `json:"succeeded"`
+	MedianMilliseconds int64            `json:"median_milliseconds"`
+	MaxMilliseconds    int64            `json:"max_milliseconds"`
+	Failures           map[string]int64 `json:"failures"`
 }
 
 // Notes say how many attempts succeeded, how long they took, and why the others failed.

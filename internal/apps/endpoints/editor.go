@@ -31,9 +31,8 @@ type Editor struct {
 	Store  store.Store
 	Poster Poster
 	// OldSecretFor is how long the secret before a rotation signs beside the new one.
-	OldSecretFor time.Duration
-	Now          func() time.Time
-	// NewID returns a random id; NewSecret is NewSecret but in tests.
+	OldSecretFor     time.Duration
+	Now              func() time.Time
 	NewID, NewSecret func() string
 }
 
@@ -46,12 +45,9 @@ func NewSecret() string {
 
 // New is an endpoint to register. The JSON is that of a request.
 type New struct {
-	// ID is chosen by the request, or made up.
-	ID string `json:"id,omitempty" help:"its id, which messages name; one is made up where it is empty"`
-	// Tenant is whose events it is told of; empty: those of no tenant.
-	Tenant string `json:"tenant,omitempty" help:"the tenant whose events it gets; empty: events without a tenant"`
-	URL    string `json:"url" validate:"required" arg:"" help:"its address, such as https://partner.example.com/hooks"`
-	// Events are 1 to 50 patterns of event types; none: every type.
+	ID     string   `json:"id,omitempty" help:"its id, which messages name; one is made up where it is empty"`
+	Tenant string   `json:"tenant,omitempty" help:"the tenant whose events it gets; empty: events without a tenant"`
+	URL    string   `json:"url" validate:"required" arg:"" help:"its address, such as https://partner.example.com/hooks"`
 	Events []string `json:"events,omitempty" help:"patterns of event types, such as invoice.*,subscription.#; all where there is none"`
 }
 
@@ -185,8 +181,7 @@ func (ed *Editor) now() time.Time { return ed.Now().UTC().Truncate(time.Microsec
 
 // Tested is what became of a test.
 type Tested struct {
-	ID string `json:"id" show:"Endpoint"`
-	// WebhookID is that of the request.
+	ID        string `json:"id" show:"Endpoint"`
 	WebhookID string `json:"webhook_id" show:"Request's webhook-id"`
 	Delivered bool   `json:"delivered" show:"Delivered"`
 	// Status is that of the answer; 0: there was none. Reason is the code of a failure.

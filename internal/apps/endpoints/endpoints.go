@@ -32,11 +32,9 @@ const (
 
 // Why an endpoint is disabled.
 const (
-	// ByHand: a person has disabled it.
 	ByHand = "by_hand"
 	// Gone: it has answered 410.
-	Gone = "gone"
-	// Failing: it has failed for too long.
+	Gone    = "gone"
 	Failing = "failing"
 )
 
@@ -49,17 +47,15 @@ type Endpoint struct {
 	// Events are patterns of event types, as bindings are; one that matches is enough.
 	Events []string `json:"events" store:"events,required" show:"Events,less"`
 	State  State    `json:"state" store:"state,required" show:"State"`
-	// Reason is why it is disabled: by_hand, gone or failing.
-	Reason string `json:"reason,omitempty" store:"reason,omitzero" show:"Reason"`
+	Reason string   `json:"reason,omitempty" store:"reason,omitzero" show:"Reason"`
 	// FailingSince is the time of the first failure since the last success, and Failure its code.
 	FailingSince time.Time `json:"failing_since,omitzero" store:"failing_since,omitzero" show:"Failing since"`
 	Failure      string    `json:"failure,omitempty" store:"failure,omitzero" show:"Failure,detail"`
 	// OldSecretUntil is the time until which the secret before the last rotation signs too.
-	OldSecretUntil time.Time `json:"old_secret_until,omitzero" store:"old_secret_until,omitzero" show:"Old secret signs until,detail"`
-	CreatedAt      time.Time `json:"created_at" store:"created_at,required" show:"Registered,detail"`
-	ChangedAt      time.Time `json:"changed_at" store:"changed_at,required" show:"Changed,detail"`
-	// Version is that of the record, which a change may expect.
-	Version store.Version `json:"version"`
+	OldSecretUntil time.Time     `json:"old_secret_until,omitzero" store:"old_secret_until,omitzero" show:"Old secret signs until,detail"`
+	CreatedAt      time.Time     `json:"created_at" store:"created_at,required" show:"Registered,detail"`
+	ChangedAt      time.Time     `json:"changed_at" store:"changed_at,required" show:"Changed,detail"`
+	Version        store.Version `json:"version"`
 }
 
 // Allows reports whether it can be enabled or disabled.
@@ -97,12 +93,9 @@ type Poster interface {
 
 // The errors. Any other means that nothing is known, and nothing certain of a change.
 var (
-	// ErrUnknown: there is no such endpoint.
 	ErrUnknown = errors.New("endpoints: no such endpoint")
-	// ErrExists: there is one of that id.
-	ErrExists = errors.New("endpoints: there is an endpoint of that id")
-	// ErrBroken: what is stored is no endpoint.
-	ErrBroken = errors.New("endpoints: stored endpoint is not readable")
+	ErrExists  = errors.New("endpoints: there is an endpoint of that id")
+	ErrBroken  = errors.New("endpoints: stored endpoint is not readable")
 )
 
 type stored struct {
@@ -203,7 +196,6 @@ func (ed *Editor) List(ctx context.Context, in ListEndpoints) (page []Endpoint, 
 
 // Operations are what people do with endpoints.
 func (ed *Editor) Operations() []console.Operation {
-	// change is a row about one endpoint whose function takes who and why.
 	change := func(path, verb, summary, help string) console.Row {
 		return console.Row{Name: "endpoints " + verb, Path: path, Summary: summary, Help: help, Needs: console.Reason, Before: "endpoints show", Errors: failures}
 	}
@@ -248,7 +240,6 @@ func (ed *Editor) Operations() []console.Operation {
 
 func secret(row console.Row) console.Row { row.Once = true; return row }
 
-// changing is the operation of a change that takes who and why.
 func changing[T any](row console.Row, do func(ctx context.Context, id string, by audit.Change) (T, error)) console.Operation {
 	return console.New(row, func(ctx context.Context, by audit.Author, in ChangeEndpoint) (T, error) {
 		return do(ctx, in.ID, in.By(by))

@@ -27,8 +27,7 @@ type Entry struct {
 	// Hash is the entry's leaf hash in hex: what its seal holds of it. An entry that cannot be read has none.
 	Hash string `json:"hash" show:"Hash,detail"`
 	// Changed: the entry was changed after it was sealed, or after it was posted where it has no seal.
-	Changed bool `json:"changed,omitempty"`
-	// RevertedBy is the id of the entry that reverses this one.
+	Changed    bool   `json:"changed,omitempty"`
 	RevertedBy string `json:"reverted_by,omitempty" show:"Reverted by,detail" link:"journal/entries/{reverted_by}"`
 }
 
@@ -185,11 +184,8 @@ const KindEntry = "entry"
 
 // The errors of Revert, beside audit.ErrInvalid and ErrBroken.
 var (
-	// ErrUnknown: the tenant's journal has no such entry.
-	ErrUnknown = errors.New("journal: no such entry")
-	// ErrReversal: the entry is a reversal, which nobody reverts.
+	ErrUnknown  = errors.New("journal: no such entry")
 	ErrReversal = errors.New("journal: the entry is a reversal")
-	// ErrReverted: the entry has been reverted before.
 	ErrReverted = errors.New("journal: the entry is reverted already")
 )
 
@@ -206,7 +202,6 @@ type Reverter struct {
 
 // Revert takes back an entry of a tenant, by the id of its event or by its own. The reversal counts in the
 // month that runs. It is committed with an entry of the audit and with its messages.
-//
 // The error is ErrUnknown, ErrReversal, or ErrReverted, with the reversal that stands; or wraps
 // audit.ErrInvalid or ErrBroken; or says that nothing is known: then a second call tells.
 func (r *Reverter) Revert(ctx context.Context, tenant, named string, by audit.Change) (ledger.Entry, error) {

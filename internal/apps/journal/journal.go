@@ -36,7 +36,6 @@ const (
 
 // Deps is what the handlers work with.
 type Deps struct {
-	// Catalog has the rules, and what the handlers emit to.
 	Catalog *catalog.Catalog
 	// Store is read where an event reverts another, and where an entry was there before.
 	Store    store.Getter

@@ -26,13 +26,10 @@ const Kind = "period"
 // go by what it knew before, and a handler's time behind that.
 const Notice = 2 * time.Minute
 
-// The errors of people's changes. Any other means that nothing is known, and nothing certain of a
-// change.
+// The errors of people's changes. Any other means that nothing is known, and nothing certain of a change.
 var (
-	// ErrNotOver: the period has not ended yet.
 	ErrNotOver = errors.New("journal: the period is not over")
-	// ErrBroken: what is stored cannot be read.
-	ErrBroken = errors.New("journal: stored document is not readable")
+	ErrBroken  = errors.New("journal: stored document is not readable")
 )
 
 // State is whether a period takes entries.
@@ -272,7 +269,6 @@ func (p *Periods) change(ctx context.Context, tenant, period string, by audit.Ch
 // Month is a month of a tenant's books with what it adds up to.
 type Month struct {
 	Period
-	// Books is its trial balance.
 	Books seal.TrialBalance `json:"books" show:"*"`
 }
 

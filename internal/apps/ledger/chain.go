@@ -17,12 +17,9 @@ const MaxEntries = 1000
 
 // The errors of a chain.
 var (
-	// ErrNoCredit: there is no credit to reverse.
 	ErrNoCredit = errors.New("ledger: order has no credit")
-	// ErrNotLeft: less than the amount is left of the credit.
-	ErrNotLeft = errors.New("ledger: not so much left of the credit")
-	// ErrFull: the chain holds MaxEntries.
-	ErrFull = errors.New("ledger: order has too many entries")
+	ErrNotLeft  = errors.New("ledger: not so much left of the credit")
+	ErrFull     = errors.New("ledger: order has too many entries")
 )
 
 // Credit returns the writes that start an order's chain; Seq, Kind and Account are set here. If the commit

@@ -49,7 +49,6 @@ const MaxAmount = money.Max
 // MaxLines is how many lines an entry may have.
 const MaxLines = 100
 
-// The errors of entries.
 var (
 	// ErrInvalid says that the entry may not be written: it does not balance, an amount is out of
 	// bounds, a name is missing or too long. The text holds no value.
@@ -95,15 +94,12 @@ type Entry struct {
 	// EventID names the event that made the entry; of a transfer of points, the operation.
 	EventID   string `json:"event_id" store:"event_id,required" show:"Event" link:"events"`
 	EventType string `json:"event_type,omitempty" store:"event_type,omitzero,strict" show:"Type,less"`
-	// Rule names the rule that made the lines of the event.
-	Rule string `json:"rule,omitempty" store:"rule,omitzero,strict" show:"Rule,detail"`
+	Rule      string `json:"rule,omitempty" store:"rule,omitzero,strict" show:"Rule,detail"`
 	// Order is the order whose chain the entry belongs to; empty: it is a journal's.
-	Order string `json:"order,omitempty" show:"Order,detail" link:"search"`
-	// Reverts is the id of the entry that this one reverses, in a journal.
+	Order   string `json:"order,omitempty" show:"Order,detail" link:"search"`
 	Reverts string `json:"reverts,omitempty" store:"reverts,omitzero,strict" show:"Reverts,detail" link:"journal/entries/{reverts}"`
 	// Period is the month that the entry counts in, such as 2026-11; see PeriodOf.
-	Period string `json:"period" store:"period" show:"Month,detail" link:"journal/periods/{period}"`
-	// OccurredAt is when what the event tells of happened, PostedAt when the entry was made.
+	Period     string    `json:"period" store:"period" show:"Month,detail" link:"journal/periods/{period}"`
 	OccurredAt time.Time `json:"occurred_at" store:"occurred_at" show:"Happened,detail"`
 	PostedAt   time.Time `json:"posted_at" store:"posted_at" show:"Posted"`
 	// Lines are 2 to MaxLines, in the order in which they were posted.
@@ -192,7 +188,6 @@ type index struct {
 	Unsealed string   `store:"unsealed"`
 }
 
-// index returns the fields that both kinds of entries have beside their own.
 func (e Entry) index() map[string]any {
 	var postings []string
 	for _, line := range e.Lines {
@@ -253,9 +248,8 @@ func (e Entry) checkLines() error {
 	return nil
 }
 
-// Reversal returns the entry that takes back the whole of a journal's entry, in a period, as of a moment.
-// eventID names the event or the operation that reverts. Two reversals of an entry have the same id. The
-// error wraps ErrIrreversible.
+// Reversal returns the entry that takes back the whole of a journal's entry, in a period, as of a moment. eventID names
+// the event or the operation that reverts. Two reversals of an entry have the same id. The error wraps ErrIrreversible.
 func (e Entry) Reversal(eventID, period string, at time.Time) (Entry, error) {
 	if e.Kind != KindJournal {
 		return Entry{}, fmt.Errorf("%w: it is a %s", ErrIrreversible, e.Kind)

@@ -115,7 +115,6 @@ func read(doc store.Document) (Entry, error) {
 	return e, e.readMarks()
 }
 
-// readMarks reads what an entry is found by, and whether it is sealed.
 func (e *Entry) readMarks() error {
 	fields, want := e.document.Fields, e.index()
 	if fields[FieldBook] != want[FieldBook] || !reflect.DeepEqual(fields[FieldPostings], want[FieldPostings]) {

@@ -51,10 +51,8 @@ const (
 // Move is an entry of a chain as the chain sees it: an amount that goes from one account, which is debited,
 // to another, which is credited. In JSON its fields are named as in its document.
 type Move struct {
-	// Tenant is whose books the entry stands in.
 	Tenant string `json:"-" store:"tenant,required"`
-	// Order is the reference of the chain the entry belongs to.
-	Order string `json:"order" store:"order,required" show:"Order" link:"search"`
+	Order  string `json:"order" store:"order,required" show:"Order" link:"search"`
 	// Seq is its place there: 0 for the credit, then 1, 2, ...
 	Seq  int  `json:"seq" store:"seq,required"`
 	Kind Kind `json:"kind" store:"kind,required" show:"What"`
@@ -171,8 +169,7 @@ func ChainPrefix(tenant, order string) string { return store.ID(tenant, "points"
 type Holding struct {
 	Tenant  string `json:"tenant" show:"Tenant"`
 	Account string `json:"account" show:"Account"`
-	// Holder is the user or the customer that the account is of.
-	Holder string `json:"holder" show:"Holder" link:"search"`
+	Holder  string `json:"holder" show:"Holder" link:"search"`
 	// Balance is what it has in minor units, or had at AsOf.
 	Balance  int64  `json:"balance" store:"balance" show:"Balance" in:"currency"`
 	Currency string `json:"currency" store:"currency"`
@@ -180,8 +177,7 @@ type Holding struct {
 	AsOf time.Time `json:"as_of,omitzero" show:"Before"`
 	// Entries are those before AsOf, the newest first.
 	Entries []Moved `json:"entries" show:"Entries"`
-	// More reports whether there are more entries than are shown.
-	More bool `json:"more"`
+	More    bool    `json:"more"`
 	console.Continued
 }
 

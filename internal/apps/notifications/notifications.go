@@ -27,8 +27,7 @@ type Notice struct {
 	OrderID   string `json:"order_id,omitempty"`
 	ProductID string `json:"product_id,omitempty"`
 	PaymentID string `json:"payment_id,omitempty"`
-	// Reason is why, of an order that was cancelled.
-	Reason string `json:"reason,omitempty"`
+	Reason    string `json:"reason,omitempty"`
 }
 
 // Register adds the handler, which emits to the queue that the catalog lists for it.

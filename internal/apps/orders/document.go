@@ -18,29 +18,23 @@ const Collection = "orders"
 
 // The errors of what reads orders. Any other means that nothing is known.
 var (
-	// ErrUnknown: no order of that id has been seen.
 	ErrUnknown = errors.New("orders: no such order")
-	// ErrBroken: what is stored is no order.
-	ErrBroken = errors.New("orders: stored order is not readable")
+	ErrBroken  = errors.New("orders: stored order is not readable")
 )
 
 // Order is an order as it stands.
 type Order struct {
-	ID     string `json:"order_id" store:"order_id,required" show:"Order" link:"orders"`
-	Tenant string `json:"tenant" store:"tenant,required"`
-	State  State  `json:"state" store:"state,required" show:"State"`
-	// Reason is why it is cancelled.
-	Reason string `json:"reason,omitempty" store:"reason,omitzero" show:"Reason,less"`
-	// ShortOf is the product, of an order that is out of stock, that was short.
-	ShortOf string `json:"short_of,omitempty" store:"short_of,omitzero" show:"Short of,less" link:"stock"`
-	UserID  string `json:"user_id,omitempty" store:"user_id,omitzero" show:"User,less"`
-	// SellerID is whom it is bought of, as far as known.
+	ID       string `json:"order_id" store:"order_id,required" show:"Order" link:"orders"`
+	Tenant   string `json:"tenant" store:"tenant,required"`
+	State    State  `json:"state" store:"state,required" show:"State"`
+	Reason   string `json:"reason,omitempty" store:"reason,omitzero" show:"Reason,less"`
+	ShortOf  string `json:"short_of,omitempty" store:"short_of,omitzero" show:"Short of,less" link:"stock"`
+	UserID   string `json:"user_id,omitempty" store:"user_id,omitzero" show:"User,less"`
 	SellerID string `json:"seller_id,omitempty" store:"seller_id,omitzero"`
 	// Items are its pieces by product, each product once, in the order of the ids.
 	Items []Item `json:"items" show:"Pieces"`
 	// Total is what it costs, as its sender says it.
-	Total int64 `json:"total,omitzero" store:"total,omitzero" show:"Total,detail"`
-	// PaymentID is that of the payment that confirmed it, as far as known.
+	Total     int64  `json:"total,omitzero" store:"total,omitzero" show:"Total,detail"`
 	PaymentID string `json:"payment_id,omitempty" store:"payment_id,omitzero" show:"Payment,detail"`
 	// PaymentDue is when it is cancelled unless its payment is heard of before.
 	PaymentDue time.Time `json:"payment_due,omitzero" store:"payment_due,omitzero" show:"Payment due"`
@@ -147,16 +141,12 @@ var (
 
 // Stock is the pieces of one product. Their sum changes only where a person sets it.
 type Stock struct {
-	Tenant    string `json:"tenant" store:"tenant,required"`
-	ProductID string `json:"product_id" store:"product_id,required" show:"Product" link:"stock"`
-	// Available pieces can be ordered.
-	Available int64 `json:"available" store:"available,required" show:"Available"`
-	// Reserved pieces belong to orders that wait for their payment.
-	Reserved int64 `json:"reserved" store:"reserved" show:"Reserved"`
-	// Sold pieces belong to orders that were confirmed.
-	Sold int64 `json:"sold" store:"sold" show:"Sold"`
-	// Version is that of the record, which a change may expect.
-	Version store.Version `json:"version"`
+	Tenant    string        `json:"tenant" store:"tenant,required"`
+	ProductID string        `json:"product_id" store:"product_id,required" show:"Product" link:"stock"`
+	Available int64         `json:"available" store:"available,required" show:"Available"`
+	Reserved  int64         `json:"reserved" store:"reserved" show:"Reserved"`
+	Sold      int64         `json:"sold" store:"sold" show:"Sold"`
+	Version   store.Version `json:"version"`
 }
 
 // StockKey is the key of the stock of a tenant's product.
@@ -182,8 +172,7 @@ func (s Stock) write() store.Write {
 	return store.Replace(StockKey(s.Tenant, s.ProductID), s.Version, store.Encode(&s))
 }
 
-// moving returns the write that sells or releases reserved pieces. The order's own write holds that it
-// happens once.
+// moving returns the write that sells or releases reserved pieces. The order's own write holds that it happens once.
 func moving(tenant string, to move, item Item) store.Write {
 	add := map[string]int64{"reserved": -item.Quantity, "sold": item.Quantity}
 	if to == release {

@@ -25,7 +25,6 @@ const (
 
 const none State = ""
 
-// The event types that an order is told of.
 const (
 	created          = "order.created"
 	paymentConfirmed = "order.payment_confirmed"
@@ -34,7 +33,6 @@ const (
 	shipped          = "order.shipped"
 )
 
-// What an order tells others.
 const (
 	emitsConfirmed = "order.confirmed"
 	emitsCancelled = "order.cancelled"
@@ -66,9 +64,8 @@ type edge struct {
 	inStock *bool
 	to      State
 	stock   move
-	// reason is why an order that goes this way is cancelled.
-	reason string
-	emits  string
+	reason  string
+	emits   string
 	// waits: the payment timeout begins. Any edge that leaves the state ends it.
 	waits bool
 }

@@ -1,7 +1,6 @@
-// Package orders owns what becomes of an order: its states and the ways between them, in one table, and the
-// pieces of products that it reserves, sells and releases. Every event of an order is one commit. It refuses
-// to commit, retry or remember events, and to move money: a payment that no order waits for is a dead
-// letter.
+// Package orders owns what becomes of an order: its states and the ways between them, in one table, and the pieces of
+// products that it reserves, sells and releases. Every event of an order is one commit. It refuses to commit, retry or
+// remember events, and to move money: a payment that no order waits for is a dead letter.
 package orders
 
 import (
@@ -101,8 +100,7 @@ type News struct {
 	Reason  string `json:"reason,omitempty"`
 }
 
-// Sold is the data of what is told of a product that was sold. The version lets the index keep the newest
-// sale.
+// Sold is the data of what is told of a product that was sold. The version lets the index keep the newest sale.
 type Sold struct {
 	DocumentID string    `json:"document_id"`
 	Version    int64     `json:"version"`
@@ -278,8 +276,7 @@ func (h handlers) follow(event handler.Event, o Order, version store.Version, wa
 	return effect, nil
 }
 
-// notifyOthers are the messages of an order that is confirmed to all but its user: to the others, and to its
-// seller.
+// notifyOthers are the messages of an order that is confirmed to all but its user: to the others, and to its seller.
 func (h handlers) notifyOthers(event handler.Event, o Order) (all []handler.Emission) {
 	for _, to := range h.others {
 		all = append(all, handler.Emission{To: to, Body: message(event, emitsConfirmed, News{OrderID: o.ID, UserID: o.UserID})})

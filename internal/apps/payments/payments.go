@@ -25,14 +25,12 @@ type Gateway interface {
 	// Do sends an order, a JSON object, under a key. After an error marked retry.Permanent nothing happened
 	// and nothing will; after any other it is not known what happened.
 	Do(ctx context.Context, key string, order []byte) (answer []byte, err error)
-	// Reconcile asks what became of the order of a key. answer is what Do would have returned, if it is
-	// known.
+	// Reconcile asks what became of the order of a key. answer is what Do would have returned, if it is known.
 	Reconcile(ctx context.Context, key string) (answer []byte, known bool, err error)
 	// Request is the request that Do makes. It makes none.
 	Request(key string, order []byte) handler.Call
 }
 
-// What the gateway says of an order.
 const (
 	statusSucceeded = "succeeded"
 	statusDeclined  = "declined"
@@ -88,9 +86,7 @@ const actionRefund = "refund"
 // Payments starts payments.
 type Payments struct {
 	Gateway Gateway
-	// Updates is the queue that is told the outcome of each payment.
 	Updates catalog.Queue
-	// Refunds is the queue that a trial's refund is put on.
 	Refunds catalog.Queue
 }
 
@@ -158,7 +154,6 @@ func (p Payments) leased(also func(event handler.Event, update *contract.Envelop
 	}
 }
 
-// updateOf is the update about what became of a payment.
 func updateOf(event handler.Event, asked *contract.Envelope, s said) *contract.Envelope {
 	update := &contract.Envelope{Action: asked.Action, CorrelationID: event.CorrelationID, IdempotencyKey: event.CalleeKey(), Payload: asked.Payload}
 	if s.Status == statusDeclined {
@@ -172,8 +167,7 @@ func updateOf(event handler.Event, asked *contract.Envelope, s said) *contract.E
 	return update
 }
 
-// refund is the refund of a trial's payment, whole: billing-queues, section 7.1. Its key is another than the
-// update's.
+// refund is the refund of a trial's payment, whole: billing-queues, section 7.1. Its key is another than the update's.
 func (p Payments) refund(event handler.Event, update *contract.Envelope) []handler.Emission {
 	paid := update.Payload
 	return []handler.Emission{emission(p.Refunds, &contract.Envelope{

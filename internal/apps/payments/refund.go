@@ -19,7 +19,6 @@ const RefundsCollection = "refunds"
 // State is where a refund stands.
 type State string
 
-// The states of a refund.
 const (
 	// UnderWay: reserved here; what happened at the gateway is not settled.
 	UnderWay State = "under_way"
@@ -41,12 +40,10 @@ type Refund struct {
 	Amount   string `json:"amount,omitempty" store:"amount" show:"Amount"`
 	Currency string `json:"currency,omitempty" store:"currency" show:"Currency"`
 	State    State  `json:"state" store:"state,required" show:"State"`
-	// Reason is the code of the refusal, where the gateway has refused.
-	Reason string `json:"reason,omitempty" store:"reason" show:"Reason"`
+	Reason   string `json:"reason,omitempty" store:"reason" show:"Reason"`
 	// Queue and EventID are of the message that the refund is for: the last that was let ask.
-	Queue   string `json:"queue" store:"queue,required" show:"Queue,less" link:"queues"`
-	EventID string `json:"event_id" store:"event_id,required" show:"Event" link:"events"`
-	// ReservedAt is when the message was let ask; SettledAt, when the outcome was known.
+	Queue      string    `json:"queue" store:"queue,required" show:"Queue,less" link:"queues"`
+	EventID    string    `json:"event_id" store:"event_id,required" show:"Event" link:"events"`
 	ReservedAt time.Time `json:"reserved_at" store:"reserved_at,required" show:"Since"`
 	SettledAt  time.Time `json:"settled_at,omitzero" store:"settled_at,omitzero" show:"Settled,less"`
 

@@ -188,8 +188,7 @@ func (a attempt) do(ctx context.Context) (result string, err error) {
 	if verdict.Class != retry.Rejected {
 		return "", refusal
 	}
-	// What was refused may be the repetition of a request that got through: this
-	// worker's own, or that of another one.
+	// What was refused may be the repetition of a request that got through: this worker's own, or that of another one.
 	if result, done, err := a.find(ctx); err != nil || done {
 		return result, err
 	}

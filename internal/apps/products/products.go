@@ -29,8 +29,7 @@ const Kind = "product"
 var (
 	// ErrUnknown: neither the catalog nor the store has such a product.
 	ErrUnknown = errors.New("products: no such product")
-	// ErrBroken: what is stored is no product.
-	ErrBroken = errors.New("products: stored product is not readable")
+	ErrBroken  = errors.New("products: stored product is not readable")
 )
 
 // State is whether orders may name a product.
@@ -53,9 +52,8 @@ type Product struct {
 	Tenant string `json:"tenant" store:"tenant,required"`
 	ID     string `json:"id" store:"product_id,required" show:"Product" link:"products"`
 	// Points are what one piece is worth; of a retired product, what it was worth.
-	Points int64 `json:"points" store:"points" show:"Points"`
-	State  State `json:"state" store:"state" show:"State"`
-	// Origin is where it stands: catalog or store.
+	Points int64  `json:"points" store:"points" show:"Points"`
+	State  State  `json:"state" store:"state" show:"State"`
 	Origin string `json:"origin" show:"From"`
 	// Since is the time of its last change; zero where it comes from the catalog.
 	Since time.Time `json:"since,omitzero" store:"since" show:"Since"`

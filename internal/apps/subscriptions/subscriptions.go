@@ -30,8 +30,7 @@ type Event struct {
 	Product      string `json:"product_id" store:"product_id"`
 	// Status is the provider's word for how the subscription stood behind the event.
 	Status string `json:"status" store:"status" show:"State"`
-	// UID is the user, where one is known.
-	UID string `json:"uid,omitempty" store:"uid"`
+	UID    string `json:"uid,omitempty" store:"uid"`
 	// Cycle counts the billing cycles, the first being 1; 0: there are none.
 	Cycle int64 `json:"cycle,omitzero" store:"cycle"`
 	// OccurredAt is when it happened, and the period what is paid for: RFC 3339, as the provider
@@ -69,16 +68,14 @@ func History(ctx context.Context, from store.Querier, tenant, subscription strin
 	return events, !next.IsZero(), err
 }
 
-// compare orders events by when they happened.
 func compare(a, b Event) int {
 	return cmp.Or(a.at().Compare(b.at()), strings.Compare(a.EventID, b.EventID))
 }
 
 // Subscription is how a subscription stands behind its newest event.
 type Subscription struct {
-	ID     string `json:"subscription" show:"Subscription" link:"subscriptions"`
-	Tenant string `json:"tenant"`
-	// Status is the provider's word.
+	ID       string `json:"subscription" show:"Subscription" link:"subscriptions"`
+	Tenant   string `json:"tenant"`
 	Status   string `json:"status" show:"State"`
 	Product  string `json:"product" show:"Product" link:"products"`
 	Customer string `json:"customer" show:"Customer" link:"customers"`

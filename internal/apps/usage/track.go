@@ -29,8 +29,7 @@ const warning = "quota_warning"
 type Warning struct {
 	SubscriptionID string `json:"subscription_id"`
 	Meter          string `json:"meter"`
-	// Percent is the threshold that was crossed.
-	Percent int64 `json:"percent"`
+	Percent        int64  `json:"percent"`
 	// Period is that of the usage: of Quota, Used was used when the threshold was crossed.
 	Period string `json:"period"`
 	Used   int64  `json:"used"`

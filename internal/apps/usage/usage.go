@@ -40,9 +40,8 @@ type Total struct {
 	Quota int64  `json:"quota,omitzero" store:"quota,omitzero" show:"Quota,less"`
 	// Warned is the highest threshold that was crossed, in percent; it never falls. WarnedBy is the id of the
 	// event whose usage crossed it: the warning was emitted in the commit that counted that.
-	Warned   int64  `json:"warned,omitzero" store:"warned,omitzero" show:"Warned at %,less"`
-	WarnedBy string `json:"warned_by,omitempty" store:"warned_by,omitzero"`
-	// CountedAt is when the last entry was counted.
+	Warned    int64     `json:"warned,omitzero" store:"warned,omitzero" show:"Warned at %,less"`
+	WarnedBy  string    `json:"warned_by,omitempty" store:"warned_by,omitzero"`
 	CountedAt time.Time `json:"counted_at" store:"counted_at,required" show:"Counted,less"`
 	// Month is "<tenant>~2026-11": the month in which the period begins.
 	Month string `json:"-" store:"month"`
@@ -59,8 +58,7 @@ type Entry struct {
 	Quantity   int64     `json:"quantity" store:"quantity,required" show:"Quantity"`
 	OccurredAt time.Time `json:"occurred_at" store:"occurred_at,required" show:"Occurred"`
 	CountedAt  time.Time `json:"counted_at" store:"counted_at,required" show:"Counted"`
-	// Total is the id of the total that it is counted in.
-	Total string `json:"-" store:"total"`
+	Total      string    `json:"-" store:"total"`
 }
 
 func subscriptionPrefix(tenant, subscription string) string {
@@ -83,8 +81,7 @@ type Of struct {
 	Tenant string
 	// Subscription and Period select by both, or by the subscription alone.
 	Subscription, Period string
-	// Meter selects entries of this one alone.
-	Meter string
+	Meter                string
 	// Month selects the periods that begin in a calendar month, of all subscriptions, where no
 	// Subscription is given. It is such as 2026-11.
 	Month string
@@ -155,13 +152,11 @@ func Month(at time.Time) Period {
 // Told is a billing period as an event tells it.
 type Told struct {
 	Tenant, Subscription string
-	// EventID is of the event, and At is when it happened.
-	EventID string
-	At      time.Time
+	EventID              string
+	At                   time.Time
 	// Start and End are RFC 3339; either may be empty.
 	Start, End string
-	// Plan is the id of the subscription's product.
-	Plan string
+	Plan       string
 }
 
 type period struct {

@@ -140,7 +140,6 @@ func Balances(ctx context.Context, from ledger.Reader, tenant, first, last strin
 // What periods are summed up to: those before the first that was asked for, and the others.
 const earlier, asked = "earlier", "asked"
 
-// sum fills in the balances, and what those of each currency add up to.
 func (t *TrialBalance) sum(periods map[string]Totals) error {
 	both := map[string]Totals{}
 	if err := errors.Join(add(both, "", periods[earlier]), add(both, "", periods[asked])); err != nil {
@@ -235,7 +234,6 @@ func List(ctx context.Context, from ledger.Reader, tenant string, before int64, 
 // ErrOverflow: a sum does not fit in 64 bits.
 var ErrOverflow = errors.New("seal: a sum is too large")
 
-// totalsOf is what a line adds.
 func totalsOf(line ledger.Line) Totals {
 	return Totals{ledger.Control(line.Account): {line.Currency: {line.Debit, line.Credit}}}
 }
@@ -259,7 +257,6 @@ func add(periods map[string]Totals, period string, more Totals) error {
 	return nil
 }
 
-// sums counts the sums of all periods.
 func sums(periods map[string]Totals) (n int) {
 	for _, totals := range periods {
 		for _, currencies := range totals {

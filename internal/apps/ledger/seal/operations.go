@@ -137,8 +137,7 @@ type State struct {
 	// Running is the one that goes on, if its BegunAt is not zero. Last has come to its end.
 	Running Verdict `json:"running" store:"running"`
 	Last    Verdict `json:"last" store:"last"`
-	// At is where the next part begins.
-	At string `json:"-" store:"at"`
+	At      string  `json:"-" store:"at"`
 
 	version store.Version
 }
@@ -169,9 +168,8 @@ func Standing(ctx context.Context, from store.Getter) (State, error) {
 type Watch struct {
 	Verifier
 
-	Store store.Store
-	Now   func() time.Time
-	// Report hears of each finding.
+	Store  store.Store
+	Now    func() time.Time
 	Report func(Finding)
 }
 

@@ -25,8 +25,7 @@ type inclusion struct {
 	// Index is the entry's place in the seal, from 0.
 	Index int64 `json:"index"`
 	// Path are the hashes that lead from the entry to the root: RFC 6962's inclusion proof.
-	Path [][]byte `json:"path"`
-	// Entry is the entry's canonical JSON.
+	Path  [][]byte       `json:"path"`
 	Entry jsontext.Value `json:"entry"`
 }
 
@@ -38,8 +37,7 @@ func (p inclusion) text() ([]byte, error) {
 
 // Proven is what a proof proves.
 type Proven struct {
-	Tenant string `json:"tenant"`
-	// Seal, SealHash, Root and Count are those of the entry's seal, Index is the entry's place there.
+	Tenant   string `json:"tenant"`
 	Seal     int64  `json:"seal"`
 	SealHash string `json:"seal_hash"`
 	Root     string `json:"root"`
@@ -49,8 +47,7 @@ type Proven struct {
 	Entry jsontext.Value `json:"entry"`
 }
 
-// Prove returns the proof that an entry stands in its seal. The error may be ErrNoEntry, ErrUnsealed or
-// ErrBroken.
+// Prove returns the proof that an entry stands in its seal. The error may be ErrNoEntry, ErrUnsealed or ErrBroken.
 func Prove(ctx context.Context, from store.Getter, entryID string) ([]byte, error) {
 	doc, err := from.Get(ctx, ledger.Key(entryID))
 	switch {

@@ -24,21 +24,17 @@ import (
 
 // The collections.
 const (
-	// Seals holds the seals, each with its totals.
 	Seals = "seals"
 	// Leaves holds the leaves of each seal, under the seal's id.
 	Leaves = "sealLeaves"
-	// Heads holds the head of each tenant's chain.
-	Heads = "sealHeads"
+	Heads  = "sealHeads"
 )
 
 // The errors.
 var (
 	// ErrBroken: a stored seal, head or list of leaves cannot be read. Trying again does not help.
-	ErrBroken = errors.New("seal: stored seal is not readable")
-	// ErrNoEntry: there is no entry of that id.
-	ErrNoEntry = errors.New("seal: no such entry")
-	// ErrUnsealed: the entry is not sealed yet.
+	ErrBroken   = errors.New("seal: stored seal is not readable")
+	ErrNoEntry  = errors.New("seal: no such entry")
 	ErrUnsealed = errors.New("seal: the entry is not sealed yet")
 	// ErrProof: the text proves nothing; the error says what is wrong with it.
 	ErrProof = errors.New("seal: not a proof")

@@ -16,7 +16,6 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// The bounds of one seal.
 const (
 	// maxEntries and the three documents of the seal make up the writes of one commit.
 	maxEntries = store.MaxWrites - 3
@@ -43,8 +42,7 @@ type Sealer struct {
 type Sealed struct {
 	Entries int `json:"entries"`
 	Seals   int `json:"seals"`
-	// Raced counts the seals that another sealer made first.
-	Raced int `json:"raced"`
+	Raced   int `json:"raced"`
 	// Unreadable counts the entries that cannot be sealed; verify names them.
 	Unreadable int `json:"unreadable"`
 	// Unfounded counts the entries that nothing vouches for: they are not sealed, and verify names them, too.
@@ -70,9 +68,8 @@ func (s Sealer) Run(ctx context.Context) (Sealed, error) {
 type round struct {
 	Sealer
 
-	done   Sealed
-	oldest time.Time
-	// The ids of entries that cannot be read, and of those that nothing vouches for.
+	done                  Sealed
+	oldest                time.Time
 	unreadable, unfounded map[string]bool
 }
 

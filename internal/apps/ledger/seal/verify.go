@@ -19,7 +19,6 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// The kinds of finding.
 const (
 	// Changed: the document is not what was sealed, or not readable.
 	Changed = "changed"
@@ -37,9 +36,8 @@ const (
 
 // Finding is one thing that verification found wrong.
 type Finding struct {
-	Kind   string `json:"kind" store:"kind" show:"Found"`
-	Tenant string `json:"tenant" store:"tenant" show:"Tenant"`
-	// Document is the document that it is about: its collection and id.
+	Kind     string `json:"kind" store:"kind" show:"Found"`
+	Tenant   string `json:"tenant" store:"tenant" show:"Tenant"`
 	Document string `json:"document" store:"document" show:"Document"`
 	// Seal is the number of the seal in which it was found; 0: none.
 	Seal int64 `json:"seal,omitzero" store:"seal" show:"Seal"`
@@ -55,11 +53,9 @@ func (f Finding) Log(ctx context.Context, log *slog.Logger) {
 
 // Counts is what a verification has looked at.
 type Counts struct {
-	Seals int64 `json:"seals" store:"seals" show:"Seals"`
-	// Entries that were compared with their seals, and Unsealed ones that were read.
+	Seals    int64 `json:"seals" store:"seals" show:"Seals"`
 	Entries  int64 `json:"entries" store:"entries" show:"Sealed entries"`
 	Unsealed int64 `json:"unsealed" store:"unsealed" show:"Entries without a seal"`
-	// Accounts whose balances were compared with their entries.
 	Accounts int64 `json:"accounts" store:"accounts" show:"Accounts of points"`
 }
 
@@ -135,11 +131,9 @@ const (
 
 // position is where a page begins. Its JSON is the Next of the page before; of none it is the end.
 type position struct {
-	Part string `json:"part"`
-	// After is the id of the last document that is done.
+	Part  string `json:"part"`
 	After string `json:"after,omitzero"`
-	// Seal is the number of the last seal that is done.
-	Seal int64 `json:"seal,omitzero"`
+	Seal  int64  `json:"seal,omitzero"`
 }
 
 // All checks a bounded part of the books of all tenants, one after the other, and at last of what is in nobody's. Pages are
@@ -198,9 +192,8 @@ func (v Verifier) Page(ctx context.Context, tenant, at string) (Verified, error)
 type verification struct {
 	Verifier
 
-	tenant string
-	done   Verified
-	// closings are the moments from which months take no entries.
+	tenant   string
+	done     Verified
 	closings map[string]time.Time
 }
 
@@ -216,7 +209,6 @@ type link struct {
 
 func (l link) is(hash string) bool { return l.seal != nil && l.seal.Hash == hash }
 
-// linkOf reads the link that ends with a number.
 func (v *verification) linkOf(ctx context.Context, number int64) (link, error) {
 	if number == 0 {
 		return link{seal: &Seal{Tenant: v.tenant, Hash: firstPrevious, Periods: map[string]int64{}}}, nil
@@ -296,7 +288,6 @@ func (v *verification) end(ctx context.Context, last link, p position) (position
 	return next, nil
 }
 
-// seal checks one seal with its leaves and entries, and returns what the next one is compared with.
 func (v *verification) seal(ctx context.Context, doc store.Document, number int64, last link) (link, error) {
 	v.done.Seals++
 	now := link{number: number}

@@ -69,7 +69,6 @@ func (v *verification) sealed(ctx context.Context, number int64, leaves []leaf, 
 	return nil
 }
 
-// isLeaf reports whether a leaf is that of an entry, by its hash.
 func isLeaf(entry ledger.Entry, l leaf) bool {
 	hash, err := entry.LeafHash()
 	return err == nil && bytes.Equal(hash, l.hash)

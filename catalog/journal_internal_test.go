@@ -7,8 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A rule is taken exactly where what it debits is what it credits, in each currency, whatever the
-// amounts are: two random draws of large amounts never agree by accident.
+// Whatever the amounts are: two random draws of large amounts never agree by accident.
 func TestARuleIsTakenExactlyWhereItBalancesForAnyAmounts(t *testing.T) {
 	t.Parallel()
 	chart := map[string]Account{"a": {}, "b": {}, "c": {}, "d": {}, "e": {}}

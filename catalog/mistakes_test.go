@@ -19,7 +19,6 @@ import (
 // small is the folder of the catalog that most tests change. In crooked is everything that is easy to fill in differently.
 var small, crooked = filepath.Join("testdata", "small"), filepath.Join("testdata", "crooked")
 
-// text is what a file of a catalog says.
 func text(t *testing.T, folder, file string) string {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(folder, file))
@@ -27,7 +26,6 @@ func text(t *testing.T, folder, file string) string {
 	return string(data)
 }
 
-// from loads the catalog of a folder, "" for that of the program.
 func from(t *testing.T, folder string) *catalog.Catalog {
 	t.Helper()
 	c, err := catalog.Load(folder)
@@ -35,14 +33,12 @@ func from(t *testing.T, folder string) *catalog.Catalog {
 	return c
 }
 
-// yamlOf reads a file of testdata.
 func yamlOf[T any](t *testing.T, file string) (all T) {
 	t.Helper()
 	require.NoError(t, yaml.Unmarshal([]byte(text(t, "testdata", file)), &all))
 	return all
 }
 
-// like copies the catalog of a folder, with other texts for some of its files.
 func like(t *testing.T, folder string, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -53,7 +49,6 @@ func like(t *testing.T, folder string, files map[string]string) string {
 	return dir
 }
 
-// edited is the catalog of a folder with old replaced by replacement in one of its files.
 func edited(t *testing.T, folder, file, old, replacement string) string {
 	t.Helper()
 	was := text(t, folder, file)
@@ -61,7 +56,6 @@ func edited(t *testing.T, folder, file, old, replacement string) string {
 	return like(t, folder, map[string]string{file: strings.Replace(was, old, replacement, 1)})
 }
 
-// posting is the small catalog whose reminders are posted to a target.
 func posting(t *testing.T) string {
 	t.Helper()
 	dir := edited(t, small, "queues.yaml", "handlers:\n      reminder: { name: letters.send }",
@@ -69,7 +63,6 @@ func posting(t *testing.T) string {
 	return like(t, dir, map[string]string{"targets.yaml": text(t, crooked, "targets.yaml")})
 }
 
-// shipped is the catalog of the program, with other texts for some of its files.
 func shipped(t *testing.T, files map[string]string) string {
 	t.Helper()
 	names, err := filepath.Glob("*.yaml")
@@ -82,7 +75,6 @@ func shipped(t *testing.T, files map[string]string) string {
 	return like(t, t.TempDir(), all)
 }
 
-// withJournal is the shipped catalog with the journal of testdata, and more behind it and behind the messages.
 func withJournal(t *testing.T, more, messages string) string {
 	t.Helper()
 	return shipped(t, map[string]string{
@@ -93,7 +85,6 @@ func withJournal(t *testing.T, more, messages string) string {
 // change is a row of testdata/mistakes.yaml, which says what each member is.
 type change struct{ What, Old, With, Messages, Loader, Terraform string }
 
-// eachMistake makes each change of testdata/mistakes.yaml.
 func eachMistake(t *testing.T, try func(t *testing.T, folder string, c change)) {
 	t.Helper()
 	all := yamlOf[map[string]map[string][]change](t, "mistakes.yaml")
@@ -120,8 +111,7 @@ func eachMistake(t *testing.T, try func(t *testing.T, folder string, c change)) 
 
 var lineOfFile = regexp.MustCompile(`(?m)^([a-z]+\.yaml):[0-9]+:`)
 
-// requireMistakes compares the mistakes with those wanted, one a line, without their lines in the
-// files and in any order.
+// Those wanted are one a line, in any order and without their lines in the files.
 func requireMistakes(t *testing.T, err error, want string) {
 	t.Helper()
 	if want == "" {
@@ -147,8 +137,7 @@ func TestEachMistakeNamesItsFileEntryAndKey(t *testing.T) {
 	})
 }
 
-// requireLines looks each mistake up: what its line says begins with the key, or with what the key
-// would stand in.
+// What a mistake's line says begins with the key, or with what the key would stand in.
 func requireLines(t *testing.T, err error, dir string) {
 	t.Helper()
 	for _, m := range catalog.Mistakes(err) {

@@ -177,7 +177,6 @@ func TestAHandlersNewsGoToTheQueueThatItEmitsTo(t *testing.T) {
 	require.False(t, ok, "it tells a topic, and no queue")
 }
 
-// The numbers of usage, and where they come from.
 func TestTheShippedNumbersOfUsageSayWhereTheyComeFrom(t *testing.T) {
 	t.Parallel()
 	c := from(t, "")

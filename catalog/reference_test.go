@@ -89,7 +89,6 @@ func TestTheReferenceOfTheCatalogHasTheKeysOfItsStructs(t *testing.T) {
 	isPage(t, "catalog.md", page.String())
 }
 
-// isPage holds a page of docs/reference to what it is made of.
 func isPage(t *testing.T, name, page string) {
 	t.Helper()
 	file := filepath.Join("..", "docs", "reference", name)
@@ -175,8 +174,6 @@ func namesOf(c *catalog.Catalog) []string {
 	return names
 }
 
-// strayNames reports each name in the Go, YAML, Terraform and Make files of a tree as
-// file:line: name.
 func strayNames(tree fs.FS, names []string) (found []string, err error) {
 	quoted := make([]string, len(names))
 	for i, name := range names {

@@ -30,13 +30,11 @@ type figure struct {
 	Queues             []string
 }
 
-// ownNumber is a number that no document gives.
 type ownNumber struct {
 	Key, Number, Reason string
 	Queues              []string
 }
 
-// declared are the numbers that the shipped catalog has to have.
 func declared(t *testing.T) (all numbers, figures []figure) {
 	t.Helper()
 	all = yamlOf[numbers](t, "numbers.yaml")
@@ -47,8 +45,7 @@ func declared(t *testing.T) (all numbers, figures []figure) {
 	return all, figures
 }
 
-// keys are the numbers of a queue that the documents speak of, in seconds where they are times.
-// One that a queue has no such number for is not ok.
+// Times are in seconds; a number that a queue does not have is not ok.
 var keys = map[string]func(catalog.Queue) (n float64, ok bool){
 	"attempts": func(q catalog.Queue) (float64, bool) { return float64(q.MaxAttempts), true },
 	// By the pseudocode of the billing queues the first try is no retry: attempts++, and again while attempts <= max.
@@ -96,7 +93,6 @@ func scheduled(attempt int) func(catalog.Queue) (float64, bool) {
 	}
 }
 
-// of returns the number that the key names.
 func of(q catalog.Queue, key string) (n float64, ok bool) {
 	key, eventType, byType := strings.Cut(key, " of type ")
 	if !byType {
@@ -115,8 +111,7 @@ func of(q catalog.Queue, key string) (n float64, ok bool) {
 
 var number = regexp.MustCompile(`^[<>]? ?([0-9][0-9,]*(?:\.[0-9]+)?) ?(ms|s|seconds?|min|minutes?|h|hours?|days?)?$`)
 
-// read is the number that a document's figure says, times in seconds. "< 10" is 9 of what is
-// counted: the most that is normal.
+// "< 10" is 9 of what is counted: the most that is normal.
 func read(t *testing.T, text string) float64 {
 	t.Helper()
 	switch text {
@@ -139,8 +134,6 @@ func read(t *testing.T, text string) float64 {
 	return n * per
 }
 
-// A figure that is changed in the catalog differs from its line here, and one that is changed
-// here differs from its own words or from the catalog.
 func TestTheShippedNumbersAreThoseOfTheRequirements(t *testing.T) {
 	t.Parallel()
 	_, figures := declared(t)
@@ -157,8 +150,6 @@ func TestTheShippedNumbersAreThoseOfTheRequirements(t *testing.T) {
 	}
 }
 
-// A number that is in the catalog has a figure, or is in the list of our own, and what it is
-// there is what it is in the catalog.
 func TestEveryShippedNumberIsADocumentsOrSaysWhyItIsOurs(t *testing.T) {
 	t.Parallel()
 	all, figures := declared(t)

@@ -16,7 +16,6 @@ import (
 	"billhook/catalog"
 )
 
-// terraformBinary returns the path of terraform, or skips where it may be missing.
 func terraformBinary(t *testing.T) string {
 	t.Helper()
 	if testing.Short() {

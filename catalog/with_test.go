@@ -82,7 +82,6 @@ func TestTheHashIsOfTheFilesWhereverTheyAreAndWhateverRuns(t *testing.T) {
 	require.Equal(t, hex.EncodeToString(sum[:])[:8], built.Hash(), "anybody can compute it without Billhook")
 }
 
-// running lists the ids of the queues that run, in the order of the file.
 func running(c *catalog.Catalog) (ids []string) {
 	for _, q := range c.Queues {
 		if q.Enabled {
@@ -100,7 +99,6 @@ type deployment struct {
 	Emits                                        map[string][]string
 }
 
-// narrowed is the catalog that the deployment runs.
 func (d deployment) narrowed(t *testing.T) *catalog.Catalog {
 	t.Helper()
 	folder := map[string]string{"small": small, "crooked": crooked}[d.Of]

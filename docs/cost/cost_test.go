@@ -76,10 +76,8 @@ var kinds = map[string]float64{
 	"new `Tx` event whose effect needs no state (a credit)": 0.95, "new `Tx` event whose effect needs state (a refund)": 0.03, "duplicate": 0.02,
 }
 
-// operations on the store for an average event.
 type operations struct{ reads, writes, deletes float64 }
 
-// counted reads the documents that a delivery reads and writes from its row in the table that tests check.
 func counted(t *testing.T, document, row string) (reads, writes float64) {
 	t.Helper()
 	match := matched(t, document, `(?m)^\| `+regexp.QuoteMeta(row)+` \| (\d+) \| [^|]+ \| (\d+) \|$`)
@@ -88,12 +86,10 @@ func counted(t *testing.T, document, row string) (reads, writes float64) {
 	return reads, writes
 }
 
-// dollars are what the operations of so many events cost.
 func (o operations) dollars(events float64) float64 {
 	return events / 100_000 * (o.reads*readsPer100k + o.writes*writesPer100k + o.deletes*deletesPer100k)
 }
 
-// matched are the groups of an expression that a text matches.
 func matched(t *testing.T, text, expression string) []string {
 	t.Helper()
 	match := regexp.MustCompile(expression).FindStringSubmatch(text)
@@ -101,7 +97,6 @@ func matched(t *testing.T, text, expression string) []string {
 	return match
 }
 
-// averageOf are the operations of an average event.
 func averageOf(t *testing.T, document string) (all operations) {
 	t.Helper()
 	for row, share := range kinds {
@@ -119,13 +114,11 @@ func averageOf(t *testing.T, document string) (all operations) {
 // read and write, and the lines they log.
 type upkeep struct{ runs, reads, writes, lines int }
 
-// store is what the documents cost.
 func (u upkeep) store() float64 {
 	return operations{reads: float64(u.reads), writes: float64(u.writes)}.dollars(1)
 }
 
-// idleRun is one run of a task that finds nothing. A query without a result is charged as one
-// read.
+// A query without a result is charged as one read.
 func idleRun(task string, letterQueues int) upkeep {
 	switch task {
 	case "relay-outbox", "release-delayed":
@@ -139,12 +132,10 @@ func idleRun(task string, letterQueues int) upkeep {
 	}
 }
 
-// letterQueues counts the queues that keep dead letters.
 func letterQueues(c *catalog.Catalog) int {
 	return len(slices.DeleteFunc(slices.Clone(c.Queues), func(q catalog.Queue) bool { return q.DeadLetter.Drop }))
 }
 
-// runsPerMonth returns how often a month each task runs, from Terraform's configuration.
 func runsPerMonth(t *testing.T, configuration string) map[string]int {
 	t.Helper()
 	called := map[string]int{}
@@ -159,14 +150,12 @@ func runsPerMonth(t *testing.T, configuration string) map[string]int {
 	return called
 }
 
-// millionAlarms is the cost of a million alarm calls beyond the free part: the task is created
-// and dispatched, and the run finds nothing.
+// The task is created and dispatched, beyond the free part, and the run finds nothing.
 func millionAlarms() float64 {
 	run := idleRun("release-delayed", 0)
 	return 2*millionOperations + millionRequest + 1_000_000*billedSeconds*(cpuSecond+memoryGiB*memorySecond) + 10*float64(run.reads)*readsPer100k
 }
 
-// month holds the costs of a month.
 type month struct{ firestore, storage, pubsub, cpu, memory, requests float64 }
 
 func price(events float64, of operations, tasks upkeep, messageBytes float64) month {
@@ -182,7 +171,6 @@ func price(events float64, of operations, tasks upkeep, messageBytes float64) mo
 	}
 }
 
-// table is the generated text between the marks.
 func table(of operations, tasks upkeep, messageBytes float64, record operations) string {
 	var b strings.Builder
 	b.WriteString("| events a month | Firestore operations | Firestore storage | Pub/Sub | Cloud Run CPU | memory | requests | together |\n")
@@ -213,7 +201,6 @@ const (
 	busyMonth = monthSeconds * (cpuSecond + memoryGiB*memorySecond)
 )
 
-// webhookService is the service, with its instances in Terraform's variables.
 func webhookService(t *testing.T, variables string) *pool {
 	t.Helper()
 	match := matched(t, variables, `(?s)\nvariable "webhook_scaling" \{.+?default += \{ min = (\d+), max = (\d+) \}`)
@@ -230,8 +217,7 @@ type pool struct {
 	enabled                       bool
 }
 
-// poolsOf are the workers in the catalog's order. One keeps an instance where a queue of priority
-// high has any in the catalog, as terraform/main.tf has it.
+// A worker keeps an instance where a queue of priority high has any in the catalog, as terraform/main.tf has it.
 func poolsOf(c *catalog.Catalog) (pools []*pool) {
 	for _, q := range c.Queues {
 		at := slices.IndexFunc(pools, func(p *pool) bool { return p.name == q.Pool })
@@ -248,7 +234,6 @@ func poolsOf(c *catalog.Catalog) (pools []*pool) {
 	return pools
 }
 
-// idlingOf is what the instances cost that a month without requests keeps: by default, and with the catalog's numbers.
 func idlingOf(services []*pool) (kept, ofCatalog float64) {
 	for _, p := range services {
 		if p.enabled {
@@ -258,7 +243,6 @@ func idlingOf(services []*pool) (kept, ofCatalog float64) {
 	return kept, ofCatalog
 }
 
-// poolTable is what each service costs: the webhook service, and a worker for each pool.
 func poolTable(services []*pool) string {
 	var b strings.Builder
 	b.WriteString("| service | queues | at once, per instance | instances | a month without requests | a month of all instances, busy |\n")
@@ -277,7 +261,6 @@ func poolTable(services []*pool) string {
 	return b.String()
 }
 
-// between returns the document with the table between the lines that say that it is generated.
 func between(t *testing.T, document, name, table string) string {
 	t.Helper()
 	begin, end := "<!-- "+name+": go test ./docs/cost -update -->\n", "<!-- end of "+name+" -->\n"
@@ -377,7 +360,6 @@ func TestAnIdleTaskAndAFlushOfRatesCostTheirDeclaredReadsWritesAndLines(t *testi
 	require.EqualValues(t, flushWrites, counter.Written.Load())
 }
 
-// meter counts nothing on every subscription.
 type meter map[string]backlog.Held
 
 func (m meter) Backlogs(context.Context) (map[string]backlog.Held, time.Time, error) {

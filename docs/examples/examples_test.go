@@ -29,7 +29,6 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-// section is what stands under a heading of the page.
 func section(t *testing.T, heading string) string {
 	t.Helper()
 	_, text, ok := strings.Cut(read(t, page), "\n## "+heading+"\n")

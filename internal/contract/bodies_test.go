@@ -79,7 +79,6 @@ func TestTheAttributesSchemaAgreesWithTheRules(t *testing.T) {
 	})
 }
 
-// given is what ingest knows of a message.
 func given(eventType string) contract.Given {
 	return contract.Given{Type: eventType, At: time.Date(2026, 3, 2, 11, 15, 0, 0, time.FixedZone("", 3600))}
 }
@@ -183,7 +182,6 @@ func TestAMessageSaysHowOftenItWasTried(t *testing.T) {
 	}
 }
 
-// upgrades declares an upgrade with members that contract.Payload has not: a number, a boolean, and an object.
 func upgrades(t *testing.T, more ...contract.Member) *contract.Set {
 	t.Helper()
 	set, err := contract.NewSet(contract.Formats, []contract.Declaration{
@@ -258,7 +256,6 @@ func TestMembersBeyondAHandlersTypeTravelOn(t *testing.T) {
 	require.ErrorContains(t, err, ".invoice.invoice_id is no int64")
 }
 
-// A payload whose members are bad, each with the path and rule that is said, and none of the value.
 func TestBooleansAndObjectsAreHeldToTheirShapes(t *testing.T) {
 	t.Parallel()
 	set := upgrades(t)
@@ -301,8 +298,7 @@ func TestWhatCannotBeDeclaredOfAnObjectIsSaid(t *testing.T) {
 	}
 }
 
-// orderOf draws an order whose optional fields may break the contract in any way that a
-// shape allows.
+// orderOf draws an order whose optional fields may break the contract in any way that a shape allows.
 func orderOf(t *rapid.T) *contract.Order {
 	amount := rapid.SampledFrom([]string{"", "0.00", "10.00", "10.0", "10", "1.000", "-5.00", "10000000000000.00", "10000000000000.01", "99999999999999999999.00"})
 	order := &contract.Order{
@@ -315,9 +311,7 @@ func orderOf(t *rapid.T) *contract.Order {
 	return order
 }
 
-// However an order's optional fields are broken, it is a good order without them; and what is left of what it cost is what
-// its sender said it cost. What is wrong with a refund's amount or its currency stays wrong: without an amount it would be
-// of the whole order.
+// What is wrong with a refund's amount or its currency stays wrong: without an amount it would be of the whole order.
 func TestARelaxedOrderAndRefundAreWorthWhatTheyWere(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -30,7 +30,6 @@ func goldenOf(t testing.TB, format, name string) []byte {
 	return data
 }
 
-// yamlOf reads a file of testdata.
 func yamlOf[T any](t *testing.T, file string) (all T) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", file))
@@ -39,7 +38,6 @@ func yamlOf[T any](t *testing.T, file string) (all T) {
 	return all
 }
 
-// contracts are those of the shipped catalog.
 var contracts = sync.OnceValue(func() *contract.Set {
 	shipped, err := catalog.Load("")
 	if err != nil {
@@ -276,7 +274,6 @@ type parcel struct {
 	About  any    `json:"about"`
 }
 
-// parcels is a set with one format more, which is one row.
 func parcels(t *testing.T) *contract.Set {
 	t.Helper()
 	formats := append([]contract.Format(nil), contract.Formats...)
@@ -341,7 +338,6 @@ func TestAFormatOfOneMoreRowIsReadPostedHashedAndDescribed(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// What Go handlers take and what is declared are held to each other.
 func TestTheGoTypesFitWhatIsDeclared(t *testing.T) {
 	t.Parallel()
 	type invoice struct {

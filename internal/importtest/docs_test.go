@@ -23,7 +23,6 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-// matches are the texts of an expression's group in a text.
 func matches(text, expression string) (all []string) {
 	for _, match := range regexp.MustCompile(expression).FindAllStringSubmatch(text, -1) {
 		all = append(all, match[1])
@@ -31,7 +30,6 @@ func matches(text, expression string) (all []string) {
 	return all
 }
 
-// documents are the documents for users, without the changelog.
 func documents(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -48,8 +46,6 @@ func documents(t *testing.T) map[string]string {
 	return all
 }
 
-// TestTheCommandsOfTheDocumentsExist runs each command of the documents with --help and looks
-// for its flags there.
 func TestTheCommandsOfTheDocumentsExist(t *testing.T) {
 	t.Parallel()
 	program := filepath.Join(t.TempDir(), "billhook")
@@ -86,7 +82,6 @@ func TestTheCommandsOfTheDocumentsExist(t *testing.T) {
 	require.Greater(t, seen, 30)
 }
 
-// TestWhatTheDocumentsNameExists checks make targets, links, paths, metrics, log lines, reasons, tasks and variables.
 func TestWhatTheDocumentsNameExists(t *testing.T) {
 	t.Parallel()
 	var all strings.Builder

@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// steps returns the instructions of the Dockerfile, one per line.
 func steps(t *testing.T) []string {
 	t.Helper()
 	var all []string
@@ -26,7 +25,6 @@ func steps(t *testing.T) []string {
 	return all
 }
 
-// only returns the one step with the prefix, without the prefix.
 func only(t *testing.T, all []string, beginning string) string {
 	t.Helper()
 	found := slices.DeleteFunc(slices.Clone(all), func(step string) bool { return !strings.HasPrefix(step, beginning) })
@@ -34,7 +32,6 @@ func only(t *testing.T, all []string, beginning string) string {
 	return strings.TrimPrefix(found[0], beginning)
 }
 
-// copied are the paths of the repository that the Dockerfile copies.
 func copied(all []string) (paths []string) {
 	for _, step := range all {
 		if files, ok := strings.CutPrefix(step, "COPY "); ok && !strings.HasPrefix(files, "--from=") {
@@ -45,8 +42,7 @@ func copied(all []string) (paths []string) {
 	return paths
 }
 
-// TestTheImagesAreBuiltAsTheDockerfileSays runs the Dockerfile's commands on exactly the files
-// that it copies, for both processors.
+// The commands run on exactly the files that the Dockerfile copies, for both processors.
 func TestTheImagesAreBuiltAsTheDockerfileSays(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

@@ -23,7 +23,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The wings under internal/, and what is not under it.
 var (
 	apps     = []string{"internal/apps"}
 	ingest   = []string{"internal/ingest"}
@@ -77,7 +76,7 @@ func TestEachWallHoldsAgainstAnImportThroughIt(t *testing.T) {
 	}
 }
 
-// imports returns what each package of the program imports. The program's own packages go without the module's name.
+// The program's own packages go without the module's name.
 func imports(t *testing.T) map[string][]string {
 	t.Helper()
 	list := exec.CommandContext(t.Context(), "go", "list", "-deps", "-json=ImportPath,Doc,GoFiles,Imports", "./...")
@@ -104,7 +103,7 @@ func imports(t *testing.T) map[string][]string {
 	}
 }
 
-// violations reports each import of a package of the program that a wall forbids. Test kits may import anything.
+// Test kits may import anything.
 func violations(graph map[string][]string) (found []string) {
 	for _, name := range slices.Sorted(maps.Keys(graph)) {
 		for _, wall := range walls {
@@ -125,17 +124,14 @@ func violations(graph map[string][]string) (found []string) {
 	return found
 }
 
-// ours reports whether a package is the program's.
 func ours(name string) bool {
 	return under(name, []string{"catalog", "cmd", "docs", "e2e", "emulator", "internal", "terraform", "xtest"})
 }
 
-// under reports whether path is one of the folders or below one.
 func under(path string, folders []string) bool {
 	return slices.ContainsFunc(folders, func(folder string) bool { return path == folder || strings.HasPrefix(path, folder+"/") })
 }
 
-// reach lists the direct and indirect imports of a package.
 func reach(graph map[string][]string, from string) (all []string) {
 	all = slices.Clone(graph[from])
 	for i := 0; i < len(all); i++ {

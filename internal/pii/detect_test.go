@@ -39,7 +39,6 @@ func readValues(t *testing.T) (all values) {
 	return all
 }
 
-// readYAML reads a file of testdata.
 func readYAML(t require.TestingT, file string, into any) {
 	text, err := os.ReadFile(filepath.Join("testdata", file))
 	require.NoError(t, err)
@@ -149,9 +148,7 @@ const (
 	drawn = 100_000
 )
 
-// TestAllButPhonesAreFoundNoIDIsRefusedAndThePageSaysHowMany measures how much of what is personal the
-// detectors find, and how many ids they take for it by chance. The generators of both know
-// nothing of the detectors.
+// The generators of ids and of what is personal know nothing of the detectors.
 func TestAllButPhonesAreFoundNoIDIsRefusedAndThePageSaysHowMany(t *testing.T) {
 	t.Parallel()
 	const begin, end = "<!-- go test ./internal/pii -run Phones -update -->\n", "<!-- end -->\n"
@@ -186,13 +183,11 @@ func TestAllButPhonesAreFoundNoIDIsRefusedAndThePageSaysHowMany(t *testing.T) {
 	require.Equal(t, want, string(have), "run: go test ./internal/pii -run Phones -update")
 }
 
-// result holds the counts of one run.
 type result struct {
 	recalls []recall
 	refused []refused
 }
 
-// recall is how many of a spelling were found, by place.
 type recall struct {
 	spelling
 	found [3]int
@@ -204,7 +199,6 @@ type refused struct {
 	hits int
 }
 
-// measure draws a part of each.
 func measure(part int) (r result) {
 	for i, s := range spellings {
 		g, one := newGenerator(uint64(i)), recall{spelling: s}
@@ -237,7 +231,6 @@ func percent(part, of int) string {
 	return strings.Replace(fmt.Sprintf("%.1f %%", float64(part*1000/of)/10), ".0", "", 1)
 }
 
-// table is what stands between the marks.
 func (r *result) table() string {
 	var b strings.Builder
 	b.WriteString("| found | alone | behind a prefix | in a sentence |\n| --- | ---: | ---: | ---: |\n")
@@ -278,14 +271,12 @@ func (r *result) table() string {
 	return b.String()
 }
 
-// generator draws from a seed.
 type generator struct{ *rand.Rand }
 
 const seed = 20261121
 
 func newGenerator(stream uint64) *generator { return &generator{rand.New(rand.NewPCG(seed, stream))} }
 
-// form is a way to write something.
 type form func(g *generator) string
 
 // like draws what one of the regular expressions matches; of what is (?i), letters in any case.
@@ -343,10 +334,8 @@ func (g *generator) draw(tree *syntax.Regexp, text *[]rune) {
 
 func pick[T any](g *generator, of ...T) T { return of[g.IntN(len(of))] }
 
-// between is a number from least to most.
 func (g *generator) between(least, most int) int { return least + g.IntN(most-least+1) }
 
-// A place is where something personal stands.
 type place struct {
 	name string
 	put  func(g *generator, personal string) string
@@ -372,7 +361,6 @@ var places = []place{
 	}},
 }
 
-// cased spells letters as they are, large, small or both.
 func (g *generator) cased(text string) string {
 	return pick(g, strings.ToLower(text), strings.ToUpper(text), like(`(?i)`+regexp.QuoteMeta(text))(g), text)
 }
@@ -388,7 +376,6 @@ func grouped(text, gap string, sizes ...int) string {
 	return strings.Join(groups, gap)
 }
 
-// A spelling is one way to write something personal.
 type spelling struct {
 	kind, name string
 	draw       form
@@ -400,7 +387,6 @@ const (
 	atHome = `([2-9][0-9]{2}~[2-9][0-9]{2}~[0-9]{4}|0[1234679](~[0-9]{2}){4}|[5-8][0-9]{2}(~[0-9]{3}){2})`
 )
 
-// phone draws a number with one of the gaps.
 func phone(number string, gaps ...string) form {
 	draw := like(number)
 	return func(g *generator) string { return strings.ReplaceAll(draw(g), "~", pick(g, gaps...)) }
@@ -470,7 +456,6 @@ var cards = []struct {
 	{like(`62([0-9]{13}|[0-9]{16})`), [][]int{{4}}}, {like(`(5018|5020|5038|6304|6759|6761)([0-9]{8}|[0-9]{11}|[0-9]{14})`), [][]int{{4}}},
 }
 
-// card is a number of a network, and the groups it is written in.
 func (g *generator) card() (number string, sizes []int) {
 	of := pick(g, cards...)
 	body, sum := of.body(g), 0
@@ -518,7 +503,6 @@ type ids struct {
 	Chance bool
 }
 
-// allIDs are those of testdata/ids.yaml.
 func allIDs() []ids {
 	text, err := os.ReadFile(filepath.Join("testdata", "ids.yaml"))
 	var all struct {

@@ -43,7 +43,6 @@ func requireSilent(t require.TestingT, out []byte, err error) {
 	}
 }
 
-// value draws any JSON, with the marker in names and strings.
 func value(t *rapid.T, depth int) any {
 	kind := rapid.IntRange(0, 7).Draw(t, "kind")
 	if depth == 0 && kind < 3 {
@@ -77,8 +76,6 @@ func value(t *rapid.T, depth int) any {
 	}
 }
 
-// requireAllowed: every scalar of the document stands at an allowed path and has its
-// rule's shape.
 func requireAllowed(t require.TestingT, p *pii.Projection, document []byte) {
 	decoder := json.NewDecoder(bytes.NewReader(document))
 	decoder.UseNumber()
@@ -107,7 +104,6 @@ func requireAllowed(t require.TestingT, p *pii.Projection, document []byte) {
 	check("", decoded)
 }
 
-// document holds one value, at a path.
 func document(path string, value any) []byte {
 	names := strings.Split(path, ".")
 	for i := len(names) - 1; i >= 0; i-- {
@@ -138,7 +134,6 @@ func TestNothingThatIsNotAllowedComesOutOfAnyDocument(t *testing.T) {
 	})
 }
 
-// refusedBy is what a projection says of a document that it refuses.
 func refusedBy(t require.TestingT, err error) *pii.Error {
 	var refused *pii.Error
 	require.ErrorAs(t, err, &refused)
@@ -267,7 +262,6 @@ func FuzzAppend(f *testing.F) {
 	})
 }
 
-// depth is how deep a document is nested.
 func depth(document []byte) int {
 	deepest := 0
 	for decoder := jsontext.NewDecoder(bytes.NewReader(document)); ; {
@@ -278,7 +272,6 @@ func depth(document []byte) int {
 	}
 }
 
-// lenient has an id and lines that are required, and the rest optional.
 func lenient() *pii.Projection {
 	return pii.NewProjection(map[string]pii.Rule{
 		"id": pii.ID, "lines[].product": pii.ID, "lines[].quantity": pii.Quantity, "lines[].price": pii.Integer,
@@ -375,7 +368,6 @@ func TestNothingComesOutOfWhatIsLeftOut(t *testing.T) {
 	}
 }
 
-// exactly is the projection of a document without anything that is not on the list.
 func exactly(t *testing.T, p *pii.Projection, in string) (string, error) {
 	t.Helper()
 	d, err := pii.Parse([]byte(in))

@@ -56,8 +56,6 @@ func (s shelf) Points(_ context.Context, _, id string) (int64, bool, error) {
 	return p.Points, known, nil
 }
 
-// shop is the handlers of points and the operator of customers on one real store, in which something else can
-// happen between a reader and its commit.
 type shop struct {
 	*storetest.Faults
 	points   billing.Points
@@ -123,8 +121,7 @@ func (s *shop) reopen() {
 
 type deed = func(context.Context, handler.Event, *contract.PayNow) (handler.Effect, error)
 
-// run does what the worker does: it commits what the handler returns, and calls it again when somebody else
-// was faster.
+// As the worker does, it calls the handler again when somebody else was faster.
 func (s *shop) run(h deed, event handler.Event) (string, error) {
 	watched := s.mappings.Watch(s)
 	for ; event.Try < 10; event.Try++ {
@@ -185,7 +182,6 @@ func eventOf(body *contract.PayNow, attributes map[string]string) handler.Event 
 	}
 }
 
-// paid is the event of an order with a total in dollars, of one piece of each product.
 func paid(total string, items ...contract.Item) handler.Event {
 	o := &contract.Order{ID: order, Total: total, Items: items}
 	if total != "" {
@@ -198,7 +194,6 @@ func item(id string, quantity int64) contract.Item {
 	return contract.Item{ProductID: id, Quantity: quantity}
 }
 
-// refunded is the event of a refund of the golden order.
 func refunded(amount, currency string) handler.Event {
 	return eventOf(&contract.PayNow{EventID: "r1", EventType: "order.refunded", Data: contract.PayNowData{
 		Order: &contract.Order{ID: order, Currency: currency}, Refund: &contract.Refund{Amount: amount},
@@ -221,8 +216,7 @@ func requireVerdict(t *testing.T, want, err error) {
 
 var updates = catalog.Queue{ID: "updates", OrderingKey: []string{"subscription_id", "correlation_id"}}
 
-// record records an event of a subscription. A first try reads nothing; what a further one reads is found, or
-// the error of the read.
+// A first try reads nothing; what a further one reads is found, or the error of the read.
 func record(event handler.Event, found error) (handler.Effect, error) {
 	s := billing.Subscriptions{Store: getter{found}, Updates: updates, Now: func() time.Time { return noon.Add(1500 * time.Nanosecond) }}
 	return handler.Typed(s.Record)(context.Background(), event)
@@ -340,8 +334,8 @@ func TestASecondTryEmitsNothingForWhatIsRecorded(t *testing.T) {
 	requireVerdict(t, retry.Outage("store_unavailable", nil), err)
 }
 
-// TestEverySubscriptionEventThatIngestAcceptsCanBeEmitted: no body that keeps the rules of paynow.v1 makes
-// an envelope that breaks those of envelope.v1, or a document that no store takes.
+// No body that keeps the rules of paynow.v1 makes an envelope that breaks those of envelope.v1, or a document that no
+// store takes.
 func TestEverySubscriptionEventThatIngestAcceptsCanBeEmitted(t *testing.T) {
 	t.Parallel()
 	types := []string{

@@ -19,7 +19,6 @@ import (
 
 var noon = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
 
-// desk is an operator on a store that counts, whose commits the mappings watch.
 type desk struct {
 	*customers.Mappings
 	*customers.Operator
@@ -42,7 +41,6 @@ func newDesk(t *testing.T) *desk {
 	return d
 }
 
-// guestOrders credits n orders of so many points each to the customer's own account, in few commits.
 func (d *desk) guestOrders(t *testing.T, from, n int, points int64) {
 	t.Helper()
 	account := ledger.CustomerPoints("c1")

@@ -102,7 +102,6 @@ func open(t *testing.T) *town {
 
 var shipped = catalogtest.Shipped()
 
-// event asks that an endpoint be told of something.
 func event(t require.TestingT, id, endpoint, eventType string) handler.Event {
 	body, err := shipped.Contracts.Held(contract.Of(&contract.Event{
 		ID: id, Type: "webhook_delivery", Timestamp: "2026-03-02T11:59:58Z", Version: 1,
@@ -112,7 +111,6 @@ func event(t require.TestingT, id, endpoint, eventType string) handler.Event {
 	return handler.Event{Queue: "q", Tenant: "default", ID: id, Type: "webhook_delivery", CorrelationID: "c-1", Attempt: 1, Body: body}
 }
 
-// told delivers an event, and commits its effect as push does.
 func (w *town) told(t require.TestingT, e handler.Event) (handler.Effect, error) {
 	for e.Try = 0; ; e.Try++ {
 		effect, err := w.deliver.Do(context.Background(), e)
@@ -421,8 +419,6 @@ type expected struct {
 	audit         []string
 }
 
-// TestEveryHistoryOfAnEndpointAgreesWithTheModel makes any sequence of answers, changes by people, waits and
-// failures of the store, and compares the endpoint and its lists with a model after each step.
 // It is never given up while a success stands behind its last failure, nor before its days are over.
 func TestEveryHistoryOfAnEndpointAgreesWithTheModel(t *testing.T) {
 	t.Parallel()

@@ -46,7 +46,6 @@ type desk struct {
 	clock    atomic.Int64
 }
 
-// open opens a journal of the shipped catalog, or of a folder.
 func open(t *testing.T, folder string) *desk {
 	t.Helper()
 	c, err := catalog.Load(folder)
@@ -66,7 +65,6 @@ func open(t *testing.T, folder string) *desk {
 
 func (d *desk) pass(by time.Duration) { d.clock.Add(int64(by)) }
 
-// deliver delivers an event of acme, made at noon, and returns the reason of its error.
 func (d *desk) deliver(t *testing.T, id, eventType, data string) (run *dedupe.Run, reason string) {
 	t.Helper()
 	_, run, err := d.Deliver(t.Context(), "acme", journaltest.Message(t, d.Catalog, id, eventType, noon, data), false)
@@ -85,7 +83,6 @@ func (d *desk) entry(t *testing.T, id string) ledger.Entry {
 	return entry
 }
 
-// more is a folder of the shipped catalog with more rules, and the messages that they need.
 func more(t *testing.T, unmapped string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -265,8 +262,7 @@ func (p publisher) Publish(_ context.Context, topic string, m contract.Message) 
 	return "m1", nil
 }
 
-// Each way in which an entry is made leaves something that vouches for it. What was put into the store past
-// these ways is not sealed, keeps no other from its seal, and is named.
+// What was put into the store past these ways is not sealed, keeps no other from its seal, and is named.
 func TestAnEntryIsSealedOnlyWithTheRecordOfItsEventOrTheAuditOfItsAuthor(t *testing.T) {
 	t.Parallel()
 	d := open(t, "")

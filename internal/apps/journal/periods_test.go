@@ -97,7 +97,6 @@ func TestAPeriodIsClosedByOnePersonAndReopenedByTwo(t *testing.T) {
 	}
 }
 
-// audited is what was done to the month of October, the oldest first, and by whom.
 func (d *desk) audited(t *testing.T) (actions, who []string) {
 	t.Helper()
 	entries, err := audit.Subject{Kind: journal.Kind, Tenant: "acme", ID: october}.All(t.Context(), d.Store)
@@ -156,8 +155,7 @@ func TestAPeriodThatCannotBeReadIsNotTakenForOpen(t *testing.T) {
 	all(journal.ErrBroken)
 }
 
-// TestAnEventFarInThePastOrFutureIsADeadLetter: each month that an entry names has its sums in every seal
-// from then on.
+// Each month that an entry names has its sums in every seal from then on.
 func TestAnEventFarInThePastOrFutureIsADeadLetter(t *testing.T) {
 	t.Parallel()
 	d := open(t, more(t, "ignore"))

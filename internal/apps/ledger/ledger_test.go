@@ -203,8 +203,7 @@ func vectors(t *testing.T) map[string]store.Document {
 	}
 }
 
-// TestTheLeafHashesAreWhatTheyWere: a hash that changes makes every seal a lie. The file was
-// computed with another program as well, and never changes.
+// A hash that changes makes every seal a lie. The file was computed with another program as well, and never changes.
 func TestTheLeafHashesAreWhatTheyWere(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join("testdata", "leaves.json"))
@@ -534,7 +533,6 @@ func TestOrdersWithNothingToMoveAreNotTransferred(t *testing.T) {
 	require.ErrorIs(t, err, ledger.ErrInvalid)
 }
 
-// shown is an account as an operation shows it, all of its pages together.
 func shown(t *testing.T, books store.Store, account ledger.Account, asOf string) (found ledger.Holding, entries []string, err error) {
 	t.Helper()
 	show, _ := console.NewCatalog(ledger.Operations(books)).Find("accounts show")

@@ -36,7 +36,6 @@ func TestTheMatrixIsThatOfTheQueueDesign(t *testing.T) {
 	require.Equal(t, []time.Duration{24 * time.Hour, 24 * time.Hour}, []time.Duration{send.MessageTTL, fanOut.MessageTTL})
 }
 
-// told is the event, handled by the registered handler: the messages that leave, by routing key.
 func told(t *testing.T, eventType, data string, attributes map[string]string) (map[string]contract.Message, handler.Effect, error) {
 	t.Helper()
 	body, err := shipped.Contracts.Decode(contract.MessageV1, fmt.Appendf(nil, `{"id":"e1","type":%q,"timestamp":"2026-11-20T08:59:58Z","version":1,"data":%s}`, eventType, data))

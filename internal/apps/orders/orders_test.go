@@ -96,8 +96,6 @@ func way(o orders.Order) string {
 	return strings.Join(states, " ")
 }
 
-// told says of each emission for whom it is, with the routing key that the bindings are matched with, of what
-// type, and whether it waits.
 func told(effect handler.Effect) (all []string) {
 	for _, e := range effect.Emit {
 		_, eventType := e.Body.Identity()
@@ -115,8 +113,7 @@ const (
 	ways  = "OrderCreated ValidateInventory InventoryLocked PaymentInitiated "
 )
 
-// It counts, too, what the store is asked, and the documents that are written beside the event's
-// record, as docs/orders.md says it.
+// What the store is asked, and the documents beside the event's record, are counted as docs/orders.md says it.
 func TestEachStepOfAnOrderMovesItsPiecesAndTellsOfIt(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -336,8 +333,7 @@ func TestASecondPaymentOfAnOrderIsADeadLetter(t *testing.T) {
 	require.Equal(t, "already_confirmed", unnamed.tell(t, paid("e3", "p1")).Result, "the first may have been the same")
 }
 
-// TestEveryEventAtEveryStateOfRestIsAnsweredByTheTable brings an order to each state, and tells it
-// each event: it goes an edge of the diagram or gets the table's answer, and exactly one of the two.
+// An event goes an edge of the diagram or gets the table's answer, and exactly one of the two.
 func TestEveryEventAtEveryStateOfRestIsAnsweredByTheTable(t *testing.T) {
 	t.Parallel()
 	created, paid, failed, late, shipped := "order.created", "order.payment_confirmed", "order.payment_failed", "order.payment_timeout", "order.shipped"

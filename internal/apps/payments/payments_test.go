@@ -35,7 +35,6 @@ func answerOf(payment, status string) string {
 	return fmt.Sprintf(`{"payment_id":%q,"subscription_id":"sub-1","amount":"9.99","currency":"EUR","status":%q}`, payment, status)
 }
 
-// desk is a gateway that answers every order and every question with the same.
 type desk struct {
 	answer, known string // known: the answer to a question; empty: it has no such order
 	err           error
@@ -239,10 +238,7 @@ func TestAPaymentThatTheGatewayDoesNotKnowIsNotSettled(t *testing.T) {
 	require.False(t, done)
 }
 
-// TestNoHistoryRefundsAPaymentTwice draws histories of several messages about few payments, in which the
-// gateway fails, declines, refuses and loses its answers, the store fails before and after its commits, and
-// one message is delivered in the middle of another's commit. At the end every message is delivered without a
-// fault until it has an answer.
+// At the end every message is delivered without a fault until it has an answer.
 func TestNoHistoryRefundsAPaymentTwice(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {

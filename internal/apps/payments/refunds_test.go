@@ -21,8 +21,7 @@ import (
 
 var errLost = errors.New("no answer")
 
-// bank is a gateway that pays back once per key, and as often per payment as it is asked to. It
-// remembers what it declines.
+// bank is a gateway that pays back once per key, and as often per payment as it is asked to.
 type bank struct {
 	mu sync.Mutex
 	// does is what becomes of the next orders: an entry each, and then they succeed.

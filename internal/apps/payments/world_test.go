@@ -32,7 +32,7 @@ const (
 	late
 )
 
-// everything lists what can befall a step of each name. To a read a death is the end of the attempt, as an error is.
+// To a read a death is the end of the attempt, as an error is.
 var everything = map[string][]fault{
 	"read":    {none, lostBefore},
 	"find":    {none, lostBefore, lostAfter, diedBefore, diedAfter},
@@ -170,13 +170,11 @@ func (a *worker) Reconcile(ctx context.Context, id string) (answer []byte, known
 
 func (a *worker) Request(id string, order []byte) handler.Call { return a.w.bank.Request(id, order) }
 
-// goOn does the step that the worker stands before, and reports whether there is another.
 func (a *worker) goOn() (more bool) {
 	a.next, more = a.resume()
 	return more
 }
 
-// world is one message that asks for a refund, the store, the gateway, and the workers at it.
 type world struct {
 	memory *memory
 	bank   *bank
@@ -258,7 +256,6 @@ func (w *world) arrive() {
 	w.inFlight = w.inFlight[1:]
 }
 
-// deliver starts a worker, and runs it up to its first step.
 func (w *world) deliver() *worker {
 	w.delivered++
 	event := refundOf("r-1", "pay-1", "9.99")
@@ -313,7 +310,6 @@ func (w *world) inTheEnd() error {
 	return nil
 }
 
-// odometer goes through every sequence of choices, one after the other.
 type odometer struct {
 	taken, of []int
 	at        int
@@ -327,7 +323,6 @@ func (o *odometer) pick(n int) int {
 	return o.taken[o.at-1]
 }
 
-// next turns to the sequence after this one, and reports whether there is one.
 func (o *odometer) next() bool {
 	for o.at = 0; len(o.taken) > 0; {
 		last := len(o.taken) - 1
@@ -339,7 +334,6 @@ func (o *odometer) next() bool {
 	return false
 }
 
-// everyHistory goes through every sequence of choices, and hands over the world and what is wrong in its end.
 func everyHistory(t *testing.T, begin func() *world, see func(w *world, err error, choices []int)) {
 	t.Helper()
 	runs := 0
@@ -351,10 +345,8 @@ func everyHistory(t *testing.T, begin func() *world, see func(w *world, err erro
 	t.Log(runs, "histories")
 }
 
-// TestNoCrashMakesARefundDisagreeWithTheGateway goes through every way in which up to two of the steps of three
-// deliveries can fail, and every order of the steps of two workers while one of the steps seems to fail, and
-// on to the end: a worker killed on either side of a step, an answer lost, a commit sent twice, a request that
-// arrives late.
+// Up to two steps of three deliveries fail, and the steps of two workers come in every order while one step seems to
+// fail, each to its end.
 func TestNoCrashMakesARefundDisagreeWithTheGateway(t *testing.T) {
 	t.Parallel()
 	for name, open := range banks {
@@ -382,8 +374,7 @@ func TestNoCrashMakesARefundDisagreeWithTheGateway(t *testing.T) {
 	}
 }
 
-// A gateway that forgets its refusals parts from us: the walks above can fail. The
-// attempt that meets it says so, and nothing is confirmed that was rolled back.
+// A gateway that forgets its refusals parts from us: the walks above can fail.
 func TestAGatewayThatForgetsItsRefusalsIsReportedAsADisagreement(t *testing.T) {
 	t.Parallel()
 	parted, said := 0, 0

@@ -220,9 +220,8 @@ func TestAKnownProductIsReadOnceInAWhileAndAStoreThatIsDownIsNoPriceList(t *test
 	}
 }
 
-// TestWhateverHappensNoOldPriceIsCharged drives two processes, of which one makes the
-// changes, over a store that is down at times. What a reader says must have been true within
-// the time that an answer is believed, and what it calls unknown must be so now.
+// What a reader says must have been true within the time that an answer is believed, and what it calls unknown must be
+// so now.
 func TestWhateverHappensNoOldPriceIsCharged(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {

@@ -57,7 +57,6 @@ func open(t *testing.T) *books {
 	return b
 }
 
-// used is an event of usage; with an empty occurred it does not say when it occurred.
 func (b *books) used(t require.TestingT, id, meter string, quantity int64, occurred string) handler.Event {
 	data := map[string]any{"subscription_id": sub, "meter": meter, "quantity": quantity}
 	if occurred != "" {
@@ -68,7 +67,6 @@ func (b *books) used(t require.TestingT, id, meter string, quantity int64, occur
 	return handler.Event{Queue: "q", Tenant: dedupe.DefaultTenant, ID: id, Type: "usage_tracking", Attempt: 1, Body: body}
 }
 
-// deliver commits what the handler wants, without a record, and returns its effect.
 func (b *books) deliver(event handler.Event) (handler.Effect, error) {
 	for ; event.Try < 3; event.Try++ {
 		effect, err := handler.Typed(b.tracker.Track)(context.Background(), event)

@@ -35,7 +35,6 @@ func codeOf(body string) string {
 	return code
 }
 
-// identities accepts the name in a header.
 type identities struct{}
 
 func (identities) Identify(_ context.Context, header http.Header) (string, error) {
@@ -55,7 +54,6 @@ func (identities) Identify(_ context.Context, header http.Header) (string, error
 	}
 }
 
-// statusOf is the status that a refusal of a sender has.
 var statusOf = map[string]int{
 	"unauthorized": 401, "identity_invalid": 401, "forbidden": 403, "identity_not_allowed": 403, "host_not_local": 403, "cross_origin": 403,
 	"operator_invalid": 400, "identity_unavailable": 503,
@@ -155,7 +153,6 @@ func TestEachSenderIsLetInUnderTheirNameOrRefused(t *testing.T) {
 
 var localKey = []byte("a key of this process, by chance")
 
-// doorway is sessions on a clock that the test sets.
 type doorway struct {
 	*access.Sessions
 	now time.Time
@@ -168,7 +165,6 @@ func doorwayOf(guarded access.Access) *doorway {
 	return d
 }
 
-// asks is a request from a page of the same site, by a peer.
 func asks(t *testing.T, method, peer string, cookies ...*http.Cookie) *http.Request {
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), method, "/ops/", nil)
@@ -180,7 +176,6 @@ func asks(t *testing.T, method, peer string, cookies ...*http.Cookie) *http.Requ
 	return r
 }
 
-// enters returns who is let in, or the code of the refusal.
 func (d *doorway) enters(r *http.Request) (who string) {
 	w := httptest.NewRecorder()
 	d.Guard(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { who = access.Who(r.Context()) })).ServeHTTP(w, r)
@@ -190,7 +185,6 @@ func (d *doorway) enters(r *http.Request) (who string) {
 	return who
 }
 
-// signsIn is the cookie of somebody who signs in from a peer.
 func (d *doorway) signsIn(t *testing.T, peer, shown, name string) *http.Cookie {
 	t.Helper()
 	cookie, err := d.SignIn(asks(t, http.MethodPost, peer), shown, name)
@@ -198,7 +192,6 @@ func (d *doorway) signsIn(t *testing.T, peer, shown, name string) *http.Cookie {
 	return cookie
 }
 
-// refuses is the code by which a sign-in is refused.
 func (d *doorway) refuses(t *testing.T, r *http.Request, shown, name string) string {
 	t.Helper()
 	_, err := d.SignIn(r, shown, name)

@@ -28,7 +28,6 @@ import (
 	"billhook/internal/platform/store/storetest"
 )
 
-// shelf is what the operations of these tests are about.
 type shelf struct {
 	Tenant string   `json:"tenant"`
 	ID     string   `json:"id" show:"Shelf" link:"shelves"`
@@ -62,7 +61,6 @@ var (
 	errFull = errors.New("shelf is full")
 )
 
-// operations are three on shelves: one that lists ten in pages, one that shows and fails as its id says, one that changes.
 func operations(needs console.Needs) *console.Catalog {
 	failures := []console.Refusal{
 		{Of: errNone, Kind: console.Absent, Code: "shelf_unknown", Detail: "There is no such shelf."},
@@ -107,7 +105,6 @@ func operations(needs console.Needs) *console.Catalog {
 
 var now = time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)
 
-// ask serves one request as a person, and returns the answer and what was logged.
 func ask(t *testing.T, c *console.Catalog, by audit.Author, method, path, body string) (status int, answer, log string) {
 	t.Helper()
 	var lines bytes.Buffer
@@ -181,7 +178,6 @@ func TestARequestIsReadAndRefusedByItsTags(t *testing.T) {
 	}
 }
 
-// forged is the address of a page whose token has another part.
 func forged(t *testing.T, token string, part int, value string) string {
 	t.Helper()
 	raw, err := base64.RawURLEncoding.DecodeString(token)
@@ -365,7 +361,6 @@ func TestTheOpenAPIDocumentKeepsItsOfficialSchema(t *testing.T) {
 	require.NoError(t, schema.Validate(value))
 }
 
-// paid is an answer with an amount, and texts that lead somewhere.
 type paid struct {
 	ID       string   `json:"id" show:"Payment"`
 	Amount   *int64   `json:"amount,omitempty" show:"Amount" in:"currency"`

@@ -38,7 +38,6 @@ import (
 
 var noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 
-// fixed is an API that answers by method and path, keeps what it was asked, and refuses all else.
 type fixed struct {
 	answers map[string]any
 	asked   []string
@@ -68,7 +67,6 @@ func (a *fixed) Call(ctx context.Context, o console.Operation, in console.Input)
 	return declared(ctx, a.answer, o, in)
 }
 
-// visit looks at a page over an API that answers so, or sends it a form. It returns what the API was asked.
 func visit(t *testing.T, path, sent string, answers map[string]any) (status int, body string, asked []string) {
 	t.Helper()
 	cat, err := catalog.Load("")
@@ -94,7 +92,6 @@ func visit(t *testing.T, path, sent string, answers map[string]any) (status int,
 
 var tags = regexp.MustCompile(`<[^>]*>`)
 
-// shown is the text of a page: without its tags, each blank once.
 func shown(body string) string {
 	return strings.Join(strings.Fields(tags.ReplaceAllString(body, " ")), " ")
 }
@@ -170,7 +167,6 @@ func TestTheOverviewHasTheWorstQueueFirst(t *testing.T) {
 	}
 }
 
-// whole is an event of which everything is there.
 func whole() events.Event {
 	second := func(n int) time.Time { return noon.Add(time.Duration(n) * time.Second) }
 	posted := ledger.Entry{

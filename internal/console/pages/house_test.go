@@ -26,7 +26,6 @@ import (
 	"billhook/internal/platform/serve"
 )
 
-// house is the pages behind their door, over an API that answers everything.
 type house struct {
 	http.Handler
 	routes chi.Routes
@@ -47,7 +46,6 @@ func openHouse(t *testing.T, guarded access.Access) *house {
 	return &house{router, router, api}
 }
 
-// visits makes a request as a browser does from one of the site's own pages.
 func (h *house) visits(t *testing.T, method, path string, form url.Values, change func(*http.Request)) *httptest.ResponseRecorder {
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(form.Encode()))
@@ -76,13 +74,10 @@ func from(peer string, cookies ...*http.Cookie) func(*http.Request) {
 // hostile is what somebody else may have written: markup, and characters that a screen acts on.
 const hostile = "\"'><b id=hostile>&amp;\x1b[2J\u202eevil\u2066\x07"
 
-// everything is an API that answers any question with a value in each field, every text of which is
-// hostile.
+// everything is an API that answers any question with a value in each field, every text of which is hostile.
 type everything struct {
-	// refuses: changes are refused, with a hostile text.
 	refuses bool
-	// stalls: nothing is answered.
-	stalls bool
+	stalls  bool
 
 	mu    sync.Mutex
 	calls []string
@@ -109,7 +104,6 @@ func (e *everything) Call(ctx context.Context, o console.Operation, in console.I
 	return declared(ctx, e.answer, o, in)
 }
 
-// declared calls an operation by its route.
 func declared(ctx context.Context, call func(ctx context.Context, method, path string, question, answer any) error, o console.Operation, in console.Input) (any, error) {
 	answer, question := o.Answer(), any(nil)
 	if len(in.Body) > 0 {
@@ -122,7 +116,6 @@ func declared(ctx context.Context, call func(ctx context.Context, method, path s
 	return reflect.ValueOf(answer).Elem().Interface(), nil
 }
 
-// fill sets all that can be set.
 func fill(v reflect.Value, depth int) {
 	switch {
 	case depth == 0 || !v.CanSet():
@@ -178,7 +171,6 @@ func fill(v reflect.Value, depth int) {
 	}
 }
 
-// walk visits each route of the pages. {id} and the like are replaced by an id.
 func walk(t *testing.T, routes chi.Routes, id string, visit func(method, route, path string)) {
 	t.Helper()
 	seen := 0
@@ -195,7 +187,6 @@ func walk(t *testing.T, routes chi.Routes, id string, visit func(method, route, 
 
 var local = access.Access{OpenOnLoopback: true}
 
-// signedIn is a browser on this machine whose person has given a name.
 func (h *house) signedIn(t *testing.T, name string) func(*http.Request) {
 	t.Helper()
 	w := h.visits(t, http.MethodPost, "/ops/sign-in", url.Values{"name": {name}}, nil)
@@ -208,7 +199,6 @@ var (
 	fields  = regexp.MustCompile(`<(?:input|textarea|select)[^>]*\sname="([a-z_]+)"`)
 )
 
-// requireHarmless requires that what somebody else has written is text on a page.
 func requireHarmless(t *testing.T, path, body string) {
 	t.Helper()
 	require.NotContains(t, body, "<b id=hostile", path)

@@ -29,13 +29,11 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// shop is the pages over the API over a store.
 type shop struct {
 	site    http.Handler
 	store   store.Store
 	catalog *catalog.Catalog
-	// who looks, by the name that they say.
-	who string
+	who     string
 	// names are what stands for an id, such as {letter}, in addresses and in what pages say.
 	names map[string]string
 }
@@ -67,7 +65,6 @@ func openShop(t testing.TB, third operationstest.Partner) *shop {
 	return &shop{site: router, store: db, catalog: c, who: "ada", names: map[string]string{}}
 }
 
-// ask asks for a page, or sends it a form, as a browser on this machine does.
 func (s *shop) ask(t testing.TB, path, form string) *httptest.ResponseRecorder {
 	t.Helper()
 	method := http.MethodGet
@@ -86,7 +83,6 @@ func (s *shop) ask(t testing.TB, path, form string) *httptest.ResponseRecorder {
 	return w
 }
 
-// step is a page that is looked at, or a form that is sent.
 type step struct {
 	// asks is the address, and form what is sent; empty: the page is looked at.
 	asks, form string
@@ -150,7 +146,6 @@ func (s *shop) commit(t *testing.T, writes ...store.Write) {
 	require.NoError(t, err)
 }
 
-// credit credits an order's points to an account on a day of the month.
 func (s *shop) credit(t *testing.T, order string, to ledger.Account, amount int64, day int) {
 	t.Helper()
 	writes, err := ledger.Credit(ledger.Move{
@@ -161,7 +156,6 @@ func (s *shop) credit(t *testing.T, order string, to ledger.Account, amount int6
 	s.commit(t, writes...)
 }
 
-// sells posts a sale of 12.50 of a tenant, on a day of the month.
 func (s *shop) sells(t *testing.T, tenant, event, period string, day int) (writes []store.Write) {
 	t.Helper()
 	at := time.Date(2026, 11, day, 9, 0, 0, 0, time.UTC)
@@ -174,8 +168,7 @@ func (s *shop) sells(t *testing.T, tenant, event, period string, day int) (write
 	return writes
 }
 
-// dies keeps dead letters of a queue that needs a second person or does not, a minute apart, the last of them at noon.
-// They are {d0}, {d1} and so on, and the queue is {queue}.
+// The last dead letter is of noon, the others a minute apart; they are {d0}, {d1} and so on, of {queue}.
 func (s *shop) dies(t *testing.T, fourEyes bool, reasons ...string) {
 	t.Helper()
 	var q catalog.Queue
@@ -198,7 +191,6 @@ func (s *shop) dies(t *testing.T, fourEyes bool, reasons ...string) {
 	}
 }
 
-// form is a form of a reason, and of fields and values in turn.
 func form(why string, pairs ...string) string {
 	values := url.Values{"why": {why}}
 	for i := 0; i < len(pairs); i += 2 {

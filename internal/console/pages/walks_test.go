@@ -24,7 +24,6 @@ import (
 	"billhook/internal/retry"
 )
 
-// walks are what people look at and change, page by page, over the API and a store.
 var walks = map[string]struct {
 	seed  func(*testing.T, *shop)
 	steps []step
@@ -218,8 +217,7 @@ func TestWhatPeopleSeeAndDoPageByPage(t *testing.T) {
 	}
 }
 
-// works counts what a worker has done in the last hour: {well} is a queue that does well, and {failing} one that fails,
-// whose target has an open breaker.
+// {well} is a queue that does well, and {failing} one that fails, whose target has an open breaker.
 func (s *shop) works(t *testing.T) {
 	t.Helper()
 	var target string
@@ -253,8 +251,6 @@ func (s *shop) works(t *testing.T) {
 	require.NoError(t, r.Flush(t.Context()))
 }
 
-// shelve stores something of each kind. Order o1 waits for its payment. User auth0|u7 has a customer, points of two days
-// and a subscription. The books of acme have three sales, two of which are sealed.
 func shelve(t *testing.T, s *shop) {
 	t.Helper()
 	machine, err := orderstest.Open(s.store)

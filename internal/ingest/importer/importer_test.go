@@ -24,7 +24,6 @@ import (
 
 var now = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 
-// everything is the shipped catalog with every queue enabled.
 func everything(t *testing.T) *catalog.Catalog {
 	t.Helper()
 	c, err := catalog.Load("")
@@ -35,7 +34,6 @@ func everything(t *testing.T) *catalog.Catalog {
 	return c
 }
 
-// store is a source in memory.
 type store struct {
 	waiting, claimed []importer.Message
 	accepted         []string
@@ -62,7 +60,6 @@ func (s *store) Settle(_ context.Context, accepted, refused []importer.Message) 
 	return nil
 }
 
-// ingest answers each request by the function, or accepts all without one.
 type ingest struct {
 	answer   func(call int, items []importer.Item) ([]importer.Result, error)
 	requests [][]importer.Item
@@ -86,7 +83,6 @@ func all(status int, items []importer.Item) []importer.Result {
 	return results
 }
 
-// waits is a clock that goes on when somebody waits.
 type waits struct {
 	at    time.Time
 	slept []time.Duration
@@ -269,7 +265,6 @@ func TestEachOldMessageBecomesWhatTheWebhookServiceTakes(t *testing.T) {
 	}
 }
 
-// yamlOf reads a file of testdata.
 func yamlOf[T any](t *testing.T, file string) (all T) {
 	t.Helper()
 	require.NoError(t, yaml.Unmarshal([]byte(textOf(t, file)), &all))

@@ -29,12 +29,10 @@ func ids(maker string) func() string {
 	return func() string { return fmt.Sprintf("%s-%06d", maker, n.Add(1)) }
 }
 
-// accept takes everything, and remembers it by event id.
 type accept struct {
 	bodies map[string]string
 	due    map[string]time.Time
 	order  []string
-	// refuse are texts of bodies that it refuses.
 	refuse string
 }
 
@@ -51,7 +49,6 @@ func (a *accept) Send(_ context.Context, _ string, items []importer.Item) ([]imp
 	return results, nil
 }
 
-// member is a member of a body that is text.
 func member(body, name string) string {
 	_, rest, _ := strings.Cut(body, strconv.Quote(name)+`:"`)
 	value, _, _ := strings.Cut(rest, `"`)
@@ -60,7 +57,6 @@ func member(body, name string) string {
 
 func newAccept() *accept { return &accept{bodies: map[string]string{}, due: map[string]time.Time{}} }
 
-// drain runs an import to its end.
 func drain(t *testing.T, s importer.Source, d importer.Ingest) importer.Report {
 	t.Helper()
 	report, err := run(t, s, d, &waits{at: now}).Do(t.Context())
@@ -118,7 +114,6 @@ func TestEachListOfAQueueIsDrained(t *testing.T) {
 	require.Empty(t, do("KEYS", "*"), "nothing is left behind")
 }
 
-// texts are the texts of an answer of Redis.
 func texts(t *testing.T, answer any) []string {
 	t.Helper()
 	all, err := redis.Strings(answer, nil)
@@ -311,7 +306,6 @@ func TestEachQueueOfABrokerIsDrainedOverAMQP(t *testing.T) {
 	require.Eventually(t, func() bool { return count(orders) == 2 && count(orders+".dlq") == 0 }, time.Minute, 10*time.Millisecond, "the refused are where they were")
 }
 
-// textOf is a file of testdata.
 func textOf(t *testing.T, file string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", file))

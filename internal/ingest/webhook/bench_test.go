@@ -19,12 +19,10 @@ import (
 	"billhook/internal/platform/telemetry"
 )
 
-// nowhere confirms everything and keeps nothing.
 type nowhere struct{}
 
 func (nowhere) Publish(context.Context, string, contract.Message) (string, error) { return "1", nil }
 
-// answer is as little of a response as there can be.
 type answer struct {
 	header http.Header
 	status int
@@ -34,13 +32,10 @@ func (a *answer) Header() http.Header         { return a.header }
 func (a *answer) WriteHeader(status int)      { a.status = status }
 func (a *answer) Write(p []byte) (int, error) { return len(p), nil }
 
-// again is a body that can be read again.
 type again struct{ bytes.Reader }
 
 func (*again) Close() error { return nil }
 
-// repeat returns a function that sends the same signed webhook once more, from the
-// request to the answer, and returns the status.
 func repeat(tb testing.TB, content []byte) func() int {
 	tb.Helper()
 	d := open(tb, func(c *webhook.Config) {
@@ -61,8 +56,7 @@ func repeat(tb testing.TB, content []byte) func() int {
 	return send
 }
 
-// BenchmarkWebhook is the whole handler, from the request to the answer; only the
-// broker is missing.
+// Only the broker is missing.
 func BenchmarkWebhook(b *testing.B) {
 	for _, size := range []int{4 << 10, 64 << 10, 1<<20 - 4096} {
 		b.Run(fmt.Sprint(size>>10, "KiB"), func(b *testing.B) {
@@ -79,8 +73,7 @@ func BenchmarkWebhook(b *testing.B) {
 	}
 }
 
-// TestTheWholeHandlerAllocatesLittle holds the number of allocations, which, unlike
-// time, is the same on every machine. The race detector makes pools forget at random.
+// Unlike time, allocations are the same on every machine. The race detector makes pools forget at random.
 //
 //nolint:paralleltest // AllocsPerRun counts those of every goroutine
 func TestTheWholeHandlerAllocatesLittle(t *testing.T) {

@@ -19,7 +19,6 @@ import (
 	"billhook/internal/pii"
 )
 
-// requireWhole checks that a message keeps its contract and the limits of Pub/Sub.
 func requireWhole(t *testing.T, m contract.Message) contract.Body {
 	t.Helper()
 	body, err := contracts(t).Decode(m.Attributes["contract"], m.Data)
@@ -30,9 +29,7 @@ func requireWhole(t *testing.T, m contract.Message) contract.Body {
 	return body
 }
 
-// FuzzWebhook sends signed bodies of any content to every entrance. A sender that
-// knows the secret can still not crash the door, nor get through it what the
-// contract does not name.
+// A sender that knows the secret can still not crash the door, nor get through it what the contract does not name.
 func FuzzWebhook(f *testing.F) {
 	for _, name := range samples.Names() {
 		f.Add(samples.Read(name, samples.Event{}))
@@ -91,13 +88,11 @@ func FuzzWebhook(f *testing.F) {
 	})
 }
 
-// odd is an order whose optional fields, and those that an order has not, are to be filled in.
 const odd = `{"event_type":"ON_ORDER_COMPLETED","event_id":"5","body":{"id":"6","customer":%s,"customer_id":%s,"checkout":%s,"pretty_id":%s,"currency":%s,` +
 	`"total_amount":%s,"completed_at":%s,"created_at":%s,"amount":%s,"checkout_id":%s,"billing_cycle_sequence":%s,"status":%s,` +
 	`"lines":[{"product_id":"411486491630370501","price":%s,"quantity":2}]}}`
 
-// FuzzOptionalFields fills any JSON into some of the fields of an order that its effect
-// does not need. The order stays what it is: accepted, and worth its points.
+// The order stays what it is: accepted, and worth its points.
 func FuzzOptionalFields(f *testing.F) {
 	good := []string{
 		`{"id":"8"}`, `"9"`, `{"metadata":{"uid":"u1","order_id":"cart-7"}}`, `"BH-1"`, `"USD"`, `2000`, `"2026-03-02T10:01:00Z"`, `"2026-03-02T10:00:00Z"`, `null`, `null`, `null`, `null`, `1000`,

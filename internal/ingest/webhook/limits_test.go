@@ -25,7 +25,6 @@ import (
 	"billhook/internal/platform/telemetry"
 )
 
-// limited is the limits of one instance of the service.
 type limited struct {
 	*webhook.Limits
 	metrics *telemetry.Metrics
@@ -38,7 +37,6 @@ func instance(shared store.Store, now func() time.Time) limited {
 	}), metrics}
 }
 
-// ask is the code of the refusal of a message; empty where there is none.
 func (l limited) ask(ctx context.Context, t require.TestingT, q catalog.Queue, user string) string {
 	err := l.Admit(ctx, q, user)
 	if err == nil {
@@ -51,7 +49,6 @@ func (l limited) ask(ctx context.Context, t require.TestingT, q catalog.Queue, u
 	return problem.Code
 }
 
-// let is how many of so many messages of nobody's are admitted.
 func (l limited) let(t *testing.T, q catalog.Queue, messages int) (let int) {
 	t.Helper()
 	for range messages {
@@ -232,7 +229,6 @@ func TestAStoreThatDoesNotAnswerRefusesNothing(t *testing.T) {
 	require.Contains(t, (&service{metrics: one.metrics}).scrape(t), `billhook_limits_unknown_total{limit="rate",queue="orders"} 1`)
 }
 
-// full is a queue of a hundred messages at most.
 var full = catalog.Queue{ID: "orders", MaxBacklog: catalog.MaxBacklog{Messages: 100, OnFull: catalog.RefuseMore}}
 
 func TestAFullQueueRefusesWhereItsBoundSaysSo(t *testing.T) {

@@ -35,7 +35,6 @@ type submission struct {
 	More [][2]string
 }
 
-// rows are the requests of testdata/requests.yaml, by the configurations that they are for.
 type rows map[string][]submission
 
 // configurations of the service by the names that testdata/requests.yaml has for them.
@@ -62,12 +61,10 @@ var configurations = map[string]func(*webhook.Config){
 	},
 }
 
-// keyed is a change of what PayNow's events are ordered by.
 func keyed(fields ...string) func(*webhook.Config) {
 	return queueOf(queue, func(q *catalog.Queue) { q.OrderingKey = fields })
 }
 
-// recorded is testdata/requests.yaml.
 type recorded struct {
 	Bodies                      map[string]string
 	Published, Refused, Ignored rows
@@ -118,7 +115,6 @@ func requests(t *testing.T) (all recorded) {
 	return all
 }
 
-// sent is the request, signed by whoever sends to its path.
 func (r submission) sent(t *testing.T) *http.Request {
 	t.Helper()
 	if r.Path == "" {
@@ -127,7 +123,6 @@ func (r submission) sent(t *testing.T) *http.Request {
 	return generic(t, r.Path, []byte(r.Body))
 }
 
-// record is what is published of a request and where, what was left out of it, and the answer.
 type record struct {
 	Topic       string            `json:"topic"`
 	Answer      json.RawMessage   `json:"answer"`
@@ -202,13 +197,11 @@ func TestAnEventThatNoQueueWantsIsVerifiedAndIgnored(t *testing.T) {
 	}
 }
 
-// refundOf is a refund with these members.
 func refundOf(members string) string {
 	return `{"event_type":"ON_REFUND","event_id":"5","body":{"id":"6","order_id":"7","status":"completed",` + members + `}}`
 }
 
-// producing serves the queues of which producers inside the house send the most. Notifications
-// and analytics are unordered, and on shared topics.
+// Notifications and analytics are unordered, and on shared topics.
 func producing(change ...func(*catalog.Queue)) func(*webhook.Config) {
 	return func(c *webhook.Config) {
 		c.Catalog = new(*c.Catalog)
@@ -233,7 +226,7 @@ const (
 	shipped   = `{"type":"order.shipped","version":1,"data":{"order_id":"o1"}}`
 )
 
-// TestAMessageSignedForOneQueueIsNotTakenAtAnother: an upgrade of a plan is, byte for byte, an upgrade that is paid.
+// An upgrade of a plan is, byte for byte, an upgrade that is paid.
 func TestAMessageSignedForOneQueueIsNotTakenAtAnother(t *testing.T) {
 	t.Parallel()
 	upgrade := []byte(`{"id":"u1","action":"upgrade","payload":{"subscription_id":"s1","payment_id":"p1","amount":"9.99","currency":"EUR"}}`)
@@ -274,7 +267,6 @@ func TestAnOrderHasAsManyItemsAsItsHandlerTakes(t *testing.T) {
 	submission{Path: toOrders, Body: order(101), Code: broken, Where: "data.items", Rule: "max=100"}.check(t, producing())
 }
 
-// declaring has a catalog that declares one type of message with these members.
 func declaring(t *testing.T, eventType string, members ...contract.Member) func(*webhook.Config) {
 	t.Helper()
 	members = append(members, contract.Member{Name: "order_id", Shape: "id", Required: true})
@@ -371,7 +363,7 @@ func TestAnAccountSendsByATokenForThePathThatTheCatalogAllowsIt(t *testing.T) {
 	}
 }
 
-// TestEachRunOfAJobIsAnEventOfItsOwn: a job sends the same bytes at every run.
+// A job sends the same bytes at every run.
 func TestEachRunOfAJobIsAnEventOfItsOwn(t *testing.T) {
 	t.Parallel()
 	d := open(t, accounts(issued{}))

@@ -28,7 +28,6 @@ import (
 	"billhook/internal/platform/store/storetest"
 )
 
-// absent is a directory, a broker, and products that never answer.
 type absent struct{}
 
 func (absent) UID(ctx context.Context, _, _ string) (string, bool, error) {
@@ -129,7 +128,6 @@ func TestAMessageSaysWhenItWasReceivedAndByWhichRelease(t *testing.T) {
 	})
 }
 
-// lookedUp is products that all have one answer.
 type lookedUp struct {
 	points   int64
 	known    bool
@@ -164,7 +162,6 @@ func TestAnOrderIsTakenWhateverItsProductsAre(t *testing.T) {
 	})
 }
 
-// knowing is a store of customers that counts how often it is asked, and may go down.
 func knowing(t *testing.T, fields map[string]any) (*storetest.Counter, *storetest.Faults) {
 	t.Helper()
 	faults := &storetest.Faults{Store: storetest.Open(t)}
@@ -218,7 +215,6 @@ func TestALookupThatFailsAndADocumentWithoutAValidUIDAreNoAnswer(t *testing.T) {
 	})
 }
 
-// shelfOfOrders has the order o-1 of each tenant, and fails for those that are "broken".
 type shelfOfOrders struct{}
 
 func (shelfOfOrders) Get(_ context.Context, key store.Key) (store.Document, error) {

@@ -35,7 +35,6 @@ import (
 	"billhook/internal/platform/signature"
 )
 
-// measured is a body that knows how much of it was read. It fails at its end where err says so.
 type measured struct {
 	io.Reader
 	read int
@@ -81,7 +80,6 @@ func TestARequestIsTakenOrRefusedByItsHeadersAndSignature(t *testing.T) {
 	with := func(body string) func(*http.Request) {
 		return func(r *http.Request) { r.Body = &measured{Reader: strings.NewReader(body)} }
 	}
-	// signed is of another source's body, secret and scheme.
 	signed := func(scheme signature.Scheme, path, secret string) func(*http.Request) {
 		return func(r *http.Request) {
 			other := request(t, path, nil)
@@ -316,7 +314,6 @@ func TestBodiesInFlightHoldNoMoreThanTheirBudget(t *testing.T) {
 	})
 }
 
-// panicking is a broker that panics.
 type panicking struct{}
 
 func (panicking) Publish(context.Context, string, contract.Message) (string, error) { panic("down") }
@@ -333,7 +330,6 @@ func TestAPanicGivesBackWhatItsBodyHeld(t *testing.T) {
 	}
 }
 
-// listed is the answer to a list.
 type listed struct {
 	Results []struct {
 		problem
@@ -343,7 +339,6 @@ type listed struct {
 	} `json:"results"`
 }
 
-// list sends a list of items, and returns its results.
 func (d *service) list(t *testing.T, path string, items ...string) listed {
 	t.Helper()
 	w := d.send(generic(t, path, []byte(`{"messages":[`+strings.Join(items, ",")+`]}`)))
@@ -355,7 +350,6 @@ func (d *service) list(t *testing.T, path string, items ...string) listed {
 	return answer
 }
 
-// codes are the statuses and codes of a list's results.
 func (l listed) codes() (all []string) {
 	for _, r := range l.Results {
 		all = append(all, fmt.Sprint(r.Status, r.Code))
@@ -363,7 +357,6 @@ func (l listed) codes() (all []string) {
 	return all
 }
 
-// of is the item of an order's message.
 func of(order, id string) string {
 	return fmt.Sprintf(`{"message":{"id":%q,"type":"order.shipped","version":1,"data":{"order_id":%q}}}`, id, order)
 }
@@ -490,7 +483,6 @@ func TestAFloodIntoOneQueueRefusesNothingOfAnother(t *testing.T) {
 	})
 }
 
-// admitting refuses the messages of a user beyond some.
 type admitting struct {
 	mu    sync.Mutex
 	asked []string

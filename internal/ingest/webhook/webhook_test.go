@@ -46,7 +46,6 @@ var (
 // loaded is the catalog that is built in. It is read-only: source changes a copy.
 var loaded = sync.OnceValues(func() (*catalog.Catalog, error) { return catalog.Load("") })
 
-// published is what the fake broker was handed.
 type published struct {
 	topic   string
 	message contract.Message
@@ -54,7 +53,6 @@ type published struct {
 	answer  []byte
 }
 
-// recorder is a broker that remembers, and fails as often as it is told to.
 type recorder struct {
 	mu     sync.Mutex
 	got    []published
@@ -79,7 +77,6 @@ func (p *recorder) all() []published {
 	return p.got
 }
 
-// people is a customer directory.
 type people struct {
 	uids map[string]string
 	err  error
@@ -90,7 +87,6 @@ func (p people) UID(_ context.Context, _, id string) (string, bool, error) {
 	return uid, ok, p.err
 }
 
-// shelf is products with their points.
 type shelf map[string]catalog.Product
 
 func (s shelf) Points(_ context.Context, _, id string) (int64, bool, error) {
@@ -98,7 +94,6 @@ func (s shelf) Points(_ context.Context, _, id string) (int64, bool, error) {
 	return p.Points, known, nil
 }
 
-// service is one with everything around it.
 type service struct {
 	*webhook.Service
 	broker  *recorder
@@ -106,7 +101,6 @@ type service struct {
 	metrics *telemetry.Metrics
 }
 
-// config is a configuration that works, and what it publishes and logs to.
 func config(tb testing.TB) (webhook.Config, *recorder, *strings.Builder) {
 	tb.Helper()
 	declared, err := loaded()
@@ -126,7 +120,6 @@ func config(tb testing.TB) (webhook.Config, *recorder, *strings.Builder) {
 	}, broker, log
 }
 
-// open returns a service; change may be nil.
 func open(tb testing.TB, change func(*webhook.Config)) *service {
 	tb.Helper()
 	c, broker, log := config(tb)
@@ -138,7 +131,6 @@ func open(tb testing.TB, change func(*webhook.Config)) *service {
 	return &service{Service: made, broker: broker, log: log, metrics: c.Metrics}
 }
 
-// source returns a change that replaces one source of the catalog.
 func source(name string, change func(*catalog.Source)) func(*webhook.Config) {
 	return func(c *webhook.Config) {
 		declared := *c.Catalog
@@ -167,7 +159,6 @@ func request(tb testing.TB, path string, body io.Reader) *http.Request {
 	return r
 }
 
-// payNow is a request as PayNow sends it, now.
 func payNow(tb testing.TB, body []byte) *http.Request {
 	tb.Helper()
 	r := request(tb, "/webhooks/paynow", bytes.NewReader(body))
@@ -175,7 +166,6 @@ func payNow(tb testing.TB, body []byte) *http.Request {
 	return r
 }
 
-// generic is a request signed with the generic secret.
 func generic(tb testing.TB, path string, body []byte) *http.Request {
 	tb.Helper()
 	r := request(tb, path, bytes.NewReader(body))
@@ -189,7 +179,6 @@ func (d *service) send(r *http.Request) *httptest.ResponseRecorder {
 	return w
 }
 
-// scrape returns the service's metrics.
 func (d *service) scrape(tb testing.TB) string {
 	tb.Helper()
 	page := httptest.NewRecorder()
@@ -197,7 +186,6 @@ func (d *service) scrape(tb testing.TB) string {
 	return page.Body.String()
 }
 
-// taken sends a request that has to be accepted.
 func taken(t *testing.T, d *service, r *http.Request) *service {
 	t.Helper()
 	w := d.send(r)
@@ -215,8 +203,7 @@ type problem struct {
 	} `json:"violations"`
 }
 
-// requireProblem checks a refusal from all sides: the answer, that nothing was
-// published, and that neither people nor the bad value are in the answer or the log.
+// A refusal publishes nothing, and neither people nor the bad value are in its answer or the log.
 func requireProblem(t *testing.T, d *service, w *httptest.ResponseRecorder, status int, code, secret string) problem {
 	t.Helper()
 	require.Equal(t, status, w.Code, "%s", w.Body)
@@ -248,20 +235,17 @@ func requireNothingLeaks(t *testing.T, d *service, w *httptest.ResponseRecorder,
 	}
 }
 
-// order is a small order that is accepted as it is; tables spoil one thing of it.
 const order = `{"event_type":"ON_ORDER_COMPLETED","event_id":"502113004410990001","body":{"id":"502113004410990002",` +
 	`"customer":{"id":"502113004410990003","name":"Ilse Brandvold"},"checkout":{"metadata":{"uid":"Zk3uQm0aBcD4eFgH5iJkL6mNoPq7"}},` +
 	`"currency":"USD","total_amount":2000,"completed_at":"2026-03-02T10:01:00Z","billing_email":"ilse.brandvold@example.org",` +
 	`"lines":[{"product_id":"411486491630370501","price":1000,"quantity":2}]}}`
 
-// spoil returns the order with one place of it replaced.
 func spoil(tb testing.TB, old, replacement string) []byte {
 	tb.Helper()
 	require.Equal(tb, 1, strings.Count(order, old), "%s must be in the order once", old)
 	return []byte(strings.Replace(order, old, replacement, 1))
 }
 
-// requireTaken is requireSent of a request of which these fields are left out, in any order.
 func requireTaken(t *testing.T, d *service, r *http.Request, dropped []string, secret string) contract.Message {
 	t.Helper()
 	got := requireSent(t, d, r, secret)
@@ -269,8 +253,7 @@ func requireTaken(t *testing.T, d *service, r *http.Request, dropped []string, s
 	return got.message
 }
 
-// requireSent sends the webhook, checks that it was accepted, that nothing leaks, and that its line and the metrics
-// tell the same of what was left out of it, and returns what was published.
+// The line and the metrics of what is accepted tell the same of what was left out of it, and nothing leaks.
 func requireSent(t *testing.T, d *service, r *http.Request, secret string) published {
 	t.Helper()
 	source := r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]
@@ -304,7 +287,6 @@ func paid(t *testing.T, m contract.Message) *contract.PayNow {
 	return payNowOf(t, m.Data)
 }
 
-// payNowOf reads a body that was published.
 func payNowOf(t testing.TB, data []byte) *contract.PayNow {
 	t.Helper()
 	body, err := contracts(t).Decode(contract.PayNowV1, data)
@@ -314,7 +296,6 @@ func payNowOf(t testing.TB, data []byte) *contract.PayNow {
 	return m
 }
 
-// contracts are those of the shipped catalog.
 func contracts(t testing.TB) *contract.Set {
 	t.Helper()
 	shipped, err := loaded()
@@ -328,7 +309,6 @@ const (
 	oneLine  = `{"product_id":"411486491630370501","price":1000,"quantity":2}`
 )
 
-// goldens are the contract's own bodies in a format, one per kind of event.
 func goldens(tb testing.TB, format string) map[string][]byte {
 	tb.Helper()
 	files, err := filepath.Glob(filepath.Join("..", "..", "contract", "testdata", format, "*.json"))
@@ -342,10 +322,8 @@ func goldens(tb testing.TB, format string) map[string][]byte {
 	return all
 }
 
-// updates is a queue of envelopes.
 const updates = "pay-subscription-update"
 
-// told routes the generic source's envelopes to that queue.
 func told(c *webhook.Config) {
 	source("generic", func(s *catalog.Source) {
 		s.Events = maps.Clone(s.Events)
@@ -356,14 +334,12 @@ func told(c *webhook.Config) {
 	})(c)
 }
 
-// unlimited takes the rate limit off every source.
 func unlimited(c *webhook.Config) {
 	for name := range c.Catalog.Sources {
 		source(name, func(s *catalog.Source) { s.RatePerSecond = 0 })(c)
 	}
 }
 
-// queueOf returns a change that replaces one queue of the catalog.
 func queueOf(id string, change func(*catalog.Queue)) func(*webhook.Config) {
 	return func(c *webhook.Config) {
 		declared := *c.Catalog
@@ -377,7 +353,6 @@ func queueOf(id string, change func(*catalog.Queue)) func(*webhook.Config) {
 	}
 }
 
-// each runs a test for each row of a table at once.
 func each[T any](t *testing.T, rows map[string]T, test func(t *testing.T, row T)) {
 	t.Helper()
 	for name, row := range rows {

@@ -22,7 +22,6 @@ var noon = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
 
 var errLoad = errors.New("not loaded")
 
-// TestACacheIsAMapThatForgets compares a cache with a list of its entries, the one used last at the end.
 func TestACacheIsAMapThatForgets(t *testing.T) {
 	t.Parallel()
 	type entry struct {
@@ -103,7 +102,6 @@ func TestACacheIsAMapThatForgets(t *testing.T) {
 	})
 }
 
-// bench asks a cache whose loads wait for their answers.
 type bench struct {
 	*cache.Cache[int]
 	t       *testing.T
@@ -112,7 +110,6 @@ type bench struct {
 	loads   int
 }
 
-// asking runs a script in a bubble of its own.
 func asking(t *testing.T, script func(b *bench)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -122,7 +119,6 @@ func asking(t *testing.T, script func(b *bench)) {
 	})
 }
 
-// get asks in the background, and returns once that waits for a load, or is answered.
 func (b *bench) get(ctx context.Context) <-chan string {
 	answer := make(chan string, 1)
 	go func() {
@@ -139,7 +135,6 @@ func (b *bench) get(ctx context.Context) <-chan string {
 	return answer
 }
 
-// answer ends a load with a value, or with an error for 0. It requires how many there were so far.
 func (b *bench) answer(value, loads int) {
 	b.t.Helper()
 	require.Equal(b.t, loads, b.loads)

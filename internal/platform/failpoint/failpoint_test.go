@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestAFailpointEndsTheProcessWhereItIsCompiledIn runs a program that passes some fail points.
 func TestAFailpointEndsTheProcessWhereItIsCompiledIn(t *testing.T) {
 	t.Parallel()
 	build := func(tags string) string {

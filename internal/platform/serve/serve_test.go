@@ -25,14 +25,12 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// line is a "listening" line of the log.
 type line struct {
 	Message string `json:"msg"`
 	Address string `json:"address"`
 	Service string `json:"service"`
 }
 
-// running serves a handler and its metrics until stop is called. Then ended has the error.
 func running(t *testing.T, server *serve.Server, metrics http.HandlerFunc) (address, beside string, stop context.CancelFunc, ended <-chan error) {
 	t.Helper()
 	reader, writer := io.Pipe()
@@ -58,7 +56,6 @@ func running(t *testing.T, server *serve.Server, metrics http.HandlerFunc) (addr
 
 func nothing(http.ResponseWriter, *http.Request) {}
 
-// until answers once its request has ended.
 func until(inside chan<- struct{}) http.HandlerFunc {
 	return func(_ http.ResponseWriter, r *http.Request) {
 		close(inside)
@@ -66,10 +63,8 @@ func until(inside chan<- struct{}) http.HandlerFunc {
 	}
 }
 
-// fresh has a connection for each request.
 var fresh = &http.Transport{DisableKeepAlives: true}
 
-// ask returns the status of an answer; 0 where there is none.
 func ask(t *testing.T, over http.RoundTripper, method, address, path string) int {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, "http://"+address+path, nil)

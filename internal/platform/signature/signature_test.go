@@ -28,7 +28,6 @@ var (
 	body = []byte(`{"a":1}`)
 )
 
-// lookup returns the values of headers as net/http holds them.
 func lookup(headers map[string][]string) func(string) []string {
 	return func(name string) []string { return headers[textproto.CanonicalMIMEHeaderKey(name)] }
 }
@@ -167,7 +166,6 @@ func FuzzVerify(f *testing.F) {
 			} else {
 				require.ErrorIs(t, claim.Verify(payload), signature.ErrSignature)
 			}
-			// A signed webhook is accepted. Any change to it is refused.
 			signer, err := signature.NewSigner(scheme, secret)
 			require.NoError(t, err)
 			headers := single(signer.Sign("m1", payload, now))

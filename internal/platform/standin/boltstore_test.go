@@ -36,8 +36,7 @@ func TestAnIncrementThatWouldOverflowIsRefused(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrInvalid)
 }
 
-// A child process commits and prints each commit until it is killed. Every printed commit must
-// be in the file.
+// A child process prints each commit until it is killed: every printed one must be in the file.
 func TestACommitOutlivesTheKillingOfItsProcess(t *testing.T) {
 	const variable = "BOLTSTORE_TEST_CHILD"
 	numbered := func(i int) store.Key { return store.Key{Collection: "c", ID: strconv.Itoa(i)} }
@@ -107,7 +106,6 @@ func TestALongTextIsFoundByItself(t *testing.T) {
 	}
 }
 
-// TestADamagedStoreIsAnErrorThatNamesItsFile damages the file in many places, one at a time, and cuts it off.
 func TestADamagedStoreIsAnErrorThatNamesItsFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "store.db")

@@ -66,7 +66,6 @@ func TestConcurrentCommitsShareOneForceToTheDisk(t *testing.T) {
 	require.Equal(t, before+1, transactions(), "what is refused does not touch the disk")
 }
 
-// TestCommitsBetweenThePartsOfAnIndexAreInIt makes an index part by part, with commits between.
 func TestCommitsBetweenThePartsOfAnIndexAreInIt(t *testing.T) {
 	t.Parallel()
 	s, err := OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))

@@ -46,7 +46,6 @@ func queues() []catalog.Queue {
 	}}
 }
 
-// verifying returns what checks an issuer's tokens as the worker does.
 func verifying(t *testing.T, now func() time.Time) (*standin.Issuer, *auth.Verifier) {
 	t.Helper()
 	issuer, err := standin.NewIssuer(now)
@@ -60,8 +59,7 @@ func verifying(t *testing.T, now func() time.Time) (*standin.Issuer, *auth.Verif
 	return issuer, verifier
 }
 
-// The whole way on the wire: Google's client publishes over gRPC, the simulator pushes over
-// HTTP, and the worker's verification checks the token.
+// The whole way on the wire: Google's client publishes over gRPC, and the simulator pushes over HTTP.
 func TestARealClientsMessageArrivesWithAGenuineToken(t *testing.T) {
 	t.Parallel()
 	issuer, verifier := verifying(t, nil)
@@ -183,7 +181,6 @@ var (
 	missing = catalog.Queue{ID: "missing"}
 )
 
-// waiting configures subscriptions whose messages wait in every possible way.
 func waiting() standin.SimulatorConfig {
 	sub := func(topic string) standin.Subscription {
 		return standin.Subscription{
@@ -194,7 +191,6 @@ func waiting() standin.SimulatorConfig {
 	return standin.SimulatorConfig{Subscriptions: []standin.Subscription{sub("orders"), sub("loose"), sub("paused"), {ID: "hold", Topic: "dead"}}}
 }
 
-// TestWhatWaitsOutlivesTheProcessHoweverItEnds leaves a simulator whose messages wait, and delivers them by the next one.
 func TestWhatWaitsOutlivesTheProcessHoweverItEnds(t *testing.T) {
 	t.Parallel()
 	for _, killed := range []bool{false, true} {

@@ -44,7 +44,6 @@ func notice(id string) string {
 	return `{"event_id":"` + id + `","action":"renewal","subscription_id":"sub-1","created_at":"2026-11-20T09:00:00Z","payload":{}}`
 }
 
-// signed returns a request as the sender makes it.
 func signed(t testing.TB, method, path, body string, at time.Time) *http.Request {
 	t.Helper()
 	signer, err := signature.NewSigner(signature.Generic, receiverSecret)
@@ -56,7 +55,6 @@ func signed(t testing.TB, method, path, body string, at time.Time) *http.Request
 	return request
 }
 
-// post delivers an event. cut reports whether the connection ended without an answer.
 func post(t testing.TB, r http.Handler, id, body string) (status int, answer string, cut bool) {
 	t.Helper()
 	request := signed(t, http.MethodPost, webhookPath, body, start)
@@ -257,7 +255,6 @@ const (
 	nextSecret    = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"
 )
 
-// hook posts a webhook to the third party, signed by Standard Webhooks, and returns the status.
 func hook(t *testing.T, r *standin.Receiver, secret, id, body string, at time.Time) int {
 	t.Helper()
 	signer, err := signature.NewSigner(signature.Standard, secret)
@@ -303,7 +300,6 @@ type bulk struct {
 	Status           int
 }
 
-// sent sends the request to a receiver with an index.
 func (b bulk) sent(t *testing.T, r *standin.Receiver) (status int, answer string) {
 	t.Helper()
 	body := strings.Join(append(b.Lines, ""), "\n")

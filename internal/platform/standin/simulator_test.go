@@ -35,7 +35,6 @@ func TestMain(m *testing.M) {
 
 var start = time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
 
-// received is one push that the worker got.
 type received struct {
 	After   time.Duration // since the simulator began
 	Path    string
@@ -53,7 +52,7 @@ type received struct {
 
 func (r received) text() string { return string(r.Message.Data) }
 
-// worker answers pushes without a network. A status of 0 hangs until the request is canceled.
+// A status of 0 hangs until the request is canceled.
 type worker struct {
 	answer func(received) (status int)
 
@@ -127,7 +126,6 @@ func always(status int) func(received) int {
 	return func(received) int { return status }
 }
 
-// bench is a simulator with its worker, in a synctest.Test.
 type bench struct {
 	*standin.Simulator
 	t      testing.TB
@@ -148,7 +146,6 @@ func newBench(tb testing.TB, answer func(received) int, config standin.Simulator
 
 func (s *bench) stats() standin.Stats { return s.Stats("orders-push") }
 
-// advance lets d go by, with everything that becomes due.
 func (s *bench) advance(d time.Duration) {
 	s.t.Helper()
 	if d > 0 {
@@ -157,7 +154,6 @@ func (s *bench) advance(d time.Duration) {
 	synctest.Wait()
 }
 
-// publish publishes each text to orders, with the text as its routing key.
 func (s *bench) publish(key string, texts ...string) {
 	s.t.Helper()
 	for _, text := range texts {
@@ -171,7 +167,6 @@ func (s *bench) publishTo(topic, key, text string) {
 	require.NoError(s.t, err)
 }
 
-// plain configures one subscription without order and dead letters, with changes.
 func plain(changes ...func(*standin.Subscription)) standin.SimulatorConfig {
 	sub := standin.Subscription{
 		ID: "orders-push", Topic: "orders", Path: "/push/orders", AckDeadline: 30 * time.Second,

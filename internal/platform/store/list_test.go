@@ -16,7 +16,6 @@ import (
 	"billhook/internal/platform/store/storetest"
 )
 
-// shelf has a page of two documents, and one behind it, or is down.
 type shelf struct{ down bool }
 
 func (s shelf) Query(_ context.Context, q store.Query) (store.Page, error) {
@@ -67,7 +66,6 @@ func TestEachDocumentOfAllPagesIsYielded(t *testing.T) {
 	}
 }
 
-// TestPagesLeaveOutWhatCannotBeReadAndNothingElse goes through all pages of any size, by id and by time.
 func TestPagesLeaveOutWhatCannotBeReadAndNothingElse(t *testing.T) {
 	t.Parallel()
 	db, round := storetest.Open(t), 0
@@ -121,7 +119,6 @@ func TestPagesLeaveOutWhatCannotBeReadAndNothingElse(t *testing.T) {
 	})
 }
 
-// scripted answers each commit with the next of its errors, and then with versions.
 type scripted struct {
 	read    error
 	answers []error

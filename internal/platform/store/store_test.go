@@ -127,7 +127,6 @@ func TestCheckQueryAcceptsWhatAStoreCanAnswerAndNothingElse(t *testing.T) {
 	require.ErrorIs(t, store.CheckQuery(store.Query{Limit: 1}), store.ErrInvalid, "no collection")
 }
 
-// nested returns fields with maps in them, depth levels in all.
 func nested(depth int) map[string]any {
 	fields := map[string]any{}
 	for range depth - 1 {

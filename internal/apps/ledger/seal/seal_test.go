@@ -306,7 +306,6 @@ func TestAnEntryThatIsNotAsItWasSealedIsNotProven(t *testing.T) {
 	}
 }
 
-// Any other bit of a proof makes it none.
 func TestAChangedProofProvesNothing(t *testing.T) {
 	t.Parallel()
 	all, kept := proofs(t, 3)
@@ -322,8 +321,7 @@ func TestAChangedProofProvesNothing(t *testing.T) {
 	}
 }
 
-// vector returns the proof and the seals in testdata. They may never change: what was given out is checked
-// for years.
+// The files in testdata may never change: what was given out is checked for years.
 func vector(t testing.TB) (text string, kept []seal.Seal) {
 	t.Helper()
 	good, err := os.ReadFile(filepath.Join("testdata", "proof.json"))
@@ -415,8 +413,7 @@ func watched(t *testing.T) store.Store {
 	return s
 }
 
-// A verification that is cut off after any number of reads goes on where it was, ends once, finds what a
-// whole one finds, and begins again a day later.
+// It ends once, finds what a whole one finds, and begins again a day later.
 func TestTheDailyVerificationGoesOnWhereItWasCutOff(t *testing.T) {
 	t.Parallel()
 	for reads := 4; reads < 40; reads += 3 {

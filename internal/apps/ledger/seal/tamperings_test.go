@@ -32,9 +32,7 @@ const (
 	nobody   = "nobody"
 )
 
-// whole are the books of two tenants with all that stands beside them: records, audit, a closed month, an
-// entry that waits for its seal. clocks are when the two runs of the sealer were, in hours; an entry that is
-// forced in by somebody is sealed by him.
+// clocks are the hours of the sealer's two runs; an entry that is forced in by somebody is sealed by him.
 func whole(t *testing.T, clocks [2]int, forced ...ledger.Entry) books {
 	t.Helper()
 	s := storetest.Open(t)
@@ -75,7 +73,6 @@ func whole(t *testing.T, clocks [2]int, forced ...ledger.Entry) books {
 	return all
 }
 
-// verified is what a verification finds, with the origins that the worker has, and with seals that were kept.
 func (b books) verified(t *testing.T, kept []seal.Seal) (found, withKept []seal.Finding) {
 	t.Helper()
 	origins := journal.Origins{Store: b, Catalog: &catalog.Catalog{Queues: []catalog.Queue{
@@ -94,8 +91,7 @@ func (b books) verified(t *testing.T, kept []seal.Seal) (found, withKept []seal.
 	return found, withKept
 }
 
-// TestEachTamperingIsFoundByWhomTheDocsSay holds the table of docs/ledger.md: each tampering, and who finds
-// it.
+// The table is that of docs/ledger.md.
 func TestEachTamperingIsFoundByWhomTheDocsSay(t *testing.T) {
 	t.Parallel()
 	entry := func(event string) store.Key { return ledger.Key(ledger.EntryID("acme", event)) }
@@ -296,7 +292,6 @@ func (b books) Query(_ context.Context, q store.Query) (store.Page, error) {
 	return page, nil
 }
 
-// sealedBooks are those of a tenant with two seals, and of another with one.
 func sealedBooks(t *testing.T) books {
 	t.Helper()
 	all := whole(t, [2]int{1, 1})
@@ -309,8 +304,7 @@ func sealedBooks(t *testing.T) books {
 	return all
 }
 
-// variants returns each value that differs from the given one in a single bit: of a text, a number, a
-// time, a truth, also of those in maps and lists, and of the names in maps.
+// Texts, numbers, times and truths are changed, also those in maps and lists, and the names in maps.
 func variants(value any) (all []any) {
 	switch v := value.(type) {
 	case string:

@@ -82,7 +82,6 @@ type trial struct {
 	Without []string
 }
 
-// trials are the tokens and the assertions of testdata/claims.yaml.
 func trials(t *testing.T) (all struct{ Tokens, Assertions []trial }) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", "claims.yaml"))
@@ -91,7 +90,6 @@ func trials(t *testing.T) (all struct{ Tokens, Assertions []trial }) {
 	return all
 }
 
-// signed is the token of good claims with the changes of the trial.
 func (r trial) signed(method jwt.SigningMethod, header string, good jwt.MapClaims) string {
 	text := cmp.Or(r.Claims, r.Before+claimsText(changed(good, r.Set), r.More, r.Without...)+r.Behind)
 	return signedText(method, cmp.Or(r.Header, header), text)
@@ -191,8 +189,7 @@ func TestTokensThatProveNothingAreRefused(t *testing.T) {
 	}
 }
 
-// strayBits changes unused bits in the last character of the signature. A lenient decoder reads
-// the same signature.
+// A lenient decoder reads the same signature, whatever the unused bits in its last character are.
 func strayBits(token string) string {
 	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 	last := len(token) - 1
@@ -234,8 +231,7 @@ func FuzzVerify(f *testing.F) {
 	})
 }
 
-// FuzzClaims writes header and claims of a token with a valid signature. For each accepted
-// token, a plain JSON reader must find the same claims under the exact names, once each.
+// For each accepted token, a plain JSON reader must find the same claims under the exact names, once each.
 func FuzzClaims(f *testing.F) {
 	verifier := newVerifier(f, auth.ModeIAM, serveKeys(f, down))
 	f.Add(header, claimsText(claimsWith(nil), ""))
@@ -262,7 +258,6 @@ func FuzzClaims(f *testing.F) {
 	})
 }
 
-// members are those of an object whose names are unique at any depth, which the reader requires.
 func members(t *testing.T, text string) (found map[string]jsontext.Value) {
 	t.Helper()
 	require.NoError(t, json.Unmarshal([]byte(text), &found))

@@ -24,8 +24,7 @@ import (
 	"billhook/internal/platform/serve"
 )
 
-// fetcher is a key server inside the test's bubble, so synctest.Wait returns after a fetch has
-// ended.
+// fetcher is inside the test's bubble, so synctest.Wait returns after a fetch has ended.
 type fetcher struct {
 	fetches atomic.Int64
 	answer  atomic.Pointer[http.HandlerFunc]
@@ -43,7 +42,6 @@ func (f *fetcher) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer.Result(), nil
 }
 
-// hang never answers.
 func hang(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 
 func newFetchingVerifier(tb testing.TB, answer http.HandlerFunc, now *clock) (*auth.Verifier, *fetcher) {
@@ -67,7 +65,6 @@ func tokens() map[string]string {
 	}
 }
 
-// callers are so many at once in each step.
 const callers = 20
 
 // course is a row of testdata/fetches.yaml, which says what each member is.
@@ -81,7 +78,6 @@ type course struct {
 	}
 }
 
-// serving is a key server by what it does, or by the ids of the keys that it serves.
 func serving(name string) http.HandlerFunc {
 	if server, ok := map[string]http.HandlerFunc{"hang": hang, "down": down}[name]; ok {
 		return server
@@ -93,7 +89,6 @@ func serving(name string) http.HandlerFunc {
 	return publish(some)
 }
 
-// fresh serves the old key for as long as the Cache-Control says.
 func fresh(cacheControl string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Cache-Control", cacheControl)

@@ -34,8 +34,7 @@ const (
 	assertion = "X-Goog-Iap-Jwt-Assertion"
 	// removed is what Cloud Run puts in the place of a signature that it has checked.
 	removed = "SIGNATURE_REMOVED_BY_GOOGLE"
-	// header is that of a push token.
-	header = `{"alg":"RS256","kid":"old"}`
+	header  = `{"alg":"RS256","kid":"old"}`
 )
 
 var start = time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
@@ -63,13 +62,11 @@ func must[T any](value T, err error) T {
 
 func encoded(text []byte) string { return base64.RawURLEncoding.EncodeToString(text) }
 
-// clock is a clock that a test moves.
 type clock struct{ offset atomic.Int64 }
 
 func (c *clock) Now() time.Time          { return start.Add(time.Duration(c.offset.Load())) }
 func (c *clock) Advance(d time.Duration) { c.offset.Add(int64(d)) }
 
-// serveKeys serves a key set over HTTP.
 func serveKeys(tb testing.TB, answer http.HandlerFunc) *httptest.Server {
 	tb.Helper()
 	server := httptest.NewServer(answer)
@@ -79,7 +76,6 @@ func serveKeys(tb testing.TB, answer http.HandlerFunc) *httptest.Server {
 
 func down(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) }
 
-// publish returns a handler that serves the public keys, fresh for ten minutes.
 func publish(keys map[string]*rsa.PrivateKey) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Cache-Control", "public, max-age=600, must-revalidate")
@@ -87,7 +83,6 @@ func publish(keys map[string]*rsa.PrivateKey) http.HandlerFunc {
 	}
 }
 
-// publishOld serves the key that signs the tokens of most tests.
 func publishOld(w http.ResponseWriter, r *http.Request) {
 	publish(map[string]*rsa.PrivateKey{"old": oldKey()})(w, r)
 }
@@ -103,7 +98,6 @@ func keySetJSON(keys map[string]*rsa.PrivateKey) []byte {
 	return must(json.Marshal(map[string]any{"keys": list}))
 }
 
-// point returns the web key of the proxy's point. change replaces members of it.
 func point(kid string, change map[string]string) map[string]string {
 	public := must(proxyKey().PublicKey.Bytes())
 	key := map[string]string{
@@ -118,7 +112,7 @@ func publishPoints(keys ...map[string]string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(body) }
 }
 
-// claimsWith returns the claims of a valid push token with changes; a nil value removes a claim.
+// A nil value removes a claim.
 func claimsWith(with jwt.MapClaims) jwt.MapClaims {
 	return changed(jwt.MapClaims{
 		"iss": "https://accounts.google.com", "aud": audience, "sub": "1234567890", "email": account, "email_verified": true,
@@ -126,12 +120,10 @@ func claimsWith(with jwt.MapClaims) jwt.MapClaims {
 	}, with)
 }
 
-// personClaims returns the claims of an operator's ID token.
 func personClaims(with jwt.MapClaims) jwt.MapClaims {
 	return changed(claimsWith(jwt.MapClaims{"email": operator}), with)
 }
 
-// assertionClaims returns the claims of the proxy's assertion about an operator.
 func assertionClaims(with jwt.MapClaims) jwt.MapClaims {
 	return changed(personClaims(jwt.MapClaims{
 		"iss": "https://cloud.google.com/iap", "email_verified": nil, "exp": start.Add(10 * time.Minute).Unix(),
@@ -152,7 +144,6 @@ func sign(method jwt.SigningMethod, key any, kid string, claims jwt.MapClaims) s
 	return must(token.SignedString(key))
 }
 
-// signed signs as Google does, and signedAssertion as its proxy.
 func signed(claims jwt.MapClaims) string {
 	return sign(jwt.SigningMethodRS256, oldKey(), "old", claims)
 }
@@ -161,7 +152,6 @@ func signedAssertion(with jwt.MapClaims) string {
 	return sign(jwt.SigningMethodES256, proxyKey(), "proxy", assertionClaims(with))
 }
 
-// signedText returns a token of exactly these texts with a valid signature, by the proxy's key for ES256.
 func signedText(method jwt.SigningMethod, header, claims string) string {
 	var key crypto.Signer = oldKey()
 	if method == jwt.SigningMethodES256 {
@@ -171,7 +161,6 @@ func signedText(method jwt.SigningMethod, header, claims string) string {
 	return text + "." + encoded(must(method.Sign(text, key)))
 }
 
-// claimsText returns the claims as text, without some of them, and with more before the end.
 func claimsText(claims jwt.MapClaims, more string, without ...string) string {
 	for _, name := range without {
 		delete(claims, name)

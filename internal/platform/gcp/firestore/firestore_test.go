@@ -55,7 +55,6 @@ func open(t *testing.T, options ...option.ClientOption) *firestore.Store {
 	return s
 }
 
-// through opens a store whose commits go through a function.
 func through(t *testing.T, commit func(call func() error) error) *firestore.Store {
 	t.Helper()
 	return open(t, option.WithGRPCDialOption(grpc.WithUnaryInterceptor(
@@ -68,8 +67,7 @@ func through(t *testing.T, commit func(call func() error) error) *firestore.Stor
 		})))
 }
 
-// openLosing opens a store that loses answers of commits. After arm(code), the next commit is
-// applied and its caller gets the code. sent counts the commits.
+// After arm(code) the next commit is applied, and its caller gets the code.
 func openLosing(t *testing.T) (s *firestore.Store, arm func(codes.Code), sent *atomic.Int64) {
 	t.Helper()
 	var next atomic.Uint32
@@ -142,8 +140,7 @@ func TestACommitAnsweredUnavailableIsRepeatedUnlessItCouldAddTwice(t *testing.T)
 	}
 }
 
-// Aborted is Firestore's code for contention. Nothing was written, so even an increment is
-// repeated.
+// Aborted is Firestore's code for contention. Nothing was written, so even an increment is repeated.
 func TestACommitIsRepeatedAfterContention(t *testing.T) {
 	t.Parallel()
 	var refusals atomic.Int64
@@ -185,7 +182,6 @@ func TestACommitIsStoredThoughItsContextEndsBeforeTheAnswer(t *testing.T) {
 	}
 }
 
-// brokenOnce is a stream that fails on its first answer.
 type brokenOnce struct {
 	grpc.ClientStream
 
@@ -301,8 +297,6 @@ func TestFirestoreConformsWhereAnswersAreLost(t *testing.T) {
 
 const racers = 50
 
-// race delivers one event from every racer at once. It counts what they were answered, and the commits and reads that
-// the store has sent.
 func race(t *testing.T, deliver func(ctx context.Context, run *dedupe.Run) (dedupe.Seen, error)) (s *firestore.Store, outcomes map[dedupe.Seen]int, commits *atomic.Int64) {
 	t.Helper()
 	outcomes, commits = map[dedupe.Seen]int{}, new(atomic.Int64)

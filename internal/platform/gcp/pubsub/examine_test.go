@@ -26,7 +26,6 @@ import (
 	"billhook/internal/platform/gcp/pubsub"
 )
 
-// codesOf are findings as kind, id and code.
 func codesOf(t *testing.T, findings []finding.Finding) (codes []string) {
 	t.Helper()
 	for _, f := range findings {

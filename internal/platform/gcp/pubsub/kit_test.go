@@ -42,7 +42,6 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// shipped is the catalog that is built in; the test may change it.
 func shipped(t *testing.T) *catalog.Catalog {
 	t.Helper()
 	c, err := catalog.Load("")
@@ -50,7 +49,6 @@ func shipped(t *testing.T) *catalog.Catalog {
 	return c
 }
 
-// queueOf is one of the shipped queues.
 func queueOf(t *testing.T, c *catalog.Catalog, id string) catalog.Queue {
 	t.Helper()
 	q, ok := c.Queue(id)
@@ -58,7 +56,6 @@ func queueOf(t *testing.T, c *catalog.Catalog, id string) catalog.Queue {
 	return q
 }
 
-// emulated is a project of its own on Google's emulator with the catalog in it.
 type emulated struct {
 	*client.Client
 	project string
@@ -91,7 +88,6 @@ func (e emulated) read(t *testing.T, id string) *pubsubpb.Subscription {
 	return have
 }
 
-// pull takes n messages off a subscription.
 func (e emulated) pull(t *testing.T, id string, n int) (all []*pubsubpb.PubsubMessage) {
 	t.Helper()
 	for len(all) < n {
@@ -106,7 +102,6 @@ func (e emulated) pull(t *testing.T, id string, n int) (all []*pubsubpb.PubsubMe
 	return all
 }
 
-// inMemory returns the client library's in-memory server with a topic t on it.
 func inMemory(t *testing.T) (*pstest.Server, []option.ClientOption) {
 	t.Helper()
 	server := pstest.NewServer()
@@ -116,14 +111,12 @@ func inMemory(t *testing.T) (*pstest.Server, []option.ClientOption) {
 	return server, pubsub.EmulatorOptions(server.Addr)
 }
 
-// call is a request of a client on its way to the server, to which invoke sends it.
 type call struct {
 	method          string
 	request, answer any
 	invoke          func() error
 }
 
-// intercepted makes every request of the client go through a function.
 func intercepted(options []option.ClientOption, through func(call) error) []option.ClientOption {
 	return append(slices.Clone(options), option.WithGRPCDialOption(grpc.WithUnaryInterceptor(
 		func(ctx context.Context, method string, request, answer any, cc *grpc.ClientConn, next grpc.UnaryInvoker, o ...grpc.CallOption) error {
@@ -150,7 +143,6 @@ const (
 	getPolicy       = "/google.iam.v1.IAMPolicy/GetIamPolicy"
 )
 
-// ordersCatalog has an endpoint for producers, and a pool of its own for the tasks.
 func ordersCatalog() *catalog.Catalog {
 	return &catalog.Catalog{
 		TasksPool: "clicks", Sources: map[string]catalog.Source{catalog.Producers: {}},
@@ -173,8 +165,7 @@ func ordersCatalog() *catalog.Catalog {
 	}
 }
 
-// project is a Google Cloud project as its admin API shows it: the in-memory server
-// knows no policies and refuses more than seven days.
+// The in-memory server knows no policies and refuses more than seven days.
 type project struct {
 	t       *testing.T
 	options []option.ClientOption
@@ -193,7 +184,6 @@ type project struct {
 	elsewhere map[string][]string
 }
 
-// empty is a project with nothing but the grants that the catalog needs.
 func empty(t *testing.T) *project {
 	t.Helper()
 	p := &project{
@@ -220,7 +210,6 @@ func empty(t *testing.T) *project {
 	return p
 }
 
-// applied is a project with the catalog in it.
 func applied(t *testing.T) *project {
 	t.Helper()
 	p := empty(t)
@@ -252,7 +241,6 @@ func (p *project) provision() (done []string, err error) {
 	return done, err
 }
 
-// examine returns what was found, as kind, id and code, and all of it.
 func (p *project) examine() ([]string, pubsub.Examination) {
 	p.t.Helper()
 	found, err := pubsub.Examine(p.t.Context(), p.catalog, p.target, p.look, p.options...)

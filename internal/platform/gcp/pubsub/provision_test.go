@@ -20,7 +20,6 @@ import (
 	"billhook/internal/platform/gcp/pubsub"
 )
 
-// provision returns what was done to what; where nothing was, it is left out.
 func (e emulated) provision(t *testing.T, c *catalog.Catalog) (done []string) {
 	t.Helper()
 	changes, err := pubsub.Provision(t.Context(), c, e.target, e.options...)
@@ -148,8 +147,7 @@ func TestProvisionSaysOfWhichCatalogASubscriptionIsAndLeavesTheLabelsOfOthers(t 
 	require.NotContains(t, found.Catalogs, q.ID)
 }
 
-// Whoever provisions learns all that is missing from one run. Where nobody answers, each request
-// would take a minute.
+// Whoever provisions learns all that is missing from one run. Where nobody answers, each request would take a minute.
 func TestProvisionGoesOnAfterAFailureAndTellsWhatBecameOfEach(t *testing.T) {
 	t.Parallel()
 	for code, want := range map[codes.Code][]string{
@@ -218,8 +216,7 @@ func TestATargetWhosePushesCouldNeverArriveIsRefused(t *testing.T) {
 	}
 }
 
-// Two installations of one catalog, and one without a name, are made side by side: none finds the
-// other's queues, and a finding names what stands at Pub/Sub.
+// One of the three is without a name. A finding names what stands at Pub/Sub.
 func TestInstallationsOfOneProjectHaveTopicsAndSubscriptionsOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	p := applied(t)
@@ -266,7 +263,6 @@ func (p *project) openSwitch() *pubsub.Switch {
 	return s
 }
 
-// stands requires how a queue's subscription stands.
 func stands(t *testing.T, s *pubsub.Switch, q catalog.Queue, want pause.Standing) {
 	t.Helper()
 	have, err := s.Standing(t.Context(), q)

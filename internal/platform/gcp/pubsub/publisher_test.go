@@ -27,7 +27,6 @@ import (
 	"billhook/internal/platform/gcp/pubsub"
 )
 
-// opened is a publisher whose publishes go through a function.
 func opened(t *testing.T, options []option.ClientOption, publish func(invoke func() error) error) *pubsub.Publisher {
 	t.Helper()
 	options = intercepted(options, func(c call) error {

@@ -36,7 +36,6 @@ const queue = "projects/p/locations/europe-west3/queues/billhook-alarm"
 // start is a whole second.
 var start = time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC)
 
-// cloud is a fake of Cloud Tasks' API.
 type cloud struct {
 	cloudtaskspb.UnimplementedCloudTasksServer
 	// answer decides about a request; nil accepts it.
@@ -60,7 +59,6 @@ func (c *cloud) CreateTask(ctx context.Context, request *cloudtaskspb.CreateTask
 	return task, nil
 }
 
-// times are the scheduled times of the tasks, in order of creation.
 func (c *cloud) times() []time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -71,7 +69,6 @@ func (c *cloud) times() []time.Time {
 	return times
 }
 
-// newAlarm returns an alarm on a cloud. Both end with the test.
 func newAlarm(t *testing.T, c *cloud, now func() time.Time) *tasks.Alarm {
 	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -115,8 +112,7 @@ func TestATaskPostsToTheWorkerAsThePushAccount(t *testing.T) {
 	require.True(t, proto.Equal(want, c.created[0]), "%v", c.created[0])
 }
 
-// TestEveryRequestedTimeGetsATask: the task comes within 300 ms after the time, of which 50 ms
-// are for clock differences. No moment has two tasks.
+// The task comes within 300 ms after the time, of which 50 ms are for clock differences. No moment has two tasks.
 func TestEveryRequestedTimeGetsATask(t *testing.T) {
 	t.Parallel()
 	c := &cloud{}

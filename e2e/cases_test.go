@@ -31,7 +31,6 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// stackCase is a case that runs on any stack.
 type stackCase struct {
 	name string
 	run  func(*testing.T, *stack)
@@ -253,7 +252,6 @@ func customerKeeps(t *testing.T, s *stack) {
 	require.Equal(t, []string{o.UID, o.EventID}, []string{state.UID, state.TaughtBy})
 }
 
-// The queue of the shop's orders.
 const orderQueue = "orders-process"
 
 // ordered has two pieces of a new product ordered, of which there are five, and waits until the order rests.
@@ -277,7 +275,6 @@ func (s *stack) happens(t *testing.T, order, what, more string) dedupe.Record {
 	return s.ends(t, orderQueue, id)
 }
 
-// pieces are those of a product that are available, reserved and sold.
 func (s *stack) pieces(t *testing.T, product string) [3]int64 {
 	t.Helper()
 	var stock orders.Stock
@@ -285,7 +282,6 @@ func (s *stack) pieces(t *testing.T, product string) [3]int64 {
 	return [3]int64{stock.Available, stock.Reserved, stock.Sold}
 }
 
-// notifiedBy waits until what an order's event has told its buyer has reached its channels, and returns how many.
 func (s *stack) notifiedBy(t *testing.T, record dedupe.Record) int {
 	t.Helper()
 	user := slices.IndexFunc(record.Emitted, func(e handler.Emitted) bool { return e.To == "notifications" && e.EventType != "seller.order_created" })
@@ -299,7 +295,6 @@ func (s *stack) notifiedBy(t *testing.T, record dedupe.Record) int {
 	return len(fanned.Emitted)
 }
 
-// waitingOf are the entries of an event that wait for their time.
 func (s *stack) waitingOf(t *testing.T, record dedupe.Record) []store.Document {
 	t.Helper()
 	page, err := s.store.Query(t.Context(), store.Query{Collection: "delayed", Equal: map[string]any{"event_id": record.EventID}, Limit: 2})
@@ -390,7 +385,6 @@ func noPersonalData(t *testing.T, s *stack) {
 	requireNothingPersonal(t, behind.String()+s.log.Text()+refused.Body)
 }
 
-// text is the text of documents.
 func text(documents []store.Document) string {
 	var all strings.Builder
 	for _, doc := range documents {

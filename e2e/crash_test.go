@@ -36,7 +36,6 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// crashCase is a story and the points at which its workers are killed.
 type crashCase struct {
 	name string
 	// points end one worker after the other, with a blank between them. The worker after the last point lives. name:2 is
@@ -54,14 +53,12 @@ type crashCase struct {
 	calls string
 }
 
-// The states of an update whose event is completed.
 const (
 	untold    = "COMPLETED -"
 	claimed   = "COMPLETED PROCESSING"
 	givenBack = "COMPLETED FAILED"
 )
 
-// crashCases cover every fail point, and every step of the chain.
 var crashCases = []crashCase{
 	{"a credit that is not committed is made later", at.TxCommit, credited, "- -", "", ""},
 	{"a credit that is committed stays the only one", at.TxCommitted, credited, untold, "", ""},
@@ -112,8 +109,6 @@ var crashCases = []crashCase{
 
 func points(all ...string) string { return strings.Join(all, " ") }
 
-// TestAWorkerKilledAtAnyStepLosesAndDoublesNothing kills the real worker with SIGKILL at every
-// step, on Google's emulators, and starts it again. The effect must take place once.
 func TestAWorkerKilledAtAnyStepLosesAndDoublesNothing(t *testing.T) {
 	t.Parallel()
 	onlyInFull(t)
@@ -129,7 +124,6 @@ func TestAWorkerKilledAtAnyStepLosesAndDoublesNothing(t *testing.T) {
 	}
 }
 
-// shortTimes returns a folder with the catalog, with the shortest times that it allows.
 func shortTimes(t *testing.T) string {
 	t.Helper()
 	return changedCatalog(t, "ack_deadline_seconds: 60", "ack_deadline_seconds: 10", `lease: "120s"`, `lease: "10s"`, `handler_timeout: "30s"`, `handler_timeout: "5s"`,
@@ -139,7 +133,6 @@ func shortTimes(t *testing.T) string {
 		"      cancellation:\n", "      cancellation:\n        max_attempts: 2\n") // a test can use up two attempts
 }
 
-// crashed is the Billhook of one case: a project of its own on the emulators.
 type crashed struct {
 	*real
 	updates catalog.Queue
@@ -184,7 +177,6 @@ func (test crashCase) run(t *testing.T, folder string) {
 	require.Empty(t, s.points)
 }
 
-// recordCalls records the requests to the subscription service with their statuses.
 func (s *crashed) recordCalls(service http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		recorder := &statusWriter{w, "cut"}
@@ -228,7 +220,6 @@ func (s *crashed) schedule(t *testing.T) {
 	})
 }
 
-// awaitDeath waits until the worker has killed itself at its point, and starts the next one.
 func (s *crashed) awaitDeath(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -243,7 +234,6 @@ func (s *crashed) awaitDeath(t *testing.T) {
 	}
 }
 
-// passPoints lets a worker die at each point. The last worker lives.
 func (s *crashed) passPoints(t *testing.T) {
 	t.Helper()
 	for len(s.points) > 0 {
@@ -252,14 +242,12 @@ func (s *crashed) passPoints(t *testing.T) {
 	}
 }
 
-// sends sends a webhook, and lets a worker die at each point.
 func (s *crashed) sends(t *testing.T, body []byte) {
 	t.Helper()
 	s.accepted(t, body)
 	s.passPoints(t)
 }
 
-// state returns the statuses of the event's record and of its update's; "-" is no record.
 func (s *crashed) state(t *testing.T) string {
 	t.Helper()
 	update := s.recordOf(t, s.updates.ID, s.update)
@@ -314,7 +302,6 @@ func (s *crashed) acked() map[string]bool {
 	return acked
 }
 
-// requireCounts compares the numbers of records, entries, payment events and dead letters.
 func (s *crashed) requireCounts(t *testing.T, records, entries, payments, letters int) {
 	t.Helper()
 	var got []int
@@ -331,7 +318,6 @@ func (s *crashed) order() e2e.Order {
 	}
 }
 
-// requirePoints requires the points of so many orders.
 func (s *crashed) requirePoints(t *testing.T, orders int64) {
 	t.Helper()
 	require.Equal(t, 2000*orders, s.balance(t, ledger.UserPoints(s.order().UID)))
@@ -344,7 +330,6 @@ func credited(t *testing.T, s *crashed) {
 	s.requireCounts(t, 1, 1, 0, 0)
 }
 
-// refunded: a refund fails until its order has come.
 func refunded(t *testing.T, s *crashed) {
 	o := s.order()
 	o.EventID += "1"
@@ -363,7 +348,6 @@ func unknown(t *testing.T, s *crashed) {
 	s.requireCounts(t, 1, 0, 0, 1)
 }
 
-// conflicted: the id of a credit comes again with another payload.
 func conflicted(t *testing.T, s *crashed) {
 	o := s.order()
 	s.accepted(t, o.JSON())
@@ -375,7 +359,6 @@ func conflicted(t *testing.T, s *crashed) {
 	s.requireCounts(t, 2, 1, 0, 1)
 }
 
-// sample returns PayNow's webhook about a subscription.
 func (s *crashed) sample(name, eventID string) []byte {
 	return samples.Read(name, samples.Event{EventID: eventID, UID: "uid-" + s.event, CustomerID: s.event + "3", SubscriptionID: s.event + "4"})
 }
@@ -384,8 +367,6 @@ func renewed(t *testing.T, s *crashed) { s.notified(t, samples.SubscriptionRenew
 
 func canceled(t *testing.T, s *crashed) { s.notified(t, samples.SubscriptionCanceled) }
 
-// notified is the whole chain: the payment event is recorded, and the subscription service is
-// called once.
 func (s *crashed) notified(t *testing.T, sample string) {
 	t.Helper()
 	s.sends(t, s.sample(sample, s.event))
@@ -399,7 +380,6 @@ func (s *crashed) toldOnce(t *testing.T) {
 	s.requireCounts(t, 2, 0, 1, 0)
 }
 
-// renewedTwice: the outbox has two messages of one subscription, which keep their order.
 func renewedTwice(t *testing.T, s *crashed) {
 	s.accepted(t, s.sample(samples.SubscriptionActivated, s.event))
 	s.awaitDeath(t)
@@ -418,7 +398,6 @@ func renewedTwice(t *testing.T, s *crashed) {
 	s.requireCounts(t, 4, 0, 2, 0)
 }
 
-// unpublished: the worker cannot publish right after the commit.
 func unpublished(t *testing.T, s *crashed) {
 	s.workerBroker.Shut()
 	s.accepted(t, s.sample(samples.SubscriptionRenewed, s.event))
@@ -432,7 +411,6 @@ func refused(t *testing.T, s *crashed) { s.undelivered(t, samples.SubscriptionRe
 
 func canceledInVain(t *testing.T, s *crashed) { s.undelivered(t, samples.SubscriptionCanceled) }
 
-// undelivered is the chain up to an update that becomes a dead letter.
 func (s *crashed) undelivered(t *testing.T, sample string) {
 	t.Helper()
 	s.sends(t, s.sample(sample, s.event))
@@ -466,8 +444,6 @@ func orphaned(t *testing.T, s *crashed) {
 	require.Equal(t, []string{"POST 200", "GET 200"}, slices.Compact(strings.Split(s.calls(), ", ")))
 }
 
-// sealed kills the worker that seals right before it commits a seal, and right after, with orders posted before each
-// run. In the end each entry is under one seal.
 func sealed(t *testing.T, s *crashed) {
 	posted := int64(0)
 	post := func() {
@@ -505,7 +481,6 @@ func sealed(t *testing.T, s *crashed) {
 	s.requirePoints(t, posted)
 }
 
-// leaves are the places that seals give to each entry, as seal/leaf.
 func (s *crashed) leaves(t *testing.T) map[string][]string {
 	t.Helper()
 	places := map[string][]string{}

@@ -40,7 +40,6 @@ func addTo(t *testing.T, folder string, lines map[string]string) {
 	}
 }
 
-// event publishes a message.v1 on a topic, as another service would.
 func (s *stack) event(t *testing.T, topic, routingKey, id, eventType, data string) {
 	t.Helper()
 	_, err := s.publish(t.Context(), topic, contract.Message{
@@ -53,7 +52,6 @@ func (s *stack) event(t *testing.T, topic, routingKey, id, eventType, data strin
 	require.NoError(t, err)
 }
 
-// fenced are the blocks of CONTRIBUTING in a language.
 func fenced(t *testing.T, language string) (blocks []string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "CONTRIBUTING.md"))
@@ -64,7 +62,6 @@ func fenced(t *testing.T, language string) (blocks []string) {
 	return blocks
 }
 
-// exampleLines are the lines of the catalog in CONTRIBUTING's worked example.
 func exampleLines(t *testing.T) map[string]string {
 	t.Helper()
 	lines := map[string]string{}

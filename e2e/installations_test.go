@@ -29,7 +29,6 @@ type installed struct {
 // paynowQueues are those of an installation that takes PayNow's events alone.
 var paynowQueues = []string{e2e.Queue, "pay-subscription-update"}
 
-// install starts an installation in a project, provisioned by the command.
 func install(t *testing.T, project, name string) installed {
 	t.Helper()
 	binary, err := program()

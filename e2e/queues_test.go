@@ -90,7 +90,6 @@ func everyQueue(t *testing.T, s *stack) {
 	}
 }
 
-// queueEvent is one event of a story.
 type queueEvent struct{ id, subject string }
 
 func (s *stack) newQueueEvent() queueEvent {
@@ -98,7 +97,6 @@ func (s *stack) newQueueEvent() queueEvent {
 	return queueEvent{id: "q-" + n, subject: "about-" + n}
 }
 
-// put puts the event on the queue through the producers' door.
 func (s *stack) put(t *testing.T, q catalog.Queue, story queueStory, e queueEvent) {
 	t.Helper()
 	answer := s.signed(t, "/queues/"+q.ID, story.body(q, e))
@@ -114,7 +112,6 @@ func (story queueStory) body(q catalog.Queue, e queueEvent) string {
 	return platformEvent(e.id, story.eventType, content)
 }
 
-// instruct tells the service how to answer the next deliveries of the event.
 func (s *stack) instruct(t *testing.T, story queueStory, e queueEvent, mode standin.Mode, times int) {
 	t.Helper()
 	if story.gateway {
@@ -124,7 +121,6 @@ func (s *stack) instruct(t *testing.T, story queueStory, e queueEvent, mode stan
 	require.NoError(t, s.service.Behave(story.applied(e), mode, times))
 }
 
-// applied is what the service knows an event by.
 func (story queueStory) applied(e queueEvent) string {
 	if story.index {
 		return dedupe.DefaultTenant + "~" + e.subject
@@ -195,7 +191,6 @@ func runQueueStory(t *testing.T, s *stack, q catalog.Queue, story queueStory) {
 	}
 }
 
-// requireLetters waits until so many dead letters of the event are in the store.
 func (s *stack) requireLetters(t *testing.T, q catalog.Queue, eventID string, want int) {
 	t.Helper()
 	if q.DeadLetter.Drop {

@@ -50,10 +50,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// built is the folder of what program and services build, each when it is needed first.
 var built string
 
-// program is where the command line is.
 var program = sync.OnceValues(func() (string, error) {
 	binary := filepath.Join(built, "billhook")
 	said, err := exec.Command("go", "build", "-ldflags=-s -w", "-o", binary, "billhook/cmd/billhook").CombinedOutput()
@@ -73,7 +71,6 @@ var (
 	})
 )
 
-// billhook runs a command and returns what it has said. It knows no other variable than who asks.
 func billhook(t *testing.T, arguments ...string) (string, error) {
 	t.Helper()
 	binary, err := program()
@@ -84,19 +81,17 @@ func billhook(t *testing.T, arguments ...string) (string, error) {
 	return string(said), err
 }
 
-// stack is a running Billhook for the cases.
 type stack struct {
 	webhookURL, workerURL string
 	catalog               *catalog.Catalog
-	// serviceURL is where the stand-ins are that are called; empty on the emulators.
-	serviceURL  string
-	log         *e2e.Log
-	store       store.Store
-	publish     func(ctx context.Context, topic string, m contract.Message) (string, error)
-	published   func(t *testing.T) []contract.Message
-	deadLetters func(t *testing.T) []contract.Message
-	storeDown   func(down bool)
-	brokerDown  func(down bool)
+	serviceURL            string // empty on the emulators
+	log                   *e2e.Log
+	store                 store.Store
+	publish               func(ctx context.Context, topic string, m contract.Message) (string, error)
+	published             func(t *testing.T) []contract.Message
+	deadLetters           func(t *testing.T) []contract.Message
+	storeDown             func(down bool)
+	brokerDown            func(down bool)
 	// crash runs send and kills the worker during the event's commit, before the commit has
 	// reached the store or after it. Then the worker is restarted. It reports false, and kills
 	// nothing, where something else than the commit was caught, such as a read before it.
@@ -104,8 +99,7 @@ type stack struct {
 	// service is the stand-in for the subscription service, and gateway that for the payment gateway.
 	service *standin.Receiver
 	gateway *standin.Gateway
-	// task calls one of the worker's tasks and returns its result.
-	task func(ctx context.Context, name string) (map[string]any, error)
+	task    func(ctx context.Context, name string) (map[string]any, error)
 	// storeFile is the file of the embedded store. close ends the embedded stack before its test ends.
 	storeFile string
 	close     func()
@@ -113,7 +107,6 @@ type stack struct {
 	seq atomic.Int64
 }
 
-// onlyInFull skips a long test with -short.
 func onlyInFull(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
@@ -131,8 +124,6 @@ func shortWaits(t *testing.T) (folder string) {
 		`schedule: ["0s", "5s", "30s"]`, `schedule: ["0s", "0.5s", "1s"]`)
 }
 
-// changedCatalog returns a folder with the shipped catalog. In its queues the first text of
-// each pair is replaced by the second.
 func changedCatalog(t *testing.T, pairs ...string) (folder string) {
 	t.Helper()
 	folder = t.TempDir()
@@ -144,7 +135,6 @@ func changedCatalog(t *testing.T, pairs ...string) (folder string) {
 	return folder
 }
 
-// change replaces a text that stands in a file, wherever it stands.
 func change(t *testing.T, path, was, is string) {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -153,7 +143,6 @@ func change(t *testing.T, path, was, is string) {
 	require.NoError(t, os.WriteFile(path, bytes.ReplaceAll(text, []byte(was), []byte(is)), 0o600))
 }
 
-// loaded is the catalog in a folder; with names, of those queues alone.
 func loaded(t *testing.T, folder string, queues ...string) *catalog.Catalog {
 	t.Helper()
 	c, err := catalog.Load(folder)
@@ -163,7 +152,6 @@ func loaded(t *testing.T, folder string, queues ...string) *catalog.Catalog {
 	return c
 }
 
-// startEmbedded starts the stack with a catalog, and with what is added to its configuration.
 func startEmbedded(t *testing.T, c *catalog.Catalog, adds ...func(*devstack.Config)) *stack {
 	t.Helper()
 	log := &e2e.Log{}
@@ -240,7 +228,6 @@ func breakingStore() (s *storetest.Faults, crashNext func(afterCommit bool) <-ch
 	}
 }
 
-// tappedPublisher records what is published, and fails while it is down.
 type tappedPublisher struct {
 	webhook.Publisher
 	down atomic.Bool
@@ -288,7 +275,6 @@ func (s *stack) send(t *testing.T, body []byte) e2e.Answer {
 	return answer
 }
 
-// accepted sends a webhook until it is accepted, as PayNow does.
 func (s *stack) accepted(t *testing.T, body []byte) (answer e2e.Answer) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -302,7 +288,6 @@ func (s *stack) accepted(t *testing.T, body []byte) (answer e2e.Answer) {
 	return answer
 }
 
-// signed posts a body to a queue or a topic.
 func (s *stack) signed(t *testing.T, to, body string) e2e.Answer {
 	t.Helper()
 	answer, err := e2e.Produce(t.Context(), s.webhookURL, to, []byte(body))
@@ -310,17 +295,14 @@ func (s *stack) signed(t *testing.T, to, body string) e2e.Answer {
 	return answer
 }
 
-// envelope is a message of the billing queues.
 func envelope(id, action, payload, more string) string {
 	return fmt.Sprintf(`{"id":%q,"action":%q,"created_at":"2026-03-01T12:00:00Z",%s"payload":%s}`, id, action, more, payload)
 }
 
-// platformEvent is a message in the format of platform events.
 func platformEvent(id, eventType, data string) string {
 	return fmt.Sprintf(`{"id":%q,"type":%q,"timestamp":"2026-03-01T12:00:00Z","version":1,"data":%s}`, id, eventType, data)
 }
 
-// ask calls the worker's ops API.
 func (s *stack) ask(t *testing.T, method, path string, question, answer any) {
 	t.Helper()
 	got, err := e2e.Ask(t.Context(), s.workerURL, "ada", method, path, question)
@@ -331,7 +313,6 @@ func (s *stack) ask(t *testing.T, method, path string, question, answer any) {
 	}
 }
 
-// terminal runs a command that asks the worker, and returns what it has said.
 func (s *stack) terminal(t *testing.T, arguments ...string) string {
 	t.Helper()
 	said, err := billhook(t, append(arguments, "--server", s.workerURL)...)
@@ -339,7 +320,6 @@ func (s *stack) terminal(t *testing.T, arguments ...string) string {
 	return said
 }
 
-// until waits for a delivery of the event with the outcome, and returns all deliveries so far.
 func (s *stack) until(t *testing.T, eventID, outcome string) []e2e.Delivery {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -351,7 +331,6 @@ func (s *stack) until(t *testing.T, eventID, outcome string) []e2e.Delivery {
 	return s.log.Deliveries(eventID)
 }
 
-// processed are those of some events that were processed, in their order.
 func (s *stack) processed(of []string) (ids []string) {
 	for _, d := range s.log.Deliveries("") {
 		if d.Outcome == "processed" && slices.Contains(of, d.EventID) {
@@ -373,7 +352,6 @@ func (s *stack) balance(t *testing.T, account ledger.Account) int64 {
 	return balance
 }
 
-// recordOf is the record of an event of a queue, an empty one where there is none.
 func (s *stack) recordOf(t *testing.T, queue, id string) dedupe.Record {
 	t.Helper()
 	doc, err := s.store.Get(t.Context(), dedupe.Key(queue, dedupe.DefaultTenant, id))
@@ -386,13 +364,11 @@ func (s *stack) recordOf(t *testing.T, queue, id string) dedupe.Record {
 	return record
 }
 
-// status is that of the record of a webhook's event.
 func (s *stack) status(t *testing.T, eventID string) string {
 	t.Helper()
 	return string(s.recordOf(t, e2e.Queue, eventID).Status)
 }
 
-// ends waits for the end of an event of a queue, and returns its record.
 func (s *stack) ends(t *testing.T, queue, id string) (record dedupe.Record) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -402,7 +378,6 @@ func (s *stack) ends(t *testing.T, queue, id string) (record dedupe.Record) {
 	return record
 }
 
-// documents returns all documents of a collection.
 func (s *stack) documents(t *testing.T, collection string) (all []store.Document) {
 	t.Helper()
 	for doc, err := range store.Each(t.Context(), s.store, store.Query{Collection: collection, Limit: store.MaxPage}) {
@@ -412,13 +387,11 @@ func (s *stack) documents(t *testing.T, collection string) (all []store.Document
 	return all
 }
 
-// lettersOf returns the dead letters of one event at the broker.
 func (s *stack) lettersOf(t *testing.T, eventID string) []contract.Message {
 	t.Helper()
 	return slices.DeleteFunc(s.deadLetters(t), func(m contract.Message) bool { return m.Attributes["event_id"] != eventID })
 }
 
-// letter waits for the one open dead letter of the event and returns it.
 func (s *stack) letter(t *testing.T, queue, eventID string) deadletter.Item {
 	t.Helper()
 	var found console.List[deadletter.Item]

@@ -84,7 +84,6 @@ type surface struct {
 	waits []string
 }
 
-// seen adds an entry to a file of the recording.
 func (r *surface) seen(file string, entry map[string]any) {
 	r.files[file] = append(r.files[file], entry)
 }
@@ -118,7 +117,6 @@ func (r *surface) named(text string) string {
 	})
 }
 
-// routes asks every GET route of the API.
 func (r *surface) routes() {
 	var known []string
 	router := chi.NewRouter()
@@ -144,7 +142,6 @@ func (r *surface) routes() {
 	}
 }
 
-// get asks for a path of the API.
 func (r *surface) get(path string) (status int, body []byte) {
 	request, err := http.NewRequestWithContext(r.t.Context(), http.MethodGet, r.workerURL+r.named(path), http.NoBody)
 	require.NoError(r.t, err)
@@ -386,7 +383,6 @@ func anyOrder(name string, list []any) bool {
 	})
 }
 
-// compare compares what was seen with the files of the recording, or writes them.
 func (r *surface) compare() {
 	root := filepath.Join("testdata", "surface")
 	got := map[string]string{}

@@ -133,14 +133,12 @@ func TestTheCloudSDKIsFoundOrWhatIsMissingOfIt(t *testing.T) {
 
 const pubsubJar = "pubsub-emulator/lib/cloud-pubsub-emulator-0.8.9-all.jar"
 
-// program writes an executable file that fails when it is run.
 func program(t *testing.T, path string) {
 	t.Helper()
 	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
 	require.NoError(t, os.WriteFile(path, []byte("#!/bin/sh\nexit 1\n"), 0o755))
 }
 
-// withJava returns a folder with Java.
 func withJava(t *testing.T) string {
 	t.Helper()
 	folder := t.TempDir()
@@ -148,7 +146,6 @@ func withJava(t *testing.T) string {
 	return folder
 }
 
-// sdkWith returns the root of a Cloud SDK with the given jars.
 func sdkWith(t *testing.T, jars ...string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -158,7 +155,6 @@ func sdkWith(t *testing.T, jars ...string) string {
 	return root
 }
 
-// linkTo returns a folder with Java and a link to the gcloud of the Cloud SDK at root.
 func linkTo(t *testing.T, root string) string {
 	t.Helper()
 	folder := withJava(t)

@@ -46,7 +46,6 @@ type index struct {
 	newest     bool
 }
 
-// composites are those that Terraform makes.
 func composites(t *testing.T) (all []index) {
 	t.Helper()
 	for line := range strings.Lines(local(t, "firestore.tf", "composite")) {
@@ -171,7 +170,6 @@ func TestEveryIndexOfWhatIsDueIsOneThatAQueryNeeds(t *testing.T) {
 	require.ElementsMatch(t, slices.Compact(due), made)
 }
 
-// asked is an empty store that keeps all queries.
 type asked struct {
 	store.Store
 	mu      sync.Mutex
@@ -341,7 +339,6 @@ func TestIndexesMergeForEachCombinationOfFilters(t *testing.T) {
 	}
 }
 
-// unindexed are the fields of a collection that have no index of their own.
 func unindexed(t *testing.T, collection string) []string {
 	t.Helper()
 	_, list, _ := strings.Cut(local(t, "firestore.tf", "unindexed"), " "+collection+" ")

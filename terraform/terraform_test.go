@@ -52,7 +52,6 @@ func TestEveryFileIsFormatted(t *testing.T) {
 	require.NoError(t, err, output)
 }
 
-// files lists the files of the configuration by their endings.
 func files(t *testing.T, endings ...string) []string {
 	t.Helper()
 	var found []string
@@ -69,7 +68,6 @@ func files(t *testing.T, endings ...string) []string {
 	return found
 }
 
-// read is the text of a file.
 func read(t *testing.T, file string) string {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -77,7 +75,6 @@ func read(t *testing.T, file string) string {
 	return string(text)
 }
 
-// runbooks are the pages of them.
 func runbooks(t *testing.T) []string {
 	t.Helper()
 	pages, err := filepath.Glob(filepath.Join("..", "docs", "runbooks", "*.md"))
@@ -124,14 +121,12 @@ func TestPlansAreWhatTheyShouldBe(t *testing.T) {
 	}
 }
 
-// block is a block of a file, such as a resource.
 type block struct {
 	*hclsyntax.Block
 	file string
 	text []byte
 }
 
-// at is the block's address.
 func (b block) at() string { return b.file + ": " + b.Type + " " + strings.Join(b.Labels, ".") }
 
 // source is the text of an attribute, as it was written, or nothing.
@@ -153,7 +148,6 @@ func (b block) child(kind string) block {
 	return block{&hclsyntax.Block{Body: &hclsyntax.Body{}}, b.file, b.text}
 }
 
-// blocks reads every block of the configuration of some types.
 func blocks(t *testing.T, kinds ...string) []block {
 	t.Helper()
 	var found []block
@@ -187,7 +181,6 @@ var quoted = regexp.MustCompile(`"([^"]+)"`)
 
 func words(text string) []string { return all(quoted, text) }
 
-// all are the first groups of what a regular expression finds.
 func all(of *regexp.Regexp, text string) (found []string) {
 	for _, match := range of.FindAllStringSubmatch(text, -1) {
 		found = append(found, match[1])

@@ -15,7 +15,6 @@ import (
 	"billhook/internal/platform/serve"
 )
 
-// check runs catalog check with an environment that names a folder, and other arguments.
 func check(t *testing.T, dir string, args ...string) (string, error) {
 	t.Helper()
 	return say(t, map[string]string{"CATALOG_DIR": dir}, append([]string{"admin", "catalog", "check"}, args...)...)
@@ -46,7 +45,6 @@ func TestCatalogCheckReportsWhatTheWorkerWouldRefuse(t *testing.T) {
 	require.Empty(t, printed)
 }
 
-// shipped writes the files of the built-in catalog to a folder, one of them changed.
 func shipped(t *testing.T, file string, change func(text string) string) string {
 	t.Helper()
 	folder := t.TempDir()

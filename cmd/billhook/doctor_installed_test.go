@@ -120,7 +120,6 @@ func (i *installedIn) say(t *testing.T, args ...string) (string, error) {
 	return sayWith(t, i.environment, func(p *program) { p.google = google{pubsub: i.Broker(), rest: i.rest} }, append(args, i.pools...)...)
 }
 
-// diagnose is what the doctor says in JSON.
 func (i *installedIn) diagnose(t *testing.T, args ...string) (diagnosis diagnosed, err error) {
 	t.Helper()
 	out, err := i.say(t, append([]string{"admin", "doctor", "--json"}, args...)...)
@@ -137,7 +136,6 @@ type diagnosed struct {
 
 type told struct{ Queue, Kind, ID, Code, Have, Want, Effect, Do string }
 
-// found are the findings as kind, id and code.
 func (d diagnosed) found(t *testing.T) (found []string) {
 	t.Helper()
 	for _, f := range d.Findings {
@@ -199,7 +197,6 @@ func plants(i *installedIn) map[string]planted {
 	}
 }
 
-// planted plants a fault.
 type planted struct {
 	plant func()
 	have  string

@@ -31,7 +31,6 @@ var (
 	onPlace = map[string]string{"OPS_OPERATOR": "ada", "COLUMNS": "200"}
 )
 
-// openStore is an empty store.
 func openStore(t *testing.T) *standin.Store {
 	t.Helper()
 	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
@@ -46,7 +45,6 @@ func commit(t *testing.T, db store.Store, writes ...store.Write) {
 	require.NoError(t, err)
 }
 
-// listen serves until the test ends.
 func listen(t *testing.T, handler http.Handler) (address string) {
 	t.Helper()
 	server := httptest.NewServer(handler)
@@ -54,12 +52,10 @@ func listen(t *testing.T, handler http.Handler) (address string) {
 	return server.URL
 }
 
-// answering is a server's answer.
 func answering(answer string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, answer) }
 }
 
-// routed is an API as a handler.
 func routed(apps operations.Apps) http.Handler {
 	server := &api.Server{Catalog: operations.All(apps), Log: slog.New(slog.DiscardHandler), Author: access.Author, Now: apps.Reads.Now, Store: apps.Reads.Store}
 	router := chi.NewRouter()
@@ -68,19 +64,16 @@ func routed(apps operations.Apps) http.Handler {
 	return router
 }
 
-// serveAPI serves an API.
 func serveAPI(t *testing.T, apps operations.Apps) (address string) {
 	t.Helper()
 	return listen(t, routed(apps))
 }
 
-// say runs the program and returns its output.
 func say(t *testing.T, environment map[string]string, args ...string) (string, error) {
 	t.Helper()
 	return sayWith(t, environment, func(*program) {}, args...)
 }
 
-// sayWith is say, with a program that is changed before.
 func sayWith(t *testing.T, environment map[string]string, change func(*program), args ...string) (string, error) {
 	t.Helper()
 	var out strings.Builder

@@ -48,7 +48,6 @@ func (s *scripted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, answer)
 }
 
-// script begins a worker, in which an operation is begun and goes on as said.
 func script(t *testing.T, answers map[string][]string) (s *scripted, server string) {
 	t.Helper()
 	s = &scripted{answers: answers, bodies: map[string]string{}, keys: map[string]string{}}

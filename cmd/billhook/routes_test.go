@@ -34,7 +34,6 @@ func routeOf(api chi.Routes, r *http.Request) string {
 	return r.Method + " " + found.RoutePattern()
 }
 
-// routes are those of the API for people.
 func routes(t *testing.T) (router chi.Router, all []string) {
 	t.Helper()
 	router = chi.NewRouter()

@@ -55,7 +55,6 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// started are variables with which the program starts.
 func started(more map[string]string) map[string]string {
 	all := map[string]string{
 		"GOOGLE_CLOUD_PROJECT": "p", "PORT": "0", "HOST": "127.0.0.1",

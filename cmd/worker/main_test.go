@@ -27,7 +27,6 @@ func environment(values map[string]string) func(string) string {
 	return func(name string) string { return values[name] }
 }
 
-// values are variables, written as a shell has them.
 func values(line string) map[string]string {
 	all := map[string]string{}
 	for pair := range strings.FieldsSeq(line) {
@@ -184,7 +183,6 @@ func start(t *testing.T, line string) (url, metrics string, end func() string) {
 	}
 }
 
-// status returns the status of an answer.
 func status(t *testing.T, method, url string) int {
 	t.Helper()
 	client := &http.Client{Timeout: time.Minute}

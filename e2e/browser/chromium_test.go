@@ -40,13 +40,10 @@ func binary(t *testing.T) string {
 	return ""
 }
 
-// patience bounds each step of a tab: a page, a key, a picture.
 const patience = time.Minute
 
-// chromium is one process of Chromium without a window. It is safe for concurrent use.
 type chromium struct{ browser context.Context }
 
-// startChromium starts it until the end of the test.
 func startChromium(t *testing.T) *chromium {
 	t.Helper()
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(binary(t)), chromedp.Flag("hide-scrollbars", true))
@@ -60,21 +57,18 @@ func startChromium(t *testing.T) *chromium {
 	return &chromium{browser}
 }
 
-// size is how large a tab is, in CSS pixels, and whether it is a phone's.
 type size struct {
 	name          string
 	width, height int64
 	phone         bool
 }
 
-// The sizes that pages are looked at in.
 var (
 	desktop = size{"desktop", 1280, 800, false}
 	phone   = size{"phone", 390, 844, true}
 	narrow  = size{"narrow", 320, 640, true}
 )
 
-// Schemes of colours.
 const (
 	light = "light"
 	dark  = "dark"
@@ -83,17 +77,14 @@ const (
 // tab is a tab in a profile of its own: two tabs are two persons, who use the keyboard alone. It is not safe for
 // concurrent use.
 type tab struct {
-	t   *testing.T
-	ctx context.Context
-	// base is the address that paths are opened at. name is that of the page's pictures.
+	t          *testing.T
+	ctx        context.Context
 	base, name string
 
-	mu sync.Mutex
-	// said is what the browser has complained of.
+	mu   sync.Mutex
 	said []string
 }
 
-// open opens a tab of a new person.
 func (c *chromium) open(t *testing.T, base string) *tab {
 	t.Helper()
 	return openTab(c.browser, t, base, chromedp.WithNewBrowserContext())
@@ -136,7 +127,6 @@ func (p *tab) hear(event any) {
 	}
 }
 
-// complaints are what the browser has complained of since the last call.
 func (p *tab) complaints() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -145,7 +135,6 @@ func (p *tab) complaints() []string {
 	return said
 }
 
-// run runs one action within patience.
 func run[T any](p *tab, action chromedp.Action[T]) T {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.ctx, patience)
@@ -155,13 +144,11 @@ func run[T any](p *tab, action chromedp.Action[T]) T {
 	return answer
 }
 
-// visit opens a path, and returns the status of its page.
 func (p *tab) visit(path string) (status int) {
 	p.t.Helper()
 	return p.loads(path, chromedp.Navigate(p.base+path))
 }
 
-// loads takes a step that loads a page, and returns the status of that page.
 func (p *tab) loads(what string, step chromedp.Action[chromedp.Void]) (status int) {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.ctx, patience)
@@ -188,10 +175,8 @@ func (p *tab) show(s size, scheme string) {
 	}))
 }
 
-// tallest bounds the height of a picture, in CSS pixels.
 const tallest = 6000
 
-// picture is a PNG of the page, from its top to its end.
 func (p *tab) picture(s size) []byte {
 	p.t.Helper()
 	height, yes := run(p, chromedp.Evaluate[int64]("document.documentElement.scrollHeight")), true
@@ -209,7 +194,6 @@ func (p *tab) picture(s size) []byte {
 //go:embed page.js
 var inPage string
 
-// ask calls one of the functions of page.js, and returns its answer.
 func ask[T any](p *tab, function string, arguments ...any) T {
 	p.t.Helper()
 	encoded, err := json.Marshal(append([]any{}, arguments...))
@@ -218,7 +202,6 @@ func ask[T any](p *tab, function string, arguments ...any) T {
 	return run(p, chromedp.Evaluate[T](script, chromedp.EvalAwaitPromise))
 }
 
-// press presses keys, one after the other.
 func (p *tab) press(keys string) {
 	p.t.Helper()
 	run(p, chromedp.KeyEvent(keys))
@@ -231,20 +214,17 @@ func (p *tab) finds(role, name string) bool {
 	return ask[bool](p, "focusOn", role, name)
 }
 
-// focus requires what it finds.
 func (p *tab) focus(role, name string) {
 	p.t.Helper()
 	require.True(p.t, p.finds(role, name), "the page has no %s %q: %s", role, name, p.reads())
 }
 
-// follow presses Enter on a link or a button that loads a page, and returns the status of that page.
 func (p *tab) follow(role, name string) (status int) {
 	p.t.Helper()
 	p.focus(role, name)
 	return p.loads(role+" "+name, chromedp.KeyEvent(kb.Enter))
 }
 
-// types types into a field in the place of what it holds.
 func (p *tab) types(label, text string) {
 	p.t.Helper()
 	p.focus("field", label)
@@ -260,13 +240,11 @@ func (p *tab) signIn(name string) {
 	p.presses("button", "^Sign in")
 }
 
-// reads is the text that the page shows.
 func (p *tab) reads() string {
 	p.t.Helper()
 	return strings.Join(strings.Fields(run(p, chromedp.Evaluate[string]("document.body.innerText"))), " ")
 }
 
-// path is the path and the query of the tab's address.
 func (p *tab) path() string {
 	p.t.Helper()
 	return run(p, chromedp.Evaluate[string]("location.pathname + location.search"))
@@ -277,20 +255,17 @@ func (p *tab) goes(path string) {
 	require.Equal(p.t, http.StatusOK, p.visit(path), path)
 }
 
-// presses presses Enter on a control, which leads to a page.
 func (p *tab) presses(role, name string) {
 	p.t.Helper()
 	status := p.follow(role, name)
 	require.Equal(p.t, http.StatusOK, status, "%s %s: %s", role, name, p.reads())
 }
 
-// sees requires that the page shows what a regular expression finds.
 func (p *tab) sees(pattern string) {
 	p.t.Helper()
 	require.Regexp(p.t, "(?i)"+pattern, p.reads())
 }
 
-// at requires that the page's address begins so.
 func (p *tab) at(path string) {
 	p.t.Helper()
 	require.True(p.t, strings.HasPrefix(p.path(), path), p.path())

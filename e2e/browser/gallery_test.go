@@ -38,7 +38,6 @@ import (
 	"billhook/internal/pipeline/events"
 )
 
-// into is the folder that pictures are written to.
 var into = flag.String("into", "", "the folder that pictures are written to")
 
 // onlyInFull skips a test with -short, which has one walk of the pages.
@@ -49,7 +48,6 @@ func onlyInFull(t *testing.T) {
 	}
 }
 
-// address is a page that is looked at.
 type address struct {
 	// name is a file's, too.
 	name, path string
@@ -117,7 +115,6 @@ func (p *tab) faultless(path string, check func(*tab) []string) {
 	require.Empty(p.t, faults, "%s\n%s", path, strings.Join(faults, "\n"))
 }
 
-// photograph writes the pictures of a page, and finds what does not fit.
 func photograph(p *tab) []string {
 	name := filepath.Join(*into, p.name)
 	require.NoError(p.t, os.MkdirAll(filepath.Dir(name), 0o750))
@@ -130,7 +127,6 @@ func photograph(p *tab) []string {
 	return p.fits(narrow, phone, desktop)
 }
 
-// readme takes the README's pictures.
 func (p *tab) readme(t *testing.T) {
 	require.NoError(t, os.MkdirAll(*into, 0o750))
 	for file, one := range map[string]struct {
@@ -264,7 +260,6 @@ func (p *tab) search(id, leads string) {
 
 var ownLink = regexp.MustCompile(`<a [^>]*href="(/[^"]*)"`)
 
-// links follows each link of the page of each event.
 func (s *shop) links(t *testing.T) {
 	load := func(path string) (status int, links [][]string) {
 		response, err := http.Get(s.WorkerURL + path) //nolint:noctx // it ends with the shop

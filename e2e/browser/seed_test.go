@@ -35,7 +35,6 @@ const (
 	failures = 16
 )
 
-// What pages are shown about.
 const (
 	// event is an event with a story: credited, found again by everything that names it.
 	event = "810000000000000000"
@@ -64,7 +63,6 @@ var longWhy = "because " + strings.Repeat("itgoesonandonwithoutaplacetobreakit",
 // markup is text that a page must show and not obey.
 const markup = `<b onmouseover="alert(1)">&amp;</b><script>alert(1)</script>`
 
-// fill has much happen in an empty shop, by its doors and its API alone.
 func (s *shop) fill(t *testing.T) {
 	t.Helper()
 	for _, step := range []func(*testing.T){s.remember, s.manage, s.sample, s.sell, s.fail, s.keepWaiting, s.operate} {
@@ -105,7 +103,6 @@ func (s *shop) remember(t *testing.T) {
 	}
 }
 
-// manage changes what people change, some of it with reasons that a page must show and not obey.
 func (s *shop) manage(t *testing.T) {
 	t.Helper()
 	pieces := int64(40)
@@ -135,7 +132,6 @@ func (s *shop) manage(t *testing.T) {
 	require.NoError(t, s.Service.Trust(partner.Secret))
 }
 
-// sample sends what `billhook dev` sends, each to the queue of its event type.
 func (s *shop) sample(t *testing.T) {
 	t.Helper()
 	for _, one := range []struct{ sample, eventType, event string }{
@@ -222,7 +218,6 @@ func (s *shop) keepWaiting(t *testing.T) {
 	}
 }
 
-// operate leaves one operation of each progress.
 func (s *shop) operate(t *testing.T) {
 	t.Helper()
 	orders, money, updates := s.queueOf("order.paid").ID, s.queueOf("refund").ID, s.queueOf("cancellation").ID

@@ -20,7 +20,6 @@ import (
 	"billhook/internal/platform/standin"
 )
 
-// visits lets somebody look at a shop, who signs in.
 func (s *shop) visits(t *testing.T, c *chromium, name string) *tab {
 	t.Helper()
 	p := c.open(t, s.WorkerURL)
@@ -42,13 +41,11 @@ func (p *tab) waits(pattern string) {
 	}
 }
 
-// opened starts a shop and a browser of the test's own.
 func opened(t *testing.T) (*shop, *chromium) {
 	t.Helper()
 	return openShop(t), startChromium(t)
 }
 
-// letters waits for the dead letters of a queue and returns them.
 func (s *shop) letters(t *testing.T, queue string, count int) console.List[deadletter.Item] {
 	t.Helper()
 	return until(t, s, "/v1/ops/dead-letters?queue="+url.QueryEscape(queue), func(found console.List[deadletter.Item]) bool { return len(found.Items) == count })

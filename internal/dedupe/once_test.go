@@ -73,7 +73,6 @@ func (b *bench) begin(id, payload string) *dedupe.Run {
 	}, remember)
 }
 
-// claim has a worker claim an event for two minutes, and keep its message if so.
 func (b *bench) claim(t *testing.T, id string, keep bool) *dedupe.Run {
 	t.Helper()
 	var message *contract.Message

@@ -29,7 +29,6 @@ const (
 	evaluations = 30 * 24 * 3600 / 30
 )
 
-// paynowAlone are the queues of a shop that has PayNow and nothing else.
 func paynowAlone(t *testing.T) (queues []string) {
 	t.Helper()
 	c, err := catalog.Load("")
@@ -136,7 +135,6 @@ func read(queues, kept []string) (map[string]policy, error) {
 // shipped are the policies of the shipped catalog with the defaults, read once.
 var shipped = sync.OnceValues(func() (map[string]policy, error) { return read([]string{}, []string{}) })
 
-// policies are those of the module.
 func policies(t *testing.T) map[string]policy {
 	t.Helper()
 	return policiesOf(t, shipped)

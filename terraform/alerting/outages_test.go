@@ -11,7 +11,6 @@ import (
 	"billhook/catalog"
 )
 
-// broken is when each outage begins: on the third day, in the morning.
 const broken = 2*day + 9*hour
 
 // outages are what must be told, by which policies, and within how many minutes. Those beside it may
@@ -161,7 +160,6 @@ func TestWhatWaitsOnAKeptQueueIsToldBeforeItIsLost(t *testing.T) {
 	require.Less(t, told[0].minute, int(off.MessageRetention.Minutes())-7*day, "there is a week to decide")
 }
 
-// doorFails answers a share of the webhooks with 5xx.
 func (w *world) doorFails(from, to int, share float64) {
 	for minute := from; minute < to; minute++ {
 		taken := w.answered("2xx").points[minute]
@@ -181,19 +179,16 @@ func (w *world) doorFails(from, to int, share float64) {
 	}
 }
 
-// waits is a message of the sender's queue that nobody takes.
 func (w *world) waits(from, to int) {
 	w.oldest(w.paid().PushSubscription()).grows(from, to, 60)
 }
 
-// leftBehind is a task that leaves something undone for longer and longer.
 func leftBehind(task string) func(*world) {
 	return func(w *world) {
 		w.logged("distribution", "oldest-seconds", "task", task).grows(broken, broken+hour, 60)
 	}
 }
 
-// counts is a metric of log lines that counts something in each of some minutes.
 func counts(metric, label string, minutes int) func(*world) {
 	return func(w *world) {
 		value := "changed"
@@ -204,7 +199,6 @@ func counts(metric, label string, minutes int) func(*world) {
 	}
 }
 
-// unscheduled has the tasks called by nobody.
 func (w *world) unscheduled(from, to int) {
 	for _, task := range called() {
 		w.logged("counter", "tasks-done", "task", task).drop(from, to)

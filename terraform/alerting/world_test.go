@@ -22,12 +22,11 @@ const (
 
 // world is what Cloud Monitoring has been told of an installation: a point a minute of each series.
 type world struct {
-	catalog *catalog.Catalog
-	rand    *rand.Rand
-	minutes int
-	series  []*series
-	byName  map[string]*series
-	// objective is that of the door.
+	catalog   *catalog.Catalog
+	rand      *rand.Rand
+	minutes   int
+	series    []*series
+	byName    map[string]*series
 	objective float64
 }
 
@@ -38,7 +37,6 @@ func newWorld(t *testing.T, minutes int, seed uint64) *world {
 	return &world{catalog: c, rand: rand.New(rand.NewPCG(seed, 15)), minutes: minutes, byName: map[string]*series{}, objective: 0.999}
 }
 
-// enabled are the queues that run.
 func (w *world) enabled() (queues []catalog.Queue) {
 	for _, q := range w.catalog.Queues {
 		if q.Enabled {
@@ -64,7 +62,6 @@ func (w *world) one(of, resource, metric string, labels ...string) *series {
 	return w.byName[key]
 }
 
-// add counts n more in a minute; outside of the world's time nothing is counted.
 func (s *series) add(minute int, n float64) {
 	if minute < 0 || minute >= len(s.points) || n == 0 {
 		return
@@ -75,28 +72,24 @@ func (s *series) add(minute int, n float64) {
 	s.points[minute] += n
 }
 
-// set is the value of a gauge, or the mean of a distribution, over some minutes.
 func (s *series) set(from, to int, value float64) {
 	for minute := max(0, from); minute < min(to, len(s.points)); minute++ {
 		s.points[minute] = value
 	}
 }
 
-// adds counts n more in each of some minutes.
 func (s *series) adds(from, to int, n float64) {
 	for minute := from; minute < to; minute++ {
 		s.add(minute, n)
 	}
 }
 
-// grows is a gauge that grows by so much a minute, from 0.
 func (s *series) grows(from, to int, by float64) {
 	for minute := from; minute < to; minute++ {
 		s.set(minute, minute+1, by*float64(minute-from))
 	}
 }
 
-// drop takes the points of some minutes away.
 func (s *series) drop(from, to int) { s.set(from, to, absent) }
 
 func (w *world) answered(class string) *series {
@@ -242,7 +235,6 @@ func every(task string) int {
 	return 1
 }
 
-// pools are those that serve an enabled queue, with their most instances.
 func (w *world) pools() map[string]int {
 	pools := map[string]int{}
 	for _, q := range w.enabled() {
@@ -251,13 +243,11 @@ func (w *world) pools() map[string]int {
 	return pools
 }
 
-// paid is the queue of the sender's events.
 func (w *world) paid() catalog.Queue {
 	q, _ := w.catalog.HandledBy("points.credit")
 	return q
 }
 
-// poisson is how many of something that is expected that often happen.
 func (w *world) poisson(expected float64) int {
 	limit, product := math.Exp(-expected), w.rand.Float64()
 	n := 0

@@ -43,7 +43,6 @@ func changes(t *testing.T) (all map[string]map[string]any) {
 	return all
 }
 
-// did is what a plan does, in the words of the page.
 func (i *installation) did() string {
 	i.t.Helper()
 	said, err := i.terraform("plan", "-json", "-input=false", "-refresh=false", "-parallelism=30")
@@ -98,7 +97,6 @@ var actions = map[string]string{"create": "new", "update": "in place", "replace"
 // holds are the resources that refuse to be deleted while they are protected.
 var holds = map[string]bool{"google_pubsub_topic": true, "google_pubsub_subscription": true, "google_firestore_database": true}
 
-// thing is a resource's type in the words of the page.
 func (i *installation) thing(kind string) string {
 	i.t.Helper()
 	switch {
@@ -178,7 +176,6 @@ func TestEachChangeDoesWhatThePageSays(t *testing.T) {
 	}
 }
 
-// table is the part of the page between two marks.
 func table(t *testing.T, of string) (before, table, after string) {
 	t.Helper()
 	text, err := os.ReadFile(page)
@@ -192,7 +189,6 @@ func table(t *testing.T, of string) (before, table, after string) {
 
 var row = regexp.MustCompile("(?m)^\\| `([^`]+)` \\| (.*?) \\|")
 
-// rows are what the page says of each change.
 func rows(t *testing.T, of string) map[string]string {
 	t.Helper()
 	_, text, _ := table(t, of)

@@ -28,7 +28,6 @@ import (
 
 const region = "europe-west3"
 
-// variables are a tfvars file.
 type variables = map[string]any
 
 // image is a made-up image of a service, by digest; each letter is another one.
@@ -36,7 +35,6 @@ func image(service string, letter byte) string {
 	return "europe-docker.pkg.dev/" + cloudtest.Project + "/billhook/" + service + "@sha256:" + strings.Repeat(string(letter), 64)
 }
 
-// images are the two of a release.
 func images(letter byte) variables {
 	return variables{"webhook": image("webhook", letter), "worker": image("worker", letter)}
 }
@@ -65,7 +63,6 @@ var prepared struct {
 	set       variables
 }
 
-// TestMain removes what the scenarios share.
 func TestMain(m *testing.M) {
 	code := m.Run()
 	if prepared.data != "" {
@@ -124,7 +121,6 @@ func prepare(t *testing.T) {
 	require.NoError(t, p.err)
 }
 
-// empty is an empty project, and a folder that was never applied.
 func empty(t *testing.T, set variables) *installation {
 	t.Helper()
 	prepare(t)
@@ -167,7 +163,6 @@ func installed(t *testing.T) *installation {
 	return i.with(nil)
 }
 
-// bootstrap is the first apply, and a version of each secret.
 func (i *installation) bootstrap() {
 	i.t.Helper()
 	i.with(variables{"bootstrap": true}).apply()
@@ -211,7 +206,6 @@ func everything(t *testing.T) variables {
 	}
 }
 
-// shop are the variables of a small shop.
 func shop(t *testing.T) variables {
 	t.Helper()
 	set := everything(t)
@@ -260,7 +254,6 @@ func (i *installation) terraform(arguments ...string) (string, error) {
 	return said.String(), err
 }
 
-// with changes variables; nil takes one out.
 func (i *installation) with(changes variables) *installation {
 	i.t.Helper()
 	for name, value := range changes {
@@ -276,7 +269,6 @@ func (i *installation) with(changes variables) *installation {
 	return i
 }
 
-// edit replaces a text of a file of the catalog, wherever it stands.
 func (i *installation) edit(file, before, after string) *installation {
 	i.t.Helper()
 	path := filepath.Join(i.folder, "..", "catalog", file)
@@ -309,7 +301,6 @@ func (i *installation) apply(arguments ...string) []string {
 	return happened
 }
 
-// refused applies, which has to fail, and returns the errors.
 func (i *installation) refused() string {
 	i.t.Helper()
 	said, err := i.try("apply", "-auto-approve")
@@ -317,7 +308,6 @@ func (i *installation) refused() string {
 	return said
 }
 
-// plan returns what a plan says, on one line, and whether it has changes.
 func (i *installation) plan() (string, bool) {
 	i.t.Helper()
 	said, err := i.try("plan", "-detailed-exitcode")
@@ -327,14 +317,12 @@ func (i *installation) plan() (string, bool) {
 	return said, changed
 }
 
-// settled requires that a plan finds nothing to do.
 func (i *installation) settled() {
 	i.t.Helper()
 	said, changed := i.plan()
 	require.False(i.t, changed, "the plan is not empty: %s", said)
 }
 
-// fill gives each secret without one its first version.
 func (i *installation) fill() {
 	i.t.Helper()
 	prefix := "secretmanager/projects/" + cloudtest.Project + "/secrets/"

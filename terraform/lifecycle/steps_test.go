@@ -14,7 +14,6 @@ import (
 	"billhook/internal/platform/gcp/pubsub"
 )
 
-// revision is the short name of a service's latest revision.
 func (i *installation) revision(service string) string {
 	i.t.Helper()
 	name, _ := i.service(service)["latestReadyRevision"].(string)
@@ -30,7 +29,6 @@ func (i *installation) pin(service, revision string) {
 	i.call(http.MethodPatch, "run", "v2/projects/"+cloudtest.Project+"/locations/"+region+"/services/"+service, body)
 }
 
-// call is a call to an API by somebody else than Terraform.
 func (i *installation) call(method, api, path string, body cloudtest.Document) {
 	i.t.Helper()
 	text, err := json.Marshal(body)
@@ -45,24 +43,20 @@ func (i *installation) call(method, api, path string, body cloudtest.Document) {
 	require.Equal(i.t, http.StatusOK, response.StatusCode, string(said))
 }
 
-// service is a service's document.
 func (i *installation) service(name string) cloudtest.Document {
 	return i.cloud.Get("run/projects/" + cloudtest.Project + "/locations/" + region + "/services/" + name)
 }
 
-// subscription is a subscription's document.
 func (i *installation) subscription(name string) cloudtest.Document {
 	return i.cloud.Get("pubsub/projects/" + cloudtest.Project + "/subscriptions/" + name)
 }
 
-// endpoint is where a subscription pushes, or empty.
 func (i *installation) endpoint(name string) string {
 	config, _ := i.subscription(name)["pushConfig"].(cloudtest.Document)
 	endpoint, _ := config["pushEndpoint"].(string)
 	return endpoint
 }
 
-// problems are the errors of what Terraform said.
 func problems(said string) string {
 	if at := strings.Index(said, "\nError: "); at >= 0 {
 		return said[at:]
@@ -174,7 +168,6 @@ func TestEachFailureOfTheFirstAppliesIsMendedAsThePageSays(t *testing.T) {
 	i := small(t, shop(t))
 	i.with(variables{"bootstrap": true})
 
-	// The page's step 1 was forgotten: the project cannot be read.
 	i.cloud.Disable("cloudresourcemanager")
 	require.Contains(t, i.refused(), "SERVICE_DISABLED")
 	i.cloud.Enable("cloudresourcemanager")

@@ -30,7 +30,6 @@ func (r *rig) event(t require.TestingT, id string) (event events.Event) {
 	return event
 }
 
-// begin asks for the replay of the dead letters of orders.
 func (r *rig) begin(t *testing.T, runs bool) (op deadletter.Operation) {
 	t.Helper()
 	op, err := r.operator.Begin(t.Context(), deadletter.Operation{

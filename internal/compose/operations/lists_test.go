@@ -26,7 +26,6 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// and is an address with one more parameter.
 func and(path, parameter string) string {
 	if strings.Contains(path, "?") {
 		return path + "&" + parameter
@@ -50,7 +49,6 @@ func (r *rig) all(t require.TestingT, path, field string) (found []string) {
 	}
 }
 
-// paged are the lists that have pages.
 var paged = []string{
 	"events", "dead-letters", "operations", "operations/op/items", "audit", "audit?who=local:ada", "endpoints", "endpoints?tenant=t1", "endpoints/p0/changes", "orders", "orders?state=all", "stock",
 	"stock/hat/changes", "products", "products/hat/changes", "refunds", "refunds?state=all", "usage?month=2026-03", "usage/s:1/entries?period=2026-03&meter=calls",

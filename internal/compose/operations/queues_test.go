@@ -186,7 +186,6 @@ func TestRatesAreOfTheHoursOrDaysThatAreAskedFor(t *testing.T) {
 	}
 }
 
-// broker is one that can be asked.
 type broker struct {
 	held map[string]backlog.Held
 	err  error

@@ -51,11 +51,10 @@ var declared = &catalog.Catalog{Queues: []catalog.Queue{
 
 // rig is the API on a real store, at 10:15 on 2 March.
 type rig struct {
-	store  *storetest.Faults
-	router chi.Router
-	access access.Access
-	log    bytes.Buffer
-	// deployment is the worker that serves.
+	store      *storetest.Faults
+	router     chi.Router
+	access     access.Access
+	log        bytes.Buffer
 	deployment *system.Deployment
 	operator   *deadletter.Operator
 	// fourEyes: replays wait for a second person.
@@ -74,7 +73,6 @@ func newRig(t testing.TB, access access.Access) *rig {
 
 func open(t *testing.T) *rig { t.Helper(); return newRig(t, access.Access{OpenOnLoopback: true}) }
 
-// over puts the API on another store, and changes it.
 func (r *rig) over(s store.Store, changes ...func(*events.Reads)) *api.Server {
 	log, moment := slog.New(slog.NewJSONHandler(&r.log, nil)), at
 	apps := operationstest.Over(s, declared, func() time.Time { return at }, uuid.NewString)
@@ -96,7 +94,6 @@ func (r *rig) over(s store.Store, changes ...func(*events.Reads)) *api.Server {
 	return server
 }
 
-// from has a request come from a peer, and onHost asks for another host.
 func from(peer string) func(*http.Request)   { return func(r *http.Request) { r.RemoteAddr = peer } }
 func onHost(name string) func(*http.Request) { return func(r *http.Request) { r.Host = name } }
 
@@ -115,7 +112,6 @@ const (
 	here = "127.0.0.1:1"
 )
 
-// send sends a request of somebody on this machine who goes by the name of ada.
 func (r *rig) send(t require.TestingT, method, path, body string, changes ...func(*http.Request)) *httptest.ResponseRecorder {
 	request, err := http.NewRequestWithContext(context.Background(), method, path, strings.NewReader(body))
 	require.NoError(t, err)
@@ -129,7 +125,6 @@ func (r *rig) send(t require.TestingT, method, path, body string, changes ...fun
 	return recorder
 }
 
-// does sends a request that must be answered, and reads the answer.
 func (r *rig) does(t require.TestingT, method, path, body string, into any, changes ...func(*http.Request)) string {
 	got := r.send(t, method, path, body, changes...)
 	require.Less(t, got.Code, 300, "%s: %s", path, got.Body)
@@ -139,19 +134,16 @@ func (r *rig) does(t require.TestingT, method, path, body string, into any, chan
 	return got.Body.String()
 }
 
-// get asks for a path of /v1/ops.
 func (r *rig) get(t require.TestingT, path string, into any) string {
 	return r.does(t, http.MethodGet, "/v1/ops/"+path, "", into)
 }
 
-// refuses sends a request that must be refused with a code.
 func (r *rig) refuses(t require.TestingT, method, path, body string, status int, code string, changes ...func(*http.Request)) {
 	got := r.send(t, method, path, body, changes...)
 	require.Equal(t, status, got.Code, "%s %s %s: %s", method, path, body, got.Body)
 	require.Equal(t, code, codeOf(got.Body.String()), "%s %s %s: %s", method, path, body, got.Body)
 }
 
-// codeOf is the code of a refusal.
 func codeOf(body string) string {
 	_, after, _ := strings.Cut(body, `"code":"`)
 	code, _, _ := strings.Cut(after, `"`)
@@ -172,7 +164,6 @@ func record(queue, tenant, id string) dedupe.Record {
 	}
 }
 
-// created is a record of an event that was created that long before now.
 func created(queue, id string, status dedupe.Status, ago time.Duration) dedupe.Record {
 	r := record(queue, "default", id)
 	r.Status, r.CreatedAt = status, at.Add(-ago)
@@ -183,7 +174,6 @@ func own(r dedupe.Record) store.Write {
 	return store.Create(dedupe.Key(r.Queue, r.Tenant, r.EventID), r.Fields())
 }
 
-// dead is a dead letter of a queue that was kept that long before now.
 func dead(queue, id, reason string, ago time.Duration) deadletter.Item {
 	kept := at.Add(-ago)
 	return deadletter.Item{
@@ -194,7 +184,6 @@ func dead(queue, id, reason string, ago time.Duration) deadletter.Item {
 
 func inStore(i deadletter.Item) store.Write { return store.Create(i.Key(), store.Encode(&i)) }
 
-// bury has a message of an event die, and returns the id of its dead letter.
 func (r *rig) bury(t require.TestingT, q catalog.Queue, event, messageID, data string) string {
 	m := contract.Message{Data: []byte(data), Attributes: map[string]string{
 		"event_id": event, "event_type": "order.paid", "ordering_key": "u1", "dead_letter_reason": "unknown_product", "dead_letter_status": "422",
@@ -222,7 +211,6 @@ func waits(in lane.Kind, id, event, emits string, change func(fields map[string]
 	return store.Create(store.Key{Collection: in.Entries(), ID: id}, fields)
 }
 
-// put puts a message of the queue into its delayed lane.
 func (r *rig) put(t *testing.T, queue, key, event string, due time.Time, timer bool) {
 	t.Helper()
 	l, err := lane.Open(t.Context(), r.store, lane.Name{Queue: queue, Tenant: "default", OrderingKey: key, Message: event})
@@ -232,7 +220,6 @@ func (r *rig) put(t *testing.T, queue, key, event string, due time.Time, timer b
 	r.commit(t, writes...)
 }
 
-// emitted puts messages that an event of the queue emits into the outbox.
 func (r *rig) emitted(t *testing.T, queue string, events ...string) {
 	t.Helper()
 	batch := lane.NewBatch(at)
@@ -252,7 +239,6 @@ func (r *rig) credit(t require.TestingT, tenant, event, order string, to ledger.
 	return writes[0].Key.ID
 }
 
-// sale is an entry of a tenant's journal, of an amount that was paid in cash.
 func sale(tenant, event, period string, amount int64) ledger.Entry {
 	return ledger.Entry{
 		Tenant: tenant, Kind: ledger.KindJournal, EventID: event, EventType: "t", Rule: "t", Period: period, OccurredAt: at, PostedAt: at,

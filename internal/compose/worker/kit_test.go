@@ -30,10 +30,8 @@ import (
 // morning is when tests begin, and when messages are published whose time does not matter.
 var morning = time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC)
 
-// secret signs what is posted to targets.
 const secret = "a-secret-of-more-than-24-bytes"
 
-// published is a message on its topic.
 type published struct {
 	topic   string
 	message contract.Message
@@ -61,7 +59,6 @@ func (s *shelves) Publish(_ context.Context, topic string, m contract.Message) (
 	return "1", nil
 }
 
-// all empties the shelves.
 func (s *shelves) all() []published {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -70,7 +67,6 @@ func (s *shelves) all() []published {
 	return taken
 }
 
-// take returns what is on the shelves of a topic, and empties them all.
 func (s *shelves) take(topic string) (messages []contract.Message) {
 	for _, p := range s.all() {
 		if p.topic == topic {
@@ -110,7 +106,6 @@ func config(t testing.TB, change func(*worker.Config)) worker.Config {
 	return c
 }
 
-// open puts a worker together.
 func open(t *testing.T, change func(*worker.Config)) *worker.Worker {
 	t.Helper()
 	w, err := worker.New(config(t, change))
@@ -118,7 +113,6 @@ func open(t *testing.T, change func(*worker.Config)) *worker.Worker {
 	return w
 }
 
-// counting is a worker whose calls of its store are counted.
 func counting(t *testing.T, change func(*worker.Config)) (w *worker.Worker, counter *storetest.Counter) {
 	t.Helper()
 	return open(t, func(c *worker.Config) {
@@ -185,7 +179,6 @@ func paidOrder(event, customer string, products ...string) contract.Body {
 	})
 }
 
-// asked is the answer to an operator on this machine.
 func asked(w http.Handler, method, path, body string) *httptest.ResponseRecorder {
 	r := httptest.NewRequestWithContext(context.Background(), method, path, strings.NewReader(body))
 	r.RemoteAddr, r.Host = "127.0.0.1:4711", "127.0.0.1:8081"
@@ -196,21 +189,18 @@ func asked(w http.Handler, method, path, body string) *httptest.ResponseRecorder
 	return answer
 }
 
-// answered fills into with what the worker's API answers.
 func answered(t require.TestingT, w http.Handler, path string, into any) {
 	answer := asked(w, http.MethodGet, path, "")
 	require.Equal(t, http.StatusOK, answer.Code, "%s: %s", path, answer.Body)
 	require.NoError(t, json.Unmarshal(answer.Body.Bytes(), into), answer.Body.String())
 }
 
-// post asks as an operator on this machine, and fills into with the answer, which has the status that is wanted.
 func post(t require.TestingT, w http.Handler, want int, path, body string, into any) {
 	answer := asked(w, http.MethodPost, path, body)
 	require.Equal(t, want, answer.Code, "%s: %s", path, answer.Body)
 	require.NoError(t, json.Unmarshal(answer.Body.Bytes(), into))
 }
 
-// task has a worker do a task, and returns what it did.
 func task(t require.TestingT, w http.Handler, name string) (done map[string]any) {
 	post(t, w, http.StatusOK, "/tasks/"+name, "", &done)
 	return done

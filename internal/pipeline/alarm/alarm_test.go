@@ -37,7 +37,6 @@ func newBell(at time.Time, during func(ctx context.Context, b *bell)) *bell {
 	return b
 }
 
-// pass advances the clock by d and runs everything that becomes due.
 func (b *bell) pass(d time.Duration) {
 	for d > 0 {
 		moved, rang := b.clock.Next(d)

@@ -54,7 +54,6 @@ func request(conn net.Conn) {
 
 func gone(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) }
 
-// drip writes bit by bit until the other side has closed the connection.
 func drip(more string) func(net.Conn) {
 	return func(conn net.Conn) {
 		closed := make(chan struct{})
@@ -72,7 +71,6 @@ func drip(more string) func(net.Conn) {
 	}
 }
 
-// endless writes until the other side has closed the connection.
 func endless(w io.Writer, chunk []byte) {
 	for {
 		if _, err := w.Write(chunk); err != nil {

@@ -63,7 +63,6 @@ func record(id string, status dedupe.Status, kept *contract.Message) store.Write
 	}.Fields())
 }
 
-// keep fills a store: dead letters, messages that wait, one that a worker has in hand, and one that is emitted.
 func keep(t *testing.T, s store.Store) {
 	t.Helper()
 	for _, m := range []contract.Message{message("dead", "processed"), message("of-two", "processed"), message("too-large", strings.Repeat(" ", 800<<10))} {

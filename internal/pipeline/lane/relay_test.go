@@ -47,7 +47,6 @@ func (b *broker) Publish(_ context.Context, to string, m contract.Message) (stri
 	return fmt.Sprint(len(b.taken)), nil
 }
 
-// says returns the correlation ids of what was taken, in order.
 func (b *broker) says() (ids []string) {
 	for _, m := range b.taken {
 		ids = append(ids, m.Attributes[contract.AttrCorrelationID])
@@ -99,7 +98,6 @@ func (r *rig) emit(t *testing.T, emissions ...handler.Emission) []string {
 	return emitted.Lanes
 }
 
-// moment is a time of a lane of the outbox.
 func (r *rig) moment(t *testing.T, id, field string) time.Time {
 	t.Helper()
 	doc, err := r.db.Get(t.Context(), store.Key{Collection: lane.Outbox.Lanes(), ID: id})
@@ -114,7 +112,6 @@ func (r *rig) left(t *testing.T) [2]int {
 	return [2]int{len(storetest.All(t, r.db, r.Of.Entries())), len(storetest.All(t, r.db, r.Of.Lanes()))}
 }
 
-// due runs over what is due, and returns the lanes that failed too.
 func (r *rig) due(t *testing.T, limit int) (report lane.Report, failed []string) {
 	t.Helper()
 	report, err := r.Due(t.Context(), limit, func(lane string, err error) {

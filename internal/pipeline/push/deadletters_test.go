@@ -20,7 +20,6 @@ import (
 	"billhook/internal/retry"
 )
 
-// deadLetter is a message of the dead-letter topic as Pub/Sub delivers it.
 func deadLetter(id string, m contract.Message) message {
 	return message{id: id, body: string(m.Data), attributes: m.Attributes, published: start}
 }
@@ -32,7 +31,6 @@ func (r *rig) keep(t require.TestingT, n int) string {
 	return deadletter.ItemID(r.queue, m.Attributes["source_message_id"], m)
 }
 
-// items says of each dead letter in the store why it died and what became of it.
 func (r *rig) items(t require.TestingT) string {
 	var said []string
 	for _, doc := range r.documents(deadletter.Collection) {
@@ -52,7 +50,6 @@ func (r *rig) items(t require.TestingT) string {
 	return strings.Join(said, ", ")
 }
 
-// replay replays an item and returns what came on the queue.
 func (r *rig) replay(t require.TestingT, id string) message {
 	ctx := context.Background()
 	operator := &deadletter.Operator{

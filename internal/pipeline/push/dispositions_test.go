@@ -21,7 +21,6 @@ import (
 	"billhook/internal/retry"
 )
 
-// failures are what a handler may return, by what it means.
 var failures = []struct {
 	name string
 	err  error
@@ -51,7 +50,6 @@ func failureNames() (names []string) {
 	return names
 }
 
-// failing has the next call of the handler return what a cell says.
 func (b *bench) failing(c cell) {
 	b.fails = nil
 	for _, f := range failures {
@@ -61,7 +59,6 @@ func (b *bench) failing(c cell) {
 	}
 }
 
-// The values of the dimensions, in words.
 const (
 	tx, leasedMany, leasedOne = "Tx", "leased", "leased, all to one target"
 	leasedKind                = "leased, all to many places of a kind"
@@ -78,7 +75,6 @@ const (
 	deadLettersAlone          = "its dead letters alone"
 )
 
-// policy sets up a queue as a cell says.
 func (c cell) policy(q *catalog.Queue) {
 	q.Backoff = retry.Policy{Base: 10 * time.Second, Multiplier: 2, Max: 600 * time.Second}
 	if c["backoff"] == soon {
@@ -152,10 +148,8 @@ func (all benches) ready(t *testing.T, c cell) *bench {
 	return b
 }
 
-// benches are those of a table.
 type benches map[string]*bench
 
-// TestEveryFailureHasItsDisposition is the table of what a failure of the handler leads to.
 func TestEveryFailureHasItsDisposition(t *testing.T) {
 	t.Parallel()
 	all := benches{}
@@ -198,7 +192,6 @@ func TestTheTableOfDispositionsIsInTheDocs(t *testing.T) {
 	require.Equal(t, want, string(text), "go test ./internal/pipeline/push -update writes it anew")
 }
 
-// TestADeadLetterIsAnsweredAsItsQueueSays is the table of the ends of what cannot succeed.
 func TestADeadLetterIsAnsweredAsItsQueueSays(t *testing.T) {
 	t.Parallel()
 	all := benches{}

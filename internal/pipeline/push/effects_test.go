@@ -19,7 +19,6 @@ import (
 	"billhook/internal/retry"
 )
 
-// repeats is a leased handler that is safe to repeat, and asks nobody.
 func repeats(do func(context.Context, handler.Event) (string, error)) *handler.Leased {
 	return &handler.Leased{SafeToRepeat: true, Do: func(ctx context.Context, event handler.Event) (effect handler.Effect, err error) {
 		effect.Result, err = do(ctx, event)

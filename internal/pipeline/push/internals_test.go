@@ -113,7 +113,6 @@ func timer(d time.Duration) (<-chan time.Time, func() bool) {
 	return t.C, t.Stop
 }
 
-// asker is one message that asks for a slot, in the time of its test's bubble.
 type asker struct {
 	key   string
 	leave context.CancelFunc
@@ -132,10 +131,8 @@ func ask(s *slots, key string, size int, patience time.Duration) *asker {
 	return a
 }
 
-// holds reports whether it has a slot.
 func (a *asker) holds() bool { return a.over.Load() && a.got }
 
-// unused requires that no slot is lost, and nothing waits.
 func (s *slots) unused(t *testing.T, free int) {
 	t.Helper()
 	require.Equal(t, []int{free, 0, 0, 0, 0}, []int{s.free, s.count, s.bytes, len(s.keys), len(s.waiting)})

@@ -192,7 +192,6 @@ func (s *sent) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// zeros is a body without an end.
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { return len(p), nil }

@@ -23,7 +23,6 @@ import (
 	"billhook/internal/retry"
 )
 
-// announced is an envelope about a subscription.
 func announced(id string, change func(*contract.Envelope)) message {
 	envelope := contract.Envelope{
 		ID: id, Action: "renewal", CorrelationID: "corr-" + id, CreatedAt: "2026-03-02T10:14:59Z",
@@ -37,7 +36,6 @@ func announced(id string, change func(*contract.Envelope)) message {
 	}}
 }
 
-// raw is a message of any body and attributes.
 func raw(body string, attributes ...string) message {
 	m := message{id: "m-raw", body: body, published: start, attributes: map[string]string{}}
 	for i := 0; i < len(attributes); i += 2 {
@@ -56,7 +54,6 @@ func (m message) without(name string) message {
 
 func (m message) saying(body any) message { return m.with(func(m *message) { m.body = body }) }
 
-// envelopes makes a queue one of envelopes.
 func envelopes(q *catalog.Queue) {
 	q.Contract, q.OrderingKey = contract.EnvelopeV1, []string{"subscription_id", "correlation_id"}
 	q.Handlers = map[string]catalog.Handler{"renewal": q.Handlers["order.paid"]}
@@ -309,8 +306,6 @@ func (r *rig) settles(t *testing.T, body []byte) {
 	require.Equal(t, want, kept())
 }
 
-// BenchmarkPush is the whole push handler, new credits on the embedded store without
-// waiting for the disk.
 func BenchmarkPush(b *testing.B) {
 	r := newRig(b, setup{log: slog.DiscardHandler})
 	all := make([][]byte, b.N)

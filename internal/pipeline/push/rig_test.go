@@ -45,7 +45,6 @@ const (
 
 // broker keeps what is published: dead letters, what is emitted to another queue, and what comes back to the rig's own.
 type broker struct {
-	// before, if set, runs before a message is taken for a topic.
 	before func(topic string)
 
 	mu    sync.Mutex
@@ -53,7 +52,6 @@ type broker struct {
 	taken map[string][]contract.Message
 }
 
-// The topics of dead letters, and of what the rig's handlers may emit.
 const dlq, updates = "orders-dlq", "updates"
 
 var errBroker = errors.New("no answer")
@@ -226,12 +224,10 @@ func effectOf(tenant, event string) store.Key {
 	return store.Key{Collection: "effects", ID: tenant + "~" + event}
 }
 
-// counted is an effect that counts itself.
 func counted(event handler.Event) handler.Effect {
 	return handler.Effect{Result: "done", Writes: []store.Write{store.Increment(effectOf(event.Tenant, event.ID), map[string]int64{"n": 1}, nil)}}
 }
 
-// effects is how many effects an event had.
 func (r *rig) effects(event string) int64 { return r.effectsOf(contract.DefaultTenant, event) }
 
 func (r *rig) effectsOf(tenant, event string) int64 {
@@ -240,7 +236,6 @@ func (r *rig) effectsOf(tenant, event string) int64 {
 	return n
 }
 
-// always is a handler that returns an error.
 func always(err error) handler.Tx { return times(math.MaxInt, err) }
 
 // observing looks at something within each call of the handler.
@@ -289,7 +284,6 @@ func paid(event, product string, quantity int) message {
 	}
 }
 
-// with changes a message.
 func (m message) with(change func(*message)) message {
 	attributes := map[string]string{}
 	for name, value := range m.attributes {
@@ -373,10 +367,8 @@ func (r *rig) deliver(m message) reply {
 	return r.deliverNow(m)
 }
 
-// deliverNow pushes the message, whatever it waits for.
 func (r *rig) deliverNow(m message) reply { return r.post("/push/orders", m.envelope()) }
 
-// pass lets time pass.
 func (r *rig) pass(d time.Duration) {
 	if r.live {
 		<-time.After(d)
@@ -384,7 +376,6 @@ func (r *rig) pass(d time.Duration) {
 	r.now.Add(int64(d))
 }
 
-// record is what is remembered of an event; ok reports whether anything is.
 func (r *rig) record(event string) (record dedupe.Record, ok bool) {
 	doc, err := r.db.Get(context.Background(), dedupe.Key("orders", dedupe.DefaultTenant, event))
 	if err == nil {
@@ -399,7 +390,6 @@ func (r *rig) deadLetters() []contract.Message {
 	return r.broker.taken[dlq]
 }
 
-// journal keeps log lines.
 type journal struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -417,7 +407,6 @@ func (j *journal) String() string {
 	return j.text.String()
 }
 
-// lines are the lines with a message.
 func (j *journal) lines(t *testing.T, message string) []map[string]any {
 	t.Helper()
 	var found []map[string]any

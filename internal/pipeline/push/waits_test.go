@@ -43,12 +43,10 @@ func times10(base int) retry.Policy {
 	return retry.Policy{Base: time.Duration(base) * time.Second, Multiplier: 2, Max: 600 * time.Second}
 }
 
-// budgeted gives a queue the broker's own policy and a budget of nacks.
 func budgeted(q *catalog.Queue) { policyOf(times10(10), 5)(q) }
 
 func inOrder(q *catalog.Queue) { q.OrderingKey = []string{"uid"} }
 
-// all makes several changes of a queue.
 func all(changes ...func(*catalog.Queue)) func(*catalog.Queue) {
 	return func(q *catalog.Queue) {
 		for _, change := range changes {
@@ -57,10 +55,8 @@ func all(changes ...func(*catalog.Queue)) func(*catalog.Queue) {
 	}
 }
 
-// keptMessages is how many messages wait.
 func (r *rig) keptMessages() int { return len(r.documents(lane.Delayed.Entries())) }
 
-// release runs release-delayed and returns what came back, as the broker delivers it.
 func (r *rig) release(t require.TestingT) (back []message) {
 	relay := &lane.Relay{Of: lane.Delayed, Store: r.faults, Publisher: r.broker, Now: r.config.Now}
 	_, err := relay.Due(context.Background(), 100, func(string, error) {})

@@ -14,13 +14,11 @@ const (
 	TrialCanceled         = "trial.canceled"
 )
 
-// PayNow is the body of a paynow.v1 message (requirements: PayNow contract, version 1.0). Amounts are decimal
-// strings with exactly the digits of their currency. Total, currency and refund are new: a part is reversed
-// by them.
+// PayNow is the body of a paynow.v1 message (requirements: PayNow contract, version 1.0). Amounts are decimal strings
+// with exactly the digits of their currency. Total, currency and refund are new: a part is reversed by them.
 type PayNow struct {
 	// EventID is PayNow's own event id; the idempotency key.
-	EventID string `json:"eventId" validate:"required,id"`
-	// EventType is the queue contract's name of the type, such as order.paid.
+	EventID   string `json:"eventId" validate:"required,id"`
 	EventType string `json:"eventType" validate:"required,event_type"`
 	// Timestamp is RFC 3339, from PayNow where the event has a time of its own.
 	Timestamp string     `json:"timestamp" validate:"required,timestamp"`
@@ -65,13 +63,11 @@ type Refund struct {
 
 // Subscription is the subscription, or the trial, an event is about.
 type Subscription struct {
-	// ID is the subscription's own, and a trial's own.
 	ID         string `json:"id" validate:"required,id"`
 	CustomerID string `json:"customerId,omitempty" validate:"omitempty,id"`
 	ProductID  string `json:"productId,omitempty" validate:"omitempty,id"`
 	CheckoutID string `json:"checkoutId,omitempty" validate:"omitempty,id"`
-	// Status is PayNow's word for it, such as active.
-	Status string `json:"status,omitempty" validate:"omitempty,code"`
+	Status     string `json:"status,omitempty" validate:"omitempty,code"`
 	// Currency is ISO 4217; required where a total is given.
 	Currency string `json:"currency,omitempty" validate:"omitempty,currency"`
 	// Total is what one cycle costs, taxes and discounts included.
@@ -96,8 +92,7 @@ const (
 // Envelope is the body of an envelope.v1 message (requirements: billing queues, section 4).
 type Envelope struct {
 	// ID is the idempotency key of the message.
-	ID string `json:"id" validate:"required,id"`
-	// Action is the event type, such as initial, trial or renewal.
+	ID     string `json:"id" validate:"required,id"`
 	Action string `json:"action" validate:"required,event_type"`
 	// CorrelationID ties messages of one story together, such as a subscription's id.
 	CorrelationID string `json:"correlation_id,omitempty" validate:"omitempty,id"`
@@ -114,7 +109,6 @@ type Envelope struct {
 
 // Payload is what an envelope is about; its shapes are declared in catalog/messages.yaml.
 type Payload struct {
-	// EventID and EventType are of the provider's event behind the message.
 	EventID        string `json:"event_id,omitempty"`
 	EventType      string `json:"event_type,omitempty"`
 	SubscriptionID string `json:"subscription_id,omitempty"`
@@ -126,13 +120,11 @@ type Payload struct {
 	Status         string `json:"status,omitempty"`
 	// Currency is ISO 4217; required where an amount is given. Neither is left out for its
 	// value: an envelope may ask for money to be moved, and without an amount for all of it.
-	Currency    string `json:"currency,omitempty"`
-	Amount      string `json:"amount,omitempty"`
-	PeriodStart string `json:"period_start,omitempty"`
-	PeriodEnd   string `json:"period_end,omitempty"`
-	// Cycle is which billing cycle a renewal is.
-	Cycle int64 `json:"cycle,omitzero"`
-	// PlanID and PreviousPlanID are of a change of plans.
+	Currency       string `json:"currency,omitempty"`
+	Amount         string `json:"amount,omitempty"`
+	PeriodStart    string `json:"period_start,omitempty"`
+	PeriodEnd      string `json:"period_end,omitempty"`
+	Cycle          int64  `json:"cycle,omitzero"`
 	PlanID         string `json:"plan_id,omitempty"`
 	PreviousPlanID string `json:"previous_plan_id,omitempty"`
 	// Quantity of Meter is usage that is taken over; below 0 it corrects.
@@ -144,14 +136,12 @@ type Payload struct {
 // Event is the body of a message.v1 message (requirements: queue design, message format standard).
 type Event struct {
 	// ID is the idempotency key of the message.
-	ID string `json:"id" validate:"required,id"`
-	// Type is the event type, such as order.created.
+	ID   string `json:"id" validate:"required,id"`
 	Type string `json:"type" validate:"required,event_type"`
 	// Timestamp is RFC 3339.
 	Timestamp string `json:"timestamp" validate:"required,timestamp"`
 	// Version is that of the declaration of Data; several versions live side by side.
-	Version int64 `json:"version" validate:"min=1,max=1000"`
-	// Producer is the service that sends it.
+	Version  int64  `json:"version" validate:"min=1,max=1000"`
 	Producer string `json:"producer,omitempty" validate:"omitempty,code"`
 	// CorrelationID ties messages of one story together, such as the request behind them.
 	CorrelationID string `json:"correlation_id,omitempty" validate:"omitempty,id"`

@@ -20,8 +20,7 @@ import (
 // Body is a decoded body, of whatever format. The zero Body is none.
 type Body struct {
 	contract *Contract
-	// value points to a value of the contract's Go type.
-	value any
+	value    any
 }
 
 // Of is the body of a pointer to a Head of the table; declared content is not known to it.
@@ -32,7 +31,6 @@ func Of(made any) Body {
 	panic(fmt.Sprintf("contract: %T is no body of the table", made))
 }
 
-// ownTypes are the contracts of the table's own types, by the type of a pointer to one.
 var ownTypes = sync.OnceValue(func() map[reflect.Type]*Contract {
 	all := map[reflect.Type]*Contract{}
 	for i := range Formats {
@@ -65,7 +63,6 @@ func (b Body) number(path string) int64 {
 	return 0
 }
 
-// member is the path of a member of the content; of no member where a format declares no content.
 func (b Body) member(name string) string { return b.contract.format.Content + "." + name }
 
 // Text is a text of the body's content, such as data.user_id under user_id; empty: there is none.

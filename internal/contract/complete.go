@@ -15,8 +15,7 @@ type Given struct {
 	// ID is the event id that the message came with.
 	ID string
 	// Type is the event type of a body that does not say its own.
-	Type string
-	// CorrelationID is that of a body that does not say its own.
+	Type          string
 	CorrelationID string
 	// At is the time of a body that does not say its own.
 	At time.Time
@@ -111,7 +110,6 @@ func text(value jsontext.Value) string {
 	return string(unquoted)
 }
 
-// hashOf is the hash of a body, and of its event type where the body does not say it.
 func hashOf(data []byte, eventType string) string {
 	body := jsontext.Value(data).Clone()
 	_ = body.Compact() // it is valid

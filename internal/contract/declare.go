@@ -39,8 +39,7 @@ var shapeTags = map[string]string{
 
 const maxListed = 5000
 
-// structOf makes the Go type of declared members. Required numbers and booleans are pointers, to tell 0 from
-// none.
+// structOf makes the Go type of declared members. Required numbers and booleans are pointers, to tell 0 from none.
 func structOf(members []Member) (reflect.Type, error) {
 	var fields []reflect.StructField
 	var mistakes []error

@@ -142,7 +142,6 @@ func (s *Set) Types(format string) []string {
 	return slices.Sorted(maps.Keys(f.declared))
 }
 
-// fits lists the members of a declared type that are something else in another.
 func fits(declared, in reflect.Type, path string) (misfits []string) {
 	if in = deref(in); in.Kind() == reflect.Interface {
 		return nil

@@ -9,12 +9,10 @@ import (
 
 // Format is a format of bodies. Members are named by JSON paths; of several the first that is there counts.
 type Format struct {
-	// Name is what the contract attribute says.
 	Name string
 	// Marks are top members, all of which tell the format of a message without the attribute.
 	Marks []string
-	// Head is the Go type of the body.
-	Head reflect.Type
+	Head  reflect.Type
 	// Content is the member that is declared per event type and version; empty: Head says all.
 	Content string
 	// ID is the idempotency key, Time when the body was made; Version is empty where bodies have none.

@@ -183,7 +183,6 @@ func (a *Attributes) Rules() map[string]pii.Rule {
 	return AttributeRules
 }
 
-// attributeNames are the names on the wire, in the order of the fields.
 var attributeNames = func() (names []string) {
 	for i := range reflect.TypeFor[Attributes]().NumField() {
 		names = append(names, jsonName(reflect.TypeFor[Attributes]().Field(i)))

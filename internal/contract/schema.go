@@ -14,7 +14,6 @@ import (
 	"billhook/internal/contract/routing"
 )
 
-// object is a JSON object whose members keep their order.
 type object []member
 
 type member struct {
@@ -127,7 +126,6 @@ func (k *known) relations() object {
 	return object{{"allOf", all}}
 }
 
-// expression is a pattern of routing keys as a regular expression.
 func expression(p routing.Pattern) string {
 	return "^" + strings.NewReplacer(`.#`, `(\..+)?`, `#.`, `(.+\.)?`, `*`, `[^.]+`, `.`, `\.`, `#`, `.*`).Replace(p.String()) + "$"
 }

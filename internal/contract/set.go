@@ -41,10 +41,9 @@ type known struct {
 
 // Contract is a Go type for the bodies of one format, event type and version, and what follows from it.
 type Contract struct {
-	format  *Format
-	pattern routing.Pattern
-	version int64
-	// declared are the members of the content.
+	format     *Format
+	pattern    routing.Pattern
+	version    int64
 	declared   []Member
 	typ        reflect.Type
 	rules      rules
@@ -177,8 +176,7 @@ func (c *Contract) Decode(data []byte) (Body, error) {
 // strict refuses members that the contract does not name, so that no consumer sees more.
 var strict = json.RejectUnknownMembers(true)
 
-// Detect names the format of a message, by its contract attribute or else by the body's marks; empty: it is
-// not known.
+// Detect names the format of a message, by its contract attribute or else by the body's marks; empty: it is not known.
 func (s *Set) Detect(attributes map[string]string, data []byte) string {
 	if name, ok := attributes[AttrContract]; ok {
 		if s.Known(name) {

@@ -13,7 +13,6 @@ import (
 	"billhook/internal/pii"
 )
 
-// shape is a word of tags: what a text looks like.
 type shape struct {
 	// rule is package pii's, so that a shape is declared once.
 	rule pii.Rule
@@ -50,7 +49,6 @@ func isNumber(text string) bool {
 // rules are what projection and schema are made from; go-playground/validator holds values to the tags.
 type rules []rule
 
-// rule is what the tags of one field say.
 type rule struct {
 	name string
 	// kind is a value's, or an element's where the field is a list.
@@ -60,15 +58,13 @@ type rule struct {
 	required bool
 	// omitted: JSON leaves out an empty value. optional: so may a provider's bad value be.
 	omitted, optional bool
-	// words name the shapes of a text.
-	words []string
+	words             []string
 	// bounded: from low to high, which is also the most bytes of a text or elements of a list, if not 0.
 	bounded   bool
 	low, high int64
 	oneOf     []string
 	// priced: it is an amount in the currency beside it.
 	priced bool
-	// inside are the rules of an object, or of each element of a list.
 	inside rules
 }
 
@@ -115,7 +111,6 @@ func (r rules) project() *pii.Projection {
 	return pii.NewProjection(allowed, r.allow("", allowed)...)
 }
 
-// allow notes the rule of every path, and returns the optional paths.
 func (r rules) allow(prefix string, allowed map[string]pii.Rule) (optional []string) {
 	for i := range r {
 		f := &r[i]
@@ -250,7 +245,6 @@ func isAmountIn(text, currency string) bool {
 	return err == nil && 0 <= minor && minor <= money.Max
 }
 
-// check reports every rule that the struct breaks, as an *Invalid, up to maxViolations.
 func check(value any, prefix string) error {
 	var broken validator.ValidationErrors
 	if !errors.As(validation.Struct(value), &broken) {

@@ -40,8 +40,7 @@ type Listing struct {
 	Equal map[string]any
 	// Since and Until bound the time of creation: not before Since, before Until. A zero time is none.
 	Since, Until time.Time
-	// After is the next of the page before.
-	After store.Cursor
+	After        store.Cursor
 	// Limit is how many records it holds, 1 to MaxListed.
 	Limit int
 }

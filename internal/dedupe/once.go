@@ -338,7 +338,7 @@ func (r *Run) ending(end Ending) (record Record, also []store.Write, seen Seen) 
 	return record, slices.Concat(end.Effect.Writes, also), Own
 }
 
-// commit writes the record, and more with it. written is false where the store holds another version.
+// commit: written is false where the store holds another version.
 func (r *Run) commit(ctx context.Context, record Record, also ...store.Write) (written bool, err error) {
 	if r.rememberFor == 0 {
 		if len(also) > 0 {

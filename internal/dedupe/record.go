@@ -63,8 +63,7 @@ type Record struct {
 	// Message is kept while the record is PROCESSING, where a sweep may publish it again.
 	Message *contract.Message `store:"message,omitzero"`
 	Emitted []handler.Emitted `store:"emitted,omitzero"`
-	// Result is the handler's code for what it did.
-	Result string `store:"result"`
+	Result  string            `store:"result"`
 	// Ref is the id of what the effect made, where it names something.
 	Ref string `store:"ref,omitzero"`
 	// Entry is the id of the entry of the books that the effect made, where Ref does not say it.
@@ -79,9 +78,8 @@ type Record struct {
 	MessageID string `store:"message_id"`
 	// DoorReceivedAt is when the webhook service received it; zero: it came another way.
 	DoorReceivedAt time.Time `store:"door_received_at,omitzero"`
-	// PublishedAt is when the message was published first.
-	PublishedAt time.Time `store:"published_at,omitzero"`
-	NextRetryAt time.Time `store:"next_retry_at,omitzero,strict"`
+	PublishedAt    time.Time `store:"published_at,omitzero"`
+	NextRetryAt    time.Time `store:"next_retry_at,omitzero,strict"`
 	// DelayTicket is that of the copy that waits for NextRetryAt elsewhere than with the broker.
 	DelayTicket string `store:"delay_ticket,omitzero"`
 	// DelayedBeside: what comes behind the message, under its ordering key, does not wait for it.
@@ -147,20 +145,16 @@ type Attempt struct {
 	// Number is which of the event's attempts it is, from 1 on, and anew after a replay and a correction.
 	Number int64 `json:"number" store:"number"`
 	// Delivery is the broker's number of the delivery that the attempt is part of; 0: it sent none.
-	Delivery int64 `json:"delivery,omitzero" store:"delivery,omitzero"`
-	// MessageID is that message.
-	MessageID string `json:"message_id,omitempty" store:"message_id,omitzero"`
-	// Instance names the process that made the attempt.
-	Instance string    `json:"instance,omitempty" store:"instance,omitzero"`
-	Begun    time.Time `json:"begun_at,omitzero" store:"begun_at,omitzero"`
+	Delivery  int64     `json:"delivery,omitzero" store:"delivery,omitzero"`
+	MessageID string    `json:"message_id,omitempty" store:"message_id,omitzero"`
+	Instance  string    `json:"instance,omitempty" store:"instance,omitzero"`
+	Begun     time.Time `json:"begun_at,omitzero" store:"begun_at,omitzero"`
 	// Ended is zero where the attempt is under way, or its end is not known.
 	Ended time.Time `json:"ended_at,omitzero" store:"ended_at,omitzero"`
 	// Outcome is processed, superseded, retry, dead_lettered or dropped; empty until the end.
 	Outcome retry.Outcome `json:"outcome,omitempty" store:"outcome,omitzero"`
-	// Reason is the code of the failure.
-	Reason string `json:"reason,omitempty" store:"reason,omitzero"`
-	// Next is when the attempt after this one is due.
-	Next time.Time `json:"next_at,omitzero" store:"next_at,omitzero"`
+	Reason  string        `json:"reason,omitempty" store:"reason,omitzero"`
+	Next    time.Time     `json:"next_at,omitzero" store:"next_at,omitzero"`
 	// Trace is the id of the trace that the delivery is part of; empty: it came with none.
 	Trace string `json:"trace,omitempty" store:"trace,omitzero"`
 }

@@ -13,17 +13,15 @@ type Once struct {
 	Now   func() time.Time
 	// NewToken returns a random name for one attempt.
 	NewToken func() string
-	// Instance names the process in the log of attempts.
 	Instance string
 }
 
 // Run is one delivery of one event. It writes at the version that it has seen, and so never over another's success.
 type Run struct {
-	once   *Once
-	key    store.Key
-	token  string
-	record Record
-	// given is how many attempts were made before the message came here.
+	once        *Once
+	key         store.Key
+	token       string
+	record      Record
 	given       int64
 	rememberFor time.Duration
 	// version of the record as last read; 0: absent, as far as known.
@@ -86,10 +84,8 @@ type Ending struct {
 	// Effect is committed with what is Completed, and Emitted are its emissions.
 	Effect  handler.Effect
 	Emitted []handler.Emitted
-	// Reason is the code of the failure.
-	Reason string
-	// Next is when the next attempt of what has Failed is due.
-	Next time.Time
+	Reason  string
+	Next    time.Time
 	// Uncounted: the attempt was none of the event's own.
 	Uncounted bool
 	Kept      Kept

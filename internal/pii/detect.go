@@ -69,7 +69,6 @@ func digitsAlone(r Rule, value []byte) string {
 	return ""
 }
 
-// isCardOf reports whether the value is a card's number, of so many digits.
 func isCardOf(shortest, longest int, value []byte) bool {
 	return len(value) >= shortest && spelled(value, longest, digit, digit) && isCard(value)
 }
@@ -82,7 +81,6 @@ func isAccount(value []byte) bool {
 
 func isAlphanumeric(c byte) bool { return class[c]&(letter|digit) != 0 }
 
-// hasEmail: something, an @, and a domain with a dot and a top level of two or more.
 func hasEmail(value []byte) bool {
 	for i, c := range value {
 		if c != '@' || i == 0 || value[i-1] == ' ' {
@@ -147,7 +145,6 @@ func detectNumber(value []byte, text bool) string {
 
 const uuidLength = 36
 
-// isUUID reports whether the value begins with 8-4-4-4-12 hex digits.
 func isUUID(value []byte) bool {
 	return len(value) >= uuidLength && value[8] == '-' && uuid.Validate(string(value[:uuidLength])) == nil
 }
@@ -190,7 +187,6 @@ func hasIPv6(value []byte) bool {
 	return false
 }
 
-// longestIPv6 is eight groups of four and the colons between them.
 const longestIPv6 = 39
 
 func endsInIPv6(value []byte, start, end int) bool {

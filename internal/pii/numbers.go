@@ -43,7 +43,6 @@ var networks = [...]network{
 
 const short = of12 | of13 | of14 | of15
 
-// isCard reports whether digits are a card's number: of a network, and right by Luhn.
 func isCard(digits []byte) bool {
 	if len(digits) < 12 || len(digits) > 19 {
 		return false
@@ -189,16 +188,14 @@ func mod97(iban []byte) int {
 type number struct {
 	digits [17]byte
 	// n counts them, also those that found no place.
-	n      int
-	sizes  [6]int
-	groups int
-	// from and to are where it stands.
+	n        int
+	sizes    [6]int
+	groups   int
 	from, to int
 	// dotted: nothing but single dots parts the groups.
 	dotted bool
 }
 
-// readNumber reads the groups of digits from i on, which is where a word's digits begin.
 func readNumber(value []byte, i int, text bool) (n number) {
 	n.from, n.dotted = i, true
 	for {
@@ -265,9 +262,8 @@ func (n *number) isDated() bool {
 	return false
 }
 
-// isPhone reports whether the number is a phone's; word is where what it stands in begins. Order ids are
-// digits and dashes, so in an id only what is called a phone's is one, or dotted groups, or 00 in front; text
-// may have more.
+// isPhone reports whether the number is a phone's; word is where what it stands in begins. Order ids are digits and
+// dashes, so in an id only what is called a phone's is one, or dotted groups, or 00 in front; text may have more.
 func (n *number) isPhone(value []byte, word int, text bool) bool {
 	if n.groups == 0 || n.groups > len(n.sizes) || n.n < 7 || n.n > len(n.digits) {
 		return false
@@ -305,7 +301,6 @@ func (n *number) isPhone(value []byte, word int, text bool) bool {
 	return n.isNational()
 }
 
-// isNational: 9 to 11 digits in three groups or more.
 func (n *number) isNational() bool {
 	return n.groups >= 3 && n.n >= 9 && n.n <= 11 && !slices.ContainsFunc(n.sizes[1:n.groups], func(size int) bool { return size < 2 })
 }

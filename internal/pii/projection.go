@@ -16,7 +16,6 @@ type Projection struct {
 	rules map[string]Rule
 }
 
-// node is one place of the allow-list: an object, an array, or a scalar.
 type node struct {
 	name string
 	// quoted is the name as it is written, with quotes and colon.
@@ -141,8 +140,7 @@ func (v Violation) String() string { return v.Path + ": " + v.Rule }
 type Error struct {
 	// Malformed: not one JSON document without duplicate names, nested at most 64 deep.
 	Malformed bool
-	// Offset is the byte at which it is malformed.
-	Offset int64
+	Offset    int64
 	// Violations lists the first twenty.
 	Violations []Violation
 }

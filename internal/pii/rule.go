@@ -54,7 +54,6 @@ func (r Rule) Name() string {
 	return [...]string{"none", "id", "uid", "code", "currency", "timestamp", "amount", "integer", "quantity", "boolean"}[r.shape]
 }
 
-// bare reports whether the value is a JSON number or boolean rather than a string.
 func (r Rule) bare() bool { return r.shape >= integer }
 
 // Valid reports whether the value has the rule's shape.

@@ -13,7 +13,6 @@ import (
 // valid: Parse has looked for names that stand twice.
 var valid = jsontext.AllowDuplicateNames(true)
 
-// offset finds where a document that is malformed is so.
 func offset(src []byte) int64 {
 	var syntactic *jsontext.SyntacticError
 	if errors.As(json.Unmarshal(src, new(jsontext.Value)), &syntactic) {
@@ -24,7 +23,6 @@ func offset(src []byte) int64 {
 
 var walks = sync.Pool{New: func() any { return &walk{Decoder: new(jsontext.Decoder)} }}
 
-// mode is what a walk does with what it could leave out.
 type mode uint8
 
 const (
@@ -62,7 +60,6 @@ func (w *walk) at(every bool) (text string) {
 	return text
 }
 
-// value appends the projection of the value at hand; nothing, if it breaks a rule.
 func (w *walk) value(dst []byte, at *node) []byte {
 	switch kind := w.PeekKind(); {
 	case at.rule != (Rule{}):
@@ -174,14 +171,12 @@ func (w *walk) scalar(dst []byte, at *node) []byte {
 	return append(dst, '"')
 }
 
-// enter goes into an object or array, if that is not too deep.
 func (w *walk) enter() bool {
 	_, _ = w.ReadToken() // nothing here can fail: the document is valid
 	w.tooDeep = w.StackDepth() > maxDepth
 	return !w.tooDeep
 }
 
-// raw is the text of the scalar or name at hand.
 func (w *walk) raw() []byte {
 	text, _ := w.ReadValue()
 	return text
@@ -196,7 +191,6 @@ func unquoted(quoted []byte) []byte {
 	return text
 }
 
-// skip passes over the value at hand.
 func (w *walk) skip() {
 	value, room := w.raw(), maxDepth-w.StackDepth()
 	if bytes.Count(value, []byte{'{'})+bytes.Count(value, []byte{'['}) <= room { // most are no deeper than that for sure
@@ -208,7 +202,6 @@ func (w *walk) skip() {
 	}
 }
 
-// violate takes down that the value at hand is bad, or that it is left out.
 func (w *walk) violate(at *node, what string) {
 	if w.mode == lenient && at.optional {
 		w.dropped.Add(w.at(true), what)

@@ -11,15 +11,13 @@ import (
 // Problem is an error answer (RFC 9457), and the error that has this answer. Its texts repeat
 // nothing from a request's body or headers.
 type Problem struct {
-	// Type is urn:billhook:problem:<code>.
 	Type   string `json:"type"`
 	Title  string `json:"title"`
 	Status int    `json:"status"`
 	// Detail says what the client can do.
 	Detail string `json:"detail,omitempty"`
 	// Code is the last part of Type, for programs.
-	Code string `json:"code"`
-	// Violations lists the fields that break the contract.
+	Code       string      `json:"code"`
 	Violations []Violation `json:"violations,omitempty"`
 
 	// RetryAfter is the header of that name in seconds; 0: none.
@@ -83,8 +81,7 @@ type KnownError struct {
 	As *Problem
 }
 
-// Problem returns the answer to an error. One that is a problem, or wraps one, is answered as
-// it says itself.
+// Problem returns the answer to an error. One that is a problem, or wraps one, is answered as it says itself.
 func (m ErrorMapping) Problem(err error) *Problem {
 	if p := (*Problem)(nil); errors.As(err, &p) {
 		return p

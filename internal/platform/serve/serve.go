@@ -1,6 +1,5 @@
-// Package serve owns what every HTTP service of the program shares: listening, draining,
-// health, problem documents and the recovery of panics. It refuses to know the meaning of a
-// route.
+// Package serve owns what every HTTP service of the program shares: listening, draining, health, problem documents and
+// the recovery of panics. It refuses to know the meaning of a route.
 package serve
 
 import (
@@ -23,7 +22,6 @@ import (
 
 // Server is one HTTP service.
 type Server struct {
-	// Name is the service in the "listening" line.
 	Name    string
 	Handler http.Handler
 	Log     *slog.Logger
@@ -32,13 +30,11 @@ type Server struct {
 	// ReadTimeout bounds the time in which a request must arrive. It is required: otherwise a
 	// few slow senders occupy the service.
 	ReadTimeout time.Duration
-	// Longest is the handler's longest time for an answer once the request has arrived. It is
-	// required. A slow reader is cut off soon after it. If it is too short, work is done and
-	// its answer is lost.
+	// Longest is the handler's longest time for an answer once the request has arrived. It is required. A slow reader is
+	// cut off soon after it. If it is too short, work is done and its answer is lost.
 	Longest time.Duration
-	// Draining is called when ctx ends. From then on the handler reports that it is not ready,
-	// and may refuse new work. If Draining is set, the listener stays open for these answers
-	// until all earlier requests are answered.
+	// Draining is called when ctx ends. From then on the handler reports that it is not ready, and may refuse new work. If
+	// Draining is set, the listener stays open for these answers until all earlier requests are answered.
 	Draining func()
 }
 
@@ -61,9 +57,8 @@ func Listen(ctx context.Context, host, port string) (net.Listener, error) {
 	return listener, nil
 }
 
-// Run serves on the listener until ctx ends, then drains. It logs one line with the message
-// "listening" and the address once requests are accepted. It returns nil when all requests in
-// flight were answered in time.
+// Run serves on the listener until ctx ends, then drains. It logs one line with the message "listening" and the address
+// once requests are accepted. It returns nil when all requests in flight were answered in time.
 func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 	return s.run(ctx, listener, func() {})
 }
@@ -196,9 +191,8 @@ func Recover(log *slog.Logger, next http.Handler) http.Handler {
 	})
 }
 
-// Health adds /health/live, which always answers 200, and /health/ready, which answers 503 once
-// draining reports true. It also makes problem documents of chi's answers to an unknown path or
-// method.
+// Health adds /health/live, which always answers 200, and /health/ready, which answers 503 once draining reports true.
+// It also makes problem documents of chi's answers to an unknown path or method.
 func Health(r chi.Router, draining func() bool) {
 	r.Get("/health/live", func(w http.ResponseWriter, _ *http.Request) {
 		WriteJSON(w, http.StatusOK, map[string]string{"status": "live"})
@@ -283,9 +277,8 @@ func (s *Server) RunOn(ctx context.Context, ports Ports, metrics http.Handler) e
 	return s.RunWithMetrics(ctx, listener, metrics, on)
 }
 
-// ListenMetrics opens the port of a service's metrics, which is not reachable from outside. An
-// empty port is 9090, or a free one where the service's port is 0: other services are likely on
-// the machine. Port 0 is a free one.
+// ListenMetrics opens the port of a service's metrics, which is not reachable from outside. An empty port is 9090, or a
+// free one where the service's port is 0: other services are likely on the machine. Port 0 is a free one.
 func ListenMetrics(ctx context.Context, host, port, ofService string) (net.Listener, error) {
 	if port == "" && ofService != "0" {
 		port = defaultMetricsPort

@@ -22,8 +22,7 @@ type Scheme string
 
 // The schemes.
 const (
-	// PayNow: PayNow-Signature is base64 of HMAC-SHA256 over "timestamp.body",
-	// PayNow-Timestamp is Unix milliseconds.
+	// PayNow: PayNow-Signature is base64 of HMAC-SHA256 over "timestamp.body", PayNow-Timestamp is Unix milliseconds.
 	PayNow Scheme = "paynow"
 	// Generic: X-Webhook-Signature is hex of the same, X-Webhook-Timestamp Unix seconds. Where
 	// X-Webhook-Destination is set, it is over "timestamp.destination.body": the signature then
@@ -139,9 +138,8 @@ type Claim struct {
 	n     int
 }
 
-// Headers checks the headers. The body need not be read where it fails. The function header
-// returns the values of a header. The scheme signs these raw strings. Base64 may be padded or
-// not, and has no other spelling.
+// Headers checks the headers. The body need not be read where it fails. The function header returns the values of a
+// header. The scheme signs these raw strings. Base64 may be padded or not, and has no other spelling.
 func (v *Verifier) Headers(header func(name string) []string) (Claim, error) {
 	c := Claim{verifier: v}
 	given, err := one(header(v.headers.signature))
@@ -273,7 +271,6 @@ func (s *state) digest(id, stamp, destination string, body []byte) []byte {
 	return s.sum
 }
 
-// decodeBase64 decodes standard base64 of exactly one digest, padded or not.
 func decodeBase64(dst []byte, src string) bool {
 	src, padded := strings.CutSuffix(src, "=")
 	if len(src) != base64.RawStdEncoding.EncodedLen(sha256.Size) || (padded && strings.HasSuffix(src, "=")) {
@@ -314,8 +311,7 @@ func NewSigner(scheme Scheme, secret string, also ...string) (*Signer, error) {
 	return &Signer{headers: schemes[scheme], keys: all}, nil
 }
 
-// Sign returns the headers for the body, signed at the given time. Only Standard Webhooks uses
-// the id of the message.
+// Sign returns the headers for the body, signed at the given time. Only Standard Webhooks uses the id of the message.
 func (s *Signer) Sign(id string, body []byte, at time.Time) map[string]string {
 	return s.SignFor("", id, body, at)
 }

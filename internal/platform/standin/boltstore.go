@@ -136,7 +136,7 @@ func ready(ctx context.Context, err error) error {
 // versions is the bucket whose sequence numbers the versions; no collection's name has a slash.
 var versions = []byte("/versions")
 
-// stored is a document as the file holds it. Version 0 means that there is none.
+// stored: version 0 means that there is no document.
 type stored struct {
 	version store.Version
 	fields  map[string]any

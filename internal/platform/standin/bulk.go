@@ -14,7 +14,6 @@ import (
 	"billhook/internal/platform/serve"
 )
 
-// indexed is a document of the index at a path.
 type indexed struct{ path, id string }
 
 // held is a document as the index has it. Without a source it is deleted.
@@ -32,7 +31,6 @@ var statuses = map[string]int{
 	Stale: http.StatusConflict, Absent: http.StatusNotFound,
 }
 
-// row is one event of a batch, or one action of a bulk with its document.
 type row struct {
 	line     []byte
 	delivery Delivery

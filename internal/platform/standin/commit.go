@@ -82,7 +82,6 @@ type change struct {
 	before, after stored
 }
 
-// prepare checks all writes of a commit without applying any.
 func (c *commit) prepare(tx *bbolt.Tx) ([]change, error) {
 	// The commit may have waited long.
 	if err := c.ctx.Err(); err != nil {

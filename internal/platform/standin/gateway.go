@@ -25,10 +25,9 @@ const reused Mode = "reused"
 // Order is an order that the gateway has decided on.
 type Order struct {
 	// Key is its Idempotency-Key. EventID is what its producer calls the event, within Tenant and a queue.
-	Key     string `json:"key"`
-	Tenant  string `json:"tenant,omitempty"`
-	EventID string `json:"event_id"`
-	// Path is PaymentsPath or RefundsPath.
+	Key            string `json:"key"`
+	Tenant         string `json:"tenant,omitempty"`
+	EventID        string `json:"event_id"`
 	Path           string `json:"path"`
 	Action         string `json:"action"`
 	PaymentID      string `json:"payment_id"`
@@ -117,7 +116,6 @@ func (g *Gateway) Refunded(payment string) (times int) {
 	return times
 }
 
-// orderOf reads an order that was posted to a path. A payment's names the payment in its payload.
 func orderOf(path string, body []byte) (Order, error) {
 	type payment struct {
 		PaymentID string `json:"payment_id"`
@@ -178,7 +176,6 @@ func (o Order) answer(w http.ResponseWriter) {
 	})
 }
 
-// decide carries out an order, once per key, or does what its mode says. The order is as it is then known.
 func (g *Gateway) decide(o Order) (Order, Mode) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

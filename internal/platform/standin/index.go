@@ -21,10 +21,8 @@ import (
 // date. A key is the values of the compared fields, a text of the list, the time, and the document's id. A document has
 // no key where it lacks a field, and one for each text of the list.
 type index struct {
-	// Equal are the compared fields, in the order of their names.
 	Equal []string `json:"equal,omitempty"`
-	// List is a field whose texts are looked for.
-	List string `json:"list,omitempty"`
+	List  string   `json:"list,omitempty"`
 	// Time is a field with a time, which orders the documents of equal values.
 	Time string `json:"due,omitempty"`
 }
@@ -37,7 +35,6 @@ func (x index) bucket(collection string) []byte {
 	return append(indexesOf(collection), name...)
 }
 
-// indexesOf begins the names of a collection's indexes.
 func indexesOf(collection string) []byte { return fmt.Appendf(nil, "%s/%s/", indexes, collection) }
 
 func (x index) keys(id string, fields map[string]any) (keys [][]byte) {
@@ -108,7 +105,6 @@ func appendTime(to []byte, at time.Time) []byte {
 	return binary.BigEndian.AppendUint64(to, uint64(at.UnixMicro())^(1<<63))
 }
 
-// indexer keeps the indexes up to date in one transaction that writes.
 type indexer struct {
 	tx    *bbolt.Tx
 	known map[string][]open
@@ -138,7 +134,6 @@ func (k *indexer) of(collection string) ([]open, error) {
 	return all, nil
 }
 
-// change changes the keys of one document. One that is not there has no fields, and so no keys.
 func (k *indexer) change(to change) error {
 	all, err := k.of(to.key.Collection)
 	if err != nil {
@@ -276,7 +271,6 @@ type look struct {
 // end is above what may follow in a key: no id and no time begins with this byte.
 const end = 0xff
 
-// within returns the keys that answer the query: from the first on, and below to. Ids begin at id.
 func (l *look) within() (from, to []byte, id int) {
 	var begins []byte
 	for _, name := range slices.Sorted(maps.Keys(l.Equal)) {

@@ -35,9 +35,8 @@ import (
 	"billhook/internal/platform/gcp/pubsub"
 )
 
-// Broker is Pub/Sub in this process: the client library's in-memory gRPC server on loopback for
-// publishing, and the simulator behind it. A publish is confirmed when the simulator has the
-// message. The server keeps none.
+// Broker is Pub/Sub in this process: the client library's in-memory gRPC server on loopback for publishing, and the
+// simulator behind it. A publish is confirmed when the simulator has the message. The server keeps none.
 type Broker struct {
 	*Simulator
 	server *pstest.Server
@@ -228,8 +227,7 @@ func NewIssuer(now func() time.Time) (*Issuer, error) {
 	return &Issuer{now: now, key: key, kid: kid, keys: keys, tokens: map[[2]string]issued{}}, nil
 }
 
-// Token returns a token for the audience and the account, with the claims of a Pub/Sub push
-// token.
+// Token returns a token for the audience and the account, with the claims of a Pub/Sub push token.
 func (i *Issuer) Token(audience, email string) (string, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -267,17 +265,14 @@ func (i *Issuer) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 type Subscription struct {
 	ID    string
 	Topic string
-	// Path is the path of the push endpoint. If it is empty, the subscription holds its
-	// messages (see Simulator.Held).
+	// Path is the path of the push endpoint. If it is empty, the subscription holds its messages (see Simulator.Held).
 	Path    string
 	Ordered bool
 	// Filter lets messages through; its zero value lets through all.
-	Filter      routing.Filter
-	AckDeadline time.Duration
-	// MinimumBackoff and MaximumBackoff are the retry policy.
+	Filter                         routing.Filter
+	AckDeadline                    time.Duration
 	MinimumBackoff, MaximumBackoff time.Duration
-	// DeadLetterTopic and MaxDeliveryAttempts are the dead-letter policy; an empty topic means
-	// none.
+	// DeadLetterTopic and MaxDeliveryAttempts are the dead-letter policy; an empty topic means none.
 	DeadLetterTopic     string
 	MaxDeliveryAttempts int
 	Retention           time.Duration

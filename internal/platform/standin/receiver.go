@@ -38,7 +38,6 @@ const PartnerPath = "/partner"
 
 // Delivery is a received delivery with a valid signature.
 type Delivery struct {
-	// Path is what was posted to.
 	Path string `json:"path"`
 	// Key is the Idempotency-Key. EventID is what its producer calls the event, within Tenant and a queue; of a
 	// post that does not say it, the key; of a bulk, the document's _id.

@@ -19,8 +19,7 @@ import (
 
 // Loaded says what a file held.
 type Loaded struct {
-	// Waiting counts messages that wait for delivery. Gone counts messages of subscriptions
-	// that no longer exist.
+	// Waiting counts messages that wait for delivery. Gone counts messages of subscriptions that no longer exist.
 	Waiting, Gone int
 }
 

@@ -55,7 +55,6 @@ type ServiceConfig struct {
 	Now func() time.Time
 }
 
-// service is what the stand-ins of outside services share.
 type service struct {
 	mux       *http.ServeMux
 	verifiers []*signature.Verifier

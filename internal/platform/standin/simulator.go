@@ -44,13 +44,11 @@ type SimulatorConfig struct {
 	// Topics in addition to those of the subscriptions.
 	Topics        []string
 	Subscriptions []Subscription
-	// PushBaseURL is the worker's URL. While it is empty, messages are accepted and kept until
-	// PushTo.
+	// PushBaseURL is the worker's URL. While it is empty, messages are accepted and kept until PushTo.
 	PushBaseURL string
 	// Token makes the bearer token of a push; nil: no token.
 	Token func() (string, error)
-	// Client sends the pushes; nil: the simulator's own. Redirects are never followed: Pub/Sub
-	// treats them as failures.
+	// Client sends the pushes; nil: the simulator's own. Redirects are never followed: Pub/Sub treats them as failures.
 	Client *http.Client
 }
 
@@ -62,8 +60,7 @@ type Message struct {
 	PublishTime time.Time
 }
 
-// Simulator is the subscription side of Pub/Sub. It pushes as production documents it. It is
-// safe for concurrent use.
+// Simulator is the subscription side of Pub/Sub. It pushes as production documents it. It is safe for concurrent use.
 type Simulator struct {
 	config SimulatorConfig
 	client *http.Client
@@ -84,10 +81,9 @@ type Simulator struct {
 
 type subscription struct {
 	Subscription
-	lanes map[string]*lane // by ordering key
-	ready []*lane          // their first messages may be pushed
-	held  []Message
-	// waiting holds the messages that are not acknowledged, forwarded or expired.
+	lanes   map[string]*lane // by ordering key
+	ready   []*lane          // their first messages may be pushed
+	held    []Message
 	waiting map[*delivery]bool
 
 	// paused: it has no endpoint for now, and keeps what is published.
@@ -110,7 +106,6 @@ type lane struct {
 	busy bool
 }
 
-// delivery is a message in one subscription.
 type delivery struct {
 	Message
 	Failures int `json:",omitempty"` // nacks and missed deadlines
@@ -170,9 +165,8 @@ func (s *Simulator) add(config Subscription) error {
 	return nil
 }
 
-// Publish adds the message to each subscription of the topic whose filter matches, and returns
-// its id. The error is ErrNoTopic, ErrClosed or one of contract.Message.Check; after an error
-// nothing was added.
+// Publish adds the message to each subscription of the topic whose filter matches, and returns its id. The error is
+// ErrNoTopic, ErrClosed or one of contract.Message.Check; after an error nothing was added.
 func (s *Simulator) Publish(ctx context.Context, topic string, m contract.Message) (string, error) {
 	ids, err := s.publish(ctx, topic, []contract.Message{m})
 	if err != nil {
@@ -181,7 +175,6 @@ func (s *Simulator) Publish(ctx context.Context, topic string, m contract.Messag
 	return ids[0], nil
 }
 
-// publish accepts all messages or none.
 func (s *Simulator) publish(ctx context.Context, topic string, messages []contract.Message) ([]string, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -320,7 +313,6 @@ func (s *Simulator) nack(sub *subscription, l *lane, p push) {
 	})
 }
 
-// fail reports whether the last attempt is over and the message forwarded to the dead-letter topic.
 func (s *Simulator) fail(sub *subscription, l *lane) (forwarded bool) {
 	d := l.queue[0]
 	d.Failures++
@@ -357,7 +349,6 @@ func (s *Simulator) proceed(sub *subscription, l *lane) {
 	}
 }
 
-// retryAfter is exponential between the policy's bounds.
 func (sub *subscription) retryAfter(failures int) time.Duration {
 	wait := sub.MinimumBackoff
 	for range failures - 1 {

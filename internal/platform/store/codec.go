@@ -13,8 +13,7 @@ import (
 	"unicode/utf8"
 )
 
-// ErrUnreadable: a field that decides is missing or of another type. The text names the field and
-// no value.
+// ErrUnreadable: a field that decides is missing or of another type. The text names the field and no value.
 var ErrUnreadable = errors.New("store: document is not readable")
 
 // Encode returns a struct as the fields of a document. A member is stored if it has a tag:
@@ -32,10 +31,9 @@ var ErrUnreadable = errors.New("store: document is not readable")
 // with _base64. Encode panics on any other type.
 func Encode[T any](from *T) map[string]any { return encode(reflect.ValueOf(from).Elem()) }
 
-// Decode reads fields that Encode made, and ignores fields without a member. A missing field leaves
-// its member as it is, and a field of another type makes it zero; a list or map loses the elements
-// of another type. For a required member both are errors that wrap ErrUnreadable, for a strict one
-// the latter.
+// Decode reads fields that Encode made, and ignores fields without a member. A missing field leaves its member as it
+// is, and a field of another type makes it zero; a list or map loses the elements of another type. For a required
+// member both are errors that wrap ErrUnreadable, for a strict one the latter.
 func Decode[T any](fields map[string]any, into *T) error {
 	return decode(fields, reflect.ValueOf(into).Elem())
 }
@@ -178,7 +176,6 @@ func decode(fields map[string]any, into reflect.Value) error {
 	return nil
 }
 
-// take sets a member to a stored value and reports whether all of it was of the member's type.
 func take(found any, into reflect.Value) bool {
 	whole := true
 	switch v := into.Addr().Interface().(type) {

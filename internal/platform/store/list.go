@@ -9,8 +9,7 @@ import (
 )
 
 // List returns a page of what read makes of the documents that a query finds, and where the next page begins, with
-// Newest too: behind a full page there may be none.
-// The error is that of read, or wraps that of the store.
+// Newest too: behind a full page there may be none. The error is that of read, or wraps that of the store.
 func List[T any](ctx context.Context, from Querier, query Query, read func(Document) (T, error)) (list []T, next Cursor, err error) {
 	page, err := from.Query(ctx, query)
 	if err != nil {
@@ -55,9 +54,8 @@ func Each(ctx context.Context, from Querier, query Query) iter.Seq2[Document, er
 	}
 }
 
-// Readable is a store whose pages leave out the documents that cannot be read, and are filled up with
-// those behind them: one damaged document stops no list. A single document that cannot be read stays an
-// error of whoever gets it.
+// Readable is a store whose pages leave out the documents that cannot be read, and are filled up with those behind
+// them: one damaged document stops no list. A single document that cannot be read stays an error of whoever gets it.
 type Readable struct {
 	Store
 	// Check says, by collection, why a document cannot be read. Other collections are left alone.

@@ -127,8 +127,7 @@ func Delete(key Key, version Version) Write {
 // Query selects documents of one collection. They are ordered by id, or by a time with Due or Newest.
 type Query struct {
 	Collection string
-	// IDPrefix selects ids that start with it.
-	IDPrefix string
+	IDPrefix   string
 	// Equal selects documents whose top-level fields equal these.
 	Equal map[string]any
 	// Contains selects documents whose top-level field is a list that holds this text. A query has
@@ -140,8 +139,7 @@ type Query struct {
 	Due *Due
 	// Newest, if set, selects by a time, newest first, ties by id, the greatest first.
 	Newest *Newest
-	// Count asks for the number of documents alone. Limit bounds it, and may be any positive
-	// number.
+	// Count asks for the number of documents alone. Limit bounds it, and may be any positive number.
 	Count bool
 	// Limit is the number of documents of a page, 1 to MaxPage.
 	Limit int
@@ -189,9 +187,8 @@ type Getter interface {
 
 // Committer writes.
 type Committer interface {
-	// Commit applies all writes or none, and returns the version of each. After an error that
-	// wraps ErrExists, ErrStale or ErrInvalid nothing was written; after any other the outcome
-	// is unknown.
+	// Commit applies all writes or none, and returns the version of each. After an error that wraps ErrExists, ErrStale or
+	// ErrInvalid nothing was written; after any other the outcome is unknown.
 	Commit(ctx context.Context, writes []Write) ([]Version, error)
 }
 
@@ -293,7 +290,6 @@ func CheckQuery(q Query) error {
 	return nil
 }
 
-// check reports what is wrong with the part of a query, wrapping ErrInvalid. There may be no such part.
 func (n *Newest) check(q Query) error {
 	if n == nil {
 		return nil

@@ -58,8 +58,7 @@ type Config struct {
 	Mode string
 	// Audience is the expected audience. For an ID token it is what the client has asked for. For a proxy's assertion it
 	// is the path of the resource behind the proxy, such as /projects/<number>/locations/<region>/services/<service>.
-	Audience string
-	// ServiceAccount is the e-mail address of the push account.
+	Audience       string
 	ServiceAccount string
 	// EmulatorHost reports whether an emulator host is set. The mode none requires it.
 	EmulatorHost bool
@@ -153,7 +152,6 @@ func (v *Verifier) Verify(ctx context.Context, authorizationHeader string) error
 	return checkVerified(content)
 }
 
-// bearer returns the token of the header (RFC 6750 section 2.1).
 func bearer(header string) (string, error) {
 	scheme, token, _ := strings.Cut(header, " ")
 	if !strings.EqualFold(scheme, "Bearer") {
@@ -214,9 +212,8 @@ const (
 	proxyLife    = 10*time.Minute + 2*leeway
 )
 
-// Identity identifies people by Google's ID tokens (RS256, in Authorization) and by
-// Identity-Aware Proxy's assertions (ES256, in a header of their own). It is safe for
-// concurrent use.
+// Identity identifies people by Google's ID tokens (RS256, in Authorization) and by Identity-Aware Proxy's assertions
+// (ES256, in a header of their own). It is safe for concurrent use.
 type Identity struct {
 	allow        map[string]bool
 	token, proxy issuer

@@ -25,8 +25,7 @@ import (
 type protected struct {
 	Algorithm string `json:"alg"`
 	KeyID     string `json:"kid"`
-	// Critical lists extensions that the signer requires (RFC 7515 section 4.1.11). None is
-	// supported.
+	// Critical lists extensions that the signer requires (RFC 7515 section 4.1.11). None is supported.
 	Critical jsontext.Value `json:"crit"`
 }
 
@@ -89,7 +88,6 @@ type issuer struct {
 	keys      *keySet
 }
 
-// issuer is one that signs by a method, with the keys at a URL.
 func (c Config) issuer(method jwt.SigningMethod, keysURL string, names ...string) (issuer, error) {
 	keys := &keySet{url: keysURL, alg: method.Alg(), now: c.Now, client: cmp.Or(c.Client, &http.Client{})}
 	if keys.now == nil {

@@ -1,7 +1,6 @@
-// Package firestore keeps documents in Google Cloud Firestore, behind the three operations of
-// the store package. It calls the database's own API: one Commit is one RPC with its
-// preconditions, without an interactive transaction. It owns the mapping of values, versions
-// and errors. It refuses to repeat a value of a document in an error.
+// Package firestore keeps documents in Google Cloud Firestore, behind the three operations of the store package. It
+// calls the database's own API: one Commit is one RPC with its preconditions, without an interactive transaction. It
+// owns the mapping of values, versions and errors. It refuses to repeat a value of a document in an error.
 package firestore
 
 import (

@@ -33,20 +33,16 @@ type Config struct {
 	// Region is where the services and the jobs are; empty: it is taken from a worker's address.
 	Region string
 	// Name stands before the names of the services, the jobs and the secrets.
-	Name string
-	// Pools are the pools that run, by name.
-	Pools map[string]Pool
-	// TasksPool is the one whose worker runs the tasks.
+	Name      string
+	Pools     map[string]Pool
 	TasksPool string
-	// Tasks are those that Cloud Scheduler calls.
-	Tasks []string
+	Tasks     []string
 	// Audience is that of the tokens of pushes and tasks.
 	Audience string
 }
 
 // Pool is how the worker of a pool is called.
 type Pool struct {
-	// URL is the worker's address. Account is the e-mail address of who pushes to it.
 	URL, Account string
 }
 
@@ -85,7 +81,6 @@ func Open(ctx context.Context, config Config, options ...option.ClientOption) (*
 // address is one that Cloud Run makes of a service's name, the project's number and the region.
 var address = regexp.MustCompile(`^https://[a-z0-9-]+-[0-9]+\.([a-z]+-[a-z]+[0-9]+)\.run\.app$`)
 
-// regionOf is the region that the workers' addresses name, or empty.
 func regionOf(pools map[string]Pool) string {
 	for _, pool := range pools {
 		if parts := address.FindStringSubmatch(pool.URL); parts != nil {
@@ -157,9 +152,8 @@ type look struct {
 	*Installation
 	findings []finding.Finding
 	unread   []finding.Unread
-	// account is the service's, and reads are the versions of secrets that it reads.
-	account string
-	reads   []version
+	account  string
+	reads    []version
 }
 
 type version struct{ secret, number, service string }

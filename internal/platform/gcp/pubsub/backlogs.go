@@ -70,7 +70,6 @@ func (b *Backlogs) own() string {
 	return ` AND resource.labels.subscription_id = starts_with("` + b.names.prefix() + `")`
 }
 
-// newest hands each subscription's newest number of a metric to found, with the number's time.
 func (b *Backlogs) newest(ctx context.Context, metric string, now time.Time, found func(subscription string, number int64, at time.Time)) error {
 	return b.service.Projects.TimeSeries.List("projects/"+b.names.ProjectID).Filter(metric+b.own()).View("FULL").
 		IntervalStartTime(now.Add(-recent).Format(time.RFC3339)).IntervalEndTime(now.Format(time.RFC3339)).

@@ -59,13 +59,11 @@ func Examine(ctx context.Context, c *catalog.Catalog, target Target, look Look, 
 
 // Examination is what an examination has found.
 type Examination struct {
-	// Findings are in the order of the catalog.
 	Findings []finding.Finding
 	// Catalogs are the hashes of the catalogs that the enabled queues' subscriptions were made of, by
 	// queue. One whose subscription does not say it is not among them.
 	Catalogs map[string]string
-	// Unread is what this account may not look at.
-	Unread []finding.Unread
+	Unread   []finding.Unread
 	// Kept are the queues that do not run and whose subscription keeps what waits, without an endpoint.
 	Kept []string
 }
@@ -136,8 +134,7 @@ type examiner struct {
 	findings   []finding.Finding
 	letters    string
 	publishers map[string][]string
-	// catalog is the hash that the queue's subscription says.
-	catalog string
+	catalog    string
 	// kept: the queue does not run, and its subscription is still there, without an endpoint.
 	kept   bool
 	unread []finding.Unread
@@ -257,7 +254,6 @@ type setting struct {
 	field, have, want string
 }
 
-// settings are those that differ, but for where a subscription is pushed.
 func (t Target) settings(have, want *pubsubpb.Subscription) []setting {
 	expires := "never"
 	if ttl := have.ExpirationPolicy.GetTtl(); ttl != nil {

@@ -161,7 +161,6 @@ func (s *search) made(name string, labels map[string]string) bool {
 	return s.target.Installation != "" && strings.HasPrefix(idOf(name), s.target.prefix())
 }
 
-// pushedHere reports whether an endpoint is at one of this installation's workers.
 func (s *search) pushedHere(endpoint string) bool {
 	here := func(base string) bool { return base != "" && strings.HasPrefix(endpoint, base+"/") }
 	return here(s.target.PushBaseURL) || slices.ContainsFunc(slices.Collect(maps.Values(s.target.Pools)), func(p Pool) bool { return here(p.URL) })
@@ -178,7 +177,6 @@ const (
 // Permissions are those that Examine takes.
 var Permissions = []string{getsTopic, listsTopics, readsTopicPolicy, getsSubscription, listsSubscriptions, readsSubscriptionPolicy}
 
-// publish looks for the grants of the services that publish on a topic.
 func (e *examiner) publish(ctx context.Context, id string) error {
 	services := e.publishers[id]
 	if e.look.Accounts == nil || e.target.Emulator || len(services) == 0 {

@@ -30,21 +30,18 @@ type Target struct {
 
 	// PushBaseURL is the worker's address, such as https://worker.example, without a path.
 	PushBaseURL string
-	// PushAudience and PushServiceAccount make the pushes carry an OIDC token; with
-	// an empty account they carry none.
+	// PushAudience and PushServiceAccount make the pushes carry an OIDC token; with an empty account they carry none.
 	PushAudience       string
 	PushServiceAccount string
 	// Pools have workers of their own; a member that one leaves empty is as above.
 	Pools map[string]Pool
-	// Emulator keeps away from what Google's emulator gets wrong: a dead-letter
-	// policy on an ordered subscription ends its pushes for good, a retry policy on
-	// an unordered one loses messages, and retention ends at 7 days.
+	// Emulator keeps away from what Google's emulator gets wrong: a dead-letter policy on an ordered subscription ends its
+	// pushes for good, a retry policy on an unordered one loses messages, and retention ends at 7 days.
 	Emulator bool
 }
 
 // Pool is the worker of one pool.
 type Pool struct {
-	// URL and ServiceAccount are as PushBaseURL and PushServiceAccount.
 	URL, ServiceAccount string
 }
 
@@ -232,7 +229,6 @@ func (p *provisioner) point(ctx context.Context, name string, to *pubsubpb.PushC
 
 func idOf(name string) string { return name[strings.LastIndexByte(name, '/')+1:] }
 
-// pushes are the ids of a queue's subscriptions that push.
 func pushes(q catalog.Queue) []string {
 	if q.DeadLetter.Drop {
 		return []string{q.PushSubscription()}
@@ -240,8 +236,7 @@ func pushes(q catalog.Queue) []string {
 	return []string{q.PushSubscription(), q.DeadLetterPush()}
 }
 
-// Plan is what an enabled queue needs, besides a topic that it shares: what Provision makes
-// and Examine compares with.
+// Plan is what an enabled queue needs, besides a topic that it shares: what Provision makes and Examine compares with.
 func (t Target) Plan(q catalog.Queue) (topics []string, subscriptions []*pubsubpb.Subscription) {
 	if q.SharedTopic == "" {
 		topics = append(topics, q.Topic())

@@ -1,7 +1,6 @@
-// Package pubsub puts messages on Google Cloud Pub/Sub and creates what the catalog
-// declares there. It owns the client library's settings and its pitfalls: paused
-// ordering keys, batches that only wait, unbounded buffers. It refuses to answer
-// before the broker has confirmed.
+// Package pubsub puts messages on Google Cloud Pub/Sub and creates what the catalog declares there. It owns the client
+// library's settings and its pitfalls: paused ordering keys, batches that only wait, unbounded buffers. It refuses to
+// answer before the broker has confirmed.
 package pubsub
 
 import (
@@ -139,7 +138,6 @@ func settle(ctx context.Context, to *pubsub.Publisher, key string, result *pubsu
 	return "", fmt.Errorf("pubsub: publish to %s: %w", to.ID(), err)
 }
 
-// begin returns the topic's publisher, and counts one message in flight.
 func (p *Publisher) begin(id string) (*pubsub.Publisher, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -164,8 +162,7 @@ func (p *Publisher) begin(id string) (*pubsub.Publisher, error) {
 	return to, nil
 }
 
-// Close waits for what is being published and closes the connection. It may be
-// called again.
+// Close waits for what is being published and closes the connection. It may be called again.
 func (p *Publisher) Close() error {
 	p.mu.Lock()
 	again := p.closed
@@ -210,7 +207,6 @@ func (n Names) Check() error {
 	}
 }
 
-// id is what a topic or subscription of the catalog is called at Pub/Sub.
 func (n Names) id(ofCatalog string) string { return n.prefix() + ofCatalog }
 
 func (n Names) prefix() string {

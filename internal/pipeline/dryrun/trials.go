@@ -1,3 +1,5 @@
+// Package dryrun tells what a worker would write, emit and call of a message, without doing it. It owns what a trial shows,
+// and a store that takes no writes. It refuses to decide what a message means: a Worker does.
 package dryrun
 
 import (

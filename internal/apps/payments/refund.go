@@ -19,6 +19,7 @@ const RefundsCollection = "refunds"
 // State is where a refund stands.
 type State string
 
+// The states of a refund.
 const (
 	// UnderWay: reserved here; what happened at the gateway is not settled.
 	UnderWay State = "under_way"

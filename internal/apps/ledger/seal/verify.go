@@ -19,6 +19,7 @@ import (
 	"billhook/internal/platform/store"
 )
 
+// The kinds of finding.
 const (
 	// Changed: the document is not what was sealed, or not readable.
 	Changed = "changed"

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
-	"billhook/internal/console/system"
+	"billhook/internal/compose/system"
 	"billhook/internal/pipeline/events"
 	"billhook/internal/pipeline/pause"
 	"billhook/internal/pipeline/rates"

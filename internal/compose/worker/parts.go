@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"billhook/catalog"
-	"billhook/internal/console/system"
+	"billhook/internal/compose/system"
 	"billhook/internal/contract"
 	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/pipeline/alarm"

@@ -14,8 +14,8 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/apps/endpoints"
+	"billhook/internal/compose/system"
 	"billhook/internal/compose/worker"
-	"billhook/internal/console/system"
 	"billhook/internal/contract"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/handler"

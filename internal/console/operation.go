@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -277,16 +278,28 @@ func (c Column) Text(of any) string {
 	return strings.TrimSpace(money.Text(v.Int(), currency) + " " + currency)
 }
 
-// Member is the text of the member of an answer, or of an item of a list, that has the name in JSON; empty: none has.
+// Member is the member of an answer, or of an item of a list, that has the name in JSON, such as id or filter.queue, as a
+// request may repeat it; empty: none has.
 func Member(of any, name string) string {
 	v := reflect.Indirect(reflect.ValueOf(of))
 	if v.Kind() != reflect.Struct {
 		return ""
 	}
+	name, rest, inside := strings.Cut(name, ".")
 	for _, s := range reflect.VisibleFields(v.Type()) {
-		if known, _, _ := strings.Cut(s.Tag.Get("json"), ","); known == name {
-			return Text(within(v, s.Index))
+		if known, _, _ := strings.Cut(s.Tag.Get("json"), ","); known != name {
+			continue
 		}
+		switch v = within(v, s.Index); {
+		case !v.IsValid():
+			return ""
+		case inside:
+			return Member(v.Interface(), rest)
+		}
+		if at, ok := reflect.TypeAssert[time.Time](v); ok && !at.IsZero() {
+			return at.UTC().Format(time.RFC3339Nano)
+		}
+		return Text(v)
 	}
 	return ""
 }

@@ -13,6 +13,7 @@ import (
 	"billhook/internal/console"
 	"billhook/internal/console/access"
 	"billhook/internal/console/api"
+	"billhook/internal/platform/serve"
 	"billhook/internal/platform/store"
 )
 
@@ -40,7 +41,7 @@ func TestOpenAccessNeedsTheMachinesOwnHost(t *testing.T) {
 // inPage runs what a page does that somebody on this machine has asked for.
 func (r *rig) inPage(t *testing.T, server *api.Server, does func(*http.Request)) {
 	t.Helper()
-	guard := access.NewSessions(r.access, nil, server.Log, server.Now).Guard
+	guard := access.NewSessions(r.access, nil, server.Log, server.Now).Guard(func(w http.ResponseWriter, _ *http.Request, p *serve.Problem) { p.Write(w) })
 	request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/ops/", nil)
 	request.RemoteAddr, request.Host = here, "127.0.0.1:8081"
 	request.Header.Set("X-Operator", "ann")

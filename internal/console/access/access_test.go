@@ -153,14 +153,14 @@ func TestEachSenderIsLetInUnderTheirNameOrRefused(t *testing.T) {
 
 var localKey = []byte("a key of this process, by chance")
 
-type doorway struct {
+type sessions struct {
 	*access.Sessions
 	now time.Time
 	log bytes.Buffer
 }
 
-func doorwayOf(guarded access.Access) *doorway {
-	d := &doorway{now: at}
+func sessionsOf(guarded access.Access) *sessions {
+	d := &sessions{now: at}
 	d.Sessions = access.NewSessions(guarded, localKey, slog.New(slog.NewJSONHandler(&d.log, nil)), func() time.Time { return d.now })
 	return d
 }
@@ -176,23 +176,24 @@ func asks(t *testing.T, method, peer string, cookies ...*http.Cookie) *http.Requ
 	return r
 }
 
-func (d *doorway) enters(r *http.Request) (who string) {
+func (d *sessions) enters(r *http.Request) (who string) {
 	w := httptest.NewRecorder()
-	d.Guard(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { who = access.Who(r.Context()) })).ServeHTTP(w, r)
+	refuse := func(w http.ResponseWriter, _ *http.Request, problem *serve.Problem) { problem.Write(w) }
+	d.Guard(refuse)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { who = access.Who(r.Context()) })).ServeHTTP(w, r)
 	if who == "" {
 		who = codeOf(w.Body.String())
 	}
 	return who
 }
 
-func (d *doorway) signsIn(t *testing.T, peer, shown, name string) *http.Cookie {
+func (d *sessions) signsIn(t *testing.T, peer, shown, name string) *http.Cookie {
 	t.Helper()
 	cookie, err := d.SignIn(asks(t, http.MethodPost, peer), shown, name)
 	require.NoError(t, err)
 	return cookie
 }
 
-func (d *doorway) refuses(t *testing.T, r *http.Request, shown, name string) string {
+func (d *sessions) refuses(t *testing.T, r *http.Request, shown, name string) string {
 	t.Helper()
 	_, err := d.SignIn(r, shown, name)
 	var problem *serve.Problem
@@ -202,7 +203,7 @@ func (d *doorway) refuses(t *testing.T, r *http.Request, shown, name string) str
 
 func TestWhoeverShowsTheTokenIsLetInForTwelveHours(t *testing.T) {
 	t.Parallel()
-	d := doorwayOf(access.Access{Tokens: []string{next, token}})
+	d := sessionsOf(access.Access{Tokens: []string{next, token}})
 	cookie := d.signsIn(t, far, token, "ada@example.org")
 	require.True(t, cookie.HttpOnly && cookie.Secure && cookie.SameSite == http.SameSiteStrictMode)
 	require.Equal(t, "__Host-billhook-ops", cookie.Name, "of this host alone")
@@ -210,9 +211,9 @@ func TestWhoeverShowsTheTokenIsLetInForTwelveHours(t *testing.T) {
 	require.NotContains(t, cookie.Value+d.log.String(), token)
 	require.Equal(t, "token:ada@example.org", d.enters(asks(t, http.MethodPost, far, cookie)))
 
-	another := doorwayOf(access.Access{Tokens: []string{token}})
+	another := sessionsOf(access.Access{Tokens: []string{token}})
 	require.Equal(t, "token:ada@example.org", another.enters(asks(t, http.MethodGet, far, cookie)), "another instance knows it")
-	rotated := doorwayOf(access.Access{Tokens: []string{next}})
+	rotated := sessionsOf(access.Access{Tokens: []string{next}})
 	require.Equal(t, "sign_in_needed", rotated.enters(asks(t, http.MethodGet, far, cookie)), "it ends with the token")
 	d.now = at.Add(access.SessionLife - time.Second)
 	require.Equal(t, "token:ada@example.org", d.enters(asks(t, http.MethodGet, far, cookie)))
@@ -225,7 +226,7 @@ func TestWhoeverShowsTheTokenIsLetInForTwelveHours(t *testing.T) {
 
 func TestAForgedSessionIsNone(t *testing.T) {
 	t.Parallel()
-	d := doorwayOf(access.Access{Tokens: []string{token, ""}, OpenOnLoopback: true})
+	d := sessionsOf(access.Access{Tokens: []string{token, ""}, OpenOnLoopback: true})
 	good := d.signsIn(t, far, token, "ada")
 	local := d.signsIn(t, here, "", "ada")
 	at := strings.LastIndex(good.Value, ".")
@@ -234,7 +235,7 @@ func TestAForgedSessionIsNone(t *testing.T) {
 	ofNobody, err := access.Sealed(access.KeyOf(""), audit.Author{Proof: audit.SharedToken, Name: "eve"}, d.now.Add(time.Hour))
 	require.NoError(t, err)
 	encoded := base64.RawURLEncoding.EncodeToString
-	later := doorwayOf(access.Access{Tokens: []string{token}})
+	later := sessionsOf(access.Access{Tokens: []string{token}})
 	later.now = d.now.Add(2 * time.Hour)
 	ahead := later.signsIn(t, far, token, "ada")
 	for name, value := range map[string]string{
@@ -245,7 +246,7 @@ func TestAForgedSessionIsNone(t *testing.T) {
 		"no algorithm":                   encoded([]byte(`{"alg":"none","typ":"JWT"}`)) + "." + claims + ".",
 		"a MAC with a bit turned":        text + "." + encoded(append([]byte{1}, make([]byte, 31)...)),
 		"the MAC of an empty token":      ofNobody,
-		"the MAC of another token":       doorwayOf(access.Access{Tokens: []string{next}}).signsIn(t, far, next, "eve").Value,
+		"the MAC of another token":       sessionsOf(access.Access{Tokens: []string{next}}).signsIn(t, far, next, "eve").Value,
 		"a local one from elsewhere":     local.Value,
 		"one that lasts longer":          ahead.Value,
 		"a long one":                     strings.Repeat("a", 5000) + "." + mac,
@@ -264,7 +265,7 @@ func TestAForgedSessionIsNone(t *testing.T) {
 
 func TestANameAloneLetsInOnThisMachine(t *testing.T) {
 	t.Parallel()
-	d := doorwayOf(access.Access{OpenOnLoopback: true})
+	d := sessionsOf(access.Access{OpenOnLoopback: true})
 	require.Equal(t, "local", d.enters(asks(t, http.MethodGet, here)), "to look takes no name")
 	cookie := d.signsIn(t, here, "", "ada")
 	require.True(t, cookie.HttpOnly && !cookie.Secure && cookie.SameSite == http.SameSiteStrictMode)
@@ -276,16 +277,16 @@ func TestANameAloneLetsInOnThisMachine(t *testing.T) {
 	require.Equal(t, "host_not_local", d.enters(rebound))
 	require.Equal(t, "token_not_accepted", d.refuses(t, rebound, "", "eve"))
 	require.Equal(t, "token_not_accepted", d.refuses(t, asks(t, http.MethodPost, far), "", "eve"), "elsewhere a name is nothing")
-	closed := doorwayOf(access.Access{Tokens: []string{token}})
+	closed := sessionsOf(access.Access{Tokens: []string{token}})
 	require.Equal(t, "token_not_accepted", closed.refuses(t, asks(t, http.MethodPost, here), "", "eve"))
 	restarted := access.NewSessions(access.Access{OpenOnLoopback: true}, []byte("another"), slog.New(slog.DiscardHandler), func() time.Time { return at })
-	again := &doorway{Sessions: restarted}
+	again := &sessions{Sessions: restarted}
 	require.Equal(t, "local", again.enters(asks(t, http.MethodGet, here, cookie)), "it ends with its process")
 }
 
 func TestAnIdentityNeedsNoSession(t *testing.T) {
 	t.Parallel()
-	d := doorwayOf(access.Access{Tokens: []string{token}, Identifier: identities{}})
+	d := sessionsOf(access.Access{Tokens: []string{token}, Identifier: identities{}})
 	cookie := d.signsIn(t, far, token, "eve")
 	for identity, want := range map[string]string{
 		"ada": "ada@example.org", "eve": "identity_not_allowed", "away": "identity_unavailable", "forged": "identity_invalid", "nobody": "forbidden", "": "token:eve",
@@ -301,7 +302,7 @@ func TestAnIdentityNeedsNoSession(t *testing.T) {
 
 func TestATokenOrANameThatIsWrongIsRefusedAndNotLogged(t *testing.T) {
 	t.Parallel()
-	d := doorwayOf(access.Access{Tokens: []string{token}, OpenOnLoopback: true})
+	d := sessionsOf(access.Access{Tokens: []string{token}, OpenOnLoopback: true})
 	for range 50 {
 		require.Equal(t, "token_not_accepted", d.refuses(t, asks(t, http.MethodPost, far), next, "eve"))
 	}
@@ -317,7 +318,7 @@ func TestATokenOrANameThatIsWrongIsRefusedAndNotLogged(t *testing.T) {
 
 func TestAPageIsAskedForFromItsOwnSite(t *testing.T) {
 	t.Parallel()
-	d := doorwayOf(access.Access{Tokens: []string{token}, OpenOnLoopback: true})
+	d := sessionsOf(access.Access{Tokens: []string{token}, OpenOnLoopback: true})
 	cookie := d.signsIn(t, far, token, "ada")
 	for _, test := range []struct{ site, origin, look, send string }{
 		{"same-origin", "", "token:ada", "token:ada"},

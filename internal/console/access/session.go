@@ -68,29 +68,20 @@ func SessionEnd(ctx context.Context) time.Time {
 	return end
 }
 
-type refusalKey struct{}
-
-// Refusal has a function answer those requests of the context that Guard refuses.
-func Refusal(ctx context.Context, answer func(http.ResponseWriter, *http.Request, *serve.Problem)) context.Context {
-	return context.WithValue(ctx, refusalKey{}, answer)
-}
-
-// Guard lets people to the pages of next. Who says who they are. What another site has a browser ask for
+// Guard lets people to pages, and has others refused. Who says who they are. What another site has a browser ask for
 // is refused, be it a look; and so is a change that does not say where it is from.
-func (s *Sessions) Guard(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		who, end, problem := s.admit(r)
-		if problem != nil {
-			if answer, ok := r.Context().Value(refusalKey{}).(func(http.ResponseWriter, *http.Request, *serve.Problem)); ok {
-				answer(w, r, problem)
-			} else {
-				problem.Write(w)
+func (s *Sessions) Guard(refuse func(http.ResponseWriter, *http.Request, *serve.Problem)) func(http.Handler) http.Handler {
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			who, end, problem := s.admit(r)
+			if problem != nil {
+				refuse(w, r, problem)
+				return
 			}
-			return
-		}
-		ctx := context.WithValue(r.Context(), authorKey{}, who)
-		next.ServeHTTP(w, r.WithContext(context.WithValue(ctx, sessionKey{}, end)))
-	})
+			ctx := context.WithValue(r.Context(), authorKey{}, who)
+			next.ServeHTTP(w, r.WithContext(context.WithValue(ctx, sessionKey{}, end)))
+		})
+	}
 }
 
 func (s *Sessions) admit(r *http.Request) (who audit.Author, end time.Time, refused *serve.Problem) {

@@ -112,7 +112,7 @@ func inputOf(o console.Operation, r *http.Request) (in console.Input, err error)
 	in.Path = map[string]string{}
 	for _, f := range o.Fields {
 		if f.In == console.InPath {
-			in.Path[f.Name] = param(r, f.Name)
+			in.Path[f.Name] = Param(r, f.Name)
 		}
 	}
 	if in.Body, err = io.ReadAll(http.MaxBytesReader(nil, r.Body, cmp.Or(o.Body, maxBody))); err != nil {
@@ -121,8 +121,8 @@ func inputOf(o console.Operation, r *http.Request) (in console.Input, err error)
 	return in, nil
 }
 
-// param is a part of the path, unescaped: chi leaves it escaped where the client escaped more than necessary.
-func param(r *http.Request, name string) string {
+// Param is a part of the path, unescaped: chi leaves it escaped where the client escaped more than necessary.
+func Param(r *http.Request, name string) string {
 	value := chi.URLParam(r, name)
 	if r.URL.RawPath != "" {
 		if meant, err := url.PathUnescape(value); err == nil {

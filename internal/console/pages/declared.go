@@ -21,25 +21,28 @@ func (p *Pages) declaredRoutes(r chi.Router) {
 		address := strings.TrimPrefix(pageOf(o), "/ops")
 		switch {
 		case o.Needs != console.Look:
-			load := func(v *visit) (any, error) { return p.form(v, o) }
-			if o.Once {
-				p.posted(r, address, "declared_form.html", load, func(v *visit) error { return p.once(v, o) })
-				continue
-			}
-			p.change(r, address, "declared_form.html", load, func(v *visit) (string, error) {
-				_, err := p.send(v, o)
-				return p.back(v, o), err
-			})
+			form := func(v *visit) (any, error) { return p.form(v, o) }
+			p.change(r, address, p.shape("form "+o.Before, "declared_form.html"), form, func(v *visit) (string, error) { return p.act(v, o) })
 		case o.List && (!strings.Contains(o.Pattern, "{") || !p.beside(o)):
-			p.page(r, address, "declared_list.html", func(v *visit) (any, error) { return p.list(v, o) })
+			p.page(r, address, p.shape(o.Name, "declared_list.html"), func(v *visit) (any, error) { return p.list(v, o) })
 		case !o.List && !p.beside(o):
-			p.page(r, address, "declared_detail.html", func(v *visit) (any, error) { return p.detail(v, o) })
+			p.page(r, address, p.shape(o.Name, "declared_detail.html"), func(v *visit) (any, error) { return p.detail(v, o) })
 		}
 	}
 }
 
+// shape is the template of an operation's own, or of the forms that show its answer; else the one of all.
+func (p *Pages) shape(name, declared string) string {
+	if own := strings.ReplaceAll(name, " ", "_") + ".html"; p.templates[own] != nil {
+		return own
+	}
+	return declared
+}
+
 func (p *Pages) beside(o console.Operation) bool {
-	return slices.ContainsFunc(p.Declared.Operations, func(other console.Operation) bool { return slices.Contains(other.Beside, o.Name) })
+	return slices.ContainsFunc(p.Declared.Operations, func(other console.Operation) bool {
+		return other.Needs == console.Look && slices.Contains(other.Beside, o.Name)
+	})
 }
 
 // pageOf puts the verb behind a route that another page has: behind a list after a mark that no id begins with.
@@ -58,6 +61,9 @@ type action struct{ Name, Href string }
 
 type declaredView struct {
 	Title, Summary, Help string
+	// Answer is the operation's, or on a form that of what it shows, and Others are those beside that, by name.
+	Answer any
+	Others map[string]any
 	// Noun is what it is about, and ID which one; empty: it is a list.
 	Noun, ID      string
 	Facts         []cell
@@ -88,7 +94,7 @@ func (p *Pages) list(v *visit, o console.Operation) (declaredView, error) {
 		show = console.Operation{}
 	}
 	if id := strings.TrimSpace(v.query("id")); id != "" && shows {
-		return declaredView{}, elsewhere(with(strings.Replace(pageOf(show), "{"+lastParam(show)+"}", url.PathEscape(id), 1), "tenant", v.query("tenant")))
+		return declaredView{}, elsewhere(with(pageWith(show, id), "tenant", v.query("tenant")))
 	}
 	view := declaredView{Title: named(o, v.param(lastParam(o))), Summary: about(o), Noun: o.Noun()}
 	table, err := p.table(v, o)
@@ -164,6 +170,11 @@ func (p *Pages) table(v *visit, o console.Operation) (grid, error) {
 	return table, nil
 }
 
+// pageWith is the address of the page of a thing by its id.
+func pageWith(o console.Operation, id string) string {
+	return strings.Replace(pageOf(o), "{"+lastParam(o)+"}", url.PathEscape(id), 1)
+}
+
 // look asks an operation with the parameters of the visit, or those that are given by name and value in turn.
 func look[T any](p *Pages, v *visit, name string, given ...string) (found T, err error) {
 	answer, err := p.now(v, p.row(name), given...)
@@ -196,10 +207,15 @@ func (p *Pages) now(v *visit, o console.Operation, given ...string) (any, error)
 	})
 }
 
-func (p *Pages) detail(v *visit, o console.Operation) (any, error) {
+func (p *Pages) detail(v *visit, o console.Operation) (declaredView, error) {
 	view := declaredView{Summary: about(o), Noun: o.Noun(), ID: v.param(lastParam(o))}
 	view.Title = named(o, view.ID)
 	answer, err := p.now(v, o)
+	if err != nil && problemOf(err).Code == "queue_needed" {
+		several, err := p.table(v, p.row(o.Noun()+" ls"))
+		view.Tables = []grid{several}
+		return view, err
+	}
 	made := slices.ContainsFunc(p.Declared.Operations, func(other console.Operation) bool { return acts(other, o) && other.Method == http.MethodPut })
 	more := slices.ContainsFunc(o.Beside, func(name string) bool { return !p.row(name).List })
 	view.Absent = notFound(err)
@@ -212,7 +228,7 @@ func (p *Pages) detail(v *visit, o console.Operation) (any, error) {
 		}
 		view.Facts, view.Tables = p.facts(v, o, answer)
 		view.Next = cmp.Or(view.Next, v.next(console.Member(answer, "next")))
-		view.Notes, view.Alerts = console.Notes(answer), console.Alerts(answer)
+		view.Answer, view.Notes, view.Alerts = answer, console.Notes(answer), console.Alerts(answer)
 	}
 	for _, name := range o.Beside {
 		if err := p.besides(v, &view, name); err != nil {

@@ -67,13 +67,17 @@ func (a *fixed) Call(ctx context.Context, o console.Operation, in console.Input)
 	return declared(ctx, a.answer, o, in)
 }
 
+func everybody(func(http.ResponseWriter, *http.Request, *serve.Problem)) func(http.Handler) http.Handler {
+	return func(next http.Handler) http.Handler { return next }
+}
+
 func visit(t *testing.T, path, sent string, answers map[string]any) (status int, body string, asked []string) {
 	t.Helper()
 	cat, err := catalog.Load("")
 	require.NoError(t, err)
 	api := &fixed{answers: answers}
 	site, err := pages.New(pages.Config{
-		Longest: time.Minute, API: api, Declared: operations.All(operations.Apps{}), Guard: func(next http.Handler) http.Handler { return next }, Catalog: cat,
+		Longest: time.Minute, API: api, Declared: operations.All(operations.Apps{}), Guard: everybody, Catalog: cat,
 		Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return noon },
 	})
 	require.NoError(t, err)

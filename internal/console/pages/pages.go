@@ -12,14 +12,12 @@ import (
 	"html/template"
 	"log/slog"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 
 	"github.com/go-chi/chi/v5"
 
 	"billhook/catalog"
-	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/console"
 	"billhook/internal/console/access"
 	"billhook/internal/console/api"
@@ -38,8 +36,8 @@ type Caller interface {
 type Config struct {
 	API      Caller
 	Declared *console.Catalog
-	// Guard lets in those who may look at the pages, and puts into the context who they are.
-	Guard func(http.Handler) http.Handler
+	// Guard lets in those who may look at the pages, puts into the context who they are, and has others refused.
+	Guard func(refuse func(http.ResponseWriter, *http.Request, *serve.Problem)) func(http.Handler) http.Handler
 	// Sessions signs people in; nil: nobody does here.
 	Sessions Sessions
 	Catalog  *catalog.Catalog
@@ -79,10 +77,10 @@ func (p *Pages) Routes(r chi.Router) {
 		r.With(zipped).Get("/static/*", p.static)
 		r.Group(func(r chi.Router) {
 			r.Use(p.fromHere)
-			p.doorRoutes(r)
+			p.signInRoutes(r)
 		})
 		r.Group(func(r chi.Router) {
-			r.Use(zipped, p.refusing, p.Guard, p.punctual)
+			r.Use(zipped, p.Guard(p.refuse), p.punctual)
 			p.areas(r)
 			r.NotFound(func(w http.ResponseWriter, r *http.Request) { p.fail(p.visit(w, r), errNoPage) })
 		})
@@ -92,12 +90,9 @@ func (p *Pages) Routes(r chi.Router) {
 func (p *Pages) areas(r chi.Router) {
 	p.declaredRoutes(r)
 	p.page(r, "/", "overview.html", p.overview)
-	p.page(r, "/queues/{id}", "queue.html", p.queue)
-	p.page(r, "/events/{event_id}", "event.html", p.event)
-	p.letterRoutes(r)
+	p.page(r, "/queues/{id}", "queues_show.html", p.queue)
 	p.page(r, "/search", "search.html", p.search)
 	p.page(r, "/runbooks/{name}", "runbook.html", p.runbook)
-	p.page(r, "/journal/balances", "journal.html", func(v *visit) (any, error) { return look[seal.TrialBalance](p, v, "journal balances") })
 	p.page(r, "/accounts/{account}", "declared_detail.html", p.account)
 	r.Get("/journal", func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, strings.TrimSuffix("/ops/journal/balances?"+r.URL.RawQuery, "?"), http.StatusSeeOther) //nolint:gosec // The address is a page of this site, whatever its query is.
@@ -134,27 +129,11 @@ func (p *Pages) visit(w http.ResponseWriter, r *http.Request) *visit {
 	return &visit{w: w, request: r, ctx: ctx, skipped: skipped, now: p.Now().UTC()}
 }
 
-func (v *visit) param(name string) string {
-	value := chi.URLParam(v.request, name)
-	if v.request.URL.RawPath != "" {
-		if meant, err := url.PathUnescape(value); err == nil {
-			return meant
-		}
-	}
-	return value
-}
+func (v *visit) param(name string) string { return api.Param(v.request, name) }
 
+// query is a parameter. What is there several times, such as what was chosen of a list, has commas between.
 func (v *visit) query(name string) string {
-	return strings.TrimSpace(v.request.URL.Query().Get(name))
-}
-
-func (v *visit) filters(names ...string) (pairs []string) {
-	for _, name := range names {
-		if value := v.query(name); value != "" {
-			pairs = append(pairs, name, value)
-		}
-	}
-	return pairs
+	return strings.TrimSpace(strings.Join(v.request.URL.Query()[name], ","))
 }
 
 func (v *visit) form(name string) string { return v.request.PostForm.Get(name) }
@@ -188,19 +167,8 @@ func (p *Pages) page(r chi.Router, route, file string, load func(*visit) (any, e
 }
 
 // change adds a change: GET shows its form, POST makes it and goes on to the address that act returns, where its outcome is
-// seen. What is refused shows the form again, with why and with what was filled in.
+// seen; empty: act has answered. What is refused shows the form again, with why and with what was filled in.
 func (p *Pages) change(r chi.Router, route, file string, load func(*visit) (any, error), act func(*visit) (next string, err error)) {
-	p.posted(r, route, file, load, func(v *visit) error {
-		next, err := act(v)
-		if err == nil {
-			http.Redirect(v.w, v.request, next, http.StatusSeeOther)
-		}
-		return err
-	})
-}
-
-// posted adds a form and what is done when it is sent. act answers where it returns no error.
-func (p *Pages) posted(r chi.Router, route, file string, load func(*visit) (any, error), act func(*visit) error) {
 	r = r.With(p.named)
 	p.page(r, route, file, load)
 	r.Post(route, func(w http.ResponseWriter, r *http.Request) {
@@ -208,8 +176,11 @@ func (p *Pages) posted(r chi.Router, route, file string, load func(*visit) (any,
 		if !p.parsed(v) {
 			return
 		}
-		err := act(v)
+		next, err := act(v)
 		if err == nil {
+			if next != "" {
+				http.Redirect(w, r, next, http.StatusSeeOther)
+			}
 			return
 		}
 		if problem := problemOf(err); problem.Status < http.StatusInternalServerError {

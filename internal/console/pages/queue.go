@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -13,45 +12,36 @@ import (
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/queues"
 	"billhook/internal/pipeline/rates"
-	"billhook/internal/platform/audit"
 )
 
 type queuePage struct {
-	queues.QueueDetail
+	declaredView
 
-	Facts       []cell
-	Tables      []grid
 	Hours, Days plot
 }
 
 func (p *Pages) queue(v *visit) (any, error) {
-	var page queuePage
-	var err error
-	if page.QueueDetail, err = look[queues.QueueDetail](p, v, "queues show"); err != nil {
-		return nil, err
-	}
-	hours, err := look[queues.Rates](p, v, "queues rates", "queue", page.ID)
+	view, err := p.detail(v, p.row("queues show"))
 	if err != nil {
 		return nil, err
 	}
-	days, err := look[queues.Rates](p, v, "queues rates", "queue", page.ID, "days", "30")
+	id := console.Member(view.Answer, "id")
+	hours, err := look[queues.Rates](p, v, "queues rates", "queue", id)
 	if err != nil {
 		return nil, err
 	}
-	changes, err := look[console.List[audit.Entry]](p, v, "queues history", "limit", "5")
+	days, err := look[queues.Rates](p, v, "queues rates", "queue", id, "days", "30")
 	if err != nil {
 		return nil, err
 	}
-	facts, tables := p.facts(v, p.row("queues show"), page.QueueDetail)
-	page.Facts = slices.DeleteFunc(facts, func(c cell) bool {
+	view.Facts = slices.DeleteFunc(view.Facts, func(c cell) bool {
 		return c.Text == "0" || slices.Contains([]string{"Queue", "State", "Cause"}, c.Label)
 	})
-	made := gridOf(p.row("queues history").Columns, reflect.ValueOf(changes.Items), "")
-	made.Title = "Changes"
-	page.Tables = slices.DeleteFunc(append(tables, made), func(g grid) bool { return len(g.Rows) == 0 })
-	page.Hours = plotOf("Attempts an hour, the last 24 hours", "an hour", buckets(hours, page.ID), 0)
-	page.Days = plotOf("Attempts a day, the last 30 days", "a day", buckets(days, page.ID), 0)
-	return page, nil
+	view.Tables = slices.DeleteFunc(view.Tables, func(g grid) bool { return len(g.Rows) == 0 })
+	return queuePage{
+		view, plotOf("Attempts an hour, the last 24 hours", "an hour", buckets(hours, id), 0),
+		plotOf("Attempts a day, the last 30 days", "a day", buckets(days, id), 0),
+	}, nil
 }
 
 type overview struct {

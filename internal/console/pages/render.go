@@ -2,6 +2,7 @@ package pages
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"crypto/sha256"
 	"encoding/hex"
@@ -27,7 +28,6 @@ import (
 	"billhook/internal/console"
 	"billhook/internal/console/access"
 	"billhook/internal/dedupe"
-	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/serve"
 )
@@ -35,7 +35,7 @@ import (
 type frame struct {
 	Data any
 	// Until is zero for who has not signed in. Signs: they may sign in or out.
-	Who         string
+	Who         audit.Author
 	Until       time.Time
 	Signs       bool
 	Menu        []group
@@ -108,16 +108,15 @@ func named(o console.Operation, id string) string {
 
 var names = map[string]string{
 	"catalog contract": "Contract", "catalog show": "Catalog of queue", "customers preview": "Customer",
-	"dlq payload": "Payload of dead letter", "dlq preview": "Preview of dead letters", "dlq reasons": "Dead letters by reason",
+	"dlq ls": "Dead letters", "dlq payload": "Payload of dead letter", "dlq preview": "Preview of dead letters", "dlq reasons": "Dead letters by reason",
 	"events payload": "Payload of event", "journal show": "Entry", "journal revert": "Revert entry", "journal tenants": "Tenants with books",
 	"ledger prove": "Proof of entry", "ledger verify": "Verify the books",
 }
 
-func verb(o console.Operation) string {
-	if o.Verb() == "rm" {
-		return "remove"
-	}
-	return o.Verb()
+func verb(o console.Operation) string { return did(o.Verb()) }
+
+func did(verb string) string {
+	return cmp.Or(map[string]string{"rm": "remove", "complete": "complete by hand"}[verb], verb)
 }
 
 func about(o console.Operation) string {
@@ -171,7 +170,10 @@ func functions() template.FuncMap {
 	return template.FuncMap{
 		"static": static, "below": below, "when": when, "timed": timed, "iso": iso, "number": integer, "href": href, "of": of, "params": with, "tone": tone, "words": words,
 		"lastMonth": lastMonth, "decimal": decimal, "runbook": runbook,
-		"verb": func(kind deadletter.Kind) string { return verbs[kind] },
+		"verb":  func(kind any) string { return title(did(fmt.Sprint(kind))) },
+		"began": func(who string, by audit.Author) bool { return audit.SamePerson(who, by.String()) },
+		"ends":  func(who string, by audit.Author) bool { return audit.TwoPeople(who, by) == nil },
+		"pick":  func(table grid) grid { table.Choose = true; return table },
 	}
 }
 
@@ -265,7 +267,7 @@ func (p *Pages) render(v *visit, status int, file string, data any) {
 	}
 	var page bytes.Buffer
 	err := p.templates[file].Execute(&page, frame{
-		Data: data, Who: access.Who(v.ctx), Menu: areas, Environment: p.Environment, Live: p.Live, Path: v.request.URL.RequestURI(), Now: v.now, Problem: v.problem, Skipped: v.skipped.String(), Form: values,
+		Data: data, Who: access.Author(v.ctx), Menu: areas, Environment: p.Environment, Live: p.Live, Path: v.request.URL.RequestURI(), Now: v.now, Problem: v.problem, Skipped: v.skipped.String(), Form: values,
 		Until: access.SessionEnd(v.ctx), Signs: !access.SessionEnd(v.ctx).IsZero() || (access.Author(v.ctx).Name == "" && access.Who(v.ctx) != "" && p.signsIn(v.request)),
 	})
 	if err != nil {

@@ -13,29 +13,8 @@ import (
 	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/apps/search"
 	"billhook/internal/contract/money"
-	"billhook/internal/pipeline/events"
 	"billhook/internal/platform/audit"
 )
-
-type story struct {
-	events.Event
-	Facts []cell
-	// Choices are the events of the id, where it is that of several; nil: it is not.
-	Choices *grid
-}
-
-func (p *Pages) event(v *visit) (any, error) {
-	view := story{}
-	event, err := look[events.Event](p, v, "events show")
-	if err != nil && problemOf(err).Code == "queue_needed" {
-		choices, err := p.table(v, p.row("events ls"))
-		view.EventID, view.Choices = v.param("event_id"), &choices
-		return view, err
-	}
-	view.Event = event
-	view.Facts, _ = p.facts(v, p.row("events show"), event)
-	return view, err
-}
 
 func (p *Pages) search(v *visit) (any, error) {
 	o := p.row("search")

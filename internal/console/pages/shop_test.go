@@ -2,6 +2,7 @@ package pages_test
 
 import (
 	"fmt"
+	"html"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -107,7 +108,7 @@ func (s *shop) does(t *testing.T, steps ...step) (page string) {
 		return text
 	}
 	for _, one := range steps {
-		answer := s.ask(t, named(one.asks), named(one.form))
+		answer := s.ask(t, named(one.asks), s.filled(t, named(one.asks), named(one.form)))
 		want := one.status
 		if one.form == "" && answer.Code == http.StatusSeeOther { // what was looked for is elsewhere
 			answer = s.ask(t, answer.Header().Get("Location"), "")
@@ -138,6 +139,22 @@ func (s *shop) does(t *testing.T, steps ...step) (page string) {
 		}
 	}
 	return page
+}
+
+var hidden = regexp.MustCompile(`type="hidden" name="([a-z_]+)" value="([^"]*)"`)
+
+// filled is a form with what its page sends along, but for what the person has seen, which the form says.
+func (s *shop) filled(t *testing.T, path, form string) string {
+	t.Helper()
+	if form == "" {
+		return ""
+	}
+	for _, sent := range hidden.FindAllStringSubmatch(s.ask(t, path, "").Body.String(), -1) {
+		if sent[1] != "expect" {
+			form += "&" + sent[1] + "=" + url.QueryEscape(html.UnescapeString(sent[2]))
+		}
+	}
+	return form
 }
 
 func (s *shop) commit(t *testing.T, writes ...store.Write) {

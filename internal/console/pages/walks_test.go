@@ -104,22 +104,22 @@ var walks = map[string]struct {
 		{asks: "/ops/dead-letters/-/replay?queue={queue}", says: []string{
 			"Replay 4 dead letters of {queue}", `name="expect" value="4"`, "a 2 b 2", "credited", `name="rate"`, "required", "Each was tried just now", `status-ok">processed`,
 		}},
-		{asks: "/ops/dead-letters/-/replay?queue={queue}&chosen=yes&item={d0}&item={d2}&item=gone", says: []string{"Replay 2 dead letters", "3 chosen"}},
-		{asks: "/ops/dead-letters/-/complete?queue={queue}", says: []string{"Complete by hand 4 dead letters", "completed by hand and stay on record"}},
+		{asks: "/ops/dead-letters/-/replay?queue={queue}&chosen=yes&items={d0}&items={d2}&items=gone", says: []string{"Replay 2 dead letters", "3 chosen"}},
+		{asks: "/ops/dead-letters/-/complete?queue={queue}", says: []string{"Complete by hand 4 dead letters", "they stay on record"}},
 		{asks: "/ops/dead-letters/-/discard?queue={queue}", says: []string{"Discard 4 dead letters"}},
-		{asks: "/ops/dead-letters/-/replay?queue={queue}&chosen=yes", status: 422, says: []string{"Choose at least one dead letter", `href="/ops/dead-letters?queue={queue}"`}},
+		{asks: "/ops/dead-letters/-/replay?queue={queue}&chosen=yes", status: 422, says: []string{"Choose at least one", `href="/ops/dead-letters?queue={queue}"`}},
 		{asks: "/ops/dead-letters/-/replay?queue={queue}&reason=none", says: []string{"No open dead letter matches any more."}},
 		{asks: "/ops/dead-letters/-/replay?queue={queue}&since=90s", says: []string{"Replay 2 dead letters", `name="since" value="2026-11-22T11:58:30Z"`}},
 		{asks: "/ops/dead-letters/-/replay?queue={queue}", form: form("ticket 7", "expect", "3", "rate", "50"), status: 409, says: []string{"4 items match now, not 3", `name="expect" value="4"`}},
 	}},
 	"dead letters that are chosen are dealt with and the others are not": {seed: func(t *testing.T, s *shop) { t.Helper(); s.dies(t, false, "a", "a", "a", "a") }, steps: []step{
-		{asks: "/ops/dead-letters/-/replay?queue={queue}&chosen=yes&item={d0}&item={d2}", form: form("the product is set", "expect", "2", "rate", "50"),
+		{asks: "/ops/dead-letters/-/replay?queue={queue}&chosen=yes&items={d0}&items={d2}", form: form("the product is set", "expect", "2", "rate", "50"),
 			says: []string{"finished", "2 of 2 done", "the product is set", "2 chosen", "still wait", "{d0}", "{d2}", "!{d1}", "data-refresh"}},
 		{asks: "/ops/operations", says: []string{`href="{at}"`, "finished"}},
 		{asks: "{at}?state=open", says: []string{"It has changed no dead letter"}},
 		{asks: "/ops/dead-letters/{d0}", says: []string{"replayed", `href="{at}"`, "the product is set"}},
-		{asks: "/ops/dead-letters/{d3}", says: []string{"/ops/dead-letters/-/complete?item=", `href="/ops/runbooks/dead-letters"`}},
-		{asks: "/ops/dead-letters/-/complete?queue={queue}&item={d3}", form: form("paid back at the counter", "expect", "1"), says: []string{"Complete by hand: 1 dead letter of {queue}", "1 of 1 done"}},
+		{asks: "/ops/dead-letters/{d3}", says: []string{"/ops/dead-letters/-/complete?items=", `href="/ops/runbooks/dead-letters"`}},
+		{asks: "/ops/dead-letters/-/complete?queue={queue}&items={d3}", form: form("paid back at the counter", "expect", "1"), says: []string{"Complete by hand: 1 dead letter of {queue}", "1 of 1 done"}},
 		{asks: "/ops/dead-letters/-/discard?queue={queue}", form: form("a test", "expect", "1"), says: []string{"1 of 1 done", "!data-refresh"}},
 		{asks: "/ops/dead-letters?queue={queue}&state=discarded", says: []string{"{d1}"}},
 	}},
@@ -136,12 +136,12 @@ var walks = map[string]struct {
 	"the second person sees what the first has seen": {seed: func(t *testing.T, s *shop) {
 		t.Helper()
 		s.dies(t, true, "a", "b")
-		s.does(t, step{asks: "/ops/dead-letters/-/replay?queue={queue}", says: []string{"a 1 b 1", "What would happen now", "credited", "{d0}", "{d1}"}},
+		s.does(t, step{asks: "/ops/dead-letters/-/replay?queue={queue}", says: []string{"a 1 b 1", "What a replay would do now", "credited", "{d0}", "{d1}"}},
 			step{asks: "/ops/dead-letters/-/replay?queue={queue}", form: form("ticket 7", "expect", "2", "rate", "50")})
 		s.who = "bob"
 	}, steps: []step{
 		{asks: "{at}", says: []string{"{at}/approve"}},
-		{asks: "{at}/approve", says: []string{"a 1 b 1", "What would happen now", "credited", "{d0}", "{d1}", "ticket 7", "local:ada", `name="expect" value="2"`, `name="why"`}},
+		{asks: "{at}/approve", says: []string{"a 1 b 1", "What a replay would do now", "credited", "{d0}", "{d1}", "ticket 7", "local:ada", `name="expect" value="2"`, `name="why"`}},
 		{asks: "{at}/approve", form: form("checked", "expect", "3"), status: 409},
 		{asks: "{at}/approve", form: form("checked", "expect", "2"), says: []string{"finished", "local:ada", "Approved by local:bob", "Approved why checked"}},
 	}},

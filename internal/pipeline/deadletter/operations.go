@@ -54,7 +54,7 @@ type LookAtPayload struct {
 type Begin struct {
 	Filter
 	Expect int   `json:"expect" expects:"total" help:"the total of the preview"`
-	Rate   int64 `json:"rate" help:"how many to replay a second, at most; 0 means 50"`
+	Rate   int64 `json:"rate" default:"50" help:"how many to replay a second, at most; 0 means 50"`
 	Force  bool  `json:"force" help:"also dead letters that were replayed too often"`
 	console.Change
 }
@@ -128,7 +128,7 @@ func (o *Operator) Operations(c *catalog.Catalog) []console.Operation {
 func (o *Operator) deadLetters(c *catalog.Catalog) []console.Operation {
 	return []console.Operation{
 		console.New(console.Row{
-			Name: "dlq ls", Path: "GET /v1/ops/dead-letters", Errors: Failures,
+			Name: "dlq ls", Path: "GET /v1/ops/dead-letters", Errors: Failures, Beside: []string{"dlq reasons"},
 			Summary: "List the dead letters of one queue or all, newest first",
 			Empty:   "No dead letter is in this list. A message comes here when it cannot be handled.",
 		}, func(ctx context.Context, _ audit.Author, in ListDeadLetters) (console.List[Item], error) {
@@ -231,7 +231,7 @@ func (o *Operator) operations() []console.Operation {
 		}),
 		console.New(console.Row{
 			Name: "operations approve", Path: "POST /v1/ops/operations/{id}/approve", Needs: console.TwoPeople,
-			Summary: "Approve an operation that another person started", Before: "operations preview", Follow: "operations run", Errors: Failures,
+			Summary: "Approve an operation that another person started", Before: "operations preview", Follow: "operations run", Beside: []string{"operations show"}, Errors: Failures,
 			Help: "It starts now. It records your name and reason beside those of the person who asked for it.",
 		}, func(ctx context.Context, by audit.Author, in Approve) (Operation, error) {
 			return o.Approve(ctx, in.ID, in.By(by), in.Expect)

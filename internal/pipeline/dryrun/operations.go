@@ -23,6 +23,8 @@ type Preview struct {
 	Filter deadletter.Filter `json:"filter"`
 	// Items are the newest of them, at most 20.
 	Items []Previewed `json:"items"`
+	// FourEyes: an operation on them needs a second person.
+	FourEyes bool `json:"-"`
 }
 
 // Previewed is a dead letter, and what a worker would do of it now: what it would write, emit and call.
@@ -131,7 +133,10 @@ func (d *Trials) Operations(o *deadletter.Operator, c *catalog.Catalog) []consol
 			if err != nil {
 				return Preview{}, err
 			}
-			return d.preview(ctx, o, f)
+			shown, err := d.preview(ctx, o, f)
+			q, _ := c.DeadLetters(f.Queue)
+			shown.FourEyes = q.FourEyes
+			return shown, err
 		}),
 		console.New(console.Row{
 			Name: "operations preview", Path: "GET /v1/ops/operations/{id}/preview", Errors: deadletter.Failures,

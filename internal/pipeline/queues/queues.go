@@ -290,7 +290,7 @@ func (a Reads) Operations() []console.Operation {
 			return all, err
 		}),
 		console.New(console.Row{
-			Name: "queues show", Path: "GET /v1/ops/queues/{id}", Summary: "Show one queue: its declaration, what waits and behind what, its targets, its newest events",
+			Name: "queues show", Path: "GET /v1/ops/queues/{id}", Beside: []string{"queues history"}, Summary: "Show one queue: its declaration, what waits and behind what, its targets, its newest events",
 			Help: "A queue is named by id or alias. The numbers of the last hour are about: an instance that is killed loses what it has " +
 				"counted in the last seconds, and of the hour before this one they take the part that is within 60 minutes.",
 		}, a.queue),

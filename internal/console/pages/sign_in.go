@@ -24,8 +24,8 @@ type Sessions interface {
 
 const signInPath = "/ops/sign-in"
 
-// doorRoutes adds the way in and out. A sign-in is a change as any other: another site must not sign somebody in.
-func (p *Pages) doorRoutes(r chi.Router) {
+// signInRoutes adds the way in and out. A sign-in is a change as any other: another site must not sign somebody in.
+func (p *Pages) signInRoutes(r chi.Router) {
 	if p.Sessions == nil {
 		return
 	}
@@ -83,12 +83,6 @@ func (p *Pages) fromHere(next http.Handler) http.Handler {
 			return
 		}
 		next.ServeHTTP(w, r)
-	})
-}
-
-func (p *Pages) refusing(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		next.ServeHTTP(w, r.WithContext(access.Refusal(r.Context(), p.refuse)))
 	})
 }
 

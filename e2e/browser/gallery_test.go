@@ -299,8 +299,7 @@ func (s *shop) links(t *testing.T) {
 func (s *shop) routes(t *testing.T) (all []string) {
 	t.Helper()
 	site, err := pages.New(pages.Config{
-		Declared: operations.All(operations.Apps{}),
-		Guard:    func(next http.Handler) http.Handler { return next }, Catalog: s.catalog, Now: time.Now,
+		Declared: operations.All(operations.Apps{}), Catalog: s.catalog, Now: time.Now,
 		Sessions: access.NewSessions(access.Access{}, nil, slog.New(slog.DiscardHandler), time.Now),
 	})
 	require.NoError(t, err)

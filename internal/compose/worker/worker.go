@@ -263,7 +263,7 @@ func New(config Config) (*Worker, error) {
 		server.Scripts(r, operations.Scripts(apps))
 	})
 	sessions := access.NewSessions(config.Access, []byte(uuid.NewString()), config.Log, config.Now)
-	site, err := pages.New(pages.Config{API: server, Declared: server.Catalog, Guard: sessions.Guard, Sessions: sessions, Catalog: config.Catalog, Environment: config.Environment, Live: !config.Access.OpenOnLoopback, Log: config.Log, Now: config.Now})
+	site, err := pages.New(pages.Config{API: server, Declared: server.Catalog, Sessions: sessions, Catalog: config.Catalog, Environment: config.Environment, Live: !config.Access.OpenOnLoopback, Log: config.Log, Now: config.Now})
 	if err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
 	}

@@ -22,6 +22,7 @@ import (
 	"billhook/internal/compose/operations"
 	"billhook/internal/compose/system"
 	"billhook/internal/console"
+	"billhook/internal/console/access"
 	"billhook/internal/console/pages"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
@@ -67,18 +68,15 @@ func (a *fixed) Call(ctx context.Context, o console.Operation, in console.Input)
 	return declared(ctx, a.answer, o, in)
 }
 
-func everybody(func(http.ResponseWriter, *http.Request, *serve.Problem)) func(http.Handler) http.Handler {
-	return func(next http.Handler) http.Handler { return next }
-}
-
 func visit(t *testing.T, path, sent string, answers map[string]any) (status int, body string, asked []string) {
 	t.Helper()
 	cat, err := catalog.Load("")
 	require.NoError(t, err)
+	log, now := slog.New(slog.DiscardHandler), func() time.Time { return noon }
 	api := &fixed{answers: answers}
 	site, err := pages.New(pages.Config{
-		Longest: time.Minute, API: api, Declared: operations.All(operations.Apps{}), Guard: everybody, Catalog: cat,
-		Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return noon },
+		Longest: time.Minute, API: api, Declared: operations.All(operations.Apps{}), Catalog: cat, Log: log, Now: now,
+		Sessions: access.NewSessions(access.Access{OpenOnLoopback: true}, nil, log, now),
 	})
 	require.NoError(t, err)
 	router := chi.NewRouter()
@@ -89,6 +87,7 @@ func visit(t *testing.T, path, sent string, answers map[string]any) (status int,
 		request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		request.Header.Set("Sec-Fetch-Site", "same-origin")
 	}
+	request.RemoteAddr, request.Host = "127.0.0.1:4711", "127.0.0.1:8081"
 	w := httptest.NewRecorder()
 	router.ServeHTTP(w, request)
 	return w.Code, w.Body.String(), api.asked

@@ -39,7 +39,7 @@ func openHouse(t *testing.T, guarded access.Access) *house {
 	log, now := slog.New(slog.DiscardHandler), func() time.Time { return noon }
 	sessions := access.NewSessions(guarded, []byte("by chance"), log, now)
 	api := &everything{}
-	site, err := pages.New(pages.Config{API: api, Declared: operations.All(operations.Apps{}), Guard: sessions.Guard, Sessions: sessions, Catalog: c, Log: log, Now: now})
+	site, err := pages.New(pages.Config{API: api, Declared: operations.All(operations.Apps{}), Sessions: sessions, Catalog: c, Log: log, Now: now})
 	require.NoError(t, err)
 	router := chi.NewRouter()
 	site.Routes(router)

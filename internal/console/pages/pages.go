@@ -36,10 +36,8 @@ type Caller interface {
 type Config struct {
 	API      Caller
 	Declared *console.Catalog
-	// Guard lets in those who may look at the pages, puts into the context who they are, and has others refused.
-	Guard func(refuse func(http.ResponseWriter, *http.Request, *serve.Problem)) func(http.Handler) http.Handler
-	// Sessions signs people in; nil: nobody does here.
-	Sessions Sessions
+	// Sessions let in those who may look at the pages.
+	Sessions *access.Sessions
 	Catalog  *catalog.Catalog
 	// Environment names what is looked at, and Live says that it is no emulator and no stand-in.
 	Environment string
@@ -80,7 +78,7 @@ func (p *Pages) Routes(r chi.Router) {
 			p.signInRoutes(r)
 		})
 		r.Group(func(r chi.Router) {
-			r.Use(zipped, p.Guard(p.refuse), p.punctual)
+			r.Use(zipped, p.Sessions.Guard(p.refuse), p.punctual)
 			p.areas(r)
 			r.NotFound(func(w http.ResponseWriter, r *http.Request) { p.fail(p.visit(w, r), errNoPage) })
 		})

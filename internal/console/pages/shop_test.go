@@ -59,7 +59,7 @@ func openShop(t testing.TB, third operationstest.Partner) *shop {
 	apps, guarded := operationstest.Over(db, c, now, newID), access.Access{OpenOnLoopback: true}
 	apps.Endpoints.Poster = third
 	server := &api.Server{Author: access.Author, Log: log, Store: db, Now: now, Catalog: operations.All(apps)}
-	site, err := pages.New(pages.Config{Longest: time.Minute, API: server, Declared: server.Catalog, Guard: access.NewSessions(guarded, nil, log, now).Guard, Catalog: c, Log: log, Now: now})
+	site, err := pages.New(pages.Config{Longest: time.Minute, API: server, Declared: server.Catalog, Sessions: access.NewSessions(guarded, nil, log, now), Catalog: c, Log: log, Now: now})
 	require.NoError(t, err)
 	router := chi.NewRouter()
 	site.Routes(router)

@@ -12,23 +12,10 @@ import (
 	"billhook/internal/platform/serve"
 )
 
-// Sessions signs people in whose browser says nothing about them.
-type Sessions interface {
-	// Form says what somebody is asked for: a token, a name alone, or nothing, where they cannot sign in.
-	Form(r *http.Request) (token, name bool)
-	// SignIn returns the cookie of a new session. The error is a *serve.Problem.
-	SignIn(r *http.Request, token, name string) (*http.Cookie, error)
-	// SignOut returns the cookie that removes a session.
-	SignOut(r *http.Request) *http.Cookie
-}
-
 const signInPath = "/ops/sign-in"
 
 // signInRoutes adds the way in and out. A sign-in is a change as any other: another site must not sign somebody in.
 func (p *Pages) signInRoutes(r chi.Router) {
-	if p.Sessions == nil {
-		return
-	}
 	r.Get("/sign-in", func(w http.ResponseWriter, r *http.Request) { p.signIn(p.visit(w, r), http.StatusOK) })
 	r.Post("/sign-in", func(w http.ResponseWriter, r *http.Request) {
 		v := p.visit(w, r)
@@ -102,9 +89,6 @@ func (p *Pages) refuse(w http.ResponseWriter, r *http.Request, problem *serve.Pr
 }
 
 func (p *Pages) signsIn(r *http.Request) bool {
-	if p.Sessions == nil {
-		return false
-	}
 	_, asks := p.Sessions.Form(r)
 	return asks
 }

@@ -79,28 +79,20 @@ type Owned struct {
 // rules checks requests by their tags. A rule of our own is a shape that package pii declares.
 var rules = func() *validator.Validate {
 	v := validator.New(validator.WithRequiredStructEnabled())
-	for name, shape := range map[string]pii.Rule{"id": pii.ID, "uid": pii.UID} {
-		if err := v.RegisterValidation(name, func(f validator.FieldLevel) bool { return shape.Valid(f.Field().String()) }); err != nil {
+	v.RegisterAlias("month", "datetime=2006-01")
+	for name, valid := range map[string]func(string) bool{"id": pii.ID.Valid, "uid": pii.UID.Valid, "printable": printable} {
+		if err := v.RegisterValidation(name, func(f validator.FieldLevel) bool { return valid(f.Field().String()) }); err != nil {
 			panic(err)
 		}
-	}
-	err := v.RegisterValidation("month", func(f validator.FieldLevel) bool {
-		at, err := time.Parse(month, f.Field().String())
-		return err == nil && at.Format(month) == f.Field().String() && at.Year() > 0
-	})
-	printable := v.RegisterValidation("printable", func(f validator.FieldLevel) bool {
-		text := f.Field().String()
-		return len(text) <= maxText && utf8.ValidString(text) && audit.Escape(text) == text
-	})
-	if err := cmp.Or(err, printable); err != nil {
-		panic(err)
 	}
 	return v
 }()
 
 const maxText = 500
 
-const month = "2006-01"
+func printable(text string) bool {
+	return len(text) <= maxText && utf8.ValidString(text) && audit.Escape(text) == text
+}
 
 // Input is a request before it is read: the parts that HTTP, a form and a command line have in common.
 type Input struct {
@@ -121,29 +113,15 @@ func (o Operation) decode(in Input) (reflect.Value, error) {
 		return request, err
 	}
 	for _, f := range o.Fields {
-		text := ""
-		switch f.In {
-		case InPath:
-			text = in.Path[f.Name]
-		case InQuery:
-			text = in.Query.Get(f.Name)
-		case InBody:
-			continue
-		}
-		if text == "" {
-			text = f.Standard
-		}
-		if text == "" {
+		text := cmp.Or(in.Path[f.Name], in.Query.Get(f.Name), f.Standard)
+		if f.In == InBody || text == "" {
 			continue
 		}
 		if i := slices.IndexFunc(f.OneOf, func(value string) bool { return strings.EqualFold(value, text) }); i >= 0 {
 			text = f.OneOf[i]
 		}
 		if err := set(request.FieldByIndex(f.index), text, in.Now); err != nil {
-			if rule := f.rule(); rule != "" {
-				err = errors.New(rule)
-			}
-			return request, Refuse(Malformed, f.Name+"_invalid", "The parameter "+f.Name+" is "+err.Error()+".")
+			return request, f.refused(err.Error())
 		}
 	}
 	if span := partOf[Span](request); span != nil && !span.Until.IsZero() && !span.Since.Before(span.Until.Time) {
@@ -220,16 +198,20 @@ func (o Operation) check(request reflect.Value) error {
 	}
 	for _, f := range o.Fields {
 		name := o.request.FieldByIndex(f.index).Name
-		i := slices.IndexFunc(broken, func(b validator.FieldError) bool { return b.StructField() == name })
-		switch {
-		case i < 0:
-		case f.In == InBody:
-			return Refuse(Refused, "refused", "The member "+f.Name+" is "+cmp.Or(f.rule(), "required")+".")
-		default:
-			return Refuse(Malformed, f.Name+"_invalid", "The parameter "+f.Name+" is "+cmp.Or(f.rule(), "required")+".")
+		if slices.ContainsFunc(broken, func(b validator.FieldError) bool { return b.StructField() == name }) {
+			return f.refused("required")
 		}
 	}
 	return err
+}
+
+// refused says what the field must be: by its rule, else as given.
+func (f Field) refused(otherwise string) *Refusal {
+	is := f.Name + " is " + cmp.Or(f.rule(), otherwise) + "."
+	if f.In == InBody {
+		return Refuse(Refused, "refused", "The member "+is)
+	}
+	return Refuse(Malformed, f.Name+"_invalid", "The parameter "+is)
 }
 
 // Most is the greatest number that the field takes; 0: there is no bound.

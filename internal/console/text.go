@@ -60,23 +60,16 @@ type Seconds int64
 func SecondsOf(d time.Duration) Seconds { return max(0, Seconds(d.Seconds())) }
 
 func (s Seconds) String() string {
-	units := []struct {
-		seconds Seconds
-		name    string
-	}{{86400, "d"}, {3600, "h"}, {60, "m"}, {1, "s"}}
-	for i, unit := range units {
-		if s < unit.seconds {
-			continue
-		}
-		text := strconv.FormatInt(int64(s/unit.seconds), 10) + unit.name
-		if i+1 < len(units) {
-			if rest := s % unit.seconds / units[i+1].seconds; rest > 0 {
-				text += " " + strconv.FormatInt(int64(rest), 10) + units[i+1].name
-			}
-		}
-		return text
+	if s < 60 {
+		return fmt.Sprintf("%ds", s)
 	}
-	return "0s"
+	large, small, names := s/60, s%60, [2]string{"m", "s"}
+	if s >= 24*60*60 {
+		large, small, names = s/(24*60*60), s/(60*60)%24, [2]string{"d", "h"}
+	} else if s >= 60*60 {
+		large, small, names = s/(60*60), s/60%60, [2]string{"h", "m"}
+	}
+	return strings.TrimSuffix(fmt.Sprintf("%d%s %d%s", large, names[0], small, names[1]), " 0"+names[1])
 }
 
 func pairs[V any](of map[string]V) string {

@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"regexp"
 	"strings"
+	"time"
 
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/serve"
@@ -43,13 +44,25 @@ const maxOperator = 128
 
 var address = regexp.MustCompile(`^[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+$`)
 
-type authorKey struct{}
+type admittedKey struct{}
+
+// admitted is the sender of an accepted request, and when the session ends that said so; zero: it came without one.
+type admitted struct {
+	who   audit.Author
+	until time.Time
+}
+
+func (a admitted) with(r *http.Request) *http.Request {
+	return r.WithContext(context.WithValue(r.Context(), admittedKey{}, a))
+}
+
+func admittedIn(ctx context.Context) admitted {
+	a, _ := ctx.Value(admittedKey{}).(admitted)
+	return a
+}
 
 // Author returns the sender of an accepted request.
-func Author(ctx context.Context) audit.Author {
-	author, _ := ctx.Value(authorKey{}).(audit.Author)
-	return author
-}
+func Author(ctx context.Context) audit.Author { return admittedIn(ctx).who }
 
 // Who returns the sender of an accepted request, as the audit names them.
 func Who(ctx context.Context) string { return Author(ctx).String() }
@@ -94,7 +107,7 @@ func (a Access) Guard(next http.Handler) http.Handler {
 			problems.Problem(err).Write(w)
 			return
 		}
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), authorKey{}, who)))
+		next.ServeHTTP(w, admitted{who: who}.with(r))
 	})
 }
 

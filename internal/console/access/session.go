@@ -60,26 +60,20 @@ var (
 	errName     = serve.Refuse(http.StatusUnprocessableEntity, "name_invalid", "A name has letters, digits and . _ : - only, or is an e-mail address, with 128 characters at most. It is not the token.")
 )
 
-type sessionKey struct{}
-
 // SessionEnd returns when the session ends in which a request was accepted; zero: it was accepted without one.
-func SessionEnd(ctx context.Context) time.Time {
-	end, _ := ctx.Value(sessionKey{}).(time.Time)
-	return end
-}
+func SessionEnd(ctx context.Context) time.Time { return admittedIn(ctx).until }
 
 // Guard lets people to pages, and has others refused. Who says who they are. What another site has a browser ask for
 // is refused, be it a look; and so is a change that does not say where it is from.
 func (s *Sessions) Guard(refuse func(http.ResponseWriter, *http.Request, *serve.Problem)) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			who, end, problem := s.admit(r)
+			who, until, problem := s.admit(r)
 			if problem != nil {
 				refuse(w, r, problem)
 				return
 			}
-			ctx := context.WithValue(r.Context(), authorKey{}, who)
-			next.ServeHTTP(w, r.WithContext(context.WithValue(ctx, sessionKey{}, end)))
+			next.ServeHTTP(w, admitted{who, until}.with(r))
 		})
 	}
 }

@@ -22,7 +22,7 @@ func (p *Pages) declaredRoutes(r chi.Router) {
 		switch {
 		case o.Needs != console.Look:
 			form := func(v *visit) (any, error) { return p.form(v, o) }
-			p.change(r, address, p.shape("form "+o.Before, "declared_form.html"), form, func(v *visit) (string, error) { return p.act(v, o) })
+			p.change(r.With(p.named), address, p.shape("form "+o.Before, "declared_form.html"), form, func(v *visit) (string, error) { return p.act(v, o) })
 		case o.List && (!strings.Contains(o.Pattern, "{") || !p.beside(o)):
 			p.page(r, address, p.shape(o.Name, "declared_list.html"), func(v *visit) (any, error) { return p.list(v, o) })
 		case !o.List && !p.beside(o):

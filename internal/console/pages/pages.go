@@ -167,7 +167,6 @@ func (p *Pages) page(r chi.Router, route, file string, load func(*visit) (any, e
 // change adds a change: GET shows its form, POST makes it and goes on to the address that act returns, where its outcome is
 // seen; empty: act has answered. What is refused shows the form again, with why and with what was filled in.
 func (p *Pages) change(r chi.Router, route, file string, load func(*visit) (any, error), act func(*visit) (next string, err error)) {
-	r = r.With(p.named)
 	p.page(r, route, file, load)
 	r.Post(route, func(w http.ResponseWriter, r *http.Request) {
 		v := p.visit(w, r)

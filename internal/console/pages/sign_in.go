@@ -1,6 +1,7 @@
 package pages
 
 import (
+	"cmp"
 	"net/http"
 	"net/url"
 	"path"
@@ -16,20 +17,12 @@ const signInPath = "/ops/sign-in"
 
 // signInRoutes adds the way in and out. A sign-in is a change as any other: another site must not sign somebody in.
 func (p *Pages) signInRoutes(r chi.Router) {
-	r.Get("/sign-in", func(w http.ResponseWriter, r *http.Request) { p.signIn(p.visit(w, r), http.StatusOK) })
-	r.Post("/sign-in", func(w http.ResponseWriter, r *http.Request) {
-		v := p.visit(w, r)
-		if !p.parsed(v) {
-			return
+	p.change(r, "/sign-in", "sign_in.html", p.signIn, func(v *visit) (string, error) {
+		cookie, err := p.Sessions.SignIn(v.request, strings.TrimSpace(v.form("token")), strings.TrimSpace(v.form("name")))
+		if err == nil {
+			http.SetCookie(v.w, cookie)
 		}
-		cookie, err := p.Sessions.SignIn(r, strings.TrimSpace(v.form("token")), strings.TrimSpace(v.form("name")))
-		if err != nil {
-			v.problem = problemOf(err)
-			p.signIn(v, v.problem.Status)
-			return
-		}
-		http.SetCookie(w, cookie)
-		http.Redirect(w, r, own(v.form("to")), http.StatusSeeOther) //nolint:gosec // own leaves nothing but an address of these pages.
+		return own(v.form("to")), err
 	})
 	r.Post("/sign-out", func(w http.ResponseWriter, r *http.Request) {
 		http.SetCookie(w, p.Sessions.SignOut(r))
@@ -37,13 +30,10 @@ func (p *Pages) signInRoutes(r chi.Router) {
 	})
 }
 
-func (p *Pages) signIn(v *visit, status int) {
-	form := signIn{To: own(v.query("to")), Name: v.form("name")}
-	if to := v.form("to"); to != "" {
-		form.To = own(to)
-	}
+func (p *Pages) signIn(v *visit) (any, error) {
+	form := signIn{To: own(cmp.Or(v.form("to"), v.query("to"))), Name: v.form("name")}
 	form.Token, form.Asks = p.Sessions.Form(v.request)
-	p.render(v, status, "sign_in.html", form)
+	return form, nil
 }
 
 // signIn is what the form shows. The token is never shown again.

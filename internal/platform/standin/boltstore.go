@@ -32,8 +32,9 @@ type Store struct {
 	mu      sync.Mutex
 	waiting []*commit
 
-	// making are the indexes that are being made, by their buckets.
+	// making are the indexes that are being made, by their buckets. named are those that a commit has read.
 	making singleflight.Group
+	named  map[string]index
 
 	looked atomic.Int64
 }
@@ -77,7 +78,7 @@ func openStore(path string, noSync bool) (s *Store, err error) {
 	if readable(db) != nil {
 		return nil, errors.Join(damaged(path), db.Close())
 	}
-	return &Store{db: db}, nil
+	return &Store{db: db, named: map[string]index{}}, nil
 }
 
 func damaged(path string) error {

@@ -53,7 +53,7 @@ func (s *Store) commitWaiting() {
 	s.waiting = nil
 	s.mu.Unlock()
 	err := s.db.Update(func(tx *bbolt.Tx) error {
-		written, indexes := false, &indexer{tx: tx, known: map[string][]open{}}
+		written, indexes := false, &indexer{tx: tx, known: map[string][]open{}, named: s.named}
 		for _, c := range all {
 			changes, err := c.prepare(tx)
 			if c.err = err; err != nil {

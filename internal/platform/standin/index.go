@@ -105,9 +105,12 @@ func appendTime(to []byte, at time.Time) []byte {
 	return binary.BigEndian.AppendUint64(to, uint64(at.UnixMicro())^(1<<63))
 }
 
+// indexer keeps the indexes of one transaction up to date.
 type indexer struct {
 	tx    *bbolt.Tx
 	known map[string][]open
+	// named are the indexes by the names of their buckets, which the store reads once. Who writes to it is alone.
+	named map[string]index
 }
 
 type open struct {
@@ -124,11 +127,14 @@ func (k *indexer) of(collection string) ([]open, error) {
 	begins := indexesOf(collection)
 	cursor := k.tx.Cursor()
 	for name, _ := cursor.Seek(begins); bytes.HasPrefix(name, begins); name, _ = cursor.Next() {
-		one := open{bucket: k.tx.Bucket(name)}
-		if err := json.Unmarshal(name[len(begins):], &one.index); err != nil {
-			return nil, fmt.Errorf("standin: the name of an index: %w", err)
+		x, read := k.named[string(name)]
+		if !read {
+			if err := json.Unmarshal(name[len(begins):], &x); err != nil {
+				return nil, fmt.Errorf("standin: the name of an index: %w", err)
+			}
+			k.named[string(name)] = x
 		}
-		all = append(all, one)
+		all = append(all, open{x, k.tx.Bucket(name)})
 	}
 	k.known[collection] = all
 	return all, nil
@@ -140,18 +146,29 @@ func (k *indexer) change(to change) error {
 		return err
 	}
 	for _, one := range all {
-		for _, key := range one.keys(to.key.ID, to.before.fields) {
+		before, after := one.keys(to.key.ID, to.before.fields), one.keys(to.key.ID, to.after.fields)
+		for _, key := range before {
+			if has(after, key) {
+				continue
+			}
 			if err := one.bucket.Delete(key); err != nil {
 				return err
 			}
 		}
-		for _, key := range one.keys(to.key.ID, to.after.fields) {
+		for _, key := range after {
+			if has(before, key) {
+				continue
+			}
 			if err := one.bucket.Put(key, nil); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+func has(keys [][]byte, key []byte) bool {
+	return slices.ContainsFunc(keys, func(one []byte) bool { return bytes.Equal(one, key) })
 }
 
 // makeIndex makes an index, unless there is one: a part in each transaction, since nothing else is written meanwhile.
@@ -189,7 +206,11 @@ func extend(tx *bbolt.Tx, collection string, x index, from []byte) (next []byte,
 	if err != nil || bucket.Sequence() == whole { // another query has made it
 		return nil, err
 	}
-	cursor, added := tx.Bucket([]byte(collection)).Cursor(), 0
+	documents := tx.Bucket([]byte(collection))
+	if documents == nil {
+		return nil, bucket.SetSequence(whole)
+	}
+	cursor, added := documents.Cursor(), 0
 	for id, data := cursor.Seek(from); id != nil; id, data = cursor.Next() {
 		if added++; added > indexedAtOnce {
 			return bytes.Clone(id), nil
@@ -219,14 +240,12 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
 		missing := false
 		err := s.db.View(func(tx *bbolt.Tx) error {
 			documents := tx.Bucket([]byte(q.Collection))
-			if documents == nil {
-				return nil
-			}
 			keys := documents
 			if needed.of() {
 				keys = tx.Bucket(needed.bucket(q.Collection))
+				missing = keys == nil || keys.Sequence() != whole
 			}
-			if missing = keys == nil || needed.of() && keys.Sequence() != whole; missing {
+			if missing || documents == nil {
 				return nil
 			}
 			l := &look{Query: q, documents: documents}

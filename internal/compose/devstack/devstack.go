@@ -211,6 +211,9 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 	if config.TaskEvery > 0 {
 		s.others.Go(func() { s.schedule(life, config) })
 	}
+	if config.TaskEvery > 0 && s.Broker != nil { // Google's emulators have no indexes
+		s.others.Go(func() { workerService.LookOnce(life) })
+	}
 	return nil
 }
 

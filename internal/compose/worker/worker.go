@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
+	"net/url"
 	"slices"
 	"time"
 
@@ -27,6 +28,7 @@ import (
 	"billhook/internal/apps/usage"
 	"billhook/internal/compose/operations"
 	"billhook/internal/compose/system"
+	"billhook/internal/console"
 	"billhook/internal/console/access"
 	"billhook/internal/console/api"
 	"billhook/internal/console/pages"
@@ -42,6 +44,7 @@ import (
 	"billhook/internal/pipeline/push"
 	"billhook/internal/pipeline/rates"
 	"billhook/internal/pipeline/tasks"
+	"billhook/internal/platform/audit"
 	"billhook/internal/platform/env"
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/store"
@@ -94,6 +97,41 @@ type Worker struct {
 	push   *push.Service
 	rates  *rates.Recorder
 	timer  *alarm.Timer
+	looks  *console.Catalog
+}
+
+// LookOnce asks each look for what is not there: as it is, with each filter, and with each beside a queue. The embedded
+// store makes an index at the first query that needs it: while there is nothing to read, that costs nothing.
+func (w *Worker) LookOnce(ctx context.Context) {
+	queue := "none"
+	if len(w.served) > 0 {
+		queue = w.served[0].ID
+	}
+	for _, o := range w.looks.Operations {
+		if o.Needs != console.Look {
+			continue
+		}
+		path, all := map[string]string{}, url.Values{}
+		for _, f := range o.Fields {
+			value := append(f.OneOf, "none")[0]
+			if f.Name == "queue" || o.Noun() == "queues" {
+				value = queue
+			}
+			if path[f.Name] = value; f.In == console.InQuery {
+				all.Set(f.Name, value)
+			}
+		}
+		filters := []url.Values{{}}
+		for name := range all {
+			filters = append(filters, url.Values{name: all[name]}, url.Values{name: all[name], "queue": all["queue"]})
+		}
+		if !o.List {
+			filters = append(filters, all)
+		}
+		for _, query := range filters {
+			_, _ = o.Call(ctx, audit.Author{}, console.Input{Path: path, Query: query, Now: time.Now()}) // what is not there
+		}
+	}
 }
 
 // Drain makes the worker refuse new pushes and report that it is not ready. Its own alarm ends.
@@ -268,7 +306,7 @@ func New(config Config) (*Worker, error) {
 		return nil, fmt.Errorf("worker: %w", err)
 	}
 	site.Routes(router)
-	return &Worker{log: config.Log, served: slices.DeleteFunc(slices.Clone(served), func(q catalog.Queue) bool { return !q.Enabled }), Handler: router, Alarm: alarms, push: service, rates: counted, timer: timer}, nil
+	return &Worker{log: config.Log, served: slices.DeleteFunc(slices.Clone(served), func(q catalog.Queue) bool { return !q.Enabled }), Handler: router, Alarm: alarms, push: service, rates: counted, timer: timer, looks: server.Catalog}, nil
 }
 
 func after(d time.Duration) (c <-chan time.Time, stop func() bool) {

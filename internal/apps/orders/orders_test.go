@@ -402,6 +402,9 @@ func TestStockIsSetWithAReasonAndKeepsWhatIsReserved(t *testing.T) {
 	more, err := s.Stock.Add(t.Context(), dedupe.DefaultTenant, "cap", 4, ada)
 	require.NoError(t, err)
 	require.Equal(t, int64(15), more.Available)
+	again, err := s.Stock.Set(t.Context(), dedupe.DefaultTenant, "cap", 15, ada)
+	require.NoError(t, err, "a repeated change has been made")
+	require.Equal(t, more, again)
 	for _, pieces := range []int64{0, -4, orders.MaxPieces, math.MaxInt64} {
 		_, err = s.Stock.Add(t.Context(), dedupe.DefaultTenant, "cap", pieces, ada)
 		require.ErrorIs(t, err, audit.ErrInvalid)

@@ -55,8 +55,16 @@ func (r *Run) Ref() string { return r.record.Ref }
 // Buried reports whether the record that was found names a dead letter of this id.
 func (r *Run) Buried(id string) bool { return slices.Contains(r.found.DeadLetters, id) }
 
-// Look reads the record once and says what it means.
+// Look reads the record once and says what it means. An event that the run had Claimed, and has no more, is Held.
 func (r *Run) Look(ctx context.Context) (Seen, error) {
+	seen, err := r.look(ctx)
+	if r.claimed && (seen == Fresh || seen == Early) {
+		seen = Held
+	}
+	return seen, err
+}
+
+func (r *Run) look(ctx context.Context) (Seen, error) {
 	version, found, now, err := r.read(ctx)
 	switch {
 	case err != nil:
@@ -194,15 +202,12 @@ func (r *Run) adopt(version store.Version, found Record) {
 	}
 }
 
-// Lost reports whether the run had Claimed its event, and has it no more: it is not to be touched.
-func (r *Run) Lost(seen Seen) bool { return r.claimed && (seen == Fresh || seen == Early) }
-
 // Repeated reports, of a Claimed run, whether an earlier attempt may have had its effect.
 func (r *Run) Repeated() bool { return r.repeated }
 
 // Claim takes the event for this run: for the length of the lease any other delivery of it is Held. It returns Claimed
-// where it did, else what the record says. keep, if not nil, stands in the record until the run is over. With redelivered
-// the record is read first.
+// where it did, else what the record says. keep, if not nil and where a document may hold it, stands in the record until the
+// run is over. With redelivered the record is read first.
 func (r *Run) Claim(ctx context.Context, lease time.Duration, keep *contract.Message, redelivered bool) (Seen, error) {
 	if redelivered {
 		if seen, err := r.Look(ctx); err != nil || seen != Fresh {
@@ -219,6 +224,9 @@ func (r *Run) Claim(ctx context.Context, lease time.Duration, keep *contract.Mes
 		case written:
 			r.claimed = true
 			return Claimed, nil
+		case errors.Is(err, store.ErrInvalid) && keep != nil:
+			keep = nil // Pub/Sub takes names and bytes that no document may have
+			continue
 		case errors.Is(err, store.ErrInvalid):
 			return Fresh, retry.Permanent("record_invalid", err)
 		}
@@ -260,7 +268,7 @@ func (r *Run) Conclude(ctx context.Context, end Ending) (Seen, error) {
 		if refused {
 			seen, err := r.Look(ctx)
 			switch {
-			case err != nil || (seen != Fresh && seen != Claimed):
+			case err != nil || !seen.Undecided():
 				return seen, err
 			case end.Status == Completed && (r.claimed || assumed != 0 || r.version == 0):
 				if r.try++; r.try == MaxTry {

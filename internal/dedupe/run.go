@@ -63,7 +63,7 @@ const (
 	Gone
 	// Differs: the id was used before with another payload.
 	Differs
-	// Held: another worker holds the lease.
+	// Held: another worker holds the lease, or has had it since this run.
 	Held
 	// Counted: this very run has written its own failure.
 	Counted
@@ -76,6 +76,9 @@ const (
 	// Early: the next attempt is due at the time that Due returns, and no other copy waits.
 	Early
 )
+
+// Undecided reports whether the record leaves it to the run what becomes of the event.
+func (s Seen) Undecided() bool { return s == Fresh || s == Claimed }
 
 // Ending is the end of a run.
 type Ending struct {

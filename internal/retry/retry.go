@@ -251,10 +251,10 @@ func Said(failure error) string {
 
 const attemptsExhausted = "attempts_exhausted"
 
-// Exhausted is a failure of a message whose attempts are used up. Its reason stays that of the failure.
+// Exhausted is a failure of a message whose attempts are used up. Its reason and its scope stay those of the failure.
 func Exhausted(means Verdict, failure error) error {
-	last := &Error{Verdict: Verdict{Class: Rejected, Reason: attemptsExhausted, Counts: true, Scope: means.Scope}}
-	return Says(Said(failure), &Error{Verdict: Verdict{Class: Rejected, Reason: means.Reason, Counts: true}, Err: last})
+	last := &Error{Verdict: Verdict{Class: Rejected, Reason: attemptsExhausted, Counts: true}}
+	return Says(Said(failure), &Error{Verdict: Verdict{Class: Rejected, Reason: means.Reason, Counts: true, Scope: means.Scope}, Err: last})
 }
 
 // MaxSubjects is how many subjects a verdict names at most.

@@ -68,8 +68,8 @@ const (
 	brokerAttempts = "CloudPubSubDeadLetterSourceDeliveryCount"
 )
 
-// Publish puts the dead letter on its queue's topic for them and returns once that is confirmed. The copy has no ordering
-// key. Attributes that do not fit are left out, its own and the contract's last, and the detail says how many.
+// Publish puts the dead letter on its queue's topic for them and returns once that is confirmed, or else an Outage.
+// The copy has no ordering key. Attributes that do not fit are left out, its own and the contract's last, and the detail says how many.
 func Publish(ctx context.Context, to lane.Publisher, queue catalog.Queue, dead Message) error {
 	from := dead.Message.Attributes
 	attributes := map[string]string{
@@ -98,7 +98,7 @@ func Publish(ctx context.Context, to lane.Publisher, queue catalog.Queue, dead M
 		attributes[name] = clip(value, contract.MaxAttributeValue)
 	}
 	if _, err := to.Publish(ctx, queue.DeadLetter.Topic, contract.Message{Data: dead.Message.Data, Attributes: attributes}); err != nil {
-		return fmt.Errorf("deadletter: publish: %w", err)
+		return retry.Outage("dead_letter_unconfirmed", err)
 	}
 	return nil
 }

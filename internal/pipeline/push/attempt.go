@@ -1,6 +1,7 @@
 package push
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
@@ -8,7 +9,6 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
-	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/dryrun"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/retry"
@@ -29,17 +29,6 @@ type attempt struct {
 	known    bool // the event was delivered before: its record is read first
 	waited   bool // the request has just waited without an attempt, and does not wait for one again
 	trial    bool // nothing may come of it, and nobody is asked outside
-}
-
-func (a *attempt) numbered() handler.Event {
-	event := a.event
-	event.Attempt, event.Try = a.run.Attempt(), a.run.Try()
-	return event
-}
-
-// undecided reports whether the record leaves it to this attempt what becomes of the event.
-func (a *attempt) undecided(seen dedupe.Seen) bool {
-	return !a.run.Lost(seen) && (seen == dedupe.Fresh || seen == dedupe.Claimed)
 }
 
 // deliver takes one message to its answer. Where its next attempt is due soon, the request waits for it without a slot.
@@ -63,10 +52,7 @@ func (s *Service) deliver(ctx context.Context, q *queue, e envelope) (answer, *d
 			}
 			return reply, d
 		}
-		s.config.Log.LogAttrs(ctx, slog.LevelInfo, "attempt again", slog.String("queue", q.ID), slog.String("event_id", reply.EventID),
-			slog.String("event_type", d.record.EventType), slog.String("message_id", d.messageID), slog.Int("attempt", reply.Attempt),
-			slog.String("outcome", string(reply.Outcome)), slog.String("reason", reply.Reason), slog.Int("status", reply.Status), slog.String("cause", reply.cause))
-		s.config.Rates.Ended(q.ID, reply.Outcome, reply.Attempt)
+		s.concluded(ctx, slog.LevelInfo, "attempt again", d, reply, slog.Int("status", reply.Status))
 		known, waited = true, reply.Attempt == 0
 	}
 }
@@ -83,21 +69,10 @@ func (s *Service) ring(ctx context.Context, a *attempt, reply answer) {
 	}
 }
 
-// sleep waits for a time, and reports whether it came before the service drains and before ctx ends.
+// sleep reports whether a time has come before the service drains and before ctx ends.
 func (s *Service) sleep(ctx context.Context, until time.Time) bool {
-	wait := until.Sub(s.config.Now())
-	if wait <= 0 {
-		return true
-	}
-	c, stop := s.config.Timer(wait)
-	defer stop()
-	select {
-	case <-c:
-		return true
-	case <-s.ended:
-	case <-ctx.Done():
-	}
-	return false
+	left := until.Sub(s.config.Now())
+	return left <= 0 || s.wait(ctx, left, nil)
 }
 
 func about(d *delivery, more ...slog.Attr) []slog.Attr {
@@ -109,10 +84,7 @@ func (s *Service) warn(ctx context.Context, what string, a *attempt, more ...slo
 }
 
 func (s *Service) attempt(ctx context.Context, a *attempt) answer {
-	key := a.message.OrderingKey
-	if key == "" {
-		key = a.message.Attributes[contract.AttrOrderingKey]
-	}
+	key := cmp.Or(a.message.OrderingKey, a.message.Attributes[contract.AttrOrderingKey])
 	if !a.queue.slots.acquire(ctx, key, len(a.message.Data), a.queue.SlotWait) {
 		reason := "queue_full"
 		if s.Draining() {
@@ -122,21 +94,18 @@ func (s *Service) attempt(ctx context.Context, a *attempt) answer {
 	}
 	defer a.queue.slots.release()
 	f := s.steps(ctx, a)
-	for settled := 0; f.state != answered && settled < maxRounds; {
-		if f.state == moved {
+	for settled := 0; f.state != answered && settled < maxRounds; settled++ {
+		if f = s.settle(ctx, a, f); f.state == moved {
 			f = s.steps(ctx, a)
-			continue
 		}
-		f = s.settle(ctx, a, f)
-		settled++
 	}
-	if f.state == answered {
-		return s.leave(ctx, a, f.answer)
+	if f.state != answered {
+		if f.state = unanswered; !f.means.Counts {
+			f.attempt = 0
+		}
+		f = final(f.again())
 	}
-	if f.state = unanswered; !f.means.Counts {
-		f.attempt = 0
-	}
-	return s.leave(ctx, a, f.again())
+	return s.leave(ctx, a, f.answer)
 }
 
 // steps takes the message through order, claim and perform, as far as it comes.
@@ -189,30 +158,26 @@ func (s *Service) Try(ctx context.Context, m dryrun.Message) (dryrun.Trial, erro
 	if effects.Failed != nil {
 		return t, effects.Failed
 	}
-	if t.Tries > 0 {
-		t.Handler = a.policy.Name
+	reply := f.answer
+	if f.state != answered {
+		if f.attempt = 0; a.broken == nil {
+			f.attempt = a.run.Attempt()
+		}
+		f = f.exhausted(a.allowed)
+		reply, t.Detail = f.again(), detail(f.failure)
+		if reply.Attempt = f.attempt; f.means.Class.Terminal() {
+			reply.Outcome = a.buried()
+		}
+		t.Writes, t.Emits, t.Calls = []dryrun.Change{}, []dryrun.Emission{}, []handler.Call{}
 	}
-	if reply := f.answer; f.state == answered {
-		t.Attempt, t.Outcome, t.Status, t.Reason, t.Result, t.Ref = reply.Attempt, reply.Outcome, reply.Status, reply.Reason, reply.result, reply.Ref
-		if t.Tries > 0 {
+	t.Attempt, t.Outcome, t.Status, t.Reason, t.Result, t.Ref = reply.Attempt, reply.Outcome, reply.Status, reply.Reason, reply.result, reply.Ref
+	if t.Tries > 0 {
+		if t.Handler = a.policy.Name; f.state == answered {
 			t.Reason = ""
 		}
-		if len(t.Calls) > 0 {
-			t.Outcome, t.Status = dryrun.Calls, 0
-		}
-		return t, nil
 	}
-	if a.broken == nil {
-		t.Attempt = a.run.Attempt()
-	}
-	f.attempt = t.Attempt
-	f = f.exhausted(a.allowed)
-	t.Writes, t.Emits, t.Calls = []dryrun.Change{}, []dryrun.Emission{}, []handler.Call{}
-	t.Outcome, t.Status, t.Reason, t.Detail = retry.Retry, int(f.means.Class), f.means.Reason, detail(f.failure)
-	if f.means.Class.Terminal() {
-		if t.Outcome = retry.DeadLettered; q.DeadLetter.Drop {
-			t.Outcome = retry.Dropped
-		}
+	if len(t.Calls) > 0 {
+		t.Outcome, t.Status = dryrun.Calls, 0
 	}
 	return t, nil
 }

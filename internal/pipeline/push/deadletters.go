@@ -15,7 +15,7 @@ import (
 	"billhook/internal/retry"
 )
 
-// The reasons of a duplicate, and of a dead letter whose event type has no handler.
+// Reasons of duplicates, and of a dead letter whose event type has no handler.
 const (
 	processedBefore    = "processed_before"
 	deadLetteredBefore = "dead_lettered_before"
@@ -40,6 +40,14 @@ func (s *Service) begin(a *attempt) {
 	a.run.Delivered(a.number, a.trace)
 }
 
+// buried is the outcome of a message that no other attempt can help.
+func (d *delivery) buried() retry.Outcome {
+	if d.queue.DeadLetter.Drop {
+		return retry.Dropped
+	}
+	return retry.DeadLettered
+}
+
 // Own implements dedupe.DeadLetters, as Replaceable and Close do.
 func (a *attempt) Own() string {
 	if a.queue.DeadLetter.Drop {
@@ -48,20 +56,11 @@ func (a *attempt) Own() string {
 	return deadletter.ItemID(a.queue.Queue, a.firstID, a.message)
 }
 
-// replayOf is the id of the dead letter that the message replays; empty: it is no replay.
-func (d *delivery) replayOf() string {
-	id := d.message.Attributes[deadletter.AttrReplayOf]
-	if id != deadletter.ItemID(d.queue.Queue, d.firstID, d.message) {
-		return "" // no replay, or somebody made it up
-	}
-	return id
-}
-
-// settleReplay tells the dead letter of a replay how that has ended: open again, where the event has another one.
+// settleReplay writes into the dead letter of a replay how that has ended: open again, where the event has another one.
 func (s *Service) settleReplay(ctx context.Context, a *attempt, reply answer) error {
-	id := a.replayOf()
-	if id == "" {
-		return nil
+	id := a.message.Attributes[deadletter.AttrReplayOf]
+	if id == "" || id != deadletter.ItemID(a.queue.Queue, a.firstID, a.message) {
+		return nil // no replay, or somebody made it up
 	}
 	end := deadletter.Ending{State: deadletter.Processed, Outcome: reply.Outcome, At: s.config.Now()}
 	switch {
@@ -76,10 +75,7 @@ func (s *Service) settleReplay(ctx context.Context, a *attempt, reply answer) er
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bookkeeping)
 	defer cancel()
-	if err := deadletter.Settle(ctx, s.config.Store, a.message, end); err != nil {
-		return retry.Outage("store_unavailable", err)
-	}
-	return nil
+	return deadletter.Settle(ctx, s.config.Store, a.message, end)
 }
 
 // Replaceable: a Tx handler's effect does not exist without its record, and only Reconcile can tell what a leased handler
@@ -127,14 +123,6 @@ func (d *delivery) deadLetter(f finding, attempts int, now time.Time) deadletter
 // workerDied is the failure of an event whose last attempt ended with its worker.
 var workerDied = retry.Exhausted(retry.Verdict{Reason: dedupe.Begun}, nil)
 
-// marks are the marked errors in a chain of errors, the outermost first.
-func marks(err error) (all []*retry.Error) {
-	for marked := (*retry.Error)(nil); errors.As(err, &marked); err = marked.Err {
-		all = append(all, marked)
-	}
-	return all
-}
-
 // detail is the text of a dead letter beside its reason, made of our own errors, which hold codes, field paths and ids.
 func detail(err error) string {
 	var invalid *contract.Invalid
@@ -142,8 +130,9 @@ func detail(err error) string {
 		return invalid.Error()
 	}
 	var texts []string
-	for i, marked := range marks(err) {
-		if i > 0 { // the dead letter has the reason of the first
+	var marked *retry.Error
+	for at, first := err, true; errors.As(at, &marked); at, first = marked.Err, false {
+		if !first { // the dead letter has the reason of the first
 			texts = append(texts, marked.Verdict.Reason)
 		}
 		if len(marked.Subjects) > 0 {
@@ -156,14 +145,14 @@ func detail(err error) string {
 	return strings.Join(texts, ": ")
 }
 
-// cause is the log's text of a failure beside its reason: the detail, and the type of the error at the bottom.
+// cause is the log's text of a failure beside its reason: the detail, and the type of another's error at the bottom.
 func cause(err error) string {
-	if err == nil {
-		return ""
-	}
-	root := err
+	text, root := detail(err), err
 	for inner := err; inner != nil; inner = errors.Unwrap(inner) {
 		root = inner
 	}
-	return strings.TrimPrefix(detail(err)+" "+fmt.Sprintf("%T", root), " ")
+	if _, ours := errors.AsType[*retry.Error](root); root != nil && !ours {
+		text += fmt.Sprintf(" %T", root)
+	}
+	return strings.TrimSpace(text)
 }

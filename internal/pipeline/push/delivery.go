@@ -16,7 +16,6 @@ import (
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/pipeline/rates"
-	"billhook/internal/platform/store"
 	"billhook/internal/retry"
 )
 
@@ -70,7 +69,7 @@ type delivery struct {
 	event       handler.Event
 	record      dedupe.Record // the identity of the event's record, as far as the message could be read
 	broken      error         // why the message has no valid event
-	lane        lane.Name     // where the message waits if it has to
+	laneKey     string        // the ordering key behind which the message waits, if it has to
 	mayMissLane bool          // an instance may not know of a new lane for noneWaitFor
 }
 
@@ -90,36 +89,45 @@ type task struct {
 	republished *contract.Message // what a claim keeps, for a sweep to publish it again
 }
 
-// maxKept is the largest message that a record keeps: half of what a document holds.
-const maxKept = 512 << 10
-
 // decode reads the message, and finds its handler in the catalog and in the registry.
 func (s *Service) decode(q *queue, e envelope) *delivery {
 	d := &delivery{envelope: e, queue: q, origin: originOf(e)}
 	d.event, d.record, d.broken = decodeEvent(s.config.Catalog.Contracts, q, e)
 	attributes := e.message.Attributes
 	d.record.DelayTicket, d.record.PublishedAt = lane.Ticket(e.message), d.published
-	if at, err := time.Parse(time.RFC3339Nano, attributes[contract.AttrDoorReceived]); err == nil {
-		d.record.DoorReceivedAt = at
-		if s.config.Now().Sub(at) < rates.GoodFor { // what comes late tells of a webhook service that may be gone
-			s.config.Rates.Release(attributes[contract.AttrDoorRelease])
-		}
+	d.record.DoorReceivedAt = momentOf(attributes[contract.AttrDoorReceived])
+	if s.config.Now().Sub(d.record.DoorReceivedAt) < rates.GoodFor { // what comes late tells of a webhook service that may be gone
+		s.config.Rates.Release(attributes[contract.AttrDoorRelease])
 	}
-	d.lane.Queue, d.lane.Tenant = q.ID, d.record.Tenant
 	if q.Ordered() {
-		d.lane.OrderingKey = e.message.OrderingKey
-		if key := attributes[contract.AttrOrderingKey]; d.lane.OrderingKey == "" && key != contract.UnknownOrderingKey {
-			d.lane.OrderingKey = key // an emulator sends it in the attribute alone
+		d.laneKey = e.message.OrderingKey
+		if key := attributes[contract.AttrOrderingKey]; d.laneKey == "" && key != contract.UnknownOrderingKey {
+			d.laneKey = key // an emulator sends it in the attribute alone
 		}
 	}
-	d.mayMissLane = d.lane.OrderingKey != "" && !q.waits // else lanes are looked at every time
-	if d.broken != nil {
-		return d
+	d.mayMissLane = d.laneKey != "" && !q.waits // else lanes are looked at every time
+	if d.broken == nil {
+		d.task = s.taskOf(d)
+		d.record.Attempts = int64(d.before)
 	}
-	d.lane.Message = dedupe.ConflictKey(q.ID, d.event.Tenant, d.event.ID, d.record.PayloadHash).ID
-	d.task = s.taskOf(d)
-	d.record.Attempts = int64(d.before)
 	return d
+}
+
+// lane names the lane of an ordering key; without one, a lane for this message alone.
+func (d *delivery) lane(key string) lane.Name {
+	name := lane.Name{Queue: d.queue.ID, Tenant: d.record.Tenant, OrderingKey: key}
+	if key == "" {
+		name.Message = dedupe.ConflictKey(d.queue.ID, d.event.Tenant, d.event.ID, d.record.PayloadHash).ID
+	}
+	return name
+}
+
+// momentOf reads the time of an attribute; it is zero where there is none.
+func momentOf(attribute string) (at time.Time) {
+	if attribute != "" {
+		at, _ = time.Parse(time.RFC3339Nano, attribute)
+	}
+	return at
 }
 
 func originOf(e envelope) origin {
@@ -127,7 +135,7 @@ func originOf(e envelope) origin {
 	o := origin{
 		published: e.publishedAt, firstID: e.messageID, returned: lane.Ticket(e.message) != "", replayed: attributes[deadletter.AttrReplayOf] != "",
 	}
-	if at, err := time.Parse(time.RFC3339Nano, attributes[contract.AttrFirstPublished]); err == nil {
+	if at := momentOf(attributes[contract.AttrFirstPublished]); !at.IsZero() {
 		o.published = at
 	}
 	if id := attributes[contract.AttrFirstMessageID]; pii.ID.Valid(id) {
@@ -151,12 +159,8 @@ func (s *Service) taskOf(d *delivery) (t task) {
 		// There is one attempt at the least: whoever sent it here wanted it tried.
 		t.before = max(0, min(d.event.Body.Attempted(), t.allowed-1))
 	}
-	if t.handler.Leased != nil && len(d.message.Data) <= maxKept {
-		// Pub/Sub takes names and bytes that no document may have. An orphan of such a message is reported.
-		as := store.Set(store.Key{Collection: dedupe.Collection, ID: d.messageID}, store.Encode(&d.message))
-		if store.CheckWrites([]store.Write{as}) == nil {
-			t.republished = &d.message
-		}
+	if len(d.message.Data) <= contract.MaxKept {
+		t.republished = &d.message
 	}
 	return t
 }

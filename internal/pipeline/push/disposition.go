@@ -37,6 +37,8 @@ func found(state state, failure error) finding {
 	return finding{state: state, failure: failure, means: retry.Decide(failure)}
 }
 
+func storeDown(err error) finding { return found(unanswered, retry.Outage("store_unavailable", err)) }
+
 func (f finding) dueAt(due time.Time) finding { f.due = due; return f }
 
 // exhausted makes the failure of an event's last attempt a terminal one.
@@ -84,7 +86,6 @@ var (
 	terminal     = condition{"no other attempt can help (400, 409, 422)", func(s *situation) bool { return s.means.Class.Terminal() }}
 	otherEvent   = condition{"it waits for another event, or for its own time", func(s *situation) bool { return s.means.Scope == retry.OtherEvent }}
 	everyMessage = condition{"all messages share what failed", func(s *situation) bool { return s.means.Scope == retry.EveryMessage }}
-	notEvery     = condition{"other messages may succeed", func(s *situation) bool { return s.means.Scope != retry.EveryMessage }}
 	unavailable  = condition{"what it calls is down (503)", func(s *situation) bool { return s.means.Class == retry.Unavailable }}
 	counts       = condition{"the attempt counts", func(s *situation) bool { return s.means.Counts }}
 	soon         = condition{"it can go on within 2 s, and be answered in time", func(s *situation) bool {
@@ -94,7 +95,6 @@ var (
 	noRecords   = condition{"the queue keeps no records", func(s *situation) bool { return !s.queue.Remembers() }}
 	asksForMore = condition{"the called service asks for a longer wait than the policy's", func(s *situation) bool { return s.asked > s.wait }}
 	oneTarget   = condition{"all messages of the queue go to one target", func(s *situation) bool { return s.queue.oneTarget }}
-	manyTargets = condition{"the queue has several targets, or none", func(s *situation) bool { return !s.queue.oneTarget }}
 	brokersWait = condition{"the broker's own wait is the policy's", func(s *situation) bool {
 		return s.queue.BrokerKeepsTime() && (s.number == 0 || s.number == s.finding.attempt)
 	}}
@@ -114,12 +114,12 @@ var dispositions = []rule{
 	{held, nil, keep},
 	{failed, []condition{terminal}, bury},
 	{failed, []condition{otherEvent}, keep},
-	{failed, []condition{notEvery, soon}, resume},
+	{failed, []condition{everyMessage}, nack},
+	{failed, []condition{soon}, resume},
 	{failed, []condition{noRecords}, nack}, // to keep a message costs more than the record that is saved
 	{failed, []condition{asksForMore, counts}, keep},
-	{failed, []condition{asksForMore, manyTargets}, keep},
-	{failed, []condition{everyMessage}, nack},
 	{failed, []condition{unavailable, oneTarget}, nack},
+	{failed, []condition{asksForMore}, keep},
 	{failed, []condition{brokersWait, inBudget}, nack},
 	{failed, nil, keep},
 }

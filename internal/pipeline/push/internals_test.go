@@ -113,6 +113,10 @@ func timer(d time.Duration) (<-chan time.Time, func() bool) {
 	return t.C, t.Stop
 }
 
+func newSlots(n int, ended chan struct{}) *slots {
+	return &slots{waits: &waits{timer: timer, ended: ended}, free: n}
+}
+
 type asker struct {
 	key   string
 	leave context.CancelFunc
@@ -135,14 +139,14 @@ func (a *asker) holds() bool { return a.over.Load() && a.got }
 
 func (s *slots) unused(t *testing.T, free int) {
 	t.Helper()
-	require.Equal(t, []int{free, 0, 0, 0, 0}, []int{s.free, s.count, s.bytes, len(s.keys), len(s.waiting)})
+	require.Equal(t, []int{free, 0, 0, 0}, []int{s.free, s.bytes, len(s.keys), len(s.waiting)})
 }
 
 func TestWaitForASlotIsBoundedInNumberAndBytes(t *testing.T) {
 	t.Parallel()
 	for size, fit := range map[int]int{1: maxWaiting, maxWaitingBytes / 4: 4} {
 		synctest.Test(t, func(t *testing.T) {
-			s := newSlots(1, timer, nil)
+			s := newSlots(1, nil)
 			require.True(t, ask(s, "", 1, time.Second).holds())
 			first := ask(s, "0", size, time.Hour)
 			for i := range fit - 1 {
@@ -181,7 +185,7 @@ func TestWaitForASlotEnds(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			ended := make(chan struct{})
-			s := newSlots(1, timer, ended)
+			s := newSlots(1, ended)
 			require.True(t, ask(s, "", 1, time.Second).holds())
 			a := ask(s, "k", 1, test.patience)
 			test.end(s, a, ended)
@@ -196,7 +200,7 @@ func TestWaitForASlotEnds(t *testing.T) {
 	}
 	ended := make(chan struct{})
 	close(ended)
-	s := newSlots(1, timer, ended)
+	s := newSlots(1, ended)
 	require.False(t, s.acquire(t.Context(), "k", 1, time.Hour), "before it begins where the service has ended")
 	s.unused(t, 1)
 }
@@ -208,7 +212,7 @@ func TestSlotsGoRoundAsTheirModelSays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		// Without the deadline of the real time, which a bubble does not tell.
 		rapid.Check(struct{ rapid.TB }{t}, func(t *rapid.T) {
-			s := newSlots(rapid.IntRange(1, 3).Draw(t, "slots"), timer, nil)
+			s := newSlots(rapid.IntRange(1, 3).Draw(t, "slots"), nil)
 			free, holding := s.free, 0
 			var ring []string // keys, the next first
 			waiting := map[string][]*asker{}
@@ -269,7 +273,7 @@ func TestSlotsGoRoundAsTheirModelSays(t *testing.T) {
 					for _, a := range all() {
 						require.False(t, a.over.Load(), "nobody is served before another")
 					}
-					require.Equal(t, []int{free, len(all()), 10 * len(all()), len(ring)}, []int{s.free, s.count, s.bytes, len(s.keys)})
+					require.Equal(t, []int{free, len(all()), 10 * len(all()), len(ring)}, []int{s.free, len(s.waiting), s.bytes, len(s.keys)})
 				},
 			})
 			for _, a := range all() {

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -215,6 +216,9 @@ func TestPushThatIsNotAdmittedIsNotReadAndChangesNothing(t *testing.T) {
 	endless := func(announced int64) refusal {
 		return func(_ *rig, q *http.Request) { q.ContentLength, q.Body = announced, io.NopCloser(zeros{}) }
 	}
+	breaksOff := func(_ *rig, q *http.Request) {
+		q.Body = io.NopCloser(io.MultiReader(strings.NewReader("{}"), iotest.ErrReader(io.ErrUnexpectedEOF)))
+	}
 	drains := func(r *rig, _ *http.Request) { r.Drain() }
 	for name, test := range map[string]struct {
 		refusal refusal
@@ -237,7 +241,7 @@ func TestPushThatIsNotAdmittedIsNotReadAndChangesNothing(t *testing.T) {
 		"a queue that is disabled":                    {at("asleep"), 404, "queue_unknown", 0},
 		"a service that drains":                       {drains, 503, "shutting_down", 0},
 		"a body that is no push":                      {body(2, "{}"), 400, "envelope_malformed", 2},
-		"a body that breaks off":                      {body(10, "{}"), 503, "body_unread", 2},
+		"a body that breaks off":                      {breaksOff, 503, "body_unread", 2},
 		"a body that is too large, and says so":       {endless(1 << 30), 413, "too_large", 0},
 		"a body that is too large, and does not":      {endless(-1), 413, "too_large", 32 << 20},
 		"a body for which others have left no memory": {func(r *rig, _ *http.Request) { r.BodyBudget(100) }, 503, "bodies_in_flight", 0},

@@ -45,12 +45,10 @@ func (s *Service) dropped(d *delivery) finding {
 // order finds whether the message has to wait, for its time of delivery or behind others of its key.
 func (s *Service) order(ctx context.Context, d *delivery) (p position, f finding) {
 	now := s.config.Now()
-	if wanted := d.message.Attributes[contract.AttrDeliverAt]; wanted != "" && !d.returned { // else it has waited for it
-		if at, err := time.Parse(time.RFC3339Nano, wanted); err == nil && at.After(now) {
-			p.due = at
-		}
+	if at := momentOf(d.message.Attributes[contract.AttrDeliverAt]); at.After(now) && !d.returned { // else it has waited for it
+		p.due = at
 	}
-	if d.lane.OrderingKey == "" && p.due.IsZero() {
+	if d.laneKey == "" && p.due.IsZero() {
 		return p, finding{}
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bookkeeping)
@@ -65,7 +63,7 @@ func (s *Service) order(ctx context.Context, d *delivery) (p position, f finding
 		})
 		switch {
 		case err != nil:
-			return p, found(unanswered, retry.Outage("store_unavailable", err))
+			return p, storeDown(err)
 		case none:
 			return p, finding{}
 		}
@@ -74,8 +72,8 @@ func (s *Service) order(ctx context.Context, d *delivery) (p position, f finding
 		return p, found(failed, retry.Permanent("deliver_at_too_far", nil))
 	}
 	var err error
-	if p.lane, err = lane.Open(ctx, s.config.Store, d.lane); err != nil {
-		return p, found(unanswered, retry.Outage("store_unavailable", err))
+	if p.lane, err = lane.Open(ctx, s.config.Store, d.lane(d.laneKey)); err != nil {
+		return p, storeDown(err)
 	}
 	p.read, p.waits = true, !p.due.IsZero() || p.lane.Behind(d.message)
 	p.ends = !p.waits
@@ -175,7 +173,8 @@ func (s *Service) perform(ctx context.Context, a *attempt) finding {
 		defer cancel()
 	}
 	for {
-		event := a.numbered()
+		event := a.event
+		event.Attempt, event.Try = a.run.Attempt(), a.run.Try()
 		effect, err := s.effect(ctx, a, event)
 		over, emitted := ctx.Err(), lane.Emitted{}
 		if err == nil {
@@ -189,13 +188,13 @@ func (s *Service) perform(ctx context.Context, a *attempt) finding {
 		}
 		a.run.superseded = effect.Superseded
 		seen, err := s.commit(ctx, a, dedupe.Ending{Status: dedupe.Completed, Effect: effect, Emitted: emitted.Messages})
+		if seen == dedupe.Own {
+			a.run.emitted = emitted
+		}
 		switch {
 		case err != nil:
 			return s.unperformed(ctx, a, err, ctx.Err(), true)
-		case seen == dedupe.Own:
-			a.run.emitted = emitted
-			return s.read(a, seen)
-		case !a.undecided(seen):
+		case !seen.Undecided():
 			return s.read(a, seen)
 		}
 	}

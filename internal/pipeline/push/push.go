@@ -8,12 +8,11 @@ package push
 import (
 	"cmp"
 	"context"
-	"io"
 	"log/slog"
 	"net/http"
 	"regexp"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -66,11 +65,11 @@ type Config struct {
 
 // Service answers pushes.
 type Service struct {
-	config   Config
-	queues   map[string]*queue
-	bodies   *semaphore.Weighted
-	draining atomic.Bool
-	ended    chan struct{} // closed when the service begins to drain
+	config Config
+	queues map[string]*queue
+	bodies *semaphore.Weighted
+	waits
+	drain func()
 }
 
 type queue struct {
@@ -89,28 +88,33 @@ type queue struct {
 // New returns a service for the enabled queues of the config.
 func New(config Config) *Service {
 	s := &Service{
-		config: config, queues: map[string]*queue{}, ended: make(chan struct{}),
-		bodies: semaphore.NewWeighted(serve.DefaultBodyBudget),
+		config: config, queues: map[string]*queue{}, bodies: semaphore.NewWeighted(serve.DefaultBodyBudget),
+		waits: waits{timer: config.Timer, ended: make(chan struct{})},
 	}
+	s.drain = sync.OnceFunc(func() { close(s.ended) })
 	for _, q := range config.Queues {
-		if !q.Enabled {
-			continue
-		}
-		places, leased, many := map[string]bool{}, false, false
-		for _, spec := range q.Handlers {
-			h, _ := config.Handlers.Lookup(spec.Name)
-			// Posts to one target are to one place, whatever their paths.
-			places[cmp.Or(spec.Post.Target, spec.Name)], leased = true, leased || h.Leased != nil
-			many = many || (h.Leased != nil && h.Leased.ManyPlaces)
-		}
-		s.queues[q.ID] = &queue{
-			Queue: q, slots: newSlots(q.Concurrency, config.Timer, s.ended), noneWait: cache.New[bool](1, config.Now), oneTarget: leased && !many && len(places) == 1,
-			// Messages wait by a policy that is not the broker's, or where the service that a leased handler calls asks for it.
-			waits: q.Ordered() && (leased || !q.BrokerKeepsTime()),
-			nacks: rate.NewLimiter(rate.Every(q.NackBudget), 1),
+		if q.Enabled {
+			s.queues[q.ID] = s.newQueue(q)
 		}
 	}
 	return s
+}
+
+func (s *Service) newQueue(q catalog.Queue) *queue {
+	places, leased, many := map[string]bool{}, false, false
+	for _, spec := range q.Handlers {
+		// Posts to one target are to one place, whatever their paths.
+		places[cmp.Or(spec.Post.Target, spec.Name)] = true
+		if h, _ := s.config.Handlers.Lookup(spec.Name); h.Leased != nil {
+			leased, many = true, many || h.Leased.ManyPlaces
+		}
+	}
+	return &queue{
+		Queue: q, slots: &slots{waits: &s.waits, free: q.Concurrency}, nacks: rate.NewLimiter(rate.Every(q.NackBudget), 1),
+		noneWait: cache.New[bool](1, s.config.Now), oneTarget: leased && !many && len(places) == 1,
+		// Messages wait by a policy that is not the broker's, or where the service that a leased handler calls asks for it.
+		waits: q.Ordered() && (leased || !q.BrokerKeepsTime()),
+	}
 }
 
 // phases is the number of bookkeeping steps around one handler: lane, claim, result, dead letter, outbox, lane, alarm.
@@ -126,49 +130,46 @@ func (s *Service) Longest() time.Duration {
 }
 
 // Drain makes the service answer 503 to every push that comes or waits. Handlers that run go on.
-func (s *Service) Drain() {
-	if s.draining.CompareAndSwap(false, true) {
-		close(s.ended)
-	}
-}
-
-// Draining reports whether Drain was called.
-func (s *Service) Draining() bool { return s.draining.Load() }
+func (s *Service) Drain() { s.drain() }
 
 // Routes adds the service's routes.
 func (s *Service) Routes(r chi.Router) {
+	r = r.With(s.Authenticated)
 	r.Post("/push/{queue}", s.admitted(s.push))
 	r.Post("/push/dead-letters/{queue}", s.admitted(s.deadLetter))
 }
 
 func (s *Service) push(w http.ResponseWriter, r *http.Request, q *queue, e envelope) {
-	reply, delivered := s.deliver(r.Context(), q, e)
-	status, took := reply.httpStatus(q, s.config.Now()), s.config.Now().Sub(e.received)
-	s.config.Metrics.Delivery(q.ID, string(reply.Outcome), reply.Reason, took)
-	s.config.Rates.Ended(q.ID, reply.Outcome, reply.Attempt)
-	level := slog.LevelInfo
+	reply, d := s.deliver(r.Context(), q, e)
+	now, level := s.config.Now(), slog.LevelInfo
+	status, took := reply.httpStatus(q, now), now.Sub(e.received)
 	switch {
 	case reply.Outcome == retry.DeadLettered:
 		level = slog.LevelError
 	case reply.Outcome == retry.Retry && reply.Status != http.StatusOK: // else it only waits
 		level = slog.LevelWarn
 	}
-	record := delivered.record
-	var made []slog.Attr
-	if reply.Ref != "" {
-		made = []slog.Attr{slog.String("ref", reply.Ref)}
-	}
-	s.config.Log.LogAttrs(r.Context(), level, "delivery", append(made,
-		slog.String("queue", q.ID), slog.String("event_id", record.EventID), slog.String("event_type", record.EventType),
-		slog.String("message_id", e.messageID), slog.String("instance", s.config.Instance), slog.String("ordering_key", record.OrderingKey),
-		slog.String("correlation_id", record.CorrelationID), slog.Int("attempt", reply.Attempt), slog.Int("delivery_attempt", e.number),
-		slog.String("outcome", string(reply.Outcome)), slog.String("reason", reply.Reason), slog.String("result", reply.result),
-		slog.String("cause", reply.cause), slog.Bool("delayed", reply.Delayed), slog.Int("status", status), slog.Float64("duration_ms", took.Seconds()*1000))...)
+	s.config.Metrics.Delivery(q.ID, string(reply.Outcome), reply.Reason, took)
+	s.concluded(r.Context(), level, "delivery", d, reply, slog.Int("status", status), slog.Float64("duration_ms", took.Seconds()*1000))
 	if status == http.StatusNoContent {
 		w.WriteHeader(status)
 		return
 	}
 	serve.WriteJSON(w, status, reply)
+}
+
+// concluded logs and counts what became of a delivery, or of an attempt after which its request goes on.
+func (s *Service) concluded(ctx context.Context, level slog.Level, message string, d *delivery, reply answer, more ...slog.Attr) {
+	s.config.Rates.Ended(d.queue.ID, reply.Outcome, reply.Attempt)
+	if reply.Ref != "" {
+		more = append(more, slog.String("ref", reply.Ref))
+	}
+	s.config.Log.LogAttrs(ctx, level, message, about(d, append(more, //nolint:sloglint // Each caller gives a constant.
+		slog.String("event_type", d.record.EventType), slog.String("instance", s.config.Instance),
+		slog.String("ordering_key", d.record.OrderingKey), slog.String("correlation_id", d.record.CorrelationID),
+		slog.Int("attempt", reply.Attempt), slog.Int("delivery_attempt", d.number), slog.String("outcome", string(reply.Outcome)),
+		slog.String("reason", reply.Reason), slog.String("result", reply.result), slog.String("cause", reply.cause),
+		slog.Bool("delayed", reply.Delayed))...)...)
 }
 
 // deadLetter keeps one dead letter in the store, or leaves it on its topic.
@@ -193,22 +194,18 @@ func (s *Service) deadLetter(w http.ResponseWriter, r *http.Request, q *queue, e
 // size, and the wrapping.
 const maxPushBody = (contract.MaxMessageBytes/3+1)*4 + contract.MaxAttributes*(contract.MaxAttributeKey+contract.MaxAttributeValue)*6 + 64<<10
 
-// admitted refuses while draining, authenticates, finds the queue, and reads and decodes the body.
+// admitted finds the queue of an authenticated push, and reads and decodes the body.
 func (s *Service) admitted(next func(http.ResponseWriter, *http.Request, *queue, envelope)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		received := s.config.Now()
 		q, known := s.queues[chi.URLParam(r, "queue")]
-		if p := s.unauthentic(r); p != nil || !known {
-			s.refuse(w, r, cmp.Or(p, errQueue))
+		if !known {
+			s.refuse(w, r, errQueue)
 			return
 		}
 		var body serve.Body
 		defer func() { body.Release(s.bodies, 0) }() // the message is as large, and in memory until it is answered
-		err := body.Read(w, r, maxPushBody, s.bodies)
-		if err == nil && int64(len(body.Bytes())) < r.ContentLength {
-			err = io.ErrUnexpectedEOF
-		}
-		if err != nil {
+		if err := body.Read(w, r, maxPushBody, s.bodies); err != nil {
 			s.refuse(w, r, unread.Problem(err))
 			return
 		}
@@ -259,32 +256,25 @@ var (
 	}
 )
 
-// unauthentic says why a request is refused while draining, or is not from the broker or the scheduler.
-func (s *Service) unauthentic(r *http.Request) *serve.Problem {
-	switch {
-	case s.draining.Load():
-		return errDraining
-	// Cloud Run checks X-Serverless-Authorization in place of Authorization, which it then passes on unchecked.
-	case len(r.Header.Values("X-Serverless-Authorization")) > 0 || len(r.Header.Values("Authorization")) > 1:
-		return errTwoTokens
-	// Only browsers send these. Beside an emulator, where no token is asked for, any open page could post here.
-	case len(r.Header.Values("Origin")) > 0 || len(r.Header.Values("Sec-Fetch-Site")) > 0:
-		return errBrowser
-	}
-	if err := s.config.Authenticator.Verify(r.Context(), r.Header.Get("Authorization")); err != nil {
-		return unauthorized.Problem(err)
-	}
-	return nil
-}
-
 // Authenticated passes on requests with the token of a push, such as Cloud Scheduler's, and refuses all others.
 func (s *Service) Authenticated(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if p := s.unauthentic(r); p != nil {
-			s.refuse(w, r, p)
-			return
+		switch header := r.Header; {
+		case s.Draining():
+			s.refuse(w, r, errDraining)
+		// Cloud Run checks X-Serverless-Authorization in place of Authorization, which it then passes on unchecked.
+		case len(header.Values("X-Serverless-Authorization")) > 0 || len(header.Values("Authorization")) > 1:
+			s.refuse(w, r, errTwoTokens)
+		// Only browsers send these. Beside an emulator, where no token is asked for, any open page could post here.
+		case len(header.Values("Origin")) > 0 || len(header.Values("Sec-Fetch-Site")) > 0:
+			s.refuse(w, r, errBrowser)
+		default:
+			if err := s.config.Authenticator.Verify(r.Context(), header.Get("Authorization")); err != nil {
+				s.refuse(w, r, unauthorized.Problem(err))
+				return
+			}
+			next.ServeHTTP(w, r)
 		}
-		next.ServeHTTP(w, r)
 	})
 }
 

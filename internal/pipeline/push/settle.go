@@ -62,19 +62,18 @@ func (s *Service) nack(ctx context.Context, a *attempt, f finding, resumes bool)
 
 // keep puts the message into its lane, in one commit with what is recorded of a failed attempt.
 func (s *Service) keep(ctx context.Context, a *attempt, f finding) finding {
-	name, place, err := a.lane, a.position.lane, error(nil)
+	key, place, kept, err := a.laneKey, a.position.lane, dedupe.Kept{}, error(nil)
 	// What it waits for may be behind it. So may what a worker whose clock is ahead has released beside its key.
 	if f.means.Scope == retry.OtherEvent || (f.state == early && a.run.Beside()) {
-		name.OrderingKey = ""
+		key = ""
 	}
 	if f.state != waiting {
-		place, err = lane.Open(ctx, s.config.Store, name)
+		place, err = lane.Open(ctx, s.config.Store, a.lane(key))
 	}
-	var kept dedupe.Kept
-	counted := f.state == failed || f.state == early
-	if err == nil && (counted || name.OrderingKey != "" || !place.Holds()) { // else an earlier delivery has kept it
-		kept, err = s.put(a, f, name, place)
-		if err == nil && !counted {
+	recorded := f.state == failed || f.state == early
+	if err == nil && (recorded || key != "" || !place.Holds()) { // else an earlier delivery has kept it
+		kept, err = s.put(a, f, place)
+		if kept.Beside = key == "" && a.laneKey != ""; err == nil && !recorded {
 			_, err = s.config.Store.Commit(ctx, kept.Writes)
 		}
 	}
@@ -89,20 +88,16 @@ func (s *Service) keep(ctx context.Context, a *attempt, f finding) finding {
 	if f.due.IsZero() && !place.Holds() { // else it comes with those before it
 		reply.next.due = s.config.Now()
 	}
-	if f.state != failed {
-		reply.cause = ""
-	}
 	if f.state == waiting {
 		reply.Status = http.StatusOK
 	}
-	reply.next.hold = a.mayMissLane && !place.Exists() && name.OrderingKey != ""
+	reply.next.hold = a.mayMissLane && !place.Exists() && key != ""
 	return final(reply)
 }
 
-func (s *Service) put(a *attempt, f finding, name lane.Name, place lane.Lane) (kept dedupe.Kept, err error) {
+func (s *Service) put(a *attempt, f finding, place lane.Lane) (kept dedupe.Kept, err error) {
 	message := a.message
 	message.Attributes = a.queue.Addressed(message.Attributes)
-	kept.Beside = name.OrderingKey == "" && a.lane.OrderingKey != ""
 	kept.Ticket, kept.Writes, err = place.Put(lane.Waiting{
 		Topic: a.queue.Topic(), Message: message, FirstPublished: a.publishedAt, MessageID: a.messageID, Tenant: a.event.Tenant, EventID: a.event.ID,
 		Due: f.due, Timer: f.state == waiting && !f.due.IsZero(), // until its time of delivery
@@ -123,7 +118,7 @@ func (s *Service) unkept(ctx context.Context, a *attempt, f finding, err error) 
 	case errors.Is(err, store.ErrExists), errors.Is(err, store.ErrStale):
 		return found(moved, retry.Busy("contention", nil))
 	default:
-		return found(unanswered, retry.Outage("store_unavailable", err))
+		return storeDown(err)
 	}
 }
 
@@ -136,9 +131,8 @@ func (s *Service) count(ctx context.Context, a *attempt, f finding, kept dedupe.
 	case f.state != failed:
 		return finding{}
 	}
-	leased, unwritten := a.handler.Leased != nil, "attempt not counted"
+	leased := a.handler.Leased != nil
 	if leased {
-		unwritten = "lease not released"
 		failpoint.Hit(failpoint.LeasedRelease)
 	} else {
 		failpoint.Hit(failpoint.TxFail)
@@ -151,11 +145,11 @@ func (s *Service) count(ctx context.Context, a *attempt, f finding, kept dedupe.
 	}
 	switch {
 	case err != nil:
-		s.warn(ctx, unwritten, a, slog.String("reason", f.means.Reason))
+		s.warn(ctx, "attempt not counted", a, slog.String("reason", f.means.Reason)) // and a lease not released
 		return final(f.again())
 	case seen == want:
 		return finding{}
-	case f.state == failed && a.undecided(seen):
+	case f.state == failed && seen.Undecided():
 		f.attempt = a.run.Attempt()
 		return f
 	default:
@@ -174,28 +168,24 @@ func (s *Service) bury(ctx context.Context, a *attempt, f finding) finding {
 	switch {
 	case err != nil:
 		return found(unanswered, err)
-	case !a.undecided(seen):
+	case !seen.Undecided():
 		return s.read(a, seen)
 	}
-	end, reply := dedupe.Ending{Status: dedupe.DeadLettered, Reason: f.means.Reason}, f.again()
-	reply.Outcome, reply.Attempt = retry.DeadLettered, a.run.Attempt()
-	for _, marked := range marks(f.failure) {
-		reply.quiet = reply.quiet || marked.Verdict.Scope == retry.OtherEvent // it waited in vain
-		// Attempts began, and none ended: the last was counted before it ran, and there is no other.
-		end.Uncounted = end.Uncounted || (seen == dedupe.Fresh && marked.Verdict.Reason == dedupe.Begun)
-	}
-	if end.Uncounted {
+	reply := f.again()
+	reply.Outcome, reply.Attempt = a.buried(), a.run.Attempt()
+	reply.quiet = f.means.Scope == retry.OtherEvent // it waited in vain
+	// Attempts began, and none ended: the last was counted before it ran, and there is no other.
+	uncounted := seen == dedupe.Fresh && f.means.Reason == dedupe.Begun
+	if uncounted {
 		reply.Attempt--
 	}
 	failpoint.Hit(failpoint.BuryPublish)
-	if a.queue.DeadLetter.Drop {
-		reply.Outcome = retry.Dropped
-	} else if err = deadletter.Publish(ctx, s.config.Outbox.Publisher, a.queue.Queue, a.deadLetter(f, reply.Attempt, s.config.Now())); err != nil {
-		err = retry.Outage("dead_letter_unconfirmed", err)
+	if reply.Outcome != retry.Dropped {
+		err = deadletter.Publish(ctx, s.config.Outbox.Publisher, a.queue.Queue, a.deadLetter(f, reply.Attempt, s.config.Now()))
 	}
 	if err == nil {
 		failpoint.Hit(failpoint.BuryPublished)
-		_, err = a.run.Conclude(ctx, end)
+		_, err = a.run.Conclude(ctx, dedupe.Ending{Status: dedupe.DeadLettered, Reason: f.means.Reason, Uncounted: uncounted})
 	}
 	if err != nil {
 		f = found(unanswered, err)
@@ -262,9 +252,6 @@ func (f finding) again() answer {
 
 // read turns a look at the record into the answer, or into why the message is not handled.
 func (s *Service) read(a *attempt, seen dedupe.Seen) finding {
-	if a.run.Lost(seen) {
-		seen = dedupe.Held // by another worker, or waiting for its next delivery
-	}
 	reply := answer{Outcome: retry.Duplicate, Status: http.StatusNoContent}
 	switch seen {
 	case dedupe.Own:
@@ -287,7 +274,7 @@ func (s *Service) read(a *attempt, seen dedupe.Seen) finding {
 		return found(failed, retry.Conflicting("payload_conflict", nil))
 	case dedupe.Early:
 		return found(early, retry.Busy("not_due", nil)).dueAt(a.run.Due())
-	default:
+	default: // by another worker, or waiting for its next delivery
 		return found(held, retry.Busy("lease_held", nil)).dueAt(a.run.Due())
 	}
 	return final(reply)
@@ -298,9 +285,9 @@ func (s *Service) read(a *attempt, seen dedupe.Seen) finding {
 func (s *Service) leave(ctx context.Context, a *attempt, reply answer) answer {
 	if err := s.settleReplay(ctx, a, reply); err != nil {
 		s.warn(ctx, "end of a replay not written", a)
-		return found(unanswered, err).again() // the redelivery comes by here again
+		return storeDown(err).again() // the redelivery comes by here again
 	}
-	ends := a.position.ends && !reply.Delayed && a.lane.OrderingKey != "" && (a.broken == nil || reply.Outcome != retry.Retry)
+	ends := a.position.ends && !reply.Delayed && a.laneKey != "" && (a.broken == nil || reply.Outcome != retry.Retry)
 	if len(a.run.emitted.Lanes) == 0 && !ends {
 		return reply
 	}
@@ -316,7 +303,7 @@ func (s *Service) leave(ctx context.Context, a *attempt, reply answer) answer {
 	}
 	place, err := a.position.lane, error(nil)
 	if !a.position.read {
-		place, err = lane.Open(ctx, s.config.Store, a.lane)
+		place, err = lane.Open(ctx, s.config.Store, a.lane(a.laneKey))
 	}
 	if last, over := place.Over(a.message); err == nil && over {
 		_, err = s.config.Store.Commit(ctx, []store.Write{last})

@@ -13,87 +13,91 @@ const (
 	maxWaitingBytes = 64 << 20
 )
 
-// slots bounds how many messages of a queue are handled at once. Those that wait are served round their ordering keys.
-type slots struct {
-	mu           sync.Mutex
-	free         int
-	timer        Timer
-	end          <-chan struct{}      // closed where every wait ends
-	keys         []string             // those of which messages wait, the next first
-	waiting      map[string][]*waiter // by key, the longest first
-	count, bytes int                  // of all messages that wait
+// waits ends every wait of a service when it begins to drain.
+type waits struct {
+	timer Timer
+	ended chan struct{}
 }
 
-type waiter struct {
-	granted chan struct{} // closed when it has its slot
-	size    int
-}
-
-func newSlots(n int, timer Timer, end <-chan struct{}) *slots {
-	return &slots{free: n, timer: timer, end: end, waiting: map[string][]*waiter{}}
-}
-
-// acquire reports whether it got a slot for a message of the key before end is closed, patience is over, or ctx ends.
-// Where too much waits already, it fails at once.
-func (s *slots) acquire(ctx context.Context, key string, size int, patience time.Duration) bool {
-	s.mu.Lock()
-	switch {
-	case s.free > 0:
-		s.free--
-		s.mu.Unlock()
-		return s.unlessEnded()
-	case patience <= 0 || s.count == maxWaiting || s.bytes+size > maxWaitingBytes:
-		s.mu.Unlock()
+// Draining reports whether Drain was called.
+func (w *waits) Draining() bool {
+	select {
+	case <-w.ended:
+		return true
+	default:
 		return false
 	}
-	w := &waiter{granted: make(chan struct{}), size: size}
-	if len(s.waiting[key]) == 0 {
-		s.keys = append(s.keys, key)
-	}
-	s.waiting[key] = append(s.waiting[key], w)
-	s.count++
-	s.bytes += size
-	s.mu.Unlock()
+}
 
-	late, stop := s.timer(patience)
+// wait reports whether the time has passed before the other channel is closed, the service drains or ctx ends.
+func (w *waits) wait(ctx context.Context, d time.Duration, other <-chan struct{}) bool {
+	c, stop := w.timer(d)
 	defer stop()
 	select {
-	case <-w.granted:
-		return s.unlessEnded()
-	case <-late:
-	case <-s.end:
+	case <-c:
+		return true
+	case <-other:
+	case <-w.ended:
 	case <-ctx.Done():
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	select {
-	case <-w.granted: // while it was leaving
-		s.handOver()
-	default:
-		s.remove(key, w)
 	}
 	return false
 }
 
-// unlessEnded gives the slot just taken back where the service has ended.
-func (s *slots) unlessEnded() bool {
-	select {
-	case <-s.end:
-		s.release()
-		return false
-	default:
-		return true
-	}
+// slots bounds how many messages of a queue are handled at once. Those that wait are served round their ordering keys.
+type slots struct {
+	*waits
+	mu      sync.Mutex
+	free    int
+	waiting []*waiter // the longest first
+	bytes   int       // of their messages
+	keys    []string  // of their messages, the next to be served first
 }
 
-func (s *slots) remove(key string, w *waiter) {
-	s.waiting[key] = slices.DeleteFunc(s.waiting[key], func(other *waiter) bool { return other == w })
-	if len(s.waiting[key]) == 0 {
-		delete(s.waiting, key)
-		s.keys = slices.DeleteFunc(s.keys, func(other string) bool { return other == key })
+type waiter struct {
+	key     string
+	size    int
+	granted chan struct{} // closed when it has its slot
+}
+
+// acquire reports whether it got a slot for a message before the service drains, patience is over, or ctx ends. Where too
+// much waits already, it fails at once.
+func (s *slots) acquire(ctx context.Context, key string, size int, patience time.Duration) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.Draining():
+		return false
+	case s.free > 0:
+		s.free--
+		return true
+	case patience <= 0 || len(s.waiting) == maxWaiting || s.bytes+size > maxWaitingBytes:
+		return false
 	}
-	s.count--
+	w := &waiter{key: key, size: size, granted: make(chan struct{})}
+	if !slices.Contains(s.keys, key) {
+		s.keys = append(s.keys, key)
+	}
+	s.waiting, s.bytes = append(s.waiting, w), s.bytes+size
+	s.mu.Unlock()
+	s.wait(ctx, patience, w.granted)
+	s.mu.Lock()
+	switch granted := !slices.Contains(s.waiting, w); {
+	case !granted:
+		s.remove(w)
+		return false
+	case s.Draining():
+		s.handOver()
+		return false
+	}
+	return true
+}
+
+func (s *slots) remove(w *waiter) {
+	s.waiting = slices.DeleteFunc(s.waiting, func(other *waiter) bool { return other == w })
 	s.bytes -= w.size
+	if !slices.ContainsFunc(s.waiting, func(other *waiter) bool { return other.key == w.key }) {
+		s.keys = slices.DeleteFunc(s.keys, func(key string) bool { return key == w.key })
+	}
 }
 
 func (s *slots) release() {
@@ -108,9 +112,9 @@ func (s *slots) handOver() {
 		s.free++
 		return
 	}
-	key := s.keys[0]
-	w := s.waiting[key][0]
-	s.keys = append(s.keys[1:], key) // for its next message
-	s.remove(key, w)
+	next := slices.IndexFunc(s.waiting, func(w *waiter) bool { return w.key == s.keys[0] })
+	w := s.waiting[next]
+	s.keys = append(s.keys[1:], w.key) // for its next message
+	s.remove(w)
 	close(w.granted)
 }

@@ -84,7 +84,10 @@ func serving(name string) http.HandlerFunc {
 	}
 	some := map[string]*rsa.PrivateKey{}
 	for id := range strings.FieldsSeq(name) {
-		some[id] = map[string]*rsa.PrivateKey{"old": oldKey(), "new": newKey()}[id]
+		id, _, swapped := strings.Cut(id, "=new")
+		if some[id] = oldKey(); swapped || id == "new" {
+			some[id] = newKey()
+		}
 	}
 	return publish(some)
 }

@@ -3,6 +3,7 @@ package auth
 import (
 	"cmp"
 	"context"
+	"crypto"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/golang-jwt/jwt/v5"
 
+	"billhook/internal/platform/cache"
 	"billhook/internal/platform/serve"
 )
 
@@ -86,14 +88,20 @@ type issuer struct {
 	method    jwt.SigningMethod
 	validator *jwt.Validator
 	keys      *keySet
+	// proved are the keys that have verified tokens: Pub/Sub sends a token for as long as it is valid.
+	proved *cache.Cache[crypto.PublicKey]
 }
+
+// maxProved bounds the tokens, of at most maxTokenBytes.
+const maxProved = 100
 
 func (c Config) issuer(method jwt.SigningMethod, keysURL string, names ...string) (issuer, error) {
 	keys := &keySet{url: keysURL, alg: method.Alg(), now: c.Now, client: cmp.Or(c.Client, &http.Client{})}
 	if keys.now == nil {
 		keys.now = time.Now
 	}
-	return issuer{names: names, method: method, keys: keys}.expecting(c.Audience), checkKeysURL(keysURL)
+	proved := cache.New[crypto.PublicKey](maxProved, keys.now)
+	return issuer{names: names, method: method, keys: keys, proved: proved}.expecting(c.Audience), checkKeysURL(keysURL)
 }
 
 func (i issuer) expecting(audience string) issuer {
@@ -124,6 +132,7 @@ func (i issuer) read(ctx context.Context, token string, signatureRemoved bool) (
 	return content, nil
 }
 
+// verify checks the signature, once for as long as the set has the key that has verified it.
 func (i issuer) verify(ctx context.Context, token, keyID string) error {
 	end := strings.LastIndexByte(token, '.')
 	signature, err := base64.RawURLEncoding.Strict().DecodeString(token[end+1:])
@@ -134,9 +143,13 @@ func (i issuer) verify(ctx context.Context, token, keyID string) error {
 	if err != nil {
 		return err
 	}
+	if by, ok := i.proved.Known(token); ok && by == key {
+		return nil
+	}
 	if i.method.Verify(token[:end], signature, key) != nil {
 		return jwt.ErrTokenSignatureInvalid
 	}
+	i.proved.Put(token, key, cache.Forever)
 	return nil
 }
 

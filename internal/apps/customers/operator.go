@@ -24,10 +24,8 @@ const (
 	tries = 10
 )
 
-// The errors of the operator. Any other is the store's.
-var (
-	ErrUnknown = errors.New("customers: not linked")
-)
+// ErrUnknown is an error of the operator. Any other is the store's.
+var ErrUnknown = errors.New("customers: not linked")
 
 // Operator changes mappings for people.
 type Operator struct {

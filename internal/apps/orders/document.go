@@ -133,11 +133,8 @@ const StockKind = "stock"
 // MaxPieces is the most pieces of one product that can be available.
 const MaxPieces = 1_000_000_000
 
-// The errors of a change of stock. Any other means that nothing certain is known.
-var (
-	// ErrNoStock: nobody has ever set the product's stock. An order of it is out of stock.
-	ErrNoStock = errors.New("orders: no stock of this product")
-)
+// ErrNoStock: nobody has ever set the product's stock. An order of it is out of stock.
+var ErrNoStock = errors.New("orders: no stock of this product")
 
 // Stock is the pieces of one product. Their sum changes only where a person sets it.
 type Stock struct {

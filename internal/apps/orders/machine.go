@@ -1,8 +1,6 @@
 package orders
 
-import (
-	"slices"
-)
+import "slices"
 
 // State is where an order stands, by its name in the queue design's diagram.
 type State string

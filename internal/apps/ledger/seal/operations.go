@@ -119,8 +119,6 @@ const (
 	keptFindings = 20
 )
 
-const every = 24 * time.Hour
-
 // Verdict is what a verification of all books has looked at, and what it has found.
 type Verdict struct {
 	// BegunAt is when it began, and FinishedAt when it came to its end; zero: it has not.
@@ -182,7 +180,7 @@ func (w Watch) Step(ctx context.Context) (State, error) {
 		return s, err
 	}
 	if s.Running.BegunAt.IsZero() {
-		if ago := w.Now().Sub(s.Last.BegunAt); 0 <= ago && ago < every {
+		if ago := w.Now().Sub(s.Last.BegunAt); 0 <= ago && ago < 24*time.Hour {
 			return s, nil
 		}
 		s.Running, s.At = Verdict{BegunAt: w.Now().UTC().Truncate(time.Microsecond)}, ""
@@ -199,11 +197,14 @@ func (w Watch) Step(ctx context.Context) (State, error) {
 		for _, finding := range part.Findings { // before the state: told twice is better than never
 			w.Report(finding)
 		}
-		if err := w.keep(ctx, &s); errors.Is(err, store.ErrStale) || errors.Is(err, store.ErrExists) {
+		versions, err := w.Store.Commit(ctx, []store.Write{store.Replace(stateKey, s.version, store.Encode(&s))})
+		switch {
+		case errors.Is(err, store.ErrStale), errors.Is(err, store.ErrExists):
 			return Standing(ctx, w.Store) // another step was faster
-		} else if err != nil {
-			return s, err
+		case err != nil:
+			return s, fmt.Errorf("seal: keep state of verification: %w", err)
 		}
+		s.version = versions[0]
 		if s.Running.BegunAt.IsZero() {
 			break
 		}
@@ -214,7 +215,7 @@ func (w Watch) Step(ctx context.Context) (State, error) {
 func (w Watch) part(ctx context.Context, s *State) (part Verified, err error) {
 	now := w.Now().UTC().Truncate(time.Microsecond)
 	switch part, err = w.All(ctx, s.At); {
-	case errors.Is(err, ErrPage): // somebody has changed the state, or removed a tenant's chain: begin anew
+	case errors.Is(err, ErrPage): // somebody has changed the state: begin anew
 		s.Running, s.At = Verdict{BegunAt: now}, ""
 		return part, nil
 	case err != nil:
@@ -229,13 +230,4 @@ func (w Watch) part(ctx context.Context, s *State) (part Verified, err error) {
 		s.Last, s.Running = *v, Verdict{}
 	}
 	return part, nil
-}
-
-func (w Watch) keep(ctx context.Context, s *State) error {
-	versions, err := w.Store.Commit(ctx, []store.Write{store.Replace(stateKey, s.version, store.Encode(s))})
-	if err != nil {
-		return fmt.Errorf("seal: keep state of verification: %w", err)
-	}
-	s.version = versions[0]
-	return nil
 }

@@ -462,6 +462,26 @@ func TestTheDailyVerificationGoesOnWhereItWasCutOff(t *testing.T) {
 	}
 }
 
+func TestADayOfVerificationCostsWhatTheBooksHold(t *testing.T) {
+	t.Parallel()
+	cost := func(tenants int) int64 {
+		s := &storetest.Counter{Store: storetest.Open(t)}
+		for n := range tenants {
+			post(t, s, sale(fmt.Sprint("t", n), "e", "2026-11", 100, 0))
+		}
+		run(t, s)
+		s.Reads.Store(0)
+		watch := seal.Watch{
+			Verifier: seal.Verifier{From: s, Origins: sealtest.Trusting{}}, Store: s, Now: func() time.Time { return noon }, Report: func(seal.Finding) {},
+		}
+		state, err := watch.Step(t.Context())
+		require.NoError(t, err)
+		require.EqualValues(t, tenants, state.Last.Seals)
+		return s.Reads.Load()
+	}
+	require.Less(t, cost(40), 5*cost(10), "each tenant costs as much as the one before")
+}
+
 // Of two steps at once one ends early, and each part is counted once. Of a finding both may tell.
 func TestTwoStepsAtOnceCountEachPartOnce(t *testing.T) {
 	t.Parallel()

@@ -177,6 +177,10 @@ func TestEachTamperingIsFoundByWhomTheDocsSay(t *testing.T) {
 		}), seal.Added, a},
 		"a seal was made again, its hash with it":                      {byVerify, func(all books) { all[first] = whole(t, [2]int{0, 1})[first] }, seal.Changed, second},
 		"an entry was put in with the mark that it waits for its seal": {byVerify, put(invented, posted("invented", 10)), seal.Unfounded, invented},
+		"an entry of no tenant was put in, and a head for it": {byVerify, func(all books) {
+			all[added] = with(posted("added", 10), "tenant", "", "unsealed", "")
+			all[store.Key{Collection: seal.Heads, ID: seal.HeadID("")}] = with(all[head], "tenant", "")
+		}, seal.Changed, added},
 		"an entry was put in, and a seal made for it, in a closed month": {
 			byVerify, became(usual, sale("acme", "dated", "2026-09", 10, -time.Hour)), seal.Late, entry("dated"),
 		},

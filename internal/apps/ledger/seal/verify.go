@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"maps"
 	"reflect"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -140,21 +139,21 @@ type position struct {
 // All checks a bounded part of the books of all tenants, one after the other, and at last of what is in nobody's. Pages are
 // as those of Page.
 func (v Verifier) All(ctx context.Context, at string) (part Verified, err error) {
-	tenants, err := Tenants(ctx, v.From)
+	tenant, place, later := strings.Cut(at, "|")
+	switch {
+	case at == "":
+		tenant, err = tenantBehind(ctx, v.From, "")
+	case !later:
+		err = ErrPage
+	}
 	if err != nil {
 		return part, err
 	}
-	tenants = append(tenants, "")
-	tenant, place, later := strings.Cut(at, "|")
-	if !later {
-		tenant = tenants[0]
-	}
-	if i := slices.Index(tenants, tenant); i < 0 || !later && at != "" {
-		return part, ErrPage
-	} else if part, err = v.Page(ctx, tenant, place); part.Next != "" {
+	if part, err = v.Page(ctx, tenant, place); err == nil && part.Next == "" && tenant != "" {
+		tenant, err = tenantBehind(ctx, v.From, HeadID(tenant))
+		part.Next = tenant + "|"
+	} else if part.Next != "" {
 		part.Next = tenant + "|" + part.Next
-	} else if i+1 < len(tenants) {
-		part.Next = tenants[i+1] + "|"
 	}
 	return part, err
 }

@@ -201,20 +201,36 @@ func (v *verification) mark(doc store.Document, newest int64) (entry ledger.Entr
 // Tenants returns the tenants that have a head or a first seal, sorted.
 func Tenants(ctx context.Context, from store.Querier) ([]string, error) {
 	found := map[string]bool{}
-	for _, query := range []store.Query{
-		{Collection: Heads, Limit: store.MaxPage},
-		{Collection: Seals, Equal: map[string]any{"number": int64(1)}, Limit: store.MaxPage},
-	} {
+	err := eachTenant(ctx, from, "", store.MaxPage, func(tenant string) bool { found[tenant] = true; return true })
+	return slices.Sorted(maps.Keys(found)), err
+}
+
+// tenantBehind returns the tenant of the next head behind an id, without reading all; none: there is no more.
+func tenantBehind(ctx context.Context, from store.Querier, head string) (next string, err error) {
+	err = eachTenant(ctx, from, head, 1, func(tenant string) bool {
+		if next == "" || HeadID(tenant) < HeadID(next) {
+			next = tenant
+		}
+		return false
+	})
+	return next, err
+}
+
+// eachTenant sees the tenants whose heads' ids are behind one, by their heads, and by their first seals, each until see
+// wants no more.
+func eachTenant(ctx context.Context, from store.Querier, behind string, page int, see func(tenant string) (more bool)) error {
+	for _, query := range []store.Query{{Collection: Heads}, {Collection: Seals, Equal: map[string]any{"number": int64(1)}}} {
+		query.After.ID, query.Limit = behind, page
 		for doc, err := range store.Each(ctx, from, query) {
 			if err != nil {
-				return nil, err
+				return err
 			}
-			if tenant, ok := tenantOf(doc.Key.ID); ok {
-				found[tenant] = true
+			if tenant, ok := tenantOf(doc.Key.ID); ok && HeadID(tenant) > behind && !see(tenant) {
+				break
 			}
 		}
 	}
-	return slices.Sorted(maps.Keys(found)), nil
+	return nil
 }
 
 // tenantOf returns the tenant whose head or seal has the id; ok reports whether there is one.
@@ -222,7 +238,7 @@ func tenantOf(id string) (tenant string, ok bool) {
 	id, _, _ = strings.Cut(id, "~")
 	_, escaped, found := strings.Cut(id, "-")
 	tenant, err := url.PathUnescape(escaped)
-	return tenant, found && err == nil && HeadID(tenant) == id
+	return tenant, found && err == nil && tenant != "" && HeadID(tenant) == id
 }
 
 // allSeen reports whether the tenants have as many entries as there are, or more meanwhile.

@@ -75,7 +75,9 @@ func (a *Alarm) At(ctx context.Context, at time.Time) error {
 	if moment.Sub(now) > maxAhead {
 		return retry.Down("alarm_unavailable", errTooFar)
 	}
-	ctx = context.WithoutCancel(ctx)
+	// The task of another caller may fail meanwhile, and is then asked for again.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
+	defer cancel()
 	_, err := a.requested.Get(ctx, strconv.FormatInt(moment.UnixMicro(), 10), func(ctx context.Context) (struct{}, time.Duration, error) {
 		return struct{}{}, moment.Sub(now), a.create(ctx, moment)
 	})

@@ -270,6 +270,30 @@ func TestWhatWaitsOutlivesTheProcessHoweverItEnds(t *testing.T) {
 	}
 }
 
+func TestAKillWhileADeadLetterIsForwardedLosesNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "broker.json")
+		config := plain(deadLetterAfter(1))
+		s := newBench(t, always(http.StatusInternalServerError), config)
+		_, err := s.Load(path)
+		require.NoError(t, err)
+		s.publish("", "bad")
+		s.advance(time.Second)
+		require.Len(t, s.Held("orders-dlq-hold"), 1)
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		lines := strings.SplitAfter(strings.TrimSpace(string(text)), "\n")
+		for n := 1; n < len(lines); n++ {
+			require.NoError(t, os.WriteFile(path, []byte(strings.Join(lines[:n], "")), 0o600))
+			next := newBench(t, always(http.StatusNoContent), config)
+			loaded, err := next.Load(path)
+			require.NoError(t, err)
+			require.Positive(t, loaded.Waiting+len(next.Held("orders-dlq-hold")), "killed after %s", lines[n-1])
+		}
+	})
+}
+
 func TestAFileThatCannotBeReadIsAnErrorAndOfWhatIsGoneIsTold(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

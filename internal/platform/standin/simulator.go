@@ -328,8 +328,8 @@ func (s *Simulator) fail(sub *subscription, l *lane) (forwarded bool) {
 	letter.Attributes["CloudPubSubDeadLetterSourceSubscription"] = sub.ID
 	letter.Attributes["CloudPubSubDeadLetterSourceSubscriptionProject"] = s.config.ProjectID
 	letter.Attributes["CloudPubSubDeadLetterSourceTopicPublishTime"] = d.PublishTime.Format("2006-01-02T15:04:05.000-07:00")
+	s.take(sub.DeadLetterTopic, letter) // before it is done with: a killed process leaves it in both places, and not in none
 	s.remove(sub, l)
-	s.take(sub.DeadLetterTopic, letter)
 	return true
 }
 

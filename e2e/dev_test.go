@@ -123,7 +123,7 @@ func TestSamplesOfQueuesThatDoNotRunAreLeftOut(t *testing.T) {
 			"a subscription that renews 202", "a trial with its payment left out: sub-trial-payment does not run here",
 			"five products, one of them bad left out: search-index does not run here",
 		},
-		"events-low": {"No queue that takes PayNow's events runs here", "an event for a third party 202, then delivered"},
+		"events-low": {"an order left out: no queue that runs here is for it", "an event for a third party 202, then delivered"},
 	} {
 		t.Run(queues, func(t *testing.T) {
 			t.Parallel()
@@ -131,7 +131,6 @@ func TestSamplesOfQueuesThatDoNotRunAreLeftOut(t *testing.T) {
 			for _, shown := range shows {
 				require.Contains(t, dev.said, shown)
 			}
-			require.NotContains(t, dev.said, "/gateway/orders")
 			dev.end(t)
 		})
 	}

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -42,18 +44,16 @@ func (p *program) provisionCommand() *cobra.Command {
 				return err
 			}
 			p.items(console.Columns[pubsub.Change](), reflect.ValueOf(changes))
-			counts := map[string]int{}
-			for _, change := range changes {
-				counts[change.Action]++
-			}
-			if counts[pubsub.Kept]+counts[pubsub.SwitchedOff] > 0 {
-				p.printf("Queues that do not run keep their subscriptions, and what waits there: `billhook queues ls` says how much.\n" +
-					"Nothing of it is handled until they run again, and nothing is deleted here.\n")
-			}
 			if err := p.printJSON(changes); err != nil {
 				return err
 			}
-			if failed := counts[pubsub.Failed] + counts[pubsub.NotTried]; failed > 0 {
+			failed := 0
+			for _, change := range changes {
+				if change.Action == pubsub.Failed || change.Action == pubsub.NotTried {
+					failed++
+				}
+			}
+			if failed > 0 {
 				return fmt.Errorf("%d of %d resources are not as the catalog has them; run it again once the reasons are gone", failed, len(changes))
 			}
 			return err
@@ -80,11 +80,8 @@ func (p *program) target(pools poolFlags) (pubsub.Target, error) {
 		return pubsub.Target{}, usageError("PUSH_SERVICE_ACCOUNT and PUSH_AUDIENCE are required: the worker refuses pushes without a token")
 	}
 	own := map[string]pubsub.Pool{}
-	for name, address := range pools.urls {
-		own[name] = pubsub.Pool{URL: address, ServiceAccount: pools.accounts[name]}
-	}
-	for name, account := range pools.accounts {
-		own[name] = pubsub.Pool{URL: pools.urls[name], ServiceAccount: account}
+	for _, name := range slices.Concat(slices.Collect(maps.Keys(pools.urls)), slices.Collect(maps.Keys(pools.accounts))) {
+		own[name] = pubsub.Pool{URL: pools.urls[name], ServiceAccount: pools.accounts[name]}
 	}
 	return pubsub.Target{
 		Names: p.env.names(), PushBaseURL: p.env.PushBaseURL, Pools: own, PushAudience: p.env.PushAudience,
@@ -107,16 +104,12 @@ func (p *program) switchCommand() *cobra.Command {
 			"Where it was not, this does it with your own credentials, in GOOGLE_CLOUD_PROJECT; to resume, it needs PUSH_BASE_URL, PUSH_AUDIENCE\n" +
 			"and PUSH_SERVICE_ACCOUNT as provision does. Run again, it mends what was left half done.",
 		RunE: func(command *cobra.Command, args []string) error {
-			show, _ := p.known.Find("pauses show")
+			read, _ := p.known.Find("pauses show")
 			var stands pause.State
-			if err := p.get(command.Context(), show.URL(console.Input{Path: map[string]string{"id": args[0]}}), &stands); err != nil {
+			if err := p.get(command.Context(), read.URL(console.Input{Path: map[string]string{"id": args[0]}}), &stands); err != nil {
 				return err
 			}
-			err := p.switchTo(command.Context(), &stands, pools)
-			if failure := stands.Failure(); err == nil && failure != "" {
-				err = errors.New(failure)
-			}
-			return errors.Join(err, shows(p, stands))
+			return errors.Join(p.switchTo(command.Context(), &stands, pools), show(p, stands))
 		},
 	})
 	pools.add(command)
@@ -130,14 +123,12 @@ func (p *program) switchTo(ctx context.Context, stands *pause.State, pools poolF
 		return err
 	}
 	q, err := queue(c, stands.Queue)
+	target := pubsub.Target{Names: p.env.names(), Emulator: p.env.PubSubEmulator != ""}
+	if err == nil && stands.Pause == nil {
+		target, err = p.target(pools)
+	}
 	if err != nil {
 		return err
-	}
-	target := pubsub.Target{Names: p.env.names(), Emulator: p.env.PubSubEmulator != ""}
-	if stands.Pause == nil {
-		if target, err = p.target(pools); err != nil {
-			return err
-		}
 	}
 	subscriptions, err := pubsub.NewSwitch(ctx, target, p.broker()...)
 	if err != nil {
@@ -149,53 +140,34 @@ func (p *program) switchTo(ctx context.Context, stands *pause.State, pools poolF
 	} else {
 		err = subscriptions.Resume(ctx, q)
 	}
-	var unread error
-	if stands.Subscription, unread = subscriptions.Standing(ctx, q); unread != nil {
-		stands.Subscription = pause.Unknown
-	}
+	standing, unread := subscriptions.Standing(ctx, q)
+	stands.Subscription = cmp.Or(standing, pause.Unknown)
 	return errors.Join(err, unread)
 }
 
 func (p *program) catalogCommand() *cobra.Command {
 	command := &cobra.Command{Use: "catalog", Short: "Check or print the declaration of queues, products and sources in a folder"}
-	command.AddCommand(
-		&cobra.Command{
-			Use:   "check [folder]",
-			Short: "Report every mistake of the catalog at once, with file and line, and what a worker would refuse",
-			Long: "Reads the folder's files, else those of CATALOG_DIR, else the built-in catalog. It reports what cannot be read,\n" +
-				"relations that do not hold, handlers that no worker has, and contracts that a handler cannot decode, each with file and\n" +
-				"line. The exit code is 0 for a sound catalog, 1 for one with mistakes, and 2 where there is no such folder.",
-			Args: cobra.MaximumNArgs(1),
-			RunE: func(_ *cobra.Command, args []string) error { return p.checkCatalog(append(args, p.env.CatalogDir)[0]) },
-		},
-		&cobra.Command{
-			Use:   "print",
-			Short: "Print the catalog expanded, as JSON: defaults applied, names derived",
-			Args:  cobra.NoArgs,
-			RunE: func(*cobra.Command, []string) error {
-				c, err := p.catalog()
-				if err != nil {
-					return err
-				}
-				expanded, err := c.JSON()
-				if err != nil {
-					return err
-				}
-				_, err = fmt.Fprintln(p.stdout, string(expanded))
+	command.AddCommand(&cobra.Command{
+		Use: "check [folder]", Short: "Report every mistake of the catalog at once, with file and line, and what a worker would refuse", Args: cobra.MaximumNArgs(1),
+		Long: "Reads the folder's files, else those of CATALOG_DIR, else the built-in catalog. It reports what cannot be read,\n" +
+			"relations that do not hold, handlers that no worker has, and contracts that a handler cannot decode, each with file and\n" +
+			"line. The exit code is 0 for a sound catalog, 1 for one with mistakes, and 2 where there is no such folder.",
+		RunE: func(_ *cobra.Command, args []string) error { return p.checkCatalog(append(args, p.env.CatalogDir)[0]) },
+	}, &cobra.Command{
+		Use: "print", Short: "Print the catalog expanded, as JSON: defaults applied, names derived", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			c, err := p.catalog()
+			if err != nil {
 				return err
-			},
+			}
+			expanded, err := c.JSON()
+			if err == nil {
+				_, err = fmt.Fprintln(p.stdout, string(expanded))
+			}
+			return err
 		},
-	)
+	})
 	return command
-}
-
-type checked struct {
-	Queues   int `json:"queues"`
-	Enabled  int `json:"enabled"`
-	Products int `json:"products"`
-	Sources  int `json:"sources"`
-	// Mistakes keep services from starting.
-	Mistakes []*catalog.Mistake `json:"mistakes"`
 }
 
 func (p *program) checkCatalog(folder string) error {
@@ -203,30 +175,24 @@ func (p *program) checkCatalog(folder string) error {
 		return usageError(folder + " is no folder; name one with the catalog's files")
 	}
 	c, err := catalog.Load(folder)
-	answer := checked{Queues: len(c.Queues), Products: len(c.Products), Sources: len(c.Sources), Mistakes: catalog.Mistakes(err)}
-	answer.Mistakes = append(answer.Mistakes, refusedHandlers(c, answer.Mistakes)...)
+	mistakes := catalog.Mistakes(err)
+	mistakes = append(mistakes, refusedHandlers(c, mistakes)...)
 	if err == nil {
 		_, err = c.Only(p.env.Queues)
-		answer.Mistakes = append(answer.Mistakes, catalog.Mistakes(err)...)
+		mistakes = append(mistakes, catalog.Mistakes(err)...)
 	}
-	slices.SortStableFunc(answer.Mistakes, catalog.ByLine)
-	for _, q := range c.Queues {
-		if q.Enabled {
-			answer.Enabled++
-		}
-	}
-	for _, m := range answer.Mistakes {
-		located := *m
+	slices.SortStableFunc(mistakes, catalog.ByLine)
+	for _, m := range mistakes {
 		if folder != "" && m.File != "" {
-			located.File = filepath.Join(folder, m.File)
+			m.File = filepath.Join(folder, m.File)
 		}
-		p.printf("%s\n", located.Error())
+		p.printf("%s\n", m)
 	}
-	err = p.printJSON(answer)
-	if n := len(answer.Mistakes); n > 0 {
+	err = p.printJSON(map[string]any{"queues": len(c.Queues), "mistakes": mistakes})
+	if n := len(mistakes); n > 0 {
 		return errors.Join(err, fmt.Errorf("catalog check: mistakes: %d", n))
 	}
-	p.printf("The catalog is sound: %d queues (%d enabled), %d products, %d sources.\n", answer.Queues, answer.Enabled, answer.Products, answer.Sources)
+	p.printf("The catalog is sound: %d queues.\n", len(c.Queues))
 	return err
 }
 

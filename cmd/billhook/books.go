@@ -1,11 +1,9 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,7 +13,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -30,40 +27,25 @@ import (
 	"billhook/internal/platform/audit"
 )
 
-// books are those of one tenant in some months, as the worker shows them.
-type books struct {
-	*program
-
-	tenant, account string
-	// from and to are the first and the last of the months.
-	from, to string
+// entries is the command that lists entries, as another one takes its flags; change is made to each.
+func (p *program) entries(change func(*console.Field), run func(ctx context.Context, a *asked, in console.Input) error) *cobra.Command {
+	list, _ := p.known.Find("journal ls")
+	list.Fields = slices.DeleteFunc(slices.Clone(list.Fields), func(f console.Field) bool { return f.Name == "limit" })
+	for i := range list.Fields {
+		change(&list.Fields[i])
+	}
+	return p.command(list, func(ctx context.Context, a *asked) error {
+		in, err := a.input(a.Operation, nil)
+		if err != nil {
+			return err
+		}
+		return run(ctx, a, in)
+	})
 }
 
-// months adds the flags that say whose books are meant, and which months.
-func (b *books) months(command *cobra.Command) *cobra.Command {
-	flags, period := command.Flags(), ""
-	flags.StringVar(&b.tenant, "tenant", dedupe.DefaultTenant, "whose books")
-	flags.StringVar(&period, "period", ledger.PeriodOf(time.Now()), "the month, in UTC")
-	flags.StringVar(&b.from, "from", "", "the first of several months, such as 2027-01")
-	flags.StringVar(&b.to, "to", "", "the last of several months, such as 2027-03")
-	command.MarkFlagsRequiredTogether("from", "to")
-	command.MarkFlagsMutuallyExclusive("period", "from")
-	command.PreRun = func(*cobra.Command, []string) { b.from, b.to = cmp.Or(b.from, period), cmp.Or(b.to, period) }
-	return command
-}
-
-// entries hands over the entries of the account, or of all, from a month on; empty: of all months. An entry that was
-// changed cannot be counted on.
-func (b *books) entries(ctx context.Context, from string, take func(journal.Entry) error) error {
-	values := url.Values{"tenant": {b.tenant}, "limit": {"100"}}
-	if b.account != "" {
-		values.Set("account", b.account)
-	}
-	if from != "" {
-		values.Set("from", from)
-		values.Set("to", b.to)
-	}
-	return each(ctx, b.program, "/v1/ops/journal/entries", values, func(e journal.Entry) error {
+// eachEntry hands over the entries that were asked for. One that was changed cannot be counted on.
+func (a *asked) eachEntry(ctx context.Context, in console.Input, take func(journal.Entry) error) error {
+	return each(ctx, a.program, a.Pattern, in.Query, func(e journal.Entry) error {
 		if e.Changed {
 			return errors.New(e.Notes()[0])
 		}
@@ -72,8 +54,8 @@ func (b *books) entries(ctx context.Context, from string, take func(journal.Entr
 }
 
 // sealsOf are the seals of a tenant, the newest first.
-func (b *books) sealsOf(ctx context.Context, tenant string) (seals []seal.Seal, err error) {
-	err = each(ctx, b.program, "/v1/ops/journal/seals", url.Values{"tenant": {tenant}}, func(s seal.Seal) error {
+func (p *program) sealsOf(ctx context.Context, tenant string) (seals []seal.Seal, err error) {
+	err = each(ctx, p, "/v1/ops/journal/seals", url.Values{"tenant": {tenant}}, func(s seal.Seal) error {
 		seals = append(seals, s)
 		return nil
 	})
@@ -81,48 +63,65 @@ func (b *books) sealsOf(ctx context.Context, tenant string) (seals []seal.Seal, 
 }
 
 // tenants are those whose books have seals.
-func (b *books) tenants(ctx context.Context) ([]string, error) {
+func (p *program) tenants(ctx context.Context) ([]string, error) {
 	var all console.List[string]
-	err := b.get(ctx, "/v1/ops/journal/tenants", &all)
+	err := p.get(ctx, "/v1/ops/journal/tenants", &all)
 	return all.Items, err
 }
 
 func (p *program) export() *cobra.Command {
-	b := &books{program: p}
 	var seals bool
 	var file string
-	command := b.months(&cobra.Command{
-		Use: "export", Short: "Write the entries of a month or several, or all seals, as JSON lines or CSV", Args: cobra.NoArgs,
-		Long: "Entries come month by month in the order of their ids, each with its hash and its seal. With -o csv a row is a line of an\n" +
-			"entry. With --seals it is the seals of all months, the oldest first, of all tenants unless --tenant names one: keep them where nobody who can write to the store can write, and give them to\n" +
-			"ledger compare. A file that --out names is there whole or not at all.",
-		RunE: func(command *cobra.Command, _ []string) error {
-			ctx := command.Context()
-			return b.write(file, func(to io.Writer) (err error) {
-				switch {
-				case seals:
-					tenants := []string{b.tenant}
-					if !command.Flags().Changed("tenant") {
-						tenants, err = b.tenants(ctx)
-					}
-					for _, tenant := range tenants {
-						all, failed := b.sealsOf(ctx, tenant)
-						slices.Reverse(all)
-						err = errors.Join(err, failed, jsonLines(to, all))
-					}
-					return err
-				case b.output == asCSV:
-					return b.exportCSV(ctx, to)
-				}
-				return b.entries(ctx, b.from, func(e journal.Entry) error { return jsonLines(to, []journal.Entry{e}) })
-			})
-		},
+	command := p.entries(func(*console.Field) {}, func(ctx context.Context, a *asked, in console.Input) error {
+		return p.write(file, func(to io.Writer) error {
+			switch {
+			case seals:
+				return p.exportSeals(ctx, to, in.Query.Get("tenant"))
+			case p.output == asCSV:
+				return a.exportCSV(ctx, to, in)
+			}
+			return a.eachEntry(ctx, in, func(e journal.Entry) error { return jsonLines(to, []journal.Entry{e}) })
+		})
 	})
-	command.Flags().StringVar(&b.account, "account", "", "only entries with lines of this account")
+	command.Use, command.Short = "export", "Write the entries of a month or several, or all seals, as JSON lines or CSV"
+	command.Long = "Entries come month by month in the order of their ids, each with its hash and its seal. With -o csv a row is a line of an\n" +
+		"entry. With --seals it is the seals of all months, the oldest first, of all tenants unless --tenant names one: keep them\n" +
+		"where nobody who can write to the store can write, and give them to ledger compare. A file that --out names is there whole\n" +
+		"or not at all."
 	command.Flags().BoolVar(&seals, "seals", false, "write the seals instead of entries")
 	command.Flags().StringVar(&file, "out", "", "the file to write; empty: the terminal")
 	command.MarkFlagsMutuallyExclusive("seals", "account")
 	return command
+}
+
+// exportSeals writes the seals of a tenant, or of all.
+func (p *program) exportSeals(ctx context.Context, to io.Writer, tenant string) (err error) {
+	tenants := []string{tenant}
+	if tenant == "" {
+		tenants, err = p.tenants(ctx)
+	}
+	for _, tenant := range tenants {
+		all, failed := p.sealsOf(ctx, tenant)
+		slices.Reverse(all)
+		err = errors.Join(err, failed, jsonLines(to, all))
+	}
+	return err
+}
+
+// exportCSV writes a row for each line of the entries.
+func (a *asked) exportCSV(ctx context.Context, to io.Writer, in console.Input) error {
+	of := a.tabled(a.Columns)
+	lines := console.Columns[ledger.Line]()
+	if err := writeCSV(to, [][]string{slices.Concat(headings(of), headings(lines))}); err != nil {
+		return err
+	}
+	return a.eachEntry(ctx, in, func(e journal.Entry) error {
+		var rows [][]string
+		for _, l := range e.Lines {
+			rows = append(rows, slices.Concat(a.cells(of, e), a.cells(lines, l)))
+		}
+		return writeCSV(to, rows)
+	})
 }
 
 func jsonLines[T any](to io.Writer, items []T) error {
@@ -138,42 +137,16 @@ func jsonLines[T any](to io.Writer, items []T) error {
 	return nil
 }
 
-// exportCSV writes a row for each line of the entries.
-func (b *books) exportCSV(ctx context.Context, to io.Writer) error {
-	const micros = "2006-01-02T15:04:05.000000Z"
-	out := csv.NewWriter(to)
-	_ = out.Write(strings.Split("tenant,period,entry,event_id,event_type,kind,rule,reverts,occurred_at,posted_at,account,currency,debit,credit,seal,hash", ",")) // Error has it
-	amount := func(minor int64, currency string) string {
-		if minor == 0 {
-			return ""
-		}
-		return money.Text(minor, currency)
-	}
-	err := b.entries(ctx, b.from, func(e journal.Entry) error {
-		number := strings.TrimPrefix(strconv.FormatInt(e.Seal, 10), "0") // without a seal it is 0
-		for _, l := range e.Lines {
-			_ = out.Write([]string{
-				e.Tenant, e.Period, e.ID, e.EventID, e.EventType, string(e.Kind), e.Rule, e.Reverts, e.OccurredAt.UTC().Format(micros), e.PostedAt.UTC().Format(micros),
-				l.Account, l.Currency, amount(l.Debit, l.Currency), amount(l.Credit, l.Currency), number, e.Hash,
-			})
-		}
-		return out.Error()
-	})
-	out.Flush()
-	return errors.Join(err, out.Error())
-}
-
 // write has write do its work into a file, which is there whole or not at all, or to the terminal where none is named.
-func (b *books) write(file string, write func(io.Writer) error) error {
+func (p *program) write(file string, write func(io.Writer) error) error {
 	if file == "" {
-		return write(b.stdout)
+		return write(p.stdout)
 	}
 	part, err := os.CreateTemp(filepath.Dir(file), ".billhook-*")
 	if err != nil {
 		return fmt.Errorf("--out: %w", err)
 	}
-	buffered := bufio.NewWriter(part)
-	if err = errors.Join(write(buffered), buffered.Flush(), part.Sync(), part.Close()); err == nil {
+	if err = errors.Join(write(part), part.Sync(), part.Close()); err == nil {
 		err = os.Rename(part.Name(), file)
 	}
 	if err != nil {
@@ -217,47 +190,50 @@ func (s statement) Notes() (notes []string) {
 }
 
 func (p *program) statement() *cobra.Command {
-	b := &books{program: p}
-	return b.months(&cobra.Command{
-		Use: "statement <account>", Short: "Print the entries of an account in one month or several, with the balance after each", Args: cobra.ExactArgs(1),
-		Long: "The lines are in the order in which they were posted. An account is one of the chart of catalog/journal.yaml, or one of\n" +
-			"points: of a user (points:user:<uid>), a customer (points:customer:<id>), or all of a kind (points:user).",
-		RunE: func(command *cobra.Command, args []string) error {
-			b.account = args[0]
-			s, err := b.stated(command.Context())
-			if err != nil {
-				return err
-			}
-			return shows(p, s)
-		},
+	command := p.entries(func(f *console.Field) {
+		if f.Name == "account" {
+			f.Argument, f.Required, f.Called = true, true, "account"
+		}
+	}, func(ctx context.Context, a *asked, in console.Input) error {
+		s, err := a.stated(ctx, in)
+		if err != nil {
+			return err
+		}
+		return show(p, s)
 	})
+	command.Use, command.Short = "statement <account>", "Print the entries of an account in one month or several, with the balance after each"
+	command.Long = "The lines are in the order in which they were posted. An account is one of the chart of catalog/journal.yaml, or one of\n" +
+		"points: of a user (points:user:<uid>), a customer (points:customer:<id>), or all of a kind (points:user)."
+	return command
 }
 
 // stated puts a statement together. The opening balance of an account with totals is that of the trial balance; of
-// another one it is the sum of its earlier entries, which come with those of the month.
-func (b *books) stated(ctx context.Context) (statement, error) {
-	s := statement{Tenant: b.tenant, Period: seal.Span(b.from, b.to), Account: b.account, Opening: map[string]int64{}, Lines: []stated{}}
-	control, from := ledger.Control(b.account) == b.account, ""
-	if control {
+// another one it is the sum of its earlier entries, for the worker lists those of all months.
+func (a *asked) stated(ctx context.Context, in console.Input) (statement, error) {
+	account, month := in.Query.Get("account"), cmp.Or(in.Query.Get("period"), ledger.PeriodOf(time.Now()))
+	from, to := cmp.Or(in.Query.Get("from"), month), cmp.Or(in.Query.Get("to"), month)
+	s := statement{Tenant: cmp.Or(in.Query.Get("tenant"), dedupe.DefaultTenant), Period: seal.Span(from, to), Account: account, Opening: map[string]int64{}, Lines: []stated{}}
+	control := ledger.Control(account) == account
+	if !control {
+		in.Query = url.Values{"tenant": {s.Tenant}, "account": {account}}
+	} else {
 		var trial seal.TrialBalance
-		months := url.Values{"tenant": {b.tenant}, "from": {b.from}, "to": {b.to}}
-		from = b.from
-		if err := b.get(ctx, "/v1/ops/journal/balances?"+months.Encode(), &trial); err != nil {
+		if err := a.get(ctx, "/v1/ops/journal/balances?"+url.Values{"tenant": {s.Tenant}, "from": {from}, "to": {to}}.Encode(), &trial); err != nil {
 			return s, err
 		}
 		for _, l := range trial.Balances {
-			if l.Account == b.account {
+			if l.Account == account {
 				s.Opening[l.Currency] = l.Opening
 			}
 		}
 	}
-	err := b.entries(ctx, from, func(e journal.Entry) error {
+	err := a.eachEntry(ctx, in, func(e journal.Entry) error {
 		for _, line := range e.Lines {
-			switch of := line.Account == b.account || control && ledger.Control(line.Account) == b.account; {
+			switch of := line.Account == account || control && ledger.Control(line.Account) == account; {
 			case !of:
-			case e.Period < b.from:
+			case e.Period < from:
 				s.Opening[line.Currency] += line.Debit - line.Credit
-			case e.Period <= b.to:
+			case e.Period <= to:
 				s.Opening[line.Currency] += 0 // it is there
 				s.Lines = append(s.Lines, stated{e.PostedAt, e.OccurredAt, e.ID, e.EventID, e.EventType, e.Kind, line, 0, e.Seal})
 			}
@@ -283,8 +259,14 @@ type compared struct {
 	Unkept []string `json:"tenants_without_kept_seals,omitempty" show:"Tenants without kept seals"`
 }
 
+func (c compared) Failure() string {
+	if len(c.Findings) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("the seals are not those that were kept: %d findings", len(c.Findings))
+}
+
 func (p *program) compare() *cobra.Command {
-	b := &books{program: p}
 	return &cobra.Command{
 		Use: "compare <file>", Short: "Compare the seals with those exported to a file before; - is the standard input", Args: cobra.ExactArgs(1),
 		Long: "Who can write to the whole store can seal everything again, and it verifies. That is found here, with a file that ledger\n" +
@@ -294,24 +276,21 @@ func (p *program) compare() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			tenants, err := b.tenants(command.Context())
+			tenants, err := p.tenants(command.Context())
 			c, of := compared{Findings: []seal.Finding{}}, map[string]bool{}
 			for _, s := range kept { // the whole chain of its tenant may be gone
 				of[s.Tenant] = true
 			}
 			c.Unkept = slices.DeleteFunc(tenants, func(tenant string) bool { return of[tenant] })
 			for _, tenant := range slices.Sorted(maps.Keys(of)) {
-				there, failed := b.sealsOf(command.Context(), tenant)
+				there, failed := p.sealsOf(command.Context(), tenant)
 				if err = errors.Join(err, failed); err != nil {
 					return err
 				}
 				found, n := seal.AgainstKept(tenant, kept, there)
 				c.Kept, c.Findings = c.Kept+n, append(c.Findings, found...)
 			}
-			if err = errors.Join(err, shows(p, c)); err == nil && len(c.Findings) > 0 {
-				err = fmt.Errorf("the seals are not those that were kept: %d findings", len(c.Findings))
-			}
-			return err
+			return errors.Join(err, show(p, c))
 		},
 	}
 }

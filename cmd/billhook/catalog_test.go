@@ -20,6 +20,12 @@ func check(t *testing.T, dir string, args ...string) (string, error) {
 	return say(t, map[string]string{"CATALOG_DIR": dir}, append([]string{"admin", "catalog", "check"}, args...)...)
 }
 
+func checkedAs(t *testing.T, printed string) (answer struct{ Mistakes []catalog.Mistake }) {
+	t.Helper()
+	require.NoError(t, json.Unmarshal([]byte(printed), &answer), printed)
+	return answer
+}
+
 func TestCatalogCheckReportsWhatTheWorkerWouldRefuse(t *testing.T) {
 	t.Parallel()
 	printed, err := check(t, "")
@@ -76,11 +82,10 @@ func TestCatalogCheckTellsEveryKindOfMistakeAtOnce(t *testing.T) {
 	require.NoError(t, os.WriteFile(messages, []byte(strings.Replace(string(text), "1: { order_id: id!, payment_id: id }", "1: { order_id: id!, payment_id: quantity }", 1)), 0o600))
 	printed, err := check(t, "", folder, "--json")
 	require.Equal(t, 1, serve.ExitCode(err))
-	var answer checked
-	require.NoError(t, json.Unmarshal([]byte(printed), &answer))
+	answer := checkedAs(t, printed)
 	var told []string
 	for _, m := range answer.Mistakes {
-		require.Equal(t, "queues.yaml", m.File)
+		require.Equal(t, filepath.Join(folder, "queues.yaml"), m.File)
 		require.Positive(t, m.Line)
 		told = append(told, strings.Join([]string{m.Where, m.Key, m.What}, ": "))
 	}
@@ -115,8 +120,7 @@ func TestCatalogCheckReadsACatalogThatLacksAnyLine(t *testing.T) {
 				return strings.Join(slices.Delete(lines, i, i+1), "")
 			})
 			printed, err := check(t, "", folder, "--json")
-			var answer checked
-			require.NoError(t, json.Unmarshal([]byte(printed), &answer), "%s:%d", file, i+1)
+			answer := checkedAs(t, printed)
 			require.Equal(t, err == nil, len(answer.Mistakes) == 0)
 			for _, m := range answer.Mistakes {
 				require.NotEmpty(t, m.File, "%s:%d: %s", file, i+1, m)

@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -30,9 +28,6 @@ const (
 	shortWait = time.Second
 	// devDrain is how long dev waits after Ctrl-C for requests in flight.
 	devDrain = time.Second
-	// The usual addresses, which commands take where none is given.
-	usualWebhook = "http://127.0.0.1:8080"
-	usualWorker  = "http://127.0.0.1:8081"
 )
 
 type devRun struct {
@@ -42,11 +37,10 @@ type devRun struct {
 	// folder has the state: that of --data, or a temporary one.
 	folder, data              string
 	onEmulators, verbose, mum bool
-	waits                     string
 }
 
 func (p *program) devCommand() *cobra.Command {
-	d := &devRun{program: p}
+	d, waits := &devRun{program: p}, ""
 	command := &cobra.Command{
 		Use:   "dev",
 		Short: "Run webhook, worker and stand-ins in this process, send signed samples, then keep serving",
@@ -55,41 +49,36 @@ func (p *program) devCommand() *cobra.Command {
 			"A target whose address is in the environment (such as SUBSCRIPTION_SERVICE_URL) is called there, and not at the stand-in;\n" +
 			"then no samples are sent.",
 		Args: cobra.NoArgs,
-		RunE: func(command *cobra.Command, _ []string) error { return d.run(command.Context()) },
+		RunE: func(command *cobra.Command, _ []string) (err error) {
+			if d.output != asTable {
+				return usageError("--output: dev prints for people")
+			}
+			if err := oneOf([]string{"short", "catalog"}, &waits); err != nil {
+				return err
+			}
+			if d.catalog, err = p.catalog(); err != nil {
+				return err
+			}
+			if waits == "short" {
+				d.catalog.ShortenWaits(shortWait)
+			}
+			return d.run(command.Context(), waits)
+		},
 	}
 	flags := command.Flags()
 	flags.StringVar(&d.data, "data", "", "the folder to keep the state in; empty is a temporary one")
-	flags.BoolVar(&d.onEmulators, "emulators", false, "use Google's own emulators instead of the stand-ins")
-	flags.StringVar(&d.waits, "waits", "short", "the waits between attempts: short is 1 s each, catalog those of the catalog")
+	flags.BoolVar(&d.onEmulators, "emulators", false, "use Google's own emulators, which keep nothing, instead of the stand-ins")
+	flags.StringVar(&waits, "waits", "short", "the waits between attempts: short is 1 s each, catalog those of the catalog")
 	flags.BoolVar(&d.mum, "no-samples", false, "send nothing, just serve")
 	flags.BoolVarP(&d.verbose, "verbose", "v", false, "print the services' own log lines")
 	flags.StringVar(&d.config.WebhookPort, "webhook-port", "8080", "where the webhook service listens, 0 for a free port")
 	flags.StringVar(&d.config.ServicePort, "service-port", "8082", "where the stand-ins for the services that are called listen, 0 for a free port")
 	flags.StringVar(&d.config.WorkerPort, "worker-port", "8081", "where the worker listens, 0 for a free port")
+	command.MarkFlagsMutuallyExclusive("data", "emulators")
 	return command
 }
 
-// check refuses flags that do not go together, and reads the catalog.
-func (d *devRun) check() (err error) {
-	switch {
-	case d.output != asTable:
-		return usageError("--output: dev prints for people")
-	case d.data != "" && d.onEmulators:
-		return usageError("--data: Google's emulators keep nothing; it goes without --emulators")
-	}
-	if err := oneOf([]string{"short", "catalog"}, &d.waits); err != nil {
-		return err
-	}
-	if d.catalog, err = d.program.catalog(); err == nil && d.waits == "short" {
-		d.catalog.ShortenWaits(shortWait)
-	}
-	return err
-}
-
-func (d *devRun) run(ctx context.Context) (err error) {
-	if err := d.check(); err != nil {
-		return err
-	}
+func (d *devRun) run(ctx context.Context, waits string) (err error) {
 	reused, err := d.open()
 	if err != nil {
 		return err
@@ -117,25 +106,20 @@ func (d *devRun) run(ctx context.Context) (err error) {
 	d.env.Server = stack.WorkerURL
 	d.printf("Look at it in a browser: %s/ops/\n\n", stack.WorkerURL)
 	d.printf("Billhook is up: webhook %s, worker %s,\nstand-ins for the services that it calls %s.\n", stack.WebhookURL, stack.WorkerURL, stack.ServiceURL)
-	d.notes([]string{map[string]string{
-		"short":   "Each wait between two attempts is 1 s here; --waits catalog keeps those of the catalog.",
-		"catalog": "The waits between attempts are those of the catalog; --waits short makes each 1 s.",
-	}[d.waits]})
-	real := map[string]string{}
+	d.printf("The waits between attempts are %s (--waits short or catalog).\n", map[string]string{"short": "1 s each", "catalog": "those of the catalog"}[waits])
+	real := false
 	for _, target := range d.catalog.TargetsOf("") {
 		if at := d.getenv(target.URLVariable); at != "" {
-			real[target.URLVariable] = at
+			d.printf("%s: %s, not a stand-in. No samples are sent, for they would reach it.\n", target.URLVariable, at)
+			real = true
 		}
-	}
-	for _, variable := range slices.Sorted(maps.Keys(real)) {
-		d.printf("%s: %s, not a stand-in. No samples are sent, for they would reach it.\n", variable, real[variable])
 	}
 	if reused {
 		d.printf("It goes on with the state in %s; messages that wait for delivery: %d; dropped, as their queues are gone: %d.\n", d.folder, stack.Loaded.Waiting, stack.Loaded.Gone)
 	} else if d.data != "" {
 		d.printf("Its state is kept in %s: documents, and messages that wait for delivery.\n", d.folder)
 	}
-	if !d.mum && len(real) == 0 {
+	if !d.mum && !real {
 		show := &demo{program: d.program, stack: stack, catalog: d.catalog, secrets: d.config.Secrets, again: reused}
 		if err := show.run(ctx); err != nil && ctx.Err() == nil {
 			return err
@@ -207,16 +191,8 @@ func (d *devRun) byFlag(err error) error {
 // printHints says what to type next.
 func (d *devRun) printHints(stack *devstack.Stack) {
 	d.printf("\nLook further in another terminal:\n\n")
-	if stack.WorkerURL != usualWorker || stack.WebhookURL != usualWebhook {
-		d.printf("  export BILLHOOK_SERVER=%s BILLHOOK_WEBHOOK=%s\n", stack.WorkerURL, stack.WebhookURL)
-	}
+	d.printf("  export BILLHOOK_SERVER=%s BILLHOOK_WEBHOOK=%s\n", stack.WorkerURL, stack.WebhookURL)
 	d.printf("  bin/billhook queues ls\n  bin/billhook events ls\n  bin/billhook send paynow\n  curl -s %s/metrics\n", stack.WorkerMetricsURL)
-	d.printf("\nHave the services that it calls decline, fail, hang, lose or forget, and see what they were told:\n\n")
-	if slices.ContainsFunc([]string{"payments.initiate", "payments.initiate_trial", "refunds.initiate"}, func(name string) bool {
-		_, runs := d.catalog.HandledBy(name)
-		return runs
-	}) {
-		d.printf("  curl -s %s/gateway/tell -d '{\"mode\":\"lose\",\"times\":1}'\n  curl -s %s/gateway/orders\n", stack.ServiceURL, stack.ServiceURL)
-	}
+	d.printf("\nHave a service that it calls forget its answer, and see what it was told:\n\n")
 	d.printf("  curl -s %s/tell -d '{\"mode\":\"forget\",\"times\":1}'\n  curl -s %s/deliveries\n\nServing until Ctrl-C.\n", stack.ServiceURL, stack.ServiceURL)
 }

@@ -57,8 +57,8 @@ func startDev(t *testing.T, environment map[string]string, args ...string) strin
 func TestDevSaysItsPagesAndItsWaitsFirst(t *testing.T) {
 	t.Parallel()
 	for waits, want := range map[string]struct{ said, rule string }{
-		"short":   {"Each wait between two attempts is 1 s here; --waits catalog keeps those of the catalog.", "after waits of 1s"},
-		"catalog": {"The waits between attempts are those of the catalog; --waits short makes each 1 s.", "after waits of 10s, 20s"},
+		"short":   {"The waits between attempts are 1 s each (--waits short or catalog).", "after waits of 1s"},
+		"catalog": {"The waits between attempts are those of the catalog (--waits short or catalog).", "after waits of 10s, 20s"},
 	} {
 		t.Run(waits, func(t *testing.T) {
 			t.Parallel()

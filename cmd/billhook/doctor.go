@@ -4,13 +4,11 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -29,21 +27,50 @@ import (
 )
 
 type diagnosis struct {
-	Healthy  bool              `json:"healthy"`
+	Healthy  bool              `json:"healthy" show:"Healthy"`
 	Findings []finding.Finding `json:"findings"`
 	// Unread is what could not be looked at. An installation is not healthy as long as there is any.
 	Unread []finding.Unread `json:"unread"`
 	// LeftOut is what was not to be looked at, and why.
-	LeftOut string `json:"left_out,omitempty"`
+	LeftOut string `json:"left_out,omitempty" show:"Left out"`
 	// Paused are the queues that people have paused. PausesUnread is why the worker could not be asked.
 	Paused       []pause.Pause `json:"paused"`
-	PausesUnread string        `json:"pauses_unread,omitempty"`
+	PausesUnread string        `json:"pauses_unread,omitempty" show:"Pauses are not known"`
 	// Off are the queues that do not run: the catalog or QUEUES leaves them out.
-	Off []string `json:"off"`
-	// Kept are those of them whose subscription keeps what waits.
-	Kept []string `json:"kept"`
+	Off []string `json:"off" show:"Not running here"`
 	// Canary is what became of the canary; empty: none was sent, or a finding says so.
-	Canary string `json:"canary,omitempty"`
+	Canary string `json:"canary,omitempty" show:"Canary"`
+}
+
+func (d diagnosis) Notes() (notes []string) {
+	for _, f := range d.Findings {
+		notes = append(notes, fmt.Sprintf("%s: %s %s: %s", cmp.Or(f.Queue, "of no single queue"), f.Kind, f.ID, f.Code))
+		if f.Have != "" || f.Want != "" {
+			notes = append(notes, "    is: "+cmp.Or(f.Have, "-"), "    should be: "+cmp.Or(f.Want, "-"))
+		}
+		notes = append(notes, "    "+f.Effect, "    To do: "+f.Do)
+	}
+	for _, one := range d.Unread {
+		note := fmt.Sprintf("Not looked at: %s: %s", one.What, one.Why)
+		if one.Permission != "" {
+			note += "; it takes the permission " + one.Permission
+		}
+		notes = append(notes, note+".")
+	}
+	for _, one := range d.Paused {
+		notes = append(notes, fmt.Sprintf("%s is paused since %s by %s: %s", one.Queue, one.At.UTC().Format(time.RFC3339), one.Who, one.Why))
+	}
+	return notes
+}
+
+func (d diagnosis) Failure() string {
+	switch {
+	case len(d.Findings) > 0:
+		return "something is wrong"
+	case len(d.Unread) > 0:
+		return fmt.Sprintf("nothing is wrong as far as can be seen; %d things could not be looked at", len(d.Unread))
+	}
+	return ""
 }
 
 type examined struct {
@@ -57,10 +84,9 @@ type examined struct {
 }
 
 func (p *program) doctorCommand() *cobra.Command {
-	var sends, only bool
-	var patience time.Duration
+	var sends bool
 	var of examined
-	command := &cobra.Command{
+	command := p.asks(&cobra.Command{
 		Use:   "doctor",
 		Short: "Compare the live installation with the catalog, and send a canary through it; fails if anything is wrong",
 		Long: "Reads the topics, subscriptions and grants of GOOGLE_CLOUD_PROJECT, its services on Cloud Run and who may call them, the\n" +
@@ -71,7 +97,8 @@ func (p *program) doctorCommand() *cobra.Command {
 			"look at is told, and is a failure, too. Who paused a queue it asks the worker.\n\n" +
 			"With --canary a signed event that moves nothing goes through the webhook service, Pub/Sub and the worker to its record,\n" +
 			"which stays as long as any other's. That takes WEBHOOK_SIGNING_SECRET and OPS_TOKEN.",
-		Args: cobra.NoArgs,
+		Example: "  billhook admin doctor --canary --webhook https://webhook.example.com",
+		Args:    cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			c, err := p.catalog()
 			if err != nil {
@@ -82,41 +109,24 @@ func (p *program) doctorCommand() *cobra.Command {
 					return usageError(err.Error())
 				}
 			}
-			found := diagnosis{Findings: []finding.Finding{}, Unread: []finding.Unread{}, Paused: []pause.Pause{}, Off: []string{}, Kept: []string{}}
-			for _, q := range c.Queues {
-				if !q.Enabled {
-					found.Off = append(found.Off, q.ID)
-				}
-			}
-			if only {
-				found.LeftOut = "everything but the canary: with --canary-only"
-			} else if err := p.examine(command.Context(), c, of, &found); err != nil {
+			found, err := p.examine(command.Context(), c, of)
+			if err != nil {
 				return err
 			}
-			if sends || only {
-				ctx, cancel := context.WithTimeout(command.Context(), patience)
+			if sends {
+				ctx, cancel := context.WithTimeout(command.Context(), canaryTimeout)
 				defer cancel()
 				if found.Canary, err = p.canary(ctx, c); err != nil {
-					found.Findings = append(found.Findings, finding.Of("event", "canary", finding.New("canary_lost", err.Error(), "Look where it stopped: billhook search names what there is of its id.")))
+					lost := finding.New("canary_lost", err.Error(), "Look where it stopped: billhook search names what there is of its id.")
+					found.Findings = append(found.Findings, finding.Of("event", "canary", lost))
 				}
 			}
-			p.printFindings(found)
-			wrong := len(found.Findings) > 0
-			found.Healthy = !wrong && len(found.Unread) == 0
-			switch err = p.printJSON(found); {
-			case err == nil && wrong:
-				return errors.New("something is wrong")
-			case err == nil && !found.Healthy:
-				return fmt.Errorf("nothing is wrong as far as can be seen; %d things could not be looked at", len(found.Unread))
-			}
-			return err
+			found.Healthy = found.Failure() == ""
+			return show(p, found)
 		},
-	}
-	p.asks(command)
+	})
 	command.Flags().BoolVar(&sends, "canary", false, "send a canary too")
-	command.Flags().BoolVar(&only, "canary-only", false, "send a canary and compare nothing, such as to billhook dev, which shortens waits")
 	p.webhookFlag(command)
-	command.Flags().DurationVar(&patience, "patience", 2*time.Minute, "how long to wait for the canary")
 	command.Flags().StringVar(&of.name, "name", "", "Terraform's name, which stands before those of the services, jobs and secrets; by default INSTALLATION, or billhook")
 	command.Flags().StringVar(&of.region, "region", "", "the region of the services and jobs; by default that of the workers' addresses")
 	command.Flags().StringSliceVar(&of.known, "known", nil, "others' subscriptions on the installation's topics that are as they should be, comma-separated")
@@ -125,14 +135,23 @@ func (p *program) doctorCommand() *cobra.Command {
 	return command
 }
 
-// pausesTimeout bounds how long the doctor waits for the worker's word on who paused what.
-const pausesTimeout = 10 * time.Second
+const (
+	// pausesTimeout bounds how long the doctor waits for the worker's word on who paused what.
+	pausesTimeout = 10 * time.Second
+	canaryTimeout = 2 * time.Minute
+)
 
 // examine compares what there is with the catalog. A worker that cannot be asked leaves the pauses unknown.
-func (p *program) examine(ctx context.Context, c *catalog.Catalog, of examined, found *diagnosis) error {
+func (p *program) examine(ctx context.Context, c *catalog.Catalog, of examined) (found diagnosis, err error) {
 	target, err := p.target(of.pools)
 	if err != nil {
-		return err
+		return found, err
+	}
+	found = diagnosis{Findings: []finding.Finding{}, Unread: []finding.Unread{}, Paused: []pause.Pause{}, Off: []string{}}
+	for _, q := range c.Queues {
+		if !q.Enabled {
+			found.Off = append(found.Off, q.ID)
+		}
 	}
 	look := pubsub.Look{Known: of.known, Label: cmp.Or(of.name, target.Installation, "billhook")}
 	asking, cancel := context.WithTimeout(ctx, pausesTimeout)
@@ -163,47 +182,15 @@ func (p *program) examine(ctx context.Context, c *catalog.Catalog, of examined, 
 			Project: target.ProjectID, Region: of.region, Name: look.Label, Pools: pools, TasksPool: c.TasksPool, Tasks: tasks.Scheduled, Audience: target.PushAudience,
 		}, p.google.rest...)
 		if err != nil {
-			return err
+			return found, err
 		}
 		around = installation.Examine(ctx)
 		look.Accounts, look.Inherits, unread = around.Accounts, installation.Inherits, installation.Unread
 	}
 	queues, err := pubsub.Examine(ctx, c, target, look, p.broker()...)
-	found.Kept = append(found.Kept, queues.Kept...)
 	found.Findings = append(found.Findings, slices.Concat(queues.Findings, around.Findings)...)
 	found.Unread = append(found.Unread, slices.Concat(queues.Unread, around.Unread, unread())...)
-	return err
-}
-
-func (p *program) printFindings(found diagnosis) {
-	for _, f := range found.Findings {
-		p.printf("%s: %s %s: %s\n", cmp.Or(f.Queue, "of no single queue"), f.Kind, f.ID, f.Code)
-		if f.Have != "" || f.Want != "" {
-			p.printf("    is: %s\n    should be: %s\n", cmp.Or(f.Have, "-"), cmp.Or(f.Want, "-"))
-		}
-		p.printf("    %s\n    To do: %s\n", f.Effect, f.Do)
-	}
-	p.printf("%d findings.\n", len(found.Findings))
-	for _, one := range found.Unread {
-		p.printf("Not looked at: %s: %s", one.What, one.Why)
-		if one.Permission != "" {
-			p.printf("; it takes the permission %s", one.Permission)
-		}
-		p.printf(".\n")
-	}
-	for _, one := range found.Paused {
-		p.printf("%s is paused since %s by %s: %s\n", one.Queue, one.At.UTC().Format(time.RFC3339), one.Who, one.Why)
-	}
-	for _, told := range []struct{ what, which string }{
-		{"The canary", found.Canary}, {"Left out", found.LeftOut},
-		{"Who has paused which queue is not known here", strings.TrimSuffix(found.PausesUnread, ".")},
-		{"Not running here", strings.Join(found.Off, ", ")},
-		{"Of these keep their subscription, and what waits there, which billhook queues ls counts", strings.Join(found.Kept, ", ")},
-	} {
-		if told.which != "" {
-			p.printf("%s: %s.\n", told.what, told.which)
-		}
-	}
+	return found, err
 }
 
 // canary sends an event that moves nothing through an installation, and says what became of it.
@@ -219,20 +206,20 @@ func (p *program) canary(ctx context.Context, c *catalog.Catalog) (became string
 	if queue.ID == "" {
 		return "", fmt.Errorf("no source of the generic scheme sends %s to an enabled queue", contract.OrderChargebackClosed)
 	}
-	id, now := "canary-"+uuid.NewString(), time.Now()
+	id := "canary-" + uuid.NewString()
 	body, _ := json.Marshal(contract.PayNow{ // texts always marshal
-		EventID: id, EventType: contract.OrderChargebackClosed, Timestamp: now.UTC().Format(time.RFC3339),
+		EventID: id, EventType: contract.OrderChargebackClosed, Timestamp: time.Now().UTC().Format(time.RFC3339),
 		Data: contract.PayNowData{Order: &contract.Order{ID: id, CustomerID: id}},
 	})
-	all, err := post(ctx, p.env.Webhook+"/webhooks/"+source.Name, source, secretsOf(c, p.getenv)[source.Name][0], body, now)
-	if err == nil && all.status != http.StatusAccepted {
-		err = fmt.Errorf("the webhook service answers %d %s", all.status, all.replies[0].Code)
+	replies, err := post(ctx, p.env.Webhook+"/webhooks/"+source.Name, source, secretsOf(c, p.getenv)[source.Name][0], body)
+	if err == nil && replies[0].Status != http.StatusAccepted {
+		err = fmt.Errorf("the webhook service answers %d %s", replies[0].Status, replies[0].Code)
 	}
 	if err != nil {
 		return "", fmt.Errorf("event %s is not accepted: %w", id, err)
 	}
 	var event events.Event
-	err = poll(ctx, 100*time.Millisecond, http.StatusNotFound, func() (bool, error) {
+	err = p.poll(ctx, 100*time.Millisecond, http.StatusNotFound, func() (bool, error) {
 		err := p.get(ctx, "/v1/ops/events/"+id+"?"+url.Values{"queue": {queue.ID}}.Encode(), &event)
 		return event.Status == dedupe.Completed || event.Status == dedupe.DeadLettered, err
 	})

@@ -1,12 +1,15 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"io"
 	"log/slog"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"cloud.google.com/go/pubsub/v2/pstest"
 	"github.com/google/uuid"
@@ -37,40 +40,43 @@ func startStack(t *testing.T, change func(*catalog.Catalog)) *devstack.Stack {
 	return stack
 }
 
+// canaryThrough sends a canary through a stack, as somebody with an environment.
+func canaryThrough(t *testing.T, environment map[string]string, webhook, worker string) (became string, err error) {
+	t.Helper()
+	p, err := newProgram(func(name string) string { return environment[name] }, io.Discard)
+	require.NoError(t, err)
+	p.env.Webhook, p.env.Server = webhook, worker
+	c, err := catalog.Load("")
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	return p.canary(ctx, c)
+}
+
 func TestTheCanaryGoesThroughAndLeavesNoDeadLetter(t *testing.T) {
 	t.Parallel()
 	stack := startStack(t, func(*catalog.Catalog) {})
-	out, err := say(t, asAda, "admin", "doctor", "--canary-only", "--json", "--webhook", stack.WebhookURL, "--server", stack.WorkerURL)
-	require.NoError(t, err, out)
-	var found diagnosis
-	require.NoError(t, json.Unmarshal([]byte(out), &found), "one document")
-	require.True(t, found.Healthy)
-	require.Contains(t, found.Canary, ", at attempt 1")
+	became, err := canaryThrough(t, asAda, stack.WebhookURL, stack.WorkerURL)
+	require.NoError(t, err)
+	require.Contains(t, became, ", at attempt 1")
 	play(t, asAda, stack.WorkerURL, []step{{line: "dlq ls paynow-events --state all", want: "No dead letter"}})
 }
 
-func TestACanaryThatIsLostIsAFindingThatSaysWhere(t *testing.T) {
+func TestACanaryThatIsLostSaysWhere(t *testing.T) {
 	t.Parallel()
 	stack := startStack(t, func(*catalog.Catalog) {})
-	for name, test := range map[string]struct {
-		environment map[string]string
-		webhook     string
-		server      string
-		want        string
+	const nobody = "http://127.0.0.1:1"
+	for want, test := range map[string]struct {
+		environment     map[string]string
+		webhook, server string
 	}{
-		"at the door, with another secret": {
-			map[string]string{"OPS_TOKEN": opsToken, "WEBHOOK_SIGNING_SECRET": "another-secret-of-somebody-else"}, stack.WebhookURL, stack.WorkerURL,
-			"is not accepted: the webhook service answers 401",
-		},
-		"at the door, where nobody listens": {nil, "http://127.0.0.1:1", stack.WorkerURL, "is not accepted: send: "},
-		"at the worker, with another token": {
-			map[string]string{"OPS_TOKEN": "another-token-of-somebody-else"}, stack.WebhookURL, stack.WorkerURL, "the worker has not handled it: ",
-		},
-		"at the worker, where nobody listens": {nil, stack.WebhookURL, "http://127.0.0.1:1", "the worker has not handled it: waited too long: "},
+		"is not accepted: the webhook service answers 401":               {map[string]string{"OPS_TOKEN": opsToken, "WEBHOOK_SIGNING_SECRET": "another-secret-of-somebody-else"}, stack.WebhookURL, stack.WorkerURL},
+		"is not accepted: send: ":                                        {nil, nobody, stack.WorkerURL},
+		"the worker has not handled it: ":                                {map[string]string{"OPS_TOKEN": "another-token-of-somebody-else"}, stack.WebhookURL, stack.WorkerURL},
+		"the worker has not handled it: waited too long: ask the worker": {nil, stack.WebhookURL, nobody},
 	} {
-		out, err := say(t, test.environment, "admin", "doctor", "--canary-only", "--patience", "1s", "--webhook", test.webhook, "--server", test.server)
-		require.Error(t, err, name)
-		require.Regexp(t, "canary: canary_lost\n.*"+test.want, out)
+		_, err := canaryThrough(t, test.environment, test.webhook, test.server)
+		require.ErrorContains(t, err, want)
 	}
 }
 
@@ -102,39 +108,23 @@ func TestTheDoctorFindsNothingAfterProvision(t *testing.T) {
 	require.NotEmpty(t, found.PausesUnread, "no worker runs here")
 	require.NotEmpty(t, found.LeftOut, "an emulator has no services")
 	found.PausesUnread, found.LeftOut = "", ""
-	require.Equal(t, diagnosis{Healthy: true, Findings: []finding.Finding{}, Unread: []finding.Unread{}, Paused: []pause.Pause{}, Kept: []string{}}, found)
+	require.Equal(t, diagnosis{Healthy: true, Findings: []finding.Finding{}, Unread: []finding.Unread{}, Paused: []pause.Pause{}}, found)
 	out, err = say(t, environment, "admin", "doctor")
 	require.Error(t, err, "without the pool's own worker")
 	require.Contains(t, out, "wrong_endpoint\n    is: http://127.0.0.1:2/push/")
 }
 
-// What waits for a queue that was switched off is no finding: somebody has decided it. It is told.
-func TestTheDoctorSaysWhatWaitsForAQueueThatIsOff(t *testing.T) {
+func TestTheDoctorListsWhatDoesNotRun(t *testing.T) {
 	t.Parallel()
-	c, err := catalog.Load("")
-	require.NoError(t, err)
-	credits, _ := c.HandledBy("points.credit")
-	updates, _ := c.EmitsTo("subscriptions.record")
-	runs, kept := []string{credits.ID, updates.ID}, ""
-	for _, q := range c.Queues {
-		if _, err := c.Only(append(slices.Clone(runs), q.ID)); err == nil && !q.DeadLetter.Drop {
-			kept = q.ID
-		}
-	}
-	require.NotEmpty(t, kept, "a queue that can run beside these, or not")
 	environment := map[string]string{
 		"PUBSUB_EMULATOR_HOST": emulatortest.PubSub(t), "GOOGLE_CLOUD_PROJECT": "p-" + uuid.NewString(), "PUSH_BASE_URL": "http://127.0.0.1:1",
-		"QUEUES": strings.Join(append(slices.Clone(runs), kept), ","), "BILLHOOK_SERVER": "http://127.0.0.1:1",
+		"QUEUES": "paynow-events,pay-subscription-update", "BILLHOOK_SERVER": "http://127.0.0.1:1",
 	}
-	out, err := say(t, environment, "admin", "provision")
-	require.NoError(t, err, out)
-	environment["QUEUES"] = strings.Join(runs, ",")
-	out, err = say(t, environment, "admin", "provision")
-	require.NoError(t, err, out)
-	require.Contains(t, out, "nothing is deleted here")
-	out, err = say(t, environment, "admin", "doctor")
-	require.NoError(t, err, out)
-	require.Contains(t, out, "which billhook queues ls counts: "+kept+".\n")
+	for _, command := range []string{"provision", "doctor"} {
+		out, err := say(t, environment, "admin", command)
+		require.NoError(t, err, out)
+		require.Equal(t, command == "doctor", strings.Contains(out, "events-low"))
+	}
 }
 
 // One resource that cannot be made hides nothing of the others.

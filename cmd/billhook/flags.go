@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,14 +21,13 @@ import (
 
 // noun is the command of a noun, which is made where there is none yet.
 func (p *program) noun(root *cobra.Command, name string) *cobra.Command {
-	for _, made := range root.Commands() {
-		if made.Name() == name {
-			return made
-		}
+	i := slices.IndexFunc(root.Commands(), func(made *cobra.Command) bool { return made.Name() == name })
+	if i < 0 {
+		made := p.asks(&cobra.Command{Use: name})
+		root.AddCommand(made)
+		return made
 	}
-	made := p.asks(&cobra.Command{Use: name})
-	root.AddCommand(made)
-	return made
+	return root.Commands()[i]
 }
 
 // asked is an operation that a command asks for.
@@ -54,9 +54,30 @@ func (p *program) parts(o console.Operation) (parts []console.Field) {
 	return parts
 }
 
-// operation is the command of an operation: what stands in the path are its arguments, all else are flags.
+// operation is the command that calls an operation and prints its answer.
 func (p *program) operation(o console.Operation) *cobra.Command {
-	a := asked{Operation: o, program: p}
+	var every time.Duration
+	command := p.command(o, func(ctx context.Context, a *asked) error {
+		switch {
+		case o.List:
+			return a.watch(ctx, every)
+		case o.Needs <= console.Act:
+			return a.print(ctx, nil)
+		default:
+			return a.change(ctx)
+		}
+	})
+	command.Aliases = map[string][]string{"ls": {"list"}, "rm": {"delete"}}[o.Verb()]
+	if o.List {
+		command.Flags().DurationVar(&every, "watch", 0, "list again and again, so often, until it is stopped")
+		command.Flags().Lookup("watch").NoOptDefVal = "2s"
+	}
+	return command
+}
+
+// command is a command with the fields of an operation: what stands in the path are its arguments, all else are flags.
+func (p *program) command(o console.Operation, run func(ctx context.Context, a *asked) error) *cobra.Command {
+	a := &asked{Operation: o, program: p}
 	use, arguments, required := cmp.Or(o.Verb(), o.Noun()), 0, 0
 	command := &cobra.Command{Short: o.Summary, Long: o.Help}
 	for _, f := range p.parts(o) {
@@ -78,9 +99,6 @@ func (p *program) operation(o console.Operation) *cobra.Command {
 			}
 		}
 	}
-	if o.Verb() == "ls" {
-		command.Aliases = []string{"list"}
-	}
 	if command.Use, command.Args = use, cobra.RangeArgs(required, arguments); arguments < 0 {
 		command.Args = cobra.MinimumNArgs(required)
 	}
@@ -91,45 +109,11 @@ func (p *program) operation(o console.Operation) *cobra.Command {
 	if o.Follow != "" {
 		command.Flags().DurationVar(&a.wait, "wait", 5*time.Minute, "how long to wait, at most, for what becomes of it; 0: not at all")
 	}
-	var every time.Duration
-	if o.List {
-		command.Flags().DurationVar(&every, "watch", 0, "list again and again, so often, until it is stopped")
-		command.Flags().Lookup("watch").NoOptDefVal = "2s"
-	}
 	command.RunE = func(command *cobra.Command, args []string) error {
 		a.call, a.args = command, args
-		switch {
-		case o.List:
-			return a.watch(command.Context(), every)
-		case o.Needs <= console.Act:
-			return a.print(command.Context(), nil)
-		default:
-			return a.change(command.Context())
-		}
+		return run(command.Context(), a)
 	}
 	return command
-}
-
-// exampleOf is the command with what it has to be given.
-func exampleOf(o console.Operation) string {
-	words := []string{"billhook", o.Name}
-	for _, f := range o.Fields {
-		value := "<" + strings.ReplaceAll(name(f), " ", "-") + ">"
-		if len(f.OneOf) > 0 {
-			value = f.OneOf[0]
-		} else if f.Type.Kind() == reflect.Int64 {
-			value = "5"
-		}
-		switch {
-		case f.Argument:
-			words = append(words, value)
-		case f.Name == "why":
-			words = append(words, `--why "..."`)
-		case f.Required:
-			words = append(words, "--"+flagOf(f), value)
-		}
-	}
-	return strings.Join(words, " ")
 }
 
 func flag(command *cobra.Command, f console.Field) {

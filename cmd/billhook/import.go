@@ -23,13 +23,11 @@ import (
 // drain moves what waits in an old system.
 type drain struct {
 	*program
-	catalog *catalog.Catalog
-	// from is the address of the old system, and table that of a Postgres queue.
-	from, table                   string
+	catalog                       *catalog.Catalog
+	table                         string
 	compose                       importer.Composer
 	failed, putBack, yes, preview bool
 	rate                          int
-	patience                      time.Duration
 }
 
 type drained interface {
@@ -37,6 +35,9 @@ type drained interface {
 	// Release gives back what was refused, and ends the connection.
 	Release(ctx context.Context) error
 }
+
+// patience is how long an import waits for a webhook service that does not answer.
+const patience = 5 * time.Minute
 
 // addresses are the variables of the old systems' addresses.
 var addresses = map[string]string{"redis": "REDIS_URL", "rabbitmq": "RABBITMQ_URL", "postgres": "DATABASE_URL"}
@@ -50,7 +51,7 @@ func (p *program) importCommand() *cobra.Command {
 			"is listed with the reason. An import that was cut off is started again: nothing is lost, and what is sent once more\n" +
 			"has the event id that it had before. It prints what it would move, by queue and type, and asks.\n\n" +
 			"Of Redis it drains the lists with their :processing, :delayed and :failed, of RabbitMQ queues over AMQP, of Postgres the table\n" +
-			"of an event queue. Without a queue it looks for each queue of the catalog under its alias. The address is that of --from, else of\n" +
+			"of an event queue. Without a queue it looks for each queue of the catalog under its alias. The address is that of\n" +
 			"REDIS_URL, RABBITMQ_URL or DATABASE_URL. The secret is the first of the generic source's variable.",
 		Args: cobra.MinimumNArgs(1), ValidArgs: []string{"redis", "rabbitmq", "postgres"},
 	}
@@ -62,8 +63,9 @@ func (p *program) importCommand() *cobra.Command {
 		if d.catalog, err = p.catalog(); err != nil {
 			return err
 		}
-		if d.from = cmp.Or(d.from, p.getenv(addresses[args[0]])); d.from == "" {
-			return usageError(fmt.Sprintf("--from or %s: say where the messages are", addresses[args[0]]))
+		from := p.getenv(addresses[args[0]])
+		if from == "" {
+			return usageError(addresses[args[0]] + ": say where the messages are")
 		}
 		names, err := namesOf(d.catalog, args[1:])
 		if err != nil {
@@ -72,11 +74,11 @@ func (p *program) importCommand() *cobra.Command {
 		var source drained
 		switch args[0] {
 		case "redis":
-			source, err = importer.NewRedis(ctx, d.from, names, d.failed, newID)
+			source, err = importer.NewRedis(ctx, from, names, d.failed, newID)
 		case "rabbitmq":
-			source, err = importer.NewRabbitMQ(importer.Broker{Address: d.from, Names: names, Catalog: d.catalog, Failed: d.failed, NewID: newID, Now: time.Now})
+			source, err = importer.NewRabbitMQ(importer.Broker{Address: from, Names: names, Catalog: d.catalog, Failed: d.failed, NewID: newID, Now: time.Now})
 		default:
-			source, err = importer.NewPostgres(ctx, d.from, d.table, d.catalog, d.failed)
+			source, err = importer.NewPostgres(ctx, from, d.table, d.catalog, d.failed)
 		}
 		if err != nil {
 			return err
@@ -85,13 +87,11 @@ func (p *program) importCommand() *cobra.Command {
 		return errors.Join(err, source.Release(context.WithoutCancel(ctx)))
 	}
 	flags := command.Flags()
-	flags.StringVar(&d.from, "from", "", "the address of the old system, with its password; better in its variable")
 	p.webhookFlag(command)
 	flags.StringVar(&d.compose.Type, "type", "", "the event type of messages that do not say theirs")
 	flags.StringToStringVar(&d.compose.Members, "member", nil, "rename a member of each message's content: old=new; old= leaves it out")
 	flags.BoolVar(&d.failed, "failed", false, "move messages that have failed, too, with all attempts again")
 	flags.IntVar(&d.rate, "rate", 200, "how many messages a second, at most; 0 is as many as the webhook service takes")
-	flags.DurationVar(&d.patience, "patience", 5*time.Minute, "how long to wait for a webhook service that does not answer")
 	flags.BoolVar(&d.yes, "yes", false, "do not ask")
 	flags.BoolVar(&d.preview, "dry-run", false, "show what would be moved, and do nothing")
 	flags.BoolVar(&d.putBack, "put-back", false, "only put back what an import from Redis that was cut off has claimed")
@@ -147,8 +147,8 @@ func (f forecast) Notes() []string {
 // report is what an import has done.
 type report struct{ importer.Report }
 
-func (r report) Notes() (notes []string) {
-	notes = append(notes, fmt.Sprintf("Moved: %s", deadletter.Counts(r.Queues)))
+func (r report) Notes() []string {
+	notes := []string{fmt.Sprintf("Moved: %s", deadletter.Counts(r.Queues))}
 	if r.Unknown > 0 {
 		notes = append(notes, fmt.Sprintf("%d were on their way. They stay claimed; the next import sends them under the same event ids.", r.Unknown))
 	}
@@ -156,6 +156,13 @@ func (r report) Notes() (notes []string) {
 		notes = append(notes, fmt.Sprintf("Refused, and where they were, of which the first %d are listed: %s", len(r.Refusals), deadletter.Counts(r.Reasons)))
 	}
 	return notes
+}
+
+func (r report) Failure() string {
+	if r.Refused == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d messages were refused, and stay where they were", r.Refused)
 }
 
 func (d *drain) run(ctx context.Context, command *cobra.Command, source drained) error {
@@ -179,11 +186,10 @@ func (d *drain) run(ctx context.Context, command *cobra.Command, source drained)
 	for _, m := range messages {
 		before.Types[d.compose.TypeOf(d.catalog, m)]++
 	}
-	if d.preview || before.Moved == 0 {
-		return shows(d.program, before)
-	}
-	if d.output == asTable { // a document is about what was done
-		_ = shows(d.program, before) // a table is printed
+	if stop := d.preview || before.Moved == 0; stop || d.output == asTable { // a document is about what was done
+		if err := show(d.program, before); err != nil || stop {
+			return err
+		}
 	}
 	if err := d.confirm(command.InOrStdin(), d.yes, strconv.FormatInt(before.Moved, 10), "move them"); err != nil {
 		return err
@@ -194,7 +200,7 @@ func (d *drain) run(ctx context.Context, command *cobra.Command, source drained)
 		return fmt.Errorf("%s: %w", from.SecretVariable, err)
 	}
 	run := &importer.Run{
-		Source: source, Catalog: d.catalog, Compose: d.compose, MaxBytes: from.MaxBodyBytes, Patience: d.patience, Now: time.Now, After: time.After,
+		Source: source, Catalog: d.catalog, Compose: d.compose, MaxBytes: from.MaxBodyBytes, Patience: patience, Now: time.Now, After: time.After,
 		Ingest: &importer.HTTPIngest{Base: strings.TrimSuffix(d.env.Webhook, "/"), Signer: signer, Client: &http.Client{Timeout: 30 * time.Second}, Now: time.Now},
 	}
 	run.Progress = func(r importer.Report) {
@@ -206,8 +212,5 @@ func (d *drain) run(ctx context.Context, command *cobra.Command, source drained)
 		run.Limiter = rate.NewLimiter(rate.Limit(d.rate), max(d.rate, 100))
 	}
 	done, err := run.Do(ctx)
-	if err == nil && done.Refused > 0 {
-		err = fmt.Errorf("%d messages were refused, and stay where they were", done.Refused)
-	}
-	return errors.Join(shows(d.program, report{done}), err)
+	return errors.Join(err, show(d.program, report{done}))
 }

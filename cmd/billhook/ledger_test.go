@@ -127,7 +127,7 @@ EUR: opening 0.00, closing 171.50
 		{line: "accounts statement points:user:u1 --period 2026-04", want: "Nothing has moved on it.\npoints: opening -1000, closing -1000\n"},
 		{line: "accounts statement points:issued --period 2026-03", want: "paid-1 - credit points:issued:o1 points 1000"},
 		{line: "accounts statement rent --period 2026-03", want: "Nothing has moved on it."},
-		{line: "ledger export --from 2025-12 --to 2026-03 --account cash -o csv", want: ",cash,EUR,119.00,,1,"},
+		{line: "ledger export --from 2025-12 --to 2026-03 --account cash -o csv", want: ",cash,EUR,119.00,0.00\n"},
 	}
 	for line, code := range map[string]string{
 		"accounts statement points:issued:o1": "account_invalid",

@@ -32,8 +32,9 @@ type program struct {
 	getenv func(string) string
 	stdout io.Writer
 	// stdin is where a person types; nil: it is the process's.
-	stdin  io.Reader
-	screen screen
+	stdin io.Reader
+	// width is how many characters a line may have.
+	width int
 	// output is how an answer is printed: asTable, asJSON or asCSV.
 	output string
 	// wide: tables leave no column out.
@@ -86,7 +87,7 @@ func newProgram(getenv func(string) string, stdout io.Writer) (*program, error) 
 	if err != nil {
 		return nil, err
 	}
-	return &program{env: environment, getenv: getenv, stdout: stdout, output: asTable, screen: screenOf(stdout, getenv), after: time.After, decode: json.Unmarshal}, nil
+	return &program{env: environment, getenv: getenv, stdout: stdout, output: asTable, width: widthOf(stdout, getenv), after: time.After, decode: json.Unmarshal}, nil
 }
 
 // execute runs a command, and has its error say what to type instead of a wrong use.

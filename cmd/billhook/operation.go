@@ -10,7 +10,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"os"
 	"reflect"
 	"slices"
 	"strconv"
@@ -38,9 +37,7 @@ func (a *asked) watch(ctx context.Context, every time.Duration) error {
 		case <-ctx.Done():
 			return nil
 		}
-		if a.screen.terminal {
-			_, _ = io.WriteString(a.stdout, "\x1b[H\x1b[2J") // a closed terminal is no failure of the command
-		}
+		a.printf("%s", own("\x1b[H\x1b[2J"))
 	}
 }
 
@@ -56,29 +53,28 @@ func (a *asked) list(ctx context.Context) error {
 		limit, _ = strconv.Atoi(cmp.Or(in.Query.Get("limit"), a.Fields[i].Standard)) // its flag takes nothing else
 	}
 	all := reflect.ValueOf(a.Answer()).Elem()
-	items, next := all.FieldByName("Items"), all.FieldByName("Next")
-	for page := all; ; page = reflect.ValueOf(a.Answer()).Elem() {
+	items, next := all.FieldByName("Items"), ""
+	for more := true; more; more = next != "" && (limit == 0 || items.Len() < limit) {
 		if in.Query.Del("limit"); limit > 0 {
 			in.Query.Set("limit", strconv.Itoa(min(limit-items.Len(), most)))
 		}
-		if err := a.get(ctx, a.URL(in), page.Addr().Interface()); err != nil {
+		before := items
+		all = reflect.ValueOf(a.Answer()).Elem()
+		if err := a.get(ctx, a.URL(in), all.Addr().Interface()); err != nil {
 			return err
 		}
-		if page != all {
-			items.Set(reflect.AppendSlice(items, page.FieldByName("Items")))
-			next.Set(page.FieldByName("Next"))
+		if items = all.FieldByName("Items"); before.Len() > 0 {
+			items.Set(reflect.AppendSlice(before, items))
 		}
-		if next.String() == "" || (limit > 0 && items.Len() >= limit) {
-			break
-		}
-		in.Query.Set("page", next.String())
+		next = all.FieldByName("Next").String()
+		in.Query.Set("page", next)
 	}
 	if items.Len() == 0 && a.Empty != "" {
 		a.printf("%s\n", a.Empty)
 	}
 	a.notes(a.items(a.Columns, items))
 	a.notes(console.Notes(all.Interface()))
-	if next.String() != "" {
+	if next != "" {
 		a.printf("There are more; raise --limit.\n")
 	}
 	return a.printJSON(all.Interface())
@@ -136,7 +132,7 @@ func (a *asked) follow(ctx context.Context, answer console.Followed) (any, error
 	if _, more := answer.Stands(); !more {
 		return answer, nil
 	}
-	err := poll(limited, followEvery, http.StatusConflict, func() (bool, error) {
+	err := a.poll(limited, followEvery, http.StatusConflict, func() (bool, error) {
 		if err := a.ask(limited, next.Method, next.URL(of), "", nil, next.Answer()); err != nil {
 			return false, err
 		}
@@ -217,7 +213,7 @@ func (p *program) get(ctx context.Context, path string, answer any) error {
 // ask calls the worker's API. What has a key is sent again under it where no answer came: it is done once.
 func (p *program) ask(ctx context.Context, method, path, key string, question, answer any) error {
 	if base, err := url.Parse(p.env.Server); err != nil || base.Host == "" {
-		return usageError("--server or BILLHOOK_SERVER: the worker's address is such as " + usualWorker)
+		return usageError("--server or BILLHOOK_SERVER: the worker's address is such as http://127.0.0.1:8081")
 	}
 	var body []byte
 	var err error
@@ -245,11 +241,7 @@ func (p *program) ask(ctx context.Context, method, path, key string, question, a
 		return &problem
 	}
 	if what := header.Get(api.HeaderSkipped); what != "" {
-		to := p.stdout
-		if p.output != asTable { // beside a document and not in it
-			to = os.Stderr
-		}
-		_, _ = fmt.Fprintf(to, "Documents that cannot be read are left out. %s\n", what)
+		p.warn("Documents that cannot be read are left out. %s", what)
 	}
 	if err := p.decode(answered, answer); err != nil {
 		return fmt.Errorf("ask the worker: answer: %w", err)
@@ -302,11 +294,9 @@ func (e *problemError) ExitCode() int {
 	return 1
 }
 
-// poll repeats ask every so often until it reports done. It continues where the worker is
-// unreachable, fails, or answers with the status pending.
-func poll(ctx context.Context, every time.Duration, pending int, ask func() (done bool, err error)) error {
-	tick := time.NewTicker(every)
-	defer tick.Stop()
+// poll repeats ask every so often until it reports done. It goes on where the worker is unreachable, fails, or answers
+// with the status pending.
+func (p *program) poll(ctx context.Context, every time.Duration, pending int, ask func() (done bool, err error)) error {
 	for {
 		done, err := ask()
 		var problem *problemError
@@ -317,7 +307,7 @@ func poll(ctx context.Context, every time.Duration, pending int, ask func() (don
 			return err
 		}
 		select {
-		case <-tick.C:
+		case <-p.after(every):
 		case <-ctx.Done():
 			return fmt.Errorf("waited too long: %w", cmp.Or(err, ctx.Err()))
 		}

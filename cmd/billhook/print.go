@@ -33,27 +33,21 @@ const (
 
 var outputs = []string{asTable, asJSON, asCSV}
 
-type screen struct {
-	// width is how many characters a line may have.
-	width    int
-	terminal bool
-}
-
-const usualWidth = 100
-
-func screenOf(out io.Writer, getenv func(string) string) screen {
-	s := screen{width: usualWidth}
-	if file, ok := out.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
-		s.terminal = true
+// widthOf is how many characters a line may have: what COLUMNS says, else the terminal, else 100.
+func widthOf(out io.Writer, getenv func(string) string) int {
+	if width, err := strconv.Atoi(getenv("COLUMNS")); err == nil && width > 0 {
+		return width
+	}
+	if file, ok := out.(*os.File); ok {
 		if width, _, err := term.GetSize(int(file.Fd())); err == nil && width > 0 {
-			s.width = width
+			return width
 		}
 	}
-	if width, err := strconv.Atoi(getenv("COLUMNS")); err == nil && width > 0 {
-		s.width = width
-	}
-	return s
+	return 100
 }
+
+// own is a text that the program has laid out itself, with lines, and has escaped where others wrote it.
+type own string
 
 // printf prints text for a person, and nothing with --json or -o csv. Others may have written what the arguments hold:
 // what a terminal would act on is escaped in each, so that it neither moves the cursor nor begins a line.
@@ -61,24 +55,24 @@ func (p *program) printf(format string, args ...any) {
 	if p.output != asTable {
 		return
 	}
-	shown := make([]any, len(args))
 	for i, arg := range args {
-		kind := reflect.ValueOf(arg).Kind()
-		_, named := arg.(fmt.Stringer)
-		switch laidOut, ours := arg.(own); {
-		case ours:
-			shown[i] = string(laidOut)
-		case kind >= reflect.Bool && kind <= reflect.Float64 && !named:
-			shown[i] = arg
+		switch arg.(type) {
+		case int, int64, uint64, own:
 		default:
-			shown[i] = audit.Escape(fmt.Sprint(arg))
+			args[i] = audit.Escape(fmt.Sprint(arg))
 		}
 	}
-	_, _ = fmt.Fprintf(p.stdout, format, shown...) // a closed terminal is no failure of the command
+	_, _ = fmt.Fprintf(p.stdout, format, args...) // a closed terminal is no failure of the command
 }
 
-// own is a text that the program has laid out itself, with lines, and has escaped where others wrote it.
-type own string
+// warn says something beside the answer, which with --json or -o csv is no part of the document.
+func (p *program) warn(format string, args ...any) {
+	to := p.stdout
+	if p.output != asTable {
+		to = os.Stderr
+	}
+	_, _ = fmt.Fprintln(to, audit.Escape(fmt.Sprintf(format, args...))) // as in printf
+}
 
 func (p *program) notes(all []string) {
 	for _, note := range all {
@@ -96,9 +90,7 @@ func (p *program) printJSON(v any) error {
 	if err != nil {
 		return fmt.Errorf("print: %w", err)
 	}
-	for line := range strings.SplitSeq(string(text), "\n") {
-		_, _ = fmt.Fprintln(p.stdout, audit.Escape(line)) // a closed terminal is no failure of the command
-	}
+	_, _ = fmt.Fprintln(p.stdout, audit.EscapeLines(string(text))) // as in printf
 	return nil
 }
 
@@ -110,25 +102,20 @@ func (p *program) fields(columns []console.Column, answer any) {
 		p.items(columns[first].Inside, columns[first].Value(answer))
 		return
 	}
-	var names, cells []string
-	var record [][]string
-	for _, c := range columns {
-		if c.Inside == nil && !c.Block {
-			names, cells = append(names, heading(c)), append(cells, c.Text(answer))
-			record = append(record, []string{heading(c), c.Text(answer)})
-		}
-	}
+	single := slices.DeleteFunc(slices.Clone(columns), func(c console.Column) bool { return c.Inside != nil || c.Block })
+	names, cells := headings(single), p.cells(single, answer)
 	if p.output == asCSV {
-		p.csv(names, cells)
+		p.csv([][]string{names, cells})
 		return
+	}
+	var record [][]string
+	for i := range names {
+		record = append(record, []string{names[i], cells[i]})
 	}
 	p.printf("%s", own(columned(record)))
 	for _, c := range columns {
 		if text := c.Text(answer); c.Block && text != "" {
-			p.printf("%s\n", heading(c))
-			for line := range strings.Lines(text) {
-				p.printf("%s\n", own(audit.Escape(strings.TrimRight(line, "\r\n"))))
-			}
+			p.printf("%s\n%s\n", strings.ToUpper(c.Label), own(audit.EscapeLines(strings.TrimSuffix(text, "\n"))))
 		}
 	}
 	for _, c := range columns {
@@ -143,7 +130,7 @@ func (p *program) fields(columns []console.Column, answer any) {
 // items prints a list, where there is anything in it, and returns what its items say beside their columns.
 func (p *program) items(columns []console.Column, items reflect.Value) (notes []string) {
 	shown := p.tabled(columns)
-	var rows [][]string
+	rows := [][]string{headings(shown)}
 	for i := 0; items.IsValid() && i < items.Len(); i++ {
 		item := items.Index(i).Interface()
 		if console.Blocks(columns) {
@@ -153,9 +140,9 @@ func (p *program) items(columns []console.Column, items reflect.Value) (notes []
 		rows, notes = append(rows, p.cells(shown, item)), append(notes, console.Notes(item)...)
 	}
 	switch {
-	case len(rows) == 0 || p.output == asJSON:
+	case len(rows) == 1 || p.output == asJSON:
 	case p.output == asCSV:
-		p.csv(headed(shown, rows)...)
+		p.csv(rows)
 	default:
 		p.table(shown, rows)
 	}
@@ -169,6 +156,13 @@ func (p *program) tabled(columns []console.Column) []console.Column {
 	})
 }
 
+func headings(columns []console.Column) (names []string) {
+	for _, c := range columns {
+		names = append(names, strings.ToUpper(c.Label))
+	}
+	return names
+}
+
 func (p *program) cells(columns []console.Column, item any) (cells []string) {
 	for _, c := range columns {
 		text := c.Text(item)
@@ -180,31 +174,30 @@ func (p *program) cells(columns []console.Column, item any) (cells []string) {
 	return cells
 }
 
-// table prints rows in columns below their names. Where a line is wider than the screen, it leaves out the columns that are needed less, the first of them first, and says which; never the first column,
-// and none with --wide. It shortens ids.
+// table prints rows, of which the first names the columns. Where a line is wider than the screen, it leaves out the
+// columns that are needed less, the first of them first, and says which; never the first column, and none with --wide.
+// It shortens ids.
 func (p *program) table(columns []console.Column, rows [][]string) {
 	for i, c := range columns {
 		if c.ID && !p.wide {
-			shorten(rows, i)
+			shorten(rows[1:], i)
 		}
 	}
 	var left []string
-	text := columned(headed(columns, rows))
-	for !p.wide && widest(text) > p.screen.width {
+	for !p.wide && widest(columned(rows)) > p.width {
 		at := 1 + slices.IndexFunc(columns[1:], func(c console.Column) bool { return c.Less })
 		if at == 0 {
 			break
 		}
-		if slices.ContainsFunc(rows, func(row []string) bool { return row[at] != "" }) {
-			left = append(left, heading(columns[at]))
+		if slices.ContainsFunc(rows[1:], func(row []string) bool { return row[at] != "" }) {
+			left = append(left, rows[0][at])
 		}
 		columns = slices.Delete(slices.Clone(columns), at, at+1)
 		for i := range rows {
 			rows[i] = slices.Delete(rows[i], at, at+1)
 		}
-		text = columned(headed(columns, rows))
 	}
-	p.printf("%s", own(text))
+	p.printf("%s", own(columned(rows)))
 	if len(left) > 0 {
 		p.printf("Left out: %s. See all with --wide.\n", strings.Join(left, ", "))
 	}
@@ -229,17 +222,6 @@ func widest(text string) (width int) {
 		width = max(width, utf8.RuneCountInString(line)-1)
 	}
 	return width
-}
-
-func heading(c console.Column) string { return strings.ToUpper(c.Label) }
-
-// headed are rows below the names of their columns.
-func headed(columns []console.Column, rows [][]string) [][]string {
-	var names []string
-	for _, c := range columns {
-		names = append(names, heading(c))
-	}
-	return slices.Concat([][]string{names}, rows)
 }
 
 // shortest is how much of an id a table shows at least.
@@ -289,9 +271,12 @@ func quoted(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-// csv prints rows, each cell as a spreadsheet takes it without reading a formula.
-func (p *program) csv(rows ...[]string) {
-	out := csv.NewWriter(p.stdout)
+// csv prints rows.
+func (p *program) csv(rows [][]string) { _ = writeCSV(p.stdout, rows) } // a closed terminal is no failure of the command
+
+// writeCSV writes rows, each cell as a spreadsheet takes it without reading a formula.
+func writeCSV(to io.Writer, rows [][]string) error {
+	out := csv.NewWriter(to)
 	for _, cells := range rows {
 		harmless := make([]string, len(cells))
 		for i, cell := range cells {
@@ -300,9 +285,10 @@ func (p *program) csv(rows ...[]string) {
 				harmless[i] = "'" + harmless[i]
 			}
 		}
-		_ = out.Write(harmless) // a closed terminal is no failure of the command
+		_ = out.Write(harmless) // Error has it
 	}
 	out.Flush()
+	return out.Error()
 }
 
 // reason is what a command that changes something is given beside what it is about.
@@ -340,8 +326,14 @@ func (p *program) confirm(from io.Reader, yes bool, word, do string) error {
 	return nil
 }
 
-// shows prints an answer by its columns, or as JSON.
-func shows[T any](p *program, answer T) error {
+// show prints an answer by its columns, or as JSON. It fails where the answer says that something is wrong.
+func show[T any](p *program, answer T) error {
 	p.fields(console.Columns[T](), answer)
-	return p.printJSON(answer)
+	if err := p.printJSON(answer); err != nil {
+		return err
+	}
+	if failure := console.Failure(answer); failure != "" {
+		return errors.New(failure)
+	}
+	return nil
 }

@@ -50,15 +50,15 @@ func routes(t *testing.T) (router chi.Router, all []string) {
 // noWhy are the routes that are no look, and for which no command takes a reason, as in the API's own test.
 var noWhy = []string{"POST /v1/ops/operations/{id}/run", "POST /v1/ops/events/try", "POST /v1/ops/endpoints/{id}/test"}
 
-// noExample are the routes that no example asks for, each with the reason.
-var noExample = map[string]string{
+// notCalled are the routes that no command asks for, each with the reason.
+var notCalled = map[string]string{
 	"POST /v1/ops/cleanup":     "a task does it",
 	"GET /v1/ops/openapi.json": "it is for programs",
 }
 
-// TestEveryRouteHasACommandWhoseExampleAsksForIt runs every example. Each prints one JSON document, asks for routes
+// TestEveryRouteHasACommandThatAsksForIt runs every command. Each prints one JSON document, asks for routes
 // that there are, and gives a reason where it changes something.
-func TestEveryRouteHasACommandWhoseExampleAsksForIt(t *testing.T) {
+func TestEveryRouteHasACommandThatAsksForIt(t *testing.T) {
 	t.Parallel()
 	api, all := routes(t)
 	var asked sync.Map
@@ -75,8 +75,8 @@ func TestEveryRouteHasACommandWhoseExampleAsksForIt(t *testing.T) {
 		}
 		fullWorker(w, r)
 	}))
-	t.Run("examples", func(t *testing.T) {
-		examplesOf(t, worker, []string{"--json"}, func(*program) {}, func(t *testing.T, name, out string, err error) {
+	t.Run("commands", func(t *testing.T) {
+		useAll(t, worker, []string{"--json"}, func(*program) {}, func(t *testing.T, name, out string, err error) {
 			t.Helper()
 			require.NoError(t, err)
 			if name == "ledger export" {
@@ -90,7 +90,7 @@ func TestEveryRouteHasACommandWhoseExampleAsksForIt(t *testing.T) {
 	})
 	for _, route := range all {
 		_, is := asked.Load(route)
-		require.NotEqual(t, is, noExample[route] != "", "%s: either the example of a command asks for it, or noExample says why none does", route)
+		require.NotEqual(t, is, notCalled[route] != "", "%s: either a command asks for it, or notCalled says why none does", route)
 	}
 }
 
@@ -113,7 +113,7 @@ func TestNoCommandChangesAnythingWithoutAReason(t *testing.T) {
 	for _, why := range []string{"", "  "} {
 		t.Run("why="+why, func(t *testing.T) {
 			t.Parallel()
-			examplesOf(t, worker, []string{"--why=" + why}, func(*program) {}, func(t *testing.T, name, _ string, err error) {
+			useAll(t, worker, []string{"--why=" + why}, func(*program) {}, func(t *testing.T, name, _ string, err error) {
 				t.Helper()
 				require.Equal(t, misused, serve.ExitCode(err), "%s: %v", name, err)
 			})
@@ -168,7 +168,7 @@ func fill(v reflect.Value, text string) {
 	}
 }
 
-// TestNoCommandPrintsWhatATerminalActsOn runs every example against a worker whose answers have, as each text, one that
+// TestNoCommandPrintsWhatATerminalActsOn runs every command against a worker whose answers have, as each text, one that
 // clears the screen, turns the direction of the line and begins another.
 func TestNoCommandPrintsWhatATerminalActsOn(t *testing.T) {
 	t.Parallel()
@@ -184,7 +184,7 @@ func TestNoCommandPrintsWhatATerminalActsOn(t *testing.T) {
 	for _, form := range []string{"--wide", "--json"} {
 		t.Run(form, func(t *testing.T) {
 			t.Parallel()
-			examplesOf(t, worker, []string{form}, evil, func(t *testing.T, command, out string, err error) {
+			useAll(t, worker, []string{form}, evil, func(t *testing.T, command, out string, err error) {
 				t.Helper()
 				for line := range strings.SplitSeq(fmt.Sprint(out, err), "\n") {
 					require.Equal(t, audit.Escape(line), line, command)

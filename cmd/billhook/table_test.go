@@ -27,9 +27,9 @@ type job struct {
 }
 
 // printed is a table of jobs on a screen.
-func printed(on screen, wide bool, jobs ...job) string {
+func printed(width int, wide bool, jobs ...job) string {
 	var out strings.Builder
-	p := &program{stdout: &out, output: asTable, screen: on, wide: wide}
+	p := &program{stdout: &out, output: asTable, width: width, wide: wide}
 	p.items(console.Columns[job](), reflect.ValueOf(jobs))
 	return out.String()
 }
@@ -44,10 +44,10 @@ func TestTableFitsTheScreenByLeavingColumnsOut(t *testing.T) {
 2026-11-22T12:05:04Z  pay-refund-initiation  7286d212-2d1c-541f-8d0d-f444efc5ed70  refunded  -
 2026-11-22T12:05:03Z  orders-process         order-7                               größer    -
 Left out: TYPE, ATTEMPTS. See all with --wide.
-`, printed(screen{width: 98}, false, jobs...))
-	require.Contains(t, printed(screen{width: 110}, false, jobs...), "Left out: TYPE.", "no more than it must")
-	require.Contains(t, printed(screen{width: 200}, false, jobs...), "RESULT    WHY\n", "nothing, where there is room")
-	require.Equal(t, printed(screen{width: 200}, false, jobs...), printed(screen{width: 80}, true, jobs...), "and nothing with --wide")
+`, printed(98, false, jobs...))
+	require.Contains(t, printed(110, false, jobs...), "Left out: TYPE.", "no more than it must")
+	require.Contains(t, printed(200, false, jobs...), "RESULT    WHY\n", "nothing, where there is room")
+	require.Equal(t, printed(200, false, jobs...), printed(80, true, jobs...), "and nothing with --wide")
 }
 
 func TestATableControlsNoTerminal(t *testing.T) {
@@ -55,13 +55,13 @@ func TestATableControlsNoTerminal(t *testing.T) {
 	jobs := []job{{Created: "orders", Queue: "lost\x1b[2J\nand\tfound\v"}, {Created: "\x1b[1;31mfake", Queue: "\u202egrößer"}}
 	const head = "CREATED           QUEUE                                    EVENT  RESULT"
 	const first, second = `orders            lost\u001b[2J\u000aand\u0009found\u000b  -      -`, `\u001b[1;31mfake  \u202egrößer                             -      -`
-	require.Equal(t, head+"\n"+first+"\n"+second+"\nLeft out: ATTEMPTS. See all with --wide.\n", printed(screen{width: 75}, false, jobs...))
+	require.Equal(t, head+"\n"+first+"\n"+second+"\nLeft out: ATTEMPTS. See all with --wide.\n", printed(75, false, jobs...))
 }
 
 func TestWidthIsThatOfCOLUMNSElse100WhereNoTerminalIs(t *testing.T) {
 	t.Parallel()
 	for columns, want := range map[string]int{"": 100, "80": 80, "0": 100, "many": 100} {
-		require.Equal(t, screen{width: want}, screenOf(io.Discard, func(name string) string { return map[string]string{"COLUMNS": columns}[name] }), columns)
+		require.Equal(t, want, widthOf(io.Discard, func(name string) string { return map[string]string{"COLUMNS": columns}[name] }), columns)
 	}
 }
 

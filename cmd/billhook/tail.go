@@ -1,14 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
-	"net/url"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,116 +14,57 @@ import (
 	"billhook/internal/pipeline/events"
 )
 
-// The bounds of a tail.
-const (
-	tailEvery = 2 * time.Second
-	// tailBegins is how many events it begins with, and tailMost how many it asks for each time.
-	tailBegins, tailMost = "20", 100
-)
+const tailEvery = 2 * time.Second
 
 func (p *program) eventsTail() *cobra.Command {
-	filters := console.Fields[events.EventFilter]()
-	command := &cobra.Command{
-		Use:   "tail",
-		Short: "Follow events as they come in and end",
-		Long: "It begins with the newest events, and goes on until Ctrl-C: a line for each event that comes in, and another each time that it\n" +
-			"has gone on. With --json each line is a JSON object. Where more comes in than it can show, it says so.",
-		Args: cobra.NoArgs,
-		RunE: func(command *cobra.Command, _ []string) error {
-			t := &tail{program: p, query: url.Values{"limit": {tailBegins}}}
-			for _, f := range filters {
-				if given := command.Flags().Lookup(flagOf(f)).Value.String(); given != "" {
-					t.query.Set(f.Name, given)
-				}
-			}
-			return t.run(command.Context())
-		},
-	}
-	for _, f := range filters {
-		flag(command, f)
-	}
+	list, _ := p.known.Find("events ls")
+	command := p.command(list, func(ctx context.Context, a *asked) error { return a.tail(ctx) })
+	command.Use = "tail"
+	command.Short = "Follow events as they come in and end"
+	command.Long = "It begins with the newest events, and goes on until Ctrl-C: a line for each event that comes in, and another each time that it\n" +
+		"has gone on. With --json each line is a JSON object. Where more comes in than it can show, it says so."
 	return command
 }
 
-type tail struct {
-	*program
-	query url.Values
-	// known are the lines of the last look, as they were printed; nil: nothing was looked at yet.
-	known map[string]events.Line
-	// laidOut are the last rows that were printed, which those behind them stand below.
-	laidOut [][]string
-}
-
-// run looks until ctx ends. A worker that cannot be asked is asked again, but at first.
-func (t *tail) run(ctx context.Context) error {
-	for blind := false; ; {
-		err := t.look(ctx)
-		problem, refused := errors.AsType[*problemError](err)
-		refused = refused && problem.Status < http.StatusInternalServerError && problem.Status != http.StatusTooManyRequests
-		switch {
-		case ctx.Err() != nil:
-			return nil //nolint:nilerr // Who stops it wants no error.
-		case refused, err != nil && t.known == nil:
-			return err
-		case err != nil && !blind:
-			t.say(fmt.Sprintf("The worker cannot be asked: %v", err))
-		case err == nil && blind:
-			t.say("The worker answers again.")
-		}
-		blind = err != nil
-		select {
-		case <-t.after(tailEvery):
-		case <-ctx.Done():
-			return nil
-		}
-	}
-}
-
-// look prints what is new, or has changed since the look before, the oldest first. Of events in one status it asks for no
-// time: one comes to it long after it was created.
-func (t *tail) look(ctx context.Context) error {
-	var page console.List[events.Line]
-	if err := t.get(ctx, "/v1/ops/events?"+t.query.Encode(), &page); err != nil {
+// tail prints the events that are new, or have changed since the look before, the oldest first. A worker that cannot be
+// asked is asked again, but at first.
+func (a *asked) tail(ctx context.Context) error {
+	in, err := a.input(a.Operation, nil)
+	if err != nil {
 		return err
 	}
-	var fresh []events.Line
-	now, missed, since := map[string]events.Line{}, page.Next != "" && t.known != nil, time.Now()
-	for _, l := range page.Items {
-		before, seen := t.known[l.Record()]
-		missed = missed && !seen
-		if now[l.Record()] = l; before != l {
-			fresh = slices.Insert(fresh, 0, l)
+	var known map[events.Line]bool
+	var refused error
+	err = a.poll(ctx, tailEvery, http.StatusTooManyRequests, func() (done bool, err error) {
+		var page console.List[events.Line]
+		if err := a.get(ctx, a.URL(in), &page); err != nil {
+			if known == nil {
+				refused = err
+				return true, nil
+			}
+			a.warn("The worker cannot be asked: %v", err)
+			return false, err
 		}
-		since = l.CreatedAt
+		seen := func(l events.Line) bool { return known[l] }
+		if known != nil && page.Next != "" && !slices.ContainsFunc(page.Items, seen) {
+			a.warn("More has come in than is shown here; see: bin/billhook events ls")
+		}
+		now := map[events.Line]bool{}
+		for _, l := range slices.Backward(page.Items) {
+			if now[l] = true; known[l] {
+				continue
+			}
+			at, became := l.CreatedAt.UTC().Format(time.RFC3339), cmp.Or(l.Result, l.Reason)
+			a.printf("%s  %s  %s  %s  %s  %s\n", at, l.Queue, l.EventID, l.EventType, l.Status, became)
+			if a.output == asJSON {
+				err = errors.Join(err, jsonLines(a.stdout, []events.Line{l}))
+			}
+		}
+		known = now
+		return false, err
+	})
+	if ctx.Err() != nil {
+		return nil //nolint:nilerr // Who stops it wants no error.
 	}
-	if missed {
-		t.say("More has come in than is shown here; see: bin/billhook events ls")
-	}
-	if t.known == nil && !t.query.Has("status") {
-		t.query.Set("since", since.UTC().Format(time.RFC3339Nano))
-	}
-	t.known = now
-	t.query.Set("limit", strconv.Itoa(tailMost))
-	if t.output == asJSON {
-		return jsonLines(t.stdout, fresh)
-	}
-	columns := t.tabled(console.Columns[events.Line]())
-	printed, rows := len(t.laidOut), t.laidOut
-	if printed == 0 && len(fresh) > 0 {
-		rows = headed(columns, nil)
-	}
-	for _, l := range fresh {
-		rows = append(rows, t.cells(columns, l))
-	}
-	for _, line := range slices.Collect(strings.Lines(columned(rows)))[printed:] {
-		t.printf("%s", own(line))
-	}
-	t.laidOut = rows[max(0, len(rows)-tailMost):]
-	return nil
-}
-
-func (t *tail) say(text string) {
-	if t.printf("-- %s\n", text); t.output == asJSON {
-		_ = jsonLines(t.stdout, []map[string]string{{"message": text}}) // a closed terminal is no failure of the command
-	}
+	return errors.Join(refused, err)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -63,31 +64,21 @@ func TestATailPrintsWhatIsNewOrHasChanged(t *testing.T) {
 	answers := []string{page("", came), "503", "429", page("", strange, went), page("more", later), page("")}
 	out, asked, err := tailed(t, answers, "--queue", "orders")
 	require.NoError(t, err)
-	require.Equal(t, `EVENT QUEUE STATUS RECORDED TYPE ATTEMPTS RESULT REASON NEXT ATTEMPT
-e1 orders PROCESSING 2026-03-02T10:15:00Z order.paid 1 - - -
--- The worker cannot be asked: It says so. (told)
-e1 orders COMPLETED 2026-03-02T10:15:00Z order.paid 1 credited - -
-an-id-that-is-long orders FAILED 2026-03-02T10:15:01Z order.paid 2 - a\u001b[2J\u202eb -
--- The worker answers again.
--- More has come in than is shown here; see: bin/billhook events ls
-e3 orders COMPLETED 2026-03-02T10:20:00Z order.paid 1 - - -
-`, strings.Join(strings.FieldsFunc(out, func(r rune) bool { return r == ' ' }), " "))
-	const list = "/v1/ops/events?limit=100&queue=orders&since=2026-03-02T10%3A15%3A00Z"
-	require.Equal(t, []string{"/v1/ops/events?limit=20&queue=orders", list, list, list, list, list}, asked)
+	require.Equal(t, `2026-03-02T10:15:00Z orders e1 order.paid PROCESSING
+The worker cannot be asked: It says so. (told)
+The worker cannot be asked: It says so. (told)
+2026-03-02T10:15:00Z orders e1 order.paid COMPLETED credited
+2026-03-02T10:15:01Z orders an-id-that-is-long order.paid FAILED a\u001b[2J\u202eb
+More has come in than is shown here; see: bin/billhook events ls
+2026-03-02T10:20:00Z orders e3 order.paid COMPLETED
+`, strings.ReplaceAll(strings.Join(strings.FieldsFunc(out, func(r rune) bool { return r == ' ' }), " "), " \n", "\n"))
+	require.Equal(t, slices.Repeat([]string{"/v1/ops/events?queue=orders"}, 6), asked)
 
 	out, _, err = tailed(t, answers, "--json")
 	require.NoError(t, err)
 	lines := strings.Split(strings.TrimSpace(out), "\n")
-	require.Len(t, lines, 7)
-	require.JSONEq(t, `{"message":"The worker answers again."}`, lines[4])
-	require.Contains(t, lines[3], `"reason":"a\u001b[2J\u202eb"`)
-}
-
-func TestATailOfOneStatusAsksForNoTime(t *testing.T) {
-	t.Parallel()
-	_, asked, err := tailed(t, []string{page("", strange), page("", strange)}, "--status", "failed")
-	require.NoError(t, err)
-	require.Equal(t, "/v1/ops/events?limit=100&status=FAILED", asked[1])
+	require.Len(t, lines, 4)
+	require.Contains(t, lines[2], `"reason":"a\u001b[2J\u202eb"`)
 }
 
 func TestATailThatIsRefusedEnds(t *testing.T) {

@@ -47,8 +47,8 @@ func nameOf(command *cobra.Command) string {
 	return strings.TrimPrefix(command.CommandPath(), command.Root().Name()+" ")
 }
 
-// strict has a command and its subcommands refuse what they do not know, and gives them examples and completions. Cobra
-// by itself prints the help of a command with subcommands, and succeeds.
+// strict has a command and its subcommands refuse what they do not know, and gives them completions. Cobra by itself
+// prints the help of a command with subcommands, and succeeds.
 func (p *program) strict(command *cobra.Command) {
 	command.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError(err.Error()) })
 	arguments := command.Args
@@ -66,12 +66,11 @@ func (p *program) strict(command *cobra.Command) {
 		return nil
 	}
 	if command.HasAvailableSubCommands() {
-		command.SuggestionsMinimumDistance = 2
 		var names []string
 		for _, sub := range command.Commands() {
 			names = append(names, sub.Name())
 		}
-		command.Short = cmp.Or(command.Short, strings.Join(names, ", "))
+		command.SuggestionsMinimumDistance, command.Short = 2, cmp.Or(command.Short, strings.Join(names, ", "))
 		command.RunE = func(command *cobra.Command, given []string) error {
 			if len(given) == 0 {
 				return usageError(nameOf(command) + ": say which command")
@@ -82,11 +81,6 @@ func (p *program) strict(command *cobra.Command) {
 			}
 			return usageError(text)
 		}
-	}
-	if example := examples[nameOf(command)]; example != "" {
-		command.Example = "  " + strings.ReplaceAll(example, "\n", "\n  ")
-	} else if declared, ok := p.known.Find(nameOf(command)); ok {
-		command.Example = "  " + exampleOf(declared)
 	}
 	p.completes(command)
 	for _, sub := range command.Commands() {
@@ -128,24 +122,20 @@ const completionPatience = time.Second
 func (p *program) completes(command *cobra.Command) {
 	_, argument, _ := strings.Cut(command.Use, " ")
 	argument, _, _ = strings.Cut(strings.Trim(argument, "[<"), ">")
-	queues := func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		c, err := p.catalog()
-		if err != nil { // a completion says nothing of that
-			c = &catalog.Catalog{}
+	queues := func(*cobra.Command, []string, string) (names []string, _ cobra.ShellCompDirective) {
+		if c, err := p.catalog(); err == nil { // a completion says nothing of that
+			names = queuesOf(c)
 		}
-		return queuesOf(c), cobra.ShellCompDirectiveNoFileComp
+		return names, cobra.ShellCompDirectiveNoFileComp
 	}
+	files := cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault)
 	for _, flag := range []string{"body", "catalog", "data", "file", "message", "out", "seals"} {
-		if command.Flag(flag) != nil {
-			_ = command.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault)) // it is there
-		}
+		_ = command.RegisterFlagCompletionFunc(flag, files) // not every command has it
 	}
-	if command.Flag("queue") != nil {
-		_ = command.RegisterFlagCompletionFunc("queue", queues) // it is there
-	}
+	_ = command.RegisterFlagCompletionFunc("queue", queues) // as above
 	noun, _, _ := strings.Cut(nameOf(command), " ")
 	if argument == "file" || argument == "folder" {
-		command.ValidArgsFunction = cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault)
+		command.ValidArgsFunction = files
 	} else if command.ValidArgsFunction == nil && command.ValidArgs == nil {
 		command.ValidArgsFunction = func(command *cobra.Command, given []string, begun string) (values []string, _ cobra.ShellCompDirective) {
 			switch {
@@ -176,31 +166,4 @@ func (p *program) listed(ctx context.Context, noun string) (values []string) {
 		values = append(values, cells[0]+"\t"+cells[1])
 	}
 	return values
-}
-
-// examples are uses of commands that no operation declares, or that show more than what they have to be given.
-var examples = map[string]string{
-	"send":                "billhook send paynow\nbillhook send paynow --order 502113004410999001 --uid some-user\nbillhook send paynow --sample refund --order 502113004410999001\nbillhook send paynow --repeat 100 --json",
-	"enqueue":             "billhook enqueue <queue>\nbillhook enqueue <queue> --repeat 20 --key some-subscription\nbillhook enqueue <queue> --type order.shipped --key some-order\nbillhook enqueue <queue> -f message.json --deliver-at 10m",
-	"admin switch":        "billhook admin switch <queue>",
-	"dev":                 "billhook dev --data ./state",
-	"admin provision":     "PUBSUB_EMULATOR_HOST=127.0.0.1:8085 PUSH_BASE_URL=http://127.0.0.1:8081 billhook admin provision",
-	"admin doctor":        "billhook admin doctor --canary --webhook https://webhook.example.com",
-	"admin catalog print": "billhook admin catalog print | jq '.queues[].id'",
-	"admin import":        "REDIS_URL=redis://127.0.0.1:6379 billhook admin import redis <queue> --dry-run\nRABBITMQ_URL=amqp://127.0.0.1:5672 billhook admin import rabbitmq <queue>=<old name> --rate 50 --yes",
-	"events ls":           "billhook events ls --queue <queue> --status FAILED --since 36h",
-	"events tail":         "billhook events tail --queue <queue>\nbillhook events tail --status DEAD_LETTERED",
-	"events try":          "billhook events try 900000000000000031\nbillhook events try --body message.json --queue <queue>",
-	"dlq ls":              "billhook dlq ls\nbillhook dlq ls <queue> --since 7d --reason unknown_product",
-	"dlq replay":          "billhook dlq replay <queue> --reason unknown_product --why \"the product is set\"\nbillhook dlq replay <queue> 4e538e03ba010d15~1795349102063893 --why \"the gateway is back\"",
-	"operations items":    "billhook operations items 0b5c9c1e-7d9f-4d5c-9d25-2d6d7c9a5b10 --state open",
-	"endpoints add":       "billhook endpoints add https://partner.example.com/hooks --events 'invoice.*' --why \"contract 12\"",
-	"usage entries":       "billhook usage entries subscription-3 --period 2026-11 --limit 0 -o csv",
-	"journal balances":    "billhook journal balances --period 2026-11\nbillhook journal balances --from 2026-10 --to 2026-12",
-	"accounts statement":  "billhook accounts statement cash --period 2026-11",
-	"ledger export":       "billhook ledger export --period 2026-11 -o csv --out november.csv\nbillhook ledger export --from 2026-10 --to 2026-12 -o csv\nbillhook ledger export --seals",
-	"ledger prove":        "billhook ledger prove order-7 -o json > order-7.proof",
-	"ledger compare":      "billhook ledger compare seals.jsonl",
-	"admin catalog check": "billhook admin catalog check\nbillhook admin catalog check ./catalog",
-	"ledger check-proof":  "billhook ledger check-proof order-7.proof --seals seals.jsonl",
 }

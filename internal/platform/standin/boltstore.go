@@ -54,7 +54,7 @@ func OpenTemporaryStore(path string) (*Store, error) {
 	return openStore(path, true)
 }
 
-// ErrDamaged: the file is none of a store, or a part of it cannot be read.
+// ErrDamaged: a file of the state is none, or a part of it cannot be read.
 var ErrDamaged = errors.New("standin: the store is damaged")
 
 func openStore(path string, noSync bool) (s *Store, err error) {

@@ -305,7 +305,8 @@ func TestAFileThatCannotBeReadIsAnErrorAndOfWhatIsGoneIsTold(t *testing.T) {
 		require.Equal(t, standin.Loaded{Gone: 1}, loaded, "what a subscription held that is no more")
 		require.NoError(t, os.WriteFile(path, []byte("{\n"), 0o600))
 		_, err = s.Load(path)
-		require.Error(t, err)
+		require.ErrorIs(t, err, standin.ErrDamaged)
+		require.ErrorContains(t, err, path)
 	})
 }
 

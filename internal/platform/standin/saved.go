@@ -82,7 +82,7 @@ func (s *Simulator) load(path string) (messages []logged, err error) {
 		}
 		var entry logged
 		if err := json.Unmarshal(line, &entry); err != nil {
-			return nil, err
+			return nil, damaged(path)
 		}
 		switch sub := s.subs[entry.Subscription]; {
 		case entry.Got != nil:

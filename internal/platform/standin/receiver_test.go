@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -156,15 +157,23 @@ func TestTheReceiverAgreesWithItsModel(t *testing.T) {
 // The model tries a receiver that is closed, where nothing hangs.
 func TestAHangEndsWithItsSender(t *testing.T) {
 	t.Parallel()
-	r := newReceiver(t)
-	require.NoError(t, r.Behave("", standin.Hang, 1))
-	gone, leave := context.WithCancel(t.Context())
-	leave()
-	request := signed(t, http.MethodPost, webhookPath, notice("evt"), start).WithContext(gone)
-	request.Header.Set("Idempotency-Key", "evt")
-	_, _, cut := serveOnce(r, request)
-	require.True(t, cut)
-	require.Equal(t, []string{"evt hung"}, outcomes(r))
+	synctest.Test(t, func(t *testing.T) {
+		r := newReceiver(t)
+		require.NoError(t, r.Behave("", standin.Hang, 1))
+		sending, leave := context.WithCancel(t.Context())
+		request := signed(t, http.MethodPost, webhookPath, notice("evt"), start).WithContext(sending)
+		request.Header.Set("Idempotency-Key", "evt")
+		ended := make(chan bool, 1)
+		go func() {
+			_, _, cut := serveOnce(r, request)
+			ended <- cut
+		}()
+		synctest.Wait()
+		require.Empty(t, ended, "answered while its sender waits")
+		leave()
+		require.True(t, <-ended)
+		require.Equal(t, []string{"evt hung"}, outcomes(r))
+	})
 }
 
 func TestTheReceiverAcceptsOnlySignedCompleteRequests(t *testing.T) {

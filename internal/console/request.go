@@ -155,8 +155,12 @@ func (o Operation) body(body []byte, into reflect.Value) error {
 	if len(fields) == 0 {
 		return nil
 	}
+	var names []string
+	for _, f := range fields {
+		names = append(names, f.Name)
+	}
 	malformed := func() error {
-		return Refuse(Malformed, "body_malformed", "Send a JSON object with "+advice(fields)+", each once; the route's entry in /v1/ops/openapi.json has all members.")
+		return Refuse(Malformed, "body_malformed", "Send a JSON object of "+strings.Join(names, ", ")+", each once at most; the route's entry in /v1/ops/openapi.json says which it needs.")
 	}
 	if json.Unmarshal(body, into.Addr().Interface(), json.RejectUnknownMembers(true)) != nil {
 		return malformed()
@@ -175,19 +179,6 @@ func (o Operation) body(body []byte, into reflect.Value) error {
 		}
 	}
 	return nil
-}
-
-func advice(fields []Field) string {
-	var must, may []string
-	for _, f := range fields {
-		if may = append(may, f.Name); f.Required {
-			must = append(must, f.Name)
-		}
-	}
-	if must == nil {
-		must = may
-	}
-	return strings.Join(must, ", ")
 }
 
 func (o Operation) check(request reflect.Value) error {

@@ -74,14 +74,10 @@ var (
 	errOtherSite   = serve.Refuse(http.StatusForbidden, "cross_origin", "Another site may not ask for this; use the API's own pages or a client.")
 )
 
-func (a Access) problems() serve.ErrorMapping {
+var problems = func() serve.ErrorMapping {
 	invalid := serve.Refuse(http.StatusUnauthorized, "identity_invalid", "This is neither the OPS_TOKEN nor a valid identity token for this service; get a new one.")
 	invalid.Authenticate = `Bearer error="invalid_token"`
-	orIdentity := ""
-	if a.Identifier != nil {
-		orIdentity = " or an identity token for this service"
-	}
-	none := serve.Refuse(http.StatusUnauthorized, "unauthorized", "Send the header Authorization: Bearer with the OPS_TOKEN"+orIdentity+".")
+	none := serve.Refuse(http.StatusUnauthorized, "unauthorized", "Send the header Authorization: Bearer with the OPS_TOKEN, or with an identity token where OPS_ALLOW names people.")
 	none.Authenticate = "Bearer"
 	return serve.ErrorMapping{
 		Known: []serve.KnownError{
@@ -91,12 +87,11 @@ func (a Access) problems() serve.ErrorMapping {
 		},
 		Last: invalid,
 	}
-}
+}()
 
 // Guard refuses requests that another site has a browser send, which adds cookies by itself, and those of senders who may
 // not use the API.
 func (a Access) Guard(next http.Handler) http.Handler {
-	problems := a.problems()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if fromOtherSite(r) {
 			errOtherSite.Write(w)

@@ -86,7 +86,7 @@ func (s *Sessions) admit(r *http.Request) (who audit.Author, end time.Time, refu
 	if errors.Is(err, serve.ErrNoToken) {
 		refused = errSignIn
 	} else if err != nil {
-		refused = s.access.problems().Problem(err)
+		refused = problems.Problem(err)
 	}
 	return who, end, refused
 }

@@ -64,35 +64,13 @@ func (s *Server) Routes(r chi.Router) {
 
 func (s *Server) serve(o console.Operation, w http.ResponseWriter, r *http.Request) {
 	ctx, skipped := CollectSkipped(r.Context())
-	in, err := inputOf(o, r)
+	body, repeated, err := s.answer(ctx, o, r)
 	if err != nil {
 		s.Problem(ctx, o, err).Write(w)
 		return
 	}
-	change, before, err := s.begin(ctx, o, in, r.Header.Get(headerKey))
-	if err != nil {
-		s.Problem(ctx, o, err).Write(w)
-		return
-	}
-	body := []byte(before)
-	if before != "" {
+	if repeated {
 		w.Header().Set(headerRepeated, "true")
-	} else {
-		var answer any
-		if answer, err = s.Call(ctx, o, in); err == nil {
-			body, err = json.Marshal(answer)
-		}
-		problem := (*serve.Problem)(nil)
-		if err != nil {
-			problem = s.Problem(ctx, o, err)
-		}
-		if failed := change.end(ctx, o, body, problem); failed != nil {
-			s.Log.LogAttrs(ctx, slog.LevelWarn, "answer not kept", slog.String("operation", o.Name), slog.String("error", failed.Error()))
-		}
-		if problem != nil {
-			problem.Write(w)
-			return
-		}
 	}
 	if said := skipped.String(); said != "" {
 		w.Header().Set(HeaderSkipped, said)
@@ -102,6 +80,26 @@ func (s *Server) serve(o console.Operation, w http.ResponseWriter, r *http.Reque
 		status = http.StatusCreated
 	}
 	serve.WriteJSON(w, status, json.RawMessage(body))
+}
+
+// answer is that of the operation, or the one of before to a change that is named and sent again.
+func (s *Server) answer(ctx context.Context, o console.Operation, r *http.Request) (body []byte, repeated bool, err error) {
+	in, err := inputOf(o, r)
+	if err != nil {
+		return nil, false, err
+	}
+	change, before, err := s.begin(ctx, o, in, r.Header.Get(headerKey))
+	if err != nil || before != "" {
+		return []byte(before), true, err
+	}
+	answer, err := s.Call(ctx, o, in)
+	if err == nil {
+		body, err = json.Marshal(answer)
+	}
+	if failed := change.end(ctx, o, body, err); failed != nil {
+		s.Log.LogAttrs(ctx, slog.LevelWarn, "answer not kept", slog.String("operation", o.Name), slog.String("error", failed.Error()))
+	}
+	return body, false, err
 }
 
 // inputOf reads a request for an operation. The error is the *serve.Problem that says why it cannot be read.
@@ -217,9 +215,8 @@ const maxSkipped = 10
 
 // Skipped collects the documents that lists have left out. It is safe for concurrent use.
 type Skipped struct {
-	mu    sync.Mutex
-	count int
-	keys  []string
+	mu   sync.Mutex
+	keys []string
 }
 
 type skippedKey struct{}
@@ -238,17 +235,15 @@ func Skip(ctx context.Context, key store.Key) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.count++; len(s.keys) < maxSkipped {
-		s.keys = append(s.keys, key.Collection+"/"+url.PathEscape(key.ID))
-	}
+	s.keys = append(s.keys, key.Collection+"/"+url.PathEscape(key.ID))
 }
 
 // String is what the header says; empty: nothing was left out.
 func (s *Skipped) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.count == 0 {
+	if len(s.keys) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%d: %s", s.count, strings.Join(s.keys, ", "))
+	return fmt.Sprintf("%d: %s", len(s.keys), strings.Join(s.keys[:min(len(s.keys), maxSkipped)], ", "))
 }

@@ -152,7 +152,7 @@ func TestARequestIsReadAndRefusedByItsTags(t *testing.T) {
 		"an empty parameter":            {"GET", "/v1/shelves?limit=", "", 400, `"parameter_invalid"`},
 		"a malformed query":             {"GET", "/v1/shelves?%zz", "", 400, `"query_invalid"`},
 		"a change":                      {"PUT", "/v1/shelves/a", `{"pieces":0,"marks":["x"],"why":"counted"}`, 200, `"who":"local:ada"`},
-		"no body":                       {"PUT", "/v1/shelves/a", ``, 400, "with pieces, why, each once"},
+		"no body":                       {"PUT", "/v1/shelves/a", ``, 400, "of pieces, marks, why, each once at most"},
 		"no reason":                     {"PUT", "/v1/shelves/a", `{"pieces":1}`, 422, "say why"},
 		"a member that is missing":      {"PUT", "/v1/shelves/a", `{"why":"counted"}`, 400, `"body_malformed"`},
 		"a member that is unknown":      {"PUT", "/v1/shelves/a", `{"pieces":1,"why":"w","colour":1}`, 400, `"body_malformed"`},

@@ -95,8 +95,9 @@ func (s *Server) begin(ctx context.Context, o console.Operation, in console.Inpu
 
 // end keeps the answer of a named change. A refused one has changed nothing, and its name is free again. One whose
 // outcome is not known stays begun. The error means that it stays so though it has ended.
-func (n *request) end(ctx context.Context, o console.Operation, answer []byte, refused *serve.Problem) error {
-	if n == nil || (refused != nil && refused.Status >= http.StatusInternalServerError) {
+func (n *request) end(ctx context.Context, o console.Operation, answer []byte, refused error) error {
+	problem, known := errors.AsType[*serve.Problem](refused)
+	if n == nil || (refused != nil && (!known || problem.Status >= http.StatusInternalServerError)) {
 		return nil
 	}
 	if n.doc.Done = true; !o.Once && len(answer) <= maxKept {

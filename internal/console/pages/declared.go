@@ -147,16 +147,7 @@ func (p *Pages) filters(v *visit, o console.Operation, without ...string) (all [
 }
 
 func (p *Pages) table(v *visit, o console.Operation) (grid, error) {
-	answer, err := p.call(v, o, func(f console.Field) (string, bool) {
-		switch {
-		case f.In == console.InPath:
-			return v.param(f.Name), true
-		case f.Name == "limit":
-			return rows, true
-		default: // on the page of a thing a list beside it is that thing's
-			return cmp.Or(v.query(f.Name), v.param(f.Name)), true
-		}
-	})
+	answer, err := p.ask(v, o, "limit", rows)
 	if err != nil {
 		return grid{}, err
 	}
@@ -175,9 +166,9 @@ func pageWith(o console.Operation, id string) string {
 	return strings.Replace(pageOf(o), "{"+lastParam(o)+"}", url.PathEscape(id), 1)
 }
 
-// look asks an operation with the parameters of the visit, or those that are given by name and value in turn.
+// look is ask for an answer of a type.
 func look[T any](p *Pages, v *visit, name string, given ...string) (found T, err error) {
-	answer, err := p.now(v, p.row(name), given...)
+	answer, err := p.ask(v, p.row(name), given...)
 	found, _ = answer.(T)
 	return found, err
 }
@@ -187,30 +178,31 @@ func (p *Pages) row(name string) console.Operation {
 	return o
 }
 
-func (p *Pages) call(v *visit, o console.Operation, value func(console.Field) (text string, given bool)) (any, error) {
-	in, err := o.Input(value)
+// ask calls an operation with what the address and the form of the visit say, or what is given by name and value in turn.
+func (p *Pages) ask(v *visit, o console.Operation, given ...string) (any, error) {
+	in, err := o.Input(func(f console.Field) (string, bool) {
+		i := slices.Index(given, f.Name)
+		switch {
+		case f.In == console.InBody:
+			return v.form(f.Name), v.request.PostForm.Has(f.Name)
+		case f.In == console.InPath:
+			return v.param(f.Name), true
+		case i >= 0:
+			return given[i+1], true
+		default: // on the page of a thing a list beside it is that thing's
+			return cmp.Or(v.query(f.Name), v.param(f.Name)), true
+		}
+	})
 	if err != nil {
 		return nil, err
 	}
 	return p.API.Call(v.ctx, o, in)
 }
 
-func (p *Pages) now(v *visit, o console.Operation, given ...string) (any, error) {
-	return p.call(v, o, func(f console.Field) (string, bool) {
-		if f.In == console.InPath {
-			return v.param(f.Name), true
-		}
-		if i := slices.Index(given, f.Name); i >= 0 {
-			return given[i+1], true
-		}
-		return v.query(f.Name), true
-	})
-}
-
 func (p *Pages) detail(v *visit, o console.Operation) (declaredView, error) {
 	view := declaredView{Summary: about(o), Noun: o.Noun(), ID: v.param(lastParam(o))}
 	view.Title = named(o, view.ID)
-	answer, err := p.now(v, o)
+	answer, err := p.ask(v, o)
 	if err != nil && problemOf(err).Code == "queue_needed" {
 		several, err := p.table(v, p.row(o.Noun()+" ls"))
 		view.Tables = []grid{several}
@@ -270,7 +262,7 @@ func (p *Pages) parts(v *visit, o console.Operation, answer any) (all any, rest 
 		if page == "" || p.Now().Sub(begun) > partsFor {
 			return whole.Elem().Interface(), v.next(page), nil
 		}
-		if answer, err = p.now(v, o, "page", page); err != nil {
+		if answer, err = p.ask(v, o, "page", page); err != nil {
 			return nil, "", err
 		}
 	}
@@ -288,7 +280,7 @@ func (p *Pages) besides(v *visit, view *declaredView, name string) error {
 		view.Tables = append(view.Tables, table)
 		return err
 	}
-	answer, err := p.now(v, o, "page", "") // a page is of a list beside it
+	answer, err := p.ask(v, o, "page", "") // a page is of a list beside it
 	if err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ func (p *Pages) form(v *visit, o console.Operation) (view declaredView, err erro
 		if v.query("chosen") != "" && v.query("items") == "" {
 			err = errNoneChosen
 		} else {
-			view.Answer, err = p.now(v, before)
+			view.Answer, err = p.ask(v, before)
 		}
 		if view.Absent = notFound(err); view.Absent == nil {
 			if err = v.refused(err); err != nil {
@@ -35,7 +35,7 @@ func (p *Pages) form(v *visit, o console.Operation) (view declaredView, err erro
 		}
 	}
 	for _, name := range o.Beside {
-		if view.Others[name], err = p.now(v, p.row(name)); err != nil {
+		if view.Others[name], err = p.ask(v, p.row(name)); err != nil {
 			return view, err
 		}
 	}
@@ -57,7 +57,7 @@ func (p *Pages) act(v *visit, o console.Operation) (next string, err error) {
 	if o.Follow == o.Name {
 		return p.follow(v, o, v.param(lastParam(o)))
 	}
-	answer, err := p.send(v, o)
+	answer, err := p.ask(v, o)
 	switch {
 	case err != nil:
 		return "", err
@@ -91,17 +91,4 @@ func (p *Pages) back(v *visit, o console.Operation) string {
 		pattern = "/ops/" + o.Noun()
 	}
 	return p.at(v, pattern)
-}
-
-func (p *Pages) send(v *visit, o console.Operation) (any, error) {
-	return p.call(v, o, func(f console.Field) (string, bool) {
-		switch f.In {
-		case console.InPath:
-			return v.param(f.Name), true
-		case console.InQuery:
-			return v.query(f.Name), true
-		default:
-			return v.form(f.Name), v.request.PostForm.Has(f.Name)
-		}
-	})
 }

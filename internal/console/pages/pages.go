@@ -79,14 +79,14 @@ func (p *Pages) Routes(r chi.Router) {
 		})
 		r.Group(func(r chi.Router) {
 			r.Use(zipped, p.Sessions.Guard(p.refuse), p.punctual)
-			p.areas(r)
+			p.declaredRoutes(r)
+			p.shapedRoutes(r)
 			r.NotFound(func(w http.ResponseWriter, r *http.Request) { p.fail(p.visit(w, r), errNoPage) })
 		})
 	})
 }
 
-func (p *Pages) areas(r chi.Router) {
-	p.declaredRoutes(r)
+func (p *Pages) shapedRoutes(r chi.Router) {
 	p.page(r, "/", "overview.html", p.overview)
 	p.page(r, "/queues/{id}", "queues_show.html", p.queue)
 	p.page(r, "/search", "search.html", p.search)

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"billhook/internal/console"
-	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/queues"
 	"billhook/internal/pipeline/rates"
 )
@@ -47,10 +46,8 @@ func (p *Pages) queue(v *visit) (any, error) {
 type overview struct {
 	queues.Queues
 
-	Summary    string
-	Need, Well queueTable
-	// BooksOf is a tenant of whom the verification of the books has found something.
-	BooksOf     string
+	Summary     string
+	Need, Well  queueTable
 	ForApproval int64
 }
 
@@ -69,7 +66,7 @@ type queueRow struct {
 }
 
 func (p *Pages) overview(v *visit) (any, error) {
-	page := overview{BooksOf: cmp.Or(v.query("tenant"), dedupe.DefaultTenant)}
+	var page overview
 	var err error
 	if page.Queues, err = look[queues.Queues](p, v, "queues ls"); err != nil {
 		return nil, err
@@ -79,9 +76,6 @@ func (p *Pages) overview(v *visit) (any, error) {
 		return nil, err
 	}
 	page.Summary = strings.TrimSuffix(page.Notes()[0], ".")
-	if len(page.Books.Findings) > 0 {
-		page.BooksOf = page.Books.Findings[0].Tenant
-	}
 	most, from := int64(0), v.now // of any queue in an hour: the charts have one scale
 	for _, series := range hours.Items {
 		for _, b := range series.Buckets {

@@ -13,9 +13,7 @@ import (
 	"net/http"
 	"net/url"
 	"path"
-	"reflect"
 	"regexp"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -38,7 +36,6 @@ type frame struct {
 	Who         audit.Author
 	Until       time.Time
 	Signs       bool
-	Menu        []group
 	Environment string
 	Live        bool
 	Path        string
@@ -54,29 +51,10 @@ type link struct {
 	Current       bool
 }
 
-type group struct {
-	Name  string
-	Pages []link
-}
-
-var areas = []group{
-	{"Operate", []link{
-		{Address: "/ops/", Name: "Overview"}, {Address: "/ops/events", Name: "Events"}, {Address: "/ops/dead-letters", Name: "Dead letters"},
-		{Address: "/ops/operations", Name: "Operations"}, {Address: "/ops/outbox", Name: "Outbox"}, {Address: "/ops/audit", Name: "Audit"},
-	}},
-	{"Money", []link{
-		{Address: "/ops/customers", Name: "Customers"}, {Address: "/ops/orders", Name: "Orders"}, {Address: "/ops/refunds", Name: "Refunds"},
-		{Address: "/ops/subscriptions", Name: "Subscriptions"}, {Address: "/ops/usage", Name: "Usage"}, {Address: "/ops/journal", Name: "Journal"},
-	}},
-	{"Configure", []link{
-		{Address: "/ops/products", Name: "Products"}, {Address: "/ops/stock", Name: "Stock"}, {Address: "/ops/endpoints", Name: "Endpoints"},
-		{Address: "/ops/catalog", Name: "Catalog"}, {Address: "/ops/status", Name: "Status"},
-	}},
-}
-
-func below(address, entry string) bool {
+// entry is a link of the menu, as the page at an address has it.
+func entry(address, to, name string) link {
 	address, _, _ = strings.Cut(address, "?")
-	return address == entry || (entry != "/ops/" && strings.HasPrefix(address, entry+"/"))
+	return link{to, name, address == to || (to != "/ops/" && strings.HasPrefix(address, to+"/"))}
 }
 
 func words(state any) string { return strings.ReplaceAll(fmt.Sprint(state), "_", " ") }
@@ -168,7 +146,7 @@ var parse = sync.OnceValues(func() (map[string]*template.Template, error) {
 
 func functions() template.FuncMap {
 	return template.FuncMap{
-		"static": static, "below": below, "when": when, "timed": timed, "iso": iso, "number": integer, "href": href, "of": of, "params": with, "tone": tone, "words": words,
+		"static": static, "entry": entry, "when": when, "timed": timed, "iso": iso, "number": number, "href": href, "of": of, "params": with, "tone": tone, "words": words,
 		"lastMonth": lastMonth, "decimal": decimal, "runbook": runbook,
 		"verb":  func(kind any) string { return title(did(fmt.Sprint(kind))) },
 		"began": func(who string, by audit.Author) bool { return audit.SamePerson(who, by.String()) },
@@ -198,7 +176,7 @@ func timed(text string) template.HTML {
 
 func iso(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
-func number(n int64) string { return grouped(strconv.FormatInt(n, 10)) }
+func number(n any) string { return grouped(fmt.Sprint(n)) }
 
 func grouped(text string) string {
 	digits := strings.TrimPrefix(text, "-")
@@ -209,8 +187,6 @@ func grouped(text string) string {
 	}
 	return strings.TrimSuffix(text, digits) + whole + digits[end:]
 }
-
-func integer(n any) string { return number(reflect.Indirect(reflect.ValueOf(n)).Int()) }
 
 // href is an address with each argument escaped into its place, for pages and for the API.
 func href(format string, args ...string) string {
@@ -267,7 +243,7 @@ func (p *Pages) render(v *visit, status int, file string, data any) {
 	}
 	var page bytes.Buffer
 	err := p.templates[file].Execute(&page, frame{
-		Data: data, Who: access.Author(v.ctx), Menu: areas, Environment: p.Environment, Live: p.Live, Path: v.request.URL.RequestURI(), Now: v.now, Problem: v.problem, Skipped: v.skipped.String(), Form: values,
+		Data: data, Who: access.Author(v.ctx), Environment: p.Environment, Live: p.Live, Path: v.request.URL.RequestURI(), Now: v.now, Problem: v.problem, Skipped: v.skipped.String(), Form: values,
 		Until: access.SessionEnd(v.ctx), Signs: !access.SessionEnd(v.ctx).IsZero() || (access.Author(v.ctx).Name == "" && access.Who(v.ctx) != "" && p.signsIn(v.request)),
 	})
 	if err != nil {

@@ -18,22 +18,16 @@ import (
 
 func (p *Pages) search(v *visit) (any, error) {
 	o := p.row("search")
-	view := declaredView{Title: "Search", Help: o.Help, ID: v.query("q")}
-	if view.ID == "" {
-		return view, nil
+	if v.query("q") == "" {
+		return declaredView{Help: o.Help}, nil
 	}
-	found, err := look[search.Search](p, v, o.Name)
-	if err != nil {
-		return nil, err
-	}
-	if len(found.Items) == 1 {
+	view, err := p.detail(v, o)
+	if found, _ := view.Answer.(search.Search); len(found.Items) == 1 {
 		if shows, err := url.Parse(found.Items[0].Path); err == nil { // others have written the id in it
 			return nil, elsewhere("/ops/" + strings.TrimPrefix(shows.String(), looks))
 		}
 	}
-	_, view.Tables = p.facts(v, o, found)
-	view.Notes = found.Notes()
-	return view, nil
+	return view, err
 }
 
 func (p *Pages) runbook(v *visit) (any, error) {

@@ -100,7 +100,7 @@ func (o *Operator) Operations(named func(string) (catalog.Queue, bool)) []consol
 		console.New(console.Row{
 			Name: "queues history", Path: "GET /v1/ops/queues/{id}/changes", Summary: "Show who paused and resumed a queue, when and why, newest first",
 			Empty: "Nobody has paused it yet.",
-		}, func(ctx context.Context, _ audit.Author, in console.HistoryOfAll) (console.List[audit.Entry], error) {
+		}, func(ctx context.Context, _ audit.Author, in console.HistoryOf) (console.List[audit.Entry], error) {
 			q, err := find(in.ID)
 			if err != nil {
 				return console.List[audit.Entry]{}, err

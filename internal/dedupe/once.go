@@ -73,15 +73,11 @@ func (r *Run) look(ctx context.Context) (Seen, error) {
 		r.adopt(version, found)
 		return Fresh, nil
 	case found.PayloadHash != r.record.PayloadHash && !r.conflict:
-		return r.correct(ctx, version, found)
+		return r.correct(version, found), nil
 	case found.Status == DeadLettered && r.record.Replays > found.Replays:
 		r.again(version, found)
 		return Fresh, nil
-	case found.Status == DeadLettered && r.resent(found):
-		again, err := r.deadLetters.Replaceable(ctx, found)
-		if err != nil || !again {
-			return Gone, err
-		}
+	case found.Status == DeadLettered && r.resent(found) && r.deadLetters.Replaceable(found):
 		r.again(version, found)
 		return Fresh, nil
 	}
@@ -168,28 +164,20 @@ func (r *Run) again(version store.Version, dead Record) {
 }
 
 // correct returns what a record means to a run of another payload: Fresh, Replaced or Differs.
-func (r *Run) correct(ctx context.Context, version store.Version, found Record) (Seen, error) {
-	replaceable := found.PayloadHash == "" // a message that broke the contract had no payload to apply
-	switch {
+func (r *Run) correct(version store.Version, found Record) Seen {
+	switch broken := found.PayloadHash == ""; { // it had no payload to apply
 	case slices.Contains(found.Corrected, r.record.PayloadHash):
-		return Replaced, nil
-	case found.Status != DeadLettered || len(found.Corrected) == maxCorrected:
-		replaceable = false
-	case !replaceable && r.deadLetters != nil:
-		var err error
-		if replaceable, err = r.deadLetters.Replaceable(ctx, found); err != nil {
-			return Differs, err
-		}
-	}
-	if !replaceable {
+		return Replaced
+	case found.Status != DeadLettered, len(found.Corrected) == maxCorrected,
+		!broken && (r.deadLetters == nil || !r.deadLetters.Replaceable(found)):
 		r.other = found.PayloadHash
-		return Differs, nil
+		return Differs
 	}
 	r.adopt(version, Record{
 		CreatedAt: found.CreatedAt, DeadLetters: found.DeadLetters, Log: found.Log,
 		Corrected: append(slices.Clone(found.Corrected), found.PayloadHash),
 	})
-	return Fresh, nil
+	return Fresh
 }
 
 func (r *Run) adopt(version store.Version, found Record) {

@@ -222,8 +222,8 @@ func TestTheEndOfALeaseIsTriedThreeTimes(t *testing.T) {
 // deadLetters has the id of a message's dead letter, and accepts each correction.
 type deadLetters string
 
-func (l deadLetters) Own() string                                              { return string(l) }
-func (l deadLetters) Replaceable(context.Context, dedupe.Record) (bool, error) { return true, nil }
+func (l deadLetters) Own() string                    { return string(l) }
+func (l deadLetters) Replaceable(dedupe.Record) bool { return true }
 func (l deadLetters) Close(ids []string) (writes []store.Write) {
 	for _, id := range ids {
 		writes = append(writes, store.Create(store.Key{Collection: "closed", ID: id}, nil))

@@ -214,8 +214,8 @@ const maxCorrected = 20
 type DeadLetters interface {
 	// Own returns the id of the delivered message's dead letter, which it has or would get; empty: it gets none.
 	Own() string
-	// Replaceable reports whether nothing of the dead-lettered payload was applied. The error leaves that open.
-	Replaceable(ctx context.Context, dead Record) (bool, error)
+	// Replaceable reports whether it is known that nothing of the dead-lettered payload was applied.
+	Replaceable(dead Record) bool
 	// Close returns the writes, without precondition, that close dead letters as corrected by the delivered message.
 	Close(ids []string) []store.Write
 }

@@ -40,9 +40,7 @@ type deadLetters struct {
 
 func (l deadLetters) Own() string { return l.dead }
 
-func (l deadLetters) Replaceable(context.Context, dedupe.Record) (bool, error) {
-	return l.event.accept, nil
-}
+func (l deadLetters) Replaceable(dedupe.Record) bool { return l.event.accept }
 
 func (l deadLetters) Close(ids []string) []store.Write {
 	var writes []store.Write

@@ -97,6 +97,9 @@ func (e *Effects) Commit(ctx context.Context, writes []store.Write) ([]store.Ver
 
 // Asking returns the handler as the trial calls it: a leased one is asked for its plan alone.
 func (t *Trial) Asking(h handler.Handler) handler.Handler {
+	if h.Tx == nil && h.Leased == nil { // none is registered
+		return h
+	}
 	return handler.Handler{Tx: func(ctx context.Context, event handler.Event) (handler.Effect, error) {
 		t.Tries = event.Try + 1
 		switch {

@@ -34,7 +34,7 @@ type attempt struct {
 // deliver takes one message to its answer. Where its next attempt is due soon, the request waits for it without a slot.
 func (s *Service) deliver(ctx context.Context, q *queue, e envelope) (answer, *delivery) {
 	d := s.decode(q, e)
-	known, waited := e.number > 1 || d.returned || d.replayed, false
+	known, waited := e.number > 1 || d.returned() || d.replayed(), false
 	if !known {
 		s.config.Rates.Arrived(q.ID)
 	}
@@ -110,7 +110,7 @@ func (s *Service) attempt(ctx context.Context, a *attempt) answer {
 
 // steps takes the message through order, claim and perform, as far as it comes.
 func (s *Service) steps(ctx context.Context, a *attempt) (f finding) {
-	a.position = position{ends: a.returned}
+	a.position = position{}
 	if f = s.dropped(a.delivery); f.state != goesOn {
 		return f
 	}
@@ -124,11 +124,6 @@ func (s *Service) steps(ctx context.Context, a *attempt) (f finding) {
 		if a.position.waits {
 			return s.putOff(ctx, a)
 		}
-	}
-	if a.handler.Leased == nil {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, a.policy.Timeout)
-		defer cancel()
 	}
 	if f = s.claim(ctx, a); f.state != goesOn {
 		return f

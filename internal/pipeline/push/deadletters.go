@@ -10,6 +10,7 @@ import (
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
+	"billhook/internal/pii"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
@@ -48,18 +49,26 @@ func (d *delivery) buried() retry.Outcome {
 	return retry.DeadLettered
 }
 
+// firstID is the id of the message as it was first published.
+func (d *delivery) firstID() string {
+	if id := d.message.Attributes[contract.AttrFirstMessageID]; pii.ID.Valid(id) {
+		return id
+	}
+	return d.messageID
+}
+
 // Own implements dedupe.DeadLetters, as Replaceable and Close do.
 func (a *attempt) Own() string {
 	if a.queue.DeadLetter.Drop {
 		return ""
 	}
-	return deadletter.ItemID(a.queue.Queue, a.firstID, a.message)
+	return deadletter.ItemID(a.queue.Queue, a.firstID(), a.message)
 }
 
 // settleReplay writes into the dead letter of a replay how that has ended: open again, where the event has another one.
 func (s *Service) settleReplay(ctx context.Context, a *attempt, reply answer) error {
 	id := a.message.Attributes[deadletter.AttrReplayOf]
-	if id == "" || id != deadletter.ItemID(a.queue.Queue, a.firstID, a.message) {
+	if id == "" || id != deadletter.ItemID(a.queue.Queue, a.firstID(), a.message) {
 		return nil // no replay, or somebody made it up
 	}
 	end := deadletter.Ending{State: deadletter.Processed, Outcome: reply.Outcome, At: s.config.Now()}
@@ -78,29 +87,11 @@ func (s *Service) settleReplay(ctx context.Context, a *attempt, reply answer) er
 	return deadletter.Settle(ctx, s.config.Store, a.message, end)
 }
 
-// Replaceable: a Tx handler's effect does not exist without its record, and only Reconcile can tell what a leased handler
-// has done outside.
-func (a *attempt) Replaceable(ctx context.Context, dead dedupe.Record) (bool, error) {
-	if a.queue.OnCorrected != catalog.Accept {
-		return false, nil
-	}
+// Replaceable: a Tx handler's effect does not exist without its record. Nobody knows what a leased one has done outside.
+func (a *attempt) Replaceable(dead dedupe.Record) bool {
 	spec, _ := a.queue.Handler(dead.EventType)
-	h, ok := a.service.config.Handlers.Lookup(spec.Name)
-	switch {
-	case !ok: // there may have been one
-		return dead.LastError == typeUnknown, nil
-	case h.Leased == nil:
-		return true, nil
-	case a.trial, h.Leased.Reconcile == nil:
-		return false, nil
-	}
-	event := a.event
-	event.Type, event.Attempt = dead.EventType, int(dead.Attempts)
-	_, applied, err := guarded(ctx, a.service.config.Log, event, grace, h.Leased.Reconcile)
-	if err != nil && retry.Decide(err).Class.Terminal() {
-		return false, nil // it will never be known
-	}
-	return err == nil && !applied, err
+	h, found := a.service.config.Handlers.Lookup(spec.Name)
+	return a.queue.OnCorrected == catalog.Accept && (h.Tx != nil || !found && dead.LastError == typeUnknown)
 }
 
 // Close names the delivered message in them.
@@ -115,7 +106,7 @@ func (a *attempt) Close(ids []string) (writes []store.Write) {
 func (d *delivery) deadLetter(f finding, attempts int, now time.Time) deadletter.Message {
 	return deadletter.Message{
 		Message: d.message, Reason: f.means.Reason, Status: int(f.means.Class), Detail: detail(f.failure), IdempotencyKey: d.record.IdempotencyKey,
-		SourceQueue: d.queue.ID, SourceSubscription: d.subscription, SourceMessageID: d.firstID, Attempts: attempts,
+		SourceQueue: d.queue.ID, SourceSubscription: d.subscription, SourceMessageID: d.firstID(), Attempts: attempts,
 		FirstPublishedAt: d.publishedAt, DeadLetteredAt: now,
 	}
 }

@@ -63,38 +63,32 @@ func decodeEnvelope(body []byte) (envelope, error) {
 // delivery is a message that was delivered, and all that it says. It does not change once it is decoded.
 type delivery struct {
 	envelope
-	origin
-	task
 	queue       *queue
 	event       handler.Event
-	record      dedupe.Record // the identity of the event's record, as far as the message could be read
-	broken      error         // why the message has no valid event
-	laneKey     string        // the ordering key behind which the message waits, if it has to
-	mayMissLane bool          // an instance may not know of a new lane for noneWaitFor
+	record      dedupe.Record   // of the event before this attempt, as far as the message tells
+	broken      error           // why the message has no valid event
+	laneKey     string          // the ordering key behind which the message waits, if it has to
+	mayMissLane bool            // an instance may not know of a new lane for noneWaitFor
+	policy      catalog.Handler // of the event's type
+	handler     handler.Handler // neither Tx nor Leased: none is registered
+	allowed     int             // how many attempts the event has
 }
 
-type origin struct {
-	returned  bool      // it comes back from a wait elsewhere than with the broker
-	replayed  bool      // it is a dead letter again
-	published time.Time // first, as far as its attributes tell
-	firstID   string    // its first message id
-}
+// returned reports whether the message comes back from a wait elsewhere than with the broker.
+func (d *delivery) returned() bool { return d.record.DelayTicket != "" }
 
-type task struct {
-	policy      catalog.Handler
-	handler     handler.Handler
-	found       bool              // the handler is registered
-	allowed     int               // how many attempts the event has
-	before      int               // those that were made elsewhere
-	republished *contract.Message // what a claim keeps, for a sweep to publish it again
-}
+// replayed reports whether the message is a dead letter again.
+func (d *delivery) replayed() bool { return d.message.Attributes[deadletter.AttrReplayOf] != "" }
 
 // decode reads the message, and finds its handler in the catalog and in the registry.
 func (s *Service) decode(q *queue, e envelope) *delivery {
-	d := &delivery{envelope: e, queue: q, origin: originOf(e)}
+	d := &delivery{envelope: e, queue: q}
 	d.event, d.record, d.broken = decodeEvent(s.config.Catalog.Contracts, q, e)
 	attributes := e.message.Attributes
-	d.record.DelayTicket, d.record.PublishedAt = lane.Ticket(e.message), d.published
+	d.record.DelayTicket, d.record.PublishedAt = lane.Ticket(e.message), e.publishedAt
+	if first := momentOf(attributes[contract.AttrFirstPublished]); !first.IsZero() {
+		d.record.PublishedAt = first
+	}
 	d.record.DoorReceivedAt = momentOf(attributes[contract.AttrDoorReceived])
 	if s.config.Now().Sub(d.record.DoorReceivedAt) < rates.GoodFor { // what comes late tells of a webhook service that may be gone
 		s.config.Rates.Release(attributes[contract.AttrDoorRelease])
@@ -107,10 +101,27 @@ func (s *Service) decode(q *queue, e envelope) *delivery {
 	}
 	d.mayMissLane = d.laneKey != "" && !q.waits // else lanes are looked at every time
 	if d.broken == nil {
-		d.task = s.taskOf(d)
-		d.record.Attempts = int64(d.before)
+		d.policy, _ = q.Handler(d.event.Type)
+		d.handler, _ = s.config.Handlers.Lookup(d.policy.Name)
+		d.countAttempts()
 	}
 	return d
+}
+
+// countAttempts finds how many attempts the event has, and how many of them were made elsewhere.
+func (d *delivery) countAttempts() {
+	// The message may ask for fewer attempts than the handler's, in an attribute or in its body.
+	d.allowed = d.policy.MaxAttempts
+	asked, _ := strconv.Atoi(d.event.Attributes[contract.AttrMaxAttempts])
+	for _, n := range [...]int{asked, d.event.Body.MaxAttempts()} {
+		if n >= 1 {
+			d.allowed = min(d.allowed, n)
+		}
+	}
+	if !d.replayed() { // a replay has all its attempts
+		// There is one attempt at the least: whoever sent it here wanted it tried.
+		d.record.Attempts = int64(max(0, min(d.event.Body.Attempted(), d.allowed-1)))
+	}
 }
 
 // lane names the lane of an ordering key; without one, a lane for this message alone.
@@ -128,41 +139,6 @@ func momentOf(attribute string) (at time.Time) {
 		at, _ = time.Parse(time.RFC3339Nano, attribute)
 	}
 	return at
-}
-
-func originOf(e envelope) origin {
-	attributes := e.message.Attributes
-	o := origin{
-		published: e.publishedAt, firstID: e.messageID, returned: lane.Ticket(e.message) != "", replayed: attributes[deadletter.AttrReplayOf] != "",
-	}
-	if at := momentOf(attributes[contract.AttrFirstPublished]); !at.IsZero() {
-		o.published = at
-	}
-	if id := attributes[contract.AttrFirstMessageID]; pii.ID.Valid(id) {
-		o.firstID = id
-	}
-	return o
-}
-
-func (s *Service) taskOf(d *delivery) (t task) {
-	t.policy, _ = d.queue.Handler(d.event.Type)
-	t.handler, t.found = s.config.Handlers.Lookup(t.policy.Name)
-	// The message may ask for fewer attempts than the handler's, in an attribute or in its body.
-	t.allowed = t.policy.MaxAttempts
-	asked, _ := strconv.Atoi(d.event.Attributes[contract.AttrMaxAttempts])
-	for _, n := range [...]int{asked, d.event.Body.MaxAttempts()} {
-		if n >= 1 {
-			t.allowed = min(t.allowed, n)
-		}
-	}
-	if !d.replayed { // a replay has all its attempts
-		// There is one attempt at the least: whoever sent it here wanted it tried.
-		t.before = max(0, min(d.event.Body.Attempted(), t.allowed-1))
-	}
-	if len(d.message.Data) <= contract.MaxKept {
-		t.republished = &d.message
-	}
-	return t
 }
 
 // maxReplays bounds what an attribute can claim.

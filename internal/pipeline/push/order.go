@@ -27,7 +27,6 @@ type position struct {
 	read  bool
 	waits bool      // behind another of its key, or until due where that is set
 	due   time.Time // the time of delivery that its sender wants
-	ends  bool      // the lane is removed after the last of its messages
 }
 
 // dropped answers a message that is not for the queue or is too old.
@@ -36,7 +35,7 @@ func (s *Service) dropped(d *delivery) finding {
 	switch {
 	case !q.Takes(d.message.Attributes): // the broker's filter, which an emulator does not apply
 		return final(answer{Outcome: retry.Dropped, Status: http.StatusNoContent, Reason: "not_bound"})
-	case q.MessageTTL > 0 && !d.replayed && !d.published.IsZero() && now.Sub(d.published) > q.MessageTTL:
+	case q.MessageTTL > 0 && !d.replayed() && !d.record.PublishedAt.IsZero() && now.Sub(d.record.PublishedAt) > q.MessageTTL:
 		return final(answer{Outcome: retry.Expired, Status: http.StatusNoContent, Reason: "message_ttl"})
 	}
 	return finding{}
@@ -45,7 +44,7 @@ func (s *Service) dropped(d *delivery) finding {
 // order finds whether the message has to wait, for its time of delivery or behind others of its key.
 func (s *Service) order(ctx context.Context, d *delivery) (p position, f finding) {
 	now := s.config.Now()
-	if at := momentOf(d.message.Attributes[contract.AttrDeliverAt]); at.After(now) && !d.returned { // else it has waited for it
+	if at := momentOf(d.message.Attributes[contract.AttrDeliverAt]); at.After(now) && !d.returned() { // else it has waited for it
 		p.due = at
 	}
 	if d.laneKey == "" && p.due.IsZero() {
@@ -54,7 +53,7 @@ func (s *Service) order(ctx context.Context, d *delivery) (p position, f finding
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bookkeeping)
 	defer cancel()
 	// Where messages do not wait as a rule, one read tells for the whole queue that there is no lane.
-	if !d.queue.waits && !d.returned && p.due.IsZero() {
+	if !d.queue.waits && !d.returned() && p.due.IsZero() {
 		none, err := d.queue.noneWait.Get(ctx, "", func(ctx context.Context) (bool, time.Duration, error) {
 			ctx, cancel := context.WithTimeout(ctx, bookkeeping)
 			defer cancel()
@@ -76,7 +75,6 @@ func (s *Service) order(ctx context.Context, d *delivery) (p position, f finding
 		return p, storeDown(err)
 	}
 	p.read, p.waits = true, !p.due.IsZero() || p.lane.Behind(d.message)
-	p.ends = !p.waits
 	return p, finding{}
 }
 
@@ -107,22 +105,27 @@ func (s *Service) putOff(ctx context.Context, a *attempt) finding {
 
 // claim claims the event of a leased handler. The record of a Tx handler's is read only where it was delivered before.
 func (s *Service) claim(ctx context.Context, a *attempt) finding {
-	switch {
-	case !a.found:
+	if a.handler.Leased == nil && a.handler.Tx == nil {
 		return found(failed, retry.Permanent(typeUnknown, nil))
-	case a.handler.Leased != nil:
-		return s.lease(ctx, a)
-	case a.known:
+	}
+	if a.handler.Leased == nil && !a.known {
+		return finding{}
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bookkeeping)
+	defer cancel()
+	if a.handler.Leased == nil {
 		return s.recall(ctx, a)
 	}
-	return finding{}
+	return s.lease(ctx, a)
 }
 
 func (s *Service) lease(ctx context.Context, a *attempt) finding {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bookkeeping)
-	defer cancel()
+	var kept *contract.Message // for a sweep to publish it again
+	if len(a.message.Data) <= contract.MaxKept {
+		kept = &a.message
+	}
 	failpoint.Hit(failpoint.LeasedClaim)
-	seen, err := a.run.Claim(ctx, a.queue.Lease, a.republished, a.known)
+	seen, err := a.run.Claim(ctx, a.queue.Lease, kept, a.known)
 	means := retry.Decide(err)
 	switch {
 	case err != nil && means.Class.Terminal():
@@ -145,7 +148,7 @@ const unexplained = 3
 func (s *Service) recall(ctx context.Context, a *attempt) finding {
 	seen, err := a.run.Look(ctx)
 	for tries := 0; err != nil || seen != dedupe.Counted; tries++ {
-		few := a.number-(a.run.Attempt()-1-a.before) <= unexplained
+		few := a.number-(a.run.Attempt()-1-int(a.record.Attempts)) <= unexplained
 		switch {
 		case tries == maxRounds:
 			return found(held, retry.Busy("contention", nil))
@@ -168,10 +171,10 @@ func (s *Service) recall(ctx context.Context, a *attempt) finding {
 func (s *Service) perform(ctx context.Context, a *attempt) finding {
 	leased := a.handler.Leased != nil
 	if leased {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), a.policy.Timeout)
-		defer cancel()
+		ctx = context.WithoutCancel(ctx)
 	}
+	ctx, cancel := context.WithTimeout(ctx, a.policy.Timeout)
+	defer cancel()
 	for {
 		event := a.event
 		event.Attempt, event.Try = a.run.Attempt(), a.run.Try()

@@ -287,7 +287,7 @@ func (s *Service) leave(ctx context.Context, a *attempt, reply answer) answer {
 		s.warn(ctx, "end of a replay not written", a)
 		return storeDown(err).again() // the redelivery comes by here again
 	}
-	ends := a.position.ends && !reply.Delayed && a.laneKey != "" && (a.broken == nil || reply.Outcome != retry.Retry)
+	ends := a.returned() && !a.position.waits && !reply.Delayed && a.laneKey != "" && (a.broken == nil || reply.Outcome != retry.Retry)
 	if len(a.run.emitted.Lanes) == 0 && !ends {
 		return reply
 	}

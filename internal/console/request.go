@@ -113,7 +113,8 @@ func (o Operation) decode(in Input) (reflect.Value, error) {
 		return request, err
 	}
 	for _, f := range o.Fields {
-		text := cmp.Or(in.Path[f.Name], in.Query.Get(f.Name), f.Standard)
+		given := map[In]string{InPath: in.Path[f.Name], InQuery: in.Query.Get(f.Name)}
+		text := cmp.Or(given[f.In], f.Standard)
 		if f.In == InBody || text == "" {
 			continue
 		}

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -407,29 +408,29 @@ func TestTheBodyBudgetIsAQuarterOfAnInstance(t *testing.T) {
 	require.Equal(t, slices.Repeat([]string{strconv.Itoa(4 * serve.DefaultBodyBudget >> 20)}, 2), found, "the webhook service's, and the workers'")
 }
 
-// lines are what the services log, by the files that write it.
+// lines are what the services log, by the packages that write it.
 type lines struct {
-	t     *testing.T
-	files []string
-	seen  map[string]bool
+	t        *testing.T
+	packages []string
+	seen     map[string]bool
 }
 
 func logged(t *testing.T) lines {
 	t.Helper()
-	found := lines{t: t, seen: map[string]bool{}}
+	packages := map[string]string{}
 	require.NoError(t, filepath.WalkDir(filepath.Join("..", "internal"), func(path string, _ os.DirEntry, err error) error {
 		if err == nil && filepath.Ext(path) == ".go" && !strings.HasSuffix(path, "_test.go") {
-			if text := read(t, path); strings.Contains(text, "LogAttrs(") {
-				found.files = append(found.files, text)
+			if text := read(t, path); strings.Contains(text, "slog.") {
+				packages[filepath.Dir(path)] += text
 			}
 		}
 		return err
 	}))
-	return found
+	return lines{t: t, packages: slices.Collect(maps.Values(packages)), seen: map[string]bool{}}
 }
 
-// require checks that a filter of log lines names a message that some file writes, and that
-// the same file knows each field of the filter, and more fields.
+// require checks that a filter of log lines names a message that some package writes, and that
+// the same package knows each field of the filter, and more fields.
 func (l lines) require(filter string, fields []string) {
 	l.t.Helper()
 	said := regexp.MustCompile(`jsonPayload\.message=\(?("[^"]+"(?: OR "[^"]+")*)`).FindStringSubmatch(filter)
@@ -440,7 +441,7 @@ func (l lines) require(filter string, fields []string) {
 	of := map[string][]string{}
 	for _, message := range words(said[1]) {
 		l.seen[message] = true
-		for _, text := range l.files {
+		for _, text := range l.packages {
 			if strings.Contains(text, ", "+strconv.Quote(message)) {
 				of[message] = append(of[message], text)
 			}
@@ -450,7 +451,7 @@ func (l lines) require(filter string, fields []string) {
 	for _, field := range fields {
 		l.seen[field] = true
 		knows := func(text string) bool {
-			return field == "message" || regexp.MustCompile(`\b`+field+`\b`).MatchString(text)
+			return field == "message" || regexp.MustCompile(`"`+field+`[",]`).MatchString(text)
 		}
 		require.True(l.t, slices.ContainsFunc(words(said[1]), func(message string) bool { return slices.ContainsFunc(of[message], knows) }), "lines %s have no %s", said[1], field)
 	}

@@ -33,7 +33,7 @@ func matches(text, expression string) (all []string) {
 func documents(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
-	for _, pattern := range []string{"README.md", "CONTRIBUTING.md", "docs/*.md", "docs/runbooks/*.md"} {
+	for _, pattern := range []string{"README.md", "CONTRIBUTING.md", "docs/*.md", "docs/runbooks/*.md", "terraform/*.md"} {
 		found, err := filepath.Glob(filepath.Join(root, pattern))
 		require.NoError(t, err)
 		for _, path := range found {
@@ -95,6 +95,15 @@ func TestWhatTheDocumentsNameExists(t *testing.T) {
 			return err
 		}))
 	}
+	var tests strings.Builder
+	require.NoError(t, filepath.WalkDir(root, func(path string, _ os.DirEntry, err error) error {
+		if err == nil && strings.HasSuffix(path, "_test.go") {
+			text, err := os.ReadFile(path)
+			tests.Write(text)
+			return err
+		}
+		return err
+	}))
 	code, makefile := all.String(), read(t, "Makefile")
 	contains := func(document, in, what string) { // require.Contains would print the whole source on failure
 		require.True(t, strings.Contains(in, what), "%s: there is no %s", document, what)
@@ -121,6 +130,9 @@ func TestWhatTheDocumentsNameExists(t *testing.T) {
 				require.NoError(t, err, document)
 				seen++
 			}
+		}
+		for _, test := range matches(text, `\b((?:Test|Fuzz|Benchmark)[A-Z]\w+)`) {
+			contains(document, tests.String(), "\nfunc "+test+"(")
 		}
 		for _, metric := range matches(text, `\b(billhook_[a-z_]+)`) {
 			contains(document, code, `("`+metric+`", "`)

@@ -82,8 +82,8 @@ func (e Entry) Allows(verb string) bool {
 
 // FindEntry returns a tenant's entry, by its id or by that of the event that made it. The error is ErrUnknown, or that
 // of reading.
-func FindEntry(ctx context.Context, from store.Getter, tenant, named string) (Entry, error) {
-	doc, err := from.Get(ctx, ledger.Key(ledger.IDOf(tenant, named)))
+func FindEntry(ctx context.Context, from ledger.Reader, tenant, named string) (Entry, error) {
+	doc, err := ledger.Find(ctx, from, tenant, named)
 	if gone(err) {
 		return Entry{}, ErrUnknown
 	}
@@ -208,7 +208,7 @@ func (r *Reverter) Revert(ctx context.Context, tenant, named string, by audit.Ch
 	if !pii.ID.Valid(tenant) {
 		return ledger.Entry{}, audit.ErrID
 	}
-	doc, err := r.Store.Get(ctx, ledger.Key(ledger.IDOf(tenant, named)))
+	doc, err := ledger.Find(ctx, r.Store, tenant, named)
 	switch {
 	case gone(err):
 		return ledger.Entry{}, ErrUnknown

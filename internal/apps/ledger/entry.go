@@ -5,6 +5,7 @@
 package ledger
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -88,7 +89,7 @@ func (l Line) String() string {
 // Entry is one entry of the books, as its document holds it.
 type Entry struct {
 	// ID is the id of the document. Post derives it.
-	ID     string `json:"id" show:"Entry" link:"journal/entries/{id}"`
+	ID     string `json:"id" show:"Entry,id" link:"journal/entries/{id}"`
 	Tenant string `json:"tenant" store:"tenant" show:"Tenant,detail"`
 	Kind   Kind   `json:"kind" store:"kind,required" show:"Kind"`
 	// EventID names the event that made the entry; of a transfer of points, the operation.
@@ -114,12 +115,16 @@ type Entry struct {
 // EntryID is the id of the entry that an event makes in a tenant's journal.
 func EntryID(tenant, eventID string) string { return store.ID(tenant, eventID) }
 
-// IDOf is the id of the entry that a person means, who names it or the event that made it: no event's id has a tilde.
-func IDOf(tenant, named string) string {
-	if strings.Contains(named, "~") {
-		return named
+// Find returns the document of the entry that a person means, who names the event that made it, or it: by its id, or by
+// what no other id begins with. No event's id has a tilde. The error is as of store.Named.
+func Find(ctx context.Context, from Reader, tenant, named string) (store.Document, error) {
+	if !strings.Contains(named, "~") {
+		doc, err := from.Get(ctx, Key(EntryID(tenant, named)))
+		if !errors.Is(err, store.ErrNotFound) {
+			return doc, err
+		}
 	}
-	return EntryID(tenant, named)
+	return store.Named(ctx, from, Key(named))
 }
 
 // ReversalID is the id of the one reversal that a journal's entry can have.

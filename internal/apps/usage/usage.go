@@ -230,7 +230,7 @@ func PeriodAt(ctx context.Context, from store.Querier, tenant, subscription stri
 type ListUsage struct {
 	console.Owned
 	Subscription string `json:"-" query:"subscription" validate:"omitempty,id" help:"one subscription, period by period"`
-	Month        string `json:"-" query:"month" help:"all subscriptions' periods that begin in this month, such as 2026-11"`
+	Month        string `json:"-" query:"month" validate:"omitempty,month" help:"all subscriptions' periods that begin in this month, such as 2026-11"`
 	console.Page
 }
 
@@ -250,11 +250,9 @@ func Operations(from store.Querier, now func() time.Time) []console.Operation {
 			Name: "usage ls", Path: "GET /v1/ops/usage", Summary: "List the usage of one subscription, or of all periods that begin in a month (by default this one)",
 			Empty: "No usage was recorded. Each usage_tracking event of a service adds to it.",
 		}, func(ctx context.Context, _ audit.Author, in ListUsage) (console.List[Total], error) {
-			switch _, err := time.Parse(monthForm, in.Month); {
+			switch {
 			case in.Month != "" && in.Subscription != "":
 				return console.List[Total]{}, console.Refuse(console.Malformed, "usage_of_what", "Say subscription= or month=, not both.")
-			case in.Month != "" && err != nil:
-				return console.List[Total]{}, console.Refuse(console.Malformed, "month_invalid", "The parameter month is such as 2026-11.")
 			case in.Month == "" && in.Subscription == "":
 				in.Month = Month(now()).ID
 			}

@@ -90,7 +90,8 @@ func TestAnEntryIsShownByItsEventOrByItsIDAndProvenToItsTenant(t *testing.T) {
 		r.seal(t)
 		r.enter(t, sale("default", fmt.Sprint("more-", i), "2026-03", 1))
 	}
-	for _, path := range []string{"e1", ledger.EntryID("default", "e1"), "e1?tenant=default"} {
+	whole := ledger.EntryID("default", "e1")
+	for _, path := range []string{"e1", whole, whole[:12], "e1?tenant=default"} {
 		var shown journal.Entry
 		r.get(t, "journal/entries/"+path, &shown)
 		require.Equal(t, []any{"e1", int64(1), false}, []any{shown.EventID, shown.Seal, shown.Changed})
@@ -105,6 +106,8 @@ func TestAnEntryIsShownByItsEventOrByItsIDAndProvenToItsTenant(t *testing.T) {
 	}
 	r.refuses(t, http.MethodGet, "/v1/ops/journal/entries/e2/proof", "", http.StatusNotFound, "entry_unknown")
 	var proof seal.Proof
+	r.get(t, "journal/entries/"+whole[:12]+"/proof", &proof)
+	require.Equal(t, whole, proof.Entry)
 	r.get(t, "journal/entries/e2/proof?tenant=acme", &proof)
 	kept, _, err := seal.List(t.Context(), r.store, "acme", 0, 1)
 	require.NoError(t, err)

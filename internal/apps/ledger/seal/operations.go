@@ -1,6 +1,7 @@
 package seal
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -68,7 +69,11 @@ func Operations(v Verifier, log *slog.Logger) []console.Operation {
 			Name: "ledger prove", Path: "GET /v1/ops/journal/entries/{entry}/proof", Before: "journal show", Errors: Failures,
 			Summary: "Print the proof that an entry is in its seal",
 		}, func(ctx context.Context, _ audit.Author, in EntryOf) (Proof, error) {
-			id := ledger.IDOf(in.Tenant, in.ID)
+			doc, err := ledger.Find(ctx, v.From, in.Tenant, in.ID)
+			if errors.Is(err, store.ErrAmbiguous) {
+				return Proof{}, err
+			}
+			id := cmp.Or(doc.Key.ID, in.ID)
 			text, err := Prove(ctx, v.From, id)
 			return Proof{Entry: id, Proof: string(text)}, err
 		}),

@@ -20,12 +20,13 @@ import (
 type Catalog struct {
 	// TasksPool is the pool whose worker runs the tasks of all pools; empty: no queue runs.
 	TasksPool      string
-	Queues         []Queue            // in the order of the file
-	Topics         []Topic            // shared by several queues, as an exchange was
-	OutboundTopics []Topic            // published to for others; Billhook consumes none of them
-	Products       map[string]Product // by product id
-	Contracts      *contract.Set      // the body formats, with what messages.yaml declares of them
-	Sources        map[string]Source  // by name, as in POST /webhooks/{source}
+	Queues         []Queue             // in the order of the file
+	Topics         []Topic             // shared by several queues, as an exchange was
+	OutboundTopics []Topic             // published to for others; Billhook consumes none of them
+	Products       map[string]Product  // by product id
+	Contracts      *contract.Set       // the body formats, with what messages.yaml declares of them
+	Providers      map[string]Provider // whose webhooks a source may send, by name
+	Sources        map[string]Source   // by name, as in POST /webhooks/{source}
 	// Accounts are the queues and shared topics that an account may send to by a token, by its name.
 	Accounts map[string][]string
 	// Notifications are the channels that an event is told on, by its type.
@@ -194,30 +195,26 @@ type Product struct {
 	Points int64 `json:"points"` // per piece, at least 1
 }
 
-// Scheme is how a source signs.
+// Scheme is how a source signs, and what its bodies are.
 type Scheme string
 
-// The signature schemes.
+// The schemes whose bodies are of the contract's formats. Any other is a provider's name.
 const (
-	SchemePayNow   Scheme = "paynow"
 	SchemeGeneric  Scheme = "generic"
 	SchemeStandard Scheme = "standard"
 )
 
 // Source is one sender of webhooks.
 type Source struct {
-	Name   string `json:"-"`
-	Scheme Scheme `json:"scheme"` // how what it sends is signed: paynow, generic or standard
+	Name string `json:"-"`
+	// Scheme is a provider of catalog/providers; generic or standard where it sends bodies of the contract's formats.
+	Scheme Scheme `json:"scheme"`
 	// SecretVariable names the environment variable with its secrets.
 	SecretVariable string `json:"secret_variable"`
 	MaxBodyBytes   int64  `json:"max_body_bytes"` // the largest body that is read
 	// RatePerSecond and Burst limit the messages for each queue at one instance; 0 is no limit.
 	RatePerSecond float64 `json:"rate_per_second"`
 	Burst         int     `json:"burst"` // how many may come at once
-	// UIDMetadataKey is the body path of the uid, such as checkout.metadata.uid; empty: none is trusted.
-	UIDMetadataKey string `json:"uid_metadata_key"`
-	// OrderIDMetadataKey is the body path of the shop's own order, such as checkout.metadata.order_id.
-	OrderIDMetadataKey string `json:"order_id_metadata_key"`
 	// Events is event type -> queue id; a type that is not in it is ignored.
 	Events map[string]string `json:"events"`
 }

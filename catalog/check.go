@@ -48,7 +48,6 @@ var (
 	eventName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,63}$`)
 	productID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$`) // the contract's id: another is never sent
 	variable  = regexp.MustCompile(`^WEBHOOK_[A-Z0-9_]{3,56}$`)
-	metadata  = regexp.MustCompile(`^checkout\.metadata\.[A-Za-z0-9_]{1,64}$`)
 )
 
 // forgets reports whether nothing that the queue does needs a record.
@@ -219,40 +218,43 @@ func (r *reader) checkProduct(place, id string, p Product) {
 	require(1 <= p.Points && p.Points <= MaxPoints, "points", "must be 1 to 1000000000")
 }
 
-func (r *reader) checkSource(place string, s Source) {
+func (r *reader) checkSource(place string, s Source, c *Catalog) {
 	require := r.requirer(place)
 	require(word.MatchString(s.Name), "name", "must be at most 64 of a-z, 0-9 and _ . -, and begin with a letter")
-	require(slices.Contains([]Scheme{SchemePayNow, SchemeGeneric, SchemeStandard}, s.Scheme), "scheme", "must be paynow, generic or standard")
+	_, provided := c.Providers[string(s.Scheme)]
+	require(provided || s.Scheme == SchemeGeneric || s.Scheme == SchemeStandard, "scheme", "must be generic, standard or a provider: "+strings.Join(slices.Sorted(maps.Keys(c.Providers)), ", "))
 	require(variable.MatchString(s.SecretVariable), "secret_variable", "must be an environment variable that begins with WEBHOOK_")
 	require(1<<10 <= s.MaxBodyBytes && s.MaxBodyBytes <= 1<<20, "max_body_bytes", "must be 1024 to 1048576")
 	require(0 <= s.RatePerSecond && s.RatePerSecond <= 1e6, "rate_per_second", "must be 0, which is no limit, to 1000000")
 	require(0 <= s.Burst && s.Burst <= 1e6, "burst", "must be 0 to 1000000")
 	require((s.RatePerSecond > 0) == (s.Burst > 0), "burst", "must be above 0 where rate_per_second is, and only there")
-	require(s.UIDMetadataKey == "" || s.Scheme == SchemePayNow, "uid_metadata_key", "is for the paynow scheme alone")
-	require(s.UIDMetadataKey == "" || metadata.MatchString(s.UIDMetadataKey), "uid_metadata_key", "must be checkout.metadata. and one name of letters, digits and _")
-	require(s.OrderIDMetadataKey == "" || (s.Scheme == SchemePayNow && metadata.MatchString(s.OrderIDMetadataKey)), "order_id_metadata_key", "is for the paynow scheme alone, and must be checkout.metadata. and one name of letters, digits and _")
-	require(s.OrderIDMetadataKey == "" || s.OrderIDMetadataKey != s.UIDMetadataKey, "order_id_metadata_key", "must be another one than uid_metadata_key")
 	require(len(s.Events) > 0, "events", "there is none")
 	for eventType := range s.Events {
 		require(eventName.MatchString(eventType), "events."+shown(eventType), "must be an event type: at most 64 of letters, digits and _ . -, beginning with a letter")
 	}
 }
 
-// checkRoutes checks that a source's events have a handler. PayNow's types are translated on the way.
+// checkRoutes checks that a source's events have a handler, under the types that a provider's become.
 func (r *reader) checkRoutes(place string, s Source, c *Catalog) {
 	for eventType, id := range s.Events {
+		at := "events." + shown(eventType)
 		i := slices.IndexFunc(c.Queues, func(q Queue) bool { return q.ID == id })
 		if i < 0 {
-			r.wrong(place, "events."+shown(eventType), "no queue has the id "+shown(id))
+			r.wrong(place, at, "no queue has the id "+shown(id))
 			continue
 		}
 		q, queuePlace := c.Queues[i], queuePlace+" "+shown(id)
-		_, handled := q.Handler(eventType)
+		format, mapped, known := c.Mapped(s, eventType)
+		_, handled := q.Handler(mapped)
 		switch {
 		case !q.Enabled && !r.isUnread(queuePlace, "enabled"):
-			r.wrong(place, "events."+shown(eventType), "queue "+shown(id)+" is not enabled")
-		case !handled && s.Scheme != SchemePayNow && !r.isUnread(queuePlace, handlerPath(eventType)):
-			r.wrong(place, "events."+shown(eventType), "queue "+shown(id)+" handles only "+strings.Join(slices.Sorted(maps.Keys(q.Handlers)), ", "))
+			r.wrong(place, at, "queue "+shown(id)+" is not enabled")
+		case !known:
+			r.wrong(place, at, "the provider "+shown(string(s.Scheme))+" declares no such event")
+		case format != "" && format != q.Contract:
+			r.wrong(place, at, "it leaves as "+format+", and queue "+shown(id)+" takes "+q.Contract)
+		case !handled && !r.isUnread(queuePlace, handlerPath(mapped)):
+			r.wrong(place, at, "queue "+shown(id)+" handles only "+strings.Join(slices.Sorted(maps.Keys(q.Handlers)), ", "))
 		}
 	}
 }

@@ -20,13 +20,19 @@ func FuzzLoad(f *testing.F) {
 			require.True(f, err == nil || name == topicsFile || name == targetsFile, err)
 			files[i] = data
 		}
-		f.Add(files[0], files[1], files[2], files[3], files[4])
+		f.Add(files[0], files[1], files[2], files[3], files[4], []byte("{}"))
+		for _, provider := range []string{"paynow", "stripe"} {
+			data, err := os.ReadFile(filepath.Join("providers", provider+".yaml"))
+			require.NoError(f, err)
+			f.Add(files[0], files[1], files[2], files[3], files[4], data)
+		}
 	}
-	f.Add([]byte("queues: &a [*a]"), []byte("? {}\n: []"), []byte("sources: {<<: {}}"), []byte("topics: 3"), []byte("targets: {a: []}"))
-	f.Add([]byte("queues: [{id: [], handlers: {a: {post: {target: []}, retry_policy: {schedule: []}}}}, []]"), []byte("---\n---\n"), []byte("!!x"), []byte(""), []byte("targets: {}"))
-	f.Fuzz(func(t *testing.T, queues, products, sources, topics, targets []byte) {
+	f.Add([]byte("queues: &a [*a]"), []byte("? {}\n: []"), []byte("sources: {<<: {}}"), []byte("topics: 3"), []byte("targets: {a: []}"), []byte("mappings: {a: {b: call}}"))
+	f.Add([]byte("queues: [{id: [], handlers: {a: {post: {target: []}, retry_policy: {schedule: []}}}}, []]"), []byte("---\n---\n"), []byte("!!x"), []byte(""), []byte("targets: {}"), []byte("signature: {signs: '{'}\nid: [a]"))
+	f.Fuzz(func(t *testing.T, queues, products, sources, topics, targets, provider []byte) {
 		files := fstest.MapFS{
 			queuesFile: {Data: queues}, productsFile: {Data: products}, sourcesFile: {Data: sources}, topicsFile: {Data: topics}, targetsFile: {Data: targets},
+			"providers/own.yaml": {Data: provider},
 		}
 		c, err := load(files)
 		if err != nil {

@@ -30,12 +30,12 @@ const (
 	sendingPlace  = sourcesFile + ": account"
 )
 
-//go:embed *.yaml
+//go:embed *.yaml providers/*.yaml
 var embedded embed.FS
 
 // Load reads and checks the catalog in the folder dir, or the built-in one. A folder may lack topics.yaml,
-// targets.yaml, notifications.yaml and journal.yaml; messages.yaml and the limits of usage.yaml are then
-// those of the program. The error joins every Mistake; what could be read is returned beside it.
+// targets.yaml, notifications.yaml and journal.yaml; messages.yaml, the limits of usage.yaml and providers of
+// other names than its own are those of the program. The error joins every Mistake; what could be read is returned beside it.
 func Load(dir string) (*Catalog, error) {
 	if dir == "" {
 		return load(embedded)
@@ -44,11 +44,12 @@ func Load(dir string) (*Catalog, error) {
 }
 
 func load(files fs.FS) (*Catalog, error) {
-	c := &Catalog{files: files, hash: hashOf(files), Products: map[string]Product{}, Sources: map[string]Source{}, Accounts: map[string][]string{}, Targets: map[string]Target{}, Notifications: map[string][]string{}}
+	c := &Catalog{files: files, hash: hashOf(files), Products: map[string]Product{}, Providers: map[string]Provider{}, Sources: map[string]Source{}, Accounts: map[string][]string{}, Targets: map[string]Target{}, Notifications: map[string][]string{}}
 	r := newReader()
 	c.lines = r.lines
 	c.Contracts = r.readContracts(files)
 	r.unread[messagesFile] = len(r.mistakes) > 0
+	c.readProviders(r, files)
 	names := map[string]string{}
 	if file, ok := r.file(files, topicsFile, "topics"); ok {
 		c.Topics = r.readTopics(file["topics"], topicsFile, "topics", topicPlace, names)

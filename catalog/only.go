@@ -165,12 +165,15 @@ func (c *Catalog) needs() (mistakes []error) {
 // Hash names the files by 8 hexadecimal digits, as Terraform computes it too; empty: there are none.
 func (c *Catalog) Hash() string { return c.hash }
 
-// hashOf sums up the catalog's files by name, as sha256sum *.yaml | sha256sum does.
+// hashOf sums up the catalog's files by name, as `ls *.yaml providers/*.yaml | LC_ALL=C sort | xargs sha256sum | sha256sum` does.
 func hashOf(files fs.FS) string {
-	names, err := fs.Glob(files, "*.yaml") // in order
+	names, err := fs.Glob(files, "*.yaml")
 	if err != nil || len(names) == 0 {
 		return ""
 	}
+	more, _ := fs.Glob(files, providersFiles) // the pattern is good
+	names = append(names, more...)
+	slices.Sort(names)
 	all := sha256.New()
 	for _, name := range names {
 		text, err := fs.ReadFile(files, name)

@@ -37,6 +37,9 @@ var reference = []struct {
 	{"queues.yaml: `batch`, `rate` and `max_backlog`", []string{"Batch", "Rate", "MaxBacklog"}},
 	{"topics.yaml: a topic", []string{"Topic"}},
 	{"sources.yaml: a source", []string{"Source"}},
+	{"providers/<name>.yaml: a provider", []string{"Provider"}},
+	{"providers/<name>.yaml: `signature`", []string{"Scheme"}},
+	{"providers/<name>.yaml: an entry of `events`, and of its `ignore`", []string{"ProviderEvent", "Condition"}},
 	{"targets.yaml: a target", []string{"Target"}},
 	{"targets.yaml: `timeouts` and `breaker` of a target", []string{"Timeouts", "Breaker"}},
 	{"targets.yaml: `endpoints`", []string{"Endpoints"}},
@@ -50,7 +53,7 @@ func TestTheReferenceOfTheCatalogHasTheKeysOfItsStructs(t *testing.T) {
 	structs := map[string]*ast.StructType{}
 	sources, err := filepath.Glob("*.go")
 	require.NoError(t, err)
-	for _, source := range sources {
+	for _, source := range append(sources, "../internal/platform/signature/scheme.go") {
 		file, err := parser.ParseFile(token.NewFileSet(), source, nil, parser.ParseComments)
 		require.NoError(t, err)
 		ast.Inspect(file, func(n ast.Node) bool {
@@ -82,7 +85,7 @@ func TestTheReferenceOfTheCatalogHasTheKeysOfItsStructs(t *testing.T) {
 				if rest, ok := strings.CutPrefix(said, field.Names[0].Name+" "); ok {
 					said = "`" + key + "` " + rest
 				}
-				fmt.Fprintf(&page, "| `%s` | %s | %s |\n", key, strings.NewReplacer("time.Duration", "duration", "routing.", "", "retry.Policy", "retry_policy").Replace(types.ExprString(field.Type)), strings.ReplaceAll(said, "|", `\|`))
+				fmt.Fprintf(&page, "| `%s` | %s | %s |\n", key, strings.NewReplacer("time.Duration", "duration", "routing.", "", "retry.Policy", "retry_policy", "signature.Scheme", "signature").Replace(types.ExprString(field.Type)), strings.ReplaceAll(said, "|", `\|`))
 			}
 		}
 	}

@@ -14,7 +14,7 @@ import (
 func (c *Catalog) readSources(r *reader, node *yaml.Node, haveQueues bool) {
 	each(r, node, sourcesFile, "sources", sourcePlace, func(name, place string, s Source) {
 		s.Name = name
-		r.checkSource(place, s)
+		r.checkSource(place, s, c)
 		if haveQueues {
 			r.checkRoutes(place, s, c)
 		}

@@ -15,8 +15,10 @@ import (
 	"time"
 
 	"billhook/catalog"
+	"billhook/catalog/catalogtest"
 	"billhook/internal/apps/ledger"
 	"billhook/internal/dedupe"
+	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/platform/gcp/pubsub"
 	"billhook/internal/platform/signature"
 	"billhook/internal/platform/store"
@@ -84,7 +86,7 @@ func signer(scheme signature.Scheme) *signature.Signer {
 	return signer
 }
 
-var payNow, generic = signer(signature.PayNow), signer(signature.Generic)
+var payNow, generic = signer(catalogtest.Shipped().Providers[samples.Provider].Signature), signer(signature.Generic)
 
 // Send signs a body as PayNow does and posts it.
 func Send(ctx context.Context, base string, body []byte) (Answer, error) {

@@ -36,8 +36,6 @@ type demo struct {
 	again bool
 }
 
-const paynow = "paynow"
-
 // flow is a sample and what becomes of it.
 type flow struct {
 	What string
@@ -89,8 +87,8 @@ func (s *demo) queueOf(handler string) (catalog.Queue, bool) {
 
 // sent sends a flow's samples, and says what was answered and what became of them.
 func (s *demo) sent(ctx context.Context, f flow) (string, error) {
-	from, received := s.catalog.Sources[paynow]
-	path, body := "/webhooks/"+paynow, []byte(nil)
+	from, received := s.catalog.Sources[samples.Provider]
+	path, body := "/webhooks/"+samples.Provider, []byte(nil)
 	if f.Handler == "" {
 		if body = samples.Read(f.Name, f.Event); f.Secret == "" {
 			f.Follow = []string{f.Event.EventID}
@@ -114,7 +112,7 @@ func (s *demo) sent(ctx context.Context, f flow) (string, error) {
 	if err := s.prepare(ctx, f.Before); err != nil {
 		return "", err
 	}
-	replies, err := post(ctx, s.stack.WebhookURL+path, from, cmp.Or(f.Secret, s.secrets[from.Name][0]), body)
+	replies, err := post(ctx, s.catalog, s.stack.WebhookURL+path, from, cmp.Or(f.Secret, s.secrets[from.Name][0]), body)
 	if err != nil {
 		return "", err
 	}

@@ -15,6 +15,7 @@ import (
 	"billhook/catalog"
 	"billhook/emulator"
 	"billhook/internal/compose/devstack"
+	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/platform/env"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/telemetry"
@@ -192,7 +193,7 @@ func (d *devRun) byFlag(err error) error {
 func (d *devRun) printHints(stack *devstack.Stack) {
 	d.printf("\nLook further in another terminal:\n\n")
 	d.printf("  export BILLHOOK_SERVER=%s BILLHOOK_WEBHOOK=%s\n", stack.WorkerURL, stack.WebhookURL)
-	d.printf("  bin/billhook queues ls\n  bin/billhook events ls\n  bin/billhook send paynow\n  curl -s %s/metrics\n", stack.WorkerMetricsURL)
+	d.printf("  bin/billhook queues ls\n  bin/billhook events ls\n  bin/billhook send %s\n  curl -s %s/metrics\n", samples.Provider, stack.WorkerMetricsURL)
 	d.printf("\nHave a service that it calls forget its answer, and see what it was told:\n\n")
 	d.printf("  curl -s %s/tell -d '{\"mode\":\"forget\",\"times\":1}'\n  curl -s %s/deliveries\n\nServing until Ctrl-C.\n", stack.ServiceURL, stack.ServiceURL)
 }

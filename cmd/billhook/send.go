@@ -90,8 +90,8 @@ func (s sent) Failure() string {
 }
 
 // post signs a body as a source does, and posts it. A list has a reply for each of its items, in their order.
-func post(ctx context.Context, address string, source catalog.Source, secret string, body []byte) ([]reply, error) {
-	signer, err := signature.NewSigner(signature.Scheme(source.Scheme), secret)
+func post(ctx context.Context, c *catalog.Catalog, address string, source catalog.Source, secret string, body []byte) ([]reply, error) {
+	signer, err := signature.NewSigner(c.Signature(source), secret)
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +151,7 @@ func (s *sending) run(ctx context.Context, c *catalog.Catalog, source catalog.So
 		if err != nil {
 			return err
 		}
-		replies, err := post(ctx, s.env.Webhook+path, source, secretsOf(c, s.getenv)[source.Name][0], body)
+		replies, err := post(ctx, c, s.env.Webhook+path, source, secretsOf(c, s.getenv)[source.Name][0], body)
 		if err != nil && id != "" {
 			err = fmt.Errorf("%w; whether it was taken is not known: send it again with --event-id %s", err, id)
 		}
@@ -175,7 +175,7 @@ func (p *program) sendCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "send <source>",
 		Short: "Sign a webhook as its provider does, and post it; without -f a sample with new ids",
-		Long: "The secret is the first of the source's variable (such as WEBHOOK_SECRET_PAYNOW), else the public one that\n" +
+		Long: "The secret is the first of the source's variable (such as WEBHOOK_SIGNING_SECRET), else the public one that\n" +
 			"`billhook dev` accepts. A refund and a chargeback are about an order that was sent before: name it with --order.\n" +
 			"With --repeat each sample has ids of its own; together with --event-id it is the same event each time.",
 		RunE: func(command *cobra.Command, args []string) error {
@@ -188,7 +188,7 @@ func (p *program) sendCommand() *cobra.Command {
 			}
 			source := c.Sources[args[0]]
 			body, err := readFile(file, command.InOrStdin())
-			if err == nil && body == nil && source.Scheme != catalog.SchemePayNow {
+			if err == nil && body == nil && source.Scheme != samples.Provider {
 				err = usageError("there is no sample for this source; name a file with -f")
 			}
 			if err != nil {

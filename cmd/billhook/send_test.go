@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"billhook/catalog/catalogtest"
 	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/signature"
@@ -34,7 +35,7 @@ func (d *doorbell) ring(t *testing.T) func(stdin string, args ...string) (string
 		body, err := io.ReadAll(r.Body)
 		scheme := signature.Generic
 		if strings.HasPrefix(r.URL.Path, "/webhooks/") {
-			scheme = signature.PayNow
+			scheme = catalogtest.Shipped().Providers["paynow"].Signature
 		}
 		verifier, fails := signature.NewVerifier(scheme, []string{devSecret}, time.Minute, time.Now)
 		var read map[string]any

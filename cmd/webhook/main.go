@@ -131,7 +131,7 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 		source := cat.Sources[name]
 		secrets[name] = env.Secret(getenv(source.SecretVariable)).List()
 		// webhook.New refuses weak secrets too, but only after the other mistakes are reported.
-		if _, err := signature.NewVerifier(signature.Scheme(source.Scheme), secrets[name], time.Second, time.Now); err != nil {
+		if _, err := signature.NewVerifier(cat.Signature(source), secrets[name], time.Second, time.Now); err != nil {
 			mistakes = append(mistakes, fmt.Errorf("%s: %w", source.SecretVariable, err))
 		}
 	}

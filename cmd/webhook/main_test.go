@@ -18,6 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"billhook/catalog/catalogtest"
 	"billhook/internal/platform/signature"
 )
 
@@ -99,7 +100,7 @@ func ask(t *testing.T, method, url, secret string, at time.Time) (status int) {
 	request, err := http.NewRequestWithContext(t.Context(), method, "http://"+url, strings.NewReader(body))
 	require.NoError(t, err)
 	if secret != "" {
-		signer, err := signature.NewSigner(signature.PayNow, secret)
+		signer, err := signature.NewSigner(catalogtest.Shipped().Providers["paynow"].Signature, secret)
 		require.NoError(t, err)
 		request.Header.Set("Content-Type", "application/json")
 		for header, value := range signer.Sign("", []byte(body), at) {

@@ -164,7 +164,7 @@ func (b Body) Validate() error {
 func (b Body) lacks() string {
 	_, eventType := b.Identity()
 	for _, n := range b.contract.format.Needs {
-		if eventType != n.Types && (!strings.HasSuffix(n.Types, ".") || !strings.HasPrefix(eventType, n.Types)) {
+		if !n.of(eventType) {
 			continue
 		}
 		if v := b.at(n.Path); !v.IsValid() || (v.Kind() == reflect.Slice && v.Len() == 0) {
@@ -172,6 +172,10 @@ func (b Body) lacks() string {
 		}
 	}
 	return ""
+}
+
+func (n Need) of(eventType string) bool {
+	return eventType == n.Types || (strings.HasSuffix(n.Types, ".") && strings.HasPrefix(eventType, n.Types))
 }
 
 func (b Body) repeat(a *Attributes) {

@@ -12,8 +12,9 @@ import (
 
 // Projection is an allow-list of JSON paths with rules. It is safe for concurrent use.
 type Projection struct {
-	root  *node
-	rules map[string]Rule
+	root    *node
+	rules   map[string]Rule
+	numbers map[string]int
 }
 
 type node struct {
@@ -26,6 +27,8 @@ type node struct {
 	rule     Rule
 	// optional: Minimize leaves out a value that breaks the rule or is of another kind.
 	optional bool
+	// number names the path of a value, or that of an array's element, among the values that Read gives.
+	number int
 }
 
 func (n *node) child(name []byte) *node {
@@ -70,8 +73,30 @@ func NewProjection(rules map[string]Rule, optional ...string) *Projection {
 	}
 	p.root.settle()
 	p.root.optional = false // the document itself
+	p.numbers = map[string]int{}
+	for path := range rules {
+		p.number(path)
+		for i := range path {
+			if strings.HasPrefix(path[i:], "[].") {
+				p.number(path[:i+2])
+			}
+		}
+	}
 	return p
 }
+
+func (p *Projection) number(path string) {
+	if p.numbers[path] == 0 {
+		p.numbers[path] = len(p.numbers) + 1
+		p.root.follow(path, false).number = p.numbers[path]
+	}
+}
+
+// Number names a path, or the elements of an array such as lines[], among the values that Read gives. From 1 on.
+func (p *Projection) Number(path string) int { return p.numbers[path] }
+
+// Value is a value that was read: what it is of, and where it stands. An array's element stands before what is in it.
+type Value struct{ Number, Start, End int }
 
 // follow is the node at a path, made where it is not there; nil: there is none, and can be none.
 func (n *node) follow(path string, make bool) *node {
@@ -197,6 +222,16 @@ func (p *Projection) Minimize(dst []byte, d Document) (out []byte, dropped Dropp
 	return p.walk(dst, d, lenient)
 }
 
+// Read is Minimize, but that it tells too where the values stand in out, without quotes.
+func (p *Projection) Read(dst []byte, values []Value, d Document) (out []byte, read []Value, dropped Dropped, err error) {
+	w := walks.Get().(*walk)
+	w.values = values
+	out, dropped, err = p.run(w, dst, d, lenient)
+	read = w.values
+	w.done()
+	return out, read, dropped, err
+}
+
 // Exact is Append, but that it refuses unknown names, and takes a time without an offset for one in UTC.
 func (p *Projection) Exact(dst []byte, d Document) ([]byte, error) {
 	dst, _, err := p.walk(dst, d, exact)
@@ -205,12 +240,13 @@ func (p *Projection) Exact(dst []byte, d Document) ([]byte, error) {
 
 func (p *Projection) walk(dst []byte, d Document, as mode) ([]byte, Dropped, error) {
 	w := walks.Get().(*walk)
+	defer w.done()
+	return p.run(w, dst, d, as)
+}
+
+func (p *Projection) run(w *walk, dst []byte, d Document, as mode) ([]byte, Dropped, error) {
 	w.mode, w.src = as, *bytes.NewBuffer(d.text)
 	w.Reset(&w.src, valid)
-	defer func() {
-		*w = walk{Decoder: w.Decoder} // nothing of a document stays behind
-		walks.Put(w)
-	}()
 	out := w.value(dst, p.root)
 	switch {
 	case w.tooDeep:

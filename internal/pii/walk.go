@@ -39,6 +39,20 @@ type walk struct {
 	tooDeep    bool
 	violations []Violation
 	dropped    Dropped
+	// values are taken down where they are not nil.
+	values []Value
+}
+
+// done gives the walk back. Nothing of a document stays behind.
+func (w *walk) done() {
+	*w = walk{Decoder: w.Decoder}
+	walks.Put(w)
+}
+
+func (w *walk) take(of *node, start, end int) {
+	if w.values != nil && of.number > 0 {
+		w.values = append(w.values, Value{of.number, start, end})
+	}
 }
 
 // at is where the value or name that was read last is, as violations show it: with each index, or with [] for every.
@@ -123,6 +137,7 @@ func (w *walk) array(dst []byte, element *node) []byte {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
+		w.take(element, len(dst), len(dst))
 		dst = w.value(dst, element)
 		if w.tooDeep {
 			return dst
@@ -163,8 +178,10 @@ func (w *walk) scalar(dst []byte, at *node) []byte {
 		return dst
 	}
 	if rule.bare() {
+		w.take(at, len(dst), len(dst)+len(value))
 		return append(dst, value...)
 	}
+	w.take(at, len(dst)+1, len(dst)+1+len(value))
 	// No shape has a character that JSON would escape.
 	dst = append(dst, '"')
 	dst = append(dst, value...)

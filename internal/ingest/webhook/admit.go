@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"billhook/internal/contract"
+	"billhook/internal/pii"
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/signature"
 )
@@ -17,9 +18,11 @@ import (
 const mostKept = 64 << 10
 
 type buffers struct {
-	body       serve.Body
-	minimized  []byte
-	encoded    []byte
+	body      serve.Body
+	minimized []byte
+	encoded   []byte
+	// values and at are those of a provider's body.
+	values, at []pii.Value
 	attributes contract.Attributes
 	outcome    outcome
 	one        [1]event
@@ -33,6 +36,9 @@ func (s *Service) release(b *buffers) {
 			*buffer = nil
 		}
 	}
+	if cap(b.values) > mostKept/16 {
+		b.values = nil
+	}
 	s.buffers.Put(b)
 }
 
@@ -42,8 +48,8 @@ func (s *Service) receive(w http.ResponseWriter, r *http.Request, from *source, 
 	defer s.release(b) // after a panic too, which is answered further out
 	b.outcome = outcome{source: from.Name, started: s.config.Now()}
 	o := &b.outcome
-	err := s.admit(w, r, from, to, b)
-	b.one[0] = event{item: item{raw: b.body.Bytes()}}
+	messageID, err := s.admit(w, r, from, to, b)
+	b.one[0] = event{item: item{raw: b.body.Bytes(), given: contract.Given{ID: messageID}}}
 	events, list := b.one[:], false
 	if err == nil && to != nil {
 		events, list, err = unpack(b.body.Bytes())
@@ -69,32 +75,32 @@ func (s *Service) receive(w http.ResponseWriter, r *http.Request, from *source, 
 
 // admit reads no byte of the body before everything has been said without it, and parses and remembers
 // nothing before its signature is good; rates come after it, so that a stranger cannot use them up.
-func (s *Service) admit(w http.ResponseWriter, r *http.Request, from *source, to *destination, b *buffers) error {
+func (s *Service) admit(w http.ResponseWriter, r *http.Request, from *source, to *destination, b *buffers) (messageID string, err error) {
 	switch {
 	case !isJSON(r.Header["Content-Type"]):
-		return errType
+		return "", errType
 	case !isPlain(r.Header["Content-Encoding"]):
-		return errEncoding
+		return "", errEncoding
 	case r.ContentLength > from.MaxBodyBytes:
-		return tooLarge(from)
+		return "", tooLarge(from)
 	}
 	if s.byToken(r, to) {
 		if err := s.identify(r, to, &b.outcome); err != nil {
-			return err
+			return "", err
 		}
-		return s.read(w, r, from, b)
+		return "", s.read(w, r, from, b)
 	}
 	claim, err := from.claimed(r, to != nil && to.charges())
 	if err != nil {
-		return err
+		return "", err
 	}
 	if err := s.read(w, r, from, b); err != nil {
-		return err
+		return "", err
 	}
 	if err := claim.Verify(b.body.Bytes()); err != nil {
-		return unsigned.Problem(err)
+		return "", unsigned.Problem(err)
 	}
-	return nil
+	return claim.ID, nil
 }
 
 // claimed is what the headers say of a signature. bound: it has to be for this path.

@@ -49,16 +49,21 @@ func FuzzWebhook(f *testing.F) {
 		f.Add([]byte(body))
 	}
 	f.Add(webhooktest.Order(8 << 10))
+	eachSample(f, func(_, _, body string) { f.Add([]byte(body)) })
 	d := open(f, func(c *webhook.Config) {
-		producing()(c)
+		provided(c)
 		told(c)
 		unlimited(c)
 	})
 	f.Fuzz(func(t *testing.T, body []byte) {
-		for _, r := range []*http.Request{
+		requests := []*http.Request{
 			payNow(t, body), generic(t, "/webhooks/generic", body), generic(t, "/queues/paynow-events/messages", body),
 			generic(t, toUpdates, body), generic(t, toOrders, body), generic(t, onOrders, body),
-		} {
+		}
+		for provider := range senders {
+			requests = append(requests, sentBy(t, provider, paynowSecret, string(body), fixed))
+		}
+		for _, r := range requests {
 			d.broker.got = nil
 			d.log.Reset()
 			w := d.send(r)

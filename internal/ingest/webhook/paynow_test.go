@@ -42,9 +42,9 @@ var configurations = map[string]func(*webhook.Config){
 	"paynow":         nil,
 	"told":           told,
 	"directory":      func(c *webhook.Config) { c.Customers = people{uids: map[string]string{customer: "user-1"}} },
-	"no_uid":         source("paynow", func(s *catalog.Source) { s.UIDMetadataKey = "" }),
-	"no_order":       source("paynow", func(s *catalog.Source) { s.OrderIDMetadataKey = "" }),
-	"neither":        source("paynow", func(s *catalog.Source) { s.OrderIDMetadataKey, s.UIDMetadataKey = "", "" }),
+	"no_uid":         unmapped("uid"),
+	"no_order":       unmapped("shop_order_id"),
+	"neither":        unmapped("uid", "shop_order_id"),
 	"uid_first":      keyed("uid", "paynow_customer_id"),
 	"customer_first": keyed("paynow_customer_id", "uid"),
 	"by_order":       keyed("order_id"),
@@ -59,6 +59,19 @@ var configurations = map[string]func(*webhook.Config){
 		producing()(c)
 		queueOf("fis-ingestion", func(q *catalog.Queue) { q.Enabled = false })(c)
 	},
+}
+
+func unmapped(members ...string) func(*webhook.Config) {
+	return func(c *webhook.Config) {
+		declared, provider := *c.Catalog, c.Catalog.Providers["paynow"]
+		provider.Mappings = maps.Clone(provider.Mappings)
+		provider.Mappings["order"] = maps.Clone(provider.Mappings["order"])
+		for _, member := range members {
+			delete(provider.Mappings["order"], member)
+		}
+		declared.Providers = map[string]catalog.Provider{"paynow": provider}
+		c.Catalog = &declared
+	}
 }
 
 func keyed(fields ...string) func(*webhook.Config) {

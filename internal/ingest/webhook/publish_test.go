@@ -278,7 +278,7 @@ func TestNewNamesEachMistakeOfItsConfiguration(t *testing.T) {
 		"no deadline, and an event that has no mapping": {func(c *webhook.Config) {
 			c.PublishTimeout = 0
 			source("paynow", func(s *catalog.Source) { s.Events = map[string]string{"ON_NOTHING": queue} })(c)
-		}, []string{"no publish timeout", "event type ON_NOTHING has no mapping"}, paynowSecrets},
+		}, []string{"no publish timeout", "event type ON_NOTHING: the queue"}, paynowSecrets},
 		"a route to a queue of another format": {routed(func(q *catalog.Queue) { q.Contract = contract.EnvelopeV1 }), []string{paynowType}, genericType},
 		"a route to a queue of no format":      {routed(func(q *catalog.Queue) { q.Contract = "message.v2" }), []string{paynowType, genericType}, ""},
 		"a route to a queue that is off":       {routed(func(q *catalog.Queue) { q.Enabled = false }), []string{paynowType, genericType}, ""},

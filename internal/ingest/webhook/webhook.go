@@ -84,12 +84,15 @@ type source struct {
 	verifier *signature.Verifier
 	// limiters hold the source to its rate, by queue: a flood into one takes nothing from another.
 	limiters map[string]*rate.Limiter
-	paynow   *payNow
+	// provider is nil where its bodies are of the contract's formats.
+	provider *provider
 }
 
 type event struct {
 	item
 	body contract.Body
+	// mapping is the provider's, for its type.
+	mapping *mapping
 	// uid and shopOrder are what a provider's metadata say of it.
 	uid, shopOrder string
 	// route is the queue that its provider's webhooks go to.
@@ -116,7 +119,7 @@ func New(config Config) (*Service, error) {
 		mistakes = append(mistakes, errors.New("webhook: no publish timeout"))
 	}
 	for name, declared := range config.Catalog.Sources {
-		verifier, err := signature.NewVerifier(signature.Scheme(declared.Scheme), config.Secrets[name], config.Tolerance, config.Now)
+		verifier, err := signature.NewVerifier(config.Catalog.Signature(declared), config.Secrets[name], config.Tolerance, config.Now)
 		if err != nil {
 			mistakes = append(mistakes, fmt.Errorf("%s: %w", declared.SecretVariable, err))
 			continue
@@ -130,10 +133,8 @@ func New(config Config) (*Service, error) {
 				at.limiters[q.ID] = rate.NewLimiter(rate.Limit(declared.RatePerSecond), declared.Burst)
 			}
 		}
-		if declared.Scheme == catalog.SchemePayNow {
-			if at.paynow, err = newPayNow(declared, config.Now); err != nil {
-				mistakes = append(mistakes, err)
-			}
+		if of, ok := config.Catalog.Providers[string(declared.Scheme)]; ok {
+			at.provider = newProvider(of, config.Catalog.Contracts, config.Now)
 		}
 		mistakes = append(mistakes, s.checkRoutes(declared)...)
 		s.sources[name] = at
@@ -165,13 +166,9 @@ func New(config Config) (*Service, error) {
 func (s *Service) checkRoutes(from catalog.Source) []error {
 	var mistakes []error
 	for eventType, id := range from.Events {
-		name := eventType
-		if mapped := paynowTypes[eventType]; from.Scheme == catalog.SchemePayNow && mapped != "" {
-			name = mapped
-		}
+		mapped, name, known := s.config.Catalog.Mapped(from, eventType)
 		q, ok := s.config.Catalog.Queue(id)
-		if format := q.Contract; !ok || !takes(q, format, name) || !s.config.Catalog.Contracts.Known(format) ||
-			(from.Scheme == catalog.SchemePayNow && format != contract.PayNowV1) {
+		if format := q.Contract; !ok || !known || !takes(q, cmp.Or(mapped, format), name) || !s.config.Catalog.Contracts.Known(format) {
 			mistakes = append(mistakes, fmt.Errorf("source %s: event type %s: the queue %s is not enabled for it", from.Name, eventType, id))
 		}
 	}
@@ -224,8 +221,8 @@ func (s *Service) prepare(ctx context.Context, from *source, to *destination, e 
 	switch {
 	case e.err != nil:
 		return e.err
-	case from.paynow != nil:
-		err = from.paynow.read(b.minimized[:0], from.Source, e, o)
+	case from.provider != nil:
+		err = from.provider.read(b, from.Source, e, o)
 	default:
 		err = s.readGeneric(b.minimized[:0], from.Source, to, e, o)
 	}
@@ -238,17 +235,15 @@ func (s *Service) prepare(ctx context.Context, from *source, to *destination, e 
 	if err = e.body.Validate(); err != nil && to == nil {
 		before := len(o.dropped)
 		o.dropped = e.body.Relax(o.dropped)
-		for i := before; i < len(o.dropped) && from.paynow != nil; i++ {
-			o.dropped[i].Path = toPayNow.Replace(o.dropped[i].Path)
-		}
+		e.mapping.sent(o.dropped[before:])
 		err = e.body.Validate()
 	}
 	if err == nil {
 		e.points, err = s.points(ctx, e.tenantID(), e.body)
 	}
 	if err != nil {
-		if invalid, ok := errors.AsType[*contract.Invalid](err); ok && from.paynow != nil {
-			fromPayNow(o.eventType, invalid.Violations)
+		if invalid, ok := errors.AsType[*contract.Invalid](err); ok {
+			e.mapping.sent(invalid.Violations)
 		}
 		return err
 	}

@@ -159,10 +159,17 @@ func request(tb testing.TB, path string, body io.Reader) *http.Request {
 	return r
 }
 
+func schemeOf(tb testing.TB, provider string) signature.Scheme {
+	tb.Helper()
+	declared, err := loaded()
+	require.NoError(tb, err)
+	return declared.Providers[provider].Signature
+}
+
 func payNow(tb testing.TB, body []byte) *http.Request {
 	tb.Helper()
 	r := request(tb, "/webhooks/paynow", bytes.NewReader(body))
-	sign(tb, r, signature.PayNow, paynowSecret, body, fixed)
+	sign(tb, r, schemeOf(tb, "paynow"), paynowSecret, body, fixed)
 	return r
 }
 

@@ -92,7 +92,7 @@ func New(config Config) (*Target, error) {
 	if config.Now == nil {
 		return nil, errors.New("delivery: no clock")
 	}
-	signer, err := signature.NewSigner(signature.Scheme(config.Target.Scheme), config.Secret, config.Also...)
+	signer, err := signature.NewSigner(signature.Own[string(config.Target.Scheme)], config.Secret, config.Also...)
 	if err != nil {
 		return nil, err
 	}

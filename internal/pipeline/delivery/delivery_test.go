@@ -148,7 +148,7 @@ func TestEveryAttemptPostsWhatTheCalleeWasPromised(t *testing.T) {
 			t.Parallel()
 			declared := service
 			declared.Scheme = test.scheme
-			url, requests := recorded(t, signature.Scheme(test.scheme), test.secret)
+			url, requests := recorded(t, signature.Own[string(test.scheme)], test.secret)
 			url = strings.Replace(url, "http://", "http://alice:hush@", 1) + "/billing/"
 			post := at(t, delivery.Config{Target: declared, BaseURL: url, Secret: test.secret}).Post(test.post)
 			require.Equal(t, test.post.Reconcile == "", post.SafeToRepeat, "a target without a question applies a key once")

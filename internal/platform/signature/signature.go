@@ -1,6 +1,6 @@
-// Package signature signs and verifies webhooks: PayNow's scheme, a generic one, and Standard
-// Webhooks. It owns the comparison in constant time, several secrets at once, and the replay
-// window to both sides. It sees no request, only the values of headers and the raw body.
+// Package signature signs and verifies webhooks by schemes that are declared by their parts. It owns the
+// comparison in constant time, several secrets at once, and the replay window to both sides. It sees no
+// request, only the values of headers and the raw body.
 package signature
 
 import (
@@ -15,22 +15,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-)
-
-// Scheme names a way to sign.
-type Scheme string
-
-// The schemes.
-const (
-	// PayNow: PayNow-Signature is base64 of HMAC-SHA256 over "timestamp.body", PayNow-Timestamp is Unix milliseconds.
-	PayNow Scheme = "paynow"
-	// Generic: X-Webhook-Signature is hex of the same, X-Webhook-Timestamp Unix seconds. Where
-	// X-Webhook-Destination is set, it is over "timestamp.destination.body": the signature then
-	// holds at that path alone. No body that is JSON can be taken for a destination and a body.
-	Generic Scheme = "generic"
-	// Standard is Standard Webhooks: webhook-signature lists "v1,<base64>" over
-	// "id.timestamp.body", webhook-timestamp is Unix seconds.
-	Standard Scheme = "standard"
 )
 
 // MinSecret is the shortest secret accepted, in bytes.
@@ -49,47 +33,18 @@ var (
 	ErrTooNew = errors.New("signature: timestamp too new")
 )
 
-// headers are the names of a scheme's headers in net/http's canonical spelling, which saves the conversion.
-type headers struct {
-	// destination is one that may be absent; empty: the scheme has none.
-	signature, timestamp, id, destination string
-	unit                                  time.Duration
-	// version stands before each signature of a list; empty: there is one signature.
-	version string
-	encode  func(sum []byte) string
-	decode  func(sum []byte, text string) bool
-}
-
-var schemes = map[Scheme]headers{
-	PayNow: {
-		signature: "Paynow-Signature", timestamp: "Paynow-Timestamp", unit: time.Millisecond,
-		encode: base64.StdEncoding.EncodeToString, decode: decodeBase64,
-	},
-	Generic: {
-		signature: "X-Webhook-Signature", timestamp: "X-Webhook-Timestamp", destination: "X-Webhook-Destination", unit: time.Second,
-		encode: hex.EncodeToString, decode: decodeHex,
-	},
-	Standard: {
-		signature: "Webhook-Signature", timestamp: "Webhook-Timestamp", id: "Webhook-Id", unit: time.Second,
-		version: "v1,", encode: base64.StdEncoding.EncodeToString, decode: decodeBase64,
-	},
-}
-
 // keys returns the HMAC keys of the secrets. Its errors name a secret by its number.
 func keys(scheme Scheme, secrets []string) ([][]byte, error) {
-	if _, ok := schemes[scheme]; !ok {
-		return nil, errors.New("signature: unknown scheme")
-	}
 	if len(secrets) == 0 {
 		return nil, errors.New("signature: no secret")
 	}
 	all := make([][]byte, 0, len(secrets))
 	for i, secret := range secrets {
 		key := []byte(secret)
-		if encoded, ok := strings.CutPrefix(secret, "whsec_"); ok && scheme == Standard {
+		if encoded, ok := strings.CutPrefix(secret, scheme.SecretPrefix); ok && scheme.SecretPrefix != "" {
 			decoded, err := base64.StdEncoding.DecodeString(encoded)
 			if err != nil {
-				return nil, fmt.Errorf("signature: secret %d is not base64 behind whsec_", i+1)
+				return nil, fmt.Errorf("signature: secret %d is not base64 behind %s", i+1, scheme.SecretPrefix)
 			}
 			key = decoded
 		}
@@ -103,7 +58,7 @@ func keys(scheme Scheme, secrets []string) ([][]byte, error) {
 
 // Verifier verifies webhooks of one source. It is safe for concurrent use.
 type Verifier struct {
-	headers   headers
+	scheme    *compiled
 	tolerance time.Duration
 	now       func() time.Time
 	pools     []*sync.Pool // pools hold states, one pool per secret: making a state costs more than using it.
@@ -112,6 +67,10 @@ type Verifier struct {
 // NewVerifier returns a verifier that accepts any of the secrets, and signed times up to
 // tolerance away from now. It refuses empty and short secrets, and a tolerance of 0 or less.
 func NewVerifier(scheme Scheme, secrets []string, tolerance time.Duration, now func() time.Time) (*Verifier, error) {
+	parts, err := scheme.compile()
+	if err != nil {
+		return nil, err
+	}
 	all, err := keys(scheme, secrets)
 	if err != nil {
 		return nil, err
@@ -119,9 +78,9 @@ func NewVerifier(scheme Scheme, secrets []string, tolerance time.Duration, now f
 	if tolerance <= 0 {
 		return nil, errors.New("signature: the tolerance must be above 0")
 	}
-	v := &Verifier{headers: schemes[scheme], tolerance: tolerance, now: now}
+	v := &Verifier{scheme: parts, tolerance: tolerance, now: now}
 	for _, key := range all {
-		v.pools = append(v.pools, &sync.Pool{New: func() any { return newState(key) }})
+		v.pools = append(v.pools, &sync.Pool{New: func() any { return newState(key, parts.parts) }})
 	}
 	return v, nil
 }
@@ -129,8 +88,10 @@ func NewVerifier(scheme Scheme, secrets []string, tolerance time.Duration, now f
 // Claim is what the headers of a webhook say. It is well-formed and within the window. Nothing
 // is proven before Verify has checked the body.
 type Claim struct {
-	verifier  *Verifier
-	id, stamp string
+	verifier *Verifier
+	stamp    string
+	// ID is that of the message, where the scheme signs one.
+	ID string
 	// Destination is the path that the webhook is signed for; empty: for any. Who takes the webhook compares it.
 	Destination string
 	// given are the digests in the signature header, n of them.
@@ -140,37 +101,40 @@ type Claim struct {
 
 // Headers checks the headers. The body need not be read where it fails. The function header returns the values of a
 // header. The scheme signs these raw strings. Base64 may be padded or not, and has no other spelling.
-func (v *Verifier) Headers(header func(name string) []string) (Claim, error) {
-	c := Claim{verifier: v}
-	given, err := one(header(v.headers.signature))
+func (v *Verifier) Headers(header func(name string) []string) (c Claim, err error) {
+	s := v.scheme
+	c.verifier = v
+	given, err := one(header(s.Header))
 	if err != nil {
 		return Claim{}, err
 	}
-	if c.stamp, err = one(header(v.headers.timestamp)); err != nil {
-		return Claim{}, err
-	}
-	if v.headers.id != "" {
-		if c.id, err = one(header(v.headers.id)); err != nil {
-			return Claim{}, err
+	for _, of := range [...]struct {
+		name     string
+		into     *string
+		optional bool
+	}{{s.TimestampHeader, &c.stamp, false}, {s.IDHeader, &c.ID, false}, {s.DestinationHeader, &c.Destination, true}} {
+		if of.name == "" {
+			continue
 		}
-		// Dots join the signed parts: with one in the id a signature would hold for several ways to cut the same bytes.
-		if strings.Contains(c.id, ".") {
-			return Claim{}, ErrMalformed
-		}
-	}
-	if v.headers.destination != "" {
-		if values := header(v.headers.destination); len(values) > 0 {
-			if c.Destination, err = one(values); err != nil {
+		if values := header(of.name); len(values) > 0 || !of.optional {
+			if *of.into, err = one(values); err != nil {
 				return Claim{}, err
 			}
 		}
 	}
+	// With what joins the parts in the id a signature would hold for several ways to cut the same bytes.
+	if c.ID != "" && strings.Contains(c.ID, s.joint("id")) {
+		return Claim{}, ErrMalformed
+	}
+	if !c.decode(given) {
+		return Claim{}, ErrMalformed
+	}
+	if s.ReplayWindow == none {
+		return c, nil
+	}
 	at, err := v.time(c.stamp)
 	if err != nil {
 		return Claim{}, err
-	}
-	if c.decode(given); c.n == 0 {
-		return Claim{}, ErrMalformed
 	}
 	switch age := v.now().Sub(at); {
 	case age > v.tolerance:
@@ -179,6 +143,15 @@ func (v *Verifier) Headers(header func(name string) []string) (Claim, error) {
 		return Claim{}, ErrTooNew
 	}
 	return c, nil
+}
+
+func (s *compiled) joint(of string) string {
+	for _, p := range s.parts {
+		if p.of == of {
+			return p.joint
+		}
+	}
+	return ""
 }
 
 // Verify checks the headers, then the body.
@@ -206,26 +179,33 @@ func (v *Verifier) time(stamp string) (time.Time, error) {
 	if err != nil || len(stamp) > 18 || stamp[0] < '0' { // a sign
 		return time.Time{}, ErrMalformed
 	}
-	if v.headers.unit == time.Second {
+	if v.scheme.Unit == seconds {
 		return time.Unix(n, 0), nil // which no number overflows into the window
 	}
 	return time.UnixMilli(n), nil
 }
 
-func (c *Claim) decode(given string) {
-	h := &c.verifier.headers
-	if h.version == "" {
-		if h.decode(c.given[0][:], given) {
+// decode reports whether the header has a signature, and its own timestamp once.
+func (c *Claim) decode(given string) bool {
+	s := c.verifier.scheme
+	if s.Separator == "" {
+		text, ok := strings.CutPrefix(given, s.Prefix)
+		if ok && s.decode(c.given[0][:], text) {
 			c.n = 1
 		}
-		return
+		return c.n > 0
 	}
-	for part := range strings.SplitSeq(given, " ") {
-		text, ok := strings.CutPrefix(part, h.version)
-		if ok && c.n < len(c.given) && h.decode(c.given[c.n][:], text) {
+	for part := range strings.SplitSeq(given, s.Separator) {
+		if stamp, ok := strings.CutPrefix(part, s.TimestampPrefix); ok && s.TimestampPrefix != "" {
+			if c.stamp != "" {
+				return false
+			}
+			c.stamp = stamp
+		} else if text, ok := strings.CutPrefix(part, s.Prefix); ok && c.n < len(c.given) && s.decode(c.given[c.n][:], text) {
 			c.n++
 		}
 	}
+	return c.n > 0
 }
 
 // Verify returns nil where any secret gives any of the signatures. It tries every secret,
@@ -234,7 +214,7 @@ func (c *Claim) Verify(body []byte) error {
 	found := 0
 	for _, pool := range c.verifier.pools {
 		with := pool.Get().(*state)
-		sum := with.digest(c.id, c.stamp, c.Destination, body)
+		sum := with.digest(c.ID, c.stamp, c.Destination, body)
 		for i := range c.n {
 			if hmac.Equal(sum, c.given[i][:]) {
 				found++
@@ -250,19 +230,29 @@ func (c *Claim) Verify(body []byte) error {
 
 type state struct {
 	mac    hash.Hash
+	parts  []part
 	prefix []byte
 	sum    []byte
 }
 
-func newState(key []byte) *state { return &state{mac: hmac.New(sha256.New, key)} }
+func newState(key []byte, parts []part) *state {
+	return &state{mac: hmac.New(sha256.New, key), parts: parts}
+}
 
-// digest returns the HMAC over "id.stamp.destination.body" without the parts that are empty, until the next call.
+// digest returns the HMAC over what is signed, without the parts that are empty, until the next call.
 func (s *state) digest(id, stamp, destination string, body []byte) []byte {
 	s.mac.Reset()
 	s.prefix = s.prefix[:0]
-	for _, part := range [...]string{id, stamp, destination} {
-		if part != "" {
-			s.prefix = append(append(s.prefix, part...), '.')
+	for _, p := range s.parts {
+		value := id
+		switch p.of {
+		case "timestamp":
+			value = stamp
+		case "destination":
+			value = destination
+		}
+		if value != "" {
+			s.prefix = append(append(s.prefix, value...), p.joint...)
 		}
 	}
 	s.mac.Write(s.prefix)
@@ -293,48 +283,53 @@ func decodeHex(dst []byte, src string) bool {
 
 // Signer signs webhooks as a source would.
 type Signer struct {
-	headers headers
-	keys    [][]byte
+	scheme *compiled
+	keys   [][]byte
 }
 
-// NewSigner returns a signer with secrets of at least MinSecret bytes each. By Standard Webhooks
-// all of them sign, so that a receiver goes over from one to the next in its own time; the
-// headers of the other schemes hold one signature, and take one secret.
+// NewSigner returns a signer with secrets of at least MinSecret bytes each. In a list of signatures all of
+// them sign, so that a receiver goes over from one to the next in its own time; other headers take one secret.
 func NewSigner(scheme Scheme, secret string, also ...string) (*Signer, error) {
+	parts, err := scheme.compile()
+	if err != nil {
+		return nil, err
+	}
 	all, err := keys(scheme, append([]string{secret}, also...))
 	if err != nil {
 		return nil, err
 	}
-	if len(all) > 1 && scheme != Standard {
+	if len(all) > 1 && scheme.Separator == "" {
 		return nil, errors.New("signature: this scheme takes one secret")
 	}
-	return &Signer{headers: schemes[scheme], keys: all}, nil
+	return &Signer{scheme: parts, keys: all}, nil
 }
 
-// Sign returns the headers for the body, signed at the given time. Only Standard Webhooks uses the id of the message.
+// Sign returns the headers for the body, signed at the given time.
 func (s *Signer) Sign(id string, body []byte, at time.Time) map[string]string {
 	return s.SignFor("", id, body, at)
 }
 
 // SignFor is Sign for a body that is sent to the destination: the path of its address, with the
-// query where there is one. Only the generic scheme signs it.
+// query where there is one. What the scheme does not sign is not used.
 func (s *Signer) SignFor(destination, id string, body []byte, at time.Time) map[string]string {
-	stamp := strconv.FormatInt(at.UnixMilli()/s.headers.unit.Milliseconds(), 10)
-	out := map[string]string{s.headers.timestamp: stamp}
-	if s.headers.id == "" {
-		id = ""
-	} else {
-		out[s.headers.id] = id
+	stamp := strconv.FormatInt(at.Unix(), 10)
+	if s.scheme.Unit != seconds {
+		stamp = strconv.FormatInt(at.UnixMilli(), 10)
 	}
-	if s.headers.destination == "" {
-		destination = ""
-	} else if destination != "" {
-		out[s.headers.destination] = destination
+	out, signatures := map[string]string{}, []string(nil)
+	if s.scheme.TimestampPrefix != "" {
+		signatures = append(signatures, s.scheme.TimestampPrefix+stamp)
 	}
-	signatures := make([]string, len(s.keys))
-	for i, key := range s.keys {
-		signatures[i] = s.headers.version + s.headers.encode(newState(key).digest(id, stamp, destination, body))
+	for _, key := range s.keys {
+		signatures = append(signatures, s.scheme.Prefix+s.scheme.encode(newState(key, s.scheme.parts).digest(id, stamp, destination, body)))
 	}
-	out[s.headers.signature] = strings.Join(signatures, " ")
+	for header, value := range map[string]string{
+		s.scheme.TimestampHeader: stamp, s.scheme.IDHeader: id, s.scheme.DestinationHeader: destination,
+		s.scheme.Header: strings.Join(signatures, s.scheme.Separator),
+	} {
+		if header != "" && value != "" {
+			out[header] = value
+		}
+	}
 	return out
 }

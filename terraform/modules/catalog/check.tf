@@ -186,7 +186,7 @@ locals {
     length(local.sources) == 0 ? ["sources.yaml: sources: there is none"] : [],
     flatten([
       for name, s in local.expanded.sources : concat(
-        contains(["paynow", "generic", "standard"], s.scheme) ? [] : ["sources.yaml: source ${name}: scheme: must be paynow, generic or standard"],
+        can(regex("^[a-z][a-z0-9_.-]{0,63}$", s.scheme)) ? [] : ["sources.yaml: source ${name}: scheme: must be generic, standard or a provider"],
         can(regex("^WEBHOOK_[A-Z0-9_]{3,56}$", s.secret_variable)) ? [] : ["sources.yaml: source ${name}: secret_variable: must be an environment variable that begins with WEBHOOK_"],
         try(1024 <= s.max_body_bytes && s.max_body_bytes <= 1048576, false) ? [] : ["sources.yaml: source ${name}: max_body_bytes: must be 1024 to 1048576"],
         try((s.rate_per_second > 0) == (s.burst > 0) && s.rate_per_second >= 0, false) ? [] : ["sources.yaml: source ${name}: burst: must be above 0 where rate_per_second is, and only there"],

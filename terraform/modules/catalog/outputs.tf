@@ -76,7 +76,7 @@ output "publishers" {
 
 output "hash" {
   description = "The hash of the catalog's files, as the services and `billhook status` show it."
-  value       = substr(sha256(join("", [for name in sort(tolist(fileset(var.directory, "*.yaml"))) : "${filesha256("${var.directory}/${name}")}  ${name}\n"])), 0, 8)
+  value       = substr(sha256(join("", [for name in sort(tolist(setunion(fileset(var.directory, "*.yaml"), fileset(var.directory, "providers/*.yaml")))) : "${filesha256("${var.directory}/${name}")}  ${name}\n"])), 0, 8)
 }
 
 output "queue_secrets" {

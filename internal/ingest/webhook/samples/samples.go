@@ -20,6 +20,9 @@ import (
 //go:embed testdata/*.json testdata/producers/*.json
 var files embed.FS
 
+// Provider sends the samples.
+const Provider = "paynow"
+
 // The ids in the samples.
 const (
 	OrderID        = "502113004410990002"

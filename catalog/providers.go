@@ -1,0 +1,280 @@
+package catalog
+
+import (
+	"fmt"
+	"io/fs"
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"billhook/internal/contract"
+	"billhook/internal/pii"
+	"billhook/internal/platform/signature"
+)
+
+const providersFiles = "providers/*.yaml"
+
+// Provider is who sends webhooks of a shape of its own: how they are signed, and what leaves ingest of each.
+// A path names a member of the body, with [] behind a list. Paths that no mapping names are dropped.
+type Provider struct {
+	Name        string           `json:"-"`
+	Description string           `json:"description"` // whose webhooks they are
+	Contract    string           `json:"contract"`    // the format of the messages that are made of them
+	Signature   signature.Scheme `json:"signature"`   // how they are signed, by its parts
+	// ID is the path of the event's id; header is that of the signature's id_header, body_hash a hash of the body.
+	ID   string  `json:"id"`
+	Type string  `json:"type"` // the path of the event's type
+	Time Reading `json:"time"` // when it happened, where an event does not say another; else the time of its receipt
+	// Mappings are members of the contract, and uid and shop_order_id, with what each is read from; by a name.
+	Mappings map[string]map[string]Reading `json:"mappings"`
+	// Events by the provider's type. Others are ignored.
+	Events map[string]ProviderEvent `json:"events"`
+	Setup  []string                 `json:"setup"` // the steps in the provider's settings, with {url} for the address
+}
+
+// ProviderEvent is what becomes of one of a provider's types.
+type ProviderEvent struct {
+	Type    string      `json:"type"`    // the contract's event type
+	Mapping string      `json:"mapping"` // the name of its mapping
+	Time    Reading     `json:"time"`    // when it happened
+	Ignore  []Condition `json:"ignore"`  // events of the type that are not taken, each for a reason
+}
+
+// Condition is a code that an event says.
+type Condition struct {
+	Path   string   `json:"path"`   // where the code stands
+	Is     []string `json:"is"`     // one of these meets it
+	Not    []string `json:"not"`    // any but these meets it, and none does too
+	Reason string   `json:"reason"` // as the answer and the log say it
+}
+
+// Reading is where a value comes from: paths joined by |, of which the first that is there counts. Before them
+// may stand how it is read: upper, digits (a whole number is an id), unix (seconds), minor or minor_text (an amount
+// in the currency's minor unit, as a number or a text), or "call" and a function's name. "with" names the
+// amount without which this one is left out. A bad value is left out; behind ! it refuses the webhook.
+type Reading struct {
+	As, Function, With string
+	Paths              []string
+	Needed             bool
+	text               string
+}
+
+// Functions are the names that "call" may name; package webhook has them.
+var Functions = []string{"refunded"}
+
+// UnmarshalText reads what is declared; check says what is wrong with it.
+func (r *Reading) UnmarshalText(text []byte) error {
+	*r = Reading{text: string(text)}
+	rest, needed := strings.CutSuffix(r.text, "!")
+	words := strings.Fields(rest)
+	r.Needed = needed
+	if len(words) > 1 && slices.Contains([]string{"upper", "digits", "unix", "minor", "minor_text", "call"}, words[0]) {
+		r.As, words = words[0], words[1:]
+	}
+	if len(words) > 1 && r.As == "call" {
+		r.Function, words = words[0], words[1:]
+	}
+	if n := len(words) - 2; n > 0 && words[n] == "with" {
+		r.With, words = words[n+1], words[:n]
+	}
+	r.Paths = strings.Split(strings.Join(words, ""), "|")
+	return nil
+}
+
+// Rule is what a value must be to be read as a member of the rule that is given.
+func (r Reading) Rule(member pii.Rule) pii.Rule {
+	switch r.As {
+	case "upper":
+		return pii.Code
+	case "digits":
+		return pii.Quantity
+	case "unix", "minor", "call":
+		return pii.Integer
+	case "minor_text":
+		return pii.Amount
+	}
+	return member
+}
+
+// List is the list that a path is in, without its brackets; empty: none.
+func List(path string) string {
+	list, _, found := strings.Cut(path, "[]")
+	if !found {
+		return ""
+	}
+	return list
+}
+
+// Attribute reports whether a mapping's member is an attribute of the message, and its rule.
+func Attribute(member string) (pii.Rule, bool) {
+	rule, ok := contract.AttributeRules[member]
+	return rule, ok && (member == contract.AttrUID || member == contract.AttrShopOrderID)
+}
+
+var (
+	bodyPath = regexp.MustCompile(`^[A-Za-z0-9_-]+((\[\])?\.[A-Za-z0-9_-]+)*$`)
+	// free are names of members that people write, or that are about them.
+	free = regexp.MustCompile(`(^|_)(name|email|phone|address|ip|street|city|description|content|note|message|title|comment)$`)
+)
+
+// readProviders reads the folder's providers, and the built-in ones of other names whose events its contracts have.
+func (c *Catalog) readProviders(r *reader, files fs.FS) {
+	own, _ := fs.Glob(files, providersFiles) // the pattern is good
+	builtin, _ := fs.Glob(embedded, providersFiles)
+	for _, file := range slices.Compact(slices.Sorted(slices.Values(append(builtin, own...)))) {
+		from, isOwn, before := files, slices.Contains(own, file), len(r.mistakes)
+		if !isOwn {
+			from = embedded
+		}
+		p := Provider{Name: strings.TrimSuffix(path.Base(file), ".yaml")}
+		if root, ok := r.root(from, file); ok {
+			tree, _ := r.branch(root, file, "")
+			r.decode(tree, &p, file, "")
+			r.checkProvider(file, p, c.Contracts)
+		}
+		if isOwn || len(r.mistakes) == before {
+			c.Providers[p.Name] = p
+		} else {
+			r.mistakes = r.mistakes[:before]
+		}
+	}
+}
+
+func (r *reader) checkProvider(place string, p Provider, contracts *contract.Set) {
+	require := r.requirer(place)
+	require(word.MatchString(p.Name) && p.Name != string(SchemeGeneric) && p.Name != string(SchemeStandard), "", "the file's name must be a word, and not generic or standard")
+	require(p.Description != "", "description", "is missing")
+	for _, m := range Mistakes(p.Signature.Check()) {
+		r.wrong(place, "signature", strings.TrimPrefix(m.What, "signature: "))
+	}
+	require(bodyPath.MatchString(p.ID), "id", "must say where the event's id stands: a path, header or body_hash")
+	require(p.ID != "header" || p.Signature.IDHeader != "", "id", "is header, and the signature has no id_header")
+	require(bodyPath.MatchString(p.Type) && List(p.Type) == "", "type", "must be the path of the event's type")
+	r.checkReading(place, "time", p.Time, pii.Time)
+	require(len(p.Events) > 0, "events", "there is none")
+	if contracts == nil || r.unread[messagesFile] {
+		return
+	}
+	if !contracts.Known(p.Contract) {
+		r.wrong(place, "contract", "must be one of "+strings.Join(contracts.Names(), ", "))
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.Mappings)) {
+		used := false
+		for _, eventType := range slices.Sorted(maps.Keys(p.Events)) {
+			if e := p.Events[eventType]; e.Mapping == name {
+				r.checkMapping(place, join("mappings", name), p.Mappings[name], contracts.Typed(p.Contract, e.Type), e.Type, !used)
+				used = true
+			}
+		}
+		require(used, join("mappings", name), "no event uses it")
+	}
+	for eventType, e := range p.Events {
+		at := join("events", eventType)
+		require(eventName.MatchString(eventType), at, "must be an event type: at most 64 of letters, digits and _ . -, beginning with a letter")
+		require(eventName.MatchString(e.Type) && contracts.Typed(p.Contract, e.Type) != nil, at+".type", "is declared by no "+p.Contract+" contract")
+		require(p.Mappings[e.Mapping] != nil, at+".mapping", "there is no mapping "+shown(e.Mapping))
+		r.checkReading(place, at+".time", e.Time, pii.Time)
+		for i, condition := range e.Ignore {
+			here := fmt.Sprintf("%s.ignore[%d]", at, i)
+			require(bodyPath.MatchString(condition.Path) && List(condition.Path) == "", here+".path", "must be a path, of no list")
+			require((len(condition.Is) > 0) != (len(condition.Not) > 0), here, "must have is or not, and not both")
+			require(word.MatchString(condition.Reason), here+".reason", "must be a word")
+		}
+	}
+}
+
+// checkMapping checks the mapping for one of the events that use it. What holds for each is told once.
+func (r *reader) checkMapping(place, at string, members map[string]Reading, into *contract.Contract, eventType string, first bool) {
+	if into == nil {
+		return // that is told of the event
+	}
+	tell := func(ok bool, at, what string) {
+		if !ok && (first || !r.told(place, at, what)) {
+			r.wrong(place, at, what)
+		}
+	}
+	said := func(ok bool, member, what string) { tell(ok, join(at, member), what) }
+	amounts, currencies, rules := map[string]bool{}, 0, map[string]pii.Rule{}
+	for _, member := range slices.Sorted(maps.Keys(members)) {
+		reading := members[member]
+		rule, isAttribute := Attribute(member)
+		if !isAttribute {
+			slot, ok := into.Slot(member)
+			rule = slot.Rule
+			said(ok && strings.Contains(member, "."), member, "is no member of the data of "+eventType+", and neither uid nor shop_order_id")
+			if !ok {
+				continue
+			}
+		}
+		if first {
+			r.checkReading(place, join(at, member), reading, rule)
+		}
+		if rule == pii.Currency {
+			currencies++
+		}
+		for _, path := range reading.Paths {
+			amounts[path] = amounts[path] || rule == pii.Amount
+			had, twice := rules[path]
+			said(!twice || had == reading.Rule(rule), member, shown(path)+" is read in two ways")
+			said(List(path) == "" || List(member) != "", member, "is in no list, and "+shown(path)+" is")
+			rules[path] = reading.Rule(rule)
+		}
+	}
+	for _, member := range slices.Sorted(maps.Keys(members)) {
+		reading := members[member]
+		said(reading.With == "" || amounts[reading.With], member, shown(reading.With)+" is no amount of the mapping")
+		said(!reading.amount() || currencies == 1, member, "an amount needs the one currency of its mapping")
+	}
+	for _, needed := range into.Required(eventType) {
+		parent := needed[:max(0, strings.LastIndexByte(needed, '.'))]
+		touched, mapped := false, false
+		for member := range members {
+			touched = touched || strings.HasPrefix(member, parent+".")
+			mapped = mapped || member == needed || strings.HasPrefix(member, needed+".") || strings.HasPrefix(member, needed+"[].")
+		}
+		tell(mapped || !touched || parent == "", at, eventType+" needs "+needed+", which is not mapped")
+	}
+}
+
+func (r Reading) amount() bool { return strings.HasPrefix(r.As, "minor") || r.As == "call" }
+
+func (r *reader) checkReading(place, at string, reading Reading, member pii.Rule) {
+	if reading.text == "" {
+		return
+	}
+	require := r.requirer(place)
+	for _, path := range reading.Paths {
+		require(bodyPath.MatchString(path) && strings.Count(path, "[]") <= 1, at, "must be a path of the body such as data.lines[].price, perhaps with how it is read before it")
+		require(!free.MatchString(path[strings.LastIndexByte(path, '.')+1:]), at, shown(path)+" holds free text, or is about a person: it does not leave ingest")
+		require(List(path) == List(reading.Paths[0]), at, "its paths are of several lists")
+	}
+	want, known := map[string]pii.Rule{"upper": pii.Currency, "digits": pii.ID, "unix": pii.Time, "minor": pii.Amount, "minor_text": pii.Amount, "call": pii.Amount}[reading.As]
+	require(!known || want == member, at, reading.As+" does not make a value of the shape "+member.Name())
+	require(reading.As != "call" || slices.Contains(Functions, reading.Function), at, "no function has the name "+shown(reading.Function))
+}
+
+// told reports whether the mistake is known already.
+func (r *reader) told(place, at, what string) bool {
+	return slices.ContainsFunc(r.mistakes, func(m *Mistake) bool { return m.File == place && m.Key == at && m.What == what })
+}
+
+// Mapped is the contract and the event type that a source's event leaves ingest as.
+func (c *Catalog) Mapped(s Source, eventType string) (format, mapped string, ok bool) {
+	p, declared := c.Providers[string(s.Scheme)]
+	if !declared {
+		return "", eventType, true
+	}
+	e, ok := p.Events[eventType]
+	return p.Contract, e.Type, ok
+}
+
+// Signature is how what a source sends is signed.
+func (c *Catalog) Signature(s Source) signature.Scheme {
+	if p, ok := c.Providers[string(s.Scheme)]; ok {
+		return p.Signature
+	}
+	return signature.Own[string(s.Scheme)]
+}

@@ -1,0 +1,131 @@
+package contract
+
+import (
+	"reflect"
+	"strconv"
+	"strings"
+
+	"billhook/internal/pii"
+)
+
+// Typed is the newest contract that bodies of an event type are read by; nil: nothing declares it.
+func (s *Set) Typed(format, eventType string) (newest *Contract) {
+	f := s.format(format)
+	if f == nil {
+		return nil
+	}
+	if f.Content == "" {
+		return f.whole
+	}
+	versions, _ := f.declared.Find(eventType)
+	for _, c := range versions {
+		if newest == nil || c.version > newest.version {
+			newest = c
+		}
+	}
+	return newest
+}
+
+// Required are the paths of the members that bodies of the event type must have, of an object where it is there.
+func (c *Contract) Required(eventType string) []string {
+	paths := c.rules.required("")
+	for _, n := range c.format.Needs {
+		if n.of(eventType) {
+			paths = append(paths, n.Path)
+		}
+	}
+	return paths
+}
+
+func (r rules) required(prefix string) (paths []string) {
+	for i := range r {
+		f := &r[i]
+		path := prefix + f.name
+		if f.list {
+			path += "[]"
+		}
+		if f.inside != nil {
+			paths = append(paths, f.inside.required(path+".")...)
+		} else if f.required || f.low == 1 {
+			paths = append(paths, path)
+		}
+	}
+	return paths
+}
+
+// Slot is where a member stands in the bodies of a contract, for who fills them in.
+type Slot struct {
+	Rule     pii.Rule
+	list, at []int // list is nil where the member is in none
+}
+
+// Slot finds the member at a path, such as data.order.items[].price.
+func (c *Contract) Slot(path string) (s Slot, ok bool) {
+	if s.Rule, ok = c.projection.Rules()[path]; !ok {
+		return s, false
+	}
+	list, inside, listed := strings.Cut(path, "[].")
+	if !listed {
+		s.at = locate(c.typ, path)
+		return s, true
+	}
+	s.list = locate(c.typ, list)
+	s.at = locate(typeAt(c.typ, list).Elem(), inside)
+	return s, true
+}
+
+// New is an empty body of an event type, for Set.
+func (c *Contract) New(id, eventType, at string) Body {
+	b := Body{c, reflect.New(c.typ).Interface()}
+	b.at(c.format.ID).SetString(id)
+	b.at(c.format.Type).SetString(eventType)
+	b.at(c.format.Time).SetString(at)
+	if c.format.Version != "" {
+		b.at(c.format.Version).SetInt(c.version)
+	}
+	return b
+}
+
+// Grow gives the slot's list n empty elements.
+func (b Body) Grow(s Slot, n int) {
+	list := reach(b.whole(), s.list)
+	list.Set(reflect.MakeSlice(list.Type(), n, n))
+}
+
+// Set sets a member, of the list's element i where it is in one, to a value that keeps the slot's rule.
+func (b Body) Set(s Slot, i int, text string) {
+	at := b.whole()
+	if s.list != nil {
+		at = reach(at, s.list).Index(i)
+	}
+	switch at = reach(at, s.at); at.Kind() {
+	case reflect.String:
+		at.SetString(text)
+	case reflect.Bool:
+		at.SetBool(text == "true")
+	default:
+		n, _ := strconv.ParseInt(text, 10, 64) // its rule says that it is one
+		at.SetInt(n)
+	}
+}
+
+// Touch makes the object that the slot, of no list, is in.
+func (b Body) Touch(s Slot) { reach(b.whole(), s.at[:len(s.at)-1]) }
+
+// reach is the value at a place, with the objects on the way made.
+func reach(v reflect.Value, index []int) reflect.Value {
+	for _, i := range index {
+		v = made(v).Field(i)
+	}
+	return made(v)
+}
+
+func made(v reflect.Value) reflect.Value {
+	if v.Kind() != reflect.Pointer {
+		return v
+	}
+	if v.IsNil() {
+		v.Set(reflect.New(v.Type().Elem()))
+	}
+	return v.Elem()
+}

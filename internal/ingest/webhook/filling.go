@@ -1,0 +1,239 @@
+package webhook
+
+import (
+	"billhook/internal/contract"
+	"billhook/internal/contract/money"
+	"billhook/internal/pii"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// filling is one event on its way into the contract.
+type filling struct {
+	*mapping
+	b *buffers
+	// at are the values by the numbers of their paths; of a list those of the element at hand.
+	at       []pii.Value
+	body     contract.Body
+	code     string // of the currency; empty: none, or none that anybody issues
+	codePath string
+	dropped  *pii.Dropped
+}
+
+func (f *filling) minimize(p *pii.Projection, document pii.Document) (dropped pii.Dropped, err error) {
+	if f.b.values == nil {
+		f.b.values = make([]pii.Value, 0, 64)
+	}
+	f.b.minimized, f.b.values, dropped, err = p.Read(f.b.minimized[:0], f.b.values[:0], document)
+	f.at = f.b.at[:0]
+	for _, v := range f.b.values {
+		f.set(v)
+	}
+	return dropped, err
+}
+
+func (f *filling) set(v pii.Value) {
+	for len(f.at) <= v.Number {
+		f.at = append(f.at, pii.Value{})
+	}
+	f.at[v.Number] = v
+	f.b.at = f.at
+}
+
+func (f *filling) text(number int) []byte {
+	if number == 0 || number >= len(f.at) {
+		return nil
+	}
+	return f.b.minimized[f.at[number].Start:f.at[number].End]
+}
+
+// first is the first value of a reading that is there, and its path.
+func (f *filling) first(in *input) (text []byte, path string) {
+	for i, number := range in.numbers {
+		if text = f.text(number); len(text) > 0 {
+			return text, in.Paths[i]
+		}
+	}
+	return nil, append(in.Paths, "")[0]
+}
+
+func (f *filling) fill() error {
+	code, path := f.first(&f.currency)
+	f.code, f.codePath = string(code), path
+	if f.currency.As == "upper" {
+		f.code = strings.ToUpper(f.code)
+	}
+	for i := range f.members {
+		f.body.Touch(f.members[i].slot)
+		if err := f.put(&f.members[i], 0); err != nil {
+			return err
+		}
+	}
+	if len(f.listed) == 0 {
+		return nil
+	}
+	if f.element == 0 {
+		f.body.Grow(f.listed[0].slot, 1)
+		return f.putAll(0)
+	}
+	elements := 0
+	for _, v := range f.b.values {
+		if v.Number == f.element {
+			elements++
+		}
+	}
+	f.body.Grow(f.listed[0].slot, elements)
+	i := -1
+	for _, v := range f.b.values {
+		switch {
+		case v.Number != f.element:
+			f.set(v) // those outside of the list are there already
+		case i < 0:
+			i = f.begin(i)
+		default:
+			if err := f.putAll(i); err != nil {
+				return err
+			}
+			i = f.begin(i)
+		}
+	}
+	if i < 0 {
+		return nil
+	}
+	return f.putAll(i)
+}
+
+// begin forgets the values of the list's element before, and is the number of the next one.
+func (f *filling) begin(i int) int {
+	for n := range f.listed {
+		for _, number := range f.listed[n].numbers {
+			if number < len(f.at) {
+				f.at[number] = pii.Value{}
+			}
+		}
+	}
+	return i + 1
+}
+
+func (f *filling) putAll(i int) error {
+	for n := range f.listed {
+		if err := f.put(&f.listed[n], i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// put sets a member, or leaves it out and says why.
+func (f *filling) put(m *member, i int) error {
+	value, path := f.first(&m.input)
+	if len(value) == 0 {
+		return nil
+	}
+	text, wrong := "", ""
+	switch m.As {
+	case "unix":
+		if text = unix(value); text == "" {
+			wrong = pii.Time.Name()
+		}
+	case "minor", "minor_text", "call":
+		var err error
+		if text, path, wrong, err = f.amount(m, path); err != nil {
+			return err
+		}
+	default:
+		if text = string(value); m.slot.Rule == pii.Currency {
+			if text = f.code; !issued(text) {
+				wrong, f.code = "currency", ""
+			}
+		}
+	}
+	if wrong != "" {
+		f.dropped.Add(path, wrong)
+		return nil
+	}
+	if text != "" {
+		f.body.Set(m.slot, i, text)
+	}
+	return nil
+}
+
+func issued(code string) bool {
+	_, ok := money.Exponent(code)
+	return ok
+}
+
+// unix is a time that is given in seconds; empty: it is none that RFC 3339 has.
+func unix(text []byte) string {
+	n, err := strconv.ParseInt(string(text), 10, 64)
+	at := time.Unix(n, 0).UTC()
+	if err != nil || n < 0 || at.Year() > 9999 {
+		return ""
+	}
+	return at.Format(time.RFC3339)
+}
+
+// amount is a decimal in the currency; wrong says why it is left out, and the error why it must not be.
+func (f *filling) amount(m *member, path string) (decimal, at, wrong string, err error) {
+	minor, given := int64(0), true
+	if m.As == "call" {
+		amounts := make([]amount, len(m.Paths))
+		for i, number := range m.numbers {
+			amounts[i].path = m.Paths[i]
+			amounts[i].minor, amounts[i].given = whole(f.text(number))
+		}
+		minor, given, err = functions[m.Function](amounts)
+	} else if value, _ := f.first(&m.input); true {
+		if minor, given = whole(value); !given {
+			wrong = pii.Integer.Name()
+		}
+	}
+	code := f.code
+	switch {
+	case err != nil, !given && wrong == "":
+		return "", path, "", err
+	case wrong != "":
+	case m.With != "" && f.dropped.Has(m.With) && code != "":
+		wrong = "needs_total"
+	case code == "" && m.Needed:
+		path, wrong = f.codePath, "required"
+	case code == "":
+		wrong = "needs_currency"
+	case !issued(code) && m.Needed:
+		path, wrong = f.codePath, "currency"
+	case minor < 0:
+		wrong = "negative"
+	case minor > money.Max && !m.Needed:
+		wrong = "amount"
+	default:
+		var refused error
+		if decimal, refused = money.Format(minor, code); refused != nil {
+			wrong = "amount" // whatever else money refuses
+		}
+	}
+	if wrong != "" && m.Needed {
+		return "", path, "", contract.Broken(path, wrong)
+	}
+	return decimal, path, wrong, nil
+}
+
+func whole(text []byte) (n int64, ok bool) {
+	n, err := strconv.ParseInt(string(text), 10, 64)
+	return n, err == nil
+}
+
+var indexes = regexp.MustCompile(`\[[0-9]*\]`)
+
+// sent rewrites paths of the contract into those of the provider's body, which are what its sender knows.
+func (m *mapping) sent(violations []pii.Violation) {
+	for i, v := range violations {
+		if m == nil {
+			return
+		}
+		if in, ok := m.paths[indexes.ReplaceAllString(v.Path, "[]")]; ok {
+			violations[i].Path = strings.Replace(in, "[]", indexes.FindString(v.Path), 1)
+		}
+	}
+}

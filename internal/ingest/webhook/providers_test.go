@@ -1,0 +1,193 @@
+package webhook_test
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/catalog"
+	"billhook/internal/contract"
+	"billhook/internal/ingest/webhook"
+)
+
+const olderSecret = "the-older-secret-of-24-bytes-up"
+
+func mac(secret, signed string) []byte {
+	sum := hmac.New(sha256.New, []byte(secret))
+	sum.Write([]byte(signed))
+	return sum.Sum(nil)
+}
+
+// senders sign by hand, as the documentation of each provider has it, not by its declaration.
+var senders = map[string]func(h http.Header, secret, body string, at time.Time){
+	"stripe": func(h http.Header, secret, body string, at time.Time) {
+		stamp := strconv.FormatInt(at.Unix(), 10)
+		h.Set("Stripe-Signature", "t="+stamp+",v1="+hex.EncodeToString(mac(secret, stamp+"."+body))+",v0=00")
+	},
+	"paddle": func(h http.Header, secret, body string, at time.Time) {
+		stamp := strconv.FormatInt(at.Unix(), 10)
+		h.Set("Paddle-Signature", "ts="+stamp+";h1="+hex.EncodeToString(mac(secret, stamp+":"+body)))
+	},
+	"lemon-squeezy": func(h http.Header, secret, body string, _ time.Time) {
+		h.Set("X-Signature", hex.EncodeToString(mac(secret, body)))
+	},
+	"standard-webhooks": func(h http.Header, secret, body string, at time.Time) {
+		stamp := strconv.FormatInt(at.Unix(), 10)
+		h.Set("webhook-id", "msg_1")
+		h.Set("webhook-timestamp", stamp)
+		h.Set("webhook-signature", "v1,"+base64.StdEncoding.EncodeToString(mac(secret, "msg_1."+stamp+"."+body)))
+	},
+}
+
+// provided has a source for each provider, whose events go to a queue of its format.
+func provided(c *webhook.Config) {
+	producing()(c)
+	c.Catalog.Sources = maps.Clone(c.Catalog.Sources)
+	for name := range senders {
+		events := map[string]string{}
+		for eventType := range c.Catalog.Providers[name].Events {
+			events[eventType] = queue
+			if c.Catalog.Providers[name].Contract == contract.MessageV1 {
+				events[eventType] = "fis-ingestion"
+			}
+		}
+		c.Catalog.Sources[name] = catalog.Source{Name: name, Scheme: catalog.Scheme(name), SecretVariable: "WEBHOOK_SECRET_X", MaxBodyBytes: 1 << 20, Events: events}
+		c.Secrets[name] = []string{paynowSecret, olderSecret}
+	}
+}
+
+func sentBy(t testing.TB, provider, secret, body string, at time.Time) *http.Request {
+	t.Helper()
+	r := request(t, "/webhooks/"+provider, strings.NewReader(body))
+	senders[provider](r.Header, secret, body, at)
+	return r
+}
+
+// eachSample visits the samples of the providers, by the names of their files.
+func eachSample(t testing.TB, visit func(name, provider, body string)) {
+	t.Helper()
+	files, err := filepath.Glob("../../../catalog/providers/samples/*/*.json")
+	require.NoError(t, err)
+	require.Greater(t, len(files), 10)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		provider := filepath.Base(filepath.Dir(file))
+		visit(provider+": "+strings.TrimSuffix(filepath.Base(file), ".json"), provider, string(text))
+	}
+}
+
+func TestEachSampleOfAProviderIsPublishedAsRecorded(t *testing.T) {
+	t.Parallel()
+	const file = "testdata/provided.json"
+	all := map[string]record{}
+	eachSample(t, func(name, provider, body string) {
+		d := open(t, provided)
+		got := requireSent(t, d, sentBy(t, provider, paynowSecret, body, fixed), "")
+		requireWhole(t, got.message)
+		all[name] = record{got.topic, got.answer, got.message.Data, got.message.Attributes, got.message.OrderingKey, got.dropped}
+		again := taken(t, d, sentBy(t, provider, olderSecret, body, fixed.Add(time.Minute))).broker.all()
+		require.Equal(t, again[0].message.Attributes["event_id"], again[1].message.Attributes["event_id"], "it is the same event")
+	})
+	recorded, err := json.MarshalIndent(all, "", "  ")
+	require.NoError(t, err)
+	if *update {
+		require.NoError(t, os.WriteFile(file, recorded, 0o644))
+	}
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, string(text), string(recorded), "run: go test ./internal/ingest/webhook -update")
+}
+
+func TestAProvidersRequestIsRefusedWhereAnythingOfItsSignatureIsWrong(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{}
+	eachSample(t, func(_, provider, body string) {
+		if seen[provider] {
+			return
+		}
+		seen[provider] = true
+		scheme := schemeOf(t, provider)
+		for what, change := range map[string]func(r *http.Request){
+			"tampered":          func(r *http.Request) { r.Body = http.NoBody },
+			"of another secret": func(r *http.Request) { senders[provider](r.Header, genericSecret, body, fixed) },
+			"two headers":       func(r *http.Request) { r.Header.Add(scheme.Header, r.Header.Get(scheme.Header)) },
+			"without":           func(r *http.Request) { r.Header.Del(scheme.Header) },
+			"truncated":         func(r *http.Request) { r.Header.Set(scheme.Header, r.Header.Get(scheme.Header)[:40]) },
+			"another encoding":  func(r *http.Request) { r.Header.Set(scheme.Header, scheme.Prefix+"%%%") },
+			"stale":             func(r *http.Request) { senders[provider](r.Header, paynowSecret, body, fixed.Add(-time.Hour)) },
+		} {
+			if what == "stale" && scheme.ReplayWindow == "none" {
+				continue
+			}
+			d, r := open(t, provided), sentBy(t, provider, paynowSecret, body, fixed)
+			change(r)
+			require.Equal(t, http.StatusUnauthorized, d.send(r).Code, "%s: %s", provider, what)
+			require.Empty(t, d.broker.all(), "%s: %s", provider, what)
+		}
+	})
+	require.Len(t, seen, len(senders))
+}
+
+// A person's data stays out of everything, wherever in a sample it stands: also where an id is expected.
+func TestNoTextOfAProvidersSampleLeavesUnlessItHasItsShape(t *testing.T) {
+	t.Parallel()
+	const canary = "Mette Lindqvist <mette@example.org>"
+	eachSample(t, func(name, provider, body string) {
+		for _, leaf := range leaves(t, body) {
+			changed := strings.Replace(body, leaf, strconv.Quote(canary), 1)
+			d := open(t, provided)
+			w := d.send(sentBy(t, provider, paynowSecret, changed, fixed))
+			require.Contains(t, []int{http.StatusOK, http.StatusAccepted, http.StatusUnprocessableEntity}, w.Code, "%s: %s: %s", name, leaf, w.Body)
+			out := w.Body.String() + d.log.String()
+			for _, got := range d.broker.all() {
+				out += string(got.message.Data) + fmt.Sprint(got.message.Attributes)
+			}
+			require.NotContains(t, out, "Mette", "%s: %s", name, leaf)
+			require.NotContains(t, out, "Brandvold", name)
+		}
+	})
+}
+
+// leaves are the texts of a document as they are written there, each once.
+func leaves(t *testing.T, body string) (all []string) {
+	t.Helper()
+	decoder := json.NewDecoder(bytes.NewReader([]byte(body)))
+	var visit func(value any)
+	visit = func(value any) {
+		switch value := value.(type) {
+		case map[string]any:
+			for _, v := range value {
+				visit(v)
+			}
+		case []any:
+			for _, v := range value {
+				visit(v)
+			}
+		case string:
+			if text := strconv.Quote(value); !strings.Contains(body, text+":") && !slices.Contains(all, text) {
+				all = append(all, text)
+			}
+		}
+	}
+	var document any
+	require.NoError(t, decoder.Decode(&document))
+	visit(document)
+	require.NotEmpty(t, all)
+	return all
+}

@@ -59,7 +59,7 @@ type Search struct {
 	Query string `json:"query" show:"Id"`
 	// Items are what it leads to, each once, in the order of what was looked through.
 	Items []Found `json:"items" show:"Found"`
-	// More are the kinds of which there are more than ten.
+	// More are the kinds of which there may be more: what has many documents may have filled a list alone.
 	More []Kind `json:"more"`
 }
 
@@ -147,7 +147,7 @@ func (s Search) Notes() (notes []string) {
 		notes = append(notes, "Nothing has this id: "+s.Query)
 	}
 	for _, kind := range s.More {
-		notes = append(notes, "There are more of the kind "+words(string(kind))+" than are shown.")
+		notes = append(notes, "There may be more of the kind "+words(string(kind))+" than are shown.")
 	}
 	return notes
 }

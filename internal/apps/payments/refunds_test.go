@@ -19,7 +19,7 @@ import (
 	"billhook/internal/retry"
 )
 
-var errLost = errors.New("no answer")
+var errLost, errRefused = errors.New("no answer"), errors.New("too old")
 
 // bank is a gateway that pays back once per key, and as often per payment as it is asked to.
 type bank struct {
@@ -70,7 +70,7 @@ func (b *bank) Do(_ context.Context, id string, order []byte) ([]byte, error) {
 			b.keys[id], b.made[id] = "declined", asked
 		}
 		if b.keys[id] != "succeeded" {
-			return nil, retry.Permanent("callee_refused_422", nil)
+			return nil, retry.Permanent("callee_refused_422", errRefused)
 		}
 	}
 	b.made[id] = asked
@@ -179,11 +179,13 @@ func TestAPaymentIsRefundedOnceHoweverManyMessagesAskForIt(t *testing.T) {
 	require.Equal(t, []string{"refunded", "r-1", "9.99", "EUR", "sub-1"}, []string{string(found.State), found.EventID, found.Amount, found.Currency, found.SubscriptionID})
 	require.Equal(t, []time.Time{noon, noon}, []time.Time{found.ReservedAt, found.SettledAt})
 
-	other := refundOf("r-1", "pay-1", "9.99")
-	other.Tenant = "another"
-	effect, err := deliver(t.Context(), h, other)
-	require.NoError(t, err)
-	require.Equal(t, "refunded", effect.Result, "tenants share no payments")
+	queue, tenant := refundOf("r-1", "pay-1", "9.99"), refundOf("r-1", "pay-1", "9.99")
+	queue.Queue, tenant.Tenant = "another", "another"
+	for event, want := range map[*handler.Event]string{&queue: "already_refunded", &tenant: "refunded"} {
+		effect, err := deliver(t.Context(), h, *event)
+		require.NoError(t, err)
+		require.Equal(t, want, effect.Result, "queues share no ids, and tenants no payments")
+	}
 }
 
 func TestARefundIsSeenAtEachOfItsSteps(t *testing.T) {
@@ -248,6 +250,43 @@ func TestTheAmountOfARefundIsThatWhichIsStored(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "9.99", refundIn(t, db, "pay-1").Amount)
 	require.Equal(t, "9.99", b.made[refundOf("r-1", "", "").CalleeKey()].Amount)
+}
+
+// slow is a gateway that a first order reaches late: something else comes before it.
+type slow struct {
+	*bank
+	before func()
+}
+
+func (s *slow) Do(ctx context.Context, id string, order []byte) ([]byte, error) {
+	if before := s.before; before != nil {
+		s.before = nil
+		before()
+	}
+	return s.bank.Do(ctx, id, order)
+}
+
+// A worker of r-1 asks the gateway only once r-1 was refused to another worker, and r-2 has the refund, of unknown outcome.
+func TestALateAnswerToOneMessageLeavesTheRefundOfAnotherAlone(t *testing.T) {
+	t.Parallel()
+	for reason, forgets := range map[string]bool{"refund_declined": false, "two_phase_disagreement": true} {
+		m, late := newMemory(), &slow{bank: newBank("refuse", "lose")}
+		late.forgets = forgets
+		h := refunding(m, late)
+		late.before = func() {
+			_, err := h.Do(t.Context(), refundOf("r-1", "pay-1", ""))
+			requireVerdict(t, err, retry.Permanent("callee_refused_422", nil))
+			require.ErrorIs(t, err, errRefused, "it says more than what is kept of it")
+			_, err = h.Do(t.Context(), refundOf("r-2", "pay-1", ""))
+			require.ErrorIs(t, err, errLost)
+		}
+		_, err := h.Do(t.Context(), refundOf("r-1", "pay-1", ""))
+		requireVerdict(t, err, retry.Permanent(reason, nil))
+		require.Equal(t, []string{"under_way", "r-2"}, []string{m.state(), refundIn(t, m, "pay-1").EventID}, reason)
+		effect, err := deliver(t.Context(), h, again(refundOf("r-2", "pay-1", "")))
+		require.NoError(t, err)
+		require.Equal(t, "refunded", effect.Result)
+	}
 }
 
 func TestAnAnswerOfAnotherOrderSettlesNoRefund(t *testing.T) {

@@ -462,6 +462,25 @@ func TestTheDailyVerificationGoesOnWhereItWasCutOff(t *testing.T) {
 	}
 }
 
+func step(t *testing.T, s store.Store) seal.State {
+	t.Helper()
+	state, err := seal.Watch{
+		Verifier: seal.Verifier{From: s, Origins: sealtest.Trusting{}}, Store: s, Now: func() time.Time { return noon }, Report: func(seal.Finding) {},
+	}.Step(t.Context())
+	require.NoError(t, err)
+	return state
+}
+
+func TestAVerificationWhoseProgressIsDamagedBeginsAnew(t *testing.T) {
+	t.Parallel()
+	s := watched(t)
+	storetest.Put(t, s, store.Set(store.Key{Collection: seal.Verifications, ID: "books"}, map[string]any{
+		"at": "behind everything", "running": map[string]any{"begun_at": noon.Add(-time.Hour), "seals": int64(7), "found": int64(1)},
+	}))
+	last := step(t, s).Last
+	require.Equal(t, []any{noon, int64(14), int64(1)}, []any{last.BegunAt, last.Seals, last.Found})
+}
+
 func TestADayOfVerificationCostsWhatTheBooksHold(t *testing.T) {
 	t.Parallel()
 	cost := func(tenants int) int64 {
@@ -471,12 +490,7 @@ func TestADayOfVerificationCostsWhatTheBooksHold(t *testing.T) {
 		}
 		run(t, s)
 		s.Reads.Store(0)
-		watch := seal.Watch{
-			Verifier: seal.Verifier{From: s, Origins: sealtest.Trusting{}}, Store: s, Now: func() time.Time { return noon }, Report: func(seal.Finding) {},
-		}
-		state, err := watch.Step(t.Context())
-		require.NoError(t, err)
-		require.EqualValues(t, tenants, state.Last.Seals)
+		require.EqualValues(t, tenants, step(t, s).Last.Seals)
 		return s.Reads.Load()
 	}
 	require.Less(t, cost(40), 5*cost(10), "each tenant costs as much as the one before")

@@ -146,13 +146,14 @@ func TestAnInvalidChangeOfAProductWritesNothing(t *testing.T) {
 func TestAProductThatCannotBeReadCanBeSet(t *testing.T) {
 	t.Parallel()
 	for name, fields := range map[string]map[string]any{
-		"nothing":              {},
 		"points of nothing":    {"points": int64(0), "state": "active", "since": noon},
 		"points that are text": {"points": "10", "state": "active", "since": noon},
 		"no state":             {"points": int64(1), "since": noon},
+		"another state":        {"points": int64(1), "state": "halted", "since": noon},
 		"no time":              {"points": int64(1), "state": "active"},
 	} {
 		s := open(t)
+		fields["tenant"], fields["product_id"] = tenant, "hat"
 		storetest.Put(t, s.faults, store.Create(products.Key(tenant, "hat"), fields))
 		_, err := s.Get(t.Context(), tenant, "hat")
 		require.ErrorIs(t, err, products.ErrBroken, name)

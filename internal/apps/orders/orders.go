@@ -166,7 +166,7 @@ func (h handlers) confirm(ctx context.Context, event handler.Event, body payment
 		switch {
 		case o.State == PaymentInitiated:
 			o.PaymentID = body.PaymentID
-		case o.State != OrderCancelled && o.PaymentID != "" && body.PaymentID != "" && o.PaymentID != body.PaymentID:
+		case o.PaymentID != "" && body.PaymentID != "" && o.PaymentID != body.PaymentID:
 			return retry.Permanent("paid_twice", nil)
 		}
 		return nil

@@ -246,6 +246,41 @@ func TestASuccessEndsAFailureBeforeItsEventIsDone(t *testing.T) {
 	require.NotZero(t, w.get(t, "p").OldSecretUntil, "and the rotation stands")
 }
 
+func TestASuccessLeavesAFailureThatCameMeanwhile(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	w.add(t, endpoints.New{ID: "p"})
+	fails := func(id string) {
+		w.now = w.now.Add(time.Minute)
+		w.posting.answers(503)
+		_, err := w.told(t, event(t, id, "p", "a"))
+		require.Error(t, err)
+		w.posting.answers(200)
+	}
+	fails("evt-1")
+	w.meanwhile(func() {
+		_, err := w.Enable(t.Context(), "p", ada)
+		require.NoError(t, err)
+		fails("evt-2")
+	})
+	_, err := w.told(t, event(t, "evt-3", "p", "a"))
+	require.NoError(t, err)
+	require.Equal(t, noon.Add(2*time.Minute), w.get(t, "p").FailingSince)
+}
+
+func TestAnEndpointThatCannotBeReadIsToldNothing(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	w.add(t, endpoints.New{ID: "p"})
+	doc, err := w.faults.Get(t.Context(), endpoints.Key("p"))
+	require.NoError(t, err)
+	doc.Fields["state"] = "halted"
+	storetest.Put(t, w.faults, store.Set(doc.Key, doc.Fields))
+	_, err = w.told(t, event(t, "evt-1", "p", "a"))
+	require.Equal(t, "endpoint_unreadable", retry.Decide(err).Reason)
+	require.Empty(t, w.posting.sent)
+}
+
 func TestATestRequestChangesNothing(t *testing.T) {
 	t.Parallel()
 	w := open(t)

@@ -583,6 +583,10 @@ func TestAnAccountIsShownAsOfADate(t *testing.T) {
 		require.Equal(t, want.balance, found.Balance, asOf)
 		require.Equal(t, want.entries, entries, asOf)
 	}
+	show, _ := console.NewCatalog(ledger.Operations(books)).Find("accounts show")
+	longest := url.Values{"limit": {fmt.Sprint(store.MaxPage)}}
+	_, err = show.Call(t.Context(), audit.Author{}, console.Input{Path: map[string]string{"account": string(user)}, Query: longest})
+	require.NoError(t, err)
 	for name, asOf := range map[ledger.Account]string{user: "lately", guest: ""} {
 		_, _, err := shown(t, books, name, asOf)
 		require.Error(t, err)

@@ -31,7 +31,7 @@ type Provider struct {
 	Mappings map[string]map[string]Reading `json:"mappings"`
 	// Events by the provider's type. Others are ignored.
 	Events map[string]ProviderEvent `json:"events"`
-	Setup  []string                 `json:"setup"` // the steps in the provider's settings, with {url} for the address
+	Setup  []string                 `json:"setup"` // the steps in the settings of the provider: {url} is the address behind a tunnel, {local} that of dev
 }
 
 // ProviderEvent is what becomes of one of a provider's types.

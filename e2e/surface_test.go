@@ -193,6 +193,7 @@ func (r *surface) commands() {
 	require.NoError(r.t, os.WriteFile(filepath.Join(r.folder, "message.json"), []byte(body), 0o600))
 	proof, _, _ := r.run("ada", "ledger", "prove", "dev-invoice", "-o", "json")
 	require.NoError(r.t, os.WriteFile(filepath.Join(r.folder, "kept.proof"), proof, 0o600))
+	require.NoError(r.t, os.CopyFS(filepath.Join(r.folder, "samples"), os.DirFS("../catalog/providers/samples")))
 	r.run("ada", "ledger", "export", "--seals", "--out", "kept.seals")
 	known := slices.DeleteFunc(r.commandsOf(), func(name string) bool { return r.NotRun[name] != "" })
 	require.ElementsMatch(r.t, known, slices.Collect(maps.Keys(r.Commands)), "surface.yaml has the commands that there are")

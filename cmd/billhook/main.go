@@ -131,7 +131,8 @@ func (p *program) commands() *cobra.Command {
 			p.noun(root, o.Noun()).AddCommand(p.operation(o))
 		}
 	}
-	root.AddCommand(p.devCommand(), p.sendCommand(), p.enqueueCommand())
+	root.AddCommand(p.devCommand(), p.sendCommand(), p.enqueueCommand(), p.listenCommand())
+	p.noun(root, "providers").AddCommand(p.providersTry())
 	p.noun(root, "events").AddCommand(p.eventsTail())
 	p.noun(root, "accounts").AddCommand(p.statement())
 	p.noun(root, "ledger").AddCommand(p.export(), p.compare(), p.checkProof())

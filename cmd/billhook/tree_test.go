@@ -85,6 +85,7 @@ var notAsked = map[string]string{
 
 // uses are one use of each command that the worker or the door of a test answers, but for those of operations.
 var uses = map[string]string{
+	"listen": "stripe", "providers try": "stripe -f ../../catalog/providers/samples/stripe/invoice.paid.json",
 	"send": "paynow", "enqueue": "<queue>", "admin catalog check": "", "admin catalog print": "", "accounts statement": "cash --period 2026-11", "ledger export": "--seals",
 }
 

@@ -1,13 +1,14 @@
 package webhook
 
 import (
-	"billhook/internal/contract"
-	"billhook/internal/contract/money"
-	"billhook/internal/pii"
 	"regexp"
 	"strconv"
 	"strings"
 	"time"
+
+	"billhook/internal/contract"
+	"billhook/internal/contract/money"
+	"billhook/internal/pii"
 )
 
 // filling is one event on its way into the contract.

@@ -232,20 +232,11 @@ func (s *Service) prepare(ctx context.Context, from *source, to *destination, e 
 	if err != nil || o.ignored {
 		return err
 	}
-	if err = e.body.Validate(); err != nil && to == nil {
-		before := len(o.dropped)
-		o.dropped = e.body.Relax(o.dropped)
-		e.mapping.sent(o.dropped[before:])
-		err = e.body.Validate()
-	}
-	if err == nil {
-		e.points, err = s.points(ctx, e.tenantID(), e.body)
-	}
-	if err != nil {
-		if invalid, ok := errors.AsType[*contract.Invalid](err); ok {
-			e.mapping.sent(invalid.Violations)
-		}
+	if err = e.validate(o, to == nil); err != nil {
 		return err
+	}
+	if e.points, err = s.points(ctx, e.tenantID(), e.body); err != nil {
+		return e.told(err)
 	}
 	var named []string
 	if to != nil {
@@ -271,6 +262,26 @@ func (s *Service) prepare(ctx context.Context, from *source, to *destination, e 
 	o.queue = q.ID
 	e.message.Attributes = q.Addressed(e.message.Attributes)
 	return nil
+}
+
+// validate holds the body to its contract. Of a provider's what is bad and optional is left out.
+func (e *event) validate(o *outcome, provided bool) error {
+	err := e.body.Validate()
+	if err != nil && provided {
+		before := len(o.dropped)
+		o.dropped = e.body.Relax(o.dropped)
+		e.mapping.sent(o.dropped[before:])
+		err = e.body.Validate()
+	}
+	return e.told(err)
+}
+
+// told is an error as the sender can read it, with the paths of its own body.
+func (e *event) told(err error) error {
+	if invalid, ok := errors.AsType[*contract.Invalid](err); ok {
+		e.mapping.sent(invalid.Violations)
+	}
+	return err
 }
 
 // readGeneric reads a body of one of the contract's own formats. Unknown fields and bad optional ones are

@@ -256,7 +256,7 @@ func (e *examiner) granted(ctx context.Context, policy *iampb.Policy, role strin
 const (
 	apply = "Apply Terraform again; on an emulator run billhook admin provision."
 	// anew: these settings cannot be changed.
-	anew = "It cannot be changed. Once the subscription is empty (billhook queues), delete it and apply Terraform again; on an emulator run billhook admin provision."
+	anew = "It cannot be changed. Once the subscription is empty (billhook queues ls), delete it and apply Terraform again; on an emulator run billhook admin provision."
 	ask  = "Ask who has changed it, and apply Terraform again; on an emulator run billhook admin provision."
 )
 

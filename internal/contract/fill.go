@@ -61,7 +61,7 @@ type Slot struct {
 
 // Slot finds the member at a path, such as data.order.items[].price.
 func (c *Contract) Slot(path string) (s Slot, ok bool) {
-	if s.Rule, ok = c.projection.Rules()[path]; !ok {
+	if s.Rule, ok = c.allowed[path]; !ok {
 		return s, false
 	}
 	list, inside, listed := strings.Cut(path, "[].")

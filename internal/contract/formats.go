@@ -33,8 +33,6 @@ type Format struct {
 	Posted []Posted
 	// Needs are members that bodies of some event types must have.
 	Needs []Need
-	// Relax clears what goes together; see Body.Relax. Numbers beyond their bounds need none.
-	Relax func(body any, r *relaxing)
 }
 
 // Posted is a member of what another service is sent; without a needed one it cannot be posted.
@@ -63,7 +61,6 @@ var Formats = []Format{
 		Needs: []Need{
 			{"order.", "data.order"}, {OrderPaid, "data.order.items"}, {"subscription.", "data.subscription"}, {"trial.", "data.subscription"},
 		},
-		Relax: func(body any, r *relaxing) { r.payNow(body.(*PayNow)) },
 	},
 	{
 		Name: EnvelopeV1, Marks: []string{"action", "payload"}, Head: reflect.TypeFor[Envelope](), Content: "payload",

@@ -166,7 +166,10 @@ type Attributes struct {
 }
 
 // AttributeRules bounds every attribute of a message. An ordering key is an id there; see Rules.
-var AttributeRules = attributeRules.project().Rules()
+var AttributeRules = func() map[string]pii.Rule {
+	_, of := attributeRules.project()
+	return of.allowed
+}()
 
 // uidRules are AttributeRules for a message whose ordering key is the uid.
 var uidRules = func() map[string]pii.Rule {

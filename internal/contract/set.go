@@ -48,6 +48,7 @@ type Contract struct {
 	typ        reflect.Type
 	rules      rules
 	projection *pii.Projection
+	allowance
 	// places are the members' by paths, keys those that an ordering key may be made of.
 	places, keys map[string][]int
 }
@@ -136,7 +137,7 @@ func (s *Set) Names() (names []string) {
 func newContract(c Contract, t reflect.Type) *Contract {
 	c.typ, c.rules, c.places, c.keys = t, compile(t), map[string][]int{}, map[string][]int{}
 	if c.format.Content == "" || t != c.format.Head {
-		c.projection = c.rules.project()
+		c.projection, c.allowance = c.rules.project()
 	}
 	c.place(t, "", nil)
 	if i := slices.IndexFunc(c.declared, func(m Member) bool { return m.Required && m.Shape == "id" }); i >= 0 {

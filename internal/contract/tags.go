@@ -3,6 +3,7 @@ package contract
 import (
 	"errors"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -105,10 +106,17 @@ func compile(t reflect.Type) rules {
 	return r
 }
 
+// allowance is the rules of a contract's members by their paths, and the paths that may be left out.
+type allowance struct {
+	allowed  map[string]pii.Rule
+	optional []string
+}
+
 // project panics on a text without a shape: free text cannot be declared.
-func (r rules) project() *pii.Projection {
+func (r rules) project() (*pii.Projection, allowance) {
 	allowed := map[string]pii.Rule{}
-	return pii.NewProjection(allowed, r.allow("", allowed)...)
+	optional := r.allow("", allowed)
+	return pii.NewProjection(allowed, optional...), allowance{allowed, optional}
 }
 
 func (r rules) allow(prefix string, allowed map[string]pii.Rule) (optional []string) {
@@ -268,94 +276,71 @@ func check(value any, prefix string) error {
 	return invalid
 }
 
-// The rules by which an optional field goes with another.
-const (
-	needsCurrency = "needs_currency"
-	needsTotal    = "needs_total"
-)
+var indexes = regexp.MustCompile(`\[[0-9]+\]`)
 
-// Relax clears the optional fields of a provider's body that break the contract, and returns dropped with
-// them added. Nothing that is cleared changes what the event does to money: the prices of an order go with
-// its total, and what a refund gives back stays, since without an amount that is all of it.
+// Relax clears what is bad and optional in a provider's body, and returns dropped with it added. Nothing that is
+// cleared changes what the event does to money: amounts go with their currency, the prices of an order with its
+// total, and what a refund gives back stays, since without an amount that is all of it.
 func (b Body) Relax(dropped pii.Dropped) pii.Dropped {
-	r := relaxing{dropped}
-	if relax := b.contract.format.Relax; relax != nil {
-		relax(b.value, &r)
+	for _, v := range slices.Clone(dropped) {
+		b.clearWith(v.Path, &dropped)
 	}
-	b.contract.rules.clear(b.whole(), "", r.Add)
-	return r.Dropped
-}
-
-func (r *relaxing) payNow(m *PayNow) {
-	if order, refund := m.Data.Order, m.Data.Refund; order != nil {
-		// The currency is that of a refund's amount, too, and stays.
-		r.cost("data.order.", &order.Currency, &order.Total, refund != nil && refund.Amount != "")
-		r.prices(order)
-	}
-	if s := m.Data.Subscription; s != nil {
-		r.cost("data.subscription.", &s.Currency, &s.Total, false)
-	}
-}
-
-type relaxing struct{ pii.Dropped }
-
-func (r *relaxing) text(path, rule string, field *string) {
-	if *field != "" {
-		*field = ""
-		r.Add(path, rule)
-	}
-}
-
-// cost clears a currency that nobody issues, unless it stays, and a total that is not in it.
-func (r *relaxing) cost(at string, currency, total *string, stays bool) {
-	if !isCurrency(*currency) && !stays {
-		r.text(at+"currency", "currency", currency)
-	}
-	switch {
-	case *currency == "":
-		r.text(at+"total", needsCurrency, total)
-	case !isAmountIn(*total, *currency):
-		r.text(at+"total", "amount", total)
-	}
-}
-
-// prices clears the prices that go with what was cleared, and those that are none.
-func (r *relaxing) prices(order *Order) {
-	for i := range order.Items {
-		price := &order.Items[i].Price
-		switch {
-		case r.Has("data.order.currency"):
-			r.text("data.order.items[].price", needsCurrency, price)
-		case r.Has("data.order.total"):
-			r.text("data.order.items[].price", needsTotal, price)
-		case order.Currency == "":
-			if !pii.Amount.Valid(*price) {
-				r.text("data.order.items[].price", "amount", price)
+	for again := true; again; {
+		again = false
+		invalid := &Invalid{}
+		_ = errors.As(b.Validate(), &invalid)
+		for _, v := range invalid.Violations {
+			path := indexes.ReplaceAllString(v.Path, "[]")
+			if b.clear(path, v.Rule, &dropped) {
+				b.clearWith(path, &dropped)
+				again = true
 			}
-		case !isAmountIn(*price, order.Currency):
-			r.text("data.order.items[].price", "amount", price)
+		}
+	}
+	return dropped
+}
+
+// clearWith clears the amounts that say nothing without the currency, or the total, at a path.
+func (b Body) clearWith(path string, dropped *pii.Dropped) {
+	rule, in := b.contract.allowed[path], path[:strings.LastIndexByte(path, '.')+1]
+	for _, other := range b.contract.optional {
+		switch of := b.contract.allowed[other]; {
+		case of != pii.Amount || !strings.HasPrefix(other, in):
+		case rule == pii.Currency:
+			b.clear(other, "needs_currency", dropped)
+		case rule == pii.Amount && strings.Contains(strings.TrimPrefix(other, in), "[]"):
+			b.clear(other, "needs_total", dropped)
 		}
 	}
 }
 
-// clear sets optional numbers that are out of their bounds to 0, which is none, and tells of each.
-func (r rules) clear(v reflect.Value, prefix string, drop func(path, rule string)) {
-	for i := range r {
-		f, at, path := &r[i], reflect.Indirect(v.Field(i)), prefix+r[i].name
-		switch {
-		case !at.IsValid():
-		case f.list && f.inside != nil:
-			for n := range at.Len() {
-				f.inside.clear(at.Index(n), path+"[].", drop)
+// clear reports whether there was an optional value at a path, which is now gone; of a list, in any element. The
+// currency of an amount that stays is not.
+func (b Body) clear(path, rule string, dropped *pii.Dropped) (gone bool) {
+	slot, known := b.contract.Slot(path)
+	if !known || !slices.Contains(b.contract.optional, path) {
+		return false
+	}
+	if m, isPayNow := b.value.(*PayNow); isPayNow && slot.Rule == pii.Currency && m.Data.Refund != nil && m.Data.Refund.Amount != "" {
+		return false
+	}
+	parents := []reflect.Value{b.whole()}
+	if slot.list != nil {
+		parents = nil
+		if list := follow(b.whole(), slot.list); list.IsValid() {
+			for i := range list.Len() {
+				parents = append(parents, list.Index(i))
 			}
-		case f.kind == reflect.Struct:
-			f.inside.clear(at, path+".", drop)
-		case f.kind == reflect.Int64 && f.bounded && f.optional && at.Int() < f.low:
-			at.SetInt(0)
-			drop(path, "min="+strconv.FormatInt(f.low, 10))
-		case f.kind == reflect.Int64 && f.bounded && f.optional && at.Int() > f.high:
-			at.SetInt(0)
-			drop(path, "max="+strconv.FormatInt(f.high, 10))
 		}
 	}
+	for _, parent := range parents {
+		if at := follow(parent, slot.at); at.IsValid() && !at.IsZero() {
+			at.SetZero()
+			gone = true
+		}
+	}
+	if gone {
+		dropped.Add(path, rule)
+	}
+	return gone
 }

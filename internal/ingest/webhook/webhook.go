@@ -267,7 +267,7 @@ func (s *Service) prepare(ctx context.Context, from *source, to *destination, e 
 // validate holds the body to its contract. Of a provider's what is bad and optional is left out.
 func (e *event) validate(o *outcome, provided bool) error {
 	err := e.body.Validate()
-	if err != nil && provided {
+	if provided && (err != nil || e.mapping == nil && len(o.dropped) > 0) { // others may go with what was dropped
 		before := len(o.dropped)
 		o.dropped = e.body.Relax(o.dropped)
 		e.mapping.sent(o.dropped[before:])
@@ -331,9 +331,6 @@ func (s *Service) readGeneric(scratch []byte, from catalog.Source, to *destinati
 	}
 	if e.body, err = of.Decode(minimized); err != nil {
 		return &pii.Error{Malformed: true}
-	}
-	if len(o.dropped) > 0 {
-		o.dropped = e.body.Relax(o.dropped) // what goes with what was dropped
 	}
 	id, eventType := e.body.Identity()
 	e.route = from.Events[eventType]

@@ -289,13 +289,10 @@ type holder struct {
 	name   Account
 }
 
-func (h holder) entries() map[string]any {
-	return map[string]any{"tenant": h.tenant, FieldAccount: string(h.name)}
-}
-
 func (h holder) newest(ctx context.Context, between store.Newest, after store.Cursor, limit int) ([]Move, error) {
 	between.Field = FieldCreated
-	moves, _, err := store.List(ctx, h, store.Query{Collection: Entries, Equal: h.entries(), Newest: &between, After: after, Limit: limit}, MoveFromDocument)
+	of := map[string]any{"tenant": h.tenant, FieldAccount: string(h.name)}
+	moves, _, err := store.List(ctx, h, store.Query{Collection: Entries, Equal: of, Newest: &between, After: after, Limit: limit}, MoveFromDocument)
 	return moves, err
 }
 

@@ -238,10 +238,7 @@ func (h handlers) follow(event handler.Event, o Order, version store.Version, wa
 		o.PaymentDue, effect.Withdraw = time.Time{}, []string{timeoutOf(o.ID)}
 	}
 	for _, e := range way {
-		o.State = e.to
-		if e.reason != "" {
-			o.Reason = e.reason
-		}
+		o.State, o.Reason = e.to, cmp.Or(e.reason, o.Reason)
 		o.History = append(o.History, Step{State: e.to, At: now, EventID: event.ID})
 		switch e.stock {
 		case reserve:

@@ -229,6 +229,7 @@ func TestAPersonReversesAnEntryOnce(t *testing.T) {
 	}{
 		"an event of another tenant": {"globex", "e1", ada, journal.ErrUnknown}, "an entry of another tenant": {"globex", posted.Ref(), ada, journal.ErrUnknown},
 		"no reason": {"acme", "e1", audit.Change{Who: ada.Who}, audit.ErrInvalid}, "no id of an entry": {"acme", "e/1~", ada, journal.ErrUnknown},
+		"an event whose id another entry's begins with": {"acme", posted.Ref()[:8], ada, journal.ErrUnknown},
 	} {
 		_, err := d.reverter.Revert(t.Context(), test.tenant, test.entry, test.by)
 		require.ErrorIs(t, err, test.want, sentence)

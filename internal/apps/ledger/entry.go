@@ -115,12 +115,15 @@ type Entry struct {
 // EntryID is the id of the entry that an event makes in a tenant's journal.
 func EntryID(tenant, eventID string) string { return store.ID(tenant, eventID) }
 
+// shortest is how much of an entry's id names it: its hash, which the id of an event may look like, and more.
+const shortest = 12
+
 // Find returns the document of the entry that a person means, who names the event that made it, or it: by its id, or by
-// what no other id begins with. No event's id has a tilde. The error is as of store.Named.
+// so much of it that no other begins so. No event's id has a tilde. The error is as of store.Named.
 func Find(ctx context.Context, from Reader, tenant, named string) (store.Document, error) {
 	if !strings.Contains(named, "~") {
 		doc, err := from.Get(ctx, Key(EntryID(tenant, named)))
-		if !errors.Is(err, store.ErrNotFound) {
+		if !errors.Is(err, store.ErrNotFound) || len(named) < shortest {
 			return doc, err
 		}
 	}

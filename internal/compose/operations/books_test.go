@@ -108,6 +108,8 @@ func TestAnEntryIsShownByItsEventOrByItsIDAndProvenToItsTenant(t *testing.T) {
 	var proof seal.Proof
 	r.get(t, "journal/entries/"+whole[:12]+"/proof", &proof)
 	require.Equal(t, whole, proof.Entry)
+	r.store.FailReads(1)
+	r.refuses(t, http.MethodGet, "/v1/ops/journal/entries/e1/proof", "", http.StatusServiceUnavailable, "store_unavailable")
 	r.get(t, "journal/entries/e2/proof?tenant=acme", &proof)
 	kept, _, err := seal.List(t.Context(), r.store, "acme", 0, 1)
 	require.NoError(t, err)

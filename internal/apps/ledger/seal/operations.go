@@ -1,7 +1,6 @@
 package seal
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -70,12 +69,14 @@ func Operations(v Verifier, log *slog.Logger) []console.Operation {
 			Summary: "Print the proof that an entry is in its seal",
 		}, func(ctx context.Context, _ audit.Author, in EntryOf) (Proof, error) {
 			doc, err := ledger.Find(ctx, v.From, in.Tenant, in.ID)
-			if errors.Is(err, store.ErrAmbiguous) {
+			switch {
+			case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrInvalid):
+				return Proof{}, ErrNoEntry
+			case err != nil:
 				return Proof{}, err
 			}
-			id := cmp.Or(doc.Key.ID, in.ID)
-			text, err := Prove(ctx, v.From, id)
-			return Proof{Entry: id, Proof: string(text)}, err
+			text, err := Prove(ctx, v.From, doc.Key.ID)
+			return Proof{Entry: doc.Key.ID, Proof: string(text)}, err
 		}),
 		console.New(console.Row{
 			Name: "ledger verify", Path: "GET /v1/ops/journal/verify", Errors: Failures,

@@ -174,7 +174,7 @@ type Search struct {
 }
 
 // Newest returns a page of the entries of all kinds that are wanted, the newest first, ties by id, the greatest
-// first. next is zero on the last page.
+// first. next is zero behind a page that is not full; behind a full one there may be none either.
 func Newest(ctx context.Context, q store.Querier, wanted Search) (entries []Entry, next store.Cursor, err error) {
 	// The operations beside the entries have no such time, and are not found.
 	wanted.At.Field = "at"

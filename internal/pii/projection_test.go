@@ -407,3 +407,21 @@ func TestTheListOfViolationsIsBounded(t *testing.T) {
 	require.Len(t, dropped, 20)
 	require.Equal(t, []bool{true, false}, []bool{dropped.Has("19"), dropped.Has("20")})
 }
+
+func TestReadTellsWhereTheValuesAreAndWhereAnElementBegins(t *testing.T) {
+	t.Parallel()
+	p := pii.NewProjection(map[string]pii.Rule{"id": pii.ID, "lines[].product": pii.ID, "lines[].price": pii.Integer}, "lines[].price")
+	d, err := pii.Parse([]byte(`{"lines":[{"product":"p1","price":5},{"price":"mette","product":"p2"}],"name":"mette","id":"o1"}`))
+	require.NoError(t, err)
+	out, values, dropped, err := p.Read(nil, []pii.Value{}, d)
+	require.NoError(t, err)
+	require.Equal(t, pii.Dropped{{Path: "lines[].price", Rule: "integer"}}, dropped)
+	names, said := map[int]string{}, ""
+	for _, path := range []string{"id", "lines[]", "lines[].product", "lines[].price"} {
+		names[p.Number(path)] = path
+	}
+	for _, v := range values {
+		said += names[v.Number] + "=" + string(out[v.Start:v.End]) + " "
+	}
+	require.Equal(t, "lines[]= lines[].product=p1 lines[].price=5 lines[]= lines[].product=p2 id=o1 ", said)
+}

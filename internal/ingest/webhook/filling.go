@@ -87,35 +87,25 @@ func (f *filling) fill() error {
 	}
 	f.body.Grow(f.listed[0].slot, elements)
 	i := -1
+	f.b.values = append(f.b.values, pii.Value{Number: f.element}) // which ends the last element
 	for _, v := range f.b.values {
-		switch {
-		case v.Number != f.element:
+		if v.Number != f.element {
 			f.set(v) // those outside of the list are there already
-		case i < 0:
-			i = f.begin(i)
-		default:
+			continue
+		}
+		if i >= 0 {
 			if err := f.putAll(i); err != nil {
 				return err
 			}
-			i = f.begin(i)
 		}
-	}
-	if i < 0 {
-		return nil
-	}
-	return f.putAll(i)
-}
-
-// begin forgets the values of the list's element before, and is the number of the next one.
-func (f *filling) begin(i int) int {
-	for n := range f.listed {
-		for _, number := range f.listed[n].numbers {
-			if number < len(f.at) {
-				f.at[number] = pii.Value{}
+		i++
+		for n := range f.listed {
+			for _, number := range f.listed[n].numbers {
+				f.set(pii.Value{Number: number}) // forgets those of the element before
 			}
 		}
 	}
-	return i + 1
+	return nil
 }
 
 func (f *filling) putAll(i int) error {

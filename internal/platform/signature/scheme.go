@@ -58,9 +58,10 @@ type part struct{ of, joint string }
 // compiled is a scheme as it is used: header names are in net/http's spelling, which saves the conversion.
 type compiled struct {
 	Scheme
-	parts  []part
-	encode func(sum []byte) string
-	decode func(sum []byte, text string) bool
+	parts   []part
+	idJoint string // what joins the id to the next part
+	encode  func(sum []byte) string
+	decode  func(sum []byte, text string) bool
 }
 
 // Check reports what is wrong with the scheme's parts.
@@ -109,6 +110,9 @@ func (s Scheme) compile() (*compiled, error) {
 		if !found || !named || next == 0 || (of != "id" && of != "timestamp" && of != "destination") {
 			require(false, "what is signed has {id}, {timestamp} and {destination}, each with a text behind it, then {body}")
 			break
+		}
+		if of == "id" {
+			c.idJoint = rest[:next]
 		}
 		c.parts, signed = append(c.parts, part{of, rest[:next]}), rest[next:]
 	}

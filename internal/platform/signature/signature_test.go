@@ -160,7 +160,13 @@ func TestAConfigurationThatProvesNothingIsRefusedAndNoSecretPrinted(t *testing.T
 		_, err := signature.NewSigner(scheme, secret, second)
 		require.ErrorContains(t, err, "this scheme takes one secret")
 	}
-	_, err := signature.NewSigner(signature.Scheme{}, secret)
+	cut := signature.Generic
+	cut.Signs = "{timestamp.{destination}.{body}"
+	for _, scheme := range []signature.Scheme{{}, cut} {
+		_, err := signature.NewSigner(scheme, secret)
+		require.Error(t, err)
+	}
+	_, err := signature.NewSigner(signature.Generic, "short-but-secret")
 	require.Error(t, err)
 }
 

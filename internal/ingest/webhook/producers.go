@@ -201,10 +201,10 @@ func (s *Service) routed(i *event, to *destination) (queues []catalog.Queue, nam
 		if q.Contract != i.body.Format() {
 			return nil, nil, errUnsupported
 		}
-		if !takes(q, q.Contract, eventType) {
+		h, handled := q.Handler(eventType)
+		if !handled {
 			return nil, nil, contract.Broken(i.body.TypePath(), "not_of_queue")
 		}
-		h, _ := q.Handler(eventType)
 		most, named = max(most, h.MaxAttempts), append(named, q.OrderingKey...)
 		if q.MessageTTL > 0 && (ttl == 0 || q.MessageTTL < ttl) {
 			ttl = q.MessageTTL

@@ -18,7 +18,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"billhook/catalog"
 	"billhook/internal/apps/customers"
 	"billhook/internal/contract"
 	"billhook/internal/ingest/webhook"
@@ -256,15 +255,7 @@ func TestWhoHasSentAnOrderLearnsWhatBecameOfIt(t *testing.T) {
 
 func TestNewNamesEachMistakeOfItsConfiguration(t *testing.T) {
 	t.Parallel()
-	const paynowType, genericType = "ON_TRIAL_ACTIVATED", "trial.activated"
 	const paynowSecrets, genericSecrets = "WEBHOOK_SECRET_PAYNOW", "WEBHOOK_SIGNING_SECRET"
-	routed := func(change func(*catalog.Queue)) func(*webhook.Config) {
-		return func(c *webhook.Config) {
-			source("paynow", func(s *catalog.Source) { s.Events = map[string]string{paynowType: queue} })(c)
-			source("generic", func(s *catalog.Source) { s.Events = map[string]string{genericType: queue} })(c)
-			queueOf(queue, change)(c)
-		}
-	}
 	secrets := func(paynow, generic []string) func(*webhook.Config) {
 		return func(c *webhook.Config) { c.Secrets = map[string][]string{"paynow": paynow, "generic": generic} }
 	}
@@ -275,19 +266,12 @@ func TestNewNamesEachMistakeOfItsConfiguration(t *testing.T) {
 		not    string
 	}
 	each(t, map[string]row{
-		"no deadline, and an event that has no mapping": {func(c *webhook.Config) {
-			c.PublishTimeout = 0
-			source("paynow", func(s *catalog.Source) { s.Events = map[string]string{"ON_NOTHING": queue} })(c)
-		}, []string{"no publish timeout", "event type ON_NOTHING: the queue"}, paynowSecrets},
-		"a route to a queue of another format": {routed(func(q *catalog.Queue) { q.Contract = contract.EnvelopeV1 }), []string{paynowType}, genericType},
-		"a route to a queue of no format":      {routed(func(q *catalog.Queue) { q.Contract = "message.v2" }), []string{paynowType, genericType}, ""},
-		"a route to a queue that is off":       {routed(func(q *catalog.Queue) { q.Enabled = false }), []string{paynowType, genericType}, ""},
-		"a route to a queue without a handler": {routed(func(q *catalog.Queue) { q.Handlers = nil }), []string{paynowType, genericType}, ""},
-		"a budget below one body":              {func(c *webhook.Config) { c.BodyBudget = 1 << 20 }, []string{"a body budget of 1048576 bytes is too small"}, ""},
-		"no secrets":                           {secrets(nil, nil), []string{paynowSecrets, genericSecrets}, ""},
-		"empty and short secrets":              {secrets([]string{""}, []string{short}), []string{paynowSecrets, genericSecrets}, ""},
-		"a short one beside a good one":        {secrets([]string{paynowSecret, short}, []string{genericSecret}), []string{paynowSecrets}, genericSecrets},
-		"an empty one beside a good one":       {secrets([]string{paynowSecret}, []string{genericSecret, ""}), []string{genericSecrets}, paynowSecrets},
+		"no deadline":                    {func(c *webhook.Config) { c.PublishTimeout = 0 }, []string{"no publish timeout"}, paynowSecrets},
+		"a budget below one body":        {func(c *webhook.Config) { c.BodyBudget = 1 << 20 }, []string{"a body budget of 1048576 bytes is too small"}, ""},
+		"no secrets":                     {secrets(nil, nil), []string{paynowSecrets, genericSecrets}, ""},
+		"empty and short secrets":        {secrets([]string{""}, []string{short}), []string{paynowSecrets, genericSecrets}, ""},
+		"a short one beside a good one":  {secrets([]string{paynowSecret, short}, []string{genericSecret}), []string{paynowSecrets}, genericSecrets},
+		"an empty one beside a good one": {secrets([]string{paynowSecret}, []string{genericSecret, ""}), []string{genericSecrets}, paynowSecrets},
 		"an account that nobody declared": {func(c *webhook.Config) {
 			c.Accounts = webhook.Accounts{Tokens: issued{}, Emails: map[string]string{"nobody": "jobs@shop.example"}}
 		}, []string{`the catalog has no account "nobody"`, "accounts without an audience"}, ""},

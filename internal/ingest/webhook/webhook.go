@@ -136,7 +136,6 @@ func New(config Config) (*Service, error) {
 		if of, ok := config.Catalog.Providers[string(declared.Scheme)]; ok {
 			at.provider = newProvider(of, config.Catalog.Contracts, config.Now)
 		}
-		mistakes = append(mistakes, s.checkRoutes(declared)...)
 		s.sources[name] = at
 	}
 	mistakes = append(mistakes, s.checkAccounts()...)
@@ -160,24 +159,6 @@ func New(config Config) (*Service, error) {
 	})
 	s.router = router
 	return s, nil
-}
-
-// checkRoutes reports routes to queues that would not take the event: it would be acknowledged and lost.
-func (s *Service) checkRoutes(from catalog.Source) []error {
-	var mistakes []error
-	for eventType, id := range from.Events {
-		mapped, name, known := s.config.Catalog.Mapped(from, eventType)
-		q, ok := s.config.Catalog.Queue(id)
-		if format := q.Contract; !ok || !known || !takes(q, cmp.Or(mapped, format), name) || !s.config.Catalog.Contracts.Known(format) {
-			mistakes = append(mistakes, fmt.Errorf("source %s: event type %s: the queue %s is not enabled for it", from.Name, eventType, id))
-		}
-	}
-	return mistakes
-}
-
-func takes(q catalog.Queue, format, eventType string) bool {
-	_, handled := q.Handler(eventType)
-	return q.Enabled && q.Contract == format && handled
 }
 
 // ServeHTTP answers one request.

@@ -53,13 +53,11 @@ type Message struct {
 	// IdempotencyKey is what the message names, which an attribute repeats.
 	IdempotencyKey string
 	// Detail says more, in codes and field paths: never a payload value.
-	Detail             string
-	SourceQueue        string
-	SourceSubscription string
-	SourceMessageID    string
-	Attempts           int
-	FirstPublishedAt   time.Time
-	DeadLetteredAt     time.Time
+	Detail           string
+	SourceMessageID  string
+	Attempts         int
+	FirstPublishedAt time.Time
+	DeadLetteredAt   time.Time
 }
 
 // brokerPrefix begins the attributes that Pub/Sub adds to what its own dead-letter policy forwards.
@@ -74,7 +72,7 @@ func Publish(ctx context.Context, to lane.Publisher, queue catalog.Queue, dead M
 	from := dead.Message.Attributes
 	attributes := map[string]string{
 		AttrReason: dead.Reason, AttrStatus: strconv.Itoa(dead.Status),
-		AttrDetail: "", AttrSourceQueue: dead.SourceQueue, AttrSourceSubscription: dead.SourceSubscription,
+		AttrDetail: "", AttrSourceQueue: queue.ID, AttrSourceSubscription: queue.PushSubscription(),
 		AttrSourceMessageID: dead.SourceMessageID, AttrAttempts: strconv.Itoa(dead.Attempts),
 		AttrDeadLetteredAt: stamp(dead.DeadLetteredAt), AttrReplayCount: from[AttrReplayCount],
 	}

@@ -37,8 +37,8 @@ func deadMessage() deadletter.Message {
 			Data: []byte(`{"eventId":"e1"}`), OrderingKey: "u1",
 			Attributes: map[string]string{"event_id": "e1", "event_type": "order.paid", "ordering_key": "u1", "trace": "x"},
 		},
-		Reason: "unknown_product", Status: 422, Detail: "data.order.items[0]", SourceQueue: "orders",
-		SourceSubscription: "orders-push", SourceMessageID: "17", Attempts: 2,
+		Reason: "unknown_product", Status: 422, Detail: "data.order.items[0]",
+		SourceMessageID: "17", Attempts: 2,
 		FirstPublishedAt: dead.Add(-time.Hour), DeadLetteredAt: dead,
 	}
 }

@@ -106,8 +106,7 @@ func (a *attempt) Close(ids []string) (writes []store.Write) {
 func (d *delivery) deadLetter(f finding, attempts int, now time.Time) deadletter.Message {
 	return deadletter.Message{
 		Message: d.message, Reason: f.means.Reason, Status: int(f.means.Class), Detail: detail(f.failure), IdempotencyKey: d.record.IdempotencyKey,
-		SourceQueue: d.queue.ID, SourceSubscription: d.subscription, SourceMessageID: d.firstID(), Attempts: attempts,
-		FirstPublishedAt: d.publishedAt, DeadLetteredAt: now,
+		SourceMessageID: d.firstID(), Attempts: attempts, FirstPublishedAt: d.publishedAt, DeadLetteredAt: now,
 	}
 }
 

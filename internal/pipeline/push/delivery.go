@@ -3,7 +3,6 @@ package push
 import (
 	"errors"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -28,18 +27,16 @@ type wrapped struct {
 		OrderingKey string            `json:"orderingKey"`
 		PublishTime time.Time         `json:"publishTime"`
 	} `json:"message"`
-	Subscription    string `json:"subscription"`
-	DeliveryAttempt int    `json:"deliveryAttempt"` // with a dead-letter policy only
+	DeliveryAttempt int `json:"deliveryAttempt"` // with a dead-letter policy only
 }
 
 type envelope struct {
-	message      contract.Message
-	messageID    string
-	publishedAt  time.Time
-	subscription string
-	number       int       // the broker's own count of the deliveries; 0 where it sends none
-	trace        string    // the id of the trace that the push is part of
-	received     time.Time // it is to be answered within the ack deadline
+	message     contract.Message
+	messageID   string
+	publishedAt time.Time
+	number      int       // the broker's own count of the deliveries; 0 where it sends none
+	trace       string    // the id of the trace that the push is part of
+	received    time.Time // it is to be answered within the ack deadline
 }
 
 var errEnvelope = errors.New("push: not a push request's body")
@@ -52,11 +49,8 @@ func decodeEnvelope(body []byte) (envelope, error) {
 		return envelope{}, errEnvelope
 	}
 	return envelope{
-		message:      contract.Message{Data: w.Message.Data, Attributes: w.Message.Attributes, OrderingKey: w.Message.OrderingKey},
-		messageID:    w.Message.MessageID,
-		publishedAt:  w.Message.PublishTime,
-		subscription: w.Subscription[strings.LastIndexByte(w.Subscription, '/')+1:],
-		number:       w.DeliveryAttempt,
+		message:   contract.Message{Data: w.Message.Data, Attributes: w.Message.Attributes, OrderingKey: w.Message.OrderingKey},
+		messageID: w.Message.MessageID, publishedAt: w.Message.PublishTime, number: w.DeliveryAttempt,
 	}, nil
 }
 
@@ -164,10 +158,12 @@ func decodeEvent(contracts *contract.Set, q *queue, d envelope) (handler.Event, 
 	body, attributes, err := contracts.Receive(q.Contract, q.OrderingKey, d.message, d.publishedAt)
 	claim := handler.Event{ID: record.EventID}
 	switch {
-	case errors.Is(err, contract.ErrFormat):
-		return handler.Event{}, record, marked(err) // an id of another contract
+	case errors.Is(err, contract.ErrFormat): // an id of another contract
+		return handler.Event{}, record, retry.Unreadable("contract_mismatch", nil)
+	case errors.As(err, new(*contract.Invalid)):
+		return claim, record, retry.Permanent("contract_broken", err)
 	case err != nil:
-		return claim, record, marked(err)
+		return claim, record, retry.Unreadable("body_malformed", err)
 	}
 	id, eventType := body.Identity()
 	attribute, key := attributes[contract.AttrEventID], body.IdempotencyKey()
@@ -176,7 +172,7 @@ func decodeEvent(contracts *contract.Set, q *queue, d envelope) (handler.Event, 
 		claim.ID = ""
 	}
 	if err := body.Validate(); err != nil {
-		return claim, record, marked(err)
+		return claim, record, retry.Permanent("contract_broken", err)
 	}
 	if err := body.CheckAttributes(attributes); err != nil {
 		return claim, record, retry.Permanent("attributes_invalid", err)
@@ -193,16 +189,4 @@ func decodeEvent(contracts *contract.Set, q *queue, d envelope) (handler.Event, 
 		CorrelationID: record.CorrelationID, OrderingKey: record.OrderingKey, MessageID: d.messageID,
 		PublishedAt: d.publishedAt, Body: body, Attributes: attributes,
 	}, record, nil
-}
-
-func marked(err error) error {
-	var invalid *contract.Invalid
-	switch {
-	case errors.As(err, &invalid):
-		return retry.Permanent("contract_broken", err)
-	case errors.Is(err, contract.ErrFormat):
-		return retry.Unreadable("contract_mismatch", nil)
-	default:
-		return retry.Unreadable("body_malformed", err)
-	}
 }

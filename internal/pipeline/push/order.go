@@ -231,10 +231,9 @@ func (s *Service) unperformed(ctx context.Context, a *attempt, err, over error, 
 	}
 	one := f.means.Scope == retry.OneMessage
 	switch {
-	case leased && errors.As(err, new(abandonedError)):
+	case leased && errors.Is(err, errAbandoned):
 		// It still runs and cannot be stopped: no other attempt while the lease stands.
-		s.config.Log.LogAttrs(ctx, slog.LevelError, "handler does not return", slog.String("queue", a.queue.ID),
-			slog.String("event_id", a.event.ID), slog.String("event_type", a.event.Type))
+		s.config.Log.LogAttrs(ctx, slog.LevelError, "handler does not return", about(a.delivery)...)
 		f.state = unanswered
 	case leased && unknown && !f.means.Class.Terminal() && (f.means.Counts || !one):
 		f.state = unanswered // the lease stands, and then Reconcile is asked
@@ -247,35 +246,34 @@ func (s *Service) unperformed(ctx context.Context, a *attempt, err, over error, 
 	return f
 }
 
-// effect calls the handler. Before it calls a leased one again, it asks what became of the earlier attempt.
-func (s *Service) effect(ctx context.Context, a *attempt, event handler.Event) (handler.Effect, error) {
-	h := a.handler
-	if h.Leased == nil {
-		effect, _, err := guarded(ctx, s.config.Log, event, 0, always(h.Tx))
-		return effect, err
+// call calls the handler. Before it calls a leased one again, it asks what became of the earlier attempt.
+func (a *attempt) call(ctx context.Context, event handler.Event, again bool) (handler.Effect, error) {
+	h := a.handler.Leased
+	if h == nil {
+		return a.handler.Tx(ctx, event)
 	}
-	if (a.run.Repeated() || event.Try > 0) && h.Leased.Reconcile != nil {
-		effect, done, err := guarded(ctx, s.config.Log, event, grace, h.Leased.Reconcile)
+	if again && h.Reconcile != nil {
+		effect, done, err := h.Reconcile(ctx, event)
 		failpoint.Hit(failpoint.LeasedReconciled)
 		if err != nil || done {
 			return effect, err
+		}
+		if ctx.Err() != nil { // too late to begin
+			return effect, ctx.Err()
 		}
 	}
 	if event.Attempt > a.allowed {
 		return handler.Effect{}, workerDied
 	}
-	effect, _, err := guarded(ctx, s.config.Log, event, grace, always(h.Leased.Do))
-	return effect, err
+	return h.Do(ctx, event)
 }
 
 // emit adds the writes of an effect's emissions. It refuses one that the catalog does not list for the handler: nothing
 // is granted for it. The release is at fault, so the event is tried again, and that counts.
 func (s *Service) emit(a *attempt, event handler.Event, effect *handler.Effect) (lane.Emitted, error) {
-	for _, emission := range effect.Emit {
-		if !slices.Contains(a.policy.Emits, emission.To) {
-			// Without the topic's name, which the handler may have from the message.
-			return lane.Emitted{}, retry.Transient("emission_undeclared", nil)
-		}
+	undeclared := func(emission handler.Emission) bool { return !slices.Contains(a.policy.Emits, emission.To) }
+	if slices.ContainsFunc(effect.Emit, undeclared) { // without the topic's name, which the handler may have from the message
+		return lane.Emitted{}, retry.Transient("emission_undeclared", nil)
 	}
 	return lane.Emit(s.config.Catalog, event, effect, s.config.Now())
 }
@@ -283,51 +281,42 @@ func (s *Service) emit(a *attempt, event handler.Event, effect *handler.Effect) 
 // grace is how long a leased handler may take to return after its deadline.
 const grace = time.Second
 
-type abandonedError struct{ error }
+var errAbandoned = errors.New("push: the handler does not return")
 
-func (e abandonedError) Unwrap() error { return e.error }
-
-// call asks a handler to do its work, or whether it is done.
-type call func(context.Context, handler.Event) (effect handler.Effect, done bool, err error)
-
-func always(do func(context.Context, handler.Event) (handler.Effect, error)) call {
-	return func(ctx context.Context, event handler.Event) (handler.Effect, bool, error) {
-		effect, err := do(ctx, event)
-		return effect, true, err
-	}
-}
-
-// guarded calls a handler so that neither a panic nor an ignored deadline ends the delivery. A call that has not returned
+// effect calls the handler so that neither a panic nor an ignored deadline ends the delivery. A call that has not returned
 // when the grace has passed since its deadline is abandoned: a leased one goes on outside, and its lease must stand.
-func guarded(ctx context.Context, log *slog.Logger, event handler.Event, grace time.Duration, ask call) (handler.Effect, bool, error) {
+func (s *Service) effect(ctx context.Context, a *attempt, event handler.Event) (handler.Effect, error) {
 	type returned struct {
 		effect handler.Effect
-		done   bool
 		err    error
 	}
-	end := make(chan returned, 1)
+	end, again := make(chan returned, 1), a.run.Repeated() || event.Try > 0
 	go func() {
 		var r returned
 		defer func() {
 			if value := recover(); value != nil {
 				// The value may hold anything; its type and place are enough to find it.
-				log.LogAttrs(ctx, slog.LevelError, "handler panic", slog.String("queue", event.Queue),
-					slog.String("event_id", event.ID), slog.String("type", fmt.Sprintf("%T", value)), slog.String("stack", string(debug.Stack())))
+				s.config.Log.LogAttrs(ctx, slog.LevelError, "handler panic",
+					about(a.delivery, slog.String("type", fmt.Sprintf("%T", value)), slog.String("stack", string(debug.Stack())))...)
 				r = returned{err: retry.Panicked()}
 			}
 			end <- r
 		}()
-		r.effect, r.done, r.err = ask(ctx, event)
+		r.effect, r.err = a.call(ctx, event, again)
 	}()
+	patience := time.Duration(0)
+	if a.handler.Leased != nil {
+		patience = grace
+	}
 	var late <-chan time.Time
 	for over := ctx.Done(); ; {
 		select {
 		case r := <-end:
-			return r.effect, r.done, r.err
+			return r.effect, r.err
 		case <-over:
-			late, over = time.After(grace), nil
+			late, over = time.After(patience), nil
 		case <-late:
-			return handler.Effect{}, false, abandonedError{context.Cause(ctx)}
+			return handler.Effect{}, errAbandoned
 		}
 	}
 }

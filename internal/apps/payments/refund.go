@@ -42,7 +42,7 @@ type Refund struct {
 	Currency string `json:"currency,omitempty" store:"currency" show:"Currency"`
 	State    State  `json:"state" store:"state,required" show:"State"`
 	Reason   string `json:"reason,omitempty" store:"reason" show:"Reason"`
-	// Queue and EventID are of the message that the refund is for: the last that was let ask.
+	// Queue and EventID are of the message that has requested the refund last.
 	Queue      string    `json:"queue" store:"queue,required" show:"Queue,less" link:"queues"`
 	EventID    string    `json:"event_id" store:"event_id,required" show:"Event" link:"events"`
 	ReservedAt time.Time `json:"reserved_at" store:"reserved_at,required" show:"Since"`

@@ -1,6 +1,5 @@
 // Package dedupetest holds the state machine of package dedupe to a model in memory,
-// on whatever store it is given. Every store that the program runs on runs it. The model is one file, as it is one machine:
-// its steps read each other's state.
+// on whatever store it is given. Every store that the program runs on runs it.
 package dedupetest
 
 import (
@@ -305,51 +304,6 @@ func (w *world) expects(e *event, a *attempt) (dedupe.Seen, bool) {
 		return dedupe.Early, true
 	}
 	return dedupe.Fresh, false
-}
-
-func (w *world) sweep(t *rapid.T) {
-	orphans, reported, failed := map[string]*event{}, 0, 0
-	if rapid.Bool().Draw(t, "long after the last lease") {
-		w.now = w.now.Add(lease + orphaned)
-	}
-	for _, e := range w.events {
-		if e.status == dedupe.Processing && !e.leaseUntil.After(w.now.Add(-orphaned)) {
-			orphans[e.id] = e
-		}
-	}
-	left := len(orphans)
-	for more := true; more; {
-		swept, err := dedupe.Sweep(context.Background(), w.store, w.now.Add(-orphaned), w.now, 50, func(_ context.Context, record dedupe.Record) (bool, error) {
-			require.NotNil(t, record.Message) // also of a round before, which failed
-			e := orphans[string(record.Message.Data)]
-			if e == nil {
-				require.False(t, slices.ContainsFunc(w.events, func(e *event) bool { return e.id == string(record.Message.Data) }), "no other one")
-				return true, nil
-			}
-			left--
-			switch meanwhile := rapid.SampledFrom([]string{"nothing", "nothing", "it cannot be published", "it is reported", "a worker takes it over"}).Draw(t, "meanwhile"); meanwhile {
-			case "it cannot be published":
-				failed++
-				return false, errLost
-			case "a worker takes it over":
-				before := e.owner
-				if w.claimed(t, e, true); e.owner != before {
-					return true, nil // the sweep writes over nobody's work
-				}
-				fallthrough
-			default:
-				e.status, e.owner = dedupe.Failed, 0
-				if meanwhile == "it is reported" {
-					reported++
-				}
-				return meanwhile != "it is reported", nil
-			}
-		})
-		require.NoError(t, err)
-		require.Equal(t, []int{failed, reported}, []int{swept.Failed, swept.Reported})
-		require.True(t, swept.More || left == 0, "each orphan is found")
-		failed, reported, more = 0, 0, swept.More && swept.Failed == 0
-	}
 }
 
 func (w *world) pass(t *rapid.T) {

@@ -3,6 +3,7 @@ package dedupetest
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -319,5 +320,50 @@ func (w *world) counts(t *rapid.T) {
 		}
 		e.attempts--
 		e.log = e.log[:len(e.log)-1]
+	}
+}
+
+func (w *world) sweep(t *rapid.T) {
+	orphans, reported, failed := map[string]*event{}, 0, 0
+	if rapid.Bool().Draw(t, "long after the last lease") {
+		w.now = w.now.Add(lease + orphaned)
+	}
+	for _, e := range w.events {
+		if e.status == dedupe.Processing && !e.leaseUntil.After(w.now.Add(-orphaned)) {
+			orphans[e.id] = e
+		}
+	}
+	left := len(orphans)
+	for more := true; more; {
+		swept, err := dedupe.Sweep(context.Background(), w.store, w.now.Add(-orphaned), w.now, 50, func(_ context.Context, record dedupe.Record) (bool, error) {
+			require.NotNil(t, record.Message) // also of a round before, which failed
+			e := orphans[string(record.Message.Data)]
+			if e == nil {
+				require.False(t, slices.ContainsFunc(w.events, func(e *event) bool { return e.id == string(record.Message.Data) }), "no other one")
+				return true, nil
+			}
+			left--
+			switch meanwhile := rapid.SampledFrom([]string{"nothing", "nothing", "it cannot be published", "it is reported", "a worker takes it over"}).Draw(t, "meanwhile"); meanwhile {
+			case "it cannot be published":
+				failed++
+				return false, errLost
+			case "a worker takes it over":
+				before := e.owner
+				if w.claimed(t, e, true); e.owner != before {
+					return true, nil // the sweep writes over nobody's work
+				}
+				fallthrough
+			default:
+				e.status, e.owner = dedupe.Failed, 0
+				if meanwhile == "it is reported" {
+					reported++
+				}
+				return meanwhile != "it is reported", nil
+			}
+		})
+		require.NoError(t, err)
+		require.Equal(t, []int{failed, reported}, []int{swept.Failed, swept.Reported})
+		require.True(t, swept.More || left == 0, "each orphan is found")
+		failed, reported, more = 0, 0, swept.More && swept.Failed == 0
 	}
 }

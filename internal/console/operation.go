@@ -220,6 +220,9 @@ func columnsOf(t reflect.Type) (columns []Column) {
 		if label == "*" {
 			for _, inner := range columnsOf(s.Type) {
 				inner.Name, inner.index = "", slices.Concat(s.Index, inner.index)
+				if inner.unit != nil {
+					inner.unit = slices.Concat(s.Index, inner.unit)
+				}
 				columns = append(columns, inner)
 			}
 			continue

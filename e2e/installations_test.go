@@ -105,7 +105,7 @@ func TestInstallationsOfOneProjectDoNotSeeEachOther(t *testing.T) {
 		require.Len(t, i.published(t), 1, "on the topics of installation %q", names[n])
 		answer := i.signed(t, "/queues/shop-"+e2e.Queue+"", `{"subscription_id":"s"}`)
 		require.Equal(t, http.StatusNotFound, answer.Status, "a producer names a queue of the catalog")
-		require.Contains(t, i.says(t, "admin", "doctor", "--canary", "--webhook", i.webhookURL, "--known", strings.Join(i.taps, ",")), "The canary: event ")
+		require.Contains(t, i.says(t, "admin", "doctor", "--canary", "--webhook", i.webhookURL, "--known", strings.Join(i.taps, ",")), "is noted, at attempt ")
 	}
 
 	// The runbooks' commands change their own installation. A paused queue waits through a kill of its worker.

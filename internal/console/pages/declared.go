@@ -88,9 +88,6 @@ type input struct {
 	Hidden, Number bool
 }
 
-// Month has a browser offer any month to choose.
-func (i input) Month() bool { return strings.Contains(i.Rules, "month") }
-
 func (p *Pages) list(v *visit, o console.Operation) (declaredView, error) {
 	show, shows := p.Declared.Find(o.Noun() + " show")
 	if shows = shows && o.Verb() == "ls" && lastParam(o) == ""; !shows {

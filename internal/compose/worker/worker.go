@@ -113,7 +113,7 @@ func (w *Worker) LookOnce(ctx context.Context) {
 		}
 		path, all := map[string]string{}, url.Values{}
 		for _, f := range o.Fields {
-			value := append(f.OneOf, "none")[0]
+			value := slices.Concat(f.OneOf, []string{"none"})[0]
 			if f.Name == "queue" || o.Noun() == "queues" {
 				value = queue
 			}

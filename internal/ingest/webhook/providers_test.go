@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
@@ -107,14 +106,7 @@ func TestEachSampleOfAProviderIsPublishedAsRecorded(t *testing.T) {
 		again := taken(t, d, sentBy(t, provider, olderSecret, body, fixed.Add(time.Minute))).broker.all()
 		require.Equal(t, again[0].message.Attributes["event_id"], again[1].message.Attributes["event_id"], "it is the same event")
 	})
-	recorded, err := json.MarshalIndent(all, "", "  ")
-	require.NoError(t, err)
-	if *update {
-		require.NoError(t, os.WriteFile(file, recorded, 0o644))
-	}
-	text, err := os.ReadFile(file)
-	require.NoError(t, err)
-	require.Equal(t, string(text), string(recorded), "run: go test ./internal/ingest/webhook -update")
+	asRecorded(t, file, all)
 }
 
 func TestAProvidersRequestIsRefusedWhereAnythingOfItsSignatureIsWrong(t *testing.T) {

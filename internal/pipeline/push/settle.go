@@ -173,7 +173,7 @@ func (s *Service) bury(ctx context.Context, a *attempt, f finding) finding {
 	}
 	reply := f.again()
 	reply.Outcome, reply.Attempt = a.buried(), a.run.Attempt()
-	reply.quiet = f.means.Scope == retry.OtherEvent // it waited in vain
+	reply.quiet = f.means.Scope == retry.OtherEvent // the event that it waited for did not come
 	// Attempts began, and none ended: the last was counted before it ran, and there is no other.
 	uncounted := seen == dedupe.Fresh && f.means.Reason == dedupe.Begun
 	if uncounted {

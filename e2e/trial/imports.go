@@ -53,7 +53,8 @@ func imports(flags *flag.FlagSet) func(*run) {
 }
 
 type system struct {
-	arguments []string
+	address string // of the old system, as the import's environment has it
+	queues  []string
 	// queue is the one that takes its messages, and ids are the event ids, with the time at which each is due; zero: at once.
 	queue string
 	ids   map[string]time.Time
@@ -144,8 +145,8 @@ func newKiller(r *run, webhookURL string) *killer {
 // run runs an import, which is killed after so many requests, and returns what it has said.
 func (k *killer) run(r *run, binary, name string, of system, kill int64) string {
 	k.left.Store(kill)
-	command := exec.CommandContext(context.WithoutCancel(r.ctx), binary, append([]string{"admin", "import", name, "--yes", "--rate", "0", "--webhook", k.url}, of.arguments...)...)
-	command.Env = []string{"WEBHOOK_SIGNING_SECRET=" + e2e.Secret}
+	command := exec.CommandContext(context.WithoutCancel(r.ctx), binary, append([]string{"admin", "import", name, "--yes", "--rate", "0", "--webhook", k.url}, of.queues...)...)
+	command.Env = []string{"WEBHOOK_SIGNING_SECRET=" + e2e.Secret, of.address}
 	var output strings.Builder
 	command.Stdout, command.Stderr = &output, &output
 	k.starting.Lock()
@@ -177,7 +178,7 @@ func fillRedis(r *run, n int, due time.Time) system {
 	do, address := importertest.Redis(r)
 	changes := posting(r, "upgrade", "/v1/plan-changes")
 	name := changes.Alias
-	old := system{arguments: []string{"--from", address}, queue: changes.ID, ids: map[string]time.Time{}}
+	old := system{address: "REDIS_URL=" + address, queue: changes.ID, ids: map[string]time.Time{}}
 	for i := range n {
 		id := fmt.Sprintf("plan-%d", i)
 		body := fmt.Sprintf(`{"id":%q,"action":"upgrade","correlation_id":null,"created_at":"2026-11-01T00:00:00.123456","attempts":1,"payload":{"subscription_id":"s%d"}}`, id, i)
@@ -209,7 +210,7 @@ func fillRabbitMQ(r *run, n int, due time.Time) system {
 	_, err = channel.QueueDeclare(name, true, false, false, false, nil)
 	r.must(err)
 	r.must(channel.Tx())
-	old := system{arguments: []string{"--from", address, changes + "=" + name}, queue: changes, ids: map[string]time.Time{}}
+	old := system{address: "RABBITMQ_URL=" + address, queues: []string{changes + "=" + name}, queue: changes, ids: map[string]time.Time{}}
 	for i := range n {
 		id := fmt.Sprintf("plan-%d", i)
 		m := amqp.Publishing{DeliveryMode: amqp.Persistent, Body: fmt.Appendf(nil, `{"id":%q,"action":"downgrade","payload":{"subscription_id":"s%d"}}`, id, i)}
@@ -241,7 +242,7 @@ func fillPostgres(r *run, n int, due time.Time) system {
 		SELECT 'quota_warning', '{"subscription_id":"s' || n || '","meter":"calls","percent":80}', 'normal', 'pending', 1, 5,
 			CASE WHEN n % 10 = 0 THEN $2::timestamp ELSE now() - interval '1 minute' END, now(), now() FROM generate_series(1, $1::int) AS n`, n, due.UTC())
 	r.must(err)
-	old := system{arguments: []string{"--from", address}, queue: posting(r, "quota_warning", "/v1/quota-warnings").ID, ids: map[string]time.Time{}}
+	old := system{address: "DATABASE_URL=" + address, queue: posting(r, "quota_warning", "/v1/quota-warnings").ID, ids: map[string]time.Time{}}
 	for i := 1; i <= n; i++ {
 		id := fmt.Sprintf("event_queue-%d", i)
 		if old.ids[id] = (time.Time{}); i%10 == 0 {

@@ -95,6 +95,9 @@ func (s *Service) putOff(ctx context.Context, a *attempt) finding {
 	switch {
 	case err != nil:
 		return found(unanswered, err)
+	case seen == dedupe.Early && !a.returned() && a.position.lane.Behind(a.message):
+		// The broker repeats it, and has the copy whose attempt failed: to wait in that one's stead would cost its rank.
+		return found(waiting, retry.Busy("behind_delayed", nil))
 	case seen != dedupe.Fresh:
 		return s.read(a, seen)
 	case a.position.due.IsZero():

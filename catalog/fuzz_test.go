@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"billhook/internal/filetest"
 )
 
 func FuzzLoad(f *testing.F) {
@@ -22,9 +24,7 @@ func FuzzLoad(f *testing.F) {
 		}
 		f.Add(files[0], files[1], files[2], files[3], files[4], []byte("{}"))
 		for _, provider := range []string{"paynow", "stripe"} {
-			data, err := os.ReadFile(filepath.Join("providers", provider+".yaml"))
-			require.NoError(f, err)
-			f.Add(files[0], files[1], files[2], files[3], files[4], data)
+			f.Add(files[0], files[1], files[2], files[3], files[4], []byte(filetest.Read(f, "providers", provider+".yaml")))
 		}
 	}
 	f.Add([]byte("queues: &a [*a]"), []byte("? {}\n: []"), []byte("sources: {<<: {}}"), []byte("topics: 3"), []byte("targets: {a: []}"), []byte("mappings: {a: {b: call}}"))

@@ -11,32 +11,19 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"go.yaml.in/yaml/v3"
 
 	"billhook/catalog"
+	"billhook/internal/filetest"
 )
 
 // small is the folder of the catalog that most tests change. In crooked is everything that is easy to fill in differently.
 var small, crooked = filepath.Join("testdata", "small"), filepath.Join("testdata", "crooked")
-
-func text(t *testing.T, folder, file string) string {
-	t.Helper()
-	data, err := os.ReadFile(filepath.Join(folder, file))
-	require.NoError(t, err)
-	return string(data)
-}
 
 func from(t *testing.T, folder string) *catalog.Catalog {
 	t.Helper()
 	c, err := catalog.Load(folder)
 	require.NoError(t, err)
 	return c
-}
-
-func yamlOf[T any](t *testing.T, file string) (all T) {
-	t.Helper()
-	require.NoError(t, yaml.Unmarshal([]byte(text(t, "testdata", file)), &all))
-	return all
 }
 
 func like(t *testing.T, folder string, files map[string]string) string {
@@ -52,7 +39,7 @@ func like(t *testing.T, folder string, files map[string]string) string {
 
 func edited(t *testing.T, folder, file, old, replacement string) string {
 	t.Helper()
-	was := text(t, folder, file)
+	was := filetest.Read(t, folder, file)
 	require.Contains(t, was, old)
 	return like(t, folder, map[string]string{file: strings.Replace(was, old, replacement, 1)})
 }
@@ -61,7 +48,7 @@ func posting(t *testing.T) string {
 	t.Helper()
 	dir := edited(t, small, "queues.yaml", "handlers:\n      reminder: { name: letters.send }",
 		"enabled: true\n    batch: { size: 5, wait: \"0.02s\" }\n    handlers:\n      reminder: { post: { target: post-office, path: /v1/letters, reconcile: \"/v1/letters/{id}\" } }")
-	return like(t, dir, map[string]string{"targets.yaml": text(t, crooked, "targets.yaml")})
+	return like(t, dir, map[string]string{"targets.yaml": filetest.Read(t, crooked, "targets.yaml")})
 }
 
 func shipped(t *testing.T, files map[string]string) string {
@@ -72,7 +59,7 @@ func shipped(t *testing.T, files map[string]string) string {
 	require.NoError(t, err)
 	all := map[string]string{}
 	for _, name := range append(names, providers...) {
-		all[name] = text(t, ".", name)
+		all[name] = filetest.Read(t, ".", name)
 	}
 	maps.Copy(all, files)
 	return like(t, t.TempDir(), all)
@@ -81,7 +68,7 @@ func shipped(t *testing.T, files map[string]string) string {
 func withJournal(t *testing.T, more, messages string) string {
 	t.Helper()
 	return shipped(t, map[string]string{
-		"journal.yaml": text(t, "testdata", "journal.yaml") + more, "messages.yaml": text(t, ".", "messages.yaml") + messages,
+		"journal.yaml": filetest.Read(t, "testdata", "journal.yaml") + more, "messages.yaml": filetest.Read(t, ".", "messages.yaml") + messages,
 	})
 }
 
@@ -90,7 +77,7 @@ type change struct{ What, Old, With, Messages, Loader, Terraform string }
 
 func eachMistake(t *testing.T, try func(t *testing.T, folder string, c change)) {
 	t.Helper()
-	all := yamlOf[map[string]map[string][]change](t, "mistakes.yaml")
+	all := filetest.YAML[map[string]map[string][]change](t, "testdata", "mistakes.yaml")
 	require.Len(t, all, 4)
 	for of, files := range all {
 		for file, changes := range files {
@@ -151,7 +138,7 @@ func requireLines(t *testing.T, err error, dir string) {
 		if slices.Contains([]string{"usage.yaml", "journal.yaml"}, m.File) || strings.HasSuffix(m.Key, `""`) {
 			continue // several entries stand on one line, or the key is none
 		}
-		line := strings.Split(text(t, dir, m.File), "\n")[m.Line-1]
+		line := strings.Split(filetest.Read(t, dir, m.File), "\n")[m.Line-1]
 		said := strings.TrimLeft(line, " -{?[\"")
 		if strings.Contains(m.Where, " number ") || strings.Contains(m.Key, "[") && strings.HasPrefix(m.File, "providers/") { // an entry without an id
 			require.True(t, strings.HasPrefix(strings.TrimSpace(line), "- "), m)
@@ -208,7 +195,7 @@ func TestTwoHandlersForOneTypeAreRefusedWhereNeitherIsNarrower(t *testing.T) {
 		`"*.taken"`:   "", // it says more of the first word
 	} {
 		dir := edited(t, small, "queues.yaml", "      seat.taken: {", `      "#.late.#": { name: seats.see }`+"\n      "+second+": { name: seats.see }\n      seat.taken: {")
-		_, err := catalog.Load(like(t, dir, map[string]string{"messages.yaml": text(t, small, "messages.yaml") + "  \"#\":\n    1: { seat_id: id! }\n"}))
+		_, err := catalog.Load(like(t, dir, map[string]string{"messages.yaml": filetest.Read(t, small, "messages.yaml") + "  \"#\":\n    1: { seat_id: id! }\n"}))
 		if want == "" {
 			require.NoError(t, err)
 			continue

@@ -1,9 +1,6 @@
 package catalog_test
 
 import (
-	"flag"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -14,13 +11,14 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract/routing"
+	"billhook/internal/filetest"
 	"billhook/internal/retry"
 )
 
 func TestOldNamesLeadToWhatTheyNamed(t *testing.T) {
 	t.Parallel()
 	c := from(t, "")
-	for of, names := range yamlOf[map[string]map[string]string](t, "names.yaml") {
+	for of, names := range filetest.YAML[map[string]map[string]string](t, "testdata", "names.yaml") {
 		for name, want := range names {
 			q, ok := c.Queue(name)
 			got := q.ID
@@ -52,8 +50,6 @@ func TestAMessageForOneQueueOfATopicNamesIt(t *testing.T) {
 
 const day = 24 * time.Hour
 
-var update = flag.Bool("update", false, "write the printed catalogs of testdata anew")
-
 // A provider may send again within the floor of the requirements. A dead letter may be replayed
 // on its last day. Both may then wait on the topic for as long as it keeps messages.
 func TestWhatIsRememberedOutlivesEveryWayBack(t *testing.T) {
@@ -71,12 +67,12 @@ func TestWhatIsRememberedOutlivesEveryWayBack(t *testing.T) {
 // What the broker's waits are not, the worker keeps.
 func TestTheBrokersWaitsFollowFromTheQueuesAndLastThroughAnOutage(t *testing.T) {
 	t.Parallel()
-	for _, test := range yamlOf[[]struct {
+	for _, test := range filetest.YAML[[]struct {
 		What     string
 		Policies []retry.Policy
 		Minimum  time.Duration
 		Kept     bool
-	}](t, "waits.yaml") {
+	}](t, "testdata", "waits.yaml") {
 		q := catalog.Queue{Backoff: test.Policies[0], Handlers: map[string]catalog.Handler{}}
 		for i, p := range test.Policies {
 			q.Handlers[string(rune('a'+i))] = catalog.Handler{MaxAttempts: 5, Backoff: p}
@@ -105,10 +101,7 @@ func TestACatalogIsLoadedAndPrintedAsRecorded(t *testing.T) {
 			require.True(t, printed == "" || printed == string(again), "the same catalog gives the same bytes")
 			printed = string(again)
 		}
-		if *update {
-			require.NoError(t, os.WriteFile(filepath.Join(folder, "expanded.json"), []byte(printed+"\n"), 0o644))
-		}
-		require.Equal(t, text(t, folder, "expanded.json"), printed+"\n", "run: go test ./catalog -update")
+		filetest.Recorded(t, printed+"\n", folder, "expanded.json")
 	}
 }
 
@@ -117,9 +110,7 @@ var settingOfDefaults = regexp.MustCompile(`^( {2,4})([a-z_]+): (.+)$`)
 // Every queue has the defaults, and a mistake in them is told where it stands, not at each queue.
 func TestAMistakeInADefaultIsNotRepeatedForEveryQueue(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("queues.yaml")
-	require.NoError(t, err)
-	lines := strings.Split(string(text), "\n")
+	lines := strings.Split(filetest.Read(t, "queues.yaml"), "\n")
 	c := from(t, "")
 	inDefaults, mutated := false, 0
 	for i, line := range lines {
@@ -132,7 +123,7 @@ func TestAMistakeInADefaultIsNotRepeatedForEveryQueue(t *testing.T) {
 		}
 		for _, value := range []string{"{ a: 1 }", "-1", `"99999999s"`, "maybe"} {
 			lines[i] = found[1] + found[2] + ": " + value
-			_, err = c.With(map[string]string{"queues.yaml": strings.Join(lines, "\n")})
+			_, err := c.With(map[string]string{"queues.yaml": strings.Join(lines, "\n")})
 			told := catalog.Mistakes(err)
 			if !slices.ContainsFunc(told, func(m *catalog.Mistake) bool { return m.Line == i+1 }) {
 				continue // by itself it is as good as the value that stands there

@@ -22,6 +22,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
+	"billhook/internal/filetest"
 )
 
 // reference is what docs/reference/catalog.md shows: for each file its maps, by the struct that they become.
@@ -94,13 +95,7 @@ func TestTheReferenceOfTheCatalogHasTheKeysOfItsStructs(t *testing.T) {
 
 func isPage(t *testing.T, name, page string) {
 	t.Helper()
-	file := filepath.Join("..", "docs", "reference", name)
-	if *update {
-		require.NoError(t, os.WriteFile(file, []byte(page), 0o644))
-	}
-	written, err := os.ReadFile(file)
-	require.NoError(t, err)
-	require.Equal(t, page, string(written))
+	filetest.Recorded(t, page, "..", "docs", "reference", name)
 }
 
 func TestTheReferenceOfContractsHasEachDeclaredMember(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
+	"billhook/internal/filetest"
 )
 
 // numbers are those of testdata/numbers.yaml, which says what each member is.
@@ -37,7 +38,7 @@ type ownNumber struct {
 
 func declared(t *testing.T) (all numbers, figures []figure) {
 	t.Helper()
-	all = yamlOf[numbers](t, "numbers.yaml")
+	all = filetest.YAML[numbers](t, "testdata", "numbers.yaml")
 	for _, section := range all.Figures {
 		require.NotEmpty(t, section.Section)
 		figures = append(figures, section.Of...)

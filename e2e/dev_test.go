@@ -17,6 +17,7 @@ import (
 
 	"billhook/internal/apps/ledger"
 	"billhook/internal/console"
+	"billhook/internal/filetest"
 	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/pipeline/events"
 )
@@ -95,9 +96,7 @@ func TestOneCommandShowsEverySample(t *testing.T) {
 // line. A sample begins two spaces in; what follows it stands further in.
 func shownByTheREADME(t *testing.T) (samples []string) {
 	t.Helper()
-	readme, err := os.ReadFile(filepath.Join("..", "README.md"))
-	require.NoError(t, err)
-	for i, block := range strings.Split(string(readme), "```") {
+	for i, block := range strings.Split(filetest.Read(t, "..", "README.md"), "```") {
 		if i%2 == 0 || !strings.Contains(block, "\nSending signed ") {
 			continue
 		}

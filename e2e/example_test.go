@@ -17,6 +17,7 @@ import (
 	"billhook/e2e/testdata/parcels"
 	"billhook/internal/compose/devstack"
 	"billhook/internal/contract"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/signature"
 	"billhook/internal/platform/store"
@@ -36,7 +37,7 @@ func addTo(t *testing.T, folder string, lines map[string]string) {
 	for place, added := range lines {
 		file, key, ok := strings.Cut(place, ", under ")
 		require.True(t, ok, place)
-		change(t, filepath.Join(folder, file), "\n"+key+":\n", "\n"+key+":\n"+added)
+		filetest.Replace(t, "\n"+key+":\n", "\n"+key+":\n"+added, folder, file)
 	}
 }
 
@@ -54,9 +55,7 @@ func (s *stack) event(t *testing.T, topic, routingKey, id, eventType, data strin
 
 func fenced(t *testing.T, language string) (blocks []string) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "CONTRIBUTING.md"))
-	require.NoError(t, err)
-	for _, block := range regexp.MustCompile("(?s)```"+language+"\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
+	for _, block := range regexp.MustCompile("(?s)```"+language+"\n(.*?)```").FindAllStringSubmatch(filetest.Read(t, "..", "CONTRIBUTING.md"), -1) {
 		blocks = append(blocks, block[1])
 	}
 	return blocks
@@ -83,9 +82,7 @@ func TestTheWorkedExampleIsDoneAsItIsWritten(t *testing.T) {
 		require.NoError(t, os.CopyFS(filepath.Join(tree, folder), os.DirFS(filepath.Join("..", folder))))
 	}
 	for _, file := range []string{"go.mod", "go.sum"} {
-		text, err := os.ReadFile(filepath.Join("..", file))
-		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(filepath.Join(tree, file), text, 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(tree, file), []byte(filetest.Read(t, "..", file)), 0o600))
 	}
 	check := func() (string, error) {
 		command := exec.CommandContext(t.Context(), "go", "run", "./cmd/billhook", "admin", "catalog", "check", "./catalog")
@@ -102,19 +99,18 @@ func TestTheWorkedExampleIsDoneAsItIsWritten(t *testing.T) {
 	require.NoError(t, os.Mkdir(filepath.Join(tree, "internal", "parcels"), 0o700))
 	require.NoError(t, os.WriteFile(filepath.Join(tree, "internal", "parcels", "parcels.go"), []byte(quotes[0]), 0o600))
 	worker := filepath.Join(tree, "internal", "compose", "worker", "worker.go")
-	change(t, worker, "with dependencies) {\n", "with dependencies) {\n\t"+quotes[1])
-	change(t, worker, "\nimport (\n", "\nimport (\n\t\"billhook/internal/parcels\"\n")
+	filetest.Replace(t, "with dependencies) {\n", "with dependencies) {\n\t"+quotes[1], worker)
+	filetest.Replace(t, "\nimport (\n", "\nimport (\n\t\"billhook/internal/parcels\"\n", worker)
 	said, err = check()
 	require.NoError(t, err, said)
 }
 
 func TestTheWorkedExampleIsAQueueInOneFileAndOneLine(t *testing.T) {
 	t.Parallel()
-	file, err := os.ReadFile(filepath.Join("testdata", "parcels", "parcels.go"))
-	require.NoError(t, err)
+	file := filetest.Read(t, "testdata", "parcels", "parcels.go")
 	quotes := fenced(t, "go")
 	require.Len(t, quotes, 2, "the file, and the line of registration")
-	require.Equal(t, string(file), quotes[0])
+	require.Equal(t, file, quotes[0])
 	s := startEmbedded(t, loaded(t, addedTo(t, exampleLines(t))), func(config *devstack.Config) {
 		config.Handlers = func(registry *handler.Registry) { parcels.Register(registry) }
 	})

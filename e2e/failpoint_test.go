@@ -1,10 +1,8 @@
 package e2e_test
 
 import (
-	"bytes"
 	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -12,15 +10,16 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"billhook/internal/filetest"
 )
 
 // failpoints returns the declared names by their constants.
 func failpoints(t *testing.T) map[string]string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "internal", "platform", "failpoint", "names.go"))
-	require.NoError(t, err)
+	text := filetest.Read(t, "..", "internal", "platform", "failpoint", "names.go")
 	names := map[string]string{}
-	for _, declared := range regexp.MustCompile(`(?m)^\t(\w+) += "(.+)"$`).FindAllStringSubmatch(string(text), -1) {
+	for _, declared := range regexp.MustCompile(`(?m)^\t(\w+) += "(.+)"$`).FindAllStringSubmatch(text, -1) {
 		names[declared[1]] = declared[2]
 	}
 	require.NotEmpty(t, names)
@@ -34,9 +33,7 @@ func TestEveryFailPointIsHitInOnePlaceAndKillsAWorker(t *testing.T) {
 	var hits, killed []string
 	require.NoError(t, filepath.WalkDir(filepath.Join("..", "internal"), func(path string, _ fs.DirEntry, err error) error {
 		if err == nil && strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") && !strings.Contains(path, "testdata") {
-			text, err := os.ReadFile(path)
-			require.NoError(t, err)
-			for _, call := range regexp.MustCompile(`failpoint\.Hit\((?:failpoint\.)?(\w+)`).FindAllStringSubmatch(string(text), -1) {
+			for _, call := range regexp.MustCompile(`failpoint\.Hit\((?:failpoint\.)?(\w+)`).FindAllStringSubmatch(filetest.Read(t, path), -1) {
 				hits = append(hits, call[1])
 			}
 		}
@@ -62,10 +59,9 @@ func TestAReleaseHasNoFailPoints(t *testing.T) {
 	crash, err := crashing()
 	require.NoError(t, err)
 	for folder, want := range map[string]bool{release: false, crash: true} {
-		binary, err := os.ReadFile(filepath.Join(folder, "worker"))
-		require.NoError(t, err)
+		binary := filetest.Read(t, folder, "worker")
 		for _, word := range append(slices.Collect(maps.Values(failpoints(t))), "FAILPOINT") {
-			require.Equal(t, want, bytes.Contains(binary, []byte(word)), "%s: %s", folder, word)
+			require.Equal(t, want, strings.Contains(binary, word), "%s: %s", folder, word)
 		}
 	}
 }

@@ -20,6 +20,7 @@ import (
 
 	"billhook/internal/apps/usage"
 	"billhook/internal/dedupe"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/events"
 	"billhook/internal/platform/signature"
 )
@@ -206,11 +207,8 @@ func TestTheProgramsForReceiversTellAGenuineDelivery(t *testing.T) {
 			}
 		})
 	}
-	page, err := os.ReadFile(filepath.Join("..", "docs", "receiving.md"))
-	require.NoError(t, err)
+	page := filetest.Read(t, "..", "docs", "receiving.md")
 	for _, ending := range []string{"go", "py", "ts"} {
-		text, err := os.ReadFile(filepath.Join("..", "docs", "examples", "receiver", "receiver."+ending))
-		require.NoError(t, err)
-		require.Contains(t, string(page), string(text), "the page has the program as it is")
+		require.Contains(t, page, filetest.Read(t, "..", "docs", "examples", "receiver", "receiver."+ending), "the page has the program as it is")
 	}
 }

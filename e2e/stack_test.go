@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -28,6 +27,7 @@ import (
 	"billhook/internal/console"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
+	"billhook/internal/filetest"
 	"billhook/internal/ingest/webhook"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/standin"
@@ -128,19 +128,11 @@ func changedCatalog(t *testing.T, pairs ...string) (folder string) {
 	t.Helper()
 	folder = t.TempDir()
 	require.NoError(t, os.CopyFS(folder, os.DirFS(filepath.Join("..", "catalog"))))
-	change(t, filepath.Join(folder, "targets.yaml"), "breaker: { failures: 10,", "breaker: { failures: 1000,")
+	filetest.Replace(t, "breaker: { failures: 10,", "breaker: { failures: 1000,", folder, "targets.yaml")
 	for i := 0; i < len(pairs); i += 2 {
-		change(t, filepath.Join(folder, "queues.yaml"), pairs[i], pairs[i+1])
+		filetest.Replace(t, pairs[i], pairs[i+1], folder, "queues.yaml")
 	}
 	return folder
-}
-
-func change(t *testing.T, path, was, is string) {
-	t.Helper()
-	text, err := os.ReadFile(path)
-	require.NoError(t, err)
-	require.Contains(t, string(text), was, path)
-	require.NoError(t, os.WriteFile(path, bytes.ReplaceAll(text, []byte(was), []byte(is)), 0o600))
 }
 
 func loaded(t *testing.T, folder string, queues ...string) *catalog.Catalog {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"maps"
@@ -18,21 +17,19 @@ import (
 	"testing"
 	"time"
 
-	"billhook/internal/compose/operations"
-
 	"github.com/go-chi/chi/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
-	"go.yaml.in/yaml/v3"
+	"gopkg.in/yaml.v3"
 
 	"billhook/e2e"
+	"billhook/internal/compose/operations"
 	"billhook/internal/console/api"
+	"billhook/internal/filetest"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 )
-
-var update = flag.Bool("update", false, "write the recording of the surface anew")
 
 // TestTheSurfaceIsAsRecorded has a Billhook on the stand-ins do a bit of everything, and compares what can be seen of
 // it with testdata/surface: what each webhook and message was answered, the log lines of each event, every GET route
@@ -48,9 +45,7 @@ func TestTheSurfaceIsAsRecorded(t *testing.T) {
 		t: t, stack: startEmbedded(t, loaded(t, folder)), began: time.Now(), catalogFolder: folder, folder: t.TempDir(), files: map[string][]any{},
 		names: map[string]string{"month": time.Now().UTC().Format("2006-01")},
 	}
-	text, err := os.ReadFile(filepath.Join("testdata", "surface.yaml"))
-	require.NoError(t, err)
-	require.NoError(t, yaml.Unmarshal(text, r))
+	require.NoError(t, yaml.Unmarshal([]byte(filetest.Read(t, "testdata", "surface.yaml")), r))
 	r.seed()
 	r.routes()
 	r.commands()
@@ -401,7 +396,7 @@ func (r *surface) compare() {
 		require.NoError(r.t, encoder.Encode(entries))
 		got[file+".json"] = text.String()
 	}
-	if *update {
+	if *filetest.Update {
 		require.NoError(r.t, os.RemoveAll(root))
 		for file, text := range got {
 			require.NoError(r.t, os.MkdirAll(filepath.Dir(filepath.Join(root, file)), 0o755))
@@ -413,10 +408,9 @@ func (r *surface) compare() {
 	for _, path := range recorded {
 		file, err := filepath.Rel(root, path)
 		require.NoError(r.t, err)
-		want, err := os.ReadFile(path)
-		require.NoError(r.t, err)
+		want := filetest.Read(r.t, path)
 		require.Contains(r.t, got, filepath.ToSlash(file), "there is nothing of this file any more")
-		is, was := strings.Split(got[filepath.ToSlash(file)], "\n"), strings.Split(string(want), "\n")
+		is, was := strings.Split(got[filepath.ToSlash(file)], "\n"), strings.Split(want, "\n")
 		for i := range was {
 			if i >= len(is) || is[i] != was[i] {
 				assert.Fail(r.t, "it differs from the recording", "%s:%d: it was\n%s\nand is\n%s", path, i+1,

@@ -3,7 +3,6 @@
 package terraform_test
 
 import (
-	"flag"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -20,14 +19,13 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/stretchr/testify/require"
 
-	"billhook/catalog"
+	"billhook/catalog/catalogtest"
 	"billhook/internal/console/api"
+	"billhook/internal/filetest"
 	"billhook/internal/ingest/webhook"
 	"billhook/internal/pipeline/tasks"
 	"billhook/internal/platform/serve"
 )
-
-var update = flag.Bool("update", false, "write the README's table of grants anew")
 
 // run runs terraform; without it the test is left out, but not in CI.
 func run(t *testing.T, folder string, arguments ...string) (string, error) {
@@ -69,12 +67,7 @@ func files(t *testing.T, endings ...string) []string {
 	return found
 }
 
-func read(t *testing.T, file string) string {
-	t.Helper()
-	text, err := os.ReadFile(file)
-	require.NoError(t, err)
-	return string(text)
-}
+func read(t *testing.T, file string) string { return filetest.Read(t, file) }
 
 func runbooks(t *testing.T) []string {
 	t.Helper()
@@ -315,24 +308,14 @@ func roleOf(t *testing.T, grant block) string {
 func TestTheReadmesTableOfGrantsIsTheConfigurations(t *testing.T) {
 	t.Parallel()
 	const begin, end = "<!-- grants: go test ./terraform -update -->\n\n", "\n<!-- end of grants -->"
-	before, rest, found := strings.Cut(read(t, "README.md"), begin)
-	require.True(t, found)
-	table, after, found := strings.Cut(rest, end)
-	require.True(t, found)
-	want := grants(t)
-	if *update {
-		require.NoError(t, os.WriteFile("README.md", []byte(before+begin+want+end+after), 0o600))
-		return
-	}
-	require.Equal(t, want, table, "go test ./terraform -update writes it anew")
+	filetest.Part(t, grants(t), begin, end, "README.md")
 }
 
 // A pool whose worker would not start without a target's secret is a pool that reads it: which
 // one that is the catalog says, and no name is typed here.
 func TestTheCatalogAloneNamesTheHandlersThatPost(t *testing.T) {
 	t.Parallel()
-	c, err := catalog.Load("")
-	require.NoError(t, err)
+	c := catalogtest.Shipped()
 	for _, file := range files(t, ".tf") {
 		text := read(t, file)
 		for name, target := range c.Targets {

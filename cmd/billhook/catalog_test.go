@@ -1,10 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
+	"billhook/internal/filetest"
 	"billhook/internal/platform/serve"
 )
 
@@ -58,14 +59,13 @@ func shipped(t *testing.T, file string, change func(text string) string) string 
 	require.NoError(t, err)
 	require.NotEmpty(t, files)
 	for _, path := range files {
-		text, err := os.ReadFile(filepath.Clean(path))
-		require.NoError(t, err)
+		text := filetest.Read(t, path)
 		if filepath.Base(path) == file {
-			changed := change(string(text))
-			require.NotEqual(t, string(text), changed)
-			text = []byte(changed)
+			was := text
+			text = change(was)
+			require.NotEqual(t, was, text)
 		}
-		require.NoError(t, os.WriteFile(filepath.Join(folder, filepath.Base(path)), text, 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(folder, filepath.Base(path)), []byte(text), 0o600))
 	}
 	return folder
 }
@@ -77,9 +77,8 @@ func TestCatalogCheckTellsEveryKindOfMistakeAtOnce(t *testing.T) {
 		return strings.NewReplacer("name: orders.ship", "name: orders.send", "name: webhooks.deliver", "name: webhooks.send", `lease: "120s"`, `lease: 2m`).Replace(text)
 	})
 	messages := filepath.Join(folder, "messages.yaml")
-	text, err := os.ReadFile(filepath.Clean(messages))
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(messages, []byte(strings.Replace(string(text), "1: { order_id: id!, payment_id: id }", "1: { order_id: id!, payment_id: quantity }", 1)), 0o600))
+	text := filetest.Read(t, messages)
+	require.NoError(t, os.WriteFile(messages, []byte(strings.Replace(text, "1: { order_id: id!, payment_id: id }", "1: { order_id: id!, payment_id: quantity }", 1)), 0o600))
 	printed, err := check(t, "", folder, "--json")
 	require.Equal(t, 1, serve.ExitCode(err))
 	answer := checkedAs(t, printed)
@@ -112,9 +111,8 @@ func TestCatalogCheckReadsACatalogThatLacksAnyLine(t *testing.T) {
 	t.Parallel()
 	step := map[bool]int{true: 37, false: 5}[testing.Short()]
 	for _, file := range []string{"queues.yaml", "messages.yaml", "targets.yaml", "journal.yaml", "topics.yaml", "notifications.yaml", "usage.yaml", "sources.yaml"} {
-		text, err := os.ReadFile(filepath.Join("..", "..", "catalog", file))
-		require.NoError(t, err)
-		for i := 0; i < bytes.Count(text, []byte("\n")); i += step {
+		text := filetest.Read(t, "..", "..", "catalog", file)
+		for i := 0; i < strings.Count(text, "\n"); i += step {
 			folder := shipped(t, file, func(text string) string {
 				lines := strings.SplitAfter(text, "\n")
 				return strings.Join(slices.Delete(lines, i, i+1), "")
@@ -129,4 +127,38 @@ func TestCatalogCheckReadsACatalogThatLacksAnyLine(t *testing.T) {
 			require.False(t, err != nil && len(answer.Mistakes) == 0, "what cannot be loaded is not sound")
 		}
 	}
+}
+
+// The page's file and sample are all that a new provider takes.
+func TestAProviderIsAddedByFollowingItsPage(t *testing.T) {
+	t.Parallel()
+	page := filetest.Read(t, "../../docs/providers.md")
+	block := func(language string) string {
+		found := regexp.MustCompile("(?s)```" + language + "\n(.*?)```").FindStringSubmatch(page)
+		require.NotNil(t, found, language)
+		return found[1]
+	}
+	folder := shipped(t, "sources.yaml", func(text string) string { return text + "\n" })
+	sample := filepath.Join(folder, "sample.json")
+	require.NoError(t, os.MkdirAll(filepath.Join(folder, "providers"), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "providers", "acme.yaml"), []byte(block("yaml")), 0o600))
+	require.NoError(t, os.WriteFile(sample, []byte(block("json")), 0o600))
+	set := map[string]string{"CATALOG_DIR": folder}
+	_, err := say(t, set, "admin", "catalog", "check")
+	require.NoError(t, err)
+	said, err := say(t, set, "providers", "try", "acme", "-f", sample)
+	require.NoError(t, err)
+	require.Contains(t, said, `"total": "20.00"`)
+	require.Regexp(t, `payment.customer.email +no mapping names it`, said)
+	require.NotContains(t, said, "Brandvold")
+	said, err = say(t, set, "listen", "acme")
+	require.NoError(t, err)
+	require.Contains(t, said, "http://127.0.0.1:8080/webhooks/acme")
+	_, source, found := strings.Cut(said, "under sources:\n")
+	require.True(t, found)
+	source, _, _ = strings.Cut(source, "\n\n")
+	sources := filepath.Join(folder, "sources.yaml")
+	filetest.Replace(t, "sources:\n", "sources:\n"+source+"\n", sources)
+	_, err = say(t, set, "admin", "catalog", "check")
+	require.NoError(t, err)
 }

@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -15,7 +13,9 @@ import (
 	"google.golang.org/api/option"
 
 	"billhook/catalog"
+	"billhook/catalog/catalogtest"
 	"billhook/emulator/cloudtest"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/tasks"
 	"billhook/internal/platform/finding"
 	"billhook/internal/platform/gcp/installed"
@@ -52,8 +52,7 @@ func install(t *testing.T) *installedIn {
 	project := cloudtest.Start()
 	t.Cleanup(project.Close)
 	project.Enable("run", "cloudscheduler", "secretmanager", "iam")
-	c, err := catalog.Load("")
-	require.NoError(t, err)
+	c := catalogtest.Shipped()
 	i := &installedIn{Cloud: project, catalog: c, rest: project.Clients(), environment: map[string]string{
 		"GOOGLE_CLOUD_PROJECT": cloudtest.Project, "PUSH_AUDIENCE": audience, "PUSH_BASE_URL": workerOf(c.TasksPool), "PUSH_SERVICE_ACCOUNT": emailOf("push-" + c.TasksPool),
 	}}
@@ -312,9 +311,8 @@ func TestTheDoctorSaysWhatItLeavesOut(t *testing.T) {
 
 func TestTheGuideHasThePermissionsThatTheDoctorTakes(t *testing.T) {
 	t.Parallel()
-	guide, err := os.ReadFile(filepath.Join("..", "..", "docs", "deploying.md"))
-	require.NoError(t, err)
-	named := regexp.MustCompile("`((?:pubsub|run|cloudscheduler|secretmanager|resourcemanager)\\.[a-z]+\\.[a-zA-Z]+)`").FindAllStringSubmatch(string(guide), -1)
+	guide := filetest.Read(t, "..", "..", "docs", "deploying.md")
+	named := regexp.MustCompile("`((?:pubsub|run|cloudscheduler|secretmanager|resourcemanager)\\.[a-z]+\\.[a-zA-Z]+)`").FindAllStringSubmatch(guide, -1)
 	var permissions []string
 	for _, match := range named {
 		permissions = append(permissions, match[1])
@@ -325,12 +323,11 @@ func TestTheGuideHasThePermissionsThatTheDoctorTakes(t *testing.T) {
 // The doctor looks for things by the names that Terraform gives.
 func TestTerraformGivesTheNamesThatTheDoctorLooksFor(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile(filepath.Join("..", "..", "terraform", "main.tf"))
-	require.NoError(t, err)
+	text := filetest.Read(t, "..", "..", "terraform", "main.tf")
 	for _, line := range []string{
 		`webhook_name = "${local.name}-webhook"`, `pool => "${local.name}-worker-${pool}" }`, `{ app = local.name }`, `name             = "${local.name}-${each.key}"`,
 		`"https://${name}-${local.number}.${var.region}.run.app"`, `uri         = "${local.worker_urls[local.tasks_pool]}/tasks/${each.key}"`,
 	} {
-		require.Contains(t, string(text), line)
+		require.Contains(t, text, line)
 	}
 }

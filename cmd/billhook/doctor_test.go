@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
+	"billhook/catalog/catalogtest"
 	"billhook/emulator/emulatortest"
 	"billhook/internal/compose/devstack"
 	"billhook/internal/pipeline/pause"
@@ -27,8 +28,7 @@ import (
 // startStack runs a whole Billhook on the stand-ins.
 func startStack(t *testing.T, change func(*catalog.Catalog)) *devstack.Stack {
 	t.Helper()
-	c, err := catalog.Load("")
-	require.NoError(t, err)
+	c := catalogtest.Shipped()
 	change(c)
 	stack, err := devstack.Start(t.Context(), devstack.Config{
 		Catalog: c, ProjectID: "p", Secrets: secretsOf(c, func(string) string { return "" }),
@@ -46,8 +46,7 @@ func canaryThrough(t *testing.T, environment map[string]string, webhook, worker 
 	p, err := newProgram(func(name string) string { return environment[name] }, io.Discard)
 	require.NoError(t, err)
 	p.env.Webhook, p.env.Server = webhook, worker
-	c, err := catalog.Load("")
-	require.NoError(t, err)
+	c := catalogtest.Shipped()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	return p.canary(ctx, c)

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -17,7 +16,6 @@ import (
 	"billhook/internal/compose/operations"
 	"billhook/internal/console/access"
 	"billhook/internal/console/api"
-	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 )
 
@@ -30,14 +28,6 @@ var (
 	asAda   = map[string]string{"OPS_TOKEN": opsToken, "OPS_OPERATOR": "ada", "COLUMNS": "200"}
 	onPlace = map[string]string{"OPS_OPERATOR": "ada", "COLUMNS": "200"}
 )
-
-func openStore(t *testing.T) *standin.Store {
-	t.Helper()
-	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	return db
-}
 
 func commit(t *testing.T, db store.Store, writes ...store.Write) {
 	t.Helper()

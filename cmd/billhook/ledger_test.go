@@ -22,8 +22,10 @@ import (
 	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/apps/ledger/seal/sealtest"
 	"billhook/internal/compose/operations"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/events"
 	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 )
 
 // desk is a worker's ops API over books of two tenants, and a folder.
@@ -42,7 +44,7 @@ var booksCatalog = &catalog.Catalog{Journal: catalog.Journal{Chart: map[string]c
 // of an order, all sealed on a day of March but the last invoice; of the tenant acme one invoice.
 func openDesk(t *testing.T, day int) *desk {
 	t.Helper()
-	d := &desk{db: openStore(t), folder: t.TempDir(), now: time.Date(2026, 3, day, 10, 15, 0, 0, time.UTC)}
+	d := &desk{db: storetest.Open(t), folder: t.TempDir(), now: time.Date(2026, 3, day, 10, 15, 0, 0, time.UTC)}
 	d.post(t, invoice("default", "in-1", 2, 11900, 1900, 0))
 	d.post(t, invoice("default", "in-2", 3, 5000, 0, 1))
 	d.post(t, invoice("acme", "in-1", 2, 700, 0, 2))
@@ -154,10 +156,9 @@ func TestAMonthIsExportedWholeOrNotAtAll(t *testing.T) {
 	out, err := d.says(t, "export --period 2026-03 --out "+file)
 	require.NoError(t, err)
 	require.Empty(t, out)
-	text, err := os.ReadFile(file)
-	require.NoError(t, err)
+	text := filetest.Read(t, file)
 	seen := map[string]bool{}
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(text) {
 		var e journal.Entry
 		require.NoError(t, json.Unmarshal([]byte(line), &e))
 		require.Equal(t, "2026-03", e.Period)
@@ -196,10 +197,9 @@ func TestTheBooksAreVerifiedAndWhatIsWrongIsNamed(t *testing.T) {
 	})
 	// The same books, sealed on another day: only who has kept the seals finds it.
 	other := openDesk(t, 13)
-	text, err := os.ReadFile(kept)
-	require.NoError(t, err)
+	text := filetest.Read(t, kept)
 	spoiled := d.file("spoiled.jsonl")
-	require.NoError(t, os.WriteFile(spoiled, []byte(strings.Replace(string(text), "11900", "11901", 1)), 0o600))
+	require.NoError(t, os.WriteFile(spoiled, []byte(strings.Replace(text, "11900", "11901", 1)), 0o600))
 	play(t, onPlace, other.server, []step{
 		{line: "ledger verify", want: sound},
 		{line: "ledger compare " + kept + " --wide", want: "\nresealed acme …\nresealed default seals/" + seal.ID("default", 1), fails: "the seals are not those that were kept: 2 findings"},
@@ -245,9 +245,7 @@ func TestAProofIsCheckedByAStranger(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	}
-	text, err := os.ReadFile(proof)
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(forged, []byte(strings.Replace(string(text), `"proof": "`, `"proof": "x`, 1)), 0o600))
+	require.NoError(t, os.WriteFile(forged, []byte(strings.Replace(filetest.Read(t, proof), `"proof": "`, `"proof": "x`, 1)), 0o600))
 	stranger := func(proof string) (string, error) {
 		return say(t, nil, "ledger", "check-proof", proof, "--seals", kept)
 	}

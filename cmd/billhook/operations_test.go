@@ -23,6 +23,7 @@ import (
 	"billhook/internal/console"
 	"billhook/internal/pipeline/events"
 	"billhook/internal/pipeline/pause"
+	"billhook/internal/platform/store/storetest"
 )
 
 // scripted is a worker that answers each call as a script says, and keeps what it was sent. A path has several answers
@@ -169,7 +170,7 @@ func TestAFileBecomesAMemberOfTheRequest(t *testing.T) {
 
 func TestAChangeIsMadeOnceItsEffectIsConfirmed(t *testing.T) {
 	t.Parallel()
-	db, at := openStore(t), time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC)
+	db, at := storetest.Open(t), time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC)
 	clock := func() time.Time { at = at.Add(time.Minute); return at }
 	start := map[string]catalog.Product{"hat": {Points: 250}}
 	play(t, asAda, serveAPI(t, operations.Apps{

@@ -1,12 +1,9 @@
 package main
 
 import (
-	stdflag "flag"
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -17,8 +14,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
+	"billhook/catalog/catalogtest"
 	"billhook/internal/compose/operations"
 	"billhook/internal/console"
+	"billhook/internal/filetest"
 	"billhook/internal/platform/serve"
 )
 
@@ -114,8 +113,7 @@ func useOf(o console.Operation) (words []string) {
 // besides, and a program that is changed. It gives each output to its check.
 func useAll(t *testing.T, server string, with []string, change func(*program), check func(t *testing.T, name, out string, err error)) {
 	t.Helper()
-	c, err := catalog.Load("")
-	require.NoError(t, err)
+	c := catalogtest.Shipped()
 	shop := slices.IndexFunc(c.Queues, func(q catalog.Queue) bool { _, takes := q.Handlers["order.shipped"]; return takes })
 	known := operations.All(operations.Apps{})
 	for _, command := range leaves(t) {
@@ -164,8 +162,6 @@ func fullWorker(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, answer)
 }
 
-var update = stdflag.Bool("update", false, "write docs/reference anew")
-
 // needs says what an operation asks of its caller.
 var needs = map[console.Needs]string{console.Look: "", console.Act: "acts", console.Reason: "changes: a reason", console.TwoPeople: "changes: a reason, and two people known by name"}
 
@@ -187,13 +183,7 @@ func TestTheReferenceIsThatOfTheProgram(t *testing.T) {
 		fmt.Fprintf(&routes, "| `%s` | `%s` | %s | %s |\n", o.Path, o.Name, o.Summary, needs[o.Needs])
 	}
 	for name, text := range map[string]string{"commands.md": commands.String(), "routes.md": routes.String()} {
-		path := filepath.Join("..", "..", "docs", "reference", name)
-		if *update {
-			require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
-		}
-		page, err := os.ReadFile(path)
-		require.NoError(t, err)
-		require.Equal(t, text, string(page), "run it with -update")
+		filetest.Recorded(t, text, "..", "..", "docs", "reference", name)
 	}
 }
 
@@ -276,8 +266,7 @@ func TestTheServerIsThatOfTheFlagElseOfTheEnvironment(t *testing.T) {
 
 func TestTheShellCompletesValues(t *testing.T) {
 	t.Parallel()
-	c, err := catalog.Load("")
-	require.NoError(t, err)
+	c := catalogtest.Shipped()
 	queue := c.Queues[0].ID
 	worker := listen(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		answer, known := map[string]string{

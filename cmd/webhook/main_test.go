@@ -4,14 +4,12 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"io"
 	"maps"
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog/catalogtest"
+	"billhook/internal/filetest"
 	"billhook/internal/platform/signature"
 )
 
@@ -160,8 +159,6 @@ func TestSecretsAndTheWindowOfTimeAreThoseOfTheEnvironment(t *testing.T) {
 	}
 }
 
-var update = flag.Bool("update", false, "write the page of docs/reference anew")
-
 func TestTheHelpListsTheVariablesOfTheDeployment(t *testing.T) {
 	t.Parallel()
 	said := func(values map[string]string) string {
@@ -170,14 +167,8 @@ func TestTheHelpListsTheVariablesOfTheDeployment(t *testing.T) {
 		return out.String()
 	}
 	whole := said(nil)
-	file := filepath.Join("..", "..", "docs", "reference", "variables-webhook.md")
 	page := "# Variables of webhook\n\nWhat `webhook --help` says; `go test ./cmd/webhook -run TheHelp -update` writes it.\n\n```text\n" + whole + "```\n"
-	if *update {
-		require.NoError(t, os.WriteFile(file, []byte(page), 0o644))
-	}
-	written, err := os.ReadFile(file)
-	require.NoError(t, err)
-	require.Equal(t, page, string(written))
+	filetest.Recorded(t, page, "..", "..", "docs", "reference", "variables-webhook.md")
 	require.Equal(t, whole, said(map[string]string{"CATALOG_DIR": "nowhere"}))
 	narrow := said(map[string]string{"QUEUES": "pay-subscription-update"})
 	require.Contains(t, narrow, "  WEBHOOK_SIGNING_SECRET (required) ")
@@ -187,9 +178,7 @@ func TestTheHelpListsTheVariablesOfTheDeployment(t *testing.T) {
 // A request that Cloud Run ends is answered by nobody, and the sender learns nothing of it.
 func TestCloudRunEndsNoRequestThatTheDoorStillAnswers(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile(filepath.Join("..", "..", "terraform", "service_options.tf"))
-	require.NoError(t, err)
-	_, variable, _ := strings.Cut(string(text), "\nvariable \"webhook_timeout_seconds\" {\n")
+	_, variable, _ := strings.Cut(filetest.Read(t, "..", "..", "terraform", "service_options.tf"), "\nvariable \"webhook_timeout_seconds\" {\n")
 	variable, _, _ = strings.Cut(variable, "\n}\n")
 	longest := int((readTimeout + 2*publishTimeout) / time.Second)
 	require.Regexp(t, fmt.Sprintf(`condition += %d <= var\.webhook_timeout_seconds`, longest), variable, "no less is taken")

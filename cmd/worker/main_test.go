@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"flag"
 	"io"
 	"log/slog"
 	"maps"
@@ -18,8 +17,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"billhook/catalog"
+	"billhook/catalog/catalogtest"
 	"billhook/internal/compose/worker"
+	"billhook/internal/filetest"
 	"billhook/internal/platform/telemetry"
 )
 
@@ -229,8 +229,6 @@ func TestTheWorkerFollowsItsEnvironment(t *testing.T) {
 	}
 }
 
-var update = flag.Bool("update", false, "write the page of docs/reference anew")
-
 // What the help lists is what the program reads: the struct's fields, and what the catalog names
 // for the queues that run.
 func TestTheHelpListsTheVariablesOfTheDeployment(t *testing.T) {
@@ -241,16 +239,9 @@ func TestTheHelpListsTheVariablesOfTheDeployment(t *testing.T) {
 		return out.String()
 	}
 	whole := said(nil)
-	file := filepath.Join("..", "..", "docs", "reference", "variables-worker.md")
 	page := "# Variables of worker\n\nWhat `worker --help` says; `go test ./cmd/worker -run TheHelp -update` writes it.\n\n```text\n" + whole + "```\n"
-	if *update {
-		require.NoError(t, os.WriteFile(file, []byte(page), 0o644))
-	}
-	written, err := os.ReadFile(file)
-	require.NoError(t, err)
-	require.Equal(t, page, string(written))
-	c, err := catalog.Load("")
-	require.NoError(t, err)
+	filetest.Recorded(t, page, "..", "..", "docs", "reference", "variables-worker.md")
+	c := catalogtest.Shipped()
 	for _, target := range c.Targets {
 		require.Contains(t, whole, "  "+target.URLVariable+" (required) ")
 		require.Equal(t, 1, strings.Count(whole, "\n  "+target.SecretVariable), target.SecretVariable)

@@ -7,13 +7,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -26,18 +23,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
+	"billhook/catalog/catalogtest"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/alarm"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/pipeline/rates"
 	"billhook/internal/pipeline/tasks"
 	"billhook/internal/platform/backlog"
-	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store/storetest"
 	"billhook/internal/platform/telemetry"
 )
-
-var update = flag.Bool("update", false, "write the tables in docs/deploying.md and terraform/README.md anew")
 
 // List prices in US dollars, from the pages that docs/deploying.md names, as of 2026-11-21.
 const (
@@ -261,26 +257,17 @@ func poolTable(services []*pool) string {
 	return b.String()
 }
 
-func between(t *testing.T, document, name, table string) string {
-	t.Helper()
-	begin, end := "<!-- "+name+": go test ./docs/cost -update -->\n", "<!-- end of "+name+" -->\n"
-	before, rest, ok := strings.Cut(document, begin)
-	_, after, closed := strings.Cut(rest, end)
-	require.True(t, ok && closed, begin)
-	return before + begin + table + end + after
-}
+func read(t *testing.T, path string) string { return filetest.Read(t, "..", "..", path) }
 
-func read(t *testing.T, path string) string {
+// documented holds a part of a document to what is computed.
+func documented(t *testing.T, name, text string, path ...string) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "..", path))
-	require.NoError(t, err)
-	return string(text)
+	filetest.Part(t, text, "<!-- "+name+": go test ./docs/cost -update -->\n", "<!-- end of "+name+" -->\n", path...)
 }
 
 func TestTheDocumentsHaveTheTablesOfTheCosts(t *testing.T) {
 	t.Parallel()
-	queues, err := catalog.Load("")
-	require.NoError(t, err)
+	queues := catalogtest.Shipped()
 	counts, service := read(t, "docs/exactly-once.md"), webhookService(t, read(t, "terraform/variables.tf"))
 	var message bytes.Buffer
 	require.NoError(t, json.Compact(&message, []byte(read(t, "internal/contract/testdata/paynow.v1/order_paid.json"))))
@@ -298,30 +285,19 @@ func TestTheDocumentsHaveTheTablesOfTheCosts(t *testing.T) {
 		tasks = upkeep{tasks.runs + runs, tasks.reads + runs*one.reads, tasks.writes + runs*one.writes, tasks.lines + runs*one.lines}
 	}
 	services := append([]*pool{service}, poolsOf(queues)...)
-	deploying, readme := read(t, "docs/deploying.md"), read(t, "terraform/README.md")
-	want := between(t, deploying, "month", table(averageOf(t, counts), tasks, float64(message.Len()+attributeBytes), operations{reads, written, 1}))
-	want = between(t, want, "pools", poolTable(services))
+	documented(t, "month", table(averageOf(t, counts), tasks, float64(message.Len()+attributeBytes), operations{reads, written, 1}), "..", "deploying.md")
+	documented(t, "pools", poolTable(services), "..", "deploying.md")
 	all, ofCatalog := idlingOf(services)
 	alone, _ := idlingOf(append([]*pool{service}, poolsOf(payNow)...))
-	kept := between(t, readme, "idling", fmt.Sprintf(
+	documented(t, "idling", fmt.Sprintf(
 		"A month without requests costs **$%.2f** for the instances that are kept where every queue of the catalog runs, and $%.2f\n"+
-			"where PayNow's alone do. With `catalog_min_instances = true` it is $%.2f, with `scale_to_zero = true` nothing.\n", all, alone, ofCatalog))
-	if *update {
-		require.NoError(t, os.WriteFile("../deploying.md", []byte(want), 0o600))
-		require.NoError(t, os.WriteFile("../../terraform/README.md", []byte(kept), 0o600))
-		return
-	}
-	require.Equal(t, want, deploying, "run: go test ./docs/cost -update")
-	require.Equal(t, kept, readme, "run: go test ./docs/cost -update")
+			"where PayNow's alone do. With `catalog_min_instances = true` it is $%.2f, with `scale_to_zero = true` nothing.\n", all, alone, ofCatalog), "..", "..", "terraform", "README.md")
 }
 
 func TestAnIdleTaskAndAFlushOfRatesCostTheirDeclaredReadsWritesAndLines(t *testing.T) {
 	t.Parallel()
-	c, err := catalog.Load("")
-	require.NoError(t, err)
-	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	c := catalogtest.Shipped()
+	db := storetest.Open(t)
 	counter := &storetest.Counter{Store: db}
 	subscriptions := meter{}
 	for _, q := range c.Queues {

@@ -2,9 +2,7 @@
 package examples_test
 
 import (
-	"flag"
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -13,21 +11,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"billhook/catalog"
+	"billhook/catalog/catalogtest"
 	"billhook/internal/contract"
+	"billhook/internal/filetest"
 	"billhook/internal/platform/signature"
 )
 
-var update = flag.Bool("update", false, "write the programs into the page")
-
 var page = filepath.Join("..", "producing.md")
 
-func read(t *testing.T, path string) string {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Clean(path))
-	require.NoError(t, err)
-	return string(text)
-}
+func read(t *testing.T, path string) string { return filetest.Read(t, path) }
 
 func section(t *testing.T, heading string) string {
 	t.Helper()
@@ -46,11 +38,7 @@ func TestThePageHasTheProgramsAsTheyAre(t *testing.T) {
 		return match[0] + read(t, filepath.Join("..", match[1])) + "```\n"
 	})
 	require.Equal(t, 3, found)
-	if *update {
-		require.NoError(t, os.WriteFile(page, []byte(want), 0o600))
-		return
-	}
-	require.Equal(t, want, has, "go test ./docs/examples -update")
+	filetest.Recorded(t, want, page)
 }
 
 func TestTheSignatureOfThePageIsTheDoors(t *testing.T) {
@@ -73,8 +61,7 @@ func TestTheSignatureOfThePageIsTheDoors(t *testing.T) {
 
 func TestTheMessagesOfThePageKeepTheirContracts(t *testing.T) {
 	t.Parallel()
-	c, err := catalog.Load("")
-	require.NoError(t, err)
+	c := catalogtest.Shipped()
 	seen := map[string]int{}
 	for _, block := range regexp.MustCompile("(?s)```json\n(.*?)```").FindAllStringSubmatch(section(t, "What a body is"), -1) {
 		format := c.Contracts.Detect(nil, []byte(block[1]))

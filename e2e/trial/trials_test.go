@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
+	"billhook/catalog/catalogtest"
 	"billhook/emulator"
 	"billhook/internal/apps/ledger"
 	"billhook/internal/contract"
@@ -31,8 +32,7 @@ func TestANightOnCallIsSpentWithTheRunbook(t *testing.T) {
 	var out strings.Builder
 	require.NoError(t, try(t.Context(), &out, "drill", "-stack", "dev"), out.String())
 	said := out.String()
-	c, err := catalog.Load("")
-	require.NoError(t, err)
+	c := catalogtest.Shipped()
 	for _, i := range incidents(c) {
 		require.Contains(t, said, "ALERT on "+i.queue)
 		require.Regexp(t, `(?m)^`+i.name+`( +\d+\.\d){4}$`, said)
@@ -97,8 +97,7 @@ func TestASmallSaleIsSoldOutAndASmallSoakLosesNothing(t *testing.T) {
 
 func TestASaleThatWentWrongIsNoticed(t *testing.T) {
 	t.Parallel()
-	c, err := catalog.Load("")
-	require.NoError(t, err)
+	c := catalogtest.Shipped()
 	m := &market{site: &site{catalog: c}, sale: sale{orders: 10, pieces: 2}}
 	good := m.wanted(2, 8)
 	maps.Copy(good, counts{"OrderConfirmed": 2, "OrderCancelled": 8, "sold": 2})

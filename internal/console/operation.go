@@ -148,9 +148,7 @@ const (
 	InBody  In = "body"
 )
 
-// Fields are those of a request's type, by its tags.
-func Fields[Request any]() []Field { return fieldsOf(reflect.TypeFor[Request]()) }
-
+// fieldsOf are those of a request's type, by its tags.
 func fieldsOf(t reflect.Type) (fields []Field) {
 	for _, s := range reflect.VisibleFields(t) {
 		f := Field{Help: s.Tag.Get("help"), Standard: s.Tag.Get("default"), Expects: s.Tag.Get("expects"), Type: s.Type, index: s.Index, Rules: s.Tag.Get("validate")}

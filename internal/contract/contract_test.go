@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
-	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -16,26 +14,16 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/stretchr/testify/require"
-	"go.yaml.in/yaml/v3"
 
 	"billhook/catalog"
 	"billhook/internal/contract"
+	"billhook/internal/filetest"
 	"billhook/internal/pii"
 )
 
 func goldenOf(t testing.TB, format, name string) []byte {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join("testdata", format, name+".json"))
-	require.NoError(t, err)
-	return data
-}
-
-func yamlOf[T any](t *testing.T, file string) (all T) {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join("testdata", file))
-	require.NoError(t, err)
-	require.NoError(t, yaml.Unmarshal(text, &all))
-	return all
+	return []byte(filetest.Read(t, "testdata", format, name+".json"))
 }
 
 var contracts = sync.OnceValue(func() *contract.Set {
@@ -48,9 +36,7 @@ var contracts = sync.OnceValue(func() *contract.Set {
 
 func compile(t *testing.T, name string) *jsonschema.Schema {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("schema", name))
-	require.NoError(t, err)
-	parsed, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+	parsed, err := jsonschema.UnmarshalJSON(strings.NewReader(filetest.Read(t, "schema", name)))
 	require.NoError(t, err)
 	c := jsonschema.NewCompiler()
 	require.NoError(t, c.AddResource(name, parsed))
@@ -59,20 +45,12 @@ func compile(t *testing.T, name string) *jsonschema.Schema {
 	return schema
 }
 
-var update = flag.Bool("update", false, "write the schemas anew")
-
 func TestTheSchemasAreThoseOfTheContracts(t *testing.T) {
 	t.Parallel()
 	schemas, err := contracts().Schemas()
 	require.NoError(t, err)
 	for name, want := range schemas {
-		path := filepath.Join("schema", name)
-		if *update {
-			require.NoError(t, os.WriteFile(path, want, 0o600))
-		}
-		got, err := os.ReadFile(path)
-		require.NoError(t, err)
-		require.Equal(t, string(want), string(got), "run: go test ./internal/contract -run Schemas -update")
+		filetest.Recorded(t, string(want), "schema", name)
 	}
 }
 
@@ -84,8 +62,7 @@ func TestEachSampleBodyKeepsItsContractAndSchema(t *testing.T) {
 		require.NoError(t, err)
 		require.NotEmpty(t, files)
 		for _, file := range files {
-			data, err := os.ReadFile(file)
-			require.NoError(t, err)
+			data := []byte(filetest.Read(t, file))
 			m, err := contracts().Decode(format, data)
 			require.NoError(t, err, file)
 			require.NoError(t, m.Validate(), file)
@@ -111,7 +88,7 @@ type change struct {
 
 func TestABrokenBodyIsRefusedByItsPathsAndRules(t *testing.T) {
 	t.Parallel()
-	files := yamlOf[map[string][]change](t, "broken.yaml")
+	files := filetest.YAML[map[string][]change](t, "testdata", "broken.yaml")
 	require.Len(t, files, 5)
 	for of, changes := range files {
 		format, file, _ := strings.Cut(of, "/")

@@ -11,17 +11,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"billhook/catalog"
+	"billhook/catalog/catalogtest"
+	"billhook/internal/filetest"
 )
 
 const root = "../.."
 
-func read(t *testing.T, path string) string {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, path))
-	require.NoError(t, err)
-	return string(text)
-}
+func read(t *testing.T, path string) string { return filetest.Read(t, root, path) }
 
 func matches(text, expression string) (all []string) {
 	for _, match := range regexp.MustCompile(expression).FindAllStringSubmatch(text, -1) {
@@ -159,8 +155,7 @@ func TestTheQueueOfTheREADMEIsSound(t *testing.T) {
 	t.Parallel()
 	_, block, _ := strings.Cut(read(t, "README.md"), "```yaml\n")
 	block, _, _ = strings.Cut(block, "```")
-	shipped, err := catalog.Load("")
-	require.NoError(t, err)
+	shipped := catalogtest.Shipped()
 	with, err := shipped.With(map[string]string{"queues.yaml": strings.Replace(read(t, "catalog/queues.yaml"), "\nqueues:\n", "\nqueues:\n"+block, 1)})
 	require.NoError(t, err)
 	require.Len(t, with.Queues, len(shipped.Queues)+1)

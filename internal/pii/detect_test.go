@@ -1,14 +1,10 @@
 package pii_test
 
 import (
-	"bytes"
-	"errors"
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"regexp"
 	"regexp/syntax"
 	"strconv"
@@ -16,8 +12,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"go.yaml.in/yaml/v3"
 
+	"billhook/internal/filetest"
 	"billhook/internal/pii"
 )
 
@@ -33,19 +29,7 @@ type values struct {
 
 type shape struct{ Good, Bad []string }
 
-func readValues(t *testing.T) (all values) {
-	t.Helper()
-	readYAML(t, "values.yaml", &all)
-	return all
-}
-
-func readYAML(t require.TestingT, file string, into any) {
-	text, err := os.ReadFile(filepath.Join("testdata", file))
-	require.NoError(t, err)
-	decoder := yaml.NewDecoder(bytes.NewReader(text))
-	decoder.KnownFields(true)
-	require.NoError(t, decoder.Decode(into))
-}
+func readValues(t *testing.T) values { return filetest.YAML[values](t, "testdata", "values.yaml") }
 
 func TestTheDetectorsFindPersonalDataAndAreSilentAboutIdentifiers(t *testing.T) {
 	t.Parallel()
@@ -140,8 +124,6 @@ func TestARuleTakesItsShapeAlone(t *testing.T) {
 	require.False(t, pii.ID.Valid("auth0|5f7c"), "an order's id has no bar")
 }
 
-var update = flag.Bool("update", false, "write the tables of docs/personal-data.md anew")
-
 const (
 	// texts is how many are drawn of each spelling, and drawn how many of each kind of id.
 	texts = 10_000
@@ -152,17 +134,11 @@ const (
 func TestAllButPhonesAreFoundNoIDIsRefusedAndThePageSaysHowMany(t *testing.T) {
 	t.Parallel()
 	const begin, end = "<!-- go test ./internal/pii -run Phones -update -->\n", "<!-- end -->\n"
-	page := filepath.Join("..", "..", "docs", "personal-data.md")
-	have, err := os.ReadFile(page)
-	require.NoError(t, err)
-	before, rest, ok := strings.Cut(string(have), begin)
-	_, after, closed := strings.Cut(rest, end)
-	require.True(t, ok && closed, "the page has lost the marks of the tables")
 	part := 1
 	if testing.Short() {
 		part = 20 // which is enough for all but the page's numbers
 	}
-	measured := measure(part)
+	measured := measure(t, part)
 	for _, one := range measured.recalls {
 		if one.kind != "phone" {
 			require.Equal(t, [3]int{texts / part, texts / part, texts / part}, one.found, "%s %s", one.kind, one.name)
@@ -175,12 +151,7 @@ func TestAllButPhonesAreFoundNoIDIsRefusedAndThePageSaysHowMany(t *testing.T) {
 	if part > 1 {
 		return
 	}
-	want := before + begin + measured.table() + end + after
-	if *update {
-		require.NoError(t, os.WriteFile(page, []byte(want), 0o644))
-		return
-	}
-	require.Equal(t, want, string(have), "run: go test ./internal/pii -run Phones -update")
+	filetest.Part(t, measured.table(), begin, end, "..", "..", "docs", "personal-data.md")
 }
 
 type result struct {
@@ -199,7 +170,7 @@ type refused struct {
 	hits int
 }
 
-func measure(part int) (r result) {
+func measure(t require.TestingT, part int) (r result) {
 	for i, s := range spellings {
 		g, one := newGenerator(uint64(i)), recall{spelling: s}
 		for range texts / part {
@@ -212,7 +183,7 @@ func measure(part int) (r result) {
 		}
 		r.recalls = append(r.recalls, one)
 	}
-	for i, of := range allIDs() {
+	for i, of := range allIDs(t) {
 		g, draw, one := newGenerator(uint64(1000+i)), like(of.Draw...), refused{ids: of}
 		for range drawn / part {
 			id := draw(g)
@@ -503,15 +474,11 @@ type ids struct {
 	Chance bool
 }
 
-func allIDs() []ids {
-	text, err := os.ReadFile(filepath.Join("testdata", "ids.yaml"))
-	var all struct {
+func allIDs(t require.TestingT) []ids {
+	all := filetest.YAML[struct {
 		Parts map[string]string
 		Kinds []ids
-	}
-	if err = errors.Join(err, yaml.Unmarshal(text, &all)); err != nil {
-		panic(err)
-	}
+	}](t, "testdata", "ids.yaml")
 	for _, of := range all.Kinds {
 		for i := range of.Draw {
 			of.Draw[i] = os.Expand(of.Draw[i], func(part string) string { return all.Parts[part] })

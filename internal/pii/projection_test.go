@@ -13,8 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"billhook/catalog"
+	"billhook/catalog/catalogtest"
 	"billhook/internal/contract"
+	"billhook/internal/filetest"
 	"billhook/internal/ingest/webhook/webhooktest"
 	"billhook/internal/pii"
 )
@@ -145,8 +146,7 @@ func TestEveryAllowedStringOfTheContractIsBoundedByARule(t *testing.T) {
 	sentence := "Ilse Brandvold, Storgata 7"
 	personal := []string{sentence, "ilse@example.org", "Ilse Brandvold", "Storgata 7", "+47 73 59 00 00", "4111 1111 1111 1111",
 		"NO93 8601 1117 947", "198.51.100.23/24", "<p>", "a/b", "a\nb", "a\x00b", " ", strings.Repeat("1", 1500)}
-	shipped, err := catalog.Load("")
-	require.NoError(t, err)
+	shipped := catalogtest.Shipped()
 	of := func(format, body string) *pii.Projection {
 		c, err := shipped.Contracts.Find(format, []byte(body))
 		require.NoError(t, err)
@@ -296,8 +296,7 @@ type row struct {
 
 func TestADocumentIsMinimizedOrRefusedAsRecorded(t *testing.T) {
 	t.Parallel()
-	var all map[string][]row
-	readYAML(t, "documents.yaml", &all)
+	all := filetest.YAML[map[string][]row](t, "testdata", "documents.yaml")
 	require.Len(t, all, 3)
 	all["orders"] = append(all["orders"], row{What: "an order as PayNow sends it", In: string(webhooktest.Order(1)), Out: `{"event_type":"ON_ORDER_COMPLETED",` +
 		`"event_id":"502113004410990001","body":{"id":"502113004410990002","customer":{"id":"502113004410990003"},` +

@@ -3,7 +3,6 @@ package alerting_test
 import (
 	"context"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -16,10 +15,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"billhook/catalog"
+	"billhook/catalog/catalogtest"
+	"billhook/internal/filetest"
 )
-
-var update = flag.Bool("update", false, "write the table of what alerts cost anew")
 
 // The prices, in US dollars. docs/deploying.md names their source.
 const (
@@ -31,8 +29,7 @@ const (
 
 func paynowAlone(t *testing.T) (queues []string) {
 	t.Helper()
-	c, err := catalog.Load("")
-	require.NoError(t, err)
+	c := catalogtest.Shipped()
 	q, found := c.HandledBy("points.credit")
 	require.True(t, found)
 	queues = append(queues, q.ID)
@@ -83,18 +80,7 @@ func TestTheCostOfAlertsIsTheModules(t *testing.T) {
 		table += fmt.Sprintf("| %s | %d | %d | %d | %d | $%.2f |\n", row.name, len(row.policies), conditions, references, series,
 			float64(references)*referenceMonth+float64(series*evaluations)/1e6*millionPoints)
 	}
-	path := filepath.Join("..", "..", "docs", "deploying.md")
-	text, err := os.ReadFile(path)
-	require.NoError(t, err)
-	before, rest, found := strings.Cut(string(text), begin)
-	require.True(t, found)
-	have, after, found := strings.Cut(rest, end)
-	require.True(t, found)
-	if *update {
-		require.NoError(t, os.WriteFile(path, []byte(before+begin+table+end+after), 0o600))
-		return
-	}
-	require.Equal(t, table, have, "go test ./terraform/alerting -update writes it anew")
+	filetest.Part(t, table, begin, end, "..", "..", "docs", "deploying.md")
 }
 
 // read applies the modules, of a copy, which makes nothing, and returns the policies.

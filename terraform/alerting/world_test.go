@@ -6,9 +6,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
 	"billhook/catalog"
+	"billhook/catalog/catalogtest"
 	"billhook/internal/pipeline/tasks"
 )
 
@@ -32,8 +31,7 @@ type world struct {
 
 func newWorld(t *testing.T, minutes int, seed uint64) *world {
 	t.Helper()
-	c, err := catalog.Load("")
-	require.NoError(t, err)
+	c := catalogtest.Shipped()
 	return &world{catalog: c, rand: rand.New(rand.NewPCG(seed, 15)), minutes: minutes, byName: map[string]*series{}, objective: 0.999}
 }
 

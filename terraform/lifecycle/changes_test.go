@@ -4,7 +4,6 @@ import (
 	_ "embed"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"maps"
 	"os"
@@ -21,9 +20,8 @@ import (
 
 	"billhook/catalog"
 	"billhook/emulator/cloudtest"
+	"billhook/internal/filetest"
 )
-
-var update = flag.Bool("update", false, "write what plans do into docs/changing.md")
 
 var page = filepath.Join(repository, "docs", "changing.md")
 
@@ -162,7 +160,7 @@ func TestEachChangeDoesWhatThePageSays(t *testing.T) {
 					mu.Lock()
 					defer mu.Unlock()
 					saw[of][name] = did
-					if !*update {
+					if !*filetest.Update {
 						require.Equal(t, rows(t, of)[name], did, "go test ./terraform/lifecycle -run ThePage -update writes it anew")
 					}
 				})
@@ -170,7 +168,7 @@ func TestEachChangeDoesWhatThePageSays(t *testing.T) {
 		}
 	})
 	for of := range saw {
-		if *update {
+		if *filetest.Update {
 			write(t, of, saw[of])
 		}
 	}
@@ -178,9 +176,7 @@ func TestEachChangeDoesWhatThePageSays(t *testing.T) {
 
 func table(t *testing.T, of string) (before, table, after string) {
 	t.Helper()
-	text, err := os.ReadFile(page)
-	require.NoError(t, err)
-	before, rest, found := strings.Cut(string(text), "<!-- "+of+": go test ./terraform/lifecycle -run ThePage -update -->\n")
+	before, rest, found := strings.Cut(filetest.Read(t, page), "<!-- "+of+": go test ./terraform/lifecycle -run ThePage -update -->\n")
 	require.True(t, found)
 	table, after, found = strings.Cut(rest, "<!-- end of "+of+" -->")
 	require.True(t, found)
@@ -230,9 +226,7 @@ func TestThePageHasEveryVariableAndEveryKeyOfAQueue(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(repository, "terraform", "*.tf"))
 	require.NoError(t, err)
 	for _, file := range files {
-		text, err := os.ReadFile(file)
-		require.NoError(t, err)
-		for _, found := range variableName.FindAllStringSubmatch(string(text), -1) {
+		for _, found := range variableName.FindAllStringSubmatch(filetest.Read(t, file), -1) {
 			names = append(names, found[1])
 		}
 	}

@@ -23,7 +23,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
+	"billhook/catalog/catalogtest"
 	"billhook/emulator/cloudtest"
+	"billhook/internal/filetest"
 )
 
 const region = "europe-west3"
@@ -79,11 +81,10 @@ func sources(t *testing.T, to string) {
 		files, err := fs.Glob(os.DirFS(filepath.Join(repository, "terraform")), pattern)
 		require.NoError(t, err)
 		for _, file := range files {
-			text, err := os.ReadFile(filepath.Join(repository, "terraform", file))
-			require.NoError(t, err)
+			text := filetest.Read(t, repository, "terraform", file)
 			target := filepath.Join(to, "terraform", file)
 			require.NoError(t, os.MkdirAll(filepath.Dir(target), 0o700))
-			require.NoError(t, os.WriteFile(target, text, 0o600))
+			require.NoError(t, os.WriteFile(target, []byte(text), 0o600))
 		}
 	}
 }
@@ -152,9 +153,7 @@ func installed(t *testing.T) *installation {
 		i.bootstrap()
 		i.with(variables{"images": images('a')}).apply()
 		i.settled()
-		text, err := os.ReadFile(filepath.Join(i.folder, "terraform.tfstate"))
-		require.NoError(t, err)
-		p.snapshot, p.set, p.state = i.cloud.Snapshot(), i.set, text
+		p.snapshot, p.set, p.state = i.cloud.Snapshot(), i.set, []byte(filetest.Read(t, i.folder, "terraform.tfstate"))
 	})
 	require.NotEmpty(t, p.state, "the first installation has failed")
 	i := small(t, maps.Clone(p.set))
@@ -192,8 +191,7 @@ func another(t *testing.T, c *catalog.Catalog) catalog.Queue {
 
 func shipped(t *testing.T) *catalog.Catalog {
 	t.Helper()
-	c, err := catalog.Load("")
-	require.NoError(t, err)
+	c := catalogtest.Shipped()
 	return c
 }
 
@@ -271,11 +269,7 @@ func (i *installation) with(changes variables) *installation {
 
 func (i *installation) edit(file, before, after string) *installation {
 	i.t.Helper()
-	path := filepath.Join(i.folder, "..", "catalog", file)
-	text, err := os.ReadFile(path)
-	require.NoError(i.t, err)
-	require.Contains(i.t, string(text), before)
-	require.NoError(i.t, os.WriteFile(path, bytes.ReplaceAll(text, []byte(before), []byte(after)), 0o600))
+	filetest.Replace(i.t, before, after, i.folder, "..", "catalog", file)
 	return i
 }
 

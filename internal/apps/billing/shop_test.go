@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -26,6 +24,7 @@ import (
 	"billhook/internal/apps/usage"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/store"
@@ -166,10 +165,9 @@ func (s *shop) uid(t require.TestingT) string {
 
 func golden(t *testing.T, name string) handler.Event {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join("..", "..", "contract", "testdata", contract.PayNowV1, name+".json"))
-	require.NoError(t, err)
+	data := filetest.Read(t, "..", "..", "contract", "testdata", contract.PayNowV1, name+".json")
 	body := &contract.PayNow{}
-	decoder := json.NewDecoder(strings.NewReader(string(data)))
+	decoder := json.NewDecoder(strings.NewReader(data))
 	decoder.DisallowUnknownFields()
 	require.NoError(t, decoder.Decode(body))
 	return eventOf(body, map[string]string{contract.AttrUID: "u1"})

@@ -22,6 +22,7 @@ import (
 	"billhook/internal/apps/ledger/seal/sealtest"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
@@ -105,9 +106,7 @@ func more(t *testing.T, unmapped string) string {
     1: { amount: amount!, currency: currency!, fee: integer }
 `,
 	} {
-		data, err := os.ReadFile(filepath.Join(dir, name))
-		require.NoError(t, err)
-		text = strings.Replace(string(data), "unmapped: ignore", "unmapped: "+unmapped, 1) + text
+		text = strings.Replace(filetest.Read(t, dir, name), "unmapped: ignore", "unmapped: "+unmapped, 1) + text
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	return dir

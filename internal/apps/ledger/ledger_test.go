@@ -10,8 +10,6 @@ import (
 	"maps"
 	"math"
 	"net/url"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -23,6 +21,7 @@ import (
 	"billhook/internal/apps/ledger"
 	"billhook/internal/apps/ledger/ledgertest"
 	"billhook/internal/console"
+	"billhook/internal/filetest"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
@@ -206,10 +205,9 @@ func vectors(t *testing.T) map[string]store.Document {
 // A hash that changes makes every seal a lie. The file was computed with another program as well, and never changes.
 func TestTheLeafHashesAreWhatTheyWere(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile(filepath.Join("testdata", "leaves.json"))
-	require.NoError(t, err)
+	text := filetest.Read(t, "testdata", "leaves.json")
 	var want map[string]struct{ Canonical, Leaf string }
-	require.NoError(t, json.Unmarshal(text, &want))
+	require.NoError(t, json.Unmarshal([]byte(text), &want))
 	documents := vectors(t)
 	require.Len(t, documents, len(want))
 	unread, err := paid().LeafHash()

@@ -2,11 +2,8 @@ package orders_test
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -21,6 +18,7 @@ import (
 	"billhook/internal/console"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
@@ -440,28 +438,13 @@ func TestAnOrderThatCannotBeReadIsADeadLetter(t *testing.T) {
 	require.Equal(t, "order_unreadable", s.refused(t, orderstest.Created("e3", "o2", "cap 2")).Reason)
 }
 
-var update = flag.Bool("update", false, "write the diagram and the table of docs/orders.md anew")
-
 func TestTheDocumentedDiagramAndTableAreThoseOfTheCode(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join("..", "..", "..", "docs", "orders.md")
-	have, err := os.ReadFile(path)
-	require.NoError(t, err)
-	want := string(have)
 	for mark, text := range map[string]string{
 		"<!-- diagram -->\n": "```mermaid\n" + orders.Diagram() + "```\n", "<!-- answers -->\n": orders.Answers(),
 	} {
-		before, rest, ok := strings.Cut(want, mark)
-		require.True(t, ok, mark)
-		_, after, ok := strings.Cut(rest, "<!-- end -->")
-		require.True(t, ok, mark)
-		want = before + mark + text + "<!-- end -->" + after
+		filetest.Part(t, text, mark, "<!-- end -->", "..", "..", "..", "docs", "orders.md")
 	}
-	if *update {
-		require.NoError(t, os.WriteFile(path, []byte(want), 0o644))
-		have = []byte(want)
-	}
-	require.Equal(t, want, string(have), "run: go test ./internal/apps/orders -run Documented -update")
 }
 
 var _ orderstest.Publisher = (*shop)(nil)

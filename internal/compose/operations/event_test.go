@@ -3,8 +3,6 @@ package operations_test
 import (
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +12,7 @@ import (
 	"billhook/internal/apps/ledger"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/events"
 	"billhook/internal/pipeline/handler"
@@ -265,9 +264,7 @@ func TestAnEventCostsABoundedNumberOfRequests(t *testing.T) {
 	r.over(counter)
 	require.Len(t, r.event(t, "dearest").Effect, 1)
 	require.EqualValues(t, mostRequests, counter.Gets.Load()+counter.Queries.Load())
-	page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "exactly-once.md"))
-	require.NoError(t, err)
-	require.Contains(t, string(page), fmt.Sprintf("asks the store at most %d times", mostRequests))
+	require.Contains(t, filetest.Read(t, "..", "..", "..", "docs", "exactly-once.md"), fmt.Sprintf("asks the store at most %d times", mostRequests))
 }
 
 func TestALinkLeadsToTheLogAndTheTracesOfAnEvent(t *testing.T) {

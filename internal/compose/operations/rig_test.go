@@ -7,13 +7,9 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
-
-	"billhook/internal/compose/operations"
-	"billhook/internal/compose/operations/operationstest"
 
 	"github.com/go-chi/chi/v5"
 	"github.com/google/uuid"
@@ -23,6 +19,8 @@ import (
 	"billhook/internal/apps/ledger"
 	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/apps/ledger/seal/sealtest"
+	"billhook/internal/compose/operations"
+	"billhook/internal/compose/operations/operationstest"
 	"billhook/internal/compose/system"
 	"billhook/internal/console/access"
 	"billhook/internal/console/api"
@@ -32,7 +30,6 @@ import (
 	"billhook/internal/pipeline/events"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/serve"
-	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 )
@@ -63,9 +60,7 @@ type rig struct {
 
 func newRig(t testing.TB, access access.Access) *rig {
 	t.Helper()
-	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	db := storetest.Open(t)
 	r := &rig{store: &storetest.Faults{Store: db}, access: access}
 	r.over(r.store)
 	return r

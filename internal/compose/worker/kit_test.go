@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -18,11 +17,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
+	"billhook/catalog/catalogtest"
 	"billhook/internal/compose/worker"
 	"billhook/internal/console/access"
 	"billhook/internal/contract"
 	"billhook/internal/pipeline/delivery"
-	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store/storetest"
 	"billhook/internal/platform/telemetry"
 )
@@ -91,11 +90,8 @@ func postedTo(t testing.TB, c *catalog.Catalog, url string) delivery.Targets {
 
 func config(t testing.TB, change func(*worker.Config)) worker.Config {
 	t.Helper()
-	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	shipped, err := catalog.Load("")
-	require.NoError(t, err)
+	db := storetest.Open(t)
+	shipped := catalogtest.Shipped()
 	c := worker.Config{
 		Catalog: shipped, Targets: postedTo(t, shipped, "http://127.0.0.1:1"), Store: db, Publisher: &shelves{}, Authenticator: anyone{},
 		Access: access.Access{OpenOnLoopback: true}, Log: slog.New(slog.DiscardHandler), Metrics: telemetry.NewMetrics(), Now: time.Now,

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -25,7 +24,6 @@ import (
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/gcp/firestore"
-	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 )
@@ -40,9 +38,7 @@ var (
 // that a look reads, as Firestore counts them.
 func BenchmarkPages(b *testing.B) {
 	b.Run("embedded", func(b *testing.B) {
-		db, err := standin.OpenTemporaryStore(filepath.Join(b.TempDir(), "store.db"))
-		require.NoError(b, err)
-		b.Cleanup(func() { require.NoError(b, db.Close()) })
+		db := storetest.Open(b)
 		openPages(b, db, *pageEvents)
 	})
 	b.Run("emulator", func(b *testing.B) {
@@ -142,9 +138,7 @@ func (k *kinds) Query(ctx context.Context, q store.Query) (store.Page, error) {
 
 func TestNoPageAsksWhatNoFirstLookHasAsked(t *testing.T) {
 	t.Parallel()
-	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	db := storetest.Open(t)
 	// A count of each reason that was found: dead letters are few.
 	const ofReasons = "deadLetters[ordering_key queue reason state] []kept_at"
 	asked, pages := &kinds{Store: db, seen: map[string]bool{ofReasons: true}}, 0

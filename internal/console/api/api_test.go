@@ -23,6 +23,7 @@ import (
 
 	"billhook/internal/console"
 	"billhook/internal/console/api"
+	"billhook/internal/filetest"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
@@ -346,9 +347,7 @@ func TestTheOpenAPIDocumentKeepsItsOfficialSchema(t *testing.T) {
 		t.Skip("left out: make openapi installs the official schema")
 	}
 	require.NotEmpty(t, found)
-	text, err := os.ReadFile(found[0])
-	require.NoError(t, err)
-	parsed, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+	parsed, err := jsonschema.UnmarshalJSON(strings.NewReader(filetest.Read(t, found[0])))
 	require.NoError(t, err)
 	compiler := jsonschema.NewCompiler()
 	require.NoError(t, compiler.AddResource("openapi.json", parsed))

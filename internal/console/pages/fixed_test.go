@@ -15,7 +15,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/stretchr/testify/require"
 
-	"billhook/catalog"
+	"billhook/catalog/catalogtest"
 	"billhook/docs/runbooks"
 	"billhook/internal/apps/journal"
 	"billhook/internal/apps/ledger"
@@ -70,8 +70,7 @@ func (a *fixed) Call(ctx context.Context, o console.Operation, in console.Input)
 
 func visit(t *testing.T, path, sent string, answers map[string]any) (status int, body string, asked []string) {
 	t.Helper()
-	cat, err := catalog.Load("")
-	require.NoError(t, err)
+	cat := catalogtest.Shipped()
 	log, now := slog.New(slog.DiscardHandler), func() time.Time { return noon }
 	api := &fixed{answers: answers}
 	site, err := pages.New(pages.Config{

@@ -18,7 +18,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/stretchr/testify/require"
 
-	"billhook/catalog"
+	"billhook/catalog/catalogtest"
 	"billhook/internal/compose/operations"
 	"billhook/internal/console"
 	"billhook/internal/console/access"
@@ -34,8 +34,7 @@ type house struct {
 
 func openHouse(t *testing.T, guarded access.Access) *house {
 	t.Helper()
-	c, err := catalog.Load("")
-	require.NoError(t, err)
+	c := catalogtest.Shipped()
 	log, now := slog.New(slog.DiscardHandler), func() time.Time { return noon }
 	sessions := access.NewSessions(guarded, []byte("by chance"), log, now)
 	api := &everything{}

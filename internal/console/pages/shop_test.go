@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
@@ -18,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
+	"billhook/catalog/catalogtest"
 	"billhook/internal/apps/ledger"
 	"billhook/internal/compose/operations"
 	"billhook/internal/compose/operations/operationstest"
@@ -26,8 +26,8 @@ import (
 	"billhook/internal/console/pages"
 	"billhook/internal/contract"
 	"billhook/internal/pipeline/deadletter"
-	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 )
 
 type shop struct {
@@ -42,11 +42,8 @@ type shop struct {
 // openShop opens the pages on a new store. What is changed is changed at noon.
 func openShop(t testing.TB, third operationstest.Partner) *shop {
 	t.Helper()
-	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	c, err := catalog.Load("")
-	require.NoError(t, err)
+	db := storetest.Open(t)
+	c := catalogtest.Shipped()
 	var mu sync.Mutex
 	ids := 0
 	newID := func() string {

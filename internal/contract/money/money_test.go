@@ -2,26 +2,21 @@ package money_test
 
 import (
 	"math"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"go.yaml.in/yaml/v3"
 	"pgregory.net/rapid"
 
 	"billhook/internal/contract/money"
+	"billhook/internal/filetest"
 )
 
 func TestAnAmountIsReadByTheDigitsOfItsCurrency(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile(filepath.Join("testdata", "amounts.yaml"))
-	require.NoError(t, err)
-	var all []struct {
+	all := filetest.YAML[[]struct {
 		What, Amount, Currency, Error string
 		Minor                         int64
-	}
-	require.NoError(t, yaml.Unmarshal(text, &all))
+	}](t, "testdata", "amounts.yaml")
 	for _, test := range all {
 		want, known := map[string]error{"": nil, "range": money.ErrRange, "amount": money.ErrAmount, "currency": money.ErrCurrency}[test.Error]
 		require.True(t, known, test.What)
@@ -29,7 +24,7 @@ func TestAnAmountIsReadByTheDigitsOfItsCurrency(t *testing.T) {
 		require.ErrorIs(t, err, want, test.What)
 		require.Equal(t, test.Minor, minor, test.What)
 	}
-	_, err = money.Format(5, "usd")
+	_, err := money.Format(5, "usd")
 	require.ErrorIs(t, err, money.ErrCurrency)
 	require.Equal(t, []string{"0.05", "5"}, []string{money.Text(5, "EUR"), money.Text(5, "points")})
 }

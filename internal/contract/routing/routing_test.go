@@ -1,16 +1,14 @@
 package routing_test
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"go.yaml.in/yaml/v3"
 	"pgregory.net/rapid"
 
 	"billhook/internal/contract/routing"
+	"billhook/internal/filetest"
 )
 
 func pattern(t require.TestingT, text string) routing.Pattern {
@@ -127,13 +125,10 @@ func TestAPatternHoldsWhatRabbitMQSaysItHolds(t *testing.T) {
 
 func TestAFilterIsTheNarrowestThatFits(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile(filepath.Join("testdata", "filters.yaml"))
-	require.NoError(t, err)
-	var all []struct {
+	all := filetest.YAML[[]struct {
 		What, Want      string
 		routing.Binding `yaml:",inline"`
-	}
-	require.NoError(t, yaml.Unmarshal(text, &all))
+	}](t, "testdata", "filters.yaml")
 	for _, test := range all {
 		require.Equal(t, test.Want, test.Filter().String(), test.What)
 	}

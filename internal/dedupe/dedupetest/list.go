@@ -32,7 +32,7 @@ func listed(i int) dedupe.Record {
 
 // RunList writes so many records, lists them, and counts what the database reads for each page. A
 // page costs the same however many there are. open returns an empty store.
-func RunList(t *testing.T, records int, open func(t *testing.T) store.Store) {
+func RunList(t *testing.T, records int, open func(t testing.TB) store.Store) {
 	t.Helper()
 	// An emulator has no index: it looks at all records, one query after the other, and a call may
 	// take longer there than it is given.

@@ -106,7 +106,7 @@ type world struct {
 // order: claims, completions, failures, crashes, lost answers, jumps of the clock,
 // expiries, takeovers, sweeps and duplicates. After every step the store and the model
 // agree, and no event has been completed twice.
-func Run(t *testing.T, open func(t *testing.T) store.Store) {
+func Run(t *testing.T, open func(t testing.TB) store.Store) {
 	t.Helper()
 	db, rounds := open(t), 0
 	rapid.Check(t, func(t *rapid.T) {

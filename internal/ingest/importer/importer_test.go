@@ -14,9 +14,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.yaml.in/yaml/v3"
 
 	"billhook/catalog"
+	"billhook/catalog/catalogtest"
+	"billhook/internal/filetest"
 	"billhook/internal/ingest/importer"
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/signature"
@@ -26,8 +27,7 @@ var now = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 
 func everything(t *testing.T) *catalog.Catalog {
 	t.Helper()
-	c, err := catalog.Load("")
-	require.NoError(t, err)
+	c := catalogtest.Shipped()
 	for i := range c.Queues {
 		c.Queues[i].Enabled = true
 	}
@@ -245,7 +245,7 @@ func TestEachOldMessageBecomesWhatTheWebhookServiceTakes(t *testing.T) {
 		}
 		return now.Add(*d)
 	}
-	for _, test := range yamlOf[[]ofOld](t, "messages.yaml") {
+	for _, test := range filetest.YAML[[]ofOld](t, "testdata", "messages.yaml") {
 		s, d := &store{waiting: []importer.Message{{
 			Queue: test.Queue, Part: importer.Part(test.Part), Type: test.Type, ID: test.ID, Body: []byte(test.Body), Content: test.Content,
 			Attempts: test.Attempts, MaxAttempts: test.MaxAttempts, Due: after(test.Due), Created: after(test.Created),
@@ -263,12 +263,6 @@ func TestEachOldMessageBecomesWhatTheWebhookServiceTakes(t *testing.T) {
 		require.JSONEq(t, test.Want, string(item.Message), test.What)
 		require.Equal(t, []any{after(test.Later), test.Most}, []any{item.DeliverAt, item.MaxAttempts}, test.What)
 	}
-}
-
-func yamlOf[T any](t *testing.T, file string) (all T) {
-	t.Helper()
-	require.NoError(t, yaml.Unmarshal([]byte(textOf(t, file)), &all))
-	return all
 }
 
 const secret = "import-secret-of-more-than-24-bytes"
@@ -311,11 +305,11 @@ func TestAListIsPostedSignedAndEachResultIsRead(t *testing.T) {
 
 func TestAnAnswerToTheWholeRequestIsRetriedRefusedOrFinal(t *testing.T) {
 	t.Parallel()
-	for _, test := range yamlOf[[]struct {
+	for _, test := range filetest.YAML[[]struct {
 		What, Body    string
 		Status, Items int
 		Want          importer.Result
-	}](t, "answers.yaml") {
+	}](t, "testdata", "answers.yaml") {
 		ingest := ingestAt(t, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Retry-After", "7")
 			w.WriteHeader(test.Status)

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,6 +17,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 	"github.com/stretchr/testify/require"
 
+	"billhook/internal/filetest"
 	"billhook/internal/ingest/importer"
 	"billhook/internal/ingest/importer/importertest"
 )
@@ -306,12 +305,7 @@ func TestEachQueueOfABrokerIsDrainedOverAMQP(t *testing.T) {
 	require.Eventually(t, func() bool { return count(orders) == 2 && count(orders+".dlq") == 0 }, time.Minute, 10*time.Millisecond, "the refused are where they were")
 }
 
-func textOf(t *testing.T, file string) string {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join("testdata", file))
-	require.NoError(t, err)
-	return string(text)
-}
+func textOf(t *testing.T, file string) string { return filetest.Read(t, "testdata", file) }
 
 func TestTheRowsOfAnEventQueueAreMovedAndSayWhereTo(t *testing.T) {
 	t.Parallel()

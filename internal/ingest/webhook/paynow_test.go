@@ -4,29 +4,24 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"maps"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.yaml.in/yaml/v3"
 
 	"billhook/catalog"
 	"billhook/internal/contract"
+	"billhook/internal/filetest"
 	"billhook/internal/ingest/webhook"
 	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/ingest/webhook/webhooktest"
 	"billhook/internal/platform/signature"
 )
-
-var update = flag.Bool("update", false, "write testdata/published.json anew")
 
 // submission is a row of testdata/requests.yaml, which says what each member is.
 type submission struct {
@@ -93,11 +88,9 @@ type destined struct {
 	Status int
 }
 
-func requests(t *testing.T) (all recorded) {
+func requests(t *testing.T) recorded {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("testdata", "requests.yaml"))
-	require.NoError(t, err)
-	require.NoError(t, yaml.Unmarshal(text, &all))
+	all := filetest.YAML[recorded](t, "testdata", "requests.yaml")
 	bodies := all.Bodies
 	maps.Copy(bodies, map[string]string{"order": order, "small_refund": refundOf(`"currency":"USD","amount":2000`), "shipped": shipped})
 	for _, name := range samples.Names() {
@@ -171,12 +164,7 @@ func asRecorded(t *testing.T, file string, all any) {
 	t.Helper()
 	recorded, err := json.MarshalIndent(all, "", "  ")
 	require.NoError(t, err)
-	if *update {
-		require.NoError(t, os.WriteFile(file, recorded, 0o644))
-	}
-	text, err := os.ReadFile(file)
-	require.NoError(t, err)
-	require.Equal(t, string(text), string(recorded), "run: go test ./internal/ingest/webhook -update")
+	filetest.Recorded(t, string(recorded), file)
 }
 
 func TestALargeOrderIsTakenToTheLastByteAndWarnedAbout(t *testing.T) {

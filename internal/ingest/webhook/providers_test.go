@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -20,6 +19,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
+	"billhook/internal/filetest"
 	"billhook/internal/ingest/webhook"
 )
 
@@ -83,10 +83,9 @@ func eachSample(t testing.TB, visit func(name, provider, body string)) {
 	require.NoError(t, err)
 	require.Greater(t, len(files), 10)
 	for _, file := range files {
-		text, err := os.ReadFile(file)
-		require.NoError(t, err)
+		text := filetest.Read(t, file)
 		provider := filepath.Base(filepath.Dir(file))
-		visit(provider+": "+strings.TrimSuffix(filepath.Base(file), ".json"), provider, string(text))
+		visit(provider+": "+strings.TrimSuffix(filepath.Base(file), ".json"), provider, text)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/audit"
@@ -178,7 +179,7 @@ func TestDeadLetterClosesOnceItsEventIsDoneAndNeverTwice(t *testing.T) {
 		require.LessOrEqual(t, effects, int64(1))
 		return fmt.Sprint(what, " => effects ", effects, ", ", b.items(t)), ""
 	})
-	golden(t, "corrections.txt", table)
+	filetest.Recorded(t, table, "testdata", "corrections.txt")
 }
 
 // TestDeadLetterLearnsHowItsReplayHasEnded is the table of the ends of a replay, also where the store does not take
@@ -240,7 +241,7 @@ func TestDeadLetterLearnsHowItsReplayHasEnded(t *testing.T) {
 		again, cost := b.observe(m, func() reply { return b.deliverNow(replay) })
 		return fmt.Sprint(first, " => ", closed, " -- again: ", again, " (", cost, ") => effects ", b.effects(m.attributes["event_id"]), ", ", b.items(t)), ""
 	})
-	golden(t, "replays.txt", table)
+	filetest.Recorded(t, table, "testdata", "replays.txt")
 }
 
 // TestDeadLetterStaysOnItsTopicUntilItIsKept: that of the worker, and one of the broker's own policy.

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/dedupe"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
@@ -108,7 +109,7 @@ func TestAttemptWhoseTimeIsUpOrWhoseCallerLeaves(t *testing.T) {
 		})
 		return what, ""
 	})
-	golden(t, "deadlines.txt", table)
+	filetest.Recorded(t, table, "testdata", "deadlines.txt")
 }
 
 // reconciles are what a leased handler may learn of the attempt before.
@@ -160,7 +161,7 @@ func TestALeasedHandlerIsAskedWhatBecameOfTheAttemptBefore(t *testing.T) {
 		}
 		return b.observe(m, func() reply { return b.deliverNow(m) })
 	})
-	golden(t, "takeovers.txt", table)
+	filetest.Recorded(t, table, "testdata", "takeovers.txt")
 }
 
 // TestAWorkerThatComesLateChangesNothing is the table of a worker whose lease has ended while it was at work, and whose
@@ -202,5 +203,5 @@ func TestAWorkerThatComesLateChangesNothing(t *testing.T) {
 		require.Equal(t, meanwhile, record, fmt.Sprint(c))
 		return fmt.Sprint(what, "; effects ", b.effects(m.attributes["event_id"])), ""
 	})
-	golden(t, "late.txt", table)
+	filetest.Recorded(t, table, "testdata", "late.txt")
 }

@@ -2,7 +2,6 @@ package push_test
 
 import (
 	"context"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +13,7 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/contract/routing"
 	"billhook/internal/dedupe"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/pipeline/push"
@@ -172,24 +172,14 @@ func TestEveryFailureHasItsDisposition(t *testing.T) {
 		}
 		return what, cost
 	})
-	golden(t, "failures.txt", table)
-	golden(t, "failures-cost.txt", costs)
+	filetest.Recorded(t, table, "testdata", "failures.txt")
+	filetest.Recorded(t, costs, "testdata", "failures-cost.txt")
 }
 
 func TestTheTableOfDispositionsIsInTheDocs(t *testing.T) {
 	t.Parallel()
 	const page, begin, end = "../../../docs/exactly-once.md", "<!-- dispositions: go test ./internal/pipeline/push -update -->\n", "<!-- end of dispositions -->"
-	text, err := os.ReadFile(page)
-	require.NoError(t, err)
-	before, rest, _ := strings.Cut(string(text), begin)
-	_, after, found := strings.Cut(rest, end)
-	require.True(t, found)
-	want := before + begin + push.Dispositions() + end + after
-	if *update {
-		require.NoError(t, os.WriteFile(page, []byte(want), 0o600))
-		return
-	}
-	require.Equal(t, want, string(text), "go test ./internal/pipeline/push -update writes it anew")
+	filetest.Part(t, push.Dispositions(), begin, end, page)
 }
 
 func TestADeadLetterIsAnsweredAsItsQueueSays(t *testing.T) {
@@ -252,7 +242,7 @@ func TestADeadLetterIsAnsweredAsItsQueueSays(t *testing.T) {
 		defer func() { b.broker.down = false }()
 		return b.observe(m, func() reply { return b.deliverNow(m) })
 	})
-	golden(t, "dead-letters.txt", table)
+	filetest.Recorded(t, table, "testdata", "dead-letters.txt")
 }
 
 // TestWhatHappensDuringAnAttemptIsAllowedFor is the table of what ends a request's patience.
@@ -283,7 +273,7 @@ func TestWhatHappensDuringAnAttemptIsAllowedFor(t *testing.T) {
 		}
 		return b.observe(m, func() reply { return b.deliverNow(m) })
 	})
-	golden(t, "meanwhile.txt", table)
+	filetest.Recorded(t, table, "testdata", "meanwhile.txt")
 }
 
 // TestEveryDeliveryFindsItsRecord is the table of what a delivery is answered with, by what is known of its event and
@@ -350,8 +340,8 @@ func TestEveryDeliveryFindsItsRecord(t *testing.T) {
 		b.deliverNow(m.with(func(m *message) { delete(m.attributes, contract.AttrDeliverAt) }))
 		return what, ""
 	})
-	golden(t, "records.txt", table)
-	golden(t, "records-cost.txt", costs)
+	filetest.Recorded(t, table, "testdata", "records.txt")
+	filetest.Recorded(t, costs, "testdata", "records-cost.txt")
 }
 
 // seed has the event of a message stand as a record says. Two seconds pass before the message comes.

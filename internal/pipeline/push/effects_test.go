@@ -13,6 +13,7 @@ import (
 
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/store"
@@ -124,7 +125,7 @@ func TestEmissionIsPublishedAfterItsCommitOrNotAtAll(t *testing.T) {
 		record, _ := b.record(event)
 		return fmt.Sprint(what, "; later", published(), ", record of ", len(record.Emitted)), ""
 	})
-	golden(t, "emissions.txt", table)
+	filetest.Recorded(t, table, "testdata", "emissions.txt")
 }
 
 // TestLeasedHandlerThatAssumedWhatIsNoLongerSoIsAskedAgain: what it did outside is not done twice.
@@ -296,5 +297,5 @@ func TestWhicheverCallOfTheStoreFailsTheEventEnds(t *testing.T) {
 		}
 		return what + b.end(t, m, got.code < 300), ""
 	})
-	golden(t, "faults.txt", table)
+	filetest.Recorded(t, table, "testdata", "faults.txt")
 }

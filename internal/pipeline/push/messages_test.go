@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -18,8 +17,9 @@ import (
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/handler"
-	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store/storetest"
 	"billhook/internal/retry"
 )
 
@@ -175,7 +175,7 @@ func TestEachMessageIsReadByItsContractAndKnownAgain(t *testing.T) {
 		}
 		fmt.Fprintln(&table, strings.Join(lines, "\n"))
 	}
-	golden(t, "messages.txt", table.String())
+	filetest.Recorded(t, table.String(), "testdata", "messages.txt")
 }
 
 func crowd(m *message) {
@@ -223,7 +223,7 @@ func TestMessageHasTheAttemptsThatItAsksForAndHasLeft(t *testing.T) {
 		r.exhaust(t, r.replay(t, r.keep(t, 0)), hour)
 		return fmt.Sprint(what, ", replayed ", calls), ""
 	})
-	golden(t, "attempts.txt", table)
+	filetest.Recorded(t, table, "testdata", "attempts.txt")
 }
 
 // exhaust delivers a message until it is dead, from the broker after its wait or from its lane when the alarm rings.
@@ -289,9 +289,7 @@ func FuzzEvent(f *testing.F) {
 // dead letter, and the second delivery of what was settled is acked and changes nothing.
 func (r *rig) settles(t *testing.T, body []byte) {
 	t.Helper()
-	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	db := storetest.Open(t)
 	r.db, r.counter.Store, r.broker.taken[dlq] = db, db, nil
 	require.Equal(t, http.StatusOK, r.deliver(paid("e1", known, 2)).code)
 	kept := func() [2]int { return [2]int{len(r.documents(dedupe.Collection)), len(r.deadLetters())} }

@@ -10,7 +10,6 @@ import (
 	"math"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -28,7 +27,6 @@ import (
 	"billhook/internal/pipeline/push"
 	"billhook/internal/pipeline/rates"
 	"billhook/internal/platform/serve"
-	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 	"billhook/internal/platform/telemetry"
@@ -87,7 +85,7 @@ type rig struct {
 	queue   catalog.Queue
 	faults  *storetest.Faults
 	counter *storetest.Counter
-	db      *standin.Store
+	db      store.Store
 	broker  *broker
 	bouncer *bouncer
 	log     *journal
@@ -136,9 +134,7 @@ type setup struct {
 
 func newRig(tb testing.TB, with setup) *rig {
 	tb.Helper()
-	db, err := standin.OpenTemporaryStore(filepath.Join(tb.TempDir(), "store.db"))
-	require.NoError(tb, err)
-	tb.Cleanup(func() { require.NoError(tb, db.Close()) })
+	db := storetest.Open(tb)
 	r := &rig{live: with.live, broker: &broker{taken: map[string][]contract.Message{}}, bouncer: &bouncer{}, log: &journal{}}
 	r.db, r.counter = db, &storetest.Counter{Store: db}
 	r.faults = &storetest.Faults{Store: r.counter}

@@ -3,18 +3,14 @@ package push_test
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/stretchr/testify/require"
 
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
@@ -23,8 +19,6 @@ import (
 	"billhook/internal/pipeline/push"
 	"billhook/internal/platform/store"
 )
-
-var update = flag.Bool("update", false, "write testdata/*.txt anew")
 
 // dimension is something that an answer may depend on, and its values.
 type dimension struct {
@@ -80,18 +74,6 @@ func tree(dimensions []dimension, results []string, indent string) string {
 		text.WriteString(indent + dimensions[0].name + " " + strings.Join(values[under], " | ") + ":" + under)
 	}
 	return text.String()
-}
-
-// golden compares a table with testdata/name.
-func golden(t *testing.T, name, table string) {
-	t.Helper()
-	path := "testdata/" + name
-	if *update {
-		require.NoError(t, os.WriteFile(path, []byte(table), 0o600))
-	}
-	want, err := os.ReadFile(path)
-	require.NoError(t, err)
-	require.Equal(t, string(want), table, "go test ./internal/pipeline/push -run %s -update", t.Name())
 }
 
 // lines keeps what is logged of a cell: each message above info, and each attempt that the request went on after.

@@ -17,6 +17,7 @@ import (
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/contract/routing"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/retry"
@@ -280,7 +281,7 @@ func TestAttemptsFollowThePolicyToTheSecond(t *testing.T) {
 		b.exhaust(t, m, func(attempt int) time.Duration { return policy.Wait(attempt, 0.5) })
 		return strings.Join(at, " "), ""
 	})
-	golden(t, "schedules.txt", table)
+	filetest.Recorded(t, table, "testdata", "schedules.txt")
 }
 
 // TestEventThatKillsItsWorkersKillsEightAtMost: then it is dead-lettered, however often it failed before it killed. A

@@ -5,17 +5,15 @@ import (
 	"errors"
 	"maps"
 	"net/textproto"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.yaml.in/yaml/v3"
 
 	"billhook/catalog/catalogtest"
+	"billhook/internal/filetest"
 	"billhook/internal/platform/signature"
 )
 
@@ -73,10 +71,7 @@ type vector struct {
 
 func TestAGenuineSignatureAloneIsAcceptedInEveryScheme(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile(filepath.Join("testdata", "vectors.yaml"))
-	require.NoError(t, err)
-	var all []vector
-	require.NoError(t, yaml.Unmarshal(text, &all))
+	all := filetest.YAML[[]vector](t, "testdata", "vectors.yaml")
 	for _, test := range all {
 		want, known := map[string]error{
 			"": nil, "missing": signature.ErrMissing, "malformed": signature.ErrMalformed, "mismatch": signature.ErrSignature,
@@ -226,12 +221,11 @@ func TestEverySecretOfStandardWebhooksSigns(t *testing.T) {
 // The page for who registers an endpoint shows a delivery: a receiver's first test is to verify it.
 func TestTheDeliveryOnThePageOfEndpointsIsSignedWithItsSecret(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../../docs/endpoints.md")
-	require.NoError(t, err)
+	page := filetest.Read(t, "../../../docs/endpoints.md")
 	find := func(pattern string) string {
-		found := regexp.MustCompile(pattern).FindSubmatch(page)
+		found := regexp.MustCompile(pattern).FindStringSubmatch(page)
 		require.Len(t, found, 2, pattern)
-		return string(found[1])
+		return found[1]
 	}
 	headers := map[string]string{
 		"Webhook-Id": find(`webhook-id: (\S+)`), "Webhook-Timestamp": find(`webhook-timestamp: (\S+)`),

@@ -13,12 +13,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/dedupe/dedupetest"
+	"billhook/internal/filetest"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 )
 
-func openStore(t *testing.T) *standin.Store {
+func openStore(t testing.TB) *standin.Store {
 	t.Helper()
 	s, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
 	require.NoError(t, err)
@@ -116,8 +117,7 @@ func TestADamagedStoreIsAnErrorThatNamesItsFile(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.NoError(t, db.Close())
-	sound, err := os.ReadFile(path)
-	require.NoError(t, err)
+	sound := []byte(filetest.Read(t, path))
 	damages := map[string][]byte{"not a store": []byte("this is not a store"), "half of it": sound[:len(sound)/2], "its first pages": sound[:8192]}
 	for page := range len(sound) / 4096 {
 		spoiled := append([]byte{}, sound...)
@@ -149,7 +149,7 @@ func TestTheEmbeddedStoreFollowsEachModel(t *testing.T) {
 	if testing.Short() {
 		records = 5_000
 	}
-	open := func(t *testing.T) store.Store { return openStore(t) }
+	open := func(t testing.TB) store.Store { return openStore(t) }
 	for name, run := range map[string]func(*testing.T){
 		"the store":   func(t *testing.T) { storetest.Run(t, open) },
 		"queries":     func(t *testing.T) { storetest.RunQueries(t, open) },

@@ -21,6 +21,7 @@ import (
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/contract/routing"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/pause"
 	"billhook/internal/platform/backlog"
 	"billhook/internal/platform/gcp/auth"
@@ -209,9 +210,8 @@ func TestWhatWaitsOutlivesTheProcessHoweverItEnds(t *testing.T) {
 				require.Equal(t, want, loaded)
 				does(t, s)
 				if killed {
-					text, err := os.ReadFile(path)
-					require.NoError(t, err)
-					cut := string(text) + `{"subscription":"orders-push","got":{"ID":"9`
+					text := filetest.Read(t, path)
+					cut := text + `{"subscription":"orders-push","got":{"ID":"9`
 					require.NoError(t, os.WriteFile(path, []byte(cut), 0o600), "the kill cuts a line off")
 					return
 				}
@@ -281,9 +281,7 @@ func TestAKillWhileADeadLetterIsForwardedLosesNothing(t *testing.T) {
 		s.publish("", "bad")
 		s.advance(time.Second)
 		require.Len(t, s.Held("orders-dlq-hold"), 1)
-		text, err := os.ReadFile(path)
-		require.NoError(t, err)
-		lines := strings.SplitAfter(strings.TrimSpace(string(text)), "\n")
+		lines := strings.SplitAfter(strings.TrimSpace(filetest.Read(t, path)), "\n")
 		for n := 1; n < len(lines); n++ {
 			require.NoError(t, os.WriteFile(path, []byte(strings.Join(lines[:n], "")), 0o600))
 			next := newBench(t, always(http.StatusNoContent), config)

@@ -9,8 +9,6 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -18,10 +16,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.yaml.in/yaml/v3"
 	"pgregory.net/rapid"
 
 	"billhook/catalog"
+	"billhook/internal/filetest"
 	"billhook/internal/platform/signature"
 	"billhook/internal/platform/standin"
 )
@@ -331,10 +329,7 @@ func TestTheIndexTakesActionsAndDocumentsAlone(t *testing.T) {
 		require.NoError(t, err)
 		return r
 	}
-	text, err := os.ReadFile(filepath.Join("testdata", "bulk.yaml"))
-	require.NoError(t, err)
-	var all struct{ Taken, Steps []bulk }
-	require.NoError(t, yaml.Unmarshal(text, &all))
+	all := filetest.YAML[struct{ Taken, Steps []bulk }](t, "testdata", "bulk.yaml")
 	for _, b := range all.Taken {
 		r := indexing()
 		status, _ := b.sent(t, r)

@@ -9,8 +9,6 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -20,11 +18,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
-	"go.yaml.in/yaml/v3"
 	"pgregory.net/rapid"
 
 	"billhook/internal/contract"
 	"billhook/internal/contract/routing"
+	"billhook/internal/filetest"
 	"billhook/internal/platform/standin"
 )
 
@@ -234,10 +232,7 @@ func (c course) config() standin.SimulatorConfig {
 
 func TestPushesFollowThePoliciesOfTheirSubscriptionToTheMoment(t *testing.T) {
 	t.Parallel()
-	var all []course
-	text, err := os.ReadFile(filepath.Join("testdata", "pushes.yaml"))
-	require.NoError(t, err)
-	require.NoError(t, yaml.Unmarshal(text, &all))
+	all := filetest.YAML[[]course](t, "testdata", "pushes.yaml")
 	for _, test := range all {
 		t.Run(test.What, func(t *testing.T) {
 			t.Parallel()

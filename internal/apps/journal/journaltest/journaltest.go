@@ -115,7 +115,7 @@ var tenants = []string{"acme", "globex"}
 // Run checks, on a store, that whatever is delivered how often, in whatever order, and whatever
 // answers of the store are lost: an event has one entry, which balances in each currency; an entry
 // has one reversal, which is its exact opposite; and the books hold nothing else.
-func Run(t *testing.T, open func(t *testing.T) store.Store) {
+func Run(t *testing.T, open func(t testing.TB) store.Store) {
 	t.Helper()
 	shipped, db, round := catalogtest.Shipped(), open(t), 0
 	rapid.Check(t, func(rt *rapid.T) {

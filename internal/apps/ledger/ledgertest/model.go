@@ -55,7 +55,7 @@ type world struct {
 // through the books, in any order, with views that are out of date, refused commits and lost answers. After
 // every step each entry balances in each currency, the balances are the sums of the lines, each reversal is
 // exact and single, and no entry has changed. open opens an empty store.
-func Run(t *testing.T, open func(t *testing.T) store.Store) {
+func Run(t *testing.T, open func(t testing.TB) store.Store) {
 	t.Helper()
 	rapid.Check(t, func(check *rapid.T) {
 		w := &world{

@@ -6,8 +6,6 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -19,6 +17,7 @@ import (
 	"billhook/internal/apps/ledger"
 	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/apps/ledger/seal/sealtest"
+	"billhook/internal/filetest"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 )
@@ -324,12 +323,9 @@ func TestAChangedProofProvesNothing(t *testing.T) {
 // The files in testdata may never change: what was given out is checked for years.
 func vector(t testing.TB) (text string, kept []seal.Seal) {
 	t.Helper()
-	good, err := os.ReadFile(filepath.Join("testdata", "proof.json"))
-	require.NoError(t, err)
-	seals, err := os.ReadFile(filepath.Join("testdata", "seals.json"))
-	require.NoError(t, err)
-	require.NoError(t, json.Unmarshal(seals, &kept))
-	return string(good), kept
+	good := filetest.Read(t, "testdata", "proof.json")
+	require.NoError(t, json.Unmarshal([]byte(filetest.Read(t, "testdata", "seals.json")), &kept))
+	return good, kept
 }
 
 func TestAProofInAnotherFormOrOfAnotherSealProvesNothing(t *testing.T) {

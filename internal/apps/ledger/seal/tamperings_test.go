@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -20,6 +18,7 @@ import (
 	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/apps/ledger/seal/sealtest"
 	"billhook/internal/dedupe"
+	"billhook/internal/filetest"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
@@ -245,9 +244,7 @@ func TestEachTamperingIsFoundByWhomTheDocsSay(t *testing.T) {
 		})
 	}
 
-	page, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "docs", "ledger.md"))
-	require.NoError(t, err)
-	_, rest, _ := strings.Cut(string(page), "| what was done | found by |\n| --- | --- |\n")
+	_, rest, _ := strings.Cut(filetest.Read(t, "..", "..", "..", "..", "docs", "ledger.md"), "| what was done | found by |\n| --- | --- |\n")
 	var written []string
 	for line := range strings.Lines(rest) {
 		row := regexp.MustCompile(`^\| (.+) \| (.+) \|\n$`).FindStringSubmatch(line)

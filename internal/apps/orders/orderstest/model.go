@@ -40,7 +40,7 @@ var products = []string{"cap", "hat"}
 
 // Run holds any interleaving of workers, timeouts, payments and crashes to what must be true of
 // stock and orders, on the stores that open returns.
-func Run(t *testing.T, open func(t *testing.T) store.Store) {
+func Run(t *testing.T, open func(t testing.TB) store.Store) {
 	t.Helper()
 	rapid.Check(t, func(rt *rapid.T) {
 		shop, err := Open(open(t))

@@ -90,7 +90,7 @@ type world struct {
 
 // Run checks that usage is the sum of its entries, whatever happens. open returns a store that
 // the runs share.
-func Run(t *testing.T, open func(t *testing.T) store.Store) {
+func Run(t *testing.T, open func(t testing.TB) store.Store) {
 	t.Helper()
 	c, db, runs := catalogtest.Shipped(), open(t), 0
 	rapid.Check(t, func(t *rapid.T) {

@@ -27,7 +27,7 @@ import (
 )
 
 // Run runs the model. Each history has items of its own in a store that open returns.
-func Run(t *testing.T, open func(*testing.T) store.Store) {
+func Run(t *testing.T, open func(testing.TB) store.Store) {
 	t.Helper()
 	db, histories := open(t), 0
 	rapid.Check(t, func(t *rapid.T) {

@@ -49,7 +49,7 @@ type world struct {
 
 // Run checks that what instances have added is counted once, and again where an answer was lost. open
 // returns a store that the runs share.
-func Run(t *testing.T, open func(t *testing.T) store.Store) {
+func Run(t *testing.T, open func(t testing.TB) store.Store) {
 	t.Helper()
 	db, runs := open(t), 0
 	rapid.Check(t, func(t *rapid.T) {

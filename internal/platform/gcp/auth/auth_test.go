@@ -9,8 +9,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -18,8 +16,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/stretchr/testify/require"
-	"go.yaml.in/yaml/v3"
 
+	"billhook/internal/filetest"
 	"billhook/internal/platform/gcp/auth"
 	"billhook/internal/platform/serve"
 )
@@ -82,12 +80,8 @@ type trial struct {
 	Without []string
 }
 
-func trials(t *testing.T) (all struct{ Tokens, Assertions []trial }) {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join("testdata", "claims.yaml"))
-	require.NoError(t, err)
-	require.NoError(t, yaml.Unmarshal(text, &all))
-	return all
+func trials(t *testing.T) struct{ Tokens, Assertions []trial } {
+	return filetest.YAML[struct{ Tokens, Assertions []trial }](t, "testdata", "claims.yaml")
 }
 
 func (r trial) signed(method jwt.SigningMethod, header string, good jwt.MapClaims) string {

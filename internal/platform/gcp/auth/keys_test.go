@@ -7,8 +7,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,8 +16,8 @@ import (
 
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/stretchr/testify/require"
-	"go.yaml.in/yaml/v3"
 
+	"billhook/internal/filetest"
 	"billhook/internal/platform/gcp/auth"
 	"billhook/internal/platform/serve"
 )
@@ -102,10 +100,7 @@ func fresh(cacheControl string) http.HandlerFunc {
 func TestKeysAreFetchedOnceForAllWhenTheyAreNeeded(t *testing.T) {
 	t.Parallel()
 	headers := tokens()
-	text, err := os.ReadFile(filepath.Join("testdata", "fetches.yaml"))
-	require.NoError(t, err)
-	var all []course
-	require.NoError(t, yaml.Unmarshal(text, &all))
+	all := filetest.YAML[[]course](t, "testdata", "fetches.yaml")
 	for _, test := range all {
 		t.Run(test.What, func(t *testing.T) {
 			t.Parallel()

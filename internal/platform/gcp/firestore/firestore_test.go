@@ -47,7 +47,7 @@ func TestMain(m *testing.M) {
 	os.Exit(emulatortest.Main(m))
 }
 
-func open(t *testing.T, options ...option.ClientOption) *firestore.Store {
+func open(t testing.TB, options ...option.ClientOption) *firestore.Store {
 	t.Helper()
 	s, err := firestore.NewEmulated(t.Context(), emulatortest.Firestore(t), "p-"+uuid.NewString(), "", options...)
 	require.NoError(t, err)
@@ -261,13 +261,13 @@ func TestAnErrorHoldsNothingOfADocument(t *testing.T) {
 func TestFirestoreFollowsEachModel(t *testing.T) {
 	t.Parallel()
 	for name, suite := range map[string]struct {
-		run  func(*testing.T, func(*testing.T) store.Store)
+		run  func(*testing.T, func(testing.TB) store.Store)
 		long bool
 	}{
 		"the store":    {storetest.Run, false},
 		"queries":      {storetest.RunQueries, false},
 		"events":       {dedupetest.Run, false},
-		"the job log":  {func(t *testing.T, open func(*testing.T) store.Store) { dedupetest.RunList(t, *records, open) }, true},
+		"the job log":  {func(t *testing.T, open func(testing.TB) store.Store) { dedupetest.RunList(t, *records, open) }, true},
 		"books":        {ledgertest.Run, true},
 		"journal":      {journaltest.Run, true},
 		"seals":        {sealtest.Run, true},
@@ -281,7 +281,7 @@ func TestFirestoreFollowsEachModel(t *testing.T) {
 			if suite.long && testing.Short() {
 				t.Skip("runs in test-all; here it runs on the embedded store")
 			}
-			suite.run(t, func(t *testing.T) store.Store { return open(t) })
+			suite.run(t, func(t testing.TB) store.Store { return open(t) })
 		})
 	}
 }

@@ -3,8 +3,6 @@ package pubsub_test
 import (
 	"cmp"
 	"context"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -13,7 +11,6 @@ import (
 	"cloud.google.com/go/iam/apiv1/iampb"
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"github.com/stretchr/testify/require"
-	"go.yaml.in/yaml/v3"
 	"google.golang.org/genproto/googleapis/type/expr"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -21,6 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/pause"
 	"billhook/internal/platform/finding"
 	"billhook/internal/platform/gcp/pubsub"
@@ -104,10 +102,7 @@ func (d difference) make(p *project) {
 
 func TestEachDifferenceIsFoundAndSaysWhatItDoes(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile(filepath.Join("testdata", "differences.yaml"))
-	require.NoError(t, err)
-	var all []difference
-	require.NoError(t, yaml.Unmarshal(text, &all))
+	all := filetest.YAML[[]difference](t, "testdata", "differences.yaml")
 	for _, d := range all {
 		t.Run(d.What, func(t *testing.T) {
 			t.Parallel()

@@ -26,6 +26,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"billhook/catalog"
+	"billhook/catalog/catalogtest"
 	"billhook/emulator/emulatortest"
 	"billhook/internal/contract/routing"
 	"billhook/internal/platform/gcp/pubsub"
@@ -44,8 +45,7 @@ func TestMain(m *testing.M) {
 
 func shipped(t *testing.T) *catalog.Catalog {
 	t.Helper()
-	c, err := catalog.Load("")
-	require.NoError(t, err)
+	c := catalogtest.Shipped()
 	return c
 }
 

@@ -7,8 +7,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -16,13 +14,13 @@ import (
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"github.com/stretchr/testify/require"
-	"go.yaml.in/yaml/v3"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/api/option"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"billhook/internal/contract"
+	"billhook/internal/filetest"
 	"billhook/internal/platform/backlog"
 	"billhook/internal/platform/gcp/pubsub"
 )
@@ -282,15 +280,12 @@ func (p page) json() string {
 func TestTheNewestNumberOfEachSubscriptionIsItsBacklog(t *testing.T) {
 	t.Parallel()
 	noon := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
-	text, err := os.ReadFile(filepath.Join("testdata", "series.yaml"))
-	require.NoError(t, err)
-	var all []struct {
+	all := filetest.YAML[[]struct {
 		What, Installation string
 		Answers            map[string]page // by metric and page; none: it is refused
 		Held               map[string]backlog.Held
 		Counted            time.Duration
-	}
-	require.NoError(t, yaml.Unmarshal(text, &all))
+	}](t, "testdata", "series.yaml")
 	for _, test := range all {
 		t.Run(test.What, func(t *testing.T) {
 			t.Parallel()

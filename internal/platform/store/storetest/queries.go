@@ -16,7 +16,7 @@ import (
 
 // RunQueries holds the queries of a store against a model: documents that are written, changed and
 // removed at random, and queries of every kind in between. open returns an empty store.
-func RunQueries(t *testing.T, open func(t *testing.T) store.Store) {
+func RunQueries(t *testing.T, open func(t testing.TB) store.Store) {
 	t.Helper()
 	s, collection := open(t), 0
 	rapid.Check(t, func(t *rapid.T) {

@@ -24,7 +24,7 @@ import (
 )
 
 // Run runs the suite. open returns an empty store for one test.
-func Run(t *testing.T, open func(t *testing.T) store.Store) {
+func Run(t *testing.T, open func(t testing.TB) store.Store) {
 	t.Helper()
 	for name, test := range map[string]func(*testing.T, store.Store){
 		"every kind of value comes back as it was":              values,

@@ -157,7 +157,7 @@ func (f *Faults) fails(count *int) bool {
 }
 
 // Open opens an empty store on the machine, until the test ends.
-func Open(t *testing.T) store.Store {
+func Open(t testing.TB) store.Store {
 	t.Helper()
 	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
 	require.NoError(t, err)

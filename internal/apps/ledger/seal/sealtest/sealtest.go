@@ -31,7 +31,7 @@ var (
 )
 
 // Run holds the stores that open returns, each empty, to the model.
-func Run(t *testing.T, open func(t *testing.T) store.Store) {
+func Run(t *testing.T, open func(t testing.TB) store.Store) {
 	t.Helper()
 	rapid.Check(t, func(rt *rapid.T) {
 		w := &world{faults: &storetest.Faults{Store: open(t)}, now: time.Date(2026, 11, 3, 10, 0, 0, 0, time.UTC), posted: map[string][]ledger.Entry{}}

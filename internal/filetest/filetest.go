@@ -1,0 +1,66 @@
+// Package filetest reads the files that tests go by, and compares what a program makes with the file that records it.
+// It owns the flag -update, which writes such files anew. It refuses to guess: a file or a mark that is missing ends the test.
+package filetest
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+)
+
+// Update is whether a test writes what it records, instead of comparing it.
+var Update = flag.Bool("update", false, "write what tests record anew")
+
+func helps(t require.TestingT) func() {
+	if h, ok := t.(interface{ Helper() }); ok {
+		return h.Helper
+	}
+	return func() {}
+}
+
+// Read returns the file at the parts of a path.
+func Read(t require.TestingT, path ...string) string {
+	helps(t)()
+	text, err := os.ReadFile(filepath.Join(path...))
+	require.NoError(t, err)
+	return string(text)
+}
+
+// YAML decodes the file at the parts of a path. A key without a field is a mistake.
+func YAML[T any](t require.TestingT, path ...string) (all T) {
+	helps(t)()
+	decoder := yaml.NewDecoder(strings.NewReader(Read(t, path...)))
+	decoder.KnownFields(true)
+	require.NoError(t, decoder.Decode(&all), filepath.Join(path...))
+	return all
+}
+
+// Replace writes the file at the parts of a path anew, with each old text in it replaced. One is there.
+func Replace(t require.TestingT, old, replacement string, path ...string) {
+	helps(t)()
+	text, file := Read(t, path...), filepath.Join(path...)
+	require.Contains(t, text, old, file)
+	require.NoError(t, os.WriteFile(file, []byte(strings.ReplaceAll(text, old, replacement)), 0o600))
+}
+
+// Recorded compares a text with the file that records it.
+func Recorded(t require.TestingT, text string, path ...string) {
+	helps(t)()
+	if *Update {
+		require.NoError(t, os.WriteFile(filepath.Join(path...), []byte(text), 0o600))
+	}
+	require.Equal(t, Read(t, path...), text, "go test with -update writes it anew")
+}
+
+// Part compares a text with the part of a file between two marks, each of which is there.
+func Part(t require.TestingT, text, begin, end string, path ...string) {
+	helps(t)()
+	before, rest, begins := strings.Cut(Read(t, path...), begin)
+	_, after, ends := strings.Cut(rest, end)
+	require.True(t, begins && ends, "%s has lost its marks %s and %s", filepath.Join(path...), begin, end)
+	Recorded(t, before+begin+text+end+after, path...)
+}

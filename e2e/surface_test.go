@@ -21,7 +21,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
-	"gopkg.in/yaml.v3"
+	"go.yaml.in/yaml/v3"
 
 	"billhook/e2e"
 	"billhook/internal/compose/operations"

@@ -46,10 +46,9 @@ func canaryThrough(t *testing.T, environment map[string]string, webhook, worker 
 	p, err := newProgram(func(name string) string { return environment[name] }, io.Discard)
 	require.NoError(t, err)
 	p.env.Webhook, p.env.Server = webhook, worker
-	c := catalogtest.Shipped()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
-	return p.canary(ctx, c)
+	return p.canary(ctx, catalogtest.Shipped())
 }
 
 func TestTheCanaryGoesThroughAndLeavesNoDeadLetter(t *testing.T) {

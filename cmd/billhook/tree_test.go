@@ -266,8 +266,7 @@ func TestTheServerIsThatOfTheFlagElseOfTheEnvironment(t *testing.T) {
 
 func TestTheShellCompletesValues(t *testing.T) {
 	t.Parallel()
-	c := catalogtest.Shipped()
-	queue := c.Queues[0].ID
+	queue := catalogtest.Shipped().Queues[0].ID
 	worker := listen(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		answer, known := map[string]string{
 			"/v1/ops/events":     `{"items":[{"event_id":"e-7","queue":"q","status":"FAILED"}]}`,

@@ -241,8 +241,7 @@ func TestTheHelpListsTheVariablesOfTheDeployment(t *testing.T) {
 	whole := said(nil)
 	page := "# Variables of worker\n\nWhat `worker --help` says; `go test ./cmd/worker -run TheHelp -update` writes it.\n\n```text\n" + whole + "```\n"
 	filetest.Recorded(t, page, "..", "..", "docs", "reference", "variables-worker.md")
-	c := catalogtest.Shipped()
-	for _, target := range c.Targets {
+	for _, target := range catalogtest.Shipped().Targets {
 		require.Contains(t, whole, "  "+target.URLVariable+" (required) ")
 		require.Equal(t, 1, strings.Count(whole, "\n  "+target.SecretVariable), target.SecretVariable)
 	}

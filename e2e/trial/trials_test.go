@@ -32,8 +32,7 @@ func TestANightOnCallIsSpentWithTheRunbook(t *testing.T) {
 	var out strings.Builder
 	require.NoError(t, try(t.Context(), &out, "drill", "-stack", "dev"), out.String())
 	said := out.String()
-	c := catalogtest.Shipped()
-	for _, i := range incidents(c) {
+	for _, i := range incidents(catalogtest.Shipped()) {
 		require.Contains(t, said, "ALERT on "+i.queue)
 		require.Regexp(t, `(?m)^`+i.name+`( +\d+\.\d){4}$`, said)
 	}
@@ -97,8 +96,7 @@ func TestASmallSaleIsSoldOutAndASmallSoakLosesNothing(t *testing.T) {
 
 func TestASaleThatWentWrongIsNoticed(t *testing.T) {
 	t.Parallel()
-	c := catalogtest.Shipped()
-	m := &market{site: &site{catalog: c}, sale: sale{orders: 10, pieces: 2}}
+	m := &market{site: &site{catalog: catalogtest.Shipped()}, sale: sale{orders: 10, pieces: 2}}
 	good := m.wanted(2, 8)
 	maps.Copy(good, counts{"OrderConfirmed": 2, "OrderCancelled": 8, "sold": 2})
 	require.NoError(t, failure(t, func(r *run) { m.judge(r, good) }))

@@ -146,9 +146,8 @@ func TestEveryAllowedStringOfTheContractIsBoundedByARule(t *testing.T) {
 	sentence := "Ilse Brandvold, Storgata 7"
 	personal := []string{sentence, "ilse@example.org", "Ilse Brandvold", "Storgata 7", "+47 73 59 00 00", "4111 1111 1111 1111",
 		"NO93 8601 1117 947", "198.51.100.23/24", "<p>", "a/b", "a\nb", "a\x00b", " ", strings.Repeat("1", 1500)}
-	shipped := catalogtest.Shipped()
 	of := func(format, body string) *pii.Projection {
-		c, err := shipped.Contracts.Find(format, []byte(body))
+		c, err := catalogtest.Shipped().Contracts.Find(format, []byte(body))
 		require.NoError(t, err)
 		return c.Projection()
 	}

@@ -29,8 +29,7 @@ const (
 
 func paynowAlone(t *testing.T) (queues []string) {
 	t.Helper()
-	c := catalogtest.Shipped()
-	q, found := c.HandledBy("points.credit")
+	q, found := catalogtest.Shipped().HandledBy("points.credit")
 	require.True(t, found)
 	queues = append(queues, q.ID)
 	for eventType, h := range q.Handlers {

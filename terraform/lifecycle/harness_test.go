@@ -191,8 +191,7 @@ func another(t *testing.T, c *catalog.Catalog) catalog.Queue {
 
 func shipped(t *testing.T) *catalog.Catalog {
 	t.Helper()
-	c := catalogtest.Shipped()
-	return c
+	return catalogtest.Shipped()
 }
 
 // everything are the variables of an installation of the whole catalog.

@@ -70,11 +70,10 @@ func (a *fixed) Call(ctx context.Context, o console.Operation, in console.Input)
 
 func visit(t *testing.T, path, sent string, answers map[string]any) (status int, body string, asked []string) {
 	t.Helper()
-	cat := catalogtest.Shipped()
 	log, now := slog.New(slog.DiscardHandler), func() time.Time { return noon }
 	api := &fixed{answers: answers}
 	site, err := pages.New(pages.Config{
-		Longest: time.Minute, API: api, Declared: operations.All(operations.Apps{}), Catalog: cat, Log: log, Now: now,
+		Longest: time.Minute, API: api, Declared: operations.All(operations.Apps{}), Catalog: catalogtest.Shipped(), Log: log, Now: now,
 		Sessions: access.NewSessions(access.Access{OpenOnLoopback: true}, nil, log, now),
 	})
 	require.NoError(t, err)

@@ -45,8 +45,7 @@ func TestMain(m *testing.M) {
 
 func shipped(t *testing.T) *catalog.Catalog {
 	t.Helper()
-	c := catalogtest.Shipped()
-	return c
+	return catalogtest.Shipped()
 }
 
 func queueOf(t *testing.T, c *catalog.Catalog, id string) catalog.Queue {

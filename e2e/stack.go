@@ -30,16 +30,8 @@ const Secret = "e2e-secret-of-more-than-24-bytes"
 // DeliverySecret signs what workers post. It is not Secret: who receives must not sign as a sender.
 const DeliverySecret = "e2e-delivery-secret-of-more-than-24-bytes"
 
-var shipped = func() *catalog.Catalog {
-	c, err := catalog.Load("")
-	if err != nil {
-		panic(err) // the tests of the catalog check the built-in one
-	}
-	return c
-}()
-
 // Queue is the queue of PayNow's orders, which the cases use.
-var Queue = shipped.Sources["paynow"].Events["ON_ORDER_COMPLETED"]
+var Queue = catalogtest.Shipped().Sources[samples.Provider].Events["ON_ORDER_COMPLETED"]
 
 // Provisioned creates a project's queues, by the program's own provisioning, on the emulator at broker (host:port), with
 // pushes to workerURL.

@@ -192,7 +192,7 @@ func (p *program) checkCatalog(folder string) error {
 	if n := len(mistakes); n > 0 {
 		return errors.Join(err, fmt.Errorf("catalog check: mistakes: %d", n))
 	}
-	p.printf("The catalog is sound: %d queues.\n", len(c.Queues))
+	p.printf("The catalog is sound: %d queues, %s.\n", len(c.Queues), cmp.Or(folder, "built in"))
 	return err
 }
 

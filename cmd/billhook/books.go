@@ -259,6 +259,13 @@ type compared struct {
 	Unkept []string `json:"tenants_without_kept_seals,omitempty" show:"Tenants without kept seals"`
 }
 
+func (c compared) Notes() []string {
+	if len(c.Findings) > 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("The %d seals that were kept are as they were.", c.Kept)}
+}
+
 func (c compared) Failure() string {
 	if len(c.Findings) == 0 {
 		return ""

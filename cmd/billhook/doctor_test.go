@@ -3,9 +3,12 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -14,13 +17,18 @@ import (
 	"cloud.google.com/go/pubsub/v2/pstest"
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/api/option"
 
 	"billhook/catalog"
 	"billhook/catalog/catalogtest"
+	"billhook/emulator/cloudtest"
 	"billhook/emulator/emulatortest"
 	"billhook/internal/compose/devstack"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/pause"
+	"billhook/internal/pipeline/tasks"
 	"billhook/internal/platform/finding"
+	"billhook/internal/platform/gcp/installed"
 	"billhook/internal/platform/gcp/pubsub"
 	"billhook/internal/platform/serve"
 )
@@ -147,4 +155,317 @@ func TestProvisionTellsWhatBecameOfEachResource(t *testing.T) {
 	require.Error(t, err)
 	require.Contains(t, printed, "WHY")
 	require.Contains(t, printed, "paynow-events-push")
+}
+
+// installedIn is a made-up project with a whole installation in it, by the names that Terraform gives.
+type installedIn struct {
+	*cloudtest.Cloud
+	catalog     *catalog.Catalog
+	environment map[string]string
+	pools       []string
+	rest        []option.ClientOption
+}
+
+const (
+	installedRegion = "europe-west3"
+	runOf           = "run/projects/" + cloudtest.Project + "/locations/" + installedRegion + "/services/"
+	jobsOf          = "cloudscheduler/projects/" + cloudtest.Project + "/locations/" + installedRegion + "/jobs/"
+	secretsAt       = "secretmanager/projects/" + cloudtest.Project + "/secrets/"
+	topicsOf        = "pubsub/projects/" + cloudtest.Project + "/topics/"
+	subscriptionsOf = "pubsub/projects/" + cloudtest.Project + "/subscriptions/"
+	audience        = "https://billhook.push.example"
+)
+
+func emailOf(id string) string { return id + "@" + cloudtest.Project + ".iam.gserviceaccount.com" }
+
+func workerOf(pool string) string {
+	return fmt.Sprintf("https://billhook-worker-%s-%s.%s.run.app", pool, cloudtest.Number, installedRegion)
+}
+
+func install(t *testing.T) *installedIn {
+	t.Helper()
+	project := cloudtest.Start()
+	t.Cleanup(project.Close)
+	project.Enable("run", "cloudscheduler", "secretmanager", "iam")
+	c := catalogtest.Shipped()
+	i := &installedIn{Cloud: project, catalog: c, rest: project.Clients(), environment: map[string]string{
+		"GOOGLE_CLOUD_PROJECT": cloudtest.Project, "PUSH_AUDIENCE": audience, "PUSH_BASE_URL": workerOf(c.TasksPool), "PUSH_SERVICE_ACCOUNT": emailOf("push-" + c.TasksPool),
+	}}
+	var urls, accounts []string
+	for _, name := range append([]string{catalog.Webhook}, workers(c)...) {
+		i.account(name)
+		i.Put(runOf+"billhook-"+name, cloudtest.Document{
+			"invokerIamDisabled": name == catalog.Webhook, "terminalCondition": cloudtest.Document{"type": "Ready", "state": "CONDITION_SUCCEEDED"},
+			"latestReadyRevision": "first", "customAudiences": []any{audience},
+			"template": cloudtest.Document{"serviceAccount": emailOf(name), "containers": []any{cloudtest.Document{"env": []any{
+				cloudtest.Document{"name": "SECRET", "valueSource": cloudtest.Document{"secretKeyRef": cloudtest.Document{"secret": "billhook-of-all", "version": "1"}}},
+			}}}},
+		})
+	}
+	for _, pool := range c.Pools() {
+		i.account("push-" + pool)
+		i.Grant(runOf+"billhook-worker-"+pool, "roles/run.invoker", "serviceAccount:"+emailOf("push-"+pool))
+		urls, accounts = append(urls, pool+"="+workerOf(pool)), append(accounts, pool+"="+emailOf("push-"+pool))
+	}
+	i.pools = []string{"--pool-urls", strings.Join(urls, ","), "--pool-accounts", strings.Join(accounts, ",")}
+	for _, task := range tasks.Scheduled {
+		i.Put(jobsOf+"billhook-"+task, cloudtest.Document{"state": "ENABLED", "httpTarget": cloudtest.Document{
+			"httpMethod": "POST", "uri": workerOf(c.TasksPool) + "/tasks/" + task, "oidcToken": cloudtest.Document{"serviceAccountEmail": emailOf("push-" + c.TasksPool), "audience": audience},
+		}})
+	}
+	i.Put(secretsAt+"billhook-of-all", cloudtest.Document{"name": "projects/" + cloudtest.Number + "/secrets/billhook-of-all", "labels": cloudtest.Document{"app": "billhook"}})
+	i.AddVersion("billhook-of-all")
+	out, err := i.say(t, "admin", "provision")
+	require.NoError(t, err, out)
+	for topic, publishers := range c.Publishers() {
+		for _, name := range publishers {
+			i.Grant(topicsOf+topic, "roles/pubsub.publisher", "serviceAccount:"+emailOf(name))
+		}
+	}
+	for _, q := range c.Queues {
+		if q.Enabled && !q.DeadLetter.Drop {
+			i.Grant(topicsOf+q.DeadLetter.Topic, "roles/pubsub.publisher", "serviceAccount:"+cloudtest.PubSubAgent)
+			i.Grant(subscriptionsOf+q.PushSubscription(), "roles/pubsub.subscriber", "serviceAccount:"+cloudtest.PubSubAgent)
+		}
+	}
+	return i
+}
+
+func workers(c *catalog.Catalog) (names []string) {
+	for _, pool := range c.Pools() {
+		names = append(names, catalog.WorkerOf(pool))
+	}
+	return names
+}
+
+func (i *installedIn) account(id string) {
+	i.Put("iam/projects/"+cloudtest.Project+"/serviceAccounts/"+emailOf(id), cloudtest.Document{"email": emailOf(id)})
+}
+
+// change changes a resource behind Terraform's back.
+func (i *installedIn) change(key string, change func(cloudtest.Document)) {
+	resource := i.Get(key)
+	change(resource)
+	i.Put(key, resource)
+}
+
+func (i *installedIn) say(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	return sayWith(t, i.environment, func(p *program) { p.google = google{pubsub: i.Broker(), rest: i.rest} }, append(args, i.pools...)...)
+}
+
+func (i *installedIn) diagnose(t *testing.T, args ...string) (diagnosis diagnosed, err error) {
+	t.Helper()
+	out, err := i.say(t, append([]string{"admin", "doctor", "--json"}, args...)...)
+	require.NoError(t, json.Unmarshal([]byte(out), &diagnosis), out)
+	return diagnosis, err
+}
+
+type diagnosed struct {
+	Healthy  bool             `json:"healthy"`
+	Findings []told           `json:"findings"`
+	Unread   []finding.Unread `json:"unread"`
+	LeftOut  string           `json:"left_out"`
+}
+
+type told struct{ Queue, Kind, ID, Code, Have, Want, Effect, Do string }
+
+func (d diagnosed) found(t *testing.T) (found []string) {
+	t.Helper()
+	for _, f := range d.Findings {
+		require.NotEmpty(t, f.Effect, f.Code)
+		require.NotEmpty(t, f.Do, f.Code)
+		found = append(found, f.Kind+" "+f.ID+" "+f.Code)
+	}
+	slices.Sort(found)
+	return found
+}
+
+// plants are faults of an installation by what is found, each with what there is in place of what should be. The other
+// differences of topics and subscriptions are a table of the package pubsub.
+func plants(i *installedIn) map[string]planted {
+	q, _ := i.catalog.HandledBy("points.credit")
+	push, worker, job := q.PushSubscription(), "billhook-worker-"+q.Pool, "billhook-release-delayed"
+	secret, projects := "secret billhook-of-all", "projects/"+cloudtest.Project
+	set := func(key, field string, value any) func() {
+		return func() { i.change(key, func(d cloudtest.Document) { d[field] = value }) }
+	}
+	in := func(key, inner, field string, value any) func() {
+		return func() { i.change(key, func(d cloudtest.Document) { d[inner].(cloudtest.Document)[field] = value }) }
+	}
+	put := func(key string, d cloudtest.Document) func() { return func() { i.Put(key, d) } }
+	revoke := func(key, role, account string) func() {
+		return func() { i.Revoke(key, role, "serviceAccount:"+account) }
+	}
+	ours := cloudtest.Document{"app": "billhook"}
+	failed := cloudtest.Document{"state": "CONDITION_FAILED", "revisionReason": "CONTAINER_MISSING", "message": "no such image"}
+	return map[string]planted{
+		"subscription " + push + " wrong_endpoint": {
+			in(subscriptionsOf+push, "pushConfig", "pushEndpoint", "https://worker.example/push/x"), "https://worker.example/push/x",
+		},
+		"subscription copies foreign_subscription": {put(subscriptionsOf+"copies", cloudtest.Document{
+			"name": projects + "/subscriptions/copies", "topic": projects + "/topics/" + q.Topic(),
+		}), "of topic " + q.Topic() + ", without an endpoint"},
+		"service billhook-webhook service_not_ready": {func() {
+			set(runOf+"billhook-webhook", "terminalCondition", failed)()
+			i.change(runOf+"billhook-webhook", func(d cloudtest.Document) { delete(d, "latestReadyRevision") })
+		}, "CONDITION_FAILED: CONTAINER_MISSING: no such image"},
+		"service billhook-webhook door_missing":         {func() { i.Remove(runOf + "billhook-webhook") }, ""},
+		"service billhook-webhook door_closed":          {set(runOf+"billhook-webhook", "invokerIamDisabled", false), "a token is asked for"},
+		"service " + worker + " worker_missing":         {func() { i.Remove(runOf + worker) }, ""},
+		"service " + worker + " service_not_updated":    {set(runOf+worker, "terminalCondition", failed), "CONDITION_FAILED: CONTAINER_MISSING: no such image"},
+		"service " + worker + " worker_open":            {set(runOf+worker, "invokerIamDisabled", true), "no token is asked for"},
+		"service " + worker + " worker_open to all":     {func() { i.Grant(runOf+worker, "roles/run.invoker", "allUsers") }, "roles/run.invoker for allUsers"},
+		"service " + worker + " audience_refused":       {set(runOf+worker, "customAudiences", []any{"https://other.example"}), "https://other.example"},
+		"service " + worker + " invoker_grant_missing":  {revoke(runOf+worker, "roles/run.invoker", emailOf("push-"+q.Pool)), ""},
+		"job " + job + " job_missing":                   {func() { i.Remove(jobsOf + job) }, ""},
+		"job " + job + " job_paused":                    {set(jobsOf+job, "state", "PAUSED"), "PAUSED"},
+		"job " + job + " job_wrong_address":             {in(jobsOf+job, "httpTarget", "uri", "https://old.example/x"), "POST https://old.example/x"},
+		"job " + job + " job_wrong_address by a method": {in(jobsOf+job, "httpTarget", "httpMethod", "GET"), "GET " + workerOf(i.catalog.TasksPool) + "/tasks/release-delayed"},
+		"job " + job + " job_wrong_token":               {in(jobsOf+job, "httpTarget", "oidcToken", nil), "no account for no audience"},
+		secret + " secret_version_unusable":             {func() { i.SetVersion("billhook-of-all", "1", "DISABLED") }, "version 1 is DISABLED"},
+		secret + " secret_version_unusable, as none is": {func() { i.Remove(secretsAt + "billhook-of-all/versions/1") }, "there is no version 1"},
+		"secret billhook-new secret_without_version": {
+			put(secretsAt+"billhook-new", cloudtest.Document{"name": "projects/" + cloudtest.Number + "/secrets/billhook-new", "labels": ours}), "",
+		},
+	}
+}
+
+type planted struct {
+	plant func()
+	have  string
+}
+
+func TestEachFaultOfAnInstallationIsOneFinding(t *testing.T) {
+	t.Parallel()
+	i := install(t)
+	diagnosis, err := i.diagnose(t)
+	require.NoError(t, err)
+	require.Equal(t, diagnosed{Healthy: true, Findings: []told{}, Unread: []finding.Unread{}}, diagnosis)
+	whole := i.Snapshot()
+	for want, fault := range plants(i) {
+		i.Restore(whole)
+		fault.plant()
+		diagnosis, err := i.diagnose(t)
+		require.EqualError(t, err, "something is wrong", want)
+		found := diagnosis.found(t)
+		require.Len(t, found, 1, want)
+		require.True(t, strings.HasPrefix(want, found[0]), "%s instead of %s", found[0], want)
+		if fault.have != "" {
+			require.Equal(t, fault.have, diagnosis.Findings[0].Have, want)
+		}
+	}
+	out, err := i.say(t, "admin", "doctor")
+	require.Error(t, err)
+	for _, f := range diagnosis.Findings {
+		require.Contains(t, out, fmt.Sprintf(": %s %s: %s\n", f.Kind, f.ID, f.Code))
+		require.Contains(t, out, "    "+f.Effect+"\n    To do: "+f.Do+"\n")
+	}
+	i.Restore(whole)
+	plants(i)["subscription copies foreign_subscription"].plant()
+	pool := "push-" + i.catalog.TasksPool // a grant on the project counts
+	i.Revoke(runOf+"billhook-worker-"+i.catalog.TasksPool, "roles/run.invoker", "serviceAccount:"+emailOf(pool))
+	i.Grant("cloudresourcemanager/projects/"+cloudtest.Project, "roles/run.invoker", "serviceAccount:"+emailOf(pool))
+	_, err = i.diagnose(t, "--known", "copies")
+	require.NoError(t, err)
+}
+
+// denied answers 403 to what goes to a host, and to one whose path has the word.
+type denied struct {
+	host, word string
+	next       http.RoundTripper
+}
+
+func (d denied) RoundTrip(request *http.Request) (*http.Response, error) {
+	if strings.HasPrefix(request.URL.Host, d.host) && strings.Contains(request.URL.Path, d.word) {
+		return &http.Response{StatusCode: http.StatusForbidden, Body: http.NoBody, Header: http.Header{}, Request: request}, nil
+	}
+	return d.next.RoundTrip(request)
+}
+
+func TestWhatTheDoctorMayNotLookAtIsSaidAndIsNoHealth(t *testing.T) {
+	t.Parallel()
+	i := install(t)
+	whole := i.Snapshot()
+	door, worker := "service billhook-webhook", "who may call service billhook-worker-"+i.catalog.TasksPool
+	for permission, test := range map[string]struct {
+		host, word string
+		want       []string // some of what is not looked at
+	}{
+		"run.services.get":                      {"run", "/services/", []string{door, "service billhook-worker-" + i.catalog.TasksPool}},
+		"run.services.getIamPolicy":             {"run", "getIamPolicy", []string{worker}},
+		"cloudscheduler.jobs.get":               {"cloudscheduler", "", []string{"job billhook-relay-outbox", "job billhook-seal-journal"}},
+		"secretmanager.versions.get":            {"secretmanager", "/versions/", []string{"version 1 of secret billhook-of-all"}},
+		"secretmanager.secrets.list":            {"secretmanager", "", []string{"secrets that no service reads yet"}},
+		"resourcemanager.projects.getIamPolicy": {"cloudresourcemanager", "", []string{"whether what is said to be missing is granted on the whole project"}},
+	} {
+		i.Restore(whole)
+		if test.host == "cloudresourcemanager" { // it is asked where a grant is missing
+			i.Revoke(runOf+"billhook-worker-"+i.catalog.TasksPool, "roles/run.invoker", "serviceAccount:"+emailOf("push-"+i.catalog.TasksPool))
+		}
+		i.rest = []option.ClientOption{option.WithHTTPClient(&http.Client{Transport: denied{test.host, test.word, i.Transport()}})}
+		diagnosis, err := i.diagnose(t)
+		require.Error(t, err, permission)
+		require.False(t, diagnosis.Healthy, permission)
+		require.Len(t, diagnosis.Findings, map[bool]int{true: 1}[test.host == "cloudresourcemanager"], permission)
+		var unread []string
+		for _, one := range diagnosis.Unread {
+			if one.Permission == permission {
+				require.Equal(t, "403 Forbidden", one.Why)
+				unread = append(unread, one.What)
+			}
+		}
+		require.Subset(t, unread, test.want)
+		out, err := i.say(t, "admin", "doctor")
+		require.Error(t, err)
+		require.Contains(t, out, ": 403 Forbidden; it takes the permission "+permission+".\n")
+	}
+}
+
+func TestTheDoctorSaysWhatItLeavesOut(t *testing.T) {
+	t.Parallel()
+	i := install(t)
+	i.Remove(jobsOf + "billhook-relay-outbox")
+	diagnosis, err := i.diagnose(t, "--pubsub-only")
+	require.NoError(t, err)
+	require.Contains(t, diagnosis.LeftOut, "with --pubsub-only")
+	diagnosis, err = i.diagnose(t, "--pubsub-only", "--canary", "--webhook", "http://127.0.0.1:1")
+	require.Error(t, err)
+	require.Equal(t, []string{"event canary canary_lost"}, diagnosis.found(t))
+
+	// Of an installation with another name and addresses of its own, nothing is where it is looked for.
+	diagnosis, err = i.diagnose(t, "--name", "shop")
+	require.Error(t, err)
+	require.Contains(t, diagnosis.found(t), "service shop-webhook door_missing")
+	i.environment["PUSH_BASE_URL"], i.pools = "https://worker.example", nil
+	diagnosis, err = i.diagnose(t)
+	require.Error(t, err)
+	require.Contains(t, diagnosis.Unread, finding.Unread{What: "services, jobs and secrets", Why: "no worker's address names the region: say --region"})
+	diagnosis, err = i.diagnose(t, "--region", installedRegion)
+	require.Error(t, err)
+	require.NotContains(t, diagnosis.Unread, finding.Unread{What: "services, jobs and secrets", Why: "no worker's address names the region: say --region"})
+	require.Contains(t, diagnosis.found(t), "job billhook-relay-outbox job_missing")
+}
+
+func TestTheGuideHasThePermissionsThatTheDoctorTakes(t *testing.T) {
+	t.Parallel()
+	guide := filetest.Read(t, "..", "..", "docs", "deploying.md")
+	named := regexp.MustCompile("`((?:pubsub|run|cloudscheduler|secretmanager|resourcemanager)\\.[a-z]+\\.[a-zA-Z]+)`").FindAllStringSubmatch(guide, -1)
+	var permissions []string
+	for _, match := range named {
+		permissions = append(permissions, match[1])
+	}
+	require.Subset(t, permissions, slices.Concat(pubsub.Permissions, installed.Permissions))
+}
+
+// The doctor looks for things by the names that Terraform gives.
+func TestTerraformGivesTheNamesThatTheDoctorLooksFor(t *testing.T) {
+	t.Parallel()
+	text := filetest.Read(t, "..", "..", "terraform", "main.tf")
+	for _, line := range []string{
+		`webhook_name = "${local.name}-webhook"`, `pool => "${local.name}-worker-${pool}" }`, `{ app = local.name }`, `name             = "${local.name}-${each.key}"`,
+		`"https://${name}-${local.number}.${var.region}.run.app"`, `uri         = "${local.worker_urls[local.tasks_pool]}/tasks/${each.key}"`,
+	} {
+		require.Contains(t, text, line)
+	}
 }

@@ -194,6 +194,7 @@ func TestTheBooksAreVerifiedAndWhatIsWrongIsNamed(t *testing.T) {
 		{line: "ledger verify --tenant acme", want: "SEALS 1\n…" + sound},
 		{line: "ledger compare " + ofOne, want: "KEPT SEALS 1\nTENANTS WITHOUT KEPT SEALS acme\n"},
 		{line: "ledger compare " + kept + " --json", want: `"kept_seals": 2`},
+		{line: "ledger compare " + kept, want: "The 2 seals that were kept are as they were."},
 	})
 	// The same books, sealed on another day: only who has kept the seals finds it.
 	other := openDesk(t, 13)

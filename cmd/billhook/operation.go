@@ -22,6 +22,7 @@ import (
 
 	"billhook/internal/console"
 	"billhook/internal/console/api"
+	"billhook/internal/pipeline/events"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/serve"
 )
@@ -181,13 +182,15 @@ func (a *asked) change(ctx context.Context) error {
 			a.fields(before.Columns, now)
 		}
 	}
-	if a.Help != "" {
+	if a.Help != "" && (known || a.reason.dryRun) { // where nobody is asked it would sound as if it were done
 		a.printf("%s\n", a.Help)
 	}
-	if a.reason.dryRun {
+	switch {
+	case a.reason.dryRun:
 		return a.printJSON(now)
-	}
-	if known {
+	case before.Verb() == "preview" && console.Member(now, "total") == "0":
+		return fmt.Errorf("nothing was changed: there is nothing to %s", a.Verb())
+	case known:
 		if err := a.confirm(a.call.InOrStdin(), a.reason.yes, append(a.args, a.Verb())[0], a.Verb()+" it"); err != nil {
 			return err
 		}
@@ -331,4 +334,59 @@ func each[Item any](ctx context.Context, p *program, path string, values url.Val
 		}
 		values.Set("page", page.Next)
 	}
+}
+
+const tailEvery = 2 * time.Second
+
+func (p *program) eventsTail() *cobra.Command {
+	list, _ := p.known.Find("events ls")
+	command := p.command(list, func(ctx context.Context, a *asked) error { return a.tail(ctx) })
+	command.Use = "tail"
+	command.Short = "Follow events as they come in and end"
+	command.Long = "It begins with the newest events, and goes on until Ctrl-C: a line for each event that comes in, and another each time that it\n" +
+		"has gone on. With --json each line is a JSON object. Where more comes in than it can show, it says so."
+	return command
+}
+
+// tail prints the events that are new, or have changed since the look before, the oldest first. A worker that cannot be
+// asked is asked again, but at first.
+func (a *asked) tail(ctx context.Context) error {
+	in, err := a.input(a.Operation, nil)
+	if err != nil {
+		return err
+	}
+	var known map[events.Line]bool
+	var refused error
+	err = a.poll(ctx, tailEvery, http.StatusTooManyRequests, func() (done bool, err error) {
+		var page console.List[events.Line]
+		if err := a.get(ctx, a.URL(in), &page); err != nil {
+			if known == nil {
+				refused = err
+				return true, nil
+			}
+			a.warn("The worker cannot be asked: %v", err)
+			return false, err
+		}
+		seen := func(l events.Line) bool { return known[l] }
+		if known != nil && page.Next != "" && !slices.ContainsFunc(page.Items, seen) {
+			a.warn("More has come in than is shown here; see: bin/billhook events ls")
+		}
+		now := map[events.Line]bool{}
+		for _, l := range slices.Backward(page.Items) {
+			if now[l] = true; known[l] {
+				continue
+			}
+			at, became := l.CreatedAt.UTC().Format(time.RFC3339), cmp.Or(l.Result, l.Reason)
+			a.printf("%s  %s  %s  %s  %s  %s\n", at, l.Queue, l.EventID, l.EventType, l.Status, became)
+			if a.output == asJSON {
+				err = errors.Join(err, jsonLines(a.stdout, []events.Line{l}))
+			}
+		}
+		known = now
+		return false, err
+	})
+	if ctx.Err() != nil {
+		return nil //nolint:nilerr // Who stops it wants no error.
+	}
+	return errors.Join(refused, err)
 }

@@ -90,6 +90,13 @@ func TestAReplaySaysWhatBecameOfIt(t *testing.T) {
 	}
 }
 
+func TestAReplayOfNothingAsksNobody(t *testing.T) {
+	t.Parallel()
+	worker, server := script(t, map[string][]string{"/dead-letters/preview": {`{"total":0,"filter":{"queue":"orders"}}`}})
+	play(t, onPlace, server, []step{{line: "dlq replay orders --why mended", want: "Nothing matches.", fails: "there is nothing to replay"}})
+	require.Empty(t, worker.bodies["/dead-letters/replay"])
+}
+
 func TestTheSecondPersonSeesThePreviewAndConfirms(t *testing.T) {
 	t.Parallel()
 	worker, server := script(t, map[string][]string{
@@ -180,7 +187,7 @@ func TestAChangeIsMadeOnceItsEffectIsConfirmed(t *testing.T) {
 		{line: "products ls", want: "PRODUCT POINTS STATE FROM SINCE\nhat 250 active catalog -"},
 		{line: "products set absent --points 4 --dry-run"},
 		{line: "products set new --points 500 --why sold", want: "POINTS 500"},
-		{line: "products set hat --points 300 --why dearer", want: "POINTS 250", fails: "nothing was changed"},
+		{line: "products set hat --points 300 --why dearer", want: "POINTS 250", fails: "nobody has answered; --yes does it without asking"},
 		{line: "products set hat --points 300 --why dearer", typed: "yes\n", want: "Type hat to set it:", fails: "nothing was changed"},
 		{line: "products set hat --points 300 --why dearer", typed: "hat\n", want: "POINTS 300"},
 		{line: "products set hat --points 7 --why w --dry-run", want: "FROM store"},

@@ -319,11 +319,15 @@ func (p *program) confirm(from io.Reader, yes bool, word, do string) error {
 		return usageError("--yes: with --json or -o csv nobody can be asked, so give it too")
 	}
 	p.printf("Type %s to %s: ", word, do)
-	line, _ := bufio.NewReader(from).ReadString('\n') // end of input is a no
-	if strings.TrimSpace(line) != word {
+	line, err := bufio.NewReader(from).ReadString('\n')
+	switch {
+	case strings.TrimSpace(line) == word:
+		return nil
+	case err != nil && line == "": // the end of the input is a no
+		return errors.New("nothing was changed: nobody has answered; --yes does it without asking")
+	default:
 		return errors.New("nothing was changed")
 	}
-	return nil
 }
 
 // show prints an answer by its columns, or as JSON. It fails where the answer says that something is wrong.

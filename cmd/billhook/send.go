@@ -22,6 +22,7 @@ import (
 	"billhook/internal/console"
 	"billhook/internal/contract"
 	"billhook/internal/ingest/webhook/samples"
+	"billhook/internal/pii"
 	"billhook/internal/platform/env"
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/signature"
@@ -193,6 +194,9 @@ func (p *program) sendCommand() *cobra.Command {
 			}
 			if err != nil {
 				return err
+			}
+			if kind, personal := pii.Detect(pii.UID, of.UID); personal {
+				p.warn("--uid is personal data (%s): the webhook service leaves it out, and the customer is credited.", kind)
 			}
 			return s.run(command.Context(), c, source, "/webhooks/"+args[0], func() ([]byte, string, error) {
 				if body != nil {

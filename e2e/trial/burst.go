@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"billhook/catalog"
+	"billhook/catalog/catalogtest"
 	"billhook/e2e"
 	"billhook/internal/compose/devstack"
 )
@@ -47,8 +48,7 @@ func burst(flags *flag.FlagSet) func(*run) {
 		}
 		slow.Wait()
 		_, _ = fmt.Fprintf(table, "\na burst of %d senders\tslot_wait\tcredits/s\tp50\tp99\trefused\tnacked\n", *senders)
-		c, err := catalog.Load("")
-		r.must(err)
+		c := catalogtest.Shipped()
 		shipped, _ := c.Queue(e2e.Queue)
 		for _, wait := range []time.Duration{0, shipped.SlotWait} {
 			r.part("a burst", func(r *run) { load(r, table, wait, *orders, *senders) })
@@ -80,8 +80,7 @@ func (d *drawing) id() string {
 func points(o e2e.Order) int64 { return o.Lines[0].Quantity * e2e.PointsPerPiece }
 
 func changed(r *run, change func(*catalog.Queue)) (*embedded, catalog.Queue) {
-	c, err := catalog.Load("")
-	r.must(err)
+	c := catalogtest.Shipped()
 	i := slices.IndexFunc(c.Queues, func(q catalog.Queue) bool { return q.ID == e2e.Queue })
 	change(&c.Queues[i])
 	return embed(r, devstack.Config{Catalog: c}), c.Queues[i]

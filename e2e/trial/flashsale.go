@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
-	"billhook/catalog"
+	"billhook/catalog/catalogtest"
 	"billhook/e2e"
 	"billhook/internal/apps/notifications"
 	"billhook/internal/apps/orders"
@@ -41,8 +41,7 @@ func flashsale(flags *flag.FlagSet) func(*run) {
 	flags.IntVar(&asked.pieces, "pieces", 100, "how many pieces there are")
 	flags.DurationVar(&asked.killsEvery, "kills-every", time.Second, "how often a worker is killed, on average; 0: never")
 	return func(r *run) {
-		shipped, err := catalog.Load("")
-		r.must(err)
+		shipped := catalogtest.Shipped()
 		taker, _ := shipped.HandledBy("orders.create")
 		fanOut, _ := shipped.HandledBy(notifications.FanOut)
 		sender, _ := shipped.EmitsTo(notifications.FanOut)

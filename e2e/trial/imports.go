@@ -21,6 +21,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"billhook/catalog"
+	"billhook/catalog/catalogtest"
 	"billhook/e2e"
 	"billhook/internal/compose/devstack"
 	"billhook/internal/contract"
@@ -62,8 +63,7 @@ type system struct {
 }
 
 func move(r *run, binary, name string, n int, fill func(*run, int, time.Time) system) {
-	c, err := catalog.Load("")
-	r.must(err)
+	c := catalogtest.Shipped()
 	// A store without a sync for each commit: no process that writes to it is killed here.
 	documents, err := standin.OpenTemporaryStore(filepath.Join(r.TempDir(), "documents.db"))
 	r.must(err)
@@ -163,8 +163,7 @@ func (k *killer) run(r *run, binary, name string, of system, kill int64) string 
 
 // posting is the shipped queue that posts an event type to a path.
 func posting(r *run, eventType, path string) catalog.Queue {
-	c, err := catalog.Load("")
-	r.must(err)
+	c := catalogtest.Shipped()
 	for _, q := range c.Queues {
 		if q.Handlers[eventType].Post.Path == path {
 			return q

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"billhook/catalog"
+	"billhook/catalog/catalogtest"
 	"billhook/e2e"
 	"billhook/internal/compose/devstack"
 	"billhook/internal/contract"
@@ -144,9 +145,8 @@ const otherQueue = "isolation-other"
 
 // twoQueues returns a catalog of the queue of payments' outcomes, as it is shipped, and one that
 // is like it and posts to another target.
-func twoQueues(r *run) (c *catalog.Catalog, payments catalog.Queue, eventType string) {
-	c, err := catalog.Load("")
-	r.must(err)
+func twoQueues() (c *catalog.Catalog, payments catalog.Queue, eventType string) {
+	c = catalogtest.Shipped()
 	payments, _ = c.EmitsTo("subscriptions.record")
 	eventType = slices.Sorted(maps.Keys(payments.Handlers))[0]
 	entry, other := payments.Handlers[eventType], payments
@@ -163,7 +163,7 @@ func twoQueues(r *run) (c *catalog.Catalog, payments catalog.Queue, eventType st
 }
 
 func (p publishing) measure(r *run, target http.HandlerFunc) (m figures) {
-	c, payments, eventType := twoQueues(r)
+	c, payments, eventType := twoQueues()
 	var asked atomic.Int64
 	harm := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		_, _ = io.Copy(io.Discard, request.Body) // then the server sees that the other side has gone

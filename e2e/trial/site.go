@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"billhook/catalog"
+	"billhook/catalog/catalogtest"
 	"billhook/e2e"
 	"billhook/emulator"
 	"billhook/internal/platform/gcp/firestore"
@@ -39,10 +40,9 @@ type site struct {
 
 // open starts a site with the queues that run; none: all.
 func open(r *run, queues ...string) *site {
-	shipped, err := catalog.Load("")
-	r.must(err)
 	s := &site{}
-	s.catalog, err = shipped.Only(queues)
+	var err error
+	s.catalog, err = catalogtest.Shipped().Only(queues)
 	r.must(err)
 	folder := r.TempDir()
 	sdk, err := emulator.Find(r.ctx)

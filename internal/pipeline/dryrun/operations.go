@@ -39,6 +39,9 @@ type Previewed struct {
 
 // Notes are what is left out, and what would become of each were it replayed now.
 func (p Preview) Notes() (lines []string) {
+	if p.Total == 0 {
+		lines = append(lines, "Nothing matches.")
+	}
 	if p.Looked < p.Total {
 		lines = append(lines, fmt.Sprintf("All are counted, and the newest %d were looked at.", p.Looked))
 	}

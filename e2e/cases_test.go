@@ -112,7 +112,7 @@ func unknownProduct(t *testing.T, s *stack) {
 		require.Equal(t, http.StatusOK, deliveries[i].Status)
 	}
 	s.until(t, later.EventID, "processed")
-	letters := s.lettersOf(t, o.EventID)
+	letters := s.deadLettersOf(t, o.EventID)
 	require.Len(t, letters, 1)
 	require.Equal(t, []string{"unknown_product", e2e.UnknownProduct, e2e.Queue}, []string{
 		letters[0].Attributes["dead_letter_reason"], letters[0].Attributes["dead_letter_detail"], letters[0].Attributes["source_queue"],
@@ -120,7 +120,7 @@ func unknownProduct(t *testing.T, s *stack) {
 	require.Equal(t, int64(2000), s.balance(t, ledger.UserPoints(o.UID)), "the known item beside it is not credited")
 	require.Equal(t, "DEAD_LETTERED", s.status(t, o.EventID))
 	q, _ := s.catalog.Queue(e2e.Queue)
-	s.requireLetters(t, q, o.EventID, 1) // in the store, too
+	s.requireDeadLetters(t, q, o.EventID, 1) // in the store, too
 }
 
 func storeFailure(t *testing.T, s *stack) {
@@ -133,7 +133,7 @@ func storeFailure(t *testing.T, s *stack) {
 	s.storeDown(false)
 	s.until(t, o.EventID, "processed")
 	require.Equal(t, int64(2000), s.balance(t, ledger.UserPoints(o.UID)))
-	require.Empty(t, s.lettersOf(t, o.EventID))
+	require.Empty(t, s.deadLettersOf(t, o.EventID))
 }
 
 func killedBeforeItsCommit(t *testing.T, s *stack) {
@@ -147,7 +147,7 @@ func killedBeforeItsCommit(t *testing.T, s *stack) {
 	s.until(t, o.EventID, "processed")
 	require.Equal(t, int64(2000), s.balance(t, ledger.UserPoints(o.UID)))
 	require.Equal(t, "COMPLETED", s.status(t, o.EventID))
-	require.Empty(t, s.lettersOf(t, o.EventID))
+	require.Empty(t, s.deadLettersOf(t, o.EventID))
 }
 
 // killedAfterItsCommit kills the worker before it publishes what it emitted.

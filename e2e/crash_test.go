@@ -70,8 +70,8 @@ var crashCases = []crashCase{
 	{"a dead letter is marked, and the broker not told", at.BuryMarked, unknown, "DEAD_LETTERED -", "", ""},
 	{"a conflict is a dead letter and not recorded", at.BuryPublished, conflicted, untold, "", ""},
 	{"a conflict is marked, and the broker not told", at.BuryMarked, conflicted, untold, "", ""},
-	{"a dead letter is not stored", at.LetterKeep, unknown, "", "", ""},
-	{"a dead letter is stored, and the broker not told", at.LetterKept, unknown, "", "", ""},
+	{"a dead letter is not stored", at.DeadLetterKeep, unknown, "", "", ""},
+	{"a dead letter is stored, and the broker not told", at.DeadLetterKept, unknown, "", "", ""},
 
 	{"a payment event and its message are not committed", at.TxCommit, renewed, "- -", "", ""},
 	{"a message is committed and its worker gone", at.TxCommitted, renewed, untold, "", ""},

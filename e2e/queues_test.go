@@ -160,19 +160,19 @@ func runQueueStory(t *testing.T, s *stack, q catalog.Queue, story queueStory) {
 
 	s.until(t, refused.id, end)
 	require.Zero(t, s.effects(story, refused))
-	s.requireLetters(t, q, refused.id, 1)
+	s.requireDeadLetters(t, q, refused.id, 1)
 
 	deliveries := s.until(t, hopeless.id, end)
 	require.Zero(t, s.effects(story, hopeless))
 	last := deliveries[len(deliveries)-1]
 	require.Equal(t, []any{"callee_failed_503", h.MaxAttempts}, []any{last.Reason, last.Attempt})
-	s.requireLetters(t, q, hopeless.id, 1)
+	s.requireDeadLetters(t, q, hopeless.id, 1)
 
 	if h.MaxAttempts > 1 {
 		deliveries = s.until(t, late.id, "processed")
 		require.Equal(t, 2, deliveries[len(deliveries)-1].Attempt)
 		require.Equal(t, 1, s.effects(story, late))
-		s.requireLetters(t, q, late.id, 0)
+		s.requireDeadLetters(t, q, late.id, 0)
 	}
 
 	if q.MessageTTL > 0 {
@@ -184,14 +184,14 @@ func runQueueStory(t *testing.T, s *stack, q catalog.Queue, story queueStory) {
 		require.NoError(t, err)
 		s.until(t, stale.id, "expired")
 		require.Zero(t, s.effects(story, stale))
-		s.requireLetters(t, q, stale.id, 0)
+		s.requireDeadLetters(t, q, stale.id, 0)
 	}
 	if recorded {
 		require.Equal(t, dedupe.Completed, s.ends(t, q.ID, happy.id).Status)
 	}
 }
 
-func (s *stack) requireLetters(t *testing.T, q catalog.Queue, eventID string, want int) {
+func (s *stack) requireDeadLetters(t *testing.T, q catalog.Queue, eventID string, want int) {
 	t.Helper()
 	if q.DeadLetter.Drop {
 		want = 0

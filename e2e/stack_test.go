@@ -379,7 +379,7 @@ func (s *stack) documents(t *testing.T, collection string) (all []store.Document
 	return all
 }
 
-func (s *stack) lettersOf(t *testing.T, eventID string) []contract.Message {
+func (s *stack) deadLettersOf(t *testing.T, eventID string) []contract.Message {
 	t.Helper()
 	return slices.DeleteFunc(s.deadLetters(t), func(m contract.Message) bool { return m.Attributes["event_id"] != eventID })
 }

@@ -47,8 +47,8 @@ type config struct {
 	PubSubEmulator    string   `env:"PUBSUB_EMULATOR_HOST" about:"host:port of Google's Pub/Sub emulator, in place of Pub/Sub"`
 	FirestoreEmulator string   `env:"FIRESTORE_EMULATOR_HOST" about:"host:port of Google's Firestore emulator, in place of Firestore"`
 	Database          string   `env:"FIRESTORE_DATABASE" about:"the Firestore database; empty is INSTALLATION, or (default) where that is empty too"`
-	// DoorDatabase has the blocks that instances share to keep to a queue's rate; empty: FIRESTORE_DATABASE.
-	DoorDatabase     string     `env:"DOOR_DATABASE" about:"the database in which the instances count together what they let in; empty is that of FIRESTORE_DATABASE"`
+	// LimitsDatabase has the blocks that instances share to keep to a queue's rate; empty: FIRESTORE_DATABASE.
+	LimitsDatabase   string     `env:"DOOR_DATABASE" about:"the database in which the instances count together what they let in; empty is that of FIRESTORE_DATABASE"`
 	CatalogDir       string     `env:"CATALOG_DIR" about:"a folder with the catalog's files; empty is the built-in catalog"`
 	Queues           []string   `env:"QUEUES" about:"the queues that run, by id or alias, comma-separated; empty is all that are enabled"`
 	LogLevel         slog.Level `env:"LOG_LEVEL" envDefault:"INFO" about:"DEBUG, INFO, WARN or ERROR"`
@@ -153,8 +153,8 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	defer func() { _ = documents.Close() }() // the process ends; nothing is lost
 
 	blocks := documents
-	if cfg.DoorDatabase != "" {
-		if blocks, err = firestore.New(clients, cfg.Project, cfg.DoorDatabase); err != nil {
+	if cfg.LimitsDatabase != "" {
+		if blocks, err = firestore.New(clients, cfg.Project, cfg.LimitsDatabase); err != nil {
 			return err
 		}
 		defer func() { _ = blocks.Close() }() // the process ends; nothing is lost

@@ -115,12 +115,12 @@ func (u upkeep) store() float64 {
 }
 
 // A query without a result is charged as one read.
-func idleRun(task string, letterQueues int) upkeep {
+func idleRun(task string, deadLetterQueues int) upkeep {
 	switch task {
 	case "relay-outbox", "release-delayed":
 		return upkeep{runs: 1, reads: 2, lines: 1} // what is due, and the oldest
 	case "count-dead-letters":
-		return upkeep{runs: 1, reads: letterQueues, lines: letterQueues + 1}
+		return upkeep{runs: 1, reads: deadLetterQueues, lines: deadLetterQueues + 1}
 	case "count-backlogs":
 		return upkeep{runs: 1, writes: 1, lines: 1} // all queues in one document
 	default:
@@ -128,7 +128,7 @@ func idleRun(task string, letterQueues int) upkeep {
 	}
 }
 
-func letterQueues(c *catalog.Catalog) int {
+func deadLetterQueues(c *catalog.Catalog) int {
 	return len(slices.DeleteFunc(slices.Clone(c.Queues), func(q catalog.Queue) bool { return q.DeadLetter.Drop }))
 }
 
@@ -281,7 +281,7 @@ func TestTheDocumentsHaveTheTablesOfTheCosts(t *testing.T) {
 	require.NoError(t, err)
 	var tasks upkeep
 	for task, runs := range runsPerMonth(t, read(t, "terraform/main.tf")) {
-		one := idleRun(task, letterQueues(queues))
+		one := idleRun(task, deadLetterQueues(queues))
 		tasks = upkeep{tasks.runs + runs, tasks.reads + runs*one.reads, tasks.writes + runs*one.writes, tasks.lines + runs*one.lines}
 	}
 	services := append([]*pool{service}, poolsOf(queues)...)
@@ -323,7 +323,7 @@ func TestAnIdleTaskAndAFlushOfRatesCostTheirDeclaredReadsWritesAndLines(t *testi
 		answer := httptest.NewRecorder()
 		router.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/tasks/"+task, nil))
 		require.Equal(t, http.StatusOK, answer.Code)
-		want := idleRun(task, letterQueues(c))
+		want := idleRun(task, deadLetterQueues(c))
 		require.Equal(t, want.reads, int(counter.Gets.Load()+counter.Queries.Load()-reads), task)
 		require.Equal(t, want.writes, int(counter.Written.Load()-writes), task)
 		require.Equal(t, want.lines, bytes.Count(log.Bytes(), []byte("\n")), task)

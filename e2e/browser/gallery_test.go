@@ -134,7 +134,7 @@ func (p *tab) readme(t *testing.T) {
 		size         size
 	}{
 		"overview.png": {"/ops/", light, size{"readme", 1280, 800, false}},
-		"event.png":    {"/ops/events/" + eventOfLetter, dark, size{"readme", 390, 844, true}},
+		"event.png":    {"/ops/events/" + eventOfDeadLetter, dark, size{"readme", 390, 844, true}},
 	} {
 		p.show(one.size, one.scheme)
 		p.goes(one.path)
@@ -215,7 +215,7 @@ func forEverybody(script string) func(*tab) []string {
 func (p *tab) answers(check func(*tab) []string) {
 	p.t.Helper()
 	for _, form := range []struct{ path, button, says string }{
-		{"/ops/events/" + eventOfLetter + "/payload", "^Payload", unknownProduct},
+		{"/ops/events/" + eventOfDeadLetter + "/payload", "^Payload", unknownProduct},
 		{"/ops/endpoints/" + samples.Partner + "/rotate", "^Rotate$", "whsec_"},
 		{"/ops/endpoints/" + samples.Partner + "/test", "^Test$", "200"},
 	} {
@@ -332,7 +332,7 @@ func (s *shop) subjects(t *testing.T) map[string][]string {
 		"/ops/catalog/queues/{":    {orders},
 		"/ops/catalog/contracts/{": {"message.v1:order.created:1", "paynow.v1"},
 		"/ops/dead-letters/{":      {letters.Items[0].ID, long.Items[0].ID},
-		"/ops/events/{":            {event, eventOfLetter, longID[:128]},
+		"/ops/events/{":            {event, eventOfDeadLetter, longID[:128]},
 		"/ops/accounts/{":          {string(ledger.UserPoints(buyer))},
 		"/ops/customers/{":         {buyersCustomer},
 		"/ops/subscriptions/{":     {usageOf},

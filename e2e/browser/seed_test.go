@@ -38,17 +38,17 @@ const (
 const (
 	// event is an event with a story: credited, found again by everything that names it.
 	event = "810000000000000000"
-	// eventOfLetter is the dead letter that a walk mends, of unknownProduct.
-	eventOfLetter  = "820000000000000000"
-	unknownProduct = "700000000000000991"
-	buyer          = "uid-of-buyer-0"
-	buyersCustomer = "830000000000000000"
-	payNowOrder    = "840000000000000000"
-	period         = "2026-03"
-	journalEvent   = "dev-invoice"
-	shopOrder      = "dev-shop-order"
-	payment        = "dev-payment"
-	usageOf        = "dev-subscription"
+	// eventOfDeadLetter is the dead letter that a walk mends, of unknownProduct.
+	eventOfDeadLetter = "820000000000000000"
+	unknownProduct    = "700000000000000991"
+	buyer             = "uid-of-buyer-0"
+	buyersCustomer    = "830000000000000000"
+	payNowOrder       = "840000000000000000"
+	period            = "2026-03"
+	journalEvent      = "dev-invoice"
+	shopOrder         = "dev-shop-order"
+	payment           = "dev-payment"
+	usageOf           = "dev-subscription"
 )
 
 // notification is an event type whose service is not asked what it knows, so that its failures follow each other.

@@ -170,14 +170,14 @@ func (s behind) measure(r, whole *run, table *tabwriter.Writer) {
 		}
 		e.paid(r, want)
 	}
-	letters := map[string]bool{}
+	deadLetters := map[string]bool{}
 	for _, m := range e.Broker.Held(queue.DeadLetterHold()) {
-		letters[m.Attributes["event_id"]] = true
+		deadLetters[m.Attributes["event_id"]] = true
 	}
-	if s.longest == 0 && len(letters) != s.unknown {
-		r.broken("%d dead letters of %d", len(letters), s.unknown)
+	if s.longest == 0 && len(deadLetters) != s.unknown {
+		r.broken("%d dead letters of %d", len(deadLetters), s.unknown)
 	}
 	whole.mu.Lock()
 	defer whole.mu.Unlock()
-	_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%d\n", s.name, queue.OnTerminal, queue.NackBudget, waited, len(letters), nacked)
+	_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%d\n", s.name, queue.OnTerminal, queue.NackBudget, waited, len(deadLetters), nacked)
 }

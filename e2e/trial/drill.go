@@ -147,27 +147,27 @@ func (n *night) handle(i incident) string {
 	since := func() float64 { return time.Since(alert).Seconds() }
 	n.printf("   ALERT on %s\n", i.queue)
 
-	var letters console.List[deadletter.Item]
-	n.repeat(&letters, func() bool { return len(letters.Items) == i.events }, "dlq", "ls", i.queue, "--reason", i.reason)
+	var deadLetters console.List[deadletter.Item]
+	n.repeat(&deadLetters, func() bool { return len(deadLetters.Items) == i.events }, "dlq", "ls", i.queue, "--reason", i.reason)
 	found := since()
 
-	var letter deadletter.Kept
-	n.ask(&letter, "dlq", "show", letters.Items[0].ID)
+	var deadLetter deadletter.Kept
+	n.ask(&deadLetter, "dlq", "show", deadLetters.Items[0].ID)
 	var event events.Event
-	n.ask(&event, "events", "show", letter.EventID, "--queue", i.queue)
-	if event.Status != dedupe.DeadLettered || len(event.DeadLetters) == 0 || !i.understood(letter) {
-		n.Fatalf("neither the dead letter nor the event says what is wrong: %s %s %s", event.Status, letter.Reason, letter.Detail)
+	n.ask(&event, "events", "show", deadLetter.EventID, "--queue", i.queue)
+	if event.Status != dedupe.DeadLettered || len(event.DeadLetters) == 0 || !i.understood(deadLetter) {
+		n.Fatalf("neither the dead letter nor the event says what is wrong: %s %s %s", event.Status, deadLetter.Reason, deadLetter.Detail)
 	}
 	understood := since()
 
-	i.mend(n, letter)
+	i.mend(n, deadLetter)
 	mended := since()
 
 	var tried dryrun.Trial
-	n.ask(&tried, "events", "try", letter.EventID, "--queue", i.queue)
+	n.ask(&tried, "events", "try", deadLetter.EventID, "--queue", i.queue)
 	var op deadletter.Operation
 	n.ask(&op, "dlq", "replay", i.queue, "--reason", i.reason, "--why", i.why, "--yes")
-	for _, l := range letters.Items {
+	for _, l := range deadLetters.Items {
 		n.repeat(&event, func() bool { return event.Status == dedupe.Completed }, "events", "show", l.EventID, "--queue", i.queue)
 	}
 	processed := since()

@@ -213,9 +213,9 @@ func (m *market) count() counts {
 		}
 		seen[d.EventID] = true
 	}
-	letters, err := m.store.Query(m.ctx, store.Query{Collection: deadletter.Collection, Count: true, Limit: m.orders})
+	deadLetters, err := m.store.Query(m.ctx, store.Query{Collection: deadletter.Collection, Count: true, Limit: m.orders})
 	m.must(err)
-	found.add("dead letters", int(letters.Count))
+	found.add("dead letters", int(deadLetters.Count))
 	return found
 }
 

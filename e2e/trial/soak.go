@@ -136,18 +136,18 @@ func judgeSoak(r *run, wrong counts) {
 }
 
 func (s *site) reckon(r *run, planned [][]webhook) (found, wrong counts) {
-	letters := map[string]bool{}
+	deadLetters := map[string]bool{}
 	each(r, s.store, deadletter.Collection, nil, func(doc store.Document) {
 		item, err := deadletter.ItemOf(doc)
 		r.must(err)
-		letters[item.EventID+" "+item.Reason] = true
+		deadLetters[item.EventID+" "+item.Reason] = true
 	})
-	found, wrong = counts{"dead-lettered": len(letters)}, counts{}
+	found, wrong = counts{"dead-lettered": len(deadLetters)}, counts{}
 	for _, events := range planned {
 		var want, balance int64
 		var times []time.Time
 		for _, w := range events {
-			if w.reason != "" && !letters[w.order.EventID+" "+w.reason] {
+			if w.reason != "" && !deadLetters[w.order.EventID+" "+w.reason] {
 				wrong.add("dead letters missing", 1)
 			}
 			status := dedupe.Completed

@@ -72,8 +72,8 @@ func (c *Cloud) allowed(r call, kind string, isNew bool) error {
 	if topic := text(r.body, "topic"); isNew && c.held.Resources["pubsub/"+topic] == nil {
 		return refuse(http.StatusNotFound, "Resource not found (resource=%s).", topic[strings.LastIndex(topic, "/")+1:])
 	}
-	if letters := text(r.body, "deadLetterPolicy", "deadLetterTopic"); letters != "" && c.held.Resources["pubsub/"+letters] == nil {
-		return refuse(http.StatusNotFound, "Resource not found (resource=%s).", letters[strings.LastIndex(letters, "/")+1:])
+	if deadLetters := text(r.body, "deadLetterPolicy", "deadLetterTopic"); deadLetters != "" && c.held.Resources["pubsub/"+deadLetters] == nil {
+		return refuse(http.StatusNotFound, "Resource not found (resource=%s).", deadLetters[strings.LastIndex(deadLetters, "/")+1:])
 	}
 	if email := text(r.body, "pushConfig", "oidcToken", "serviceAccountEmail"); email != "" && !c.exists(email) {
 		return refuse(http.StatusNotFound, "Service account %s does not exist", email)

@@ -76,10 +76,10 @@ type Record struct {
 	// Customer is whose event it is, as contract.CustomerOf names them, whatever the ordering key is; empty: nobody's.
 	Customer  string `store:"customer,omitzero"`
 	MessageID string `store:"message_id"`
-	// DoorReceivedAt is when the webhook service received it; zero: it came another way.
-	DoorReceivedAt time.Time `store:"door_received_at,omitzero"`
-	PublishedAt    time.Time `store:"published_at,omitzero"`
-	NextRetryAt    time.Time `store:"next_retry_at,omitzero,strict"`
+	// ReceivedAt is when the webhook service received it; zero: it came another way.
+	ReceivedAt  time.Time `store:"door_received_at,omitzero"`
+	PublishedAt time.Time `store:"published_at,omitzero"`
+	NextRetryAt time.Time `store:"next_retry_at,omitzero,strict"`
 	// DelayTicket is that of the copy that waits for NextRetryAt elsewhere than with the broker.
 	DelayTicket string `store:"delay_ticket,omitzero"`
 	// DelayedBeside: what comes behind the message, under its ordering key, does not wait for it.

@@ -91,7 +91,7 @@ func sample() dedupe.Record {
 		LeaseToken: "t1", LeaseUntil: at(1), Message: &contract.Message{Data: []byte("{}"), Attributes: map[string]string{"event_id": "e1"}, OrderingKey: "u1"},
 		Emitted: []handler.Emitted{{EventID: "e2", EventType: "t", To: "q2"}, {EventID: "e3", EventType: "t", To: "q3"}},
 		Result:  "r", Ref: "r1", Entry: "n1", LastError: "store_unavailable", CorrelationID: "c1", IdempotencyKey: "p1", OrderingKey: "u1",
-		Customer: "u1", MessageID: "17", DoorReceivedAt: at(7), PublishedAt: at(0), NextRetryAt: at(2), DelayTicket: "d1", DelayedBeside: true,
+		Customer: "u1", MessageID: "17", ReceivedAt: at(7), PublishedAt: at(0), NextRetryAt: at(2), DelayTicket: "d1", DelayedBeside: true,
 		CreatedAt: at(3), UpdatedAt: at(4), ProcessedAt: at(5), ExpireAt: at(6),
 		Log: []dedupe.Attempt{
 			{Number: 1, Delivery: 3, MessageID: "16", Instance: "i1", Begun: at(0), Trace: "0af7"},

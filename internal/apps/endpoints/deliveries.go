@@ -46,9 +46,9 @@ type Deliverer struct {
 	Poster Poster
 	// DisableAfter is how long an endpoint may fail without a success.
 	DisableAfter time.Duration
-	// News lists the queues and topics that are told of an endpoint that was given up.
-	News []string
-	Now  func() time.Time
+	// Notices lists the queues and topics that are told of an endpoint that was given up.
+	Notices []string
+	Now     func() time.Time
 }
 
 // Delivery is the data of webhook_delivery.
@@ -60,7 +60,7 @@ type Delivery struct {
 
 // Register adds the handler. A repeated request has the same webhook-id: a second attempt is safe.
 func Register(r *handler.Registry, d Deliverer) {
-	handler.RegisterLeased(r, Handler, handler.LeasedOf[Delivery]{Do: d.deliver, Plan: d.plan, SafeToRepeat: true, ManyPlaces: true}, d.News...)
+	handler.RegisterLeased(r, Handler, handler.LeasedOf[Delivery]{Do: d.deliver, Plan: d.plan, SafeToRepeat: true, ManyPlaces: true}, d.Notices...)
 }
 
 // deliver tells the event's endpoint. A failure is noted with the endpoint when it begins. One that comes
@@ -152,7 +152,7 @@ func (d Deliverer) giveUp(event handler.Event, e stored, reason string, now time
 		return handler.Effect{}, err
 	}
 	effect := handler.Effect{Writes: writes, Result: EndpointDisabled}
-	for _, to := range d.News {
+	for _, to := range d.Notices {
 		effect.Emit = append(effect.Emit, handler.Emission{To: to, OrderingKey: e.ID, Body: contract.Of(&contract.Event{
 			Type: DisabledType, Version: 1, Producer: "billhook", CorrelationID: event.CorrelationID,
 			Data: disabledData{EndpointID: e.ID, Reason: reason, FailingSince: e.FailingSince},

@@ -93,7 +93,7 @@ func open(t *testing.T) *town {
 		NewSecret: func() string { return "whsec_" + next() },
 	}
 	registry := handler.NewRegistry()
-	endpoints.Register(registry, endpoints.Deliverer{Store: w.faults, Poster: &w.posting, DisableAfter: days, News: []string{news}, Now: clock})
+	endpoints.Register(registry, endpoints.Deliverer{Store: w.faults, Poster: &w.posting, DisableAfter: days, Notices: []string{news}, Now: clock})
 	h, ok := registry.Lookup(endpoints.Handler)
 	require.True(t, ok)
 	w.deliver = h.Leased

@@ -145,15 +145,15 @@ func answerTo(at State, on string) (a answer, ok bool) {
 }
 
 // walk follows an event's edge, if there is one, and those that follow at once, to the next state of rest.
-func walk(from State, on string, inStock bool) (way []edge) {
+func walk(from State, on string, inStock bool) (path []edge) {
 	for {
 		i := slices.IndexFunc(edges, func(e edge) bool {
 			return e.from == from && e.on == on && (e.inStock == nil || *e.inStock == inStock)
 		})
 		if i < 0 {
-			return way
+			return path
 		}
-		way = append(way, edges[i])
+		path = append(path, edges[i])
 		from, on = edges[i].to, ""
 	}
 }

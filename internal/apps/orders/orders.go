@@ -33,9 +33,9 @@ type handlers struct {
 	// queue is where a payment's timeout comes back; patience is how long a payment is waited for.
 	queue    string
 	patience time.Duration
-	// news is where it is told what became of orders. others are queues that are told of those that are
+	// notices is where it is told what became of orders. others are queues that are told of those that are
 	// confirmed, too, and indexes those that are told of each product that was sold.
-	news            string
+	notices         string
 	others, indexes []string
 }
 
@@ -57,18 +57,18 @@ func Register(r *handler.Registry, c *catalog.Catalog, from store.Getter, now fu
 					own.indexes = append(own.indexes, to)
 				}
 			case to != q.ID:
-				own.news = to
+				own.notices = to
 			}
 		}
 		if h.Name == createHandler {
 			own.patience = h.WaitsFor
 		}
 	}
-	handler.RegisterTx(r, createHandler, own.create, own.queue, own.news)
-	handler.RegisterTx(r, confirmHandler, own.confirm, slices.Concat(own.others, own.indexes, []string{own.news})...)
-	handler.RegisterTx(r, failHandler, own.fail, own.news)
-	handler.RegisterTx(r, timeoutHandler, own.timeOut, own.news)
-	handler.RegisterTx(r, shipHandler, own.ship, own.news)
+	handler.RegisterTx(r, createHandler, own.create, own.queue, own.notices)
+	handler.RegisterTx(r, confirmHandler, own.confirm, slices.Concat(own.others, own.indexes, []string{own.notices})...)
+	handler.RegisterTx(r, failHandler, own.fail, own.notices)
+	handler.RegisterTx(r, timeoutHandler, own.timeOut, own.notices)
+	handler.RegisterTx(r, shipHandler, own.ship, own.notices)
 }
 
 type newOrder struct {
@@ -93,8 +93,8 @@ type shipment struct {
 	UserID  string `json:"user_id"`
 }
 
-// News is the data of what is told of an order.
-type News struct {
+// Notice is the data of what is told of an order.
+type Notice struct {
 	OrderID string `json:"order_id"`
 	UserID  string `json:"user_id,omitempty"`
 	Reason  string `json:"reason,omitempty"`
@@ -209,11 +209,11 @@ func (h handlers) advance(ctx context.Context, event handler.Event, id string, c
 	if a, ok := answerTo(o.State, event.Type); ok {
 		return a.effect()
 	}
-	way := walk(o.State, event.Type, true)
-	if len(way) == 0 {
+	path := walk(o.State, event.Type, true)
+	if len(path) == 0 {
 		return handler.Effect{}, retry.Permanent("illegal_transition", nil)
 	}
-	return h.follow(event, o, version, way, nil)
+	return h.follow(event, o, version, path, nil)
 }
 
 func (a answer) effect() (handler.Effect, error) {
@@ -228,16 +228,16 @@ func (a answer) effect() (handler.Effect, error) {
 }
 
 // follow takes an order, which stands at a version or is new, along edges, and returns the effect of all.
-func (h handlers) follow(event handler.Event, o Order, version store.Version, way []edge, reserved []store.Write) (handler.Effect, error) {
+func (h handlers) follow(event handler.Event, o Order, version store.Version, path []edge, reserved []store.Write) (handler.Effect, error) {
 	now := h.now().UTC().Truncate(time.Microsecond)
 	if o.UpdatedAt = now; version == 0 {
 		o.CreatedAt = now
 	}
 	var effect handler.Effect
-	if way[0].from == PaymentInitiated {
+	if path[0].from == PaymentInitiated {
 		o.PaymentDue, effect.Withdraw = time.Time{}, []string{timeoutOf(o.ID)}
 	}
-	for _, e := range way {
+	for _, e := range path {
 		o.State, o.Reason = e.to, cmp.Or(e.reason, o.Reason)
 		o.History = append(o.History, Step{State: e.to, At: now, EventID: event.ID})
 		switch e.stock {
@@ -258,11 +258,11 @@ func (h handlers) follow(event handler.Event, o Order, version store.Version, wa
 			effect.Emit = append(effect.Emit, h.notifyOthers(event, o)...)
 		}
 		if e.emits != "" && o.UserID != "" { // without a user there is nobody to tell
-			news := News{OrderID: o.ID, UserID: o.UserID}
+			notice := Notice{OrderID: o.ID, UserID: o.UserID}
 			if e.emits == emitsCancelled {
-				news.Reason = o.Reason
+				notice.Reason = o.Reason
 			}
-			effect.Emit = append(effect.Emit, handler.Emission{To: h.news, RoutingKey: e.emits, Body: message(event, e.emits, news)})
+			effect.Emit = append(effect.Emit, handler.Emission{To: h.notices, RoutingKey: e.emits, Body: message(event, e.emits, notice)})
 		}
 		if e.emits == emitsConfirmed {
 			effect.Emit = append(effect.Emit, h.notifyIndexes(event, o)...)
@@ -276,10 +276,10 @@ func (h handlers) follow(event handler.Event, o Order, version store.Version, wa
 // notifyOthers are the messages of an order that is confirmed to all but its user: to the others, and to its seller.
 func (h handlers) notifyOthers(event handler.Event, o Order) (all []handler.Emission) {
 	for _, to := range h.others {
-		all = append(all, handler.Emission{To: to, Body: message(event, emitsConfirmed, News{OrderID: o.ID, UserID: o.UserID})})
+		all = append(all, handler.Emission{To: to, Body: message(event, emitsConfirmed, Notice{OrderID: o.ID, UserID: o.UserID})})
 	}
 	if o.SellerID != "" {
-		all = append(all, handler.Emission{To: h.news, RoutingKey: emitsSeller, Body: message(event, emitsSeller, News{OrderID: o.ID, UserID: o.SellerID})})
+		all = append(all, handler.Emission{To: h.notices, RoutingKey: emitsSeller, Body: message(event, emitsSeller, Notice{OrderID: o.ID, UserID: o.SellerID})})
 	}
 	return all
 }

@@ -200,9 +200,9 @@ func TestAConfirmedOrderNotifiesItsSellerAndTheIndexOfEachProductOnce(t *testing
 		at := s.order(t, "o1").UpdatedAt
 		require.Equal(t, orders.Sold{DocumentID: product, Version: at.UnixMicro(), SoldAt: at}, sold)
 	}
-	seller, err := contract.As[orders.News](effect.Emit[1].Body)
+	seller, err := contract.As[orders.Notice](effect.Emit[1].Body)
 	require.NoError(t, err)
-	require.Equal(t, orders.News{OrderID: "o1", UserID: "seller-7"}, seller)
+	require.Equal(t, orders.Notice{OrderID: "o1", UserID: "seller-7"}, seller)
 	require.Equal(t, "seller-7", s.order(t, "o1").SellerID)
 
 	s.tell(t, orderstest.About("e3", "order.created", "o2"))

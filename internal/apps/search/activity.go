@@ -87,7 +87,7 @@ func (a Reads) activity(ctx context.Context, _ audit.Author, in customers.Custom
 		Orders: []orders.Order{}, Subscriptions: []string{}, Refunds: []payments.Refund{}, DeadLetters: []deadletter.Item{}, More: []string{},
 	}
 	for _, fill := range []func(context.Context, *Activity) error{
-		a.customerEvents, a.customerLetters, a.customerBalances, a.customerOrders, a.customerRefunds,
+		a.customerEvents, a.customerDeadLetters, a.customerBalances, a.customerOrders, a.customerRefunds,
 	} {
 		if err := fill(ctx, &found); err != nil {
 			return Activity{}, err
@@ -126,7 +126,7 @@ func (a Reads) customerEvents(ctx context.Context, found *Activity) error {
 	return err
 }
 
-func (a Reads) customerLetters(ctx context.Context, found *Activity) error {
+func (a Reads) customerDeadLetters(ctx context.Context, found *Activity) error {
 	customer := contract.CustomerOf(found.Tenant, found.CustomerID)
 	page, err := a.Store.Query(ctx, store.Query{Collection: deadletter.Collection, Equal: map[string]any{"customer": customer}, Limit: activityAtMost})
 	if err != nil {

@@ -128,7 +128,7 @@ func TestTheHistoryOfAnEventIsInTheOrderOfTime(t *testing.T) {
 	r := open(t)
 	second := func(n int) time.Time { return at.Add(time.Duration(n) * time.Second) }
 	told := record("orders", "default", "e1")
-	told.DoorReceivedAt, told.PublishedAt = second(-9), second(-9)
+	told.ReceivedAt, told.PublishedAt = second(-9), second(-9)
 	told.Log = []dedupe.Attempt{
 		{Number: 1, Delivery: 3, MessageID: "17", Instance: "i1", Begun: second(-8), Ended: second(-7), Outcome: retry.Retry, Reason: "handler_error", Next: second(-6)},
 		{Number: 2, Delivery: 4, MessageID: "17", Instance: "i2", Begun: second(-6)},
@@ -166,13 +166,13 @@ func TestAnEventIsToldByWhatThereIsOfIt(t *testing.T) {
 	t.Parallel()
 	received := func(text string) func(fields map[string]any) {
 		return func(fields map[string]any) {
-			fields["message"] = store.Encode(&contract.Message{Data: []byte("{}"), Attributes: map[string]string{"event_id": "e1", contract.AttrDoorReceived: text}})
+			fields["message"] = store.Encode(&contract.Message{Data: []byte("{}"), Attributes: map[string]string{"event_id": "e1", contract.AttrReceived: text}})
 		}
 	}
 	broken := record("orders", "default", "e1")
 	broken.Status, broken.LastError, broken.PayloadHash = dedupe.DeadLettered, "body_malformed", ""
 	died := dead("orders", "d1", "delivery_attempts_exhausted", 0)
-	died.EventID, died.FirstPublished, died.Attributes = "e1", time.Time{}, map[string]string{contract.AttrDoorReceived: "2026-03-02T10:14:00Z"}
+	died.EventID, died.FirstPublished, died.Attributes = "e1", time.Time{}, map[string]string{contract.AttrReceived: "2026-03-02T10:14:00Z"}
 	processed, corrected := died, died
 	processed.State, corrected.State = deadletter.Processed, deadletter.Corrected
 	for name, test := range map[string]struct {

@@ -31,20 +31,20 @@ import (
 // Apps are what the operations work on. Of the zero Apps they can be listed and not called: so a command line
 // knows them.
 type Apps struct {
-	Store      store.Store
-	Reads      events.Reads
-	Deployment *system.Deployment
-	Example    func(format, eventType string) ([]byte, error)
-	Log        *slog.Logger
-	Customers  *customers.Operator
-	Pauses     *pause.Operator
-	Products   *products.Editor
-	Stock      *orders.StockEditor
-	Endpoints  *endpoints.Editor
-	Periods    *journal.Periods
-	Reverter   *journal.Reverter
-	Letters    *deadletter.Operator
-	Tries      *dryrun.Trials
+	Store       store.Store
+	Reads       events.Reads
+	Deployment  *system.Deployment
+	Example     func(format, eventType string) ([]byte, error)
+	Log         *slog.Logger
+	Customers   *customers.Operator
+	Pauses      *pause.Operator
+	Products    *products.Editor
+	Stock       *orders.StockEditor
+	Endpoints   *endpoints.Editor
+	Periods     *journal.Periods
+	Reverter    *journal.Reverter
+	DeadLetters *deadletter.Operator
+	Tries       *dryrun.Trials
 }
 
 // All are the operations of all apps.
@@ -52,8 +52,8 @@ func All(of Apps) *console.Catalog {
 	return console.NewCatalog(
 		cmp.Or(of.Customers, &customers.Operator{}).Operations(),
 		search.Reads{Reads: of.Reads}.Operations(),
-		cmp.Or(of.Letters, &deadletter.Operator{}).Operations(of.Reads.Catalog),
-		cmp.Or(of.Tries, &dryrun.Trials{}).Operations(of.Letters, of.Reads.Catalog),
+		cmp.Or(of.DeadLetters, &deadletter.Operator{}).Operations(of.Reads.Catalog),
+		cmp.Or(of.Tries, &dryrun.Trials{}).Operations(of.DeadLetters, of.Reads.Catalog),
 		subscriptions.Operations(of.Store),
 		usage.Operations(of.Store, of.Reads.Now),
 		cmp.Or(of.Endpoints, &endpoints.Editor{}).Operations(),
@@ -73,5 +73,5 @@ func All(of Apps) *console.Catalog {
 
 // Scripts are the operations of the event queue that Billhook replaces.
 func Scripts(of Apps) []console.Operation {
-	return queues.EventQueue{Reads: queues.Reads{Reads: of.Reads}, Operator: of.Letters, Log: of.Log}.Operations()
+	return queues.EventQueue{Reads: queues.Reads{Reads: of.Reads}, Operator: of.DeadLetters, Log: of.Log}.Operations()
 }

@@ -74,8 +74,8 @@ func (r *rig) over(s store.Store, changes ...func(*events.Reads)) *api.Server {
 	for _, change := range changes {
 		change(&apps.Reads)
 	}
-	apps.Deployment, apps.Log, r.operator = r.deployment, log, apps.Letters
-	apps.Letters.Queue = func(id string) (q catalog.Queue, ok bool) {
+	apps.Deployment, apps.Log, r.operator = r.deployment, log, apps.DeadLetters
+	apps.DeadLetters.Queue = func(id string) (q catalog.Queue, ok bool) {
 		q, ok = declared.Queue(id)
 		q.FourEyes = r.fourEyes
 		return q, ok

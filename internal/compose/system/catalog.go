@@ -146,7 +146,7 @@ type Taken struct {
 const (
 	ProducerSource  = "source"  // a source of webhooks
 	ProducerHandler = "handler" // a handler of a queue
-	ProducerDoor    = "door"    // a producer inside the house, at the door of a queue or a topic
+	ProducerInside  = "door"    // a service of the shop, which sends to a queue or a topic
 )
 
 // Producer is one who publishes to a queue.
@@ -212,9 +212,9 @@ func producers(c *catalog.Catalog, q catalog.Queue) []Producer {
 		}
 	}
 	if _, opens := c.Sources[catalog.Producers]; opens {
-		all = append(all, Producer{Kind: ProducerDoor, Name: "/queues/" + q.ID + "/messages"})
+		all = append(all, Producer{Kind: ProducerInside, Name: "/queues/" + q.ID + "/messages"})
 		if q.SharedTopic != "" {
-			all = append(all, Producer{Kind: ProducerDoor, Name: "/topics/" + q.SharedTopic + "/messages"})
+			all = append(all, Producer{Kind: ProducerInside, Name: "/topics/" + q.SharedTopic + "/messages"})
 		}
 	}
 	return all

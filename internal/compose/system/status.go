@@ -131,7 +131,7 @@ type Diagnosis struct {
 
 const examinationTakes = 3 * time.Second
 
-const door = "webhook"
+const webhookService = "webhook"
 
 // Operations are what people do to see what runs, and who has changed what.
 func (a Reads) Operations() []console.Operation {
@@ -177,7 +177,7 @@ func (a Reads) status(ctx context.Context, _ audit.Author, _ struct{}) (Status, 
 	}
 	for _, one := range seen.Releases {
 		version, catalog := serve.ReleaseOf(one.Name)
-		found.Services = append(found.Services, ServiceStatus{Service: rates.Service{Name: door, Version: version, Catalog: catalog, SeenAt: one.SeenAt}})
+		found.Services = append(found.Services, ServiceStatus{Service: rates.Service{Name: webhookService, Version: version, Catalog: catalog, SeenAt: one.SeenAt}})
 	}
 	slices.SortStableFunc(found.Services, func(a, b ServiceStatus) int { return b.SeenAt.Compare(a.SeenAt) })
 	for i := range found.Services {

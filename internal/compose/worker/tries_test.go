@@ -161,7 +161,7 @@ func TestTrialDoesNothingAndSaysWhatADeliveryDoes(t *testing.T) {
 			eventType := typeOf(b.catalog, q, entry)
 			about := q.ID + " " + eventType
 			m := messageOf(t, b.catalog, q, eventType, fmt.Sprintf("event-%d", len(tried)))
-			trial := b.try(t, dryrun.Try{Queue: q.ID, Message: &dryrun.Letter{TriedMessage: *m}})
+			trial := b.try(t, dryrun.Try{Queue: q.ID, Message: &dryrun.GivenMessage{TriedMessage: *m}})
 			tried[about] = true
 			require.Equal(t, q.Handlers[entry].Name, trial.Handler, about)
 			require.NotContains(t, []string{"handler_panic", "handler_without_plan", dryrun.Commits}, trial.Reason, about)
@@ -190,7 +190,7 @@ func TestTrialDoesNothingAndSaysWhatADeliveryDoes(t *testing.T) {
 			default:
 				require.Equal(t, []string{string(trial.Outcome), trial.Reason}, []string{answer.Outcome, answer.Reason}, about)
 			}
-			if again := b.try(t, dryrun.Try{Queue: q.ID, Message: &dryrun.Letter{TriedMessage: *m}}); trial.Outcome == "processed" && q.Remembers() {
+			if again := b.try(t, dryrun.Try{Queue: q.ID, Message: &dryrun.GivenMessage{TriedMessage: *m}}); trial.Outcome == "processed" && q.Remembers() {
 				require.Equal(t, []string{"duplicate", "processed_before"}, []string{string(again.Outcome), again.Reason}, about)
 				require.Equal(t, trial.Result, again.Result, about)
 			}
@@ -259,12 +259,12 @@ func TestTrialSaysWhatTheWorkerWouldMeet(t *testing.T) {
 		"payload_conflict": &other, "processed_before": first, "contract_broken": broken,
 		"event_type_unknown": messageOf(t, b.catalog, q, "order.unheard", "unheard"),
 	} {
-		trial := b.try(t, dryrun.Try{Queue: q.ID, Message: &dryrun.Letter{TriedMessage: *m}})
+		trial := b.try(t, dryrun.Try{Queue: q.ID, Message: &dryrun.GivenMessage{TriedMessage: *m}})
 		require.Equal(t, reason, trial.Reason)
 		require.Empty(t, trial.Writes)
 	}
 	for _, m := range []*dryrun.TriedMessage{alone, messageOf(t, b.catalog, q, "order.paid", "second")} {
-		trial := b.try(t, dryrun.Try{Queue: q.ID, Message: &dryrun.Letter{TriedMessage: *m}})
+		trial := b.try(t, dryrun.Try{Queue: q.ID, Message: &dryrun.GivenMessage{TriedMessage: *m}})
 		require.Equal(t, []any{"already_credited", 2}, []any{trial.Result, trial.Tries}, "the handler is asked again")
 		require.Empty(t, trial.Writes)
 	}
@@ -280,5 +280,5 @@ func TestTrialSaysWhatTheWorkerWouldMeet(t *testing.T) {
 		c.Store = own.store
 	})
 	q, _ = own.catalog.Queue("ours")
-	require.Equal(t, "handler_without_plan", own.try(t, dryrun.Try{Queue: "ours", Message: &dryrun.Letter{TriedMessage: *messageOf(t, own.catalog, q, "order.confirmed", "e1")}}).Reason)
+	require.Equal(t, "handler_without_plan", own.try(t, dryrun.Try{Queue: "ours", Message: &dryrun.GivenMessage{TriedMessage: *messageOf(t, own.catalog, q, "order.confirmed", "e1")}}).Reason)
 }

@@ -186,7 +186,7 @@ func (c Config) register(registry *handler.Registry, with dependencies) {
 		billing.Points{Store: c.Store, Products: with.products, Now: c.Now, Mappings: with.mappings, Orders: c.Catalog.EmitsOf("points.credit")},
 		billing.Subscriptions{Store: c.Store, Updates: updates, Now: c.Now})
 	endpoints.Register(registry, endpoints.Deliverer{
-		Store: c.Store, Poster: with.poster, DisableAfter: c.Catalog.Endpoints.DisableAfter, News: c.Catalog.EmitsOf(endpoints.Handler), Now: c.Now,
+		Store: c.Store, Poster: with.poster, DisableAfter: c.Catalog.Endpoints.DisableAfter, Notices: c.Catalog.EmitsOf(endpoints.Handler), Now: c.Now,
 	})
 	notifications.Register(registry, c.Catalog)
 	usage.Register(registry, c.Catalog, c.Store, c.Now)
@@ -266,7 +266,7 @@ func New(config Config) (*Worker, error) {
 	reads := events.Reads{Store: listed, Catalog: config.Catalog, Now: config.Now, NewID: uuid.NewString, Viewer: config.Subscriptions, Broker: config.Broker, Links: config.Links}
 	tries := &dryrun.Trials{Store: listed, Now: config.Now, Worker: config.trial}
 	apps := operations.Apps{
-		Store: listed, Reads: reads, Log: config.Log, Letters: operator, Tries: tries, Example: config.example,
+		Store: listed, Reads: reads, Log: config.Log, DeadLetters: operator, Tries: tries, Example: config.example,
 		Deployment: &system.Deployment{
 			Self:     system.Self{Build: serve.BuildOf(), Instance: config.Instance, Pool: config.Pool, StartedAt: config.Now().UTC()},
 			Settings: config.Settings, Doctor: config.Doctor,

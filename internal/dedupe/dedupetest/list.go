@@ -36,10 +36,10 @@ func RunList(t *testing.T, records int, open func(t testing.TB) store.Store) {
 	t.Helper()
 	// An emulator has no index: it looks at all records, one query after the other, and a call may
 	// take longer there than it is given.
-	var turn sync.Mutex
+	var one sync.Mutex
 	patient := &storetest.Faults{Store: open(t), OnRead: func(do func() error) (err error) {
-		turn.Lock()
-		defer turn.Unlock()
+		one.Lock()
+		defer one.Unlock()
 		for range 5 {
 			if err = do(); err == nil {
 				return nil

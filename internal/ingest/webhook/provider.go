@@ -117,7 +117,7 @@ func newMapping(of catalog.Provider, e catalog.ProviderEvent, into *contract.Con
 	}
 	for _, all := range [][]member{m.members, m.listed} {
 		slices.SortFunc(all, func(a, b member) int {
-			return cmp.Or(cmp.Compare(a.turn(), b.turn()), strings.Compare(a.Paths[0], b.Paths[0]))
+			return cmp.Or(cmp.Compare(a.precedence(), b.precedence()), strings.Compare(a.Paths[0], b.Paths[0]))
 		})
 		for i := range all {
 			all[i].number(m.projection)
@@ -132,8 +132,8 @@ func newMapping(of catalog.Provider, e catalog.ProviderEvent, into *contract.Con
 	return m
 }
 
-// turn: an amount that must not be left out refuses before its currency is, and the other amounts go without it.
-func (m member) turn() int {
+// precedence: an amount that must not be left out refuses before its currency is, and the other amounts go without it.
+func (m member) precedence() int {
 	switch {
 	case m.slot.Rule == pii.Amount && m.Needed:
 		return 0

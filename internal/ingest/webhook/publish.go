@@ -70,7 +70,7 @@ func (s *Service) compose(ctx context.Context, in *event, named []string, b *buf
 		}
 	}
 	key := a.Order(in.body.OrderingKey(named, a))
-	a.DoorReceived = o.started.UTC().Format(time.RFC3339Nano)
+	a.Received = o.started.UTC().Format(time.RFC3339Nano)
 	a.FirstPublished = s.config.Now().UTC().Format(time.RFC3339Nano)
 	attributes := a.Map()
 	encoded, err := in.body.Append(b.encoded[:0])
@@ -88,7 +88,7 @@ func (s *Service) compose(ctx context.Context, in *event, named []string, b *buf
 		return contract.Message{}, err
 	}
 	if s.config.Release != "" {
-		attributes[contract.AttrDoorRelease] = s.config.Release
+		attributes[contract.AttrRelease] = s.config.Release
 	}
 	o.orderingKey = a.OrderingKey
 	return contract.Message{Data: bytes.Clone(encoded), Attributes: attributes, OrderingKey: key}, nil

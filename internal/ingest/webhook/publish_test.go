@@ -115,13 +115,13 @@ func TestAMessageSaysWhenItWasReceivedAndByWhichRelease(t *testing.T) {
 		require.Len(t, sent, test.messages, "%s", answer.Body)
 		for _, one := range sent {
 			attributes := one.message.Attributes
-			received, err := time.Parse(time.RFC3339Nano, attributes[contract.AttrDoorReceived])
+			received, err := time.Parse(time.RFC3339Nano, attributes[contract.AttrReceived])
 			require.NoError(t, err)
 			published, err := time.Parse(time.RFC3339Nano, attributes[contract.AttrFirstPublished])
 			require.NoError(t, err)
 			require.True(t, received.Before(published))
-			require.Equal(t, sent[0].message.Attributes[contract.AttrDoorReceived], attributes[contract.AttrDoorReceived], "those of one request were received at once")
-			said, is := attributes[contract.AttrDoorRelease]
+			require.Equal(t, sent[0].message.Attributes[contract.AttrReceived], attributes[contract.AttrReceived], "those of one request were received at once")
+			said, is := attributes[contract.AttrRelease]
 			require.Equal(t, []any{test.release, test.release != ""}, []any{said, is})
 		}
 	})

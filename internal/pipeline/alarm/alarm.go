@@ -58,7 +58,7 @@ type Timer struct {
 	// requested are the moments to come, each with the end of its timer.
 	requested map[time.Time]func()
 	last      time.Time // the start of the last call: a moment that is not after it is over
-	rung      time.Time // the latest moment whose timer has fired, perhaps by a clock ahead of Now
+	fired     time.Time // the latest moment whose timer has fired, perhaps by a clock ahead of Now
 	calling   bool
 }
 
@@ -102,7 +102,7 @@ func later(a, b time.Time) time.Time {
 func (t *Timer) ring(moment time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.rung = later(t.rung, moment)
+	t.fired = later(t.fired, moment)
 	for !t.calling && t.ctx.Err() == nil && t.past() {
 		t.call()
 	}
@@ -110,7 +110,7 @@ func (t *Timer) ring(moment time.Time) {
 
 // past removes the moments that are over, and reports whether there were any.
 func (t *Timer) past() (found bool) {
-	now := later(t.config.Now(), t.rung)
+	now := later(t.config.Now(), t.fired)
 	for moment, stop := range t.requested {
 		if !moment.After(now) {
 			stop()

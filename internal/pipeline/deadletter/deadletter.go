@@ -221,8 +221,8 @@ func revise(ctx context.Context, to store.GetCommitter, key store.Key, change fu
 		if doc.Version == 0 {
 			return nil, store.ErrNotFound
 		}
-		item, news, err := change(doc)
-		if err != nil || !news {
+		item, changed, err := change(doc)
+		if err != nil || !changed {
 			return nil, err
 		}
 		return []store.Write{store.Replace(key, doc.Version, store.Encode(&item))}, nil

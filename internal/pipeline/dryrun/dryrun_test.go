@@ -100,7 +100,7 @@ func TestAnEventIsTriedByTheMessageThatIsKeptOfIt(t *testing.T) {
 		"a message that waits":                  {dryrun.Try{EventID: "delayed"}, dryrun.Delayed, "retry"},
 		"one that a worker has in hand":         {dryrun.Try{EventID: "claimed"}, dryrun.Claimed, "calls"},
 		"that of the tenant who is named":       {dryrun.Try{EventID: "of-two", Tenant: "another"}, dryrun.Delayed, "retry"},
-		"one that somebody brings":              {dryrun.Try{Message: &dryrun.Letter{TriedMessage: brought}, Queue: "orders"}, "", "processed"},
+		"one that somebody brings":              {dryrun.Try{Message: &dryrun.GivenMessage{TriedMessage: brought}, Queue: "orders"}, "", "processed"},
 	} {
 		got, err := d.Try(t.Context(), audit.Author{}, test.asked)
 		require.NoError(t, err, name)

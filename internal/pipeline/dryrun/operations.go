@@ -90,14 +90,14 @@ type Try struct {
 	Queue   string `json:"queue,omitempty" help:"the queue, by id or alias, where several know the id"`
 	Tenant  string `json:"tenant,omitempty" help:"the tenant, where several have the id"`
 	// Message is one as it is on the topic, and Body the payload of one without attributes.
-	Message *Letter        `json:"message,omitempty" help:"a message in place of an event's, such as dlq payload --json prints"`
+	Message *GivenMessage  `json:"message,omitempty" help:"a message in place of an event's, such as dlq payload --json prints"`
 	Body    jsontext.Value `json:"body,omitempty" help:"the body of a message for the queue, in place of an event's"`
 	// Catalog are files, by their names, that replace those of the running catalog.
 	Catalog map[string]string `json:"catalog,omitempty" help:"files by their names, in place of those of the catalog"`
 }
 
-// Letter is a message, perhaps with what else is known of a dead letter.
-type Letter struct {
+// GivenMessage is a message, perhaps with what else is known of a dead letter.
+type GivenMessage struct {
 	TriedMessage
 	// Queue holds where the request names none.
 	Queue string         `json:"queue,omitempty"`

@@ -35,7 +35,7 @@ type Trials struct {
 func (d *Trials) Try(ctx context.Context, _ audit.Author, in Try) (Trial, error) {
 	brought := in.Message
 	if brought == nil && in.Body != nil {
-		brought = &Letter{TriedMessage: TriedMessage{Data: in.Body}}
+		brought = &GivenMessage{TriedMessage: TriedMessage{Data: in.Body}}
 	}
 	if brought != nil {
 		in.Queue = cmp.Or(in.Queue, brought.Queue)

@@ -49,7 +49,7 @@ type Conflict struct {
 }
 
 type found struct {
-	records, letters []store.Document
+	records, deadLetters []store.Document
 	// delayed and outbox are the messages that wait of the event and of what it has emitted, and
 	// coming those that wait and will be the event once they are published.
 	delayed, outbox, coming []lane.Kept
@@ -84,7 +84,7 @@ func (a Reads) find(ctx context.Context, id, queue, tenant string) (found, error
 	if err != nil {
 		return found{}, err
 	}
-	f := found{records: pages[0].Documents, letters: pages[1].Documents}
+	f := found{records: pages[0].Documents, deadLetters: pages[1].Documents}
 	for i, into := range []*[]lane.Kept{&f.delayed, &f.outbox, &f.coming, &f.coming} {
 		for _, doc := range pages[i+2].Documents {
 			kept, err := lane.KeptOf(doc)
@@ -214,12 +214,12 @@ func story(id string, f found) (Event, dedupe.Record, error) {
 			PayloadHash: record.PayloadHash, MessageID: record.MessageID, at: record.UpdatedAt,
 		})
 	}
-	for _, doc := range f.letters {
-		letter := DeadLetterIn(doc)
-		if err := event.is(letter.Queue, event.Tenant); err != nil {
+	for _, doc := range f.deadLetters {
+		deadLetter := DeadLetterIn(doc)
+		if err := event.is(deadLetter.Queue, event.Tenant); err != nil {
 			return Event{}, own, err
 		}
-		event.DeadLetters = append(event.DeadLetters, letter)
+		event.DeadLetters = append(event.DeadLetters, deadLetter)
 	}
 	for _, kept := range f.own() {
 		if event.Queue == "" {

@@ -89,11 +89,11 @@ func history(e *Event, record dedupe.Record, own []lane.Kept) {
 	for _, c := range e.Conflicts {
 		steps = append(steps, Step{At: c.at, What: StepConflicted, MessageID: c.MessageID, Reason: c.Reason})
 	}
-	for i, letter := range e.DeadLetters {
-		if !letter.FirstPublished.IsZero() && record.PublishedAt.IsZero() && i == 0 {
-			steps = append(steps, Step{At: letter.FirstPublished, What: StepPublished})
+	for i, deadLetter := range e.DeadLetters {
+		if !deadLetter.FirstPublished.IsZero() && record.PublishedAt.IsZero() && i == 0 {
+			steps = append(steps, Step{At: deadLetter.FirstPublished, What: StepPublished})
 		}
-		steps = append(steps, dealings(letter)...)
+		steps = append(steps, dealings(deadLetter)...)
 	}
 	for _, spot := range e.Places {
 		switch spot.Place {
@@ -109,35 +109,35 @@ func history(e *Event, record dedupe.Record, own []lane.Kept) {
 }
 
 // received is when the webhook service took the event in, by its record or a message of it; zero: nothing tells.
-func received(record dedupe.Record, own []lane.Kept, letters []deadletter.Item) time.Time {
-	if !record.DoorReceivedAt.IsZero() {
-		return record.DoorReceivedAt
+func received(record dedupe.Record, own []lane.Kept, deadLetters []deadletter.Item) time.Time {
+	if !record.ReceivedAt.IsZero() {
+		return record.ReceivedAt
 	}
 	var of []map[string]string
 	for _, kept := range own {
 		of = append(of, kept.Message.Attributes)
 	}
-	for _, letter := range letters {
-		of = append(of, letter.Attributes)
+	for _, deadLetter := range deadLetters {
+		of = append(of, deadLetter.Attributes)
 	}
 	for _, attributes := range of {
-		if at, err := time.Parse(time.RFC3339Nano, attributes[contract.AttrDoorReceived]); err == nil {
+		if at, err := time.Parse(time.RFC3339Nano, attributes[contract.AttrReceived]); err == nil {
 			return at
 		}
 	}
 	return time.Time{}
 }
 
-func dealings(letter deadletter.Item) []Step {
-	steps := []Step{{At: letter.Died(), What: StepDied, DeadLetter: letter.ID, Reason: letter.Reason, MessageID: letter.SourceMessageID}}
-	for _, act := range letter.History {
-		steps = append(steps, Step{At: act.At, What: What(act.Kind), DeadLetter: letter.ID, Operation: act.Operation, Who: act.Who, Why: act.Why})
+func dealings(deadLetter deadletter.Item) []Step {
+	steps := []Step{{At: deadLetter.Died(), What: StepDied, DeadLetter: deadLetter.ID, Reason: deadLetter.Reason, MessageID: deadLetter.SourceMessageID}}
+	for _, act := range deadLetter.History {
+		steps = append(steps, Step{At: act.At, What: What(act.Kind), DeadLetter: deadLetter.ID, Operation: act.Operation, Who: act.Who, Why: act.Why})
 	}
-	switch letter.State {
+	switch deadLetter.State {
 	case deadletter.Processed:
-		steps = append(steps, Step{At: letter.Closed, What: StepReplayEnded, DeadLetter: letter.ID, Outcome: letter.Outcome})
+		steps = append(steps, Step{At: deadLetter.Closed, What: StepReplayEnded, DeadLetter: deadLetter.ID, Outcome: deadLetter.Outcome})
 	case deadletter.Corrected:
-		steps = append(steps, Step{At: letter.Closed, What: StepCorrected, DeadLetter: letter.ID, MessageID: letter.CorrectedBy})
+		steps = append(steps, Step{At: deadLetter.Closed, What: StepCorrected, DeadLetter: deadLetter.ID, MessageID: deadLetter.CorrectedBy})
 	case deadletter.Open, deadletter.Replayed, deadletter.Discarded, deadletter.Completed:
 	}
 	return steps

@@ -43,10 +43,10 @@ func messageOf(m contract.Message) dryrun.TriedMessage {
 }
 
 func (f found) kept() (all []KeptMessage, err error) {
-	for _, doc := range f.letters {
-		letter := DeadLetterIn(doc)
-		if len(letter.Data) > 0 {
-			all = append(all, KeptMessage{PlaceDeadLetter, letter.ID, letter.State, messageOf(letter.Message())})
+	for _, doc := range f.deadLetters {
+		deadLetter := DeadLetterIn(doc)
+		if len(deadLetter.Data) > 0 {
+			all = append(all, KeptMessage{PlaceDeadLetter, deadLetter.ID, deadLetter.State, messageOf(deadLetter.Message())})
 		}
 	}
 	for _, waits := range append(f.own(), f.coming...) {
@@ -95,15 +95,15 @@ func (a Reads) showPayload(ctx context.Context, by audit.Author, in PayloadOf) (
 		event.Queue, event.Tenant = a.Destination(f.coming[0]), f.coming[0].Tenant
 	}
 	shown := items[:min(len(items), closely)]
-	var letters []any
+	var deadLetters []any
 	for _, item := range shown {
 		if item.DeadLetter != "" {
-			letters = append(letters, item.DeadLetter)
+			deadLetters = append(deadLetters, item.DeadLetter)
 		}
 	}
 	looked := map[string]any{"queue": event.Queue, "tenant": event.Tenant, "event_id": in.ID}
-	if len(letters) > 0 {
-		looked["dead_letters"] = letters
+	if len(deadLetters) > 0 {
+		looked["dead_letters"] = deadLetters
 	}
 	entry, err := audit.Entry{Kind: deadletter.PayloadKind, Subject: in.ID, Action: "look", Who: by.String(), Why: in.Why, At: a.Now(), After: looked}.Write(a.NewID())
 	if err != nil {

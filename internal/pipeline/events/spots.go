@@ -73,13 +73,13 @@ func (a Reads) places(ctx context.Context, e *Event, record dedupe.Record, own [
 			e.Places = append(e.Places, Spot{Place: PlaceDeadLetterTopic, Queue: e.Queue, Since: record.UpdatedAt})
 		}
 	}
-	for i, letter := range e.DeadLetters {
-		spot := Spot{Queue: letter.Queue, DeadLetters: []string{letter.ID}, Since: letter.Kept}
+	for i, deadLetter := range e.DeadLetters {
+		spot := Spot{Queue: deadLetter.Queue, DeadLetters: []string{deadLetter.ID}, Since: deadLetter.Kept}
 		switch {
-		case letter.State == deadletter.Open:
-			spot.Place, spot.Until = PlaceDeadLetter, letter.Expires
-		case letter.State == deadletter.Replayed && record.Status != dedupe.Completed:
-			spot.Place, spot.Since, spot.Operation = PlaceReplay, letter.Closed, letter.Operation
+		case deadLetter.State == deadletter.Open:
+			spot.Place, spot.Until = PlaceDeadLetter, deadLetter.Expires
+		case deadLetter.State == deadletter.Replayed && record.Status != dedupe.Completed:
+			spot.Place, spot.Since, spot.Operation = PlaceReplay, deadLetter.Closed, deadLetter.Operation
 		default:
 			continue
 		}
@@ -87,13 +87,13 @@ func (a Reads) places(ctx context.Context, e *Event, record dedupe.Record, own [
 		if spot.Place != PlaceDeadLetter || i >= closely {
 			continue
 		}
-		asked, err := deadletter.Asked(ctx, a.Store, letter)
+		asked, err := deadletter.Asked(ctx, a.Store, deadLetter)
 		if err != nil {
 			return err
 		}
 		for _, op := range asked {
 			e.Places = append(e.Places, Spot{
-				Place: PlaceApproval, Queue: letter.Queue, DeadLetters: []string{letter.ID}, Since: op.CreatedAt, Operation: op.ID, Who: op.Who, Why: op.Why,
+				Place: PlaceApproval, Queue: deadLetter.Queue, DeadLetters: []string{deadLetter.ID}, Since: op.CreatedAt, Operation: op.ID, Who: op.Who, Why: op.Why,
 			})
 		}
 	}

@@ -58,7 +58,7 @@ func (s Spot) todo() string {
 }
 
 func (s Spot) String() string {
-	letters := strings.Join(s.DeadLetters, ", ")
+	deadLetters := strings.Join(s.DeadLetters, ", ")
 	switch s.Place {
 	case PlaceBroker:
 		return "in the broker, for its next delivery" + at(s.Until)
@@ -78,11 +78,11 @@ func (s Spot) String() string {
 	case PlaceDeadLetterTopic:
 		return "on the dead-letter topic" + since(s.Since) + ", not yet kept"
 	case PlaceDeadLetter:
-		return "for a person, as dead letter " + letters + until(s.Until)
+		return "for a person, as dead letter " + deadLetters + until(s.Until)
 	case PlaceApproval:
 		return "for a second person" + since(s.Since) + ": operation " + s.Operation + ", requested by " + s.Who + ": " + s.Why
 	case PlaceReplay:
-		return "for the end of the replay of " + letters + ", operation " + s.Operation
+		return "for the end of the replay of " + deadLetters + ", operation " + s.Operation
 	case PlacePaused:
 		return "queue " + s.Queue + " is paused" + since(s.Since) + " by " + s.Who + ": " + s.Why
 	default:

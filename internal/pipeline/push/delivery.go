@@ -83,9 +83,9 @@ func (s *Service) decode(q *queue, e envelope) *delivery {
 	if first := momentOf(attributes[contract.AttrFirstPublished]); !first.IsZero() {
 		d.record.PublishedAt = first
 	}
-	d.record.DoorReceivedAt = momentOf(attributes[contract.AttrDoorReceived])
-	if s.config.Now().Sub(d.record.DoorReceivedAt) < rates.GoodFor { // what comes late tells of a webhook service that may be gone
-		s.config.Rates.Release(attributes[contract.AttrDoorRelease])
+	d.record.ReceivedAt = momentOf(attributes[contract.AttrReceived])
+	if s.config.Now().Sub(d.record.ReceivedAt) < rates.GoodFor { // what comes late tells of a webhook service that may be gone
+		s.config.Rates.Release(attributes[contract.AttrRelease])
 	}
 	if q.Ordered() {
 		d.laneKey = e.message.OrderingKey

@@ -139,7 +139,7 @@ func TestLogAndRecordNameEachAttempt(t *testing.T) {
 		require.Equal(t, http.StatusOK, r.serve(q).code)
 		require.InDelta(t, 3, r.log.lines(t, "received")[1]["delivery_attempt"], 0)
 		record, _ := r.record("e1")
-		require.Equal(t, []time.Time{start, start.Add(-time.Second / 2)}, []time.Time{record.PublishedAt, record.DoorReceivedAt})
+		require.Equal(t, []time.Time{start, start.Add(-time.Second / 2)}, []time.Time{record.PublishedAt, record.ReceivedAt})
 		require.Len(t, record.Log, 2)
 		two := start.Add(10 * time.Second)
 		require.Equal(t, dedupe.Attempt{
@@ -153,7 +153,7 @@ func TestDeliveriesAreCountedByWhatBecameOfThem(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{credit: times(1, errors.New("down"))})
 	received := func(event, product, release string, ago time.Duration) message {
-		return paid(event, product, 1).set(contract.AttrDoorReceived, start.Add(-ago).Format(time.RFC3339Nano)).set(contract.AttrDoorRelease, release)
+		return paid(event, product, 1).set(contract.AttrReceived, start.Add(-ago).Format(time.RFC3339Nano)).set(contract.AttrRelease, release)
 	}
 	first := received("e1", known, "v2:1a2b3c4d", time.Second)
 	r.deliver(first)                                                  // it fails

@@ -153,7 +153,7 @@ func TestEachMessageIsReadByItsContractAndKnownAgain(t *testing.T) {
 			record, err := dedupe.FromDocument(doc)
 			require.NoError(t, err)
 			lines = append(lines, fmt.Sprintf("  record %s/%s %s %d, type %q, key %q, message %s, received %s", record.Tenant, record.EventID, record.Status,
-				record.Attempts, record.EventType, record.IdempotencyKey, record.MessageID, record.DoorReceivedAt.Format("04:05")))
+				record.Attempts, record.EventType, record.IdempotencyKey, record.MessageID, record.ReceivedAt.Format("04:05")))
 		}
 		slices.Sort(lines)
 		for _, dead := range r.deadLetters() {

@@ -176,7 +176,7 @@ func (s *Service) concluded(ctx context.Context, level slog.Level, message strin
 func (s *Service) deadLetter(w http.ResponseWriter, r *http.Request, q *queue, e envelope) {
 	ctx, cancel := context.WithTimeout(r.Context(), bookkeeping)
 	defer cancel()
-	failpoint.Hit(failpoint.LetterKeep)
+	failpoint.Hit(failpoint.DeadLetterKeep)
 	fresh, err := deadletter.Keep(ctx, s.config.Store, q.Queue, e.message, e.messageID, s.config.Now())
 	if err != nil {
 		s.config.Log.LogAttrs(ctx, slog.LevelWarn, "dead letter not kept", slog.String("queue", q.ID),
@@ -184,7 +184,7 @@ func (s *Service) deadLetter(w http.ResponseWriter, r *http.Request, q *queue, e
 		errUnkept.Write(w)
 		return
 	}
-	failpoint.Hit(failpoint.LetterKept)
+	failpoint.Hit(failpoint.DeadLetterKept)
 	s.config.Log.LogAttrs(ctx, slog.LevelInfo, "dead letter kept", slog.String("queue", q.ID),
 		slog.String("message_id", e.messageID), slog.Bool("new", fresh))
 	w.WriteHeader(http.StatusNoContent)

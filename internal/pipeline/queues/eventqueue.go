@@ -160,7 +160,7 @@ const runTime = 20 * time.Second
 const retryWhy = "retry asked for through /api/v1/events"
 
 func (a EventQueue) retry(ctx context.Context, by audit.Author, in retryOf) (Retried, error) {
-	item, err := a.openLetter(ctx, in.ID)
+	item, err := a.openDeadLetter(ctx, in.ID)
 	if err != nil {
 		return Retried{}, err
 	}
@@ -182,7 +182,7 @@ var (
 	errSeveralQueues = console.Refuse(console.Conflict, "id_needed", "Several open dead letters have this event id; retry them by their own ids.")
 )
 
-func (a EventQueue) openLetter(ctx context.Context, id string) (deadletter.Item, error) {
+func (a EventQueue) openDeadLetter(ctx context.Context, id string) (deadletter.Item, error) {
 	if item, err := a.Operator.Show(ctx, id); err == nil && item.State == deadletter.Open {
 		return item, nil
 	}

@@ -40,8 +40,8 @@ const (
 	BuryPublished = "bury.published"
 	BuryMarked    = "bury.marked"
 	// Before and after a dead letter is stored.
-	LetterKeep = "letter.keep"
-	LetterKept = "letter.kept"
+	DeadLetterKeep = "letter.keep"
+	DeadLetterKept = "letter.kept"
 
 	// Before a sweep republishes an orphan, after it, and after the record says so.
 	SweepRepublish   = "sweep.republish"

@@ -123,7 +123,7 @@ func NewSimulator(config SimulatorConfig) (*Simulator, error) {
 	}
 	for _, sub := range config.Subscriptions {
 		if _, ok := s.topics[sub.DeadLetterTopic]; sub.DeadLetterTopic != "" && !ok {
-			errs = append(errs, fmt.Errorf("standin: subscription %s: dead-letter topic %s: %w", sub.ID, sub.DeadLetterTopic, ErrNoTopic))
+			errs = append(errs, fmt.Errorf("standin: subscription %s: dead-forwarded topic %s: %w", sub.ID, sub.DeadLetterTopic, ErrNoTopic))
 		}
 	}
 	if len(errs) > 0 {
@@ -144,7 +144,7 @@ func (s *Simulator) add(config Subscription) error {
 	case config.DeadLetterTopic == config.Topic:
 		return errors.New("its own topic takes its dead letters")
 	case config.DeadLetterTopic != "" && config.MaxDeliveryAttempts < 1:
-		return errors.New("a dead-letter policy without attempts")
+		return errors.New("a dead-forwarded policy without attempts")
 	}
 	sub := &subscription{Subscription: config, lanes: map[string]*lane{}, waiting: map[*delivery]bool{}, window: startWindow}
 	s.subs[config.ID] = sub
@@ -278,16 +278,16 @@ func (s *Simulator) fail(sub *subscription, l *lane) (forwarded bool) {
 	if sub.DeadLetterTopic == "" || d.Failures < sub.MaxDeliveryAttempts {
 		return false
 	}
-	letter := d.Message.Message
-	letter.Attributes = maps.Clone(letter.Attributes)
-	if letter.Attributes == nil {
-		letter.Attributes = map[string]string{}
+	message := d.Message.Message
+	message.Attributes = maps.Clone(message.Attributes)
+	if message.Attributes == nil {
+		message.Attributes = map[string]string{}
 	}
-	letter.Attributes["CloudPubSubDeadLetterSourceDeliveryCount"] = strconv.Itoa(d.Failures)
-	letter.Attributes["CloudPubSubDeadLetterSourceSubscription"] = sub.ID
-	letter.Attributes["CloudPubSubDeadLetterSourceSubscriptionProject"] = s.config.ProjectID
-	letter.Attributes["CloudPubSubDeadLetterSourceTopicPublishTime"] = d.PublishTime.Format("2006-01-02T15:04:05.000-07:00")
-	s.take(sub.DeadLetterTopic, letter) // before it is done with: a killed process leaves it in both places, and not in none
+	message.Attributes["CloudPubSubDeadLetterSourceDeliveryCount"] = strconv.Itoa(d.Failures)
+	message.Attributes["CloudPubSubDeadLetterSourceSubscription"] = sub.ID
+	message.Attributes["CloudPubSubDeadLetterSourceSubscriptionProject"] = s.config.ProjectID
+	message.Attributes["CloudPubSubDeadLetterSourceTopicPublishTime"] = d.PublishTime.Format("2006-01-02T15:04:05.000-07:00")
+	s.take(sub.DeadLetterTopic, message) // before it is done with: a killed process leaves it in both places, and not in none
 	s.remove(sub, l)
 	return true
 }

@@ -34,7 +34,7 @@ func Over(s store.Store, c *catalog.Catalog, now func() time.Time, newID func() 
 		Products:  &products.Editor{Store: s, Start: map[string]catalog.Product{"hat": {Points: 250}}, Now: now, NewID: newID},
 		Stock:     &orders.StockEditor{Store: s, Now: now, NewID: newID},
 		Endpoints: &endpoints.Editor{Store: s, Poster: Partner{}, OldSecretFor: time.Hour, Now: now, NewID: newID, NewSecret: func() string { return "whsec_" + newID() }},
-		Letters: &deadletter.Operator{
+		DeadLetters: &deadletter.Operator{
 			Store: s, Queue: c.Queue, Now: now, NewID: newID, Relay: func(context.Context, string) error { return nil },
 			Wait: func(ctx context.Context, _ time.Duration) error { return ctx.Err() },
 		},

@@ -94,7 +94,7 @@ func (a admin) examine(ctx context.Context, c *catalog.Catalog, look Look) (Exam
 		})
 	}
 	for i, q := range c.Queues {
-		e := &examiner{admin: a, look: look, queue: q.ID, letters: q.DeadLetter.Topic, publishers: publishers}
+		e := &examiner{admin: a, look: look, queue: q.ID, deadLetters: q.DeadLetter.Topic, publishers: publishers}
 		examine := e.enabled
 		if !q.Enabled {
 			examine = e.disabled
@@ -129,12 +129,12 @@ func (a admin) examine(ctx context.Context, c *catalog.Catalog, look Look) (Exam
 // examiner looks at one queue, or at one topic that is no queue's own.
 type examiner struct {
 	admin
-	look       Look
-	queue      string
-	findings   []finding.Finding
-	letters    string
-	publishers map[string][]string
-	catalog    string
+	look        Look
+	queue       string
+	findings    []finding.Finding
+	deadLetters string
+	publishers  map[string][]string
+	catalog     string
 	// kept: the queue does not run, and its subscription is still there, without an endpoint.
 	kept   bool
 	unread []finding.Unread
@@ -163,11 +163,11 @@ func (e *examiner) enabled(ctx context.Context, q catalog.Queue, _ bool) error {
 		}
 	}
 	var missing []string
-	lettersKept := false
+	deadLettersKept := false
 	for _, want := range subscriptions {
 		have, err := e.read(ctx, want.Name)
 		if e.hidden(err, "subscription "+idOf(want.Name), getsSubscription) {
-			lettersKept = true // perhaps
+			deadLettersKept = true // perhaps
 			continue
 		}
 		if err != nil {
@@ -177,7 +177,7 @@ func (e *examiner) enabled(ctx context.Context, q catalog.Queue, _ bool) error {
 			missing = append(missing, want.Name)
 			continue
 		}
-		lettersKept = lettersKept || have.Topic == e.target.topicName(q.DeadLetter.Topic)
+		deadLettersKept = deadLettersKept || have.Topic == e.target.topicName(q.DeadLetter.Topic)
 		e.compare(q, have, want)
 		if policy := have.DeadLetterPolicy; policy != nil && want.DeadLetterPolicy != nil && !e.target.Emulator {
 			if err := e.grants(ctx, policy.DeadLetterTopic, have.Name); err != nil {
@@ -185,13 +185,13 @@ func (e *examiner) enabled(ctx context.Context, q catalog.Queue, _ bool) error {
 			}
 		}
 	}
-	if !q.DeadLetter.Drop && !lettersKept {
-		e.find("topic", e.target.id(q.DeadLetter.Topic), LettersUnkept, "", "")
+	if !q.DeadLetter.Drop && !deadLettersKept {
+		e.find("topic", e.target.id(q.DeadLetter.Topic), DeadLettersUnkept, "", "")
 	}
 	codes := map[string]finding.Code{
 		e.target.subscriptionName(q.PushSubscription()): SubscriptionMissing,
 		e.target.subscriptionName(q.DeadLetterHold()):   HoldMissing,
-		e.target.subscriptionName(q.DeadLetterPush()):   LettersPushMissing,
+		e.target.subscriptionName(q.DeadLetterPush()):   DeadLettersPushMissing,
 	}
 	for _, name := range missing {
 		e.find("subscription", idOf(name), codes[name], "", "")
@@ -262,12 +262,12 @@ func (t Target) settings(have, want *pubsubpb.Subscription) []setting {
 	deadline := func(s *pubsubpb.Subscription) string {
 		return (time.Duration(s.AckDeadlineSeconds) * time.Second).String()
 	}
-	letters := WrongDeadLetters
+	deadLetters := WrongDeadLetters
 	switch {
 	case have.DeadLetterPolicy == nil:
-		letters = NoDeadLetterPolicy
+		deadLetters = NoDeadLetterPolicy
 	case want.DeadLetterPolicy == nil && t.Emulator:
-		letters = DeadLetterPolicy
+		deadLetters = DeadLetterPolicy
 	}
 	all := []setting{
 		{WrongTopic, "", idOf(have.Topic), idOf(want.Topic)},
@@ -276,7 +276,7 @@ func (t Target) settings(have, want *pubsubpb.Subscription) []setting {
 		{WrongFilter, "", cmp.Or(have.Filter, "none"), cmp.Or(want.Filter, "none")},
 		{WrongDeadline, "ack_deadline_seconds", deadline(have), deadline(want)},
 		{ShortRetention, "message_retention_duration", have.MessageRetentionDuration.AsDuration().String(), want.MessageRetentionDuration.AsDuration().String()},
-		{letters, "dead_letter_policy", backstop(have.DeadLetterPolicy), backstop(want.DeadLetterPolicy)},
+		{deadLetters, "dead_letter_policy", backstop(have.DeadLetterPolicy), backstop(want.DeadLetterPolicy)},
 	}
 	if want.RetryPolicy != nil {
 		all = append(all, setting{WrongRetryPolicy, "retry_policy", waits(have.RetryPolicy), waits(want.RetryPolicy)})

@@ -263,7 +263,7 @@ func (c compared) Notes() []string {
 	if len(c.Findings) > 0 {
 		return nil
 	}
-	return []string{fmt.Sprintf("The %d seals that were kept are as they were.", c.Kept)}
+	return []string{fmt.Sprintf("Kept seals that are as they were: %d.", c.Kept)}
 }
 
 func (c compared) Failure() string {
@@ -310,6 +310,8 @@ func readSeals(file string, stdin io.Reader) (seals []seal.Seal, err error) {
 	for decoder := json.NewDecoder(bytes.NewReader(text)); ; {
 		var s seal.Seal
 		switch err := decoder.Decode(&s); {
+		case errors.Is(err, io.EOF) && len(seals) == 0:
+			return nil, fmt.Errorf("%s has no seal: nothing can be compared with it", file)
 		case errors.Is(err, io.EOF):
 			return seals, nil
 		case err != nil:

@@ -194,17 +194,20 @@ func TestTheBooksAreVerifiedAndWhatIsWrongIsNamed(t *testing.T) {
 		{line: "ledger verify --tenant acme", want: "SEALS 1\n…" + sound},
 		{line: "ledger compare " + ofOne, want: "KEPT SEALS 1\nTENANTS WITHOUT KEPT SEALS acme\n"},
 		{line: "ledger compare " + kept + " --json", want: `"kept_seals": 2`},
-		{line: "ledger compare " + kept, want: "The 2 seals that were kept are as they were."},
+		{line: "ledger compare " + kept, want: "Kept seals that are as they were: 2."},
 	})
 	// The same books, sealed on another day: only who has kept the seals finds it.
 	other := openDesk(t, 13)
 	text := filetest.Read(t, kept)
 	spoiled := d.file("spoiled.jsonl")
 	require.NoError(t, os.WriteFile(spoiled, []byte(strings.Replace(text, "11900", "11901", 1)), 0o600))
+	empty := d.file("empty.jsonl")
+	require.NoError(t, os.WriteFile(empty, nil, 0o600))
 	play(t, onPlace, other.server, []step{
 		{line: "ledger verify", want: sound},
 		{line: "ledger compare " + kept + " --wide", want: "\nresealed acme …\nresealed default seals/" + seal.ID("default", 1), fails: "the seals are not those that were kept: 2 findings"},
 		{line: "ledger compare " + spoiled, fails: "seal 1 of default"},
+		{line: "ledger compare " + empty, fails: "has no seal"},
 	})
 
 	id := ledger.EntryID("default", "in-2")

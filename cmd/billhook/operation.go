@@ -182,7 +182,7 @@ func (a *asked) change(ctx context.Context) error {
 			a.fields(before.Columns, now)
 		}
 	}
-	if a.Help != "" && (known || a.reason.dryRun) { // where nobody is asked it would sound as if it were done
+	if a.Help != "" && (known && !a.reason.yes || a.reason.dryRun) { // where nobody is asked it would sound as if it were done
 		a.printf("%s\n", a.Help)
 	}
 	switch {

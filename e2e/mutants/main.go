@@ -1,6 +1,6 @@
 // Command mutants measures what the tests of the packages that own money and messages notice: gremlins changes
-// one operator at a time and runs the package's own tests, and those that alsoTested names. The command fails on a survivor that accepted.yaml
-// does not name. It owns the list of packages, the sample, the accepted survivors and the table; the
+// one operator at a time and runs the package's own tests, and those that alsoTested names. The command fails on
+// a survivor that accepted.yaml does not name. It owns the list of packages, the sample, the accepted survivors and the table; the
 // mutations and their runs are gremlins' own.
 package main
 

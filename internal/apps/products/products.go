@@ -295,7 +295,7 @@ func (ed *Editor) Operations() []console.Operation {
 		console.New(console.Row{
 			Name: "products set", Path: "PUT /v1/ops/products/{id}", Needs: console.Reason, Before: "products show", Errors: failures,
 			Summary: "Add a product, or change the points of one piece from now on",
-			Help:    "It holds for every order that is credited from then on. Dead letters that name a product which was not known can be replayed.",
+			Help:    "The new points are for orders that are credited after the change. Dead letters that name a product which was not known can be replayed.",
 		}, func(ctx context.Context, by audit.Author, in SetProduct) (Product, error) {
 			return ed.Set(ctx, in.Tenant, in.ID, in.Points, in.By(by))
 		}),

@@ -220,6 +220,22 @@ func TestAnEventIsOneStoryInTheOrderOfTime(t *testing.T) {
 	}
 }
 
+func TestThePageOfAnEventOffersWhatItsOpenDeadLetterNeeds(t *testing.T) {
+	t.Parallel()
+	event := whole()
+	event.DeadLetters = append(event.DeadLetters, deadletter.Item{ID: "d2", State: deadletter.Open})
+	dead := deadletter.Kept{Item: deadletter.Item{
+		ID: "d2", Queue: "q1", EventID: "e1", Reason: "callee_failed_503", State: deadletter.Open, Attempts: 5, Kept: noon,
+	}, Target: "platform", Path: "/v1/labels", Size: 7, Later: &deadletter.Later{Waiting: 3}}
+	_, body, _ := visit(t, "/ops/events/e1?queue=q1", "", map[string]any{"GET /v1/ops/events/e1?queue=q1": event, "GET /v1/ops/dead-letters/d2": dead})
+	require.Contains(t, shown(body), "The platform service answered 503 five times; Billhook gave up on 2026-11-22 at 12:00 UTC.")
+	require.Contains(t, shown(body), "Target platform /v1/labels Later messages of its key 0 done, 0 dead-lettered, 3 waiting")
+	for _, link := range []string{"-/replay?items=d2&amp;queue=q1", "-/discard?items=d2&amp;queue=q1", "-/complete?items=d2&amp;queue=q1", "d2/payload", "d2"} {
+		require.Contains(t, body, `href="/ops/dead-letters/`+link+`"`)
+	}
+	require.Contains(t, body, `href="/ops/runbooks/dead-letters"`)
+}
+
 func TestAPayloadIsHiddenUntilSomebodySaysWhy(t *testing.T) {
 	t.Parallel()
 	const path = "/ops/events/e1/payload?queue=q1"

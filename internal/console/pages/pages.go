@@ -89,6 +89,7 @@ func (p *Pages) Routes(r chi.Router) {
 func (p *Pages) shapedRoutes(r chi.Router) {
 	p.page(r, "/", "overview.html", p.overview)
 	p.page(r, "/queues/{id}", "queues_show.html", p.queue)
+	p.page(r, "/events/{event_id}", "events_show.html", p.event)
 	p.page(r, "/search", "search.html", p.search)
 	p.page(r, "/runbooks/{name}", "runbook.html", p.runbook)
 	p.page(r, "/accounts/{account}", "declared_detail.html", p.account)

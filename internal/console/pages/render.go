@@ -104,6 +104,9 @@ func about(o console.Operation) string {
 
 // tone is how a word for a state is coloured: ok, busy, warn, bad or mute. Its word says the same.
 func tone(state any) string {
+	if console.Alerts(state) {
+		return "bad"
+	}
 	switch strings.ToLower(fmt.Sprint(state)) {
 	case "ok", "same", "completed", "processed", "finished", "enabled", "closed", "success", "corrected", "refunded":
 		return "ok"
@@ -111,7 +114,7 @@ func tone(state any) string {
 		return "busy"
 	case "failed", "retry", "paused", "waiting_for_approval", "failing", "differs", "duplicate", "superseded", "backlog", "off_waiting":
 		return "warn"
-	case "dead_lettered", "dead_letter", "open", "alert", "conflict", "refused", "error", "breaker_open", "pause_failed":
+	case "dead_lettered", "dead_letter", "alert", "conflict", "refused", "error", "breaker_open", "pause_failed":
 		return "bad"
 	default:
 		return "mute"

@@ -12,7 +12,10 @@ import (
 	"billhook/internal/apps/ledger"
 	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/apps/search"
+	"billhook/internal/console"
 	"billhook/internal/contract/money"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/events"
 	"billhook/internal/platform/audit"
 )
 
@@ -25,6 +28,20 @@ func (p *Pages) search(v *visit) (any, error) {
 	if found, _ := view.Answer.(search.Search); len(found.Items) == 1 {
 		if shows, err := url.Parse(found.Items[0].Path); err == nil { // others have written the id in it
 			return nil, elsewhere("/ops/" + strings.TrimPrefix(shows.String(), looks))
+		}
+	}
+	return view, err
+}
+
+// event is the page of an event, and of the dead letter that it has become until somebody has dealt with that.
+func (p *Pages) event(v *visit) (any, error) {
+	view, err := p.detail(v, p.row("events show"))
+	event, _ := view.Answer.(events.Event)
+	for _, dead := range event.DeadLetters {
+		if dead.State == deadletter.Open && err == nil {
+			show := p.row("dlq show")
+			view.Others = map[string]any{}
+			view.Others[show.Name], err = p.API.Call(v.ctx, show, console.Input{Path: map[string]string{lastParam(show): dead.ID}})
 		}
 	}
 	return view, err

@@ -28,6 +28,9 @@ const (
 	Completed State = "completed"
 )
 
+// Alerts reports whether it needs a person.
+func (s State) Alerts() bool { return s == Open }
+
 // States are those of a dead letter, with the one first that lists show by default.
 var States = []State{Open, Replayed, Processed, Corrected, Discarded, Completed}
 

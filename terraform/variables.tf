@@ -366,6 +366,9 @@ variable "alerts" {
     webhooks_silent_for     = optional(number)
     webhooks_a_day_at_least = optional(number)
 
+    webhooks_refused_share    = optional(number)
+    webhooks_refused_at_least = optional(number)
+
     ttl_late_by     = optional(number)
     outbox_oldest   = optional(number)
     unsealed_oldest = optional(number)

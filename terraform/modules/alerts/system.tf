@@ -55,7 +55,29 @@ locals {
         ]
       }
     },
+    # A secret that was changed on one side, or an address that is gone: the sender tries for some hours, and then gives
+    # the events up. Strangers knock too, so that a share is needed of a sender's, and a few of any.
+    {
+      for source in concat(tolist(var.sources), ["unknown"]) : "webhooks-refused/${source}" => {
+        runbook  = "webhooks-refused"
+        severity = source == "unknown" ? "WARNING" : "ERROR"
+        combiner = "AND"
+        about = source == "unknown" ? "At least ${var.thresholds.webhooks_refused_at_least} webhooks in six hours came to an address that no source has: it was taken out of the catalog, or it is written wrongly at the sender." : (
+        "${var.thresholds.webhooks_refused_share * 100} % of the webhooks of ${source}, and at least ${var.thresholds.webhooks_refused_at_least} in six hours, are answered 401 or 404: its secret differs here, or its address has no queue.")
+        conditions = concat(
+          [merge(local.condition, local.counted, { name = "at least ${var.thresholds.webhooks_refused_at_least} in six hours", filter = local.unaccepted[source], threshold = var.thresholds.webhooks_refused_at_least - 0.5, period = "21600s" })],
+          source == "unknown" ? [] : [
+            merge(local.condition, local.counted, { name = "401 and 404 above ${var.thresholds.webhooks_refused_share * 100} % in six hours", filter = local.unaccepted[source], share_of = "${local.logged["webhooks"]} AND metric.labels.source = \"${source}\"", threshold = var.thresholds.webhooks_refused_share, period = "21600s" }),
+          ],
+        )
+      }
+    },
   )
+
+  # The webhooks of each source that are refused for who sends them, or where to.
+  unaccepted = {
+    for source in concat(tolist(var.sources), ["unknown"]) : source => "${local.logged["webhooks"]} AND metric.labels.source = \"${source}\" AND metric.labels.status = one_of(\"401\", \"404\")"
+  }
 
   # Services that may have more instances than they always have. One that is always at its most would
   # say so for ever.
@@ -169,7 +191,7 @@ locals {
 
   # Names that an installation need not have, so that one list of those that are off fits several.
   sometimes = concat(
-    keys(local.queue_causes), ["push-failures", "ack-deadline", "max-instances", "slo-burn", "webhooks-stopped", "secret-access"],
+    keys(local.queue_causes), ["push-failures", "ack-deadline", "max-instances", "slo-burn", "webhooks-stopped", "webhooks-refused", "secret-access"],
     [for source in var.sources : "webhooks-stopped/${source}"],
   )
 }

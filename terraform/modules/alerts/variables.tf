@@ -84,6 +84,9 @@ variable "thresholds" {
     webhooks_silent_for     = optional(number, 21600)
     webhooks_a_day_at_least = optional(number, 1000)
 
+    webhooks_refused_share    = optional(number, 0.3)
+    webhooks_refused_at_least = optional(number, 4)
+
     ttl_late_by     = optional(number, 259200)
     outbox_oldest   = optional(number, 600)
     unsealed_oldest = optional(number, 900)
@@ -93,7 +96,8 @@ variable "thresholds" {
   validation {
     condition = (
       0 < var.thresholds.push_failure_share && var.thresholds.push_failure_share < 1 &&
-      0 < var.thresholds.ingest_error_share && var.thresholds.ingest_error_share < 1
+      0 < var.thresholds.ingest_error_share && var.thresholds.ingest_error_share < 1 &&
+      0 < var.thresholds.webhooks_refused_share && var.thresholds.webhooks_refused_share < 1
     )
     error_message = "A share of failures must be above 0 and below 1."
   }
@@ -101,7 +105,7 @@ variable "thresholds" {
     condition = alltrue([
       for n in [
         var.thresholds.ingest_errors_at_least, var.thresholds.burnt_at_least, var.thresholds.push_failures_at_least,
-        var.thresholds.ack_deadlines_at_least, var.thresholds.webhooks_a_day_at_least,
+        var.thresholds.ack_deadlines_at_least, var.thresholds.webhooks_a_day_at_least, var.thresholds.webhooks_refused_at_least,
       ] : 1 <= n && n == floor(n)
     ])
     error_message = "A least number must be a whole number from 1."

@@ -211,6 +211,8 @@ type Source struct {
 	Scheme Scheme `json:"scheme"`
 	// SecretVariable names the environment variable with its secrets.
 	SecretVariable string `json:"secret_variable"`
+	// APIKeyVariable names that with the key of the provider's API; empty: nothing is read there.
+	APIKeyVariable string `json:"api_key_variable"`
 	MaxBodyBytes   int64  `json:"max_body_bytes"` // the largest body that is read
 	// RatePerSecond and Burst limit the messages for each queue at one instance; 0 is no limit.
 	RatePerSecond float64 `json:"rate_per_second"`

@@ -224,6 +224,8 @@ func (r *reader) checkSource(place string, s Source, c *Catalog) {
 	_, provided := c.Providers[string(s.Scheme)]
 	require(provided || s.Scheme == SchemeGeneric || s.Scheme == SchemeStandard, "scheme", "must be generic, standard or a provider: "+strings.Join(slices.Sorted(maps.Keys(c.Providers)), ", "))
 	require(variable.MatchString(s.SecretVariable), "secret_variable", "must be an environment variable that begins with WEBHOOK_")
+	require(s.APIKeyVariable == "" || (variable.MatchString(s.APIKeyVariable) && s.APIKeyVariable != s.SecretVariable), "api_key_variable", "must be an environment variable that begins with WEBHOOK_, and not that of the secrets")
+	require(s.APIKeyVariable == "" || c.Providers[string(s.Scheme)].API != (API{}), "api_key_variable", "its scheme has no api")
 	require(1<<10 <= s.MaxBodyBytes && s.MaxBodyBytes <= 1<<20, "max_body_bytes", "must be 1024 to 1048576")
 	require(0 <= s.RatePerSecond && s.RatePerSecond <= 1e6, "rate_per_second", "must be 0, which is no limit, to 1000000")
 	require(0 <= s.Burst && s.Burst <= 1e6, "burst", "must be 0 to 1000000")

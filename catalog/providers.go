@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"net/url"
 	"path"
 	"regexp"
 	"slices"
@@ -27,6 +28,7 @@ type Provider struct {
 	ID   string  `json:"id"`
 	Type string  `json:"type"` // the path of the event's type
 	Time Reading `json:"time"` // when it happened, where an event does not say another; else the time of its receipt
+	API  API     `json:"api"`  // where more of an event is read before it is published, if its source has an api_key_variable
 	// Mappings are members of the contract, and uid and shop_order_id, with what each is read from; by a name.
 	Mappings map[string]map[string]Reading `json:"mappings"`
 	// Events by the provider's type. Others are ignored.
@@ -34,12 +36,20 @@ type Provider struct {
 	Setup  []string                 `json:"setup"` // the steps in the settings of the provider: {url} is the address behind a tunnel, {local} that of dev
 }
 
+// API is where a provider answers what its webhooks do not say.
+type API struct {
+	URL           string `json:"url"`           // an https address, before the paths that events read
+	Authorization string `json:"authorization"` // the header of that name, with {key}
+}
+
 // ProviderEvent is what becomes of one of a provider's types.
 type ProviderEvent struct {
-	Type    string      `json:"type"`    // the contract's event type
-	Mapping string      `json:"mapping"` // the name of its mapping
-	Time    Reading     `json:"time"`    // when it happened
-	Ignore  []Condition `json:"ignore"`  // events of the type that are not taken, each for a reason
+	Type    string  `json:"type"`    // the contract's event type
+	Mapping string  `json:"mapping"` // the name of its mapping
+	Time    Reading `json:"time"`    // when it happened
+	// Read is a path of the API, with an id of the body in braces. The answer is a member of the body under the name read.
+	Read   string      `json:"read"`
+	Ignore []Condition `json:"ignore"` // events of the type that are not taken, each for a reason
 }
 
 // Condition is a code that an event says.
@@ -115,6 +125,9 @@ func Attribute(member string) (pii.Rule, bool) {
 
 var (
 	bodyPath = regexp.MustCompile(`^[A-Za-z0-9_-]+((\[\])?\.[A-Za-z0-9_-]+)*$`)
+	readPath = regexp.MustCompile(`^(/([A-Za-z0-9_-]+|\{[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\}))+$`)
+	// Placeholder is an id of the body in the path that an event reads.
+	Placeholder = regexp.MustCompile(`\{([^}]+)\}`)
 	// free are names of members that people write, or that are about them.
 	free = regexp.MustCompile(`(^|_)(name|email|phone|address|ip|street|city|description|content|note|message|title|comment)$`)
 )
@@ -154,6 +167,7 @@ func (r *reader) checkProvider(place string, p Provider, contracts *contract.Set
 	require(bodyPath.MatchString(p.Type) && List(p.Type) == "", "type", "must be the path of the event's type")
 	r.checkReading(place, "time", p.Time, pii.Time)
 	require(len(p.Events) > 0, "events", "there is none")
+	r.checkAPI(place, p)
 	if contracts == nil || r.unread[messagesFile] {
 		return
 	}
@@ -183,6 +197,30 @@ func (r *reader) checkProvider(place string, p Provider, contracts *contract.Set
 			require((len(condition.Is) > 0) != (len(condition.Not) > 0), here, "must have is or not, and not both")
 			require(word.MatchString(condition.Reason), here+".reason", "must be a word")
 		}
+	}
+}
+
+// checkAPI checks where more of an event is read: always at the provider's own address, whatever a webhook says.
+func (r *reader) checkAPI(place string, p Provider) {
+	require := r.requirer(place)
+	if p.API != (API{}) {
+		at, err := url.Parse(p.API.URL)
+		require(err == nil && at.Scheme == "https" && at.Host != "" && at.User == nil && !strings.ContainsAny(p.API.URL, "?#") && !strings.HasSuffix(at.Path, "/"),
+			"api.url", "must be an https address, without a query and a / at its end")
+		require(strings.Count(p.API.Authorization, "{key}") == 1, "api.authorization", "must have {key} in it, once")
+	}
+	for eventType, e := range p.Events {
+		if e.Read == "" {
+			continue
+		}
+		at := join("events", eventType) + ".read"
+		require(readPath.MatchString(e.Read), at, "must be a path of the API such as /orders/{data.order_id}, with paths of the body in braces")
+		require(p.API != (API{}), at, "the provider has no api")
+		takes := false
+		for _, reading := range p.Mappings[e.Mapping] {
+			takes = takes || slices.ContainsFunc(reading.Paths, func(path string) bool { return strings.HasPrefix(path, "read.") })
+		}
+		require(takes, at, "its mapping takes nothing of what is read: no path begins with read.")
 	}
 }
 

@@ -40,6 +40,7 @@ var reference = []struct {
 	{"sources.yaml: a source", []string{"Source"}},
 	{"providers/<name>.yaml: a provider", []string{"Provider"}},
 	{"providers/<name>.yaml: `signature`", []string{"Scheme"}},
+	{"providers/<name>.yaml: `api`", []string{"API"}},
 	{"providers/<name>.yaml: an entry of `events`, and of its `ignore`", []string{"ProviderEvent", "Condition"}},
 	{"targets.yaml: a target", []string{"Target"}},
 	{"targets.yaml: `timeouts` and `breaker` of a target", []string{"Timeouts", "Breaker"}},

@@ -2,7 +2,7 @@
 # secret_versions names the version that is read.
 
 locals {
-  webhook_secrets = distinct([for name, source in module.catalog.sources : source.secret_variable])
+  webhook_secrets = distinct(compact(flatten([for name, source in module.catalog.sources : [source.secret_variable, source.api_key_variable]])))
   worker_secrets  = { for pool, p in local.pools : pool => concat(["OPS_TOKEN"], p.secret_variables) }
   read_secrets    = distinct(concat(local.webhook_secrets, flatten(values(local.worker_secrets))))
   # A kept queue's secrets stay with it, for the day on which it runs again.

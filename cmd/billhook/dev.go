@@ -163,6 +163,10 @@ func (d *devRun) configure(ctx context.Context) error {
 	c := &d.config
 	c.Catalog, c.ProjectID, c.Installation = d.catalog, d.env.Project, d.env.Installation
 	c.Secrets, c.Targets, c.OpsTokens = secretsOf(d.catalog, d.getenv), map[string]devstack.Address{}, d.env.OpsToken.List()
+	c.APIKeys = map[string]string{}
+	for name, source := range d.catalog.Sources {
+		c.APIKeys[name] = d.getenv(source.APIKeyVariable) // without one nothing is read of the provider
+	}
 	for name, target := range d.catalog.Targets {
 		secrets := append(env.Secret(d.getenv(target.SecretVariable)).List(), devSecret)
 		c.Targets[name] = devstack.Address{URL: d.getenv(target.URLVariable), Secret: secrets[0]}

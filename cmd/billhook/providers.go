@@ -28,7 +28,7 @@ func (p *program) provider(name string) (*catalog.Catalog, catalog.Provider, err
 }
 
 func (p *program) providersTry() *cobra.Command {
-	file := ""
+	file, answer := "", ""
 	command := &cobra.Command{
 		Use: "try <provider>", Short: "Show what would leave ingest of a provider's webhook, what is dropped and why", Args: cobra.ExactArgs(1),
 		Long: "It runs the mapping of catalog/providers/<provider>.yaml on this machine: no signature is checked, and nothing is sent.",
@@ -40,6 +40,13 @@ func (p *program) providersTry() *cobra.Command {
 			body, err := readFile(file, command.InOrStdin())
 			if err != nil {
 				return err
+			}
+			if answer != "" {
+				read, err := readFile(answer, command.InOrStdin())
+				if err != nil {
+					return err
+				}
+				body = webhook.Beside(body, read)
 			}
 			trial, err := webhook.Try(c, of, body, time.Now)
 			if err != nil {
@@ -53,6 +60,7 @@ func (p *program) providersTry() *cobra.Command {
 		},
 	}
 	command.Flags().StringVarP(&file, "file", "f", "", "the body of a webhook, - for standard input")
+	command.Flags().StringVar(&answer, "read", "", "what the provider's API says of it, in a file, where the event reads there")
 	_ = command.MarkFlagRequired("file") // it is there
 	return command
 }

@@ -13,6 +13,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"billhook/catalog"
@@ -102,6 +103,9 @@ func help(getenv func(string) string) env.Help {
 			Name: cat.Sources[name].SecretVariable, Required: true,
 			About: "the secrets that source " + name + " signs with, comma-separated; each needs at least 24 bytes",
 		})
+		if key := cat.Sources[name].APIKeyVariable; key != "" {
+			h.Catalog = append(h.Catalog, env.Variable{Name: key, Required: true, About: "the key of the API of source " + name})
+		}
 	}
 	return h
 }
@@ -126,13 +130,18 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 		return errors.Join(envErr, err)
 	}
 	mistakes := []error{envErr}
-	secrets := map[string][]string{}
+	secrets, apiKeys := map[string][]string{}, map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(cat.Sources)) {
 		source := cat.Sources[name]
 		secrets[name] = env.Secret(getenv(source.SecretVariable)).List()
 		// webhook.New refuses weak secrets too, but only after the other mistakes are reported.
 		if _, err := signature.NewVerifier(cat.Signature(source), secrets[name], time.Second, time.Now); err != nil {
 			mistakes = append(mistakes, fmt.Errorf("%s: %w", source.SecretVariable, err))
+		}
+		if source.APIKeyVariable != "" {
+			if apiKeys[name] = strings.TrimSpace(getenv(source.APIKeyVariable)); apiKeys[name] == "" {
+				mistakes = append(mistakes, fmt.Errorf("%s: is not set", source.APIKeyVariable))
+			}
 		}
 	}
 	if err := errors.Join(mistakes...); err != nil {
@@ -168,7 +177,7 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	}
 	metrics := telemetry.NewMetrics()
 	service, err := webhook.New(webhook.Config{
-		Catalog: cat, Secrets: secrets, Tolerance: time.Duration(cfg.ToleranceSeconds) * time.Second,
+		Catalog: cat, Secrets: secrets, Keys: apiKeys, Tolerance: time.Duration(cfg.ToleranceSeconds) * time.Second,
 		Publisher: publisher, Customers: webhook.NewCustomers(documents, time.Now), Products: products.NewReader(documents, cat.Products, time.Now),
 		Log: log, Metrics: metrics, Now: time.Now, PublishTimeout: publishTimeout,
 		Release: serve.BuildOf().Release(cat.Hash()), Accounts: accounts, Orders: documents,

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -43,6 +44,24 @@ func TestABadEnvironmentIsReportedAtOnceAndWithoutItsSecrets(t *testing.T) {
 		}
 		require.NotContains(t, err.Error(), "hunter2")
 	}
+}
+
+func TestASourceWithAnAPIKeyNeedsItsVariable(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	require.NoError(t, os.CopyFS(folder, os.DirFS("../../catalog")))
+	before, after, found := strings.Cut(filetest.Read(t, folder, "sources.yaml"), "\n  generic:\n")
+	require.True(t, found)
+	source := "\n  stripe: { scheme: stripe, secret_variable: WEBHOOK_SECRET_STRIPE, api_key_variable: WEBHOOK_KEY_STRIPE, max_body_bytes: 65536, events: { refund.created: paynow-events } }"
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "sources.yaml"), []byte(before+source+"\n  generic:\n"+after), 0o600))
+	values := started(map[string]string{"CATALOG_DIR": folder, "WEBHOOK_SECRET_STRIPE": "a-secret-of-more-than-24-bytes"})
+	require.EqualError(t, run(t.Context(), environment(values), io.Discard), "WEBHOOK_KEY_STRIPE: is not set")
+	values["WEBHOOK_KEY_STRIPE"] = "rk_test_1"
+	start(t, values)
+	var out strings.Builder
+	require.NoError(t, command(t.Context(), []string{"--help"}, environment(values), &out))
+	require.Contains(t, out.String(), "WEBHOOK_KEY_STRIPE")
+	require.NotContains(t, out.String(), "rk_test_1")
 }
 
 // The client libraries read these from the environment of the process.

@@ -53,8 +53,9 @@ type Config struct {
 	ProjectID string
 	// Installation stands before ids on Google's emulators; see pubsub.Names. The stand-ins hold one installation.
 	Installation string
-	// Secrets of each source by its name.
+	// Secrets of each source by its name, and the key of its provider's API where there is one.
 	Secrets map[string][]string
+	APIKeys map[string]string
 	// WebhookPort, WorkerPort and ServicePort are ports on 127.0.0.1; 0 chooses a free one.
 	WebhookPort, WorkerPort, ServicePort string
 	// TaskEvery is the interval of the worker's tasks, which Cloud Scheduler calls in production; 0: never.
@@ -185,7 +186,7 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 	workerService.Start()
 	s.closers = append(s.closers, func() error { workerService.Close(); return nil })
 	webhookService, err := webhook.New(webhook.Config{
-		Catalog: config.Catalog, Secrets: config.Secrets, Tolerance: 5 * time.Minute, Publisher: publisherOf("webhook", publisher),
+		Catalog: config.Catalog, Secrets: config.Secrets, Keys: config.APIKeys, Tolerance: 5 * time.Minute, Publisher: publisherOf("webhook", publisher),
 		Customers: webhook.NewCustomers(s.Store, time.Now), Products: products.NewReader(s.Store, config.Catalog.Products, time.Now), Log: config.Log, Metrics: webhookMetrics,
 		Now: time.Now, PublishTimeout: 5 * time.Second, Orders: store, Release: serve.BuildOf().Release(config.Catalog.Hash()),
 		Admission: webhook.NewLimits(webhook.LimitsConfig{

@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -24,6 +25,8 @@ type provider struct {
 	head   *pii.Projection
 	events map[string]*mapping
 	now    func() time.Time
+	// api is nil where nothing is read of it.
+	api *api
 }
 
 // mapping is what becomes of the events of one type.
@@ -39,6 +42,8 @@ type mapping struct {
 	// element is the number of the list's elements in the body; 0: one element is made of members outside of lists.
 	element int
 	ignored []int
+	// asked are the ids in the path that is read.
+	asked []int
 	// paths are the body's, by those of the contract.
 	paths map[string]string
 }
@@ -83,6 +88,10 @@ func newMapping(of catalog.Provider, e catalog.ProviderEvent, into *contract.Con
 	read(&m.time, pii.Time)
 	for _, condition := range e.Ignore {
 		rules[condition.Path], strict[condition.Path] = pii.Code, true
+	}
+	asked := catalog.Placeholder.FindAllStringSubmatch(e.Read, -1)
+	for _, id := range asked {
+		rules[id[1]] = pii.ID
 	}
 	for name, reading := range of.Mappings[e.Mapping] {
 		one := member{input: input{Reading: reading}}
@@ -129,6 +138,9 @@ func newMapping(of catalog.Provider, e catalog.ProviderEvent, into *contract.Con
 	for _, condition := range e.Ignore {
 		m.ignored = append(m.ignored, m.projection.Number(condition.Path))
 	}
+	for _, id := range asked {
+		m.asked = append(m.asked, m.projection.Number(id[1]))
+	}
 	return m
 }
 
@@ -152,7 +164,7 @@ func (in *input) number(p *pii.Projection) {
 
 // read minimizes the webhook, and maps what is left into the contract. Of an event that no queue wants only
 // the head is read. The error is a *pii.Error or a *contract.Invalid.
-func (p *provider) read(b *buffers, source catalog.Source, event *event, o *outcome) error {
+func (p *provider) read(ctx context.Context, b *buffers, source catalog.Source, event *event, o *outcome) error {
 	document, err := pii.Parse(event.raw)
 	if err != nil {
 		return err
@@ -195,6 +207,9 @@ func (p *provider) read(b *buffers, source catalog.Source, event *event, o *outc
 			o.ignore(condition.Reason)
 			return nil
 		}
+	}
+	if err = p.readMore(ctx, &f, event, o); err != nil {
+		return err
 	}
 	at, _ := f.first(&m.time)
 	when := string(at)
@@ -246,6 +261,8 @@ type Trial struct {
 	Ignored     string `json:"ignored,omitempty" show:"Ignored"`
 	UID         string `json:"uid,omitempty" show:"UID"`
 	ShopOrderID string `json:"shop_order_id,omitempty" show:"Shop's order"`
+	// Read is what the service would ask the provider's API for, where its source has a key.
+	Read string `json:"read,omitempty" show:"Reads"`
 	// Message is the body of the message, and Dropped what is left out of the webhook's.
 	Message json.RawMessage `json:"message,omitempty"`
 	Dropped []Drop          `json:"dropped" show:"Dropped"`
@@ -264,14 +281,14 @@ func Try(c *catalog.Catalog, of catalog.Provider, body []byte, now func() time.T
 		source.Events[eventType] = of.Name
 	}
 	e, o := &event{item: item{raw: body, given: contract.Given{ID: "id-of-the-request"}}}, &outcome{}
-	err := p.read(&buffers{}, source, e, o)
+	err := p.read(context.Background(), &buffers{}, source, e, o)
 	if err == nil && !o.ignored {
 		err = e.validate(o, true)
 	}
 	if err != nil {
 		return nil, err
 	}
-	t := &Trial{EventID: o.eventID, EventType: o.eventType, Ignored: o.reason, UID: e.uid, ShopOrderID: e.shopOrder, Dropped: []Drop{}}
+	t := &Trial{EventID: o.eventID, EventType: o.eventType, Ignored: o.reason, UID: e.uid, ShopOrderID: e.shopOrder, Read: e.read, Dropped: []Drop{}}
 	if !o.ignored {
 		text, err := e.body.Append(nil)
 		if err != nil {

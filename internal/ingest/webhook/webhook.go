@@ -46,6 +46,10 @@ type Config struct {
 	Catalog *catalog.Catalog
 	// Secrets of each source, by its name; each source needs at least one.
 	Secrets map[string][]string
+	// Keys of the providers' APIs, by the source; of a source without one nothing more is read.
+	Keys map[string]string
+	// Client asks those APIs.
+	Client http.Client
 	// Tolerance is how far a signed time may lie from now, to both sides.
 	Tolerance time.Duration
 	Publisher Publisher
@@ -54,7 +58,7 @@ type Config struct {
 	Log       *slog.Logger
 	Metrics   *telemetry.Metrics
 	Now       func() time.Time
-	// PublishTimeout bounds the wait for the broker, and that for the uid before it.
+	// PublishTimeout bounds the wait for the broker, and before it those for the provider's API and for the uid.
 	PublishTimeout time.Duration
 	// Admission limits messages by queue and user; nil: nothing is limited.
 	Admission Admission
@@ -95,6 +99,8 @@ type event struct {
 	mapping *mapping
 	// uid and shopOrder are what a provider's metadata say of it.
 	uid, shopOrder string
+	// read is the address at which its provider says more of it.
+	read string
 	// route is the queue that its provider's webhooks go to.
 	route string
 	// points is what it is worth; empty where that is not known.
@@ -135,6 +141,9 @@ func New(config Config) (*Service, error) {
 		}
 		if of, ok := config.Catalog.Providers[string(declared.Scheme)]; ok {
 			at.provider = newProvider(of, config.Catalog.Contracts, config.Now)
+			if key := config.Keys[name]; key != "" {
+				at.provider.api = newAPI(of.API, key, config.Client, config.PublishTimeout)
+			}
 		}
 		s.sources[name] = at
 	}
@@ -168,7 +177,7 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.router.S
 func (s *Service) Drain() { s.draining.Store(true) }
 
 // Longest is the longest that the service works at an answer.
-func (s *Service) Longest() time.Duration { return 2 * s.config.PublishTimeout }
+func (s *Service) Longest() time.Duration { return 3 * s.config.PublishTimeout }
 
 // outcome is how a webhook ends: its answer and its log line.
 type outcome struct {
@@ -203,7 +212,7 @@ func (s *Service) prepare(ctx context.Context, from *source, to *destination, e 
 	case e.err != nil:
 		return e.err
 	case from.provider != nil:
-		err = from.provider.read(b, from.Source, e, o)
+		err = from.provider.read(ctx, b, from.Source, e, o)
 	default:
 		err = s.readGeneric(b.minimized[:0], from.Source, to, e, o)
 	}

@@ -188,6 +188,7 @@ locals {
       for name, s in local.expanded.sources : concat(
         can(regex("^[a-z][a-z0-9_.-]{0,63}$", s.scheme)) ? [] : ["sources.yaml: source ${name}: scheme: must be generic, standard or a provider"],
         can(regex("^WEBHOOK_[A-Z0-9_]{3,56}$", s.secret_variable)) ? [] : ["sources.yaml: source ${name}: secret_variable: must be an environment variable that begins with WEBHOOK_"],
+        s.api_key_variable == "" || can(regex("^WEBHOOK_[A-Z0-9_]{3,56}$", s.api_key_variable)) && s.api_key_variable != s.secret_variable ? [] : ["sources.yaml: source ${name}: api_key_variable: must be an environment variable that begins with WEBHOOK_, and not that of the secrets"],
         try(1024 <= s.max_body_bytes && s.max_body_bytes <= 1048576, false) ? [] : ["sources.yaml: source ${name}: max_body_bytes: must be 1024 to 1048576"],
         try((s.rate_per_second > 0) == (s.burst > 0) && s.rate_per_second >= 0, false) ? [] : ["sources.yaml: source ${name}: burst: must be above 0 where rate_per_second is, and only there"],
         length(s.events) > 0 || length(var.queues) > 0 ? [] : ["sources.yaml: source ${name}: events: there is none"],

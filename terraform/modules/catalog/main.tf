@@ -327,12 +327,13 @@ locals {
     products        = { for id, p in local.products : id => { points = try(p.points, 0) } }
     sources = {
       for name, s in local.sources : name => {
-        scheme          = try(s.scheme, "")
-        secret_variable = try(s.secret_variable, "")
-        max_body_bytes  = try(s.max_body_bytes, 0)
-        rate_per_second = try(s.rate_per_second, 0)
-        burst           = try(s.burst, 0)
-        events          = try(s.events, {})
+        scheme           = try(s.scheme, "")
+        secret_variable  = try(s.secret_variable, "")
+        api_key_variable = try(s.api_key_variable, "")
+        max_body_bytes   = try(s.max_body_bytes, 0)
+        rate_per_second  = try(s.rate_per_second, 0)
+        burst            = try(s.burst, 0)
+        events           = try(s.events, {})
       }
     }
     targets   = local.targets

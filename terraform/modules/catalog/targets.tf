@@ -65,7 +65,9 @@ locals {
   queue_secrets = {
     for i, q in local.filled : q.id => distinct(concat(
       [for name in concat([for p in values(local.posts[i]) : p.target if p != null], flatten(values(local.calls[i]))) : try(local.targets[name].secret_variable, "")],
-      [for name, s in local.senders : try(s.secret_variable, "") if name != "generic" && contains(values(try(s.events, {})), q.id)],
+      compact(flatten([
+        for name, s in local.senders : [try(s.secret_variable, ""), try(s.api_key_variable, "")] if name != "generic" && contains(values(try(s.events, {})), q.id)
+      ])),
     ))
   }
 

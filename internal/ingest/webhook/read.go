@@ -1,0 +1,108 @@
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"billhook/catalog"
+	"billhook/internal/pii"
+	"billhook/internal/platform/serve"
+)
+
+// api answers what a provider's webhooks do not say.
+type api struct {
+	client        http.Client
+	authorization string
+	timeout       time.Duration
+}
+
+// mostRead bounds an answer of a provider's API.
+const mostRead = 256 << 10
+
+var errNotRead = serve.Refuse(http.StatusServiceUnavailable, "provider_not_read", "The provider's API did not answer; keep the event and send it again.").After(5)
+
+func newAPI(of catalog.API, key string, client http.Client, timeout time.Duration) *api {
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // the key is for this address alone
+	return &api{client, strings.Replace(of.Authorization, "{key}", key, 1), timeout}
+}
+
+// address is where more of the event is read; empty where it has no such id.
+func (f *filling) address(of *catalog.API, m *mapping) string {
+	at, missing := m.Read, false
+	for i, found := range catalog.Placeholder.FindAllString(m.Read, -1) {
+		id := f.text(m.asked[i])
+		missing = missing || len(id) == 0
+		at = strings.Replace(at, found, url.PathEscape(string(id)), 1)
+	}
+	if m.Read == "" || missing {
+		return ""
+	}
+	return of.URL + at
+}
+
+// extend is the body with the API's answer in it, and the body as it is where there is no such object. cause says
+// why there is no answer, for the log alone.
+func (a *api) extend(ctx context.Context, body []byte, address string) (extended []byte, cause string) {
+	ctx, cancel := context.WithTimeout(ctx, a.timeout)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
+	if err != nil {
+		return nil, "api_address"
+	}
+	request.Header.Set("Authorization", a.authorization)
+	response, err := a.client.Do(request)
+	if err != nil {
+		return nil, "api_unavailable"
+	}
+	defer func() { _ = response.Body.Close() }() // it is read, or not wanted
+	switch response.StatusCode {
+	case http.StatusOK:
+	case http.StatusNotFound:
+		return body, ""
+	default:
+		return nil, fmt.Sprintf("api_%d", response.StatusCode)
+	}
+	answer, err := io.ReadAll(io.LimitReader(response.Body, mostRead+1))
+	switch {
+	case err != nil:
+		return nil, "api_unavailable"
+	case len(answer) > mostRead:
+		return nil, "api_too_large"
+	case !jsontext.Value(answer).IsValid():
+		return nil, "api_malformed"
+	}
+	return Beside(body, answer), ""
+}
+
+// Beside puts an answer of a provider's API into the body of its webhook, which is an object that is not empty.
+func Beside(body, answer []byte) []byte {
+	before := bytes.IndexByte(body, '{') + 1
+	return slices.Concat(body[:before], []byte(`"read":`), answer, []byte(","), body[before:])
+}
+
+// readMore minimizes the event again, with what its provider's API says of it.
+func (p *provider) readMore(ctx context.Context, f *filling, event *event, o *outcome) error {
+	if event.read = f.address(&p.API, event.mapping); event.read == "" || p.api == nil {
+		return nil
+	}
+	body, cause := p.api.extend(ctx, event.raw, event.read)
+	if cause != "" {
+		o.cause = cause
+		return errNotRead
+	}
+	document, err := pii.Parse(body)
+	if err != nil {
+		return err
+	}
+	o.dropped, err = f.minimize(event.mapping.projection, document)
+	return err
+}

@@ -75,9 +75,9 @@ func TestMain(m *testing.M) {
 }
 
 func started(more map[string]string) map[string]string {
-	all := map[string]string{
-		"GOOGLE_CLOUD_PROJECT": "p", "PORT": "0", "HOST": "127.0.0.1",
-		"WEBHOOK_SECRET_PAYNOW": "a-secret-of-more-than-24-bytes", "WEBHOOK_SIGNING_SECRET": "a-secret-of-more-than-24-bytes",
+	all := map[string]string{"GOOGLE_CLOUD_PROJECT": "p", "PORT": "0", "HOST": "127.0.0.1"}
+	for _, source := range catalogtest.Shipped().Sources {
+		all[source.SecretVariable] = "a-secret-of-more-than-24-bytes"
 	}
 	maps.Copy(all, more)
 	return all

@@ -105,10 +105,14 @@ func config(tb testing.TB) (webhook.Config, *recorder, *strings.Builder) {
 	tb.Helper()
 	declared, err := loaded()
 	require.NoError(tb, err)
-	broker, log := &recorder{}, &strings.Builder{}
+	broker, log, secrets := &recorder{}, &strings.Builder{}, map[string][]string{}
+	for name := range declared.Sources {
+		secrets[name] = []string{paynowSecret}
+	}
+	secrets["generic"] = []string{genericSecret}
 	return webhook.Config{
 		Catalog:        declared,
-		Secrets:        map[string][]string{"paynow": {paynowSecret}, "generic": {genericSecret}},
+		Secrets:        secrets,
 		Tolerance:      tolerance,
 		Publisher:      broker,
 		Customers:      people{},

@@ -96,11 +96,11 @@ func TestTheWorkedExampleIsDoneAsItIsWritten(t *testing.T) {
 	require.Contains(t, said, "parcels.count")
 
 	quotes := fenced(t, "go")
-	require.NoError(t, os.Mkdir(filepath.Join(tree, "internal", "parcels"), 0o700))
-	require.NoError(t, os.WriteFile(filepath.Join(tree, "internal", "parcels", "parcels.go"), []byte(quotes[0]), 0o600))
+	require.NoError(t, os.Mkdir(filepath.Join(tree, "internal", "apps", "parcels"), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(tree, "internal", "apps", "parcels", "parcels.go"), []byte(quotes[0]), 0o600))
 	worker := filepath.Join(tree, "internal", "compose", "worker", "worker.go")
 	filetest.Replace(t, "with dependencies) {\n", "with dependencies) {\n\t"+quotes[1], worker)
-	filetest.Replace(t, "\nimport (\n", "\nimport (\n\t\"billhook/internal/parcels\"\n", worker)
+	filetest.Replace(t, "\nimport (\n", "\nimport (\n\t\"billhook/internal/apps/parcels\"\n", worker)
 	said, err = check()
 	require.NoError(t, err, said)
 }

@@ -64,7 +64,8 @@ func unmapped(members ...string) func(*webhook.Config) {
 		for _, member := range members {
 			delete(provider.Mappings["order"], member)
 		}
-		declared.Providers = map[string]catalog.Provider{"paynow": provider}
+		declared.Providers = maps.Clone(declared.Providers)
+		declared.Providers["paynow"] = provider
 		c.Catalog = &declared
 	}
 }

@@ -8,11 +8,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/stretchr/testify/require"
 
+	"billhook/catalog/catalogtest"
 	"billhook/internal/contract"
+	"billhook/internal/filetest"
 	"billhook/internal/ingest/webhook"
 	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/ingest/webhook/webhooktest"
@@ -55,9 +58,18 @@ func FuzzWebhook(f *testing.F) {
 		told(c)
 		unlimited(c)
 	})
+	declared, refunded := catalogtest.Shipped(), []byte(filetest.Read(f, readSamples, "refund.created.json"))
+	f.Add([]byte(filetest.Read(f, readSamples, "read", "payment_intent.json")))
 	f.Fuzz(func(t *testing.T, body []byte) {
+		// As the answer of a provider's API, which is read beside its webhook.
+		if trial, err := webhook.Try(declared, declared.Providers["stripe"], webhook.Beside(refunded, body), func() time.Time { return fixed }); err == nil {
+			m, err := declared.Contracts.Decode(contract.PayNowV1, trial.Message)
+			require.NoError(t, err)
+			require.NoError(t, m.Validate())
+			require.True(t, trial.UID == "" || pii.UID.Valid(trial.UID), trial.UID)
+		}
 		requests := []*http.Request{
-			payNow(t, body), generic(t, "/webhooks/generic", body), generic(t, "/queues/paynow-events/messages", body),
+			generic(t, "/webhooks/generic", body), generic(t, "/queues/paynow-events/messages", body),
 			generic(t, toUpdates, body), generic(t, toOrders, body), generic(t, onOrders, body),
 		}
 		for provider := range senders {

@@ -371,7 +371,7 @@ func noPersonalData(t *testing.T, s *stack) {
 		letters[m.Attributes[deadletter.AttrSourceQueue]] = true
 		fmt.Fprintf(&behind, "%s %v %s\n", m.Data, m.Attributes, m.OrderingKey)
 	}
-	require.Subset(t, slices.Collect(maps.Keys(contracts)), []string{contract.PayNowV1, contract.EnvelopeV1})
+	require.Subset(t, slices.Collect(maps.Keys(contracts)), []string{contract.PaymentV1, contract.EnvelopeV1})
 	delete(letters, "")
 	require.Greater(t, len(letters), 1, "the dead letters of more than one queue")
 	for _, collection := range []string{

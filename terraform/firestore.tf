@@ -74,7 +74,7 @@ locals {
     sealLeaves = ["leaves"]
     sealHeads  = ["periods"]
 
-    paynowCustomers = ["since", "taught_by"]
+    customers = ["since", "taught_by"]
 
     endpoints = ["url", "events", "secret", "old_secret", "changed_at"]
 

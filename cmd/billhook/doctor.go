@@ -207,9 +207,9 @@ func (p *program) canary(ctx context.Context, c *catalog.Catalog) (became string
 		return "", fmt.Errorf("no source of the generic scheme sends %s to an enabled queue", contract.OrderChargebackClosed)
 	}
 	id := "canary-" + uuid.NewString()
-	body, _ := json.Marshal(contract.PayNow{ // texts always marshal
+	body, _ := json.Marshal(contract.Payment{ // texts always marshal
 		EventID: id, EventType: contract.OrderChargebackClosed, Timestamp: time.Now().UTC().Format(time.RFC3339),
-		Data: contract.PayNowData{Order: &contract.Order{ID: id, CustomerID: id}},
+		Data: contract.PaymentData{Order: &contract.Order{ID: id, CustomerID: id}},
 	})
 	replies, err := post(ctx, c, p.env.Webhook+"/webhooks/"+source.Name, source, secretsOf(c, p.getenv)[source.Name][0], body)
 	if err == nil && replies[0].Status != http.StatusAccepted {

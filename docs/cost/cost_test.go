@@ -270,7 +270,7 @@ func TestTheDocumentsHaveTheTablesOfTheCosts(t *testing.T) {
 	queues := catalogtest.Shipped()
 	counts, service := read(t, "docs/exactly-once.md"), webhookService(t, read(t, "terraform/variables.tf"))
 	var message bytes.Buffer
-	require.NoError(t, json.Compact(&message, []byte(read(t, "internal/contract/testdata/paynow.v1/order_paid.json"))))
+	require.NoError(t, json.Compact(&message, []byte(read(t, "internal/contract/testdata/payment.v1/order_paid.json"))))
 	reads, written := counted(t, counts, "new leased event")
 	none, nothing := counted(t, counts, "any message of a queue without records (`remember_for: \"0s\"`), whatever becomes of it")
 	require.Zero(t, none+nothing)

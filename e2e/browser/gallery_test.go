@@ -330,7 +330,7 @@ func (s *shop) subjects(t *testing.T) map[string][]string {
 	found := map[string][]string{
 		"/ops/queues/{":            {orders, s.queueOf(notification).ID, s.queueOf("usage_sync").ID},
 		"/ops/catalog/queues/{":    {orders},
-		"/ops/catalog/contracts/{": {"message.v1:order.created:1", "paynow.v1"},
+		"/ops/catalog/contracts/{": {"message.v1:order.created:1", "payment.v1"},
 		"/ops/dead-letters/{":      {letters.Items[0].ID, long.Items[0].ID},
 		"/ops/events/{":            {event, eventOfDeadLetter, longID[:128]},
 		"/ops/accounts/{":          {string(ledger.UserPoints(buyer))},

@@ -1,6 +1,6 @@
 package contract
 
-// Event types of paynow.v1 that are handled, or whose rules go beyond their fields.
+// Event types of payment.v1 that are handled, or whose rules go beyond their fields.
 const (
 	OrderPaid             = "order.paid"
 	OrderRefunded         = "order.refunded"
@@ -14,19 +14,19 @@ const (
 	TrialCanceled         = "trial.canceled"
 )
 
-// PayNow is the body of a paynow.v1 message (requirements: PayNow contract, version 1.0). Amounts are decimal strings
+// Payment is the body of a payment.v1 message (requirements: PayNow contract, version 1.0). Amounts are decimal strings
 // with exactly the digits of their currency. Total, currency and refund are new: a part is reversed by them.
-type PayNow struct {
-	// EventID is PayNow's own event id; the idempotency key.
+type Payment struct {
+	// EventID is the provider's own event id; the idempotency key.
 	EventID   string `json:"eventId" validate:"required,id"`
 	EventType string `json:"eventType" validate:"required,event_type"`
-	// Timestamp is RFC 3339, from PayNow where the event has a time of its own.
-	Timestamp string     `json:"timestamp" validate:"required,timestamp"`
-	Data      PayNowData `json:"data"`
+	// Timestamp is RFC 3339, from the provider where the event has a time of its own.
+	Timestamp string      `json:"timestamp" validate:"required,timestamp"`
+	Data      PaymentData `json:"data"`
 }
 
-// PayNowData is what the event is about: IDs, codes, amounts and times, no people.
-type PayNowData struct {
+// PaymentData is what the event is about: IDs, codes, amounts and times, no people.
+type PaymentData struct {
 	Order *Order `json:"order,omitempty"`
 	// Refund is never left out for its value: without it all of the order is given back.
 	Refund       *Refund       `json:"refund,omitempty" pii:"strict"`

@@ -25,7 +25,7 @@ func TestAttributesAgreeWithTheBodyThatTheyRepeat(t *testing.T) {
 	const rule = "agrees_with_body"
 	disagrees := map[string]string{"order_paid order": rule, "renewal story": rule, "renewal uid": rule} // what only these bodies say
 	for file, correlation := range map[string]string{
-		"paynow.v1/order_paid": "530217764480012801", "paynow.v1/trial_activated": "530217764480017001", "envelope.v1/renewal": "530217764480015001",
+		"payment.v1/order_paid": "530217764480012801", "payment.v1/trial_activated": "530217764480017001", "envelope.v1/renewal": "530217764480015001",
 	} {
 		format, name, _ := strings.Cut(file, "/")
 		m, err := contracts().Decode(format, goldenOf(t, format, name))
@@ -57,7 +57,7 @@ func TestAttributesAgreeWithTheBodyThatTheyRepeat(t *testing.T) {
 // Every attribute, of any text: the schema takes what the rules take.
 func TestTheAttributesSchemaAgreesWithTheRules(t *testing.T) {
 	t.Parallel()
-	schema := compile(t, "paynow.v1.attributes.json")
+	schema := compile(t, "payment.v1.attributes.json")
 	names := append(slices.Sorted(maps.Keys(contract.AttributeRules)), "googclient_traceparent")
 	rapid.Check(t, func(t *rapid.T) {
 		value := rapid.OneOf(
@@ -319,7 +319,7 @@ func TestARelaxedOrderAndRefundAreWorthWhatTheyWere(t *testing.T) {
 		order := orderOf(t)
 		was := *order
 		was.Items = slices.Clone(order.Items)
-		m := &contract.PayNow{EventID: "e1", EventType: contract.OrderPaid, Timestamp: "2026-03-02T10:15:00Z", Data: contract.PayNowData{Order: order}}
+		m := &contract.Payment{EventID: "e1", EventType: contract.OrderPaid, Timestamp: "2026-03-02T10:15:00Z", Data: contract.PaymentData{Order: order}}
 		amount := rapid.SampledFrom([]string{"none", "", "5.00", "5", "5.0", "-5.00"}).Draw(t, "refunded amount")
 		if amount != "none" {
 			m.EventType, m.Data.Refund = contract.OrderRefunded, &contract.Refund{ID: "r1", Amount: amount}
@@ -388,7 +388,7 @@ func TestABodyIsFilledInByPaths(t *testing.T) {
 	require.Nil(t, set.Typed("message.v9", "order.made"))
 	c := set.Typed(contract.MessageV1, "order.made")
 	require.ElementsMatch(t, []string{"id", "type", "timestamp", "version", "data.order_id", "data.pieces", "data.lines[].product_id"}, c.Required("order.made"))
-	require.Contains(t, set.Typed(contract.PayNowV1, contract.OrderPaid).Required(contract.OrderPaid), "data.order.items")
+	require.Contains(t, set.Typed(contract.PaymentV1, contract.OrderPaid).Required(contract.OrderPaid), "data.order.items")
 	body := c.New("e1", "order.made", "2026-03-02T10:00:00Z")
 	for i, part := range [][2]string{{"data.lines[].product_id", "p"}, {"data.order_id", "o1"}, {"data.gift", "true"}, {"data.pieces", "7"}, {"data.shop.shop_id", "s1"}} {
 		slot, known := c.Slot(part[0])

@@ -56,7 +56,7 @@ func TestTheSchemasAreThoseOfTheContracts(t *testing.T) {
 
 func TestEachSampleBodyKeepsItsContractAndSchema(t *testing.T) {
 	t.Parallel()
-	for _, format := range []string{contract.PayNowV1, contract.EnvelopeV1, contract.MessageV1} {
+	for _, format := range []string{contract.PaymentV1, contract.EnvelopeV1, contract.MessageV1} {
 		schema := compile(t, format+".json")
 		files, err := filepath.Glob(filepath.Join("testdata", format, "*.json"))
 		require.NoError(t, err)
@@ -114,9 +114,9 @@ func TestABrokenBodyIsRefusedByItsPathsAndRules(t *testing.T) {
 }
 
 func FuzzDecode(f *testing.F) {
-	f.Add(goldenOf(f, contract.PayNowV1, "order_paid"), "", "")
-	f.Add(goldenOf(f, contract.PayNowV1, "order_refunded_partial"), "", "")
-	f.Add(goldenOf(f, contract.PayNowV1, "subscription_renewed"), "", "")
+	f.Add(goldenOf(f, contract.PaymentV1, "order_paid"), "", "")
+	f.Add(goldenOf(f, contract.PaymentV1, "order_refunded_partial"), "", "")
+	f.Add(goldenOf(f, contract.PaymentV1, "subscription_renewed"), "", "")
 	f.Add([]byte(`{"eventId":"1","data":{"order":null}}`), "", "")
 	f.Add(goldenOf(f, contract.EnvelopeV1, "renewal"), "", "")
 	f.Add(goldenOf(f, contract.EnvelopeV1, "trial_completed"), "e1", "trial")
@@ -125,7 +125,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add(goldenOf(f, contract.MessageV1, "order.created"), "", "")
 	f.Add(goldenOf(f, contract.MessageV1, "billing.invoice.paid"), "", "")
 	f.Fuzz(func(t *testing.T, data []byte, id, eventType string) {
-		for _, format := range []string{contract.PayNowV1, contract.EnvelopeV1, contract.MessageV1} {
+		for _, format := range []string{contract.PaymentV1, contract.EnvelopeV1, contract.MessageV1} {
 			m, _, err := contracts().Receive(format, nil, contract.Message{Data: data, Attributes: map[string]string{"event_id": id, "event_type": eventType}}, time.Unix(0, 0))
 			if err != nil || m.Validate() != nil {
 				continue
@@ -153,10 +153,10 @@ func TestABodyThatIsNotTheContractsIsMalformed(t *testing.T) {
 		"", "x", "[]", `{"eventId":"1","email":"ilse@example.org"}`, `{"data":{"order":{"id":"1","customer":{"name":"Ilse"}}}}`,
 		`{"eventId":"1","eventId":"2"}`, "{\"eventId\":\"\xff\"}", `{"data":{"order":{"items":[{"quantity":1.5}]}}}`, `{"data":{"order":{"items":[{"quantity":1e400}]}}}`,
 	} {
-		for _, format := range []string{contract.PayNowV1, contract.EnvelopeV1, contract.MessageV1} {
+		for _, format := range []string{contract.PaymentV1, contract.EnvelopeV1, contract.MessageV1} {
 			decoded, err := contracts().Decode(format, []byte(body))
 			var invalid *contract.Invalid // of a format that does not find its event type
-			require.True(t, errors.Is(err, contract.ErrMalformed) || (format != contract.PayNowV1 && errors.As(err, &invalid)), "%s: %v", body, err)
+			require.True(t, errors.Is(err, contract.ErrMalformed) || (format != contract.PaymentV1 && errors.As(err, &invalid)), "%s: %v", body, err)
 			require.True(t, decoded.None())
 			require.NotContains(t, err.Error(), "ilse")
 		}
@@ -166,7 +166,7 @@ func TestABodyThatIsNotTheContractsIsMalformed(t *testing.T) {
 func TestThePayloadHashCoversWhatABodySaysAndNotItsWay(t *testing.T) {
 	t.Parallel()
 	for file, test := range map[string]struct{ same, other string }{
-		"paynow.v1/order_paid": {
+		"payment.v1/order_paid": {
 			`"eventId": "530217764480030001"=>"eventId": "other"|2026-03-02T10:15:00Z=>2030-01-01T00:00:00Z`, `"quantity": 2=>"quantity": 3|order.paid=>order.refunded`,
 		},
 		"envelope.v1/renewal": {
@@ -332,7 +332,7 @@ func TestTheGoTypesFitWhatIsDeclared(t *testing.T) {
 		b                 reflect.Type
 		want              string
 	}{
-		"an event of PayNow's":        {contract.PayNowV1, contract.OrderPaid, reflect.TypeFor[*contract.PayNow](), ""},
+		"an event of PayNow's":        {contract.PaymentV1, contract.OrderPaid, reflect.TypeFor[*contract.Payment](), ""},
 		"an envelope":                 {contract.EnvelopeV1, contract.ActionRenewal, reflect.TypeFor[*contract.Envelope](), ""},
 		"an envelope's payload":       {contract.EnvelopeV1, "refund", reflect.TypeFor[contract.Payload](), ""},
 		"envelopes by a pattern":      {contract.EnvelopeV1, "*", reflect.TypeFor[*contract.Envelope](), ""},
@@ -340,7 +340,7 @@ func TestTheGoTypesFitWhatIsDeclared(t *testing.T) {
 		"a whole message":             {contract.MessageV1, "order.created", reflect.TypeFor[*contract.Event](), ""},
 		"a message's data":            {contract.MessageV1, "billing.invoice.paid", reflect.TypeFor[invoice](), ""},
 		"a pointer to it":             {contract.MessageV1, "billing.invoice.paid", reflect.TypeFor[*invoice](), ""},
-		"another format's body":       {contract.PayNowV1, contract.OrderPaid, reflect.TypeFor[*contract.Envelope](), "format paynow.v1 is taken as *contract.PayNow, and not as *contract.Envelope"},
+		"another format's body":       {contract.PaymentV1, contract.OrderPaid, reflect.TypeFor[*contract.Envelope](), "format payment.v1 is taken as *contract.Payment, and not as *contract.Envelope"},
 		"a member of another kind":    {contract.MessageV1, "billing.invoice.paid", reflect.TypeFor[short](), "message.v1 billing.invoice.paid, version 1: data .invoice_id is no int64"},
 		"members that it has not":     {contract.MessageV1, "order.created", reflect.TypeFor[invoice](), ""},
 		"what nothing declares":       {contract.MessageV1, "order.lost", reflect.TypeFor[invoice](), "message.v1 order.lost: undeclared"},
@@ -399,13 +399,13 @@ func TestEachContractHasAnIDAndASchemaOfItsOwn(t *testing.T) {
 	var ids []string
 	for _, c := range set.All() {
 		ids = append(ids, c.ID())
-		require.Equal(t, c.Format() == contract.PayNowV1, c.Members() == nil)
-		require.Equal(t, c.Format() == contract.PayNowV1 || c.Format() == contract.EnvelopeV1, c.Type() == "#")
+		require.Equal(t, c.Format() == contract.PaymentV1, c.Members() == nil)
+		require.Equal(t, c.Format() == contract.PaymentV1 || c.Format() == contract.EnvelopeV1, c.Type() == "#")
 		found, ok := set.Contract(c.ID())
 		require.True(t, ok)
 		require.Same(t, c, found)
 	}
-	require.Equal(t, []string{"paynow.v1", "envelope.v1:#:1", "message.v1:order.created:1", "message.v1:order.created:2", "message.v1:*.reverted:1"}, ids)
+	require.Equal(t, []string{"payment.v1", "envelope.v1:#:1", "message.v1:order.created:1", "message.v1:order.created:2", "message.v1:*.reverted:1"}, ids)
 	_, ok := set.Contract("message.v1:order.created:3")
 	require.False(t, ok)
 	require.Empty(t, (*contract.Set)(nil).All())
@@ -413,7 +413,7 @@ func TestEachContractHasAnIDAndASchemaOfItsOwn(t *testing.T) {
 	for id, want := range map[string][]string{
 		"message.v1:order.created:2": {`"const": "order.created"`, `"const": 2`, `"shop_id"`},
 		"message.v1:*.reverted:1":    {`"pattern": "^[^.]+\\.reverted$"`, `"const": 1`, `"reverts"`},
-		contract.PayNowV1:            {`"eventType"`},
+		contract.PaymentV1:           {`"eventType"`},
 	} {
 		c, _ := set.Contract(id)
 		text, err := set.Schema(c)

@@ -47,7 +47,7 @@ type Need struct{ Types, Path string }
 // Formats is the table.
 var Formats = []Format{
 	{
-		Name: PayNowV1, Marks: []string{"eventId", "eventType"}, Head: reflect.TypeFor[PayNow](),
+		Name: PaymentV1, Marks: []string{"eventId", "eventType"}, Head: reflect.TypeFor[Payment](),
 		ID: "eventId", Type: "eventType", Time: "timestamp",
 		Correlation: []string{"data.order.id", "data.subscription.id", "eventId"},
 		Repeated: map[string][]string{

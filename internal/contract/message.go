@@ -18,7 +18,7 @@ import (
 
 // The body formats, as the contract attribute names them.
 const (
-	PayNowV1   = "paynow.v1"
+	PaymentV1  = "payment.v1"
 	EnvelopeV1 = "envelope.v1"
 	MessageV1  = "message.v1"
 )

@@ -32,7 +32,7 @@ func (o object) MarshalJSONTo(e *jsontext.Encoder) error {
 // Schemas returns the JSON Schemas (2020-12) of the messages, by file name.
 func (s *Set) Schemas() (map[string][]byte, error) {
 	// A message may carry more attributes, such as a trace context.
-	all := map[string]object{PayNowV1 + " attributes": attributeRules.schema(map[string]any{AttrContract: object{{"enum", s.Names()}}}, true)}
+	all := map[string]object{PaymentV1 + " attributes": attributeRules.schema(map[string]any{AttrContract: object{{"enum", s.Names()}}}, true)}
 	for _, f := range s.formats {
 		all[f.Name] = f.schema()
 	}

@@ -230,7 +230,7 @@ var validation = func() *validator.Validate {
 	})
 	ofOrder := func(bare bool) validator.Func {
 		return func(field validator.FieldLevel) bool {
-			order := field.Top().Interface().(*PayNow).Data.Order // found without the tags' paths, which cost more than the check
+			order := field.Top().Interface().(*Payment).Data.Order // found without the tags' paths, which cost more than the check
 			return order != nil && isAmount(field.Field().String(), order.Currency, bare)
 		}
 	}
@@ -321,7 +321,7 @@ func (b Body) clear(path, rule string, dropped *pii.Dropped) (gone bool) {
 	if !known || !slices.Contains(b.contract.optional, path) {
 		return false
 	}
-	if m, isPayNow := b.value.(*PayNow); isPayNow && slot.Rule == pii.Currency && m.Data.Refund != nil && m.Data.Refund.Amount != "" {
+	if m, isPayment := b.value.(*Payment); isPayment && slot.Rule == pii.Currency && m.Data.Refund != nil && m.Data.Refund.Amount != "" {
 		return false
 	}
 	parents := []reflect.Value{b.whole()}

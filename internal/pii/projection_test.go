@@ -152,7 +152,7 @@ func TestEveryAllowedStringOfTheContractIsBoundedByARule(t *testing.T) {
 		return c.Projection()
 	}
 	for name, p := range map[string]*pii.Projection{
-		"paynow.v1": of(contract.PayNowV1, ``), "envelope.v1": of(contract.EnvelopeV1, `{"action":"renewal"}`), "attributes": pii.NewProjection(contract.AttributeRules),
+		"payment.v1": of(contract.PaymentV1, ``), "envelope.v1": of(contract.EnvelopeV1, `{"action":"renewal"}`), "attributes": pii.NewProjection(contract.AttributeRules),
 		"an order": of(contract.MessageV1, `{"type":"order.created","version":1}`), "an invoice": of(contract.MessageV1, `{"type":"billing.invoice.paid","version":1}`),
 	} {
 		require.NotEmpty(t, p.Rules(), name)
@@ -340,7 +340,7 @@ func TestADocumentIsMinimizedOrRefusedAsRecorded(t *testing.T) {
 // What is dropped leaks no more than what is refused, and what comes out is allowed.
 func TestNothingComesOutOfWhatIsLeftOut(t *testing.T) {
 	t.Parallel()
-	for name, p := range map[string]*pii.Projection{"orders": orders(), "the contract": contract.Of(&contract.PayNow{}).Contract().Projection()} {
+	for name, p := range map[string]*pii.Projection{"orders": orders(), "the contract": contract.Of(&contract.Payment{}).Contract().Projection()} {
 		every := slices.Sorted(maps.Keys(p.Rules()))
 		optional := pii.NewProjection(p.Rules(), every...)
 		t.Run(name, func(t *testing.T) {

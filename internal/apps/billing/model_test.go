@@ -100,7 +100,7 @@ func (m model) apply(f fact, out outcome) {
 }
 
 func (f fact) event(customer string) handler.Event {
-	body := &contract.PayNow{EventID: f.id, EventType: f.kind}
+	body := &contract.Payment{EventID: f.id, EventType: f.kind}
 	body.Data.Order = &contract.Order{ID: f.order, Currency: "USD", CustomerID: customer}
 	if f.kind == "order.paid" {
 		body.Data.Order.Items = []contract.Item{item("piece", f.quantity)}

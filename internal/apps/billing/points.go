@@ -68,7 +68,7 @@ func Register(r *handler.Registry, p Points, s Subscriptions) {
 // that its checkout names is confirmed, and one that names its customer and a uid teaches who the customer is, in the
 // same commit. A first try reads nothing: the entry's id follows from the order, so the store refuses a second credit.
 // A further try looks, and accepts the credit that is there if it is the same.
-func (p Points) Credit(ctx context.Context, event handler.Event, body *contract.PayNow) (handler.Effect, error) {
+func (p Points) Credit(ctx context.Context, event handler.Event, body *contract.Payment) (handler.Effect, error) {
 	order, err := orderOf(body)
 	if err != nil {
 		return handler.Effect{}, err
@@ -154,7 +154,7 @@ func (p Points) learn(ctx context.Context, event handler.Event, order *contract.
 // an amount and one of the order's total or more take all that is left. A partial refund takes the credit
 // times amount / total, rounded down, and never more than is left.
 // A refund that has an id of its own takes back once, under whatever event. A reversal before its order is tried again.
-func (p Points) Reverse(ctx context.Context, event handler.Event, body *contract.PayNow) (handler.Effect, error) {
+func (p Points) Reverse(ctx context.Context, event handler.Event, body *contract.Payment) (handler.Effect, error) {
 	order, err := orderOf(body)
 	if err != nil {
 		return handler.Effect{}, err
@@ -191,9 +191,9 @@ func (p Points) Reverse(ctx context.Context, event handler.Event, body *contract
 	return effect(writes, err, Reversed)
 }
 
-// Acknowledge leaves a record of a closed chargeback. PayNow does not publish what outcomes one can have, so
+// Acknowledge leaves a record of a closed chargeback. Providers do not publish what outcomes one can have, so
 // a person decides whether points are given back.
-func (p Points) Acknowledge(context.Context, handler.Event, *contract.PayNow) (handler.Effect, error) {
+func (p Points) Acknowledge(context.Context, handler.Event, *contract.Payment) (handler.Effect, error) {
 	return handler.Effect{Result: Noted}, nil
 }
 
@@ -210,7 +210,7 @@ func (p Points) load(ctx context.Context, tenant, order string) (ledger.Chain, e
 	return chain, nil
 }
 
-func orderOf(body *contract.PayNow) (*contract.Order, error) {
+func orderOf(body *contract.Payment) (*contract.Order, error) {
 	if body.Data.Order == nil {
 		return nil, retry.Permanent("no_order", nil)
 	}

@@ -69,7 +69,7 @@ func TestPointsGoToTheUserOrElseToTheCustomer(t *testing.T) {
 	} {
 		s, event := newShop(t), golden(t, "order_paid")
 		event.Attributes = test.attributes
-		as[*contract.PayNow](event.Body).Data.Order.CustomerID = test.customerID
+		as[*contract.Payment](event.Body).Data.Order.CustomerID = test.customerID
 		_, err := s.run(s.points.Credit, event)
 		if test.account == "" {
 			requireVerdict(t, retry.Permanent("no_account", nil), err)
@@ -90,7 +90,7 @@ func TestAnOrderWithoutAnExactWorthIsADeadLetter(t *testing.T) {
 	t.Parallel()
 	goods := shelf{"known": {Points: 1}, "max": {Points: ledger.MaxAmount}, "most": {Points: math.MaxInt64}, "below": {Points: -1}, "free": {Points: 0}}
 	long := paid("", item("known", 1))
-	as[*contract.PayNow](long.Body).Data.Order.ID = strings.Repeat("o", 1500)
+	as[*contract.Payment](long.Body).Data.Order.ID = strings.Repeat("o", 1500)
 	for name, test := range map[string]struct {
 		event    handler.Event
 		products billing.Products
@@ -106,7 +106,7 @@ func TestAnOrderWithoutAnExactWorthIsADeadLetter(t *testing.T) {
 		"a total with the wrong digits":           {paid("10.0", item("known", 1)), goods, retry.Permanent("bad_amount", nil)},
 		"a negative total":                        {paid("-10.00", item("known", 1)), goods, retry.Permanent("bad_amount", nil)},
 		"an order id too long for a document":     {long, goods, retry.Permanent("entry_invalid", nil)},
-		"a body without an order":                 {eventOf(&contract.PayNow{}, nil), goods, retry.Permanent("no_order", nil)},
+		"a body without an order":                 {eventOf(&contract.Payment{}, nil), goods, retry.Permanent("no_order", nil)},
 		"no body":                                 {handler.Event{}, goods, retry.Permanent("unexpected_body", nil)},
 		"a nil body":                              {handler.Event{Body: contract.Body{}}, goods, retry.Permanent("unexpected_body", nil)},
 		"a body of another contract":              {handler.Event{Body: contract.Of(&contract.Envelope{})}, goods, retry.Permanent("unexpected_body", nil)},
@@ -192,7 +192,7 @@ func TestAnOrderCostsItsTotalOrElseTheSumOfItsPrices(t *testing.T) {
 		for i, price := range strings.Fields(test.prices) {
 			costs.Items = append(costs.Items, contract.Item{ProductID: "point", Quantity: max(2-int64(i), 1), Price: strings.Trim(price, "-")})
 		}
-		event := eventOf(&contract.PayNow{EventID: "e", Data: contract.PayNowData{Order: &costs}}, map[string]string{"uid": "u1"})
+		event := eventOf(&contract.Payment{EventID: "e", Data: contract.PaymentData{Order: &costs}}, map[string]string{"uid": "u1"})
 		_, err := s.run(s.points.Credit, event)
 		if test.reason != "" {
 			requireVerdict(t, retry.Permanent(test.reason, nil), err)
@@ -269,7 +269,7 @@ func TestAStoreThatIsDownIsRetriedAndBrokenBooksAreADeadLetter(t *testing.T) {
 }
 
 func (s *shop) order(event, order, uid string) handler.Event {
-	body := &contract.PayNow{EventID: event, EventType: "order.paid"}
+	body := &contract.Payment{EventID: event, EventType: "order.paid"}
 	body.Data.Order = &contract.Order{ID: s.customer + order, CustomerID: s.customer, Items: []contract.Item{item("piece", 1)}}
 	return eventOf(body, map[string]string{contract.AttrUID: uid, contract.AttrCustomerID: s.customer})
 }

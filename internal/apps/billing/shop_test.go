@@ -118,7 +118,7 @@ func (s *shop) reopen() {
 	s.operator = &customers.Operator{Store: s.mappings.Watch(s), Now: now, NewID: func() string { return fmt.Sprint(s.customer, "-", shops.Add(1)) }}
 }
 
-type deed = func(context.Context, handler.Event, *contract.PayNow) (handler.Effect, error)
+type deed = func(context.Context, handler.Event, *contract.Payment) (handler.Effect, error)
 
 // As the worker does, it calls the handler again when somebody else was faster.
 func (s *shop) run(h deed, event handler.Event) (string, error) {
@@ -165,17 +165,17 @@ func (s *shop) uid(t require.TestingT) string {
 
 func golden(t *testing.T, name string) handler.Event {
 	t.Helper()
-	data := filetest.Read(t, "..", "..", "contract", "testdata", contract.PayNowV1, name+".json")
-	body := &contract.PayNow{}
+	data := filetest.Read(t, "..", "..", "contract", "testdata", contract.PaymentV1, name+".json")
+	body := &contract.Payment{}
 	decoder := json.NewDecoder(strings.NewReader(data))
 	decoder.DisallowUnknownFields()
 	require.NoError(t, decoder.Decode(body))
 	return eventOf(body, map[string]string{contract.AttrUID: "u1"})
 }
 
-func eventOf(body *contract.PayNow, attributes map[string]string) handler.Event {
+func eventOf(body *contract.Payment, attributes map[string]string) handler.Event {
 	return handler.Event{
-		Tenant: tenant, ID: body.EventID, Type: body.EventType, Contract: contract.PayNowV1,
+		Tenant: tenant, ID: body.EventID, Type: body.EventType, Contract: contract.PaymentV1,
 		Attempt: 1, Body: contract.Of(body), Attributes: attributes,
 	}
 }
@@ -185,7 +185,7 @@ func paid(total string, items ...contract.Item) handler.Event {
 	if total != "" {
 		o.Currency = "USD"
 	}
-	return eventOf(&contract.PayNow{EventID: "paid", EventType: "order.paid", Data: contract.PayNowData{Order: o}}, map[string]string{contract.AttrUID: "u1"})
+	return eventOf(&contract.Payment{EventID: "paid", EventType: "order.paid", Data: contract.PaymentData{Order: o}}, map[string]string{contract.AttrUID: "u1"})
 }
 
 func item(id string, quantity int64) contract.Item {
@@ -193,7 +193,7 @@ func item(id string, quantity int64) contract.Item {
 }
 
 func refunded(amount, currency string) handler.Event {
-	return eventOf(&contract.PayNow{EventID: "r1", EventType: "order.refunded", Data: contract.PayNowData{
+	return eventOf(&contract.Payment{EventID: "r1", EventType: "order.refunded", Data: contract.PaymentData{
 		Order: &contract.Order{ID: order, Currency: currency}, Refund: &contract.Refund{Amount: amount},
 	}}, nil)
 }
@@ -243,7 +243,7 @@ func TestEachSubscriptionEventIsStoredAndEmitsAnUpdate(t *testing.T) {
 		effect, err := record(event, errors.New("not to be asked"))
 		require.NoError(t, err, name)
 		require.Equal(t, billing.Recorded, effect.Result, name)
-		body := as[*contract.PayNow](event.Body)
+		body := as[*contract.Payment](event.Body)
 		about := body.Data.Subscription
 
 		require.Len(t, effect.Writes, 2, name)
@@ -288,7 +288,7 @@ func TestAnAmountOfASubscriptionIsStoredInMinorUnits(t *testing.T) {
 		"too large": {"92233720368547758.08", "USD", nil, true}, "less than nothing": {"-9.99", "EUR", nil, true}, "no currency": {"9.99", "", nil, true},
 	} {
 		event := golden(t, "subscription_renewed")
-		about := as[*contract.PayNow](event.Body).Data.Subscription
+		about := as[*contract.Payment](event.Body).Data.Subscription
 		about.Total, about.Currency = test.total, test.currency
 		effect, err := record(event, nil)
 		if test.refused {
@@ -308,8 +308,8 @@ func TestAnEventWithoutASubscriptionIsADeadLetter(t *testing.T) {
 		"unexpected_body": {
 			{Type: contract.SubscriptionRenewed, Body: contract.Of(&contract.Envelope{})}, {Type: contract.SubscriptionRenewed, Body: contract.Body{}},
 		},
-		"event_type_unknown": {{Type: "order.paid", Body: contract.Of(&contract.PayNow{})}},
-		"no_subscription":    {{Type: contract.SubscriptionRenewed, Body: contract.Of(&contract.PayNow{})}},
+		"event_type_unknown": {{Type: "order.paid", Body: contract.Of(&contract.Payment{})}},
+		"no_subscription":    {{Type: contract.SubscriptionRenewed, Body: contract.Of(&contract.Payment{})}},
 	} {
 		for _, event := range events {
 			_, err := record(event, nil)
@@ -332,7 +332,7 @@ func TestASecondTryEmitsNothingForWhatIsRecorded(t *testing.T) {
 	requireVerdict(t, retry.Outage("store_unavailable", nil), err)
 }
 
-// No body that keeps the rules of paynow.v1 makes an envelope that breaks those of envelope.v1, or a document that no
+// No body that keeps the rules of payment.v1 makes an envelope that breaks those of envelope.v1, or a document that no
 // store takes.
 func TestEverySubscriptionEventThatIngestAcceptsCanBeEmitted(t *testing.T) {
 	t.Parallel()
@@ -347,9 +347,9 @@ func TestEverySubscriptionEventThatIngestAcceptsCanBeEmitted(t *testing.T) {
 			return rapid.OneOf(rapid.Just(""), g).Draw(t, name)
 		}
 		times := rapid.SampledFrom([]string{"2026-03-02T10:15:00Z", "2026-03-02T10:15:00.123456789+05:30", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z"})
-		body := &contract.PayNow{
+		body := &contract.Payment{
 			EventID: id.Draw(t, "event"), EventType: rapid.SampledFrom(types).Draw(t, "type"), Timestamp: times.Draw(t, "at"),
-			Data: contract.PayNowData{Subscription: &contract.Subscription{
+			Data: contract.PaymentData{Subscription: &contract.Subscription{
 				ID: id.Draw(t, "subscription"), CustomerID: maybe(id, "customer"), ProductID: maybe(id, "product"), CheckoutID: maybe(id, "checkout"),
 				Status: maybe(code, "status"), Cycle: rapid.Int64Range(0, 1_000_000).Draw(t, "cycle"),
 				PeriodStart: maybe(times, "from"), PeriodEnd: maybe(times, "to"),

@@ -38,7 +38,7 @@ type Subscriptions struct {
 
 // Record keeps the payment event and the billing period that it tells, and emits an envelope.v1 about it. A
 // first try reads nothing. Where the event's document is there already, nothing is emitted again.
-func (s Subscriptions) Record(ctx context.Context, event handler.Event, body *contract.PayNow) (handler.Effect, error) {
+func (s Subscriptions) Record(ctx context.Context, event handler.Event, body *contract.Payment) (handler.Effect, error) {
 	action, ok := actions[event.Type]
 	if !ok {
 		return handler.Effect{}, retry.Permanent("event_type_unknown", nil)

@@ -18,7 +18,7 @@ import (
 )
 
 // Collection holds the mappings: the customers of tenants, each with its uid.
-const Collection = "paynowCustomers"
+const Collection = "customers"
 
 // Key is the key of the mapping of a tenant's customer.
 func Key(tenant, customerID string) store.Key {

@@ -193,13 +193,13 @@ func TestNoDocumentIsWrittenByTwoUnrelatedEvents(t *testing.T) {
 		c.Targets = postedTo(t, c.Catalog, server.URL)
 	})
 	const events, updates, points = "/push/paynow-events", "/push/pay-subscription-update", "411486491630370501"
-	paynow := func(eventType string, data func(id string) contract.PayNowData) func(id string) contract.Body {
+	paynow := func(eventType string, data func(id string) contract.PaymentData) func(id string) contract.Body {
 		return func(id string) contract.Body {
-			return contract.Of(&contract.PayNow{EventID: id, EventType: eventType, Timestamp: "2026-03-02T10:15:00Z", Data: data(id)})
+			return contract.Of(&contract.Payment{EventID: id, EventType: eventType, Timestamp: "2026-03-02T10:15:00Z", Data: data(id)})
 		}
 	}
-	order := func(id string) contract.PayNowData {
-		return contract.PayNowData{Order: &contract.Order{ID: "order-" + id, CustomerID: "customer-" + id, Items: []contract.Item{{ProductID: points, Quantity: 1}}}}
+	order := func(id string) contract.PaymentData {
+		return contract.PaymentData{Order: &contract.Order{ID: "order-" + id, CustomerID: "customer-" + id, Items: []contract.Item{{ProductID: points, Quantity: 1}}}}
 	}
 	for name, test := range map[string]struct {
 		path string
@@ -212,8 +212,8 @@ func TestNoDocumentIsWrittenByTwoUnrelatedEvents(t *testing.T) {
 		"closed chargebacks": {events, paynow("order.chargeback_closed", order), 200, 1},
 		"dead letters":       {events, func(id string) contract.Body { return paidOrder(id, "customer-"+id, "999999999999999999") }, 400, 1},
 		"failing events":     {events, paynow("order.refunded", order), 200, 3},
-		"subscriptions and what they emit": {events, paynow("subscription.renewed", func(id string) contract.PayNowData {
-			return contract.PayNowData{Subscription: &contract.Subscription{ID: "subscription-" + id, CustomerID: "customer-" + id}}
+		"subscriptions and what they emit": {events, paynow("subscription.renewed", func(id string) contract.PaymentData {
+			return contract.PaymentData{Subscription: &contract.Subscription{ID: "subscription-" + id, CustomerID: "customer-" + id}}
 		}), 200, 4},
 		"leased events": {updates, func(id string) contract.Body {
 			return asks(id, "renewal", contract.Payload{SubscriptionID: "subscription-" + id})

@@ -170,8 +170,8 @@ func paidOrder(event, customer string, products ...string) contract.Body {
 	for _, product := range products {
 		order.Items = append(order.Items, contract.Item{ProductID: product, Quantity: 1})
 	}
-	return contract.Of(&contract.PayNow{
-		EventID: event, EventType: contract.OrderPaid, Timestamp: "2026-03-02T10:15:00Z", Data: contract.PayNowData{Order: order},
+	return contract.Of(&contract.Payment{
+		EventID: event, EventType: contract.OrderPaid, Timestamp: "2026-03-02T10:15:00Z", Data: contract.PaymentData{Order: order},
 	})
 }
 

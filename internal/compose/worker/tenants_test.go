@@ -194,8 +194,8 @@ func drawEvent(t *rapid.T, c *catalog.Catalog) deed {
 		handler string
 		body    contract.Body
 	}
-	paynow := func(eventType string, data contract.PayNowData) sent {
-		return sent{"points.credit", contract.Of(&contract.PayNow{EventID: id, EventType: eventType, Timestamp: at, Data: data})}
+	paynow := func(eventType string, data contract.PaymentData) sent {
+		return sent{"points.credit", contract.Of(&contract.Payment{EventID: id, EventType: eventType, Timestamp: at, Data: data})}
 	}
 	event := func(name, eventType string, data map[string]any) sent {
 		return sent{name, contract.Of(&contract.Event{ID: id, Type: eventType, Timestamp: at, Version: 1, Data: data})}
@@ -206,11 +206,11 @@ func drawEvent(t *rapid.T, c *catalog.Catalog) deed {
 	of := contract.Order{ID: order, CustomerID: customer, Currency: "USD", Total: "10.00"}
 	items := of
 	items.Items = []contract.Item{{ProductID: product, Quantity: 1}}
-	paid := paynow(contract.OrderPaid, contract.PayNowData{Order: &items})
+	paid := paynow(contract.OrderPaid, contract.PaymentData{Order: &items})
 	m := rapid.SampledFrom([]sent{
-		paid, paid, paynow("order.chargeback", contract.PayNowData{Order: &of}),
-		paynow(contract.OrderRefunded, contract.PayNowData{Order: &of, Refund: &contract.Refund{ID: one("refund", "r1", "r2"), Amount: "2.50"}}),
-		paynow(contract.SubscriptionRenewed, contract.PayNowData{Subscription: &contract.Subscription{
+		paid, paid, paynow("order.chargeback", contract.PaymentData{Order: &of}),
+		paynow(contract.OrderRefunded, contract.PaymentData{Order: &of, Refund: &contract.Refund{ID: one("refund", "r1", "r2"), Amount: "2.50"}}),
+		paynow(contract.SubscriptionRenewed, contract.PaymentData{Subscription: &contract.Subscription{
 			ID: subscription, CustomerID: customer, PeriodStart: "2026-03-01T00:00:00Z", PeriodEnd: "2026-04-01T00:00:00Z",
 		}}),
 		event("usage.track", "usage_tracking", map[string]any{"subscription_id": subscription, "meter": "calls", "quantity": 7000}),
@@ -230,7 +230,7 @@ func drawEvent(t *rapid.T, c *catalog.Catalog) deed {
 	key := one("key", "", customer)
 	attributes := map[string]string{"event_id": id, "event_type": eventType, "contract": q.Contract, "routing_key": eventType, "ordering_key": "unknown"}
 	for attribute, value := range map[string]string{"ordering_key": key, "uid": uid, "paynow_customer_id": customer} {
-		if value != "" && (q.Contract == contract.PayNowV1 || attribute == "ordering_key") {
+		if value != "" && (q.Contract == contract.PaymentV1 || attribute == "ordering_key") {
 			attributes[attribute] = value
 		}
 	}

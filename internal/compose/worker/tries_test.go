@@ -254,7 +254,7 @@ func TestTrialSaysWhatTheWorkerWouldMeet(t *testing.T) {
 	require.Equal(t, "processed", b.deliver(t, q.ID, first).Outcome)
 	other, alone := *first, messageOf(t, b.catalog, q, "order.paid", "alone")
 	other.Data, alone.Attributes = bytes.Replace(first.Data, []byte(`"quantity":`), []byte(`"quantity":1`), 1), nil
-	broken := &dryrun.TriedMessage{Data: []byte(`{"eventId":"x"}`), Attributes: map[string]string{"contract": "paynow.v1"}}
+	broken := &dryrun.TriedMessage{Data: []byte(`{"eventId":"x"}`), Attributes: map[string]string{"contract": "payment.v1"}}
 	for reason, m := range map[string]*dryrun.TriedMessage{
 		"payload_conflict": &other, "processed_before": first, "contract_broken": broken,
 		"event_type_unknown": messageOf(t, b.catalog, q, "order.unheard", "unheard"),

@@ -37,7 +37,7 @@ func TestWorkerThatCouldNotWorkIsRefused(t *testing.T) {
 		"a pool that no queue is in": {func(c *worker.Config) { c.Pool = "swimming" }, []string{"POOL names a pool that no queue is in"}},
 		"a catalog whose handlers nobody registered": {func(c *worker.Config) {
 			c.Catalog = &catalog.Catalog{Contracts: c.Catalog.Contracts, Queues: []catalog.Queue{
-				{ID: "orders", Enabled: true, Contract: contract.PayNowV1, Handlers: map[string]catalog.Handler{"order.paid": {Name: "points.lose"}}},
+				{ID: "orders", Enabled: true, Contract: contract.PaymentV1, Handlers: map[string]catalog.Handler{"order.paid": {Name: "points.lose"}}},
 				{ID: "mails", Enabled: true, Contract: "message.v2"},
 			}}
 		}, []string{
@@ -92,7 +92,7 @@ func TestWorkerServesWhatItShould(t *testing.T) {
 	w := open(t, func(c *worker.Config) {
 		c.Store, c.Log = crooked{c.Store}, slog.New(slog.NewJSONHandler(&log, nil))
 		c.Catalog = &catalog.Catalog{Contracts: c.Catalog.Contracts, Queues: []catalog.Queue{
-			{ID: "orders", Enabled: true, Contract: contract.PayNowV1, Handlers: map[string]catalog.Handler{"order.paid": {Name: "points.lose"}}},
+			{ID: "orders", Enabled: true, Contract: contract.PaymentV1, Handlers: map[string]catalog.Handler{"order.paid": {Name: "points.lose"}}},
 		}}
 		c.Handlers = func(r *handler.Registry) {
 			r.Tx("points.lose", func(context.Context, handler.Event) (handler.Effect, error) { return handler.Effect{}, nil })
@@ -229,9 +229,9 @@ func TestWorkerPublishesWithTheGrantsOfTerraform(t *testing.T) {
 	}
 
 	// What a handler emits, and a dead letter here and there.
-	push(200, sales, events.PushPath(), contract.Of(&contract.PayNow{
+	push(200, sales, events.PushPath(), contract.Of(&contract.Payment{
 		EventID: "renewed", EventType: contract.SubscriptionRenewed, Timestamp: "2026-03-02T10:15:00Z",
-		Data: contract.PayNowData{Subscription: &contract.Subscription{ID: "subscription", CustomerID: "customer"}},
+		Data: contract.PaymentData{Subscription: &contract.Subscription{ID: "subscription", CustomerID: "customer"}},
 	}))
 	did(salesBroker, []string{updates.Topic()}, nil)
 	order := paidOrder("paid", "customer", "999999999999999999")

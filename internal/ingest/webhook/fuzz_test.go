@@ -37,7 +37,7 @@ func FuzzWebhook(f *testing.F) {
 	for _, name := range samples.Names() {
 		f.Add(samples.Read(name, samples.Event{}))
 	}
-	for _, format := range []string{contract.PayNowV1, contract.EnvelopeV1} {
+	for _, format := range []string{contract.PaymentV1, contract.EnvelopeV1} {
 		bodies := goldens(f, format)
 		for _, name := range slices.Sorted(maps.Keys(bodies)) { // a seed is known by its number
 			f.Add(bodies[name])
@@ -63,7 +63,7 @@ func FuzzWebhook(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) {
 		// As the answer of a provider's API, which is read beside its webhook.
 		if trial, err := webhook.Try(declared, declared.Providers["stripe"], webhook.Beside(refunded, body), func() time.Time { return fixed }); err == nil {
-			m, err := declared.Contracts.Decode(contract.PayNowV1, trial.Message)
+			m, err := declared.Contracts.Decode(contract.PaymentV1, trial.Message)
 			require.NoError(t, err)
 			require.NoError(t, m.Validate())
 			require.True(t, trial.UID == "" || pii.UID.Valid(trial.UID), trial.UID)

@@ -34,7 +34,7 @@ const productTime = 500 * time.Millisecond
 // points adds up what an order is worth, for readers of the topic; empty: not known in time. An order that no
 // account could hold is a *contract.Invalid.
 func (s *Service) points(ctx context.Context, tenant string, message contract.Body) (string, error) {
-	m, err := contract.As[*contract.PayNow](message)
+	m, err := contract.As[*contract.Payment](message)
 	if err != nil || m.EventType != contract.OrderPaid {
 		return "", nil
 	}
@@ -70,7 +70,7 @@ const (
 	lookupTime   = 5 * time.Second
 )
 
-// Customers finds the uid of a PayNow customer, and remembers some. It is safe for concurrent use.
+// Customers finds the uid of a provider's customer, and remembers some. It is safe for concurrent use.
 type Customers struct {
 	store store.Getter
 	uids  *cache.Cache[string] // by the id of the document; empty: there is none

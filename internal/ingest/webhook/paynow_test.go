@@ -97,7 +97,7 @@ func requests(t *testing.T) recorded {
 	for _, name := range samples.Names() {
 		bodies[name] = string(samples.Read(name, samples.Event{}))
 	}
-	for _, format := range []string{contract.PayNowV1, contract.EnvelopeV1, contract.MessageV1} {
+	for _, format := range []string{contract.PaymentV1, contract.EnvelopeV1, contract.MessageV1} {
 		for name, body := range goldens(t, format) {
 			bodies[format+"/"+strings.TrimSuffix(name, ".json")] = string(body)
 		}

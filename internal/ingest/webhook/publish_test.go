@@ -374,7 +374,7 @@ func TestARequestThatCannotBeTakenIsRefusedAndItsMistakeNamed(t *testing.T) {
 
 func TestTheContractsOwnBodiesPassUnchanged(t *testing.T) {
 	t.Parallel()
-	for format, to := range map[string]string{contract.PayNowV1: queue, contract.EnvelopeV1: updates, contract.MessageV1: "orders-process"} {
+	for format, to := range map[string]string{contract.PaymentV1: queue, contract.EnvelopeV1: updates, contract.MessageV1: "orders-process"} {
 		for name, body := range goldens(t, format) {
 			paths := []string{"/queues/" + to + "/messages", "/webhooks/generic"}
 			if format == contract.MessageV1 {

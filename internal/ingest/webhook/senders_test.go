@@ -76,7 +76,7 @@ func (h headed) change(r *http.Request) {
 func TestARequestIsTakenOrRefusedByItsHeadersAndSignature(t *testing.T) {
 	t.Parallel()
 	body := samples.Read(samples.OrderCompleted, samples.Event{})
-	own := goldens(t, contract.PayNowV1)["order_paid.json"]
+	own := goldens(t, contract.PaymentV1)["order_paid.json"]
 	with := func(body string) func(*http.Request) {
 		return func(r *http.Request) { r.Body = &measured{Reader: strings.NewReader(body)} }
 	}
@@ -447,7 +447,7 @@ func TestWhatMayBeOfTheKeyOfAMessageWithoutOneIsHeldUp(t *testing.T) {
 	t.Parallel()
 	d := open(t, func(c *webhook.Config) { c.Customers = people{err: errDown} })
 	refunded := `{"message":{"eventId":"5","eventType":"order.refunded","timestamp":"2026-03-02T10:00:00Z","data":{"order":{"id":"7","customerId":"8"}}}}`
-	paid := `{"message":` + string(goldens(t, contract.PayNowV1)["order_paid.json"]) + `}`
+	paid := `{"message":` + string(goldens(t, contract.PaymentV1)["order_paid.json"]) + `}`
 	answer := d.list(t, "/queues/"+queue+"/messages", `{"message":{}}`, refunded, refunded, paid)
 	got := answer.codes()
 	require.Equal(t, []string{"422contract_broken", "503customer_lookup_failed", "503customer_lookup_failed", "503"}, []string{got[0], got[1], got[2], got[3][:3]})

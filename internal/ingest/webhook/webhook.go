@@ -283,7 +283,7 @@ func (s *Service) readGeneric(scratch []byte, from catalog.Source, to *destinati
 	if to != nil {
 		format = to.formatFor(found)
 	} else if format == "" {
-		format = contract.PayNowV1 // Validate names what is missing
+		format = contract.PaymentV1 // Validate names what is missing
 	}
 	if !contracts.Known(format) || (found != "" && found != format) {
 		if !jsontext.Value(body).IsValid() {

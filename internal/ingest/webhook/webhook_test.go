@@ -292,17 +292,17 @@ func requireSent(t *testing.T, d *service, r *http.Request, secret string) publi
 	return got
 }
 
-func paid(t *testing.T, m contract.Message) *contract.PayNow {
+func paid(t *testing.T, m contract.Message) *contract.Payment {
 	t.Helper()
-	require.Equal(t, contract.PayNowV1, requireWhole(t, m).Format())
+	require.Equal(t, contract.PaymentV1, requireWhole(t, m).Format())
 	return payNowOf(t, m.Data)
 }
 
-func payNowOf(t testing.TB, data []byte) *contract.PayNow {
+func payNowOf(t testing.TB, data []byte) *contract.Payment {
 	t.Helper()
-	body, err := contracts(t).Decode(contract.PayNowV1, data)
+	body, err := contracts(t).Decode(contract.PaymentV1, data)
 	require.NoError(t, err)
-	m, err := contract.As[*contract.PayNow](body)
+	m, err := contract.As[*contract.Payment](body)
 	require.NoError(t, err)
 	return m
 }

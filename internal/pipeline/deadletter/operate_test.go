@@ -78,7 +78,7 @@ func (d *rig) operator() *deadletter.Operator {
 func (d *rig) bury(t *testing.T, n int, key, reason string, change func(*contract.Message)) {
 	t.Helper()
 	m := contract.Message{Data: fmt.Appendf(nil, `{"eventId":"e%d"}`, n), Attributes: map[string]string{
-		"event_id": fmt.Sprint("e", n), "event_type": "order.paid", "ordering_key": key, "contract": "paynow.v1",
+		"event_id": fmt.Sprint("e", n), "event_type": "order.paid", "ordering_key": key, "contract": "payment.v1",
 		"dead_letter_reason": reason, "dead_letter_status": "422", "source_message_id": fmt.Sprint(1000 + n), "delivery_attempts": "5",
 		"dead_lettered_at": d.now.Format(time.RFC3339Nano), "first_published_at": dead.Add(time.Duration(n) * time.Second).Format(time.RFC3339Nano),
 		"replay_count": "0", "source_queue": "orders", "trace": "x",
@@ -129,7 +129,7 @@ func TestAReplayIsTheMessageAsItWasFirstPublishedAndCounted(t *testing.T) {
 			id := d.only(t).ID
 			op := d.run(t, deadletter.Replay)
 			want := map[string]string{
-				"event_id": "e1", "event_type": "order.paid", "ordering_key": "u1", "contract": "paynow.v1", "trace": "x",
+				"event_id": "e1", "event_type": "order.paid", "ordering_key": "u1", "contract": "payment.v1", "trace": "x",
 				"first_published_at": dead.Add(time.Second).Format(time.RFC3339Nano), "replay_count": "1", "replay_of": id,
 			}
 			maps.Copy(want, test.own)

@@ -120,9 +120,9 @@ func TestEveryAttemptPostsWhatTheCalleeWasPromised(t *testing.T) {
 	const standard = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 	order := handler.Event{
 		Queue: "paynow-events", Tenant: "acme", ID: "evt\r\nX-Other: 2", Type: contract.OrderPaid, CorrelationID: "order-9",
-		Body: contract.Of(&contract.PayNow{
+		Body: contract.Of(&contract.Payment{
 			EventID: "evt-2", EventType: contract.OrderPaid, Timestamp: "2026-11-20T08:59:58Z",
-			Data: contract.PayNowData{Order: &contract.Order{ID: "order-9", CustomerID: "customer-1", Items: []contract.Item{{ProductID: "p", Quantity: 1}}}},
+			Data: contract.PaymentData{Order: &contract.Order{ID: "order-9", CustomerID: "customer-1", Items: []contract.Item{{ProductID: "p", Quantity: 1}}}},
 		}),
 	}
 	renewal, paid := event().CalleeKey(), order.CalleeKey()

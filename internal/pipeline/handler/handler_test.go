@@ -55,7 +55,7 @@ func TestACatalogThatDoesNotFitTheHandlersIsRefused(t *testing.T) {
 	r.Tx("any", nothing)
 	r.Leased("mails.send", handler.Leased{Do: outside, SafeToRepeat: true})
 	r.Leased("search.index", gathering(2, echo).Leased)
-	handler.RegisterTx(r, "orders", func(context.Context, handler.Event, *contract.PayNow) (handler.Effect, error) {
+	handler.RegisterTx(r, "orders", func(context.Context, handler.Event, *contract.Payment) (handler.Effect, error) {
 		return handler.Effect{}, nil
 	})
 	handler.RegisterLeased(r, "bills", handler.LeasedOf[*contract.Envelope]{
@@ -84,11 +84,11 @@ func TestACatalogThatDoesNotFitTheHandlersIsRefused(t *testing.T) {
 		"one emission too few":                {"plans.change", catalog.Queue{}, []string{"news"}, `plans.change emits to ["mails" "news"], and the catalog lists ["news"]`},
 		"one emission too many":               {"plans.change", catalog.Queue{}, []string{"news", "mails", "ads"}, `plans.change emits to ["mails" "news"], and the catalog lists ["ads" "mails" "news"]`},
 		"a leased handler emits nothing":      {"mails.send", catalog.Queue{}, []string{"news"}, `mails.send emits to [], and the catalog lists ["news"]`},
-		"its own contract":                    {"orders", catalog.Queue{Contract: contract.PayNowV1}, nil, ""},
-		"another contract":                    {"orders", catalog.Queue{Contract: contract.EnvelopeV1}, nil, "orders: format envelope.v1 is taken as *contract.Envelope, and not as *contract.PayNow"},
+		"its own contract":                    {"orders", catalog.Queue{Contract: contract.PaymentV1}, nil, ""},
+		"another contract":                    {"orders", catalog.Queue{Contract: contract.EnvelopeV1}, nil, "orders: format envelope.v1 is taken as *contract.Envelope, and not as *contract.Payment"},
 		"its own contract, under a lease":     {"bills", catalog.Queue{Contract: contract.EnvelopeV1}, nil, ""},
-		"another contract, under a lease":     {"bills", catalog.Queue{Contract: contract.PayNowV1}, nil, "bills: format paynow.v1 is taken as *contract.PayNow, and not as *contract.Envelope"},
-		"any contract, of one that takes all": {"any", catalog.Queue{Contract: contract.PayNowV1}, nil, ""},
+		"another contract, under a lease":     {"bills", catalog.Queue{Contract: contract.PaymentV1}, nil, "bills: format payment.v1 is taken as *contract.Payment, and not as *contract.Envelope"},
+		"any contract, of one that takes all": {"any", catalog.Queue{Contract: contract.PaymentV1}, nil, ""},
 		"the queue and its handler gather":    {"search.index", catalog.Queue{Batch: two}, nil, ""},
 		"the handler alone gathers":           {"search.index", catalog.Queue{}, nil, "search.index" + disagree},
 		"the queue alone gathers":             {"any", catalog.Queue{Batch: two}, nil, "any" + disagree},
@@ -135,7 +135,7 @@ func TestATypedHandlerGetsItsBodyAndNoOther(t *testing.T) {
 		effect, err := call(t.Context(), handler.Event{Body: contract.Of(&contract.Envelope{ID: "e1"})})
 		require.NoError(t, err, name)
 		require.Equal(t, "e1", effect.Result, name)
-		for _, other := range []contract.Body{{}, contract.Of(&contract.PayNow{})} {
+		for _, other := range []contract.Body{{}, contract.Of(&contract.Payment{})} {
 			_, err = call(t.Context(), handler.Event{Body: other})
 			require.Equal(t, retry.Verdict{Class: retry.Rejected, Reason: "unexpected_body", Counts: true}, retry.Decide(err), name)
 		}

@@ -103,7 +103,7 @@ func TestDeadLetterClosesOnceItsEventIsDoneAndNeverTwice(t *testing.T) {
 		whole := m
 		quantity := func(id string, n int64) message {
 			return m.with(func(m *message) {
-				body := m.body.(contract.PayNow)
+				body := m.body.(contract.Payment)
 				order := *body.Data.Order
 				order.Items = []contract.Item{{ProductID: known, Quantity: n}}
 				m.id, body.Data.Order = id+"-"+m.id, &order

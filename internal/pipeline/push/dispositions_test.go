@@ -198,7 +198,7 @@ func TestADeadLetterIsAnsweredAsItsQueueSays(t *testing.T) {
 	}{
 		{"whole", func(*message) {}},
 		{"of an unknown type", func(m *message) {
-			body := m.body.(contract.PayNow)
+			body := m.body.(contract.Payment)
 			body.EventType = "order.chargeback"
 			m.body, m.attributes["event_type"] = body, body.EventType
 		}},
@@ -352,7 +352,7 @@ func (b *bench) seed(record string, m message) {
 	}
 	failed, refused := retry.Transient("failed", nil), retry.Permanent("refused", nil)
 	another := m.with(func(m *message) {
-		body := m.body.(contract.PayNow)
+		body := m.body.(contract.Payment)
 		order := *body.Data.Order
 		order.ID, body.Data.Order = "another", &order
 		m.body = body

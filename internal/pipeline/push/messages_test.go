@@ -132,7 +132,7 @@ func TestEachMessageIsReadByItsContractAndKnownAgain(t *testing.T) {
 			require.NoError(t, e.Body.Validate())
 			handled = append(handled, fmt.Sprintf("%s/%s of %s, body %s, correlation %s, key %s, %d attempts asked, attributes agree: %t",
 				e.Tenant, e.Type, e.Contract, id, e.CorrelationID, e.OrderingKey, e.Body.MaxAttempts(), e.Body.CheckAttributes(e.Attributes) == nil))
-			if e.Contract != contract.PayNowV1 {
+			if e.Contract != contract.PaymentV1 {
 				return handler.Effect{Result: "sent"}, nil
 			}
 			return credit(ctx, e)

@@ -140,7 +140,7 @@ func newRig(tb testing.TB, with setup) *rig {
 	r.faults = &storetest.Faults{Store: r.counter}
 	r.now.Store(start.UnixNano())
 	r.queue = catalog.Queue{
-		ID: "orders", Enabled: true, Contract: contract.PayNowV1, Concurrency: 60, RememberFor: 30 * 24 * time.Hour,
+		ID: "orders", Enabled: true, Contract: contract.PaymentV1, Concurrency: 60, RememberFor: 30 * 24 * time.Hour,
 		AckDeadline: time.Minute, Lease: 2 * time.Minute,
 		DeadLetter: catalog.DeadLetter{Topic: "orders-dlq", Retention: 14 * 24 * time.Hour}, OnTerminal: catalog.Reject,
 		Backoff:  retry.Policy{Base: 10 * time.Second, Multiplier: 2, Max: 600 * time.Second},
@@ -179,7 +179,7 @@ func newRig(tb testing.TB, with setup) *rig {
 	r.relay = &lane.Relay{Of: lane.Outbox, Store: r.faults, Publisher: r.broker, Now: clock}
 	r.config = push.Config{
 		Rates:  rates.NewRecorder(rates.Config{Store: db, Self: rates.Service{Instance: "instance-1"}, Now: clock}),
-		Queues: []catalog.Queue{r.queue, {ID: "asleep", Contract: contract.PayNowV1}}, Catalog: declared(),
+		Queues: []catalog.Queue{r.queue, {ID: "asleep", Contract: contract.PaymentV1}}, Catalog: declared(),
 		Handlers: registry, Outbox: r.relay, Alarm: &r.alarms, Timer: timer, Authenticator: r.bouncer,
 		Log: slog.New(log), Metrics: telemetry.NewMetrics(), Dice: func() float64 { return 0.5 },
 		Once: dedupe.Once{Store: r.faults, Now: clock, NewToken: func() string { return fmt.Sprint("token-", names.Add(1)) }, Instance: "instance-1"},
@@ -205,7 +205,7 @@ func (r *rig) another() http.Handler { return routed(push.New(r.config)) }
 
 // credit is the rig's handler: its effect counts itself, and it takes one product alone.
 func credit(_ context.Context, event handler.Event) (handler.Effect, error) {
-	body, err := contract.As[*contract.PayNow](event.Body)
+	body, err := contract.As[*contract.Payment](event.Body)
 	if err != nil {
 		return handler.Effect{}, err
 	}
@@ -266,14 +266,14 @@ type message struct {
 func paid(event, product string, quantity int) message {
 	return message{
 		id: "m-" + event,
-		body: contract.PayNow{
+		body: contract.Payment{
 			EventID: event, EventType: "order.paid", Timestamp: "2026-03-02T10:15:00Z",
-			Data: contract.PayNowData{Order: &contract.Order{
+			Data: contract.PaymentData{Order: &contract.Order{
 				ID: "order-" + event, CustomerID: buyer, Items: []contract.Item{{ProductID: product, Quantity: int64(quantity)}},
 			}},
 		},
 		attributes: map[string]string{
-			"event_id": event, "event_type": "order.paid", "ordering_key": buyer, "contract": "paynow.v1",
+			"event_id": event, "event_type": "order.paid", "ordering_key": buyer, "contract": "payment.v1",
 			"paynow_customer_id": buyer, "correlation_id": "corr-" + event,
 		},
 		published: start,

@@ -171,7 +171,7 @@ func (b *bench) reconcile(ask func() (handler.Effect, bool, error)) {
 func (b *bench) event() message {
 	b.cells++
 	m := paid(fmt.Sprint("e", b.cells), known, 1)
-	body := m.body.(contract.PayNow)
+	body := m.body.(contract.Payment)
 	body.Data.Order.CustomerID = fmt.Sprint("k", b.cells)
 	m.attributes["ordering_key"], m.attributes["paynow_customer_id"] = body.Data.Order.CustomerID, body.Data.Order.CustomerID
 	return m

@@ -34,7 +34,7 @@ locals {
         { ok = can(regex(local.topic_pattern, q.id)) && !startswith(q.id, "goog"), path = "id", what = local.topic_rule },
         { ok = q.alias == "" || can(regex(local.alias_pattern, q.alias)), path = "alias", what = "must be at most 100 of a-z, 0-9 and _ . : -" },
         { ok = q.description != "", path = "description", what = "is missing" },
-        { ok = contains(["paynow.v1", "envelope.v1", "message.v1"], q.contract), path = "contract", what = "must be paynow.v1, envelope.v1 or message.v1" },
+        { ok = contains(["payment.v1", "envelope.v1", "message.v1"], q.contract), path = "contract", what = "must be payment.v1, envelope.v1 or message.v1" },
         { ok = contains(["high", "normal", "low"], q.priority), path = "priority", what = "must be high, normal or low" },
         { ok = can(regex("^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$", q.pool)), path = "pool", what = "must be at most 40 of a-z, 0-9 and -, begin with a letter, and not end with -" },
         { ok = q.topic == "" || contains([for t in local.shared_topics : t.id], q.topic), path = "topic", what = "no shared topic has the id ${q.topic}" },

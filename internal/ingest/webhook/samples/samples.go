@@ -177,7 +177,7 @@ func Message(c *catalog.Catalog, q catalog.Queue, eventType, unique string, at t
 	id, now := IDPrefix+unique, at.UTC().Format(time.RFC3339)
 	var message any
 	switch q.Contract {
-	case contract.PayNowV1:
+	case contract.PaymentV1:
 		message = payNow(c, eventType, unique, now)
 	case contract.EnvelopeV1:
 		content := contentOf(c, q.Contract, eventType, func(m contract.Member) bool {
@@ -256,8 +256,8 @@ func valueOf(m contract.Member, unique, now string) any {
 }
 
 // payNow is an event of PayNow as it leaves ingest.
-func payNow(c *catalog.Catalog, eventType, unique, now string) *contract.PayNow {
-	event := &contract.PayNow{EventID: IDPrefix + unique, EventType: eventType, Timestamp: now}
+func payNow(c *catalog.Catalog, eventType, unique, now string) *contract.Payment {
+	event := &contract.Payment{EventID: IDPrefix + unique, EventType: eventType, Timestamp: now}
 	customer := "customer-" + unique
 	if kind, _, _ := strings.Cut(eventType, "."); kind != "order" {
 		event.Data.Subscription = &contract.Subscription{ID: kind + "-" + unique, CustomerID: customer}

@@ -19,7 +19,7 @@ import (
 	"billhook/internal/console"
 	"billhook/internal/filetest"
 	"billhook/internal/ingest/webhook/samples"
-	"billhook/internal/pipeline/events"
+	"billhook/internal/inspect/events"
 )
 
 // devRun is `billhook dev` as a process, whose API is asked like a stack's.

@@ -21,7 +21,7 @@ import (
 	"billhook/internal/apps/usage"
 	"billhook/internal/dedupe"
 	"billhook/internal/filetest"
-	"billhook/internal/pipeline/events"
+	"billhook/internal/inspect/events"
 	"billhook/internal/platform/signature"
 )
 

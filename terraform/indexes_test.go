@@ -25,15 +25,16 @@ import (
 	"billhook/catalog"
 	"billhook/internal/apps/ledger"
 	"billhook/internal/apps/payments"
-	"billhook/internal/apps/search"
 	"billhook/internal/compose/operations"
 	"billhook/internal/console"
 	"billhook/internal/console/access"
 	"billhook/internal/console/api"
 	"billhook/internal/dedupe"
+	"billhook/internal/inspect/events"
+	"billhook/internal/inspect/search"
+	"billhook/internal/inspect/trials"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/dryrun"
-	"billhook/internal/pipeline/events"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
 )
@@ -193,7 +194,7 @@ func newestAsked(t *testing.T) []store.Query {
 	db, router := &asked{}, chi.NewRouter()
 	queue := func(id string) (catalog.Queue, bool) { return catalog.Queue{ID: id}, true }
 	letters, reads := &deadletter.Operator{Store: db, Now: time.Now, Queue: queue}, events.Reads{Store: db, Catalog: &catalog.Catalog{Queues: []catalog.Queue{{ID: "orders"}}}, Now: time.Now}
-	apps := operations.Apps{Store: db, Reads: reads, DeadLetters: letters, Tries: &dryrun.Trials{Store: db, Now: time.Now, Worker: func(map[string]string) (dryrun.Worker, error) { return nil, nil }}}
+	apps := operations.Apps{Store: db, Reads: reads, DeadLetters: letters, Tries: &trials.Operator{Store: db, Now: time.Now, Worker: func(map[string]string) (dryrun.Worker, error) { return nil, nil }}}
 	server := &api.Server{Catalog: operations.All(apps), Log: slog.New(slog.DiscardHandler), Author: access.Author, Now: time.Now, Store: db}
 	router.Use(access.Access{OpenOnLoopback: true}.Guard)
 	server.Routes(router)

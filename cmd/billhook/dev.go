@@ -25,7 +25,7 @@ import (
 	"billhook/internal/console"
 	"billhook/internal/dedupe"
 	"billhook/internal/ingest/webhook/samples"
-	"billhook/internal/pipeline/events"
+	"billhook/internal/inspect/events"
 	"billhook/internal/platform/env"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/telemetry"

@@ -18,7 +18,7 @@ import (
 	"billhook/internal/console"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
-	"billhook/internal/pipeline/events"
+	"billhook/internal/inspect/events"
 	"billhook/internal/pipeline/pause"
 	"billhook/internal/pipeline/tasks"
 	"billhook/internal/platform/finding"

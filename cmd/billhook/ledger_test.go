@@ -23,7 +23,7 @@ import (
 	"billhook/internal/apps/ledger/seal/sealtest"
 	"billhook/internal/compose/operations"
 	"billhook/internal/filetest"
-	"billhook/internal/pipeline/events"
+	"billhook/internal/inspect/events"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 )

@@ -22,7 +22,7 @@ import (
 
 	"billhook/internal/console"
 	"billhook/internal/console/api"
-	"billhook/internal/pipeline/events"
+	"billhook/internal/inspect/events"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/serve"
 )

@@ -21,7 +21,7 @@ import (
 	"billhook/internal/apps/products"
 	"billhook/internal/compose/operations"
 	"billhook/internal/console"
-	"billhook/internal/pipeline/events"
+	"billhook/internal/inspect/events"
 	"billhook/internal/pipeline/pause"
 	"billhook/internal/platform/store/storetest"
 )

@@ -34,8 +34,8 @@ import (
 	"billhook/internal/console/access"
 	"billhook/internal/console/pages"
 	"billhook/internal/ingest/webhook/samples"
+	"billhook/internal/inspect/events"
 	"billhook/internal/pipeline/deadletter"
-	"billhook/internal/pipeline/events"
 )
 
 var into = flag.String("into", "", "the folder that pictures are written to")

@@ -15,7 +15,7 @@ import (
 	"billhook/catalog"
 	"billhook/e2e"
 	"billhook/internal/compose/devstack"
-	"billhook/internal/pipeline/events"
+	"billhook/internal/inspect/events"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 	"billhook/internal/platform/telemetry"

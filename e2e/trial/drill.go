@@ -22,10 +22,10 @@ import (
 	"billhook/catalog/catalogtest"
 	"billhook/internal/console"
 	"billhook/internal/dedupe"
+	"billhook/internal/inspect/events"
+	"billhook/internal/inspect/queues"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/dryrun"
-	"billhook/internal/pipeline/events"
-	"billhook/internal/pipeline/queues"
 	"billhook/internal/platform/standin"
 )
 

@@ -27,6 +27,7 @@ var (
 	apps     = []string{"internal/apps"}
 	ingest   = []string{"internal/ingest"}
 	pipeline = []string{"internal/pipeline"}
+	inspect  = []string{"internal/inspect"}
 	// console serves what is declared; what it declares stands in internal/console itself.
 	console  = []string{"internal/console/access", "internal/console/api", "internal/console/pages"}
 	mains    = []string{"cmd", "internal/compose", "emulator", "e2e", "docs/examples"}
@@ -43,10 +44,11 @@ var walls = []struct {
 	from, except, never []string
 	through             bool
 }{
-	{"apps know neither HTTP, nor Google, nor who calls them", apps, nil, slices.Concat([]string{"net/http", "internal/pipeline/push"}, google, ingest, console, mains), true},
-	{"what a message is knows neither HTTP, nor Google, nor the wings above it", contract, nil, slices.Concat([]string{"net/http"}, google, apps, ingest, console, mains), true},
-	{"the webhook service and the push worker share only what is below both", ingest, nil, slices.Concat(pipeline, console, mains), false},
-	{"the push worker and the webhook service share only what is below both", pipeline, nil, slices.Concat(ingest, console, mains), false},
+	{"apps know neither HTTP, nor Google, nor who calls them", apps, nil, slices.Concat([]string{"net/http", "internal/pipeline/push"}, google, ingest, inspect, console, mains), true},
+	{"what a message is knows neither HTTP, nor Google, nor the wings above it", contract, nil, slices.Concat([]string{"net/http"}, google, apps, ingest, inspect, console, mains), true},
+	{"the webhook service and the push worker share only what is below both", ingest, nil, slices.Concat(pipeline, inspect, console, mains), false},
+	{"the push worker and the webhook service share only what is below both", pipeline, nil, slices.Concat(ingest, inspect, console, mains), false},
+	{"what people see is read from what the others leave, and knows neither HTTP nor Google", inspect, nil, slices.Concat([]string{"net/http", "internal/pipeline/push"}, google, ingest, console, mains), true},
 	{"only mains assemble the console", nil, slices.Concat(console, mains), console, false},
 	{"only the adapters and the mains name Google", nil, append([]string{"internal/platform/gcp", "internal/platform/standin"}, mains...), google, false},
 	{"only the importer, and what tries it, name the clients of what it drains", nil, []string{"internal/ingest/importer", "e2e/trial"}, drained, false},

@@ -13,11 +13,11 @@ import (
 	"billhook/internal/apps/ledger"
 	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/apps/payments"
-	"billhook/internal/apps/search"
 	"billhook/internal/apps/subscriptions"
 	"billhook/internal/console"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
+	"billhook/internal/inspect/search"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 )

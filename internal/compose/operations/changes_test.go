@@ -17,9 +17,9 @@ import (
 	"billhook/internal/compose/operations"
 	"billhook/internal/console"
 	"billhook/internal/console/access"
+	"billhook/internal/inspect/events"
+	"billhook/internal/inspect/trials"
 	"billhook/internal/pipeline/deadletter"
-	"billhook/internal/pipeline/dryrun"
-	"billhook/internal/pipeline/events"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
@@ -170,7 +170,7 @@ func TestWhatNeedsTwoPeopleIsDoneByASecondOneWithAnIdentity(t *testing.T) {
 		"operations approve": func(t *testing.T, r *rig, ada person) (path, body string) {
 			t.Helper()
 			const replay = `{"queue":"orders","expect":1,"why":"mended"}`
-			var first, second dryrun.Preview
+			var first, second trials.Preview
 			var op deadletter.Operation
 			r.fourEyes = true
 			r.bury(t, declared.Queues[0], "e1", "101", `{"payment_id":"p1"}`)

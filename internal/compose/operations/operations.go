@@ -15,16 +15,16 @@ import (
 	"billhook/internal/apps/orders"
 	"billhook/internal/apps/payments"
 	"billhook/internal/apps/products"
-	"billhook/internal/apps/search"
 	"billhook/internal/apps/subscriptions"
 	"billhook/internal/apps/usage"
 	"billhook/internal/compose/system"
 	"billhook/internal/console"
+	"billhook/internal/inspect/events"
+	"billhook/internal/inspect/queues"
+	"billhook/internal/inspect/search"
+	"billhook/internal/inspect/trials"
 	"billhook/internal/pipeline/deadletter"
-	"billhook/internal/pipeline/dryrun"
-	"billhook/internal/pipeline/events"
 	"billhook/internal/pipeline/pause"
-	"billhook/internal/pipeline/queues"
 	"billhook/internal/platform/store"
 )
 
@@ -44,7 +44,7 @@ type Apps struct {
 	Periods     *journal.Periods
 	Reverter    *journal.Reverter
 	DeadLetters *deadletter.Operator
-	Tries       *dryrun.Trials
+	Tries       *trials.Operator
 }
 
 // All are the operations of all apps.
@@ -53,7 +53,7 @@ func All(of Apps) *console.Catalog {
 		cmp.Or(of.Customers, &customers.Operator{}).Operations(),
 		search.Reads{Reads: of.Reads}.Operations(),
 		cmp.Or(of.DeadLetters, &deadletter.Operator{}).Operations(of.Reads.Catalog),
-		cmp.Or(of.Tries, &dryrun.Trials{}).Operations(of.DeadLetters, of.Reads.Catalog),
+		cmp.Or(of.Tries, &trials.Operator{}).Operations(of.DeadLetters, of.Reads.Catalog),
 		subscriptions.Operations(of.Store),
 		usage.Operations(of.Store, of.Reads.Now),
 		cmp.Or(of.Endpoints, &endpoints.Editor{}).Operations(),

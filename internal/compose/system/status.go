@@ -13,9 +13,9 @@ import (
 	"strings"
 	"time"
 
-	"billhook/internal/apps/search"
 	"billhook/internal/console"
-	"billhook/internal/pipeline/events"
+	"billhook/internal/inspect/events"
+	"billhook/internal/inspect/search"
 	"billhook/internal/pipeline/pause"
 	"billhook/internal/pipeline/rates"
 	"billhook/internal/platform/audit"

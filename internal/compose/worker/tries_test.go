@@ -24,6 +24,8 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/contract/routing"
 	"billhook/internal/ingest/webhook/samples"
+	"billhook/internal/inspect/events"
+	"billhook/internal/inspect/trials"
 	"billhook/internal/pipeline/dryrun"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/store"
@@ -94,7 +96,7 @@ func newBench(t *testing.T) *bench {
 }
 
 // try tries a message, and requires that nothing came of it.
-func (b *bench) try(t *testing.T, asked dryrun.Try) dryrun.Trial {
+func (b *bench) try(t *testing.T, asked trials.Try) dryrun.Trial {
 	t.Helper()
 	commits, calls, published := b.store.Commits.Load(), len(b.services.all), len(b.broker.taken)
 	question, err := json.Marshal(asked)
@@ -111,7 +113,7 @@ func (b *bench) try(t *testing.T, asked dryrun.Try) dryrun.Trial {
 type answer struct{ Outcome, Reason string }
 
 // deliver pushes a message, and returns what the worker answers.
-func (b *bench) deliver(t *testing.T, queue string, m *dryrun.TriedMessage) answer {
+func (b *bench) deliver(t *testing.T, queue string, m *events.Message) answer {
 	t.Helper()
 	code, outcome, reason := pushed(t, b, "/push/"+queue, "17", morning, contract.Message{Data: m.Data, Attributes: m.Attributes, OrderingKey: m.OrderingKey})
 	if code == http.StatusNoContent {
@@ -134,7 +136,7 @@ func typeOf(c *catalog.Catalog, q catalog.Queue, entry string) string {
 }
 
 // messageOf is a message of an event type, with what is declared of it. All of them are about the same things.
-func messageOf(t *testing.T, c *catalog.Catalog, q catalog.Queue, eventType, id string) *dryrun.TriedMessage {
+func messageOf(t *testing.T, c *catalog.Catalog, q catalog.Queue, eventType, id string) *events.Message {
 	t.Helper()
 	data, err := samples.Message(c, q, eventType, "1", morning)
 	require.NoError(t, err)
@@ -144,7 +146,7 @@ func messageOf(t *testing.T, c *catalog.Catalog, q catalog.Queue, eventType, id 
 	attributes := decoded.Attributes()
 	attributes.RoutingKey = eventType
 	key := attributes.Order(decoded.OrderingKey(q.OrderingKey, &attributes))
-	return &dryrun.TriedMessage{Data: data, Attributes: q.Addressed(attributes.Map()), OrderingKey: key}
+	return &events.Message{Data: data, Attributes: q.Addressed(attributes.Map()), OrderingKey: key}
 }
 
 // TestTrialDoesNothingAndSaysWhatADeliveryDoes: of each type of each queue that runs. So no handler writes, publishes or
@@ -161,7 +163,7 @@ func TestTrialDoesNothingAndSaysWhatADeliveryDoes(t *testing.T) {
 			eventType := typeOf(b.catalog, q, entry)
 			about := q.ID + " " + eventType
 			m := messageOf(t, b.catalog, q, eventType, fmt.Sprintf("event-%d", len(tried)))
-			trial := b.try(t, dryrun.Try{Queue: q.ID, Message: &dryrun.GivenMessage{TriedMessage: *m}})
+			trial := b.try(t, trials.Try{Queue: q.ID, Message: &trials.GivenMessage{Message: *m}})
 			tried[about] = true
 			require.Equal(t, q.Handlers[entry].Name, trial.Handler, about)
 			require.NotContains(t, []string{"handler_panic", "handler_without_plan", dryrun.Commits}, trial.Reason, about)
@@ -190,7 +192,7 @@ func TestTrialDoesNothingAndSaysWhatADeliveryDoes(t *testing.T) {
 			default:
 				require.Equal(t, []string{string(trial.Outcome), trial.Reason}, []string{answer.Outcome, answer.Reason}, about)
 			}
-			if again := b.try(t, dryrun.Try{Queue: q.ID, Message: &dryrun.GivenMessage{TriedMessage: *m}}); trial.Outcome == "processed" && q.Remembers() {
+			if again := b.try(t, trials.Try{Queue: q.ID, Message: &trials.GivenMessage{Message: *m}}); trial.Outcome == "processed" && q.Remembers() {
 				require.Equal(t, []string{"duplicate", "processed_before"}, []string{string(again.Outcome), again.Reason}, about)
 				require.Equal(t, trial.Result, again.Result, about)
 			}
@@ -254,17 +256,17 @@ func TestTrialSaysWhatTheWorkerWouldMeet(t *testing.T) {
 	require.Equal(t, "processed", b.deliver(t, q.ID, first).Outcome)
 	other, alone := *first, messageOf(t, b.catalog, q, "order.paid", "alone")
 	other.Data, alone.Attributes = bytes.Replace(first.Data, []byte(`"quantity":`), []byte(`"quantity":1`), 1), nil
-	broken := &dryrun.TriedMessage{Data: []byte(`{"eventId":"x"}`), Attributes: map[string]string{"contract": "payment.v1"}}
-	for reason, m := range map[string]*dryrun.TriedMessage{
+	broken := &events.Message{Data: []byte(`{"eventId":"x"}`), Attributes: map[string]string{"contract": "payment.v1"}}
+	for reason, m := range map[string]*events.Message{
 		"payload_conflict": &other, "processed_before": first, "contract_broken": broken,
 		"event_type_unknown": messageOf(t, b.catalog, q, "order.unheard", "unheard"),
 	} {
-		trial := b.try(t, dryrun.Try{Queue: q.ID, Message: &dryrun.GivenMessage{TriedMessage: *m}})
+		trial := b.try(t, trials.Try{Queue: q.ID, Message: &trials.GivenMessage{Message: *m}})
 		require.Equal(t, reason, trial.Reason)
 		require.Empty(t, trial.Writes)
 	}
-	for _, m := range []*dryrun.TriedMessage{alone, messageOf(t, b.catalog, q, "order.paid", "second")} {
-		trial := b.try(t, dryrun.Try{Queue: q.ID, Message: &dryrun.GivenMessage{TriedMessage: *m}})
+	for _, m := range []*events.Message{alone, messageOf(t, b.catalog, q, "order.paid", "second")} {
+		trial := b.try(t, trials.Try{Queue: q.ID, Message: &trials.GivenMessage{Message: *m}})
 		require.Equal(t, []any{"already_credited", 2}, []any{trial.Result, trial.Tries}, "the handler is asked again")
 		require.Empty(t, trial.Writes)
 	}
@@ -280,5 +282,5 @@ func TestTrialSaysWhatTheWorkerWouldMeet(t *testing.T) {
 		c.Store = own.store
 	})
 	q, _ = own.catalog.Queue("ours")
-	require.Equal(t, "handler_without_plan", own.try(t, dryrun.Try{Queue: "ours", Message: &dryrun.GivenMessage{TriedMessage: *messageOf(t, own.catalog, q, "order.confirmed", "e1")}}).Reason)
+	require.Equal(t, "handler_without_plan", own.try(t, trials.Try{Queue: "ours", Message: &trials.GivenMessage{Message: *messageOf(t, own.catalog, q, "order.confirmed", "e1")}}).Reason)
 }

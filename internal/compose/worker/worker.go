@@ -33,11 +33,11 @@ import (
 	"billhook/internal/console/api"
 	"billhook/internal/console/pages"
 	"billhook/internal/dedupe"
+	"billhook/internal/inspect/events"
+	"billhook/internal/inspect/trials"
 	"billhook/internal/pipeline/alarm"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/delivery"
-	"billhook/internal/pipeline/dryrun"
-	"billhook/internal/pipeline/events"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/pipeline/pause"
@@ -264,7 +264,7 @@ func New(config Config) (*Worker, error) {
 	}
 	upkeep.Operator = operator
 	reads := events.Reads{Store: listed, Catalog: config.Catalog, Now: config.Now, NewID: uuid.NewString, Viewer: config.Subscriptions, Broker: config.Broker, Links: config.Links}
-	tries := &dryrun.Trials{Store: listed, Now: config.Now, Worker: config.trial}
+	tries := &trials.Operator{Store: listed, Now: config.Now, Worker: config.trial}
 	apps := operations.Apps{
 		Store: listed, Reads: reads, Log: config.Log, DeadLetters: operator, Tries: tries, Example: config.example,
 		Deployment: &system.Deployment{

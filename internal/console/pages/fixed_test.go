@@ -25,10 +25,9 @@ import (
 	"billhook/internal/console/access"
 	"billhook/internal/console/pages"
 	"billhook/internal/dedupe"
+	"billhook/internal/inspect/events"
+	"billhook/internal/inspect/queues"
 	"billhook/internal/pipeline/deadletter"
-	"billhook/internal/pipeline/dryrun"
-	"billhook/internal/pipeline/events"
-	"billhook/internal/pipeline/queues"
 	"billhook/internal/pipeline/rates"
 	"billhook/internal/platform/env"
 	"billhook/internal/platform/finding"
@@ -239,9 +238,9 @@ func TestThePageOfAnEventOffersWhatItsOpenDeadLetterNeeds(t *testing.T) {
 func TestAPayloadIsHiddenUntilSomebodySaysWhy(t *testing.T) {
 	t.Parallel()
 	const path = "/ops/events/e1/payload?queue=q1"
-	message := dryrun.TriedMessage{Data: jsontext.Value(`{"n":12345678901234567890.10,"who":"<script>"}`)}
-	large := dryrun.TriedMessage{Data: jsontext.Value(`{"n":"` + strings.Repeat("x", 20_000) + `"}`)}
-	answers := map[string]any{"POST /v1" + path: events.Payload{EventID: "e1", Items: []events.KeptMessage{{Place: events.PlaceDelayed, TriedMessage: message}, {Place: events.PlaceOutbox, TriedMessage: large}}}}
+	message := events.Message{Data: jsontext.Value(`{"n":12345678901234567890.10,"who":"<script>"}`)}
+	large := events.Message{Data: jsontext.Value(`{"n":"` + strings.Repeat("x", 20_000) + `"}`)}
+	answers := map[string]any{"POST /v1" + path: events.Payload{EventID: "e1", Items: []events.KeptMessage{{Place: events.PlaceDelayed, Message: message}, {Place: events.PlaceOutbox, Message: large}}}}
 	_, body, asked := visit(t, path, "", answers)
 	require.Contains(t, body, `name="why"`)
 	require.Empty(t, asked, "the form asks for nothing")

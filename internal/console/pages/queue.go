@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"billhook/internal/console"
-	"billhook/internal/pipeline/queues"
+	"billhook/internal/inspect/queues"
 	"billhook/internal/pipeline/rates"
 )
 

@@ -11,11 +11,11 @@ import (
 	"billhook/docs/runbooks"
 	"billhook/internal/apps/ledger"
 	"billhook/internal/apps/ledger/seal"
-	"billhook/internal/apps/search"
 	"billhook/internal/console"
 	"billhook/internal/contract/money"
+	"billhook/internal/inspect/events"
+	"billhook/internal/inspect/search"
 	"billhook/internal/pipeline/deadletter"
-	"billhook/internal/pipeline/events"
 	"billhook/internal/platform/audit"
 )
 

@@ -3,162 +3,17 @@
 package dryrun
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
 	"billhook/catalog"
-	"billhook/internal/console"
 	"billhook/internal/contract"
-	"billhook/internal/dedupe"
-	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/handler"
-	"billhook/internal/pipeline/lane"
-	"billhook/internal/platform/audit"
-	"billhook/internal/platform/store"
 	"billhook/internal/retry"
 )
-
-// Trials tries the messages that people name.
-type Trials struct {
-	Store store.Store
-	Now   func() time.Time
-	// Worker returns the worker that this program would be with other files of the catalog. The error wraps ErrCatalog.
-	Worker func(files map[string]string) (Worker, error)
-}
-
-// Try tries one message, which is kept, or which the request brings. The error is one of the package's, or the store's.
-func (d *Trials) Try(ctx context.Context, _ audit.Author, in Try) (Trial, error) {
-	brought := in.Message
-	if brought == nil && in.Body != nil {
-		brought = &GivenMessage{TriedMessage: TriedMessage{Data: in.Body}}
-	}
-	if brought != nil {
-		in.Queue = cmp.Or(in.Queue, brought.Queue)
-	}
-	whole := brought != nil && in.Queue != "" && in.Tenant == "" && (brought.Data != nil || brought.Base64 != nil)
-	if whole == (in.EventID != "") || !whole && brought != nil {
-		return Trial{}, console.Refuse(console.Malformed, "body_malformed",
-			"Name an event_id, or a queue and a message or a body for it. A dead letter has its message where its payload is shown.")
-	}
-	worker, err := d.Worker(in.Catalog)
-	if err != nil {
-		return Trial{}, err
-	}
-	if in.Queue != "" {
-		q, ok := worker.Queue(in.Queue)
-		if !ok {
-			return Trial{}, ErrNoQueue
-		}
-		in.Queue = q.ID
-	}
-	if brought == nil {
-		found, err := d.find(ctx, worker, in)
-		if err != nil {
-			return Trial{}, err
-		}
-		return worker.Try(ctx, found)
-	}
-	m := Message{Message: contract.Message{Data: brought.Data, Attributes: brought.Attributes, OrderingKey: brought.OrderingKey}, Queue: in.Queue, ID: "trial", PublishedAt: d.Now()}
-	if brought.Base64 != nil {
-		m.Data = brought.Base64
-	}
-	return worker.Try(ctx, m)
-}
-
-// most bounds the documents of one event that are read in each collection.
-const most = 100
-
-// candidate is a message that is kept of an event, and how gladly it is tried: the lowest first.
-type candidate struct {
-	message Message
-	tenant  string
-	rank    int
-	at      time.Time
-}
-
-// find finds the kept message of an event: its open dead letter, else what waits, else what a worker has in hand, else a
-// dead letter that is closed; of several, the newest.
-func (d *Trials) find(ctx context.Context, worker Worker, asked Try) (Message, error) {
-	equal := map[string]any{"event_id": asked.EventID}
-	if asked.Queue != "" {
-		equal["queue"] = asked.Queue
-	}
-	var found []candidate
-	for collection, read := range map[string]func(Worker, store.Document) (candidate, bool, error){
-		deadletter.Collection: deadLetterOf, lane.Delayed.Entries(): delayedOf, dedupe.Collection: claimedOf,
-	} {
-		page, err := d.Store.Query(ctx, store.Query{Collection: collection, Equal: equal, Limit: most})
-		if err != nil {
-			return Message{}, err
-		}
-		for _, doc := range page.Documents {
-			c, kept, err := read(worker, doc)
-			if err != nil {
-				return Message{}, err
-			}
-			if kept && (asked.Tenant == "" || c.tenant == asked.Tenant) {
-				found = append(found, c)
-			}
-		}
-	}
-	if len(found) == 0 {
-		return Message{}, ErrNotKept
-	}
-	slices.SortFunc(found, func(a, b candidate) int { return cmp.Or(cmp.Compare(a.rank, b.rank), b.at.Compare(a.at)) })
-	for _, c := range found {
-		if c.message.Queue != found[0].message.Queue || c.tenant != found[0].tenant {
-			return Message{}, ErrSeveral
-		}
-	}
-	return found[0].message, nil
-}
-
-func deadLetterOf(worker Worker, doc store.Document) (candidate, bool, error) {
-	item, err := deadletter.ItemOf(doc)
-	if err != nil {
-		return candidate{}, false, err
-	}
-	m, err := replayOf(worker, item)
-	c := candidate{message: m, tenant: cmp.Or(item.Tenant, dedupe.DefaultTenant), at: item.Kept}
-	if item.State != deadletter.Open {
-		c.rank = 3
-	}
-	return c, err == nil, nil
-}
-
-func replayOf(worker Worker, item deadletter.Item) (Message, error) {
-	q, known := worker.Queue(item.Queue)
-	switch {
-	case !known:
-		return Message{}, ErrNoQueue
-	case len(item.Data) == 0:
-		return Message{}, ErrNotKept
-	}
-	return Message{Message: item.Replay(q), Queue: item.Queue, ID: "trial", PublishedAt: item.Died(), From: From{DeadLetter, item.ID}}, nil
-}
-
-func delayedOf(_ Worker, doc store.Document) (candidate, bool, error) {
-	kept, err := lane.KeptOf(doc)
-	if err != nil || kept.Emitted {
-		return candidate{}, false, err
-	}
-	m := Message{Message: kept.Message, Queue: kept.Queue, ID: "trial", PublishedAt: kept.CreatedAt, From: From{Delayed, doc.Key.ID}}
-	return candidate{message: m, tenant: cmp.Or(kept.Tenant, dedupe.DefaultTenant), rank: 1, at: kept.CreatedAt}, true, nil
-}
-
-func claimedOf(_ Worker, doc store.Document) (candidate, bool, error) {
-	record, err := dedupe.FromDocument(doc)
-	if err != nil || record.Message == nil {
-		return candidate{}, false, err
-	}
-	m := Message{Message: *record.Message, Queue: record.Queue, ID: "trial", PublishedAt: record.CreatedAt, From: From{Claimed, doc.Key.ID}}
-	return candidate{message: m, tenant: record.Tenant, rank: 2, at: record.UpdatedAt}, true, nil
-}
 
 // Worker tries messages.
 type Worker interface {
@@ -175,10 +30,6 @@ var (
 	ErrNoQueue = errors.New("dryrun: no such queue runs")
 	// ErrCatalog is wrapped where no worker takes the files that were given; the text lists the mistakes.
 	ErrCatalog = errors.New("the worker would refuse this catalog")
-	// ErrNotKept: no payload of the event is kept.
-	ErrNotKept = errors.New("dryrun: no payload is kept")
-	// ErrSeveral: payloads of several queues or tenants are kept under the event id.
-	ErrSeveral = errors.New("dryrun: several queues or tenants")
 )
 
 // Message is a message to try.

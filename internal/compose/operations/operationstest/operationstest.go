@@ -14,9 +14,10 @@ import (
 	"billhook/internal/apps/orders"
 	"billhook/internal/apps/products"
 	"billhook/internal/compose/operations"
+	"billhook/internal/inspect/events"
+	"billhook/internal/inspect/trials"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/dryrun"
-	"billhook/internal/pipeline/events"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/pause"
 	"billhook/internal/platform/store"
@@ -38,7 +39,7 @@ func Over(s store.Store, c *catalog.Catalog, now func() time.Time, newID func() 
 			Store: s, Queue: c.Queue, Now: now, NewID: newID, Relay: func(context.Context, string) error { return nil },
 			Wait: func(ctx context.Context, _ time.Duration) error { return ctx.Err() },
 		},
-		Tries: &dryrun.Trials{Store: s, Now: now, Worker: func(map[string]string) (dryrun.Worker, error) { return oracle{c}, nil }},
+		Tries: &trials.Operator{Store: s, Now: now, Worker: func(map[string]string) (dryrun.Worker, error) { return oracle{c}, nil }},
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"billhook/internal/pipeline/events"
+	"billhook/internal/inspect/events"
 
 	"golang.org/x/sync/errgroup"
 

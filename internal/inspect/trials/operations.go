@@ -1,4 +1,4 @@
-package dryrun
+package trials
 
 import (
 	"cmp"
@@ -12,7 +12,9 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/console"
+	"billhook/internal/inspect/events"
 	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/dryrun"
 	"billhook/internal/platform/audit"
 )
 
@@ -31,8 +33,8 @@ type Preview struct {
 type Previewed struct {
 	deadletter.Item
 	// Trial is absent where Unknown says why that is not known.
-	Trial   *Trial `json:"trial,omitempty"`
-	Unknown string `json:"unknown,omitempty"`
+	Trial   *dryrun.Trial `json:"trial,omitempty"`
+	Unknown string        `json:"unknown,omitempty"`
 	// Later is what came after it, where it is the only one.
 	Later *deadletter.Later `json:"later,omitempty"`
 }
@@ -78,8 +80,8 @@ func (p Previewed) Now() string {
 }
 
 var failures = []console.Refusal{
-	{Of: ErrCatalog, Kind: console.Refused, Code: "catalog_refused", Detail: ""},
-	{Of: ErrNoQueue, Kind: console.Absent, Code: "queue_unknown", Detail: "The catalog runs no queue of that name or alias."},
+	{Of: dryrun.ErrCatalog, Kind: console.Refused, Code: "catalog_refused", Detail: ""},
+	{Of: dryrun.ErrNoQueue, Kind: console.Absent, Code: "queue_unknown", Detail: "The catalog runs no queue of that name or alias."},
 	{Of: ErrNotKept, Kind: console.Absent, Code: "payload_not_kept", Detail: "No payload of that event is kept: dead letters and what waits have theirs. Send the message in its place."},
 	{Of: ErrSeveral, Kind: console.Conflict, Code: "queue_needed", Detail: "Messages of several queues or tenants are kept under this event id; name one with queue or tenant."},
 }
@@ -98,19 +100,10 @@ type Try struct {
 
 // GivenMessage is a message, perhaps with what else is known of a dead letter.
 type GivenMessage struct {
-	TriedMessage
+	events.Message
 	// Queue holds where the request names none.
 	Queue string         `json:"queue,omitempty"`
 	Rest  jsontext.Value `json:",embed"`
-}
-
-// TriedMessage is a message as a dead letter shows it.
-type TriedMessage struct {
-	// Data is the payload where it is JSON; else Base64 has it.
-	Data        jsontext.Value    `json:"data,omitempty" show:"Payload"`
-	Base64      []byte            `json:"data_base64,omitempty" show:"Payload (not JSON)"`
-	Attributes  map[string]string `json:"attributes,omitempty" show:"Attributes"`
-	OrderingKey string            `json:"ordering_key,omitempty" show:"Ordering key"`
 }
 
 // maxTried is the largest body of a request for a trial, in bytes: a message and the files of a catalog.
@@ -119,7 +112,7 @@ const maxTried = 4 << 20
 const previewTime = time.Second
 
 // Operations are trials, and the previews of what people do with dead letters.
-func (d *Trials) Operations(o *deadletter.Operator, c *catalog.Catalog) []console.Operation {
+func (d *Operator) Operations(o *deadletter.Operator, c *catalog.Catalog) []console.Operation {
 	return []console.Operation{
 		console.New(console.Row{
 			Name: "events try", Path: "POST /v1/ops/events/try", Needs: console.Act, Once: true, Body: maxTried, Errors: failures,
@@ -154,7 +147,7 @@ func (d *Trials) Operations(o *deadletter.Operator, c *catalog.Catalog) []consol
 	}
 }
 
-func (d *Trials) preview(ctx context.Context, o *deadletter.Operator, f deadletter.Filter) (Preview, error) {
+func (d *Operator) preview(ctx context.Context, o *deadletter.Operator, f deadletter.Filter) (Preview, error) {
 	counted, err := o.Preview(ctx, f)
 	if err != nil {
 		return Preview{}, err
@@ -178,7 +171,7 @@ func (d *Trials) preview(ctx context.Context, o *deadletter.Operator, f deadlett
 	return shown, nil
 }
 
-func replay(ctx context.Context, worker Worker, refused error, item deadletter.Item) (*Trial, error) {
+func replay(ctx context.Context, worker dryrun.Worker, refused error, item deadletter.Item) (*dryrun.Trial, error) {
 	if refused != nil {
 		return nil, refused
 	}

@@ -8,7 +8,6 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
-	"billhook/internal/pipeline/dryrun"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
 )
@@ -29,11 +28,20 @@ type KeptMessage struct {
 	// DeadLetter is the id of the dead letter that has it, and State where that stands.
 	DeadLetter string           `json:"dead_letter,omitempty" show:"Dead letter" link:"dead-letters"`
 	State      deadletter.State `json:"state,omitempty" show:"State"`
-	dryrun.TriedMessage
+	Message
 }
 
-func messageOf(m contract.Message) dryrun.TriedMessage {
-	shown := dryrun.TriedMessage{Attributes: m.Attributes, OrderingKey: m.OrderingKey}
+// Message is a message as it is shown.
+type Message struct {
+	// Data is the payload where it is JSON; else Base64 has it.
+	Data        jsontext.Value    `json:"data,omitempty" show:"Payload"`
+	Base64      []byte            `json:"data_base64,omitempty" show:"Payload (not JSON)"`
+	Attributes  map[string]string `json:"attributes,omitempty" show:"Attributes"`
+	OrderingKey string            `json:"ordering_key,omitempty" show:"Ordering key"`
+}
+
+func messageOf(m contract.Message) Message {
+	shown := Message{Attributes: m.Attributes, OrderingKey: m.OrderingKey}
 	if data := jsontext.Value(m.Data); data.IsValid(jsontext.AllowDuplicateNames(true)) {
 		shown.Data = data
 	} else {
@@ -54,7 +62,7 @@ func (f found) kept() (all []KeptMessage, err error) {
 		if waits.Outbox() {
 			place = PlaceOutbox
 		}
-		all = append(all, KeptMessage{Place: place, TriedMessage: messageOf(waits.Message)})
+		all = append(all, KeptMessage{Place: place, Message: messageOf(waits.Message)})
 	}
 	for _, doc := range f.records {
 		record, err := dedupe.FromDocument(doc)
@@ -62,7 +70,7 @@ func (f found) kept() (all []KeptMessage, err error) {
 			return nil, err
 		}
 		if record.Message != nil {
-			all = append(all, KeptMessage{Place: PlaceLease, TriedMessage: messageOf(*record.Message)})
+			all = append(all, KeptMessage{Place: PlaceLease, Message: messageOf(*record.Message)})
 		}
 	}
 	return all, nil

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"billhook/internal/pipeline/events"
+	"billhook/internal/inspect/events"
 
 	"billhook/internal/apps/customers"
 	"billhook/internal/apps/ledger"

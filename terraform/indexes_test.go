@@ -32,7 +32,6 @@ import (
 	"billhook/internal/dedupe"
 	"billhook/internal/inspect/events"
 	"billhook/internal/inspect/search"
-	"billhook/internal/inspect/trials"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/dryrun"
 	"billhook/internal/platform/audit"
@@ -192,9 +191,9 @@ func (s *asked) Query(_ context.Context, q store.Query) (store.Page, error) {
 func newestAsked(t *testing.T) []store.Query {
 	t.Helper()
 	db, router := &asked{}, chi.NewRouter()
-	queue := func(id string) (catalog.Queue, bool) { return catalog.Queue{ID: id}, true }
-	letters, reads := &deadletter.Operator{Store: db, Now: time.Now, Queue: queue}, events.Reads{Store: db, Catalog: &catalog.Catalog{Queues: []catalog.Queue{{ID: "orders"}}}, Now: time.Now}
-	apps := operations.Apps{Store: db, Reads: reads, DeadLetters: letters, Tries: &trials.Operator{Store: db, Now: time.Now, Worker: func(map[string]string) (dryrun.Worker, error) { return nil, nil }}}
+	reads := events.Reads{Store: db, Catalog: &catalog.Catalog{Queues: []catalog.Queue{{ID: "orders"}}}, Now: time.Now}
+	letters := &deadletter.Operator{Store: db, Now: time.Now, Catalog: reads.Catalog}
+	apps := operations.Apps{Store: db, Reads: reads, DeadLetters: letters, Worker: func(map[string]string) (dryrun.Worker, error) { return nil, nil }}
 	server := &api.Server{Catalog: operations.All(apps), Log: slog.New(slog.DiscardHandler), Author: access.Author, Now: time.Now, Store: db}
 	router.Use(access.Access{OpenOnLoopback: true}.Guard)
 	server.Routes(router)

@@ -16,7 +16,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/ingest/importer"
-	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/inspect/deadletters"
 	"billhook/internal/platform/signature"
 )
 
@@ -141,19 +141,19 @@ type forecast struct {
 }
 
 func (f forecast) Notes() []string {
-	return []string{fmt.Sprintf("The first %d by type: %s", f.Sample, deadletter.Counts(f.Types))}
+	return []string{fmt.Sprintf("The first %d by type: %s", f.Sample, deadletters.Counts(f.Types))}
 }
 
 // report is what an import has done.
 type report struct{ importer.Report }
 
 func (r report) Notes() []string {
-	notes := []string{fmt.Sprintf("Moved: %s", deadletter.Counts(r.Queues))}
+	notes := []string{fmt.Sprintf("Moved: %s", deadletters.Counts(r.Queues))}
 	if r.Unknown > 0 {
 		notes = append(notes, fmt.Sprintf("%d were on their way. They stay claimed; the next import sends them under the same event ids.", r.Unknown))
 	}
 	if r.Refused > 0 {
-		notes = append(notes, fmt.Sprintf("Refused, and where they were, of which the first %d are listed: %s", len(r.Refusals), deadletter.Counts(r.Reasons)))
+		notes = append(notes, fmt.Sprintf("Refused, and where they were, of which the first %d are listed: %s", len(r.Refusals), deadletters.Counts(r.Reasons)))
 	}
 	return notes
 }

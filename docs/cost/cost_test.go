@@ -307,7 +307,7 @@ func TestAnIdleTaskAndAFlushOfRatesCostTheirDeclaredReadsWritesAndLines(t *testi
 	service := &tasks.Service{
 		Catalog: c, Store: counter, Outbox: &lane.Relay{Of: lane.Outbox, Store: counter, Now: time.Now},
 		Delayed:  &lane.Relay{Of: lane.Delayed, Store: counter, Now: time.Now},
-		Operator: &deadletter.Operator{Store: counter, Queue: c.Queue, Now: time.Now, NewID: uuid.NewString},
+		Operator: &deadletter.Operator{Store: counter, Catalog: c, Now: time.Now, NewID: uuid.NewString},
 		Log:      slog.New(slog.NewJSONHandler(&log, nil)), Metrics: telemetry.NewMetrics(), Now: time.Now, Backlogs: subscriptions,
 	}
 	router := chi.NewRouter()

@@ -16,6 +16,7 @@ import (
 	"billhook/internal/apps/products"
 	"billhook/internal/console"
 	"billhook/internal/ingest/webhook/samples"
+	"billhook/internal/inspect/deadletters"
 	"billhook/internal/inspect/queues"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/rates"
@@ -234,7 +235,7 @@ func (s *shop) operate(t *testing.T) {
 		{deadletter.Discard, updates, "refused-2", "nobody waits for it", "", ""},
 	} {
 		letters := "/v1/ops/dead-letters/preview?queue=" + one.queue + "&event_id=" + one.event
-		until(t, s, letters, func(p deadletter.Preview) bool { return p.Total == 1 })
+		until(t, s, letters, func(p deadletters.Preview) bool { return p.Total == 1 })
 		var op deadletter.Operation
 		s.as(t, "ada", http.MethodPost, "/v1/ops/dead-letters/"+string(one.kind), deadletter.Begin{
 			Filter: deadletter.Filter{Queue: one.queue, EventID: one.event}, Change: console.Change{Why: one.why}, Expect: 1,

@@ -22,6 +22,7 @@ import (
 	"billhook/catalog/catalogtest"
 	"billhook/internal/console"
 	"billhook/internal/dedupe"
+	"billhook/internal/inspect/deadletters"
 	"billhook/internal/inspect/events"
 	"billhook/internal/inspect/queues"
 	"billhook/internal/pipeline/deadletter"
@@ -105,9 +106,9 @@ type incident struct {
 	provoke func(*night)
 	// reason is that of the dead letters, and understood reports whether one of them says what is wrong.
 	reason     string
-	understood func(deadletter.Kept) bool
+	understood func(deadletters.Kept) bool
 	// mend removes the cause, which the dead letter has named.
-	mend func(*night, deadletter.Kept)
+	mend func(*night, deadletters.Kept)
 	why  string
 }
 
@@ -121,8 +122,8 @@ func incidents(c *catalog.Catalog) []incident {
 			provoke: func(n *night) {
 				n.ask(nil, "send", "paynow", "--sample", "order_completed_unknown_product_no_uid", "--repeat", "3", "--webhook", n.webhook)
 			},
-			understood: func(l deadletter.Kept) bool { return l.Detail != "" }, // the product's id
-			mend: func(n *night, l deadletter.Kept) {
+			understood: func(l deadletters.Kept) bool { return l.Detail != "" }, // the product's id
+			mend: func(n *night, l deadletters.Kept) {
 				n.ask(nil, "products", "set", l.Detail, "--points", "500", "--why", "sold since today")
 			},
 		},
@@ -132,8 +133,8 @@ func incidents(c *catalog.Catalog) []incident {
 				n.tell(standin.Fail, 1000)
 				n.ask(nil, "send", "paynow", "--sample", "subscription_renewed", "--webhook", n.webhook)
 			},
-			understood: func(l deadletter.Kept) bool { return strings.HasPrefix(l.Reason, "callee_") }, // the service's answer
-			mend:       func(n *night, _ deadletter.Kept) { n.tell(standin.Normal, 1) },
+			understood: func(l deadletters.Kept) bool { return strings.HasPrefix(l.Reason, "callee_") }, // the service's answer
+			mend:       func(n *night, _ deadletters.Kept) { n.tell(standin.Normal, 1) },
 		},
 	}
 }
@@ -151,7 +152,7 @@ func (n *night) handle(i incident) string {
 	n.repeat(&deadLetters, func() bool { return len(deadLetters.Items) == i.events }, "dlq", "ls", i.queue, "--reason", i.reason)
 	found := since()
 
-	var deadLetter deadletter.Kept
+	var deadLetter deadletters.Kept
 	n.ask(&deadLetter, "dlq", "show", deadLetters.Items[0].ID)
 	var event events.Event
 	n.ask(&event, "events", "show", deadLetter.EventID, "--queue", i.queue)

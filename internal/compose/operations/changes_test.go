@@ -17,8 +17,8 @@ import (
 	"billhook/internal/compose/operations"
 	"billhook/internal/console"
 	"billhook/internal/console/access"
+	"billhook/internal/inspect/deadletters"
 	"billhook/internal/inspect/events"
-	"billhook/internal/inspect/trials"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
@@ -170,9 +170,9 @@ func TestWhatNeedsTwoPeopleIsDoneByASecondOneWithAnIdentity(t *testing.T) {
 		"operations approve": func(t *testing.T, r *rig, ada person) (path, body string) {
 			t.Helper()
 			const replay = `{"queue":"orders","expect":1,"why":"mended"}`
-			var first, second trials.Preview
+			var first, second deadletters.Preview
 			var op deadletter.Operation
-			r.fourEyes = true
+			r.fourEyes()
 			r.bury(t, declared.Queues[0], "e1", "101", `{"payment_id":"p1"}`)
 			r.refuses(t, http.MethodPost, "/v1/ops/dead-letters/replay", replay, http.StatusForbidden, "identity_needed", shared)
 			r.refuses(t, http.MethodPost, "/api/v1/events/dead-letter/e1/retry", "", http.StatusForbidden, "", shared)
@@ -225,9 +225,9 @@ func TestDeadLettersAreFoundByTheNamesOfTheirQueueAndCounted(t *testing.T) {
 	for query, want := range map[string][]string{"": {"2", "2", "1"}, "?queue=q:orders&key=u1": {"2"}, "?since=90s": {"2"}} {
 		require.Equal(t, want, r.all(t, "dead-letters/reasons"+query, "count"), query)
 	}
-	var preview deadletter.Preview
+	var preview deadletters.Preview
 	r.get(t, "dead-letters/preview?queue=refunds&items=d2,d3,d9", &preview)
-	require.Equal(t, deadletter.Counts{"r": 1, "s": 1}, preview.ByReason)
+	require.Equal(t, deadletters.Counts{"r": 1, "s": 1}, preview.ByReason)
 	for body, code := range map[string]string{
 		`{"queue":"nobody","expect":1,"why":"x"}`: "queue_unknown", `{"queue":"orders","expect":1,"why":"x"}`: "changed", `{"queue":"orders","reason":"none","expect":0,"why":"x"}`: "refused",
 	} {

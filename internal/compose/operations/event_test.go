@@ -97,7 +97,7 @@ func TestAnEventIsFoundInEveryPlaceThatItCanWaitIn(t *testing.T) {
 		"in its dead letter":       {nil, dies, dedupe.DeadLettered, []string{"dead_letter of orders since 0s until 1h0m0s, 1 letters, 0 operations"}},
 		"in a replay, and in the outbox of it": {nil, func(t *testing.T, r *rig) { t.Helper(); dies(t, r); r.begin(t, true) }, dedupe.DeadLettered,
 			[]string{"outbox of orders since 0s orders", "replay of orders since 0s, 1 letters, 1 operations"}},
-		"for a second person": {nil, func(t *testing.T, r *rig) { t.Helper(); r.fourEyes = true; dies(t, r); r.begin(t, false) }, dedupe.DeadLettered, []string{
+		"for a second person": {nil, func(t *testing.T, r *rig) { t.Helper(); r.fourEyes(); dies(t, r); r.begin(t, false) }, dedupe.DeadLettered, []string{
 			"dead_letter of orders since 0s until 1h0m0s, 1 letters, 0 operations", "approval of orders since 0s, 1 letters, 1 operations    ilse-ops the product is set",
 		}},
 		"in a paused queue": {[]store.Write{recorded(dedupe.Failed), paused("orders")}, nil, dedupe.Failed,

@@ -15,6 +15,7 @@ import (
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
+	"billhook/internal/inspect/deadletters"
 	"billhook/internal/inspect/events"
 	"billhook/internal/inspect/queues"
 	"billhook/internal/pipeline/deadletter"
@@ -168,7 +169,7 @@ const exact = `{"z":12345678901234567890.1234567890,"a":1e400,"b":[0.10]}`
 // looked are the audit's entries about a payload.
 func (r *rig) looked(t *testing.T, subject string) []audit.Entry {
 	t.Helper()
-	entries, err := audit.Subject{Kind: deadletter.PayloadKind, ID: subject}.All(t.Context(), r.store)
+	entries, err := audit.Subject{Kind: events.PayloadKind, ID: subject}.All(t.Context(), r.store)
 	require.NoError(t, err)
 	return entries
 }
@@ -278,22 +279,22 @@ func TestADeadLetterSaysWhatCameAfterItOfItsKey(t *testing.T) {
 		letter func(*deadletter.Item)
 		events []dedupe.Record
 		kept   int
-		want   *deadletter.Later
+		want   *deadletters.Later
 	}{
-		"nothing": {want: &deadletter.Later{}},
+		"nothing": {want: &deadletters.Later{}},
 		"each kind of event": {
 			events: []dedupe.Record{
 				after("e1", dedupe.Completed, nil), after("e2", dedupe.Completed, nil), after("e3", dedupe.DeadLettered, nil), after("e4", dedupe.Processing, nil),
 				after("e5", dedupe.Failed, nil), after("e6", dedupe.Failed, func(r *dedupe.Record) { r.DelayTicket = "1-1" }),
-			}, kept: 1, want: &deadletter.Later{Done: 2, Dead: 1, Waiting: 3},
+			}, kept: 1, want: &deadletters.Later{Done: 2, Dead: 1, Waiting: 3},
 		},
 		"of another key, tenant or queue, before it, or itself": {events: []dedupe.Record{
 			after("e1", dedupe.Completed, func(r *dedupe.Record) { r.OrderingKey = "u2" }), after("e2", dedupe.Completed, func(r *dedupe.Record) { r.Tenant = "acme" }),
 			after("e3", dedupe.Completed, func(r *dedupe.Record) { r.Queue = "refunds" }), after("e4", dedupe.Completed, func(r *dedupe.Record) { r.PublishedAt = at }),
 			after("e-d1", dedupe.DeadLettered, nil),
-		}, want: &deadletter.Later{}},
-		"more than are looked at":    {events: hundred, want: &deadletter.Later{Done: 100, More: true}},
-		"more kept than are counted": {kept: 101, want: &deadletter.Later{Waiting: 100, More: true}},
+		}, want: &deadletters.Later{}},
+		"more than are looked at":    {events: hundred, want: &deadletters.Later{Done: 100, More: true}},
+		"more kept than are counted": {kept: 101, want: &deadletters.Later{Waiting: 100, More: true}},
 		"it has no key":              {letter: func(i *deadletter.Item) { i.OrderingKey = "" }},
 		"its key keeps no order":     {letter: func(i *deadletter.Item) { i.OrderingKey = contract.UnknownOrderingKey }},
 		"its queue keeps no order":   {letter: func(i *deadletter.Item) { i.Queue = "refunds" }},
@@ -311,13 +312,12 @@ func TestADeadLetterSaysWhatCameAfterItOfItsKey(t *testing.T) {
 			for i := range test.kept {
 				r.put(t, "orders", "u1", fmt.Sprint("kept-", i), time.Time{}, false)
 			}
-			ordered := func(id string) (catalog.Queue, bool) {
-				return map[string]catalog.Queue{"orders": {ID: "orders", OrderingKey: []string{"uid"}}, "refunds": {ID: "refunds"}}[id], true
-			}
-			later, err := (&deadletter.Operator{Store: r.store, Queue: ordered}).Later(t.Context(), item)
+			of := deadletters.Reads{}
+			of.Store, of.Catalog = r.store, &catalog.Catalog{Queues: []catalog.Queue{{ID: "orders", OrderingKey: []string{"uid"}}, {ID: "refunds"}}}
+			later, err := of.Later(t.Context(), item)
 			require.NoError(t, err)
 			require.Equal(t, test.want, later)
 		})
 	}
-	require.Equal(t, "2 done, 1 dead-lettered, 3 waiting, and more", deadletter.Later{Done: 2, Dead: 1, Waiting: 3, More: true}.String())
+	require.Equal(t, "2 done, 1 dead-lettered, 3 waiting, and more", deadletters.Later{Done: 2, Dead: 1, Waiting: 3, More: true}.String())
 }

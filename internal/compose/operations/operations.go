@@ -19,11 +19,13 @@ import (
 	"billhook/internal/apps/usage"
 	"billhook/internal/compose/system"
 	"billhook/internal/console"
+	"billhook/internal/inspect/deadletters"
 	"billhook/internal/inspect/events"
 	"billhook/internal/inspect/queues"
 	"billhook/internal/inspect/search"
 	"billhook/internal/inspect/trials"
 	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/dryrun"
 	"billhook/internal/pipeline/pause"
 	"billhook/internal/platform/store"
 )
@@ -44,16 +46,19 @@ type Apps struct {
 	Periods     *journal.Periods
 	Reverter    *journal.Reverter
 	DeadLetters *deadletter.Operator
-	Tries       *trials.Operator
+	// Worker tries messages, as trials.Reads has it.
+	Worker func(files map[string]string) (dryrun.Worker, error)
 }
 
 // All are the operations of all apps.
 func All(of Apps) *console.Catalog {
+	tries := trials.Reads{Reads: of.Reads, Worker: of.Worker}
 	return console.NewCatalog(
 		cmp.Or(of.Customers, &customers.Operator{}).Operations(),
 		search.Reads{Reads: of.Reads}.Operations(),
-		cmp.Or(of.DeadLetters, &deadletter.Operator{}).Operations(of.Reads.Catalog),
-		cmp.Or(of.Tries, &trials.Operator{}).Operations(of.DeadLetters, of.Reads.Catalog),
+		cmp.Or(of.DeadLetters, &deadletter.Operator{}).Operations(),
+		deadletters.Reads{Reads: tries, Operator: of.DeadLetters}.Operations(),
+		tries.Operations(),
 		subscriptions.Operations(of.Store),
 		usage.Operations(of.Store, of.Reads.Now),
 		cmp.Or(of.Endpoints, &endpoints.Editor{}).Operations(),

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -54,8 +55,16 @@ type rig struct {
 	log        bytes.Buffer
 	deployment *system.Deployment
 	operator   *deadletter.Operator
-	// fourEyes: replays wait for a second person.
-	fourEyes bool
+}
+
+// fourEyes has replays wait for a second person from now on.
+func (r *rig) fourEyes() {
+	c := *declared
+	c.Queues = slices.Clone(declared.Queues)
+	for i := range c.Queues {
+		c.Queues[i].FourEyes = true
+	}
+	r.operator.Catalog = &c
 }
 
 func newRig(t testing.TB, access access.Access) *rig {
@@ -75,11 +84,6 @@ func (r *rig) over(s store.Store, changes ...func(*events.Reads)) *api.Server {
 		change(&apps.Reads)
 	}
 	apps.Deployment, apps.Log, r.operator = r.deployment, log, apps.DeadLetters
-	apps.DeadLetters.Queue = func(id string) (q catalog.Queue, ok bool) {
-		q, ok = declared.Queue(id)
-		q.FourEyes = r.fourEyes
-		return q, ok
-	}
 	apps.Endpoints.Now = func() time.Time { moment = moment.Add(time.Second); return moment }
 	server := &api.Server{Catalog: operations.All(apps), Log: log, Author: access.Author, Now: apps.Reads.Now, Store: s}
 	r.router = chi.NewRouter()

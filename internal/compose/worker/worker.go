@@ -34,7 +34,6 @@ import (
 	"billhook/internal/console/pages"
 	"billhook/internal/dedupe"
 	"billhook/internal/inspect/events"
-	"billhook/internal/inspect/trials"
 	"billhook/internal/pipeline/alarm"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/delivery"
@@ -255,7 +254,7 @@ func New(config Config) (*Worker, error) {
 		Authenticator: config.Authenticator, Log: config.Log, Metrics: config.Metrics, Rates: counted,
 	})
 	operator := &deadletter.Operator{
-		Store: listed, Queue: config.Catalog.Queue, Now: config.Now, NewID: uuid.NewString, Wait: wait,
+		Store: listed, Catalog: config.Catalog, Now: config.Now, NewID: uuid.NewString, Wait: wait,
 		// Deployed, only the worker that runs the tasks may publish on every queue: it publishes a replay through another.
 		Relay: func(ctx context.Context, lane string) error {
 			_, err := relay.Lane(ctx, lane)
@@ -264,9 +263,8 @@ func New(config Config) (*Worker, error) {
 	}
 	upkeep.Operator = operator
 	reads := events.Reads{Store: listed, Catalog: config.Catalog, Now: config.Now, NewID: uuid.NewString, Viewer: config.Subscriptions, Broker: config.Broker, Links: config.Links}
-	tries := &trials.Operator{Store: listed, Now: config.Now, Worker: config.trial}
 	apps := operations.Apps{
-		Store: listed, Reads: reads, Log: config.Log, DeadLetters: operator, Tries: tries, Example: config.example,
+		Store: listed, Reads: reads, Log: config.Log, DeadLetters: operator, Worker: config.trial, Example: config.example,
 		Deployment: &system.Deployment{
 			Self:     system.Self{Build: serve.BuildOf(), Instance: config.Instance, Pool: config.Pool, StartedAt: config.Now().UTC()},
 			Settings: config.Settings, Doctor: config.Doctor,

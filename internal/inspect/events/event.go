@@ -48,35 +48,42 @@ type Conflict struct {
 	at time.Time
 }
 
+// waiting is a message that waits in a lane, and the id of its document.
+type waiting struct {
+	lane.Kept
+	id string
+}
+
+func (w waiting) place() Where {
+	if w.Outbox() {
+		return PlaceOutbox
+	}
+	return PlaceDelayed
+}
+
 type found struct {
 	records, deadLetters []store.Document
 	// delayed and outbox are the messages that wait of the event and of what it has emitted, and
 	// coming those that wait and will be the event once they are published.
-	delayed, outbox, coming []lane.Kept
+	delayed, outbox, coming []waiting
 	more                    bool
 }
 
-func (a Reads) find(ctx context.Context, id, queue, tenant string) (found, error) {
-	of := func(name string, filters ...string) map[string]any {
-		equal := map[string]any{name: id}
-		for _, filter := range filters {
-			if value := map[string]string{"queue": queue, "tenant": tenant}[filter]; value != "" {
-				equal[filter] = value
-			}
-		}
-		return equal
+func (a Reads) find(ctx context.Context, id, queue, tenant string) (f found, err error) {
+	of := func(name, queue, tenant string) map[string]any {
+		return chosen(map[string]string{name: id, "queue": queue, "tenant": tenant})
 	}
 	queries := []store.Query{
-		{Collection: dedupe.Collection, Equal: of("event_id", "queue", "tenant")},
-		{Collection: deadletter.Collection, Equal: of("event_id", "queue")},
-		{Collection: lane.Delayed.Entries(), Equal: of("event_id", "queue", "tenant")},
-		{Collection: lane.Outbox.Entries(), Equal: of("event_id", "queue", "tenant")},
+		{Collection: dedupe.Collection, Equal: of("event_id", queue, tenant)},
+		{Collection: deadletter.Collection, Equal: of("event_id", queue, "")},
+		{Collection: lane.Delayed.Entries(), Equal: of("event_id", queue, tenant)},
+		{Collection: lane.Outbox.Entries(), Equal: of("event_id", queue, tenant)},
 		// The queue of these is that of the event which has emitted them.
-		{Collection: lane.Delayed.Entries(), Equal: of("emits", "tenant")},
-		{Collection: lane.Outbox.Entries(), Equal: of("emits", "tenant")},
+		{Collection: lane.Delayed.Entries(), Equal: of("emits", "", tenant)},
+		{Collection: lane.Outbox.Entries(), Equal: of("emits", "", tenant)},
 	}
 	pages := make([]store.Page, len(queries))
-	err := store.AtOnce(ctx, len(queries), func(ctx context.Context, i int) (err error) {
+	err = store.AtOnce(ctx, len(queries), func(ctx context.Context, i int) (err error) {
 		queries[i].Limit = most
 		pages[i], err = a.Store.Query(ctx, queries[i])
 		return err
@@ -84,22 +91,33 @@ func (a Reads) find(ctx context.Context, id, queue, tenant string) (found, error
 	if err != nil {
 		return found{}, err
 	}
-	f := found{records: pages[0].Documents, deadLetters: pages[1].Documents}
-	for i, into := range []*[]lane.Kept{&f.delayed, &f.outbox, &f.coming, &f.coming} {
+	for _, page := range pages {
+		f.more = f.more || !page.Next.IsZero()
+	}
+	f.records, f.deadLetters = pages[0].Documents, pages[1].Documents
+	for i, into := range []*[]waiting{&f.delayed, &f.outbox, &f.coming, &f.coming} {
 		for _, doc := range pages[i+2].Documents {
 			kept, err := lane.KeptOf(doc)
 			if err != nil {
 				return found{}, err
 			}
 			if into != &f.coming || queue == "" || a.Destination(kept) == queue {
-				*into = append(*into, kept)
+				*into = append(*into, waiting{kept, doc.Key.ID})
 			}
 		}
 	}
-	for _, page := range pages {
-		f.more = f.more || !page.Next.IsZero()
-	}
 	return f, nil
+}
+
+// chosen are the fields that are not empty, for a query.
+func chosen(fields map[string]string) map[string]any {
+	equal := map[string]any{}
+	for field, value := range fields {
+		if value != "" {
+			equal[field] = value
+		}
+	}
+	return equal
 }
 
 // Destination is the queue that a message goes to once it is published; empty: several, or none of the catalog.
@@ -116,67 +134,66 @@ func (a Reads) Destination(k lane.Kept) string {
 	return takes[0]
 }
 
-func (a Reads) event(ctx context.Context, _ audit.Author, in EventOf) (Event, error) {
+// look reads what is stored under an event's id. The error is errSeveral where that is of several events.
+func (a Reads) look(ctx context.Context, in EventOf) (f found, event Event, record dedupe.Record, err error) {
 	q, err := a.Filtered(in.Queue)
-	if err != nil {
-		return Event{}, err
+	if err == nil {
+		f, err = a.find(ctx, in.ID, q.ID, in.Tenant)
 	}
-	f, err := a.find(ctx, in.ID, q.ID, in.Tenant)
-	if err != nil {
-		return Event{}, err
+	if err == nil {
+		event, record, err = story(in.ID, f)
 	}
-	event, record, err := story(in.ID, f)
-	if err != nil {
-		return Event{}, err
-	}
-	own := f.own()
 	for _, kept := range f.coming {
 		if event.Queue == "" {
-			event.Queue, event.Tenant = a.Destination(kept), kept.Tenant
+			event.Queue, event.Tenant = a.Destination(kept.Kept), kept.Tenant
 		}
-		own = append(own, kept)
 	}
+	return f, event, record, err
+}
+
+func (a Reads) event(ctx context.Context, _ audit.Author, in EventOf) (Event, error) {
+	f, event, record, err := a.look(ctx, in)
+	if err != nil {
+		return Event{}, err
+	}
+	own := append(f.own(), f.coming...)
 	if event.Status == "" {
 		if len(own) == 0 {
 			return Event{}, errNowhere
 		}
-		event.waits(own[0])
+		attributes := own[0].Message.Attributes
+		event.Status, event.EventType, event.Action = Waits, attributes["event_type"], attributes["event_type"]
+		event.CorrelationID, event.OrderingKey, event.MessageID = attributes["correlation_id"], attributes["ordering_key"], attributes["first_message_id"]
 	}
-	if err := a.places(ctx, &event, record, own); err != nil {
-		return Event{}, err
+	more := []func(context.Context) error{
+		func(ctx context.Context) error { return a.places(ctx, &event, record, own) },
+		func(ctx context.Context) error { return a.emissions(ctx, &event, record, f) },
+		func(ctx context.Context) error { return a.effect(ctx, &event, record) },
 	}
-	if err := a.emissions(ctx, &event, record, f); err != nil {
+	if err := store.AtOnce(ctx, len(more), func(ctx context.Context, i int) error { return more[i](ctx) }); err != nil {
 		return Event{}, err
 	}
 	history(&event, record, own)
-	if err := a.effect(ctx, &event, record); err != nil {
-		return Event{}, err
-	}
 	a.Links.links(&event)
 	event.More = f.more || len(event.Emitted) > len(event.Emissions)
 	return event, nil
 }
 
-func (e *Event) waits(kept lane.Kept) {
-	attributes := kept.Message.Attributes
-	e.Status, e.EventType, e.Action = Waits, attributes["event_type"], attributes["event_type"]
-	e.CorrelationID, e.OrderingKey, e.MessageID = attributes["correlation_id"], attributes["ordering_key"], attributes["first_message_id"]
-}
-
-func (f found) own() []lane.Kept {
-	var own []lane.Kept
+func (f found) own() (own []waiting) {
 	for _, kept := range f.delayed {
 		if !kept.Emitted {
 			own = append(own, kept)
 		}
 	}
 	for _, kept := range f.outbox {
-		if kept.Message.Attributes[deadletter.AttrReplayOf] != "" {
+		if kept.replay() {
 			own = append(own, kept)
 		}
 	}
 	return own
 }
+
+func (w waiting) replay() bool { return w.Message.Attributes[deadletter.AttrReplayOf] != "" }
 
 // is says whose the event is. The error is errSeveral where it is somebody else's.
 func (e *Event) is(queue, tenant string) error {
@@ -189,24 +206,23 @@ func (e *Event) is(queue, tenant string) error {
 	return nil
 }
 
-func story(id string, f found) (Event, dedupe.Record, error) {
-	event, own := Event{
+func story(id string, f found) (event Event, own dedupe.Record, err error) {
+	event = Event{
 		Line: Line{EventID: id}, Emitted: []string{}, Conflicts: []Conflict{}, DeadLetters: []deadletter.Item{},
 		Log: []dedupe.Attempt{}, Places: []Spot{}, Emissions: []Emission{}, History: []Step{}, Effect: []Posted{},
-	}, dedupe.Record{}
+	}
 	for _, doc := range f.records {
 		record, err := dedupe.FromDocument(doc)
-		if err != nil {
-			return Event{}, own, err
+		if err == nil {
+			err = event.is(record.Queue, record.Tenant)
 		}
-		if err := event.is(record.Queue, record.Tenant); err != nil {
-			return Event{}, own, err
+		if err != nil {
+			return event, own, err
 		}
 		if doc.Key == dedupe.Key(record.Queue, record.Tenant, record.EventID) {
 			own = record
 			event.Line, event.PayloadHash, event.LeaseUntil = LineOf(record), record.PayloadHash, record.LeaseUntil
-			event.Emitted = handler.EmittedIDs(record.Emitted)
-			event.Log = append(event.Log, record.Log...)
+			event.Emitted, event.Log = handler.EmittedIDs(record.Emitted), append(event.Log, record.Log...)
 			continue
 		}
 		event.Conflicts = append(event.Conflicts, Conflict{
@@ -217,7 +233,7 @@ func story(id string, f found) (Event, dedupe.Record, error) {
 	for _, doc := range f.deadLetters {
 		deadLetter := DeadLetterIn(doc)
 		if err := event.is(deadLetter.Queue, event.Tenant); err != nil {
-			return Event{}, own, err
+			return event, own, err
 		}
 		event.DeadLetters = append(event.DeadLetters, deadLetter)
 	}
@@ -226,11 +242,11 @@ func story(id string, f found) (Event, dedupe.Record, error) {
 			event.Tenant = kept.Tenant
 		}
 		if err := event.is(kept.Queue, event.Tenant); err != nil {
-			return Event{}, own, err
+			return event, own, err
 		}
 	}
 	for _, kept := range f.outbox {
-		if len(event.Emitted) > 0 && kept.Message.Attributes[deadletter.AttrReplayOf] == "" {
+		if len(event.Emitted) > 0 && !kept.replay() {
 			event.Waiting++
 		}
 	}
@@ -296,36 +312,25 @@ func (a Reads) Operations() []console.Operation {
 				"yet: queues waiting counts it.",
 			Empty: "No event is in this list. A worker records an event at its first attempt.",
 		}, func(ctx context.Context, _ audit.Author, in ListEvents) (console.List[Line], error) {
-			equal, err := a.equal(in.EventFilter)
+			q, err := a.Filtered(in.Queue)
 			if err != nil {
 				return console.List[Line]{}, err
 			}
-			items, next, err := a.Events(ctx, dedupe.Listing{
-				Equal: equal, Since: in.Since.Time, Until: in.Until.Time, After: in.After, Limit: min(in.Limit, dedupe.MaxListed),
-			})
-			return console.ListOf(items, next), err
+			return console.Listed(a.Events(ctx, dedupe.Listing{
+				Equal: chosen(map[string]string{
+					"queue": q.ID, "status": in.Status, "event_id": in.EventID, "correlation_id": in.CorrelationID, "ordering_key": in.Key, "event_type": in.Type,
+				}),
+				Since: in.Since.Time, Until: in.Until.Time, After: in.After, Limit: min(in.Limit, dedupe.MaxListed),
+			}))
 		}),
 		console.New(console.Row{
 			Name: "events show", Path: "GET /v1/ops/events/{event_id}", Errors: []console.Refusal{several},
 			Summary: "Show where an event waits, and what happened to it: attempts, dead letters, replays",
 		}, a.event),
 		console.New(console.Row{
-			Name: "events payload", Path: "POST /v1/ops/events/{event_id}/payload", Needs: console.Reason, Once: true, Errors: []console.Refusal{several, deadletter.Unkept},
+			Name: "events payload", Path: "POST /v1/ops/events/{event_id}/payload", Needs: console.Reason, Once: true, Errors: []console.Refusal{several, Unkept},
 			Summary: "Show the payload of an event that is kept",
 			Help:    "The payload is minimized: names and addresses were taken out on receipt. The audit says who has looked, and why.",
-		}, a.showPayload),
+		}, a.payload),
 	}
-}
-
-func (a Reads) equal(f EventFilter) (map[string]any, error) {
-	q, err := a.Filtered(f.Queue)
-	equal := map[string]any{}
-	for field, value := range map[string]string{
-		"queue": q.ID, "status": f.Status, "event_id": f.EventID, "correlation_id": f.CorrelationID, "ordering_key": f.Key, "event_type": f.Type,
-	} {
-		if value != "" {
-			equal[field] = value
-		}
-	}
-	return equal, err
 }

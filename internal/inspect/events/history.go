@@ -13,7 +13,6 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
-	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
 )
@@ -65,7 +64,7 @@ type Step struct {
 	Why        string `json:"why,omitempty"`
 }
 
-func history(e *Event, record dedupe.Record, own []lane.Kept) {
+func history(e *Event, record dedupe.Record, own []waiting) {
 	steps := attempts(e.Log)
 	if at := received(record, own, e.DeadLetters); !at.IsZero() {
 		steps = append(steps, Step{At: at, What: StepReceived})
@@ -80,11 +79,7 @@ func history(e *Event, record dedupe.Record, own []lane.Kept) {
 		}
 	}
 	for _, kept := range own {
-		place := PlaceDelayed
-		if kept.Outbox() {
-			place = PlaceOutbox
-		}
-		steps = append(steps, Step{At: kept.CreatedAt, What: StepKept, Place: place})
+		steps = append(steps, Step{At: kept.CreatedAt, What: StepKept, Place: kept.place()})
 	}
 	for _, c := range e.Conflicts {
 		steps = append(steps, Step{At: c.at, What: StepConflicted, MessageID: c.MessageID, Reason: c.Reason})
@@ -109,7 +104,7 @@ func history(e *Event, record dedupe.Record, own []lane.Kept) {
 }
 
 // received is when the webhook service took the event in, by its record or a message of it; zero: nothing tells.
-func received(record dedupe.Record, own []lane.Kept, deadLetters []deadletter.Item) time.Time {
+func received(record dedupe.Record, own []waiting, deadLetters []deadletter.Item) time.Time {
 	if !record.ReceivedAt.IsZero() {
 		return record.ReceivedAt
 	}

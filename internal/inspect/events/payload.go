@@ -1,16 +1,28 @@
 package events
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"billhook/internal/console"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/audit"
-	"billhook/internal/platform/store"
 )
+
+// ErrUnkept: nothing is kept of the payload.
+var ErrUnkept = errors.New("events: no payload is kept")
+
+// Unkept is how ErrUnkept is answered.
+var Unkept = console.Refusal{
+	Of: ErrUnkept, Kind: console.Absent, Code: "payload_not_kept",
+	Detail: "No payload is kept here. A message that waits has its own, and so has a dead letter, unless it was too large: then the hold subscription has it.",
+}
 
 // Payload is what is kept of an event's messages, at most ten.
 type Payload struct {
@@ -40,7 +52,8 @@ type Message struct {
 	OrderingKey string            `json:"ordering_key,omitempty" show:"Ordering key"`
 }
 
-func messageOf(m contract.Message) Message {
+// MessageOf shows a message.
+func MessageOf(m contract.Message) Message {
 	shown := Message{Attributes: m.Attributes, OrderingKey: m.OrderingKey}
 	if data := jsontext.Value(m.Data); data.IsValid(jsontext.AllowDuplicateNames(true)) {
 		shown.Data = data
@@ -50,19 +63,41 @@ func messageOf(m contract.Message) Message {
 	return shown
 }
 
-func (f found) kept() (all []KeptMessage, err error) {
+// Kept is a message that is kept of an event.
+type Kept struct {
+	contract.Message
+	Queue, Tenant string
+	Place         Where
+	// ID is that of the document that has it, since At.
+	ID string
+	At time.Time
+	// DeadLetter is the one that has it. Emitted: the message will be the event once it is published.
+	DeadLetter deadletter.Item
+	Emitted    bool
+}
+
+// Kept returns the messages that are kept of an event.
+func (a Reads) Kept(ctx context.Context, id, queue, tenant string) ([]Kept, error) {
+	f, err := a.find(ctx, id, queue, tenant)
+	if err != nil {
+		return nil, err
+	}
+	return f.kept()
+}
+
+func (f found) kept() (all []Kept, err error) {
 	for _, doc := range f.deadLetters {
-		deadLetter := DeadLetterIn(doc)
-		if len(deadLetter.Data) > 0 {
-			all = append(all, KeptMessage{PlaceDeadLetter, deadLetter.ID, deadLetter.State, messageOf(deadLetter.Message())})
+		if item := DeadLetterIn(doc); len(item.Data) > 0 {
+			all = append(all, Kept{
+				Message: item.Message(), Queue: item.Queue, Tenant: item.TenantID(), Place: PlaceDeadLetter, ID: item.ID, At: item.Kept, DeadLetter: item,
+			})
 		}
 	}
 	for _, waits := range append(f.own(), f.coming...) {
-		place := PlaceDelayed
-		if waits.Outbox() {
-			place = PlaceOutbox
-		}
-		all = append(all, KeptMessage{Place: place, Message: messageOf(waits.Message)})
+		all = append(all, Kept{
+			Message: waits.Message, Queue: waits.Queue, Tenant: cmp.Or(waits.Tenant, contract.DefaultTenant), Place: waits.place(),
+			ID: waits.id, At: waits.CreatedAt, Emitted: waits.Emitted,
+		})
 	}
 	for _, doc := range f.records {
 		record, err := dedupe.FromDocument(doc)
@@ -70,23 +105,17 @@ func (f found) kept() (all []KeptMessage, err error) {
 			return nil, err
 		}
 		if record.Message != nil {
-			all = append(all, KeptMessage{Place: PlaceLease, Message: messageOf(*record.Message)})
+			all = append(all, Kept{
+				Message: *record.Message, Queue: record.Queue, Tenant: record.Tenant, Place: PlaceLease, ID: doc.Key.ID, At: record.CreatedAt,
+			})
 		}
 	}
 	return all, nil
 }
 
-// showPayload shows what is kept of an event's messages, and first records in the audit who looks, and why.
-func (a Reads) showPayload(ctx context.Context, by audit.Author, in PayloadOf) (Payload, error) {
-	q, err := a.Filtered(in.Queue)
-	if err != nil {
-		return Payload{}, err
-	}
-	f, err := a.find(ctx, in.ID, q.ID, in.Tenant)
-	if err != nil {
-		return Payload{}, err
-	}
-	event, _, err := story(in.ID, f)
+// payload shows what is kept of an event's messages, and first records in the audit who looks, and why.
+func (a Reads) payload(ctx context.Context, by audit.Author, in PayloadOf) (Payload, error) {
+	f, event, _, err := a.look(ctx, in.EventOf)
 	if err != nil {
 		return Payload{}, err
 	}
@@ -97,28 +126,34 @@ func (a Reads) showPayload(ctx context.Context, by audit.Author, in PayloadOf) (
 	case len(items) == 0 && event.Status == "":
 		return Payload{}, errNowhere
 	case len(items) == 0:
-		return Payload{}, deadletter.ErrUnkept
+		return Payload{}, ErrUnkept
 	}
-	if event.Queue == "" && len(f.coming) > 0 {
-		event.Queue, event.Tenant = a.Destination(f.coming[0]), f.coming[0].Tenant
+	shown := Payload{
+		EventID: in.ID, Queue: event.Queue, Tenant: event.Tenant, Items: []KeptMessage{}, More: f.more || len(items) > closely,
 	}
-	shown := items[:min(len(items), closely)]
 	var deadLetters []any
-	for _, item := range shown {
-		if item.DeadLetter != "" {
-			deadLetters = append(deadLetters, item.DeadLetter)
+	for _, kept := range items[:min(len(items), closely)] {
+		shown.Items = append(shown.Items, KeptMessage{kept.Place, kept.DeadLetter.ID, kept.DeadLetter.State, MessageOf(kept.Message)})
+		if kept.DeadLetter.ID != "" {
+			deadLetters = append(deadLetters, kept.DeadLetter.ID)
 		}
 	}
 	looked := map[string]any{"queue": event.Queue, "tenant": event.Tenant, "event_id": in.ID}
 	if len(deadLetters) > 0 {
 		looked["dead_letters"] = deadLetters
 	}
-	entry, err := audit.Entry{Kind: deadletter.PayloadKind, Subject: in.ID, Action: "look", Who: by.String(), Why: in.Why, At: a.Now(), After: looked}.Write(a.NewID())
+	return shown, a.Looked(ctx, in.By(by), in.ID, looked)
+}
+
+// PayloadKind is the kind of the audit's entries about payloads that somebody has looked at.
+const PayloadKind = "payload"
+
+// Looked records in the audit that somebody looks at a payload. After an error nothing of it may be shown.
+func (a Reads) Looked(ctx context.Context, by audit.Change, subject string, at map[string]any) error {
+	writes, err := audit.Entry{Kind: PayloadKind, Subject: subject, Action: "look", At: a.Now(), After: at}.By(by).With(a.NewID())
 	if err != nil {
-		return Payload{}, err
+		return err
 	}
-	if _, err := a.Store.Commit(ctx, []store.Write{entry}); err != nil {
-		return Payload{}, err
-	}
-	return Payload{EventID: in.ID, Queue: event.Queue, Tenant: event.Tenant, Items: shown, More: f.more || len(shown) < len(items)}, nil
+	_, err = a.Store.Commit(ctx, writes)
+	return err
 }

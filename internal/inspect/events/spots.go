@@ -49,14 +49,14 @@ type Spot struct {
 // closely bounds the messages, dead letters and emissions of an event that are read about one by one.
 const closely = 10
 
-func (a Reads) places(ctx context.Context, e *Event, record dedupe.Record, own []lane.Kept) error {
+func (a Reads) places(ctx context.Context, e *Event, record dedupe.Record, own []waiting) error {
 	now, delayed := a.Now(), false
 	for _, kept := range own[:min(len(own), closely)] {
-		spot := Spot{Place: PlaceOutbox, Queue: a.Destination(kept), Topic: kept.Topic, Since: kept.CreatedAt}
+		spot := Spot{Place: PlaceOutbox, Queue: a.Destination(kept.Kept), Topic: kept.Topic, Since: kept.CreatedAt}
 		if !kept.Outbox() {
 			delayed = delayed || !kept.Emitted
 			var err error
-			if spot, err = a.DelayOf(ctx, kept); err != nil {
+			if spot, err = a.DelayOf(ctx, kept.Kept); err != nil {
 				return err
 			}
 		}
@@ -160,7 +160,7 @@ type Emission struct {
 func (a Reads) emissions(ctx context.Context, e *Event, record dedupe.Record, f found) error {
 	for _, emitted := range record.Emitted[:min(len(record.Emitted), closely)] {
 		one := Emission{EventID: emitted.EventID, Tenant: e.Tenant, EventType: emitted.EventType, Queue: emitted.To, State: EmissionPublished}
-		of := func(kept lane.Kept) bool { return kept.Emits == emitted.EventID }
+		of := func(kept waiting) bool { return kept.Emits == emitted.EventID }
 		if slices.ContainsFunc(f.outbox, of) {
 			one.State = EmissionWaiting
 		} else if i := slices.IndexFunc(f.delayed, of); i >= 0 {

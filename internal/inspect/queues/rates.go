@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"billhook/internal/inspect/deadletters"
 	"billhook/internal/inspect/events"
 
 	"golang.org/x/sync/errgroup"
@@ -203,13 +204,13 @@ const (
 type QueueDetail struct {
 	Queue
 
-	Events   Events              `json:"events" show:"Events"`
-	Declares []string            `json:"declares"`
-	Reasons  []deadletter.Reason `json:"reasons" show:"Open dead letters by reason"`
-	Keys     []BlockedKey        `json:"keys" show:"Keys of which messages are kept"`
-	KeysMore bool                `json:"keys_more"`
-	Targets  []TargetState       `json:"targets" show:"Targets"`
-	Outcomes []events.Line       `json:"outcomes" show:"Newest events"`
+	Events   Events               `json:"events" show:"Events"`
+	Declares []string             `json:"declares"`
+	Reasons  []deadletters.Reason `json:"reasons" show:"Open dead letters by reason"`
+	Keys     []BlockedKey         `json:"keys" show:"Keys of which messages are kept"`
+	KeysMore bool                 `json:"keys_more"`
+	Targets  []TargetState        `json:"targets" show:"Targets"`
+	Outcomes []events.Line        `json:"outcomes" show:"Newest events"`
 }
 
 // Notes says what the columns do not have room for, and what the catalog declares.
@@ -245,18 +246,18 @@ func (a Reads) queue(ctx context.Context, _ audit.Author, in pause.Of) (QueueDet
 		detail.Keys, detail.KeysMore, err = a.blocked(asking, q)
 		return err
 	})
-	group.Go(into(asking, &detail.Reasons, func(ctx context.Context) ([]deadletter.Reason, error) {
+	group.Go(into(asking, &detail.Reasons, func(ctx context.Context) ([]deadletters.Reason, error) {
 		if q.DeadLetter.Drop {
 			return nil, nil
 		}
-		return (&deadletter.Operator{Store: a.Store, Now: a.Now}).Reasons(ctx, deadletter.Filter{Queue: q.ID})
+		return deadletters.Reasons(ctx, &deadletter.Operator{Store: a.Store, Now: a.Now}, deadletter.Filter{Queue: q.ID})
 	}))
 	group.Go(func() (err error) {
 		detail.Outcomes, _, err = a.Events(asking, dedupe.Listing{Equal: map[string]any{"queue": q.ID}, Limit: outcomesShown})
 		return err
 	})
 	err = group.Wait()
-	detail.Reasons = append([]deadletter.Reason{}, detail.Reasons...)
+	detail.Reasons = append([]deadletters.Reason{}, detail.Reasons...)
 	return detail, err
 }
 

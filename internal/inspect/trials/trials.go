@@ -7,29 +7,69 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"billhook/internal/console"
 	"billhook/internal/contract"
-	"billhook/internal/dedupe"
 	"billhook/internal/inspect/events"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/dryrun"
-	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/audit"
-	"billhook/internal/platform/store"
 )
 
-// Operator tries the messages that people name.
-type Operator struct {
-	Store store.Store
-	Now   func() time.Time
-	// Worker returns the worker that this program would be with other files of the catalog. The error wraps ErrCatalog.
+// Reads tries what is kept of events.
+type Reads struct {
+	events.Reads
+	// Worker returns the worker that this program would be with other files of the catalog. The error wraps dryrun.ErrCatalog.
 	Worker func(files map[string]string) (dryrun.Worker, error)
 }
 
-// Try tries one message, which is kept, or which the request brings. The error is one of the package's, or the store's.
-func (d *Operator) Try(ctx context.Context, _ audit.Author, in Try) (dryrun.Trial, error) {
+var failures = []console.Refusal{
+	{Of: dryrun.ErrCatalog, Kind: console.Refused, Code: "catalog_refused", Detail: ""},
+	{Of: dryrun.ErrNoQueue, Kind: console.Absent, Code: "queue_unknown", Detail: "The catalog runs no queue of that name or alias."},
+	{Of: events.ErrUnkept, Kind: console.Absent, Code: "payload_not_kept", Detail: "No payload of that event is kept: dead letters and what waits have theirs. Send the message in its place."},
+	{Of: ErrSeveral, Kind: console.Conflict, Code: "queue_needed", Detail: "Messages of several queues or tenants are kept under this event id; name one with queue or tenant."},
+}
+
+// ErrSeveral: payloads of several queues or tenants are kept under the event id.
+var ErrSeveral = errors.New("trials: several queues or tenants")
+
+// Try asks what a worker would do of an event whose message is kept, or of a message that the request brings.
+type Try struct {
+	EventID string `json:"event_id,omitempty" arg:"event id" validate:"omitempty,id" help:"event id"`
+	Queue   string `json:"queue,omitempty" help:"the queue, by id or alias, where several know the id"`
+	Tenant  string `json:"tenant,omitempty" help:"the tenant, where several have the id"`
+	// Message is one as it is on the topic, and Body the payload of one without attributes.
+	Message *GivenMessage  `json:"message,omitempty" help:"a message in place of an event's, such as dlq payload --json prints"`
+	Body    jsontext.Value `json:"body,omitempty" help:"the body of a message for the queue, in place of an event's"`
+	// Catalog are files, by their names, that replace those of the running catalog.
+	Catalog map[string]string `json:"catalog,omitempty" help:"files by their names, in place of those of the catalog"`
+}
+
+// GivenMessage is a message, perhaps with what else is known of a dead letter.
+type GivenMessage struct {
+	events.Message
+	// Queue holds where the request names none.
+	Queue string         `json:"queue,omitempty"`
+	Rest  jsontext.Value `json:",embed"`
+}
+
+// maxBody is the largest body of a request for a trial, in bytes: a message and the files of a catalog.
+const maxBody = 4 << 20
+
+// Operations are trials.
+func (a Reads) Operations() []console.Operation {
+	return []console.Operation{
+		console.New(console.Row{
+			Name: "events try", Path: "POST /v1/ops/events/try", Needs: console.Act, Once: true, Body: maxBody, Errors: failures,
+			Summary: "Show what the worker would write, emit and call for an event, without doing it",
+		}, a.Try),
+	}
+}
+
+// Try tries one message, which is kept, or which the request brings.
+func (a Reads) Try(ctx context.Context, _ audit.Author, in Try) (dryrun.Trial, error) {
 	brought := in.Message
 	if brought == nil && in.Body != nil {
 		brought = &GivenMessage{Message: events.Message{Data: in.Body}}
@@ -42,7 +82,7 @@ func (d *Operator) Try(ctx context.Context, _ audit.Author, in Try) (dryrun.Tria
 		return dryrun.Trial{}, console.Refuse(console.Malformed, "body_malformed",
 			"Name an event_id, or a queue and a message or a body for it. A dead letter has its message where its payload is shown.")
 	}
-	worker, err := d.Worker(in.Catalog)
+	worker, err := a.Worker(in.Catalog)
 	if err != nil {
 		return dryrun.Trial{}, err
 	}
@@ -54,78 +94,62 @@ func (d *Operator) Try(ctx context.Context, _ audit.Author, in Try) (dryrun.Tria
 		in.Queue = q.ID
 	}
 	if brought == nil {
-		found, err := d.find(ctx, worker, in)
+		kept, err := a.find(ctx, worker, in)
 		if err != nil {
 			return dryrun.Trial{}, err
 		}
-		return worker.Try(ctx, found)
+		return worker.Try(ctx, kept)
 	}
-	m := dryrun.Message{Message: contract.Message{Data: brought.Data, Attributes: brought.Attributes, OrderingKey: brought.OrderingKey}, Queue: in.Queue, ID: "trial", PublishedAt: d.Now()}
+	m := contract.Message{Data: brought.Data, Attributes: brought.Attributes, OrderingKey: brought.OrderingKey}
 	if brought.Base64 != nil {
 		m.Data = brought.Base64
 	}
-	return worker.Try(ctx, m)
+	return worker.Try(ctx, dryrun.Message{Message: m, Queue: in.Queue, PublishedAt: a.Now()})
 }
 
-// most bounds the documents of one event that are read in each collection.
-const most = 100
+// kinds are the kinds of kept messages that are tried, by where they are kept.
+var kinds = map[events.Where]dryrun.Kind{
+	events.PlaceDeadLetter: dryrun.DeadLetter, events.PlaceDelayed: dryrun.Delayed, events.PlaceLease: dryrun.Claimed,
+}
 
-// candidate is a message that is kept of an event, and how gladly it is tried: the lowest first.
-type candidate struct {
-	message dryrun.Message
-	tenant  string
-	rank    int
-	at      time.Time
+// rank says how gladly a kept message is tried, the lowest first.
+func rank(k events.Kept) int {
+	switch {
+	case k.DeadLetter.State == deadletter.Open:
+		return 0
+	case k.Place == events.PlaceDelayed:
+		return 1
+	case k.Place == events.PlaceLease:
+		return 2
+	}
+	return 3
 }
 
 // find finds the kept message of an event: its open dead letter, else what waits, else what a worker has in hand, else a
 // dead letter that is closed; of several, the newest.
-func (d *Operator) find(ctx context.Context, worker dryrun.Worker, asked Try) (dryrun.Message, error) {
-	equal := map[string]any{"event_id": asked.EventID}
-	if asked.Queue != "" {
-		equal["queue"] = asked.Queue
-	}
-	var found []candidate
-	for collection, read := range map[string]func(dryrun.Worker, store.Document) (candidate, bool, error){
-		deadletter.Collection: deadLetterOf, lane.Delayed.Entries(): delayedOf, dedupe.Collection: claimedOf,
-	} {
-		page, err := d.Store.Query(ctx, store.Query{Collection: collection, Equal: equal, Limit: most})
-		if err != nil {
-			return dryrun.Message{}, err
-		}
-		for _, doc := range page.Documents {
-			c, kept, err := read(worker, doc)
-			if err != nil {
-				return dryrun.Message{}, err
-			}
-			if kept && (asked.Tenant == "" || c.tenant == asked.Tenant) {
-				found = append(found, c)
-			}
-		}
-	}
-	if len(found) == 0 {
-		return dryrun.Message{}, ErrNotKept
-	}
-	slices.SortFunc(found, func(a, b candidate) int { return cmp.Or(cmp.Compare(a.rank, b.rank), b.at.Compare(a.at)) })
-	for _, c := range found {
-		if c.message.Queue != found[0].message.Queue || c.tenant != found[0].tenant {
-			return dryrun.Message{}, ErrSeveral
-		}
-	}
-	return found[0].message, nil
-}
-
-func deadLetterOf(worker dryrun.Worker, doc store.Document) (candidate, bool, error) {
-	item, err := deadletter.ItemOf(doc)
+func (a Reads) find(ctx context.Context, worker dryrun.Worker, asked Try) (dryrun.Message, error) {
+	kept, err := a.Kept(ctx, asked.EventID, asked.Queue, asked.Tenant)
 	if err != nil {
-		return candidate{}, false, err
+		return dryrun.Message{}, err
 	}
-	m, err := replayOf(worker, item)
-	c := candidate{message: m, tenant: cmp.Or(item.Tenant, dedupe.DefaultTenant), at: item.Kept}
-	if item.State != deadletter.Open {
-		c.rank = 3
+	kept = slices.DeleteFunc(kept, func(k events.Kept) bool {
+		_, runs := worker.Queue(k.Queue)
+		return k.Emitted || kinds[k.Place] == "" || (k.Place == events.PlaceDeadLetter && !runs) || (asked.Tenant != "" && k.Tenant != asked.Tenant)
+	})
+	if len(kept) == 0 {
+		return dryrun.Message{}, events.ErrUnkept
 	}
-	return c, err == nil, nil
+	slices.SortFunc(kept, func(a, b events.Kept) int { return cmp.Or(cmp.Compare(rank(a), rank(b)), b.At.Compare(a.At)) })
+	first := kept[0]
+	if slices.ContainsFunc(kept, func(k events.Kept) bool { return k.Queue != first.Queue || k.Tenant != first.Tenant }) {
+		return dryrun.Message{}, ErrSeveral
+	}
+	if first.Place == events.PlaceDeadLetter {
+		return replayOf(worker, first.DeadLetter)
+	}
+	return dryrun.Message{
+		Message: first.Message, Queue: first.Queue, PublishedAt: first.At, From: dryrun.From{Kind: kinds[first.Place], ID: first.ID},
+	}, nil
 }
 
 func replayOf(worker dryrun.Worker, item deadletter.Item) (dryrun.Message, error) {
@@ -134,30 +158,32 @@ func replayOf(worker dryrun.Worker, item deadletter.Item) (dryrun.Message, error
 	case !known:
 		return dryrun.Message{}, dryrun.ErrNoQueue
 	case len(item.Data) == 0:
-		return dryrun.Message{}, ErrNotKept
+		return dryrun.Message{}, events.ErrUnkept
 	}
-	return dryrun.Message{Message: item.Replay(q), Queue: item.Queue, ID: "trial", PublishedAt: item.Died(), From: dryrun.From{Kind: dryrun.DeadLetter, ID: item.ID}}, nil
+	return dryrun.Message{
+		Message: item.Replay(q), Queue: item.Queue, PublishedAt: item.Died(), From: dryrun.From{Kind: dryrun.DeadLetter, ID: item.ID},
+	}, nil
 }
 
-func delayedOf(_ dryrun.Worker, doc store.Document) (candidate, bool, error) {
-	kept, err := lane.KeptOf(doc)
-	if err != nil || kept.Emitted {
-		return candidate{}, false, err
+// Replay tries the replay of a dead letter.
+func Replay(ctx context.Context, worker dryrun.Worker, item deadletter.Item) (*dryrun.Trial, error) {
+	m, err := replayOf(worker, item)
+	if err != nil {
+		return nil, err
 	}
-	m := dryrun.Message{Message: kept.Message, Queue: kept.Queue, ID: "trial", PublishedAt: kept.CreatedAt, From: dryrun.From{Kind: dryrun.Delayed, ID: doc.Key.ID}}
-	return candidate{message: m, tenant: cmp.Or(kept.Tenant, dedupe.DefaultTenant), rank: 1, at: kept.CreatedAt}, true, nil
+	trial, err := worker.Try(ctx, m)
+	return &trial, err
 }
 
-func claimedOf(_ dryrun.Worker, doc store.Document) (candidate, bool, error) {
-	record, err := dedupe.FromDocument(doc)
-	if err != nil || record.Message == nil {
-		return candidate{}, false, err
+// Unknown says why a trial has failed.
+func Unknown(ctx context.Context, err error) string {
+	if ctx.Err() != nil {
+		return "It could not be tried in time."
 	}
-	m := dryrun.Message{Message: *record.Message, Queue: record.Queue, ID: "trial", PublishedAt: record.CreatedAt, From: dryrun.From{Kind: dryrun.Claimed, ID: doc.Key.ID}}
-	return candidate{message: m, tenant: record.Tenant, rank: 2, at: record.UpdatedAt}, true, nil
+	for _, known := range failures {
+		if errors.Is(err, known.Of) {
+			return known.Detail
+		}
+	}
+	return "The store did not answer; try again."
 }
-
-var (
-	ErrNotKept = errors.New("trials: no payload is kept")
-	ErrSeveral = errors.New("trials: several queues or tenants")
-)

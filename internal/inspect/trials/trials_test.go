@@ -83,12 +83,13 @@ func TestAnEventIsTriedByTheMessageThatIsKeptOfIt(t *testing.T) {
 	t.Parallel()
 	s := emptyStore(t)
 	keep(t, s)
-	d := &trials.Operator{Store: s, Now: func() time.Time { return now }, Worker: func(files map[string]string) (dryrun.Worker, error) {
+	d := trials.Reads{Worker: func(files map[string]string) (dryrun.Worker, error) {
 		if len(files) > 0 {
 			return nil, fmt.Errorf("%w: products.yaml: wrong", dryrun.ErrCatalog)
 		}
 		return trier{}, nil
 	}}
+	d.Store, d.Now, d.Catalog = s, func() time.Time { return now }, &catalog.Catalog{Queues: []catalog.Queue{orders}}
 	brought := events.Message{Base64: []byte("processed"), Attributes: map[string]string{"event_id": "brought"}}
 	for name, test := range map[string]struct {
 		asked   trials.Try
@@ -110,7 +111,7 @@ func TestAnEventIsTriedByTheMessageThatIsKeptOfIt(t *testing.T) {
 		trials.ErrSeveral: {{EventID: "of-two"}},
 		dryrun.ErrNoQueue: {{EventID: "delayed", Queue: "nobody"}},
 		dryrun.ErrCatalog: {{EventID: "delayed", Catalog: map[string]string{"products.yaml": ""}}},
-		trials.ErrNotKept: {
+		events.ErrUnkept: {
 			{EventID: "nothing"}, {EventID: "emits-out"}, {EventID: "delayed", Tenant: "another"}, {EventID: "too-large"},
 		},
 	} {

@@ -195,20 +195,18 @@ func moment(text string) time.Time {
 
 // reopen puts the newest death into the item of the first one, if it is found, and reports whether it was fresh.
 func reopen(ctx context.Context, to store.GetCommitter, id string, died Item) (fresh, found bool, err error) {
-	fresh, err = revise(ctx, to, store.Key{Collection: Collection, ID: id}, func(doc store.Document) (Item, bool, error) {
-		item, err := ItemOf(doc)
-		found = err == nil && item.Queue == died.Queue
-		switch {
-		case !found:
-			return item, false, err
-		case item.State == Corrected || item.ReplayCount > died.ReplayCount || (item.ReplayCount == died.ReplayCount && item.State != Replayed):
-			return item, false, nil // known, of an earlier replay, or of no matter any more
+	fresh, err = revise(ctx, to, id, func(item *Item) bool {
+		if found = item.Queue == died.Queue; !found {
+			return false
+		}
+		if item.State == Corrected || item.ReplayCount > died.ReplayCount || (item.ReplayCount == died.ReplayCount && item.State != Replayed) {
+			return false // known, of an earlier replay, or of no matter any more
 		}
 		item.State, item.Reason, item.Status, item.Detail, item.Outcome = died.State, died.Reason, died.Status, died.Detail, ""
 		item.Attempts, item.ReplayCount = died.Attempts, died.ReplayCount
 		item.Kept, item.Expires = died.Kept, died.Expires
 		item.DeadLettered = cmp.Or(died.DeadLettered, item.DeadLettered)
-		return item, true, nil
+		return true
 	})
 	if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrInvalid) {
 		return false, false, nil // it has expired, or the attribute is made up
@@ -216,16 +214,17 @@ func reopen(ctx context.Context, to store.GetCommitter, id string, died Item) (f
 	return fresh, found, err
 }
 
-func revise(ctx context.Context, to store.GetCommitter, key store.Key, change func(store.Document) (Item, bool, error)) (bool, error) {
-	versions, err := store.Update(ctx, to, key, func(doc store.Document) ([]store.Write, error) {
+// revise writes an item as change leaves it, where that reports a change, and reports whether it has.
+func revise(ctx context.Context, to store.GetCommitter, id string, change func(*Item) bool) (bool, error) {
+	versions, err := store.Update(ctx, to, keyOf(id), func(doc store.Document) ([]store.Write, error) {
 		if doc.Version == 0 {
 			return nil, store.ErrNotFound
 		}
-		item, changed, err := change(doc)
-		if err != nil || !changed {
+		item, err := ItemOf(doc)
+		if err != nil || !change(&item) {
 			return nil, err
 		}
-		return []store.Write{store.Replace(key, doc.Version, store.Encode(&item))}, nil
+		return []store.Write{item.replace()}, nil
 	})
 	return len(versions) > 0, err
 }
@@ -236,7 +235,7 @@ func itemKey(queue, sourceMessageID string, data []byte) store.Key {
 	sum := sha256.New()
 	_, _ = fmt.Fprintf(sum, "%s~", id) // a hash takes everything
 	_, _ = sum.Write(data)
-	return store.Key{Collection: Collection, ID: hex.EncodeToString(sum.Sum(nil)[:8]) + "-" + id}
+	return keyOf(hex.EncodeToString(sum.Sum(nil)[:8]) + "-" + id)
 }
 
 func stamp(at time.Time) string { return at.UTC().Format(time.RFC3339Nano) }
@@ -254,7 +253,7 @@ func clip(text string, limit int) string {
 // ItemID is the id of the item that a message of a queue has, or would get: for a replay, that of the replayed one.
 func ItemID(queue catalog.Queue, messageID string, m contract.Message) string {
 	// Anybody may have written the attribute: it names an item of this queue, or nothing.
-	if id := m.Attributes[AttrReplayOf]; strings.Contains(id, "-"+queue.ID+"~") && store.CheckKey(store.Key{Collection: Collection, ID: id}) == nil {
+	if id := m.Attributes[AttrReplayOf]; strings.Contains(id, "-"+queue.ID+"~") && store.CheckKey(keyOf(id)) == nil {
 		return id
 	}
 	return itemKey(queue.ID, messageID, m.Data).ID
@@ -264,7 +263,7 @@ func ItemID(queue catalog.Queue, messageID string, m contract.Message) string {
 // of what has corrected it.
 func Correct(queue catalog.Queue, id, eventID, by string, at time.Time) store.Write {
 	at = at.UTC().Truncate(time.Microsecond)
-	return store.Increment(store.Key{Collection: Collection, ID: id}, map[string]int64{"corrections": 1}, map[string]any{
+	return store.Increment(keyOf(id), map[string]int64{"corrections": 1}, map[string]any{
 		"state": string(Corrected), "closed_at": at, "queue": queue.ID, "event_id": eventID, "expire_at": at.Add(queue.DeadLetter.Retention), "corrected_by": by,
 	})
 }
@@ -280,18 +279,17 @@ type Ending struct {
 // Settle marks the item of a replayed message whose replay has ended, unless the item has been dealt with since.
 func Settle(ctx context.Context, in store.GetCommitter, m contract.Message, end Ending) error {
 	replays, _ := strconv.ParseInt(m.Attributes[AttrReplayCount], 10, 64)
-	_, err := revise(ctx, in, store.Key{Collection: Collection, ID: m.Attributes[AttrReplayOf]}, func(doc store.Document) (Item, bool, error) {
-		item, err := ItemOf(doc)
-		if waits := err == nil && item.State == Replayed && item.ReplayCount == replays; !waits {
-			return item, false, nil // there is nobody to tell
+	_, err := revise(ctx, in, m.Attributes[AttrReplayOf], func(item *Item) bool {
+		if item.State != Replayed || item.ReplayCount != replays {
+			return false
 		}
 		if item.State = end.State; end.State != Open {
 			item.Outcome, item.Closed = end.Outcome, end.At.UTC().Truncate(time.Microsecond)
 		}
-		return item, true, nil
+		return true
 	})
-	if errors.Is(err, store.ErrNotFound) {
-		return nil // removed since
+	if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrUnreadable) {
+		return nil // there is nobody to tell
 	}
 	return err
 }
@@ -323,5 +321,5 @@ func Unreadable(queue catalog.Queue, doc store.Document, now time.Time) []store.
 	item := itemFor(queue, m, source, EntryUnreadable, int64(retry.Malformed), now)
 	item.Detail, item.DeadLettered, item.Tenant = doc.Key.ID, now, waited.Tenant
 	item.EventID = cmp.Or(m.Attributes[contract.AttrEventID], waited.EventID)
-	return []store.Write{store.Set(store.Key{Collection: Collection, ID: ItemID(queue, source, m)}, store.Encode(&item))}
+	return []store.Write{store.Set(keyOf(ItemID(queue, source, m)), store.Encode(&item))}
 }

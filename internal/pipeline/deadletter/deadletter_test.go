@@ -207,29 +207,6 @@ func TestWhatWaitedUnderADocumentThatCannotBeReadIsKept(t *testing.T) {
 	}
 }
 
-func TestADeadLetterSaysInASentenceWhatHappenedAndWhatToDo(t *testing.T) {
-	t.Parallel()
-	died := time.Date(2026, 11, 23, 14, 5, 6, 0, time.UTC)
-	for want, kept := range map[string]deadletter.Kept{
-		"The subscription service answered 503 five times; Billhook gave up on 2026-11-23 at 14:05 UTC.": {
-			Target: "subscription-service", Item: deadletter.Item{Reason: "callee_failed_503", Attempts: 5},
-		},
-		"The ledger service could not be reached 12 times; Billhook gave up on 2026-11-23 at 14:05 UTC.": {
-			Target: "ledger", Item: deadletter.Item{Reason: "callee_unreachable", Attempts: 12},
-		},
-		"The product hat is not known here; Billhook gave up on 2026-11-23 at 14:05 UTC.": {
-			Item: deadletter.Item{Reason: "unknown_product", Detail: "hat", Attempts: 1},
-		},
-		"It could not be handled: odd; Billhook gave up on 2026-11-23 at 14:05 UTC.": {Item: deadletter.Item{Reason: "odd", Attempts: 3}},
-	} {
-		kept.DeadLettered, kept.State = died, deadletter.Open
-		require.Equal(t, want, kept.Happened())
-		require.Contains(t, kept.ToDo(), "eplay it")
-		kept.State = deadletter.Discarded
-		require.Empty(t, kept.ToDo(), "nothing is to be done")
-	}
-}
-
 func TestSummariesNameWhatThereIs(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 23, 14, 5, 6, 0, time.UTC)
@@ -239,7 +216,6 @@ func TestSummariesNameWhatThereIs(t *testing.T) {
 			Queue: "orders", Reason: "r", EventType: "t", EventID: "e", OrderingKey: "k", Since: at, Until: at.Add(time.Hour), Items: []string{"1", "2"},
 		},
 		"3 processed": deadletter.Outcomes{Processed: 3}, "0 processed, 1 dead again, 2 still waiting": deadletter.Outcomes{DeadAgain: 1, Waiting: 2},
-		"b 3, none 1, a 1": deadletter.Counts{"a": 1, "b": 3, "": 1}, "1 done, 0 dead-lettered, 2 waiting, and more": deadletter.Later{Done: 1, Waiting: 2, More: true},
 	} {
 		require.Equal(t, want, got.String())
 	}
@@ -249,8 +225,6 @@ func TestSummariesNameWhatThereIs(t *testing.T) {
 	} {
 		require.Equal(t, want, item.Became())
 	}
-	require.Equal(t, []string{"There are more than 9 of r."}, deadletter.Reason{Reason: "r", Count: 9, More: true}.Notes())
-	require.Equal(t, []string{"3 of orders have other reasons."}, deadletter.Reason{Queue: "orders", Others: true, Count: 3}.Notes())
 }
 
 func TestAnOperationIsFollowedUntilNothingOfItIsOpen(t *testing.T) {

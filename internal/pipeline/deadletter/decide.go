@@ -21,14 +21,14 @@ var errDecided = errors.New("deadletter: decided already")
 // Begin records an operation of a person, which Run performs. The error is ErrChanged where other items match than expect,
 // the total of its preview, and may be one of audit.TwoPeople.
 func (o *Operator) Begin(ctx context.Context, asked Operation, by audit.Author, expect int) (Operation, error) {
-	q, ok := o.Queue(asked.Filter.Queue)
+	q, ok := o.Catalog.Queue(asked.Filter.Queue)
 	op := Operation{
 		ID: o.NewID(), Kind: asked.Kind, Filter: asked.Filter, Who: by.String(), Why: asked.Why, Force: asked.Force, Rate: cmp.Or(asked.Rate, Rate),
 		Progress: Running, CreatedAt: o.Now().UTC().Truncate(time.Microsecond),
 	}
 	switch {
 	case !ok:
-		return Operation{}, fmt.Errorf("%w: no queue of that name", ErrRefused)
+		return Operation{}, ErrNoQueue
 	case kinds[op.Kind].end == "":
 		return Operation{}, fmt.Errorf("%w: the kind must be replay, discard or complete", ErrRefused)
 	case strings.TrimSpace(op.Why) == "":
@@ -55,17 +55,15 @@ func (o *Operator) Begin(ctx context.Context, asked Operation, by audit.Author, 
 	if err != nil {
 		return Operation{}, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
-	versions, err := o.Store.Commit(ctx, []store.Write{store.Create(op.key(), store.Encode(&op)), entry})
-	if err != nil {
+	if _, err := o.Store.Commit(ctx, []store.Write{store.Create(operationKey(op.ID), store.Encode(&op)), entry}); err != nil {
 		return Operation{}, fmt.Errorf("deadletter: begin: %w", err)
 	}
-	op.version = versions[0]
 	return op, nil
 }
 
 // expected is how many open items match, where these are as many as somebody has seen and at least one.
 func (o *Operator) expected(ctx context.Context, f Filter, expect int) (int64, error) {
-	total, err := o.total(ctx, f)
+	total, err := o.Total(ctx, f)
 	switch {
 	case err != nil:
 		return 0, err
@@ -79,8 +77,8 @@ func (o *Operator) expected(ctx context.Context, f Filter, expect int) (int64, e
 
 // change commits an operation as decide leaves it, with the writes that decide returns, as store.Update does. After
 // errDecided it returns the operation as it is.
-func (o *Operator) change(ctx context.Context, key store.Key, decide func(*Operation) ([]store.Write, error)) (op Operation, err error) {
-	_, err = store.Update(ctx, o.Store, key, func(doc store.Document) ([]store.Write, error) {
+func (o *Operator) change(ctx context.Context, id string, decide func(*Operation) ([]store.Write, error)) (op Operation, err error) {
+	_, err = store.Update(ctx, o.Store, operationKey(id), func(doc store.Document) ([]store.Write, error) {
 		if op, err = OperationOf(doc); err != nil {
 			return nil, err
 		}
@@ -88,13 +86,10 @@ func (o *Operator) change(ctx context.Context, key store.Key, decide func(*Opera
 		if err != nil {
 			return nil, err
 		}
-		return append(others, store.Replace(key, doc.Version, store.Encode(&op))), nil
+		return append(others, store.Replace(doc.Key, doc.Version, store.Encode(&op))), nil
 	})
-	switch {
-	case errors.Is(err, errDecided):
+	if errors.Is(err, errDecided) {
 		return op, nil
-	case errors.Is(err, store.ErrBusy):
-		return op, ErrBusy
 	}
 	return op, err
 }
@@ -147,7 +142,7 @@ func (o *Operator) decide(ctx context.Context, id, action string, by audit.Chang
 	if err != nil {
 		return Operation{}, err
 	}
-	return o.change(ctx, op.key(), func(op *Operation) ([]store.Write, error) {
+	return o.change(ctx, op.ID, func(op *Operation) ([]store.Write, error) {
 		before := map[string]any{"progress": string(op.Progress), "done": op.Done}
 		if err := decision(op); err != nil {
 			return nil, err

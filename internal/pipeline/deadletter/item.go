@@ -31,9 +31,6 @@ const (
 // Alerts reports whether it needs a person.
 func (s State) Alerts() bool { return s == Open }
 
-// States are those of a dead letter, with the one first that lists show by default.
-var States = []State{Open, Replayed, Processed, Corrected, Discarded, Completed}
-
 // Item is one dead letter as it is kept.
 type Item struct {
 	ID              string    `json:"id" show:"ID,id" link:"dead-letters"`
@@ -97,10 +94,32 @@ func (i *Item) note(act Act) {
 // Died is when the message was dead-lettered, or else when it was kept.
 func (i Item) Died() time.Time { return cmp.Or(i.DeadLettered, i.Kept) }
 
-func (i Item) tenant() string { return cmp.Or(i.Tenant, contract.DefaultTenant) }
+// TenantID is the tenant of the event.
+func (i Item) TenantID() string { return cmp.Or(i.Tenant, contract.DefaultTenant) }
+
+// Became says what has become of it since somebody began to deal with it.
+func (i Item) Became() string {
+	switch {
+	case i.State == Open && i.ReplayCount > 0:
+		return "dead again"
+	case i.State == Open:
+		return "still open"
+	case i.State == Replayed:
+		return "still waiting"
+	case i.State == Completed:
+		return "completed by hand"
+	default:
+		return string(cmp.Or(i.Outcome, retry.Outcome(i.State)))
+	}
+}
 
 // Key is the item's key.
-func (i Item) Key() store.Key { return store.Key{Collection: Collection, ID: i.ID} }
+func (i Item) Key() store.Key { return keyOf(i.ID) }
+
+func keyOf(id string) store.Key { return store.Key{Collection: Collection, ID: id} }
+
+// replace writes the item where nobody has since it was read.
+func (i Item) replace() store.Write { return store.Replace(i.Key(), i.version, store.Encode(&i)) }
 
 // Message is the message that died, with what its death added to the attributes.
 func (i Item) Message() contract.Message {
@@ -115,7 +134,7 @@ func ItemOf(doc store.Document) (Item, error) {
 		item.Kept = item.Closed // it has not arrived yet
 	}
 	if err != nil || item.Queue == "" || item.State == "" || item.Kept.IsZero() {
-		return Item{}, fmt.Errorf("deadletter: item %s is not readable", doc.Key.ID)
+		return Item{}, fmt.Errorf("%w: dead letter %s", store.ErrUnreadable, doc.Key.ID)
 	}
 	return item, nil
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strconv"
@@ -72,9 +73,31 @@ func (f Filter) newest() *store.Newest {
 	return &store.Newest{Field: "kept_at", Since: f.Since.Truncate(time.Microsecond), Until: f.Until.Truncate(time.Microsecond)}
 }
 
+// Choose is the filter with the id of its queue, which may be named as its dead letters are, and with whole ids of items.
+// The error may be ErrNoQueue.
+func (o *Operator) Choose(ctx context.Context, f Filter) (Filter, error) {
+	q, ok := o.Catalog.DeadLetters(f.Queue)
+	if !ok && f.Queue != "" {
+		return Filter{}, ErrNoQueue
+	}
+	f.Queue = q.ID
+	if len(f.Items) > MaxChosen {
+		return f, nil // List refuses them
+	}
+	f.Items = slices.Clone(f.Items)
+	for i, id := range f.Items {
+		item, err := o.Show(ctx, id)
+		if err != nil && !errors.Is(err, ErrUnknown) {
+			return Filter{}, err
+		}
+		f.Items[i] = cmp.Or(item.ID, id)
+	}
+	return f, nil
+}
+
 // living is the filter without what has expired and is not removed yet.
 func (o *Operator) living(f Filter) Filter {
-	q, _ := o.Queue(f.Queue)
+	q, _ := o.Catalog.Queue(f.Queue)
 	if from := o.Now().Add(time.Microsecond - q.DeadLetter.Retention); from.After(f.Since) {
 		f.Since = from
 	}
@@ -114,35 +137,74 @@ func (o *Operator) List(ctx context.Context, f Filter, state State, after store.
 	return slices.DeleteFunc(items, func(i Item) bool { return !now.Before(i.Expires) }), next, err
 }
 
-// Show returns one item.
+// Show returns the item of an id, or the only one whose id begins so.
 func (o *Operator) Show(ctx context.Context, id string) (Item, error) {
-	doc, err := o.find(ctx, store.Key{Collection: Collection, ID: id})
-	if err != nil {
-		return Item{}, err
-	}
-	return ItemOf(doc)
+	return named(ctx, o.Store, keyOf(id), ItemOf)
 }
 
-// find returns the document of an id, or of the only one that begins so.
-func (o *Operator) find(ctx context.Context, key store.Key) (store.Document, error) {
-	doc, err := store.Named(ctx, o.Store, key)
+func named[T any](ctx context.Context, from store.Store, key store.Key, read func(store.Document) (T, error)) (found T, err error) {
+	doc, err := store.Named(ctx, from, key)
 	if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrInvalid) {
 		err = fmt.Errorf("%w: %s", ErrUnknown, strconv.Quote(key.ID))
 	}
-	return doc, err
+	if err != nil {
+		return found, err
+	}
+	return read(doc)
+}
+
+// perPage is how many items are read at a time. Each may have a large payload.
+const perPage = 100
+
+// Each yields the open items of a filter, as List has them. An error is the last that it yields.
+func (o *Operator) Each(ctx context.Context, f Filter) iter.Seq2[Item, error] {
+	return func(yield func(Item, error) bool) {
+		for after, more := (store.Cursor{}), true; more; more = !after.IsZero() {
+			items, next, err := o.List(ctx, o.living(f), Open, after, perPage)
+			if err != nil {
+				yield(Item{}, err)
+				return
+			}
+			for _, i := range items {
+				if !yield(i, nil) {
+					return
+				}
+			}
+			after = next
+		}
+	}
+}
+
+// Total is how many open items match, exactly. The error is ErrRefused where they are too many.
+func (o *Operator) Total(ctx context.Context, f Filter) (int, error) {
+	if len(f.Items) > 0 {
+		items, _, err := o.List(ctx, f, Open, store.Cursor{}, MaxChosen)
+		return len(items), err
+	}
+	total, err := o.living(f).Count(ctx, o.Store, MaxItems+1)
+	if total > MaxItems {
+		err = fmt.Errorf("%w: more than %d items match; narrow the filter", ErrRefused, MaxItems)
+	}
+	return int(total), err
+}
+
+// Count counts the open items of a filter, also those that have expired and are not removed yet, up to a limit.
+func (f Filter) Count(ctx context.Context, from store.Querier, limit int) (int64, error) {
+	page, err := from.Query(ctx, store.Query{Collection: Collection, Equal: f.equal(Open), Newest: f.newest(), Count: true, Limit: limit})
+	if err != nil {
+		return 0, fmt.Errorf("deadletter: count: %w", err)
+	}
+	return page.Count, nil
 }
 
 // matches returns the open items of a filter, without their messages, in the order of their first publishing.
 func (o *Operator) matches(ctx context.Context, f Filter) (all []Item, err error) {
-	for after, more := (store.Cursor{}), true; more; more = !after.IsZero() {
-		var items []Item
-		if items, after, err = o.List(ctx, o.living(f), Open, after, perPage); err != nil {
+	for i, err := range o.Each(ctx, f) {
+		if err != nil {
 			return nil, err
 		}
-		for _, i := range items {
-			i.Data, i.Attributes = nil, nil // too much memory for MaxItems
-			all = append(all, i)
-		}
+		i.Data, i.Attributes = nil, nil // too much memory for MaxItems
+		all = append(all, i)
 	}
 	slices.SortFunc(all, func(a, b Item) int {
 		return cmp.Or(a.published().Compare(b.published()), cmp.Compare(a.number(), b.number()), strings.Compare(a.ID, b.ID))

@@ -30,7 +30,7 @@ type rig struct {
 	relay  *lane.Relay
 	broker *broker
 	now    time.Time
-	queue  catalog.Queue
+	queue  *catalog.Queue
 	waited time.Duration
 	ids    atomic.Int64
 }
@@ -52,17 +52,18 @@ func (b *broker) Publish(_ context.Context, topic string, m contract.Message) (s
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	d := &rig{store: &storetest.Faults{Store: storetest.Open(t)}, broker: &broker{}, now: dead, queue: queue}
+	c := &catalog.Catalog{Queues: []catalog.Queue{queue}}
+	d := &rig{store: &storetest.Faults{Store: storetest.Open(t)}, broker: &broker{}, now: dead, queue: &c.Queues[0]}
 	d.queue.OrderingKey = []string{"uid"}
 	d.relay = &lane.Relay{Of: lane.Outbox, Store: d.store, Publisher: d.broker, Now: func() time.Time { return d.now }}
-	d.Operator = d.operator()
+	d.Operator = d.operator(c)
 	return d
 }
 
-func (d *rig) operator() *deadletter.Operator {
+func (d *rig) operator(c *catalog.Catalog) *deadletter.Operator {
 	return &deadletter.Operator{
 		Store: d.store, Now: func() time.Time { return d.now }, NewID: func() string { return fmt.Sprint("id-", d.ids.Add(1)) },
-		Queue: func(id string) (catalog.Queue, bool) { return d.queue, id == d.queue.ID },
+		Catalog: c,
 		Wait: func(ctx context.Context, wait time.Duration) error {
 			d.waited += max(wait, 0)
 			d.now = d.now.Add(max(wait, 0))
@@ -86,19 +87,19 @@ func (d *rig) bury(t *testing.T, n int, key, reason string, change func(*contrac
 	if change != nil {
 		change(&m)
 	}
-	_, err := deadletter.Keep(t.Context(), d.store, d.queue, m, fmt.Sprint(9000+n), d.now)
+	_, err := deadletter.Keep(t.Context(), d.store, *d.queue, m, fmt.Sprint(9000+n), d.now)
 	require.NoError(t, err)
 }
 
 func (d *rig) begin(t *testing.T, kind deadletter.Kind, f deadletter.Filter, change func(*deadletter.Operation)) deadletter.Operation {
 	t.Helper()
-	preview, err := d.Preview(t.Context(), f)
+	total, err := d.Total(t.Context(), f)
 	require.NoError(t, err)
 	op := deadletter.Operation{Kind: kind, Filter: f, Why: "the product is known now", Rate: 1000}
 	if change != nil {
 		change(&op)
 	}
-	op, err = d.Begin(t.Context(), op, ilse, preview.Total)
+	op, err = d.Begin(t.Context(), op, ilse, total)
 	require.NoError(t, err)
 	return op
 }
@@ -203,14 +204,10 @@ func TestAFilterSelectsExactly(t *testing.T) {
 		"until":          {deadletter.Filter{Queue: "orders", Until: dead.Add(time.Minute)}, 1},
 		"one item":       {deadletter.Filter{Queue: "orders", Items: []string{all[0].ID}}, 1},
 	} {
-		preview, err := d.Preview(t.Context(), test.filter)
+		total, err := d.Total(t.Context(), test.filter)
 		require.NoError(t, err, name)
-		require.Equal(t, test.want, preview.Total, name)
+		require.Equal(t, test.want, total, name)
 	}
-	preview, err := d.Preview(t.Context(), orders)
-	require.NoError(t, err)
-	require.Equal(t, deadletter.Counts{"unknown_product": 2, "attempts_exhausted": 1}, preview.ByReason)
-	require.Equal(t, 2, preview.Keys)
 }
 
 // TestAReplayThatFailsAgainIsTheSameItem: it is passed by after three replays unless somebody insists, and its history is bounded.
@@ -221,9 +218,6 @@ func TestAReplayThatFailsAgainIsTheSameItem(t *testing.T) {
 	var op deadletter.Operation
 	for replays := range deadletter.MaxHistory + 2 {
 		if replays == deadletter.MaxReplays {
-			preview, err := d.Preview(t.Context(), orders)
-			require.NoError(t, err)
-			require.Equal(t, 1, preview.Looping)
 			op = d.run(t, deadletter.Replay)
 			require.Equal(t, []int64{0, 1}, []int64{op.Done, op.Skipped})
 		}
@@ -282,15 +276,11 @@ func TestWhatTakesTwoPeopleIsApprovedOrRejectedByNameAndForAReason(t *testing.T)
 func TestADeadLetterTakesTwoPeopleWhereItIsStoredWhateverTheCallerNames(t *testing.T) {
 	t.Parallel()
 	d := newRig(t)
-	refunds := d.queue
-	d.queue.FourEyes = true
+	other := *d.queue
+	other.ID, d.queue.FourEyes = "others", true
+	d.Catalog.Queues = append(d.Catalog.Queues, other)
 	d.bury(t, 1, "u1", "unknown_product", nil)
 	item := d.only(t).ID
-	d.Queue = func(id string) (catalog.Queue, bool) {
-		other := refunds
-		other.ID = "others"
-		return map[string]catalog.Queue{d.queue.ID: d.queue, "others": other}[id], true
-	}
 	for expect, f := range []deadletter.Filter{{Queue: "others"}, {Queue: "others", Items: []string{item}}, {Queue: "others", EventID: "e1"}} {
 		for _, kind := range []deadletter.Kind{deadletter.Replay, deadletter.Discard, deadletter.Complete} {
 			_, err := d.Begin(t.Context(), deadletter.Operation{Kind: kind, Filter: f, Why: "w", Force: true}, ilse, min(expect, 1))
@@ -388,7 +378,7 @@ func TestARunThatIsCutOffLeavesTheOperationToTheNextAtOnce(t *testing.T) {
 			require.NoError(t, err, "how far it is")
 			require.Equal(t, deadletter.Running, after.Progress)
 			require.Less(t, after.Done, int64(150))
-			after, err = d.operator().Run(t.Context(), op.ID)
+			after, err = d.operator(d.Catalog).Run(t.Context(), op.ID)
 			require.NoError(t, err, "nobody has it any more")
 			require.Equal(t, []int64{150, 150, 0}, []int64{after.Total, after.Done, after.Skipped})
 		})

@@ -23,9 +23,6 @@ const (
 	Complete Kind = "complete"
 )
 
-// Kinds are those of an operation.
-var Kinds = []Kind{Replay, Discard, Complete}
-
 // kinds says of each what it does, and the state that it leaves an item in.
 var kinds = map[Kind]struct {
 	end     State
@@ -82,11 +79,9 @@ type Operation struct {
 	// Runner has the operation to itself until RunnerUntil; empty: there is none.
 	Runner      string    `json:"-" store:"runner"`
 	RunnerUntil time.Time `json:"-" store:"runner_until,omitzero"`
-
-	version store.Version
 }
 
-func (op *Operation) key() store.Key { return store.Key{Collection: audit.Collection, ID: op.ID} }
+func operationKey(id string) store.Key { return store.Key{Collection: audit.Collection, ID: id} }
 
 // Stands says how far it is. It goes on until it is over, and all that it has replayed.
 func (op Operation) Stands() (line string, goesOn bool) {
@@ -129,23 +124,21 @@ func (op *Operation) Matching() Filter {
 
 // OperationOf reads an operation's document.
 func OperationOf(doc store.Document) (Operation, error) {
-	op := Operation{ID: doc.Key.ID, version: doc.Version}
+	op := Operation{ID: doc.Key.ID}
 	if err := store.Decode(doc.Fields, &op); err != nil || op.Kind == "" || op.Progress == "" || op.Filter.Queue == "" || op.Rate < 1 {
 		return Operation{}, fmt.Errorf("deadletter: operation %s is not readable", doc.Key.ID)
 	}
 	return op, nil
 }
 
-// Operation returns one operation.
+// Operation returns the operation of an id, or the only one whose id begins so.
 func (o *Operator) Operation(ctx context.Context, id string) (Operation, error) {
-	doc, err := o.find(ctx, store.Key{Collection: audit.Collection, ID: id})
-	if err == nil && audit.IsEntry(doc.Key.ID) {
-		err = fmt.Errorf("%w: operation %s", ErrUnknown, strconv.Quote(id))
-	}
-	if err != nil {
-		return Operation{}, err
-	}
-	return OperationOf(doc)
+	return named(ctx, o.Store, operationKey(id), func(doc store.Document) (Operation, error) {
+		if audit.IsEntry(doc.Key.ID) { // they stand beside the operations
+			return Operation{}, fmt.Errorf("%w: operation %s", ErrUnknown, strconv.Quote(id))
+		}
+		return OperationOf(doc)
+	})
 }
 
 // InStage returns a page of operations, of one stage or all, the newest first by when they were begun, then by id.

@@ -86,11 +86,11 @@ func TestACancelDoesNotUndoWhatTheRunnerHasWritten(t *testing.T) {
 		d.bury(t, n, "u1", "unknown_product", nil)
 	}
 	id, ran := d.begin(t, deadletter.Replay, orders, nil).ID, false
-	canceller := d.operator()
+	canceller := d.operator(d.Catalog)
 	canceller.NewID = func() string { // between its read and its commit
 		if !ran {
 			ran = true
-			runner := d.operator()
+			runner := d.operator(d.Catalog)
 			runner.Wait = func(context.Context, time.Duration) error { return context.Canceled }
 			_, err := runner.Run(t.Context(), id)
 			require.NoError(t, err)
@@ -107,7 +107,7 @@ func TestACancelDoesNotUndoWhatTheRunnerHasWritten(t *testing.T) {
 func (d *rig) correct(t *testing.T, ids ...string) {
 	t.Helper()
 	for _, id := range ids {
-		storetest.Put(t, d.store, deadletter.Correct(d.queue, id, "e1", "77", d.now))
+		storetest.Put(t, d.store, deadletter.Correct(*d.queue, id, "e1", "77", d.now))
 	}
 }
 
@@ -130,7 +130,7 @@ func TestWhatIsCorrectedBeforeItArrivesIsShownAndFilled(t *testing.T) {
 	t.Parallel()
 	d := newRig(t)
 	m := contract.Message{Data: []byte(`{"eventId":"e1"}`), Attributes: map[string]string{"source_message_id": "1001"}}
-	id := deadletter.ItemID(d.queue, "1001", m)
+	id := deadletter.ItemID(*d.queue, "1001", m)
 	d.correct(t, id)
 	awaited, err := d.Show(t.Context(), id)
 	require.NoError(t, err)
@@ -155,13 +155,13 @@ func TestAnItemIsThatOfTheReplayedOneOrOfTheMessage(t *testing.T) {
 	t.Parallel()
 	d := newRig(t)
 	m := contract.Message{Data: []byte("x")}
-	own := deadletter.ItemID(d.queue, "101", m)
+	own := deadletter.ItemID(*d.queue, "101", m)
 	for attribute, want := range map[string]string{
 		"": own, "0123456789abcdef-orders~7": "0123456789abcdef-orders~7", "0123456789abcdef-refunds~7": own,
 		"a/b-orders~7": own, "anything": own,
 	} {
 		m.Attributes = map[string]string{"replay_of": attribute}
-		require.Equal(t, want, deadletter.ItemID(d.queue, "101", m), attribute)
+		require.Equal(t, want, deadletter.ItemID(*d.queue, "101", m), attribute)
 	}
 }
 
@@ -186,89 +186,6 @@ func (d *rig) many(t *testing.T, items int, change func(n int, i *deadletter.Ite
 	d.now = dead.Add(24 * time.Hour)
 }
 
-func TestAPreviewCountsAllAndReadsTheNewestOnly(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		items, expired int
-		filter         deadletter.Filter
-		total, looked  int
-		reads          int64
-	}{
-		"all":                       {2_300, 0, orders, 2_300, 500, 3 + 5*100},
-		"those of a reason":         {2_300, 0, deadletter.Filter{Queue: "orders", Reason: "other"}, 230, 230, 230 + 3},
-		"those of a span":           {2_300, 0, deadletter.Filter{Queue: "orders", Since: dead.Add(2_250 * time.Second)}, 50, 50, 51},
-		"without what has expired":  {2_300, 30, orders, 2_270, 500, 3 + 5*100},
-		"of a reason, none expired": {2_300, 30, deadletter.Filter{Queue: "orders", Reason: "other"}, 227, 227, 230 + 3},
-		"none":                      {10, 10, orders, 0, 0, 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			d := newRig(t)
-			d.many(t, test.items, func(n int, i *deadletter.Item) {
-				if n%10 == 0 {
-					i.Reason = "other"
-				}
-			})
-			d.now = dead.Add(d.queue.DeadLetter.Retention + time.Duration(test.expired-1)*time.Second)
-			db := &storetest.Counter{Store: d.store}
-			d.Store = db
-			preview, err := d.Preview(t.Context(), test.filter)
-			require.NoError(t, err)
-			require.Equal(t, []int{test.total, test.looked}, []int{preview.Total, preview.Looked})
-			require.LessOrEqual(t, db.Reads.Load(), test.reads)
-			if test.total > 0 {
-				op, err := d.Begin(t.Context(), deadletter.Operation{Kind: deadletter.Replay, Filter: test.filter, Why: "mended"}, ilse, test.total)
-				require.NoError(t, err)
-				require.EqualValues(t, test.total, op.Total)
-			}
-		})
-	}
-}
-
-func TestReasonsAreCountedWithoutReadingThemAll(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		items  int
-		reason func(n int) string
-		want   map[string]int64
-		reads  int64
-	}{
-		"one":                {1_500, func(int) string { return "a" }, map[string]int64{"a": 1_500}, 2 + 20 + 2},
-		"two that alternate": {1_500, func(n int) string { return string(rune('a' + n%2)) }, map[string]int64{"a": 750, "b": 750}, 2 + 20 + 2},
-		"one that has long passed goes under others": {1_500, func(n int) string { return string(rune('b' - n/800)) }, map[string]int64{"a": 700, "": 800}, 2 + 20 + 1},
-		"the rare go under others": {1_500, func(n int) string {
-			if n%500 == 1 {
-				return fmt.Sprint("rare-", n)
-			}
-			return "a"
-		}, map[string]int64{"a": 1_497, "": 3}, 2 + 20 + 2},
-		"none": {0, nil, map[string]int64{}, 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			d := newRig(t)
-			d.many(t, test.items, func(n int, i *deadletter.Item) { i.Reason = test.reason(n) })
-			d.now = dead.Add(time.Duration(test.items) * time.Second)
-			db := &storetest.Counter{Store: d.store}
-			d.Store = db
-			found, err := d.Reasons(t.Context(), orders)
-			require.NoError(t, err)
-			got := map[string]int64{}
-			for i, r := range found {
-				require.Equal(t, []any{"orders", r.Reason == "", false}, []any{r.Queue, r.Others, r.More})
-				require.True(t, i == 0 || r.Others || r.Count <= found[i-1].Count, "the most frequent first")
-				got[r.Reason] = r.Count
-			}
-			require.Equal(t, test.want, got)
-			require.LessOrEqual(t, db.Reads.Load(), test.reads)
-			standing, err := deadletter.Look(t.Context(), d.store, d.queue, d.now)
-			require.NoError(t, err)
-			require.EqualValues(t, test.items, standing.Open)
-			require.Equal(t, time.Duration(test.items)*time.Second, standing.Age(d.now).Truncate(time.Second), "since the oldest is kept")
-		})
-	}
-}
-
 func TestAFilterNamesItemsOfItsQueueAlone(t *testing.T) {
 	t.Parallel()
 	d := newRig(t)
@@ -280,15 +197,15 @@ func TestAFilterNamesItemsOfItsQueueAlone(t *testing.T) {
 	named := deadletter.Filter{Queue: "orders", Items: []string{"00001", "00005", "00008", "00001", "nothing", "a/b"}}
 	db := &storetest.Counter{Store: d.store}
 	d.Store = db
-	preview, err := d.Preview(t.Context(), named)
+	total, err := d.Total(t.Context(), named)
 	require.NoError(t, err)
-	require.Equal(t, 2, preview.Total, "the one of another queue, and what is not there, do not match")
+	require.Equal(t, 2, total, "the one of another queue, and what is not there, do not match")
 	require.LessOrEqual(t, db.Reads.Load(), int64(2*5+2), "what is not there is looked for as a beginning, too")
 	op, err := d.Operation(t.Context(), d.begin(t, deadletter.Replay, named, nil).ID)
 	require.NoError(t, err)
 	require.Equal(t, named, op.Filter, "it goes on with the same, on any instance")
 
 	named.Items = make([]string, deadletter.MaxChosen+1)
-	_, err = d.Preview(t.Context(), named)
+	_, err = d.Total(t.Context(), named)
 	require.ErrorIs(t, err, deadletter.ErrRefused)
 }

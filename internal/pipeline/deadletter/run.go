@@ -38,16 +38,15 @@ var (
 	ErrRefused = errors.New("deadletter: refused")
 	// ErrChanged is an ErrRefused: other items match than those that somebody has seen.
 	ErrChanged = fmt.Errorf("%w", ErrRefused)
-	// ErrBusy: another call runs the operation.
-	ErrBusy = errors.New("deadletter: the operation is being run")
+	// ErrNoQueue is an ErrRefused: the catalog has no such queue.
+	ErrNoQueue = fmt.Errorf("%w: no queue of that name", ErrRefused)
 )
 
 // Operator looks at dead letters and deals with them.
 type Operator struct {
-	Store store.Store
-	// Queue finds a queue by its id.
-	Queue func(id string) (catalog.Queue, bool)
-	Now   func() time.Time
+	Store   store.Store
+	Catalog *catalog.Catalog
+	Now     func() time.Time
 	// NewID returns a random id.
 	NewID func() string
 	// Wait waits for a time, or returns ctx's error.
@@ -57,21 +56,21 @@ type Operator struct {
 }
 
 // Run continues an operation until it is over or ctx ends. Another call, on any instance, continues where it stopped; of two
-// at once one gets ErrBusy. Each batch is one commit: items, messages and progress. So nothing is done after a cancel.
+// at once one gets store.ErrBusy. Each batch is one commit: items, messages and progress. So nothing is done after a cancel.
 func (o *Operator) Run(ctx context.Context, id string) (Operation, error) {
 	op, err := o.Operation(ctx, id)
 	if err != nil {
 		return Operation{}, err
 	}
 	runner := o.NewID()
-	op, err = o.change(ctx, op.key(), func(op *Operation) ([]store.Write, error) {
+	op, err = o.change(ctx, op.ID, func(op *Operation) ([]store.Write, error) {
 		switch {
 		case op.Progress.Over():
 			return nil, errDecided
 		case op.Progress == Waiting:
 			return nil, fmt.Errorf("%w: the operation waits for the approval of somebody else", ErrRefused)
 		case op.Runner != "" && o.Now().Before(op.RunnerUntil):
-			return nil, ErrBusy
+			return nil, store.ErrBusy
 		}
 		op.Runner, op.RunnerUntil = runner, o.Now().Add(hold)
 		return nil, nil
@@ -80,13 +79,13 @@ func (o *Operator) Run(ctx context.Context, id string) (Operation, error) {
 		return op, err
 	}
 	whole, err := o.work(ctx, op, runner)
-	if err != nil && !errors.Is(err, ErrBusy) && ctx.Err() == nil {
+	if err != nil && !errors.Is(err, store.ErrBusy) && ctx.Err() == nil {
 		return op, err
 	}
 	// Another call may continue at once, also where this one was cut off.
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), hold/3)
 	defer cancel()
-	op, failed := o.change(last, op.key(), func(op *Operation) ([]store.Write, error) {
+	op, failed := o.change(last, op.ID, func(op *Operation) ([]store.Write, error) {
 		if op.Runner != runner {
 			return nil, errDecided // cancelled, or continued by another call
 		}
@@ -95,7 +94,7 @@ func (o *Operator) Run(ctx context.Context, id string) (Operation, error) {
 		}
 		return nil, nil
 	})
-	if errors.Is(err, ErrBusy) && failed == nil && !op.Progress.Over() {
+	if errors.Is(err, store.ErrBusy) && failed == nil && !op.Progress.Over() {
 		return op, err
 	}
 	return op, failed
@@ -114,7 +113,7 @@ func (o *Operator) work(ctx context.Context, op Operation, runner string) (whole
 	}
 	for len(left) > 0 && ctx.Err() == nil {
 		began, some := o.Now(), left[:min(size, len(left))]
-		done, lanes, err := o.step(ctx, op.key(), runner, some)
+		done, lanes, err := o.step(ctx, op.ID, runner, some)
 		if err != nil {
 			return false, err
 		}
@@ -132,14 +131,14 @@ func (o *Operator) work(ctx context.Context, op Operation, runner string) (whole
 }
 
 // step deals with some items in one commit. It returns how many it has found open, and the lanes to be relayed.
-func (o *Operator) step(ctx context.Context, key store.Key, runner string, some []Item) (done int64, lanes []string, err error) {
-	_, err = o.change(ctx, key, func(op *Operation) ([]store.Write, error) {
-		q, ok := o.Queue(op.Filter.Queue)
+func (o *Operator) step(ctx context.Context, id, runner string, some []Item) (done int64, lanes []string, err error) {
+	_, err = o.change(ctx, id, func(op *Operation) ([]store.Write, error) {
+		q, ok := o.Catalog.Queue(op.Filter.Queue)
 		switch {
 		case !ok:
 			return nil, fmt.Errorf("%w: the queue is gone", ErrRefused)
 		case op.Runner != runner:
-			return nil, ErrBusy
+			return nil, store.ErrBusy
 		}
 		now := o.Now().UTC().Truncate(time.Microsecond)
 		messages, writes := lane.NewBatch(now), []store.Write{}
@@ -159,9 +158,9 @@ func (o *Operator) step(ctx context.Context, key store.Key, runner string, some 
 				again := item.Replay(q)
 				item.ReplayCount++
 				messages.Add(q.Topic(), item.ID+"-"+again.Attributes[AttrReplayCount], again,
-					lane.Source{Queue: item.Queue, Tenant: item.tenant(), EventID: item.EventID})
+					lane.Source{Queue: item.Queue, Tenant: item.TenantID(), EventID: item.EventID})
 			}
-			writes = append(writes, store.Replace(item.Key(), item.version, store.Encode(&item)))
+			writes = append(writes, item.replace())
 		}
 		if done, lanes = int64(len(writes)), messages.Lanes(); done == 0 {
 			return nil, errDecided

@@ -36,7 +36,6 @@ var (
 type Message struct {
 	contract.Message
 	Queue       string
-	ID          string // the broker's, of the message as it was delivered first
 	PublishedAt time.Time
 	// From is where it is kept.
 	From From

@@ -144,7 +144,7 @@ func (s *Service) Try(ctx context.Context, m dryrun.Message) (dryrun.Trial, erro
 	s = &Service{config: config, queues: s.queues}
 	a := &attempt{
 		service:  s,
-		delivery: s.decode(q, envelope{message: s.whole(q, m.Message), messageID: m.ID, publishedAt: m.PublishedAt, received: s.config.Now()}),
+		delivery: s.decode(q, envelope{message: s.whole(q, m.Message), messageID: "trial", publishedAt: m.PublishedAt, received: s.config.Now()}),
 		known:    true, trial: true,
 	}
 	a.handler = t.Asking(a.handler)

@@ -54,7 +54,7 @@ func (r *rig) items(t require.TestingT) string {
 func (r *rig) replay(t require.TestingT, id string) message {
 	ctx := context.Background()
 	operator := &deadletter.Operator{
-		Store: r.db, Queue: func(string) (catalog.Queue, bool) { return r.queue, true }, Now: r.config.Now,
+		Store: r.db, Catalog: &catalog.Catalog{Queues: []catalog.Queue{r.queue}}, Now: r.config.Now,
 		NewID: func() string { return fmt.Sprint("id-", r.ids.Add(1)) },
 		Wait:  func(context.Context, time.Duration) error { return nil },
 		Relay: func(ctx context.Context, lane string) error { _, err := r.relay.Lane(ctx, lane); return err },

@@ -59,7 +59,7 @@ func TestADeadLetterIsCountedUntilItIsDealtWith(t *testing.T) {
 		dead.Retention = 14 * 24 * time.Hour
 		r.service.Catalog.Queues = append(r.service.Catalog.Queues, catalog.Queue{ID: id, Enabled: id != "asleep", DeadLetter: dead})
 	}
-	r.service.Operator.Queue = r.service.Catalog.Queue
+	r.service.Operator.Catalog = r.service.Catalog
 	stand := func(orders, oldest, asleep, oldestAsleep int) {
 		t.Helper()
 		const line = `"queue":%q,"open":%d,"more":false,"oldest_seconds":%d`

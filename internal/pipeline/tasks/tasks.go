@@ -229,7 +229,7 @@ func (s *Service) runOperations(ctx context.Context) (Ran, error) {
 		}
 		op, err := s.Operator.Run(ctx, op.ID)
 		switch {
-		case errors.Is(err, deadletter.ErrBusy):
+		case errors.Is(err, store.ErrBusy):
 			ran.Busy++
 		case err != nil:
 			ran.Failed++

@@ -86,7 +86,7 @@ func rigOn(db store.Store) *rig {
 		Store:    r.faults, Outbox: &lane.Relay{Of: lane.Outbox, Store: r.faults, Publisher: r.broker, Now: clock},
 		Delayed: &lane.Relay{Of: lane.Delayed, Store: r.faults, Publisher: r.broker, Now: clock},
 		Operator: &deadletter.Operator{
-			Store: r.faults, Now: clock, NewID: uuid.NewString, Queue: func(string) (catalog.Queue, bool) { return catalog.Queue{}, false },
+			Store: r.faults, Now: clock, NewID: uuid.NewString, Catalog: &catalog.Catalog{},
 			Wait: func(ctx context.Context, _ time.Duration) error { return ctx.Err() }, Relay: func(context.Context, string) error { return nil },
 		},
 		Log: slog.New(slog.NewJSONHandler(&r.log, nil)), Metrics: r.metrics, Now: clock,

@@ -15,7 +15,6 @@ import (
 	"billhook/internal/apps/products"
 	"billhook/internal/compose/operations"
 	"billhook/internal/inspect/events"
-	"billhook/internal/inspect/trials"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/dryrun"
 	"billhook/internal/pipeline/handler"
@@ -36,10 +35,10 @@ func Over(s store.Store, c *catalog.Catalog, now func() time.Time, newID func() 
 		Stock:     &orders.StockEditor{Store: s, Now: now, NewID: newID},
 		Endpoints: &endpoints.Editor{Store: s, Poster: Partner{}, OldSecretFor: time.Hour, Now: now, NewID: newID, NewSecret: func() string { return "whsec_" + newID() }},
 		DeadLetters: &deadletter.Operator{
-			Store: s, Queue: c.Queue, Now: now, NewID: newID, Relay: func(context.Context, string) error { return nil },
+			Store: s, Catalog: c, Now: now, NewID: newID, Relay: func(context.Context, string) error { return nil },
 			Wait: func(ctx context.Context, _ time.Duration) error { return ctx.Err() },
 		},
-		Tries: &trials.Operator{Store: s, Now: now, Worker: func(map[string]string) (dryrun.Worker, error) { return oracle{c}, nil }},
+		Worker: func(map[string]string) (dryrun.Worker, error) { return oracle{c}, nil },
 	}
 }
 

@@ -103,7 +103,7 @@ func (w *world) operator(wait func(context.Context, time.Duration) error) *deadl
 	now := func() time.Time { return w.now }
 	relay := &lane.Relay{Of: lane.Outbox, Store: w.faults.Store, Publisher: w, Now: now}
 	return &deadletter.Operator{
-		Store: w.faults, Queue: func(string) (catalog.Queue, bool) { return w.queue, true }, Now: now,
+		Store: w.faults, Catalog: &catalog.Catalog{Queues: []catalog.Queue{w.queue}}, Now: now,
 		NewID: func() string { w.names++; return fmt.Sprintf("%s-%d", w.queue.ID, w.names) },
 		Wait: func(ctx context.Context, d time.Duration) error {
 			w.now = w.now.Add(max(d, 0)) // the order of a lane's messages goes by the times of their commits
@@ -132,6 +132,7 @@ func (w *world) bury(t *rapid.T, n int, again map[string]string) {
 }
 
 func (w *world) begin(t *rapid.T) {
+	w.queue.FourEyes = rapid.Bool().Draw(t, "four eyes")
 	operator, f := w.operator(nil), deadletter.Filter{Queue: w.queue.ID}
 	items, want := w.items(t), 0
 	if rapid.Bool().Draw(t, "some") {
@@ -147,20 +148,19 @@ func (w *world) begin(t *rapid.T) {
 			want++
 		}
 	}
-	preview, err := operator.Preview(context.Background(), f)
+	total, err := operator.Total(context.Background(), f)
 	require.NoError(t, err)
-	require.Equal(t, want, preview.Total)
-	w.queue.FourEyes = rapid.Bool().Draw(t, "four eyes")
+	require.Equal(t, want, total)
 	by := w.author(t)
 	op, err := operator.Begin(context.Background(), deadletter.Operation{
 		Kind:   rapid.SampledFrom([]deadletter.Kind{deadletter.Replay, deadletter.Replay, deadletter.Replay, deadletter.Discard, deadletter.Complete}).Draw(t, "kind"),
 		Filter: f, Why: "mended", Rate: 10, Force: true,
-	}, by, preview.Total)
+	}, by, total)
 	if w.queue.FourEyes && by.Proof != audit.Identity {
 		require.ErrorIs(t, err, audit.ErrNoIdentity)
 		return
 	}
-	if preview.Total == 0 {
+	if total == 0 {
 		require.ErrorIs(t, err, deadletter.ErrRefused)
 		return
 	}
@@ -191,10 +191,10 @@ func (w *world) pick(t *rapid.T) deadletter.Operation {
 
 func (w *world) approve(t *rapid.T) {
 	op, by, operator := w.pick(t), w.author(t), w.operator(nil)
-	preview, err := operator.Preview(context.Background(), op.Matching())
+	total, err := operator.Total(context.Background(), op.Matching())
 	require.NoError(t, err)
 	seen := rapid.IntRange(0, 1).Draw(t, "others than were seen")
-	after, err := operator.Approve(context.Background(), op.ID, audit.Change{Who: by, Why: "checked"}, preview.Total+seen)
+	after, err := operator.Approve(context.Background(), op.ID, audit.Change{Who: by, Why: "checked"}, total+seen)
 	switch {
 	case op.Progress != deadletter.Waiting:
 		require.ErrorIs(t, err, deadletter.ErrRefused)
@@ -204,7 +204,7 @@ func (w *world) approve(t *rapid.T) {
 		require.ErrorIs(t, err, audit.ErrSamePerson)
 	case seen > 0:
 		require.ErrorIs(t, err, deadletter.ErrChanged)
-	case preview.Total == 0:
+	case total == 0:
 		require.ErrorIs(t, err, deadletter.ErrRefused)
 	default:
 		require.NoError(t, err)
@@ -270,7 +270,7 @@ func (w *world) run(t *rapid.T) {
 	case op.Progress == deadletter.Waiting:
 		require.ErrorIs(t, err, deadletter.ErrRefused)
 	case op.Runner != "" && w.now.Before(op.RunnerUntil):
-		require.ErrorIs(t, err, deadletter.ErrBusy, "one that was killed has it for a while")
+		require.ErrorIs(t, err, store.ErrBusy, "one that was killed has it for a while")
 	default:
 		require.NoError(t, err)
 		require.True(t, after.Progress.Over())
@@ -284,7 +284,7 @@ func (w *world) disturbed(t *rapid.T) {
 	after, err := w.runs(t, op, w.operator(func(context.Context, time.Duration) error {
 		if !cancels {
 			_, err := w.operator(nil).Run(context.Background(), op.ID)
-			require.ErrorIs(t, err, deadletter.ErrBusy)
+			require.ErrorIs(t, err, store.ErrBusy)
 			return nil
 		}
 		cancelled, err := w.operator(nil).Cancel(context.Background(), op.ID, byName("cyd", "stop"))
@@ -318,7 +318,7 @@ func (w *world) crash(t *rapid.T) {
 		}
 		return nil
 	}))
-	if err != nil && !errors.Is(err, deadletter.ErrBusy) && !errors.Is(err, deadletter.ErrRefused) {
+	if err != nil && !errors.Is(err, store.ErrBusy) && !errors.Is(err, deadletter.ErrRefused) {
 		require.ErrorIs(t, err, storetest.ErrFault)
 	}
 }

@@ -1,4 +1,4 @@
-package deadletter
+package deadletters
 
 import (
 	"cmp"
@@ -11,13 +11,13 @@ import (
 
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
+	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/lane"
-	"billhook/internal/retry"
 )
 
 // Kept is one dead letter with the attributes of its message.
 type Kept struct {
-	Item
+	deadletter.Item
 	Attributes map[string]string `json:"attributes" show:"Attributes,detail"`
 	// Target is the service that its handler calls, and Path where; empty: it calls none.
 	Target string `json:"target,omitempty" show:"Target,detail"`
@@ -31,9 +31,9 @@ type Kept struct {
 	Base64 []byte         `json:"data_base64,omitempty" show:"Payload (not JSON),detail"`
 }
 
-func (o *Operator) kept(item Item) Kept {
+func (a Reads) kept(item deadletter.Item) Kept {
 	kept := Kept{Item: item, Attributes: item.Attributes, Size: int64(len(item.Data))}
-	q, _ := o.Queue(item.Queue)
+	q, _ := a.Catalog.Queue(item.Queue)
 	h, _ := q.Handler(item.EventType)
 	kept.Target, kept.Path = strings.Join(h.Targets(), ", "), h.Post.Path
 	return kept
@@ -62,14 +62,14 @@ func (l Later) String() string {
 }
 
 // Later looks at what came after an open dead letter; nil where nothing follows anything.
-func (o *Operator) Later(ctx context.Context, item Item) (*Later, error) {
-	q, known := o.Queue(item.Queue)
-	key, tenant := item.OrderingKey, item.tenant()
-	if !known || !q.Ordered() || item.State != Open || key == "" || key == contract.UnknownOrderingKey {
+func (a Reads) Later(ctx context.Context, item deadletter.Item) (*Later, error) {
+	q, known := a.Catalog.Queue(item.Queue)
+	key, tenant := item.OrderingKey, item.TenantID()
+	if !known || !q.Ordered() || item.State != deadletter.Open || key == "" || key == contract.UnknownOrderingKey {
 		return nil, nil
 	}
 	since := cmp.Or(item.FirstPublished, item.Died())
-	records, last, err := dedupe.List(ctx, o.Store, dedupe.Listing{
+	records, last, err := dedupe.List(ctx, a.Store, dedupe.Listing{
 		Equal: map[string]any{"queue": q.ID, "ordering_key": key}, Since: since, Limit: laterLooked,
 	})
 	if err != nil {
@@ -87,30 +87,14 @@ func (o *Operator) Later(ctx context.Context, item Item) (*Later, error) {
 			later.Waiting++
 		}
 	}
-	line, err := lane.Open(ctx, o.Store, lane.Name{Queue: q.ID, Tenant: tenant, OrderingKey: key})
+	line, err := lane.Open(ctx, a.Store, lane.Name{Queue: q.ID, Tenant: tenant, OrderingKey: key})
 	if err != nil || !line.Exists() {
 		return &later, err
 	}
-	_, kept, err := lane.First(ctx, o.Store, line, laterLooked+1)
+	_, kept, err := lane.First(ctx, a.Store, line, laterLooked+1)
 	later.Waiting += min(kept, laterLooked)
 	later.More = later.More || kept > laterLooked
 	return &later, err
-}
-
-// Became says what has become of it since somebody began to deal with it.
-func (i Item) Became() string {
-	switch {
-	case i.State == Open && i.ReplayCount > 0:
-		return "dead again"
-	case i.State == Open:
-		return "still open"
-	case i.State == Replayed:
-		return "still waiting"
-	case i.State == Completed:
-		return "completed by hand"
-	default:
-		return string(cmp.Or(i.Outcome, retry.Outcome(i.State)))
-	}
 }
 
 // causes say of what begins a reason what happened and what to do. %s is the target, %c the code of its answer.
@@ -178,7 +162,7 @@ func (k Kept) Happened() string {
 
 // ToDo says what a person can do; empty where nothing is to be done.
 func (k Kept) ToDo() string {
-	if k.State != Open {
+	if k.State != deadletter.Open {
 		return ""
 	}
 	_, do := k.cause()

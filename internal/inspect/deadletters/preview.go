@@ -1,0 +1,164 @@
+package deadletters
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"billhook/internal/inspect/trials"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/dryrun"
+)
+
+// Preview is what an operation would touch now: what the person sees who begins it, and the one who approves it.
+type Preview struct {
+	// Total is exact, and Looked of how many the rest tells: all, or the newest MaxLooked.
+	Total    int    `json:"total" show:"Dead letters"`
+	Looked   int    `json:"looked"`
+	ByReason Counts `json:"by_reason" show:"Reasons"`
+	ByType   Counts `json:"by_type" show:"Types"`
+	// Keys is how many ordering keys they have.
+	Keys int `json:"keys" show:"Ordering keys"`
+	// Looping were replayed MaxReplays times and are passed by without force; Omitted were too large to keep.
+	Looping int       `json:"looping"`
+	Omitted int       `json:"omitted"`
+	Oldest  time.Time `json:"oldest,omitzero" show:"Oldest"`
+	Newest  time.Time `json:"newest,omitzero" show:"Newest"`
+	// Filter is what was chosen, as an operation takes it.
+	Filter deadletter.Filter `json:"filter"`
+	// Items are the newest of them, at most maxTried.
+	Items []Previewed `json:"items"`
+	// FourEyes: an operation on them needs a second person.
+	FourEyes bool `json:"-"`
+}
+
+// Previewed is a dead letter, and what a worker would do of it now: what it would write, emit and call.
+type Previewed struct {
+	deadletter.Item
+	// Trial is absent where Unknown says why that is not known.
+	Trial   *dryrun.Trial `json:"trial,omitempty"`
+	Unknown string        `json:"unknown,omitempty"`
+	// Later is what came after it, where it is the only one.
+	Later *Later `json:"later,omitempty"`
+}
+
+// Counts are how many there are of each name.
+type Counts map[string]int
+
+// String has the most frequent first.
+func (c Counts) String() string {
+	names := slices.SortedFunc(maps.Keys(c), func(a, b string) int { return cmp.Or(c[b]-c[a], strings.Compare(a, b)) })
+	for i, name := range names {
+		names[i] = fmt.Sprintf("%s %d", cmp.Or(name, "none"), c[name])
+	}
+	return strings.Join(names, ", ")
+}
+
+// A preview reads at most maxLooked items, and tries at most maxTried of them, as long as tryTime.
+const (
+	maxLooked = 500
+	maxTried  = 20
+	tryTime   = time.Second
+)
+
+// Preview counts what matches, reads the newest of it, and has a worker try the newest of these. It touches nothing.
+func (a Reads) Preview(ctx context.Context, f deadletter.Filter) (Preview, error) {
+	p := Preview{ByReason: Counts{}, ByType: Counts{}, Filter: f, Items: []Previewed{}}
+	q, _ := a.Catalog.Queue(f.Queue)
+	p.FourEyes = q.FourEyes
+	var err error
+	if p.Total, err = a.Operator.Total(ctx, f); err != nil || p.Total == 0 {
+		return p, err
+	}
+	keys := map[string]bool{}
+	for item, err := range a.Operator.Each(ctx, f) {
+		if err != nil {
+			return Preview{}, err
+		}
+		keys[item.OrderingKey] = true
+		if p.add(item); p.Looked == maxLooked {
+			break
+		}
+	}
+	p.Keys = len(keys)
+	if len(p.Items) == 1 {
+		if p.Items[0].Later, err = a.Later(ctx, p.Items[0].Item); err != nil {
+			return Preview{}, err
+		}
+	}
+	limited, cancel := context.WithTimeout(ctx, tryTime)
+	defer cancel()
+	worker, refused := a.Worker(nil)
+	for i := range p.Items {
+		one := &p.Items[i]
+		err := refused
+		if err == nil {
+			one.Trial, err = trials.Replay(limited, worker, one.Item)
+		}
+		if err != nil {
+			one.Trial, one.Unknown = nil, trials.Unknown(limited, err)
+		}
+	}
+	return p, nil
+}
+
+// add counts the next older item.
+func (p *Preview) add(i deadletter.Item) {
+	p.Looked++
+	p.ByReason[i.Reason]++
+	p.ByType[i.EventType]++
+	if i.ReplayCount >= deadletter.MaxReplays {
+		p.Looping++
+	}
+	if i.Omitted > 0 {
+		p.Omitted++
+	}
+	p.Oldest, p.Newest = i.Kept, cmp.Or(p.Newest, i.Kept)
+	if len(p.Items) < maxTried {
+		p.Items = append(p.Items, Previewed{Item: i})
+	}
+}
+
+// Notes are what is left out, and what would become of each were it replayed now.
+func (p Preview) Notes() (lines []string) {
+	if p.Total == 0 {
+		lines = append(lines, "Nothing matches.")
+	}
+	if p.Looked < p.Total {
+		lines = append(lines, fmt.Sprintf("All are counted, and the newest %d were looked at.", p.Looked))
+	}
+	if p.Looping > 0 {
+		lines = append(lines, fmt.Sprintf("A replay passes by %d that were replayed %d times, unless it is forced.", p.Looping, deadletter.MaxReplays))
+	}
+	if p.Omitted > 0 {
+		lines = append(lines, fmt.Sprintf("A replay passes by %d that were too large to keep.", p.Omitted))
+	}
+	for i, item := range p.Items {
+		if i == 0 {
+			lines = append(lines, "If these were replayed now:")
+		}
+		lines = append(lines, fmt.Sprintf("%s %s, died of %s: %s", cmp.Or(item.EventID, item.ID), item.EventType,
+			strings.TrimSpace(item.Reason+" "+item.Detail), item.Now()))
+		if item.Later != nil {
+			lines = append(lines, "  later messages of its key: "+item.Later.String())
+		}
+		if item.Trial != nil {
+			for _, effect := range item.Trial.Effects() {
+				lines = append(lines, "  "+effect)
+			}
+		}
+	}
+	return lines
+}
+
+// Now says what would become of it.
+func (p Previewed) Now() string {
+	if p.Trial == nil {
+		return "not known: " + p.Unknown
+	}
+	return p.Trial.Would()
+}

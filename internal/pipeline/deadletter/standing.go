@@ -1,0 +1,47 @@
+package deadletter
+
+import (
+	"context"
+	"time"
+
+	"billhook/catalog"
+	"billhook/internal/platform/store"
+)
+
+// Standing is how many dead letters of a queue are open, with what has expired and is not removed yet.
+type Standing struct {
+	Open int64
+	// More: there are more than Open.
+	More bool
+	// Oldest is since when the oldest of them is kept; zero where none is open.
+	Oldest time.Time
+}
+
+// CountTo is where counting ends, unless the queue's alert is higher.
+const CountTo = 10_000
+
+// Look asks where a queue stands, in two queries at most.
+func Look(ctx context.Context, from store.Querier, queue catalog.Queue, now time.Time) (Standing, error) {
+	most := max(CountTo, queue.DeadLetter.AlertAbove+1)
+	open, err := Filter{Queue: queue.ID}.Count(ctx, from, most+1)
+	if err != nil || open == 0 {
+		return Standing{}, err
+	}
+	oldest, _, err := store.List(ctx, from, store.Query{
+		Collection: Collection, Equal: map[string]any{"queue": queue.ID, "state": string(Open)},
+		Due: &store.Due{Field: "kept_at", Until: now.Add(time.Hour)}, Limit: 1, // another instance's clock may be ahead of this one's
+	}, ItemOf)
+	standing := Standing{Open: min(open, int64(most)), More: open > int64(most)}
+	if len(oldest) > 0 {
+		standing.Oldest = oldest[0].Kept
+	}
+	return standing, err
+}
+
+// Age is how long the oldest has waited at a time, 0 where none is open.
+func (s Standing) Age(now time.Time) time.Duration {
+	if s.Oldest.IsZero() {
+		return 0
+	}
+	return max(0, now.Sub(s.Oldest))
+}

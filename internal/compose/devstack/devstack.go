@@ -16,6 +16,8 @@ import (
 	"sync"
 	"time"
 
+	"billhook/internal/platform/backlog"
+
 	"billhook/catalog"
 	"billhook/emulator"
 	"billhook/internal/apps/products"
@@ -23,7 +25,6 @@ import (
 	"billhook/internal/compose/worker"
 	"billhook/internal/console/access"
 	"billhook/internal/ingest/webhook"
-	"billhook/internal/inspect/events"
 	"billhook/internal/pipeline/alarm"
 	"billhook/internal/pipeline/delivery"
 	"billhook/internal/pipeline/handler"
@@ -170,8 +171,8 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 		return err
 	}
 	webhookMetrics, workerMetrics := telemetry.NewMetrics(), telemetry.NewMetrics()
-	var backlogs tasks.Backlogs // Google's emulators count nothing
-	var asked events.Broker
+	var backlogs backlog.Counter // Google's emulators count nothing
+	var asked backlog.Counter
 	if s.Broker != nil {
 		backlogs, asked = s.Broker, s.Broker
 	}

@@ -14,6 +14,8 @@ import (
 	"slices"
 	"time"
 
+	"billhook/internal/platform/backlog"
+
 	"github.com/go-chi/chi/v5"
 	"github.com/google/uuid"
 
@@ -61,9 +63,9 @@ type Config struct {
 	Authenticator push.Authenticator
 	Access        access.Access
 	// Backlogs counts what waits in the broker; nil: it cannot be counted.
-	Backlogs tasks.Backlogs
+	Backlogs backlog.Counter
 	// Broker can be asked at any time what it holds; nil: people see what was counted last.
-	Broker events.Broker
+	Broker backlog.Counter
 	// Instance names this process in logs and in the log of each event's attempts; empty: by chance.
 	Instance string
 	// Subscriptions shows whether paused queues are; nil: it cannot be seen. Switch pauses and resumes them; nil: it may not.

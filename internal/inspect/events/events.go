@@ -24,8 +24,8 @@ type Reads struct {
 	Catalog *catalog.Catalog
 	Now     func() time.Time
 	NewID   func() string
-	// Broker is asked what it holds; nil: what a task has counted is shown.
-	Broker Broker
+	// Broker is asked what it holds, where it answers at once; nil: what a task has counted is shown, as of Pub/Sub.
+	Broker backlog.Counter
 	// Viewer shows the subscriptions of paused queues; nil: they cannot be seen from here.
 	Viewer pause.Viewer
 	Links  Links
@@ -81,12 +81,6 @@ func LineOf(r dedupe.Record) Line {
 		Result: r.Result, Ref: r.Ref, Reason: r.LastError, CorrelationID: r.CorrelationID, IdempotencyKey: r.IdempotencyKey, OrderingKey: r.OrderingKey, MessageID: r.MessageID,
 		NextRetryAt: r.NextRetryAt, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt, ProcessedAt: r.ProcessedAt,
 	}
-}
-
-// Broker can be asked what it holds, and answers at once. Of Pub/Sub a task keeps what Cloud Monitoring says.
-type Broker interface {
-	// Backlogs returns what each subscription holds, by the subscription's id, and when that was so.
-	Backlogs(ctx context.Context) (held map[string]backlog.Held, at time.Time, err error)
 }
 
 // InBroker returns what each queue has in the broker, by its id, and when it was counted.

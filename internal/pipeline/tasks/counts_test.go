@@ -19,7 +19,6 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/pause"
-	"billhook/internal/pipeline/tasks"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/backlog"
 	"billhook/internal/platform/store"
@@ -104,7 +103,7 @@ func (m meter) Backlogs(context.Context) (map[string]backlog.Held, time.Time, er
 func TestTheBacklogsOfQueuesAreWrittenInOneDocument(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		meter   tasks.Backlogs
+		meter   backlog.Counter
 		answer  string
 		status  int
 		written map[string]any

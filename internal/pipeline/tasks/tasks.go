@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -50,7 +49,7 @@ type Service struct {
 	Delayed  *lane.Relay
 	Operator *deadletter.Operator
 	// Backlogs counts what waits in the broker; nil: it cannot be counted.
-	Backlogs Backlogs
+	Backlogs backlog.Counter
 	// Subscriptions shows whether paused queues are; nil: it cannot be seen.
 	Subscriptions pause.Viewer
 	Log           *slog.Logger
@@ -58,17 +57,37 @@ type Service struct {
 	Now           func() time.Time
 }
 
-// The task that an alarm calls, and where.
-const (
-	releaseDelayed = "release-delayed"
-	ReleasePath    = "/tasks/release-delayed"
+// ReleasePath is where an alarm calls its task.
+const ReleasePath = "/tasks/release-delayed"
+
+type task struct {
+	name string
+	run  func(*Service, context.Context) (any, error)
+}
+
+var (
+	release = task{"release-delayed", (*Service).releaseDelayed}
+	// The last is for where Firestore's TTL does not do it.
+	all = []task{
+		{"relay-outbox", (*Service).relayOutbox}, release, {"run-operations", (*Service).runOperations},
+		{"count-dead-letters", (*Service).countDeadLetters}, {"count-backlogs", (*Service).countWaiting},
+		{"sweep-leases", (*Service).sweepLeases}, {"seal-journal", (*Service).sealJournal}, {"verify-books", (*Service).verifyBooks},
+		{"cleanup", (*Service).cleanup},
+	}
 )
 
-// Scheduled are the tasks that Cloud Scheduler calls, as in /tasks/{name}.
-var Scheduled = []string{"relay-outbox", releaseDelayed, "run-operations", "count-dead-letters", "count-backlogs", "sweep-leases", "seal-journal", "verify-books"}
+// Names are all tasks, as in /tasks/{name}, and Scheduled those that Cloud Scheduler calls.
+var (
+	Names     = names()
+	Scheduled = Names[:len(Names)-1]
+)
 
-// Names are all tasks. The cleanup is for where Firestore's TTL does not do it.
-var Names = append(slices.Clone(Scheduled), "cleanup")
+func names() (names []string) {
+	for _, t := range all {
+		names = append(names, t.name)
+	}
+	return names
+}
 
 // Call sends a request for a task and returns the worker's answer.
 func Call(client *http.Client, request *http.Request) (map[string]any, error) {
@@ -89,44 +108,31 @@ func Call(client *http.Client, request *http.Request) (map[string]any, error) {
 
 // Routes adds the tasks' routes. The caller authenticates their requests.
 func (s *Service) Routes(r chi.Router) {
-	r.Post("/tasks/relay-outbox", run(s, "relay-outbox", s.relayOutbox))
-	r.Post(ReleasePath, run(s, releaseDelayed, s.releaseDelayed))
-	r.Post("/tasks/run-operations", run(s, "run-operations", s.runOperations))
-	r.Post("/tasks/count-dead-letters", run(s, "count-dead-letters", s.countDeadLetters))
-	r.Post("/tasks/count-backlogs", run(s, "count-backlogs", s.countWaiting))
-	r.Post("/tasks/sweep-leases", run(s, "sweep-leases", s.sweepLeases))
-	r.Post("/tasks/seal-journal", run(s, "seal-journal", s.sealJournal))
-	r.Post("/tasks/verify-books", run(s, "verify-books", s.verifyBooks))
-	r.Post("/tasks/cleanup", run(s, "cleanup", s.cleanup))
-}
-
-// run answers 503 where the task failed: the scheduler then tries again.
-func run[Done any](s *Service, name string, task func(context.Context) (Done, error)) http.HandlerFunc {
-	return serve.Answer(http.StatusOK, func(r *http.Request) (Done, error) { return do(r.Context(), s, name, task) }, refuse)
+	for _, t := range all {
+		r.Post("/tasks/"+t.name, serve.Answer(http.StatusOK, func(r *http.Request) (any, error) { return s.do(r.Context(), t) }, refuse))
+	}
 }
 
 var failed = serve.ErrorMapping{Last: serve.Refuse(http.StatusServiceUnavailable, "task_failed", "The task could not be done now; call it again.")}
 
+// refuse answers 503: the scheduler then tries again.
 func refuse(w http.ResponseWriter, _ *http.Request, err error) { failed.Problem(err).Write(w) }
 
-func do[Done any](ctx context.Context, s *Service, name string, task func(context.Context) (Done, error)) (Done, error) {
+func (s *Service) do(ctx context.Context, t task) (any, error) {
 	ctx, cancel := context.WithTimeout(ctx, runTime)
 	defer cancel()
 	started := s.Now()
-	done, err := task(ctx)
-	took := slog.Float64("duration_ms", s.Now().Sub(started).Seconds()*1000)
+	done, err := t.run(s, ctx)
+	level, what := slog.LevelInfo, slog.Any("done", done)
 	if err != nil {
-		s.Log.LogAttrs(ctx, slog.LevelError, "task", slog.String("task", name), slog.String("cause", err.Error()), took)
-		return done, err
+		level, what = slog.LevelError, slog.String("cause", err.Error())
 	}
-	s.Log.LogAttrs(ctx, slog.LevelInfo, "task", slog.String("task", name), slog.Any("done", done), took)
-	return done, nil
+	s.Log.LogAttrs(ctx, level, "task", slog.String("task", t.name), what, slog.Float64("duration_ms", s.Now().Sub(started).Seconds()*1000))
+	return done, err
 }
 
 // ReleaseDelayed does the task of that name, for an alarm in this process. A failure is left for the next run.
-func (s *Service) ReleaseDelayed(ctx context.Context) {
-	_, _ = do(ctx, s, releaseDelayed, s.releaseDelayed)
-}
+func (s *Service) ReleaseDelayed(ctx context.Context) { _, _ = s.do(ctx, release) }
 
 // Relayed is what relay-outbox or release-delayed did.
 type Relayed struct {
@@ -135,17 +141,17 @@ type Relayed struct {
 	OldestSeconds int64 `json:"oldest_seconds"`
 }
 
-func (s *Service) relayOutbox(ctx context.Context) (Relayed, error) {
+func (s *Service) relayOutbox(ctx context.Context) (any, error) {
 	return s.relay(ctx, s.Outbox, "outbox", s.Metrics.Outbox)
 }
 
 // releaseDelayed publishes all messages whose wait is over: the rest would wait for the scheduler.
-func (s *Service) releaseDelayed(ctx context.Context) (Relayed, error) {
+func (s *Service) releaseDelayed(ctx context.Context) (any, error) {
 	var all Relayed
 	for {
 		done, err := s.relay(ctx, s.Delayed, "delayed", s.Metrics.Delayed)
 		if err != nil {
-			return all, err
+			return nil, err
 		}
 		all.Lanes, all.Failed, all.Published = all.Lanes+done.Lanes, all.Failed+done.Failed, all.Published+done.Published
 		all.More, all.OldestSeconds = done.More, done.OldestSeconds
@@ -170,7 +176,7 @@ func (s *Service) relay(ctx context.Context, from *lane.Relay, name string, coun
 	return Relayed{Report: report, OldestSeconds: int64(oldest.Seconds())}, nil
 }
 
-func (s *Service) sweepLeases(ctx context.Context) (dedupe.Swept, error) {
+func (s *Service) sweepLeases(ctx context.Context) (any, error) {
 	now := s.Now()
 	swept, err := dedupe.Sweep(ctx, s.Store, now.Add(-OrphanAfter(s.Catalog)), now, records, func(ctx context.Context, record dedupe.Record) (bool, error) {
 		q, known := s.Catalog.Queue(record.Queue)
@@ -217,10 +223,10 @@ type Ran struct {
 	Failed int `json:"failed"`
 }
 
-func (s *Service) runOperations(ctx context.Context) (Ran, error) {
+func (s *Service) runOperations(ctx context.Context) (any, error) {
 	running, _, err := s.Operator.InStage(ctx, deadletter.Running, store.Cursor{}, records)
 	if err != nil {
-		return Ran{}, err
+		return nil, err
 	}
 	var ran Ran
 	for _, op := range running {
@@ -251,7 +257,7 @@ type Counted struct {
 }
 
 // countDeadLetters fails unless all queues are counted: an absent count is an alert, too.
-func (s *Service) countDeadLetters(ctx context.Context) (Counted, error) {
+func (s *Service) countDeadLetters(ctx context.Context) (any, error) {
 	var counted Counted
 	for _, q := range s.Catalog.Queues {
 		if q.DeadLetter.Drop {
@@ -272,9 +278,9 @@ func (s *Service) countDeadLetters(ctx context.Context) (Counted, error) {
 	return counted, nil
 }
 
-func (s *Service) countWaiting(ctx context.Context) (Waiting, error) {
-	undone, unread := s.lookAtPauses(ctx)
+func (s *Service) countWaiting(ctx context.Context) (any, error) {
 	waiting, err := s.countBacklogs(ctx)
+	undone, unread := s.lookAtPauses(ctx)
 	waiting.PausesUndone = undone
 	return waiting, errors.Join(err, unread)
 }
@@ -318,7 +324,7 @@ type Cleaned struct {
 	More bool `json:"more"`
 }
 
-func (s *Service) cleanup(ctx context.Context) (Cleaned, error) {
+func (s *Service) cleanup(ctx context.Context) (any, error) {
 	var cleaned Cleaned
 	for _, collection := range Expiring {
 		removed, more, err := dedupe.Clean(ctx, s.Store, collection, s.Now(), records)
@@ -329,12 +335,6 @@ func (s *Service) cleanup(ctx context.Context) (Cleaned, error) {
 		}
 	}
 	return cleaned, nil
-}
-
-// Backlogs knows how many messages wait in the broker.
-type Backlogs interface {
-	// Backlogs returns what each subscription holds, by its id, as far as known, and when that was so.
-	Backlogs(ctx context.Context) (held map[string]backlog.Held, at time.Time, err error)
 }
 
 // Waiting is what count-backlogs found: the queues that could be counted, and their messages.
@@ -348,33 +348,31 @@ type Waiting struct {
 }
 
 // countBacklogs writes down how many messages of each queue that has its subscription wait in the broker.
-func (s *Service) countBacklogs(ctx context.Context) (Waiting, error) {
-	var waiting Waiting
+func (s *Service) countBacklogs(ctx context.Context) (waiting Waiting, err error) {
 	if s.Backlogs == nil {
 		return waiting, nil
 	}
-	all, at, err := s.Backlogs.Backlogs(ctx)
+	held, at, err := s.Backlogs.Backlogs(ctx)
 	if err != nil {
 		return waiting, err
 	}
 	counted := map[string]backlog.Held{}
 	for _, q := range s.Catalog.Queues {
-		held, known := all[q.PushSubscription()]
+		one, known := held[q.PushSubscription()]
 		if !known {
 			continue
 		}
 		if !q.Enabled {
 			waiting.Kept++
 		}
-		counted[q.ID] = held
-		s.Metrics.Backlog(q.ID, held.Messages)
-		waiting.Queues++
-		waiting.Messages += held.Messages
+		counted[q.ID] = one
+		s.Metrics.Backlog(q.ID, one.Messages)
+		waiting.Messages += one.Messages
 	}
-	if len(counted) == 0 {
-		return waiting, nil
+	if waiting.Queues = len(counted); waiting.Queues > 0 {
+		err = backlog.Write(ctx, s.Store, at, counted)
 	}
-	return waiting, backlog.Write(ctx, s.Store, at, counted)
+	return waiting, err
 }
 
 func (s *Service) origins() journal.Origins {
@@ -389,7 +387,7 @@ type Watched struct {
 	Running bool `json:"running"`
 }
 
-func (s *Service) verifyBooks(ctx context.Context) (Watched, error) {
+func (s *Service) verifyBooks(ctx context.Context) (any, error) {
 	lines := 0
 	watch := seal.Watch{
 		Verifier: seal.Verifier{From: s.Store, Origins: s.origins()}, Store: s.Store, Now: s.Now,
@@ -401,7 +399,7 @@ func (s *Service) verifyBooks(ctx context.Context) (Watched, error) {
 	}
 	state, err := watch.Step(ctx)
 	if err != nil {
-		return Watched{}, err
+		return nil, err
 	}
 	s.Metrics.BooksFindings(state.Worst().Found)
 	done := Watched{Verdict: state.Running, Running: !state.Running.BegunAt.IsZero()}
@@ -412,7 +410,7 @@ func (s *Service) verifyBooks(ctx context.Context) (Watched, error) {
 	return done, nil
 }
 
-func (s *Service) sealJournal(ctx context.Context) (seal.Sealed, error) {
+func (s *Service) sealJournal(ctx context.Context) (any, error) {
 	sealed, err := seal.Sealer{Store: s.Store, Origins: s.origins(), Now: s.Now}.Run(ctx)
 	s.Metrics.Sealed(sealed.Entries, sealed.Unreadable, sealed.Unfounded, time.Duration(sealed.OldestSeconds)*time.Second)
 	return sealed, err

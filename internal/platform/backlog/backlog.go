@@ -28,6 +28,12 @@ type Held struct {
 	Oldest time.Time
 }
 
+// Counter knows what the broker holds.
+type Counter interface {
+	// Backlogs returns what each subscription holds, by the subscription's id, as far as known, and when that was so.
+	Backlogs(ctx context.Context) (held map[string]Held, at time.Time, err error)
+}
+
 // Counted is how many messages wait.
 type Counted struct {
 	// At is when they were counted.

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"log/slog"
 
-	"billhook/catalog"
 	"billhook/internal/apps/customers"
 	"billhook/internal/apps/endpoints"
 	"billhook/internal/apps/journal"
@@ -72,7 +71,7 @@ func All(of Apps) *console.Catalog {
 		cmp.Or(of.Stock, &orders.StockEditor{}).Operations(),
 		system.Reads{Reads: of.Reads, Deployment: of.Deployment, Example: of.Example}.Operations(),
 		queues.Reads{Reads: of.Reads}.Operations(),
-		cmp.Or(of.Pauses, &pause.Operator{}).Operations(func(id string) (catalog.Queue, bool) { return of.Reads.Catalog.Queue(id) }),
+		cmp.Or(of.Pauses, &pause.Operator{}).Operations(of.Reads.Named),
 	)
 }
 

@@ -109,22 +109,21 @@ func (a Reads) rates(ctx context.Context, _ audit.Author, in RatesOf) (Rates, er
 	if in.Days != nil {
 		unit, of, n = "day", rates.Day, *in.Days
 	}
-	found, err := rates.Series(ctx, a.Store, of, n, now)
+	ids := []string{one.ID}
+	if in.Queue == "" {
+		ids = nil
+		for _, q := range a.Catalog.Queues {
+			ids = append(ids, q.ID)
+		}
+	}
+	found, err := rates.Series(ctx, a.Store, of, n, now, ids...)
 	var items []Series
-	for _, q := range a.Catalog.Queues {
-		if in.Queue != "" && q.ID != one.ID {
-			continue
-		}
-		series := Series{Queue: q.ID, Buckets: found[q.ID]}
-		if series.Buckets == nil {
-			series.Buckets = rates.Empty(of, n, now)
-		}
+	for _, id := range ids {
 		var sum rates.Counts
-		for _, b := range series.Buckets {
+		for _, b := range found[id] {
 			sum = sum.Plus(b.Counts)
 		}
-		series.Total = rateOf(sum)
-		items = append(items, series)
+		items = append(items, Series{Queue: id, Total: rateOf(sum), Buckets: found[id]})
 	}
 	return Rates{List: console.ListOf(items, store.Cursor{}), Unit: unit, About: true}, err
 }

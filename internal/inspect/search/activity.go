@@ -128,15 +128,10 @@ func (a Reads) customerEvents(ctx context.Context, found *Activity) error {
 
 func (a Reads) customerDeadLetters(ctx context.Context, found *Activity) error {
 	customer := contract.CustomerOf(found.Tenant, found.CustomerID)
-	page, err := a.Store.Query(ctx, store.Query{Collection: deadletter.Collection, Equal: map[string]any{"customer": customer}, Limit: activityAtMost})
-	if err != nil {
-		return err
-	}
-	for _, doc := range page.Documents {
-		found.DeadLetters = append(found.DeadLetters, events.DeadLetterIn(doc))
-	}
-	found.DeadLetters = cut(found, "dead_letters", found.DeadLetters, !page.Next.IsZero(), activityAtMost)
-	return nil
+	query := store.Query{Collection: deadletter.Collection, Equal: map[string]any{"customer": customer}, Limit: activityAtMost}
+	items, next, err := store.List(ctx, a.Store, query, func(doc store.Document) (deadletter.Item, error) { return events.DeadLetterIn(doc), nil })
+	found.DeadLetters = cut(found, "dead_letters", items, !next.IsZero(), activityAtMost)
+	return err
 }
 
 // customerBalances reads the accounts of the customer and of the users that it is or was, by a credit or a subscription.
@@ -163,15 +158,13 @@ func (a Reads) customerBalances(ctx context.Context, found *Activity) error {
 		if uid, ok := strings.CutPrefix(string(account), string(ledger.UserPoints(""))); ok {
 			found.users = append(found.users, uid)
 		}
-		doc, err := a.Store.Get(ctx, account.Key(found.Tenant))
-		if errors.Is(err, store.ErrNotFound) {
-			continue
-		}
+		doc, err := store.Find(ctx, a.Store, account.Key(found.Tenant))
 		if err != nil {
 			return err
 		}
-		balance, _ := doc.Fields["balance"].(int64)
-		found.Balances = append(found.Balances, ActivityBalance{string(account), balance})
+		if balance, _ := doc.Fields["balance"].(int64); doc.Version != 0 {
+			found.Balances = append(found.Balances, ActivityBalance{string(account), balance})
+		}
 	}
 	return nil
 }
@@ -203,13 +196,11 @@ func (a Reads) customerRefunds(ctx context.Context, found *Activity) error {
 			continue
 		}
 		refund, err := payments.FindRefund(ctx, a.Store, found.Tenant, o.PaymentID)
-		if errors.Is(err, payments.ErrNoRefund) {
-			continue
-		}
-		if err != nil {
+		if err == nil {
+			found.Refunds = cut(found, "refunds", append(found.Refunds, refund), false, activityAtMost)
+		} else if !errors.Is(err, payments.ErrNoRefund) {
 			return err
 		}
-		found.Refunds = cut(found, "refunds", append(found.Refunds, refund), false, activityAtMost)
 	}
 	return nil
 }
@@ -229,14 +220,10 @@ func (a Activity) Notes() (notes []string) {
 }
 
 func (a *Activity) findings() {
-	mapped := "nobody"
-	if a.UID != "" {
-		mapped = a.UID
-	}
 	for _, m := range a.Moves {
 		uid, toUser := strings.CutPrefix(string(m.Account), string(ledger.UserPoints("")))
 		if m.Kind == ledger.KindCredit && toUser && uid != a.UID {
-			a.Findings = append(a.Findings, fmt.Sprintf("order %s was credited to %s, while the customer is mapped to %s", m.Order, uid, mapped))
+			a.Findings = append(a.Findings, fmt.Sprintf("order %s was credited to %s, while the customer is mapped to %s", m.Order, uid, cmp.Or(a.UID, "nobody")))
 		}
 	}
 	for _, e := range a.Events {

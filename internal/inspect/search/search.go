@@ -7,9 +7,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -84,15 +84,13 @@ var Paths = map[Kind]string{
 
 func (f Found) path() string {
 	query := url.Values{}
-	switch f.Kind {
-	case KindQueue, KindDeadLetter, KindOperation, KindEndpoint: // their ids are of all tenants
-	case KindEvent:
+	if f.Kind == KindEvent && f.Queue != "" {
 		query.Set("queue", f.Queue)
-		fallthrough
-	default:
+	}
+	ofAll := []Kind{KindQueue, KindDeadLetter, KindOperation, KindEndpoint} // their ids are of all tenants
+	if f.Tenant != "" && !slices.Contains(ofAll, f.Kind) {
 		query.Set("tenant", f.Tenant)
 	}
-	maps.DeleteFunc(query, func(_ string, given []string) bool { return given[0] == "" })
 	return strings.TrimSuffix("/v1/ops/"+Paths[f.Kind]+url.PathEscape(f.ID)+"?"+query.Encode(), "?")
 }
 
@@ -284,10 +282,7 @@ func (s searching) key(key store.Key, describe describe) func(context.Context) (
 		if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrInvalid) {
 			return nil, false, nil
 		}
-		if err != nil {
-			return nil, false, err
-		}
-		return s.describe([]store.Document{doc}, describe), false, nil
+		return s.describe([]store.Document{doc}, describe), false, err
 	}
 }
 
@@ -338,10 +333,7 @@ func (s searching) control(ctx context.Context) (found []Found, more bool, err e
 	if ledger.Control(s.id) != s.id {
 		return nil, false, nil
 	}
-	tenant, now := s.tenant, s.Now().UTC()
-	if tenant == "" {
-		tenant = dedupe.DefaultTenant
-	}
+	tenant, now := cmp.Or(s.tenant, dedupe.DefaultTenant), s.Now().UTC()
 	for _, month := range []string{ledger.PeriodOf(now), ledger.PeriodOf(now.AddDate(0, 0, -now.Day()))} {
 		page, err := s.Store.Query(ctx, store.Query{
 			Collection: ledger.Entries, Contains: map[string]string{ledger.FieldPostings: ledger.PostingKey(tenant, month, s.id)}, Limit: 1,
@@ -351,8 +343,8 @@ func (s searching) control(ctx context.Context) (found []Found, more bool, err e
 		}
 		if len(page.Documents) > 0 {
 			query := url.Values{"account": {s.id}, "period": {month}, "tenant": {tenant}}
-			path := "/v1/ops/" + Paths[KindEntry]
-			return []Found{{ID: s.id, Label: "of the journal, in " + month, Tenant: tenant, Path: strings.TrimSuffix(path, "/") + "?" + query.Encode()}}, false, nil
+			path := "/v1/ops/journal/entries?" + query.Encode()
+			return []Found{{ID: s.id, Label: "of the journal, in " + month, Tenant: tenant, Path: path}}, false, nil
 		}
 	}
 	return nil, false, nil
@@ -408,20 +400,20 @@ func (a Reads) describeKept(doc store.Document) (Found, bool) {
 	return f, err == nil && f.ID != ""
 }
 
-func describeCustomer(doc store.Document) (Found, bool) {
-	f := Found{ID: text(doc, "customer_id"), Label: "linked to nobody", Tenant: text(doc, "tenant")}
-	if uid := text(doc, "uid"); uid != "" {
-		f.Label = "linked to " + uid
+// labelled is a description of what has its id in a field.
+func labelled(id string, label func(store.Document) string) describe {
+	return func(doc store.Document) (Found, bool) {
+		return Found{ID: text(doc, id), Label: label(doc), Tenant: text(doc, "tenant")}, true
 	}
-	return f, true
 }
 
-func describeAccount(doc store.Document) (Found, bool) {
-	balance, _ := doc.Fields["balance"].(int64)
-	return Found{ID: text(doc, "account"), Label: fmt.Sprint(balance, " ", text(doc, "currency")), Tenant: text(doc, "tenant")}, true
-}
+var (
+	describeCustomer = labelled("customer_id", func(doc store.Document) string { return "linked to " + cmp.Or(text(doc, "uid"), "nobody") })
+	describeAccount  = labelled("account", func(doc store.Document) string { return number(doc, "balance") + " " + text(doc, "currency") })
+	describeStock    = labelled("product_id", func(doc store.Document) string { return number(doc, "available") + " available" })
+)
 
-func describeStock(doc store.Document) (Found, bool) {
-	available, _ := doc.Fields["available"].(int64)
-	return Found{ID: text(doc, "product_id"), Label: fmt.Sprint(available, " available"), Tenant: text(doc, "tenant")}, true
+func number(doc store.Document, field string) string {
+	value, _ := doc.Fields[field].(int64)
+	return strconv.FormatInt(value, 10)
 }

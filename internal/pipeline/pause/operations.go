@@ -42,7 +42,7 @@ func (s State) Failure() string {
 	if s.Settled() {
 		return ""
 	}
-	return fmt.Sprintf("the subscription of %s is %s, and should be %s", s.Queue, s.Subscription, Wanted(s.Pause))
+	return fmt.Sprintf("the subscription of %s is %s, and should be %s", s.Queue, s.Subscription, wanted(s.Pause != nil))
 }
 
 func moment(at time.Time) string { return at.UTC().Format(time.RFC3339) }
@@ -58,15 +58,8 @@ type SwitchQueue struct {
 	console.Change
 }
 
-// Operations are what people do with pauses. named finds a queue by its id or alias.
-func (o *Operator) Operations(named func(string) (catalog.Queue, bool)) []console.Operation {
-	find := func(id string) (q catalog.Queue, err error) {
-		q, ok := named(id)
-		if !ok {
-			return q, console.Refuse(console.Absent, "queue_unknown", "The catalog has no queue of that name or alias.")
-		}
-		return q, nil
-	}
+// Operations are what people do with pauses. find finds a queue by its id or alias.
+func (o *Operator) Operations(find func(string) (catalog.Queue, error)) []console.Operation {
 	change := func(verb, summary, help string, do func(context.Context, catalog.Queue, audit.Change) (State, error)) console.Operation {
 		return console.New(console.Row{
 			Name: "queues " + verb, Path: "POST /v1/ops/queues/{id}/" + verb, Needs: console.Reason, Before: "pauses show", Summary: summary, Help: help,

@@ -101,16 +101,16 @@ type State struct {
 	DroppedFrom time.Time `json:"dropped_from,omitzero"`
 }
 
-// Wanted is what the subscription does where it follows the record.
-func Wanted(record *Pause) Standing {
-	if record == nil {
-		return Pushing
+// wanted is what the subscription does where it follows the record.
+func wanted(paused bool) Standing {
+	if paused {
+		return Paused
 	}
-	return Paused
+	return Pushing
 }
 
 // Settled reports whether the subscription is known to follow the record.
-func (s State) Settled() bool { return s.Subscription == Wanted(s.Pause) }
+func (s State) Settled() bool { return s.Subscription == wanted(s.Pause != nil) }
 
 // Operator pauses queues and resumes them. Store, Now and NewID are required.
 type Operator struct {
@@ -127,18 +127,8 @@ func key(queue string) store.Key { return store.Key{Collection: Collection, ID: 
 
 // List returns the pauses of all queues, by queue. There are at most as many as queues.
 func List(ctx context.Context, from store.Querier) ([]Pause, error) {
-	all := []Pause{}
-	for doc, err := range store.Each(ctx, from, store.Query{Collection: Collection, Limit: store.MaxPage}) {
-		if err != nil {
-			return nil, err
-		}
-		p, err := Read(doc)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, p)
-	}
-	return all, nil
+	all, _, err := store.List(ctx, from, store.Query{Collection: Collection, Limit: store.MaxPage}, Read)
+	return all, err
 }
 
 // Read reads the document of a pause.
@@ -195,21 +185,16 @@ func (o *Operator) change(ctx context.Context, q catalog.Queue, by audit.Change,
 		record, unreadable := Read(doc) // what cannot be read can be replaced
 		changed = was != pauses || (was && unreadable != nil)
 		made := audit.Made{Action: action, Before: side(was), After: side(pauses)}
-		switch after := (Pause{Queue: q.ID, Who: by.Who.String(), Why: by.Why, At: now}); {
-		case changed && pauses:
-			made.Writes = []store.Write{store.Replace(doc.Key, doc.Version, store.Encode(&after))}
-			return made, nil
-		case changed:
-			made.Writes = []store.Write{store.Delete(doc.Key, doc.Version)}
+		if changed {
+			record = Pause{Queue: q.ID, Who: by.Who.String(), Why: by.Why, At: now}
+		} else if standing, _ := o.view(ctx, q); standing != wanted(was) {
+			made.Action += "_again" // the subscription does not follow its record
+		} else {
 			return made, nil
 		}
-		// Nobody has changed anything, unless the subscription does not follow its record.
-		before, same := &record, store.Replace(doc.Key, doc.Version, doc.Fields)
-		if !was {
-			before, same = nil, store.Delete(doc.Key, 0)
-		}
-		if standing, _ := o.view(ctx, q); standing != Wanted(before) {
-			made.Action, made.Writes = action+"_again", []store.Write{same}
+		made.Writes = []store.Write{store.Delete(doc.Key, doc.Version)}
+		if pauses {
+			made.Writes[0] = store.Replace(doc.Key, doc.Version, store.Encode(&record))
 		}
 		return made, nil
 	})

@@ -250,7 +250,7 @@ func TestWhateverHappensTheNextCommandMendsIt(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, found.Settled())
 		require.False(t, found.Changed)
-		require.Equal(t, pause.Wanted(found.Pause), b.stands)
+		require.Equal(t, found.Subscription, b.stands)
 		audited, err := audit.Subject{Kind: pause.Kind, ID: q.ID}.All(context.Background(), db)
 		require.NoError(t, err)
 		audits := 0

@@ -33,15 +33,11 @@ func documentOf(fields map[string]any) document {
 	return d
 }
 
-func (d *document) count(queues map[string]Counts) {
-	for queue, counts := range queues {
-		d.Queues[queue] = d.Queues[queue].Plus(counts)
-	}
-}
-
 // add adds all but instances.
 func (d *document) add(other document) {
-	d.count(other.Queues)
+	for queue, counts := range other.Queues {
+		d.Queues[queue] = d.Queues[queue].Plus(counts)
+	}
 	for name, t := range other.Targets {
 		d.Targets[name] = d.Targets[name].plus(name, t)
 	}
@@ -179,37 +175,33 @@ func (t Target) plus(name string, other Target) Target {
 	return t
 }
 
-// Series reads the last buckets of a queue, or of all where its id is empty, the oldest first, also empty
-// ones, in one query of at most Shards documents for each bucket.
-func Series(ctx context.Context, from store.Querier, of Unit, n int, now time.Time) (map[string][]Bucket, error) {
+// Series reads the last buckets of these queues, the oldest first, also empty ones, in one query of at most Shards
+// documents for each bucket.
+func Series(ctx context.Context, from store.Querier, of Unit, n int, now time.Time, queues ...string) (map[string][]Bucket, error) {
 	first := of.Of(now).Add(-time.Duration(n-1) * time.Duration(of))
 	page, err := since(ctx, from, of, first, n)
 	if err != nil {
 		return nil, err
 	}
 	found := map[string][]Bucket{}
+	for _, queue := range queues {
+		found[queue] = make([]Bucket, n)
+		for i := range n {
+			found[queue][i].At = first.Add(time.Duration(i) * time.Duration(of))
+		}
+	}
 	for _, doc := range page {
 		i := int(of.at(doc.Key.ID).Sub(first) / time.Duration(of))
 		if i < 0 || i >= n {
 			continue
 		}
 		for queue, counts := range documentOf(doc.Fields).Queues {
-			if found[queue] == nil {
-				found[queue] = Empty(of, n, now)
+			if buckets := found[queue]; buckets != nil {
+				buckets[i].Counts = buckets[i].Plus(counts)
 			}
-			found[queue][i].Counts = found[queue][i].Plus(counts)
 		}
 	}
 	return found, nil
-}
-
-// Empty are the buckets of a queue of which nothing was counted.
-func Empty(of Unit, n int, now time.Time) []Bucket {
-	buckets := make([]Bucket, n)
-	for i := range buckets {
-		buckets[i].At = of.Of(now).Add(-time.Duration(n-1-i) * time.Duration(of))
-	}
-	return buckets
 }
 
 func since(ctx context.Context, from store.Querier, of Unit, first time.Time, buckets int) ([]store.Document, error) {

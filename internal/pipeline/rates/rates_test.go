@@ -144,12 +144,12 @@ func TestWhatWasCountedWhileTheStoreWasDownGoesToTheHourOfTheLastOfIt(t *testing
 	}
 	_, err := rates.Recent(t.Context(), db, at.Now())
 	require.Error(t, err)
-	_, err = rates.Series(t.Context(), db, rates.Hour, 4, at.Now())
+	_, err = rates.Series(t.Context(), db, rates.Hour, 4, at.Now(), "orders")
 	require.Error(t, err)
 	(*rates.Recorder)(nil).Arrived("orders") // nobody counts
 	db.Down(false)
 	require.NoError(t, r.Flush(t.Context()))
-	series, err := rates.Series(t.Context(), db, rates.Hour, 4, at.Now())
+	series, err := rates.Series(t.Context(), db, rates.Hour, 4, at.Now(), "orders")
 	require.NoError(t, err)
 	require.Equal(t, []int64{0, 0, 3, 0}, []int64{series["orders"][0].In, series["orders"][1].In, series["orders"][2].In, series["orders"][3].In})
 }
@@ -200,12 +200,9 @@ func TestADocumentThatIsNotReadableCountsAsNothing(t *testing.T) {
 	require.EqualValues(t, 1, now.Queues["orders"].In)
 }
 
-func ExampleEmpty() {
-	// Nobody has counted anything: the buckets are there all the same.
-	for _, b := range rates.Empty(rates.Hour, 2, noon) {
-		fmt.Println(b.At.Format(time.RFC3339), b.In, b.Out(), b.FailurePercent())
-	}
-	// Output:
-	// 2026-03-02T11:00:00Z 0 0 0
-	// 2026-03-02T12:00:00Z 0 0 0
+func TestTheBucketsAreThereWhereNobodyHasCounted(t *testing.T) {
+	t.Parallel()
+	series, err := rates.Series(t.Context(), storetest.Open(t), rates.Hour, 2, noon, "orders")
+	require.NoError(t, err)
+	require.Equal(t, map[string][]rates.Bucket{"orders": {{At: rates.Hour.Of(noon).Add(-time.Hour)}, {At: rates.Hour.Of(noon)}}}, series)
 }

@@ -177,7 +177,7 @@ func (r *Recorder) add(ctx context.Context, taken document, at, now time.Time) e
 			return nil, err
 		}
 		hour, day := documentOf(doc.Fields), document{Queues: documentOf(ofDay.Fields).Queues, ExpireAt: Day.Of(at).Add(KeptDays)}
-		day.count(taken.Queues)
+		day.add(document{Queues: taken.Queues})
 		hour.add(taken)
 		hour.Services[r.config.Self.Instance], hour.ExpireAt = r.self(now), Hour.Of(at).Add(KeptHours)
 		keepNewest(hour.Services, maxInstances)

@@ -121,7 +121,7 @@ func (w *world) draw(t *rapid.T) *instance {
 }
 
 func (w *world) deliver(t *rapid.T) {
-	one, queue := w.draw(t), rapid.SampledFrom([]string{"orders", "refunds"}).Draw(t, "queue")
+	one, queue := w.draw(t), rapid.SampledFrom(queues).Draw(t, "queue")
 	for range rapid.IntRange(1, 3).Draw(t, "deliveries") {
 		counts := one.counted[queue]
 		switch rapid.IntRange(0, 4).Draw(t, "what") {
@@ -166,6 +166,8 @@ func (w *world) kill(t *rapid.T) {
 	w.begin()
 }
 
+var queues = []string{"orders", "refunds"}
+
 func (w *world) check(t *rapid.T) {
 	for _, unit := range []rates.Unit{rates.Hour, rates.Day} {
 		want := numbers{}
@@ -174,7 +176,7 @@ func (w *world) check(t *rapid.T) {
 			want[of] = want[of].Plus(counts)
 		}
 		most := int(map[rates.Unit]time.Duration{rates.Hour: rates.KeptHours, rates.Day: rates.KeptDays}[unit] / time.Duration(unit))
-		series, err := rates.Series(context.Background(), w.db, unit, most, w.now)
+		series, err := rates.Series(context.Background(), w.db, unit, most, w.now, queues...)
 		require.NoError(t, err)
 		first := unit.Of(w.now).Add(-time.Duration(most-1) * time.Duration(unit))
 		got := numbers{}

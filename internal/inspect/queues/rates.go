@@ -140,25 +140,23 @@ type TargetState struct {
 }
 
 func (a Reads) targets(q catalog.Queue, now rates.Now) []TargetState {
-	all, known := []TargetState{}, map[string]bool{}
+	var names []string
 	for _, h := range q.Handlers {
-		for _, name := range h.Targets() {
-			if known[name] {
-				continue
-			}
-			known[name] = true
-			declared := a.Catalog.Targets[name]
-			state, answered := now.Targets[name]
-			if !answered {
-				state = rates.Target{Name: name, Answers: map[string]int64{}, Last: []rates.Answer{}, Open: []rates.OpenBreaker{}}
-			}
-			all = append(all, TargetState{
-				Target: state, Internal: declared.Internal, Concurrency: declared.Concurrency, RatePerSecond: declared.RatePerSecond,
-				BreakerFailures: declared.Breaker.Failures, BreakerRestsSecs: console.SecondsOf(declared.Breaker.Rest),
-			})
-		}
+		names = append(names, h.Targets()...)
 	}
-	slices.SortFunc(all, func(a, b TargetState) int { return cmp.Compare(a.Name, b.Name) })
+	slices.Sort(names)
+	all := []TargetState{}
+	for _, name := range slices.Compact(names) {
+		declared := a.Catalog.Targets[name]
+		state, answered := now.Targets[name]
+		if !answered {
+			state = rates.Target{Name: name, Answers: map[string]int64{}, Last: []rates.Answer{}, Open: []rates.OpenBreaker{}}
+		}
+		all = append(all, TargetState{
+			Target: state, Internal: declared.Internal, Concurrency: declared.Concurrency, RatePerSecond: declared.RatePerSecond,
+			BreakerFailures: declared.Breaker.Failures, BreakerRestsSecs: console.SecondsOf(declared.Breaker.Rest),
+		})
+	}
 	return all
 }
 

@@ -1,5 +1,5 @@
-// Package deadletters shows dead letters: what happened to each and what to do, how many there are for which reason, and what an
-// operation on them would touch. It changes nothing.
+// Package deadletters shows dead letters: what happened to each and what to do, how many there are for which
+// reason, and what an operation on them would touch. It changes nothing.
 package deadletters
 
 import (

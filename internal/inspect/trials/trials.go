@@ -1,5 +1,5 @@
-// Package trials tries the messages that people name: it finds what is kept of an event, and has a worker say what it would do of
-// it. It changes nothing.
+// Package trials tries the messages that people name: it finds what is kept of an event, and has a worker say
+// what it would do of it. It changes nothing.
 package trials
 
 import (

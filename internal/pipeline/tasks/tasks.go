@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -57,22 +58,32 @@ type Service struct {
 	Now           func() time.Time
 }
 
-// ReleasePath is where an alarm calls its task.
-const ReleasePath = "/tasks/release-delayed"
+// prefix begins the path of every task, and ReleasePath is where an alarm calls its one.
+const (
+	prefix      = "/tasks/"
+	ReleasePath = "/tasks/release-delayed"
+)
 
 type task struct {
-	name string
+	path string
 	run  func(*Service, context.Context) (any, error)
 }
 
+func (t task) name() string { return strings.TrimPrefix(t.path, prefix) }
+
 var (
-	release = task{"release-delayed", (*Service).releaseDelayed}
+	release = task{ReleasePath, (*Service).releaseDelayed}
 	// The last is for where Firestore's TTL does not do it.
 	all = []task{
-		{"relay-outbox", (*Service).relayOutbox}, release, {"run-operations", (*Service).runOperations},
-		{"count-dead-letters", (*Service).countDeadLetters}, {"count-backlogs", (*Service).countWaiting},
-		{"sweep-leases", (*Service).sweepLeases}, {"seal-journal", (*Service).sealJournal}, {"verify-books", (*Service).verifyBooks},
-		{"cleanup", (*Service).cleanup},
+		{"/tasks/relay-outbox", (*Service).relayOutbox},
+		release,
+		{"/tasks/run-operations", (*Service).runOperations},
+		{"/tasks/count-dead-letters", (*Service).countDeadLetters},
+		{"/tasks/count-backlogs", (*Service).countWaiting},
+		{"/tasks/sweep-leases", (*Service).sweepLeases},
+		{"/tasks/seal-journal", (*Service).sealJournal},
+		{"/tasks/verify-books", (*Service).verifyBooks},
+		{"/tasks/cleanup", (*Service).cleanup},
 	}
 )
 
@@ -84,7 +95,7 @@ var (
 
 func names() (names []string) {
 	for _, t := range all {
-		names = append(names, t.name)
+		names = append(names, t.name())
 	}
 	return names
 }
@@ -109,7 +120,7 @@ func Call(client *http.Client, request *http.Request) (map[string]any, error) {
 // Routes adds the tasks' routes. The caller authenticates their requests.
 func (s *Service) Routes(r chi.Router) {
 	for _, t := range all {
-		r.Post("/tasks/"+t.name, serve.Answer(http.StatusOK, func(r *http.Request) (any, error) { return s.do(r.Context(), t) }, refuse))
+		r.Post(t.path, serve.Answer(http.StatusOK, func(r *http.Request) (any, error) { return s.do(r.Context(), t) }, refuse))
 	}
 }
 
@@ -127,7 +138,7 @@ func (s *Service) do(ctx context.Context, t task) (any, error) {
 	if err != nil {
 		level, what = slog.LevelError, slog.String("cause", err.Error())
 	}
-	s.Log.LogAttrs(ctx, level, "task", slog.String("task", t.name), what, slog.Float64("duration_ms", s.Now().Sub(started).Seconds()*1000))
+	s.Log.LogAttrs(ctx, level, "task", slog.String("task", t.name()), what, slog.Float64("duration_ms", s.Now().Sub(started).Seconds()*1000))
 	return done, err
 }
 

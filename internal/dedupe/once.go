@@ -52,6 +52,12 @@ func (r *Run) Result() string { return r.record.Result }
 // Ref returns the id of what the effect made, once the run is Own or Done; it may be empty.
 func (r *Run) Ref() string { return r.record.Ref }
 
+// Superseded reports, of a run that is Own, whether its effect came too late.
+func (r *Run) Superseded() bool {
+	last := len(r.record.Log) - 1
+	return last >= 0 && r.record.Log[last].Outcome == retry.Superseded
+}
+
 // Buried reports whether the record that was found names a dead letter of this id.
 func (r *Run) Buried(id string) bool { return slices.Contains(r.found.DeadLetters, id) }
 

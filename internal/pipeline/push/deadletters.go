@@ -16,29 +16,35 @@ import (
 	"billhook/internal/retry"
 )
 
-// Reasons of duplicates, and of a dead letter whose event type has no handler.
-const (
-	processedBefore    = "processed_before"
-	deadLetteredBefore = "dead_lettered_before"
-	correctedBefore    = "corrected_before" // another payload has taken the place of its own
-	typeUnknown        = "event_type_unknown"
-)
+// typeUnknown is the reason of a dead letter whose event type has no handler.
+const typeUnknown = "event_type_unknown"
 
-// begin starts the run of an attempt.
-func (s *Service) begin(a *attempt) {
-	record := a.record
-	record.EventID = a.event.ID
-	a.run = run{Run: s.config.Begin(dedupe.Key(a.queue.ID, record.Tenant, record.EventID), record, a.queue.RememberFor)}
-	a.run.Knows(a)
-	a.run.Delivered(a.number, a.trace)
-	if a.broken == nil {
-		return
+// begin starts the run of an attempt. That of a broken message hangs on the message alone, so that it cannot use up an
+// event's id.
+func (s *Service) begin(d *delivery) *dedupe.Run {
+	if d.broken == nil {
+		return s.beginEvent(d)
 	}
-	if record.EventID != "" && a.queue.OnCorrected == catalog.Accept {
-		a.run.claims = a.run.Run
+	run := s.config.Begin(dedupe.MessageKey(d.queue.ID, d.messageID, d.message.Data), d.record, d.queue.RememberFor)
+	run.Delivered(d.number, d.trace)
+	return run
+}
+
+func (s *Service) beginEvent(d *delivery) *dedupe.Run {
+	record := d.record
+	record.EventID = d.event.ID
+	run := s.config.Begin(dedupe.Key(d.queue.ID, record.Tenant, record.EventID), record, d.queue.RememberFor)
+	run.Knows(deadLetters{d, s})
+	run.Delivered(d.number, d.trace)
+	return run
+}
+
+// claimBroken has the event which a broken message names remember its dead letter, where it may be corrected.
+func (s *Service) claimBroken(ctx context.Context, d *delivery, reason string) error {
+	if d.broken == nil || d.event.ID == "" || d.queue.OnCorrected != catalog.Accept {
+		return nil
 	}
-	a.run.Run = s.config.Begin(dedupe.MessageKey(a.queue.ID, a.messageID, a.message.Data), a.record, a.queue.RememberFor)
-	a.run.Delivered(a.number, a.trace)
+	return s.beginEvent(d).Broken(ctx, reason)
 }
 
 // buried is the outcome of a message that no other attempt can help.
@@ -57,18 +63,38 @@ func (d *delivery) firstID() string {
 	return d.messageID
 }
 
-// Own implements dedupe.DeadLetters, as Replaceable and Close do.
-func (a *attempt) Own() string {
-	if a.queue.DeadLetter.Drop {
+// deadLetters implements dedupe.DeadLetters for the event of a delivery.
+type deadLetters struct {
+	*delivery
+	service *Service
+}
+
+func (l deadLetters) Own() string {
+	if l.queue.DeadLetter.Drop {
 		return ""
 	}
-	return deadletter.ItemID(a.queue.Queue, a.firstID(), a.message)
+	return deadletter.ItemID(l.queue.Queue, l.firstID(), l.message)
+}
+
+// Replaceable: a Tx handler's effect does not exist without its record. Nobody knows what a leased one has done outside.
+func (l deadLetters) Replaceable(dead dedupe.Record) bool {
+	spec, _ := l.queue.Handler(dead.EventType)
+	h, found := l.service.config.Handlers.Lookup(spec.Name)
+	return l.queue.OnCorrected == catalog.Accept && (h.Tx != nil || !found && dead.LastError == typeUnknown)
+}
+
+// Close names the delivered message in them.
+func (l deadLetters) Close(ids []string) (writes []store.Write) {
+	for _, id := range ids {
+		writes = append(writes, deadletter.Correct(l.queue.Queue, id, l.event.ID, l.messageID, l.service.config.Now()))
+	}
+	return writes
 }
 
 // settleReplay writes into the dead letter of a replay how that has ended: open again, where the event has another one.
-func (s *Service) settleReplay(ctx context.Context, a *attempt, reply answer) error {
-	id := a.message.Attributes[deadletter.AttrReplayOf]
-	if id == "" || id != deadletter.ItemID(a.queue.Queue, a.firstID(), a.message) {
+func (s *Service) settleReplay(ctx context.Context, d *delivery, run *dedupe.Run, reply answer) error {
+	id := d.message.Attributes[deadletter.AttrReplayOf]
+	if id == "" || id != deadletter.ItemID(d.queue.Queue, d.firstID(), d.message) {
 		return nil // no replay, or somebody made it up
 	}
 	end := deadletter.Ending{State: deadletter.Processed, Outcome: reply.Outcome, At: s.config.Now()}
@@ -77,29 +103,14 @@ func (s *Service) settleReplay(ctx context.Context, a *attempt, reply answer) er
 		return nil
 	case reply.Reason == correctedBefore:
 		end.State = deadletter.Corrected
-	case reply.Reason == deadLetteredBefore && a.broken == nil && !a.run.Buried(id): // else its own death is on its way
+	case reply.Reason == deadLetteredBefore && d.broken == nil && !run.Buried(id): // else its own death is on its way
 		end.State = deadletter.Open
 	case reply.Outcome == retry.Duplicate && reply.Reason != processedBefore:
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bookkeeping)
+	ctx, cancel := bounded(ctx)
 	defer cancel()
-	return deadletter.Settle(ctx, s.config.Store, a.message, end)
-}
-
-// Replaceable: a Tx handler's effect does not exist without its record. Nobody knows what a leased one has done outside.
-func (a *attempt) Replaceable(dead dedupe.Record) bool {
-	spec, _ := a.queue.Handler(dead.EventType)
-	h, found := a.service.config.Handlers.Lookup(spec.Name)
-	return a.queue.OnCorrected == catalog.Accept && (h.Tx != nil || !found && dead.LastError == typeUnknown)
-}
-
-// Close names the delivered message in them.
-func (a *attempt) Close(ids []string) (writes []store.Write) {
-	for _, id := range ids {
-		writes = append(writes, deadletter.Correct(a.queue.Queue, id, a.event.ID, a.messageID, a.service.config.Now()))
-	}
-	return writes
+	return deadletter.Settle(ctx, s.config.Store, d.message, end)
 }
 
 // deadLetter is the message as it goes to the dead letters.

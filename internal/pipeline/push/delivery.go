@@ -1,7 +1,10 @@
 package push
 
 import (
+	"cmp"
 	"errors"
+	"log/slog"
+	"net/http"
 	"strconv"
 	"time"
 
@@ -57,16 +60,27 @@ func decodeEnvelope(body []byte) (envelope, error) {
 // delivery is a message that was delivered, and all that it says. It does not change once it is decoded.
 type delivery struct {
 	envelope
-	queue       *queue
-	event       handler.Event
-	record      dedupe.Record   // of the event before this attempt, as far as the message tells
-	broken      error           // why the message has no valid event
-	laneKey     string          // the ordering key behind which the message waits, if it has to
-	mayMissLane bool            // an instance may not know of a new lane for noneWaitFor
-	policy      catalog.Handler // of the event's type
-	handler     handler.Handler // neither Tx nor Leased: none is registered
-	allowed     int             // how many attempts the event has
+	queue   *queue
+	event   handler.Event
+	record  dedupe.Record   // of the event before this attempt, as far as the message tells
+	broken  error           // why the message has no valid event
+	laneKey string          // the ordering key behind which the message waits, if it has to
+	policy  catalog.Handler // of the event's type
+	handler handler.Handler // neither Tx nor Leased: none is registered
+	allowed int             // how many attempts the event has
+	log     *slog.Logger    // whose lines name it
 }
+
+// slotKey is the key that shares the queue's slots with others.
+func (d *delivery) slotKey() string {
+	return cmp.Or(d.message.OrderingKey, d.message.Attributes[contract.AttrOrderingKey])
+}
+
+// leased reports whether the handler's effect is outside.
+func (d *delivery) leased() bool { return d.handler.Leased != nil }
+
+// mayMissLane reports whether an instance may not know of a new lane for noneWaitFor. Else it looks every time.
+func (d *delivery) mayMissLane() bool { return d.laneKey != "" && !d.queue.waits }
 
 // returned reports whether the message comes back from a wait elsewhere than with the broker.
 func (d *delivery) returned() bool { return d.record.DelayTicket != "" }
@@ -93,7 +107,7 @@ func (s *Service) decode(q *queue, e envelope) *delivery {
 			d.laneKey = key // an emulator sends it in the attribute alone
 		}
 	}
-	d.mayMissLane = d.laneKey != "" && !q.waits // else lanes are looked at every time
+	d.log = s.config.Log.With("queue", q.ID, "event_id", d.record.EventID, "message_id", e.messageID)
 	if d.broken == nil {
 		d.policy, _ = q.Handler(d.event.Type)
 		d.handler, _ = s.config.Handlers.Lookup(d.policy.Name)
@@ -115,6 +129,31 @@ func (d *delivery) countAttempts() {
 	if !d.replayed() { // a replay has all its attempts
 		// There is one attempt at the least: whoever sent it here wanted it tried.
 		d.record.Attempts = int64(max(0, min(d.event.Body.Attempted(), d.allowed-1)))
+	}
+}
+
+// refused answers a message that is not for the queue or is too old, and finds one that is broken.
+func (s *Service) refused(d *delivery) finding {
+	q, published := d.queue, d.record.PublishedAt
+	switch {
+	case !q.Takes(d.message.Attributes): // the broker's filter, which an emulator does not apply
+		return final(answer{Outcome: retry.Dropped, Status: http.StatusNoContent, Reason: "not_bound"})
+	case q.MessageTTL > 0 && !d.replayed() && !published.IsZero() && s.config.Now().Sub(published) > q.MessageTTL:
+		return final(answer{Outcome: retry.Expired, Status: http.StatusNoContent, Reason: "message_ttl"})
+	case d.broken != nil:
+		return found(failed, d.broken)
+	}
+	return finding{}
+}
+
+// waiting is the message as it waits in its lane.
+func (d *delivery) waiting(f finding) lane.Waiting {
+	message := d.message
+	message.Attributes = d.queue.Addressed(message.Attributes)
+	return lane.Waiting{
+		Topic: d.queue.Topic(), Message: message, FirstPublished: d.publishedAt, MessageID: d.messageID,
+		Tenant: d.event.Tenant, EventID: d.event.ID,
+		Due: f.due, Timer: f.state == waiting && !f.due.IsZero(), // until its time of delivery
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"time"
 
+	"billhook/internal/dedupe"
+	"billhook/internal/pipeline/lane"
 	"billhook/internal/retry"
 )
 
@@ -11,9 +13,9 @@ import (
 type state string
 
 const (
-	goesOn   state = ""
+	goesOn   state = "" // after its settling: from the beginning
 	answered state = "it is answered"
-	moved    state = "its lane is no longer as it was read: the steps begin again"
+	recorded state = "its record says what becomes of it"
 
 	unanswered state = "the store did not answer, or the handler does not return"
 	uncertain  state = "its effect may have been committed"
@@ -23,12 +25,16 @@ const (
 	failed     state = "it failed"
 )
 
+// finding is what a step has found of the message.
 type finding struct {
 	state   state
 	failure error
 	means   retry.Verdict // what the failure means here
 	attempt int           // which of the event's attempts has failed; 0: none
 	due     time.Time     // when the message may be tried again, as far as known
+	then    disposition
+	seen    dedupe.Seen  // what is recorded
+	emitted lane.Emitted // what was committed with that
 	answer  answer
 }
 
@@ -38,6 +44,10 @@ func found(state state, failure error) finding {
 }
 
 func storeDown(err error) finding { return found(unanswered, retry.Outage("store_unavailable", err)) }
+
+func records(seen dedupe.Seen) finding { return finding{state: recorded, seen: seen} }
+
+func final(reply answer) finding { return finding{state: answered, answer: reply} }
 
 func (f finding) dueAt(due time.Time) finding { f.due = due; return f }
 
@@ -49,8 +59,6 @@ func (f finding) exhausted(allowed int) finding {
 	}
 	return f
 }
-
-func final(reply answer) finding { return finding{state: answered, answer: reply} }
 
 // disposition is how a message that is not handled now comes to its next attempt.
 type disposition string
@@ -76,7 +84,8 @@ type condition struct {
 
 type situation struct {
 	finding
-	*attempt
+	*delivery
+	waited       bool // its request has
 	now          time.Time
 	next, latest time.Time     // when the request itself would go on, and until when it may; zero: it cannot
 	wait, asked  time.Duration // the policy's wait, and the one that the called service asks for
@@ -130,15 +139,18 @@ const (
 )
 
 // dispose looks the finding up in the table, and says when the message is due again.
-func (s *Service) dispose(a *attempt, f finding) (disposition, time.Time) {
-	q, backoff := a.queue, a.policy.Backoff
-	in := situation{finding: f, attempt: a, now: s.config.Now(), next: f.due}
-	if !s.Draining() { // an attempt has to be answered by the ack deadline
-		in.latest = a.received.Add(min(maxResume, q.AckDeadline-q.SlotWait-a.policy.Timeout-bookkeeping-1))
+func (s *Service) dispose(d *delivery, waited bool, f finding) finding {
+	if f.state == failed {
+		f = f.exhausted(d.allowed)
 	}
-	switch f.state {
+	in := situation{finding: f, delivery: d, waited: waited, now: s.config.Now(), next: f.due}
+	if !s.Draining() { // an attempt has to be answered by the ack deadline
+		patience := d.queue.AckDeadline - d.queue.SlotWait - d.policy.Timeout - bookkeeping - 1
+		in.latest = d.received.Add(min(maxResume, patience))
+	}
+	switch backoff := d.policy.Backoff; f.state {
 	case held:
-		if in.next = a.received.Add(nextLook); !in.next.After(in.now) {
+		if in.next = d.received.Add(nextLook); !in.next.After(in.now) {
 			in.next = time.Time{}
 		}
 		// Not much later than the broker would come: it may be over before its time.
@@ -152,13 +164,15 @@ func (s *Service) dispose(a *attempt, f finding) (disposition, time.Time) {
 	default:
 	}
 	fails := func(c condition) bool { return !c.holds(&in) }
-	at := slices.IndexFunc(dispositions, func(r rule) bool { return r.state == f.state && !slices.ContainsFunc(r.when, fails) })
-	switch then := dispositions[at].then; {
-	case then == resume:
-		return then, in.next
-	case then == nack && !f.means.Counts:
-		return then, time.Time{} // nothing was tried: the broker's next delivery is in time
+	row := slices.IndexFunc(dispositions, func(r rule) bool { return r.state == f.state && !slices.ContainsFunc(r.when, fails) })
+	f.then = dispositions[row].then
+	switch {
+	case f.then == resume:
+		f.due = in.next
+	case f.then == nack && !f.means.Counts: // nothing was tried: the broker's next delivery is in time
+		f.due = time.Time{}
 	default:
-		return then, in.due
+		f.due = in.due
 	}
+	return f
 }

@@ -140,7 +140,8 @@ func (s *Service) Routes(r chi.Router) {
 }
 
 func (s *Service) push(w http.ResponseWriter, r *http.Request, q *queue, e envelope) {
-	reply, d := s.deliver(r.Context(), q, e)
+	d := s.decode(q, e)
+	reply := s.deliver(r.Context(), d)
 	now, level := s.config.Now(), slog.LevelInfo
 	status, took := reply.httpStatus(q, now), now.Sub(e.received)
 	switch {
@@ -150,7 +151,8 @@ func (s *Service) push(w http.ResponseWriter, r *http.Request, q *queue, e envel
 		level = slog.LevelWarn
 	}
 	s.config.Metrics.Delivery(q.ID, string(reply.Outcome), reply.Reason, took)
-	s.concluded(r.Context(), level, "delivery", d, reply, slog.Int("status", status), slog.Float64("duration_ms", took.Seconds()*1000))
+	s.concluded(r.Context(), level, "delivery", d, reply,
+		slog.Int("status", status), slog.Float64("duration_ms", took.Seconds()*1000))
 	if status == http.StatusNoContent {
 		w.WriteHeader(status)
 		return
@@ -164,12 +166,12 @@ func (s *Service) concluded(ctx context.Context, level slog.Level, message strin
 	if reply.Ref != "" {
 		more = append(more, slog.String("ref", reply.Ref))
 	}
-	s.config.Log.LogAttrs(ctx, level, message, about(d, append(more, //nolint:sloglint // Each caller gives a constant.
+	d.log.LogAttrs(ctx, level, message, append(more, //nolint:sloglint // Each caller gives a constant.
 		slog.String("event_type", d.record.EventType), slog.String("instance", s.config.Instance),
 		slog.String("ordering_key", d.record.OrderingKey), slog.String("correlation_id", d.record.CorrelationID),
-		slog.Int("attempt", reply.Attempt), slog.Int("delivery_attempt", d.number), slog.String("outcome", string(reply.Outcome)),
-		slog.String("reason", reply.Reason), slog.String("result", reply.result), slog.String("cause", reply.cause),
-		slog.Bool("delayed", reply.Delayed))...)...)
+		slog.Int("attempt", reply.Attempt), slog.Int("delivery_attempt", d.number),
+		slog.String("outcome", string(reply.Outcome)), slog.String("reason", reply.Reason),
+		slog.String("result", reply.result), slog.String("cause", reply.cause), slog.Bool("delayed", reply.Delayed))...)
 }
 
 // deadLetter keeps one dead letter in the store, or leaves it on its topic.

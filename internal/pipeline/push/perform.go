@@ -1,0 +1,235 @@
+package push
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"billhook/internal/contract"
+	"billhook/internal/dedupe"
+	"billhook/internal/pipeline/handler"
+	"billhook/internal/pipeline/lane"
+	"billhook/internal/platform/failpoint"
+	"billhook/internal/retry"
+)
+
+// claim claims the event of a leased handler. The record of a Tx handler's is read only where it was delivered before.
+func (s *Service) claim(ctx context.Context, d *delivery, run *dedupe.Run, delivered bool) finding {
+	switch {
+	case d.leased():
+		return s.lease(ctx, d, run, delivered)
+	case d.handler.Tx == nil:
+		return found(failed, retry.Permanent(typeUnknown, nil))
+	case delivered:
+		return s.recall(ctx, d, run)
+	}
+	return finding{}
+}
+
+func (s *Service) lease(ctx context.Context, d *delivery, run *dedupe.Run, delivered bool) finding {
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	var kept *contract.Message // for a sweep to publish it again
+	if len(d.message.Data) <= contract.MaxKept {
+		kept = &d.message
+	}
+	failpoint.Hit(failpoint.LeasedClaim)
+	seen, err := run.Claim(ctx, d.queue.Lease, kept, delivered)
+	means := retry.Decide(err)
+	switch {
+	case err != nil && means.Class.Terminal():
+		return found(failed, err)
+	case err != nil && means.Scope == retry.OneMessage && !means.Counts: // else the record cannot be read
+		return found(held, err)
+	case err != nil:
+		return found(unanswered, err)
+	case seen != dedupe.Claimed:
+		return records(seen)
+	}
+	failpoint.Hit(failpoint.LeasedClaimed)
+	return finding{}
+}
+
+// unexplained is how many deliveries may have left no trace before attempts are counted before they run.
+const unexplained = 3
+
+// recall reads the record of an event that was delivered before, and counts the attempt where its workers seem to die.
+func (s *Service) recall(ctx context.Context, d *delivery, run *dedupe.Run) finding {
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	seen, err := run.Look(ctx)
+	for tries := 0; err != nil || seen != dedupe.Counted; tries++ {
+		few := d.number-(run.Attempt()-1-int(d.record.Attempts)) <= unexplained
+		switch {
+		case tries == maxRounds:
+			return found(held, retry.Busy("contention", nil))
+		case err != nil:
+			return found(unanswered, err)
+		case seen != dedupe.Fresh:
+			return records(seen)
+		case few:
+			return finding{}
+		case run.Attempt() > d.allowed:
+			return found(failed, workerDied)
+		}
+		seen, err = run.Count(ctx)
+	}
+	return finding{}
+}
+
+// perform calls the handler, again where its assumption no longer holds, and commits the effect with the record. A caller
+// that leaves does not end a leased handler: half a call is worse than a whole one.
+func (s *Service) perform(ctx context.Context, d *delivery, run *dedupe.Run) finding {
+	if d.leased() {
+		ctx = context.WithoutCancel(ctx)
+	}
+	ctx, cancel := context.WithTimeout(ctx, d.policy.Timeout)
+	defer cancel()
+	for {
+		event := d.event
+		event.Attempt, event.Try = run.Attempt(), run.Try()
+		effect, err := d.effect(ctx, event, run.Repeated() || event.Try > 0)
+		over, emitted := ctx.Err(), lane.Emitted{}
+		if err == nil {
+			emitted, err = s.emit(event, d.policy.Emits, &effect)
+		}
+		if d.leased() {
+			failpoint.Hit(failpoint.LeasedDone)
+		}
+		if err != nil {
+			return d.unperformed(ctx, run.Attempt(), err, over, false)
+		}
+		end := dedupe.Ending{Status: dedupe.Completed, Effect: effect, Emitted: emitted.Messages}
+		seen, err := commit(ctx, run, d.leased(), end)
+		switch {
+		case err != nil:
+			return d.unperformed(ctx, run.Attempt(), err, ctx.Err(), true)
+		case seen == dedupe.Own:
+			return finding{state: recorded, seen: seen, emitted: emitted}
+		case !seen.Undecided():
+			return records(seen)
+		}
+	}
+}
+
+// commit commits the effect with the record: that of a leased handler in a time of its own.
+func commit(ctx context.Context, run *dedupe.Run, leased bool, end dedupe.Ending) (dedupe.Seen, error) {
+	if leased {
+		var cancel context.CancelFunc
+		ctx, cancel = bounded(ctx)
+		defer cancel()
+	} else {
+		failpoint.Hit(failpoint.TxCommit)
+	}
+	seen, err := run.Conclude(ctx, end)
+	switch { // a name of a fail point that is no constant would be left in a release
+	case seen == dedupe.Own && leased:
+		failpoint.Hit(failpoint.LeasedCompleted)
+	case seen == dedupe.Own:
+		failpoint.Hit(failpoint.TxCommitted)
+	}
+	return seen, err
+}
+
+// unperformed is what a failure of the handler means or, where unknown, of the commit. over: time or caller are gone.
+func (d *delivery) unperformed(ctx context.Context, attempt int, err, over error, unknown bool) finding {
+	f := found(failed, err)
+	f.attempt = attempt
+	if over != nil && !f.means.Class.Terminal() && (!d.leased() || !unknown) {
+		f.means = retry.Decide(over) // whatever error the handler or the store returned
+	}
+	one := f.means.Scope == retry.OneMessage
+	switch {
+	case d.leased() && errors.Is(err, errAbandoned):
+		// It still runs and cannot be stopped: no other attempt while the lease stands.
+		d.log.LogAttrs(ctx, slog.LevelError, "handler does not return")
+		f.state = unanswered
+	case d.leased() && unknown && !f.means.Class.Terminal() && (f.means.Counts || !one):
+		f.state = unanswered // the lease stands, and then Reconcile is asked
+	case d.leased(), f.means.Class.Terminal(), f.means.Counts, f.means.Scope == retry.OtherEvent:
+	case over != nil, !one:
+		f.state = uncertain
+	default:
+		f.state = held
+	}
+	return f
+}
+
+// emit adds the writes of an effect's emissions. It refuses one that the catalog does not list for the handler: nothing
+// is granted for it. The release is at fault, so the event is tried again, and that counts.
+func (s *Service) emit(event handler.Event, listed []string, effect *handler.Effect) (lane.Emitted, error) {
+	undeclared := func(emission handler.Emission) bool { return !slices.Contains(listed, emission.To) }
+	if slices.ContainsFunc(effect.Emit, undeclared) { // without the topic's name, which the handler may have from the message
+		return lane.Emitted{}, retry.Transient("emission_undeclared", nil)
+	}
+	return lane.Emit(s.config.Catalog, event, effect, s.config.Now())
+}
+
+// grace is how long a leased handler may take to return after its deadline.
+const grace = time.Second
+
+var errAbandoned = errors.New("push: the handler does not return")
+
+// effect calls the handler so that neither a panic nor an ignored deadline ends the delivery. A call that has not returned
+// when the grace has passed since its deadline is abandoned: a leased one goes on outside, and its lease must stand.
+func (d *delivery) effect(ctx context.Context, event handler.Event, again bool) (handler.Effect, error) {
+	type returned struct {
+		effect handler.Effect
+		err    error
+	}
+	end := make(chan returned, 1)
+	go func() {
+		var r returned
+		defer func() {
+			if value := recover(); value != nil {
+				// The value may hold anything; its type and place are enough to find it.
+				d.log.LogAttrs(ctx, slog.LevelError, "handler panic",
+					slog.String("type", fmt.Sprintf("%T", value)), slog.String("stack", string(debug.Stack())))
+				r = returned{err: retry.Panicked()}
+			}
+			end <- r
+		}()
+		r.effect, r.err = d.call(ctx, event, again)
+	}()
+	patience := time.Duration(0)
+	if d.leased() {
+		patience = grace
+	}
+	var late <-chan time.Time
+	for over := ctx.Done(); ; {
+		select {
+		case r := <-end:
+			return r.effect, r.err
+		case <-over:
+			late, over = time.After(patience), nil
+		case <-late:
+			return handler.Effect{}, errAbandoned
+		}
+	}
+}
+
+// call calls the handler. Before it calls a leased one again, it asks what became of the earlier attempt.
+func (d *delivery) call(ctx context.Context, event handler.Event, again bool) (handler.Effect, error) {
+	h := d.handler.Leased
+	if h == nil {
+		return d.handler.Tx(ctx, event)
+	}
+	if again && h.Reconcile != nil {
+		effect, done, err := h.Reconcile(ctx, event)
+		failpoint.Hit(failpoint.LeasedReconciled)
+		if err != nil || done {
+			return effect, err
+		}
+		if ctx.Err() != nil { // too late to begin
+			return effect, ctx.Err()
+		}
+	}
+	if event.Attempt > d.allowed {
+		return handler.Effect{}, workerDied
+	}
+	return h.Do(ctx, event)
+}

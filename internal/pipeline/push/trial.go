@@ -1,0 +1,81 @@
+package push
+
+import (
+	"context"
+
+	"billhook/catalog"
+	"billhook/internal/contract"
+	"billhook/internal/pipeline/dryrun"
+	"billhook/internal/pipeline/handler"
+)
+
+// Try implements dryrun.Worker: it takes the steps of an attempt, with a store that takes no writes and shows what they
+// would change. The service's own store must refuse commits, for a handler that commits by itself.
+func (s *Service) Try(ctx context.Context, m dryrun.Message) (dryrun.Trial, error) {
+	q, ok := s.queues[m.Queue]
+	if !ok {
+		return dryrun.Trial{}, dryrun.ErrNoQueue
+	}
+	t := dryrun.Trial{Queue: q.ID, From: m.From, Writes: []dryrun.Change{}, Emits: []dryrun.Emission{}, Calls: []handler.Call{}}
+	effects, config := t.On(s.config.Store), s.config
+	config.Store = effects
+	s = &Service{config: config, queues: s.queues}
+	d := s.decode(q, envelope{
+		message: s.whole(q, m.Message), messageID: "trial", publishedAt: m.PublishedAt, received: s.config.Now(),
+	})
+	d.handler = t.Asking(d.handler)
+	t.Tenant, t.EventID, t.EventType, t.OrderingKey = d.record.Tenant, d.record.EventID, d.record.EventType, d.record.OrderingKey
+	f, run := s.refused(d), s.begin(d)
+	if f.state == goesOn {
+		f = s.claim(ctx, d, run, true)
+	}
+	if f.state == goesOn {
+		f = s.perform(ctx, d, run)
+	}
+	if f.state == recorded {
+		run, f = d.read(run, f)
+	}
+	if effects.Failed != nil {
+		return t, effects.Failed
+	}
+	reply := f.answer
+	if f.state != answered {
+		if f.attempt = 0; d.broken == nil {
+			f.attempt = run.Attempt()
+		}
+		f = f.exhausted(d.allowed)
+		reply, t.Detail = f.again(), detail(f.failure)
+		if reply.Attempt = f.attempt; f.means.Class.Terminal() {
+			reply.Outcome = d.buried()
+		}
+		t.Writes, t.Emits, t.Calls = []dryrun.Change{}, []dryrun.Emission{}, []handler.Call{}
+	}
+	t.Attempt, t.Outcome, t.Status, t.Reason, t.Result, t.Ref = reply.Attempt, reply.Outcome, reply.Status, reply.Reason, reply.result, reply.Ref
+	if t.Tries > 0 {
+		if t.Handler = d.policy.Name; f.state == answered {
+			t.Reason = ""
+		}
+	}
+	if len(t.Calls) > 0 {
+		t.Outcome, t.Status = dryrun.Calls, 0
+	}
+	return t, nil
+}
+
+// whole adds to a message that is its body alone the attributes that a producer's would have.
+func (s *Service) whole(q *queue, m contract.Message) contract.Message {
+	if len(m.Attributes) > 0 {
+		return m
+	}
+	made := contract.Attributes{}
+	if body, err := s.config.Catalog.Contracts.Decode(q.Contract, m.Data); err == nil { // else it is found broken
+		made = body.Attributes()
+		made.RoutingKey = made.EventType
+		m.OrderingKey = made.Order(body.OrderingKey(q.OrderingKey, &made))
+	}
+	m.Attributes = q.Addressed(made.Map())
+	return m
+}
+
+// Queue finds a queue of the service's catalog by id or alias.
+func (s *Service) Queue(name string) (catalog.Queue, bool) { return s.config.Catalog.Queue(name) }

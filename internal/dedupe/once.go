@@ -26,13 +26,13 @@ func (o *Once) Begin(key store.Key, record Record, rememberFor time.Duration) *R
 	}
 }
 
-// Conflict starts the run of a payload that Differs. Its record stands beside that of the id.
-func (r *Run) Conflict() *Run {
+// Conflict gives a run whose payload Differs a record of its own, beside that of the id.
+func (r *Run) Conflict() {
 	record := r.record
 	record.ConflictsWith, record.Attempts = r.other, r.given
 	run := r.once.Begin(ConflictKey(record.Queue, record.Tenant, record.EventID, record.PayloadHash), record, r.rememberFor)
 	run.conflict, run.deadLetters, run.delivery, run.begun = true, r.deadLetters, r.delivery, r.begun
-	return run
+	*r = *run
 }
 
 // Attempt returns which of the event's attempts this is, as far as known; 1 is the first.

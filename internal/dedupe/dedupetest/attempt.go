@@ -97,7 +97,8 @@ func (w *world) conflict(t *rapid.T) {
 	if want, _ := w.expects(e, a); want != dedupe.Differs || w.looks(t, e, a) {
 		return
 	}
-	run, want := a.run.Conflict(), dedupe.Fresh
+	run, want := a.run, dedupe.Fresh
+	run.Conflict()
 	if w.now.Before(e.conflicts[a.payload]) {
 		want = dedupe.Gone
 	}

@@ -8,17 +8,10 @@ import (
 	"time"
 
 	"billhook/catalog"
-	"billhook/internal/dedupe"
+	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
-)
-
-// Reasons of duplicates.
-const (
-	processedBefore    = "processed_before"
-	deadLetteredBefore = "dead_lettered_before"
-	correctedBefore    = "corrected_before" // another payload has taken the place of its own
 )
 
 type answer struct {
@@ -41,6 +34,7 @@ type next struct {
 	resume time.Time // when the attempt after this one is made in the same request; zero: it is not
 	due    time.Time // when a message that is kept or emitted is to be released; zero: no release is needed
 	relay  []string  // the lanes of what was emitted
+	reopen bool      // the dead letter of a replay is open again, since its event has another one
 	// hold: its lane is new, and may be unknown to an instance for noneWaitFor. So long the acknowledgement waits, and the
 	// broker holds back later messages of the key.
 	hold bool
@@ -67,64 +61,23 @@ func (reply answer) httpStatus(q *queue, now time.Time) int {
 	return http.StatusOK
 }
 
-// again answers that the message is to be delivered again.
-func (f finding) again() answer {
-	reply := answer{Outcome: retry.Retry, Status: int(f.means.Class), Reason: f.means.Reason, cause: cause(f.failure)}
-	if f.state == unanswered || (f.state == failed && f.means.Counts) {
-		reply.Attempt = f.attempt
-	}
-	return reply
-}
-
-// unsettled is the answer where record or lane were never as assumed.
-func (f finding) unsettled() answer {
-	if f.state = unanswered; !f.means.Counts {
-		f.attempt = 0
-	}
-	return f.again()
-}
-
-// read turns what a record says into the answer, or into why the message is not handled.
-func (d *delivery) read(run *dedupe.Run, f finding) (*dedupe.Run, finding) {
-	reply := answer{Outcome: retry.Duplicate, Status: http.StatusNoContent}
-	switch f.seen {
-	case dedupe.Own:
-		reply.Outcome, reply.Status = retry.Processed, http.StatusOK
-		if run.Superseded() {
-			reply.Outcome, reply.Status = retry.Superseded, http.StatusNoContent
-		}
-		reply.Reason, reply.result, reply.Ref, reply.Attempt = run.Result(), run.Result(), run.Ref(), run.Attempt()
-		reply.next.due, reply.next.relay = f.emitted.Due, f.emitted.Lanes
-	case dedupe.Done:
-		reply.Reason, reply.result, reply.Ref = processedBefore, run.Result(), run.Ref()
-	case dedupe.Gone:
-		reply.Reason = deadLetteredBefore
-	case dedupe.Replaced:
-		reply.Reason = correctedBefore
-	case dedupe.Waiting:
-		// By a copy whose acknowledgement did not arrive: what comes behind it may come at once.
-		reply.Reason, reply.next.hold = "delayed_before", d.mayMissLane()
-	case dedupe.Differs:
-		// Under a record of its own, so that its redelivery is known and acked.
-		return run.Conflict(), found(failed, retry.Conflicting("payload_conflict", nil))
-	case dedupe.Early:
-		return run, found(early, retry.Busy("not_due", nil)).dueAt(run.Due())
-	default: // by another worker, or waiting for its next delivery
-		return run, found(held, retry.Busy("lease_held", nil)).dueAt(run.Due())
-	}
-	return run, final(reply)
-}
-
 // leave settles a replay that has ended, publishes the emissions, so that they come before those of a next event of the
 // key, and removes the lane of its last message: while a lane is left, each event of its queue costs a read.
-func (s *Service) leave(ctx context.Context, d *delivery, at position, run *dedupe.Run, reply answer) answer {
-	if err := s.settleReplay(ctx, d, run, reply); err != nil {
-		d.log.LogAttrs(ctx, slog.LevelWarn, "end of a replay not written")
+func (s *Service) leave(ctx context.Context, d *delivery, at position, f finding) answer {
+	reply := f.answer
+	if f.state != answered { // record or lane were never as assumed
+		if f.state = unanswered; !f.means.Counts {
+			f.attempt = 0
+		}
+		reply = f.again()
+	}
+	if err := s.settleReplay(ctx, d, reply); err != nil {
+		d.warn(ctx, "end of a replay not written")
 		again := storeDown(err).again() // the redelivery comes by here again
 		again.next.due = reply.next.due
 		return again
 	}
-	ends := d.returned() && !at.waits && !reply.Delayed && d.laneKey != "" && (d.broken == nil || reply.Outcome != retry.Retry)
+	ends := d.returned() && !at.waits() && !reply.Delayed && d.lane.OrderingKey != "" && (d.broken == nil || reply.Outcome != retry.Retry)
 	if len(reply.next.relay) == 0 && !ends {
 		return reply
 	}
@@ -132,7 +85,7 @@ func (s *Service) leave(ctx context.Context, d *delivery, at position, run *dedu
 	defer cancel()
 	for _, id := range reply.next.relay {
 		if _, err := s.config.Outbox.Lane(ctx, id); err != nil {
-			d.log.LogAttrs(ctx, slog.LevelWarn, "outbox left to the relay", slog.String("lane", id), slog.String("cause", cause(err)))
+			d.warn(ctx, "outbox left to the relay", slog.String("lane", id), slog.String("cause", cause(err)))
 		}
 	}
 	if !ends {
@@ -140,14 +93,36 @@ func (s *Service) leave(ctx context.Context, d *delivery, at position, run *dedu
 	}
 	err := error(nil)
 	if !at.read {
-		at.lane, err = lane.Open(ctx, s.config.Store, d.lane(d.laneKey))
+		at.lane, err = lane.Open(ctx, s.config.Store, d.lane)
 	}
 	if last, over := at.lane.Over(d.message); err == nil && over {
 		_, err = s.config.Store.Commit(ctx, []store.Write{last})
 	}
 	// Where this fails, the next message of the key ends the lane.
 	if err != nil && !errors.Is(err, store.ErrStale) {
-		d.log.LogAttrs(ctx, slog.LevelWarn, "lane not removed")
+		d.warn(ctx, "lane not removed")
 	}
 	return reply
+}
+
+// settleReplay writes into the dead letter of a replay how that has ended: open again, where the event has another one.
+func (s *Service) settleReplay(ctx context.Context, d *delivery, reply answer) error {
+	id := d.message.Attributes[deadletter.AttrReplayOf]
+	if id == "" || id != deadletter.ItemID(d.queue.Queue, d.firstID, d.message) {
+		return nil // no replay, or somebody made it up
+	}
+	end := deadletter.Ending{State: deadletter.Processed, Outcome: reply.Outcome, At: s.config.Now()}
+	switch {
+	case reply.Outcome == retry.DeadLettered, reply.Outcome == retry.Retry:
+		return nil
+	case reply.Reason == correctedBefore:
+		end.State = deadletter.Corrected
+	case reply.next.reopen:
+		end.State = deadletter.Open
+	case reply.Outcome == retry.Duplicate && reply.Reason != processedBefore:
+		return nil
+	}
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	return deadletter.Settle(ctx, s.config.Store, d.message, end)
 }

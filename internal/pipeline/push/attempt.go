@@ -82,21 +82,19 @@ func (s *Service) attempt(ctx context.Context, d *delivery, before past) answer 
 			at, f = s.order(ctx, d, run)
 		}
 		if f.state == goesOn {
-			f = s.claim(ctx, d, run, before.delivered)
+			f = d.claim(ctx, run, before.delivered)
 		}
 		if f.state == goesOn {
 			f = s.perform(ctx, d, run)
 		}
 		if f.state == recorded {
-			run, f = d.read(run, f)
+			f = d.read(run, f)
 		}
-		if f.state == answered {
-			return s.leave(ctx, d, at, run, f.answer)
-		}
-		if settled == maxRounds {
-			return s.leave(ctx, d, at, run, f.unsettled())
+		if f.state == answered || settled == maxRounds {
+			break
 		}
 		f = s.dispose(d, before.waited, f)
 		f = s.settle(ctx, d, at, run, f)
 	}
+	return s.leave(ctx, d, at, f)
 }

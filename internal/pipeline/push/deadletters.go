@@ -10,8 +10,8 @@ import (
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
-	"billhook/internal/pii"
 	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/platform/failpoint"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
 )
@@ -19,32 +19,54 @@ import (
 // typeUnknown is the reason of a dead letter whose event type has no handler.
 const typeUnknown = "event_type_unknown"
 
-// begin starts the run of an attempt. That of a broken message hangs on the message alone, so that it cannot use up an
-// event's id.
-func (s *Service) begin(d *delivery) *dedupe.Run {
-	if d.broken == nil {
-		return s.beginEvent(d)
-	}
-	run := s.config.Begin(dedupe.MessageKey(d.queue.ID, d.messageID, d.message.Data), d.record, d.queue.RememberFor)
-	run.Delivered(d.number, d.trace)
-	return run
-}
-
-func (s *Service) beginEvent(d *delivery) *dedupe.Run {
+// named is the run of the event that a broken message names.
+func (s *Service) named(d *delivery) *dedupe.Run {
 	record := d.record
 	record.EventID = d.event.ID
 	run := s.config.Begin(dedupe.Key(d.queue.ID, record.Tenant, record.EventID), record, d.queue.RememberFor)
 	run.Knows(deadLetters{d, s})
-	run.Delivered(d.number, d.trace)
 	return run
 }
 
-// claimBroken has the event which a broken message names remember its dead letter, where it may be corrected.
-func (s *Service) claimBroken(ctx context.Context, d *delivery, reason string) error {
-	if d.broken == nil || d.event.ID == "" || d.queue.OnCorrected != catalog.Accept {
-		return nil
+// bury publishes the dead letter, and records it once the broker has confirmed it.
+func (s *Service) bury(ctx context.Context, d *delivery, run *dedupe.Run, f finding) finding {
+	if d.broken != nil && d.event.ID != "" && d.queue.OnCorrected == catalog.Accept {
+		// The event that it names remembers its dead letter, which a corrected message may close.
+		if err := s.named(d).Broken(ctx, f.means.Reason); err != nil {
+			return found(unanswered, err)
+		}
 	}
-	return s.beginEvent(d).Broken(ctx, reason)
+	seen, err := run.Look(ctx)
+	switch {
+	case err != nil:
+		return found(unanswered, err)
+	case !seen.Undecided():
+		return records(seen)
+	}
+	reply := f.again()
+	reply.Outcome, reply.Attempt = d.buried(), run.Attempt()
+	reply.quiet = f.means.Scope == retry.OtherEvent // the event that it waited for did not come
+	// Attempts began, and none ended: the last was counted before it ran, and there is no other.
+	uncounted := seen == dedupe.Fresh && f.means.Reason == dedupe.Begun
+	if uncounted {
+		reply.Attempt--
+	}
+	failpoint.Hit(failpoint.BuryPublish)
+	if reply.Outcome != retry.Dropped {
+		dead := d.deadLetter(f, reply.Attempt, s.config.Now())
+		err = deadletter.Publish(ctx, s.config.Outbox.Publisher, d.queue.Queue, dead)
+	}
+	if err == nil {
+		failpoint.Hit(failpoint.BuryPublished)
+		_, err = run.Conclude(ctx, dedupe.Ending{Status: dedupe.DeadLettered, Reason: f.means.Reason, Uncounted: uncounted})
+	}
+	if err != nil {
+		f = found(unanswered, err)
+		f.attempt = reply.Attempt
+		return f
+	}
+	failpoint.Hit(failpoint.BuryMarked) // what somebody else has written stands
+	return final(reply)
 }
 
 // buried is the outcome of a message that no other attempt can help.
@@ -53,14 +75,6 @@ func (d *delivery) buried() retry.Outcome {
 		return retry.Dropped
 	}
 	return retry.DeadLettered
-}
-
-// firstID is the id of the message as it was first published.
-func (d *delivery) firstID() string {
-	if id := d.message.Attributes[contract.AttrFirstMessageID]; pii.ID.Valid(id) {
-		return id
-	}
-	return d.messageID
 }
 
 // deadLetters implements dedupe.DeadLetters for the event of a delivery.
@@ -73,7 +87,7 @@ func (l deadLetters) Own() string {
 	if l.queue.DeadLetter.Drop {
 		return ""
 	}
-	return deadletter.ItemID(l.queue.Queue, l.firstID(), l.message)
+	return deadletter.ItemID(l.queue.Queue, l.firstID, l.message)
 }
 
 // Replaceable: a Tx handler's effect does not exist without its record. Nobody knows what a leased one has done outside.
@@ -91,33 +105,11 @@ func (l deadLetters) Close(ids []string) (writes []store.Write) {
 	return writes
 }
 
-// settleReplay writes into the dead letter of a replay how that has ended: open again, where the event has another one.
-func (s *Service) settleReplay(ctx context.Context, d *delivery, run *dedupe.Run, reply answer) error {
-	id := d.message.Attributes[deadletter.AttrReplayOf]
-	if id == "" || id != deadletter.ItemID(d.queue.Queue, d.firstID(), d.message) {
-		return nil // no replay, or somebody made it up
-	}
-	end := deadletter.Ending{State: deadletter.Processed, Outcome: reply.Outcome, At: s.config.Now()}
-	switch {
-	case reply.Outcome == retry.DeadLettered, reply.Outcome == retry.Retry:
-		return nil
-	case reply.Reason == correctedBefore:
-		end.State = deadletter.Corrected
-	case reply.Reason == deadLetteredBefore && d.broken == nil && !run.Buried(id): // else its own death is on its way
-		end.State = deadletter.Open
-	case reply.Outcome == retry.Duplicate && reply.Reason != processedBefore:
-		return nil
-	}
-	ctx, cancel := bounded(ctx)
-	defer cancel()
-	return deadletter.Settle(ctx, s.config.Store, d.message, end)
-}
-
 // deadLetter is the message as it goes to the dead letters.
 func (d *delivery) deadLetter(f finding, attempts int, now time.Time) deadletter.Message {
 	return deadletter.Message{
 		Message: d.message, Reason: f.means.Reason, Status: int(f.means.Class), Detail: detail(f.failure), IdempotencyKey: d.record.IdempotencyKey,
-		SourceMessageID: d.firstID(), Attempts: attempts, FirstPublishedAt: d.publishedAt, DeadLetteredAt: now,
+		SourceMessageID: d.firstID, Attempts: attempts, FirstPublishedAt: d.publishedAt, DeadLetteredAt: now,
 	}
 }
 

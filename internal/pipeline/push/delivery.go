@@ -2,6 +2,7 @@ package push
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -18,6 +19,7 @@ import (
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/pipeline/rates"
+	"billhook/internal/platform/store"
 	"billhook/internal/retry"
 )
 
@@ -40,6 +42,7 @@ type envelope struct {
 	number      int       // the broker's own count of the deliveries; 0 where it sends none
 	trace       string    // the id of the trace that the push is part of
 	received    time.Time // it is to be answered within the ack deadline
+	firstID     string    // its id as it was first published
 }
 
 var errEnvelope = errors.New("push: not a push request's body")
@@ -63,8 +66,10 @@ type delivery struct {
 	queue   *queue
 	event   handler.Event
 	record  dedupe.Record   // of the event before this attempt, as far as the message tells
+	key     store.Key       // of the record: that of a broken message hangs on it alone, so that it cannot use up an event's id
 	broken  error           // why the message has no valid event
-	laneKey string          // the ordering key behind which the message waits, if it has to
+	due     time.Time       // the time of delivery that its sender wants
+	lane    lane.Name       // in which the message waits, if it has to
 	policy  catalog.Handler // of the event's type
 	handler handler.Handler // neither Tx nor Leased: none is registered
 	allowed int             // how many attempts the event has
@@ -76,11 +81,15 @@ func (d *delivery) slotKey() string {
 	return cmp.Or(d.message.OrderingKey, d.message.Attributes[contract.AttrOrderingKey])
 }
 
+func (d *delivery) warn(ctx context.Context, what string, more ...slog.Attr) {
+	d.log.LogAttrs(ctx, slog.LevelWarn, what, more...) //nolint:sloglint // Each caller gives a constant.
+}
+
 // leased reports whether the handler's effect is outside.
 func (d *delivery) leased() bool { return d.handler.Leased != nil }
 
 // mayMissLane reports whether an instance may not know of a new lane for noneWaitFor. Else it looks every time.
-func (d *delivery) mayMissLane() bool { return d.laneKey != "" && !d.queue.waits }
+func (d *delivery) mayMissLane() bool { return d.lane.OrderingKey != "" && !d.queue.waits }
 
 // returned reports whether the message comes back from a wait elsewhere than with the broker.
 func (d *delivery) returned() bool { return d.record.DelayTicket != "" }
@@ -90,9 +99,13 @@ func (d *delivery) replayed() bool { return d.message.Attributes[deadletter.Attr
 
 // decode reads the message, and finds its handler in the catalog and in the registry.
 func (s *Service) decode(q *queue, e envelope) *delivery {
-	d := &delivery{envelope: e, queue: q}
-	d.event, d.record, d.broken = decodeEvent(s.config.Catalog.Contracts, q, e)
 	attributes := e.message.Attributes
+	if e.firstID = attributes[contract.AttrFirstMessageID]; !pii.ID.Valid(e.firstID) {
+		e.firstID = e.messageID
+	}
+	d := &delivery{envelope: e, queue: q, due: momentOf(attributes[contract.AttrDeliverAt])}
+	d.event, d.record, d.broken = decodeEvent(s.config.Catalog.Contracts, q, e)
+	d.log = s.config.Log.With("queue", q.ID, "event_id", d.record.EventID, "message_id", e.messageID)
 	d.record.DelayTicket, d.record.PublishedAt = lane.Ticket(e.message), e.publishedAt
 	if first := momentOf(attributes[contract.AttrFirstPublished]); !first.IsZero() {
 		d.record.PublishedAt = first
@@ -101,18 +114,21 @@ func (s *Service) decode(q *queue, e envelope) *delivery {
 	if s.config.Now().Sub(d.record.ReceivedAt) < rates.GoodFor { // what comes late tells of a webhook service that may be gone
 		s.config.Rates.Release(attributes[contract.AttrRelease])
 	}
+	d.lane = lane.Name{Queue: q.ID, Tenant: d.record.Tenant, Message: d.event.ID + "~" + d.record.PayloadHash}
 	if q.Ordered() {
-		d.laneKey = e.message.OrderingKey
-		if key := attributes[contract.AttrOrderingKey]; d.laneKey == "" && key != contract.UnknownOrderingKey {
-			d.laneKey = key // an emulator sends it in the attribute alone
+		d.lane.OrderingKey = e.message.OrderingKey
+		if key := attributes[contract.AttrOrderingKey]; d.lane.OrderingKey == "" && key != contract.UnknownOrderingKey {
+			d.lane.OrderingKey = key // an emulator sends it in the attribute alone
 		}
 	}
-	d.log = s.config.Log.With("queue", q.ID, "event_id", d.record.EventID, "message_id", e.messageID)
-	if d.broken == nil {
-		d.policy, _ = q.Handler(d.event.Type)
-		d.handler, _ = s.config.Handlers.Lookup(d.policy.Name)
-		d.countAttempts()
+	if d.broken != nil {
+		d.key = dedupe.MessageKey(q.ID, e.messageID, e.message.Data)
+		return d
 	}
+	d.key = dedupe.Key(q.ID, d.record.Tenant, d.record.EventID)
+	d.policy, _ = q.Handler(d.event.Type)
+	d.handler, _ = s.config.Handlers.Lookup(d.policy.Name)
+	d.countAttempts()
 	return d
 }
 
@@ -132,6 +148,16 @@ func (d *delivery) countAttempts() {
 	}
 }
 
+// begin starts the run of an attempt.
+func (s *Service) begin(d *delivery) *dedupe.Run {
+	run := s.config.Begin(d.key, d.record, d.queue.RememberFor)
+	run.Delivered(d.number, d.trace)
+	if d.broken == nil {
+		run.Knows(deadLetters{d, s})
+	}
+	return run
+}
+
 // refused answers a message that is not for the queue or is too old, and finds one that is broken.
 func (s *Service) refused(d *delivery) finding {
 	q, published := d.queue, d.record.PublishedAt
@@ -144,26 +170,6 @@ func (s *Service) refused(d *delivery) finding {
 		return found(failed, d.broken)
 	}
 	return finding{}
-}
-
-// waiting is the message as it waits in its lane.
-func (d *delivery) waiting(f finding) lane.Waiting {
-	message := d.message
-	message.Attributes = d.queue.Addressed(message.Attributes)
-	return lane.Waiting{
-		Topic: d.queue.Topic(), Message: message, FirstPublished: d.publishedAt, MessageID: d.messageID,
-		Tenant: d.event.Tenant, EventID: d.event.ID,
-		Due: f.due, Timer: f.state == waiting && !f.due.IsZero(), // until its time of delivery
-	}
-}
-
-// lane names the lane of an ordering key; without one, a lane for this message alone.
-func (d *delivery) lane(key string) lane.Name {
-	name := lane.Name{Queue: d.queue.ID, Tenant: d.record.Tenant, OrderingKey: key}
-	if key == "" {
-		name.Message = dedupe.ConflictKey(d.queue.ID, d.event.Tenant, d.event.ID, d.record.PayloadHash).ID
-	}
-	return name
 }
 
 // momentOf reads the time of an attribute; it is zero where there is none.

@@ -4,61 +4,8 @@ import (
 	"slices"
 	"time"
 
-	"billhook/internal/dedupe"
-	"billhook/internal/pipeline/lane"
 	"billhook/internal/retry"
 )
-
-// state is where a step leaves an attempt: it goes on, it is answered, or why its message is not handled now.
-type state string
-
-const (
-	goesOn   state = "" // after its settling: from the beginning
-	answered state = "it is answered"
-	recorded state = "its record says what becomes of it"
-
-	unanswered state = "the store did not answer, or the handler does not return"
-	uncertain  state = "its effect may have been committed"
-	waiting    state = "it comes behind another of its key, or before its time of delivery"
-	early      state = "its next attempt is not due yet"
-	held       state = "another worker has it"
-	failed     state = "it failed"
-)
-
-// finding is what a step has found of the message.
-type finding struct {
-	state   state
-	failure error
-	means   retry.Verdict // what the failure means here
-	attempt int           // which of the event's attempts has failed; 0: none
-	due     time.Time     // when the message may be tried again, as far as known
-	then    disposition
-	seen    dedupe.Seen  // what is recorded
-	emitted lane.Emitted // what was committed with that
-	answer  answer
-}
-
-// found is a failure that means what its error says.
-func found(state state, failure error) finding {
-	return finding{state: state, failure: failure, means: retry.Decide(failure)}
-}
-
-func storeDown(err error) finding { return found(unanswered, retry.Outage("store_unavailable", err)) }
-
-func records(seen dedupe.Seen) finding { return finding{state: recorded, seen: seen} }
-
-func final(reply answer) finding { return finding{state: answered, answer: reply} }
-
-func (f finding) dueAt(due time.Time) finding { f.due = due; return f }
-
-// exhausted makes the failure of an event's last attempt a terminal one.
-func (f finding) exhausted(allowed int) finding {
-	if !f.means.Class.Terminal() && f.means.Counts && f.attempt >= allowed {
-		f.failure = retry.Exhausted(f.means, f.failure)
-		f.means = retry.Decide(f.failure)
-	}
-	return f
-}
 
 // disposition is how a message that is not handled now comes to its next attempt.
 type disposition string
@@ -84,7 +31,7 @@ type condition struct {
 
 type situation struct {
 	finding
-	*delivery
+	delivery     *delivery
 	waited       bool // its request has
 	now          time.Time
 	next, latest time.Time     // when the request itself would go on, and until when it may; zero: it cannot
@@ -101,13 +48,13 @@ var (
 		return !s.next.IsZero() && !s.next.After(s.latest)
 	}}
 	notWaited   = condition{"its request has not just waited for it", func(s *situation) bool { return !s.waited }}
-	noRecords   = condition{"the queue keeps no records", func(s *situation) bool { return !s.queue.Remembers() }}
+	noRecords   = condition{"the queue keeps no records", func(s *situation) bool { return !s.delivery.queue.Remembers() }}
 	asksForMore = condition{"the called service asks for a longer wait than the policy's", func(s *situation) bool { return s.asked > s.wait }}
-	oneTarget   = condition{"all messages of the queue go to one target", func(s *situation) bool { return s.queue.oneTarget }}
+	oneTarget   = condition{"all messages of the queue go to one target", func(s *situation) bool { return s.delivery.queue.oneTarget }}
 	brokersWait = condition{"the broker's own wait is the policy's", func(s *situation) bool {
-		return s.queue.BrokerKeepsTime() && (s.number == 0 || s.number == s.finding.attempt)
+		return s.delivery.queue.BrokerKeepsTime() && (s.delivery.number == 0 || s.delivery.number == s.attempt)
 	}}
-	inBudget = condition{"the queue's `nack_budget` has one left", func(s *situation) bool { return s.queue.nacks.AllowN(s.now, 1) }} // and takes it
+	inBudget = condition{"the queue's `nack_budget` has one left", func(s *situation) bool { return s.delivery.queue.nacks.AllowN(s.now, 1) }} // and takes it
 )
 
 // dispositions is the table of what becomes of a message that is not handled now. A failure of what all messages share is
@@ -137,6 +84,15 @@ const (
 	maxResume = 2 * time.Second // how long a request waits for the next attempt of its message
 	nextLook  = time.Second     // and for a message that another worker has
 )
+
+// exhausted makes the failure of an event's last attempt a terminal one.
+func (f finding) exhausted(allowed int) finding {
+	if !f.means.Class.Terminal() && f.means.Counts && f.attempt >= allowed {
+		f.failure = retry.Exhausted(f.means, f.failure)
+		f.means = retry.Decide(f.failure)
+	}
+	return f
+}
 
 // dispose looks the finding up in the table, and says when the message is due again.
 func (s *Service) dispose(d *delivery, waited bool, f finding) finding {

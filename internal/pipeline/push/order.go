@@ -15,11 +15,13 @@ const noneWaitFor = time.Second
 
 // position is the place of a message in the lane of its key, as it was read.
 type position struct {
-	lane  lane.Lane
-	read  bool
-	waits bool      // behind another of its key, or until due where that is set
-	due   time.Time // the time of delivery that its sender wants
+	lane   lane.Lane
+	read   bool
+	behind bool      // another of its key
+	due    time.Time // its time of delivery; zero: now
 }
+
+func (p position) waits() bool { return p.behind || !p.due.IsZero() }
 
 // order finds whether the message has to wait, for its time of delivery or behind others of its key.
 func (s *Service) order(ctx context.Context, d *delivery, run *dedupe.Run) (position, finding) {
@@ -29,7 +31,7 @@ func (s *Service) order(ctx context.Context, d *delivery, run *dedupe.Run) (posi
 		return at, found(failed, err)
 	case err != nil:
 		return at, storeDown(err)
-	case !at.waits:
+	case !at.waits():
 		return at, finding{}
 	}
 	ctx, cancel := bounded(ctx)
@@ -38,7 +40,7 @@ func (s *Service) order(ctx context.Context, d *delivery, run *dedupe.Run) (posi
 	switch {
 	case err != nil:
 		return at, found(unanswered, err)
-	case seen == dedupe.Early && !d.returned() && at.lane.Behind(d.message):
+	case seen == dedupe.Early && !d.returned() && at.behind:
 		// The broker repeats it, and has the copy whose attempt failed: to wait in that one's stead would cost its rank.
 	case seen != dedupe.Fresh:
 		return at, records(seen)
@@ -51,11 +53,11 @@ func (s *Service) order(ctx context.Context, d *delivery, run *dedupe.Run) (posi
 // locate reads the lane of the message's key, where there may be one.
 func (s *Service) locate(ctx context.Context, d *delivery) (at position, err error) {
 	now := s.config.Now()
-	if due := momentOf(d.message.Attributes[contract.AttrDeliverAt]); due.After(now) && !d.returned() { // else it has waited for it
-		at.due = due
+	if d.due.After(now) && !d.returned() { // else it has waited for it
+		at.due = d.due
 	}
 	switch {
-	case d.laneKey == "" && at.due.IsZero():
+	case d.lane.OrderingKey == "" && at.due.IsZero():
 		return at, nil
 	case !d.queue.waits && !d.returned() && at.due.IsZero():
 		if none, err := s.noneWaits(ctx, d.queue); none || err != nil {
@@ -66,8 +68,10 @@ func (s *Service) locate(ctx context.Context, d *delivery) (at position, err err
 	}
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	at.lane, err = lane.Open(ctx, s.config.Store, d.lane(d.laneKey))
-	at.read, at.waits = err == nil, err == nil && (!at.due.IsZero() || at.lane.Behind(d.message))
+	at.lane, err = lane.Open(ctx, s.config.Store, d.lane)
+	if err == nil {
+		at.read, at.behind = true, at.lane.Behind(d.message)
+	}
 	return at, err
 }
 

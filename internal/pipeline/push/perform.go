@@ -9,77 +9,12 @@ import (
 	"slices"
 	"time"
 
-	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/failpoint"
 	"billhook/internal/retry"
 )
-
-// claim claims the event of a leased handler. The record of a Tx handler's is read only where it was delivered before.
-func (s *Service) claim(ctx context.Context, d *delivery, run *dedupe.Run, delivered bool) finding {
-	switch {
-	case d.leased():
-		return s.lease(ctx, d, run, delivered)
-	case d.handler.Tx == nil:
-		return found(failed, retry.Permanent(typeUnknown, nil))
-	case delivered:
-		return s.recall(ctx, d, run)
-	}
-	return finding{}
-}
-
-func (s *Service) lease(ctx context.Context, d *delivery, run *dedupe.Run, delivered bool) finding {
-	ctx, cancel := bounded(ctx)
-	defer cancel()
-	var kept *contract.Message // for a sweep to publish it again
-	if len(d.message.Data) <= contract.MaxKept {
-		kept = &d.message
-	}
-	failpoint.Hit(failpoint.LeasedClaim)
-	seen, err := run.Claim(ctx, d.queue.Lease, kept, delivered)
-	means := retry.Decide(err)
-	switch {
-	case err != nil && means.Class.Terminal():
-		return found(failed, err)
-	case err != nil && means.Scope == retry.OneMessage && !means.Counts: // else the record cannot be read
-		return found(held, err)
-	case err != nil:
-		return found(unanswered, err)
-	case seen != dedupe.Claimed:
-		return records(seen)
-	}
-	failpoint.Hit(failpoint.LeasedClaimed)
-	return finding{}
-}
-
-// unexplained is how many deliveries may have left no trace before attempts are counted before they run.
-const unexplained = 3
-
-// recall reads the record of an event that was delivered before, and counts the attempt where its workers seem to die.
-func (s *Service) recall(ctx context.Context, d *delivery, run *dedupe.Run) finding {
-	ctx, cancel := bounded(ctx)
-	defer cancel()
-	seen, err := run.Look(ctx)
-	for tries := 0; err != nil || seen != dedupe.Counted; tries++ {
-		few := d.number-(run.Attempt()-1-int(d.record.Attempts)) <= unexplained
-		switch {
-		case tries == maxRounds:
-			return found(held, retry.Busy("contention", nil))
-		case err != nil:
-			return found(unanswered, err)
-		case seen != dedupe.Fresh:
-			return records(seen)
-		case few:
-			return finding{}
-		case run.Attempt() > d.allowed:
-			return found(failed, workerDied)
-		}
-		seen, err = run.Count(ctx)
-	}
-	return finding{}
-}
 
 // perform calls the handler, again where its assumption no longer holds, and commits the effect with the record. A caller
 // that leaves does not end a leased handler: half a call is worse than a whole one.
@@ -93,25 +28,23 @@ func (s *Service) perform(ctx context.Context, d *delivery, run *dedupe.Run) fin
 		event := d.event
 		event.Attempt, event.Try = run.Attempt(), run.Try()
 		effect, err := d.effect(ctx, event, run.Repeated() || event.Try > 0)
-		over, emitted := ctx.Err(), lane.Emitted{}
+		over, unknown, emitted, seen := ctx.Err(), false, lane.Emitted{}, dedupe.Fresh
 		if err == nil {
 			emitted, err = s.emit(event, d.policy.Emits, &effect)
 		}
 		if d.leased() {
 			failpoint.Hit(failpoint.LeasedDone)
 		}
-		if err != nil {
-			return d.unperformed(ctx, run.Attempt(), err, over, false)
+		if err == nil {
+			end := dedupe.Ending{Status: dedupe.Completed, Effect: effect, Emitted: emitted.Messages}
+			seen, err = commit(ctx, run, d.leased(), end)
+			over, unknown = ctx.Err(), true
 		}
-		end := dedupe.Ending{Status: dedupe.Completed, Effect: effect, Emitted: emitted.Messages}
-		seen, err := commit(ctx, run, d.leased(), end)
 		switch {
 		case err != nil:
-			return d.unperformed(ctx, run.Attempt(), err, ctx.Err(), true)
-		case seen == dedupe.Own:
-			return finding{state: recorded, seen: seen, emitted: emitted}
+			return d.unperformed(ctx, run.Attempt(), err, over, unknown)
 		case !seen.Undecided():
-			return records(seen)
+			return finding{state: recorded, seen: seen, emitted: emitted}
 		}
 	}
 }
@@ -133,30 +66,6 @@ func commit(ctx context.Context, run *dedupe.Run, leased bool, end dedupe.Ending
 		failpoint.Hit(failpoint.TxCommitted)
 	}
 	return seen, err
-}
-
-// unperformed is what a failure of the handler means or, where unknown, of the commit. over: time or caller are gone.
-func (d *delivery) unperformed(ctx context.Context, attempt int, err, over error, unknown bool) finding {
-	f := found(failed, err)
-	f.attempt = attempt
-	if over != nil && !f.means.Class.Terminal() && (!d.leased() || !unknown) {
-		f.means = retry.Decide(over) // whatever error the handler or the store returned
-	}
-	one := f.means.Scope == retry.OneMessage
-	switch {
-	case d.leased() && errors.Is(err, errAbandoned):
-		// It still runs and cannot be stopped: no other attempt while the lease stands.
-		d.log.LogAttrs(ctx, slog.LevelError, "handler does not return")
-		f.state = unanswered
-	case d.leased() && unknown && !f.means.Class.Terminal() && (f.means.Counts || !one):
-		f.state = unanswered // the lease stands, and then Reconcile is asked
-	case d.leased(), f.means.Class.Terminal(), f.means.Counts, f.means.Scope == retry.OtherEvent:
-	case over != nil, !one:
-		f.state = uncertain
-	default:
-		f.state = held
-	}
-	return f
 }
 
 // emit adds the writes of an effect's emissions. It refuses one that the catalog does not list for the handler: nothing

@@ -27,13 +27,13 @@ func (s *Service) Try(ctx context.Context, m dryrun.Message) (dryrun.Trial, erro
 	t.Tenant, t.EventID, t.EventType, t.OrderingKey = d.record.Tenant, d.record.EventID, d.record.EventType, d.record.OrderingKey
 	f, run := s.refused(d), s.begin(d)
 	if f.state == goesOn {
-		f = s.claim(ctx, d, run, true)
+		f = d.claim(ctx, run, true)
 	}
 	if f.state == goesOn {
 		f = s.perform(ctx, d, run)
 	}
 	if f.state == recorded {
-		run, f = d.read(run, f)
+		f = d.read(run, f)
 	}
 	if effects.Failed != nil {
 		return t, effects.Failed

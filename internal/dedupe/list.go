@@ -3,7 +3,6 @@ package dedupe
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"maps"
 	"slices"
 	"time"
@@ -20,13 +19,6 @@ const (
 	fieldShard   = "shard"
 	fieldCreated = "created_at"
 )
-
-// Shard is the part of the time index that the record of an event is in, from 0 to Shards-1.
-func Shard(queue, tenant, eventID string) int64 {
-	id := key(queue, tenant, eventID).ID
-	sum := sha256.Sum256([]byte(id))
-	return int64(sum[0] % Shards)
-}
 
 // MaxListed is the most that a page of the job log holds.
 const MaxListed = 200

@@ -4,7 +4,6 @@ package dedupe
 
 import (
 	"cmp"
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -94,10 +93,17 @@ type Record struct {
 // Fields returns the record as the store keeps it.
 func (r Record) Fields() map[string]any {
 	r.IdempotencyKey = cmp.Or(r.IdempotencyKey, r.EventID)
+	shard := Shard(r.Queue, r.Tenant, r.EventID)
 	fields := store.Encode(&r)
-	fields["action"] = r.EventType // the job log's word for it
-	fields[fieldShard] = Shard(r.Queue, r.Tenant, r.EventID)
+	fields["action"], fields[fieldShard] = r.EventType, shard // the job log's word for the type
 	return fields
+}
+
+// Shard is the part of the time index that the record of an event is in, from 0 to Shards-1.
+func Shard(queue, tenant, eventID string) int64 {
+	id := key(queue, tenant, eventID).ID
+	sum := sha256.Sum256([]byte(id))
+	return int64(sum[0] % Shards)
 }
 
 // Made is the id of what the event's effect made; empty: it names nothing, or the event is not done.
@@ -157,100 +163,4 @@ type Attempt struct {
 	Next    time.Time     `json:"next_at,omitzero" store:"next_at,omitzero"`
 	// Trace is the id of the trace that the delivery is part of; empty: it came with none.
 	Trace string `json:"trace,omitempty" store:"trace,omitzero"`
-}
-
-// Delivered sets the number and the trace of the delivery that the run is part of, as an Attempt has them.
-func (r *Run) Delivered(number int, trace string) { r.delivery, r.trace = int64(number), trace }
-
-// begins returns the log with the run's own attempt in it, which has not ended.
-func (r *Run) begins(number int64) []Attempt {
-	if r.listed() {
-		return r.record.Log
-	}
-	log := append(slices.Clone(r.record.Log), Attempt{
-		Number: number, Delivery: r.delivery, MessageID: r.record.MessageID, Instance: r.once.Instance, Begun: r.begun, Trace: r.trace,
-	})
-	return log[max(0, len(log)-MaxLog):]
-}
-
-// ends returns the log after an ending at a time, without an attempt that was none of the event's own.
-func (r *Run) ends(number int64, end Ending, now time.Time) []Attempt {
-	switch {
-	case end.Uncounted && r.listed():
-		return slices.Clone(r.record.Log[:len(r.record.Log)-1])
-	case end.Uncounted:
-		return r.record.Log
-	}
-	log := slices.Clone(r.begins(number))
-	if end.Status == Failed && end.Reason == Begun { // it runs now
-		return log
-	}
-	own := &log[len(log)-1]
-	own.Ended, own.Reason, own.Next = now, end.Reason, end.Next
-	switch {
-	case end.Status == Completed && end.Effect.Superseded:
-		own.Outcome = retry.Superseded
-	case end.Status == Completed:
-		own.Outcome = retry.Processed
-	case end.Status == Failed:
-		own.Outcome = retry.Retry
-	case r.deadLetters != nil && r.deadLetters.Own() == "":
-		own.Outcome = retry.Dropped
-	default:
-		own.Outcome = retry.DeadLettered
-	}
-	return log
-}
-
-func (r *Run) listed() bool {
-	last := len(r.record.Log) - 1
-	return r.mine && last >= 0 && r.record.Log[last].Ended.IsZero() && r.record.Log[last].Number == r.record.Attempts
-}
-
-// maxCorrected bounds how often the payload of one id is corrected, and how many dead letters a record names.
-const maxCorrected = 20
-
-// DeadLetters is what a run needs to know of its event's dead letters.
-type DeadLetters interface {
-	// Own returns the id of the delivered message's dead letter, which it has or would get; empty: it gets none.
-	Own() string
-	// Replaceable reports whether it is known that nothing of the dead-lettered payload was applied.
-	Replaceable(dead Record) bool
-	// Close returns the writes, without precondition, that close dead letters as corrected by the delivered message.
-	Close(ids []string) []store.Write
-}
-
-// Knows sets the dead letters of the event. Without them no payload takes another's place.
-func (r *Run) Knows(all DeadLetters) { r.deadLetters = all }
-
-// Broken remembers the dead letter of a message that broke the contract, under the event id that it claims: a later message
-// that keeps the contract closes it. A known event that is not dead-lettered is not changed.
-func (r *Run) Broken(ctx context.Context, reason string) error {
-	if r.deadLetters == nil || r.deadLetters.Own() == "" {
-		return nil
-	}
-	own := []string{r.deadLetters.Own()}
-	for range MaxTry {
-		version, found, now, err := r.read(ctx)
-		if err != nil {
-			return err
-		}
-		r.version = version
-		record := r.at(now, DeadLettered)
-		record.PayloadHash, record.DeadLetters, record.LastError, record.ProcessedAt = "", own, reason, now
-		if found.Status != "" {
-			if found.Status != DeadLettered || slices.Contains(found.DeadLetters, own[0]) || len(found.DeadLetters) == maxCorrected {
-				return nil
-			}
-			record = found
-			record.DeadLetters, record.UpdatedAt = append(slices.Clone(found.DeadLetters), own...), now
-		}
-		switch written, err := r.commit(ctx, record); {
-		case written:
-			return nil
-		case err != nil:
-			return retry.Outage("store_unavailable", fmt.Errorf("write record: %w", err))
-		}
-	}
-	return retry.Busy("contention", nil)
 }

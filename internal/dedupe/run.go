@@ -1,10 +1,12 @@
 package dedupe
 
 import (
+	"slices"
 	"time"
 
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/store"
+	"billhook/internal/retry"
 )
 
 // Once makes runs whose effect happens once.
@@ -21,29 +23,104 @@ type Run struct {
 	once        *Once
 	key         store.Key
 	token       string
-	record      Record
-	given       int64
+	given       Record // what the delivery says of the event
 	rememberFor time.Duration
-	// version of the record as last read; 0: absent, as far as known.
-	version store.Version
+	deadLetters DeadLetters // nil: none is corrected
+	attempt     Attempt     // the line of the log, but for its number
 	// conflict: the key holds the payload's hash, so there is nothing to compare.
 	conflict bool
-	// other is the payload's hash that the record was found to have, where it Differs.
-	other string
-	// mine: the record counts this very attempt already.
-	mine    bool
-	claimed bool // it has held the lease
+	claimed  bool // it has held the lease
 	// repeated: an attempt before this one was not completed, and may have had an effect outside.
-	repeated    bool
-	try         int         // how many of its commits have failed by a precondition
-	deadLetters DeadLetters // nil: none is corrected
-	ticket      string      // that of the delivered copy
-	delivery    int64       // the broker's number of the delivery
-	trace       string
-	begun       time.Time
-	// found is the record as last read; the zero record where none counts.
-	found Record
+	repeated bool
+	try      int // how many of its commits have failed by a precondition
+	// version is that of the record as last read; 0: absent, as far as known.
+	version store.Version
+	// found is the record as last read, the zero record where none counts, and record is what the run would write.
+	found, record Record
 }
+
+// MaxTry is how often one write of a run is tried, and how often its effect may meet a conflict.
+const MaxTry = 3
+
+// Begin starts the run of an event, and reads nothing. record carries the event's identity, the ticket of the delivered
+// copy, and the attempts that were made before. With a rememberFor of 0 the record is not stored.
+func (o *Once) Begin(key store.Key, record Record, rememberFor time.Duration) *Run {
+	r := &Run{once: o, key: key, token: o.NewToken(), given: record, record: record, rememberFor: rememberFor}
+	r.attempt = Attempt{MessageID: record.MessageID, Instance: o.Instance, Begun: o.Now()}
+	r.record.DelayTicket = ""
+	return r
+}
+
+// Conflict gives a run whose payload Differs a record of its own, beside that of the id.
+func (r *Run) Conflict() {
+	record := r.given
+	record.ConflictsWith, record.DelayTicket = r.found.PayloadHash, ""
+	key := ConflictKey(record.Queue, record.Tenant, record.EventID, record.PayloadHash)
+	run := r.once.Begin(key, record, r.rememberFor)
+	run.conflict, run.deadLetters, run.attempt = true, r.deadLetters, r.attempt
+	*r = *run
+}
+
+// DeadLetters is what a run needs to know of its event's dead letters.
+type DeadLetters interface {
+	// Own returns the id of the delivered message's dead letter, which it has or would get; empty: it gets none.
+	Own() string
+	// Replaceable reports whether it is known that nothing of the dead-lettered payload was applied.
+	Replaceable(dead Record) bool
+	// Close returns the writes, without precondition, that close dead letters as corrected by the delivered message.
+	Close(ids []string) []store.Write
+}
+
+// Knows sets the dead letters of the event. Without them no payload takes another's place.
+func (r *Run) Knows(all DeadLetters) { r.deadLetters = all }
+
+// Delivered sets the number and the trace of the delivery that the run is part of, as an Attempt has them.
+func (r *Run) Delivered(number int, trace string) {
+	r.attempt.Delivery, r.attempt.Trace = int64(number), trace
+}
+
+// mine reports whether the record counts this very attempt already.
+func (r *Run) mine() bool { return r.record.LeaseToken == r.token }
+
+// Attempt returns which of the event's attempts this is, as far as known; 1 is the first.
+func (r *Run) Attempt() int {
+	if r.mine() {
+		return int(r.record.Attempts)
+	}
+	return int(r.record.Attempts) + 1
+}
+
+// Try returns how often the effect of this run has met a conflict; see handler.Event.
+func (r *Run) Try() int { return r.try }
+
+// Repeated reports, of a Claimed run, whether an earlier attempt may have had its effect.
+func (r *Run) Repeated() bool { return r.repeated }
+
+// Result returns the handler's code for what it did, once the run is Own or Done.
+func (r *Run) Result() string { return r.record.Result }
+
+// Ref returns the id of what the effect made, once the run is Own or Done; it may be empty.
+func (r *Run) Ref() string { return r.record.Ref }
+
+// Superseded reports, of a run that is Own, whether its effect came too late.
+func (r *Run) Superseded() bool {
+	last := len(r.record.Log) - 1
+	return last >= 0 && r.record.Log[last].Outcome == retry.Superseded
+}
+
+// Buried reports whether the record that was found names a dead letter of this id.
+func (r *Run) Buried(id string) bool { return slices.Contains(r.found.DeadLetters, id) }
+
+// Due returns when an event that is Early is due, and when the lease of one that is Held ends.
+func (r *Run) Due() time.Time {
+	if r.found.Status == Processing {
+		return r.found.LeaseUntil
+	}
+	return r.found.NextRetryAt
+}
+
+// Beside reports of an event that is Early whether its message was kept beside those of its key.
+func (r *Run) Beside() bool { return r.found.DelayedBeside }
 
 // Begun is the last error of an attempt that was counted before it ran and has not ended.
 const Begun = "worker_died"

@@ -1,0 +1,275 @@
+package dedupe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"billhook/internal/contract"
+	"billhook/internal/platform/store"
+	"billhook/internal/retry"
+)
+
+// Claim takes the event for this run: for the length of the lease any other delivery of it is Held. It returns Claimed
+// where it did, else what the record says. keep, if not nil and where a document may hold it, stands in the record until the
+// run is over. With redelivered the record is read first.
+func (r *Run) Claim(ctx context.Context, lease time.Duration, keep *contract.Message, redelivered bool) (Seen, error) {
+	if redelivered {
+		if seen, err := r.Look(ctx); err != nil || seen != Fresh {
+			return seen, err
+		}
+	}
+	for range MaxTry {
+		now := r.once.Now()
+		record := r.at(now, Processing)
+		record.Attempts, record.LeaseUntil, record.Message = int64(r.Attempt()), now.Add(lease), keep
+		record.Log = r.begins(record.Attempts)
+		written, err := r.commit(ctx, record)
+		switch {
+		case errors.Is(err, store.ErrInvalid) && keep != nil:
+			keep = nil // Pub/Sub takes names and bytes that no document may have
+			continue
+		case errors.Is(err, store.ErrInvalid):
+			return Fresh, retry.Permanent("record_invalid", err)
+		}
+		seen, lookErr := Claimed, error(nil)
+		if !written {
+			seen, lookErr = r.Look(ctx)
+		}
+		switch {
+		case lookErr == nil && seen == Claimed: // also by our own commit, whose answer was lost
+			r.claimed = true
+			return Claimed, nil
+		case err != nil:
+			// If the claim arrives later, its redelivery waits for the end of the lease.
+			return Fresh, retry.Outage("store_unavailable", fmt.Errorf("claim: %w", err))
+		case lookErr != nil || seen != Fresh:
+			return seen, lookErr
+		}
+	}
+	return Fresh, retry.Busy("contention", nil)
+}
+
+// Count counts an attempt before it runs, so that an event whose workers die uses its attempts up.
+func (r *Run) Count(ctx context.Context) (Seen, error) {
+	return r.Conclude(ctx, Ending{Status: Failed, Reason: Begun})
+}
+
+// Uncount takes back what Count has counted. Where nothing was counted it returns Fresh without a commit.
+func (r *Run) Uncount(ctx context.Context, reason string) (Seen, error) {
+	if !r.mine() || r.record.LastError != Begun {
+		return Fresh, nil
+	}
+	return r.Conclude(ctx, Ending{Status: Failed, Reason: reason, Uncounted: true})
+}
+
+// Conclude writes the ending of the run, at the version of the record that the run knows, and returns Own for Completed,
+// Counted for Failed, Gone for DeadLettered, and Waiting for an ending that is Kept alone. Else it returns what the record
+// says now: Fresh, or Claimed of a claimed run, asks the caller to decide again, by Attempt and Try.
+func (r *Run) Conclude(ctx context.Context, end Ending) (Seen, error) {
+	var unknown error // of a commit that may have happened: then it is seen as Own
+	for range MaxTry {
+		assumed := r.version
+		record, also, seen := r.ending(end)
+		written, err := r.commit(ctx, record, also...)
+		switch {
+		case written:
+			return seen, nil
+		case err == nil:
+			return r.decideAgain(ctx, end.Status, assumed)
+		case errors.Is(err, store.ErrInvalid) && end.Status == Completed && (!r.claimed || len(end.Effect.Writes) > 0):
+			// The writes themselves are wrong; they will be wrong again.
+			return Fresh, retry.Permanent("effect_invalid", err)
+		case errors.Is(err, store.ErrInvalid):
+			return Fresh, retry.Transient("record_invalid", err)
+		case !r.claimed || end.Status == DeadLettered: // its dead letter is made again
+			return Fresh, retry.Outage("store_unavailable", fmt.Errorf("write record: %w", err))
+		}
+		unknown = err
+	}
+	return Fresh, retry.Outage("store_unavailable", fmt.Errorf("end of the lease: %w", unknown))
+}
+
+// decideAgain looks at the record after a commit was refused that had assumed a version of it. A conflict of the effect's
+// own writes is counted, where it was not the record alone that was in the way.
+func (r *Run) decideAgain(ctx context.Context, wanted Status, assumed store.Version) (Seen, error) {
+	seen, err := r.Look(ctx)
+	if err != nil || !seen.Undecided() || wanted != Completed {
+		return seen, err
+	}
+	if r.claimed || assumed != 0 || r.version == 0 {
+		if r.try++; r.try == MaxTry {
+			return seen, retry.Busy("contention", nil)
+		}
+	}
+	return seen, nil
+}
+
+// ending returns what an ending writes, and what it is seen as.
+func (r *Run) ending(end Ending) (record Record, also []store.Write, seen Seen) {
+	if end.Status == "" {
+		record = r.found
+		record.DelayTicket, record.UpdatedAt = end.Kept.Ticket, r.once.Now()
+		return record, end.Kept.Writes, Waiting
+	}
+	record = r.at(r.once.Now(), end.Status)
+	record.Attempts, record.LastError = int64(r.Attempt()), end.Reason
+	record.Log = r.ends(record.Attempts, end, record.UpdatedAt)
+	if end.Uncounted {
+		record.Attempts--
+	}
+	if end.Status == Failed {
+		record.NextRetryAt, record.DelayTicket, record.DelayedBeside = end.Next, end.Kept.Ticket, end.Kept.Beside
+		return record, end.Kept.Writes, Counted
+	}
+	record.ProcessedAt = record.UpdatedAt
+	record.DeadLetters, also = r.close(record, end.Status)
+	if end.Status == DeadLettered {
+		return record, also, Gone
+	}
+	record.Result, record.Ref, record.Entry = end.Effect.Result, end.Effect.Ref, end.Effect.Entry
+	record.Emitted, record.Again = end.Emitted, false
+	return record, slices.Concat(end.Effect.Writes, also), Own
+}
+
+// close returns the dead letters of the event that are open after its end, and the writes that close the others: a success
+// ends all of them, and a death those of other payloads.
+func (r *Run) close(record Record, status Status) (open []string, closed []store.Write) {
+	if r.deadLetters == nil || status == Completed && len(record.DeadLetters) == 0 {
+		return nil, nil
+	}
+	own := r.deadLetters.Own()
+	others := slices.DeleteFunc(slices.Clone(record.DeadLetters), func(id string) bool { return id == own })
+	if status == DeadLettered && record.Again { // those of the same payload, the newest
+		most := max(0, len(others)-maxCorrected+1)
+		open, others = others[most:], others[:most]
+	}
+	if len(others) > 0 {
+		closed = r.deadLetters.Close(others)
+	}
+	if status == DeadLettered && own != "" {
+		open = append(open, own)
+	}
+	return open, closed
+}
+
+// commit: written is false where the store holds another version.
+func (r *Run) commit(ctx context.Context, record Record, also ...store.Write) (written bool, err error) {
+	version, writes := r.version+1, also
+	if r.rememberFor != 0 {
+		fields := record.Fields()
+		write := store.Replace(r.key, r.version, fields)
+		if r.version == 0 {
+			write = store.Create(r.key, fields)
+		}
+		writes = append(append(make([]store.Write, 0, 1+len(also)), write), also...)
+	}
+	if len(writes) > 0 {
+		versions, err := r.once.Store.Commit(ctx, writes)
+		switch {
+		case errors.Is(err, store.ErrExists) || errors.Is(err, store.ErrStale):
+			return false, nil
+		case err != nil:
+			return false, err
+		}
+		if r.rememberFor != 0 {
+			version = versions[0]
+		}
+	}
+	r.record, r.version = record, version
+	return true, nil
+}
+
+// at returns the run's record as it would be at a moment in a status.
+func (r *Run) at(now time.Time, status Status) Record {
+	record := r.record
+	record.Status, record.LeaseToken = status, r.token
+	record.LeaseUntil, record.NextRetryAt, record.Message = time.Time{}, time.Time{}, nil
+	record.DelayTicket, record.DelayedBeside = "", false
+	record.UpdatedAt, record.ExpireAt = now, now.Add(r.rememberFor)
+	if record.CreatedAt.IsZero() {
+		record.CreatedAt = now
+	}
+	return record
+}
+
+// listed reports whether the log ends with the run's own attempt, which has not ended.
+func (r *Run) listed() bool {
+	last := len(r.record.Log) - 1
+	return r.mine() && last >= 0 && r.record.Log[last].Ended.IsZero() && r.record.Log[last].Number == r.record.Attempts
+}
+
+// begins returns the log with the run's own attempt in it, which has not ended.
+func (r *Run) begins(number int64) []Attempt {
+	if r.listed() {
+		return r.record.Log
+	}
+	own := r.attempt
+	own.Number = number
+	log := append(slices.Clone(r.record.Log), own)
+	return log[max(0, len(log)-MaxLog):]
+}
+
+// ends returns the log after an ending at a time, without an attempt that was none of the event's own.
+func (r *Run) ends(number int64, end Ending, now time.Time) []Attempt {
+	switch {
+	case end.Uncounted && r.listed():
+		return slices.Clone(r.record.Log[:len(r.record.Log)-1])
+	case end.Uncounted:
+		return r.record.Log
+	case end.Status == Failed && end.Reason == Begun: // it runs now
+		return r.begins(number)
+	}
+	log := slices.Clone(r.begins(number))
+	own := &log[len(log)-1]
+	own.Ended, own.Reason, own.Next = now, end.Reason, end.Next
+	switch {
+	case end.Status == Completed && end.Effect.Superseded:
+		own.Outcome = retry.Superseded
+	case end.Status == Completed:
+		own.Outcome = retry.Processed
+	case end.Status == Failed:
+		own.Outcome = retry.Retry
+	case r.deadLetters != nil && r.deadLetters.Own() == "":
+		own.Outcome = retry.Dropped
+	default:
+		own.Outcome = retry.DeadLettered
+	}
+	return log
+}
+
+// Broken remembers the dead letter of a message that broke the contract, under the event id that it claims: a later message
+// that keeps the contract closes it. A known event that is not dead-lettered is not changed.
+func (r *Run) Broken(ctx context.Context, reason string) error {
+	own := r.deadLetters.Own()
+	if own == "" {
+		return nil
+	}
+	for range MaxTry {
+		version, found, now, err := r.read(ctx)
+		if err != nil {
+			return err
+		}
+		r.version = version
+		record := r.at(now, DeadLettered)
+		record.PayloadHash, record.LastError, record.ProcessedAt = "", reason, now
+		if found.Status != "" {
+			full := len(found.DeadLetters) == maxCorrected || slices.Contains(found.DeadLetters, own)
+			if full || found.Status != DeadLettered {
+				return nil
+			}
+			record = found
+			record.UpdatedAt = now
+		}
+		record.DeadLetters = append(slices.Clone(found.DeadLetters), own)
+		switch written, err := r.commit(ctx, record); {
+		case written:
+			return nil
+		case err != nil:
+			return retry.Outage("store_unavailable", fmt.Errorf("write record: %w", err))
+		}
+	}
+	return retry.Busy("contention", nil)
+}

@@ -1,0 +1,142 @@
+package dedupe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"billhook/internal/platform/store"
+	"billhook/internal/retry"
+)
+
+// Look reads the record once and says what it means. An event that the run had Claimed, and has no more, is Held.
+func (r *Run) Look(ctx context.Context) (Seen, error) {
+	version, found, now, err := r.read(ctx)
+	if err != nil {
+		return Fresh, err
+	}
+	seen := r.means(version, found, now)
+	if r.claimed && (seen == Fresh || seen == Early) {
+		seen = Held
+	}
+	return seen, nil
+}
+
+// read reads the record at the returned moment; it is zero where it is absent or has expired.
+func (r *Run) read(ctx context.Context) (store.Version, Record, time.Time, error) {
+	switch {
+	case r.rememberFor == 0 && r.mine():
+		return r.version, r.record, r.once.Now(), nil
+	case r.rememberFor == 0:
+		return 0, Record{}, r.once.Now(), nil
+	}
+	doc, err := r.once.Store.Get(ctx, r.key)
+	now := r.once.Now()
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return 0, Record{}, now, nil
+	case err != nil:
+		return 0, Record{}, now, retry.Outage("store_unavailable", fmt.Errorf("read record: %w", err))
+	}
+	found, err := FromDocument(doc)
+	if err != nil {
+		return 0, Record{}, now, retry.Transient("record_unreadable", err)
+	}
+	// Removal by TTL is late, and emulators never do it: the field decides.
+	if !found.ExpireAt.IsZero() && !now.Before(found.ExpireAt) {
+		found = Record{}
+	}
+	return doc.Version, found, now, nil
+}
+
+// means takes a record that was found over, and says what it means to the run.
+func (r *Run) means(version store.Version, found Record, now time.Time) Seen {
+	switch {
+	case found.Status == "":
+		r.adopt(version, found)
+		return Fresh
+	case found.PayloadHash != r.record.PayloadHash && !r.conflict:
+		return r.correct(version, found)
+	case found.Status == DeadLettered && (r.record.Replays > found.Replays || r.resent(found) && r.deadLetters.Replaceable(found)):
+		r.again(version, found)
+		return Fresh
+	}
+	own := found.LeaseToken == r.token
+	if !own {
+		r.repeated = found.Status == Failed || found.Status == Processing
+	}
+	r.adopt(version, found)
+	waits := found.Status == Failed && now.Before(found.NextRetryAt)
+	switch {
+	case found.Status == Processing && own:
+		return Claimed
+	case found.Status == Completed && own:
+		return Own
+	case found.Status == Completed:
+		return Done
+	case found.Status == DeadLettered:
+		return Gone
+	case found.Status == Processing && now.Before(found.LeaseUntil):
+		return Held
+	case found.Status == Failed && own && found.LastError == Begun:
+		return Fresh
+	case found.Status == Failed && own:
+		return Counted
+	case waits && found.DelayTicket != "" && found.DelayTicket != r.given.DelayTicket:
+		return Waiting
+	case waits:
+		return Early
+	}
+	return Fresh
+}
+
+// resent reports whether a dead-lettered payload has come in another message than those whose dead letters are known.
+func (r *Run) resent(dead Record) bool {
+	if r.deadLetters == nil || r.conflict || len(dead.DeadLetters) == 0 {
+		return false
+	}
+	own := r.deadLetters.Own()
+	return own != "" && !slices.Contains(dead.DeadLetters, own)
+}
+
+// again has a dead-lettered payload tried once more, with all its attempts.
+func (r *Run) again(version store.Version, dead Record) {
+	r.adopt(version, Record{
+		CreatedAt: dead.CreatedAt, Corrected: dead.Corrected, DeadLetters: dead.DeadLetters, Again: true, Log: dead.Log,
+	})
+	r.record.Replays = max(r.record.Replays, dead.Replays)
+	r.repeated = true
+}
+
+// maxCorrected bounds how often the payload of one id is corrected, and how many dead letters a record names.
+const maxCorrected = 20
+
+// correct returns what a record means to a run of another payload: Fresh, Replaced or Differs.
+func (r *Run) correct(version store.Version, found Record) Seen {
+	switch broken := found.PayloadHash == ""; { // it had no payload to apply
+	case slices.Contains(found.Corrected, r.record.PayloadHash):
+		return Replaced
+	case found.Status != DeadLettered, len(found.Corrected) == maxCorrected,
+		!broken && (r.deadLetters == nil || !r.deadLetters.Replaceable(found)):
+		r.found = found
+		return Differs
+	}
+	r.adopt(version, Record{
+		CreatedAt: found.CreatedAt, DeadLetters: found.DeadLetters, Log: found.Log,
+		Corrected: append(slices.Clone(found.Corrected), found.PayloadHash),
+	})
+	return Fresh
+}
+
+// adopt takes over from a record what the run's own goes on from.
+func (r *Run) adopt(version store.Version, found Record) {
+	r.version, r.found = version, found
+	r.record.LeaseToken, r.record.Attempts, r.record.CreatedAt = found.LeaseToken, found.Attempts, found.CreatedAt
+	r.record.Result, r.record.Ref, r.record.Log = found.Result, found.Ref, found.Log
+	r.record.Corrected, r.record.DeadLetters, r.record.Again = found.Corrected, found.DeadLetters, found.Again
+	if found.Status == "" {
+		r.record.Attempts, r.repeated = r.given.Attempts, false
+	}
+}

@@ -203,12 +203,13 @@ func (r *Run) listed() bool {
 
 // begins returns the log with the run's own attempt in it, which has not ended.
 func (r *Run) begins(number int64) []Attempt {
+	log := slices.Clone(r.record.Log)
 	if r.listed() {
-		return r.record.Log
+		return log
 	}
 	own := r.attempt
 	own.Number = number
-	log := append(slices.Clone(r.record.Log), own)
+	log = append(log, own)
 	return log[max(0, len(log)-MaxLog):]
 }
 
@@ -219,10 +220,11 @@ func (r *Run) ends(number int64, end Ending, now time.Time) []Attempt {
 		return slices.Clone(r.record.Log[:len(r.record.Log)-1])
 	case end.Uncounted:
 		return r.record.Log
-	case end.Status == Failed && end.Reason == Begun: // it runs now
-		return r.begins(number)
 	}
-	log := slices.Clone(r.begins(number))
+	log := r.begins(number)
+	if end.Status == Failed && end.Reason == Begun { // it runs now
+		return log
+	}
 	own := &log[len(log)-1]
 	own.Ended, own.Reason, own.Next = now, end.Reason, end.Next
 	switch {

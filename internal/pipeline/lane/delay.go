@@ -14,6 +14,35 @@ import (
 	"billhook/internal/platform/store"
 )
 
+// NoneWaits reports, in one read, whether no ordering key of a queue has a lane.
+func NoneWaits(ctx context.Context, from store.Querier, queue string) (bool, error) {
+	page, err := from.Query(ctx, store.Query{Collection: Delayed.Lanes(), Equal: map[string]any{"queue": queue}, Limit: 1})
+	if err != nil {
+		return false, fmt.Errorf("lane: look for lanes: %w", err)
+	}
+	return len(page.Documents) == 0, nil
+}
+
+// Open reads the lane of delayed messages of a name.
+func Open(ctx context.Context, from store.Getter, name Name) (Lane, error) {
+	doc, err := store.Find(ctx, from, store.Key{Collection: Delayed.Lanes(), ID: name.id()})
+	l := laneOf(doc)
+	l.name = name
+	if l.Stays = name.OrderingKey != ""; l.Stays {
+		l.QueueID = name.Queue
+	}
+	return l, err
+}
+
+// Behind reports whether a message must wait: it has never waited, or one before it waits again.
+func (l Lane) Behind(m contract.Message) bool {
+	if !l.Exists() || !l.Stays {
+		return false
+	}
+	t, ok := ticketOf(m)
+	return !ok || t.published < l.Held
+}
+
 // ErrUnfit: the message cannot be kept in a document.
 var ErrUnfit = errors.New("lane: the message cannot be kept")
 
@@ -131,63 +160,4 @@ func ticketOf(m contract.Message) (t ticket, ok bool) {
 		return ticket{}, false
 	}
 	return ticket{rank: parts[0], number: parts[1], published: parts[2]}, true
-}
-
-// Outbox reports whether the message waits to be published at once.
-func (k Kept) Outbox() bool { return k.lane.Collection == Outbox.Lanes() }
-
-// LineOf reads the lane of a message that waits, and the event whose message is its next to be published, which is empty
-// where there is none: two reads. A lane that is gone by now does not exist, and has no first.
-func LineOf(ctx context.Context, from store.Store, k Kept) (line Lane, first Source, err error) {
-	doc, err := store.Find(ctx, from, k.lane)
-	if line = laneOf(doc); err != nil || !line.Exists() {
-		return line, first, err
-	}
-	next, _, err := next(ctx, from, line)
-	return line, next.Source, err
-}
-
-func next(ctx context.Context, from store.Querier, of Lane) (first Kept, found bool, err error) {
-	entries, _, err := store.List(ctx, from, of.entries(1), KeptOf)
-	if err != nil || len(entries) == 0 {
-		return Kept{}, false, err
-	}
-	return entries[0], true, nil
-}
-
-func (l Lane) entries(limit int) store.Query {
-	return store.Query{Collection: strings.TrimSuffix(l.key.Collection, "Keys"), IDPrefix: l.key.ID + "-", Limit: limit}
-}
-
-// KeptOf reads an entry of either kind.
-func KeptOf(doc store.Document) (Kept, error) {
-	var k Kept
-	if err := store.Decode(doc.Fields, &k); err != nil {
-		return Kept{}, fmt.Errorf("lane: entry %s is not readable", doc.Key.ID)
-	}
-	id, _, _ := strings.Cut(doc.Key.ID, "-")
-	k.lane = store.Key{Collection: Kind(doc.Key.Collection).Lanes(), ID: id}
-	k.Emitted = doc.Key.Collection == Outbox.Entries() || strings.HasSuffix(doc.Key.ID, emitted)
-	return k, nil
-}
-
-// Keys returns the lanes of a queue's ordering keys, at most limit, and whether there are more.
-func Keys(ctx context.Context, from store.Querier, queue string, limit int) (keys []Lane, more bool, err error) {
-	keys, err = lanesOf(ctx, from, Delayed, store.Query{Equal: map[string]any{"queue": queue}, Limit: limit + 1})
-	return keys[:min(len(keys), limit)], len(keys) > limit, err
-}
-
-// First returns the message of a lane that is published next, and how many wait there, counted up to limit.
-func First(ctx context.Context, from store.Querier, of Lane, limit int) (first Kept, waiting int64, err error) {
-	first, found, err := next(ctx, from, of)
-	if err != nil || !found {
-		return Kept{}, 0, err
-	}
-	query := of.entries(limit)
-	query.Count = true
-	page, err := from.Query(ctx, query)
-	if err != nil {
-		return Kept{}, 0, fmt.Errorf("lane: read: %w", err)
-	}
-	return first, page.Count, nil
 }

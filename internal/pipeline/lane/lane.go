@@ -5,21 +5,15 @@
 package lane
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"strconv"
+	"strings"
 	"time"
 
-	"github.com/google/uuid"
-
-	"billhook/catalog"
 	"billhook/internal/contract"
-	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/store"
-	"billhook/internal/retry"
 )
 
 // Kind is one kind of lanes. It is kept in collections of its own.
@@ -81,15 +75,6 @@ type Source struct {
 	Emits string `store:"emits,omitzero"`
 }
 
-// fields has the zero values of held and stays, too, once the lane has given out a number.
-func (h head) fields() map[string]any {
-	fields := store.Encode(&h)
-	if h.Last != 0 {
-		fields["held"], fields["stays"] = h.Held, h.Stays
-	}
-	return fields
-}
-
 func moment(at time.Time) time.Time { return at.UTC().Truncate(time.Microsecond) }
 
 // Name names a lane.
@@ -129,37 +114,6 @@ func laneOf(doc store.Document) Lane {
 	return l
 }
 
-// Open reads the lane of delayed messages of a name.
-func Open(ctx context.Context, from store.Getter, name Name) (Lane, error) {
-	doc, err := store.Find(ctx, from, store.Key{Collection: Delayed.Lanes(), ID: name.id()})
-	l := laneOf(doc)
-	l.name = name
-	if l.Stays = name.OrderingKey != ""; l.Stays {
-		l.QueueID = name.Queue
-	}
-	return l, err
-}
-
-// NoneWaits reports, in one read, whether no ordering key of a queue has a lane.
-func NoneWaits(ctx context.Context, from store.Querier, queue string) (bool, error) {
-	page, err := from.Query(ctx, store.Query{Collection: Delayed.Lanes(), Equal: map[string]any{"queue": queue}, Limit: 1})
-	if err != nil {
-		return false, fmt.Errorf("lane: look for lanes: %w", err)
-	}
-	return len(page.Documents) == 0, nil
-}
-
-// Longest returns the lanes whose oldest message has waited since until or longer, the longest first, at most limit.
-func Longest(ctx context.Context, from store.Querier, of Kind, until time.Time, limit int) ([]Lane, error) {
-	return lanesOf(ctx, from, of, store.Query{Due: &store.Due{Field: "oldest_at", Until: until}, Limit: limit})
-}
-
-func lanesOf(ctx context.Context, from store.Querier, of Kind, query store.Query) ([]Lane, error) {
-	query.Collection = of.Lanes()
-	lanes, _, err := store.List(ctx, from, query, func(doc store.Document) (Lane, error) { return laneOf(doc), nil })
-	return lanes, err
-}
-
 // ID is the lane's, in its collection.
 func (l Lane) ID() string { return l.key.ID }
 
@@ -172,119 +126,76 @@ func (l Lane) Exists() bool { return l.version != 0 }
 // Holds reports whether a message of the lane waits to be published.
 func (l Lane) Holds() bool { return !l.DueAt.IsZero() }
 
-// Behind reports whether a message must wait: it has never waited, or one before it waits again.
-func (l Lane) Behind(m contract.Message) bool {
-	if !l.Exists() || !l.Stays {
-		return false
+func (l Lane) replace(next head) store.Write {
+	return store.Replace(l.key, l.version, store.Encode(&next))
+}
+
+func (l Lane) entries(limit int) store.Query {
+	return store.Query{Collection: strings.TrimSuffix(l.key.Collection, "Keys"), IDPrefix: l.key.ID + "-", Limit: limit}
+}
+
+// KeptOf reads an entry of either kind.
+func KeptOf(doc store.Document) (Kept, error) {
+	var k Kept
+	if err := store.Decode(doc.Fields, &k); err != nil {
+		return Kept{}, fmt.Errorf("lane: entry %s is not readable", doc.Key.ID)
 	}
-	t, ok := ticketOf(m)
-	return !ok || t.published < l.Held
+	id, _, _ := strings.Cut(doc.Key.ID, "-")
+	k.lane = store.Key{Collection: Kind(doc.Key.Collection).Lanes(), ID: id}
+	k.Emitted = doc.Key.Collection == Outbox.Entries() || strings.HasSuffix(doc.Key.ID, emitted)
+	return k, nil
 }
 
-func (l Lane) replace(next head) store.Write { return store.Replace(l.key, l.version, next.fields()) }
+// Outbox reports whether the message waits to be published at once.
+func (k Kept) Outbox() bool { return k.lane.Collection == Outbox.Lanes() }
 
-// grace is how long a new lane of the outbox is left to the worker that made it.
-const grace = 30 * time.Second
-
-// Batch collects messages of the outbox that are to be committed together.
-type Batch struct {
-	now    time.Time
-	writes []store.Write
-	lanes  []string
-	newest map[string]string // lane -> its last entry
+// Longest returns the lanes whose oldest message has waited since until or longer, the longest first, at most limit.
+func Longest(ctx context.Context, from store.Querier, of Kind, until time.Time, limit int) ([]Lane, error) {
+	return lanesOf(ctx, from, of, store.Query{Due: &store.Due{Field: "oldest_at", Until: until}, Limit: limit})
 }
 
-// NewBatch returns an empty batch of the given moment.
-func NewBatch(now time.Time) *Batch { return &Batch{now: moment(now), newest: map[string]string{}} }
+func lanesOf(ctx context.Context, from store.Querier, of Kind, query store.Query) ([]Lane, error) {
+	query.Collection = of.Lanes()
+	lanes, _, err := store.List(ctx, from, query, func(doc store.Document) (Lane, error) { return laneOf(doc), nil })
+	return lanes, err
+}
 
-// Add adds a message, which has an id of its own, behind those of its topic and ordering key.
-func (b *Batch) Add(topic, id string, m contract.Message, from Source) {
-	lane := Name{Queue: topic, Tenant: from.Tenant, OrderingKey: m.OrderingKey, Message: id}.id()
-	// Within a lane the order is that of the commits' times, then that of the batch.
-	key := store.Key{Collection: Outbox.Entries(), ID: fmt.Sprintf("%s-%020d-%03d-%s", lane, b.now.UnixMicro(), len(b.writes), id)}
-	b.writes = append(b.writes, store.Create(key, store.Encode(&Kept{Topic: topic, Message: m, CreatedAt: b.now, Source: from})))
-	if b.newest[lane] == "" {
-		b.lanes = append(b.lanes, lane)
+// Keys returns the lanes of a queue's ordering keys, at most limit, and whether there are more.
+func Keys(ctx context.Context, from store.Querier, queue string, limit int) (keys []Lane, more bool, err error) {
+	keys, err = lanesOf(ctx, from, Delayed, store.Query{Equal: map[string]any{"queue": queue}, Limit: limit + 1})
+	return keys[:min(len(keys), limit)], len(keys) > limit, err
+}
+
+// First returns the message of a lane that is published next, and how many wait there, counted up to limit.
+func First(ctx context.Context, from store.Querier, of Lane, limit int) (first Kept, waiting int64, err error) {
+	first, found, err := next(ctx, from, of)
+	if err != nil || !found {
+		return Kept{}, 0, err
 	}
-	b.newest[lane] = key.ID
-}
-
-// Lanes are what is to be relayed once the batch is committed.
-func (b *Batch) Lanes() []string { return b.lanes }
-
-// Writes returns what commits the batch: an entry for each message, and a document for each lane.
-func (b *Batch) Writes() []store.Write {
-	writes := b.writes
-	for _, lane := range b.lanes {
-		// It changes the version whatever was there: a relay that has not seen the entry cannot remove the lane.
-		next := head{Newest: b.newest[lane], DueAt: b.now.Add(grace), OldestAt: b.now}
-		writes = append(writes, store.Set(store.Key{Collection: Outbox.Lanes(), ID: lane}, next.fields()))
+	query := of.entries(limit)
+	query.Count = true
+	page, err := from.Query(ctx, query)
+	if err != nil {
+		return Kept{}, 0, fmt.Errorf("lane: read: %w", err)
 	}
-	return writes
+	return first, page.Count, nil
 }
 
-// ID is the event id of the n-th message that an event emits, from 0 on: the same however often the event is handled.
-func ID(event handler.Event, n int) string {
-	return uuid.NewSHA1(uuid.MustParse(event.CalleeKey()), []byte(strconv.Itoa(n))).String()
-}
-
-// Emitted has an effect's emissions as its record remembers them, and what is due after its commit.
-type Emitted struct {
-	Messages []handler.Emitted
-	// Lanes are to be relayed at once.
-	Lanes []string
-	// Due is when the first of the delayed emissions is; zero: there is none.
-	Due time.Time
-}
-
-// Emit gives the effect's emissions their ids and times, and adds the writes that commit and withdraw them to the effect's.
-// Those that are due later get delayed lanes of their own. The error, for what no broker would take, is permanent.
-func Emit(c *catalog.Catalog, event handler.Event, effect *handler.Effect, now time.Time) (e Emitted, err error) {
-	batch := NewBatch(now)
-	for n, emission := range effect.Emit {
-		id := ID(event, n)
-		body, message, err := c.Contracts.Compose(emission.Body, contract.Stamp{
-			ID: id, Tenant: event.Tenant, RoutingKey: emission.RoutingKey, OrderingKey: emission.OrderingKey, Since: emission.Since, At: batch.now,
-		})
-		if err != nil || emission.Due.Sub(now) > contract.MaxAhead {
-			return Emitted{}, retry.Permanent("emission_invalid", err)
-		}
-		topic, knownAs := emission.To, id
-		if q, ok := c.Queue(emission.To); ok {
-			knownAs = q.EventID(id, body.IdempotencyKey())
-			topic, message.Attributes = q.Topic(), q.Addressed(message.Attributes)
-		} else if emission.RoutingKey == "" { // on a shared topic nobody takes what has none
-			message.Attributes[contract.AttrRoutingKey] = message.Attributes[contract.AttrEventType]
-		}
-		e.Messages = append(e.Messages, handler.Emitted{EventID: knownAs, EventType: message.Attributes[contract.AttrEventType], To: emission.To})
-		from := Source{Queue: event.Queue, Tenant: event.Tenant, EventID: event.ID, Emits: knownAs}
-		if emission.Due.IsZero() {
-			batch.Add(topic, id, message, from)
-			continue
-		}
-		due := moment(emission.Due)
-		if e.Due.IsZero() || due.Before(e.Due) {
-			e.Due = due
-		}
-		key, laneKey := place(event, cmp.Or(emission.Name, id))
-		head := head{Newest: key.ID, DueAt: due, OldestAt: due}
-		effect.Writes = append(effect.Writes,
-			store.Create(key, store.Encode(&Kept{Topic: topic, Message: message, CreatedAt: batch.now, DueAt: due, Timer: true, Source: from})),
-			store.Create(laneKey, head.fields()))
+// LineOf reads the lane of a message that waits, and the event whose message is its next to be published, which is empty
+// where there is none: two reads. A lane that is gone by now does not exist, and has no first.
+func LineOf(ctx context.Context, from store.Store, k Kept) (line Lane, first Source, err error) {
+	doc, err := store.Find(ctx, from, k.lane)
+	if line = laneOf(doc); err != nil || !line.Exists() {
+		return line, first, err
 	}
-	for _, name := range effect.Withdraw {
-		key, laneKey := place(event, name)
-		effect.Writes = append(effect.Writes, store.Delete(key, 0), store.Delete(laneKey, 0))
-	}
-	effect.Writes = append(effect.Writes, batch.Writes()...)
-	e.Lanes = batch.Lanes()
-	return e, nil
+	next, _, err := next(ctx, from, line)
+	return line, next.Source, err
 }
 
-const emitted = "-emission"
-
-// place has the keys of a delayed emission and of its lane: by its name another event removes both without a read.
-func place(event handler.Event, name string) (entry, lane store.Key) {
-	id := Name{Queue: event.Queue, Tenant: event.Tenant, Message: "emission " + name}.id()
-	return store.Key{Collection: Delayed.Entries(), ID: id + emitted}, store.Key{Collection: Delayed.Lanes(), ID: id}
+func next(ctx context.Context, from store.Querier, of Lane) (first Kept, found bool, err error) {
+	entries, _, err := store.List(ctx, from, of.entries(1), KeptOf)
+	if err != nil || len(entries) == 0 {
+		return Kept{}, false, err
+	}
+	return entries[0], true, nil
 }

@@ -11,17 +11,18 @@ import (
 
 // claim claims the event of a leased handler. The record of a Tx handler's is read only where it was delivered before.
 func (d *delivery) claim(ctx context.Context, run *dedupe.Run, delivered bool) finding {
+	switch {
+	case d.handler.Tx == nil && !d.leased():
+		return found(failed, retry.Permanent(typeUnknown, nil))
+	case d.handler.Tx != nil && !delivered:
+		return finding{}
+	}
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	switch {
-	case d.handler.Tx != nil && delivered:
-		return d.recall(ctx, run)
-	case d.handler.Tx != nil:
-		return finding{}
-	case d.leased():
+	if d.leased() {
 		return d.lease(ctx, run, delivered)
 	}
-	return found(failed, retry.Permanent(typeUnknown, nil))
+	return d.recall(ctx, run)
 }
 
 // unexplained is how many deliveries may have left no trace before attempts are counted before they run.

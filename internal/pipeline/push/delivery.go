@@ -105,7 +105,9 @@ func (s *Service) decode(q *queue, e envelope) *delivery {
 	}
 	d := &delivery{envelope: e, queue: q, due: momentOf(attributes[contract.AttrDeliverAt])}
 	d.event, d.record, d.broken = decodeEvent(s.config.Catalog.Contracts, q, e)
-	d.log = s.config.Log.With("queue", q.ID, "event_id", d.record.EventID, "message_id", e.messageID)
+	d.log = slog.New(s.config.Log.Handler().WithAttrs([]slog.Attr{
+		slog.String("queue", q.ID), slog.String("event_id", d.record.EventID), slog.String("message_id", e.messageID),
+	}))
 	d.record.DelayTicket, d.record.PublishedAt = lane.Ticket(e.message), e.publishedAt
 	if first := momentOf(attributes[contract.AttrFirstPublished]); !first.IsZero() {
 		d.record.PublishedAt = first

@@ -1,0 +1,122 @@
+package lane
+
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+
+	"billhook/catalog"
+	"billhook/internal/contract"
+	"billhook/internal/pipeline/handler"
+	"billhook/internal/platform/store"
+	"billhook/internal/retry"
+)
+
+// grace is how long a new lane of the outbox is left to the worker that made it.
+const grace = 30 * time.Second
+
+// Batch collects messages of the outbox that are to be committed together.
+type Batch struct {
+	now    time.Time
+	writes []store.Write
+	lanes  []string
+	newest map[string]string // lane -> its last entry
+}
+
+// NewBatch returns an empty batch of the given moment.
+func NewBatch(now time.Time) *Batch { return &Batch{now: moment(now), newest: map[string]string{}} }
+
+// Add adds a message, which has an id of its own, behind those of its topic and ordering key.
+func (b *Batch) Add(topic, id string, m contract.Message, from Source) {
+	lane := Name{Queue: topic, Tenant: from.Tenant, OrderingKey: m.OrderingKey, Message: id}.id()
+	// Within a lane the order is that of the commits' times, then that of the batch.
+	key := store.Key{Collection: Outbox.Entries(), ID: fmt.Sprintf("%s-%020d-%03d-%s", lane, b.now.UnixMicro(), len(b.writes), id)}
+	b.writes = append(b.writes, store.Create(key, store.Encode(&Kept{Topic: topic, Message: m, CreatedAt: b.now, Source: from})))
+	if b.newest[lane] == "" {
+		b.lanes = append(b.lanes, lane)
+	}
+	b.newest[lane] = key.ID
+}
+
+// Lanes are what is to be relayed once the batch is committed.
+func (b *Batch) Lanes() []string { return b.lanes }
+
+// Writes returns what commits the batch: an entry for each message, and a document for each lane.
+func (b *Batch) Writes() []store.Write {
+	writes := b.writes
+	for _, lane := range b.lanes {
+		// It changes the version whatever was there: a relay that has not seen the entry cannot remove the lane.
+		next := head{Newest: b.newest[lane], DueAt: b.now.Add(grace), OldestAt: b.now}
+		writes = append(writes, store.Set(store.Key{Collection: Outbox.Lanes(), ID: lane}, store.Encode(&next)))
+	}
+	return writes
+}
+
+// ID is the event id of the n-th message that an event emits, from 0 on: the same however often the event is handled.
+func ID(event handler.Event, n int) string {
+	return uuid.NewSHA1(uuid.MustParse(event.CalleeKey()), []byte(strconv.Itoa(n))).String()
+}
+
+// Emitted has an effect's emissions as its record remembers them, and what is due after its commit.
+type Emitted struct {
+	Messages []handler.Emitted
+	// Lanes are to be relayed at once.
+	Lanes []string
+	// Due is when the first of the delayed emissions is; zero: there is none.
+	Due time.Time
+}
+
+// Emit gives the effect's emissions their ids and times, and adds the writes that commit and withdraw them to the effect's.
+// Those that are due later get delayed lanes of their own. The error, for what no broker would take, is permanent.
+func Emit(c *catalog.Catalog, event handler.Event, effect *handler.Effect, now time.Time) (e Emitted, err error) {
+	batch := NewBatch(now)
+	for n, emission := range effect.Emit {
+		id := ID(event, n)
+		body, message, err := c.Contracts.Compose(emission.Body, contract.Stamp{
+			ID: id, Tenant: event.Tenant, RoutingKey: emission.RoutingKey, OrderingKey: emission.OrderingKey, Since: emission.Since, At: batch.now,
+		})
+		if err != nil || emission.Due.Sub(now) > contract.MaxAhead {
+			return Emitted{}, retry.Permanent("emission_invalid", err)
+		}
+		topic, knownAs := emission.To, id
+		if q, ok := c.Queue(emission.To); ok {
+			knownAs = q.EventID(id, body.IdempotencyKey())
+			topic, message.Attributes = q.Topic(), q.Addressed(message.Attributes)
+		} else if emission.RoutingKey == "" { // on a shared topic nobody takes what has none
+			message.Attributes[contract.AttrRoutingKey] = message.Attributes[contract.AttrEventType]
+		}
+		e.Messages = append(e.Messages, handler.Emitted{EventID: knownAs, EventType: message.Attributes[contract.AttrEventType], To: emission.To})
+		from := Source{Queue: event.Queue, Tenant: event.Tenant, EventID: event.ID, Emits: knownAs}
+		if emission.Due.IsZero() {
+			batch.Add(topic, id, message, from)
+			continue
+		}
+		due := moment(emission.Due)
+		if e.Due.IsZero() || due.Before(e.Due) {
+			e.Due = due
+		}
+		key, laneKey := place(event, cmp.Or(emission.Name, id))
+		head := head{Newest: key.ID, DueAt: due, OldestAt: due}
+		effect.Writes = append(effect.Writes,
+			store.Create(key, store.Encode(&Kept{Topic: topic, Message: message, CreatedAt: batch.now, DueAt: due, Timer: true, Source: from})),
+			store.Create(laneKey, store.Encode(&head)))
+	}
+	for _, name := range effect.Withdraw {
+		key, laneKey := place(event, name)
+		effect.Writes = append(effect.Writes, store.Delete(key, 0), store.Delete(laneKey, 0))
+	}
+	effect.Writes = append(effect.Writes, batch.Writes()...)
+	e.Lanes = batch.Lanes()
+	return e, nil
+}
+
+const emitted = "-emission"
+
+// place has the keys of a delayed emission and of its lane: by its name another event removes both without a read.
+func place(event handler.Event, name string) (entry, lane store.Key) {
+	id := Name{Queue: event.Queue, Tenant: event.Tenant, Message: "emission " + name}.id()
+	return store.Key{Collection: Delayed.Entries(), ID: id + emitted}, store.Key{Collection: Delayed.Lanes(), ID: id}
+}

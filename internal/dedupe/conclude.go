@@ -77,8 +77,18 @@ func (r *Run) Conclude(ctx context.Context, end Ending) (Seen, error) {
 		switch {
 		case written:
 			return seen, nil
-		case err == nil:
-			return r.decideAgain(ctx, end.Status, assumed)
+		case err == nil: // another has written
+			seen, err = r.Look(ctx)
+			if err != nil || !seen.Undecided() || end.Status != Completed {
+				return seen, err
+			}
+			if r.claimed || assumed != 0 || r.version == 0 { // else the record that was found may alone have been in the way
+				r.try++
+			}
+			if r.try == MaxTry {
+				return seen, retry.Busy("contention", nil)
+			}
+			return seen, nil
 		case errors.Is(err, store.ErrInvalid) && end.Status == Completed && (!r.claimed || len(end.Effect.Writes) > 0):
 			// The writes themselves are wrong; they will be wrong again.
 			return Fresh, retry.Permanent("effect_invalid", err)
@@ -90,21 +100,6 @@ func (r *Run) Conclude(ctx context.Context, end Ending) (Seen, error) {
 		unknown = err
 	}
 	return Fresh, retry.Outage("store_unavailable", fmt.Errorf("end of the lease: %w", unknown))
-}
-
-// decideAgain looks at the record after a commit was refused that had assumed a version of it. A conflict of the effect's
-// own writes is counted, where it was not the record alone that was in the way.
-func (r *Run) decideAgain(ctx context.Context, wanted Status, assumed store.Version) (Seen, error) {
-	seen, err := r.Look(ctx)
-	if err != nil || !seen.Undecided() || wanted != Completed {
-		return seen, err
-	}
-	if r.claimed || assumed != 0 || r.version == 0 {
-		if r.try++; r.try == MaxTry {
-			return seen, retry.Busy("contention", nil)
-		}
-	}
-	return seen, nil
 }
 
 // ending returns what an ending writes, and what it is seen as.

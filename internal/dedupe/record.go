@@ -92,9 +92,9 @@ type Record struct {
 
 // Fields returns the record as the store keeps it.
 func (r Record) Fields() map[string]any {
-	r.IdempotencyKey = cmp.Or(r.IdempotencyKey, r.EventID)
 	shard := Shard(r.Queue, r.Tenant, r.EventID)
 	fields := store.Encode(&r)
+	fields["idempotency_key"] = cmp.Or(r.IdempotencyKey, r.EventID)
 	fields["action"], fields[fieldShard] = r.EventType, shard // the job log's word for the type
 	return fields
 }

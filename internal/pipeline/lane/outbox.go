@@ -72,6 +72,10 @@ type Emitted struct {
 // Emit gives the effect's emissions their ids and times, and adds the writes that commit and withdraw them to the effect's.
 // Those that are due later get delayed lanes of their own. The error, for what no broker would take, is permanent.
 func Emit(c *catalog.Catalog, event handler.Event, effect *handler.Effect, now time.Time) (e Emitted, err error) {
+	for _, name := range effect.Withdraw {
+		key, laneKey := place(event, name)
+		effect.Writes = append(effect.Writes, store.Delete(key, 0), store.Delete(laneKey, 0))
+	}
 	batch := NewBatch(now)
 	for n, emission := range effect.Emit {
 		id := ID(event, n)
@@ -103,10 +107,6 @@ func Emit(c *catalog.Catalog, event handler.Event, effect *handler.Effect, now t
 		effect.Writes = append(effect.Writes,
 			store.Create(key, store.Encode(&Kept{Topic: topic, Message: message, CreatedAt: batch.now, DueAt: due, Timer: true, Source: from})),
 			store.Create(laneKey, store.Encode(&head)))
-	}
-	for _, name := range effect.Withdraw {
-		key, laneKey := place(event, name)
-		effect.Writes = append(effect.Writes, store.Delete(key, 0), store.Delete(laneKey, 0))
 	}
 	effect.Writes = append(effect.Writes, batch.Writes()...)
 	e.Lanes = batch.Lanes()

@@ -76,7 +76,7 @@ func (s *Service) attempt(ctx context.Context, d *delivery, before past) answer 
 		return found(unanswered, retry.Busy(reason, nil)).again()
 	}
 	defer d.queue.slots.release()
-	f, run, at := s.refused(d), s.begin(d), position{}
+	run, at, f := s.begin(d), position{}, s.refused(d)
 	for settled := 0; ; settled++ {
 		if f.state == goesOn {
 			at, f = s.order(ctx, d, run)

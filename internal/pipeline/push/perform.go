@@ -49,25 +49,6 @@ func (s *Service) perform(ctx context.Context, d *delivery, run *dedupe.Run) fin
 	}
 }
 
-// commit commits the effect with the record: that of a leased handler in a time of its own.
-func commit(ctx context.Context, run *dedupe.Run, leased bool, end dedupe.Ending) (dedupe.Seen, error) {
-	if leased {
-		var cancel context.CancelFunc
-		ctx, cancel = bounded(ctx)
-		defer cancel()
-	} else {
-		failpoint.Hit(failpoint.TxCommit)
-	}
-	seen, err := run.Conclude(ctx, end)
-	switch { // a name of a fail point that is no constant would be left in a release
-	case seen == dedupe.Own && leased:
-		failpoint.Hit(failpoint.LeasedCompleted)
-	case seen == dedupe.Own:
-		failpoint.Hit(failpoint.TxCommitted)
-	}
-	return seen, err
-}
-
 // emit adds the writes of an effect's emissions. It refuses one that the catalog does not list for the handler: nothing
 // is granted for it. The release is at fault, so the event is tried again, and that counts.
 func (s *Service) emit(event handler.Event, listed []string, effect *handler.Effect) (lane.Emitted, error) {

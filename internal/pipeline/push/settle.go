@@ -9,7 +9,6 @@ import (
 
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/lane"
-	"billhook/internal/platform/failpoint"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
 )
@@ -32,8 +31,8 @@ func (s *Service) settle(ctx context.Context, d *delivery, at position, run *ded
 	}
 	reply, kept := f.again(), dedupe.Kept{}
 	switch f.then {
-	case bury:
-		return s.bury(ctx, d, run, f)
+	case resume:
+		reply.next.resume = f.due
 	case keep:
 		var err error
 		switch kept, reply, err = s.keep(ctx, d, at, run.Beside(), f); {
@@ -43,9 +42,9 @@ func (s *Service) settle(ctx context.Context, d *delivery, at position, run *ded
 			d.warn(ctx, "message not kept for its wait",
 				slog.String("reason", f.means.Reason), slog.String("cause", fmt.Sprintf("%T", err)))
 		}
-	case resume:
-		reply.next.resume = f.due
 	case nack:
+	case bury:
+		return s.bury(ctx, d, run, f)
 	}
 	want := dedupe.Counted
 	end := dedupe.Ending{Status: dedupe.Failed, Reason: f.means.Reason, Next: f.due, Uncounted: !f.means.Counts, Kept: kept}
@@ -122,20 +121,4 @@ func unkept(f finding, err error) finding {
 	default:
 		return storeDown(err)
 	}
-}
-
-// release records what an attempt leaves, and releases a lease.
-func release(ctx context.Context, run *dedupe.Run, leased bool, end dedupe.Ending, want dedupe.Seen) (dedupe.Seen, error) {
-	if !leased {
-		failpoint.Hit(failpoint.TxFail)
-		seen, err := run.Conclude(ctx, end)
-		if seen == want {
-			failpoint.Hit(failpoint.TxFailed)
-		}
-		return seen, err
-	}
-	failpoint.Hit(failpoint.LeasedRelease)
-	seen, err := run.Conclude(ctx, end)
-	failpoint.Hit(failpoint.LeasedReleased)
-	return seen, err
 }

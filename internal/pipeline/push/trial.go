@@ -25,7 +25,7 @@ func (s *Service) Try(ctx context.Context, m dryrun.Message) (dryrun.Trial, erro
 	})
 	d.handler = t.Asking(d.handler)
 	t.Tenant, t.EventID, t.EventType, t.OrderingKey = d.record.Tenant, d.record.EventID, d.record.EventType, d.record.OrderingKey
-	f, run := s.refused(d), s.begin(d)
+	run, f := s.begin(d), s.refused(d)
 	if f.state == goesOn {
 		f = d.claim(ctx, run, true)
 	}

@@ -12,9 +12,9 @@ import (
 	"billhook/internal/retry"
 )
 
-// Claim takes the event for this run: for the length of the lease any other delivery of it is Held. It returns Claimed
-// where it did, else what the record says. keep, if not nil and where a document may hold it, stands in the record until the
-// run is over. With redelivered the record is read first.
+// Claim takes the event for this run: for the length of the lease any other delivery of it is Held. It
+// returns Claimed where it did, else what the record says. keep, if not nil and where a document may hold it,
+// stands in the record until the run is over. With redelivered the record is read first.
 func (r *Run) Claim(ctx context.Context, lease time.Duration, keep *contract.Message, redelivered bool) (Seen, error) {
 	if redelivered {
 		if seen, err := r.Look(ctx); err != nil || seen != Fresh {
@@ -65,9 +65,10 @@ func (r *Run) Uncount(ctx context.Context, reason string) (Seen, error) {
 	return r.Conclude(ctx, Ending{Status: Failed, Reason: reason, Uncounted: true})
 }
 
-// Conclude writes the ending of the run, at the version of the record that the run knows, and returns Own for Completed,
-// Counted for Failed, Gone for DeadLettered, and Waiting for an ending that is Kept alone. Else it returns what the record
-// says now: Fresh, or Claimed of a claimed run, asks the caller to decide again, by Attempt and Try.
+// Conclude writes the ending of the run, at the version of the record that the run knows, and returns Own for
+// Completed, Counted for Failed, Gone for DeadLettered, and Waiting for an ending that is Kept alone. Else it
+// returns what the record says now: Fresh, or Claimed of a claimed run, asks the caller to decide again, by
+// Attempt and Try.
 func (r *Run) Conclude(ctx context.Context, end Ending) (Seen, error) {
 	var unknown error // of a commit that may have happened: then it is seen as Own
 	for range MaxTry {
@@ -129,8 +130,8 @@ func (r *Run) ending(end Ending) (record Record, also []store.Write, seen Seen) 
 	return record, slices.Concat(end.Effect.Writes, also), Own
 }
 
-// close returns the dead letters of the event that are open after its end, and the writes that close the others: a success
-// ends all of them, and a death those of other payloads.
+// close returns the dead letters of the event that are open after its end, and the writes that close the
+// others: a success ends all of them, and a death those of other payloads.
 func (r *Run) close(record Record, status Status) (open []string, closed []store.Write) {
 	if r.deadLetters == nil || status == Completed && len(record.DeadLetters) == 0 {
 		return nil, nil
@@ -237,8 +238,8 @@ func (r *Run) ends(number int64, end Ending, now time.Time) []Attempt {
 	return log
 }
 
-// Broken remembers the dead letter of a message that broke the contract, under the event id that it claims: a later message
-// that keeps the contract closes it. A known event that is not dead-lettered is not changed.
+// Broken remembers the dead letter of a message that broke the contract, under the event id that it claims: a
+// later message that keeps the contract closes it. A known event that is not dead-lettered is not changed.
 func (r *Run) Broken(ctx context.Context, reason string) error {
 	own := r.deadLetters.Own()
 	if own == "" {

@@ -11,7 +11,8 @@ import (
 	"billhook/internal/retry"
 )
 
-// Look reads the record once and says what it means. An event that the run had Claimed, and has no more, is Held.
+// Look reads the record once and says what it means. An event that the run had Claimed, and has no more, is
+// Held.
 func (r *Run) Look(ctx context.Context) (Seen, error) {
 	version, found, now, err := r.read(ctx)
 	if err != nil {
@@ -92,7 +93,8 @@ func (r *Run) means(version store.Version, found Record, now time.Time) Seen {
 	return Fresh
 }
 
-// resent reports whether a dead-lettered payload has come in another message than those whose dead letters are known.
+// resent reports whether a dead-lettered payload has come in another message than those whose dead letters
+// are known.
 func (r *Run) resent(dead Record) bool {
 	if r.deadLetters == nil || r.conflict || len(dead.DeadLetters) == 0 {
 		return false

@@ -18,7 +18,8 @@ type Once struct {
 	Instance string
 }
 
-// Run is one delivery of one event. It writes at the version that it has seen, and so never over another's success.
+// Run is one delivery of one event. It writes at the version that it has seen, and so never over another's
+// success.
 type Run struct {
 	once        *Once
 	key         store.Key
@@ -35,15 +36,16 @@ type Run struct {
 	try      int // how many of its commits have failed by a precondition
 	// version is that of the record as last read; 0: absent, as far as known.
 	version store.Version
-	// found is the record as last read, the zero record where none counts, and record is what the run would write.
+	// found is the record as last read, the zero record where none counts, and record is what the run would
+	// write.
 	found, record Record
 }
 
 // MaxTry is how often one write of a run is tried, and how often its effect may meet a conflict.
 const MaxTry = 3
 
-// Begin starts the run of an event, and reads nothing. record carries the event's identity, the ticket of the delivered
-// copy, and the attempts that were made before. With a rememberFor of 0 the record is not stored.
+// Begin starts the run of an event, and reads nothing. record carries the event's identity, the ticket of the
+// delivered copy, and the attempts that were made before. With a rememberFor of 0 the record is not stored.
 func (o *Once) Begin(key store.Key, record Record, rememberFor time.Duration) *Run {
 	r := &Run{once: o, key: key, token: o.NewToken(), given: record, record: record, rememberFor: rememberFor}
 	r.attempt = Attempt{MessageID: record.MessageID, Instance: o.Instance, Begun: o.Now()}
@@ -67,7 +69,8 @@ type DeadLetters interface {
 	Own() string
 	// Replaceable reports whether it is known that nothing of the dead-lettered payload was applied.
 	Replaceable(dead Record) bool
-	// Close returns the writes, without precondition, that close dead letters as corrected by the delivered message.
+	// Close returns the writes, without precondition, that close dead letters as corrected by the delivered
+	// message.
 	Close(ids []string) []store.Write
 }
 
@@ -159,7 +162,8 @@ func (s Seen) Undecided() bool { return s == Fresh || s == Claimed }
 
 // Ending is the end of a run.
 type Ending struct {
-	// Status is Completed, Failed or DeadLettered. Without one the event, which is Early, stays as it is, and is Kept.
+	// Status is Completed, Failed or DeadLettered. Without one the event, which is Early, stays as it is, and is
+	// Kept.
 	Status Status
 	// Effect is committed with what is Completed, and Emitted are its emissions.
 	Effect  handler.Effect
@@ -171,7 +175,8 @@ type Ending struct {
 	Kept      Kept
 }
 
-// Kept is a message that waits elsewhere than with the broker, under a ticket: every other copy of it is Waiting.
+// Kept is a message that waits elsewhere than with the broker, under a ticket: every other copy of it is
+// Waiting.
 type Kept struct {
 	Ticket string
 	Writes []store.Write

@@ -179,67 +179,53 @@ func join(lines []line) []byte {
 	return bytes.Join(texts, nil)
 }
 
-type item struct {
-	action string
-	ID     string `json:"_id"`
-	Status int    `json:"status"`
-}
-
-// items reads the items of an answer. found is false where it has none.
-func items(body []byte, form catalog.Form) (all []item, found, ok bool) {
+// settle sets the outcomes by the items of an answer, or none where that does not say what became of each line.
+func (b batcher) settle(body []byte, lines []line) error {
+	unclear := retry.Transient("callee_answer_unclear", nil)
 	var answer struct {
 		Items *[]jsontext.Value `json:"items"`
 	}
-	if json.Unmarshal(body, &answer) != nil || answer.Items == nil {
-		return nil, false, form == catalog.NDJSON
+	itemized := json.Unmarshal(body, &answer) == nil && answer.Items != nil
+	if itemized && len(*answer.Items) != len(lines) || !itemized && b.post.Form != catalog.NDJSON {
+		return unclear
 	}
-	for _, text := range *answer.Items {
-		var one item
-		if form == catalog.Bulk {
-			var named map[string]item // by its action
-			if json.Unmarshal(text, &named) != nil || len(named) != 1 {
-				return nil, true, false
-			}
-			for action, said := range named {
-				one = said
-				one.action = action
-			}
-		} else if json.Unmarshal(text, &one) != nil {
-			return nil, true, false
+	statuses := make([]int, len(lines))
+	for i, l := range lines {
+		ok := true
+		if statuses[i] = http.StatusOK; itemized {
+			statuses[i], ok = b.status((*answer.Items)[i], l)
 		}
-		all = append(all, one)
-	}
-	return all, true, true
-}
-
-// settle sets the outcomes by the items of an answer, or none where that does not say what became of each line.
-func (b batcher) settle(body []byte, lines []line) error {
-	answered, found, ok := items(body, b.post.Form)
-	if ok && !found { // of events that need no items
-		answered = make([]item, len(lines))
-		for i := range answered {
-			answered[i].Status = http.StatusOK
+		if !ok {
+			return unclear
 		}
-	}
-	unclear := !ok || len(answered) != len(lines)
-	for i := 0; i < len(lines) && !unclear; i++ {
-		unclear = answered[i].ID != "" && answered[i].ID != lines[i].document || answered[i].action != lines[i].action
-	}
-	if unclear {
-		return retry.Transient("callee_answer_unclear", nil)
 	}
 	for i, l := range lines {
-		status := answered[i].Status
-		switch err := retry.HTTPStatus(status); {
-		case err == nil:
+		switch err := retry.HTTPStatus(statuses[i]); {
+		case err == nil, statuses[i] == http.StatusNotFound && l.action == remove:
 			l.outcome.Effect.Result = Delivered
-		case status == http.StatusNotFound && l.action == remove:
-			l.outcome.Effect.Result = Delivered
-		case status == http.StatusConflict && l.version > 0:
+		case statuses[i] == http.StatusConflict && l.version > 0:
 			l.outcome.Effect = handler.Effect{Result: NotNewer, Superseded: true}
 		default:
 			l.outcome.Err = err
 		}
 	}
 	return nil
+}
+
+// status is what an item says of its line; ok is false where it is another's.
+func (b batcher) status(text jsontext.Value, of line) (status int, ok bool) {
+	type item struct {
+		ID     string `json:"_id"`
+		Status int    `json:"status"`
+	}
+	var one item
+	if b.post.Form == catalog.Bulk {
+		var named map[string]item // by its action
+		err := json.Unmarshal(text, &named)
+		one, ok = named[of.action]
+		ok = ok && err == nil && len(named) == 1
+	} else {
+		ok = json.Unmarshal(text, &one) == nil
+	}
+	return one.Status, ok && (one.ID == "" || one.ID == of.document)
 }

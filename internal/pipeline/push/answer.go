@@ -19,9 +19,11 @@ type answer struct {
 	Status  int           `json:"status"` // the class of the outcome's table, also where the HTTP status acks
 	Reason  string        `json:"reason"`
 	EventID string        `json:"event_id"`
-	Attempt int           `json:"attempt"`           // which of the event's attempts this was; 0 where it was none
-	Delayed bool          `json:"delayed,omitempty"` // the message is kept for a later attempt, and the broker is done with it
-	Ref     string        `json:"ref,omitempty"`     // the id of what the event made, now or before, such as an entry of the books
+	Attempt int           `json:"attempt"` // which of the event's attempts this was; 0 where it was none
+	// Delayed: the message is kept for a later attempt, and the broker is done with it.
+	Delayed bool `json:"delayed,omitempty"`
+	// Ref is the id of what the event made, now or before, such as an entry of the books.
+	Ref string `json:"ref,omitempty"`
 
 	next   next
 	quiet  bool   // the message is acknowledged, also where its queue rejects
@@ -35,13 +37,13 @@ type next struct {
 	due    time.Time // when a message that is kept or emitted is to be released; zero: no release is needed
 	relay  []string  // the lanes of what was emitted
 	reopen bool      // the dead letter of a replay is open again, since its event has another one
-	// hold: its lane is new, and may be unknown to an instance for noneWaitFor. So long the acknowledgement waits, and the
-	// broker holds back later messages of the key.
+	// hold: its lane is new, and may be unknown to an instance for noneWaitFor. So long the acknowledgement
+	// waits, and the broker holds back later messages of the key.
 	hold bool
 }
 
-// httpStatus is the one place where an outcome becomes an HTTP status: 200 and 204 acknowledge. A rejection beyond the
-// queue's budget of nacks is acknowledged: its dead letter is confirmed either way.
+// httpStatus is the one place where an outcome becomes an HTTP status: 200 and 204 acknowledge. A rejection
+// beyond the queue's budget of nacks is acknowledged: its dead letter is confirmed either way.
 func (reply answer) httpStatus(q *queue, now time.Time) int {
 	switch reply.Outcome {
 	case retry.Processed:
@@ -61,8 +63,9 @@ func (reply answer) httpStatus(q *queue, now time.Time) int {
 	return http.StatusOK
 }
 
-// leave settles a replay that has ended, publishes the emissions, so that they come before those of a next event of the
-// key, and removes the lane of its last message: while a lane is left, each event of its queue costs a read.
+// leave settles a replay that has ended, publishes the emissions, so that they come before those of a next
+// event of the key, and removes the lane of its last message: while a lane is left, each event of its queue
+// costs a read.
 func (s *Service) leave(ctx context.Context, d *delivery, at position, f finding) answer {
 	reply := f.answer
 	if f.state != answered { // record or lane were never as assumed
@@ -77,8 +80,8 @@ func (s *Service) leave(ctx context.Context, d *delivery, at position, f finding
 		again.next.due = reply.next.due
 		return again
 	}
-	ends := d.returned() && !at.waits() && !reply.Delayed && d.lane.OrderingKey != "" && (d.broken == nil || reply.Outcome != retry.Retry)
-	if len(reply.next.relay) == 0 && !ends {
+	ends := d.returned() && d.lane.OrderingKey != "" && !at.waits() && !reply.Delayed
+	if ends = ends && (d.broken == nil || reply.Outcome != retry.Retry); !ends && len(reply.next.relay) == 0 {
 		return reply
 	}
 	ctx, cancel := bounded(ctx)
@@ -105,7 +108,8 @@ func (s *Service) leave(ctx context.Context, d *delivery, at position, f finding
 	return reply
 }
 
-// settleReplay writes into the dead letter of a replay how that has ended: open again, where the event has another one.
+// settleReplay writes into the dead letter of a replay how that has ended: open again, where the event has
+// another one.
 func (s *Service) settleReplay(ctx context.Context, d *delivery, reply answer) error {
 	id := d.message.Attributes[deadletter.AttrReplayOf]
 	if id == "" || id != deadletter.ItemID(d.queue.Queue, d.firstID, d.message) {

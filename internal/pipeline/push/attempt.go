@@ -26,7 +26,8 @@ type past struct {
 	waited    bool // the request has just waited without an attempt, and does not wait for one again
 }
 
-// deliver takes one message to its answer. Where its next attempt is due soon, the request waits for it without a slot.
+// deliver takes one message to its answer. Where its next attempt is due soon, the request waits for it
+// without a slot.
 func (s *Service) deliver(ctx context.Context, d *delivery) answer {
 	before := past{delivered: d.number > 1 || d.returned() || d.replayed()}
 	if !before.delivered {
@@ -39,18 +40,19 @@ func (s *Service) deliver(ctx context.Context, d *delivery) answer {
 		reply := s.attempt(ctx, d, before)
 		reply.EventID = d.record.EventID
 		if reply.next.resume.IsZero() || resumed == maxResumes || !s.sleep(ctx, reply.next.resume) {
-			return s.acknowledged(ctx, d.log, reply)
+			return s.acknowledged(ctx, d, reply)
 		}
 		s.concluded(ctx, slog.LevelInfo, "attempt again", d, reply, slog.Int("status", reply.Status))
 		before = past{delivered: true, waited: reply.Attempt == 0}
 	}
 }
 
-// acknowledged has an alarm ring when what is kept or was emitted is due, and holds the answer as long as it has to.
-func (s *Service) acknowledged(ctx context.Context, log *slog.Logger, reply answer) answer {
+// acknowledged has an alarm ring when what is kept or was emitted is due, and holds the answer as long as it
+// has to.
+func (s *Service) acknowledged(ctx context.Context, d *delivery, reply answer) answer {
 	if due := reply.next.due; !due.IsZero() {
 		if err := s.config.Alarm.At(context.WithoutCancel(ctx), due); err != nil {
-			log.LogAttrs(ctx, slog.LevelWarn, "no alarm, left to the next run of release-delayed", slog.String("cause", cause(err)))
+			d.warn(ctx, "no alarm, left to the next run of release-delayed", slog.String("cause", cause(err)))
 		}
 	}
 	if reply.next.hold && !s.sleep(ctx, s.config.Now().Add(noneWaitFor)) {

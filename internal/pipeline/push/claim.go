@@ -9,7 +9,8 @@ import (
 	"billhook/internal/retry"
 )
 
-// claim claims the event of a leased handler. The record of a Tx handler's is read only where it was delivered before.
+// claim claims the event of a leased handler. The record of a Tx handler's is read only where it was
+// delivered before.
 func (d *delivery) claim(ctx context.Context, run *dedupe.Run, delivered bool) finding {
 	switch {
 	case d.handler.Tx == nil && !d.leased():
@@ -28,7 +29,8 @@ func (d *delivery) claim(ctx context.Context, run *dedupe.Run, delivered bool) f
 // unexplained is how many deliveries may have left no trace before attempts are counted before they run.
 const unexplained = 3
 
-// recall reads the record of an event that was delivered before, and counts the attempt where its workers seem to die.
+// recall reads the record of an event that was delivered before, and counts the attempt where its workers
+// seem to die.
 func (d *delivery) recall(ctx context.Context, run *dedupe.Run) finding {
 	seen, err := run.Look(ctx)
 	for tries := 0; err != nil || seen != dedupe.Counted; tries++ {

@@ -27,17 +27,18 @@ func commit(ctx context.Context, run *dedupe.Run, leased bool, end dedupe.Ending
 }
 
 // release records what an attempt leaves, and releases a lease.
-func release(ctx context.Context, run *dedupe.Run, leased bool, end dedupe.Ending, want dedupe.Seen) (dedupe.Seen, error) {
-	if !leased {
-		failpoint.Hit(failpoint.TxFail)
-		seen, err := run.Conclude(ctx, end)
-		if seen == want {
-			failpoint.Hit(failpoint.TxFailed)
-		}
+func release(
+	ctx context.Context, run *dedupe.Run, leased bool, end dedupe.Ending, want dedupe.Seen,
+) (seen dedupe.Seen, err error) {
+	if leased {
+		failpoint.Hit(failpoint.LeasedRelease)
+		seen, err = run.Conclude(ctx, end)
+		failpoint.Hit(failpoint.LeasedReleased)
 		return seen, err
 	}
-	failpoint.Hit(failpoint.LeasedRelease)
-	seen, err := run.Conclude(ctx, end)
-	failpoint.Hit(failpoint.LeasedReleased)
+	failpoint.Hit(failpoint.TxFail)
+	if seen, err = run.Conclude(ctx, end); seen == want {
+		failpoint.Hit(failpoint.TxFailed)
+	}
 	return seen, err
 }

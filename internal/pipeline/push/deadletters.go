@@ -58,7 +58,8 @@ func (s *Service) bury(ctx context.Context, d *delivery, run *dedupe.Run, f find
 	}
 	if err == nil {
 		failpoint.Hit(failpoint.BuryPublished)
-		_, err = run.Conclude(ctx, dedupe.Ending{Status: dedupe.DeadLettered, Reason: f.means.Reason, Uncounted: uncounted})
+		end := dedupe.Ending{Status: dedupe.DeadLettered, Reason: f.means.Reason, Uncounted: uncounted}
+		_, err = run.Conclude(ctx, end)
 	}
 	if err != nil {
 		f = found(unanswered, err)
@@ -90,7 +91,8 @@ func (l deadLetters) Own() string {
 	return deadletter.ItemID(l.queue.Queue, l.firstID, l.message)
 }
 
-// Replaceable: a Tx handler's effect does not exist without its record. Nobody knows what a leased one has done outside.
+// Replaceable: a Tx handler's effect does not exist without its record. Nobody knows what a leased one has
+// done outside.
 func (l deadLetters) Replaceable(dead dedupe.Record) bool {
 	spec, _ := l.queue.Handler(dead.EventType)
 	h, found := l.service.config.Handlers.Lookup(spec.Name)
@@ -99,8 +101,9 @@ func (l deadLetters) Replaceable(dead dedupe.Record) bool {
 
 // Close names the delivered message in them.
 func (l deadLetters) Close(ids []string) (writes []store.Write) {
+	now := l.service.config.Now()
 	for _, id := range ids {
-		writes = append(writes, deadletter.Correct(l.queue.Queue, id, l.event.ID, l.messageID, l.service.config.Now()))
+		writes = append(writes, deadletter.Correct(l.queue.Queue, id, l.event.ID, l.messageID, now))
 	}
 	return writes
 }
@@ -116,7 +119,8 @@ func (d *delivery) deadLetter(f finding, attempts int, now time.Time) deadletter
 // workerDied is the failure of an event whose last attempt ended with its worker.
 var workerDied = retry.Exhausted(retry.Verdict{Reason: dedupe.Begun}, nil)
 
-// detail is the text of a dead letter beside its reason, made of our own errors, which hold codes, field paths and ids.
+// detail is the text of a dead letter beside its reason, made of our own errors, which hold codes, field
+// paths and ids.
 func detail(err error) string {
 	var invalid *contract.Invalid
 	if errors.As(err, &invalid) {
@@ -138,7 +142,8 @@ func detail(err error) string {
 	return strings.Join(texts, ": ")
 }
 
-// cause is the log's text of a failure beside its reason: the detail, and the type of another's error at the bottom.
+// cause is the log's text of a failure beside its reason: the detail, and the type of another's error at the
+// bottom.
 func cause(err error) string {
 	text, root := detail(err), err
 	for inner := err; inner != nil; inner = errors.Unwrap(inner) {

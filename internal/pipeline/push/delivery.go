@@ -23,7 +23,8 @@ import (
 	"billhook/internal/retry"
 )
 
-// wrapped is the body of a push request (Pub/Sub documentation: receive push messages, wrapped). Other fields are passed over.
+// wrapped is the body of a push request (Pub/Sub documentation: receive push messages, wrapped). Other fields
+// are passed over.
 type wrapped struct {
 	Message struct {
 		Data        []byte            `json:"data"`
@@ -66,7 +67,7 @@ type delivery struct {
 	queue   *queue
 	event   handler.Event
 	record  dedupe.Record   // of the event before this attempt, as far as the message tells
-	key     store.Key       // of the record: that of a broken message hangs on it alone, so that it cannot use up an event's id
+	key     store.Key       // of the record: that of a broken message hangs on it alone, and uses up no event's id
 	broken  error           // why the message has no valid event
 	due     time.Time       // the time of delivery that its sender wants
 	lane    lane.Name       // in which the message waits, if it has to
@@ -88,7 +89,8 @@ func (d *delivery) warn(ctx context.Context, what string, more ...slog.Attr) {
 // leased reports whether the handler's effect is outside.
 func (d *delivery) leased() bool { return d.handler.Leased != nil }
 
-// mayMissLane reports whether an instance may not know of a new lane for noneWaitFor. Else it looks every time.
+// mayMissLane reports whether an instance may not know of a new lane for noneWaitFor. Else it looks every
+// time.
 func (d *delivery) mayMissLane() bool { return d.lane.OrderingKey != "" && !d.queue.waits }
 
 // returned reports whether the message comes back from a wait elsewhere than with the broker.
@@ -106,21 +108,22 @@ func (s *Service) decode(q *queue, e envelope) *delivery {
 	d := &delivery{envelope: e, queue: q, due: momentOf(attributes[contract.AttrDeliverAt])}
 	d.event, d.record, d.broken = decodeEvent(s.config.Catalog.Contracts, q, e)
 	d.log = slog.New(s.config.Log.Handler().WithAttrs([]slog.Attr{
-		slog.String("queue", q.ID), slog.String("event_id", d.record.EventID), slog.String("message_id", e.messageID),
+		slog.String("queue", q.ID), slog.String("event_id", d.record.EventID),
+		slog.String("message_id", e.messageID),
 	}))
 	d.record.DelayTicket, d.record.PublishedAt = lane.Ticket(e.message), e.publishedAt
 	if first := momentOf(attributes[contract.AttrFirstPublished]); !first.IsZero() {
 		d.record.PublishedAt = first
 	}
 	d.record.ReceivedAt = momentOf(attributes[contract.AttrReceived])
-	if s.config.Now().Sub(d.record.ReceivedAt) < rates.GoodFor { // what comes late tells of a webhook service that may be gone
+	if s.config.Now().Sub(d.record.ReceivedAt) < rates.GoodFor { // else the webhook service may be another by now
 		s.config.Rates.Release(attributes[contract.AttrRelease])
 	}
 	d.lane = lane.Name{Queue: q.ID, Tenant: d.record.Tenant, Message: d.event.ID + "~" + d.record.PayloadHash}
 	if q.Ordered() {
-		d.lane.OrderingKey = e.message.OrderingKey
-		if key := attributes[contract.AttrOrderingKey]; d.lane.OrderingKey == "" && key != contract.UnknownOrderingKey {
-			d.lane.OrderingKey = key // an emulator sends it in the attribute alone
+		key := attributes[contract.AttrOrderingKey] // an emulator sends it there alone
+		if d.lane.OrderingKey = e.message.OrderingKey; d.lane.OrderingKey == "" && key != contract.UnknownOrderingKey {
+			d.lane.OrderingKey = key
 		}
 	}
 	if d.broken != nil {
@@ -166,7 +169,7 @@ func (s *Service) refused(d *delivery) finding {
 	switch {
 	case !q.Takes(d.message.Attributes): // the broker's filter, which an emulator does not apply
 		return final(answer{Outcome: retry.Dropped, Status: http.StatusNoContent, Reason: "not_bound"})
-	case q.MessageTTL > 0 && !d.replayed() && !published.IsZero() && s.config.Now().Sub(published) > q.MessageTTL:
+	case q.MessageTTL > 0 && !published.IsZero() && s.config.Now().Sub(published) > q.MessageTTL && !d.replayed():
 		return final(answer{Outcome: retry.Expired, Status: http.StatusNoContent, Reason: "message_ttl"})
 	case d.broken != nil:
 		return found(failed, d.broken)
@@ -185,8 +188,9 @@ func momentOf(attribute string) (at time.Time) {
 // maxReplays bounds what an attribute can claim.
 const maxReplays = 1_000_000
 
-// decodeEvent turns a push into the event of its queue's contract, with the identity of its record. The event of a message
-// that breaks the contract, of which the error is terminal, has only the id that it claims in attributes and body alike.
+// decodeEvent turns a push into the event of its queue's contract, with the identity of its record. The event
+// of a message that breaks the contract, of which the error is terminal, has only the id that it claims in
+// attributes and body alike.
 func decodeEvent(contracts *contract.Set, q *queue, d envelope) (handler.Event, dedupe.Record, error) {
 	record := dedupe.Record{Queue: q.ID, Tenant: dedupe.DefaultTenant, MessageID: d.messageID}
 	if replays, err := strconv.ParseInt(d.message.Attributes[deadletter.AttrReplayCount], 10, 64); err == nil {

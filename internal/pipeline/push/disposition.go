@@ -31,7 +31,8 @@ type condition struct {
 
 type situation struct {
 	finding
-	delivery     *delivery
+	queue        *queue
+	number       int  // of the delivery, where the broker counts
 	waited       bool // its request has
 	now          time.Time
 	next, latest time.Time     // when the request itself would go on, and until when it may; zero: it cannot
@@ -48,17 +49,18 @@ var (
 		return !s.next.IsZero() && !s.next.After(s.latest)
 	}}
 	notWaited   = condition{"its request has not just waited for it", func(s *situation) bool { return !s.waited }}
-	noRecords   = condition{"the queue keeps no records", func(s *situation) bool { return !s.delivery.queue.Remembers() }}
+	noRecords   = condition{"the queue keeps no records", func(s *situation) bool { return !s.queue.Remembers() }}
 	asksForMore = condition{"the called service asks for a longer wait than the policy's", func(s *situation) bool { return s.asked > s.wait }}
-	oneTarget   = condition{"all messages of the queue go to one target", func(s *situation) bool { return s.delivery.queue.oneTarget }}
+	oneTarget   = condition{"all messages of the queue go to one target", func(s *situation) bool { return s.queue.oneTarget }}
 	brokersWait = condition{"the broker's own wait is the policy's", func(s *situation) bool {
-		return s.delivery.queue.BrokerKeepsTime() && (s.delivery.number == 0 || s.delivery.number == s.attempt)
+		return s.queue.BrokerKeepsTime() && (s.number == 0 || s.number == s.attempt)
 	}}
-	inBudget = condition{"the queue's `nack_budget` has one left", func(s *situation) bool { return s.delivery.queue.nacks.AllowN(s.now, 1) }} // and takes it
+	inBudget = condition{"the queue's `nack_budget` has one left", func(s *situation) bool { return s.queue.nacks.AllowN(s.now, 1) }} // and takes it
 )
 
-// dispositions is the table of what becomes of a message that is not handled now. A failure of what all messages share is
-// nacked, which slows the subscription down. Any other nack would slow messages that could succeed, so it has a budget.
+// dispositions is the table of what becomes of a message that is not handled now. A failure of what all
+// messages share is nacked, which slows the subscription down. Any other nack would slow messages that could
+// succeed, so it has a budget.
 var dispositions = []rule{
 	{unanswered, nil, nack},
 	{uncertain, nil, nack},
@@ -99,7 +101,7 @@ func (s *Service) dispose(d *delivery, waited bool, f finding) finding {
 	if f.state == failed {
 		f = f.exhausted(d.allowed)
 	}
-	in := situation{finding: f, delivery: d, waited: waited, now: s.config.Now(), next: f.due}
+	in := situation{finding: f, queue: d.queue, number: d.number, waited: waited, now: s.config.Now(), next: f.due}
 	if !s.Draining() { // an attempt has to be answered by the ack deadline
 		patience := d.queue.AckDeadline - d.queue.SlotWait - d.policy.Timeout - bookkeeping - 1
 		in.latest = d.received.Add(min(maxResume, patience))
@@ -120,7 +122,9 @@ func (s *Service) dispose(d *delivery, waited bool, f finding) finding {
 	default:
 	}
 	fails := func(c condition) bool { return !c.holds(&in) }
-	row := slices.IndexFunc(dispositions, func(r rule) bool { return r.state == f.state && !slices.ContainsFunc(r.when, fails) })
+	row := slices.IndexFunc(dispositions, func(r rule) bool {
+		return r.state == f.state && !slices.ContainsFunc(r.when, fails)
+	})
 	f.then = dispositions[row].then
 	switch {
 	case f.then == resume:

@@ -55,7 +55,8 @@ func final(reply answer) finding { return finding{state: answered, answer: reply
 
 func (f finding) dueAt(due time.Time) finding { f.due = due; return f }
 
-// unperformed is what a failure of the handler means or, where unknown, of the commit. over: time or caller are gone.
+// unperformed is what a failure of the handler means or, where unknown, of the commit. over: time or caller
+// are gone.
 func (d *delivery) unperformed(ctx context.Context, attempt int, err, over error, unknown bool) finding {
 	f := found(failed, err)
 	f.attempt = attempt
@@ -88,7 +89,8 @@ const (
 
 // again answers that the message is to be delivered again.
 func (f finding) again() answer {
-	reply := answer{Outcome: retry.Retry, Status: int(f.means.Class), Reason: f.means.Reason, cause: cause(f.failure)}
+	reply := answer{Outcome: retry.Retry, Status: int(f.means.Class), Reason: f.means.Reason}
+	reply.cause = cause(f.failure)
 	if f.state == unanswered || (f.state == failed && f.means.Counts) {
 		reply.Attempt = f.attempt
 	}

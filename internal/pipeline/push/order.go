@@ -10,7 +10,8 @@ import (
 	"billhook/internal/retry"
 )
 
-// noneWaitFor is how long an instance assumes that no message of a queue waits in a lane, after it has read so.
+// noneWaitFor is how long an instance assumes that no message of a queue waits in a lane, after it has read
+// so.
 const noneWaitFor = time.Second
 
 // position is the place of a message in the lane of its key, as it was read.
@@ -41,7 +42,8 @@ func (s *Service) order(ctx context.Context, d *delivery, run *dedupe.Run) (posi
 	case err != nil:
 		return at, found(unanswered, err)
 	case seen == dedupe.Early && !d.returned() && at.behind:
-		// The broker repeats it, and has the copy whose attempt failed: to wait in that one's stead would cost its rank.
+		// The broker repeats it, and has the copy whose attempt failed: to wait in that one's stead would cost its
+		// rank.
 	case seen != dedupe.Fresh:
 		return at, records(seen)
 	case !at.due.IsZero():
@@ -75,7 +77,8 @@ func (s *Service) locate(ctx context.Context, d *delivery) (at position, err err
 	return at, err
 }
 
-// noneWaits reports, where messages do not wait as a rule, by one read for the whole queue that there is no lane.
+// noneWaits reports, where messages do not wait as a rule, by one read for the whole queue that there is no
+// lane.
 func (s *Service) noneWaits(ctx context.Context, q *queue) (bool, error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()

@@ -16,8 +16,8 @@ import (
 	"billhook/internal/retry"
 )
 
-// perform calls the handler, again where its assumption no longer holds, and commits the effect with the record. A caller
-// that leaves does not end a leased handler: half a call is worse than a whole one.
+// perform calls the handler, again where its assumption no longer holds, and commits the effect with the
+// record. A caller that leaves does not end a leased handler: half a call is worse than a whole one.
 func (s *Service) perform(ctx context.Context, d *delivery, run *dedupe.Run) finding {
 	if d.leased() {
 		ctx = context.WithoutCancel(ctx)
@@ -49,8 +49,8 @@ func (s *Service) perform(ctx context.Context, d *delivery, run *dedupe.Run) fin
 	}
 }
 
-// emit adds the writes of an effect's emissions. It refuses one that the catalog does not list for the handler: nothing
-// is granted for it. The release is at fault, so the event is tried again, and that counts.
+// emit adds the writes of an effect's emissions. It refuses one that the catalog does not list for the
+// handler: nothing is granted for it. The release is at fault, so the event is tried again, and that counts.
 func (s *Service) emit(event handler.Event, listed []string, effect *handler.Effect) (lane.Emitted, error) {
 	undeclared := func(emission handler.Emission) bool { return !slices.Contains(listed, emission.To) }
 	if slices.ContainsFunc(effect.Emit, undeclared) { // without the topic's name, which the handler may have from the message
@@ -64,8 +64,9 @@ const grace = time.Second
 
 var errAbandoned = errors.New("push: the handler does not return")
 
-// effect calls the handler so that neither a panic nor an ignored deadline ends the delivery. A call that has not returned
-// when the grace has passed since its deadline is abandoned: a leased one goes on outside, and its lease must stand.
+// effect calls the handler so that neither a panic nor an ignored deadline ends the delivery. A call that has
+// not returned when the grace has passed since its deadline is abandoned: a leased one goes on outside, and
+// its lease must stand.
 func (d *delivery) effect(ctx context.Context, event handler.Event, again bool) (handler.Effect, error) {
 	type returned struct {
 		effect handler.Effect

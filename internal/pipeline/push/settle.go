@@ -13,7 +13,8 @@ import (
 	"billhook/internal/retry"
 )
 
-// settle does what the table of dispositions says. Where the record or the lane is not as assumed, it returns what it found.
+// settle does what the table of dispositions says. Where the record or the lane is not as assumed, it returns
+// what it found.
 func (s *Service) settle(ctx context.Context, d *delivery, at position, run *dedupe.Run, f finding) finding {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
@@ -24,7 +25,8 @@ func (s *Service) settle(ctx context.Context, d *delivery, at position, run *ded
 		}
 	}
 	if f.state == uncertain || f.state == held {
-		// An attempt that was counted before it ran, and was none of the event's own, is taken back. Else it stays counted.
+		// An attempt that was counted before it ran, and was none of the event's own, is taken back. Else it stays
+		// counted.
 		if _, err := run.Uncount(ctx, f.means.Reason); err != nil {
 			d.warn(ctx, "attempt not taken back", slog.String("reason", f.means.Reason))
 		}
@@ -47,7 +49,8 @@ func (s *Service) settle(ctx context.Context, d *delivery, at position, run *ded
 		return s.bury(ctx, d, run, f)
 	}
 	want := dedupe.Counted
-	end := dedupe.Ending{Status: dedupe.Failed, Reason: f.means.Reason, Next: f.due, Uncounted: !f.means.Counts, Kept: kept}
+	end := dedupe.Ending{Status: dedupe.Failed, Reason: f.means.Reason, Next: f.due, Uncounted: !f.means.Counts}
+	end.Kept = kept
 	switch {
 	case f.state == early && kept.Ticket != "":
 		end, want = dedupe.Ending{Kept: kept}, dedupe.Waiting
@@ -69,9 +72,12 @@ func (s *Service) settle(ctx context.Context, d *delivery, at position, run *ded
 	}
 }
 
-// keep puts the message into its lane. What an attempt leaves is to be recorded in the same commit, by the writes that are
-// returned; else it is committed. beside: a worker whose clock is ahead may have released what it waits for beside its key.
-func (s *Service) keep(ctx context.Context, d *delivery, at position, beside bool, f finding) (kept dedupe.Kept, reply answer, err error) {
+// keep puts the message into its lane. What an attempt leaves is to be recorded in the same commit, by the
+// writes that are returned; else it is committed. beside: a worker whose clock is ahead may have released
+// what it waits for beside its key.
+func (s *Service) keep(
+	ctx context.Context, d *delivery, at position, beside bool, f finding,
+) (kept dedupe.Kept, reply answer, err error) {
 	name, place, reply := d.lane, at.lane, f.again()
 	if f.means.Scope == retry.OtherEvent || (f.state == early && beside) { // what it waits for may be behind it
 		name.OrderingKey = ""
@@ -109,7 +115,8 @@ func (s *Service) keep(ctx context.Context, d *delivery, at position, beside boo
 	return kept, reply, nil
 }
 
-// unkept goes on with a message that has to wait for others or for its time and could not be kept: it is not handled.
+// unkept goes on with a message that has to wait for others or for its time and could not be kept: it is not
+// handled.
 func unkept(f finding, err error) finding {
 	switch {
 	case errors.Is(err, lane.ErrUnfit) && f.due.IsZero(): // the broker has to keep it, and with it the key

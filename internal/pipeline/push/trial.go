@@ -9,14 +9,15 @@ import (
 	"billhook/internal/pipeline/handler"
 )
 
-// Try implements dryrun.Worker: it takes the steps of an attempt, with a store that takes no writes and shows what they
-// would change. The service's own store must refuse commits, for a handler that commits by itself.
+// Try implements dryrun.Worker: it takes the steps of an attempt, with a store that takes no writes and shows
+// what they would change. The service's own store must refuse commits, for a handler that commits by itself.
 func (s *Service) Try(ctx context.Context, m dryrun.Message) (dryrun.Trial, error) {
 	q, ok := s.queues[m.Queue]
 	if !ok {
 		return dryrun.Trial{}, dryrun.ErrNoQueue
 	}
-	t := dryrun.Trial{Queue: q.ID, From: m.From, Writes: []dryrun.Change{}, Emits: []dryrun.Emission{}, Calls: []handler.Call{}}
+	t := dryrun.Trial{Queue: q.ID, From: m.From}
+	t.Writes, t.Emits, t.Calls = []dryrun.Change{}, []dryrun.Emission{}, []handler.Call{}
 	effects, config := t.On(s.config.Store), s.config
 	config.Store = effects
 	s = &Service{config: config, queues: s.queues}
@@ -24,7 +25,8 @@ func (s *Service) Try(ctx context.Context, m dryrun.Message) (dryrun.Trial, erro
 		message: s.whole(q, m.Message), messageID: "trial", publishedAt: m.PublishedAt, received: s.config.Now(),
 	})
 	d.handler = t.Asking(d.handler)
-	t.Tenant, t.EventID, t.EventType, t.OrderingKey = d.record.Tenant, d.record.EventID, d.record.EventType, d.record.OrderingKey
+	t.Tenant, t.EventID = d.record.Tenant, d.record.EventID
+	t.EventType, t.OrderingKey = d.record.EventType, d.record.OrderingKey
 	run, f := s.begin(d), s.refused(d)
 	if f.state == goesOn {
 		f = d.claim(ctx, run, true)
@@ -50,7 +52,8 @@ func (s *Service) Try(ctx context.Context, m dryrun.Message) (dryrun.Trial, erro
 		}
 		t.Writes, t.Emits, t.Calls = []dryrun.Change{}, []dryrun.Emission{}, []handler.Call{}
 	}
-	t.Attempt, t.Outcome, t.Status, t.Reason, t.Result, t.Ref = reply.Attempt, reply.Outcome, reply.Status, reply.Reason, reply.result, reply.Ref
+	t.Attempt, t.Outcome, t.Status, t.Reason = reply.Attempt, reply.Outcome, reply.Status, reply.Reason
+	t.Result, t.Ref = reply.result, reply.Ref
 	if t.Tries > 0 {
 		if t.Handler = d.policy.Name; f.state == answered {
 			t.Reason = ""

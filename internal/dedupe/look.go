@@ -60,7 +60,7 @@ func (r *Run) means(version store.Version, found Record, now time.Time) Seen {
 		return Fresh
 	case found.PayloadHash != r.record.PayloadHash && !r.conflict:
 		return r.correct(version, found)
-	case found.Status == DeadLettered && (r.record.Replays > found.Replays || r.resent(found) && r.deadLetters.Replaceable(found)):
+	case found.Status == DeadLettered && (r.record.Replays > found.Replays || r.resent(found)):
 		r.again(version, found)
 		return Fresh
 	}
@@ -94,13 +94,13 @@ func (r *Run) means(version store.Version, found Record, now time.Time) Seen {
 }
 
 // resent reports whether a dead-lettered payload has come in another message than those whose dead letters
-// are known.
+// are known, and may be tried again.
 func (r *Run) resent(dead Record) bool {
 	if r.deadLetters == nil || r.conflict || len(dead.DeadLetters) == 0 {
 		return false
 	}
 	own := r.deadLetters.Own()
-	return own != "" && !slices.Contains(dead.DeadLetters, own)
+	return own != "" && !slices.Contains(dead.DeadLetters, own) && r.deadLetters.Replaceable(dead)
 }
 
 // again has a dead-lettered payload tried once more, with all its attempts.

@@ -53,7 +53,8 @@ func (s *Service) perform(ctx context.Context, d *delivery, run *dedupe.Run) fin
 // handler: nothing is granted for it. The release is at fault, so the event is tried again, and that counts.
 func (s *Service) emit(event handler.Event, listed []string, effect *handler.Effect) (lane.Emitted, error) {
 	undeclared := func(emission handler.Emission) bool { return !slices.Contains(listed, emission.To) }
-	if slices.ContainsFunc(effect.Emit, undeclared) { // without the topic's name, which the handler may have from the message
+	if slices.ContainsFunc(effect.Emit, undeclared) {
+		// Without the topic's name, which the handler may have from the message.
 		return lane.Emitted{}, retry.Transient("emission_undeclared", nil)
 	}
 	return lane.Emit(s.config.Catalog, event, effect, s.config.Now())

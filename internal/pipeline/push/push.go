@@ -1,6 +1,9 @@
 // Package push answers what Pub/Sub pushes. It owns authentication of a push, decoding, the run of the handler under its
 // deadline, the decision, and the answer. It refuses to know what an event means and where documents are kept.
 //
+// A message becomes a delivery, which does not change. An attempt takes it through order, claim, perform and settle. Each
+// step tells what it has found; what follows from that stands in one table, in disposition.go.
+//
 // Pub/Sub posts a queue's messages to /push/{queue} and its dead letters to /push/dead-letters/{queue}. The answers 200 and
 // 204 acknowledge a message; after any other Pub/Sub delivers it again, after a backoff.
 package push

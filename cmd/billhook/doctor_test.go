@@ -186,7 +186,11 @@ func install(t *testing.T) *installedIn {
 	t.Helper()
 	project := cloudtest.Start()
 	t.Cleanup(project.Close)
-	project.Enable("run", "cloudscheduler", "secretmanager", "iam")
+	project.Change(func(held *cloudtest.State) {
+		for _, api := range []string{"run", "cloudscheduler", "secretmanager", "iam"} {
+			held.Enabled[api] = true
+		}
+	})
 	c := catalogtest.Shipped()
 	i := &installedIn{Cloud: project, catalog: c, rest: project.Clients(), environment: map[string]string{
 		"GOOGLE_CLOUD_PROJECT": cloudtest.Project, "PUSH_AUDIENCE": audience, "PUSH_BASE_URL": workerOf(c.TasksPool), "PUSH_SERVICE_ACCOUNT": emailOf("push-" + c.TasksPool),
@@ -323,7 +327,7 @@ func plants(i *installedIn) map[string]planted {
 		"job " + job + " job_wrong_address":             {in(jobsOf+job, "httpTarget", "uri", "https://old.example/x"), "POST https://old.example/x"},
 		"job " + job + " job_wrong_address by a method": {in(jobsOf+job, "httpTarget", "httpMethod", "GET"), "GET " + workerOf(i.catalog.TasksPool) + "/tasks/release-delayed"},
 		"job " + job + " job_wrong_token":               {in(jobsOf+job, "httpTarget", "oidcToken", nil), "no account for no audience"},
-		secret + " secret_version_unusable":             {func() { i.SetVersion("billhook-of-all", "1", "DISABLED") }, "version 1 is DISABLED"},
+		secret + " secret_version_unusable":             {set(secretsAt+"billhook-of-all/versions/1", "state", "DISABLED"), "version 1 is DISABLED"},
 		secret + " secret_version_unusable, as none is": {func() { i.Remove(secretsAt + "billhook-of-all/versions/1") }, "there is no version 1"},
 		"secret billhook-new secret_without_version": {
 			put(secretsAt+"billhook-new", cloudtest.Document{"name": "projects/" + cloudtest.Number + "/secrets/billhook-new", "labels": ours}), "",

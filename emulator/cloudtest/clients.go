@@ -1,10 +1,9 @@
 package cloudtest
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"io"
+	"errors"
 	"net/http"
 	"net/url"
 	"strings"
@@ -42,75 +41,54 @@ func (p toProject) RoundTrip(request *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(sent)
 }
 
-// Broker are the options that have Google's Go client of Pub/Sub, which speaks gRPC, administer this project's topics
-// and subscriptions. They publish and pull nothing.
+// Broker are the options that have Google's Go client of Pub/Sub, which speaks gRPC, administer this
+// project's topics and subscriptions. They publish and pull nothing.
 func (c *Cloud) Broker() []option.ClientOption {
 	return []option.ClientOption{
 		option.WithEndpoint("127.0.0.1:1"), option.WithoutAuthentication(), // nothing is sent there
 		option.WithGRPCDialOption(grpc.WithTransportCredentials(insecure.NewCredentials())),
 		option.WithGRPCDialOption(grpc.WithUnaryInterceptor(
-			func(ctx context.Context, method string, request, answer any, _ *grpc.ClientConn, _ grpc.UnaryInvoker, _ ...grpc.CallOption) error {
-				return c.translate(ctx, method, request, answer)
+			func(_ context.Context, method string, request, answer any, _ *grpc.ClientConn, _ grpc.UnaryInvoker, _ ...grpc.CallOption) error {
+				return c.translate(method, request, answer.(proto.Message))
 			})),
 	}
 }
 
-func (c *Cloud) translate(ctx context.Context, method string, request, answer any) error {
-	verb, path, body := http.MethodGet, "", proto.Message(nil)
-	switch r := request.(type) {
+// translate has a call of gRPC answered as the same one in JSON.
+func (c *Cloud) translate(method string, request any, answer proto.Message) error {
+	r, body := call{method: http.MethodGet, api: "pubsub"}, proto.Message(nil)
+	switch asked := request.(type) {
 	case *pubsubpb.GetTopicRequest:
-		path = r.Topic
+		r.path = asked.Topic
 	case *pubsubpb.GetSubscriptionRequest:
-		path = r.Subscription
+		r.path = asked.Subscription
 	case *pubsubpb.ListTopicsRequest:
-		path = r.Project + "/topics"
+		r.path = asked.Project + "/topics"
 	case *pubsubpb.ListSubscriptionsRequest:
-		path = r.Project + "/subscriptions"
+		r.path = asked.Project + "/subscriptions"
 	case *pubsubpb.ListTopicSubscriptionsRequest:
-		path = r.Topic + "/subscriptions"
+		r.path = asked.Topic + "/subscriptions"
 	case *iampb.GetIamPolicyRequest:
-		path = r.Resource + ":getIamPolicy"
+		r.path, r.verb = asked.Resource, "getIamPolicy"
 	case *pubsubpb.Topic:
-		verb, path, body = http.MethodPut, r.Name, r
+		r.method, r.path, body = http.MethodPut, asked.Name, asked
 	case *pubsubpb.Subscription:
-		verb, path, body = http.MethodPut, r.Name, r
+		r.method, r.path, body = http.MethodPut, asked.Name, asked
 	case *pubsubpb.UpdateSubscriptionRequest:
-		verb, path, body = http.MethodPatch, r.Subscription.GetName()+"?updateMask="+strings.Join(r.UpdateMask.GetPaths(), ","), r
+		r.method, r.path, body = http.MethodPatch, asked.Subscription.GetName(), asked
+		r.query = url.Values{"updateMask": {strings.Join(asked.UpdateMask.GetPaths(), ",")}}
 	default:
 		return status.Error(codes.Unimplemented, method)
 	}
-	text, err := protojson.Marshal(body)
-	if err != nil {
-		return status.Error(codes.Internal, err.Error())
+	if body != nil {
+		must(0, json.Unmarshal(must(protojson.Marshal(body)), &r.body))
 	}
-	asked, err := http.NewRequestWithContext(ctx, verb, c.Endpoint("pubsub")+"v1/"+path, bytes.NewReader(text))
-	if err != nil {
-		return status.Error(codes.Internal, err.Error())
+	said, err := c.answer(r)
+	if refused, is := errors.AsType[refusal](err); is {
+		return status.Error(ofGRPC[refused.code], refused.text)
 	}
-	answered, err := http.DefaultClient.Do(asked)
-	if err != nil {
-		return status.Error(codes.Unavailable, err.Error())
-	}
-	defer func() { _ = answered.Body.Close() }() // it was read
-	said, err := io.ReadAll(answered.Body)
-	if err != nil {
-		return status.Error(codes.Unavailable, err.Error())
-	}
-	if code, refused := ofGRPC[answered.StatusCode]; refused {
-		return status.Error(code, string(said))
-	}
-	var document Document
-	if err := json.Unmarshal(said, &document); err != nil {
-		return status.Error(codes.Internal, err.Error())
-	}
-	delete(document, "etag") // those of policies are made up, and not the bytes that gRPC has
-	if said, err = json.Marshal(document); err == nil {
-		err = protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(said, answer.(proto.Message))
-	}
-	if err != nil {
-		return status.Error(codes.Internal, err.Error())
-	}
-	return nil
+	delete(said, "etag") // those of policies are made up, and not the bytes that gRPC has
+	return protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(must(json.Marshal(said)), answer)
 }
 
 var ofGRPC = map[int]codes.Code{

@@ -7,6 +7,7 @@ package cloudtest
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -29,19 +30,26 @@ const PubSubAgent = "service-" + Number + "@gcp-sa-pubsub.iam.gserviceaccount.co
 // Document is a resource as the APIs write it in JSON.
 type Document = map[string]any
 
-// state is all that a project holds. It is what a Snapshot copies.
-type state struct {
-	// Resources are the documents by API and name: run/projects/<p>/locations/<l>/services/<s>.
+// State is all that a project holds. It is what a Snapshot copies.
+type State struct {
+	// Resources are the documents by API and name: run/projects/<p>/locations/<l>/services/<s>. A subscription
+	// without an endpoint has the number of messages that wait there as waiting.
 	Resources map[string]Document
 	Policies  map[string]Document
-	// Unsettled counts, by resource, role and member, how often a grant is still found missing.
+	// Unsettled counts, by resource, role and member, how often a grant is still found missing. Every grant that
+	// is given is missing Settles times first: a count in the place of the minutes that IAM takes.
 	Unsettled map[string]int
-	// Enabled are the APIs that were switched on: run, pubsub.
+	Settles   int
+	// Enabled are the APIs that were switched on, as gcloud services enable does: run, pubsub.
 	Enabled map[string]bool
-	// Waiting counts the messages of each subscription without a receiver.
-	Waiting map[string]int
-	// Agent reports whether Pub/Sub's own account exists.
+	// Agent reports whether Pub/Sub's own account is there: in a new project nobody has made it yet.
 	Agent bool
+	// Faults are the words with which a thing fails: an image ("…/worker@sha256:…") whose container does not
+	// start, or "<api>:<region>" that answers 503.
+	Faults map[string]string
+	// Hidden are the keys of log metrics that Cloud Monitoring does not know, as for ten minutes after they were
+	// made.
+	Hidden []string
 	// Last numbers operations, etags and revisions.
 	Last int
 }
@@ -50,21 +58,18 @@ type state struct {
 type Cloud struct {
 	server *httptest.Server
 
-	mu      sync.Mutex
-	held    state
-	log     []string
-	faults  map[string]string // what makes a container or an API fail, and the words
-	settles int
-	hidden  []string
+	mu   sync.Mutex
+	held State
+	log  []string
 }
 
 // Start starts a project in which the APIs of docs/deploying.md's first step are enabled.
 func Start() *Cloud {
-	c := &Cloud{faults: map[string]string{}}
-	c.held = state{
-		Resources: map[string]Document{}, Policies: map[string]Document{}, Unsettled: map[string]int{}, Waiting: map[string]int{}, Agent: true,
+	c := &Cloud{held: State{
+		Resources: map[string]Document{}, Policies: map[string]Document{}, Unsettled: map[string]int{},
+		Faults: map[string]string{}, Agent: true,
 		Enabled: map[string]bool{"artifactregistry": true, "cloudresourcemanager": true, "pubsub": true, "serviceusage": true},
-	}
+	}}
 	c.server = httptest.NewServer(c)
 	return c
 }
@@ -77,111 +82,62 @@ func (c *Cloud) Close() { c.server.Close() }
 // in the place of https://<api>.googleapis.com/.
 func (c *Cloud) Endpoint(api string) string { return c.server.URL + "/" + api + "/" }
 
+// Change changes what the project holds behind everybody's back.
+func (c *Cloud) Change(how func(*State)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	how(&c.held)
+}
+
 // Snapshot is what a project holds at one moment.
 type Snapshot []byte
 
 // Snapshot copies what the project holds.
-func (c *Cloud) Snapshot() Snapshot {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	text, err := json.Marshal(c.held)
-	if err != nil {
-		panic(err) // it was JSON when it came
-	}
-	return text
+func (c *Cloud) Snapshot() (s Snapshot) {
+	c.Change(func(held *State) { s = must(json.Marshal(held)) })
+	return s
 }
 
-// Restore makes the project hold what another did. Its log and faults stay.
+// Restore makes the project hold what another did. Its log stays.
 func (c *Cloud) Restore(s Snapshot) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.held = state{}
-	if err := json.Unmarshal(s, &c.held); err != nil {
-		panic(err) // Snapshot has written it
+	c.Change(func(held *State) {
+		*held = State{}
+		must(0, json.Unmarshal(s, held))
+	})
+}
+
+// must is for what was JSON when it came.
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
 	}
+	return value
 }
 
 // Get returns a copy of a resource by its key, such as
 // run/projects/demo-proj/locations/europe-west1/services/billhook-webhook, or nil.
-func (c *Cloud) Get(key string) Document {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return copied(c.held.Resources[key])
-}
-
-// Keys lists the keys that begin with prefix, in order.
-func (c *Cloud) Keys(prefix string) []string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.keys(prefix)
+func (c *Cloud) Get(key string) (found Document) {
+	c.Change(func(held *State) { found = copied(held.Resources[key]) })
+	return found
 }
 
 // Put makes or changes a resource behind everybody's back.
 func (c *Cloud) Put(key string, resource Document) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.held.Resources[key] = copied(resource)
+	c.Change(func(held *State) { held.Resources[key] = copied(resource) })
+}
+
+// Keys lists the keys that begin with prefix, in order.
+func (c *Cloud) Keys(prefix string) (found []string) {
+	c.Change(func(*State) { found = c.keys(prefix) })
+	return found
 }
 
 // Remove deletes a resource and its policy behind everybody's back.
-func (c *Cloud) Remove(key string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.forget(key)
-}
-
-// Fail makes a thing fail from now on: an image ("…/worker@sha256:…") whose container does not
-// start, a resource's key that cannot be written, or "<api>" or "<api>:<region>" that answers 503.
-// Empty words end it.
-func (c *Cloud) Fail(thing, words string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if words == "" {
-		delete(c.faults, thing)
-		return
-	}
-	c.faults[thing] = words
-}
-
-// WithAgent says whether Pub/Sub's own account is there: in a new project nobody has made it yet.
-func (c *Cloud) WithAgent(there bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.held.Agent = there
-}
-
-// Hide makes Cloud Monitoring not know these log metrics, by their keys, as it does not for ten
-// minutes after they were made. Without any it knows all.
-func (c *Cloud) Hide(metrics ...string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.hidden = metrics
-}
-
-// Enable switches APIs on, as gcloud services enable does: run, not run.googleapis.com.
-func (c *Cloud) Enable(apis ...string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, api := range apis {
-		c.held.Enabled[api] = true
-	}
-}
-
-// Disable switches APIs off.
-func (c *Cloud) Disable(apis ...string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, api := range apis {
-		delete(c.held.Enabled, api)
-	}
-}
+func (c *Cloud) Remove(key string) { c.Change(func(*State) { c.forget(key) }) }
 
 // Log returns what has happened since it was asked last, a line for each change and each refusal.
-func (c *Cloud) Log() []string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	said := c.log
-	c.log = nil
+func (c *Cloud) Log() (said []string) {
+	c.Change(func(*State) { said, c.log = c.log, nil })
 	return said
 }
 
@@ -228,16 +184,26 @@ func refuse(code int, format string, arguments ...any) error {
 	return refusal{code, fmt.Sprintf(format, arguments...)}
 }
 
+func notFound(format string, arguments ...any) error {
+	return refuse(http.StatusNotFound, format, arguments...)
+}
+
+func invalid(format string, arguments ...any) error {
+	return refuse(http.StatusBadRequest, format, arguments...)
+}
+
 // call is one request: DELETE run v2 projects/p/... with its verb, the word after the colon.
 type call struct {
-	method, api, version, path, verb string
-	query                            map[string][]string
-	body                             Document
+	method, api, path, verb string
+	query                   map[string][]string
+	body                    Document
 }
 
 func (r call) key() string { return r.api + "/" + r.path }
 
-func (r call) last() string { return r.path[strings.LastIndex(r.path, "/")+1:] }
+func (r call) last() string { return last(r.path) }
+
+func last(path string) string { return path[strings.LastIndex(path, "/")+1:] }
 
 // region is the one that the path names, or empty.
 func (r call) region() string {
@@ -257,7 +223,7 @@ var verb = regexp.MustCompile(`:([a-zA-Z]+)$`)
 
 // apis are the planes and what answers for each. The rest is in place for all of them: whether the
 // API is enabled, IAM policies, reading, listing.
-var apis = map[string]func(*Cloud, call) (any, error){
+var apis = map[string]func(*Cloud, call) (Document, error){
 	"run": (*Cloud).run, "pubsub": (*Cloud).pubsub, "iam": (*Cloud).accounts, "secretmanager": (*Cloud).secrets, "compute": (*Cloud).compute,
 	"cloudscheduler": (*Cloud).paused, "cloudtasks": (*Cloud).paused, "serviceusage": (*Cloud).services, "cloudresourcemanager": (*Cloud).project,
 	"monitoring": (*Cloud).plain, "logging": (*Cloud).plain, "firestore": (*Cloud).plain, "certificatemanager": (*Cloud).plain,
@@ -271,38 +237,27 @@ func (c *Cloud) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 		http.NotFound(w, request)
 		return
 	}
-	r := call{method: request.Method, api: parts[0], version: parts[1], path: parts[2], query: request.URL.Query()}
+	r := call{method: request.Method, api: parts[0], path: parts[2], query: request.URL.Query()}
 	if found := verb.FindStringSubmatch(r.path); found != nil {
 		r.verb, r.path = found[1], strings.TrimSuffix(r.path, found[0])
 	}
-	text, err := io.ReadAll(request.Body)
-	if err == nil && len(text) > 0 {
-		err = json.Unmarshal(text, &r.body)
+	var said Document
+	err := json.NewDecoder(request.Body).Decode(&r.body)
+	if err != nil && !errors.Is(err, io.EOF) { // without a body
+		err = invalid("the body is not JSON: %v", err)
+	} else {
+		said, err = c.answer(r)
 	}
-	if err != nil {
-		answer(w, nil, refuse(http.StatusBadRequest, "the body is not JSON: %v", err))
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	said, err := c.serve(r)
-	if refused, is := err.(refusal); is && refused.code != http.StatusNotFound { //nolint:errorlint // refuse returns it unwrapped
-		c.say("REFUSED %d %s", refused.code, refused.text)
-	}
-	answer(w, said, err)
-}
-
-func answer(w http.ResponseWriter, said any, err error) {
 	w.Header().Set("Content-Type", "application/json")
 	if err != nil {
 		code := http.StatusInternalServerError
-		if refused, is := err.(refusal); is { //nolint:errorlint // refuse returns it unwrapped
+		if refused, is := errors.AsType[refusal](err); is {
 			code = refused.code
 		}
 		w.WriteHeader(code)
 		said = Document{"error": Document{"code": code, "message": err.Error(), "status": statuses[code]}}
 	}
-	_ = json.NewEncoder(w).Encode(said)
+	_, _ = w.Write(must(json.Marshal(said)))
 }
 
 var statuses = map[int]string{
@@ -310,29 +265,35 @@ var statuses = map[int]string{
 	http.StatusConflict: "ALREADY_EXISTS", http.StatusServiceUnavailable: "UNAVAILABLE",
 }
 
-func (c *Cloud) serve(r call) (any, error) {
+// answer returns a copy of what is said: what is held may change while it is written.
+func (c *Cloud) answer(r call) (said Document, err error) {
+	c.Change(func(*State) {
+		said, err = c.serve(r)
+		if refused, is := errors.AsType[refusal](err); is && refused.code != http.StatusNotFound {
+			c.say("REFUSED %d %s", refused.code, refused.text)
+		}
+		said = copied(said)
+	})
+	return said, err
+}
+
+func (c *Cloud) serve(r call) (Document, error) {
 	handle, known := apis[r.api]
+	words := c.held.Faults[r.api+":"+r.region()]
 	switch {
 	case !known:
-		return nil, refuse(http.StatusNotFound, "no such API here: %s", r.api)
-	case c.faults[r.api] != "":
-		return nil, refuse(http.StatusServiceUnavailable, "%s", c.faults[r.api])
-	case c.faults[r.api+":"+r.region()] != "":
-		return nil, refuse(http.StatusServiceUnavailable, "%s", c.faults[r.api+":"+r.region()])
+		return nil, notFound("no such API here: %s", r.api)
+	case words != "":
+		return nil, refuse(http.StatusServiceUnavailable, "%s", words)
 	case r.api != "serviceusage" && !c.held.Enabled[r.api] && r.api != "cloudbilling":
 		return nil, refuse(http.StatusForbidden, "SERVICE_DISABLED: %s.googleapis.com has not been used in project %s before or it is disabled.", r.api, Number)
-	case r.method != http.MethodGet && c.faults[r.key()] != "":
-		return nil, refuse(http.StatusBadRequest, "%s", c.faults[r.key()])
-	}
-	switch r.verb {
-	case "getIamPolicy":
+	case r.verb == "getIamPolicy":
 		return c.policy(r.key()), nil
-	case "setIamPolicy":
+	case r.verb == "setIamPolicy":
 		return c.setPolicy(r)
-	case "testIamPermissions":
+	case r.verb == "testIamPermissions":
 		return Document{"permissions": r.body["permissions"]}, nil
-	}
-	if r.method == http.MethodGet && strings.Contains(r.path, "operations/") {
+	case r.method == http.MethodGet && strings.Contains(r.path, "operations/"):
 		return Document{"name": r.path, "done": true, "status": "DONE", "response": Document{}}, nil
 	}
 	return handle(c, r)

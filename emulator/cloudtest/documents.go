@@ -9,12 +9,25 @@ import (
 	"strings"
 )
 
-func (c *Cloud) read(r call) (any, error) {
-	if found, is := c.held.Resources[r.key()]; is {
-		return found, nil
+// collections are the last parts of the paths that list.
+var collections = map[string]bool{
+	"services": true, "revisions": true, "jobs": true, "queues": true, "secrets": true, "versions": true, "topics": true, "subscriptions": true,
+	"databases": true, "indexes": true, "backupSchedules": true, "alertPolicies": true, "dashboards": true, "notificationChannels": true,
+	"metrics": true, "serviceAccounts": true, "roles": true, "serviceLevelObjectives": true, "budgets": true,
+}
+
+// find is the resource that a call is about, which is no copy.
+func (c *Cloud) find(r call) (Document, error) {
+	found := c.held.Resources[r.key()]
+	if found == nil {
+		return nil, notFound("not found: %s", r.key())
 	}
-	if member := r.last(); !collections[member] {
-		return nil, refuse(http.StatusNotFound, "not found: %s", r.key())
+	return found, nil
+}
+
+func (c *Cloud) read(r call) (Document, error) {
+	if c.held.Resources[r.key()] != nil || !collections[r.last()] {
+		return c.find(r)
 	}
 	listed := []any{}
 	for _, key := range c.keys(r.key() + "/") {
@@ -23,12 +36,6 @@ func (c *Cloud) read(r call) (any, error) {
 		}
 	}
 	return Document{r.last(): listed}, nil
-}
-
-var collections = map[string]bool{
-	"services": true, "revisions": true, "jobs": true, "queues": true, "secrets": true, "versions": true, "topics": true, "subscriptions": true,
-	"databases": true, "indexes": true, "backupSchedules": true, "alertPolicies": true, "dashboards": true, "notificationChannels": true,
-	"metrics": true, "serviceAccounts": true, "roles": true, "serviceLevelObjectives": true, "budgets": true,
 }
 
 // create keeps a new resource under the path and an id: the caller's, or a number.
@@ -49,19 +56,16 @@ func (c *Cloud) create(r call, id string) (Document, error) {
 
 // change writes the members of the mask, or all that the body has.
 func (c *Cloud) change(r call) (Document, error) {
-	current, found := c.held.Resources[r.key()]
-	if !found {
-		return nil, refuse(http.StatusNotFound, "not found: %s", r.key())
+	current, err := c.find(r)
+	if err != nil {
+		return nil, err
 	}
 	fields := slices.Collect(maps.Keys(r.body))
 	if mask := r.ask("updateMask"); mask != "" {
-		fields = nil
-		for field := range strings.SplitSeq(mask, ",") {
-			first, _, _ := strings.Cut(camel(field), ".")
-			fields = append(fields, first)
-		}
+		fields = strings.Split(mask, ",")
 	}
 	for _, field := range fields {
+		field, _, _ = strings.Cut(camel(field), ".")
 		if value, has := r.body[field]; has {
 			current[field] = value
 		} else {
@@ -74,20 +78,23 @@ func (c *Cloud) change(r call) (Document, error) {
 }
 
 func (c *Cloud) remove(r call) (Document, error) {
-	if _, found := c.held.Resources[r.key()]; !found {
-		return nil, refuse(http.StatusNotFound, "not found: %s", r.key())
+	if _, err := c.find(r); err != nil {
+		return nil, err
 	}
 	c.forget(r.key())
 	c.say("delete %s", r.key())
 	return Document{}, nil
 }
 
-func (c *Cloud) done(of any) Document {
-	return Document{"name": fmt.Sprintf("projects/%s/operations/op-%d", Project, c.next()), "done": true, "response": of}
-}
+// done is an operation that has ended well, with what it has made.
+func (c *Cloud) done(of Document) Document { return c.ended("response", of) }
 
 func (c *Cloud) failed(words string) Document {
-	return Document{"name": fmt.Sprintf("projects/%s/operations/op-%d", Project, c.next()), "done": true, "error": Document{"code": 9, "message": words}}
+	return c.ended("error", Document{"code": 9, "message": words})
+}
+
+func (c *Cloud) ended(how string, with Document) Document {
+	return Document{"name": fmt.Sprintf("projects/%s/operations/op-%d", Project, c.next()), "done": true, how: with}
 }
 
 // camel writes push_config as pushConfig.
@@ -101,21 +108,9 @@ func camel(field string) string {
 	return strings.Join(parts, "")
 }
 
-func copied(of Document) Document {
-	if of == nil {
-		return nil
-	}
-	text, err := json.Marshal(of)
-	if err != nil {
-		panic(err) // it was JSON when it came
-	}
-	var to Document
-	if err := json.Unmarshal(text, &to); err != nil {
-		panic(err)
-	}
-	if to == nil {
-		to = Document{}
-	}
+// copied is a deep copy; of nothing it is nothing.
+func copied(of Document) (to Document) {
+	must(0, json.Unmarshal(must(json.Marshal(of)), &to))
 	return to
 }
 
@@ -126,6 +121,11 @@ func text(of any, path ...string) string {
 
 func list(of any, path ...string) []any {
 	value, _ := at(of, path...).([]any)
+	return value
+}
+
+func object(of any, path ...string) Document {
+	value, _ := at(of, path...).(Document)
 	return value
 }
 

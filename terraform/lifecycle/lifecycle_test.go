@@ -102,14 +102,14 @@ func TestACanaryTakesItsShareAndGoesBackByAVariable(t *testing.T) {
 func TestAFailedUpdateIsToldByEveryPlanUntilItIsMended(t *testing.T) {
 	t.Parallel()
 	i := installed(t)
-	i.cloud.Fail(image("webhook", 'b'), "no memory")
+	i.cloud.Change(func(held *cloudtest.State) { held.Faults[image("webhook", 'b')] = "no memory" })
 	require.Contains(t, i.with(variables{"images": images('b')}).refused(), "no memory")
 	require.Equal(t, map[string]int{image("webhook", 'a'): 100}, i.cloud.Serving(region, webhook), "the old revision serves")
 	for range 2 {
 		said, _ := i.plan()
 		require.Contains(t, said, "no memory")
 	}
-	i.cloud.Fail(image("webhook", 'b'), "")
+	i.cloud.Change(func(held *cloudtest.State) { clear(held.Faults) })
 	i.with(variables{"redeploy": variables{"webhook": "again"}}).apply()
 	require.Equal(t, map[string]int{image("webhook", 'b'): 100}, i.cloud.Serving(region, webhook))
 	said, changed := i.plan()
@@ -145,7 +145,7 @@ func TestAQueueInAPoolThatSortsFirstMovesNoTask(t *testing.T) {
 	require.Empty(t, i.endpoint(added.PushSubscription()))
 	require.Nil(t, i.service(worker(added.Pool)))
 	i.cloud.Publish(added.ID)
-	require.Equal(t, 1, i.cloud.Waiting(added.PushSubscription()))
+	require.EqualValues(t, 1, i.subscription(added.PushSubscription())["waiting"])
 
 	// Resumed, by running it again.
 	i.with(variables{"kept_queues": nil, "queues": queues, "target_urls": urls(t, queues...)}).apply()

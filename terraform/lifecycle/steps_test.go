@@ -168,14 +168,14 @@ func TestEachFailureOfTheFirstAppliesIsMendedAsThePageSays(t *testing.T) {
 	i := small(t, shop(t))
 	i.with(variables{"bootstrap": true})
 
-	i.cloud.Disable("cloudresourcemanager")
+	i.cloud.Change(func(held *cloudtest.State) { delete(held.Enabled, "cloudresourcemanager") })
 	require.Contains(t, i.refused(), "SERVICE_DISABLED")
-	i.cloud.Enable("cloudresourcemanager")
+	i.cloud.Change(func(held *cloudtest.State) { held.Enabled["cloudresourcemanager"] = true })
 
 	// Nobody has made Pub/Sub's own account.
-	i.cloud.WithAgent(false)
+	i.cloud.Change(func(held *cloudtest.State) { held.Agent = false })
 	require.Contains(t, i.refused(), cloudtest.PubSubAgent+" does not exist")
-	i.cloud.WithAgent(true)
+	i.cloud.Change(func(held *cloudtest.State) { held.Agent = true })
 	i.apply()
 	i.settled()
 
@@ -189,9 +189,9 @@ func TestEachFailureOfTheFirstAppliesIsMendedAsThePageSays(t *testing.T) {
 	// Cloud Monitoring does not know a new metric yet.
 	metrics := i.cloud.Keys("logging/projects/" + cloudtest.Project + "/metrics/")
 	require.NotEmpty(t, metrics)
-	i.cloud.Hide(metrics...)
+	i.cloud.Change(func(held *cloudtest.State) { held.Hidden = metrics })
 	require.Contains(t, i.refused(), "Cannot find metric")
-	i.cloud.Hide()
+	i.cloud.Change(func(held *cloudtest.State) { held.Hidden = nil })
 	i.apply()
 	i.settled()
 }
@@ -204,14 +204,13 @@ func TestAFirstStartThatFailedIsDeletedAndMadeAgain(t *testing.T) {
 	added := another(t, c)
 	i := installed(t)
 	queues := []string{events.ID, updates.ID, added.ID}
-	i.cloud.SettleAfter(1)
+	i.cloud.Change(func(held *cloudtest.State) { held.Settles = 1 })
 	require.Contains(t, i.with(variables{"queues": queues, "target_urls": urls(t, queues...)}).refused(), "Permission denied on secret")
 	require.NotNil(t, i.service(worker(added.Pool)))
 	require.Equal(t, map[string]int{image("worker", 'a'): 100}, i.cloud.Serving(region, worker(events.Pool)), "the other serves as before")
 
 	// gcloud run services delete, and the same apply.
-	i.cloud.SettleAfter(0)
-	i.cloud.Settle()
+	i.cloud.Change(func(held *cloudtest.State) { held.Settles, held.Unsettled = 0, map[string]int{} })
 	i.cloud.Remove("run/projects/" + cloudtest.Project + "/locations/" + region + "/services/" + worker(added.Pool))
 	i.apply()
 	require.Equal(t, map[string]int{image("worker", 'a'): 100}, i.cloud.Serving(region, worker(added.Pool)))
@@ -223,7 +222,7 @@ func TestALostRegionIsLeftAsThePageSays(t *testing.T) {
 	t.Parallel()
 	i := installed(t)
 	events, _ := paynow(t, shipped(t))
-	i.cloud.Fail("run:"+region, "the region does not answer")
+	i.cloud.Change(func(held *cloudtest.State) { held.Faults["run:"+region] = "the region does not answer" })
 	for _, address := range []string{"module.webhook", "module.worker", "google_cloud_scheduler_job.task", "google_cloud_tasks_queue.alarm", "google_cloud_tasks_queue_iam_member.worker_asks"} {
 		said, err := i.terraform("state", "rm", address)
 		require.NoError(t, err, said)

@@ -1,6 +1,7 @@
 package emulatortest_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -51,7 +52,7 @@ func TestTerraformMakesOnTheEmulatorWhatProvisionMakes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			queues := emulatortest.Terraform(t, test.terraformed, test.dir)
+			module := emulatortest.Terraform(t, filepath.Join("..", ".."), "emulator", "modules/queue/*.tf", "modules/catalog/*.tf")
 			addr := emulatortest.PubSub(t)
 			c, err := catalog.Load(test.dir)
 			require.NoError(t, err)
@@ -59,14 +60,33 @@ func TestTerraformMakesOnTheEmulatorWhatProvisionMakes(t *testing.T) {
 			_, err = pubsub.Provision(t.Context(), c, pubsub.Target{Names: pubsub.Names{ProjectID: test.provisioned}, PushBaseURL: worker, Emulator: true}, pubsub.EmulatorOptions(addr)...)
 			require.NoError(t, err)
 
-			require.ErrorContains(t, queues.Apply(t.Context(), addr, worker+"/push"), "without a path")
-			require.NoError(t, queues.Apply(t.Context(), addr, worker))
+			said, err := module.Run(t.Context(), "init", "-input=false", "-no-color", "-reconfigure", "-backend-config=path="+filepath.Join(t.TempDir(), "terraform.tfstate"))
+			if errors.Is(err, emulatortest.ErrNoProvider) {
+				t.Skip(err)
+			}
+			require.NoError(t, err, said)
+			run := func(workerURL string, arguments ...string) (string, error) {
+				arguments = append(arguments, "-input=false", "-no-color", "-var=emulator_host="+addr, "-var=project_id="+test.terraformed, "-var=push_base_url="+workerURL)
+				if test.dir != "" {
+					folder, err := filepath.Abs(test.dir)
+					require.NoError(t, err)
+					arguments = append(arguments, "-var=catalog_dir="+folder)
+				}
+				return module.Run(t.Context(), arguments...)
+			}
+			said, err = run(worker+"/push", "apply", "-auto-approve")
+			require.Error(t, err)
+			require.Contains(t, said, "without a path")
+			said, err = run(worker, "apply", "-auto-approve")
+			require.NoError(t, err, said)
 			made := topologyOf(t, addr, test.terraformed)
 			require.NotEmpty(t, made)
 			require.ElementsMatch(t, topologyOf(t, addr, test.provisioned), made)
 
-			require.NoError(t, queues.Run(t.Context(), addr, worker, "plan", "-detailed-exitcode"), "the plan is empty")
-			require.NoError(t, queues.Run(t.Context(), addr, worker, "destroy", "-auto-approve"))
+			said, err = run(worker, "plan", "-detailed-exitcode")
+			require.NoError(t, err, "the plan is empty: %s", said)
+			said, err = run(worker, "destroy", "-auto-approve")
+			require.NoError(t, err, said)
 			require.Empty(t, topologyOf(t, addr, test.terraformed))
 		})
 	}

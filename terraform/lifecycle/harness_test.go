@@ -7,11 +7,9 @@
 package lifecycle_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
-	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
@@ -25,6 +23,7 @@ import (
 	"billhook/catalog"
 	"billhook/catalog/catalogtest"
 	"billhook/emulator/cloudtest"
+	"billhook/emulator/emulatortest"
 	"billhook/internal/filetest"
 )
 
@@ -44,7 +43,8 @@ func images(letter byte) variables {
 // installation is one folder of Terraform's with its state, and the project that it is applied to.
 type installation struct {
 	t      *testing.T
-	folder string // the root module's copy
+	module emulatortest.Module
+	folder string // the module's
 	cloud  *cloudtest.Cloud
 	set    variables
 }
@@ -57,7 +57,6 @@ var prepared struct {
 	once      sync.Once
 	data      string // TF_DATA_DIR
 	lock      []byte
-	leftOut   string
 	err       error
 	installed sync.Once
 	state     []byte
@@ -73,61 +72,37 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// sources copies the configuration and the catalog, without what Terraform has kept there.
-func sources(t *testing.T, to string) {
-	t.Helper()
-	require.NoError(t, os.CopyFS(filepath.Join(to, "catalog"), os.DirFS(filepath.Join(repository, "catalog"))))
-	for _, pattern := range []string{"*.tf", "modules/*/*.tf"} {
-		files, err := fs.Glob(os.DirFS(filepath.Join(repository, "terraform")), pattern)
-		require.NoError(t, err)
-		for _, file := range files {
-			text := filetest.Read(t, repository, "terraform", file)
-			target := filepath.Join(to, "terraform", file)
-			require.NoError(t, os.MkdirAll(filepath.Dir(target), 0o700))
-			require.NoError(t, os.WriteFile(target, []byte(text), 0o600))
-		}
-	}
-}
-
-// prepare has Terraform fetch the provider once, or leaves the test out.
-func prepare(t *testing.T) {
+// prepare is a copy of the root module with what Terraform has fetched once, or leaves the test out.
+func prepare(t *testing.T) emulatortest.Module {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("left out: whole applies take minutes")
 	}
-	_, err := exec.LookPath("terraform")
-	if err != nil && os.Getenv("REQUIRE_EMULATORS") == "" {
-		t.Skip("left out: terraform is not installed")
-	}
-	require.NoError(t, err, "CI leaves nothing out that can be had")
-	p := &prepared
+	module, p := emulatortest.Terraform(t, repository, "", "modules/*/*.tf"), &prepared
 	p.once.Do(func() {
 		p.err = errors.New("terraform init could not be tried")
-		folder := t.TempDir()
-		sources(t, folder)
+		var err error
 		p.data, err = os.MkdirTemp("", "lifecycle") //nolint:usetesting // it outlives this test
 		require.NoError(t, err)
-		i := &installation{t: t, folder: filepath.Join(folder, "terraform")}
-		said, err := i.terraform("init", "-input=false", "-no-color")
-		if err != nil && strings.Contains(said, "Failed to query available provider packages") {
-			p.leftOut = "left out: the provider hashicorp/google cannot be had here"
+		said, err := emulatortest.Module{Folder: module.Folder, Data: p.data}.Run(t.Context(), "init", "-input=false", "-no-color")
+		if p.err = err; err != nil {
+			t.Log(said)
 			return
 		}
-		require.NoError(t, err, said)
-		p.lock, p.err = os.ReadFile(filepath.Join(i.folder, ".terraform.lock.hcl"))
+		p.lock, p.err = os.ReadFile(filepath.Join(module.Folder, ".terraform.lock.hcl"))
 	})
-	if p.leftOut != "" {
-		t.Skip(p.leftOut)
+	if errors.Is(p.err, emulatortest.ErrNoProvider) {
+		t.Skip(p.err)
 	}
 	require.NoError(t, p.err)
+	module.Data = p.data
+	return module
 }
 
 func empty(t *testing.T, set variables) *installation {
 	t.Helper()
-	prepare(t)
-	folder := t.TempDir()
-	sources(t, folder)
-	i := &installation{t: t, folder: filepath.Join(folder, "terraform"), cloud: cloudtest.Start(), set: set}
+	module := prepare(t)
+	i := &installation{t: t, module: module, folder: module.Folder, cloud: cloudtest.Start(), set: set}
 	t.Cleanup(i.cloud.Close)
 	require.NoError(t, os.WriteFile(filepath.Join(i.folder, ".terraform.lock.hcl"), prepared.lock, 0o600))
 	i.point()
@@ -242,13 +217,7 @@ const fewIndexes = `locals {
 
 func (i *installation) terraform(arguments ...string) (string, error) {
 	i.t.Helper()
-	command := exec.CommandContext(context.WithoutCancel(i.t.Context()), "terraform", arguments...)
-	command.Dir = i.folder
-	command.Env = append(os.Environ(), "TF_DATA_DIR="+prepared.data, "TF_IN_AUTOMATION=1", "CHECKPOINT_DISABLE=1")
-	var said bytes.Buffer
-	command.Stdout, command.Stderr = &said, &said
-	err := command.Run()
-	return said.String(), err
+	return i.module.Run(context.WithoutCancel(i.t.Context()), arguments...)
 }
 
 func (i *installation) with(changes variables) *installation {

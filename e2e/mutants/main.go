@@ -1,7 +1,7 @@
-// Command mutants measures what the tests of the packages that own money and messages notice: gremlins changes
-// one operator at a time and runs the package's own tests, and those that alsoTested names. The command fails on
-// a survivor that accepted.yaml does not name. It owns the list of packages, the sample, the accepted survivors and the table; the
-// mutations and their runs are gremlins' own.
+// Command mutants measures what the tests of the packages that own money and messages notice: gremlins
+// changes one operator at a time and runs the package's own tests, and those that alsoTested names. The
+// command fails on a survivor that accepted.yaml does not name. It owns the list of packages, the sample, the
+// accepted survivors and the table; the mutations and their runs are gremlins' own.
 package main
 
 import (
@@ -10,15 +10,11 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
-	"go/types"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -32,8 +28,8 @@ var packages = []string{
 	"internal/apps/ledger", "internal/apps/ledger/seal", "internal/apps/orders", "internal/apps/journal",
 }
 
-// alsoTested is, for a package whose operations are tested where they are put together, where that is: its own
-// tests reach about half of its mutants.
+// alsoTested is, for a package whose operations are tested where they are put together, where that is: its
+// own tests reach about half of its mutants.
 var alsoTested = map[string]string{"internal/apps/journal": "billhook/internal/compose/operations"}
 
 const list = "e2e/mutants/accepted.yaml"
@@ -58,8 +54,8 @@ type acceptance struct {
 
 // sample is which mutants are tried: about one of every, another one for each seed.
 type sample struct {
-	every, workers int
-	seed           uint64
+	every int
+	seed  uint64
 }
 
 // score is what became of a package's mutants. Lines are those of the survivors.
@@ -74,7 +70,6 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	flags := flag.NewFlagSet("mutants", flag.ContinueOnError)
 	flags.IntVar(&s.every, "every", 1, "try about one of so many mutants")
 	flags.Uint64Var(&s.seed, "seed", 1, "which of them")
-	flags.IntVar(&s.workers, "workers", runtime.GOMAXPROCS(0), "how many at once")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -121,7 +116,7 @@ func measure(ctx context.Context, pkg string, s sample, stdout io.Writer) (score
 	report := filepath.Join(os.TempDir(), fmt.Sprintf("mutants-%d.json", os.Getpid()))
 	defer func() { _ = os.Remove(report) }()
 	gremlins := exec.CommandContext(ctx, "bin/gremlins", "unleash", "--exclude-files", "/", "--output", report,
-		"--workers", fmt.Sprint(s.workers), "--timeout-coefficient", "10", "--invert-logical", "--invert-loopctrl",
+		"--timeout-coefficient", "10", "--invert-logical", "--invert-loopctrl",
 		"--invert-assignments", "--remove-self-assignments", "--output-statuses", "lt", "./"+pkg)
 	gremlins.Env = append(os.Environ(), "PATH="+standIn+":"+os.Getenv("PATH"), "MUTANTS_GO="+realGo,
 		"MUTANTS_PACKAGE=billhook/"+pkg, "MUTANTS_ALSO="+alsoTested[pkg],
@@ -165,12 +160,7 @@ func read(pkg string, report []byte) (score, error) {
 				s.uncovered++
 			case "LIVED":
 				s.lived++
-				p := place{Package: pkg, Mutation: m.Type}
-				for name, lines := range functions {
-					if lines[0] <= m.Line && m.Line <= lines[1] {
-						p.Function = name
-					}
-				}
+				p := place{Package: pkg, Function: functions[m.Line-1], Mutation: m.Type}
 				s.lines[p] = append(s.lines[p], fmt.Sprintf("%s:%d", file.Name, m.Line))
 			}
 		}
@@ -178,29 +168,23 @@ func read(pkg string, report []byte) (score, error) {
 	return s, nil
 }
 
-// functionsOf are the functions of a file, such as Service.push, with their first and last lines.
-func functionsOf(path string) (map[string][2]int, error) {
-	set := token.NewFileSet()
-	file, err := parser.ParseFile(set, path, nil, parser.SkipObjectResolution)
-	if err != nil {
-		return nil, err
-	}
-	functions := map[string][2]int{}
-	for _, d := range file.Decls {
-		if f, ok := d.(*ast.FuncDecl); ok {
-			name := f.Name.Name
-			if f.Recv != nil {
-				receiver, _, _ := strings.Cut(types.ExprString(f.Recv.List[0].Type), "[")
-				name = strings.TrimPrefix(receiver, "*") + "." + name
-			}
-			functions[name] = [2]int{set.Position(f.Pos()).Line, set.Position(f.End()).Line}
+var declared = regexp.MustCompile(`^func (?:\((?:\w+ )?\*?(\w+)[^)]*\) )?(\w+)`)
+
+// functionsOf names the function of each line of a file, such as Service.push.
+func functionsOf(path string) (names []string, err error) {
+	text, err := os.ReadFile(path)
+	name := ""
+	for line := range strings.Lines(string(text)) {
+		if found := declared.FindStringSubmatch(line); found != nil {
+			name = strings.TrimPrefix(found[1]+"."+found[2], ".")
 		}
+		names = append(names, name)
 	}
-	return functions, nil
+	return names, err
 }
 
-// judge compares survivors with the list: lines about those that it does not name, and about what it names and
-// the tests kill.
+// judge compares survivors with the list: lines about those that it does not name, and about what it names
+// and the tests kill.
 func judge(s score, accepted []acceptance) (unknown, gone []string) {
 	left := map[place]int{}
 	for p, lines := range s.lines {

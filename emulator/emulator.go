@@ -5,7 +5,7 @@
 package emulator
 
 import (
-	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -37,70 +37,38 @@ type SDK struct {
 	firestore string
 }
 
-// Find looks for the emulators in the Cloud SDK: in the folder that CLOUDSDK_ROOT_DIR or
-// GOOGLE_CLOUD_SDK names, else in the one of the gcloud on the PATH. The error wraps
-// ErrNotInstalled and says what is missing.
-func Find(ctx context.Context) (SDK, error) {
-	java, err := exec.LookPath("java")
-	if err != nil {
+// Find looks for the emulators in the Cloud SDK: in the folder that CLOUDSDK_ROOT_DIR or GOOGLE_CLOUD_SDK
+// names, else in the one that the gcloud on the PATH links to. The error wraps ErrNotInstalled and says what
+// is missing.
+func Find() (sdk SDK, err error) {
+	if sdk.java, err = exec.LookPath("java"); err != nil {
 		return SDK{}, fmt.Errorf("%w: no java on the PATH", ErrNotInstalled)
 	}
-	if root := cmp.Or(os.Getenv("CLOUDSDK_ROOT_DIR"), os.Getenv("GOOGLE_CLOUD_SDK")); root != "" {
-		return within(root, java)
-	}
-	gcloud, err := exec.LookPath("gcloud")
-	if err != nil {
-		return SDK{}, fmt.Errorf("%w: no gcloud on the PATH", ErrNotInstalled)
-	}
-	// The link on the PATH usually leads to <root>/bin/gcloud. Asking gcloud takes seconds.
-	if target, err := filepath.EvalSymlinks(gcloud); err == nil {
-		if sdk, err := within(filepath.Dir(filepath.Dir(target)), java); err == nil {
-			return sdk, nil
+	root := cmp.Or(os.Getenv("CLOUDSDK_ROOT_DIR"), os.Getenv("GOOGLE_CLOUD_SDK"))
+	if root == "" {
+		gcloud, err := exec.LookPath("gcloud")
+		if err == nil {
+			gcloud, err = filepath.EvalSymlinks(gcloud)
 		}
+		if err != nil {
+			return SDK{}, fmt.Errorf("%w: no gcloud on the PATH", ErrNotInstalled)
+		}
+		root = filepath.Dir(filepath.Dir(gcloud))
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	answer, err := exec.CommandContext(ctx, gcloud, "info", "--format=value(installation.sdk_root)").Output() //nolint:gosec // the gcloud that was found
-	switch {
-	case ctx.Err() != nil:
-		// This is not ErrNotInstalled: a test that skips on that would skip by accident.
-		return SDK{}, fmt.Errorf("emulator: gcloud info: %w", ctx.Err())
-	case err != nil:
-		return SDK{}, fmt.Errorf("%w: gcloud info: %w", ErrNotInstalled, err)
-	}
-	return within(strings.TrimSpace(string(answer)), java)
-}
-
-func within(root, java string) (SDK, error) {
-	sdk := SDK{java: java}
-	for _, wanted := range []struct {
-		component, pattern string
-		path               *string
+	for component, wanted := range map[string]struct {
+		pattern string
+		path    *string
 	}{
-		{"pubsub-emulator", "lib/cloud-pubsub-emulator-*-all.jar", &sdk.pubsub},
-		{"cloud-firestore-emulator", "cloud-firestore-emulator.jar", &sdk.firestore},
+		"pubsub-emulator":          {"lib/cloud-pubsub-emulator-*-all.jar", &sdk.pubsub},
+		"cloud-firestore-emulator": {"cloud-firestore-emulator.jar", &sdk.firestore},
 	} {
-		found, err := filepath.Glob(filepath.Join(root, "platform", wanted.component, wanted.pattern))
+		found, err := filepath.Glob(filepath.Join(root, "platform", component, wanted.pattern))
 		if err != nil || len(found) == 0 {
-			return SDK{}, fmt.Errorf("%w: the Cloud SDK has no %s", ErrNotInstalled, wanted.component)
+			return SDK{}, fmt.Errorf("%w: the Cloud SDK in %s has no %s", ErrNotInstalled, root, component)
 		}
-		*wanted.path = newest(found)
+		*wanted.path = found[len(found)-1]
 	}
 	return sdk, nil
-}
-
-// newest returns the path with the highest version in its file name: 0.8.20 is newer than
-// 0.8.9.
-func newest(paths []string) string {
-	version := func(path string) []int {
-		var numbers []int
-		for _, digits := range strings.FieldsFunc(filepath.Base(path), func(r rune) bool { return r < '0' || r > '9' }) {
-			n, _ := strconv.Atoi(digits) // digits only; a number that is too long counts as the largest
-			numbers = append(numbers, n)
-		}
-		return numbers
-	}
-	return slices.MaxFunc(paths, func(a, b string) int { return slices.Compare(version(a), version(b)) })
 }
 
 // Process is a running emulator. It ends with Stop, and on Linux also with the program that
@@ -108,9 +76,7 @@ func newest(paths []string) string {
 type Process struct {
 	addr    string
 	command *exec.Cmd
-	// head is the first output, for the error of a failed start. Read it after ended is closed.
-	head  []string
-	ended chan struct{}
+	ended   chan struct{}
 }
 
 // common are the options of both emulators. All but the last turn off Java's optimizations that pay
@@ -129,11 +95,8 @@ func (s SDK) Start(ctx context.Context) (pubsub, firestore *Process, err error) 
 		firestore, err = s.StartFirestore(ctx)
 		return err
 	})
-	err = both.Wait()
-	for _, p := range []*Process{pubsub, firestore} {
-		if err != nil && p != nil {
-			err = errors.Join(err, p.Stop())
-		}
+	if err = both.Wait(); err != nil {
+		err = errors.Join(err, pubsub.Stop(), firestore.Stop())
 	}
 	return pubsub, firestore, err
 }
@@ -144,28 +107,45 @@ func (s SDK) StartPubSub(ctx context.Context) (*Process, error) {
 	return s.start(ctx, "Server started", "-Dsun.net.http.retryPost=false", "-jar", s.pubsub)
 }
 
+// greets asks for /, which both emulators answer by Ok.
+func (p *Process) greets(ctx context.Context) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.addr+"/", nil)
+	if err != nil {
+		return err
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 5 * time.Second}
+	response, err := client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(response.Body, 16))
+	if err == nil && !strings.HasPrefix(strings.ToLower(string(body)), "ok") {
+		err = errors.New("something else is there")
+	}
+	return err
+}
+
 // StartFirestore starts the Firestore emulator in the same way. It returns after one write and one
 // query have been answered: the first ones in a JVM may take longer than the timeout of a service.
 func (s SDK) StartFirestore(ctx context.Context) (*Process, error) {
-	p, err := s.start(ctx, "is now running", "-Duser.language=en", "-cp", s.firestore, "com.google.cloud.datastore.emulator.firestore.CloudFirestore", "start")
-	if err != nil {
-		return nil, err
+	p, err := s.start(ctx, "is now running", "-Duser.language=en", "-cp", s.firestore,
+		"com.google.cloud.datastore.emulator.firestore.CloudFirestore", "start")
+	if err == nil {
+		if err = p.warm(ctx); err != nil {
+			err = errors.Join(err, p.Stop())
+		}
 	}
-	if err := p.warm(ctx); err != nil {
-		return nil, errors.Join(err, p.Stop())
-	}
-	return p, nil
+	return p, err
 }
 
 func (p *Process) warm(ctx context.Context) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
 	documents, err := firestore.NewEmulated(ctx, p.addr, "warm", "")
 	if err != nil {
 		return fmt.Errorf("emulator: %w", err)
 	}
 	defer func() { err = errors.Join(err, documents.Close()) }()
-	return p.until(ctx, "write", func(ctx context.Context) error {
+	return p.until(ctx, func(ctx context.Context) error {
 		_, err := documents.Commit(ctx, []store.Write{store.Set(store.Key{Collection: "warm", ID: "up"}, nil)})
 		for _, count := range []bool{true, false} {
 			if err == nil {
@@ -176,127 +156,108 @@ func (p *Process) warm(ctx context.Context) (err error) {
 	})
 }
 
-// patience bounds a start, which takes seconds on a busy machine.
+// patience bounds a start, and then the wait for the first answer. Either takes seconds on a busy machine.
 const patience = time.Minute
-
-// portTaken is the output of both emulators where their port is in use. The Pub/Sub emulator
-// then keeps running without serving.
-const portTaken = "Address already in use"
 
 var errPortTaken = errors.New("emulator: the port is in use")
 
 // start runs an emulator, waits for its output line that it serves, and then for an answer at its
 // port. The answer alone could be another program's.
 func (s SDK) start(ctx context.Context, ready string, arguments ...string) (*Process, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
 	for {
 		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 		if err != nil {
 			return nil, fmt.Errorf("emulator: free port: %w", err)
 		}
-		addr, port := listener.Addr().String(), listener.Addr().(*net.TCPAddr).Port
+		addr := listener.Addr().(*net.TCPAddr)
 		if err := listener.Close(); err != nil {
 			return nil, fmt.Errorf("emulator: free port: %w", err)
 		}
-		command := exec.Command(s.java, slices.Concat(common, arguments, []string{"--host=127.0.0.1", "--port=" + strconv.Itoa(port)})...) //nolint:noctx,gosec // Stop ends it, not ctx; the program is the one that was found
-		p, err := startOn(ctx, addr, ready, command)
+		all := slices.Concat(common, arguments, []string{"--host=127.0.0.1", "--port=" + strconv.Itoa(addr.Port)})
+		command := exec.Command(s.java, all...) //nolint:noctx,gosec // Stop ends it, not ctx; the program was found
+		p := &Process{addr: addr.String(), command: command, ended: make(chan struct{})}
+		if err = p.run(ctx, ready); err == nil {
+			return p, nil
+		}
 		if !errors.Is(err, errPortTaken) { // by another program, before Java did
-			return p, err
+			return nil, err
 		}
 	}
 }
 
-func startOn(ctx context.Context, addr, ready string, command *exec.Cmd) (*Process, error) {
-	tie(command)
-	output, pipe := io.Pipe()
-	command.Stdout, command.Stderr = pipe, pipe
-	if err := command.Start(); err != nil {
-		return nil, fmt.Errorf("emulator: start: %w", err)
+func (p *Process) run(ctx context.Context, ready string) error {
+	tie(p.command)
+	said := &output{ready: []byte(ready), serves: make(chan error, 1)}
+	p.command.Stdout, p.command.Stderr = said, said
+	if err := p.command.Start(); err != nil {
+		return fmt.Errorf("emulator: start: %w", err)
 	}
-	p := &Process{addr: addr, command: command, ended: make(chan struct{})}
 	go func() {
-		_ = command.Wait() // Stop ends it by a signal, so an error is expected
-		_ = pipe.Close()
+		defer close(p.ended)
+		_ = p.command.Wait() // Stop ends it by a signal, so an error is expected
 	}()
-	serves := make(chan error, 1)
-	go p.read(output, ready, serves)
 	var err error
+	starting, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	select {
-	case err = <-serves:
-	case <-ctx.Done():
-		err = fmt.Errorf("emulator: it did not get ready: %w", ctx.Err())
+	case err = <-said.serves:
+	case <-p.ended:
+		err = errors.New("emulator: it ended while starting")
+	case <-starting.Done():
+		err = fmt.Errorf("emulator: it did not get ready: %w", starting.Err())
 	}
 	if err == nil {
-		err = p.answers(ctx)
+		err = p.until(ctx, p.greets)
 	}
-	if err != nil {
-		if stopErr := p.Stop(); stopErr != nil {
-			return nil, errors.Join(err, stopErr)
-		}
-		return nil, fmt.Errorf("%w; its output:\n%s", err, strings.Join(p.head, "\n"))
+	if err == nil {
+		return nil
 	}
-	return p, nil
+	if stopped := p.Stop(); stopped != nil {
+		return errors.Join(err, stopped)
+	}
+	return fmt.Errorf("%w; its output:\n%s", err, said.head)
 }
 
-const maxHead = 20
+// output is an emulator's: the head, up to the line by which is known whether it serves.
+type output struct {
+	ready, head []byte
+	decided     bool
+	serves      chan error
+}
 
-var errEnded = errors.New("emulator: it ended while starting")
-
-// read reads the output until it ends. It sends once to serves: nil when the emulator serves, else errPortTaken or errEnded.
-func (p *Process) read(output io.Reader, ready string, serves chan<- error) {
-	defer close(p.ended)
-	err := errEnded
-	for lines := bufio.NewScanner(output); errors.Is(err, errEnded) && lines.Scan(); {
-		if len(p.head) < maxHead {
-			p.head = append(p.head, lines.Text())
-		}
-		switch {
-		case strings.Contains(lines.Text(), ready):
-			err = nil
-		case strings.Contains(lines.Text(), portTaken):
-			err = errPortTaken
-		}
+func (o *output) Write(more []byte) (int, error) {
+	if o.decided {
+		return len(more), nil
 	}
-	serves <- err
-	_, _ = io.Copy(io.Discard, output) // or the process would block on a full pipe
+	o.head = append(o.head, more...)
+	switch {
+	case bytes.Contains(o.head, o.ready):
+		o.serves <- nil
+		o.decided = true
+	case bytes.Contains(o.head, []byte("Address already in use")): // the Pub/Sub emulator then keeps running
+		o.serves <- errPortTaken
+		o.decided = true
+	}
+	return len(more), nil
 }
 
-// answers repeats GET / until the answer is Ok, as both emulators answer it.
-func (p *Process) answers(ctx context.Context) error {
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 5 * time.Second}
-	return p.until(ctx, "answer", func(ctx context.Context) error {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.addr+"/", nil)
-		if err != nil {
-			return err
-		}
-		response, err := client.Do(request)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = response.Body.Close() }()
-		body, err := io.ReadAll(io.LimitReader(response.Body, 16))
-		if err == nil && !strings.HasPrefix(strings.ToLower(string(body)), "ok") {
-			err = errors.New("something else is there")
-		}
-		return err
-	})
-}
-
-func (p *Process) until(ctx context.Context, what string, try func(context.Context) error) error {
+// until tries until it is answered.
+func (p *Process) until(ctx context.Context, answers func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		err := try(ctx)
+		err := answers(ctx)
 		if err == nil {
 			return nil
 		}
 		select {
 		case <-tick.C:
 		case <-p.ended:
-			return errEnded
+			return fmt.Errorf("emulator: it ended while starting: %w", err)
 		case <-ctx.Done():
-			return fmt.Errorf("emulator: it does not %s: %w: %w", what, ctx.Err(), err)
+			return fmt.Errorf("emulator: it does not answer: %w: %w", ctx.Err(), err)
 		}
 	}
 }
@@ -304,8 +265,12 @@ func (p *Process) until(ctx context.Context, what string, try func(context.Conte
 // Addr is the emulator's host:port, for PUBSUB_EMULATOR_HOST or FIRESTORE_EMULATOR_HOST.
 func (p *Process) Addr() string { return p.addr }
 
-// Stop kills the emulator, which stores nothing, and waits until it has ended. It may be called more than once.
+// Stop kills the emulator, which stores nothing, and waits until it has ended. It may be called more than
+// once, and for none.
 func (p *Process) Stop() error {
+	if p == nil {
+		return nil
+	}
 	select {
 	case <-p.ended: // its number may be another's by now
 		return nil

@@ -97,7 +97,7 @@ func (d *devRun) run(ctx context.Context, waits string) (err error) {
 	if d.data == "" {
 		defer func() { err = errors.Join(err, os.RemoveAll(d.folder)) }()
 	}
-	if err := d.configure(ctx); err != nil {
+	if err := d.configure(); err != nil {
 		return err
 	}
 	stack, err := devstack.Start(ctx, d.config)
@@ -159,7 +159,7 @@ func (d *devRun) open() (reused bool, err error) {
 func (d *devRun) documents() string { return filepath.Join(d.folder, "store.db") }
 
 // configure says what the stack is made of. A target without an address is at the stand-in.
-func (d *devRun) configure(ctx context.Context) error {
+func (d *devRun) configure() error {
 	c := &d.config
 	c.Catalog, c.ProjectID, c.Installation = d.catalog, d.env.Project, d.env.Installation
 	c.Secrets, c.Targets, c.OpsTokens = secretsOf(d.catalog, d.getenv), map[string]devstack.Address{}, d.env.OpsToken.List()
@@ -181,7 +181,7 @@ func (d *devRun) configure(ctx context.Context) error {
 	if !d.onEmulators {
 		return nil
 	}
-	sdk, err := emulator.Find(ctx)
+	sdk, err := emulator.Find()
 	if err != nil {
 		return err
 	}

@@ -41,7 +41,7 @@ func chaos(flags *flag.FlagSet) func(*run) {
 }
 
 func unleash(r *run, p *plan, arms []*arm, killsEvery time.Duration) []verdict {
-	sdk, err := emulator.Find(r.ctx)
+	sdk, err := emulator.Find()
 	r.must(err)
 	database, err := sdk.StartFirestore(r.ctx)
 	r.must(err)

@@ -45,7 +45,7 @@ func open(r *run, queues ...string) *site {
 	s.catalog, err = catalogtest.Shipped().Only(queues)
 	r.must(err)
 	folder := r.TempDir()
-	sdk, err := emulator.Find(r.ctx)
+	sdk, err := emulator.Find()
 	r.must(err)
 	r.must(e2e.Build(r.ctx, folder))
 	broker, database, err := sdk.Start(r.ctx)

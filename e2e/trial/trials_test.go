@@ -77,7 +77,7 @@ func TestASmallSaleIsSoldOutAndASmallSoakLosesNothing(t *testing.T) {
 		t.Skip("it builds and starts the services")
 	}
 	t.Parallel()
-	if _, err := emulator.Find(t.Context()); errors.Is(err, emulator.ErrNotInstalled) && os.Getenv("REQUIRE_EMULATORS") == "" {
+	if _, err := emulator.Find(); errors.Is(err, emulator.ErrNotInstalled) && os.Getenv("REQUIRE_EMULATORS") == "" {
 		t.Skip(err)
 	}
 	for says, arguments := range map[string]string{

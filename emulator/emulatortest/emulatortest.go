@@ -46,7 +46,7 @@ func (s *shared) get(tb testing.TB, running string, start func(emulator.SDK, con
 	s.once.Do(func() {
 		// The emulator outlives the first test that asks for it.
 		ctx := context.Background()
-		sdk, err := emulator.Find(ctx)
+		sdk, err := emulator.Find()
 		if err == nil {
 			s.process, err = start(sdk, ctx)
 		}

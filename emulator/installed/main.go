@@ -3,7 +3,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"os"
 
@@ -11,7 +10,7 @@ import (
 )
 
 func main() {
-	if _, err := emulator.Find(context.Background()); err != nil {
+	if _, err := emulator.Find(); err != nil {
 		_, _ = fmt.Fprintln(os.Stdout, "LEFT OUT: the same cases on Google's own Pub/Sub and Firestore emulators (e2e, internal/platform/gcp/...):", err)
 		if os.Getenv("REQUIRE_EMULATORS") != "" {
 			os.Exit(1)

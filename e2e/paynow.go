@@ -50,10 +50,10 @@ func (o Order) Total() int64 {
 
 type object = map[string]any
 
-// changed is a sample's webhook with another event id, and with what change makes of its body.
-func changed(sample, eventID string, change func(body object)) []byte {
+// changed is a sample's webhook with the ids of an event, and with what change makes of its body.
+func changed(sample string, of samples.Event, change func(body object)) []byte {
 	var webhook object
-	if err := json.Unmarshal(samples.Read(sample, samples.Event{EventID: eventID}), &webhook); err != nil {
+	if err := json.Unmarshal(samples.Read(sample, of), &webhook); err != nil {
 		panic(err) // the samples are JSON
 	}
 	change(webhook["body"].(object))
@@ -66,13 +66,12 @@ func changed(sample, eventID string, change func(body object)) []byte {
 
 // JSON is the body of the order's webhook.
 func (o Order) JSON() []byte {
-	return changed(samples.OrderCompleted, o.EventID, func(body object) {
-		body["id"], body["subtotal_amount"], body["total_amount"] = o.OrderID, o.Total(), o.Total()
-		body["customer"].(object)["id"] = o.CustomerID
+	ids := samples.Event{EventID: o.EventID, OrderID: o.OrderID, CustomerID: o.CustomerID, UID: o.UID}
+	return changed(samples.OrderCompleted, ids, func(body object) {
+		body["subtotal_amount"], body["total_amount"] = o.Total(), o.Total()
 		metadata := body["checkout"].(object)["metadata"].(object)
-		delete(metadata, "uid")
-		if o.UID != "" {
-			metadata["uid"] = o.UID
+		if o.UID == "" {
+			delete(metadata, "uid")
 		}
 		if o.ShopOrder != "" {
 			metadata["order_id"] = o.ShopOrder
@@ -92,8 +91,8 @@ func (o Order) JSON() []byte {
 
 // JSON is the body of the refund's webhook.
 func (r Refund) JSON() []byte {
-	return changed(samples.Refund, r.EventID, func(body object) {
-		body["id"], body["order_id"], body["amount"], body["store_refund_amount"] = r.RefundID, r.OrderID, r.Paid, r.Amount
-		body["customer"].(object)["id"] = r.CustomerID
+	ids := samples.Event{EventID: r.EventID, OrderID: r.OrderID, CustomerID: r.CustomerID}
+	return changed(samples.Refund, ids, func(body object) {
+		body["id"], body["amount"], body["store_refund_amount"] = r.RefundID, r.Paid, r.Amount
 	})
 }

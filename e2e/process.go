@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -161,8 +160,8 @@ func (p *Process) Kill() {
 // stopWithin is longer than any service drains. A process that still runs then hangs.
 const stopWithin = time.Minute
 
-// Stop sends SIGTERM, waits for the end, and returns the exit code. A process that has not ended in a minute prints its
-// goroutines to stderr and ends with code 2.
+// Stop sends SIGTERM, waits for the end, and returns the exit code. A process that has not ended in a minute
+// prints its goroutines to stderr and ends with code 2.
 func (p *Process) Stop() int {
 	_ = p.command.Process.Signal(syscall.SIGTERM)
 	select {
@@ -191,18 +190,19 @@ func Wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-var services = []string{"webhook", "worker"}
-
-// Build compiles the services into a folder. Without tags the binaries are those of production.
-// With the tag failpoints, FAILPOINT ends a service at a fail point.
-func Build(ctx context.Context, folder string, tags ...string) error {
+// Build compiles the services, or the commands that are named, into a folder. Without a tag the binaries are
+// those of production. With the tag failpoints, FAILPOINT ends a service at a fail point.
+func Build(ctx context.Context, folder, tag string, commands ...string) error {
+	if commands == nil {
+		commands = []string{"webhook", "worker"}
+	}
 	// Symbols are left out, as in the images: linking them takes half of the time.
-	build := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-tags", strings.Join(tags, ","), "-o", folder+string(filepath.Separator))
-	for _, service := range services {
-		build.Args = append(build.Args, "billhook/cmd/"+service)
+	build := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-tags", tag, "-o", folder+string(filepath.Separator))
+	for _, command := range commands {
+		build.Args = append(build.Args, "billhook/cmd/"+command)
 	}
 	if output, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("build the services: %w: %s", err, output)
+		return fmt.Errorf("build %v: %w: %s", commands, err, output)
 	}
 	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -93,18 +92,14 @@ func startReal(t *testing.T, of site) (*stack, *real) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _, _, _ = documents.Close(), publisher.Close(), r.admin.Close() })
 
-	common := []string{
-		"HOST=127.0.0.1", "PORT=0", "METRICS_PORT=0", "GOOGLE_CLOUD_PROJECT=" + of.Project, "INSTALLATION=" + of.Installation, "PUSH_AUTH=none",
-		"WEBHOOK_SECRET_PAYNOW=" + e2e.Secret, "WEBHOOK_SIGNING_SECRET=" + e2e.Secret, "QUEUES=" + strings.Join(of.Queues, ","),
-		"CATALOG_DIR=" + of.CatalogDir, "PATH=" + os.Getenv("PATH"), "HOME=" + binaries,
-	}
+	common := append(e2e.Environment(of.Project, s.catalog, of.Queues, outside.URL), "INSTALLATION="+of.Installation, "CATALOG_DIR="+of.CatalogDir, "HOME="+binaries)
 	s.workerURL, s.store, s.publish = "http://"+r.workerDoor.Addr(), documents, publisher.Publish
 	r.start = func() (*e2e.Process, error) {
 		environment := append([]string{"PUBSUB_EMULATOR_HOST=" + r.workerBroker.Addr(), "FIRESTORE_EMULATOR_HOST=" + r.workerStore.Addr()}, common...)
 		if of.FailPoint != nil {
 			environment = append(environment, "FAILPOINT="+of.FailPoint())
 		}
-		return e2e.Start(t.Context(), filepath.Join(binaries, "worker"), append(environment, e2e.TargetsAt(s.catalog, outside.URL)...), s.log)
+		return e2e.Start(t.Context(), filepath.Join(binaries, "worker"), environment, s.log)
 	}
 	r.startWorker(t)
 	t.Cleanup(func() { r.worker.Kill() })
@@ -146,7 +141,7 @@ func (r *real) provision(t *testing.T) {
 		require.NoError(t, r.Provision(t.Context(), r.broker, r.workerURL))
 		return
 	}
-	require.NoError(t, e2e.Provisioned(r.Project, r.catalog)(t.Context(), r.broker, r.workerURL))
+	require.NoError(t, e2e.Provision(t.Context(), r.Project, r.catalog, r.broker, r.workerURL))
 }
 
 // killAt is what a stack's crash is.

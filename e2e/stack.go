@@ -12,6 +12,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"strings"
 	"time"
 
 	"billhook/catalog"
@@ -33,21 +35,23 @@ const DeliverySecret = "e2e-delivery-secret-of-more-than-24-bytes"
 // Queue is the queue of PayNow's orders, which the cases use.
 var Queue = catalogtest.Shipped().Sources[samples.Provider].Events["ON_ORDER_COMPLETED"]
 
-// Provisioned creates a project's queues, by the program's own provisioning, on the emulator at broker (host:port), with
-// pushes to workerURL.
-func Provisioned(project string, c *catalog.Catalog) func(ctx context.Context, broker, workerURL string) error {
-	return func(ctx context.Context, broker, workerURL string) error {
-		to := pubsub.Target{Names: pubsub.Names{ProjectID: project}, PushBaseURL: workerURL, Emulator: true}
-		_, err := pubsub.Provision(ctx, c, to, pubsub.EmulatorOptions(broker)...)
-		return err
-	}
+// Provision creates a project's queues, by the program's own provisioning, on the emulator at broker
+// (host:port), with pushes to workerURL.
+func Provision(ctx context.Context, project string, c *catalog.Catalog, broker, workerURL string) error {
+	to := pubsub.Target{Names: pubsub.Names{ProjectID: project}, PushBaseURL: workerURL, Emulator: true}
+	_, err := pubsub.Provision(ctx, c, to, pubsub.EmulatorOptions(broker)...)
+	return err
 }
 
-// TargetsAt returns the variables, as NAME=value, of every target that the catalog's queues need, at one URL.
-func TargetsAt(c *catalog.Catalog, url string) []string {
-	var environment []string
+// Environment is that of a service of a project on the emulators, as NAME=value, for the queues that run;
+// none: all. Every target that they need is at one URL.
+func Environment(project string, c *catalog.Catalog, queues []string, targets string) []string {
+	environment := []string{
+		"HOST=127.0.0.1", "PORT=0", "METRICS_PORT=0", "GOOGLE_CLOUD_PROJECT=" + project, "PUSH_AUTH=none", "PATH=" + os.Getenv("PATH"),
+		"WEBHOOK_SECRET_PAYNOW=" + Secret, "WEBHOOK_SIGNING_SECRET=" + Secret, "QUEUES=" + strings.Join(queues, ","),
+	}
 	for _, target := range c.TargetsOf("") {
-		environment = append(environment, target.URLVariable+"="+url, target.SecretVariable+"="+DeliverySecret)
+		environment = append(environment, target.URLVariable+"="+targets, target.SecretVariable+"="+DeliverySecret)
 	}
 	return environment
 }
@@ -82,11 +86,22 @@ var payNow, generic = signer(catalogtest.Shipped().Providers[samples.Provider].S
 
 // Send signs a body as PayNow does and posts it.
 func Send(ctx context.Context, base string, body []byte) (Answer, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/webhooks/paynow", bytes.NewReader(body))
+	return Post(ctx, base+"/webhooks/paynow", body, payNow.Sign("", body, time.Now()))
+}
+
+// Produce signs a body as the programs inside do, and posts it to the path of a queue or a topic.
+func Produce(ctx context.Context, base, to string, body []byte) (Answer, error) {
+	to += "/messages"
+	return Post(ctx, base+to, body, generic.SignFor(to, "", body, time.Now()))
+}
+
+// Post posts JSON with these headers, and reads the answer.
+func Post(ctx context.Context, url string, body []byte, headers map[string]string) (Answer, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
 	if err != nil {
 		return Answer{}, err
 	}
-	Sign(request, body)
+	with(request, headers)
 	return Do(request)
 }
 
@@ -100,23 +115,8 @@ func with(request *http.Request, headers map[string]string) {
 	}
 }
 
-// Produce signs a body as the programs inside do, and posts it to the path of a queue or a topic.
-func Produce(ctx context.Context, base, to string, body []byte) (Answer, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, base+to+"/messages", bytes.NewReader(body))
-	if err != nil {
-		return Answer{}, err
-	}
-	with(request, generic.SignFor(request.URL.RequestURI(), "", body, time.Now()))
-	return Do(request)
-}
-
-// Accept sends a body until it is accepted, as PayNow does. It returns when the accepted request
-// was sent, and how many requests were refused before.
-func Accept(ctx context.Context, base string, body []byte) (sent time.Time, refused int, err error) {
-	return UntilAccepted(ctx, func() (Answer, error) { return Send(ctx, base, body) })
-}
-
-// UntilAccepted is Accept for a request of any sender.
+// UntilAccepted sends until it is accepted, as PayNow does. It returns when the accepted request was sent,
+// and how many requests were refused before.
 func UntilAccepted(ctx context.Context, send func() (Answer, error)) (sent time.Time, refused int, err error) {
 	for {
 		sent = time.Now()

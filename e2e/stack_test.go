@@ -53,18 +53,13 @@ func TestMain(m *testing.M) {
 var built string
 
 var program = sync.OnceValues(func() (string, error) {
-	binary := filepath.Join(built, "billhook")
-	said, err := exec.Command("go", "build", "-ldflags=-s -w", "-o", binary, "billhook/cmd/billhook").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("build billhook: %w: %s", err, said)
-	}
-	return binary, nil
+	return filepath.Join(built, "billhook"), e2e.Build(context.Background(), built, "", "billhook")
 })
 
 // The folders of the services: those of production, and those that a fail point can end.
 var (
 	services = sync.OnceValues(func() (string, error) {
-		return filepath.Join(built, "services"), e2e.Build(context.Background(), filepath.Join(built, "services"))
+		return filepath.Join(built, "services"), e2e.Build(context.Background(), filepath.Join(built, "services"), "")
 	})
 	crashing = sync.OnceValues(func() (string, error) {
 		return filepath.Join(built, "crashing"), e2e.Build(context.Background(), filepath.Join(built, "crashing"), "failpoints")

@@ -3,14 +3,9 @@ package main
 import (
 	"flag"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"sync"
-	"sync/atomic"
-	"text/tabwriter"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"billhook/catalog"
 	"billhook/catalog/catalogtest"
@@ -18,9 +13,9 @@ import (
 	"billhook/internal/compose/devstack"
 )
 
-// burst measures what an unknown product and a burst of orders cost other customers, with the catalog's numbers and
-// without: how long a good order waits behind what cannot be processed, and what many senders get through. It fails where
-// an order was lost or doubled, or a dead letter is missing.
+// burst measures what an unknown product and a burst of orders cost other customers, with the catalog's
+// numbers and without: how long a good order waits behind what cannot be processed, and what many senders get
+// through. It fails where an order was lost or doubled, or a dead letter is missing.
 func burst(flags *flag.FlagSet) func(*run) {
 	orders := flags.Int("orders", 1500, "how many orders a burst has")
 	senders := flags.Int("senders", 64, "how many send at once")
@@ -28,8 +23,7 @@ func burst(flags *flag.FlagSet) func(*run) {
 	refunds := flags.Int("refunds", 5, "how many refunds come before their orders, and before the good one")
 	longest := flags.Duration("longest", 110*time.Second, "how long the good order is waited for without a budget")
 	return func(r *run) {
-		table := tabwriter.NewWriter(r.out, 0, 0, 3, ' ', 0)
-		_, _ = fmt.Fprintf(table, "\na good order behind\ton_terminal\tnack_budget\twaited\tdead letters\tnacked\n")
+		rows := r.table("a good order behind", "on_terminal", "nack_budget", "waited", "dead letters", "nacked")
 		product := fmt.Sprintf("%d orders of a forgotten product", *unknown)
 		var slow sync.WaitGroup
 		for i, s := range []behind{
@@ -39,7 +33,7 @@ func burst(flags *flag.FlagSet) func(*run) {
 			{name: fmt.Sprintf("%d refunds without their orders", *refunds), refunds: *refunds, change: func(*catalog.Queue) {}},
 			{name: "nothing", change: func(*catalog.Queue) {}},
 		} {
-			measure := func() { r.part(s.name, func(part *run) { s.measure(part, r, table) }) }
+			measure := func() { r.part(s.name, func(part *run) { s.measure(part, rows) }) }
 			if i == 0 {
 				slow.Go(measure)
 				continue
@@ -47,38 +41,16 @@ func burst(flags *flag.FlagSet) func(*run) {
 			measure()
 		}
 		slow.Wait()
-		_, _ = fmt.Fprintf(table, "\na burst of %d senders\tslot_wait\tcredits/s\tp50\tp99\trefused\tnacked\n", *senders)
-		c := catalogtest.Shipped()
-		shipped, _ := c.Queue(e2e.Queue)
+		rows.row()
+		rows.row(fmt.Sprintf("a burst of %d senders", *senders), "slot_wait", "credits/s", "p50", "p99", "refused", "nacked")
+		shipped, _ := catalogtest.Shipped().Queue(e2e.Queue)
 		for _, wait := range []time.Duration{0, shipped.SlotWait} {
-			r.part("a burst", func(r *run) { load(r, table, wait, *orders, *senders) })
+			r.part("a burst", func(r *run) { load(r, rows, wait, *orders, *senders) })
 		}
-		_ = table.Flush() // to the output, like everything
 	}
 }
 
-type drawing struct {
-	random *rand.Rand
-	events int
-}
-
-func newDrawing(seed uint64) *drawing { return &drawing{random: rand.New(rand.NewPCG(seed, 1))} }
-
-func (d *drawing) order(customer int, product string) e2e.Order {
-	id := d.id()
-	return e2e.Order{
-		EventID: id, OrderID: id + "1", CustomerID: fmt.Sprintf("63000000%010d", customer), UID: fmt.Sprintf("burst-user-%d", customer),
-		Lines: []e2e.Line{{Product: product, Quantity: 1 + d.random.Int64N(5), Price: 1000}},
-	}
-}
-
-func (d *drawing) id() string {
-	d.events++
-	return fmt.Sprintf("62000000%010d", d.events)
-}
-
-func points(o e2e.Order) int64 { return o.Lines[0].Quantity * e2e.PointsPerPiece }
-
+// changed is a Billhook with another queue of PayNow's orders than the shipped one.
 func changed(r *run, change func(*catalog.Queue)) (*embedded, catalog.Queue) {
 	c := catalogtest.Shipped()
 	i := slices.IndexFunc(c.Queues, func(q catalog.Queue) bool { return q.ID == e2e.Queue })
@@ -86,31 +58,25 @@ func changed(r *run, change func(*catalog.Queue)) (*embedded, catalog.Queue) {
 	return embed(r, devstack.Config{Catalog: c}), c.Queues[i]
 }
 
-func load(r *run, table *tabwriter.Writer, slotWait time.Duration, orders, senders int) {
+func load(r *run, rows *table, slotWait time.Duration, many, senders int) {
 	e, _ := changed(r, func(q *catalog.Queue) { q.SlotWait = slotWait })
 	d, want := newDrawing(r.seed), map[string]int64{}
-	var refused atomic.Int64
-	var sending errgroup.Group
-	sending.SetLimit(senders)
-	began := time.Now()
-	for range orders {
-		o := d.order(d.random.IntN(1000), e2e.Product)
-		want[o.UID] += points(o)
-		sending.Go(func() error {
-			refused.Add(int64(e.send(r, o.EventID, o.JSON())))
-			return nil
-		})
+	orders := make([]e2e.Order, many)
+	for i := range orders {
+		orders[i] = d.order(d.random.IntN(1000), e2e.Product)
+		want[orders[i].UID] += points(orders[i])
 	}
-	r.must(sending.Wait())
-	ended, nacked := e.await(r, orders)
+	began := time.Now()
+	r.forEach(many, senders, func(i int) { e.hook(orders[i].EventID, orders[i].JSON()) })
+	ended, nacked := e.await(many)
 	took := time.Since(began)
 	var waits []time.Duration
 	for _, end := range ended {
 		waits = append(waits, end.took)
 	}
-	_, _ = fmt.Fprintf(table, "open loop\t%s\t%.0f\t%s\t%s\t%d\t%d\n", slotWait, float64(orders)/took.Seconds(),
-		short(quantile(waits, 0.50)), short(quantile(waits, 0.99)), refused.Load(), nacked)
-	e.paid(r, want)
+	rows.row("open loop", slotWait, fmt.Sprintf("%.0f", float64(many)/took.Seconds()),
+		short(quantile(waits, 0.50)), short(quantile(waits, 0.99)), e.refusals.Load(), nacked)
+	r.none(e.wrongPoints(want))
 }
 
 // behind is one variant of the first measurement: events that cannot be processed, and after
@@ -118,34 +84,31 @@ func load(r *run, table *tabwriter.Writer, slotWait time.Duration, orders, sende
 type behind struct {
 	name   string
 	change func(*catalog.Queue)
-	// unknown and refunds are how many of them come before the good order. The orders of the refunds come after it.
+	// unknown and refunds are how many of them come before the good order. The orders of the refunds come after
+	// it.
 	unknown, refunds int
 	// longest is how long the good order is waited for; 0: until it comes.
 	longest time.Duration
 }
 
-// measure runs the variant, and writes its row when it is whole.
-func (s behind) measure(r, whole *run, table *tabwriter.Writer) {
+func (s behind) measure(r *run, rows *table) {
 	e, queue := changed(r, s.change)
 	d := newDrawing(r.seed)
-	ahead, orders, want := map[string][]byte{}, []e2e.Order{d.order(0, e2e.Product)}, map[string]int64{}
+	good := d.order(0, e2e.Product)
+	var ahead []func()
+	var refunded []e2e.Order
 	for i := range s.unknown {
 		o := d.order(1+i, e2e.UnknownProduct)
-		ahead[o.EventID] = o.JSON()
+		ahead = append(ahead, func() { e.hook(o.EventID, o.JSON()) })
 	}
 	for i := range s.refunds {
-		o := d.order(1+i, e2e.Product)
-		refund := e2e.Refund{EventID: d.id(), RefundID: d.id() + "2", OrderID: o.OrderID, CustomerID: o.CustomerID, Amount: o.Total(), Paid: o.Total()}
-		ahead[refund.EventID], orders, want[o.UID] = refund.JSON(), append(orders, o), 0
+		o, id := d.order(1+i, e2e.Product), d.id()
+		refund := e2e.Refund{EventID: id, RefundID: id + "2", OrderID: o.OrderID, CustomerID: o.CustomerID}
+		refund.Amount, refund.Paid = o.Total(), o.Total()
+		ahead, refunded = append(ahead, func() { e.hook(id, refund.JSON()) }), append(refunded, o)
 	}
-	var sending sync.WaitGroup
-	for id, body := range ahead {
-		sending.Go(func() { e.send(r, id, body) })
-	}
-	sending.Wait()
-	good := orders[0]
-	want[good.UID] = points(good)
-	e.send(r, good.EventID, good.JSON())
+	r.forEach(len(ahead), len(ahead), func(i int) { ahead[i]() })
+	e.hook(good.EventID, good.JSON())
 	began, waited := time.Now(), ""
 	r.until("the good order", func() bool {
 		ended, _ := e.ends()
@@ -158,17 +121,7 @@ func (s behind) measure(r, whole *run, table *tabwriter.Writer) {
 	})
 	_, nacked := e.ends()
 	if s.longest == 0 {
-		for _, o := range orders[1:] {
-			e.send(r, o.EventID, o.JSON())
-		}
-		var ended map[string]end
-		ended, nacked = e.await(r, len(ahead)+len(orders))
-		for _, o := range orders {
-			if n := ended[o.EventID].processed; n != 1 {
-				r.broken("an order was processed %d times", n)
-			}
-		}
-		e.paid(r, want)
+		nacked = s.finish(e, good, refunded)
 	}
 	deadLetters := map[string]bool{}
 	for _, m := range e.Broker.Held(queue.DeadLetterHold()) {
@@ -177,7 +130,22 @@ func (s behind) measure(r, whole *run, table *tabwriter.Writer) {
 	if s.longest == 0 && len(deadLetters) != s.unknown {
 		r.broken("%d dead letters of %d", len(deadLetters), s.unknown)
 	}
-	whole.mu.Lock()
-	defer whole.mu.Unlock()
-	_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%d\n", s.name, queue.OnTerminal, queue.NackBudget, waited, len(deadLetters), nacked)
+	rows.row(s.name, queue.OnTerminal, queue.NackBudget, waited, len(deadLetters), nacked)
+}
+
+// finish sends the orders of the refunds, and waits for the end of everything.
+func (s behind) finish(e *embedded, good e2e.Order, refunded []e2e.Order) (nacked int) {
+	want := map[string]int64{good.UID: points(good)}
+	for _, o := range refunded {
+		e.hook(o.EventID, o.JSON())
+		want[o.UID] = 0
+	}
+	ended, nacked := e.await(s.unknown + 2*s.refunds + 1)
+	for _, o := range append(refunded, good) {
+		if n := ended[o.EventID].processed; n != 1 {
+			e.broken("an order was processed %d times", n)
+		}
+	}
+	e.none(e.wrongPoints(want))
+	return nacked
 }

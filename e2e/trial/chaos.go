@@ -5,15 +5,12 @@ import (
 	"flag"
 	"math/rand/v2"
 	"os"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"billhook/e2e"
 	"billhook/emulator"
 	"billhook/internal/apps/ledger"
 	"billhook/internal/contract"
-	"billhook/internal/platform/gcp/firestore"
 	"billhook/internal/platform/store"
 )
 
@@ -35,107 +32,90 @@ func chaos(flags *flag.FlagSet) func(*run) {
 		r.printf("%d events, %d deliveries planned (%.2f each), %d of them stalling\n",
 			len(p.events), planned, float64(planned)/float64(len(p.events)), p.stalling)
 		verdicts := unleash(r, p, arms, *killsEvery)
-		r.printf("%s", table(verdicts))
+		report(r.table("arm", "events", "pushes", "lost", "doubled", "out of order"), verdicts)
 		judge(r, verdicts)
 	}
 }
 
-func unleash(r *run, p *plan, arms []*arm, killsEvery time.Duration) []verdict {
-	sdk, err := emulator.Find()
-	r.must(err)
-	database, err := sdk.StartFirestore(r.ctx)
-	r.must(err)
-	r.Cleanup(func() { r.must(database.Stop()) })
-	documents, err := firestore.NewEmulated(context.WithoutCancel(r.ctx), database.Addr(), chaosProject, "")
-	r.must(err)
-	r.Cleanup(func() { r.must(documents.Close()) })
+func unleash(r *run, p *plan, arms []*arm, killsEvery time.Duration) []*verdict {
+	database := r.emulated(emulator.SDK.StartFirestore)
+	documents := r.documents(database)
 	program, err := os.Executable()
 	r.must(err)
-	ws := &workers{binary: program}
-	c := newClient(ws)
+	ws, log := &workers{}, &e2e.Log{}
+	c := &client{workers: ws, slots: make(chan struct{}, senders), pushes: counts{}}
+	c.open, c.last = map[string]int{}, map[string]chan struct{}{}
 	o := newOutside(r, func(to *arm, m contract.Message) { c.again(r.ctx, to, m) })
-	var gates [2]*e2e.Gate
+	var gates [2]gate
 	for i := range gates {
-		gates[i], err = e2e.NewGate(r.ctx, database.Addr())
+		gates[i].Gate, err = e2e.NewGate(r.ctx, database)
 		r.must(err)
 		r.Cleanup(gates[i].Close)
 	}
-	ws.begin(r, func(i int) []string {
+	ws.begin(r, program, log, func(i int) []string {
 		return []string{"FIRESTORE_EMULATOR_HOST=" + gates[i].Addr(), outsideVariable + "=" + o.URL, "PATH=" + os.Getenv("PATH")}
 	})
 
 	c.started = time.Now()
-	h := &havoc{gates: gates}
-	h.drive(r, ws, c, p, killsEvery)
+	freezes := 0
+	r.beside(func() { c.run(r, p) },
+		func(ctx context.Context) { ws.rage(ctx, killsEvery) },
+		func(ctx context.Context) { freezes = ws.freeze(ctx) },
+		func(ctx context.Context) { gates[0].disturb(ctx, rand.New(rand.NewPCG(r.seed, 20))) },
+		func(ctx context.Context) { gates[1].disturb(ctx, rand.New(rand.NewPCG(r.seed, 21))) },
+		func(ctx context.Context) { ws.schedule(ctx, time.Second) },
+		func(ctx context.Context) { ws.schedule(ctx, 700*time.Millisecond) }, // a second sealer, and a second relay
+	)
 	delivered := time.Since(c.started)
 	o.endFailures()
-	lanes := ws.settle(r, documents, func() bool {
+	lanes := ws.settle(documents, func() bool {
 		unsealed, err := documents.Query(r.ctx, store.Query{Collection: ledger.Entries, Equal: map[string]any{ledger.FieldOpen: true}, Limit: 1})
 		r.must(err)
 		return c.idle() && len(unsealed.Documents) == 0
 	})
-	r.wait("what comes late to the gateway", o.Close) // it counts too
+	o.Close() // what comes late to the gateway counts too
 
-	pushes := 0
-	for _, n := range c.pushes {
-		pushes += n
-	}
 	r.printf("%d pushes (%.2f each): %d without an answer, %d refused; %d kills -9, %d freezes\n",
-		pushes, float64(pushes)/float64(len(p.events)), c.unanswered, c.refused, ws.kills, h.freezes)
+		c.pushes.total(), float64(c.pushes.total())/float64(len(p.events)), c.unanswered, c.refused, ws.kills, freezes)
 	r.printf("store: answers cut %d times, requests %d times, late %d times; outside: %d answers lost, %d failures, %d hung\n",
-		h.cutAnswers.Load(), h.cutRequests.Load(), h.late.Load(), o.cut, o.failed, o.hung)
+		gates[0].cutAnswers+gates[1].cutAnswers, gates[0].cutRequests+gates[1].cutRequests, gates[0].late+gates[1].late,
+		o.moods[cut], o.moods[fails], o.moods[hangs]+o.moods[late])
 	r.printf("delivered in %s, %d messages of them kept and published anew; %d lanes left to the relay and done in %s\n\n",
 		delivered.Round(time.Second), c.begun, lanes, (time.Since(c.started) - delivered).Round(time.Second))
-	verdicts := count(r, documents, gather(r, documents, o, ws, p), p, arms)
-	for i := range verdicts {
-		verdicts[i].pushes += c.pushes[verdicts[i].name]
+	verdicts := count(r, documents, o, log, p, arms)
+	for _, v := range verdicts {
+		v.pushes += c.pushes[v.name]
 	}
 	return verdicts
 }
 
-type havoc struct {
-	freezes int
-	// gates are between each worker and the store.
-	gates [2]*e2e.Gate
+// gate is between a worker and the store.
+type gate struct {
+	*e2e.Gate
 	// How often answers and requests of the store were cut off, and either was delayed.
-	cutAnswers, cutRequests, late atomic.Int64
+	cutAnswers, cutRequests, late int
 }
 
-func (h *havoc) drive(r *run, ws *workers, c *client, p *plan, killsEvery time.Duration) {
-	var rages sync.WaitGroup
-	defer r.wait("the faults to end", rages.Wait)
-	raging, endFaults := context.WithCancel(r.ctx)
-	defer endFaults()
-	rages.Go(func() { ws.rage(raging, r, killsEvery) })
-	rages.Go(func() { h.freezes = ws.freeze(raging, r.seed) })
-	for i, gate := range h.gates {
-		rages.Go(func() { h.disturb(raging, gate, rand.New(rand.NewPCG(r.seed, 20+uint64(i)))) })
-	}
-	rages.Go(func() { ws.schedule(raging, time.Second) })
-	rages.Go(func() { ws.schedule(raging, 700*time.Millisecond) }) // a second sealer, and a second relay
-	c.run(r, p)
-}
-
-func (h *havoc) disturb(ctx context.Context, gate *e2e.Gate, random *rand.Rand) {
+func (g *gate) disturb(ctx context.Context, random *rand.Rand) {
 	for e2e.Wait(ctx, about(random, time.Second)) {
-		what, counter, hold := random.Float64(), &h.cutAnswers, gate.HoldAnswers
+		what, counter, hold := random.Float64(), &g.cutAnswers, g.HoldAnswers
 		if what >= 0.6 && what <= 0.9 {
-			counter, hold = &h.cutRequests, gate.HoldRequests
+			counter, hold = &g.cutRequests, g.HoldRequests
 		}
 		select {
 		case <-hold():
 		case <-time.After(200 * time.Millisecond): // nothing was sent
-			gate.Open()
+			g.Open()
 			continue
 		}
 		if what < 0.75 {
 			e2e.Wait(ctx, time.Duration(random.IntN(20))*time.Millisecond)
-			gate.Drop()
+			g.Drop()
 		} else {
-			counter = &h.late
+			counter = &g.late
 			e2e.Wait(ctx, about(random, 400*time.Millisecond))
-			gate.Open()
+			g.Open()
 		}
-		counter.Add(1)
+		*counter++
 	}
 }

@@ -1,12 +1,12 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"io"
+	"maps"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -28,7 +28,6 @@ const (
 
 // client is the push client of a broker: it repeats each delivery until it is acknowledged.
 type client struct {
-	http    *http.Client
 	workers *workers
 	slots   chan struct{}
 	started time.Time
@@ -36,79 +35,62 @@ type client struct {
 	late sync.WaitGroup
 
 	mu sync.Mutex
-	// begun counts the messages that workers have published anew. open are the deliveries that are not acknowledged, by
-	// arm and id.
+	// begun counts the messages that workers have published anew. open are the deliveries that are not
+	// acknowledged, by their events.
 	begun int
-	open  map[at]int
+	open  map[string]int
 	// last is closed at the end of the newest delivery of an ordering key.
-	last map[at]chan struct{}
-	// pushes are counted by arm. unanswered had no answer by the deadline, refused one that does not acknowledge.
-	pushes              map[string]int
+	last map[string]chan struct{}
+	// pushes are counted by arm. unanswered had no answer by the deadline, refused one that does not
+	// acknowledge.
+	pushes              counts
 	unanswered, refused int
-}
-
-func newClient(to *workers) *client {
-	return &client{
-		http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: senders}}, workers: to,
-		slots: make(chan struct{}, senders), started: time.Now(), pushes: map[string]int{}, open: map[at]int{}, last: map[at]chan struct{}{},
-	}
 }
 
 func (c *client) run(r *run, p *plan) {
 	var all sync.WaitGroup
 	c.mu.Lock()
-	for _, walk := range append(p.byKey, p.single) {
+	for _, walk := range p.walks {
 		for _, d := range walk {
-			c.opened(d)
+			c.open[d.id]++
 		}
-	}
-	c.mu.Unlock()
-	for _, d := range p.single {
-		all.Go(func() { c.deliver(r.ctx, d) })
-	}
-	for _, walk := range p.byKey {
 		all.Go(func() {
 			for _, d := range walk {
 				if e2e.Wait(r.ctx, d.due-time.Since(c.started)) {
-					wait, end := c.turn(at{d.arm.name, d.key})
-					wait()
-					c.deliver(r.ctx, d)
-					end()
+					c.queued(r.ctx, d)()
 				}
 			}
 		})
 	}
-	r.wait("deliveries to be acknowledged", all.Wait)
-	r.wait("requests after their deadline", c.late.Wait)
+	c.mu.Unlock()
+	all.Wait()
+	c.late.Wait()
 	if r.ctx.Err() != nil {
-		r.Fatalf("not acknowledged: %s: %w", c.waiting(), r.ctx.Err())
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		left := slices.Sorted(maps.Keys(c.open))
+		r.Fatalf("%d events are not acknowledged, such as %v: %w", len(left), left[:min(len(left), 3)], r.ctx.Err())
 	}
 }
 
-// waiting says which deliveries are not acknowledged: how many of each arm, and one of them.
-func (c *client) waiting() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	left, of := counts{}, map[string]string{}
-	for d, n := range c.open {
-		left.add(d.arm, n)
-		of[d.arm] = d.id
+// queued has a delivery wait for what was published before under its ordering key, as a broker does, and
+// returns what delivers it.
+func (c *client) queued(ctx context.Context, d push) (deliver func()) {
+	if !d.arm.ordered {
+		return func() { c.deliver(ctx, d) }
 	}
-	return fmt.Sprintf("%s, such as %v", left, of)
-}
-
-// turn waits for what was published before under an ordering key, as a broker does. It queues at once, and
-// returns the functions that wait and that let the next one go on.
-func (c *client) turn(key at) (wait, end func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	key := d.arm.name + " " + d.key
 	before, done := c.last[key], make(chan struct{})
 	c.last[key] = done
 	return func() {
+		defer close(done)
 		if before != nil {
 			<-before
 		}
-	}, func() { close(done) }
+		c.deliver(ctx, d)
+	}
 }
 
 // again delivers a message that a worker has published on the topic of an arm. It returns at once.
@@ -116,20 +98,12 @@ func (c *client) again(ctx context.Context, to *arm, m contract.Message) {
 	c.mu.Lock()
 	c.begun++
 	d := push{
-		event: &event{arm: to, id: m.Attributes[contract.AttrEventID], key: m.OrderingKey}, due: time.Since(c.started), messageID: fmt.Sprintf("again-%06d", c.begun), republished: &m,
-		counted: c.begun%2 == 0, seed: uint64(c.begun),
+		event: &event{arm: to, id: m.Attributes[contract.AttrEventID], key: m.OrderingKey, message: m}, due: time.Since(c.started),
+		messageID: fmt.Sprintf("again-%06d", c.begun), counted: c.begun%2 == 0, seed: uint64(c.begun),
 	}
-	c.opened(d)
+	c.open[d.id]++
 	c.mu.Unlock()
-	wait, end := func() {}, func() {}
-	if to.ordered {
-		wait, end = c.turn(at{to.name, d.key})
-	}
-	go func() {
-		wait()
-		c.deliver(ctx, d)
-		end()
-	}()
+	go c.queued(ctx, d)()
 }
 
 func (c *client) idle() bool {
@@ -138,9 +112,6 @@ func (c *client) idle() bool {
 	return len(c.open) == 0 && len(c.slots) == 0
 }
 
-// opened counts a delivery that is to be acknowledged. The lock is held.
-func (c *client) opened(d push) { c.open[at{d.arm.name, d.id}]++ }
-
 func (c *client) deliver(ctx context.Context, d push) {
 	random := rand.New(rand.NewPCG(d.seed, 3))
 	pause := d.due - time.Since(c.started)
@@ -148,9 +119,8 @@ func (c *client) deliver(ctx context.Context, d push) {
 		if c.attempt(ctx, random, d, n) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			of := at{d.arm.name, d.id}
-			if c.open[of]--; c.open[of] == 0 {
-				delete(c.open, of)
+			if c.open[d.id]--; c.open[d.id] == 0 {
+				delete(c.open, d.id)
 			}
 			return
 		}
@@ -188,17 +158,8 @@ func (c *client) send(ctx context.Context, d push, n int) (acked bool) {
 	if err != nil {
 		return false
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, c.workers.one().URL+"/push/"+d.arm.name, bytes.NewReader(body))
-	if err != nil {
-		return false
-	}
-	request.Header.Set("Content-Type", "application/json")
-	response, err := c.http.Do(request)
-	if err == nil {
-		_, err = io.Copy(io.Discard, response.Body)
-		_ = response.Body.Close()
-		acked = err == nil && (response.StatusCode == http.StatusOK || response.StatusCode == http.StatusNoContent)
-	}
+	answer, err := e2e.Post(ctx, c.workers.one().URL+"/push/"+d.arm.name, body, nil)
+	acked = err == nil && (answer.Status == http.StatusOK || answer.Status == http.StatusNoContent)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.pushes[d.arm.name]++

@@ -3,9 +3,12 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"strconv"
+	"slices"
 	"strings"
 
+	"github.com/stretchr/testify/require"
+
+	"billhook/e2e"
 	"billhook/internal/apps/ledger"
 	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/apps/ledger/seal/sealtest"
@@ -50,6 +53,12 @@ func (v *verdict) take(id string, f fate) {
 	}
 }
 
+// double counts what is too much besides.
+func (v *verdict) double(format string, values ...any) {
+	v.doubled++
+	v.broken = append(v.broken, fmt.Sprintf(format, values...))
+}
+
 // sequence counts the events that are out of order in a key's sequence. It takes the first
 // occurrence of each.
 func (v *verdict) sequence(key string, cycles []int64) {
@@ -65,7 +74,7 @@ func (v *verdict) sequence(key string, cycles []int64) {
 }
 
 // judge fails the run where a promise is broken, or nothing was noticed of the control that doubles.
-func judge(r *run, verdicts []verdict) {
+func judge(r *run, verdicts []*verdict) {
 	for _, v := range verdicts {
 		if v.name == armCheckThenAct && v.doubled == 0 {
 			r.Errorf("check-then-act has doubled nothing: this run proves nothing")
@@ -76,158 +85,149 @@ func judge(r *run, verdicts []verdict) {
 	}
 }
 
-type at struct{ arm, id string }
+func report(rows *table, verdicts []*verdict) {
+	for _, v := range verdicts {
+		order := "-"
+		if v.ordered {
+			order = fmt.Sprint(v.outOfOrder)
+		}
+		rows.row(v.name, v.events, v.pushes, v.lost, v.doubled, order)
+	}
+}
 
+// order counts the events that are out of order in a list of them.
+func (v *verdict) order(events []*event) {
+	cycles := map[string][]int64{}
+	for _, e := range events {
+		cycles[e.key] = append(cycles[e.key], e.cycle)
+	}
+	for key, of := range cycles {
+		v.sequence(v.name+" "+key, of)
+	}
+}
+
+// evidence is what has become of the planned events, by their ids.
 type evidence struct {
-	effects map[at]int
-	// sequences are the positions of a key's events in the order of their effects.
-	sequences map[at][]int64
-	claims    map[at]int
-	completed map[at]bool
+	planned map[string]*event
+	fates   map[string]*fate
+	// effects are the events of each effect. Those of a key are in the order of theirs.
+	effects []*event
 	// sealed are the events that have an entry in the books, and whether it is sealed.
 	sealed map[string]bool
-	// outbox and posted are what was published of the events of the arms tx-ordered and journal.
-	outbox, posted messagesAbout
 }
 
-// messagesAbout are the ids of the messages about each event, and the positions in each key in the order of publishing.
-type messagesAbout struct {
-	ids    map[string]map[string]bool
-	cycles map[string][]int64
-	pushes int
+func (e *evidence) effect(id string) {
+	e.fates[id].times++
+	e.effects = append(e.effects, e.planned[id])
 }
 
-func messagesOf(r *run, messages []contract.Message) messagesAbout {
-	t := messagesAbout{ids: map[string]map[string]bool{}, cycles: map[string][]int64{}, pushes: len(messages)}
-	for _, m := range messages {
-		var body struct {
-			ID      string           `json:"id"`
-			Payload contract.Payload `json:"payload"`
-			Data    contract.Payload `json:"data"`
-		}
-		r.must(json.Unmarshal(m.Data, &body))
-		event := body.Payload.EventID + body.Data.EventID // it has one of them
-		if t.ids[event] == nil {
-			t.ids[event] = map[string]bool{}
-		}
-		t.ids[event][body.ID] = true
-		t.cycles[m.OrderingKey] = append(t.cycles[m.OrderingKey], body.Payload.Cycle)
+func gather(r *run, s store.Store, o *outside, log *e2e.Log, p *plan) *evidence {
+	found := &evidence{planned: map[string]*event{}, fates: map[string]*fate{}, sealed: map[string]bool{}}
+	records := r.records(s)
+	for _, e := range p.events {
+		record := records[dedupe.Key(e.arm.name, contract.DefaultTenant, e.id)]
+		unasked := o.unasked[handler.CalleeKey(e.arm.name, contract.DefaultTenant, e.id)]
+		found.planned[e.id], found.fates[e.id] = e, &fate{times: unasked, unrecorded: record.Status != dedupe.Completed}
 	}
-	return t
-}
-
-func gather(r *run, s store.Store, o *outside, ws *workers, p *plan) evidence {
-	found := evidence{
-		effects: map[at]int{}, sequences: map[at][]int64{}, claims: map[at]int{}, completed: map[at]bool{}, sealed: map[string]bool{},
-		outbox: messagesOf(r, o.published[outboxTopic]), posted: messagesOf(r, o.published[postedTopic]),
-	}
-	for _, d := range ws.log.Deliveries("") {
-		if d.Outcome == "processed" {
-			found.claims[at{d.Queue, d.EventID}]++
+	r.each(s, effectsOf, func(doc store.Document) {
+		times, _ := doc.Fields["times"].(int64) // of an event
+		for range times {
+			found.effect(doc.Key.ID)
 		}
-	}
-	each(r, s, dedupe.Collection, nil, func(doc store.Document) {
-		record, err := dedupe.FromDocument(doc)
-		r.must(err)
-		found.completed[at{record.Queue, record.EventID}] = record.Status == dedupe.Completed
-	})
-	each(r, s, effectsOf, nil, func(doc store.Document) {
-		arm, id, _ := strings.Cut(doc.Key.ID, "~")
-		times, _ := doc.Fields["times"].(int64)
-		found.effects[at{arm, id}] = int(times)
-	})
-	each(r, s, keysOf, nil, func(doc store.Document) {
-		arm, key, _ := strings.Cut(doc.Key.ID, "~")
-		seen, _ := doc.Fields["seen"].([]any)
-		for _, cycle := range seen {
-			found.sequences[at{arm, key}] = append(found.sequences[at{arm, key}], cycle.(int64))
+		seen, _ := doc.Fields["seen"].([]any) // of a key
+		for _, id := range seen {
+			found.effect(id.(string))
 		}
 	})
-	each(r, s, ledger.Entries, nil, func(doc store.Document) {
+	for _, d := range o.service.Deliveries() {
+		if d.Outcome == standin.Applied {
+			found.effect(d.EventID)
+		}
+	}
+	r.each(s, ledger.Entries, func(doc store.Document) {
 		entry, err := ledger.Read(doc)
 		r.must(err)
-		found.effects[at{armJournal, entry.EventID}]++
+		found.effect(entry.EventID)
 		found.sealed[entry.EventID] = entry.Seal > 0
 	})
 	refunded := map[string]bool{}
-	each(r, s, payments.RefundsCollection, map[string]any{"state": string(payments.Refunded)}, func(doc store.Document) {
+	r.each(s, payments.RefundsCollection, func(doc store.Document) {
 		refund, err := payments.ReadRefund(doc)
 		r.must(err)
-		refunded[refund.PaymentID] = true
+		refunded[refund.PaymentID] = refund.State == payments.Refunded
 	})
-	planned := map[string]*event{}
-	for _, e := range p.events {
-		planned[e.id] = e
-		here := at{e.arm.name, e.id}
-		switch {
-		case e.arm.handler.Post.Target != "":
-			found.effects[here] = o.service.Applied(e.id) + o.unasked[handler.CalleeKey(e.arm.name, contract.DefaultTenant, e.id)]
-		case e.arm.name == armRefunds: // of the payment's: one, whichever event it was for
-			found.effects[here] = o.gateway.Refunded(e.key)
-			found.completed[here] = found.completed[here] && refunded[e.key]
-		case e.arm.name == armTxOrdered:
-			for _, cycle := range found.sequences[at{e.arm.name, e.key}] {
-				if cycle == e.cycle {
-					found.effects[here]++
-				}
-			}
+	for _, d := range log.Deliveries("") {
+		if d.Outcome == "processed" {
+			found.fates[d.EventID].claims++
 		}
 	}
-	for _, d := range o.service.Deliveries() {
-		if e := planned[d.EventID]; e.arm.name == armLeasedOrdered && d.Outcome == standin.Applied {
-			found.sequences[at{e.arm.name, e.key}] = append(found.sequences[at{e.arm.name, e.key}], e.cycle)
+	for id, f := range found.fates {
+		switch e := found.planned[id]; {
+		case e.arm.name == armRefunds: // of the payment's: one, whichever event it was for
+			f.times, f.unrecorded = o.gateway.Refunded(e.key), f.unrecorded || !refunded[e.key]
+		case e.arm.control != nil: // its records and answers say nothing about its own effect
+			f.unrecorded, f.claims = false, 0
 		}
 	}
 	return found
 }
 
-func count(r *run, s store.Store, found evidence, p *plan, arms []*arm) (verdicts []verdict) {
+func count(r *run, s store.Store, o *outside, log *e2e.Log, p *plan, arms []*arm) (verdicts []*verdict) {
+	found := gather(r, s, o, log, p)
 	for _, a := range arms {
-		v := verdict{name: a.name, ordered: a.ordered, control: a.control}
-		for of, sequence := range found.sequences {
-			if of.arm == a.name {
-				v.sequence(a.name+" "+of.id, sequence)
-			}
+		others := func(e *event) bool { return e.arm != a }
+		events := slices.DeleteFunc(slices.Clone(p.events), others)
+		v := &verdict{name: a.name, ordered: a.ordered, control: a.control != nil}
+		for _, e := range events {
+			v.take(e.id, *found.fates[e.id])
 		}
-		also := verdict{}
-		for _, e := range p.events {
-			if e.arm != a {
-				continue
-			}
-			of := at{a.name, e.id}
-			f := fate{times: found.effects[of], unrecorded: !found.completed[of], claims: found.claims[of]}
-			if a.control {
-				f.unrecorded, f.claims = false, 0 // a control's records and answers say nothing about its own effect
-			}
-			v.take(e.id, f)
-			// The same message may come again. Two messages about one event are doubled.
-			switch a.name {
-			case armTxOrdered:
-				also.take("outbox "+e.id, fate{times: len(found.outbox.ids[e.id])})
-			case armJournal:
-				also.take("message of "+e.id, fate{times: len(found.posted.ids[e.id])})
-			}
+		if a.ordered {
+			v.order(slices.DeleteFunc(slices.Clone(found.effects), others))
 		}
 		verdicts = append(verdicts, v)
-		switch a.name {
-		case armTxOrdered:
-			also.name, also.ordered, also.pushes = "its outbox", true, found.outbox.pushes
-			for key, cycles := range found.outbox.cycles {
-				also.sequence("outbox "+key, cycles)
-			}
-			verdicts = append(verdicts, also)
-		case armJournal:
-			also.name, also.pushes = "its messages", found.posted.pushes
-			verdicts = append(verdicts, also, sealsVerdict(r, s, found.sealed))
+		for _, topic := range a.handler.Emits {
+			verdicts = append(verdicts, messagesVerdict(r, a, events, o.published[topic]))
+		}
+		if a.name == armJournal {
+			verdicts = append(verdicts, sealsVerdict(r, s, found.sealed))
 		}
 	}
 	return verdicts
 }
 
+// messagesVerdict counts what an arm has published: a message about each event. The same message may come
+// again. Two messages about one event are doubled.
+func messagesVerdict(r *run, a *arm, events []*event, messages []contract.Message) *verdict {
+	v := &verdict{name: "its messages", ordered: a.ordered, pushes: len(messages)}
+	ids, published := map[string]map[string]bool{}, []*event(nil)
+	for _, m := range messages {
+		var body struct {
+			ID            string
+			Payload, Data contract.Payload // it has one of them
+		}
+		r.must(json.Unmarshal(m.Data, &body))
+		about := body.Payload.EventID + body.Data.EventID
+		if ids[about] == nil {
+			ids[about] = map[string]bool{}
+		}
+		ids[about][body.ID] = true
+		i := slices.IndexFunc(events, func(e *event) bool { return e.id == about })
+		require.GreaterOrEqual(r, i, 0, "a message about %q, which is no event of the plan", about)
+		published = append(published, events[i])
+	}
+	for _, e := range events {
+		v.take("message of "+e.id, fate{times: len(ids[e.id])})
+	}
+	if a.ordered {
+		v.order(published)
+	}
+	return v
+}
+
 // sealsVerdict verifies the books. An entry without a seal is lost. What verification finds, and a
 // sum that is not that of the entries, is doubled.
-func sealsVerdict(r *run, s store.Store, sealed map[string]bool) verdict {
-	v := verdict{name: "its seals"}
+func sealsVerdict(r *run, s store.Store, sealed map[string]bool) *verdict {
+	v := &verdict{name: "its seals"}
 	for id, has := range sealed {
 		f := fate{}
 		if has {
@@ -238,8 +238,7 @@ func sealsVerdict(r *run, s store.Store, sealed map[string]bool) verdict {
 	findings, err := sealtest.Findings(r.ctx, seal.Verifier{From: s, Origins: sealtest.Trusting{}})
 	r.must(err)
 	for _, found := range findings {
-		v.doubled++
-		v.broken = append(v.broken, fmt.Sprintf("%s: %s, %s", found.Document, found.Kind, found.Detail))
+		v.double("%s: %s, %s", found.Document, found.Kind, found.Detail)
 	}
 	if len(sealed) == 0 {
 		return v
@@ -251,21 +250,7 @@ func sealsVerdict(r *run, s store.Store, sealed map[string]bool) verdict {
 		debit, credit = debit+line.Debit, credit+line.Credit
 	}
 	if want := int64(len(sealed)) * cents; debit != want || credit != want {
-		v.doubled++
-		v.broken = append(v.broken, fmt.Sprintf("debits of %d and credits of %d, for %d entries", debit, credit, len(sealed)))
+		v.double("debits of %d and credits of %d, for %d entries", debit, credit, len(sealed))
 	}
 	return v
-}
-
-func table(verdicts []verdict) string {
-	var b strings.Builder
-	_, _ = fmt.Fprintf(&b, "%-16s %8s %8s %8s %8s %13s\n", "arm", "events", "pushes", "lost", "doubled", "out of order")
-	for _, v := range verdicts {
-		order := "-"
-		if v.ordered {
-			order = strconv.Itoa(v.outOfOrder)
-		}
-		_, _ = fmt.Fprintf(&b, "%-16s %8d %8d %8d %8d %13s\n", v.name, v.events, v.pushes, v.lost, v.doubled, order)
-	}
-	return b.String()
 }

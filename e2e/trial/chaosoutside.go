@@ -35,9 +35,10 @@ type outside struct {
 	published map[string][]contract.Message
 	// asked are the keys and attempts that the service was asked about. unasked counts, by key, the later
 	// attempts that did not ask first: they would double in a service without idempotency keys.
-	asked             map[string]bool
-	unasked           map[string]int
-	failed, cut, hung int
+	asked   map[string]bool
+	unasked map[string]int
+	// moods are how often each of them came.
+	moods [none]int
 }
 
 func newOutside(r *run, again func(*arm, contract.Message)) *outside {
@@ -45,15 +46,15 @@ func newOutside(r *run, again func(*arm, contract.Message)) *outside {
 		again: again, random: rand.New(rand.NewPCG(r.seed, 2)), published: map[string][]contract.Message{},
 		asked: map[string]bool{}, unasked: map[string]int{},
 	}
-	var err error
-	o.gateway, err = standin.NewGateway(standin.ServiceConfig{Secrets: []string{chaosSecret}, Tolerance: time.Minute})
-	r.must(err)
 	config := standin.ServiceConfig{Secrets: []string{chaosSecret}, Tolerance: time.Minute}
 	for _, a := range arms {
 		if a.handler.Post.Target != "" {
 			config.Posts = append(config.Posts, a.handler.Post)
 		}
 	}
+	var err error
+	o.gateway, err = standin.NewGateway(config)
+	r.must(err)
 	o.service, err = standin.NewReceiver(config)
 	r.must(err)
 	mux := http.NewServeMux()
@@ -68,9 +69,33 @@ func newOutside(r *run, again func(*arm, contract.Message)) *outside {
 	return o
 }
 
-// odds are the probabilities that a request fails without an effect, has its answer lost, hangs, or has its effect
-// when nobody waits for it any more.
-type odds struct{ fails, cut, hangs, late float64 }
+// mood is what becomes of a request: it fails without an effect, has its answer lost, hangs, or has its
+// effect when nobody waits for it any more.
+type mood int
+
+const (
+	fails mood = iota
+	cut
+	hangs
+	late
+	none
+)
+
+// odds are the probabilities of the moods.
+type odds [none]float64
+
+func (o *outside) draw(of odds) (m mood, pause time.Duration) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	draw, pause := o.random.Float64(), time.Duration(o.random.Float64()*float64(2*answerWithin))
+	for m, probability := range of {
+		if draw -= probability; draw < 0 && !o.well {
+			o.moods[m]++
+			return mood(m), pause
+		}
+	}
+	return none, pause
+}
 
 func (o *outside) moody(next http.Handler, of odds) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -79,35 +104,22 @@ func (o *outside) moody(next http.Handler, of odds) http.Handler {
 			return
 		}
 		r.Body = io.NopCloser(bytes.NewReader(body))
-		o.mu.Lock()
-		draw, pause := o.random.Float64(), time.Duration(o.random.Float64()*float64(2*answerWithin))
-		if o.well {
-			draw = 1
-		}
-		happens := func(odds float64, counter *int) bool {
-			if draw -= odds; draw >= 0 {
-				return false
-			}
-			*counter++
-			draw = 2 // nothing else happens
-			return true
-		}
-		fails, cut, hangs, late := happens(of.fails, &o.failed), happens(of.cut, &o.cut), happens(of.hangs, &o.hung), happens(of.late, &o.hung)
-		o.mu.Unlock()
-		switch {
+		m, pause := o.draw(of)
+		switch m {
 		case fails:
 			w.WriteHeader(http.StatusServiceUnavailable)
+			return
 		case cut:
 			next.ServeHTTP(httptest.NewRecorder(), r)
 			panic(http.ErrAbortHandler) // net/http's way to cut the connection
 		case hangs:
 			<-r.Context().Done()
+			return
 		case late:
 			e2e.Wait(context.WithoutCancel(r.Context()), pause)
-			next.ServeHTTP(w, r)
-		default:
-			next.ServeHTTP(w, r)
+		case none:
 		}
+		next.ServeHTTP(w, r)
 	})
 }
 
@@ -129,7 +141,7 @@ func (o *outside) serve(w http.ResponseWriter, r *http.Request) {
 	case posts && attempt != "1" && !o.asked[key+attempt]:
 		o.unasked[key]++
 	case !posts && !o.well && o.random.Float64() < 0.05:
-		o.failed++
+		o.moods[fails]++
 		_ = o.service.Behave("", standin.Fail, 1)
 	}
 	o.mu.Unlock()

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -18,29 +19,35 @@ type event struct {
 	key   string
 	cycle int64
 	// due is the time after the start.
-	due time.Duration
+	due     time.Duration
+	message contract.Message
 }
 
-// push is one delivery of the plan. It is repeated until it is acknowledged.
+// push is one delivery. It is repeated until it is acknowledged.
 type push struct {
 	*event
 	// due is the time after the start. An ordered event may come later.
 	due       time.Duration
 	messageID string
-	// republished is the message, where a worker has published it.
-	republished *contract.Message
 	// counted: the message has a delivery count.
 	counted bool
-	// stalls are the attributes that make the handler stall at the first delivery.
-	stalls map[string]string
-	seed   uint64
+	// stalls is the attribute that makes the handler stall at the first delivery, for so many milliseconds;
+	// empty: none.
+	stalls, long string
+	seed         uint64
 }
 
-// plan holds all deliveries: single ones of the unordered arms, and sequences by ordering key.
+// Attributes of a delivery that make its handler stall before or after the effect.
+const (
+	stallBefore = "chaos_stall_before"
+	stallAfter  = "chaos_stall_after"
+)
+
+// plan holds all deliveries: those of an ordering key one after the other, and each of the unordered arms for
+// itself.
 type plan struct {
 	events   []*event
-	single   []push
-	byKey    [][]push
+	walks    [][]push
 	stalling int
 }
 
@@ -57,17 +64,13 @@ const (
 // gets a tenth as many. Each event is delivered 2.3 times on average.
 func draw(seed uint64, arms []*arm, events int) *plan {
 	random := rand.New(rand.NewPCG(seed, 1))
-	p, holding := &plan{}, 0
-	for _, a := range arms {
-		if !a.control {
-			holding++
-		}
-	}
+	p := &plan{}
+	controls := len(slices.DeleteFunc(slices.Clone(arms), func(a *arm) bool { return a.control == nil }))
 	of := map[*arm][]*event{}
 	for _, a := range arms {
 		n := max(events/10, 1)
-		if !a.control {
-			n = max(events/holding, 1)
+		if a.control == nil {
+			n = max(events/(len(arms)-controls), 1)
 		}
 		keys := max(n/perKey, 1)
 		for j := range n {
@@ -75,9 +78,10 @@ func draw(seed uint64, arms []*arm, events int) *plan {
 			if a.name == armRefunds {
 				key, cycle = j/perPayment, j%perPayment // they come one after the other, and meet
 			}
-			of[a] = append(of[a], &event{
-				arm: a, id: fmt.Sprintf("%s-%06d", a.name, j), key: fmt.Sprintf("key-%04d", key), cycle: int64(cycle) + 1,
-			})
+			e := &event{arm: a, id: fmt.Sprintf("%s-%06d", a.name, j), cycle: int64(cycle) + 1}
+			e.key = fmt.Sprintf("key-%04d", key)
+			e.message = e.made()
+			of[a] = append(of[a], e)
 		}
 		p.events = append(p.events, of[a]...)
 	}
@@ -91,29 +95,26 @@ func draw(seed uint64, arms []*arm, events int) *plan {
 			e.due = time.Duration(own[i]) * gap
 		}
 	}
-	walks := map[string][]*event{}
+	byKey := map[string][]*event{}
 	for _, e := range p.events {
 		if e.arm.ordered {
-			walks[e.arm.name+e.key] = append(walks[e.arm.name+e.key], e)
+			byKey[e.arm.name+e.key] = append(byKey[e.arm.name+e.key], e)
 			continue
 		}
 		first := e.due + time.Duration(random.Float64()*float64(600*time.Millisecond))
-		p.single = append(p.single, p.push(random, e, first, 0))
+		p.walks = append(p.walks, []push{p.push(random, e, first, 0)})
 		for n := range duplicates(random) {
-			p.single = append(p.single, p.push(random, e, first+delay(random), n+1))
+			p.walks = append(p.walks, []push{p.push(random, e, first+delay(random), n+1)})
 		}
 	}
-	for _, e := range p.events {
-		if e.cycle == 1 && e.arm.ordered {
-			p.byKey = append(p.byKey, p.walk(random, walks[e.arm.name+e.key]))
-		}
+	for _, key := range slices.Sorted(maps.Keys(byKey)) {
+		p.walks = append(p.walks, p.walk(random, byKey[key]))
 	}
 	return p
 }
 
-func (p *plan) deliveries() int {
-	n := len(p.single)
-	for _, walk := range p.byKey {
+func (p *plan) deliveries() (n int) {
+	for _, walk := range p.walks {
 		n += len(walk)
 	}
 	return n
@@ -158,57 +159,39 @@ func (p *plan) push(random *rand.Rand, e *event, due time.Duration, copied int) 
 	}
 	if random.Float64() < stalled {
 		p.stalling++
-		where, long := stallBefore, chaosLease*2/3+time.Duration(random.Float64()*float64(2*chaosLease))
-		if random.IntN(3) == 0 {
-			where = stallAfter
+		long := chaosLease*2/3 + time.Duration(random.Float64()*float64(2*chaosLease))
+		if d.stalls, d.long = stallBefore, strconv.FormatInt(long.Milliseconds(), 10); random.IntN(3) == 0 {
+			d.stalls = stallAfter
 		}
-		d.stalls = map[string]string{where: strconv.FormatInt(long.Milliseconds(), 10)}
 	}
 	return d
 }
 
-// happened is when everything happened that the events tell of.
-var happened = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-
-type invoice struct {
-	InvoiceID string `json:"invoice_id"`
-	Amount    string `json:"amount"`
-	Currency  string `json:"currency"`
+// made is the message of an event.
+func (e *event) made() contract.Message {
+	body := e.arm.body(e)
+	data, err := body.Append(nil)
+	if err != nil {
+		panic(err) // the arms' bodies are JSON
+	}
+	attributes := body.Attributes()
+	attributes.OrderingKey = e.key
+	m := contract.Message{Data: data, Attributes: attributes.Map()}
+	if e.arm.ordered {
+		m.OrderingKey = e.key
+	}
+	return m
 }
 
+// body is that of the push at its n-th delivery.
 func (d push) body(n int) ([]byte, error) {
-	message := standin.Message{ID: d.messageID, PublishTime: time.Now().UTC()}
-	if d.republished != nil {
-		message.Message = *d.republished
-	} else {
-		body, at := contract.Body{}, happened.Format(time.RFC3339)
-		switch d.arm.name {
-		case armJournal:
-			paid := invoice{InvoiceID: d.key, Amount: amount, Currency: currency}
-			body = contract.Of(&contract.Event{ID: d.id, Type: d.arm.typeOf(), Timestamp: at, Version: 1, Data: paid})
-		case armRefunds:
-			body = contract.Of(&contract.Envelope{ID: d.id, Action: d.arm.typeOf(), CreatedAt: at, Payload: contract.Payload{PaymentID: d.key}})
-		default:
-			body = contract.Of(&contract.Envelope{ID: d.id, Action: d.arm.typeOf(), CreatedAt: at, Payload: contract.Payload{SubscriptionID: d.key, Cycle: d.cycle}})
-		}
-		data, err := body.Append(nil)
-		if err != nil {
-			return nil, err
-		}
-		attributes := body.Attributes()
-		attributes.OrderingKey = d.key
-		message.Message = contract.Message{Data: data, Attributes: attributes.Map()}
-		if n == 1 {
-			for name, long := range d.stalls {
-				message.Attributes[name] = long
-			}
-		}
-		if d.arm.ordered {
-			message.OrderingKey = d.key
-		}
+	m := standin.Message{ID: d.messageID, PublishTime: time.Now().UTC(), Message: d.message}
+	if n == 1 && d.stalls != "" {
+		m.Attributes = maps.Clone(m.Attributes)
+		m.Attributes[d.stalls] = d.long
 	}
 	if !d.counted {
 		n = 0
 	}
-	return message.PushBody(d.arm.name+"-push", n)
+	return m.PushBody(d.arm.name+"-push", n)
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"billhook/catalog"
+	"billhook/e2e"
 	"billhook/internal/compose/worker"
 	"billhook/internal/console/access"
 	"billhook/internal/contract"
@@ -33,11 +33,11 @@ const outsideVariable = "CHAOS_OUTSIDE"
 
 // work is the worker of chaos: that of cmd/worker, with the queues of the arms.
 func work(ctx context.Context, getenv func(string) string, stdout io.Writer) error {
-	verifier, err := auth.New(auth.Config{Mode: "none", EmulatorHost: true})
+	verifier, err := auth.New(auth.Config{Mode: auth.ModeNone, EmulatorHost: true})
 	if err != nil {
 		return err
 	}
-	documents, err := firestore.NewEmulated(context.WithoutCancel(ctx), getenv("FIRESTORE_EMULATOR_HOST"), chaosProject, "")
+	documents, err := firestore.NewEmulated(context.WithoutCancel(ctx), getenv("FIRESTORE_EMULATOR_HOST"), project, "")
 	if err != nil {
 		return err
 	}
@@ -52,16 +52,18 @@ func work(ctx context.Context, getenv func(string) string, stdout io.Writer) err
 	}
 	targets := delivery.Targets{}
 	defer targets.Close()
-	for name, target := range map[string]catalog.Target{gateway: shipped.Targets[gateway], service: {Name: service, Scheme: catalog.SchemeGeneric, Internal: true}} {
+	for name, target := range map[string]catalog.Target{
+		gateway: shipped.Targets[gateway], service: {Name: service, Scheme: catalog.SchemeGeneric, Internal: true},
+	} {
 		target.Timeouts.Total = answerWithin
 		config := delivery.Config{Target: target, BaseURL: getenv(outsideVariable), Secret: chaosSecret, Transport: numbering{}, Now: time.Now}
 		if targets[name], err = delivery.New(config); err != nil {
 			return err
 		}
 	}
-	log, publisher := telemetry.NewLogger(stdout, slog.LevelInfo), publisher{getenv(outsideVariable), &http.Client{Timeout: 3 * time.Second}}
+	log := telemetry.NewLogger(stdout, slog.LevelInfo)
 	service, err := worker.New(worker.Config{
-		Catalog: declared, Store: documents, Publisher: publisher, Targets: targets,
+		Catalog: declared, Store: documents, Publisher: publisher(getenv(outsideVariable)), Targets: targets,
 		Authenticator: verifier, Access: access.Access{OpenOnLoopback: true},
 		Log: log, Metrics: telemetry.NewMetrics(), Now: time.Now, AfterFunc: alarm.AfterFunc,
 		Handlers: func(r *handler.Registry) { handlers{documents}.register(r, declared, targets) },
@@ -84,9 +86,14 @@ type handlers struct{ store store.Store }
 
 func (h handlers) register(r *handler.Registry, declared *catalog.Catalog, targets delivery.Targets) {
 	r.Tx("chaos."+armTx, h.tx)
-	r.Tx("chaos."+armTxOrdered, h.txOrdered, outboxTopic)
-	r.Tx("chaos."+armCheckThenAct, h.checkThenAct)
-	r.Tx("chaos."+armMarkThenAct, h.markThenAct)
+	for _, a := range arms {
+		switch {
+		case a.name == armTxOrdered:
+			r.Tx("chaos."+a.name, h.txOrdered, a.handler.Emits...)
+		case a.control != nil:
+			r.Tx("chaos."+a.name, h.control(a.control))
+		}
+	}
 	posts := handler.NewRegistry()
 	targets.Register(posts, declared, "", func(d time.Duration) (<-chan time.Time, func() bool) {
 		t := time.NewTimer(d)
@@ -136,30 +143,29 @@ func (numbering) RoundTrip(request *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(request)
 }
 
-type publisher struct {
-	base   string
-	client *http.Client
-}
+// publisher publishes at the URL of the outside. The status 200 alone confirms it.
+type publisher string
 
-// Publish is confirmed by the status 200 alone.
 func (p publisher) Publish(ctx context.Context, topic string, m contract.Message) (string, error) {
 	body, err := json.Marshal(m)
 	if err != nil {
 		return "", err
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, p.base+"/topics/"+topic, bytes.NewReader(body))
-	if err != nil {
-		return "", err
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	answer, err := e2e.Post(ctx, string(p)+"/topics/"+topic, body, nil)
+	if err == nil && answer.Status != http.StatusOK {
+		err = fmt.Errorf("publish: answered %d", answer.Status)
 	}
-	response, err := p.client.Do(request)
-	if err != nil {
-		return "", err
-	}
-	if _ = response.Body.Close(); response.StatusCode != http.StatusOK {
-		return "", fmt.Errorf("publish: answered %d", response.StatusCode)
-	}
-	return m.Attributes[contract.AttrEventID], nil
+	return m.Attributes[contract.AttrEventID], err
 }
+
+// Collections of the worker's own handlers: how often an event took effect, or the events of a key in the
+// order of their effects; and the events that a control has marked as handled.
+const (
+	effectsOf = "chaosEffects"
+	marksOf   = "chaosMarks"
+)
 
 var applied = handler.Effect{Result: "applied"}
 
@@ -168,74 +174,69 @@ func (h handlers) tx(ctx context.Context, event handler.Event) (handler.Effect, 
 	return handler.Effect{Writes: []store.Write{once(event)}, Result: "applied"}, stall(ctx, event, stallBefore)
 }
 
+func once(event handler.Event) store.Write {
+	return store.Increment(store.Key{Collection: effectsOf, ID: event.ID}, map[string]int64{"times": 1}, nil)
+}
+
 func (h handlers) txOrdered(ctx context.Context, event handler.Event) (handler.Effect, error) {
-	key := documentOf(keysOf, event.Queue, event.OrderingKey)
+	key := store.Key{Collection: effectsOf, ID: event.OrderingKey}
 	doc, err := h.store.Get(ctx, key)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return handler.Effect{}, retry.Down("store_unavailable", err)
 	}
 	seen, _ := doc.Fields["seen"].([]any)
-	fields := map[string]any{"seen": append(seen, cycleOf(event))}
+	fields := map[string]any{"seen": append(seen, event.ID)}
 	write := store.Create(key, fields)
 	if doc.Version != 0 {
 		write = store.Replace(key, doc.Version, fields)
 	}
-	message := contract.Of(&contract.Envelope{Action: chaosEvent, Payload: contract.Payload{
-		EventID: event.ID, SubscriptionID: event.OrderingKey, Cycle: cycleOf(event),
-	}})
+	about := contract.Payload{EventID: event.ID, SubscriptionID: event.OrderingKey}
+	message := contract.Of(&contract.Envelope{Action: chaosEvent, Payload: about})
 	return handler.Effect{
 		Writes: []store.Write{write}, Result: "applied",
-		Emit: []handler.Emission{{To: outboxTopic, OrderingKey: event.OrderingKey, Body: message}},
+		Emit: []handler.Emission{{To: outbox, OrderingKey: event.OrderingKey, Body: message}},
 	}, stall(ctx, event, stallBefore)
 }
 
-// checkThenAct is the control that doubles: it looks whether the event was handled, handles it, then marks it.
-func (h handlers) checkThenAct(ctx context.Context, event handler.Event) (handler.Effect, error) {
-	mark := documentOf(marksOf, event.Queue, event.ID)
-	_, err := h.store.Get(ctx, mark)
-	if err == nil || !errors.Is(err, store.ErrNotFound) {
-		return applied, err
-	}
-	if err := h.act(ctx, event); err != nil {
-		return handler.Effect{}, err
-	}
-	return applied, h.commit(ctx, store.Set(mark, map[string]any{"done": true}))
-}
-
-// markThenAct is the control that loses: it marks the event as handled, then handles it.
-func (h handlers) markThenAct(ctx context.Context, event handler.Event) (handler.Effect, error) {
-	err := h.commit(ctx, store.Create(documentOf(marksOf, event.Queue, event.ID), map[string]any{"done": true}))
-	if errors.Is(err, store.ErrExists) {
+// control is the handler of steps that are each right, and wrong together: nothing holds between two of them.
+func (h handlers) control(steps []step) handler.Tx {
+	return func(ctx context.Context, event handler.Event) (handler.Effect, error) {
+		for _, step := range steps {
+			if done, err := step(ctx, h, event); done || err != nil {
+				return applied, err
+			}
+		}
 		return applied, nil
 	}
-	if err != nil {
-		return handler.Effect{}, err
-	}
-	return applied, h.act(ctx, event)
 }
 
-func (h handlers) act(ctx context.Context, event handler.Event) error {
+// step is one of a control's. done: the event was handled before.
+type step func(ctx context.Context, h handlers, event handler.Event) (done bool, err error)
+
+func markOf(event handler.Event) store.Key { return store.Key{Collection: marksOf, ID: event.ID} }
+
+func look(ctx context.Context, h handlers, event handler.Event) (done bool, err error) {
+	_, err = h.store.Get(ctx, markOf(event))
+	if errors.Is(err, store.ErrNotFound) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+func act(ctx context.Context, h handlers, event handler.Event) (done bool, err error) {
 	if err := stall(ctx, event, stallBefore); err != nil {
-		return err
+		return false, err
 	}
-	return h.commit(ctx, once(event))
+	_, err = h.store.Commit(ctx, []store.Write{once(event)})
+	return false, err
 }
 
-func (h handlers) commit(ctx context.Context, write store.Write) error {
-	_, err := h.store.Commit(ctx, []store.Write{write})
-	return err
-}
-
-func once(event handler.Event) store.Write {
-	return store.Increment(documentOf(effectsOf, event.Queue, event.ID), map[string]int64{"times": 1}, nil)
-}
-
-func cycleOf(event handler.Event) int64 {
-	envelope, err := contract.As[*contract.Envelope](event.Body)
-	if err != nil {
-		return 0
+func mark(ctx context.Context, h handlers, event handler.Event) (done bool, err error) {
+	_, err = h.store.Commit(ctx, []store.Write{store.Create(markOf(event), map[string]any{"done": true})})
+	if errors.Is(err, store.ErrExists) {
+		return true, nil
 	}
-	return envelope.Payload.Cycle
+	return false, err
 }
 
 // stall waits for as long as the delivery's attribute says, or until ctx ends.

@@ -8,16 +8,12 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"regexp"
 	"runtime"
 	"runtime/metrics"
 	"slices"
 	"sync"
 	"sync/atomic"
-	"text/tabwriter"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"billhook/catalog"
 	"billhook/catalog/catalogtest"
@@ -27,24 +23,18 @@ import (
 	"billhook/internal/pipeline/handler"
 )
 
-// isolation measures what one queue's target, or one queue's flood, costs the other queues of the same worker: the time
-// from the publish of a payment event to its acknowledgement, and memory, beside the same load with a target that behaves.
-// docs/isolation.md says what the rows are. It fails where a payment event was not posted exactly once.
+// isolation measures what one queue's target, or one queue's flood, costs the other queues of the same
+// worker: the time from the publish of a payment event to its acknowledgement, and memory, beside the same
+// load with a target that behaves. docs/isolation.md says what the rows are. It fails where a payment event
+// was not posted exactly once.
 func isolation(flags *flag.FlagSet) func(*run) {
 	events := flags.Int("events", 400, "how many payment events a measurement has")
 	rate := flags.Int("rate", 50, "how many payment events are published a second")
 	rounds := flags.Int("rounds", 3, "how often each row is measured, with and without")
-	only := flags.String("only", "", "measure the rows whose name this regular expression matches")
 	return func(r *run) {
-		matches, err := regexp.Compile(*only)
-		r.must(err)
 		r.printf("%d payment events, %d a second\n\n", *events, *rate)
-		table := tabwriter.NewWriter(r.out, 0, 0, 3, ' ', 0)
-		_, _ = fmt.Fprintln(table, "the other target\tits requests\tp50\t\tp99\t\tmemory\t")
+		rows := r.table("the other target", "its requests", "p50", "", "p99", "", "memory", "")
 		for _, row := range besides() {
-			if !matches.MatchString(row.name) {
-				continue
-			}
 			var with, without []figures
 			for range *rounds {
 				var beside, alone figures
@@ -52,24 +42,22 @@ func isolation(flags *flag.FlagSet) func(*run) {
 				r.part(row.name, func(r *run) { beside = publishing{*events, *rate, row.perEvent}.measure(r, row.target) })
 				with, without = append(with, beside), append(without, alone)
 			}
-			tell(table, row.name, with, without)
+			tell(rows, row.name, with, without)
 		}
-		_ = table.Flush() // to the output, like everything
 	}
 }
 
 // beside is one comparison: a target, and how many events its queue gets for each of the payments', with what it is
 // compared with.
 type beside struct {
-	name     string
-	target   http.HandlerFunc
-	perEvent int
-	behaving http.HandlerFunc
-	others   int
+	name             string
+	target, behaving http.HandlerFunc
+	perEvent, others int
 }
 
 func besides() []beside {
 	const empty = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+	metadata := http.RedirectHandler("http://169.254.169.254/computeMetadata/v1/", http.StatusFound)
 	all := []beside{
 		{name: "hangs", target: func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }},
 		{name: "trickles headers", target: raw(func(c net.Conn) { trickle(c, "HTTP/1.1 200 OK\r\nX-A: ") })},
@@ -81,7 +69,7 @@ func besides() []beside {
 				_, err = w.Write(chunk)
 			}
 		}},
-		{name: "redirects to metadata", target: http.RedirectHandler("http://169.254.169.254/computeMetadata/v1/", http.StatusFound).ServeHTTP},
+		{name: "redirects to metadata", target: metadata.ServeHTTP},
 		{name: "resets", target: raw(func(c net.Conn) { _ = c.(*net.TCPConn).SetLinger(0) })},
 		{name: "closes kept connections", target: raw(func(c net.Conn) { _, _ = io.WriteString(c, empty) })},
 	}
@@ -117,28 +105,32 @@ func trickle(c net.Conn, first string) {
 	}
 }
 
-// publishing is what is published: payment events, how many a second, and with each so many of the other queue.
+// publishing is what is published: payment events, how many a second, and with each so many of the other
+// queue.
 type publishing struct{ events, rate, others int }
 
-// figures are what one measurement has found: the requests to the other target, the waits of payment events in seconds
-// (p50 and p99), and the most that was left of the heap by a garbage collection, with the stacks, in bytes.
+// figures are what one measurement has found: the requests to the other target, the waits of payment events
+// in milliseconds (p50 and p99), and the most that was left of the heap by a garbage collection, with the
+// stacks, in megabytes.
 type figures [4]float64
 
 // tell writes a row: the median of the rounds, and the median of their ratios. One round that
 // the machine has disturbed changes neither.
-func tell(w io.Writer, name string, with, without []figures) {
-	median := func(figure int, ratio bool) float64 {
-		all := make([]float64, len(with))
+func tell(rows *table, name string, with, without []figures) {
+	cells := []any{name}
+	for figure, form := range []string{"%.0f", "%.1f ms", "%.1f ms", "%.1f MB"} {
+		var is, ratio []float64
 		for i := range with {
-			if all[i] = with[i][figure]; ratio {
-				all[i] /= without[i][figure]
-			}
+			is, ratio = append(is, with[i][figure]), append(ratio, with[i][figure]/without[i][figure])
 		}
-		slices.Sort(all)
-		return all[len(all)/2]
+		slices.Sort(is)
+		slices.Sort(ratio)
+		cells = append(cells, fmt.Sprintf(form, is[len(is)/2]))
+		if figure > 0 {
+			cells = append(cells, fmt.Sprintf("x %.2f", ratio[len(ratio)/2]))
+		}
 	}
-	_, _ = fmt.Fprintf(w, "%s\t%.0f\t%.1f ms\tx %.2f\t%.1f ms\tx %.2f\t%.1f MB\tx %.2f\n", name, median(0, false),
-		1000*median(1, false), median(1, true), 1000*median(2, false), median(2, true), median(3, false)/1e6, median(3, true))
+	rows.row(cells...)
 }
 
 const otherQueue = "isolation-other"
@@ -189,7 +181,7 @@ func (p publishing) measure(r *run, target http.HandlerFunc) (m figures) {
 	r.Cleanup(harm.CloseClientConnections) // what hangs ends
 	memory := watch()
 	p.publish(r, e, payments.Topic(), eventType)
-	ended, _ := e.await(r, p.events)
+	ended, _ := e.await(p.events)
 	r.until("a request to the other target", func() bool { return p.others == 0 || asked.Load() > 0 })
 	mu.Lock()
 	defer mu.Unlock()
@@ -200,37 +192,35 @@ func (p publishing) measure(r *run, target http.HandlerFunc) (m figures) {
 		}
 		waits = append(waits, end.took)
 	}
-	return figures{float64(asked.Load()), quantile(waits, 0.50).Seconds(), quantile(waits, 0.99).Seconds(), float64(memory())}
+	ms := func(share float64) float64 { return 1000 * quantile(waits, share).Seconds() }
+	return figures{float64(asked.Load()), ms(0.50), ms(0.99), float64(memory()) / 1e6}
 }
 
 func (p publishing) publish(r *run, e *embedded, topic, eventType string) {
-	var sending errgroup.Group
-	sending.SetLimit(64)
 	send := func(topic, id string) {
-		sending.Go(func() error {
-			key := "subscription-" + id
-			data, err := contract.Of(&contract.Envelope{
-				ID: id, Action: eventType, CreatedAt: "2026-11-20T09:00:00Z", Payload: contract.Payload{SubscriptionID: key},
-			}).Append(nil)
-			r.must(err)
-			_, err = e.Publisher.Publish(r.ctx, topic, contract.Message{Data: data, OrderingKey: key, Attributes: map[string]string{
-				contract.AttrEventID: id, contract.AttrEventType: eventType, contract.AttrContract: contract.EnvelopeV1, contract.AttrOrderingKey: key,
-			}})
-			return err
-		})
+		key := "subscription-" + id
+		data, err := contract.Of(&contract.Envelope{
+			ID: id, Action: eventType, CreatedAt: "2026-11-20T09:00:00Z", Payload: contract.Payload{SubscriptionID: key},
+		}).Append(nil)
+		r.must(err)
+		_, err = e.Publisher.Publish(r.ctx, topic, contract.Message{Data: data, OrderingKey: key, Attributes: map[string]string{
+			contract.AttrEventID: id, contract.AttrEventType: eventType, contract.AttrContract: contract.EnvelopeV1, contract.AttrOrderingKey: key,
+		}})
+		r.must(err)
 	}
 	every := time.NewTicker(time.Second / time.Duration(p.rate))
 	defer every.Stop()
+	var sending sync.WaitGroup
 	for i := 0; i < p.events && r.ctx.Err() == nil; i++ {
 		for n := range p.others {
-			send(otherQueue, fmt.Sprintf("other-%d-%d", i, n))
+			sending.Go(func() { send(otherQueue, fmt.Sprintf("other-%d-%d", i, n)) })
 		}
 		id := fmt.Sprintf("payment-%d", i)
 		e.note(id, time.Now())
-		send(topic, id)
+		sending.Go(func() { send(topic, id) })
 		<-every.C
 	}
-	r.must(sending.Wait())
+	sending.Wait()
 }
 
 // watch returns a function that ends the watch and says what was the most memory in use.

@@ -16,13 +16,16 @@ import (
 	"os"
 	"runtime"
 	"runtime/pprof"
-	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"billhook/e2e"
+	"billhook/internal/dedupe"
 	"billhook/internal/platform/serve"
+	"billhook/internal/platform/store"
 )
 
 func main() {
@@ -84,14 +87,12 @@ type run struct {
 	mu       sync.Mutex
 	failures []error
 	cleanups []func()
-	// waits are for what the run waits just now, without the end of ctx.
-	waits []string
 }
 
 // grace is how long a run may take to close what it has started, once its time is over.
 const grace = 2 * time.Minute
 
-// end runs it. A run that hangs beyond its time is given up: the error says what it waits for, and stderr shows where.
+// end runs it. A run that hangs beyond its time is given up: stderr shows where it waits.
 func (r *run) end(start func(*run)) error {
 	r.ctx, r.stop = context.WithCancel(r.ctx)
 	defer r.stop()
@@ -105,33 +106,16 @@ func (r *run) end(start func(*run)) error {
 	select {
 	case <-ended:
 	case <-late:
-		r.mu.Lock()
-		waits := strings.Join(r.waits, ", ")
-		r.mu.Unlock()
 		_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 1)
-		r.Errorf("it hangs: %s after its end it waits for %s", grace, waits)
+		r.Errorf("it hangs: what it waits for %s after its end stands above", grace)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return errors.Join(r.failures...)
 }
 
-// wait does what may outlast ctx, and says so where the run is given up.
-func (r *run) wait(what string, done func()) {
-	r.mu.Lock()
-	r.waits = append(r.waits, what)
-	r.mu.Unlock()
-	defer func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		at := slices.Index(r.waits, what)
-		r.waits = slices.Delete(r.waits, at, at+1)
-	}()
-	done()
-}
-
-// part is a part of the run, at whose end what it has started is closed. Where it fails, the run goes on, and fails in
-// the end.
+// part is a part of the run, at whose end what it has started is closed. Where it fails, the run goes on, and
+// fails in the end.
 func (r *run) part(name string, of func(*run)) {
 	if err := (&run{ctx: r.ctx, seed: r.seed, out: r.out}).end(of); err != nil {
 		r.Errorf("%s: %w", name, err)
@@ -146,7 +130,7 @@ func (r *run) clean() {
 	last := r.cleanups[len(r.cleanups)-1]
 	r.cleanups = r.cleanups[:len(r.cleanups)-1]
 	defer r.clean()
-	r.wait("what is closed at the end", last)
+	last()
 }
 
 func (r *run) printf(format string, values ...any) {
@@ -194,6 +178,17 @@ func (r *run) must(err error) {
 	}
 }
 
+func (r *run) broken(format string, values ...any) {
+	r.Errorf("the promise is broken: "+format, values...)
+}
+
+// none fails the run where something is wrong.
+func (r *run) none(wrong counts) {
+	if wrong.total() > 0 {
+		r.broken("%s", wrong)
+	}
+}
+
 func (r *run) until(what string, so func() bool) {
 	for !so() {
 		if !e2e.Wait(r.ctx, 100*time.Millisecond) {
@@ -202,6 +197,46 @@ func (r *run) until(what string, so func() bool) {
 	}
 }
 
-func (r *run) broken(format string, values ...any) {
-	r.Errorf("the promise is broken: "+format, values...)
+// forEach does something for each of so many, some of them at once.
+func (r *run) forEach(many, atOnce int, do func(i int)) {
+	var group errgroup.Group
+	group.SetLimit(atOnce)
+	for i := range many {
+		group.Go(func() error {
+			do(i)
+			return nil
+		})
+	}
+	r.must(group.Wait())
+}
+
+// beside has others go on beside something, which ends them.
+func (r *run) beside(something func(), others ...func(context.Context)) {
+	var all sync.WaitGroup
+	defer all.Wait()
+	ctx, end := context.WithCancel(r.ctx)
+	defer end()
+	for _, other := range others {
+		all.Go(func() { other(ctx) })
+	}
+	something()
+}
+
+// each reads the documents of a collection.
+func (r *run) each(from store.Querier, collection string, take func(store.Document)) {
+	for doc, err := range store.Each(r.ctx, from, store.Query{Collection: collection, Limit: store.MaxPage}) {
+		r.must(err)
+		take(doc)
+	}
+}
+
+// records are those of the events, by their keys.
+func (r *run) records(from store.Querier) map[store.Key]dedupe.Record {
+	all := map[store.Key]dedupe.Record{}
+	r.each(from, dedupe.Collection, func(doc store.Document) {
+		record, err := dedupe.FromDocument(doc)
+		r.must(err)
+		all[doc.Key] = record
+	})
+	return all
 }

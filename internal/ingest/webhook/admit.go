@@ -119,7 +119,9 @@ func (from *source) claimed(r *http.Request, bound bool) (signature.Claim, error
 
 // tooLarge names the limit: whoever has sent more cannot know it otherwise.
 func tooLarge(from *source) error {
-	return serve.Refuse(http.StatusRequestEntityTooLarge, "too_large", fmt.Sprintf("The body is larger than this source may send: %d bytes at most.", from.MaxBodyBytes))
+	large := *errTooLarge
+	large.Detail = fmt.Sprintf("%s: %d bytes at most.", strings.TrimSuffix(large.Detail, "."), from.MaxBodyBytes)
+	return &large
 }
 
 func (s *Service) read(w http.ResponseWriter, r *http.Request, from *source, b *buffers) error {
@@ -134,14 +136,15 @@ func (s *Service) read(w http.ResponseWriter, r *http.Request, from *source, b *
 }
 
 var (
-	errSource   = serve.Refuse(http.StatusNotFound, "source_unknown", "No source of that name is declared.")
-	errQueue    = serve.Refuse(http.StatusNotFound, "queue_unknown", "No queue of that name takes messages. See the catalog: is it enabled?")
-	errTopic    = serve.Refuse(http.StatusNotFound, "topic_unknown", "No topic of that name takes messages. See the catalog: is one of its queues enabled?")
-	errType     = serve.Refuse(http.StatusUnsupportedMediaType, "content_type", "Send application/json.")
-	errEncoding = serve.Refuse(http.StatusUnsupportedMediaType, "content_encoding", "Send the body without a content encoding.")
+	errSource   = refuse(http.StatusNotFound, "source_unknown", "No source of that name is declared.", 0)
+	errQueue    = refuse(http.StatusNotFound, "queue_unknown", "No queue of that name takes messages. See the catalog: is it enabled?", 0)
+	errTopic    = refuse(http.StatusNotFound, "topic_unknown", "No topic of that name takes messages. See the catalog: is one of its queues enabled?", 0)
+	errType     = refuse(http.StatusUnsupportedMediaType, "content_type", "Send application/json.", 0)
+	errTooLarge = refuse(http.StatusRequestEntityTooLarge, "too_large", "The body is larger than this source may send.", 0)
+	errEncoding = refuse(http.StatusUnsupportedMediaType, "content_encoding", "Send the body without a content encoding.", 0)
 	// One that is signed for no path could have been made for another queue.
-	errUndestined  = serve.Refuse(http.StatusUnauthorized, "destination_missing", "Sign the path too, in X-Webhook-Destination: what is put on this queue moves money, or the path says what is asked for.")
-	errDestination = serve.Refuse(http.StatusUnauthorized, "destination_mismatch", "It is signed for another path.")
+	errUndestined  = refuse(http.StatusUnauthorized, "destination_missing", "Sign the path too, in X-Webhook-Destination: what is put on this queue moves money, or the path says what is asked for.", 0)
+	errDestination = refuse(http.StatusUnauthorized, "destination_mismatch", "It is signed for another path.", 0)
 
 	unsigned = serve.ErrorMapping{
 		Known: []serve.KnownError{
@@ -152,14 +155,14 @@ var (
 	}
 	unread = serve.ErrorMapping{
 		Known: []serve.KnownError{
-			{Of: serve.ErrNoRoom, As: serve.Refuse(http.StatusServiceUnavailable, "bodies_in_flight", "Too much is being read at once; keep the event and send it again.").After(1)},
+			{Of: serve.ErrNoRoom, As: refuse(http.StatusServiceUnavailable, "bodies_in_flight", "Too much is being read at once; keep the event and send it again.", 1)},
 		},
-		Last: serve.Refuse(http.StatusBadRequest, "body_unread", "The body did not arrive whole."),
+		Last: refuse(http.StatusBadRequest, "body_unread", "The body did not arrive whole.", 0),
 	}
 )
 
 func unaccepted(code string) *serve.Problem {
-	return serve.Refuse(http.StatusUnauthorized, code, "The signature or its timestamp is not accepted.")
+	return refuse(http.StatusUnauthorized, code, "The signature or its timestamp is not accepted.", 0)
 }
 
 // isPath reports whether a request was sent to a path, with its query. Both may be escaped in several ways.

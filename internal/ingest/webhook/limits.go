@@ -17,7 +17,6 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/platform/backlog"
-	"billhook/internal/platform/serve"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/telemetry"
 )
@@ -62,10 +61,10 @@ const (
 )
 
 var (
-	errRate      = serve.Refuse(http.StatusTooManyRequests, "rate_limited", "The queue takes no more messages of this sender now; send it again later.").After(1)
-	errQueueRate = serve.Refuse(http.StatusTooManyRequests, "queue_rate_limited", "The queue takes no more messages in this second; send it again later.").After(1)
-	errUserRate  = serve.Refuse(http.StatusTooManyRequests, "user_rate_limited", "The queue takes no more messages of this user in this second; send it again later.").After(1)
-	errQueueFull = serve.Refuse(http.StatusTooManyRequests, "queue_full", "Too many messages wait on the queue; keep this one and send it again later.").After(fullAfter)
+	errRate      = refuse(http.StatusTooManyRequests, "rate_limited", "The queue takes no more messages of this sender now; send it again later.", 1)
+	errQueueRate = refuse(http.StatusTooManyRequests, "queue_rate_limited", "The queue takes no more messages in this second; send it again later.", 1)
+	errUserRate  = refuse(http.StatusTooManyRequests, "user_rate_limited", "The queue takes no more messages of this user in this second; send it again later.", 1)
+	errQueueFull = refuse(http.StatusTooManyRequests, "queue_full", "Too many messages wait on the queue; keep this one and send it again later.", fullAfter)
 )
 
 // LimitsConfig is what Limits are made of. Every field is required.

@@ -104,8 +104,8 @@ func (c *Customers) UID(ctx context.Context, tenant, id string) (uid string, ok 
 }
 
 var (
-	errOrder  = serve.Refuse(http.StatusNotFound, "order_unknown", "No order of that id has been seen; one that was sent just now may come.").After(1)
-	errOrders = serve.Refuse(http.StatusServiceUnavailable, "order_lookup_failed", "The order cannot be looked up now; ask again.").After(5)
+	errOrder  = refuse(http.StatusNotFound, "order_unknown", "No order of that id has been seen; one that was sent just now may come.", 1)
+	errOrders = refuse(http.StatusServiceUnavailable, "order_lookup_failed", "The order cannot be looked up now; ask again.", 5)
 )
 
 type orderState struct {

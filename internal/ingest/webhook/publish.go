@@ -19,16 +19,17 @@ var errUnsupported = errors.New("webhook: no enabled queue takes this body forma
 
 var unfit = serve.ErrorMapping{
 	Known: []serve.KnownError{
-		{Of: errUnsupported, As: serve.Refuse(http.StatusUnprocessableEntity, "contract_unsupported", "No enabled queue takes this body format here; send that of the queue's contract.")},
-		{Of: contract.ErrLimit, As: serve.Refuse(http.StatusUnprocessableEntity, "message_limit", fmt.Sprintf("The message exceeds a limit of Pub/Sub: %d bytes with its attributes and ordering key.", contract.MaxMessageBytes))},
+		{Of: errUnsupported, As: refuse(http.StatusUnprocessableEntity, "contract_unsupported", "No enabled queue takes this body format here; send that of the queue's contract.", 0)},
+		{Of: contract.ErrLimit, As: refuse(http.StatusUnprocessableEntity, "message_limit", fmt.Sprintf("The message exceeds a limit of Pub/Sub: %d bytes with its attributes and ordering key.", contract.MaxMessageBytes), 0)},
 	},
-	Last: serve.Refuse(http.StatusUnprocessableEntity, "body_refused", "The body cannot be taken."),
+	Last: refuse(http.StatusUnprocessableEntity, "body_refused", "The body cannot be taken.", 0),
 }
 
 var (
-	errMalformed   = serve.Refuse(http.StatusBadRequest, "body_malformed", "The body is not one JSON document in UTF-8 without duplicate names.")
-	errCustomer    = serve.Refuse(http.StatusServiceUnavailable, "customer_lookup_failed", "The customer cannot be looked up now; keep the event and send it again.").After(5)
-	errUnconfirmed = serve.Refuse(http.StatusServiceUnavailable, "publish_unconfirmed", "The broker did not confirm; keep the event and send it again.").After(5)
+	errBroken      = refuse(http.StatusUnprocessableEntity, "contract_broken", "Fields break the contract; see violations.", 0)
+	errMalformed   = refuse(http.StatusBadRequest, "body_malformed", "The body is not one JSON document in UTF-8 without duplicate names.", 0)
+	errCustomer    = refuse(http.StatusServiceUnavailable, "customer_lookup_failed", "The customer cannot be looked up now; keep the event and send it again.", 5)
+	errUnconfirmed = refuse(http.StatusServiceUnavailable, "publish_unconfirmed", "The broker did not confirm; keep the event and send it again.", 5)
 )
 
 func refusal(err error) *serve.Problem {
@@ -45,11 +46,11 @@ func refusal(err error) *serve.Problem {
 	default:
 		return unfit.Problem(err)
 	}
-	broken := serve.Refuse(http.StatusUnprocessableEntity, "contract_broken", "Fields break the contract; see violations.")
+	broken := *errBroken
 	for _, v := range violations {
 		broken.Violations = append(broken.Violations, serve.Violation(v))
 	}
-	return broken
+	return &broken
 }
 
 // compose makes the message, and looks over all of it once more before it may leave.

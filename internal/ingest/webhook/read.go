@@ -15,7 +15,6 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/pii"
-	"billhook/internal/platform/serve"
 )
 
 // api answers what a provider's webhooks do not say.
@@ -28,7 +27,7 @@ type api struct {
 // mostRead bounds an answer of a provider's API.
 const mostRead = 256 << 10
 
-var errNotRead = serve.Refuse(http.StatusServiceUnavailable, "provider_not_read", "The provider's API did not answer; keep the event and send it again.").After(5)
+var errNotRead = refuse(http.StatusServiceUnavailable, "provider_not_read", "The provider's API did not answer; keep the event and send it again.", 5)
 
 func newAPI(of catalog.API, key string, client http.Client, timeout time.Duration) *api {
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // the key is for this address alone

@@ -12,7 +12,6 @@ import (
 
 	"billhook/internal/contract"
 	"billhook/internal/pii"
-	"billhook/internal/platform/serve"
 )
 
 // Tokens verifies the tokens of accounts that send without a signature, as Cloud Scheduler does.
@@ -44,9 +43,9 @@ func (s *Service) checkAccounts() (mistakes []error) {
 }
 
 var (
-	errToken        = serve.Refuse(http.StatusUnauthorized, "token_invalid", "The token is not one of Google's for this address, or has expired.")
-	errNotAllowed   = serve.Refuse(http.StatusForbidden, "account_not_allowed", "The account may not send here; see the catalog's accounts.")
-	errTokenUnknown = serve.Refuse(http.StatusServiceUnavailable, "token_unchecked", "The token cannot be checked now; send it again.").After(5)
+	errToken        = refuse(http.StatusUnauthorized, "token_invalid", "The token is not one of Google's for this address, or has expired.", 0)
+	errNotAllowed   = refuse(http.StatusForbidden, "account_not_allowed", "The account may not send here; see the catalog's accounts.", 0)
+	errTokenUnknown = refuse(http.StatusServiceUnavailable, "token_unchecked", "The token cannot be checked now; send it again.", 5)
 )
 
 func (s *Service) byToken(r *http.Request, to *destination) bool {

@@ -293,9 +293,13 @@ func (f Field) Typed() bool {
 	return moment || (f.Type.Kind() != reflect.Struct && f.Type.Kind() != reflect.Map)
 }
 
-// Check reports what is wrong with a text for the field; nil: its type takes it.
+// Check reports what is wrong with a text for the field; nil: its type and its rules take it. An empty text is left out.
 func (f Field) Check(text string) error {
-	return set(reflect.New(f.Type).Elem(), text, time.Time{}.Add(maxAge))
+	value := reflect.New(f.Type) // there, whatever it points to: a rule that the field is required holds
+	if err := set(value.Elem(), text, time.Time{}.Add(maxAge)); err != nil || text == "" || rules.Var(value.Interface(), f.Rules) == nil {
+		return err
+	}
+	return errors.New(cmp.Or(f.rule(), "another value"))
 }
 
 // Input makes the input of an operation of texts, as a form and a command line have them; of what nobody can type the

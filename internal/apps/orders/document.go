@@ -251,14 +251,14 @@ type StockOf struct {
 // SetStock says how many pieces of a product can be ordered from now on.
 type SetStock struct {
 	StockOf
-	Available *int64 `json:"available" validate:"required" help:"how many pieces can be ordered, from 0"`
+	Available *int64 `json:"available" validate:"required,min=0,max=1000000000" help:"how many pieces can be ordered, from 0"`
 	console.Edit
 }
 
 // AddStock says how many pieces of a product have come.
 type AddStock struct {
 	StockOf
-	Pieces *int64 `json:"pieces" validate:"required" help:"how many pieces have come, from 1"`
+	Pieces *int64 `json:"pieces" validate:"required,min=1,max=1000000000" help:"how many pieces have come, from 1"`
 	console.Change
 }
 

@@ -269,7 +269,7 @@ type RetireProduct struct {
 // SetProduct is what a product is worth from now on.
 type SetProduct struct {
 	ProductOf
-	Points int64 `json:"points" validate:"required" help:"the points of one piece, from 1"`
+	Points int64 `json:"points" validate:"required,min=1,max=1000000000" help:"the points of one piece, from 1"`
 	console.Edit
 }
 

@@ -83,19 +83,22 @@ type Of struct {
 	Subscription, Period string
 	Meter                string
 	// Month selects the periods that begin in a calendar month, of all subscriptions, where no
-	// Subscription is given. It is such as 2026-11.
+	// Subscription is given. It is such as 2026-11; empty: all months.
 	Month string
 }
 
-// Totals returns a page of the totals of a subscription, period after period, or of a month, behind the place
-// after. next is empty on the last page.
+// Totals returns a page of the totals of a subscription, period after period, of a month, or of all, behind the
+// place after. next is empty on the last page.
 func Totals(ctx context.Context, from store.Querier, of Of, after store.Cursor, limit int) (page []Total, next store.Cursor, err error) {
 	query := store.Query{Collection: Collection, After: after, Limit: limit}
-	if of.Subscription == "" {
+	switch {
+	case of.Month != "":
 		query.Equal = map[string]any{"month": of.Tenant + "~" + of.Month}
-		return list[Total](ctx, from, query)
+	case of.Subscription == "":
+		query.Equal = map[string]any{"tenant": of.Tenant}
+	default:
+		query.IDPrefix = subscriptionPrefix(of.Tenant, of.Subscription)
 	}
-	query.IDPrefix = subscriptionPrefix(of.Tenant, of.Subscription)
 	if of.Period != "" {
 		query.IDPrefix += store.Path(of.Period) + "~"
 	}
@@ -247,14 +250,11 @@ type ListEntries struct {
 func Operations(from store.Querier, now func() time.Time) []console.Operation {
 	return []console.Operation{
 		console.New(console.Row{
-			Name: "usage ls", Path: "GET /v1/ops/usage", Summary: "List the usage of one subscription, or of all periods that begin in a month (by default this one)",
+			Name: "usage ls", Path: "GET /v1/ops/usage", Summary: "List the usage of all subscriptions and periods, of one subscription, or of the periods that begin in a month",
 			Empty: "No usage was recorded. Each usage_tracking event of a service adds to it.",
 		}, func(ctx context.Context, _ audit.Author, in ListUsage) (console.List[Total], error) {
-			switch {
-			case in.Month != "" && in.Subscription != "":
+			if in.Month != "" && in.Subscription != "" {
 				return console.List[Total]{}, console.Refuse(console.Malformed, "usage_of_what", "Say subscription= or month=, not both.")
-			case in.Month == "" && in.Subscription == "":
-				in.Month = Month(now()).ID
 			}
 			return console.Listed(Totals(ctx, from, Of{Tenant: in.Tenant, Subscription: in.Subscription, Month: in.Month}, in.After, in.Limit))
 		}),

@@ -93,6 +93,20 @@ func (r *reader) members(node *yaml.Node, place string) (members []contract.Memb
 	return members
 }
 
+// KeyMember is the member of a message's content that the queue's ordering key is made of; empty: none is.
+func (c *Catalog) KeyMember(q Queue, eventType string) string {
+	for _, declared := range c.Contracts.Contents(q.Contract, eventType) {
+		for _, name := range q.OrderingKey {
+			for _, m := range declared.Members {
+				if m.Name == name || (name == "subject" && m.Required && m.Shape == "id") {
+					return m.Name
+				}
+			}
+		}
+	}
+	return ""
+}
+
 func (r *reader) checkContracts(place string, q Queue, contracts *contract.Set) {
 	if !contracts.Known(q.Contract) {
 		r.wrong(place, "contract", "must be one of "+strings.Join(contracts.Names(), ", "))

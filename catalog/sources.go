@@ -1,6 +1,8 @@
 package catalog
 
 import (
+	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -23,6 +25,29 @@ func (c *Catalog) readSources(r *reader, node *yaml.Node, haveQueues bool) {
 	if node == nil || len(node.Content) == 0 {
 		r.wrong(sourcesFile, "sources", "there is none")
 	}
+}
+
+// SourceOf is the source whose webhooks are the provider's, where one is declared. Else it is one to declare, with what to
+// write under sources: each event of the provider goes to the first queue that handles it.
+func (c *Catalog) SourceOf(p Provider) (s Source, declaration string) {
+	for _, name := range slices.Sorted(maps.Keys(c.Sources)) {
+		if s = c.Sources[name]; s.Scheme == Scheme(p.Name) {
+			return s, ""
+		}
+	}
+	s = Source{Name: p.Name, SecretVariable: "WEBHOOK_SECRET_" + strings.ToUpper(strings.ReplaceAll(p.Name, "-", "_"))}
+	declaration = fmt.Sprintf("  %s:\n    scheme: %s\n    secret_variable: %s\n    max_body_bytes: 1048576\n    rate_per_second: 100\n    burst: 200\n    events:\n",
+		s.Name, p.Name, s.SecretVariable)
+	for _, eventType := range slices.Sorted(maps.Keys(p.Events)) {
+		i := slices.IndexFunc(c.Queues, func(q Queue) bool {
+			_, handled := q.Handler(p.Events[eventType].Type)
+			return handled && q.Enabled && q.Contract == p.Contract
+		})
+		if i >= 0 {
+			declaration += "      " + eventType + ": " + c.Queues[i].ID + "\n"
+		}
+	}
+	return s, declaration
 }
 
 // readAccounts reads who may send by a token, and where. haveQueues says whether the queues that they name are known.

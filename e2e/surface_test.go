@@ -189,7 +189,7 @@ func (r *surface) commands() {
 	proof, _, _ := r.run("ada", "ledger", "prove", "dev-invoice", "-o", "json")
 	require.NoError(r.t, os.WriteFile(filepath.Join(r.folder, "kept.proof"), proof, 0o600))
 	require.NoError(r.t, os.CopyFS(filepath.Join(r.folder, "samples"), os.DirFS("../catalog/providers/samples")))
-	r.run("ada", "ledger", "export", "--seals", "--out", "kept.seals")
+	r.run("ada", "seals", "ls", "--all", "-o", "json", "--out", "kept.seals")
 	known := slices.DeleteFunc(r.commandsOf(), func(name string) bool { return r.NotRun[name] != "" })
 	require.ElementsMatch(r.t, known, slices.Collect(maps.Keys(r.Commands)), "surface.yaml has the commands that there are")
 	for _, writes := range []bool{false, true} {

@@ -72,6 +72,14 @@ func (e Entry) Notes() []string {
 	return []string{note + ". Verify the books."}
 }
 
+// Failure says that it was changed: nobody can count on it.
+func (e Entry) Failure() string {
+	if !e.Changed {
+		return ""
+	}
+	return e.Notes()[0]
+}
+
 // Allows reports whether the entry can be proven or reverted.
 func (e Entry) Allows(verb string) bool {
 	if verb == "prove" {
@@ -308,6 +316,14 @@ var builtIn = map[string]catalog.AccountType{
 func entryOperations(from store.Store, c *catalog.Catalog, periods *Periods, reverter *Reverter) []console.Operation {
 	thisMonth := func() string { return ledger.PeriodOf(periods.Now()) }
 	return []console.Operation{
+		console.New(console.Row{
+			Name: "accounts statement", Path: "GET /v1/ops/accounts/{account}/statement", Errors: failures,
+			Summary: "Show the entries of an account in one month or several, with the balance after each",
+			Help: "The lines are in the order in which they were posted. An account is one of the chart of catalog/journal.yaml, or one of\n" +
+				"points: of a user (points:user:<uid>), a customer (points:customer:<id>), or all of a kind (points:user).",
+		}, func(ctx context.Context, _ audit.Author, in StatementOf) (Statement, error) {
+			return statement(ctx, from, in, thisMonth())
+		}),
 		console.New(console.Row{
 			Name: "journal ls", Path: "GET /v1/ops/journal/entries", Summary: "List the journal entries of one month or several, or of one account, unordered",
 			Help:  "The entries of one user's or customer's points are those of all months.",

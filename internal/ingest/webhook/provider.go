@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"regexp"
 	"slices"
 	"strings"
@@ -264,8 +263,8 @@ type Trial struct {
 	// Read is what the service would ask the provider's API for, where its source has a key.
 	Read string `json:"read,omitempty" show:"Reads"`
 	// Message is the body of the message, and Dropped what is left out of the webhook's.
-	Message json.RawMessage `json:"message,omitempty"`
-	Dropped []Drop          `json:"dropped" show:"Dropped"`
+	Message jsontext.Value `json:"message,omitempty" show:"Message"`
+	Dropped []Drop         `json:"dropped" show:"Dropped"`
 }
 
 // Drop is a path of the webhook's body that does not leave, and why.

@@ -36,9 +36,9 @@ func (f Finding) Differs(have, want string) Finding {
 // Unread is something that could not be looked at: whether it is as it should be is not known.
 type Unread struct {
 	// What is, in words, such as: topic orders.
-	What string `json:"what"`
+	What string `json:"what" show:"Not looked at"`
 	// Permission is what an account needs to look, where that is known.
-	Permission string `json:"permission,omitempty"`
+	Permission string `json:"permission,omitempty" show:"Takes the permission"`
 	// Why is the code of the answer, or the reason in words.
-	Why string `json:"why"`
+	Why string `json:"why" show:"Why"`
 }

@@ -20,6 +20,12 @@ type VerifyBooks struct {
 	Part   string `json:"-" query:"page" help:"where to continue: next of the previous answer"`
 }
 
+// ListSeals asks for the seals of a tenant, or of all.
+type ListSeals struct {
+	console.OwnedList
+	All bool `json:"-" query:"all" help:"those of all tenants, tenant by tenant, the oldest first"`
+}
+
 // EntryOf asks for an entry, by its id or by that of the event that made it.
 type EntryOf struct {
 	console.Owned
@@ -48,7 +54,11 @@ func Operations(v Verifier, log *slog.Logger) []console.Operation {
 		console.New(console.Row{
 			Name: "seals ls", Path: "GET /v1/ops/journal/seals", Summary: "List the seals of a tenant's books with their hashes, newest first",
 			Empty: "Nothing of this tenant is sealed yet. The task seal-journal seals what was posted.", Errors: Failures,
-		}, func(ctx context.Context, _ audit.Author, in console.OwnedList) (console.List[Seal], error) {
+		}, func(ctx context.Context, _ audit.Author, in ListSeals) (console.List[Seal], error) {
+			if in.All {
+				query := store.Query{Collection: Seals, After: in.After, Limit: min(in.Limit, maxListed)}
+				return console.Listed(store.List(ctx, v.From, query, readSeal))
+			}
 			before, _ := strconv.ParseInt(in.After.ID, 10, 64) // without one they begin with the newest
 			seals, next, err := List(ctx, v.From, in.Tenant, before, min(in.Limit, maxListed))
 			behind := store.Cursor{}

@@ -39,12 +39,17 @@ func (p inclusion) text() ([]byte, error) {
 type Proven struct {
 	Tenant   string `json:"tenant"`
 	Seal     int64  `json:"seal"`
-	SealHash string `json:"seal_hash"`
-	Root     string `json:"root"`
+	SealHash string `json:"seal_hash" show:"Seal"`
+	Root     string `json:"root" show:"Root"`
 	Count    int64  `json:"count"`
 	Index    int64  `json:"index"`
 	// Entry is the entry's canonical JSON, which the proof carries.
-	Entry jsontext.Value `json:"entry"`
+	Entry jsontext.Value `json:"entry" show:"Entry"`
+}
+
+// Notes says which entry of which seal it is.
+func (p Proven) Notes() []string {
+	return []string{fmt.Sprintf("The entry is number %d of %d in seal %d of tenant %s, which is the one that was kept.", p.Index+1, p.Count, p.Seal, p.Tenant)}
 }
 
 // Prove returns the proof that an entry stands in its seal. The error may be ErrNoEntry, ErrUnsealed or ErrBroken.

@@ -6,12 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
+	"strings"
 
-	"github.com/spf13/cobra"
 	"google.golang.org/api/option"
 
 	"billhook/catalog"
@@ -21,70 +21,82 @@ import (
 	"billhook/internal/platform/gcp/pubsub"
 )
 
-func (p *program) provisionCommand() *cobra.Command {
-	var pools poolFlags
-	command := &cobra.Command{
-		Use:   "provision",
-		Short: "Create the topics, subscriptions and dead-letter topics of the catalog; safe to repeat",
-		Long: "Creates in GOOGLE_CLOUD_PROJECT, on Google Cloud or, with PUBSUB_EMULATOR_HOST, on an emulator, what the\n" +
-			"catalog declares, pushing to PUSH_BASE_URL. INSTALLATION stands before each id, if it is set. It changes what differs and\n" +
-			"deletes nothing. It goes on after a failure, and tells what became of each resource.",
-		Args: cobra.NoArgs,
-		RunE: func(command *cobra.Command, _ []string) error {
-			c, err := p.catalog()
-			if err != nil {
-				return err
-			}
-			target, err := p.target(pools)
-			if err != nil {
-				return err
-			}
-			changes, err := pubsub.Provision(command.Context(), c, target, p.broker()...)
-			if len(changes) == 0 && err != nil {
-				return err
-			}
-			p.items(console.Columns[pubsub.Change](), reflect.ValueOf(changes))
-			if err := p.printJSON(changes); err != nil {
-				return err
-			}
-			failed := 0
-			for _, change := range changes {
-				if change.Action == pubsub.Failed || change.Action == pubsub.NotTried {
-					failed++
-				}
-			}
-			if failed > 0 {
-				return fmt.Errorf("%d of %d resources are not as the catalog has them; run it again once the reasons are gone", failed, len(changes))
-			}
-			return err
-		},
-	}
-	pools.add(command)
-	return command
+// provisioned is what became of each resource.
+type provisioned struct {
+	Changes []pubsub.Change `json:"changes" show:"Resources"`
 }
 
-// poolFlags are the workers' URLs and service accounts of pools that have their own.
-type poolFlags struct{ urls, accounts map[string]string }
+func (p provisioned) Failure() string {
+	failed := 0
+	for _, change := range p.Changes {
+		if change.Action == pubsub.Failed || change.Action == pubsub.NotTried {
+			failed++
+		}
+	}
+	if failed == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d of %d resources are not as the catalog has them; run it again once the reasons are gone", failed, len(p.Changes))
+}
 
-func (f *poolFlags) add(command *cobra.Command) {
-	command.Flags().StringToStringVar(&f.urls, "pool-urls", nil, "the workers of pools that have their own, as pool=https://host, comma-separated")
-	command.Flags().StringToStringVar(&f.accounts, "pool-accounts", nil, "who pushes to them, as pool=e-mail, comma-separated; else PUSH_SERVICE_ACCOUNT")
+func (p *program) provision() {
+	own(p, console.Row{
+		Name: "admin provision", Summary: "Create the topics, subscriptions and dead-letter topics of the catalog; safe to repeat",
+		Help: "Creates in GOOGLE_CLOUD_PROJECT, on Google Cloud or, with PUBSUB_EMULATOR_HOST, on an emulator, what the\n" +
+			"catalog declares, pushing to PUSH_BASE_URL. INSTALLATION stands before each id, if it is set. It changes what differs and\n" +
+			"deletes nothing. It goes on after a failure, and tells what became of each resource.",
+	}, func(ctx context.Context, in ownPools) (provisioned, error) {
+		c, err := p.catalog()
+		if err != nil {
+			return provisioned{}, err
+		}
+		target, err := p.target(in)
+		if err != nil {
+			return provisioned{}, err
+		}
+		changes, err := pubsub.Provision(ctx, c, target, p.broker()...)
+		return provisioned{changes}, err
+	})
+}
+
+// ownPools are the workers' URLs and service accounts of pools that have their own.
+type ownPools struct {
+	URLs     []string `json:"-" query:"pool-urls" help:"the workers of pools that have their own, as pool=https://host, comma-separated"`
+	Accounts []string `json:"-" query:"pool-accounts" help:"who pushes to them, as pool=e-mail, comma-separated; else PUSH_SERVICE_ACCOUNT"`
+}
+
+// pairs are values by name, of texts such as name=value that a flag has.
+func pairs(flag string, texts []string) (map[string]string, error) {
+	values := map[string]string{}
+	for _, text := range texts {
+		name, value, found := strings.Cut(text, "=")
+		if !found {
+			return nil, usageError(fmt.Sprintf("--%s: %s must be formatted as name=value", flag, text))
+		}
+		values[name] = value
+	}
+	return values, nil
 }
 
 // target is the project and the push endpoints, from the environment and the flags.
-func (p *program) target(pools poolFlags) (pubsub.Target, error) {
+func (p *program) target(pools ownPools) (pubsub.Target, error) {
+	urls, err := pairs("pool-urls", pools.URLs)
+	accounts, wrong := pairs("pool-accounts", pools.Accounts)
+	if err := errors.Join(err, wrong); err != nil {
+		return pubsub.Target{}, usageError(err.Error())
+	}
 	if p.env.PushBaseURL == "" {
 		return pubsub.Target{}, usageError("PUSH_BASE_URL must say where the worker is")
 	}
 	if p.env.PubSubEmulator == "" && (p.env.PushServiceAccount == "" || p.env.PushAudience == "") {
 		return pubsub.Target{}, usageError("PUSH_SERVICE_ACCOUNT and PUSH_AUDIENCE are required: the worker refuses pushes without a token")
 	}
-	own := map[string]pubsub.Pool{}
-	for _, name := range slices.Concat(slices.Collect(maps.Keys(pools.urls)), slices.Collect(maps.Keys(pools.accounts))) {
-		own[name] = pubsub.Pool{URL: pools.urls[name], ServiceAccount: pools.accounts[name]}
+	of := map[string]pubsub.Pool{}
+	for _, name := range slices.Concat(slices.Collect(maps.Keys(urls)), slices.Collect(maps.Keys(accounts))) {
+		of[name] = pubsub.Pool{URL: urls[name], ServiceAccount: accounts[name]}
 	}
 	return pubsub.Target{
-		Names: p.env.names(), PushBaseURL: p.env.PushBaseURL, Pools: own, PushAudience: p.env.PushAudience,
+		Names: p.env.names(), PushBaseURL: p.env.PushBaseURL, Pools: of, PushAudience: p.env.PushAudience,
 		PushServiceAccount: p.env.PushServiceAccount, Emulator: p.env.PubSubEmulator != "",
 	}, nil
 }
@@ -96,28 +108,27 @@ func (p *program) broker() []option.ClientOption {
 	return pubsub.EmulatorOptions(p.env.PubSubEmulator)
 }
 
-func (p *program) switchCommand() *cobra.Command {
-	var pools poolFlags
-	command := p.asks(&cobra.Command{
-		Use: "switch <queue>", Short: "Pause or resume a queue's subscription with your own credentials, as the queue's record says", Args: cobra.ExactArgs(1),
-		Long: "queues pause and queues resume record what is asked for, and the worker switches the subscription where it was granted that.\n" +
+type switchFlags struct {
+	Queue string `json:"-" query:"id" arg:"queue" validate:"required"`
+	ownPools
+}
+
+func (p *program) switching() {
+	own(p, console.Row{
+		Name: "admin switch", Summary: "Pause or resume a queue's subscription with your own credentials, as the queue's record says",
+		Help: "queues pause and queues resume record what is asked for, and the worker switches the subscription where it was granted that.\n" +
 			"Where it was not, this does it with your own credentials, in GOOGLE_CLOUD_PROJECT; to resume, it needs PUSH_BASE_URL, PUSH_AUDIENCE\n" +
 			"and PUSH_SERVICE_ACCOUNT as provision does. Run again, it mends what was left half done.",
-		RunE: func(command *cobra.Command, args []string) error {
-			read, _ := p.known.Find("pauses show")
-			var stands pause.State
-			if err := p.get(command.Context(), read.URL(console.Input{Path: map[string]string{"id": args[0]}}), &stands); err != nil {
-				return err
-			}
-			return errors.Join(p.switchTo(command.Context(), &stands, pools), show(p, stands))
-		},
+	}, func(ctx context.Context, in switchFlags) (stands pause.State, err error) {
+		if err := p.get(ctx, "/v1/ops/queues/"+url.PathEscape(in.Queue)+"/pause", &stands); err != nil {
+			return stands, err
+		}
+		return stands, p.switchTo(ctx, &stands, in.ownPools)
 	})
-	pools.add(command)
-	return command
 }
 
 // switchTo has a queue's subscription do what its record says, and notes what it does then.
-func (p *program) switchTo(ctx context.Context, stands *pause.State, pools poolFlags) error {
+func (p *program) switchTo(ctx context.Context, stands *pause.State, pools ownPools) error {
 	c, err := p.catalog()
 	if err != nil {
 		return err
@@ -145,34 +156,62 @@ func (p *program) switchTo(ctx context.Context, stands *pause.State, pools poolF
 	return errors.Join(err, unread)
 }
 
-func (p *program) catalogCommand() *cobra.Command {
-	command := &cobra.Command{Use: "catalog", Short: "Check or print the declaration of queues, products and sources in a folder"}
-	command.AddCommand(&cobra.Command{
-		Use: "check [folder]", Short: "Report every mistake of the catalog at once, with file and line, and what a worker would refuse", Args: cobra.MaximumNArgs(1),
-		Long: "Reads the folder's files, else those of CATALOG_DIR, else the built-in catalog. It reports what cannot be read,\n" +
-			"relations that do not hold, handlers that no worker has, and contracts that a handler cannot decode, each with file and\n" +
-			"line. The exit code is 0 for a sound catalog, 1 for one with mistakes, and 2 where there is no such folder.",
-		RunE: func(_ *cobra.Command, args []string) error { return p.checkCatalog(append(args, p.env.CatalogDir)[0]) },
-	}, &cobra.Command{
-		Use: "print", Short: "Print the catalog expanded, as JSON: defaults applied, names derived", Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			c, err := p.catalog()
-			if err != nil {
-				return err
-			}
-			expanded, err := c.JSON()
-			if err == nil {
-				_, err = fmt.Fprintln(p.stdout, string(expanded))
-			}
-			return err
-		},
-	})
-	return command
+type checkFlags struct {
+	Folder string `json:"-" query:"folder" arg:"folder"`
 }
 
-func (p *program) checkCatalog(folder string) error {
+func (p *program) catalogs() {
+	own(p, console.Row{
+		Name: "admin catalog check", Summary: "Report every mistake of the catalog at once, with file and line, and what a worker would refuse",
+		Help: "Reads the folder's files, else those of CATALOG_DIR, else the built-in catalog. It reports what cannot be read,\n" +
+			"relations that do not hold, handlers that no worker has, and contracts that a handler cannot decode, each with file and\n" +
+			"line. The exit code is 0 for a sound catalog, 1 for one with mistakes, and 2 where there is no such folder.",
+	}, func(_ context.Context, in checkFlags) (checked, error) {
+		return p.check(cmp.Or(in.Folder, p.env.CatalogDir))
+	})
+	own(p, console.Row{
+		Name: "admin catalog print", Summary: "Print the catalog expanded, as JSON: defaults applied, names derived",
+	}, func(context.Context, struct{}) (nothing struct{}, err error) {
+		c, err := p.catalog()
+		if err != nil {
+			return nothing, err
+		}
+		expanded, err := c.JSON()
+		if err == nil {
+			_, err = fmt.Fprintln(p.stdout, string(expanded))
+		}
+		return nothing, err
+	})
+}
+
+// checked is what is wrong with a catalog.
+type checked struct {
+	Queues   int                `json:"queues"`
+	Mistakes []*catalog.Mistake `json:"mistakes"`
+	folder   string
+}
+
+// Notes are the mistakes, or that there are none.
+func (c checked) Notes() (notes []string) {
+	for _, m := range c.Mistakes {
+		notes = append(notes, m.Error())
+	}
+	if notes == nil {
+		notes = append(notes, fmt.Sprintf("The catalog is sound: %d queues, %s.", c.Queues, cmp.Or(c.folder, "built in")))
+	}
+	return notes
+}
+
+func (c checked) Failure() string {
+	if len(c.Mistakes) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("catalog check: mistakes: %d", len(c.Mistakes))
+}
+
+func (p *program) check(folder string) (checked, error) {
 	if info, err := os.Stat(folder); folder != "" && (err != nil || !info.IsDir()) {
-		return usageError(folder + " is no folder; name one with the catalog's files")
+		return checked{}, usageError(folder + " is no folder; name one with the catalog's files")
 	}
 	c, err := catalog.Load(folder)
 	mistakes := catalog.Mistakes(err)
@@ -186,14 +225,8 @@ func (p *program) checkCatalog(folder string) error {
 		if folder != "" && m.File != "" {
 			m.File = filepath.Join(folder, m.File)
 		}
-		p.printf("%s\n", m)
 	}
-	err = p.printJSON(map[string]any{"queues": len(c.Queues), "mistakes": mistakes})
-	if n := len(mistakes); n > 0 {
-		return errors.Join(err, fmt.Errorf("catalog check: mistakes: %d", n))
-	}
-	p.printf("The catalog is sound: %d queues, %s.\n", len(c.Queues), cmp.Or(folder, "built in"))
-	return err
+	return checked{len(c.Queues), mistakes, folder}, nil
 }
 
 // refusedHandlers is what a worker would refuse of the catalog, but on lines that have a mistake already: it would follow

@@ -15,15 +15,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"billhook/catalog"
 	"billhook/emulator"
 	"billhook/internal/apps/endpoints"
 	"billhook/internal/apps/orders"
 	"billhook/internal/compose/devstack"
 	"billhook/internal/console"
-	"billhook/internal/dedupe"
 	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/inspect/events"
 	"billhook/internal/platform/env"
@@ -41,60 +38,55 @@ const (
 	devDrain = time.Second
 )
 
+type devFlags struct {
+	Data        string `json:"-" query:"data" help:"the folder to keep the state in; empty is a temporary one"`
+	Emulators   bool   `json:"-" query:"emulators" help:"use Google's own emulators, which keep nothing, instead of the stand-ins"`
+	Waits       string `json:"-" query:"waits" default:"short" validate:"oneof=short catalog" help:"the waits between attempts: short is 1 s each, catalog those of the catalog"`
+	NoSamples   bool   `json:"-" query:"no-samples" help:"send nothing, just serve"`
+	Verbose     bool   `json:"-" query:"verbose" help:"print the services' own log lines"`
+	WebhookPort string `json:"-" query:"webhook-port" default:"8080" help:"where the webhook service listens, 0 for a free port"`
+	ServicePort string `json:"-" query:"service-port" default:"8082" help:"where the stand-ins for the services that are called listen, 0 for a free port"`
+	WorkerPort  string `json:"-" query:"worker-port" default:"8081" help:"where the worker listens, 0 for a free port"`
+}
+
 type devRun struct {
 	*program
+	devFlags
 	catalog *catalog.Catalog
 	config  devstack.Config
 	// folder has the state: that of --data, or a temporary one.
-	folder, data              string
-	onEmulators, verbose, mum bool
+	folder string
 }
 
-func (p *program) devCommand() *cobra.Command {
-	d, waits := &devRun{program: p}, ""
-	command := &cobra.Command{
-		Use:   "dev",
-		Short: "Run webhook, worker and stand-ins in this process, send signed samples, then keep serving",
-		Long: "With --data the documents of the store and the messages that wait for delivery are kept in a folder from one run to the\n" +
+func (p *program) dev() {
+	command := own(p, console.Row{
+		Name: "dev", Summary: "Run webhook, worker and stand-ins in this process, send signed samples, then keep serving",
+		Help: "With --data the documents of the store and the messages that wait for delivery are kept in a folder from one run to the\n" +
 			"next. Without it they are in a temporary folder and gone with the process.\n\n" +
 			"A target whose address is in the environment (such as SUBSCRIPTION_SERVICE_URL) is called there, and not at the stand-in;\n" +
 			"then no samples are sent.",
-		Args: cobra.NoArgs,
-		RunE: func(command *cobra.Command, _ []string) (err error) {
-			if d.output != asTable {
-				return usageError("--output: dev prints for people")
-			}
-			if err := oneOf([]string{"short", "catalog"}, &waits); err != nil {
-				return err
-			}
-			if d.catalog, err = p.catalog(); err != nil {
-				return err
-			}
-			if waits == "short" {
-				d.catalog.ShortenWaits(shortWait)
-			}
-			return d.run(command.Context(), waits)
-		},
-	}
-	flags := command.Flags()
-	flags.StringVar(&d.data, "data", "", "the folder to keep the state in; empty is a temporary one")
-	flags.BoolVar(&d.onEmulators, "emulators", false, "use Google's own emulators, which keep nothing, instead of the stand-ins")
-	flags.StringVar(&waits, "waits", "short", "the waits between attempts: short is 1 s each, catalog those of the catalog")
-	flags.BoolVar(&d.mum, "no-samples", false, "send nothing, just serve")
-	flags.BoolVarP(&d.verbose, "verbose", "v", false, "print the services' own log lines")
-	flags.StringVar(&d.config.WebhookPort, "webhook-port", "8080", "where the webhook service listens, 0 for a free port")
-	flags.StringVar(&d.config.ServicePort, "service-port", "8082", "where the stand-ins for the services that are called listen, 0 for a free port")
-	flags.StringVar(&d.config.WorkerPort, "worker-port", "8081", "where the worker listens, 0 for a free port")
+	}, func(ctx context.Context, in devFlags) (nothing struct{}, err error) {
+		if p.output != asTable {
+			return nothing, usageError("--output: dev prints for people")
+		}
+		c, err := p.catalog()
+		if err != nil {
+			return nothing, err
+		}
+		if in.Waits == "short" {
+			c.ShortenWaits(shortWait)
+		}
+		return nothing, (&devRun{program: p, devFlags: in, catalog: c}).run(ctx)
+	})
 	command.MarkFlagsMutuallyExclusive("data", "emulators")
-	return command
 }
 
-func (d *devRun) run(ctx context.Context, waits string) (err error) {
+func (d *devRun) run(ctx context.Context) (err error) {
 	reused, err := d.open()
 	if err != nil {
 		return err
 	}
-	if d.data == "" {
+	if d.Data == "" {
 		defer func() { err = errors.Join(err, os.RemoveAll(d.folder)) }()
 	}
 	if err := d.configure(); err != nil {
@@ -117,7 +109,7 @@ func (d *devRun) run(ctx context.Context, waits string) (err error) {
 	d.env.Server = stack.WorkerURL
 	d.printf("Look at it in a browser: %s/ops/\n\n", stack.WorkerURL)
 	d.printf("Billhook is up: webhook %s, worker %s,\nstand-ins for the services that it calls %s.\n", stack.WebhookURL, stack.WorkerURL, stack.ServiceURL)
-	d.printf("The waits between attempts are %s (--waits short or catalog).\n", map[string]string{"short": "1 s each", "catalog": "those of the catalog"}[waits])
+	d.printf("The waits between attempts are %s (--waits short or catalog).\n", map[string]string{"short": "1 s each", "catalog": "those of the catalog"}[d.Waits])
 	real := false
 	for _, target := range d.catalog.TargetsOf("") {
 		if at := d.getenv(target.URLVariable); at != "" {
@@ -127,10 +119,10 @@ func (d *devRun) run(ctx context.Context, waits string) (err error) {
 	}
 	if reused {
 		d.printf("It goes on with the state in %s; messages that wait for delivery: %d; dropped, as their queues are gone: %d.\n", d.folder, stack.Loaded.Waiting, stack.Loaded.Gone)
-	} else if d.data != "" {
+	} else if d.Data != "" {
 		d.printf("Its state is kept in %s: documents, and messages that wait for delivery.\n", d.folder)
 	}
-	if !d.mum && !real {
+	if !d.NoSamples && !real {
 		show := &demo{program: d.program, stack: stack, catalog: d.catalog, secrets: d.config.Secrets, again: reused}
 		if err := show.run(ctx); err != nil && ctx.Err() == nil {
 			return err
@@ -145,11 +137,11 @@ func (d *devRun) run(ctx context.Context, waits string) (err error) {
 
 // open makes the folder, and reports whether an earlier run has left its state there.
 func (d *devRun) open() (reused bool, err error) {
-	if d.folder = d.data; d.data == "" {
+	if d.folder = d.Data; d.Data == "" {
 		d.folder, err = os.MkdirTemp("", "billhook-dev-")
 		return false, err
 	}
-	if err := os.MkdirAll(d.data, 0o700); err != nil {
+	if err := os.MkdirAll(d.Data, 0o700); err != nil {
 		return false, fmt.Errorf("--data: %w", err)
 	}
 	_, err = os.Stat(d.documents())
@@ -161,6 +153,7 @@ func (d *devRun) documents() string { return filepath.Join(d.folder, "store.db")
 // configure says what the stack is made of. A target without an address is at the stand-in.
 func (d *devRun) configure() error {
 	c := &d.config
+	c.WebhookPort, c.ServicePort, c.WorkerPort = d.WebhookPort, d.ServicePort, d.WorkerPort
 	c.Catalog, c.ProjectID, c.Installation = d.catalog, d.env.Project, d.env.Installation
 	c.Secrets, c.Targets, c.OpsTokens = secretsOf(d.catalog, d.getenv), map[string]devstack.Address{}, d.env.OpsToken.List()
 	c.APIKeys = map[string]string{}
@@ -172,13 +165,13 @@ func (d *devRun) configure() error {
 		c.Targets[name] = devstack.Address{URL: d.getenv(target.URLVariable), Secret: secrets[0]}
 	}
 	c.TaskEvery, c.Drain, c.StorePath = taskEvery, devDrain, d.documents()
-	if d.data != "" {
+	if d.Data != "" {
 		c.BrokerPath = filepath.Join(d.folder, "broker.json")
 	}
-	if c.Log = telemetry.NewLogger(io.Discard, slog.LevelError); d.verbose {
+	if c.Log = telemetry.NewLogger(io.Discard, slog.LevelError); d.Verbose {
 		c.Log = telemetry.NewLogger(d.stdout, slog.LevelInfo)
 	}
-	if !d.onEmulators {
+	if !d.Emulators {
 		return nil
 	}
 	sdk, err := emulator.Find()
@@ -193,7 +186,7 @@ func (d *devRun) configure() error {
 // byFlag says which flag changes what has kept the stack from starting.
 func (d *devRun) byFlag(err error) error {
 	if errors.Is(err, standin.ErrInUse) {
-		return fmt.Errorf("--data: another billhook dev is using %s: end it, or name another folder", d.data)
+		return fmt.Errorf("--data: another billhook dev is using %s: end it, or name another folder", d.Data)
 	}
 	port, ok := errors.AsType[*devstack.PortError](err)
 	if !ok {
@@ -327,21 +320,17 @@ func (s *demo) sent(ctx context.Context, f flow) (string, error) {
 }
 
 // became waits for the end of an event, and says what it came to.
-func (s *demo) became(ctx context.Context, id string) (text string, err error) {
-	var e events.Event
-	err = s.poll(ctx, 20*time.Millisecond, http.StatusNotFound, func() (bool, error) {
-		err := s.get(ctx, "/v1/ops/events/"+id, &e)
-		return e.Status == dedupe.Completed || len(e.DeadLetters) > 0, err
-	})
-	switch {
+func (s *demo) became(ctx context.Context, id string) (string, error) {
+	switch e, err := s.ended(ctx, id); {
 	case err != nil:
 		return "", err
 	case len(e.DeadLetters) > 0:
 		return "dead-lettered: " + e.DeadLetters[0].Reason, nil
 	case e.Attempts > 1:
 		return fmt.Sprintf("%s at attempt %d", e.Result, e.Attempts), nil
+	default:
+		return e.Result, nil
 	}
-	return e.Result, nil
 }
 
 // prepare does what a sample needs: that a service forgets an answer, that there are pieces of the product, or that the

@@ -7,18 +7,15 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"net/url"
 	"slices"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/spf13/cobra"
 
 	"billhook/catalog"
 	"billhook/internal/console"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
-	"billhook/internal/inspect/events"
 	"billhook/internal/pipeline/pause"
 	"billhook/internal/pipeline/tasks"
 	"billhook/internal/platform/finding"
@@ -30,11 +27,11 @@ type diagnosis struct {
 	Healthy  bool              `json:"healthy" show:"Healthy"`
 	Findings []finding.Finding `json:"findings"`
 	// Unread is what could not be looked at. An installation is not healthy as long as there is any.
-	Unread []finding.Unread `json:"unread"`
+	Unread []finding.Unread `json:"unread" show:"Not looked at"`
 	// LeftOut is what was not to be looked at, and why.
 	LeftOut string `json:"left_out,omitempty" show:"Left out"`
 	// Paused are the queues that people have paused. PausesUnread is why the worker could not be asked.
-	Paused       []pause.Pause `json:"paused"`
+	Paused       []pause.Pause `json:"paused" show:"Paused"`
 	PausesUnread string        `json:"pauses_unread,omitempty" show:"Pauses are not known"`
 	// Off are the queues that do not run: the catalog or QUEUES leaves them out.
 	Off []string `json:"off" show:"Not running here"`
@@ -50,16 +47,6 @@ func (d diagnosis) Notes() (notes []string) {
 		}
 		notes = append(notes, "    "+f.Effect, "    To do: "+f.Do)
 	}
-	for _, one := range d.Unread {
-		note := fmt.Sprintf("Not looked at: %s: %s", one.What, one.Why)
-		if one.Permission != "" {
-			note += "; it takes the permission " + one.Permission
-		}
-		notes = append(notes, note+".")
-	}
-	for _, one := range d.Paused {
-		notes = append(notes, fmt.Sprintf("%s is paused since %s by %s: %s", one.Queue, one.At.UTC().Format(time.RFC3339), one.Who, one.Why))
-	}
 	return notes
 }
 
@@ -73,23 +60,20 @@ func (d diagnosis) Failure() string {
 	return ""
 }
 
-type examined struct {
-	// name stands before the names of the services, jobs and secrets; empty: it is INSTALLATION, or billhook. region
-	// is where they are; empty: it is that of the workers' addresses.
-	name, region string
-	// known are others' subscriptions that are as they should be.
-	known      []string
-	pubsubOnly bool
-	pools      poolFlags
+type doctorFlags struct {
+	Canary bool `json:"-" query:"canary" help:"send a canary too"`
+	// Name stands before the names of the services, jobs and secrets.
+	Name       string   `json:"-" query:"name" help:"Terraform's name, which stands before those of the services, jobs and secrets; by default INSTALLATION, or billhook"`
+	Region     string   `json:"-" query:"region" help:"the region of the services and jobs; by default that of the workers' addresses"`
+	Known      []string `json:"-" query:"known" help:"others' subscriptions on the installation's topics that are as they should be, comma-separated"`
+	PubSubOnly bool     `json:"-" query:"pubsub-only" help:"look at topics, subscriptions and Pub/Sub's own grants alone"`
+	ownPools
 }
 
-func (p *program) doctorCommand() *cobra.Command {
-	var sends bool
-	var of examined
-	command := p.asks(&cobra.Command{
-		Use:   "doctor",
-		Short: "Compare the live installation with the catalog, and send a canary through it; fails if anything is wrong",
-		Long: "Reads the topics, subscriptions and grants of GOOGLE_CLOUD_PROJECT, its services on Cloud Run and who may call them, the\n" +
+func (p *program) doctor() {
+	command := own(p, console.Row{
+		Name: "admin doctor", Summary: "Compare the live installation with the catalog, and send a canary through it; fails if anything is wrong",
+		Help: "Reads the topics, subscriptions and grants of GOOGLE_CLOUD_PROJECT, its services on Cloud Run and who may call them, the\n" +
 			"jobs of its tasks, and which versions its secrets have, and says what differs from the catalog, what that does, and what\n" +
 			"to do. It also finds what the catalog does not have. With PUBSUB_EMULATOR_HOST there are topics and subscriptions alone.\n" +
 			"It needs PUSH_BASE_URL, PUSH_AUDIENCE and PUSH_SERVICE_ACCOUNT as provision does, changes nothing, and reads no\n" +
@@ -97,42 +81,31 @@ func (p *program) doctorCommand() *cobra.Command {
 			"look at is told, and is a failure, too. Who paused a queue it asks the worker.\n\n" +
 			"With --canary a signed event that moves nothing goes through the webhook service, Pub/Sub and the worker to its record,\n" +
 			"which stays as long as any other's. That takes WEBHOOK_SIGNING_SECRET and OPS_TOKEN.",
-		Example: "  billhook admin doctor --canary --webhook https://webhook.example.com",
-		Args:    cobra.NoArgs,
-		RunE: func(command *cobra.Command, _ []string) error {
-			c, err := p.catalog()
-			if err != nil {
-				return err
+	}, func(ctx context.Context, in doctorFlags) (found diagnosis, err error) {
+		c, err := p.catalog()
+		if err != nil {
+			return found, err
+		}
+		if len(in.URLs) > 0 { // without them one worker serves all pools
+			if c, err = c.ForTasks(p.env.TasksPool); err != nil {
+				return found, usageError(err.Error())
 			}
-			if len(of.pools.urls) > 0 { // without them one worker serves all pools
-				if c, err = c.ForTasks(p.env.TasksPool); err != nil {
-					return usageError(err.Error())
-				}
+		}
+		if found, err = p.examine(ctx, c, in); err != nil {
+			return diagnosis{}, err
+		}
+		if in.Canary {
+			ctx, cancel := context.WithTimeout(ctx, canaryTimeout)
+			defer cancel()
+			if found.Canary, err = p.canary(ctx, c); err != nil {
+				lost := finding.New("canary_lost", err.Error(), "Look where it stopped: billhook search names what there is of its id.")
+				found.Findings = append(found.Findings, finding.Of("event", "canary", lost))
 			}
-			found, err := p.examine(command.Context(), c, of)
-			if err != nil {
-				return err
-			}
-			if sends {
-				ctx, cancel := context.WithTimeout(command.Context(), canaryTimeout)
-				defer cancel()
-				if found.Canary, err = p.canary(ctx, c); err != nil {
-					lost := finding.New("canary_lost", err.Error(), "Look where it stopped: billhook search names what there is of its id.")
-					found.Findings = append(found.Findings, finding.Of("event", "canary", lost))
-				}
-			}
-			found.Healthy = found.Failure() == ""
-			return show(p, found)
-		},
+		}
+		found.Healthy = found.Failure() == ""
+		return found, nil
 	})
-	command.Flags().BoolVar(&sends, "canary", false, "send a canary too")
-	p.webhookFlag(command)
-	command.Flags().StringVar(&of.name, "name", "", "Terraform's name, which stands before those of the services, jobs and secrets; by default INSTALLATION, or billhook")
-	command.Flags().StringVar(&of.region, "region", "", "the region of the services and jobs; by default that of the workers' addresses")
-	command.Flags().StringSliceVar(&of.known, "known", nil, "others' subscriptions on the installation's topics that are as they should be, comma-separated")
-	command.Flags().BoolVar(&of.pubsubOnly, "pubsub-only", false, "look at topics, subscriptions and Pub/Sub's own grants alone")
-	of.pools.add(command)
-	return command
+	command.Example = "  billhook admin doctor --canary --webhook https://webhook.example.com"
 }
 
 const (
@@ -142,8 +115,8 @@ const (
 )
 
 // examine compares what there is with the catalog. A worker that cannot be asked leaves the pauses unknown.
-func (p *program) examine(ctx context.Context, c *catalog.Catalog, of examined) (found diagnosis, err error) {
-	target, err := p.target(of.pools)
+func (p *program) examine(ctx context.Context, c *catalog.Catalog, of doctorFlags) (found diagnosis, err error) {
+	target, err := p.target(of.ownPools)
 	if err != nil {
 		return found, err
 	}
@@ -153,7 +126,7 @@ func (p *program) examine(ctx context.Context, c *catalog.Catalog, of examined) 
 			found.Off = append(found.Off, q.ID)
 		}
 	}
-	look := pubsub.Look{Known: of.known, Label: cmp.Or(of.name, target.Installation, "billhook")}
+	look := pubsub.Look{Known: of.Known, Label: cmp.Or(of.Name, target.Installation, "billhook")}
 	asking, cancel := context.WithTimeout(ctx, pausesTimeout)
 	defer cancel()
 	var pauses console.List[pause.Pause]
@@ -170,7 +143,7 @@ func (p *program) examine(ctx context.Context, c *catalog.Catalog, of examined) 
 	switch {
 	case target.Emulator:
 		found.LeftOut = "services, jobs, secrets and grants: an emulator has none"
-	case of.pubsubOnly:
+	case of.PubSubOnly:
 		found.LeftOut = "services, jobs, secrets and the services' grants: with --pubsub-only"
 	default:
 		pools := map[string]installed.Pool{}
@@ -179,7 +152,7 @@ func (p *program) examine(ctx context.Context, c *catalog.Catalog, of examined) 
 			pools[pool] = installed.Pool{URL: cmp.Or(own.URL, target.PushBaseURL), Account: cmp.Or(own.ServiceAccount, target.PushServiceAccount)}
 		}
 		installation, err := installed.Open(ctx, installed.Config{
-			Project: target.ProjectID, Region: of.region, Name: look.Label, Pools: pools, TasksPool: c.TasksPool, Tasks: tasks.Scheduled, Audience: target.PushAudience,
+			Project: target.ProjectID, Region: of.Region, Name: look.Label, Pools: pools, TasksPool: c.TasksPool, Tasks: tasks.Scheduled, Audience: target.PushAudience,
 		}, p.google.rest...)
 		if err != nil {
 			return found, err
@@ -195,17 +168,15 @@ func (p *program) examine(ctx context.Context, c *catalog.Catalog, of examined) 
 
 // canary sends an event that moves nothing through an installation, and says what became of it.
 func (p *program) canary(ctx context.Context, c *catalog.Catalog) (became string, err error) {
-	var source catalog.Source
-	var queue catalog.Queue
-	for _, name := range slices.Sorted(maps.Keys(c.Sources)) {
-		one := c.Sources[name]
-		if q, ok := c.Queue(one.Events[contract.OrderChargebackClosed]); queue.ID == "" && one.Scheme == catalog.SchemeGeneric && ok && q.Enabled {
-			source, queue = one, q
-		}
-	}
-	if queue.ID == "" {
+	all := slices.SortedFunc(maps.Values(c.Sources), func(a, b catalog.Source) int { return cmp.Compare(a.Name, b.Name) })
+	i := slices.IndexFunc(all, func(s catalog.Source) bool {
+		q, ok := c.Queue(s.Events[contract.OrderChargebackClosed])
+		return ok && q.Enabled && s.Scheme == catalog.SchemeGeneric
+	})
+	if i < 0 {
 		return "", fmt.Errorf("no source of the generic scheme sends %s to an enabled queue", contract.OrderChargebackClosed)
 	}
+	source := all[i]
 	id := "canary-" + uuid.NewString()
 	body, _ := json.Marshal(contract.Payment{ // texts always marshal
 		EventID: id, EventType: contract.OrderChargebackClosed, Timestamp: time.Now().UTC().Format(time.RFC3339),
@@ -218,11 +189,7 @@ func (p *program) canary(ctx context.Context, c *catalog.Catalog) (became string
 	if err != nil {
 		return "", fmt.Errorf("event %s is not accepted: %w", id, err)
 	}
-	var event events.Event
-	err = p.poll(ctx, 100*time.Millisecond, http.StatusNotFound, func() (bool, error) {
-		err := p.get(ctx, "/v1/ops/events/"+id+"?"+url.Values{"queue": {queue.ID}}.Encode(), &event)
-		return event.Status == dedupe.Completed || event.Status == dedupe.DeadLettered, err
-	})
+	event, err := p.ended(ctx, id)
 	if err == nil && event.Status != dedupe.Completed {
 		err = fmt.Errorf("it is dead-lettered: %s", event.Reason)
 	}

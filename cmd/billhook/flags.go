@@ -20,110 +20,20 @@ import (
 	"billhook/internal/console"
 )
 
-// noun is the command of a noun, which is made where there is none yet.
-func (p *program) noun(root *cobra.Command, name string) *cobra.Command {
-	i := slices.IndexFunc(root.Commands(), func(made *cobra.Command) bool { return made.Name() == name })
-	if i < 0 {
-		made := p.asks(&cobra.Command{Use: name})
-		root.AddCommand(made)
-		return made
-	}
-	return root.Commands()[i]
-}
+func several(f console.Field) bool { return f.Type.Kind() == reflect.Slice }
 
-// asked is an operation that a command asks for.
-type asked struct {
-	console.Operation
-	*program
-
-	call   *cobra.Command
-	args   []string
-	reason reason
-	// wait is how long to wait for what a followed operation has begun.
-	wait time.Duration
-}
-
-// parts are the fields of an operation that people name, and behind them those of the operation that it comes before.
-func (p *program) parts(o console.Operation) (parts []console.Field) {
-	before, _ := p.known.Find(o.Before)
-	for _, f := range slices.Concat(o.Fields, before.Fields) {
-		known := slices.ContainsFunc(parts, func(other console.Field) bool { return flagOf(other) == flagOf(f) })
-		if !known && f.Name != "why" && f.Name != "page" && f.Expects == "" {
-			parts = append(parts, f)
-		}
-	}
-	return parts
-}
-
-// operation is the command that calls an operation and prints its answer.
-func (p *program) operation(o console.Operation) *cobra.Command {
-	var every time.Duration
-	command := p.command(o, func(ctx context.Context, a *asked) error {
-		switch {
-		case o.List:
-			return a.watch(ctx, every)
-		case o.Needs <= console.Act:
-			return a.print(ctx, nil)
-		default:
-			return a.change(ctx)
-		}
-	})
-	command.Aliases = map[string][]string{"ls": {"list"}, "rm": {"delete"}}[o.Verb()]
-	if o.List {
-		command.Flags().DurationVar(&every, "watch", 0, "list again and again, so often, until it is stopped")
-		command.Flags().Lookup("watch").NoOptDefVal = "2s"
-	}
-	return command
-}
-
-// command is a command with the fields of an operation: what stands in the path are its arguments, all else are flags.
-func (p *program) command(o console.Operation, run func(ctx context.Context, a *asked) error) *cobra.Command {
-	a := &asked{Operation: o, program: p}
-	use, arguments, required := cmp.Or(o.Verb(), o.Noun()), 0, 0
-	command := &cobra.Command{Short: o.Summary, Long: o.Help}
-	for _, f := range p.parts(o) {
-		switch several := f.Type.Kind() == reflect.Slice; {
-		case f.Argument && several:
-			use, arguments = use+" [<"+name(f)+">...]", -1
-		case f.Argument && !f.Required:
-			use, arguments = use+" [<"+name(f)+">]", arguments+1
-		case f.Argument:
-			use, arguments, required = use+" <"+name(f)+">", arguments+1, required+1
-		default:
-			if f.Name == "limit" {
-				f.Help = "the most to list; 0: all"
-			}
-			flag(command, f)
-			if f.Required {
-				use += " --" + flagOf(f) + " <" + flagOf(f) + ">"
-				_ = command.MarkFlagRequired(flagOf(f)) // it is there
-			}
-		}
-	}
-	if command.Use, command.Args = use, cobra.RangeArgs(required, arguments); arguments < 0 {
-		command.Args = cobra.MinimumNArgs(required)
-	}
-	if o.Needs >= console.Reason {
-		command.Use += " --why <reason>"
-		a.reason.required(command)
-	}
-	if o.Follow != "" {
-		command.Flags().DurationVar(&a.wait, "wait", 5*time.Minute, "how long to wait, at most, for what becomes of it; 0: not at all")
-	}
-	command.RunE = func(command *cobra.Command, args []string) error {
-		a.call, a.args = command, args
-		return run(command.Context(), a)
-	}
-	return command
-}
-
-func flag(command *cobra.Command, f console.Field) {
-	command.Flags().Var(&flagValue{f, f.Standard}, flagOf(f), f.Help)
-	if f.Type.Kind() == reflect.Bool {
+func (p *program) flag(command *cobra.Command, f console.Field) {
+	short := map[string]string{"file": "f", "verbose": "v"}
+	command.Flags().VarP(&flagValue{of: f, text: f.Standard}, flagOf(f), short[f.Name], f.Help)
+	switch {
+	case f.Type.Kind() == reflect.Bool:
 		command.Flags().Lookup(flagOf(f)).NoOptDefVal = "true"
-	}
-	if len(f.OneOf) > 0 {
-		_ = command.RegisterFlagCompletionFunc(flagOf(f), cobra.FixedCompletions(f.OneOf, cobra.ShellCompDirectiveNoFileComp)) // it is there
+	case len(f.OneOf) > 0:
+		p.completes(command, flagOf(f), cobra.FixedCompletions(f.OneOf, cobra.ShellCompDirectiveNoFileComp))
+	case f.Name == "queue":
+		p.completes(command, flagOf(f), p.queues)
+	case !f.Typed() || slices.Contains([]string{"data", "file", "read", "seals"}, f.Name):
+		p.completes(command, flagOf(f), files)
 	}
 }
 
@@ -138,14 +48,18 @@ func flagOf(f console.Field) string { return strings.ReplaceAll(f.Name, "_", "-"
 
 // flagValue is a flag for a field of a request, or a file that has it. What it takes the operation checks.
 type flagValue struct {
-	of   console.Field
-	text string
+	of    console.Field
+	text  string
+	given bool
 }
 
 func (v *flagValue) String() string { return v.text }
 
 func (v *flagValue) Set(text string) error {
-	v.text = text
+	if several(v.of) && v.given {
+		text = v.text + "," + text
+	}
+	v.text, v.given = text, true
 	switch {
 	case !v.of.Typed():
 		return nil
@@ -178,10 +92,12 @@ func (a *asked) input(o console.Operation, expected map[string]any) (console.Inp
 			return console.Text(reflect.ValueOf(value)), value != nil
 		case f.Argument && len(args) == 0:
 			return "", false
-		case f.Argument && f.Type.Kind() == reflect.Slice:
+		case f.Argument && several(f):
 			return strings.Join(args, ","), true
 		case f.Argument:
-			text, args = args[0], args[1:]
+			if text, args = args[0], args[1:]; len(f.OneOf) > 0 {
+				unread = errors.Join(unread, oneOf(f.OneOf, &text))
+			}
 			return text, true
 		}
 		flag := a.call.Flags().Lookup(flagOf(f))
@@ -248,13 +164,14 @@ func (e usageError) Error() string { return string(e) }
 // ExitCode is for serve.Main.
 func (e usageError) ExitCode() int { return misused }
 
-// misuse puts what to type instead behind an error of wrong use.
-func misuse(command *cobra.Command, err error) error {
+// misuse puts what to type instead behind an error of wrong use: what Cobra refuses before the command runs, and what has
+// that exit code.
+func (p *program) misuse(command *cobra.Command, err error) error {
 	wrong, ok := errors.AsType[interface {
 		error
 		ExitCode() int
 	}](err)
-	if !ok || wrong.ExitCode() != misused {
+	if err == nil || p.runs && (!ok || wrong.ExitCode() != misused) {
 		return err
 	}
 	use := command.UseLine()
@@ -269,44 +186,28 @@ func nameOf(command *cobra.Command) string {
 	return strings.TrimPrefix(command.CommandPath(), command.Root().Name()+" ")
 }
 
-// strict has a command and its subcommands refuse what they do not know, and gives them completions. Cobra by itself
-// prints the help of a command with subcommands, and succeeds.
-func (p *program) strict(command *cobra.Command) {
-	command.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError(err.Error()) })
-	arguments := command.Args
-	command.Args = func(command *cobra.Command, given []string) error {
-		if command.HasAvailableSubCommands() {
-			return nil // RunE names those that are close
-		}
-		err := errors.Join(command.ValidateRequiredFlags(), command.ValidateFlagGroups(), oneOf(outputs, &p.output))
-		if arguments != nil {
-			err = errors.Join(arguments(command, given), err)
-		}
-		if err != nil {
-			return usageError(err.Error())
-		}
-		return nil
-	}
-	if command.HasAvailableSubCommands() {
-		var names []string
-		for _, sub := range command.Commands() {
-			names = append(names, sub.Name())
-		}
-		command.SuggestionsMinimumDistance, command.Short = 2, cmp.Or(command.Short, strings.Join(names, ", "))
-		command.RunE = func(command *cobra.Command, given []string) error {
-			if len(given) == 0 {
-				return usageError(nameOf(command) + ": say which command")
-			}
-			text := fmt.Sprintf("%s has no command %q", nameOf(command), given[0])
-			if close := command.SuggestionsFor(given[0]); len(close) > 0 {
-				text += "; did you mean " + strings.Join(close, " or ") + "?"
-			}
-			return usageError(text)
-		}
-	}
-	p.completes(command)
+// grouped has a command that others stand below refuse to do anything itself, and name those that are close. Cobra by
+// itself prints its help, and succeeds.
+func grouped(command *cobra.Command) {
+	var names []string
 	for _, sub := range command.Commands() {
-		p.strict(sub)
+		grouped(sub)
+		names = append(names, sub.Name())
+	}
+	if names == nil {
+		return
+	}
+	command.SuggestionsMinimumDistance, command.Short = 2, cmp.Or(command.Short, strings.Join(names, ", "))
+	command.Args = cobra.ArbitraryArgs
+	command.RunE = func(command *cobra.Command, given []string) error {
+		if len(given) == 0 {
+			return errors.New(nameOf(command) + ": say which command")
+		}
+		text := fmt.Sprintf("%s has no command %q", nameOf(command), given[0])
+		if close := command.SuggestionsFor(given[0]); len(close) > 0 {
+			text += "; did you mean " + strings.Join(close, " or ") + "?"
+		}
+		return errors.New(text)
 	}
 }
 
@@ -336,41 +237,41 @@ func queuesOf(c *catalog.Catalog) (names []string) {
 	return names
 }
 
-// completionPatience bounds what the worker is asked while a person waits for the shell.
-const completionPatience = time.Second
+var files = cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault)
 
-// completes has the shell complete the first argument of a command: queues from the catalog, files, and what else is
+func (p *program) completes(command *cobra.Command, flag string, by cobra.CompletionFunc) {
+	_ = command.RegisterFlagCompletionFunc(flag, by) // it is there
+}
+
+func (p *program) queues(*cobra.Command, []string, string) (names []string, _ cobra.ShellCompDirective) {
+	if c, err := p.catalog(); err == nil { // a completion says nothing of that
+		names = queuesOf(c)
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completion has the shell complete the first argument of a command: queues from the catalog, files, and what else is
 // listed from the list. What nobody knows is not completed: the names of files would be offered.
-func (p *program) completes(command *cobra.Command) {
-	_, argument, _ := strings.Cut(command.Use, " ")
-	argument, _, _ = strings.Cut(strings.Trim(argument, "[<"), ">")
-	queues := func(*cobra.Command, []string, string) (names []string, _ cobra.ShellCompDirective) {
-		if c, err := p.catalog(); err == nil { // a completion says nothing of that
-			names = queuesOf(c)
-		}
-		return names, cobra.ShellCompDirectiveNoFileComp
+func (p *program) completion(noun string, of console.Field) cobra.CompletionFunc {
+	if name(of) == "file" || name(of) == "folder" {
+		return files
 	}
-	files := cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault)
-	for _, flag := range []string{"body", "catalog", "data", "file", "message", "out", "seals"} {
-		_ = command.RegisterFlagCompletionFunc(flag, files) // not every command has it
-	}
-	_ = command.RegisterFlagCompletionFunc("queue", queues) // as above
-	noun, _, _ := strings.Cut(nameOf(command), " ")
-	if argument == "file" || argument == "folder" {
-		command.ValidArgsFunction = files
-	} else if command.ValidArgsFunction == nil && command.ValidArgs == nil {
-		command.ValidArgsFunction = func(command *cobra.Command, given []string, begun string) (values []string, _ cobra.ShellCompDirective) {
-			switch {
-			case len(given) > 0:
-			case argument == "queue":
-				return queues(command, given, begun)
-			default:
-				values = p.listed(command.Context(), noun)
-			}
-			return values, cobra.ShellCompDirectiveNoFileComp
+	return func(command *cobra.Command, given []string, begun string) (values []string, _ cobra.ShellCompDirective) {
+		switch {
+		case len(given) > 0:
+		case len(of.OneOf) > 0:
+			values = of.OneOf
+		case name(of) == "queue":
+			return p.queues(command, given, begun)
+		default:
+			values = p.listed(command.Context(), noun)
 		}
+		return values, cobra.ShellCompDirectiveNoFileComp
 	}
 }
+
+// completionPatience bounds what the worker is asked while a person waits for the shell.
+const completionPatience = time.Second
 
 // listed are the first columns of a noun's newest, each with the second behind it.
 func (p *program) listed(ctx context.Context, noun string) (values []string) {
@@ -382,9 +283,8 @@ func (p *program) listed(ctx context.Context, noun string) (values []string) {
 	defer cancel()
 	answer := o.Answer()
 	_ = p.get(ctx, o.Pattern, answer) // without an answer nothing is completed
-	items := reflect.ValueOf(answer).Elem().FieldByName("Items")
-	for i := range items.Len() {
-		cells := p.cells(p.tabled(o.Columns), items.Index(i).Interface())
+	rows, _ := p.rows(o.Columns, reflect.ValueOf(answer).Elem().FieldByName("Items"))
+	for _, cells := range rows[1:] {
 		values = append(values, cells[0]+"\t"+cells[1])
 	}
 	return values

@@ -11,23 +11,26 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/spf13/cobra"
 	"golang.org/x/time/rate"
 
 	"billhook/catalog"
+	"billhook/internal/console"
 	"billhook/internal/ingest/importer"
 	"billhook/internal/inspect/deadletters"
 	"billhook/internal/platform/signature"
 )
 
-// drain moves what waits in an old system.
-type drain struct {
-	*program
-	catalog                       *catalog.Catalog
-	table                         string
-	compose                       importer.Composer
-	failed, putBack, yes, preview bool
-	rate                          int
+type importFlags struct {
+	From    string   `json:"-" query:"from" arg:"from" validate:"required,oneof=redis rabbitmq postgres"`
+	Queues  []string `json:"-" query:"queues" arg:"queue=old name"`
+	Type    string   `json:"-" query:"type" help:"the event type of messages that do not say theirs"`
+	Member  []string `json:"-" query:"member" help:"rename a member of each message's content: old=new; old= leaves it out"`
+	Failed  bool     `json:"-" query:"failed" help:"move messages that have failed, too, with all attempts again"`
+	Rate    int      `json:"-" query:"rate" default:"200" help:"how many messages a second, at most; 0 is as many as the webhook service takes"`
+	Yes     bool     `json:"-" query:"yes" help:"do not ask"`
+	DryRun  bool     `json:"-" query:"dry-run" help:"show what would be moved, and do nothing"`
+	PutBack bool     `json:"-" query:"put-back" help:"only put back what an import from Redis that was cut off has claimed"`
+	Table   string   `json:"-" query:"table" default:"event_queue" help:"the table in Postgres, perhaps with its schema"`
 }
 
 type drained interface {
@@ -42,61 +45,47 @@ const patience = 5 * time.Minute
 // addresses are the variables of the old systems' addresses.
 var addresses = map[string]string{"redis": "REDIS_URL", "rabbitmq": "RABBITMQ_URL", "postgres": "DATABASE_URL"}
 
-func (p *program) importCommand() *cobra.Command {
-	d := &drain{program: p}
-	command := &cobra.Command{
-		Use:   "import redis|rabbitmq|postgres [queue[=old name]...]",
-		Short: "Move what waits in Redis lists, RabbitMQ queues or a Postgres queue to the webhook service, and remove what it accepts",
-		Long: "A message is removed from the old system when the webhook service has accepted it. What it refuses stays where it was, and\n" +
+func (p *program) imports() {
+	own(p, console.Row{
+		Name: "admin import", Summary: "Move what waits in Redis lists, RabbitMQ queues or a Postgres queue to the webhook service, and remove what it accepts",
+		Help: "A message is removed from the old system when the webhook service has accepted it. What it refuses stays where it was, and\n" +
 			"is listed with the reason. An import that was cut off is started again: nothing is lost, and what is sent once more\n" +
 			"has the event id that it had before. It prints what it would move, by queue and type, and asks.\n\n" +
 			"Of Redis it drains the lists with their :processing, :delayed and :failed, of RabbitMQ queues over AMQP, of Postgres the table\n" +
 			"of an event queue. Without a queue it looks for each queue of the catalog under its alias. The address is that of\n" +
 			"REDIS_URL, RABBITMQ_URL or DATABASE_URL. The secret is the first of the generic source's variable.",
-		Args: cobra.MinimumNArgs(1), ValidArgs: []string{"redis", "rabbitmq", "postgres"},
-	}
-	command.RunE = func(command *cobra.Command, args []string) (err error) {
-		ctx := command.Context()
-		if err := oneOf(command.ValidArgs, &args[0]); err != nil {
-			return err
-		}
-		if d.catalog, err = p.catalog(); err != nil {
-			return err
-		}
-		from := p.getenv(addresses[args[0]])
-		if from == "" {
-			return usageError(addresses[args[0]] + ": say where the messages are")
-		}
-		names, err := namesOf(d.catalog, args[1:])
+	}, func(ctx context.Context, in importFlags) (nothing struct{}, err error) {
+		c, err := p.catalog()
 		if err != nil {
-			return err
+			return nothing, err
+		}
+		from := p.getenv(addresses[in.From])
+		if from == "" {
+			return nothing, usageError(addresses[in.From] + ": say where the messages are")
+		}
+		names, err := namesOf(c, in.Queues)
+		if err != nil {
+			return nothing, err
+		}
+		members, err := pairs("member", in.Member)
+		if err != nil {
+			return nothing, err
 		}
 		var source drained
-		switch args[0] {
+		switch in.From {
 		case "redis":
-			source, err = importer.NewRedis(ctx, from, names, d.failed, newID)
+			source, err = importer.NewRedis(ctx, from, names, in.Failed, newID)
 		case "rabbitmq":
-			source, err = importer.NewRabbitMQ(importer.Broker{Address: from, Names: names, Catalog: d.catalog, Failed: d.failed, NewID: newID, Now: time.Now})
+			source, err = importer.NewRabbitMQ(importer.Broker{Address: from, Names: names, Catalog: c, Failed: in.Failed, NewID: newID, Now: time.Now})
 		default:
-			source, err = importer.NewPostgres(ctx, from, d.table, d.catalog, d.failed)
+			source, err = importer.NewPostgres(ctx, from, in.Table, c, in.Failed)
 		}
 		if err != nil {
-			return err
+			return nothing, err
 		}
-		err = d.run(ctx, command, source)
-		return errors.Join(err, source.Release(context.WithoutCancel(ctx)))
-	}
-	flags := command.Flags()
-	p.webhookFlag(command)
-	flags.StringVar(&d.compose.Type, "type", "", "the event type of messages that do not say theirs")
-	flags.StringToStringVar(&d.compose.Members, "member", nil, "rename a member of each message's content: old=new; old= leaves it out")
-	flags.BoolVar(&d.failed, "failed", false, "move messages that have failed, too, with all attempts again")
-	flags.IntVar(&d.rate, "rate", 200, "how many messages a second, at most; 0 is as many as the webhook service takes")
-	flags.BoolVar(&d.yes, "yes", false, "do not ask")
-	flags.BoolVar(&d.preview, "dry-run", false, "show what would be moved, and do nothing")
-	flags.BoolVar(&d.putBack, "put-back", false, "only put back what an import from Redis that was cut off has claimed")
-	flags.StringVar(&d.table, "table", "event_queue", "the table in Postgres, perhaps with its schema")
-	return command
+		err = p.drain(ctx, c, in, source, importer.Composer{Type: in.Type, Members: members})
+		return nothing, errors.Join(err, source.Release(context.WithoutCancel(ctx)))
+	})
 }
 
 // namesOf reads the arguments; without any it is each queue with an alias. A queue that is named without its old name has
@@ -165,11 +154,11 @@ func (r report) Failure() string {
 	return fmt.Sprintf("%d messages were refused, and stay where they were", r.Refused)
 }
 
-func (d *drain) run(ctx context.Context, command *cobra.Command, source drained) error {
-	if redis, ok := source.(*importer.Redis); ok && d.putBack {
+func (p *program) drain(ctx context.Context, c *catalog.Catalog, in importFlags, source drained, compose importer.Composer) error {
+	if redis, ok := source.(*importer.Redis); ok && in.PutBack {
 		count, err := redis.PutBack(ctx)
-		d.printf("%d messages were put back.\n", count)
-		return errors.Join(err, d.printJSON(map[string]int{"put_back": count}))
+		p.printf("%d messages were put back.\n", count)
+		return errors.Join(err, p.printJSON(map[string]int{"put_back": count}))
 	}
 	places, messages, err := source.Look(ctx, 1000)
 	if err != nil {
@@ -184,33 +173,33 @@ func (d *drain) run(ctx context.Context, command *cobra.Command, source drained)
 		}
 	}
 	for _, m := range messages {
-		before.Types[d.compose.TypeOf(d.catalog, m)]++
+		before.Types[compose.TypeOf(c, m)]++
 	}
-	if stop := d.preview || before.Moved == 0; stop || d.output == asTable { // a document is about what was done
-		if err := show(d.program, before); err != nil || stop {
+	if stop := in.DryRun || before.Moved == 0; stop || p.output == asTable { // a document is about what was done
+		if err := p.show(console.Columns[forecast](), before); err != nil || stop {
 			return err
 		}
 	}
-	if err := d.confirm(command.InOrStdin(), d.yes, strconv.FormatInt(before.Moved, 10), "move them"); err != nil {
+	if err := p.confirm(p.root.InOrStdin(), in.Yes, strconv.FormatInt(before.Moved, 10), "move them"); err != nil {
 		return err
 	}
-	from := d.catalog.Sources[catalog.Producers]
-	signer, err := signature.NewSigner(signature.Generic, secretsOf(d.catalog, d.getenv)[catalog.Producers][0])
+	from := c.Sources[catalog.Producers]
+	signer, err := signature.NewSigner(signature.Generic, secretsOf(c, p.getenv)[catalog.Producers][0])
 	if err != nil {
 		return fmt.Errorf("%s: %w", from.SecretVariable, err)
 	}
 	run := &importer.Run{
-		Source: source, Catalog: d.catalog, Compose: d.compose, MaxBytes: from.MaxBodyBytes, Patience: patience, Now: time.Now, After: time.After,
-		Ingest: &importer.HTTPIngest{Base: strings.TrimSuffix(d.env.Webhook, "/"), Signer: signer, Client: &http.Client{Timeout: 30 * time.Second}, Now: time.Now},
+		Source: source, Catalog: c, Compose: compose, MaxBytes: from.MaxBodyBytes, Patience: patience, Now: time.Now, After: time.After,
+		Ingest: &importer.HTTPIngest{Base: strings.TrimSuffix(p.env.Webhook, "/"), Signer: signer, Client: &http.Client{Timeout: 30 * time.Second}, Now: time.Now},
 	}
 	run.Progress = func(r importer.Report) {
 		if (r.Moved+r.Refused)%1000 < 100 { // a batch is of 100 at most
-			d.printf("%d moved, %d refused\n", r.Moved, r.Refused)
+			p.printf("%d moved, %d refused\n", r.Moved, r.Refused)
 		}
 	}
-	if d.rate > 0 {
-		run.Limiter = rate.NewLimiter(rate.Limit(d.rate), max(d.rate, 100))
+	if in.Rate > 0 {
+		run.Limiter = rate.NewLimiter(rate.Limit(in.Rate), max(in.Rate, 100))
 	}
 	done, err := run.Do(ctx)
-	return errors.Join(err, show(d.program, report{done}))
+	return errors.Join(err, p.show(console.Columns[report](), report{done}))
 }

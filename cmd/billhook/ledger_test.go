@@ -22,6 +22,7 @@ import (
 	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/apps/ledger/seal/sealtest"
 	"billhook/internal/compose/operations"
+	"billhook/internal/console"
 	"billhook/internal/filetest"
 	"billhook/internal/inspect/events"
 	"billhook/internal/platform/store"
@@ -90,10 +91,10 @@ func (d *desk) seal(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// says is what a command of the ledger prints, run by ada, who is on the worker's machine.
+// says is what a command prints, run by ada, who is on the worker's machine.
 func (d *desk) says(t *testing.T, line string) (string, error) {
 	t.Helper()
-	return say(t, onPlace, append(words("ledger "+line), "--server", d.server)...)
+	return say(t, onPlace, append(words(line), "--server", d.server)...)
 }
 
 func (d *desk) file(name string) string { return filepath.Join(d.folder, name) }
@@ -129,7 +130,7 @@ EUR: opening 0.00, closing 171.50
 		{line: "accounts statement points:user:u1 --period 2026-04", want: "Nothing has moved on it.\npoints: opening -1000, closing -1000\n"},
 		{line: "accounts statement points:issued --period 2026-03", want: "paid-1 - credit points:issued:o1 points 1000"},
 		{line: "accounts statement rent --period 2026-03", want: "Nothing has moved on it."},
-		{line: "ledger export --from 2025-12 --to 2026-03 --account cash -o csv", want: ",cash,EUR,119.00,0.00\n"},
+		{line: "journal ls --from 2025-12 --to 2026-03 --account cash -o csv", want: ",cash,EUR,119.00,0.00\n"},
 	}
 	for line, code := range map[string]string{
 		"accounts statement points:issued:o1": "account_invalid",
@@ -152,30 +153,38 @@ func TestAMonthIsExportedWholeOrNotAtAll(t *testing.T) {
 	for i := range 230 { // more than a page
 		d.post(t, invoice("default", fmt.Sprint("more-", i), 3, int64(i+1), 0, 10))
 	}
-	file := d.file("march.jsonl")
-	out, err := d.says(t, "export --period 2026-03 --out "+file)
+	file := d.file("march.json")
+	out, err := d.says(t, "journal ls --period 2026-03 -o json --out "+file)
 	require.NoError(t, err)
 	require.Empty(t, out)
-	text := filetest.Read(t, file)
+	var list console.List[journal.Entry]
+	require.NoError(t, json.Unmarshal([]byte(filetest.Read(t, file)), &list))
+	require.Empty(t, list.Next)
 	seen := map[string]bool{}
-	for line := range strings.Lines(text) {
-		var e journal.Entry
-		require.NoError(t, json.Unmarshal([]byte(line), &e))
+	for _, e := range list.Items {
 		require.Equal(t, "2026-03", e.Period)
 		require.Len(t, e.Hash, 64)
 		seen[e.ID] = true
 	}
 	require.Len(t, seen, 233)
 
-	out, err = d.says(t, "export --period 2026-03 --account revenue -o csv")
+	out, err = d.says(t, "journal ls --period 2026-03 --account revenue -o csv --limit 0")
 	require.NoError(t, err)
 	rows, err := csv.NewReader(strings.NewReader(out)).ReadAll()
 	require.NoError(t, err)
 	require.Len(t, rows, 1+2*232, "a row for each line, of the entries that have the account")
 
+	out, err = d.says(t, "accounts statement revenue --period 2026-03 -o json")
+	require.NoError(t, err)
+	var whole journal.Statement
+	require.NoError(t, json.Unmarshal([]byte(out), &whole))
+	require.Len(t, whole.Lines, 232)
+	require.Equal(t, whole.Closing["EUR"], whole.Lines[231].Balance, "the parts are added up in one order")
+	require.EqualValues(t, -10000-5000-250-230*231/2, whole.Closing["EUR"])
+
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	args := []string{"ledger", "export", "--period", "2026-03", "--out", d.file("none.jsonl"), "--server", d.server}
+	args := []string{"journal", "ls", "--period", "2026-03", "--out", d.file("none.json"), "--server", d.server}
 	require.Error(t, run(ctx, args, func(string) string { return "" }, io.Discard))
 	left, err := os.ReadDir(d.folder)
 	require.NoError(t, err)
@@ -188,8 +197,8 @@ func TestTheBooksAreVerifiedAndWhatIsWrongIsNamed(t *testing.T) {
 	kept, ofOne := d.file("seals.jsonl"), d.file("one.jsonl")
 	const sound = "The books verify: nothing was found.\n"
 	play(t, onPlace, d.server, []step{
-		{line: "ledger export --seals --out " + kept},
-		{line: "ledger export --seals --tenant default --out " + ofOne},
+		{line: "seals ls --all -o json --out " + kept},
+		{line: "seals ls -o json --out " + ofOne},
 		{line: "ledger verify", want: "SEALS 2\nSEALED ENTRIES 4\nENTRIES WITHOUT A SEAL 1\n…" + sound},
 		{line: "ledger verify --tenant acme", want: "SEALS 1\n…" + sound},
 		{line: "ledger compare " + ofOne, want: "KEPT SEALS 1\nTENANTS WITHOUT KEPT SEALS acme\n"},
@@ -219,13 +228,13 @@ func TestTheBooksAreVerifiedAndWhatIsWrongIsNamed(t *testing.T) {
 	play(t, onPlace, d.server, []step{
 		{line: "ledger verify --wide", want: "\nchanged default entries/" + id + " 1 ", fails: "the books do not verify"},
 		{line: "journal balances --period 2026-03", want: "\ntotal - EUR ", fails: ""},
-		{line: "journal show in-2", want: " was changed after it was sealed. Verify"},
+		{line: "journal show in-2", want: " was changed after it was sealed. Verify", fails: "Entry " + id + " was changed"},
 	})
 	lines[0].(map[string]any)["debit"] = int64(5002) // it does not balance
 	commit(t, d.db, store.Set(doc.Key, doc.Fields))
 	play(t, onPlace, d.server, []step{
-		{line: "journal show in-2", want: " was changed after it was sealed, and cannot be read any more."},
-		{line: "ledger export --period 2026-03 -o csv", fails: "Entry " + id + " was changed after it was sealed"},
+		{line: "journal show in-2", want: " was changed after it was sealed, and cannot be read any more.", fails: "Verify the books"},
+		{line: "journal ls --period 2026-03 -o csv", fails: "Entry " + id + " was changed after it was sealed"},
 		{line: "journal balances --period 2026-03", want: "\nSummed up to seal 1"},
 	})
 	unsealed := ledger.Key(ledger.EntryID("default", "in-3"))
@@ -240,11 +249,11 @@ func TestAProofIsCheckedByAStranger(t *testing.T) {
 	t.Parallel()
 	d := openDesk(t, 12)
 	proof, of, forged, kept := d.file("in-1.proof"), d.file("acme.proof"), d.file("forged.proof"), d.file("seals.jsonl")
-	for _, line := range []string{"export --seals --tenant default --out " + kept} {
+	for _, line := range []string{"seals ls -o json --out " + kept} {
 		_, err := d.says(t, line)
 		require.NoError(t, err)
 	}
-	for line, file := range map[string]string{"prove in-1": proof, "prove in-1 --tenant acme": of} {
+	for line, file := range map[string]string{"ledger prove in-1": proof, "ledger prove in-1 --tenant acme": of} {
 		text, err := d.says(t, line+" -o json")
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
@@ -256,7 +265,7 @@ func TestAProofIsCheckedByAStranger(t *testing.T) {
 	out, err := stranger(proof)
 	require.NoError(t, err)
 	require.Contains(t, out, "in seal 1 of tenant default, which is the one that was kept.")
-	require.Contains(t, out, `"event_id":"in-1"`)
+	require.Contains(t, out, `"event_id": "in-1"`)
 	_, err = stranger(forged)
 	require.ErrorIs(t, err, seal.ErrProof)
 	_, err = stranger(of)

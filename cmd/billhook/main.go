@@ -39,6 +39,9 @@ type program struct {
 	output string
 	// wide: tables leave no column out.
 	wide bool
+	// root is the command that all others stand below, and runs says that one of them was used rightly.
+	root *cobra.Command
+	runs bool
 	// known are the operations.
 	known *console.Catalog
 	// google is how Google Cloud is reached.
@@ -96,7 +99,7 @@ func (p *program) execute(ctx context.Context, args []string) error {
 	root.SetIn(p.stdin)
 	root.SetArgs(append([]string{}, args...)) // of nil Cobra makes those of the process
 	command, err := root.ExecuteContextC(ctx)
-	if err = misuse(command, err); err != nil {
+	if err = p.misuse(command, err); err != nil {
 		return harmlessError{err}
 	}
 	return nil
@@ -119,24 +122,25 @@ func (p *program) commands() *cobra.Command {
 		SilenceErrors: true,
 		Version:       fmt.Sprintf("%s, commit %s, %s", build.Version, build.Commit, build.Go),
 	}
-	root.PersistentFlags().StringVarP(&p.output, "output", "o", asTable, "print "+strings.Join(outputs, ", ")+": of csv, tables and records alone, with every column")
-	root.PersistentFlags().BoolFunc("json", "print JSON, as -o json does", func(string) error { p.output = asJSON; return nil })
-	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(outputs, cobra.ShellCompDirectiveNoFileComp)) // it is there
-	root.PersistentFlags().BoolVar(&p.wide, "wide", false, "leave no column of a table out")
-	p.known = operations.All(operations.Apps{})
+	flags := root.PersistentFlags()
+	flags.FuncP("output", "o", "print a `table`, json or csv: of csv, tables and records alone, with every column", func(text string) error {
+		p.output = text
+		return oneOf(outputs, &p.output)
+	})
+	p.completes(root, "output", cobra.FixedCompletions(outputs, cobra.ShellCompDirectiveNoFileComp))
+	flags.BoolFunc("json", "print JSON, as -o json does", func(string) error { p.output = asJSON; return nil })
+	flags.BoolVar(&p.wide, "wide", false, "leave no column of a table out")
+	flags.StringVar(&p.env.Server, "server", p.env.Server, "the worker's address, else that of BILLHOOK_SERVER")
+	flags.StringVar(&p.env.Webhook, "webhook", p.env.Webhook, "the webhook service's address, else that of BILLHOOK_WEBHOOK")
+	p.root, p.known = root, operations.All(operations.Apps{})
 	for _, o := range p.known.Operations {
-		if o.Verb() == "" {
-			root.AddCommand(p.asks(p.operation(o)))
-		} else {
-			p.noun(root, o.Noun()).AddCommand(p.operation(o))
-		}
+		p.place(o.Name, p.operation(o))
 	}
-	root.AddCommand(p.devCommand(), p.sendCommand(), p.enqueueCommand(), p.listenCommand())
-	p.noun(root, "providers").AddCommand(p.providersTry())
-	p.noun(root, "events").AddCommand(p.eventsTail())
-	p.noun(root, "accounts").AddCommand(p.statement())
-	p.noun(root, "ledger").AddCommand(p.export(), p.compare(), p.checkProof())
-	p.noun(root, "admin").AddCommand(p.provisionCommand(), p.switchCommand(), p.catalogCommand(), p.doctorCommand(), p.importCommand())
+	for _, add := range []func(){
+		p.dev, p.send, p.enqueue, p.listen, p.try, p.eventsTail, p.compare, p.checkProof, p.provision, p.switching, p.catalogs, p.doctor, p.imports,
+	} {
+		add()
+	}
 	root.SetOut(p.stdout)
 	root.SetErr(p.stdout)
 	root.InitDefaultHelpCmd()
@@ -144,7 +148,7 @@ func (p *program) commands() *cobra.Command {
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	// A command that only has others below it is run to refuse that; its help does not name that use.
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), "{{if .Runnable}}", "{{if and .Runnable (not .HasAvailableSubCommands)}}"))
-	p.strict(root)
+	grouped(root)
 	return root
 }
 

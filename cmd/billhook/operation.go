@@ -18,67 +18,101 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/spf13/cobra"
 
 	"billhook/internal/console"
 	"billhook/internal/console/api"
+	"billhook/internal/dedupe"
 	"billhook/internal/inspect/events"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/serve"
 )
 
-// watch lists again and again, each time on an empty screen; every 0: once.
-func (a *asked) watch(ctx context.Context, every time.Duration) error {
+// watch lists again and again, each time on an empty screen, or once.
+func (a *asked) watch(ctx context.Context) error {
 	for {
-		if err := a.list(ctx); err != nil || every <= 0 {
+		err := a.write(a.out, func() error { return a.list(ctx) })
+		if err != nil || a.every <= 0 {
 			return err
 		}
 		select {
-		case <-a.after(every):
+		case <-a.after(a.every):
 		case <-ctx.Done():
 			return nil
 		}
-		a.printf("%s", own("\x1b[H\x1b[2J"))
+		a.printf("%s", laidOut("\x1b[H\x1b[2J"))
 	}
 }
 
-// list prints the items of a list, page after page, up to the flag limit, and what the answer says beside them.
+// list prints the items of a list, page after page, up to the flag limit, and what the answer says beside them. Rows of CSV
+// are printed as they come: there may be more than fit in memory.
 func (a *asked) list(ctx context.Context) error {
 	in, err := a.input(a.Operation, nil)
 	if err != nil {
 		return err
 	}
-	limit, most := 0, 0 // of all pages, where 0 is no limit, and of one
-	if i := slices.IndexFunc(a.Fields, func(f console.Field) bool { return f.Name == "limit" }); i >= 0 {
-		most = a.Fields[i].Most()
-		limit, _ = strconv.Atoi(cmp.Or(in.Query.Get("limit"), a.Fields[i].Standard)) // its flag takes nothing else
+	limit := in.Query.Get("limit")
+	if i := slices.IndexFunc(a.Fields, func(f console.Field) bool { return f.Name == "limit" }); i >= 0 && a.out == "" {
+		limit = cmp.Or(limit, a.Fields[i].Standard)
 	}
-	all := reflect.ValueOf(a.Answer()).Elem()
-	items, next := all.FieldByName("Items"), ""
-	for more := true; more; more = next != "" && (limit == 0 || items.Len() < limit) {
-		if in.Query.Del("limit"); limit > 0 {
-			in.Query.Set("limit", strconv.Itoa(min(limit-items.Len(), most)))
+	most, _ := strconv.Atoi(limit) // its flag takes nothing else
+	all, count, failure := reflect.ValueOf(a.Answer()).Elem().FieldByName("Items"), 0, ""
+	last, err := a.pages(ctx, a.Operation, in, most, func(items reflect.Value) {
+		for i := range items.Len() {
+			failure = cmp.Or(failure, console.Failure(items.Index(i).Interface()))
 		}
-		before := items
-		all = reflect.ValueOf(a.Answer()).Elem()
-		if err := a.get(ctx, a.URL(in), all.Addr().Interface()); err != nil {
-			return err
+		if a.output != asCSV || console.Blocks(a.Columns) {
+			all = reflect.AppendSlice(all, items)
+		} else if rows, _ := a.rows(a.Columns, items); len(rows) > 1 {
+			a.csv(rows[min(count, 1):]) // the headings are printed once
 		}
-		if items = all.FieldByName("Items"); before.Len() > 0 {
-			items.Set(reflect.AppendSlice(before, items))
-		}
-		next = all.FieldByName("Next").String()
-		in.Query.Set("page", next)
+		count += items.Len()
+	})
+	if err != nil {
+		return err
 	}
-	if items.Len() == 0 && a.Empty != "" {
+	if all.Len() > 0 {
+		last.FieldByName("Items").Set(all)
+	}
+	if count == 0 && a.Empty != "" {
 		a.printf("%s\n", a.Empty)
 	}
-	a.notes(a.items(a.Columns, items))
-	a.notes(console.Notes(all.Interface()))
-	if next != "" {
+	a.notes(a.items(a.Columns, all))
+	a.notes(console.Notes(last.Interface()))
+	if last.FieldByName("Next").String() != "" {
 		a.printf("There are more; raise --limit.\n")
 	}
-	return a.printJSON(all.Interface())
+	if err := a.printJSON(last.Interface()); err != nil || failure == "" {
+		return err
+	}
+	return errors.New(failure)
+}
+
+// pages hands over the items of a list, page after page, up to a limit; 0: all. It returns the last answer.
+func (p *program) pages(
+	ctx context.Context, o console.Operation, in console.Input, limit int, take func(items reflect.Value),
+) (last reflect.Value, err error) {
+	most := 0 // of one page
+	if i := slices.IndexFunc(o.Fields, func(f console.Field) bool { return f.Name == "limit" }); i >= 0 {
+		most = o.Fields[i].Most()
+	}
+	for left := limit; ; {
+		if limit == 0 {
+			left = most
+		}
+		if in.Query.Del("limit"); left > 0 {
+			in.Query.Set("limit", strconv.Itoa(min(left, most)))
+		}
+		last = reflect.ValueOf(o.Answer()).Elem()
+		if err := p.get(ctx, o.URL(in), last.Addr().Interface()); err != nil {
+			return last, err
+		}
+		items, next := last.FieldByName("Items"), last.FieldByName("Next").String()
+		take(items)
+		if left -= items.Len(); next == "" || limit > 0 && left <= 0 {
+			return last, nil
+		}
+		in.Query.Set("page", next)
+	}
 }
 
 // print calls the operation, which may expect what was there before, and prints its answer.
@@ -106,18 +140,17 @@ func (a *asked) print(ctx context.Context, expected map[string]any) error {
 			more = page != ""
 		}
 	}
-	failure := console.Failure(answer)
+	missed := ""
 	if a.wait > 0 {
 		if answer, err = a.follow(ctx, answer.(console.Followed)); err != nil { //nolint:forcetypeassert // a row that follows something answers so
 			return err
 		}
-		failure = cmp.Or(console.Failure(answer), answer.(console.Followed).Missed()) //nolint:forcetypeassert // as above
+		missed = answer.(console.Followed).Missed() //nolint:forcetypeassert // as above
 	}
-	a.fields(a.Columns, answer)
-	if err := a.printJSON(answer); err != nil || failure == "" {
+	if err := a.show(a.Columns, answer); err != nil || missed == "" {
 		return err
 	}
-	return errors.New(failure)
+	return errors.New(missed)
 }
 
 // followEvery is how often a command looks at what it follows.
@@ -196,16 +229,6 @@ func (a *asked) change(ctx context.Context) error {
 		}
 	}
 	return a.print(ctx, expected)
-}
-
-// asks gives a command, and those below it, the flag that says which worker is asked.
-func (p *program) asks(command *cobra.Command) *cobra.Command {
-	command.PersistentFlags().StringVar(&p.env.Server, "server", p.env.Server, "the worker's address, else that of BILLHOOK_SERVER")
-	return command
-}
-
-func (p *program) webhookFlag(command *cobra.Command) {
-	command.Flags().StringVar(&p.env.Webhook, "webhook", p.env.Webhook, "the webhook service's address, else that of BILLHOOK_WEBHOOK")
 }
 
 // get reads from the worker's API.
@@ -317,76 +340,11 @@ func (p *program) poll(ctx context.Context, every time.Duration, pending int, as
 	}
 }
 
-// each hands over the items of a list, page after page.
-func each[Item any](ctx context.Context, p *program, path string, values url.Values, take func(Item) error) error {
-	for {
-		var page console.List[Item]
-		if err := p.get(ctx, path+"?"+values.Encode(), &page); err != nil {
-			return err
-		}
-		for _, item := range page.Items {
-			if err := take(item); err != nil {
-				return err
-			}
-		}
-		if page.Next == "" {
-			return nil
-		}
-		values.Set("page", page.Next)
-	}
-}
-
-const tailEvery = 2 * time.Second
-
-func (p *program) eventsTail() *cobra.Command {
-	list, _ := p.known.Find("events ls")
-	command := p.command(list, func(ctx context.Context, a *asked) error { return a.tail(ctx) })
-	command.Use = "tail"
-	command.Short = "Follow events as they come in and end"
-	command.Long = "It begins with the newest events, and goes on until Ctrl-C: a line for each event that comes in, and another each time that it\n" +
-		"has gone on. With --json each line is a JSON object. Where more comes in than it can show, it says so."
-	return command
-}
-
-// tail prints the events that are new, or have changed since the look before, the oldest first. A worker that cannot be
-// asked is asked again, but at first.
-func (a *asked) tail(ctx context.Context) error {
-	in, err := a.input(a.Operation, nil)
-	if err != nil {
-		return err
-	}
-	var known map[events.Line]bool
-	var refused error
-	err = a.poll(ctx, tailEvery, http.StatusTooManyRequests, func() (done bool, err error) {
-		var page console.List[events.Line]
-		if err := a.get(ctx, a.URL(in), &page); err != nil {
-			if known == nil {
-				refused = err
-				return true, nil
-			}
-			a.warn("The worker cannot be asked: %v", err)
-			return false, err
-		}
-		seen := func(l events.Line) bool { return known[l] }
-		if known != nil && page.Next != "" && !slices.ContainsFunc(page.Items, seen) {
-			a.warn("More has come in than is shown here; see: bin/billhook events ls")
-		}
-		now := map[events.Line]bool{}
-		for _, l := range slices.Backward(page.Items) {
-			if now[l] = true; known[l] {
-				continue
-			}
-			at, became := l.CreatedAt.UTC().Format(time.RFC3339), cmp.Or(l.Result, l.Reason)
-			a.printf("%s  %s  %s  %s  %s  %s\n", at, l.Queue, l.EventID, l.EventType, l.Status, became)
-			if a.output == asJSON {
-				err = errors.Join(err, jsonLines(a.stdout, []events.Line{l}))
-			}
-		}
-		known = now
-		return false, err
+// ended waits for the end of an event, and returns its record.
+func (p *program) ended(ctx context.Context, id string) (e events.Event, err error) {
+	err = p.poll(ctx, 50*time.Millisecond, http.StatusNotFound, func() (bool, error) {
+		err := p.get(ctx, "/v1/ops/events/"+id, &e)
+		return e.Status == dedupe.Completed || len(e.DeadLetters) > 0, err
 	})
-	if ctx.Err() != nil {
-		return nil //nolint:nilerr // Who stops it wants no error.
-	}
-	return errors.Join(refused, err)
+	return e, err
 }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strconv"
@@ -46,8 +47,8 @@ func widthOf(out io.Writer, getenv func(string) string) int {
 	return 100
 }
 
-// own is a text that the program has laid out itself, with lines, and has escaped where others wrote it.
-type own string
+// laidOut is a text that the program has laid out itself, with lines, and has escaped where others wrote it.
+type laidOut string
 
 // printf prints text for a person, and nothing with --json or -o csv. Others may have written what the arguments hold:
 // what a terminal would act on is escaped in each, so that it neither moves the cursor nor begins a line.
@@ -57,7 +58,7 @@ func (p *program) printf(format string, args ...any) {
 	}
 	for i, arg := range args {
 		switch arg.(type) {
-		case int, int64, uint64, own:
+		case int, int64, uint64, laidOut:
 		default:
 			args[i] = audit.Escape(fmt.Sprint(arg))
 		}
@@ -105,22 +106,26 @@ func (p *program) fields(columns []console.Column, answer any) {
 	single := slices.DeleteFunc(slices.Clone(columns), func(c console.Column) bool { return c.Inside != nil || c.Block })
 	names, cells := headings(single), p.cells(single, answer)
 	if p.output == asCSV {
-		p.csv([][]string{names, cells})
+		if len(names) > 0 {
+			p.csv([][]string{names, cells})
+		}
 		return
 	}
 	var record [][]string
 	for i := range names {
 		record = append(record, []string{names[i], cells[i]})
 	}
-	p.printf("%s", own(columned(record)))
+	p.printf("%s", laidOut(columned(record)))
 	for _, c := range columns {
 		if text := c.Text(answer); c.Block && text != "" {
-			p.printf("%s\n%s\n", strings.ToUpper(c.Label), own(audit.EscapeLines(strings.TrimSuffix(text, "\n"))))
+			p.printf("%s\n%s\n", strings.ToUpper(c.Label), laidOut(audit.EscapeLines(strings.TrimSuffix(text, "\n"))))
 		}
 	}
 	for _, c := range columns {
 		if list := c.Value(answer); c.Inside != nil && list.IsValid() && list.Len() > 0 {
-			p.printf("\n")
+			if len(record) > 0 {
+				p.printf("\n")
+			}
 			p.notes(p.items(c.Inside, list))
 		}
 	}
@@ -128,25 +133,47 @@ func (p *program) fields(columns []console.Column, answer any) {
 }
 
 // items prints a list, where there is anything in it, and returns what its items say beside their columns.
-func (p *program) items(columns []console.Column, items reflect.Value) (notes []string) {
-	shown := p.tabled(columns)
-	rows := [][]string{headings(shown)}
-	for i := 0; items.IsValid() && i < items.Len(); i++ {
-		item := items.Index(i).Interface()
-		if console.Blocks(columns) {
-			p.fields(columns, item)
-			continue
+func (p *program) items(columns []console.Column, items reflect.Value) []string {
+	if console.Blocks(columns) {
+		for i := range items.Len() {
+			p.fields(columns, items.Index(i).Interface())
 		}
-		rows, notes = append(rows, p.cells(shown, item)), append(notes, console.Notes(item)...)
+		return nil
 	}
+	rows, notes := p.rows(columns, items)
 	switch {
 	case len(rows) == 1 || p.output == asJSON:
 	case p.output == asCSV:
 		p.csv(rows)
 	default:
-		p.table(shown, rows)
+		p.table(p.tabled(columns), rows)
 	}
 	return notes
+}
+
+// rows are the headings and the cells of a list, and what its items say beside them. As CSV an item with a brief list in
+// it has a row for each item of that.
+func (p *program) rows(columns []console.Column, items reflect.Value) (rows [][]string, notes []string) {
+	shown, inside := p.tabled(columns), console.Column{}
+	for _, c := range columns {
+		if p.output == asCSV && c.Inside != nil && !c.Detail {
+			inside = c
+		}
+	}
+	rows = [][]string{slices.Concat(headings(shown), headings(inside.Inside))}
+	for i := 0; items.IsValid() && i < items.Len(); i++ {
+		item := items.Index(i).Interface()
+		cells := p.cells(shown, item)
+		notes = append(notes, console.Notes(item)...)
+		if inside.Inside == nil {
+			rows = append(rows, cells)
+			continue
+		}
+		for j, list := 0, inside.Value(item); j < list.Len(); j++ {
+			rows = append(rows, slices.Concat(cells, p.cells(inside.Inside, list.Index(j).Interface())))
+		}
+	}
+	return rows, notes
 }
 
 // tabled are the columns of a table: a spreadsheet has room for all that a cell can have.
@@ -197,7 +224,7 @@ func (p *program) table(columns []console.Column, rows [][]string) {
 			rows[i] = slices.Delete(rows[i], at, at+1)
 		}
 	}
-	p.printf("%s", own(columned(rows)))
+	p.printf("%s", laidOut(columned(rows)))
 	if len(left) > 0 {
 		p.printf("Left out: %s. See all with --wide.\n", strings.Join(left, ", "))
 	}
@@ -271,12 +298,9 @@ func quoted(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-// csv prints rows.
-func (p *program) csv(rows [][]string) { _ = writeCSV(p.stdout, rows) } // a closed terminal is no failure of the command
-
-// writeCSV writes rows, each cell as a spreadsheet takes it without reading a formula.
-func writeCSV(to io.Writer, rows [][]string) error {
-	out := csv.NewWriter(to)
+// csv prints rows, each cell as a spreadsheet takes it without reading a formula.
+func (p *program) csv(rows [][]string) {
+	out := csv.NewWriter(p.stdout)
 	for _, cells := range rows {
 		harmless := make([]string, len(cells))
 		for i, cell := range cells {
@@ -285,10 +309,30 @@ func writeCSV(to io.Writer, rows [][]string) error {
 				harmless[i] = "'" + harmless[i]
 			}
 		}
-		_ = out.Write(harmless) // Error has it
+		_ = out.Write(harmless) // as in printf
 	}
 	out.Flush()
-	return out.Error()
+}
+
+// write has do print into a file, which is there whole or not at all, or to the terminal where none is named.
+func (p *program) write(file string, do func() error) error {
+	if file == "" {
+		return do()
+	}
+	part, err := os.CreateTemp(filepath.Dir(file), ".billhook-*")
+	if err != nil {
+		return fmt.Errorf("--out: %w", err)
+	}
+	terminal, text := p.stdout, bufio.NewWriter(part) // which keeps the first error of writing
+	p.stdout = text
+	err = errors.Join(do(), text.Flush(), part.Sync(), part.Close())
+	if p.stdout = terminal; err == nil {
+		err = os.Rename(part.Name(), file)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(part.Name()))
+	}
+	return nil
 }
 
 // reason is what a command that changes something is given beside what it is about.
@@ -331,13 +375,11 @@ func (p *program) confirm(from io.Reader, yes bool, word, do string) error {
 }
 
 // show prints an answer by its columns, or as JSON. It fails where the answer says that something is wrong.
-func show[T any](p *program, answer T) error {
-	p.fields(console.Columns[T](), answer)
-	if err := p.printJSON(answer); err != nil {
-		return err
+func (p *program) show(columns []console.Column, answer any) error {
+	p.fields(columns, answer)
+	err := p.printJSON(answer)
+	if failure := console.Failure(answer); err == nil && failure != "" {
+		err = errors.New(failure)
 	}
-	if failure := console.Failure(answer); failure != "" {
-		return errors.New(failure)
-	}
-	return nil
+	return err
 }

@@ -10,7 +10,6 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -125,39 +124,37 @@ func post(ctx context.Context, c *catalog.Catalog, address string, source catalo
 	return []reply{answer.reply}, nil
 }
 
-// sending is what send and enqueue do: sign a file or samples as a source would, and post them.
+// sending are the flags of what signs a file or samples as a source would, and posts them.
 type sending struct {
-	*program
-	eventID string
-	repeat  int
+	File    string `json:"-" query:"file" help:"the body to send, - for standard input"`
+	EventID string `json:"-" query:"event-id" help:"the sample's id: what is sent again under it is handled once"`
+	Repeat  int    `json:"-" query:"repeat" default:"1" help:"how many to send, one after the other"`
 }
 
-// flags adds the flags. Those that say what is in a sample go without a file.
-func (s *sending) flags(command *cobra.Command, file *string, ofSamples ...string) {
-	command.Args = cobra.ExactArgs(1)
-	command.Flags().StringVarP(file, "file", "f", "", "the body to send, - for standard input")
-	command.Flags().StringVar(&s.eventID, "event-id", "", "the sample's id: what is sent again under it is handled once")
-	command.Flags().IntVar(&s.repeat, "repeat", 1, "how many to send, one after the other")
-	s.webhookFlag(command)
-	for _, name := range append(ofSamples, "event-id") {
-		command.MarkFlagsMutuallyExclusive("file", name)
+// begin reads the catalog, and the file where there is one.
+func (s sending) begin(p *program) (c *catalog.Catalog, file []byte, err error) {
+	if c, err = p.catalog(); err == nil {
+		file, err = readFile(s.File, p.root.InOrStdin())
 	}
+	return c, file, err
 }
 
-// run posts what made returns, with the id that its event has, and prints the answers.
-func (s *sending) run(ctx context.Context, c *catalog.Catalog, source catalog.Source, path string, made func() ([]byte, string, error)) error {
+// post posts what made returns, with the id that its event has; of a file it has none.
+func (s sending) post(
+	ctx context.Context, p *program, c *catalog.Catalog, source catalog.Source, path string, made func() (body []byte, id string, err error),
+) (sent, error) {
 	all := sent{Items: []reply{}}
-	for range s.repeat {
+	for range s.Repeat {
 		body, id, err := made()
 		if err != nil {
-			return err
+			return sent{}, err
 		}
-		replies, err := post(ctx, c, s.env.Webhook+path, source, secretsOf(c, s.getenv)[source.Name][0], body)
+		replies, err := post(ctx, c, p.env.Webhook+path, source, secretsOf(c, p.getenv)[source.Name][0], body)
 		if err != nil && id != "" {
 			err = fmt.Errorf("%w; whether it was taken is not known: send it again with --event-id %s", err, id)
 		}
 		if err != nil {
-			return errors.Join(err, show(s.program, all))
+			return all, err
 		}
 		for _, r := range replies {
 			if r.Status < http.StatusBadRequest {
@@ -167,104 +164,98 @@ func (s *sending) run(ctx context.Context, c *catalog.Catalog, source catalog.So
 		all.Items = append(all.Items, replies...)
 		all.Refused = len(all.Items) - all.Accepted
 	}
-	return show(s.program, all)
+	return all, nil
 }
 
-func (p *program) sendCommand() *cobra.Command {
-	s, file := &sending{program: p}, ""
-	var of samples.Event
-	command := &cobra.Command{
-		Use:   "send <source>",
-		Short: "Sign a webhook as its provider does, and post it; without -f a sample with new ids",
-		Long: "The secret is the first of the source's variable (such as WEBHOOK_SIGNING_SECRET), else the public one that\n" +
+type sendFlags struct {
+	Source   string `json:"-" query:"source" arg:"source" validate:"required"`
+	Sample   string `json:"-" query:"sample" default:"order_completed" help:"which sample to send without -f, such as refund"`
+	Order    string `json:"-" query:"order" help:"the id of the sample's order, instead of a new one; of a refund or a chargeback that of the order that it takes back"`
+	Customer string `json:"-" query:"customer" help:"the sample's customer"`
+	UID      string `json:"-" query:"uid" help:"the sample's user"`
+	sending
+}
+
+func (p *program) send() {
+	command := own(p, console.Row{
+		Name: "send", Summary: "Sign a webhook as its provider does, and post it; without -f a sample with new ids",
+		Help: "The secret is the first of the source's variable (such as WEBHOOK_SIGNING_SECRET), else the public one that\n" +
 			"`billhook dev` accepts. A refund and a chargeback are about an order that was sent before: name it with --order.\n" +
 			"With --repeat each sample has ids of its own; together with --event-id it is the same event each time.",
-		RunE: func(command *cobra.Command, args []string) error {
-			c, err := p.catalog()
-			if err != nil {
-				return err
+	}, func(ctx context.Context, in sendFlags) (sent, error) {
+		c, body, err := in.begin(p)
+		if err != nil {
+			return sent{}, err
+		}
+		if err := errors.Join(oneOf(slices.Sorted(maps.Keys(c.Sources)), &in.Source), oneOf(samples.Names(), &in.Sample)); err != nil {
+			return sent{}, usageError(err.Error())
+		}
+		source := c.Sources[in.Source]
+		if body == nil && source.Scheme != samples.Provider {
+			return sent{}, usageError("there is no sample for this source; name a file with -f")
+		}
+		if kind, personal := pii.Detect(pii.UID, in.UID); personal {
+			p.warn("--uid is personal data (%s): the webhook service leaves it out, and the customer is credited.", kind)
+		}
+		return in.post(ctx, p, c, source, "/webhooks/"+in.Source, func() ([]byte, string, error) {
+			if body != nil {
+				return body, "", nil
 			}
-			if err := oneOf(slices.Sorted(maps.Keys(c.Sources)), &args[0]); err != nil {
-				return err
-			}
-			source := c.Sources[args[0]]
-			body, err := readFile(file, command.InOrStdin())
-			if err == nil && body == nil && source.Scheme != samples.Provider {
-				err = usageError("there is no sample for this source; name a file with -f")
-			}
-			if err != nil {
-				return err
-			}
-			if kind, personal := pii.Detect(pii.UID, of.UID); personal {
-				p.warn("--uid is personal data (%s): the webhook service leaves it out, and the customer is credited.", kind)
-			}
-			return s.run(command.Context(), c, source, "/webhooks/"+args[0], func() ([]byte, string, error) {
-				if body != nil {
-					return body, "", nil
-				}
-				// The other new ids follow from the event's: another body under an id that is used again would be a conflict.
-				event := of
-				event.EventID = cmp.Or(s.eventID, strconv.FormatInt(time.Now().UnixMicro(), 10)+"1")
-				event.OrderID, event.SubscriptionID = cmp.Or(of.OrderID, event.EventID+"2"), event.EventID+"3"
-				return samples.Read(command.Flag("sample").Value.String(), event), event.EventID, nil
-			})
-		},
-	}
-	flag(command, console.Field{
-		Name: "sample", Help: "which sample to send without -f: " + strings.Join(samples.Names(), ", "),
-		OneOf: samples.Names(), Standard: samples.OrderCompleted, Type: reflect.TypeFor[string](),
+			// The other new ids follow from the event's: another body under an id that is used again would be a conflict.
+			id := cmp.Or(in.EventID, strconv.FormatInt(time.Now().UnixMicro(), 10)+"1")
+			event := samples.Event{EventID: id, OrderID: cmp.Or(in.Order, id+"2"), CustomerID: in.Customer, UID: in.UID, SubscriptionID: id + "3"}
+			return samples.Read(in.Sample, event), id, nil
+		})
 	})
-	flags := command.Flags()
-	flags.StringVar(&of.OrderID, "order", "", "the id of the sample's order, instead of a new one; of a refund or a chargeback that of the order that it takes back")
-	flags.StringVar(&of.CustomerID, "customer", "", "the sample's customer")
-	flags.StringVar(&of.UID, "uid", "", "the sample's user")
-	s.flags(command, &file, "sample", "order", "customer", "uid")
-	return command
+	p.completes(command, "sample", cobra.FixedCompletions(samples.Names(), cobra.ShellCompDirectiveNoFileComp))
+	ofSamples(command, "sample", "order", "customer", "uid", "event-id")
 }
 
-func (p *program) enqueueCommand() *cobra.Command {
-	s, file := &sending{program: p}, ""
-	var eventType, key, deliverAt string
-	command := &cobra.Command{
-		Use:   "enqueue <queue>",
-		Short: "Sign a message as an internal service does, and send it to a queue; without -f a sample with a new id",
-		Long: "The file has a message, an item with what is asked for it, or a list of items: what docs/producing.md describes. The secret is\n" +
+// ofSamples are flags that say what is in a sample: they go without a file.
+func ofSamples(command *cobra.Command, flags ...string) {
+	for _, name := range flags {
+		command.MarkFlagsMutuallyExclusive("file", name)
+	}
+}
+
+type enqueueFlags struct {
+	Queue     string `json:"-" query:"to" arg:"queue" validate:"required"`
+	Type      string `json:"-" query:"type" help:"the sample's event type"`
+	Key       string `json:"-" query:"key" help:"the sample's ordering key: sets the member of the message that the queue's key is made of"`
+	DeliverAt string `json:"-" query:"deliver-at" help:"not before this time: RFC 3339, or a wait such as 10m"`
+	sending
+}
+
+func (p *program) enqueue() {
+	command := own(p, console.Row{
+		Name: "enqueue", Summary: "Sign a message as an internal service does, and send it to a queue; without -f a sample with a new id",
+		Help: "The file has a message, an item with what is asked for it, or a list of items: what docs/producing.md describes. The secret is\n" +
 			"the first of WEBHOOK_SIGNING_SECRET, else the public one that `billhook dev` accepts. With --repeat each sample has an id of\n" +
 			"its own; together with --event-id it is the same event each time.",
-		RunE: func(command *cobra.Command, args []string) error {
-			c, err := p.catalog()
-			if err != nil {
-				return err
+	}, func(ctx context.Context, in enqueueFlags) (sent, error) {
+		c, given, err := in.begin(p)
+		if err != nil {
+			return sent{}, err
+		}
+		q, err := queue(c, in.Queue)
+		if err == nil && !q.Enabled {
+			err = fmt.Errorf("the queue %s does not run here", q.ID)
+		}
+		if err != nil {
+			return sent{}, err
+		}
+		path := "/queues/" + url.PathEscape(q.ID) + "/messages"
+		return in.post(ctx, p, c, c.Sources[catalog.Producers], path, func() (body []byte, id string, err error) {
+			if body = given; body == nil {
+				body, id, err = sample(c, q, cmp.Or(in.Type, samples.TypeFor(c, q)), in.EventID, in.Key)
 			}
-			q, err := queue(c, args[0])
-			if err == nil && !q.Enabled {
-				err = fmt.Errorf("the queue %s does not run here", q.ID)
+			if err == nil && in.DeliverAt != "" {
+				body, err = delayed(body, in.DeliverAt)
 			}
-			if err != nil {
-				return err
-			}
-			given, err := readFile(file, command.InOrStdin())
-			if err != nil {
-				return err
-			}
-			path := "/queues/" + url.PathEscape(q.ID) + "/messages"
-			return s.run(command.Context(), c, c.Sources[catalog.Producers], path, func() (body []byte, id string, err error) {
-				if body = given; body == nil {
-					body, id, err = sample(c, q, cmp.Or(eventType, samples.TypeFor(c, q)), s.eventID, key)
-				}
-				if err == nil && deliverAt != "" {
-					body, err = delayed(body, deliverAt)
-				}
-				return body, id, err
-			})
-		},
-	}
-	flags := command.Flags()
-	flags.StringVar(&eventType, "type", "", "the sample's event type")
-	flags.StringVar(&key, "key", "", "the sample's ordering key: sets the member of the message that the queue's key is made of")
-	flags.StringVar(&deliverAt, "deliver-at", "", "not before this time: RFC 3339, or a wait such as 10m")
-	s.flags(command, &file, "type", "key")
-	return command
+			return body, id, err
+		})
+	})
+	ofSamples(command, "type", "key", "event-id")
 }
 
 // sample is a message for a queue. It follows from its id: another one under an id that is used again would be a conflict.
@@ -286,7 +277,7 @@ func sample(c *catalog.Catalog, q catalog.Queue, eventType, eventID, key string)
 	}
 	if key != "" {
 		content, _ := message[format.Content].(map[string]any)
-		member := keyMember(c, q, eventType)
+		member := c.KeyMember(q, eventType)
 		if content == nil || member == "" {
 			return nil, "", usageError(fmt.Sprintf("--key: a message of the queue %s has no member that its ordering key is made of", q.ID))
 		}
@@ -294,20 +285,6 @@ func sample(c *catalog.Catalog, q catalog.Queue, eventType, eventID, key string)
 	}
 	body, err = json.Marshal(message)
 	return body, fmt.Sprint(message[format.ID]), err
-}
-
-// keyMember is the member of a message's content that the queue's ordering key is made of; empty: none is.
-func keyMember(c *catalog.Catalog, q catalog.Queue, eventType string) string {
-	for _, declared := range c.Contracts.Contents(q.Contract, eventType) {
-		for _, name := range q.OrderingKey {
-			for _, m := range declared.Members {
-				if m.Name == name || (name == "subject" && m.Required && m.Shape == "id") {
-					return m.Name
-				}
-			}
-		}
-	}
-	return ""
 }
 
 // delayed is a message, or an item with one, that is to be handled at a time, or after a wait.

@@ -85,7 +85,7 @@ var notAsked = map[string]string{
 // uses are one use of each command that the worker or the door of a test answers, but for those of operations.
 var uses = map[string]string{
 	"listen": "stripe", "providers try": "stripe -f ../../catalog/providers/samples/stripe/invoice.paid.json",
-	"send": "paynow", "enqueue": "<queue>", "admin catalog check": "", "admin catalog print": "", "accounts statement": "cash --period 2026-11", "ledger export": "--seals",
+	"send": "paynow", "enqueue": "<queue>", "admin catalog check": "", "admin catalog print": "",
 }
 
 // useOf is a use of an operation's command, with what it has to be given.
@@ -168,11 +168,11 @@ var needs = map[console.Needs]string{console.Look: "", console.Act: "acts", cons
 func TestTheReferenceIsThatOfTheProgram(t *testing.T) {
 	t.Parallel()
 	var commands, routes strings.Builder
-	commands.WriteString("# Commands\n\nMade of the program by `go test ./cmd/billhook -run Reference -update`. Every command has `-o table|json|csv`, `--wide` and `--help`; a list has `--watch`.\n\n| command | what it does | flags |\n| --- | --- | --- |\n")
+	commands.WriteString("# Commands\n\nMade of the program by `go test ./cmd/billhook -run Reference -update`. Every command has `-o table|json|csv`, `--wide`, `--server`, `--webhook` and `--help`; a list has `--watch` and `--out`.\n\n| command | what it does | flags |\n| --- | --- | --- |\n")
 	for _, command := range leaves(t) {
 		var flags []string
 		command.Flags().VisitAll(func(f *pflag.Flag) {
-			if !slices.Contains([]string{"help", "server", "watch", "json", "output", "wide"}, f.Name) {
+			if !slices.Contains([]string{"help", "server", "webhook", "watch", "out", "json", "output", "wide"}, f.Name) {
 				flags = append(flags, "`--"+f.Name+"`")
 			}
 		})
@@ -190,33 +190,35 @@ func TestTheReferenceIsThatOfTheProgram(t *testing.T) {
 func TestAWrongUseExitsWith2AndSaysWhatToType(t *testing.T) {
 	t.Parallel()
 	for arguments, want := range map[string]string{
-		"":                                  "billhook: say which command",
-		"qeues":                             `no command "qeues"; did you mean queues?`,
-		"dlq":                               "dlq: say which command",
-		"operations aprove":                 `operations has no command "aprove"; did you mean approve?` + "\nusage: billhook operations <command>\nbillhook operations --help says more",
-		"dlq rpelay paynow-events":          "did you mean replay?",
-		"dlq xylophone":                     `dlq has no command "xylophone"` + "\n",
-		"events lst":                        "did you mean ls?",
-		"admin import redus":                `"redus" is none of redis, rabbitmq, postgres`,
-		"completion basj":                   "did you mean bash?",
-		"dlq show a b":                      "accepts between 1 and 1 arg(s), received 2\nusage: billhook dlq show <id>",
-		"outbox ls now":                     "received 1",
-		"products set --points 5":           "received 0",
-		"events ls --quue x":                "unknown flag: --quue",
-		"events ls --limit many":            `invalid argument "many" for "--limit" flag: a whole number`,
-		"events ls --queue":                 "flag needs an argument: --queue",
-		"events ls --status DEAD_LETTERD":   "is none of PROCESSING, COMPLETED, FAILED, DEAD_LETTERED",
-		"queues ls --watch=long":            `invalid duration`,
-		"stock set mug --why w":             `required flag(s) "available" not set`,
-		"products set 7 --points 5":         "--why: say why, for the audit",
-		"endpoints add https://a.example":   `--why: say why, for the audit`,
-		"queues ls --server 127.0.0.1:8081": "such as http://127.0.0.1:8081",
-		"dev --waits long":                  "is none of short, catalog",
-		"ledger export --seals --account a": "none of the others can be",
-		"journal ls --from 2026-02 -o yaml": `"yaml" is none of table, json, csv`,
-		"events try e --catalog nowhere":    "the folder nowhere has no .yaml file",
-		"send paynw":                        `"paynw" is none of generic, paynow`,
-		"send paynow --sample refnd":        `"refnd" is none of`,
+		"":                                   "billhook: say which command",
+		"qeues":                              `no command "qeues"; did you mean queues?`,
+		"dlq":                                "dlq: say which command",
+		"operations aprove":                  `operations has no command "aprove"; did you mean approve?` + "\nusage: billhook operations <command>\nbillhook operations --help says more",
+		"dlq rpelay paynow-events":           "did you mean replay?",
+		"dlq xylophone":                      `dlq has no command "xylophone"` + "\n",
+		"events lst":                         "did you mean ls?",
+		"admin import redus":                 `"redus" is none of redis, rabbitmq, postgres`,
+		"completion basj":                    "did you mean bash?",
+		"dlq show a b":                       "accepts between 1 and 1 arg(s), received 2\nusage: billhook dlq show <id>",
+		"outbox ls now":                      "received 1",
+		"products set --points 5":            "received 0",
+		"events ls --quue x":                 "unknown flag: --quue",
+		"events ls --limit many":             `invalid argument "many" for "--limit" flag: a whole number`,
+		"events ls --queue":                  "flag needs an argument: --queue",
+		"events ls --status DEAD_LETTERD":    "is none of PROCESSING, COMPLETED, FAILED, DEAD_LETTERED",
+		"queues ls --watch=long":             `invalid duration`,
+		"stock set mug --why w":              `required flag(s) "available" not set`,
+		"products set 7 --points 5":          "--why: say why, for the audit",
+		"endpoints add https://a.example":    `--why: say why, for the audit`,
+		"queues ls --server 127.0.0.1:8081":  "such as http://127.0.0.1:8081",
+		"dev --waits long":                   "is none of short, catalog",
+		"products set 7 --points -5 --why w": `invalid argument "-5" for "--points" flag: a number from 1 to 1000000000`,
+		"stock set mug --available -1":       "a number from 0 to 1000000000",
+		"seals ls --watch --out seals":       "none of the others can be",
+		"journal ls --from 2026-02 -o yaml":  `"yaml" is none of table, json, csv`,
+		"events try e --catalog nowhere":     "the folder nowhere has no .yaml file",
+		"send paynw":                         `"paynw" is none of generic, paynow`,
+		"send paynow --sample refnd":         `"refnd" is none of`,
 	} {
 		t.Run(arguments, func(t *testing.T) {
 			t.Parallel()

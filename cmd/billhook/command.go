@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"billhook/internal/console"
+	"billhook/internal/platform/audit"
+)
+
+// place puts a command below the nouns of its name, which are made where there are none yet.
+func (p *program) place(name string, command *cobra.Command) {
+	parent, words := p.root, strings.Fields(name)
+	for _, noun := range words[:len(words)-1] {
+		i := slices.IndexFunc(parent.Commands(), func(made *cobra.Command) bool { return made.Name() == noun })
+		if i < 0 {
+			made := &cobra.Command{Use: noun}
+			parent.AddCommand(made)
+			parent = made
+			continue
+		}
+		parent = parent.Commands()[i]
+	}
+	parent.AddCommand(command)
+}
+
+// asked is an operation that a command asks for.
+type asked struct {
+	console.Operation
+	*program
+
+	call   *cobra.Command
+	args   []string
+	reason reason
+	// every is how often a list is printed again; 0: it is printed once. out is the file that it is written to.
+	every time.Duration
+	out   string
+	// wait is how long to wait for what a followed operation has begun.
+	wait time.Duration
+}
+
+// parts are the fields of an operation that people name, and behind them those of the operation that it comes before.
+func (p *program) parts(o console.Operation) (parts []console.Field) {
+	before, _ := p.known.Find(o.Before)
+	_, whole := o.Answer().(console.Parted)
+	for _, f := range slices.Concat(o.Fields, before.Fields) {
+		known := slices.ContainsFunc(parts, func(other console.Field) bool { return flagOf(other) == flagOf(f) })
+		if known || f.Name == "why" || f.Name == "page" || f.Expects != "" || whole && f.Name == "limit" {
+			continue
+		}
+		if f.Name == "limit" {
+			f.Help, f.Rules = "the most to list; 0: all", ""
+		}
+		parts = append(parts, f)
+	}
+	return parts
+}
+
+// operation is the command that calls an operation of the worker and prints its answer.
+func (p *program) operation(o console.Operation) *cobra.Command {
+	command, a := p.command(o, func(ctx context.Context, a *asked) error {
+		switch {
+		case o.List:
+			return a.watch(ctx)
+		case o.Needs <= console.Act:
+			return a.print(ctx, nil)
+		default:
+			return a.change(ctx)
+		}
+	})
+	command.Aliases = map[string][]string{"ls": {"list"}, "rm": {"delete"}}[o.Verb()]
+	if o.List {
+		command.Flags().DurationVar(&a.every, "watch", 0, "list again and again, so often, until it is stopped")
+		command.Flags().Lookup("watch").NoOptDefVal = "2s"
+		command.Flags().StringVar(&a.out, "out", "", "the file to write, which is there whole or not at all; without --limit it has all")
+		p.completes(command, "out", files)
+		command.MarkFlagsMutuallyExclusive("watch", "out")
+	}
+	return command
+}
+
+// own adds a command that this program carries out itself: a function, and a struct with its arguments and flags by the
+// tags of operations. What the function returns is printed as an operation's answer is, also what it has until it fails.
+func own[Flags, Answer any](p *program, row console.Row, do func(context.Context, Flags) (Answer, error)) *cobra.Command {
+	var failed error
+	row.Path = "GET /" + row.Name
+	o := console.New(row, func(ctx context.Context, _ audit.Author, flags Flags) (answer Answer, _ error) {
+		answer, failed = do(ctx, flags)
+		return answer, nil
+	})
+	command, _ := p.command(o, func(ctx context.Context, a *asked) error {
+		in, err := a.input(o, nil)
+		if err != nil {
+			return err
+		}
+		answer, err := o.Call(ctx, audit.Author{}, in)
+		if wrong, ok := errors.AsType[*console.Refusal](err); ok {
+			return usageError(wrong.Detail)
+		}
+		if reflect.ValueOf(answer).IsZero() {
+			return failed
+		}
+		return errors.Join(failed, a.show(o.Columns, answer))
+	})
+	p.place(row.Name, command)
+	return command
+}
+
+// command is a command with the fields of an operation: what stands in the path are its arguments, all else are flags.
+func (p *program) command(o console.Operation, run func(ctx context.Context, a *asked) error) (*cobra.Command, *asked) {
+	a := &asked{Operation: o, program: p}
+	use, required, arguments := o.Name[strings.LastIndex(o.Name, " ")+1:], 0, []console.Field{}
+	command := &cobra.Command{Short: o.Summary, Long: o.Help}
+	for _, f := range p.parts(o) {
+		if !f.Argument {
+			p.flag(command, f)
+			if f.Required {
+				use += " --" + flagOf(f) + " <" + flagOf(f) + ">"
+				_ = command.MarkFlagRequired(flagOf(f)) // it is there
+			}
+			continue
+		}
+		form := "<" + name(f) + ">"
+		if len(f.OneOf) > 0 {
+			form = strings.Join(f.OneOf, "|")
+		}
+		switch arguments = append(arguments, f); {
+		case several(f):
+			form = "[" + form + "...]"
+		case !f.Required:
+			form = "[" + form + "]"
+		default:
+			required++
+		}
+		use += " " + form
+	}
+	command.Use, command.Args = use, cobra.RangeArgs(required, len(arguments))
+	if slices.ContainsFunc(arguments, several) {
+		command.Args = cobra.MinimumNArgs(required)
+	}
+	command.ValidArgsFunction = p.completion(o.Noun(), append(arguments, console.Field{})[0])
+	if o.Needs >= console.Reason {
+		command.Use += " --why <reason>"
+		a.reason.required(command)
+	}
+	if o.Follow != "" {
+		command.Flags().DurationVar(&a.wait, "wait", 5*time.Minute, "how long to wait, at most, for what becomes of it; 0: not at all")
+	}
+	command.RunE = func(command *cobra.Command, args []string) error {
+		p.runs, a.call, a.args = true, command, args
+		return run(command.Context(), a)
+	}
+	return command, a
+}

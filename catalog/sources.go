@@ -36,8 +36,8 @@ func (c *Catalog) SourceOf(p Provider) (s Source, declaration string) {
 		}
 	}
 	s = Source{Name: p.Name, SecretVariable: "WEBHOOK_SECRET_" + strings.ToUpper(strings.ReplaceAll(p.Name, "-", "_"))}
-	declaration = fmt.Sprintf("  %s:\n    scheme: %s\n    secret_variable: %s\n    max_body_bytes: 1048576\n    rate_per_second: 100\n    burst: 200\n    events:\n",
-		s.Name, p.Name, s.SecretVariable)
+	declaration = fmt.Sprintf("  %s:\n    scheme: %s\n    secret_variable: %s\n", s.Name, p.Name, s.SecretVariable) +
+		"    max_body_bytes: 1048576\n    rate_per_second: 100\n    burst: 200\n    events:\n"
 	for _, eventType := range slices.Sorted(maps.Keys(p.Events)) {
 		i := slices.IndexFunc(c.Queues, func(q Queue) bool {
 			_, handled := q.Handler(p.Events[eventType].Type)

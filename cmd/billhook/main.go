@@ -137,7 +137,8 @@ func (p *program) commands() *cobra.Command {
 		p.place(o.Name, p.operation(o))
 	}
 	for _, add := range []func(){
-		p.dev, p.send, p.enqueue, p.listen, p.try, p.eventsTail, p.compare, p.checkProof, p.provision, p.switching, p.catalogs, p.doctor, p.imports,
+		p.dev, p.send, p.enqueue, p.listen, p.try, p.eventsTail, p.compare, p.checkProof,
+		p.provision, p.switching, p.catalogs, p.doctor, p.imports,
 	} {
 		add()
 	}

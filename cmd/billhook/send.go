@@ -141,7 +141,8 @@ func (s sending) begin(p *program) (c *catalog.Catalog, file []byte, err error) 
 
 // post posts what made returns, with the id that its event has; of a file it has none.
 func (s sending) post(
-	ctx context.Context, p *program, c *catalog.Catalog, source catalog.Source, path string, made func() (body []byte, id string, err error),
+	ctx context.Context, p *program, c *catalog.Catalog, source catalog.Source, path string,
+	made func() (body []byte, id string, err error),
 ) (sent, error) {
 	all := sent{Items: []reply{}}
 	for range s.Repeat {
@@ -203,7 +204,8 @@ func (p *program) send() {
 			}
 			// The other new ids follow from the event's: another body under an id that is used again would be a conflict.
 			id := cmp.Or(in.EventID, strconv.FormatInt(time.Now().UnixMicro(), 10)+"1")
-			event := samples.Event{EventID: id, OrderID: cmp.Or(in.Order, id+"2"), CustomerID: in.Customer, UID: in.UID, SubscriptionID: id + "3"}
+			event := samples.Event{EventID: id, SubscriptionID: id + "3", CustomerID: in.Customer, UID: in.UID}
+			event.OrderID = cmp.Or(in.Order, id+"2")
 			return samples.Read(in.Sample, event), id, nil
 		})
 	})

@@ -296,7 +296,8 @@ func (f Field) Typed() bool {
 // Check reports what is wrong with a text for the field; nil: its type and its rules take it. An empty text is left out.
 func (f Field) Check(text string) error {
 	value := reflect.New(f.Type) // there, whatever it points to: a rule that the field is required holds
-	if err := set(value.Elem(), text, time.Time{}.Add(maxAge)); err != nil || text == "" || rules.Var(value.Interface(), f.Rules) == nil {
+	err := set(value.Elem(), text, time.Time{}.Add(maxAge))
+	if err != nil || text == "" || rules.Var(value.Interface(), f.Rules) == nil {
 		return err
 	}
 	return errors.New(cmp.Or(f.rule(), "another value"))

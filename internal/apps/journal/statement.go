@@ -95,7 +95,8 @@ func statement(ctx context.Context, from store.Store, in StatementOf, thisMonth 
 		return Statement{}, err
 	}
 	s := Statement{
-		Tenant: in.Tenant, Period: seal.Span(first, last), Account: in.Account, Opening: map[string]int64{}, Lines: []Stated{}, later: !in.After.IsZero(),
+		Tenant: in.Tenant, Period: seal.Span(first, last), Account: in.Account,
+		Opening: map[string]int64{}, Lines: []Stated{}, later: !in.After.IsZero(),
 	}
 	list := ListOfEntries{Owned: in.Owned, Account: in.Account, Page: in.Page}
 	control := ledger.Control(in.Account) == in.Account

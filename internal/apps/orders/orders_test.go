@@ -422,7 +422,7 @@ func TestStockIsSetWithAReasonAndKeepsWhatIsReserved(t *testing.T) {
 	operations := console.NewCatalog(append(orders.Operations(s.Shop.Store), s.Stock.Operations()...))
 	add, _ := operations.Find("stock add")
 	_, err = add.Call(t.Context(), ada.Who, console.Input{Path: map[string]string{"id": "cap"}, Body: []byte(`{"pieces":0,"why":"w"}`)})
-	require.ErrorIs(t, err, audit.ErrInvalid, "none is no number of pieces that have come")
+	require.Equal(t, console.Refuse(console.Refused, "refused", "The member pieces is a number from 1 to 1000000000."), err, "none is no number of pieces")
 }
 
 func TestAnOrderThatCannotBeReadIsADeadLetter(t *testing.T) {

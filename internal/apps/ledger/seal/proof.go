@@ -49,7 +49,8 @@ type Proven struct {
 
 // Notes says which entry of which seal it is.
 func (p Proven) Notes() []string {
-	return []string{fmt.Sprintf("The entry is number %d of %d in seal %d of tenant %s, which is the one that was kept.", p.Index+1, p.Count, p.Seal, p.Tenant)}
+	const is = "The entry is number %d of %d in seal %d of tenant %s, which is the one that was kept."
+	return []string{fmt.Sprintf(is, p.Index+1, p.Count, p.Seal, p.Tenant)}
 }
 
 // Prove returns the proof that an entry stands in its seal. The error may be ErrNoEntry, ErrUnsealed or ErrBroken.

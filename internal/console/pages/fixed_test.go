@@ -25,6 +25,7 @@ import (
 	"billhook/internal/console/access"
 	"billhook/internal/console/pages"
 	"billhook/internal/dedupe"
+	"billhook/internal/inspect/deadletters"
 	"billhook/internal/inspect/events"
 	"billhook/internal/inspect/queues"
 	"billhook/internal/pipeline/deadletter"
@@ -223,9 +224,9 @@ func TestThePageOfAnEventOffersWhatItsOpenDeadLetterNeeds(t *testing.T) {
 	t.Parallel()
 	event := whole()
 	event.DeadLetters = append(event.DeadLetters, deadletter.Item{ID: "d2", State: deadletter.Open})
-	dead := deadletter.Kept{Item: deadletter.Item{
+	dead := deadletters.Kept{Item: deadletter.Item{
 		ID: "d2", Queue: "q1", EventID: "e1", Reason: "callee_failed_503", State: deadletter.Open, Attempts: 5, Kept: noon,
-	}, Target: "platform", Path: "/v1/labels", Size: 7, Later: &deadletter.Later{Waiting: 3}}
+	}, Target: "platform", Path: "/v1/labels", Size: 7, Later: &deadletters.Later{Waiting: 3}}
 	_, body, _ := visit(t, "/ops/events/e1?queue=q1", "", map[string]any{"GET /v1/ops/events/e1?queue=q1": event, "GET /v1/ops/dead-letters/d2": dead})
 	require.Contains(t, shown(body), "The platform service answered 503 five times; Billhook gave up on 2026-11-22 at 12:00 UTC.")
 	require.Contains(t, shown(body), "Target platform /v1/labels Later messages of its key 0 done, 0 dead-lettered, 3 waiting")

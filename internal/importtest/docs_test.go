@@ -155,8 +155,14 @@ func TestTheQueueOfTheREADMEIsSound(t *testing.T) {
 	t.Parallel()
 	_, block, _ := strings.Cut(read(t, "README.md"), "```yaml\n")
 	block, _, _ = strings.Cut(block, "```")
-	shipped := catalogtest.Shipped()
-	with, err := shipped.With(map[string]string{"queues.yaml": strings.Replace(read(t, "catalog/queues.yaml"), "\nqueues:\n", "\nqueues:\n"+block, 1)})
+	text := read(t, "catalog/queues.yaml")
+	if !strings.Contains(text, block) { // else somebody has followed the page
+		text = strings.Replace(text, "\nqueues:\n", "\nqueues:\n"+block, 1)
+	}
+	with, err := catalogtest.Shipped().With(map[string]string{"queues.yaml": text})
 	require.NoError(t, err)
-	require.Len(t, with.Queues, len(shipped.Queues)+1)
+	_, id, _ := strings.Cut(block, "- id: ")
+	id, _, _ = strings.Cut(id, "\n")
+	_, found := with.Queue(id)
+	require.True(t, found, id)
 }

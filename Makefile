@@ -53,7 +53,7 @@ test: ## the tests that a person waits for: the embedded stack, what only Google
 test-all: ## everything: each case on both stacks, each fail point, the pages in all sizes, Terraform's lifecycle
 	@$(TESTS) -timeout 30m $$(go list ./... | grep -vE '/e2e/browser$$|/terraform/lifecycle$$')
 	@$(MAKE) --no-print-directory lifecycle
-	@$(TESTS) -parallel 4 ./e2e/browser
+	@$(TESTS) -timeout 30m -parallel 4 ./e2e/browser
 	@go run -trimpath ./emulator/installed
 
 .PHONY: lifecycle

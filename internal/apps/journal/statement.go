@@ -49,7 +49,7 @@ type Stated struct {
 	Kind       ledger.Kind `json:"kind" show:"Kind"`
 	ledger.Line
 	Balance int64 `json:"balance" show:"Balance" in:"currency"`
-	Seal    int64 `json:"seal" show:"Seal,less"`
+	Seal    int64 `json:"seal" show:"Seal,detail"`
 }
 
 // Notes says what the account had before and has behind the lines.

@@ -120,10 +120,10 @@ tax-payable - EUR -19.00 0.00 0.00 -19.00
 TENANT default
 MONTHS 2026-02/2026-03
 ACCOUNT cash
-…POSTED HAPPENED ENTRY EVENT TYPE KIND ACCOUNT CURRENCY DEBIT CREDIT BALANCE SEAL
-2026-02-02T09:00:00Z 2026-02-02T09:00:00Z ENTRY-ID in-1 billing.invoice.paid journal cash EUR 119.00 0.00 119.00 1
-…in-2 billing.invoice.paid journal cash EUR 50.00 0.00 169.00 1
-…in-3 billing.invoice.paid journal cash EUR 2.50 0.00 171.50 0
+…POSTED HAPPENED ENTRY EVENT TYPE KIND ACCOUNT CURRENCY DEBIT CREDIT BALANCE
+2026-02-02T09:00:00Z 2026-02-02T09:00:00Z ENTRY-ID in-1 billing.invoice.paid journal cash EUR 119.00 0.00 119.00
+…in-2 billing.invoice.paid journal cash EUR 50.00 0.00 169.00
+…in-3 billing.invoice.paid journal cash EUR 2.50 0.00 171.50
 EUR: opening 0.00, closing 171.50
 `},
 		{line: "accounts statement points:user:u1 --period 2026-03 -o csv", want: "credit,points:user:u1,points,0,1000,-1000,1\n"},

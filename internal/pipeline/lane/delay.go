@@ -34,13 +34,38 @@ func Open(ctx context.Context, from store.Getter, name Name) (Lane, error) {
 	return l, err
 }
 
-// Behind reports whether a message must wait: it has never waited, or one before it waits again.
+// Behind reports whether a message must wait: it has never waited, or one before it waits again since it was published.
+// It never waits for one after it: two of them would wait for each other without end.
 func (l Lane) Behind(m contract.Message) bool {
 	if !l.Exists() || !l.Stays {
 		return false
 	}
 	t, ok := ticketOf(m)
-	return !ok || t.published < l.Held
+	return !ok || len(l.before(t)) > 0
+}
+
+// before are the messages that were put into the lane again before a message in rank, and after it was published.
+func (l Lane) before(t ticket) (before []again) {
+	for _, a := range l.Again {
+		if a.Rank < t.rank && a.Number > t.published {
+			before = append(before, a)
+		}
+	}
+	return before
+}
+
+// maxAgain is how many of a lane's messages are told apart. More make some wait once more than they have to.
+const maxAgain = 16
+
+// putAgain returns what the lane holds of the messages put into it again when t is one of them. Those before t that
+// are left out were delivered when t was, and those after t are behind it.
+func (l Lane) putAgain(t ticket) []again {
+	all := l.before(t)
+	if n := len(all); n == maxAgain { // it and the last become one: what is behind either is behind that
+		all[n-1].Number = t.number
+		return all
+	}
+	return append(all, again{Rank: t.rank, Number: t.number})
 }
 
 // ErrUnfit: the message cannot be kept in a document.
@@ -91,7 +116,7 @@ func (l Lane) Put(w Waiting, now time.Time) (ticketed string, writes []store.Wri
 	next := l.head
 	next.Last, next.Newest, next.ExpireAt = t.number, max(l.Newest, id), time.Time{}
 	if again { // messages that were published behind it have to wait again
-		next.Held = t.number
+		next.Again = l.putAgain(t)
 	}
 	if !l.Holds() { // a lane that holds messages is due when its oldest is
 		next.DueAt, next.OldestAt = due, due

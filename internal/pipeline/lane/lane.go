@@ -40,14 +40,19 @@ type head struct {
 	OldestAt time.Time `store:"oldest_at,omitzero"`
 	// Last is the greatest number given out.
 	Last int64 `store:"last,omitzero"`
-	// Held is the number of the message that was last put into the lane again.
-	Held int64 `store:"held,omitzero"`
+	// Again are messages that came back and were put into the lane again. Both their ranks and their numbers rise.
+	Again []again `store:"again,omitzero"`
 	// Stays: the lane outlives its entries.
 	Stays bool `store:"stays,omitzero"`
 	// QueueID is the queue of a lane that stays, for NoneWaits.
 	QueueID string `store:"queue,omitzero"`
 	// ExpireAt is when a lane without entries may be removed.
 	ExpireAt time.Time `store:"expire_at,omitzero"`
+}
+
+type again struct {
+	Rank   int64 `store:"rank"`
+	Number int64 `store:"number"`
 }
 
 // Kept is a message that waits to be published.

@@ -156,17 +156,31 @@ func TestWhateverWaitsBehindWhateverAKeyIsDoneInOrder(t *testing.T) {
 				},
 			})
 			l.settle()
-			for range 2*len(l.arrived) + 3 {
-				l.now = l.now.Add(time.Hour)
+			atOnce := rapid.Bool().Draw(t, "at the end, a relay runs after each delivery")
+			relay := func(d time.Duration) {
+				l.now = l.now.Add(d)
 				l.start(l.actors[0], "")
 				l.settle()
+			}
+			deliveries, enough := 0, 100+(len(l.broker)+len(storetest.All(t, l.db, lane.Delayed.Entries())))*(1+len(l.arrived))*2
+			rounds := 2*len(l.arrived) + 5
+			for round := range rounds {
+				if round == rounds-2 { // a lane whose last message was done before its relay left is over with the next one
+					l.event(t)
+				}
+				relay(time.Hour)
 				for len(l.broker) > 0 {
 					l.deliver(t, func() string { return "is done" })
+					if atOnce {
+						relay(time.Microsecond)
+					}
+					deliveries++
+					require.Less(t, deliveries, enough, "they only change places: %s", strings.Join(l.story, "\n"))
 				}
 			}
 			require.Equal(t, l.arrived, l.closed, "every event is done: %s", strings.Join(l.story, "\n"))
 			require.Empty(t, storetest.All(t, l.db, lane.Delayed.Entries()))
-			require.Empty(t, storetest.All(t, l.db, lane.Delayed.Lanes()), "a lane is over with its last message")
+			require.Empty(t, storetest.All(t, l.db, lane.Delayed.Lanes()), "a lane is over with its last message, or with the next")
 		}
 	})
 }
@@ -213,6 +227,29 @@ func TestALaneIsNotOverWithWhatAnotherRelayHasPublishedPast(t *testing.T) {
 		_, over := found.Over(r.broker.taken[n])
 		require.Equal(t, last, over, "a message of the key that comes now is behind e2")
 	}
+}
+
+// TestTheFirstOfAKeyWaitsForNoneAfterIt: else each would be put behind the other's new number, without end.
+func TestTheFirstOfAKeyWaitsForNoneAfterIt(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, lane.Delayed)
+	l := &line{stage: &stage{db: r.db, now: start}}
+	behind := func(m contract.Message) bool {
+		found, err := lane.Open(t.Context(), r.db, lane.Name{Queue: "q", OrderingKey: "k"})
+		require.NoError(t, err)
+		return found.Behind(m)
+	}
+	l.keep(t, message("e1"), start)
+	l.keep(t, message("e2"), time.Time{})
+	r.due(t, 10)
+	l.keep(t, r.broker.taken[0], start) // it fails
+	r.due(t, 10)
+	require.True(t, behind(r.broker.taken[1]))
+	l.keep(t, r.broker.taken[1], time.Time{}) // and is published behind it
+	r.due(t, 10)
+	require.Equal(t, []string{"e1", "e2", "e1", "e2"}, events(r.broker.taken))
+	require.Equal(t, []bool{false, false}, []bool{behind(r.broker.taken[2]), behind(r.broker.taken[3])})
+	require.True(t, behind(r.broker.taken[1]), "repeated, while neither is done")
 }
 
 func events(messages []contract.Message) (ids []string) {

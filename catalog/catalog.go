@@ -236,8 +236,8 @@ func (c *Catalog) DeadLetters(name string) (Queue, bool) {
 	return c.Queue(name)
 }
 
-// Topic finds a shared or outbound topic by its id or by its alias.
-func (c *Catalog) Topic(name string) (Topic, bool) {
+// TopicNamed finds a shared or outbound topic by its id or by its alias.
+func (c *Catalog) TopicNamed(name string) (Topic, bool) {
 	for _, t := range slices.Concat(c.Topics, c.OutboundTopics) {
 		if name != "" && (t.ID == name || t.Alias == name) {
 			return t, true

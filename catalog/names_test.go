@@ -28,7 +28,7 @@ func TestOldNamesLeadToWhatTheyNamed(t *testing.T) {
 				got = q.ID
 			case "topics":
 				var topic catalog.Topic
-				topic, ok = c.Topic(name)
+				topic, ok = c.TopicNamed(name)
 				got = topic.ID
 			}
 			require.Equal(t, []any{want, want != ""}, []any{got, ok}, "%s: %s", of, name)

@@ -203,7 +203,7 @@ func TestTheShippedAliasesAreTheNamesInTheRequirements(t *testing.T) {
 		require.Equal(t, names, strings.Join(got, " "), id)
 	}
 	for alias, id := range all.Aliases.Topics {
-		topic, ok := c.Topic(alias)
+		topic, ok := c.TopicNamed(alias)
 		require.True(t, ok, alias)
 		require.Equal(t, id, topic.ID)
 	}

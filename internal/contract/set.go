@@ -282,41 +282,6 @@ func (s *Set) Receive(format string, orderingKey []string, m Message, publishedA
 	return body, m.Attributes, err
 }
 
-// Stamp is what a message that a handler made gets on its way out.
-type Stamp struct {
-	ID, Tenant, RoutingKey string
-	// OrderingKey is what the message waits behind; empty: nothing.
-	OrderingKey string
-	// Since is what its age counts from; zero: At.
-	Since time.Time
-	At    time.Time
-}
-
-// Compose makes the message of a program's body, with id and time, held to what is declared.
-func (s *Set) Compose(made Body, stamp Stamp) (Body, Message, error) {
-	f := made.contract.format
-	stamped := reflect.New(f.Head)
-	stamped.Elem().Set(made.whole())
-	at := stamp.At.UTC().Format(time.RFC3339Nano)
-	since := at
-	if !stamp.Since.IsZero() {
-		since = stamp.Since.UTC().Format(time.RFC3339Nano)
-	}
-	follow(stamped, made.contract.places[f.ID]).SetString(stamp.ID)
-	follow(stamped, made.contract.places[f.Time]).SetString(at)
-	body, err := s.Held(Of(stamped.Interface()))
-	if err != nil {
-		return Body{}, Message{}, err
-	}
-	attributes := body.Attributes()
-	attributes.Tenant, attributes.RoutingKey, attributes.FirstPublished = stamp.Tenant, stamp.RoutingKey, since
-	m := Message{OrderingKey: attributes.Order(stamp.OrderingKey), Attributes: attributes.Map()}
-	if err = attributes.Validate(); err == nil {
-		m.Data, err = body.Append(nil)
-	}
-	return body, m, cmp.Or(err, m.Check())
-}
-
 // Held is a body that a program made, held to what is declared of it.
 func (s *Set) Held(made Body) (Body, error) {
 	data, err := made.Append(nil)

@@ -6,7 +6,6 @@ package retry
 import (
 	"context"
 	"errors"
-	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -147,36 +146,6 @@ func Decide(err error) Verdict {
 	default:
 		return Verdict{Class: Failed, Reason: "handler_error", Counts: true}
 	}
-}
-
-// Policy says how long to wait before the next attempt.
-type Policy struct {
-	Base       time.Duration
-	Multiplier float64
-	Max        time.Duration
-	// Jitter is the most that is added at random; the sum stays within Max.
-	Jitter time.Duration
-	// Schedule, if not empty, is used instead: Schedule[n] is the wait before attempt n+1, and the last one repeats.
-	Schedule []time.Duration
-}
-
-// Wait returns how long to wait after a failed attempt, from 1 on. dice, in [0,1), is the caller's randomness.
-func (p Policy) Wait(failed int, dice float64) time.Duration {
-	failed = max(failed, 1)
-	if len(p.Schedule) > 0 {
-		return p.Schedule[min(failed, len(p.Schedule)-1)]
-	}
-	longest := p.Max
-	if longest <= 0 {
-		longest = math.MaxInt64 / 2 // so that adding it to a time does not overflow
-	}
-	// The factor is finite, since 0 times infinity would be no number at all.
-	factor := min(math.Pow(max(p.Multiplier, 1), float64(failed-1)), math.MaxFloat64)
-	wait := float64(p.Base)*factor + dice*float64(p.Jitter)
-	if wait >= float64(longest) {
-		return longest
-	}
-	return time.Duration(wait)
 }
 
 // HTTPStatus is the meaning of the status of a called service: nil for 2xx, else a marked error that names it.

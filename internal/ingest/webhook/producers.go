@@ -55,7 +55,7 @@ func (s *Service) queueOf(name string) (destination, bool) {
 }
 
 func (s *Service) topicOf(name string) (destination, bool) {
-	topic, ok := s.config.Catalog.Topic(name)
+	topic, ok := s.config.Catalog.TopicNamed(name)
 	to := destination{topic: topic.ID}
 	for _, q := range s.config.Catalog.Queues {
 		if ok && q.Enabled && q.SharedTopic == topic.ID {

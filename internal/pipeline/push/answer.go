@@ -111,9 +111,8 @@ func (s *Service) leave(ctx context.Context, d *delivery, at position, f finding
 // settleReplay writes into the dead letter of a replay how that has ended: open again, where the event has
 // another one.
 func (s *Service) settleReplay(ctx context.Context, d *delivery, reply answer) error {
-	id := d.message.Attributes[deadletter.AttrReplayOf]
-	if id == "" || id != deadletter.ItemID(d.queue.Queue, d.firstID, d.message) {
-		return nil // no replay, or somebody made it up
+	if d.replay == "" {
+		return nil
 	}
 	end := deadletter.Ending{State: deadletter.Processed, Outcome: reply.Outcome, At: s.config.Now()}
 	switch {

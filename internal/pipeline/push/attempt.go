@@ -3,7 +3,6 @@ package push
 import (
 	"context"
 	"log/slog"
-	"net/http"
 	"time"
 
 	"billhook/internal/retry"
@@ -29,10 +28,7 @@ type past struct {
 // deliver takes one message to its answer. Where its next attempt is due soon, the request waits for it
 // without a slot.
 func (s *Service) deliver(ctx context.Context, d *delivery) answer {
-	before := past{delivered: d.number > 1 || d.returned() || d.replayed()}
-	if !before.delivered {
-		s.config.Rates.Arrived(d.queue.ID)
-	}
+	before := past{delivered: d.repeated()}
 	// Of an attempt that kills its worker nothing else is left.
 	d.log.LogAttrs(ctx, slog.LevelInfo, "received",
 		slog.Int("delivery_attempt", d.number), slog.String("instance", s.config.Instance))
@@ -45,21 +41,6 @@ func (s *Service) deliver(ctx context.Context, d *delivery) answer {
 		s.concluded(ctx, slog.LevelInfo, "attempt again", d, reply, slog.Int("status", reply.Status))
 		before = past{delivered: true, waited: reply.Attempt == 0}
 	}
-}
-
-// acknowledged has an alarm ring when what is kept or was emitted is due, and holds the answer as long as it
-// has to.
-func (s *Service) acknowledged(ctx context.Context, d *delivery, reply answer) answer {
-	if due := reply.next.due; !due.IsZero() {
-		if err := s.config.Alarm.At(context.WithoutCancel(ctx), due); err != nil {
-			d.warn(ctx, "no alarm, left to the next run of release-delayed", slog.String("cause", cause(err)))
-		}
-	}
-	if reply.next.hold && !s.sleep(ctx, s.config.Now().Add(noneWaitFor)) {
-		// The broker goes on holding the key.
-		reply.Outcome, reply.Delayed, reply.Status = retry.Retry, false, http.StatusServiceUnavailable
-	}
-	return reply
 }
 
 // sleep reports whether a time has come before the service drains and before ctx ends.

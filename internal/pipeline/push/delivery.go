@@ -73,6 +73,7 @@ type delivery struct {
 	lane    lane.Name       // in which the message waits, if it has to
 	policy  catalog.Handler // of the event's type
 	handler handler.Handler // neither Tx nor Leased: none is registered
+	replay  string          // the dead letter that it is a replay of; empty: of none, or somebody made it up
 	allowed int             // how many attempts the event has
 	log     *slog.Logger    // whose lines name it
 }
@@ -99,6 +100,9 @@ func (d *delivery) returned() bool { return d.record.DelayTicket != "" }
 // replayed reports whether the message is a dead letter again.
 func (d *delivery) replayed() bool { return d.message.Attributes[deadletter.AttrReplayOf] != "" }
 
+// repeated reports whether the event was delivered before.
+func (d *delivery) repeated() bool { return d.number > 1 || d.returned() || d.replayed() }
+
 // decode reads the message, and finds its handler in the catalog and in the registry.
 func (s *Service) decode(q *queue, e envelope) *delivery {
 	attributes := e.message.Attributes
@@ -106,6 +110,9 @@ func (s *Service) decode(q *queue, e envelope) *delivery {
 		e.firstID = e.messageID
 	}
 	d := &delivery{envelope: e, queue: q, due: momentOf(attributes[contract.AttrDeliverAt])}
+	if id := attributes[deadletter.AttrReplayOf]; id != "" && id == deadletter.ItemID(q.Queue, d.firstID, e.message) {
+		d.replay = id
+	}
 	d.event, d.record, d.broken = decodeEvent(s.config.Catalog.Contracts, q, e)
 	d.log = slog.New(s.config.Log.Handler().WithAttrs([]slog.Attr{
 		slog.String("queue", q.ID), slog.String("event_id", d.record.EventID),

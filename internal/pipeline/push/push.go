@@ -144,6 +144,9 @@ func (s *Service) Routes(r chi.Router) {
 
 func (s *Service) push(w http.ResponseWriter, r *http.Request, q *queue, e envelope) {
 	d := s.decode(q, e)
+	if !d.repeated() {
+		s.config.Rates.Arrived(q.ID)
+	}
 	reply := s.deliver(r.Context(), d)
 	now, level := s.config.Now(), slog.LevelInfo
 	status, took := reply.httpStatus(q, now), now.Sub(e.received)
@@ -161,6 +164,21 @@ func (s *Service) push(w http.ResponseWriter, r *http.Request, q *queue, e envel
 		return
 	}
 	serve.WriteJSON(w, status, reply)
+}
+
+// acknowledged has an alarm ring when what is kept or was emitted is due, and holds the answer as long as it
+// has to.
+func (s *Service) acknowledged(ctx context.Context, d *delivery, reply answer) answer {
+	if due := reply.next.due; !due.IsZero() {
+		if err := s.config.Alarm.At(context.WithoutCancel(ctx), due); err != nil {
+			d.warn(ctx, "no alarm, left to the next run of release-delayed", slog.String("cause", cause(err)))
+		}
+	}
+	if reply.next.hold && !s.sleep(ctx, s.config.Now().Add(noneWaitFor)) {
+		// The broker goes on holding the key.
+		reply.Outcome, reply.Delayed, reply.Status = retry.Retry, false, http.StatusServiceUnavailable
+	}
+	return reply
 }
 
 // concluded logs and counts what became of a delivery, or of an attempt after which its request goes on.

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 	"unicode/utf8"
 )
@@ -39,15 +38,6 @@ const (
 	MaxPage    = 1000
 	MaxDepth   = 20
 )
-
-// Key names one document. A part is valid UTF-8 of 1 to MaxIDBytes, without a slash or a control
-// character. Firestore reserves the form __x__.
-type Key struct {
-	Collection string
-	ID         string
-}
-
-func (k Key) String() string { return k.Collection + "/" + k.ID }
 
 // Version identifies one state of one document; zero: none. It has no order.
 type Version int64
@@ -308,24 +298,6 @@ func (n *Newest) check(q Query) error {
 	return nil
 }
 
-// CheckKey reports whether the key can name a document, wrapping ErrInvalid.
-func CheckKey(key Key) error {
-	for _, part := range []string{key.Collection, key.ID} {
-		if part == "" || len(part) > MaxIDBytes || part == "." || part == ".." {
-			return fmt.Errorf("%w: key part of %d bytes", ErrInvalid, len(part))
-		}
-		for i := range len(part) {
-			if part[i] == '/' || part[i] < 0x20 {
-				return fmt.Errorf("%w: key part with a slash or a control character", ErrInvalid)
-			}
-		}
-		if !isName(part) {
-			return fmt.Errorf("%w: key part that is reserved or not UTF-8", ErrInvalid)
-		}
-	}
-	return nil
-}
-
 // The errors of checkValue name no field: a name may come from outside.
 var (
 	errName   = errors.New("a name is empty, reserved or not UTF-8")
@@ -334,11 +306,6 @@ var (
 	errDepth  = errors.New("nested too deep")
 	errList   = errors.New("a list within a list")
 )
-
-func isName(name string) bool {
-	reserved := len(name) >= 4 && strings.HasPrefix(name, "__") && strings.HasSuffix(name, "__")
-	return name != "" && !reserved && utf8.ValidString(name)
-}
 
 func checkValue(value any, depth int) error {
 	switch v := value.(type) {

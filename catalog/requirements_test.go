@@ -73,16 +73,16 @@ var keys = map[string]func(catalog.Queue) (n float64, ok bool){
 	"most messages": func(q catalog.Queue) (float64, bool) {
 		return float64(q.MaxBacklog.Messages), q.MaxBacklog.Messages > 0
 	},
-	"rate":            func(q catalog.Queue) (float64, bool) { return float64(q.Rate.PerSecond), q.Rate.PerSecond > 0 },
-	"rate of a user":  func(q catalog.Queue) (float64, bool) { return float64(q.Rate.PerUser), q.Rate.PerUser > 0 },
-	"dead letters":    func(q catalog.Queue) (float64, bool) { return float64(q.DeadLetter.AlertAbove), !q.DeadLetter.Drop },
-	"normal letters":  func(q catalog.Queue) (float64, bool) { return float64(q.DeadLetter.WarnAbove), !q.DeadLetter.Drop },
-	"oldest letter":   func(q catalog.Queue) (float64, bool) { return q.DeadLetter.OldestAlert.Seconds(), !q.DeadLetter.Drop },
-	"normal age":      func(q catalog.Queue) (float64, bool) { return q.DeadLetter.OldestWarn.Seconds(), !q.DeadLetter.Drop },
-	"letters kept":    func(q catalog.Queue) (float64, bool) { return q.DeadLetter.Retention.Seconds(), !q.DeadLetter.Drop },
-	"no dead letters": func(q catalog.Queue) (float64, bool) { return 0, q.DeadLetter.Drop },
-	"oldest message":  func(q catalog.Queue) (float64, bool) { return q.OldestAlert.Seconds(), q.OldestAlert != 25*time.Minute },
-	"remembered":      func(q catalog.Queue) (float64, bool) { return (3 * day).Seconds(), q.RememberFor >= 3*day },
+	"rate":                func(q catalog.Queue) (float64, bool) { return float64(q.Rate.PerSecond), q.Rate.PerSecond > 0 },
+	"rate of a user":      func(q catalog.Queue) (float64, bool) { return float64(q.Rate.PerUser), q.Rate.PerUser > 0 },
+	"dead letters":        func(q catalog.Queue) (float64, bool) { return float64(q.DeadLetter.AlertAbove), !q.DeadLetter.Drop },
+	"normal dead letters": func(q catalog.Queue) (float64, bool) { return float64(q.DeadLetter.WarnAbove), !q.DeadLetter.Drop },
+	"oldest dead letter":  func(q catalog.Queue) (float64, bool) { return q.DeadLetter.OldestAlert.Seconds(), !q.DeadLetter.Drop },
+	"normal age":          func(q catalog.Queue) (float64, bool) { return q.DeadLetter.OldestWarn.Seconds(), !q.DeadLetter.Drop },
+	"dead letters kept":   func(q catalog.Queue) (float64, bool) { return q.DeadLetter.Retention.Seconds(), !q.DeadLetter.Drop },
+	"no dead letters":     func(q catalog.Queue) (float64, bool) { return 0, q.DeadLetter.Drop },
+	"oldest message":      func(q catalog.Queue) (float64, bool) { return q.OldestAlert.Seconds(), q.OldestAlert != 25*time.Minute },
+	"remembered":          func(q catalog.Queue) (float64, bool) { return (3 * day).Seconds(), q.RememberFor >= 3*day },
 }
 
 func scheduled(attempt int) func(catalog.Queue) (float64, bool) {

@@ -54,7 +54,7 @@ var cases = []stackCase{
 	{"an order that PayNow says is paid is confirmed and told", shopOrderPaid, false},
 	{"an order whose payment does not come gives its pieces back", shopOrderTimesOut, false},
 	{"each type of each queue that a service works for ends as it should", everyQueue, false},
-	{"no personal value is anywhere behind the door", noPersonalData, false}, // the last case: it looks at the data of all others
+	{"no personal value is anywhere behind the webhook service", noPersonalData, false}, // the last case: it looks at the data of all others
 }
 
 func runCases(t *testing.T, s *stack, cases []stackCase) {
@@ -112,10 +112,10 @@ func unknownProduct(t *testing.T, s *stack) {
 		require.Equal(t, http.StatusOK, deliveries[i].Status)
 	}
 	s.until(t, later.EventID, "processed")
-	letters := s.deadLettersOf(t, o.EventID)
-	require.Len(t, letters, 1)
+	deadLetters := s.deadLettersOf(t, o.EventID)
+	require.Len(t, deadLetters, 1)
 	require.Equal(t, []string{"unknown_product", e2e.UnknownProduct, e2e.Queue}, []string{
-		letters[0].Attributes["dead_letter_reason"], letters[0].Attributes["dead_letter_detail"], letters[0].Attributes["source_queue"],
+		deadLetters[0].Attributes["dead_letter_reason"], deadLetters[0].Attributes["dead_letter_detail"], deadLetters[0].Attributes["source_queue"],
 	})
 	require.Equal(t, int64(2000), s.balance(t, ledger.UserPoints(o.UID)), "the known item beside it is not credited")
 	require.Equal(t, "DEAD_LETTERED", s.status(t, o.EventID))
@@ -249,7 +249,7 @@ func customerKeeps(t *testing.T, s *stack) {
 	require.Zero(t, s.balance(t, ledger.UserPoints(o.UID)))
 	var state customers.State
 	s.ask(t, http.MethodGet, "/v1/ops/customers/"+o.CustomerID, nil, &state)
-	require.Equal(t, []string{o.UID, o.EventID}, []string{state.UID, state.TaughtBy})
+	require.Equal(t, []string{o.UID, o.EventID}, []string{state.UID, state.LinkedBy})
 }
 
 const orderQueue = "orders-process"
@@ -266,7 +266,7 @@ func (s *stack) ordered(t *testing.T) (order, product string, record dedupe.Reco
 	return order, product, record
 }
 
-// happens sends an event of an order through the door, and waits for its end.
+// happens sends an event of an order through the webhook service, and waits for its end.
 func (s *stack) happens(t *testing.T, order, what, more string) dedupe.Record {
 	t.Helper()
 	id := "evt-" + uuid.NewString()
@@ -364,16 +364,16 @@ func noPersonalData(t *testing.T, s *stack) {
 	refused := s.send(t, []byte(`{"event_type":"ON_ORDER_COMPLETED","event_id":"ilse.brandvold@example.org","body":{}}`))
 	require.Equal(t, http.StatusUnprocessableEntity, refused.Status)
 
-	contracts, letters := map[string]bool{}, map[string]bool{}
+	contracts, deadLetters := map[string]bool{}, map[string]bool{}
 	var behind strings.Builder
 	for _, m := range s.published(t) {
 		contracts[m.Attributes[contract.AttrContract]] = true
-		letters[m.Attributes[deadletter.AttrSourceQueue]] = true
+		deadLetters[m.Attributes[deadletter.AttrSourceQueue]] = true
 		fmt.Fprintf(&behind, "%s %v %s\n", m.Data, m.Attributes, m.OrderingKey)
 	}
 	require.Subset(t, slices.Collect(maps.Keys(contracts)), []string{contract.PaymentV1, contract.EnvelopeV1})
-	delete(letters, "")
-	require.Greater(t, len(letters), 1, "the dead letters of more than one queue")
+	delete(deadLetters, "")
+	require.Greater(t, len(deadLetters), 1, "the dead letters of more than one queue")
 	for _, collection := range []string{
 		dedupe.Collection, deadletter.Collection, ledger.Accounts, ledger.Entries, subscriptions.Collection, customers.Collection,
 		audit.Collection, usage.Collection, usage.EntriesCollection, usage.PeriodsCollection,
@@ -396,6 +396,6 @@ func text(documents []store.Document) string {
 func requireNothingPersonal(t *testing.T, text string) {
 	t.Helper()
 	for _, value := range append(samples.Personal, "Gift for Ilse") {
-		require.False(t, strings.Contains(text, value), "a personal value is behind the door: %s", value)
+		require.False(t, strings.Contains(text, value), "a personal value is behind the webhook service: %s", value)
 	}
 }

@@ -302,13 +302,13 @@ func (s *crashed) acked() map[string]bool {
 	return acked
 }
 
-func (s *crashed) requireCounts(t *testing.T, records, entries, payments, letters int) {
+func (s *crashed) requireCounts(t *testing.T, records, entries, payments, deadLetters int) {
 	t.Helper()
 	var got []int
 	for _, collection := range []string{dedupe.Collection, ledger.Entries, subscriptions.Collection, deadletter.Collection} {
 		got = append(got, len(s.documents(t, collection)))
 	}
-	require.Equal(t, []int{records, entries, payments, letters}, got)
+	require.Equal(t, []int{records, entries, payments, deadLetters}, got)
 }
 
 func (s *crashed) order() e2e.Order {

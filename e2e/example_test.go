@@ -133,7 +133,7 @@ func TestTheWorkedExampleIsAQueueInOneFileAndOneLine(t *testing.T) {
 	s.until(t, "scan-3", "processed")
 	require.Equal(t, int64(2), scans())
 
-	// Through the door for producers, as a raw object whose type its routing key says.
+	// Through the addresses for producers, as a raw object whose type its routing key says.
 	answer := s.signed(t, "/topics/parcels", `{"message":`+data+`,"routing_key":"parcel.scanned"}`)
 	require.Equal(t, http.StatusAccepted, answer.Status, answer.Body)
 	s.until(t, answer.EventID, "processed")

@@ -65,7 +65,7 @@ func example(t *testing.T, language, name string) (command []string) {
 	}
 }
 
-// trouble is a way to a door on which requests and answers are lost. It keeps the bodies, and passes
+// trouble is a way to a webhook service on which requests and answers are lost. It keeps the bodies, and passes
 // only what is signed now.
 type trouble struct {
 	t        *testing.T
@@ -114,15 +114,15 @@ func TestTheProgramsForProducersSendUntilTheirMessageIsTakenAndItIsCountedOnce(t
 		t.Run(language, func(t *testing.T) {
 			t.Parallel()
 			program := example(t, language, "producer")
-			send := func(door *trouble, subscription string) (said []byte, err error) {
-				door.t, door.forward = t, forward
-				way := httptest.NewServer(door)
+			send := func(webhook *trouble, subscription string) (said []byte, err error) {
+				webhook.t, webhook.forward = t, forward
+				way := httptest.NewServer(webhook)
 				defer way.Close()
 				command := exec.CommandContext(t.Context(), program[0], append(program[1:], subscription, "7")...)
 				command.Env = append(os.Environ(), "BILLHOOK_URL="+way.URL, "WEBHOOK_SIGNING_SECRET="+devSecret)
 				return command.Output()
 			}
-			door := &trouble{troubles: []func(http.ResponseWriter, *http.Request){
+			webhook := &trouble{troubles: []func(http.ResponseWriter, *http.Request){
 				refuse(http.StatusServiceUnavailable),
 				func(_ http.ResponseWriter, r *http.Request) {
 					forward.ServeHTTP(httptest.NewRecorder(), r) // taken, and the answer is lost
@@ -131,15 +131,15 @@ func TestTheProgramsForProducersSendUntilTheirMessageIsTakenAndItIsCountedOnce(t
 				refuse(http.StatusTooManyRequests),
 				refuse(http.StatusInternalServerError),
 			}}
-			said, err := send(door, "s-"+language)
+			said, err := send(webhook, "s-"+language)
 			require.NoError(t, err)
 			var answer struct {
 				EventID string `json:"event_id"`
 			}
 			require.NoError(t, json.Unmarshal(said, &answer), string(said))
-			require.Len(t, door.bodies, 5)
-			for _, body := range door.bodies {
-				require.Equal(t, string(door.bodies[0]), string(body), "the same event, to the byte")
+			require.Len(t, webhook.bodies, 5)
+			for _, body := range webhook.bodies {
+				require.Equal(t, string(webhook.bodies[0]), string(body), "the same event, to the byte")
 			}
 			// One more message of the same key comes behind all of them.
 			behind := filepath.Join(t.TempDir(), "behind.json")

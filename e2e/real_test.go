@@ -52,9 +52,9 @@ type real struct {
 	taps   []string
 	worker *e2e.Process
 	start  func() (*e2e.Process, error)
-	// workerStore and workerBroker are between the worker and its dependencies. workerDoor is in front of the worker: each
+	// workerStore and workerBroker are between the worker and its dependencies. workerGate is in front of the worker: each
 	// of its processes has a port of its own, and the subscriptions push to one address.
-	workerStore, workerBroker, workerDoor *e2e.Gate
+	workerStore, workerBroker, workerGate *e2e.Gate
 }
 
 // startReal provisions the project, and starts the services.
@@ -62,7 +62,7 @@ func startReal(t *testing.T, of site) (*stack, *real) {
 	t.Helper()
 	broker, database, life := emulatortest.PubSub(t), emulatortest.Firestore(t), context.WithoutCancel(t.Context())
 	s := &stack{catalog: loaded(t, of.CatalogDir, of.Queues...), log: &e2e.Log{}}
-	r := &real{site: of, stack: s, broker: broker, workerStore: gate(t, database), workerBroker: gate(t, broker), workerDoor: gate(t, "")}
+	r := &real{site: of, stack: s, broker: broker, workerStore: gate(t, database), workerBroker: gate(t, broker), workerGate: gate(t, "")}
 	webhookBroker, build := gate(t, broker), services
 	if of.FailPoint != nil {
 		build = crashing
@@ -93,7 +93,7 @@ func startReal(t *testing.T, of site) (*stack, *real) {
 	t.Cleanup(func() { _, _, _ = documents.Close(), publisher.Close(), r.admin.Close() })
 
 	common := append(e2e.Environment(of.Project, s.catalog, of.Queues, outside.URL), "INSTALLATION="+of.Installation, "CATALOG_DIR="+of.CatalogDir, "HOME="+binaries)
-	s.workerURL, s.store, s.publish = "http://"+r.workerDoor.Addr(), documents, publisher.Publish
+	s.workerURL, s.store, s.publish = "http://"+r.workerGate.Addr(), documents, publisher.Publish
 	r.start = func() (*e2e.Process, error) {
 		environment := append([]string{"PUBSUB_EMULATOR_HOST=" + r.workerBroker.Addr(), "FIRESTORE_EMULATOR_HOST=" + r.workerStore.Addr()}, common...)
 		if of.FailPoint != nil {
@@ -105,13 +105,13 @@ func startReal(t *testing.T, of site) (*stack, *real) {
 	t.Cleanup(func() { r.worker.Kill() })
 	r.provision(t)
 	r.tap(t)
-	door, err := e2e.Start(t.Context(), filepath.Join(binaries, "webhook"),
+	webhook, err := e2e.Start(t.Context(), filepath.Join(binaries, "webhook"),
 		append([]string{"PUBSUB_EMULATOR_HOST=" + webhookBroker.Addr(), "FIRESTORE_EMULATOR_HOST=" + database}, common...), s.log)
 	require.NoError(t, err)
-	t.Cleanup(door.Kill)
+	t.Cleanup(webhook.Kill)
 
 	var published, deadLetters []contract.Message
-	s.webhookURL, s.storeDown, s.brokerDown, s.crash = door.URL, shut(r.workerStore), shut(webhookBroker), r.killAt
+	s.webhookURL, s.storeDown, s.brokerDown, s.crash = webhook.URL, shut(r.workerStore), shut(webhookBroker), r.killAt
 	s.published = func(t *testing.T) []contract.Message {
 		t.Helper()
 		for _, tap := range r.taps {
@@ -187,13 +187,13 @@ func shut(g *e2e.Gate) func(bool) {
 	}
 }
 
-// startWorker starts the worker, which is not running, behind its door.
+// startWorker starts the worker, which is not running, behind its address.
 func (r *real) startWorker(t *testing.T) {
 	t.Helper()
 	var err error
 	r.worker, err = r.start()
 	require.NoError(t, err)
-	r.workerDoor.Aim(strings.TrimPrefix(r.worker.URL, "http://"))
+	r.workerGate.Aim(strings.TrimPrefix(r.worker.URL, "http://"))
 }
 
 // tap adds a subscription to the topics of every enabled queue, dead letters included, to see

@@ -379,7 +379,7 @@ func (s *stack) deadLettersOf(t *testing.T, eventID string) []contract.Message {
 	return slices.DeleteFunc(s.deadLetters(t), func(m contract.Message) bool { return m.Attributes["event_id"] != eventID })
 }
 
-func (s *stack) letter(t *testing.T, queue, eventID string) deadletter.Item {
+func (s *stack) deadLetter(t *testing.T, queue, eventID string) deadletter.Item {
 	t.Helper()
 	var found console.List[deadletter.Item]
 	require.Eventually(t, func() bool {

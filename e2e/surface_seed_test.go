@@ -90,7 +90,7 @@ func (r *surface) webhook(what string, body []byte, more ...func(*http.Request))
 	r.answered("answers/webhooks", what, request)
 }
 
-// message sends a body to the door for producers.
+// message sends a body to the addresses for producers.
 func (r *surface) message(what, path, body string) {
 	r.t.Helper()
 	got := r.signed(r.t, path, body)
@@ -307,8 +307,8 @@ func (r *surface) operations() {
 		{"unwanted", deadletter.Discard, money, "fails-3", nil},
 		{"open", deadletter.Discard, updates, "refused-2", nil},
 	} {
-		letter := r.letter(r.t, one.queue, one.event)
-		r.names["letter-of-"+one.name] = url.PathEscape(letter.ID)
+		deadLetter := r.deadLetter(r.t, one.queue, one.event)
+		r.names["dead-letter-of-"+one.name] = url.PathEscape(deadLetter.ID)
 		var op deadletter.Operation
 		r.does("ada", http.MethodPost, "/v1/ops/dead-letters/"+string(one.kind), deadletter.Begin{
 			Filter: deadletter.Filter{Queue: one.queue, EventID: one.event}, Change: console.Change{Why: "the recording shows it"}, Expect: 1,

@@ -103,7 +103,7 @@ func content(text []byte) any {
 	}
 }
 
-// named puts what names stand for into a path or an argument, as in <letter>.
+// named puts what names stand for into a path or an argument, as in <dead-letter>.
 func (r *surface) named(text string) string {
 	return regexp.MustCompile(`<[a-z-]+>`).ReplaceAllStringFunc(text, func(name string) string {
 		value, ok := r.names[strings.Trim(name, "<>")]

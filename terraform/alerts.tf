@@ -13,7 +13,7 @@ module "alerts" {
   source       = "./modules/alerts"
   name         = local.name
   database     = local.database_id
-  door         = local.webhook_name
+  webhook      = local.webhook_name
   tasks_worker = local.worker_names[local.tasks_pool]
   scaling      = local.scaling
   tasks        = keys(local.tasks)

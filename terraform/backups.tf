@@ -1,5 +1,5 @@
 # Backups, beside point-in-time recovery: that goes back for seven days, and goes with the database.
-# What is only of use for a minute, at the door, has none.
+# What is only of use for a minute, at the webhook service, has none.
 
 locals {
   backups = merge(

@@ -1,4 +1,4 @@
-# The database, and a small one for the door. Single-field indexes answer a query that compares fields for equality
+# The database, and a small one for the webhook service. Single-field indexes answer a query that compares fields for equality
 # and pages by id, and one that goes by one time alone. A query that does both needs composite indexes. Tests hold
 # these lists against the queries of the code: an emulator needs no index, so that a missing one would show here alone.
 
@@ -59,7 +59,7 @@ locals {
   unindexed = {
     webhookEvents = [
       "created_at", "updated_at", "processed_at", "next_retry_at", "message", "emitted", "last_error", "payload_hash", "corrected", "dead_letters", "shard",
-      "action", "attempts", "attempts_log", "conflicts_with", "delay_ticket", "lease_token", "message_id", "ref", "result", "published_at", "door_received_at",
+      "action", "attempts", "attempts_log", "conflicts_with", "delay_ticket", "lease_token", "message_id", "ref", "result", "published_at", "webhook_received_at",
     ]
     deadLetters = ["attributes", "data", "data_base64", "first_published_at", "dead_lettered_at", "kept_at", "history"]
     outbox      = ["created_at", "message"]
@@ -74,7 +74,7 @@ locals {
     sealLeaves = ["leaves"]
     sealHeads  = ["periods"]
 
-    customers = ["since", "taught_by"]
+    customers = ["since", "linked_by"]
 
     endpoints = ["url", "events", "secret", "old_secret", "changed_at"]
 
@@ -83,7 +83,7 @@ locals {
     orders       = ["items", "history", "created_at", "updated_at", "payment_due"]
     usage        = ["start", "end", "used", "entries", "counted_at"]
     usageEntries = ["quantity", "occurred_at", "counted_at"]
-    hours        = ["queues", "targets", "services", "doors"]
+    hours        = ["queues", "targets", "services", "releases"]
     days         = ["queues"]
 
     requests = ["print", "answer", "begun_at"]
@@ -118,12 +118,12 @@ resource "google_firestore_database" "this" {
   depends_on = [google_project_service.api, google_kms_crypto_key_iam_member.firestore_encrypts]
 }
 
-# What the door's instances count together, where a queue has a rate. It is a database of its own,
+# What the webhook service's instances count together, where a queue has a rate. It is a database of its own,
 # so that the one service that anybody may call writes nothing else.
-resource "google_firestore_database" "door" {
+resource "google_firestore_database" "limits" {
   count                             = anytrue([for q in values(local.enabled) : q.rate.per_second > 0 || q.rate.per_user > 0]) ? 1 : 0
   project                           = var.project_id
-  name                              = "${local.name}-door"
+  name                              = "${local.name}-limits"
   location_id                       = var.firestore.location
   type                              = "FIRESTORE_NATIVE"
   concurrency_mode                  = "OPTIMISTIC"
@@ -142,11 +142,11 @@ resource "google_firestore_database" "door" {
   depends_on = [google_project_service.api, google_kms_crypto_key_iam_member.firestore_encrypts]
 }
 
-resource "google_firestore_field" "door_ttl" {
-  for_each   = toset(google_firestore_database.door[*].name)
+resource "google_firestore_field" "limits_ttl" {
+  for_each   = toset(google_firestore_database.limits[*].name)
   project    = var.project_id
   database   = each.key
-  collection = "doorBlocks"
+  collection = "rateBlocks"
   field      = "expire_at"
 
   ttl_config {}

@@ -1,7 +1,7 @@
 # The owner's domain in front of the webhook service, where front is set.
 
 locals {
-  # The door's own address is closed once senders use the domain: what the front refuses would come in there.
+  # The webhook service's own address is closed once senders use the domain: what the front refuses would come in there.
   behind_front    = var.front != null && !try(var.front.direct, false)
   webhook_ingress = local.behind_front ? "INGRESS_TRAFFIC_INTERNAL_LOAD_BALANCER" : "INGRESS_TRAFFIC_ALL"
   webhook_url     = local.behind_front ? "https://${var.front.domains[0]}" : "https://${local.webhook_name}-${local.number}.${var.region}.run.app"

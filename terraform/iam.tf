@@ -116,16 +116,16 @@ resource "google_project_iam_member" "reads_database" {
   }
 }
 
-# grant: webhook service | the door's own database, by a condition | counts what queues with a rate take
-resource "google_project_iam_member" "counts_at_the_door" {
-  count   = length(google_firestore_database.door)
+# grant: webhook service | the webhook service's own database, by a condition | counts what queues with a rate take
+resource "google_project_iam_member" "counts_webhooks" {
+  count   = length(google_firestore_database.limits)
   project = var.project_id
   role    = "roles/datastore.user"
   member  = google_service_account.webhook.member
 
   condition {
-    title      = "the door's database of ${local.name}"
-    expression = "resource.name == \"projects/${var.project_id}/databases/${google_firestore_database.door[count.index].name}\""
+    title      = "the webhook service's database of ${local.name}"
+    expression = "resource.name == \"projects/${var.project_id}/databases/${google_firestore_database.limits[count.index].name}\""
   }
 }
 
@@ -157,7 +157,7 @@ resource "google_pubsub_topic_iam_member" "worker_tells_others" {
   }
 }
 
-# grant: webhook service | shared topics of which an enabled queue takes messages, where the generic source opens the producers' door | producers' messages
+# grant: webhook service | shared topics of which an enabled queue takes messages, where the generic source opens the producers' addresses | producers' messages
 # grant: the worker of a pool | shared topics that its handlers emit to | messages emitted, after the commit
 # grant: the worker of the tasks' pool | shared topics of which an enabled queue takes messages | messages that are still in the outbox, replayed, delayed, or put back by the sweep
 resource "google_pubsub_topic_iam_member" "publishes_to_several_queues" {

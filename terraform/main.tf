@@ -119,7 +119,7 @@ module "webhook" {
       WEBHOOK_TOLERANCE_SECONDS = var.webhook_tolerance_seconds
     },
     local.running,
-    { for database in google_firestore_database.door[*].name : "DOOR_DATABASE" => database },
+    { for database in google_firestore_database.limits[*].name : "LIMITS_DATABASE" => database },
     { for account in values(google_service_account.scheduler) : "PRODUCER_ACCOUNTS" => "scheduler=${account.email}" },
     { for name in keys(local.schedules) : "PRODUCER_AUDIENCE" => local.webhook_url },
   )
@@ -130,7 +130,7 @@ module "webhook" {
   # grant are there, which takes seconds, its senders are answered 503.
   depends_on = [
     google_secret_manager_secret_iam_member.webhook_reads, google_kms_crypto_key_iam_member.encrypts, google_project_iam_member.reads_database,
-    google_project_iam_member.counts_at_the_door, google_pubsub_topic_iam_member.publishes_to_several_queues,
+    google_project_iam_member.counts_webhooks, google_pubsub_topic_iam_member.publishes_to_several_queues,
   ]
 }
 

@@ -370,7 +370,7 @@ func TestTheTasksAndTheExpiryAreThoseOfTheCode(t *testing.T) {
 	t.Parallel()
 	expiring := words(local(t, "firestore.tf", "ttl_collections"))
 	for _, b := range blocks(t, "resource") {
-		if b.Labels[1] == "door_ttl" {
+		if b.Labels[1] == "limits_ttl" {
 			require.Equal(t, strconv.Quote(webhook.BlocksCollection), b.source("collection"))
 			expiring = append(expiring, webhook.BlocksCollection)
 		}

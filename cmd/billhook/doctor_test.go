@@ -314,8 +314,8 @@ func plants(i *installedIn) map[string]planted {
 			set(runOf+"billhook-webhook", "terminalCondition", failed)()
 			i.change(runOf+"billhook-webhook", func(d cloudtest.Document) { delete(d, "latestReadyRevision") })
 		}, "CONDITION_FAILED: CONTAINER_MISSING: no such image"},
-		"service billhook-webhook door_missing":         {func() { i.Remove(runOf + "billhook-webhook") }, ""},
-		"service billhook-webhook door_closed":          {set(runOf+"billhook-webhook", "invokerIamDisabled", false), "a token is asked for"},
+		"service billhook-webhook webhook_missing":      {func() { i.Remove(runOf + "billhook-webhook") }, ""},
+		"service billhook-webhook webhook_closed":       {set(runOf+"billhook-webhook", "invokerIamDisabled", false), "a token is asked for"},
 		"service " + worker + " worker_missing":         {func() { i.Remove(runOf + worker) }, ""},
 		"service " + worker + " service_not_updated":    {set(runOf+worker, "terminalCondition", failed), "CONDITION_FAILED: CONTAINER_MISSING: no such image"},
 		"service " + worker + " worker_open":            {set(runOf+worker, "invokerIamDisabled", true), "no token is asked for"},
@@ -391,12 +391,12 @@ func TestWhatTheDoctorMayNotLookAtIsSaidAndIsNoHealth(t *testing.T) {
 	t.Parallel()
 	i := install(t)
 	whole := i.Snapshot()
-	door, worker := "service billhook-webhook", "who may call service billhook-worker-"+i.catalog.TasksPool
+	webhook, worker := "service billhook-webhook", "who may call service billhook-worker-"+i.catalog.TasksPool
 	for permission, test := range map[string]struct {
 		host, word string
 		want       []string // some of what is not looked at
 	}{
-		"run.services.get":                      {"run", "/services/", []string{door, "service billhook-worker-" + i.catalog.TasksPool}},
+		"run.services.get":                      {"run", "/services/", []string{webhook, "service billhook-worker-" + i.catalog.TasksPool}},
 		"run.services.getIamPolicy":             {"run", "getIamPolicy", []string{worker}},
 		"cloudscheduler.jobs.get":               {"cloudscheduler", "", []string{"job billhook-relay-outbox", "job billhook-seal-journal"}},
 		"secretmanager.versions.get":            {"secretmanager", "/versions/", []string{"version 1 of secret billhook-of-all"}},
@@ -440,7 +440,7 @@ func TestTheDoctorSaysWhatItLeavesOut(t *testing.T) {
 	// Of an installation with another name and addresses of its own, nothing is where it is looked for.
 	diagnosis, err = i.diagnose(t, "--name", "shop")
 	require.Error(t, err)
-	require.Contains(t, diagnosis.found(t), "service shop-webhook door_missing")
+	require.Contains(t, diagnosis.found(t), "service shop-webhook webhook_missing")
 	i.environment["PUSH_BASE_URL"], i.pools = "https://worker.example", nil
 	diagnosis, err = i.diagnose(t)
 	require.Error(t, err)

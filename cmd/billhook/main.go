@@ -117,7 +117,7 @@ func (p *program) commands() *cobra.Command {
 	build := serve.BuildOf()
 	root := &cobra.Command{
 		Use:           "billhook",
-		Short:         "Billing events on Google Cloud: nothing lost, nothing doubled, no personal data past the door",
+		Short:         "Billing events on Google Cloud: nothing lost, nothing doubled, no personal data past the webhook service",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Version:       fmt.Sprintf("%s, commit %s, %s", build.Version, build.Commit, build.Go),

@@ -24,8 +24,8 @@ import (
 	"billhook/internal/platform/signature"
 )
 
-// doorbell is a door that keeps what is signed with devSecret, and answers as it is told.
-type doorbell struct {
+// webhookStub is a webhook service that keeps what is signed with devSecret, and answers as it is told.
+type webhookStub struct {
 	paths  []string
 	bodies []map[string]any
 	raw    []string
@@ -34,8 +34,8 @@ type doorbell struct {
 	answer string
 }
 
-// ring serves the door and returns what runs the program against it.
-func (d *doorbell) ring(t *testing.T) func(stdin string, args ...string) (string, error) {
+// serve serves it and returns what runs the program against it.
+func (d *webhookStub) serve(t *testing.T) func(stdin string, args ...string) (string, error) {
 	t.Helper()
 	address := listen(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
@@ -77,19 +77,19 @@ func inside(body map[string]any, path string) any {
 
 func TestARefundIsOfTheOrderThatIsNamed(t *testing.T) {
 	t.Parallel()
-	door := &doorbell{}
-	run := door.ring(t)
+	webhook := &webhookStub{}
+	run := webhook.serve(t)
 	ids := " --order 50211300441099002 --customer 50211300441099003"
 	said, err := run("", strings.Fields("send paynow --event-id 50211300441099001 --uid some-user"+ids)...)
 	require.NoError(t, err)
 	require.Equal(t, "ACCEPTED  1\nREFUSED   0\n\nSTATUS  EVENT  QUEUE  MESSAGE  KEY  REFUSED\n202     e1     q      17       k    -\n", said)
-	order := door.bodies[0]
+	order := webhook.bodies[0]
 	require.Equal(t, []any{"ON_ORDER_COMPLETED", "50211300441099001", "50211300441099002", "50211300441099003", "some-user"},
 		[]any{order["event_type"], order["event_id"], inside(order, "body.id"), inside(order, "body.customer.id"), inside(order, "body.checkout.metadata.uid")})
 
 	_, err = run("", strings.Fields("send paynow --json --sample refund"+ids)...)
 	require.NoError(t, err)
-	refund := door.bodies[1]
+	refund := webhook.bodies[1]
 	require.Equal(t, []any{"ON_REFUND", "50211300441099002", "50211300441099003", inside(order, "body.total_amount")},
 		[]any{refund["event_type"], inside(refund, "body.order_id"), inside(refund, "body.customer.id"), inside(refund, "body.amount")})
 	require.NotEqual(t, order["event_id"], refund["event_id"])
@@ -113,24 +113,24 @@ func TestWhatIsRepeatedIsNewUnlessItsEventIDIsNamed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			door := &doorbell{}
-			said, err := door.ring(t)("", append(strings.Fields(test.args), "--json")...)
+			webhook := &webhookStub{}
+			said, err := webhook.serve(t)("", append(strings.Fields(test.args), "--json")...)
 			require.NoError(t, err)
 			var list struct{ Items []reply }
 			require.NoError(t, json.Unmarshal([]byte(said), &list))
 			require.Len(t, list.Items, 3)
-			require.Len(t, door.bodies, 3)
-			for _, body := range door.bodies {
+			require.Len(t, webhook.bodies, 3)
+			for _, body := range webhook.bodies {
 				for _, member := range []string{"timestamp", "created_at"} { // when a body was made is no part of what it says
 					delete(body, member)
 				}
 			}
 			if test.same {
-				require.Equal(t, door.bodies[0], door.bodies[1])
+				require.Equal(t, webhook.bodies[0], webhook.bodies[1])
 				return
 			}
-			require.NotEqual(t, door.bodies[0], door.bodies[1])
-			require.NotEqual(t, door.bodies[1], door.bodies[2])
+			require.NotEqual(t, webhook.bodies[0], webhook.bodies[1])
+			require.NotEqual(t, webhook.bodies[1], webhook.bodies[2])
 		})
 	}
 }
@@ -150,48 +150,48 @@ func TestAMessageIsSentAsTheFileHasItButForWhatTheFlagsSay(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			door := &doorbell{}
-			said, err := door.ring(t)(test.file, append([]string{"enqueue", "event_queue:high", "-f", "-"}, strings.Fields(test.args)...)...)
+			webhook := &webhookStub{}
+			said, err := webhook.serve(t)(test.file, append([]string{"enqueue", "event_queue:high", "-f", "-"}, strings.Fields(test.args)...)...)
 			require.NoError(t, err, said)
-			require.Equal(t, []string{"/queues/events-high/messages"}, door.paths)
-			got, err := json.Marshal(door.bodies[0])
+			require.Equal(t, []string{"/queues/events-high/messages"}, webhook.paths)
+			got, err := json.Marshal(webhook.bodies[0])
 			require.NoError(t, err)
 			require.JSONEq(t, test.want, string(got))
-			require.Equal(t, strings.Contains(test.want, "9007199254740993"), strings.Contains(door.raw[0], "9007199254740993"), "to the last digit")
+			require.Equal(t, strings.Contains(test.want, "9007199254740993"), strings.Contains(webhook.raw[0], "9007199254740993"), "to the last digit")
 		})
 	}
 }
 
 func TestAWaitIsATimeFromNowOn(t *testing.T) {
 	t.Parallel()
-	door := &doorbell{}
-	_, err := door.ring(t)("", "enqueue", "events-high", "--deliver-at", "10m")
+	webhook := &webhookStub{}
+	_, err := webhook.serve(t)("", "enqueue", "events-high", "--deliver-at", "10m")
 	require.NoError(t, err)
-	due, err := time.Parse(time.RFC3339, inside(door.bodies[0], "deliver_at").(string))
+	due, err := time.Parse(time.RFC3339, inside(webhook.bodies[0], "deliver_at").(string))
 	require.NoError(t, err)
 	require.WithinRange(t, due, time.Now().Add(9*time.Minute), time.Now().Add(10*time.Minute))
 }
 
 func TestWhatIsRefusedFailsTheCommandAndSaysWhy(t *testing.T) {
 	t.Parallel()
-	door := &doorbell{status: http.StatusUnprocessableEntity, answer: `{"code":"contract_broken","detail":"Fields break the contract.","violations":[{"path":"data.note","rule":"unknown"}]}`}
-	said, err := door.ring(t)("", "enqueue", "events-high")
+	webhook := &webhookStub{status: http.StatusUnprocessableEntity, answer: `{"code":"contract_broken","detail":"Fields break the contract.","violations":[{"path":"data.note","rule":"unknown"}]}`}
+	said, err := webhook.serve(t)("", "enqueue", "events-high")
 	require.EqualError(t, err, "1 of 1 were refused")
 	require.Contains(t, said, "422     -      -      -        -    contract_broken\ncontract_broken: Fields break the contract.\ndata.note: unknown\n")
 
-	door = &doorbell{status: http.StatusOK, answer: `{"results":[{"status":202,"event_id":"e1"},{"status":503,"code":"key_held_up","detail":"Send both again."}]}`}
-	said, err = door.ring(t)(`{"messages":[]}`, "enqueue", "events-high", "-f", "-")
+	webhook = &webhookStub{status: http.StatusOK, answer: `{"results":[{"status":202,"event_id":"e1"},{"status":503,"code":"key_held_up","detail":"Send both again."}]}`}
+	said, err = webhook.serve(t)(`{"messages":[]}`, "enqueue", "events-high", "-f", "-")
 	require.EqualError(t, err, "1 of 2 were refused")
 	require.Contains(t, said, "ACCEPTED  1\nREFUSED   1\n")
-	said, err = door.ring(t)(`{"messages":[]}`, "enqueue", "events-high", "-f", "-", "--json")
+	said, err = webhook.serve(t)(`{"messages":[]}`, "enqueue", "events-high", "-f", "-", "--json")
 	require.EqualError(t, err, "1 of 2 were refused")
 	require.JSONEq(t, `{"accepted":1,"refused":1,"items":[{"status":202,"event_id":"e1"},{"status":503,"code":"key_held_up","detail":"Send both again."}]}`, said)
 }
 
 func TestWhatIsRefusedForNowSaysWhenToSendItAgain(t *testing.T) {
 	t.Parallel()
-	door := &doorbell{status: http.StatusTooManyRequests, answer: `{"code":"rate_limited","detail":"It is too much.","retry_after":7}`}
-	said, err := door.ring(t)("", "send", "paynow", "--repeat", "2")
+	webhook := &webhookStub{status: http.StatusTooManyRequests, answer: `{"code":"rate_limited","detail":"It is too much.","retry_after":7}`}
+	said, err := webhook.serve(t)("", "send", "paynow", "--repeat", "2")
 	require.EqualError(t, err, "2 of 2 were refused")
 	require.Equal(t, 2, strings.Count(said, "rate_limited: It is too much.\nSend it again in 7 s.\n"))
 }
@@ -219,10 +219,10 @@ func TestWhatCannotBeSentIsToldBeforeAnythingIs(t *testing.T) {
 		"enqueue events-high --key k -f " + file:          "[file key] were all set",
 		"enqueue events-high --deliver-at 10m -f " + file: "the file has no single message",
 	} {
-		door := &doorbell{}
-		_, err := door.ring(t)("", strings.Fields(args)...)
+		webhook := &webhookStub{}
+		_, err := webhook.serve(t)("", strings.Fields(args)...)
 		require.ErrorContains(t, err, want)
-		require.Empty(t, door.bodies)
+		require.Empty(t, webhook.bodies)
 		require.Equal(t, !strings.Contains(args, "/nothing/here"), serve.ExitCode(err) == misused, args)
 	}
 }

@@ -82,7 +82,7 @@ var notAsked = map[string]string{
 	"ledger check-proof": "it reads a file of seals",
 }
 
-// uses are one use of each command that the worker or the door of a test answers, but for those of operations.
+// uses are one use of each command that the worker or the webhook service of a test answers, but for those of operations.
 var uses = map[string]string{
 	"listen": "stripe", "providers try": "stripe -f ../../catalog/providers/samples/stripe/invoice.paid.json",
 	"send": "paynow", "enqueue": "<queue>", "admin catalog check": "", "admin catalog print": "",
@@ -109,7 +109,7 @@ func useOf(o console.Operation) (words []string) {
 	return words
 }
 
-// useAll runs a use of each command, side by side, against a worker and a door at an address. Each has the flags with
+// useAll runs a use of each command, side by side, against a worker and a webhook service at an address. Each has the flags with
 // besides, and a program that is changed. It gives each output to its check.
 func useAll(t *testing.T, server string, with []string, change func(*program), check func(t *testing.T, name, out string, err error)) {
 	t.Helper()

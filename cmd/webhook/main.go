@@ -1,4 +1,4 @@
-// Command webhook is the door: it takes signed webhooks from payment providers, minimizes them
+// Command webhook is the webhook service: it takes signed webhooks from payment providers, minimizes them
 // and publishes them to Pub/Sub. It answers once the publish is confirmed.
 package main
 
@@ -49,7 +49,7 @@ type config struct {
 	FirestoreEmulator string   `env:"FIRESTORE_EMULATOR_HOST" about:"host:port of Google's Firestore emulator, in place of Firestore"`
 	Database          string   `env:"FIRESTORE_DATABASE" about:"the Firestore database; empty is INSTALLATION, or (default) where that is empty too"`
 	// LimitsDatabase has the blocks that instances share to keep to a queue's rate; empty: FIRESTORE_DATABASE.
-	LimitsDatabase   string     `env:"DOOR_DATABASE" about:"the database in which the instances count together what they let in; empty is that of FIRESTORE_DATABASE"`
+	LimitsDatabase   string     `env:"LIMITS_DATABASE" about:"the database in which the instances count together what they let in; empty is that of FIRESTORE_DATABASE"`
 	CatalogDir       string     `env:"CATALOG_DIR" about:"a folder with the catalog's files; empty is the built-in catalog"`
 	Queues           []string   `env:"QUEUES" about:"the queues that run, by id or alias, comma-separated; empty is all that are enabled"`
 	LogLevel         slog.Level `env:"LOG_LEVEL" envDefault:"INFO" about:"DEBUG, INFO, WARN or ERROR"`

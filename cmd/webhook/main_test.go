@@ -195,7 +195,7 @@ func TestTheHelpListsTheVariablesOfTheDeployment(t *testing.T) {
 }
 
 // A request that Cloud Run ends is answered by nobody, and the sender learns nothing of it.
-func TestCloudRunEndsNoRequestThatTheDoorStillAnswers(t *testing.T) {
+func TestCloudRunEndsNoRequestThatTheWebhookServiceStillAnswers(t *testing.T) {
 	t.Parallel()
 	_, variable, _ := strings.Cut(filetest.Read(t, "..", "..", "terraform", "service_options.tf"), "\nvariable \"webhook_timeout_seconds\" {\n")
 	variable, _, _ = strings.Cut(variable, "\n}\n")

@@ -41,7 +41,7 @@ func TestThePageHasTheProgramsAsTheyAre(t *testing.T) {
 	filetest.Recorded(t, want, page)
 }
 
-func TestTheSignatureOfThePageIsTheDoors(t *testing.T) {
+func TestTheSignatureOfThePageIsTheWebhookServices(t *testing.T) {
 	t.Parallel()
 	cells := map[string]string{}
 	for _, row := range regexp.MustCompile("(?m)^\\| ([\\w ]+) \\| `(.+)` \\|$").FindAllStringSubmatch(section(t, "The signature"), -1) {

@@ -320,8 +320,8 @@ func (s *shop) routes(t *testing.T) (all []string) {
 func (s *shop) subjects(t *testing.T) map[string][]string {
 	t.Helper()
 	orders, updates := s.queueOf("order.paid").ID, s.queueOf("cancellation").ID
-	var letters, long console.List[deadletter.Item]
-	s.get(t, "/v1/ops/dead-letters?queue="+orders, &letters)
+	var deadLetters, long console.List[deadletter.Item]
+	s.get(t, "/v1/ops/dead-letters?queue="+orders, &deadLetters)
 	s.get(t, "/v1/ops/dead-letters?queue="+updates+"&event_id="+longID[:128], &long)
 	var operations console.List[deadletter.Operation]
 	s.get(t, "/v1/ops/operations", &operations)
@@ -331,7 +331,7 @@ func (s *shop) subjects(t *testing.T) map[string][]string {
 		"/ops/queues/{":            {orders, s.queueOf(notification).ID, s.queueOf("usage_sync").ID},
 		"/ops/catalog/queues/{":    {orders},
 		"/ops/catalog/contracts/{": {"message.v1:order.created:1", "payment.v1"},
-		"/ops/dead-letters/{":      {letters.Items[0].ID, long.Items[0].ID},
+		"/ops/dead-letters/{":      {deadLetters.Items[0].ID, long.Items[0].ID},
 		"/ops/events/{":            {event, eventOfDeadLetter, longID[:128]},
 		"/ops/accounts/{":          {string(ledger.UserPoints(buyer))},
 		"/ops/customers/{":         {buyersCustomer},

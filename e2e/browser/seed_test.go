@@ -234,8 +234,8 @@ func (s *shop) operate(t *testing.T) {
 		{deadletter.Discard, money, "refund-that-fails-1", "it was paid by hand", "grace", "reject"},
 		{deadletter.Discard, updates, "refused-2", "nobody waits for it", "", ""},
 	} {
-		letters := "/v1/ops/dead-letters/preview?queue=" + one.queue + "&event_id=" + one.event
-		until(t, s, letters, func(p deadletters.Preview) bool { return p.Total == 1 })
+		deadLetters := "/v1/ops/dead-letters/preview?queue=" + one.queue + "&event_id=" + one.event
+		until(t, s, deadLetters, func(p deadletters.Preview) bool { return p.Total == 1 })
 		var op deadletter.Operation
 		s.as(t, "ada", http.MethodPost, "/v1/ops/dead-letters/"+string(one.kind), deadletter.Begin{
 			Filter: deadletter.Filter{Queue: one.queue, EventID: one.event}, Change: console.Change{Why: one.why}, Expect: 1,

@@ -75,7 +75,7 @@ func (s *shop) queueOf(eventType string) catalog.Queue {
 	return s.catalog.Queues[i] // the types are constants
 }
 
-// post sends a body to the producers' door of a queue, which takes it.
+// post sends a body to the producers' addresses of a queue, which takes it.
 func (s *shop) post(t *testing.T, q catalog.Queue, body []byte) {
 	t.Helper()
 	to := "/queues/" + q.ID
@@ -84,7 +84,7 @@ func (s *shop) post(t *testing.T, q catalog.Queue, body []byte) {
 	}
 	answer, err := e2e.Produce(t.Context(), s.WebhookURL, to, body)
 	require.NoError(t, err)
-	require.Less(t, answer.Status, http.StatusMultipleChoices, "the door of %s: %s", q.ID, answer.Code)
+	require.Less(t, answer.Status, http.StatusMultipleChoices, "the webhook service of %s: %s", q.ID, answer.Code)
 }
 
 // put sends a message of an event type to its queue, in the queue's format.

@@ -46,7 +46,7 @@ func opened(t *testing.T) (*shop, *chromium) {
 	return openShop(t), startChromium(t)
 }
 
-func (s *shop) letters(t *testing.T, queue string, count int) console.List[deadletter.Item] {
+func (s *shop) deadLetters(t *testing.T, queue string, count int) console.List[deadletter.Item] {
 	t.Helper()
 	return until(t, s, "/v1/ops/dead-letters?queue="+url.QueryEscape(queue), func(found console.List[deadletter.Item]) bool { return len(found.Items) == count })
 }
@@ -61,7 +61,7 @@ func TestOnCallAProductIsFoundMissingSetAndItsOrdersReplayed(t *testing.T) {
 		s.story(t, o.EventID, "DEAD_LETTERED")
 	}
 	queue := s.queueOf("order.paid").ID
-	letters := s.letters(t, queue, len(bad))
+	deadLetters := s.deadLetters(t, queue, len(bad))
 	ada := s.visits(t, c, "ada")
 
 	ada.goes("/ops/")
@@ -71,8 +71,8 @@ func TestOnCallAProductIsFoundMissingSetAndItsOrdersReplayed(t *testing.T) {
 	ada.sees("unknown_product")
 	ada.presses("way", "/ops/dead-letters?")
 	ada.sees("unknown_product")
-	ada.presses("way", "/ops/dead-letters/"+letters.Items[0].ID)
-	ada.presses("way", "/ops/events/"+letters.Items[0].EventID)
+	ada.presses("way", "/ops/dead-letters/"+deadLetters.Items[0].ID)
+	ada.presses("way", "/ops/events/"+deadLetters.Items[0].EventID)
 	ada.sees(unknownProduct)
 
 	ada.focus("button", "^Menu$")
@@ -117,7 +117,7 @@ func TestMoneyIsReplayedByTwoPersonsInTwoBrowsers(t *testing.T) {
 	s.put(t, refund, "refund", map[string]any{"payment_id": of}, map[string]any{"max_attempts": 2})
 	s.story(t, refund, "DEAD_LETTERED")
 	queue := s.queueOf("refund").ID
-	s.letters(t, queue, 1)
+	s.deadLetters(t, queue, 1)
 	ada, grace := s.visits(t, c, "ada"), s.visits(t, c, "grace")
 
 	ada.goes("/ops/dead-letters?queue=" + queue)

@@ -175,10 +175,10 @@ func deploy(r *run, queues ...string) *deployed {
 		"HOME="+folder, "PUBSUB_EMULATOR_HOST="+broker, "FIRESTORE_EMULATOR_HOST="+database)
 	d.begin(r, filepath.Join(folder, "worker"), &d.log, func(int) []string { return environment })
 	r.must(e2e.Provision(r.ctx, project, d.catalog, broker, front.URL))
-	door, err := e2e.Start(r.ctx, filepath.Join(folder, "webhook"), environment, &d.log)
+	webhook, err := e2e.Start(r.ctx, filepath.Join(folder, "webhook"), environment, &d.log)
 	r.must(err)
-	r.Cleanup(door.Kill)
-	d.webhookURL = door.URL
+	r.Cleanup(webhook.Kill)
+	d.webhookURL = webhook.URL
 	return d
 }
 

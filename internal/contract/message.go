@@ -42,12 +42,12 @@ const (
 	AttrPriority       = "priority"
 	AttrMaxAttempts    = "max_attempts"
 	AttrFirstPublished = "first_published_at"
-	AttrReceived       = "door_received_at"
+	AttrReceived       = "webhook_received_at"
 	AttrDeliverAt      = "deliver_at"
 	AttrDelayTicket    = "delay_ticket"
 	AttrFirstMessageID = "first_message_id"
 	// AttrRelease is the release that has let the message in; no sender sets it.
-	AttrRelease = "door_release"
+	AttrRelease = "webhook_release"
 )
 
 // The bounds of a message that is kept for later (AttrDeliverAt, or behind an earlier one of its key).
@@ -156,7 +156,7 @@ type Attributes struct {
 	MaxAttempts    string `json:"max_attempts,omitempty" validate:"omitempty,id,number,max=3"`
 	FirstPublished string `json:"first_published_at,omitempty" validate:"omitempty,timestamp"`
 	// Received is when the webhook service received the event. It alone sets it.
-	Received string `json:"door_received_at,omitempty" validate:"omitempty,timestamp"`
+	Received string `json:"webhook_received_at,omitempty" validate:"omitempty,timestamp"`
 	// DeliverAt is when the message is to be handled, not before.
 	DeliverAt string `json:"deliver_at,omitempty" validate:"omitempty,timestamp"`
 	// DelayTicket is the place of a message that comes back from a long wait among those of its key.

@@ -76,7 +76,7 @@ type Record struct {
 	Customer  string `store:"customer,omitzero"`
 	MessageID string `store:"message_id"`
 	// ReceivedAt is when the webhook service received it; zero: it came another way.
-	ReceivedAt  time.Time `store:"door_received_at,omitzero"`
+	ReceivedAt  time.Time `store:"webhook_received_at,omitzero"`
 	PublishedAt time.Time `store:"published_at,omitzero"`
 	NextRetryAt time.Time `store:"next_retry_at,omitzero,strict"`
 	// DelayTicket is that of the copy that waits for NextRetryAt elsewhere than with the broker.

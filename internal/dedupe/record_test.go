@@ -108,9 +108,9 @@ func TestARecordComesBackAsItWas(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, sample(), got)
 	require.Equal(t, strings.Fields(`action again attempts attempts_log conflicts_with corrected correlation_id created_at customer dead_letters
-		delay_ticket delayed_beside door_received_at emitted entry event_id event_type expire_at idempotency_key last_error lease_token lease_until
+		delay_ticket delayed_beside emitted entry event_id event_type expire_at idempotency_key last_error lease_token lease_until
 		message message_id next_retry_at ordering_key payload_hash processed_at published_at queue ref replay_count result shard status tenant
-		updated_at`), slices.Sorted(maps.Keys(fields)))
+		updated_at webhook_received_at`), slices.Sorted(maps.Keys(fields)))
 	require.Empty(t, got.Made(), "the event is not done")
 	got.Status = dedupe.Completed
 	require.Equal(t, "r1", got.Made())

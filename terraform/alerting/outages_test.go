@@ -24,12 +24,12 @@ var outages = []struct {
 	beside   []string
 }{
 	{
-		"the door answers 5xx", busy,
-		func(w *world) { w.doorFails(broken, broken+2*hour, 1) },
+		"the webhook service answers 5xx", busy,
+		func(w *world) { w.webhookFails(broken, broken+2*hour, 1) },
 		[]string{"ingest-errors"}, 10, nil,
 	},
 	{
-		"the door of a quiet shop answers 5xx, and its sender repeats", quiet,
+		"the webhook service of a quiet shop answers 5xx, and its sender repeats", quiet,
 		func(w *world) {
 			for _, after := range []int{0, 1, 3, 7, 15, 25} {
 				w.answered("5xx").add(broken+after, 1)
@@ -39,7 +39,7 @@ var outages = []struct {
 	},
 	{
 		"two in a hundred webhooks fail for hours", busy,
-		func(w *world) { w.doorFails(broken, broken+6*hour, 0.02) },
+		func(w *world) { w.webhookFails(broken, broken+6*hour, 0.02) },
 		[]string{"slo-burn"}, 3 * hour, nil,
 	},
 	{
@@ -133,7 +133,7 @@ var outages = []struct {
 			for _, q := range w.enabled() {
 				w.depth(q.PushSubscription()).grows(broken, broken+2*hour, 1000)
 			}
-			w.instances(doorService).set(broken, broken+2*hour, 10)
+			w.instances(webhookService).set(broken, broken+2*hour, 10)
 			for pool, most := range w.pools() {
 				w.instances("billhook-worker-"+pool).set(broken, broken+2*hour, float64(most))
 			}
@@ -175,7 +175,7 @@ func TestWhatWaitsOnAKeptQueueIsToldBeforeItIsLost(t *testing.T) {
 	require.Less(t, told[0].minute, int(off.MessageRetention.Minutes())-7*day, "there is a week to decide")
 }
 
-func (w *world) doorFails(from, to int, share float64) {
+func (w *world) webhookFails(from, to int, share float64) {
 	for minute := from; minute < to; minute++ {
 		taken := w.answered("2xx").points[minute]
 		if taken != taken { // no webhook in this minute
@@ -348,7 +348,7 @@ func (w *world) deployment(at int) {
 	for _, task := range called() {
 		w.logged("counter", "tasks-done", "task", task).drop(at, at+3)
 	}
-	w.instances(doorService).set(at, at+5, 2)
+	w.instances(webhookService).set(at, at+5, 2)
 	for pool := range w.pools() {
 		w.instances("billhook-worker-"+pool).set(at, at+5, 2)
 	}

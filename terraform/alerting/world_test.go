@@ -15,8 +15,8 @@ const (
 	hour = 60
 	day  = 24 * hour
 
-	doorService = "billhook-webhook"
-	reportedAll = "pubsub_subscription"
+	webhookService = "billhook-webhook"
+	reportedAll    = "pubsub_subscription"
 )
 
 // world is what Cloud Monitoring has been told of an installation: a point a minute of each series.
@@ -91,7 +91,7 @@ func (s *series) grows(from, to int, by float64) {
 func (s *series) drop(from, to int) { s.set(from, to, absent) }
 
 func (w *world) answered(class string) *series {
-	return w.one("counter", "cloud_run_revision", "run.googleapis.com/request_count", "resource.labels.service_name", doorService, "metric.labels.response_code_class", class)
+	return w.one("counter", "cloud_run_revision", "run.googleapis.com/request_count", "resource.labels.service_name", webhookService, "metric.labels.response_code_class", class)
 }
 
 func (w *world) webhooks(source, status string) *series {
@@ -122,7 +122,7 @@ func (w *world) ttlDelay() *series {
 	return w.one("distribution", "firestore.googleapis.com/Database", "firestore.googleapis.com/document/ttl_expiration_to_deletion_delays", "resource.labels.database_id", "billhook")
 }
 
-// burn is how many times too fast the door's failures are used up, over a window.
+// burn is how many times too fast the webhook service's failures are used up, over a window.
 func (w *world) burn(window int) []float64 {
 	rate := slices.Repeat([]float64{absent}, w.minutes)
 	failed, all := 0.0, 0.0
@@ -215,7 +215,7 @@ func (w *world) runs(visitors shop) {
 	for _, task := range []string{"relay-outbox", "release-delayed", "seal-journal"} {
 		w.logged("distribution", "oldest-seconds", "task", task).set(0, w.minutes, 30)
 	}
-	w.instances(doorService).set(0, w.minutes, 1)
+	w.instances(webhookService).set(0, w.minutes, 1)
 	for pool := range w.pools() {
 		w.instances("billhook-worker-"+pool).set(0, w.minutes, 1)
 	}

@@ -39,7 +39,7 @@ variables {
   }
   notification_channels = ["projects/example/notificationChannels/1"]
 
-  # A queue of this catalog has a rate, and so the door has a database.
+  # A queue of this catalog has a rate, and so the webhook service has a database.
   catalog_dir = "../catalog/testdata/crooked"
   target_urls = { POST_OFFICE_URL = "https://post-office.example" }
   tasks_pool  = "letters"
@@ -58,11 +58,11 @@ run "all_that_is_optional" {
 
   assert {
     condition     = module.webhook[0].ingress == "INGRESS_TRAFFIC_INTERNAL_LOAD_BALANCER" && output.webhook_url == "https://hooks.example.com"
-    error_message = "Behind a front the door has one way in, and its address is the domain."
+    error_message = "Behind a front the webhook service has one way in, and its address is the domain."
   }
   assert {
     condition     = module.front[0].service == module.webhook[0].name && length(module.front[0].dns_records) == 2
-    error_message = "The front leads to the door, and there are records for each of its domains."
+    error_message = "The front leads to the webhook service, and there are records for each of its domains."
   }
   assert {
     condition     = toset(keys(google_project_service.optional)) == toset(["billingbudgets.googleapis.com", "certificatemanager.googleapis.com", "compute.googleapis.com"])
@@ -77,7 +77,7 @@ run "all_that_is_optional" {
     error_message = "Each Monday's backup is kept for fourteen weeks."
   }
   assert {
-    condition     = alltrue([for database in concat([google_firestore_database.this], google_firestore_database.door) : database.cmek_config[0].kms_key_name == var.firestore.kms_key]) && length(google_firestore_database.door) == 1
+    condition     = alltrue([for database in concat([google_firestore_database.this], google_firestore_database.limits) : database.cmek_config[0].kms_key_name == var.firestore.kms_key]) && length(google_firestore_database.limits) == 1
     error_message = "Both databases are encrypted with the key."
   }
   assert {

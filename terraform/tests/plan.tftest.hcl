@@ -201,7 +201,7 @@ run "the_services" {
         max = p.max_instances
       }
     ]) && output.scaling[output.services.webhook] == { min = 1, max = 10 }
-    error_message = "One instance is kept at the door, and one where somebody waits for a queue."
+    error_message = "One instance is kept at the webhook service, and one where somebody waits for a queue."
   }
   assert {
     condition     = length([for s in values(output.scaling) : s if s.min == 0]) > length([for s in values(output.scaling) : s if s.min == 1]) && length([for s in values(output.scaling) : s if s.min == 1]) > 1
@@ -215,8 +215,8 @@ run "the_services" {
     error_message = "What nobody asked for is not made."
   }
   assert {
-    condition     = length(google_firestore_database.door) == (anytrue([for q in values(module.catalog.queues) : q.enabled && (q.rate.per_second > 0 || q.rate.per_user > 0)]) ? 1 : 0)
-    error_message = "The door has a database where a queue has a rate, and none where not."
+    condition     = length(google_firestore_database.limits) == (anytrue([for q in values(module.catalog.queues) : q.enabled && (q.rate.per_second > 0 || q.rate.per_user > 0)]) ? 1 : 0)
+    error_message = "The webhook service has a database where a queue has a rate, and none where not."
   }
 }
 
@@ -322,15 +322,15 @@ run "an_account_publishes_what_its_service_publishes_and_no_more" {
     error_message = "The pool that posts to a target knows where it is."
   }
   assert {
-    condition     = module.webhook[0].env.DOOR_DATABASE == "billhook-door" && module.webhook[0].env.FIRESTORE_DATABASE == "billhook"
+    condition     = module.webhook[0].env.LIMITS_DATABASE == "billhook-limits" && module.webhook[0].env.FIRESTORE_DATABASE == "billhook"
     error_message = "It has both, and only reads the large one."
   }
   assert {
-    condition     = google_project_iam_member.counts_at_the_door[0].role == "roles/datastore.user" && endswith(google_project_iam_member.counts_at_the_door[0].condition[0].expression, "/databases/billhook-door\"")
+    condition     = google_project_iam_member.counts_webhooks[0].role == "roles/datastore.user" && endswith(google_project_iam_member.counts_webhooks[0].condition[0].expression, "/databases/billhook-limits\"")
     error_message = "It writes in its own database alone."
   }
   assert {
-    condition     = google_firestore_field.door_ttl["billhook-door"].collection == "doorBlocks" && google_firestore_field.door_ttl["billhook-door"].field == "expire_at"
+    condition     = google_firestore_field.limits_ttl["billhook-limits"].collection == "rateBlocks" && google_firestore_field.limits_ttl["billhook-limits"].field == "expire_at"
     error_message = "What it wrote is removed."
   }
   assert {

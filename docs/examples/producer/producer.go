@@ -61,7 +61,7 @@ const (
 	mostWait  = 30 * time.Second
 )
 
-// send puts a message on a queue and returns the door's answer. An error means that the message was
+// send puts a message on a queue and returns the webhook service's answer. An error means that the message was
 // refused, or that it is still to be sent, under the same id.
 func send(ctx context.Context, queue string, message any) ([]byte, error) {
 	body, err := json.Marshal(message) // every attempt sends these bytes
@@ -89,7 +89,7 @@ func send(ctx context.Context, queue string, message any) ([]byte, error) {
 }
 
 // post signs a body and posts it once. A status of 0 means that there was no answer. after is how
-// long the door asks to wait.
+// long the webhook service asks to wait.
 func post(ctx context.Context, queue string, body []byte) (status int, after time.Duration, answer []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
@@ -99,7 +99,7 @@ func post(ctx context.Context, queue string, body []byte) (status int, after tim
 	if err != nil {
 		return 0, 0, nil, err
 	}
-	// Each attempt is signed anew: the door refuses a signature that is older than five minutes.
+	// Each attempt is signed anew: the webhook service refuses a signature that is older than five minutes.
 	timestamp := strconv.FormatInt(time.Now().Unix(), 10)
 	mac := hmac.New(sha256.New, []byte(os.Getenv("WEBHOOK_SIGNING_SECRET")))
 	// With the path in it, the signature holds for this queue alone.

@@ -27,7 +27,7 @@ class NotSent(Exception):
 
 
 def send(queue, message):
-    """Puts a message on a queue and returns the door's answer."""
+    """Puts a message on a queue and returns the webhook service's answer."""
     body = json.dumps(message).encode()  # every attempt sends these bytes
     wait = FIRST_WAIT
     for attempt in range(1, ATTEMPTS + 1):
@@ -46,10 +46,10 @@ def send(queue, message):
 
 def post(queue, body):
     """Signs a body and posts it once. Returns the status, which is 0 where there was no answer, the
-    seconds that the door asks to wait, and the answer."""
+    seconds that the webhook service asks to wait, and the answer."""
     base = os.environ.get("BILLHOOK_URL", "http://127.0.0.1:8080")
     secret = os.environ["WEBHOOK_SIGNING_SECRET"].encode()
-    # Each attempt is signed anew: the door refuses a signature that is older than five minutes.
+    # Each attempt is signed anew: the webhook service refuses a signature that is older than five minutes.
     timestamp = str(int(time.time()))
     # With the path in it, the signature holds for this queue alone.
     path = f"/queues/{urllib.parse.quote(queue, safe='')}/messages"

@@ -22,12 +22,12 @@ interface Message {
 interface Answer {
   // status is 0 where there was no answer.
   status: number;
-  // after is how many milliseconds the door asks to wait.
+  // after is how many milliseconds the webhook service asks to wait.
   after: number;
   text: string;
 }
 
-// send puts a message on a queue and returns the door's answer. An error means that the message was
+// send puts a message on a queue and returns the webhook service's answer. An error means that the message was
 // refused, or that it is still to be sent, under the same id.
 async function send(queue: string, message: Message): Promise<string> {
   const body = JSON.stringify(message); // every attempt sends this text
@@ -52,7 +52,7 @@ async function send(queue: string, message: Message): Promise<string> {
 async function post(queue: string, body: string): Promise<Answer> {
   const base = process.env.BILLHOOK_URL ?? "http://127.0.0.1:8080";
   const secret = process.env.WEBHOOK_SIGNING_SECRET ?? "";
-  // Each attempt is signed anew: the door refuses a signature that is older than five minutes.
+  // Each attempt is signed anew: the webhook service refuses a signature that is older than five minutes.
   const timestamp = Math.floor(Date.now() / 1000).toString();
   // With the path in it, the signature holds for this queue alone.
   const path = `/queues/${encodeURIComponent(queue)}/messages`;

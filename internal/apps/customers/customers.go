@@ -32,8 +32,8 @@ type Mapping struct {
 	// UID is the user that the customer is linked to; empty: none.
 	UID   string    `json:"uid" store:"uid" show:"User" link:"search"`
 	Since time.Time `json:"since,omitzero" store:"since" show:"Since"`
-	// TaughtBy is the event of the order that taught the mapping; empty where a person made it.
-	TaughtBy    string `json:"taught_by,omitempty" store:"taught_by" show:"By the order of event,less" link:"events"`
+	// LinkedBy is the event of the order that made the mapping; empty where a person made it.
+	LinkedBy    string `json:"linked_by,omitempty" store:"linked_by" show:"By the order of event,less" link:"events"`
 	MovedPoints int64  `json:"moved_points" store:"moved_points" show:"Moved points,less"`
 	MovedOrders int64  `json:"moved_orders" store:"moved_orders" show:"Of guests' orders,less"`
 	// Version is that of the record, which a change may expect; 0: there is none.
@@ -121,7 +121,7 @@ func (t *Mappings) Learn(ctx context.Context, order Order, try int) (Learned, er
 }
 
 func (t *Mappings) create(order Order) Learned {
-	m := Mapping{Tenant: order.Tenant, CustomerID: order.CustomerID, UID: order.UID, Since: t.now(), TaughtBy: order.EventID}
+	m := Mapping{Tenant: order.Tenant, CustomerID: order.CustomerID, UID: order.UID, Since: t.now(), LinkedBy: order.EventID}
 	return Learned{Writes: []store.Write{store.Create(order.key(), store.Encode(&m))}}
 }
 
@@ -229,7 +229,7 @@ func (s State) Notes() (notes []string) {
 	switch {
 	case s.UID == "":
 		notes = append(notes, "Customer "+s.CustomerID+" is linked to nobody.")
-	case s.TaughtBy == "":
+	case s.LinkedBy == "":
 		notes = append(notes, "A person has linked the customer.")
 	}
 	if s.GuestPoints != 0 {

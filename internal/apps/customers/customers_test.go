@@ -274,7 +274,7 @@ func TestTheFirstOrderOfACustomerWritesItsMapping(t *testing.T) {
 	d := newDesk(t)
 	first := d.learn(t, "c1", "u1", 0)
 	require.Equal(t, []store.Write{store.Create(customers.Key("default", "c1"), map[string]any{
-		"uid": "u1", "since": noon, "taught_by": "e1", "moved_points": int64(0), "tenant": "default", "customer_id": "c1", "moved_orders": int64(0),
+		"uid": "u1", "since": noon, "linked_by": "e1", "moved_points": int64(0), "tenant": "default", "customer_id": "c1", "moved_orders": int64(0),
 	})}, first.Writes)
 	require.Equal(t, first.Writes, d.learn(t, "c1", "u1", 0).Writes, "as long as nobody has committed it, nobody knows")
 	storetest.Put(t, d.store, first.Writes...)
@@ -291,7 +291,7 @@ func TestAMappingThatWasRefusedIsReadAndAnotherUserIsLoggedAndChangesNone(t *tes
 	d := newDesk(t)
 	require.NotEmpty(t, d.learn(t, "c1", "u1", 1).Writes, "where there is none it is written still")
 	require.EqualValues(t, 1, d.counter.Gets.Load())
-	// Another instance has taught it.
+	// Another instance has linked it.
 	storetest.Put(t, d.faults, d.learn(t, "c1", "u1", 0).Writes...)
 	require.Equal(t, customers.Learned{Looked: true}, d.learn(t, "c1", "u1", 1))
 	require.Equal(t, customers.Learned{}, d.learn(t, "c1", "u1", 0), "and remembered")

@@ -313,7 +313,7 @@ func TestEachServiceIsComparedWithWhatIsDeployed(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		deployed []string
-		want     map[string]system.Agreement // by instance; the door is empty
+		want     map[string]system.Agreement // by instance; the webhook service is empty
 		own      system.Agreement
 	}{
 		"where the queues say it": {[]string{"HASH", "HASH"}, map[string]system.Agreement{"new": system.Same, "old": system.Differs, "": system.Same}, system.Same},
@@ -329,14 +329,14 @@ func TestEachServiceIsComparedWithWhatIsDeployed(t *testing.T) {
 				d.found.Catalogs[fmt.Sprint(i)] = map[string]string{"HASH": c.Hash(), "00000000": hash}[hash]
 			}
 			for instance, of := range map[string]struct {
-				hash, door string
-				ago        time.Duration
+				hash, webhook string
+				ago           time.Duration
 			}{"new": {c.Hash(), "v1.4.0:" + c.Hash(), time.Minute}, "old": {"00000000", "", 2 * time.Minute}} {
 				recorder := rates.NewRecorder(rates.Config{
 					Store: r.store, Now: func() time.Time { return at.Add(-of.ago) }, Breakers: func() []rates.Breaker { return nil },
 					Self: rates.Service{Name: "worker", Instance: instance, Version: "v1.4.0", Catalog: of.hash, StartedAt: at.Add(-time.Hour)},
 				})
-				recorder.Release(of.door)
+				recorder.Release(of.webhook)
 				recorder.Arrived("orders")
 				require.NoError(t, recorder.Flush(t.Context()))
 			}

@@ -146,13 +146,13 @@ type Taken struct {
 const (
 	ProducerSource  = "source"  // a source of webhooks
 	ProducerHandler = "handler" // a handler of a queue
-	ProducerInside  = "door"    // a service of the shop, which sends to a queue or a topic
+	ProducerInside  = "webhook" // a service of the shop, which sends to a queue or a topic
 )
 
 // Producer is one who publishes to a queue.
 type Producer struct {
 	Kind string `json:"kind" show:"Kind"`
-	// Name is that of the source or handler, or the door's path.
+	// Name is that of the source or handler, or the webhook service's path.
 	Name  string   `json:"name" show:"Producer"`
 	Queue string   `json:"queue,omitempty" show:"Handler of,less" link:"catalog/queues"`
 	Types []string `json:"types,omitempty" show:"Event types,less"`

@@ -112,7 +112,7 @@ const (
 	NotKnown Agreement = "unknown"
 )
 
-// ServiceStatus is one instance of a worker, or one release of the door.
+// ServiceStatus is one instance of a worker, or one release of the webhook service.
 type ServiceStatus struct {
 	rates.Service
 

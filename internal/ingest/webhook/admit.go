@@ -135,16 +135,19 @@ func (s *Service) read(w http.ResponseWriter, r *http.Request, from *source, b *
 	return nil
 }
 
+// refusals is the table of what a sender is answered whose request is not taken. docs/answers.md prints it.
+var refusals serve.Refusals
+
 var (
-	errSource   = refuse(http.StatusNotFound, "source_unknown", "No source of that name is declared.", 0)
-	errQueue    = refuse(http.StatusNotFound, "queue_unknown", "No queue of that name takes messages. See the catalog: is it enabled?", 0)
-	errTopic    = refuse(http.StatusNotFound, "topic_unknown", "No topic of that name takes messages. See the catalog: is one of its queues enabled?", 0)
-	errType     = refuse(http.StatusUnsupportedMediaType, "content_type", "Send application/json.", 0)
-	errTooLarge = refuse(http.StatusRequestEntityTooLarge, "too_large", "The body is larger than this source may send.", 0)
-	errEncoding = refuse(http.StatusUnsupportedMediaType, "content_encoding", "Send the body without a content encoding.", 0)
+	errSource   = refusals.Add(http.StatusNotFound, "source_unknown", "No source of that name is declared.", 0)
+	errQueue    = refusals.Add(http.StatusNotFound, "queue_unknown", "No queue of that name takes messages. See the catalog: is it enabled?", 0)
+	errTopic    = refusals.Add(http.StatusNotFound, "topic_unknown", "No topic of that name takes messages. See the catalog: is one of its queues enabled?", 0)
+	errType     = refusals.Add(http.StatusUnsupportedMediaType, "content_type", "Send application/json.", 0)
+	errTooLarge = refusals.Add(http.StatusRequestEntityTooLarge, "too_large", "The body is larger than this source may send.", 0)
+	errEncoding = refusals.Add(http.StatusUnsupportedMediaType, "content_encoding", "Send the body without a content encoding.", 0)
 	// One that is signed for no path could have been made for another queue.
-	errUndestined  = refuse(http.StatusUnauthorized, "destination_missing", "Sign the path too, in X-Webhook-Destination: what is put on this queue moves money, or the path says what is asked for.", 0)
-	errDestination = refuse(http.StatusUnauthorized, "destination_mismatch", "It is signed for another path.", 0)
+	errUndestined  = refusals.Add(http.StatusUnauthorized, "destination_missing", "Sign the path too, in X-Webhook-Destination: what is put on this queue moves money, or the path says what is asked for.", 0)
+	errDestination = refusals.Add(http.StatusUnauthorized, "destination_mismatch", "It is signed for another path.", 0)
 
 	unsigned = serve.ErrorMapping{
 		Known: []serve.KnownError{
@@ -155,14 +158,14 @@ var (
 	}
 	unread = serve.ErrorMapping{
 		Known: []serve.KnownError{
-			{Of: serve.ErrNoRoom, As: refuse(http.StatusServiceUnavailable, "bodies_in_flight", "Too much is being read at once; keep the event and send it again.", 1)},
+			{Of: serve.ErrNoRoom, As: refusals.Add(http.StatusServiceUnavailable, "bodies_in_flight", "Too much is being read at once; keep the event and send it again.", 1)},
 		},
-		Last: refuse(http.StatusBadRequest, "body_unread", "The body did not arrive whole.", 0),
+		Last: refusals.Add(http.StatusBadRequest, "body_unread", "The body did not arrive whole.", 0),
 	}
 )
 
 func unaccepted(code string) *serve.Problem {
-	return refuse(http.StatusUnauthorized, code, "The signature or its timestamp is not accepted.", 0)
+	return refusals.Add(http.StatusUnauthorized, code, "The signature or its timestamp is not accepted.", 0)
 }
 
 // isPath reports whether a request was sent to a path, with its query. Both may be escaped in several ways.

@@ -32,7 +32,7 @@ func requireWhole(t *testing.T, m contract.Message) contract.Body {
 	return body
 }
 
-// A sender that knows the secret can still not crash the door, nor get through it what the contract does not name.
+// A sender that knows the secret can still not crash the webhook service, nor get through it what the contract does not name.
 func FuzzWebhook(f *testing.F) {
 	for _, name := range samples.Names() {
 		f.Add(samples.Read(name, samples.Event{}))

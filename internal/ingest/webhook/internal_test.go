@@ -1,13 +1,9 @@
 package webhook
 
 import (
-	"cmp"
-	"fmt"
 	"maps"
 	"net/http"
 	"net/http/httptest"
-	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -17,7 +13,6 @@ import (
 
 	"billhook/catalog/catalogtest"
 	"billhook/internal/filetest"
-	"billhook/internal/platform/serve"
 )
 
 // Nothing that is read of a provider's body may be free text.
@@ -42,20 +37,13 @@ func TestEveryPathThatIsReadOfAProvidersBodyIsBoundedByARule(t *testing.T) {
 
 func TestThePageOfAnswersHasTheTableOfRefusals(t *testing.T) {
 	t.Parallel()
-	sorted := slices.SortedFunc(slices.Values(refusals), func(a, b *serve.Problem) int {
-		return cmp.Or(cmp.Compare(a.Status, b.Status), cmp.Compare(a.Code, b.Code))
-	})
-	text, known := "| answer | code | what it says | `Retry-After` |\n| ---: | --- | --- | ---: |\n", map[string]bool{}
-	for _, refused := range sorted {
+	known := map[string]bool{}
+	for _, refused := range refusals {
 		require.False(t, known[refused.Code], "%s is said twice", refused.Code)
 		known[refused.Code] = true
-		after := ""
-		if refused.RetryAfter > 0 {
-			after = strconv.Itoa(refused.RetryAfter) + " s"
-		}
-		text += fmt.Sprintf("| %d | `%s` | %s | %s |\n", refused.Status, refused.Code, refused.Detail, after)
 	}
-	filetest.Part(t, text, "<!-- refusals: go test ./internal/ingest/webhook -update -->\n", "<!-- end of refusals -->", "../../../docs/answers.md")
+	const begin, end = "<!-- refusals: go test ./internal/ingest/webhook -update -->\n", "<!-- end of refusals -->"
+	filetest.Part(t, refusals.String(), begin, end, "../../../docs/answers.md")
 }
 
 func TestALargeBufferIsNotKeptForTheNextRequest(t *testing.T) {

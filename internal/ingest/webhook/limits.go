@@ -61,10 +61,10 @@ const (
 )
 
 var (
-	errRate      = refuse(http.StatusTooManyRequests, "rate_limited", "The queue takes no more messages of this sender now; send it again later.", 1)
-	errQueueRate = refuse(http.StatusTooManyRequests, "queue_rate_limited", "The queue takes no more messages in this second; send it again later.", 1)
-	errUserRate  = refuse(http.StatusTooManyRequests, "user_rate_limited", "The queue takes no more messages of this user in this second; send it again later.", 1)
-	errQueueFull = refuse(http.StatusTooManyRequests, "queue_full", "Too many messages wait on the queue; keep this one and send it again later.", fullAfter)
+	errRate      = refusals.Add(http.StatusTooManyRequests, "rate_limited", "The queue takes no more messages of this sender now; send it again later.", 1)
+	errQueueRate = refusals.Add(http.StatusTooManyRequests, "queue_rate_limited", "The queue takes no more messages in this second; send it again later.", 1)
+	errUserRate  = refusals.Add(http.StatusTooManyRequests, "user_rate_limited", "The queue takes no more messages of this user in this second; send it again later.", 1)
+	errQueueFull = refusals.Add(http.StatusTooManyRequests, "queue_full", "Too many messages wait on the queue; keep this one and send it again later.", fullAfter)
 )
 
 // LimitsConfig is what Limits are made of. Every field is required.
@@ -183,7 +183,7 @@ func (l *Limits) isFull(ctx context.Context, q catalog.Queue) bool {
 }
 
 // BlocksCollection has a document for each block of a second that is taken; a TTL policy removes it.
-const BlocksCollection = "doorBlocks"
+const BlocksCollection = "rateBlocks"
 
 const (
 	// blocksASecond is into how many blocks a limit is cut at most.

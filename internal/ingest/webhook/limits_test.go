@@ -82,9 +82,9 @@ func TestInstancesTogetherKeepToTheirLimits(t *testing.T) {
 		perUser := rapid.IntRange(0, 5).Draw(t, "per user")
 		q := catalog.Queue{ID: fmt.Sprint("orders-", queues.Add(1)), Rate: catalog.Rate{PerSecond: rate, PerUser: perUser, User: []string{"user_id"}}}
 		now := fixed
-		doors := make([]limited, rapid.IntRange(1, 10).Draw(t, "instances"))
-		for i := range doors {
-			doors[i] = instance(shared, func() time.Time { return now })
+		instances := make([]limited, rapid.IntRange(1, 10).Draw(t, "instances"))
+		for i := range instances {
+			instances[i] = instance(shared, func() time.Time { return now })
 		}
 		for range rapid.IntRange(1, 3).Draw(t, "seconds") {
 			let, letUser := 0, map[string]int{}
@@ -95,14 +95,14 @@ func TestInstancesTogetherKeepToTheirLimits(t *testing.T) {
 				if perUser > 0 && at%3 > 0 {
 					user = strconv.Itoa(int(at>>8) % 4)
 				}
-				switch doors[int(at)%len(doors)].ask(t.Context(), t, q, user) {
+				switch instances[int(at)%len(instances)].ask(t.Context(), t, q, user) {
 				case "":
 					let++
 					letUser[user]++
 				case "queue_rate_limited":
 					require.Positive(t, rate)
 					block := (rate + 49) / 50
-					require.GreaterOrEqual(t, 9*let, 8*(rate-(len(doors)-1)*block), "refused too early")
+					require.GreaterOrEqual(t, 9*let, 8*(rate-(len(instances)-1)*block), "refused too early")
 				case "user_rate_limited":
 					require.NotEmpty(t, user)
 					require.Positive(t, perUser)
@@ -111,11 +111,11 @@ func TestInstancesTogetherKeepToTheirLimits(t *testing.T) {
 				}
 			}
 			if rate > 0 {
-				require.LessOrEqual(t, let, rate+len(doors)*free(rate))
+				require.LessOrEqual(t, let, rate+len(instances)*free(rate))
 			}
 			delete(letUser, "")
 			for _, n := range letUser {
-				require.LessOrEqual(t, n, perUser+len(doors)*free(perUser))
+				require.LessOrEqual(t, n, perUser+len(instances)*free(perUser))
 			}
 			now = now.Add(time.Second)
 		}

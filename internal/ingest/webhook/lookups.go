@@ -104,8 +104,8 @@ func (c *Customers) UID(ctx context.Context, tenant, id string) (uid string, ok 
 }
 
 var (
-	errOrder  = refuse(http.StatusNotFound, "order_unknown", "No order of that id has been seen; one that was sent just now may come.", 1)
-	errOrders = refuse(http.StatusServiceUnavailable, "order_lookup_failed", "The order cannot be looked up now; ask again.", 5)
+	errOrder  = refusals.Add(http.StatusNotFound, "order_unknown", "No order of that id has been seen; one that was sent just now may come.", 1)
+	errOrders = refusals.Add(http.StatusServiceUnavailable, "order_lookup_failed", "The order cannot be looked up now; ask again.", 5)
 )
 
 type orderState struct {

@@ -247,8 +247,8 @@ func (i *item) ask(a *contract.Attributes) {
 const workers = 16
 
 var (
-	errHeldUp   = refuse(http.StatusServiceUnavailable, "key_held_up", "An earlier message of the list may share its ordering key and was not taken; send both again, in order.", 5)
-	errPanicked = refuse(http.StatusInternalServerError, "internal", "An internal error. The message may have been accepted; send it again.", 0)
+	errHeldUp   = refusals.Add(http.StatusServiceUnavailable, "key_held_up", "An earlier message of the list may share its ordering key and was not taken; send both again, in order.", 5)
+	errPanicked = refusals.Add(http.StatusInternalServerError, "internal", "An internal error. The message may have been accepted; send it again.", 0)
 )
 
 type result struct {

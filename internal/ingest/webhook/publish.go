@@ -19,17 +19,17 @@ var errUnsupported = errors.New("webhook: no enabled queue takes this body forma
 
 var unfit = serve.ErrorMapping{
 	Known: []serve.KnownError{
-		{Of: errUnsupported, As: refuse(http.StatusUnprocessableEntity, "contract_unsupported", "No enabled queue takes this body format here; send that of the queue's contract.", 0)},
-		{Of: contract.ErrLimit, As: refuse(http.StatusUnprocessableEntity, "message_limit", fmt.Sprintf("The message exceeds a limit of Pub/Sub: %d bytes with its attributes and ordering key.", contract.MaxMessageBytes), 0)},
+		{Of: errUnsupported, As: refusals.Add(http.StatusUnprocessableEntity, "contract_unsupported", "No enabled queue takes this body format here; send that of the queue's contract.", 0)},
+		{Of: contract.ErrLimit, As: refusals.Add(http.StatusUnprocessableEntity, "message_limit", fmt.Sprintf("The message exceeds a limit of Pub/Sub: %d bytes with its attributes and ordering key.", contract.MaxMessageBytes), 0)},
 	},
-	Last: refuse(http.StatusUnprocessableEntity, "body_refused", "The body cannot be taken.", 0),
+	Last: refusals.Add(http.StatusUnprocessableEntity, "body_refused", "The body cannot be taken.", 0),
 }
 
 var (
-	errBroken      = refuse(http.StatusUnprocessableEntity, "contract_broken", "Fields break the contract; see violations.", 0)
-	errMalformed   = refuse(http.StatusBadRequest, "body_malformed", "The body is not one JSON document in UTF-8 without duplicate names.", 0)
-	errCustomer    = refuse(http.StatusServiceUnavailable, "customer_lookup_failed", "The customer cannot be looked up now; keep the event and send it again.", 5)
-	errUnconfirmed = refuse(http.StatusServiceUnavailable, "publish_unconfirmed", "The broker did not confirm; keep the event and send it again.", 5)
+	errBroken      = refusals.Add(http.StatusUnprocessableEntity, "contract_broken", "Fields break the contract; see violations.", 0)
+	errMalformed   = refusals.Add(http.StatusBadRequest, "body_malformed", "The body is not one JSON document in UTF-8 without duplicate names.", 0)
+	errCustomer    = refusals.Add(http.StatusServiceUnavailable, "customer_lookup_failed", "The customer cannot be looked up now; keep the event and send it again.", 5)
+	errUnconfirmed = refusals.Add(http.StatusServiceUnavailable, "publish_unconfirmed", "The broker did not confirm; keep the event and send it again.", 5)
 )
 
 func refusal(err error) *serve.Problem {

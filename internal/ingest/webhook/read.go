@@ -27,7 +27,7 @@ type api struct {
 // mostRead bounds an answer of a provider's API.
 const mostRead = 256 << 10
 
-var errNotRead = refuse(http.StatusServiceUnavailable, "provider_not_read", "The provider's API did not answer; keep the event and send it again.", 5)
+var errNotRead = refusals.Add(http.StatusServiceUnavailable, "provider_not_read", "The provider's API did not answer; keep the event and send it again.", 5)
 
 func newAPI(of catalog.API, key string, client http.Client, timeout time.Duration) *api {
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // the key is for this address alone

@@ -43,9 +43,9 @@ func (s *Service) checkAccounts() (mistakes []error) {
 }
 
 var (
-	errToken        = refuse(http.StatusUnauthorized, "token_invalid", "The token is not one of Google's for this address, or has expired.", 0)
-	errNotAllowed   = refuse(http.StatusForbidden, "account_not_allowed", "The account may not send here; see the catalog's accounts.", 0)
-	errTokenUnknown = refuse(http.StatusServiceUnavailable, "token_unchecked", "The token cannot be checked now; send it again.", 5)
+	errToken        = refusals.Add(http.StatusUnauthorized, "token_invalid", "The token is not one of Google's for this address, or has expired.", 0)
+	errNotAllowed   = refusals.Add(http.StatusForbidden, "account_not_allowed", "The account may not send here; see the catalog's accounts.", 0)
+	errTokenUnknown = refusals.Add(http.StatusServiceUnavailable, "token_unchecked", "The token cannot be checked now; send it again.", 5)
 )
 
 func (s *Service) byToken(r *http.Request, to *destination) bool {

@@ -1,10 +1,12 @@
 package push
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
 	"time"
 
 	"billhook/catalog"
@@ -42,25 +44,43 @@ type next struct {
 	hold bool
 }
 
-// httpStatus is the one place where an outcome becomes an HTTP status: 200 and 204 acknowledge. A rejection
-// beyond the queue's budget of nacks is acknowledged: its dead letter is confirmed either way.
+// status is a row of the table that turns an outcome into an HTTP status: the first of the reply's outcome whose
+// condition holds. 200 and 204 acknowledge.
+type status struct {
+	of    []retry.Outcome
+	when  string
+	holds func(reply answer, q *queue, now time.Time) bool // nil: always
+	code  int                                              // 0: the class of the failure
+}
+
+var noEffect = []retry.Outcome{retry.Duplicate, retry.Expired, retry.Dropped, retry.Superseded}
+
+// statuses is that table. A rejection beyond the queue's budget of nacks is acknowledged: its dead letter is confirmed
+// either way.
+var statuses = []status{
+	{of: []retry.Outcome{retry.Processed}, code: http.StatusOK},
+	{noEffect, "the body says the id of what the event has made before", func(reply answer, _ *queue, _ time.Time) bool {
+		return reply.Ref != "" // an answer of 204 has no body
+	}, http.StatusOK},
+	{of: noEffect, code: http.StatusNoContent},
+	{
+		[]retry.Outcome{retry.DeadLettered},
+		"its queue says `on_terminal: reject`, it has not waited in vain for another event, and the queue's `nack_budget` has one left",
+		func(reply answer, q *queue, now time.Time) bool {
+			return q.OnTerminal == catalog.Reject && !reply.quiet && q.nacks.AllowN(now, 1) // and takes it
+		}, 0,
+	},
+	{of: []retry.Outcome{retry.DeadLettered}, code: http.StatusOK},
+	{[]retry.Outcome{retry.Retry}, "the message is kept until its next attempt, or behind another of its key (`\"delayed\":true`)",
+		func(reply answer, _ *queue, _ time.Time) bool { return reply.Delayed }, http.StatusOK},
+	{of: []retry.Outcome{retry.Retry}},
+}
+
 func (reply answer) httpStatus(q *queue, now time.Time) int {
-	switch reply.Outcome {
-	case retry.Processed:
-	case retry.Duplicate, retry.Expired, retry.Dropped, retry.Superseded:
-		if reply.Ref == "" { // an answer of 204 has no body to say it in
-			return http.StatusNoContent
-		}
-	case retry.DeadLettered:
-		if q.OnTerminal == catalog.Reject && !reply.quiet && q.nacks.AllowN(now, 1) {
-			return reply.Status
-		}
-	case retry.Retry:
-		if !reply.Delayed {
-			return reply.Status
-		}
-	}
-	return http.StatusOK
+	row := slices.IndexFunc(statuses, func(row status) bool {
+		return slices.Contains(row.of, reply.Outcome) && (row.holds == nil || row.holds(reply, q, now))
+	})
+	return cmp.Or(statuses[row].code, reply.Status)
 }
 
 // leave settles a replay that has ended, publishes the emissions, so that they come before those of a next

@@ -1,11 +1,13 @@
 package push
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -16,6 +18,7 @@ import (
 	"golang.org/x/sync/semaphore"
 	"pgregory.net/rapid"
 
+	"billhook/internal/filetest"
 	"billhook/internal/pii"
 )
 
@@ -47,6 +50,28 @@ func Dispositions() string {
 		fmt.Fprintf(&text, "| %s | %s | `%s` |\n", r.state, strings.Join(when, ", and "), r.then)
 	}
 	return text.String()
+}
+
+func TestThePageOfAnswersHasWhatAPushIsAnswered(t *testing.T) {
+	t.Parallel()
+	text := "| outcome | where | answer |\n| --- | --- | --- |\n"
+	for i, row := range statuses {
+		otherwise := "always"
+		if i > 0 && row.of[0] == statuses[i-1].of[0] {
+			otherwise = "else"
+		}
+		var outcomes []string
+		for _, outcome := range row.of {
+			outcomes = append(outcomes, "`"+string(outcome)+"`")
+		}
+		code := "that of its failure"
+		if row.code != 0 {
+			code = strconv.Itoa(row.code)
+		}
+		text += fmt.Sprintf("| %s | %s | %s |\n", strings.Join(outcomes, ", "), cmp.Or(row.when, otherwise), code)
+	}
+	const begin, end = "<!-- statuses: go test ./internal/pipeline/push -update -->\n", "<!-- end of statuses -->"
+	filetest.Part(t, text+"\nA push that is not admitted has no outcome:\n\n"+refusals.String(), begin, end, "../../../docs/answers.md")
 }
 
 // notPushes are bodies that are no push requests.

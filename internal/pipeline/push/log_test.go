@@ -131,7 +131,7 @@ func TestLogAndRecordNameEachAttempt(t *testing.T) {
 			}
 			return credit(ctx, event)
 		}})
-		first := paid("e1", known, 1).again(1).set("door_received_at", "2026-03-02T10:14:59.5Z").set("googclient_traceparent", test.attribute)
+		first := paid("e1", known, 1).again(1).set("webhook_received_at", "2026-03-02T10:14:59.5Z").set("googclient_traceparent", test.attribute)
 		r.deliver(first)
 		r.pass(10 * time.Second)
 		q := request(t.Context(), first.again(3)) // nothing is known of the second

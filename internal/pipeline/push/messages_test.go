@@ -75,7 +75,7 @@ func TestEachMessageIsReadByItsContractAndKnownAgain(t *testing.T) {
 	}
 	good := paid("e1", known, 1)
 	receivedAt := func(second string) message {
-		return good.set("door_received_at", "2026-03-02T10:14:"+second+"Z").with(func(m *message) { m.id = "m-" + second })
+		return good.set("webhook_received_at", "2026-03-02T10:14:"+second+"Z").with(func(m *message) { m.id = "m-" + second })
 	}
 	const shipped = `{"id":"e1","type":"order.shipped","timestamp":"2026-03-02T10:14:59Z","version":1,"correlation_id":"c1",` +
 		`"data":{"order_id":"o1"},"metadata":{"max_retries":2}}`

@@ -255,27 +255,29 @@ func traceOf(values ...string) string {
 	return ""
 }
 
-// Why a push is refused, in the order of its admission.
+// refusals is the table of what a push is answered that is not admitted. docs/answers.md prints it.
+var refusals serve.Refusals
+
 var (
-	errDraining  = serve.Refuse(http.StatusServiceUnavailable, "shutting_down", "This instance is shutting down; deliver again.")
-	errTwoTokens = serve.Refuse(http.StatusForbidden, "forbidden", "A push carries its token in one Authorization, and no other.")
-	errBrowser   = serve.Refuse(http.StatusForbidden, "cross_origin", "A browser does not push.")
-	errQueue     = serve.Refuse(http.StatusNotFound, "queue_unknown", "This worker serves no queue of that name. See the catalog: is the queue enabled, and in this worker's pool?")
-	errNotPush   = serve.Refuse(http.StatusBadRequest, "envelope_malformed", "The body is not Pub/Sub's wrapped push format.")
-	errUnkept    = serve.Refuse(http.StatusServiceUnavailable, "store_unavailable", "The dead letter could not be stored; deliver again.")
+	errDraining  = refusals.Add(http.StatusServiceUnavailable, "shutting_down", "This instance is shutting down; deliver again.", 0)
+	errTwoTokens = refusals.Add(http.StatusForbidden, "forbidden", "A push carries its token in one Authorization, and no other.", 0)
+	errBrowser   = refusals.Add(http.StatusForbidden, "cross_origin", "A browser does not push.", 0)
+	errQueue     = refusals.Add(http.StatusNotFound, "queue_unknown", "This worker serves no queue of that name. See the catalog: is the queue enabled, and in this worker's pool?", 0)
+	errNotPush   = refusals.Add(http.StatusBadRequest, "envelope_malformed", "The body is not Pub/Sub's wrapped push format.", 0)
+	errUnkept    = refusals.Add(http.StatusServiceUnavailable, "store_unavailable", "The dead letter could not be stored; deliver again.", 0)
 	unauthorized = serve.ErrorMapping{
 		Known: []serve.KnownError{
-			{Of: serve.ErrNotAllowed, As: serve.Refuse(http.StatusForbidden, "forbidden", "The token's account may not push here.")},
-			{Of: serve.ErrKeysUnavailable, As: serve.Refuse(http.StatusServiceUnavailable, "keys_unavailable", "The token cannot be checked now; deliver again.")},
+			{Of: serve.ErrNotAllowed, As: refusals.Add(http.StatusForbidden, "forbidden", "The token's account may not push here.", 0)},
+			{Of: serve.ErrKeysUnavailable, As: refusals.Add(http.StatusServiceUnavailable, "keys_unavailable", "The token cannot be checked now; deliver again.", 0)},
 		},
-		Last: serve.Refuse(http.StatusUnauthorized, "unauthorized", "The push needs a valid OIDC token of the push service account."),
+		Last: refusals.Add(http.StatusUnauthorized, "unauthorized", "The push needs a valid OIDC token of the push service account.", 0),
 	}
 	unread = serve.ErrorMapping{
 		Known: []serve.KnownError{
-			{Of: serve.ErrTooLarge, As: serve.Refuse(http.StatusRequestEntityTooLarge, "too_large", "The body is larger than any Pub/Sub message.")},
-			{Of: serve.ErrNoRoom, As: serve.Refuse(http.StatusServiceUnavailable, "bodies_in_flight", "Too much is being read at once; deliver again.")},
+			{Of: serve.ErrTooLarge, As: refusals.Add(http.StatusRequestEntityTooLarge, "too_large", "The body is larger than any Pub/Sub message.", 0)},
+			{Of: serve.ErrNoRoom, As: refusals.Add(http.StatusServiceUnavailable, "bodies_in_flight", "Too much is being read at once; deliver again.", 0)},
 		},
-		Last: serve.Refuse(http.StatusServiceUnavailable, "body_unread", "The body did not arrive whole; deliver again."),
+		Last: refusals.Add(http.StatusServiceUnavailable, "body_unread", "The body did not arrive whole; deliver again.", 0),
 	}
 )
 

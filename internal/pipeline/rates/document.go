@@ -16,7 +16,7 @@ type document struct {
 	Queues   map[string]Counts   `store:"queues"`
 	Targets  map[string]Target   `store:"targets,omitzero"`
 	Services map[string]instance `store:"services,omitzero"` // by their names
-	Releases map[string]Release  `store:"doors,omitzero"`    // of the webhook service
+	Releases map[string]Release  `store:"releases,omitzero"` // of the webhook service
 	ExpireAt time.Time           `store:"expire_at"`
 }
 

@@ -326,7 +326,7 @@ func (s *Service) lookAtPauses(ctx context.Context) (undone int, err error) {
 }
 
 // Expiring are the collections that the cleanup removes from where there is no TTL, as terraform/firestore.tf says.
-var Expiring = []string{dedupe.Collection, deadletter.Collection, lane.Delayed.Lanes(), rates.Hours, rates.Days, "doorBlocks", "requests"}
+var Expiring = []string{dedupe.Collection, deadletter.Collection, lane.Delayed.Lanes(), rates.Hours, rates.Days, "rateBlocks", "requests"}
 
 // Cleaned is what cleanup did.
 type Cleaned struct {

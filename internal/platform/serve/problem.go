@@ -1,9 +1,12 @@
 package serve
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -67,6 +70,31 @@ var (
 	// is 503, never 401.
 	ErrKeysUnavailable = errors.New("auth: signing keys unavailable")
 )
+
+// Refusals is a table of answers, for a page to print.
+type Refusals []*Problem
+
+// Add adds an answer to the table. after is its Retry-After in seconds; 0: none.
+func (all *Refusals) Add(status int, code, detail string, after int) *Problem {
+	refused := Refuse(status, code, detail).After(after)
+	*all = append(*all, refused)
+	return refused
+}
+
+// String is the table in Markdown, by status and code.
+func (all *Refusals) String() string {
+	text := "| answer | code | what it says | `Retry-After` |\n| ---: | --- | --- | ---: |\n"
+	for _, p := range slices.SortedFunc(slices.Values(*all), func(a, b *Problem) int {
+		return cmp.Or(cmp.Compare(a.Status, b.Status), cmp.Compare(a.Code, b.Code))
+	}) {
+		after := ""
+		if p.RetryAfter > 0 {
+			after = strconv.Itoa(p.RetryAfter) + " s"
+		}
+		text += fmt.Sprintf("| %d | `%s` | %s | %s |\n", p.Status, p.Code, p.Detail, after)
+	}
+	return text
+}
 
 // ErrorMapping says how a service answers errors: each as the first known one that it is, or as Last.
 type ErrorMapping struct {

@@ -80,7 +80,7 @@ func NewMetrics() *Metrics {
 		orphans:    counter("billhook_orphans_total", "Events that were claimed and never finished, by what the sweep did.", "queue", "action"),
 		open:       gauge("billhook_dead_letters_open", "Open dead letters, as of this instance's last count.", "queue"),
 		oldestOpen: gauge("billhook_dead_letters_oldest_seconds", "How long the oldest open dead letter has waited, as of this instance's last count.", "queue"),
-		unlimited:  counter("billhook_limits_unknown_total", "Messages that were taken though a limit of the door could not be known, by queue and limit.", "queue", "limit"),
+		unlimited:  counter("billhook_limits_unknown_total", "Messages that were taken though a limit of the webhook service could not be known, by queue and limit.", "queue", "limit"),
 		sealed:     counter("billhook_sealed_entries_total", "Entries of the books that this instance has sealed.").WithLabelValues(),
 		unsealed:   gauge("billhook_unsealed_oldest_seconds", "Age of the oldest entry of the books that this instance's last run left without a seal.").WithLabelValues(),
 		skipped:    counter("billhook_documents_unreadable_total", "Documents that cannot be read, by collection, each time that a list has left one out.", "collection"),

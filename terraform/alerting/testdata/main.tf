@@ -11,7 +11,7 @@ module "alerts" {
   source       = "../terraform/modules/alerts"
   name         = "billhook"
   database     = "billhook"
-  door         = "billhook-webhook"
+  webhook      = "billhook-webhook"
   tasks_worker = "billhook-worker-${module.catalog.tasks_pool}"
   tasks        = var.tasks
   sources      = keys(module.catalog.sources)

@@ -37,7 +37,7 @@ locals {
     }
   ]...)
 
-  all = merge(local.queue_policies, local.push_policies, local.door_policies, local.system_policies, var.more)
+  all = merge(local.queue_policies, local.push_policies, local.webhook_policies, local.system_policies, var.more)
 
   # A name with a number is one of several policies of a cause.
   causes = { for name in keys(local.all) : name => split("/", name)[0] }

@@ -14,15 +14,15 @@ locals {
     lanes-not-relayed          = { by = "tasks", about = "Ordering keys that a run of a relay could not finish.", filter = "jsonPayload.message=\"lane not relayed\"", labels = ["of"], value = null, unit = "1" }
     deliveries                 = { by = "workers", about = "Deliveries by what became of them.", filter = "jsonPayload.message=\"delivery\"", labels = ["queue", "outcome", "reason"], value = null, unit = "1" }
     delivery-ms                = { by = "workers", about = "From the first byte of a delivery to its answer.", filter = "jsonPayload.message=\"delivery\"", labels = ["queue"], value = "jsonPayload.duration_ms", unit = "ms" }
-    webhooks                   = { by = "door", about = "Webhooks by their answer.", filter = "jsonPayload.message=\"webhook\"", labels = ["source", "status", "reason"], value = null, unit = "1" }
-    webhook-ms                 = { by = "door", about = "From the first byte of a webhook to its answer.", filter = "jsonPayload.message=\"webhook\"", labels = ["source"], value = "jsonPayload.duration_ms", unit = "ms" }
+    webhooks                   = { by = "webhook", about = "Webhooks by their answer.", filter = "jsonPayload.message=\"webhook\"", labels = ["source", "status", "reason"], value = null, unit = "1" }
+    webhook-ms                 = { by = "webhook", about = "From the first byte of a webhook to its answer.", filter = "jsonPayload.message=\"webhook\"", labels = ["source"], value = "jsonPayload.duration_ms", unit = "ms" }
   }
 
   # The services whose lines a metric is made of.
   logged_by = {
     tasks   = "=\"${var.tasks_worker}\""
     workers = "=~\"^${var.name}-worker-\""
-    door    = "=\"${var.door}\""
+    webhook = "=\"${var.webhook}\""
   }
 
   # The filter of each metric's series.

@@ -48,7 +48,7 @@ locals {
     }
     "backlog-full" = {
       runbook = "backlog", severity = "CRITICAL", of = "depth", name = "more than %g messages"
-      about   = "A queue has reached its bound, max_backlog of the catalog: where on_full is refuse, the door refuses more."
+      about   = "A queue has reached its bound, max_backlog of the catalog: where on_full is refuse, the webhook service refuses more."
       at      = { for id, q in var.queues : id => q.max_backlog.messages if q.max_backlog.messages > 0 }
     }
     # A task counts the open ones in the store: the hold subscription also keeps copies of those that

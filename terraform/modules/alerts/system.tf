@@ -1,13 +1,13 @@
-# The alerts of the door, of the tasks and of the rest: one policy for each cause.
+# The alerts of the webhook service, of the tasks and of the rest: one policy for each cause.
 
 locals {
-  requests = "resource.type = \"cloud_run_revision\" AND resource.labels.service_name = \"${var.door}\" AND metric.type = \"run.googleapis.com/request_count\""
+  requests = "resource.type = \"cloud_run_revision\" AND resource.labels.service_name = \"${var.webhook}\" AND metric.type = \"run.googleapis.com/request_count\""
   refused  = "${local.requests} AND metric.labels.response_code_class = \"5xx\""
 
   # The share of 5xx at which the month's failures are used up six times too fast.
   burn_rate = 6
 
-  door_policies = merge(
+  webhook_policies = merge(
     {
       "ingest-errors" = {
         runbook  = "ingest-errors"

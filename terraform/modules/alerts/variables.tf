@@ -8,7 +8,7 @@ variable "database" {
   type        = string
 }
 
-variable "door" {
+variable "webhook" {
   description = "The webhook service's name on Cloud Run."
   type        = string
 }

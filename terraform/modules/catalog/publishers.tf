@@ -27,7 +27,7 @@ locals {
   named_pool = try(coalesce(var.tasks_pool, try(local.file.tasks_pool, null)), "")
   tasks_pool = contains(keys(local.pools), local.named_pool) ? local.named_pool : try(keys(local.pools)[0], "")
 
-  # The webhook service publishes on its sources' queues. With the generic source its door
+  # The webhook service publishes on its sources' queues. With the generic source its address
   # for producers is open, and accepts messages for every enabled queue.
   received = contains(keys(local.sources), "generic") ? local.enabled : flatten([for s in values(local.expanded.sources) : values(s.events)])
 

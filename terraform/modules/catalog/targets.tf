@@ -61,7 +61,7 @@ locals {
   }
 
   # The secrets of each queue, also of one that does not run: its targets' and its sender's. The
-  # producers' is the door's own.
+  # producers' is the webhook service's own.
   queue_secrets = {
     for i, q in local.filled : q.id => distinct(concat(
       [for name in concat([for p in values(local.posts[i]) : p.target if p != null], flatten(values(local.calls[i]))) : try(local.targets[name].secret_variable, "")],

@@ -78,10 +78,10 @@ resource "google_certificate_manager_certificate_map_entry" "domain" {
 }
 
 # In another region it is another group: the new one serves before the old one goes.
-resource "google_compute_region_network_endpoint_group" "door" {
+resource "google_compute_region_network_endpoint_group" "webhook" {
   project               = var.project_id
   region                = var.region
-  name                  = "${var.name}-door-${var.region}"
+  name                  = "${var.name}-webhook-${var.region}"
   network_endpoint_type = "SERVERLESS"
 
   cloud_run {
@@ -93,15 +93,15 @@ resource "google_compute_region_network_endpoint_group" "door" {
   }
 }
 
-resource "google_compute_backend_service" "door" {
+resource "google_compute_backend_service" "webhook" {
   project               = var.project_id
-  name                  = "${var.name}-door"
+  name                  = "${var.name}-webhook"
   load_balancing_scheme = "EXTERNAL_MANAGED"
   protocol              = "HTTPS"
   security_policy       = google_compute_security_policy.front.id
 
   backend {
-    group = google_compute_region_network_endpoint_group.door.id
+    group = google_compute_region_network_endpoint_group.webhook.id
   }
 
   # Cloud Run logs each request that it gets. What is refused before, and what a watched rule would have
@@ -115,7 +115,7 @@ resource "google_compute_backend_service" "door" {
 resource "google_compute_url_map" "front" {
   project         = var.project_id
   name            = "${var.name}-front"
-  default_service = google_compute_backend_service.door.id
+  default_service = google_compute_backend_service.webhook.id
 }
 
 resource "google_compute_ssl_policy" "front" {
@@ -173,7 +173,7 @@ resource "google_compute_security_policy" "front" {
   }
 
   # A product's or a customer's name may look like an attack to a rule that reads bodies, and a refused
-  # webhook may be a paid order. So these are logged alone: the door checks signatures and shapes itself.
+  # webhook may be a paid order. So these are logged alone: the webhook service checks signatures and shapes itself.
   dynamic "rule" {
     for_each = local.watched
     content {

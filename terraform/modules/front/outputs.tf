@@ -27,5 +27,5 @@ output "rules" {
 
 output "service" {
   description = "The service that requests reach."
-  value       = google_compute_region_network_endpoint_group.door.cloud_run[0].service
+  value       = google_compute_region_network_endpoint_group.webhook.cloud_run[0].service
 }

@@ -33,7 +33,7 @@ resource "google_pubsub_subscription_iam_member" "agent_takes_from_the_queue" {
   }
 }
 
-# grant: webhook service | topics of queues that a source routes to; of all enabled queues where the generic source opens the producers' door | webhooks and messages received
+# grant: webhook service | topics of queues that a source routes to; of all enabled queues where the generic source opens the producers' addresses | webhooks and messages received
 # grant: the worker of a pool | topics of queues that its handlers emit to | messages emitted, after the commit
 # grant: the worker of the tasks' pool | topics of enabled queues | messages that are still in the outbox, replayed, delayed, or put back by the sweep
 resource "google_pubsub_topic_iam_member" "publishes" {

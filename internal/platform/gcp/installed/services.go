@@ -249,11 +249,11 @@ const (
 
 // What Examine finds, what each does, and what to do.
 var (
-	WebhookMissing  = finding.New("door_missing", "There is no webhook service: senders are answered 404, and give up in the end.", apply+" Where it has another name or region: --name, --region.")
+	WebhookMissing  = finding.New("webhook_missing", "There is no webhook service: senders are answered 404, and give up in the end.", apply+" Where it has another name or region: --name, --region.")
 	WorkerMissing   = finding.New("worker_missing", "There is no worker of this pool: its queues' pushes are answered 404, and their messages wait until they are too old.", apply+" Where it has another name or region: --name, --region.")
 	NotReady        = finding.New("service_not_ready", "No revision of the service runs: it answers nobody.", logs)
 	NotUpdated      = finding.New("service_not_updated", "The newest configuration does not run. The revision before it still serves, as it was.", logs)
-	WebhookClosed   = finding.New("door_closed", "Cloud Run asks senders for a token of Google's: each webhook is answered 403.", apply)
+	WebhookClosed   = finding.New("webhook_closed", "Cloud Run asks senders for a token of Google's: each webhook is answered 403.", apply)
 	WorkerOpen      = finding.New("worker_open", "Anybody may call the worker, and it relies on Cloud Run to check tokens: whoever writes a token is believed to be Pub/Sub.", apply+" Ask who has opened it.")
 	InvokerMissing  = finding.New("invoker_grant_missing", "Cloud Run answers 403 to every push and every task of this pool: nothing of its queues is handled.", grant)
 	AudienceUnknown = finding.New("audience_refused", "Cloud Run answers 401 to every push and every task of this pool: it does not know the audience of their tokens.", apply)

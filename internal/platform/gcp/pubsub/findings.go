@@ -290,7 +290,7 @@ var (
 	DeadLetterPolicy       = finding.New("dead_letter_policy_unwanted", "On Google's emulator an ordered subscription stops pushing after its first dead letter.", "Delete the subscription, and run billhook admin provision.")
 	NoPublisherGrant       = finding.New("publisher_grant_missing", "Pub/Sub cannot write the dead letter, so a message that no worker can answer is delivered for ever.", granting)
 	NoSubscriberGrant      = finding.New("subscriber_grant_missing", "Pub/Sub cannot take the message off its subscription, so a message that no worker can answer is delivered for ever.", granting)
-	NoWebhookPublishes     = finding.New("door_grant_missing", "The webhook service may not publish here: it answers 503 to what is for this topic, and a sender that gives up loses the event.", granting)
+	NoWebhookPublishes     = finding.New("webhook_grant_missing", "The webhook service may not publish here: it answers 503 to what is for this topic, and a sender that gives up loses the event.", granting)
 	NoWorkerPublishes      = finding.New("worker_grant_missing", "The worker may not publish here: what its handlers emit waits in the outbox, and its replays and delayed messages wait with it.", granting)
 	NoDeadLettersPublished = finding.New("dead_letter_grant_missing", "The worker may not publish the queue's dead letters: an event that cannot succeed comes again, without its reason, until Pub/Sub gives it up.", granting)
 	Stray                  = finding.New("stray_subscription", "The catalog has no such subscription. Its pushes are answered 404, or handled twice; without an endpoint its messages wait for nobody until they are too old.", "See whether messages in it are still wanted (gcloud pubsub subscriptions pull); then delete it.")

@@ -193,11 +193,11 @@ func empty(t *testing.T) *project {
 			Pools: map[string]pubsub.Pool{"orders": {URL: "https://orders.example", ServiceAccount: "orders@example.com"}},
 		},
 		look: pubsub.Look{Label: "shop", Known: []string{"warehouse"}, Accounts: map[string]string{
-			"webhook": "door@example.com", "worker-orders": "orders@example.com", "worker-clicks": "clicks@example.com",
+			"webhook": "webhook@example.com", "worker-orders": "orders@example.com", "worker-clicks": "clicks@example.com",
 		}},
 	}
 	for resource, members := range map[string][]string{
-		ordersTopic: {"door", "clicks"}, topics + "clicks-test": {"door", "clicks"}, outTopic: {"orders", "clicks"}, ordersDLQ: {pubsubAgent, "orders"},
+		ordersTopic: {"webhook", "clicks"}, topics + "clicks-test": {"webhook", "clicks"}, outTopic: {"orders", "clicks"}, ordersDLQ: {pubsubAgent, "orders"},
 	} {
 		for _, member := range members {
 			p.grant(resource, "roles/pubsub.publisher", member)

@@ -4,7 +4,7 @@
 variables {
   name         = "billhook"
   database     = "billhook"
-  door         = "billhook-webhook"
+  webhook      = "billhook-webhook"
   tasks_worker = "billhook-worker-letters"
   scaling      = { billhook-webhook = { min = 1, max = 10 }, billhook-worker-letters = { min = 0, max = 10 }, billhook-worker-seats = { min = 1, max = 1 } }
   tasks        = ["relay-outbox", "sweep-leases"]

@@ -1,6 +1,6 @@
 # Who publishes where, without a provider: see publishers.tf.
 
-# Producers have their door; and the ledger, which would tell others, is not enabled.
+# Producers have their address; and the ledger, which would tell others, is not enabled.
 run "the_shipped_catalog" {
   command = plan
   variables {
@@ -33,7 +33,7 @@ run "the_shipped_catalog" {
 }
 
 # Two pools: letters runs the tasks, seats serves bookings, whose handlers emit to reminders
-# and to seat-news. One source, without a door for producers.
+# and to seat-news. One source, without an address for producers.
 run "a_pool_publishes_what_its_handlers_emit" {
   command = plan
   variables {
@@ -157,7 +157,7 @@ run "a_source_that_routes_nowhere_is_left_out" {
   }
   assert {
     condition     = keys(output.sources) == ["generic"] && length(output.sources["generic"].events) == 0
-    error_message = "The producers keep their door, and PayNow's secret is not asked for."
+    error_message = "The producers keep their address, and PayNow's secret is not asked for."
   }
   assert {
     condition     = output.tasks_pool == "bulk" && output.tasks_pool_mistake == ""

@@ -1,4 +1,4 @@
-# What stands before the door, without a project.
+# What stands before the webhook service, without a project.
 
 mock_provider "google" {}
 
@@ -30,7 +30,7 @@ run "a_front" {
     error_message = "It is reached by TLS alone."
   }
   assert {
-    condition     = google_compute_region_network_endpoint_group.door.network_endpoint_type == "SERVERLESS" && output.service == "billhook-webhook"
+    condition     = google_compute_region_network_endpoint_group.webhook.network_endpoint_type == "SERVERLESS" && output.service == "billhook-webhook"
     error_message = "Requests reach the webhook service, and no other."
   }
   assert {
@@ -54,7 +54,7 @@ run "a_front" {
     error_message = "Who sends too much is told to try again."
   }
   assert {
-    condition     = google_compute_backend_service.door.log_config[0].enable && output.url == "https://hooks.example.com"
+    condition     = google_compute_backend_service.webhook.log_config[0].enable && output.url == "https://hooks.example.com"
     error_message = "What is watched is logged, and the first domain is the one that is told."
   }
 }

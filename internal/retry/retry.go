@@ -27,7 +27,7 @@ const (
 	Retry        Outcome = "retry"
 )
 
-// Class is why a delivery ended as it did: the code of the table in docs/design.md, which borrows HTTP's numbers.
+// Class is why a delivery ended as it did: the code of the table in docs/answers.md, which borrows HTTP's numbers.
 type Class int
 
 // The classes of failure. The first three are terminal, the others transient.

@@ -70,7 +70,7 @@ func perUser(rate int) catalog.Queue {
 // free is what an instance lets through of a limit without asking the others.
 func free(perSecond int) int { return max(1, perSecond/100) }
 
-// The error of the limits, as docs/design.md states it: in a second of the clock instances let
+// The error of the limits, as docs/why/decisions.md states it: in a second of the clock instances let
 // through at most the limit and the free share of each. A queue is refused where at least eight
 // ninths of the limit were let through, less one block for each other instance.
 func TestInstancesTogetherKeepToTheirLimits(t *testing.T) {
@@ -132,7 +132,7 @@ func TestOneInstanceAloneMayHaveTheWholeLimit(t *testing.T) {
 		shared.Commits.Store(0)
 		shared.Written.Store(0)
 		require.Equal(t, 500+free(500), one.let(t, q, 500+free(500)))
-		// What docs/design.md says that it costs.
+		// What docs/why/decisions.md says that it costs.
 		require.Equal(t, int64(50), shared.Written.Load(), "blocks")
 		require.Equal(t, int64(27), shared.Commits.Load(), "round trips")
 		for i := range 100 { // on a clock that is set back, too, as on a machine that slept

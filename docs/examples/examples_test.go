@@ -29,18 +29,6 @@ func section(t *testing.T, heading string) string {
 	return text
 }
 
-func TestThePageHasTheProgramsAsTheyAre(t *testing.T) {
-	t.Parallel()
-	has, found := read(t, page), 0
-	want := regexp.MustCompile("(?s)\\]\\((examples/[^)]+)\\):\n\n(```[a-z]+\n).*?```\n").ReplaceAllStringFunc(has, func(block string) string {
-		match := regexp.MustCompile("(?s)^\\]\\(([^)]+)\\):\n\n(```[a-z]+\n)").FindStringSubmatch(block)
-		found++
-		return match[0] + read(t, filepath.Join("..", match[1])) + "```\n"
-	})
-	require.Equal(t, 3, found)
-	filetest.Recorded(t, want, page)
-}
-
 func TestTheSignatureOfThePageIsTheWebhookServices(t *testing.T) {
 	t.Parallel()
 	cells := map[string]string{}

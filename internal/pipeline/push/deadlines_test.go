@@ -3,9 +3,6 @@ package push_test
 import (
 	"context"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,12 +15,6 @@ import (
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
 )
-
-func request(ctx context.Context, m message) *http.Request {
-	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/push/orders", strings.NewReader(string(m.envelope())))
-	r.Header.Set("Authorization", "Bearer good")
-	return r
-}
 
 // TestAttemptWhoseTimeIsUpOrWhoseCallerLeaves is the table of what ends an attempt from outside: whether it counts,
 // whether its lease stands, and what the deliveries after it find. What returns too late changes nothing.
@@ -94,7 +85,7 @@ func TestAttemptWhoseTimeIsUpOrWhoseCallerLeaves(t *testing.T) {
 				}
 			}
 			b.failing(c)
-			what, _ = b.observe(m, func() reply { return b.serve(request(ctx, m)) })
+			what, _ = b.observe(m, func() reply { return b.serve(request(ctx, "/push/orders", m.envelope())) })
 			synctest.Wait()
 			before, _ := b.record(m.attributes["event_id"])
 			close(returns)
@@ -154,11 +145,7 @@ func TestALeasedHandlerIsAskedWhatBecameOfTheAttemptBefore(t *testing.T) {
 				return asked()
 			})
 		}
-		if c["delivery"] == replayed {
-			m = m.with(func(m *message) {
-				m.id, m.attributes["replay_of"], m.attributes["replay_count"] = "replayed", "item", "1"
-			})
-		}
+		m = c.comes(m)
 		return b.observe(m, func() reply { return b.deliverNow(m) })
 	})
 	filetest.Recorded(t, table, "testdata", "takeovers.txt")

@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/contract/routing"
@@ -18,6 +16,7 @@ import (
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/pipeline/push"
 	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 	"billhook/internal/retry"
 )
 
@@ -73,42 +72,35 @@ const (
 	ownTime                   = "its own"
 	remembered, forgotten     = "yes", "no"
 	deadLettersAlone          = "its dead letters alone"
+	dropped                   = "accepted, dead letters dropped"
 )
 
+// differs is what a value of a dimension changes of the queue.
+var differs = map[[2]string]func(q *catalog.Queue){
+	{"backoff", soon}:               func(q *catalog.Queue) { q.Backoff.Base = time.Second },
+	{"waits are", ownTime}:          func(q *catalog.Queue) { q.Backoff.Multiplier = 3 },
+	{"waits are", budgetUsed}:       func(q *catalog.Queue) { q.NackBudget = 10_000 * time.Hour },
+	{"remembers", forgotten}:        func(q *catalog.Queue) { q.RememberFor = 0; drops(q) },
+	{"remembers", deadLettersAlone}: func(q *catalog.Queue) { q.RememberFor = 0 },
+	{"dead letters", "dropped"}:     drops,
+	{"terminal", "ack"}:             func(q *catalog.Queue) { q.OnTerminal = catalog.Ack },
+	{"corrections", "accepted"}:     accepts,
+	{"corrections", dropped}:        func(q *catalog.Queue) { accepts(q); drops(q) },
+	{"in order", inKeyOrder}:        inOrder,
+}
+
+func drops(q *catalog.Queue)   { q.DeadLetter = catalog.DeadLetter{Drop: true} }
+func accepts(q *catalog.Queue) { q.OnCorrected = catalog.Accept }
+
 func (c cell) policy(q *catalog.Queue) {
-	q.Backoff = retry.Policy{Base: 10 * time.Second, Multiplier: 2, Max: 600 * time.Second}
-	if c["backoff"] == soon {
-		q.Backoff.Base = time.Second
-	}
-	if c["waits are"] == ownTime {
-		q.Backoff.Multiplier = 3
-	}
-	if c["waits are"] == budgetUsed {
-		q.NackBudget = 10_000 * time.Hour
-	}
-	if c["remembers"] == forgotten {
-		q.RememberFor, q.DeadLetter = 0, catalog.DeadLetter{Drop: true}
-	}
-	if c["remembers"] == deadLettersAlone {
-		q.RememberFor = 0
-	}
-	if c["dead letters"] == "dropped" {
-		q.DeadLetter = catalog.DeadLetter{Drop: true}
-	}
-	if c["terminal"] == "ack" {
-		q.OnTerminal = catalog.Ack
-	}
-	if strings.HasPrefix(c["corrections"], "accepted") {
-		q.OnCorrected = catalog.Accept
-	}
-	if strings.HasSuffix(c["corrections"], "dropped") {
-		q.DeadLetter = catalog.DeadLetter{Drop: true}
+	q.Backoff = times10(10)
+	for dimension, value := range c {
+		if change := differs[[2]string{dimension, value}]; change != nil {
+			change(q)
+		}
 	}
 	if c["dead letters"] != "" {
 		q.MessageTTL, q.SharedTopic, q.Bindings = time.Hour, "orders", []routing.Pattern{"order.*"}
-	}
-	if c["in order"] == inKeyOrder {
-		q.OrderingKey = []string{"uid"}
 	}
 	for eventType, h := range q.Handlers {
 		h.Backoff = q.Backoff
@@ -134,13 +126,12 @@ func (all benches) ready(t *testing.T, c cell) *bench {
 		b = newBench(t, c["handler"] != tx && c["handler"] != "", setup{queue: c.policy, many: c["handler"] == leasedKind})
 		all[name] = b
 		if c["waits are"] == budgetUsed { // a rejection uses up the budget of nacks
-			b.deliverNow(b.event().with(func(m *message) { m.body = "{" }))
+			b.deliverNow(b.event().saying("{"))
 		}
 	}
 	for _, collection := range []string{lane.Delayed.Entries(), lane.Delayed.Lanes(), deadletter.Collection} {
 		for _, doc := range b.documents(collection) {
-			_, err := b.db.Commit(t.Context(), []store.Write{store.Delete(doc.Key, 0)})
-			require.NoError(t, err)
+			storetest.Put(t, b.db, store.Delete(doc.Key, 0))
 		}
 	}
 	b.fails, b.during = nil, nil
@@ -306,27 +297,11 @@ func TestEveryDeliveryFindsItsRecord(t *testing.T) {
 		b.seed(c["record"], m)
 		if c["before it"] != "nothing" {
 			b.fails = []error{retry.After(time.Hour, retry.Transient("failed", nil))}
-			b.deliverNow(other.with(func(o *message) { o.attributes["ordering_key"] = m.attributes["ordering_key"] }))
+			b.deliverNow(other.set("ordering_key", m.attributes["ordering_key"]))
 		}
 		b.pass(2 * time.Second)
-		if c["to be delivered"] != "now" {
-			m = m.with(func(m *message) {
-				m.attributes[contract.AttrDeliverAt] = b.config.Now().Add(time.Minute).Format(time.RFC3339Nano)
-			})
-		}
-		switch c["delivery"] {
-		case secondDelivery:
-			m.attempt = 2
-		case fifth:
-			m.attempt = 5
-		case sentAgain:
-			m.id = "again-" + m.id
-		case fromLane:
-			m = m.with(func(m *message) { m.id, m.attributes[contract.AttrDelayTicket] = "back", "1-1-1" })
-		case replayed:
-			m = m.with(func(m *message) {
-				m.id, m.attributes["replay_of"], m.attributes["replay_count"] = "replayed", "item", "1"
-			})
+		if m = c.comes(m); c["to be delivered"] != "now" {
+			m = m.set(contract.AttrDeliverAt, b.config.Now().Add(time.Minute).Format(time.RFC3339Nano))
 		}
 		if !strings.HasPrefix(c["record"], "being handled") {
 			b.fails = nil
@@ -337,11 +312,30 @@ func TestEveryDeliveryFindsItsRecord(t *testing.T) {
 			return what, cost
 		}
 		b.during = func(context.Context) { what, _ = b.observe(m, func() reply { return b.deliverNow(m) }) }
-		b.deliverNow(m.with(func(m *message) { delete(m.attributes, contract.AttrDeliverAt) }))
+		b.deliverNow(m.without(contract.AttrDeliverAt))
 		return what, ""
 	})
 	filetest.Recorded(t, table, "testdata", "records.txt")
 	filetest.Recorded(t, costs, "testdata", "records-cost.txt")
+}
+
+// comes is a message as its cell has it delivered.
+func (c cell) comes(m message) message {
+	switch c["delivery"] {
+	case secondDelivery:
+		return m.again(2)
+	case fifth:
+		return m.again(5)
+	case sentAgain:
+		m.id = "again-" + m.id
+	case fromLane:
+		m = m.set(contract.AttrDelayTicket, "1-1-1")
+		m.id = "back"
+	case replayed:
+		m = m.set("replay_of", "item").set("replay_count", "1")
+		m.id = "replayed"
+	}
+	return m
 }
 
 // seed has the event of a message stand as a record says. Two seconds pass before the message comes.

@@ -271,12 +271,8 @@ func TestWhicheverCallOfTheStoreFailsTheEventEnds(t *testing.T) {
 			c["corrections"] = "accepted" // the event that it claims remembers it
 		}
 		b := all.ready(t, c)
-		m := b.event().again(1)
+		m := c.comes(b.event().again(1))
 		switch c["delivery"] {
-		case secondDelivery:
-			m.attempt = 2
-		case fifth:
-			m.attempt = 5
 		case unreadable:
 			m.body = "{"
 		case later:

@@ -134,7 +134,7 @@ func TestLogAndRecordNameEachAttempt(t *testing.T) {
 		first := paid("e1", known, 1).again(1).set("webhook_received_at", "2026-03-02T10:14:59.5Z").set("googclient_traceparent", test.attribute)
 		r.deliver(first)
 		r.pass(10 * time.Second)
-		q := request(t.Context(), first.again(3)) // nothing is known of the second
+		q := request(t.Context(), "/push/orders", first.again(3).envelope()) // nothing is known of the second
 		q.Header.Set("Traceparent", test.header)
 		require.Equal(t, http.StatusOK, r.serve(q).code)
 		require.InDelta(t, 3, r.log.lines(t, "received")[1]["delivery_attempt"], 0)
@@ -251,8 +251,7 @@ func TestPushThatIsNotAdmittedIsNotReadAndChangesNothing(t *testing.T) {
 				t.Parallel()
 				r := newRig(t, setup{})
 				free := r.BodyBudget(64 << 20)
-				q := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, bytes.NewReader(paid("e1", known, 1).envelope()))
-				q.Header.Set("Authorization", "Bearer good")
+				q := request(t.Context(), path, paid("e1", known, 1).envelope())
 				test.refusal(r, q)
 				content := &sent{Reader: q.Body}
 				q.Body = io.NopCloser(content)

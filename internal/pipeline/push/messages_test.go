@@ -1,7 +1,6 @@
 package push_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -314,10 +313,8 @@ func BenchmarkPush(b *testing.B) {
 	b.ReportAllocs()
 	b.ResetTimer()
 	for i := range b.N {
-		request := httptest.NewRequestWithContext(context.Background(), http.MethodPost, "/push/orders", bytes.NewReader(all[i]))
-		request.Header.Set("Authorization", "Bearer good")
 		recorder := httptest.NewRecorder()
-		r.http.ServeHTTP(recorder, request)
+		r.http.ServeHTTP(recorder, request(context.Background(), "/push/orders", all[i]))
 		if recorder.Code != http.StatusOK {
 			b.Fatalf("status %d: %s", recorder.Code, recorder.Body)
 		}

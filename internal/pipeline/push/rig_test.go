@@ -20,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 
 	"billhook/catalog"
+	"billhook/catalog/catalogtest"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/handler"
@@ -340,10 +341,15 @@ type reply struct {
 	Code    string `json:"code"`
 }
 
+// request pushes a body as Pub/Sub does.
+func request(ctx context.Context, path string, body []byte) *http.Request {
+	r := httptest.NewRequestWithContext(ctx, http.MethodPost, path, bytes.NewReader(body))
+	r.Header.Set("Authorization", "Bearer good")
+	return r
+}
+
 func (r *rig) post(path string, body []byte) reply {
-	request := httptest.NewRequestWithContext(context.Background(), http.MethodPost, path, bytes.NewReader(body))
-	request.Header.Set("Authorization", "Bearer good")
-	return r.serve(request)
+	return r.serve(request(context.Background(), path, body))
 }
 
 func (r *rig) serve(request *http.Request) reply {
@@ -416,11 +422,5 @@ func (j *journal) lines(t *testing.T, message string) []map[string]any {
 	return found
 }
 
-// declared returns a catalog with the shipped contracts, and no queues.
-var declared = sync.OnceValue(func() *catalog.Catalog {
-	shipped, err := catalog.Load("")
-	if err != nil {
-		panic(err)
-	}
-	return &catalog.Catalog{Contracts: shipped.Contracts}
-})
+// declared has the shipped contracts, and no queues.
+var declared = sync.OnceValue(catalogtest.Contracts)

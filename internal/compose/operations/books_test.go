@@ -51,8 +51,7 @@ func TestEverythingOfACustomerIsFoundByTheirID(t *testing.T) {
 	r.commit(t, own(failing), own(nothing), inStore(died), paid, store.Create(customers.Key("default", "c1"), map[string]any{"uid": "u1"}),
 		subscriptions.Event{Tenant: "default", Subscription: "s1", EventID: "e7", Customer: "c1", UID: "usr_42"}.Write())
 
-	var found search.Activity
-	r.get(t, "customers/c1/activity", &found)
+	found := look[search.Activity](t, r, "customers/c1/activity")
 	require.Equal(t, []string{
 		"order o3 was credited to u2, while the customer is mapped to u1",
 		"event e4, order.paid, has failed with callee_down and is tried again",
@@ -92,21 +91,18 @@ func TestAnEntryIsShownByItsEventOrByItsIDAndProvenToItsTenant(t *testing.T) {
 	}
 	whole := ledger.EntryID("default", "e1")
 	for _, path := range []string{"e1", whole, whole[:12], "e1?tenant=default"} {
-		var shown journal.Entry
-		r.get(t, "journal/entries/"+path, &shown)
+		shown := look[journal.Entry](t, r, "journal/entries/"+path)
 		require.Equal(t, []any{"e1", int64(1), false}, []any{shown.EventID, shown.Seal, shown.Changed})
 		require.Len(t, shown.Hash, 64)
 	}
-	var seals console.List[seal.Seal]
-	r.get(t, "journal/seals", &seals)
+	seals := look[console.List[seal.Seal]](t, r, "journal/seals")
 	require.Len(t, seals.Items, 3)
 	for i, s := range seals.Items {
 		require.NoError(t, s.Check(), "a seal that was read as JSON is what its hash says")
 		require.EqualValues(t, 3-i, s.Number, "the newest first")
 	}
 	r.refuses(t, http.MethodGet, "/v1/ops/journal/entries/e2/proof", "", http.StatusNotFound, "entry_unknown")
-	var proof seal.Proof
-	r.get(t, "journal/entries/"+whole[:12]+"/proof", &proof)
+	proof := look[seal.Proof](t, r, "journal/entries/"+whole[:12]+"/proof")
 	require.Equal(t, whole, proof.Entry)
 	r.store.FailReads(1)
 	r.refuses(t, http.MethodGet, "/v1/ops/journal/entries/e1/proof", "", http.StatusServiceUnavailable, "store_unavailable")
@@ -146,12 +142,10 @@ func TestAnEntryThatWasChangedSaysSo(t *testing.T) {
 				r.seal(t)
 			}
 			id := ledger.EntryID("default", "e1")
-			doc, err := r.store.Get(t.Context(), ledger.Key(id))
-			require.NoError(t, err)
-			test.change(doc.Fields)
+			r.edit(t, ledger.Key(id), test.change)
 			told := record("refunds", "default", "e1")
 			told.Ref = id
-			r.commit(t, store.Set(doc.Key, doc.Fields), own(told))
+			r.commit(t, own(told))
 
 			var shown, other journal.Entry
 			r.get(t, "journal/entries/e1", &shown)
@@ -160,8 +154,7 @@ func TestAnEntryThatWasChangedSaysSo(t *testing.T) {
 			inLists := map[bool]string{true: "true", false: "<nil>"}[test.listed]
 			require.ElementsMatch(t, []string{inLists, "<nil>"}, r.all(t, "journal/entries?period=2026-03", "changed"))
 			require.True(t, r.event(t, "e1").Effect[0].Changed || !test.listed)
-			var trial seal.TrialBalance
-			r.get(t, "journal/balances?period=2026-03", &trial)
+			trial := look[seal.TrialBalance](t, r, "journal/balances?period=2026-03")
 			want := int64(3)
 			if !test.sealed {
 				want = 2
@@ -178,20 +171,13 @@ func TestBooksThatWereChangedAreRefusedOrFoundAndLogged(t *testing.T) {
 	r.enter(t, sale("default", "e1", "2026-03", 1), sale("default", "e2", "2026-03", 2))
 	r.seal(t)
 	r.commit(t, store.Delete(ledger.Key(ledger.EntryID("default", "e2")), 0))
-	var part seal.Verified
-	r.get(t, "journal/verify", &part)
+	part := look[seal.Verified](t, r, "journal/verify")
 	require.Len(t, part.Findings, 1)
 	require.Equal(t, seal.Missing, part.Findings[0].Kind)
 	require.Contains(t, r.log.String(), `"msg":"books do not verify","tenant":"default","kind":"missing","document":"entries/`+ledger.EntryID("default", "e2"))
-	doc, err := r.store.Get(t.Context(), store.Key{Collection: seal.Seals, ID: seal.ID("default", 1)})
-	require.NoError(t, err)
-	doc.Fields["count"] = int64(3)
-	r.commit(t, store.Set(doc.Key, doc.Fields))
+	r.edit(t, store.Key{Collection: seal.Seals, ID: seal.ID("default", 1)}, func(f map[string]any) { f["count"] = int64(3) })
 	r.refuses(t, http.MethodGet, "/v1/ops/journal/balances?period=2026-03", "", http.StatusConflict, "books_changed")
-	doc, err = r.store.Get(t.Context(), ledger.Key(r.credit(t, "default", "e", "o1", ledger.UserPoints("u1"), 1, 0)))
-	require.NoError(t, err)
-	delete(doc.Fields, "from")
-	r.commit(t, store.Set(doc.Key, doc.Fields))
+	r.edit(t, ledger.Key(r.credit(t, "default", "e", "o1", ledger.UserPoints("u1"), 1, 0)), func(f map[string]any) { delete(f, "from") })
 	r.refuses(t, http.MethodGet, "/v1/ops/accounts/points:user:u1", "", http.StatusConflict, "books_changed")
 }
 

@@ -1,6 +1,7 @@
 package operations_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -48,6 +49,19 @@ func shelf(t *testing.T) *rig {
 	return r
 }
 
+// shelfBefore is a shelf on which a route can change something.
+func shelfBefore(t *testing.T, route string) *rig {
+	t.Helper()
+	r := shelf(t)
+	if before := strings.SplitN(first[route], " ", 3); len(before) == 3 {
+		r.does(t, before[0], before[1], before[2], nil)
+	}
+	if strings.HasSuffix(route, "/enable") {
+		r.does(t, http.MethodPost, "/v1/ops/endpoints/orders/disable", `{"why":"before"}`, nil)
+	}
+	return r
+}
+
 // What a change does is its own package's to show.
 func TestEveryChangeIsInTheAuditInItsOwnCommitWithWhoWhyBeforeAndAfter(t *testing.T) {
 	t.Parallel()
@@ -58,13 +72,7 @@ func TestEveryChangeIsInTheAuditInItsOwnCommitWithWhoWhyBeforeAndAfter(t *testin
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := shelf(t)
-			if before := strings.SplitN(first[name], " ", 3); len(before) == 3 {
-				r.does(t, before[0], before[1], before[2], nil)
-			}
-			if strings.HasSuffix(route, "/enable") {
-				r.does(t, method, "/v1/ops/endpoints/orders/disable", `{"why":"before"}`, nil)
-			}
+			r := shelfBefore(t, name)
 			r.store.OnCommit = func(_ context.Context, writes []store.Write, do func() error) error {
 				if !slices.ContainsFunc(writes, func(w store.Write) bool { return w.Key.Collection == audit.Collection }) {
 					t.Errorf("%s: a commit without its entry: %v", name, writes)
@@ -76,8 +84,7 @@ func TestEveryChangeIsInTheAuditInItsOwnCommitWithWhoWhyBeforeAndAfter(t *testin
 			require.Less(t, got.Code, http.StatusBadRequest, answer)
 			r.documented(t)(t, method, route, got)
 			r.store.OnCommit = nil
-			var entries console.List[audit.Entry]
-			r.get(t, "audit?limit=100", &entries)
+			entries := look[console.List[audit.Entry]](t, r, "audit?limit=100")
 			i := slices.IndexFunc(entries.Items, func(e audit.Entry) bool { return e.Why == "because 7" })
 			require.GreaterOrEqual(t, i, 0, "%s is not in %v", name, entries.Items)
 			require.Equal(t, "local:ada", entries.Items[i].Who)
@@ -225,8 +232,7 @@ func TestDeadLettersAreFoundByTheNamesOfTheirQueueAndCounted(t *testing.T) {
 	for query, want := range map[string][]string{"": {"2", "2", "1"}, "?queue=q:orders&key=u1": {"2"}, "?since=90s": {"2"}} {
 		require.Equal(t, want, r.all(t, "dead-letters/reasons"+query, "count"), query)
 	}
-	var preview deadletters.Preview
-	r.get(t, "dead-letters/preview?queue=refunds&items=d2,d3,d9", &preview)
+	preview := look[deadletters.Preview](t, r, "dead-letters/preview?queue=refunds&items=d2,d3,d9")
 	require.Equal(t, deadletters.Counts{"r": 1, "s": 1}, preview.ByReason)
 	for body, code := range map[string]string{
 		`{"queue":"nobody","expect":1,"why":"x"}`: "queue_unknown", `{"queue":"orders","expect":1,"why":"x"}`: "changed", `{"queue":"orders","reason":"none","expect":0,"why":"x"}`: "refused",
@@ -275,35 +281,22 @@ func TestEveryChangeOfARecordIsRefusedWhereSomebodyElseHasChangedItMeanwhile(t *
 		}
 		t.Run(o.Name, func(t *testing.T) {
 			t.Parallel()
-			r := shelf(t)
-			if before := strings.SplitN(first[o.Path], " ", 3); len(before) == 3 {
-				r.does(t, before[0], before[1], before[2], nil)
-			}
-			if o.Verb() == "enable" {
-				r.does(t, http.MethodPost, "/v1/ops/endpoints/orders/disable", `{"why":"before"}`, nil)
-			}
-			at := func(pattern string) string {
-				return parameter.ReplaceAllString(strings.Replace(pattern, "{period}", "2026-02", 1), "orders")
-			}
+			r := shelfBefore(t, o.Path)
 			before, _ := known.Find(o.Before)
-			_, after, seen := strings.Cut(r.send(t, http.MethodGet, at(before.Pattern), "").Body.String(), `"version":"`)
+			_, after, seen := strings.Cut(r.send(t, http.MethodGet, ofOrders(before.Pattern), "").Body.String(), `"version":"`)
 			version, _, _ := strings.Cut(after, `"`)
 			if !seen {
 				version = "0" // there is nothing
 			}
-			body := bodies[o.Path]
-			if body == "" {
-				body = `{"why":"w"}`
-			}
 			expecting := func(version string) string {
-				return fmt.Sprintf(`%s,"expect":%q}`, strings.TrimSuffix(body, "}"), version)
+				return fmt.Sprintf(`%s,"expect":%q}`, strings.TrimSuffix(cmp.Or(bodies[o.Path], `{"why":"w"}`), "}"), version)
 			}
 			counter := &storetest.Counter{Store: r.store}
 			r.over(counter)
-			r.refuses(t, o.Method, at(o.Pattern), expecting(version+"1"), http.StatusConflict, "changed")
-			r.refuses(t, o.Method, at(o.Pattern), expecting("yesterday"), http.StatusBadRequest, "body_malformed")
+			r.refuses(t, o.Method, ofOrders(o.Pattern), expecting(version+"1"), http.StatusConflict, "changed")
+			r.refuses(t, o.Method, ofOrders(o.Pattern), expecting("yesterday"), http.StatusBadRequest, "body_malformed")
 			require.Zero(t, counter.Commits.Load(), "a refused change writes nothing")
-			r.does(t, o.Method, at(o.Pattern), expecting(version), nil)
+			r.does(t, o.Method, ofOrders(o.Pattern), expecting(version), nil)
 		})
 	}
 }

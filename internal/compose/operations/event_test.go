@@ -24,9 +24,8 @@ import (
 	"billhook/internal/retry"
 )
 
-func (r *rig) event(t require.TestingT, id string) (event events.Event) {
-	r.get(t, "events/"+id, &event)
-	return event
+func (r *rig) event(t require.TestingT, id string) events.Event {
+	return look[events.Event](t, r, "events/"+id)
 }
 
 func (r *rig) begin(t *testing.T, runs bool) (op deadletter.Operation) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -33,20 +34,24 @@ func and(path, parameter string) string {
 	return path + "?" + parameter
 }
 
-// all follows the pages of a list of /v1/ops to its end. It returns a field of each item.
-func (r *rig) all(t require.TestingT, path, field string) (found []string) {
-	for ask, pages := path, 0; ; pages++ {
-		require.Less(t, pages, 1000)
-		var page console.List[map[string]any]
-		r.get(t, ask, &page)
-		for _, item := range page.Items {
-			found = append(found, fmt.Sprint(item[field]))
-		}
-		if page.Next == "" {
+// pages follows the pages of a list of /v1/ops to its end.
+func pages[T any](t require.TestingT, r *rig, path string) (found [][]T) {
+	for ask := path; ; {
+		require.Less(t, len(found), 1000)
+		page := look[console.List[T]](t, r, ask)
+		if found = append(found, page.Items); page.Next == "" {
 			return found
 		}
 		ask = and(path, "page="+url.QueryEscape(page.Next))
 	}
+}
+
+// all returns a field of each item of a list of /v1/ops.
+func (r *rig) all(t require.TestingT, path, field string) (found []string) {
+	for _, item := range slices.Concat(pages[map[string]any](t, r, path)...) {
+		found = append(found, fmt.Sprint(item[field]))
+	}
+	return found
 }
 
 var paged = []string{
@@ -74,23 +79,15 @@ func TestTheSmallPagesOfEachListHaveWhatItsLargePageHas(t *testing.T) {
 		r.does(t, http.MethodPost, "/v1/ops/journal/periods/2026-0"+fmt.Sprint(i%2+1)+"/close", `{"why":"w"}`, nil)
 	}
 	for _, list := range paged {
-		whole := console.List[json.RawMessage]{}
-		r.get(t, and(list, "limit=100"), &whole)
-		require.Empty(t, whole.Next, list)
-		require.GreaterOrEqual(t, len(whole.Items), 2, list)
+		whole := pages[json.RawMessage](t, r, and(list, "limit=100"))
+		require.Len(t, whole, 1, list)
+		require.GreaterOrEqual(t, len(whole[0]), 2, list)
 		for _, limit := range []int{1, 3} {
-			var found []json.RawMessage
-			for next := ""; ; {
-				var page console.List[json.RawMessage]
-				r.get(t, and(list, fmt.Sprintf("limit=%d%s", limit, next)), &page)
-				require.LessOrEqual(t, len(page.Items), limit, list)
-				found = append(found, page.Items...)
-				if page.Next == "" {
-					break
-				}
-				next = "&page=" + url.QueryEscape(page.Next)
+			found := pages[json.RawMessage](t, r, and(list, fmt.Sprint("limit=", limit)))
+			for _, page := range found {
+				require.LessOrEqual(t, len(page), limit, list)
 			}
-			require.Equal(t, whole.Items, found, "%s by %d", list, limit)
+			require.Equal(t, whole[0], slices.Concat(found...), "%s by %d", list, limit)
 		}
 	}
 }
@@ -169,8 +166,7 @@ func TestAQuestionThatMakesNoSenseIsRefused(t *testing.T) {
 // search returns what an id leads to, as "<kind> <id>: <label>", and by what it was found.
 func (r *rig) search(t *testing.T, query string) (found map[string]string) {
 	t.Helper()
-	var whole search.Search
-	r.get(t, "search?"+query, &whole)
+	whole := look[search.Search](t, r, "search?"+query)
 	found = map[string]string{}
 	for _, item := range whole.Items {
 		name := fmt.Sprintf("%s %s: %s", item.Kind, item.ID, item.Label)
@@ -274,8 +270,7 @@ func TestASearchShowsTenOfEachAndSaysThatThereAreMore(t *testing.T) {
 	for i := range 12 {
 		r.commit(t, own(created("orders", fmt.Sprintf("e%02d", i), dedupe.Completed, time.Duration(i)*time.Minute)), own(record("orders", fmt.Sprint("tenant-", i), "e2")))
 	}
-	var whole search.Search
-	r.get(t, "search?q=u1", &whole)
+	whole := look[search.Search](t, r, "search?q=u1")
 	require.Len(t, whole.Items, 10)
 	require.Equal(t, []search.Kind{search.KindEvent}, whole.More)
 	for i := range 12 {

@@ -73,17 +73,9 @@ func (r *rig) fill(t *testing.T) {
 	require.NoError(t, recorder.Flush(t.Context()))
 }
 
-func (r *rig) queues(t *testing.T) (all queues.Queues) {
+func (r *rig) queues(t *testing.T) queues.Queues {
 	t.Helper()
-	r.get(t, "queues", &all)
-	return all
-}
-
-func (r *rig) eventsOf(t *testing.T) queues.Events {
-	t.Helper()
-	var orders queues.QueueDetail
-	r.get(t, "queues/orders", &orders)
-	return orders.Events
+	return look[queues.Queues](t, r, "queues")
 }
 
 func TestQueuesSayHowTheyStandAndWhatWaitsWhere(t *testing.T) {
@@ -95,7 +87,7 @@ func TestQueuesSayHowTheyStandAndWhatWaitsWhere(t *testing.T) {
 	orders, refunds := all.Items[0], all.Items[1]
 	require.Equal(t, filled, orders.Waiting)
 	require.Equal(t, queues.Waiting{Unacknowledged: number(0)}, refunds.Waiting, "nothing waits in the broker, and that is known")
-	require.Equal(t, queues.Events{dedupe.Processing: {}, dedupe.Completed: of(1), dedupe.Failed: {}, dedupe.DeadLettered: {}}, r.eventsOf(t))
+	require.Equal(t, queues.Events{dedupe.Processing: {}, dedupe.Completed: of(1), dedupe.Failed: {}, dedupe.DeadLettered: {}}, look[queues.QueueDetail](t, r, "queues/orders").Events)
 	require.Equal(t, queues.Rate{Counts: rates.Counts{In: 4, Processed: 2, Other: 1, Dead: 1, Failed: 1}, Out: 4, FailurePercent: 50}, orders.LastHour)
 	require.Equal(t, &queues.Backlog{Messages: 12, CountedAt: at}, orders.Backlog)
 	require.Equal(t, []any{true, false}, []any{orders.DeadLetters.Alert, refunds.DeadLetters.Alert}, "above none, and not longer than it may wait")
@@ -104,7 +96,7 @@ func TestQueuesSayHowTheyStandAndWhatWaitsWhere(t *testing.T) {
 	require.NoError(t, backlog.Write(t.Context(), r.store, at.Add(-backlog.GoodFor-time.Second), map[string]backlog.Held{"orders": {Messages: 7}}))
 	require.Nil(t, r.queues(t).Items[0].Backlog, "an old count is none")
 	r.over(many{r.store})
-	require.Equal(t, queues.Count{Count: 10_000, More: true}, r.eventsOf(t)[dedupe.Completed], "a count ends somewhere")
+	require.Equal(t, queues.Count{Count: 10_000, More: true}, look[queues.QueueDetail](t, r, "queues/orders").Events[dedupe.Completed], "a count ends somewhere")
 }
 
 func TestAQueueSaysTheWorstOfItselfAndWhy(t *testing.T) {
@@ -150,8 +142,7 @@ func TestAQueueSaysWhichKeysWaitAndBehindWhat(t *testing.T) {
 	r := open(t)
 	r.fill(t)
 	r.commit(t, own(created("orders", "e9", "FAILED", 0)), own(created("refunds", "e8", "COMPLETED", 0)))
-	var got queues.QueueDetail
-	r.get(t, "queues/q:orders", &got)
+	got := look[queues.QueueDetail](t, r, "queues/q:orders")
 	require.Equal(t, []any{"orders", filled, int64(4), "e9"}, []any{got.ID, got.Waiting, got.LastHour.In, got.Outcomes[0].EventID})
 	keys := map[string]queues.BlockedKey{}
 	for _, key := range got.Keys {
@@ -185,8 +176,7 @@ func TestRatesAreOfTheHoursOrDaysThatAreAskedFor(t *testing.T) {
 	}{
 		"": {"hour", 2, 24}, "?hours=2&queue=q:orders": {"hour", 1, 2}, "?days=30": {"day", 2, 30}, "?hours=192": {"hour", 2, 192}, "?days=90&queue=orders": {"day", 1, 90},
 	} {
-		var got queues.Rates
-		r.get(t, "rates"+query, &got)
+		got := look[queues.Rates](t, r, "rates"+query)
 		require.Equal(t, []any{want.unit, want.queues, want.buckets, int64(4)}, []any{got.Unit, len(got.Items), len(got.Items[0].Buckets), got.Items[0].Buckets[want.buckets-1].In}, query)
 	}
 }
@@ -231,15 +221,13 @@ func TestWhatWaitsIsAskedOfOneQueueOrOfAll(t *testing.T) {
 		"?queue=refunds":  {Waiting: queues.Waiting{Unacknowledged: number(0), Outbox: of(1)}, InBroker: []queues.InBroker{}, Unknown: []string{}},
 		"":                {Waiting: all, InBroker: broker, Unknown: []string{}},
 	} {
-		var got queues.Elsewhere
-		r.get(t, "waiting"+query, &got)
+		got := look[queues.Elsewhere](t, r, "waiting"+query)
 		require.Equal(t, want, got, query)
 	}
 	fresh := open(t)
 	counter := &storetest.Counter{Store: fresh.store}
 	fresh.over(counter)
-	var got queues.Elsewhere
-	fresh.get(t, "waiting", &got)
+	got := look[queues.Elsewhere](t, fresh, "waiting")
 	require.Equal(t, queues.Elsewhere{InBroker: []queues.InBroker{}, Unknown: []string{"orders"}}, got, "what nobody has counted is not 0")
 	require.EqualValues(t, 5, counter.Queries.Load()+counter.Gets.Load())
 }
@@ -268,8 +256,7 @@ func TestTheOutboxShowsWhatWaitsLongest(t *testing.T) {
 	t.Parallel()
 	r := open(t)
 	r.commit(t, waitingLane("l1", time.Minute), waitingLane("l2", time.Hour), waitingLane("l3", time.Second))
-	var lanes queues.Lanes
-	r.get(t, "outbox?limit=2", &lanes)
+	lanes := look[queues.Lanes](t, r, "outbox?limit=2")
 	require.Equal(t, []any{"l2", console.Seconds(3600), "l1", true}, []any{lanes.Items[0].ID, lanes.Items[0].WaitsSeconds, lanes.Items[1].ID, lanes.More})
 	require.Equal(t, queues.Outbox{Lanes: of(3), OldestAt: at.Add(-time.Hour), OldestSeconds: 3600}, r.queues(t).Outbox)
 }
@@ -303,12 +290,6 @@ func (r *rig) standing(t *testing.T, d system.Doctor) *catalog.Catalog {
 	return c
 }
 
-func (r *rig) status(t *testing.T) (got system.Status) {
-	t.Helper()
-	r.get(t, "status", &got)
-	return got
-}
-
 func TestEachServiceIsComparedWithWhatIsDeployed(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -340,7 +321,7 @@ func TestEachServiceIsComparedWithWhatIsDeployed(t *testing.T) {
 				recorder.Arrived("orders")
 				require.NoError(t, recorder.Flush(t.Context()))
 			}
-			got := r.status(t)
+			got := look[system.Status](t, r, "status")
 			require.Equal(t, []any{c.Hash(), test.own, "v1.4.0", "[redacted]"}, []any{got.Catalog, got.Agreement, got.Build.Version, got.Configuration[0].Value})
 			require.Len(t, got.Services, 3)
 			require.EqualValues(t, 60, got.Services[0].SeenSeconds, "the newest first")
@@ -358,7 +339,7 @@ func TestTheDoctorIsAskedWithThePauses(t *testing.T) {
 	}}}
 	r.standing(t, d)
 	r.commit(t, paused("orders"))
-	got := r.status(t).Doctor
+	got := look[system.Status](t, r, "status").Doctor
 	require.Equal(t, []any{d.found.Findings, 3, at}, []any{got.Findings, got.Unread, got.ExaminedAt})
 	require.Contains(t, d.paused, "orders")
 	require.Positive(t, d.within)
@@ -370,7 +351,7 @@ func TestWhatTheDoctorCannotReadIsSaidAndTheRestIsThere(t *testing.T) {
 	for problem, d := range map[string]system.Doctor{"Unavailable": &doctor{err: errors.New("read projects/p/topics/q: Unavailable")}, "nothing to compare": nil} {
 		r := open(t)
 		r.standing(t, d)
-		got := r.status(t)
+		got := look[system.Status](t, r, "status")
 		require.Contains(t, got.Doctor.Problem, problem)
 		require.Zero(t, got.Doctor.ExaminedAt)
 		require.Equal(t, system.NotKnown, got.Agreement)

@@ -137,6 +137,11 @@ func (r *rig) get(t require.TestingT, path string, into any) string {
 	return r.does(t, http.MethodGet, "/v1/ops/"+path, "", into)
 }
 
+func look[T any](t require.TestingT, r *rig, path string) (shown T) {
+	r.get(t, path, &shown)
+	return shown
+}
+
 func (r *rig) refuses(t require.TestingT, method, path, body string, status int, code string, changes ...func(*http.Request)) {
 	got := r.send(t, method, path, body, changes...)
 	require.Equal(t, status, got.Code, "%s %s %s: %s", method, path, body, got.Body)
@@ -147,6 +152,15 @@ func codeOf(body string) string {
 	_, after, _ := strings.Cut(body, `"code":"`)
 	code, _, _ := strings.Cut(after, `"`)
 	return code
+}
+
+// edit changes the fields of a document, as nobody should.
+func (r *rig) edit(t *testing.T, key store.Key, change func(fields map[string]any)) {
+	t.Helper()
+	doc, err := r.store.Get(t.Context(), key)
+	require.NoError(t, err)
+	change(doc.Fields)
+	r.commit(t, store.Set(key, doc.Fields))
 }
 
 func (r *rig) commit(t require.TestingT, writes ...store.Write) {

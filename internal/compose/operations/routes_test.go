@@ -1,6 +1,7 @@
 package operations_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -135,6 +136,11 @@ var noReason = map[string]string{
 
 var parameter = regexp.MustCompile(`\{[a-z_]+\}`)
 
+// ofOrders is the path of a route whose ids are orders, and whose period is February.
+func ofOrders(route string) string {
+	return parameter.ReplaceAllString(strings.Replace(route, "{period}", "2026-02", 1), "orders")
+}
+
 // each visits each route of the API, with a body that it takes: once, and a look with each of what is asked of it.
 func (r *rig) each(t *testing.T, visit func(method, route, path, body string)) {
 	t.Helper()
@@ -142,12 +148,7 @@ func (r *rig) each(t *testing.T, visit func(method, route, path, body string)) {
 	require.NoError(t, chi.Walk(r.router, func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
 		route = strings.TrimSuffix(route, "/")
 		if routes++; method != http.MethodGet {
-			path := parameter.ReplaceAllString(strings.Replace(route, "{period}", "2026-02", 1), "orders")
-			body := bodies[method+" "+route]
-			if body == "" {
-				body = `{"why":"w"}`
-			}
-			visit(method, route, path, body)
+			visit(method, route, ofOrders(route), cmp.Or(bodies[method+" "+route], `{"why":"w"}`))
 			return nil
 		}
 		require.NotEmpty(t, looks[route], "the route %s has no bound of its reads", route)
@@ -254,7 +255,7 @@ func TestEveryLookIsAnsweredAsTheOpenAPIDocumentSays(t *testing.T) {
 		if method != http.MethodGet {
 			return
 		}
-		for _, path := range []string{path, parameter.ReplaceAllString(strings.Replace(route, "{period}", "2026-02", 1), "orders")} {
+		for _, path := range []string{path, ofOrders(route)} {
 			got := r.send(t, method, path, "")
 			shown[route] = shown[route] || got.Code == http.StatusOK
 			holds(t, method, route, got)

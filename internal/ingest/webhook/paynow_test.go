@@ -142,7 +142,6 @@ type record struct {
 // The effect of an event is what its lines say: whatever else is odd about it is left out, for the buyer has paid.
 func TestEachRequestIsPublishedAsRecorded(t *testing.T) {
 	t.Parallel()
-	const file = "testdata/published.json"
 	published := requests(t).Published
 	all := map[string]record{}
 	for name, requests := range published {
@@ -157,7 +156,7 @@ func TestEachRequestIsPublishedAsRecorded(t *testing.T) {
 			all[name+": "+r.What] = record{got.topic, got.answer, got.message.Data, got.message.Attributes, got.message.OrderingKey, got.dropped}
 		}
 	}
-	asRecorded(t, file, all)
+	asRecorded(t, "testdata/published.json", all)
 }
 
 // asRecorded compares what was published with a file, or writes it there.
@@ -238,13 +237,9 @@ const (
 func TestAMessageSignedForOneQueueIsNotTakenAtAnother(t *testing.T) {
 	t.Parallel()
 	upgrade := []byte(`{"id":"u1","action":"upgrade","payload":{"subscription_id":"s1","payment_id":"p1","amount":"9.99","currency":"EUR"}}`)
-	signer, err := signature.NewSigner(signature.Generic, genericSecret)
-	require.NoError(t, err)
 	for _, test := range requests(t).Signed {
 		d, r := open(t, producing()), request(t, test.Path, bytes.NewReader(upgrade))
-		for header, value := range signer.SignFor(test.Destination, "", upgrade, fixed) {
-			r.Header.Set(header, value)
-		}
+		signFor(t, r, test.Destination, signature.Generic, genericSecret, upgrade, fixed)
 		if test.Code == "" {
 			taken(t, d, r)
 			continue

@@ -6,7 +6,6 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -102,21 +101,18 @@ func eachSample(t testing.TB, visit func(name, provider, body string)) {
 
 func TestEachSampleOfAProviderIsPublishedAsRecorded(t *testing.T) {
 	t.Parallel()
-	const file = "testdata/provided.json"
 	all := map[string]record{}
 	eachSample(t, func(name, provider, body string) {
 		d := open(t, provided)
 		got := requireSent(t, d, sentBy(t, provider, paynowSecret, body, fixed), "")
 		requireWhole(t, got.message)
 		all[name] = record{got.topic, got.answer, got.message.Data, got.message.Attributes, got.message.OrderingKey, got.dropped}
-		c, _ := loaded()
+		c := loaded()
 		trial, err := webhook.Try(c, c.Providers[provider], []byte(body), func() time.Time { return fixed })
 		require.NoError(t, err)
 		require.JSONEq(t, string(got.message.Data), strings.Replace(string(trial.Message), "id-of-the-request", "msg_1", 1), "a trial is the same code")
-		again := taken(t, d, sentBy(t, provider, olderSecret, body, fixed.Add(time.Minute))).broker.all()
-		require.Equal(t, again[0].message.Attributes["event_id"], again[1].message.Attributes["event_id"], "it is the same event")
 	})
-	asRecorded(t, file, all)
+	asRecorded(t, "testdata/provided.json", all)
 }
 
 // eachWebhook visits the samples of every shipped provider, those of PayNow's too, whose messages are recorded for themselves.
@@ -132,11 +128,10 @@ func TestAProvidersRequestIsRefusedWhereAnythingOfItsSignatureIsWrong(t *testing
 	t.Parallel()
 	bodies := map[string]string{}
 	eachWebhook(t, func(_, provider, body string) { bodies[provider] = body })
-	c, _ := loaded()
-	require.Equal(t, slices.Sorted(maps.Keys(c.Providers)), slices.Sorted(maps.Keys(bodies)), "each that is shipped")
+	require.Equal(t, slices.Sorted(maps.Keys(loaded().Providers)), slices.Sorted(maps.Keys(bodies)), "each that is shipped")
 	inHex, inBase64 := regexp.MustCompile(`[0-9a-f]{64}`), regexp.MustCompile(`[A-Za-z0-9+/]{43}=`)
 	for provider, body := range bodies {
-		scheme := schemeOf(t, provider)
+		scheme := loaded().Providers[provider].Signature
 		header := func(change func(value string) string) func(r *http.Request) {
 			return func(r *http.Request) { r.Header.Set(scheme.Header, change(r.Header.Get(scheme.Header))) }
 		}
@@ -184,22 +179,22 @@ func TestAProvidersRequestIsRefusedWhereAnythingOfItsSignatureIsWrong(t *testing
 	}
 }
 
-// A request that was listened to passes once more within the window: its event is known by its id and its payload.
+// A request that was listened to passes once more within the window, and its sender may sign it again, by another secret:
+// its event is known by its id and its payload.
 func TestAReplayedRequestIsTheSameEvent(t *testing.T) {
 	t.Parallel()
 	eachWebhook(t, func(name, provider, body string) {
 		d := open(t, provided)
-		for range 2 {
-			taken(t, d, sentBy(t, provider, paynowSecret, body, fixed))
-		}
-		sent := d.broker.all()
-		hash := func(m contract.Message) string {
-			sum, err := requireWhole(t, m).PayloadHash()
+		seen := map[string]bool{}
+		taken(t, d, sentBy(t, provider, paynowSecret, body, fixed))
+		taken(t, d, sentBy(t, provider, paynowSecret, body, fixed))
+		taken(t, d, sentBy(t, provider, olderSecret, body, fixed.Add(time.Minute)))
+		for _, sent := range d.broker.all() {
+			sum, err := requireWhole(t, sent.message).PayloadHash()
 			require.NoError(t, err)
-			return sum
+			seen[sent.message.Attributes["event_id"]+sum] = true
 		}
-		require.Equal(t, sent[0].message.Attributes["event_id"], sent[1].message.Attributes["event_id"], name)
-		require.Equal(t, hash(sent[0].message), hash(sent[1].message), name)
+		require.Len(t, seen, 1, name)
 	})
 }
 
@@ -233,12 +228,7 @@ func TestNoTextOfAProvidersSampleLeavesUnlessItHasItsShape(t *testing.T) {
 			d := open(t, provided)
 			w := d.send(sentBy(t, provider, paynowSecret, changed, fixed))
 			require.Contains(t, []int{http.StatusOK, http.StatusAccepted, http.StatusUnprocessableEntity}, w.Code, "%s: %s", name, w.Body)
-			out := w.Body.String() + d.log.String()
-			for _, got := range d.broker.all() {
-				out += string(got.message.Data) + fmt.Sprint(got.message.Attributes)
-			}
-			require.NotContains(t, out, "Mette", name)
-			require.NotContains(t, out, "Brandvold", name)
+			require.NotRegexp(t, "Mette|Brandvold", d.out(w), name)
 		}
 	})
 }
@@ -274,7 +264,7 @@ func TestWhatAWebhookDoesNotSayIsReadOfItsProvidersAPI(t *testing.T) {
 		require.Equal(t, "GET /v1/payment_intents/pi_3PgafmBhExample0000000001 Bearer rk_test_1", asked, name)
 		require.Equal(t, "user-1", got.message.OrderingKey, name)
 		require.Equal(t, "cus_QXg1o8vlGExample", got.message.Attributes["paynow_customer_id"], name)
-		c, _ := loaded()
+		c := loaded()
 		trial, err := webhook.Try(c, c.Providers["stripe"], webhook.Beside([]byte(body), []byte(payment)), func() time.Time { return fixed })
 		require.NoError(t, err)
 		require.Equal(t, "https://api.stripe.com/v1/payment_intents/pi_3PgafmBhExample0000000001", trial.Read)
@@ -337,13 +327,8 @@ func TestNoTextOfAnAnswerLeavesUnlessItHasItsShape(t *testing.T) {
 	for _, answer = range planted(t, payment) {
 		taken(t, d, sentBy(t, "stripe", paynowSecret, body, fixed))
 	}
-	out := d.log.String()
-	for _, got := range d.broker.all() {
-		out += string(got.message.Data) + fmt.Sprint(got.message.Attributes)
-	}
 	require.Greater(t, len(d.broker.all()), 8)
-	require.NotContains(t, out, "Mette")
-	require.NotContains(t, out, "Brandvold")
+	require.NotRegexp(t, "Mette|Brandvold", d.out(httptest.NewRecorder()))
 }
 
 // What an event's effect needs refuses it by the provider's own path; anything else is left out.
@@ -379,10 +364,6 @@ func TestABadValueOfAProvidersSampleRefusesItOrIsLeftOut(t *testing.T) {
 		d := open(t, provided)
 		w := d.send(sentBy(t, provider, paynowSecret, strings.Replace(bodies[test.of], test.old, test.with, 1), fixed))
 		require.Equal(t, status, strconv.Itoa(w.Code), "%s: %s: %s", test.of, test.with, w.Body)
-		said := w.Body.String() + d.log.String()
-		for _, got := range d.broker.all() {
-			said += string(got.message.Data)
-		}
-		require.Contains(t, said, want, "%s: %s", test.of, test.with)
+		require.Contains(t, d.out(w), want, "%s: %s", test.of, test.with)
 	}
 }

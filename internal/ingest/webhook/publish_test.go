@@ -164,8 +164,7 @@ func TestAnOrderIsTakenWhateverItsProductsAre(t *testing.T) {
 func knowing(t *testing.T, fields map[string]any) (*storetest.Counter, *storetest.Faults) {
 	t.Helper()
 	faults := &storetest.Faults{Store: storetest.Open(t)}
-	_, err := faults.Commit(t.Context(), []store.Write{store.Set(customers.Key("default", "c1"), fields)})
-	require.NoError(t, err)
+	storetest.Put(t, faults, store.Set(customers.Key("default", "c1"), fields))
 	return &storetest.Counter{Store: faults}, faults
 }
 
@@ -236,12 +235,8 @@ func TestWhoHasSentAnOrderLearnsWhatBecameOfIt(t *testing.T) {
 	t.Parallel()
 	for _, test := range requests(t).Reads {
 		d := open(t, func(c *webhook.Config) { producing()(c); c.Orders = shelfOfOrders{} })
-		signer, err := signature.NewSigner(signature.Generic, cmp.Or(test.Secret, genericSecret))
-		require.NoError(t, err)
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, test.Path, http.NoBody)
-		for name, value := range signer.SignFor(test.Destination, "", nil, fixed.Add(-test.Ago)) {
-			r.Header.Set(name, value)
-		}
+		signFor(t, r, test.Destination, signature.Generic, cmp.Or(test.Secret, genericSecret), nil, fixed.Add(-test.Ago))
 		w := d.send(r)
 		if test.Status != http.StatusOK {
 			requireProblem(t, d, w, test.Status, test.Code, "")

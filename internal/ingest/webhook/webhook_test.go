@@ -24,6 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
+	"billhook/catalog/catalogtest"
 	"billhook/internal/contract"
 	"billhook/internal/ingest/webhook"
 	"billhook/internal/ingest/webhook/samples"
@@ -44,7 +45,7 @@ var (
 )
 
 // loaded is the catalog that is built in. It is read-only: source changes a copy.
-var loaded = sync.OnceValues(func() (*catalog.Catalog, error) { return catalog.Load("") })
+var loaded = sync.OnceValue(catalogtest.Shipped)
 
 type published struct {
 	topic   string
@@ -103,8 +104,7 @@ type service struct {
 
 func config(tb testing.TB) (webhook.Config, *recorder, *strings.Builder) {
 	tb.Helper()
-	declared, err := loaded()
-	require.NoError(tb, err)
+	declared := loaded()
 	broker, log, secrets := &recorder{}, &strings.Builder{}, map[string][]string{}
 	for name := range declared.Sources {
 		secrets[name] = []string{paynowSecret}
@@ -137,21 +137,26 @@ func open(tb testing.TB, change func(*webhook.Config)) *service {
 
 func source(name string, change func(*catalog.Source)) func(*webhook.Config) {
 	return func(c *webhook.Config) {
-		declared := *c.Catalog
-		declared.Sources = maps.Clone(declared.Sources)
-		s := declared.Sources[name]
+		c.Catalog = new(*c.Catalog)
+		c.Catalog.Sources = maps.Clone(c.Catalog.Sources)
+		s := c.Catalog.Sources[name]
 		s.Name = name
 		change(&s)
-		declared.Sources[name] = s
-		c.Catalog = &declared
+		c.Catalog.Sources[name] = s
 	}
 }
 
 func sign(tb testing.TB, r *http.Request, scheme signature.Scheme, secret string, body []byte, at time.Time) {
 	tb.Helper()
+	signFor(tb, r, r.URL.RequestURI(), scheme, secret, body, at)
+}
+
+// signFor signs a request for a destination, which may be another than its own.
+func signFor(tb testing.TB, r *http.Request, destination string, scheme signature.Scheme, secret string, body []byte, at time.Time) {
+	tb.Helper()
 	signer, err := signature.NewSigner(scheme, secret)
 	require.NoError(tb, err)
-	for name, value := range signer.SignFor(r.URL.RequestURI(), "msg_1", body, at) {
+	for name, value := range signer.SignFor(destination, "msg_1", body, at) {
 		r.Header.Set(name, value)
 	}
 }
@@ -163,17 +168,10 @@ func request(tb testing.TB, path string, body io.Reader) *http.Request {
 	return r
 }
 
-func schemeOf(tb testing.TB, provider string) signature.Scheme {
-	tb.Helper()
-	declared, err := loaded()
-	require.NoError(tb, err)
-	return declared.Providers[provider].Signature
-}
-
 func payNow(tb testing.TB, body []byte) *http.Request {
 	tb.Helper()
 	r := request(tb, "/webhooks/paynow", bytes.NewReader(body))
-	sign(tb, r, schemeOf(tb, "paynow"), paynowSecret, body, fixed)
+	sign(tb, r, loaded().Providers["paynow"].Signature, paynowSecret, body, fixed)
 	return r
 }
 
@@ -188,6 +186,15 @@ func (d *service) send(r *http.Request) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	d.ServeHTTP(w, r)
 	return w
+}
+
+// out is all that has left the service for an answer: it, the log and the messages.
+func (d *service) out(w *httptest.ResponseRecorder) string {
+	out := w.Body.String() + d.log.String()
+	for _, got := range d.broker.all() {
+		out += string(got.message.Data) + fmt.Sprint(got.message.Attributes)
+	}
+	return out
 }
 
 func (d *service) scrape(tb testing.TB) string {
@@ -300,22 +307,14 @@ func paid(t *testing.T, m contract.Message) *contract.Payment {
 
 func payNowOf(t testing.TB, data []byte) *contract.Payment {
 	t.Helper()
-	body, err := contracts(t).Decode(contract.PaymentV1, data)
+	body, err := loaded().Contracts.Decode(contract.PaymentV1, data)
 	require.NoError(t, err)
 	m, err := contract.As[*contract.Payment](body)
 	require.NoError(t, err)
 	return m
 }
 
-func contracts(t testing.TB) *contract.Set {
-	t.Helper()
-	shipped, err := loaded()
-	require.NoError(t, err)
-	return shipped.Contracts
-}
-
 const (
-	uidPath  = "body.checkout.metadata.uid"
 	customer = "502113004410990003"
 	oneLine  = `{"product_id":"411486491630370501","price":1000,"quantity":2}`
 )
@@ -353,14 +352,13 @@ func unlimited(c *webhook.Config) {
 
 func queueOf(id string, change func(*catalog.Queue)) func(*webhook.Config) {
 	return func(c *webhook.Config) {
-		declared := *c.Catalog
-		declared.Queues = slices.Clone(declared.Queues)
-		for i := range declared.Queues {
-			if declared.Queues[i].ID == id {
-				change(&declared.Queues[i])
+		c.Catalog = new(*c.Catalog)
+		c.Catalog.Queues = slices.Clone(c.Catalog.Queues)
+		for i := range c.Catalog.Queues {
+			if c.Catalog.Queues[i].ID == id {
+				change(&c.Catalog.Queues[i])
 			}
 		}
-		c.Catalog = &declared
 	}
 }
 

@@ -16,7 +16,6 @@ import (
 	"billhook/internal/compose/operations"
 	"billhook/internal/console/access"
 	"billhook/internal/console/api"
-	"billhook/internal/platform/store"
 )
 
 func TestMain(m *testing.M) { os.Exit(emulatortest.Main(m)) }
@@ -28,12 +27,6 @@ var (
 	asAda   = map[string]string{"OPS_TOKEN": opsToken, "OPS_OPERATOR": "ada", "COLUMNS": "200"}
 	onPlace = map[string]string{"OPS_OPERATOR": "ada", "COLUMNS": "200"}
 )
-
-func commit(t *testing.T, db store.Store, writes ...store.Write) {
-	t.Helper()
-	_, err := db.Commit(t.Context(), writes)
-	require.NoError(t, err)
-}
 
 func listen(t *testing.T, handler http.Handler) (address string) {
 	t.Helper()

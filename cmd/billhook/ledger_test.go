@@ -54,7 +54,7 @@ func openDesk(t *testing.T, day int) *desk {
 		Currency: ledger.Points, CreatedAt: d.now.Add(-time.Hour),
 	})
 	require.NoError(t, err)
-	commit(t, d.db, append(writes, sealtest.Record(t, "books", writes[0]))...)
+	storetest.Put(t, d.db, append(writes, sealtest.Record(t, "books", writes[0]))...)
 	d.seal(t)
 	d.post(t, invoice("default", "in-3", 3, 250, 0, 9))
 	now := func() time.Time { return d.now }
@@ -82,7 +82,7 @@ func (d *desk) post(t *testing.T, e ledger.Entry) {
 	t.Helper()
 	writes, err := ledger.Post(e)
 	require.NoError(t, err)
-	commit(t, d.db, append(writes, sealtest.Record(t, "books", writes[0]))...)
+	storetest.Put(t, d.db, append(writes, sealtest.Record(t, "books", writes[0]))...)
 }
 
 func (d *desk) seal(t *testing.T) {
@@ -220,25 +220,24 @@ func TestTheBooksAreVerifiedAndWhatIsWrongIsNamed(t *testing.T) {
 	})
 
 	id := ledger.EntryID("default", "in-2")
-	doc, err := d.db.Get(t.Context(), ledger.Key(id))
-	require.NoError(t, err)
+	doc := storetest.Get(t, d.db, ledger.Key(id))
 	lines, _ := doc.Fields["lines"].([]any)
 	lines[0].(map[string]any)["debit"], lines[1].(map[string]any)["credit"] = int64(5001), int64(5001)
-	commit(t, d.db, store.Set(doc.Key, doc.Fields))
+	storetest.Put(t, d.db, store.Set(doc.Key, doc.Fields))
 	play(t, onPlace, d.server, []step{
 		{line: "ledger verify --wide", want: "\nchanged default entries/" + id + " 1 ", fails: "the books do not verify"},
 		{line: "journal balances --period 2026-03", want: "\ntotal - EUR ", fails: ""},
 		{line: "journal show in-2", want: " was changed after it was sealed. Verify", fails: "Entry " + id + " was changed"},
 	})
 	lines[0].(map[string]any)["debit"] = int64(5002) // it does not balance
-	commit(t, d.db, store.Set(doc.Key, doc.Fields))
+	storetest.Put(t, d.db, store.Set(doc.Key, doc.Fields))
 	play(t, onPlace, d.server, []step{
 		{line: "journal show in-2", want: " was changed after it was sealed, and cannot be read any more.", fails: "Verify the books"},
 		{line: "journal ls --period 2026-03 -o csv", fails: "Entry " + id + " was changed after it was sealed"},
 		{line: "journal balances --period 2026-03", want: "\nSummed up to seal 1"},
 	})
 	unsealed := ledger.Key(ledger.EntryID("default", "in-3"))
-	commit(t, d.db, store.Set(unsealed, map[string]any{"tenant": "default", ledger.FieldUnsealed: "default"}))
+	storetest.Put(t, d.db, store.Set(unsealed, map[string]any{"tenant": "default", ledger.FieldUnsealed: "default"}))
 	play(t, onPlace, d.server, []step{
 		{line: "journal balances --period 2026-03", want: "left out: " + unsealed.ID, fails: "the books do not balance"},
 		{line: "journal balances --period 2026-03 --json", want: unsealed.ID, fails: "the books do not balance"},

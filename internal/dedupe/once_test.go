@@ -88,9 +88,7 @@ func (b *bench) claim(t *testing.T, id string, keep bool) *dedupe.Run {
 
 func (b *bench) record(t *testing.T, id string) dedupe.Record {
 	t.Helper()
-	doc, err := b.calls.Get(t.Context(), keyOf(id))
-	require.NoError(t, err)
-	record, err := dedupe.FromDocument(doc)
+	record, err := dedupe.FromDocument(storetest.Get(t, b.calls, keyOf(id)))
 	require.NoError(t, err)
 	return record
 }

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
 	"billhook/catalog"
@@ -32,9 +31,7 @@ import (
 	"billhook/internal/retry"
 )
 
-func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"))
-}
+func TestMain(m *testing.M) { storetest.Main(m) }
 
 var noon = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
 

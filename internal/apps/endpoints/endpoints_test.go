@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
 	"billhook/catalog/catalogtest"
@@ -28,9 +27,7 @@ import (
 	"billhook/internal/retry"
 )
 
-func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"))
-}
+func TestMain(m *testing.M) { storetest.Main(m) }
 
 var noon = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
 
@@ -272,11 +269,8 @@ func TestAnEndpointThatCannotBeReadIsToldNothing(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	w.add(t, endpoints.New{ID: "p"})
-	doc, err := w.faults.Get(t.Context(), endpoints.Key("p"))
-	require.NoError(t, err)
-	doc.Fields["state"] = "halted"
-	storetest.Put(t, w.faults, store.Set(doc.Key, doc.Fields))
-	_, err = w.told(t, event(t, "evt-1", "p", "a"))
+	storetest.Edit(t, w.faults, endpoints.Key("p"), func(f map[string]any) { f["state"] = "halted" })
+	_, err := w.told(t, event(t, "evt-1", "p", "a"))
 	require.Equal(t, "endpoint_unreadable", retry.Decide(err).Reason)
 	require.Empty(t, w.posting.sent)
 }
@@ -426,8 +420,7 @@ func TestDeliveriesShowHowManyAttemptsSucceededAndHowLongTheyTook(t *testing.T) 
 	} {
 		r.Queue, r.EventID, r.CreatedAt, r.Attempts = "one-queue", fmt.Sprint("e", i), noon.Add(time.Duration(i)*time.Second), int64(len(r.Log))
 		r.Tenant, r.EventType, r.OrderingKey = cmp.Or(r.Tenant, "default"), cmp.Or(r.EventType, "webhook_delivery"), cmp.Or(r.OrderingKey, "p")
-		_, err := w.Store.Commit(t.Context(), []store.Write{store.Create(dedupe.Key(r.Queue, r.Tenant, r.EventID), r.Fields())})
-		require.NoError(t, err)
+		storetest.Put(t, w.Store, store.Create(dedupe.Key(r.Queue, r.Tenant, r.EventID), r.Fields()))
 	}
 	show := func(id string) (endpoints.Deliveries, error) {
 		o, _ := console.NewCatalog(w.Operations()).Find("endpoints deliveries")

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"billhook/catalog"
 	"billhook/internal/apps/customers"
@@ -30,9 +29,7 @@ import (
 	"billhook/internal/retry"
 )
 
-func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"))
-}
+func TestMain(m *testing.M) { storetest.Main(m) }
 
 var noon = time.Date(2026, 11, 3, 12, 0, 0, 0, time.UTC)
 
@@ -77,9 +74,7 @@ func (d *desk) deliver(t *testing.T, id, eventType, data string) (run *dedupe.Ru
 
 func (d *desk) entry(t *testing.T, id string) ledger.Entry {
 	t.Helper()
-	doc, err := d.Store.Get(t.Context(), ledger.Key(id))
-	require.NoError(t, err)
-	entry, err := ledger.Read(doc)
+	entry, err := ledger.Read(storetest.Get(t, d.Store, ledger.Key(id)))
 	require.NoError(t, err)
 	return entry
 }

@@ -503,9 +503,7 @@ func TestTheOrdersOfAnAccountAreFoundAndMovedInPages(t *testing.T) {
 	}
 	require.Equal(t, int64(700*701/2-350), all)
 	for account, want := range map[ledger.Account]int64{user: all, guest: 0} {
-		doc, err := books.Get(t.Context(), account.Key("default"))
-		require.NoError(t, err)
-		require.Equal(t, want, doc.Fields["balance"])
+		require.Equal(t, want, storetest.Get(t, books, account.Key("default")).Fields["balance"])
 	}
 	require.Empty(t, held())
 }

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"billhook/internal/apps/orders"
 	"billhook/internal/apps/orders/orderstest"
@@ -449,9 +448,7 @@ func TestTheDocumentedDiagramAndTableAreThoseOfTheCode(t *testing.T) {
 
 var _ orderstest.Publisher = (*shop)(nil)
 
-func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"))
-}
+func TestMain(m *testing.M) { storetest.Main(m) }
 
 func TestNoHistorySellsAPieceTwiceOrLosesOne(t *testing.T) {
 	t.Parallel()

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
 	"billhook/catalog"
@@ -20,9 +19,7 @@ import (
 	"billhook/internal/platform/store/storetest"
 )
 
-func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"))
-}
+func TestMain(m *testing.M) { storetest.Main(m) }
 
 var noon = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
 

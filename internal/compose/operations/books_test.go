@@ -142,7 +142,7 @@ func TestAnEntryThatWasChangedSaysSo(t *testing.T) {
 				r.seal(t)
 			}
 			id := ledger.EntryID("default", "e1")
-			r.edit(t, ledger.Key(id), test.change)
+			storetest.Edit(t, r.store, ledger.Key(id), test.change)
 			told := record("refunds", "default", "e1")
 			told.Ref = id
 			r.commit(t, own(told))
@@ -175,9 +175,9 @@ func TestBooksThatWereChangedAreRefusedOrFoundAndLogged(t *testing.T) {
 	require.Len(t, part.Findings, 1)
 	require.Equal(t, seal.Missing, part.Findings[0].Kind)
 	require.Contains(t, r.log.String(), `"msg":"books do not verify","tenant":"default","kind":"missing","document":"entries/`+ledger.EntryID("default", "e2"))
-	r.edit(t, store.Key{Collection: seal.Seals, ID: seal.ID("default", 1)}, func(f map[string]any) { f["count"] = int64(3) })
+	storetest.Edit(t, r.store, store.Key{Collection: seal.Seals, ID: seal.ID("default", 1)}, func(f map[string]any) { f["count"] = int64(3) })
 	r.refuses(t, http.MethodGet, "/v1/ops/journal/balances?period=2026-03", "", http.StatusConflict, "books_changed")
-	r.edit(t, ledger.Key(r.credit(t, "default", "e", "o1", ledger.UserPoints("u1"), 1, 0)), func(f map[string]any) { delete(f, "from") })
+	storetest.Edit(t, r.store, ledger.Key(r.credit(t, "default", "e", "o1", ledger.UserPoints("u1"), 1, 0)), func(f map[string]any) { delete(f, "from") })
 	r.refuses(t, http.MethodGet, "/v1/ops/accounts/points:user:u1", "", http.StatusConflict, "books_changed")
 }
 

@@ -154,18 +154,8 @@ func codeOf(body string) string {
 	return code
 }
 
-// edit changes the fields of a document, as nobody should.
-func (r *rig) edit(t *testing.T, key store.Key, change func(fields map[string]any)) {
-	t.Helper()
-	doc, err := r.store.Get(t.Context(), key)
-	require.NoError(t, err)
-	change(doc.Fields)
-	r.commit(t, store.Set(key, doc.Fields))
-}
-
 func (r *rig) commit(t require.TestingT, writes ...store.Write) {
-	_, err := r.store.Commit(context.Background(), writes)
-	require.NoError(t, err)
+	storetest.Put(t, r.store, writes...)
 }
 
 // record is one of an event that was completed at 10:15.

@@ -362,11 +362,10 @@ func (r *rig) stock(t *testing.T, documents int) {
 	for _, collection := range []string{
 		deadletter.Collection, lane.Outbox.Lanes(), payments.RefundsCollection, orders.Collection, orders.StockCollection, usage.Collection, usage.EntriesCollection, audit.Collection,
 	} {
-		page, err := r.store.Query(t.Context(), store.Query{Collection: collection, Limit: 1})
-		require.NoError(t, err)
-		require.NotEmpty(t, page.Documents, collection)
+		seeds := storetest.All(t, r.store, collection)
+		require.NotEmpty(t, seeds, collection)
 		for i := range documents - 1 { // beside the seed: a preview of more than 10,000 dead letters is refused
-			seed := page.Documents[0]
+			seed := seeds[0]
 			writes = append(writes, store.Create(store.Key{Collection: collection, ID: fmt.Sprintf("%s-%05d", seed.Key.ID, i)}, seed.Fields))
 		}
 	}

@@ -71,8 +71,7 @@ func TestCreditCostsByWhatIsKnownOfItsCustomer(t *testing.T) {
 					require.NoError(t, err)
 				}
 				if test.mapped != "" {
-					_, err := c.Store.Commit(t.Context(), []store.Write{store.Create(customers.Key("default", "c1"), map[string]any{"uid": test.mapped})})
-					require.NoError(t, err)
+					storetest.Put(t, c.Store, store.Create(customers.Key("default", "c1"), map[string]any{"uid": test.mapped}))
 				}
 			})
 			pay := func(event, customer, uid, shopOrder string) (int, string) {
@@ -149,9 +148,7 @@ func TestCreditReadsAProductOnceInAWhile(t *testing.T) {
 	} {
 		require.Equal(t, step.cost, spent(counter, func() { require.Equal(t, step.code, step.do(), step.does) }), step.does)
 	}
-	account, err := counter.Get(t.Context(), ledger.CustomerPoints("customer-8").Key("default"))
-	require.NoError(t, err)
-	require.EqualValues(t, 1500, account.Fields["balance"])
+	require.EqualValues(t, 1500, storetest.Get(t, counter, ledger.CustomerPoints("customer-8").Key("default")).Fields["balance"])
 }
 
 // TestUsageCostsTheSameHoweverMuchWasCounted: whether messages of its key wait, the total, the period; the record, the

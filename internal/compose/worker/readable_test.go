@@ -22,6 +22,7 @@ import (
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 	"billhook/internal/platform/telemetry"
 )
 
@@ -60,8 +61,7 @@ func TestDamagedDocumentStopsNoList(t *testing.T) {
 			w := open(t, func(c *worker.Config) {
 				c.Log, c.Metrics, db = slog.New(slog.NewJSONHandler(&log, nil)), metrics, c.Store
 			})
-			_, err := db.Commit(t.Context(), []store.Write{store.Create(store.Key{Collection: collection, ID: test.id}, test.fields)})
-			require.NoError(t, err)
+			storetest.Put(t, db, store.Create(store.Key{Collection: collection, ID: test.id}, test.fields))
 			for _, path := range test.paths {
 				answer := asked(w, http.MethodGet, path, "")
 				require.Equal(t, http.StatusOK, answer.Code, "%s: %s", path, answer.Body)
@@ -112,8 +112,7 @@ func TestMessageThatCannotBeReadInItsLaneIsADeadLetter(t *testing.T) {
 					if event == "e1" {
 						damage(writes[0].Fields)
 					}
-					_, err := db.Commit(t.Context(), writes)
-					require.NoError(t, err)
+					storetest.Put(t, db, writes...)
 				}
 				require.EqualValues(t, 1, task(t, w, does)["published"])
 				require.Equal(t, "e2", broker.all()[0].message.Attributes["event_id"], "the key goes on")
@@ -126,8 +125,7 @@ func TestMessageThatCannotBeReadInItsLaneIsADeadLetter(t *testing.T) {
 				require.Len(t, listed.Items, 1)
 				require.Equal(t, "entry_unreadable", listed.Items[0].Reason)
 				require.Contains(t, listed.Items[0].Detail, "-")
-				letter, err := db.Get(t.Context(), listed.Items[0].Key())
-				require.NoError(t, err)
+				letter := storetest.Get(t, db, listed.Items[0].Key())
 				if name == "its topic is lost" {
 					require.Equal(t, "e1", listed.Items[0].EventID)
 					require.Equal(t, `{}`, letter.Fields["data"], "its message, to be replayed")
@@ -195,9 +193,7 @@ func TestStatusOfTheGatewayDecidesThePayment(t *testing.T) {
 			}
 			q, _ := c.Catalog.HandledBy(name)
 			posted(t, p, q.PushPath(), ask)
-			doc, err := c.Store.Get(t.Context(), dedupe.Key(q.ID, dedupe.DefaultTenant, "r-1"))
-			require.NoError(t, err)
-			record, err := dedupe.FromDocument(doc)
+			record, err := dedupe.FromDocument(storetest.Get(t, c.Store, dedupe.Key(q.ID, dedupe.DefaultTenant, "r-1")))
 			require.NoError(t, err)
 			require.Equal(t, test.status, record.Status)
 			require.Contains(t, []string{record.Result, record.LastError}, test.says)

@@ -28,6 +28,7 @@ import (
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/standin/clocktest"
 	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 )
 
 // tenantsOwn are the collections whose documents each belong to one tenant.
@@ -167,9 +168,7 @@ func (h *house) settle() {
 func (h *house) documents(t *rapid.T, tenant string) map[string]map[string]any {
 	all := map[string]map[string]any{}
 	for _, collection := range tenantsOwn {
-		page, err := h.store.Query(context.Background(), store.Query{Collection: collection, Limit: store.MaxPage})
-		require.NoError(t, err)
-		for _, doc := range page.Documents {
+		for _, doc := range storetest.All(t, h.store, collection) {
 			of, _ := doc.Fields["tenant"].(string)
 			require.Contains(t, []string{dedupe.DefaultTenant, "acme"}, of, "%s is nobody's", doc.Key)
 			if of == tenant {

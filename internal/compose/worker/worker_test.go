@@ -25,6 +25,7 @@ import (
 	"billhook/internal/platform/gcp/auth"
 	"billhook/internal/platform/standin/clocktest"
 	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 	"billhook/internal/retry"
 )
 
@@ -369,8 +370,7 @@ func TestAlarmOfAWorkerReleasesWhatIsKeptWithoutTheScheduler(t *testing.T) {
 		require.NoError(t, err)
 		_, writes, err := kept.Put(lane.Waiting{Topic: "q", Message: contract.Message{Data: []byte("{}")}, Due: due, EventID: "e"}, clock.Now())
 		require.NoError(t, err)
-		_, err = db.Commit(t.Context(), writes)
-		require.NoError(t, err)
+		storetest.Put(t, db, writes...)
 		require.NoError(t, w.Alarm.At(t.Context(), due))
 		if wait == 0 {
 			w.Drain()

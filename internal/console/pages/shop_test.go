@@ -156,8 +156,7 @@ func (s *shop) filled(t *testing.T, path, form string) string {
 
 func (s *shop) commit(t *testing.T, writes ...store.Write) {
 	t.Helper()
-	_, err := s.store.Commit(t.Context(), writes)
-	require.NoError(t, err)
+	storetest.Put(t, s.store, writes...)
 }
 
 func (s *shop) credit(t *testing.T, order string, to ledger.Account, amount int64, day int) {

@@ -21,6 +21,7 @@ import (
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/rates"
 	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 	"billhook/internal/retry"
 )
 
@@ -297,8 +298,7 @@ func TestAVerificationNamesWhatWasChanged(t *testing.T) {
 	t.Parallel()
 	s := openShop(t, operationstest.Partner{})
 	shelve(t, s)
-	doc, err := s.store.Get(t.Context(), ledger.Key(ledger.EntryID("acme", "s1")))
-	require.NoError(t, err)
+	doc := storetest.Get(t, s.store, ledger.Key(ledger.EntryID("acme", "s1")))
 	for i, side := range []string{"debit", "credit"} {
 		line, _ := doc.Fields["lines"].([]any)[i].(map[string]any)
 		line[side] = int64(1)
@@ -308,7 +308,7 @@ func TestAVerificationNamesWhatWasChanged(t *testing.T) {
 	delete(doc.Fields, "kind")
 	s.commit(t, store.Set(doc.Key, doc.Fields))
 	// The daily verification finds it, too, and the first page says so.
-	_, err = (&seal.Watch{
+	_, err := (&seal.Watch{
 		Verifier: seal.Verifier{From: s.store, Origins: sealtest.Trusting{}}, Store: s.store, Now: func() time.Time { return noon }, Report: func(seal.Finding) {},
 	}).Step(t.Context())
 	require.NoError(t, err)

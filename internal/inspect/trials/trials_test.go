@@ -75,8 +75,7 @@ func keep(t *testing.T, s store.Store) {
 	}
 	batch := lane.NewBatch(now)
 	batch.Add("orders", "out", message("out", "processed"), lane.Source{Queue: "other", Tenant: "default", EventID: "emits-out"})
-	_, err := s.Commit(t.Context(), append(writes, batch.Writes()...))
-	require.NoError(t, err)
+	storetest.Put(t, s, append(writes, batch.Writes()...)...)
 }
 
 func TestAnEventIsTriedByTheMessageThatIsKeptOfIt(t *testing.T) {

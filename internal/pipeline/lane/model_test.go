@@ -124,8 +124,7 @@ func (o *outbox) effect(t *rapid.T) {
 	if rapid.IntRange(0, 9).Draw(t, "the commit fails") == 0 {
 		return
 	}
-	_, err = o.db.Commit(context.Background(), effect.Writes)
-	require.NoError(t, err)
+	storetest.Put(t, o.db, effect.Writes...)
 	for n, key := range keys {
 		o.committed[key] = append(o.committed[key], lane.ID(event, n))
 	}
@@ -140,8 +139,7 @@ func (o *outbox) damage(t *rapid.T) {
 	bad := rapid.SampledFrom(entries).Draw(t, "entry")
 	if o.damaged[bad.Key.ID] == "" {
 		o.damaged[bad.Key.ID] = bad.Fields["emits"].(string)
-		_, err := o.db.Commit(context.Background(), []store.Write{store.Set(bad.Key, map[string]any{"topic": "x"})})
-		require.NoError(t, err)
+		storetest.Put(t, o.db, store.Set(bad.Key, map[string]any{"topic": "x"}))
 	}
 }
 

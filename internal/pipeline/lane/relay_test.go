@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"billhook/catalog/catalogtest"
 	"billhook/internal/contract"
@@ -18,9 +17,7 @@ import (
 	"billhook/internal/platform/store/storetest"
 )
 
-func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"))
-}
+func TestMain(m *testing.M) { storetest.Main(m) }
 
 var start = time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC)
 
@@ -100,8 +97,7 @@ func (r *rig) emit(t *testing.T, emissions ...handler.Emission) []string {
 
 func (r *rig) moment(t *testing.T, id, field string) time.Time {
 	t.Helper()
-	doc, err := r.db.Get(t.Context(), store.Key{Collection: lane.Outbox.Lanes(), ID: id})
-	require.NoError(t, err)
+	doc := storetest.Get(t, r.db, store.Key{Collection: lane.Outbox.Lanes(), ID: id})
 	at, _ := doc.Fields[field].(time.Time)
 	return at
 }

@@ -17,7 +17,6 @@ import (
 
 	"github.com/go-chi/chi/v5"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"billhook/catalog"
 	"billhook/catalog/catalogtest"
@@ -190,9 +189,7 @@ func newRig(tb testing.TB, with setup) *rig {
 	return r
 }
 
-func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"))
-}
+func TestMain(m *testing.M) { storetest.Main(m) }
 
 func routed(s *push.Service) http.Handler {
 	router := chi.NewRouter()

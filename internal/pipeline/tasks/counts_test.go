@@ -215,8 +215,7 @@ func TestWhatIsPostedIsSealedAndWhatIsLeftIsCounted(t *testing.T) {
 	r.measured(t, `billhook_unsealed_oldest_seconds 0`)
 
 	key := r.booked(t, "c")
-	doc, err := r.db.Get(t.Context(), key)
-	require.NoError(t, err)
+	doc := storetest.Get(t, r.db, key)
 	doc.Fields["period"] = "2026-04" // somebody has changed it, and put an entry there that no record of an event names
 	storetest.Put(t, r.db, store.Set(key, doc.Fields), r.entry(t, "invented"))
 	r.done(t, "seal-journal", `{"entries":0,"seals":0,"raced":0,"unreadable":1,"unfounded":1,"more":false,"oldest_seconds":60}`)
@@ -240,8 +239,7 @@ func TestTheBooksAreVerifiedOnceADay(t *testing.T) {
 	}
 	begun := r.now
 	verified(begun, 0)
-	doc, err := r.db.Get(t.Context(), key)
-	require.NoError(t, err)
+	doc := storetest.Get(t, r.db, key)
 	was := maps.Clone(doc.Fields)
 	doc.Fields["rule"] = "another"
 	storetest.Put(t, r.db, store.Set(key, doc.Fields))

@@ -16,7 +16,6 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"billhook/catalog"
 	"billhook/catalog/catalogtest"
@@ -34,9 +33,7 @@ import (
 	"billhook/internal/retry"
 )
 
-func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"))
-}
+func TestMain(m *testing.M) { storetest.Main(m) }
 
 var start = time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC)
 

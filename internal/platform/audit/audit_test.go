@@ -82,8 +82,7 @@ func TestTheChangesOfOneSubjectAreListedTheNewestFirst(t *testing.T) {
 		}
 		w, err := e.Write("r")
 		require.NoError(t, err)
-		_, err = documents.Commit(t.Context(), []store.Write{w})
-		require.NoError(t, err)
+		storetest.Put(t, documents, w)
 	}
 	subject := audit.Subject{Kind: "customer", Tenant: "acme", ID: "c1"}
 	first, next, err := subject.List(t.Context(), documents, store.Cursor{}, 2)

@@ -81,8 +81,7 @@ func TestPagesLeaveOutWhatCannotBeReadAndNothingElse(t *testing.T) {
 			} else {
 				good = append(good, id)
 			}
-			_, err := db.Commit(context.Background(), []store.Write{store.Create(store.Key{Collection: collection, ID: id}, fields)})
-			require.NoError(t, err)
+			storetest.Put(t, db, store.Create(store.Key{Collection: collection, ID: id}, fields))
 		}
 		limit := rapid.IntRange(1, 5).Draw(t, "limit")
 		for _, newest := range []*store.Newest{nil, {Field: "at"}} {

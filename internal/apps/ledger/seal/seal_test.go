@@ -63,14 +63,6 @@ func post(t *testing.T, s store.Committer, entries ...ledger.Entry) {
 	}
 }
 
-func tamper(t *testing.T, s store.Store, key store.Key, do func(fields map[string]any)) {
-	t.Helper()
-	doc, err := s.Get(t.Context(), key)
-	require.NoError(t, err)
-	do(doc.Fields)
-	storetest.Put(t, s, store.Set(key, doc.Fields))
-}
-
 func sealer(s store.Store) seal.Sealer {
 	return seal.Sealer{Store: s, Origins: sealtest.Trusting{}, Now: func() time.Time { return noon.Add(time.Hour) }}
 }
@@ -125,9 +117,7 @@ func TestASealHoldsEntriesInTheOrderInWhichTheyWerePosted(t *testing.T) {
 		first, second = second, first
 	}
 	for i, id := range []string{ledger.EntryID("acme", "b"), first, second} {
-		doc, err := s.Get(t.Context(), ledger.Key(id))
-		require.NoError(t, err)
-		entry, err := ledger.Read(doc)
+		entry, err := ledger.Read(storetest.Get(t, s, ledger.Key(id)))
 		require.NoError(t, err)
 		require.EqualValues(t, i, entry.Leaf)
 		require.EqualValues(t, 1, entry.Seal)
@@ -147,7 +137,7 @@ func TestAnUnreadableEntryDelaysNoOther(t *testing.T) {
 	s := storetest.Open(t)
 	post(t, s, sale("acme", "broken", "2026-11", 100, 0), sale("acme", "b", "2026-11", 200, 0))
 	key := ledger.Key(ledger.EntryID("acme", "broken"))
-	tamper(t, s, key, func(fields map[string]any) { fields["lines"].([]any)[0].(map[string]any)["debit"] = int64(99) })
+	storetest.Edit(t, s, key, func(fields map[string]any) { fields["lines"].([]any)[0].(map[string]any)["debit"] = int64(99) })
 	require.Equal(t, seal.Sealed{Entries: 1, Seals: 1, Unreadable: 1, OldestSeconds: 3600}, run(t, s))
 	require.Equal(t, []seal.Finding{{Kind: seal.Changed, Tenant: "acme", Document: key.String(), Detail: "the entry is not readable"}}, findings(t, s))
 }
@@ -174,7 +164,7 @@ func TestATenantThatCannotBeSealedDelaysNoOther(t *testing.T) {
 	s := storetest.Open(t)
 	post(t, s, sale("acme", "a", "2026-11", 100, 0), sale("beta", "b", "2026-11", 200, 0))
 	run(t, s)
-	tamper(t, s, store.Key{Collection: seal.Seals, ID: seal.ID("acme", 1)}, func(fields map[string]any) {
+	storetest.Edit(t, s, store.Key{Collection: seal.Seals, ID: seal.ID("acme", 1)}, func(fields map[string]any) {
 		fields["running"].(map[string]any)["2026-11"].(map[string]any)["2200:tax"].(map[string]any)["SGD"].(map[string]any)["credit"] = int64(2)
 	})
 	post(t, s, sale("acme", "c", "2026-11", 100, 0), sale("beta", "d", "2026-11", 200, 0))
@@ -405,7 +395,7 @@ func watched(t *testing.T) store.Store {
 	}
 	post(t, s, sale("beta", "b", "2026-11", 100, 0), sale("zeta", "z", "2026-11", 100, 0))
 	run(t, s)
-	tamper(t, s, ledger.Key(ledger.EntryID("beta", "b")), func(fields map[string]any) { fields["rule"] = "another" })
+	storetest.Edit(t, s, ledger.Key(ledger.EntryID("beta", "b")), func(fields map[string]any) { fields["rule"] = "another" })
 	return s
 }
 

@@ -436,7 +436,7 @@ func TestBalancesOfManyEntriesAreComparedOverSeveralParts(t *testing.T) {
 	require.Equal(t, 2, parts)
 	s.OnRead = nil
 	key := ledger.UserPoints("u1").Key("acme")
-	tamper(t, s, key, func(fields map[string]any) { fields["balance"] = int64(9_999_999) })
+	storetest.Edit(t, s, key, func(fields map[string]any) { fields["balance"] = int64(9_999_999) })
 	require.Equal(t, []seal.Finding{{
 		Kind: seal.Changed, Tenant: "acme", Document: key.String(), Detail: "the balance is not the sum of the account's entries",
 	}}, findings(t, s))

@@ -91,9 +91,7 @@ var (
 
 func requireSum(t *testing.T, s *firestore.Store, want int64) {
 	t.Helper()
-	doc, err := s.Get(t.Context(), sum.Key)
-	require.NoError(t, err)
-	require.Equal(t, want, doc.Fields["n"])
+	require.Equal(t, want, storetest.Get(t, s, sum.Key).Fields["n"])
 }
 
 // The client library repeats a call that is answered Unavailable.
@@ -151,8 +149,7 @@ func TestACommitIsRepeatedAfterContention(t *testing.T) {
 		return call()
 	})
 	for i, writes := range [][]store.Write{{sum}, {create}, {sum, store.Create(store.Key{Collection: "c", ID: "another"}, nil)}} {
-		_, err := s.Commit(t.Context(), writes)
-		require.NoError(t, err)
+		storetest.Put(t, s, writes...)
 		require.EqualValues(t, 3*(i+1), refusals.Load())
 	}
 	requireSum(t, s, 14)
@@ -213,8 +210,7 @@ func TestAnIncrementStaysAtTheLimit(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	for range 2 {
-		_, err := s.Commit(t.Context(), []store.Write{store.Increment(sum.Key, map[string]int64{"n": math.MaxInt64 - 1}, nil)})
-		require.NoError(t, err)
+		storetest.Put(t, s, store.Increment(sum.Key, map[string]int64{"n": math.MaxInt64 - 1}, nil))
 	}
 	requireSum(t, s, math.MaxInt64)
 }

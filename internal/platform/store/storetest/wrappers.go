@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
@@ -165,11 +166,29 @@ func Open(t testing.TB) store.Store {
 	return db
 }
 
+// Main runs a package's tests, and requires that they leave no goroutine behind but that of Google's clients.
+func Main(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"))
+}
+
 // Put commits writes that a test needs.
-func Put(t testing.TB, to store.Committer, writes ...store.Write) {
-	t.Helper()
-	_, err := to.Commit(t.Context(), writes)
+func Put(t require.TestingT, to store.Committer, writes ...store.Write) {
+	_, err := to.Commit(context.Background(), writes)
 	require.NoError(t, err)
+}
+
+// Get is a document that there is.
+func Get(t require.TestingT, from store.Getter, key store.Key) store.Document {
+	doc, err := from.Get(context.Background(), key)
+	require.NoError(t, err)
+	return doc
+}
+
+// Edit changes the fields of a document that there is, as no program does.
+func Edit(t require.TestingT, in store.GetCommitter, key store.Key, change func(fields map[string]any)) {
+	doc := Get(t, in, key)
+	change(doc.Fields)
+	Put(t, in, store.Set(key, doc.Fields))
 }
 
 // All are the documents of a collection, at most store.MaxPage, in the order of their ids.

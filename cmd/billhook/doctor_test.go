@@ -51,8 +51,7 @@ func startStack(t *testing.T, change func(*catalog.Catalog)) *devstack.Stack {
 // canaryThrough sends a canary through a stack, as somebody with an environment.
 func canaryThrough(t *testing.T, environment map[string]string, webhook, worker string) (became string, err error) {
 	t.Helper()
-	p, err := newProgram(func(name string) string { return environment[name] }, io.Discard)
-	require.NoError(t, err)
+	p := programOf(t, environment, io.Discard)
 	p.env.Webhook, p.env.Server = webhook, worker
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
@@ -104,12 +103,9 @@ func TestTheDoctorFindsNothingAfterProvision(t *testing.T) {
 	out, err := say(t, environment, "admin", "doctor")
 	require.Error(t, err, "there is nothing yet")
 	require.Contains(t, out, "topic_missing")
-	out, err = say(t, environment, append([]string{"admin", "provision"}, pools...)...)
-	require.NoError(t, err, out)
-	out, err = say(t, environment, append([]string{"admin", "doctor", "--json"}, pools...)...)
-	require.NoError(t, err, out)
+	succeeds(t, environment, append([]string{"admin", "provision"}, pools...)...)
 	var found diagnosis
-	require.NoError(t, json.Unmarshal([]byte(out), &found))
+	require.NoError(t, json.Unmarshal([]byte(succeeds(t, environment, append([]string{"admin", "doctor", "--json"}, pools...)...)), &found))
 	found.Off = nil // as the catalog has it
 	require.NotEmpty(t, found.PausesUnread, "no worker runs here")
 	require.NotEmpty(t, found.LeftOut, "an emulator has no services")
@@ -127,9 +123,7 @@ func TestTheDoctorListsWhatDoesNotRun(t *testing.T) {
 		"QUEUES": "paynow-events,pay-subscription-update", "BILLHOOK_SERVER": "http://127.0.0.1:1",
 	}
 	for _, command := range []string{"provision", "doctor"} {
-		out, err := say(t, environment, "admin", command)
-		require.NoError(t, err, out)
-		require.Equal(t, command == "doctor", strings.Contains(out, "events-low"))
+		require.Equal(t, command == "doctor", strings.Contains(succeeds(t, environment, "admin", command), "events-low"))
 	}
 }
 

@@ -60,11 +60,25 @@ func say(t *testing.T, environment map[string]string, args ...string) (string, e
 func sayWith(t *testing.T, environment map[string]string, change func(*program), args ...string) (string, error) {
 	t.Helper()
 	var out strings.Builder
-	p, err := newProgram(func(name string) string { return environment[name] }, &out)
-	require.NoError(t, err)
+	p := programOf(t, environment, &out)
 	change(p)
-	err = p.execute(t.Context(), args)
+	err := p.execute(t.Context(), args)
 	return out.String(), err
+}
+
+// succeeds is what a command prints that does not fail.
+func succeeds(t *testing.T, environment map[string]string, args ...string) string {
+	t.Helper()
+	out, err := say(t, environment, args...)
+	require.NoError(t, err, out)
+	return out
+}
+
+func programOf(t *testing.T, environment map[string]string, out io.Writer) *program {
+	t.Helper()
+	p, err := newProgram(func(name string) string { return environment[name] }, out)
+	require.NoError(t, err)
+	return p
 }
 
 // step is a line that a person types, what she types when she is asked, and what is printed, or how the line fails.

@@ -92,9 +92,9 @@ func (d *desk) seal(t *testing.T) {
 }
 
 // says is what a command prints, run by ada, who is on the worker's machine.
-func (d *desk) says(t *testing.T, line string) (string, error) {
+func (d *desk) says(t *testing.T, line string) string {
 	t.Helper()
-	return say(t, onPlace, append(words(line), "--server", d.server)...)
+	return succeeds(t, onPlace, append(words(line), "--server", d.server)...)
 }
 
 func (d *desk) file(name string) string { return filepath.Join(d.folder, name) }
@@ -154,9 +154,7 @@ func TestAMonthIsExportedWholeOrNotAtAll(t *testing.T) {
 		d.post(t, invoice("default", fmt.Sprint("more-", i), 3, int64(i+1), 0, 10))
 	}
 	file := d.file("march.json")
-	out, err := d.says(t, "journal ls --period 2026-03 -o json --out "+file)
-	require.NoError(t, err)
-	require.Empty(t, out)
+	require.Empty(t, d.says(t, "journal ls --period 2026-03 -o json --out "+file))
 	var list console.List[journal.Entry]
 	require.NoError(t, json.Unmarshal([]byte(filetest.Read(t, file)), &list))
 	require.Empty(t, list.Next)
@@ -168,16 +166,13 @@ func TestAMonthIsExportedWholeOrNotAtAll(t *testing.T) {
 	}
 	require.Len(t, seen, 233)
 
-	out, err = d.says(t, "journal ls --period 2026-03 --account revenue -o csv --limit 0")
-	require.NoError(t, err)
+	out := d.says(t, "journal ls --period 2026-03 --account revenue -o csv --limit 0")
 	rows, err := csv.NewReader(strings.NewReader(out)).ReadAll()
 	require.NoError(t, err)
 	require.Len(t, rows, 1+2*232, "a row for each line, of the entries that have the account")
 
-	out, err = d.says(t, "accounts statement revenue --period 2026-03 -o json")
-	require.NoError(t, err)
 	var whole journal.Statement
-	require.NoError(t, json.Unmarshal([]byte(out), &whole))
+	require.NoError(t, json.Unmarshal([]byte(d.says(t, "accounts statement revenue --period 2026-03 -o json")), &whole))
 	require.Len(t, whole.Lines, 232)
 	require.Equal(t, whole.Closing["EUR"], whole.Lines[231].Balance, "the parts are added up in one order")
 	require.EqualValues(t, -10000-5000-250-230*231/2, whole.Closing["EUR"])
@@ -248,14 +243,9 @@ func TestAProofIsCheckedByAStranger(t *testing.T) {
 	t.Parallel()
 	d := openDesk(t, 12)
 	proof, of, forged, kept := d.file("in-1.proof"), d.file("acme.proof"), d.file("forged.proof"), d.file("seals.jsonl")
-	for _, line := range []string{"seals ls -o json --out " + kept} {
-		_, err := d.says(t, line)
-		require.NoError(t, err)
-	}
+	d.says(t, "seals ls -o json --out "+kept)
 	for line, file := range map[string]string{"ledger prove in-1": proof, "ledger prove in-1 --tenant acme": of} {
-		text, err := d.says(t, line+" -o json")
-		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		require.NoError(t, os.WriteFile(file, []byte(d.says(t, line+" -o json")), 0o600))
 	}
 	require.NoError(t, os.WriteFile(forged, []byte(strings.Replace(filetest.Read(t, proof), `"proof": "`, `"proof": "x`, 1)), 0o600))
 	stranger := func(proof string) (string, error) {

@@ -141,9 +141,8 @@ func TestPagesAreFollowedUpToTheLimit(t *testing.T) {
 		assert.NoError(t, json.NewEncoder(w).Encode(page))
 	}))
 	for limit, want := range map[string]int{"1": 1, "200": 200, "210": 210, "1000": 250, "0": 250} {
-		out, err := say(t, asAda, "events", "ls", "--json", "--limit", limit, "--server", worker)
-		require.NoError(t, err)
 		var list console.List[events.Line]
+		out := succeeds(t, asAda, "events", "ls", "--json", "--limit", limit, "--server", worker)
 		require.NoError(t, json.Unmarshal([]byte(out), &list), "one document")
 		require.Equal(t, want < 250, list.Next != "")
 		require.Len(t, list.Items, want)

@@ -86,8 +86,7 @@ func TestAListIsPrintedAsItIsAskedForAndAgainAndAgain(t *testing.T) {
 	})
 	ctx, stop := context.WithCancel(t.Context())
 	var out strings.Builder
-	p, err := newProgram(func(string) string { return "" }, &out)
-	require.NoError(t, err)
+	p := programOf(t, nil, &out)
 	waited := 0
 	p.after = func(every time.Duration) <-chan time.Time {
 		require.Equal(t, 5*time.Second, every)
@@ -117,8 +116,7 @@ func TestNothingOfTheFirstColumnIsLost(t *testing.T) {
 		list := reflect.MakeSlice(reflect.SliceOf(item.Type()), 1, 1)
 		list.Index(0).Set(item)
 		var out strings.Builder
-		p, err := newProgram(func(string) string { return "" }, &out)
-		require.NoError(t, err)
+		p := programOf(t, nil, &out)
 		p.commands()
 		p.items(o.Columns, list)
 		lines := strings.Split(out.String(), "\n")
@@ -171,8 +169,7 @@ func tailed(t *testing.T, answers []string, args ...string) (printed string, ask
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	var out strings.Builder
-	p, err := newProgram(func(name string) string { return map[string]string{"BILLHOOK_SERVER": worker}[name] }, &out)
-	require.NoError(t, err)
+	p := programOf(t, map[string]string{"BILLHOOK_SERVER": worker}, &out)
 	p.after = func(every time.Duration) <-chan time.Time {
 		require.Equal(t, tailEvery, every)
 		if len(asked) == len(answers) {

@@ -43,11 +43,6 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-func shipped(t *testing.T) *catalog.Catalog {
-	t.Helper()
-	return catalogtest.Shipped()
-}
-
 func queueOf(t *testing.T, c *catalog.Catalog, id string) catalog.Queue {
 	t.Helper()
 	q, ok := c.Queue(id)
@@ -67,7 +62,7 @@ func provisioned(t *testing.T) emulated {
 	e := emulated{project: "p-" + uuid.NewString(), options: pubsub.EmulatorOptions(emulatortest.PubSub(t))}
 	// Nobody listens there; what is pushed waits.
 	e.target = pubsub.Target{Names: pubsub.Names{ProjectID: e.project}, PushBaseURL: "http://127.0.0.1:1", Emulator: true}
-	_, err := pubsub.Provision(t.Context(), shipped(t), e.target, e.options...)
+	_, err := pubsub.Provision(t.Context(), catalogtest.Shipped(), e.target, e.options...)
 	require.NoError(t, err)
 	e.Client, err = client.NewClient(t.Context(), e.project, e.options...)
 	require.NoError(t, err)
@@ -212,8 +207,7 @@ func empty(t *testing.T) *project {
 func applied(t *testing.T) *project {
 	t.Helper()
 	p := empty(t)
-	_, err := p.provision()
-	require.NoError(t, err)
+	p.provision()
 	return p
 }
 
@@ -228,16 +222,23 @@ func (p *project) grant(resource, role, member string) {
 	p.policies[resource].Bindings = append(p.policies[resource].Bindings, &iampb.Binding{Role: role, Members: []string{member}})
 }
 
-// provision returns what was done to what, and "unchanged" is left out.
-func (p *project) provision() (done []string, err error) {
-	changes, err := pubsub.Provision(p.t.Context(), p.catalog, p.target, p.options...)
+// told is what was done to what. What was left unchanged is not in it.
+func told(t *testing.T, changes []pubsub.Change) (done []string) {
+	t.Helper()
 	for _, change := range changes {
-		require.Equal(p.t, change.Action == pubsub.Failed, change.Error != "", change)
+		require.Equal(t, change.Action == pubsub.Failed, change.Error != "", change)
 		if change.Action != pubsub.Unchanged {
 			done = append(done, change.Action+" "+change.Kind+" "+change.ID)
 		}
 	}
-	return done, err
+	return done
+}
+
+func (p *project) provision() (done []string) {
+	p.t.Helper()
+	changes, err := pubsub.Provision(p.t.Context(), p.catalog, p.target, p.options...)
+	require.NoError(p.t, err)
+	return told(p.t, changes)
 }
 
 func (p *project) examine() ([]string, pubsub.Examination) {

@@ -4,13 +4,11 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/go-chi/chi/v5"
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/stretchr/testify/require"
@@ -72,22 +70,12 @@ func visit(t *testing.T, path, sent string, answers map[string]any) (status int,
 	t.Helper()
 	log, now := slog.New(slog.DiscardHandler), func() time.Time { return noon }
 	api := &fixed{answers: answers}
-	site, err := pages.New(pages.Config{
+	site := routed(t, pages.Config{
 		Longest: time.Minute, API: api, Declared: operations.All(operations.Apps{}), Catalog: catalogtest.Shipped(), Log: log, Now: now,
 		Sessions: access.NewSessions(access.Access{OpenOnLoopback: true}, nil, log, now),
 	})
-	require.NoError(t, err)
-	router := chi.NewRouter()
-	site.Routes(router)
-	request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
-	if sent != "" {
-		request = httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, strings.NewReader(sent))
-		request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		request.Header.Set("Sec-Fetch-Site", "same-origin")
-	}
-	request.RemoteAddr, request.Host = "127.0.0.1:4711", "127.0.0.1:8081"
-	w := httptest.NewRecorder()
-	router.ServeHTTP(w, request)
+	method := map[bool]string{true: http.MethodGet, false: http.MethodPost}[sent == ""]
+	w := visited(t, site, method, path, sent, nil)
 	return w.Code, w.Body.String(), api.asked
 }
 

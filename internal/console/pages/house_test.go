@@ -38,27 +38,39 @@ func openHouse(t *testing.T, guarded access.Access) *house {
 	log, now := slog.New(slog.DiscardHandler), func() time.Time { return noon }
 	sessions := access.NewSessions(guarded, []byte("by chance"), log, now)
 	api := &everything{}
-	site, err := pages.New(pages.Config{API: api, Declared: operations.All(operations.Apps{}), Sessions: sessions, Catalog: c, Log: log, Now: now})
-	require.NoError(t, err)
-	router := chi.NewRouter()
-	site.Routes(router)
+	router := routed(t, pages.Config{API: api, Declared: operations.All(operations.Apps{}), Sessions: sessions, Catalog: c, Log: log, Now: now})
 	return &house{router, router, api}
 }
 
-func (h *house) visits(t *testing.T, method, path string, form url.Values, change func(*http.Request)) *httptest.ResponseRecorder {
+// visited asks as a browser on this machine does.
+func visited(t testing.TB, site http.Handler, method, path, form string, change func(*http.Request)) *httptest.ResponseRecorder {
 	t.Helper()
-	r := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(form.Encode()))
+	r := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(form))
 	r.RemoteAddr, r.Host = "127.0.0.1:4711", "127.0.0.1:8081"
 	r.Header.Set("Sec-Fetch-Site", "same-origin")
-	if form != nil {
+	if method == http.MethodPost {
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	}
 	if change != nil {
 		change(r)
 	}
 	w := httptest.NewRecorder()
-	h.ServeHTTP(w, r)
+	site.ServeHTTP(w, r)
 	return w
+}
+
+func (h *house) visits(t *testing.T, method, path string, form url.Values, change func(*http.Request)) *httptest.ResponseRecorder {
+	t.Helper()
+	return visited(t, h, method, path, form.Encode(), change)
+}
+
+func routed(t testing.TB, config pages.Config) chi.Router {
+	t.Helper()
+	site, err := pages.New(config)
+	require.NoError(t, err)
+	router := chi.NewRouter()
+	site.Routes(router)
+	return router
 }
 
 func from(peer string, cookies ...*http.Cookie) func(*http.Request) {

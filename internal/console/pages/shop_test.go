@@ -9,11 +9,10 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/go-chi/chi/v5"
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
@@ -44,23 +43,14 @@ func openShop(t testing.TB, third operationstest.Partner) *shop {
 	t.Helper()
 	db := storetest.Open(t)
 	c := catalogtest.Shipped()
-	var mu sync.Mutex
-	ids := 0
-	newID := func() string {
-		mu.Lock()
-		defer mu.Unlock()
-		ids++
-		return fmt.Sprint("id-", ids)
-	}
+	var ids atomic.Int64
+	newID := func() string { return fmt.Sprint("id-", ids.Add(1)) }
 	now, log := func() time.Time { return noon }, slog.New(slog.NewTextHandler(t.Output(), nil))
 	apps, guarded := operationstest.Over(db, c, now, newID), access.Access{OpenOnLoopback: true}
 	apps.Endpoints.Poster = third
 	server := &api.Server{Author: access.Author, Log: log, Store: db, Now: now, Catalog: operations.All(apps)}
-	site, err := pages.New(pages.Config{Longest: time.Minute, API: server, Declared: server.Catalog, Sessions: access.NewSessions(guarded, nil, log, now), Catalog: c, Log: log, Now: now})
-	require.NoError(t, err)
-	router := chi.NewRouter()
-	site.Routes(router)
-	return &shop{site: router, store: db, catalog: c, who: "ada", names: map[string]string{}}
+	site := routed(t, pages.Config{Longest: time.Minute, API: server, Declared: server.Catalog, Sessions: access.NewSessions(guarded, nil, log, now), Catalog: c, Log: log, Now: now})
+	return &shop{site: site, store: db, catalog: c, who: "ada", names: map[string]string{}}
 }
 
 func (s *shop) ask(t testing.TB, path, form string) *httptest.ResponseRecorder {
@@ -69,16 +59,7 @@ func (s *shop) ask(t testing.TB, path, form string) *httptest.ResponseRecorder {
 	if form != "" {
 		method = http.MethodPost
 	}
-	request := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(form))
-	request.RemoteAddr, request.Host = "127.0.0.1:4711", "127.0.0.1:8081"
-	request.Header.Set("X-Operator", s.who)
-	if form != "" {
-		request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		request.Header.Set("Sec-Fetch-Site", "same-origin")
-	}
-	w := httptest.NewRecorder()
-	s.site.ServeHTTP(w, request)
-	return w
+	return visited(t, s.site, method, path, form, func(r *http.Request) { r.Header.Set("X-Operator", s.who) })
 }
 
 type step struct {

@@ -2,7 +2,6 @@ package deadletters_test
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -11,8 +10,8 @@ import (
 	"billhook/catalog"
 	"billhook/internal/inspect/deadletters"
 	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/deadletter/deadlettertest"
 	"billhook/internal/pipeline/dryrun"
-	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 )
 
@@ -23,13 +22,15 @@ var (
 
 type rig struct {
 	deadletters.Reads
-	now time.Time
+	counter *storetest.Counter
+	now     time.Time
 }
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	r := &rig{now: dead}
-	r.Store, r.Now = storetest.Open(t), func() time.Time { return r.now }
+	r.counter = &storetest.Counter{Store: storetest.Open(t)}
+	r.Store, r.Now = r.counter, func() time.Time { return r.now }
 	r.Catalog = &catalog.Catalog{Queues: []catalog.Queue{{ID: "orders", DeadLetter: catalog.DeadLetter{Retention: 14 * 24 * time.Hour}}}}
 	r.Operator = &deadletter.Operator{Store: r.Store, Catalog: r.Catalog, Now: r.Now}
 	r.Worker = func(map[string]string) (dryrun.Worker, error) { return nil, dryrun.ErrNoQueue }
@@ -72,21 +73,7 @@ func TestSummariesNameWhatThereIs(t *testing.T) {
 
 func (r *rig) many(t *testing.T, items int, change func(n int, i *deadletter.Item)) {
 	t.Helper()
-	var writes []store.Write
-	for n := range items {
-		item := deadletter.Item{
-			ID: fmt.Sprintf("%05d", n), Queue: "orders", State: deadletter.Open, Reason: "unknown_product", EventType: "order.paid", EventID: fmt.Sprint("e", n),
-			OrderingKey: fmt.Sprint("u", n%7), Kept: dead.Add(time.Duration(n) * time.Second),
-		}
-		item.Expires = item.Kept.Add(r.Catalog.Queues[0].DeadLetter.Retention)
-		if change != nil {
-			change(n, &item)
-		}
-		writes = append(writes, store.Create(item.Key(), store.Encode(&item)))
-	}
-	for some := range slices.Chunk(writes, store.MaxWrites) {
-		storetest.Put(t, r.Store, some...)
-	}
+	deadlettertest.Many(t, r.Store, r.Catalog.Queues[0], dead, items, change)
 	r.now = dead.Add(24 * time.Hour)
 }
 
@@ -114,12 +101,11 @@ func TestAPreviewCountsAllAndReadsTheNewestOnly(t *testing.T) {
 				}
 			})
 			r.now = dead.Add(r.Catalog.Queues[0].DeadLetter.Retention + time.Duration(test.expired-1)*time.Second)
-			db := &storetest.Counter{Store: r.Store}
-			r.Store, r.Operator.Store = db, db
+			r.counter.Reads.Store(0)
 			preview, err := r.Preview(t.Context(), test.filter)
 			require.NoError(t, err)
 			require.Equal(t, []int{test.total, test.looked}, []int{preview.Total, preview.Looked})
-			require.LessOrEqual(t, db.Reads.Load(), test.reads)
+			require.LessOrEqual(t, r.counter.Reads.Load(), test.reads)
 			require.Len(t, preview.Items, min(test.total, 20))
 		})
 	}
@@ -149,8 +135,7 @@ func TestReasonsAreCountedWithoutReadingThemAll(t *testing.T) {
 			r := newRig(t)
 			r.many(t, test.items, func(n int, i *deadletter.Item) { i.Reason = test.reason(n) })
 			r.now = dead.Add(time.Duration(test.items) * time.Second)
-			db := &storetest.Counter{Store: r.Store}
-			r.Store, r.Operator.Store = db, db
+			r.counter.Reads.Store(0)
 			found, err := deadletters.Reasons(t.Context(), r.Operator, orders)
 			require.NoError(t, err)
 			got := map[string]int64{}
@@ -160,7 +145,7 @@ func TestReasonsAreCountedWithoutReadingThemAll(t *testing.T) {
 				got[r.Reason] = r.Count
 			}
 			require.Equal(t, test.want, got)
-			require.LessOrEqual(t, db.Reads.Load(), test.reads)
+			require.LessOrEqual(t, r.counter.Reads.Load(), test.reads)
 			standing, err := deadletter.Look(t.Context(), r.Store, r.Catalog.Queues[0], r.now)
 			require.NoError(t, err)
 			require.EqualValues(t, test.items, standing.Open)

@@ -3,7 +3,6 @@ package deadletter_test
 import (
 	"context"
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -11,6 +10,7 @@ import (
 
 	"billhook/internal/contract"
 	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/deadletter/deadlettertest"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 	"billhook/internal/retry"
@@ -24,8 +24,7 @@ func (d *rig) ends(t *testing.T, m contract.Message, outcome retry.Outcome) {
 func (d *rig) dies(t *testing.T, m contract.Message) {
 	t.Helper()
 	var n int
-	_, err := fmt.Sscanf(m.Attributes["event_id"], "e%d", &n)
-	require.NoError(t, err)
+	require.NoError(t, errorOf(fmt.Sscanf(m.Attributes["event_id"], "e%d", &n)))
 	d.bury(t, n, "u1", "attempts_exhausted", func(again *contract.Message) {
 		for _, name := range []string{deadletter.AttrReplayCount, deadletter.AttrReplayOf} {
 			again.Attributes[name] = m.Attributes[name]
@@ -92,8 +91,7 @@ func TestACancelDoesNotUndoWhatTheRunnerHasWritten(t *testing.T) {
 			ran = true
 			runner := d.operator(d.Catalog)
 			runner.Wait = func(context.Context, time.Duration) error { return context.Canceled }
-			_, err := runner.Run(t.Context(), id)
-			require.NoError(t, err)
+			require.NoError(t, errorOf(runner.Run(t.Context(), id)))
 		}
 		return fmt.Sprint("entry-", d.ids.Add(1))
 	}
@@ -165,24 +163,9 @@ func TestAnItemIsThatOfTheReplayedOneOrOfTheMessage(t *testing.T) {
 	}
 }
 
-// many keeps open dead letters of the queue, a second apart. Each has what change makes of it.
 func (d *rig) many(t *testing.T, items int, change func(n int, i *deadletter.Item)) {
 	t.Helper()
-	var writes []store.Write
-	for n := range items {
-		item := deadletter.Item{
-			ID: fmt.Sprintf("%05d", n), Queue: "orders", State: deadletter.Open, Reason: "unknown_product", EventType: "order.paid", EventID: fmt.Sprint("e", n),
-			OrderingKey: fmt.Sprint("u", n%7), Kept: dead.Add(time.Duration(n) * time.Second),
-		}
-		item.Expires = item.Kept.Add(d.queue.DeadLetter.Retention)
-		if change != nil {
-			change(n, &item)
-		}
-		writes = append(writes, store.Create(item.Key(), store.Encode(&item)))
-	}
-	for some := range slices.Chunk(writes, store.MaxWrites) {
-		storetest.Put(t, d.store, some...)
-	}
+	deadlettertest.Many(t, d.store, *d.queue, dead, items, change)
 	d.now = dead.Add(24 * time.Hour)
 }
 
@@ -206,6 +189,5 @@ func TestAFilterNamesItemsOfItsQueueAlone(t *testing.T) {
 	require.Equal(t, named, op.Filter, "it goes on with the same, on any instance")
 
 	named.Items = make([]string, deadletter.MaxChosen+1)
-	_, err = d.Total(t.Context(), named)
-	require.ErrorIs(t, err, deadletter.ErrRefused)
+	require.ErrorIs(t, errorOf(d.Total(t.Context(), named)), deadletter.ErrRefused)
 }

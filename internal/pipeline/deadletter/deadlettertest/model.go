@@ -26,6 +26,26 @@ import (
 	"billhook/internal/retry"
 )
 
+// Many keeps so many open dead letters of a queue, a second apart from a time on. Each has what change makes of it.
+func Many(t *testing.T, db store.Store, q catalog.Queue, from time.Time, items int, change func(n int, i *deadletter.Item)) {
+	t.Helper()
+	var writes []store.Write
+	for n := range items {
+		item := deadletter.Item{
+			ID: fmt.Sprintf("%05d", n), Queue: q.ID, State: deadletter.Open, Reason: "unknown_product", EventType: "order.paid", EventID: fmt.Sprint("e", n),
+			OrderingKey: fmt.Sprint("u", n%7), Kept: from.Add(time.Duration(n) * time.Second),
+		}
+		item.Expires = item.Kept.Add(q.DeadLetter.Retention)
+		if change != nil {
+			change(n, &item)
+		}
+		writes = append(writes, store.Create(item.Key(), store.Encode(&item)))
+	}
+	for some := range slices.Chunk(writes, store.MaxWrites) {
+		storetest.Put(t, db, some...)
+	}
+}
+
 // Run runs the model. Each history has items of its own in a store that open returns.
 func Run(t *testing.T, open func(testing.TB) store.Store) {
 	t.Helper()

@@ -15,7 +15,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/stretchr/testify/require"
 
-	"billhook/catalog"
+	"billhook/catalog/catalogtest"
 	"billhook/internal/contract"
 	"billhook/internal/filetest"
 	"billhook/internal/pii"
@@ -26,13 +26,7 @@ func goldenOf(t testing.TB, format, name string) []byte {
 	return []byte(filetest.Read(t, "testdata", format, name+".json"))
 }
 
-var contracts = sync.OnceValue(func() *contract.Set {
-	shipped, err := catalog.Load("")
-	if err != nil {
-		panic(err)
-	}
-	return shipped.Contracts
-})
+var contracts = sync.OnceValue(func() *contract.Set { return catalogtest.Shipped().Contracts })
 
 func compile(t *testing.T, name string) *jsonschema.Schema {
 	t.Helper()

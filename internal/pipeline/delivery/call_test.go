@@ -12,10 +12,10 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"billhook/catalog"
 	"billhook/internal/pipeline/delivery"
+	"billhook/internal/platform/store/storetest"
 	"billhook/internal/retry"
 )
 
@@ -173,7 +173,4 @@ func TestWhatIsMissingForATargetIsReportedAtOnceAndWithoutItsSecret(t *testing.T
 	targets.Close()
 }
 
-func TestMain(m *testing.M) {
-	// OpenCensus, which Google's transport imports, starts its worker in an init.
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"))
-}
+func TestMain(m *testing.M) { storetest.Main(m) }

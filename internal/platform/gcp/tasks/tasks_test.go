@@ -12,7 +12,6 @@ import (
 	"cloud.google.com/go/cloudtasks/apiv2/cloudtaskspb"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 	"google.golang.org/api/option"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -26,13 +25,11 @@ import (
 
 	"billhook/internal/pipeline/alarm"
 	"billhook/internal/platform/gcp/tasks"
+	"billhook/internal/platform/store/storetest"
 	"billhook/internal/retry"
 )
 
-func TestMain(m *testing.M) {
-	// OpenCensus, which Google's transport imports, starts a goroutine in an init function.
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"))
-}
+func TestMain(m *testing.M) { storetest.Main(m) }
 
 const queue = "projects/p/locations/europe-west3/queues/billhook-alarm"
 

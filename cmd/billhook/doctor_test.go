@@ -80,16 +80,14 @@ func TestACanaryThatIsLostSaysWhere(t *testing.T) {
 		"the worker has not handled it: ":                                {map[string]string{"OPS_TOKEN": "another-token-of-somebody-else"}, stack.WebhookURL, stack.WorkerURL},
 		"the worker has not handled it: waited too long: ask the worker": {nil, stack.WebhookURL, nobody},
 	} {
-		_, err := canaryThrough(t, test.environment, test.webhook, test.server)
-		require.ErrorContains(t, err, want)
+		require.ErrorContains(t, errorOf(canaryThrough(t, test.environment, test.webhook, test.server)), want)
 	}
 }
 
 func TestTheDoctorRequiresItsVariables(t *testing.T) {
 	t.Parallel()
-	_, err := say(t, nil, "admin", "doctor")
-	require.ErrorContains(t, err, "PUSH_BASE_URL")
-	_, err = say(t, map[string]string{"PUSH_BASE_URL": "https://worker.example"}, "admin", "doctor")
+	require.ErrorContains(t, errorOf(say(t, nil, "admin", "doctor")), "PUSH_BASE_URL")
+	_, err := say(t, map[string]string{"PUSH_BASE_URL": "https://worker.example"}, "admin", "doctor")
 	require.ErrorContains(t, err, "PUSH_SERVICE_ACCOUNT")
 }
 
@@ -364,8 +362,7 @@ func TestEachFaultOfAnInstallationIsOneFinding(t *testing.T) {
 	pool := "push-" + i.catalog.TasksPool // a grant on the project counts
 	i.Revoke(runOf+"billhook-worker-"+i.catalog.TasksPool, "roles/run.invoker", "serviceAccount:"+emailOf(pool))
 	i.Grant("cloudresourcemanager/projects/"+cloudtest.Project, "roles/run.invoker", "serviceAccount:"+emailOf(pool))
-	_, err = i.diagnose(t, "--known", "copies")
-	require.NoError(t, err)
+	require.NoError(t, errorOf(i.diagnose(t, "--known", "copies")))
 }
 
 // denied answers 403 to what goes to a host, and to one whose path has the word.

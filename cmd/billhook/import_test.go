@@ -63,8 +63,7 @@ func TestAnImportPreviewsAsksMovesAndSaysWhatWasRefused(t *testing.T) {
 	} {
 		require.Contains(t, said, line)
 	}
-	_, err = run("no\n")
-	require.EqualError(t, err, "nothing was changed")
+	require.EqualError(t, errorOf(run("no\n")), "nothing was changed")
 	require.Zero(t, *taken)
 
 	said, err = run("5\n")
@@ -83,8 +82,7 @@ func TestAnImportPreviewsAsksMovesAndSaysWhatWasRefused(t *testing.T) {
 		"nobody":        `the catalog has no queue "nobody"`,
 		"paynow-events": "the queue paynow-events had no name before: say paynow-events=<old name>",
 	} {
-		_, err = run("", argument)
-		require.ErrorContains(t, err, want)
+		require.ErrorContains(t, errorOf(run("", argument)), want)
 	}
 }
 

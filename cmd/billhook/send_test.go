@@ -87,8 +87,7 @@ func TestARefundIsOfTheOrderThatIsNamed(t *testing.T) {
 	require.Equal(t, []any{"ON_ORDER_COMPLETED", "50211300441099001", "50211300441099002", "50211300441099003", "some-user"},
 		[]any{order["event_type"], order["event_id"], inside(order, "body.id"), inside(order, "body.customer.id"), inside(order, "body.checkout.metadata.uid")})
 
-	_, err = run("", strings.Fields("send paynow --json --sample refund"+ids)...)
-	require.NoError(t, err)
+	require.NoError(t, errorOf(run("", strings.Fields("send paynow --json --sample refund"+ids)...)))
 	refund := webhook.bodies[1]
 	require.Equal(t, []any{"ON_REFUND", "50211300441099002", "50211300441099003", inside(order, "body.total_amount")},
 		[]any{refund["event_type"], inside(refund, "body.order_id"), inside(refund, "body.customer.id"), inside(refund, "body.amount")})
@@ -165,8 +164,7 @@ func TestAMessageIsSentAsTheFileHasItButForWhatTheFlagsSay(t *testing.T) {
 func TestAWaitIsATimeFromNowOn(t *testing.T) {
 	t.Parallel()
 	webhook := &webhookStub{}
-	_, err := webhook.serve(t)("", "enqueue", "events-high", "--deliver-at", "10m")
-	require.NoError(t, err)
+	require.NoError(t, errorOf(webhook.serve(t)("", "enqueue", "events-high", "--deliver-at", "10m")))
 	due, err := time.Parse(time.RFC3339, inside(webhook.bodies[0], "deliver_at").(string))
 	require.NoError(t, err)
 	require.WithinRange(t, due, time.Now().Add(9*time.Minute), time.Now().Add(10*time.Minute))

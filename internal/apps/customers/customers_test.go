@@ -75,6 +75,9 @@ func (d *desk) changes(t *testing.T) []audit.Entry {
 	return entries
 }
 
+// errorOf is the error of a call whose answer does not matter.
+func errorOf[T any](_ T, err error) error { return err }
+
 func link(uid string) customers.Change {
 	return customers.Change{Tenant: "default", CustomerID: "c1", UID: uid, By: audit.Change{Who: audit.Author{Proof: audit.ThisMachine, Name: "ada"}, Why: "ticket 7"}}
 }
@@ -135,22 +138,19 @@ func TestALinkMovesTheGuestsPointsOnceAndNoneOfTheUserBefore(t *testing.T) {
 	require.Equal(t, audit.Entry{
 		Kind: "customer", Tenant: "default", Subject: "c1", Action: "unlink", Who: "local:ada", Why: "ticket 7", At: d.now, Before: map[string]any{"uid": "u2"},
 	}, d.changes(t)[0])
-	_, err = d.Unlink(t.Context(), link(""))
-	require.ErrorIs(t, err, customers.ErrUnknown)
+	require.ErrorIs(t, errorOf(d.Unlink(t.Context(), link(""))), customers.ErrUnknown)
 }
 
 func TestACustomerIsLinkedToAUserAndToNothingElse(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	for _, uid := range []string{"", "ilse.brandvold@example.org"} {
-		_, err := d.Link(t.Context(), link(uid))
-		require.ErrorIs(t, err, audit.ErrInvalid)
+		require.ErrorIs(t, errorOf(d.Link(t.Context(), link(uid))), audit.ErrInvalid)
 	}
-	_, err := d.Show(t.Context(), "default", "a/b")
-	require.ErrorIs(t, err, audit.ErrInvalid)
+	require.ErrorIs(t, errorOf(d.Show(t.Context(), "default", "a/b")), audit.ErrInvalid)
 	gone := link("u1")
 	gone.After = "behind"
-	_, err = d.Link(t.Context(), gone)
+	_, err := d.Link(t.Context(), gone)
 	require.ErrorIs(t, err, audit.ErrChanged, "it goes on with a link that is no more")
 }
 
@@ -184,8 +184,7 @@ func TestTenThousandOrdersMoveInPagesAndGoOnWhereTheyStopped(t *testing.T) {
 	require.LessOrEqual(t, d.counter.Queries.Load(), int64(2*orders/ledger.MaxEntries+4))
 
 	d.counter.Queries.Store(0)
-	_, err := d.Link(t.Context(), link("u1"))
-	require.NoError(t, err)
+	require.NoError(t, errorOf(d.Link(t.Context(), link("u1"))))
 	require.Zero(t, d.counter.Queries.Load(), "where the account has nothing, no entry is read")
 }
 
@@ -200,12 +199,9 @@ func TestAStoreThatIsDownIsAnErrorAndNoRefusal(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	d.faults.Down(true)
-	_, err := d.Show(t.Context(), "default", "c1")
-	require.ErrorIs(t, err, storetest.ErrFault)
-	_, err = d.Link(t.Context(), link("u1"))
-	require.ErrorIs(t, err, storetest.ErrFault)
-	_, err = d.Unlink(t.Context(), link(""))
-	require.ErrorIs(t, err, storetest.ErrFault)
+	require.ErrorIs(t, errorOf(d.Show(t.Context(), "default", "c1")), storetest.ErrFault)
+	require.ErrorIs(t, errorOf(d.Link(t.Context(), link("u1"))), storetest.ErrFault)
+	require.ErrorIs(t, errorOf(d.Unlink(t.Context(), link(""))), storetest.ErrFault)
 }
 
 func TestALinkEndsWhereSomebodyChangesItMeanwhile(t *testing.T) {
@@ -221,8 +217,7 @@ func TestALinkEndsWhereSomebodyChangesItMeanwhile(t *testing.T) {
 				storetest.Put(t, d.store, meanwhile)
 			}
 		})
-		_, err := d.Link(t.Context(), link("u1"))
-		require.ErrorIs(t, err, audit.ErrChanged, name)
+		require.ErrorIs(t, errorOf(d.Link(t.Context(), link("u1"))), audit.ErrChanged, name)
 		require.Equal(t, []int64{300, 0}, []int64{d.balance(t, ledger.CustomerPoints("c1")), d.balance(t, ledger.UserPoints("u1"))}, name)
 	}
 }
@@ -236,10 +231,8 @@ func TestAChangeThatOthersAlwaysPrecedeIsAnError(t *testing.T) {
 		n++
 		storetest.Put(t, d.store, store.Set(customers.Key("default", "c1"), map[string]any{"uid": "u1", "n": int64(n)}))
 	})
-	_, err := d.Link(t.Context(), link("u1"))
-	require.ErrorIs(t, err, store.ErrBusy)
-	_, err = d.Unlink(t.Context(), link(""))
-	require.ErrorIs(t, err, store.ErrBusy)
+	require.ErrorIs(t, errorOf(d.Link(t.Context(), link("u1"))), store.ErrBusy)
+	require.ErrorIs(t, errorOf(d.Unlink(t.Context(), link(""))), store.ErrBusy)
 }
 
 func TestALinkWhoseAnswerIsLostCanBeRepeated(t *testing.T) {
@@ -252,10 +245,8 @@ func TestALinkWhoseAnswerIsLostCanBeRepeated(t *testing.T) {
 				d.faults.FailAfter(1)
 			}
 		})
-		_, err := d.Link(t.Context(), link("u1"))
-		require.ErrorIs(t, err, storetest.ErrFault, lost)
-		_, err = d.Link(t.Context(), link("u1"))
-		require.NoError(t, err)
+		require.ErrorIs(t, errorOf(d.Link(t.Context(), link("u1"))), storetest.ErrFault, lost)
+		require.NoError(t, errorOf(d.Link(t.Context(), link("u1"))))
 		state, err := d.Show(t.Context(), "default", "c1")
 		require.NoError(t, err)
 		require.Equal(t, []int64{300, 0, 300}, []int64{state.MovedPoints, state.GuestPoints, d.balance(t, ledger.UserPoints("u1"))})
@@ -321,8 +312,7 @@ func TestAMappingWhoseWriteIsUncertainIsForgotten(t *testing.T) {
 	d := newDesk(t)
 	first := d.learn(t, "c1", "u1", 0)
 	d.faults.FailAfter(1)
-	_, err := d.store.Commit(t.Context(), first.Writes)
-	require.ErrorIs(t, err, storetest.ErrFault)
+	require.ErrorIs(t, errorOf(d.store.Commit(t.Context(), first.Writes)), storetest.ErrFault)
 	require.NotEmpty(t, d.learn(t, "c1", "u1", 0).Writes)
 	require.Equal(t, customers.Learned{Looked: true}, d.learn(t, "c1", "u1", 1))
 	storetest.Put(t, d.store, store.Delete(customers.Key("default", "c1"), 0))

@@ -122,6 +122,9 @@ func (w *town) told(t require.TestingT, e handler.Event) (handler.Effect, error)
 	}
 }
 
+// errorOf is the error of a call whose answer does not matter.
+func errorOf[T any](_ T, err error) error { return err }
+
 func (w *town) add(t require.TestingT, asked endpoints.New) endpoints.Secret {
 	if asked.URL == "" {
 		asked.URL = "https://partner.example/hooks"
@@ -194,15 +197,12 @@ func TestAnEndpointEnabledDuringAFailedRequestStaysEnabledAndIsDisabledOnce(t *t
 	w.add(t, endpoints.New{ID: "p"})
 	w.posting.answers(503)
 	e := event(t, "evt-1", "p", "a")
-	_, err := w.told(t, e)
-	require.Error(t, err)
+	require.Error(t, errorOf(w.told(t, e)))
 	w.now = noon.Add(days)
 	w.meanwhile(func() {
-		_, err := w.Enable(t.Context(), "p", ada)
-		require.NoError(t, err)
+		require.NoError(t, errorOf(w.Enable(t.Context(), "p", ada)))
 	})
-	_, err = w.told(t, e)
-	require.EqualError(t, err, "callee_failed_503")
+	require.EqualError(t, errorOf(w.told(t, e)), "callee_failed_503")
 	require.Equal(t, endpoints.Enabled, w.get(t, "p").State)
 	require.Equal(t, noon.Add(days), w.get(t, "p").FailingSince)
 
@@ -227,18 +227,15 @@ func TestASuccessEndsAFailureBeforeItsEventIsDone(t *testing.T) {
 	w.add(t, endpoints.New{ID: "p"})
 	w.posting.answers(503)
 	e := event(t, "evt-1", "p", "a")
-	_, err := w.told(t, e)
-	require.Error(t, err)
+	require.Error(t, errorOf(w.told(t, e)))
 	w.posting.answers(200)
 	w.faults.FailBefore(1)
-	_, err = w.told(t, e)
+	_, err := w.told(t, e)
 	require.Equal(t, retry.EveryMessage, retry.Decide(err).Scope)
 	w.meanwhile(func() {
-		_, err := w.Rotate(t.Context(), "p", ada)
-		require.NoError(t, err)
+		require.NoError(t, errorOf(w.Rotate(t.Context(), "p", ada)))
 	})
-	_, err = w.told(t, e)
-	require.NoError(t, err)
+	require.NoError(t, errorOf(w.told(t, e)))
 	require.Zero(t, w.get(t, "p").FailingSince)
 	require.NotZero(t, w.get(t, "p").OldSecretUntil, "and the rotation stands")
 }
@@ -250,18 +247,15 @@ func TestASuccessLeavesAFailureThatCameMeanwhile(t *testing.T) {
 	fails := func(id string) {
 		w.now = w.now.Add(time.Minute)
 		w.posting.answers(503)
-		_, err := w.told(t, event(t, id, "p", "a"))
-		require.Error(t, err)
+		require.Error(t, errorOf(w.told(t, event(t, id, "p", "a"))))
 		w.posting.answers(200)
 	}
 	fails("evt-1")
 	w.meanwhile(func() {
-		_, err := w.Enable(t.Context(), "p", ada)
-		require.NoError(t, err)
+		require.NoError(t, errorOf(w.Enable(t.Context(), "p", ada)))
 		fails("evt-2")
 	})
-	_, err := w.told(t, event(t, "evt-3", "p", "a"))
-	require.NoError(t, err)
+	require.NoError(t, errorOf(w.told(t, event(t, "evt-3", "p", "a"))))
 	require.Equal(t, noon.Add(2*time.Minute), w.get(t, "p").FailingSince)
 }
 
@@ -279,8 +273,7 @@ func TestATestRequestChangesNothing(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	w.add(t, endpoints.New{ID: "p", Events: []string{"invoice.*"}})
-	_, err := w.Disable(t.Context(), "p", ada)
-	require.NoError(t, err)
+	require.NoError(t, errorOf(w.Disable(t.Context(), "p", ada)))
 	before := w.get(t, "p")
 	got, err := w.Test(t.Context(), "p")
 	require.NoError(t, err)
@@ -293,8 +286,7 @@ func TestATestRequestChangesNothing(t *testing.T) {
 	require.NotEmpty(t, got.Reason)
 	require.False(t, got.Delivered)
 	require.Equal(t, before, w.get(t, "p"))
-	_, err = w.Test(t.Context(), "q")
-	require.ErrorIs(t, err, endpoints.ErrUnknown)
+	require.ErrorIs(t, errorOf(w.Test(t.Context(), "q")), endpoints.ErrUnknown)
 }
 
 func TestNoSecretIsInWhatPeopleSee(t *testing.T) {
@@ -341,8 +333,7 @@ func TestANewEndpointHasDefaultsAndItsSecretIsShownOnce(t *testing.T) {
 
 	lost := endpoints.New{ID: "lost", URL: "https://other.example"}
 	w.faults.FailAfter(1)
-	_, err = w.Add(t.Context(), lost, ada)
-	require.ErrorIs(t, err, storetest.ErrFault)
+	require.ErrorIs(t, errorOf(w.Add(t.Context(), lost, ada)), storetest.ErrFault)
 	_, err = w.Add(t.Context(), lost, ada)
 	require.ErrorIs(t, err, endpoints.ErrExists, "so whoever has not heard the answer knows")
 }
@@ -354,8 +345,7 @@ func TestAnInvalidEndpointIsRefused(t *testing.T) {
 		"an odd id": {ID: "a~b"}, "an odd tenant": {Tenant: "a/b"}, "a pattern that is none": {Events: []string{"a", "b..c"}},
 		"too many patterns": {Events: slices.Repeat([]string{"a"}, 51)}, "a URL that is too long": {URL: "https://a.example/" + strings.Repeat("x", 2048)},
 	} {
-		_, err := w.Add(t.Context(), asked, ada)
-		require.ErrorIs(t, err, audit.ErrInvalid, sentence)
+		require.ErrorIs(t, errorOf(w.Add(t.Context(), asked, ada)), audit.ErrInvalid, sentence)
 	}
 	_, err := w.Add(t.Context(), endpoints.New{}, audit.Change{Who: ada.Who})
 	require.ErrorIs(t, err, audit.ErrInvalid, "a change needs a reason")
@@ -374,13 +364,11 @@ func TestAListBeginsWithTheNewestAndAsksOncePerPage(t *testing.T) {
 		w.now = noon.Add(time.Duration(i) * time.Second)
 		w.add(t, endpoints.New{ID: fmt.Sprint("p", i), Tenant: []string{"default", "two"}[i%2]})
 	}
-	_, err := w.Disable(t.Context(), "p3", ada)
-	require.NoError(t, err)
+	require.NoError(t, errorOf(w.Disable(t.Context(), "p3", ada)))
 	w.posting.answers(503)
 	for _, id := range []string{"p4", "p0"} {
 		w.now = w.now.Add(time.Minute)
-		_, err = w.told(t, event(t, "evt-"+id, id, "a"))
-		require.Error(t, err)
+		require.Error(t, errorOf(w.told(t, event(t, "evt-"+id, id, "a"))))
 	}
 	for in, want := range map[endpoints.ListEndpoints]string{
 		{}: "p6 p5 p4 p3 p2 p1 p0", {Tenant: "two"}: "p5 p3 p1", {State: "disabled"}: "p3", {State: "failing"}: "p0 p4", {Tenant: "three"}: "",
@@ -433,8 +421,7 @@ func TestDeliveriesShowHowManyAttemptsSucceededAndHowLongTheyTook(t *testing.T) 
 	require.Equal(t, []string{"2 of 3 attempts succeeded (66 %). An attempt took 40 ms in the median, 900 ms at most.", "The others failed with: callee_failed_503 1."}, found.Notes())
 	require.Equal(t, endpoints.Sent{EventID: "e0", Queue: "one-queue", At: noon, Status: dedupe.Completed, Result: endpoints.Delivered, Attempts: 2, Failure: "callee_failed_503", Milliseconds: 40}, found.Items[3])
 	require.Len(t, found.Items, 4)
-	_, err = show("nobody")
-	require.ErrorIs(t, err, endpoints.ErrUnknown)
+	require.ErrorIs(t, errorOf(show("nobody")), endpoints.ErrUnknown)
 }
 
 type expected struct {

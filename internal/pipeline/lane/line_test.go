@@ -53,8 +53,7 @@ func (l *line) commit(t require.TestingT, change func(lane.Lane) ([]store.Write,
 	found, err := lane.Open(context.Background(), l.db, lane.Name{Queue: "q", OrderingKey: "k"})
 	require.NoError(t, err)
 	if writes, ok := change(found); ok {
-		_, err = l.db.Commit(context.Background(), writes)
-		require.NoError(t, err, "nothing is between the two")
+		require.NoError(t, errorOf(l.db.Commit(context.Background(), writes)), "nothing is between the two")
 	}
 }
 
@@ -215,8 +214,7 @@ func TestALaneIsNotOverWithWhatAnotherRelayHasPublishedPast(t *testing.T) {
 	r.broker.after = func() {
 		r.broker.after = nil
 		l.keep(t, message("e2"), time.Time{})
-		_, err := other.Due(t.Context(), 10, nil)
-		require.NoError(t, err)
+		require.NoError(t, errorOf(other.Due(t.Context(), 10, nil)))
 	}
 	r.due(t, 10)
 	found, err := lane.Open(t.Context(), r.db, lane.Name{Queue: "q", OrderingKey: "k"})

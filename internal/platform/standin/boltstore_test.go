@@ -49,8 +49,7 @@ func TestACommitOutlivesTheKillingOfItsProcess(t *testing.T) {
 				store.Increment(store.Key{Collection: "sums", ID: "all"}, map[string]int64{"n": 1}, nil),
 			})
 			require.NoError(t, err)
-			_, err = fmt.Fprintf(os.Stdout, "committed %d\n", i)
-			require.NoError(t, err)
+			require.NoError(t, errorOf(fmt.Fprintf(os.Stdout, "committed %d\n", i)))
 		}
 	}
 	t.Parallel()
@@ -75,8 +74,7 @@ func TestACommitOutlivesTheKillingOfItsProcess(t *testing.T) {
 	s, err := standin.OpenStore(path)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, s.Close()) }()
-	_, err = standin.OpenStore(path)
-	require.ErrorIs(t, err, standin.ErrInUse)
+	require.ErrorIs(t, errorOf(standin.OpenStore(path)), standin.ErrInUse)
 	for i := range said {
 		require.Equal(t, map[string]any{"n": int64(i)}, storetest.Get(t, s, numbered(i)).Fields)
 	}

@@ -399,11 +399,9 @@ func TestAPageThatIsNoneIsRefused(t *testing.T) {
 	for _, at := range []string{
 		"x", "1", "{}x", "[]", `{"part":"others"}`, `{"part":"seals","seal":-1}`, `{"part":"seals","more":1}`, `{"part":"accounts","after":3}`,
 	} {
-		_, err := verifier.Page(t.Context(), "acme", at)
-		require.ErrorIs(t, err, seal.ErrPage, at)
+		require.ErrorIs(t, errorOf(verifier.Page(t.Context(), "acme", at)), seal.ErrPage, at)
 	}
-	_, err := verifier.Page(t.Context(), "", `{"part":"seals"}`)
-	require.ErrorIs(t, err, seal.ErrPage)
+	require.ErrorIs(t, errorOf(verifier.Page(t.Context(), "", `{"part":"seals"}`)), seal.ErrPage)
 }
 
 // A balance that moves meanwhile is no finding.

@@ -74,8 +74,7 @@ func FuzzLoad(f *testing.F) {
 				}
 			}
 		}
-		printed, err := c.JSON()
-		require.NoError(t, err)
+		printed := filetest.Must(c.JSON())(t)
 		require.True(t, json.Valid(printed))
 	})
 }

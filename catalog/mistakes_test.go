@@ -21,9 +21,7 @@ var small, crooked = filepath.Join("testdata", "small"), filepath.Join("testdata
 
 func from(t *testing.T, folder string) *catalog.Catalog {
 	t.Helper()
-	c, err := catalog.Load(folder)
-	require.NoError(t, err)
-	return c
+	return filetest.Must(catalog.Load(folder))(t)
 }
 
 func like(t *testing.T, folder string, files map[string]string) string {
@@ -53,10 +51,8 @@ func posting(t *testing.T) string {
 
 func shipped(t *testing.T, files map[string]string) string {
 	t.Helper()
-	names, err := filepath.Glob("*.yaml")
-	require.NoError(t, err)
-	providers, err := filepath.Glob("providers/*.yaml")
-	require.NoError(t, err)
+	names := filetest.Must(filepath.Glob("*.yaml"))(t)
+	providers := filetest.Must(filepath.Glob("providers/*.yaml"))(t)
 	all := map[string]string{}
 	for _, name := range append(names, providers...) {
 		all[name] = filetest.Read(t, ".", name)

@@ -96,8 +96,7 @@ func TestACatalogIsLoadedAndPrintedAsRecorded(t *testing.T) {
 	for _, folder := range []string{small, crooked} {
 		var printed string
 		for range 20 {
-			again, err := from(t, folder).JSON()
-			require.NoError(t, err)
+			again := filetest.Must(from(t, folder).JSON())(t)
 			require.True(t, printed == "" || printed == string(again), "the same catalog gives the same bytes")
 			printed = string(again)
 		}

@@ -53,11 +53,9 @@ var reference = []struct {
 func TestTheReferenceOfTheCatalogHasTheKeysOfItsStructs(t *testing.T) {
 	t.Parallel()
 	structs := map[string]*ast.StructType{}
-	sources, err := filepath.Glob("*.go")
-	require.NoError(t, err)
+	sources := filetest.Must(filepath.Glob("*.go"))(t)
 	for _, source := range append(sources, "../internal/platform/signature/scheme.go") {
-		file, err := parser.ParseFile(token.NewFileSet(), source, nil, parser.ParseComments)
-		require.NoError(t, err)
+		file := filetest.Must(parser.ParseFile(token.NewFileSet(), source, nil, parser.ParseComments))(t)
 		ast.Inspect(file, func(n ast.Node) bool {
 			if spec, ok := n.(*ast.TypeSpec); ok {
 				if of, ok := spec.Type.(*ast.StructType); ok {
@@ -135,10 +133,8 @@ func TestTheReferenceOfContractsHasEachDeclaredMember(t *testing.T) {
 func TestNoQueueIsNamedOutsideTheCatalog(t *testing.T) {
 	t.Parallel()
 	c := from(t, "")
-	root, err := filepath.Abs("..")
-	require.NoError(t, err)
-	found, err := strayNames(os.DirFS(root), namesOf(c))
-	require.NoError(t, err)
+	root := filetest.Must(filepath.Abs(".."))(t)
+	found := filetest.Must(strayNames(os.DirFS(root), namesOf(c)))(t)
 	require.Empty(t, found, "names of queues belong to catalog/queues.yaml alone")
 	crossed := fstest.MapFS{}
 	for file, text := range map[string]string{
@@ -147,8 +143,7 @@ func TestNoQueueIsNamedOutsideTheCatalog(t *testing.T) {
 	} {
 		crossed[file] = &fstest.MapFile{Data: []byte(text)}
 	}
-	found, err = strayNames(crossed, namesOf(c))
-	require.NoError(t, err)
+	found = filetest.Must(strayNames(crossed, namesOf(c)))(t)
 	require.Equal(t, []string{"Makefile:2: q:sub:plan_change", "a/main.go:3: search-index", "main.tf:1: search-index-dlq-hold"}, found)
 }
 

@@ -121,8 +121,7 @@ func read(t *testing.T, text string) float64 {
 	}
 	parts := number.FindStringSubmatch(text)
 	require.NotNil(t, parts, text)
-	n, err := strconv.ParseFloat(strings.ReplaceAll(parts[1], ",", ""), 64)
-	require.NoError(t, err)
+	n := filetest.Must(strconv.ParseFloat(strings.ReplaceAll(parts[1], ",", ""), 64))(t)
 	if strings.HasPrefix(text, "<") {
 		n--
 	}

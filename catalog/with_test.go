@@ -33,8 +33,7 @@ func TestFilesReplaceThoseOfACatalog(t *testing.T) {
 		require.True(t, ok)
 		require.Equal(t, was.Enabled, q.Enabled, q.ID)
 	}
-	again, err := other.With(nil)
-	require.NoError(t, err)
+	again := filetest.Must(other.With(nil))(t)
 	require.Equal(t, other.Products, again.Products, "files that were replaced before stay replaced")
 }
 
@@ -58,9 +57,7 @@ func TestFilesThatMakeNoCatalogAreRefused(t *testing.T) {
 
 func mustOnly(t *testing.T, c *catalog.Catalog, names ...string) *catalog.Catalog {
 	t.Helper()
-	only, err := c.Only(names)
-	require.NoError(t, err)
-	return only
+	return filetest.Must(c.Only(names))(t)
 }
 
 func TestTheHashIsOfTheFilesWhereverTheyAreAndWhateverRuns(t *testing.T) {
@@ -71,8 +68,7 @@ func TestTheHashIsOfTheFilesWhereverTheyAreAndWhateverRuns(t *testing.T) {
 	copied := from(t, folder)
 	require.Equal(t, built.Hash(), copied.Hash())
 	require.Equal(t, built.Hash(), mustOnly(t, copied, "paynow-events", "pay-subscription-update").Hash(), "what runs is no part of it")
-	same, err := copied.With(map[string]string{"products.yaml": "products: {}\n"})
-	require.NoError(t, err)
+	same := filetest.Must(copied.With(map[string]string{"products.yaml": "products: {}\n"}))(t)
 	require.NotEqual(t, built.Hash(), same.Hash())
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "products.yaml"), []byte("products: {}\n"), 0o600))
 	require.Equal(t, built.Hash(), copied.Hash(), "the hash is of what was loaded, not of what stands there since")
@@ -232,13 +228,11 @@ func terraformBinary(t *testing.T) string {
 // its outputs and needs no network. It returns what prints an output, and what terraform printed.
 func applied(t *testing.T, terraform, folder string, queues ...string) (output func(arguments ...string) []byte, printed []byte, err error) {
 	t.Helper()
-	folder, err = filepath.Abs(folder)
-	require.NoError(t, err)
+	folder = filetest.Must(filepath.Abs(folder))(t)
 	// A copy: terraform keeps its state beside the configuration.
 	module := t.TempDir()
 	require.NoError(t, os.CopyFS(module, os.DirFS(filepath.Join("..", "terraform", "modules", "catalog"))))
-	names, err := json.Marshal(append([]string{}, queues...))
-	require.NoError(t, err)
+	names := filetest.Must(json.Marshal(append([]string{}, queues...)))(t)
 	run := func(arguments ...string) ([]byte, error) {
 		command := exec.CommandContext(t.Context(), terraform, arguments...)
 		command.Dir = module
@@ -302,8 +296,7 @@ func TestTerraformExpandsAndGrantsWhatGoDoes(t *testing.T) {
 			output, printed, err := applied(t, terraform, test.folder, test.queues...)
 			require.NoError(t, err, "%s", printed)
 			if test.queues == nil {
-				want, err := c.JSON()
-				require.NoError(t, err)
+				want := filetest.Must(c.JSON())(t)
 				var have bytes.Buffer
 				require.NoError(t, json.Indent(&have, output("-raw", "json"), "", "  "))
 				require.Equal(t, string(want), have.String())

@@ -55,8 +55,7 @@ func TestCatalogCheckReportsWhatTheWorkerWouldRefuse(t *testing.T) {
 func shipped(t *testing.T, file string, change func(text string) string) string {
 	t.Helper()
 	folder := t.TempDir()
-	files, err := filepath.Glob(filepath.Join("..", "..", "catalog", "*.yaml"))
-	require.NoError(t, err)
+	files := filetest.Must(filepath.Glob(filepath.Join("..", "..", "catalog", "*.yaml")))(t)
 	require.NotEmpty(t, files)
 	for _, path := range files {
 		text := filetest.Read(t, path)

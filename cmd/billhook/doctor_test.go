@@ -61,8 +61,7 @@ func canaryThrough(t *testing.T, environment map[string]string, webhook, worker 
 func TestTheCanaryGoesThroughAndLeavesNoDeadLetter(t *testing.T) {
 	t.Parallel()
 	stack := startStack(t, func(*catalog.Catalog) {})
-	became, err := canaryThrough(t, asAda, stack.WebhookURL, stack.WorkerURL)
-	require.NoError(t, err)
+	became := filetest.Must(canaryThrough(t, asAda, stack.WebhookURL, stack.WorkerURL))(t)
 	require.Contains(t, became, ", at attempt 1")
 	play(t, asAda, stack.WorkerURL, []step{{line: "dlq ls paynow-events --state all", want: "No dead letter"}})
 }
@@ -103,7 +102,8 @@ func TestTheDoctorFindsNothingAfterProvision(t *testing.T) {
 	require.Contains(t, out, "topic_missing")
 	succeeds(t, environment, append([]string{"admin", "provision"}, pools...)...)
 	var found diagnosis
-	require.NoError(t, json.Unmarshal([]byte(succeeds(t, environment, append([]string{"admin", "doctor", "--json"}, pools...)...)), &found))
+	out = succeeds(t, environment, append([]string{"admin", "doctor", "--json"}, pools...)...)
+	require.NoError(t, json.Unmarshal([]byte(out), &found))
 	found.Off = nil // as the catalog has it
 	require.NotEmpty(t, found.PausesUnread, "no worker runs here")
 	require.NotEmpty(t, found.LeftOut, "an emulator has no services")
@@ -121,7 +121,8 @@ func TestTheDoctorListsWhatDoesNotRun(t *testing.T) {
 		"QUEUES": "paynow-events,pay-subscription-update", "BILLHOOK_SERVER": "http://127.0.0.1:1",
 	}
 	for _, command := range []string{"provision", "doctor"} {
-		require.Equal(t, command == "doctor", strings.Contains(succeeds(t, environment, "admin", command), "events-low"))
+		out := succeeds(t, environment, "admin", command)
+		require.Equal(t, command == "doctor", strings.Contains(out, "events-low"))
 	}
 }
 
@@ -335,8 +336,7 @@ type planted struct {
 func TestEachFaultOfAnInstallationIsOneFinding(t *testing.T) {
 	t.Parallel()
 	i := install(t)
-	diagnosis, err := i.diagnose(t)
-	require.NoError(t, err)
+	diagnosis := filetest.Must(i.diagnose(t))(t)
 	require.Equal(t, diagnosed{Healthy: true, Findings: []told{}, Unread: []finding.Unread{}}, diagnosis)
 	whole := i.Snapshot()
 	for want, fault := range plants(i) {
@@ -421,10 +421,9 @@ func TestTheDoctorSaysWhatItLeavesOut(t *testing.T) {
 	t.Parallel()
 	i := install(t)
 	i.Remove(jobsOf + "billhook-relay-outbox")
-	diagnosis, err := i.diagnose(t, "--pubsub-only")
-	require.NoError(t, err)
+	diagnosis := filetest.Must(i.diagnose(t, "--pubsub-only"))(t)
 	require.Contains(t, diagnosis.LeftOut, "with --pubsub-only")
-	diagnosis, err = i.diagnose(t, "--pubsub-only", "--canary", "--webhook", "http://127.0.0.1:1")
+	diagnosis, err := i.diagnose(t, "--pubsub-only", "--canary", "--webhook", "http://127.0.0.1:1")
 	require.Error(t, err)
 	require.Equal(t, []string{"event canary canary_lost"}, diagnosis.found(t))
 

@@ -80,8 +80,7 @@ func invoice(tenant, event string, month time.Month, amount, tax int64, minute i
 
 func (d *desk) post(t *testing.T, e ledger.Entry) {
 	t.Helper()
-	writes, err := ledger.Post(e)
-	require.NoError(t, err)
+	writes := filetest.Must(ledger.Post(e))(t)
 	storetest.Put(t, d.db, append(writes, sealtest.Record(t, "books", writes[0]))...)
 }
 
@@ -167,8 +166,7 @@ func TestAMonthIsExportedWholeOrNotAtAll(t *testing.T) {
 	require.Len(t, seen, 233)
 
 	out := d.says(t, "journal ls --period 2026-03 --account revenue -o csv --limit 0")
-	rows, err := csv.NewReader(strings.NewReader(out)).ReadAll()
-	require.NoError(t, err)
+	rows := filetest.Must(csv.NewReader(strings.NewReader(out)).ReadAll())(t)
 	require.Len(t, rows, 1+2*232, "a row for each line, of the entries that have the account")
 
 	var whole journal.Statement
@@ -181,8 +179,7 @@ func TestAMonthIsExportedWholeOrNotAtAll(t *testing.T) {
 	cancel()
 	args := []string{"journal", "ls", "--period", "2026-03", "--out", d.file("none.json"), "--server", d.server}
 	require.Error(t, run(ctx, args, func(string) string { return "" }, io.Discard))
-	left, err := os.ReadDir(d.folder)
-	require.NoError(t, err)
+	left := filetest.Must(os.ReadDir(d.folder))(t)
 	require.Len(t, left, 1, "what failed has left nothing")
 }
 
@@ -251,8 +248,7 @@ func TestAProofIsCheckedByAStranger(t *testing.T) {
 	stranger := func(proof string) (string, error) {
 		return say(t, nil, "ledger", "check-proof", proof, "--seals", kept)
 	}
-	out, err := stranger(proof)
-	require.NoError(t, err)
+	out := filetest.Must(stranger(proof))(t)
 	require.Contains(t, out, "in seal 1 of tenant default, which is the one that was kept.")
 	require.Contains(t, out, `"event_id": "in-1"`)
 	require.ErrorIs(t, errorOf(stranger(forged)), seal.ErrProof)

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog/catalogtest"
+	"billhook/internal/filetest"
 	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/signature"
@@ -92,8 +93,7 @@ func TestARefundIsOfTheOrderThatIsNamed(t *testing.T) {
 	require.Equal(t, []any{"ON_REFUND", "50211300441099002", "50211300441099003", inside(order, "body.total_amount")},
 		[]any{refund["event_type"], inside(refund, "body.order_id"), inside(refund, "body.customer.id"), inside(refund, "body.amount")})
 	require.NotEqual(t, order["event_id"], refund["event_id"])
-	said, err = run("", "send", "paynow", "--uid", "ilse@example.org")
-	require.NoError(t, err)
+	said = filetest.Must(run("", "send", "paynow", "--uid", "ilse@example.org"))(t)
 	require.Contains(t, said, "--uid is personal data (email)")
 }
 
@@ -113,8 +113,7 @@ func TestWhatIsRepeatedIsNewUnlessItsEventIDIsNamed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			webhook := &webhookStub{}
-			said, err := webhook.serve(t)("", append(strings.Fields(test.args), "--json")...)
-			require.NoError(t, err)
+			said := filetest.Must(webhook.serve(t)("", append(strings.Fields(test.args), "--json")...))(t)
 			var list struct{ Items []reply }
 			require.NoError(t, json.Unmarshal([]byte(said), &list))
 			require.Len(t, list.Items, 3)
@@ -153,8 +152,7 @@ func TestAMessageIsSentAsTheFileHasItButForWhatTheFlagsSay(t *testing.T) {
 			said, err := webhook.serve(t)(test.file, append([]string{"enqueue", "event_queue:high", "-f", "-"}, strings.Fields(test.args)...)...)
 			require.NoError(t, err, said)
 			require.Equal(t, []string{"/queues/events-high/messages"}, webhook.paths)
-			got, err := json.Marshal(webhook.bodies[0])
-			require.NoError(t, err)
+			got := filetest.Must(json.Marshal(webhook.bodies[0]))(t)
 			require.JSONEq(t, test.want, string(got))
 			require.Equal(t, strings.Contains(test.want, "9007199254740993"), strings.Contains(webhook.raw[0], "9007199254740993"), "to the last digit")
 		})
@@ -165,8 +163,7 @@ func TestAWaitIsATimeFromNowOn(t *testing.T) {
 	t.Parallel()
 	webhook := &webhookStub{}
 	require.NoError(t, errorOf(webhook.serve(t)("", "enqueue", "events-high", "--deliver-at", "10m")))
-	due, err := time.Parse(time.RFC3339, inside(webhook.bodies[0], "deliver_at").(string))
-	require.NoError(t, err)
+	due := filetest.Must(time.Parse(time.RFC3339, inside(webhook.bodies[0], "deliver_at").(string)))(t)
 	require.WithinRange(t, due, time.Now().Add(9*time.Minute), time.Now().Add(10*time.Minute))
 }
 
@@ -332,8 +329,7 @@ func TestAnAddressWhereNobodyListensIsToldWithWhatToSet(t *testing.T) {
 // Whoever meets a port in use is told what to type.
 func TestAPortInUseIsToldWithTheFlagThatChangesIt(t *testing.T) {
 	t.Parallel()
-	taken, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	taken := filetest.Must((&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 	defer func() { _ = taken.Close() }()
 	_, port, err := net.SplitHostPort(taken.Addr().String())
 	require.NoError(t, err)

@@ -55,7 +55,8 @@ func TestEveryCommandAndFlagSaysWhatItIs(t *testing.T) {
 		command.Flags().VisitAll(func(f *pflag.Flag) {
 			require.NotEmpty(t, f.Usage, "%s --%s", name, f.Name)
 		})
-		require.Contains(t, succeeds(t, nil, append(strings.Fields(name), "--help")...), "Usage:\n  "+command.UseLine(), name)
+		help := succeeds(t, nil, append(strings.Fields(name), "--help")...)
+		require.Contains(t, help, "Usage:\n  "+command.UseLine(), name)
 		_, err := say(t, nil, append(strings.Fields(name), "--no-such-flag")...)
 		require.Equal(t, misused, serve.ExitCode(err), name)
 		if _, most, _ := strings.Cut(command.Use, " "); !strings.Contains(most, "...") {
@@ -294,8 +295,10 @@ func TestTheShellCompletesValues(t *testing.T) {
 			t.Parallel()
 			given, _, _ := strings.Cut(line, "|")
 			arguments := append(append([]string{"__complete"}, strings.Fields(given)...), "")
-			require.Contains(t, "\n"+succeeds(t, map[string]string{"BILLHOOK_SERVER": worker}, arguments...), want)
-			require.Contains(t, "\n"+succeeds(t, map[string]string{"BILLHOOK_SERVER": "http://127.0.0.1:1"}, arguments...), "\n:", "without a worker")
+			out := succeeds(t, map[string]string{"BILLHOOK_SERVER": worker}, arguments...)
+			require.Contains(t, "\n"+out, want)
+			out = succeeds(t, map[string]string{"BILLHOOK_SERVER": "http://127.0.0.1:1"}, arguments...)
+			require.Contains(t, "\n"+out, "\n:", "without a worker")
 		})
 	}
 }

@@ -94,8 +94,7 @@ func TestABadEnvironmentIsReportedAtOnceAndWithoutItsSecrets(t *testing.T) {
 func TestTheOpsAPIIsOpenOnLoopbackOnlyWithAnEmulator(t *testing.T) {
 	t.Parallel()
 	for config, open := range map[*config]bool{{}: false, {PubSubEmulator: "h"}: true, {FirestoreEmulator: "h"}: true} {
-		access, err := config.access()
-		require.NoError(t, err)
+		access := filetest.Must(config.access())(t)
 		require.Equal(t, open, access.OpenOnLoopback)
 		require.Nil(t, access.Identifier)
 	}
@@ -187,10 +186,8 @@ func status(t *testing.T, method, url string) int {
 	t.Helper()
 	client := &http.Client{Timeout: time.Minute}
 	defer client.CloseIdleConnections()
-	request, err := http.NewRequestWithContext(t.Context(), method, url, nil)
-	require.NoError(t, err)
-	response, err := client.Do(request)
-	require.NoError(t, err)
+	request := filetest.Must(http.NewRequestWithContext(t.Context(), method, url, nil))(t)
+	response := filetest.Must(client.Do(request))(t)
 	require.NoError(t, response.Body.Close())
 	return response.StatusCode
 }

@@ -28,8 +28,7 @@ func TestAttributesAgreeWithTheBodyThatTheyRepeat(t *testing.T) {
 		"payment.v1/order_paid": "530217764480012801", "payment.v1/trial_activated": "530217764480017001", "envelope.v1/renewal": "530217764480015001",
 	} {
 		format, name, _ := strings.Cut(file, "/")
-		m, err := contracts().Decode(format, goldenOf(t, format, name))
-		require.NoError(t, err)
+		m := filetest.Must(contracts().Decode(format, goldenOf(t, format, name)))(t)
 		a := m.Attributes()
 		a.OrderingKey = "k"
 		require.NoError(t, m.CheckAttributes(a.Map()))
@@ -86,9 +85,7 @@ func given(eventType string) contract.Given {
 
 func completed(t *testing.T, format, data, eventType string) string {
 	t.Helper()
-	whole, err := contracts().Complete(format, []byte(data), given(eventType))
-	require.NoError(t, err)
-	return string(whole)
+	return string(filetest.Must(contracts().Complete(format, []byte(data), given(eventType)))(t))
 }
 
 // madeUp is an id that is a hash.
@@ -148,8 +145,7 @@ func TestARawObjectIsReceivedAsAnEnvelope(t *testing.T) {
 		body, err := receive(test.data, test.attributes)
 		require.NoError(t, err, name)
 		require.NoError(t, body.Validate(), name)
-		m, err := contract.As[*contract.Envelope](body)
-		require.NoError(t, err)
+		m := filetest.Must(contract.As[*contract.Envelope](body))(t)
 		require.Equal(t, &contract.Envelope{ID: test.id, Action: test.action, CreatedAt: "2026-03-02T10:15:00Z", Payload: contract.Payload{SubscriptionID: "s1"}}, m, name)
 	}
 	_, err := receive(`{"action":"renewal","subscription_id":"s1","email":"ilse@example.org"}`, nil)
@@ -177,8 +173,7 @@ func TestAMessageSaysHowOftenItWasTried(t *testing.T) {
 		envelope + `"attempts":0,"payload":{}}`: 0, envelope + `"attempts":2,"payload":{}}`: 2, message + `}`: 0,
 		message + `,"metadata":{"attempt":1}}`: 0, message + `,"metadata":{"attempt":3,"max_retries":5}}`: 2,
 	} {
-		body, err := contracts().Decode(contracts().Detect(nil, []byte(data)), []byte(data))
-		require.NoError(t, err)
+		body := filetest.Must(contracts().Decode(contracts().Detect(nil, []byte(data)), []byte(data)))(t)
 		require.Equal(t, want, body.Attempted(), data)
 	}
 }
@@ -209,21 +204,16 @@ func TestMembersBeyondAHandlersTypeTravelOn(t *testing.T) {
 	set := upgrades(t)
 	require.NoError(t, set.Takes(contract.EnvelopeV1, "upgrade", reflect.TypeFor[*contract.Envelope]()))
 	require.NoError(t, set.Takes(contract.EnvelopeV1, "upgrade", reflect.TypeFor[contract.Payload]()))
-	c, err := set.Find(contract.EnvelopeV1, []byte(upgrade))
-	require.NoError(t, err)
-	minimized, err := c.Projection().Append(nil, []byte(upgrade))
-	require.NoError(t, err)
+	c := filetest.Must(set.Find(contract.EnvelopeV1, []byte(upgrade)))(t)
+	minimized := filetest.Must(c.Projection().Append(nil, []byte(upgrade)))(t)
 	require.JSONEq(t, upgrade, string(minimized), "it passes ingest")
-	body, err := set.Decode(contract.EnvelopeV1, minimized)
-	require.NoError(t, err)
+	body := filetest.Must(set.Decode(contract.EnvelopeV1, minimized))(t)
 	require.NoError(t, body.Validate())
 	require.Equal(t, []any{"s1", "", int64(7), int64(0)}, []any{body.Text("subscription_id"), body.Text("seats"), body.Number("seats"), body.Number("subscription_id")})
-	onTopic, err := body.Append(nil)
-	require.NoError(t, err)
+	onTopic := filetest.Must(body.Append(nil))(t)
 	require.JSONEq(t, upgrade, string(onTopic))
 
-	posted, err := body.Post("key-1", "default")
-	require.NoError(t, err)
+	posted := filetest.Must(body.Post("key-1", "default"))(t)
 	var sent struct{ Payload json.RawMessage }
 	require.NoError(t, json.Unmarshal(posted, &sent))
 	require.JSONEq(t, `{"subscription_id":"s1","seats":7,"prorated":true,"accepted":false,"invoice":{"invoice_id":"i1","paid":true,"amount":"9.99","currency":"EUR"}}`, string(sent.Payload))
@@ -239,11 +229,9 @@ func TestMembersBeyondAHandlersTypeTravelOn(t *testing.T) {
 		Invoice  *invoice `json:"invoice"`
 	}
 	require.NoError(t, set.Takes(contract.EnvelopeV1, "upgrade", reflect.TypeFor[own]()))
-	taken, err := contract.As[own](body)
-	require.NoError(t, err)
+	taken := filetest.Must(contract.As[own](body))(t)
 	require.Equal(t, own{7, true, new(bool), &invoice{"i1", true}}, taken)
-	whole, err := contract.As[*contract.Envelope](body)
-	require.NoError(t, err)
+	whole := filetest.Must(contract.As[*contract.Envelope](body))(t)
 	require.Equal(t, "s1", whole.Payload.SubscriptionID)
 
 	type wrong struct {
@@ -252,7 +240,7 @@ func TestMembersBeyondAHandlersTypeTravelOn(t *testing.T) {
 			InvoiceID int64 `json:"invoice_id"`
 		} `json:"invoice"`
 	}
-	err = set.Takes(contract.EnvelopeV1, "upgrade", reflect.TypeFor[wrong]())
+	err := set.Takes(contract.EnvelopeV1, "upgrade", reflect.TypeFor[wrong]())
 	require.ErrorContains(t, err, ".prorated is no string")
 	require.ErrorContains(t, err, ".invoice.invoice_id is no int64")
 }
@@ -263,10 +251,8 @@ func TestBooleansAndObjectsAreHeldToTheirShapes(t *testing.T) {
 	for _, test := range readBodies(t).Held {
 		require.Equal(t, 1, strings.Count(upgrade, test.Old), test.What)
 		bad := []byte(strings.Replace(upgrade, test.Old, test.With, 1))
-		c, err := set.Find(contract.EnvelopeV1, bad)
-		require.NoError(t, err)
-		document, err := pii.Parse(bad)
-		require.NoError(t, err)
+		c := filetest.Must(set.Find(contract.EnvelopeV1, bad))(t)
+		document := filetest.Must(pii.Parse(bad))(t)
 		minimized, err := c.Projection().Exact(nil, document)
 		if err == nil {
 			body, decoded := set.Decode(contract.EnvelopeV1, minimized)
@@ -276,8 +262,7 @@ func TestBooleansAndObjectsAreHeldToTheirShapes(t *testing.T) {
 		require.ErrorContains(t, err, test.Want, test.What)
 		require.NotContains(t, strings.ToLower(err.Error()), "mette")
 	}
-	schemas, err := set.Schemas()
-	require.NoError(t, err)
+	schemas := filetest.Must(set.Schemas())(t)
 	require.Regexp(t, `"prorated":\s*{\s*"type":\s*"boolean"`, string(schemas["envelope.v1.json"]))
 	require.Regexp(t, `"invoice":\s*{\s*"type":\s*"object"`, string(schemas["envelope.v1.json"]))
 }
@@ -358,8 +343,7 @@ func TestAnEnvelopesAmountIsNeverCleared(t *testing.T) {
 		"payload":{"currency":"QQQ","amount":"5.0","cycle":-1}}`))
 	require.NoError(t, err)
 	require.Equal(t, pii.Dropped{{Path: "max_attempts", Rule: "max=1000"}, {Path: "payload.cycle", Rule: "min=0"}}, body.Relax(nil))
-	m, err := contract.As[*contract.Envelope](body)
-	require.NoError(t, err)
+	m := filetest.Must(contract.As[*contract.Envelope](body))(t)
 	require.Equal(t, []string{"5.0", "QQQ"}, []string{m.Payload.Amount, m.Payload.Currency})
 	require.Error(t, body.Validate())
 }
@@ -402,8 +386,7 @@ func TestABodyIsFilledInByPaths(t *testing.T) {
 	_, known := c.Slot("data.note")
 	require.False(t, known)
 	require.NoError(t, body.Validate())
-	text, err := body.Append(nil)
-	require.NoError(t, err)
+	text := filetest.Must(body.Append(nil))(t)
 	require.JSONEq(t, `{"id":"e1","type":"order.made","timestamp":"2026-03-02T10:00:00Z","version":2,"data":{"order_id":"o1","gift":true,"pieces":7,
 		"lines":[{"product_id":"p"},{"product_id":"p2"}],"shop":{"shop_id":"s1"}}}`, string(text))
 }

@@ -30,19 +30,15 @@ var contracts = sync.OnceValue(func() *contract.Set { return catalogtest.Shipped
 
 func compile(t *testing.T, name string) *jsonschema.Schema {
 	t.Helper()
-	parsed, err := jsonschema.UnmarshalJSON(strings.NewReader(filetest.Read(t, "schema", name)))
-	require.NoError(t, err)
+	parsed := filetest.Must(jsonschema.UnmarshalJSON(strings.NewReader(filetest.Read(t, "schema", name))))(t)
 	c := jsonschema.NewCompiler()
 	require.NoError(t, c.AddResource(name, parsed))
-	schema, err := c.Compile(name)
-	require.NoError(t, err)
-	return schema
+	return filetest.Must(c.Compile(name))(t)
 }
 
 func TestTheSchemasAreThoseOfTheContracts(t *testing.T) {
 	t.Parallel()
-	schemas, err := contracts().Schemas()
-	require.NoError(t, err)
+	schemas := filetest.Must(contracts().Schemas())(t)
 	for name, want := range schemas {
 		filetest.Recorded(t, string(want), "schema", name)
 	}
@@ -52,19 +48,16 @@ func TestEachSampleBodyKeepsItsContractAndSchema(t *testing.T) {
 	t.Parallel()
 	for _, format := range []string{contract.PaymentV1, contract.EnvelopeV1, contract.MessageV1} {
 		schema := compile(t, format+".json")
-		files, err := filepath.Glob(filepath.Join("testdata", format, "*.json"))
-		require.NoError(t, err)
+		files := filetest.Must(filepath.Glob(filepath.Join("testdata", format, "*.json")))(t)
 		require.NotEmpty(t, files)
 		for _, file := range files {
 			data := []byte(filetest.Read(t, file))
 			m, err := contracts().Decode(format, data)
 			require.NoError(t, err, file)
 			require.NoError(t, m.Validate(), file)
-			value, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
-			require.NoError(t, err)
+			value := filetest.Must(jsonschema.UnmarshalJSON(bytes.NewReader(data)))(t)
 			require.NoError(t, schema.Validate(value), file)
-			again, err := m.Append(nil)
-			require.NoError(t, err)
+			again := filetest.Must(m.Append(nil))(t)
 			var compact bytes.Buffer
 			require.NoError(t, json.Compact(&compact, data))
 			require.Equal(t, compact.String(), string(again), file)
@@ -99,8 +92,7 @@ func TestABrokenBodyIsRefusedByItsPathsAndRules(t *testing.T) {
 			}
 			require.EqualError(t, err, "contract: "+c.Want, c.What) // which repeats no value
 			if !c.GoOnly {
-				value, err := jsonschema.UnmarshalJSON(strings.NewReader(body))
-				require.NoError(t, err)
+				value := filetest.Must(jsonschema.UnmarshalJSON(strings.NewReader(body)))(t)
 				require.Error(t, schema.Validate(value), c.What)
 			}
 		}
@@ -126,10 +118,8 @@ func FuzzDecode(f *testing.F) {
 			}
 			_, err = m.PayloadHash()
 			require.NoError(t, err)
-			again, err := m.Append(nil)
-			require.NoError(t, err)
-			back, err := contracts().Decode(format, again)
-			require.NoError(t, err)
+			again := filetest.Must(m.Append(nil))(t)
+			back := filetest.Must(contracts().Decode(format, again))(t)
 			require.Equal(t, m, back)
 			a := m.Attributes()
 			a.OrderingKey = "k"
@@ -170,10 +160,8 @@ func TestThePayloadHashCoversWhatABodySaysAndNotItsWay(t *testing.T) {
 		format, name, _ := strings.Cut(file, "/")
 		good := string(goldenOf(t, format, name))
 		hash := func(body string) string {
-			decoded, err := contracts().Decode(format, []byte(body))
-			require.NoError(t, err)
-			h, err := decoded.PayloadHash()
-			require.NoError(t, err)
+			decoded := filetest.Must(contracts().Decode(format, []byte(body)))(t)
+			h := filetest.Must(decoded.PayloadHash())(t)
 			require.Regexp(t, `^sha256:[0-9a-f]{64}$`, h)
 			return h
 		}
@@ -279,15 +267,12 @@ func TestAFormatOfOneMoreRowIsReadPostedHashedAndDescribed(t *testing.T) {
 	made := body.Attributes()
 	require.Equal(t, []string{"parcel.v1", "o1", "o1"}, []string{made.Contract, made.OrderID, made.CorrelationID})
 
-	posted, err := body.Post("key-1", "acme")
-	require.NoError(t, err)
+	posted := filetest.Must(body.Post("key-1", "acme"))(t)
 	require.JSONEq(t, `{"event_id":"key-1","tenant":"acme","no":"p1","about":{"order_id":"o1","grams":70,"things":[{"product_id":"x"}]}}`, string(posted))
-	hash, err := body.PayloadHash()
-	require.NoError(t, err)
+	hash := filetest.Must(body.PayloadHash())(t)
 	other, err := set.Decode("parcel.v1", []byte(`{"kind":"parcel.sent","number":"p2","rev":2,"sent":"2026-03-02T10:15:00Z","about":{"order_id":"o1","things":[{"product_id":"x"}],"grams":70}}`))
 	require.NoError(t, err)
-	same, err := other.PayloadHash()
-	require.NoError(t, err)
+	same := filetest.Must(other.PayloadHash())(t)
 	require.Equal(t, hash, same, "the order of members says nothing")
 
 	type about struct {
@@ -298,12 +283,10 @@ func TestAFormatOfOneMoreRowIsReadPostedHashedAndDescribed(t *testing.T) {
 		} `json:"things"`
 	}
 	require.NoError(t, set.Takes("parcel.v1", "parcel.sent", reflect.TypeFor[about]()))
-	typed, err := contract.As[about](body)
-	require.NoError(t, err)
+	typed := filetest.Must(contract.As[about](body))(t)
 	require.Equal(t, int64(70), typed.Grams)
 
-	schemas, err := set.Schemas()
-	require.NoError(t, err)
+	schemas := filetest.Must(set.Schemas())(t)
 	require.Contains(t, schemas, "parcel.v1.json")
 	_, err = body.Contract().Projection().Append(nil, data)
 	require.NoError(t, err)
@@ -346,8 +329,7 @@ func TestTheGoTypesFitWhatIsDeclared(t *testing.T) {
 		require.True(t, err == nil || strings.Contains(err.Error(), test.want), "%s: %v", name, err)
 	}
 	for _, eventType := range []string{contract.ActionInitial, contract.ActionRenewal, contract.ActionCancellation, contract.ActionTrial, contract.ActionTrialCompleted, contract.ActionTrialCanceled} {
-		c, err := contracts().Find(contract.EnvelopeV1, []byte(`{"action":"`+eventType+`"}`))
-		require.NoError(t, err)
+		c := filetest.Must(contracts().Find(contract.EnvelopeV1, []byte(`{"action":"`+eventType+`"}`)))(t)
 		require.Len(t, c.Projection().Rules(), 7+reflect.TypeFor[contract.Payload]().NumField(), "each member of the type is declared")
 	}
 }
@@ -410,8 +392,7 @@ func TestEachContractHasAnIDAndASchemaOfItsOwn(t *testing.T) {
 		contract.PaymentV1:           {`"eventType"`},
 	} {
 		c, _ := set.Contract(id)
-		text, err := set.Schema(c)
-		require.NoError(t, err)
+		text := filetest.Must(set.Schema(c))(t)
 		for _, part := range append(want, `"title": "`+id+`"`) {
 			require.Contains(t, string(text), part)
 		}

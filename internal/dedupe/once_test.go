@@ -13,6 +13,7 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/dedupe/dedupetest"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
@@ -80,27 +81,22 @@ func (b *bench) claim(t *testing.T, id string, keep bool) *dedupe.Run {
 		message = &contract.Message{Data: []byte(id), Attributes: map[string]string{"event_id": id}, OrderingKey: "k"}
 	}
 	run := b.begin(id, "A")
-	seen, err := run.Claim(t.Context(), 2*time.Minute, message, false)
-	require.NoError(t, err)
+	seen := filetest.Must(run.Claim(t.Context(), 2*time.Minute, message, false))(t)
 	require.Equal(t, dedupe.Claimed, seen)
 	return run
 }
 
 func (b *bench) record(t *testing.T, id string) dedupe.Record {
 	t.Helper()
-	record, err := dedupe.FromDocument(storetest.Get(t, b.calls, keyOf(id)))
-	require.NoError(t, err)
-	return record
+	return filetest.Must(dedupe.FromDocument(storetest.Get(t, b.calls, keyOf(id))))(t)
 }
 
 // ends looks at the record and concludes a run that is Fresh. It returns what the run has learned.
 func ends(t *testing.T, run *dedupe.Run, end dedupe.Ending) dedupe.Seen {
 	t.Helper()
-	seen, err := run.Look(t.Context())
-	require.NoError(t, err)
+	seen := filetest.Must(run.Look(t.Context()))(t)
 	if seen == dedupe.Fresh {
-		seen, err = run.Conclude(t.Context(), end)
-		require.NoError(t, err)
+		seen = filetest.Must(run.Conclude(t.Context(), end))(t)
 	}
 	return seen
 }
@@ -198,8 +194,7 @@ func TestTheEndOfALeaseIsTriedThreeTimes(t *testing.T) {
 		run := b.claim(t, "e1", false)
 		b.FailBefore(1)
 		b.FailAfter(1)
-		seen, err := run.Conclude(t.Context(), sent)
-		require.NoError(t, err)
+		seen := filetest.Must(run.Conclude(t.Context(), sent))(t)
 		require.Equal(t, dedupe.Own, seen)
 		require.Equal(t, "sent", run.Result())
 	})
@@ -211,8 +206,7 @@ func TestTheEndOfALeaseIsTriedThreeTimes(t *testing.T) {
 		_, err := run.Conclude(t.Context(), sent)
 		require.Equal(t, "store_unavailable", retry.Decide(err).Reason)
 		require.Equal(t, dedupe.Processing, b.record(t, "e1").Status)
-		seen, err := run.Conclude(t.Context(), sent)
-		require.NoError(t, err)
+		seen := filetest.Must(run.Conclude(t.Context(), sent))(t)
 		require.Equal(t, dedupe.Own, seen, "there were three tries")
 	})
 }

@@ -15,6 +15,7 @@ import (
 
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
@@ -104,8 +105,7 @@ func TestARecordComesBackAsItWas(t *testing.T) {
 	t.Parallel()
 	fields := sample().Fields()
 	require.NoError(t, store.CheckWrites([]store.Write{store.Create(dedupe.Key("q", "default", "e1"), fields)}))
-	got, err := dedupe.FromDocument(store.Document{Fields: fields})
-	require.NoError(t, err)
+	got := filetest.Must(dedupe.FromDocument(store.Document{Fields: fields}))(t)
 	require.Equal(t, sample(), got)
 	require.Equal(t, strings.Fields(`action again attempts attempts_log conflicts_with corrected correlation_id created_at customer dead_letters
 		delay_ticket delayed_beside emitted entry event_id event_type expire_at idempotency_key last_error lease_token lease_until
@@ -145,8 +145,7 @@ func TestSweepPassesByWhatItCannotRead(t *testing.T) {
 	b.FailReads(1)
 	_, err := sweep()
 	require.ErrorIs(t, err, storetest.ErrFault)
-	swept, err := sweep()
-	require.NoError(t, err)
+	swept := filetest.Must(sweep())(t)
 	require.Equal(t, dedupe.Swept{Republished: 1, Failed: 1}, swept)
 	record := b.record(t, "orphan")
 	require.Equal(t, []any{dedupe.Failed, dedupe.Orphaned, int64(1), "", true}, []any{record.Status, record.LastError, record.Attempts, record.LeaseToken, record.Message == nil})
@@ -240,8 +239,7 @@ func TestAPruneLeavesWhatIsWrittenAnew(t *testing.T) {
 	}
 	b.completed(t, "e2", 2*time.Hour, time.Hour)
 	for _, want := range []dedupe.Pruned{{}, {Removed: 2, Remembered: 1}} { // the next finds it anew
-		got, err := b.prune(t)
-		require.NoError(t, err)
+		got := filetest.Must(b.prune(t))(t)
 		require.Equal(t, want, got)
 		require.Equal(t, b.now.Add(time.Hour), b.record(t, "e2").ExpireAt)
 	}

@@ -1,5 +1,6 @@
 // Package filetest reads the files that tests go by, and compares what a program makes with the file that records it.
-// It owns the flag -update, which writes such files anew. It refuses to guess: a file or a mark that is missing ends the test.
+// It owns the flag -update, which writes such files anew. It refuses to guess: a file, a mark or an answer that is missing
+// ends the test.
 package filetest
 
 import (
@@ -22,12 +23,19 @@ func helps(t require.TestingT) func() {
 	return func() {}
 }
 
+// Must is what a call answers that has to succeed, as in Must(call())(t).
+func Must[T any](answer T, err error) func(require.TestingT) T {
+	return func(t require.TestingT) T {
+		helps(t)()
+		require.NoError(t, err)
+		return answer
+	}
+}
+
 // Read returns the file at the parts of a path.
 func Read(t require.TestingT, path ...string) string {
 	helps(t)()
-	text, err := os.ReadFile(filepath.Join(path...))
-	require.NoError(t, err)
-	return string(text)
+	return string(Must(os.ReadFile(filepath.Join(path...)))(t))
 }
 
 // YAML decodes the file at the parts of a path. A key without a field is a mistake.

@@ -30,11 +30,9 @@ func documents(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	for _, pattern := range []string{"README.md", "CONTRIBUTING.md", "docs/*.md", "docs/runbooks/*.md", "terraform/*.md"} {
-		found, err := filepath.Glob(filepath.Join(root, pattern))
-		require.NoError(t, err)
+		found := filetest.Must(filepath.Glob(filepath.Join(root, pattern)))(t)
 		for _, path := range found {
-			path, err := filepath.Rel(root, path)
-			require.NoError(t, err)
+			path := filetest.Must(filepath.Rel(root, path))(t)
 			all[path] = read(t, path)
 		}
 	}
@@ -159,8 +157,7 @@ func TestTheQueueOfTheREADMEIsSound(t *testing.T) {
 	if !strings.Contains(text, block) { // else somebody has followed the page
 		text = strings.Replace(text, "\nqueues:\n", "\nqueues:\n"+block, 1)
 	}
-	with, err := catalogtest.Shipped().With(map[string]string{"queues.yaml": text})
-	require.NoError(t, err)
+	with := filetest.Must(catalogtest.Shipped().With(map[string]string{"queues.yaml": text}))(t)
 	_, id, _ := strings.Cut(block, "- id: ")
 	id, _, _ = strings.Cut(id, "\n")
 	_, found := with.Queue(id)

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"billhook/internal/filetest"
 )
 
 func steps(t *testing.T) []string {
@@ -67,14 +69,11 @@ func TestTheImagesAreBuiltAsTheDockerfileSays(t *testing.T) {
 		for binary, most := range most {
 			out := filepath.Join(source, binary+"-"+arch)
 			run(source, "CGO_ENABLED=0 "+strings.ReplaceAll(build, "/out/billhook", out), "TARGETOS=linux", "TARGETARCH="+arch, "BINARY="+binary, "GOTOOLCHAIN=local", "GOWORK=off")
-			info, err := os.Stat(out)
-			require.NoError(t, err)
+			info := filetest.Must(os.Stat(out))(t)
 			require.LessOrEqual(t, info.Size(), most, out)
-			file, err := elf.Open(out)
-			require.NoError(t, err)
+			file := filetest.Must(elf.Open(out))(t)
 			require.Equal(t, machine, file.Machine)
-			libraries, err := file.ImportedLibraries()
-			require.NoError(t, err)
+			libraries := filetest.Must(file.ImportedLibraries())(t)
 			require.Empty(t, libraries, "the base image has none")
 			require.Nil(t, file.Section(".symtab"), "symbols are left out")
 			require.NoError(t, file.Close())

@@ -147,8 +147,7 @@ func TestEveryAllowedStringOfTheContractIsBoundedByARule(t *testing.T) {
 	personal := []string{sentence, "ilse@example.org", "Ilse Brandvold", "Storgata 7", "+47 73 59 00 00", "4111 1111 1111 1111",
 		"NO93 8601 1117 947", "198.51.100.23/24", "<p>", "a/b", "a\nb", "a\x00b", " ", strings.Repeat("1", 1500)}
 	of := func(format, body string) *pii.Projection {
-		c, err := catalogtest.Shipped().Contracts.Find(format, []byte(body))
-		require.NoError(t, err)
+		c := filetest.Must(catalogtest.Shipped().Contracts.Find(format, []byte(body)))(t)
 		return c.Projection()
 	}
 	for name, p := range map[string]*pii.Projection{
@@ -172,8 +171,7 @@ func TestADocumentThatIsNotOneIsRefused(t *testing.T) {
 	nest := func(depth int) string {
 		return `{"x":` + strings.Repeat("[", depth-1) + strings.Repeat("]", depth-1) + `}`
 	}
-	out, err := orders().Append(nil, []byte(nest(64)))
-	require.NoError(t, err)
+	out := filetest.Must(orders().Append(nil, []byte(nest(64))))(t)
 	require.Equal(t, "{}", string(out))
 	for body, offset := range map[string]int64{
 		`{"event_id":"1", oops}`: 17, `{"event_id":"1"} {}`: 17, `{"x":1,"x":2}`: 7, `{"event_id":"1"`: 15,
@@ -280,8 +278,7 @@ func lenient() *pii.Projection {
 }
 
 func minimize(t require.TestingT, p *pii.Projection, in string) (out string, dropped []pii.Violation, err error) {
-	d, err := pii.Parse([]byte(in))
-	require.NoError(t, err)
+	d := filetest.Must(pii.Parse([]byte(in)))(t)
 	minimized, dropped, err := p.Minimize([]byte("before"), d)
 	require.True(t, strings.HasPrefix(string(minimized), "before"))
 	return strings.TrimPrefix(string(minimized), "before"), dropped, err
@@ -368,8 +365,7 @@ func TestNothingComesOutOfWhatIsLeftOut(t *testing.T) {
 
 func exactly(t *testing.T, p *pii.Projection, in string) (string, error) {
 	t.Helper()
-	d, err := pii.Parse([]byte(in))
-	require.NoError(t, err)
+	d := filetest.Must(pii.Parse([]byte(in)))(t)
 	out, err := p.Exact(nil, d)
 	return string(out), err
 }

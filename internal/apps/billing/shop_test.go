@@ -135,14 +135,12 @@ func (s *shop) run(h deed, event handler.Event) (string, error) {
 
 func (s *shop) must(t *testing.T, h deed, event handler.Event, want string) {
 	t.Helper()
-	result, err := s.run(h, event)
-	require.NoError(t, err)
+	result := filetest.Must(s.run(h, event))(t)
 	require.Equal(t, want, result)
 }
 
 func (s *shop) balance(t require.TestingT, account ledger.Account) int64 {
-	doc, err := store.Find(context.Background(), s, account.Key(tenant))
-	require.NoError(t, err)
+	doc := filetest.Must(store.Find(context.Background(), s, account.Key(tenant)))(t)
 	balance, _ := doc.Fields["balance"].(int64)
 	return balance
 }
@@ -155,8 +153,7 @@ func (s *shop) requireNothingBooked(t *testing.T) {
 }
 
 func (s *shop) uid(t require.TestingT) string {
-	state, err := s.operator.Show(context.Background(), tenant, s.customer)
-	require.NoError(t, err)
+	state := filetest.Must(s.operator.Show(context.Background(), tenant, s.customer))(t)
 	return state.UID
 }
 
@@ -319,13 +316,11 @@ func TestASecondTryEmitsNothingForWhatIsRecorded(t *testing.T) {
 	t.Parallel()
 	event := golden(t, "subscription_renewed")
 	event.Try = 1
-	effect, err := record(event, nil)
-	require.NoError(t, err)
+	effect := filetest.Must(record(event, nil))(t)
 	require.Equal(t, handler.Effect{Result: billing.AlreadyRecorded}, effect)
-	effect, err = record(event, store.ErrNotFound)
-	require.NoError(t, err)
+	effect = filetest.Must(record(event, store.ErrNotFound))(t)
 	require.Equal(t, []any{billing.Recorded, 1, 2}, []any{effect.Result, len(effect.Emit), len(effect.Writes)})
-	_, err = record(event, errors.New("no answer"))
+	_, err := record(event, errors.New("no answer"))
 	requireVerdict(t, retry.Outage("store_unavailable", nil), err)
 }
 
@@ -363,9 +358,8 @@ func TestEverySubscriptionEventThatIngestAcceptsCanBeEmitted(t *testing.T) {
 		}
 		event := eventOf(body, attributes.Map())
 		event.Queue, event.Tenant = "events", dedupe.DefaultTenant
-		effect, err := record(event, nil)
-		require.NoError(t, err)
-		_, err = lane.Emit(declared, event, &effect, noon)
+		effect := filetest.Must(record(event, nil))(t)
+		_, err := lane.Emit(declared, event, &effect, noon)
 		require.NoError(t, err)
 		require.NoError(t, store.CheckWrites(effect.Writes))
 	})

@@ -12,6 +12,7 @@ import (
 
 	"billhook/internal/apps/customers"
 	"billhook/internal/apps/ledger"
+	"billhook/internal/filetest"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
@@ -62,8 +63,7 @@ func (d *desk) guestOrders(t *testing.T, from, n int, points int64) {
 
 func (d *desk) balance(t *testing.T, account ledger.Account) int64 {
 	t.Helper()
-	doc, err := store.Find(t.Context(), d.store, account.Key("default"))
-	require.NoError(t, err)
+	doc := filetest.Must(store.Find(t.Context(), d.store, account.Key("default")))(t)
 	balance, _ := doc.Fields["balance"].(int64)
 	return balance
 }
@@ -101,8 +101,7 @@ func TestALinkMovesTheGuestsPointsOnceAndNoneOfTheUserBefore(t *testing.T) {
 	} {
 		d.now = noon.Add(time.Duration(i) * time.Hour)
 		d.guestOrders(t, 10*i, step.orders, 100)
-		shown, err := d.Show(t.Context(), "default", "c1")
-		require.NoError(t, err)
+		shown := filetest.Must(d.Show(t.Context(), "default", "c1"))(t)
 		require.Equal(t, []any{step.before, "points:customer:c1", int64(100 * step.orders)}, []any{shown.UID, shown.GuestAccount, shown.GuestPoints})
 		audited := len(d.changes(t))
 		done, err := d.Link(t.Context(), link(step.uid))
@@ -126,13 +125,11 @@ func TestALinkMovesTheGuestsPointsOnceAndNoneOfTheUserBefore(t *testing.T) {
 			Before: before, After: map[string]any{"uid": step.uid, "operation": done.Operation},
 		}, changes[0], step.sentence)
 	}
-	state, err := d.Show(t.Context(), "default", "c1")
-	require.NoError(t, err)
+	state := filetest.Must(d.Show(t.Context(), "default", "c1"))(t)
 	require.Equal(t, customers.Mapping{Tenant: "default", CustomerID: "c1", UID: "u2", Since: d.now, MovedPoints: 100, MovedOrders: 1, Version: state.Version}, state.Mapping)
 
 	d.now = d.now.Add(time.Hour)
-	state, err = d.Unlink(t.Context(), link(""))
-	require.NoError(t, err)
+	state = filetest.Must(d.Unlink(t.Context(), link("")))(t)
 	require.Empty(t, state.UID)
 	require.Equal(t, int64(100), d.balance(t, ledger.UserPoints("u2")), "nothing moves back")
 	require.Equal(t, audit.Entry{
@@ -165,8 +162,7 @@ func TestTenThousandOrdersMoveInPagesAndGoOnWhereTheyStopped(t *testing.T) {
 	d.Store = passing(d.store, func() { d.now = d.now.Add(time.Second) })
 	change, calls, moved := link("u1"), 0, int64(0)
 	for {
-		done, err := d.Link(t.Context(), change)
-		require.NoError(t, err)
+		done := filetest.Must(d.Link(t.Context(), change))(t)
 		calls++
 		moved += done.MovedOrders
 		if done.Next == "" {
@@ -247,8 +243,7 @@ func TestALinkWhoseAnswerIsLostCanBeRepeated(t *testing.T) {
 		})
 		require.ErrorIs(t, errorOf(d.Link(t.Context(), link("u1"))), storetest.ErrFault, lost)
 		require.NoError(t, errorOf(d.Link(t.Context(), link("u1"))))
-		state, err := d.Show(t.Context(), "default", "c1")
-		require.NoError(t, err)
+		state := filetest.Must(d.Show(t.Context(), "default", "c1"))(t)
 		require.Equal(t, []int64{300, 0, 300}, []int64{state.MovedPoints, state.GuestPoints, d.balance(t, ledger.UserPoints("u1"))})
 	}
 }

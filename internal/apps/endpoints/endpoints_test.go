@@ -20,6 +20,7 @@ import (
 	"billhook/internal/console"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
@@ -129,15 +130,11 @@ func (w *town) add(t require.TestingT, asked endpoints.New) endpoints.Secret {
 	if asked.URL == "" {
 		asked.URL = "https://partner.example/hooks"
 	}
-	added, err := w.Add(context.Background(), asked, ada)
-	require.NoError(t, err)
-	return added
+	return filetest.Must(w.Add(context.Background(), asked, ada))(t)
 }
 
 func (w *town) get(t require.TestingT, id string) endpoints.Endpoint {
-	e, err := w.Get(context.Background(), id)
-	require.NoError(t, err)
-	return e
+	return filetest.Must(w.Get(context.Background(), id))(t)
 }
 
 func TestAnEndpointGetsTheTypeTheTimeAndTheSubjectAlone(t *testing.T) {
@@ -145,8 +142,7 @@ func TestAnEndpointGetsTheTypeTheTimeAndTheSubjectAlone(t *testing.T) {
 	w := open(t)
 	added := w.add(t, endpoints.New{ID: "partner-1"})
 	reads, commits := w.counter.Gets.Load(), w.counter.Commits.Load()
-	effect, err := w.told(t, event(t, "evt-1", "partner-1", "subscription.renewed"))
-	require.NoError(t, err)
+	effect := filetest.Must(w.told(t, event(t, "evt-1", "partner-1", "subscription.renewed")))(t)
 	require.Equal(t, handler.Effect{Result: endpoints.Delivered}, effect)
 	require.Equal(t, []sent{{
 		endpoints.Address{ID: "partner-1", URL: "https://partner.example/hooks", Secrets: []string{added.Secret}},
@@ -210,12 +206,10 @@ func TestAnEndpointEnabledDuringAFailedRequestStaysEnabledAndIsDisabledOnce(t *t
 	w.posting.answers(410)
 	w.posting.sent = nil
 	w.meanwhile(func() {
-		effect, err := w.told(t, event(t, "evt-2", "p", "a"))
-		require.NoError(t, err)
+		effect := filetest.Must(w.told(t, event(t, "evt-2", "p", "a")))(t)
 		require.Len(t, effect.Emit, 1)
 	})
-	effect, err := w.told(t, e)
-	require.NoError(t, err)
+	effect := filetest.Must(w.told(t, e))(t)
 	require.Empty(t, effect.Emit)
 	require.Equal(t, endpoints.EndpointDisabled, effect.Result)
 	require.Len(t, w.posting.sent, 2)
@@ -275,13 +269,11 @@ func TestATestRequestChangesNothing(t *testing.T) {
 	w.add(t, endpoints.New{ID: "p", Events: []string{"invoice.*"}})
 	require.NoError(t, errorOf(w.Disable(t.Context(), "p", ada)))
 	before := w.get(t, "p")
-	got, err := w.Test(t.Context(), "p")
-	require.NoError(t, err)
+	got := filetest.Must(w.Test(t.Context(), "p"))(t)
 	require.Equal(t, endpoints.Tested{ID: "p", WebhookID: got.WebhookID, Delivered: true, Status: 204}, got)
 	require.JSONEq(t, `{"type":"endpoint.test","timestamp":"2026-03-02T12:00:00Z","data":{"id":"p"}}`, w.posting.sent[0].body)
 	w.posting.answers(410)
-	got, err = w.Test(t.Context(), "p")
-	require.NoError(t, err)
+	got = filetest.Must(w.Test(t.Context(), "p"))(t)
 	require.Equal(t, 410, got.Status)
 	require.NotEmpty(t, got.Reason)
 	require.False(t, got.Delivered)
@@ -293,15 +285,12 @@ func TestNoSecretIsInWhatPeopleSee(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	added := w.add(t, endpoints.New{ID: "p"})
-	rotated, err := w.Rotate(t.Context(), "p", ada)
-	require.NoError(t, err)
+	rotated := filetest.Must(w.Rotate(t.Context(), "p", ada))(t)
 	page, _, err := w.List(t.Context(), endpoints.ListEndpoints{Page: console.Page{Limit: 10}})
 	require.NoError(t, err)
-	changes, err := audit.Subject{Kind: endpoints.Kind, ID: "p"}.All(t.Context(), w.faults)
-	require.NoError(t, err)
+	changes := filetest.Must(audit.Subject{Kind: endpoints.Kind, ID: "p"}.All(t.Context(), w.faults))(t)
 	require.Len(t, changes, 2)
-	text, err := json.Marshal([]any{w.get(t, "p"), page, changes})
-	require.NoError(t, err)
+	text := filetest.Must(json.Marshal([]any{w.get(t, "p"), page, changes}))(t)
 	for _, secret := range []string{added.Secret, rotated.Secret, "whsec_"} {
 		require.NotContains(t, string(text), secret)
 	}
@@ -313,8 +302,7 @@ func TestANewSecretIsOneOfStandardWebhooks(t *testing.T) {
 	require.NotEqual(t, first, second)
 	encoded, ok := strings.CutPrefix(first, "whsec_")
 	require.True(t, ok)
-	key, err := base64.StdEncoding.DecodeString(encoded)
-	require.NoError(t, err)
+	key := filetest.Must(base64.StdEncoding.DecodeString(encoded))(t)
 	require.Len(t, key, 32)
 }
 
@@ -416,8 +404,7 @@ func TestDeliveriesShowHowManyAttemptsSucceededAndHowLongTheyTook(t *testing.T) 
 		found, _ := answer.(endpoints.Deliveries)
 		return found, err
 	}
-	found, err := show("p")
-	require.NoError(t, err)
+	found := filetest.Must(show("p"))(t)
 	require.Equal(t, []string{"2 of 3 attempts succeeded (66 %). An attempt took 40 ms in the median, 900 ms at most.", "The others failed with: callee_failed_503 1."}, found.Notes())
 	require.Equal(t, endpoints.Sent{EventID: "e0", Queue: "one-queue", At: noon, Status: dedupe.Completed, Result: endpoints.Delivered, Attempts: 2, Failure: "callee_failed_503", Milliseconds: 40}, found.Items[3])
 	require.Len(t, found.Items, 4)

@@ -46,8 +46,7 @@ type desk struct {
 
 func open(t *testing.T, folder string) *desk {
 	t.Helper()
-	c, err := catalog.Load(folder)
-	require.NoError(t, err)
+	c := filetest.Must(catalog.Load(folder))(t)
 	db := storetest.Open(t)
 	d := &desk{counter: &storetest.Counter{Store: db}}
 	d.faults = &storetest.Faults{Store: d.counter}
@@ -74,9 +73,7 @@ func (d *desk) deliver(t *testing.T, id, eventType, data string) (run *dedupe.Ru
 
 func (d *desk) entry(t *testing.T, id string) ledger.Entry {
 	t.Helper()
-	entry, err := ledger.Read(storetest.Get(t, d.Store, ledger.Key(id)))
-	require.NoError(t, err)
-	return entry
+	return filetest.Must(ledger.Read(storetest.Get(t, d.Store, ledger.Key(id))))(t)
 }
 
 // errorOf is the error of a call whose answer does not matter.
@@ -233,8 +230,7 @@ func TestAPersonReversesAnEntryOnce(t *testing.T) {
 	}
 
 	d.counter.Commits.Store(0)
-	reversal, err := d.reverter.Revert(t.Context(), "acme", "e1", ada)
-	require.NoError(t, err)
+	reversal := filetest.Must(d.reverter.Revert(t.Context(), "acme", "e1", ada))(t)
 	require.EqualValues(t, 1, d.counter.Commits.Load())
 	require.Len(t, lanes, 1, "what others are told can go out")
 	require.Equal(t, "2026-11", reversal.Period)
@@ -269,11 +265,8 @@ func TestAnEntryIsSealedOnlyWithTheRecordOfItsEventOrTheAuditOfItsAuthor(t *test
 	}}}, known.Queues...)
 	origins := journal.Origins{Catalog: &known, Store: d.Store}
 	vouched := func(writes ...store.Write) bool {
-		entry, err := ledger.Read(store.Document{Key: writes[0].Key, Fields: writes[0].Fields})
-		require.NoError(t, err)
-		vouched, err := origins.Vouched(t.Context(), entry)
-		require.NoError(t, err)
-		return vouched
+		entry := filetest.Must(ledger.Read(store.Document{Key: writes[0].Key, Fields: writes[0].Fields}))(t)
+		return filetest.Must(origins.Vouched(t.Context(), entry))(t)
 	}
 	credited := func(order string) []store.Write {
 		writes, err := ledger.Credit(ledger.Move{
@@ -312,8 +305,7 @@ func TestAnEntryIsSealedOnlyWithTheRecordOfItsEventOrTheAuditOfItsAuthor(t *test
 	credit, err := ledger.MoveFromDocument(store.Document{Key: writes[0].Key, Fields: writes[0].Fields})
 	require.NoError(t, err)
 	chain := ledger.Chain{Entries: []ledger.Move{credit}}
-	reversal, err := chain.Reverse("", "link-op-1", 10, noon)
-	require.NoError(t, err)
+	reversal := filetest.Must(chain.Reverse("", "link-op-1", 10, noon))(t)
 	moved, _, err := ledger.Transfer([]ledger.Chain{chain}, ledger.UserPoints("u2"), "link-op-1", noon)
 	require.NoError(t, err)
 	storetest.Put(t, d.Store, reversal[0])
@@ -331,17 +323,14 @@ func TestAnEntryIsSealedOnlyWithTheRecordOfItsEventOrTheAuditOfItsAuthor(t *test
 	} {
 		e.Tenant, e.OccurredAt, e.PostedAt = "acme", noon, noon
 		e.Lines = []ledger.Line{{Account: "cash", Currency: "EUR", Debit: 1}, {Account: "salaries", Currency: "EUR", Credit: 1}}
-		writes, err := ledger.Post(e)
-		require.NoError(t, err)
+		writes := filetest.Must(ledger.Post(e))(t)
 		storetest.Put(t, d.Store, writes...)
 		require.False(t, vouched(writes...), sentence)
 	}
-	done, err := seal.Sealer{Store: d.Store, Origins: origins, Now: d.Now}.Run(t.Context())
-	require.NoError(t, err)
+	done := filetest.Must(seal.Sealer{Store: d.Store, Origins: origins, Now: d.Now}.Run(t.Context()))(t)
 	require.Equal(t, []int{11, 5, 0}, []int{done.Entries, done.Unfounded, done.Unreadable})
 	require.Positive(t, done.OldestSeconds)
-	found, err := sealtest.Findings(t.Context(), seal.Verifier{From: d.Store, Origins: origins})
-	require.NoError(t, err)
+	found := filetest.Must(sealtest.Findings(t.Context(), seal.Verifier{From: d.Store, Origins: origins}))(t)
 	require.Len(t, found, 5)
 	for _, f := range found {
 		require.Equal(t, seal.Unfounded, f.Kind)

@@ -15,6 +15,7 @@ import (
 	"billhook/catalog"
 	"billhook/internal/apps/journal"
 	"billhook/internal/apps/journal/journaltest"
+	"billhook/internal/filetest"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
@@ -79,8 +80,7 @@ func TestAPeriodIsClosedByOnePersonAndReopenedByTwo(t *testing.T) {
 			for i, s := range test.steps {
 				got, err := s.what(d.periods, t.Context(), "acme", october, s.by)
 				require.ErrorIs(t, err, s.want, i)
-				found, err := d.periods.Get(t.Context(), "acme", october)
-				require.NoError(t, err)
+				found := filetest.Must(d.periods.Get(t.Context(), "acme", october))(t)
 				if s.want == nil {
 					require.Equal(t, found, got, i)
 				}
@@ -123,8 +123,7 @@ func TestAnInvalidClosingIsRefused(t *testing.T) {
 		_, err := d.periods.Close(t.Context(), test.tenant, test.period, test.by)
 		require.ErrorIs(t, err, test.want, sentence)
 	}
-	page, err := d.periods.List(t.Context(), "acme")
-	require.NoError(t, err)
+	page := filetest.Must(d.periods.List(t.Context(), "acme"))(t)
 	require.Empty(t, page)
 	require.ErrorIs(t, errorOf(d.periods.Get(t.Context(), "a/b", october)), audit.ErrInvalid)
 	require.ErrorIs(t, errorOf(d.periods.List(t.Context(), "a/b")), audit.ErrInvalid)
@@ -176,10 +175,9 @@ func TestAClosedPeriodTakesNoEntry(t *testing.T) {
 	t.Parallel()
 	d := open(t, more(t, "ignore"))
 	fee := func(id, tenant, charged string) string {
-		at, err := time.Parse(time.RFC3339, charged)
-		require.NoError(t, err)
+		at := filetest.Must(time.Parse(time.RFC3339, charged))(t)
 		body := journaltest.Message(t, d.Catalog, id, "card.fee.charged", at, `{"cents":30}`)
-		_, _, err = d.Deliver(t.Context(), tenant, body, false)
+		_, _, err := d.Deliver(t.Context(), tenant, body, false)
 		if err == nil {
 			return ""
 		}
@@ -228,8 +226,7 @@ func TestACalendarIsReadEveryFewSeconds(t *testing.T) {
 		reads := func() int64 { return d.counter.Gets.Load() + d.counter.Queries.Load() }
 		asks := func(want bool) {
 			t.Helper()
-			closed, err := d.Calendar.Closed(t.Context(), "acme", october)
-			require.NoError(t, err)
+			closed := filetest.Must(d.Calendar.Closed(t.Context(), "acme", october))(t)
 			require.Equal(t, want, closed)
 			synctest.Wait()
 		}

@@ -181,10 +181,8 @@ func TestADocumentThatContradictsItselfIsNoEntry(t *testing.T) {
 // vectors are documents by the names that testdata/leaves.json gives them.
 func vectors(t *testing.T) map[string]store.Document {
 	t.Helper()
-	entry, err := ledger.Read(document(ledger.Post(paid())))
-	require.NoError(t, err)
-	reversal, err := entry.Reversal("evt-2", "2026-04", noon.AddDate(0, 1, 0))
-	require.NoError(t, err)
+	entry := filetest.Must(ledger.Read(document(ledger.Post(paid()))))(t)
+	reversal := filetest.Must(entry.Reversal("evt-2", "2026-04", noon.AddDate(0, 1, 0)))(t)
 	order := credit("order-1", 1000)
 	writes, _, err := ledger.Transfer([]ledger.Chain{{Entries: []ledger.Move{credited(order)}}}, guest, "op-1", noon)
 	odd := paid()
@@ -210,8 +208,7 @@ func TestTheLeafHashesAreWhatTheyWere(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(text), &want))
 	documents := vectors(t)
 	require.Len(t, documents, len(want))
-	unread, err := paid().LeafHash()
-	require.NoError(t, err)
+	unread := filetest.Must(paid().LeafHash())(t)
 	require.Equal(t, want["an invoice"].Leaf, hex.EncodeToString(unread), "of an entry that is not posted yet")
 	for name, doc := range documents {
 		entry, err := ledger.Read(doc)
@@ -254,8 +251,7 @@ func TestAValueWithoutAnExactFormHasNoHash(t *testing.T) {
 
 func FuzzRead(f *testing.F) {
 	for _, doc := range []store.Document{document(ledger.Post(paid())), document(ledger.Credit(credit("order-1", 1000)))} {
-		text, err := json.Marshal(doc.Fields)
-		require.NoError(f, err)
+		text := filetest.Must(json.Marshal(doc.Fields))(f)
 		f.Add(doc.Key.ID, text)
 	}
 	f.Fuzz(func(t *testing.T, id string, text []byte) {
@@ -348,8 +344,7 @@ func bookCredit(t *testing.T, into store.Committer, m ledger.Move) {
 
 func bookReversal(t *testing.T, books store.Store, order, event string, amount int64) {
 	t.Helper()
-	chain, err := ledger.Load(t.Context(), books, "default", order)
-	require.NoError(t, err)
+	chain := filetest.Must(ledger.Load(t.Context(), books, "default", order))(t)
 	writes, err := chain.Reverse("of-"+event, event, amount, noon)
 	book(t, books, writes, err)
 }
@@ -562,8 +557,7 @@ func TestAnAccountIsShownAsOfADate(t *testing.T) {
 		m.CreatedAt = time.Date(2026, 3, 1+day, 12, 0, 0, 0, time.UTC)
 		bookCredit(t, books, m)
 	}
-	chain, err := ledger.Load(t.Context(), books, "default", "o1")
-	require.NoError(t, err)
+	chain := filetest.Must(ledger.Load(t.Context(), books, "default", "o1"))(t)
 	writes, err := chain.Reverse("", "back", 2, time.Date(2026, 3, 4, 13, 0, 0, 0, time.UTC))
 	book(t, books, writes, err)
 	all := []string{"reversal o1", "credit o3", "credit o2", "credit o1", "credit o0"}

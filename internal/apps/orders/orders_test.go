@@ -38,8 +38,7 @@ func open(t *testing.T) *shop {
 	t.Helper()
 	db := storetest.Open(t)
 	counter := &storetest.Counter{Store: db}
-	s, err := orderstest.Open(counter)
-	require.NoError(t, err)
+	s := filetest.Must(orderstest.Open(counter))(t)
 	return &shop{Shop: s, Counter: counter}
 }
 
@@ -58,8 +57,7 @@ func (s *shop) stocked(t *testing.T, product string, available int64) {
 
 func (s *shop) tell(t *testing.T, e orderstest.Event) handler.Effect {
 	t.Helper()
-	told, err := s.Deliver(t.Context(), s.Shop.Store, e, false)
-	require.NoError(t, err)
+	told := filetest.Must(s.Deliver(t.Context(), s.Shop.Store, e, false))(t)
 	require.Equal(t, dedupe.Own, told.Seen)
 	return told.Effect
 }
@@ -73,15 +71,12 @@ func (s *shop) refused(t *testing.T, e orderstest.Event) retry.Verdict {
 
 func (s *shop) order(t *testing.T, id string) orders.Order {
 	t.Helper()
-	o, err := orders.Find(t.Context(), s.Shop.Store, "default", id)
-	require.NoError(t, err)
-	return o
+	return filetest.Must(orders.Find(t.Context(), s.Shop.Store, "default", id))(t)
 }
 
 func (s *shop) pieces(t *testing.T, product string) [3]int64 {
 	t.Helper()
-	stock, err := s.Stock.Get(t.Context(), dedupe.DefaultTenant, product)
-	require.NoError(t, err)
+	stock := filetest.Must(s.Stock.Get(t.Context(), dedupe.DefaultTenant, product))(t)
 	return [3]int64{stock.Available, stock.Reserved, stock.Sold}
 }
 
@@ -194,13 +189,11 @@ func TestAConfirmedOrderNotifiesItsSellerAndTheIndexOfEachProductOnce(t *testing
 	for i, product := range []string{"cap", "hat"} {
 		sale := effect.Emit[3+i]
 		require.Equal(t, product, sale.OrderingKey, "which names the document")
-		sold, err := contract.As[orders.Sold](sale.Body)
-		require.NoError(t, err)
+		sold := filetest.Must(contract.As[orders.Sold](sale.Body))(t)
 		at := s.order(t, "o1").UpdatedAt
 		require.Equal(t, orders.Sold{DocumentID: product, Version: at.UnixMicro(), SoldAt: at}, sold)
 	}
-	seller, err := contract.As[orders.Notice](effect.Emit[1].Body)
-	require.NoError(t, err)
+	seller := filetest.Must(contract.As[orders.Notice](effect.Emit[1].Body))(t)
 	require.Equal(t, orders.Notice{OrderID: "o1", UserID: "seller-7"}, seller)
 	require.Equal(t, "seller-7", s.order(t, "o1").SellerID)
 
@@ -387,17 +380,15 @@ func TestStockIsSetWithAReasonAndKeepsWhatIsReserved(t *testing.T) {
 	require.ErrorIs(t, err, orders.ErrNoStock)
 	s.stocked(t, "cap", 5)
 	s.tell(t, orderstest.Created("e1", "o1", "cap 2"))
-	after, err := s.Stock.Set(t.Context(), dedupe.DefaultTenant, "cap", 9, ada)
-	require.NoError(t, err)
+	after := filetest.Must(s.Stock.Set(t.Context(), dedupe.DefaultTenant, "cap", 9, ada))(t)
 	require.Equal(t, orders.Stock{Tenant: dedupe.DefaultTenant, ProductID: "cap", Available: 9, Reserved: 2, Version: after.Version}, after)
 	s.tell(t, orderstest.About("e2", "order.payment_failed", "o1"))
 	require.Equal(t, [3]int64{11, 0, 0}, s.pieces(t, "cap"))
 	for _, available := range []int64{-1, orders.MaxPieces + 1, math.MinInt64} {
-		_, err = s.Stock.Set(t.Context(), dedupe.DefaultTenant, "cap", available, ada)
+		_, err := s.Stock.Set(t.Context(), dedupe.DefaultTenant, "cap", available, ada)
 		require.ErrorIs(t, err, audit.ErrInvalid)
 	}
-	more, err := s.Stock.Add(t.Context(), dedupe.DefaultTenant, "cap", 4, ada)
-	require.NoError(t, err)
+	more := filetest.Must(s.Stock.Add(t.Context(), dedupe.DefaultTenant, "cap", 4, ada))(t)
 	require.Equal(t, int64(15), more.Available)
 	again, err := s.Stock.Set(t.Context(), dedupe.DefaultTenant, "cap", 15, ada)
 	require.NoError(t, err, "a repeated change has been made")

@@ -14,6 +14,7 @@ import (
 	"billhook/catalog/catalogtest"
 	"billhook/internal/apps/payments"
 	"billhook/internal/contract"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/store"
@@ -73,8 +74,7 @@ func deskOf(d *desk) payments.Payments {
 func envelopes(t *testing.T, effect handler.Effect) (all []*contract.Envelope) {
 	t.Helper()
 	for _, e := range effect.Emit {
-		envelope, err := contract.As[*contract.Envelope](e.Body)
-		require.NoError(t, err)
+		envelope := filetest.Must(contract.As[*contract.Envelope](e.Body))(t)
 		all = append(all, envelope)
 	}
 	return all
@@ -94,8 +94,7 @@ func TestASuccessfulPaymentEmitsAnUpdateOfItsAction(t *testing.T) {
 		answer := strings.Replace(answerOf("pay-7", "succeeded"), "{", `{"fee":"0.30",`, 1)
 		d, event := &desk{answer: answer, known: answer}, asked(action, renewal)
 		h := deskOf(d).Initiate().Leased()
-		effect, err := h.Do(t.Context(), event)
-		require.NoError(t, err)
+		effect := filetest.Must(h.Do(t.Context(), event))(t)
 		require.Equal(t, payments.Paid, effect.Result)
 		require.Equal(t, []string{key + ` {"event_id":"` + key + `","tenant":"default","source_event_id":"evt-1","action":"` + action + `","subscription_id":"sub-1","correlation_id":"story-1","created_at":"2027-03-01T12:00:00Z",` +
 			`"payload":{"subscription_id":"sub-1","customer_id":"cus-1","uid":"u1","product_id":"gold","currency":"EUR","amount":"9.99",` +
@@ -112,8 +111,7 @@ func TestASuccessfulPaymentEmitsAnUpdateOfItsAction(t *testing.T) {
 		require.True(t, done)
 		require.Equal(t, effect, found, "a payment that is reconciled has the effect of the first attempt")
 		require.Equal(t, []string{key}, d.asked)
-		plan, err := h.Plan(t.Context(), event)
-		require.NoError(t, err)
+		plan := filetest.Must(h.Plan(t.Context(), event))(t)
 		require.Equal(t, []handler.Call{d.Request(key, []byte(strings.TrimPrefix(d.orders[0], key+" ")))}, plan.Calls)
 		require.Len(t, d.orders, 1, "a plan pays nothing")
 	}
@@ -311,8 +309,7 @@ func TestNoHistoryRefundsAPaymentTwice(t *testing.T) {
 		}
 		require.Equal(rt, b.refunded, refunded, "each payment was refunded for one message, and the others were told so")
 		for payment := range b.refunded {
-			found, err := payments.FindRefund(t.Context(), db, "default", payment)
-			require.NoError(rt, err)
+			found := filetest.Must(payments.FindRefund(t.Context(), db, "default", payment))(rt)
 			require.Equal(rt, payments.Refunded, found.State)
 		}
 	})

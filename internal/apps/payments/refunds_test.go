@@ -13,6 +13,7 @@ import (
 
 	"billhook/internal/apps/payments"
 	"billhook/internal/contract"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
@@ -142,9 +143,7 @@ func again(event handler.Event) handler.Event { event.Attempt++; return event }
 
 func refundIn(t *testing.T, db store.Getter, payment string) payments.Refund {
 	t.Helper()
-	found, err := payments.FindRefund(t.Context(), db, "default", payment)
-	require.NoError(t, err)
-	return found
+	return filetest.Must(payments.FindRefund(t.Context(), db, "default", payment))(t)
 }
 
 func TestAPaymentIsRefundedOnceHoweverManyMessagesAskForIt(t *testing.T) {
@@ -182,8 +181,7 @@ func TestAPaymentIsRefundedOnceHoweverManyMessagesAskForIt(t *testing.T) {
 	queue, tenant := refundOf("r-1", "pay-1", "9.99"), refundOf("r-1", "pay-1", "9.99")
 	queue.Queue, tenant.Tenant = "another", "another"
 	for event, want := range map[*handler.Event]string{&queue: "already_refunded", &tenant: "refunded"} {
-		effect, err := deliver(t.Context(), h, *event)
-		require.NoError(t, err)
+		effect := filetest.Must(deliver(t.Context(), h, *event))(t)
 		require.Equal(t, want, effect.Result, "queues share no ids, and tenants no payments")
 	}
 }
@@ -278,8 +276,7 @@ func TestALateAnswerToOneMessageLeavesTheRefundOfAnotherAlone(t *testing.T) {
 		_, err := h.Do(t.Context(), refundOf("r-1", "pay-1", ""))
 		requireVerdict(t, err, retry.Permanent(reason, nil))
 		require.Equal(t, []string{"under_way", "r-2"}, []string{m.state(), refundIn(t, m, "pay-1").EventID}, reason)
-		effect, err := deliver(t.Context(), h, again(refundOf("r-2", "pay-1", "")))
-		require.NoError(t, err)
+		effect := filetest.Must(deliver(t.Context(), h, again(refundOf("r-2", "pay-1", ""))))(t)
 		require.Equal(t, "refunded", effect.Result)
 	}
 }
@@ -392,23 +389,20 @@ func TestAPlanSaysWhatWouldBeReservedAndRequested(t *testing.T) {
 	t.Parallel()
 	m, b := newMemory(), newBank("fail", "decline")
 	h, event := refunding(m, b), refundOf("r-1", "pay-1", "9.99")
-	fresh, err := h.Plan(t.Context(), event)
-	require.NoError(t, err)
+	fresh := filetest.Must(h.Plan(t.Context(), event))(t)
 	require.Len(t, fresh.Writes, 1, "what is reserved")
 	require.Equal(t, []string{"gateway", event.CalleeKey()}, []string{fresh.Calls[0].Target, fresh.Calls[0].ID})
 	require.Empty(t, m.docs, "a plan does nothing")
 
 	require.ErrorIs(t, errorOf(h.Do(t.Context(), event)), errLost)
-	reserved, err := h.Plan(t.Context(), event)
-	require.NoError(t, err)
+	reserved := filetest.Must(h.Plan(t.Context(), event))(t)
 	require.Equal(t, handler.Plan{Calls: fresh.Calls}, reserved, "it is reserved already")
-	_, err = h.Plan(t.Context(), refundOf("r-2", "pay-1", "9.99"))
+	_, err := h.Plan(t.Context(), refundOf("r-2", "pay-1", "9.99"))
 	requireVerdict(t, err, retry.Missing("refund_under_way", nil))
 
 	requireVerdict(t, errorOf(h.Do(t.Context(), event)), retry.Permanent("refund_declined", nil))
 	requireVerdict(t, errorOf(h.Plan(t.Context(), event)), retry.Permanent("refund_declined", nil))
 	require.NoError(t, errorOf(h.Do(t.Context(), refundOf("r-2", "pay-1", "9.99"))))
-	done, err := h.Plan(t.Context(), refundOf("r-2", "pay-1", "9.99"))
-	require.NoError(t, err)
+	done := filetest.Must(h.Plan(t.Context(), refundOf("r-2", "pay-1", "9.99")))(t)
 	require.Equal(t, handler.Plan{Effect: handler.Effect{Result: "refunded"}}, done, "it is done already")
 }

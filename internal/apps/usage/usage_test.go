@@ -14,6 +14,7 @@ import (
 	"billhook/internal/apps/usage/usagetest"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/store"
@@ -83,15 +84,12 @@ func (b *books) deliver(event handler.Event) (handler.Effect, error) {
 
 func (b *books) counts(t *testing.T, id, meter string, quantity int64, occurred string) handler.Effect {
 	t.Helper()
-	effect, err := b.deliver(b.used(t, id, meter, quantity, occurred))
-	require.NoError(t, err)
-	return effect
+	return filetest.Must(b.deliver(b.used(t, id, meter, quantity, occurred)))(t)
 }
 
 func (b *books) tell(t *testing.T, at, start, end, plan string) {
 	t.Helper()
-	when, err := time.Parse(time.RFC3339, at)
-	require.NoError(t, err)
+	when := filetest.Must(time.Parse(time.RFC3339, at))(t)
 	write, ok := usage.Tell(usage.Told{Tenant: dedupe.DefaultTenant, Subscription: sub, EventID: "e-" + at, At: when, Start: start, End: end, Plan: plan})
 	require.True(t, ok)
 	storetest.Put(t, b.faults, write)
@@ -133,18 +131,15 @@ func TestUsageIsCountedInThePeriodThatHoldsIt(t *testing.T) {
 		"0001-01-01T00:00:00Z":        {"0001-01", "0001-01-01T00:00:00Z", "0001-02-01T00:00:00Z", ""},
 		"9999-12-31T23:59:59Z":        {"20261020T080000Z", "2026-10-20T08:00:00Z", "0001-01-01T00:00:00Z", large},
 	} {
-		when, err := time.Parse(time.RFC3339, at)
-		require.NoError(t, err)
+		when := filetest.Must(time.Parse(time.RFC3339, at))(t)
 		b.Queries.Store(0)
-		p, err := usage.PeriodAt(t.Context(), b.faults, dedupe.DefaultTenant, sub, when)
-		require.NoError(t, err)
+		p := filetest.Must(usage.PeriodAt(t.Context(), b.faults, dedupe.DefaultTenant, sub, when))(t)
 		require.EqualValues(t, 1, b.Queries.Load())
 		require.Equal(t, []string{want.period, want.start, want.end, want.plan},
 			[]string{p.ID, p.Start.Format(time.RFC3339), p.End.Format(time.RFC3339), p.Plan}, at)
 	}
 	for tenant, subscription := range map[string]string{dedupe.DefaultTenant: "s-10", "another": sub} {
-		p, err := usage.PeriodAt(t.Context(), b.faults, tenant, subscription, noon)
-		require.NoError(t, err)
+		p := filetest.Must(usage.PeriodAt(t.Context(), b.faults, tenant, subscription, noon))(t)
 		require.Equal(t, "2026-11", p.ID, "each has its own periods")
 	}
 }
@@ -220,8 +215,7 @@ func TestAWarningNamesSubscriptionMeterPeriodAndQuota(t *testing.T) {
 	effect := b.counts(t, "u-2", "calls", 1, "")
 	require.Len(t, effect.Emit, 1)
 	require.Equal(t, []string{warnings.ID, sub}, []string{effect.Emit[0].To, effect.Emit[0].OrderingKey})
-	event, err := contract.As[*contract.Event](effect.Emit[0].Body)
-	require.NoError(t, err)
+	event := filetest.Must(contract.As[*contract.Event](effect.Emit[0].Body))(t)
 	require.Equal(t, usage.Warning{SubscriptionID: sub, Meter: "calls", Percent: 80, Period: "2026-11", Used: 86, Quota: 100}, event.Data)
 	_, taken := warnings.Handler(event.Type)
 	require.True(t, taken, "its queue has a handler for it")
@@ -265,8 +259,7 @@ func TestUsageBeyondTheBoundsOfTimeIsADeadLetter(t *testing.T) {
 	b := open(t)
 	event := b.used(t, "u-1", "calls", 1, "")
 	b.now = noon.AddDate(0, 1, 0)
-	effect, err := b.deliver(event)
-	require.NoError(t, err)
+	effect := filetest.Must(b.deliver(event))(t)
 	require.Equal(t, usage.CountedLate, effect.Result, "without a time it occurred when its message was made")
 }
 
@@ -275,8 +268,7 @@ func TestAnEventThatComesAgainWithOtherContentIsADeadLetter(t *testing.T) {
 	b := open(t)
 	first := b.used(t, "u-1", "calls", 30, "2026-11-02T11:00:00Z")
 	for _, result := range []string{usage.Counted, usage.AlreadyCounted} {
-		effect, err := b.deliver(first)
-		require.NoError(t, err)
+		effect := filetest.Must(b.deliver(first))(t)
 		require.Equal(t, result, effect.Result)
 	}
 	for name, other := range map[string]handler.Event{

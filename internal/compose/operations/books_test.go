@@ -175,9 +175,11 @@ func TestBooksThatWereChangedAreRefusedOrFoundAndLogged(t *testing.T) {
 	require.Len(t, part.Findings, 1)
 	require.Equal(t, seal.Missing, part.Findings[0].Kind)
 	require.Contains(t, r.log.String(), `"msg":"books do not verify","tenant":"default","kind":"missing","document":"entries/`+ledger.EntryID("default", "e2"))
-	storetest.Edit(t, r.store, store.Key{Collection: seal.Seals, ID: seal.ID("default", 1)}, func(f map[string]any) { f["count"] = int64(3) })
+	sealed := store.Key{Collection: seal.Seals, ID: seal.ID("default", 1)}
+	storetest.Edit(t, r.store, sealed, func(fields map[string]any) { fields["count"] = int64(3) })
 	r.refuses(t, http.MethodGet, "/v1/ops/journal/balances?period=2026-03", "", http.StatusConflict, "books_changed")
-	storetest.Edit(t, r.store, ledger.Key(r.credit(t, "default", "e", "o1", ledger.UserPoints("u1"), 1, 0)), func(f map[string]any) { delete(f, "from") })
+	entry := ledger.Key(r.credit(t, "default", "e", "o1", ledger.UserPoints("u1"), 1, 0))
+	storetest.Edit(t, r.store, entry, func(fields map[string]any) { delete(fields, "from") })
 	r.refuses(t, http.MethodGet, "/v1/ops/accounts/points:user:u1", "", http.StatusConflict, "books_changed")
 }
 

@@ -29,6 +29,7 @@ import (
 	"billhook/internal/console/access"
 	"billhook/internal/console/api"
 	"billhook/internal/dedupe"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/lane"
@@ -194,8 +195,7 @@ func TestEveryRouteThatChangesSomethingNeedsAReasonThatMayBeKept(t *testing.T) {
 			"asked by ilse@example.org": "(email)", "card 4111 1111 1111 1111": "(card)", "call +49 30 901820": "(phone)",
 			strings.Repeat("w", 1001): "longer than 1000 bytes",
 		} {
-			body, err := json.Marshal(map[string]string{"why": why})
-			require.NoError(t, err)
+			body := filetest.Must(json.Marshal(map[string]string{"why": why}))(t)
 			got := r.send(t, method, path, string(body))
 			require.Equal(t, http.StatusUnprocessableEntity, got.Code, "%s: %s", path, got.Body)
 			require.Contains(t, got.Body.String(), says, path)
@@ -211,8 +211,7 @@ func TestEveryRouteThatChangesSomethingNeedsAReasonThatMayBeKept(t *testing.T) {
 // none that the document does not know.
 func (r *rig) documented(t *testing.T) (holds func(t *testing.T, method, route string, got *httptest.ResponseRecorder)) {
 	t.Helper()
-	document, err := jsonschema.UnmarshalJSON(strings.NewReader(r.get(t, "openapi.json", nil)))
-	require.NoError(t, err)
+	document := filetest.Must(jsonschema.UnmarshalJSON(strings.NewReader(r.get(t, "openapi.json", nil))))(t)
 	components := document.(map[string]any)["components"].(map[string]any) //nolint:forcetypeassert // Another document ends the test.
 	for _, schema := range components["schemas"].(map[string]any) {        //nolint:forcetypeassert // As above.
 		schema.(map[string]any)["additionalProperties"] = false //nolint:forcetypeassert // As above.
@@ -233,8 +232,7 @@ func (r *rig) documented(t *testing.T) (holds func(t *testing.T, method, route s
 			"openapi.json#", "paths", escaped.Replace(route), strings.ToLower(method), "responses", status, "content", escaped.Replace(kind), "schema",
 		}, "/"))
 		require.NoError(t, err)
-		answer, err := jsonschema.UnmarshalJSON(got.Body)
-		require.NoError(t, err)
+		answer := filetest.Must(jsonschema.UnmarshalJSON(got.Body))(t)
 		if err := schema.Validate(answer); err != nil {
 			t.Errorf("%s %s: %v", method, route, err)
 		}
@@ -299,9 +297,8 @@ func TestNoLookShowsAnotherTenantsThings(t *testing.T) {
 // order has an order come in, in which a customer buys a hat.
 func (r *rig) order(t *testing.T, event, order string, items ...string) {
 	t.Helper()
-	shop, err := orderstest.Open(r.store)
-	require.NoError(t, err)
-	_, err = shop.Deliver(t.Context(), r.store, orderstest.Created(event, order, items...), false)
+	shop := filetest.Must(orderstest.Open(r.store))(t)
+	_, err := shop.Deliver(t.Context(), r.store, orderstest.Created(event, order, items...), false)
 	require.NoError(t, err)
 }
 
@@ -351,8 +348,7 @@ func (r *rig) stock(t *testing.T, documents int) {
 			Kind: deadletter.Replay, Filter: deadletter.Filter{Queue: "orders"}, Who: "ilse", Rate: 50, CreatedAt: at.Add(-ago),
 			Progress: []deadletter.Progress{deadletter.Finished, deadletter.Running}[i%2],
 		}
-		entered, err := ledger.Post(sale("default", fmt.Sprint("e", i), "2026-03", 100))
-		require.NoError(t, err)
+		entered := filetest.Must(ledger.Post(sale("default", fmt.Sprint("e", i), "2026-03", 100)))(t)
 		credited, err := ledger.Credit(ledger.Move{
 			Tenant: "default", Order: fmt.Sprint("o", i), EventID: "e", From: ledger.IssuedPoints(fmt.Sprint("o", i)), To: ledger.UserPoints("u1"), Amount: 1, Currency: ledger.Points, CreatedAt: at,
 		})
@@ -458,8 +454,7 @@ func TestTheAPITakesNoCookie(t *testing.T) {
 	for peer, shown := range map[string]string{far: token, here: ""} {
 		page := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/ops/", nil)
 		page.RemoteAddr, page.Host = peer, "localhost:8081"
-		cookie, err := sessions.SignIn(page, shown, "ada")
-		require.NoError(t, err)
+		cookie := filetest.Must(sessions.SignIn(page, shown, "ada"))(t)
 		r.refuses(t, http.MethodGet, "/v1/ops/events", "", http.StatusUnauthorized, "unauthorized", from(far), func(request *http.Request) { request.AddCookie(cookie) })
 	}
 }

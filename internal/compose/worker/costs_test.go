@@ -148,7 +148,8 @@ func TestCreditReadsAProductOnceInAWhile(t *testing.T) {
 	} {
 		require.Equal(t, step.cost, spent(counter, func() { require.Equal(t, step.code, step.do(), step.does) }), step.does)
 	}
-	require.EqualValues(t, 1500, storetest.Get(t, counter, ledger.CustomerPoints("customer-8").Key("default")).Fields["balance"])
+	account := storetest.Get(t, counter, ledger.CustomerPoints("customer-8").Key("default"))
+	require.EqualValues(t, 1500, account.Fields["balance"])
 }
 
 // TestUsageCostsTheSameHoweverMuchWasCounted: whether messages of its key wait, the total, the period; the record, the

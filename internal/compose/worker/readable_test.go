@@ -193,7 +193,8 @@ func TestStatusOfTheGatewayDecidesThePayment(t *testing.T) {
 			}
 			q, _ := c.Catalog.HandledBy(name)
 			posted(t, p, q.PushPath(), ask)
-			record, err := dedupe.FromDocument(storetest.Get(t, c.Store, dedupe.Key(q.ID, dedupe.DefaultTenant, "r-1")))
+			doc := storetest.Get(t, c.Store, dedupe.Key(q.ID, dedupe.DefaultTenant, "r-1"))
+			record, err := dedupe.FromDocument(doc)
 			require.NoError(t, err)
 			require.Equal(t, test.status, record.Status)
 			require.Contains(t, []string{record.Result, record.LastError}, test.says)

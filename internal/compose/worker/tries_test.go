@@ -23,6 +23,7 @@ import (
 	"billhook/internal/compose/worker"
 	"billhook/internal/contract"
 	"billhook/internal/contract/routing"
+	"billhook/internal/filetest"
 	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/inspect/events"
 	"billhook/internal/inspect/trials"
@@ -99,8 +100,7 @@ func newBench(t *testing.T) *bench {
 func (b *bench) try(t *testing.T, asked trials.Try) dryrun.Trial {
 	t.Helper()
 	commits, calls, published := b.store.Commits.Load(), len(b.services.all), len(b.broker.taken)
-	question, err := json.Marshal(asked)
-	require.NoError(t, err)
+	question := filetest.Must(json.Marshal(asked))(t)
 	var trial dryrun.Trial
 	post(t, b, http.StatusOK, "/v1/ops/events/try", string(question), &trial)
 	require.Equal(t, commits, b.store.Commits.Load(), "nothing is written")
@@ -138,11 +138,9 @@ func typeOf(c *catalog.Catalog, q catalog.Queue, entry string) string {
 // messageOf is a message of an event type, with what is declared of it. All of them are about the same things.
 func messageOf(t *testing.T, c *catalog.Catalog, q catalog.Queue, eventType, id string) *events.Message {
 	t.Helper()
-	data, err := samples.Message(c, q, eventType, "1", morning)
-	require.NoError(t, err)
+	data := filetest.Must(samples.Message(c, q, eventType, "1", morning))(t)
 	data = bytes.Replace(data, []byte(`"`+samples.IDPrefix+`1"`), []byte(`"`+id+`"`), 1)
-	decoded, err := c.Contracts.Decode(q.Contract, data)
-	require.NoError(t, err)
+	decoded := filetest.Must(c.Contracts.Decode(q.Contract, data))(t)
 	attributes := decoded.Attributes()
 	attributes.RoutingKey = eventType
 	key := attributes.Order(decoded.OrderingKey(q.OrderingKey, &attributes))
@@ -222,10 +220,8 @@ func (b *bench) written(t *testing.T, about string, changes []dryrun.Change) {
 			continue
 		}
 		require.NoError(t, err, "%s: %s", about, c.Key)
-		fields, err := json.Marshal(doc.Fields)
-		require.NoError(t, err)
-		after, err := json.Marshal(c.After)
-		require.NoError(t, err)
+		fields := filetest.Must(json.Marshal(doc.Fields))(t)
+		after := filetest.Must(json.Marshal(c.After))(t)
 		require.JSONEq(t, string(fields), string(after), "%s: %s", about, c.Key)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"billhook/internal/compose/system"
 	"billhook/internal/compose/worker"
 	"billhook/internal/contract"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/lane"
@@ -162,8 +163,7 @@ func TestWorkerServesTheQueuesOfItsPoolAlone(t *testing.T) {
 func TestEachContractIsShownWithAnExampleThatKeepsIt(t *testing.T) {
 	t.Parallel()
 	c := config(t, nil)
-	w, err := worker.New(c)
-	require.NoError(t, err)
+	w := filetest.Must(worker.New(c))(t)
 	var all system.Declared
 	answered(t, w, "/v1/ops/catalog", &all)
 	require.Len(t, all.Queues, len(c.Catalog.Queues))
@@ -208,8 +208,7 @@ func TestWorkerPublishesWithTheGrantsOfTerraform(t *testing.T) {
 	start := func(pool string, topics ...string) (http.Handler, *shelves) {
 		c, broker := base, &shelves{granted: topics}
 		c.Pool, c.Publisher = pool, broker
-		w, err := worker.New(c)
-		require.NoError(t, err)
+		w := filetest.Must(worker.New(c))(t)
 		return w, broker
 	}
 	sales, salesBroker := start("sales", updates.Topic(), events.DeadLetter.Topic)
@@ -245,10 +244,9 @@ func TestWorkerPublishesWithTheGrantsOfTerraform(t *testing.T) {
 	// publishing left to the task.
 	replay := func(through http.Handler, id string) {
 		t.Helper()
-		data, err := order.Append(nil)
-		require.NoError(t, err)
+		data := filetest.Must(order.Append(nil))(t)
 		attributes := map[string]string{"event_id": "paid", deadletter.AttrSourceMessageID: id}
-		_, err = deadletter.Keep(t.Context(), base.Store, events, contract.Message{Data: data, Attributes: attributes}, id, now)
+		_, err := deadletter.Keep(t.Context(), base.Store, events, contract.Message{Data: data, Attributes: attributes}, id, now)
 		require.NoError(t, err)
 		now = now.Add(time.Second)
 		var op deadletter.Operation
@@ -311,8 +309,7 @@ func TestWaitEndsOnceBetweenClocksFiveMinutesApart(t *testing.T) {
 				var workers []*worker.Worker
 				for _, ahead := range []time.Duration{0, fiveMinutes} {
 					c.Now = func() time.Time { return clock.Now().Add(ahead) }
-					w, err := worker.New(c)
-					require.NoError(t, err)
+					w := filetest.Must(worker.New(c))(t)
 					workers = append(workers, w)
 				}
 				posted(t, workers[0], "/push/ours", contract.Of(&contract.Event{

@@ -181,8 +181,7 @@ func TestARequestIsReadAndRefusedByItsTags(t *testing.T) {
 
 func forged(t *testing.T, token string, part int, value string) string {
 	t.Helper()
-	raw, err := base64.RawURLEncoding.DecodeString(token)
-	require.NoError(t, err)
+	raw := filetest.Must(base64.RawURLEncoding.DecodeString(token))(t)
 	parts := strings.SplitN(string(raw), "|", 5)
 	parts[part] = value
 	return "/v1/shelves?limit=4&since=1h&page=" + base64.RawURLEncoding.EncodeToString([]byte(strings.Join(parts, "|")))
@@ -196,8 +195,7 @@ func FuzzPageTokens(f *testing.F) {
 	f.Fuzz(func(t *testing.T, place string) {
 		_, first, _ := ask(t, operations(console.Reason), ada, "GET", "/v1/shelves?limit=4", "")
 		_, rest, _ := strings.Cut(first, `"next":"`)
-		raw, err := base64.RawURLEncoding.DecodeString(strings.TrimRight(rest, "\"}\n"))
-		require.NoError(t, err)
+		raw := filetest.Must(base64.RawURLEncoding.DecodeString(strings.TrimRight(rest, "\"}\n")))(t)
 		print, _, _ := strings.Cut(string(raw), "|")
 		token := base64.RawURLEncoding.EncodeToString([]byte(print + "|" + place))
 		status, answer, _ := ask(t, operations(console.Reason), ada, "GET", "/v1/shelves?limit=4&page="+token, "")
@@ -347,16 +345,12 @@ func TestTheOpenAPIDocumentKeepsItsOfficialSchema(t *testing.T) {
 		t.Skip("left out: make openapi installs the official schema")
 	}
 	require.NotEmpty(t, found)
-	parsed, err := jsonschema.UnmarshalJSON(strings.NewReader(filetest.Read(t, found[0])))
-	require.NoError(t, err)
+	parsed := filetest.Must(jsonschema.UnmarshalJSON(strings.NewReader(filetest.Read(t, found[0]))))(t)
 	compiler := jsonschema.NewCompiler()
 	require.NoError(t, compiler.AddResource("openapi.json", parsed))
-	schema, err := compiler.Compile("openapi.json")
-	require.NoError(t, err)
-	document, err := json.Marshal((&api.Server{Catalog: operations(console.Reason)}).OpenAPI())
-	require.NoError(t, err)
-	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(document))
-	require.NoError(t, err)
+	schema := filetest.Must(compiler.Compile("openapi.json"))(t)
+	document := filetest.Must(json.Marshal((&api.Server{Catalog: operations(console.Reason)}).OpenAPI()))(t)
+	value := filetest.Must(jsonschema.UnmarshalJSON(bytes.NewReader(document)))(t)
 	require.NoError(t, schema.Validate(value))
 }
 

@@ -126,8 +126,7 @@ func TestWhatIsAcceptedIsRemovedAndWhatIsRefusedStaysWithItsReason(t *testing.T)
 		}
 		return results, nil
 	}}
-	report, err := run(t, s, d, &waits{at: now}).Do(t.Context())
-	require.NoError(t, err)
+	report := filetest.Must(run(t, s, d, &waits{at: now}).Do(t.Context()))(t)
 	require.Equal(t, 249, report.Moved)
 	require.Equal(t, map[string]int{"pay-refund-initiation": 249}, report.Queues)
 	require.Equal(t, map[string]int{"contract_broken payload.email: undeclared": 1}, report.Reasons)
@@ -220,8 +219,7 @@ func TestARequestIsOfOneQueueAndNoLargerThanTheWebhookServiceTakes(t *testing.T)
 	d := &ingest{}
 	r := run(t, s, d, &waits{at: now})
 	r.MaxBytes = 1024 + 2*400
-	report, err := r.Do(t.Context())
-	require.NoError(t, err)
+	report := filetest.Must(r.Do(t.Context()))(t)
 	require.Equal(t, []string{"pay-refund-initiation", "sub-usage-sync"}, d.queues)
 	require.Equal(t, map[string]int{"too_large": 1}, report.Reasons)
 	require.Equal(t, []string{"3"}, s.refused)
@@ -271,8 +269,7 @@ func ingestAt(t *testing.T, answer http.HandlerFunc) *importer.HTTPIngest {
 	t.Helper()
 	server := httptest.NewServer(answer)
 	t.Cleanup(server.Close)
-	signer, err := signature.NewSigner(signature.Generic, secret)
-	require.NoError(t, err)
+	signer := filetest.Must(signature.NewSigner(signature.Generic, secret))(t)
 	return &importer.HTTPIngest{Base: server.URL, Signer: signer, Client: server.Client(), Now: func() time.Time { return now }}
 }
 

@@ -58,9 +58,7 @@ func newAccept() *accept { return &accept{bodies: map[string]string{}, due: map[
 
 func drain(t *testing.T, s importer.Source, d importer.Ingest) importer.Report {
 	t.Helper()
-	report, err := run(t, s, d, &waits{at: now}).Do(t.Context())
-	require.NoError(t, err)
-	return report
+	return filetest.Must(run(t, s, d, &waits{at: now}).Do(t.Context()))(t)
 }
 
 const list = "q:sub:plan_change"
@@ -71,9 +69,7 @@ func lists() []importer.Name {
 
 func redisAt(t *testing.T, address string, failed bool, maker string) *importer.Redis {
 	t.Helper()
-	r, err := importer.NewRedis(t.Context(), address, lists(), failed, ids(maker))
-	require.NoError(t, err)
-	return r
+	return filetest.Must(importer.NewRedis(t.Context(), address, lists(), failed, ids(maker)))(t)
 }
 
 func envelope(id string, attempts int) string {
@@ -115,9 +111,7 @@ func TestEachListOfAQueueIsDrained(t *testing.T) {
 
 func texts(t *testing.T, answer any) []string {
 	t.Helper()
-	all, err := redis.Strings(answer, nil)
-	require.NoError(t, err)
-	return all
+	return filetest.Must(redis.Strings(answer, nil))(t)
 }
 
 func summary(places []importer.Place) (lines []string) {
@@ -188,8 +182,7 @@ func TestWhatARunThatWasCutOffHasClaimedCanBePutBack(t *testing.T) {
 	places, _, err := s.Look(ctx, 10)
 	require.NoError(t, err)
 	require.Equal(t, []importer.Place{{Queue: "sub-plan-change", Name: list + ":import", Part: importer.Claimed, Count: 2}}, places)
-	count, err := s.PutBack(ctx)
-	require.NoError(t, err)
+	count := filetest.Must(s.PutBack(ctx))(t)
 	require.Equal(t, 2, count)
 	require.Equal(t, []string{envelope("w2", 0), envelope("w1", 0)}, texts(t, do("LRANGE", list, 0, -1)))
 }
@@ -217,8 +210,7 @@ func TestAScoreThatIsNoTimeIsNamedAndLeft(t *testing.T) {
 	}
 	require.ElementsMatch(t, slices.Collect(maps.Keys(odd)), named)
 	for id, score := range odd {
-		kept, err := redis.Float64(do("ZSCORE", list+":delayed", envelope(id, 1)), nil)
-		require.NoError(t, err)
+		kept := filetest.Must(redis.Float64(do("ZSCORE", list+":delayed", envelope(id, 1)), nil))(t)
 		require.InDelta(t, score, kept, 0, "with its score: %s", id)
 	}
 }
@@ -238,11 +230,10 @@ func rabbitAt(t *testing.T, address string, failed bool, maker string) *importer
 func TestEachQueueOfABrokerIsDrainedOverAMQP(t *testing.T) {
 	t.Parallel()
 	connection, address := importertest.RabbitMQ(t)
-	channel, err := connection.Channel()
-	require.NoError(t, err)
+	channel := filetest.Must(connection.Channel())(t)
 	ctx := t.Context()
 	for _, name := range []string{orders, orders + ".dlq"} {
-		_, err = channel.QueueDeclare(name, true, false, false, false, nil)
+		_, err := channel.QueueDeclare(name, true, false, false, false, nil)
 		require.NoError(t, err)
 	}
 	require.NoError(t, channel.ExchangeDeclare("orders", "direct", true, false, false, false, nil))
@@ -253,8 +244,7 @@ func TestEachQueueOfABrokerIsDrainedOverAMQP(t *testing.T) {
 	}
 	count := func(name string) int {
 		t.Helper()
-		queue, err := channel.QueueDeclarePassive(name, true, false, false, false, nil)
-		require.NoError(t, err)
+		queue := filetest.Must(channel.QueueDeclarePassive(name, true, false, false, false, nil))(t)
 		return queue.Messages
 	}
 	message := func(id string, attempt int) string {
@@ -313,14 +303,11 @@ func TestTheRowsOfAnEventQueueAreMovedAndSayWhereTo(t *testing.T) {
 	ctx := t.Context()
 	_, err := connection.Exec(ctx, textOf(t, "table.sql")+textOf(t, "rows.sql"))
 	require.NoError(t, err)
-	worker, err := connection.Begin(ctx)
-	require.NoError(t, err)
+	worker := filetest.Must(connection.Begin(ctx))(t)
 	_, err = worker.Exec(ctx, `SELECT 1 FROM event_queue WHERE id = 8 FOR UPDATE`)
 	require.NoError(t, err)
 	open := func(failed bool) *importer.Postgres {
-		p, err := importer.NewPostgres(ctx, address, "event_queue", everything(t), failed)
-		require.NoError(t, err)
-		return p
+		return filetest.Must(importer.NewPostgres(ctx, address, "event_queue", everything(t), failed))(t)
 	}
 	s := open(false)
 	places, messages, err := s.Look(ctx, 10)
@@ -345,8 +332,7 @@ func TestTheRowsOfAnEventQueueAreMovedAndSayWhereTo(t *testing.T) {
 
 	rows, err := connection.Query(ctx, `SELECT id || ' ' || status || ' ' || coalesce(error, '-') FROM event_queue ORDER BY id`)
 	require.NoError(t, err)
-	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	require.NoError(t, err)
+	lines := filetest.Must(pgx.CollectRows(rows, pgx.RowTo[string]))(t)
 	require.Equal(t, []string{
 		"1 moved moved to queue events-normal as event event_queue-1",
 		"2 moved moved to queue events-normal as event event_queue-2; before: once",
@@ -366,8 +352,7 @@ func TestARowThatIsOddIsNamedAndLeftAndTheRestMoves(t *testing.T) {
 	ctx := t.Context()
 	_, err := connection.Exec(ctx, strings.ReplaceAll(textOf(t, "table.sql"), " NOT NULL", "")+textOf(t, "odd.sql"))
 	require.NoError(t, err)
-	s, err := importer.NewPostgres(ctx, address, "event_queue", everything(t), false)
-	require.NoError(t, err)
+	s := filetest.Must(importer.NewPostgres(ctx, address, "event_queue", everything(t), false))(t)
 	_, messages, err := s.Look(ctx, 100)
 	require.NoError(t, err)
 	require.Len(t, messages, 12, "all but the one that a worker may be at")

@@ -24,8 +24,7 @@ import (
 
 func requireWhole(t *testing.T, m contract.Message) contract.Body {
 	t.Helper()
-	body, err := loaded().Contracts.Decode(m.Attributes["contract"], m.Data)
-	require.NoError(t, err)
+	body := filetest.Must(loaded().Contracts.Decode(m.Attributes["contract"], m.Data))(t)
 	require.NoError(t, body.Validate())
 	require.NoError(t, body.CheckAttributes(m.Attributes))
 	require.NoError(t, m.Check())
@@ -63,8 +62,7 @@ func FuzzWebhook(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) {
 		// As the answer of a provider's API, which is read beside its webhook.
 		if trial, err := webhook.Try(declared, declared.Providers["stripe"], webhook.Beside(refunded, body), func() time.Time { return fixed }); err == nil {
-			m, err := declared.Contracts.Decode(contract.PaymentV1, trial.Message)
-			require.NoError(t, err)
+			m := filetest.Must(declared.Contracts.Decode(contract.PaymentV1, trial.Message))(t)
 			require.NoError(t, m.Validate())
 			require.True(t, trial.UID == "" || pii.UID.Valid(trial.UID), trial.UID)
 		}
@@ -87,8 +85,7 @@ func FuzzWebhook(f *testing.F) {
 			require.Len(t, d.broker.got, accepted, "nothing is published that is not accepted")
 			for _, got := range d.broker.got {
 				m := requireWhole(t, got.message)
-				again, err := m.Append(nil)
-				require.NoError(t, err)
+				again := filetest.Must(m.Append(nil))(t)
 				require.True(t, bytes.Equal(got.message.Data, again))
 			}
 			out := d.out(w)

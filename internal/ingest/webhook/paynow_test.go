@@ -162,8 +162,7 @@ func TestEachRequestIsPublishedAsRecorded(t *testing.T) {
 // asRecorded compares what was published with a file, or writes it there.
 func asRecorded(t *testing.T, file string, all any) {
 	t.Helper()
-	recorded, err := json.MarshalIndent(all, "", "  ")
-	require.NoError(t, err)
+	recorded := filetest.Must(json.MarshalIndent(all, "", "  "))(t)
 	filetest.Recorded(t, string(recorded), file)
 }
 

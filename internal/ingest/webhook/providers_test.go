@@ -89,8 +89,7 @@ func sentBy(t testing.TB, provider, secret, body string, at time.Time) *http.Req
 // eachSample visits the samples of the providers, by the names of their files.
 func eachSample(t testing.TB, visit func(name, provider, body string)) {
 	t.Helper()
-	files, err := filepath.Glob("../../../catalog/providers/samples/*/*.json")
-	require.NoError(t, err)
+	files := filetest.Must(filepath.Glob("../../../catalog/providers/samples/*/*.json"))(t)
 	require.Greater(t, len(files), 10)
 	for _, file := range files {
 		text := filetest.Read(t, file)
@@ -128,7 +127,8 @@ func TestAProvidersRequestIsRefusedWhereAnythingOfItsSignatureIsWrong(t *testing
 	t.Parallel()
 	bodies := map[string]string{}
 	eachWebhook(t, func(_, provider, body string) { bodies[provider] = body })
-	require.Equal(t, slices.Sorted(maps.Keys(loaded().Providers)), slices.Sorted(maps.Keys(bodies)), "each that is shipped")
+	shipped := slices.Sorted(maps.Keys(loaded().Providers))
+	require.Equal(t, shipped, slices.Sorted(maps.Keys(bodies)), "each that is shipped")
 	inHex, inBase64 := regexp.MustCompile(`[0-9a-f]{64}`), regexp.MustCompile(`[A-Za-z0-9+/]{43}=`)
 	for provider, body := range bodies {
 		scheme := loaded().Providers[provider].Signature
@@ -190,8 +190,7 @@ func TestAReplayedRequestIsTheSameEvent(t *testing.T) {
 		taken(t, d, sentBy(t, provider, paynowSecret, body, fixed))
 		taken(t, d, sentBy(t, provider, olderSecret, body, fixed.Add(time.Minute)))
 		for _, sent := range d.broker.all() {
-			sum, err := requireWhole(t, sent.message).PayloadHash()
-			require.NoError(t, err)
+			sum := filetest.Must(requireWhole(t, sent.message).PayloadHash())(t)
 			seen[sent.message.Attributes["event_id"]+sum] = true
 		}
 		require.Len(t, seen, 1, name)

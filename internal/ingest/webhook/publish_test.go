@@ -236,7 +236,8 @@ func TestWhoHasSentAnOrderLearnsWhatBecameOfIt(t *testing.T) {
 	for _, test := range requests(t).Reads {
 		d := open(t, func(c *webhook.Config) { producing()(c); c.Orders = shelfOfOrders{} })
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, test.Path, http.NoBody)
-		signFor(t, r, test.Destination, signature.Generic, cmp.Or(test.Secret, genericSecret), nil, fixed.Add(-test.Ago))
+		secret := cmp.Or(test.Secret, genericSecret)
+		signFor(t, r, test.Destination, signature.Generic, secret, nil, fixed.Add(-test.Ago))
 		w := d.send(r)
 		if test.Status != http.StatusOK {
 			requireProblem(t, d, w, test.Status, test.Code, "")

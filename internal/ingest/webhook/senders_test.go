@@ -28,6 +28,7 @@ import (
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/contract/routing"
+	"billhook/internal/filetest"
 	"billhook/internal/ingest/webhook"
 	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/ingest/webhook/webhooktest"
@@ -200,8 +201,7 @@ func TestBadSendersOnARealConnectionGetAnAnswer(t *testing.T) {
 		"chunks that end, of a body that is signed": {"Transfer-Encoding: chunked\r\n", chunk(body[:99]) + chunk(body[99:]) + chunk(""), http.StatusAccepted, ""},
 	}, func(t *testing.T, test row) {
 		d := open(t, nil)
-		listener, err := serve.Listen(t.Context(), "127.0.0.1", "0")
-		require.NoError(t, err)
+		listener := filetest.Must(serve.Listen(t.Context(), "127.0.0.1", "0"))(t)
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		patience := time.Minute
@@ -218,17 +218,15 @@ func TestBadSendersOnARealConnectionGetAnAnswer(t *testing.T) {
 		var request strings.Builder
 		request.WriteString("POST /webhooks/paynow HTTP/1.1\r\nHost: billhook.test\r\nContent-Type: application/json\r\n" + test.headers)
 		require.NoError(t, payNow(t, []byte(body)).Header.WriteSubset(&request, map[string]bool{"Content-Type": true}))
-		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", listener.Addr().String())
-		require.NoError(t, err)
+		conn := filetest.Must((&net.Dialer{}).DialContext(t.Context(), "tcp", listener.Addr().String()))(t)
 		defer func() { _ = conn.Close() }()
 		go func() { _, _ = io.WriteString(conn, request.String()+"\r\n"+test.sent) }() // it may be cut off
-		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		require.NoError(t, err)
+		response := filetest.Must(http.ReadResponse(bufio.NewReader(conn), nil))(t)
 		defer func() { _ = response.Body.Close() }()
 		answer := httptest.NewRecorder()
 		answer.Code = response.StatusCode
 		maps.Copy(answer.Header(), response.Header)
-		_, err = io.Copy(answer.Body, response.Body)
+		_, err := io.Copy(answer.Body, response.Body)
 		require.NoError(t, err)
 		if test.code == "" {
 			require.Equal(t, test.status, answer.Code, "%s", answer.Body)

@@ -26,6 +26,7 @@ import (
 	"billhook/catalog"
 	"billhook/catalog/catalogtest"
 	"billhook/internal/contract"
+	"billhook/internal/filetest"
 	"billhook/internal/ingest/webhook"
 	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/platform/signature"
@@ -130,8 +131,7 @@ func open(tb testing.TB, change func(*webhook.Config)) *service {
 	if change != nil {
 		change(&c)
 	}
-	made, err := webhook.New(c)
-	require.NoError(tb, err)
+	made := filetest.Must(webhook.New(c))(tb)
 	return &service{Service: made, broker: broker, log: log, metrics: c.Metrics}
 }
 
@@ -154,8 +154,7 @@ func sign(tb testing.TB, r *http.Request, scheme signature.Scheme, secret string
 // signFor signs a request for a destination, which may be another than its own.
 func signFor(tb testing.TB, r *http.Request, destination string, scheme signature.Scheme, secret string, body []byte, at time.Time) {
 	tb.Helper()
-	signer, err := signature.NewSigner(scheme, secret)
-	require.NoError(tb, err)
+	signer := filetest.Must(signature.NewSigner(scheme, secret))(tb)
 	for name, value := range signer.SignFor(destination, "msg_1", body, at) {
 		r.Header.Set(name, value)
 	}
@@ -307,11 +306,8 @@ func paid(t *testing.T, m contract.Message) *contract.Payment {
 
 func payNowOf(t testing.TB, data []byte) *contract.Payment {
 	t.Helper()
-	body, err := loaded().Contracts.Decode(contract.PaymentV1, data)
-	require.NoError(t, err)
-	m, err := contract.As[*contract.Payment](body)
-	require.NoError(t, err)
-	return m
+	body := filetest.Must(loaded().Contracts.Decode(contract.PaymentV1, data))(t)
+	return filetest.Must(contract.As[*contract.Payment](body))(t)
 }
 
 const (

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
+	"billhook/internal/filetest"
 	"billhook/internal/inspect/deadletters"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/deadletter/deadlettertest"
@@ -102,8 +103,7 @@ func TestAPreviewCountsAllAndReadsTheNewestOnly(t *testing.T) {
 			})
 			r.now = dead.Add(r.Catalog.Queues[0].DeadLetter.Retention + time.Duration(test.expired-1)*time.Second)
 			r.counter.Reads.Store(0)
-			preview, err := r.Preview(t.Context(), test.filter)
-			require.NoError(t, err)
+			preview := filetest.Must(r.Preview(t.Context(), test.filter))(t)
 			require.Equal(t, []int{test.total, test.looked}, []int{preview.Total, preview.Looked})
 			require.LessOrEqual(t, r.counter.Reads.Load(), test.reads)
 			require.Len(t, preview.Items, min(test.total, 20))
@@ -136,8 +136,7 @@ func TestReasonsAreCountedWithoutReadingThemAll(t *testing.T) {
 			r.many(t, test.items, func(n int, i *deadletter.Item) { i.Reason = test.reason(n) })
 			r.now = dead.Add(time.Duration(test.items) * time.Second)
 			r.counter.Reads.Store(0)
-			found, err := deadletters.Reasons(t.Context(), r.Operator, orders)
-			require.NoError(t, err)
+			found := filetest.Must(deadletters.Reasons(t.Context(), r.Operator, orders))(t)
 			got := map[string]int64{}
 			for i, r := range found {
 				require.Equal(t, []any{"orders", r.Reason == "", false}, []any{r.Queue, r.Others, r.More})
@@ -146,8 +145,7 @@ func TestReasonsAreCountedWithoutReadingThemAll(t *testing.T) {
 			}
 			require.Equal(t, test.want, got)
 			require.LessOrEqual(t, r.counter.Reads.Load(), test.reads)
-			standing, err := deadletter.Look(t.Context(), r.Store, r.Catalog.Queues[0], r.now)
-			require.NoError(t, err)
+			standing := filetest.Must(deadletter.Look(t.Context(), r.Store, r.Catalog.Queues[0], r.now))(t)
 			require.EqualValues(t, test.items, standing.Open)
 			require.Equal(t, time.Duration(test.items)*time.Second, standing.Age(r.now).Truncate(time.Second), "since the oldest is kept")
 		})
@@ -166,8 +164,7 @@ func TestAPreviewCountsReasonsKeysAndWhatAReplayPassesBy(t *testing.T) {
 			i.ReplayCount = deadletter.MaxReplays
 		}
 	})
-	p, err := r.Preview(t.Context(), orders)
-	require.NoError(t, err)
+	p := filetest.Must(r.Preview(t.Context(), orders))(t)
 	require.Equal(t, deadletters.Counts{"unknown_product": 4, "attempts_exhausted": 1}, p.ByReason)
 	require.Equal(t, []any{2, 1, 1, dead, dead.Add(4 * time.Second)}, []any{p.Keys, p.Looping, p.Omitted, p.Oldest, p.Newest})
 	require.Equal(t, []any{"00004", "The catalog runs no queue of that name or alias."}, []any{p.Items[0].ID, p.Items[0].Unknown}, "the newest first")

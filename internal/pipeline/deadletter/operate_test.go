@@ -16,6 +16,7 @@ import (
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/contract/routing"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/deadletter/deadlettertest"
 	"billhook/internal/pipeline/lane"
@@ -95,14 +96,12 @@ func (d *rig) bury(t *testing.T, n int, key, reason string, change func(*contrac
 
 func (d *rig) begin(t *testing.T, kind deadletter.Kind, f deadletter.Filter, change func(*deadletter.Operation)) deadletter.Operation {
 	t.Helper()
-	total, err := d.Total(t.Context(), f)
-	require.NoError(t, err)
+	total := filetest.Must(d.Total(t.Context(), f))(t)
 	op := deadletter.Operation{Kind: kind, Filter: f, Why: "the product is known now", Rate: 1000}
 	if change != nil {
 		change(&op)
 	}
-	op, err = d.Begin(t.Context(), op, ilse, total)
-	require.NoError(t, err)
+	op = filetest.Must(d.Begin(t.Context(), op, ilse, total))(t)
 	return op
 }
 
@@ -138,8 +137,7 @@ func TestAReplayIsTheMessageAsItWasFirstPublishedAndCounted(t *testing.T) {
 			maps.Copy(want, test.own)
 			require.Equal(t, []contract.Message{{Data: []byte(`{"eventId":"e1"}`), OrderingKey: "u1", Attributes: want}}, d.broker.messages)
 			require.Equal(t, []string{cmp.Or(test.topic, "orders")}, d.broker.topics)
-			again, err := d.Run(t.Context(), op.ID)
-			require.NoError(t, err)
+			again := filetest.Must(d.Run(t.Context(), op.ID))(t)
 			require.Equal(t, []any{deadletter.Finished, op.Done}, []any{again.Progress, again.Done})
 			require.Len(t, d.broker.messages, 1, "a finished operation does nothing")
 		})
@@ -249,14 +247,13 @@ func TestWhatTakesTwoPeopleIsApprovedOrRejectedByNameAndForAReason(t *testing.T)
 	d.queue.FourEyes = true
 	d.bury(t, 1, "u1", "unknown_product", nil)
 	op := d.begin(t, deadletter.Replay, orders, nil)
-	asked, err := deadletter.Asked(t.Context(), d.store, d.only(t))
-	require.NoError(t, err)
+	asked := filetest.Must(deadletter.Asked(t.Context(), d.store, d.only(t)))(t)
 	require.Len(t, asked, 1)
 	require.Equal(t, op.ID, asked[0].ID)
 	for _, test := range []struct{ who, why, want string }{
 		{"", "no", "required"}, {"marta", " ", "needs a reason"}, {"marta", "no\u202e", "not seen"}, {"marta", "ilse@example.org", "(email)"},
 	} {
-		_, err = d.Reject(t.Context(), op.ID, byName(test.who, test.why))
+		_, err := d.Reject(t.Context(), op.ID, byName(test.who, test.why))
 		require.ErrorIs(t, err, audit.ErrInvalid)
 		require.ErrorContains(t, err, test.want)
 		require.Error(t, errorOf(d.Approve(t.Context(), op.ID, byName(test.who, test.why), 1)), test.want)
@@ -266,8 +263,7 @@ func TestWhatTakesTwoPeopleIsApprovedOrRejectedByNameAndForAReason(t *testing.T)
 	d.now = d.now.Add(time.Minute)
 	d.bury(t, 2, "u2", "unknown_product", nil)
 	require.NoError(t, errorOf(d.Approve(t.Context(), op.ID, byName("marta", "checked"), 1)))
-	op, err = d.Run(t.Context(), op.ID)
-	require.NoError(t, err)
+	op = filetest.Must(d.Run(t.Context(), op.ID))(t)
 	require.Equal(t, []string{"ilse", "marta", "checked"}, []string{op.Who, op.ApprovedBy, op.ApprovedWhy})
 	require.Len(t, d.broker.messages, 1)
 }

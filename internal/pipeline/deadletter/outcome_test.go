@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/contract"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/deadletter/deadlettertest"
 	"billhook/internal/platform/store"
@@ -34,11 +35,8 @@ func (d *rig) dies(t *testing.T, m contract.Message) {
 
 func (d *rig) outcomes(t *testing.T, id string) deadletter.Outcomes {
 	t.Helper()
-	op, err := d.Operation(t.Context(), id)
-	require.NoError(t, err)
-	found, err := d.Outcomes(t.Context(), op)
-	require.NoError(t, err)
-	return found
+	op := filetest.Must(d.Operation(t.Context(), id))(t)
+	return filetest.Must(d.Outcomes(t.Context(), op))(t)
 }
 
 func TestTheItemsOfAnOperationAreListedByTheirState(t *testing.T) {
@@ -95,8 +93,7 @@ func TestACancelDoesNotUndoWhatTheRunnerHasWritten(t *testing.T) {
 		}
 		return fmt.Sprint("entry-", d.ids.Add(1))
 	}
-	op, err := canceller.Cancel(t.Context(), id, byName("marta", "the wrong product"))
-	require.NoError(t, err)
+	op := filetest.Must(canceller.Cancel(t.Context(), id, byName("marta", "the wrong product")))(t)
 	require.Equal(t, []any{deadletter.Cancelled, int64(25)}, []any{op.Progress, op.Done})
 	require.EqualValues(t, 25, d.outcomes(t, id).Waiting)
 }
@@ -119,9 +116,7 @@ func (d *rig) only(t *testing.T) deadletter.Item {
 
 func (d *rig) run(t *testing.T, kind deadletter.Kind) deadletter.Operation {
 	t.Helper()
-	op, err := d.Run(t.Context(), d.begin(t, kind, orders, nil).ID)
-	require.NoError(t, err)
-	return op
+	return filetest.Must(d.Run(t.Context(), d.begin(t, kind, orders, nil).ID))(t)
 }
 
 func TestWhatIsCorrectedBeforeItArrivesIsShownAndFilled(t *testing.T) {
@@ -130,16 +125,14 @@ func TestWhatIsCorrectedBeforeItArrivesIsShownAndFilled(t *testing.T) {
 	m := contract.Message{Data: []byte(`{"eventId":"e1"}`), Attributes: map[string]string{"source_message_id": "1001"}}
 	id := deadletter.ItemID(*d.queue, "1001", m)
 	d.correct(t, id)
-	awaited, err := d.Show(t.Context(), id)
-	require.NoError(t, err)
+	awaited := filetest.Must(d.Show(t.Context(), id))(t)
 	require.Equal(t, deadletter.Corrected, awaited.State)
 	require.Equal(t, "e1", awaited.EventID)
 	require.Empty(t, awaited.Data)
 	d.bury(t, 1, "u1", "attempts_exhausted", func(m *contract.Message) { // of a replay whose item was removed before
 		m.Attributes[deadletter.AttrReplayOf], m.Attributes[deadletter.AttrReplayCount] = id, "1"
 	})
-	awaited, err = d.Show(t.Context(), id)
-	require.NoError(t, err)
+	awaited = filetest.Must(d.Show(t.Context(), id))(t)
 	require.Equal(t, deadletter.Corrected, awaited.State)
 	d.bury(t, 1, "u1", "unknown_product", nil)
 	item := d.only(t)
@@ -180,12 +173,10 @@ func TestAFilterNamesItemsOfItsQueueAlone(t *testing.T) {
 	named := deadletter.Filter{Queue: "orders", Items: []string{"00001", "00005", "00008", "00001", "nothing", "a/b"}}
 	db := &storetest.Counter{Store: d.store}
 	d.Store = db
-	total, err := d.Total(t.Context(), named)
-	require.NoError(t, err)
+	total := filetest.Must(d.Total(t.Context(), named))(t)
 	require.Equal(t, 2, total, "the one of another queue, and what is not there, do not match")
 	require.LessOrEqual(t, db.Reads.Load(), int64(2*5+2), "what is not there is looked for as a beginning, too")
-	op, err := d.Operation(t.Context(), d.begin(t, deadletter.Replay, named, nil).ID)
-	require.NoError(t, err)
+	op := filetest.Must(d.Operation(t.Context(), d.begin(t, deadletter.Replay, named, nil).ID))(t)
 	require.Equal(t, named, op.Filter, "it goes on with the same, on any instance")
 
 	named.Items = make([]string, deadletter.MaxChosen+1)

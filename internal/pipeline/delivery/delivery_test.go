@@ -19,6 +19,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/delivery"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/signature"
@@ -64,8 +65,7 @@ func at(t testing.TB, config delivery.Config) *delivery.Target {
 	if config.Now == nil {
 		config.Now = clock
 	}
-	target, err := delivery.New(config)
-	require.NoError(t, err)
+	target := filetest.Must(delivery.New(config))(t)
 	t.Cleanup(target.Close)
 	return target
 }
@@ -100,8 +100,7 @@ func callee(t testing.TB, answer http.HandlerFunc) string {
 // recorded serves a callee that checks each signature, and keeps what it is sent: method, path, key, type, user, body.
 func recorded(t testing.TB, scheme signature.Scheme, secret string) (url string, requests *[]string) {
 	t.Helper()
-	verifier, err := signature.NewVerifier(scheme, []string{secret}, time.Second, clock)
-	require.NoError(t, err)
+	verifier := filetest.Must(signature.NewVerifier(scheme, []string{secret}, time.Second, clock))(t)
 	requests = new([]string)
 	return callee(t, func(_ http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
@@ -155,8 +154,7 @@ func TestEveryAttemptPostsWhatTheCalleeWasPromised(t *testing.T) {
 			require.Equal(t, test.post.Reconcile == "", post.Reconcile == nil)
 			for attempt := range 2 {
 				test.event.Attempt, test.event.Try = attempt+1, attempt
-				effect, err := post.Do(t.Context(), test.event)
-				require.NoError(t, err)
+				effect := filetest.Must(post.Do(t.Context(), test.event))(t)
 				require.Equal(t, delivery.Delivered, effect.Result)
 			}
 			require.True(t, strings.HasPrefix((*requests)[0], test.want), (*requests)[0])
@@ -328,13 +326,12 @@ func TestThePostsOfEnabledQueuesAreRegisteredAndPlanTheirRequest(t *testing.T) {
 	for form, ends := range map[catalog.Form]string{catalog.Single: "}", catalog.NDJSON: "}\n"} {
 		h, ok := registry.Lookup(service.Name + string(form))
 		require.True(t, ok)
-		plan, err := h.Leased.Plan(t.Context(), event())
-		require.NoError(t, err)
+		plan := filetest.Must(h.Leased.Plan(t.Context(), event()))(t)
 		require.Len(t, plan.Calls, 1)
 		call := plan.Calls[0]
 		require.Equal(t, []string{service.Name, http.MethodPost, "/" + string(form), event().CalleeKey()}, []string{call.Target, call.Method, call.Path, call.ID})
 		require.True(t, strings.HasSuffix(string(call.Body), ends))
-		_, err = h.Leased.Plan(t.Context(), handler.Event{})
+		_, err := h.Leased.Plan(t.Context(), handler.Event{})
 		require.EqualError(t, err, "body_expected")
 	}
 	for _, name := range []string{"missing", service.Name + string(catalog.Bulk)} {

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/contract"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/store"
@@ -32,8 +33,7 @@ func TestEmissionsAreCommittedWithTheirLanes(t *testing.T) {
 		emission("sub-1", "first"), emission("sub-2", "second"), emission("sub-1", "third"), emission("", "fourth"), emission("", "fifth"),
 	}}
 	event := handler.Event{Queue: "q", Tenant: "acme", ID: "e1"}
-	emitted, err := lane.Emit(declared, event, &effect, start.Add(500))
-	require.NoError(t, err)
+	emitted := filetest.Must(lane.Emit(declared, event, &effect, start.Add(500)))(t)
 	require.Len(t, emitted.Lanes, 4, "those of no key have a lane each")
 	require.Equal(t, own, effect.Writes[0])
 	newest := map[string]string{}
@@ -42,8 +42,7 @@ func TestEmissionsAreCommittedWithTheirLanes(t *testing.T) {
 		require.Equal(t, store.OpCreate, w.Op, "an id that is there already is a conflict, and nothing to write over")
 		require.Less(t, newest[of], w.Key.ID, "ids of a lane rise")
 		newest[of] = w.Key.ID
-		kept, err := lane.KeptOf(store.Document{Key: w.Key, Fields: w.Fields})
-		require.NoError(t, err)
+		kept := filetest.Must(lane.KeptOf(store.Document{Key: w.Key, Fields: w.Fields}))(t)
 		require.Equal(t, []any{start, topic, lane.Source{Queue: "q", Tenant: "acme", EventID: "e1", Emits: lane.ID(event, n)}}, []any{kept.CreatedAt, kept.Topic, kept.Source})
 		require.Equal(t, effect.Emit[n].OrderingKey, kept.Message.OrderingKey)
 		attributes := kept.Message.Attributes
@@ -99,15 +98,12 @@ func TestADelayedEmissionIsPublishedWhenItIsDueAndLeavesNothing(t *testing.T) {
 	require.Equal(t, []string{lane.ID(emitter, 0), lane.ID(emitter, 1)}, handler.EmittedIDs(emitted.Messages))
 	require.Len(t, emitted.Lanes, 1, "that of the one which is published now")
 	require.Equal(t, start.Add(15*time.Minute), emitted.Due)
-	own, err := lane.Open(t.Context(), r.db, lane.Name{Queue: "q", OrderingKey: "k"})
-	require.NoError(t, err)
-	none, err := lane.NoneWaits(t.Context(), r.db, "q")
-	require.NoError(t, err)
+	own := filetest.Must(lane.Open(t.Context(), r.db, lane.Name{Queue: "q", OrderingKey: "k"}))(t)
+	none := filetest.Must(lane.NoneWaits(t.Context(), r.db, "q"))(t)
 	require.Equal(t, []bool{false, true}, []bool{own.Exists(), none}, "it holds no message of its key up")
 	page, err := r.db.Query(t.Context(), store.Query{Collection: lane.Delayed.Entries(), Equal: map[string]any{"emits": lane.ID(emitter, 0)}, Limit: 2})
 	require.NoError(t, err)
-	kept, err := lane.KeptOf(page.Documents[0])
-	require.NoError(t, err)
+	kept := filetest.Must(lane.KeptOf(page.Documents[0]))(t)
 	require.Equal(t, []bool{false, true}, []bool{kept.Outbox(), kept.Emitted})
 	line, first, err := lane.LineOf(t.Context(), r.db, kept)
 	require.NoError(t, err)
@@ -198,9 +194,8 @@ func TestATicketIsOneOrItIsNone(t *testing.T) {
 
 func TestAMessageThatNoDocumentHoldsIsNotKept(t *testing.T) {
 	t.Parallel()
-	l, err := lane.Open(t.Context(), empty{}, lane.Name{Queue: "q", Message: "e1"})
-	require.NoError(t, err)
-	_, _, err = l.Put(lane.Waiting{Topic: "q", Message: contract.Message{Data: make([]byte, contract.MaxKept)}}, start)
+	l := filetest.Must(lane.Open(t.Context(), empty{}, lane.Name{Queue: "q", Message: "e1"}))(t)
+	_, _, err := l.Put(lane.Waiting{Topic: "q", Message: contract.Message{Data: make([]byte, contract.MaxKept)}}, start)
 	require.NoError(t, err, "the largest")
 	full := map[string]string{}
 	for i := range contract.MaxAttributes {
@@ -221,8 +216,7 @@ func TestAMessageThatNoDocumentHoldsIsNotKept(t *testing.T) {
 // TestAWaitingMessageKeepsWhenAndAsWhatItWasFirstDelivered: one that waits again has these attributes.
 func TestAWaitingMessageKeepsWhenAndAsWhatItWasFirstDelivered(t *testing.T) {
 	t.Parallel()
-	l, err := lane.Open(t.Context(), empty{}, lane.Name{Queue: "q", Message: "e1"})
-	require.NoError(t, err)
+	l := filetest.Must(lane.Open(t.Context(), empty{}, lane.Name{Queue: "q", Message: "e1"}))(t)
 	for _, test := range []struct {
 		carries map[string]string
 		first   time.Time
@@ -235,8 +229,7 @@ func TestAWaitingMessageKeepsWhenAndAsWhatItWasFirstDelivered(t *testing.T) {
 	} {
 		ticket, writes, err := l.Put(lane.Waiting{FirstPublished: test.first, MessageID: test.id, Message: contract.Message{Data: []byte("{}"), Attributes: test.carries}}, start)
 		require.NoError(t, err)
-		kept, err := lane.KeptOf(store.Document{Key: writes[0].Key, Fields: writes[0].Fields})
-		require.NoError(t, err)
+		kept := filetest.Must(lane.KeptOf(store.Document{Key: writes[0].Key, Fields: writes[0].Fields}))(t)
 		require.False(t, kept.Emitted, "it waits for an attempt")
 		test.want[contract.AttrDelayTicket] = ticket
 		require.Equal(t, test.want, kept.Message.Attributes)
@@ -249,8 +242,7 @@ func FuzzTicket(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		l, err := lane.Open(t.Context(), empty{}, lane.Name{Queue: "q", OrderingKey: "k"})
-		require.NoError(t, err)
+		l := filetest.Must(lane.Open(t.Context(), empty{}, lane.Name{Queue: "q", OrderingKey: "k"}))(t)
 		require.False(t, l.Behind(ticketed(text)), "there is no lane")
 		ticket, writes, err := l.Put(lane.Waiting{Topic: "q", Message: ticketed(text), Due: start.Add(time.Hour)}, start)
 		require.NoError(t, err)

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"billhook/internal/contract"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
@@ -50,8 +51,7 @@ func (l *line) event(*rapid.T) {
 
 // commit makes a change of the lane, unless a relay was faster.
 func (l *line) commit(t require.TestingT, change func(lane.Lane) ([]store.Write, bool)) {
-	found, err := lane.Open(context.Background(), l.db, lane.Name{Queue: "q", OrderingKey: "k"})
-	require.NoError(t, err)
+	found := filetest.Must(lane.Open(context.Background(), l.db, lane.Name{Queue: "q", OrderingKey: "k"}))(t)
 	if writes, ok := change(found); ok {
 		require.NoError(t, errorOf(l.db.Commit(context.Background(), writes)), "nothing is between the two")
 	}
@@ -192,8 +192,7 @@ func TestALaneIsOverWithItsLastMessage(t *testing.T) {
 	l.keep(t, message("e1"), start)
 	l.keep(t, message("e2"), time.Time{})
 	over := func(m contract.Message) bool {
-		found, err := lane.Open(t.Context(), r.db, lane.Name{Queue: "q", OrderingKey: "k"})
-		require.NoError(t, err)
+		found := filetest.Must(lane.Open(t.Context(), r.db, lane.Name{Queue: "q", OrderingKey: "k"}))(t)
 		_, ok := found.Over(m)
 		return ok
 	}
@@ -217,8 +216,7 @@ func TestALaneIsNotOverWithWhatAnotherRelayHasPublishedPast(t *testing.T) {
 		require.NoError(t, errorOf(other.Due(t.Context(), 10, nil)))
 	}
 	r.due(t, 10)
-	found, err := lane.Open(t.Context(), r.db, lane.Name{Queue: "q", OrderingKey: "k"})
-	require.NoError(t, err)
+	found := filetest.Must(lane.Open(t.Context(), r.db, lane.Name{Queue: "q", OrderingKey: "k"}))(t)
 	require.Equal(t, []string{"e1", "e1", "e2"}, events(r.broker.taken))
 	require.False(t, found.Holds())
 	for n, last := range []bool{false, false, true} {
@@ -233,8 +231,7 @@ func TestTheFirstOfAKeyWaitsForNoneAfterIt(t *testing.T) {
 	r := newRig(t, lane.Delayed)
 	l := &line{stage: &stage{db: r.db, now: start}}
 	behind := func(m contract.Message) bool {
-		found, err := lane.Open(t.Context(), r.db, lane.Name{Queue: "q", OrderingKey: "k"})
-		require.NoError(t, err)
+		found := filetest.Must(lane.Open(t.Context(), r.db, lane.Name{Queue: "q", OrderingKey: "k"}))(t)
 		return found.Behind(m)
 	}
 	l.keep(t, message("e1"), start)

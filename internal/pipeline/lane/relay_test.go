@@ -11,6 +11,7 @@ import (
 
 	"billhook/catalog/catalogtest"
 	"billhook/internal/contract"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/store"
@@ -82,9 +83,8 @@ var declared = catalogtest.Contracts()
 
 func (r *rig) commit(t *testing.T, event handler.Event, effect handler.Effect) (lane.Emitted, error) {
 	t.Helper()
-	emitted, err := lane.Emit(declared, event, &effect, r.now)
-	require.NoError(t, err)
-	_, err = r.db.Commit(t.Context(), effect.Writes)
+	emitted := filetest.Must(lane.Emit(declared, event, &effect, r.now))(t)
+	_, err := r.db.Commit(t.Context(), effect.Writes)
 	return emitted, err
 }
 
@@ -123,9 +123,7 @@ func (r *rig) due(t *testing.T, limit int) (report lane.Report, failed []string)
 
 func (r *rig) oldest(t *testing.T) time.Duration {
 	t.Helper()
-	age, err := r.Oldest(t.Context())
-	require.NoError(t, err)
-	return age
+	return filetest.Must(r.Oldest(t.Context()))(t)
 }
 
 func TestALaneOfManyEntriesIsPublishedInOrder(t *testing.T) {
@@ -139,8 +137,7 @@ func TestALaneOfManyEntriesIsPublishedInOrder(t *testing.T) {
 				want = append(want, fmt.Sprint("n", len(want)))
 				lanes = r.emit(t, emission("sub-1", want[len(want)-1]))
 			}
-			published, err := r.Lane(t.Context(), lanes[0])
-			require.NoError(t, err)
+			published := filetest.Must(r.Lane(t.Context(), lanes[0]))(t)
 			require.Equal(t, count, published)
 			require.Equal(t, want, r.broker.says())
 			require.Equal(t, [2]int{}, r.left(t))
@@ -297,8 +294,7 @@ func TestARunThatIsOutOfTimeLeavesTheRest(t *testing.T) {
 	r.now = start.Add(time.Hour)
 	ctx, stop := context.WithCancel(t.Context())
 	r.broker.after = stop
-	report, err := r.Due(ctx, 10, func(string, error) {})
-	require.NoError(t, err)
+	report := filetest.Must(r.Due(ctx, 10, func(string, error) {}))(t)
 	require.Equal(t, lane.Report{Lanes: 1, Failed: 1, Published: 1, More: true}, report, "it could not even remove what it had published")
 	r.broker.after = nil
 	report, _ = r.due(t, 10)

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"billhook/catalog"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/pause"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
@@ -64,8 +65,7 @@ func of(who, why string) audit.Change {
 }
 
 func entries(t require.TestingT, s store.Store) (actions []string) {
-	found, err := audit.Subject{Kind: pause.Kind, ID: orders.ID}.All(context.Background(), s)
-	require.NoError(t, err)
+	found := filetest.Must(audit.Subject{Kind: pause.Kind, ID: orders.ID}.All(context.Background(), s))(t)
 	for _, e := range found {
 		actions = append(actions, e.Action)
 	}
@@ -76,18 +76,14 @@ func TestAPauseIsRecordedAndAuditedOnceAndTheSubscriptionFollows(t *testing.T) {
 	t.Parallel()
 	db, b := storetest.Open(t), &broker{stands: pause.Pushing}
 	k := operator(db, b)
-	found, err := k.Pause(t.Context(), orders, by("mending"))
-	require.NoError(t, err)
+	found := filetest.Must(k.Pause(t.Context(), orders, by("mending")))(t)
 	first := &pause.Pause{Queue: "orders", Who: "ada", Why: "mending", At: noon}
 	require.Equal(t, pause.State{Queue: "orders", Pause: first, KeptUntil: noon, Changed: true, Subscription: pause.Paused, Granted: true}, found)
-	found, err = k.Pause(t.Context(), orders, of("bob", "also"))
-	require.NoError(t, err)
+	found = filetest.Must(k.Pause(t.Context(), orders, of("bob", "also")))(t)
 	require.Equal(t, pause.State{Queue: "orders", Pause: first, KeptUntil: noon, Subscription: pause.Paused, Granted: true}, found, "who paused it first is kept")
-	all, err := pause.List(t.Context(), db)
-	require.NoError(t, err)
+	all := filetest.Must(pause.List(t.Context(), db))(t)
 	require.Equal(t, []pause.Pause{*first}, all)
-	found, err = k.Resume(t.Context(), orders, by("mended"))
-	require.NoError(t, err)
+	found = filetest.Must(k.Resume(t.Context(), orders, by("mended")))(t)
 	require.Equal(t, pause.State{Queue: "orders", Changed: true, Subscription: pause.Pushing, Granted: true}, found)
 	require.Equal(t, []string{"resume", "pause"}, entries(t, db))
 }
@@ -139,8 +135,7 @@ func TestTheOutcomeIsWhatTheSubscriptionDoes(t *testing.T) {
 			if !test.viewed {
 				k.Viewer = nil
 			}
-			found, err := k.Pause(t.Context(), orders, by("w"))
-			require.NoError(t, err)
+			found := filetest.Must(k.Pause(t.Context(), orders, by("w")))(t)
 			require.NotNil(t, found.Pause, "it is recorded all the same")
 			require.Equal(t, test.want, found.Subscription)
 			require.Equal(t, test.problem, found.Problem)
@@ -158,11 +153,9 @@ func TestAPauseThatWasUndoneIsMendedAndAudited(t *testing.T) {
 	_, err := k.Pause(t.Context(), orders, by("mending"))
 	require.NoError(t, err)
 	b.stands = pause.Undone
-	found, err := k.Look(t.Context(), orders)
-	require.NoError(t, err)
+	found := filetest.Must(k.Look(t.Context(), orders))(t)
 	require.False(t, found.Settled())
-	found, err = k.Pause(t.Context(), orders, by("terraform has undone it"))
-	require.NoError(t, err)
+	found = filetest.Must(k.Pause(t.Context(), orders, by("terraform has undone it")))(t)
 	require.True(t, found.Settled())
 	require.False(t, found.Changed)
 	require.Equal(t, []string{"pause_again", "pause"}, entries(t, db))
@@ -177,8 +170,7 @@ func TestAPauseThatCannotBeReadIsNotHiddenAndCanBeResumed(t *testing.T) {
 	require.ErrorIs(t, err, pause.ErrBroken)
 	_, err = k.Look(t.Context(), orders)
 	require.ErrorIs(t, err, pause.ErrBroken)
-	found, err := k.Resume(t.Context(), orders, by("w"))
-	require.NoError(t, err)
+	found := filetest.Must(k.Resume(t.Context(), orders, by("w")))(t)
 	require.True(t, found.Settled())
 }
 
@@ -213,16 +205,14 @@ func TestWhateverHappensTheNextCommandMendsIt(t *testing.T) {
 			asked := rapid.Bool().Draw(t, "pauses")
 			switch rapid.SampledFrom([]string{"command", "command", "killed", "within", "past"}).Draw(t, "step") {
 			case "command":
-				found, err := command(asked)
-				require.NoError(t, err)
+				found := filetest.Must(command(asked))(t)
 				require.True(t, found.Settled(), "%v", found)
 				require.Equal(t, asked, found.Pause != nil)
 				require.Equal(t, found.Changed, asked != paused)
 				paused = asked
 			case "killed": // the record stands, and the subscription was not reached
 				b.before = func() error { return killed }
-				found, err := command(asked)
-				require.NoError(t, err)
+				found := filetest.Must(command(asked))(t)
 				require.True(t, found.Settled() || found.Problem == "killed")
 				paused, b.before = asked, nil
 			case "within": // another command comes and goes within this one's change
@@ -233,8 +223,7 @@ func TestWhateverHappensTheNextCommandMendsIt(t *testing.T) {
 					_, err := command(inner)
 					return err
 				}
-				found, err := command(asked)
-				require.NoError(t, err)
+				found := filetest.Must(command(asked))(t)
 				b.before = nil
 				paused = asked
 				if ran {
@@ -246,13 +235,11 @@ func TestWhateverHappensTheNextCommandMendsIt(t *testing.T) {
 				b.stands = rapid.SampledFrom([]pause.Standing{pause.Pushing, pause.Paused, pause.Undone, pause.Unmarked}).Draw(t, "somebody else")
 			}
 		}
-		found, err := command(paused)
-		require.NoError(t, err)
+		found := filetest.Must(command(paused))(t)
 		require.True(t, found.Settled())
 		require.False(t, found.Changed)
 		require.Equal(t, found.Subscription, b.stands)
-		audited, err := audit.Subject{Kind: pause.Kind, ID: q.ID}.All(context.Background(), db)
-		require.NoError(t, err)
+		audited := filetest.Must(audit.Subject{Kind: pause.Kind, ID: q.ID}.All(context.Background(), db))(t)
 		audits := 0
 		for _, e := range audited {
 			if e.Action == "pause" || e.Action == "resume" {

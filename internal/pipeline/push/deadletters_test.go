@@ -36,8 +36,7 @@ func (r *rig) keep(t require.TestingT, n int) string {
 func (r *rig) items(t require.TestingT) string {
 	var said []string
 	for _, doc := range r.documents(deadletter.Collection) {
-		item, err := deadletter.ItemOf(doc)
-		require.NoError(t, err)
+		item := filetest.Must(deadletter.ItemOf(doc))(t)
 		text := fmt.Sprintf("item %s %s", item.Reason, item.State)
 		if item.State == deadletter.Processed {
 			text += fmt.Sprint(" as ", item.Outcome)
@@ -64,8 +63,7 @@ func (r *rig) replay(t require.TestingT, id string) message {
 		Kind: deadletter.Replay, Filter: deadletter.Filter{Queue: "orders", Items: []string{id}}, Why: "mended",
 	}, audit.Author{Proof: audit.Identity, Name: "ilse"}, 1)
 	require.NoError(t, err)
-	op, err = operator.Run(ctx, op.ID)
-	require.NoError(t, err)
+	op = filetest.Must(operator.Run(ctx, op.ID))(t)
 	require.EqualValues(t, 1, op.Done)
 	m := r.broker.taken["orders"][len(r.broker.taken["orders"])-1]
 	return message{id: "replayed", body: string(m.Data), attributes: m.Attributes, published: r.config.Now()}

@@ -149,8 +149,7 @@ func TestEachMessageIsReadByItsContractAndKnownAgain(t *testing.T) {
 		}
 		var lines []string
 		for _, doc := range r.documents(dedupe.Collection) {
-			record, err := dedupe.FromDocument(doc)
-			require.NoError(t, err)
+			record := filetest.Must(dedupe.FromDocument(doc))(t)
 			lines = append(lines, fmt.Sprintf("  record %s/%s %s %d, type %q, key %q, message %s, received %s", record.Tenant, record.EventID, record.Status,
 				record.Attempts, record.EventType, record.IdempotencyKey, record.MessageID, record.ReceivedAt.Format("04:05")))
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/rates"
 	"billhook/internal/pipeline/rates/ratestest"
 	"billhook/internal/platform/store"
@@ -50,8 +51,7 @@ func TestTheLastHourTakesAPartOfTheHourBefore(t *testing.T) {
 		r.Ended("orders", retry.DeadLettered, 3)
 	}
 	require.NoError(t, r.Flush(t.Context()))
-	now, err := rates.Recent(t.Context(), db, at.Now())
-	require.NoError(t, err)
+	now := filetest.Must(rates.Recent(t.Context(), db, at.Now()))(t)
 	require.Equal(t, map[string]rates.Counts{"orders": {In: 75, Processed: 75, Dead: 4, Failed: 1}}, now.Queues)
 	require.Equal(t, int64(6), now.Queues["orders"].FailurePercent())
 }
@@ -83,8 +83,7 @@ func TestTargetsShowTheirLastAnswersAndTheBreakersOfInstancesThatAreThere(t *tes
 	here.Answered("search", 404, "", time.Millisecond)
 	here.Answered("search", 404, "callee_refused_404", time.Millisecond)
 	require.NoError(t, here.Flush(t.Context()))
-	now, err := rates.Recent(t.Context(), db, at.Now())
-	require.NoError(t, err)
+	now := filetest.Must(rates.Recent(t.Context(), db, at.Now()))(t)
 	ledger := now.Targets["ledger"]
 	require.Equal(t, map[string]int64{"5xx": 7, "none": 1}, ledger.Answers)
 	require.Len(t, ledger.Last, 5)
@@ -107,8 +106,7 @@ func TestAnInstanceThatCountsNothingIsSeenOnceAMinute(t *testing.T) {
 	}
 	require.EqualValues(t, 2, db.Commits.Load())
 	require.EqualValues(t, 4, db.Gets.Load())
-	now, err := rates.Recent(t.Context(), db, at.Now())
-	require.NoError(t, err)
+	now := filetest.Must(rates.Recent(t.Context(), db, at.Now()))(t)
 	require.Equal(t, noon.Add(time.Minute), now.Services[0].SeenAt)
 	require.Empty(t, now.Queues)
 }
@@ -123,8 +121,7 @@ func TestADocumentRemembersTheInstancesAndReleasesThatWereSeenLast(t *testing.T)
 		r.Release("not a name\n")
 		require.NoError(t, r.Flush(t.Context()))
 	}
-	now, err := rates.Recent(t.Context(), db, at.Now())
-	require.NoError(t, err)
+	now := filetest.Must(rates.Recent(t.Context(), db, at.Now()))(t)
 	require.LessOrEqual(t, len(now.Services), 20*rates.Shards)
 	require.Equal(t, "i99", now.Services[0].Instance)
 	require.LessOrEqual(t, len(now.Releases), 5*rates.Shards)
@@ -149,8 +146,7 @@ func TestWhatWasCountedWhileTheStoreWasDownGoesToTheHourOfTheLastOfIt(t *testing
 	(*rates.Recorder)(nil).Arrived("orders") // nobody counts
 	db.Down(false)
 	require.NoError(t, r.Flush(t.Context()))
-	series, err := rates.Series(t.Context(), db, rates.Hour, 4, at.Now(), "orders")
-	require.NoError(t, err)
+	series := filetest.Must(rates.Series(t.Context(), db, rates.Hour, 4, at.Now(), "orders"))(t)
 	require.Equal(t, []int64{0, 0, 3, 0}, []int64{series["orders"][0].In, series["orders"][1].In, series["orders"][2].In, series["orders"][3].In})
 }
 
@@ -171,16 +167,14 @@ func TestCloseAddsWhatIsLeftAndNoTimerRunsAfterwards(t *testing.T) {
 	r.Arrived("orders")
 	timers[0]()
 	require.Len(t, timers, 2, "the next one runs")
-	now, err := rates.Recent(t.Context(), db, at.Now())
-	require.NoError(t, err)
+	now := filetest.Must(rates.Recent(t.Context(), db, at.Now()))(t)
 	require.EqualValues(t, 1, now.Queues["orders"].In)
 	r.Arrived("orders")
 	r.Close(t.Context())
 	require.Equal(t, 1, stopped)
 	timers[1]() // it fired before it was stopped
 	require.Len(t, timers, 2)
-	now, err = rates.Recent(t.Context(), db, at.Now())
-	require.NoError(t, err)
+	now = filetest.Must(rates.Recent(t.Context(), db, at.Now()))(t)
 	require.EqualValues(t, 2, now.Queues["orders"].In)
 }
 
@@ -195,14 +189,12 @@ func TestADocumentThatIsNotReadableCountsAsNothing(t *testing.T) {
 	r := newRecorder(db, "i1", at)
 	r.Arrived("orders")
 	require.NoError(t, r.Flush(context.Background()))
-	now, err := rates.Recent(t.Context(), db, at.Now())
-	require.NoError(t, err)
+	now := filetest.Must(rates.Recent(t.Context(), db, at.Now()))(t)
 	require.EqualValues(t, 1, now.Queues["orders"].In)
 }
 
 func TestTheBucketsAreThereWhereNobodyHasCounted(t *testing.T) {
 	t.Parallel()
-	series, err := rates.Series(t.Context(), storetest.Open(t), rates.Hour, 2, noon, "orders")
-	require.NoError(t, err)
+	series := filetest.Must(rates.Series(t.Context(), storetest.Open(t), rates.Hour, 2, noon, "orders"))(t)
 	require.Equal(t, map[string][]rates.Bucket{"orders": {{At: rates.Hour.Of(noon).Add(-time.Hour)}, {At: rates.Hour.Of(noon)}}}, series)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"billhook/internal/filetest"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
@@ -27,8 +28,7 @@ func change(subject string, at time.Time) audit.Entry {
 
 func TestAnEntryIsCreatedAndNeverWrittenOver(t *testing.T) {
 	t.Parallel()
-	w, err := change("c~1/2", noon).Write("r1")
-	require.NoError(t, err)
+	w := filetest.Must(change("c~1/2", noon).Write("r1"))(t)
 	require.NoError(t, store.CheckWrites([]store.Write{w}))
 	require.Equal(t, store.OpCreate, w.Op)
 	require.True(t, audit.IsEntry(w.Key.ID))
@@ -37,15 +37,13 @@ func TestAnEntryIsCreatedAndNeverWrittenOver(t *testing.T) {
 		"kind": "customer", "tenant": "acme", "subject": "c~1/2", "action": "link", "who": "token:ada", "why": "ticket 7",
 		"at": noon.Truncate(time.Microsecond), "after": map[string]any{"uid": "u1"},
 	}, w.Fields)
-	again, err := change("c~1/2", noon).Write("r2")
-	require.NoError(t, err)
+	again := filetest.Must(change("c~1/2", noon).Write("r2"))(t)
 	require.NotEqual(t, w.Key, again.Key, "two changes of one moment are two")
 
 	write := store.Set(store.Key{Collection: "customers", ID: "c1"}, nil)
-	writes, err := change("c~1/2", noon).With("r1", write)
-	require.NoError(t, err)
+	writes := filetest.Must(change("c~1/2", noon).With("r1", write))(t)
 	require.Equal(t, []store.Write{write, w}, writes)
-	writes, err = audit.Entry{}.With("r1", write)
+	writes, err := audit.Entry{}.With("r1", write)
 	require.ErrorIs(t, err, audit.ErrInvalid)
 	require.Empty(t, writes, "what has no entry is not written")
 }
@@ -80,8 +78,7 @@ func TestTheChangesOfOneSubjectAreListedTheNewestFirst(t *testing.T) {
 		if subject == "c1 of another" {
 			e.Tenant, e.Subject = "another", "c1"
 		}
-		w, err := e.Write("r")
-		require.NoError(t, err)
+		w := filetest.Must(e.Write("r"))(t)
 		storetest.Put(t, documents, w)
 	}
 	subject := audit.Subject{Kind: "customer", Tenant: "acme", ID: "c1"}
@@ -91,8 +88,7 @@ func TestTheChangesOfOneSubjectAreListedTheNewestFirst(t *testing.T) {
 	rest, next, err := subject.List(t.Context(), documents, next, 2)
 	require.NoError(t, err)
 	require.Empty(t, next)
-	all, err := subject.All(t.Context(), documents)
-	require.NoError(t, err)
+	all := filetest.Must(subject.All(t.Context(), documents))(t)
 	require.Equal(t, slices.Concat(first, rest), all)
 	at := noon.Truncate(time.Microsecond)
 	require.Equal(t, []time.Time{at.Add(4 * time.Hour), at.Add(time.Hour), at}, []time.Time{all[0].At, all[1].At, all[2].At})
@@ -163,8 +159,7 @@ func TestAChangeThatExpectsAnotherVersionIsRefusedAndOneThatDoesNotIsAudited(t *
 	}
 	last := seen
 	require.ErrorIs(t, set(by(&last), "r5", "e"), audit.ErrChanged)
-	entries, err := audit.Subject{Kind: "thing", Tenant: "acme", ID: "one"}.All(t.Context(), s)
-	require.NoError(t, err)
+	entries := filetest.Must(audit.Subject{Kind: "thing", Tenant: "acme", ID: "one"}.All(t.Context(), s))(t)
 	require.Len(t, entries, 3)
 	require.Contains(t, entries, audit.Entry{
 		Kind: "thing", Tenant: "acme", Subject: "one", Action: "set", Who: "ada", Why: "ticket 7", At: noon.Truncate(time.Microsecond),

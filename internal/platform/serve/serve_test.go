@@ -20,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sync/semaphore"
 
+	"billhook/internal/filetest"
 	"billhook/internal/platform/serve"
 )
 
@@ -37,10 +38,8 @@ func running(t *testing.T, server *serve.Server, metrics http.HandlerFunc) (addr
 	server.Name, server.Log = "test", slog.New(slog.NewJSONHandler(writer, nil))
 	server.Drain, server.ReadTimeout = cmp.Or(server.Drain, time.Minute), cmp.Or(server.ReadTimeout, time.Minute)
 	server.Longest = cmp.Or(server.Longest, time.Minute)
-	listener, err := serve.Listen(t.Context(), "127.0.0.1", "0")
-	require.NoError(t, err)
-	on, err := serve.ListenMetrics(t.Context(), "127.0.0.1", "", "0")
-	require.NoError(t, err)
+	listener := filetest.Must(serve.Listen(t.Context(), "127.0.0.1", "0"))(t)
+	on := filetest.Must(serve.ListenMetrics(t.Context(), "127.0.0.1", "", "0"))(t)
 	ctx, stop := context.WithCancel(t.Context())
 	result := make(chan error, 1)
 	go func() { result <- server.RunWithMetrics(ctx, listener, metrics, on) }()
@@ -165,8 +164,7 @@ func TestTheWriteTimeoutHoldsTheLongestRequestAndItsWork(t *testing.T) {
 			timeouts <- r.Context().Value(http.ServerContextKey).(*http.Server).WriteTimeout
 		}),
 	}, nothing)
-	silent, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
-	require.NoError(t, err)
+	silent := filetest.Must((&net.Dialer{}).DialContext(t.Context(), "tcp", address))(t)
 	defer func() { _ = silent.Close() }()
 	// Connections are accepted in order: once this one is answered, the silent one is accepted.
 	require.Equal(t, http.StatusOK, ask(t, fresh, http.MethodGet, address, "/"))
@@ -182,10 +180,8 @@ func TestAServiceWithoutItsMetricsOrItsTimeoutsEnds(t *testing.T) {
 		"test: no read timeout":  {Longest: time.Minute},
 		"test: no write timeout": {ReadTimeout: time.Minute},
 	} {
-		listener, err := serve.Listen(t.Context(), "127.0.0.1", "0")
-		require.NoError(t, err)
-		beside, err := serve.Listen(t.Context(), "127.0.0.1", "0")
-		require.NoError(t, err)
+		listener := filetest.Must(serve.Listen(t.Context(), "127.0.0.1", "0"))(t)
+		beside := filetest.Must(serve.Listen(t.Context(), "127.0.0.1", "0"))(t)
 		if server.ReadTimeout > 0 && server.Longest > 0 {
 			require.NoError(t, beside.Close())
 		}
@@ -197,8 +193,7 @@ func TestAServiceWithoutItsMetricsOrItsTimeoutsEnds(t *testing.T) {
 
 func TestEachServerHasAPortOfItsOwn(t *testing.T) {
 	t.Parallel()
-	taken, err := serve.ListenMetrics(t.Context(), "127.0.0.1", "0", "8080")
-	require.NoError(t, err)
+	taken := filetest.Must(serve.ListenMetrics(t.Context(), "127.0.0.1", "0", "8080"))(t)
 	defer func() { _ = taken.Close() }()
 	_, port, err := net.SplitHostPort(taken.Addr().String())
 	require.NoError(t, err)
@@ -234,8 +229,7 @@ func TestRecoverAnswersAProblemAndNeverPrintsThePanicsValue(t *testing.T) {
 	handler.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
 	require.Equal(t, http.StatusInternalServerError, w.Code)
 	require.Equal(t, "application/problem+json", w.Header().Get("Content-Type"))
-	body, err := io.ReadAll(w.Body)
-	require.NoError(t, err)
+	body := filetest.Must(io.ReadAll(w.Body))(t)
 	var problem serve.Problem
 	require.NoError(t, json.Unmarshal(body, &problem))
 	require.Equal(t, "internal", problem.Code)

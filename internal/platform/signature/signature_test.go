@@ -95,8 +95,7 @@ func TestAGenuineSignatureAloneIsAcceptedInEveryScheme(t *testing.T) {
 			continue
 		}
 		require.Equal(t, append(test.Headers["X-Webhook-Destination"], "")[0], claim.Destination, test.What)
-		signer, err := signature.NewSigner(scheme, test.Secret)
-		require.NoError(t, err)
+		signer := filetest.Must(signature.NewSigner(scheme, test.Secret))(t)
 		own := single(signer.SignFor(claim.Destination, "m1", signed, at))
 		require.NoError(t, v.Verify(lookup(own), signed), "signed by its own signer: "+test.What)
 		require.Equal(t, test.Headers["X-Webhook-Destination"], own["X-Webhook-Destination"])
@@ -112,8 +111,7 @@ func TestTheWindowHasTheSameEdgesInEveryScheme(t *testing.T) {
 		if scheme.ReplayWindow != "" {
 			continue
 		}
-		signer, err := signature.NewSigner(scheme, secret)
-		require.NoError(t, err)
+		signer := filetest.Must(signature.NewSigner(scheme, secret))(t)
 		for away, want := range map[time.Duration]error{
 			-5 * time.Minute: nil, -5*time.Minute - time.Second: signature.ErrTooOld, -50 * 365 * 24 * time.Hour: signature.ErrTooOld,
 			5 * time.Minute: nil, 5*time.Minute + time.Second: signature.ErrTooNew, 5000 * 24 * time.Hour: signature.ErrTooNew,
@@ -190,8 +188,7 @@ func FuzzVerify(f *testing.F) {
 			} else {
 				require.ErrorIs(t, claim.Verify(payload), signature.ErrSignature)
 			}
-			signer, err := signature.NewSigner(scheme, secret)
-			require.NoError(t, err)
+			signer := filetest.Must(signature.NewSigner(scheme, secret))(t)
 			headers := single(signer.Sign("m1", payload, now))
 			require.NoError(t, v.Verify(lookup(headers), payload))
 			require.ErrorIs(t, v.Verify(lookup(headers), append(payload[:len(payload):len(payload)], '.')), signature.ErrSignature)
@@ -210,8 +207,7 @@ func FuzzVerify(f *testing.F) {
 // A receiver that knows one of two secrets takes what both have signed.
 func TestEverySecretOfStandardWebhooksSigns(t *testing.T) {
 	t.Parallel()
-	signer, err := signature.NewSigner(signature.Standard, secret, second)
-	require.NoError(t, err)
+	signer := filetest.Must(signature.NewSigner(signature.Standard, secret, second))(t)
 	signed := lookup(single(signer.Sign("evt-1", body, now)))
 	for known, want := range map[string]error{secret: nil, second: nil, "a-third-secret-of-more-than-24-bytes": signature.ErrSignature} {
 		require.ErrorIs(t, verifier(t, signature.Standard, known).Verify(signed, body), want)
@@ -233,8 +229,7 @@ func TestTheDeliveryOnThePageOfEndpointsIsSignedWithItsSecret(t *testing.T) {
 	}
 	known, err := signature.NewVerifier(signature.Standard, []string{find("`(whsec_[^`]+)`")}, time.Minute, func() time.Time { return time.Unix(1772452800, 0) })
 	require.NoError(t, err)
-	claim, err := known.Headers(func(name string) []string { return []string{headers[name]} })
-	require.NoError(t, err)
+	claim := filetest.Must(known.Headers(func(name string) []string { return []string{headers[name]} }))(t)
 	payload := find("\n(\\{\"type\":\"invoice.paid\".*\\})\n")
 	require.NoError(t, claim.Verify([]byte(payload)))
 	require.Error(t, claim.Verify([]byte(payload+" ")))

@@ -21,8 +21,7 @@ import (
 
 func openStore(t testing.TB) *standin.Store {
 	t.Helper()
-	s, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
-	require.NoError(t, err)
+	s := filetest.Must(standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db")))(t)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s
 }
@@ -41,8 +40,7 @@ func TestACommitOutlivesTheKillingOfItsProcess(t *testing.T) {
 	const variable = "BOLTSTORE_TEST_CHILD"
 	numbered := func(i int) store.Key { return store.Key{Collection: "c", ID: strconv.Itoa(i)} }
 	if path := os.Getenv(variable); path != "" {
-		s, err := standin.OpenStore(path)
-		require.NoError(t, err)
+		s := filetest.Must(standin.OpenStore(path))(t)
 		for i := 0; ; i++ {
 			_, err := s.Commit(t.Context(), []store.Write{
 				store.Create(numbered(i), map[string]any{"n": int64(i)}),
@@ -56,8 +54,7 @@ func TestACommitOutlivesTheKillingOfItsProcess(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestACommitOutlivesTheKillingOfItsProcess$")
 	child.Env = append(os.Environ(), variable+"="+path)
-	out, err := child.StdoutPipe()
-	require.NoError(t, err)
+	out := filetest.Must(child.StdoutPipe())(t)
 	require.NoError(t, child.Start())
 	said := 0
 	for lines := bufio.NewScanner(out); lines.Scan(); {
@@ -71,8 +68,7 @@ func TestACommitOutlivesTheKillingOfItsProcess(t *testing.T) {
 	require.Error(t, child.Wait())
 	require.GreaterOrEqual(t, said, 50)
 
-	s, err := standin.OpenStore(path)
-	require.NoError(t, err)
+	s := filetest.Must(standin.OpenStore(path))(t)
 	defer func() { require.NoError(t, s.Close()) }()
 	require.ErrorIs(t, errorOf(standin.OpenStore(path)), standin.ErrInUse)
 	for i := range said {
@@ -101,8 +97,7 @@ func TestALongTextIsFoundByItself(t *testing.T) {
 func TestADamagedStoreIsAnErrorThatNamesItsFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "store.db")
-	db, err := standin.OpenStore(path)
-	require.NoError(t, err)
+	db := filetest.Must(standin.OpenStore(path))(t)
 	for n := range 300 {
 		storetest.Put(t, db, store.Create(store.Key{Collection: "c", ID: fmt.Sprint(n)}, map[string]any{"text": fmt.Sprintf("%0200d", n)}))
 	}

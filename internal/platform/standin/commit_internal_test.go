@@ -12,14 +12,14 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
 
+	"billhook/internal/filetest"
 	"billhook/internal/platform/store"
 )
 
 // TestConcurrentCommitsShareOneForceToTheDisk: each of them keeps its own outcome.
 func TestConcurrentCommitsShareOneForceToTheDisk(t *testing.T) {
 	t.Parallel()
-	s, err := OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
-	require.NoError(t, err)
+	s := filetest.Must(OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db")))(t)
 	defer func() { require.NoError(t, s.Close()) }()
 	transactions := func() (n int) {
 		require.NoError(t, s.db.View(func(tx *bbolt.Tx) error { n = tx.ID(); return nil }))
@@ -28,7 +28,7 @@ func TestConcurrentCommitsShareOneForceToTheDisk(t *testing.T) {
 	key := func(id string) store.Key { return store.Key{Collection: "c", ID: id} }
 	sum := store.Increment(key("sum"), map[string]int64{"n": 1}, nil)
 	there := store.Create(key("there"), map[string]any{"n": int64(1)})
-	_, err = s.Commit(t.Context(), []store.Write{there})
+	_, err := s.Commit(t.Context(), []store.Write{there})
 	require.NoError(t, err)
 	gone, cancel := context.WithCancel(t.Context())
 
@@ -57,8 +57,7 @@ func TestConcurrentCommitsShareOneForceToTheDisk(t *testing.T) {
 	s.writing.Unlock()
 	commits.Wait()
 	require.Equal(t, before+1, transactions())
-	doc, err := s.Get(t.Context(), key("sum"))
-	require.NoError(t, err)
+	doc := filetest.Must(s.Get(t.Context(), key("sum")))(t)
 	require.EqualValues(t, sums, doc.Fields["n"], "of those refused nothing is left")
 
 	_, err = s.Commit(t.Context(), []store.Write{there})
@@ -68,8 +67,7 @@ func TestConcurrentCommitsShareOneForceToTheDisk(t *testing.T) {
 
 func TestCommitsBetweenThePartsOfAnIndexAreInIt(t *testing.T) {
 	t.Parallel()
-	s, err := OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
-	require.NoError(t, err)
+	s := filetest.Must(OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db")))(t)
 	defer func() { require.NoError(t, s.Close()) }()
 	write := func(id int, color string) store.Write {
 		return store.Set(store.Key{Collection: "c", ID: fmt.Sprintf("%05d", id)}, map[string]any{"color": color})

@@ -49,8 +49,7 @@ func queues() []catalog.Queue {
 
 func verifying(t *testing.T, now func() time.Time) (*standin.Issuer, *auth.Verifier) {
 	t.Helper()
-	issuer, err := standin.NewIssuer(now)
-	require.NoError(t, err)
+	issuer := filetest.Must(standin.NewIssuer(now))(t)
 	keys := httptest.NewServer(issuer)
 	t.Cleanup(keys.Close)
 	verifier, err := auth.New(auth.Config{
@@ -160,16 +159,13 @@ func TestATokenIsUsedAgainAndRenewedInTime(t *testing.T) {
 	t.Parallel()
 	now := start
 	issuer, verifier := verifying(t, func() time.Time { return now })
-	first, err := issuer.Token(audience, account)
-	require.NoError(t, err)
-	again, err := issuer.Token(audience, account)
-	require.NoError(t, err)
+	first := filetest.Must(issuer.Token(audience, account))(t)
+	again := filetest.Must(issuer.Token(audience, account))(t)
 	require.Equal(t, first, again)
 	require.NoError(t, verifier.Verify(t.Context(), "Bearer "+first))
 
 	now = now.Add(31 * time.Minute)
-	renewed, err := issuer.Token(audience, account)
-	require.NoError(t, err)
+	renewed := filetest.Must(issuer.Token(audience, account))(t)
 	require.NotEqual(t, first, renewed)
 	require.NoError(t, verifier.Verify(t.Context(), "Bearer "+renewed))
 	require.NotContains(t, string(issuer.Keys()), `"d"`, "the private half stays here")
@@ -204,8 +200,7 @@ func TestWhatWaitsOutlivesTheProcessHoweverItEnds(t *testing.T) {
 					}
 					return status
 				}, waiting())
-				loaded, err := s.Load(path)
-				require.NoError(t, err)
+				loaded := filetest.Must(s.Load(path))(t)
 				require.Equal(t, want, loaded)
 				does(t, s)
 				if killed {
@@ -217,8 +212,7 @@ func TestWhatWaitsOutlivesTheProcessHoweverItEnds(t *testing.T) {
 				require.ErrorContains(t, s.Save(path), "not closed")
 				require.NoError(t, s.Close())
 				require.NoError(t, s.Save(path))
-				info, err := os.Stat(path)
-				require.NoError(t, err)
+				info := filetest.Must(os.Stat(path))(t)
 				require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 			})
 		}
@@ -262,8 +256,7 @@ func TestWhatWaitsOutlivesTheProcessHoweverItEnds(t *testing.T) {
 		})
 		process(standin.Loaded{}, http.StatusNoContent, "", func(t *testing.T, s *bench) {
 			t.Helper()
-			stands, err := s.Standing(t.Context(), paused)
-			require.NoError(t, err)
+			stands := filetest.Must(s.Standing(t.Context(), paused))(t)
 			require.Equal(t, pause.Pushing, stands)
 		})
 	}
@@ -283,8 +276,7 @@ func TestAKillWhileADeadLetterIsForwardedLosesNothing(t *testing.T) {
 		for n := 1; n < len(lines); n++ {
 			require.NoError(t, os.WriteFile(path, []byte(strings.Join(lines[:n], "")), 0o600))
 			next := newBench(t, always(http.StatusNoContent), config)
-			loaded, err := next.Load(path)
-			require.NoError(t, err)
+			loaded := filetest.Must(next.Load(path))(t)
 			require.Positive(t, loaded.Waiting+len(next.Held("orders-dlq-hold")), "killed after %s", lines[n-1])
 		}
 	})
@@ -296,11 +288,10 @@ func TestAFileThatCannotBeReadIsAnErrorAndOfWhatIsGoneIsTold(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "broker.json")
 		s := newBench(t, always(http.StatusNoContent), plain())
 		require.NoError(t, os.WriteFile(path, []byte(`{"subscription":"hold","got":{"ID":"1"}}`+"\n"), 0o600))
-		loaded, err := s.Load(path)
-		require.NoError(t, err)
+		loaded := filetest.Must(s.Load(path))(t)
 		require.Equal(t, standin.Loaded{Gone: 1}, loaded, "what a subscription held that is no more")
 		require.NoError(t, os.WriteFile(path, []byte("{\n"), 0o600))
-		_, err = s.Load(path)
+		_, err := s.Load(path)
 		require.ErrorIs(t, err, standin.ErrDamaged)
 		require.ErrorContains(t, err, path)
 	})
@@ -329,9 +320,7 @@ func TestAPausedQueueIsNotAttemptedHoweverLongAndGoesOnInOrder(t *testing.T) {
 			return all[paused.PushSubscription()]
 		}
 		stands := func(q catalog.Queue) pause.Standing {
-			have, err := s.Standing(t.Context(), q)
-			require.NoError(t, err)
-			return have
+			return filetest.Must(s.Standing(t.Context(), q))(t)
 		}
 		require.Equal(t, pause.Pushing, stands(paused))
 		s.publishTo("paused", "k", "a")

@@ -45,8 +45,7 @@ func notice(id string) string {
 
 func signed(t testing.TB, method, path, body string, at time.Time) *http.Request {
 	t.Helper()
-	signer, err := signature.NewSigner(signature.Generic, receiverSecret)
-	require.NoError(t, err)
+	signer := filetest.Must(signature.NewSigner(signature.Generic, receiverSecret))(t)
 	request := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(body))
 	for name, value := range signer.Sign("", []byte(body), at) {
 		request.Header.Set(name, value)
@@ -263,8 +262,7 @@ const (
 
 func hook(t *testing.T, r *standin.Receiver, secret, id, body string, at time.Time) int {
 	t.Helper()
-	signer, err := signature.NewSigner(signature.Standard, secret)
-	require.NoError(t, err)
+	signer := filetest.Must(signature.NewSigner(signature.Standard, secret))(t)
 	request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, standin.PartnerPath, strings.NewReader(body))
 	for name, value := range signer.Sign(id, []byte(body), at) {
 		request.Header.Set(name, value)

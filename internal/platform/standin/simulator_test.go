@@ -135,8 +135,7 @@ func newBench(tb testing.TB, answer func(received) int, config standin.Simulator
 	s := &bench{t: tb, worker: &worker{began: time.Now(), answer: answer}}
 	config.ProjectID, config.PushBaseURL = "demo-project", "http://worker.test"
 	config.Client = &http.Client{Transport: s.worker}
-	simulator, err := standin.NewSimulator(config)
-	require.NoError(tb, err)
+	simulator := filetest.Must(standin.NewSimulator(config))(tb)
 	s.Simulator = simulator
 	tb.Cleanup(func() { require.NoError(tb, simulator.Close()) })
 	return s
@@ -299,8 +298,7 @@ func TestPushBodyIsTheWrappedOne(t *testing.T) {
 		} {
 			test.config.Token = func() (string, error) { return "a.b.c", nil }
 			s := newBench(t, always(200), test.config)
-			got, err := s.Publish(t.Context(), "orders", test.message)
-			require.NoError(t, err)
+			got := filetest.Must(s.Publish(t.Context(), "orders", test.message))(t)
 			require.Equal(t, id, got)
 			require.NoError(t, s.Idle(t.Context()))
 			push := s.worker.pushes()[0]

@@ -55,8 +55,7 @@ func post(t *testing.T, s store.Committer, entries ...ledger.Entry) {
 	for some := range slices.Chunk(entries, store.MaxWrites) {
 		var writes []store.Write
 		for _, entry := range some {
-			w, err := ledger.Post(entry)
-			require.NoError(t, err)
+			w := filetest.Must(ledger.Post(entry))(t)
 			writes = append(writes, w...)
 		}
 		storetest.Put(t, s, writes...)
@@ -72,9 +71,7 @@ func sealer(s store.Store) seal.Sealer {
 
 func run(t *testing.T, s store.Store) seal.Sealed {
 	t.Helper()
-	done, err := sealer(s).Run(t.Context())
-	require.NoError(t, err)
-	return done
+	return filetest.Must(sealer(s).Run(t.Context()))(t)
 }
 
 func findings(t *testing.T, from ledger.Reader) []seal.Finding {
@@ -104,8 +101,7 @@ func TestASealOf497EntriesIsOneCommit(t *testing.T) {
 	require.Equal(t, seal.Sealed{}, run(t, s))
 	require.EqualValues(t, 2+1, s.Queries.Load())
 	post(t, s, sale("big", "waits", "2026-11", 100, 0), sale("big", "later", "2026-12", 100, 0))
-	balance, err := seal.Balances(t.Context(), s, "big", "2026-11", "2026-11")
-	require.NoError(t, err)
+	balance := filetest.Must(seal.Balances(t.Context(), s, "big", "2026-11", "2026-11"))(t)
 	require.Equal(t, []int64{3, 1}, []int64{balance.Seal, balance.Unsealed}, "how far it goes")
 	require.Empty(t, findings(t, s))
 }
@@ -120,16 +116,13 @@ func TestASealHoldsEntriesInTheOrderInWhichTheyWerePosted(t *testing.T) {
 		first, second = second, first
 	}
 	for i, id := range []string{ledger.EntryID("acme", "b"), first, second} {
-		entry, err := ledger.Read(storetest.Get(t, s, ledger.Key(id)))
-		require.NoError(t, err)
+		entry := filetest.Must(ledger.Read(storetest.Get(t, s, ledger.Key(id))))(t)
 		require.EqualValues(t, i, entry.Leaf)
 		require.EqualValues(t, 1, entry.Seal)
-		same, err := seal.Unchanged(t.Context(), s, entry)
-		require.NoError(t, err)
+		same := filetest.Must(seal.Unchanged(t.Context(), s, entry))(t)
 		require.True(t, same)
 		entry.Leaf++
-		same, err = seal.Unchanged(t.Context(), s, entry)
-		require.NoError(t, err)
+		same = filetest.Must(seal.Unchanged(t.Context(), s, entry))(t)
 		require.False(t, same, "it is not what the seal has at another place")
 	}
 }
@@ -155,8 +148,7 @@ func TestARunWithoutTimeSaysThatThereIsMore(t *testing.T) {
 		defer cancel()
 		return do()
 	}
-	done, err := sealer(faults).Run(ctx)
-	require.NoError(t, err)
+	done := filetest.Must(sealer(faults).Run(ctx))(t)
 	require.Equal(t, seal.Sealed{Entries: 1, Seals: 1, More: true, OldestSeconds: 3540}, done)
 	faults.OnCommit = nil
 	require.Equal(t, seal.Sealed{Entries: 1, Seals: 1}, run(t, faults))
@@ -253,8 +245,7 @@ func proofs(t *testing.T, n int) (all [][]byte, kept []seal.Seal) {
 	post(t, s, entries...)
 	run(t, s)
 	for _, entry := range entries {
-		text, err := seal.Prove(t.Context(), s, ledger.EntryID("acme", entry.EventID))
-		require.NoError(t, err)
+		text := filetest.Must(seal.Prove(t.Context(), s, ledger.EntryID("acme", entry.EventID)))(t)
 		all = append(all, text)
 	}
 	kept, _, err := seal.List(t.Context(), s, "acme", 0, 10)
@@ -267,8 +258,7 @@ func TestEachEntryOfASealIsProvenToWhoeverKeptTheSeal(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 7, 8, 21} {
 		all, kept := proofs(t, n)
 		for i, text := range all {
-			proven, err := seal.CheckProof(text, kept)
-			require.NoError(t, err)
+			proven := filetest.Must(seal.CheckProof(text, kept))(t)
 			entry := proven.Entry
 			proven.Entry = nil
 			require.Equal(t, seal.Proven{
@@ -321,12 +311,11 @@ func vector(t testing.TB) (text string, kept []seal.Seal) {
 func TestAProofInAnotherFormOrOfAnotherSealProvesNothing(t *testing.T) {
 	t.Parallel()
 	good, kept := vector(t)
-	proven, err := seal.CheckProof([]byte(good), kept)
-	require.NoError(t, err)
+	proven := filetest.Must(seal.CheckProof([]byte(good), kept))(t)
 	require.EqualValues(t, 1, proven.Index)
 	require.ErrorContains(t, errorOf(seal.CheckProof([]byte(good), nil)), "no seal 1 of acme")
 	_, again := proofs(t, 2)
-	_, err = seal.CheckProof([]byte(good), again)
+	_, err := seal.CheckProof([]byte(good), again)
 	require.ErrorIs(t, err, seal.ErrProof, "the books were sealed again, without an entry")
 	for name, change := range map[string]func(*seal.Seal){
 		"its root": func(s *seal.Seal) { s.Root = strings.Repeat("0", 64) }, "its count": func(s *seal.Seal) { s.Count = 4 },
@@ -434,12 +423,10 @@ func TestTheDailyVerificationGoesOnWhereItWasCutOff(t *testing.T) {
 		require.EqualValues(t, 14, state.Last.Seals)
 
 		s.OnRead = nil
-		again, err := watch.Step(t.Context())
-		require.NoError(t, err)
+		again := filetest.Must(watch.Step(t.Context()))(t)
 		require.Equal(t, state.Last, again.Last, "once a day")
 		now = state.Last.BegunAt.Add(24 * time.Hour)
-		again, err = watch.Step(t.Context())
-		require.NoError(t, err)
+		again = filetest.Must(watch.Step(t.Context()))(t)
 		require.Equal(t, now, again.Last.BegunAt)
 		require.Len(t, told, 2)
 	}
@@ -498,8 +485,7 @@ func TestTwoStepsAtOnceCountEachPartOnce(t *testing.T) {
 		}
 		return do()
 	}
-	state, err := watch(faults).Step(t.Context())
-	require.NoError(t, err)
+	state := filetest.Must(watch(faults).Step(t.Context()))(t)
 	require.Contains(t, []int{1, 2}, told)
 	require.EqualValues(t, 1, state.Last.Found)
 	require.EqualValues(t, 14, state.Last.Seals)

@@ -77,8 +77,7 @@ func (b books) verified(t *testing.T, kept []seal.Seal) (found, withKept []seal.
 	origins := journal.Origins{Store: b, Catalog: &catalog.Catalog{Queues: []catalog.Queue{
 		{ID: "books", Handlers: map[string]catalog.Handler{"*.*.*": {Name: catalog.JournalPost}, "order.paid": {Name: "points.credit"}}},
 	}}}
-	found, err := sealtest.Findings(t.Context(), seal.Verifier{From: b, Origins: origins})
-	require.NoError(t, err)
+	found = filetest.Must(sealtest.Findings(t.Context(), seal.Verifier{From: b, Origins: origins}))(t)
 	for _, tenant := range []string{"acme", "beta"} {
 		there, _, err := seal.List(t.Context(), b, tenant, 0, 100)
 		if err != nil {
@@ -103,8 +102,7 @@ func TestEachTamperingIsFoundByWhomTheDocsSay(t *testing.T) {
 	head := store.Key{Collection: seal.Heads, ID: seal.HeadID("acme")}
 	held, made := ledger.UserPoints("u1").Key("acme"), ledger.UserPoints("u2").Key("acme")
 	posted := func(event string, amount int64) map[string]any {
-		writes, err := ledger.Post(sale("acme", event, "2026-11", amount, 0))
-		require.NoError(t, err)
+		writes := filetest.Must(ledger.Post(sale("acme", event, "2026-11", amount, 0)))(t)
 		return writes[0].Fields
 	}
 	usual := [2]int{1, 1}

@@ -18,14 +18,14 @@ import (
 
 	"billhook/catalog"
 	"billhook/catalog/catalogtest"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/pause"
 	"billhook/internal/platform/gcp/pubsub"
 )
 
 func (e emulated) provision(t *testing.T, c *catalog.Catalog) (done []string) {
 	t.Helper()
-	changes, err := pubsub.Provision(t.Context(), c, e.target, e.options...)
-	require.NoError(t, err)
+	changes := filetest.Must(pubsub.Provision(t.Context(), c, e.target, e.options...))(t)
 	return told(t, changes)
 }
 
@@ -62,8 +62,7 @@ func TestOnTheEmulatorProvisionMendsPointsAnewAndSwitchesOff(t *testing.T) {
 		c.Queues[at].Enabled = step.on
 		want := []string{step.did + " subscription " + id, step.did + " subscription " + c.Queues[at].DeadLetterPush()}
 		require.Equal(t, want, e.provision(t, c), "kept is told each time: nobody looks after what waits there")
-		found, err := pubsub.Examine(t.Context(), c, e.target, pubsub.Look{}, e.options...)
-		require.NoError(t, err)
+		found := filetest.Must(pubsub.Examine(t.Context(), c, e.target, pubsub.Look{}, e.options...))(t)
 		require.Empty(t, found.Findings)
 	}
 }
@@ -241,8 +240,7 @@ var pausedAt = time.Date(2026, 11, 22, 11, 44, 55, 0, time.UTC)
 
 func openSwitch(t *testing.T, target pubsub.Target, options []option.ClientOption) *pubsub.Switch {
 	t.Helper()
-	s, err := pubsub.NewSwitch(t.Context(), target, options...)
-	require.NoError(t, err)
+	s := filetest.Must(pubsub.NewSwitch(t.Context(), target, options...))(t)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s
 }
@@ -251,8 +249,7 @@ func (p *project) openSwitch() *pubsub.Switch { return openSwitch(p.t, p.target,
 
 func stands(t *testing.T, s *pubsub.Switch, q catalog.Queue, want pause.Standing) {
 	t.Helper()
-	have, err := s.Standing(t.Context(), q)
-	require.NoError(t, err)
+	have := filetest.Must(s.Standing(t.Context(), q))(t)
 	require.Equal(t, want, have)
 }
 

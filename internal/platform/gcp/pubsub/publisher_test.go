@@ -33,8 +33,7 @@ func opened(t *testing.T, options []option.ClientOption, publish func(invoke fun
 		}
 		return c.invoke()
 	})
-	publisher, err := pubsub.NewPublisher(t.Context(), pubsub.Names{ProjectID: "p"}, options...)
-	require.NoError(t, err)
+	publisher := filetest.Must(pubsub.NewPublisher(t.Context(), pubsub.Names{ProjectID: "p"}, options...))(t)
 	t.Cleanup(func() { require.NoError(t, publisher.Close()) })
 	return publisher
 }

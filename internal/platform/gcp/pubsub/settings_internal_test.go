@@ -5,18 +5,17 @@ import (
 
 	"cloud.google.com/go/pubsub/v2"
 	"github.com/stretchr/testify/require"
+
+	"billhook/internal/filetest"
 )
 
 // The library's defaults wait for a batch, try for a minute and buffer without bound:
 // nothing but its settings tells before production does.
 func TestATopicsPublisherNeitherWaitsNorBuffersWithoutBound(t *testing.T) {
 	t.Parallel()
-	p, err := NewPublisher(t.Context(), Names{ProjectID: "p"}, EmulatorOptions("127.0.0.1:1")...)
-	require.NoError(t, err)
-	to, err := p.begin("orders")
-	require.NoError(t, err)
-	again, err := p.begin("orders")
-	require.NoError(t, err)
+	p := filetest.Must(NewPublisher(t.Context(), Names{ProjectID: "p"}, EmulatorOptions("127.0.0.1:1")...))(t)
+	to := filetest.Must(p.begin("orders"))(t)
+	again := filetest.Must(p.begin("orders"))(t)
 	require.Same(t, to, again, "one publisher a topic: the order of a key is the publisher's")
 	require.True(t, to.EnableMessageOrdering)
 	require.Equal(t, 1, to.PublishSettings.CountThreshold)

@@ -120,7 +120,7 @@ func (o *Operator) Link(ctx context.Context, change Change) (Linked, error) {
 
 func (o *Operator) settle(ctx context.Context, change Change, done *Linked) (m Mapping, audited bool, err error) {
 	key, now := Key(change.Tenant, change.CustomerID), o.Now()
-	versions, err := change.By.Update(ctx, o.Store, key, change.subject(), now, done.Operation, func(doc store.Document) (made audit.Made, err error) {
+	audited, err = change.By.Update(ctx, o.Store, key, change.subject(), now, done.Operation, func(doc store.Document) (made audit.Made, err error) {
 		m = of(doc, change.Tenant, change.CustomerID)
 		done.Before = m.UID
 		switch {
@@ -134,12 +134,9 @@ func (o *Operator) settle(ctx context.Context, change Change, done *Linked) (m M
 		}
 		m = Mapping{Tenant: change.Tenant, CustomerID: change.CustomerID, UID: change.UID, Since: now}
 		made.Action, made.After = "link", map[string]any{"uid": change.UID, "operation": done.Operation}
-		made.Writes = []store.Write{store.Replace(doc.Key, doc.Version, store.Encode(&m))}
+		made.Writes, made.Version = []store.Write{store.Replace(doc.Key, doc.Version, store.Encode(&m))}, &m.Version
 		return made, nil
 	})
-	if audited = len(versions) > 0; audited {
-		m.Version = versions[0]
-	}
 	return m, audited, err
 }
 

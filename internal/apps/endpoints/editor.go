@@ -140,41 +140,38 @@ func (ed *Editor) Disable(ctx context.Context, id string, by audit.Change) (Endp
 
 // Remove forgets an endpoint and its secrets, and returns it as it was. The error is as of Rotate.
 func (ed *Editor) Remove(ctx context.Context, id string, by audit.Change) (was Endpoint, err error) {
-	_, err = ed.update(ctx, id, "remove", by, func(e stored) (map[string]any, []store.Write) {
-		was = e.Endpoint
-		return nil, []store.Write{store.Delete(Key(e.ID), e.Version)}
+	err = ed.update(ctx, id, "remove", by, func(e stored) (made audit.Made) {
+		was, made.Writes = e.Endpoint, []store.Write{store.Delete(Key(e.ID), e.Version)}
+		return made
 	})
 	return was, err
 }
 
 func (ed *Editor) change(ctx context.Context, id, action string, by audit.Change, decide func(stored) (stored, bool)) (after stored, err error) {
-	versions, err := ed.update(ctx, id, action, by, func(before stored) (map[string]any, []store.Write) {
+	err = ed.update(ctx, id, action, by, func(before stored) (made audit.Made) {
 		var changed bool
 		if after, changed = decide(before); !changed {
 			after = before
-			return nil, nil
+			return made
 		}
 		after.ChangedAt = ed.now()
-		return after.side(), []store.Write{after.write()}
+		return audit.Made{After: after.side(), Writes: []store.Write{after.write()}, Version: &after.Version}
 	})
-	if len(versions) > 0 {
-		after.Version = versions[0]
-	}
 	return after, err
 }
 
-func (ed *Editor) update(
-	ctx context.Context, id, action string, by audit.Change, decide func(stored) (after map[string]any, writes []store.Write),
-) ([]store.Version, error) {
+func (ed *Editor) update(ctx context.Context, id, action string, by audit.Change, decide func(stored) audit.Made) error {
 	of := audit.Subject{Kind: Kind, ID: id}
-	return by.Update(ctx, ed.Store, Key(id), of, ed.now(), ed.NewID(), func(doc store.Document) (audit.Made, error) {
+	_, err := by.Update(ctx, ed.Store, Key(id), of, ed.now(), ed.NewID(), func(doc store.Document) (audit.Made, error) {
 		before, err := stand(doc)
 		if err != nil {
 			return audit.Made{}, err
 		}
-		after, writes := decide(before)
-		return audit.Made{Action: action, Before: before.side(), After: after, Writes: writes}, nil
+		made := decide(before)
+		made.Action, made.Before = action, before.side()
+		return made, nil
 	})
+	return err
 }
 
 func (ed *Editor) now() time.Time { return ed.Now().UTC().Truncate(time.Microsecond) }

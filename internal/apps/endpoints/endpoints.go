@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"billhook/internal/console"
-	"billhook/internal/pii"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
 )
@@ -109,14 +108,7 @@ func Key(id string) store.Key { return store.Key{Collection: Collection, ID: id}
 
 // read returns an endpoint. The error wraps ErrUnknown or ErrBroken, or says that nothing is known.
 func read(ctx context.Context, from store.Getter, id string) (stored, error) {
-	if !pii.ID.Valid(id) {
-		return stored{}, ErrUnknown
-	}
-	doc, err := store.Find(ctx, from, Key(id))
-	if err != nil {
-		return stored{}, fmt.Errorf("endpoints: %w", err)
-	}
-	return stand(doc)
+	return store.Read(ctx, from, Key(id), ErrUnknown, stand)
 }
 
 // Read reads the document of an endpoint.

@@ -3,7 +3,6 @@ package journal
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -58,12 +57,9 @@ func (o Origins) Vouched(ctx context.Context, e ledger.Entry) (bool, error) {
 }
 
 func (o Origins) recorded(ctx context.Context, queue string, e ledger.Entry) (bool, error) {
-	doc, err := o.Store.Get(ctx, dedupe.Key(queue, e.Tenant, e.EventID))
-	switch {
-	case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrInvalid):
-		return false, nil
-	case err != nil:
-		return false, fmt.Errorf("journal: read record: %w", err)
+	doc, err := store.Find(ctx, o.Store, dedupe.Key(queue, e.Tenant, e.EventID))
+	if err != nil {
+		return false, err
 	}
 	record, err := dedupe.FromDocument(doc)
 	return err == nil && record.Made() == e.ID, nil
@@ -90,12 +86,8 @@ func (o Origins) transferred(ctx context.Context, e ledger.Entry) (bool, error) 
 		if err != nil {
 			return false, nil //nolint:nilerr // what cannot be read is not vouched for
 		}
-		doc, err = o.Store.Get(ctx, ledger.Key(in.Before()))
-		switch {
-		case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrInvalid):
-			return false, nil
-		case err != nil:
-			return false, fmt.Errorf("journal: read entry: %w", err)
+		if doc, err = store.Find(ctx, o.Store, ledger.Key(in.Before())); err != nil {
+			return false, err
 		}
 	}
 	out, err := ledger.MoveFromDocument(doc)

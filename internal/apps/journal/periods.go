@@ -170,22 +170,12 @@ func (p *Periods) Get(ctx context.Context, tenant, period string) (Period, error
 }
 
 // List returns the periods of a tenant that were ever closed, by month.
-func (p *Periods) List(ctx context.Context, tenant string) (all []Period, err error) {
+func (p *Periods) List(ctx context.Context, tenant string) ([]Period, error) {
 	if !pii.ID.Valid(tenant) {
 		return nil, audit.ErrID
 	}
-	query := store.Query{Collection: PeriodsCollection, IDPrefix: periodPrefix(tenant), Limit: store.MaxPage}
-	for doc, err := range store.Each(ctx, p.Store, query) {
-		if err != nil {
-			return nil, err
-		}
-		period, err := ReadPeriod(doc, p.Now())
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, period)
-	}
-	return all, nil
+	query := store.Query{Collection: PeriodsCollection, IDPrefix: periodPrefix(tenant)}
+	return store.All(ctx, p.Store, query, func(doc store.Document) (Period, error) { return ReadPeriod(doc, p.Now()) })
 }
 
 // Close has a period that is over take no entries from Notice on. One that is closed stays so, and a request
@@ -246,7 +236,7 @@ func (p *Periods) change(ctx context.Context, tenant, period string, by audit.Ch
 	}
 	var after Period
 	now, of := p.Now().UTC().Truncate(time.Microsecond), audit.Subject{Kind: Kind, Tenant: tenant, ID: period}
-	versions, err := by.Update(ctx, p.Store, periodKey(tenant, period), of, now, p.NewID(), func(doc store.Document) (made audit.Made, err error) {
+	_, err := by.Update(ctx, p.Store, periodKey(tenant, period), of, now, p.NewID(), func(doc store.Document) (made audit.Made, err error) {
 		before, err := p.read(doc, tenant, period)
 		if err != nil {
 			return made, err
@@ -257,13 +247,11 @@ func (p *Periods) change(ctx context.Context, tenant, period string, by audit.Ch
 		after.State = after.stateAt(now)
 		made.Before, made.After = before.side(), after.side()
 		made.Writes = []store.Write{store.Replace(doc.Key, doc.Version, after.fields()), store.Increment(changesKey, map[string]int64{fieldChanges: 1}, nil)}
+		made.Version = &after.Version
 		return made, nil
 	})
 	if err != nil {
 		return Period{}, err
-	}
-	if len(versions) > 0 {
-		after.Version = versions[0]
 	}
 	return after, nil
 }

@@ -353,9 +353,5 @@ func (h holder) balance(ctx context.Context, since time.Time) (Holding, error) {
 }
 
 func (h holder) document(ctx context.Context) (store.Document, error) {
-	doc, err := h.Get(ctx, h.name.Key(h.tenant))
-	if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrInvalid) {
-		err = errNoAccount
-	}
-	return doc, err
+	return store.Read(ctx, h, h.name.Key(h.tenant), errNoAccount, func(doc store.Document) (store.Document, error) { return doc, nil })
 }

@@ -42,6 +42,8 @@ type Order struct {
 	UpdatedAt  time.Time `json:"updated_at" store:"updated_at"`
 	// History is every state that it has been in, the oldest first.
 	History []Step `json:"history" store:"history,required" show:"History"`
+
+	version store.Version
 }
 
 // Item is the pieces of one product.
@@ -72,7 +74,7 @@ func (o Order) fields() map[string]any {
 
 // Read reads an order's document.
 func Read(doc store.Document) (Order, error) {
-	o := Order{Items: []Item{}}
+	o := Order{Items: []Item{}, version: doc.Version}
 	err := store.Decode(doc.Fields, &o)
 	items, _ := doc.Fields["items"].(map[string]any)
 	for _, id := range slices.Sorted(maps.Keys(items)) {
@@ -90,23 +92,7 @@ func Read(doc store.Document) (Order, error) {
 
 // Find returns an order of a tenant. The error is ErrUnknown, ErrBroken, or says that nothing is known.
 func Find(ctx context.Context, from store.Getter, tenant, id string) (Order, error) {
-	o, _, err := look(ctx, from, key(tenant, id), ErrUnknown, Read)
-	return o, err
-}
-
-// look reads a document with its version. The error is absent where there is none, or that of read.
-func look[T any](
-	ctx context.Context, from store.Getter, key store.Key, absent error, read func(store.Document) (T, error),
-) (one T, version store.Version, err error) {
-	doc, err := store.Find(ctx, from, key)
-	switch {
-	case errors.Is(err, store.ErrInvalid), err == nil && doc.Version == 0:
-		return one, 0, absent
-	case err != nil:
-		return one, 0, fmt.Errorf("orders: %w", err)
-	}
-	one, err = read(doc)
-	return one, doc.Version, err
+	return store.Read(ctx, from, key(tenant, id), ErrUnknown, Read)
 }
 
 // OfUser returns orders of a tenant's user, at most limit, in no order that means anything.
@@ -160,11 +146,6 @@ func ReadStock(doc store.Document) (Stock, error) {
 	return s, nil
 }
 
-func (s Stock) reserving(pieces int64) store.Write {
-	s.Available, s.Reserved = s.Available-pieces, s.Reserved+pieces
-	return s.write()
-}
-
 func (s Stock) write() store.Write {
 	return store.Replace(StockKey(s.Tenant, s.ProductID), s.Version, store.Encode(&s))
 }
@@ -188,8 +169,7 @@ type StockEditor struct {
 
 // Get returns the stock of a tenant's product. The error is ErrNoStock, ErrBroken, or an outage.
 func (ed *StockEditor) Get(ctx context.Context, tenant, product string) (Stock, error) {
-	s, _, err := look(ctx, ed.Store, StockKey(tenant, product), ErrNoStock, ReadStock)
-	return s, err
+	return store.Read(ctx, ed.Store, StockKey(tenant, product), ErrNoStock, ReadStock)
 }
 
 // List returns a page of the stock of a tenant's products, by id; next is zero on the last.
@@ -214,7 +194,7 @@ func (ed *StockEditor) Add(ctx context.Context, tenant, product string, pieces i
 
 func (ed *StockEditor) change(ctx context.Context, tenant, product, action string, by audit.Change, decide func(Stock) int64) (s Stock, err error) {
 	of := audit.Subject{Kind: StockKind, Tenant: tenant, ID: product}
-	versions, err := by.Update(ctx, ed.Store, StockKey(tenant, product), of, ed.Now(), ed.NewID(), func(doc store.Document) (made audit.Made, err error) {
+	_, err = by.Update(ctx, ed.Store, StockKey(tenant, product), of, ed.Now(), ed.NewID(), func(doc store.Document) (made audit.Made, err error) {
 		s = Stock{Tenant: tenant, ProductID: product}
 		if doc.Version != 0 {
 			if s, err = ReadStock(doc); err != nil {
@@ -231,13 +211,11 @@ func (ed *StockEditor) change(ctx context.Context, tenant, product, action strin
 		}
 		s.Available = available
 		made.Action, made.After, made.Writes = action, map[string]any{"available": available}, []store.Write{s.write()}
+		made.Version = &s.Version
 		return made, nil
 	})
 	if err != nil {
 		return Stock{}, err
-	}
-	if len(versions) > 0 {
-		s.Version = versions[0]
 	}
 	return s, nil
 }

@@ -113,7 +113,7 @@ func (h handlers) create(ctx context.Context, event handler.Event, body newOrder
 	items := merged(body.Items)
 	o := Order{ID: body.OrderID, Tenant: event.Tenant, UserID: body.UserID, SellerID: body.SellerID, Items: items, Total: body.Total}
 	if event.Try > 0 {
-		there, _, err := look(ctx, h.store, key(event.Tenant, o.ID), ErrUnknown, Read)
+		there, err := Find(ctx, h.store, event.Tenant, o.ID)
 		switch {
 		case err == nil && (there.UserID != o.UserID || there.SellerID != o.SellerID || there.Total != o.Total || !slices.Equal(there.Items, o.Items)):
 			return handler.Effect{}, retry.Conflicting("order_created_differently", nil)
@@ -129,19 +129,20 @@ func (h handlers) create(ctx context.Context, event handler.Event, body newOrder
 		return handler.Effect{}, marked(err)
 	}
 	o.ShortOf = short
-	return h.follow(event, o, 0, walk(none, created, short == ""), reserved)
+	return h.follow(event, o, walk(none, created, short == ""), reserved)
 }
 
 func (h handlers) reserve(ctx context.Context, tenant string, items []Item) (writes []store.Write, short string, err error) {
 	for _, item := range items {
-		s, _, err := look(ctx, h.store, StockKey(tenant, item.ProductID), ErrNoStock, ReadStock)
+		s, err := store.Read(ctx, h.store, StockKey(tenant, item.ProductID), ErrNoStock, ReadStock)
 		switch {
 		case errors.Is(err, ErrNoStock) || (err == nil && s.Available < item.Quantity):
 			return nil, item.ProductID, nil
 		case err != nil:
 			return nil, "", err
 		}
-		writes = append(writes, s.reserving(item.Quantity))
+		s.Available, s.Reserved = s.Available-item.Quantity, s.Reserved+item.Quantity
+		writes = append(writes, s.write())
 	}
 	return writes, "", nil
 }
@@ -196,7 +197,7 @@ func (h handlers) ship(ctx context.Context, event handler.Event, body shipment) 
 
 // advance takes an order along the event's edge, or answers. check may complete or refuse one that is there.
 func (h handlers) advance(ctx context.Context, event handler.Event, id string, check func(*Order) error) (handler.Effect, error) {
-	o, version, err := look(ctx, h.store, key(event.Tenant, id), ErrUnknown, Read)
+	o, err := Find(ctx, h.store, event.Tenant, id)
 	switch {
 	case errors.Is(err, ErrUnknown):
 	case err != nil:
@@ -213,7 +214,7 @@ func (h handlers) advance(ctx context.Context, event handler.Event, id string, c
 	if len(path) == 0 {
 		return handler.Effect{}, retry.Permanent("illegal_transition", nil)
 	}
-	return h.follow(event, o, version, path, nil)
+	return h.follow(event, o, path, nil)
 }
 
 func (a answer) effect() (handler.Effect, error) {
@@ -227,10 +228,10 @@ func (a answer) effect() (handler.Effect, error) {
 	}
 }
 
-// follow takes an order, which stands at a version or is new, along edges, and returns the effect of all.
-func (h handlers) follow(event handler.Event, o Order, version store.Version, path []edge, reserved []store.Write) (handler.Effect, error) {
+// follow takes an order, which is there or new, along edges, and returns the effect of all.
+func (h handlers) follow(event handler.Event, o Order, path []edge, reserved []store.Write) (handler.Effect, error) {
 	now := h.now().UTC().Truncate(time.Microsecond)
-	if o.UpdatedAt = now; version == 0 {
+	if o.UpdatedAt = now; o.version == 0 {
 		o.CreatedAt = now
 	}
 	var effect handler.Effect
@@ -269,7 +270,7 @@ func (h handlers) follow(event handler.Event, o Order, version store.Version, pa
 		}
 	}
 	effect.Result = code(o)
-	effect.Writes = append(effect.Writes, store.Replace(key(o.Tenant, o.ID), version, o.fields()))
+	effect.Writes = append(effect.Writes, store.Replace(key(o.Tenant, o.ID), o.version, o.fields()))
 	return effect, nil
 }
 

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"billhook/internal/console"
-	"billhook/internal/pii"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
 )
@@ -67,17 +66,7 @@ func ReadRefund(doc store.Document) (Refund, error) {
 
 // FindRefund returns the refund of a tenant's payment. The error may be ErrNoRefund.
 func FindRefund(ctx context.Context, from store.Getter, tenant, payment string) (Refund, error) {
-	if !pii.ID.Valid(payment) || !pii.ID.Valid(tenant) {
-		return Refund{}, ErrNoRefund
-	}
-	doc, err := store.Find(ctx, from, refundKey(tenant, payment))
-	switch {
-	case err != nil:
-		return Refund{}, fmt.Errorf("payments: %w", err)
-	case doc.Version == 0:
-		return Refund{}, ErrNoRefund
-	}
-	return ReadRefund(doc)
+	return store.Read(ctx, from, refundKey(tenant, payment), ErrNoRefund, ReadRefund)
 }
 
 // ListRefunds returns a page of the refunds in a state, any where it is empty, the newest first by the time that they

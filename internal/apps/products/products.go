@@ -183,7 +183,7 @@ func (ed *Editor) change(
 ) (p Product, err error) {
 	now := ed.Now().UTC().Truncate(time.Microsecond)
 	of := audit.Subject{Kind: Kind, Tenant: tenant, ID: id}
-	versions, err := by.Update(ctx, ed.Store, Key(tenant, id), of, now, ed.NewID(), func(doc store.Document) (made audit.Made, err error) {
+	changed, err := by.Update(ctx, ed.Store, Key(tenant, id), of, now, ed.NewID(), func(doc store.Document) (made audit.Made, err error) {
 		before, _ := standing(doc, ed.Start, tenant, id) // what cannot be read can be set
 		after := Product{Tenant: tenant, ID: id, Origin: FromStore, Since: now}
 		p = before
@@ -195,16 +195,13 @@ func (ed *Editor) change(
 		}
 		p = after
 		writes := []store.Write{store.Replace(doc.Key, doc.Version, store.Encode(&after))}
-		return audit.Made{Action: action, Before: before.side(), After: after.side(), Writes: writes}, nil
+		return audit.Made{Action: action, Before: before.side(), After: after.side(), Writes: writes, Version: &p.Version}, nil
 	})
 	if err != nil {
 		return Product{}, err
 	}
-	if len(versions) > 0 {
-		p.Version = versions[0]
-		if ed.Changed != nil {
-			ed.Changed(tenant, id)
-		}
+	if changed && ed.Changed != nil {
+		ed.Changed(tenant, id)
 	}
 	return p, nil
 }

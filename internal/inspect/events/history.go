@@ -2,7 +2,6 @@ package events
 
 import (
 	"context"
-	"errors"
 	"net/url"
 	"slices"
 	"strings"
@@ -161,11 +160,8 @@ func (a Reads) effect(ctx context.Context, e *Event, record dedupe.Record) error
 	if record.Made() == "" {
 		return nil
 	}
-	doc, err := a.Store.Get(ctx, ledger.Key(record.Made()))
-	if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrInvalid) { // it is no entry's
-		return nil
-	}
-	if err != nil {
+	doc, err := store.Find(ctx, a.Store, ledger.Key(record.Made()))
+	if err != nil || doc.Version == 0 { // it is no entry's
 		return err
 	}
 	if entry := journal.ReadEntry(doc); entry.Tenant == e.Tenant {

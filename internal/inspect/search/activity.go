@@ -112,12 +112,9 @@ func (a Reads) customerEvents(ctx context.Context, found *Activity) error {
 		if records[i].Made() == "" {
 			return nil
 		}
-		doc, err := a.Store.Get(ctx, ledger.Key(records[i].Made()))
-		if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrInvalid) { // it is no entry's
-			return nil
-		}
+		doc, err := store.Find(ctx, a.Store, ledger.Key(records[i].Made()))
 		m, unread := ledger.MoveFromDocument(doc)
-		if err == nil && unread == nil && m.Tenant == found.Tenant { // another is no move of points
+		if err == nil && unread == nil && m.Tenant == found.Tenant { // another, or none, is no move of points
 			moves[i] = ActivityMove{Order: m.Order, EventID: m.EventID, Entry: doc.Key.ID, Kind: m.Kind, Account: m.Account, Amount: m.Amount, At: m.CreatedAt}
 		}
 		return err

@@ -278,11 +278,11 @@ func (s searching) query(query store.Query, describe describe) func(context.Cont
 
 func (s searching) key(key store.Key, describe describe) func(context.Context) ([]Found, bool, error) {
 	return func(ctx context.Context) ([]Found, bool, error) {
-		doc, err := s.Store.Get(ctx, key)
-		if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrInvalid) {
-			return nil, false, nil
+		doc, err := store.Find(ctx, s.Store, key)
+		if err != nil || doc.Version == 0 {
+			return nil, false, err
 		}
-		return s.describe([]store.Document{doc}, describe), false, err
+		return s.describe([]store.Document{doc}, describe), false, nil
 	}
 }
 

@@ -208,7 +208,7 @@ func reopen(ctx context.Context, to store.GetCommitter, id string, died Item) (f
 		item.DeadLettered = cmp.Or(died.DeadLettered, item.DeadLettered)
 		return true
 	})
-	if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrInvalid) {
+	if errors.Is(err, store.ErrNotFound) {
 		return false, false, nil // it has expired, or the attribute is made up
 	}
 	return fresh, found, err

@@ -190,11 +190,7 @@ func (o *Operator) Total(ctx context.Context, f Filter) (int, error) {
 
 // Count counts the open items of a filter, also those that have expired and are not removed yet, up to a limit.
 func (f Filter) Count(ctx context.Context, from store.Querier, limit int) (int64, error) {
-	page, err := from.Query(ctx, store.Query{Collection: Collection, Equal: f.equal(Open), Newest: f.newest(), Count: true, Limit: limit})
-	if err != nil {
-		return 0, fmt.Errorf("deadletter: count: %w", err)
-	}
-	return page.Count, nil
+	return store.Count(ctx, from, store.Query{Collection: Collection, Equal: f.equal(Open), Newest: f.newest(), Limit: limit})
 }
 
 // matches returns the open items of a filter, without their messages, in the order of their first publishing.

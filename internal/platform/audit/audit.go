@@ -105,20 +105,22 @@ type Made struct {
 	Action        string
 	Before, After map[string]any
 	Writes        []store.Write
+	// Version, if set, gets the version that the first write has once it is committed.
+	Version *store.Version
 }
 
 // Update changes a record for a person: it reads the document and commits what decide makes of it, as store.Update does,
-// with the entry of the audit. id tells apart two changes of one moment. The error is that of decide as it is, ErrChanged
-// or store.ErrBusy, wraps ErrInvalid, or is that of the store.
+// with the entry of the audit, and reports whether there was anything to write. id tells apart two changes of one moment.
+// The error is that of decide as it is, ErrChanged or store.ErrBusy, wraps ErrInvalid, or is that of the store.
 func (c Change) Update(
 	ctx context.Context, s store.GetCommitter, key store.Key, of Subject, at time.Time, id string, decide func(store.Document) (Made, error),
-) ([]store.Version, error) {
+) (changed bool, err error) {
 	if !pii.ID.Valid(of.ID) || of.Tenant != "" && !pii.ID.Valid(of.Tenant) {
-		return nil, ErrID
+		return false, ErrID
 	}
-	return store.Update(ctx, s, key, func(doc store.Document) ([]store.Write, error) {
-		made, err := decide(doc)
-		if err != nil || len(made.Writes) == 0 {
+	var made Made
+	versions, err := store.Update(ctx, s, key, func(doc store.Document) (_ []store.Write, err error) {
+		if made, err = decide(doc); err != nil || len(made.Writes) == 0 {
 			return nil, err
 		}
 		if c.Expect != nil && *c.Expect != doc.Version {
@@ -128,6 +130,10 @@ func (c Change) Update(
 			Kind: of.Kind, Tenant: of.Tenant, Subject: of.ID, Action: made.Action, At: at, Before: made.Before, After: made.After,
 		}.By(c).With(id, made.Writes...)
 	})
+	if changed = len(versions) > 0; changed && made.Version != nil {
+		*made.Version = versions[0]
+	}
+	return changed, err
 }
 
 // By is the entry with its author and reason.
@@ -143,18 +149,8 @@ type Subject struct{ Kind, Tenant, ID string }
 func (s Subject) prefix() string { return mark + store.Path(s.Kind, s.Tenant, s.ID) + "~" }
 
 // All returns all entries of a subject, the newest first.
-func (s Subject) All(ctx context.Context, q store.Querier) (all []Entry, err error) {
-	for doc, err := range store.Each(ctx, q, store.Query{Collection: Collection, IDPrefix: s.prefix(), Limit: store.MaxPage}) {
-		if err != nil {
-			return nil, err
-		}
-		e, err := EntryOf(doc)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, e)
-	}
-	return all, nil
+func (s Subject) All(ctx context.Context, q store.Querier) ([]Entry, error) {
+	return store.All(ctx, q, store.Query{Collection: Collection, IDPrefix: s.prefix()}, EntryOf)
 }
 
 // List returns a page of the entries of a subject, the newest first: at most limit, 1 to store.MaxPage,

@@ -128,16 +128,13 @@ func TestAChangeThatExpectsAnotherVersionIsRefusedAndOneThatDoesNotIsAudited(t *
 	}
 	set := func(by audit.Change, id, value string) error {
 		of := audit.Subject{Kind: "thing", Tenant: "acme", ID: subject}
-		versions, err := by.Update(t.Context(), s, key, of, noon, id, func(doc store.Document) (audit.Made, error) {
+		_, err := by.Update(t.Context(), s, key, of, noon, id, func(doc store.Document) (audit.Made, error) {
 			if doc.Fields["value"] == value {
 				return audit.Made{}, nil
 			}
 			writes := []store.Write{store.Replace(key, doc.Version, map[string]any{"value": value})}
-			return audit.Made{Action: "set", Before: doc.Fields, After: map[string]any{"value": value}, Writes: writes}, nil
+			return audit.Made{Action: "set", Before: doc.Fields, After: map[string]any{"value": value}, Writes: writes, Version: &seen}, nil
 		})
-		if len(versions) > 0 {
-			seen = versions[0]
-		}
 		return err
 	}
 	require.NoError(t, set(by(&none), "r1", "a"), "there was nothing, as expected")

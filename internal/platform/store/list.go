@@ -54,6 +54,32 @@ func Each(ctx context.Context, from Querier, query Query) iter.Seq2[Document, er
 	}
 }
 
+// All returns what read makes of all documents that a query finds. The error is that of read, or wraps that of the store.
+func All[T any](ctx context.Context, from Querier, query Query, read func(Document) (T, error)) (all []T, err error) {
+	query.Limit = MaxPage
+	for doc, err := range Each(ctx, from, query) {
+		if err != nil {
+			return nil, err
+		}
+		one, err := read(doc)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, one)
+	}
+	return all, nil
+}
+
+// Count returns how many documents a query finds, counted up to its limit.
+func Count(ctx context.Context, from Querier, query Query) (int64, error) {
+	query.Count = true
+	page, err := from.Query(ctx, query)
+	if err != nil {
+		return 0, fmt.Errorf("store: count %s: %w", query.Collection, err)
+	}
+	return page.Count, nil
+}
+
 // Readable is a store whose pages leave out the documents that cannot be read, and are filled up with those behind
 // them: one damaged document stops no list. A single document that cannot be read stays an error of whoever gets it.
 type Readable struct {

@@ -14,16 +14,30 @@ var ErrBusy = errors.New("store: changed at the same time")
 // tries bounds how often an Update decides while others change the same.
 const tries = 5
 
-// Find returns the document at a key; where there is none, one that has its key alone, at version 0.
+// Find returns the document at a key; where there is none, one that has its key alone, at version 0. A key that no
+// document can have has none: a person or a message may name anything.
 func Find(ctx context.Context, from Getter, key Key) (Document, error) {
 	doc, err := from.Get(ctx, key)
 	switch {
-	case errors.Is(err, ErrNotFound):
+	case errors.Is(err, ErrNotFound), errors.Is(err, ErrInvalid):
 		return Document{Key: key}, nil
 	case err != nil:
 		return Document{}, fmt.Errorf("store: read %s: %w", key.Collection, err)
 	}
 	return doc, nil
+}
+
+// Read returns what read makes of the document at a key. The error is absent where there is none, that of read, or wraps
+// that of the store.
+func Read[T any](ctx context.Context, from Getter, key Key, absent error, read func(Document) (T, error)) (one T, err error) {
+	doc, err := Find(ctx, from, key)
+	if err == nil && doc.Version == 0 {
+		err = absent
+	}
+	if err != nil {
+		return one, err
+	}
+	return read(doc)
 }
 
 // Update reads a document, as Find does, and commits what decide makes of it. Where a precondition of the commit fails,

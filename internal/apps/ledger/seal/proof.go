@@ -55,16 +55,12 @@ func (p Proven) Notes() []string {
 
 // Prove returns the proof that an entry stands in its seal. The error may be ErrNoEntry, ErrUnsealed or ErrBroken.
 func Prove(ctx context.Context, from store.Getter, entryID string) ([]byte, error) {
-	doc, err := from.Get(ctx, ledger.Key(entryID))
-	switch {
-	case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrInvalid):
-		return nil, ErrNoEntry
-	case err != nil:
-		return nil, fmt.Errorf("seal: read entry: %w", err)
+	entry, err := store.Read(ctx, from, ledger.Key(entryID), ErrNoEntry, ledger.Read)
+	if errors.Is(err, ledger.ErrBroken) {
+		err = fmt.Errorf("%w: %w", ErrBroken, err)
 	}
-	entry, err := ledger.Read(doc)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrBroken, err)
+		return nil, err
 	}
 	if entry.Seal == 0 {
 		return nil, ErrUnsealed

@@ -141,12 +141,12 @@ func (h head) running(ctx context.Context, from store.Getter, period string) (To
 
 // readHead returns the head of a tenant's chain; one without seals has Number 0.
 func readHead(ctx context.Context, from store.Getter, tenant string) (head, error) {
-	doc, err := from.Get(ctx, headKey(tenant))
-	if errors.Is(err, store.ErrNotFound) {
-		return head{Tenant: tenant, Hash: firstPrevious, Periods: map[string]int64{}}, nil
-	}
-	if err != nil {
+	doc, err := store.Find(ctx, from, headKey(tenant))
+	switch {
+	case err != nil:
 		return head{}, fmt.Errorf("seal: read head: %w", err)
+	case doc.Version == 0:
+		return head{Tenant: tenant, Hash: firstPrevious, Periods: map[string]int64{}}, nil
 	}
 	h := head{version: doc.Version}
 	err = store.Decode(doc.Fields, &h)

@@ -53,12 +53,12 @@ func (v *verification) sealed(ctx context.Context, number int64, leaves []leaf, 
 	}
 	for _, id := range slices.Sorted(maps.Keys(places)) {
 		whole = false
-		doc, err := v.From.Get(ctx, ledger.Key(id))
+		doc, err := store.Find(ctx, v.From, ledger.Key(id))
 		switch {
-		case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrInvalid):
-			v.find(Missing, ledger.Key(id), number, "the entry is gone")
 		case err != nil:
 			return fmt.Errorf("seal: read entry: %w", err)
+		case doc.Version == 0:
+			v.find(Missing, doc.Key, number, "the entry is gone")
 		default:
 			v.compare(doc, number, int64(places[id]), leaves[places[id]])
 		}
@@ -262,11 +262,7 @@ func allSeen(ctx context.Context, from store.Querier) (bool, error) {
 }
 
 func count(ctx context.Context, from store.Querier, match map[string]any) (int64, error) {
-	page, err := from.Query(ctx, store.Query{Collection: ledger.Entries, Equal: match, Count: true, Limit: math.MaxInt32})
-	if err != nil {
-		return 0, fmt.Errorf("seal: count entries: %w", err)
-	}
-	return page.Count, nil
+	return store.Count(ctx, from, store.Query{Collection: ledger.Entries, Equal: match, Limit: math.MaxInt32})
 }
 
 // accountTries is how often an account is summed up that moves meanwhile.

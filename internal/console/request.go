@@ -80,7 +80,9 @@ type Owned struct {
 var rules = func() *validator.Validate {
 	v := validator.New(validator.WithRequiredStructEnabled())
 	v.RegisterAlias("month", "datetime=2006-01")
-	for name, valid := range map[string]func(string) bool{"id": pii.ID.Valid, "uid": pii.UID.Valid, "printable": printable} {
+	for name, valid := range map[string]func(string) bool{"id": pii.ID.Valid, "uid": pii.UID.Valid, "printable": func(text string) bool {
+		return len(text) <= maxText && utf8.ValidString(text) && audit.Escape(text) == text
+	}} {
 		if err := v.RegisterValidation(name, func(f validator.FieldLevel) bool { return valid(f.Field().String()) }); err != nil {
 			panic(err)
 		}
@@ -89,10 +91,6 @@ var rules = func() *validator.Validate {
 }()
 
 const maxText = 500
-
-func printable(text string) bool {
-	return len(text) <= maxText && utf8.ValidString(text) && audit.Escape(text) == text
-}
 
 // Input is a request before it is read: the parts that HTTP, a form and a command line have in common.
 type Input struct {

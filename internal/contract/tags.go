@@ -78,7 +78,7 @@ func compile(t reflect.Type) rules {
 			of = deref(of.Elem())
 		}
 		f.name, f.kind, f.omitted = jsonName(field), of.Kind(), strings.Contains(field.Tag.Get("json"), ",omit")
-		for _, tag := range tagsOf(field) {
+		for tag := range strings.SplitSeq(field.Tag.Get("validate"), ",") {
 			key, value, _ := strings.Cut(tag, "=")
 			switch key {
 			case "required":
@@ -154,8 +154,6 @@ func integer(text string) int64 {
 	}
 	return n
 }
-
-func tagsOf(field reflect.StructField) []string { return strings.Split(field.Tag.Get("validate"), ",") }
 
 func jsonName(field reflect.StructField) string {
 	name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
@@ -239,18 +237,13 @@ var validation = func() *validator.Validate {
 	return v
 }()
 
-// isAmount: where the currency is given and wrong, that is the violation, once.
+// isAmount: 0 to money.Max, with exactly the digits of the currency. Where that is given and wrong, it is the violation, once.
 func isAmount(text, currency string, bare bool) bool {
 	if currency == "" {
 		return bare && pii.Amount.Valid(text)
 	}
-	return !isCurrency(currency) || isAmountIn(text, currency)
-}
-
-// isAmountIn: 0 to money.Max, with exactly the digits of the currency.
-func isAmountIn(text, currency string) bool {
 	minor, err := money.Parse(text, currency)
-	return err == nil && 0 <= minor && minor <= money.Max
+	return !isCurrency(currency) || err == nil && 0 <= minor && minor <= money.Max
 }
 
 func check(value any, prefix string) error {

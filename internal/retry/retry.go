@@ -43,9 +43,7 @@ const (
 // Terminal reports whether trying again cannot help.
 func (c Class) Terminal() bool { return c < 500 }
 
-func (c Class) known() bool {
-	return slices.Contains([]Class{Malformed, Conflict, Rejected, Failed, Unavailable, TimedOut}, c)
-}
+var classes = []Class{Malformed, Conflict, Rejected, Failed, Unavailable, TimedOut}
 
 // Verdict is what an error means.
 type Verdict struct {
@@ -137,7 +135,7 @@ func Early(reason string, wait time.Duration, cause error) error {
 func Decide(err error) Verdict {
 	var marked *Error
 	switch {
-	case errors.As(err, &marked) && marked.Verdict.Class.known():
+	case errors.As(err, &marked) && slices.Contains(classes, marked.Verdict.Class):
 		return marked.Verdict
 	case errors.Is(err, context.DeadlineExceeded):
 		return Verdict{Class: TimedOut, Reason: "handler_timeout", Counts: true}

@@ -302,20 +302,16 @@ type RevertEntry struct {
 	console.Change
 }
 
-// Operations are what people do with entries and months.
-func Operations(from store.Store, c *catalog.Catalog, periods *Periods, reverter *Reverter) []console.Operation {
-	return slices.Concat(entryOperations(from, c, periods, reverter), periods.operations())
-}
-
 // builtIn are the types of the accounts of points, which no chart has: what people hold, and what was given to them.
 var builtIn = map[string]catalog.AccountType{
 	ledger.Control(string(ledger.UserPoints(""))): catalog.Liability, ledger.Control(string(ledger.CustomerPoints(""))): catalog.Liability,
 	ledger.Control(string(ledger.IssuedPoints(""))): catalog.Expense,
 }
 
-func entryOperations(from store.Store, c *catalog.Catalog, periods *Periods, reverter *Reverter) []console.Operation {
+// Operations are what people do with entries and months.
+func Operations(from store.Store, c *catalog.Catalog, periods *Periods, reverter *Reverter) []console.Operation {
 	thisMonth := func() string { return ledger.PeriodOf(periods.Now()) }
-	return []console.Operation{
+	return append(periods.operations(),
 		console.New(console.Row{
 			Name: "accounts statement", Path: "GET /v1/ops/accounts/{account}/statement", Errors: failures,
 			Summary: "Show the entries of an account in one month or several, with the balance after each",
@@ -363,7 +359,7 @@ func entryOperations(from store.Store, c *catalog.Catalog, periods *Periods, rev
 			}
 			return reversal, err
 		}),
-	}
+	)
 }
 
 var errSpan = console.Refuse(console.Malformed, "period_invalid", "Say either period, or from and to: two months, the earlier first.")

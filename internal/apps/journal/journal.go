@@ -81,7 +81,7 @@ func post(deps Deps, emits []string) handler.Tx {
 			switch before, there, err := read(ctx, deps.Store, entry.ID); {
 			case err != nil:
 				return handler.Effect{}, err
-			case there && !sameEntry(before, entry):
+			case there && (before.EventType != entry.EventType || !slices.Equal(before.Lines, entry.Lines)): // at whatever time
 				return handler.Effect{}, retry.Conflicting("entry_conflict", nil)
 			case there:
 				return handler.Effect{Result: PostedBefore, Ref: entry.ID}, nil
@@ -282,9 +282,4 @@ func read(ctx context.Context, from store.Getter, id string) (entry ledger.Entry
 		return entry, true, retry.Permanent("entry_broken", err)
 	}
 	return entry, true, nil
-}
-
-// sameEntry reports whether two entries say the same. A sender may give its repetition another time.
-func sameEntry(a, b ledger.Entry) bool {
-	return a.EventType == b.EventType && slices.Equal(a.Lines, b.Lines)
 }

@@ -92,8 +92,6 @@ type Result struct {
 	RetryAfter int `json:"retry_after"`
 }
 
-func (r Result) accepted() bool { return r.Status >= 200 && r.Status < 300 }
-
 // Ingest takes messages for a queue.
 type Ingest interface {
 	// Send returns a result for each item. ErrClosed is final; after another error nothing is known.
@@ -259,7 +257,7 @@ func (r *Run) send(ctx, finish context.Context, b *batch) (accepted, refused []M
 		asked := time.Duration(0)
 		for i, result := range results {
 			switch m := b.messages[i]; {
-			case result.accepted():
+			case result.Status >= 200 && result.Status < 300:
 				accepted = append(accepted, m)
 			case transient(result.Status):
 				again.messages, again.items = append(again.messages, m), append(again.items, b.items[i])

@@ -6,8 +6,10 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
+	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/pii"
 	"billhook/internal/platform/serve"
@@ -90,7 +92,7 @@ func (s *Service) admit(w http.ResponseWriter, r *http.Request, from *source, to
 		}
 		return "", s.read(w, r, from, b)
 	}
-	claim, err := from.claimed(r, to != nil && to.charges())
+	claim, err := from.claimed(r, to != nil && slices.ContainsFunc(to.queues, catalog.Queue.Charges))
 	if err != nil {
 		return "", err
 	}

@@ -149,7 +149,9 @@ func (l *Limits) ofUser(q catalog.Queue, user string) *limit {
 
 func (l *Limits) named(limits map[string]*limit, name string, perSecond int) *limit {
 	if limits[name] == nil && len(limits) < mostUsers {
-		limits[name] = newLimit(l.config.Blocks, name, perSecond, l.config.Now, l.config.Dice)
+		limits[name] = &limit{
+			store: l.config.Blocks, name: name, perSecond: perSecond, now: l.config.Now, dice: l.config.Dice, asking: make(chan struct{}, 1),
+		}
 	}
 	return limits[name]
 }
@@ -226,10 +228,6 @@ type share struct {
 	open []int
 	// unknown: the store did not answer, so nobody is refused in this second.
 	unknown bool
-}
-
-func newLimit(of store.Store, name string, perSecond int, now func() time.Time, dice func(int) int) *limit {
-	return &limit{store: of, name: name, perSecond: perSecond, now: now, dice: dice, asking: make(chan struct{}, 1)}
 }
 
 // Take counts one, and reports whether it is within the limit. With an error that is not known, and ok.

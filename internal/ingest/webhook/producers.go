@@ -31,11 +31,6 @@ type destination struct {
 	queues []catalog.Queue
 }
 
-func (d *destination) id() string { return cmp.Or(d.topic, d.queues[0].ID) }
-
-// charges reports whether a message may reach a queue that charges.
-func (d *destination) charges() bool { return slices.ContainsFunc(d.queues, catalog.Queue.Charges) }
-
 func (s *Service) produce(find func(name string) (destination, bool), unknown *serve.Problem) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		from := s.sources[genericSource]

@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,7 +65,7 @@ func (s *Service) identify(r *http.Request, to *destination, o *outcome) error {
 		return errToken
 	}
 	for name, address := range s.config.Accounts.Emails {
-		if strings.EqualFold(address, email) && slices.Contains(s.config.Catalog.Accounts[name], to.id()) {
+		if strings.EqualFold(address, email) && slices.Contains(s.config.Catalog.Accounts[name], cmp.Or(to.topic, to.queues[0].ID)) {
 			o.account = name
 			return nil
 		}

@@ -86,11 +86,6 @@ type Act struct {
 	At        time.Time `json:"at" store:"at" show:"At"`
 }
 
-func (i *Item) note(act Act) {
-	i.History = append([]Act{act}, i.History...)
-	i.History = i.History[:min(len(i.History), MaxHistory)]
-}
-
 // Died is when the message was dead-lettered, or else when it was kept.
 func (i Item) Died() time.Time { return cmp.Or(i.DeadLettered, i.Kept) }
 

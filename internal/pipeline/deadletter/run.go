@@ -153,7 +153,8 @@ func (o *Operator) step(ctx context.Context, id, runner string, some []Item) (do
 				continue // one that this operation has replayed may have died again by a clock that is behind
 			}
 			item.State, item.Operation, item.Closed, item.Outcome = kinds[op.Kind].end, op.ID, now, ""
-			item.note(Act{Kind: op.Kind, Operation: op.ID, Who: op.Who, Why: op.Why, At: now})
+			item.History = append([]Act{{Kind: op.Kind, Operation: op.ID, Who: op.Who, Why: op.Why, At: now}}, item.History...)
+			item.History = item.History[:min(len(item.History), MaxHistory)]
 			if op.Kind == Replay {
 				again := item.Replay(q)
 				item.ReplayCount++

@@ -1,10 +1,12 @@
 package push
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"time"
 
+	"billhook/internal/contract"
 	"billhook/internal/retry"
 )
 
@@ -51,7 +53,8 @@ func (s *Service) sleep(ctx context.Context, until time.Time) bool {
 
 // attempt takes the message through order, claim, perform and settle, as far as it comes.
 func (s *Service) attempt(ctx context.Context, d *delivery, before past) answer {
-	if !d.queue.slots.acquire(ctx, d.slotKey(), len(d.message.Data), d.queue.SlotWait) {
+	key := cmp.Or(d.message.OrderingKey, d.message.Attributes[contract.AttrOrderingKey]) // which shares the slots with others
+	if !d.queue.slots.acquire(ctx, key, len(d.message.Data), d.queue.SlotWait) {
 		reason := "queue_full"
 		if s.Draining() {
 			reason = "shutting_down"

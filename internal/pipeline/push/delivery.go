@@ -1,7 +1,6 @@
 package push
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -76,11 +75,6 @@ type delivery struct {
 	replay  string          // the dead letter that it is a replay of; empty: of none, or somebody made it up
 	allowed int             // how many attempts the event has
 	log     *slog.Logger    // whose lines name it
-}
-
-// slotKey is the key that shares the queue's slots with others.
-func (d *delivery) slotKey() string {
-	return cmp.Or(d.message.OrderingKey, d.message.Attributes[contract.AttrOrderingKey])
 }
 
 func (d *delivery) warn(ctx context.Context, what string, more ...slog.Attr) {

@@ -48,11 +48,6 @@ func (d *document) add(other document) {
 	}
 }
 
-func newest(all []Answer) []Answer {
-	slices.SortStableFunc(all, func(a, b Answer) int { return b.At.Compare(a.At) })
-	return all[:min(len(all), answers)]
-}
-
 type seen interface{ seen() time.Time }
 
 func (r Release) seen() time.Time { return r.SeenAt }
@@ -171,7 +166,9 @@ func (t Target) plus(name string, other Target) Target {
 	for class, n := range other.Answers {
 		t.Answers[class] += n
 	}
-	t.Last = newest(append(t.Last, other.Last...))
+	t.Last = append(t.Last, other.Last...)
+	slices.SortStableFunc(t.Last, func(a, b Answer) int { return b.At.Compare(a.At) })
+	t.Last = t.Last[:min(len(t.Last), answers)]
 	return t
 }
 

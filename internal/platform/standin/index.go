@@ -2,6 +2,7 @@ package standin
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -148,23 +149,17 @@ func (k *indexer) change(to change) error {
 	for _, one := range all {
 		before, after := one.keys(to.key.ID, to.before.fields), one.keys(to.key.ID, to.after.fields)
 		for _, key := range before {
-			if has(after, key) {
-				continue
-			}
-			if err := one.bucket.Delete(key); err != nil {
-				return err
+			if !has(after, key) {
+				err = cmp.Or(err, one.bucket.Delete(key))
 			}
 		}
 		for _, key := range after {
-			if has(before, key) {
-				continue
-			}
-			if err := one.bucket.Put(key, nil); err != nil {
-				return err
+			if !has(before, key) {
+				err = cmp.Or(err, one.bucket.Put(key, nil))
 			}
 		}
 	}
-	return nil
+	return err
 }
 
 func has(keys [][]byte, key []byte) bool {
@@ -241,7 +236,7 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
 		err := s.db.View(func(tx *bbolt.Tx) error {
 			documents := tx.Bucket([]byte(q.Collection))
 			keys := documents
-			if needed.of() {
+			if len(needed.Equal) > 0 || needed.List != "" || needed.Time != "" {
 				keys = tx.Bucket(needed.bucket(q.Collection))
 				missing = keys == nil || keys.Sequence() != whole
 			}
@@ -277,8 +272,6 @@ func indexFor(q store.Query) index {
 	}
 	return x
 }
-
-func (x index) of() bool { return len(x.Equal) > 0 || x.List != "" || x.Time != "" }
 
 type look struct {
 	store.Query

@@ -105,7 +105,9 @@ func NewReceiver(config ServiceConfig) (*Receiver, error) {
 	}
 	r.mux.HandleFunc("POST "+PartnerPath, r.hook)
 	r.mux.HandleFunc("POST /tell", r.instruct)
-	r.mux.HandleFunc("GET /deliveries", r.list)
+	r.mux.HandleFunc("GET /deliveries", func(w http.ResponseWriter, _ *http.Request) {
+		serve.WriteJSON(w, http.StatusOK, map[string][]Delivery{"items": append([]Delivery{}, r.Deliveries()...)})
+	})
 	return r, nil
 }
 
@@ -265,8 +267,4 @@ func (r *Receiver) known(path string) http.HandlerFunc {
 		}
 		serve.WriteJSON(w, http.StatusOK, map[string]int{"applied": 1})
 	}
-}
-
-func (r *Receiver) list(w http.ResponseWriter, _ *http.Request) {
-	serve.WriteJSON(w, http.StatusOK, map[string][]Delivery{"items": append([]Delivery{}, r.Deliveries()...)})
 }

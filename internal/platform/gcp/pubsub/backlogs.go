@@ -3,6 +3,7 @@ package pubsub
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"google.golang.org/api/monitoring/v3"
@@ -83,7 +84,7 @@ func (b *Backlogs) newest(ctx context.Context, metric string, now time.Time, fou
 				if point.Value == nil || point.Value.Int64Value == nil || point.Interval == nil {
 					continue
 				}
-				id, own := b.names.ofCatalog(series.Resource.Labels["subscription_id"])
+				id, own := strings.CutPrefix(series.Resource.Labels["subscription_id"], b.names.prefix())
 				if ended, err := time.Parse(time.RFC3339, point.Interval.EndTime); own && err == nil {
 					found(id, *point.Value.Int64Value, ended)
 				}

@@ -216,9 +216,6 @@ func (n Names) prefix() string {
 	return n.Installation + "-"
 }
 
-// ofCatalog takes the installation off an id. It reports false for the ids of others.
-func (n Names) ofCatalog(id string) (string, bool) { return strings.CutPrefix(id, n.prefix()) }
-
 func (n Names) topicName(id string) string { return "projects/" + n.ProjectID + "/topics/" + n.id(id) }
 
 func (n Names) subscriptionName(id string) string {

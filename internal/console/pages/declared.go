@@ -118,11 +118,9 @@ func (p *Pages) list(v *visit, o console.Operation) (declaredView, error) {
 			view.Actions = append(view.Actions, action{title(verb(other)), pageOf(other)})
 		}
 	}
-	if shows {
-		for _, f := range show.Fields {
-			if f.In == console.InPath {
-				view.Filters = append(view.Filters, input{Field: console.Field{Name: "id"}, Label: title(f.Help), Value: v.query("id")})
-			}
+	for _, f := range show.Fields {
+		if f.In == console.InPath {
+			view.Filters = append(view.Filters, input{Field: console.Field{Name: "id"}, Label: title(f.Help), Value: v.query("id")})
 		}
 	}
 	view.Filters = append(view.Filters, p.filters(v, o, "id", lastParam(show))...)

@@ -18,10 +18,10 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"billhook/catalog"
+	"billhook/docs/runbooks"
 	"billhook/internal/console"
 	"billhook/internal/console/access"
 	"billhook/internal/console/api"
-	"billhook/internal/contract/money"
 	"billhook/internal/platform/serve"
 )
 
@@ -91,7 +91,13 @@ func (p *Pages) shapedRoutes(r chi.Router) {
 	p.page(r, "/queues/{id}", "queues_show.html", p.queue)
 	p.page(r, "/events/{event_id}", "events_show.html", p.event)
 	p.page(r, "/search", "search.html", p.search)
-	p.page(r, "/runbooks/{name}", "runbook.html", p.runbook)
+	p.page(r, "/runbooks/{name}", "runbook.html", func(v *visit) (_ any, err error) {
+		book, found := runbooks.Read(v.param("name"))
+		if !found {
+			err = errNoPage
+		}
+		return book, err
+	})
 	p.page(r, "/accounts/{account}", "declared_detail.html", p.account)
 	r.Get("/journal", func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, strings.TrimSuffix("/ops/journal/balances?"+r.URL.RawQuery, "?"), http.StatusSeeOther) //nolint:gosec // The address is a page of this site, whatever its query is.
@@ -171,7 +177,9 @@ func (p *Pages) change(r chi.Router, route, file string, load func(*visit) (any,
 	p.page(r, route, file, load)
 	r.Post(route, func(w http.ResponseWriter, r *http.Request) {
 		v := p.visit(w, r)
-		if !p.parsed(v) {
+		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+		if err := r.ParseForm(); err != nil {
+			p.fail(v, errForm)
 			return
 		}
 		next, err := act(v)
@@ -192,19 +200,11 @@ func (p *Pages) change(r chi.Router, route, file string, load func(*visit) (any,
 	})
 }
 
-func (p *Pages) parsed(v *visit) bool {
-	v.request.Body = http.MaxBytesReader(v.w, v.request.Body, maxForm)
-	if err := v.request.ParseForm(); err != nil {
-		p.fail(v, serve.Refuse(http.StatusBadRequest, "form_malformed", "The form could not be read; go back and send it again."))
-		return false
-	}
-	return true
-}
-
 var (
 	errStalled = serve.Refuse(http.StatusServiceUnavailable, "store_stalled", "The database has not answered within 4 seconds. Nothing is lost by that: what is delivered meanwhile comes again. Try again in a moment, and look at the database itself.")
 	errUnknown = serve.Refuse(http.StatusServiceUnavailable, "outcome_unknown", "This has not ended within 4 seconds. Whether it was done is not known: look at what became of it before you send it again.")
 	errFailed  = serve.Refuse(http.StatusServiceUnavailable, "page_failed", "This page could not be made; the worker's log says why.")
+	errForm    = serve.Refuse(http.StatusBadRequest, "form_malformed", "The form could not be read; go back and send it again.")
 )
 
 func (p *Pages) fail(v *visit, err error) {
@@ -249,5 +249,3 @@ func (v *visit) refused(err error) error {
 	}
 	return err
 }
-
-func decimal(minor int64, currency string) string { return grouped(money.Text(minor, currency)) }

@@ -25,6 +25,7 @@ import (
 
 	"billhook/internal/console"
 	"billhook/internal/console/access"
+	"billhook/internal/contract/money"
 	"billhook/internal/dedupe"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/serve"
@@ -56,8 +57,6 @@ func entry(address, to, name string) link {
 	address, _, _ = strings.Cut(address, "?")
 	return link{to, name, address == to || (to != "/ops/" && strings.HasPrefix(address, to+"/"))}
 }
-
-func words(state any) string { return strings.ReplaceAll(fmt.Sprint(state), "_", " ") }
 
 func title(word string) string {
 	first, size := utf8.DecodeRuneInString(word)
@@ -149,12 +148,16 @@ var parse = sync.OnceValues(func() (map[string]*template.Template, error) {
 
 func functions() template.FuncMap {
 	return template.FuncMap{
-		"static": static, "entry": entry, "when": when, "timed": timed, "iso": iso, "number": number, "href": href, "of": of, "params": with, "tone": tone, "words": words,
-		"lastMonth": lastMonth, "decimal": decimal, "runbook": runbook,
-		"verb":  func(kind any) string { return title(did(fmt.Sprint(kind))) },
-		"began": func(who string, by audit.Author) bool { return audit.SamePerson(who, by.String()) },
-		"ends":  func(who string, by audit.Author) bool { return audit.TwoPeople(who, by) == nil },
-		"pick":  func(table grid) grid { table.Choose = true; return table },
+		"static": static, "entry": entry, "when": when, "timed": timed, "number": number, "href": href, "of": of, "params": with, "tone": tone,
+		"iso":       func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
+		"words":     func(state any) string { return strings.ReplaceAll(fmt.Sprint(state), "_", " ") },
+		"lastMonth": func(period string) string { return period[strings.Index(period, "/")+1:] },
+		"decimal":   func(minor int64, currency string) string { return grouped(money.Text(minor, currency)) },
+		"runbook":   func(name string) string { return href("/ops/runbooks/%s", strings.TrimSuffix(path.Base(name), ".md")) },
+		"verb":      func(kind any) string { return title(did(fmt.Sprint(kind))) },
+		"began":     func(who string, by audit.Author) bool { return audit.SamePerson(who, by.String()) },
+		"ends":      func(who string, by audit.Author) bool { return audit.TwoPeople(who, by) == nil },
+		"pick":      func(table grid) grid { table.Choose = true; return table },
 	}
 }
 
@@ -176,8 +179,6 @@ func timed(text string) template.HTML {
 		return `<time datetime="` + stamp + `">` + when(at) + `</time>`
 	}))
 }
-
-func iso(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
 func number(n any) string { return grouped(fmt.Sprint(n)) }
 
@@ -226,10 +227,6 @@ func with(address string, pairs ...string) string {
 		return before
 	}
 	return before + "?" + values.Encode()
-}
-
-func runbook(name string) string {
-	return href("/ops/runbooks/%s", strings.TrimSuffix(path.Base(name), ".md"))
 }
 
 func (v *visit) next(token string) string {

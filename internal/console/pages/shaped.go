@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"billhook/docs/runbooks"
 	"billhook/internal/apps/ledger"
 	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/console"
@@ -47,14 +46,6 @@ func (p *Pages) event(v *visit) (any, error) {
 	return view, err
 }
 
-func (p *Pages) runbook(v *visit) (any, error) {
-	book, found := runbooks.Read(v.param("name"))
-	if !found {
-		return nil, errNoPage
-	}
-	return book, nil
-}
-
 func (p *Pages) account(v *visit) (any, error) {
 	name, tenant := v.param("account"), v.query("tenant")
 	if control := ledger.Control(name); control == name || ledger.Account(name).OfOrder() {
@@ -84,5 +75,3 @@ func (p *Pages) balancesCSV(w http.ResponseWriter, r *http.Request) {
 	_ = csv.NewWriter(&file).WriteAll(rows)                    // a builder takes everything
 	_, _ = io.WriteString(w, audit.EscapeLines(file.String())) // the client is gone
 }
-
-func lastMonth(period string) string { return period[strings.Index(period, "/")+1:] }

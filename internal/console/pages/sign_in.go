@@ -17,7 +17,11 @@ const signInPath = "/ops/sign-in"
 
 // signInRoutes adds the way in and out. A sign-in is a change as any other: another site must not sign somebody in.
 func (p *Pages) signInRoutes(r chi.Router) {
-	p.change(r, "/sign-in", "sign_in.html", p.signIn, func(v *visit) (string, error) {
+	p.change(r, "/sign-in", "sign_in.html", func(v *visit) (any, error) {
+		form := signIn{To: own(cmp.Or(v.form("to"), v.query("to"))), Name: v.form("name")}
+		form.Token, form.Asks = p.Sessions.Form(v.request)
+		return form, nil
+	}, func(v *visit) (string, error) {
 		cookie, err := p.Sessions.SignIn(v.request, strings.TrimSpace(v.form("token")), strings.TrimSpace(v.form("name")))
 		if err == nil {
 			http.SetCookie(v.w, cookie)
@@ -28,12 +32,6 @@ func (p *Pages) signInRoutes(r chi.Router) {
 		http.SetCookie(w, p.Sessions.SignOut(r))
 		http.Redirect(w, r, signInPath, http.StatusSeeOther)
 	})
-}
-
-func (p *Pages) signIn(v *visit) (any, error) {
-	form := signIn{To: own(cmp.Or(v.form("to"), v.query("to"))), Name: v.form("name")}
-	form.Token, form.Asks = p.Sessions.Form(v.request)
-	return form, nil
 }
 
 // signIn is what the form shows. The token is never shown again.

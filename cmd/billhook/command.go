@@ -35,9 +35,11 @@ type asked struct {
 	console.Operation
 	*program
 
-	call   *cobra.Command
-	args   []string
-	reason reason
+	call *cobra.Command
+	args []string
+	// why, yes and dryRun are what a command is given that changes something.
+	why         string
+	yes, dryRun bool
 	// every is how often a list is printed again; 0: it is printed once. out is the file that it is written to.
 	every time.Duration
 	out   string
@@ -147,7 +149,15 @@ func (p *program) command(o console.Operation, run func(ctx context.Context, a *
 	command.ValidArgsFunction = p.completion(o.Noun(), append(arguments, console.Field{})[0])
 	if o.Needs >= console.Reason {
 		command.Use += " --why <reason>"
-		a.reason.required(command)
+		command.Flags().StringVar(&a.why, "why", "", "the reason, for the audit; required")
+		command.Flags().BoolVar(&a.yes, "yes", false, "do not ask")
+		command.Flags().BoolVar(&a.dryRun, "dry-run", false, "show what would be done, and do nothing")
+		command.PreRunE = func(*cobra.Command, []string) error {
+			if !a.dryRun && strings.TrimSpace(a.why) == "" {
+				return usageError("--why: say why, for the audit")
+			}
+			return nil
+		}
 	}
 	if o.Follow != "" {
 		command.Flags().DurationVar(&a.wait, "wait", 5*time.Minute, "how long to wait, at most, for what becomes of it; 0: not at all")

@@ -106,7 +106,7 @@ func (d *devRun) run(ctx context.Context) (err error) {
 		}
 		err = errors.Join(err, closing)
 	}()
-	d.env.Server = stack.WorkerURL
+	d.env.Server, d.env.Webhook = stack.WorkerURL, stack.WebhookURL
 	d.printf("Look at it in a browser: %s/ops/\n\n", stack.WorkerURL)
 	d.printf("Billhook is up: webhook %s, worker %s,\nstand-ins for the services that it calls %s.\n", stack.WebhookURL, stack.WorkerURL, stack.ServiceURL)
 	d.printf("The waits between attempts are %s (--waits short or catalog).\n", map[string]string{"short": "1 s each", "catalog": "those of the catalog"}[d.Waits])
@@ -296,7 +296,7 @@ func (s *demo) sent(ctx context.Context, f flow) (string, error) {
 	if err := s.prepare(ctx, f.Before); err != nil {
 		return "", err
 	}
-	replies, err := post(ctx, s.catalog, s.stack.WebhookURL+path, from, cmp.Or(f.Secret, s.secrets[from.Name][0]), body)
+	replies, err := s.post(ctx, s.catalog, path, from, cmp.Or(f.Secret, s.secrets[from.Name][0]), body)
 	if err != nil {
 		return "", err
 	}

@@ -182,7 +182,7 @@ func (p *program) canary(ctx context.Context, c *catalog.Catalog) (became string
 		EventID: id, EventType: contract.OrderChargebackClosed, Timestamp: time.Now().UTC().Format(time.RFC3339),
 		Data: contract.PaymentData{Order: &contract.Order{ID: id, CustomerID: id}},
 	})
-	replies, err := post(ctx, c, p.env.Webhook+"/webhooks/"+source.Name, source, secretsOf(c, p.getenv)[source.Name][0], body)
+	replies, err := p.post(ctx, c, "/webhooks/"+source.Name, source, secretsOf(c, p.getenv)[source.Name][0], body)
 	if err == nil && replies[0].Status != http.StatusAccepted {
 		err = fmt.Errorf("the webhook service answers %d %s", replies[0].Status, replies[0].Code)
 	}

@@ -82,7 +82,7 @@ func (a *asked) input(o console.Operation, expected map[string]any) (console.Inp
 	in, err := o.Input(func(f console.Field) (text string, given bool) {
 		switch {
 		case f.Name == "why":
-			return a.reason.why, true
+			return a.why, true
 		case f.Expects != "":
 			var value any = expected
 			for name := range strings.SplitSeq(f.Expects, ".") {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"strconv"
 	"strings"
 	"time"
@@ -184,18 +183,17 @@ func (p *program) drain(ctx context.Context, c *catalog.Catalog, in importFlags,
 		return err
 	}
 	from := c.Sources[catalog.Producers]
-	signer, err := signature.NewSigner(signature.Generic, secretsOf(c, p.getenv)[catalog.Producers][0])
+	to, err := p.ingest(signature.Generic, secretsOf(c, p.getenv)[catalog.Producers][0])
 	if err != nil {
 		return fmt.Errorf("%s: %w", from.SecretVariable, err)
 	}
 	run := &importer.Run{
-		Source: source, Catalog: c, Compose: compose, MaxBytes: from.MaxBodyBytes, Patience: patience, Now: time.Now, After: time.After,
-		Ingest: &importer.HTTPIngest{Base: strings.TrimSuffix(p.env.Webhook, "/"), Signer: signer, Client: &http.Client{Timeout: 30 * time.Second}, Now: time.Now},
-	}
-	run.Progress = func(r importer.Report) {
-		if (r.Moved+r.Refused)%1000 < 100 { // a batch is of 100 at most
-			p.printf("%d moved, %d refused\n", r.Moved, r.Refused)
-		}
+		Source: source, Ingest: to, Catalog: c, Compose: compose, MaxBytes: from.MaxBodyBytes, Patience: patience, Now: time.Now, After: time.After,
+		Progress: func(r importer.Report) {
+			if (r.Moved+r.Refused)%1000 < 100 { // a batch is of 100 at most
+				p.printf("%d moved, %d refused\n", r.Moved, r.Refused)
+			}
+		},
 	}
 	if in.Rate > 0 {
 		run.Limiter = rate.NewLimiter(rate.Limit(in.Rate), max(in.Rate, 100))

@@ -215,16 +215,16 @@ func (a *asked) change(ctx context.Context) error {
 			a.fields(before.Columns, now)
 		}
 	}
-	if a.Help != "" && (known && !a.reason.yes || a.reason.dryRun) { // where nobody is asked it would sound as if it were done
+	if a.Help != "" && (known && !a.yes || a.dryRun) { // where nobody is asked it would sound as if it were done
 		a.printf("%s\n", a.Help)
 	}
 	switch {
-	case a.reason.dryRun:
+	case a.dryRun:
 		return a.printJSON(now)
 	case before.Verb() == "preview" && console.Member(now, "total") == "0":
 		return fmt.Errorf("nothing was changed: there is nothing to %s", a.Verb())
 	case known:
-		if err := a.confirm(a.call.InOrStdin(), a.reason.yes, append(a.args, a.Verb())[0], a.Verb()+" it"); err != nil {
+		if err := a.confirm(a.call.InOrStdin(), a.yes, append(a.args, a.Verb())[0], a.Verb()+" it"); err != nil {
 			return err
 		}
 	}

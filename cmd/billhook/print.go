@@ -18,7 +18,6 @@ import (
 	"text/tabwriter"
 	"unicode/utf8"
 
-	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
 	"billhook/internal/console"
@@ -333,25 +332,6 @@ func (p *program) write(file string, do func() error) error {
 		return errors.Join(err, os.Remove(part.Name()))
 	}
 	return nil
-}
-
-// reason is what a command that changes something is given beside what it is about.
-type reason struct {
-	why         string
-	yes, dryRun bool
-}
-
-// required adds the flags, and fails the command without --why.
-func (r *reason) required(command *cobra.Command) {
-	command.Flags().StringVar(&r.why, "why", "", "the reason, for the audit; required")
-	command.Flags().BoolVar(&r.yes, "yes", false, "do not ask")
-	command.Flags().BoolVar(&r.dryRun, "dry-run", false, "show what would be done, and do nothing")
-	command.PreRunE = func(*cobra.Command, []string) error {
-		if !r.dryRun && strings.TrimSpace(r.why) == "" {
-			return usageError("--why: say why, for the audit")
-		}
-		return nil
-	}
 }
 
 // confirm asks the person to type word. Anything else is a no.

@@ -20,6 +20,7 @@ import (
 	"billhook/catalog"
 	"billhook/internal/console"
 	"billhook/internal/contract"
+	"billhook/internal/ingest/importer"
 	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/pii"
 	"billhook/internal/platform/env"
@@ -89,23 +90,22 @@ func (s sent) Failure() string {
 	return fmt.Sprintf("%d of %d were refused", s.Refused, len(s.Items))
 }
 
+// ingest is the webhook service, for what is signed with a secret.
+func (p *program) ingest(scheme signature.Scheme, secret string) (*importer.HTTPIngest, error) {
+	signer, err := signature.NewSigner(scheme, secret)
+	client := &http.Client{Timeout: 30 * time.Second}
+	return &importer.HTTPIngest{Base: strings.TrimSuffix(p.env.Webhook, "/"), Signer: signer, Client: client, Now: time.Now}, err
+}
+
 // post signs a body as a source does, and posts it. A list has a reply for each of its items, in their order.
-func post(ctx context.Context, c *catalog.Catalog, address string, source catalog.Source, secret string, body []byte) ([]reply, error) {
-	signer, err := signature.NewSigner(c.Signature(source), secret)
+func (p *program) post(ctx context.Context, c *catalog.Catalog, path string, source catalog.Source, secret string, body []byte) ([]reply, error) {
+	to, err := p.ingest(c.Signature(source), secret)
 	if err != nil {
 		return nil, err
 	}
-	to, err := url.Parse(address)
+	status, header, text, err := to.Post(ctx, path, strconv.FormatInt(time.Now().UnixNano(), 10), body)
 	if err != nil {
-		return nil, fmt.Errorf("send: %w", err)
-	}
-	now := time.Now()
-	headers := signer.SignFor(to.RequestURI(), strconv.FormatInt(now.UnixNano(), 10), body, now)
-	headers["Content-Type"] = "application/json"
-	status, header, text, err := exchange(ctx, http.MethodPost, address, headers, body)
-	if err != nil {
-		base := to.Scheme + "://" + to.Host
-		return nil, fmt.Errorf("send: %w", nobody(err, base, "--webhook", "BILLHOOK_WEBHOOK", "webhook service"))
+		return nil, fmt.Errorf("send: %w", nobody(err, p.env.Webhook, "--webhook", "BILLHOOK_WEBHOOK", "webhook service"))
 	}
 	var answer struct {
 		reply
@@ -150,7 +150,7 @@ func (s sending) post(
 		if err != nil {
 			return sent{}, err
 		}
-		replies, err := post(ctx, c, p.env.Webhook+path, source, secretsOf(c, p.getenv)[source.Name][0], body)
+		replies, err := p.post(ctx, c, path, source, secretsOf(c, p.getenv)[source.Name][0], body)
 		if err != nil && id != "" {
 			err = fmt.Errorf("%w; whether it was taken is not known: send it again with --event-id %s", err, id)
 		}

@@ -215,7 +215,7 @@ type HTTPIngest struct {
 
 var _ Ingest = (*HTTPIngest)(nil)
 
-const maxAnswer = 1 << 20
+const maxAnswer = 16 << 20
 
 // Send posts the items in one signed request.
 func (h *HTTPIngest) Send(ctx context.Context, queue string, items []Item) ([]Result, error) {
@@ -223,9 +223,9 @@ func (h *HTTPIngest) Send(ctx context.Context, queue string, items []Item) ([]Re
 	if err != nil {
 		return nil, fmt.Errorf("%w: the messages cannot be encoded", ErrClosed)
 	}
-	status, retryAfter, answer, err := h.post(ctx, "/queues/"+url.PathEscape(queue)+"/messages", body)
+	status, header, answer, err := h.Post(ctx, "/queues/"+url.PathEscape(queue)+"/messages", "", body)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("importer: the webhook service: %w", err)
 	}
 	var answered struct {
 		Result
@@ -239,7 +239,7 @@ func (h *HTTPIngest) Send(ctx context.Context, queue string, items []Item) ([]Re
 		}
 		return answered.Results, nil
 	case transient(status):
-		answered.RetryAfter, _ = strconv.Atoi(retryAfter) // it may be left out
+		answered.RetryAfter, _ = strconv.Atoi(header.Get("Retry-After")) // it may be left out
 	default:
 		return nil, fmt.Errorf("%w: it answers %d %s", ErrClosed, status, answered.Code)
 	}
@@ -247,23 +247,21 @@ func (h *HTTPIngest) Send(ctx context.Context, queue string, items []Item) ([]Re
 	return slices.Repeat([]Result{answered.Result}, len(items)), nil
 }
 
-func (h *HTTPIngest) post(ctx context.Context, path string, body []byte) (status int, retryAfter string, answer []byte, err error) {
+// Post posts a body, signed under an id, or under none.
+func (h *HTTPIngest) Post(ctx context.Context, path, id string, body []byte) (status int, header http.Header, answer []byte, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, h.Base+path, bytes.NewReader(body))
 	if err != nil {
-		return 0, "", nil, fmt.Errorf("%w: its address is no URL", ErrClosed)
+		return 0, nil, nil, fmt.Errorf("%w: its address is no URL", ErrClosed)
 	}
 	request.Header.Set("Content-Type", "application/json")
-	for name, value := range h.Signer.SignFor(path, "", body, h.Now()) {
+	for name, value := range h.Signer.SignFor(request.URL.RequestURI(), id, body, h.Now()) {
 		request.Header.Set(name, value)
 	}
 	response, err := h.Client.Do(request)
 	if err != nil {
-		return 0, "", nil, fmt.Errorf("importer: the webhook service: %w", err)
+		return 0, nil, nil, err
 	}
 	defer func() { _ = response.Body.Close() }()
 	answer, err = io.ReadAll(io.LimitReader(response.Body, maxAnswer))
-	if err != nil {
-		return 0, "", nil, fmt.Errorf("importer: the webhook service's answer: %w", err)
-	}
-	return response.StatusCode, response.Header.Get("Retry-After"), answer, nil
+	return response.StatusCode, response.Header, answer, err
 }

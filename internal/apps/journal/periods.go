@@ -132,14 +132,6 @@ func (p Period) stateAt(now time.Time) State {
 	}
 }
 
-func (p Period) fields() map[string]any {
-	fields := store.Encode(&p)
-	if !p.ClosesAt.IsZero() {
-		fields[fieldClosed] = true
-	}
-	return fields
-}
-
 func (p Period) side() map[string]any {
 	side := map[string]any{"closed": !p.ClosesAt.IsZero()}
 	if p.Reopening != nil {
@@ -245,8 +237,12 @@ func (p *Periods) change(ctx context.Context, tenant, period string, by audit.Ch
 			return made, err
 		}
 		after.State = after.stateAt(now)
+		fields := store.Encode(&after)
+		if !after.ClosesAt.IsZero() {
+			fields[fieldClosed] = true
+		}
 		made.Before, made.After = before.side(), after.side()
-		made.Writes = []store.Write{store.Replace(doc.Key, doc.Version, after.fields()), store.Increment(changesKey, map[string]int64{fieldChanges: 1}, nil)}
+		made.Writes = []store.Write{store.Replace(doc.Key, doc.Version, fields), store.Increment(changesKey, map[string]int64{fieldChanges: 1}, nil)}
 		made.Version = &after.Version
 		return made, nil
 	})
@@ -359,10 +355,7 @@ const (
 // Calendar knows which periods are closed, and asks every few seconds at most, for all who post. It is safe for
 // concurrent use.
 type Calendar struct {
-	store interface {
-		store.Getter
-		store.Querier
-	}
+	store ledger.Reader
 	now   func() time.Time
 	known *cache.Cache[calendar]
 	last  calendar // what was read last; only a reading uses it, and there is one at a time

@@ -152,8 +152,7 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 	if err != nil {
 		return err
 	}
-	s.closers = append(s.closers, publisher.Close)
-	s.Publisher = publisher
+	s.closers, s.Publisher = append(s.closers, publisher.Close), publisher
 	verifier, err := auth.New(tokens)
 	if err != nil {
 		return err
@@ -172,13 +171,12 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 	}
 	webhookMetrics, workerMetrics := telemetry.NewMetrics(), telemetry.NewMetrics()
 	var backlogs backlog.Counter // Google's emulators count nothing
-	var asked backlog.Counter
 	if s.Broker != nil {
-		backlogs, asked = s.Broker, s.Broker
+		backlogs = s.Broker
 	}
 	workerService, err := worker.New(worker.Config{
 		Catalog: config.Catalog, Targets: targets, Store: store, Publisher: publisherOf("worker", publisher), Authenticator: verifier,
-		Access: access.Access{Tokens: config.OpsTokens, OpenOnLoopback: true}, Backlogs: backlogs, Broker: asked, Subscriptions: s.subscriptions, Switch: s.subscriptions, Doctor: s.doctor,
+		Access: access.Access{Tokens: config.OpsTokens, OpenOnLoopback: true}, Backlogs: backlogs, Broker: backlogs, Subscriptions: s.subscriptions, Switch: s.subscriptions, Doctor: s.doctor,
 		Log: config.Log, Metrics: workerMetrics, Now: time.Now, AfterFunc: alarm.AfterFunc, Handlers: config.Handlers, PrivateEndpoints: true, Environment: "dev",
 	})
 	if err != nil {
@@ -213,9 +211,9 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 	}
 	if config.TaskEvery > 0 {
 		s.others.Go(func() { s.schedule(life, config) })
-	}
-	if config.TaskEvery > 0 && s.Broker != nil { // Google's emulators have no indexes
-		s.others.Go(func() { workerService.LookOnce(life) })
+		if s.Broker != nil { // Google's emulators have no indexes
+			s.others.Go(func() { workerService.LookOnce(life) })
+		}
 	}
 	return nil
 }
@@ -378,21 +376,19 @@ func (s *Stack) standIns(ctx, _ context.Context, config Config) (broker string, 
 	if err != nil {
 		return "", tokens, err
 	}
-	if config.BrokerPath == "" {
-		s.closers = append(s.closers, s.Broker.Close)
-	} else {
+	if config.BrokerPath != "" {
 		if s.Loaded, err = s.Broker.Load(config.BrokerPath); err != nil {
 			return "", tokens, errors.Join(err, s.Broker.Close())
 		}
-		s.closers = append(s.closers, func() error { return errors.Join(s.Broker.Close(), s.Broker.Save(config.BrokerPath)) })
+		s.closers = append(s.closers, func() error { return s.Broker.Save(config.BrokerPath) }) // once it is closed
 	}
+	s.closers = append(s.closers, s.Broker.Close)
+	s.subscriptions = s.Broker
 	store, err := standin.OpenStore(config.StorePath)
 	if err != nil {
 		return "", tokens, err
 	}
-	s.closers = append(s.closers, store.Close)
-	s.Store = store
-	s.subscriptions = s.Broker
+	s.closers, s.Store = append(s.closers, store.Close), store
 	return s.Broker.Addr(), auth.Config{Mode: auth.ModeOIDC, Audience: audience, ServiceAccount: serviceAccount, KeysURL: urlOf(keys)}, nil
 }
 
@@ -416,7 +412,6 @@ func (s *Stack) emulators(ctx, life context.Context, config Config) (broker stri
 	if err != nil {
 		return "", tokens, err
 	}
-	s.closers = append(s.closers, store.Close)
-	s.Store = store
+	s.closers, s.Store = append(s.closers, store.Close), store
 	return pubSub.Addr(), auth.Config{Mode: auth.ModeNone, EmulatorHost: true}, nil
 }

@@ -198,8 +198,10 @@ func once(before, items []Found) []Found {
 type searched struct {
 	kind Kind
 	how  string
-	look func(context.Context) (found []Found, more bool, err error)
+	look look
 }
+
+type look func(context.Context) (found []Found, more bool, err error)
 
 // describe reads a document that was found. ok is false for one that is nothing of the kind.
 type describe func(store.Document) (f Found, ok bool)
@@ -253,7 +255,7 @@ type searching struct {
 	id, tenant string
 }
 
-func (s searching) equal(collection, field string, describe describe) func(context.Context) ([]Found, bool, error) {
+func (s searching) equal(collection, field string, describe describe) look {
 	equal := map[string]any{field: s.id}
 	if s.tenant != "" {
 		equal["tenant"] = s.tenant
@@ -261,11 +263,12 @@ func (s searching) equal(collection, field string, describe describe) func(conte
 	return s.query(store.Query{Collection: collection, Equal: equal}, describe)
 }
 
-func (s searching) account(name ledger.Account) func(context.Context) ([]Found, bool, error) {
-	return searching{s.Reads, string(name), s.tenant}.equal(ledger.Accounts, "account", describeAccount)
+func (s searching) account(name ledger.Account) look {
+	s.id = string(name)
+	return s.equal(ledger.Accounts, "account", describeAccount)
 }
 
-func (s searching) query(query store.Query, describe describe) func(context.Context) ([]Found, bool, error) {
+func (s searching) query(query store.Query, describe describe) look {
 	return func(ctx context.Context) (found []Found, more bool, err error) {
 		query.Limit = foundAtMost
 		page, err := s.Store.Query(ctx, query)
@@ -276,7 +279,7 @@ func (s searching) query(query store.Query, describe describe) func(context.Cont
 	}
 }
 
-func (s searching) key(key store.Key, describe describe) func(context.Context) ([]Found, bool, error) {
+func (s searching) key(key store.Key, describe describe) look {
 	return func(ctx context.Context) ([]Found, bool, error) {
 		doc, err := store.Find(ctx, s.Store, key)
 		if err != nil || doc.Version == 0 {
@@ -295,7 +298,7 @@ func (s searching) describe(documents []store.Document, describe describe) (foun
 	return found
 }
 
-func (s searching) newest(field string) func(context.Context) ([]Found, bool, error) {
+func (s searching) newest(field string) look {
 	if s.tenant != "" {
 		return s.equal(dedupe.Collection, field, describeEvent)
 	}
@@ -313,11 +316,7 @@ func (s searching) queue(context.Context) ([]Found, bool, error) {
 	if !ok {
 		return nil, false, nil
 	}
-	label := "runs"
-	if !q.Enabled {
-		label = "off"
-	}
-	return []Found{{ID: q.ID, Label: label}}, false, nil
+	return []Found{{ID: q.ID, Label: map[bool]string{true: "runs", false: "off"}[q.Enabled]}}, false, nil
 }
 
 func (s searching) operation(ctx context.Context) ([]Found, bool, error) {

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"strings"
+	"path"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -58,18 +58,13 @@ type Service struct {
 	Now           func() time.Time
 }
 
-// prefix begins the path of every task, and ReleasePath is where an alarm calls its one.
-const (
-	prefix      = "/tasks/"
-	ReleasePath = "/tasks/release-delayed"
-)
+// ReleasePath is where an alarm calls its task.
+const ReleasePath = "/tasks/release-delayed"
 
 type task struct {
 	path string
 	run  func(*Service, context.Context) (any, error)
 }
-
-func (t task) name() string { return strings.TrimPrefix(t.path, prefix) }
 
 var (
 	release = task{ReleasePath, (*Service).releaseDelayed}
@@ -89,16 +84,14 @@ var (
 
 // Names are all tasks, as in /tasks/{name}, and Scheduled those that Cloud Scheduler calls.
 var (
-	Names     = names()
+	Names = func() (names []string) {
+		for _, t := range all {
+			names = append(names, path.Base(t.path))
+		}
+		return names
+	}()
 	Scheduled = Names[:len(Names)-1]
 )
-
-func names() (names []string) {
-	for _, t := range all {
-		names = append(names, t.name())
-	}
-	return names
-}
 
 // Call sends a request for a task and returns the worker's answer.
 func Call(client *http.Client, request *http.Request) (map[string]any, error) {
@@ -120,14 +113,13 @@ func Call(client *http.Client, request *http.Request) (map[string]any, error) {
 // Routes adds the tasks' routes. The caller authenticates their requests.
 func (s *Service) Routes(r chi.Router) {
 	for _, t := range all {
-		r.Post(t.path, serve.Answer(http.StatusOK, func(r *http.Request) (any, error) { return s.do(r.Context(), t) }, refuse))
+		r.Post(t.path, serve.Answer(http.StatusOK, func(r *http.Request) (any, error) { return s.do(r.Context(), t) },
+			func(w http.ResponseWriter, _ *http.Request, err error) { failed.Problem(err).Write(w) }))
 	}
 }
 
+// failed answers 503: the scheduler then tries again.
 var failed = serve.ErrorMapping{Last: serve.Refuse(http.StatusServiceUnavailable, "task_failed", "The task could not be done now; call it again.")}
-
-// refuse answers 503: the scheduler then tries again.
-func refuse(w http.ResponseWriter, _ *http.Request, err error) { failed.Problem(err).Write(w) }
 
 func (s *Service) do(ctx context.Context, t task) (any, error) {
 	ctx, cancel := context.WithTimeout(ctx, runTime)
@@ -138,7 +130,7 @@ func (s *Service) do(ctx context.Context, t task) (any, error) {
 	if err != nil {
 		level, what = slog.LevelError, slog.String("cause", err.Error())
 	}
-	s.Log.LogAttrs(ctx, level, "task", slog.String("task", t.name()), what, slog.Float64("duration_ms", s.Now().Sub(started).Seconds()*1000))
+	s.Log.LogAttrs(ctx, level, "task", slog.String("task", path.Base(t.path)), what, slog.Float64("duration_ms", s.Now().Sub(started).Seconds()*1000))
 	return done, err
 }
 

@@ -1,6 +1,7 @@
 package dedupe
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -185,9 +186,7 @@ func (r *Run) at(now time.Time, status Status) Record {
 	record.LeaseUntil, record.NextRetryAt, record.Message = time.Time{}, time.Time{}, nil
 	record.DelayTicket, record.DelayedBeside = "", false
 	record.UpdatedAt, record.ExpireAt = now, now.Add(r.rememberFor)
-	if record.CreatedAt.IsZero() {
-		record.CreatedAt = now
-	}
+	record.CreatedAt = cmp.Or(record.CreatedAt, now)
 	return record
 }
 

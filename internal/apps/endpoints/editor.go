@@ -1,6 +1,7 @@
 package endpoints
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
@@ -69,9 +70,7 @@ func (ed *Editor) Add(ctx context.Context, asked New, by audit.Change) (Secret, 
 	if asked.ID == "" {
 		asked.ID = "ep_" + ed.NewID()
 	}
-	if asked.Tenant == "" {
-		asked.Tenant = dedupe.DefaultTenant
-	}
+	asked.Tenant = cmp.Or(asked.Tenant, dedupe.DefaultTenant)
 	if len(asked.Events) == 0 {
 		asked.Events = []string{"#"}
 	}

@@ -68,9 +68,7 @@ func (c Composer) compose(known *catalog.Catalog, m Message, now time.Time) (mad
 		data = slices.Concat([]byte(`{"`+format.Content+`":`), data, []byte{'}'})
 	}
 	at := m.Created
-	if at.IsZero() {
-		at = now
-	}
+	at = cmp.Or(at, now)
 	data, err := known.Contracts.Complete(q.Contract, data, contract.Given{ID: m.ID, Type: cmp.Or(m.Type, c.Type, onlyType(q)), At: at})
 	var body object
 	if err != nil || json.Unmarshal(data, &body) != nil || body[format.Content].Kind() != '{' {

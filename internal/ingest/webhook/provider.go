@@ -215,9 +215,7 @@ func (p *provider) read(ctx context.Context, b *buffers, source catalog.Source, 
 	if m.time.As == "unix" {
 		when = unix(at)
 	}
-	if when == "" {
-		when = p.now().UTC().Format(time.RFC3339)
-	}
+	when = cmp.Or(when, p.now().UTC().Format(time.RFC3339))
 	uid, _ := f.first(&m.uid)
 	order, _ := f.first(&m.order)
 	event.uid, event.shopOrder = string(uid), string(order)

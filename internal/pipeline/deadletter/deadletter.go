@@ -82,9 +82,7 @@ func Publish(ctx context.Context, to lane.Publisher, queue catalog.Queue, dead M
 	if dead.IdempotencyKey != "" && from[contract.AttrIdempotencyKey] == "" {
 		attributes[contract.AttrIdempotencyKey] = dead.IdempotencyKey
 	}
-	if attributes[AttrReplayCount] == "" {
-		attributes[AttrReplayCount] = "0"
-	}
+	attributes[AttrReplayCount] = cmp.Or(attributes[AttrReplayCount], "0")
 	detail := dead.Detail
 	// The detail is to come, and the request around the message has its bytes.
 	room := contract.MaxMessageBytes - contract.Message{Data: dead.Message.Data, Attributes: attributes}.Size() - 2*contract.MaxAttributeValue
@@ -140,9 +138,7 @@ func Keep(ctx context.Context, to store.GetCommitter, queue catalog.Queue, m con
 	if !pii.ID.Valid(source) {
 		source = messageID
 	}
-	if reason == "" {
-		reason = "delivery_attempts_exhausted"
-	}
+	reason = cmp.Or(reason, "delivery_attempts_exhausted")
 	attempts, _ := strconv.ParseInt(counted, 10, 64)
 	replays, _ := strconv.ParseInt(m.Attributes[AttrReplayCount], 10, 64)
 	item := itemFor(queue, m, source, reason, status, now)

@@ -174,10 +174,8 @@ func changeOf(w store.Write, before map[string]any) (Change, error) {
 	case store.OpDelete:
 		after = nil
 	case store.OpIncrement:
-		after = maps.Clone(before)
-		if after == nil {
-			after = map[string]any{}
-		}
+		after = map[string]any{}
+		maps.Copy(after, before)
 		maps.Copy(after, w.Fields)
 		for name, n := range w.Add {
 			was, _ := before[name].(int64)

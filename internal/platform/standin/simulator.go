@@ -279,14 +279,14 @@ func (s *Simulator) fail(sub *subscription, l *lane) (forwarded bool) {
 		return false
 	}
 	message := d.Message.Message
-	message.Attributes = maps.Clone(message.Attributes)
-	if message.Attributes == nil {
-		message.Attributes = map[string]string{}
-	}
-	message.Attributes["CloudPubSubDeadLetterSourceDeliveryCount"] = strconv.Itoa(d.Failures)
-	message.Attributes["CloudPubSubDeadLetterSourceSubscription"] = sub.ID
-	message.Attributes["CloudPubSubDeadLetterSourceSubscriptionProject"] = s.config.ProjectID
-	message.Attributes["CloudPubSubDeadLetterSourceTopicPublishTime"] = d.PublishTime.Format("2006-01-02T15:04:05.000-07:00")
+	message.Attributes = map[string]string{}
+	maps.Copy(message.Attributes, d.Attributes)
+	maps.Copy(message.Attributes, map[string]string{
+		"CloudPubSubDeadLetterSourceDeliveryCount":       strconv.Itoa(d.Failures),
+		"CloudPubSubDeadLetterSourceSubscription":        sub.ID,
+		"CloudPubSubDeadLetterSourceSubscriptionProject": s.config.ProjectID,
+		"CloudPubSubDeadLetterSourceTopicPublishTime":    d.PublishTime.Format("2006-01-02T15:04:05.000-07:00"),
+	})
 	s.take(sub.DeadLetterTopic, message) // before it is done with: a killed process leaves it in both places, and not in none
 	s.remove(sub, l)
 	return true

@@ -4,6 +4,7 @@
 package firestore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,9 +63,7 @@ func NewEmulated(ctx context.Context, addr, projectID, databaseID string, option
 }
 
 func connect(ctx context.Context, projectID, databaseID string, emulator bool, options []option.ClientOption) (*Store, error) {
-	if databaseID == "" {
-		databaseID = "(default)"
-	}
+	databaseID = cmp.Or(databaseID, "(default)")
 	client, err := firestore.NewClient(ctx, options...)
 	if err != nil {
 		return nil, fmt.Errorf("firestore: client: %w", err)

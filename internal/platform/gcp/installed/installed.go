@@ -4,6 +4,7 @@
 package installed
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -63,9 +64,7 @@ type Installation struct {
 
 // Open returns the installation. Without options the client libraries find the credentials.
 func Open(ctx context.Context, config Config, options ...option.ClientOption) (*Installation, error) {
-	if config.Region == "" {
-		config.Region = regionOf(config.Pools)
-	}
+	config.Region = cmp.Or(config.Region, regionOf(config.Pools))
 	i := &Installation{config: config}
 	var failed [4]error
 	i.services, failed[0] = run.NewService(ctx, options...)

@@ -80,7 +80,7 @@ func (l *look) service(ctx context.Context, id, name string) *run.GoogleCloudRun
 		}
 		return nil
 	}
-	switch state := condition(service); {
+	switch state := cmp.Or(service.TerminalCondition, &run.GoogleCloudRunV2Condition{}); {
 	case state.State == underWay || service.Reconciling:
 		l.unread = append(l.unread, finding.Unread{What: "whether service " + id + " is ready", Why: "it is being changed: ask again"})
 	case state.State != ready && service.LatestReadyRevision == "":
@@ -120,13 +120,6 @@ func (l *look) callers(ctx context.Context, id string) (members []string, ok boo
 	return members, true
 }
 
-func condition(service *run.GoogleCloudRunV2Service) *run.GoogleCloudRunV2Condition {
-	if service.TerminalCondition == nil {
-		return &run.GoogleCloudRunV2Condition{}
-	}
-	return service.TerminalCondition
-}
-
 func words(state *run.GoogleCloudRunV2Condition) string {
 	reason := cmp.Or(state.RevisionReason, state.ExecutionReason, state.Reason)
 	return strings.Join(slices.DeleteFunc([]string{cmp.Or(state.State, "unknown"), reason, state.Message}, func(part string) bool { return part == "" }), ": ")
@@ -149,18 +142,12 @@ func (l *look) job(ctx context.Context, task string) {
 	if job.State != enabled {
 		l.find("job", id, JobPaused, cmp.Or(job.State, "unknown"), enabled)
 	}
-	target := job.HttpTarget
-	if target == nil {
-		target = &cloudscheduler.HttpTarget{}
-	}
+	target := cmp.Or(job.HttpTarget, &cloudscheduler.HttpTarget{})
 	want := "POST " + pool.URL + "/tasks/" + task
 	if have := target.HttpMethod + " " + target.Uri; have != want {
 		l.find("job", id, JobElsewhere, cmp.Or(have, "nothing"), want)
 	}
-	token := target.OidcToken
-	if token == nil {
-		token = &cloudscheduler.OidcToken{}
-	}
+	token := cmp.Or(target.OidcToken, &cloudscheduler.OidcToken{})
 	tokenOf := func(account, audience string) string {
 		return cmp.Or(account, "no account") + " for " + cmp.Or(audience, "no audience")
 	}

@@ -229,12 +229,10 @@ func (e *examiner) disabled(ctx context.Context, q catalog.Queue, shared bool) e
 
 func (e *examiner) topic(ctx context.Context, id string) error {
 	topic, err := e.readTopic(ctx, id)
-	switch {
-	case e.hidden(err, "topic "+e.target.id(id), getsTopic):
-		return e.publish(ctx, id)
-	case err != nil:
+	switch hidden := e.hidden(err, "topic "+e.target.id(id), getsTopic); {
+	case err != nil && !hidden:
 		return err
-	case topic == nil:
+	case topic == nil && !hidden:
 		e.find("topic", e.target.id(id), TopicMissing, "", "")
 		return nil
 	}

@@ -344,10 +344,8 @@ func (p *provisioner) subscription(ctx context.Context, want *pubsubpb.Subscript
 	}
 	if len(fields) > 0 {
 		if slices.Contains(fields, "labels") { // those of others stay
-			labels := maps.Clone(have.Labels)
-			if labels == nil {
-				labels = map[string]string{}
-			}
+			labels := map[string]string{}
+			maps.Copy(labels, have.Labels)
 			maps.Copy(labels, want.Labels)
 			want.Labels = labels
 		}

@@ -113,8 +113,9 @@ func (s *Switch) change(ctx context.Context, q catalog.Queue, to *pubsubpb.PushC
 	if have == nil {
 		return fmt.Errorf("pubsub: there is no subscription %s", s.target.id(q.PushSubscription()))
 	}
-	want := &pubsubpb.Subscription{Name: have.Name, Topic: have.Topic, PushConfig: to, Labels: maps.Clone(have.Labels)}
+	want := &pubsubpb.Subscription{Name: have.Name, Topic: have.Topic, PushConfig: to, Labels: map[string]string{}}
 	fields := []string{"push_config", "labels"}
+	maps.Copy(want.Labels, have.Labels)
 	delete(want.Labels, PausedLabel)
 	switch {
 	case s.target.Emulator && mark != "":
@@ -122,9 +123,6 @@ func (s *Switch) change(ctx context.Context, q catalog.Queue, to *pubsubpb.PushC
 	case s.target.Emulator:
 		fields = fields[:1]
 	case mark != "":
-		if want.Labels == nil {
-			want.Labels = map[string]string{}
-		}
 		want.Labels[PausedLabel] = mark
 	}
 	ctx, cancel := context.WithTimeout(ctx, switchTimeout)

@@ -123,37 +123,32 @@ func (p *program) switching() {
 		if err := p.get(ctx, "/v1/ops/queues/"+url.PathEscape(in.Queue)+"/pause", &stands); err != nil {
 			return stands, err
 		}
-		return stands, p.switchTo(ctx, &stands, in.ownPools)
+		c, err := p.catalog()
+		if err != nil {
+			return stands, err
+		}
+		q, err := queue(c, stands.Queue)
+		target := pubsub.Target{Names: p.env.names(), Emulator: p.env.PubSubEmulator != ""}
+		if err == nil && stands.Pause == nil {
+			target, err = p.target(in.ownPools)
+		}
+		if err != nil {
+			return stands, err
+		}
+		subscriptions, err := pubsub.NewSwitch(ctx, target, p.broker()...)
+		if err != nil {
+			return stands, err
+		}
+		defer func() { _ = subscriptions.Close() }() // what was asked has been answered
+		if stands.Pause != nil {
+			err = subscriptions.Pause(ctx, q, stands.Pause.At)
+		} else {
+			err = subscriptions.Resume(ctx, q)
+		}
+		standing, unread := subscriptions.Standing(ctx, q)
+		stands.Subscription = cmp.Or(standing, pause.Unknown)
+		return stands, errors.Join(err, unread)
 	})
-}
-
-// switchTo has a queue's subscription do what its record says, and notes what it does then.
-func (p *program) switchTo(ctx context.Context, stands *pause.State, pools ownPools) error {
-	c, err := p.catalog()
-	if err != nil {
-		return err
-	}
-	q, err := queue(c, stands.Queue)
-	target := pubsub.Target{Names: p.env.names(), Emulator: p.env.PubSubEmulator != ""}
-	if err == nil && stands.Pause == nil {
-		target, err = p.target(pools)
-	}
-	if err != nil {
-		return err
-	}
-	subscriptions, err := pubsub.NewSwitch(ctx, target, p.broker()...)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = subscriptions.Close() }() // what was asked has been answered
-	if stands.Pause != nil {
-		err = subscriptions.Pause(ctx, q, stands.Pause.At)
-	} else {
-		err = subscriptions.Resume(ctx, q)
-	}
-	standing, unread := subscriptions.Standing(ctx, q)
-	stands.Subscription = cmp.Or(standing, pause.Unknown)
-	return errors.Join(err, unread)
 }
 
 type checkFlags struct {

@@ -311,7 +311,7 @@ var builtIn = map[string]catalog.AccountType{
 // Operations are what people do with entries and months.
 func Operations(from store.Store, c *catalog.Catalog, periods *Periods, reverter *Reverter) []console.Operation {
 	thisMonth := func() string { return ledger.PeriodOf(periods.Now()) }
-	return append(periods.operations(),
+	return append([]console.Operation{
 		console.New(console.Row{
 			Name: "accounts statement", Path: "GET /v1/ops/accounts/{account}/statement", Errors: failures,
 			Summary: "Show the entries of an account in one month or several, with the balance after each",
@@ -359,7 +359,7 @@ func Operations(from store.Store, c *catalog.Catalog, periods *Periods, reverter
 			}
 			return reversal, err
 		}),
-	)
+	}, periods.operations()...)
 }
 
 var errSpan = console.Refuse(console.Malformed, "period_invalid", "Say either period, or from and to: two months, the earlier first.")

@@ -264,15 +264,6 @@ func (m Month) Alerts() bool { return m.Books.Alerts() }
 // Notes says what its state means, and what its books say.
 func (m Month) Notes() []string { return slices.Concat(m.Period.Notes(), m.Books.Notes()) }
 
-// Month returns a month of a tenant. The error is as of Get, or that of summing up.
-func (p *Periods) Month(ctx context.Context, tenant, period string) (m Month, err error) {
-	if m.Period, err = p.Get(ctx, tenant, period); err != nil {
-		return m, err
-	}
-	m.Books, err = seal.Balances(ctx, p.Store, tenant, period, period)
-	return m, err
-}
-
 // Months returns the months of a tenant that have sealed entries or were ever closed, and the one that runs, the newest
 // first. The error is as of List, or that of reading the seals.
 func (p *Periods) Months(ctx context.Context, tenant string) ([]Period, error) {
@@ -324,8 +315,11 @@ func (p *Periods) operations() []console.Operation {
 		console.New(console.Row{
 			Name: "periods show", Path: "GET /v1/ops/journal/periods/{period}", Errors: failures,
 			Summary: "Show a month: whether it is open, and its totals",
-		}, func(ctx context.Context, _ audit.Author, in PeriodOf) (Month, error) {
-			return p.Month(ctx, in.Tenant, in.Period)
+		}, func(ctx context.Context, _ audit.Author, in PeriodOf) (m Month, err error) {
+			if m.Period, err = p.Get(ctx, in.Tenant, in.Period); err == nil {
+				m.Books, err = seal.Balances(ctx, p.Store, in.Tenant, in.Period, in.Period)
+			}
+			return m, err
 		}),
 		console.New(console.Row{
 			Name: "periods close", Path: "POST /v1/ops/journal/periods/{period}/close", Needs: console.Reason, Before: "periods show",

@@ -63,11 +63,7 @@ var Failures = []console.Refusal{
 const runTime = 20 * time.Second
 
 // Operations are what people do with dead letters, and with the operations on them.
-func (o *Operator) Operations() []console.Operation {
-	return append(o.begins(), o.operations()...)
-}
-
-func (o *Operator) begins() (all []console.Operation) {
+func (o *Operator) Operations() (all []console.Operation) {
 	for _, kind := range []Kind{Replay, Discard, Complete} {
 		all = append(all, console.New(console.Row{
 			Name: "dlq " + string(kind), Path: "POST /v1/ops/dead-letters/" + string(kind), Summary: kinds[kind].summary,
@@ -79,10 +75,6 @@ func (o *Operator) begins() (all []console.Operation) {
 			return o.Begin(ctx, Operation{Kind: kind, Filter: in.Filter, Why: in.Why, Force: in.Force, Rate: in.Rate}, by, in.Expect)
 		}))
 	}
-	return all
-}
-
-func (o *Operator) operations() []console.Operation {
 	ending := func(verb, summary string, do func(ctx context.Context, id string, by audit.Change) (Operation, error)) console.Operation {
 		return console.New(console.Row{
 			Name: "operations " + verb, Path: "POST /v1/ops/operations/{id}/" + verb, Needs: console.Reason,
@@ -91,7 +83,7 @@ func (o *Operator) operations() []console.Operation {
 			return do(ctx, in.ID, in.By(by))
 		})
 	}
-	return []console.Operation{
+	return append(all,
 		console.New(console.Row{
 			Name: "operations ls", Path: "GET /v1/ops/operations", Errors: Failures,
 			Summary: "List operations on dead letters, newest first: who, what, why, and the progress",
@@ -139,5 +131,5 @@ func (o *Operator) operations() []console.Operation {
 			defer cancel()
 			return o.Run(ctx, in.ID)
 		}),
-	}
+	)
 }

@@ -215,7 +215,9 @@ func (p *provider) read(ctx context.Context, b *buffers, source catalog.Source, 
 	if m.time.As == "unix" {
 		when = unix(at)
 	}
-	when = cmp.Or(when, p.now().UTC().Format(time.RFC3339))
+	if when == "" { // a time that nobody needs is not written: each webhook comes through here
+		when = p.now().UTC().Format(time.RFC3339)
+	}
 	uid, _ := f.first(&m.uid)
 	order, _ := f.first(&m.order)
 	event.uid, event.shopOrder = string(uid), string(order)

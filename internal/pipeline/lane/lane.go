@@ -122,9 +122,6 @@ func laneOf(doc store.Document) Lane {
 // ID is the lane's, in its collection.
 func (l Lane) ID() string { return l.key.ID }
 
-// Queue is that of the lane's name.
-func (l Lane) Queue() string { return l.name.Queue }
-
 // Exists reports whether the lane was there when it was read.
 func (l Lane) Exists() bool { return l.version != 0 }
 

@@ -19,7 +19,7 @@ const tries = 5
 func Find(ctx context.Context, from Getter, key Key) (Document, error) {
 	doc, err := from.Get(ctx, key)
 	switch {
-	case errors.Is(err, ErrNotFound), CheckKey(key) != nil:
+	case errors.Is(err, ErrNotFound), errors.Is(err, ErrInvalid) && CheckKey(key) != nil:
 		return Document{Key: key}, nil
 	case err != nil:
 		return Document{}, fmt.Errorf("store: read %s: %w", key.Collection, err)

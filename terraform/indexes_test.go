@@ -238,7 +238,9 @@ func newestAsked(t *testing.T) []store.Query {
 // holding is the same where there is an account.
 type holding struct{ *asked }
 
-func (holding) Get(context.Context, store.Key) (store.Document, error) { return store.Document{Version: 1}, nil }
+func (holding) Get(context.Context, store.Key) (store.Document, error) {
+	return store.Document{Version: 1}, nil
+}
 
 func TestEverythingThatASearchComparesHasAnIndex(t *testing.T) {
 	t.Parallel()

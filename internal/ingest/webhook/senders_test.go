@@ -221,12 +221,13 @@ func TestBadSendersOnARealConnectionGetAnAnswer(t *testing.T) {
 		conn := filetest.Must((&net.Dialer{}).DialContext(t.Context(), "tcp", listener.Addr().String()))(t)
 		defer func() { _ = conn.Close() }()
 		go func() { _, _ = io.WriteString(conn, request.String()+"\r\n"+test.sent) }() // it may be cut off
-		response := filetest.Must(http.ReadResponse(bufio.NewReader(conn), nil))(t)
+		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		require.NoError(t, err)
 		defer func() { _ = response.Body.Close() }()
 		answer := httptest.NewRecorder()
 		answer.Code = response.StatusCode
 		maps.Copy(answer.Header(), response.Header)
-		_, err := io.Copy(answer.Body, response.Body)
+		_, err = io.Copy(answer.Body, response.Body)
 		require.NoError(t, err)
 		if test.code == "" {
 			require.Equal(t, test.status, answer.Code, "%s", answer.Body)

@@ -20,7 +20,7 @@ func Find(ctx context.Context, from Getter, key Key) (Document, error) {
 	doc, err := from.Get(ctx, key)
 	switch {
 	case errors.Is(err, ErrNotFound), errors.Is(err, ErrInvalid) && CheckKey(key) != nil:
-		return Document{Key: key}, nil
+		return Document{Key: key}, nil //nolint:nilerr // that there is none is an answer
 	case err != nil:
 		return Document{}, fmt.Errorf("store: read %s: %w", key.Collection, err)
 	}

@@ -65,7 +65,7 @@ var statuses = []status{
 	{of: noEffect, code: http.StatusNoContent},
 	{
 		[]retry.Outcome{retry.DeadLettered},
-		"its queue says `on_terminal: reject`, it has not waited in vain for another event, and the queue's `nack_budget` has one left",
+		"its queue says `on_terminal: reject`, it did not wait for another event, and the queue's `nack_budget` has one left",
 		func(reply answer, q *queue, now time.Time) bool {
 			return q.OnTerminal == catalog.Reject && !reply.quiet && q.nacks.AllowN(now, 1) // and takes it
 		}, 0,

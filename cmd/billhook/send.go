@@ -92,6 +92,9 @@ func (s sent) Failure() string {
 
 // ingest is the webhook service, for what is signed with a secret.
 func (p *program) ingest(scheme signature.Scheme, secret string) (*importer.HTTPIngest, error) {
+	if at, err := url.Parse(p.env.Webhook); err != nil || at.Host == "" {
+		return nil, usageError(fmt.Sprintf("--webhook: %q is no address of a webhook service, such as http://127.0.0.1:8080", p.env.Webhook))
+	}
 	signer, err := signature.NewSigner(scheme, secret)
 	client := &http.Client{Timeout: 30 * time.Second}
 	return &importer.HTTPIngest{Base: strings.TrimSuffix(p.env.Webhook, "/"), Signer: signer, Client: client, Now: time.Now}, err
@@ -151,7 +154,7 @@ func (s sending) post(
 			return sent{}, err
 		}
 		replies, err := p.post(ctx, c, path, source, secretsOf(c, p.getenv)[source.Name][0], body)
-		if err != nil && id != "" {
+		if unsent := usageError(""); err != nil && id != "" && !errors.As(err, &unsent) {
 			err = fmt.Errorf("%w; whether it was taken is not known: send it again with --event-id %s", err, id)
 		}
 		if err != nil {

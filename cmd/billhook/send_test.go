@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -219,6 +220,18 @@ func TestWhatCannotBeSentIsToldBeforeAnythingIs(t *testing.T) {
 		require.ErrorContains(t, err, want)
 		require.Empty(t, webhook.bodies)
 		require.Equal(t, !strings.Contains(args, "/nothing/here"), serve.ExitCode(err) == misused, args)
+	}
+}
+
+func TestAnAddressThatIsNoneIsRefusedBeforeAnythingIsSent(t *testing.T) {
+	t.Parallel()
+	for _, command := range []string{"send paynow", "enqueue events-high"} {
+		for _, address := range []string{"http://[here", "here:8080"} {
+			_, err := say(t, nil, append(strings.Fields(command), "--webhook", address)...)
+			require.ErrorContains(t, err, fmt.Sprintf("--webhook: %q is no address of a webhook service", address))
+			require.NotContains(t, err.Error(), "whether it was taken")
+			require.Equal(t, misused, serve.ExitCode(err))
+		}
 	}
 }
 

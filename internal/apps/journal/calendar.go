@@ -1,0 +1,77 @@
+package journal
+
+import (
+	"context"
+	"time"
+
+	"billhook/internal/apps/ledger"
+	"billhook/internal/platform/cache"
+	"billhook/internal/platform/store"
+	"billhook/internal/retry"
+)
+
+const (
+	// believedFor is how long what is known is gone by. Notice is longer.
+	believedFor = 5 * time.Second
+	// readTime bounds one reading, which callers share.
+	readTime = 5 * time.Second
+)
+
+// Calendar knows which periods are closed, and asks every few seconds at most, for all who post. It is safe for
+// concurrent use.
+type Calendar struct {
+	store ledger.Reader
+	now   func() time.Time
+	known *cache.Cache[calendar]
+	last  calendar // what was read last; only a reading uses it, and there is one at a time
+}
+
+// calendar is what was read: each moment from which a period is closed, by the id of its document.
+type calendar struct {
+	closes  map[string]time.Time
+	changes int64
+}
+
+// NewCalendar returns a calendar that has read nothing.
+func NewCalendar(from store.Store, now func() time.Time) *Calendar {
+	return &Calendar{store: from, now: now, known: cache.New[calendar](1, now)}
+}
+
+// Closed reports whether a period of a tenant takes no entries now. The error is an outage.
+func (c *Calendar) Closed(ctx context.Context, tenant, period string) (bool, error) {
+	known, err := c.known.Get(ctx, "", c.read)
+	switch {
+	case ctx.Err() != nil && err != nil:
+		return false, ctx.Err()
+	case err != nil:
+		return false, retry.Outage("periods_unknown", err)
+	}
+	at, closes := known.closes[periodKey(tenant, period).ID]
+	return closes && !c.now().Before(at), nil
+}
+
+// read asks whether the periods have changed, and lists those that are closed where they have.
+func (c *Calendar) read(ctx context.Context) (calendar, time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTime)
+	defer cancel()
+	doc, err := store.Find(ctx, c.store, changesKey)
+	if err != nil {
+		return calendar{}, 0, err
+	}
+	changes, _ := doc.Fields[fieldChanges].(int64)
+	if changes == c.last.changes { // 0: no period was ever closed
+		return c.last, believedFor, nil
+	}
+	// The count went first: a change behind it is in the list perhaps, and in the next count surely.
+	closes := map[string]time.Time{}
+	query := store.Query{Collection: PeriodsCollection, Equal: map[string]any{fieldClosed: true}, Limit: store.MaxPage}
+	for doc, err := range store.Each(ctx, c.store, query) {
+		if err != nil {
+			return calendar{}, 0, err
+		}
+		at, _ := doc.Fields["closes_at"].(time.Time)
+		closes[doc.Key.ID] = at // one without a moment is closed
+	}
+	c.last = calendar{closes: closes, changes: changes}
+	return c.last, believedFor, nil
+}

@@ -31,7 +31,6 @@ import (
 	"billhook/internal/pipeline/pause"
 	"billhook/internal/pipeline/tasks"
 	"billhook/internal/platform/gcp/auth"
-	"billhook/internal/platform/gcp/firestore"
 	"billhook/internal/platform/gcp/pubsub"
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/standin"
@@ -355,63 +354,4 @@ func (s *Stack) Close() error {
 		return fmt.Errorf("devstack: %w", err)
 	}
 	return nil
-}
-
-// standIns returns the address of the broker, and how the worker verifies its tokens.
-func (s *Stack) standIns(ctx, _ context.Context, config Config) (broker string, tokens auth.Config, err error) {
-	issuer, err := standin.NewIssuer(nil)
-	if err != nil {
-		return "", tokens, err
-	}
-	keys, err := s.listen(ctx, "", "0")
-	if err != nil {
-		return "", tokens, err
-	}
-	s.serveStandIn(keys, issuer)
-	enabled := slices.DeleteFunc(slices.Clone(config.Catalog.Queues), func(q catalog.Queue) bool { return !q.Enabled })
-	s.token = func() (string, error) { return issuer.Token(audience, serviceAccount) }
-	s.Broker, err = standin.NewBroker(standin.SimulatorConfig{
-		ProjectID: config.ProjectID, Subscriptions: standin.Topology(enabled), Topics: config.Catalog.OtherTopics(), Token: s.token,
-	})
-	if err != nil {
-		return "", tokens, err
-	}
-	if config.BrokerPath != "" {
-		if s.Loaded, err = s.Broker.Load(config.BrokerPath); err != nil {
-			return "", tokens, errors.Join(err, s.Broker.Close())
-		}
-		s.closers = append(s.closers, func() error { return s.Broker.Save(config.BrokerPath) }) // once it is closed
-	}
-	s.closers = append(s.closers, s.Broker.Close)
-	s.subscriptions = s.Broker
-	store, err := standin.OpenStore(config.StorePath)
-	if err != nil {
-		return "", tokens, err
-	}
-	s.closers, s.Store = append(s.closers, store.Close), store
-	return s.Broker.Addr(), auth.Config{Mode: auth.ModeOIDC, Audience: audience, ServiceAccount: serviceAccount, KeysURL: urlOf(keys)}, nil
-}
-
-func (s *Stack) emulators(ctx, life context.Context, config Config) (broker string, tokens auth.Config, err error) {
-	pubSub, database, err := config.Emulators.Start(ctx)
-	if err != nil {
-		return "", tokens, err
-	}
-	s.closers = append(s.closers, pubSub.Stop, database.Stop)
-	to := pubsub.Target{Names: pubsub.Names{ProjectID: config.ProjectID, Installation: config.Installation}, PushBaseURL: s.WorkerURL, Emulator: true}
-	if _, err := pubsub.Provision(ctx, config.Catalog, to, pubsub.EmulatorOptions(pubSub.Addr())...); err != nil {
-		return "", tokens, err
-	}
-	subscriptions, err := pubsub.NewSwitch(life, to, pubsub.EmulatorOptions(pubSub.Addr())...)
-	if err != nil {
-		return "", tokens, err
-	}
-	s.closers, s.subscriptions = append(s.closers, subscriptions.Close), subscriptions
-	s.doctor = worker.Examiner(subscriptions, config.Catalog)
-	store, err := firestore.NewEmulated(life, database.Addr(), config.ProjectID, config.Installation)
-	if err != nil {
-		return "", tokens, err
-	}
-	s.closers, s.Store = append(s.closers, store.Close), store
-	return pubSub.Addr(), auth.Config{Mode: auth.ModeNone, EmulatorHost: true}, nil
 }

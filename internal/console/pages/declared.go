@@ -2,8 +2,6 @@ package pages
 
 import (
 	"cmp"
-	"context"
-	"errors"
 	"net/http"
 	"net/url"
 	"reflect"
@@ -338,85 +336,4 @@ func lastParam(o console.Operation) (name string) {
 		}
 	}
 	return name
-}
-
-var errNoneChosen = serve.Refuse(http.StatusUnprocessableEntity, "none_chosen", "Choose at least one of the list, or take all that match.")
-
-func (p *Pages) form(v *visit, o console.Operation) (view declaredView, err error) {
-	view = declaredView{Summary: o.Summary, Help: o.Help, Noun: o.Noun(), ID: v.param(lastParam(o)), Button: title(verb(o)), Others: map[string]any{}}
-	view.Title = named(o, view.ID)
-	view.Back, view.Reason = p.back(v, o), o.Needs >= console.Reason
-	if before, ok := p.Declared.Find(o.Before); ok {
-		if v.query("chosen") != "" && v.query("items") == "" {
-			err = errNoneChosen
-		} else {
-			view.Answer, err = p.ask(v, before)
-		}
-		if view.Absent = notFound(err); view.Absent == nil {
-			if err = v.refused(err); err != nil {
-				return view, err
-			}
-		}
-		if view.Answer != nil {
-			view.Facts, view.Tables = p.facts(v, before, view.Answer)
-			view.Notes = console.Notes(view.Answer)
-		}
-	}
-	for _, name := range o.Beside {
-		if view.Others[name], err = p.ask(v, p.row(name)); err != nil {
-			return view, err
-		}
-	}
-	for _, f := range o.Fields {
-		made := input{Field: f, Label: title(f.Name), Value: cmp.Or(v.form(f.Name), v.query(f.Name), f.Standard), Number: f.Type.Kind() == reflect.Int64, Hidden: f.Expects != ""}
-		if made.Hidden {
-			made.Value = console.Member(view.Answer, f.Expects)
-		}
-		if f.In == console.InBody && f.Name != "why" && f.Typed() && (!made.Hidden || made.Value != "") {
-			view.Fields = append(view.Fields, made)
-		}
-	}
-	return view, nil
-}
-
-// act makes the change that a form asks for, and returns the address where its outcome is seen. What is seen at no address,
-// such as a new secret, it shows.
-func (p *Pages) act(v *visit, o console.Operation) (next string, err error) {
-	if o.Follow == o.Name {
-		return p.follow(v, o, v.param(lastParam(o)))
-	}
-	answer, err := p.ask(v, o)
-	switch {
-	case err != nil:
-		return "", err
-	case o.Follow != "":
-		next, _ = p.follow(v, p.row(o.Follow), console.Member(answer, "id")) // it has begun, whatever comes of this
-		return next, nil
-	case !o.Once:
-		return p.back(v, o), nil
-	}
-	view := declaredView{Title: named(o, ""), Noun: o.Noun(), Back: p.back(v, o), Done: true, Notes: console.Notes(answer)}
-	view.Facts, view.Tables = p.facts(v, o, answer)
-	p.render(v, http.StatusOK, "declared_form.html", view)
-	return "", nil
-}
-
-// follow goes on with what was begun for most of the time that a page may take. What it has done until then stays done.
-func (p *Pages) follow(v *visit, o console.Operation, id string) (string, error) {
-	ctx, cancel := context.WithTimeout(v.ctx, p.Longest*3/4)
-	defer cancel()
-	_, err := p.API.Call(ctx, o, console.Input{Path: map[string]string{lastParam(o): id}})
-	if errors.Is(err, context.DeadlineExceeded) && v.ctx.Err() == nil {
-		err = nil
-	}
-	return pageWith(p.row(o.Before), id), err
-}
-
-// back is the address where the outcome of a change is seen.
-func (p *Pages) back(v *visit, o console.Operation) string {
-	pattern := strings.TrimSuffix(strings.TrimSuffix(pageOf(o), "/"+o.Verb()), "/-")
-	if o.Verb() == "rm" {
-		pattern = "/ops/" + o.Noun()
-	}
-	return p.at(v, pattern)
 }

@@ -1,0 +1,64 @@
+package standin
+
+import "time"
+
+// Pacing of a push subscription. The bounds of the backoff are documented, and that the window starts with one digit,
+// grows with success and shrinks with failure. The steps between are chosen here.
+const (
+	minPushBackoff = 100 * time.Millisecond
+	maxPushBackoff = 60 * time.Second
+	startWindow    = 5
+	maxWindow      = 1000
+	// firstStep is the second wait where the retry policy starts at 0.
+	firstStep = time.Second
+)
+
+func (s *Simulator) ack(sub *subscription, l *lane) {
+	sub.window = min(sub.window+1, maxWindow)
+	if sub.pushBackoff /= 2; sub.pushBackoff < minPushBackoff {
+		sub.pushBackoff = 0
+	}
+	s.remove(sub, l)
+	s.proceed(sub, l)
+}
+
+func (s *Simulator) nack(sub *subscription, l *lane, p push) {
+	sub.window = max(sub.window/2, 1)
+	now := time.Now()
+	if p.pauses == sub.pauses {
+		sub.pauses++
+		sub.pushBackoff = min(max(sub.pushBackoff*2, minPushBackoff), maxPushBackoff)
+		sub.pausedUntil = now.Add(sub.pushBackoff)
+		s.after(sub.pushBackoff, func() { s.dispatch(sub) })
+	}
+	if s.fail(sub, l) {
+		s.proceed(sub, l)
+		return
+	}
+	s.after(sub.retryAfter(l.queue[0].Failures), func() {
+		s.proceed(sub, l)
+		s.dispatch(sub)
+	})
+}
+
+func (sub *subscription) retryAfter(failures int) time.Duration {
+	wait := sub.MinimumBackoff
+	for range failures - 1 {
+		if wait >= sub.MaximumBackoff {
+			break
+		}
+		wait = max(2*wait, firstStep)
+	}
+	return min(wait, max(sub.MinimumBackoff, sub.MaximumBackoff))
+}
+
+// after calls f with the lock held when d has passed, unless the simulator is closed by then.
+func (s *Simulator) after(d time.Duration, f func()) {
+	time.AfterFunc(d, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if !s.closed {
+			f()
+		}
+	})
+}

@@ -247,6 +247,22 @@ func TestTheFirstOfAKeyWaitsForNoneAfterIt(t *testing.T) {
 	require.True(t, behind(r.broker.taken[1]), "repeated, while neither is done")
 }
 
+// TestWhatIsPublishedTogetherDoesNotWaitAgain: the broker has it in order.
+func TestWhatIsPublishedTogetherDoesNotWaitAgain(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, lane.Delayed)
+	l := &line{stage: &stage{db: r.db, now: start}}
+	l.keep(t, message("e1"), start)
+	r.due(t, 10)
+	l.keep(t, message("e2"), time.Time{})
+	l.keep(t, r.broker.taken[0], start) // it fails
+	r.due(t, 10)
+	require.Equal(t, []string{"e1", "e1", "e2"}, events(r.broker.taken))
+	found, err := lane.Open(t.Context(), r.db, lane.Name{Queue: "q", OrderingKey: "k"})
+	require.NoError(t, err)
+	require.False(t, found.Behind(r.broker.taken[2]))
+}
+
 func events(messages []contract.Message) (ids []string) {
 	for _, m := range messages {
 		ids = append(ids, m.Attributes[contract.AttrEventID])

@@ -146,17 +146,19 @@ func ReadStock(doc store.Document) (Stock, error) {
 	return s, nil
 }
 
-func (s Stock) write() store.Write {
-	return store.Replace(StockKey(s.Tenant, s.ProductID), s.Version, store.Encode(&s))
-}
-
-// moving returns the write that sells or releases reserved pieces. The order's own write holds that it happens once.
+// moving returns the write that reserves pieces, where so many are available, or sells or releases reserved ones.
+// The order's own write holds that it happens once.
 func moving(tenant string, to move, item Item) store.Write {
-	add := map[string]int64{"reserved": -item.Quantity, "sold": item.Quantity}
-	if to == release {
-		add = map[string]int64{"reserved": -item.Quantity, "available": item.Quantity}
+	n, floor := item.Quantity, ""
+	add := map[string]int64{"reserved": -n, "sold": n}
+	switch to {
+	case reserve:
+		add, floor = map[string]int64{"available": -n, "reserved": n}, "available"
+	case release:
+		add = map[string]int64{"reserved": -n, "available": n}
+	case sell:
 	}
-	return store.Increment(StockKey(tenant, item.ProductID), add, nil)
+	return store.Move(StockKey(tenant, item.ProductID), add, floor)
 }
 
 // StockEditor shows the stock and changes it. Every field is required.
@@ -210,7 +212,8 @@ func (ed *StockEditor) change(ctx context.Context, tenant, product, action strin
 			return made, nil // perhaps by a commit of ours whose answer was lost
 		}
 		s.Available = available
-		made.Action, made.After, made.Writes = action, map[string]any{"available": available}, []store.Write{s.write()}
+		made.Action, made.After = action, map[string]any{"available": available}
+		made.Writes = []store.Write{store.Replace(doc.Key, s.Version, store.Encode(&s))}
 		made.Version = &s.Version
 		return made, nil
 	})

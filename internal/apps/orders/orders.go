@@ -124,27 +124,17 @@ func (h handlers) create(ctx context.Context, event handler.Event, body newOrder
 			return handler.Effect{}, marked(err)
 		}
 	}
-	reserved, short, err := h.reserve(ctx, event.Tenant, items)
-	if err != nil {
-		return handler.Effect{}, marked(err)
-	}
-	o.ShortOf = short
-	return h.follow(event, o, walk(none, created, short == ""), reserved)
-}
-
-func (h handlers) reserve(ctx context.Context, tenant string, items []Item) (writes []store.Write, short string, err error) {
 	for _, item := range items {
-		s, err := store.Read(ctx, h.store, StockKey(tenant, item.ProductID), ErrNoStock, ReadStock)
-		switch {
-		case errors.Is(err, ErrNoStock) || (err == nil && s.Available < item.Quantity):
-			return nil, item.ProductID, nil
-		case err != nil:
-			return nil, "", err
+		s, err := store.Read(ctx, h.store, StockKey(event.Tenant, item.ProductID), ErrNoStock, ReadStock)
+		if err != nil && !errors.Is(err, ErrNoStock) {
+			return handler.Effect{}, marked(err)
 		}
-		s.Available, s.Reserved = s.Available-item.Quantity, s.Reserved+item.Quantity
-		writes = append(writes, s.write())
+		if s.Available < item.Quantity { // what is taken meanwhile fails the commit, and it is looked at again
+			o.ShortOf = item.ProductID
+			break
+		}
 	}
-	return writes, "", nil
+	return h.follow(event, o, walk(none, created, o.ShortOf == ""))
 }
 
 // merged has each product once. More pieces than there can be stay more than there can be.
@@ -214,7 +204,7 @@ func (h handlers) advance(ctx context.Context, event handler.Event, id string, c
 	if len(path) == 0 {
 		return handler.Effect{}, retry.Permanent("illegal_transition", nil)
 	}
-	return h.follow(event, o, path, nil)
+	return h.follow(event, o, path)
 }
 
 func (a answer) effect() (handler.Effect, error) {
@@ -229,7 +219,7 @@ func (a answer) effect() (handler.Effect, error) {
 }
 
 // follow takes an order, which is there or new, along edges, and returns the effect of all.
-func (h handlers) follow(event handler.Event, o Order, path []edge, reserved []store.Write) (handler.Effect, error) {
+func (h handlers) follow(event handler.Event, o Order, path []edge) (handler.Effect, error) {
 	now := h.now().UTC().Truncate(time.Microsecond)
 	if o.UpdatedAt = now; o.version == 0 {
 		o.CreatedAt = now
@@ -241,11 +231,8 @@ func (h handlers) follow(event handler.Event, o Order, path []edge, reserved []s
 	for _, e := range path {
 		o.State, o.Reason = e.to, cmp.Or(e.reason, o.Reason)
 		o.History = append(o.History, Step{State: e.to, At: now, EventID: event.ID})
-		switch e.stock {
-		case reserve:
-			effect.Writes = append(effect.Writes, reserved...)
-		case sell, release:
-			for _, item := range o.Items {
+		for _, item := range o.Items {
+			if e.stock != "" {
 				effect.Writes = append(effect.Writes, moving(o.Tenant, e.stock, item))
 			}
 		}

@@ -187,6 +187,9 @@ func incremented(have map[string]any, w store.Write) (map[string]any, error) {
 		}
 		fields[name] = old + add
 	}
+	if floor, _ := fields[w.Floor].(int64); w.Floor != "" && (have[w.Floor] == nil || floor < 0) {
+		return nil, store.ErrStale
+	}
 	return fields, nil
 }
 

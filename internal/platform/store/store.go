@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 	"unicode/utf8"
@@ -81,6 +82,9 @@ type Write struct {
 	Fields  map[string]any
 	Add     map[string]int64
 	Version Version
+	// Moves: it is a Move. Floor is the field that it may not bring below zero; empty: none.
+	Moves bool
+	Floor string
 }
 
 // Create writes a new document; if there is one, the commit fails with ErrExists.
@@ -107,6 +111,13 @@ func Replace(key Key, version Version, fields map[string]any) Write {
 // int64 is ErrInvalid on the embedded store, and the nearest int64 in Firestore: bound the summands.
 func Increment(key Key, add map[string]int64, fields map[string]any) Write {
 	return Write{Op: OpIncrement, Key: key, Add: add, Fields: fields}
+}
+
+// Move is an Increment of a document that many change at once, as orders do the stock of one product: they do not conflict,
+// and where the field floor would fall below zero or is not there, the commit fails with ErrStale. Its commit has a Create
+// or a write at a version, too, so that a lost answer does not make it twice.
+func Move(key Key, add map[string]int64, floor string) Write {
+	return Write{Op: OpIncrement, Key: key, Add: add, Moves: true, Floor: floor}
 }
 
 // Delete removes a document at a version; with version 0 in any case, also if there is none.
@@ -221,6 +232,8 @@ func CheckWrites(writes []Write) error {
 			return fmt.Errorf("%w: update of %s without a version", ErrInvalid, w.Key)
 		case w.Op == OpIncrement && len(w.Add) == 0:
 			return fmt.Errorf("%w: increment of %s adds nothing", ErrInvalid, w.Key)
+		case w.Moves && !slices.ContainsFunc(writes, once):
+			return fmt.Errorf("%w: nothing holds that the move of %s is made once", ErrInvalid, w.Key)
 		}
 		for name := range w.Add {
 			if _, twice := w.Fields[name]; twice {
@@ -236,6 +249,8 @@ func CheckWrites(writes []Write) error {
 	}
 	return nil
 }
+
+func once(w Write) bool { return w.Op == OpCreate || w.Version != 0 }
 
 // CheckQuery reports what is wrong with a query, wrapping ErrInvalid.
 func CheckQuery(q Query) error {

@@ -42,6 +42,7 @@ type Store struct {
 	client   *firestore.Client
 	database string
 	emulator bool
+	moves    moves
 }
 
 // New connects to the project's database, (default) if databaseID is empty. It follows
@@ -86,29 +87,51 @@ func (s *Store) Get(ctx context.Context, key store.Key) (store.Document, error) 
 	}
 	ctx, cancel := s.call(ctx)
 	defer cancel()
-	var answer *firestorepb.BatchGetDocumentsResponse
+	found, err := s.read(ctx, map[store.Key]bool{key: true})
+	if doc, ok := found[key]; ok || err != nil {
+		return doc, err
+	}
+	return store.Document{}, fmt.Errorf("firestore: get %s: %w", key, store.ErrNotFound)
+}
+
+// read returns those of the documents that there are.
+func (s *Store) read(ctx context.Context, keys map[store.Key]bool) (found map[store.Key]store.Document, err error) {
+	request, byName := &firestorepb.BatchGetDocumentsRequest{Database: s.database}, map[string]store.Key{}
+	for key := range keys {
+		request.Documents = append(request.Documents, s.name(key))
+		byName[s.name(key)] = key
+	}
+	missing := 0
 	// GetDocument answers NotFound for a missing database too, which must not look empty. A stream fails when it is read,
 	// so the library's retries have to contain both calls.
-	err := gax.Invoke(ctx, func(ctx context.Context, _ gax.CallSettings) error {
-		stream, err := s.client.BatchGetDocuments(ctx, &firestorepb.BatchGetDocumentsRequest{
-			Database: s.database, Documents: []string{s.name(key)},
-		}, once)
-		if err != nil {
-			return err
+	err = gax.Invoke(ctx, func(ctx context.Context, _ gax.CallSettings) error {
+		found, missing = map[store.Key]store.Document{}, 0
+		stream, err := s.client.BatchGetDocuments(ctx, request, once)
+		for err == nil {
+			var answer *firestorepb.BatchGetDocumentsResponse
+			if answer, err = stream.Recv(); err != nil {
+				break
+			}
+			if doc := answer.GetFound(); doc != nil {
+				found[byName[doc.Name]], err = fromProto(byName[doc.Name], doc)
+			} else if answer.GetMissing() != "" {
+				missing++
+			}
 		}
-		answer, err = stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
 		return err
 	}, s.client.CallOptions.BatchGetDocuments...)
 	switch {
+	case errors.Is(err, errForeign):
+		return nil, err
 	case err != nil:
-		return store.Document{}, s.failed(ctx, "get", err)
-	case answer.GetFound() != nil:
-		return fromProto(key, answer.GetFound())
-	case answer.GetMissing() != "":
-		return store.Document{}, fmt.Errorf("firestore: get %s: %w", key, store.ErrNotFound)
-	default:
-		return store.Document{}, fmt.Errorf("firestore: get %s: empty answer", key)
+		return nil, s.failed(ctx, "get", err)
+	case len(found)+missing != len(keys):
+		return nil, errors.New("firestore: get: empty answer")
 	}
+	return found, nil
 }
 
 // Commit applies all writes or none, in one RPC; see the store package for the errors.
@@ -116,6 +139,13 @@ func (s *Store) Commit(ctx context.Context, writes []store.Write) ([]store.Versi
 	if err := store.CheckWrites(writes); err != nil {
 		return nil, err
 	}
+	if slices.ContainsFunc(writes, func(w store.Write) bool { return w.Moves }) {
+		return s.move(ctx, writes)
+	}
+	return s.commit(ctx, writes)
+}
+
+func (s *Store) commit(ctx context.Context, writes []store.Write) ([]store.Version, error) {
 	request := &firestorepb.CommitRequest{Database: s.database, Writes: make([]*firestorepb.Write, len(writes))}
 	for i, w := range writes {
 		request.Writes[i] = s.toProto(w)

@@ -73,6 +73,8 @@ func FromFields(values map[string]*firestorepb.Value) (map[string]any, error) {
 	return fields, nil
 }
 
+var errForeign = errors.New("a value of a type that is never written here")
+
 func fromValue(value *firestorepb.Value) (any, error) {
 	switch v := value.ValueType.(type) {
 	case *firestorepb.Value_NullValue:
@@ -97,7 +99,7 @@ func fromValue(value *firestorepb.Value) (any, error) {
 		}
 		return values, nil
 	default:
-		return nil, errors.New("a value of a type that is never written here")
+		return nil, errForeign
 	}
 }
 

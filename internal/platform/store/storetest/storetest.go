@@ -46,6 +46,8 @@ func Run(t *testing.T, open func(t testing.TB) store.Store) {
 		"of fifty that create one wins":                         raceCreate,
 		"of fifty that update at a version one wins":            raceUpdate,
 		"fifty increments add up":                               raceIncrement,
+		"a move stays above its floor, and is made once":        moves,
+		"of fifty moves as many succeed as there are pieces":    raceMoves,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -157,6 +159,42 @@ func increments(t *testing.T, s store.Store) {
 		"a map is replaced whole, and what is no number counts as 0")
 }
 
+func moves(t *testing.T, s store.Store) {
+	stock, once := key("stock"), 0
+	take := func(n int64) []store.Write {
+		once++
+		return []store.Write{store.Create(key(fmt.Sprint("order-", once)), nil), store.Move(stock, map[string]int64{"left": -n, "taken": n}, "left")}
+	}
+	refuses(t, s, store.ErrStale, take(1)...)
+	commit(t, s, store.Create(stock, map[string]any{"left": int64(3), "of": "hats"}))
+	versions := commit(t, s, take(2)...)
+	require.Equal(t, store.Document{Key: stock, Fields: map[string]any{"left": int64(1), "taken": int64(2), "of": "hats"}, Version: versions[1]}, get(t, s, "stock"))
+	short := take(2)
+	refuses(t, s, store.ErrStale, short...)
+	absent(t, s, short[0].Key.ID)
+	require.Equal(t, versions[1], get(t, s, "stock").Version, "what is refused has changed nothing")
+	commit(t, s, store.Create(key("back"), nil), store.Move(stock, map[string]int64{"left": 2, "taken": -2}, ""))
+	refuses(t, s, store.ErrExists, store.Create(key("back"), nil), store.Move(stock, map[string]int64{"left": 2}, ""))
+	commit(t, s, take(3)...)
+	require.Equal(t, map[string]any{"left": int64(0), "taken": int64(3), "of": "hats"}, get(t, s, "stock").Fields)
+	refuses(t, s, store.ErrStale, store.Create(key("odd"), nil), store.Move(stock, map[string]int64{"taken": 1}, "nothing"))
+	commit(t, s, store.Create(key("first"), nil), store.Move(key("new"), map[string]int64{"n": 1}, ""))
+	require.Equal(t, map[string]any{"n": int64(1)}, get(t, s, "new").Fields)
+}
+
+// raceMoves: of fifty at once as many succeed as there are pieces; two of each name one order, of which one is made.
+func raceMoves(t *testing.T, s store.Store) {
+	commit(t, s, store.Create(key("stock"), map[string]any{"left": int64(racers)}))
+	race(t, s, racers/2, store.ErrExists, func(i int) []store.Write {
+		return []store.Write{store.Create(key(fmt.Sprint("order-", i/2)), nil), store.Move(key("stock"), map[string]int64{"left": -1, "taken": 1}, "left")}
+	})
+	require.Equal(t, map[string]any{"left": int64(racers / 2), "taken": int64(racers / 2)}, get(t, s, "stock").Fields)
+	race(t, s, racers/2, store.ErrStale, func(i int) []store.Write {
+		return []store.Write{store.Create(key(fmt.Sprint("late-", i)), nil), store.Move(key("stock"), map[string]int64{"left": -1, "taken": 1}, "left")}
+	})
+	require.Equal(t, map[string]any{"left": int64(0), "taken": int64(racers)}, get(t, s, "stock").Fields)
+}
+
 func namesAndSizes(t *testing.T, s store.Store) {
 	odd := map[string]any{"a.b": "dots", "a`b\\c": "quotes", "1": "digit", "ž ů": "letters", "x": map[string]any{"c.d": nil}}
 	commit(t, s, store.Set(key("odd"), odd))
@@ -266,7 +304,8 @@ func invalid(t *testing.T, s store.Store) {
 		"an empty id":            {store.Set(key(""), nil)},
 		"an update at version 0": {{Op: store.OpUpdate, Key: key("a")}},
 		"an empty increment":     {store.Increment(key("a"), nil, nil)},
-		"no operation":           {{Key: key("a")}},
+		"a move that a lost answer would make twice": {store.Move(key("a"), map[string]int64{"n": 1}, "")},
+		"no operation": {{Key: key("a")}},
 	} {
 		refuses(t, s, store.ErrInvalid, writes...)
 	}

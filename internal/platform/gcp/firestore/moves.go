@@ -1,0 +1,221 @@
+package firestore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+
+	"billhook/internal/platform/store"
+)
+
+// moves are the commits with a store.Move that wait. Firestore has no increment with a bound, and refuses a version that
+// has changed: so their documents are read, the sums made here, and all that wait meanwhile are one commit.
+type moves struct {
+	mu      sync.Mutex
+	waiting []*moving
+	running bool
+}
+
+type moving struct {
+	ctx      context.Context //nolint:containedctx // another caller commits it
+	writes   []store.Write
+	done     chan struct{} // closed when versions or err is set
+	versions []store.Version
+	err      error
+}
+
+func (m *moving) end(versions []store.Version, err error) {
+	m.versions, m.err = versions, err
+	close(m.done)
+}
+
+// moveTries bounds how often moves are made again since another instance has changed their documents.
+const moveTries = 10
+
+func (s *Store) move(ctx context.Context, writes []store.Write) ([]store.Version, error) {
+	m := &moving{ctx: ctx, writes: writes, done: make(chan struct{})}
+	s.moves.mu.Lock()
+	s.moves.waiting = append(s.moves.waiting, m)
+	if !s.moves.running {
+		s.moves.running = true
+		go s.makeMoves()
+	}
+	s.moves.mu.Unlock()
+	select {
+	case <-m.done:
+		return m.versions, m.err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("firestore: commit: %w", ctx.Err())
+	}
+}
+
+// makeMoves makes all that wait, until none does.
+func (s *Store) makeMoves() {
+	for all := s.moves.next(); len(all) > 0; all = s.moves.next() {
+		s.together(all)
+	}
+}
+
+// next takes those of the waiting commits that fit into one: all but their moves are of different documents.
+func (ms *moves) next() (all []*moving) {
+	ms.mu.Lock()
+	defer ms.mu.Unlock()
+	written := map[store.Key]bool{} // whether it is moved
+	for n := 0; len(all) < len(ms.waiting); all = ms.waiting[:len(all)+1] {
+		m := ms.waiting[len(all)]
+		if n += len(m.writes); n > store.MaxWrites {
+			break
+		}
+		clash := false
+		for _, w := range m.writes {
+			moved, twice := written[w.Key]
+			clash = clash || twice && !(moved && w.Moves)
+			written[w.Key] = w.Moves
+		}
+		if clash {
+			break
+		}
+	}
+	ms.waiting = ms.waiting[len(all):]
+	ms.running = len(all) > 0
+	return all
+}
+
+// together makes some in one commit. Where one is refused for what is its own, each half is made by itself.
+func (s *Store) together(all []*moving) {
+	ctx, cancel := s.call(context.WithoutCancel(all[0].ctx))
+	defer cancel()
+	var before map[store.Key]store.Document
+	var refused error
+	for range moveTries {
+		found, err := s.read(ctx, movedBy(all))
+		if err == nil && refused != nil && maps.EqualFunc(before, found, func(a, b store.Document) bool { return a.Version == b.Version }) {
+			s.apart(all, refused)
+			return
+		}
+		var writes []store.Write
+		if err == nil {
+			writes, all = merged(found, all)
+		}
+		if len(all) == 0 {
+			return
+		}
+		var versions []store.Version
+		if err == nil {
+			versions, err = s.commit(ctx, writes)
+		}
+		switch {
+		case err == nil:
+			share(all, writes, versions)
+			return
+		case errors.Is(err, store.ErrInvalid) && len(all) > 1: // one of them, or all of them are too much
+			s.apart(all, err)
+			return
+		case !errors.Is(err, store.ErrStale) && !errors.Is(err, store.ErrExists):
+			for _, m := range all {
+				m.end(nil, err)
+			}
+			return
+		}
+		before, refused = found, err
+	}
+	for _, m := range all {
+		m.end(nil, refused)
+	}
+}
+
+func (s *Store) apart(all []*moving, refused error) {
+	if len(all) == 1 {
+		all[0].end(nil, refused)
+		return
+	}
+	s.together(all[:len(all)/2])
+	s.together(all[len(all)/2:])
+}
+
+func movedBy(all []*moving) map[store.Key]bool {
+	keys := map[store.Key]bool{}
+	for _, m := range all {
+		for _, w := range m.writes {
+			if w.Moves {
+				keys[w.Key] = true
+			}
+		}
+	}
+	return keys
+}
+
+// merged returns the writes of all that can be made, one for each document, and ends the others.
+func merged(found map[store.Key]store.Document, all []*moving) (writes []store.Write, made []*moving) {
+	sums := map[store.Key]map[string]any{}
+	for _, m := range all {
+		next := map[store.Key]map[string]any{}
+		for _, w := range m.writes {
+			if !w.Moves {
+				continue
+			}
+			have, ok := sums[w.Key]
+			if !ok {
+				have = found[w.Key].Fields
+			}
+			next[w.Key] = moved(have, w)
+		}
+		switch err := m.ctx.Err(); {
+		case err != nil:
+			m.end(nil, fmt.Errorf("firestore: commit: %w", err))
+		case fallsShort(m.writes, next):
+			m.end(nil, fmt.Errorf("firestore: commit: %w", store.ErrStale))
+		default:
+			maps.Copy(sums, next)
+			made = append(made, m)
+			for _, w := range m.writes {
+				if !w.Moves {
+					writes = append(writes, w)
+				}
+			}
+		}
+	}
+	for key, fields := range sums {
+		writes = append(writes, store.Replace(key, found[key].Version, fields))
+	}
+	return writes, made
+}
+
+func moved(have map[string]any, w store.Write) map[string]any {
+	fields := map[string]any{}
+	maps.Copy(fields, have)
+	for name, add := range w.Add {
+		old, _ := have[name].(int64)
+		fields[name] = old + add
+	}
+	if have[w.Floor] == nil {
+		delete(fields, w.Floor) // what is not there is no floor to stand on
+	}
+	return fields
+}
+
+func fallsShort(writes []store.Write, next map[store.Key]map[string]any) bool {
+	for _, w := range writes {
+		if floor, is := next[w.Key][w.Floor].(int64); w.Moves && w.Floor != "" && (!is || floor < 0) {
+			return true
+		}
+	}
+	return false
+}
+
+// share gives each of the commits the versions of its writes.
+func share(all []*moving, writes []store.Write, versions []store.Version) {
+	of := map[store.Key]store.Version{}
+	for i, w := range writes {
+		of[w.Key] = versions[i]
+	}
+	for _, m := range all {
+		mine := make([]store.Version, len(m.writes))
+		for i, w := range m.writes {
+			mine[i] = of[w.Key]
+		}
+		m.end(mine, nil)
+	}
+}

@@ -3,8 +3,11 @@ package main
 import (
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
+	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -182,6 +185,40 @@ func TestTheReferenceIsThatOfTheProgram(t *testing.T) {
 	for name, text := range map[string]string{"commands.md": commands.String(), "routes.md": routes.String()} {
 		filetest.Recorded(t, text, "..", "..", "docs", "reference", name)
 	}
+}
+
+func TestTheCommandsOfTheDocumentsExist(t *testing.T) {
+	t.Parallel()
+	root, helps, seen := filepath.Join("..", ".."), map[string]string{}, 0
+	help := func(words []string) string {
+		key := strings.Join(words, " ")
+		if helps[key] == "" {
+			helps[key] = succeeds(t, nil, append(words, "--help")...)
+		}
+		return helps[key]
+	}
+	require.NoError(t, filepath.WalkDir(root, func(document string, _ fs.DirEntry, err error) error {
+		if err != nil || filepath.Ext(document) != ".md" || strings.Contains(document, "node_modules") {
+			return err
+		}
+		for _, match := range regexp.MustCompile("bin/billhook((?: [a-z]+(?:-[a-z]+)*)+)([^\n`#]*)").FindAllStringSubmatch(filetest.Read(t, document), -1) {
+			words := strings.Fields(match[1])
+			about, whole := help(words), len(words)
+			for ; len(words) > 1 && !strings.Contains(about, "\n  billhook "+strings.Join(words, " ")); about = help(words) {
+				words = words[:len(words)-1]
+			}
+			if len(words) < whole { // the rest may be arguments, such as the name of a source
+				require.NotContains(t, about, "Available Commands:", "%s names bin/billhook%s", document, match[1])
+			}
+			require.Contains(t, about, "\n  billhook "+strings.Join(words, " "), "%s names bin/billhook%s", document, match[1])
+			for _, flag := range regexp.MustCompile(`(?:^| )(--[a-z][a-z-]*)`).FindAllStringSubmatch(match[2], -1) {
+				require.Contains(t, about, flag[1]+" ", "%s names bin/billhook%s%s", document, match[1], match[2])
+			}
+			seen++
+		}
+		return nil
+	}))
+	require.Greater(t, seen, 30)
 }
 
 func TestAWrongUseExitsWith2AndSaysWhatToType(t *testing.T) {

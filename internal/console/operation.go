@@ -209,7 +209,8 @@ func columnsOf(t reflect.Type) (columns []Column) {
 	if t.Kind() != reflect.Struct {
 		return nil
 	}
-	for _, s := range reflect.VisibleFields(t) {
+	fields := reflect.VisibleFields(t) // which is dear
+	for _, s := range fields {
 		label, options, _ := strings.Cut(s.Tag.Get("show"), ",")
 		if label == "" {
 			continue
@@ -226,7 +227,7 @@ func columnsOf(t reflect.Type) (columns []Column) {
 			continue
 		}
 		c := Column{Label: label, Name: name, Less: options == "less", Detail: options == "detail", ID: options == "id", Address: options == "address", Link: s.Tag.Get("link"), index: s.Index}
-		for _, other := range reflect.VisibleFields(t) {
+		for _, other := range fields {
 			if name, _, _ := strings.Cut(other.Tag.Get("json"), ","); name != "" && name == s.Tag.Get("in") {
 				c.unit, c.bare = other.Index, other.Tag.Get("show") != ""
 			}

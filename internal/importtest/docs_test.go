@@ -2,7 +2,6 @@ package importtest
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -38,42 +37,6 @@ func documents(t *testing.T) map[string]string {
 	}
 	require.Greater(t, len(all), 12, "the runbooks are among them")
 	return all
-}
-
-func TestTheCommandsOfTheDocumentsExist(t *testing.T) {
-	t.Parallel()
-	program := filepath.Join(t.TempDir(), "billhook")
-	said, err := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-o", program, "billhook/cmd/billhook").CombinedOutput()
-	require.NoError(t, err, string(said))
-	helps := map[string]string{}
-	help := func(words []string) string {
-		key := strings.Join(words, " ")
-		if _, ok := helps[key]; !ok {
-			said, err := exec.CommandContext(t.Context(), program, append(words, "--help")...).CombinedOutput()
-			require.NoError(t, err, string(said))
-			helps[key] = string(said)
-		}
-		return helps[key]
-	}
-	seen := 0
-	for document, text := range documents(t) {
-		for _, match := range regexp.MustCompile("bin/billhook((?: [a-z]+(?:-[a-z]+)*)+)([^\n`#]*)").FindAllStringSubmatch(text, -1) {
-			words := strings.Fields(match[1])
-			about, whole := help(words), len(words)
-			for ; len(words) > 1 && !strings.Contains(about, "\n  billhook "+strings.Join(words, " ")); about = help(words) {
-				words = words[:len(words)-1]
-			}
-			if len(words) < whole { // the rest may be arguments, such as the name of a source
-				require.NotContains(t, about, "Available Commands:", "%s names bin/billhook%s", document, match[1])
-			}
-			require.Contains(t, about, "\n  billhook "+strings.Join(words, " "), "%s names bin/billhook%s", document, match[1])
-			for _, name := range matches(match[2], `(?:^| )(--[a-z][a-z-]*)`) {
-				require.Contains(t, about, name+" ", "%s names bin/billhook%s%s", document, match[1], match[2])
-			}
-			seen++
-		}
-	}
-	require.Greater(t, seen, 30)
 }
 
 func TestWhatTheDocumentsNameExists(t *testing.T) {

@@ -54,6 +54,7 @@ func TestEveryFailPointIsHitInOnePlaceAndKillsAWorker(t *testing.T) {
 // crash build, which proves that the search works.
 func TestAReleaseHasNoFailPoints(t *testing.T) {
 	t.Parallel()
+	onlyInFull(t)
 	release, err := services()
 	require.NoError(t, err)
 	crash, err := crashing()

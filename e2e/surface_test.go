@@ -38,6 +38,7 @@ import (
 //	go test ./e2e -run TestTheSurfaceIsAsRecorded -update
 func TestTheSurfaceIsAsRecorded(t *testing.T) {
 	t.Parallel()
+	onlyInFull(t) // a process for each command
 	folder := changedCatalog(t, `minimum_backoff: "60s"`, `minimum_backoff: "0.1s"`, `jitter: "30s"`, `jitter: "0s"`,
 		`minimum_backoff: "10s"`, `minimum_backoff: "0.1s"`, `minimum_backoff: "5s"`, `minimum_backoff: "600s"`, "{ name: points.reverse }",
 		`{ name: points.reverse, retry_policy: { minimum_backoff: "600s", maximum_backoff: "600s", multiplier: 2, jitter: "0s" } }`, `nack_budget: "10s"`, `nack_budget: "3600s"`)

@@ -1,24 +1,19 @@
 package standin
 
 import (
+	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"maps"
-	"math"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"cloud.google.com/go/firestore/apiv1/firestorepb"
 	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 	"golang.org/x/sync/singleflight"
-	"google.golang.org/protobuf/proto"
 
-	"billhook/internal/platform/gcp/firestore"
 	"billhook/internal/platform/store"
 )
 
@@ -32,10 +27,8 @@ type Store struct {
 	mu      sync.Mutex
 	waiting []*commit
 
-	// making are the indexes that are being made, by their buckets. named are those that a commit has read.
+	// making are the indexes that are being made, by their buckets.
 	making singleflight.Group
-	named  map[string]index
-
 	looked atomic.Int64
 }
 
@@ -54,8 +47,8 @@ func OpenTemporaryStore(path string) (*Store, error) {
 	return openStore(path, true)
 }
 
-// ErrDamaged: a file of the state is none, or a part of it cannot be read.
-var ErrDamaged = errors.New("standin: the store is damaged")
+// ErrDamaged: a file of the state is none, a part of it cannot be read, or another version has written it in its own way.
+var ErrDamaged = errors.New("standin: the store is damaged, or of another version")
 
 func openStore(path string, noSync bool) (s *Store, err error) {
 	// The library panics where a page is not what it should be, and a file that was cut off faults.
@@ -75,24 +68,48 @@ func openStore(path string, noSync bool) (s *Store, err error) {
 		}
 		return nil, fmt.Errorf("standin: open store: %w", err)
 	}
-	if readable(db) != nil {
+	if cmp.Or(db.Update(begin), readable(db)) != nil {
 		return nil, errors.Join(damaged(path), db.Close())
 	}
-	return &Store{db: db, named: map[string]index{}}, nil
+	return &Store{db: db}, nil
 }
 
 func damaged(path string) error {
 	return fmt.Errorf("%w: %s cannot be read; move it away, or remove it with what it holds, and start again: a new one is made", ErrDamaged, path)
 }
 
+// No collection's name has a slash. The sequence of versions numbers the versions: it starts at 1 and never falls, also
+// after deletes. Its name says how documents are encoded.
+var (
+	versions = []byte("/versions/2")
+	changed  = []byte("/changed")
+	indexes  = []byte("/indexes")
+)
+
+func begin(tx *bbolt.Tx) error {
+	if first, _ := tx.Cursor().First(); first != nil && tx.Bucket(versions) == nil {
+		return ErrDamaged
+	}
+	for _, name := range [][]byte{versions, changed, indexes} {
+		if _, err := tx.CreateBucketIfNotExists(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // readable reads all of the file once, so that what is damaged is found at the start.
 func readable(db *bbolt.DB) error {
 	return db.View(func(tx *bbolt.Tx) error {
 		return tx.ForEach(func(name []byte, bucket *bbolt.Bucket) error {
-			return bucket.ForEach(func(_, data []byte) (err error) {
-				if name[0] != '/' {
-					_, err = parse(data)
+			return bucket.ForEach(func(inner, data []byte) error {
+				switch {
+				case data == nil:
+					return bucket.Bucket(inner).ForEach(func(_, _ []byte) error { return nil })
+				case name[0] == '/':
+					return nil
 				}
+				_, err := parse(data).fields()
 				return err
 			})
 		})
@@ -113,16 +130,14 @@ func (s *Store) Get(ctx context.Context, key store.Key) (store.Document, error) 
 		return store.Document{}, err
 	}
 	doc := store.Document{Key: key}
-	err := s.db.View(func(tx *bbolt.Tx) error {
-		stored, err := read(tx, key)
-		if err != nil {
-			return err
-		}
+	err := s.db.View(func(tx *bbolt.Tx) (err error) {
+		stored := read(tx, key)
 		if stored.version == 0 {
 			return fmt.Errorf("get %s: %w", key, store.ErrNotFound)
 		}
-		doc.Version, doc.Fields = stored.version, stored.fields
-		return nil
+		doc.Version = stored.version
+		doc.Fields, err = stored.fields()
+		return err
 	})
 	return doc, err
 }
@@ -132,97 +147,4 @@ func ready(ctx context.Context, err error) error {
 		return err
 	}
 	return ctx.Err()
-}
-
-// versions is the bucket whose sequence numbers the versions; no collection's name has a slash.
-var versions = []byte("/versions")
-
-// stored: version 0 means that there is no document.
-type stored struct {
-	version store.Version
-	fields  map[string]any
-	body    []byte
-}
-
-func read(tx *bbolt.Tx, key store.Key) (stored, error) {
-	bucket := tx.Bucket([]byte(key.Collection))
-	if bucket == nil {
-		return stored{}, nil
-	}
-	data := bucket.Get([]byte(key.ID))
-	if data == nil {
-		return stored{}, nil
-	}
-	return parse(data)
-}
-
-// parse splits data into eight bytes of version and the fields, as Firestore sends them.
-func parse(data []byte) (stored, error) {
-	if len(data) < 8 {
-		return stored{}, errors.New("standin: a document is cut short")
-	}
-	body, encoded := data[8:], &firestorepb.MapValue{}
-	err := proto.Unmarshal(body, encoded)
-	if err != nil {
-		return stored{}, fmt.Errorf("standin: decode: %w", err)
-	}
-	fields, err := firestore.FromFields(encoded.GetFields())
-	if err != nil {
-		return stored{}, fmt.Errorf("standin: decode: %w", err)
-	}
-	return stored{
-		version: store.Version(binary.BigEndian.Uint64(data)), //nolint:gosec // written from an int64
-		fields:  fields, body: body,
-	}, nil
-}
-
-func incremented(have map[string]any, w store.Write) (map[string]any, error) {
-	fields := make(map[string]any, len(have)+len(w.Fields)+len(w.Add))
-	maps.Copy(fields, have)
-	maps.Copy(fields, w.Fields)
-	for name, add := range w.Add {
-		old, _ := fields[name].(int64)
-		if (add > 0 && old > math.MaxInt64-add) || (add < 0 && old < math.MinInt64-add) {
-			return nil, fmt.Errorf("%w: field %s would overflow", store.ErrInvalid, name)
-		}
-		fields[name] = old + add
-	}
-	if floor, _ := fields[w.Floor].(int64); w.Floor != "" && (have[w.Floor] == nil || floor < 0) {
-		return nil, store.ErrStale
-	}
-	return fields, nil
-}
-
-// maxDocument is Firestore's limit: no test passes with a document that production refuses.
-const maxDocument = 1 << 20
-
-// size measures a value by Firestore's rules.
-func size(value any) int {
-	total := 0
-	switch v := value.(type) {
-	case string:
-		return len(v) + 1
-	case int64, time.Time:
-		return 8
-	case map[string]any:
-		total = 32
-		for name, inner := range v {
-			total += len(name) + 1 + size(inner)
-		}
-	case []any:
-		for _, inner := range v {
-			total += size(inner)
-		}
-	default: // bool and nil
-		return 1
-	}
-	return total
-}
-
-func encode(fields map[string]any) ([]byte, error) {
-	body, err := proto.MarshalOptions{Deterministic: true}.Marshal(firestore.ToValue(fields).GetMapValue())
-	if err != nil {
-		return nil, fmt.Errorf("standin: encode: %w", err)
-	}
-	return body, nil
 }

@@ -2,6 +2,7 @@ package standin_test
 
 import (
 	"bufio"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -9,8 +10,10 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/bbolt"
 
 	"billhook/internal/dedupe/dedupetest"
 	"billhook/internal/filetest"
@@ -18,6 +21,8 @@ import (
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 )
+
+var documents = flag.Int("store.documents", 100_000, "of how many documents BenchmarkFirstLook makes indexes, of at most 20 looks")
 
 func openStore(t testing.TB) *standin.Store {
 	t.Helper()
@@ -127,6 +132,15 @@ func TestADamagedStoreIsAnErrorThatNamesItsFile(t *testing.T) {
 	require.Greater(t, refused, 10)
 }
 
+func TestAStoreOfAnotherVersionIsRefused(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "store.db")
+	db := filetest.Must(bbolt.Open(path, 0o600, nil))(t)
+	require.NoError(t, db.Update(func(tx *bbolt.Tx) error { return errorOf(tx.CreateBucket([]byte("/versions"))) }))
+	require.NoError(t, db.Close())
+	require.ErrorContains(t, errorOf(standin.OpenStore(path)), "of another version: "+path+" cannot be read; move it away")
+}
+
 // TestTheEmbeddedStoreFollowsEachModel: the models of dedupe, ledger, seal and journal run on it in their own packages.
 func TestTheEmbeddedStoreFollowsEachModel(t *testing.T) {
 	t.Parallel()
@@ -136,8 +150,9 @@ func TestTheEmbeddedStoreFollowsEachModel(t *testing.T) {
 	}
 	open := func(t testing.TB) store.Store { return openStore(t) }
 	for name, run := range map[string]func(*testing.T){
-		"the store":   func(t *testing.T) { storetest.Run(t, open) },
-		"queries":     func(t *testing.T) { storetest.RunQueries(t, open) },
+		"the store": func(t *testing.T) { storetest.Run(t, open) },
+		"queries":   func(t *testing.T) { storetest.RunQueries(t, open) },
+		"new kinds of queries while others write": func(t *testing.T) { storetest.RunMade(t, open) },
 		"the job log": func(t *testing.T) { dedupetest.RunList(t, records, open) },
 		"a query looks at what it returns": func(t *testing.T) {
 			storetest.RunLooks(t, func(t *testing.T) (store.Store, func() int64) {
@@ -159,4 +174,49 @@ func TestTheEmbeddedStoreFollowsEachModel(t *testing.T) {
 			run(t)
 		})
 	}
+}
+
+// BenchmarkFirstLook asks a kind of query of many documents for the first time, while others write one after the other.
+func BenchmarkFirstLook(b *testing.B) {
+	db := openStore(b)
+	write := func(i int) store.Write {
+		fields := map[string]any{"queue": "q", "note": strings.Repeat("x", 200), "at": time.UnixMicro(int64(i)).UTC()}
+		for kind := range 20 {
+			fields[fmt.Sprint("kind-", kind)] = fmt.Sprint(i % (kind + 2))
+		}
+		return store.Set(store.Key{Collection: "c", ID: store.ID(fmt.Sprint(i))}, fields)
+	}
+	for from := 0; from < *documents; from += store.MaxWrites {
+		var all []store.Write
+		for i := range store.MaxWrites {
+			all = append(all, write(from+i))
+		}
+		storetest.Put(b, db, all...)
+	}
+	var longest, commits, looks time.Duration
+	for n := 0; b.Loop(); n++ {
+		looked, ended := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(ended)
+			for i := 0; ; i++ {
+				began := time.Now()
+				storetest.Put(b, db, write(i))
+				longest, commits = max(longest, time.Since(began)), commits+1
+				select {
+				case <-looked:
+					return
+				default:
+				}
+			}
+		}()
+		began := time.Now()
+		_, err := db.Query(b.Context(), store.Query{Collection: "c", Equal: map[string]any{fmt.Sprint("kind-", n%20): "1"}, Limit: 20})
+		require.NoError(b, err)
+		looks += time.Since(began)
+		close(looked)
+		<-ended
+	}
+	b.ReportMetric(float64(longest.Microseconds())/1000, "ms/longest-commit")
+	b.ReportMetric(float64(looks.Microseconds())/1000/float64(b.N), "ms/first-look")
+	b.ReportMetric(float64(commits)/float64(b.N), "commits/first-look")
 }

@@ -3,7 +3,6 @@ package standin
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 
@@ -53,13 +52,13 @@ func (s *Store) commitWaiting() {
 	s.waiting = nil
 	s.mu.Unlock()
 	err := s.db.Update(func(tx *bbolt.Tx) error {
-		written, indexes := false, &indexer{tx: tx, known: map[string][]open{}, named: s.named}
+		written := false
 		for _, c := range all {
 			changes, err := c.prepare(tx)
 			if c.err = err; err != nil {
 				continue
 			}
-			if c.after, err = put(indexes, changes); err != nil {
+			if c.after, err = put(tx, changes); err != nil {
 				return err
 			}
 			written = true
@@ -67,7 +66,7 @@ func (s *Store) commitWaiting() {
 		if !written {
 			return errNothing
 		}
-		return nil
+		return catchUp(tx, changedAtMost)
 	})
 	for _, c := range all {
 		c.done = true
@@ -89,11 +88,8 @@ func (c *commit) prepare(tx *bbolt.Tx) ([]change, error) {
 	}
 	changes := make([]change, len(c.writes))
 	for i, w := range c.writes {
-		have, err := read(tx, w.Key)
-		if err == nil {
-			changes[i], err = applied(have, w)
-		}
-		if err != nil {
+		var err error
+		if changes[i], err = applied(read(tx, w.Key), w); err != nil {
 			return nil, fmt.Errorf("commit %s: %w", w.Key, err)
 		}
 	}
@@ -111,19 +107,15 @@ func applied(have stored, w store.Write) (to change, err error) {
 	case w.Op == store.OpDelete:
 		return to, nil
 	case w.Op == store.OpIncrement:
-		if w.Fields, err = incremented(have.fields, w); err != nil {
+		if w.Fields, err = incremented(have, w); err != nil {
 			return to, err
 		}
 	}
 	if size := size(w.Fields) + len(w.Key.Collection) + len(w.Key.ID) + 18; size > maxDocument {
 		return to, fmt.Errorf("%w: %d bytes are too large a document", store.ErrInvalid, size)
 	}
-	body, err := encode(w.Fields)
-	if err != nil {
-		return to, err
-	}
-	to.after = stored{version: newVersion, fields: w.Fields, body: body}
-	if have.version != 0 && bytes.Equal(body, have.body) {
+	to.after = stored{newVersion, appendFields(nil, w.Fields)}
+	if have.version != 0 && bytes.Equal(to.after.body, have.body) {
 		to.after.version = have.version
 	}
 	return to, nil
@@ -133,7 +125,7 @@ func applied(have stored, w store.Write) (to change, err error) {
 const newVersion = -1
 
 // put returns the new versions; 0 for a removed document. Its errors are the file's.
-func put(indexes *indexer, changes []change) ([]store.Version, error) {
+func put(tx *bbolt.Tx, changes []change) ([]store.Version, error) {
 	after := make([]store.Version, len(changes))
 	for i, to := range changes {
 		if to.after.version == to.before.version {
@@ -141,8 +133,8 @@ func put(indexes *indexer, changes []change) ([]store.Version, error) {
 			continue
 		}
 		var err error
-		if after[i], err = write(indexes.tx, to); err == nil {
-			err = indexes.change(to)
+		if after[i], err = write(tx, to); err == nil {
+			err = note(tx, to)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("commit %s: %w", to.key, err)
@@ -159,15 +151,10 @@ func write(tx *bbolt.Tx, to change) (store.Version, error) {
 	if err != nil {
 		return 0, err
 	}
-	counter, err := tx.CreateBucketIfNotExists(versions)
+	version, err := tx.Bucket(versions).NextSequence()
 	if err != nil {
 		return 0, err
 	}
-	// The sequence of a bucket starts at 1 and never falls, also after deletes.
-	version, err := counter.NextSequence()
-	if err != nil {
-		return 0, err
-	}
-	data := append(binary.BigEndian.AppendUint64(nil, version), to.after.body...)
-	return store.Version(version), bucket.Put([]byte(to.key.ID), data) //nolint:gosec // a count of writes
+	to.after.version = store.Version(version) //nolint:gosec // a count of writes
+	return to.after.version, bucket.Put([]byte(to.key.ID), to.after.data())
 }

@@ -1,6 +1,7 @@
 package standin
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
+	"pgregory.net/rapid"
 
 	"billhook/internal/filetest"
 	"billhook/internal/platform/store"
@@ -65,36 +67,64 @@ func TestConcurrentCommitsShareOneForceToTheDisk(t *testing.T) {
 	require.Equal(t, before+1, transactions(), "what is refused does not touch the disk")
 }
 
-func TestCommitsBetweenThePartsOfAnIndexAreInIt(t *testing.T) {
+// TestAnIndexThatIsMadeWhileOthersWriteHasWhatAScanFinds draws what happens between the parts of making one: documents
+// are written, and the other indexes catch up.
+func TestAnIndexThatIsMadeWhileOthersWriteHasWhatAScanFinds(t *testing.T) {
 	t.Parallel()
-	s := filetest.Must(OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db")))(t)
+	s, rounds := filetest.Must(OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db")))(t), 0
 	defer func() { require.NoError(t, s.Close()) }()
-	write := func(id int, color string) store.Write {
-		return store.Set(store.Key{Collection: "c", ID: fmt.Sprintf("%05d", id)}, map[string]any{"color": color})
-	}
-	commit := func(writes ...store.Write) {
-		for some := range slices.Chunk(writes, store.MaxWrites) {
-			_, err := s.Commit(t.Context(), some)
-			require.NoError(t, err)
+	x := index{Equal: []string{"color"}}
+	rapid.Check(t, func(t *rapid.T) {
+		rounds++
+		collection := fmt.Sprint("c", rounds)
+		name, caughtUp := x.name(collection), func(tx *bbolt.Tx) error { return catchUp(tx, 0) }
+		others := func() {
+			for range rapid.IntRange(0, 4).Draw(t, "steps") {
+				key := store.Key{Collection: collection, ID: rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "id")}
+				fields := map[string]any{"color": rapid.SampledFrom([]any{"red", "blue", nil}).Draw(t, "color"), "n": rapid.Int64().Draw(t, "n")}
+				var err error
+				switch rapid.IntRange(0, 3).Draw(t, "what") {
+				case 0:
+					err = s.db.Update(caughtUp)
+				case 1:
+					_, err = s.Commit(t.Context(), []store.Write{store.Delete(key, 0)})
+				default:
+					_, err = s.Commit(t.Context(), []store.Write{store.Set(key, fields)})
+				}
+				require.NoError(t, err)
+			}
 		}
-	}
-	const documents = 3*indexedAtOnce + 1
-	var all []store.Write
-	for id := range documents {
-		all = append(all, write(2*id, "red"))
-	}
-	commit(all...)
-	byColor, parts := index{Equal: []string{"color"}}, 0
-	for from := []byte{}; from != nil; parts++ {
-		require.NoError(t, s.db.Update(func(tx *bbolt.Tx) (err error) { from, err = extend(tx, "c", byColor, from); return err }))
-		for _, at := range []int{10 * parts, documents - 50 + 10*parts} { // before and behind what is indexed
-			commit(write(2*at, "blue"), write(2*at+1, "red"), store.Delete(store.Key{Collection: "c", ID: fmt.Sprintf("%05d", 2*at+2)}, 0))
-		}
-	}
-	require.Equal(t, 4, parts)
-	for color, want := range map[string]int64{"blue": 8, "red": documents - 8} {
-		page, err := s.Query(t.Context(), store.Query{Collection: "c", Equal: map[string]any{"color": color}, Count: true, Limit: 2 * documents})
+		_, err := s.Commit(t.Context(), []store.Write{store.Set(store.Key{Collection: collection, ID: "a"}, map[string]any{"color": "red"})})
 		require.NoError(t, err)
-		require.Equal(t, want, page.Count, color)
-	}
+		others()
+		require.NoError(t, s.db.Update(func(tx *bbolt.Tx) error { _, err := tx.Bucket(indexes).CreateBucket(name); return err }))
+		others()
+		var part []entry
+		require.NoError(t, s.db.View(func(tx *bbolt.Tx) (err error) {
+			part, _, err = x.extend(nil, tx, collection, []byte{})
+			return err
+		}))
+		for _, one := range part {
+			others()
+			require.NoError(t, s.db.Update(func(tx *bbolt.Tx) error { return add(tx, name, []entry{one}) }))
+		}
+		others()
+		require.NoError(t, s.db.Update(func(tx *bbolt.Tx) error { return tx.Bucket(indexes).Bucket(name).SetSequence(whole) }))
+		others()
+		require.NoError(t, s.db.Update(caughtUp))
+		require.NoError(t, s.db.View(func(tx *bbolt.Tx) error {
+			var want, got [][]byte
+			page, err := s.Query(t.Context(), store.Query{Collection: collection, Limit: 9})
+			for _, doc := range page.Documents {
+				want = append(want, x.keys(doc.Key.ID, doc.Fields)...)
+			}
+			slices.SortFunc(want, bytes.Compare)
+			cursor := tx.Bucket(indexes).Bucket(name).Cursor()
+			for key, _ := cursor.First(); key != nil; key, _ = cursor.Next() {
+				got = append(got, key)
+			}
+			require.Equal(t, want, got)
+			return err
+		}))
+	})
 }

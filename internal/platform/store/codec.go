@@ -92,17 +92,10 @@ func encode(from reflect.Value) map[string]any {
 }
 
 func isZero(value reflect.Value) bool {
-	switch v := value.Addr().Interface().(type) {
-	case *time.Time:
-		return v.IsZero()
-	case *[]string:
-		return len(*v) == 0
-	default:
-		if isList(value.Type()) {
-			return value.Len() == 0
-		}
-		return value.IsZero()
+	if at, ok := value.Addr().Interface().(*time.Time); ok {
+		return at.IsZero()
 	}
+	return value.IsZero() || value.Kind() == reflect.Slice && value.Len() == 0
 }
 
 func stored(value reflect.Value) any {
@@ -122,36 +115,27 @@ func stored(value reflect.Value) any {
 		return v.UTC().Truncate(time.Microsecond)
 	case *[]byte:
 		return string(*v)
-	case *[]string:
-		list := make([]any, len(*v))
-		for i, text := range *v {
-			list[i] = text
-		}
-		return list
 	case *map[string]any:
 		return maps.Clone(*v)
 	default:
 	}
-	if value.Kind() == reflect.Map {
+	switch value.Kind() {
+	case reflect.Map:
 		all, element := make(map[string]any, value.Len()), reflect.New(value.Type().Elem()).Elem()
 		for name, one := range value.Seq2() {
 			element.Set(one) // which has an address, as stored needs
 			all[name.String()] = stored(element)
 		}
 		return all
-	}
-	if !isList(value.Type()) {
+	case reflect.Slice:
+		list := make([]any, value.Len())
+		for i := range list {
+			list[i] = stored(value.Index(i))
+		}
+		return list
+	default:
 		return encode(value)
 	}
-	list := make([]any, value.Len())
-	for i := range list {
-		list[i] = encode(value.Index(i))
-	}
-	return list
-}
-
-func isList(t reflect.Type) bool {
-	return t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Struct
 }
 
 func decode(fields map[string]any, into reflect.Value) error {
@@ -186,16 +170,6 @@ func take(found any, into reflect.Value) bool {
 		text, ok := found.(string)
 		*v = []byte(text)
 		return ok
-	case *[]string:
-		list, ok := found.([]any)
-		for _, element := range list {
-			if text, isText := element.(string); isText {
-				*v = append(*v, text)
-			} else {
-				whole = false
-			}
-		}
-		return ok && whole
 	case *map[string]any:
 		values, ok := found.(map[string]any)
 		*v = maps.Clone(values)
@@ -226,7 +200,7 @@ func take(found any, into reflect.Value) bool {
 		into.SetZero()
 		for _, element := range list {
 			one := reflect.New(into.Type().Elem()).Elem()
-			if fields, isMap := element.(map[string]any); isMap && decode(fields, one) == nil {
+			if take(element, one) {
 				into.Set(reflect.Append(into, one))
 			} else {
 				whole = false

@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 	"pgregory.net/rapid"
 
 	"billhook/internal/platform/store"
@@ -237,5 +239,51 @@ func RunLooks(t *testing.T, open func(t *testing.T) (s store.Store, looked func(
 			require.LessOrEqual(t, looked()-before, 5*(int64(len(page.Documents))+page.Count+1), name)
 			require.LessOrEqual(t, int64(len(page.Documents))+page.Count, int64(20), name)
 		}
+	}
+}
+
+// RunMade requires that queries of new kinds, which a store may have to make something for, find what a look at all
+// documents finds, while others write. open returns an empty store.
+func RunMade(t *testing.T, open func(t testing.TB) store.Store) {
+	t.Helper()
+	s, most := open(t), 300
+	write := func(dice *rand.Rand) error {
+		fields := map[string]any{}
+		for kind := range 40 {
+			fields[fmt.Sprint("kind-", kind)] = fmt.Sprint(dice.IntN(3))
+		}
+		key := key(fmt.Sprintf("%03d", dice.IntN(most)))
+		one := []store.Write{store.Set(key, fields), store.Delete(key, 0), store.Increment(key, map[string]int64{"n": 1}, fields)}
+		_, err := s.Commit(t.Context(), one[dice.IntN(len(one)):][:1])
+		return err
+	}
+	ended := make(chan struct{})
+	var writers errgroup.Group
+	for seed := range uint64(2) {
+		writers.Go(func() (err error) {
+			for dice := rand.New(rand.NewPCG(seed, 0)); err == nil; err = write(dice) { //nolint:gosec // a test's
+				select {
+				case <-ended:
+					return nil
+				default:
+				}
+			}
+			return err
+		})
+	}
+	equal := func(kind int) store.Query {
+		return store.Query{Collection: "things", Equal: map[string]any{fmt.Sprint("kind-", kind): "1"}, Limit: most}
+	}
+	for kind := range 40 {
+		_, err := s.Query(t.Context(), equal(kind))
+		require.NoError(t, err)
+	}
+	close(ended)
+	require.NoError(t, writers.Wait())
+	all := All(t, s, "things")
+	for kind := range 40 {
+		page, err := s.Query(t.Context(), equal(kind))
+		require.NoError(t, err)
+		require.Equal(t, slices.DeleteFunc(slices.Clone(all), func(doc store.Document) bool { return doc.Fields[fmt.Sprint("kind-", kind)] != "1" }), page.Documents)
 	}
 }

@@ -1,0 +1,201 @@
+package standin
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"billhook/internal/platform/store"
+)
+
+// stored is a document as the file has it: version 0 means that there is none. A body is the fields in the order of
+// their names, so that equal fields are equal bytes.
+type stored struct {
+	version store.Version
+	body    []byte
+}
+
+func read(tx *bbolt.Tx, key store.Key) stored {
+	bucket := tx.Bucket([]byte(key.Collection))
+	if bucket == nil {
+		return stored{}
+	}
+	return parse(bucket.Get([]byte(key.ID)))
+}
+
+const versionBytes = 8
+
+// parse splits data, nil for no document, into the version and the body. What is too short is no document's body.
+func parse(data []byte) stored {
+	switch {
+	case data == nil:
+		return stored{}
+	case len(data) < versionBytes:
+		return stored{version: newVersion}
+	}
+	return stored{store.Version(binary.BigEndian.Uint64(data)), data[versionBytes:]} //nolint:gosec // written from an int64
+}
+
+func (s stored) data() []byte {
+	return append(binary.BigEndian.AppendUint64(nil, uint64(s.version)), s.body...) //nolint:gosec // the same bits
+}
+
+func (s stored) fields() (fields map[string]any, err error) {
+	if s.version == 0 {
+		return nil, nil
+	}
+	defer func() {
+		if recover() != nil { // an index out of range
+			fields, err = nil, errors.New("standin: a document is cut short")
+		}
+	}()
+	rest := decoder(s.body)
+	fields = rest.fields()
+	return fields, nil
+}
+
+func appendFields(to []byte, fields map[string]any) []byte {
+	to = binary.AppendUvarint(to, uint64(len(fields)))
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		to = appendValue(appendText(to, name), fields[name])
+	}
+	return to
+}
+
+func appendText(to []byte, text string) []byte {
+	return append(binary.AppendUvarint(to, uint64(len(text))), text...)
+}
+
+// appendValue appends a letter for the type, and the value.
+func appendValue(to []byte, value any) []byte {
+	switch v := value.(type) {
+	case string:
+		return appendText(append(to, 's'), v)
+	case int64:
+		return binary.AppendVarint(append(to, 'i'), v)
+	case bool:
+		return append(to, map[bool]byte{false: 'f', true: 't'}[v])
+	case time.Time:
+		return binary.AppendVarint(append(to, 'd'), v.UnixMicro())
+	case map[string]any:
+		return appendFields(append(to, 'm'), v)
+	case []any:
+		to = binary.AppendUvarint(append(to, 'l'), uint64(len(v)))
+		for _, inner := range v {
+			to = appendValue(to, inner)
+		}
+		return to
+	default: // nil; CheckWrites refuses everything else
+		return append(to, 'n')
+	}
+}
+
+// decoder is what is left of the text that appendFields has written. It panics where that was something else.
+type decoder string
+
+func (d *decoder) next(n uint64) (text string) {
+	text, *d = string(*d)[:n], (*d)[n:]
+	return text
+}
+
+func (d *decoder) number() uint64 {
+	n, read := binary.Uvarint([]byte((*d)[:min(len(*d), binary.MaxVarintLen64)]))
+	_ = d.next(uint64(max(read, 1))) //nolint:gosec // not negative
+	return n
+}
+
+// int reads what AppendVarint has written.
+func (d *decoder) int() int64 {
+	n := d.number()
+	return int64(n>>1) ^ -int64(n&1) //nolint:gosec // the same bits
+}
+
+func (d *decoder) fields() map[string]any {
+	n := d.number()
+	fields := make(map[string]any, min(n, 32))
+	for range n {
+		name := d.next(d.number())
+		fields[name] = d.value()
+	}
+	return fields
+}
+
+func (d *decoder) value() any {
+	switch d.next(1) {
+	case "s":
+		return d.next(d.number())
+	case "i":
+		return d.int()
+	case "f":
+		return false
+	case "t":
+		return true
+	case "d":
+		return time.UnixMicro(d.int()).UTC()
+	case "m":
+		return d.fields()
+	case "l":
+		list := []any{}
+		for range d.number() {
+			list = append(list, d.value())
+		}
+		return list
+	default:
+		return nil
+	}
+}
+
+func incremented(have stored, w store.Write) (map[string]any, error) {
+	fields, err := have.fields()
+	if err != nil {
+		return nil, err
+	}
+	if fields == nil {
+		fields = map[string]any{}
+	}
+	floored := w.Floor == "" || fields[w.Floor] != nil
+	maps.Copy(fields, w.Fields)
+	for name, add := range w.Add {
+		old, _ := fields[name].(int64)
+		if (add > 0 && old > math.MaxInt64-add) || (add < 0 && old < math.MinInt64-add) {
+			return nil, fmt.Errorf("%w: field %s would overflow", store.ErrInvalid, name)
+		}
+		fields[name] = old + add
+	}
+	if floor, _ := fields[w.Floor].(int64); !floored || w.Floor != "" && floor < 0 {
+		return nil, store.ErrStale
+	}
+	return fields, nil
+}
+
+// maxDocument is Firestore's limit: no test passes with a document that production refuses.
+const maxDocument = 1 << 20
+
+// size measures a value by Firestore's rules.
+func size(value any) int {
+	total := 0
+	switch v := value.(type) {
+	case string:
+		return len(v) + 1
+	case int64, time.Time:
+		return 8
+	case map[string]any:
+		total = 32
+		for name, inner := range v {
+			total += len(name) + 1 + size(inner)
+		}
+	case []any:
+		for _, inner := range v {
+			total += size(inner)
+		}
+	default: // bool and nil
+		return 1
+	}
+	return total
+}

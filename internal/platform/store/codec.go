@@ -95,7 +95,8 @@ func isZero(value reflect.Value) bool {
 	if at, ok := value.Addr().Interface().(*time.Time); ok {
 		return at.IsZero()
 	}
-	return value.IsZero() || value.Kind() == reflect.Slice && value.Len() == 0
+	list := value.Kind() == reflect.Slice && value.Type().Elem().Kind() != reflect.Uint8
+	return value.IsZero() || list && value.Len() == 0
 }
 
 func stored(value reflect.Value) any {

@@ -46,10 +46,11 @@ func (p *Pages) event(v *visit) (any, error) {
 	return view, err
 }
 
+// account is the page of an account of points. Of another one there is the statement.
 func (p *Pages) account(v *visit) (any, error) {
-	name, tenant := v.param("account"), v.query("tenant")
+	name := v.param("account")
 	if control := ledger.Control(name); control == name || ledger.Account(name).OfOrder() {
-		return nil, elsewhere(with("/ops/journal/entries", "account", control, "period", v.query("period"), "tenant", tenant))
+		return nil, elsewhere(href("/ops/accounts/%s/statement", control) + "?" + v.request.URL.RawQuery)
 	}
 	return p.detail(v, p.row("accounts show"))
 }

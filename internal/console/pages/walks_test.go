@@ -177,8 +177,8 @@ var walks = map[string]struct {
 	"an account, a customer, a subscription and an order are shown": {seed: shelve, steps: []step{
 		{asks: "/ops/accounts/points:user:auth0%7Cu7", says: []string{"Holder auth0|u7 Balance 200 points", `href="/ops/search?q=auth0%7Cu7`, `name="as_of"`, "r2 credit e-r2 2026-11-21 09:00:00 UTC 100 points 200 points", "r1 credit e-r1 2026-11-20 09:00:00 UTC 100 points 100 points"}},
 		{asks: "/ops/accounts/points:user:auth0%7Cu7?as_of=2026-11-20", says: []string{"Balance 100 points", "Before 2026-11-21 00:00:00 UTC", "!e-r2"}},
-		{asks: "/ops/accounts/cash?tenant=acme&period=2026-11", says: []string{"debit 12.50 EUR, cash", "s1", "s2"}},
-		{asks: "/ops/accounts/points:issued:o1?tenant=acme", says: []string{"<h1>Journal</h1>"}},
+		{asks: "/ops/accounts/cash?tenant=acme&from=2026-10&to=2026-11", says: []string{"<h1>Account statement cash</h1>", "EUR: opening 0.00, closing 37.50", "s1", "s2"}},
+		{asks: "/ops/accounts/points:issued:o1?tenant=acme", says: []string{"<h1>Account statement points:issued</h1>"}},
 		{asks: "/ops/customers/c-7?tenant=default", says: []string{
 			"<h1>Customer c-7</h1>", "None yet What their events moved, dead letters, orders, refunds.", `class="warning"`, "User auth0|u7", "Needs a person: event e-last, order.paid, has failed", "e-last one-queue FAILED", "Nobody has changed it yet.", `href="/ops/search?q=auth0%7Cu7`, `href="/ops/subscriptions/sub-1`,
 		}},

@@ -40,16 +40,12 @@ func (p provisioned) Failure() string {
 }
 
 func (p *program) provision() {
-	own(p, console.Row{
+	ofCatalog(p, console.Row{
 		Name: "admin provision", Summary: "Create the topics, subscriptions and dead-letter topics of the catalog; safe to repeat",
 		Help: "Creates in GOOGLE_CLOUD_PROJECT, on Google Cloud or, with PUBSUB_EMULATOR_HOST, on an emulator, what the\n" +
 			"catalog declares, pushing to PUSH_BASE_URL. INSTALLATION stands before each id, if it is set. It changes what differs and\n" +
 			"deletes nothing. It goes on after a failure, and tells what became of each resource.",
-	}, func(ctx context.Context, in ownPools) (provisioned, error) {
-		c, err := p.catalog()
-		if err != nil {
-			return provisioned{}, err
-		}
+	}, func(ctx context.Context, c *catalog.Catalog, in ownPools) (provisioned, error) {
 		target, err := p.target(in)
 		if err != nil {
 			return provisioned{}, err
@@ -114,17 +110,13 @@ type switchFlags struct {
 }
 
 func (p *program) switching() {
-	own(p, console.Row{
+	ofCatalog(p, console.Row{
 		Name: "admin switch", Summary: "Pause or resume a queue's subscription with your own credentials, as the queue's record says",
 		Help: "queues pause and queues resume record what is asked for, and the worker switches the subscription where it was granted that.\n" +
 			"Where it was not, this does it with your own credentials, in GOOGLE_CLOUD_PROJECT; to resume, it needs PUSH_BASE_URL, PUSH_AUDIENCE\n" +
 			"and PUSH_SERVICE_ACCOUNT as provision does. Run again, it mends what was left half done.",
-	}, func(ctx context.Context, in switchFlags) (stands pause.State, err error) {
+	}, func(ctx context.Context, c *catalog.Catalog, in switchFlags) (stands pause.State, err error) {
 		if err := p.get(ctx, "/v1/ops/queues/"+url.PathEscape(in.Queue)+"/pause", &stands); err != nil {
-			return stands, err
-		}
-		c, err := p.catalog()
-		if err != nil {
 			return stands, err
 		}
 		q, err := queue(c, stands.Queue)
@@ -164,13 +156,9 @@ func (p *program) catalogs() {
 	}, func(_ context.Context, in checkFlags) (checked, error) {
 		return p.check(cmp.Or(in.Folder, p.env.CatalogDir))
 	})
-	own(p, console.Row{
+	ofCatalog(p, console.Row{
 		Name: "admin catalog print", Summary: "Print the catalog expanded, as JSON: defaults applied, names derived",
-	}, func(context.Context, struct{}) (nothing struct{}, err error) {
-		c, err := p.catalog()
-		if err != nil {
-			return nothing, err
-		}
+	}, func(_ context.Context, c *catalog.Catalog, _ struct{}) (nothing struct{}, err error) {
 		expanded, err := c.JSON()
 		if err == nil {
 			_, err = fmt.Fprintln(p.stdout, string(expanded))

@@ -81,7 +81,7 @@ func (p *program) compare() {
 
 // readSeals reads a file of seals, each by itself or in lists.
 func (p *program) readSeals(file string) (seals []seal.Seal, err error) {
-	text, err := readFile(file, p.root.InOrStdin())
+	text, err := p.readFile(file)
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +121,7 @@ func (p *program) checkProof() {
 		Name: "ledger check-proof", Summary: "Check a proof against exported seals, offline; - is the standard input",
 		Help: "The file is what ledger prove -o json prints, or the proof in it. Its seal must be among those that seals ls -o json has written.",
 	}, func(_ context.Context, in proofFlags) (seal.Proven, error) {
-		text, unread := readFile(in.File, p.root.InOrStdin())
+		text, unread := p.readFile(in.File)
 		kept, err := p.readSeals(in.Seals)
 		if err := errors.Join(unread, err); err != nil {
 			return seal.Proven{}, err

@@ -10,22 +10,18 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"billhook/catalog"
 	"billhook/internal/console"
 	"billhook/internal/platform/audit"
 )
 
 // place puts a command below the nouns of its name, which are made where there are none yet.
 func (p *program) place(name string, command *cobra.Command) {
-	parent, words := p.root, strings.Fields(name)
-	for _, noun := range words[:len(words)-1] {
-		i := slices.IndexFunc(parent.Commands(), func(made *cobra.Command) bool { return made.Name() == noun })
-		if i < 0 {
-			made := &cobra.Command{Use: noun}
-			parent.AddCommand(made)
-			parent = made
-			continue
-		}
-		parent = parent.Commands()[i]
+	parent, missing, _ := p.root.Find(strings.Fields(name)) // that some are missing is no error
+	for _, noun := range missing[:len(missing)-1] {
+		made := &cobra.Command{Use: noun}
+		parent.AddCommand(made)
+		parent = made
 	}
 	parent.AddCommand(command)
 }
@@ -112,6 +108,19 @@ func own[Flags, Answer any](p *program, row console.Row, do func(context.Context
 	})
 	p.place(row.Name, command)
 	return command
+}
+
+// ofCatalog is own of what goes by the deployment's catalog.
+func ofCatalog[Flags, Answer any](
+	p *program, row console.Row, do func(context.Context, *catalog.Catalog, Flags) (Answer, error),
+) *cobra.Command {
+	return own(p, row, func(ctx context.Context, flags Flags) (answer Answer, err error) {
+		c, err := p.catalog()
+		if err != nil {
+			return answer, err
+		}
+		return do(ctx, c, flags)
+	})
 }
 
 // command is a command with the fields of an operation: what stands in the path are its arguments, all else are flags.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -54,24 +53,22 @@ type devRun struct {
 	devFlags
 	catalog *catalog.Catalog
 	config  devstack.Config
-	// folder has the state: that of --data, or a temporary one.
+	stack   *devstack.Stack
+	// folder has the state: that of --data, or a temporary one. reused: an earlier run has left it there.
 	folder string
+	reused bool
 }
 
 func (p *program) dev() {
-	command := own(p, console.Row{
+	command := ofCatalog(p, console.Row{
 		Name: "dev", Summary: "Run webhook, worker and stand-ins in this process, send signed samples, then keep serving",
 		Help: "With --data the documents of the store and the messages that wait for delivery are kept in a folder from one run to the\n" +
 			"next. Without it they are in a temporary folder and gone with the process.\n\n" +
 			"A target whose address is in the environment (such as SUBSCRIPTION_SERVICE_URL) is called there, and not at the stand-in;\n" +
 			"then no samples are sent.",
-	}, func(ctx context.Context, in devFlags) (nothing struct{}, err error) {
+	}, func(ctx context.Context, c *catalog.Catalog, in devFlags) (nothing struct{}, err error) {
 		if p.output != asTable {
 			return nothing, usageError("--output: dev prints for people")
-		}
-		c, err := p.catalog()
-		if err != nil {
-			return nothing, err
 		}
 		if in.Waits == "short" {
 			c.ShortenWaits(shortWait)
@@ -82,8 +79,7 @@ func (p *program) dev() {
 }
 
 func (d *devRun) run(ctx context.Context) (err error) {
-	reused, err := d.open()
-	if err != nil {
+	if err := d.open(); err != nil {
 		return err
 	}
 	if d.Data == "" {
@@ -92,13 +88,14 @@ func (d *devRun) run(ctx context.Context) (err error) {
 	if err := d.configure(); err != nil {
 		return err
 	}
-	stack, err := devstack.Start(ctx, d.config)
-	if err != nil {
-		if ctx.Err() != nil {
-			return nil
-		}
+	d.stack, err = devstack.Start(ctx, d.config)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil
+	case err != nil:
 		return d.byFlag(err)
 	}
+	stack := d.stack
 	defer func() {
 		closing := stack.Close()
 		if errors.Is(closing, context.DeadlineExceeded) {
@@ -117,35 +114,34 @@ func (d *devRun) run(ctx context.Context) (err error) {
 			real = true
 		}
 	}
-	if reused {
+	if d.reused {
 		d.printf("It goes on with the state in %s; messages that wait for delivery: %d; dropped, as their queues are gone: %d.\n", d.folder, stack.Loaded.Waiting, stack.Loaded.Gone)
 	} else if d.Data != "" {
 		d.printf("Its state is kept in %s: documents, and messages that wait for delivery.\n", d.folder)
 	}
 	if !d.NoSamples && !real {
-		show := &demo{program: d.program, stack: stack, catalog: d.catalog, secrets: d.config.Secrets, again: reused}
-		if err := show.run(ctx); err != nil && ctx.Err() == nil {
+		if err := d.demonstrate(ctx); err != nil && ctx.Err() == nil {
 			return err
 		}
 	}
 	if ctx.Err() == nil {
-		d.printHints(stack)
+		d.printHints()
 	}
 	<-ctx.Done()
 	return nil
 }
 
-// open makes the folder, and reports whether an earlier run has left its state there.
-func (d *devRun) open() (reused bool, err error) {
+func (d *devRun) open() (err error) {
 	if d.folder = d.Data; d.Data == "" {
 		d.folder, err = os.MkdirTemp("", "billhook-dev-")
-		return false, err
+		return err
 	}
 	if err := os.MkdirAll(d.Data, 0o700); err != nil {
-		return false, fmt.Errorf("--data: %w", err)
+		return fmt.Errorf("--data: %w", err)
 	}
-	_, err = os.Stat(d.documents())
-	return err == nil, nil
+	_, absent := os.Stat(d.documents())
+	d.reused = absent == nil
+	return nil
 }
 
 func (d *devRun) documents() string { return filepath.Join(d.folder, "store.db") }
@@ -197,7 +193,8 @@ func (d *devRun) byFlag(err error) error {
 }
 
 // printHints says what to type next.
-func (d *devRun) printHints(stack *devstack.Stack) {
+func (d *devRun) printHints() {
+	stack := d.stack
 	d.printf("\nLook further in another terminal:\n\n")
 	d.printf("  export BILLHOOK_SERVER=%s BILLHOOK_WEBHOOK=%s\n", stack.WorkerURL, stack.WebhookURL)
 	d.printf("  bin/billhook queues ls\n  bin/billhook events ls\n  bin/billhook send %s\n  curl -s %s/metrics\n", samples.Provider, stack.WorkerMetricsURL)
@@ -210,15 +207,6 @@ func (d *devRun) printHints(stack *devstack.Stack) {
 //
 //go:embed demo.json
 var demoFlows []byte
-
-type demo struct {
-	*program
-	stack   *devstack.Stack
-	catalog *catalog.Catalog
-	secrets map[string][]string
-	// again: an earlier run has sent some samples, and the stand-ins have forgotten them.
-	again bool
-}
 
 // flow is a sample and what becomes of it.
 type flow struct {
@@ -237,29 +225,29 @@ type flow struct {
 	Note, Look string
 }
 
-// run sends the samples.
-func (s *demo) run(ctx context.Context) error {
+// demonstrate sends the samples.
+func (d *devRun) demonstrate(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	var flows []flow
 	if err := json.Unmarshal(demoFlows, &flows); err != nil {
 		return fmt.Errorf("dev: %w", err)
 	}
-	s.printf("\nSending signed samples of PayNow's webhooks and of producers' messages:\n\n")
+	d.printf("\nSending signed samples of PayNow's webhooks and of producers' messages:\n\n")
 	for _, f := range flows {
-		text, err := s.sent(ctx, f)
+		text, err := d.sent(ctx, f)
 		if err != nil {
 			return fmt.Errorf("dev: %s: %w", f.What, err)
 		}
-		if s.printf("  %-35s%s\n", f.What, text); f.Look != "" {
-			s.printf("  %-35s> bin/billhook %s\n", "", f.Look)
+		if d.printf("  %-35s%s\n", f.What, text); f.Look != "" {
+			d.printf("  %-35s> bin/billhook %s\n", "", f.Look)
 		}
 	}
 	return nil
 }
 
-func (s *demo) queueOf(handler string) (catalog.Queue, bool) {
-	for _, q := range s.catalog.Queues {
+func (d *devRun) queueOf(handler string) (catalog.Queue, bool) {
+	for _, q := range d.catalog.Queues {
 		for _, h := range q.Handlers {
 			if h.Name == handler || string(h.Post.Form) == handler {
 				return q, true
@@ -270,19 +258,19 @@ func (s *demo) queueOf(handler string) (catalog.Queue, bool) {
 }
 
 // sent sends a flow's samples, and says what was answered and what became of them.
-func (s *demo) sent(ctx context.Context, f flow) (string, error) {
-	from, received := s.catalog.Sources[samples.Provider]
+func (d *devRun) sent(ctx context.Context, f flow) (string, error) {
+	from, received := d.catalog.Sources[samples.Provider]
 	path, body := "/webhooks/"+samples.Provider, []byte(nil)
 	if f.Handler == "" {
 		if body = samples.Read(f.Name, f.Event); f.Secret == "" {
 			f.Follow = []string{f.Event.EventID}
 		}
 	} else {
-		q, known := s.queueOf(f.Handler)
+		q, known := d.queueOf(f.Handler)
 		if known && !q.Enabled {
 			return "left out: " + q.ID + " does not run here", nil
 		}
-		from, received, body = s.catalog.Sources[catalog.Producers], known, samples.Request(f.Name)
+		from, received, body = d.catalog.Sources[catalog.Producers], known, samples.Request(f.Name)
 		if path = "/queues/" + q.ID + "/messages"; q.SharedTopic != "" {
 			path = "/topics/" + q.SharedTopic + "/messages"
 		}
@@ -290,13 +278,13 @@ func (s *demo) sent(ctx context.Context, f flow) (string, error) {
 	if !received {
 		return "left out: no queue that runs here is for it", nil
 	}
-	if s.again && len(f.Follow) > 0 && s.get(ctx, "/v1/ops/events/"+f.Follow[len(f.Follow)-1], &events.Event{}) == nil {
+	if d.reused && len(f.Follow) > 0 && d.get(ctx, "/v1/ops/events/"+f.Follow[len(f.Follow)-1], &events.Event{}) == nil {
 		return "sent by an earlier run", nil
 	}
-	if err := s.prepare(ctx, f.Before); err != nil {
+	if err := d.prepare(ctx, f.Before); err != nil {
 		return "", err
 	}
-	replies, err := s.post(ctx, s.catalog, path, from, cmp.Or(f.Secret, s.secrets[from.Name][0]), body)
+	replies, err := d.post(ctx, d.catalog, path, from, f.Secret, body)
 	if err != nil {
 		return "", err
 	}
@@ -307,7 +295,7 @@ func (s *demo) sent(ctx context.Context, f flow) (string, error) {
 		}
 	}
 	for _, id := range f.Follow {
-		became, err := s.became(ctx, id)
+		became, err := d.became(ctx, id)
 		if err != nil {
 			return "", err
 		}
@@ -320,8 +308,8 @@ func (s *demo) sent(ctx context.Context, f flow) (string, error) {
 }
 
 // became waits for the end of an event, and says what it came to.
-func (s *demo) became(ctx context.Context, id string) (string, error) {
-	switch e, err := s.ended(ctx, id); {
+func (d *devRun) became(ctx context.Context, id string) (string, error) {
+	switch e, err := d.ended(ctx, id); {
 	case err != nil:
 		return "", err
 	case len(e.DeadLetters) > 0:
@@ -336,27 +324,27 @@ func (s *demo) became(ctx context.Context, id string) (string, error) {
 // prepare does what a sample needs: that a service forgets an answer, that there are pieces of the product, or that the
 // stand-in is registered as a third party's endpoint, in place of an earlier run's. A secret is shown once, and the stand-in
 // has forgotten it.
-func (s *demo) prepare(ctx context.Context, what string) error {
+func (d *devRun) prepare(ctx context.Context, what string) error {
 	why := console.Change{Why: "billhook dev shows it"}
 	switch what {
 	case "forget":
-		return s.stack.Service.Behave("", standin.Forget, 1)
+		return d.stack.Service.Behave("", standin.Forget, 1)
 	case "stock":
 		pieces := int64(10)
-		return s.ask(ctx, http.MethodPut, "/v1/ops/stock/"+samples.Product, "", orders.SetStock{Available: &pieces, Edit: console.Edit{Change: why}}, &orders.Stock{})
+		return d.ask(ctx, http.MethodPut, "/v1/ops/stock/"+samples.Product, "", orders.SetStock{Available: &pieces, Edit: console.Edit{Change: why}}, &orders.Stock{})
 	case "endpoint":
 		const path = "/v1/ops/endpoints"
-		if s.again {
-			_ = s.ask(ctx, http.MethodDelete, path+"/"+samples.Partner, "", why, &endpoints.Endpoint{}) // it may not be there
+		if d.reused {
+			_ = d.ask(ctx, http.MethodDelete, path+"/"+samples.Partner, "", why, &endpoints.Endpoint{}) // it may not be there
 		}
 		var added endpoints.Secret
-		err := s.ask(ctx, http.MethodPost, path, "", endpoints.AddEndpoint{
-			New: endpoints.New{ID: samples.Partner, URL: s.stack.ServiceURL + standin.PartnerPath, Events: []string{"invoice.#"}}, Change: why,
+		err := d.ask(ctx, http.MethodPost, path, "", endpoints.AddEndpoint{
+			New: endpoints.New{ID: samples.Partner, URL: d.stack.ServiceURL + standin.PartnerPath, Events: []string{"invoice.#"}}, Change: why,
 		}, &added)
 		if err != nil {
 			return err
 		}
-		return s.stack.Service.Trust(added.Secret)
+		return d.stack.Service.Trust(added.Secret)
 	}
 	return nil
 }

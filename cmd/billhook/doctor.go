@@ -71,7 +71,7 @@ type doctorFlags struct {
 }
 
 func (p *program) doctor() {
-	command := own(p, console.Row{
+	command := ofCatalog(p, console.Row{
 		Name: "admin doctor", Summary: "Compare the live installation with the catalog, and send a canary through it; fails if anything is wrong",
 		Help: "Reads the topics, subscriptions and grants of GOOGLE_CLOUD_PROJECT, its services on Cloud Run and who may call them, the\n" +
 			"jobs of its tasks, and which versions its secrets have, and says what differs from the catalog, what that does, and what\n" +
@@ -81,11 +81,7 @@ func (p *program) doctor() {
 			"look at is told, and is a failure, too. Who paused a queue it asks the worker.\n\n" +
 			"With --canary a signed event that moves nothing goes through the webhook service, Pub/Sub and the worker to its record,\n" +
 			"which stays as long as any other's. That takes WEBHOOK_SIGNING_SECRET and OPS_TOKEN.",
-	}, func(ctx context.Context, in doctorFlags) (found diagnosis, err error) {
-		c, err := p.catalog()
-		if err != nil {
-			return found, err
-		}
+	}, func(ctx context.Context, c *catalog.Catalog, in doctorFlags) (found diagnosis, err error) {
 		if len(in.URLs) > 0 { // without them one worker serves all pools
 			if c, err = c.ForTasks(p.env.TasksPool); err != nil {
 				return found, usageError(err.Error())
@@ -146,13 +142,8 @@ func (p *program) examine(ctx context.Context, c *catalog.Catalog, of doctorFlag
 	case of.PubSubOnly:
 		found.LeftOut = "services, jobs, secrets and the services' grants: with --pubsub-only"
 	default:
-		pools := map[string]installed.Pool{}
-		for _, pool := range c.Pools() {
-			own := target.Pools[pool]
-			pools[pool] = installed.Pool{URL: cmp.Or(own.URL, target.PushBaseURL), Account: cmp.Or(own.ServiceAccount, target.PushServiceAccount)}
-		}
 		installation, err := installed.Open(ctx, installed.Config{
-			Project: target.ProjectID, Region: of.Region, Name: look.Label, Pools: pools, TasksPool: c.TasksPool, Tasks: tasks.Scheduled, Audience: target.PushAudience,
+			Target: target, Catalog: c, Region: of.Region, Name: look.Label, Tasks: tasks.Scheduled,
 		}, p.google.rest...)
 		if err != nil {
 			return found, err
@@ -182,7 +173,7 @@ func (p *program) canary(ctx context.Context, c *catalog.Catalog) (became string
 		EventID: id, EventType: contract.OrderChargebackClosed, Timestamp: time.Now().UTC().Format(time.RFC3339),
 		Data: contract.PaymentData{Order: &contract.Order{ID: id, CustomerID: id}},
 	})
-	replies, err := p.post(ctx, c, "/webhooks/"+source.Name, source, secretsOf(c, p.getenv)[source.Name][0], body)
+	replies, err := p.post(ctx, c, "/webhooks/"+source.Name, source, "", body)
 	if err == nil && replies[0].Status != http.StatusAccepted {
 		err = fmt.Errorf("the webhook service answers %d %s", replies[0].Status, replies[0].Code)
 	}

@@ -18,6 +18,8 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/console"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/serve"
 )
 
 func several(f console.Field) bool { return f.Type.Kind() == reflect.Slice }
@@ -105,7 +107,7 @@ func (a *asked) input(o console.Operation, expected map[string]any) (console.Inp
 			return "", false
 		}
 		if text = flag.Value.String(); !f.Typed() {
-			text, unread = contentOf(text, f.Type, a.call.InOrStdin())
+			text, unread = a.contentOf(text, f.Type)
 		}
 		return text, true
 	})
@@ -116,9 +118,9 @@ func (a *asked) input(o console.Operation, expected map[string]any) (console.Inp
 }
 
 // contentOf is what a file holds of a member that nobody can type: JSON; of files by their names it is a folder's.
-func contentOf(path string, member reflect.Type, stdin io.Reader) (string, error) {
+func (p *program) contentOf(path string, member reflect.Type) (string, error) {
 	if member.Kind() != reflect.Map {
-		text, err := readFile(path, stdin)
+		text, err := p.readFile(path)
 		if err == nil && !json.Valid(text) {
 			err = fmt.Errorf("%s is not JSON", path)
 		}
@@ -138,12 +140,12 @@ func contentOf(path string, member reflect.Type, stdin io.Reader) (string, error
 }
 
 // readFile reads a file that the person names, - for standard input; without a name there is nothing to read.
-func readFile(name string, stdin io.Reader) (data []byte, err error) {
+func (p *program) readFile(name string) (data []byte, err error) {
 	switch name {
 	case "":
 		return nil, nil
 	case "-":
-		data, err = io.ReadAll(stdin)
+		data, err = io.ReadAll(p.root.InOrStdin())
 	default:
 		data, err = os.ReadFile(filepath.Clean(name))
 	}
@@ -156,23 +158,28 @@ func readFile(name string, stdin io.Reader) (data []byte, err error) {
 // misused is the exit code of a command that was used wrongly. One that failed has 1.
 const misused = 2
 
-// usageError is a wrong use of a command: its text says what to type instead. The program exits with 2.
-type usageError string
+// codedError is an error with an exit code. A terminal may have its text, which may have several lines, of several
+// mistakes: an answer of the worker may be part of it.
+type codedError struct {
+	error
+	code int
+}
 
-func (e usageError) Error() string { return string(e) }
+func (e codedError) Error() string { return audit.EscapeLines(e.error.Error()) }
+
+func (e codedError) Unwrap() error { return e.error }
 
 // ExitCode is for serve.Main.
-func (e usageError) ExitCode() int { return misused }
+func (e codedError) ExitCode() int { return e.code }
 
-// misuse puts what to type instead behind an error of wrong use: what Cobra refuses before the command runs, and what has
-// that exit code.
-func (p *program) misuse(command *cobra.Command, err error) error {
-	wrong, ok := errors.AsType[interface {
-		error
-		ExitCode() int
-	}](err)
-	if err == nil || p.runs && (!ok || wrong.ExitCode() != misused) {
-		return err
+// usageError is a wrong use of a command: its text says what to type instead.
+func usageError(text string) error { return codedError{errors.New(text), misused} }
+
+// failure is what the program ends with. Of a wrong use, which is what Cobra refuses before the command runs, and what has
+// that exit code, it says what to type instead.
+func (p *program) failure(command *cobra.Command, err error) error {
+	if code := serve.ExitCode(err); p.runs && code != misused {
+		return codedError{err, code}
 	}
 	use := command.UseLine()
 	if command.HasAvailableSubCommands() {

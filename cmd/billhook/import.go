@@ -45,7 +45,7 @@ const patience = 5 * time.Minute
 var addresses = map[string]string{"redis": "REDIS_URL", "rabbitmq": "RABBITMQ_URL", "postgres": "DATABASE_URL"}
 
 func (p *program) imports() {
-	own(p, console.Row{
+	ofCatalog(p, console.Row{
 		Name: "admin import", Summary: "Move what waits in Redis lists, RabbitMQ queues or a Postgres queue to the webhook service, and remove what it accepts",
 		Help: "A message is removed from the old system when the webhook service has accepted it. What it refuses stays where it was, and\n" +
 			"is listed with the reason. An import that was cut off is started again: nothing is lost, and what is sent once more\n" +
@@ -53,11 +53,7 @@ func (p *program) imports() {
 			"Of Redis it drains the lists with their :processing, :delayed and :failed, of RabbitMQ queues over AMQP, of Postgres the table\n" +
 			"of an event queue. Without a queue it looks for each queue of the catalog under its alias. The address is that of\n" +
 			"REDIS_URL, RABBITMQ_URL or DATABASE_URL. The secret is the first of the generic source's variable.",
-	}, func(ctx context.Context, in importFlags) (nothing struct{}, err error) {
-		c, err := p.catalog()
-		if err != nil {
-			return nothing, err
-		}
+	}, func(ctx context.Context, c *catalog.Catalog, in importFlags) (nothing struct{}, err error) {
 		from := p.getenv(addresses[in.From])
 		if from == "" {
 			return nothing, usageError(addresses[in.From] + ": say where the messages are")
@@ -179,7 +175,7 @@ func (p *program) drain(ctx context.Context, c *catalog.Catalog, in importFlags,
 			return err
 		}
 	}
-	if err := p.confirm(p.root.InOrStdin(), in.Yes, strconv.FormatInt(before.Moved, 10), "move them"); err != nil {
+	if err := p.confirm(in.Yes, strconv.FormatInt(before.Moved, 10), "move them"); err != nil {
 		return err
 	}
 	from := c.Sources[catalog.Producers]

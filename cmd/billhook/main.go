@@ -17,7 +17,6 @@ import (
 	"billhook/catalog"
 	"billhook/internal/compose/operations"
 	"billhook/internal/console"
-	"billhook/internal/platform/audit"
 	"billhook/internal/platform/env"
 	"billhook/internal/platform/gcp/pubsub"
 	"billhook/internal/platform/serve"
@@ -93,25 +92,16 @@ func newProgram(getenv func(string) string, stdout io.Writer) (*program, error) 
 	return &program{env: environment, getenv: getenv, stdout: stdout, output: asTable, width: widthOf(stdout, getenv), after: time.After, decode: json.Unmarshal}, nil
 }
 
-// execute runs a command, and has its error say what to type instead of a wrong use.
+// execute runs a command.
 func (p *program) execute(ctx context.Context, args []string) error {
 	root := p.commands()
 	root.SetIn(p.stdin)
 	root.SetArgs(append([]string{}, args...)) // of nil Cobra makes those of the process
-	command, err := root.ExecuteContextC(ctx)
-	if err = p.misuse(command, err); err != nil {
-		return harmlessError{err}
+	if command, err := root.ExecuteContextC(ctx); err != nil {
+		return p.failure(command, err)
 	}
 	return nil
 }
-
-// harmlessError is an error whose text a terminal may have: an answer of the worker may be part of it. It may have
-// several lines, of several mistakes.
-type harmlessError struct{ error }
-
-func (e harmlessError) Error() string { return audit.EscapeLines(e.error.Error()) }
-
-func (e harmlessError) Unwrap() error { return e.error }
 
 func (p *program) commands() *cobra.Command {
 	build := serve.BuildOf()

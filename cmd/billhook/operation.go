@@ -224,7 +224,7 @@ func (a *asked) change(ctx context.Context) error {
 	case before.Verb() == "preview" && console.Member(now, "total") == "0":
 		return fmt.Errorf("nothing was changed: there is nothing to %s", a.Verb())
 	case known:
-		if err := a.confirm(a.call.InOrStdin(), a.yes, append(a.args, a.Verb())[0], a.Verb()+" it"); err != nil {
+		if err := a.confirm(a.yes, append(a.args, a.Verb())[0], a.Verb()+" it"); err != nil {
 			return err
 		}
 	}

@@ -335,7 +335,7 @@ func (p *program) write(file string, do func() error) error {
 }
 
 // confirm asks the person to type word. Anything else is a no.
-func (p *program) confirm(from io.Reader, yes bool, word, do string) error {
+func (p *program) confirm(yes bool, word, do string) error {
 	if yes {
 		return nil
 	}
@@ -343,7 +343,7 @@ func (p *program) confirm(from io.Reader, yes bool, word, do string) error {
 		return usageError("--yes: with --json or -o csv nobody can be asked, so give it too")
 	}
 	p.printf("Type %s to %s: ", word, do)
-	line, err := bufio.NewReader(from).ReadString('\n')
+	line, err := bufio.NewReader(p.root.InOrStdin()).ReadString('\n')
 	switch {
 	case strings.TrimSpace(line) == word:
 		return nil

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,20 +14,13 @@ import (
 	"billhook/internal/ingest/webhook"
 )
 
-// provider is the one of that name, with the catalog.
-func (p *program) provider(name string) (*catalog.Catalog, catalog.Provider, error) {
-	c, err := p.catalog()
-	if err == nil {
-		err = oneOf(slices.Sorted(maps.Keys(c.Providers)), &name)
-	}
-	if err != nil {
-		return nil, catalog.Provider{}, err
-	}
-	return c, c.Providers[name], nil
-}
-
 type ofProvider struct {
 	Provider string `json:"-" query:"provider" arg:"provider" validate:"required"`
+}
+
+func (o ofProvider) provider(c *catalog.Catalog) (catalog.Provider, error) {
+	err := oneOf(slices.Sorted(maps.Keys(c.Providers)), &o.Provider)
+	return c.Providers[o.Provider], err
 }
 
 type tryFlags struct {
@@ -36,20 +30,17 @@ type tryFlags struct {
 }
 
 func (p *program) try() {
-	own(p, console.Row{
+	ofCatalog(p, console.Row{
 		Name: "providers try", Summary: "Show what would leave ingest of a provider's webhook, what is dropped and why",
 		Help: "It runs the mapping of catalog/providers/<provider>.yaml on this machine: no signature is checked, and nothing is sent.",
-	}, func(_ context.Context, in tryFlags) (trial webhook.Trial, err error) {
-		c, of, err := p.provider(in.Provider)
+	}, func(_ context.Context, c *catalog.Catalog, in tryFlags) (trial webhook.Trial, err error) {
+		of, err := in.provider(c)
 		if err != nil {
 			return trial, err
 		}
-		body, err := readFile(in.File, p.root.InOrStdin())
-		if err != nil {
-			return trial, err
-		}
-		read, err := readFile(in.Read, p.root.InOrStdin())
-		if err != nil {
+		body, unread := p.readFile(in.File)
+		read, err := p.readFile(in.Read)
+		if err = errors.Join(unread, err); err != nil {
 			return trial, err
 		}
 		if in.Read != "" {
@@ -70,10 +61,10 @@ type listening struct {
 }
 
 func (p *program) listen() {
-	own(p, console.Row{
+	ofCatalog(p, console.Row{
 		Name: "listen", Summary: "Say where dev takes a provider's webhooks, and the steps that bring its test events there",
-	}, func(_ context.Context, in ofProvider) (said listening, err error) {
-		c, of, err := p.provider(in.Provider)
+	}, func(_ context.Context, c *catalog.Catalog, in ofProvider) (said listening, err error) {
+		of, err := in.provider(c)
 		if err != nil {
 			return said, err
 		}

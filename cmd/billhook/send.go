@@ -44,43 +44,11 @@ func secretsOf(c *catalog.Catalog, getenv func(string) string) map[string][]stri
 	return secrets
 }
 
-// reply is what the webhook service answers to one message.
-type reply struct {
-	Status      int    `json:"status" show:"Status"`
-	EventID     string `json:"event_id,omitempty" show:"Event"`
-	Queue       string `json:"queue,omitempty" show:"Queue"`
-	MessageID   string `json:"message_id,omitempty" show:"Message,less"`
-	OrderingKey string `json:"ordering_key,omitempty" show:"Key,less"`
-	Ignored     bool   `json:"ignored,omitempty"`
-	Reason      string `json:"reason,omitempty"`
-	Code        string `json:"code,omitempty" show:"Refused"`
-	Detail      string `json:"detail,omitempty"`
-	// RetryAfter is in how many seconds the same can be sent again; 0: never.
-	RetryAfter int               `json:"retry_after,omitempty"`
-	Violations []serve.Violation `json:"violations,omitempty"`
-}
-
-func (r reply) Notes() (notes []string) {
-	if r.Detail != "" {
-		notes = append(notes, r.Code+": "+r.Detail)
-	}
-	if r.RetryAfter > 0 {
-		notes = append(notes, fmt.Sprintf("Send it again in %d s.", r.RetryAfter))
-	}
-	if r.Ignored {
-		notes = append(notes, "Ignored: "+r.Reason)
-	}
-	for _, v := range r.Violations {
-		notes = append(notes, v.Path+": "+v.Rule)
-	}
-	return notes
-}
-
 // sent is what was answered to all messages.
 type sent struct {
-	Accepted int     `json:"accepted" show:"Accepted"`
-	Refused  int     `json:"refused" show:"Refused"`
-	Items    []reply `json:"items" show:"Answers"`
+	Accepted int               `json:"accepted" show:"Accepted"`
+	Refused  int               `json:"refused" show:"Refused"`
+	Items    []importer.Result `json:"items" show:"Answers"`
 }
 
 func (s sent) Failure() string {
@@ -100,31 +68,26 @@ func (p *program) ingest(scheme signature.Scheme, secret string) (*importer.HTTP
 	return &importer.HTTPIngest{Base: strings.TrimSuffix(p.env.Webhook, "/"), Signer: signer, Client: client, Now: time.Now}, err
 }
 
-// post signs a body as a source does, and posts it. A list has a reply for each of its items, in their order.
-func (p *program) post(ctx context.Context, c *catalog.Catalog, path string, source catalog.Source, secret string, body []byte) ([]reply, error) {
-	to, err := p.ingest(c.Signature(source), secret)
+// post signs a body as a source does, with its own secret where none is given, and posts it. A list has a result for each
+// of its items, in their order.
+func (p *program) post(
+	ctx context.Context, c *catalog.Catalog, path string, source catalog.Source, secret string, body []byte,
+) ([]importer.Result, error) {
+	to, err := p.ingest(c.Signature(source), cmp.Or(secret, secretsOf(c, p.getenv)[source.Name][0]))
 	if err != nil {
 		return nil, err
 	}
-	status, header, text, err := to.Post(ctx, path, strconv.FormatInt(time.Now().UnixNano(), 10), body)
-	if err != nil {
+	answer, err := to.Post(ctx, path, strconv.FormatInt(time.Now().UnixNano(), 10), body)
+	switch {
+	case err != nil:
 		return nil, fmt.Errorf("send: %w", nobody(err, p.env.Webhook, "--webhook", "BILLHOOK_WEBHOOK", "webhook service"))
-	}
-	var answer struct {
-		reply
-		Results []reply `json:"results"`
-	}
-	if err := json.Unmarshal(text, &answer); err != nil {
-		return nil, fmt.Errorf("send: the answer to it (%d) is not JSON", status)
-	}
-	if len(answer.Results) > 0 {
+	case answer.Unread:
+		return nil, fmt.Errorf("send: the answer to it (%d) is not JSON", answer.Status)
+	case len(answer.Results) > 0:
 		return answer.Results, nil
+	default:
+		return []importer.Result{answer.Result}, nil
 	}
-	answer.Status = status
-	if after, err := strconv.Atoi(header.Get("Retry-After")); err == nil {
-		answer.RetryAfter = after
-	}
-	return []reply{answer.reply}, nil
 }
 
 // sending are the flags of what signs a file or samples as a source would, and posts them.
@@ -134,27 +97,19 @@ type sending struct {
 	Repeat  int    `json:"-" query:"repeat" default:"1" help:"how many to send, one after the other"`
 }
 
-// begin reads the catalog, and the file where there is one.
-func (s sending) begin(p *program) (c *catalog.Catalog, file []byte, err error) {
-	if c, err = p.catalog(); err == nil {
-		file, err = readFile(s.File, p.root.InOrStdin())
-	}
-	return c, file, err
-}
-
 // post posts what made returns, with the id that its event has; of a file it has none.
 func (s sending) post(
 	ctx context.Context, p *program, c *catalog.Catalog, source catalog.Source, path string,
 	made func() (body []byte, id string, err error),
 ) (sent, error) {
-	all := sent{Items: []reply{}}
+	all := sent{Items: []importer.Result{}}
 	for range s.Repeat {
 		body, id, err := made()
 		if err != nil {
 			return sent{}, err
 		}
-		replies, err := p.post(ctx, c, path, source, secretsOf(c, p.getenv)[source.Name][0], body)
-		if unsent := usageError(""); err != nil && id != "" && !errors.As(err, &unsent) {
+		replies, err := p.post(ctx, c, path, source, "", body)
+		if err != nil && id != "" && serve.ExitCode(err) != misused { // it was sent
 			err = fmt.Errorf("%w; whether it was taken is not known: send it again with --event-id %s", err, id)
 		}
 		if err != nil {
@@ -181,13 +136,13 @@ type sendFlags struct {
 }
 
 func (p *program) send() {
-	command := own(p, console.Row{
+	command := ofCatalog(p, console.Row{
 		Name: "send", Summary: "Sign a webhook as its provider does, and post it; without -f a sample with new ids",
 		Help: "The secret is the first of the source's variable (such as WEBHOOK_SIGNING_SECRET), else the public one that\n" +
 			"`billhook dev` accepts. A refund and a chargeback are about an order that was sent before: name it with --order.\n" +
 			"With --repeat each sample has ids of its own; together with --event-id it is the same event each time.",
-	}, func(ctx context.Context, in sendFlags) (sent, error) {
-		c, body, err := in.begin(p)
+	}, func(ctx context.Context, c *catalog.Catalog, in sendFlags) (sent, error) {
+		body, err := p.readFile(in.File)
 		if err != nil {
 			return sent{}, err
 		}
@@ -232,13 +187,13 @@ type enqueueFlags struct {
 }
 
 func (p *program) enqueue() {
-	command := own(p, console.Row{
+	command := ofCatalog(p, console.Row{
 		Name: "enqueue", Summary: "Sign a message as an internal service does, and send it to a queue; without -f a sample with a new id",
 		Help: "The file has a message, an item with what is asked for it, or a list of items: what docs/producing.md describes. The secret is\n" +
 			"the first of WEBHOOK_SIGNING_SECRET, else the public one that `billhook dev` accepts. With --repeat each sample has an id of\n" +
 			"its own; together with --event-id it is the same event each time.",
-	}, func(ctx context.Context, in enqueueFlags) (sent, error) {
-		c, given, err := in.begin(p)
+	}, func(ctx context.Context, c *catalog.Catalog, in enqueueFlags) (sent, error) {
+		given, err := p.readFile(in.File)
 		if err != nil {
 			return sent{}, err
 		}

@@ -21,6 +21,7 @@ import (
 
 	"billhook/catalog/catalogtest"
 	"billhook/internal/filetest"
+	"billhook/internal/ingest/importer"
 	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/signature"
@@ -115,7 +116,7 @@ func TestWhatIsRepeatedIsNewUnlessItsEventIDIsNamed(t *testing.T) {
 			t.Parallel()
 			webhook := &webhookStub{}
 			said := filetest.Must(webhook.serve(t)("", append(strings.Fields(test.args), "--json")...))(t)
-			var list struct{ Items []reply }
+			var list struct{ Items []importer.Result }
 			require.NoError(t, json.Unmarshal([]byte(said), &list))
 			require.Len(t, list.Items, 3)
 			require.Len(t, webhook.bodies, 3)

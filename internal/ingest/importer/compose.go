@@ -221,35 +221,35 @@ func (h *HTTPIngest) Send(ctx context.Context, queue string, items []Item) ([]Re
 	if err != nil {
 		return nil, fmt.Errorf("%w: the messages cannot be encoded", ErrClosed)
 	}
-	status, header, answer, err := h.Post(ctx, "/queues/"+url.PathEscape(queue)+"/messages", "", body)
-	if err != nil {
-		return nil, fmt.Errorf("importer: the webhook service: %w", err)
-	}
-	var answered struct {
-		Result
-		Results []Result `json:"results"`
-	}
-	unread := json.Unmarshal(answer, &answered) // without a problem document the status says it
+	answer, err := h.Post(ctx, "/queues/"+url.PathEscape(queue)+"/messages", "", body)
 	switch {
-	case status == http.StatusOK:
-		if unread != nil || slices.ContainsFunc(answered.Results, func(r Result) bool { return r.Status == 0 }) {
+	case err != nil:
+		return nil, fmt.Errorf("importer: the webhook service: %w", err)
+	case answer.Status == http.StatusOK:
+		if answer.Unread || slices.ContainsFunc(answer.Results, func(r Result) bool { return r.Status == 0 }) {
 			return nil, fmt.Errorf("%w: it answers something else: is it the webhook service's address?", ErrClosed)
 		}
-		return answered.Results, nil
-	case transient(status):
-		answered.RetryAfter, _ = strconv.Atoi(header.Get("Retry-After")) // it may be left out
+		return answer.Results, nil
+	case transient(answer.Status):
+		return slices.Repeat([]Result{answer.Result}, len(items)), nil
 	default:
-		return nil, fmt.Errorf("%w: it answers %d %s", ErrClosed, status, answered.Code)
+		return nil, fmt.Errorf("%w: it answers %d %s", ErrClosed, answer.Status, answer.Code)
 	}
-	answered.Status = status
-	return slices.Repeat([]Result{answered.Result}, len(items)), nil
+}
+
+// Answer is what is answered to a body: about all of it, or about each message of a list.
+type Answer struct {
+	Result
+	Results []Result `json:"results"`
+	// Unread: it is not JSON, such as that of a proxy, and the status is all that it says.
+	Unread bool `json:"-"`
 }
 
 // Post posts a body, signed under an id, or under none.
-func (h *HTTPIngest) Post(ctx context.Context, path, id string, body []byte) (status int, header http.Header, answer []byte, err error) {
+func (h *HTTPIngest) Post(ctx context.Context, path, id string, body []byte) (answer Answer, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, h.Base+path, bytes.NewReader(body))
 	if err != nil {
-		return 0, nil, nil, fmt.Errorf("%w: its address is no URL", ErrClosed)
+		return answer, fmt.Errorf("%w: its address is no URL", ErrClosed)
 	}
 	request.Header.Set("Content-Type", "application/json")
 	for name, value := range h.Signer.SignFor(request.URL.RequestURI(), id, body, h.Now()) {
@@ -257,9 +257,14 @@ func (h *HTTPIngest) Post(ctx context.Context, path, id string, body []byte) (st
 	}
 	response, err := h.Client.Do(request)
 	if err != nil {
-		return 0, nil, nil, err
+		return answer, err
 	}
 	defer func() { _ = response.Body.Close() }()
-	answer, err = io.ReadAll(io.LimitReader(response.Body, maxAnswer))
-	return response.StatusCode, response.Header, answer, err
+	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	answer.Unread = json.Unmarshal(text, &answer) != nil
+	answer.Status = response.StatusCode
+	if after, failed := strconv.Atoi(response.Header.Get("Retry-After")); failed == nil { // it may be left out
+		answer.RetryAfter = after
+	}
+	return answer, err
 }

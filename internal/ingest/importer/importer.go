@@ -82,14 +82,38 @@ type Item struct {
 	MaxAttempts int            `json:"max_attempts,omitzero"`
 }
 
-// Result is the webhook service's answer to one item. Code, Detail and Violations say why it is not accepted.
+// Result is the webhook service's answer to one message. Code, Detail and Violations say why it is not accepted.
 type Result struct {
-	Status     int               `json:"status"`
-	Code       string            `json:"code"`
-	Detail     string            `json:"detail"`
-	Violations []serve.Violation `json:"violations"`
-	// RetryAfter is in seconds.
-	RetryAfter int `json:"retry_after"`
+	Status      int    `json:"status" show:"Status"`
+	EventID     string `json:"event_id,omitempty" show:"Event"`
+	Queue       string `json:"queue,omitempty" show:"Queue"`
+	MessageID   string `json:"message_id,omitempty" show:"Message,less"`
+	OrderingKey string `json:"ordering_key,omitempty" show:"Key,less"`
+	// Ignored: no queue wants it, and Reason says why.
+	Ignored bool   `json:"ignored,omitempty"`
+	Reason  string `json:"reason,omitempty"`
+	Code    string `json:"code,omitempty" show:"Refused"`
+	Detail  string `json:"detail,omitempty"`
+	// RetryAfter is in how many seconds the same can be sent again; 0: never.
+	RetryAfter int               `json:"retry_after,omitempty"`
+	Violations []serve.Violation `json:"violations,omitempty"`
+}
+
+// Notes says why it is not accepted, and when to send it again.
+func (r Result) Notes() (notes []string) {
+	if r.Detail != "" {
+		notes = append(notes, r.Code+": "+r.Detail)
+	}
+	if r.RetryAfter > 0 {
+		notes = append(notes, fmt.Sprintf("Send it again in %d s.", r.RetryAfter))
+	}
+	if r.Ignored {
+		notes = append(notes, "Ignored: "+r.Reason)
+	}
+	for _, v := range r.Violations {
+		notes = append(notes, v.Path+": "+v.Rule)
+	}
+	return notes
 }
 
 // Ingest takes messages for a queue.

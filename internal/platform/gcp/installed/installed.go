@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"regexp"
 	"slices"
@@ -26,25 +25,20 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/platform/finding"
+	"billhook/internal/platform/gcp/pubsub"
 )
 
 // Config says which installation is looked at.
 type Config struct {
-	Project string
+	// Target is what its pushes and tasks are made for.
+	pubsub.Target
+
+	Catalog *catalog.Catalog
 	// Region is where the services and the jobs are; empty: it is taken from a worker's address.
 	Region string
 	// Name stands before the names of the services, the jobs and the secrets.
-	Name      string
-	Pools     map[string]Pool
-	TasksPool string
-	Tasks     []string
-	// Audience is that of the tokens of pushes and tasks.
-	Audience string
-}
-
-// Pool is how the worker of a pool is called.
-type Pool struct {
-	URL, Account string
+	Name  string
+	Tasks []string
 }
 
 const (
@@ -64,7 +58,7 @@ type Installation struct {
 
 // Open returns the installation. Without options the client libraries find the credentials.
 func Open(ctx context.Context, config Config, options ...option.ClientOption) (*Installation, error) {
-	config.Region = cmp.Or(config.Region, regionOf(config.Pools))
+	config.Region = cmp.Or(config.Region, config.region())
 	i := &Installation{config: config}
 	var failed [4]error
 	i.services, failed[0] = run.NewService(ctx, options...)
@@ -80,9 +74,9 @@ func Open(ctx context.Context, config Config, options ...option.ClientOption) (*
 // address is one that Cloud Run makes of a service's name, the project's number and the region.
 var address = regexp.MustCompile(`^https://[a-z0-9-]+-[0-9]+\.([a-z]+-[a-z]+[0-9]+)\.run\.app$`)
 
-func regionOf(pools map[string]Pool) string {
-	for _, pool := range pools {
-		if parts := address.FindStringSubmatch(pool.URL); parts != nil {
+func (c Config) region() string {
+	for _, pool := range c.Catalog.Pools() {
+		if parts := address.FindStringSubmatch(c.Of(pool).URL); parts != nil {
 			return parts[1]
 		}
 	}
@@ -106,10 +100,9 @@ func (i *Installation) Examine(ctx context.Context) Found {
 			{What: "services, jobs and secrets", Why: "no worker's address names the region: say --region"},
 		}}
 	}
-	pools := slices.Sorted(maps.Keys(i.config.Pools))
 	names := []string{catalog.Webhook}
 	questions := []func(context.Context, *look){func(ctx context.Context, at *look) { at.webhook(ctx) }}
-	for _, pool := range pools {
+	for _, pool := range i.config.Catalog.Pools() {
 		names = append(names, catalog.WorkerOf(pool))
 		questions = append(questions, func(ctx context.Context, at *look) { at.worker(ctx, pool) })
 	}
@@ -184,7 +177,7 @@ func why(err error) string {
 }
 
 func (i *Installation) parent() string {
-	return "projects/" + i.config.Project + "/locations/" + i.config.Region
+	return "projects/" + i.config.ProjectID + "/locations/" + i.config.Region
 }
 
 const getProjectPolicy = "resourcemanager.projects.getIamPolicy"
@@ -205,7 +198,7 @@ func (i *Installation) Inherits(ctx context.Context, roles []string, is func(mem
 	i.project.once.Do(func() {
 		bounded, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
-		i.project.policy, i.project.err = i.projects.Projects.GetIamPolicy(i.config.Project, &cloudresourcemanager.GetIamPolicyRequest{}).Context(bounded).Do()
+		i.project.policy, i.project.err = i.projects.Projects.GetIamPolicy(i.config.ProjectID, &cloudresourcemanager.GetIamPolicyRequest{}).Context(bounded).Do()
 	})
 	if i.project.err != nil {
 		return false

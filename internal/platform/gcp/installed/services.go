@@ -40,13 +40,13 @@ func (l *look) webhook(ctx context.Context) {
 }
 
 func (l *look) worker(ctx context.Context, pool string) {
-	id, account := l.config.Name+"-worker-"+pool, l.config.Pools[pool].Account
+	id, account := l.config.Name+"-worker-"+pool, l.config.Of(pool).ServiceAccount
 	service := l.service(ctx, id, catalog.WorkerOf(pool))
 	if service == nil {
 		return
 	}
-	if l.config.Audience != "" && !slices.Contains(service.CustomAudiences, l.config.Audience) {
-		l.find("service", id, AudienceUnknown, cmp.Or(strings.Join(service.CustomAudiences, ", "), "none"), l.config.Audience)
+	if l.config.PushAudience != "" && !slices.Contains(service.CustomAudiences, l.config.PushAudience) {
+		l.find("service", id, AudienceUnknown, cmp.Or(strings.Join(service.CustomAudiences, ", "), "none"), l.config.PushAudience)
 	}
 	if service.InvokerIamDisabled {
 		l.find("service", id, WorkerOpen, "no token is asked for", invoker+" for those who call it")
@@ -131,7 +131,7 @@ const (
 )
 
 func (l *look) job(ctx context.Context, task string) {
-	id, pool := l.config.Name+"-"+task, l.config.Pools[l.config.TasksPool]
+	id, pool := l.config.Name+"-"+task, l.config.Of(l.config.Catalog.TasksPool)
 	job, err := l.jobs.Projects.Locations.Jobs.Get(l.parent() + "/jobs/" + id).Context(ctx).Do()
 	if err != nil {
 		if l.missing(err, "job "+id, getJob) {
@@ -151,7 +151,7 @@ func (l *look) job(ctx context.Context, task string) {
 	tokenOf := func(account, audience string) string {
 		return cmp.Or(account, "no account") + " for " + cmp.Or(audience, "no audience")
 	}
-	if have, want := tokenOf(token.ServiceAccountEmail, token.Audience), tokenOf(pool.Account, l.config.Audience); have != want {
+	if have, want := tokenOf(token.ServiceAccountEmail, token.Audience), tokenOf(pool.ServiceAccount, l.config.PushAudience); have != want {
 		l.find("job", id, JobUnidentified, have, want)
 	}
 }
@@ -183,7 +183,7 @@ func (i *Installation) ofSecrets(looks []*look) (questions []func(context.Contex
 
 func (l *look) version(ctx context.Context, of version) {
 	id := idOf(of.secret)
-	name := "projects/" + l.config.Project + "/secrets/" + id
+	name := "projects/" + l.config.ProjectID + "/secrets/" + id
 	if strings.HasPrefix(of.secret, "projects/") { // a secret of another project
 		name = of.secret
 	}
@@ -199,7 +199,7 @@ func (l *look) version(ctx context.Context, of version) {
 
 func (l *look) unreadSecrets(ctx context.Context, reads []version) {
 	var ids []string
-	err := l.secrets.Projects.Secrets.List("projects/"+l.config.Project).Filter("labels.app="+l.config.Name).Context(ctx).
+	err := l.secrets.Projects.Secrets.List("projects/"+l.config.ProjectID).Filter("labels.app="+l.config.Name).Context(ctx).
 		Pages(ctx, func(page *secretmanager.ListSecretsResponse) error {
 			for _, secret := range page.Secrets {
 				id := idOf(secret.Name)
@@ -215,7 +215,7 @@ func (l *look) unreadSecrets(ctx context.Context, reads []version) {
 		return
 	}
 	for _, id := range ids {
-		page, err := l.secrets.Projects.Secrets.Versions.List("projects/" + l.config.Project + "/secrets/" + id).Filter("state:" + enabled).Context(ctx).Do()
+		page, err := l.secrets.Projects.Secrets.Versions.List("projects/" + l.config.ProjectID + "/secrets/" + id).Filter("state:" + enabled).Context(ctx).Do()
 		if err != nil {
 			_ = l.missing(err, "the versions of secret "+id, listVersions) // one that is gone by now needs none
 			continue

@@ -40,9 +40,15 @@ type Target struct {
 	Emulator bool
 }
 
-// Pool is the worker of one pool.
+// Pool is how the worker of one pool is called.
 type Pool struct {
 	URL, ServiceAccount string
+}
+
+// Of is how the worker of a pool is called.
+func (t Target) Of(pool string) Pool {
+	own := t.Pools[pool]
+	return Pool{cmp.Or(own.URL, t.PushBaseURL), cmp.Or(own.ServiceAccount, t.PushServiceAccount)}
 }
 
 const emulatorRetention = 7 * 24 * time.Hour
@@ -77,9 +83,9 @@ func (t Target) check() error {
 		return fmt.Errorf("pubsub: %w", err)
 	}
 	addresses, tokens := []string{t.PushBaseURL}, t.PushServiceAccount != ""
-	for _, pool := range t.Pools {
+	for name, pool := range t.Pools {
 		tokens = tokens || pool.ServiceAccount != ""
-		addresses = append(addresses, cmp.Or(pool.URL, t.PushBaseURL))
+		addresses = append(addresses, t.Of(name).URL)
 	}
 	for _, address := range addresses {
 		base, err := url.Parse(address)
@@ -285,12 +291,11 @@ func (t Target) base(id, topic string, retention time.Duration) *pubsubpb.Subscr
 }
 
 func (t Target) pushConfig(pool, path string) *pubsubpb.PushConfig {
-	own := t.Pools[pool]
-	account := cmp.Or(own.ServiceAccount, t.PushServiceAccount)
-	config := &pubsubpb.PushConfig{PushEndpoint: cmp.Or(own.URL, t.PushBaseURL) + path}
-	if account != "" {
+	worker := t.Of(pool)
+	config := &pubsubpb.PushConfig{PushEndpoint: worker.URL + path}
+	if worker.ServiceAccount != "" {
 		config.AuthenticationMethod = &pubsubpb.PushConfig_OidcToken_{OidcToken: &pubsubpb.PushConfig_OidcToken{
-			ServiceAccountEmail: account, Audience: t.PushAudience,
+			ServiceAccountEmail: worker.ServiceAccount, Audience: t.PushAudience,
 		}}
 	}
 	return config

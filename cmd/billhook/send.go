@@ -19,7 +19,6 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/console"
-	"billhook/internal/contract"
 	"billhook/internal/ingest/importer"
 	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/pii"
@@ -223,28 +222,12 @@ func sample(c *catalog.Catalog, q catalog.Queue, eventType, eventID, key string)
 	if eventType == "" {
 		return nil, "", usageError(fmt.Sprintf("there is no sample for the queue %s; name a file with -f", q.ID))
 	}
-	unique := cmp.Or(strings.TrimPrefix(eventID, samples.IDPrefix), strings.ToLower(rand.Text()[:10]))
-	if body, err = samples.Message(c, q, eventType, unique, time.Now()); err != nil {
-		return nil, "", err
+	id = cmp.Or(eventID, samples.IDPrefix+strings.ToLower(rand.Text()[:10]))
+	body, err = samples.Keyed(c, q, eventType, id, key, time.Now())
+	if errors.Is(err, samples.ErrNoKey) {
+		err = usageError(fmt.Sprintf("--key: a message of the queue %s has no member that its ordering key is made of", q.ID))
 	}
-	var message map[string]any
-	if err := json.Unmarshal(body, &message); err != nil {
-		return nil, "", err
-	}
-	format := contract.Formats[slices.IndexFunc(contract.Formats, func(f contract.Format) bool { return f.Name == q.Contract })]
-	if eventID != "" {
-		message[format.ID] = eventID
-	}
-	if key != "" {
-		content, _ := message[format.Content].(map[string]any)
-		member := c.KeyMember(q, eventType)
-		if content == nil || member == "" {
-			return nil, "", usageError(fmt.Sprintf("--key: a message of the queue %s has no member that its ordering key is made of", q.ID))
-		}
-		content[member] = key
-	}
-	body, err = json.Marshal(message)
-	return body, fmt.Sprint(message[format.ID]), err
+	return body, id, err
 }
 
 // delayed is a message, or an item with one, that is to be handled at a time, or after a wait.

@@ -111,10 +111,9 @@ func TestNothingOfTheFirstColumnIsLost(t *testing.T) {
 			continue
 		}
 		const first = "its-first-column-is-one-of-forty-letters"
-		item := reflect.ValueOf(o.Item()).Elem()
-		fill(item, first)
-		list := reflect.MakeSlice(reflect.SliceOf(item.Type()), 1, 1)
-		list.Index(0).Set(item)
+		list := reflect.ValueOf(o.Answer()).Elem().FieldByName("Items")
+		fill(list, first)
+		item := list.Index(0)
 		var out strings.Builder
 		p := programOf(t, nil, &out)
 		p.commands()

@@ -125,13 +125,5 @@ func Allows(of any, verb string) bool {
 	return !ok || a.Allows(verb)
 }
 
-// Answer returns a pointer to an empty answer, and Item one to an empty item of a list.
+// Answer returns a pointer to an empty answer.
 func (o Operation) Answer() any { return reflect.New(o.response).Interface() }
-
-// Item returns a pointer to an empty item of the operation's list, or to an empty answer where it is none.
-func (o Operation) Item() any {
-	if item, ok := itemOf(o.response); ok {
-		return reflect.New(item).Interface()
-	}
-	return o.Answer()
-}

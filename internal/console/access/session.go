@@ -68,27 +68,20 @@ func SessionEnd(ctx context.Context) time.Time { return admittedIn(ctx).until }
 func (s *Sessions) Guard(refuse func(http.ResponseWriter, *http.Request, *serve.Problem)) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			who, until, problem := s.admit(r)
-			if problem != nil {
+			problem := OwnPage(r)
+			who, until, err := s.who(r)
+			switch {
+			case problem != nil:
 				refuse(w, r, problem)
-				return
+			case errors.Is(err, serve.ErrNoToken):
+				refuse(w, r, errSignIn)
+			case err != nil:
+				refuse(w, r, problems.Problem(err))
+			default:
+				next.ServeHTTP(w, admitted{who, until}.with(r))
 			}
-			next.ServeHTTP(w, admitted{who, until}.with(r))
 		})
 	}
-}
-
-func (s *Sessions) admit(r *http.Request) (who audit.Author, end time.Time, refused *serve.Problem) {
-	if refused = OwnPage(r); refused != nil {
-		return who, end, refused
-	}
-	who, end, err := s.who(r)
-	if errors.Is(err, serve.ErrNoToken) {
-		refused = errSignIn
-	} else if err != nil {
-		refused = problems.Problem(err)
-	}
-	return who, end, refused
 }
 
 // OwnPage refuses a request that a page of another site has a browser send, and a change that does not

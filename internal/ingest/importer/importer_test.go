@@ -295,7 +295,7 @@ func TestAListIsPostedSignedAndEachResultIsRead(t *testing.T) {
 	require.Equal(t, "/queues/orders/messages", path)
 	require.JSONEq(t, `{"messages":[{"message":{"id":"a","n":1.0},"deliver_at":"2026-11-22T13:00:00Z","max_attempts":3},{"message":{"id":"b"}}]}`, string(body))
 	require.Equal(t, []importer.Result{
-		{Status: 202}, {Status: 422, Code: "contract_broken", Detail: "d", Violations: []serve.Violation{{Path: "payload.email", Rule: "undeclared"}}},
+		{Status: 202, EventID: "a", MessageID: "1"}, {Status: 422, Code: "contract_broken", Detail: "d", Violations: []serve.Violation{{Path: "payload.email", Rule: "undeclared"}}},
 		{Status: 503, Code: "key_held_up", RetryAfter: 5},
 	}, results)
 }

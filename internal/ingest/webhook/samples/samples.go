@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -174,11 +175,20 @@ const IDPrefix = "sample-"
 // Message returns a message of an event type, in the format of its queue, with what the catalog declares. Two
 // of one unique are the same event, whenever they are made.
 func Message(c *catalog.Catalog, q catalog.Queue, eventType, unique string, at time.Time) ([]byte, error) {
-	id, now := IDPrefix+unique, at.UTC().Format(time.RFC3339)
+	return Keyed(c, q, eventType, IDPrefix+unique, "", at)
+}
+
+// ErrNoKey: a message of the queue has no member that its ordering key is made of.
+var ErrNoKey = errors.New("samples: no member has the ordering key")
+
+// Keyed is a message with an id, and with an ordering key where one is given.
+func Keyed(c *catalog.Catalog, q catalog.Queue, eventType, id, key string, at time.Time) ([]byte, error) {
+	unique, now := strings.TrimPrefix(id, IDPrefix), at.UTC().Format(time.RFC3339)
 	var message any
+	var inside map[string]any
 	switch q.Contract {
 	case contract.PaymentV1:
-		message = payNow(c, eventType, unique, now)
+		message = payNow(c, eventType, id, unique, now)
 	case contract.EnvelopeV1:
 		content := contentOf(c, q.Contract, eventType, func(m contract.Member) bool {
 			about, ok := of[eventType]
@@ -187,12 +197,21 @@ func Message(c *catalog.Catalog, q catalog.Queue, eventType, unique string, at t
 			}
 			return slices.Contains(about, m.Name)
 		})
-		message = map[string]any{"id": id, "action": eventType, "created_at": now, "payload": content.object(unique, now)}
+		inside = content.object(unique, now)
+		message = map[string]any{"id": id, "action": eventType, "created_at": now, "payload": inside}
 	case contract.MessageV1:
 		content := contentOf(c, q.Contract, eventType, func(m contract.Member) bool { return m.Shape != "timestamp" })
-		message = map[string]any{"id": id, "type": eventType, "timestamp": now, "version": content.version, "data": content.object(unique, now)}
+		inside = content.object(unique, now)
+		message = map[string]any{"id": id, "type": eventType, "timestamp": now, "version": content.version, "data": inside}
 	default:
 		return nil, fmt.Errorf("samples: there is none of the format %s", q.Contract)
+	}
+	switch member := c.KeyMember(q, eventType); {
+	case key == "":
+	case inside == nil || member == "":
+		return nil, ErrNoKey
+	default:
+		inside[member] = key
 	}
 	body, err := json.Marshal(message)
 	if err != nil {
@@ -256,8 +275,8 @@ func valueOf(m contract.Member, unique, now string) any {
 }
 
 // payNow is an event of PayNow as it leaves ingest.
-func payNow(c *catalog.Catalog, eventType, unique, now string) *contract.Payment {
-	event := &contract.Payment{EventID: IDPrefix + unique, EventType: eventType, Timestamp: now}
+func payNow(c *catalog.Catalog, eventType, id, unique, now string) *contract.Payment {
+	event := &contract.Payment{EventID: id, EventType: eventType, Timestamp: now}
 	customer := "customer-" + unique
 	if kind, _, _ := strings.Cut(eventType, "."); kind != "order" {
 		event.Data.Subscription = &contract.Subscription{ID: kind + "-" + unique, CustomerID: customer}

@@ -4,7 +4,6 @@ package contract
 const (
 	OrderPaid             = "order.paid"
 	OrderRefunded         = "order.refunded"
-	OrderChargeback       = "order.chargeback"
 	OrderChargebackClosed = "order.chargeback_closed"
 	SubscriptionActivated = "subscription.activated"
 	SubscriptionRenewed   = "subscription.renewed"

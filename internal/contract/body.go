@@ -134,9 +134,6 @@ func (b Body) KnownAs(id string) Body {
 	return b
 }
 
-// Version is that of the declaration of the body's content.
-func (b Body) Version() int64 { return max(b.number(b.contract.format.Version), 1) }
-
 // IdempotencyKey names what the message was made from; empty where it does not say so.
 func (b Body) IdempotencyKey() string { return b.text(b.contract.format.IdempotencyKey) }
 

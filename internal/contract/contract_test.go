@@ -262,7 +262,7 @@ func TestAFormatOfOneMoreRowIsReadPostedHashedAndDescribed(t *testing.T) {
 	require.NoError(t, body.Validate())
 	require.NoError(t, body.CheckAttributes(attributes))
 	id, eventType := body.Identity()
-	require.Equal(t, []any{"p1", "parcel.sent", int64(2)}, []any{id, eventType, body.Version()})
+	require.Equal(t, []any{"p1", "parcel.sent", int64(2)}, []any{id, eventType, body.Contract().Version()})
 	require.Equal(t, "o1", body.OrderingKey([]string{"subject"}, nil), "what it is about is the id that it must have")
 	made := body.Attributes()
 	require.Equal(t, []string{"parcel.v1", "o1", "o1"}, []string{made.Contract, made.OrderID, made.CorrelationID})

@@ -33,7 +33,6 @@ const (
 	AttrCustomerID     = "paynow_customer_id"
 	AttrUID            = "uid"
 	AttrUIDSource      = "uid_source"
-	AttrPoints         = "points"
 	AttrContract       = "contract"
 	AttrCorrelationID  = "correlation_id"
 	AttrIdempotencyKey = "idempotency_key"

@@ -6,8 +6,6 @@ package events
 import (
 	"context"
 	"errors"
-	"strconv"
-	"strings"
 	"time"
 
 	"billhook/catalog"
@@ -57,11 +55,6 @@ type Line struct {
 	NextRetryAt    time.Time `json:"next_retry_at,omitzero" show:"Next attempt,less"`
 	UpdatedAt      time.Time `json:"updated_at,omitzero"`
 	ProcessedAt    time.Time `json:"processed_at,omitzero" show:"Processed,detail"`
-}
-
-// Record is the same for all lines of one record, and for no other: the event may have gone on.
-func (l Line) Record() string {
-	return strings.Join([]string{l.Queue, l.Tenant, l.EventID, strconv.FormatInt(l.CreatedAt.UnixMicro(), 10)}, "~")
 }
 
 // Events returns a page of the job log, the newest first, as dedupe.List does.

@@ -31,8 +31,6 @@ const (
 	UID            = "Zk3uQm0aBcD4eFgH5iJkL6mNoPq7"
 	SubscriptionID = "502113004410990041"
 	TrialID        = "502113004410990042"
-	// UnknownProductID is the product of UnknownProduct.
-	UnknownProductID = "502113004410000777"
 )
 
 // Names of the samples.

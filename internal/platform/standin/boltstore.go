@@ -26,6 +26,7 @@ type Store struct {
 	writing sync.Mutex
 	mu      sync.Mutex
 	waiting []*commit
+	stamped time.Time // when the last commit was
 
 	// making are the indexes that are being made, by their buckets.
 	making singleflight.Group

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"time"
 
 	"go.etcd.io/bbolt"
 
@@ -54,7 +56,7 @@ func (s *Store) commitWaiting() {
 	err := s.db.Update(func(tx *bbolt.Tx) error {
 		written := false
 		for _, c := range all {
-			changes, err := c.prepare(tx)
+			changes, err := c.prepare(tx, s.stamp())
 			if c.err = err; err != nil {
 				continue
 			}
@@ -81,7 +83,15 @@ type change struct {
 	before, after stored
 }
 
-func (c *commit) prepare(tx *bbolt.Tx) ([]change, error) {
+// stamp is the time of the next commit, which is not before that of the last. Who writes is alone.
+func (s *Store) stamp() time.Time {
+	if now := time.Now().UTC().Truncate(time.Microsecond); now.After(s.stamped) {
+		s.stamped = now
+	}
+	return s.stamped
+}
+
+func (c *commit) prepare(tx *bbolt.Tx, at time.Time) ([]change, error) {
 	// The commit may have waited long.
 	if err := c.ctx.Err(); err != nil {
 		return nil, err
@@ -89,7 +99,7 @@ func (c *commit) prepare(tx *bbolt.Tx) ([]change, error) {
 	changes := make([]change, len(c.writes))
 	for i, w := range c.writes {
 		var err error
-		if changes[i], err = applied(read(tx, w.Key), w); err != nil {
+		if changes[i], err = applied(read(tx, w.Key), w, at); err != nil {
 			return nil, fmt.Errorf("commit %s: %w", w.Key, err)
 		}
 	}
@@ -97,8 +107,15 @@ func (c *commit) prepare(tx *bbolt.Tx) ([]change, error) {
 }
 
 // applied is what a write makes of its document. What it does not change keeps its version.
-func applied(have stored, w store.Write) (to change, err error) {
+func applied(have stored, w store.Write, at time.Time) (to change, err error) {
 	to = change{key: w.Key, before: have}
+	if w.Stamp != "" {
+		w.Fields = maps.Clone(w.Fields)
+		if w.Fields == nil {
+			w.Fields = map[string]any{}
+		}
+		w.Fields[w.Stamp] = at
+	}
 	switch {
 	case w.Op == store.OpCreate && have.version != 0:
 		return to, store.ErrExists

@@ -105,7 +105,10 @@ func (l *look) within() (from, to []byte, id int) {
 	with := func(more ...byte) []byte { return append(slices.Clone(begins), more...) }
 	switch {
 	case l.Due != nil:
-		return begins, with(append(appendTime(nil, l.Due.Until), end)...), len(begins) + timeBytes
+		if from = begins; !l.After.IsZero() {
+			from = with(append(append(appendTime(nil, l.After.At), l.After.ID...), 0)...) // no id has this byte
+		}
+		return from, with(append(appendTime(nil, l.Due.Until), end)...), len(begins) + timeBytes
 	case l.Newest != nil:
 		to = with(end)
 		if !l.Newest.Until.IsZero() {

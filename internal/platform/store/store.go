@@ -85,6 +85,15 @@ type Write struct {
 	// Moves: it is a Move. Floor is the field that it may not bring below zero; empty: none.
 	Moves bool
 	Floor string
+	// Stamp names a field that gets the database's time of the commit; empty: none does.
+	Stamp string
+}
+
+// Stamped has the database set a field to its own time, at which it takes the commit: to the same in all writes of
+// the commit. A commit that begins later gets no earlier time, unless the database takes one for longer than it takes.
+func (w Write) Stamped(field string) Write {
+	w.Stamp = field
+	return w
 }
 
 // Create writes a new document; if there is one, the commit fails with ErrExists.
@@ -134,7 +143,7 @@ type Query struct {
 	// Contains selects documents whose top-level field is a list that holds this text. A query has
 	// one such field at most, and none with Due or Newest: so it needs no index of its own in Firestore.
 	Contains map[string]string
-	// After is where the page begins: the Next of the previous page, and with Newest what its last document has.
+	// After is where the page begins: the Next of the previous page, and with Due and Newest what its last document has.
 	After Cursor
 	// Due, if set, selects by a time, oldest first, ties by id.
 	Due *Due
@@ -147,8 +156,8 @@ type Query struct {
 }
 
 // Due selects documents whose time field is not after Until, oldest first, ties by id. With Equal
-// it needs a composite index. It cannot be combined with IDPrefix or After: a caller changes or
-// removes the field of each document that it has handled, and the next query finds the rest.
+// it needs a composite index. It cannot be combined with IDPrefix. Most callers change or remove the
+// field of each document that they have handled, and the next query finds the rest.
 type Due struct {
 	Field string
 	Until time.Time
@@ -246,6 +255,18 @@ func CheckWrites(writes []Write) error {
 		if err := checkValue(w.Fields, MaxDepth); err != nil {
 			return fmt.Errorf("%w: %s: %w", ErrInvalid, w.Key, err)
 		}
+		if err := w.checkStamp(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w Write) checkStamp() error {
+	_, set := w.Fields[w.Stamp]
+	_, added := w.Add[w.Stamp]
+	if w.Stamp != "" && (set || added || w.Op == OpDelete || !isName(w.Stamp)) {
+		return fmt.Errorf("%w: %s cannot be stamped so", ErrInvalid, w.Key)
 	}
 	return nil
 }
@@ -264,11 +285,13 @@ func CheckQuery(q Query) error {
 		return fmt.Errorf("%w: a page holds 1 to %d documents, not %d", ErrInvalid, MaxPage, q.Limit)
 	}
 	if q.Due != nil {
-		if q.IDPrefix != "" || !q.After.IsZero() {
+		if q.IDPrefix != "" {
 			return fmt.Errorf("%w: a query for what is due has no condition on ids", ErrInvalid)
 		}
-		if err := checkValue(map[string]any{q.Due.Field: q.Due.Until}, 1); err != nil {
-			return fmt.Errorf("%w: query: %w", ErrInvalid, err)
+		for _, at := range []time.Time{q.Due.Until, cmp.Or(q.After.At, q.Due.Until)} {
+			if err := checkValue(map[string]any{q.Due.Field: at}, 1); err != nil {
+				return fmt.Errorf("%w: query: %w", ErrInvalid, err)
+			}
 		}
 	}
 	if err := q.Newest.check(q); err != nil {

@@ -107,7 +107,6 @@ func TestCheckQueryAcceptsWhatAStoreCanAnswerAndNothingElse(t *testing.T) {
 		"a comparison with non-UTF-8": {Equal: map[string]any{"s": "\xff"}},
 		"a name that is not UTF-8":    {Equal: map[string]any{"\xff": "s"}},
 		"what is due, of no field":    {Due: &store.Due{Until: noon}},
-		"what is due behind an id":    {Due: due, After: store.Cursor{ID: "a"}},
 		"what is due of a prefix":     {Due: due, IDPrefix: "a"},
 		"texts in two lists":          {Contains: map[string]string{"l": "a", "m": "b"}},
 		"non-UTF-8 in a list":         {Contains: map[string]string{"l": "\xff"}},

@@ -304,7 +304,7 @@ func (s *Store) structured(q store.Query) *firestorepb.StructuredQuery {
 			where(name, firestorepb.StructuredQuery_FieldFilter_LESS_THAN, reference(end))
 		}
 	}
-	if !q.After.IsZero() && q.Newest == nil {
+	if !q.After.IsZero() && q.Newest == nil && q.Due == nil {
 		where(name, firestorepb.StructuredQuery_FieldFilter_GREATER_THAN, reference(q.After.ID))
 	}
 	query := &firestorepb.StructuredQuery{
@@ -315,19 +315,19 @@ func (s *Store) structured(q store.Query) *firestorepb.StructuredQuery {
 	switch {
 	case q.Due != nil:
 		where(path(q.Due.Field), firestorepb.StructuredQuery_FieldFilter_LESS_THAN_OR_EQUAL, ToValue(q.Due.Until))
-		query.OrderBy = ordered(firestorepb.StructuredQuery_ASCENDING, path(q.Due.Field))
+		query.OrderBy = ordered(firestorepb.StructuredQuery_ASCENDING, path(q.Due.Field), name)
 	case q.Newest != nil:
 		where(path(q.Newest.Field), firestorepb.StructuredQuery_FieldFilter_GREATER_THAN_OR_EQUAL, ToValue(q.Newest.Since))
 		if !q.Newest.Until.IsZero() {
 			where(path(q.Newest.Field), firestorepb.StructuredQuery_FieldFilter_LESS_THAN, ToValue(q.Newest.Until))
 		}
 		query.OrderBy = ordered(firestorepb.StructuredQuery_DESCENDING, path(q.Newest.Field), name)
-		if after := q.After; !after.IsZero() {
-			query.StartAt = &firestorepb.Cursor{Values: []*firestorepb.Value{ToValue(after.At), reference(after.ID)}}
-		}
 	default:
 		query.OrderBy = ordered(firestorepb.StructuredQuery_ASCENDING, name)
 		query.Limit.Value++
+	}
+	if after := q.After; !after.IsZero() && (q.Due != nil || q.Newest != nil) {
+		query.StartAt = &firestorepb.Cursor{Values: []*firestorepb.Value{ToValue(after.At), reference(after.ID)}}
 	}
 	if len(filters) > 0 {
 		query.Where = &firestorepb.StructuredQuery_Filter{FilterType: &firestorepb.StructuredQuery_Filter_CompositeFilter{

@@ -136,5 +136,13 @@ func (s *Store) toProto(w store.Write) *firestorepb.Write {
 		}
 	case store.OpSet, store.OpDelete:
 	}
+	if w.Stamp != "" {
+		out.UpdateTransforms = append(out.UpdateTransforms, &firestorepb.DocumentTransform_FieldTransform{
+			FieldPath: path(w.Stamp),
+			TransformType: &firestorepb.DocumentTransform_FieldTransform_SetToServerValue{
+				SetToServerValue: firestorepb.DocumentTransform_FieldTransform_REQUEST_TIME,
+			},
+		})
+	}
 	return out
 }

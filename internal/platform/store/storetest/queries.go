@@ -94,6 +94,9 @@ func (m *model) query(t *rapid.T) {
 	switch rapid.IntRange(0, 2).Draw(t, "kind") {
 	case 0:
 		q.Due = &store.Due{Field: "due", Until: moment("until")}
+		if rapid.Bool().Draw(t, "behind a position") {
+			q.After = store.Cursor{At: moment("after"), ID: rapid.SampledFrom(modelIDs).Draw(t, "after id")}
+		}
 	case 1:
 		q.Newest = &store.Newest{Field: "due"}
 		if rapid.Bool().Draw(t, "since a time") {
@@ -155,7 +158,7 @@ func (m *model) matching(q store.Query) (ids []string) {
 
 func (m *model) matches(id string, q store.Query) bool {
 	fields := m.documents[id]
-	if (q.Newest == nil && id <= q.After.ID) || len(id) < len(q.IDPrefix) || id[:len(q.IDPrefix)] != q.IDPrefix {
+	if (q.Newest == nil && q.Due == nil && id <= q.After.ID) || len(id) < len(q.IDPrefix) || id[:len(q.IDPrefix)] != q.IDPrefix {
 		return false
 	}
 	for name, want := range q.Equal {
@@ -175,7 +178,8 @@ func (m *model) matches(id string, q store.Query) bool {
 	}
 	if q.Due != nil {
 		at, ok := fields[q.Due.Field].(time.Time)
-		return ok && !at.After(q.Due.Until)
+		behind := q.After.IsZero() || at.After(q.After.At) || (at.Equal(q.After.At) && id > q.After.ID)
+		return ok && !at.After(q.Due.Until) && behind
 	}
 	if n := q.Newest; n != nil {
 		at, ok := fields[n.Field].(time.Time)
@@ -207,25 +211,26 @@ func RunLooks(t *testing.T, open func(t *testing.T) (s store.Store, looked func(
 	}
 	due := &store.Due{Field: "at", Until: noon}
 	for name, query := range map[string]store.Query{
-		"all":                   {},
-		"a prefix":              {IDPrefix: "42"},
-		"behind an id":          {After: store.Cursor{ID: "4200"}},
-		"what equals":           {Equal: map[string]any{"state": "open"}},
-		"what equals twice":     {Equal: map[string]any{"state": "open", "queue": "q"}},
-		"what equals behind":    {Equal: map[string]any{"state": "open"}, After: store.Cursor{ID: "4200"}},
-		"a text in a list":      {Contains: map[string]string{"names": "n"}},
-		"a text, what equals":   {Contains: map[string]string{"names": "q"}, Equal: map[string]any{"state": "open"}},
-		"a text of a prefix":    {Contains: map[string]string{"names": "n"}, IDPrefix: "42"},
-		"what is due":           {Due: due},
-		"what is due of equals": {Due: due, Equal: map[string]any{"queue": "q", "half": true}},
-		"nothing":               {Equal: map[string]any{"state": "lost", "queue": "q"}},
-		"nothing in a list":     {Contains: map[string]string{"names": "x"}},
-		"nothing due":           {Due: &store.Due{Field: "at", Until: noon.Add(-1)}},
-		"the newest":            {Newest: &store.Newest{Field: "at"}},
-		"the newest of equals":  {Newest: &store.Newest{Field: "at"}, Equal: map[string]any{"queue": "q", "state": "open"}},
-		"the newest of a time":  {Newest: &store.Newest{Field: "at", Since: noon, Until: noon.Add(time.Minute)}},
-		"the newest behind one": {Newest: &store.Newest{Field: "at"}, After: store.Cursor{At: noon.Add(time.Hour), ID: "0003"}},
-		"nothing new":           {Newest: &store.Newest{Field: "at", Since: noon.Add(2 * time.Hour)}},
+		"all":                    {},
+		"a prefix":               {IDPrefix: "42"},
+		"behind an id":           {After: store.Cursor{ID: "4200"}},
+		"what equals":            {Equal: map[string]any{"state": "open"}},
+		"what equals twice":      {Equal: map[string]any{"state": "open", "queue": "q"}},
+		"what equals behind":     {Equal: map[string]any{"state": "open"}, After: store.Cursor{ID: "4200"}},
+		"a text in a list":       {Contains: map[string]string{"names": "n"}},
+		"a text, what equals":    {Contains: map[string]string{"names": "q"}, Equal: map[string]any{"state": "open"}},
+		"a text of a prefix":     {Contains: map[string]string{"names": "n"}, IDPrefix: "42"},
+		"what is due":            {Due: due},
+		"what is due of equals":  {Due: due, Equal: map[string]any{"queue": "q", "half": true}},
+		"what is due behind one": {Due: due, After: store.Cursor{At: noon, ID: "4250"}},
+		"nothing":                {Equal: map[string]any{"state": "lost", "queue": "q"}},
+		"nothing in a list":      {Contains: map[string]string{"names": "x"}},
+		"nothing due":            {Due: &store.Due{Field: "at", Until: noon.Add(-1)}},
+		"the newest":             {Newest: &store.Newest{Field: "at"}},
+		"the newest of equals":   {Newest: &store.Newest{Field: "at"}, Equal: map[string]any{"queue": "q", "state": "open"}},
+		"the newest of a time":   {Newest: &store.Newest{Field: "at", Since: noon, Until: noon.Add(time.Minute)}},
+		"the newest behind one":  {Newest: &store.Newest{Field: "at"}, After: store.Cursor{At: noon.Add(time.Hour), ID: "0003"}},
+		"nothing new":            {Newest: &store.Newest{Field: "at", Since: noon.Add(2 * time.Hour)}},
 	} {
 		for _, count := range []bool{false, true} {
 			query.Collection, query.Limit, query.Count = "things", 20, count

@@ -37,6 +37,7 @@ func Run(t *testing.T, open func(t testing.TB) store.Store) {
 		"an increment creates, adds and keeps the other fields": increments,
 		"a commit writes all or nothing":                        allOrNothing,
 		"an update that changes nothing keeps the version":      unchanged,
+		"a stamp is the commit's time, and never goes back":     stamps,
 		"queries compare times as they are kept":                queryTimes,
 		"queries follow the bytes of ids, short and long":       queryIDs,
 		"queries count beyond a page":                           queryCountBeyondAPage,
@@ -107,6 +108,26 @@ func values(t *testing.T, s store.Store) {
 	require.Equal(t, versions[0], doc.Version)
 	require.Equal(t, key("v"), doc.Key)
 	absent(t, s, "absent")
+}
+
+func stamps(t *testing.T, s store.Store) {
+	plus := store.Increment(key("plus"), map[string]int64{"n": 1}, nil).Stamped("at")
+	var last time.Time
+	for range 3 {
+		commit(t, s, store.Set(key("a"), map[string]any{"n": int64(1)}).Stamped("at"), plus, store.Set(key("none"), nil))
+		at, ok := get(t, s, "a").Fields["at"].(time.Time)
+		require.True(t, ok && !at.Before(last), "%v after %v", at, last)
+		require.Equal(t, map[string]any{"n": int64(1), "at": at}, get(t, s, "a").Fields)
+		require.Equal(t, at, get(t, s, "plus").Fields["at"], "all of a commit have one time")
+		last = at
+	}
+	require.EqualValues(t, 3, get(t, s, "plus").Fields["n"])
+	for _, w := range []store.Write{
+		store.Set(key("b"), map[string]any{"at": last}).Stamped("at"), store.Increment(key("b"), map[string]int64{"at": 1}, nil).Stamped("at"),
+		store.Delete(key("a"), 0).Stamped("at"), store.Set(key("b"), nil).Stamped("__x__"),
+	} {
+		refuses(t, s, store.ErrInvalid, w)
+	}
 }
 
 func createExists(t *testing.T, s store.Store) {

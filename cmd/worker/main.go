@@ -316,7 +316,7 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 
 	metrics := telemetry.NewMetrics()
 	parts := worker.Config{
-		Catalog: cat, Targets: targets, Pool: cfg.Pool, Store: documents, Publisher: publisher,
+		Catalog: cat, Targets: targets, Pool: cfg.Pool, Store: documents, SealLag: documents.Lag(), Publisher: publisher,
 		Authenticator: verifier,
 		Access:        access, Log: log, Metrics: metrics, Now: time.Now, PrivateEndpoints: cfg.emulated(),
 		Instance: instanceOf(getenv("K_REVISION"), uuid.NewString()[:8]), Settings: env.Settings(cfg, help(getenv).Catalog, getenv), Links: cfg.links(), Environment: strings.TrimSuffix(cfg.Project+"/"+cfg.Installation, "/"),

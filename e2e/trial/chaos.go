@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"flag"
+	"math"
 	"math/rand/v2"
 	"os"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"billhook/e2e"
 	"billhook/emulator"
 	"billhook/internal/apps/ledger"
+	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/contract"
 	"billhook/internal/platform/store"
 )
@@ -69,9 +71,10 @@ func unleash(r *run, p *plan, arms []*arm, killsEvery time.Duration) []*verdict 
 	delivered := time.Since(c.started)
 	o.endFailures()
 	lanes := ws.settle(documents, func() bool {
-		unsealed, err := documents.Query(r.ctx, store.Query{Collection: ledger.Entries, Equal: map[string]any{ledger.FieldOpen: true}, Limit: 1})
+		unsealed, err := store.Count(r.ctx, documents, store.Query{Collection: ledger.Entries, Limit: math.MaxInt32})
 		r.must(err)
-		return c.idle() && len(unsealed.Documents) == 0
+		r.each(documents, seal.Leaves, func(doc store.Document) { unsealed -= int64(len(doc.Fields["leaves"].([]any))) })
+		return c.idle() && unsealed == 0
 	})
 	o.Close() // what comes late to the gateway counts too
 

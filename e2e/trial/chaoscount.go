@@ -147,6 +147,8 @@ func gather(r *run, s store.Store, o *outside, log *e2e.Log, p *plan) *evidence 
 	r.each(s, ledger.Entries, func(doc store.Document) {
 		entry, err := ledger.Read(doc)
 		r.must(err)
+		_, err = seal.Locate(r.ctx, s, &entry)
+		r.must(err)
 		found.effect(entry.EventID)
 		found.sealed[entry.EventID] = entry.Seal > 0
 	})

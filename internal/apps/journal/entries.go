@@ -41,11 +41,7 @@ func ReadEntry(doc store.Document) Entry {
 	if err == nil {
 		return Entry{Entry: entry, Hash: hex.EncodeToString(hash)}
 	}
-	changed := Entry{Entry: ledger.Entry{ID: doc.Key.ID, Lines: []ledger.Line{}}, Changed: true}
-	changed.Tenant, _ = doc.Fields["tenant"].(string)
-	changed.Period, _ = doc.Fields["period"].(string)
-	changed.EventID, _ = doc.Fields["event_id"].(string)
-	changed.Seal, _ = doc.Fields["seal"].(int64)
+	changed := Entry{Entry: ledger.Changed(doc), Changed: true}
 	return changed
 }
 
@@ -99,13 +95,11 @@ func FindEntry(ctx context.Context, from ledger.Reader, tenant, named string) (E
 		return Entry{}, err
 	}
 	entry := ReadEntry(doc)
-	if !entry.Changed {
-		same, err := seal.Unchanged(ctx, from, entry.Entry)
-		if err != nil {
-			return Entry{}, err
-		}
-		entry.Changed = !same
+	same, err := seal.Locate(ctx, from, &entry.Entry)
+	if err != nil {
+		return Entry{}, err
 	}
+	entry.Changed = entry.Changed || !same
 	if entry.Kind != ledger.KindJournal {
 		return entry, nil
 	}

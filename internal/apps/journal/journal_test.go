@@ -265,7 +265,7 @@ func TestAnEntryIsSealedOnlyWithTheRecordOfItsEventOrTheAuditOfItsAuthor(t *test
 	}}}, known.Queues...)
 	origins := journal.Origins{Catalog: &known, Store: d.Store}
 	vouched := func(writes ...store.Write) bool {
-		entry := filetest.Must(ledger.Read(store.Document{Key: writes[0].Key, Fields: writes[0].Fields}))(t)
+		entry := filetest.Must(ledger.Read(sealtest.Document(writes[0])))(t)
 		return filetest.Must(origins.Vouched(t.Context(), entry))(t)
 	}
 	credited := func(order string) []store.Write {

@@ -49,7 +49,6 @@ type Stated struct {
 	Kind       ledger.Kind `json:"kind" show:"Kind"`
 	ledger.Line
 	Balance int64 `json:"balance" show:"Balance" in:"currency"`
-	Seal    int64 `json:"seal" show:"Seal,detail"`
 }
 
 // Notes says what the account had before and has behind the lines.
@@ -126,7 +125,7 @@ func statement(ctx context.Context, from store.Store, in StatementOf, thisMonth 
 				s.Opening[line.Currency] += line.Debit - line.Credit
 			case e.Period <= last:
 				s.Opening[line.Currency] += 0 // it is there
-				s.Lines = append(s.Lines, Stated{e.PostedAt, e.OccurredAt, e.ID, e.EventID, e.EventType, e.Kind, line, 0, e.Seal})
+				s.Lines = append(s.Lines, Stated{e.PostedAt, e.OccurredAt, e.ID, e.EventID, e.EventType, e.Kind, line, 0})
 			}
 		}
 	}

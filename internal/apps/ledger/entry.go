@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -31,17 +32,14 @@ const (
 	FieldPostings = "postings"
 	// FieldBook is the BookKey of the entry's tenant and period.
 	FieldBook = "book"
-	// FieldOpen is true, and FieldUnsealed the tenant, until the entry is sealed.
-	FieldOpen     = "open"
-	FieldUnsealed = "unsealed"
+	// FieldCommitted is the database's time of the entry's commit, and FieldShard is one of Shards parts of the
+	// entries: times that only rise would make one index a hot spot.
+	FieldCommitted = "committed_at"
+	FieldShard     = "shard"
 )
 
-// The marks that take the place of FieldOpen and FieldUnsealed: the number of the seal, from 1,
-// and the entry's place in it, from 0.
-const (
-	fieldSeal = "seal"
-	fieldLeaf = "leaf"
-)
+// Shards is how many parts the entries are in; each takes some 500 a second.
+const Shards = 8
 
 // MaxAmount is the most one line may move, in minor units. The increment of the database saturates silently:
 // an int64 balance takes more than 9,000 such lines to overflow.
@@ -105,9 +103,12 @@ type Entry struct {
 	PostedAt   time.Time `json:"posted_at" store:"posted_at" show:"Posted"`
 	// Lines are 2 to MaxLines, in the order in which they were posted.
 	Lines []Line `json:"lines" store:"lines,required" show:"Lines,brief"`
-	// Seal is the number of the entry's seal, from 1, and Leaf its place in it; both are 0 before.
-	Seal int64 `json:"seal" show:"Seal"`
-	Leaf int64 `json:"leaf" show:"Position in the seal,detail"`
+	// CommittedAt is when the database took it. With the id it is the entry's position, which seals follow.
+	CommittedAt time.Time `json:"committed_at,omitzero" show:"Committed,detail"`
+	// Seal is the number of the entry's seal, from 1, and Leaf its place in it. The seals know them, and not the entry:
+	// both are 0 in lists.
+	Seal int64 `json:"seal,omitzero" show:"Seal,detail"`
+	Leaf int64 `json:"leaf,omitzero" show:"Position in the seal,detail"`
 
 	document store.Document // that it was read from
 }
@@ -165,7 +166,7 @@ func Control(account string) string {
 }
 
 // Post returns the writes that post an entry of a journal: one create. The commit fails with store.ErrExists
-// if it was posted before. The caller fills all but ID, Seal and Leaf. The error wraps ErrInvalid.
+// if it was posted before. The caller fills all but ID, CommittedAt, Seal and Leaf. The error wraps ErrInvalid.
 func Post(e Entry) ([]store.Write, error) {
 	e.OccurredAt, e.PostedAt = e.OccurredAt.UTC().Truncate(time.Microsecond), e.PostedAt.UTC().Truncate(time.Microsecond)
 	e.ID = e.journalID()
@@ -174,7 +175,7 @@ func Post(e Entry) ([]store.Write, error) {
 	}
 	fields := store.Encode(&e)
 	maps.Copy(fields, e.index())
-	return []store.Write{store.Create(Key(e.ID), fields)}, nil
+	return []store.Write{store.Create(Key(e.ID), fields).Stamped(FieldCommitted)}, nil
 }
 
 func (e Entry) journalID() string {
@@ -184,16 +185,15 @@ func (e Entry) journalID() string {
 	return EntryID(e.Tenant, e.EventID)
 }
 
-// index is what an entry is found by: its book, each of its control accounts once, and that it is not sealed. No
-// other field but account, with created_at, and seal should have an index in the database: their values rise.
+// index is what an entry is found by: its book, each of its control accounts once, and its shard with its time. No
+// other field but account, with created_at, should have an index in the database: their values rise.
 type index struct {
 	Tenant   string   `store:"tenant"`
 	Period   string   `store:"period"`
 	Lines    []Line   `store:"lines"`
 	Book     string   `store:"book"`
 	Postings []string `store:"postings"`
-	Open     bool     `store:"open"`
-	Unsealed string   `store:"unsealed"`
+	Shard    int64    `store:"shard"`
 }
 
 func (e Entry) index() map[string]any {
@@ -203,8 +203,14 @@ func (e Entry) index() map[string]any {
 	}
 	slices.Sort(postings)
 	return store.Encode(&index{
-		e.Tenant, e.Period, e.Lines, BookKey(e.Tenant, e.Period), slices.Compact(postings), true, e.Tenant,
+		e.Tenant, e.Period, e.Lines, BookKey(e.Tenant, e.Period), slices.Compact(postings), shardOf(e.ID),
 	})
+}
+
+// shardOf is the part that an id is in, by the hash that each id begins with.
+func shardOf(id string) int64 {
+	digit, _ := strconv.ParseInt(id[:min(1, len(id))], 16, 64) // without a hash it is the first
+	return digit % Shards
 }
 
 func (e Entry) check() error {

@@ -32,27 +32,10 @@ var exact = json.WithMarshalers(json.JoinMarshalers(
 	}),
 ))
 
-func withoutMarks(fields map[string]any) map[string]any {
-	fields = maps.Clone(fields)
-	for _, mark := range []string{FieldOpen, FieldUnsealed, fieldSeal, fieldLeaf} {
-		delete(fields, mark)
-	}
-	return fields
-}
-
 // Canonical returns the bytes that stand for an entry in its seal: RFC 8785 JSON of its id and of all stored
-// fields but those that sealing changes, with times in UTC with six digits of a second. The error wraps
-// ErrInvalid or ErrBroken: the fields have no such form.
+// fields, with times in UTC with six digits of a second. The error wraps ErrBroken: the fields have no such form.
 func (e Entry) Canonical() ([]byte, error) {
-	fields := e.document.Fields
-	if fields == nil {
-		writes, err := Post(e)
-		if err != nil {
-			return nil, err
-		}
-		fields, e.ID = writes[0].Fields, writes[0].Key.ID
-	}
-	fields = withoutMarks(fields)
+	fields := maps.Clone(e.document.Fields)
 	if _, there := fields["id"]; there {
 		return nil, fmt.Errorf("%w: field id", ErrBroken)
 	}
@@ -112,38 +95,43 @@ func read(doc store.Document) (Entry, error) {
 	case e.ID != want:
 		return Entry{}, errors.New("the id is another entry's")
 	}
-	return e, e.readMarks()
+	return e, e.readIndex()
 }
 
-func (e *Entry) readMarks() error {
+func (e *Entry) readIndex() error {
 	fields, want := e.document.Fields, e.index()
-	if fields[FieldBook] != want[FieldBook] || !reflect.DeepEqual(fields[FieldPostings], want[FieldPostings]) {
-		return errors.New("it stands in another book, or under other accounts")
+	if fields[FieldBook] != want[FieldBook] || fields[FieldShard] != want[FieldShard] || !reflect.DeepEqual(fields[FieldPostings], want[FieldPostings]) {
+		return errors.New("it stands in another book or shard, or under other accounts")
 	}
-	seal, sealed := fields[fieldSeal]
-	leaf, placed := fields[fieldLeaf]
-	open, isOpen := fields[FieldOpen]
-	tenant, isUnsealed := fields[FieldUnsealed]
-	if !sealed && !placed {
-		if open != true || tenant != e.Tenant {
-			return errors.New("it is neither sealed nor marked as unsealed")
-		}
-		return nil
-	}
-	e.Seal, _ = seal.(int64)
-	e.Leaf, placed = leaf.(int64)
-	if e.Seal < 1 || !placed || e.Leaf < 0 || isOpen || isUnsealed {
-		return errors.New("the marks of its seal are not readable")
+	if e.CommittedAt = Position(e.document).At; e.CommittedAt.IsZero() {
+		return errors.New("it has no time of its commit")
 	}
 	return nil
+}
+
+// Changed is what can still be told of the document of an entry that cannot be read.
+func Changed(doc store.Document) Entry {
+	e := Entry{ID: doc.Key.ID, Lines: []Line{}, document: doc}
+	e.Tenant, _ = doc.Fields["tenant"].(string)
+	e.Period, _ = doc.Fields["period"].(string)
+	e.EventID, _ = doc.Fields["event_id"].(string)
+	return e
 }
 
 // Document is the document that the entry was read from.
 func (e Entry) Document() store.Document { return e.document }
 
-// Sealed returns the write that marks an entry, at the version that was read, as the leaf of a seal.
-func (e Entry) Sealed(seal, leaf int64) store.Write {
-	fields := withoutMarks(e.document.Fields)
-	fields[fieldSeal], fields[fieldLeaf] = seal, leaf
-	return store.Replace(e.document.Key, e.document.Version, fields)
+// Position is where an entry stands among all: by the time of its commit, and by its id. Seals go on by it. Of what has
+// no such time it has none.
+func Position(doc store.Document) store.Cursor {
+	at, _ := doc.Fields[FieldCommitted].(time.Time)
+	return store.Cursor{At: at, ID: doc.Key.ID}
+}
+
+// Reposition returns the write that gives the document of an entry without a seal a new time, at the version that was
+// read: its turn to be sealed comes again.
+func Reposition(doc store.Document) store.Write {
+	fields := maps.Clone(doc.Fields)
+	delete(fields, FieldCommitted)
+	return store.Replace(doc.Key, doc.Version, fields).Stamped(FieldCommitted)
 }

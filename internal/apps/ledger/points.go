@@ -125,7 +125,7 @@ func (m Move) writes() ([]store.Write, error) {
 	}
 	maps.Copy(fields, entry.index())
 	return []store.Write{
-		store.Create(entryKey, fields),
+		store.Create(entryKey, fields).Stamped(FieldCommitted),
 		store.Increment(accountKey, map[string]int64{"balance": m.Change()}, map[string]any{
 			"tenant": m.Tenant, "account": string(m.Account), "currency": m.Currency, "updated_at": m.CreatedAt,
 		}),

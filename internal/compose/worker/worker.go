@@ -80,6 +80,8 @@ type Config struct {
 	Log         *slog.Logger
 	Metrics     *telemetry.Metrics
 	Now         func() time.Time
+	// SealLag is how long the store may take for a commit after it has taken its time.
+	SealLag time.Duration
 	// Alarm has kept messages released on time; nil: the worker releases them by AfterFunc, or else the scheduler does.
 	Alarm     push.Alarm
 	AfterFunc func(d time.Duration, f func()) (stop func())
@@ -247,7 +249,7 @@ func New(config Config) (*Worker, error) {
 	listed := config.lists(config.Store)
 	upkeep := &tasks.Service{
 		Catalog: config.Catalog, Store: listed, Outbox: relay, Delayed: &release, Backlogs: config.Backlogs, Subscriptions: config.Subscriptions,
-		Log: config.Log, Metrics: config.Metrics, Now: config.Now,
+		Log: config.Log, Metrics: config.Metrics, Now: config.Now, SealLag: config.SealLag,
 	}
 	alarms, timer := config.alarm(upkeep.ReleaseDelayed)
 	service := push.New(push.Config{

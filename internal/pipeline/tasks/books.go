@@ -44,7 +44,7 @@ func (s *Service) verifyBooks(ctx context.Context) (any, error) {
 }
 
 func (s *Service) sealJournal(ctx context.Context) (any, error) {
-	sealed, err := seal.Sealer{Store: s.Store, Origins: s.origins(), Now: s.Now}.Run(ctx)
+	sealed, err := seal.Sealer{Store: s.Store, Origins: s.origins(), Now: s.Now, Lag: s.SealLag}.Run(ctx)
 	s.Metrics.Sealed(sealed.Entries, sealed.Unreadable, sealed.Unfounded, time.Duration(sealed.OldestSeconds)*time.Second)
 	return sealed, err
 }

@@ -54,6 +54,8 @@ type Service struct {
 	Log           *slog.Logger
 	Metrics       *telemetry.Metrics
 	Now           func() time.Time
+	// SealLag is how long the database may take for a commit after it has taken its time; see seal.Sealer.
+	SealLag time.Duration
 }
 
 // ReleasePath is where an alarm calls its task.

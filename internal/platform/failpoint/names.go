@@ -48,7 +48,7 @@ const (
 	SweepRepublished = "sweep.republished"
 	SweepMarked      = "sweep.marked"
 
-	// Before and after a seal is committed with the marks of its entries.
+	// Before and after a seal is committed.
 	SealCommit    = "seal.commit"
 	SealCommitted = "seal.committed"
 )

@@ -2,6 +2,7 @@
 package ledgertest
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -44,14 +45,12 @@ type world struct {
 	// chains are views that were loaded before, and entries what was read before: both may be out
 	// of date.
 	chains  map[string]ledger.Chain
-	entries []ledger.Entry
-	// hashes are those of the entries when they were last looked at, and seals
-	// the numbers of those that were sealed.
+	entries []store.Document
+	// hashes are those of the entries when they were last looked at.
 	hashes map[string]string
-	seals  map[string]int64
 }
 
-// Run drives credits, refunds and transfers of points, postings and reversals of a journal, and sealings
+// Run drives credits, refunds and transfers of points, postings and reversals of a journal, and new times
 // through the books, in any order, with views that are out of date, refused commits and lost answers. After
 // every step each entry balances in each currency, the balances are the sums of the lines, each reversal is
 // exact and single, and no entry has changed. open opens an empty store.
@@ -60,7 +59,7 @@ func Run(t *testing.T, open func(t testing.TB) store.Store) {
 	rapid.Check(t, func(check *rapid.T) {
 		w := &world{
 			store: &storetest.Faults{Store: open(t)}, now: time.Date(2026, 11, 30, 23, 0, 0, 0, time.UTC),
-			orders: map[string]*order{}, journal: map[string][]ledger.Line{}, chains: map[string]ledger.Chain{}, hashes: map[string]string{}, seals: map[string]int64{},
+			orders: map[string]*order{}, journal: map[string][]ledger.Line{}, chains: map[string]ledger.Chain{}, hashes: map[string]string{},
 		}
 		check.Repeat(map[string]func(*rapid.T){
 			"an order is paid":             w.pay,
@@ -69,7 +68,7 @@ func Run(t *testing.T, open func(t testing.TB) store.Store) {
 			"the guest becomes a user":     w.link,
 			"an event is posted":           w.post,
 			"an entry is reverted":         w.revert,
-			"an entry is sealed":           w.seal,
+			"an entry gets a new time":     w.reposition,
 			"the clock passes to the next": func(*rapid.T) { w.now = w.now.Add(17 * time.Minute) },
 			"":                             w.check,
 		})
@@ -267,32 +266,30 @@ func (w *world) revert(t *rapid.T) {
 	}
 }
 
-// seal seals an entry as it is, or as it was read before.
-func (w *world) seal(t *rapid.T) {
-	documents := w.all(t)
-	var open []ledger.Entry
-	for _, doc := range documents {
-		if entry, err := ledger.Read(doc); err == nil && entry.Seal == 0 {
-			open = append(open, entry)
-		}
+// reposition gives an entry a new time, as it is, or as it was read before.
+func (w *world) reposition(t *rapid.T) {
+	documents := w.entries
+	for _, doc := range w.all(t) {
+		documents = append(documents, doc)
 	}
-	open = append(open, w.entries...)
-	if len(open) == 0 {
-		t.Skip("nothing is open")
+	if len(documents) == 0 {
+		t.Skip("nothing is posted")
 	}
-	slices.SortFunc(open, func(a, b ledger.Entry) int { return slices.Compare([]byte(a.ID), []byte(b.ID)) })
-	entry := rapid.SampledFrom(open).Draw(t, "entry")
-	w.entries = append(w.entries, entry)
-	w.ops++
-	number := int64(w.ops)
-	_, sealed := w.seals[entry.ID]
-	_, err := w.store.Store.Commit(context.Background(), []store.Write{entry.Sealed(number, 0)})
-	if sealed {
-		require.ErrorIs(t, err, store.ErrStale, "an entry is sealed once")
+	slices.SortFunc(documents, func(a, b store.Document) int {
+		return cmp.Or(cmp.Compare(a.Key.ID, b.Key.ID), cmp.Compare(a.Version, b.Version))
+	})
+	doc := rapid.SampledFrom(documents).Draw(t, "entry")
+	w.entries = append(w.entries, doc)
+	_, err := w.store.Store.Commit(context.Background(), []store.Write{ledger.Reposition(doc)})
+	now, failed := w.store.Store.Get(context.Background(), doc.Key)
+	require.NoError(t, failed)
+	if err != nil {
+		require.ErrorIs(t, err, store.ErrStale)
+		require.NotEqual(t, doc.Version, now.Version, "it has moved since")
 		return
 	}
-	require.NoError(t, err)
-	w.seals[entry.ID] = number
+	require.Positive(t, ledger.Position(now).At.Compare(ledger.Position(doc).At))
+	delete(w.hashes, doc.Key.ID) // the time is in it
 }
 
 // check compares the books with the model and with themselves.
@@ -311,7 +308,6 @@ func (w *world) check(t *rapid.T) {
 		for currency, amount := range left {
 			require.Zero(t, amount, "%s does not balance in %s", id, currency)
 		}
-		require.Equal(t, w.seals[id], entry.Seal)
 		if entry.Order == "" {
 			journals++
 			require.Equal(t, w.journal[id], entry.Lines)

@@ -94,24 +94,25 @@ func Balances(ctx context.Context, from ledger.Reader, tenant, first, last strin
 	if err != nil {
 		return t, err
 	}
-	var unsealed map[string]ledger.Entry
-	if unsealed, t.Changed, err = unsealedUpTo(ctx, from, tenant, last); err != nil {
+	unsealed := map[string]ledger.Entry{}
+	documents, err := (&stream{from: from, tenant: tenant, after: before.cursor()}).rest(ctx)
+	if err != nil {
 		return t, err
+	}
+	for _, doc := range documents {
+		switch entry, err := ledger.Read(doc); {
+		case err != nil:
+			t.Changed = append(t.Changed, doc.Key.ID)
+		case entry.Period <= last:
+			unsealed[entry.ID] = entry
+		}
 	}
 	now, err := readHead(ctx, from, tenant)
 	if err != nil {
 		return t, err
 	}
 	// What was found without a seal, and was sealed meanwhile, is in the seal.
-	for number := before.Number + 1; number <= now.Number; number++ {
-		leaves, err := readLeaves(ctx, from, tenant, number)
-		if err != nil {
-			return t, missing(err)
-		}
-		for _, l := range leaves {
-			delete(unsealed, l.id)
-		}
-	}
+	maps.DeleteFunc(unsealed, func(_ string, e ledger.Entry) bool { return !now.before(ledger.Position(e.Document())) })
 	t.Seal, t.Unsealed = now.Number, int64(len(unsealed))
 	periods := map[string]Totals{}
 	side := func(period string) string { return map[bool]string{true: earlier, false: asked}[period < first] }
@@ -166,44 +167,11 @@ func (t *TrialBalance) sum(periods map[string]Totals) error {
 	return nil
 }
 
-// Unchanged reports whether an entry is what its seal holds of it; one without a seal is.
-func Unchanged(ctx context.Context, from store.Getter, e ledger.Entry) (bool, error) {
-	if e.Seal == 0 {
-		return true, nil
-	}
-	leaves, err := readLeaves(ctx, from, e.Tenant, e.Seal)
-	switch {
-	case errors.Is(err, ErrBroken), errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrInvalid):
-		return false, nil
-	case err != nil:
-		return false, err
-	}
-	return e.Leaf < int64(len(leaves)) && leaves[e.Leaf].id == e.ID && isLeaf(e, leaves[e.Leaf]), nil
-}
-
 func missing(err error) error {
 	if errors.Is(err, store.ErrNotFound) {
 		return fmt.Errorf("%w: %w", ErrBroken, err)
 	}
 	return err
-}
-
-// unsealedUpTo returns a tenant's entries up to a period that have no seal, and the ids of unreadable ones.
-func unsealedUpTo(ctx context.Context, from store.Querier, tenant, period string) (entries map[string]ledger.Entry, changed []string, err error) {
-	entries = map[string]ledger.Entry{}
-	query := store.Query{Collection: ledger.Entries, Equal: map[string]any{ledger.FieldUnsealed: tenant}, Limit: store.MaxPage}
-	for doc, err := range store.Each(ctx, from, query) {
-		if err != nil {
-			return nil, nil, err
-		}
-		switch entry, err := ledger.Read(doc); {
-		case err != nil:
-			changed = append(changed, doc.Key.ID)
-		case entry.Period <= period:
-			entries[entry.ID] = entry
-		}
-	}
-	return entries, changed, nil
 }
 
 // List returns a page of a tenant's seals, the newest first: those below the number before, 0 for the newest.

@@ -230,6 +230,7 @@ func (w Watch) Step(ctx context.Context) (State, error) {
 
 func (w Watch) part(ctx context.Context, s *State) (part Verified, err error) {
 	now := w.Now().UTC().Truncate(time.Microsecond)
+	w.Moves = w.Store
 	switch part, err = w.All(ctx, s.At); {
 	case errors.Is(err, ErrPage): // somebody has changed the state: begin anew
 		s.Running, s.At = Verdict{BegunAt: now}, ""

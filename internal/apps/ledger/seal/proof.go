@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/bits"
 	"slices"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -54,7 +55,7 @@ func (p Proven) Notes() []string {
 }
 
 // Prove returns the proof that an entry stands in its seal. The error may be ErrNoEntry, ErrUnsealed or ErrBroken.
-func Prove(ctx context.Context, from store.Getter, entryID string) ([]byte, error) {
+func Prove(ctx context.Context, from ledger.Reader, entryID string) ([]byte, error) {
 	entry, err := store.Read(ctx, from, ledger.Key(entryID), ErrNoEntry, ledger.Read)
 	if errors.Is(err, ledger.ErrBroken) {
 		err = fmt.Errorf("%w: %w", ErrBroken, err)
@@ -62,18 +63,14 @@ func Prove(ctx context.Context, from store.Getter, entryID string) ([]byte, erro
 	if err != nil {
 		return nil, err
 	}
-	if entry.Seal == 0 {
+	s, leaves, place, err := locate(ctx, from, entry)
+	switch {
+	case err != nil:
+		return nil, missing(err)
+	case place < 0:
 		return nil, ErrUnsealed
 	}
-	s, err := readNumber(ctx, from, entry.Tenant, entry.Seal)
-	if err != nil {
-		return nil, missing(err)
-	}
-	leaves, err := readLeaves(ctx, from, entry.Tenant, entry.Seal)
-	if err != nil {
-		return nil, missing(err)
-	}
-	made := inclusion{Tenant: entry.Tenant, Seal: entry.Seal, Index: entry.Leaf, Path: pathOf(leaves, int(entry.Leaf))}
+	made := inclusion{Tenant: entry.Tenant, Seal: s.Number, Index: int64(place), Path: pathOf(leaves, place)}
 	var text []byte
 	if made.Entry, err = entry.Canonical(); err == nil {
 		text, err = made.text()
@@ -85,6 +82,46 @@ func Prove(ctx context.Context, from store.Getter, entryID string) ([]byte, erro
 		return nil, fmt.Errorf("%w: %w", ErrBroken, err)
 	}
 	return text, nil
+}
+
+// locate returns the seal that goes beyond an entry, its leaves, and the entry's place among them. place is below 0 where
+// no seal does yet, and where none of its leaves is the entry's. The error may be ErrBroken or store.ErrNotFound.
+func locate(ctx context.Context, from ledger.Reader, e ledger.Entry) (s Seal, leaves []leaf, place int, err error) {
+	position := ledger.Position(e.Document())
+	query := store.Query{
+		Collection: Seals, Equal: map[string]any{fieldTenant: e.Tenant}, Due: &store.Due{Field: "through", Until: forever}, Limit: 2,
+		After: store.Cursor{At: position.At.Add(-time.Microsecond), ID: "~"}, // behind the ids of all seals
+	}
+	for s.Number == 0 || s.before(position) {
+		page, err := from.Query(ctx, query)
+		if err != nil || len(page.Documents) == 0 {
+			return Seal{}, nil, -1, err
+		}
+		number, _ := page.Documents[0].Fields["number"].(int64)
+		if s, err = readNumber(ctx, from, e.Tenant, number); err != nil {
+			return Seal{Number: number}, nil, -1, err
+		}
+		query.After = store.Cursor{At: s.At, ID: page.Documents[0].Key.ID}
+	}
+	leaves, err = readLeaves(ctx, from, e.Tenant, s.Number)
+	return s, leaves, slices.IndexFunc(leaves, func(l leaf) bool { return l.id == e.ID }), err
+}
+
+// Locate sets the seal of an entry and its place in it, and reports whether the entry is what its seal holds; one that
+// no seal has come to is.
+func Locate(ctx context.Context, from ledger.Reader, e *ledger.Entry) (unchanged bool, err error) {
+	s, leaves, place, err := locate(ctx, from, *e)
+	switch e.Seal = s.Number; {
+	case errors.Is(err, ErrBroken), errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrInvalid):
+		return false, nil
+	case err != nil || s.Number == 0:
+		return err == nil, err
+	case place < 0:
+		e.Seal = 0
+		return false, nil
+	}
+	e.Leaf = int64(place)
+	return isLeaf(*e, leaves[place]), nil
 }
 
 // CheckProof checks a proof against the seals that somebody has kept. The error wraps ErrProof.

@@ -5,6 +5,7 @@
 package seal
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -49,11 +50,30 @@ type Sum struct {
 // Totals are the sums of each control account and currency.
 type Totals map[string]map[string]Sum
 
+// Through is a position among the entries: that of an entry, and of all that were committed before it.
+type Through struct {
+	At time.Time `json:"through,omitzero" store:"through,omitzero"`
+	ID string    `json:"through_id,omitzero" store:"through_id,omitzero"`
+}
+
+func (t Through) cursor() store.Cursor { return store.Cursor(t) }
+
+// before reports whether a position is behind this one.
+func (t Through) before(at store.Cursor) bool { return compare(t.cursor(), at) < 0 }
+
+// compare compares positions.
+func compare(a, b store.Cursor) int {
+	return cmp.Or(a.At.Compare(b.At), strings.Compare(a.ID, b.ID))
+}
+
 // Seal is one seal of a tenant's chain.
 type Seal struct {
 	Tenant string `json:"tenant" store:"tenant,required"`
 	// Number is its place in the tenant's chain: 1, 2, ...
 	Number int64 `json:"number" store:"number,required" show:"Seal"`
+	// Through is the position of its last entry. It holds all entries of the tenant up to there, but those of the seals
+	// before.
+	Through `store:",inline"`
 	// Previous is the Hash of the seal before, in hex; of the first, 64 zeros.
 	Previous string `json:"previous" store:"previous,required"`
 	// Root is the root of the Merkle tree over the leaf hashes of Count entries, in hex.
@@ -76,7 +96,7 @@ var firstPrevious = strings.Repeat("0", 2*sha256.Size)
 // a seal can compute it.
 func (s Seal) computed() (string, error) {
 	s.Hash = ""
-	s.SealedAt = s.SealedAt.UTC()
+	s.SealedAt, s.At = s.SealedAt.UTC(), s.At.UTC()
 	text, err := json.Marshal(s)
 	if err != nil {
 		return "", fmt.Errorf("%w: not JSON", ErrBroken)
@@ -109,8 +129,9 @@ func readSeal(doc store.Document) (Seal, error) {
 
 // head is the newest seal of a tenant's chain, as its document tells.
 type head struct {
-	Tenant  string           `store:"tenant,required"`
-	Number  int64            `store:"number,required"`
+	Tenant  string `store:"tenant,required"`
+	Number  int64  `store:"number,required"`
+	Through `store:",inline"`
 	Hash    string           `store:"hash,required"`
 	Periods map[string]int64 `store:"periods,required"`
 
@@ -118,7 +139,7 @@ type head struct {
 }
 
 func (s Seal) head() head {
-	return head{Tenant: s.Tenant, Number: s.Number, Hash: s.Hash, Periods: s.Periods}
+	return head{Tenant: s.Tenant, Number: s.Number, Through: s.Through, Hash: s.Hash, Periods: s.Periods}
 }
 
 // running returns all that was sealed of a period up to the head. The error wraps ErrBroken where the seal that says so
@@ -161,11 +182,13 @@ type leaf struct {
 	hash []byte
 }
 
-// leavesFields returns the leaves of a seal as a document: each as the hash in hex, a space, and the id.
+// String is the leaf as its document has it: the hash in hex, a space, and the id.
+func (l leaf) String() string { return hex.EncodeToString(l.hash) + " " + l.id }
+
 func leavesFields(tenant string, number int64, leaves []leaf) map[string]any {
 	list := make([]any, len(leaves))
 	for i, l := range leaves {
-		list[i] = hex.EncodeToString(l.hash) + " " + l.id
+		list[i] = l.String()
 	}
 	return map[string]any{"tenant": tenant, "number": number, "leaves": list}
 }

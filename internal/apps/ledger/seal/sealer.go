@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"billhook/internal/apps/ledger"
@@ -16,26 +15,23 @@ import (
 	"billhook/internal/platform/store"
 )
 
+// The bounds of a seal: it fits in one document, and so do its leaves; verification takes ten at a time.
 const (
-	// maxEntries and the three documents of the seal make up the writes of one commit.
-	maxEntries = store.MaxWrites - 3
-	// maxBytes is what the entries of one commit may come to.
-	maxBytes = 4 << 20
-	// maxSums bounds the sums of a seal, so that it fits in one document.
-	maxSums = 2000
+	maxEntries = store.MaxPage
+	maxBytes   = 900 << 10
+	maxSums    = 2000
 )
 
-// atOnce is how many entries are read before they are sealed.
-const atOnce = 5 * store.MaxPage
-
-// tries is how often a run looks again after another sealer was faster.
+// tries is how often a tenant is looked at again after another sealer was faster.
 const tries = 3
 
-// Sealer seals what is posted and has no seal. Every field is required.
+// Sealer seals what is posted and has no seal. Every field but Lag is required.
 type Sealer struct {
 	Store   store.Store
 	Origins Origins
 	Now     func() time.Time
+	// Lag is how long a commit may take in the database after it has got its time: what is younger waits.
+	Lag time.Duration
 }
 
 // Sealed is what one run did.
@@ -56,151 +52,268 @@ type Sealed struct {
 // Run seals what it finds until nothing is left or the context is done. An error is the first that occurred;
 // the other tenants were sealed nevertheless. Any number of sealers may run at once.
 func (s Sealer) Run(ctx context.Context) (Sealed, error) {
-	r := round{Sealer: s, unreadable: map[string]bool{}, unfounded: map[string]bool{}}
-	err := r.run(ctx)
-	r.done.Unreadable, r.done.Unfounded = len(r.unreadable), len(r.unfounded)
+	r := round{Sealer: s}
+	err := r.begin(ctx)
+	if err == nil {
+		err = r.catchUp(ctx)
+	}
+	if err == nil {
+		until := r.cursor.Now.Add(-s.Lag - time.Microsecond)
+		err = r.walk(ctx, &stream{from: s.Store, after: r.cursor.cursor(), until: until})
+	}
+	if errors.Is(err, errOvertaken) {
+		r.done.Raced++
+		err = nil
+	}
+	if r.done.More = ctx.Err() != nil; r.done.More {
+		err = nil
+	}
 	if !r.oldest.IsZero() {
 		r.done.OldestSeconds = max(int64(s.Now().Sub(r.oldest).Seconds()), 1)
 	}
-	return r.done, err
+	return r.done, cmp.Or(r.first, err)
+}
+
+// cursor says how far all entries are sealed: those up to a position, but for those of the tenants that are behind.
+type cursor struct {
+	Through `store:",inline"`
+	// Now is the database's time when the last run began.
+	Now time.Time `store:"now"`
+	// Behind are the tenants that could not be sealed, and the time of the oldest entry that was left.
+	Behind map[string]time.Time `store:"behind,omitzero"`
+
+	version store.Version
+}
+
+var cursorKey = store.Key{Collection: Heads, ID: "~cursor"}
+
+// readCursor reads the cursor. With one that is gone or damaged all is gone through once more.
+func readCursor(ctx context.Context, from store.Getter) (cursor, error) {
+	doc, err := store.Find(ctx, from, cursorKey)
+	c := cursor{version: doc.Version}
+	if err != nil {
+		return c, fmt.Errorf("seal: read cursor: %w", err)
+	}
+	if store.Decode(doc.Fields, &c) != nil || c.Behind == nil {
+		c.Behind = map[string]time.Time{}
+	}
+	return c, nil
 }
 
 type round struct {
 	Sealer
 
-	done                  Sealed
-	oldest                time.Time
-	unreadable, unfounded map[string]bool
+	cursor cursor
+	done   Sealed
+	oldest time.Time
+	first  error
 }
 
-// run walks over what is not sealed, so many entries at a time that the seals of many tenants are full.
-func (r *round) run(ctx context.Context) error {
-	var first error
-	for after, raced := "", 0; ; {
-		byTenant, next, err := r.open(ctx, after)
-		if err != nil && ctx.Err() == nil {
-			return cmp.Or(first, err)
-		}
-		again := false
-		for _, tenant := range slices.Sorted(maps.Keys(byTenant)) {
-			switch err := r.seal(ctx, tenant, byTenant[tenant]); {
-			case errors.Is(err, store.ErrStale), errors.Is(err, store.ErrExists):
-				// Another sealer was faster, or this one, and the answer was lost: look again.
-				r.done.Raced++
-				again = true
-			case err != nil:
-				r.left(byTenant[tenant]...)
-				if ctx.Err() == nil {
-					first = cmp.Or(first, err)
-				}
+// begin asks the database for its time: no clock of an instance says what is old enough.
+func (r *round) begin(ctx context.Context) (err error) {
+	begun := store.Increment(cursorKey, map[string]int64{"runs": 1}, nil).Stamped("now")
+	if _, err = r.Store.Commit(ctx, []store.Write{begun}); err != nil {
+		return fmt.Errorf("seal: begin: %w", err)
+	}
+	r.cursor, err = readCursor(ctx, r.Store)
+	return err
+}
+
+// errOvertaken: another run has begun, and goes on from the same position.
+var errOvertaken = errors.New("seal: another sealer has begun")
+
+// keep writes how far all is sealed.
+func (r *round) keep(ctx context.Context) error {
+	versions, err := r.Store.Commit(ctx, []store.Write{store.Replace(cursorKey, r.cursor.version, store.Encode(&r.cursor))})
+	switch {
+	case errors.Is(err, store.ErrStale), errors.Is(err, store.ErrExists):
+		return errOvertaken
+	case err != nil:
+		return fmt.Errorf("seal: keep cursor: %w", err)
+	}
+	r.cursor.version = versions[0]
+	return nil
+}
+
+// catchUp seals what the tenants behind the cursor have up to it.
+func (r *round) catchUp(ctx context.Context) error {
+	for _, tenant := range slices.Sorted(maps.Keys(r.cursor.Behind)) {
+		last, err := readHead(ctx, r.Store, tenant)
+		for period := range last.Periods { // before its entries are read in vain
+			if err == nil {
+				_, err = last.running(ctx, r.Store, period)
 			}
 		}
-		switch {
-		case ctx.Err() != nil:
-			r.done.More = true
-			return first
-		case again && raced < tries: // then whoever is faster seals them
-			raced++
-			continue
-		case next == "":
-			return first
+		if err == nil {
+			err = r.walk(ctx, &stream{from: r.Store, tenant: tenant, after: last.cursor(), until: r.cursor.At})
 		}
-		after, raced = next, 0
+		if err != nil {
+			r.note(r.cursor.Behind[tenant])
+			if ctx.Err() != nil {
+				return err
+			}
+			r.first = cmp.Or(r.first, err)
+			continue
+		}
+		delete(r.cursor.Behind, tenant)
+		if err := r.keep(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// walk seals what a stream has: of all tenants that are not behind, or of one. Then a tenant that cannot be sealed
+// delays no other.
+func (r *round) walk(ctx context.Context, s *stream) error {
+	for {
+		documents, err := s.next(ctx)
+		if err != nil || len(documents) == 0 {
+			return err
+		}
+		byTenant := map[string][]store.Document{}
+		for _, doc := range documents {
+			tenant, _ := doc.Fields[fieldTenant].(string)
+			if store.CheckKey(headKey(tenant)) != nil {
+				tenant = ""
+			}
+			byTenant[tenant] = append(byTenant[tenant], doc)
+		}
+		for _, tenant := range slices.Sorted(maps.Keys(byTenant)) {
+			if _, behind := r.cursor.Behind[tenant]; behind && s.tenant == "" {
+				continue
+			}
+			err := r.sealRaced(ctx, tenant, byTenant[tenant])
+			if err == nil {
+				continue
+			}
+			posted := r.leave(byTenant[tenant][0])
+			if s.tenant != "" || ctx.Err() != nil {
+				return err
+			}
+			r.first, r.cursor.Behind[tenant] = cmp.Or(r.first, err), posted
+		}
+		if s.tenant == "" {
+			r.cursor.Through = Through(ledger.Position(documents[len(documents)-1]))
+			if err := r.keep(ctx); err != nil {
+				return err
+			}
+		}
 	}
 }
 
-// open reads entries without a seal, behind an id, by tenant, and notes those that cannot be read. next is empty where it
-// has come to the end.
-func (r *round) open(ctx context.Context, after string) (byTenant map[string][]ledger.Entry, next string, err error) {
-	byTenant = map[string][]ledger.Entry{}
-	query := store.Query{Collection: ledger.Entries, Equal: map[string]any{ledger.FieldOpen: true}, After: store.Cursor{ID: after}, Limit: store.MaxPage}
-	n := 0
-	for doc, err := range store.Each(ctx, r.Store, query) {
-		if err != nil {
-			return nil, "", fmt.Errorf("seal: find entries: %w", err)
+// leave notes when an entry was posted that has no seal.
+func (r *round) leave(doc store.Document) (posted time.Time) {
+	posted, known := doc.Fields["posted_at"].(time.Time)
+	if !known { // those of a chain have this one
+		posted, _ = doc.Fields[ledger.FieldCreated].(time.Time)
+	}
+	r.note(posted)
+	return posted
+}
+
+func (r *round) note(posted time.Time) {
+	if !posted.IsZero() && (r.oldest.IsZero() || posted.Before(r.oldest)) {
+		r.oldest = posted
+	}
+}
+
+// sealRaced seals, and looks again where another sealer was faster, or this one, and the answer was lost.
+func (r *round) sealRaced(ctx context.Context, tenant string, documents []store.Document) (err error) {
+	for range tries {
+		if err = r.seal(ctx, tenant, documents); !errors.Is(err, store.ErrStale) && !errors.Is(err, store.ErrExists) {
+			return err
 		}
+		r.done.Raced++
+	}
+	return err
+}
+
+// seal puts those of a tenant's entries under seals that have none, in the order of their positions.
+func (r *round) seal(ctx context.Context, tenant string, documents []store.Document) error {
+	last, err := readHead(ctx, r.Store, tenant)
+	if err != nil {
+		return err
+	}
+	entries, err := r.founded(ctx, slices.DeleteFunc(slices.Clone(documents), func(doc store.Document) bool {
+		return !last.before(ledger.Position(doc))
+	}))
+	for n := 0; len(entries) > 0 && err == nil; entries = entries[n:] {
+		if last, n, err = r.prolong(ctx, last, entries); err == nil {
+			r.done.Seals++
+			r.done.Entries += n
+		}
+	}
+	return err
+}
+
+// founded returns the entries that can be read and that something vouches for. The others get a new time, before any
+// seal goes beyond them: so their turn comes again.
+func (r *round) founded(ctx context.Context, documents []store.Document) (entries []ledger.Entry, err error) {
+	var all []ledger.Entry
+	var others []store.Document
+	for _, doc := range documents {
 		entry, err := ledger.Read(doc)
 		if err == nil {
 			_, err = entry.Canonical()
 		}
 		if err == nil {
-			byTenant[entry.Tenant] = append(byTenant[entry.Tenant], entry)
-		} else {
-			r.unreadable[doc.Key.ID] = true
-			posted, _ := doc.Fields["posted_at"].(time.Time)
-			r.left(ledger.Entry{PostedAt: posted})
+			all = append(all, entry)
+			continue
 		}
-		if n++; n == atOnce {
-			return byTenant, doc.Key.ID, nil
-		}
+		r.done.Unreadable++
+		others = append(others, doc)
 	}
-	return byTenant, "", nil
-}
-
-func (r *round) left(entries ...ledger.Entry) {
-	for _, entry := range entries {
-		if !entry.PostedAt.IsZero() && (r.oldest.IsZero() || entry.PostedAt.Before(r.oldest)) {
-			r.oldest = entry.PostedAt
-		}
-	}
-}
-
-// seal puts entries of a tenant under seals, the oldest first. Those that nothing vouches for are left.
-func (r *round) seal(ctx context.Context, tenant string, all []ledger.Entry) error {
 	answers, err := ask(ctx, all, r.Origins.Vouched)
 	if err != nil {
-		return fmt.Errorf("seal: find origins: %w", err)
+		return nil, fmt.Errorf("seal: find origins: %w", err)
 	}
-	var entries []ledger.Entry
 	for i, entry := range all {
 		if answers[i] {
 			entries = append(entries, entry)
 			continue
 		}
-		r.unfounded[entry.ID] = true
-		r.left(entry)
+		r.done.Unfounded++
+		others = append(others, entry.Document())
 	}
-	slices.SortFunc(entries, func(a, b ledger.Entry) int {
-		return cmp.Or(a.PostedAt.Compare(b.PostedAt), strings.Compare(a.ID, b.ID))
-	})
-	for len(entries) > 0 {
-		n, err := r.prolong(ctx, tenant, entries)
-		if err != nil {
-			return err
+	for _, doc := range others {
+		r.leave(doc)
+		if err := reposition(ctx, r.Store, doc); err != nil {
+			return nil, err
 		}
-		entries = entries[n:]
-		r.done.Seals++
-		r.done.Entries += n
+	}
+	return entries, nil
+}
+
+// reposition gives an entry without a seal a new time. Where it has changed since, another has done so.
+func reposition(ctx context.Context, to store.Committer, doc store.Document) error {
+	if _, err := to.Commit(ctx, []store.Write{ledger.Reposition(doc)}); err != nil && !errors.Is(err, store.ErrStale) {
+		return fmt.Errorf("seal: move entry: %w", err)
 	}
 	return nil
 }
 
-// prolong commits the next seal of a tenant's chain, of as many entries as fit into it, and returns their number.
-func (r *round) prolong(ctx context.Context, tenant string, entries []ledger.Entry) (n int, err error) {
-	last, err := readHead(ctx, r.Store, tenant)
-	if err != nil {
-		return 0, err
-	}
+// prolong commits the next seal of a tenant's chain, of as many entries as fit into it. It returns their number and the
+// new head.
+func (r *round) prolong(ctx context.Context, last head, entries []ledger.Entry) (head, int, error) {
 	next := Seal{
-		Tenant: tenant, Number: last.Number + 1, Previous: last.Hash, SealedAt: r.Now().UTC().Truncate(time.Microsecond),
+		Tenant: last.Tenant, Number: last.Number + 1, Previous: last.Hash, SealedAt: r.Now().UTC().Truncate(time.Microsecond),
 		Totals: map[string]Totals{}, Running: map[string]Totals{}, Periods: maps.Clone(last.Periods),
 	}
 	var leaves []leaf
-	entries = entries[:min(len(entries), maxEntries)]
-	writes := make([]store.Write, 3, len(entries)+3)
 	size := 0
-	for _, entry := range entries {
-		canonical, err := entry.Canonical()
+	for _, entry := range entries[:min(len(entries), maxEntries)] {
+		hash, err := entry.LeafHash()
 		if err != nil {
-			return 0, err
+			return last, 0, err
 		}
 		before := Totals{}
 		if _, begun := next.Running[entry.Period]; !begun {
 			if before, err = last.running(ctx, r.Store, entry.Period); err != nil {
-				return 0, err
+				return last, 0, err
 			}
 		}
-		size += len(canonical)
+		size += len(leaf{entry.ID, hash}.String()) + 1
 		if len(leaves) > 0 && (size > maxBytes || sums(next.Running)+sums(map[string]Totals{"": before})+len(entry.Lines) > maxSums) {
 			break
 		}
@@ -209,24 +322,27 @@ func (r *round) prolong(ctx context.Context, tenant string, entries []ledger.Ent
 			err = errors.Join(err, add(next.Totals, entry.Period, totalsOf(line)), add(next.Running, entry.Period, totalsOf(line)))
 		}
 		if err != nil {
-			return 0, err
+			return last, 0, err
 		}
-		next.Periods[entry.Period] = next.Number
-		writes = append(writes, entry.Sealed(next.Number, int64(len(leaves))))
-		leaves = append(leaves, leaf{entry.ID, leafHash(canonical)})
+		next.Periods[entry.Period], next.Through = next.Number, Through(ledger.Position(entry.Document()))
+		leaves = append(leaves, leaf{entry.ID, hash})
 	}
 	next.Count, next.Root = int64(len(leaves)), hex.EncodeToString(rootOf(leaves))
+	var err error
 	if next.Hash, err = next.computed(); err != nil {
-		return 0, err
+		return last, 0, err
 	}
 	after := next.head()
-	writes[0] = store.Create(sealKey(tenant, next.Number), store.Encode(&next))
-	writes[1] = store.Create(leavesKey(tenant, next.Number), leavesFields(tenant, next.Number, leaves))
-	writes[2] = store.Replace(headKey(tenant), last.version, store.Encode(&after))
 	failpoint.Hit(failpoint.SealCommit)
-	if _, err := r.Store.Commit(ctx, writes); err != nil {
-		return 0, fmt.Errorf("seal: commit: %w", err)
+	versions, err := r.Store.Commit(ctx, []store.Write{
+		store.Create(sealKey(next.Tenant, next.Number), store.Encode(&next)),
+		store.Create(leavesKey(next.Tenant, next.Number), leavesFields(next.Tenant, next.Number, leaves)),
+		store.Replace(headKey(next.Tenant), last.version, store.Encode(&after)),
+	})
+	if err != nil {
+		return last, 0, fmt.Errorf("seal: commit: %w", err)
 	}
 	failpoint.Hit(failpoint.SealCommitted)
-	return len(leaves), nil
+	after.version = versions[2]
+	return after, len(leaves), nil
 }

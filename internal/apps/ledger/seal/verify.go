@@ -24,10 +24,8 @@ const (
 	Changed = "changed"
 	// Missing: the document is gone.
 	Missing = "missing"
-	// Added: the document claims a place that no seal gives it.
+	// Added: the document stands where no seal holds it, though its seal is there or should be.
 	Added = "added"
-	// Moved: the document says that it has another place than its seal gives it.
-	Moved = "moved"
 	// Unfounded: neither the record of an event nor the audit names the entry, so it is not sealed.
 	Unfounded = "unfounded"
 	// Late: the entry came into a month, or under a seal, after that month was closed.
@@ -108,10 +106,13 @@ func (v Verified) Notes() []string {
 // ErrPage: the text is not the Next of a page.
 var ErrPage = errors.New("seal: no such page")
 
-// Verifier checks books, a bounded part at a time. Both fields are required.
+// Verifier checks books, a bounded part at a time. From and Origins are required.
 type Verifier struct {
 	From    ledger.Reader
 	Origins Origins
+	// Moves, if not nil, gives an entry a new time that something vouches for and that seals have passed over: it is
+	// found, and is sealed next.
+	Moves store.Committer
 }
 
 // The bounds of a page: seals or lists of leaves, and the documents after which it takes no further account.
@@ -125,6 +126,7 @@ const (
 const (
 	partSeals    = "seals"
 	partLeaves   = "leaves"
+	partTail     = "tail"
 	partEntries  = "entries"
 	partAccounts = "accounts"
 )
@@ -133,7 +135,9 @@ const (
 type position struct {
 	Part  string `json:"part"`
 	After string `json:"after,omitzero"`
-	Seal  int64  `json:"seal,omitzero"`
+	// Seal is the last seal that was checked, and Seen counts the entries up to there.
+	Seal int64 `json:"seal,omitzero"`
+	Seen int64 `json:"seen,omitzero"`
 }
 
 // All checks a bounded part of the books of all tenants, one after the other, and at last of what is in nobody's. Pages are
@@ -159,8 +163,8 @@ func (v Verifier) All(ctx context.Context, at string) (part Verified, err error)
 }
 
 // Page checks a bounded part of a tenant's books, from the Next of the page before: the seals, each with its leaves and
-// entries; the leaves, for those without a seal; all entries, for those that no seal holds; the accounts, whose balances
-// are compared with the sums of their entries. Without a tenant it checks the entries that the verification of no tenant
+// entries; the leaves, for those without a seal; the entries behind the last seal, and all where their number shows that
+// seals miss some; the accounts, whose balances are compared with the sums of their entries. Without a tenant it checks the entries that the verification of no tenant
 // sees: those without a tenant, and those of a tenant without a chain. The error wraps ErrPage, or is that of reading.
 func (v Verifier) Page(ctx context.Context, tenant, at string) (Verified, error) {
 	part := verification{Verifier: v, tenant: tenant, done: Verified{Findings: []Finding{}}}
@@ -172,9 +176,9 @@ func (v Verifier) Page(ctx context.Context, tenant, at string) (Verified, error)
 		return part.done, ErrPage
 	}
 	check := map[string]func(context.Context, position) (position, error){
-		partSeals: part.chain, partLeaves: part.leaves, partEntries: part.entries, partAccounts: part.accounts,
+		partSeals: part.chain, partLeaves: part.leaves, partTail: part.tail, partEntries: part.entries, partAccounts: part.accounts,
 	}[p.Part]
-	if check == nil || p.Seal < 0 || tenant == "" && p.Part != partEntries {
+	if check == nil || p.Seal < 0 || p.Seen < 0 || tenant == "" && p.Part != partEntries {
 		return part.done, ErrPage
 	}
 	var err error
@@ -194,6 +198,7 @@ type verification struct {
 
 	tenant   string
 	done     Verified
+	seen     int64 // entries
 	closings map[string]time.Time
 }
 
@@ -249,6 +254,7 @@ func (v *verification) chain(ctx context.Context, p position) (position, error) 
 			return p, err
 		}
 	}
+	p.Seen += v.seen
 	if p.Seal = last.number; !page.Next.IsZero() {
 		return p, nil
 	}
@@ -265,7 +271,7 @@ func (v *verification) gap(first, last int64) {
 
 // end compares the head with the last seal. It returns p where there is another seal meanwhile.
 func (v *verification) end(ctx context.Context, last link, p position) (position, error) {
-	key, next := headKey(v.tenant), position{Part: partLeaves}
+	key, next := headKey(v.tenant), position{Part: partLeaves, Seal: p.Seal, Seen: p.Seen}
 	h, err := readHead(ctx, v.From, v.tenant)
 	switch {
 	case errors.Is(err, ErrBroken):
@@ -282,7 +288,7 @@ func (v *verification) end(ctx context.Context, last link, p position) (position
 		v.gap(last.number+1, h.Number)
 	case h.Number < last.number && !last.is(h.Hash):
 		v.find(Changed, key, last.number, "there are seals behind the head")
-	case last.seal != nil && (h.Number != last.number || !last.is(h.Hash) || !maps.Equal(h.Periods, last.seal.Periods)):
+	case last.seal != nil && (h.Number != last.number || !last.is(h.Hash) || h.Through != last.seal.Through || !maps.Equal(h.Periods, last.seal.Periods)):
 		v.find(Changed, key, last.number, "the head contradicts the last seal")
 	}
 	return next, nil
@@ -321,7 +327,7 @@ func (v *verification) seal(ctx context.Context, doc store.Document, number int6
 	case now.seal != nil && (int64(len(list)) != s.Count || hex.EncodeToString(rootOf(list)) != s.Root):
 		v.find(Changed, key, number, "the leaves are not those of the root")
 	}
-	return now, v.sealed(ctx, number, list, now.seal)
+	return now, v.sealed(ctx, last, now, list)
 }
 
 // sums checks that the running sums of a seal are those before and its own.
@@ -368,7 +374,7 @@ func (v *verification) leaves(ctx context.Context, p position) (position, error)
 		}
 	}
 	if page.Next.IsZero() {
-		return position{Part: partEntries}, nil
+		return position{Part: partTail, Seal: p.Seal, Seen: p.Seen}, nil
 	}
 	return p, nil
 }

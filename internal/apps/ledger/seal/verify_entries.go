@@ -17,39 +17,42 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// sealed compares the leaves of a seal, nil where it cannot be read, with the entries that name it.
-func (v *verification) sealed(ctx context.Context, number int64, leaves []leaf, s *Seal) error {
+// sealed compares the leaves of a seal with the entries behind the one before, up to its position. Where one of the two
+// cannot be read, it compares them with the entries that they name.
+func (v *verification) sealed(ctx context.Context, last, now link, leaves []leaf) error {
 	places := make(map[string]int, len(leaves)) // of the entries that are still to be found
 	for i, l := range leaves {
 		places[l.id] = i
 	}
-	totals := map[string]Totals{}
-	whole := true
-	query := store.Query{Collection: ledger.Entries, Equal: map[string]any{fieldTenant: v.tenant, "seal": number}, Limit: store.MaxPage}
-	for doc, err := range store.Each(ctx, v.From, query) {
-		if err != nil {
-			return err
-		}
-		v.done.read++
-		v.done.Entries++
+	documents, err := v.within(ctx, last.seal, now.seal)
+	if err != nil {
+		return err
+	}
+	var loose []ledger.Entry
+	totals, whole := map[string]Totals{}, true
+	for _, doc := range documents {
 		place, held := places[doc.Key.ID]
-		if !held {
-			whole = false
-			if entry, err := ledger.Read(doc); err == nil && entry.Leaf < int64(len(leaves)) && isLeaf(entry, leaves[entry.Leaf]) {
-				v.find(Changed, leavesKey(v.tenant, number), number, "a leaf names another entry than it is of")
-				delete(places, leaves[entry.Leaf].id)
-			} else {
-				v.find(Added, doc.Key, number, "the seal does not hold it")
+		if delete(places, doc.Key.ID); held {
+			entry, same := v.compare(doc, now.number, leaves[place])
+			v.late(entry, now)
+			for _, line := range entry.Lines {
+				same = same && add(totals, entry.Period, totalsOf(line)) == nil
 			}
+			whole = whole && same
 			continue
 		}
-		delete(places, doc.Key.ID)
-		entry, same := v.compare(doc, number, int64(place), leaves[place])
-		v.late(entry, s)
-		for _, line := range entry.Lines {
-			same = same && add(totals, entry.Period, totalsOf(line)) == nil
+		whole = false
+		entry, err := ledger.Read(doc)
+		i := slices.IndexFunc(leaves, func(l leaf) bool { return err == nil && isLeaf(entry, l) })
+		switch {
+		case err != nil:
+			v.find(Changed, doc.Key, now.number, "the entry is not readable")
+		case i >= 0:
+			v.find(Changed, leavesKey(v.tenant, now.number), now.number, "a leaf names another entry than it is of")
+			delete(places, leaves[i].id)
+		default:
+			loose = append(loose, entry)
 		}
-		whole = whole && same
 	}
 	for _, id := range slices.Sorted(maps.Keys(places)) {
 		whole = false
@@ -58,15 +61,27 @@ func (v *verification) sealed(ctx context.Context, number int64, leaves []leaf, 
 		case err != nil:
 			return fmt.Errorf("seal: read entry: %w", err)
 		case doc.Version == 0:
-			v.find(Missing, doc.Key, number, "the entry is gone")
+			v.find(Missing, doc.Key, now.number, "the entry is gone")
 		default:
-			v.compare(doc, number, int64(places[id]), leaves[places[id]])
+			v.compare(doc, now.number, leaves[places[id]])
+			documents = append(documents, doc)
 		}
 	}
-	if s != nil && whole && !reflect.DeepEqual(s.Totals, totals) {
-		v.find(Changed, sealKey(v.tenant, number), number, "its totals are not those of its entries")
+	if now.seal != nil && whole && !reflect.DeepEqual(now.seal.Totals, totals) {
+		v.find(Changed, sealKey(v.tenant, now.number), now.number, "its totals are not those of its entries")
 	}
-	return nil
+	v.seen += int64(len(documents))
+	return errors.Join(v.loose(ctx, loose, now), v.held(ctx, documents))
+}
+
+// within returns the tenant's entries behind a seal, up to the next; none where one of the two cannot be read.
+func (v *verification) within(ctx context.Context, last, now *Seal) ([]store.Document, error) {
+	if last == nil || now == nil {
+		return nil, nil
+	}
+	documents, err := (&stream{from: v.From, tenant: v.tenant, after: last.cursor(), until: now.At}).rest(ctx)
+	v.done.read += ledger.Shards + int64(len(documents))
+	return slices.DeleteFunc(documents, func(doc store.Document) bool { return now.before(ledger.Position(doc)) }), err
 }
 
 func isLeaf(entry ledger.Entry, l leaf) bool {
@@ -75,22 +90,114 @@ func isLeaf(entry ledger.Entry, l leaf) bool {
 }
 
 // compare compares an entry with the leaf that stands for it, and reports whether it is the same.
-func (v *verification) compare(doc store.Document, number, place int64, l leaf) (ledger.Entry, bool) {
+func (v *verification) compare(doc store.Document, number int64, l leaf) (ledger.Entry, bool) {
+	v.done.Entries++
 	entry, err := ledger.Read(doc)
 	switch {
 	case err != nil:
 		v.find(Changed, doc.Key, number, "the entry is not readable")
-	case !isLeaf(entry, l):
+	case !isLeaf(entry, l) || entry.Tenant != v.tenant:
 		v.find(Changed, doc.Key, number, "the entry is not what was sealed")
-	case entry.Tenant != v.tenant || entry.Seal != number || entry.Leaf != place:
-		v.find(Moved, doc.Key, number, "the entry names another place than its seal gives it")
 	default:
 		return entry, true
 	}
 	return ledger.Entry{}, false
 }
 
-// entries looks for entries that no seal holds: those of the tenant, or of no tenant that has a chain.
+// loose checks entries that no seal holds. Those that a seal has passed over are found, also where something vouches for
+// them: either the database took longer for their commit than the sealer waits, or a seal is gone. now is the seal that
+// has, and without a number none has.
+func (v *verification) loose(ctx context.Context, entries []ledger.Entry, now link) error {
+	founded, err := ask(ctx, entries, v.Origins.Vouched)
+	if err != nil {
+		return err
+	}
+	v.done.read += int64(len(entries))
+	for i, entry := range entries {
+		v.done.Unsealed++
+		v.tenant = entry.Tenant
+		v.late(entry, link{})
+		switch key := ledger.Key(entry.ID); {
+		case now.number != 0:
+			v.find(Added, key, max(now.number, 0), "no seal holds it, and later entries are sealed")
+			if founded[i] && v.Moves != nil {
+				err = errors.Join(err, reposition(ctx, v.Moves, entry.Document()))
+			}
+		case !founded[i]:
+			v.find(Unfounded, key, 0, "neither the record of an event nor the audit names the entry")
+		}
+	}
+	return err
+}
+
+// split returns the entries of documents that can be read, by whether the cursor has passed over them.
+func (v *verification) split(documents []store.Document, sealed cursor) (passed, wait []ledger.Entry) {
+	for _, doc := range documents {
+		entry, err := ledger.Read(doc)
+		_, behind := sealed.Behind[entry.Tenant]
+		switch {
+		case err != nil:
+			v.tenant, _ = doc.Fields[fieldTenant].(string)
+			v.find(Changed, doc.Key, 0, "the entry is not readable")
+		case behind || sealed.before(ledger.Position(doc)):
+			wait = append(wait, entry)
+		default:
+			passed = append(passed, entry)
+		}
+	}
+	return passed, wait
+}
+
+// beyond is the link of what lies behind all seals.
+var beyond = link{number: -1}
+
+// tailTries is how often the entries are counted while others are posted.
+const tailTries = 3
+
+// tail checks the entries behind the last seal. Where there are more than were seen by now, some stand where no seal
+// looks: then all are looked at.
+func (v *verification) tail(ctx context.Context, p position) (position, error) {
+	sealed, err := readCursor(ctx, v.From)
+	if err != nil {
+		return p, err
+	}
+	last, err := v.linkOf(ctx, p.Seal)
+	if err != nil || last.seal == nil {
+		return position{Part: partEntries}, err
+	}
+	var documents []store.Document
+	next, tail := position{Part: partEntries}, &stream{from: v.From, tenant: v.tenant, after: last.seal.cursor()}
+	for range tailTries {
+		more, err := tail.rest(ctx)
+		if err != nil {
+			return p, err
+		}
+		documents = append(documents, more...)
+		v.done.read += ledger.Shards + int64(len(more))
+		switch doc, err := store.Find(ctx, v.From, sealKey(v.tenant, p.Seal+1)); {
+		case err != nil:
+			return p, fmt.Errorf("seal: read seal: %w", err)
+		case doc.Version != 0: // made meanwhile
+			return position{Part: partSeals, After: ID(v.tenant, p.Seal), Seal: p.Seal, Seen: p.Seen}, nil
+		}
+		n, err := count(ctx, v.From, map[string]any{fieldTenant: v.tenant})
+		if err != nil {
+			return p, err
+		}
+		if n == p.Seen+int64(len(documents)) {
+			next.Part = partAccounts
+			break
+		}
+	}
+	tenant := v.tenant
+	passed, wait := v.split(documents, sealed)
+	err = errors.Join(v.loose(ctx, passed, beyond), v.loose(ctx, wait, link{}))
+	v.tenant = tenant
+	return next, errors.Join(err, v.held(ctx, documents))
+}
+
+// entries looks at all entries, page by page: of the tenant at those that cannot be read, which no seal may hold, and
+// else at those of no tenant that has a chain.
 func (v *verification) entries(ctx context.Context, p position) (position, error) {
 	of, rest := v.tenant, v.tenant == ""
 	query := store.Query{Collection: ledger.Entries, After: store.Cursor{ID: p.After}, Limit: store.MaxPage}
@@ -101,40 +208,33 @@ func (v *verification) entries(ctx context.Context, p position) (position, error
 			return position{}, err
 		}
 	}
+	sealed, err := readCursor(ctx, v.From)
+	if err != nil {
+		return p, err
+	}
 	page, err := v.From.Query(ctx, query)
 	if err != nil {
 		return p, fmt.Errorf("seal: read entries: %w", err)
 	}
 	v.done.read += int64(len(page.Documents))
-	// The head and the tenants after the entries: what is sealed meanwhile has a seal up to it, and a tenant among them.
-	var h head
-	var sealed []string
-	if rest {
-		sealed, err = Tenants(ctx, v.From)
-	} else if h, err = readHead(ctx, v.From, of); errors.Is(err, ErrBroken) {
-		err = nil // it is found with the seals
-	}
-	if err != nil {
-		return p, err
-	}
-	var unsealed []ledger.Entry
-	for _, doc := range page.Documents {
-		if tenant, _ := doc.Fields[fieldTenant].(string); slices.Contains(sealed, tenant) {
-			continue
-		}
-		if entry, ok := v.mark(doc, h.Number); ok {
-			unsealed = append(unsealed, entry)
-		}
-	}
-	if err := v.unsealed(ctx, unsealed); err != nil {
-		return p, err
-	}
-	if v.tenant = of; !rest {
-		if err := v.held(ctx, page.Documents); err != nil {
+	if rest { // the tenants after the entries: what is sealed meanwhile has one among them
+		tenants, err := Tenants(ctx, v.From)
+		if err != nil {
 			return p, err
 		}
+		page.Documents = slices.DeleteFunc(page.Documents, func(doc store.Document) bool {
+			tenant, _ := doc.Fields[fieldTenant].(string)
+			return slices.Contains(tenants, tenant)
+		})
 	}
+	passed, wait := v.split(page.Documents, sealed)
+	if rest {
+		err = errors.Join(v.loose(ctx, passed, beyond), v.loose(ctx, wait, link{}))
+	}
+	v.tenant = of
 	switch {
+	case err != nil:
+		return p, err
 	case !page.Next.IsZero():
 		return position{Part: partEntries, After: page.Next.ID}, nil
 	case rest:
@@ -144,58 +244,21 @@ func (v *verification) entries(ctx context.Context, p position) (position, error
 	}
 }
 
-func (v *verification) unsealed(ctx context.Context, entries []ledger.Entry) error {
-	founded, err := ask(ctx, entries, v.Origins.Vouched)
-	if err != nil {
-		return err
-	}
-	v.done.read += int64(len(entries))
-	for i, entry := range entries {
-		v.done.Unsealed++
-		v.tenant = entry.Tenant
-		v.late(entry, nil)
-		if !founded[i] {
-			v.find(Unfounded, ledger.Key(entry.ID), 0, "neither the record of an event nor the audit names the entry")
-		}
-	}
-	return nil
-}
-
 // SealedWithin is how long after the closing of a month a seal may hold entries that were posted
 // before: longer than a sealer takes, and as long as nobody is told that it does not seal.
 const SealedWithin = 15 * time.Minute
 
 // late finds an entry that came into a month after it was closed, or under a seal long after: then its
-// time is not what it was. s is nil where there is no seal, or none that can be read.
-func (v *verification) late(entry ledger.Entry, s *Seal) {
+// time is not what it was.
+func (v *verification) late(entry ledger.Entry, under link) {
 	closes, closed := v.closings[entry.Period]
 	switch {
 	case !closed:
 	case !entry.PostedAt.Before(closes):
-		v.find(Late, ledger.Key(entry.ID), entry.Seal, "the entry was posted in "+entry.Period+" after that was closed")
-	case s != nil && s.SealedAt.After(closes.Add(SealedWithin)):
-		v.find(Late, ledger.Key(entry.ID), entry.Seal, "the entry was put under a seal long after "+entry.Period+" was closed")
+		v.find(Late, ledger.Key(entry.ID), under.number, "the entry was posted in "+entry.Period+" after that was closed")
+	case under.seal != nil && under.seal.SealedAt.After(closes.Add(SealedWithin)):
+		v.find(Late, ledger.Key(entry.ID), under.number, "the entry was put under a seal long after "+entry.Period+" was closed")
 	}
-}
-
-// mark checks an entry for which no seal may stand, where the newest seal of its tenant is known, and
-// returns it where it waits for its seal. Those that say which seal holds them are compared with it.
-func (v *verification) mark(doc store.Document, newest int64) (entry ledger.Entry, waits bool) {
-	if number, ok := doc.Fields["seal"].(int64); ok && 0 < number && number <= newest {
-		return ledger.Entry{}, false
-	}
-	entry, err := ledger.Read(doc)
-	v.tenant = entry.Tenant
-	switch {
-	case err != nil:
-		v.tenant, _ = doc.Fields[fieldTenant].(string)
-		v.find(Changed, doc.Key, 0, "the entry is not readable")
-	case entry.Seal > newest:
-		v.find(Added, doc.Key, entry.Seal, "the entry names a seal that there is not")
-	default:
-		return entry, true
-	}
-	return ledger.Entry{}, false
 }
 
 // Tenants returns the tenants that have a head or a first seal, sorted.

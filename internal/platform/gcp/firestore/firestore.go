@@ -33,6 +33,17 @@ import (
 // callTimeout is above Firestore's usual time and below any handler's deadline, so that an outage is answered in time.
 const callTimeout = 8 * time.Second
 
+// lag is far above callTimeout, after which the database drops what it has not committed.
+const lag = 2 * time.Minute
+
+// Lag is how much older than now a commit's stamp is at most when the commit is seen. The emulator commits at once.
+func (s *Store) Lag() time.Duration {
+	if s.emulator {
+		return 0
+	}
+	return lag
+}
+
 // Store keeps documents in one database. The version of a document is its update time in nanoseconds. A write that
 // changes nothing leaves it as it was.
 //

@@ -3,10 +3,13 @@
 package sealtest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -34,9 +37,9 @@ var (
 func Run(t *testing.T, open func(t testing.TB) store.Store) {
 	t.Helper()
 	rapid.Check(t, func(rt *rapid.T) {
-		w := &world{faults: &storetest.Faults{Store: open(t)}, now: time.Date(2026, 11, 3, 10, 0, 0, 0, time.UTC), posted: map[string][]ledger.Entry{}}
+		w := &world{faults: &storetest.Faults{Store: open(t)}, now: time.Date(2026, 11, 3, 10, 0, 0, 0, time.UTC), posted: map[string][]ledger.Entry{}, late: map[string]ledger.Entry{}}
 		rt.Repeat(map[string]func(*rapid.T){
-			"post": w.post, "post many": w.postMany, "seal": w.seal, "seal twice at once": w.sealTwice,
+			"post": w.post, "post many": w.postMany, "a commit comes late": w.postLate, "verify as each day": w.verify, "seal": w.seal, "seal twice at once": w.sealTwice,
 			"post while a seal is made": w.postWhile, "sum up while a sealer runs": w.sumWhile, "read with faults": w.readFails, "": w.check,
 		})
 		w.end(rt)
@@ -52,10 +55,19 @@ func (Trusting) Vouched(context.Context, ledger.Entry) (bool, error) { return tr
 // Closings are none.
 func (Trusting) Closings(context.Context, string) (map[string]time.Time, error) { return nil, nil }
 
+// Document is the document that a write makes, with the time at which the database has taken it.
+func Document(made store.Write) store.Document {
+	fields := maps.Clone(made.Fields)
+	if made.Stamp != "" {
+		fields[made.Stamp] = time.Date(2026, 11, 3, 10, 0, 0, 0, time.UTC)
+	}
+	return store.Document{Key: made.Key, Fields: fields, Version: 1}
+}
+
 // Record returns the write of the record of an event that has made an entry, whose write is given, in a
 // queue.
 func Record(t require.TestingT, queue string, made store.Write) store.Write {
-	entry, err := ledger.Read(store.Document{Key: made.Key, Fields: made.Fields})
+	entry, err := ledger.Read(Document(made))
 	require.NoError(t, err)
 	record := dedupe.Record{Queue: queue, Tenant: entry.Tenant, EventID: entry.EventID, Status: dedupe.Completed, Ref: entry.ID}
 	return store.Set(dedupe.Key(queue, entry.Tenant, entry.EventID), store.Encode(&record))
@@ -66,7 +78,9 @@ type world struct {
 	faults *storetest.Faults
 	now    time.Time
 	posted map[string][]ledger.Entry
-	n      int
+	// late are the entries that were committed behind others, and are in no seal.
+	late map[string]ledger.Entry
+	n    int
 }
 
 // faultless reads and writes without faults.
@@ -77,7 +91,73 @@ func (w *world) sealer(s store.Store) seal.Sealer {
 }
 
 // post posts one entry: of a journal, or the credit of an order's points.
-func (w *world) post(t *rapid.T) {
+func (w *world) post(t *rapid.T) { w.commit(t, w.entry(t)) }
+
+// postLate commits an entry whose time the database has taken long before: behind others, which may be sealed.
+func (w *world) postLate(t *rapid.T) {
+	all := slices.Concat(w.posted[tenants[0]], w.posted[tenants[1]])
+	if len(all) == 0 {
+		t.Skip("nothing is posted")
+	}
+	writes := w.entry(t)
+	other := rapid.SampledFrom(all).Draw(t, "behind")
+	at := other.CommittedAt.Add(-time.Duration(rapid.IntRange(0, 2).Draw(t, "by")) * time.Microsecond)
+	writes[0].Fields[writes[0].Stamp], writes[0].Stamp = at, ""
+	entry := w.commit(t, writes)
+	w.late[entry.ID] = entry
+}
+
+// passed returns the late entries that seals have passed over, and forgets those that are sealed. summed: balances have
+// them.
+func (w *world) passed(t *rapid.T, summed bool) (ids []string) {
+	through := func(doc store.Document) (at store.Cursor) {
+		at.At, _ = doc.Fields["through"].(time.Time)
+		at.ID, _ = doc.Fields["through_id"].(string)
+		return at
+	}
+	cursor, err := store.Find(context.Background(), w.faultless(), store.Key{Collection: seal.Heads, ID: "~cursor"})
+	require.NoError(t, err)
+	for id, entry := range w.late {
+		_, err := seal.Locate(context.Background(), w.faultless(), &entry)
+		require.NoError(t, err)
+		if entry.Seal > 0 {
+			delete(w.late, id)
+			continue
+		}
+		head, err := store.Find(context.Background(), w.faultless(), store.Key{Collection: seal.Heads, ID: seal.HeadID(entry.Tenant)})
+		require.NoError(t, err)
+		behind := func(at store.Cursor) bool {
+			return cmp.Or(entry.CommittedAt.Compare(at.At), strings.Compare(id, at.ID)) <= 0
+		}
+		tenants, _ := cursor.Fields["behind"].(map[string]any)
+		_, caughtUp := tenants[entry.Tenant]
+		if behind(through(head)) || !summed && !caughtUp && behind(through(cursor)) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// verify is a day's verification: what it finds late gets a new time.
+func (w *world) verify(t *rapid.T) {
+	w.now = w.now.Add(24 * time.Hour)
+	passed := w.passed(t, false)
+	var found []string
+	watch := seal.Watch{
+		Verifier: seal.Verifier{From: w.faultless(), Origins: Trusting{}}, Store: w.faultless(), Now: func() time.Time { return w.now },
+		Report: func(f seal.Finding) { found = append(found, strings.TrimPrefix(f.Document, ledger.Entries+"/")) },
+	}
+	state, err := watch.Step(context.Background())
+	require.NoError(t, err)
+	require.Equal(t, w.now, state.Last.FinishedAt)
+	require.ElementsMatch(t, passed, found)
+	for _, id := range passed {
+		delete(w.late, id)
+	}
+}
+
+// entry returns the writes that post one.
+func (w *world) entry(t *rapid.T) []store.Write {
 	w.n++
 	// Clocks differ between workers: the moments do not rise.
 	at := w.now.Add(time.Duration(rapid.IntRange(-90, 90).Draw(t, "clock")) * time.Second)
@@ -88,8 +168,7 @@ func (w *world) post(t *rapid.T) {
 			To: ledger.UserPoints("u1"), Amount: rapid.Int64Range(1, 5000).Draw(t, "points"), Currency: ledger.Points, CreatedAt: at,
 		})
 		require.NoError(t, err)
-		w.commit(t, writes)
-		return
+		return writes
 	}
 	entry := ledger.Entry{
 		Tenant: rapid.SampledFrom(tenants).Draw(t, "tenant"), Kind: ledger.KindJournal, EventID: fmt.Sprint("e", w.n),
@@ -104,10 +183,10 @@ func (w *world) post(t *rapid.T) {
 	}
 	writes, err := ledger.Post(entry)
 	require.NoError(t, err)
-	w.commit(t, writes)
+	return writes
 }
 
-func (w *world) commit(t *rapid.T, writes []store.Write) {
+func (w *world) commit(t *rapid.T, writes []store.Write) ledger.Entry {
 	_, err := w.faultless().Commit(context.Background(), writes)
 	require.NoError(t, err)
 	doc, err := w.faultless().Get(context.Background(), writes[0].Key)
@@ -115,6 +194,7 @@ func (w *world) commit(t *rapid.T, writes []store.Write) {
 	entry, err := ledger.Read(doc)
 	require.NoError(t, err)
 	w.posted[entry.Tenant] = append(w.posted[entry.Tenant], entry)
+	return entry
 }
 
 func (w *world) postMany(t *rapid.T) {
@@ -190,6 +270,9 @@ func (w *world) postWhile(t *rapid.T) {
 
 // sumWhile has a sealer run between any two reads of a balance.
 func (w *world) sumWhile(t *rapid.T) {
+	if w.passed(t, false); len(w.late) > 0 {
+		t.Skip("what comes late counts when it is found")
+	}
 	w.faults.OnRead = func(do func() error) error {
 		switch rapid.IntRange(0, 3).Draw(t, "meanwhile") {
 		case 0:
@@ -205,7 +288,7 @@ func (w *world) sumWhile(t *rapid.T) {
 	defer func() { w.faults.OnRead = nil }()
 	tenant, period := rapid.SampledFrom(tenants).Draw(t, "tenant"), rapid.SampledFrom(periods).Draw(t, "period")
 	w.sums(t, w.faults, tenant, min(period, rapid.SampledFrom(periods).Draw(t, "first")), period)
-	findings(t, w.faults)
+	w.findings(t, w.faults)
 }
 
 // readFails has the first reads of a run fail.
@@ -223,13 +306,19 @@ func (w *world) check(t *rapid.T) {
 			w.sums(t, w.faultless(), tenant, periods[0], period)
 		}
 	}
-	findings(t, w.faultless())
+	w.findings(t, w.faultless())
 }
 
-func findings(t *rapid.T, s store.Store) {
+// findings verifies: what is found is what came late and was passed over.
+func (w *world) findings(t *rapid.T, s store.Store) {
 	found, err := Findings(context.Background(), seal.Verifier{From: s, Origins: Trusting{}})
 	require.NoError(t, err)
-	require.Empty(t, found)
+	var ids []string
+	for _, f := range found {
+		require.Equal(t, seal.Added, f.Kind, f)
+		ids = append(ids, strings.TrimPrefix(f.Document, ledger.Entries+"/"))
+	}
+	require.ElementsMatch(t, w.passed(t, false), ids)
 }
 
 // Findings verifies all books as people and the daily verification do, page after page.
@@ -256,9 +345,9 @@ func pages(page func(at string) (seal.Verified, error)) (found []seal.Finding, e
 // sums compares the trial balance of a span of months with the sum of the entries that were posted.
 func (w *world) sums(t *rapid.T, s store.Store, tenant, first, last string) {
 	type line struct{ account, currency string }
-	want := map[line]*seal.Balance{}
+	want, passed := map[line]*seal.Balance{}, w.passed(t, true)
 	for _, entry := range w.posted[tenant] {
-		if entry.Period > last {
+		if entry.Period > last || slices.Contains(passed, entry.ID) {
 			continue
 		}
 		for _, l := range entry.Lines {
@@ -284,8 +373,9 @@ func (w *world) sums(t *rapid.T, s store.Store, tenant, first, last string) {
 	require.False(t, got.Alerts(), "the balances of each currency add up to nothing")
 }
 
-// allSealed: every entry stands in exactly one seal, at the place that it names, and proves it.
+// allSealed: every entry stands in exactly one seal, but for what came late and was passed over.
 func (w *world) allSealed(t *rapid.T) {
+	passed := w.passed(t, false)
 	for _, tenant := range tenants {
 		var sealed int64
 		numbers := []int64{}
@@ -300,7 +390,6 @@ func (w *world) allSealed(t *rapid.T) {
 				break
 			}
 		}
-		require.Len(t, w.posted[tenant], int(sealed))
 		slices.Reverse(numbers)
 		for i, number := range numbers {
 			require.EqualValues(t, i+1, number)
@@ -311,18 +400,28 @@ func (w *world) allSealed(t *rapid.T) {
 			require.NoError(t, err)
 			entry, err := ledger.Read(doc)
 			require.NoError(t, err)
+			same, err := seal.Locate(context.Background(), w.faultless(), &entry)
+			require.NoError(t, err)
+			if slices.Contains(passed, entry.ID) {
+				continue
+			}
+			require.True(t, same)
 			require.Positive(t, entry.Seal)
-			require.False(t, places[[2]int64{entry.Seal, entry.Leaf}])
 			places[[2]int64{entry.Seal, entry.Leaf}] = true
 		}
+		require.Len(t, places, int(sealed), "each has a place of its own")
 	}
 }
 
 // end seals what is left, and proves an entry.
 func (w *world) end(t *rapid.T) {
-	_, err := w.sealer(w.faultless()).Run(context.Background())
-	require.NoError(t, err)
-	w.allSealed(t)
+	for range 2 {
+		_, err := w.sealer(w.faultless()).Run(context.Background())
+		require.NoError(t, err)
+		w.allSealed(t)
+		w.verify(t)
+	}
+	require.Empty(t, w.late, "what came late is found, and sealed")
 	w.check(t)
 	for _, tenant := range tenants {
 		if len(w.posted[tenant]) == 0 {

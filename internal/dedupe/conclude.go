@@ -161,6 +161,11 @@ func (r *Run) commit(ctx context.Context, record Record, also ...store.Write) (w
 		if r.version == 0 {
 			write = store.Create(r.key, fields)
 		}
+		for _, w := range also { // the record has the time of what was made with it: so the two can be counted
+			if w.Stamp != "" {
+				write = write.Stamped(w.Stamp)
+			}
+		}
 		writes = append(append(make([]store.Write, 0, 1+len(also)), write), also...)
 	}
 	if len(writes) > 0 {

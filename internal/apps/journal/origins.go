@@ -3,6 +3,7 @@ package journal
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -54,6 +55,22 @@ func (o Origins) Vouched(ctx context.Context, e ledger.Entry) (bool, error) {
 	default:
 		return false, nil
 	}
+}
+
+// Made counts the records of a tenant's events that the database stamped with the entries that they made. The error is
+// that of reading.
+func (o Origins) Made(ctx context.Context, tenant string, from, to time.Time) (all int64, err error) {
+	for shard := range int64(dedupe.Shards) {
+		n, err := store.Count(ctx, o.Store, store.Query{
+			Collection: dedupe.Collection, Equal: map[string]any{"tenant": tenant, "shard": shard}, Limit: math.MaxInt32,
+			Due: &store.Due{Field: ledger.FieldCommitted, Until: to}, After: store.Cursor{At: from.Add(-time.Microsecond), ID: "~"}, // behind all ids
+		})
+		if err != nil {
+			return 0, err
+		}
+		all += n
+	}
+	return all, nil
 }
 
 func (o Origins) recorded(ctx context.Context, queue string, e ledger.Entry) (bool, error) {

@@ -252,6 +252,9 @@ type Origins interface {
 	// Vouched reports whether the record of the entry's event names the entry, or the audit its
 	// author. Both are written in the entry's own commit. The error is that of reading.
 	Vouched(ctx context.Context, entry ledger.Entry) (bool, error)
+	// Made returns how many entries the records of a tenant name whose commits the database took from one time to
+	// another, both included. Where that is the number of the entries, each is vouched for.
+	Made(ctx context.Context, tenant string, from, to time.Time) (int64, error)
 	// Closings returns the moment from which each closed month of a tenant takes no entries.
 	Closings(ctx context.Context, tenant string) (map[string]time.Time, error)
 }

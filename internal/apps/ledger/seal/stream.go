@@ -37,7 +37,7 @@ func (s *stream) next(ctx context.Context) (some []store.Document, err error) {
 		if !s.begun {
 			shard.after = s.after
 		}
-		if len(shard.documents) == 0 && !shard.whole {
+		if len(shard.documents) < store.MaxPage/2 && !shard.whole {
 			query := store.Query{
 				Collection: ledger.Entries, Equal: map[string]any{ledger.FieldShard: int64(i)}, After: shard.after, Limit: store.MaxPage,
 				Due: &store.Due{Field: ledger.FieldCommitted, Until: s.until},
@@ -52,7 +52,7 @@ func (s *stream) next(ctx context.Context) (some []store.Document, err error) {
 			if err != nil {
 				return nil, fmt.Errorf("seal: read entries: %w", err)
 			}
-			shard.documents, shard.whole = page.Documents, len(page.Documents) < store.MaxPage
+			shard.documents, shard.whole = append(shard.documents, page.Documents...), len(page.Documents) < store.MaxPage
 		}
 		if n := len(shard.documents); n > 0 {
 			shard.after = ledger.Position(shard.documents[n-1])
@@ -62,13 +62,19 @@ func (s *stream) next(ctx context.Context) (some []store.Document, err error) {
 		}
 	}
 	s.begun = true
-	for i := range s.shards {
-		shard := &s.shards[i]
-		n := slices.IndexFunc(shard.documents, func(doc store.Document) bool { return compare(ledger.Position(doc), end) > 0 })
-		if n < 0 {
-			n = len(shard.documents)
+	// All of one time come together, unless that is more than a page.
+	for _, last := range []store.Cursor{{At: end.At}, end} {
+		for i := range s.shards {
+			shard := &s.shards[i]
+			n := slices.IndexFunc(shard.documents, func(doc store.Document) bool { return compare(ledger.Position(doc), last) > 0 })
+			if n < 0 {
+				n = len(shard.documents)
+			}
+			some, shard.documents = append(some, shard.documents[:n]...), shard.documents[n:]
 		}
-		some, shard.documents = append(some, shard.documents[:n]...), shard.documents[n:]
+		if len(some) > 0 {
+			break
+		}
 	}
 	slices.SortFunc(some, func(a, b store.Document) int { return compare(ledger.Position(a), ledger.Position(b)) })
 	return some, nil

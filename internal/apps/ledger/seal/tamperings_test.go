@@ -35,7 +35,7 @@ const (
 // clocks are the hours of the sealer's two runs; an entry that is forced in by somebody is sealed by him.
 func whole(t *testing.T, clocks [2]int, forced ...ledger.Entry) books {
 	t.Helper()
-	s := storetest.Open(t)
+	s := stamping{storetest.Open(t), new(time.Time)}
 	posted := func(writes []store.Write, err error) {
 		t.Helper()
 		require.NoError(t, err)
@@ -73,6 +73,28 @@ func whole(t *testing.T, clocks [2]int, forced ...ledger.Entry) books {
 	return all
 }
 
+// stamping is a store whose time passes by its commits alone: the same books have the same seals.
+type stamping struct {
+	store.Store
+
+	now *time.Time
+}
+
+func (s stamping) Commit(ctx context.Context, writes []store.Write) ([]store.Version, error) {
+	if s.now.IsZero() {
+		*s.now = noon
+	}
+	*s.now = s.now.Add(time.Millisecond)
+	writes = slices.Clone(writes)
+	for i, w := range writes {
+		if w.Stamp != "" {
+			writes[i].Fields = with(w.Fields, w.Stamp, *s.now)
+			writes[i].Stamp = ""
+		}
+	}
+	return s.Store.Commit(ctx, writes)
+}
+
 func (b books) verified(t *testing.T, kept []seal.Seal) (found, withKept []seal.Finding) {
 	t.Helper()
 	origins := journal.Origins{Store: b, Catalog: &catalog.Catalog{Queues: []catalog.Queue{
@@ -107,9 +129,7 @@ func TestEachTamperingIsFoundByWhomTheDocsSay(t *testing.T) {
 		writes := filetest.Must(ledger.Post(sale("acme", event, "2026-11", amount, 0)))(t)
 		return sealtest.Document(writes[0]).Fields // of long ago
 	}
-	later := func(fields map[string]any) map[string]any {
-		return with(fields, "committed_at", time.Now().Add(time.Hour).UTC().Truncate(time.Microsecond))
-	}
+	later := func(fields map[string]any) map[string]any { return with(fields, "committed_at", noon.AddDate(0, 0, 1)) }
 	usual := [2]int{1, 1}
 
 	gone := func(match func(store.Key, map[string]any) bool) func(books) {
@@ -401,7 +421,9 @@ func TestEverySingleBitThatIsChangedIsFound(t *testing.T) {
 
 // with returns fields with others, in pairs of a name and a value; one that is nil is taken out.
 func with(fields map[string]any, pairs ...any) map[string]any {
-	fields = maps.Clone(fields)
+	if fields = maps.Clone(fields); fields == nil {
+		fields = map[string]any{}
+	}
 	for pair := range slices.Chunk(pairs, 2) {
 		fields[pair[0].(string)] = pair[1]
 		if pair[1] == nil {

@@ -53,6 +53,13 @@ locals {
 
     # What moved on one holder's points, newest first.
     entries_account = { collection = "entries", fields = ["tenant", "account", "created_at"], order = "DESCENDING" }
+
+    # What seals hold, in the order of the database's time: of all tenants and of one. The records of one tenant that were
+    # committed with entries are counted in the same order, and a seal is found by the position up to which it goes.
+    entries_sealing        = { collection = "entries", fields = ["shard", "committed_at"], order = "ASCENDING" }
+    entries_sealing_tenant = { collection = "entries", fields = ["shard", "tenant", "committed_at"], order = "ASCENDING" }
+    events_sealing         = { collection = "webhookEvents", fields = ["shard", "tenant", "committed_at"], order = "ASCENDING" }
+    seals_through          = { collection = "seals", fields = ["tenant", "through"], order = "ASCENDING" }
   }
 
   # Fields that no query names alone, and that rise, are large, or are written at every attempt.
@@ -60,6 +67,7 @@ locals {
     webhookEvents = [
       "created_at", "updated_at", "processed_at", "next_retry_at", "message", "emitted", "last_error", "payload_hash", "corrected", "dead_letters", "shard",
       "action", "attempts", "attempts_log", "conflicts_with", "delay_ticket", "lease_token", "message_id", "ref", "result", "published_at", "webhook_received_at",
+      "committed_at",
     ]
     deadLetters = ["attributes", "data", "data_base64", "first_published_at", "dead_lettered_at", "kept_at", "history"]
     outbox      = ["created_at", "message"]
@@ -68,11 +76,11 @@ locals {
     # The ids that an operation names.
     audit = ["items"]
 
-    entries = ["created_at", "occurred_at", "posted_at", "lines", "from", "to", "reverts", "refund_id", "leaf"]
+    entries = ["created_at", "occurred_at", "posted_at", "lines", "from", "to", "reverts", "refund_id", "shard", "committed_at"]
 
-    seals      = ["previous", "root", "count", "sealed_at", "totals", "running", "periods"]
+    seals      = ["previous", "root", "count", "sealed_at", "totals", "running", "periods", "through", "through_id"]
     sealLeaves = ["leaves"]
-    sealHeads  = ["periods"]
+    sealHeads  = ["periods", "through", "through_id", "now", "behind", "runs"]
 
     customers = ["since", "linked_by"]
 

@@ -122,6 +122,7 @@ func written(t *testing.T) (found queries) {
 			if equal := member(n, "Equal"); taken && equal != nil {
 				require.NotEmpty(t, keys(equal), "a query that takes what is due of what equals writes both out, for this test to read")
 				found.due = append(found.due, strings.Join(append(slices.Sorted(slices.Values(keys(equal))), text(member(due.X, "Field"))), ", "))
+				return false // its fields need the composite index alone
 			}
 		}
 		return true
@@ -166,8 +167,9 @@ func TestEveryIndexOfWhatIsDueIsOneThatAQueryNeeds(t *testing.T) {
 	}
 	due := written(t).due
 	slices.Sort(due)
+	slices.Sort(made) // two collections may have the same
 	require.NotEmpty(t, due)
-	require.ElementsMatch(t, slices.Compact(due), made)
+	require.Equal(t, slices.Compact(due), slices.Compact(made))
 }
 
 type asked struct {

@@ -24,6 +24,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/catalog/catalogtest"
+	"billhook/internal/apps/ledger"
 	"billhook/internal/filetest"
 	"billhook/internal/pipeline/alarm"
 	"billhook/internal/pipeline/deadletter"
@@ -67,9 +68,32 @@ const (
 	monthSeconds   = 30 * 24 * 3600
 )
 
-// kinds are the shares of the events by kind, under the names of the rows in docs/exactly-once.md.
-var kinds = map[string]float64{
-	"new `Tx` event whose effect needs no state (a credit)": 0.95, "new `Tx` event whose effect needs state (a refund)": 0.03, "duplicate": 0.02,
+// kinds are the shares of the events by kind, under the names that the counting test of their lives gives them.
+var kinds = map[string]float64{"a credit": 0.95, "a refund": 0.03, "a duplicate": 0.02}
+
+// life is what an event of a kind costs from the push to the removal of its record, as internal/compose/worker counts it.
+type life struct {
+	kind string
+	operations
+	// sealing are those of the reads that its seal costs, and verifying those of each daily verification, beside them.
+	sealing, verifying float64
+	// seal is what a run of the sealer costs that finds such entries, however many.
+	seal operations
+}
+
+func livesOf(t *testing.T) (all []life) {
+	t.Helper()
+	for line := range strings.Lines(read(t, "internal/compose/worker/testdata/lives.txt")) {
+		kind, rest, _ := strings.Cut(strings.TrimSpace(line), " | ")
+		var n [7]float64
+		for i, text := range strings.Split(rest, " | ") {
+			number, err := strconv.ParseFloat(text, 64)
+			require.NoError(t, err)
+			n[i] = number
+		}
+		all = append(all, life{kind, operations{n[0] + n[3], n[1], n[2]}, n[3], n[4], operations{reads: n[5], writes: n[6]}})
+	}
+	return all
 }
 
 type operations struct{ reads, writes, deletes float64 }
@@ -93,17 +117,32 @@ func matched(t *testing.T, text, expression string) []string {
 	return match
 }
 
-func averageOf(t *testing.T, document string) (all operations) {
-	t.Helper()
-	for row, share := range kinds {
-		reads, writes := counted(t, document, row)
-		all.reads += share * reads
-		all.writes += share * writes
-		if writes > 0 {
-			all.deletes += share // TTL removes the record
-		}
+func averageOf(lives []life) (all operations) {
+	for _, of := range lives {
+		share := kinds[of.kind]
+		all = operations{all.reads + share*of.reads, all.writes + share*of.writes, all.deletes + share*of.deletes}
 	}
 	return all
+}
+
+func lifeTable(t *testing.T, lives []life, runs int) string {
+	t.Helper()
+	var b strings.Builder
+	b.WriteString("| kind of event | read | of it for its seal | written | removed | a million |\n| --- | ---: | ---: | ---: | ---: | ---: |\n")
+	number := func(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
+	byKind := map[string]life{}
+	for _, of := range lives {
+		byKind[of.kind] = of
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | $%.2f |\n", of.kind, number(of.reads), number(of.sealing), number(of.writes), number(of.deletes), of.dollars(1_000_000))
+	}
+	credit, entry := byKind["a credit"], byKind["an entry of the journal"]
+	require.Equal(t, credit.seal, entry.seal)
+	fmt.Fprintf(&b, "\nA seal is made in each run of its task that finds entries of a tenant: %s reads and %s writes beside those of its entries, $%.2f a month\n"+
+		"for a tenant that has some in every minute. ", number(credit.seal.reads), number(credit.seal.writes), credit.seal.dollars(float64(runs)))
+	month := func(of life) float64 { return operations{reads: of.verifying}.dollars(30 * 1_000_000) }
+	fmt.Fprintf(&b, "The daily verification reads %s documents for each credit that the books hold, and %s\nfor each entry of the journal: "+
+		"$%.2f and $%.2f a month for each million that is kept, which no table here has in it.\n", number(credit.verifying), number(entry.verifying), month(credit), month(entry))
+	return b.String()
 }
 
 // upkeep is what the tasks of a month do without any event: their runs, the documents they
@@ -123,6 +162,8 @@ func idleRun(task string, deadLetterQueues int) upkeep {
 		return upkeep{runs: 1, reads: deadLetterQueues, lines: deadLetterQueues + 1}
 	case "count-backlogs":
 		return upkeep{runs: 1, writes: 1, lines: 1} // all queues in one document
+	case "seal-journal":
+		return upkeep{runs: 1, reads: 1 + ledger.Shards, writes: 1, lines: 1} // the database's time, and each shard
 	default:
 		return upkeep{runs: 1, reads: 1, lines: 1}
 	}
@@ -178,7 +219,7 @@ func table(of operations, tasks upkeep, messageBytes float64, record operations)
 	}
 	fmt.Fprintf(&b, "\nAn event is %.2f documents read, %.2f written and %.2f removed on average, and %.0f bytes on its topic, charged twice.\n",
 		of.reads, of.writes, of.deletes, max(leastBytes, messageBytes))
-	fmt.Fprintf(&b, "The tasks are in it, and cost the same for any number of events: %d runs a month, which find\nnothing in %d reads ($%.2f), write how many messages wait ($%.2f) and log %d lines.\n",
+	fmt.Fprintf(&b, "The tasks are in it, and cost the same for any number of events: %d runs a month, which look for work\nin %d reads ($%.2f), write how many messages wait, and a seal each minute ($%.2f), and log %d lines.\n",
 		tasks.runs, tasks.reads, float64(tasks.reads)/100_000*readsPer100k, float64(tasks.writes)/100_000*writesPer100k, tasks.lines)
 	fmt.Fprintf(&b, "Alarms are not in it: a million cost $%.2f, beside the messages that they release. One releases all that is due in a\nquarter of a second, so that an instance asks for %.1f million a month at most.\n",
 		millionAlarms(), float64(monthSeconds*time.Second/alarm.Step)/1_000_000)
@@ -279,13 +320,18 @@ func TestTheDocumentsHaveTheTablesOfTheCosts(t *testing.T) {
 	require.True(t, found && tells)
 	payNow, err := queues.Only([]string{events.ID, told.ID})
 	require.NoError(t, err)
-	var tasks upkeep
-	for task, runs := range runsPerMonth(t, read(t, "terraform/main.tf")) {
+	lives, called := livesOf(t), runsPerMonth(t, read(t, "terraform/main.tf"))
+	credit := slices.IndexFunc(lives, func(of life) bool { return of.kind == "a credit" })
+	tasks := upkeep{ // of one tenant that has entries in every minute
+		reads: called["seal-journal"] * int(lives[credit].seal.reads), writes: called["seal-journal"] * int(lives[credit].seal.writes),
+	}
+	documented(t, "lives", lifeTable(t, lives, called["seal-journal"]), "..", "deploying.md")
+	for task, runs := range called {
 		one := idleRun(task, deadLetterQueues(queues))
 		tasks = upkeep{tasks.runs + runs, tasks.reads + runs*one.reads, tasks.writes + runs*one.writes, tasks.lines + runs*one.lines}
 	}
 	services := append([]*pool{service}, poolsOf(queues)...)
-	documented(t, "month", table(averageOf(t, counts), tasks, float64(message.Len()+attributeBytes), operations{reads, written, 1}), "..", "deploying.md")
+	documented(t, "month", table(averageOf(lives), tasks, float64(message.Len()+attributeBytes), operations{reads, written, 1}), "..", "deploying.md")
 	documented(t, "pools", poolTable(services), "..", "deploying.md")
 	all, ofCatalog := idlingOf(services)
 	alone, _ := idlingOf(append([]*pool{service}, poolsOf(payNow)...))

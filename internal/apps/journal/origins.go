@@ -63,7 +63,7 @@ func (o Origins) Made(ctx context.Context, tenant string, from, to time.Time) (a
 	for shard := range int64(dedupe.Shards) {
 		n, err := store.Count(ctx, o.Store, store.Query{
 			Collection: dedupe.Collection, Equal: map[string]any{"tenant": tenant, "shard": shard}, Limit: math.MaxInt32,
-			Due: &store.Due{Field: ledger.FieldCommitted, Until: to}, After: store.Cursor{At: from.Add(-time.Microsecond), ID: "~"}, // behind all ids
+			Due: &store.Due{Field: "committed_at", Until: to}, After: store.Cursor{At: from.Add(-time.Microsecond), ID: "~"}, // behind all ids
 		})
 		if err != nil {
 			return 0, err

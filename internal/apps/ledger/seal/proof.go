@@ -89,7 +89,7 @@ func Prove(ctx context.Context, from ledger.Reader, entryID string) ([]byte, err
 func locate(ctx context.Context, from ledger.Reader, e ledger.Entry) (s Seal, leaves []leaf, place int, err error) {
 	position := ledger.Position(e.Document())
 	query := store.Query{
-		Collection: Seals, Equal: map[string]any{fieldTenant: e.Tenant}, Due: &store.Due{Field: "through", Until: forever}, Limit: 2,
+		Collection: Seals, Equal: map[string]any{"tenant": e.Tenant}, Due: &store.Due{Field: "through", Until: forever}, Limit: 2,
 		After: store.Cursor{At: position.At.Add(-time.Microsecond), ID: "~"}, // behind the ids of all seals
 	}
 	for s.Number == 0 || s.before(position) {

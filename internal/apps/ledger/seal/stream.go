@@ -39,12 +39,14 @@ func (s *stream) next(ctx context.Context) (some []store.Document, err error) {
 		}
 		if len(shard.documents) < store.MaxPage/2 && !shard.whole {
 			query := store.Query{
-				Collection: ledger.Entries, Equal: map[string]any{ledger.FieldShard: int64(i)}, After: shard.after, Limit: store.MaxPage,
-				Due: &store.Due{Field: ledger.FieldCommitted, Until: s.until},
+				Collection: ledger.Entries, Equal: map[string]any{"shard": int64(i)}, Due: &store.Due{Field: "committed_at", Until: s.until},
 			}
 			if s.tenant != "" {
-				query.Equal[fieldTenant] = s.tenant
+				query = store.Query{
+					Collection: ledger.Entries, Equal: map[string]any{"shard": int64(i), "tenant": s.tenant}, Due: &store.Due{Field: "committed_at", Until: s.until},
+				}
 			}
+			query.After, query.Limit = shard.after, store.MaxPage
 			if s.until.IsZero() {
 				query.Due.Until = forever
 			}

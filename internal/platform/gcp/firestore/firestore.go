@@ -33,8 +33,9 @@ import (
 // callTimeout is above Firestore's usual time and below any handler's deadline, so that an outage is answered in time.
 const callTimeout = 8 * time.Second
 
-// lag is far above callTimeout, after which the database drops what it has not committed.
-const lag = 2 * time.Minute
+// lag is far above callTimeout, after which the database drops what it has not committed, and below the minute between two
+// runs of the sealer: what waits is seen in each.
+const lag = 30 * time.Second
 
 // Lag is how much older than now a commit's stamp is at most when the commit is seen. The emulator commits at once.
 func (s *Store) Lag() time.Duration {

@@ -112,6 +112,28 @@ func (b books) verified(t *testing.T, kept []seal.Seal) (found, withKept []seal.
 	return found, withKept
 }
 
+// As many records as entries vouch for all; where the two differ each is asked about.
+func TestManyEntriesAreVouchedForByTheNumberOfTheirRecords(t *testing.T) {
+	t.Parallel()
+	s := &storetest.Counter{Store: storetest.Open(t)}
+	origins := journal.Origins{Store: s, Catalog: &catalog.Catalog{Queues: []catalog.Queue{
+		{ID: "books", Handlers: map[string]catalog.Handler{"*.*.*": {Name: catalog.JournalPost}}},
+	}}}
+	for round, invented := range []int{0, 1} {
+		for i := range 40 {
+			writes := filetest.Must(ledger.Post(sale("acme", fmt.Sprint("e", round, "-", i), "2026-11", 100, 0)))(t)
+			storetest.Put(t, s, append(writes, sealtest.Record(t, "books", writes[0]))...)
+			if i < invented {
+				post(t, s, sale("acme", "invented", "2026-11", 100, 0))
+			}
+		}
+		gets := s.Gets.Load()
+		done := filetest.Must(seal.Sealer{Store: s, Origins: origins, Now: func() time.Time { return noon }}.Run(t.Context()))(t)
+		require.Equal(t, []int{40, invented}, []int{done.Entries, done.Unfounded})
+		require.Equal(t, invented > 0, s.Gets.Load()-gets > 40)
+	}
+}
+
 // The table is that of docs/ledger.md.
 func TestEachTamperingIsFoundByWhomTheDocsSay(t *testing.T) {
 	t.Parallel()

@@ -267,12 +267,12 @@ func (r *round) founded(ctx context.Context, documents []store.Document) (entrie
 		r.done.Unreadable++
 		others = append(others, doc)
 	}
-	if len(all) > countedFrom {
+	if len(others) == 0 && len(all) > countedFrom {
 		made, err := r.Origins.Made(ctx, all[0].Tenant, all[0].CommittedAt, all[len(all)-1].CommittedAt)
 		if err != nil {
 			return nil, fmt.Errorf("seal: count origins: %w", err)
 		}
-		if made == int64(len(documents)) {
+		if made == int64(len(all)) {
 			return all, nil
 		}
 	}

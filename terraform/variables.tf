@@ -349,7 +349,7 @@ variable "alerts" {
   description = <<-EOT
     The thresholds that are no queue's, and the alerts that are not made (off); modules/alerts has the
     defaults and the limits. Shares are 0 to 1. What ends with _at_least is how many there must be before a
-    share or a silence says anything. Ages and silences are seconds.
+    share says anything. Ages are seconds. webhooks_a_day is what a usual day has at least, by source.
   EOT
   type = object({
     off = optional(set(string))
@@ -363,9 +363,7 @@ variable "alerts" {
     push_failures_at_least = optional(number)
     ack_deadlines_at_least = optional(number)
 
-    webhooks_silent_for     = optional(number)
-    webhooks_a_day_at_least = optional(number)
-
+    webhooks_a_day            = optional(map(number))
     webhooks_refused_share    = optional(number)
     webhooks_refused_at_least = optional(number)
 

@@ -63,7 +63,7 @@ func TestTheCostOfAlertsIsTheModules(t *testing.T) {
 		policies map[string]policy
 	}{
 		{"all of the catalog", policies(t)},
-		{"PayNow's alone", policiesOf(t, func() (map[string]policy, error) { return read(paynowAlone(t), []string{}) })},
+		{"PayNow's alone", policiesOf(t, func() (map[string]policy, error) { return read(paynowAlone(t), []string{}, map[string]any{}) })},
 	} {
 		conditions, references, series := 0, 0, 0
 		for name, p := range row.policies {
@@ -83,7 +83,7 @@ func TestTheCostOfAlertsIsTheModules(t *testing.T) {
 }
 
 // read applies the modules, of a copy, which makes nothing, and returns the policies.
-func read(queues, kept []string) (map[string]policy, error) {
+func read(queues, kept []string, thresholds map[string]any) (map[string]policy, error) {
 	root, err := os.MkdirTemp("", "billhook-alerting-")
 	if err != nil {
 		return nil, err
@@ -97,7 +97,7 @@ func read(queues, kept []string) (map[string]policy, error) {
 			return nil, err
 		}
 	}
-	variables, err := json.Marshal(map[string]any{"tasks": called(), "queues": queues, "kept": kept})
+	variables, err := json.Marshal(map[string]any{"tasks": called(), "queues": queues, "kept": kept, "thresholds": thresholds})
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +118,7 @@ func read(queues, kept []string) (map[string]policy, error) {
 }
 
 // shipped are the policies of the shipped catalog with the defaults, read once.
-var shipped = sync.OnceValues(func() (map[string]policy, error) { return read([]string{}, []string{}) })
+var shipped = sync.OnceValues(func() (map[string]policy, error) { return read([]string{}, []string{}, map[string]any{}) })
 
 func policies(t *testing.T) map[string]policy {
 	t.Helper()

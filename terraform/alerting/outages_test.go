@@ -35,8 +35,8 @@ var outages = []struct {
 	{"two in a hundred webhooks fail for hours", busy, "slo-burn", 3 * hour, "", func(w *world) {
 		w.webhookFails(broken, broken+6*hour, 0.02)
 	}},
-	{"the sender of a busy shop is gone, and producers still send", busy,
-		"webhooks-stopped/paynow", 6*hour + 15, "", func(w *world) {
+	{"the sender of a quiet shop is gone, and producers still send", quiet,
+		"webhooks-stopped/paynow", day + 15, "", func(w *world) {
 			w.webhooks("paynow", "202").drop(broken, w.minutes)
 			w.webhooks("generic", "202").adds(0, w.minutes, 1)
 		}},
@@ -122,12 +122,29 @@ func TestWhatWaitsOnAKeptQueueIsToldBeforeItIsLost(t *testing.T) {
 	w := newWorld(t, 30*day, 1)
 	w.runs(quiet)
 	off := w.paid()
-	left := policiesOf(t, func() (map[string]policy, error) { return read([]string{}, []string{off.ID}) })
+	left := policiesOf(t, func() (map[string]policy, error) { return read([]string{}, []string{off.ID}, map[string]any{}) })
 	w.oldest(off.PushSubscription()).grows(0, w.minutes, 60)
 	told := pages(t, w, left)
 	require.Len(t, told, 1)
 	require.Equal(t, "kept-backlog", told[0].policy)
 	require.Less(t, told[0].minute, int(off.MessageRetention.Minutes())-7*day, "there is a week to decide")
+}
+
+// A busy shop that says so is told sooner, and only then.
+func TestABusyShopHearsOfASilenceByItsOwnRhythm(t *testing.T) {
+	t.Parallel()
+	for n, within := range map[int]int{10: day + 15, 200: 12*hour + 15, 20000: 6*hour + 15} {
+		rhythm := policiesOf(t, func() (map[string]policy, error) {
+			return read([]string{}, []string{}, map[string]any{"webhooks_a_day": map[string]int{"paynow": n}})
+		})
+		w := newWorld(t, 4*day, 3)
+		w.runs(busy)
+		w.webhooks("paynow", "202").drop(broken, w.minutes)
+		told := pages(t, w, rhythm)
+		require.Len(t, told, 1)
+		require.Equal(t, "webhooks-stopped/paynow", told[0].policy)
+		require.InDelta(t, broken+within, told[0].minute, 15)
+	}
 }
 
 func (w *world) webhookFails(from, to int, share float64) {
@@ -321,7 +338,13 @@ func TestNobodyIsPagedWhereAllIsWell(t *testing.T) {
 // The control: of a share, a burn rate or a silence each least number is needed.
 func TestTheSameMonthOrFortnightPagesWithoutTheLeastNumbers(t *testing.T) {
 	t.Parallel()
-	month, between, tried := quietMonth(t, 0), fortnight(t, fair), 0
+	month, between, seldom, tried := quietMonth(t, 0), fortnight(t, fair), newWorld(t, 14*day, 7), 0
+	seldom.runs(func(minute int) float64 {
+		if minute%(3*day) == 12*hour {
+			return 1
+		}
+		return 0
+	})
 	for name, p := range policies(t) {
 		alone := slices.DeleteFunc(slices.Clone(p.Conditions), func(c condition) bool { return strings.HasPrefix(c.Name, "at least ") })
 		if len(alone) == 0 || len(alone) == len(p.Conditions) || strings.HasSuffix(name, "/generic") { // of whom there is none
@@ -329,7 +352,7 @@ func TestTheSameMonthOrFortnightPagesWithoutTheLeastNumbers(t *testing.T) {
 		}
 		tried++
 		p.Conditions = alone
-		require.NotEmpty(t, slices.Concat(evaluate(t, month, name, p), evaluate(t, between, name, p)), name)
+		require.NotEmpty(t, slices.Concat(evaluate(t, month, name, p), evaluate(t, between, name, p), evaluate(t, seldom, name, p)), name)
 	}
 	require.Equal(t, 5, tried)
 }

@@ -2,6 +2,7 @@
 variable "tasks" { type = set(string) }
 variable "queues" { type = list(string) }
 variable "kept" { type = list(string) }
+variable "thresholds" { type = any }
 module "catalog" {
   source    = "../terraform/modules/catalog"
   directory = "../catalog"
@@ -14,6 +15,7 @@ module "alerts" {
   webhook      = "billhook-webhook"
   tasks_worker = "billhook-worker-${module.catalog.tasks_pool}"
   tasks        = var.tasks
+  thresholds   = var.thresholds
   sources      = keys(module.catalog.sources)
   queues       = { for id, q in module.catalog.queues : id => q if q.enabled && !contains(var.kept, id) }
   kept         = { for id, q in module.catalog.queues : id => q if contains(var.kept, id) }

@@ -41,17 +41,17 @@ locals {
         )
       } if local.burn_rate * (1 - var.thresholds.objective) < var.thresholds.ingest_error_share
     },
-    # Each sender by itself: a talkative one would hide another's silence. A silence is news only where
-    # the day had enough webhooks.
+    # Each sender by itself, in its own rhythm: a talkative one would hide another's silence. A silence is news only where the
+    # hours before it had half of what is usual, or any.
     {
-      for source in var.sources : "webhooks-stopped/${source}" => {
+      for source, rhythm in local.rhythms : "webhooks-stopped/${source}" => {
         runbook  = "webhooks-stopped"
         severity = "ERROR"
         combiner = "AND"
-        about    = "No webhook of ${source} was accepted for ${var.thresholds.webhooks_silent_for} s, after at least ${var.thresholds.webhooks_a_day_at_least} within a day: the sender has stopped, or its webhooks do not arrive."
+        about    = "No webhook of ${source} was accepted for ${rhythm.silent_for / 3600} hours, after at least ${rhythm.at_least} in the hours before: the sender has stopped, or its webhooks do not arrive."
         conditions = [
-          merge(local.condition, local.silent, { name = "none for ${var.thresholds.webhooks_silent_for} s", filter = "${local.logged["webhooks"]} AND metric.labels.source = \"${source}\" AND metric.labels.status = one_of(\"200\", \"202\")", threshold = 0.5, period = "${var.thresholds.webhooks_silent_for}s" }),
-          merge(local.condition, local.counted, { name = "at least ${var.thresholds.webhooks_a_day_at_least} within a day", filter = "${local.logged["webhooks"]} AND metric.labels.source = \"${source}\" AND metric.labels.status = one_of(\"200\", \"202\")", threshold = var.thresholds.webhooks_a_day_at_least - 0.5, period = "86400s" }),
+          merge(local.condition, local.silent, { name = "none for ${rhythm.silent_for / 3600} hours", filter = local.accepted[source], threshold = 0.5, period = "${rhythm.silent_for}s" }),
+          merge(local.condition, local.counted, { name = "at least ${rhythm.at_least} within ${local.longest / 3600} hours", filter = local.accepted[source], threshold = rhythm.at_least - 0.5, period = "${local.longest}s" }),
         ]
       }
     },
@@ -73,6 +73,18 @@ locals {
       }
     },
   )
+
+  # The longest time that Cloud Monitoring counts over.
+  longest = 90000
+
+  # What a usual day of each source has, and how long it may be silent then: a shop of ten orders a day sells nothing at night and little by day.
+  usual      = merge({ for source in var.sources : source => source == "generic" ? 1000 : 10 }, var.thresholds.webhooks_a_day)
+  silent_for = { for source, n in local.usual : source => n >= 1000 ? 21600 : n >= 100 ? 43200 : 86400 }
+  rhythms = {
+    for source, n in local.usual : source => { silent_for = local.silent_for[source], at_least = max(1, floor(n / 2 * (1 - local.silent_for[source] / local.longest))) } if n > 0
+  }
+
+  accepted = { for source in var.sources : source => "${local.logged["webhooks"]} AND metric.labels.source = \"${source}\" AND metric.labels.status = one_of(\"200\", \"202\")" }
 
   # The webhooks of each source that are refused for who sends them, or where to.
   unaccepted = {

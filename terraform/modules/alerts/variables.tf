@@ -66,8 +66,9 @@ variable "kept" {
 variable "thresholds" {
   description = <<-EOT
     The numbers that are no queue's. A share is 0 to 1; what ends with _at_least is how many there must be
-    before a share or a silence says anything; ages and silences are seconds. off names the alerts that are
-    not made.
+    before a share says anything; ages are seconds. webhooks_a_day is how many a usual day has at least, by
+    source: of a provider 10, of producers 1000, unless it says otherwise; 0 has no silence told. off names
+    the alerts that are not made.
   EOT
   type = object({
     off = optional(set(string), [])
@@ -81,8 +82,7 @@ variable "thresholds" {
     push_failures_at_least = optional(number, 20)
     ack_deadlines_at_least = optional(number, 3)
 
-    webhooks_silent_for     = optional(number, 21600)
-    webhooks_a_day_at_least = optional(number, 1000)
+    webhooks_a_day = optional(map(number), {})
 
     webhooks_refused_share    = optional(number, 0.3)
     webhooks_refused_at_least = optional(number, 4)
@@ -105,7 +105,7 @@ variable "thresholds" {
     condition = alltrue([
       for n in [
         var.thresholds.ingest_errors_at_least, var.thresholds.burnt_at_least, var.thresholds.push_failures_at_least,
-        var.thresholds.ack_deadlines_at_least, var.thresholds.webhooks_a_day_at_least, var.thresholds.webhooks_refused_at_least,
+        var.thresholds.ack_deadlines_at_least, var.thresholds.webhooks_refused_at_least,
       ] : 1 <= n && n == floor(n)
     ])
     error_message = "A least number must be a whole number from 1."
@@ -115,8 +115,8 @@ variable "thresholds" {
     error_message = "The objective must be 0.9 to 0.9999."
   }
   validation {
-    condition     = 600 <= var.thresholds.webhooks_silent_for && var.thresholds.webhooks_silent_for <= 43200 && var.thresholds.webhooks_silent_for % 60 == 0
-    error_message = "webhooks_silent_for must be whole minutes, 600 to 43200: what is usual is counted over a day, the silence with it."
+    condition     = alltrue([for source, n in var.thresholds.webhooks_a_day : contains(var.sources, source) && (n == 0 || n >= 10) && n == floor(n)])
+    error_message = "webhooks_a_day names sources that run, each with 0, or a whole number from 10: of fewer a silence says nothing. There are ${join(", ", var.sources)}."
   }
   validation {
     condition     = 60 <= var.thresholds.outbox_oldest && 60 <= var.thresholds.unsealed_oldest && 86400 <= var.thresholds.ttl_late_by

@@ -178,8 +178,26 @@ run "a_share_above_everything_is_refused" {
   expect_failures = [var.thresholds]
 }
 
-run "a_silence_as_long_as_the_day_is_refused" {
+run "a_sender_is_silent_by_its_own_rhythm" {
   command = plan
-  variables { thresholds = { webhooks_silent_for = 84600 } }
+
+  variables {
+    sources    = ["box-office", "kiosk", "generic", "archive"]
+    thresholds = { webhooks_a_day = { kiosk = 150, archive = 0 } }
+  }
+
+  assert {
+    condition = { for name, p in output.policies : name => join(", ", p.conditions[*].name) if startswith(name, "webhooks-stopped") } == {
+      "webhooks-stopped/box-office" = "none for 24 hours, at least 1 within 25 hours"
+      "webhooks-stopped/kiosk"      = "none for 12 hours, at least 39 within 25 hours"
+      "webhooks-stopped/generic"    = "none for 6 hours, at least 380 within 25 hours"
+    }
+    error_message = "A quiet sender may be silent for a day, a busy one for six hours, and one that nobody waits for for ever."
+  }
+}
+
+run "a_rhythm_that_a_day_does_not_show_is_refused" {
+  command = plan
+  variables { thresholds = { webhooks_a_day = { box-office = 3 } } }
   expect_failures = [var.thresholds]
 }

@@ -7,7 +7,7 @@ locals {
   service_tiles = [
     { title = "Webhooks by answer", filter = "${local.service}\"${local.webhook_name}\" AND metric.type = \"run.googleapis.com/request_count\"", align = "ALIGN_RATE", reduce = "REDUCE_SUM", by = ["metric.label.response_code_class"] },
     { title = "Webhooks: p95 latency", filter = "${local.service}\"${local.webhook_name}\" AND metric.type = \"run.googleapis.com/request_latencies\"", align = "ALIGN_PERCENTILE_95", reduce = "REDUCE_MAX", by = [] },
-    { title = "Instances", filter = "resource.type = \"cloud_run_revision\" AND metric.type = \"run.googleapis.com/container/instance_count\"", align = "ALIGN_MAX", reduce = "REDUCE_SUM", by = ["resource.label.service_name"] },
+    { title = "Instances", filter = "resource.type = \"cloud_run_revision\" AND metric.type = \"run.googleapis.com/container/instance_count\" AND resource.labels.service_name = one_of(${join(", ", [for name in values(local.service_names) : jsonencode(name)])})", align = "ALIGN_MAX", reduce = "REDUCE_SUM", by = ["resource.label.service_name"] },
     { title = "Oldest in outbox and waits", filter = local.logged["oldest-seconds"], align = "ALIGN_DELTA", reduce = "REDUCE_MEAN", by = ["metric.label.task"] },
   ]
 

@@ -200,6 +200,7 @@ resource "google_cloud_scheduler_job" "task" {
   schedule         = each.value
   time_zone        = "Etc/UTC"
   attempt_deadline = "90s"
+  paused           = false # by hand or by mistake: the next plan says it
 
   # The next run does the work of a failed one.
   retry_config {

@@ -48,6 +48,7 @@ resource "google_cloud_scheduler_job" "message" {
   schedule         = each.value.schedule
   time_zone        = each.value.time_zone
   attempt_deadline = "30s"
+  paused           = false
 
   # A run that is repeated is the same event.
   retry_config {

@@ -49,3 +49,11 @@ check "services_are_ready" {
     error_message = "Not as it was last applied, and served by an older revision where there is one: ${join("; ", [for key, why in local.failures : "${key} (${local.service_names[key]}): ${why}"])}. Mend the cause; then name the service in redeploy, with a new value."
   }
 }
+
+# Beside a canary, what is changed of its service makes another latest revision, which is the canary's.
+check "no_canary_holds_changes_back" {
+  assert {
+    condition     = length(var.canary) == 0
+    error_message = "Changes of these services reach the requests of their canary alone, until it is taken out of canary: ${join(", ", [for key, c in var.canary : "${key} (${c.percent} %)"])}."
+  }
+}

@@ -103,10 +103,17 @@ func TestPlansAreWhatTheyShouldBe(t *testing.T) {
 			tests, err := filepath.Glob(filepath.Join(folder, "tests", "*.tftest.hcl"))
 			require.NoError(t, err)
 			require.Equal(t, module == "emulator", len(tests) == 0, "the emulator's test is an apply")
-			for _, file := range tests { // each by itself, beside the others
+			examples, err := filepath.Glob(filepath.Join(folder, "examples", "*.tfvars"))
+			require.NoError(t, err)
+			require.Equal(t, module == ".", len(examples) > 0)
+			for _, file := range slices.Concat(tests, examples) { // each by itself, beside the others
 				t.Run(filepath.Base(file), func(t *testing.T) {
 					t.Parallel()
-					output, err := run(t, folder, "test", "-no-color", "-filter="+filepath.Join("tests", filepath.Base(file)))
+					of := []string{"test", "-no-color", "-filter=" + filepath.Join("tests", filepath.Base(file))}
+					if filepath.Ext(file) == ".tfvars" {
+						of = []string{"test", "-no-color", "-test-directory=examples", "-var-file=" + file}
+					}
+					output, err := run(t, folder, of...)
 					require.NoError(t, err, output)
 					require.Regexp(t, `[1-9]\d* passed, 0 failed`, output)
 				})

@@ -158,8 +158,3 @@ resource "google_monitoring_alert_policy" "alert" {
   # A burn rate is that of the objective; metrics made of log lines are looked up by name.
   depends_on = [google_project_service.api, google_monitoring_slo.webhooks, google_logging_metric.logged, google_logging_metric.secret_access]
 }
-
-moved {
-  from = google_monitoring_alert_policy.alert["slo-burn/slow"]
-  to   = google_monitoring_alert_policy.alert["slo-burn"]
-}

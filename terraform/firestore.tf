@@ -150,21 +150,13 @@ resource "google_firestore_database" "limits" {
   depends_on = [google_project_service.api, google_kms_crypto_key_iam_member.firestore_encrypts]
 }
 
-resource "google_firestore_field" "limits_ttl" {
-  for_each   = toset(google_firestore_database.limits[*].name)
-  project    = var.project_id
-  database   = each.key
-  collection = "rateBlocks"
-  field      = "expire_at"
-
-  ttl_config {}
-  index_config {}
-}
-
 resource "google_firestore_field" "ttl" {
-  for_each   = toset(local.ttl_collections)
+  for_each = merge(
+    { for collection in local.ttl_collections : collection => google_firestore_database.this.name },
+    { for database in google_firestore_database.limits[*].name : "rateBlocks" => database },
+  )
   project    = var.project_id
-  database   = google_firestore_database.this.name
+  database   = each.value
   collection = each.key
   field      = "expire_at"
 

@@ -143,26 +143,12 @@ resource "google_project_iam_member" "reads_metrics" {
 
 # grant: the worker of a pool | outbound topics that its handlers emit to | messages for others, after the commit
 # grant: the worker of the tasks' pool | outbound topics that any enabled queue's handler emits to | messages still in the outbox
-resource "google_pubsub_topic_iam_member" "worker_tells_others" {
-  for_each = merge([
-    for topic in keys(module.catalog.outbound_topics) : { for name in module.catalog.publishers[topic] : "${topic}/${name}" => { topic = topic, name = name } }
-  ]...)
-  project = var.project_id
-  topic   = google_pubsub_topic.outbound[each.value.topic].name
-  role    = "roles/pubsub.publisher"
-  member  = local.members[each.value.name]
-
-  lifecycle {
-    create_before_destroy = true
-  }
-}
-
 # grant: webhook service | shared topics of which an enabled queue takes messages, where the generic source opens the producers' addresses | producers' messages
 # grant: the worker of a pool | shared topics that its handlers emit to | messages emitted, after the commit
 # grant: the worker of the tasks' pool | shared topics of which an enabled queue takes messages | messages that are still in the outbox, replayed, delayed, or put back by the sweep
-resource "google_pubsub_topic_iam_member" "publishes_to_several_queues" {
+resource "google_pubsub_topic_iam_member" "publishes" {
   for_each = merge([
-    for topic in keys(module.catalog.shared_topics) : { for name in module.catalog.publishers[topic] : "${topic}/${name}" => { topic = topic, name = name } }
+    for topic in keys(local.shared_topics) : { for name in module.catalog.publishers[topic] : "${topic}/${name}" => { topic = topic, name = name } }
   ]...)
   project = var.project_id
   topic   = google_pubsub_topic.shared[each.value.topic].name
@@ -234,4 +220,21 @@ resource "google_secret_manager_secret_iam_member" "worker_reads" {
   lifecycle {
     create_before_destroy = true
   }
+}
+
+# A grant takes a minute or two to work, and a first start without it fails. A service waits for its account's;
+# WAIT_FOR_GRANTS is another command to wait by.
+resource "terraform_data" "grants_work" {
+  for_each         = local.members
+  triggers_replace = [each.value, each.key == "webhook" ? local.webhook_secrets : local.worker_secrets[trimprefix(each.key, "worker-")]]
+
+  provisioner "local-exec" {
+    command = "$${WAIT_FOR_GRANTS:-sleep 120}"
+  }
+
+  depends_on = [
+    google_secret_manager_secret_iam_member.webhook_reads, google_secret_manager_secret_iam_member.worker_reads, google_kms_crypto_key_iam_member.encrypts,
+    google_project_iam_member.reads_database, google_project_iam_member.uses_database, google_project_iam_member.counts_webhooks,
+    google_cloud_tasks_queue_iam_member.worker_asks, google_service_account_iam_member.worker_asks_as_push, google_pubsub_topic_iam_member.publishes,
+  ]
 }

@@ -128,10 +128,7 @@ module "webhook" {
   # Not module.queue: of this service what comes is made before what goes, and so it would be of all that it
   # depends on. A subscription's name is taken while the old one is there. Until a new queue's topic and
   # grant are there, which takes seconds, its senders are answered 503.
-  depends_on = [
-    google_secret_manager_secret_iam_member.webhook_reads, google_kms_crypto_key_iam_member.encrypts, google_project_iam_member.reads_database,
-    google_project_iam_member.counts_webhooks, google_pubsub_topic_iam_member.publishes_to_several_queues,
-  ]
+  depends_on = [terraform_data.grants_work]
 }
 
 module "worker" {
@@ -184,10 +181,7 @@ module "worker" {
   )
   secrets = { for variable in local.worker_secrets[each.key] : variable => local.secret_references[variable] }
 
-  depends_on = [
-    google_secret_manager_secret_iam_member.worker_reads, google_kms_crypto_key_iam_member.encrypts, google_project_iam_member.uses_database, google_firestore_index.composite,
-    google_cloud_tasks_queue_iam_member.worker_asks, google_service_account_iam_member.worker_asks_as_push,
-  ]
+  depends_on = [terraform_data.grants_work, google_firestore_index.composite]
 }
 
 # The tasks, with the same token as a push.

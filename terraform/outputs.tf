@@ -17,6 +17,10 @@ output "services" {
   description = "The services' names on Cloud Run: webhook, and worker-<pool>."
   value       = local.service_names
 
+  precondition {
+    condition     = local.deployed || !local.applied.services
+    error_message = "bootstrap is for the first apply. Here services run, and would be deleted with the scheduler's jobs and the alerts: name in images what runs."
+  }
   # Known before there is any service, so the first plan says it.
   precondition {
     condition     = alltrue([for name in values(local.service_names) : can(regex("^[a-z]([a-z0-9-]{0,47}[a-z0-9])?$", name))])
@@ -51,6 +55,10 @@ output "queues" {
     condition     = alltrue([for id in var.kept_queues : !try(module.catalog.queues[id].enabled, false)])
     error_message = "kept_queues names a queue that runs: take it out, or switch it off."
   }
+  precondition {
+    condition     = length(local.taken_away) == 0
+    error_message = "${join(", ", local.taken_away)}: of a queue that runs or is kept, topic and subscriptions would go, or be made anew, with the messages that wait there. Nothing was changed. To have them wait on, name the queue in kept_queues. To give them up, apply once as before with the queue in discard_backlog, and then this."
+  }
 }
 
 output "installation" {
@@ -78,17 +86,7 @@ output "database" {
   value       = google_firestore_database.this.name
 }
 
-output "dashboard" {
-  description = "The dashboard's id."
-  value       = google_monitoring_dashboard.this.id
-}
-
 output "alerts" {
   description = "The alerts' names: each has its page in docs/runbooks."
   value       = sort(distinct([for policy in values(module.alerts.policies) : policy.runbook]))
-}
-
-output "alert_conditions" {
-  description = "How many conditions the alerts have: Cloud Monitoring charges for each."
-  value       = length(flatten([for policy in values(module.alerts.policies) : policy.conditions]))
 }

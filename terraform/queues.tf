@@ -12,9 +12,10 @@ locals {
 
   # Whether what holds messages may be deleted. Several queues hold the messages of a shared topic, and what
   # is told to others is of the queues whose handlers tell it.
-  discarded = { for id in keys(local.queues) : id => !var.deletion_protection || contains(var.discard_backlog, id) }
+  discarded     = { for id in keys(local.queues) : id => !var.deletion_protection || contains(var.discard_backlog, id) }
+  shared_topics = merge(module.catalog.shared_topics, module.catalog.outbound_topics)
   discarded_topics = {
-    for topic in concat(keys(module.catalog.shared_topics), keys(module.catalog.outbound_topics)) : topic => alltrue([
+    for topic in keys(local.shared_topics) : topic => alltrue([
       for id, q in module.catalog.queues : local.discarded[id]
       if contains(keys(local.standing), id) && (q.topic == topic || contains(flatten([for h in values(q.handlers) : h.emits]), topic))
     ])
@@ -53,31 +54,13 @@ module "queue" {
   # goes afterwards.
   depends_on = [
     google_project_service.api, google_kms_crypto_key_iam_member.pubsub_encrypts, module.worker, google_service_account_iam_member.agent_signs_as_push,
-    google_pubsub_topic_iam_member.publishes_to_several_queues, google_pubsub_topic_iam_member.worker_tells_others,
+    google_pubsub_topic_iam_member.publishes,
   ]
 }
 
-# A shared topic is made once for all its queues.
+# A topic that several queues take messages of, or others than a queue, is made once.
 resource "google_pubsub_topic" "shared" {
-  for_each        = module.catalog.shared_topics
-  project         = var.project_id
-  name            = each.value.name
-  labels          = local.labels
-  deletion_policy = local.discarded_topics[each.key] ? "DELETE" : "PREVENT"
-  kms_key_name    = var.message_storage.kms_key
-  depends_on      = [google_project_service.api, google_kms_crypto_key_iam_member.pubsub_encrypts]
-
-  dynamic "message_storage_policy" {
-    for_each = length(var.message_storage.regions) > 0 ? [var.message_storage] : []
-    content {
-      allowed_persistence_regions = message_storage_policy.value.regions
-      enforce_in_transit          = message_storage_policy.value.enforce_in_transit
-    }
-  }
-}
-
-resource "google_pubsub_topic" "outbound" {
-  for_each        = module.catalog.outbound_topics
+  for_each        = local.shared_topics
   project         = var.project_id
   name            = each.value.name
   labels          = local.labels

@@ -50,6 +50,8 @@ resource "google_secret_manager_secret" "secret" {
   secret_id = local.secret_ids[each.key]
   labels    = local.labels
 
+  annotations = each.key == "OPS_TOKEN" ? { billhook-applied = jsonencode(local.protected) } : {}
+
   # The values are nowhere else.
   deletion_protection = var.deletion_protection && !contains(local.discarded_secrets, each.key)
 

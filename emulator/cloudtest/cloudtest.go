@@ -36,10 +36,10 @@ type State struct {
 	// without an endpoint has the number of messages that wait there as waiting.
 	Resources map[string]Document
 	Policies  map[string]Document
-	// Unsettled counts, by resource, role and member, how often a grant is still found missing. Every grant that
-	// is given is missing Settles times first: a count in the place of the minutes that IAM takes.
-	Unsettled map[string]int
-	Settles   int
+	// Unsettled are the grants, by resource, role and member, that do not work yet: those that were given while
+	// Settles named a file, until there is that file. It stands for the minutes that IAM takes.
+	Unsettled map[string]bool
+	Settles   string
 	// Enabled are the APIs that were switched on, as gcloud services enable does: run, pubsub.
 	Enabled map[string]bool
 	// Agent reports whether Pub/Sub's own account is there: in a new project nobody has made it yet.
@@ -58,15 +58,16 @@ type State struct {
 type Cloud struct {
 	server *httptest.Server
 
-	mu   sync.Mutex
-	held State
-	log  []string
+	mu    sync.Mutex
+	held  State
+	log   []string
+	watch func(State)
 }
 
 // Start starts a project in which the APIs of docs/deploying.md's first step are enabled.
 func Start() *Cloud {
 	c := &Cloud{held: State{
-		Resources: map[string]Document{}, Policies: map[string]Document{}, Unsettled: map[string]int{},
+		Resources: map[string]Document{}, Policies: map[string]Document{}, Unsettled: map[string]bool{},
 		Faults: map[string]string{}, Agent: true,
 		Enabled: map[string]bool{"artifactregistry": true, "cloudresourcemanager": true, "pubsub": true, "serviceusage": true},
 	}}
@@ -88,6 +89,9 @@ func (c *Cloud) Change(how func(*State)) {
 	defer c.mu.Unlock()
 	how(&c.held)
 }
+
+// Watch has a function look at what the project holds after each call that has changed it.
+func (c *Cloud) Watch(look func(State)) { c.Change(func(*State) { c.watch = look }) }
 
 // Snapshot is what a project holds at one moment.
 type Snapshot []byte
@@ -271,6 +275,9 @@ func (c *Cloud) answer(r call) (said Document, err error) {
 		said, err = c.serve(r)
 		if refused, is := errors.AsType[refusal](err); is && refused.code != http.StatusNotFound {
 			c.say("REFUSED %d %s", refused.code, refused.text)
+		}
+		if c.watch != nil && r.method != http.MethodGet {
+			c.watch(c.held)
 		}
 		said = copied(said)
 	})

@@ -3,6 +3,7 @@ package cloudtest
 import (
 	"fmt"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 )
@@ -41,17 +42,13 @@ func (c *Cloud) Revoke(key, role, member string) {
 
 func grant(key, role, member string) string { return strings.Join([]string{key, role, member}, " ") }
 
-// has reports whether a member has a role on a resource, and the grant works by now. Asking counts as a
-// check.
+// has reports whether a member has a role on a resource, and the grant works by now.
 func (c *Cloud) has(key, role, member string) bool {
 	if !slices.Contains(members(c.held.Policies[key], role), any(member)) {
 		return false
 	}
-	if c.held.Unsettled[grant(key, role, member)] > 0 {
-		c.held.Unsettled[grant(key, role, member)]--
-		return false
-	}
-	return true
+	_, err := os.Stat(c.held.Settles)
+	return err == nil || !c.held.Unsettled[grant(key, role, member)]
 }
 
 func (c *Cloud) policy(key string) Document {
@@ -81,8 +78,8 @@ func (c *Cloud) setPolicy(r call) (Document, error) {
 			if is && !c.exists(email) {
 				return nil, invalid("Service account %s does not exist.", email)
 			}
-			if c.held.Settles > 0 && !slices.Contains(members(before, role), member) {
-				c.held.Unsettled[grant(r.key(), role, fmt.Sprint(member))] = c.held.Settles
+			if c.held.Settles != "" && !slices.Contains(members(before, role), member) {
+				c.held.Unsettled[grant(r.key(), role, fmt.Sprint(member))] = true
 			}
 		}
 	}

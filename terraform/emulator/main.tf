@@ -74,13 +74,7 @@ module "queue" {
 }
 
 resource "google_pubsub_topic" "shared" {
-  for_each = module.catalog.shared_topics
-  project  = var.project_id
-  name     = each.value.name
-}
-
-resource "google_pubsub_topic" "outbound" {
-  for_each = module.catalog.outbound_topics
+  for_each = merge(module.catalog.shared_topics, module.catalog.outbound_topics)
   project  = var.project_id
   name     = each.value.name
 }

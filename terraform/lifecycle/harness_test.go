@@ -47,6 +47,8 @@ type installation struct {
 	folder string // the module's
 	cloud  *cloudtest.Cloud
 	set    variables
+	// unanswered is what has gone wrong meanwhile for a webhook or a push of PayNow's.
+	unanswered []string
 }
 
 var repository = filepath.Join("..", "..")
@@ -65,6 +67,9 @@ var prepared struct {
 }
 
 func TestMain(m *testing.M) {
+	if err := os.Setenv("WAIT_FOR_GRANTS", "touch settled"); err != nil { // in the installation's folder
+		panic(err)
+	}
 	code := m.Run()
 	if prepared.data != "" {
 		_ = os.RemoveAll(prepared.data)
@@ -134,6 +139,11 @@ func installed(t *testing.T) *installation {
 	i := small(t, maps.Clone(p.set))
 	i.cloud.Restore(p.snapshot)
 	require.NoError(t, os.WriteFile(filepath.Join(i.folder, "terraform.tfstate"), p.state, 0o600))
+	i.cloud.Watch(i.look)
+	t.Cleanup(func() {
+		i.cloud.Watch(nil)
+		require.Empty(t, i.unanswered, "what was answered meanwhile")
+	})
 	return i.with(nil)
 }
 

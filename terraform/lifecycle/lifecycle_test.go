@@ -1,6 +1,7 @@
 package lifecycle_test
 
 import (
+	"net/http"
 	"strings"
 	"testing"
 
@@ -25,12 +26,10 @@ func TestAnInstallationIsMadeSettledAndTornDown(t *testing.T) {
 	require.Equal(t, events.Pool, updates.Pool)
 	require.Len(t, i.cloud.Keys("run/projects/"+cloudtest.Project+"/locations/"+region+"/services/"), 4, "two services with a revision each")
 
-	// What holds something refuses to go, until it is said that it may.
-	said, err := i.destroy()
-	require.Error(t, err, said)
-	require.Contains(t, said, "deletion")
+	i.refusesToGo()
+	i.cloud.Watch(nil)
 	i.with(variables{"deletion_protection": false}).apply()
-	said, err = i.destroy()
+	said, err := i.destroy()
 	require.NoError(t, err, said)
 	for _, prefix := range []string{"run/", "pubsub/", "iam/projects/" + cloudtest.Project + "/serviceAccounts/", "secretmanager/", "cloudscheduler/", "cloudtasks/", "firestore/projects/" + cloudtest.Project + "/databases/", "monitoring/", "logging/"} {
 		require.Empty(t, i.cloud.Keys(prefix), "nothing is left of %s", prefix)
@@ -95,8 +94,23 @@ func TestACanaryTakesItsShareAndGoesBackByAVariable(t *testing.T) {
 	} {
 		i.with(step.set).apply()
 		require.Equal(t, step.want, i.cloud.Serving(region, name))
-		i.settled()
+		said, changed := i.plan()
+		require.False(t, changed, said)
+		require.Equal(t, i.set["canary"] != nil, strings.Contains(said, "reach the requests of their canary alone"), said)
 	}
+}
+
+func TestAJobThatSomebodyHasPausedIsResumed(t *testing.T) {
+	t.Parallel()
+	i := installed(t)
+	job := "projects/" + cloudtest.Project + "/locations/" + region + "/jobs/billhook-relay-outbox"
+	i.call(http.MethodPost, "cloudscheduler", "v1/"+job+":pause", nil)
+	require.Equal(t, "PAUSED", i.cloud.Get("cloudscheduler/" + job)["state"])
+	_, changed := i.plan()
+	require.True(t, changed, "the plan shows what was done by hand")
+	i.apply()
+	require.Equal(t, "ENABLED", i.cloud.Get("cloudscheduler/" + job)["state"])
+	i.settled()
 }
 
 func TestAFailedUpdateIsToldByEveryPlanUntilItIsMended(t *testing.T) {
@@ -134,7 +148,7 @@ func TestAQueueInAPoolThatSortsFirstMovesNoTask(t *testing.T) {
 	// Without the queue again: what waits there has to be kept or given up, by its name.
 	i.cloud.Publish(added.ID)
 	without := variables{"queues": queues[:2], "target_urls": urls(t, queues[:2]...)}
-	require.Contains(t, i.with(without).refused(), "deletion")
+	require.Contains(t, i.with(without).refused(), "name the queue in kept_queues")
 	require.NotEmpty(t, i.endpoint(added.PushSubscription()), "the queue still works")
 	require.NotNil(t, i.service(worker(added.Pool)), "and so does its worker")
 

@@ -4,13 +4,16 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"billhook/catalog"
 	"billhook/emulator/cloudtest"
+	"billhook/internal/filetest"
 	"billhook/internal/platform/gcp/pubsub"
 )
 
@@ -107,6 +110,7 @@ func TestWhatIsOptionalComesAndGoesWithoutTouchingTheRest(t *testing.T) {
 	})
 	require.Empty(t, failures(i.apply()))
 	i.settled()
+	i.refusesToGo()
 	require.Equal(t, "INGRESS_TRAFFIC_ALL", ingress(), "the senders still come to the old address")
 
 	i.with(variables{"front": variables{"domains": []string{"hooks.example.com", "hooks.example.org"}}})
@@ -120,6 +124,63 @@ func TestWhatIsOptionalComesAndGoesWithoutTouchingTheRest(t *testing.T) {
 	after := i.cloud.Keys("")
 	i.cloud.Restore(before)
 	require.Equal(t, i.cloud.Keys(""), after)
+}
+
+// What would take away what runs ends the plan. Neither the project nor the state is touched.
+func TestWhatWouldTakeAwayWhatRunsIsRefusedBeforeAnythingChanges(t *testing.T) {
+	t.Parallel()
+	events, updates := paynow(t, shipped(t))
+	without := variables{"queues": []string{updates.ID}}
+	discarded := variables{"queues": []string{updates.ID}, "discard_backlog": []string{events.ID}}
+	unprotected := variables{"queues": []string{updates.ID}, "deletion_protection": false}
+	for name, change := range map[string]struct {
+		set   variables
+		words string
+	}{
+		"a queue that runs is no longer named":         {without, events.ID + ": of a queue that runs"},
+		"it is given up by the apply that takes it":    {discarded, events.ID + ": of a queue that runs"},
+		"protection goes by the apply that takes it":   {unprotected, events.ID + ": of a queue that runs"},
+		"the first apply comes again, without images":  {variables{"bootstrap": true, "images": nil}, "bootstrap is for the first apply"},
+		"a queue's subscription could not stay itself": {nil, events.ID + ": of a queue that runs"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			i := installed(t)
+			if change.set == nil {
+				require.NoError(t, i.setKey(events.ID, "ordering_key", []string{}))
+			}
+			state := filetest.Read(t, i.folder, "terraform.tfstate")
+			i.cloud.Log()
+			require.Contains(t, i.with(change.set).refused(), change.words)
+			require.Empty(t, i.cloud.Log())
+			require.Equal(t, state, filetest.Read(t, i.folder, "terraform.tfstate"))
+		})
+	}
+}
+
+// refusesToGo has a destroy refused while the installation is protected, and nothing gone from project or state.
+func (i *installation) refusesToGo() {
+	i.t.Helper()
+	held := func() string {
+		said, err := i.terraform("state", "list")
+		require.NoError(i.t, err, said)
+		return regexp.MustCompile(`(?m)^data\..*\n`).ReplaceAllString(said, "")
+	}
+	before := held()
+	i.cloud.Log()
+	said, err := i.destroy()
+	require.Error(i.t, err, said)
+	require.Contains(i.t, said, "deletion_protection is on")
+	require.Empty(i.t, i.cloud.Log())
+	require.Equal(i.t, before, held())
+}
+
+// withAnother adds a queue to those of the shop.
+func (i *installation) withAnother(added catalog.Queue) *installation {
+	i.t.Helper()
+	events, updates := paynow(i.t, shipped(i.t))
+	queues := []string{events.ID, updates.ID, added.ID}
+	return i.with(variables{"queues": queues, "target_urls": urls(i.t, queues...)})
 }
 
 // A change of what can never be changed is refused before the indexes go with the old database.
@@ -154,6 +215,8 @@ func TestAPauseIsNeitherUndoneNorMadeInSilence(t *testing.T) {
 	i.with(one).apply()
 	i.settled()
 	require.Empty(t, i.endpoint(events.PushSubscription()))
+	require.Equal(t, []string{"a push: none, since there is no endpoint"}, i.unanswered)
+	i.unanswered = nil
 
 	i.cloud.Put(key, running)
 	require.Contains(t, i.refused(), "is not paused", "it was resumed, and must be taken out")
@@ -196,23 +259,33 @@ func TestEachFailureOfTheFirstAppliesIsMendedAsThePageSays(t *testing.T) {
 	i.settled()
 }
 
-// A first start that failed because a grant was not working yet, and the page's way out of it.
-func TestAFirstStartThatFailedIsDeletedAndMadeAgain(t *testing.T) {
+// A pool's account is new, and so are its grants: its worker is made when they work.
+func TestAPoolIsAddedWhileGrantsTakeTheirTime(t *testing.T) {
+	t.Parallel()
+	i := installed(t)
+	i.cloud.Change(func(held *cloudtest.State) { held.Settles = filepath.Join(i.folder, "settled") })
+	require.Empty(t, failures(i.withAnother(another(t, shipped(t))).apply()))
+	require.Equal(t, map[string]int{image("worker", 'a'): 100}, i.cloud.Serving(region, worker(another(t, shipped(t)).Pool)))
+	i.settled()
+}
+
+// A first start that failed all the same, and the page's way out of it: the service that is there is changed, and not
+// made again under the name that it has.
+func TestAFirstStartThatFailedIsMendedInPlace(t *testing.T) {
 	t.Parallel()
 	c := shipped(t)
-	events, updates := paynow(t, c)
+	events, _ := paynow(t, c)
 	added := another(t, c)
 	i := installed(t)
-	queues := []string{events.ID, updates.ID, added.ID}
-	i.cloud.Change(func(held *cloudtest.State) { held.Settles = 1 })
-	require.Contains(t, i.with(variables{"queues": queues, "target_urls": urls(t, queues...)}).refused(), "Permission denied on secret")
+	i.cloud.Change(func(held *cloudtest.State) { held.Settles = filepath.Join(i.folder, "never") })
+	require.Contains(t, i.withAnother(added).refused(), "Permission denied on secret")
 	require.NotNil(t, i.service(worker(added.Pool)))
 	require.Equal(t, map[string]int{image("worker", 'a'): 100}, i.cloud.Serving(region, worker(events.Pool)), "the other serves as before")
 
-	// gcloud run services delete, and the same apply.
-	i.cloud.Change(func(held *cloudtest.State) { held.Settles, held.Unsettled = 0, map[string]int{} })
-	i.cloud.Remove("run/projects/" + cloudtest.Project + "/locations/" + region + "/services/" + worker(added.Pool))
-	i.apply()
+	i.cloud.Change(func(held *cloudtest.State) { held.Settles, held.Unsettled = "", map[string]bool{} })
+	said, err := i.terraform("untaint", `module.worker["`+added.Pool+`"].google_cloud_run_v2_service.service`)
+	require.NoError(t, err, said)
+	require.Empty(t, failures(i.with(variables{"redeploy": variables{"worker-" + added.Pool: "again"}}).apply()))
 	require.Equal(t, map[string]int{image("worker", 'a'): 100}, i.cloud.Serving(region, worker(added.Pool)))
 	i.settled()
 }
@@ -221,6 +294,7 @@ func TestAFirstStartThatFailedIsDeletedAndMadeAgain(t *testing.T) {
 func TestALostRegionIsLeftAsThePageSays(t *testing.T) {
 	t.Parallel()
 	i := installed(t)
+	i.cloud.Watch(nil) // nobody answers there
 	events, _ := paynow(t, shipped(t))
 	i.cloud.Change(func(held *cloudtest.State) { held.Faults["run:"+region] = "the region does not answer" })
 	for _, address := range []string{"module.webhook", "module.worker", "google_cloud_scheduler_job.task", "google_cloud_tasks_queue.alarm", "google_cloud_tasks_queue_iam_member.worker_asks"} {

@@ -11,12 +11,12 @@ locals {
 resource "google_pubsub_topic_iam_member" "agent_publishes_dead_letters" {
   count   = length(local.agent_grants)
   project = var.project_id
-  topic   = google_pubsub_topic.dead_letter[0].name
+  topic   = google_pubsub_topic.topic["dead_letter"].name
   role    = "roles/pubsub.publisher"
   member  = local.agent_grants[count.index]
 
   lifecycle {
-    replace_triggered_by = [google_pubsub_topic.dead_letter[0].id]
+    replace_triggered_by = [google_pubsub_topic.topic["dead_letter"].id]
   }
 }
 
@@ -39,13 +39,13 @@ resource "google_pubsub_subscription_iam_member" "agent_takes_from_the_queue" {
 resource "google_pubsub_topic_iam_member" "publishes" {
   for_each = var.queue.shared ? {} : var.publishers
   project  = var.project_id
-  topic    = google_pubsub_topic.queue[0].name
+  topic    = google_pubsub_topic.topic["queue"].name
   role     = "roles/pubsub.publisher"
   member   = each.value
 
   lifecycle {
     create_before_destroy = true
-    replace_triggered_by  = [google_pubsub_topic.queue[0].id]
+    replace_triggered_by  = [google_pubsub_topic.topic["queue"].id]
   }
 }
 
@@ -53,12 +53,12 @@ resource "google_pubsub_topic_iam_member" "publishes" {
 resource "google_pubsub_topic_iam_member" "publishes_dead_letters" {
   for_each = var.queue.dead_letter.drop ? {} : var.dead_letter_publishers
   project  = var.project_id
-  topic    = google_pubsub_topic.dead_letter[0].name
+  topic    = google_pubsub_topic.topic["dead_letter"].name
   role     = "roles/pubsub.publisher"
   member   = each.value
 
   lifecycle {
     create_before_destroy = true
-    replace_triggered_by  = [google_pubsub_topic.dead_letter[0].id]
+    replace_triggered_by  = [google_pubsub_topic.topic["dead_letter"].id]
   }
 }

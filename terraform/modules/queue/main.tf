@@ -13,7 +13,8 @@ terraform {
 }
 
 locals {
-  topic   = var.queue.shared ? var.shared_topic : google_pubsub_topic.queue[0].id
+  topics  = merge(var.queue.shared ? {} : { queue = var.queue.topic }, { for letter in local.letters : "dead_letter" => letter.topic })
+  topic   = var.queue.shared ? var.shared_topic : google_pubsub_topic.topic["queue"].id
   letters = var.queue.dead_letter.drop ? [] : [var.queue.dead_letter]
 
   longest_retention = var.emulator ? 604800 : 2678400
@@ -29,27 +30,10 @@ locals {
   counts_deliveries = !var.queue.dead_letter.drop && !(var.emulator && var.queue.enable_message_ordering)
 }
 
-resource "google_pubsub_topic" "queue" {
-  count           = var.queue.shared ? 0 : 1
+resource "google_pubsub_topic" "topic" {
+  for_each        = local.topics
   project         = var.project_id
-  name            = var.queue.topic
-  labels          = var.labels
-  deletion_policy = local.deletion_policy
-  kms_key_name    = var.message_storage.kms_key
-
-  dynamic "message_storage_policy" {
-    for_each = length(var.message_storage.regions) > 0 ? [var.message_storage] : []
-    content {
-      allowed_persistence_regions = message_storage_policy.value.regions
-      enforce_in_transit          = message_storage_policy.value.enforce_in_transit
-    }
-  }
-}
-
-resource "google_pubsub_topic" "dead_letter" {
-  count           = length(local.letters)
-  project         = var.project_id
-  name            = local.letters[count.index].topic
+  name            = each.value
   labels          = var.labels
   deletion_policy = local.deletion_policy
   kms_key_name    = var.message_storage.kms_key
@@ -69,7 +53,7 @@ resource "google_pubsub_subscription" "hold" {
   count                      = length(local.letters)
   project                    = var.project_id
   name                       = local.letters[count.index].hold_subscription
-  topic                      = google_pubsub_topic.dead_letter[count.index].id
+  topic                      = google_pubsub_topic.topic["dead_letter"].id
   ack_deadline_seconds       = 60
   message_retention_duration = local.letter_retention[count.index]
   labels                     = var.labels
@@ -121,7 +105,7 @@ resource "google_pubsub_subscription" "push" {
   dynamic "dead_letter_policy" {
     for_each = local.counts_deliveries ? [var.queue.broker] : []
     content {
-      dead_letter_topic     = google_pubsub_topic.dead_letter[0].id
+      dead_letter_topic     = google_pubsub_topic.topic["dead_letter"].id
       max_delivery_attempts = dead_letter_policy.value.max_delivery_attempts
     }
   }
@@ -150,7 +134,7 @@ resource "google_pubsub_subscription" "dead_letter_push" {
   count                      = length(local.letters)
   project                    = var.project_id
   name                       = local.letters[count.index].push_subscription
-  topic                      = google_pubsub_topic.dead_letter[count.index].id
+  topic                      = google_pubsub_topic.topic["dead_letter"].id
   ack_deadline_seconds       = var.queue.ack_deadline_seconds
   message_retention_duration = local.letter_retention[count.index]
   labels                     = var.labels

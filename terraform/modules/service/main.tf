@@ -127,11 +127,6 @@ resource "google_cloud_run_v2_service" "service" {
   lifecycle {
     # What goes, goes after the subscriptions have changed to what comes.
     create_before_destroy = true
-
-    precondition {
-      condition     = alltrue([for member in var.publishes : startswith(member, "serviceAccount:")])
-      error_message = "Only services' accounts publish."
-    }
   }
 }
 

@@ -167,12 +167,6 @@ variable "encryption_key" {
   default     = null
 }
 
-variable "publishes" {
-  description = "The publishers of the topics that the service sends to: their grants are there before it, and go after it."
-  type        = list(string)
-  default     = []
-}
-
 variable "labels" {
   description = "Labels of the service."
   type        = map(string)

@@ -112,11 +112,11 @@ run "a_queue_on_a_shared_topic" {
     shared_topic = "projects/example/topics/seats"
   }
   assert {
-    condition     = length(google_pubsub_topic.queue) == 0 && length(google_pubsub_topic_iam_member.publishes) == 0
+    condition     = keys(google_pubsub_topic.topic) == ["dead_letter"] && length(google_pubsub_topic_iam_member.publishes) == 0
     error_message = "The topic and its grants are made once, elsewhere."
   }
   assert {
-    condition     = google_pubsub_subscription.push.topic == "projects/example/topics/seats" && length(google_pubsub_topic.dead_letter) == 1
+    condition     = google_pubsub_subscription.push.topic == "projects/example/topics/seats"
     error_message = "Subscription and dead letters are the queue's own."
   }
 }
@@ -129,7 +129,7 @@ run "a_queue_that_drops" {
   }
 
   assert {
-    condition     = length(google_pubsub_topic.dead_letter) == 0 && length(google_pubsub_subscription.hold) == 0 && length(google_pubsub_subscription.push.dead_letter_policy) == 0
+    condition     = !can(google_pubsub_topic.topic["dead_letter"]) && length(google_pubsub_subscription.hold) == 0 && length(google_pubsub_subscription.push.dead_letter_policy) == 0
     error_message = "There are no dead letters."
   }
   assert {
@@ -245,7 +245,7 @@ run "a_queue_that_is_off_and_kept" {
   assert {
     condition = alltrue([
       for policy in concat(
-        google_pubsub_topic.queue[*].deletion_policy, google_pubsub_topic.dead_letter[*].deletion_policy, google_pubsub_subscription.hold[*].deletion_policy,
+        values(google_pubsub_topic.topic)[*].deletion_policy, google_pubsub_subscription.hold[*].deletion_policy,
         google_pubsub_subscription.dead_letter_push[*].deletion_policy, [google_pubsub_subscription.push.deletion_policy],
       ) : policy == "PREVENT"
     ])
@@ -253,7 +253,7 @@ run "a_queue_that_is_off_and_kept" {
   }
   assert {
     condition = alltrue([
-      for topic in concat(google_pubsub_topic.queue, google_pubsub_topic.dead_letter) : topic.kms_key_name == var.message_storage.kms_key &&
+      for topic in values(google_pubsub_topic.topic) : topic.kms_key_name == var.message_storage.kms_key &&
       topic.message_storage_policy[0].allowed_persistence_regions == toset(var.message_storage.regions) && topic.message_storage_policy[0].enforce_in_transit
     ])
     error_message = "Messages and dead letters are where they may be, by the key."
@@ -268,11 +268,11 @@ run "a_queue_whose_backlog_is_given_up" {
   }
 
   assert {
-    condition     = google_pubsub_topic.queue[0].deletion_policy == "DELETE" && google_pubsub_subscription.push.deletion_policy == "DELETE" && google_pubsub_subscription.hold[0].deletion_policy == "DELETE"
+    condition     = google_pubsub_topic.topic["queue"].deletion_policy == "DELETE" && google_pubsub_subscription.push.deletion_policy == "DELETE" && google_pubsub_subscription.hold[0].deletion_policy == "DELETE"
     error_message = "Then it may be deleted."
   }
   assert {
-    condition     = google_pubsub_topic.queue[0].kms_key_name == null
+    condition     = google_pubsub_topic.topic["queue"].kms_key_name == null
     error_message = "Without a key it is Google's."
   }
 }

@@ -173,13 +173,17 @@ func instanceOf(revision, chance string) string {
 
 func (c config) emulated() bool { return c.PubSubEmulator != "" || c.FirestoreEmulator != "" }
 
-// links lead people to Google's pages about an event: what was logged of it, and its traces. An
-// emulator has none.
-func (c config) links() events.Links {
+// links lead people to Google's pages about an event: what this installation's services, by the name that their revisions
+// begin with, have logged of it, and its traces. An emulator has none.
+func (c config) links(revision string) events.Links {
 	if c.emulated() {
 		return events.Links{}
 	}
-	query := url.QueryEscape("resource.type=\"cloud_run_revision\"\njsonPayload.event_id=\"{event_id}\"\ntimestamp>=\"{since}\"")
+	ours := ""
+	if name, _, known := strings.Cut(revision, "-worker-"); known {
+		ours = "\nresource.labels.service_name=~\"^" + name + "-\""
+	}
+	query := url.QueryEscape("resource.type=\"cloud_run_revision\"" + ours + "\njsonPayload.event_id=\"{event_id}\"\ntimestamp>=\"{since}\"")
 	query = strings.NewReplacer("+", "%20", "%7B", "{", "%7D", "}").Replace(query)
 	project := url.QueryEscape(c.Project)
 	return events.Links{
@@ -319,7 +323,7 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 		Catalog: cat, Targets: targets, Pool: cfg.Pool, Store: documents, SealLag: documents.Lag(), Publisher: publisher,
 		Authenticator: verifier,
 		Access:        access, Log: log, Metrics: metrics, Now: time.Now, PrivateEndpoints: cfg.emulated(),
-		Instance: instanceOf(getenv("K_REVISION"), uuid.NewString()[:8]), Settings: env.Settings(cfg, help(getenv).Catalog, getenv), Links: cfg.links(), Environment: strings.TrimSuffix(cfg.Project+"/"+cfg.Installation, "/"),
+		Instance: instanceOf(getenv("K_REVISION"), uuid.NewString()[:8]), Settings: env.Settings(cfg, help(getenv).Catalog, getenv), Links: cfg.links(getenv("K_REVISION")), Environment: strings.TrimSuffix(cfg.Project+"/"+cfg.Installation, "/"),
 	}
 	if !cfg.emulated() { // an emulator counts nothing
 		if parts.Backlogs, err = pubsub.NewBacklogs(clients, cfg.names(), time.Now); err != nil {

@@ -251,14 +251,14 @@ func TestTheHelpListsTheVariablesOfTheDeployment(t *testing.T) {
 
 func TestLinksLeadToTheProjectsOwnPages(t *testing.T) {
 	t.Parallel()
-	require.Empty(t, config{Project: "shop", FirestoreEmulator: "127.0.0.1:1"}.links())
-	links := config{Project: "shop"}.links()
+	require.Empty(t, config{Project: "shop", FirestoreEmulator: "127.0.0.1:1"}.links(""))
+	links := config{Project: "shop"}.links("staging-worker-payments-00042-abc")
 	require.Equal(t, "https://console.cloud.google.com/traces/list?project=shop&tid={trace}", links.Trace)
 	logged, err := url.Parse(strings.NewReplacer("{event_id}", "e1", "{since}", "2026-03-02T10%3A15%3A00Z").Replace(links.Log))
 	require.NoError(t, err)
 	require.Equal(t, "shop", logged.Query().Get("project"))
 	_, query, _ := strings.Cut(logged.Path, ";query=")
-	require.Equal(t, "resource.type=\"cloud_run_revision\"\njsonPayload.event_id=\"e1\"\ntimestamp>=\"2026-03-02T10:15:00Z\"", query)
+	require.Equal(t, "resource.type=\"cloud_run_revision\"\nresource.labels.service_name=~\"^staging-\"\njsonPayload.event_id=\"e1\"\ntimestamp>=\"2026-03-02T10:15:00Z\"", query)
 }
 
 func TestAnInstanceIsNamedByItsRevision(t *testing.T) {

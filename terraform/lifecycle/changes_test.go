@@ -63,7 +63,7 @@ func (i *installation) did() string {
 		case line.Type == "diagnostic" && line.Diagnostic.Severity == "error":
 			i.t.Log(line.Diagnostic.Summary, line.Diagnostic.Detail)
 			return "refused"
-		case line.Type != "planned_change" || actions[action] == "":
+		case line.Type != "planned_change" || actions[action] == "" || kind == "terraform_data": // Terraform's own
 		case holds[kind] && (action == "delete" || action == "replace"):
 			does["refused"] = append(does["refused"], i.thing(kind))
 		default:

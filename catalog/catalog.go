@@ -61,7 +61,7 @@ type Queue struct {
 	OrderingKey []string `json:"ordering_key"`
 	Priority    string   `json:"priority"` // low, normal or high: for people, and the label of its metrics
 	Pool        string   `json:"pool"`     // the worker service that serves the queue
-	// Handlers by event type, or by a pattern of event types. Handler finds the one of a type.
+	// Handlers by event type, or by a pattern of event types.
 	Handlers map[string]Handler `json:"handlers"`
 	// MaxAttempts is how often a message is tried before it is dead-lettered.
 	MaxAttempts int          `json:"max_attempts"`
@@ -76,7 +76,7 @@ type Queue struct {
 	// MessageTTL is the age at which a message is no longer handled, unless it is replayed; 0 is never.
 	MessageTTL       time.Duration `json:"message_ttl"`
 	MessageRetention time.Duration `json:"message_retention_duration"` // by Pub/Sub, of an unacknowledged message
-	// RememberFor is how long the idempotency record is kept; 0: none is. See Remembers.
+	// RememberFor is how long the idempotency record is kept; 0: none is.
 	RememberFor time.Duration `json:"remember_for"`
 	Concurrency int           `json:"concurrency"` // messages that one instance handles at once
 	// SlotWait is how long a message of a full instance waits; after it the push is refused.
@@ -154,13 +154,13 @@ type Handler struct {
 	Post Post   `json:"post"` // the request that handles it, in place of a handler of Go
 	// Emits are ids of queues and topics; the worker refuses an emission to any other.
 	Emits []string `json:"emits"`
-	// EmitsIfRun are ids of queues that need not run. Those that do are among Emits too.
+	// EmitsIfRun are ids of queues that need not run. Messages go to those that do.
 	EmitsIfRun []string `json:"emits_if_run"`
 	// WaitsFor is how long it waits for the event that must follow; 0: it waits for none.
 	WaitsFor time.Duration `json:"waits_for"`
 	// Calls are names of targets that a handler of Go calls; a post says its target itself.
 	Calls []string `json:"calls"`
-	// MaxAttempts, Backoff and Timeout are those of the queue unless the event type has its own.
+	// MaxAttempts is that of the queue unless the event type has its own.
 	MaxAttempts int           `json:"max_attempts"`
 	Backoff     retry.Policy  `json:"retry_policy"` // as of the queue, where it says nothing else
 	Timeout     time.Duration `json:"timeout"`      // of one attempt
@@ -168,17 +168,17 @@ type Handler struct {
 
 // DeadLetter is what becomes of a message that cannot be handled.
 type DeadLetter struct {
-	// Drop: there is no dead-letter topic; the message is counted and gone.
+	// Drop leaves the queue without a dead-letter topic: the message is counted and gone.
 	Drop bool `json:"drop"`
 	// Topic follows from the queue's id.
 	Topic string `json:"-"`
 	// Aliases are former names of the dead letters: of an exchange, of a queue.
 	Aliases   []string      `json:"aliases"`
 	Retention time.Duration `json:"retention"` // how long a dead letter can be replayed
-	// The alerts fire above this depth, and at this age of the oldest dead letter, where that is not 0.
+	// AlertAbove is the number of open dead letters above which the alert fires; 0 is none.
 	AlertAbove  int           `json:"alert_above"`
 	OldestAlert time.Duration `json:"oldest_alert"` // the age of the oldest one above which an alert fires; 0 is none
-	// The warnings come before the alerts; 0 is none.
+	// WarnAbove is the smaller number above which a warning does; 0 is none.
 	WarnAbove  int           `json:"warn_above"`
 	OldestWarn time.Duration `json:"oldest_warn"` // the age of the oldest one above which a warning does; 0 is none
 }
@@ -214,7 +214,7 @@ type Source struct {
 	// APIKeyVariable names that with the key of the provider's API; empty: nothing is read there.
 	APIKeyVariable string `json:"api_key_variable"`
 	MaxBodyBytes   int64  `json:"max_body_bytes"` // the largest body that is read
-	// RatePerSecond and Burst limit the messages for each queue at one instance; 0 is no limit.
+	// RatePerSecond limits the messages for each queue at one instance; 0 is no limit.
 	RatePerSecond float64 `json:"rate_per_second"`
 	Burst         int     `json:"burst"` // how many may come at once
 	// Events is event type -> queue id; a type that is not in it is ignored.

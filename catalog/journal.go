@@ -83,7 +83,7 @@ type RuleLine struct {
 	Credit string `json:"credit"` // the account; a line has debit or credit
 	// Amount is the sum of its terms, never below 0.
 	Amount Terms `json:"amount"`
-	// Currency is a code, or the member of the event's data that says it; see CurrencyMember.
+	// Currency is a code, or the member of the event's data that says it.
 	Currency string `json:"currency"`
 }
 

@@ -25,29 +25,21 @@ import (
 	"billhook/internal/filetest"
 )
 
-// reference is what docs/reference/catalog.md shows: for each file its maps, by the struct that they become.
-var reference = []struct {
-	title   string
-	structs []string
-}{
-	{"queues.yaml: a queue", []string{"Queue"}},
-	{"queues.yaml: `retry_policy`", []string{"rawPolicy"}},
-	{"queues.yaml: an entry of `handlers`", []string{"Handler"}},
-	{"queues.yaml: `post` of a handler", []string{"Post"}},
-	{"queues.yaml: `dead_letter`", []string{"DeadLetter"}},
-	{"queues.yaml: `batch`, `rate` and `max_backlog`", []string{"Batch", "Rate", "MaxBacklog"}},
-	{"topics.yaml: a topic", []string{"Topic"}},
-	{"sources.yaml: a source", []string{"Source"}},
-	{"providers/<name>.yaml: a provider", []string{"Provider"}},
-	{"providers/<name>.yaml: `signature`", []string{"Scheme"}},
-	{"providers/<name>.yaml: `api`", []string{"API"}},
-	{"providers/<name>.yaml: an entry of `events`, and of its `ignore`", []string{"ProviderEvent", "Condition"}},
-	{"targets.yaml: a target", []string{"Target"}},
-	{"targets.yaml: `timeouts` and `breaker` of a target", []string{"Timeouts", "Breaker"}},
-	{"targets.yaml: `endpoints`", []string{"Endpoints"}},
-	{"products.yaml: a product", []string{"Product"}},
-	{"journal.yaml: an account, a rule and its lines", []string{"Account", "Rule", "RuleLine"}},
-	{"usage.yaml: a meter", []string{"Meter"}},
+// reference is what docs/reference/catalog.md shows: for each file its maps, under the path of each, by the struct that they become.
+var reference = []struct{ file, path, of string }{
+	{"queues.yaml", "", "Queue"}, {"queues.yaml", "retry_policy.", "rawPolicy"},
+	{"queues.yaml", "handlers.<event type>.", "Handler"}, {"queues.yaml", "handlers.<event type>.post.", "Post"},
+	{"queues.yaml", "dead_letter.", "DeadLetter"}, {"queues.yaml", "batch.", "Batch"},
+	{"queues.yaml", "rate.", "Rate"}, {"queues.yaml", "max_backlog.", "MaxBacklog"},
+	{"topics.yaml", "", "Topic"}, {"sources.yaml", "", "Source"},
+	{"providers/<name>.yaml", "", "Provider"}, {"providers/<name>.yaml", "signature.", "Scheme"},
+	{"providers/<name>.yaml", "api.", "API"}, {"providers/<name>.yaml", "events.<type>.", "ProviderEvent"},
+	{"providers/<name>.yaml", "events.<type>.ignore[].", "Condition"},
+	{"targets.yaml", "targets.<name>.", "Target"}, {"targets.yaml", "targets.<name>.timeouts.", "Timeouts"},
+	{"targets.yaml", "targets.<name>.breaker.", "Breaker"}, {"targets.yaml", "endpoints.", "Endpoints"},
+	{"products.yaml", "<product>.", "Product"}, {"journal.yaml", "accounts.<name>.", "Account"},
+	{"journal.yaml", "rules.<event type>.", "Rule"}, {"journal.yaml", "rules.<event type>.lines[].", "RuleLine"},
+	{"usage.yaml", "meters.<name>.", "Meter"},
 }
 
 func TestTheReferenceOfTheCatalogHasTheKeysOfItsStructs(t *testing.T) {
@@ -66,30 +58,40 @@ func TestTheReferenceOfTheCatalogHasTheKeysOfItsStructs(t *testing.T) {
 		})
 	}
 	var page strings.Builder
-	page.WriteString("# Keys of the catalog\n\nMade of the structs of `catalog/` by `go test ./catalog -run Reference -update`. A duration is a string such as `\"60s\"`. What a queue does not say is that of `defaults` in `catalog/queues.yaml`.\n")
+	page.WriteString("# Keys of the catalog\n\nMade of the structs of `catalog/` by `go test ./catalog -run Reference -update`. " +
+		"A duration is a string such as `\"60s\"`.\nWhat a queue does not say is that of `defaults` in `catalog/queues.yaml`. " +
+		"`billhook admin catalog check` finds every mistake.\n")
+	names := strings.NewReplacer("time.Duration", "duration", "routing.", "", "retry.Policy", "retry_policy", "signature.Scheme", "signature")
+	file := ""
 	for _, section := range reference {
-		fmt.Fprintf(&page, "\n## %s\n\n| key | value | meaning |\n| --- | --- | --- |\n", section.title)
-		for _, name := range section.structs {
-			require.Contains(t, structs, name)
-			for _, field := range structs[name].Fields.List {
-				tag, _ := strconv.Unquote(cmp.Or(field.Tag, &ast.BasicLit{Value: `""`}).Value)
-				key, _, _ := strings.Cut(reflect.StructTag(tag).Get("json"), ",")
-				if field.Names[0].Name == "AckDeadline" {
-					key = "ack_deadline_seconds" // a number, as Pub/Sub has it
-				}
-				if key == "" || key == "-" {
-					continue
-				}
+		if section.file != file {
+			file = section.file
+			fmt.Fprintf(&page, "\n## %s\n\n| key | value | meaning |\n| --- | --- | --- |\n", file)
+		}
+		require.Contains(t, structs, section.of)
+		for _, field := range structs[section.of].Fields.List {
+			if key := keyOf(field); key != "" {
 				said := strings.Join(strings.Fields(cmp.Or(field.Doc.Text(), field.Comment.Text())), " ")
-				require.NotEmpty(t, said, "%s.%s says nothing of itself", name, key)
+				require.NotEmpty(t, said, "%s.%s says nothing of itself", section.of, key)
 				if rest, ok := strings.CutPrefix(said, field.Names[0].Name+" "); ok {
 					said = "`" + key + "` " + rest
 				}
-				fmt.Fprintf(&page, "| `%s` | %s | %s |\n", key, strings.NewReplacer("time.Duration", "duration", "routing.", "", "retry.Policy", "retry_policy", "signature.Scheme", "signature").Replace(types.ExprString(field.Type)), strings.ReplaceAll(said, "|", `\|`))
+				fmt.Fprintf(&page, "| `%s%s` | %s | %s |\n", section.path, key,
+					names.Replace(types.ExprString(field.Type)), strings.ReplaceAll(said, "|", `\|`))
 			}
 		}
 	}
 	isPage(t, "catalog.md", page.String())
+}
+
+// keyOf is the key that a field of a struct is read from; empty: it is read from none.
+func keyOf(field *ast.Field) string {
+	if field.Names[0].Name == "AckDeadline" {
+		return "ack_deadline_seconds" // a number, as Pub/Sub has it
+	}
+	tag, _ := strconv.Unquote(cmp.Or(field.Tag, &ast.BasicLit{Value: `""`}).Value)
+	key, _, _ := strings.Cut(reflect.StructTag(tag).Get("json"), ",")
+	return strings.TrimPrefix(key, "-")
 }
 
 func isPage(t *testing.T, name, page string) {
@@ -100,30 +102,31 @@ func isPage(t *testing.T, name, page string) {
 func TestTheReferenceOfContractsHasEachDeclaredMember(t *testing.T) {
 	t.Parallel()
 	var page strings.Builder
-	page.WriteString("# Contracts\n\nMade of `catalog/messages.yaml` by `go test ./catalog -run Reference -update`. A member that is not listed does not pass; `!` is required. The JSON Schemas are in `internal/contract/schema/`.\n")
-	var list func(members []contract.Member, path string)
-	list = func(members []contract.Member, path string) {
-		for _, m := range members {
-			shape, name := m.Shape, path+m.Name
-			switch {
-			case m.List != nil:
-				shape, name = strings.TrimSpace("list "+m.Shape), name+"[]"
-			case m.Object != nil:
-				shape = "object"
+	page.WriteString("# Contracts\n\nMade of `catalog/messages.yaml` by `go test ./catalog -run Reference -update`. " +
+		"A member that is not listed does not pass;\n`!` is required. The JSON Schemas are in `internal/contract/schema/`; " +
+		"`payment.v1` stands there alone.\n`*` stands for one word of an event type, `#` for any number.\n" +
+		"\n| format | event type | version | members of the data |\n| --- | --- | --- | --- |\n")
+	var list func(members []contract.Member) string
+	list = func(members []contract.Member) string {
+		all := make([]string, len(members))
+		for i, m := range members {
+			name, shape := m.Name, m.Shape
+			if m.List != nil {
+				name += "[]"
 			}
-			if m.Required {
-				shape += "!"
+			if all[i] = strings.TrimSpace("`" + name + "` " + shape); m.Required {
+				all[i] += "!"
 			}
-			fmt.Fprintf(&page, "| `%s` | %s |\n", name, shape)
-			list(append(m.List, m.Object...), name+".") // one of the two
+			if within := append(m.List, m.Object...); len(within) > 0 { // one of the two
+				all[i] += " (" + list(within) + ")"
+			}
 		}
+		return strings.Join(all, ", ")
 	}
 	for _, c := range from(t, "").Contracts.All() {
-		if len(c.Members()) == 0 {
-			continue
+		if len(c.Members()) > 0 {
+			fmt.Fprintf(&page, "| `%s` | `%s` | %d | %s |\n", c.Format(), c.Type(), c.Version(), list(c.Members()))
 		}
-		fmt.Fprintf(&page, "\n## `%s`: `%s`, version %d\n\n| member | shape |\n| --- | --- |\n", c.Format(), c.Type(), c.Version())
-		list(c.Members(), "")
 	}
 	isPage(t, "contracts.md", page.String())
 }

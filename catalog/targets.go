@@ -23,14 +23,14 @@ type Target struct {
 	// URLVariable and SecretVariable name environment variables; of the secrets the first signs.
 	URLVariable    string `json:"url_variable"`
 	SecretVariable string `json:"secret_variable"` // with the secrets; the first signs
-	// Scheme is how a request is signed: SchemeGeneric or SchemeStandard.
+	// Scheme is how a request is signed: generic or standard.
 	Scheme Scheme `json:"scheme"`
 	// Internal targets may be at private addresses; others are dialled at public ones alone.
 	Internal bool     `json:"internal"`
 	Timeouts Timeouts `json:"timeouts"` // of one request
 	// Concurrency is how many requests one instance has under way at once; 0 is no limit.
 	Concurrency int `json:"concurrency"`
-	// RatePerSecond and Burst limit the requests of one instance; 0 is no limit.
+	// RatePerSecond limits the requests of one instance; 0 is no limit.
 	RatePerSecond float64 `json:"rate_per_second"`
 	Burst         int     `json:"burst"`   // how many may go out at once
 	Breaker       Breaker `json:"breaker"` // when the target is left alone

@@ -37,7 +37,7 @@ type Usage struct {
 // Meter is what of a meter somebody is warned of.
 type Meter struct {
 	Description string `json:"description"` // what is counted
-	// Quota is the allowance of a period, for the plans that are not in Plans; 0 is none.
+	// Quota is the allowance of a period, for the plans that are not in plans; 0 is none.
 	Quota int64 `json:"quota"`
 	// Plans are the quotas of plans, by the id of the subscription's product.
 	Plans map[string]int64 `json:"plans"`

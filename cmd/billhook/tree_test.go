@@ -167,8 +167,17 @@ var needs = map[console.Needs]string{console.Look: "", console.Act: "acts", cons
 
 func TestTheReferenceIsThatOfTheProgram(t *testing.T) {
 	t.Parallel()
-	var commands, routes strings.Builder
-	commands.WriteString("# Commands\n\nMade of the program by `go test ./cmd/billhook -run Reference -update`. Every command has `-o table|json|csv`, `--wide`, `--server`, `--webhook` and `--help`; a list has `--watch` and `--out`.\n\n| command | what it does | flags |\n| --- | --- | --- |\n")
+	asked := map[string]console.Operation{}
+	for _, o := range operations.All(operations.Apps{}).Operations {
+		asked[o.Name] = o
+	}
+	var page strings.Builder
+	page.WriteString("# Commands and routes\n\nMade of the program by `go test ./cmd/billhook -run Reference -update`. " +
+		"Every command has `-o table|json|csv`, `--wide`, `--server`, `--webhook`\nand `--help`; a list has `--watch` and `--out`. " +
+		"`GET /v1/ops/openapi.json` has each route with its parameters, bodies and answers,\nas OpenAPI 3.1. " +
+		"A change takes an `Idempotency-Key`: sent again with the same key, it is done once. A command without a route asks several,\n" +
+		"or none. [Reasons](reasons.md) says what a code in an answer means.\n" +
+		"\n| command | route | what it does | needs | flags |\n| --- | --- | --- | --- | --- |\n")
 	for _, command := range leaves(t) {
 		var flags []string
 		command.Flags().VisitAll(func(f *pflag.Flag) {
@@ -176,15 +185,18 @@ func TestTheReferenceIsThatOfTheProgram(t *testing.T) {
 				flags = append(flags, "`--"+f.Name+"`")
 			}
 		})
-		fmt.Fprintf(&commands, "| `%s` | %s | %s |\n", strings.ReplaceAll(strings.TrimSuffix(command.UseLine(), " [flags]"), "|", `\|`), command.Short, strings.Join(flags, " "))
+		usage := "`" + strings.ReplaceAll(strings.TrimSuffix(command.UseLine(), " [flags]"), "|", `\|`) + "`"
+		name := strings.TrimPrefix(command.CommandPath(), "billhook ")
+		route := ""
+		o, asks := asked[name]
+		if asks {
+			route = "`" + o.Path + "`"
+			delete(asked, name)
+		}
+		fmt.Fprintf(&page, "| %s | %s | %s | %s | %s |\n", usage, route, command.Short, needs[o.Needs], strings.Join(flags, " "))
 	}
-	routes.WriteString("# Routes\n\nMade of the program by `go test ./cmd/billhook -run Reference -update`. `GET /v1/ops/openapi.json` has each with its parameters, bodies and answers, as OpenAPI 3.1. A change takes an `Idempotency-Key`: sent again with the same key, it is done once.\n\n| route | operation | what it does | needs |\n| --- | --- | --- | --- |\n")
-	for _, o := range operations.All(operations.Apps{}).Operations {
-		fmt.Fprintf(&routes, "| `%s` | `%s` | %s | %s |\n", o.Path, o.Name, o.Summary, needs[o.Needs])
-	}
-	for name, text := range map[string]string{"commands.md": commands.String(), "routes.md": routes.String()} {
-		filetest.Recorded(t, text, "..", "..", "docs", "reference", name)
-	}
+	require.Empty(t, asked, "an operation without a command")
+	filetest.Recorded(t, page.String(), "..", "..", "docs", "reference", "commands.md")
 }
 
 func TestTheCommandsOfTheDocumentsExist(t *testing.T) {

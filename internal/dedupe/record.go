@@ -27,10 +27,10 @@ type Status string
 
 // The statuses of a record.
 const (
-	Processing   Status = "PROCESSING"
-	Completed    Status = "COMPLETED"
-	Failed       Status = "FAILED"
-	DeadLettered Status = "DEAD_LETTERED"
+	Processing   Status = "PROCESSING"    // a worker has it
+	Completed    Status = "COMPLETED"     // its effect took place, or it needs none
+	Failed       Status = "FAILED"        // an attempt failed, and another one follows
+	DeadLettered Status = "DEAD_LETTERED" // it waits for a person
 )
 
 // Record is what is remembered of one event of one queue and tenant.

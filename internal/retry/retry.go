@@ -18,16 +18,16 @@ type Outcome string
 
 // The outcomes, everywhere: Go, logs, metrics, dead-letter attributes, pages.
 const (
-	Processed    Outcome = "processed"
-	Duplicate    Outcome = "duplicate"
-	Expired      Outcome = "expired"
-	Dropped      Outcome = "dropped"
-	Superseded   Outcome = "superseded"
-	DeadLettered Outcome = "dead_lettered"
-	Retry        Outcome = "retry"
+	Processed    Outcome = "processed"     // its effect took place
+	Duplicate    Outcome = "duplicate"     // it came before, and nothing was done
+	Expired      Outcome = "expired"       // it was too old, and nothing was done
+	Dropped      Outcome = "dropped"       // its queue does not take it, or keeps no dead letters
+	Superseded   Outcome = "superseded"    // what it is about had gone further, and nothing was done
+	DeadLettered Outcome = "dead_lettered" // it waits for a person
+	Retry        Outcome = "retry"         // it is tried again
 )
 
-// Class is why a delivery ended as it did: the code of the table in docs/answers.md, which borrows HTTP's numbers.
+// Class is why a delivery ended as it did: the code of the table in docs/reference/answers.md, which borrows HTTP's numbers.
 type Class int
 
 // The classes of failure. The first three are terminal, the others transient.

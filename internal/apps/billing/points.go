@@ -22,14 +22,14 @@ import (
 	"billhook/internal/retry"
 )
 
-// The result codes of an effect, as the event's record keeps them.
+// The results of an event, as its record keeps them.
 const (
-	Credited         = "credited"
-	AlreadyCredited  = "already_credited"
-	Reversed         = "reversed"
-	AlreadyReversed  = "already_reversed"
-	NothingToReverse = "nothing_to_reverse"
-	Noted            = "noted"
+	Credited         = "credited"           // the order's points are on the account
+	AlreadyCredited  = "already_credited"   // another event has credited the order
+	Reversed         = "reversed"           // points of the order are taken back
+	AlreadyReversed  = "already_reversed"   // another event has taken them back
+	NothingToReverse = "nothing_to_reverse" // nothing of the order's points is left
+	Noted            = "noted"              // the event moves no points
 )
 
 // CreditedDiffers is the result of a credit to the order's own uid while the customer is mapped to another.

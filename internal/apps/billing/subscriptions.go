@@ -14,10 +14,10 @@ import (
 	"billhook/internal/retry"
 )
 
-// The result codes of a subscription's event.
+// The results of a subscription's event.
 const (
-	Recorded        = "recorded"
-	AlreadyRecorded = "already_recorded"
+	Recorded        = "recorded"         // it is kept, and the subscription service is notified
+	AlreadyRecorded = "already_recorded" // it was kept before, and its record was forgotten since
 )
 
 var actions = map[string]string{

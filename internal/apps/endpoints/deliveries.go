@@ -28,10 +28,12 @@ const Handler = "webhooks.deliver"
 const (
 	// Delivered: the endpoint has answered 2xx.
 	Delivered = "delivered"
-	Filtered  = "filtered"
+	// Filtered: the endpoint's patterns do not hold the type.
+	Filtered = "filtered"
 	// EndpointDisabled: it is disabled, or was by this event.
 	EndpointDisabled = "endpoint_disabled"
-	EndpointUnknown  = "endpoint_unknown"
+	// EndpointUnknown: the event's tenant has no such endpoint.
+	EndpointUnknown = "endpoint_unknown"
 )
 
 // gone is the status by which an address says that it is no more.

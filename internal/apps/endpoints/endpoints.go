@@ -25,8 +25,8 @@ type State string
 
 // The states.
 const (
-	Enabled  State = "enabled"
-	Disabled State = "disabled"
+	Enabled  State = "enabled"  // events are delivered to it
+	Disabled State = "disabled" // none are, and none that it misses is sent later
 )
 
 // Why an endpoint is disabled.

@@ -20,12 +20,12 @@ import (
 
 // The results that a record keeps.
 const (
-	Posted         = "posted"
-	PostedBefore   = "posted_before" // and the record was forgotten since
-	Unmapped       = "unmapped"      // no rule takes the event
-	NothingToPost  = "nothing_to_post"
-	Reverted       = "reverted"
-	RevertedBefore = "reverted_before" // by another event, or by a person
+	Posted         = "posted"          // its entry is in the books
+	PostedBefore   = "posted_before"   // its entry was posted, and its record forgotten since
+	Unmapped       = "unmapped"        // no rule takes the event
+	NothingToPost  = "nothing_to_post" // all of its amounts are 0
+	Reverted       = "reverted"        // the opposite of the entry is in the books
+	RevertedBefore = "reverted_before" // another event or a person has reverted the entry
 )
 
 // The event types of what others are told.

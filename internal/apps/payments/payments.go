@@ -71,10 +71,10 @@ func read(answer []byte, asked contract.Payload) (said, error) {
 	}
 }
 
-// The result codes of a payment, as the event's record keeps them.
+// The results of a payment, as the event's record keeps them.
 const (
-	Paid     = "paid"
-	Declined = "declined"
+	Paid     = "paid"     // the gateway has taken the money
+	Declined = "declined" // the gateway has declined it; the subscription service is notified
 )
 
 // ActionDeclined is the action of the update about a payment that the gateway has declined: a receiver that

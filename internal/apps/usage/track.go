@@ -16,11 +16,11 @@ import (
 // Handler is the name of the handler in the catalog.
 const Handler = "usage.track"
 
-// The result codes of an event.
+// The results of an event.
 const (
-	Counted        = "counted"
-	CountedLate    = "counted_late" // after the end of its period
-	AlreadyCounted = "already_counted"
+	Counted        = "counted"         // it is in the total of its period
+	CountedLate    = "counted_late"    // it came after the end of its period, and is in its total
+	AlreadyCounted = "already_counted" // it was counted before, and its record was forgotten since
 )
 
 const warning = "quota_warning"

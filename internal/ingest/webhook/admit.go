@@ -137,7 +137,7 @@ func (s *Service) read(w http.ResponseWriter, r *http.Request, from *source, b *
 	return nil
 }
 
-// refusals is the table of what a sender is answered whose request is not taken. docs/answers.md prints it.
+// refusals is the table of what a sender is answered whose request is not taken. docs/reference/answers.md prints it.
 var refusals serve.Refusals
 
 var (

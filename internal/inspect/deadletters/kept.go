@@ -97,57 +97,6 @@ func (a Reads) Later(ctx context.Context, item deadletter.Item) (*Later, error) 
 	return &later, err
 }
 
-// causes say of what begins a reason what happened and what to do. %s is the target, %c the code of its answer.
-var causes = map[string]struct{ what, do string }{
-	"callee_failed_":       {"%s answered %c", "Replay it when the service is well."},
-	"callee_unreachable":   {"%s could not be reached", "Replay it when the service is well."},
-	"callee_busy_":         {"%s was too busy and answered %c", "Replay it when the service is well, at a low rate."},
-	"callee_timeout_":      {"%s did not answer in time", "Replay it when the service is well."},
-	"callee_unauthorized_": {"%s did not take our secret and answered %c", "Give both sides the same secret, then replay it."},
-	"callee_unclear_":      {"%s answered %c, which says neither yes nor no", "Ask its owner what became of it, then replay it or complete it by hand."},
-	"callee_refused_":      {"%s refused it with %c", "Its answer is the detail. Mend the cause there and replay it, or discard it."},
-	"callee_gone_":         {"%s answered %c: what it is about is gone", "Discard it."},
-	"callee_redirects_":    {"%s has moved and answered %c", "Give the target its new address, then replay it."},
-	"gateway_":             {"The answer of %s settles nothing", "Money may have moved: look there first. A replay asks it first, too."},
-	"refund_declined":      {"%s refused the refund", "Nothing moved. Mend the cause there, then send a new message with a new id."},
-	"refund_under_way":     {"Another refund of the payment has no known outcome", "Replay the other one first: billhook refunds show <payment> names it."},
-	"refunded_otherwise":   {"The payment was refunded with another amount", "Look whether anything is still owed, then discard it."},
-	"unknown_product":      {"A product is not known here", "Say what the product is worth: billhook products set <product>. Then replay it."},
-	"product_broken":       {"The stored product cannot be read", "Write it anew: billhook products set <product>. Then replay it."},
-	"order_not_seen":       {"Its order never came", "Replay it when the order has come, or discard it."},
-	"period_closed":        {"Its month is closed", "Two people open the month again and replay it, or its sender dates it in an open month under a new id."},
-	"occurred_":            {"Its date is too far from now", "Its sender corrects the date under the same event id."},
-	"unmapped":             {"No rule of the journal takes it", "Write the rule, deploy, replay it."},
-	"rule_unfit":           {"Its declaration lacks what the journal's rule needs", "Write the rule or the declaration, deploy, replay it."},
-	"amount_":              {"A line of its entry has an amount that must not be", "Its sender corrects it under the same event id."},
-	"original_missing":     {"What it reverses never came", "Replay the dead letter of what it reverses first."},
-	"original_without_":    {"What it reverses made no entry", "Discard it."},
-	"irreversible":         {"It reverses a reversal", "Discard it."},
-	"payload_conflict":     {"Its event came again with another payload", "The first stands. Its sender sends the other under a new id; discard this one."},
-	"entry_conflict":       {"Its event came again with another payload", "The first entry stands. Its sender uses a new id; discard this one."},
-	"entry_unreadable":     {"A stored document was damaged", "Replay it where it has its message; its payload shows that."},
-	"body_":                {"The message cannot be read", "Its sender sends it again as the contract says; discard this one."},
-	"delivery_attempts_":   {"No worker has ended it, however often it was delivered", "Look at the worker's log, then replay it."},
-}
-
-func (k Kept) cause() (what, do string) {
-	name := ""
-	for known := range causes {
-		if strings.HasPrefix(k.Reason, known) && len(known) > len(name) {
-			name = known
-		}
-	}
-	if name == "" {
-		return "It could not be handled: " + k.Reason, "Look at its payload and its event; mend the cause, then replay it."
-	}
-	target := "The other service"
-	if k.Target != "" {
-		target = "The " + strings.TrimSuffix(strings.ReplaceAll(k.Target, "-", " "), " service") + " service"
-	}
-	said := strings.NewReplacer("%s", target, "%c", strings.TrimPrefix(k.Reason, name))
-	return said.Replace(causes[name].what), causes[name].do
-}
-
 // Happened says in one sentence what happened.
 func (k Kept) Happened() string {
 	what, _ := k.cause()
@@ -176,7 +125,7 @@ func (Kept) Runbook() string { return "docs/runbooks/dead-letters.md" }
 func (k Kept) Notes() []string {
 	notes := []string{k.Happened()}
 	if do := k.ToDo(); do != "" {
-		notes = append(notes, do+" More: "+k.Runbook())
+		notes = append(notes, do+" More: "+k.Runbook()+" and docs/reference/reasons.md")
 	}
 	return notes
 }

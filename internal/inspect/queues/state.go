@@ -16,13 +16,13 @@ type QueueState string
 const (
 	PauseFailed QueueState = "pause_failed" // it is recorded as paused, and its subscription does not follow
 	Alerting    QueueState = "alert"        // too many dead letters are open, or one for too long
-	BreakerOpen QueueState = "breaker_open"
-	Failing     QueueState = "failing" // at least a tenth of its attempts
-	Backlogged  QueueState = "backlog"
-	OffWaiting  QueueState = "off_waiting" // it does not run, and messages wait for it
-	IsPaused    QueueState = "paused"
-	Working     QueueState = "ok"
-	Off         QueueState = "off"
+	BreakerOpen QueueState = "breaker_open" // a target failed too often, and is left alone for a while
+	Failing     QueueState = "failing"      // at least a tenth of its attempts of the last hour failed
+	Backlogged  QueueState = "backlog"      // more messages wait in the broker than backlog_alert_above
+	OffWaiting  QueueState = "off_waiting"  // it does not run, and messages wait for it
+	IsPaused    QueueState = "paused"       // a person has paused it
+	Working     QueueState = "ok"           // it runs
+	Off         QueueState = "off"          // it does not run
 )
 
 var states = []QueueState{PauseFailed, Alerting, BreakerOpen, Failing, Backlogged, OffWaiting, IsPaused, Working, Off}

@@ -40,8 +40,8 @@ type Progress string
 const (
 	// Waiting: a second person has to approve it.
 	Waiting   Progress = "waiting_for_approval"
-	Running   Progress = "running"
-	Finished  Progress = "finished"
+	Running   Progress = "running"   // it goes on by itself
+	Finished  Progress = "finished"  // it has been through all of its dead letters
 	Cancelled Progress = "cancelled" // a person has stopped it; what it had done stays done
 	Rejected  Progress = "rejected"  // a second person has refused it, and it has done nothing
 )

@@ -169,9 +169,9 @@ func (s *Service) refused(d *delivery) finding {
 	q, published := d.queue, d.record.PublishedAt
 	switch {
 	case !q.Takes(d.message.Attributes): // the broker's filter, which an emulator does not apply
-		return final(answer{Outcome: retry.Dropped, Status: http.StatusNoContent, Reason: "not_bound"})
+		return final(answer{Outcome: retry.Dropped, Status: http.StatusNoContent, Reason: notBound})
 	case q.MessageTTL > 0 && !published.IsZero() && s.config.Now().Sub(published) > q.MessageTTL && !d.replayed():
-		return final(answer{Outcome: retry.Expired, Status: http.StatusNoContent, Reason: "message_ttl"})
+		return final(answer{Outcome: retry.Expired, Status: http.StatusNoContent, Reason: tooOld})
 	case d.broken != nil:
 		return found(failed, d.broken)
 	}

@@ -113,11 +113,14 @@ func (d *delivery) unperformed(ctx context.Context, attempt int, err, over error
 	return f
 }
 
-// Reasons of duplicates.
+// The results of a message that is not handled.
 const (
-	processedBefore    = "processed_before"
-	deadLetteredBefore = "dead_lettered_before"
-	correctedBefore    = "corrected_before" // another payload has taken the place of its own
+	processedBefore    = "processed_before"     // its event is done
+	deadLetteredBefore = "dead_lettered_before" // its event has a dead letter
+	correctedBefore    = "corrected_before"     // another payload has taken the place of its own
+	delayedBefore      = "delayed_before"       // it is kept for its next attempt, and this is another copy
+	notBound           = "not_bound"            // the queue takes no message of its routing key
+	tooOld             = "message_ttl"          // it is older than its queue's message_ttl
 )
 
 // read turns what a record says into the answer, or into why the message is not handled.
@@ -141,7 +144,7 @@ func (d *delivery) read(run *dedupe.Run, f finding) finding {
 		reply.Reason = correctedBefore
 	case dedupe.Waiting:
 		// By a copy whose acknowledgement did not arrive: what comes behind it may come at once.
-		reply.Reason, reply.next.hold = "delayed_before", d.mayMissLane()
+		reply.Reason, reply.next.hold = delayedBefore, d.mayMissLane()
 	case dedupe.Differs:
 		// Under a record of its own, so that its redelivery is known and acked.
 		run.Conflict()

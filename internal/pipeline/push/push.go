@@ -255,7 +255,7 @@ func traceOf(values ...string) string {
 	return ""
 }
 
-// refusals is the table of what a push is answered that is not admitted. docs/answers.md prints it.
+// refusals is the table of what a push is answered that is not admitted. docs/reference/answers.md prints it.
 var refusals serve.Refusals
 
 var (

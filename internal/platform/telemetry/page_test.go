@@ -1,0 +1,94 @@
+package telemetry_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/internal/filetest"
+)
+
+// metricsOf are the rows of the metrics that the package declares.
+func metricsOf(t *testing.T) (rows []string) {
+	t.Helper()
+	file := filetest.Must(parser.ParseFile(token.NewFileSet(), "telemetry.go", nil, 0))(t)
+	ast.Inspect(file, func(n ast.Node) bool {
+		call, ok := n.(*ast.CallExpr)
+		if !ok {
+			return true
+		}
+		var texts []string
+		for _, argument := range call.Args {
+			if text, ok := argument.(*ast.BasicLit); ok && text.Kind == token.STRING {
+				texts = append(texts, filetest.Must(strconv.Unquote(text.Value))(t))
+			}
+		}
+		if kind, ok := call.Fun.(*ast.Ident); ok && len(texts) > 1 && strings.HasPrefix(texts[0], "billhook_") {
+			name := map[string]string{"counter": "counter", "gauge": "gauge", "seconds": "histogram"}[kind.Name]
+			rows = append(rows, fmt.Sprintf("| `%s` | %s | %s | %s |\n", texts[0], name, texts[1], strings.Join(texts[2:], ", ")))
+		}
+		return true
+	})
+	require.Greater(t, len(rows), 10)
+	return rows
+}
+
+// linesOf are the rows of the log lines that the recording of the surface has, each with all the fields that one had.
+func linesOf(t *testing.T) (rows []string) {
+	t.Helper()
+	type line map[string]any
+	var events []struct{ Lines []line }
+	var others []struct{ Line line }
+	const folder = "../../../e2e/testdata/surface/log/"
+	require.NoError(t, json.Unmarshal([]byte(filetest.Read(t, folder+"events.json")), &events))
+	require.NoError(t, json.Unmarshal([]byte(filetest.Read(t, folder+"others.json")), &others))
+	fields := map[string]map[string]any{}
+	add := func(l line) {
+		message := l["message"].(string)
+		if fields[message] == nil {
+			fields[message] = map[string]any{}
+		}
+		maps.Copy(fields[message], l)
+	}
+	for _, event := range events {
+		for _, l := range event.Lines {
+			add(l)
+		}
+	}
+	for _, other := range others {
+		add(other.Line)
+	}
+	for _, message := range slices.Sorted(maps.Keys(fields)) {
+		var names []string
+		for _, name := range slices.Sorted(maps.Keys(fields[message])) {
+			if !slices.Contains([]string{"message", "severity", "time"}, name) {
+				names = append(names, "`"+name+"`")
+			}
+		}
+		rows = append(rows, fmt.Sprintf("| `%s` | %s |\n", message, strings.Join(names, ", ")))
+	}
+	require.Greater(t, len(rows), 5)
+	return rows
+}
+
+func TestThePageOfMetricsHasThoseOfTheCode(t *testing.T) {
+	t.Parallel()
+	page := "# Metrics and log lines\n\nMade of the code, and of the recorded log, by `go test ./internal/platform/telemetry -update`.\n\n" +
+		"## Metrics\n\n`GET /metrics` at `METRICS_PORT`, in Prometheus' format. The alerts need no scrape: they are on Google's own metrics and\n" +
+		"on those that Terraform makes of log lines (`log_metrics` in `terraform/modules/alerts`), such as\n" +
+		"`logging.googleapis.com/user/billhook-deliveries`.\n\n" +
+		"| metric | kind | what it counts | labels |\n| --- | --- | --- | --- |\n" + strings.Join(metricsOf(t), "") +
+		"\n## Log lines\n\nOne JSON object a line, with `time`, `severity` and `message`. No line has a payload or a secret.\n" +
+		"A `reason` is one of [reasons](reasons.md) or [answers](answers.md).\n\n" +
+		"| message | fields |\n| --- | --- |\n" + strings.Join(linesOf(t), "")
+	filetest.Recorded(t, page, "..", "..", "..", "docs", "reference", "metrics.md")
+}

@@ -23,7 +23,7 @@ import (
 	"billhook/internal/filetest"
 )
 
-var page = filepath.Join(repository, "docs", "changing.md")
+var page = filepath.Join(repository, "docs", "reference", "changes.md")
 
 //go:embed testdata/changes.yaml
 var changesFile string
@@ -183,33 +183,45 @@ func table(t *testing.T, of string) (before, table, after string) {
 	return before, table, after
 }
 
-var row = regexp.MustCompile("(?m)^\\| `([^`]+)` \\| (.*?) \\|")
+// row is a row of the page: what is changed, what a plan says, and what the page has to say about it.
+var row = regexp.MustCompile("(?m)^\\| (`.+?`) \\| (.*?) \\| ?(.*?) ?\\|$")
 
+// rows are what a plan says of each change.
 func rows(t *testing.T, of string) map[string]string {
 	t.Helper()
 	_, text, _ := table(t, of)
 	found := map[string]string{}
 	for _, cells := range row.FindAllStringSubmatch(text, -1) {
-		found[cells[1]] = cells[2]
+		for name := range strings.SplitSeq(cells[1], ", ") {
+			found[strings.Trim(name, "`")] = cells[2]
+		}
 	}
 	return found
 }
 
-// write writes what plans have done. What the page has besides is its own; a new row stands last.
+// write writes what plans have done. What the page says about a change is its own. Changes of which it says nothing share
+// a row with those that do the same.
 func write(t *testing.T, of string, saw map[string]string) {
 	t.Helper()
 	before, text, after := table(t, of)
-	said := rows(t, of)
-	for name, did := range saw {
-		is := fmt.Sprintf("| `%s` | %s |", name, did)
-		if _, has := said[name]; has {
-			text = strings.Replace(text, fmt.Sprintf("| `%s` | %s |", name, said[name]), is, 1)
-		} else {
-			text += is + "  |\n"
+	head, _, _ := strings.Cut(text, "| `")
+	said, alike := map[string]bool{}, map[string][]string{}
+	for _, cells := range row.FindAllStringSubmatch(text, -1) {
+		if name := strings.Trim(cells[1], "`"); cells[3] != "" && saw[name] != "" {
+			head += fmt.Sprintf("| `%s` | %s | %s |\n", name, saw[name], cells[3])
+			said[name] = true
 		}
 	}
+	for _, name := range slices.Sorted(maps.Keys(saw)) {
+		if !said[name] {
+			alike[saw[name]] = append(alike[saw[name]], "`"+name+"`")
+		}
+	}
+	for _, did := range slices.Sorted(maps.Keys(alike)) {
+		head += fmt.Sprintf("| %s | %s |  |\n", strings.Join(alike[did], ", "), did)
+	}
 	mark := "<!-- " + of + ": go test ./terraform/lifecycle -run ThePage -update -->\n"
-	require.NoError(t, os.WriteFile(page, []byte(before+mark+text+"<!-- end of "+of+" -->"+after), 0o600))
+	require.NoError(t, os.WriteFile(page, []byte(before+mark+head+"<!-- end of "+of+" -->"+after), 0o600))
 }
 
 var variableName = regexp.MustCompile(`(?m)^variable "([^"]+)"`)
@@ -232,7 +244,7 @@ func TestThePageHasEveryVariableAndEveryKeyOfAQueue(t *testing.T) {
 	}
 	examples := changes(t)
 	for of, want := range map[string][]string{"variables": names, "keys": keys} {
-		require.ElementsMatch(t, want, slices.Collect(maps.Keys(rows(t, of))), "docs/changing.md, %s", of)
+		require.ElementsMatch(t, want, slices.Collect(maps.Keys(rows(t, of))), "docs/reference/changes.md, %s", of)
 		require.ElementsMatch(t, want, slices.Collect(maps.Keys(examples[of])), "testdata/changes.yaml, %s", of)
 	}
 }

@@ -151,7 +151,7 @@ func TestAllButPhonesAreFoundNoIDIsRefusedAndThePageSaysHowMany(t *testing.T) {
 	if part > 1 {
 		return
 	}
-	filetest.Part(t, measured.table(), begin, end, "..", "..", "docs", "personal-data.md")
+	filetest.Part(t, measured.table(), begin, end, "..", "..", "docs", "why", "personal-data.md")
 }
 
 type result struct {
@@ -205,8 +205,9 @@ func percent(part, of int) string {
 func (r *result) table() string {
 	var b strings.Builder
 	b.WriteString("| found | alone | behind a prefix | in a sentence |\n| --- | ---: | ---: | ---: |\n")
+	alike := alikes{}
 	line := func(name string, found [3]int, of int) {
-		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", name, percent(found[0], of), percent(found[1], of), percent(found[2], of))
+		alike.add(name, fmt.Sprintf("%s | %s | %s", percent(found[0], of), percent(found[1], of), percent(found[2], of)))
 	}
 	personal := 0
 	for _, kind := range []string{"email", "ip", "card", "iban", "phone"} {
@@ -228,18 +229,42 @@ func (r *result) table() string {
 			line("phone, "+one.name, one.found, texts)
 		}
 	}
-	fmt.Fprintf(&b, "\n| refused by chance | of %d |\n| --- | ---: |\n", drawn)
+	fmt.Fprintf(&b, "%s\n| refused by chance | of %d |\n| --- | ---: |\n", alike.rows(), drawn)
+	alike = alikes{}
 	hits, ids := 0, 0
 	for _, one := range r.refused {
-		fmt.Fprintf(&b, "| %s | %d |\n", one.Name, one.hits)
+		alike.add(one.Name, strconv.Itoa(one.hits))
 		if !one.Chance {
 			hits += one.hits
 			ids += drawn
 		}
 	}
-	fmt.Fprintf(&b, "\n%d of each spelling and %d of each kind of id were drawn, by seed %d. Of %d ids, without the\nlast four rows, %d were refused: a precision of %s.\n",
-		texts, drawn, seed, ids, hits, percent(personal, personal+hits))
+	fmt.Fprintf(&b, "%s\n%d of each spelling and %d of each kind of id were drawn, by seed %d. Of %d ids, without those\nof random digits and groups of four, %d were refused: a precision of %s.\n",
+		alike.rows(), texts, drawn, seed, ids, hits, percent(personal, personal+hits))
 	return b.String()
+}
+
+// alikes are rows of a table, of which those with the same figures are one.
+type alikes struct {
+	figures []string
+	names   map[string][]string
+}
+
+func (a *alikes) add(name, figures string) {
+	if a.names == nil {
+		a.names = map[string][]string{}
+	}
+	if a.names[figures] == nil {
+		a.figures = append(a.figures, figures)
+	}
+	a.names[figures] = append(a.names[figures], name)
+}
+
+func (a *alikes) rows() (text string) {
+	for _, figures := range a.figures {
+		text += fmt.Sprintf("| %s | %s |\n", strings.Join(a.names[figures], "; "), figures)
+	}
+	return text
 }
 
 type generator struct{ *rand.Rand }

@@ -3,6 +3,7 @@ package orders
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -32,14 +33,30 @@ func Diagram() string {
 
 // Answers is the table, in Markdown, of the events that no edge is for.
 func Answers() string {
+	type row struct{ at, on, is, code []string }
+	var rows []*row
+	add := func(to *[]string, value string) {
+		if !slices.Contains(*to, value) {
+			*to = append(*to, value)
+		}
+	}
+	for _, a := range answers {
+		i := slices.IndexFunc(rows, func(r *row) bool { return r.code[0] == a.code })
+		if i < 0 {
+			i, rows = len(rows), append(rows, &row{code: []string{a.code}, is: []string{string(a.is)}})
+		}
+		add(&rows[i].at, cmp.Or(string(a.at), "not seen"))
+		add(&rows[i].on, "`"+a.on+"`")
+	}
 	var b strings.Builder
 	b.WriteString("| the order is | the event | becomes | code |\n| --- | --- | --- | --- |\n")
-	for _, a := range answers {
-		at := string(a.at)
-		if a.at == none {
-			at = "not seen"
-		}
-		_, _ = fmt.Fprintf(&b, "| %s | `%s` | %s | `%s` |\n", at, a.on, a.is, a.code)
+	said := 0
+	for _, r := range rows {
+		said += len(r.at) * len(r.on)
+		_, _ = fmt.Fprintf(&b, "| %s | %s | %s | `%s` |\n", strings.Join(r.at, ", "), strings.Join(r.on, ", "), r.is[0], r.code[0])
+	}
+	if said != len(answers) {
+		panic("a code is given to some events at some states: give it a row of its own")
 	}
 	return b.String()
 }

@@ -105,7 +105,7 @@ const (
 	ways  = "OrderCreated ValidateInventory InventoryLocked PaymentInitiated "
 )
 
-// What the store is asked, and the documents beside the event's record, are counted as docs/orders.md says it.
+// What the store is asked, and the documents beside the event's record, are counted as docs/why/orders.md says it.
 func TestEachStepOfAnOrderMovesItsPiecesAndTellsOfIt(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -217,7 +217,7 @@ func TestAnOrderOfAHundredProductsIsConfirmedInOneCommit(t *testing.T) {
 	written := s.Written.Load()
 	effect := s.tell(t, orderstest.About("e2", "order.payment_confirmed", "o1"))
 	require.Len(t, effect.Emit, 103)
-	require.Equal(t, int64(310), s.Written.Load()-written, "docs/orders.md says it; a commit has 500 at most")
+	require.Equal(t, int64(310), s.Written.Load()-written, "docs/why/orders.md says it; a commit has 500 at most")
 	require.Equal(t, [3]int64{0, 0, 1}, s.pieces(t, "p-99"))
 }
 
@@ -433,7 +433,7 @@ func TestTheDocumentedDiagramAndTableAreThoseOfTheCode(t *testing.T) {
 	for mark, text := range map[string]string{
 		"<!-- diagram -->\n": "```mermaid\n" + orders.Diagram() + "```\n", "<!-- answers -->\n": orders.Answers(),
 	} {
-		filetest.Part(t, text, mark, "<!-- end -->", "..", "..", "..", "docs", "orders.md")
+		filetest.Part(t, text, mark, "<!-- end -->", "..", "..", "..", "docs", "why", "orders.md")
 	}
 }
 

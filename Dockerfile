@@ -2,7 +2,7 @@
 #
 #   docker build --build-arg BINARY=webhook -t webhook .
 #
-# The tags are not pinned by digest here: docs/deploying.md has the command that pins them.
+# The tags are not pinned by digest here: docs/start/first-deployment.md has the command that pins them.
 FROM --platform=$BUILDPLATFORM golang:1.26-bookworm AS build
 WORKDIR /src
 COPY go.mod go.sum ./

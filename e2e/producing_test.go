@@ -167,7 +167,7 @@ func TestTheProgramsForProducersSendUntilTheirMessageIsTakenAndItIsCountedOnce(t
 	}
 }
 
-// TestTheProgramsForReceiversTellAGenuineDelivery runs those of docs/receiving.md.
+// TestTheProgramsForReceiversTellAGenuineDelivery runs those of docs/guides/receive.md.
 func TestTheProgramsForReceiversTellAGenuineDelivery(t *testing.T) {
 	t.Parallel()
 	const secret = "a-secret-of-more-than-24-bytes"

@@ -3,7 +3,7 @@
 variable "scheduled_messages" {
   description = <<-EOT
     Jobs of Cloud Scheduler that put a message on a queue or a topic, by name: to (queues/<id> or topics/<id>, one that
-    the catalog allows the account scheduler), the schedule, its time zone, and the body, as docs/producing.md has it.
+    the catalog allows the account scheduler), the schedule, its time zone, and the body, as docs/guides/produce.md has it.
   EOT
   type = map(object({
     to        = string

@@ -158,6 +158,6 @@ resource "google_kms_crypto_key_iam_member" "encrypts" {
 check "secrets_are_rotated" {
   assert {
     condition     = length(local.old_secrets) == 0
-    error_message = "Older than ${var.secret_max_age_days} days: ${join(", ", local.old_secrets)}. docs/deploying.md, Secrets, has how to replace one."
+    error_message = "Older than ${var.secret_max_age_days} days: ${join(", ", local.old_secrets)}. docs/guides/change-an-installation.md says how to rotate one."
   }
 }

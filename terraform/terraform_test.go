@@ -364,7 +364,7 @@ func TestTheDocumentsNameOutputsThatThereAre(t *testing.T) {
 		there[b.Labels[0]] = there[b.Labels[0]] || b.file == "outputs.tf"
 	}
 	seen := 0
-	for _, page := range append(runbooks(t), "README.md", filepath.Join("..", "docs", "deploying.md")) {
+	for _, page := range append(runbooks(t), "README.md", filepath.Join("..", "docs", "start", "first-deployment.md"), filepath.Join("..", "docs", "guides", "change-an-installation.md")) {
 		for _, name := range all(regexp.MustCompile("(?:=terraform output(?: -raw| -json)? |\\(out -raw |\\(out -json |\\(pools |output `)([a-z_]+)"), read(t, page)) {
 			require.True(t, there[name], "%s names the output %s", page, name)
 			seen++

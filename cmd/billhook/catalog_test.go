@@ -130,7 +130,7 @@ func TestCatalogCheckReadsACatalogThatLacksAnyLine(t *testing.T) {
 // The page's file and sample are all that a new provider takes.
 func TestAProviderIsAddedByFollowingItsPage(t *testing.T) {
 	t.Parallel()
-	page := filetest.Read(t, "../../docs/providers.md")
+	page := filetest.Read(t, "../../docs/start/first-provider.md")
 	block := func(language string) string {
 		found := regexp.MustCompile("(?s)```" + language + "\n(.*?)```").FindStringSubmatch(page)
 		require.NotNil(t, found, language)

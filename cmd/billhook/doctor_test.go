@@ -443,7 +443,7 @@ func TestTheDoctorSaysWhatItLeavesOut(t *testing.T) {
 
 func TestTheGuideHasThePermissionsThatTheDoctorTakes(t *testing.T) {
 	t.Parallel()
-	guide := filetest.Read(t, "..", "..", "docs", "deploying.md")
+	guide := filetest.Read(t, "..", "..", "docs", "start", "first-deployment.md")
 	named := regexp.MustCompile("`((?:pubsub|run|cloudscheduler|secretmanager|resourcemanager)\\.[a-z]+\\.[a-zA-Z]+)`").FindAllStringSubmatch(guide, -1)
 	var permissions []string
 	for _, match := range named {

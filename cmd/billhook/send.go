@@ -188,7 +188,7 @@ type enqueueFlags struct {
 func (p *program) enqueue() {
 	command := ofCatalog(p, console.Row{
 		Name: "enqueue", Summary: "Sign a message as an internal service does, and send it to a queue; without -f a sample with a new id",
-		Help: "The file has a message, an item with what is asked for it, or a list of items: what docs/producing.md describes. The secret is\n" +
+		Help: "The file has a message, an item with what is asked for it, or a list of items: what docs/guides/produce.md describes. The secret is\n" +
 			"the first of WEBHOOK_SIGNING_SECRET, else the public one that `billhook dev` accepts. With --repeat each sample has an id of\n" +
 			"its own; together with --event-id it is the same event each time.",
 	}, func(ctx context.Context, c *catalog.Catalog, in enqueueFlags) (sent, error) {

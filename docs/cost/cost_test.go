@@ -1,4 +1,4 @@
-// Package cost_test computes the costs of a month, and holds the table in docs/deploying.md to
+// Package cost_test computes the costs of a month, and holds the table in docs/reference/costs.md to
 // it. It starts from the operations that tests count and from list prices with their date. It
 // owns the assumptions. It refuses to estimate an item that has no price here.
 package cost_test
@@ -36,7 +36,7 @@ import (
 	"billhook/internal/platform/telemetry"
 )
 
-// List prices in US dollars, from the pages that docs/deploying.md names, as of 2026-11-21.
+// List prices in US dollars, from the pages that docs/reference/costs.md names, as of 2026-11-21.
 const (
 	readsPer100k     = 0.06 // Firestore, United States multi-region
 	writesPer100k    = 0.18
@@ -309,7 +309,7 @@ func documented(t *testing.T, name, text string, path ...string) {
 func TestTheDocumentsHaveTheTablesOfTheCosts(t *testing.T) {
 	t.Parallel()
 	queues := catalogtest.Shipped()
-	counts, service := read(t, "docs/exactly-once.md"), webhookService(t, read(t, "terraform/variables.tf"))
+	counts, service := read(t, "docs/why/exactly-once.md"), webhookService(t, read(t, "terraform/variables.tf"))
 	var message bytes.Buffer
 	require.NoError(t, json.Compact(&message, []byte(read(t, "internal/contract/testdata/payment.v1/order_paid.json"))))
 	reads, written := counted(t, counts, "new leased event")
@@ -331,8 +331,8 @@ func TestTheDocumentsHaveTheTablesOfTheCosts(t *testing.T) {
 		tasks = upkeep{tasks.runs + runs, tasks.reads + runs*one.reads, tasks.writes + runs*one.writes, tasks.lines + runs*one.lines}
 	}
 	services := append([]*pool{service}, poolsOf(queues)...)
-	documented(t, "month", table(averageOf(lives), tasks, float64(message.Len()+attributeBytes), operations{reads, written, 1}), "..", "deploying.md")
-	documented(t, "pools", poolTable(services), "..", "deploying.md")
+	documented(t, "month", table(averageOf(lives), tasks, float64(message.Len()+attributeBytes), operations{reads, written, 1}), "..", "reference", "costs.md")
+	documented(t, "pools", poolTable(services), "..", "reference", "costs.md")
 	all, ofCatalog := idlingOf(services)
 	alone, _ := idlingOf(append([]*pool{service}, poolsOf(payNow)...))
 	documented(t, "idling", fmt.Sprintf(

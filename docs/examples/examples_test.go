@@ -17,7 +17,7 @@ import (
 	"billhook/internal/platform/signature"
 )
 
-var page = filepath.Join("..", "producing.md")
+var page = filepath.Join("..", "guides", "produce.md")
 
 func read(t *testing.T, path string) string { return filetest.Read(t, path) }
 

@@ -25,7 +25,7 @@ import (
 
 // isolation measures what one queue's target, or one queue's flood, costs the other queues of the same
 // worker: the time from the publish of a payment event to its acknowledgement, and memory, beside the same
-// load with a target that behaves. docs/isolation.md says what the rows are. It fails where a payment event
+// load with a target that behaves. docs/why/measured.md says what the rows are. It fails where a payment event
 // was not posted exactly once.
 func isolation(flags *flag.FlagSet) func(*run) {
 	events := flags.Int("events", 400, "how many payment events a measurement has")

@@ -64,7 +64,7 @@ type Cloud struct {
 	watch func(State)
 }
 
-// Start starts a project in which the APIs of docs/deploying.md's first step are enabled.
+// Start starts a project in which the APIs of docs/start/first-deployment.md's first step are enabled.
 func Start() *Cloud {
 	c := &Cloud{held: State{
 		Resources: map[string]Document{}, Policies: map[string]Document{}, Unsettled: map[string]bool{},

@@ -19,7 +19,7 @@ import (
 	"billhook/internal/filetest"
 )
 
-// The prices, in US dollars. docs/deploying.md names their source.
+// The prices, in US dollars. docs/reference/costs.md names their source.
 const (
 	referenceMonth = 0.35
 	millionPoints  = 0.50
@@ -79,7 +79,7 @@ func TestTheCostOfAlertsIsTheModules(t *testing.T) {
 		table += fmt.Sprintf("| %s | %d | %d | %d | %d | $%.2f |\n", row.name, len(row.policies), conditions, references, series,
 			float64(references)*referenceMonth+float64(series*evaluations)/1e6*millionPoints)
 	}
-	filetest.Part(t, table, begin, end, "..", "..", "docs", "deploying.md")
+	filetest.Part(t, table, begin, end, "..", "..", "docs", "reference", "costs.md")
 }
 
 // read applies the modules, of a copy, which makes nothing, and returns the policies.

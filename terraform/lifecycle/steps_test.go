@@ -224,7 +224,7 @@ func TestAPauseIsNeitherUndoneNorMadeInSilence(t *testing.T) {
 	i.settled()
 }
 
-// What docs/deploying.md says of an empty project: what is missing ends an apply with the words that
+// What docs/start/first-deployment.md says of an empty project: what is missing ends an apply with the words that
 // the page has, nothing is half made for good, and the same command goes on from there.
 func TestEachFailureOfTheFirstAppliesIsMendedAsThePageSays(t *testing.T) {
 	t.Parallel()
@@ -290,7 +290,7 @@ func TestAFirstStartThatFailedIsMendedInPlace(t *testing.T) {
 	i.settled()
 }
 
-// The steps of docs/deploying.md, when a region is lost.
+// The steps of docs/guides/change-an-installation.md, when a region is lost.
 func TestALostRegionIsLeftAsThePageSays(t *testing.T) {
 	t.Parallel()
 	i := installed(t)

@@ -263,7 +263,7 @@ func TestAnEventCostsABoundedNumberOfRequests(t *testing.T) {
 	r.over(counter)
 	require.Len(t, r.event(t, "dearest").Effect, 1)
 	require.EqualValues(t, mostRequests, counter.Gets.Load()+counter.Queries.Load())
-	require.Contains(t, filetest.Read(t, "..", "..", "..", "docs", "exactly-once.md"), fmt.Sprintf("asks the store at most %d times", mostRequests))
+	require.Contains(t, filetest.Read(t, "..", "..", "..", "docs", "why", "exactly-once.md"), fmt.Sprintf("asks the store at most %d times", mostRequests))
 }
 
 func TestALinkLeadsToTheLogAndTheTracesOfAnEvent(t *testing.T) {

@@ -43,7 +43,7 @@ func TestThePageOfAnswersHasTheTableOfRefusals(t *testing.T) {
 		known[refused.Code] = true
 	}
 	const begin, end = "<!-- refusals: go test ./internal/ingest/webhook -update -->\n", "<!-- end of refusals -->"
-	filetest.Part(t, refusals.String(), begin, end, "../../../docs/answers.md")
+	filetest.Part(t, refusals.String(), begin, end, "../../../docs/reference/answers.md")
 }
 
 func TestALargeBufferIsNotKeptForTheNextRequest(t *testing.T) {

@@ -29,7 +29,7 @@ const (
 
 // Batch is the handler of an entry of the catalog whose form is that of a batch: one POST for the attempts
 // that come together. A line may come again: the target applies it once, by the event's id or its version.
-// docs/queues.md says what a line is in the forms ndjson and bulk. What becomes of each event:
+// docs/start/first-queue.md says what a line is in the forms ndjson and bulk. What becomes of each event:
 //
 //	2xx, bulk               the status of its own item, by the table of Post; 409 of an event with
 //	                        a version: superseded, the target has that version or a later one;

@@ -169,7 +169,7 @@ func TestEveryFailureHasItsDisposition(t *testing.T) {
 
 func TestTheTableOfDispositionsIsInTheDocs(t *testing.T) {
 	t.Parallel()
-	const page, begin, end = "../../../docs/exactly-once.md", "<!-- dispositions: go test ./internal/pipeline/push -update -->\n", "<!-- end of dispositions -->"
+	const page, begin, end = "../../../docs/why/exactly-once.md", "<!-- dispositions: go test ./internal/pipeline/push -update -->\n", "<!-- end of dispositions -->"
 	filetest.Part(t, push.Dispositions(), begin, end, page)
 }
 

@@ -71,7 +71,7 @@ func TestThePageOfAnswersHasWhatAPushIsAnswered(t *testing.T) {
 		text += fmt.Sprintf("| %s | %s | %s |\n", strings.Join(outcomes, ", "), cmp.Or(row.when, otherwise), code)
 	}
 	const begin, end = "<!-- statuses: go test ./internal/pipeline/push -update -->\n", "<!-- end of statuses -->"
-	filetest.Part(t, text+"\nA push that is not admitted has no outcome:\n\n"+refusals.String(), begin, end, "../../../docs/answers.md")
+	filetest.Part(t, text+"\nA push that is not admitted has no outcome:\n\n"+refusals.String(), begin, end, "../../../docs/reference/answers.md")
 }
 
 // notPushes are bodies that are no push requests.

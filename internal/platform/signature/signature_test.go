@@ -217,7 +217,7 @@ func TestEverySecretOfStandardWebhooksSigns(t *testing.T) {
 // The page for who registers an endpoint shows a delivery: a receiver's first test is to verify it.
 func TestTheDeliveryOnThePageOfEndpointsIsSignedWithItsSecret(t *testing.T) {
 	t.Parallel()
-	page := filetest.Read(t, "../../../docs/endpoints.md")
+	page := filetest.Read(t, "../../../docs/guides/receive.md")
 	find := func(pattern string) string {
 		found := regexp.MustCompile(pattern).FindStringSubmatch(page)
 		require.Len(t, found, 2, pattern)

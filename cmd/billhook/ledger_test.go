@@ -29,8 +29,8 @@ import (
 	"billhook/internal/platform/store/storetest"
 )
 
-// desk is a worker's ops API over books of two tenants, and a folder.
-type desk struct {
+// office is a worker's ops API over books of two tenants, and a folder.
+type office struct {
 	server, folder string
 	db             store.Store
 	now            time.Time
@@ -41,11 +41,11 @@ var booksCatalog = &catalog.Catalog{Journal: catalog.Journal{Chart: map[string]c
 	{ID: "books", Handlers: map[string]catalog.Handler{"*.*.*": {Name: catalog.JournalPost}, "order.paid": {Name: "points.credit"}}},
 }}
 
-// openDesk opens books of two months: of the tenant default, invoices of February and March 2026 and the points
+// openBooks opens books of two months: of the tenant default, invoices of February and March 2026 and the points
 // of an order, all sealed on a day of March but the last invoice; of the tenant acme one invoice.
-func openDesk(t *testing.T, day int) *desk {
+func openBooks(t *testing.T, day int) *office {
 	t.Helper()
-	d := &desk{db: storetest.Open(t), folder: t.TempDir(), now: time.Date(2026, 3, day, 10, 15, 0, 0, time.UTC)}
+	d := &office{db: storetest.Open(t), folder: t.TempDir(), now: time.Date(2026, 3, day, 10, 15, 0, 0, time.UTC)}
 	d.post(t, invoice("default", "in-1", 2, 11900, 1900, 0))
 	d.post(t, invoice("default", "in-2", 3, 5000, 0, 1))
 	d.post(t, invoice("acme", "in-1", 2, 700, 0, 2))
@@ -78,29 +78,29 @@ func invoice(tenant, event string, month time.Month, amount, tax int64, minute i
 	}
 }
 
-func (d *desk) post(t *testing.T, e ledger.Entry) {
+func (d *office) post(t *testing.T, e ledger.Entry) {
 	t.Helper()
 	writes := filetest.Must(ledger.Post(e))(t)
 	storetest.Put(t, d.db, append(writes, sealtest.Record(t, "books", writes[0]))...)
 }
 
-func (d *desk) seal(t *testing.T) {
+func (d *office) seal(t *testing.T) {
 	t.Helper()
 	_, err := seal.Sealer{Store: d.db, Origins: journal.Origins{Catalog: booksCatalog, Store: d.db}, Now: func() time.Time { return d.now }}.Run(t.Context())
 	require.NoError(t, err)
 }
 
 // says is what a command prints, run by ada, who is on the worker's machine.
-func (d *desk) says(t *testing.T, line string) string {
+func (d *office) says(t *testing.T, line string) string {
 	t.Helper()
 	return succeeds(t, onPlace, append(words(line), "--server", d.server)...)
 }
 
-func (d *desk) file(name string) string { return filepath.Join(d.folder, name) }
+func (d *office) file(name string) string { return filepath.Join(d.folder, name) }
 
 func TestTheBooksAreReadFromATerminal(t *testing.T) {
 	t.Parallel()
-	d := openDesk(t, 12)
+	d := openBooks(t, 12)
 	entry := ledger.EntryID("default", "in-1")
 	steps := []step{
 		{line: "journal balances --period 2026-03", want: `
@@ -148,7 +148,7 @@ EUR: opening 0.00, closing 171.50
 
 func TestAMonthIsExportedWholeOrNotAtAll(t *testing.T) {
 	t.Parallel()
-	d := openDesk(t, 12)
+	d := openBooks(t, 12)
 	for i := range 230 { // more than a page
 		d.post(t, invoice("default", fmt.Sprint("more-", i), 3, int64(i+1), 0, 10))
 	}
@@ -185,7 +185,7 @@ func TestAMonthIsExportedWholeOrNotAtAll(t *testing.T) {
 
 func TestTheBooksAreVerifiedAndWhatIsWrongIsNamed(t *testing.T) {
 	t.Parallel()
-	d := openDesk(t, 12)
+	d := openBooks(t, 12)
 	kept, ofOne := d.file("seals.jsonl"), d.file("one.jsonl")
 	const sound = "The books verify: nothing was found.\n"
 	play(t, onPlace, d.server, []step{
@@ -198,7 +198,7 @@ func TestTheBooksAreVerifiedAndWhatIsWrongIsNamed(t *testing.T) {
 		{line: "ledger compare " + kept, want: "Kept seals that are as they were: 2."},
 	})
 	// The same books, sealed on another day: only who has kept the seals finds it.
-	other := openDesk(t, 13)
+	other := openBooks(t, 13)
 	text := filetest.Read(t, kept)
 	spoiled := d.file("spoiled.jsonl")
 	require.NoError(t, os.WriteFile(spoiled, []byte(strings.Replace(text, "11900", "11901", 1)), 0o600))
@@ -238,7 +238,7 @@ func TestTheBooksAreVerifiedAndWhatIsWrongIsNamed(t *testing.T) {
 
 func TestAProofIsCheckedByAStranger(t *testing.T) {
 	t.Parallel()
-	d := openDesk(t, 12)
+	d := openBooks(t, 12)
 	proof, of, forged, kept := d.file("in-1.proof"), d.file("acme.proof"), d.file("forged.proof"), d.file("seals.jsonl")
 	d.says(t, "seals ls -o json --out "+kept)
 	for line, file := range map[string]string{"ledger prove in-1": proof, "ledger prove in-1 --tenant acme": of} {

@@ -27,9 +27,9 @@ const october = "2026-10"
 var (
 	ada = audit.Change{Who: audit.Author{Proof: audit.Identity, Name: "ada"}, Why: "the year is done"}
 	bob = audit.Change{Who: audit.Author{Proof: audit.Identity, Name: "bob"}, Why: "an invoice was late"}
-	// token is whoever holds the token, and tokenDesk a person whose name begins like it.
+	// token is whoever holds the token, and almostToken a person whose name begins like it.
 	token     = audit.Change{Who: audit.Author{Proof: audit.SharedToken, Name: "ada"}, Why: "an invoice was late"}
-	tokenDesk = audit.Change{Who: audit.Author{Proof: audit.Identity, Name: "token-desk@shop.example"}, Why: "an invoice was late"}
+	almostToken = audit.Change{Who: audit.Author{Proof: audit.Identity, Name: "token-desk@shop.example"}, Why: "an invoice was late"}
 )
 
 func TestAPeriodIsClosedByOnePersonAndReopenedByTwo(t *testing.T) {
@@ -61,7 +61,7 @@ func TestAPeriodIsClosedByOnePersonAndReopenedByTwo(t *testing.T) {
 			[]string{"close", "ask_to_reopen"},
 		},
 		"an identity whose name begins with token is one": {
-			[]step{{shut, token, journal.Closing, "", nil}, {reopen, tokenDesk, journal.Closed, tokenDesk.Who.Name, nil}, {reopen, ada, journal.Open, "", nil}},
+			[]step{{shut, token, journal.Closing, "", nil}, {reopen, almostToken, journal.Closed, almostToken.Who.Name, nil}, {reopen, ada, journal.Open, "", nil}},
 			[]string{"close", "ask_to_reopen", "reopen"},
 		},
 		"closing withdraws a request": {

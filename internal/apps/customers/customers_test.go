@@ -20,7 +20,7 @@ import (
 
 var noon = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
 
-type desk struct {
+type office struct {
 	*customers.Mappings
 	*customers.Operator
 	counter *storetest.Counter
@@ -31,9 +31,9 @@ type desk struct {
 	ids     int
 }
 
-func newDesk(t *testing.T) *desk {
+func newOffice(t *testing.T) *office {
 	t.Helper()
-	d := &desk{counter: &storetest.Counter{Store: storetest.Open(t)}, now: noon}
+	d := &office{counter: &storetest.Counter{Store: storetest.Open(t)}, now: noon}
 	d.faults = &storetest.Faults{Store: d.counter}
 	clock := func() time.Time { return d.now }
 	d.Mappings = customers.NewMappings(d.faults, slog.New(slog.NewJSONHandler(&d.log, nil)), clock)
@@ -42,7 +42,7 @@ func newDesk(t *testing.T) *desk {
 	return d
 }
 
-func (d *desk) guestOrders(t *testing.T, from, n int, points int64) {
+func (d *office) guestOrders(t *testing.T, from, n int, points int64) {
 	t.Helper()
 	account := ledger.CustomerPoints("c1")
 	for begin := from; begin < from+n; begin += 400 {
@@ -61,14 +61,14 @@ func (d *desk) guestOrders(t *testing.T, from, n int, points int64) {
 	}
 }
 
-func (d *desk) balance(t *testing.T, account ledger.Account) int64 {
+func (d *office) balance(t *testing.T, account ledger.Account) int64 {
 	t.Helper()
 	doc := filetest.Must(store.Find(t.Context(), d.store, account.Key("default")))(t)
 	balance, _ := doc.Fields["balance"].(int64)
 	return balance
 }
 
-func (d *desk) changes(t *testing.T) []audit.Entry {
+func (d *office) changes(t *testing.T) []audit.Entry {
 	t.Helper()
 	entries, err := audit.Subject{Kind: customers.AuditKind, Tenant: "default", ID: "c1"}.All(t.Context(), d.Store)
 	require.NoError(t, err)
@@ -84,7 +84,7 @@ func link(uid string) customers.Change {
 
 func TestALinkMovesTheGuestsPointsOnceAndNoneOfTheUserBefore(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newOffice(t)
 	for i, step := range []struct {
 		sentence       string
 		orders         int // that come before, of 100 points each
@@ -140,7 +140,7 @@ func TestALinkMovesTheGuestsPointsOnceAndNoneOfTheUserBefore(t *testing.T) {
 
 func TestACustomerIsLinkedToAUserAndToNothingElse(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newOffice(t)
 	for _, uid := range []string{"", "ilse.brandvold@example.org"} {
 		require.ErrorIs(t, errorOf(d.Link(t.Context(), link(uid))), audit.ErrInvalid)
 	}
@@ -153,7 +153,7 @@ func TestACustomerIsLinkedToAUserAndToNothingElse(t *testing.T) {
 
 func TestTenThousandOrdersMoveInPagesAndGoOnWhereTheyStopped(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newOffice(t)
 	const orders = 10_000
 	d.guestOrders(t, 0, orders, 2)
 	d.counter.Queries.Store(0)
@@ -193,7 +193,7 @@ func passing(s store.Store, pass func()) store.Store {
 
 func TestAStoreThatIsDownIsAnErrorAndNoRefusal(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newOffice(t)
 	d.faults.Down(true)
 	require.ErrorIs(t, errorOf(d.Show(t.Context(), "default", "c1")), storetest.ErrFault)
 	require.ErrorIs(t, errorOf(d.Link(t.Context(), link("u1"))), storetest.ErrFault)
@@ -206,7 +206,7 @@ func TestALinkEndsWhereSomebodyChangesItMeanwhile(t *testing.T) {
 		"somebody links another": store.Set(customers.Key("default", "c1"), map[string]any{"uid": "u2"}),
 		"somebody unlinks":       store.Delete(customers.Key("default", "c1"), 0),
 	} {
-		d, commits := newDesk(t), 0
+		d, commits := newOffice(t), 0
 		d.guestOrders(t, 0, 3, 100)
 		d.Store = passing(d.store, func() {
 			if commits++; commits == 2 {
@@ -220,7 +220,7 @@ func TestALinkEndsWhereSomebodyChangesItMeanwhile(t *testing.T) {
 
 func TestAChangeThatOthersAlwaysPrecedeIsAnError(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newOffice(t)
 	d.guestOrders(t, 0, 1, 1000)
 	n := 0
 	d.Store = passing(d.store, func() {
@@ -234,7 +234,7 @@ func TestAChangeThatOthersAlwaysPrecedeIsAnError(t *testing.T) {
 func TestALinkWhoseAnswerIsLostCanBeRepeated(t *testing.T) {
 	t.Parallel()
 	for _, lost := range []int{1, 2} { // the commit of the mapping, that of the orders
-		d, commits := newDesk(t), 0
+		d, commits := newOffice(t), 0
 		d.guestOrders(t, 0, 3, 100)
 		d.Store = passing(d.store, func() {
 			if commits++; commits == lost {
@@ -248,7 +248,7 @@ func TestALinkWhoseAnswerIsLostCanBeRepeated(t *testing.T) {
 	}
 }
 
-func (d *desk) learn(t *testing.T, customer, uid string, try int) customers.Learned {
+func (d *office) learn(t *testing.T, customer, uid string, try int) customers.Learned {
 	t.Helper()
 	learned, err := d.Learn(t.Context(), customers.Order{Tenant: "default", CustomerID: customer, UID: uid, EventID: "e1"}, try)
 	require.NoError(t, err)
@@ -257,7 +257,7 @@ func (d *desk) learn(t *testing.T, customer, uid string, try int) customers.Lear
 
 func TestTheFirstOrderOfACustomerWritesItsMapping(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newOffice(t)
 	first := d.learn(t, "c1", "u1", 0)
 	require.Equal(t, []store.Write{store.Create(customers.Key("default", "c1"), map[string]any{
 		"uid": "u1", "since": noon, "linked_by": "e1", "moved_points": int64(0), "tenant": "default", "customer_id": "c1", "moved_orders": int64(0),
@@ -274,7 +274,7 @@ func TestTheFirstOrderOfACustomerWritesItsMapping(t *testing.T) {
 
 func TestAMappingThatWasRefusedIsReadAndAnotherUserIsLoggedAndChangesNone(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newOffice(t)
 	require.NotEmpty(t, d.learn(t, "c1", "u1", 1).Writes, "where there is none it is written still")
 	require.EqualValues(t, 1, d.counter.Gets.Load())
 	// Another instance has linked it.
@@ -294,7 +294,7 @@ func TestAMappingThatWasRefusedIsReadAndAnotherUserIsLoggedAndChangesNone(t *tes
 
 func TestAMappingThatCannotBeReadIsNotOverwritten(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newOffice(t)
 	storetest.Put(t, d.store, store.Create(customers.Key("default", "c1"), map[string]any{"uid": int64(7)}))
 	require.Equal(t, customers.Learned{Differs: true, Looked: true}, d.learn(t, "c1", "u1", 1))
 	d.faults.Down(true)
@@ -304,7 +304,7 @@ func TestAMappingThatCannotBeReadIsNotOverwritten(t *testing.T) {
 
 func TestAMappingWhoseWriteIsUncertainIsForgotten(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newOffice(t)
 	first := d.learn(t, "c1", "u1", 0)
 	d.faults.FailAfter(1)
 	require.ErrorIs(t, errorOf(d.store.Commit(t.Context(), first.Writes)), storetest.ErrFault)

@@ -35,7 +35,7 @@ var noon = time.Date(2026, 11, 3, 12, 0, 0, 0, time.UTC)
 
 const invoice = `{"invoice_id":"i1","amount":"119.00","currency":"EUR","tax_amount":"19.00"}`
 
-type desk struct {
+type office struct {
 	*journaltest.Bench
 	periods  *journal.Periods
 	reverter *journal.Reverter
@@ -44,11 +44,11 @@ type desk struct {
 	clock    atomic.Int64
 }
 
-func open(t *testing.T, folder string) *desk {
+func open(t *testing.T, folder string) *office {
 	t.Helper()
 	c := filetest.Must(catalog.Load(folder))(t)
 	db := storetest.Open(t)
-	d := &desk{counter: &storetest.Counter{Store: db}}
+	d := &office{counter: &storetest.Counter{Store: db}}
 	d.faults = &storetest.Faults{Store: d.counter}
 	d.clock.Store(noon.UnixNano())
 	now := func() time.Time { return time.Unix(0, d.clock.Load()).UTC() }
@@ -60,9 +60,9 @@ func open(t *testing.T, folder string) *desk {
 	return d
 }
 
-func (d *desk) pass(by time.Duration) { d.clock.Add(int64(by)) }
+func (d *office) pass(by time.Duration) { d.clock.Add(int64(by)) }
 
-func (d *desk) deliver(t *testing.T, id, eventType, data string) (run *dedupe.Run, reason string) {
+func (d *office) deliver(t *testing.T, id, eventType, data string) (run *dedupe.Run, reason string) {
 	t.Helper()
 	_, run, err := d.Deliver(t.Context(), "acme", journaltest.Message(t, d.Catalog, id, eventType, noon, data), false)
 	if err != nil {
@@ -71,7 +71,7 @@ func (d *desk) deliver(t *testing.T, id, eventType, data string) (run *dedupe.Ru
 	return run, ""
 }
 
-func (d *desk) entry(t *testing.T, id string) ledger.Entry {
+func (d *office) entry(t *testing.T, id string) ledger.Entry {
 	t.Helper()
 	return filetest.Must(ledger.Read(storetest.Get(t, d.Store, ledger.Key(id))))(t)
 }

@@ -28,7 +28,7 @@ var (
 	ada = audit.Change{Who: audit.Author{Proof: audit.Identity, Name: "ada"}, Why: "the year is done"}
 	bob = audit.Change{Who: audit.Author{Proof: audit.Identity, Name: "bob"}, Why: "an invoice was late"}
 	// token is whoever holds the token, and almostToken a person whose name begins like it.
-	token     = audit.Change{Who: audit.Author{Proof: audit.SharedToken, Name: "ada"}, Why: "an invoice was late"}
+	token       = audit.Change{Who: audit.Author{Proof: audit.SharedToken, Name: "ada"}, Why: "an invoice was late"}
 	almostToken = audit.Change{Who: audit.Author{Proof: audit.Identity, Name: "token-desk@shop.example"}, Why: "an invoice was late"}
 )
 
@@ -97,7 +97,7 @@ func TestAPeriodIsClosedByOnePersonAndReopenedByTwo(t *testing.T) {
 	}
 }
 
-func (d *desk) audited(t *testing.T) (actions, who []string) {
+func (d *office) audited(t *testing.T) (actions, who []string) {
 	t.Helper()
 	entries, err := audit.Subject{Kind: journal.Kind, Tenant: "acme", ID: october}.All(t.Context(), d.Store)
 	require.NoError(t, err)

@@ -36,23 +36,23 @@ func answerOf(payment, status string) string {
 	return fmt.Sprintf(`{"payment_id":%q,"subscription_id":"sub-1","amount":"9.99","currency":"EUR","status":%q}`, payment, status)
 }
 
-type desk struct {
+type stubGateway struct {
 	answer, known string // known: the answer to a question; empty: it has no such order
 	err           error
 	orders        []string
 	asked         []string
 }
 
-func (d *desk) Do(_ context.Context, id string, order []byte) ([]byte, error) {
+func (d *stubGateway) Do(_ context.Context, id string, order []byte) ([]byte, error) {
 	d.orders = append(d.orders, id+" "+string(order))
 	return []byte(d.answer), d.err
 }
 
-func (d *desk) Request(id string, order []byte) handler.Call {
+func (d *stubGateway) Request(id string, order []byte) handler.Call {
 	return handler.Call{Target: "gateway", Method: "POST", Path: "/v1/payments", ID: id, Body: order}
 }
 
-func (d *desk) Reconcile(_ context.Context, id string) ([]byte, bool, error) {
+func (d *stubGateway) Reconcile(_ context.Context, id string) ([]byte, bool, error) {
 	d.asked = append(d.asked, id)
 	return []byte(d.known), d.known != "", d.err
 }
@@ -67,7 +67,7 @@ var renewal = contract.Payload{
 	PeriodStart: "2027-03-01T00:00:00Z", PeriodEnd: "2027-04-01T00:00:00Z",
 }
 
-func deskOf(d *desk) payments.Payments {
+func paymentsOf(d *stubGateway) payments.Payments {
 	return payments.Payments{Gateway: d, Updates: updates, Refunds: refunds}
 }
 
@@ -92,8 +92,8 @@ func TestASuccessfulPaymentEmitsAnUpdateOfItsAction(t *testing.T) {
 	t.Parallel()
 	for _, action := range []string{"initial", "renewal", "upgrade", "downgrade"} {
 		answer := strings.Replace(answerOf("pay-7", "succeeded"), "{", `{"fee":"0.30",`, 1)
-		d, event := &desk{answer: answer, known: answer}, asked(action, renewal)
-		h := deskOf(d).Initiate().Leased()
+		d, event := &stubGateway{answer: answer, known: answer}, asked(action, renewal)
+		h := paymentsOf(d).Initiate().Leased()
 		effect := filetest.Must(h.Do(t.Context(), event))(t)
 		require.Equal(t, payments.Paid, effect.Result)
 		require.Equal(t, []string{key + ` {"event_id":"` + key + `","tenant":"default","source_event_id":"evt-1","action":"` + action + `","subscription_id":"sub-1","correlation_id":"story-1","created_at":"2027-03-01T12:00:00Z",` +
@@ -125,7 +125,7 @@ func requireEmitted(t *testing.T, event handler.Event, effect handler.Effect) {
 func TestASuccessfulTrialEmitsAnUpdateAndARefund(t *testing.T) {
 	t.Parallel()
 	event := asked("trial", contract.Payload{SubscriptionID: "sub-1", CustomerID: "cus-1", UID: "u1", Amount: "1.00", Currency: "EUR"})
-	effect, err := deskOf(&desk{answer: strings.Replace(answerOf("pay-7", "succeeded"), "9.99", "1.00", 1)}).Trial().Leased().Do(t.Context(), event)
+	effect, err := paymentsOf(&stubGateway{answer: strings.Replace(answerOf("pay-7", "succeeded"), "9.99", "1.00", 1)}).Trial().Leased().Do(t.Context(), event)
 	require.NoError(t, err)
 	require.Equal(t, payments.Paid, effect.Result)
 	told := envelopes(t, effect)
@@ -142,7 +142,7 @@ func TestASuccessfulTrialEmitsAnUpdateAndARefund(t *testing.T) {
 func TestADeclinedPaymentEmitsThatAndNoRefund(t *testing.T) {
 	t.Parallel()
 	for action, h := range map[string]handler.LeasedOf[*contract.Envelope]{
-		"renewal": deskOf(&desk{answer: answerOf("", "declined")}).Initiate(), "trial": deskOf(&desk{answer: answerOf("pay-7", "declined")}).Trial(),
+		"renewal": paymentsOf(&stubGateway{answer: answerOf("", "declined")}).Initiate(), "trial": paymentsOf(&stubGateway{answer: answerOf("pay-7", "declined")}).Trial(),
 	} {
 		event := asked(action, renewal)
 		effect, err := h.Leased().Do(t.Context(), event)
@@ -157,8 +157,8 @@ func TestADeclinedPaymentEmitsThatAndNoRefund(t *testing.T) {
 
 func TestAPaymentWithoutASubscriptionIsNotMade(t *testing.T) {
 	t.Parallel()
-	d := &desk{answer: `{"payment_id":"pay-7","status":"succeeded"}`}
-	_, err := deskOf(d).Initiate().Leased().Do(t.Context(), asked("renewal", contract.Payload{Amount: "9.99", Currency: "EUR"}))
+	d := &stubGateway{answer: `{"payment_id":"pay-7","status":"succeeded"}`}
+	_, err := paymentsOf(d).Initiate().Leased().Do(t.Context(), asked("renewal", contract.Payload{Amount: "9.99", Currency: "EUR"}))
 	requireVerdict(t, err, retry.Permanent("subscription_id_missing", nil))
 	require.Empty(t, d.orders)
 }
@@ -178,7 +178,7 @@ func TestAnUnclearAnswerOfTheGatewayIsRetried(t *testing.T) {
 		"a payment that is not there": {`null`, "gateway_answer_unclear"},
 		"what is still to come":       {`{"payment_id":"p","status":"pending"}`, "gateway_pending"},
 	} {
-		initiate := deskOf(&desk{answer: test.answer, known: test.answer + " "}).Initiate().Leased()
+		initiate := paymentsOf(&stubGateway{answer: test.answer, known: test.answer + " "}).Initiate().Leased()
 		effect, err := initiate.Do(t.Context(), asked("renewal", renewal))
 		requireVerdict(t, err, retry.Transient(test.reason, nil))
 		require.Empty(t, effect.Emit, name)
@@ -207,7 +207,7 @@ func TestAnAnswerOfAnotherOrderIsNotBelieved(t *testing.T) {
 	} {
 		for _, status := range []string{"succeeded", "declined"} {
 			answer := strings.Replace(answerOf("pay-7", status), replaced[0], replaced[1], 1)
-			h := deskOf(&desk{answer: answer, known: answer}).Trial().Leased()
+			h := paymentsOf(&stubGateway{answer: answer, known: answer}).Trial().Leased()
 			effect, err := h.Do(t.Context(), asked("trial", asks))
 			found, done, unsettled := h.Reconcile(t.Context(), asked("trial", asks))
 			require.Equal(t, effect, found, name)
@@ -226,11 +226,11 @@ func TestAnAnswerOfAnotherOrderIsNotBelieved(t *testing.T) {
 
 func TestAPaymentThatTheGatewayDoesNotKnowIsNotSettled(t *testing.T) {
 	t.Parallel()
-	_, done, err := deskOf(&desk{}).Initiate().Leased().Reconcile(t.Context(), asked("renewal", renewal))
+	_, done, err := paymentsOf(&stubGateway{}).Initiate().Leased().Reconcile(t.Context(), asked("renewal", renewal))
 	require.NoError(t, err)
 	require.False(t, done, "the gateway has no such order")
 
-	lost := deskOf(&desk{err: errLost}).Initiate().Leased()
+	lost := paymentsOf(&stubGateway{err: errLost}).Initiate().Leased()
 	require.ErrorIs(t, errorOf(lost.Do(t.Context(), asked("renewal", renewal))), errLost)
 	_, done, err = lost.Reconcile(t.Context(), asked("renewal", renewal))
 	require.ErrorIs(t, err, errLost)

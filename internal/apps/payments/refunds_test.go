@@ -285,7 +285,7 @@ func TestAnAnswerOfAnotherOrderSettlesNoRefund(t *testing.T) {
 	t.Parallel()
 	for _, answer := range []string{answerOf("pay-2", "succeeded"), answerOf("pay-2", "declined"), strings.Replace(answerOf("pay-1", "succeeded"), "sub-1", "sub-2", 1)} {
 		db := storetest.Open(t)
-		h := refunding(db, &desk{answer: answer, known: answer})
+		h := refunding(db, &stubGateway{answer: answer, known: answer})
 		_, err := h.Do(t.Context(), refundOf("r-1", "pay-1", "9.99"))
 		requireVerdict(t, err, retry.Transient("gateway_answer_of_another_order", nil))
 		_, done, err := h.Reconcile(t.Context(), refundOf("r-1", "pay-1", "9.99"))
@@ -297,7 +297,7 @@ func TestAnAnswerOfAnotherOrderSettlesNoRefund(t *testing.T) {
 
 func TestARefundWithoutAPaymentIsADeadLetter(t *testing.T) {
 	t.Parallel()
-	db, d := storetest.Open(t), &desk{}
+	db, d := storetest.Open(t), &stubGateway{}
 	h := refunding(db, d)
 	_, err := h.Do(t.Context(), refundOf("r-1", "", ""))
 	requireVerdict(t, err, retry.Permanent("payment_id_missing", nil))
@@ -351,7 +351,7 @@ func TestAnUnknownOutcomeKeepsTheReservationAndIsAskedForAgainByTheSameOrder(t *
 		errLost, retry.Down("gateway_down", nil), retry.Conflicting("key_reused", nil), retry.Unreadable("bad_answer", nil),
 		retry.Transient("again", retry.Permanent("declined", nil)),
 	} {
-		m, d, event := newMemory(), &desk{err: unknown}, refundOf("r-1", "pay-1", "9.99")
+		m, d, event := newMemory(), &stubGateway{err: unknown}, refundOf("r-1", "pay-1", "9.99")
 		_, err := refunding(m, d).Do(t.Context(), event)
 		require.Equal(t, unknown, err)
 		require.Equal(t, "under_way", m.state())

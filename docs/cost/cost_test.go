@@ -325,7 +325,7 @@ func TestTheDocumentsHaveTheTablesOfTheCosts(t *testing.T) {
 	tasks := upkeep{ // of one tenant that has entries in every minute
 		reads: called["seal-journal"] * int(lives[credit].seal.reads), writes: called["seal-journal"] * int(lives[credit].seal.writes),
 	}
-	documented(t, "lives", lifeTable(t, lives, called["seal-journal"]), "..", "deploying.md")
+	documented(t, "lives", lifeTable(t, lives, called["seal-journal"]), "..", "reference", "costs.md")
 	for task, runs := range called {
 		one := idleRun(task, deadLetterQueues(queues))
 		tasks = upkeep{tasks.runs + runs, tasks.reads + runs*one.reads, tasks.writes + runs*one.writes, tasks.lines + runs*one.lines}

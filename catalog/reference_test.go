@@ -117,7 +117,7 @@ func TestTheReferenceOfContractsHasEachDeclaredMember(t *testing.T) {
 			if all[i] = strings.TrimSpace("`" + name + "` " + shape); m.Required {
 				all[i] += "!"
 			}
-			if within := append(m.List, m.Object...); len(within) > 0 { // one of the two
+			if within := slices.Concat(m.List, m.Object); len(within) > 0 { // one of the two
 				all[i] += " (" + list(within) + ")"
 			}
 		}

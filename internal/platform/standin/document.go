@@ -106,14 +106,14 @@ func (d *decoder) next(n uint64) (text string) {
 
 func (d *decoder) number() uint64 {
 	n, read := binary.Uvarint([]byte((*d)[:min(len(*d), binary.MaxVarintLen64)]))
-	_ = d.next(uint64(max(read, 1))) //nolint:gosec // not negative
+	_ = d.next(uint64(max(read, 1)))
 	return n
 }
 
 // int reads what AppendVarint has written.
 func (d *decoder) int() int64 {
 	n := d.number()
-	return int64(n>>1) ^ -int64(n&1) //nolint:gosec // the same bits
+	return int64(n>>1) ^ -int64(n&1)
 }
 
 func (d *decoder) fields() map[string]any {

@@ -32,8 +32,9 @@ func (x index) name(collection string) []byte {
 }
 
 func (x index) keys(id string, fields map[string]any) (keys [][]byte) {
-	key, ok := make([]byte, 0, 48*(1+len(x.Equal))+len(id)), true
+	key := make([]byte, 0, 48*(1+len(x.Equal))+len(id))
 	for _, name := range x.Equal {
+		var ok bool
 		if key, ok = appendSpelled(key, fields[name]); !ok {
 			return nil
 		}

@@ -71,7 +71,7 @@ func (ms *moves) next() (all []*moving) {
 		clash := false
 		for _, w := range m.writes {
 			moved, twice := written[w.Key]
-			clash = clash || twice && !(moved && w.Moves)
+			clash = clash || twice && (!moved || !w.Moves)
 			written[w.Key] = w.Moves
 		}
 		if clash {

@@ -266,7 +266,7 @@ func RunMade(t *testing.T, open func(t testing.TB) store.Store) {
 	var writers errgroup.Group
 	for seed := range uint64(2) {
 		writers.Go(func() (err error) {
-			for dice := rand.New(rand.NewPCG(seed, 0)); err == nil; err = write(dice) { //nolint:gosec // a test's
+			for dice := rand.New(rand.NewPCG(seed, 0)); err == nil; err = write(dice) {
 				select {
 				case <-ended:
 					return nil

@@ -158,6 +158,19 @@ func TestWhatWouldTakeAwayWhatRunsIsRefusedBeforeAnythingChanges(t *testing.T) {
 	}
 }
 
+// The control of what is looked at in every scenario: what is given up, by two applies, is turned away.
+func TestWhatIsGivenUpIsTurnedAway(t *testing.T) {
+	t.Parallel()
+	i := installed(t)
+	events, updates := paynow(t, shipped(t))
+	i.with(variables{"discard_backlog": []string{events.ID}}).apply()
+	require.Empty(t, i.unanswered)
+	i.with(variables{"queues": []string{updates.ID}}).apply()
+	require.Contains(t, i.unanswered, "a webhook: 404, since its queue does not run")
+	require.Contains(t, i.unanswered, "a push: none, since there is no endpoint")
+	i.unanswered = nil
+}
+
 // refusesToGo has a destroy refused while the installation is protected, and nothing gone from project or state.
 func (i *installation) refusesToGo() {
 	i.t.Helper()

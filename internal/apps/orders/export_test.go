@@ -33,7 +33,10 @@ func Diagram() string {
 
 // Answers is the table, in Markdown, of the events that no edge is for.
 func Answers() string {
-	type row struct{ at, on, is, code []string }
+	type row struct {
+		at, on   []string
+		is, code string
+	}
 	var rows []*row
 	add := func(to *[]string, value string) {
 		if !slices.Contains(*to, value) {
@@ -41,9 +44,9 @@ func Answers() string {
 		}
 	}
 	for _, a := range answers {
-		i := slices.IndexFunc(rows, func(r *row) bool { return r.code[0] == a.code })
+		i := slices.IndexFunc(rows, func(r *row) bool { return r.code == a.code && r.is == string(a.is) })
 		if i < 0 {
-			i, rows = len(rows), append(rows, &row{code: []string{a.code}, is: []string{string(a.is)}})
+			i, rows = len(rows), append(rows, &row{code: a.code, is: string(a.is)})
 		}
 		add(&rows[i].at, cmp.Or(string(a.at), "not seen"))
 		add(&rows[i].on, "`"+a.on+"`")
@@ -53,10 +56,16 @@ func Answers() string {
 	said := 0
 	for _, r := range rows {
 		said += len(r.at) * len(r.on)
-		_, _ = fmt.Fprintf(&b, "| %s | %s | %s | `%s` |\n", strings.Join(r.at, ", "), strings.Join(r.on, ", "), r.is[0], r.code[0])
+		_, _ = fmt.Fprintf(&b, "| %s | %s | %s | `%s` |\n", strings.Join(r.at, ", "), strings.Join(r.on, ", "), r.is, r.code)
 	}
 	if said != len(answers) {
 		panic("a code is given to some events at some states: give it a row of its own")
 	}
 	return b.String()
+}
+
+// AnswerTo is what the table has for an event at a state: what the event becomes, and the code.
+func AnswerTo(at State, on string) (is, code string, answered bool) {
+	a, answered := answerTo(at, on)
+	return string(a.is), a.code, answered
 }

@@ -183,7 +183,7 @@ func strayNames(tree fs.FS, names []string) (found []string, err error) {
 		}
 		name := entry.Name()
 		if entry.IsDir() {
-			if slices.Contains([]string{"catalog", "docs"}, path) || name == "testdata" || name == "bin" ||
+			if slices.Contains([]string{"catalog", "docs", "terraform/examples"}, path) || name == "testdata" || name == "bin" ||
 				(strings.HasPrefix(name, ".") && !slices.Contains([]string{".", ".ci", ".github"}, name)) {
 				return fs.SkipDir
 			}

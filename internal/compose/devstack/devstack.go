@@ -291,16 +291,16 @@ func (s *Stack) targets(ctx context.Context, config Config) (delivery.Targets, e
 func (s *Stack) schedule(life context.Context, config Config) {
 	every := time.NewTicker(config.TaskEvery)
 	defer every.Stop()
-	for {
-		select {
-		case <-every.C:
-		case <-life.Done():
-			return
-		}
+	for { // at once: their first queries make indexes, which costs nothing while there is nothing to read
 		for _, task := range tasks.Names {
 			if _, err := s.Task(life, task); err != nil && life.Err() == nil {
 				config.Log.LogAttrs(life, slog.LevelWarn, "task not called", slog.String("task", task), slog.String("cause", err.Error()))
 			}
+		}
+		select {
+		case <-every.C:
+		case <-life.Done():
+			return
 		}
 	}
 }

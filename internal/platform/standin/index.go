@@ -231,12 +231,12 @@ func (s *Store) fill(collection string, name []byte, x index) error {
 }
 
 const (
-	// readAtOnce documents take some 10 ms. A file cannot grow while one reads.
-	readAtOnce = 5_000
+	// readAtOnce documents take some ms. A file cannot grow while somebody reads.
+	readAtOnce = 500
 	// sortedAtOnce keys take some 20 MB. Keys in their order are next to each other in the file.
 	sortedAtOnce = 100_000
-	// writtenAtOnce keys take some 10 ms, for which others wait.
-	writtenAtOnce = 1_000
+	// writtenAtOnce keys take some ms, for which others wait.
+	writtenAtOnce = 500
 	// whole is the sequence of an index that has all documents.
 	whole = 1
 )

@@ -1,8 +1,3 @@
-output "topic" {
-  description = "The topic's id."
-  value       = local.topic
-}
-
 output "push_subscription" {
   description = "The name of the subscription that pushes the queue's messages."
   value       = google_pubsub_subscription.push.name

@@ -3,11 +3,6 @@ output "name" {
   value       = google_cloud_run_v2_service.service.name
 }
 
-output "uri" {
-  description = "The address that Cloud Run gave the service."
-  value       = google_cloud_run_v2_service.service.uri
-}
-
 output "audiences" {
   description = "The custom audiences that the service takes tokens for."
   value       = google_cloud_run_v2_service.service.custom_audiences

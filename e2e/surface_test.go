@@ -27,7 +27,7 @@ import (
 	"billhook/internal/compose/operations"
 	"billhook/internal/console/api"
 	"billhook/internal/filetest"
-	"billhook/internal/platform/standin"
+	"billhook/internal/platform/boltstore"
 	"billhook/internal/platform/store"
 )
 
@@ -261,7 +261,7 @@ func (r *surface) stored() {
 		})
 	}))
 	require.NoError(r.t, file.Close())
-	documents, err := standin.OpenStore(r.storeFile)
+	documents, err := boltstore.Open(r.storeFile)
 	require.NoError(r.t, err)
 	defer func() { require.NoError(r.t, documents.Close()) }()
 	for _, collection := range collections {

@@ -22,6 +22,7 @@ import (
 	"billhook/internal/console"
 	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/inspect/events"
+	"billhook/internal/platform/boltstore"
 	"billhook/internal/platform/env"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/telemetry"
@@ -181,7 +182,7 @@ func (d *devRun) configure() error {
 
 // byFlag says which flag changes what has kept the stack from starting.
 func (d *devRun) byFlag(err error) error {
-	if errors.Is(err, standin.ErrInUse) {
+	if errors.Is(err, boltstore.ErrInUse) {
 		return fmt.Errorf("--data: another billhook dev is using %s: end it, or name another folder", d.Data)
 	}
 	port, ok := errors.AsType[*devstack.PortError](err)

@@ -13,7 +13,7 @@ import (
 	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/apps/ledger/seal/sealtest"
 	"billhook/internal/dedupe"
-	"billhook/internal/platform/standin"
+	"billhook/internal/platform/boltstore"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 )
@@ -25,7 +25,7 @@ func books(flags *flag.FlagSet) func(*run) {
 	entries := flags.Int("entries", 100_000, "entries")
 	tenants := flags.Int("tenants", 20, "tenants")
 	return func(r *run) {
-		db, err := standin.OpenTemporaryStore(filepath.Join(r.TempDir(), "store.db"))
+		db, err := boltstore.OpenTemporary(filepath.Join(r.TempDir(), "store.db"))
 		r.must(err)
 		r.Cleanup(func() { r.must(db.Close()) })
 		b := &ledgers{Counter: &storetest.Counter{Store: db}, run: r, entries: *entries, began: time.Now()}

@@ -18,6 +18,7 @@ import (
 	"billhook/internal/apps/ledger/seal/sealtest"
 	"billhook/internal/contract"
 	"billhook/internal/pipeline/handler"
+	"billhook/internal/platform/boltstore"
 	"billhook/internal/platform/signature"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
@@ -148,7 +149,7 @@ func TestWhatIsWrongWithAnArmIsCounted(t *testing.T) {
 		require.NoError(t, failure(t, func(r *run) {
 			of, err := chosen(test.arm)
 			r.must(err)
-			db, err := standin.OpenTemporaryStore(filepath.Join(r.TempDir(), "store.db"))
+			db, err := boltstore.OpenTemporary(filepath.Join(r.TempDir(), "store.db"))
 			r.must(err)
 			r.Cleanup(func() { r.must(db.Close()) })
 			o, p := newOutside(r, nil), draw(1, of, 9)

@@ -26,7 +26,7 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/ingest/importer/importertest"
 	"billhook/internal/pipeline/handler"
-	"billhook/internal/platform/standin"
+	"billhook/internal/platform/boltstore"
 	"billhook/internal/platform/store"
 )
 
@@ -86,7 +86,7 @@ func posting(r *run, eventType, path string) catalog.Queue {
 
 func move(r *run, binary, name string, n int, fill func(*run, int, time.Time) system) {
 	// A store without a sync for each commit: no process that writes to it is killed here.
-	documents, err := standin.OpenTemporaryStore(filepath.Join(r.TempDir(), "documents.db"))
+	documents, err := boltstore.OpenTemporary(filepath.Join(r.TempDir(), "documents.db"))
 	r.must(err)
 	r.Cleanup(func() { r.must(documents.Close()) })
 	e := embed(r, devstack.Config{Catalog: catalogtest.Shipped(), WrapStore: func(store.Store) store.Store { return documents }})

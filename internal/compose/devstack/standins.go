@@ -7,6 +7,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/compose/worker"
+	"billhook/internal/platform/boltstore"
 	"billhook/internal/platform/gcp/auth"
 	"billhook/internal/platform/gcp/firestore"
 	"billhook/internal/platform/gcp/pubsub"
@@ -40,7 +41,7 @@ func (s *Stack) standIns(ctx, _ context.Context, config Config) (broker string, 
 	}
 	s.closers = append(s.closers, s.Broker.Close)
 	s.subscriptions = s.Broker
-	store, err := standin.OpenStore(config.StorePath)
+	store, err := boltstore.Open(config.StorePath)
 	if err != nil {
 		return "", tokens, err
 	}

@@ -25,7 +25,7 @@ import (
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/audit"
-	"billhook/internal/platform/standin"
+	"billhook/internal/platform/boltstore"
 	"billhook/internal/platform/standin/clocktest"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
@@ -103,7 +103,7 @@ func TestNoTenantNoticesAnother(t *testing.T) {
 }
 
 func newHouse(t *testing.T, check *rapid.T, folder string, base worker.Config) *house {
-	db, err := standin.OpenTemporaryStore(fmt.Sprintf("%s/%d.db", folder, time.Now().UnixNano()))
+	db, err := boltstore.OpenTemporary(fmt.Sprintf("%s/%d.db", folder, time.Now().UnixNano()))
 	require.NoError(check, err)
 	check.Cleanup(func() { _ = db.Close() })
 	clock, broker := clocktest.New(time.Date(2026, 3, 2, 10, 0, 0, 0, time.UTC)), &shelves{}

@@ -17,7 +17,7 @@ import (
 	"billhook/internal/dedupe/dedupetest"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/lane"
-	"billhook/internal/platform/standin"
+	"billhook/internal/platform/boltstore"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 )
@@ -50,7 +50,7 @@ func play(t *testing.T, of lane.Kind, model func(*rapid.T, *stage) (publish func
 	dir, rounds := t.TempDir(), 0
 	rapid.Check(t, func(t *rapid.T) {
 		rounds++
-		db, err := standin.OpenTemporaryStore(filepath.Join(dir, fmt.Sprint(rounds)))
+		db, err := boltstore.OpenTemporary(filepath.Join(dir, fmt.Sprint(rounds)))
 		require.NoError(t, err)
 		s := &stage{db: db, now: start, of: of}
 		defer func() {

@@ -6,9 +6,6 @@ import (
 	"time"
 )
 
-// Looked is how many keys and documents the queries so far have read.
-func (s *Store) Looked() int64 { return s.looked.Load() }
-
 // Stats is the state of a subscription: its messages that are not acknowledged, those of them that are being pushed, its
 // ordering keys in memory, how many pushes may be outstanding, and the pause after a failure.
 type Stats struct {

@@ -1,5 +1,5 @@
 // Package standin holds the one-process stand-ins for Google Cloud: Pub/Sub with its push subscriptions, the issuer of
-// push tokens, and a document store on disk. It owns the behaviour that production documents and Google's emulators lack.
+// push tokens, and the services that are called. It owns the behaviour that production documents and Google's emulators lack.
 // It refuses to be more than a stand-in: serve it on loopback alone.
 package standin
 

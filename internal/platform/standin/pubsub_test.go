@@ -24,6 +24,7 @@ import (
 	"billhook/internal/filetest"
 	"billhook/internal/pipeline/pause"
 	"billhook/internal/platform/backlog"
+	"billhook/internal/platform/boltstore"
 	"billhook/internal/platform/gcp/auth"
 	gcp "billhook/internal/platform/gcp/pubsub"
 	"billhook/internal/platform/standin"
@@ -292,7 +293,7 @@ func TestAFileThatCannotBeReadIsAnErrorAndOfWhatIsGoneIsTold(t *testing.T) {
 		require.Equal(t, standin.Loaded{Gone: 1}, loaded, "what a subscription held that is no more")
 		require.NoError(t, os.WriteFile(path, []byte("{\n"), 0o600))
 		_, err := s.Load(path)
-		require.ErrorIs(t, err, standin.ErrDamaged)
+		require.ErrorIs(t, err, boltstore.ErrDamaged)
 		require.ErrorContains(t, err, path)
 	})
 }

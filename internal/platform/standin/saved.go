@@ -15,6 +15,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/pipeline/pause"
+	"billhook/internal/platform/boltstore"
 )
 
 // Loaded says what a file held.
@@ -82,7 +83,7 @@ func (s *Simulator) load(path string) (messages []logged, err error) {
 		}
 		var entry logged
 		if err := json.Unmarshal(line, &entry); err != nil {
-			return nil, damaged(path)
+			return nil, boltstore.Damaged(path)
 		}
 		switch sub := s.subs[entry.Subscription]; {
 		case entry.Got != nil:

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"billhook/internal/platform/standin"
+	"billhook/internal/platform/boltstore"
 	"billhook/internal/platform/store"
 )
 
@@ -160,7 +160,7 @@ func (f *Faults) fails(count *int) bool {
 // Open opens an empty store on the machine, until the test ends.
 func Open(t testing.TB) store.Store {
 	t.Helper()
-	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
+	db, err := boltstore.OpenTemporary(filepath.Join(t.TempDir(), "store.db"))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	return db

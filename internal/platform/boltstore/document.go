@@ -1,4 +1,4 @@
-package standin
+package boltstore
 
 import (
 	"encoding/binary"
@@ -52,7 +52,7 @@ func (s stored) fields() (fields map[string]any, err error) {
 	}
 	defer func() {
 		if recover() != nil { // an index out of range
-			fields, err = nil, errors.New("standin: a document is cut short")
+			fields, err = nil, errors.New("boltstore: a document is cut short")
 		}
 	}()
 	rest := decoder(s.body)

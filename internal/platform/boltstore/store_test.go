@@ -1,4 +1,4 @@
-package standin_test
+package boltstore_test
 
 import (
 	"bufio"
@@ -18,16 +18,19 @@ import (
 
 	"billhook/internal/dedupe/dedupetest"
 	"billhook/internal/filetest"
-	"billhook/internal/platform/standin"
+	"billhook/internal/platform/boltstore"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 )
 
 var documents = flag.Int("store.documents", 100_000, "of how many documents BenchmarkFirstLook makes indexes, of at most 20 looks")
 
-func openStore(t testing.TB) *standin.Store {
+// errorOf is the error of a call whose answer does not matter.
+func errorOf[T any](_ T, err error) error { return err }
+
+func openStore(t testing.TB) *boltstore.Store {
 	t.Helper()
-	s := filetest.Must(standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db")))(t)
+	s := filetest.Must(boltstore.OpenTemporary(filepath.Join(t.TempDir(), "store.db")))(t)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s
 }
@@ -46,7 +49,7 @@ func TestACommitOutlivesTheKillingOfItsProcess(t *testing.T) {
 	const variable = "BOLTSTORE_TEST_CHILD"
 	numbered := func(i int) store.Key { return store.Key{Collection: "c", ID: strconv.Itoa(i)} }
 	if path := os.Getenv(variable); path != "" {
-		s := filetest.Must(standin.OpenStore(path))(t)
+		s := filetest.Must(boltstore.Open(path))(t)
 		for i := 0; ; i++ {
 			_, err := s.Commit(t.Context(), []store.Write{
 				store.Create(numbered(i), map[string]any{"n": int64(i)}),
@@ -74,9 +77,9 @@ func TestACommitOutlivesTheKillingOfItsProcess(t *testing.T) {
 	require.Error(t, child.Wait())
 	require.GreaterOrEqual(t, said, 50)
 
-	s := filetest.Must(standin.OpenStore(path))(t)
+	s := filetest.Must(boltstore.Open(path))(t)
 	defer func() { require.NoError(t, s.Close()) }()
-	require.ErrorIs(t, errorOf(standin.OpenStore(path)), standin.ErrInUse)
+	require.ErrorIs(t, errorOf(boltstore.Open(path)), boltstore.ErrInUse)
 	for i := range said {
 		require.Equal(t, map[string]any{"n": int64(i)}, storetest.Get(t, s, numbered(i)).Fields)
 	}
@@ -103,7 +106,7 @@ func TestALongTextIsFoundByItself(t *testing.T) {
 func TestADamagedStoreIsAnErrorThatNamesItsFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "store.db")
-	db := filetest.Must(standin.OpenStore(path))(t)
+	db := filetest.Must(boltstore.Open(path))(t)
 	for n := range 300 {
 		storetest.Put(t, db, store.Create(store.Key{Collection: "c", ID: fmt.Sprint(n)}, map[string]any{"text": fmt.Sprintf("%0200d", n)}))
 	}
@@ -121,9 +124,9 @@ func TestADamagedStoreIsAnErrorThatNamesItsFile(t *testing.T) {
 	for name, text := range damages {
 		at := filepath.Join(t.TempDir(), "store.db")
 		require.NoError(t, os.WriteFile(at, text, 0o600))
-		opened, err := standin.OpenStore(at)
+		opened, err := boltstore.Open(at)
 		if err != nil { // a page that nothing is on may be anything
-			require.ErrorIs(t, err, standin.ErrDamaged, name)
+			require.ErrorIs(t, err, boltstore.ErrDamaged, name)
 			require.ErrorContains(t, err, at)
 			refused++
 			continue
@@ -139,7 +142,7 @@ func TestAStoreOfAnotherVersionIsRefused(t *testing.T) {
 	db := filetest.Must(bbolt.Open(path, 0o600, nil))(t)
 	require.NoError(t, db.Update(func(tx *bbolt.Tx) error { return errorOf(tx.CreateBucket([]byte("/versions"))) }))
 	require.NoError(t, db.Close())
-	require.ErrorContains(t, errorOf(standin.OpenStore(path)), "of another version: "+path+" cannot be read; move it away")
+	require.ErrorContains(t, errorOf(boltstore.Open(path)), "of another version: "+path+" cannot be read; move it away")
 }
 
 // TestTheEmbeddedStoreFollowsEachModel: the models of dedupe, ledger, seal and journal run on it in their own packages.

@@ -1,4 +1,6 @@
-package standin
+// Package boltstore keeps documents in one file, behind the operations of the store package. It stands in for Firestore where
+// only Go is installed, and when a commit returns, it is on the disk. It refuses to be shared by two processes.
+package boltstore
 
 import (
 	"cmp"
@@ -34,29 +36,29 @@ type Store struct {
 }
 
 // ErrInUse: another process has the file open.
-var ErrInUse = errors.New("standin: the store is in use")
+var ErrInUse = errors.New("boltstore: the store is in use")
 
-// OpenStore opens the file and creates it if needed. One process at a time may have it open;
+// Open opens the file and creates it if needed. One process at a time may have it open;
 // for a second one the error wraps ErrInUse.
-func OpenStore(path string) (*Store, error) {
+func Open(path string) (*Store, error) {
 	return openStore(path, false)
 }
 
-// OpenTemporaryStore opens a store that does not force commits to the disk. It is for tests and
+// OpenTemporary opens a store that does not force commits to the disk. It is for tests and
 // benchmarks, which need no file after a crash.
-func OpenTemporaryStore(path string) (*Store, error) {
+func OpenTemporary(path string) (*Store, error) {
 	return openStore(path, true)
 }
 
 // ErrDamaged: a file of the state is none, a part of it cannot be read, or another version has written it in its own way.
-var ErrDamaged = errors.New("standin: the store is damaged, or of another version")
+var ErrDamaged = errors.New("boltstore: the store is damaged, or of another version")
 
 func openStore(path string, noSync bool) (s *Store, err error) {
 	// The library panics where a page is not what it should be, and a file that was cut off faults.
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if recover() != nil { // the file stays open: what is damaged cannot be closed
-			s, err = nil, damaged(path)
+			s, err = nil, Damaged(path)
 		}
 	}()
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: time.Second, NoSync: noSync})
@@ -65,17 +67,18 @@ func openStore(path string, noSync bool) (s *Store, err error) {
 		case errors.Is(err, bolterrors.ErrTimeout):
 			return nil, fmt.Errorf("%w: %w", ErrInUse, err)
 		case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum), errors.Is(err, bolterrors.ErrVersionMismatch):
-			return nil, damaged(path)
+			return nil, Damaged(path)
 		}
-		return nil, fmt.Errorf("standin: open store: %w", err)
+		return nil, fmt.Errorf("boltstore: open store: %w", err)
 	}
 	if cmp.Or(db.Update(begin), readable(db)) != nil {
-		return nil, errors.Join(damaged(path), db.Close())
+		return nil, errors.Join(Damaged(path), db.Close())
 	}
 	return &Store{db: db}, nil
 }
 
-func damaged(path string) error {
+// Damaged is the ErrDamaged of a file, with what to do.
+func Damaged(path string) error {
 	return fmt.Errorf("%w: %s cannot be read; move it away, or remove it with what it holds, and start again: a new one is made", ErrDamaged, path)
 }
 
@@ -120,7 +123,7 @@ func readable(db *bbolt.DB) error {
 // Close closes the file.
 func (s *Store) Close() error {
 	if err := s.db.Close(); err != nil {
-		return fmt.Errorf("standin: close store: %w", err)
+		return fmt.Errorf("boltstore: close store: %w", err)
 	}
 	return nil
 }

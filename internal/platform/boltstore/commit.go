@@ -1,4 +1,4 @@
-package standin
+package boltstore
 
 import (
 	"bytes"
@@ -23,9 +23,9 @@ type commit struct {
 
 var (
 	// errCutOff is the outcome where the caller that wrote for others has panicked.
-	errCutOff = errors.New("standin: the commit was cut off")
+	errCutOff = errors.New("boltstore: the commit was cut off")
 	// errNothing rolls back a transaction without any write.
-	errNothing = errors.New("standin: nothing to write")
+	errNothing = errors.New("boltstore: nothing to write")
 )
 
 // Commit applies all writes or none; see the store package for the errors. A write that changes nothing leaves the

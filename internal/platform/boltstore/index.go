@@ -1,4 +1,4 @@
-package standin
+package boltstore
 
 import (
 	"bytes"
@@ -130,7 +130,7 @@ func catchUp(tx *bbolt.Tx, most uint64) error {
 				err = x.move(tx.Bucket(indexes).Bucket(name), documents)
 			}
 			if err != nil {
-				return fmt.Errorf("standin: index of %s: %w", collection, err)
+				return fmt.Errorf("boltstore: index of %s: %w", collection, err)
 			}
 		}
 	}
@@ -194,7 +194,7 @@ func (s *Store) makeIndex(ctx context.Context, collection string, x index) error
 			err = s.fill(collection, name, x)
 		}
 		if err != nil {
-			err = fmt.Errorf("standin: index of %s: %w", collection, err)
+			err = fmt.Errorf("boltstore: index of %s: %w", collection, err)
 		}
 		return nil, err
 	})

@@ -1,4 +1,4 @@
-package standin
+package boltstore
 
 import (
 	"bytes"
@@ -186,7 +186,7 @@ func (l *look) take(page *store.Page, id []byte) error {
 	doc := parse(l.documents.Get(id))
 	fields, err := doc.fields()
 	if doc.version == 0 {
-		err = errors.New("standin: an index has a document that is not there")
+		err = errors.New("boltstore: an index has a document that is not there")
 	}
 	page.Documents = append(page.Documents, store.Document{
 		Key: store.Key{Collection: l.Collection, ID: string(id)}, Fields: fields, Version: doc.version,

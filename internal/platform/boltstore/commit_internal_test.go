@@ -1,4 +1,4 @@
-package standin
+package boltstore
 
 import (
 	"bytes"
@@ -21,7 +21,7 @@ import (
 // TestConcurrentCommitsShareOneForceToTheDisk: each of them keeps its own outcome.
 func TestConcurrentCommitsShareOneForceToTheDisk(t *testing.T) {
 	t.Parallel()
-	s := filetest.Must(OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db")))(t)
+	s := filetest.Must(OpenTemporary(filepath.Join(t.TempDir(), "store.db")))(t)
 	defer func() { require.NoError(t, s.Close()) }()
 	transactions := func() (n int) {
 		require.NoError(t, s.db.View(func(tx *bbolt.Tx) error { n = tx.ID(); return nil }))
@@ -71,7 +71,7 @@ func TestConcurrentCommitsShareOneForceToTheDisk(t *testing.T) {
 // are written, and the other indexes catch up.
 func TestAnIndexThatIsMadeWhileOthersWriteHasWhatAScanFinds(t *testing.T) {
 	t.Parallel()
-	s, rounds := filetest.Must(OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db")))(t), 0
+	s, rounds := filetest.Must(OpenTemporary(filepath.Join(t.TempDir(), "store.db")))(t), 0
 	defer func() { require.NoError(t, s.Close()) }()
 	x := index{Equal: []string{"color"}}
 	rapid.Check(t, func(t *rapid.T) {

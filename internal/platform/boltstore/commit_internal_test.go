@@ -109,7 +109,7 @@ func TestAnIndexThatIsMadeWhileOthersWriteHasWhatAScanFinds(t *testing.T) {
 			require.NoError(t, s.db.Update(func(tx *bbolt.Tx) error { return add(tx, name, []entry{one}) }))
 		}
 		others()
-		require.NoError(t, s.db.Update(func(tx *bbolt.Tx) error { return tx.Bucket(indexes).Bucket(name).SetSequence(whole) }))
+		require.NoError(t, s.db.Update(func(tx *bbolt.Tx) error { return complete(tx, name) }))
 		others()
 		require.NoError(t, s.db.Update(caughtUp))
 		require.NoError(t, s.db.View(func(tx *bbolt.Tx) error {

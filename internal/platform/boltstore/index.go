@@ -227,7 +227,13 @@ func (s *Store) fill(collection string, name []byte, x index) error {
 			}
 		}
 	}
-	return s.db.Update(func(tx *bbolt.Tx) error { return tx.Bucket(indexes).Bucket(name).SetSequence(whole) })
+	return s.db.Update(func(tx *bbolt.Tx) error { return complete(tx, name) })
+}
+
+// complete ends the making of an index. It catches up first: of a document that was deleted before it was read, and is
+// there again, the index has none of the keys that others have.
+func complete(tx *bbolt.Tx, name []byte) error {
+	return cmp.Or(catchUp(tx, 0), tx.Bucket(indexes).Bucket(name).SetSequence(whole))
 }
 
 const (

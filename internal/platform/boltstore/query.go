@@ -142,6 +142,7 @@ func (l *look) ids(cursor *bbolt.Cursor) iter.Seq[[]byte] {
 	}
 	outside := func(key []byte) bool { return bytes.Compare(key, from) < 0 || bytes.Compare(key, to) >= 0 }
 	fresh := slices.SortedFunc(slices.Values(slices.DeleteFunc(l.fresh, outside)), compare)
+	fresh = slices.CompactFunc(fresh, bytes.Equal) // a list may have a text twice
 	return func(yield func(id []byte) bool) {
 		for more := true; more; {
 			for key != nil && !outside(key) && l.changed[string(key[id:])] {

@@ -174,16 +174,9 @@ func changeOf(w store.Write, before map[string]any) (Change, error) {
 	case store.OpDelete:
 		after = nil
 	case store.OpIncrement:
-		after = map[string]any{}
-		maps.Copy(after, before)
-		maps.Copy(after, w.Fields)
-		for name, n := range w.Add {
-			was, _ := before[name].(int64)
-			sum := was + n
-			if (n > 0) != (sum > was) && n != 0 {
-				return Change{}, fmt.Errorf("%w: a sum outside int64", store.ErrInvalid)
-			}
-			after[name] = sum
+		var err error
+		if after, err = w.Incremented(before); err != nil {
+			return Change{}, err
 		}
 	default:
 	}

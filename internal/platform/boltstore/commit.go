@@ -124,7 +124,11 @@ func applied(have stored, w store.Write, at time.Time) (to change, err error) {
 	case w.Op == store.OpDelete:
 		return to, nil
 	case w.Op == store.OpIncrement:
-		if w.Fields, err = incremented(have, w); err != nil {
+		fields, err := have.fields()
+		if err == nil {
+			w.Fields, err = w.Incremented(fields)
+		}
+		if err != nil {
 			return to, err
 		}
 	}

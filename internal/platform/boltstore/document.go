@@ -3,9 +3,7 @@ package boltstore
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"time"
 
@@ -149,29 +147,6 @@ func (d *decoder) value() any {
 	default:
 		return nil
 	}
-}
-
-func incremented(have stored, w store.Write) (map[string]any, error) {
-	fields, err := have.fields()
-	if err != nil {
-		return nil, err
-	}
-	if fields == nil {
-		fields = map[string]any{}
-	}
-	floored := w.Floor == "" || fields[w.Floor] != nil
-	maps.Copy(fields, w.Fields)
-	for name, add := range w.Add {
-		old, _ := fields[name].(int64)
-		if (add > 0 && old > math.MaxInt64-add) || (add < 0 && old < math.MinInt64-add) {
-			return nil, fmt.Errorf("%w: field %s would overflow", store.ErrInvalid, name)
-		}
-		fields[name] = old + add
-	}
-	if floor, _ := fields[w.Floor].(int64); !floored || w.Floor != "" && floor < 0 {
-		return nil, store.ErrStale
-	}
-	return fields, nil
 }
 
 // maxDocument is Firestore's limit: no test passes with a document that production refuses.

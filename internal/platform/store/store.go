@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -127,6 +128,25 @@ func Increment(key Key, add map[string]int64, fields map[string]any) Write {
 // or a write at a version, too, so that a lost answer does not make it twice.
 func Move(key Key, add map[string]int64, floor string) Write {
 	return Write{Op: OpIncrement, Key: key, Add: add, Moves: true, Floor: floor}
+}
+
+// Incremented is what an Increment or a Move makes of the fields of its document; nil: there is none. The error is ErrStale
+// below the floor, or ErrInvalid for a sum outside int64.
+func (w Write) Incremented(have map[string]any) (map[string]any, error) {
+	fields := map[string]any{}
+	maps.Copy(fields, have)
+	maps.Copy(fields, w.Fields)
+	for name, add := range w.Add {
+		old, _ := fields[name].(int64)
+		if sum := old + add; add != 0 && (sum > old) != (add > 0) {
+			return nil, fmt.Errorf("%w: field %s would overflow", ErrInvalid, name)
+		}
+		fields[name] = old + add
+	}
+	if floor, _ := fields[w.Floor].(int64); w.Floor != "" && (have[w.Floor] == nil || floor < 0) {
+		return nil, ErrStale
+	}
+	return fields, nil
 }
 
 // Delete removes a document at a version; with version 0 in any case, also if there is none.

@@ -97,8 +97,6 @@ func (s *Store) Get(ctx context.Context, key store.Key) (store.Document, error) 
 	if err := store.CheckKey(key); err != nil {
 		return store.Document{}, err
 	}
-	ctx, cancel := s.call(ctx)
-	defer cancel()
 	found, err := s.read(ctx, map[store.Key]bool{key: true})
 	if doc, ok := found[key]; ok || err != nil {
 		return doc, err
@@ -108,6 +106,8 @@ func (s *Store) Get(ctx context.Context, key store.Key) (store.Document, error) 
 
 // read returns those of the documents that there are.
 func (s *Store) read(ctx context.Context, keys map[store.Key]bool) (found map[store.Key]store.Document, err error) {
+	ctx, cancel := s.call(ctx)
+	defer cancel()
 	request, byName := &firestorepb.BatchGetDocumentsRequest{Database: s.database}, map[string]store.Key{}
 	for key := range keys {
 		request.Documents = append(request.Documents, s.name(key))

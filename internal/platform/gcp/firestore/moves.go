@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 
 	"billhook/internal/platform/store"
@@ -59,34 +60,31 @@ func (s *Store) makeMoves() {
 }
 
 // next takes those of the waiting commits that fit into one: all but their moves are of different documents.
-func (ms *moves) next() (all []*moving) {
+func (ms *moves) next() []*moving {
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
-	written := map[store.Key]bool{} // whether it is moved
-	for n := 0; len(all) < len(ms.waiting); all = ms.waiting[:len(all)+1] {
-		m := ms.waiting[len(all)]
-		if n += len(m.writes); n > store.MaxWrites {
+	taken, writes, moved := 0, 0, map[store.Key]bool{} // by each document that is written, whether it is moved
+	for _, m := range ms.waiting {
+		clashes := slices.ContainsFunc(m.writes, func(w store.Write) bool {
+			isMoved, twice := moved[w.Key]
+			return twice && (!isMoved || !w.Moves)
+		})
+		if writes += len(m.writes); clashes || writes > store.MaxWrites {
 			break
 		}
-		clash := false
 		for _, w := range m.writes {
-			moved, twice := written[w.Key]
-			clash = clash || twice && (!moved || !w.Moves)
-			written[w.Key] = w.Moves
+			moved[w.Key] = w.Moves
 		}
-		if clash {
-			break
-		}
+		taken++
 	}
-	ms.waiting = ms.waiting[len(all):]
-	ms.running = len(all) > 0
+	all := ms.waiting[:taken]
+	ms.waiting, ms.running = ms.waiting[taken:], taken > 0
 	return all
 }
 
 // together makes some in one commit. Where one is refused for what is its own, each half is made by itself.
 func (s *Store) together(all []*moving) {
-	ctx, cancel := s.call(context.WithoutCancel(all[0].ctx))
-	defer cancel()
+	ctx := context.WithoutCancel(all[0].ctx) // each call has its own time
 	var before map[store.Key]store.Document
 	var refused error
 	for range moveTries {
@@ -151,58 +149,32 @@ func movedBy(all []*moving) map[store.Key]bool {
 func merged(found map[store.Key]store.Document, all []*moving) (writes []store.Write, made []*moving) {
 	sums := map[store.Key]map[string]any{}
 	for _, m := range all {
-		next := map[store.Key]map[string]any{}
+		next, err := map[store.Key]map[string]any{}, m.ctx.Err()
+		var others []store.Write
 		for _, w := range m.writes {
-			if !w.Moves {
-				continue
-			}
 			have, ok := sums[w.Key]
-			if !ok {
+			switch {
+			case !w.Moves:
+				others = append(others, w)
+				continue
+			case !ok:
 				have = found[w.Key].Fields
 			}
-			next[w.Key] = moved(have, w)
-		}
-		switch err := m.ctx.Err(); {
-		case err != nil:
-			m.end(nil, fmt.Errorf("firestore: commit: %w", err))
-		case fallsShort(m.writes, next):
-			m.end(nil, fmt.Errorf("firestore: commit: %w", store.ErrStale))
-		default:
-			maps.Copy(sums, next)
-			made = append(made, m)
-			for _, w := range m.writes {
-				if !w.Moves {
-					writes = append(writes, w)
-				}
+			if err == nil {
+				next[w.Key], err = w.Incremented(have)
 			}
 		}
+		if err != nil {
+			m.end(nil, fmt.Errorf("firestore: commit: %w", err))
+			continue
+		}
+		maps.Copy(sums, next)
+		made, writes = append(made, m), append(writes, others...)
 	}
 	for key, fields := range sums {
 		writes = append(writes, store.Replace(key, found[key].Version, fields))
 	}
 	return writes, made
-}
-
-func moved(have map[string]any, w store.Write) map[string]any {
-	fields := map[string]any{}
-	maps.Copy(fields, have)
-	for name, add := range w.Add {
-		old, _ := have[name].(int64)
-		fields[name] = old + add
-	}
-	if have[w.Floor] == nil {
-		delete(fields, w.Floor) // what is not there is no floor to stand on
-	}
-	return fields
-}
-
-func fallsShort(writes []store.Write, next map[store.Key]map[string]any) bool {
-	for _, w := range writes {
-		if floor, is := next[w.Key][w.Floor].(int64); w.Moves && w.Floor != "" && (!is || floor < 0) {
-			return true
-		}
-	}
-	return false
 }
 
 // share gives each of the commits the versions of its writes.

@@ -4,8 +4,6 @@
 // for tests: Counter counts, and Faults fails on demand. It refuses to name an implementation.
 package storetest
 
-// This file is longer than others: it is one suite.
-
 import (
 	"cmp"
 	"context"

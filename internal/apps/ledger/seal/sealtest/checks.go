@@ -1,0 +1,164 @@
+package sealtest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"billhook/internal/apps/ledger"
+	"billhook/internal/apps/ledger/seal"
+	"billhook/internal/platform/store"
+)
+
+// look compares a balance with the model after each step, and one in four times verifies.
+func (w *world) look(t *rapid.T) {
+	last := rapid.SampledFrom(periods).Draw(t, "summed up to")
+	w.sums(t, w.faultless(), rapid.SampledFrom(tenants).Draw(t, "summed up"), rapid.SampledFrom([]string{periods[0], last}).Draw(t, "from"), last)
+	if rapid.IntRange(0, 3).Draw(t, "verifies") == 0 {
+		w.findings(t, w.faultless())
+	}
+}
+
+// check compares all balances with the model, and verifies.
+func (w *world) check(t *rapid.T) {
+	for _, tenant := range tenants {
+		for _, period := range periods {
+			w.sums(t, w.faultless(), tenant, period, period)
+			w.sums(t, w.faultless(), tenant, periods[0], period)
+		}
+	}
+	w.findings(t, w.faultless())
+}
+
+// findings verifies: what is found is what came late and was passed over.
+func (w *world) findings(t *rapid.T, s store.Store) {
+	found, err := Findings(context.Background(), seal.Verifier{From: s, Origins: Trusting{}})
+	require.NoError(t, err)
+	var ids []string
+	for _, f := range found {
+		require.Equal(t, seal.Added, f.Kind, f)
+		ids = append(ids, strings.TrimPrefix(f.Document, ledger.Entries+"/"))
+	}
+	require.ElementsMatch(t, w.passed(t, false), ids)
+}
+
+// Findings verifies all books as people and the daily verification do, page after page.
+func Findings(ctx context.Context, v seal.Verifier) (found []seal.Finding, err error) {
+	return pages(func(at string) (seal.Verified, error) { return v.All(ctx, at) })
+}
+
+// FindingsOf verifies the books of a tenant.
+func FindingsOf(ctx context.Context, v seal.Verifier, tenant string) ([]seal.Finding, error) {
+	return pages(func(at string) (seal.Verified, error) { return v.Page(ctx, tenant, at) })
+}
+
+func pages(page func(at string) (seal.Verified, error)) (found []seal.Finding, err error) {
+	for at, most := "", 10_000; most > 0; most-- {
+		verified, err := page(at)
+		found = append(found, verified.Findings...)
+		if at = verified.Next; err != nil || at == "" {
+			return found, err
+		}
+	}
+	return found, errors.New("sealtest: the verification does not end")
+}
+
+// sums compares the trial balance of a span of months with the sum of the entries that were posted.
+func (w *world) sums(t *rapid.T, s store.Store, tenant, first, last string) {
+	type line struct{ account, currency string }
+	want, passed := map[line]*seal.Balance{}, w.passed(t, true)
+	for _, entry := range w.posted[tenant] {
+		if entry.Period > last || slices.Contains(passed, entry.ID) {
+			continue
+		}
+		for _, l := range entry.Lines {
+			at := line{ledger.Control(l.Account), l.Currency}
+			if want[at] == nil {
+				want[at] = &seal.Balance{Account: at.account, Currency: at.currency}
+			}
+			want[at].Closing += l.Debit - l.Credit
+			if entry.Period >= first {
+				want[at].Debit += l.Debit
+				want[at].Credit += l.Credit
+			} else {
+				want[at].Opening += l.Debit - l.Credit
+			}
+		}
+	}
+	got, err := seal.Balances(context.Background(), s, tenant, first, last)
+	require.NoError(t, err)
+	require.Len(t, got.Balances, len(want))
+	for _, balance := range got.Balances {
+		require.Equal(t, *want[line{balance.Account, balance.Currency}], balance)
+	}
+	require.False(t, got.Alerts(), "the balances of each currency add up to nothing")
+}
+
+// allSealed: every entry stands in exactly one seal, but for what came late and was passed over.
+func (w *world) allSealed(t *rapid.T) {
+	passed := w.passed(t, false)
+	for _, tenant := range tenants {
+		var sealed int64
+		numbers := []int64{}
+		for before := int64(0); ; {
+			seals, next, err := seal.List(context.Background(), w.faultless(), tenant, before, 2)
+			require.NoError(t, err)
+			for _, s := range seals {
+				sealed += s.Count
+				numbers = append(numbers, s.Number)
+			}
+			if before = next; before == 0 {
+				break
+			}
+		}
+		slices.Reverse(numbers)
+		for i, number := range numbers {
+			require.EqualValues(t, i+1, number)
+		}
+		places := map[[2]int64]bool{}
+		for _, posted := range w.posted[tenant] {
+			doc, err := w.faultless().Get(context.Background(), ledger.Key(posted.ID))
+			require.NoError(t, err)
+			entry, err := ledger.Read(doc)
+			require.NoError(t, err)
+			same, err := seal.Locate(context.Background(), w.faultless(), &entry)
+			require.NoError(t, err)
+			if slices.Contains(passed, entry.ID) {
+				continue
+			}
+			require.True(t, same)
+			require.Positive(t, entry.Seal)
+			places[[2]int64{entry.Seal, entry.Leaf}] = true
+		}
+		require.Len(t, places, int(sealed), "each has a place of its own")
+	}
+}
+
+// end seals what is left, and proves an entry.
+func (w *world) end(t *rapid.T) {
+	for range 2 {
+		_, err := w.sealer(w.faultless()).Run(context.Background())
+		require.NoError(t, err)
+		w.allSealed(t)
+		w.verify(t)
+	}
+	require.Empty(t, w.late, "what came late is found, and sealed")
+	w.check(t)
+	for _, tenant := range tenants {
+		if len(w.posted[tenant]) == 0 {
+			continue
+		}
+		entry := rapid.SampledFrom(w.posted[tenant]).Draw(t, "proven")
+		text, err := seal.Prove(context.Background(), w.faultless(), entry.ID)
+		require.NoError(t, err)
+		kept, _, err := seal.List(context.Background(), w.faultless(), tenant, 0, store.MaxPage)
+		require.NoError(t, err)
+		proven, err := seal.CheckProof(text, kept)
+		require.NoError(t, err)
+		require.Equal(t, tenant, proven.Tenant)
+	}
+}

@@ -1,5 +1,5 @@
 // Package store describes the document database: three operations (Get, Commit, Query), which
-// internal/platform/gcp/firestore and internal/platform/standin implement, and the codec between structs and documents.
+// internal/platform/gcp/firestore and internal/platform/boltstore implement, and the codec between structs and documents.
 // It refuses interactive transactions: a caller reads a document with its version, decides, and commits at that version,
 // which Update does for it.
 package store

@@ -1,5 +1,3 @@
-// This file is over 400 lines: the types of what is declared, and what follows from each of their fields.
-
 // Package catalog is the one declaration of every queue, topic, message, product, source and target: YAML
 // files, embedded and replaceable, and what loads and checks them. It owns the names and numbers, which
 // nothing else may repeat, and refuses to load what it does not fully understand.

@@ -2,7 +2,6 @@ package catalog
 
 import (
 	"fmt"
-	"maps"
 	"reflect"
 	"regexp"
 	"slices"
@@ -62,8 +61,10 @@ func (q Queue) forgets() bool {
 
 func topicID(id string) bool { return queueID.MatchString(id) && !strings.HasPrefix(id, "goog") }
 
-// requirer returns a function that records a mistake behind place unless ok.
-func (r *reader) requirer(place string) func(ok bool, path, what string) {
+// requirer records a mistake at a path of a place unless ok.
+type requirer func(ok bool, path, what string)
+
+func (r *reader) requirer(place string) requirer {
 	return func(ok bool, path, what string) {
 		if !ok {
 			r.wrong(place, path, what)
@@ -203,60 +204,4 @@ func (r *reader) checkBackoff(place, path string, p retry.Policy, attempts int) 
 	require(p.Base <= p.Max, path+".minimum_backoff", "must be at most maximum_backoff, "+seconds(p.Max))
 	require(1 <= p.Multiplier && p.Multiplier <= 10, path+".multiplier", "must be 1 to 10")
 	require(p.Jitter <= p.Max, path+".jitter", "must be at most maximum_backoff, "+seconds(p.Max))
-}
-
-func (r *reader) checkTopic(place string, t Topic) {
-	require := r.requirer(place)
-	require(topicID(t.ID), "id", topicRule)
-	require(t.Alias == "" || alias.MatchString(t.Alias), "alias", aliasRule)
-	require(t.Description != "", "description", "is missing")
-}
-
-func (r *reader) checkProduct(place, id string, p Product) {
-	require := r.requirer(place)
-	require(productID.MatchString(id), "id", "must be at most 128 of letters, digits and . _ : -, and begin with a letter or digit")
-	require(1 <= p.Points && p.Points <= MaxPoints, "points", "must be 1 to 1000000000")
-}
-
-func (r *reader) checkSource(place string, s Source, c *Catalog) {
-	require := r.requirer(place)
-	require(word.MatchString(s.Name), "name", "must be at most 64 of a-z, 0-9 and _ . -, and begin with a letter")
-	_, provided := c.Providers[string(s.Scheme)]
-	require(provided || s.Scheme == SchemeGeneric || s.Scheme == SchemeStandard, "scheme", "must be generic, standard or a provider: "+strings.Join(slices.Sorted(maps.Keys(c.Providers)), ", "))
-	require(variable.MatchString(s.SecretVariable), "secret_variable", "must be an environment variable that begins with WEBHOOK_")
-	require(s.APIKeyVariable == "" || (variable.MatchString(s.APIKeyVariable) && s.APIKeyVariable != s.SecretVariable), "api_key_variable", "must be an environment variable that begins with WEBHOOK_, and not that of the secrets")
-	require(s.APIKeyVariable == "" || c.Providers[string(s.Scheme)].API != (API{}), "api_key_variable", "its scheme has no api")
-	require(1<<10 <= s.MaxBodyBytes && s.MaxBodyBytes <= 1<<20, "max_body_bytes", "must be 1024 to 1048576")
-	require(0 <= s.RatePerSecond && s.RatePerSecond <= 1e6, "rate_per_second", "must be 0, which is no limit, to 1000000")
-	require(0 <= s.Burst && s.Burst <= 1e6, "burst", "must be 0 to 1000000")
-	require((s.RatePerSecond > 0) == (s.Burst > 0), "burst", "must be above 0 where rate_per_second is, and only there")
-	require(len(s.Events) > 0, "events", "there is none")
-	for eventType := range s.Events {
-		require(eventName.MatchString(eventType), "events."+shown(eventType), "must be an event type: at most 64 of letters, digits and _ . -, beginning with a letter")
-	}
-}
-
-// checkRoutes checks that a source's events have a handler, under the types that a provider's become.
-func (r *reader) checkRoutes(place string, s Source, c *Catalog) {
-	for eventType, id := range s.Events {
-		at := "events." + shown(eventType)
-		i := slices.IndexFunc(c.Queues, func(q Queue) bool { return q.ID == id })
-		if i < 0 {
-			r.wrong(place, at, "no queue has the id "+shown(id))
-			continue
-		}
-		q, queuePlace := c.Queues[i], queuePlace+" "+shown(id)
-		format, mapped, known := c.Mapped(s, eventType)
-		_, handled := q.Handler(mapped)
-		switch {
-		case !q.Enabled && !r.isUnread(queuePlace, "enabled"):
-			r.wrong(place, at, "queue "+shown(id)+" is not enabled")
-		case !known:
-			r.wrong(place, at, "the provider "+shown(string(s.Scheme))+" declares no such event")
-		case format != "" && format != q.Contract:
-			r.wrong(place, at, "it leaves as "+format+", and queue "+shown(id)+" takes "+q.Contract)
-		case !handled && !r.isUnread(queuePlace, handlerPath(mapped)):
-			r.wrong(place, at, "queue "+shown(id)+" handles only "+strings.Join(slices.Sorted(maps.Keys(q.Handlers)), ", "))
-		}
-	}
 }

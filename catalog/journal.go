@@ -18,11 +18,7 @@ import (
 	"billhook/internal/contract/routing"
 )
 
-const (
-	journalFile  = "journal.yaml"
-	accountPlace = journalFile + ": account"
-	rulePlace    = journalFile + ": rule"
-)
+const journalFile = "journal.yaml"
 
 // The handlers of the journal: one posts an entry, the other reverses that of another event.
 const (
@@ -136,7 +132,7 @@ const maxRuleLines = 50
 
 // readJournal: without the file there is no rule, and an event of the journal is a dead letter.
 func (c *Catalog) readJournal(r *reader, file map[string]*yaml.Node) {
-	c.Journal = Journal{Unmapped: DeadLetterUnmapped, Chart: map[string]Account{}, Rules: map[string]Rule{}}
+	c.Journal = Journal{Unmapped: DeadLetterUnmapped}
 	if file == nil {
 		return
 	}
@@ -152,26 +148,22 @@ func (c *Catalog) readJournal(r *reader, file map[string]*yaml.Node) {
 	require(c.Journal.Ahead > 0, "ahead", "must be a time that is longer than 0")
 	require(c.Journal.Behind > 0, "behind", "must be a time that is longer than 0")
 	require(c.Journal.Unmapped == IgnoreUnmapped || c.Journal.Unmapped == DeadLetterUnmapped, "unmapped", "must be ignore or dead_letter")
-	each(r, file["accounts"], journalFile, "accounts", accountPlace, func(id, place string, a Account) {
-		require := r.requirer(place)
+	c.Journal.Chart = each(r, file["accounts"], journalFile, "accounts", "account", func(id string, a *Account, require requirer) {
 		require(accountID.MatchString(id), "", "an account's id is at most 64 of a-z, 0-9 and _ . -, and begins with a letter")
 		require(slices.Contains(accountTypes, a.Type), "type", "must be asset, liability, equity, revenue or expense")
 		require(a.Description != "", "description", "is missing")
-		c.Journal.Chart[id] = a
 	})
 	var types []string
-	each(r, file["rules"], journalFile, "rules", rulePlace, func(eventType, place string, rule Rule) {
+	c.Journal.Rules = each(r, file["rules"], journalFile, "rules", "rule", func(eventType string, rule *Rule, require requirer) {
 		rule.Name = eventType
-		c.Journal.Rules[eventType] = rule
 		for _, other := range types {
-			if routing.Ambiguous(routing.Pattern(other), routing.Pattern(eventType)) {
-				r.wrong(place, "", "holds event types that "+shown(other)+" holds too, and neither is narrower")
-			}
+			ambiguous := routing.Ambiguous(routing.Pattern(other), routing.Pattern(eventType))
+			require(!ambiguous, "", "holds event types that "+shown(other)+" holds too, and neither is narrower")
 		}
 		types = append(types, eventType)
 	})
 	for _, eventType := range types {
-		place := rulePlace + " " + shown(eventType)
+		place := journalFile + ": rule " + shown(eventType)
 		r.checkRule(place, c.Journal.Rules[eventType], c.Journal.Chart)
 		r.checkMembers(place, eventType, c)
 	}

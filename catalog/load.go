@@ -22,12 +22,7 @@ const (
 	productsFile = "products.yaml"
 	sourcesFile  = "sources.yaml"
 
-	queuePlace    = queuesFile + ": queue"
-	outboundPlace = queuesFile + ": outbound topic"
-	topicPlace    = topicsFile + ": topic"
-	productPlace  = productsFile + ": product"
-	sourcePlace   = sourcesFile + ": source"
-	sendingPlace  = sourcesFile + ": account"
+	queuePlace = queuesFile + ": queue"
 )
 
 //go:embed *.yaml providers/*.yaml
@@ -44,7 +39,7 @@ func Load(dir string) (*Catalog, error) {
 }
 
 func load(files fs.FS) (*Catalog, error) {
-	c := &Catalog{files: files, hash: hashOf(files), Products: map[string]Product{}, Providers: map[string]Provider{}, Sources: map[string]Source{}, Accounts: map[string][]string{}, Targets: map[string]Target{}, Notifications: map[string][]string{}}
+	c := &Catalog{files: files, hash: hashOf(files), Providers: map[string]Provider{}}
 	r := newReader()
 	c.lines = r.lines
 	c.Contracts = r.readContracts(files)
@@ -52,7 +47,7 @@ func load(files fs.FS) (*Catalog, error) {
 	c.readProviders(r, files)
 	names := map[string]string{}
 	if file, ok := r.file(files, topicsFile, "topics"); ok {
-		c.Topics = r.readTopics(file["topics"], topicsFile, "topics", topicPlace, names)
+		c.Topics = r.readTopics(file["topics"], topicsFile, "topics", "topic", names)
 	}
 	if file, ok := r.file(files, targetsFile, "targets", "endpoints"); ok {
 		c.readTargets(r, file["targets"])
@@ -62,8 +57,11 @@ func load(files fs.FS) (*Catalog, error) {
 	if haveQueues {
 		c.readQueues(r, queues, names)
 	}
-	if file, ok := r.file(files, productsFile, "products"); ok {
-		c.readProducts(r, file["products"])
+	if file, ok := r.file(files, productsFile, "products"); ok { // of which there may be none: others are set in the store
+		c.Products = each(r, file["products"], productsFile, "products", "product", func(id string, p *Product, require requirer) {
+			require(productID.MatchString(id), "id", "must be at most 128 of letters, digits and . _ : -, and begin with a letter or digit")
+			require(1 <= p.Points && p.Points <= MaxPoints, "points", "must be 1 to 1000000000")
+		})
 	}
 	if file, ok := r.file(files, sourcesFile, "sources", "accounts"); ok {
 		c.readSources(r, file["sources"], haveQueues)
@@ -117,7 +115,7 @@ func (r *reader) root(files fs.FS, name string) (root *yaml.Node, ok bool) {
 	return root, err == nil
 }
 
-// list visits the maps of a list that may be missing, each named by its id or number.
+// list visits the maps of a list that may be missing, each named by what it is, and its id or number.
 func (r *reader) list(node *yaml.Node, file, key, what string, visit func(place string, tree map[string]any)) {
 	if node == nil {
 		return
@@ -127,10 +125,10 @@ func (r *reader) list(node *yaml.Node, file, key, what string, visit func(place 
 		return
 	}
 	for i, item := range node.Content {
-		place := fmt.Sprintf("%s number %d", what, i+1)
+		place := fmt.Sprintf("%s: %s number %d", file, what, i+1)
 		for k := 0; k+1 < len(item.Content); k += 2 {
 			if item.Content[k].Value == "id" && item.Content[k+1].Value != "" {
-				place = what + " " + shown(item.Content[k+1].Value)
+				place = file + ": " + what + " " + shown(item.Content[k+1].Value)
 				break
 			}
 		}
@@ -150,20 +148,26 @@ func (r *reader) branch(node *yaml.Node, place, path string) (map[string]any, bo
 	return entries, ok
 }
 
-// each visits the entries of a map in the order of their keys. One that is of another kind is not visited.
-func each[T any](r *reader, node *yaml.Node, file, key, what string, visit func(name, place string, value T)) {
+// each reads the entries of a map that may be missing, in the order of their keys. visit checks one, and sets
+// what follows from its name. What is of another kind is left out.
+func each[T any](
+	r *reader, node *yaml.Node, file, key, what string, visit func(name string, value *T, require requirer),
+) map[string]T {
+	all := map[string]T{}
 	if node == nil {
-		return
+		return all
 	}
 	entries := r.entries(node, file, key)
 	for _, name := range slices.Sorted(maps.Keys(entries)) {
-		place := what + " " + shown(name)
+		place := file + ": " + what + " " + shown(name)
 		r.note(place, "", r.lines.of(file, join(key, name)))
 		var value T
 		if r.decode(r.tree(entries[name], place, ""), &value, place, ""); !r.unread[place+": "] {
-			visit(name, place, value)
+			visit(name, &value, r.requirer(place))
+			all[name] = value
 		}
 	}
+	return all
 }
 
 type rawQueue struct {
@@ -198,7 +202,7 @@ func (c *Catalog) readQueues(r *reader, file map[string]*yaml.Node, names map[st
 		r.wrong(queuesFile, "queues", "there is none")
 	}
 	var places []string
-	r.list(file["queues"], queuesFile, "queues", queuePlace, func(place string, tree map[string]any) {
+	r.list(file["queues"], queuesFile, "queues", "queue", func(place string, tree map[string]any) {
 		queue := r.queue(place, "", tree, defaults)
 		r.checkQueue(place, queue, c.Topics)
 		if c.Contracts != nil {
@@ -210,7 +214,7 @@ func (c *Catalog) readQueues(r *reader, file map[string]*yaml.Node, names map[st
 		r.takeNames(names, place, "dead_letter.aliases", queue.DeadLetter.Aliases...)
 		c.Queues, places = append(c.Queues, queue), append(places, place)
 	})
-	c.OutboundTopics = r.readTopics(file["outbound_topics"], queuesFile, "outbound_topics", outboundPlace, names)
+	c.OutboundTopics = r.readTopics(file["outbound_topics"], queuesFile, "outbound_topics", "outbound topic", names)
 	posts := map[string]Post{}
 	for i, q := range c.Queues {
 		r.checkIfRun(places[i], q, c)
@@ -245,7 +249,10 @@ func (r *reader) readTopics(node *yaml.Node, file, key, what string, names map[s
 	r.list(node, file, key, what, func(place string, tree map[string]any) {
 		var topic Topic
 		r.decode(tree, &topic, place, "")
-		r.checkTopic(place, topic)
+		require := r.requirer(place)
+		require(topicID(topic.ID), "id", topicRule)
+		require(topic.Alias == "" || alias.MatchString(topic.Alias), "alias", aliasRule)
+		require(topic.Description != "", "description", "is missing")
 		r.takeNames(names, place, "id", topic.ID)
 		r.takeNames(names, place, "alias", topic.Alias)
 		topics = append(topics, topic)
@@ -340,12 +347,4 @@ func (r *reader) backoff(place, path string, tree map[string]any, inherited retr
 		return inherited
 	}
 	return retry.Policy(raw)
-}
-
-// readProducts reads the products. There may be none: others are set in the store.
-func (c *Catalog) readProducts(r *reader, node *yaml.Node) {
-	each(r, node, productsFile, "products", productPlace, func(id, place string, p Product) {
-		r.checkProduct(place, id, p)
-		c.Products[id] = p
-	})
 }

@@ -114,22 +114,24 @@ func (r *reader) settleInherited(defaults Queue, c *Catalog) {
 	if c.Contracts != nil {
 		probe.checkContracts("", defaults, c.Contracts)
 	}
-	reported := map[inherited]bool{}
 	for _, i := range r.inherited {
 		set := r.lines[queuesFile+": defaults."+i.path] > 0
 		ofAll := set && slices.ContainsFunc(probe.mistakes, func(m *Mistake) bool { return m.Key == i.path && m.What == i.what })
 		if ofAll {
 			i.place, i.path = queuesFile, "defaults."+i.path
 		}
-		if !reported[i] && (!ofAll || !unread) {
+		if !ofAll || !unread {
 			r.tell(i.place, i.path, i.what)
 		}
-		reported[i] = true
 	}
 }
 
+// tell takes a mistake down, once.
 func (r *reader) tell(place, path, what string) {
-	r.mistakes = append(r.mistakes, r.lines.mistake(place, path, what))
+	m := r.lines.mistake(place, path, what)
+	if !slices.ContainsFunc(r.mistakes, func(told *Mistake) bool { return *told == *m }) {
+		r.mistakes = append(r.mistakes, m)
+	}
 }
 
 func (r *reader) note(place, path string, line int) {

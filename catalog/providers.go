@@ -224,17 +224,13 @@ func (r *reader) checkAPI(place string, p Provider) {
 	}
 }
 
-// checkMapping checks the mapping for one of the events that use it. What holds for each is told once.
+// checkMapping checks the mapping for one of the events that use it.
 func (r *reader) checkMapping(place, at string, members map[string]Reading, into *contract.Contract, eventType string, first bool) {
 	if into == nil {
 		return // that is told of the event
 	}
-	tell := func(ok bool, at, what string) {
-		if !ok && (first || !r.told(place, at, what)) {
-			r.wrong(place, at, what)
-		}
-	}
-	said := func(ok bool, member, what string) { tell(ok, join(at, member), what) }
+	require := r.requirer(place)
+	said := func(ok bool, member, what string) { require(ok, join(at, member), what) }
 	amounts, currencies, rules := map[string]bool{}, 0, map[string]pii.Rule{}
 	for _, member := range slices.Sorted(maps.Keys(members)) {
 		reading := members[member]
@@ -273,7 +269,7 @@ func (r *reader) checkMapping(place, at string, members map[string]Reading, into
 			touched = touched || strings.HasPrefix(member, parent+".")
 			mapped = mapped || member == needed || strings.HasPrefix(member, needed+".") || strings.HasPrefix(member, needed+"[].")
 		}
-		tell(mapped || !touched || parent == "", at, eventType+" needs "+needed+", which is not mapped")
+		require(mapped || !touched || parent == "", at, eventType+" needs "+needed+", which is not mapped")
 	}
 }
 
@@ -292,11 +288,6 @@ func (r *reader) checkReading(place, at string, reading Reading, member pii.Rule
 	want, known := map[string]pii.Rule{"upper": pii.Currency, "digits": pii.ID, "unix": pii.Time, "minor": pii.Amount, "minor_text": pii.Amount, "call": pii.Amount}[reading.As]
 	require(!known || want == member, at, reading.As+" does not make a value of the shape "+member.Name())
 	require(reading.As != "call" || slices.Contains(Functions, reading.Function), at, "no function has the name "+shown(reading.Function))
-}
-
-// told reports whether the mistake is known already.
-func (r *reader) told(place, at, what string) bool {
-	return slices.ContainsFunc(r.mistakes, func(m *Mistake) bool { return m.File == place && m.Key == at && m.What == what })
 }
 
 // Mapped is the contract and the event type that a source's event leaves ingest as.

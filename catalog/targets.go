@@ -11,10 +11,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-const (
-	targetsFile = "targets.yaml"
-	targetPlace = targetsFile + ": target"
-)
+const targetsFile = "targets.yaml"
 
 // Target is a service that handlers post to.
 type Target struct {
@@ -137,10 +134,16 @@ func (h Handler) Targets() []string {
 }
 
 func (c *Catalog) readTargets(r *reader, node *yaml.Node) {
-	each(r, node, targetsFile, "targets", targetPlace, func(name, place string, t Target) {
+	c.Targets = each(r, node, targetsFile, "targets", "target", func(name string, t *Target, require requirer) {
 		t.Name = name
-		r.checkTarget(place, t)
-		c.Targets[name] = t
+		require(targetName.MatchString(t.Name), "name", "must be at most 40 of a-z, 0-9 and -, begin with a letter, and not end with -")
+		require(t.Description != "", "description", "is missing")
+		require(urlVariable.MatchString(t.URLVariable) && !slices.Contains(ownVariables, t.URLVariable), "url_variable", "must be an environment variable that ends with _URL, and none of the programs' own")
+		require(secretVariable.MatchString(t.SecretVariable), "secret_variable", "must be an environment variable that ends with _SECRET")
+		// A source's begins so.
+		require(!strings.HasPrefix(t.SecretVariable, "WEBHOOK_"), "secret_variable", "must not begin with WEBHOOK_: who receives could sign as a sender")
+		require(t.Scheme == SchemeGeneric || t.Scheme == SchemeStandard, "scheme", "must be generic or standard")
+		checkLimits(require, *t)
 	})
 }
 
@@ -156,7 +159,7 @@ func (c *Catalog) readEndpoints(r *reader, node *yaml.Node) {
 	}
 	r.decode(tree, &c.Endpoints, place, "")
 	require, e := r.requirer(place), c.Endpoints
-	r.checkLimits(place, e.Target())
+	checkLimits(require, e.Target())
 	require(1 <= e.Remembered && e.Remembered <= 1e6, "remembered", "must be 1 to 1000000")
 	require(time.Hour <= e.DisableAfter && e.DisableAfter <= 90*24*time.Hour, "disable_after", "must be 3600s to 7776000s")
 	require(time.Minute <= e.OldSecretFor && e.OldSecretFor <= 30*24*time.Hour, "old_secret_for", "must be 60s to 2592000s")
@@ -171,20 +174,7 @@ var (
 	postPath     = regexp.MustCompile(`^(/[A-Za-z0-9_][A-Za-z0-9._-]{0,99}){1,9}$`)
 )
 
-func (r *reader) checkTarget(place string, t Target) {
-	require := r.requirer(place)
-	require(targetName.MatchString(t.Name), "name", "must be at most 40 of a-z, 0-9 and -, begin with a letter, and not end with -")
-	require(t.Description != "", "description", "is missing")
-	require(urlVariable.MatchString(t.URLVariable) && !slices.Contains(ownVariables, t.URLVariable), "url_variable", "must be an environment variable that ends with _URL, and none of the programs' own")
-	require(secretVariable.MatchString(t.SecretVariable), "secret_variable", "must be an environment variable that ends with _SECRET")
-	// A source's begins so.
-	require(!strings.HasPrefix(t.SecretVariable, "WEBHOOK_"), "secret_variable", "must not begin with WEBHOOK_: who receives could sign as a sender")
-	require(t.Scheme == SchemeGeneric || t.Scheme == SchemeStandard, "scheme", "must be generic or standard")
-	r.checkLimits(place, t)
-}
-
-func (r *reader) checkLimits(place string, t Target) {
-	require := r.requirer(place)
+func checkLimits(require requirer, t Target) {
 	require(0 < t.Timeouts.Connect && t.Timeouts.Connect <= t.Timeouts.Total, "timeouts.connect", "must be above 0 and at most timeouts.total, "+seconds(t.Timeouts.Total))
 	require(t.Timeouts.Total < maxAckDeadline, "timeouts.total", "must be below 600s, the longest ack deadline")
 	require(0 <= t.Concurrency && t.Concurrency <= maxConcurrency, "concurrency", "must be 0, which is no limit, to 1000")

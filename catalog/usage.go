@@ -10,9 +10,7 @@ import (
 )
 
 const (
-	usageFile  = "usage.yaml"
-	meterPlace = usageFile + ": meter"
-
+	usageFile = "usage.yaml"
 	// MaxUsage bounds a quota and a period's usage: every JSON reader keeps integers up to it exact.
 	MaxUsage     = 1<<53 - 1
 	maxThreshold = 1000
@@ -68,23 +66,23 @@ func (c *Catalog) readUsage(r *reader, files fs.FS) {
 	} else {
 		tree, _ := r.branch(node, usageFile, "usage")
 		r.decode(tree, &c.Usage, usageFile, "usage")
-		r.checkUsage(c.Usage)
+		require, u := r.requirer(usageFile), c.Usage
+		require(0 < u.Grace && u.Grace <= maxGrace, "usage.grace", `must be above "0s", and at most "2678400s"`)
+		require(0 <= u.Ahead && u.Ahead <= time.Hour, "usage.ahead", `must be "0s" to "3600s"`)
+		require(len(u.Thresholds) > 0 && rising(u.Thresholds), "usage.thresholds", "must list percents of 1 to 1000, each above the one before")
 	}
-	c.Usage.Meters = map[string]Meter{}
 	if absent {
 		return
 	}
-	each(r, file["meters"], usageFile, "meters", meterPlace, func(name, place string, m Meter) {
-		r.checkMeter(place, name, m)
-		c.Usage.Meters[name] = m
+	c.Usage.Meters = each(r, file["meters"], usageFile, "meters", "meter", func(name string, m *Meter, require requirer) {
+		require(meterName.MatchString(name), "name", "must be at most 64 of letters, digits and . _ -, and begin with a letter")
+		require(m.Description != "", "description", "is missing")
+		require(0 <= m.Quota && m.Quota <= MaxUsage, "quota", "must be 0, which is none, to 9007199254740991")
+		for _, plan := range slices.Sorted(maps.Keys(m.Plans)) {
+			require(productID.MatchString(plan), join("plans", plan), "must be the id of a product")
+			require(0 <= m.Plans[plan] && m.Plans[plan] <= MaxUsage, join("plans", plan), "must be 0, which is none, to 9007199254740991")
+		}
 	})
-}
-
-func (r *reader) checkUsage(u Usage) {
-	require := r.requirer(usageFile)
-	require(0 < u.Grace && u.Grace <= maxGrace, "usage.grace", `must be above "0s", and at most "2678400s"`)
-	require(0 <= u.Ahead && u.Ahead <= time.Hour, "usage.ahead", `must be "0s" to "3600s"`)
-	require(len(u.Thresholds) > 0 && rising(u.Thresholds), "usage.thresholds", "must list percents of 1 to 1000, each above the one before")
 }
 
 func rising(thresholds []int64) bool {
@@ -94,15 +92,4 @@ func rising(thresholds []int64) bool {
 		}
 	}
 	return true
-}
-
-func (r *reader) checkMeter(place, name string, m Meter) {
-	require := r.requirer(place)
-	require(meterName.MatchString(name), "name", "must be at most 64 of letters, digits and . _ -, and begin with a letter")
-	require(m.Description != "", "description", "is missing")
-	require(0 <= m.Quota && m.Quota <= MaxUsage, "quota", "must be 0, which is none, to 9007199254740991")
-	for _, plan := range slices.Sorted(maps.Keys(m.Plans)) {
-		require(productID.MatchString(plan), join("plans", plan), "must be the id of a product")
-		require(0 <= m.Plans[plan] && m.Plans[plan] <= MaxUsage, join("plans", plan), "must be 0, which is none, to 9007199254740991")
-	}
 }

@@ -141,7 +141,7 @@ func CheckProof(text []byte, kept []Seal) (Proven, error) {
 	}
 	root, err := hex.DecodeString(s.Root)
 	if err == nil {
-		err = merkle.VerifyInclusion(hasher, uint64(p.Index), uint64(s.Count), leafHash(p.Entry), p.Path, root) //nolint:gosec // a negative one is too large
+		err = merkle.VerifyInclusion(hasher, uint64(p.Index), uint64(s.Count), hasher.HashLeaf(p.Entry), p.Path, root) //nolint:gosec // a negative one is too large
 	}
 	if err != nil {
 		return Proven{}, fmt.Errorf("%w: the hashes do not lead from the entry to the root", ErrProof)
@@ -180,8 +180,6 @@ func AgainstKept(tenant string, kept, there []Seal) (found []Finding, compared i
 }
 
 var hasher = rfc6962.DefaultHasher
-
-func leafHash(canonical []byte) []byte { return hasher.HashLeaf(canonical) }
 
 // rootOf returns the root of RFC 6962's tree over leaves.
 func rootOf(leaves []leaf) []byte {

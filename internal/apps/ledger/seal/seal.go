@@ -17,7 +17,6 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
-	"golang.org/x/sync/errgroup"
 
 	"billhook/internal/apps/ledger"
 	"billhook/internal/platform/store"
@@ -117,6 +116,9 @@ func (s Seal) Check() error {
 	}
 	return err
 }
+
+// unread: it cannot be read, and has its number alone.
+func (s Seal) unread() bool { return s.Hash == "" }
 
 // readSeal reads the document of a seal, and nothing else. The error wraps ErrBroken.
 func readSeal(doc store.Document) (Seal, error) {
@@ -259,18 +261,11 @@ type Origins interface {
 	Closings(ctx context.Context, tenant string) (map[string]time.Time, error)
 }
 
-const asking = 16
-
-// ask returns the answer to the question about each, of which asking are asked at once.
+// ask returns the answer to the question about each, of which some are asked at once.
 func ask[T any](ctx context.Context, all []T, question func(context.Context, T) (bool, error)) ([]bool, error) {
 	answers := make([]bool, len(all))
-	questions, ctx := errgroup.WithContext(ctx)
-	questions.SetLimit(asking)
-	for i, one := range all {
-		questions.Go(func() (err error) {
-			answers[i], err = question(ctx, one)
-			return err
-		})
-	}
-	return answers, questions.Wait()
+	return answers, store.AtOnce(ctx, len(all), func(ctx context.Context, i int) (err error) {
+		answers[i], err = question(ctx, all[i])
+		return err
+	})
 }

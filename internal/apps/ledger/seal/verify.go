@@ -206,31 +206,21 @@ func (v *verification) find(kind string, key store.Key, number int64, detail str
 	v.done.Findings = append(v.done.Findings, Finding{Kind: kind, Tenant: v.tenant, Document: key.String(), Seal: number, Detail: detail})
 }
 
-// link is what a seal is compared with: the one before it, nil where that cannot be read.
-type link struct {
-	number int64
-	seal   *Seal
-}
-
-func (l link) is(hash string) bool { return l.seal != nil && l.seal.Hash == hash }
-
-func (v *verification) linkOf(ctx context.Context, number int64) (link, error) {
+// readOrNone reads the seal of a number, to compare others with. One that cannot be read has its number alone.
+func (v *verification) readOrNone(ctx context.Context, number int64) (Seal, error) {
 	if number == 0 {
-		return link{seal: &Seal{Tenant: v.tenant, Hash: firstPrevious, Periods: map[string]int64{}}}, nil
+		return Seal{Tenant: v.tenant, Hash: firstPrevious, Periods: map[string]int64{}}, nil
 	}
 	s, err := readNumber(ctx, v.From, v.tenant, number)
-	switch {
-	case errors.Is(err, ErrBroken), errors.Is(err, store.ErrNotFound):
-		return link{number: number}, nil
-	case err != nil:
-		return link{}, err
+	if errors.Is(err, ErrBroken) || errors.Is(err, store.ErrNotFound) {
+		return Seal{Number: number}, nil
 	}
-	return link{number, &s}, nil
+	return s, err
 }
 
 // chain checks the seals behind a position, and the head where they end.
 func (v *verification) chain(ctx context.Context, p position) (position, error) {
-	last, err := v.linkOf(ctx, p.Seal)
+	last, err := v.readOrNone(ctx, p.Seal)
 	if err != nil {
 		return p, err
 	}
@@ -242,20 +232,20 @@ func (v *verification) chain(ctx context.Context, p position) (position, error) 
 	for _, doc := range page.Documents {
 		p.After = doc.Key.ID
 		number, _ := strconv.ParseInt(p.After[strings.LastIndexByte(p.After, '~')+1:], 10, 64) // 0: there is none
-		if number <= last.number || doc.Key != sealKey(v.tenant, number) {
+		if number <= last.Number || doc.Key != sealKey(v.tenant, number) {
 			v.find(Added, doc.Key, 0, "no seal has this id")
 			continue
 		}
-		if number > last.number+1 {
-			v.gap(last.number+1, number-1)
-			last = link{number: number - 1}
+		if number > last.Number+1 {
+			v.gap(last.Number+1, number-1)
+			last = Seal{Number: number - 1}
 		}
 		if last, err = v.seal(ctx, doc, number, last); err != nil {
 			return p, err
 		}
 	}
 	p.Seen += v.seen
-	if p.Seal = last.number; !page.Next.IsZero() {
+	if p.Seal = last.Number; !page.Next.IsZero() {
 		return p, nil
 	}
 	return v.end(ctx, last, p)
@@ -270,33 +260,33 @@ func (v *verification) gap(first, last int64) {
 }
 
 // end compares the head with the last seal. It returns p where there is another seal meanwhile.
-func (v *verification) end(ctx context.Context, last link, p position) (position, error) {
+func (v *verification) end(ctx context.Context, last Seal, p position) (position, error) {
 	key, next := headKey(v.tenant), position{Part: partLeaves, Seal: p.Seal, Seen: p.Seen}
 	h, err := readHead(ctx, v.From, v.tenant)
-	switch {
+	switch same := !last.unread() && last.Hash == h.Hash; {
 	case errors.Is(err, ErrBroken):
 		v.find(Changed, key, 0, "the head is not readable")
 	case err != nil:
 		return p, err
-	case h.Number == 0 && last.number > 0:
+	case h.Number == 0 && last.Number > 0:
 		v.find(Missing, key, 0, "there are seals, and no head")
-	case h.Number > last.number && !last.is(h.Hash):
-		doc, err := store.Find(ctx, v.From, sealKey(v.tenant, last.number+1))
+	case h.Number > last.Number && !same:
+		doc, err := store.Find(ctx, v.From, sealKey(v.tenant, last.Number+1))
 		if err != nil || doc.Version != 0 {
 			return p, err
 		}
-		v.gap(last.number+1, h.Number)
-	case h.Number < last.number && !last.is(h.Hash):
-		v.find(Changed, key, last.number, "there are seals behind the head")
-	case last.seal != nil && (h.Number != last.number || !last.is(h.Hash) || h.Through != last.seal.Through || !maps.Equal(h.Periods, last.seal.Periods)):
-		v.find(Changed, key, last.number, "the head contradicts the last seal")
+		v.gap(last.Number+1, h.Number)
+	case h.Number < last.Number && !same:
+		v.find(Changed, key, last.Number, "there are seals behind the head")
+	case !last.unread() && (h.Number != last.Number || !same || h.Through != last.Through || !maps.Equal(h.Periods, last.Periods)):
+		v.find(Changed, key, last.Number, "the head contradicts the last seal")
 	}
 	return next, nil
 }
 
-func (v *verification) seal(ctx context.Context, doc store.Document, number int64, last link) (link, error) {
+func (v *verification) seal(ctx context.Context, doc store.Document, number int64, last Seal) (Seal, error) {
 	v.done.Seals++
-	now := link{number: number}
+	now := Seal{Number: number}
 	s, err := readSeal(doc)
 	switch {
 	case err != nil:
@@ -305,11 +295,11 @@ func (v *verification) seal(ctx context.Context, doc store.Document, number int6
 		v.find(Changed, doc.Key, number, "the seal says that it is another")
 	case s.Check() != nil:
 		v.find(Changed, doc.Key, number, "its hash is not that of what it says")
-	case last.seal != nil && !last.is(s.Previous):
+	case !last.unread() && s.Previous != last.Hash:
 		v.find(Changed, doc.Key, number, "it does not follow the seal before")
-		now.seal = &s
+		now = s
 	default:
-		now.seal = &s
+		now = s
 		if err := v.sums(ctx, s, last); err != nil {
 			return now, err
 		}
@@ -324,20 +314,20 @@ func (v *verification) seal(ctx context.Context, doc store.Document, number int6
 		return now, nil
 	case err != nil:
 		return now, err
-	case now.seal != nil && (int64(len(list)) != s.Count || hex.EncodeToString(rootOf(list)) != s.Root):
+	case !now.unread() && (int64(len(list)) != s.Count || hex.EncodeToString(rootOf(list)) != s.Root):
 		v.find(Changed, key, number, "the leaves are not those of the root")
 	}
 	return now, v.sealed(ctx, last, now, list)
 }
 
 // sums checks that the running sums of a seal are those before and its own.
-func (v *verification) sums(ctx context.Context, s Seal, last link) error {
-	if last.seal == nil {
+func (v *verification) sums(ctx context.Context, s Seal, last Seal) error {
+	if last.unread() {
 		return nil // the seal before is found wrong
 	}
-	want, periods := map[string]Totals{}, maps.Clone(last.seal.Periods)
+	want, periods := map[string]Totals{}, maps.Clone(last.Periods)
 	for period, totals := range s.Totals {
-		before, err := last.seal.head().running(ctx, v.From, period)
+		before, err := last.head().running(ctx, v.From, period)
 		if errors.Is(err, ErrBroken) {
 			return nil // that one is found wrong
 		}

@@ -19,12 +19,12 @@ import (
 
 // sealed compares the leaves of a seal with the entries behind the one before, up to its position. Where one of the two
 // cannot be read, it compares them with the entries that they name.
-func (v *verification) sealed(ctx context.Context, last, now link, leaves []leaf) error {
+func (v *verification) sealed(ctx context.Context, last, now Seal, leaves []leaf) error {
 	places := make(map[string]int, len(leaves)) // of the entries that are still to be found
 	for i, l := range leaves {
 		places[l.id] = i
 	}
-	documents, err := v.within(ctx, last.seal, now.seal)
+	documents, err := v.within(ctx, last, now)
 	if err != nil {
 		return err
 	}
@@ -33,7 +33,7 @@ func (v *verification) sealed(ctx context.Context, last, now link, leaves []leaf
 	for _, doc := range documents {
 		place, held := places[doc.Key.ID]
 		if delete(places, doc.Key.ID); held {
-			entry, same := v.compare(doc, now.number, leaves[place])
+			entry, same := v.compare(doc, now.Number, leaves[place])
 			v.late(entry, now)
 			for _, line := range entry.Lines {
 				same = same && add(totals, entry.Period, totalsOf(line)) == nil
@@ -46,9 +46,9 @@ func (v *verification) sealed(ctx context.Context, last, now link, leaves []leaf
 		i := slices.IndexFunc(leaves, func(l leaf) bool { return err == nil && isLeaf(entry, l) })
 		switch {
 		case err != nil:
-			v.find(Changed, doc.Key, now.number, "the entry is not readable")
+			v.find(Changed, doc.Key, now.Number, "the entry is not readable")
 		case i >= 0:
-			v.find(Changed, leavesKey(v.tenant, now.number), now.number, "a leaf names another entry than it is of")
+			v.find(Changed, leavesKey(v.tenant, now.Number), now.Number, "a leaf names another entry than it is of")
 			delete(places, leaves[i].id)
 		default:
 			loose = append(loose, entry)
@@ -61,22 +61,22 @@ func (v *verification) sealed(ctx context.Context, last, now link, leaves []leaf
 		case err != nil:
 			return fmt.Errorf("seal: read entry: %w", err)
 		case doc.Version == 0:
-			v.find(Missing, doc.Key, now.number, "the entry is gone")
+			v.find(Missing, doc.Key, now.Number, "the entry is gone")
 		default:
-			v.compare(doc, now.number, leaves[places[id]])
+			v.compare(doc, now.Number, leaves[places[id]])
 			documents = append(documents, doc)
 		}
 	}
-	if now.seal != nil && whole && !reflect.DeepEqual(now.seal.Totals, totals) {
-		v.find(Changed, sealKey(v.tenant, now.number), now.number, "its totals are not those of its entries")
+	if !now.unread() && whole && !reflect.DeepEqual(now.Totals, totals) {
+		v.find(Changed, sealKey(v.tenant, now.Number), now.Number, "its totals are not those of its entries")
 	}
 	v.seen += int64(len(documents))
 	return errors.Join(v.loose(ctx, loose, now), v.held(ctx, documents))
 }
 
 // within returns the tenant's entries behind a seal, up to the next; none where one of the two cannot be read.
-func (v *verification) within(ctx context.Context, last, now *Seal) ([]store.Document, error) {
-	if last == nil || now == nil {
+func (v *verification) within(ctx context.Context, last, now Seal) ([]store.Document, error) {
+	if last.unread() || now.unread() {
 		return nil, nil
 	}
 	documents, err := (&stream{from: v.From, tenant: v.tenant, after: last.cursor(), until: now.At}).rest(ctx)
@@ -107,7 +107,7 @@ func (v *verification) compare(doc store.Document, number int64, l leaf) (ledger
 // loose checks entries that no seal holds. Those that a seal has passed over are found, also where something vouches for
 // them: either the database took longer for their commit than the sealer waits, or a seal is gone. now is the seal that
 // has, and without a number none has.
-func (v *verification) loose(ctx context.Context, entries []ledger.Entry, now link) error {
+func (v *verification) loose(ctx context.Context, entries []ledger.Entry, now Seal) error {
 	founded, err := ask(ctx, entries, v.Origins.Vouched)
 	if err != nil {
 		return err
@@ -116,10 +116,10 @@ func (v *verification) loose(ctx context.Context, entries []ledger.Entry, now li
 	for i, entry := range entries {
 		v.done.Unsealed++
 		v.tenant = entry.Tenant
-		v.late(entry, link{})
+		v.late(entry, Seal{})
 		switch key := ledger.Key(entry.ID); {
-		case now.number != 0:
-			v.find(Added, key, max(now.number, 0), "no seal holds it, and later entries are sealed")
+		case now.Number != 0:
+			v.find(Added, key, max(now.Number, 0), "no seal holds it, and later entries are sealed")
 			if founded[i] && v.Moves != nil {
 				err = errors.Join(err, reposition(ctx, v.Moves, entry.Document()))
 			}
@@ -148,8 +148,8 @@ func (v *verification) split(documents []store.Document, sealed cursor) (passed,
 	return passed, wait
 }
 
-// beyond is the link of what lies behind all seals.
-var beyond = link{number: -1}
+// beyond stands for the seal of what lies behind all seals.
+var beyond = Seal{Number: -1}
 
 // tailTries is how often the entries are counted while others are posted.
 const tailTries = 3
@@ -161,12 +161,12 @@ func (v *verification) tail(ctx context.Context, p position) (position, error) {
 	if err != nil {
 		return p, err
 	}
-	last, err := v.linkOf(ctx, p.Seal)
-	if err != nil || last.seal == nil {
+	last, err := v.readOrNone(ctx, p.Seal)
+	if err != nil || last.unread() {
 		return position{Part: partEntries}, err
 	}
 	var documents []store.Document
-	next, tail := position{Part: partEntries}, &stream{from: v.From, tenant: v.tenant, after: last.seal.cursor()}
+	next, tail := position{Part: partEntries}, &stream{from: v.From, tenant: v.tenant, after: last.cursor()}
 	for range tailTries {
 		more, err := tail.rest(ctx)
 		if err != nil {
@@ -191,7 +191,7 @@ func (v *verification) tail(ctx context.Context, p position) (position, error) {
 	}
 	tenant := v.tenant
 	passed, wait := v.split(documents, sealed)
-	err = errors.Join(v.loose(ctx, passed, beyond), v.loose(ctx, wait, link{}))
+	err = errors.Join(v.loose(ctx, passed, beyond), v.loose(ctx, wait, Seal{}))
 	v.tenant = tenant
 	return next, errors.Join(err, v.held(ctx, documents))
 }
@@ -229,7 +229,7 @@ func (v *verification) entries(ctx context.Context, p position) (position, error
 	}
 	passed, wait := v.split(page.Documents, sealed)
 	if rest {
-		err = errors.Join(v.loose(ctx, passed, beyond), v.loose(ctx, wait, link{}))
+		err = errors.Join(v.loose(ctx, passed, beyond), v.loose(ctx, wait, Seal{}))
 	}
 	v.tenant = of
 	switch {
@@ -250,14 +250,14 @@ const SealedWithin = 15 * time.Minute
 
 // late finds an entry that came into a month after it was closed, or under a seal long after: then its
 // time is not what it was.
-func (v *verification) late(entry ledger.Entry, under link) {
+func (v *verification) late(entry ledger.Entry, under Seal) {
 	closes, closed := v.closings[entry.Period]
 	switch {
 	case !closed:
 	case !entry.PostedAt.Before(closes):
-		v.find(Late, ledger.Key(entry.ID), under.number, "the entry was posted in "+entry.Period+" after that was closed")
-	case under.seal != nil && under.seal.SealedAt.After(closes.Add(SealedWithin)):
-		v.find(Late, ledger.Key(entry.ID), under.number, "the entry was put under a seal long after "+entry.Period+" was closed")
+		v.find(Late, ledger.Key(entry.ID), under.Number, "the entry was posted in "+entry.Period+" after that was closed")
+	case under.SealedAt.After(closes.Add(SealedWithin)):
+		v.find(Late, ledger.Key(entry.ID), under.Number, "the entry was put under a seal long after "+entry.Period+" was closed")
 	}
 }
 

@@ -213,9 +213,7 @@ func (s *Set) Find(format string, data []byte) (*Contract, error) {
 	if !EachMember(data, func(name string, value jsontext.Value) {
 		switch name {
 		case f.Type:
-			if text, err := jsontext.AppendUnquote(nil, value); err == nil {
-				kind = string(text)
-			}
+			kind = text(value)
 		case cmp.Or(f.Version, f.Type):
 			if n, err := strconv.ParseInt(string(value), 10, 64); err == nil {
 				version, versioned = n, true

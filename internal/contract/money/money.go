@@ -5,8 +5,8 @@ package money
 
 import (
 	"errors"
-	"math"
 	"strconv"
+	"strings"
 )
 
 // Errors of this package, whose texts never hold an amount.
@@ -32,47 +32,21 @@ func Parse(decimal, currency string) (int64, error) {
 	if !ok {
 		return 0, ErrCurrency
 	}
-	digits, negative := decimal, false
-	if len(digits) > 0 && digits[0] == '-' {
-		digits, negative = digits[1:], true
-	}
-	whole := len(digits)
-	if exponent > 0 {
-		whole -= exponent + 1
-		if whole < 1 || digits[whole] != '.' {
-			return 0, ErrAmount
-		}
-	}
-	if whole < 1 || (digits[0] == '0' && whole > 1) {
+	unsigned, negative := strings.CutPrefix(decimal, "-")
+	whole, fraction, pointed := strings.Cut(unsigned, ".")
+	one := whole == "0" || whole != "" && whole[0] != '0'
+	if !one || pointed != (exponent > 0) || len(fraction) != exponent || strings.Trim(whole+fraction, "0123456789") != "" {
 		return 0, ErrAmount
 	}
-	// The sum is negative: int64 reaches one further on that side.
-	var sum int64
-	overflow := false
-	for i := range len(digits) {
-		if i == whole && exponent > 0 {
-			continue
-		}
-		digit := int64(digits[i]) - '0'
-		if digit < 0 || digit > 9 {
-			return 0, ErrAmount
-		}
-		if sum < (math.MinInt64+digit)/10 {
-			overflow = true // a wrong character further on is still ErrAmount
-			continue
-		}
-		sum = sum*10 - digit
-	}
+	sign := decimal[:len(decimal)-len(unsigned)]
+	minor, err := strconv.ParseInt(sign+whole+fraction, 10, 64)
 	switch {
-	case overflow, !negative && sum == math.MinInt64:
+	case err != nil: // it has nothing but digits
 		return 0, ErrRange
-	case negative && sum == 0:
+	case negative && minor == 0:
 		return 0, ErrAmount
-	case negative:
-		return sum, nil
-	default:
-		return -sum, nil
 	}
+	return minor, nil
 }
 
 // Format writes an amount in minor units as the decimal string that Parse reads. The error is ErrCurrency.

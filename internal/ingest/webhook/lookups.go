@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"billhook/catalog"
 	"billhook/internal/apps/customers"
 	"billhook/internal/apps/orders"
 	"billhook/internal/contract"
@@ -121,7 +122,7 @@ type orderState struct {
 
 // order answers what became of an order, to whom the producers' secret has signed its path for.
 func (s *Service) order(w http.ResponseWriter, r *http.Request) {
-	o := &outcome{source: genericSource, started: s.config.Now()}
+	o := &outcome{source: catalog.Producers, started: s.config.Now()}
 	state, err := s.lookUpOrder(r)
 	if err != nil {
 		o.refused = refusal(err)
@@ -134,7 +135,7 @@ func (s *Service) order(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Service) lookUpOrder(r *http.Request) (orderState, error) {
-	from := s.sources[genericSource]
+	from := s.sources[catalog.Producers]
 	if from == nil {
 		return orderState{}, errOrder
 	}

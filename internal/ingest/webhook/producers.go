@@ -33,11 +33,11 @@ type destination struct {
 
 func (s *Service) produce(find func(name string) (destination, bool), unknown *serve.Problem) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		from := s.sources[genericSource]
+		from := s.sources[catalog.Producers]
 		name, err := url.PathUnescape(chi.URLParam(r, "name")) // an alias has colons, which some clients escape
 		to, ok := find(name)
 		if err != nil || !ok || from == nil {
-			s.answer(w, r, &outcome{source: genericSource, refused: unknown, started: s.config.Now()})
+			s.answer(w, r, &outcome{source: catalog.Producers, refused: unknown, started: s.config.Now()})
 			return
 		}
 		s.receive(w, r, from, &to)
@@ -71,10 +71,8 @@ func (d *destination) bound(routingKey string) []catalog.Queue {
 }
 
 func (d *destination) formatFor(found string) string {
-	for _, q := range d.queues {
-		if q.Contract == found {
-			return found
-		}
+	if slices.ContainsFunc(d.queues, func(q catalog.Queue) bool { return q.Contract == found }) {
+		return found
 	}
 	return d.queues[0].Contract
 }

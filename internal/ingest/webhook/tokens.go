@@ -49,10 +49,6 @@ var (
 	errTokenUnknown = refusals.Add(http.StatusServiceUnavailable, "token_unchecked", "The token cannot be checked now; send it again.", 5)
 )
 
-func (s *Service) byToken(r *http.Request, to *destination) bool {
-	return to != nil && s.config.Accounts.Tokens != nil && len(r.Header["X-Webhook-Signature"]) == 0 && len(r.Header["Authorization"]) == 1
-}
-
 // identify finds the account that a request's token is for, which may send to the place.
 func (s *Service) identify(r *http.Request, to *destination, o *outcome) error {
 	email, invalid, err := s.config.Accounts.Tokens.Account(r.Context(), s.config.Accounts.Audience+r.URL.RequestURI(), r.Header.Get("Authorization"))

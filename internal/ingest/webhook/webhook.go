@@ -111,9 +111,6 @@ type event struct {
 	message contract.Message
 }
 
-// genericSource names the source whose secrets sign what producers inside the house send.
-const genericSource = catalog.Producers
-
 // New returns the service. The error joins all mistakes of its configuration.
 func New(config Config) (*Service, error) {
 	s := &Service{config: config, sources: map[string]*source{}}

@@ -116,14 +116,12 @@ func (r Readable) Query(ctx context.Context, q Query) (Page, error) {
 		if q.Limit == 0 || !full {
 			return all, nil
 		}
-		last := page.Documents[len(page.Documents)-1]
-		if q.Newest == nil {
-			if q.After = page.Next; q.After.IsZero() {
-				return all, nil
-			}
-			continue
+		if q.After = page.Next; q.Newest != nil {
+			q.After = q.behind(page.Documents[len(page.Documents)-1])
 		}
-		q.After = q.behind(last)
+		if q.After.IsZero() {
+			return all, nil
+		}
 	}
 }
 

@@ -264,6 +264,11 @@ func CheckWrites(writes []Write) error {
 		case w.Moves && !slices.ContainsFunc(writes, once):
 			return fmt.Errorf("%w: nothing holds that the move of %s is made once", ErrInvalid, w.Key)
 		}
+		_, set := w.Fields[w.Stamp]
+		_, added := w.Add[w.Stamp]
+		if w.Stamp != "" && (set || added || w.Op == OpDelete || !isName(w.Stamp)) {
+			return fmt.Errorf("%w: %s cannot be stamped so", ErrInvalid, w.Key)
+		}
 		for name := range w.Add {
 			if _, twice := w.Fields[name]; twice {
 				return fmt.Errorf("%w: %s both sets and adds one field", ErrInvalid, w.Key)
@@ -275,18 +280,6 @@ func CheckWrites(writes []Write) error {
 		if err := checkValue(w.Fields, MaxDepth); err != nil {
 			return fmt.Errorf("%w: %s: %w", ErrInvalid, w.Key, err)
 		}
-		if err := w.checkStamp(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (w Write) checkStamp() error {
-	_, set := w.Fields[w.Stamp]
-	_, added := w.Add[w.Stamp]
-	if w.Stamp != "" && (set || added || w.Op == OpDelete || !isName(w.Stamp)) {
-		return fmt.Errorf("%w: %s cannot be stamped so", ErrInvalid, w.Key)
 	}
 	return nil
 }
@@ -304,53 +297,31 @@ func CheckQuery(q Query) error {
 	if q.Limit < 1 || (q.Limit > MaxPage && !q.Count) {
 		return fmt.Errorf("%w: a page holds 1 to %d documents, not %d", ErrInvalid, MaxPage, q.Limit)
 	}
-	if q.Due != nil {
-		if q.IDPrefix != "" {
-			return fmt.Errorf("%w: a query for what is due has no condition on ids", ErrInvalid)
-		}
-		for _, at := range []time.Time{q.Due.Until, cmp.Or(q.After.At, q.Due.Until)} {
-			if err := checkValue(map[string]any{q.Due.Field: at}, 1); err != nil {
-				return fmt.Errorf("%w: query: %w", ErrInvalid, err)
-			}
-		}
-	}
-	if err := q.Newest.check(q); err != nil {
-		return err
-	}
-	if len(q.Contains) > 1 || (len(q.Contains) > 0 && (q.Due != nil || q.Newest != nil)) {
+	compared := []any{q.After.At}
+	switch {
+	case q.Newest != nil && (q.IDPrefix != "" || q.Due != nil):
+		return fmt.Errorf("%w: a query for the newest has no condition on ids, and none on what is due", ErrInvalid)
+	case q.Due != nil && q.IDPrefix != "":
+		return fmt.Errorf("%w: a query for what is due has no condition on ids", ErrInvalid)
+	case len(q.Contains) > 1 || (len(q.Contains) > 0 && (q.Due != nil || q.Newest != nil)):
 		return fmt.Errorf("%w: a query looks into one list at most, and into none where it goes by a time", ErrInvalid)
+	case q.Due != nil:
+		compared = append(compared, map[string]any{q.Due.Field: q.Due.Until})
+	case q.Newest != nil:
+		compared = append(compared, map[string]any{q.Newest.Field: q.Newest.Since}, q.Newest.Until)
 	}
 	for name, value := range q.Contains {
-		if err := checkValue(map[string]any{name: value}, 1); err != nil {
-			return fmt.Errorf("%w: query: %w", ErrInvalid, err)
-		}
+		compared = append(compared, map[string]any{name: value})
 	}
 	for name, value := range q.Equal {
 		switch value.(type) {
 		case string, bool, int64, time.Time:
-			if err := checkValue(map[string]any{name: value}, 1); err != nil {
-				return fmt.Errorf("%w: query: %w", ErrInvalid, err)
-			}
+			compared = append(compared, map[string]any{name: value})
 		default:
 			return fmt.Errorf("%w: cannot compare with a %T", ErrInvalid, value)
 		}
 	}
-	return nil
-}
-
-func (n *Newest) check(q Query) error {
-	if n == nil {
-		return nil
-	}
-	if q.IDPrefix != "" || q.Due != nil {
-		return fmt.Errorf("%w: a query for the newest has no condition on ids, and none on what is due", ErrInvalid)
-	}
-	for _, at := range []time.Time{n.Since, n.Until} {
-		if err := checkValue(map[string]any{n.Field: at}, 1); err != nil {
-			return fmt.Errorf("%w: query: %w", ErrInvalid, err)
-		}
-	}
-	if err := checkValue(q.After.At, 0); err != nil {
+	if err := checkValue(compared, 2); err != nil {
 		return fmt.Errorf("%w: query: %w", ErrInvalid, err)
 	}
 	return nil

@@ -11,7 +11,6 @@ import (
 
 	"cloud.google.com/go/iam/apiv1/iampb"
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
-	"github.com/googleapis/gax-go/v2"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -228,9 +227,7 @@ func (e *examiner) grants(ctx context.Context, topic, subscription string) error
 
 // policy is nil where the account may not look, and of a resource that is missing, which is a finding of its own.
 func (e *examiner) policy(ctx context.Context, kind, name string) (*iampb.Policy, error) {
-	var read func(context.Context, *iampb.GetIamPolicyRequest, ...gax.CallOption) (*iampb.Policy, error)
-	permission := readsTopicPolicy
-	read = e.client.TopicAdminClient.GetIamPolicy
+	read, permission := e.client.TopicAdminClient.GetIamPolicy, readsTopicPolicy
 	if kind == "subscription" {
 		read, permission = e.client.SubscriptionAdminClient.GetIamPolicy, readsSubscriptionPolicy
 	}

@@ -68,8 +68,11 @@ func (s *Switch) look(ctx context.Context, q catalog.Queue) (*pubsubpb.Subscript
 	return have, nil
 }
 
+// standing goes by the label, and by an attribute of the push configuration on Google's emulator, which keeps no labels.
 func standing(have *pubsubpb.Subscription) pause.Standing {
-	marked, pushes := isPaused(have), have.GetPushConfig().GetPushEndpoint() != ""
+	_, labelled := have.GetLabels()[PausedLabel]
+	_, emulated := have.GetPushConfig().GetAttributes()[PausedLabel]
+	marked, pushes := labelled || emulated, have.GetPushConfig().GetPushEndpoint() != ""
 	switch {
 	case have == nil:
 		return pause.Missing
@@ -82,13 +85,6 @@ func standing(have *pubsubpb.Subscription) pause.Standing {
 	default:
 		return pause.Unmarked
 	}
-}
-
-// isPaused goes by the label, and by an attribute of the push configuration on Google's emulator, which keeps no labels.
-func isPaused(have *pubsubpb.Subscription) bool {
-	_, marked := have.GetLabels()[PausedLabel]
-	_, emulated := have.GetPushConfig().GetAttributes()[PausedLabel]
-	return marked || emulated
 }
 
 // Pause implements pause.Switch.

@@ -83,11 +83,11 @@ func (r *Receiver) batch(form catalog.Form) http.HandlerFunc {
 func events(body []byte) (rows []row, why string) {
 	for line := range bytes.Lines(body) {
 		text, ended := bytes.CutSuffix(line, []byte{'\n'})
-		d, _, err := deliveryOf(text)
-		if !ended || err != nil || d.Key == "" {
+		var given posted
+		if err := json.Unmarshal(text, &given); err != nil || !ended || given.EventID == "" {
 			return nil, "The body is not lines of JSON, each with an event_id and an end."
 		}
-		rows = append(rows, row{line: text, delivery: d})
+		rows = append(rows, row{line: text, delivery: given.delivery()})
 	}
 	return rows, ""
 }

@@ -7,8 +7,6 @@ import (
 	"net/http"
 	"slices"
 
-	"github.com/go-json-experiment/json"
-
 	"billhook/internal/pii"
 	"billhook/internal/platform/serve"
 )
@@ -116,52 +114,21 @@ func (g *Gateway) Refunded(payment string) (times int) {
 	return times
 }
 
-func orderOf(path string, body []byte) (Order, error) {
-	type payment struct {
-		PaymentID string `json:"payment_id"`
-		Amount    string `json:"amount"`
-		Currency  string `json:"currency"`
+func (g *Gateway) take(w http.ResponseWriter, r *http.Request) {
+	path := r.URL.Path
+	complete := func(p posted) bool { return p.Action != "" && (path != RefundsPath || pii.ID.Valid(p.PaymentID)) }
+	given, _, ok := g.keyed(w, r, complete, "event_id and action are needed, and of a refund payment_id.")
+	if !ok {
+		return
 	}
-	var given struct {
-		payment
-
-		EventID        string  `json:"event_id"`
-		Tenant         string  `json:"tenant"`
-		SourceEventID  string  `json:"source_event_id"`
-		Action         string  `json:"action"`
-		SubscriptionID string  `json:"subscription_id"`
-		Payload        payment `json:"payload"`
-	}
-	err := json.Unmarshal(body, &given)
 	of := given.payment
 	if path == PaymentsPath {
 		of = given.Payload
 	}
-	return Order{
+	decided, mode := g.decide(Order{
 		Key: given.EventID, Tenant: given.Tenant, EventID: cmp.Or(given.SourceEventID, given.EventID), Path: path,
 		Action: given.Action, PaymentID: of.PaymentID, SubscriptionID: given.SubscriptionID, Amount: of.Amount, Currency: of.Currency,
-	}, err
-}
-
-func (g *Gateway) take(w http.ResponseWriter, r *http.Request) {
-	body, ok := readSigned(w, r, g.verifiers)
-	if !ok {
-		return
-	}
-	o, err := orderOf(r.URL.Path, body)
-	keys := r.Header.Values("Idempotency-Key")
-	switch {
-	case err != nil:
-		serve.Refuse(http.StatusBadRequest, "malformed", "The body is not an order's JSON.").Write(w)
-		return
-	case !pii.ID.Valid(o.Key) || o.Action == "" || (o.Path == RefundsPath && !pii.ID.Valid(o.PaymentID)):
-		serve.Refuse(http.StatusUnprocessableEntity, "incomplete", "event_id and action are needed, and of a refund payment_id.").Write(w)
-		return
-	case len(keys) != 1 || keys[0] != o.Key:
-		serve.Refuse(http.StatusUnprocessableEntity, "key", "The Idempotency-Key must be the event_id.").Write(w)
-		return
-	}
-	decided, mode := g.decide(o)
+	})
 	switch {
 	case mode == reused:
 		serve.Refuse(http.StatusUnprocessableEntity, "key_reused", "The key was used before for another order.").Write(w)

@@ -150,49 +150,23 @@ func (r *Receiver) Deliveries() []Delivery {
 	return slices.Clone(r.deliveries)
 }
 
-// deliveryOf reads a post, or a line of a batch. complete: it says what has happened, and a notice of whose payment it is.
-func deliveryOf(body []byte) (d Delivery, complete bool, err error) {
-	var given struct {
-		EventID        string `json:"event_id"`
-		Tenant         string `json:"tenant"`
-		SourceEventID  string `json:"source_event_id"`
-		EventType      string `json:"event_type"`
-		Action         string `json:"action"`
-		SubscriptionID string `json:"subscription_id"`
-		CorrelationID  string `json:"correlation_id"`
-		Payload        struct {
-			Status string `json:"status"`
-		} `json:"payload"`
-	}
-	err = json.Unmarshal(body, &given)
-	complete = given.EventType != "" || (given.Action != "" && given.SubscriptionID != "")
+// delivery is what a post, or a line of a batch, delivers.
+func (p posted) delivery() Delivery {
 	return Delivery{
-		Key: given.EventID, Tenant: given.Tenant, EventID: cmp.Or(given.SourceEventID, given.EventID),
-		Action: cmp.Or(given.Action, given.EventType), SubscriptionID: given.SubscriptionID,
-		CorrelationID: given.CorrelationID, Status: given.Payload.Status,
-	}, complete, err
+		Key: p.EventID, Tenant: p.Tenant, EventID: cmp.Or(p.SourceEventID, p.EventID), Action: cmp.Or(p.Action, p.EventType),
+		SubscriptionID: p.SubscriptionID, CorrelationID: p.CorrelationID, Status: p.Payload.Status,
+	}
 }
 
+// receive takes a post that says what has happened, and a notice of whose payment it is.
 func (r *Receiver) receive(w http.ResponseWriter, request *http.Request) {
-	body, ok := readSigned(w, request, r.verifiers)
-	if !ok {
-		return
+	complete := func(p posted) bool { return p.EventType != "" || (p.Action != "" && p.SubscriptionID != "") }
+	given, body, ok := r.keyed(w, request, complete, "event_id, and event_type or action and subscription_id are needed.")
+	if ok {
+		d := given.delivery()
+		d.Path = request.URL.Path
+		r.apply(w, request, d, body)
 	}
-	d, complete, err := deliveryOf(body)
-	keys := request.Header.Values("Idempotency-Key")
-	switch {
-	case err != nil:
-		serve.Refuse(http.StatusBadRequest, "malformed", "The body is not the webhook's JSON.").Write(w)
-		return
-	case !pii.ID.Valid(d.Key) || !complete:
-		serve.Refuse(http.StatusUnprocessableEntity, "incomplete", "event_id, and event_type or action and subscription_id are needed.").Write(w)
-		return
-	case len(keys) != 1 || keys[0] != d.Key:
-		serve.Refuse(http.StatusUnprocessableEntity, "key", "The Idempotency-Key must be the event_id.").Write(w)
-		return
-	}
-	d.Path = request.URL.Path
-	r.apply(w, request, d, body)
 }
 
 func (r *Receiver) hook(w http.ResponseWriter, request *http.Request) {

@@ -12,6 +12,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"billhook/catalog"
+	"billhook/internal/pii"
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/signature"
 )
@@ -173,6 +174,51 @@ func readSigned(w http.ResponseWriter, request *http.Request, verifiers []*signa
 	// The text is one of a handful, and a person at work on a sender needs it.
 	serve.Refuse(http.StatusUnauthorized, "signature", err.Error()).Write(w)
 	return nil, false
+}
+
+// payment is what a post says of one.
+type payment struct {
+	PaymentID string `json:"payment_id"`
+	Amount    string `json:"amount"`
+	Currency  string `json:"currency"`
+	Status    string `json:"status"`
+}
+
+// posted is a post, or a line of a batch.
+type posted struct {
+	payment
+
+	EventID        string  `json:"event_id"`
+	Tenant         string  `json:"tenant"`
+	SourceEventID  string  `json:"source_event_id"`
+	EventType      string  `json:"event_type"`
+	Action         string  `json:"action"`
+	SubscriptionID string  `json:"subscription_id"`
+	CorrelationID  string  `json:"correlation_id"`
+	Payload        payment `json:"payload"`
+}
+
+// keyed reads a signed post, whose Idempotency-Key is its event_id. If ok is false, it has answered: needed says what
+// a post has that is complete.
+func (s *service) keyed(
+	w http.ResponseWriter, r *http.Request, complete func(posted) bool, needed string,
+) (given posted, body []byte, ok bool) {
+	if body, ok = readSigned(w, r, s.verifiers); !ok {
+		return given, nil, false
+	}
+	err := json.Unmarshal(body, &given)
+	keys := r.Header.Values("Idempotency-Key")
+	switch {
+	case err != nil:
+		serve.Refuse(http.StatusBadRequest, "malformed", "The body is not the JSON of a post.").Write(w)
+	case !pii.ID.Valid(given.EventID) || !complete(given):
+		serve.Refuse(http.StatusUnprocessableEntity, "incomplete", needed).Write(w)
+	case len(keys) != 1 || keys[0] != given.EventID:
+		serve.Refuse(http.StatusUnprocessableEntity, "key", "The Idempotency-Key must be the event_id.").Write(w)
+	default:
+		return given, body, true
+	}
+	return given, nil, false
 }
 
 // instead answers a request as its mode says; of a mode that lets the work be done it reports false.

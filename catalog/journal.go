@@ -148,20 +148,22 @@ func (c *Catalog) readJournal(r *reader, file map[string]*yaml.Node) {
 	require(c.Journal.Ahead > 0, "ahead", "must be a time that is longer than 0")
 	require(c.Journal.Behind > 0, "behind", "must be a time that is longer than 0")
 	require(c.Journal.Unmapped == IgnoreUnmapped || c.Journal.Unmapped == DeadLetterUnmapped, "unmapped", "must be ignore or dead_letter")
-	c.Journal.Chart = each(r, file["accounts"], journalFile, "accounts", "account", func(id string, a *Account, require requirer) {
-		require(accountID.MatchString(id), "", "an account's id is at most 64 of a-z, 0-9 and _ . -, and begins with a letter")
-		require(slices.Contains(accountTypes, a.Type), "type", "must be asset, liability, equity, revenue or expense")
-		require(a.Description != "", "description", "is missing")
-	})
+	c.Journal.Chart = each(r, file["accounts"], journalFile, "accounts", "account",
+		func(id string, a *Account, require requirer) {
+			require(accountID.MatchString(id), "", "an account's id is at most 64 of a-z, 0-9 and _ . -, and begins with a letter")
+			require(slices.Contains(accountTypes, a.Type), "type", "must be asset, liability, equity, revenue or expense")
+			require(a.Description != "", "description", "is missing")
+		})
 	var types []string
-	c.Journal.Rules = each(r, file["rules"], journalFile, "rules", "rule", func(eventType string, rule *Rule, require requirer) {
-		rule.Name = eventType
-		for _, other := range types {
-			ambiguous := routing.Ambiguous(routing.Pattern(other), routing.Pattern(eventType))
-			require(!ambiguous, "", "holds event types that "+shown(other)+" holds too, and neither is narrower")
-		}
-		types = append(types, eventType)
-	})
+	c.Journal.Rules = each(r, file["rules"], journalFile, "rules", "rule",
+		func(eventType string, rule *Rule, require requirer) {
+			rule.Name = eventType
+			for _, other := range types {
+				ambiguous := routing.Ambiguous(routing.Pattern(other), routing.Pattern(eventType))
+				require(!ambiguous, "", "holds event types that "+shown(other)+" holds too, and neither is narrower")
+			}
+			types = append(types, eventType)
+		})
 	for _, eventType := range types {
 		place := journalFile + ": rule " + shown(eventType)
 		r.checkRule(place, c.Journal.Rules[eventType], c.Journal.Chart)

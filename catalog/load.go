@@ -57,11 +57,13 @@ func load(files fs.FS) (*Catalog, error) {
 	if haveQueues {
 		c.readQueues(r, queues, names)
 	}
-	if file, ok := r.file(files, productsFile, "products"); ok { // of which there may be none: others are set in the store
-		c.Products = each(r, file["products"], productsFile, "products", "product", func(id string, p *Product, require requirer) {
-			require(productID.MatchString(id), "id", "must be at most 128 of letters, digits and . _ : -, and begin with a letter or digit")
-			require(1 <= p.Points && p.Points <= MaxPoints, "points", "must be 1 to 1000000000")
-		})
+	// There may be no products: others are set in the store.
+	if file, ok := r.file(files, productsFile, "products"); ok {
+		c.Products = each(r, file["products"], productsFile, "products", "product",
+			func(id string, p *Product, require requirer) {
+				require(productID.MatchString(id), "id", "must be at most 128 of letters, digits and . _ : -, and begin with a letter or digit")
+				require(1 <= p.Points && p.Points <= MaxPoints, "points", "must be 1 to 1000000000")
+			})
 	}
 	if file, ok := r.file(files, sourcesFile, "sources", "accounts"); ok {
 		c.readSources(r, file["sources"], haveQueues)

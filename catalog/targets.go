@@ -134,17 +134,18 @@ func (h Handler) Targets() []string {
 }
 
 func (c *Catalog) readTargets(r *reader, node *yaml.Node) {
-	c.Targets = each(r, node, targetsFile, "targets", "target", func(name string, t *Target, require requirer) {
-		t.Name = name
-		require(targetName.MatchString(t.Name), "name", "must be at most 40 of a-z, 0-9 and -, begin with a letter, and not end with -")
-		require(t.Description != "", "description", "is missing")
-		require(urlVariable.MatchString(t.URLVariable) && !slices.Contains(ownVariables, t.URLVariable), "url_variable", "must be an environment variable that ends with _URL, and none of the programs' own")
-		require(secretVariable.MatchString(t.SecretVariable), "secret_variable", "must be an environment variable that ends with _SECRET")
-		// A source's begins so.
-		require(!strings.HasPrefix(t.SecretVariable, "WEBHOOK_"), "secret_variable", "must not begin with WEBHOOK_: who receives could sign as a sender")
-		require(t.Scheme == SchemeGeneric || t.Scheme == SchemeStandard, "scheme", "must be generic or standard")
-		checkLimits(require, *t)
-	})
+	c.Targets = each(r, node, targetsFile, "targets", "target",
+		func(name string, t *Target, require requirer) {
+			t.Name = name
+			require(targetName.MatchString(t.Name), "name", "must be at most 40 of a-z, 0-9 and -, begin with a letter, and not end with -")
+			require(t.Description != "", "description", "is missing")
+			require(urlVariable.MatchString(t.URLVariable) && !slices.Contains(ownVariables, t.URLVariable), "url_variable", "must be an environment variable that ends with _URL, and none of the programs' own")
+			require(secretVariable.MatchString(t.SecretVariable), "secret_variable", "must be an environment variable that ends with _SECRET")
+			// A source's begins so.
+			require(!strings.HasPrefix(t.SecretVariable, "WEBHOOK_"), "secret_variable", "must not begin with WEBHOOK_: who receives could sign as a sender")
+			require(t.Scheme == SchemeGeneric || t.Scheme == SchemeStandard, "scheme", "must be generic or standard")
+			checkLimits(require, *t)
+		})
 }
 
 // readEndpoints reads what holds for every endpoint. A folder may have none.

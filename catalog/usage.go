@@ -74,15 +74,16 @@ func (c *Catalog) readUsage(r *reader, files fs.FS) {
 	if absent {
 		return
 	}
-	c.Usage.Meters = each(r, file["meters"], usageFile, "meters", "meter", func(name string, m *Meter, require requirer) {
-		require(meterName.MatchString(name), "name", "must be at most 64 of letters, digits and . _ -, and begin with a letter")
-		require(m.Description != "", "description", "is missing")
-		require(0 <= m.Quota && m.Quota <= MaxUsage, "quota", "must be 0, which is none, to 9007199254740991")
-		for _, plan := range slices.Sorted(maps.Keys(m.Plans)) {
-			require(productID.MatchString(plan), join("plans", plan), "must be the id of a product")
-			require(0 <= m.Plans[plan] && m.Plans[plan] <= MaxUsage, join("plans", plan), "must be 0, which is none, to 9007199254740991")
-		}
-	})
+	c.Usage.Meters = each(r, file["meters"], usageFile, "meters", "meter",
+		func(name string, m *Meter, require requirer) {
+			require(meterName.MatchString(name), "name", "must be at most 64 of letters, digits and . _ -, and begin with a letter")
+			require(m.Description != "", "description", "is missing")
+			require(0 <= m.Quota && m.Quota <= MaxUsage, "quota", "must be 0, which is none, to 9007199254740991")
+			for _, plan := range slices.Sorted(maps.Keys(m.Plans)) {
+				require(productID.MatchString(plan), join("plans", plan), "must be the id of a product")
+				require(0 <= m.Plans[plan] && m.Plans[plan] <= MaxUsage, join("plans", plan), "must be 0, which is none, to 9007199254740991")
+			}
+		})
 }
 
 func rising(thresholds []int64) bool {

@@ -30,7 +30,7 @@ var shapes = map[string]shape{
 	"event_type": {pii.Code, pii.Code.Valid, codes},
 	"currency":   {pii.Currency, isCurrency, `^[A-Z]{3}$`},
 	"amount":     {pii.Amount, nil, `^(0|[1-9][0-9]{0,18})(\.[0-9]{1,4})?$`},
-	"number":     {pii.Rule{}, func(text string) bool { return text != "" && strings.Trim(text, "0123456789") == "" }, `^[0-9]+$`},
+	"number":     {pii.Rule{}, isNumber, `^[0-9]+$`},
 	"timestamp":  {pii.Time, pii.Time.Valid, `^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})$`},
 	// The rule is that of an ordering key which is not the uid; see Attributes.Rules.
 	"ordering_key": {pii.ID, func(key string) bool { return pii.ID.Valid(key) || pii.UID.Valid(key) }, `^[A-Za-z0-9_-][A-Za-z0-9._:|-]{0,127}$`},
@@ -41,6 +41,10 @@ const codes = `^[A-Za-z][A-Za-z0-9._-]{0,63}$`
 func isCurrency(code string) bool {
 	_, ok := money.Exponent(code)
 	return ok
+}
+
+func isNumber(text string) bool {
+	return text != "" && strings.Trim(text, "0123456789") == ""
 }
 
 // rules are what projection and schema are made from; go-playground/validator holds values to the tags.

@@ -34,8 +34,8 @@ func Parse(decimal, currency string) (int64, error) {
 	}
 	unsigned, negative := strings.CutPrefix(decimal, "-")
 	whole, fraction, pointed := strings.Cut(unsigned, ".")
-	one := whole == "0" || whole != "" && whole[0] != '0'
-	if !one || pointed != (exponent > 0) || len(fraction) != exponent || strings.Trim(whole+fraction, "0123456789") != "" {
+	shaped := pointed == (exponent > 0) && len(fraction) == exponent && whole != "" && (whole == "0" || whole[0] != '0')
+	if !shaped || strings.Trim(whole+fraction, "0123456789") != "" {
 		return 0, ErrAmount
 	}
 	sign := decimal[:len(decimal)-len(unsigned)]

@@ -67,7 +67,8 @@ func (c Composer) compose(known *catalog.Catalog, m Message, now time.Time) (mad
 	if m.Content {
 		data = slices.Concat([]byte(`{"`+format.Content+`":`), data, []byte{'}'})
 	}
-	data, err := known.Contracts.Complete(q.Contract, data, contract.Given{ID: m.ID, Type: cmp.Or(m.Type, c.Type, onlyType(q)), At: cmp.Or(m.Created, now)})
+	given := contract.Given{ID: m.ID, Type: cmp.Or(m.Type, c.Type, onlyType(q)), At: cmp.Or(m.Created, now)}
+	data, err := known.Contracts.Complete(q.Contract, data, given)
 	var body object
 	if err != nil || json.Unmarshal(data, &body) != nil || body[format.Content].Kind() != '{' {
 		return made, notAnObject

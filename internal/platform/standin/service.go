@@ -198,8 +198,8 @@ type posted struct {
 	Payload        payment `json:"payload"`
 }
 
-// keyed reads a signed post, whose Idempotency-Key is its event_id. If ok is false, it has answered: needed says what
-// a post has that is complete.
+// keyed reads a signed post, whose Idempotency-Key is its event_id. If ok is false, it has answered: needed says
+// what a post has that is complete.
 func (s *service) keyed(
 	w http.ResponseWriter, r *http.Request, complete func(posted) bool, needed string,
 ) (given posted, body []byte, ok bool) {

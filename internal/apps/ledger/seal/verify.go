@@ -206,7 +206,8 @@ func (v *verification) find(kind string, key store.Key, number int64, detail str
 	v.done.Findings = append(v.done.Findings, Finding{Kind: kind, Tenant: v.tenant, Document: key.String(), Seal: number, Detail: detail})
 }
 
-// readOrNone reads the seal of a number, to compare others with. One that cannot be read has its number alone.
+// readOrNone reads the seal of a number, to compare others with. One that cannot be read has its number
+// alone.
 func (v *verification) readOrNone(ctx context.Context, number int64) (Seal, error) {
 	if number == 0 {
 		return Seal{Tenant: v.tenant, Hash: firstPrevious, Periods: map[string]int64{}}, nil

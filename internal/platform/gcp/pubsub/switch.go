@@ -68,7 +68,8 @@ func (s *Switch) look(ctx context.Context, q catalog.Queue) (*pubsubpb.Subscript
 	return have, nil
 }
 
-// standing goes by the label, and by an attribute of the push configuration on Google's emulator, which keeps no labels.
+// standing goes by the label, and by an attribute of the push configuration on Google's emulator, which keeps no
+// labels.
 func standing(have *pubsubpb.Subscription) pause.Standing {
 	_, labelled := have.GetLabels()[PausedLabel]
 	_, emulated := have.GetPushConfig().GetAttributes()[PausedLabel]

@@ -46,6 +46,9 @@ func parent() int {
 
 func installed(t *testing.T) emulator.SDK {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("left out: it starts emulators of its own; those of the other suites are started by the same code")
+	}
 	sdk, err := emulator.Find()
 	if err != nil && os.Getenv("REQUIRE_EMULATORS") == "" {
 		t.Skipf("left out: %v", err)

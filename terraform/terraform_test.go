@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/hashicorp/hcl/v2"
@@ -149,19 +150,24 @@ func (b block) child(kind string) block {
 	return block{&hclsyntax.Block{Body: &hclsyntax.Body{}}, b.file, b.text}
 }
 
+var (
+	parsing sync.Once
+	parsed  []block // of all files
+)
+
 func blocks(t *testing.T, kinds ...string) []block {
 	t.Helper()
-	var found []block
-	for _, file := range files(t, ".tf") {
-		text := []byte(read(t, file))
-		parsed, problems := hclsyntax.ParseConfig(text, file, hcl.InitialPos)
-		require.False(t, problems.HasErrors(), problems.Error())
-		for _, b := range parsed.Body.(*hclsyntax.Body).Blocks {
-			if slices.Contains(kinds, b.Type) {
-				found = append(found, block{b, file, text})
+	parsing.Do(func() {
+		for _, file := range files(t, ".tf") {
+			text := []byte(read(t, file))
+			tree, problems := hclsyntax.ParseConfig(text, file, hcl.InitialPos)
+			require.False(t, problems.HasErrors(), problems.Error())
+			for _, b := range tree.Body.(*hclsyntax.Body).Blocks {
+				parsed = append(parsed, block{b, file, text})
 			}
 		}
-	}
+	})
+	found := slices.DeleteFunc(slices.Clone(parsed), func(b block) bool { return !slices.Contains(kinds, b.Type) })
 	require.NotEmpty(t, found)
 	return found
 }

@@ -1,15 +1,29 @@
 // Package catalogtest has the catalog that is built in, for tests.
 package catalogtest
 
-import "billhook/catalog"
+import (
+	"maps"
+	"slices"
+	"sync"
 
-// Shipped is the built-in catalog. It panics where that is wrong: the tests of the catalog say why.
+	"billhook/catalog"
+)
+
+var shipped = sync.OnceValues(func() (*catalog.Catalog, error) { return catalog.Load("") })
+
+// Shipped is the built-in catalog, read once. Its queues and their handlers are the test's own, and all else is
+// shared. It panics where the catalog is wrong: the tests of the catalog say why.
 func Shipped() *catalog.Catalog {
-	c, err := catalog.Load("")
+	read, err := shipped()
 	if err != nil {
 		panic(err)
 	}
-	return c
+	c := *read
+	c.Queues = slices.Clone(c.Queues)
+	for i := range c.Queues {
+		c.Queues[i].Handlers = maps.Clone(c.Queues[i].Handlers)
+	}
+	return &c
 }
 
 // Contracts is a catalog with the built-in contracts, and without queues.

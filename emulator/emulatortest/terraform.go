@@ -26,9 +26,13 @@ type Module struct {
 }
 
 // Terraform copies the module in a folder of the repository's terraform/, with what else matches the patterns
-// there. Without Terraform the test is skipped with a message, or fails with REQUIRE_EMULATORS=1.
+// there. Without Terraform, or with -short, the test is skipped with a message; without Terraform it fails with
+// REQUIRE_EMULATORS=1.
 func Terraform(tb testing.TB, repository, folder string, patterns ...string) Module {
 	tb.Helper()
+	if testing.Short() {
+		tb.Skip("left out: it starts Terraform")
+	}
 	_, err := exec.LookPath("terraform")
 	if err != nil && os.Getenv("REQUIRE_EMULATORS") == "" {
 		tb.Skip("left out: terraform is not installed")

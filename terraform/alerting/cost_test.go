@@ -125,8 +125,8 @@ func policies(t *testing.T) map[string]policy {
 	return policiesOf(t, shipped)
 }
 
-// policiesOf are what is read; without terraform the test is left out, but not in CI.
-func policiesOf(t *testing.T, read func() (map[string]policy, error)) map[string]policy {
+// needsTerraform leaves a test out that cannot start Terraform or is to take no time, but not in CI.
+func needsTerraform(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("left out: it starts Terraform")
@@ -134,6 +134,11 @@ func policiesOf(t *testing.T, read func() (map[string]policy, error)) map[string
 	if _, err := exec.LookPath("terraform"); err != nil && os.Getenv("REQUIRE_EMULATORS") == "" {
 		t.Skip("left out: terraform is not installed")
 	}
+}
+
+func policiesOf(t *testing.T, read func() (map[string]policy, error)) map[string]policy {
+	t.Helper()
+	needsTerraform(t)
 	found, err := read()
 	require.NoError(t, err)
 	require.NotEmpty(t, found)

@@ -324,13 +324,15 @@ func (w *world) deployment(at int) {
 // Of the shops between, fortnights have the same single failures and deployments, and nights that are only quieter.
 func TestNobodyIsPagedWhereAllIsWell(t *testing.T) {
 	t.Parallel()
-	for name, w := range map[string]func() *world{
-		"a quiet shop's month": func() *world { return quietMonth(t, 0) }, "another one's": func() *world { return quietMonth(t, 1) },
-		"forty customers an hour": func() *world { return fortnight(t, fair) }, "twenty a minute": func() *world { return fortnight(t, busy) },
+	for name, of := range map[string]func(t *testing.T) *world{
+		"a quiet shop's month":    func(t *testing.T) *world { t.Helper(); return quietMonth(t, 0) },
+		"another one's":           func(t *testing.T) *world { t.Helper(); return quietMonth(t, 1) },
+		"forty customers an hour": func(t *testing.T) *world { t.Helper(); return fortnight(t, fair) },
+		"twenty a minute":         func(t *testing.T) *world { t.Helper(); return fortnight(t, busy) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			require.Empty(t, pages(t, w(), policies(t)))
+			require.Empty(t, pages(t, of(t), policies(t)))
 		})
 	}
 }

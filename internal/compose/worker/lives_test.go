@@ -117,6 +117,9 @@ func lived(t *testing.T, of life, url string) string {
 		counted = &meter{Counter: storetest.Counter{Store: c.Store}, expiring: map[store.Key]bool{}}
 		c.Store, c.Targets = counted, postedTo(t, c.Catalog, url)
 		c.Now = func() time.Time { return now }
+		for i := range c.Catalog.Queues {
+			c.Catalog.Queues[i].Batch.Wait = time.Millisecond // no other event comes that a batch could wait for
+		}
 	})
 	costs := func(do func()) cost {
 		before := counted.spent()

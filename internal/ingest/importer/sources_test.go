@@ -61,6 +61,14 @@ func drain(t *testing.T, s importer.Source, d importer.Ingest) importer.Report {
 	return filetest.Must(run(t, s, d, &waits{at: now}).Do(t.Context()))(t)
 }
 
+// slow leaves a test out, with -short, whose server takes seconds to start. One that starts Postgres stays.
+func slow(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("left out: it starts RabbitMQ, or one more Postgres")
+	}
+}
+
 const list = "q:sub:plan_change"
 
 func lists() []importer.Name {
@@ -229,6 +237,7 @@ func rabbitAt(t *testing.T, address string, failed bool, maker string) *importer
 
 func TestEachQueueOfABrokerIsDrainedOverAMQP(t *testing.T) {
 	t.Parallel()
+	slow(t)
 	connection, address := importertest.RabbitMQ(t)
 	channel := filetest.Must(connection.Channel())(t)
 	ctx := t.Context()
@@ -348,6 +357,7 @@ func TestTheRowsOfAnEventQueueAreMovedAndSayWhereTo(t *testing.T) {
 
 func TestARowThatIsOddIsNamedAndLeftAndTheRestMoves(t *testing.T) {
 	t.Parallel()
+	slow(t)
 	connection, address := importertest.Postgres(t)
 	ctx := t.Context()
 	_, err := connection.Exec(ctx, strings.ReplaceAll(textOf(t, "table.sql"), " NOT NULL", "")+textOf(t, "odd.sql"))
@@ -381,6 +391,7 @@ func TestARowThatIsOddIsNamedAndLeftAndTheRestMoves(t *testing.T) {
 
 func TestColumnsMayBeNamedAsProgramsDo(t *testing.T) {
 	t.Parallel()
+	slow(t)
 	connection, address := importertest.Postgres(t)
 	renamed := textOf(t, "table.sql")
 	for _, pair := range [][2]string{{"max_attempts", `"maxAttempts"`}, {"next_retry_at", `"nextRetryAt"`}, {"created_at", `"createdAt"`}, {"updated_at", `"updatedAt"`}, {"processed_at", `"processedAt"`}} {

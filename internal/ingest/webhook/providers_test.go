@@ -223,12 +223,13 @@ func planted(t testing.TB, document string) (copies []string) {
 func TestNoTextOfAProvidersSampleLeavesUnlessItHasItsShape(t *testing.T) {
 	t.Parallel()
 	eachWebhook(t, func(name, provider, body string) {
+		d, answers := open(t, provided), httptest.NewRecorder()
 		for _, changed := range planted(t, body) {
-			d := open(t, provided)
 			w := d.send(sentBy(t, provider, paynowSecret, changed, fixed))
 			require.Contains(t, []int{http.StatusOK, http.StatusAccepted, http.StatusUnprocessableEntity}, w.Code, "%s: %s", name, w.Body)
-			require.NotRegexp(t, "Mette|Brandvold", d.out(w), name)
+			answers.Body.Write(w.Body.Bytes())
 		}
+		require.NotRegexp(t, "Mette|Brandvold", d.out(answers), name)
 	})
 }
 

@@ -236,9 +236,5 @@ func safe(text string) string {
 	if len(text) <= maxSaid {
 		return fmt.Sprintf("%q", text)
 	}
-	end := maxSaid
-	for !utf8.RuneStart(text[end]) {
-		end--
-	}
-	return fmt.Sprintf("%q...", text[:end])
+	return fmt.Sprintf("%q...", strings.ToValidUTF8(text[:maxSaid], ""))
 }

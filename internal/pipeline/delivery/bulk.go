@@ -1,7 +1,6 @@
 package delivery
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -138,9 +137,13 @@ func (b batcher) send(ctx context.Context, lines []line) {
 	if len(lines) == 0 {
 		return
 	}
+	var body []byte
+	for _, l := range lines {
+		body = append(body, l.text...)
+	}
 	answer, err := b.Call(ctx, Request{
-		Method: http.MethodPost, Path: b.post.Path, ID: nameOf(lines), ContentType: "application/x-ndjson", Body: join(lines),
-		MaxAnswer: maxBulkAnswer + int64(len(lines))*maxItemAnswer,
+		Method: http.MethodPost, Path: b.post.Path, ID: nameOf(lines), ContentType: "application/x-ndjson",
+		Body: body, MaxAnswer: maxBulkAnswer + int64(len(lines))*maxItemAnswer,
 	})
 	switch verdict := retry.Decide(err); {
 	case err == nil:
@@ -169,14 +172,6 @@ func nameOf(lines []line) string {
 		_, _ = sum.Write(append([]byte(l.id), '\n'))
 	}
 	return "batch-" + hex.EncodeToString(sum.Sum(nil)[:16])
-}
-
-func join(lines []line) []byte {
-	texts := make([][]byte, len(lines))
-	for i, l := range lines {
-		texts[i] = l.text
-	}
-	return bytes.Join(texts, nil)
 }
 
 // settle sets the outcomes by the items of an answer, or none where that does not say what became of each line.

@@ -18,6 +18,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sony/gobreaker/v2"
+
 	"billhook/catalog"
 	"billhook/internal/apps/endpoints"
 	"billhook/internal/contract"
@@ -76,8 +78,9 @@ func (ts Targets) Watch(by Watcher) {
 // Breakers are those that are not closed, by the names of the targets.
 func (ts Targets) Breakers() (all []rates.Breaker) {
 	for _, name := range slices.Sorted(maps.Keys(ts)) {
-		if state, since := ts[name].limits.standing(); state != "" {
-			all = append(all, rates.Breaker{Target: name, State: state, Since: since})
+		if state, since := ts[name].limits.standing(); state != gobreaker.StateClosed {
+			stands := strings.ReplaceAll(state.String(), "-", "_")
+			all = append(all, rates.Breaker{Target: name, State: stands, Since: since})
 		}
 	}
 	return all
@@ -147,17 +150,12 @@ func (ts Targets) Register(r *handler.Registry, c *catalog.Catalog, pool string,
 	}
 }
 
-// Close closes the idle connections of all targets.
+// Close closes the idle connections of all targets, but those of a caller's transport.
 func (ts Targets) Close() {
 	for _, t := range ts {
-		t.Close()
-	}
-}
-
-// Close closes idle connections, but those of the caller's transport.
-func (t *Target) Close() {
-	if t.own != nil {
-		t.own.CloseIdleConnections()
+		if t.own != nil {
+			t.own.CloseIdleConnections()
+		}
 	}
 }
 
@@ -251,10 +249,9 @@ func (p poster) reconcile(ctx context.Context, event handler.Event) (effect hand
 
 // Endpoints posts to the addresses that third parties have registered, each with limits of its own.
 type Endpoints struct {
-	of     catalog.Endpoints
 	like   catalog.Target
 	shared *http.Transport
-	lookup func(ctx context.Context, host string) ([]netip.Addr, error)
+	lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
 	now    func() time.Time
 	// Watcher sees what endpoints answer, without which of them; nil: nobody does.
 	Watcher Watcher
@@ -275,10 +272,8 @@ func NewEndpoints(of catalog.Endpoints, private bool, now func() time.Time) *End
 	like := of.Target()
 	like.Internal = private
 	return &Endpoints{
-		of: of, like: like, shared: transport(like), now: now, known: cache.New[remembered](of.Remembered, now),
-		lookup: func(ctx context.Context, host string) ([]netip.Addr, error) {
-			return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
-		},
+		like: like, shared: transport(like), now: now, known: cache.New[remembered](of.Remembered, now),
+		lookup: net.DefaultResolver.LookupNetIP,
 	}
 }
 
@@ -335,7 +330,7 @@ func (e *Endpoints) Check(ctx context.Context, address string) error {
 	} else {
 		looking, cancel := context.WithTimeout(ctx, e.like.Timeouts.Connect)
 		defer cancel()
-		if found, err = e.lookup(looking, at.Hostname()); err != nil || len(found) == 0 {
+		if found, err = e.lookup(looking, "ip", at.Hostname()); err != nil || len(found) == 0 {
 			return fmt.Errorf("%w: the host was not found", audit.ErrInvalid)
 		}
 	}

@@ -66,7 +66,7 @@ func at(t testing.TB, config delivery.Config) *delivery.Target {
 		config.Now = clock
 	}
 	target := filetest.Must(delivery.New(config))(t)
-	t.Cleanup(target.Close)
+	t.Cleanup(delivery.Targets{"": target}.Close)
 	return target
 }
 
@@ -304,7 +304,7 @@ func TestADialThatTakesTooLongIsNoTimeoutOfTheHandler(t *testing.T) {
 		webhook := at(t, delivery.Config{Transport: kept{t, reason}})
 		_, err := webhook.Post(payment).Do(t.Context(), event())
 		require.EqualError(t, err, want)
-		webhook.Close()
+		delivery.Targets{service.Name: webhook}.Close()
 	}
 }
 

@@ -18,7 +18,7 @@ func Transport(t catalog.Target, trust *tls.Config) *http.Transport {
 
 // Resolve has an Endpoints take the addresses of hosts from a test.
 func (e *Endpoints) Resolve(lookup func(ctx context.Context, host string) ([]netip.Addr, error)) {
-	e.lookup = lookup
+	e.lookup = func(ctx context.Context, _, host string) ([]netip.Addr, error) { return lookup(ctx, host) }
 }
 
 // Public reports whether an address may be dialled for a target that is not internal.

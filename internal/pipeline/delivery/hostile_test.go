@@ -165,7 +165,7 @@ func TestATargetThatMeansHarmTakesNoMoreThanItsTimeAndItsBytes(t *testing.T) {
 			url, client := test.serve(t)
 			declared := service
 			if test.want == late || test.wanting == late {
-				declared.Timeouts.Total = time.Second
+				declared.Timeouts.Total = 300 * time.Millisecond
 			}
 			if name == "it hangs in TLS" {
 				declared.Timeouts.Connect = 100 * time.Millisecond

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"math"
 	"net"
 	"net/http"
 	"net/netip"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/sony/gobreaker/v2"
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
 
 	"billhook/catalog"
@@ -21,7 +23,7 @@ import (
 // limits spare a target. They are those of one instance.
 type limits struct {
 	catalog.Target
-	slots   chan struct{}
+	slots   *semaphore.Weighted
 	rate    *rate.Limiter
 	breaker *gobreaker.CircuitBreaker[Answer]
 	now     func() time.Time
@@ -30,49 +32,39 @@ type limits struct {
 	since atomic.Int64
 }
 
-// standing is the state of a breaker that is not closed, and since when; empty where it is closed.
-func (l *limits) standing() (state string, since time.Time) {
-	if l == nil || l.breaker == nil {
-		return "", since
+// standing is the state of the breaker, and since when it is not closed.
+func (l *limits) standing() (state gobreaker.State, since time.Time) {
+	if l == nil { // a target that is never called
+		return gobreaker.StateClosed, since
 	}
-	switch l.breaker.State() {
-	case gobreaker.StateOpen:
-		state = "open"
-	case gobreaker.StateHalfOpen:
-		state = "half_open"
-	case gobreaker.StateClosed:
-		return "", since
-	}
-	return state, time.Unix(0, l.since.Load()).UTC()
+	return l.breaker.State(), time.Unix(0, l.since.Load()).UTC()
 }
 
-// unlimited is more than an instance has under way. A slot takes no memory.
-const unlimited = 1 << 20
-
 func newLimits(t catalog.Target, now func() time.Time) *limits {
-	l := &limits{Target: t, slots: make(chan struct{}, cmp.Or(t.Concurrency, unlimited)), rate: rate.NewLimiter(rate.Inf, 0), now: now}
+	slots := semaphore.NewWeighted(cmp.Or(int64(t.Concurrency), math.MaxInt64))
+	l := &limits{Target: t, slots: slots, rate: rate.NewLimiter(rate.Inf, 0), now: now}
 	if t.RatePerSecond > 0 {
 		l.rate = rate.NewLimiter(rate.Limit(t.RatePerSecond), t.Burst)
 	}
-	if t.Breaker.Failures > 0 {
-		l.breaker = gobreaker.NewCircuitBreaker[Answer](gobreaker.Settings{
-			MaxRequests: 1,
-			Timeout:     t.Breaker.Rest,
-			ReadyToTrip: func(c gobreaker.Counts) bool { return int64(c.ConsecutiveFailures) >= int64(t.Breaker.Failures) },
-			// A refusal of a message is an answer, and no failure of the target.
-			IsSuccessful: func(err error) bool { return err == nil || retry.Decide(err).Class.Terminal() },
-			// The caller has left, which says nothing of the target.
-			IsExcluded: func(err error) bool { return errors.Is(err, context.Canceled) },
-			OnStateChange: func(_ string, from, to gobreaker.State) {
-				if from == gobreaker.StateClosed { // a rest that is repeated is still the same failure
-					l.since.Store(now().UnixNano())
-				}
-				if to == gobreaker.StateOpen {
-					l.until.Store(now().Add(t.Breaker.Rest).UnixNano())
-				}
-			},
-		})
-	}
+	l.breaker = gobreaker.NewCircuitBreaker[Answer](gobreaker.Settings{
+		MaxRequests: 1,
+		Timeout:     t.Breaker.Rest,
+		ReadyToTrip: func(c gobreaker.Counts) bool {
+			return t.Breaker.Failures > 0 && int64(c.ConsecutiveFailures) >= int64(t.Breaker.Failures)
+		},
+		// A refusal of a message is an answer, and no failure of the target.
+		IsSuccessful: func(err error) bool { return err == nil || retry.Decide(err).Class.Terminal() },
+		// The caller has left, which says nothing of the target.
+		IsExcluded: func(err error) bool { return errors.Is(err, context.Canceled) },
+		OnStateChange: func(_ string, from, to gobreaker.State) {
+			if from == gobreaker.StateClosed { // a rest that is repeated is still the same failure
+				l.since.Store(now().UnixNano())
+			}
+			if to == gobreaker.StateOpen {
+				l.until.Store(now().Add(t.Breaker.Rest).UnixNano())
+			}
+		},
+	})
 	return l
 }
 
@@ -83,21 +75,14 @@ func (l *limits) around(ctx context.Context, send func() (Answer, error)) (Answe
 		reserved.CancelAt(now)
 		return Answer{}, retry.After(wait, retry.Busy("callee_rate", nil))
 	}
-	select {
-	case l.slots <- struct{}{}:
-	default:
+	if !l.slots.TryAcquire(1) {
 		waiting, cancel := context.WithTimeout(ctx, l.Timeouts.Connect)
 		defer cancel()
-		select {
-		case l.slots <- struct{}{}:
-		case <-waiting.Done():
+		if l.slots.Acquire(waiting, 1) != nil {
 			return Answer{}, retry.Busy("callee_crowded", nil)
 		}
 	}
-	defer func() { <-l.slots }()
-	if l.breaker == nil {
-		return send()
-	}
+	defer l.slots.Release(1)
 	answer, err := l.breaker.Execute(send)
 	if errors.Is(err, gobreaker.ErrOpenState) || errors.Is(err, gobreaker.ErrTooManyRequests) {
 		// While one request finds out, the others wait as long as if it had failed.

@@ -60,7 +60,7 @@ type SwitchQueue struct {
 
 // Operations are what people do with pauses. find finds a queue by its id or alias.
 func (o *Operator) Operations(find func(string) (catalog.Queue, error)) []console.Operation {
-	change := func(verb, summary, help string, do func(context.Context, catalog.Queue, audit.Change) (State, error)) console.Operation {
+	change := func(verb string, pauses bool, summary, help string) console.Operation {
 		return console.New(console.Row{
 			Name: "queues " + verb, Path: "POST /v1/ops/queues/{id}/" + verb, Needs: console.Reason, Before: "pauses show", Summary: summary, Help: help,
 			Errors: []console.Refusal{{Of: ErrInvalid, Kind: console.Refused, Code: "refused", Detail: ""}},
@@ -69,7 +69,7 @@ func (o *Operator) Operations(find func(string) (catalog.Queue, error)) []consol
 			if err != nil {
 				return State{}, err
 			}
-			return do(ctx, q, in.By(by))
+			return o.Set(ctx, q, pauses, in.By(by))
 		})
 	}
 	return []console.Operation{
@@ -87,9 +87,10 @@ func (o *Operator) Operations(find func(string) (catalog.Queue, error)) []consol
 			}
 			return o.Look(ctx, q)
 		}),
-		change("pause", "Pause a queue: its messages wait in Pub/Sub, without an attempt, until it is resumed",
-			"A push that is under way ends as ever. Done again, it mends what was left half done.", o.Pause),
-		change("resume", "Resume a paused queue: its messages are pushed again", "Done again, it mends what was left half done.", o.Resume),
+		change("pause", true, "Pause a queue: its messages wait in Pub/Sub, without an attempt, until it is resumed",
+			"A push that is under way ends as ever. Done again, it mends what was left half done."),
+		change("resume", false, "Resume a paused queue: its messages are pushed again",
+			"Done again, it mends what was left half done."),
 		console.New(console.Row{
 			Name: "queues history", Path: "GET /v1/ops/queues/{id}/changes", Summary: "Show who paused and resumed a queue, when and why, newest first",
 			Empty: "Nobody has paused it yet.",

@@ -164,26 +164,19 @@ func (o *Operator) Look(ctx context.Context, q catalog.Queue) (State, error) {
 	return found, nil
 }
 
-// Pause records that a queue is paused, and has its subscription follow, also where a killed call has not.
-// The error is that of audit.Change.Update, wraps ErrInvalid or ErrBroken, or says that nothing is known.
-func (o *Operator) Pause(ctx context.Context, q catalog.Queue, by audit.Change) (State, error) {
-	return o.change(ctx, q, by, "pause")
-}
-
-// Resume removes the record, and has the subscription follow. The error is as of Pause.
-func (o *Operator) Resume(ctx context.Context, q catalog.Queue, by audit.Change) (State, error) {
-	return o.change(ctx, q, by, "resume")
-}
-
-func (o *Operator) change(ctx context.Context, q catalog.Queue, by audit.Change, action string) (State, error) {
+// Set records that a queue is paused, or removes the record, and has its subscription follow, also where a
+// killed call has not. The error is that of audit.Change.Update, wraps ErrInvalid or ErrBroken, or says that
+// nothing is known.
+func (o *Operator) Set(ctx context.Context, q catalog.Queue, pauses bool, by audit.Change) (State, error) {
 	if !q.Enabled {
 		return State{}, fmt.Errorf("%w: the queue does not run here, so nothing of it is pushed; it is pushed again once the deployment runs it", ErrInvalid)
 	}
-	pauses, changed, now := action == "pause", false, o.Now().UTC().Truncate(time.Microsecond)
+	changed, now := false, o.Now().UTC().Truncate(time.Microsecond)
 	_, err := by.Update(ctx, o.Store, key(q.ID), audit.Subject{Kind: Kind, ID: q.ID}, now, o.NewID(), func(doc store.Document) (audit.Made, error) {
 		was := doc.Version != 0
 		record, unreadable := Read(doc) // what cannot be read can be replaced
 		changed = was != pauses || (was && unreadable != nil)
+		action := map[bool]string{true: "pause", false: "resume"}[pauses]
 		made := audit.Made{Action: action, Before: side(was), After: side(pauses)}
 		if changed {
 			record = Pause{Queue: q.ID, Who: by.Who.String(), Why: by.Why, At: now}

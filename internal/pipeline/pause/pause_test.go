@@ -76,14 +76,14 @@ func TestAPauseIsRecordedAndAuditedOnceAndTheSubscriptionFollows(t *testing.T) {
 	t.Parallel()
 	db, b := storetest.Open(t), &broker{stands: pause.Pushing}
 	k := operator(db, b)
-	found := filetest.Must(k.Pause(t.Context(), orders, by("mending")))(t)
+	found := filetest.Must(k.Set(t.Context(), orders, true, by("mending")))(t)
 	first := &pause.Pause{Queue: "orders", Who: "ada", Why: "mending", At: noon}
 	require.Equal(t, pause.State{Queue: "orders", Pause: first, KeptUntil: noon, Changed: true, Subscription: pause.Paused, Granted: true}, found)
-	found = filetest.Must(k.Pause(t.Context(), orders, of("bob", "also")))(t)
+	found = filetest.Must(k.Set(t.Context(), orders, true, of("bob", "also")))(t)
 	require.Equal(t, pause.State{Queue: "orders", Pause: first, KeptUntil: noon, Subscription: pause.Paused, Granted: true}, found, "who paused it first is kept")
 	all := filetest.Must(pause.List(t.Context(), db))(t)
 	require.Equal(t, []pause.Pause{*first}, all)
-	found = filetest.Must(k.Resume(t.Context(), orders, by("mended")))(t)
+	found = filetest.Must(k.Set(t.Context(), orders, false, by("mended")))(t)
 	require.Equal(t, pause.State{Queue: "orders", Changed: true, Subscription: pause.Pushing, Granted: true}, found)
 	require.Equal(t, []string{"resume", "pause"}, entries(t, db))
 }
@@ -100,7 +100,7 @@ func TestARefusedChangeChangesNothing(t *testing.T) {
 		"of a queue that is not run": {catalog.Queue{ID: "orders"}, by("w")},
 	} {
 		db, b := storetest.Open(t), &broker{stands: pause.Pushing}
-		_, err := operator(db, b).Pause(t.Context(), test.queue, test.by)
+		_, err := operator(db, b).Set(t.Context(), test.queue, true, test.by)
 		require.True(t, errors.Is(err, audit.ErrInvalid) || errors.Is(err, pause.ErrInvalid), name)
 		require.Equal(t, pause.Pushing, b.stands, name)
 		require.Empty(t, entries(t, db), name)
@@ -135,7 +135,7 @@ func TestTheOutcomeIsWhatTheSubscriptionDoes(t *testing.T) {
 			if !test.viewed {
 				k.Viewer = nil
 			}
-			found := filetest.Must(k.Pause(t.Context(), orders, by("w")))(t)
+			found := filetest.Must(k.Set(t.Context(), orders, true, by("w")))(t)
 			require.NotNil(t, found.Pause, "it is recorded all the same")
 			require.Equal(t, test.want, found.Subscription)
 			require.Equal(t, test.problem, found.Problem)
@@ -150,12 +150,12 @@ func TestAPauseThatWasUndoneIsMendedAndAudited(t *testing.T) {
 	t.Parallel()
 	db, b := storetest.Open(t), &broker{stands: pause.Pushing}
 	k := operator(db, b)
-	_, err := k.Pause(t.Context(), orders, by("mending"))
+	_, err := k.Set(t.Context(), orders, true, by("mending"))
 	require.NoError(t, err)
 	b.stands = pause.Undone
 	found := filetest.Must(k.Look(t.Context(), orders))(t)
 	require.False(t, found.Settled())
-	found = filetest.Must(k.Pause(t.Context(), orders, by("terraform has undone it")))(t)
+	found = filetest.Must(k.Set(t.Context(), orders, true, by("terraform has undone it")))(t)
 	require.True(t, found.Settled())
 	require.False(t, found.Changed)
 	require.Equal(t, []string{"pause_again", "pause"}, entries(t, db))
@@ -170,7 +170,7 @@ func TestAPauseThatCannotBeReadIsNotHiddenAndCanBeResumed(t *testing.T) {
 	require.ErrorIs(t, err, pause.ErrBroken)
 	_, err = k.Look(t.Context(), orders)
 	require.ErrorIs(t, err, pause.ErrBroken)
-	found := filetest.Must(k.Resume(t.Context(), orders, by("w")))(t)
+	found := filetest.Must(k.Set(t.Context(), orders, false, by("w")))(t)
 	require.True(t, found.Settled())
 }
 
@@ -190,11 +190,7 @@ func TestWhateverHappensTheNextCommandMendsIt(t *testing.T) {
 		k := operator(faults, b)
 		paused, changes := false, 0
 		command := func(pauses bool) (pause.State, error) {
-			do := k.Resume
-			if pauses {
-				do = k.Pause
-			}
-			found, err := do(context.Background(), q, by("w"))
+			found, err := k.Set(context.Background(), q, pauses, by("w"))
 			if found.Changed {
 				changes++
 			}

@@ -15,6 +15,8 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"billhook/catalog"
+	"billhook/internal/apps/journal"
+	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/lane"
@@ -61,32 +63,29 @@ type Service struct {
 // ReleasePath is where an alarm calls its task.
 const ReleasePath = "/tasks/release-delayed"
 
-type task struct {
-	path string
-	run  func(*Service, context.Context) (any, error)
-}
+type task func(*Service, context.Context) (any, error)
 
-var (
-	release = task{ReleasePath, (*Service).releaseDelayed}
-	// The last is for where Firestore's TTL does not do it.
-	all = []task{
-		{"/tasks/relay-outbox", (*Service).relayOutbox},
-		release,
-		{"/tasks/run-operations", (*Service).runOperations},
-		{"/tasks/count-dead-letters", (*Service).countDeadLetters},
-		{"/tasks/count-backlogs", (*Service).countWaiting},
-		{"/tasks/sweep-leases", (*Service).sweepLeases},
-		{"/tasks/seal-journal", (*Service).sealJournal},
-		{"/tasks/verify-books", (*Service).verifyBooks},
-		{"/tasks/cleanup", (*Service).cleanup},
-	}
-)
+// The last is for where Firestore's TTL does not do it.
+var all = []struct {
+	name string
+	run  task
+}{
+	{"relay-outbox", (*Service).relayOutbox},
+	{"release-delayed", (*Service).releaseDelayed},
+	{"run-operations", (*Service).runOperations},
+	{"count-dead-letters", (*Service).countDeadLetters},
+	{"count-backlogs", (*Service).countWaiting},
+	{"sweep-leases", (*Service).sweepLeases},
+	{"seal-journal", (*Service).sealJournal},
+	{"verify-books", (*Service).verifyBooks},
+	{"cleanup", (*Service).cleanup},
+}
 
 // Names are all tasks, as in /tasks/{name}, and Scheduled those that Cloud Scheduler calls.
 var (
 	Names = func() (names []string) {
 		for _, t := range all {
-			names = append(names, path.Base(t.path))
+			names = append(names, t.name)
 		}
 		return names
 	}()
@@ -113,7 +112,8 @@ func Call(client *http.Client, request *http.Request) (map[string]any, error) {
 // Routes adds the tasks' routes. The caller authenticates their requests.
 func (s *Service) Routes(r chi.Router) {
 	for _, t := range all {
-		r.Post(t.path, serve.Answer(http.StatusOK, func(r *http.Request) (any, error) { return s.do(r.Context(), t) },
+		run := func(r *http.Request) (any, error) { return s.do(r.Context(), t.name, t.run) }
+		r.Post("/tasks/"+t.name, serve.Answer(http.StatusOK, run,
 			func(w http.ResponseWriter, _ *http.Request, err error) { failed.Problem(err).Write(w) }))
 	}
 }
@@ -121,24 +121,25 @@ func (s *Service) Routes(r chi.Router) {
 // failed answers 503: the scheduler then tries again.
 var failed = serve.ErrorMapping{Last: serve.Refuse(http.StatusServiceUnavailable, "task_failed", "The task could not be done now; call it again.")}
 
-func (s *Service) do(ctx context.Context, t task) (any, error) {
+func (s *Service) do(ctx context.Context, name string, run task) (any, error) {
 	ctx, cancel := context.WithTimeout(ctx, runTime)
 	defer cancel()
 	started := s.Now()
-	done, err := t.run(s, ctx)
+	done, err := run(s, ctx)
 	level, what := slog.LevelInfo, slog.Any("done", done)
 	if err != nil {
 		level, what = slog.LevelError, slog.String("cause", err.Error())
 	}
-	s.Log.LogAttrs(ctx, level, "task", slog.String("task", path.Base(t.path)), what, slog.Float64("duration_ms", s.Now().Sub(started).Seconds()*1000))
+	s.Log.LogAttrs(ctx, level, "task", slog.String("task", name), what, slog.Float64("duration_ms", s.Now().Sub(started).Seconds()*1000))
 	return done, err
 }
 
 // ReleaseDelayed does the task of that name, for an alarm in this process. A failure is left for the next run.
-func (s *Service) ReleaseDelayed(ctx context.Context) { _, _ = s.do(ctx, release) }
+func (s *Service) ReleaseDelayed(ctx context.Context) {
+	_, _ = s.do(ctx, path.Base(ReleasePath), (*Service).releaseDelayed)
+}
 
-// Relayed is what relay-outbox or release-delayed did.
-type Relayed struct {
+type relayed struct {
 	lane.Report
 	// OldestSeconds is the age of the oldest message that still waits; 0: none waits.
 	OldestSeconds int64 `json:"oldest_seconds"`
@@ -150,7 +151,7 @@ func (s *Service) relayOutbox(ctx context.Context) (any, error) {
 
 // releaseDelayed publishes all messages whose wait is over: the rest would wait for the scheduler.
 func (s *Service) releaseDelayed(ctx context.Context) (any, error) {
-	var all Relayed
+	var all relayed
 	for {
 		done, err := s.relay(ctx, s.Delayed, "delayed", s.Metrics.Delayed)
 		if err != nil {
@@ -164,19 +165,19 @@ func (s *Service) releaseDelayed(ctx context.Context) (any, error) {
 	}
 }
 
-func (s *Service) relay(ctx context.Context, from *lane.Relay, name string, count func(published, failed int, oldest time.Duration)) (Relayed, error) {
+func (s *Service) relay(ctx context.Context, from *lane.Relay, name string, count func(published, failed int, oldest time.Duration)) (relayed, error) {
 	report, err := from.Due(ctx, lanes, func(lane string, err error) {
 		s.Log.LogAttrs(ctx, slog.LevelWarn, "lane not relayed", slog.String("of", name), slog.String("lane", lane), slog.String("cause", err.Error()))
 	})
 	if err != nil {
-		return Relayed{}, err
+		return relayed{}, err
 	}
 	oldest, err := from.Oldest(ctx)
 	if err != nil {
-		return Relayed{}, err
+		return relayed{}, err
 	}
 	count(report.Published, report.Failed, oldest)
-	return Relayed{Report: report, OldestSeconds: int64(oldest.Seconds())}, nil
+	return relayed{Report: report, OldestSeconds: int64(oldest.Seconds())}, nil
 }
 
 func (s *Service) sweepLeases(ctx context.Context) (any, error) {
@@ -216,22 +217,17 @@ func OrphanAfter(c *catalog.Catalog) time.Duration {
 	return longest + slack
 }
 
-// Ran is what run-operations did.
-type Ran struct {
-	// Operations counts those that were continued, Finished those that came to their end.
-	Operations int `json:"operations"`
-	Finished   int `json:"finished"`
-	// Busy counts those that run elsewhere, Failed those that could not be continued now.
-	Busy   int `json:"busy"`
-	Failed int `json:"failed"`
-}
-
 func (s *Service) runOperations(ctx context.Context) (any, error) {
 	running, _, err := s.Operator.InStage(ctx, deadletter.Running, store.Cursor{}, records)
 	if err != nil {
 		return nil, err
 	}
-	var ran Ran
+	var ran struct {
+		Operations int `json:"operations"` // continued
+		Finished   int `json:"finished"`
+		Busy       int `json:"busy"`   // run elsewhere
+		Failed     int `json:"failed"` // not continued now
+	}
 	for _, op := range running {
 		if ctx.Err() != nil {
 			break
@@ -253,15 +249,12 @@ func (s *Service) runOperations(ctx context.Context) (any, error) {
 	return ran, nil //nolint:nilerr // a failure is counted, and the next run tries again
 }
 
-// Counted is what count-dead-letters found: the queues that keep dead letters, and the open ones.
-type Counted struct {
-	Queues int   `json:"queues"`
-	Open   int64 `json:"open"`
-}
-
 // countDeadLetters fails unless all queues are counted: an absent count is an alert, too.
 func (s *Service) countDeadLetters(ctx context.Context) (any, error) {
-	var counted Counted
+	var counted struct {
+		Queues int   `json:"queues"` // that keep dead letters
+		Open   int64 `json:"open"`
+	}
 	for _, q := range s.Catalog.Queues {
 		if q.DeadLetter.Drop {
 			continue
@@ -283,8 +276,8 @@ func (s *Service) countDeadLetters(ctx context.Context) (any, error) {
 
 func (s *Service) countWaiting(ctx context.Context) (any, error) {
 	waiting, err := s.countBacklogs(ctx)
-	undone, unread := s.lookAtPauses(ctx)
-	waiting.PausesUndone = undone
+	var unread error
+	waiting.PausesUndone, unread = s.lookAtPauses(ctx)
 	return waiting, errors.Join(err, unread)
 }
 
@@ -320,15 +313,11 @@ func (s *Service) lookAtPauses(ctx context.Context) (undone int, err error) {
 // Expiring are the collections that the cleanup removes from where there is no TTL, as terraform/firestore.tf says.
 var Expiring = []string{dedupe.Collection, deadletter.Collection, lane.Delayed.Lanes(), rates.Hours, rates.Days, "rateBlocks", "requests"}
 
-// Cleaned is what cleanup did.
-type Cleaned struct {
-	Removed int `json:"removed"`
-	// More: the run was full; another would find more.
-	More bool `json:"more"`
-}
-
 func (s *Service) cleanup(ctx context.Context) (any, error) {
-	var cleaned Cleaned
+	var cleaned struct {
+		Removed int  `json:"removed"`
+		More    bool `json:"more"` // the run was full; another would find more
+	}
 	for _, collection := range Expiring {
 		removed, more, err := dedupe.Clean(ctx, s.Store, collection, s.Now(), records)
 		cleaned.Removed += removed
@@ -340,24 +329,21 @@ func (s *Service) cleanup(ctx context.Context) (any, error) {
 	return cleaned, nil
 }
 
-// Waiting is what count-backlogs found: the queues that could be counted, and their messages.
-type Waiting struct {
-	Queues   int   `json:"queues"`
-	Messages int64 `json:"messages"`
-	// Kept counts the queues that do not run and whose subscription is still there.
-	Kept int `json:"kept"`
-	// PausesUndone counts the paused queues whose messages are pushed all the same.
-	PausesUndone int `json:"pauses_undone"`
+type waiting struct {
+	Queues       int   `json:"queues"` // that could be counted
+	Messages     int64 `json:"messages"`
+	Kept         int   `json:"kept"`          // queues that do not run and whose subscription is still there
+	PausesUndone int   `json:"pauses_undone"` // paused queues whose messages are pushed all the same
 }
 
 // countBacklogs writes down how many messages of each queue that has its subscription wait in the broker.
-func (s *Service) countBacklogs(ctx context.Context) (waiting Waiting, err error) {
+func (s *Service) countBacklogs(ctx context.Context) (found waiting, err error) {
 	if s.Backlogs == nil {
-		return waiting, nil
+		return found, nil
 	}
 	held, at, err := s.Backlogs.Backlogs(ctx)
 	if err != nil {
-		return waiting, err
+		return found, err
 	}
 	counted := map[string]backlog.Held{}
 	for _, q := range s.Catalog.Queues {
@@ -366,14 +352,53 @@ func (s *Service) countBacklogs(ctx context.Context) (waiting Waiting, err error
 			continue
 		}
 		if !q.Enabled {
-			waiting.Kept++
+			found.Kept++
 		}
 		counted[q.ID] = one
 		s.Metrics.Backlog(q.ID, one.Messages)
-		waiting.Messages += one.Messages
+		found.Messages += one.Messages
 	}
-	if waiting.Queues = len(counted); waiting.Queues > 0 {
+	if found.Queues = len(counted); found.Queues > 0 {
 		err = backlog.Write(ctx, s.Store, at, counted)
 	}
-	return waiting, err
+	return found, err
+}
+
+const logged = 100
+
+// verifyBooks answers how far the verification is, or what the last has found where none runs.
+func (s *Service) verifyBooks(ctx context.Context) (any, error) {
+	lines := 0
+	watch := seal.Watch{
+		Verifier: seal.Verifier{From: s.Store, Origins: s.origins()}, Store: s.Store, Now: s.Now,
+		Report: func(f seal.Finding) {
+			if lines++; lines <= logged {
+				f.Log(ctx, s.Log)
+			}
+		},
+	}
+	state, err := watch.Step(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.Metrics.BooksFindings(state.Worst().Found)
+	done, running := state.Last, !state.Running.BegunAt.IsZero()
+	if running {
+		done = state.Running
+	}
+	done.Findings = nil // they have lines of their own
+	return struct {
+		seal.Verdict
+		Running bool `json:"running"`
+	}{done, running}, nil
+}
+
+func (s *Service) sealJournal(ctx context.Context) (any, error) {
+	sealed, err := seal.Sealer{Store: s.Store, Origins: s.origins(), Now: s.Now, Lag: s.SealLag}.Run(ctx)
+	s.Metrics.Sealed(sealed.Entries, sealed.Unreadable, sealed.Unfounded, time.Duration(sealed.OldestSeconds)*time.Second)
+	return sealed, err
+}
+
+func (s *Service) origins() journal.Origins {
+	return journal.Origins{Catalog: s.Catalog, Store: s.Store}
 }

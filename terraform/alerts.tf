@@ -1,5 +1,5 @@
 # Alerts. What there are and when they tell is data, in modules/alerts; here they are made. Each links its
-# runbook, docs/runbooks/<runbook>.md; a test finds an alert without a page and a page without an alert.
+# runbook in docs/runbooks; a test finds an alert without a page and a page without an alert.
 
 locals {
   enabled = { for id, q in local.queues : id => q if q.enabled }
@@ -107,16 +107,16 @@ resource "google_monitoring_alert_policy" "alert" {
   combiner              = each.value.combiner
   severity              = each.value.severity
   notification_channels = var.notification_channels
-  user_labels           = merge(local.labels, { alert = each.value.runbook })
+  user_labels           = merge(local.labels, { alert = split("/", each.key)[0] })
 
   documentation {
     mime_type = "text/markdown"
-    content   = "${each.value.about}\n\nWhat to do: [${each.value.runbook}](${var.runbooks}/${each.value.runbook}.md)."
+    content   = "${each.value.about}\n\nWhat to do: [${each.value.runbook}](${var.runbooks}/${each.value.runbook})."
     dynamic "links" {
       for_each = startswith(var.runbooks, "https://") ? [var.runbooks] : []
       content {
         display_name = "Runbook: ${each.value.runbook}"
-        url          = "${var.runbooks}/${each.value.runbook}.md"
+        url          = "${var.runbooks}/${each.value.runbook}"
       }
     }
   }

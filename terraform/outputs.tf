@@ -88,5 +88,5 @@ output "database" {
 
 output "alerts" {
   description = "The alerts' names: each has its page in docs/runbooks."
-  value       = sort(distinct([for policy in values(module.alerts.policies) : policy.runbook]))
+  value       = sort(distinct([for name in keys(module.alerts.policies) : split("/", name)[0]]))
 }

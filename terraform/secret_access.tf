@@ -56,7 +56,7 @@ locals {
   # In the form of modules/alerts, which adds it to its own.
   secret_alerts = var.secret_access == null ? {} : {
     "secret-access" = {
-      runbook  = "secret-access"
+      runbook  = "secret-access.md"
       severity = "ERROR"
       combiner = "OR"
       about    = "Somebody who is neither a service nor named in secret_access.readers has read a secret's value."

@@ -28,6 +28,9 @@ type Block struct {
 	Lines []template.HTML
 }
 
+// Anchor is what a link to the heading names.
+func (b Block) Anchor() string { return strings.ReplaceAll(strings.ToLower(b.Head), " ", "-") }
+
 // Read returns the runbook of a name, such as dead-letters, and reports whether there is one.
 func Read(name string) (book Book, found bool) {
 	file, err := Files.ReadFile(name + ".md")
@@ -43,6 +46,10 @@ func Read(name string) (book Book, found bool) {
 			continue
 		}
 		for _, paragraph := range strings.Split(strings.TrimSpace(part), "\n\n") {
+			if head, ok := strings.CutPrefix(paragraph, "## "); ok {
+				head, paragraph, _ = strings.Cut(head, "\n")
+				book.Blocks = append(book.Blocks, Block{Head: head})
+			}
 			book.Blocks = append(book.Blocks, blockOf(paragraph))
 		}
 	}
@@ -52,9 +59,6 @@ func Read(name string) (book Book, found bool) {
 var item = regexp.MustCompile(`\n(- |\d+\. )`)
 
 func blockOf(paragraph string) (b Block) {
-	if head, ok := strings.CutPrefix(paragraph, "## "); ok {
-		return Block{Head: head}
-	}
 	if !strings.HasPrefix(paragraph, "|") {
 		for line := range strings.SplitSeq(item.ReplaceAllString(paragraph, "\x00$1"), "\x00") {
 			b.Lines = append(b.Lines, marked(line))
@@ -77,14 +81,16 @@ func blockOf(paragraph string) (b Block) {
 var (
 	code   = regexp.MustCompile("`([^`]+)`")
 	strong = regexp.MustCompile(`\*\*([^*]+)\*\*`)
-	other  = regexp.MustCompile(`\[([^\]]+)\]\(([a-z-]+)\.md[^)]*\)`)
+	other  = regexp.MustCompile(`\[([^\]]+)\]\(([a-z-]+)\.md([^)]*)\)`)
+	part   = regexp.MustCompile(`\[([^\]]+)\]\((#[^)]*)\)`)
 	linked = regexp.MustCompile(`\[([^\]]+)\]\([^)]*\)`)
 )
 
-// marked is a text with its code, its emphasis and its links to other runbooks.
+// marked is a text with its code, its emphasis, and its links to other runbooks and to parts of its own.
 func marked(text string) template.HTML {
 	text = template.HTMLEscapeString(strings.TrimSpace(text))
 	text = strong.ReplaceAllString(code.ReplaceAllString(text, "<code>$1</code>"), "<strong>$1</strong>")
-	text = other.ReplaceAllString(text, `<a href="/ops/runbooks/$2">$1</a>`)
+	text = other.ReplaceAllString(text, `<a href="/ops/runbooks/$2$3">$1</a>`)
+	text = part.ReplaceAllString(text, `<a href="$2">$1</a>`)
 	return template.HTML(linked.ReplaceAllString(text, "$1")) //nolint:gosec // It is escaped.
 }

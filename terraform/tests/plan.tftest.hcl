@@ -383,7 +383,7 @@ run "paynow_alone" {
   assert {
     condition = alltrue([
       for policy in values(google_monitoring_alert_policy.alert) :
-      startswith(policy.documentation[0].links[0].url, "https://example.com/runbooks/") && endswith(policy.documentation[0].links[0].url, ".md")
+      can(regex("^https://example.com/runbooks/[a-z-]+\\.md(#[a-z-]+)?$", policy.documentation[0].links[0].url))
     ])
     error_message = "Each alert links its runbook."
   }

@@ -153,7 +153,7 @@ func functions() template.FuncMap {
 		"words":     func(state any) string { return strings.ReplaceAll(fmt.Sprint(state), "_", " ") },
 		"lastMonth": func(period string) string { return period[strings.Index(period, "/")+1:] },
 		"decimal":   func(minor int64, currency string) string { return grouped(money.Text(minor, currency)) },
-		"runbook":   func(name string) string { return href("/ops/runbooks/%s", strings.TrimSuffix(path.Base(name), ".md")) },
+		"runbook":   func(name string) string { return "/ops/runbooks/" + strings.Replace(path.Base(name), ".md", "", 1) },
 		"verb":      func(kind any) string { return title(did(fmt.Sprint(kind))) },
 		"began":     func(who string, by audit.Author) bool { return audit.SamePerson(who, by.String()) },
 		"ends":      func(who string, by audit.Author) bool { return audit.TwoPeople(who, by) == nil },

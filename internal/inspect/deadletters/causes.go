@@ -176,11 +176,11 @@ var causes = map[string]cause{
 	"entry_invalid":     {"The entry that it would make does not balance", program, report},
 	"entry_broken": {
 		"The stored entry cannot be read", program,
-		"See docs/runbooks/books-untrue.md, then replay it.",
+		"See docs/runbooks/books.md, then replay it.",
 	},
 	"ledger_broken": {
 		"The entries of its order contradict each other", program,
-		"See docs/runbooks/books-untrue.md, then replay it.",
+		"See docs/runbooks/books.md, then replay it.",
 	},
 
 	// Usage, notifications, endpoints.
@@ -247,7 +247,7 @@ var causes = map[string]cause{
 	"lease_held":     {"Another worker has it", nobody, itself},
 	"queue_full": {
 		"All slots of the queue were in use for two seconds", setup,
-		itself + " If it goes on: docs/runbooks/max-instances.md.",
+		itself + " If it goes on: docs/runbooks/waiting.md.",
 	},
 	"shutting_down":     {"The instance was shutting down", nobody, itself},
 	"canceled":          {"The request was cut off", nobody, itself},

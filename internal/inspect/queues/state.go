@@ -40,13 +40,13 @@ func (q Queue) Alerts() bool {
 // Runbook says more about what to do, where it stands in a state that needs somebody; else it is empty.
 func (q Queue) Runbook() string {
 	book := map[QueueState]string{
-		PauseFailed: "pause-undone", Alerting: "dead-letters", BreakerOpen: "push-failures", Failing: "push-failures",
-		Backlogged: "backlog", OffWaiting: "kept-backlog",
+		PauseFailed: "waiting.md#pause-undone", Alerting: "dead-letters.md", BreakerOpen: "push-failures.md", Failing: "push-failures.md",
+		Backlogged: "waiting.md#backlog", OffWaiting: "waiting.md#kept-backlog",
 	}[q.State]
 	if book == "" {
 		return ""
 	}
-	return "docs/runbooks/" + book + ".md"
+	return "docs/runbooks/" + book
 }
 
 // failingFrom is the share of failed attempts, of a hundred, from which a queue is called failing.

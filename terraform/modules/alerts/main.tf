@@ -2,7 +2,7 @@
 # needs no provider, so a test reads its output and judges the conditions on made-up series: those of a
 # quiet shop's month, and those of outages (terraform/alerting_test.go).
 #
-# Every alert has its page, docs/runbooks/<runbook>.md.
+# Every alert has its page of docs/runbooks, and its section there.
 
 terraform {
   required_version = ">= 1.9"

@@ -26,55 +26,55 @@ locals {
   # The thresholds of each queue, where it has one. A warning lies below its alert.
   queue_causes = {
     "oldest-unacked" = {
-      runbook = "oldest-unacked", severity = "ERROR", of = "age", name = "oldest message above %g s"
+      runbook = "waiting.md#oldest-unacked", severity = "ERROR", of = "age", name = "oldest message above %g s"
       about   = "A queue falls behind: its oldest message waits for longer than the catalog's oldest_alert."
       at      = { for id, q in var.queues : id => tonumber(trimsuffix(q.oldest_alert, "s")) }
     }
     # Nothing takes these messages until somebody resumes the queue, or gives them up.
     "kept-backlog" = {
-      runbook = "kept-backlog", severity = "ERROR", of = "kept", name = "oldest message above %g s"
+      runbook = "waiting.md#kept-backlog", severity = "ERROR", of = "kept", name = "oldest message above %g s"
       about   = "A queue is off and kept, and three quarters of the time for which Pub/Sub keeps its oldest message are over."
       at      = { for id, q in var.kept : id => tonumber(trimsuffix(q.message_retention_duration, "s")) * 3 / 4 }
     }
     "backlog-warning" = {
-      runbook = "backlog", severity = "WARNING", of = "depth", name = "more than %g messages"
+      runbook = "waiting.md#backlog", severity = "WARNING", of = "depth", name = "more than %g messages"
       about   = "More messages of a queue have waited for a minute than the catalog's backlog_warn_above."
       at      = { for id, q in var.queues : id => q.backlog_warn_above if q.backlog_warn_above > 0 }
     }
     "backlog" = {
-      runbook = "backlog", severity = "ERROR", of = "depth", name = "more than %g messages"
+      runbook = "waiting.md#backlog", severity = "ERROR", of = "depth", name = "more than %g messages"
       about   = "More messages of a queue have waited for a minute than the catalog's backlog_alert_above: they come late."
       at      = { for id, q in var.queues : id => q.backlog_alert_above if q.backlog_alert_above > 0 }
     }
     "backlog-full" = {
-      runbook = "backlog", severity = "CRITICAL", of = "depth", name = "more than %g messages"
+      runbook = "waiting.md#backlog", severity = "CRITICAL", of = "depth", name = "more than %g messages"
       about   = "A queue has reached its bound, max_backlog of the catalog: where on_full is refuse, the webhook service refuses more."
       at      = { for id, q in var.queues : id => q.max_backlog.messages if q.max_backlog.messages > 0 }
     }
     # A task counts the open ones in the store: the hold subscription also keeps copies of those that
     # were replayed or discarded.
     "dead-letters" = {
-      runbook = "dead-letters", severity = "ERROR", of = "letters", name = "open dead letters above %g"
+      runbook = "dead-letters.md", severity = "ERROR", of = "letters", name = "open dead letters above %g"
       about   = "A queue has more open dead letters than the catalog's dead_letter.alert_above."
       at      = { for id in keys(local.open) : id => var.queues[id].dead_letter.alert_above }
     }
     "dead-letters-warning" = {
-      runbook = "dead-letters", severity = "WARNING", of = "letters", name = "open dead letters above %g"
+      runbook = "dead-letters.md", severity = "WARNING", of = "letters", name = "open dead letters above %g"
       about   = "A queue has more open dead letters than is normal: the catalog's dead_letter.warn_above."
       at      = { for id in keys(local.open) : id => var.queues[id].dead_letter.warn_above if var.queues[id].dead_letter.warn_above < var.queues[id].dead_letter.alert_above }
     }
     "dead-letters-unkept" = {
-      runbook = "dead-letters", severity = "ERROR", of = "unkept", name = "dead letters not in the store for %g s"
+      runbook = "dead-letters.md", severity = "ERROR", of = "unkept", name = "dead letters not in the store for %g s"
       about   = "Dead letters of a queue do not reach the store, so nobody sees or replays them."
       at      = { for id in keys(local.letters) : id => local.unkept_after }
     }
     "oldest-dead-letter" = {
-      runbook = "oldest-dead-letter", severity = "ERROR", of = "unsolved", name = "oldest dead letter above %g s"
+      runbook = "dead-letters.md#oldest-dead-letter", severity = "ERROR", of = "unsolved", name = "oldest dead letter above %g s"
       about   = "The oldest open dead letter of a queue has waited for longer than the catalog's dead_letter.oldest_alert."
       at      = { for id in keys(local.open) : id => tonumber(trimsuffix(var.queues[id].dead_letter.oldest_alert, "s")) if var.queues[id].dead_letter.oldest_alert != "0s" }
     }
     "oldest-dead-letter-warning" = {
-      runbook = "oldest-dead-letter", severity = "WARNING", of = "unsolved", name = "oldest dead letter above %g s"
+      runbook = "dead-letters.md#oldest-dead-letter", severity = "WARNING", of = "unsolved", name = "oldest dead letter above %g s"
       about   = "The oldest open dead letter of a queue has waited for longer than the catalog's dead_letter.oldest_warn."
       at      = { for id in keys(local.open) : id => tonumber(trimsuffix(var.queues[id].dead_letter.oldest_warn, "s")) if var.queues[id].dead_letter.oldest_warn != "0s" }
     }
@@ -123,7 +123,7 @@ locals {
   push_policies = merge([
     for i, p in local.pushes : {
       (i == "0" ? "push-failures" : "push-failures/${i + 1}") = {
-        runbook  = "push-failures"
+        runbook  = "push-failures.md"
         severity = "ERROR"
         combiner = "AND_WITH_MATCHING_RESOURCE"
         about    = "More than ${var.thresholds.push_failure_share * 100} % of a queue's pushes fail, and at least ${var.thresholds.push_failures_at_least} in ten minutes."
@@ -146,7 +146,7 @@ locals {
         ]
       }
       (i == "0" ? "ack-deadline" : "ack-deadline/${i + 1}") = {
-        runbook  = "ack-deadline"
+        runbook  = "push-failures.md#ack-deadline"
         severity = "WARNING"
         combiner = "OR"
         about    = "Pushes of a queue were not answered within its ack deadline, ${var.thresholds.ack_deadlines_at_least} or more in an hour: they are delivered again while the first may still run."

@@ -10,7 +10,7 @@ locals {
   webhook_policies = merge(
     {
       "ingest-errors" = {
-        runbook  = "ingest-errors"
+        runbook  = "webhooks.md#ingest-errors"
         severity = "CRITICAL"
         combiner = "AND"
         about    = "More than ${var.thresholds.ingest_error_share * 100} % of webhooks are answered 5xx, and at least ${var.thresholds.ingest_errors_at_least} in half an hour. Senders keep events without a confirmation, for a while."
@@ -24,7 +24,7 @@ locals {
     # there is nothing between the two.
     {
       for name in ["slo-burn"] : name => {
-        runbook  = "slo-burn"
+        runbook  = "webhooks.md#error-budget"
         severity = "ERROR"
         combiner = "AND"
         about    = "Webhooks fail ${local.burn_rate} times as fast as an objective of ${var.thresholds.objective} over 28 days allows: too few for an alert on ingest errors, and for hours."
@@ -45,7 +45,7 @@ locals {
     # hours before it had half of what is usual, or any.
     {
       for source, rhythm in local.rhythms : "webhooks-stopped/${source}" => {
-        runbook  = "webhooks-stopped"
+        runbook  = "webhooks.md#webhooks-have-stopped"
         severity = "ERROR"
         combiner = "AND"
         about    = "No webhook of ${source} was accepted for ${rhythm.silent_for / 3600} hours, after at least ${rhythm.at_least} in the hours before: the sender has stopped, or its webhooks do not arrive."
@@ -59,7 +59,7 @@ locals {
     # the events up. Strangers knock too, so that a share is needed of a sender's, and a few of any.
     {
       for source in concat(tolist(var.sources), ["unknown"]) : "webhooks-refused/${source}" => {
-        runbook  = "webhooks-refused"
+        runbook  = "webhooks.md#webhooks-are-refused"
         severity = source == "unknown" ? "WARNING" : "ERROR"
         combiner = "AND"
         about = source == "unknown" ? "At least ${var.thresholds.webhooks_refused_at_least} webhooks in six hours came to an address that no source has: it was taken out of the catalog, or it is written wrongly at the sender." : (
@@ -101,7 +101,7 @@ locals {
   system_policies = merge(
     {
       for i, maxima in chunklist(sort(distinct([for most in values(local.growing) : format("%04d", most)])), local.conditions_in_a_policy) : (i == 0 ? "max-instances" : "max-instances/${i + 1}") => {
-        runbook  = "max-instances"
+        runbook  = "waiting.md#max-instances"
         severity = "WARNING"
         combiner = "OR"
         about    = "A service has run on all of its instances for ten minutes."
@@ -119,7 +119,7 @@ locals {
     },
     {
       "tasks-stopped" = {
-        runbook  = "tasks-stopped"
+        runbook  = "tasks.md#tasks-stopped"
         severity = "ERROR"
         combiner = "OR"
         about    = "A task was not done for ${local.tasks_silent_for} s. Its measurements are missing, too: alerts on what it counts are blind."
@@ -132,7 +132,7 @@ locals {
         })]
       }
       "outbox-stuck" = {
-        runbook  = "outbox-stuck"
+        runbook  = "tasks.md#outbox-stuck"
         severity = "ERROR"
         combiner = "OR"
         about    = "A message has been committed, or due, for more than ${var.thresholds.outbox_oldest} s and is not published."
@@ -147,7 +147,7 @@ locals {
         })]
       }
       "unsealed" = {
-        runbook  = "unsealed"
+        runbook  = "books.md#unsealed"
         severity = "ERROR"
         combiner = "OR"
         about    = "An entry of the books was posted more than ${var.thresholds.unsealed_oldest} s ago and has no seal: a change of it would not be found."
@@ -161,7 +161,7 @@ locals {
         })]
       }
       "books-untrue" = {
-        runbook  = "books-untrue"
+        runbook  = "books.md#books-untrue"
         severity = "CRITICAL"
         combiner = "OR"
         about    = "A verification of the books has found what was changed, taken out or put in past Billhook. It runs once a day, and says so once a day."
@@ -170,7 +170,7 @@ locals {
         })]
       }
       "orphans" = {
-        runbook  = "orphans"
+        runbook  = "tasks.md#orphans"
         severity = "ERROR"
         combiner = "OR"
         about    = "The sweep found events of a queue that were claimed, never finished and not delivered again."
@@ -179,7 +179,7 @@ locals {
         })]
       }
       "pause-undone" = {
-        runbook  = "pause-undone"
+        runbook  = "waiting.md#pause-undone"
         severity = "CRITICAL"
         combiner = "OR"
         about    = "A queue is paused, and its messages are pushed all the same: somebody has given its subscription the endpoint past Billhook."
@@ -189,7 +189,7 @@ locals {
       }
       # Only what was deleted is measured: that nothing is due for days says nothing.
       "ttl-dead" = {
-        runbook  = "ttl-dead"
+        runbook  = "tasks.md#ttl-late"
         severity = "WARNING"
         combiner = "OR"
         about    = "Firestore's TTL deletes later than ${var.thresholds.ttl_late_by} s after expiry: records live longer than they should."

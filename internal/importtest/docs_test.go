@@ -101,7 +101,7 @@ func TestWhatTheDocumentsNameExists(t *testing.T) {
 			contains(document, code, `"`+line+`"`)
 		}
 		for _, task := range matches(strings.ReplaceAll(text, "cloud.google.com/tasks/", ""), `/tasks/([a-z-]+)`) {
-			contains(document, code, `"/tasks/`+task+`"`)
+			contains(document, code, `"`+task+`"`)
 		}
 		if strings.Contains(document, "runbooks") || strings.Contains(document, "deployment") || strings.Contains(document, "installation") {
 			for _, name := range matches(text, "`([A-Z]+_[A-Z_]+|[a-z]+_[a-z_]+)`") {

@@ -151,17 +151,16 @@ func (d *delivery) countAttempts() {
 	}
 }
 
-// begin starts the run of an attempt. The record of a broken message hangs on that alone, and uses up no event's id.
-func (d *delivery) begin() *dedupe.Run {
-	key := dedupe.MessageKey(d.queue.ID, d.messageID, d.message.Data)
-	if d.broken == nil {
-		key = dedupe.Key(d.queue.ID, d.record.Tenant, d.record.EventID)
-	}
-	run := d.config.Begin(key, d.record, d.queue.RememberFor)
-	run.Delivered(d.number, d.trace)
-	if d.broken == nil {
+// begin starts the run of an attempt. The record of a broken message hangs on that alone, and uses up no event's
+// id.
+func (d *delivery) begin() (run *dedupe.Run) {
+	if d.broken != nil {
+		run = d.config.Begin(dedupe.MessageKey(d.queue.ID, d.messageID, d.message.Data), d.record, d.queue.RememberFor)
+	} else {
+		run = d.config.Begin(dedupe.Key(d.queue.ID, d.record.Tenant, d.record.EventID), d.record, d.queue.RememberFor)
 		run.Knows(d)
 	}
+	run.Delivered(d.number, d.trace)
 	return run
 }
 

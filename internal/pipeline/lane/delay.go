@@ -14,15 +14,6 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// NoneWaits reports, in one read, whether no ordering key of a queue has a lane.
-func NoneWaits(ctx context.Context, from store.Querier, queue string) (bool, error) {
-	page, err := from.Query(ctx, store.Query{Collection: Delayed.Lanes(), Equal: map[string]any{"queue": queue}, Limit: 1})
-	if err != nil {
-		return false, fmt.Errorf("lane: look for lanes: %w", err)
-	}
-	return len(page.Documents) == 0, nil
-}
-
 // Open reads the lane of delayed messages of a name.
 func Open(ctx context.Context, from store.Getter, name Name) (Lane, error) {
 	doc, err := store.Find(ctx, from, store.Key{Collection: Delayed.Lanes(), ID: name.id()})

@@ -44,7 +44,7 @@ type head struct {
 	Again []again `store:"again,omitzero"`
 	// Stays: the lane outlives its entries.
 	Stays bool `store:"stays,omitzero"`
-	// QueueID is the queue of a lane that stays, for NoneWaits.
+	// QueueID is the queue of a lane that stays, for Keys.
 	QueueID string `store:"queue,omitzero"`
 	// ExpireAt is when a lane without entries may be removed.
 	ExpireAt time.Time `store:"expire_at,omitzero"`
@@ -162,7 +162,8 @@ func lanesOf(ctx context.Context, from store.Querier, of Kind, query store.Query
 	return lanes, err
 }
 
-// Keys returns the lanes of a queue's ordering keys, at most limit, and whether there are more.
+// Keys returns the lanes of a queue's ordering keys, at most limit, and whether there are more: with a limit of 0,
+// whether there is one.
 func Keys(ctx context.Context, from store.Querier, queue string, limit int) (keys []Lane, more bool, err error) {
 	keys, err = lanesOf(ctx, from, Delayed, store.Query{Equal: map[string]any{"queue": queue}, Limit: limit + 1})
 	return keys[:min(len(keys), limit)], len(keys) > limit, err

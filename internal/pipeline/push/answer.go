@@ -86,7 +86,7 @@ func (reply answer) httpStatus(q *queue, now time.Time) int {
 // leave settles a replay that has ended, publishes the emissions, so that they come before those of a next
 // event of the key, and removes the lane of its last message: while a lane is left, each event of its queue
 // costs a read.
-func (s *Service) leave(ctx context.Context, d *delivery, at position, f finding) answer {
+func (a *attempt) leave(ctx context.Context, f finding) answer {
 	reply := f.answer
 	if f.state != answered { // record or lane were never as assumed
 		if f.state = unanswered; !f.means.Counts {
@@ -94,47 +94,47 @@ func (s *Service) leave(ctx context.Context, d *delivery, at position, f finding
 		}
 		reply = f.again()
 	}
-	if err := s.settleReplay(ctx, d, reply); err != nil {
-		d.warn(ctx, "end of a replay not written")
+	if err := a.settleReplay(ctx, reply); err != nil {
+		a.warn(ctx, "end of a replay not written")
 		again := storeDown(err).again() // the redelivery comes by here again
 		again.next.due = reply.next.due
 		return again
 	}
-	ends := d.returned() && d.lane.OrderingKey != "" && !at.waits() && !reply.Delayed
-	if ends = ends && (d.broken == nil || reply.Outcome != retry.Retry); !ends && len(reply.next.relay) == 0 {
+	ends := a.returned() && a.lane.OrderingKey != "" && !a.at.waits() && !reply.Delayed
+	if ends = ends && (a.broken == nil || reply.Outcome != retry.Retry); !ends && len(reply.next.relay) == 0 {
 		return reply
 	}
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	for _, id := range reply.next.relay {
-		if _, err := s.config.Outbox.Lane(ctx, id); err != nil {
-			d.warn(ctx, "outbox left to the relay", slog.String("lane", id), slog.String("cause", cause(err)))
+		if _, err := a.config.Outbox.Lane(ctx, id); err != nil {
+			a.warn(ctx, "outbox left to the relay", slog.String("lane", id), slog.String("cause", cause(err)))
 		}
 	}
 	if !ends {
 		return reply
 	}
 	err := error(nil)
-	if !at.read {
-		at.lane, err = lane.Open(ctx, s.config.Store, d.lane)
+	if !a.at.read {
+		a.at.lane, err = lane.Open(ctx, a.config.Store, a.lane)
 	}
-	if last, over := at.lane.Over(d.message); err == nil && over {
-		_, err = s.config.Store.Commit(ctx, []store.Write{last})
+	if last, over := a.at.lane.Over(a.message); err == nil && over {
+		_, err = a.config.Store.Commit(ctx, []store.Write{last})
 	}
 	// Where this fails, the next message of the key ends the lane.
 	if err != nil && !errors.Is(err, store.ErrStale) {
-		d.warn(ctx, "lane not removed")
+		a.warn(ctx, "lane not removed")
 	}
 	return reply
 }
 
 // settleReplay writes into the dead letter of a replay how that has ended: open again, where the event has
 // another one.
-func (s *Service) settleReplay(ctx context.Context, d *delivery, reply answer) error {
+func (d *delivery) settleReplay(ctx context.Context, reply answer) error {
 	if d.replay == "" {
 		return nil
 	}
-	end := deadletter.Ending{State: deadletter.Processed, Outcome: reply.Outcome, At: s.config.Now()}
+	end := deadletter.Ending{State: deadletter.Processed, Outcome: reply.Outcome, At: d.config.Now()}
 	switch {
 	case reply.Outcome == retry.DeadLettered, reply.Outcome == retry.Retry:
 		return nil
@@ -147,5 +147,36 @@ func (s *Service) settleReplay(ctx context.Context, d *delivery, reply answer) e
 	}
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	return deadletter.Settle(ctx, s.config.Store, d.message, end)
+	return deadletter.Settle(ctx, d.config.Store, d.message, end)
+}
+
+// acknowledged has an alarm ring when what is kept or was emitted is due, and holds the answer as long as it
+// has to.
+func (d *delivery) acknowledged(ctx context.Context, reply answer) answer {
+	if due := reply.next.due; !due.IsZero() {
+		if err := d.config.Alarm.At(context.WithoutCancel(ctx), due); err != nil {
+			d.warn(ctx, "no alarm, left to the next run of release-delayed", slog.String("cause", cause(err)))
+		}
+	}
+	if reply.next.hold && !d.sleep(ctx, d.config.Now().Add(noneWaitFor)) {
+		// The broker goes on holding the key.
+		reply.Outcome, reply.Delayed, reply.Status = retry.Retry, false, http.StatusServiceUnavailable
+	}
+	return reply
+}
+
+// concluded logs and counts what became of a delivery, or of an attempt after which its request goes on.
+func (d *delivery) concluded(
+	ctx context.Context, level slog.Level, message string, reply answer, more ...slog.Attr,
+) {
+	d.config.Rates.Ended(d.queue.ID, reply.Outcome, reply.Attempt)
+	if reply.Ref != "" {
+		more = append(more, slog.String("ref", reply.Ref))
+	}
+	d.log.LogAttrs(ctx, level, message, append(more, //nolint:sloglint // Each caller gives a constant.
+		slog.String("event_type", d.record.EventType), slog.String("instance", d.config.Instance),
+		slog.String("ordering_key", d.record.OrderingKey), slog.String("correlation_id", d.record.CorrelationID),
+		slog.Int("attempt", reply.Attempt), slog.Int("delivery_attempt", d.number),
+		slog.String("outcome", string(reply.Outcome)), slog.String("reason", reply.Reason),
+		slog.String("result", reply.result), slog.String("cause", reply.cause), slog.Bool("delayed", reply.Delayed))...)
 }

@@ -3,17 +3,29 @@ package push
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"runtime/debug"
+	"slices"
 	"time"
 
 	"billhook/internal/contract"
+	"billhook/internal/dedupe"
+	"billhook/internal/pipeline/handler"
+	"billhook/internal/pipeline/lane"
+	"billhook/internal/platform/failpoint"
 	"billhook/internal/retry"
 )
 
 const (
-	bookkeeping = 5 * time.Second // bounds each step that reads or writes around a handler, also after the caller has left
-	maxRounds   = 3               // how often a message is settled because the record or the lane was not as assumed
-	maxResumes  = 5               // how many attempts follow the first in one request, also where the clock stands still
+	// bookkeeping bounds each step that reads or writes around a handler, also after the caller has left.
+	bookkeeping = 5 * time.Second
+	maxRounds   = 3           // how often a message is settled because the record or the lane was not as assumed
+	maxResumes  = 5           // how many attempts follow in one request, also where the clock stands still
+	noneWaitFor = time.Second // how long an instance believes what it read: that no message of a queue waits
+	unexplained = 3           // how many deliveries may leave no trace before attempts are counted before they run
+	grace       = time.Second // how long a leased handler may take to return after its deadline
 )
 
 // bounded is the time of a step around a handler, which the caller's leaving does not end.
@@ -21,27 +33,40 @@ func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), bookkeeping)
 }
 
-// past is what came before an attempt.
-type past struct {
+// attempt is one attempt at a delivery.
+type attempt struct {
+	*delivery
+	run       *dedupe.Run
 	delivered bool // the event was delivered before: its record is read first
 	waited    bool // the request has just waited without an attempt, and does not wait for one again
+	at        position
 }
+
+// position is the place of a message in the lane of its key, as it was read.
+type position struct {
+	lane   lane.Lane
+	read   bool
+	behind bool      // another of its key
+	due    time.Time // its time of delivery; zero: now
+}
+
+func (p position) waits() bool { return p.behind || !p.due.IsZero() }
 
 // deliver takes one message to its answer. Where its next attempt is due soon, the request waits for it
 // without a slot.
-func (s *Service) deliver(ctx context.Context, d *delivery) answer {
-	before := past{delivered: d.repeated()}
+func (d *delivery) deliver(ctx context.Context) answer {
+	delivered, waited := d.repeated(), false
 	// Of an attempt that kills its worker nothing else is left.
 	d.log.LogAttrs(ctx, slog.LevelInfo, "received",
-		slog.Int("delivery_attempt", d.number), slog.String("instance", s.config.Instance))
+		slog.Int("delivery_attempt", d.number), slog.String("instance", d.config.Instance))
 	for resumed := 0; ; resumed++ {
-		reply := s.attempt(ctx, d, before)
+		reply := d.attempt(ctx, delivered, waited)
 		reply.EventID = d.record.EventID
-		if reply.next.resume.IsZero() || resumed == maxResumes || !s.sleep(ctx, reply.next.resume) {
-			return s.acknowledged(ctx, d, reply)
+		if reply.next.resume.IsZero() || resumed == maxResumes || !d.sleep(ctx, reply.next.resume) {
+			return d.acknowledged(ctx, reply)
 		}
-		s.concluded(ctx, slog.LevelInfo, "attempt again", d, reply, slog.Int("status", reply.Status))
-		before = past{delivered: true, waited: reply.Attempt == 0}
+		d.concluded(ctx, slog.LevelInfo, "attempt again", reply, slog.Int("status", reply.Status))
+		delivered, waited = true, reply.Attempt == 0
 	}
 }
 
@@ -52,35 +77,284 @@ func (s *Service) sleep(ctx context.Context, until time.Time) bool {
 }
 
 // attempt takes the message through order, claim, perform and settle, as far as it comes.
-func (s *Service) attempt(ctx context.Context, d *delivery, before past) answer {
-	key := cmp.Or(d.message.OrderingKey, d.message.Attributes[contract.AttrOrderingKey]) // which shares the slots with others
+func (d *delivery) attempt(ctx context.Context, delivered, waited bool) answer {
+	// The key shares the slots with others.
+	key := cmp.Or(d.message.OrderingKey, d.message.Attributes[contract.AttrOrderingKey])
 	if !d.queue.slots.acquire(ctx, key, len(d.message.Data), d.queue.SlotWait) {
 		reason := "queue_full"
-		if s.Draining() {
+		if d.Draining() {
 			reason = "shutting_down"
 		}
 		return found(unanswered, retry.Busy(reason, nil)).again()
 	}
 	defer d.queue.slots.release()
-	run, at, f := s.begin(d), position{}, s.refused(d)
+	a := &attempt{delivery: d, run: d.begin(), delivered: delivered, waited: waited}
+	f := d.refused()
 	for settled := 0; ; settled++ {
-		if f.state == goesOn {
-			at, f = s.order(ctx, d, run)
-		}
-		if f.state == goesOn {
-			f = d.claim(ctx, run, before.delivered)
-		}
-		if f.state == goesOn {
-			f = s.perform(ctx, d, run)
-		}
-		if f.state == recorded {
-			f = d.read(run, f)
-		}
+		f = a.decide(ctx, f)
 		if f.state == answered || settled == maxRounds {
-			break
+			return a.leave(ctx, f)
 		}
-		f = s.dispose(d, before.waited, f)
-		f = s.settle(ctx, d, at, run, f)
+		f = a.settle(ctx, a.dispose(f))
 	}
-	return s.leave(ctx, d, at, f)
+}
+
+// decide goes on from a finding, and reads what the record says.
+func (a *attempt) decide(ctx context.Context, f finding) finding {
+	if f.state == goesOn {
+		f = a.order(ctx)
+	}
+	if f.state == goesOn {
+		f = a.claim(ctx)
+	}
+	if f.state == goesOn {
+		f = a.perform(ctx)
+	}
+	if f.state == recorded {
+		f = a.read(f)
+	}
+	return f
+}
+
+// order finds whether the message has to wait, for its time of delivery or behind others of its key.
+func (a *attempt) order(ctx context.Context) finding {
+	now := a.config.Now()
+	a.at = position{}
+	if a.due.After(now) && !a.returned() { // else it has waited for it
+		a.at.due = a.due
+	}
+	switch {
+	case a.at.due.Sub(now) > contract.MaxAhead:
+		return found(failed, retry.Permanent("deliver_at_too_far", nil))
+	case a.lane.OrderingKey == "" && a.at.due.IsZero():
+		return finding{}
+	case !a.queue.waits && !a.returned() && a.at.due.IsZero():
+		if none, err := a.noneWaits(ctx); err != nil {
+			return storeDown(err)
+		} else if none {
+			return finding{}
+		}
+	}
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	var err error
+	if a.at.lane, err = lane.Open(ctx, a.config.Store, a.lane); err != nil {
+		return storeDown(err)
+	}
+	a.at.read, a.at.behind = true, a.at.lane.Behind(a.message)
+	if !a.at.waits() {
+		return finding{}
+	}
+	seen, err := a.run.Look(ctx) // its event may have been handled before, or be kept already
+	switch {
+	case err != nil:
+		return found(unanswered, err)
+	case seen == dedupe.Early && !a.returned() && a.at.behind:
+		// The broker repeats it, and has the copy whose attempt failed: to wait in that one's stead would cost its
+		// rank.
+	case seen != dedupe.Fresh:
+		return records(seen)
+	case !a.at.due.IsZero():
+		return found(waiting, retry.Busy("deliver_at", nil)).dueAt(a.at.due)
+	}
+	return found(waiting, retry.Busy("behind_delayed", nil))
+}
+
+// noneWaits reports, where messages do not wait as a rule, by one read for the whole queue that there is no
+// lane.
+func (d *delivery) noneWaits(ctx context.Context) (bool, error) {
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	return d.queue.noneWait.Get(ctx, "", func(ctx context.Context) (bool, time.Duration, error) {
+		ctx, cancel := bounded(ctx)
+		defer cancel()
+		_, some, err := lane.Keys(ctx, d.config.Store, d.queue.ID, 0)
+		return !some, noneWaitFor, err
+	})
+}
+
+// claim claims the event of a leased handler. The record of a Tx handler's is read only where it was
+// delivered before.
+func (a *attempt) claim(ctx context.Context) finding {
+	switch {
+	case a.handler.Tx == nil && !a.leased():
+		return found(failed, retry.Permanent(typeUnknown, nil))
+	case a.handler.Tx != nil && !a.delivered:
+		return finding{}
+	}
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	if a.leased() {
+		return a.lease(ctx)
+	}
+	return a.recall(ctx)
+}
+
+// recall reads the record of an event that was delivered before, and counts the attempt where its workers
+// seem to die.
+func (a *attempt) recall(ctx context.Context) finding {
+	seen, err := a.run.Look(ctx)
+	for tries := 0; err != nil || seen != dedupe.Counted; tries++ {
+		few := a.number-(a.run.Attempt()-1-int(a.record.Attempts)) <= unexplained
+		switch {
+		case tries == maxRounds:
+			return found(held, retry.Busy("contention", nil))
+		case err != nil:
+			return found(unanswered, err)
+		case seen != dedupe.Fresh:
+			return records(seen)
+		case few:
+			return finding{}
+		case a.run.Attempt() > a.allowed:
+			return found(failed, workerDied)
+		}
+		seen, err = a.run.Count(ctx)
+	}
+	return finding{}
+}
+
+func (a *attempt) lease(ctx context.Context) finding {
+	var kept *contract.Message // for a sweep to publish it again
+	if len(a.message.Data) <= contract.MaxKept {
+		kept = &a.message
+	}
+	failpoint.Hit(failpoint.LeasedClaim)
+	seen, err := a.run.Claim(ctx, a.queue.Lease, kept, a.delivered)
+	means := retry.Decide(err)
+	switch {
+	case err != nil && means.Class.Terminal():
+		return found(failed, err)
+	case err != nil && means.Scope == retry.OneMessage && !means.Counts: // else the record cannot be read
+		return found(held, err)
+	case err != nil:
+		return found(unanswered, err)
+	case seen != dedupe.Claimed:
+		return records(seen)
+	}
+	failpoint.Hit(failpoint.LeasedClaimed)
+	return finding{}
+}
+
+// perform calls the handler, again where its assumption no longer holds, and commits the effect with the
+// record. A caller that leaves does not end a leased handler: half a call is worse than a whole one.
+func (a *attempt) perform(ctx context.Context) finding {
+	if a.leased() {
+		ctx = context.WithoutCancel(ctx)
+	}
+	ctx, cancel := context.WithTimeout(ctx, a.policy.Timeout)
+	defer cancel()
+	for {
+		event := a.event
+		event.Attempt, event.Try = a.run.Attempt(), a.run.Try()
+		effect, err := a.effect(ctx, event, a.run.Repeated() || event.Try > 0)
+		over, unknown, emitted, seen := ctx.Err(), false, lane.Emitted{}, dedupe.Fresh
+		if err == nil {
+			emitted, err = a.emit(event, &effect)
+		}
+		if a.leased() {
+			failpoint.Hit(failpoint.LeasedDone)
+		}
+		if err == nil {
+			end := dedupe.Ending{Status: dedupe.Completed, Effect: effect, Emitted: emitted.Messages}
+			seen, err = a.commit(ctx, end)
+			over, unknown = ctx.Err(), true
+		}
+		switch {
+		case err != nil:
+			return a.unperformed(ctx, err, over, unknown)
+		case !seen.Undecided():
+			return finding{state: recorded, seen: seen, emitted: emitted}
+		}
+	}
+}
+
+// effect calls the handler so that neither a panic nor an ignored deadline ends the delivery. A call that has
+// not returned when the grace has passed since its deadline is abandoned: a leased one goes on outside, and
+// its lease must stand.
+func (d *delivery) effect(ctx context.Context, event handler.Event, again bool) (handler.Effect, error) {
+	type returned struct {
+		effect handler.Effect
+		err    error
+	}
+	end := make(chan returned, 1)
+	go func() {
+		var r returned
+		defer func() {
+			if value := recover(); value != nil {
+				// The value may hold anything; its type and place are enough to find it.
+				d.log.LogAttrs(ctx, slog.LevelError, "handler panic",
+					slog.String("type", fmt.Sprintf("%T", value)), slog.String("stack", string(debug.Stack())))
+				r = returned{err: retry.Panicked()}
+			}
+			end <- r
+		}()
+		r.effect, r.err = d.call(ctx, event, again)
+	}()
+	patience := time.Duration(0)
+	if d.leased() {
+		patience = grace
+	}
+	var late <-chan time.Time
+	for over := ctx.Done(); ; {
+		select {
+		case r := <-end:
+			return r.effect, r.err
+		case <-over:
+			late, over = time.After(patience), nil
+		case <-late:
+			return handler.Effect{}, errAbandoned
+		}
+	}
+}
+
+var errAbandoned = errors.New("push: the handler does not return")
+
+// call calls the handler. Before it calls a leased one again, it asks what became of the earlier attempt.
+func (d *delivery) call(ctx context.Context, event handler.Event, again bool) (handler.Effect, error) {
+	h := d.handler.Leased
+	if h == nil {
+		return d.handler.Tx(ctx, event)
+	}
+	if again && h.Reconcile != nil {
+		effect, done, err := h.Reconcile(ctx, event)
+		failpoint.Hit(failpoint.LeasedReconciled)
+		if err != nil || done {
+			return effect, err
+		}
+		if ctx.Err() != nil { // too late to begin
+			return effect, ctx.Err()
+		}
+	}
+	if event.Attempt > d.allowed {
+		return handler.Effect{}, workerDied
+	}
+	return h.Do(ctx, event)
+}
+
+// emit adds the writes of an effect's emissions. It refuses one that the catalog does not list for the
+// handler: nothing is granted for it. The release is at fault, so the event is tried again, and that counts.
+func (d *delivery) emit(event handler.Event, effect *handler.Effect) (lane.Emitted, error) {
+	undeclared := func(emission handler.Emission) bool { return !slices.Contains(d.policy.Emits, emission.To) }
+	if slices.ContainsFunc(effect.Emit, undeclared) {
+		// Without the topic's name, which the handler may have from the message.
+		return lane.Emitted{}, retry.Transient("emission_undeclared", nil)
+	}
+	return lane.Emit(d.config.Catalog, event, effect, d.config.Now())
+}
+
+// commit commits the effect with the record: that of a leased handler in a time of its own.
+func (a *attempt) commit(ctx context.Context, end dedupe.Ending) (seen dedupe.Seen, err error) {
+	if a.leased() {
+		ctx, cancel := bounded(ctx)
+		defer cancel()
+		if seen, err = a.run.Conclude(ctx, end); seen == dedupe.Own {
+			failpoint.Hit(failpoint.LeasedCompleted)
+		}
+		return seen, err
+	}
+	failpoint.Hit(failpoint.TxCommit)
+	if seen, err = a.run.Conclude(ctx, end); seen == dedupe.Own {
+		failpoint.Hit(failpoint.TxCommitted)
+	}
+	return seen, err
 }

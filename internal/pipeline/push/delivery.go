@@ -18,7 +18,6 @@ import (
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/pipeline/rates"
-	"billhook/internal/platform/store"
 	"billhook/internal/retry"
 )
 
@@ -62,11 +61,11 @@ func decodeEnvelope(body []byte) (envelope, error) {
 
 // delivery is a message that was delivered, and all that it says. It does not change once it is decoded.
 type delivery struct {
+	*Service
 	envelope
 	queue   *queue
 	event   handler.Event
 	record  dedupe.Record   // of the event before this attempt, as far as the message tells
-	key     store.Key       // of the record: that of a broken message hangs on it alone, and uses up no event's id
 	broken  error           // why the message has no valid event
 	due     time.Time       // the time of delivery that its sender wants
 	lane    lane.Name       // in which the message waits, if it has to
@@ -103,7 +102,7 @@ func (s *Service) decode(q *queue, e envelope) *delivery {
 	if e.firstID = attributes[contract.AttrFirstMessageID]; !pii.ID.Valid(e.firstID) {
 		e.firstID = e.messageID
 	}
-	d := &delivery{envelope: e, queue: q, due: momentOf(attributes[contract.AttrDeliverAt])}
+	d := &delivery{Service: s, envelope: e, queue: q, due: momentOf(attributes[contract.AttrDeliverAt])}
 	if id := attributes[deadletter.AttrReplayOf]; id != "" && id == deadletter.ItemID(q.Queue, d.firstID, e.message) {
 		d.replay = id
 	}
@@ -128,10 +127,8 @@ func (s *Service) decode(q *queue, e envelope) *delivery {
 		}
 	}
 	if d.broken != nil {
-		d.key = dedupe.MessageKey(q.ID, e.messageID, e.message.Data)
 		return d
 	}
-	d.key = dedupe.Key(q.ID, d.record.Tenant, d.record.EventID)
 	d.policy, _ = q.Handler(d.event.Type)
 	d.handler, _ = s.config.Handlers.Lookup(d.policy.Name)
 	d.countAttempts()
@@ -154,23 +151,26 @@ func (d *delivery) countAttempts() {
 	}
 }
 
-// begin starts the run of an attempt.
-func (s *Service) begin(d *delivery) *dedupe.Run {
-	run := s.config.Begin(d.key, d.record, d.queue.RememberFor)
-	run.Delivered(d.number, d.trace)
-	if d.broken == nil {
-		run.Knows(deadLetters{d, s})
+// begin starts the run of an attempt. The record of a broken message hangs on that alone, and uses up no event's
+// id.
+func (d *delivery) begin() (run *dedupe.Run) {
+	if d.broken != nil {
+		run = d.config.Begin(dedupe.MessageKey(d.queue.ID, d.messageID, d.message.Data), d.record, d.queue.RememberFor)
+	} else {
+		run = d.config.Begin(dedupe.Key(d.queue.ID, d.record.Tenant, d.record.EventID), d.record, d.queue.RememberFor)
+		run.Knows(d)
 	}
+	run.Delivered(d.number, d.trace)
 	return run
 }
 
 // refused answers a message that is not for the queue or is too old, and finds one that is broken.
-func (s *Service) refused(d *delivery) finding {
+func (d *delivery) refused() finding {
 	q, published := d.queue, d.record.PublishedAt
 	switch {
 	case !q.Takes(d.message.Attributes): // the broker's filter, which an emulator does not apply
 		return final(answer{Outcome: retry.Dropped, Status: http.StatusNoContent, Reason: notBound})
-	case q.MessageTTL > 0 && !published.IsZero() && s.config.Now().Sub(published) > q.MessageTTL && !d.replayed():
+	case q.MessageTTL > 0 && !published.IsZero() && d.config.Now().Sub(published) > q.MessageTTL && !d.replayed():
 		return final(answer{Outcome: retry.Expired, Status: http.StatusNoContent, Reason: tooOld})
 	case d.broken != nil:
 		return found(failed, d.broken)

@@ -3,15 +3,71 @@ package push
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
+	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/lane"
 	"billhook/internal/retry"
 )
+
+// state is where a step leaves an attempt: it goes on, it is answered, or why its message is not handled now.
+type state string
+
+const (
+	goesOn   state = "" // after its settling: from the beginning
+	answered state = "it is answered"
+	recorded state = "its record says what becomes of it"
+
+	unanswered state = "the store did not answer, or the handler does not return"
+	uncertain  state = "its effect may have been committed"
+	waiting    state = "it comes behind another of its key, or before its time of delivery"
+	early      state = "its next attempt is not due yet"
+	held       state = "another worker has it"
+	failed     state = "it failed"
+)
+
+// finding is what a step has found of the message.
+type finding struct {
+	state   state
+	failure error
+	means   retry.Verdict // what the failure means here
+	attempt int           // which of the event's attempts has failed; 0: none
+	due     time.Time     // when the message may be tried again, as far as known
+	then    disposition
+	seen    dedupe.Seen  // what is recorded
+	emitted lane.Emitted // what was committed with that
+	answer  answer
+}
+
+// found is a failure that means what its error says.
+func found(state state, failure error) finding {
+	return finding{state: state, failure: failure, means: retry.Decide(failure)}
+}
+
+func storeDown(err error) finding { return found(unanswered, retry.Outage("store_unavailable", err)) }
+
+func records(seen dedupe.Seen) finding { return finding{state: recorded, seen: seen} }
+
+func final(reply answer) finding { return finding{state: answered, answer: reply} }
+
+func (f finding) dueAt(due time.Time) finding { f.due = due; return f }
+
+// again answers that the message is to be delivered again.
+func (f finding) again() answer {
+	reply := answer{Outcome: retry.Retry, Status: int(f.means.Class), Reason: f.means.Reason}
+	reply.cause = cause(f.failure)
+	if f.state == unanswered || (f.state == failed && f.means.Counts) {
+		reply.Attempt = f.attempt
+	}
+	return reply
+}
 
 // disposition is how a message that is not handled now comes to its next attempt.
 type disposition string
@@ -37,9 +93,7 @@ type condition struct {
 
 type situation struct {
 	finding
-	queue        *queue
-	number       int  // of the delivery, where the broker counts
-	waited       bool // its request has
+	of           *attempt
 	now          time.Time
 	next, latest time.Time     // when the request itself would go on, and until when it may; zero: it cannot
 	wait, asked  time.Duration // the policy's wait, and the one that the called service asks for
@@ -54,14 +108,14 @@ var (
 	soon         = condition{"it can go on within 2 s, and be answered in time", func(s *situation) bool {
 		return !s.next.IsZero() && !s.next.After(s.latest)
 	}}
-	notWaited   = condition{"its request has not just waited for it", func(s *situation) bool { return !s.waited }}
-	noRecords   = condition{"the queue keeps no records", func(s *situation) bool { return !s.queue.Remembers() }}
+	notWaited   = condition{"its request has not just waited for it", func(s *situation) bool { return !s.of.waited }}
+	noRecords   = condition{"the queue keeps no records", func(s *situation) bool { return !s.of.queue.Remembers() }}
 	asksForMore = condition{"the called service asks for a longer wait than the policy's", func(s *situation) bool { return s.asked > s.wait }}
-	oneTarget   = condition{"all messages of the queue go to one target", func(s *situation) bool { return s.queue.oneTarget }}
+	oneTarget   = condition{"all messages of the queue go to one target", func(s *situation) bool { return s.of.queue.oneTarget }}
 	brokersWait = condition{"the broker's own wait is the policy's", func(s *situation) bool {
-		return s.queue.BrokerKeepsTime() && (s.number == 0 || s.number == s.attempt)
+		return s.of.queue.BrokerKeepsTime() && (s.of.number == 0 || s.of.number == s.attempt)
 	}}
-	inBudget = condition{"the queue's `nack_budget` has one left", func(s *situation) bool { return s.queue.nacks.AllowN(s.now, 1) }} // and takes it
+	inBudget = condition{"the queue's `nack_budget` has one left", func(s *situation) bool { return s.of.queue.nacks.AllowN(s.now, 1) }} // and takes it
 )
 
 // dispositions is the table of what becomes of a message that is not handled now. A failure of what all
@@ -90,21 +144,21 @@ var dispositions = []rule{
 
 // unperformed is what a failure of the handler means or, where unknown, of the commit. over: time or caller
 // are gone.
-func (d *delivery) unperformed(ctx context.Context, attempt int, err, over error, unknown bool) finding {
+func (a *attempt) unperformed(ctx context.Context, err, over error, unknown bool) finding {
 	f := found(failed, err)
-	f.attempt = attempt
-	if over != nil && !f.means.Class.Terminal() && (!d.leased() || !unknown) {
+	f.attempt = a.run.Attempt()
+	if over != nil && !f.means.Class.Terminal() && (!a.leased() || !unknown) {
 		f.means = retry.Decide(over) // whatever error the handler or the store returned
 	}
 	one := f.means.Scope == retry.OneMessage
 	switch {
-	case d.leased() && errors.Is(err, errAbandoned):
+	case a.leased() && errors.Is(err, errAbandoned):
 		// It still runs and cannot be stopped: no other attempt while the lease stands.
-		d.log.LogAttrs(ctx, slog.LevelError, "handler does not return")
+		a.log.LogAttrs(ctx, slog.LevelError, "handler does not return")
 		f.state = unanswered
-	case d.leased() && unknown && !f.means.Class.Terminal() && (f.means.Counts || !one):
+	case a.leased() && unknown && !f.means.Class.Terminal() && (f.means.Counts || !one):
 		f.state = unanswered // the lease stands, and then Reconcile is asked
-	case d.leased(), f.means.Class.Terminal(), f.means.Counts, f.means.Scope == retry.OtherEvent:
+	case a.leased(), f.means.Class.Terminal(), f.means.Counts, f.means.Scope == retry.OtherEvent:
 	case over != nil, !one:
 		f.state = uncertain
 	default:
@@ -124,8 +178,8 @@ const (
 )
 
 // read turns what a record says into the answer, or into why the message is not handled.
-func (d *delivery) read(run *dedupe.Run, f finding) finding {
-	reply := answer{Outcome: retry.Duplicate, Status: http.StatusNoContent}
+func (a *attempt) read(f finding) finding {
+	run, reply := a.run, answer{Outcome: retry.Duplicate, Status: http.StatusNoContent}
 	switch f.seen {
 	case dedupe.Own:
 		reply.Outcome, reply.Status = retry.Processed, http.StatusOK
@@ -139,12 +193,12 @@ func (d *delivery) read(run *dedupe.Run, f finding) finding {
 	case dedupe.Gone:
 		reply.Reason = deadLetteredBefore
 		// Else the replay's own death is on its way.
-		reply.next.reopen = d.broken == nil && !run.Buried(d.message.Attributes[deadletter.AttrReplayOf])
+		reply.next.reopen = a.broken == nil && !run.Buried(a.message.Attributes[deadletter.AttrReplayOf])
 	case dedupe.Replaced:
 		reply.Reason = correctedBefore
 	case dedupe.Waiting:
 		// By a copy whose acknowledgement did not arrive: what comes behind it may come at once.
-		reply.Reason, reply.next.hold = delayedBefore, d.mayMissLane()
+		reply.Reason, reply.next.hold = delayedBefore, a.mayMissLane()
 	case dedupe.Differs:
 		// Under a record of its own, so that its redelivery is known and acked.
 		run.Conflict()
@@ -172,18 +226,18 @@ func (f finding) exhausted(allowed int) finding {
 }
 
 // dispose looks the finding up in the table, and says when the message is due again.
-func (s *Service) dispose(d *delivery, waited bool, f finding) finding {
+func (a *attempt) dispose(f finding) finding {
 	if f.state == failed {
-		f = f.exhausted(d.allowed)
+		f = f.exhausted(a.allowed)
 	}
-	in := situation{finding: f, queue: d.queue, number: d.number, waited: waited, now: s.config.Now(), next: f.due}
-	if !s.Draining() { // an attempt has to be answered by the ack deadline
-		patience := d.queue.AckDeadline - d.queue.SlotWait - d.policy.Timeout - bookkeeping - 1
-		in.latest = d.received.Add(min(maxResume, patience))
+	in := situation{finding: f, of: a, now: a.config.Now(), next: f.due}
+	if !a.Draining() { // an attempt has to be answered by the ack deadline
+		patience := a.queue.AckDeadline - a.queue.SlotWait - a.policy.Timeout - bookkeeping - 1
+		in.latest = a.received.Add(min(maxResume, patience))
 	}
-	switch backoff := d.policy.Backoff; f.state {
+	switch backoff := a.policy.Backoff; f.state {
 	case held:
-		if in.next = d.received.Add(nextLook); !in.next.After(in.now) {
+		if in.next = a.received.Add(nextLook); !in.next.After(in.now) {
 			in.next = time.Time{}
 		}
 		// Not much later than the broker would come: it may be over before its time.
@@ -191,7 +245,7 @@ func (s *Service) dispose(d *delivery, waited bool, f finding) finding {
 			in.due = late
 		}
 	case failed:
-		in.wait, in.asked = backoff.Wait(f.attempt, s.config.Dice()), retry.Asked(f.failure)
+		in.wait, in.asked = backoff.Wait(f.attempt, a.config.Dice()), retry.Asked(f.failure)
 		in.due = in.now.Add(max(in.wait, in.asked))
 		in.next = in.due
 	default:
@@ -200,14 +254,51 @@ func (s *Service) dispose(d *delivery, waited bool, f finding) finding {
 	row := slices.IndexFunc(dispositions, func(r rule) bool {
 		return r.state == f.state && !slices.ContainsFunc(r.when, fails)
 	})
-	f.then = dispositions[row].then
+	f.then, f.due = dispositions[row].then, in.due
 	switch {
 	case f.then == resume:
 		f.due = in.next
 	case f.then == nack && !f.means.Counts: // nothing was tried: the broker's next delivery is in time
 		f.due = time.Time{}
-	default:
-		f.due = in.due
 	}
 	return f
+}
+
+// workerDied is the failure of an event whose last attempt ended with its worker.
+var workerDied = retry.Exhausted(retry.Verdict{Reason: dedupe.Begun}, nil)
+
+// detail is the text of a dead letter beside its reason, made of our own errors, which hold codes, field
+// paths and ids.
+func detail(err error) string {
+	var invalid *contract.Invalid
+	if errors.As(err, &invalid) {
+		return invalid.Error()
+	}
+	var texts []string
+	var marked *retry.Error
+	for at, first := err, true; errors.As(at, &marked); at, first = marked.Err, false {
+		if !first { // the dead letter has the reason of the first
+			texts = append(texts, marked.Verdict.Reason)
+		}
+		if len(marked.Subjects) > 0 {
+			texts = append(texts, strings.Join(marked.Subjects, " "))
+		}
+	}
+	if said := retry.Said(err); said != "" {
+		texts = append(texts, said)
+	}
+	return strings.Join(texts, ": ")
+}
+
+// cause is the log's text of a failure beside its reason: the detail, and the type of another's error at the
+// bottom.
+func cause(err error) string {
+	text, root := detail(err), err
+	for inner := err; inner != nil; inner = errors.Unwrap(inner) {
+		root = inner
+	}
+	if _, ours := errors.AsType[*retry.Error](root); root != nil && !ours {
+		text += fmt.Sprintf(" %T", root)
+	}
+	return strings.TrimSpace(text)
 }

@@ -137,8 +137,9 @@ func timer(d time.Duration) (<-chan time.Time, func() bool) {
 	return t.C, t.Stop
 }
 
-func newSlots(n int, ended chan struct{}) *slots {
-	return &slots{waits: &waits{timer: timer, ended: ended}, free: n}
+func newSlots(n int) *slots {
+	ended, drain := context.WithCancel(context.Background())
+	return &slots{waits: &waits{timer: timer, ended: ended, drain: drain}, free: n}
 }
 
 type asker struct {
@@ -170,7 +171,7 @@ func TestWaitForASlotIsBoundedInNumberAndBytes(t *testing.T) {
 	t.Parallel()
 	for size, fit := range map[int]int{1: maxWaiting, maxWaitingBytes / 4: 4} {
 		synctest.Test(t, func(t *testing.T) {
-			s := newSlots(1, nil)
+			s := newSlots(1)
 			require.True(t, ask(s, "", 1, time.Second).holds())
 			first := ask(s, "0", size, time.Hour)
 			for i := range fit - 1 {
@@ -194,25 +195,23 @@ func TestWaitForASlotIsBoundedInNumberAndBytes(t *testing.T) {
 
 func TestWaitForASlotEnds(t *testing.T) {
 	t.Parallel()
-	type end func(s *slots, a *asker, ended chan struct{})
-	closes := func(_ *slots, _ *asker, ended chan struct{}) { close(ended) }
+	type end func(s *slots, a *asker)
 	for name, test := range map[string]struct {
 		patience time.Duration
 		end      end
 	}{
-		"when the patience is over":         {2 * time.Second, func(*slots, *asker, chan struct{}) { <-time.After(2 * time.Second) }},
-		"when the caller leaves":            {time.Hour, func(_ *slots, a *asker, _ chan struct{}) { a.leave() }},
-		"when the service ends":             {time.Hour, closes},
-		"at once where nobody is to wait":   {0, func(*slots, *asker, chan struct{}) {}},
-		"with its slot, which is passed on": {time.Hour, func(s *slots, _ *asker, ended chan struct{}) { s.mu.Lock(); s.handOver(); close(ended); s.mu.Unlock() }},
-		"before its slot, which it loses":   {time.Hour, func(s *slots, _ *asker, ended chan struct{}) { s.mu.Lock(); close(ended); s.handOver(); s.mu.Unlock() }},
+		"when the patience is over":         {2 * time.Second, func(*slots, *asker) { <-time.After(2 * time.Second) }},
+		"when the caller leaves":            {time.Hour, func(_ *slots, a *asker) { a.leave() }},
+		"when the service ends":             {time.Hour, func(s *slots, _ *asker) { s.drain() }},
+		"at once where nobody is to wait":   {0, func(*slots, *asker) {}},
+		"with its slot, which is passed on": {time.Hour, func(s *slots, _ *asker) { s.mu.Lock(); s.handOver(); s.drain(); s.mu.Unlock() }},
+		"before its slot, which it loses":   {time.Hour, func(s *slots, _ *asker) { s.mu.Lock(); s.drain(); s.handOver(); s.mu.Unlock() }},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			ended := make(chan struct{})
-			s := newSlots(1, ended)
+			s := newSlots(1)
 			require.True(t, ask(s, "", 1, time.Second).holds())
 			a := ask(s, "k", 1, test.patience)
-			test.end(s, a, ended)
+			test.end(s, a)
 			synctest.Wait()
 			require.True(t, a.over.Load(), name)
 			require.False(t, a.got)
@@ -222,9 +221,8 @@ func TestWaitForASlotEnds(t *testing.T) {
 			s.unused(t, 1)
 		})
 	}
-	ended := make(chan struct{})
-	close(ended)
-	s := newSlots(1, ended)
+	s := newSlots(1)
+	s.drain()
 	require.False(t, s.acquire(t.Context(), "k", 1, time.Hour), "before it begins where the service has ended")
 	s.unused(t, 1)
 }
@@ -236,7 +234,7 @@ func TestSlotsGoRoundAsTheirModelSays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		// Without the deadline of the real time, which a bubble does not tell.
 		rapid.Check(struct{ rapid.TB }{t}, func(t *rapid.T) {
-			s := newSlots(rapid.IntRange(1, 3).Draw(t, "slots"), nil)
+			s := newSlots(rapid.IntRange(1, 3).Draw(t, "slots"))
 			free, holding := s.free, 0
 			var ring []string // keys, the next first
 			waiting := map[string][]*asker{}

@@ -15,7 +15,6 @@ import (
 	"net/http"
 	"regexp"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -72,7 +71,6 @@ type Service struct {
 	queues map[string]*queue
 	bodies *semaphore.Weighted
 	waits
-	drain func()
 }
 
 type queue struct {
@@ -90,11 +88,9 @@ type queue struct {
 
 // New returns a service for the enabled queues of the config.
 func New(config Config) *Service {
-	s := &Service{
-		config: config, queues: map[string]*queue{}, bodies: semaphore.NewWeighted(serve.DefaultBodyBudget),
-		waits: waits{timer: config.Timer, ended: make(chan struct{})},
-	}
-	s.drain = sync.OnceFunc(func() { close(s.ended) })
+	s := &Service{config: config, queues: map[string]*queue{}, bodies: semaphore.NewWeighted(serve.DefaultBodyBudget)}
+	s.timer = config.Timer
+	s.ended, s.drain = context.WithCancel(context.Background())
 	for _, q := range config.Queues {
 		if q.Enabled {
 			s.queues[q.ID] = s.newQueue(q)
@@ -147,7 +143,7 @@ func (s *Service) push(w http.ResponseWriter, r *http.Request, q *queue, e envel
 	if !d.repeated() {
 		s.config.Rates.Arrived(q.ID)
 	}
-	reply := s.deliver(r.Context(), d)
+	reply := d.deliver(r.Context())
 	now, level := s.config.Now(), slog.LevelInfo
 	status, took := reply.httpStatus(q, now), now.Sub(e.received)
 	switch {
@@ -157,42 +153,13 @@ func (s *Service) push(w http.ResponseWriter, r *http.Request, q *queue, e envel
 		level = slog.LevelWarn
 	}
 	s.config.Metrics.Delivery(q.ID, string(reply.Outcome), reply.Reason, took)
-	s.concluded(r.Context(), level, "delivery", d, reply,
+	d.concluded(r.Context(), level, "delivery", reply,
 		slog.Int("status", status), slog.Float64("duration_ms", took.Seconds()*1000))
 	if status == http.StatusNoContent {
 		w.WriteHeader(status)
 		return
 	}
 	serve.WriteJSON(w, status, reply)
-}
-
-// acknowledged has an alarm ring when what is kept or was emitted is due, and holds the answer as long as it
-// has to.
-func (s *Service) acknowledged(ctx context.Context, d *delivery, reply answer) answer {
-	if due := reply.next.due; !due.IsZero() {
-		if err := s.config.Alarm.At(context.WithoutCancel(ctx), due); err != nil {
-			d.warn(ctx, "no alarm, left to the next run of release-delayed", slog.String("cause", cause(err)))
-		}
-	}
-	if reply.next.hold && !s.sleep(ctx, s.config.Now().Add(noneWaitFor)) {
-		// The broker goes on holding the key.
-		reply.Outcome, reply.Delayed, reply.Status = retry.Retry, false, http.StatusServiceUnavailable
-	}
-	return reply
-}
-
-// concluded logs and counts what became of a delivery, or of an attempt after which its request goes on.
-func (s *Service) concluded(ctx context.Context, level slog.Level, message string, d *delivery, reply answer, more ...slog.Attr) {
-	s.config.Rates.Ended(d.queue.ID, reply.Outcome, reply.Attempt)
-	if reply.Ref != "" {
-		more = append(more, slog.String("ref", reply.Ref))
-	}
-	d.log.LogAttrs(ctx, level, message, append(more, //nolint:sloglint // Each caller gives a constant.
-		slog.String("event_type", d.record.EventType), slog.String("instance", s.config.Instance),
-		slog.String("ordering_key", d.record.OrderingKey), slog.String("correlation_id", d.record.CorrelationID),
-		slog.Int("attempt", reply.Attempt), slog.Int("delivery_attempt", d.number),
-		slog.String("outcome", string(reply.Outcome)), slog.String("reason", reply.Reason),
-		slog.String("result", reply.result), slog.String("cause", reply.cause), slog.Bool("delayed", reply.Delayed))...)
 }
 
 // deadLetter keeps one dead letter in the store, or leaves it on its topic.

@@ -7,112 +7,129 @@ import (
 	"log/slog"
 	"net/http"
 
+	"billhook/catalog"
 	"billhook/internal/dedupe"
+	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/lane"
+	"billhook/internal/platform/failpoint"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
 )
 
 // settle does what the table of dispositions says. Where the record or the lane is not as assumed, it returns
 // what it found.
-func (s *Service) settle(ctx context.Context, d *delivery, at position, run *dedupe.Run, f finding) finding {
+func (a *attempt) settle(ctx context.Context, f finding) finding {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	if f.state == uncertain {
 		// A commit whose answer was lost is recognized, where the store answers again.
-		if seen, err := run.Look(ctx); err == nil && seen != dedupe.Fresh {
+		if seen, err := a.run.Look(ctx); err == nil && seen != dedupe.Fresh {
 			return records(seen)
 		}
 	}
 	if f.state == uncertain || f.state == held {
 		// An attempt that was counted before it ran, and was none of the event's own, is taken back. Else it stays
 		// counted.
-		if _, err := run.Uncount(ctx, f.means.Reason); err != nil {
-			d.warn(ctx, "attempt not taken back", slog.String("reason", f.means.Reason))
+		if _, err := a.run.Uncount(ctx, f.means.Reason); err != nil {
+			a.warn(ctx, "attempt not taken back", slog.String("reason", f.means.Reason))
 		}
 	}
 	reply, kept := f.again(), dedupe.Kept{}
 	switch f.then {
+	case bury:
+		return a.bury(ctx, f)
 	case resume:
 		reply.next.resume = f.due
 	case keep:
 		var err error
-		switch kept, reply, err = s.keep(ctx, d, at, run.Beside(), f); {
+		switch kept, err = a.keep(ctx, f, &reply); {
 		case err != nil && f.state == waiting:
 			return unkept(f, err)
 		case err != nil: // the broker has it
-			d.warn(ctx, "message not kept for its wait",
+			a.warn(ctx, "message not kept for its wait",
 				slog.String("reason", f.means.Reason), slog.String("cause", fmt.Sprintf("%T", err)))
 		}
 	case nack:
-	case bury:
-		return s.bury(ctx, d, run, f)
 	}
 	want := dedupe.Counted
-	end := dedupe.Ending{Status: dedupe.Failed, Reason: f.means.Reason, Next: f.due, Uncounted: !f.means.Counts}
-	end.Kept = kept
+	end := dedupe.Ending{
+		Status: dedupe.Failed, Reason: f.means.Reason, Next: f.due, Uncounted: !f.means.Counts, Kept: kept,
+	}
 	switch {
 	case f.state == early && kept.Ticket != "":
 		end, want = dedupe.Ending{Kept: kept}, dedupe.Waiting
 	case f.state != failed:
 		return final(reply)
 	}
-	seen, err := release(ctx, run, d.leased(), end, want)
+	seen, err := a.release(ctx, end)
 	switch {
 	case err != nil:
-		d.warn(ctx, "attempt not counted", slog.String("reason", f.means.Reason)) // and a lease not released
+		a.warn(ctx, "attempt not counted", slog.String("reason", f.means.Reason)) // and a lease not released
 		return final(f.again())
 	case seen == want:
 		return final(reply)
 	case f.state == failed && seen.Undecided():
-		f.attempt = run.Attempt()
+		f.attempt = a.run.Attempt()
 		return f
 	default:
 		return records(seen)
 	}
 }
 
+// release records what an attempt leaves, and releases a lease.
+func (a *attempt) release(ctx context.Context, end dedupe.Ending) (seen dedupe.Seen, err error) {
+	if a.leased() {
+		failpoint.Hit(failpoint.LeasedRelease)
+		seen, err = a.run.Conclude(ctx, end)
+		failpoint.Hit(failpoint.LeasedReleased)
+		return seen, err
+	}
+	failpoint.Hit(failpoint.TxFail)
+	if seen, err = a.run.Conclude(ctx, end); seen == dedupe.Counted {
+		failpoint.Hit(failpoint.TxFailed)
+	}
+	return seen, err
+}
+
 // keep puts the message into its lane. What an attempt leaves is to be recorded in the same commit, by the
-// writes that are returned; else it is committed. beside: a worker whose clock is ahead may have released
-// what it waits for beside its key.
-func (s *Service) keep(
-	ctx context.Context, d *delivery, at position, beside bool, f finding,
-) (kept dedupe.Kept, reply answer, err error) {
-	name, place, reply := d.lane, at.lane, f.again()
-	if f.means.Scope == retry.OtherEvent || (f.state == early && beside) { // what it waits for may be behind it
+// writes that are returned; else it is committed. The reply says when it comes again.
+func (a *attempt) keep(ctx context.Context, f finding, reply *answer) (kept dedupe.Kept, err error) {
+	name, place := a.lane, a.at.lane
+	// What it waits for may be behind it. And a worker whose clock is ahead may have released that beside its key.
+	if f.means.Scope == retry.OtherEvent || (f.state == early && a.run.Beside()) {
 		name.OrderingKey = ""
 	}
 	if f.state != waiting {
-		if place, err = lane.Open(ctx, s.config.Store, name); err != nil {
-			return kept, reply, err
+		if place, err = lane.Open(ctx, a.config.Store, name); err != nil {
+			return kept, err
 		}
 	}
 	key, isRecorded := name.OrderingKey, f.state == failed || f.state == early
 	if isRecorded || key != "" || !place.Holds() { // else an earlier delivery has kept it
-		message := d.message
-		message.Attributes = d.queue.Addressed(message.Attributes)
+		message := a.message
+		message.Attributes = a.queue.Addressed(message.Attributes)
 		ticket, writes, err := place.Put(lane.Waiting{
-			Topic: d.queue.Topic(), Message: message, FirstPublished: d.publishedAt, MessageID: d.messageID,
-			Tenant: d.event.Tenant, EventID: d.event.ID,
+			Topic: a.queue.Topic(), Message: message, FirstPublished: a.publishedAt, MessageID: a.messageID,
+			Tenant: a.event.Tenant, EventID: a.event.ID,
 			Due: f.due, Timer: f.state == waiting && !f.due.IsZero(), // until its time of delivery
-		}, s.config.Now())
+		}, a.config.Now())
 		if err == nil && !isRecorded {
-			_, err = s.config.Store.Commit(ctx, writes)
+			_, err = a.config.Store.Commit(ctx, writes)
 		}
 		if err != nil {
-			return kept, reply, err
+			return kept, err
 		}
-		kept = dedupe.Kept{Ticket: ticket, Writes: writes, Beside: key == "" && d.lane.OrderingKey != ""}
+		kept = dedupe.Kept{Ticket: ticket, Writes: writes, Beside: key == "" && a.lane.OrderingKey != ""}
 	}
 	reply.Delayed, reply.next.due = true, f.due
 	if f.due.IsZero() && !place.Holds() { // else it comes with those before it
-		reply.next.due = s.config.Now()
+		reply.next.due = a.config.Now()
 	}
 	if f.state == waiting {
 		reply.Status = http.StatusOK
 	}
-	reply.next.hold = d.mayMissLane() && !place.Exists() && key != ""
-	return kept, reply, nil
+	reply.next.hold = a.mayMissLane() && !place.Exists() && key != ""
+	return kept, nil
 }
 
 // unkept goes on with a message that has to wait for others or for its time and could not be kept: it is not
@@ -128,4 +145,89 @@ func unkept(f finding, err error) finding {
 	default:
 		return storeDown(err)
 	}
+}
+
+// bury publishes the dead letter, and records it once the broker has confirmed it.
+func (a *attempt) bury(ctx context.Context, f finding) finding {
+	if a.broken != nil && a.event.ID != "" && a.queue.OnCorrected == catalog.Accept {
+		// The event that it names remembers its dead letter, which a corrected message may close.
+		record := a.record
+		record.EventID = a.event.ID
+		named := a.config.Begin(dedupe.Key(a.queue.ID, record.Tenant, record.EventID), record, a.queue.RememberFor)
+		named.Knows(a)
+		if err := named.Broken(ctx, f.means.Reason); err != nil {
+			return found(unanswered, err)
+		}
+	}
+	seen, err := a.run.Look(ctx)
+	switch {
+	case err != nil:
+		return found(unanswered, err)
+	case !seen.Undecided():
+		return records(seen)
+	}
+	reply := f.again()
+	reply.Outcome, reply.Attempt = a.buried(), a.run.Attempt()
+	reply.quiet = f.means.Scope == retry.OtherEvent // the event that it waited for did not come
+	// Attempts began, and none ended: the last was counted before it ran, and there is no other.
+	uncounted := seen == dedupe.Fresh && f.means.Reason == dedupe.Begun
+	if uncounted {
+		reply.Attempt--
+	}
+	failpoint.Hit(failpoint.BuryPublish)
+	if reply.Outcome != retry.Dropped {
+		err = deadletter.Publish(ctx, a.config.Outbox.Publisher, a.queue.Queue, deadletter.Message{
+			Message: a.message, Reason: f.means.Reason, Status: int(f.means.Class), Detail: detail(f.failure),
+			IdempotencyKey: a.record.IdempotencyKey, SourceMessageID: a.firstID, Attempts: reply.Attempt,
+			FirstPublishedAt: a.publishedAt, DeadLetteredAt: a.config.Now(),
+		})
+	}
+	if err == nil {
+		failpoint.Hit(failpoint.BuryPublished)
+		end := dedupe.Ending{Status: dedupe.DeadLettered, Reason: f.means.Reason, Uncounted: uncounted}
+		_, err = a.run.Conclude(ctx, end)
+	}
+	if err != nil {
+		f = found(unanswered, err)
+		f.attempt = reply.Attempt
+		return f
+	}
+	failpoint.Hit(failpoint.BuryMarked) // what somebody else has written stands
+	return final(reply)
+}
+
+// typeUnknown is the reason of a dead letter whose event type has no handler.
+const typeUnknown = "event_type_unknown"
+
+// buried is the outcome of a message that no other attempt can help.
+func (d *delivery) buried() retry.Outcome {
+	if d.queue.DeadLetter.Drop {
+		return retry.Dropped
+	}
+	return retry.DeadLettered
+}
+
+// Own implements dedupe.DeadLetters, as do the two after it.
+func (d *delivery) Own() string {
+	if d.queue.DeadLetter.Drop {
+		return ""
+	}
+	return deadletter.ItemID(d.queue.Queue, d.firstID, d.message)
+}
+
+// Replaceable: a Tx handler's effect does not exist without its record. Nobody knows what a leased one has
+// done outside.
+func (d *delivery) Replaceable(dead dedupe.Record) bool {
+	spec, _ := d.queue.Handler(dead.EventType)
+	h, found := d.config.Handlers.Lookup(spec.Name)
+	return d.queue.OnCorrected == catalog.Accept && (h.Tx != nil || !found && dead.LastError == typeUnknown)
+}
+
+// Close names the delivered message in them.
+func (d *delivery) Close(ids []string) (writes []store.Write) {
+	now := d.config.Now()
+	for _, id := range ids {
+		writes = append(writes, deadletter.Correct(d.queue.Queue, id, d.event.ID, d.messageID, now))
+	}
+	return writes
 }

@@ -16,18 +16,12 @@ const (
 // waits ends every wait of a service when it begins to drain.
 type waits struct {
 	timer Timer
-	ended chan struct{}
+	ended context.Context
+	drain context.CancelFunc
 }
 
 // Draining reports whether Drain was called.
-func (w *waits) Draining() bool {
-	select {
-	case <-w.ended:
-		return true
-	default:
-		return false
-	}
-}
+func (w *waits) Draining() bool { return w.ended.Err() != nil }
 
 // wait reports whether the time has passed before the other channel is closed, the service drains or ctx ends.
 func (w *waits) wait(ctx context.Context, d time.Duration, other <-chan struct{}) bool {
@@ -37,7 +31,7 @@ func (w *waits) wait(ctx context.Context, d time.Duration, other <-chan struct{}
 	case <-c:
 		return true
 	case <-other:
-	case <-w.ended:
+	case <-w.ended.Done():
 	case <-ctx.Done():
 	}
 	return false

@@ -2,11 +2,13 @@ package push
 
 import (
 	"context"
+	"time"
 
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/pipeline/dryrun"
 	"billhook/internal/pipeline/handler"
+	"billhook/internal/pipeline/lane"
 )
 
 // Try implements dryrun.Worker: it takes the steps of an attempt, with a store that takes no writes and shows
@@ -18,32 +20,24 @@ func (s *Service) Try(ctx context.Context, m dryrun.Message) (dryrun.Trial, erro
 	}
 	t := dryrun.Trial{Queue: q.ID, From: m.From}
 	t.Writes, t.Emits, t.Calls = []dryrun.Change{}, []dryrun.Emission{}, []handler.Call{}
-	effects, config := t.On(s.config.Store), s.config
-	config.Store = effects
-	s = &Service{config: config, queues: s.queues}
-	d := s.decode(q, envelope{
+	effects, worker := t.On(s.config.Store), *s
+	worker.config.Store = effects
+	d := worker.decode(q, envelope{
 		message: s.whole(q, m.Message), messageID: "trial", publishedAt: m.PublishedAt, received: s.config.Now(),
 	})
 	d.handler = t.Asking(d.handler)
+	d.lane, d.due = lane.Name{}, time.Time{} // it waits for nothing
 	t.Tenant, t.EventID = d.record.Tenant, d.record.EventID
 	t.EventType, t.OrderingKey = d.record.EventType, d.record.OrderingKey
-	run, f := s.begin(d), s.refused(d)
-	if f.state == goesOn {
-		f = d.claim(ctx, run, true)
-	}
-	if f.state == goesOn {
-		f = s.perform(ctx, d, run)
-	}
-	if f.state == recorded {
-		f = d.read(run, f)
-	}
+	a := &attempt{delivery: d, run: d.begin(), delivered: true}
+	f := a.decide(ctx, d.refused())
 	if effects.Failed != nil {
 		return t, effects.Failed
 	}
 	reply := f.answer
 	if f.state != answered {
 		if f.attempt = 0; d.broken == nil {
-			f.attempt = run.Attempt()
+			f.attempt = a.run.Attempt()
 		}
 		f = f.exhausted(d.allowed)
 		reply, t.Detail = f.again(), detail(f.failure)

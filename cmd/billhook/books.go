@@ -31,13 +31,6 @@ func (c compared) Notes() []string {
 	return []string{fmt.Sprintf("Kept seals that are as they were: %d.", c.Kept)}
 }
 
-func (c compared) Failure() string {
-	if len(c.Findings) == 0 {
-		return ""
-	}
-	return fmt.Sprintf("the seals are not those that were kept: %d findings", len(c.Findings))
-}
-
 type ofFile struct {
 	File string `json:"-" query:"kept" arg:"file" validate:"required"`
 }
@@ -75,7 +68,10 @@ func (p *program) compare() {
 			found, n := seal.AgainstKept(tenant, kept, there[tenant])
 			c.Kept, c.Findings = c.Kept+n, append(c.Findings, found...)
 		}
-		return c, nil
+		if len(c.Findings) > 0 {
+			err = fmt.Errorf("the seals are not those that were kept: %d findings", len(c.Findings))
+		}
+		return c, err
 	})
 }
 

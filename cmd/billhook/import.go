@@ -59,11 +59,8 @@ func (p *program) imports() {
 			return nothing, usageError(addresses[in.From] + ": say where the messages are")
 		}
 		names, err := namesOf(c, in.Queues)
-		if err != nil {
-			return nothing, err
-		}
-		members, err := pairs("member", in.Member)
-		if err != nil {
+		members, wrong := pairs("member", in.Member)
+		if err = errors.Join(err, wrong); err != nil {
 			return nothing, err
 		}
 		var source drained
@@ -142,13 +139,6 @@ func (r report) Notes() []string {
 	return notes
 }
 
-func (r report) Failure() string {
-	if r.Refused == 0 {
-		return ""
-	}
-	return fmt.Sprintf("%d messages were refused, and stay where they were", r.Refused)
-}
-
 func (p *program) drain(ctx context.Context, c *catalog.Catalog, in importFlags, source drained, compose importer.Composer) error {
 	if redis, ok := source.(*importer.Redis); ok && in.PutBack {
 		count, err := redis.PutBack(ctx)
@@ -195,5 +185,8 @@ func (p *program) drain(ctx context.Context, c *catalog.Catalog, in importFlags,
 		run.Limiter = rate.NewLimiter(rate.Limit(in.Rate), max(in.Rate, 100))
 	}
 	done, err := run.Do(ctx)
-	return errors.Join(err, p.show(console.Columns[report](), report{done}))
+	if err = errors.Join(err, p.show(console.Columns[report](), report{done})); done.Refused > 0 {
+		err = errors.Join(err, fmt.Errorf("%d messages were refused, and stay where they were", done.Refused))
+	}
+	return err
 }

@@ -275,18 +275,15 @@ func shorten(rows [][]string, column int) {
 // commandOf is the command that asks for an address of the API; empty: none does.
 func (p *program) commandOf(address string) string {
 	o, in, _ := p.known.At(address)
-	command := o.Name
+	command, flags := o.Name, ""
 	for _, f := range o.Fields {
-		if f.In == console.InPath {
+		if value := in.Query.Get(f.Name); f.In == console.InPath {
 			command += " " + quoted(in.Path[f.Name])
+		} else if value != f.Standard && in.Query.Has(f.Name) {
+			flags += " --" + flagOf(f) + " " + quoted(value)
 		}
 	}
-	for _, f := range o.Fields {
-		if value := in.Query.Get(f.Name); value != f.Standard && in.Query.Has(f.Name) {
-			command += " --" + flagOf(f) + " " + quoted(value)
-		}
-	}
-	return command
+	return command + flags
 }
 
 // quoted is a word as a shell takes it.

@@ -50,13 +50,6 @@ type sent struct {
 	Items    []importer.Result `json:"items" show:"Answers"`
 }
 
-func (s sent) Failure() string {
-	if s.Refused == 0 {
-		return ""
-	}
-	return fmt.Sprintf("%d of %d were refused", s.Refused, len(s.Items))
-}
-
 // ingest is the webhook service, for what is signed with a secret.
 func (p *program) ingest(scheme signature.Scheme, secret string) (*importer.HTTPIngest, error) {
 	if at, err := url.Parse(p.env.Webhook); err != nil || at.Host == "" {
@@ -117,10 +110,14 @@ func (s sending) post(
 		for _, r := range replies {
 			if r.Status < http.StatusBadRequest {
 				all.Accepted++
+			} else {
+				all.Refused++
 			}
 		}
 		all.Items = append(all.Items, replies...)
-		all.Refused = len(all.Items) - all.Accepted
+	}
+	if all.Refused > 0 {
+		return all, fmt.Errorf("%d of %d were refused", all.Refused, len(all.Items))
 	}
 	return all, nil
 }

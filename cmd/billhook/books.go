@@ -46,7 +46,7 @@ func (p *program) compare() {
 			return compared{}, err
 		}
 		there := map[string][]seal.Seal{}
-		list, _ := p.known.Find("seals ls")
+		list, _ := known().Find("seals ls")
 		_, err = p.pages(ctx, list, console.Input{Query: url.Values{"all": {"true"}}}, 0, func(items reflect.Value) {
 			for _, s := range items.Interface().([]seal.Seal) { //nolint:forcetypeassert // the row lists seals
 				there[s.Tenant] = append(there[s.Tenant], seal.Seal{Number: s.Number, Hash: s.Hash})

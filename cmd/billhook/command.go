@@ -34,7 +34,7 @@ type asked struct {
 
 // parts are the fields of an operation that people name, and behind them those of the operation that it comes before.
 func (p *program) parts(o console.Operation) (parts []console.Field) {
-	before, _ := p.known.Find(o.Before)
+	before, _ := known().Find(o.Before)
 	_, whole := o.Answer().(console.Parted)
 	for _, f := range slices.Concat(o.Fields, before.Fields) {
 		known := slices.ContainsFunc(parts, func(other console.Field) bool { return flagOf(other) == flagOf(f) })

@@ -95,12 +95,10 @@ func (d *devRun) run(ctx context.Context) (err error) {
 		return d.byFlag(err)
 	}
 	stack := d.stack
-	defer func() {
-		closing := stack.Close()
-		if errors.Is(closing, context.DeadlineExceeded) {
-			closing = nil // a sender has stopped in the middle of its request, or takes longer than the drain
+	defer func() { // a sender that has stopped in the middle of its request, or takes longer than the drain, is no failure
+		if closing := stack.Close(); !errors.Is(closing, context.DeadlineExceeded) {
+			err = errors.Join(err, closing)
 		}
-		err = errors.Join(err, closing)
 	}()
 	d.env.Server, d.env.Webhook = stack.WorkerURL, stack.WebhookURL
 	d.printf("Look at it in a browser: %s/ops/\n\n", stack.WorkerURL)
@@ -258,9 +256,7 @@ func (d *devRun) sent(ctx context.Context, f flow) (string, error) {
 	from, received := d.catalog.Sources[samples.Provider]
 	path, body := "/webhooks/"+samples.Provider, []byte(nil)
 	if f.Handler == "" {
-		if body = samples.Read(f.Name, f.Event); f.Secret == "" {
-			f.Follow = []string{f.Event.EventID}
-		}
+		body = samples.Read(f.Name, f.Event)
 	} else {
 		q, known := d.queueOf(f.Handler)
 		if known && !q.Enabled {

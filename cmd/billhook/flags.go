@@ -277,7 +277,7 @@ const completionPatience = time.Second
 
 // listed are the first columns of a noun's newest, each with the second behind it.
 func (p *program) listed(ctx context.Context, noun string) (values []string) {
-	o, ok := p.known.Find(noun + " ls")
+	o, ok := known().Find(noun + " ls")
 	if !ok || !o.List || len(o.Columns) < 2 {
 		return nil
 	}

@@ -42,7 +42,6 @@ type program struct {
 	// root is the command that all others stand below, and runs says that one of them was used rightly.
 	root *cobra.Command
 	runs bool
-	known *console.Catalog
 	// google is how Google Cloud is reached.
 	google google
 	// after waits, as time.After does, and decode reads an answer of the worker, as json.Unmarshal does.
@@ -125,8 +124,8 @@ func (p *program) commands() *cobra.Command {
 	flags.BoolVar(&p.wide, "wide", false, "leave no column of a table out")
 	flags.StringVar(&p.env.Server, "server", p.env.Server, "the worker's address, else that of BILLHOOK_SERVER")
 	flags.StringVar(&p.env.Webhook, "webhook", p.env.Webhook, "the webhook service's address, else that of BILLHOOK_WEBHOOK")
-	p.root, p.known = root, known()
-	for _, o := range p.known.Operations {
+	p.root = root
+	for _, o := range known().Operations {
 		p.operation(o)
 	}
 	for _, add := range []func(){

@@ -79,10 +79,15 @@ func (a *asked) list(ctx context.Context) error {
 	if last.FieldByName("Next").String() != "" {
 		a.printf("There are more; raise --limit.\n")
 	}
-	if err := a.printJSON(last.Interface()); err != nil || failure == "" {
-		return err
+	return errors.Join(a.printJSON(last.Interface()), wrong(failure))
+}
+
+// wrong is an error with a text; empty: nothing is wrong.
+func wrong(text string) error {
+	if text == "" {
+		return nil
 	}
-	return errors.New(failure)
+	return errors.New(text)
 }
 
 // pages hands over the items of a list, page after page, up to a limit; 0: all. It returns the last answer.
@@ -140,10 +145,7 @@ func (a *asked) print(ctx context.Context, expected any) error {
 		}
 		answer, missed = followed, followed.Missed()
 	}
-	if err := a.show(a.Columns, answer); err != nil || missed == "" {
-		return err
-	}
-	return errors.New(missed)
+	return errors.Join(a.show(a.Columns, answer), wrong(missed))
 }
 
 // followEvery is how often a command looks at what it follows.
@@ -151,8 +153,8 @@ const followEvery = time.Second
 
 // follow goes on with what the operation has begun, until that has ended, or for as long as was asked.
 func (a *asked) follow(ctx context.Context, answer console.Followed) (console.Followed, error) {
-	next, _ := a.known.Find(a.Follow)
-	show, _ := a.known.Find(next.Before)
+	next, _ := known().Find(a.Follow)
+	show, _ := known().Find(next.Before)
 	limited, cancel := context.WithTimeout(ctx, a.wait)
 	defer cancel()
 	told, of := "", console.Input{Path: map[string]string{"id": console.Member(answer, "id")}}
@@ -185,7 +187,7 @@ func (a *asked) follow(ctx context.Context, answer console.Followed) (console.Fo
 // change shows what there is, asks, makes the change and prints what is so then. Where nothing is there yet nobody is
 // asked: nothing is lost.
 func (a *asked) change(ctx context.Context) error {
-	before, ok := a.known.Find(a.Before)
+	before, ok := known().Find(a.Before)
 	if !ok {
 		return a.print(ctx, nil)
 	}

@@ -17,7 +17,7 @@ import (
 const tailEvery = 2 * time.Second
 
 func (p *program) eventsTail() {
-	list, _ := p.known.Find("events ls")
+	list, _ := known().Find("events ls")
 	list.Name, list.Summary = "events tail", "Follow events as they come in and end"
 	list.Help = "It begins with the newest events, and goes on until Ctrl-C: a line for each event that comes in, and another each time that it\n" +
 		"has gone on. With --json each line is a JSON object. Where more comes in than it can show, it says so."

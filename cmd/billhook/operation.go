@@ -243,21 +243,21 @@ func (p *program) ask(ctx context.Context, method, path, key string, body []byte
 			request.Header.Set(name, value)
 		}
 	}
-	response, answered, err := exchange(request)
+	status, header, answered, err := exchange(request)
 	if err != nil && key != "" && !errors.Is(err, syscall.ECONNREFUSED) && ctx.Err() == nil {
 		request.Body, _ = request.GetBody() // of bytes there is another
-		response, answered, err = exchange(request)
+		status, header, answered, err = exchange(request)
 	}
 	if err != nil {
 		return fmt.Errorf("ask the worker: %w", nobody(err, p.env.Server, "--server", "BILLHOOK_SERVER", "worker"))
 	}
-	if response.StatusCode != http.StatusOK && response.StatusCode != http.StatusCreated {
+	if status != http.StatusOK && status != http.StatusCreated {
 		var problem problemError
 		_ = json.Unmarshal(answered, &problem) // without a problem document the status says it
-		problem.Status = response.StatusCode
+		problem.Status = status
 		return &problem
 	}
-	if what := response.Header.Get(api.HeaderSkipped); what != "" {
+	if what := header.Get(api.HeaderSkipped); what != "" {
 		p.warn("Documents that cannot be read are left out. %s", what)
 	}
 	if err := p.decode(answered, answer); err != nil {
@@ -267,14 +267,14 @@ func (p *program) ask(ctx context.Context, method, path, key string, body []byte
 }
 
 // exchange sends a request, and reads what is answered.
-func exchange(request *http.Request) (response *http.Response, answered []byte, err error) {
-	response, err = (&http.Client{Timeout: 30 * time.Second}).Do(request)
+func exchange(request *http.Request) (status int, header http.Header, answered []byte, err error) {
+	response, err := (&http.Client{Timeout: 30 * time.Second}).Do(request)
 	if err != nil {
-		return nil, nil, err
+		return 0, nil, nil, err
 	}
 	defer func() { _ = response.Body.Close() }()
 	answered, err = io.ReadAll(io.LimitReader(response.Body, 16<<20))
-	return response, answered, err
+	return response.StatusCode, response.Header, answered, err
 }
 
 func nobody(err error, address, flag, variable, service string) error {

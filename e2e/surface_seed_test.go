@@ -123,11 +123,11 @@ func (r *surface) manage() {
 	r.does("grace", http.MethodDelete, "/v1/ops/products/700000000000000996", console.Change{Why: why}, nil)
 	var partner endpoints.Secret
 	r.does("ada", http.MethodPost, "/v1/ops/endpoints", endpoints.AddEndpoint{
-		New: endpoints.New{ID: samples.Partner, URL: r.serviceURL + standin.PartnerPath, Events: []string{"invoice.#"}}, Change: console.Change{Why: why},
+		ID: samples.Partner, URL: r.serviceURL + standin.PartnerPath, Events: []string{"invoice.#"}, Change: console.Change{Why: why},
 	}, &partner)
 	require.NoError(r.t, r.service.Trust(partner.Secret))
 	r.does("ada", http.MethodPost, "/v1/ops/endpoints", endpoints.AddEndpoint{
-		New: endpoints.New{ID: "other", URL: r.serviceURL + "/other", Events: []string{"order.#"}}, Change: console.Change{Why: why},
+		ID: "other", URL: r.serviceURL + "/other", Events: []string{"order.#"}, Change: console.Change{Why: why},
 	}, nil)
 	r.does("ada", http.MethodPost, "/v1/ops/endpoints/other/disable", console.Change{Why: why}, nil)
 	r.does("ada", http.MethodPut, "/v1/ops/customers/890000000000000001", map[string]string{"uid": "uid-of-buyer-1", "why": why}, nil)

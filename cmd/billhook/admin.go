@@ -26,19 +26,6 @@ type provisioned struct {
 	Changes []pubsub.Change `json:"changes" show:"Resources"`
 }
 
-func (p provisioned) Failure() string {
-	failed := 0
-	for _, change := range p.Changes {
-		if change.Action == pubsub.Failed || change.Action == pubsub.NotTried {
-			failed++
-		}
-	}
-	if failed == 0 {
-		return ""
-	}
-	return fmt.Sprintf("%d of %d resources are not as the catalog has them; run it again once the reasons are gone", failed, len(p.Changes))
-}
-
 func (p *program) provision() {
 	ofCatalog(p, console.Row{
 		Name: "admin provision", Summary: "Create the topics, subscriptions and dead-letter topics of the catalog; safe to repeat",
@@ -51,6 +38,15 @@ func (p *program) provision() {
 			return provisioned{}, err
 		}
 		changes, err := pubsub.Provision(ctx, c, target, p.broker()...)
+		failed := 0
+		for _, change := range changes {
+			if change.Action == pubsub.Failed || change.Action == pubsub.NotTried {
+				failed++
+			}
+		}
+		if failed > 0 {
+			err = errors.Join(err, fmt.Errorf("%d of %d resources are not as the catalog has them; run it again once the reasons are gone", failed, len(changes)))
+		}
 		return provisioned{changes}, err
 	})
 }
@@ -79,7 +75,7 @@ func (p *program) target(pools ownPools) (pubsub.Target, error) {
 	urls, err := pairs("pool-urls", pools.URLs)
 	accounts, wrong := pairs("pool-accounts", pools.Accounts)
 	if err := errors.Join(err, wrong); err != nil {
-		return pubsub.Target{}, usageError(err.Error())
+		return pubsub.Target{}, err
 	}
 	if p.env.PushBaseURL == "" {
 		return pubsub.Target{}, usageError("PUSH_BASE_URL must say where the worker is")
@@ -185,13 +181,6 @@ func (c checked) Notes() (notes []string) {
 	return notes
 }
 
-func (c checked) Failure() string {
-	if len(c.Mistakes) == 0 {
-		return ""
-	}
-	return fmt.Sprintf("catalog check: mistakes: %d", len(c.Mistakes))
-}
-
 func (p *program) check(folder string) (checked, error) {
 	if info, err := os.Stat(folder); folder != "" && (err != nil || !info.IsDir()) {
 		return checked{}, usageError(folder + " is no folder; name one with the catalog's files")
@@ -209,7 +198,10 @@ func (p *program) check(folder string) (checked, error) {
 			m.File = filepath.Join(folder, m.File)
 		}
 	}
-	return checked{len(c.Queues), mistakes, folder}, nil
+	if err = nil; len(mistakes) > 0 {
+		err = fmt.Errorf("catalog check: mistakes: %d", len(mistakes))
+	}
+	return checked{len(c.Queues), mistakes, folder}, err
 }
 
 // refusedHandlers is what a worker would refuse of the catalog, but on lines that have a mistake already: it would follow

@@ -31,13 +31,6 @@ func (c compared) Notes() []string {
 	return []string{fmt.Sprintf("Kept seals that are as they were: %d.", c.Kept)}
 }
 
-func (c compared) Failure() string {
-	if len(c.Findings) == 0 {
-		return ""
-	}
-	return fmt.Sprintf("the seals are not those that were kept: %d findings", len(c.Findings))
-}
-
 type ofFile struct {
 	File string `json:"-" query:"kept" arg:"file" validate:"required"`
 }
@@ -53,7 +46,7 @@ func (p *program) compare() {
 			return compared{}, err
 		}
 		there := map[string][]seal.Seal{}
-		list, _ := p.known.Find("seals ls")
+		list, _ := known().Find("seals ls")
 		_, err = p.pages(ctx, list, console.Input{Query: url.Values{"all": {"true"}}}, 0, func(items reflect.Value) {
 			for _, s := range items.Interface().([]seal.Seal) { //nolint:forcetypeassert // the row lists seals
 				there[s.Tenant] = append(there[s.Tenant], seal.Seal{Number: s.Number, Hash: s.Hash})
@@ -75,7 +68,10 @@ func (p *program) compare() {
 			found, n := seal.AgainstKept(tenant, kept, there[tenant])
 			c.Kept, c.Findings = c.Kept+n, append(c.Findings, found...)
 		}
-		return c, nil
+		if len(c.Findings) > 0 {
+			err = fmt.Errorf("the seals are not those that were kept: %d findings", len(c.Findings))
+		}
+		return c, err
 	})
 }
 

@@ -15,17 +15,6 @@ import (
 	"billhook/internal/platform/audit"
 )
 
-// place puts a command below the nouns of its name, which are made where there are none yet.
-func (p *program) place(name string, command *cobra.Command) {
-	parent, missing, _ := p.root.Find(strings.Fields(name)) // that some are missing is no error
-	for _, noun := range missing[:len(missing)-1] {
-		made := &cobra.Command{Use: noun}
-		parent.AddCommand(made)
-		parent = made
-	}
-	parent.AddCommand(command)
-}
-
 // asked is an operation that a command asks for.
 type asked struct {
 	console.Operation
@@ -45,7 +34,7 @@ type asked struct {
 
 // parts are the fields of an operation that people name, and behind them those of the operation that it comes before.
 func (p *program) parts(o console.Operation) (parts []console.Field) {
-	before, _ := p.known.Find(o.Before)
+	before, _ := known().Find(o.Before)
 	_, whole := o.Answer().(console.Parted)
 	for _, f := range slices.Concat(o.Fields, before.Fields) {
 		known := slices.ContainsFunc(parts, func(other console.Field) bool { return flagOf(other) == flagOf(f) })
@@ -60,8 +49,8 @@ func (p *program) parts(o console.Operation) (parts []console.Field) {
 	return parts
 }
 
-// operation is the command that calls an operation of the worker and prints its answer.
-func (p *program) operation(o console.Operation) *cobra.Command {
+// operation adds the command that calls an operation of the worker and prints its answer.
+func (p *program) operation(o console.Operation) {
 	command, a := p.command(o, func(ctx context.Context, a *asked) error {
 		switch {
 		case o.List:
@@ -80,7 +69,6 @@ func (p *program) operation(o console.Operation) *cobra.Command {
 		p.completes(command, "out", files)
 		command.MarkFlagsMutuallyExclusive("watch", "out")
 	}
-	return command
 }
 
 // own adds a command that this program carries out itself: a function, and a struct with its arguments and flags by the
@@ -106,7 +94,6 @@ func own[Flags, Answer any](p *program, row console.Row, do func(context.Context
 		}
 		return errors.Join(failed, a.show(o.Columns, answer))
 	})
-	p.place(row.Name, command)
 	return command
 }
 
@@ -123,7 +110,8 @@ func ofCatalog[Flags, Answer any](
 	})
 }
 
-// command is a command with the fields of an operation: what stands in the path are its arguments, all else are flags.
+// command adds a command with the fields of an operation: what stands in the path are its arguments, all else are flags. The
+// nouns of its name are made where there are none yet.
 func (p *program) command(o console.Operation, run func(ctx context.Context, a *asked) error) (*cobra.Command, *asked) {
 	a := &asked{Operation: o, program: p}
 	use, required, arguments := o.Name[strings.LastIndex(o.Name, " ")+1:], 0, []console.Field{}
@@ -175,5 +163,12 @@ func (p *program) command(o console.Operation, run func(ctx context.Context, a *
 		p.runs, a.call, a.args = true, command, args
 		return run(command.Context(), a)
 	}
+	parent, missing, _ := p.root.Find(strings.Fields(o.Name)) // that some are missing is no error
+	for _, noun := range missing[:len(missing)-1] {
+		made := &cobra.Command{Use: noun}
+		parent.AddCommand(made)
+		parent = made
+	}
+	parent.AddCommand(command)
 	return command, a
 }

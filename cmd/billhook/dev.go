@@ -16,8 +16,6 @@ import (
 
 	"billhook/catalog"
 	"billhook/emulator"
-	"billhook/internal/apps/endpoints"
-	"billhook/internal/apps/orders"
 	"billhook/internal/compose/devstack"
 	"billhook/internal/console"
 	"billhook/internal/ingest/webhook/samples"
@@ -97,12 +95,10 @@ func (d *devRun) run(ctx context.Context) (err error) {
 		return d.byFlag(err)
 	}
 	stack := d.stack
-	defer func() {
-		closing := stack.Close()
-		if errors.Is(closing, context.DeadlineExceeded) {
-			closing = nil // a sender has stopped in the middle of its request, or takes longer than the drain
+	defer func() { // a sender that has stopped in the middle of its request, or takes longer than the drain, is no failure
+		if closing := stack.Close(); !errors.Is(closing, context.DeadlineExceeded) {
+			err = errors.Join(err, closing)
 		}
-		err = errors.Join(err, closing)
 	}()
 	d.env.Server, d.env.Webhook = stack.WorkerURL, stack.WebhookURL
 	d.printf("Look at it in a browser: %s/ops/\n\n", stack.WorkerURL)
@@ -135,17 +131,14 @@ func (d *devRun) run(ctx context.Context) (err error) {
 func (d *devRun) open() (err error) {
 	if d.folder = d.Data; d.Data == "" {
 		d.folder, err = os.MkdirTemp("", "billhook-dev-")
-		return err
+	} else if err = os.MkdirAll(d.Data, 0o700); err != nil {
+		err = fmt.Errorf("--data: %w", err)
 	}
-	if err := os.MkdirAll(d.Data, 0o700); err != nil {
-		return fmt.Errorf("--data: %w", err)
-	}
-	_, absent := os.Stat(d.documents())
+	d.config.StorePath = filepath.Join(d.folder, "store.db")
+	_, absent := os.Stat(d.config.StorePath)
 	d.reused = absent == nil
-	return nil
+	return err
 }
-
-func (d *devRun) documents() string { return filepath.Join(d.folder, "store.db") }
 
 // configure says what the stack is made of. A target without an address is at the stand-in.
 func (d *devRun) configure() error {
@@ -161,7 +154,7 @@ func (d *devRun) configure() error {
 		secrets := append(env.Secret(d.getenv(target.SecretVariable)).List(), devSecret)
 		c.Targets[name] = devstack.Address{URL: d.getenv(target.URLVariable), Secret: secrets[0]}
 	}
-	c.TaskEvery, c.Drain, c.StorePath = taskEvery, devDrain, d.documents()
+	c.TaskEvery, c.Drain = taskEvery, devDrain
 	if d.Data != "" {
 		c.BrokerPath = filepath.Join(d.folder, "broker.json")
 	}
@@ -263,9 +256,7 @@ func (d *devRun) sent(ctx context.Context, f flow) (string, error) {
 	from, received := d.catalog.Sources[samples.Provider]
 	path, body := "/webhooks/"+samples.Provider, []byte(nil)
 	if f.Handler == "" {
-		if body = samples.Read(f.Name, f.Event); f.Secret == "" {
-			f.Follow = []string{f.Event.EventID}
-		}
+		body = samples.Read(f.Name, f.Event)
 	} else {
 		q, known := d.queueOf(f.Handler)
 		if known && !q.Enabled {
@@ -326,26 +317,23 @@ func (d *devRun) became(ctx context.Context, id string) (string, error) {
 // stand-in is registered as a third party's endpoint, in place of an earlier run's. A secret is shown once, and the stand-in
 // has forgotten it.
 func (d *devRun) prepare(ctx context.Context, what string) error {
-	why := console.Change{Why: "billhook dev shows it"}
+	const why = `"why":"billhook dev shows it"}`
+	var answer struct{ Secret string }
 	switch what {
 	case "forget":
 		return d.stack.Service.Behave("", standin.Forget, 1)
 	case "stock":
-		pieces := int64(10)
-		return d.ask(ctx, http.MethodPut, "/v1/ops/stock/"+samples.Product, "", orders.SetStock{Available: &pieces, Edit: console.Edit{Change: why}}, &orders.Stock{})
+		return d.ask(ctx, http.MethodPut, "/v1/ops/stock/"+samples.Product, "", []byte(`{"available":10,`+why), &answer)
 	case "endpoint":
 		const path = "/v1/ops/endpoints"
 		if d.reused {
-			_ = d.ask(ctx, http.MethodDelete, path+"/"+samples.Partner, "", why, &endpoints.Endpoint{}) // it may not be there
+			_ = d.ask(ctx, http.MethodDelete, path+"/"+samples.Partner, "", []byte("{"+why), &answer) // it may not be there
 		}
-		var added endpoints.Secret
-		err := d.ask(ctx, http.MethodPost, path, "", endpoints.AddEndpoint{
-			New: endpoints.New{ID: samples.Partner, URL: d.stack.ServiceURL + standin.PartnerPath, Events: []string{"invoice.#"}}, Change: why,
-		}, &added)
-		if err != nil {
+		partner := fmt.Appendf(nil, `{"id":%q,"url":%q,"events":["invoice.#"],%s`, samples.Partner, d.stack.ServiceURL+standin.PartnerPath, why)
+		if err := d.ask(ctx, http.MethodPost, path, "", partner, &answer); err != nil {
 			return err
 		}
-		return d.stack.Service.Trust(added.Secret)
+		return d.stack.Service.Trust(answer.Secret)
 	}
 	return nil
 }

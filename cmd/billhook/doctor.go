@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -50,16 +51,6 @@ func (d diagnosis) Notes() (notes []string) {
 	return notes
 }
 
-func (d diagnosis) Failure() string {
-	switch {
-	case len(d.Findings) > 0:
-		return "something is wrong"
-	case len(d.Unread) > 0:
-		return fmt.Sprintf("nothing is wrong as far as can be seen; %d things could not be looked at", len(d.Unread))
-	}
-	return ""
-}
-
 type doctorFlags struct {
 	Canary bool `json:"-" query:"canary" help:"send a canary too"`
 	// Name stands before the names of the services, jobs and secrets.
@@ -98,8 +89,14 @@ func (p *program) doctor() {
 				found.Findings = append(found.Findings, finding.Of("event", "canary", lost))
 			}
 		}
-		found.Healthy = found.Failure() == ""
-		return found, nil
+		switch {
+		case len(found.Findings) > 0:
+			err = errors.New("something is wrong")
+		case len(found.Unread) > 0:
+			err = fmt.Errorf("nothing is wrong as far as can be seen; %d things could not be looked at", len(found.Unread))
+		}
+		found.Healthy = err == nil
+		return found, err
 	})
 	command.Example = "  billhook admin doctor --canary --webhook https://webhook.example.com"
 }
@@ -159,16 +156,15 @@ func (p *program) examine(ctx context.Context, c *catalog.Catalog, of doctorFlag
 
 // canary sends an event that moves nothing through an installation, and says what became of it.
 func (p *program) canary(ctx context.Context, c *catalog.Catalog) (became string, err error) {
-	all := slices.SortedFunc(maps.Values(c.Sources), func(a, b catalog.Source) int { return cmp.Compare(a.Name, b.Name) })
-	i := slices.IndexFunc(all, func(s catalog.Source) bool {
-		q, ok := c.Queue(s.Events[contract.OrderChargebackClosed])
-		return ok && q.Enabled && s.Scheme == catalog.SchemeGeneric
+	names := slices.Sorted(maps.Keys(c.Sources))
+	i := slices.IndexFunc(names, func(name string) bool {
+		q, ok := c.Queue(c.Sources[name].Events[contract.OrderChargebackClosed])
+		return ok && q.Enabled && c.Sources[name].Scheme == catalog.SchemeGeneric
 	})
 	if i < 0 {
 		return "", fmt.Errorf("no source of the generic scheme sends %s to an enabled queue", contract.OrderChargebackClosed)
 	}
-	source := all[i]
-	id := "canary-" + uuid.NewString()
+	source, id := c.Sources[names[i]], "canary-"+uuid.NewString()
 	body, _ := json.Marshal(contract.Payment{ // texts always marshal
 		EventID: id, EventType: contract.OrderChargebackClosed, Timestamp: time.Now().UTC().Format(time.RFC3339),
 		Data: contract.PaymentData{Order: &contract.Order{ID: id, CustomerID: id}},

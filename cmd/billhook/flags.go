@@ -79,19 +79,15 @@ func (v *flagValue) Type() string {
 }
 
 // input are the command's arguments and flags as the operation takes them.
-func (a *asked) input(o console.Operation, expected map[string]any) (console.Input, error) {
+func (a *asked) input(o console.Operation, expected any) (console.Input, error) {
 	args, unread := a.args, error(nil)
 	in, err := o.Input(func(f console.Field) (text string, given bool) {
 		switch {
 		case f.Name == "why":
 			return a.why, true
 		case f.Expects != "":
-			var value any = expected
-			for name := range strings.SplitSeq(f.Expects, ".") {
-				object, _ := value.(map[string]any)
-				value = object[name]
-			}
-			return console.Text(reflect.ValueOf(value)), value != nil
+			text = console.Member(expected, f.Expects)
+			return text, text != ""
 		case f.Argument && len(args) == 0:
 			return "", false
 		case f.Argument && several(f):
@@ -143,7 +139,6 @@ func (p *program) contentOf(path string, member reflect.Type) (string, error) {
 func (p *program) readFile(name string) (data []byte, err error) {
 	switch name {
 	case "":
-		return nil, nil
 	case "-":
 		data, err = io.ReadAll(p.root.InOrStdin())
 	default:
@@ -282,7 +277,7 @@ const completionPatience = time.Second
 
 // listed are the first columns of a noun's newest, each with the second behind it.
 func (p *program) listed(ctx context.Context, noun string) (values []string) {
-	o, ok := p.known.Find(noun + " ls")
+	o, ok := known().Find(noun + " ls")
 	if !ok || !o.List || len(o.Columns) < 2 {
 		return nil
 	}

@@ -53,18 +53,15 @@ func (p *program) imports() {
 			"Of Redis it drains the lists with their :processing, :delayed and :failed, of RabbitMQ queues over AMQP, of Postgres the table\n" +
 			"of an event queue. Without a queue it looks for each queue of the catalog under its alias. The address is that of\n" +
 			"REDIS_URL, RABBITMQ_URL or DATABASE_URL. The secret is the first of the generic source's variable.",
-	}, func(ctx context.Context, c *catalog.Catalog, in importFlags) (nothing struct{}, err error) {
+	}, func(ctx context.Context, c *catalog.Catalog, in importFlags) (done report, err error) {
 		from := p.getenv(addresses[in.From])
 		if from == "" {
-			return nothing, usageError(addresses[in.From] + ": say where the messages are")
+			return done, usageError(addresses[in.From] + ": say where the messages are")
 		}
 		names, err := namesOf(c, in.Queues)
-		if err != nil {
-			return nothing, err
-		}
-		members, err := pairs("member", in.Member)
-		if err != nil {
-			return nothing, err
+		members, wrong := pairs("member", in.Member)
+		if err = errors.Join(err, wrong); err != nil {
+			return done, err
 		}
 		var source drained
 		switch in.From {
@@ -76,10 +73,10 @@ func (p *program) imports() {
 			source, err = importer.NewPostgres(ctx, from, in.Table, c, in.Failed)
 		}
 		if err != nil {
-			return nothing, err
+			return done, err
 		}
-		err = p.drain(ctx, c, in, source, importer.Composer{Type: in.Type, Members: members})
-		return nothing, errors.Join(err, source.Release(context.WithoutCancel(ctx)))
+		done, err = p.drain(ctx, c, in, source, importer.Composer{Type: in.Type, Members: members})
+		return done, errors.Join(err, source.Release(context.WithoutCancel(ctx)))
 	})
 }
 
@@ -142,22 +139,15 @@ func (r report) Notes() []string {
 	return notes
 }
 
-func (r report) Failure() string {
-	if r.Refused == 0 {
-		return ""
-	}
-	return fmt.Sprintf("%d messages were refused, and stay where they were", r.Refused)
-}
-
-func (p *program) drain(ctx context.Context, c *catalog.Catalog, in importFlags, source drained, compose importer.Composer) error {
+func (p *program) drain(ctx context.Context, c *catalog.Catalog, in importFlags, source drained, compose importer.Composer) (done report, err error) {
 	if redis, ok := source.(*importer.Redis); ok && in.PutBack {
 		count, err := redis.PutBack(ctx)
 		p.printf("%d messages were put back.\n", count)
-		return errors.Join(err, p.printJSON(map[string]int{"put_back": count}))
+		return done, errors.Join(err, p.printJSON(map[string]int{"put_back": count}))
 	}
 	places, messages, err := source.Look(ctx, 1000)
 	if err != nil {
-		return err
+		return done, err
 	}
 	before := forecast{Places: places, Types: map[string]int{}, Sample: len(messages)}
 	for _, place := range places {
@@ -172,16 +162,16 @@ func (p *program) drain(ctx context.Context, c *catalog.Catalog, in importFlags,
 	}
 	if stop := in.DryRun || before.Moved == 0; stop || p.output == asTable { // a document is about what was done
 		if err := p.show(console.Columns[forecast](), before); err != nil || stop {
-			return err
+			return done, err
 		}
 	}
 	if err := p.confirm(in.Yes, strconv.FormatInt(before.Moved, 10), "move them"); err != nil {
-		return err
+		return done, err
 	}
 	from := c.Sources[catalog.Producers]
 	to, err := p.ingest(signature.Generic, secretsOf(c, p.getenv)[catalog.Producers][0])
 	if err != nil {
-		return fmt.Errorf("%s: %w", from.SecretVariable, err)
+		return done, fmt.Errorf("%s: %w", from.SecretVariable, err)
 	}
 	run := &importer.Run{
 		Source: source, Ingest: to, Catalog: c, Compose: compose, MaxBytes: from.MaxBodyBytes, Patience: patience, Now: time.Now, After: time.After,
@@ -194,6 +184,8 @@ func (p *program) drain(ctx context.Context, c *catalog.Catalog, in importFlags,
 	if in.Rate > 0 {
 		run.Limiter = rate.NewLimiter(rate.Limit(in.Rate), max(in.Rate, 100))
 	}
-	done, err := run.Do(ctx)
-	return errors.Join(err, p.show(console.Columns[report](), report{done}))
+	if done.Report, err = run.Do(ctx); done.Refused > 0 {
+		err = errors.Join(err, fmt.Errorf("%d messages were refused, and stay where they were", done.Refused))
+	}
+	return done, err
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -41,8 +42,6 @@ type program struct {
 	// root is the command that all others stand below, and runs says that one of them was used rightly.
 	root *cobra.Command
 	runs bool
-	// known are the operations.
-	known *console.Catalog
 	// google is how Google Cloud is reached.
 	google google
 	// after waits, as time.After does, and decode reads an answer of the worker, as json.Unmarshal does.
@@ -103,6 +102,9 @@ func (p *program) execute(ctx context.Context, args []string) error {
 	return nil
 }
 
+// known are the operations. Nobody changes them, and what their types say is dear to read.
+var known = sync.OnceValue(func() *console.Catalog { return operations.All(operations.Apps{}) })
+
 func (p *program) commands() *cobra.Command {
 	build := serve.BuildOf()
 	root := &cobra.Command{
@@ -122,9 +124,9 @@ func (p *program) commands() *cobra.Command {
 	flags.BoolVar(&p.wide, "wide", false, "leave no column of a table out")
 	flags.StringVar(&p.env.Server, "server", p.env.Server, "the worker's address, else that of BILLHOOK_SERVER")
 	flags.StringVar(&p.env.Webhook, "webhook", p.env.Webhook, "the webhook service's address, else that of BILLHOOK_WEBHOOK")
-	p.root, p.known = root, operations.All(operations.Apps{})
-	for _, o := range p.known.Operations {
-		p.place(o.Name, p.operation(o))
+	p.root = root
+	for _, o := range known().Operations {
+		p.operation(o)
 	}
 	for _, add := range []func(){
 		p.dev, p.send, p.enqueue, p.listen, p.try, p.eventsTail, p.compare, p.checkProof,

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"reflect"
 	"slices"
 	"strconv"
@@ -50,13 +49,12 @@ func (a *asked) list(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	limit := in.Query.Get("limit")
-	if i := slices.IndexFunc(a.Fields, func(f console.Field) bool { return f.Name == "limit" }); i >= 0 && a.out == "" {
-		limit = cmp.Or(limit, a.Fields[i].Standard)
+	limit := 0
+	if flag := a.call.Flag("limit"); flag != nil && (flag.Changed || a.out == "") {
+		limit, _ = strconv.Atoi(flag.Value.String()) // it takes nothing else
 	}
-	most, _ := strconv.Atoi(limit) // its flag takes nothing else
 	all, count, failure := reflect.ValueOf(a.Answer()).Elem().FieldByName("Items"), 0, ""
-	last, err := a.pages(ctx, a.Operation, in, most, func(items reflect.Value) {
+	last, err := a.pages(ctx, a.Operation, in, limit, func(items reflect.Value) {
 		for i := range items.Len() {
 			failure = cmp.Or(failure, console.Failure(items.Index(i).Interface()))
 		}
@@ -81,10 +79,15 @@ func (a *asked) list(ctx context.Context) error {
 	if last.FieldByName("Next").String() != "" {
 		a.printf("There are more; raise --limit.\n")
 	}
-	if err := a.printJSON(last.Interface()); err != nil || failure == "" {
-		return err
+	return errors.Join(a.printJSON(last.Interface()), wrong(failure))
+}
+
+// wrong is an error with a text; empty: nothing is wrong.
+func wrong(text string) error {
+	if text == "" {
+		return nil
 	}
-	return errors.New(failure)
+	return errors.New(text)
 }
 
 // pages hands over the items of a list, page after page, up to a limit; 0: all. It returns the last answer.
@@ -116,50 +119,42 @@ func (p *program) pages(
 }
 
 // print calls the operation, which may expect what was there before, and prints its answer.
-func (a *asked) print(ctx context.Context, expected map[string]any) error {
+func (a *asked) print(ctx context.Context, expected any) error {
 	in, err := a.input(a.Operation, expected)
 	if err != nil {
 		return err
 	}
-	var question any
-	if len(in.Body) > 0 {
-		question = json.RawMessage(in.Body)
-	}
 	answer := a.Answer()
-	for more := true; more; {
+	for more := true; more; more = in.Query.Get("page") != "" {
 		before, key := answer, ""
-		if answer, more = a.Answer(), false; a.Needs >= console.Reason {
+		if answer = a.Answer(); a.Needs >= console.Reason {
 			key = uuid.NewString()
 		}
-		if err := a.ask(ctx, a.Method, a.URL(in), key, question, answer); err != nil {
+		if err := a.ask(ctx, a.Method, a.URL(in), key, in.Body, answer); err != nil {
 			return err
 		}
 		if parts, ok := answer.(console.Parted); ok {
-			page := parts.Join(before)
-			in.Query.Set("page", page)
-			more = page != ""
+			in.Query.Set("page", parts.Join(before))
 		}
 	}
 	missed := ""
 	if a.wait > 0 {
-		if answer, err = a.follow(ctx, answer.(console.Followed)); err != nil { //nolint:forcetypeassert // a row that follows something answers so
+		followed, err := a.follow(ctx, answer.(console.Followed)) //nolint:forcetypeassert // a row that follows something answers so
+		if err != nil {
 			return err
 		}
-		missed = answer.(console.Followed).Missed() //nolint:forcetypeassert // as above
+		answer, missed = followed, followed.Missed()
 	}
-	if err := a.show(a.Columns, answer); err != nil || missed == "" {
-		return err
-	}
-	return errors.New(missed)
+	return errors.Join(a.show(a.Columns, answer), wrong(missed))
 }
 
 // followEvery is how often a command looks at what it follows.
 const followEvery = time.Second
 
 // follow goes on with what the operation has begun, until that has ended, or for as long as was asked.
-func (a *asked) follow(ctx context.Context, answer console.Followed) (any, error) {
-	next, _ := a.known.Find(a.Follow)
-	show, _ := a.known.Find(next.Before)
+func (a *asked) follow(ctx context.Context, answer console.Followed) (console.Followed, error) {
+	next, _ := known().Find(a.Follow)
+	show, _ := known().Find(next.Before)
 	limited, cancel := context.WithTimeout(ctx, a.wait)
 	defer cancel()
 	told, of := "", console.Input{Path: map[string]string{"id": console.Member(answer, "id")}}
@@ -192,7 +187,7 @@ func (a *asked) follow(ctx context.Context, answer console.Followed) (any, error
 // change shows what there is, asks, makes the change and prints what is so then. Where nothing is there yet nobody is
 // asked: nothing is lost.
 func (a *asked) change(ctx context.Context) error {
-	before, ok := a.known.Find(a.Before)
+	before, ok := known().Find(a.Before)
 	if !ok {
 		return a.print(ctx, nil)
 	}
@@ -200,20 +195,17 @@ func (a *asked) change(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var raw json.RawMessage
-	err = a.get(ctx, before.URL(console.Input{Path: in.Path, Query: in.Query}), &raw)
+	now, expected := before.Answer(), any(nil)
+	err = a.get(ctx, before.URL(in), now)
 	if problem, ok := errors.AsType[*problemError](err); err != nil && (!ok || problem.Status != http.StatusNotFound) {
 		return err
 	}
-	known, now, expected := err == nil, before.Answer(), map[string]any{}
+	known := err == nil
 	if known {
-		if err := json.Unmarshal(raw, now); err != nil {
-			return fmt.Errorf("ask the worker: answer: %w", err)
-		}
-		_ = json.Unmarshal(raw, &expected) // it was an object a line ago
-		if a.output != asCSV {             // a file has one table: what is so then
-			a.fields(before.Columns, now)
-		}
+		expected = now
+	}
+	if known && a.output != asCSV { // a file has one table: what is so then
+		a.fields(before.Columns, now)
 	}
 	if a.Help != "" && (known && !a.yes || a.dryRun) { // where nobody is asked it would sound as if it were done
 		a.printf("%s\n", a.Help)
@@ -237,25 +229,24 @@ func (p *program) get(ctx context.Context, path string, answer any) error {
 }
 
 // ask calls the worker's API. What has a key is sent again under it where no answer came: it is done once.
-func (p *program) ask(ctx context.Context, method, path, key string, question, answer any) error {
-	if base, err := url.Parse(p.env.Server); err != nil || base.Host == "" {
+func (p *program) ask(ctx context.Context, method, path, key string, body []byte, answer any) error {
+	request, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(p.env.Server, "/")+path, bytes.NewReader(body))
+	if err != nil || request.URL.Host == "" {
 		return usageError("--server or BILLHOOK_SERVER: the worker's address is such as http://127.0.0.1:8081")
-	}
-	var body []byte
-	var err error
-	if question != nil {
-		if body, err = json.Marshal(question); err != nil {
-			return fmt.Errorf("ask the worker: %w", err)
-		}
 	}
 	headers := map[string]string{"X-Operator": p.env.OpsOperator, "Idempotency-Key": key}
 	if tokens := p.env.OpsToken.List(); len(tokens) > 0 {
 		headers["Authorization"] = "Bearer " + tokens[0]
 	}
-	address := strings.TrimSuffix(p.env.Server, "/") + path
-	status, header, answered, err := exchange(ctx, method, address, headers, body)
+	for name, value := range headers {
+		if value != "" {
+			request.Header.Set(name, value)
+		}
+	}
+	status, header, answered, err := exchange(request)
 	if err != nil && key != "" && !errors.Is(err, syscall.ECONNREFUSED) && ctx.Err() == nil {
-		status, header, answered, err = exchange(ctx, method, address, headers, body)
+		request.Body, _ = request.GetBody() // of bytes there is another
+		status, header, answered, err = exchange(request)
 	}
 	if err != nil {
 		return fmt.Errorf("ask the worker: %w", nobody(err, p.env.Server, "--server", "BILLHOOK_SERVER", "worker"))
@@ -275,17 +266,8 @@ func (p *program) ask(ctx context.Context, method, path, key string, question, a
 	return nil
 }
 
-// exchange sends a request, with the headers that have a value, and returns what is answered.
-func exchange(ctx context.Context, method, address string, headers map[string]string, body []byte) (status int, header http.Header, answered []byte, err error) {
-	request, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(body))
-	if err != nil {
-		return 0, nil, nil, err
-	}
-	for name, value := range headers {
-		if value != "" {
-			request.Header.Set(name, value)
-		}
-	}
+// exchange sends a request, and reads what is answered.
+func exchange(request *http.Request) (status int, header http.Header, answered []byte, err error) {
 	response, err := (&http.Client{Timeout: 30 * time.Second}).Do(request)
 	if err != nil {
 		return 0, nil, nil, err
@@ -320,15 +302,15 @@ func (e *problemError) ExitCode() int {
 	return 1
 }
 
-// poll repeats ask every so often until it reports done. It goes on where the worker is unreachable, fails, or answers
+// poll repeats ask every so often until it reports done, and returns its error. It goes on where the worker is unreachable, fails, or answers
 // with the status pending.
 func (p *program) poll(ctx context.Context, every time.Duration, pending int, ask func() (done bool, err error)) error {
 	for {
 		done, err := ask()
 		var problem *problemError
 		switch {
-		case err == nil && done:
-			return nil
+		case done:
+			return err
 		case errors.As(err, &problem) && problem.Status != pending && problem.Status < http.StatusInternalServerError:
 			return err
 		}

@@ -274,19 +274,16 @@ func shorten(rows [][]string, column int) {
 
 // commandOf is the command that asks for an address of the API; empty: none does.
 func (p *program) commandOf(address string) string {
-	o, in, _ := p.known.At(address)
-	command := o.Name
+	o, in, _ := known().At(address)
+	command, flags := o.Name, ""
 	for _, f := range o.Fields {
-		if f.In == console.InPath {
+		if value := in.Query.Get(f.Name); f.In == console.InPath {
 			command += " " + quoted(in.Path[f.Name])
+		} else if value != f.Standard && in.Query.Has(f.Name) {
+			flags += " --" + flagOf(f) + " " + quoted(value)
 		}
 	}
-	for _, f := range o.Fields {
-		if value := in.Query.Get(f.Name); value != f.Standard && in.Query.Has(f.Name) {
-			command += " --" + flagOf(f) + " " + quoted(value)
-		}
-	}
-	return command
+	return command + flags
 }
 
 // quoted is a word as a shell takes it.
@@ -357,9 +354,5 @@ func (p *program) confirm(yes bool, word, do string) error {
 // show prints an answer by its columns, or as JSON. It fails where the answer says that something is wrong.
 func (p *program) show(columns []console.Column, answer any) error {
 	p.fields(columns, answer)
-	err := p.printJSON(answer)
-	if failure := console.Failure(answer); err == nil && failure != "" {
-		err = errors.New(failure)
-	}
-	return err
+	return errors.Join(p.printJSON(answer), wrong(console.Failure(answer)))
 }

@@ -34,13 +34,10 @@ func (p *program) try() {
 		Name: "providers try", Summary: "Show what would leave ingest of a provider's webhook, what is dropped and why",
 		Help: "It runs the mapping of catalog/providers/<provider>.yaml on this machine: no signature is checked, and nothing is sent.",
 	}, func(_ context.Context, c *catalog.Catalog, in tryFlags) (trial webhook.Trial, err error) {
-		of, err := in.provider(c)
-		if err != nil {
-			return trial, err
-		}
+		of, unknown := in.provider(c)
 		body, unread := p.readFile(in.File)
 		read, err := p.readFile(in.Read)
-		if err = errors.Join(unread, err); err != nil {
+		if err = errors.Join(unknown, unread, err); err != nil {
 			return trial, err
 		}
 		if in.Read != "" {

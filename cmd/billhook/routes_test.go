@@ -13,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"billhook/internal/compose/operations"
-
 	"github.com/go-chi/chi/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -37,7 +35,7 @@ func routeOf(api chi.Routes, r *http.Request) string {
 func routes(t *testing.T) (router chi.Router, all []string) {
 	t.Helper()
 	router = chi.NewRouter()
-	(&api.Server{Catalog: operations.All(operations.Apps{})}).Routes(router)
+	(&api.Server{Catalog: known()}).Routes(router)
 	require.NoError(t, chi.Walk(router, func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
 		if strings.HasPrefix(route, "/v1/ops/") {
 			all = append(all, method+" "+strings.TrimSuffix(route, "/"))

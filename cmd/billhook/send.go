@@ -50,13 +50,6 @@ type sent struct {
 	Items    []importer.Result `json:"items" show:"Answers"`
 }
 
-func (s sent) Failure() string {
-	if s.Refused == 0 {
-		return ""
-	}
-	return fmt.Sprintf("%d of %d were refused", s.Refused, len(s.Items))
-}
-
 // ingest is the webhook service, for what is signed with a secret.
 func (p *program) ingest(scheme signature.Scheme, secret string) (*importer.HTTPIngest, error) {
 	if at, err := url.Parse(p.env.Webhook); err != nil || at.Host == "" {
@@ -117,10 +110,14 @@ func (s sending) post(
 		for _, r := range replies {
 			if r.Status < http.StatusBadRequest {
 				all.Accepted++
+			} else {
+				all.Refused++
 			}
 		}
 		all.Items = append(all.Items, replies...)
-		all.Refused = len(all.Items) - all.Accepted
+	}
+	if all.Refused > 0 {
+		return all, fmt.Errorf("%d of %d were refused", all.Refused, len(all.Items))
 	}
 	return all, nil
 }
@@ -141,12 +138,10 @@ func (p *program) send() {
 			"`billhook dev` accepts. A refund and a chargeback are about an order that was sent before: name it with --order.\n" +
 			"With --repeat each sample has ids of its own; together with --event-id it is the same event each time.",
 	}, func(ctx context.Context, c *catalog.Catalog, in sendFlags) (sent, error) {
-		body, err := p.readFile(in.File)
+		body, unread := p.readFile(in.File)
+		err := errors.Join(unread, oneOf(slices.Sorted(maps.Keys(c.Sources)), &in.Source), oneOf(samples.Names(), &in.Sample))
 		if err != nil {
 			return sent{}, err
-		}
-		if err := errors.Join(oneOf(slices.Sorted(maps.Keys(c.Sources)), &in.Source), oneOf(samples.Names(), &in.Sample)); err != nil {
-			return sent{}, usageError(err.Error())
 		}
 		source := c.Sources[in.Source]
 		if body == nil && source.Scheme != samples.Provider {
@@ -192,15 +187,12 @@ func (p *program) enqueue() {
 			"the first of WEBHOOK_SIGNING_SECRET, else the public one that `billhook dev` accepts. With --repeat each sample has an id of\n" +
 			"its own; together with --event-id it is the same event each time.",
 	}, func(ctx context.Context, c *catalog.Catalog, in enqueueFlags) (sent, error) {
-		given, err := p.readFile(in.File)
-		if err != nil {
-			return sent{}, err
-		}
+		given, unread := p.readFile(in.File)
 		q, err := queue(c, in.Queue)
 		if err == nil && !q.Enabled {
 			err = fmt.Errorf("the queue %s does not run here", q.ID)
 		}
-		if err != nil {
+		if err = errors.Join(unread, err); err != nil {
 			return sent{}, err
 		}
 		path := "/queues/" + url.PathEscape(q.ID) + "/messages"

@@ -14,7 +14,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"billhook/internal/compose/operations"
 	"billhook/internal/console"
 	"billhook/internal/platform/serve"
 )
@@ -105,7 +104,7 @@ func TestAListIsPrintedAsItIsAskedForAndAgainAndAgain(t *testing.T) {
 // A table of any list leaves columns out where there is no room, and of the first one nothing but the end of an id.
 func TestNothingOfTheFirstColumnIsLost(t *testing.T) {
 	t.Parallel()
-	for _, o := range operations.All(operations.Apps{}).Operations {
+	for _, o := range known().Operations {
 		columns := slices.DeleteFunc(slices.Clone(o.Columns), func(c console.Column) bool { return c.Detail })
 		if !o.List || len(columns) < 2 || console.Blocks(columns) {
 			continue

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -18,12 +17,11 @@ import (
 const tailEvery = 2 * time.Second
 
 func (p *program) eventsTail() {
-	list, _ := p.known.Find("events ls")
+	list, _ := known().Find("events ls")
 	list.Name, list.Summary = "events tail", "Follow events as they come in and end"
 	list.Help = "It begins with the newest events, and goes on until Ctrl-C: a line for each event that comes in, and another each time that it\n" +
 		"has gone on. With --json each line is a JSON object. Where more comes in than it can show, it says so."
-	command, _ := p.command(list, func(ctx context.Context, a *asked) error { return a.tail(ctx) })
-	p.place(list.Name, command)
+	p.command(list, func(ctx context.Context, a *asked) error { return a.tail(ctx) })
 }
 
 // tail prints the events that are new, or have changed since the look before, the oldest first. A worker that cannot be
@@ -34,16 +32,13 @@ func (a *asked) tail(ctx context.Context) error {
 		return err
 	}
 	var known map[events.Line]bool
-	var refused error
 	err = a.poll(ctx, tailEvery, http.StatusTooManyRequests, func() (done bool, err error) {
 		var page console.List[events.Line]
 		if err := a.get(ctx, a.URL(in), &page); err != nil {
-			if known == nil {
-				refused = err
-				return true, nil
+			if known != nil {
+				a.warn("The worker cannot be asked: %v", err)
 			}
-			a.warn("The worker cannot be asked: %v", err)
-			return false, err
+			return known == nil, err
 		}
 		seen := func(l events.Line) bool { return known[l] }
 		if known != nil && page.Next != "" && !slices.ContainsFunc(page.Items, seen) {
@@ -67,5 +62,5 @@ func (a *asked) tail(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return nil //nolint:nilerr // Who stops it wants no error.
 	}
-	return errors.Join(refused, err)
+	return err
 }

@@ -113,17 +113,19 @@ func (s *shop) manage(t *testing.T) {
 		question, answer  any
 	}{
 		{"ada", http.MethodPut, "/v1/ops/stock/" + samples.Product, orders.SetStock{Available: &pieces, Edit: console.Edit{Change: console.Change{Why: "they have come in"}}}, nil},
-		{"ada", http.MethodPost, "/v1/ops/endpoints", endpoints.AddEndpoint{New: endpoints.New{
+		{"ada", http.MethodPost, "/v1/ops/endpoints", endpoints.AddEndpoint{
 			ID: samples.Partner, URL: s.ServiceURL + standin.PartnerPath, Events: []string{"invoice.#"},
-		}, Change: console.Change{Why: "the contract is signed"}}, &partner},
+			Change: console.Change{Why: "the contract is signed"},
+		}, &partner},
 		{"ada", http.MethodPut, "/v1/ops/products/700000000000000995", products.SetProduct{Points: 500, Edit: console.Edit{Change: console.Change{Why: "sold since today"}}}, nil},
 		{"grace", http.MethodPut, "/v1/ops/products/700000000000000995", products.SetProduct{Points: 750, Edit: console.Edit{Change: console.Change{Why: longWhy}}}, nil},
 		{"ada", http.MethodPut, "/v1/ops/products/700000000000000996", products.SetProduct{Points: 1, Edit: console.Edit{Change: console.Change{Why: markup}}}, nil},
 		{"ada", http.MethodDelete, "/v1/ops/products/700000000000000996", console.Change{Why: "sold out"}, nil},
 		{"ada", http.MethodPut, "/v1/ops/customers/890000000000000001", map[string]string{"uid": "uid-of-buyer-1", "why": "they have written to us"}, nil},
-		{"grace", http.MethodPost, "/v1/ops/endpoints", endpoints.AddEndpoint{New: endpoints.New{
+		{"grace", http.MethodPost, "/v1/ops/endpoints", endpoints.AddEndpoint{
 			ID: longID[:100], URL: s.ServiceURL + "/" + strings.Repeat("a-long-way/", 12), Events: []string{"order.#", "invoice.#", "a.pattern.of.many.words.*"},
-		}, Change: console.Change{Why: markup}}, nil},
+			Change: console.Change{Why: markup},
+		}, nil},
 		{"grace", http.MethodPost, "/v1/ops/endpoints/" + longID[:100] + "/disable", console.Change{Why: longWhy}, nil},
 		{"ada", http.MethodPost, "/v1/ops/journal/periods/2026-02/close", console.Change{Why: "the books are done"}, nil},
 		{"ada", http.MethodPost, "/v1/ops/queues/" + s.queueOf("usage_sync").ID + "/pause", console.Change{Why: "the platform is being mended"}, nil},

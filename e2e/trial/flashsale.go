@@ -70,8 +70,10 @@ const onSale = "flash-sale-piece"
 // notified.
 func (m *market) sell() (took [3]time.Duration) {
 	stock := m.stock()
-	why := audit.Change{Who: audit.Author{Proof: audit.Identity, Name: "flashsale"}, Why: "the pieces of the sale"}
-	_, err := stock.Set(m.ctx, contract.DefaultTenant, onSale, int64(m.pieces), why)
+	pieces := int64(m.pieces)
+	set := orders.SetStock{Available: &pieces}
+	set.Tenant, set.ProductID, set.Why = contract.DefaultTenant, onSale, "the pieces of the sale"
+	_, err := stock.Set(m.ctx, audit.Author{Proof: audit.Identity, Name: "flashsale"}, set)
 	m.must(err)
 	began := time.Now()
 	m.beside(func() {

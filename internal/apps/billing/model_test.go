@@ -222,19 +222,17 @@ func TestPointsAreConservedWhateverHappensMeanwhile(t *testing.T) {
 			}
 			plain.apply(f, want)
 		}
-		drawChange := func(t *rapid.T) customers.Change {
-			return customers.Change{Tenant: tenant, CustomerID: s.customer, UID: rapid.SampledFrom(uids).Draw(t, "to"), By: audit.Change{Who: audit.Author{Proof: audit.Identity, Name: "ada"}, Why: "w"}}
-		}
+		drawChange := func(t *rapid.T) customers.LinkCustomer { return s.link(rapid.SampledFrom(uids).Draw(t, "to")) }
 		either := func(t *rapid.T) {
 			if !links || rapid.Bool().Draw(t, "event") {
 				event(t)
 				return
 			}
 			var err error
-			if rapid.IntRange(0, 3).Draw(t, "unlink") == 0 {
-				_, err = s.operator.Unlink(context.Background(), drawChange(t))
+			if c := drawChange(t); rapid.IntRange(0, 3).Draw(t, "unlink") == 0 {
+				_, err = s.operator.Unlink(context.Background(), ada, customers.UnlinkCustomer{CustomerOf: c.CustomerOf, Edit: c.Edit})
 			} else {
-				_, err = s.operator.Link(context.Background(), drawChange(t))
+				_, err = s.operator.Link(context.Background(), ada, c)
 			}
 			if err != nil {
 				require.True(t, errors.Is(err, customers.ErrUnknown) || errors.Is(err, audit.ErrChanged) || errors.Is(err, errLost), "%v", err)
@@ -248,7 +246,7 @@ func TestPointsAreConservedWhateverHappensMeanwhile(t *testing.T) {
 					t.Skip("nobody is linked")
 				}
 				c := drawChange(t)
-				done, err := s.operator.Link(context.Background(), c)
+				done, err := s.operator.Link(context.Background(), ada, c)
 				require.NoError(t, err)
 				require.Zero(t, done.Left)
 				require.Zero(t, s.balance(t, ledger.CustomerPoints(s.customer)))

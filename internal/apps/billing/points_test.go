@@ -14,14 +14,12 @@ import (
 
 	"billhook/catalog/catalogtest"
 	"billhook/internal/apps/billing"
-	"billhook/internal/apps/customers"
 	"billhook/internal/apps/ledger"
 	"billhook/internal/apps/products"
 	"billhook/internal/contract"
 	"billhook/internal/pii"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/lane"
-	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 	"billhook/internal/retry"
@@ -308,7 +306,7 @@ func TestAGuestsOrderIsNotCreditedAgainAfterItsPointsWereMoved(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	s.must(t, s.points.Credit, s.order("e1", "o1", ""), billing.Credited)
-	_, err := s.operator.Link(t.Context(), customers.Change{Tenant: tenant, CustomerID: s.customer, UID: "u1", By: audit.Change{Who: audit.Author{Proof: audit.Identity, Name: "ada"}, Why: "w"}})
+	_, err := s.operator.Link(t.Context(), ada, s.link("u1"))
 	require.NoError(t, err)
 	s.must(t, s.points.Credit, s.order("e2", "o1", "u1"), billing.AlreadyCredited)
 	_, err = s.run(s.points.Credit, s.order("e3", "o1", "u2"))

@@ -21,11 +21,13 @@ import (
 	"billhook/internal/apps/ledger"
 	"billhook/internal/apps/subscriptions"
 	"billhook/internal/apps/usage"
+	"billhook/internal/console"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/filetest"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/lane"
+	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 	"billhook/internal/retry"
@@ -113,6 +115,14 @@ func (s *shop) reopen() {
 	s.mappings = customers.NewMappings(s, slog.New(slog.DiscardHandler), now)
 	s.points = billing.Points{Store: s, Products: goods, Now: now, Mappings: s.mappings}
 	s.operator = &customers.Operator{Store: s.mappings.Watch(s), Now: now, NewID: func() string { return fmt.Sprint(s.customer, "-", shops.Add(1)) }}
+}
+
+var ada = audit.Author{Proof: audit.Identity, Name: "ada"}
+
+// link has ada link the shop's customer.
+func (s *shop) link(uid string) customers.LinkCustomer {
+	of := customers.CustomerOf{Owned: console.Owned{Tenant: tenant}, ID: s.customer}
+	return customers.LinkCustomer{CustomerOf: of, UID: uid, Edit: console.Edit{Change: console.Change{Why: "w"}}}
 }
 
 type deed = func(context.Context, handler.Event, *contract.Payment) (handler.Effect, error)

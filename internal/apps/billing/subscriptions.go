@@ -78,11 +78,7 @@ func (s Subscriptions) Record(ctx context.Context, event handler.Event, body *co
 		},
 	})
 	writes := []store.Write{kept.Write()}
-	at, _ := time.Parse(time.RFC3339Nano, body.Timestamp) // checked by its contract
-	if period, ok := usage.Tell(usage.Told{
-		Tenant: event.Tenant, Subscription: subscription.ID, EventID: event.ID, At: at,
-		Start: subscription.PeriodStart, End: subscription.PeriodEnd, Plan: subscription.ProductID,
-	}); ok {
+	if period, ok := usage.Tell(kept); ok {
 		writes = append(writes, period)
 	}
 	return handler.Effect{

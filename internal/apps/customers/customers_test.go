@@ -12,6 +12,7 @@ import (
 
 	"billhook/internal/apps/customers"
 	"billhook/internal/apps/ledger"
+	"billhook/internal/console"
 	"billhook/internal/filetest"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
@@ -78,8 +79,15 @@ func (d *office) changes(t *testing.T) []audit.Entry {
 // errorOf is the error of a call whose answer does not matter.
 func errorOf[T any](_ T, err error) error { return err }
 
-func link(uid string) customers.Change {
-	return customers.Change{Tenant: "default", CustomerID: "c1", UID: uid, By: audit.Change{Who: audit.Author{Proof: audit.ThisMachine, Name: "ada"}, Why: "ticket 7"}}
+var (
+	ada    = audit.Author{Proof: audit.ThisMachine, Name: "ada"}
+	why    = console.Edit{Change: console.Change{Why: "ticket 7"}}
+	c1     = customers.CustomerOf{Owned: console.Owned{Tenant: "default"}, ID: "c1"}
+	unlink = customers.UnlinkCustomer{CustomerOf: c1, Edit: why}
+)
+
+func link(uid string) customers.LinkCustomer {
+	return customers.LinkCustomer{CustomerOf: c1, UID: uid, Edit: why}
 }
 
 func TestALinkMovesTheGuestsPointsOnceAndNoneOfTheUserBefore(t *testing.T) {
@@ -104,7 +112,7 @@ func TestALinkMovesTheGuestsPointsOnceAndNoneOfTheUserBefore(t *testing.T) {
 		shown := filetest.Must(d.Show(t.Context(), "default", "c1"))(t)
 		require.Equal(t, []any{step.before, "points:customer:c1", int64(100 * step.orders)}, []any{shown.UID, shown.GuestAccount, shown.GuestPoints})
 		audited := len(d.changes(t))
-		done, err := d.Link(t.Context(), link(step.uid))
+		done, err := d.Link(t.Context(), ada, link(step.uid))
 		require.NoError(t, err, step.sentence)
 		require.Equal(t, customers.Linked{
 			Tenant: "default", CustomerID: "c1", UID: step.uid, Before: step.before, Operation: done.Operation,
@@ -129,25 +137,25 @@ func TestALinkMovesTheGuestsPointsOnceAndNoneOfTheUserBefore(t *testing.T) {
 	require.Equal(t, customers.Mapping{Tenant: "default", CustomerID: "c1", UID: "u2", Since: d.now, MovedPoints: 100, MovedOrders: 1, Version: state.Version}, state.Mapping)
 
 	d.now = d.now.Add(time.Hour)
-	state = filetest.Must(d.Unlink(t.Context(), link("")))(t)
+	state = filetest.Must(d.Unlink(t.Context(), ada, unlink))(t)
 	require.Empty(t, state.UID)
 	require.Equal(t, int64(100), d.balance(t, ledger.UserPoints("u2")), "nothing moves back")
 	require.Equal(t, audit.Entry{
 		Kind: "customer", Tenant: "default", Subject: "c1", Action: "unlink", Who: "local:ada", Why: "ticket 7", At: d.now, Before: map[string]any{"uid": "u2"},
 	}, d.changes(t)[0])
-	require.ErrorIs(t, errorOf(d.Unlink(t.Context(), link(""))), customers.ErrUnknown)
+	require.ErrorIs(t, errorOf(d.Unlink(t.Context(), ada, unlink)), customers.ErrUnknown)
 }
 
 func TestACustomerIsLinkedToAUserAndToNothingElse(t *testing.T) {
 	t.Parallel()
 	d := newOffice(t)
 	for _, uid := range []string{"", "ilse.brandvold@example.org"} {
-		require.ErrorIs(t, errorOf(d.Link(t.Context(), link(uid))), audit.ErrInvalid)
+		require.ErrorIs(t, errorOf(d.Link(t.Context(), ada, link(uid))), audit.ErrInvalid)
 	}
 	require.ErrorIs(t, errorOf(d.Show(t.Context(), "default", "a/b")), audit.ErrInvalid)
 	gone := link("u1")
 	gone.After = "behind"
-	_, err := d.Link(t.Context(), gone)
+	_, err := d.Link(t.Context(), ada, gone)
 	require.ErrorIs(t, err, audit.ErrChanged, "it goes on with a link that is no more")
 }
 
@@ -162,7 +170,7 @@ func TestTenThousandOrdersMoveInPagesAndGoOnWhereTheyStopped(t *testing.T) {
 	d.Store = passing(d.store, func() { d.now = d.now.Add(time.Second) })
 	change, calls, moved := link("u1"), 0, int64(0)
 	for {
-		done := filetest.Must(d.Link(t.Context(), change))(t)
+		done := filetest.Must(d.Link(t.Context(), ada, change))(t)
 		calls++
 		moved += done.MovedOrders
 		if done.Next == "" {
@@ -180,7 +188,7 @@ func TestTenThousandOrdersMoveInPagesAndGoOnWhereTheyStopped(t *testing.T) {
 	require.LessOrEqual(t, d.counter.Queries.Load(), int64(2*orders/ledger.MaxEntries+4))
 
 	d.counter.Queries.Store(0)
-	require.NoError(t, errorOf(d.Link(t.Context(), link("u1"))))
+	require.NoError(t, errorOf(d.Link(t.Context(), ada, link("u1"))))
 	require.Zero(t, d.counter.Queries.Load(), "where the account has nothing, no entry is read")
 }
 
@@ -196,8 +204,8 @@ func TestAStoreThatIsDownIsAnErrorAndNoRefusal(t *testing.T) {
 	d := newOffice(t)
 	d.faults.Down(true)
 	require.ErrorIs(t, errorOf(d.Show(t.Context(), "default", "c1")), storetest.ErrFault)
-	require.ErrorIs(t, errorOf(d.Link(t.Context(), link("u1"))), storetest.ErrFault)
-	require.ErrorIs(t, errorOf(d.Unlink(t.Context(), link(""))), storetest.ErrFault)
+	require.ErrorIs(t, errorOf(d.Link(t.Context(), ada, link("u1"))), storetest.ErrFault)
+	require.ErrorIs(t, errorOf(d.Unlink(t.Context(), ada, unlink)), storetest.ErrFault)
 }
 
 func TestALinkEndsWhereSomebodyChangesItMeanwhile(t *testing.T) {
@@ -213,7 +221,7 @@ func TestALinkEndsWhereSomebodyChangesItMeanwhile(t *testing.T) {
 				storetest.Put(t, d.store, meanwhile)
 			}
 		})
-		require.ErrorIs(t, errorOf(d.Link(t.Context(), link("u1"))), audit.ErrChanged, name)
+		require.ErrorIs(t, errorOf(d.Link(t.Context(), ada, link("u1"))), audit.ErrChanged, name)
 		require.Equal(t, []int64{300, 0}, []int64{d.balance(t, ledger.CustomerPoints("c1")), d.balance(t, ledger.UserPoints("u1"))}, name)
 	}
 }
@@ -227,8 +235,8 @@ func TestAChangeThatOthersAlwaysPrecedeIsAnError(t *testing.T) {
 		n++
 		storetest.Put(t, d.store, store.Set(customers.Key("default", "c1"), map[string]any{"uid": "u1", "n": int64(n)}))
 	})
-	require.ErrorIs(t, errorOf(d.Link(t.Context(), link("u1"))), store.ErrBusy)
-	require.ErrorIs(t, errorOf(d.Unlink(t.Context(), link(""))), store.ErrBusy)
+	require.ErrorIs(t, errorOf(d.Link(t.Context(), ada, link("u1"))), store.ErrBusy)
+	require.ErrorIs(t, errorOf(d.Unlink(t.Context(), ada, unlink)), store.ErrBusy)
 }
 
 func TestALinkWhoseAnswerIsLostCanBeRepeated(t *testing.T) {
@@ -241,8 +249,8 @@ func TestALinkWhoseAnswerIsLostCanBeRepeated(t *testing.T) {
 				d.faults.FailAfter(1)
 			}
 		})
-		require.ErrorIs(t, errorOf(d.Link(t.Context(), link("u1"))), storetest.ErrFault, lost)
-		require.NoError(t, errorOf(d.Link(t.Context(), link("u1"))))
+		require.ErrorIs(t, errorOf(d.Link(t.Context(), ada, link("u1"))), storetest.ErrFault, lost)
+		require.NoError(t, errorOf(d.Link(t.Context(), ada, link("u1"))))
 		state := filetest.Must(d.Show(t.Context(), "default", "c1"))(t)
 		require.Equal(t, []int64{300, 0, 300}, []int64{state.MovedPoints, state.GuestPoints, d.balance(t, ledger.UserPoints("u1"))})
 	}

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"billhook/internal/apps/ledger"
+	"billhook/internal/console"
 	"billhook/internal/pii"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
@@ -25,7 +27,7 @@ const (
 )
 
 // ErrUnknown is an error of the operator. Any other is the store's.
-var ErrUnknown = errors.New("customers: not linked")
+var ErrUnknown = console.Refuse(console.Absent, "customer_not_linked", "This customer is linked to nobody.")
 
 // Operator changes mappings for people.
 type Operator struct {
@@ -65,18 +67,8 @@ func (o *Operator) guestPoints(ctx context.Context, tenant, customerID string) (
 	return balance, nil
 }
 
-// Change is a change that a person asks for.
-type Change struct {
-	Tenant, CustomerID string
-	// UID is the user to link to; of an unlink it is empty.
-	UID string
-	// After is the Next of an earlier answer: the link continues behind it, where the customer is still linked to UID.
-	After string
-	By    audit.Change
-}
-
-func (c Change) subject() audit.Subject {
-	return audit.Subject{Kind: AuditKind, Tenant: c.Tenant, ID: c.CustomerID}
+func (c CustomerOf) subject() audit.Subject {
+	return audit.Subject{Kind: AuditKind, Tenant: c.Tenant, ID: c.ID}
 }
 
 // Linked is the outcome of a link.
@@ -99,29 +91,29 @@ type Linked struct {
 // once, also after a crash or with another call at the same time. Each commit moves some orders at the
 // version of the mapping, so that none is moved to a replaced uid. The error wraps ledger.ErrBroken, or is
 // as of audit.Change.Update; the caller may retry.
-func (o *Operator) Link(ctx context.Context, change Change) (Linked, error) {
-	if !pii.UID.Valid(change.UID) {
+func (o *Operator) Link(ctx context.Context, by audit.Author, change LinkCustomer) (Linked, error) {
+	if change.UID = strings.TrimSpace(change.UID); !pii.UID.Valid(change.UID) {
 		return Linked{}, fmt.Errorf("%w: this is no uid", audit.ErrInvalid)
 	}
-	done := Linked{Tenant: change.Tenant, CustomerID: change.CustomerID, UID: change.UID, Operation: "link-" + o.NewID()}
-	m, audited, err := o.settle(ctx, change, &done)
+	done := Linked{Tenant: change.Tenant, CustomerID: change.ID, UID: change.UID, Operation: "link-" + o.NewID()}
+	m, audited, err := o.settle(ctx, change, change.By(by), &done)
 	if err != nil {
 		return done, err
 	}
-	if done.Left, err = o.guestPoints(ctx, change.Tenant, change.CustomerID); err != nil || done.Left == 0 {
+	if done.Left, err = o.guestPoints(ctx, change.Tenant, change.ID); err != nil || done.Left == 0 {
 		return done, err
 	}
-	if err := o.move(ctx, change, m, audited, &done); err != nil {
+	if err := o.move(ctx, change, change.By(by), m, audited, &done); err != nil {
 		return done, err
 	}
-	done.Left, err = o.guestPoints(ctx, change.Tenant, change.CustomerID)
+	done.Left, err = o.guestPoints(ctx, change.Tenant, change.ID)
 	return done, err
 }
 
-func (o *Operator) settle(ctx context.Context, change Change, done *Linked) (m Mapping, audited bool, err error) {
-	key, now := Key(change.Tenant, change.CustomerID), o.Now()
-	audited, err = change.By.Update(ctx, o.Store, key, change.subject(), now, done.Operation, func(doc store.Document) (made audit.Made, err error) {
-		m = of(doc, change.Tenant, change.CustomerID)
+func (o *Operator) settle(ctx context.Context, change LinkCustomer, by audit.Change, done *Linked) (m Mapping, audited bool, err error) {
+	key, now := Key(change.Tenant, change.ID), o.Now()
+	audited, err = by.Update(ctx, o.Store, key, change.subject(), now, done.Operation, func(doc store.Document) (made audit.Made, err error) {
+		m = of(doc, change.Tenant, change.ID)
 		done.Before = m.UID
 		switch {
 		case m.UID == change.UID:
@@ -132,7 +124,7 @@ func (o *Operator) settle(ctx context.Context, change Change, done *Linked) (m M
 		if m.Version != 0 {
 			made.Before = map[string]any{"uid": m.UID}
 		}
-		m = Mapping{Tenant: change.Tenant, CustomerID: change.CustomerID, UID: change.UID, Since: now}
+		m = Mapping{Tenant: change.Tenant, CustomerID: change.ID, UID: change.UID, Since: now}
 		made.Action, made.After = "link", map[string]any{"uid": change.UID, "operation": done.Operation}
 		made.Writes, made.Version = []store.Write{store.Replace(doc.Key, doc.Version, store.Encode(&m))}, &m.Version
 		return made, nil
@@ -140,8 +132,8 @@ func (o *Operator) settle(ctx context.Context, change Change, done *Linked) (m M
 	return m, audited, err
 }
 
-func (o *Operator) move(ctx context.Context, change Change, m Mapping, audited bool, done *Linked) error {
-	from, to, began, long := ledger.CustomerPoints(change.CustomerID), ledger.UserPoints(change.UID), o.Now(), moveFor
+func (o *Operator) move(ctx context.Context, change LinkCustomer, by audit.Change, m Mapping, audited bool, done *Linked) error {
+	from, to, began, long := ledger.CustomerPoints(change.ID), ledger.UserPoints(change.UID), o.Now(), moveFor
 	if ends, ok := ctx.Deadline(); ok { // who waits for a shorter time, such as a page, is answered in time
 		long = min(long, time.Until(ends)*3/4)
 	}
@@ -165,13 +157,13 @@ func (o *Operator) move(ctx context.Context, change Change, m Mapping, audited b
 				orders := int64(len(writes)-2) / 2 // two entries each, and the two accounts
 				moved := m
 				moved.MovedPoints, moved.MovedOrders = m.MovedPoints+points, m.MovedOrders+orders
-				writes = append(writes, store.Replace(Key(change.Tenant, change.CustomerID), m.Version, store.Encode(&moved)))
+				writes = append(writes, store.Replace(Key(change.Tenant, change.ID), m.Version, store.Encode(&moved)))
 				if !audited {
 					entry := audit.Entry{
-						Kind: AuditKind, Tenant: change.Tenant, Subject: change.CustomerID, Action: "move", At: o.Now(),
+						Kind: AuditKind, Tenant: change.Tenant, Subject: change.ID, Action: "move", At: o.Now(),
 						Before: map[string]any{"uid": m.UID}, After: map[string]any{"uid": m.UID, "operation": done.Operation},
 					}
-					if writes, err = entry.By(change.By).With(done.Operation, writes...); err != nil {
+					if writes, err = entry.By(by).With(done.Operation, writes...); err != nil {
 						return err
 					}
 				}
@@ -192,7 +184,7 @@ func (o *Operator) move(ctx context.Context, change Change, m Mapping, audited b
 			if failed++; failed == tries {
 				return store.ErrBusy
 			}
-			if m, err = lookup(ctx, o.Store, change.Tenant, change.CustomerID); err != nil {
+			if m, err = lookup(ctx, o.Store, change.Tenant, change.ID); err != nil {
 				return err
 			}
 			if m.UID != change.UID {
@@ -208,17 +200,17 @@ func (o *Operator) move(ctx context.Context, change Change, m Mapping, audited b
 }
 
 // Unlink removes a customer's mapping and moves no points. The error is as of Link, or ErrUnknown.
-func (o *Operator) Unlink(ctx context.Context, change Change) (State, error) {
-	key := Key(change.Tenant, change.CustomerID)
-	_, err := change.By.Update(ctx, o.Store, key, change.subject(), o.Now(), o.NewID(), func(doc store.Document) (audit.Made, error) {
+func (o *Operator) Unlink(ctx context.Context, by audit.Author, change UnlinkCustomer) (State, error) {
+	key := Key(change.Tenant, change.ID)
+	_, err := change.By(by).Update(ctx, o.Store, key, change.subject(), o.Now(), o.NewID(), func(doc store.Document) (audit.Made, error) {
 		if doc.Version == 0 {
 			return audit.Made{}, ErrUnknown
 		}
-		m := of(doc, change.Tenant, change.CustomerID)
+		m := of(doc, change.Tenant, change.ID)
 		return audit.Made{Action: "unlink", Before: map[string]any{"uid": m.UID}, Writes: []store.Write{store.Delete(doc.Key, doc.Version)}}, nil
 	})
 	if err != nil {
 		return State{}, err
 	}
-	return o.Show(ctx, change.Tenant, change.CustomerID)
+	return o.Show(ctx, change.Tenant, change.ID)
 }

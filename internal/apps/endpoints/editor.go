@@ -44,14 +44,6 @@ func NewSecret() string {
 	return "whsec_" + base64.StdEncoding.EncodeToString(key)
 }
 
-// New is an endpoint to register. The JSON is that of a request.
-type New struct {
-	ID     string   `json:"id,omitempty" help:"its id, which messages name; one is made up where it is empty"`
-	Tenant string   `json:"tenant,omitempty" help:"the tenant whose events it gets; empty: events without a tenant"`
-	URL    string   `json:"url" validate:"required" arg:"" help:"its address, such as https://partner.example.com/hooks"`
-	Events []string `json:"events,omitempty" help:"patterns of event types, such as invoice.*,subscription.#; all where there is none"`
-}
-
 // Secret is an endpoint with its new secret, which is shown this once.
 type Secret struct {
 	Endpoint
@@ -66,7 +58,7 @@ func (ed *Editor) Get(ctx context.Context, id string) (Endpoint, error) {
 
 // Add registers an endpoint and returns its secret. The error wraps audit.ErrInvalid,
 // or is ErrExists, or says that nothing is known: then another Add with the same id tells.
-func (ed *Editor) Add(ctx context.Context, asked New, by audit.Change) (Secret, error) {
+func (ed *Editor) Add(ctx context.Context, by audit.Author, asked AddEndpoint) (Secret, error) {
 	if asked.ID == "" {
 		asked.ID = "ep_" + ed.NewID()
 	}
@@ -89,7 +81,7 @@ func (ed *Editor) Add(ctx context.Context, asked New, by audit.Change) (Secret, 
 	e := stored{Secret: ed.NewSecret(), Endpoint: Endpoint{
 		ID: asked.ID, Tenant: asked.Tenant, URL: asked.URL, Events: asked.Events, State: Enabled, CreatedAt: now, ChangedAt: now,
 	}}
-	writes, err := audit.Entry{Kind: Kind, Subject: e.ID, Action: "add", At: now, After: e.side()}.By(by).With(ed.NewID(), e.write())
+	writes, err := audit.Entry{Kind: Kind, Subject: e.ID, Action: "add", At: now, After: e.side()}.By(asked.By(by)).With(ed.NewID(), e.write())
 	if err != nil {
 		return Secret{}, err
 	}
@@ -106,8 +98,8 @@ func (ed *Editor) Add(ctx context.Context, asked New, by audit.Change) (Secret, 
 
 // Rotate gives an endpoint another secret, and returns it. The secret before signs beside it for
 // OldSecretFor; one that was older ends. The error is ErrUnknown or as of audit.Change.Update.
-func (ed *Editor) Rotate(ctx context.Context, id string, by audit.Change) (Secret, error) {
-	e, err := ed.change(ctx, id, "rotate", by, func(e stored) (stored, bool) {
+func (ed *Editor) Rotate(ctx context.Context, by audit.Author, in ChangeEndpoint) (Secret, error) {
+	e, err := ed.change(ctx, in, "rotate", by, func(e stored) (stored, bool) {
 		e.OldSecret, e.Secret = e.Secret, ed.NewSecret()
 		e.OldSecretUntil = ed.now().Add(ed.OldSecretFor)
 		return e, true
@@ -119,8 +111,8 @@ func (ed *Editor) Rotate(ctx context.Context, id string, by audit.Change) (Secre
 }
 
 // Enable has an endpoint told of events, and forgets that it failed. The error is as of Rotate.
-func (ed *Editor) Enable(ctx context.Context, id string, by audit.Change) (Endpoint, error) {
-	e, err := ed.change(ctx, id, "enable", by, func(e stored) (stored, bool) {
+func (ed *Editor) Enable(ctx context.Context, by audit.Author, in ChangeEndpoint) (Endpoint, error) {
+	e, err := ed.change(ctx, in, "enable", by, func(e stored) (stored, bool) {
 		changed := e.State != Enabled || !e.FailingSince.IsZero()
 		e = e.healthy()
 		e.State, e.Reason = Enabled, ""
@@ -130,24 +122,26 @@ func (ed *Editor) Enable(ctx context.Context, id string, by audit.Change) (Endpo
 }
 
 // Disable has an endpoint told of nothing from now on. The error is as of Rotate.
-func (ed *Editor) Disable(ctx context.Context, id string, by audit.Change) (Endpoint, error) {
-	e, err := ed.change(ctx, id, "disable", by, func(e stored) (stored, bool) {
+func (ed *Editor) Disable(ctx context.Context, by audit.Author, in ChangeEndpoint) (Endpoint, error) {
+	e, err := ed.change(ctx, in, "disable", by, func(e stored) (stored, bool) {
 		return e.disabled(ByHand, ed.now()), e.State != Disabled
 	})
 	return e.Endpoint, err
 }
 
 // Remove forgets an endpoint and its secrets, and returns it as it was. The error is as of Rotate.
-func (ed *Editor) Remove(ctx context.Context, id string, by audit.Change) (was Endpoint, err error) {
-	err = ed.update(ctx, id, "remove", by, func(e stored) (made audit.Made) {
+func (ed *Editor) Remove(ctx context.Context, by audit.Author, in ChangeEndpoint) (was Endpoint, err error) {
+	err = ed.update(ctx, in, "remove", by, func(e stored) (made audit.Made) {
 		was, made.Writes = e.Endpoint, []store.Write{store.Delete(Key(e.ID), e.Version)}
 		return made
 	})
 	return was, err
 }
 
-func (ed *Editor) change(ctx context.Context, id, action string, by audit.Change, decide func(stored) (stored, bool)) (after stored, err error) {
-	err = ed.update(ctx, id, action, by, func(before stored) (made audit.Made) {
+func (ed *Editor) change(
+	ctx context.Context, in ChangeEndpoint, action string, by audit.Author, decide func(stored) (stored, bool),
+) (after stored, err error) {
+	err = ed.update(ctx, in, action, by, func(before stored) (made audit.Made) {
 		var changed bool
 		if after, changed = decide(before); !changed {
 			after = before
@@ -159,9 +153,9 @@ func (ed *Editor) change(ctx context.Context, id, action string, by audit.Change
 	return after, err
 }
 
-func (ed *Editor) update(ctx context.Context, id, action string, by audit.Change, decide func(stored) audit.Made) error {
-	of := audit.Subject{Kind: Kind, ID: id}
-	_, err := by.Update(ctx, ed.Store, Key(id), of, ed.now(), ed.NewID(), func(doc store.Document) (audit.Made, error) {
+func (ed *Editor) update(ctx context.Context, in ChangeEndpoint, action string, by audit.Author, decide func(stored) audit.Made) error {
+	of := audit.Subject{Kind: Kind, ID: in.ID}
+	_, err := in.By(by).Update(ctx, ed.Store, Key(in.ID), of, ed.now(), ed.NewID(), func(doc store.Document) (audit.Made, error) {
 		before, err := stand(doc)
 		if err != nil {
 			return audit.Made{}, err

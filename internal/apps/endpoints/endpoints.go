@@ -92,8 +92,8 @@ type Poster interface {
 
 // The errors. Any other means that nothing is known, and nothing certain of a change.
 var (
-	ErrUnknown = errors.New("endpoints: no such endpoint")
-	ErrExists  = errors.New("endpoints: there is an endpoint of that id")
+	ErrUnknown = console.Refuse(console.Absent, "endpoint_unknown", "There is no endpoint of that id.")
+	ErrExists  = console.Refuse(console.Conflict, "endpoint_exists", "There is an endpoint of that id.")
 	ErrBroken  = errors.New("endpoints: stored endpoint is not readable")
 )
 
@@ -168,7 +168,10 @@ type ChangeEndpoint struct {
 
 // AddEndpoint registers an endpoint.
 type AddEndpoint struct {
-	New
+	ID     string   `json:"id,omitempty" help:"its id, which messages name; one is made up where it is empty"`
+	Tenant string   `json:"tenant,omitempty" help:"the tenant whose events it gets; empty: events without a tenant"`
+	URL    string   `json:"url" validate:"required" arg:"" help:"its address, such as https://partner.example.com/hooks"`
+	Events []string `json:"events,omitempty" help:"patterns of event types, such as invoice.*,subscription.#; all where there is none"`
 	console.Change
 }
 
@@ -189,11 +192,11 @@ func (ed *Editor) List(ctx context.Context, in ListEndpoints) (page []Endpoint, 
 // Operations are what people do with endpoints.
 func (ed *Editor) Operations() []console.Operation {
 	change := func(path, verb, summary, help string) console.Row {
-		return console.Row{Name: "endpoints " + verb, Path: path, Summary: summary, Help: help, Needs: console.Reason, Before: "endpoints show", Errors: failures}
+		return console.Row{Name: "endpoints " + verb, Path: path, Summary: summary, Help: help, Needs: console.Reason, Before: "endpoints show"}
 	}
 	return []console.Operation{
 		console.New(console.Row{
-			Name: "endpoints ls", Path: "GET /v1/ops/endpoints", Summary: "List endpoints, newest first", Errors: failures,
+			Name: "endpoints ls", Path: "GET /v1/ops/endpoints", Summary: "List endpoints, newest first",
 			Empty: "No endpoint is in this list. A third party gets events once its address is registered: endpoints add.",
 		}, func(ctx context.Context, _ audit.Author, in ListEndpoints) (console.List[Endpoint], error) {
 			if in.State != "" && in.Tenant != "" {
@@ -203,42 +206,29 @@ func (ed *Editor) Operations() []console.Operation {
 		}),
 		console.New(console.Row{
 			Name: "endpoints show", Path: "GET /v1/ops/endpoints/{id}", Summary: "Show an endpoint, and since when its deliveries fail",
-			Beside: []string{"endpoints deliveries", "endpoints history"}, Errors: failures,
+			Beside: []string{"endpoints deliveries", "endpoints history"},
 		}, func(ctx context.Context, _ audit.Author, in EndpointOf) (Endpoint, error) { return ed.Get(ctx, in.ID) }),
 		console.New(console.Row{
-			Name: "endpoints deliveries", Path: "GET /v1/ops/endpoints/{id}/deliveries", Errors: failures,
+			Name: "endpoints deliveries", Path: "GET /v1/ops/endpoints/{id}/deliveries",
 			Summary: "Show the newest deliveries to an endpoint: how each ended, how many succeeded and how long they took",
 			Empty:   "No event was to be delivered to it yet. A producer sends webhook_delivery with its id.",
 		}, ed.deliveries),
 		console.New(console.Row{
 			Name: "endpoints add", Path: "POST /v1/ops/endpoints", Summary: "Register an endpoint, and show its secret once", Needs: console.Reason,
-			Help: "It gets events from now on.", Created: true, Once: true, Errors: failures,
-		}, func(ctx context.Context, by audit.Author, in AddEndpoint) (Secret, error) {
-			return ed.Add(ctx, in.New, in.By(by))
-		}),
-		changing(secret(change("POST /v1/ops/endpoints/{id}/rotate", "rotate", "Give an endpoint a new secret, and show it once",
+			Help: "It gets events from now on.", Created: true, Once: true,
+		}, ed.Add),
+		console.New(secret(change("POST /v1/ops/endpoints/{id}/rotate", "rotate", "Give an endpoint a new secret, and show it once",
 			"The secret that it has signs beside the new one for a time; one from before an earlier rotation ends now.")), ed.Rotate),
-		changing(change("POST /v1/ops/endpoints/{id}/enable", "enable", "Resume deliveries to an endpoint", "What it has missed is not sent."), ed.Enable),
-		changing(change("POST /v1/ops/endpoints/{id}/disable", "disable", "Stop deliveries to an endpoint",
+		console.New(change("POST /v1/ops/endpoints/{id}/enable", "enable", "Resume deliveries to an endpoint", "What it has missed is not sent."), ed.Enable),
+		console.New(change("POST /v1/ops/endpoints/{id}/disable", "disable", "Stop deliveries to an endpoint",
 			"Events for it are done without a request, and are not sent later."), ed.Disable),
-		changing(change("DELETE /v1/ops/endpoints/{id}", "rm", "Delete an endpoint and its secrets", "Events that name it are done without a request."), ed.Remove),
+		console.New(change("DELETE /v1/ops/endpoints/{id}", "rm", "Delete an endpoint and its secrets", "Events that name it are done without a request."), ed.Remove),
 		console.New(console.Row{
 			Name: "endpoints test", Path: "POST /v1/ops/endpoints/{id}/test", Summary: "Send an endpoint a signed event of type endpoint.test",
-			Help: "It is sent even if the endpoint is disabled. Nothing else changes.", Needs: console.Act, Before: "endpoints show", Once: true, Errors: failures,
+			Help: "It is sent even if the endpoint is disabled. Nothing else changes.", Needs: console.Act, Before: "endpoints show", Once: true,
 		}, func(ctx context.Context, _ audit.Author, in EndpointOf) (Tested, error) { return ed.Test(ctx, in.ID) }),
 		console.HistoryWithoutTenant("endpoints", Kind, ed.Store),
 	}
 }
 
 func secret(row console.Row) console.Row { row.Once = true; return row }
-
-func changing[T any](row console.Row, do func(ctx context.Context, id string, by audit.Change) (T, error)) console.Operation {
-	return console.New(row, func(ctx context.Context, by audit.Author, in ChangeEndpoint) (T, error) {
-		return do(ctx, in.ID, in.By(by))
-	})
-}
-
-var failures = []console.Refusal{
-	{Of: ErrUnknown, Kind: console.Absent, Code: "endpoint_unknown", Detail: "There is no endpoint of that id."},
-	{Of: ErrExists, Kind: console.Conflict, Code: "endpoint_exists", Detail: "There is an endpoint of that id."},
-}

@@ -126,11 +126,23 @@ func (w *town) told(t require.TestingT, e handler.Event) (handler.Effect, error)
 // errorOf is the error of a call whose answer does not matter.
 func errorOf[T any](_ T, err error) error { return err }
 
-func (w *town) add(t require.TestingT, asked endpoints.New) endpoints.Secret {
+func (w *town) add(t require.TestingT, asked endpoints.AddEndpoint) endpoints.Secret {
 	if asked.URL == "" {
 		asked.URL = "https://partner.example/hooks"
 	}
-	return filetest.Must(w.Add(context.Background(), asked, ada))(t)
+	return filetest.Must(w.register(asked))(t)
+}
+
+// register has ada add an endpoint.
+func (w *town) register(asked endpoints.AddEndpoint) (endpoints.Secret, error) {
+	asked.Why = ada.Why
+	return w.Add(context.Background(), ada.Who, asked)
+}
+
+// of is a change of an endpoint with ada's reason.
+func of(id string) (in endpoints.ChangeEndpoint) {
+	in.ID, in.Why = id, ada.Why
+	return in
 }
 
 func (w *town) get(t require.TestingT, id string) endpoints.Endpoint {
@@ -140,7 +152,7 @@ func (w *town) get(t require.TestingT, id string) endpoints.Endpoint {
 func TestAnEndpointGetsTheTypeTheTimeAndTheSubjectAlone(t *testing.T) {
 	t.Parallel()
 	w := open(t)
-	added := w.add(t, endpoints.New{ID: "partner-1"})
+	added := w.add(t, endpoints.AddEndpoint{ID: "partner-1"})
 	reads, commits := w.counter.Gets.Load(), w.counter.Commits.Load()
 	effect := filetest.Must(w.told(t, event(t, "evt-1", "partner-1", "subscription.renewed")))(t)
 	require.Equal(t, handler.Effect{Result: endpoints.Delivered}, effect)
@@ -154,17 +166,17 @@ func TestAnEndpointGetsTheTypeTheTimeAndTheSubjectAlone(t *testing.T) {
 func TestAnEventThatIsNotForTheEndpointIsNotSent(t *testing.T) {
 	t.Parallel()
 	for sentence, test := range map[string]struct {
-		asked  endpoints.New
+		asked  endpoints.AddEndpoint
 		event  string
 		tenant string
 		want   string
 	}{
-		"a type that it does not want":     {endpoints.New{Events: []string{"invoice.*", "subscription.#"}}, "order.paid", "default", endpoints.Filtered},
-		"a type that it wants":             {endpoints.New{Events: []string{"invoice.*", "subscription.#"}}, "subscription.a.b", "default", endpoints.Delivered},
-		"a type that is longer":            {endpoints.New{Events: []string{"invoice.*"}}, "invoice.line.added", "default", endpoints.Filtered},
-		"an endpoint of another tenant":    {endpoints.New{Tenant: "other"}, "a", "default", endpoints.EndpointUnknown},
-		"an event of another tenant":       {endpoints.New{}, "a", "other", endpoints.EndpointUnknown},
-		"an endpoint that there never was": {endpoints.New{ID: "q"}, "a", "default", endpoints.EndpointUnknown},
+		"a type that it does not want":     {endpoints.AddEndpoint{Events: []string{"invoice.*", "subscription.#"}}, "order.paid", "default", endpoints.Filtered},
+		"a type that it wants":             {endpoints.AddEndpoint{Events: []string{"invoice.*", "subscription.#"}}, "subscription.a.b", "default", endpoints.Delivered},
+		"a type that is longer":            {endpoints.AddEndpoint{Events: []string{"invoice.*"}}, "invoice.line.added", "default", endpoints.Filtered},
+		"an endpoint of another tenant":    {endpoints.AddEndpoint{Tenant: "other"}, "a", "default", endpoints.EndpointUnknown},
+		"an event of another tenant":       {endpoints.AddEndpoint{}, "a", "other", endpoints.EndpointUnknown},
+		"an endpoint that there never was": {endpoints.AddEndpoint{ID: "q"}, "a", "default", endpoints.EndpointUnknown},
 	} {
 		w := open(t)
 		if test.asked.ID == "" {
@@ -190,13 +202,13 @@ func (w *town) meanwhile(do func()) {
 func TestAnEndpointEnabledDuringAFailedRequestStaysEnabledAndIsDisabledOnce(t *testing.T) {
 	t.Parallel()
 	w := open(t)
-	w.add(t, endpoints.New{ID: "p"})
+	w.add(t, endpoints.AddEndpoint{ID: "p"})
 	w.posting.answers(503)
 	e := event(t, "evt-1", "p", "a")
 	require.Error(t, errorOf(w.told(t, e)))
 	w.now = noon.Add(days)
 	w.meanwhile(func() {
-		require.NoError(t, errorOf(w.Enable(t.Context(), "p", ada)))
+		require.NoError(t, errorOf(w.Enable(t.Context(), ada.Who, of("p"))))
 	})
 	require.EqualError(t, errorOf(w.told(t, e)), "callee_failed_503")
 	require.Equal(t, endpoints.Enabled, w.get(t, "p").State)
@@ -218,7 +230,7 @@ func TestAnEndpointEnabledDuringAFailedRequestStaysEnabledAndIsDisabledOnce(t *t
 func TestASuccessEndsAFailureBeforeItsEventIsDone(t *testing.T) {
 	t.Parallel()
 	w := open(t)
-	w.add(t, endpoints.New{ID: "p"})
+	w.add(t, endpoints.AddEndpoint{ID: "p"})
 	w.posting.answers(503)
 	e := event(t, "evt-1", "p", "a")
 	require.Error(t, errorOf(w.told(t, e)))
@@ -227,7 +239,7 @@ func TestASuccessEndsAFailureBeforeItsEventIsDone(t *testing.T) {
 	_, err := w.told(t, e)
 	require.Equal(t, retry.EveryMessage, retry.Decide(err).Scope)
 	w.meanwhile(func() {
-		require.NoError(t, errorOf(w.Rotate(t.Context(), "p", ada)))
+		require.NoError(t, errorOf(w.Rotate(t.Context(), ada.Who, of("p"))))
 	})
 	require.NoError(t, errorOf(w.told(t, e)))
 	require.Zero(t, w.get(t, "p").FailingSince)
@@ -237,7 +249,7 @@ func TestASuccessEndsAFailureBeforeItsEventIsDone(t *testing.T) {
 func TestASuccessLeavesAFailureThatCameMeanwhile(t *testing.T) {
 	t.Parallel()
 	w := open(t)
-	w.add(t, endpoints.New{ID: "p"})
+	w.add(t, endpoints.AddEndpoint{ID: "p"})
 	fails := func(id string) {
 		w.now = w.now.Add(time.Minute)
 		w.posting.answers(503)
@@ -246,7 +258,7 @@ func TestASuccessLeavesAFailureThatCameMeanwhile(t *testing.T) {
 	}
 	fails("evt-1")
 	w.meanwhile(func() {
-		require.NoError(t, errorOf(w.Enable(t.Context(), "p", ada)))
+		require.NoError(t, errorOf(w.Enable(t.Context(), ada.Who, of("p"))))
 		fails("evt-2")
 	})
 	require.NoError(t, errorOf(w.told(t, event(t, "evt-3", "p", "a"))))
@@ -256,7 +268,7 @@ func TestASuccessLeavesAFailureThatCameMeanwhile(t *testing.T) {
 func TestAnEndpointThatCannotBeReadIsToldNothing(t *testing.T) {
 	t.Parallel()
 	w := open(t)
-	w.add(t, endpoints.New{ID: "p"})
+	w.add(t, endpoints.AddEndpoint{ID: "p"})
 	storetest.Edit(t, w.faults, endpoints.Key("p"), func(f map[string]any) { f["state"] = "halted" })
 	_, err := w.told(t, event(t, "evt-1", "p", "a"))
 	require.Equal(t, "endpoint_unreadable", retry.Decide(err).Reason)
@@ -266,8 +278,8 @@ func TestAnEndpointThatCannotBeReadIsToldNothing(t *testing.T) {
 func TestATestRequestChangesNothing(t *testing.T) {
 	t.Parallel()
 	w := open(t)
-	w.add(t, endpoints.New{ID: "p", Events: []string{"invoice.*"}})
-	require.NoError(t, errorOf(w.Disable(t.Context(), "p", ada)))
+	w.add(t, endpoints.AddEndpoint{ID: "p", Events: []string{"invoice.*"}})
+	require.NoError(t, errorOf(w.Disable(t.Context(), ada.Who, of("p"))))
 	before := w.get(t, "p")
 	got := filetest.Must(w.Test(t.Context(), "p"))(t)
 	require.Equal(t, endpoints.Tested{ID: "p", WebhookID: got.WebhookID, Delivered: true, Status: 204}, got)
@@ -284,8 +296,8 @@ func TestATestRequestChangesNothing(t *testing.T) {
 func TestNoSecretIsInWhatPeopleSee(t *testing.T) {
 	t.Parallel()
 	w := open(t)
-	added := w.add(t, endpoints.New{ID: "p"})
-	rotated := filetest.Must(w.Rotate(t.Context(), "p", ada))(t)
+	added := w.add(t, endpoints.AddEndpoint{ID: "p"})
+	rotated := filetest.Must(w.Rotate(t.Context(), ada.Who, of("p")))(t)
 	page, _, err := w.List(t.Context(), endpoints.ListEndpoints{Page: console.Page{Limit: 10}})
 	require.NoError(t, err)
 	changes := filetest.Must(audit.Subject{Kind: endpoints.Kind, ID: "p"}.All(t.Context(), w.faults))(t)
@@ -309,36 +321,36 @@ func TestANewSecretIsOneOfStandardWebhooks(t *testing.T) {
 func TestANewEndpointHasDefaultsAndItsSecretIsShownOnce(t *testing.T) {
 	t.Parallel()
 	w := open(t)
-	added := w.add(t, endpoints.New{})
+	added := w.add(t, endpoints.AddEndpoint{})
 	require.Equal(t, endpoints.Endpoint{
 		ID: "ep_id-1", Tenant: "default", URL: "https://partner.example/hooks", Events: []string{"#"}, State: endpoints.Enabled, CreatedAt: noon, ChangedAt: noon, Version: added.Version,
 	}, added.Endpoint)
 	require.Equal(t, "whsec_id-2", added.Secret)
 	require.Equal(t, added.Endpoint, w.get(t, "ep_id-1"))
-	_, err := w.Add(t.Context(), endpoints.New{ID: "ep_id-1", URL: "https://other.example"}, ada)
+	_, err := w.register(endpoints.AddEndpoint{ID: "ep_id-1", URL: "https://other.example"})
 	require.ErrorIs(t, err, endpoints.ErrExists)
 	require.Equal(t, added.Endpoint, w.get(t, "ep_id-1"))
 
-	lost := endpoints.New{ID: "lost", URL: "https://other.example"}
+	lost := endpoints.AddEndpoint{ID: "lost", URL: "https://other.example"}
 	w.faults.FailAfter(1)
-	require.ErrorIs(t, errorOf(w.Add(t.Context(), lost, ada)), storetest.ErrFault)
-	_, err = w.Add(t.Context(), lost, ada)
+	require.ErrorIs(t, errorOf(w.register(lost)), storetest.ErrFault)
+	_, err = w.register(lost)
 	require.ErrorIs(t, err, endpoints.ErrExists, "so whoever has not heard the answer knows")
 }
 
 func TestAnInvalidEndpointIsRefused(t *testing.T) {
 	t.Parallel()
 	w := open(t)
-	for sentence, asked := range map[string]endpoints.New{
+	for sentence, asked := range map[string]endpoints.AddEndpoint{
 		"an odd id": {ID: "a~b"}, "an odd tenant": {Tenant: "a/b"}, "a pattern that is none": {Events: []string{"a", "b..c"}},
 		"too many patterns": {Events: slices.Repeat([]string{"a"}, 51)}, "a URL that is too long": {URL: "https://a.example/" + strings.Repeat("x", 2048)},
 	} {
-		require.ErrorIs(t, errorOf(w.Add(t.Context(), asked, ada)), audit.ErrInvalid, sentence)
+		require.ErrorIs(t, errorOf(w.register(asked)), audit.ErrInvalid, sentence)
 	}
-	_, err := w.Add(t.Context(), endpoints.New{}, audit.Change{Who: ada.Who})
+	_, err := w.Add(t.Context(), ada.Who, endpoints.AddEndpoint{})
 	require.ErrorIs(t, err, audit.ErrInvalid, "a change needs a reason")
 	w.posting.checks = fmt.Errorf("%w: not there", audit.ErrInvalid)
-	_, err = w.Add(t.Context(), endpoints.New{URL: "https://a.example"}, ada)
+	_, err = w.register(endpoints.AddEndpoint{URL: "https://a.example"})
 	require.ErrorIs(t, err, audit.ErrInvalid, "where requests may not go, nothing is registered")
 	page, _, err := w.List(t.Context(), endpoints.ListEndpoints{Page: console.Page{Limit: 10}})
 	require.NoError(t, err)
@@ -350,9 +362,9 @@ func TestAListBeginsWithTheNewestAndAsksOncePerPage(t *testing.T) {
 	w := open(t)
 	for i := range 7 {
 		w.now = noon.Add(time.Duration(i) * time.Second)
-		w.add(t, endpoints.New{ID: fmt.Sprint("p", i), Tenant: []string{"default", "two"}[i%2]})
+		w.add(t, endpoints.AddEndpoint{ID: fmt.Sprint("p", i), Tenant: []string{"default", "two"}[i%2]})
 	}
-	require.NoError(t, errorOf(w.Disable(t.Context(), "p3", ada)))
+	require.NoError(t, errorOf(w.Disable(t.Context(), ada.Who, of("p3"))))
 	w.posting.answers(503)
 	for _, id := range []string{"p4", "p0"} {
 		w.now = w.now.Add(time.Minute)
@@ -380,7 +392,7 @@ func TestAListBeginsWithTheNewestAndAsksOncePerPage(t *testing.T) {
 func TestDeliveriesShowHowManyAttemptsSucceededAndHowLongTheyTook(t *testing.T) {
 	t.Parallel()
 	w := open(t)
-	w.add(t, endpoints.New{ID: "p"})
+	w.add(t, endpoints.AddEndpoint{ID: "p"})
 	begun := noon.Add(-time.Hour)
 	attempt := func(ms int, outcome retry.Outcome, reason string) dedupe.Attempt {
 		return dedupe.Attempt{Begun: begun, Ended: begun.Add(time.Duration(ms) * time.Millisecond), Outcome: outcome, Reason: reason}
@@ -431,7 +443,7 @@ func TestEveryHistoryOfAnEndpointAgreesWithTheModel(t *testing.T) {
 		id := fmt.Sprint("p", runs)
 		w.faults.Down(false)
 		w.now = noon
-		added := w.add(t, endpoints.New{ID: id})
+		added := w.add(t, endpoints.AddEndpoint{ID: id})
 		m := expected{there: true, state: endpoints.Enabled, secret: added.Secret, audit: []string{"local:ada add a partner"}}
 		tell := func(t *rapid.T, status int) {
 			w.posting.answers(status)
@@ -484,8 +496,8 @@ func TestEveryHistoryOfAnEndpointAgreesWithTheModel(t *testing.T) {
 			require.Len(t, w.posting.sent, requests)
 		}
 		// change is a person's, which m follows, and says whether that changed anything.
-		change := func(name string, do func(context.Context, string, audit.Change) (endpoints.Endpoint, error), follow func() bool) {
-			_, err := do(context.Background(), id, ada)
+		change := func(name string, do func(context.Context, audit.Author, endpoints.ChangeEndpoint) (endpoints.Endpoint, error), follow func() bool) {
+			_, err := do(context.Background(), ada.Who, of(id))
 			if !m.there {
 				require.ErrorIs(t, err, endpoints.ErrUnknown)
 				return
@@ -529,8 +541,8 @@ func TestEveryHistoryOfAnEndpointAgreesWithTheModel(t *testing.T) {
 			},
 			"a person rotates its secret": func(*rapid.T) {
 				var rotated endpoints.Secret
-				change("rotate", func(ctx context.Context, id string, by audit.Change) (_ endpoints.Endpoint, err error) {
-					rotated, err = w.Rotate(ctx, id, by)
+				change("rotate", func(ctx context.Context, by audit.Author, in endpoints.ChangeEndpoint) (_ endpoints.Endpoint, err error) {
+					rotated, err = w.Rotate(ctx, by, in)
 					return rotated.Endpoint, err
 				}, func() bool {
 					m.secret, m.older, m.until = rotated.Secret, m.secret, w.now.Add(overlap)

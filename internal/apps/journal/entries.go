@@ -41,8 +41,7 @@ func ReadEntry(doc store.Document) Entry {
 	if err == nil {
 		return Entry{Entry: entry, Hash: hex.EncodeToString(hash)}
 	}
-	changed := Entry{Entry: ledger.Changed(doc), Changed: true}
-	return changed
+	return Entry{Entry: ledger.Changed(doc), Changed: true}
 }
 
 // Alerts reports whether it was changed.
@@ -117,7 +116,8 @@ func gone(err error) bool {
 	return errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrInvalid)
 }
 
-var errOneOrder = errors.New("journal: the account is that of one order")
+var errOneOrder = console.Refuse(console.Malformed, "account_invalid", "What was issued for one order has no list of its "+
+	"own; ask for the account points:issued, or for the account of the user.")
 
 // The bounds of a page of entries, each of which may have ledger.MaxLines, and of the months that it looks through.
 const (
@@ -187,7 +187,8 @@ const KindEntry = "entry"
 // The errors of Revert, beside audit.ErrInvalid and ErrBroken.
 var (
 	ErrUnknown  = errors.New("journal: no such entry")
-	ErrReversal = errors.New("journal: the entry is a reversal")
+	ErrReversal = console.Refuse(console.Conflict, "entry_is_reversal",
+		"The entry is a reversal, which nobody reverts; have the event sent again under another id.")
 	ErrReverted = errors.New("journal: the entry is reverted already")
 )
 
@@ -363,12 +364,7 @@ const noEntry = "The tenant's books have no entry of that id, nor one that an ev
 var unknown = console.Refusal{Of: ErrUnknown, Kind: console.Absent, Code: "entry_unknown", Detail: noEntry}
 
 var failures = slices.Concat([]console.Refusal{
-	{Of: ErrNotOver, Kind: console.Conflict, Code: "period_not_over", Detail: "The month is not over yet, in UTC; it can be closed when it is."},
 	{Of: ErrUnknown, Kind: console.Absent, Code: "entry_unknown", Detail: "The tenant's journal has no entry of that id, nor one " +
 		"that an event of that id has made. Points are taken back by refunds."},
-	{Of: ErrReversal, Kind: console.Conflict, Code: "entry_is_reversal", Detail: "The entry is a reversal, which nobody reverts; " +
-		"have the event sent again under another id."},
 	{Of: ErrBroken, Kind: console.Broken, Code: "books_broken", Detail: seal.Unreadable},
-	{Of: errOneOrder, Kind: console.Malformed, Code: "account_invalid", Detail: "What was issued for one order has no list of its " +
-		"own; ask for the account points:issued, or for the account of the user."},
 }, seal.Failures)

@@ -19,6 +19,7 @@ import (
 	"billhook/internal/apps/ledger"
 	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/apps/ledger/seal/sealtest"
+	"billhook/internal/console"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/filetest"
@@ -293,7 +294,9 @@ func TestAnEntryIsSealedOnlyWithTheRecordOfItsEventOrTheAuditOfItsAuthor(t *test
 		storetest.Put(t, d.Store, append(writes, sealtest.Record(t, queue.ID, writes[0]))...)
 	}
 	operator := &customers.Operator{Store: d.Store, Now: d.Now, NewID: func() string { return "op-1" }}
-	_, err := operator.Link(t.Context(), customers.Change{Tenant: "default", CustomerID: "c1", UID: "auth0|u1", By: audit.Change{Who: audit.Author{Proof: audit.Identity, Name: "ada"}, Why: "she asked"}})
+	link := customers.LinkCustomer{UID: "auth0|u1", Edit: console.Edit{Change: console.Change{Why: "she asked"}}}
+	link.Tenant, link.ID = "default", "c1"
+	_, err := operator.Link(t.Context(), audit.Author{Proof: audit.Identity, Name: "ada"}, link)
 	require.NoError(t, err)
 	posted := storetest.All(t, d.Store, ledger.Entries)
 	require.Len(t, posted, 3+2+2+4)

@@ -28,8 +28,9 @@ const Notice = 2 * time.Minute
 
 // The errors of people's changes. Any other means that nothing is known, and nothing certain of a change.
 var (
-	ErrNotOver = errors.New("journal: the period is not over")
-	ErrBroken  = errors.New("journal: stored document is not readable")
+	ErrNotOver = console.Refuse(console.Conflict, "period_not_over",
+		"The month is not over yet, in UTC; it can be closed when it is.")
+	ErrBroken = errors.New("journal: stored document is not readable")
 )
 
 // State is whether a period takes entries.

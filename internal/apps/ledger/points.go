@@ -197,12 +197,6 @@ type Held struct {
 	UpdatedAt time.Time `json:"updated_at" store:"updated_at" show:"Moved"`
 }
 
-// ListOfAccounts asks for the accounts of points.
-type ListOfAccounts struct {
-	console.Owned
-	console.Page
-}
-
 // Moved is an entry on an account of points.
 type Moved struct {
 	Move
@@ -247,7 +241,7 @@ func Operations(from store.Store) []console.Operation {
 	list := console.New(console.Row{
 		Name: "accounts ls", Path: "GET /v1/ops/accounts", Summary: "List the points accounts with their balances, unordered",
 		Empty: "No account has points. An order that is paid credits its user or customer.",
-	}, func(ctx context.Context, _ audit.Author, in ListOfAccounts) (console.List[Held], error) {
+	}, func(ctx context.Context, _ audit.Author, in console.OwnedList) (console.List[Held], error) {
 		query := store.Query{Collection: Accounts, Equal: map[string]any{"tenant": in.Tenant}, After: in.After, Limit: min(in.Limit, store.MaxPage)}
 		items, next, err := store.List(ctx, from, query, func(doc store.Document) (h Held, err error) { return h, store.Decode(doc.Fields, &h) })
 		return console.ListOf(items, next), err

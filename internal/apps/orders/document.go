@@ -18,7 +18,7 @@ const Collection = "orders"
 
 // The errors of what reads orders. Any other means that nothing is known.
 var (
-	ErrUnknown = errors.New("orders: no such order")
+	ErrUnknown = console.Refuse(console.Absent, "order_unknown", "No order of that id has been seen.")
 	ErrBroken  = errors.New("orders: stored order is not readable")
 )
 
@@ -120,7 +120,8 @@ const StockKind = "stock"
 const MaxPieces = 1_000_000_000
 
 // ErrNoStock: nobody has ever set the product's stock. An order of it is out of stock.
-var ErrNoStock = errors.New("orders: no stock of this product")
+var ErrNoStock = console.Refuse(console.Absent, "stock_unknown",
+	"Nobody has set the stock of this product: an order of it is out of stock.")
 
 // Stock is the pieces of one product. Their sum changes only where a person sets it.
 type Stock struct {
@@ -182,22 +183,19 @@ func (ed *StockEditor) List(ctx context.Context, tenant string, after store.Curs
 
 // Set says how many pieces of a tenant's product can be ordered from now on. Those that are reserved or sold stay so.
 // The error is ErrBroken, or as of audit.Change.Update.
-func (ed *StockEditor) Set(ctx context.Context, tenant, product string, available int64, by audit.Change) (Stock, error) {
-	return ed.change(ctx, tenant, product, "set", by, func(Stock) int64 { return available })
+func (ed *StockEditor) Set(ctx context.Context, by audit.Author, in SetStock) (Stock, error) {
+	return ed.change(ctx, in.StockOf, "set", in.By(by), func(Stock) int64 { return *in.Available })
 }
 
 // Add makes so many more pieces of a product available. The error is as of Set.
-func (ed *StockEditor) Add(ctx context.Context, tenant, product string, pieces int64, by audit.Change) (Stock, error) {
-	if pieces < 1 || pieces > MaxPieces {
-		return Stock{}, fmt.Errorf("%w: pieces is a whole number from 1 to %d", audit.ErrInvalid, MaxPieces)
-	}
-	return ed.change(ctx, tenant, product, "add", by, func(s Stock) int64 { return s.Available + pieces })
+func (ed *StockEditor) Add(ctx context.Context, by audit.Author, in AddStock) (Stock, error) {
+	return ed.change(ctx, in.StockOf, "add", in.By(by), func(s Stock) int64 { return s.Available + *in.Pieces })
 }
 
-func (ed *StockEditor) change(ctx context.Context, tenant, product, action string, by audit.Change, decide func(Stock) int64) (s Stock, err error) {
-	of := audit.Subject{Kind: StockKind, Tenant: tenant, ID: product}
-	_, err = by.Update(ctx, ed.Store, StockKey(tenant, product), of, ed.Now(), ed.NewID(), func(doc store.Document) (made audit.Made, err error) {
-		s = Stock{Tenant: tenant, ProductID: product}
+func (ed *StockEditor) change(ctx context.Context, in StockOf, action string, by audit.Change, decide func(Stock) int64) (s Stock, err error) {
+	of := audit.Subject{Kind: StockKind, Tenant: in.Tenant, ID: in.ProductID}
+	_, err = by.Update(ctx, ed.Store, StockKey(in.Tenant, in.ProductID), of, ed.Now(), ed.NewID(), func(doc store.Document) (made audit.Made, err error) {
+		s = Stock{Tenant: in.Tenant, ProductID: in.ProductID}
 		if doc.Version != 0 {
 			if s, err = ReadStock(doc); err != nil {
 				return made, err
@@ -266,7 +264,6 @@ func Operations(from store.Store) []console.Operation {
 		}),
 		console.New(console.Row{
 			Name: "orders show", Path: "GET /v1/ops/orders/{id}", Summary: "Show an order, and every state it has been in",
-			Errors: []console.Refusal{{Of: ErrUnknown, Kind: console.Absent, Code: "order_unknown", Detail: "No order of that id has been seen."}},
 		}, func(ctx context.Context, _ audit.Author, in OrderOf) (Order, error) {
 			return Find(ctx, from, in.Tenant, in.ID)
 		}),
@@ -284,27 +281,19 @@ func (ed *StockEditor) Operations() []console.Operation {
 		}),
 		console.New(console.Row{
 			Name: "stock show", Path: "GET /v1/ops/stock/{id}", Summary: "Show the pieces of a product that are available, reserved and sold",
-			Beside: []string{"stock history"}, Errors: stockErrors,
+			Beside: []string{"stock history"},
 		}, func(ctx context.Context, _ audit.Author, in StockOf) (Stock, error) {
 			return ed.Get(ctx, in.Tenant, in.ProductID)
 		}),
 		console.New(console.Row{
-			Name: "stock set", Path: "PUT /v1/ops/stock/{id}", Needs: console.Reason, Before: "stock show", Errors: stockErrors,
+			Name: "stock set", Path: "PUT /v1/ops/stock/{id}", Needs: console.Reason, Before: "stock show",
 			Summary: "Set how many pieces of a product can be ordered",
 			Help:    "Reserved and sold pieces stay as they are. The change is refused if orders have changed the stock since.",
-		}, func(ctx context.Context, by audit.Author, in SetStock) (Stock, error) {
-			return ed.Set(ctx, in.Tenant, in.ProductID, *in.Available, in.By(by))
-		}),
+		}, ed.Set),
 		console.New(console.Row{
-			Name: "stock add", Path: "POST /v1/ops/stock/{id}/add", Needs: console.Reason, Before: "stock show", Errors: stockErrors,
+			Name: "stock add", Path: "POST /v1/ops/stock/{id}/add", Needs: console.Reason, Before: "stock show",
 			Summary: "Add new pieces of a product to its stock",
-		}, func(ctx context.Context, by audit.Author, in AddStock) (Stock, error) {
-			return ed.Add(ctx, in.Tenant, in.ProductID, *in.Pieces, in.By(by))
-		}),
+		}, ed.Add),
 		console.History("stock", StockKind, ed.Store),
 	}
-}
-
-var stockErrors = []console.Refusal{
-	{Of: ErrNoStock, Kind: console.Absent, Code: "stock_unknown", Detail: "Nobody has set the stock of this product: an order of it is out of stock."},
 }

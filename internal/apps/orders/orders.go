@@ -79,18 +79,11 @@ type newOrder struct {
 	Items    []Item `json:"items"`
 }
 
-type payment struct {
-	OrderID   string `json:"order_id"`
-	PaymentID string `json:"payment_id"`
-}
-
+// about is what the other events say of an order.
 type about struct {
-	OrderID string `json:"order_id"`
-}
-
-type shipment struct {
-	OrderID string `json:"order_id"`
-	UserID  string `json:"user_id"`
+	OrderID   string `json:"order_id"`
+	PaymentID string `json:"payment_id,omitempty"`
+	UserID    string `json:"user_id,omitempty"`
 }
 
 // Notice is the data of what is told of an order.
@@ -152,7 +145,7 @@ func merged(items []Item) []Item {
 }
 
 // confirm takes the payment of an order. A second payment is for a person, where the two can be told apart.
-func (h handlers) confirm(ctx context.Context, event handler.Event, body payment) (handler.Effect, error) {
+func (h handlers) confirm(ctx context.Context, event handler.Event, body about) (handler.Effect, error) {
 	return h.advance(ctx, event, body.OrderID, func(o *Order) error {
 		switch {
 		case o.State == PaymentInitiated:
@@ -178,7 +171,7 @@ func (h handlers) timeOut(ctx context.Context, event handler.Event, body about) 
 	})
 }
 
-func (h handlers) ship(ctx context.Context, event handler.Event, body shipment) (handler.Effect, error) {
+func (h handlers) ship(ctx context.Context, event handler.Event, body about) (handler.Effect, error) {
 	return h.advance(ctx, event, body.OrderID, func(o *Order) error {
 		o.UserID = cmp.Or(o.UserID, body.UserID)
 		return nil
@@ -239,7 +232,7 @@ func (h handlers) follow(event handler.Event, o Order, path []edge) (handler.Eff
 		if e.waits {
 			o.PaymentDue = now.Add(h.patience)
 			effect.Emit = append(effect.Emit, handler.Emission{
-				To: h.queue, OrderingKey: o.ID, Due: o.PaymentDue, Name: timeoutOf(o.ID), Body: message(event, paymentTimeout, about{o.ID}),
+				To: h.queue, OrderingKey: o.ID, Due: o.PaymentDue, Name: timeoutOf(o.ID), Body: message(event, paymentTimeout, about{OrderID: o.ID}),
 			})
 		}
 		if e.emits == emitsConfirmed {

@@ -25,7 +25,7 @@ import (
 	"billhook/internal/retry"
 )
 
-var ada = audit.Change{Who: audit.Author{Proof: audit.ThisMachine, Name: "ada"}, Why: "counted"}
+var ada = audit.Author{Proof: audit.ThisMachine, Name: "ada"}
 
 type shop struct {
 	*orderstest.Shop
@@ -51,7 +51,7 @@ func (s *shop) Publish(_ context.Context, _ string, m contract.Message) (string,
 
 func (s *shop) stocked(t *testing.T, product string, available int64) {
 	t.Helper()
-	_, err := s.Stock.Set(t.Context(), dedupe.DefaultTenant, product, available, ada)
+	_, err := s.Stock.Set(t.Context(), ada, orderstest.SetStock(product, available))
 	require.NoError(t, err)
 }
 
@@ -372,24 +372,31 @@ func TestStockIsSetWithAReasonAndKeepsWhatIsReserved(t *testing.T) {
 	require.ErrorIs(t, err, orders.ErrNoStock)
 	s.stocked(t, "cap", 5)
 	s.tell(t, orderstest.Created("e1", "o1", "cap 2"))
-	after := filetest.Must(s.Stock.Set(t.Context(), dedupe.DefaultTenant, "cap", 9, ada))(t)
+	after := filetest.Must(s.Stock.Set(t.Context(), ada, orderstest.SetStock("cap", 9)))(t)
 	require.Equal(t, orders.Stock{Tenant: dedupe.DefaultTenant, ProductID: "cap", Available: 9, Reserved: 2, Version: after.Version}, after)
 	s.tell(t, orderstest.About("e2", "order.payment_failed", "o1"))
 	require.Equal(t, [3]int64{11, 0, 0}, s.pieces(t, "cap"))
 	for _, available := range []int64{-1, orders.MaxPieces + 1, math.MinInt64} {
-		_, err := s.Stock.Set(t.Context(), dedupe.DefaultTenant, "cap", available, ada)
+		_, err := s.Stock.Set(t.Context(), ada, orderstest.SetStock("cap", available))
 		require.ErrorIs(t, err, audit.ErrInvalid)
 	}
-	more := filetest.Must(s.Stock.Add(t.Context(), dedupe.DefaultTenant, "cap", 4, ada))(t)
+	add := func(pieces int64) (orders.Stock, error) {
+		return s.Stock.Add(t.Context(), ada, orders.AddStock{
+			StockOf: orderstest.SetStock("cap", 0).StockOf, Pieces: &pieces, Change: console.Change{Why: "counted"},
+		})
+	}
+	more := filetest.Must(add(4))(t)
 	require.Equal(t, int64(15), more.Available)
-	again, err := s.Stock.Set(t.Context(), dedupe.DefaultTenant, "cap", 15, ada)
+	again, err := s.Stock.Set(t.Context(), ada, orderstest.SetStock("cap", 15))
 	require.NoError(t, err, "a repeated change has been made")
 	require.Equal(t, more, again)
-	for _, pieces := range []int64{0, -4, orders.MaxPieces, math.MaxInt64} {
-		_, err = s.Stock.Add(t.Context(), dedupe.DefaultTenant, "cap", pieces, ada)
+	for _, pieces := range []int64{orders.MaxPieces, math.MaxInt64} {
+		_, err = add(pieces)
 		require.ErrorIs(t, err, audit.ErrInvalid)
 	}
-	_, err = s.Stock.Set(t.Context(), dedupe.DefaultTenant, "cap", 1, audit.Change{Who: audit.Author{Proof: audit.Identity, Name: "ada"}})
+	unexplained := orderstest.SetStock("cap", 1)
+	unexplained.Why = ""
+	_, err = s.Stock.Set(t.Context(), ada, unexplained)
 	require.ErrorIs(t, err, audit.ErrInvalid, "a change needs a reason")
 	page, next, err := s.Stock.List(t.Context(), dedupe.DefaultTenant, store.Cursor{}, 10)
 	require.NoError(t, err)
@@ -402,8 +409,8 @@ func TestStockIsSetWithAReasonAndKeepsWhatIsReserved(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []any{waiting, false}, []any{mine, others})
 	operations := console.NewCatalog(append(orders.Operations(s.Shop.Store), s.Stock.Operations()...))
-	add, _ := operations.Find("stock add")
-	_, err = add.Call(t.Context(), ada.Who, console.Input{Path: map[string]string{"id": "cap"}, Body: []byte(`{"pieces":0,"why":"w"}`)})
+	stockAdd, _ := operations.Find("stock add")
+	_, err = stockAdd.Call(t.Context(), ada, console.Input{Path: map[string]string{"id": "cap"}, Body: []byte(`{"pieces":0,"why":"w"}`)})
 	require.Equal(t, console.Refuse(console.Refused, "refused", "The member pieces is a number from 1 to 1000000000."), err, "none is no number of pieces")
 }
 

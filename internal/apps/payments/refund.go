@@ -2,7 +2,6 @@ package payments
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -29,7 +28,7 @@ const (
 )
 
 // ErrNoRefund: nobody has asked for a refund of the payment.
-var ErrNoRefund = errors.New("payments: no refund of that payment")
+var ErrNoRefund = console.Refuse(console.Absent, "refund_unknown", "Nobody has asked for a refund of this payment.")
 
 // Refund is the refund of one payment.
 type Refund struct {
@@ -109,7 +108,6 @@ func Operations(from store.Store) []console.Operation {
 		}),
 		console.New(console.Row{
 			Name: "refunds show", Path: "GET /v1/ops/refunds/{payment}", Summary: "Show the refund of a payment, and the message that it is for",
-			Errors: []console.Refusal{{Of: ErrNoRefund, Kind: console.Absent, Code: "refund_unknown", Detail: "Nobody has asked for a refund of this payment."}},
 		}, func(ctx context.Context, _ audit.Author, in RefundOf) (Refund, error) {
 			return FindRefund(ctx, from, in.Tenant, in.Payment)
 		}),

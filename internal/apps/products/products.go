@@ -28,8 +28,9 @@ const Kind = "product"
 // The errors. Any other means that nothing is known, and nothing certain of a change.
 var (
 	// ErrUnknown: neither the catalog nor the store has such a product.
-	ErrUnknown = errors.New("products: no such product")
-	ErrBroken  = errors.New("products: stored product is not readable")
+	ErrUnknown = console.Refuse(console.Absent, "product_unknown",
+		"Neither the catalog nor the store has a product of that id.")
+	ErrBroken = errors.New("products: stored product is not readable")
 )
 
 // State is whether orders may name a product.
@@ -161,16 +162,16 @@ func (ed *Editor) List(ctx context.Context, tenant string, after store.Cursor, l
 }
 
 // Set makes a product known, or changes what it is worth, from now on. The error is as of audit.Change.Update.
-func (ed *Editor) Set(ctx context.Context, tenant, id string, points int64, by audit.Change) (Product, error) {
-	if points < 1 || points > catalog.MaxPoints {
+func (ed *Editor) Set(ctx context.Context, by audit.Author, in SetProduct) (Product, error) {
+	if in.Points < 1 || in.Points > catalog.MaxPoints {
 		return Product{}, fmt.Errorf("%w: points are a whole number from 1 to %d", audit.ErrInvalid, catalog.MaxPoints)
 	}
-	return ed.change(ctx, tenant, id, "set", by, func(Product) (int64, State, error) { return points, Active, nil })
+	return ed.change(ctx, in.ProductOf, "set", in.By(by), func(Product) (int64, State, error) { return in.Points, Active, nil })
 }
 
 // Retire makes a product unknown from now on. The error is as of Set, or ErrUnknown.
-func (ed *Editor) Retire(ctx context.Context, tenant, id string, by audit.Change) (Product, error) {
-	return ed.change(ctx, tenant, id, "retire", by, func(before Product) (int64, State, error) {
+func (ed *Editor) Retire(ctx context.Context, by audit.Author, in RetireProduct) (Product, error) {
+	return ed.change(ctx, in.ProductOf, "retire", in.By(by), func(before Product) (int64, State, error) {
 		if before.State == "" {
 			return 0, "", ErrUnknown
 		}
@@ -179,9 +180,9 @@ func (ed *Editor) Retire(ctx context.Context, tenant, id string, by audit.Change
 }
 
 func (ed *Editor) change(
-	ctx context.Context, tenant, id, action string, by audit.Change, decide func(before Product) (int64, State, error),
+	ctx context.Context, in ProductOf, action string, by audit.Change, decide func(before Product) (int64, State, error),
 ) (p Product, err error) {
-	now := ed.Now().UTC().Truncate(time.Microsecond)
+	now, tenant, id := ed.Now().UTC().Truncate(time.Microsecond), in.Tenant, in.ID
 	of := audit.Subject{Kind: Kind, Tenant: tenant, ID: id}
 	changed, err := by.Update(ctx, ed.Store, Key(tenant, id), of, now, ed.NewID(), func(doc store.Document) (made audit.Made, err error) {
 		before, _ := standing(doc, ed.Start, tenant, id) // what cannot be read can be set
@@ -281,7 +282,7 @@ func (ed *Editor) Operations() []console.Operation {
 		}),
 		console.New(console.Row{
 			Name: "products show", Path: "GET /v1/ops/products/{id}", Summary: "Show the points of a product, since when, and who changed them",
-			Beside: []string{"products history"}, Errors: failures,
+			Beside: []string{"products history"},
 		}, func(ctx context.Context, _ audit.Author, in ProductOf) (Product, error) {
 			p, err := ed.Get(ctx, in.Tenant, in.ID)
 			if err == nil && p.State == Retired {
@@ -290,25 +291,17 @@ func (ed *Editor) Operations() []console.Operation {
 			return p, err
 		}),
 		console.New(console.Row{
-			Name: "products set", Path: "PUT /v1/ops/products/{id}", Needs: console.Reason, Before: "products show", Errors: failures,
+			Name: "products set", Path: "PUT /v1/ops/products/{id}", Needs: console.Reason, Before: "products show",
 			Summary: "Add a product, or change the points of one piece from now on",
 			Help:    "The new points are for orders that are credited after the change. Dead letters that name a product which was not known can be replayed.",
-		}, func(ctx context.Context, by audit.Author, in SetProduct) (Product, error) {
-			return ed.Set(ctx, in.Tenant, in.ID, in.Points, in.By(by))
-		}),
+		}, ed.Set),
 		console.New(console.Row{
-			Name: "products retire", Path: "DELETE /v1/ops/products/{id}", Needs: console.Reason, Before: "products show", Errors: failures,
+			Name: "products retire", Path: "DELETE /v1/ops/products/{id}", Needs: console.Reason, Before: "products show",
 			Summary: "Remove a product from now on, even if the catalog declares it",
 			Help:    "Every order that names it becomes a dead letter.",
-		}, func(ctx context.Context, by audit.Author, in RetireProduct) (Product, error) {
-			return ed.Retire(ctx, in.Tenant, in.ID, in.By(by))
-		}),
+		}, ed.Retire),
 		console.History("products", Kind, ed.Store),
 	}
 }
 
 var errRetired = console.Refuse(console.Absent, "product_retired", "The product is retired; its history says since when and why. Setting it makes it known again.")
-
-var failures = []console.Refusal{
-	{Of: ErrUnknown, Kind: console.Absent, Code: "product_unknown", Detail: "Neither the catalog nor the store has a product of that id."},
-}

@@ -14,6 +14,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/apps/products"
+	"billhook/internal/console"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
@@ -54,17 +55,22 @@ func (s *shop) wait(d time.Duration) { s.now.Add(int64(d)) }
 
 const retired = math.MinInt64
 
-func (s *shop) change(t *testing.T, id string, points int64) (products.Product, error) {
-	t.Helper()
+var edit = console.Edit{Change: console.Change{Why: ada.Why}}
+
+func product(id string) products.ProductOf {
+	return products.ProductOf{Owned: console.Owned{Tenant: tenant}, ID: id}
+}
+
+func (s *shop) change(id string, points int64) (products.Product, error) {
 	if points == retired {
-		return s.Retire(t.Context(), tenant, id, ada)
+		return s.Retire(context.Background(), ada.Who, products.RetireProduct{ProductOf: product(id), Edit: edit})
 	}
-	return s.Set(t.Context(), tenant, id, points, ada)
+	return s.Set(context.Background(), ada.Who, products.SetProduct{ProductOf: product(id), Points: points, Edit: edit})
 }
 
 func (s *shop) set(t *testing.T, id string, points int64) {
 	t.Helper()
-	_, err := s.change(t, id, points)
+	_, err := s.change(id, points)
 	require.NoError(t, err)
 }
 
@@ -127,7 +133,7 @@ func TestAnInvalidChangeOfAProductWritesNothing(t *testing.T) {
 		"a store that is down":       {"hat", 1, storetest.ErrFault},
 	} {
 		s.faults.Down(name == "a store that is down")
-		_, err := s.change(t, test.id, test.points)
+		_, err := s.change(test.id, test.points)
 		require.ErrorIs(t, err, test.want, name)
 		require.NotContains(t, err.Error(), "hat", name)
 	}
@@ -253,7 +259,7 @@ func TestWhateverHappensNoOldPriceIsCharged(t *testing.T) {
 		r.Repeat(map[string]func(*rapid.T){
 			"set": func(r *rapid.T) {
 				at, points := id.Draw(r, "id"), rapid.Int64Range(1, 5).Draw(r, "points")
-				_, err := s.Set(context.Background(), tenant, at, points, ada)
+				_, err := s.change(at, points)
 				require.Equal(r, down, err != nil)
 				if err == nil {
 					becomes(at, fmt.Sprint(points))
@@ -261,7 +267,7 @@ func TestWhateverHappensNoOldPriceIsCharged(t *testing.T) {
 			},
 			"retire": func(r *rapid.T) {
 				at := id.Draw(r, "id")
-				if _, err := s.Retire(context.Background(), tenant, at, ada); err == nil {
+				if _, err := s.change(at, retired); err == nil {
 					becomes(at, "unknown")
 				}
 			},

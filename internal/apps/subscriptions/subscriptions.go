@@ -5,7 +5,6 @@ package subscriptions
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -154,7 +153,7 @@ func (k Known) Notes() []string {
 	return []string{"There are more events than are shown, and the newest may be among them."}
 }
 
-var errUnknown = errors.New("subscriptions: no event of it has come")
+var errUnknown = console.Refuse(console.Absent, "subscription_unknown", "No event of a subscription of that id has come.")
 
 // Operations are what people do with subscriptions, which is to look at them.
 func Operations(from store.Querier) []console.Operation {
@@ -168,7 +167,6 @@ func Operations(from store.Querier) []console.Operation {
 		console.New(console.Row{
 			Name: "subscriptions show", Path: "GET /v1/ops/subscriptions/{subscription}", Summary: "Show the state of a subscription, and its events",
 			Beside: []string{"usage show", "usage ls"},
-			Errors: []console.Refusal{{Of: errUnknown, Kind: console.Absent, Code: "subscription_unknown", Detail: "No event of a subscription of that id has come."}},
 		}, func(ctx context.Context, _ audit.Author, in SubscriptionOf) (Known, error) {
 			events, more, err := History(ctx, from, in.Tenant, in.ID)
 			if err == nil && len(events) == 0 {

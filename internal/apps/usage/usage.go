@@ -76,21 +76,10 @@ func EntryKey(tenant, subscription, eventID string) store.Key {
 	return store.Key{Collection: EntriesCollection, ID: subscriptionPrefix(tenant, subscription) + store.Path(eventID)}
 }
 
-// Of selects the totals or the entries of a list.
-type Of struct {
-	Tenant string
-	// Subscription and Period select by both, or by the subscription alone.
-	Subscription, Period string
-	Meter                string
-	// Month selects the periods that begin in a calendar month, of all subscriptions, where no
-	// Subscription is given. It is such as 2026-11; empty: all months.
-	Month string
-}
-
-// Totals returns a page of the totals of a subscription, period after period, of a month, or of all, behind the
-// place after. next is empty on the last page.
-func Totals(ctx context.Context, from store.Querier, of Of, after store.Cursor, limit int) (page []Total, next store.Cursor, err error) {
-	query := store.Query{Collection: Collection, After: after, Limit: limit}
+// Totals returns a page of the totals of a subscription, period after period, of a month, or of all. next is empty on
+// the last page.
+func Totals(ctx context.Context, from store.Querier, of ListUsage) (page []Total, next store.Cursor, err error) {
+	query := store.Query{Collection: Collection, After: of.After, Limit: of.Limit}
 	switch {
 	case of.Month != "":
 		query.Equal = map[string]any{"month": of.Tenant + "~" + of.Month}
@@ -106,12 +95,12 @@ func Totals(ctx context.Context, from store.Querier, of Of, after store.Cursor, 
 }
 
 // Entries returns the entries of a subscription's period, by event id: a page as that of Totals.
-func Entries(ctx context.Context, from store.Querier, of Of, after store.Cursor, limit int) (page []Entry, next store.Cursor, err error) {
+func Entries(ctx context.Context, from store.Querier, of ListEntries) (page []Entry, next store.Cursor, err error) {
 	equal := map[string]any{"tenant": of.Tenant, "subscription": of.Subscription, "period": of.Period}
 	if of.Meter != "" {
 		equal = map[string]any{"total": Key(of.Tenant, of.Subscription, of.Period, of.Meter).ID}
 	}
-	return list[Entry](ctx, from, store.Query{Collection: EntriesCollection, Equal: equal, After: after, Limit: limit})
+	return list[Entry](ctx, from, store.Query{Collection: EntriesCollection, Equal: equal, After: of.After, Limit: of.Limit})
 }
 
 func list[T any](ctx context.Context, from store.Querier, query store.Query) (page []T, next store.Cursor, err error) {
@@ -152,16 +141,6 @@ func Month(at time.Time) Period {
 	return Period{ID: start.Format(monthForm), Start: start, End: end, settles: end}
 }
 
-// Told is a billing period as an event tells it.
-type Told struct {
-	Tenant, Subscription string
-	EventID              string
-	At                   time.Time
-	// Start and End are RFC 3339; either may be empty.
-	Start, End string
-	Plan       string
-}
-
 type period struct {
 	Tenant       string    `store:"tenant"`
 	Subscription string    `store:"subscription"`
@@ -172,22 +151,22 @@ type period struct {
 	ToldAt       time.Time `store:"told_at"`
 }
 
-// Tell returns the write that keeps a period. ok is false where the event has no two bounds that follow.
-func Tell(t Told) (write store.Write, ok bool) {
-	start, startErr := time.Parse(time.RFC3339Nano, t.Start)
-	end, endErr := time.Parse(time.RFC3339Nano, t.End)
+// Tell returns the write that keeps the period that an event tells. ok is false where it has no two bounds that follow.
+func Tell(e subscriptions.Event) (write store.Write, ok bool) {
+	start, startErr := time.Parse(time.RFC3339Nano, e.PeriodStart)
+	end, endErr := time.Parse(time.RFC3339Nano, e.PeriodEnd)
 	start, end = start.UTC().Truncate(time.Microsecond), end.UTC().Truncate(time.Microsecond)
 	if startErr != nil || endErr != nil || !start.Before(end) || !storable(start) || !storable(end) {
 		return store.Write{}, false
 	}
-	told := t.At.UTC()
-	if !storable(told) {
+	told, _ := time.Parse(time.RFC3339Nano, e.OccurredAt) // checked by its contract
+	if told = told.UTC(); !storable(told) {
 		told = start // it decides among events that tell the same start alone
 	}
 	return store.Create(
-		store.Key{Collection: PeriodsCollection, ID: subscriptionPrefix(t.Tenant, t.Subscription) + latestFirst(start) + "~" + latestFirst(told) + "~" + store.Path(t.EventID)},
+		store.Key{Collection: PeriodsCollection, ID: subscriptionPrefix(e.Tenant, e.Subscription) + latestFirst(start) + "~" + latestFirst(told) + "~" + store.Path(e.EventID)},
 		store.Encode(&period{
-			Tenant: t.Tenant, Subscription: t.Subscription, Start: start, End: end, Plan: t.Plan, EventID: t.EventID, ToldAt: told,
+			Tenant: e.Tenant, Subscription: e.Subscription, Start: start, End: end, Plan: e.Product, EventID: e.EventID, ToldAt: told,
 		}),
 	), true
 }
@@ -235,6 +214,9 @@ type ListUsage struct {
 	Subscription string `json:"-" query:"subscription" validate:"omitempty,id" help:"one subscription, period by period"`
 	Month        string `json:"-" query:"month" validate:"omitempty,month" help:"all subscriptions' periods that begin in this month, such as 2026-11"`
 	console.Page
+
+	// Period narrows it to that one of the subscription.
+	Period string `json:"-"`
 }
 
 // ListEntries asks for the entries of a subscription's period.
@@ -256,7 +238,7 @@ func Operations(from store.Querier, now func() time.Time) []console.Operation {
 			if in.Month != "" && in.Subscription != "" {
 				return console.List[Total]{}, console.Refuse(console.Malformed, "usage_of_what", "Say subscription= or month=, not both.")
 			}
-			return console.Listed(Totals(ctx, from, Of{Tenant: in.Tenant, Subscription: in.Subscription, Month: in.Month}, in.After, in.Limit))
+			return console.Listed(Totals(ctx, from, in))
 		}),
 		console.New(console.Row{
 			Name: "usage entries", Path: "GET /v1/ops/usage/{subscription}/entries", Summary: "List the usage events of a subscription in a period",
@@ -269,8 +251,7 @@ func Operations(from store.Querier, now func() time.Time) []console.Operation {
 				}
 				in.Period = period.ID
 			}
-			of := Of{Tenant: in.Tenant, Subscription: in.Subscription, Period: in.Period, Meter: in.Meter}
-			return console.Listed(Entries(ctx, from, of, in.After, in.Limit))
+			return console.Listed(Entries(ctx, from, in))
 		}),
 		console.New(console.Row{
 			Name: "usage show", Path: "GET /v1/ops/usage/{subscription}", Summary: "Show what a subscription has used in a period, by meter",
@@ -353,8 +334,9 @@ func show(ctx context.Context, from store.Querier, in PeriodOf, at time.Time) (U
 		}
 		shown.Period, shown.Start, shown.End = now.ID, now.Start, now.End
 	}
-	of := Of{Tenant: in.Tenant, Subscription: in.ID, Period: shown.Period}
-	totals, next, err := Totals(ctx, from, of, store.Cursor{ID: in.After}, store.MaxPage)
+	of := ListUsage{Owned: in.Owned, Subscription: in.ID, Period: shown.Period}
+	of.After.ID, of.Limit = in.After, store.MaxPage
+	totals, next, err := Totals(ctx, from, of)
 	if err != nil {
 		return Usage{}, err
 	}

@@ -10,8 +10,10 @@ import (
 
 	"billhook/catalog"
 	"billhook/catalog/catalogtest"
+	"billhook/internal/apps/subscriptions"
 	"billhook/internal/apps/usage"
 	"billhook/internal/apps/usage/usagetest"
+	"billhook/internal/console"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/filetest"
@@ -89,15 +91,18 @@ func (b *books) counts(t *testing.T, id, meter string, quantity int64, occurred 
 
 func (b *books) tell(t *testing.T, at, start, end, plan string) {
 	t.Helper()
-	when := filetest.Must(time.Parse(time.RFC3339, at))(t)
-	write, ok := usage.Tell(usage.Told{Tenant: dedupe.DefaultTenant, Subscription: sub, EventID: "e-" + at, At: when, Start: start, End: end, Plan: plan})
+	write, ok := usage.Tell(subscriptions.Event{
+		Tenant: dedupe.DefaultTenant, Subscription: sub, EventID: "e-" + at, OccurredAt: at, PeriodStart: start, PeriodEnd: end, Product: plan,
+	})
 	require.True(t, ok)
 	storetest.Put(t, b.faults, write)
 }
 
+var owned, tenOfThem = console.Owned{Tenant: dedupe.DefaultTenant}, console.Page{Limit: 10}
+
 func (b *books) total(t *testing.T, period, meter string) usage.Total {
 	t.Helper()
-	totals, _, err := usage.Totals(t.Context(), b.faults, usage.Of{Tenant: dedupe.DefaultTenant, Subscription: sub, Period: period}, store.Cursor{}, 10)
+	totals, _, err := usage.Totals(t.Context(), b.faults, usage.ListUsage{Owned: owned, Subscription: sub, Period: period, Page: tenOfThem})
 	require.NoError(t, err)
 	i := slices.IndexFunc(totals, func(total usage.Total) bool { return total.Meter == meter })
 	require.GreaterOrEqual(t, i, 0, meter)
@@ -156,10 +161,10 @@ func TestAPeriodWithoutTwoBoundsIsNotKept(t *testing.T) {
 		"a start that is no time":      {"yesterday", "2026-11-01T00:00:00Z"},
 		"an end that is another thing": {"2026-11-01T00:00:00Z", "soon"},
 	} {
-		_, ok := usage.Tell(usage.Told{Tenant: "t", Subscription: sub, EventID: "e", At: noon, Start: bounds[0], End: bounds[1]})
+		_, ok := usage.Tell(subscriptions.Event{Tenant: "t", Subscription: sub, EventID: "e", OccurredAt: "2026-11-02T12:00:00Z", PeriodStart: bounds[0], PeriodEnd: bounds[1]})
 		require.False(t, ok, name)
 	}
-	write, ok := usage.Tell(usage.Told{Tenant: "t", Subscription: sub, EventID: "e", Start: "2026-11-01T00:00:00Z", End: "2026-12-01T00:00:00Z"})
+	write, ok := usage.Tell(subscriptions.Event{Tenant: "t", Subscription: sub, EventID: "e", PeriodStart: "2026-11-01T00:00:00Z", PeriodEnd: "2026-12-01T00:00:00Z"})
 	require.True(t, ok, "when it was told matters little")
 	require.NoError(t, store.CheckWrites([]store.Write{write}))
 }
@@ -182,12 +187,12 @@ func TestUsageIsStoredAsAnEntryAndAddedToATotal(t *testing.T) {
 		Used: 20, Entries: 2, Quota: 100, CountedAt: noon, Month: "default~2026-11",
 	}, b.total(t, "2026-11", "calls"))
 	require.Zero(t, b.total(t, "2026-11", "rows").Quota, "a meter that the catalog does not know is counted")
-	of := usage.Of{Tenant: "default", Subscription: sub, Period: "2026-11"}
-	entries, _, err := usage.Entries(t.Context(), b.faults, of, store.Cursor{}, 10)
+	of := usage.ListEntries{Owned: owned, Subscription: sub, Period: "2026-11", Page: tenOfThem}
+	entries, _, err := usage.Entries(t.Context(), b.faults, of)
 	require.NoError(t, err)
 	require.Len(t, entries, 3)
 	of.Meter = "calls"
-	entries, _, err = usage.Entries(t.Context(), b.faults, of, store.Cursor{}, 10)
+	entries, _, err = usage.Entries(t.Context(), b.faults, of)
 	require.NoError(t, err)
 	require.Len(t, entries, 2)
 	require.Equal(t, usage.Entry{
@@ -196,7 +201,7 @@ func TestUsageIsStoredAsAnEntryAndAddedToATotal(t *testing.T) {
 	}, entries[0])
 	require.EqualValues(t, -10, entries[1].Quantity)
 
-	totals, _, err := usage.Totals(t.Context(), b.faults, usage.Of{Tenant: "default", Month: "2026-11"}, store.Cursor{}, 10)
+	totals, _, err := usage.Totals(t.Context(), b.faults, usage.ListUsage{Owned: owned, Month: "2026-11", Page: tenOfThem})
 	require.NoError(t, err)
 	require.Len(t, totals, 2)
 }
@@ -284,7 +289,7 @@ func TestAnEventThatComesAgainWithOtherContentIsADeadLetter(t *testing.T) {
 
 func TestUsageThatCannotBeReadIsTriedAgain(t *testing.T) {
 	t.Parallel()
-	told, _ := usage.Tell(usage.Told{Tenant: "default", Subscription: sub, EventID: "e", At: noon, Start: "2026-11-01T00:00:00Z", End: "2026-12-01T00:00:00Z"})
+	told, _ := usage.Tell(subscriptions.Event{Tenant: "default", Subscription: sub, EventID: "e", OccurredAt: "2026-11-02T12:00:00Z", PeriodStart: "2026-11-01T00:00:00Z", PeriodEnd: "2026-12-01T00:00:00Z"})
 	for try, keys := range map[int][]store.Key{0: {usage.Key("default", sub, "2026-11", "calls"), told.Key}, 1: {usage.EntryKey("default", sub, "u-1")}} {
 		for _, unreadable := range keys {
 			b := open(t)

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/apps/payments"
+	"billhook/internal/apps/subscriptions"
 	"billhook/internal/apps/usage"
 	"billhook/internal/compose/operations"
 	"billhook/internal/console"
@@ -104,7 +105,9 @@ func TestAChangeAndALookAtItAreAnsweredOverHTTP(t *testing.T) {
 	t.Parallel()
 	r := shelf(t)
 	r.commit(t, used(usage.Total{Tenant: "default", Subscription: "s:1", Meter: "calls", Used: 85, Quota: 100, Warned: 80, WarnedBy: "e80"})...)
-	told, _ := usage.Tell(usage.Told{Tenant: "default", Subscription: "s:2", EventID: "e", At: at, Start: "2026-03-01T00:00:00Z", End: "2026-04-01T00:00:00Z"})
+	told, _ := usage.Tell(subscriptions.Event{
+		Tenant: "default", Subscription: "s:2", EventID: "e", PeriodStart: "2026-03-01T00:00:00Z", PeriodEnd: "2026-04-01T00:00:00Z",
+	})
 	r.commit(t, told, refund("shop", "pay:1", payments.Refused, 0))
 	for _, step := range []struct{ asks, body, want string }{ // what is wanted: the code of a refusal, or a part of an answer, in quotes
 		{"PUT products/hat?tenant=a%2Fb", `{"points":7,"why":"w"}`, "tenant_invalid"},

@@ -307,7 +307,7 @@ func TestEachServiceIsComparedWithWhatIsDeployed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r, d := open(t), &doctor{found: system.Examination{Catalogs: map[string]string{}}}
-			c := r.standing(t, d)
+			c := r.standing(t, d.Examine)
 			for i, hash := range test.deployed {
 				d.found.Catalogs[fmt.Sprint(i)] = map[string]string{"HASH": c.Hash(), "00000000": hash}[hash]
 			}
@@ -339,7 +339,7 @@ func TestTheDoctorIsAskedWithThePauses(t *testing.T) {
 	r, d := open(t), &doctor{found: system.Examination{Unread: 3, Findings: []finding.Finding{
 		finding.Of("topic", "q", finding.New("topic_missing", "It is refused.", "Make it.")),
 	}}}
-	r.standing(t, d)
+	r.standing(t, d.Examine)
 	r.commit(t, paused("orders"))
 	got := look[system.Status](t, r, "status").Doctor
 	require.Equal(t, []any{d.found.Findings, 3, at}, []any{got.Findings, got.Unread, got.ExaminedAt})
@@ -350,7 +350,7 @@ func TestTheDoctorIsAskedWithThePauses(t *testing.T) {
 
 func TestWhatTheDoctorCannotReadIsSaidAndTheRestIsThere(t *testing.T) {
 	t.Parallel()
-	for problem, d := range map[string]system.Doctor{"Unavailable": &doctor{err: errors.New("read projects/p/topics/q: Unavailable")}, "nothing to compare": nil} {
+	for problem, d := range map[string]system.Doctor{"Unavailable": (&doctor{err: errors.New("read projects/p/topics/q: Unavailable")}).Examine, "nothing to compare": nil} {
 		r := open(t)
 		r.standing(t, d)
 		got := look[system.Status](t, r, "status")

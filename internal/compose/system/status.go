@@ -51,12 +51,9 @@ type Deployment struct {
 	Doctor Doctor
 }
 
-// Doctor compares what is deployed with the catalog.
-type Doctor interface {
-	// Examine changes nothing, and ends with ctx. paused are the pauses by queue. The error says what
-	// could not be read, and has no payload.
-	Examine(ctx context.Context, paused map[string]pause.Pause) (Examination, error)
-}
+// Doctor compares what is deployed with the catalog, changes nothing, and ends with ctx. paused are the pauses by queue. The
+// error says what could not be read, and has no payload.
+type Doctor func(ctx context.Context, paused map[string]pause.Pause) (Examination, error)
 
 // Examination is what a Doctor has found.
 type Examination struct {
@@ -213,7 +210,7 @@ func (a Reads) examine(ctx context.Context, by Doctor, now time.Time) Diagnosis 
 		}
 	}
 	if err == nil {
-		found, err = by.Examine(ctx, paused)
+		found, err = by(ctx, paused)
 	}
 	if err != nil {
 		return Diagnosis{Examination: Examination{Findings: []finding.Finding{}}, Problem: err.Error()}

@@ -108,16 +108,11 @@ func (c Config) example(format, eventType string) ([]byte, error) {
 }
 
 // Examiner makes the ops API's doctor of the way to Pub/Sub's subscriptions.
-func Examiner(look *pubsub.Switch, c *catalog.Catalog) system.Doctor { return examiner{look, c} }
-
-type examiner struct {
-	look    *pubsub.Switch
-	catalog *catalog.Catalog
-}
-
-func (e examiner) Examine(ctx context.Context, paused map[string]pause.Pause) (system.Examination, error) {
-	found, err := e.look.Examine(ctx, e.catalog, paused)
-	return system.Examination{Findings: found.Findings, Unread: len(found.Unread), Catalogs: found.Catalogs}, err
+func Examiner(look *pubsub.Switch, c *catalog.Catalog) system.Doctor {
+	return func(ctx context.Context, paused map[string]pause.Pause) (system.Examination, error) {
+		found, err := look.Examine(ctx, c, paused)
+		return system.Examination{Findings: found.Findings, Unread: len(found.Unread), Catalogs: found.Catalogs}, err
+	}
 }
 
 // Where the gateway takes orders. Behind the path and an order's key it says what became of one.

@@ -21,6 +21,7 @@ import (
 	"billhook/internal/apps/subscriptions"
 	"billhook/internal/apps/usage"
 	"billhook/internal/compose/worker"
+	"billhook/internal/console"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/lane"
@@ -253,13 +254,20 @@ func drawChange(t *rapid.T) deed {
 	return func(h *house, tenant string) string {
 		h.as(tenant)
 		var err error
+		ada, why := audit.Author{Proof: audit.Identity, Name: "ada"}, console.Edit{Change: console.Change{Why: "drawn"}}
 		switch what {
 		case "worth":
-			_, err = h.products.Set(context.Background(), tenant, product, n*100, audit.Change{Who: audit.Author{Proof: audit.Identity, Name: "ada"}, Why: "drawn"})
+			set := products.SetProduct{Points: n * 100, Edit: why}
+			set.Tenant, set.ID = tenant, product
+			_, err = h.products.Set(context.Background(), ada, set)
 		case "stock":
-			_, err = h.stock.Set(context.Background(), tenant, product, n, audit.Change{Who: audit.Author{Proof: audit.Identity, Name: "ada"}, Why: "drawn"})
+			set := orders.SetStock{Available: &n, Edit: why}
+			set.Tenant, set.ProductID = tenant, product
+			_, err = h.stock.Set(context.Background(), ada, set)
 		default:
-			_, err = h.links.Link(context.Background(), customers.Change{Tenant: tenant, CustomerID: customer, UID: uid, By: audit.Change{Who: audit.Author{Proof: audit.Identity, Name: "ada"}, Why: "drawn"}})
+			link := customers.LinkCustomer{UID: uid, Edit: why}
+			link.Tenant, link.ID = tenant, customer
+			_, err = h.links.Link(context.Background(), ada, link)
 		}
 		return fmt.Sprint(err)
 	}

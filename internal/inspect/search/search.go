@@ -113,7 +113,7 @@ func (a Reads) Operations() []console.Operation {
 				"key. Space and quotes around it are left out. Of each kind at most ten are shown.",
 		}, a.search),
 		console.New(console.Row{
-			Name: "customers activity", Path: "GET /v1/ops/customers/{id}/activity", Errors: customers.Failures,
+			Name: "customers activity", Path: "GET /v1/ops/customers/{id}/activity", Errors: ledger.Failures,
 			Summary: "Show everything about a customer: points, events, orders, refunds, subscriptions and dead letters",
 			Help:    "It shows at most 50 of each kind.",
 		}, a.activity),

@@ -55,6 +55,12 @@ func (s *Shop) Now() time.Time { return time.Unix(0, s.now.Load()).UTC() }
 // Wait lets time pass.
 func (s *Shop) Wait(d time.Duration) { s.now.Add(int64(d)) }
 
+// SetStock is the change by which a person sets the stock of a product.
+func SetStock(product string, available int64) (set orders.SetStock) {
+	set.Tenant, set.ProductID, set.Available, set.Why = dedupe.DefaultTenant, product, &available, "counted"
+	return set
+}
+
 func (s *Shop) token() string { return fmt.Sprint("token-", s.tokens.Add(1)) }
 
 // Event is an event of an order.

@@ -16,7 +16,9 @@ import (
 
 	"billhook/catalog"
 	"billhook/catalog/catalogtest"
+	"billhook/internal/apps/subscriptions"
 	"billhook/internal/apps/usage"
+	"billhook/internal/console"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/dedupe/dedupetest"
@@ -333,9 +335,9 @@ func (w *world) tell(t *rapid.T) {
 			p.start, p.end = last.end, last.end.Add(30*day)
 		}
 	}
-	write, ok := usage.Tell(usage.Told{
-		Tenant: dedupe.DefaultTenant, Subscription: subscription, EventID: w.next(), At: p.at,
-		Start: p.start.Format(time.RFC3339Nano), End: p.end.Format(time.RFC3339Nano), Plan: p.plan,
+	write, ok := usage.Tell(subscriptions.Event{
+		Tenant: dedupe.DefaultTenant, Subscription: subscription, EventID: w.next(), OccurredAt: p.at.Format(time.RFC3339Nano),
+		PeriodStart: p.start.Format(time.RFC3339Nano), PeriodEnd: p.end.Format(time.RFC3339Nano), Product: p.plan,
 	})
 	require.True(t, ok)
 	_, err := w.db.Commit(context.Background(), []store.Write{write})
@@ -363,7 +365,9 @@ func (w *world) check(t *rapid.T) {
 			require.Equal(t, w.events[i].quantity, entry.Quantity)
 			require.True(t, w.events[i].occurred.Equal(entry.OccurredAt))
 		}
-		totals, next, err := usage.Totals(context.Background(), w.db, usage.Of{Tenant: dedupe.DefaultTenant, Subscription: subscription}, store.Cursor{}, store.MaxPage)
+		totals, next, err := usage.Totals(context.Background(), w.db, usage.ListUsage{
+			Owned: console.Owned{Tenant: dedupe.DefaultTenant}, Subscription: subscription, Page: console.Page{Limit: store.MaxPage},
+		})
 		require.NoError(t, err)
 		require.Empty(t, next)
 		for _, total := range totals {

@@ -14,8 +14,6 @@ import (
 	"slices"
 	"time"
 
-	"billhook/internal/platform/backlog"
-
 	"github.com/go-chi/chi/v5"
 	"github.com/google/uuid"
 
@@ -46,6 +44,7 @@ import (
 	"billhook/internal/pipeline/rates"
 	"billhook/internal/pipeline/tasks"
 	"billhook/internal/platform/audit"
+	"billhook/internal/platform/backlog"
 	"billhook/internal/platform/env"
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/store"

@@ -123,7 +123,7 @@ func NewSimulator(config SimulatorConfig) (*Simulator, error) {
 	}
 	for _, sub := range config.Subscriptions {
 		if _, ok := s.topics[sub.DeadLetterTopic]; sub.DeadLetterTopic != "" && !ok {
-			errs = append(errs, fmt.Errorf("standin: subscription %s: dead-forwarded topic %s: %w", sub.ID, sub.DeadLetterTopic, ErrNoTopic))
+			errs = append(errs, fmt.Errorf("standin: subscription %s: dead-letter topic %s: %w", sub.ID, sub.DeadLetterTopic, ErrNoTopic))
 		}
 	}
 	if len(errs) > 0 {
@@ -144,7 +144,7 @@ func (s *Simulator) add(config Subscription) error {
 	case config.DeadLetterTopic == config.Topic:
 		return errors.New("its own topic takes its dead letters")
 	case config.DeadLetterTopic != "" && config.MaxDeliveryAttempts < 1:
-		return errors.New("a dead-forwarded policy without attempts")
+		return errors.New("a dead-letter policy without attempts")
 	}
 	sub := &subscription{Subscription: config, lanes: map[string]*lane{}, waiting: map[*delivery]bool{}, window: startWindow}
 	s.subs[config.ID] = sub

@@ -163,7 +163,11 @@ func (e *event) made() contract.Message {
 	}
 	attributes := body.Attributes()
 	attributes.OrderingKey = e.key
-	return contract.Message{Data: data, Attributes: attributes.Map(), OrderingKey: map[bool]string{true: e.key}[e.arm.ordered]}
+	m := contract.Message{Data: data, Attributes: attributes.Map()}
+	if e.arm.ordered {
+		m.OrderingKey = e.key
+	}
+	return m
 }
 
 // body is that of the push at its n-th delivery.

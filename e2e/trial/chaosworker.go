@@ -127,7 +127,7 @@ const (
 )
 
 func invoice(e *event) contract.Body {
-	paid := map[string]string{"invoice_id": e.key, "amount": amount, "currency": currency}
+	paid := json.RawMessage(`{"invoice_id":"` + e.key + `","amount":"` + amount + `","currency":"` + currency + `"}`)
 	return contract.Of(&contract.Event{
 		ID: e.id, Type: "billing.invoice.paid", Timestamp: happened.Format(time.RFC3339), Version: 1, Data: paid,
 	})

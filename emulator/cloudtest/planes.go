@@ -137,7 +137,7 @@ func (c *Cloud) write(r *call, of collection) (written Document, err error) {
 		}
 	}
 	switch {
-	case r.method == http.MethodPut:
+	case r.method == http.MethodPut && r.api == "pubsub": // elsewhere a PUT replaces
 		id = r.last()
 		written, err = c.make(r, of, strings.TrimSuffix(r.path, "/"+id), id)
 	case r.method == http.MethodPost && (r.verb == "" || r.verb == "createAsync"):

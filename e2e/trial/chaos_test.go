@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -153,7 +154,7 @@ func TestWhatIsWrongWithAnArmIsCounted(t *testing.T) {
 			r.must(err)
 			r.Cleanup(func() { r.must(db.Close()) })
 			o, p := newOutside(r, nil), draw(1, of, 9)
-			o.endFailures()
+			o.well.Store(true)
 			test.happens(r, p, o, db)
 			var got [][3]int
 			for _, v := range count(r, db, o, &e2e.Log{}, p, of) {
@@ -168,7 +169,7 @@ func TestAPlanDependsOnItsSeedAlone(t *testing.T) {
 	t.Parallel()
 	const events = 4000
 	p := draw(7, arms, events)
-	require.Equal(t, p, draw(7, arms, events))
+	require.True(t, reflect.DeepEqual(p, draw(7, arms, events)), "require.Equal would take minutes to show where they differ")
 	require.NotEqual(t, p.walks, draw(8, arms, events).walks)
 
 	deliveries := map[*event]int{}

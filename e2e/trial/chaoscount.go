@@ -167,7 +167,7 @@ func gather(r *run, s store.Store, o *outside, log *e2e.Log, p *plan) *evidence 
 		switch e := found.planned[id]; {
 		case e.arm.name == armRefunds: // of the payment's: one, whichever event it was for
 			f.times, f.unrecorded = o.gateway.Refunded(e.key), f.unrecorded || !refunded[e.key]
-		case e.arm.control != nil: // its records and answers say nothing about its own effect
+		case e.arm.control: // its records and answers say nothing about its own effect
 			f.unrecorded, f.claims = false, 0
 		}
 	}
@@ -179,7 +179,7 @@ func count(r *run, s store.Store, o *outside, log *e2e.Log, p *plan, arms []*arm
 	for _, a := range arms {
 		others := func(e *event) bool { return e.arm != a }
 		events := slices.DeleteFunc(slices.Clone(p.events), others)
-		v := &verdict{name: a.name, ordered: a.ordered, control: a.control != nil}
+		v := &verdict{name: a.name, ordered: a.ordered, control: a.control}
 		for _, e := range events {
 			v.take(e.id, *found.fates[e.id])
 		}

@@ -8,7 +8,9 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"billhook/catalog"
@@ -26,6 +28,130 @@ import (
 	"billhook/internal/platform/telemetry"
 	"billhook/internal/retry"
 )
+
+type arm struct {
+	// name is that of its queue, too.
+	name string
+	// ordered: an event waits until the one before it of its key is acknowledged.
+	ordered bool
+	// control: its handler is wrong on purpose, to show that the trial notices.
+	control bool
+	// handler is the catalog's entry; without a name it is the worker's handler of the arm's name.
+	handler catalog.Handler
+	batch   catalog.Batch
+	// body is that of an event's message.
+	body func(*event) contract.Body
+}
+
+const (
+	armTx            = "tx"
+	armTxOrdered     = "tx-ordered"
+	armLeasedOrdered = "leased-ordered"
+	armRefunds       = "refunds"
+	armJournal       = "journal"
+	armCheckThenAct  = "check-then-act"
+	armMarkThenAct   = "mark-then-act"
+)
+
+// arms in the order of the report. Those that post, refund and keep books run Billhook's own handlers.
+var arms = []*arm{
+	{name: armTx, body: envelope},
+	{name: armTxOrdered, body: envelope, ordered: true, handler: catalog.Handler{Emits: []string{outbox}}},
+	{name: "leased", body: envelope, handler: catalog.Handler{Post: effectPost}},
+	{name: armLeasedOrdered, body: envelope, ordered: true, handler: catalog.Handler{Post: effectPost}},
+	{
+		name: "batched", body: envelope, batch: catalog.Batch{Size: 8, Wait: 20 * time.Millisecond},
+		handler: catalog.Handler{Post: catalog.Post{Target: service, Path: "/batches", Form: catalog.NDJSON}},
+	},
+	{name: armRefunds, body: refund, handler: catalog.Handler{Name: "refunds.initiate", Calls: []string{gateway}}},
+	{name: armJournal, body: invoice, handler: catalog.Handler{Name: catalog.JournalPost, Emits: []string{posted}}},
+	{name: armCheckThenAct, body: envelope, control: true},
+	{name: armMarkThenAct, body: envelope, control: true},
+}
+
+// chosen are the arms of a list of names, separated by commas; empty: all.
+func chosen(names string) ([]*arm, error) {
+	if names == "" {
+		return arms, nil
+	}
+	var found []*arm
+	for name := range strings.SplitSeq(names, ",") {
+		i := slices.IndexFunc(arms, func(a *arm) bool { return a.name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("there is no arm %q", name)
+		}
+		found = append(found, arms[i])
+	}
+	return found, nil
+}
+
+const (
+	chaosEvent = "chaos.event"
+	// outbox and posted are the topics of what arms publish about their events.
+	outbox      = "chaos-outbox"
+	posted      = "chaos-posted"
+	chaosSecret = "the-secret-of-what-chaos-calls"
+	// service and gateway are the targets. An answer of theirs is waited for longer than a lease.
+	service      = "service"
+	gateway      = "gateway"
+	answerWithin = 700 * time.Millisecond
+	// A lease is shorter than a stall. A catalog file may not declare that: a handler's timeout ends before
+	// its lease there.
+	chaosLease   = 300 * time.Millisecond
+	chaosTimeout = 4 * time.Second
+)
+
+// effectPost asks before it posts again.
+var effectPost = catalog.Post{Target: service, Path: "/effects", Reconcile: "/effects/{id}"}
+
+// happened is when everything happened that the events tell of.
+var happened = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+func envelope(e *event) contract.Body {
+	return contract.Of(&contract.Envelope{
+		ID: e.id, Action: chaosEvent, CreatedAt: happened.Format(time.RFC3339), Payload: contract.Payload{SubscriptionID: e.key},
+	})
+}
+
+func refund(e *event) contract.Body {
+	return contract.Of(&contract.Envelope{
+		ID: e.id, Action: "refund", CreatedAt: happened.Format(time.RFC3339), Payload: contract.Payload{PaymentID: e.key},
+	})
+}
+
+// Each invoice is paid with amount, which is cents.
+const (
+	amount   = "12.50"
+	currency = "EUR"
+	cents    = 1250
+)
+
+func invoice(e *event) contract.Body {
+	paid := json.RawMessage(`{"invoice_id":"` + e.key + `","amount":"` + amount + `","currency":"` + currency + `"}`)
+	return contract.Of(&contract.Event{
+		ID: e.id, Type: "billing.invoice.paid", Timestamp: happened.Format(time.RFC3339), Version: 1, Data: paid,
+	})
+}
+
+// queue is the arm's own. Attempts are not limited: a dead letter would be a loss.
+func (a *arm) queue() catalog.Queue {
+	const attempts = 1000
+	backoff := retry.Policy{Base: 50 * time.Millisecond, Max: 50 * time.Millisecond}
+	h, says := a.handler, a.body(&event{}).Attributes()
+	if h.MaxAttempts, h.Backoff, h.Timeout = attempts, backoff, chaosTimeout; h.Name == "" {
+		h.Name = "chaos." + a.name
+	}
+	q := catalog.Queue{
+		ID: a.name, Enabled: true, Contract: says.Contract, MaxAttempts: attempts, Backoff: backoff,
+		AckDeadline: chaosLease, Lease: chaosLease, HandlerTimeout: chaosTimeout, RememberFor: time.Hour,
+		Concurrency: 256, Batch: a.batch, DeadLetter: catalog.DeadLetter{Topic: a.name + "-dlq"},
+		OnTerminal: catalog.Reject, Handlers: map[string]catalog.Handler{says.EventType: h},
+	}
+	if a.ordered {
+		q.OrderingKey = []string{"subscription_id"}
+	}
+	return q
+}
 
 // outsideVariable is the URL of everything that is not Billhook's, which is the trial. A process of this
 // program that has it is chaos' worker.
@@ -86,14 +212,9 @@ type handlers struct{ store store.Store }
 
 func (h handlers) register(r *handler.Registry, declared *catalog.Catalog, targets delivery.Targets) {
 	r.Tx("chaos."+armTx, h.tx)
-	for _, a := range arms {
-		switch {
-		case a.name == armTxOrdered:
-			r.Tx("chaos."+a.name, h.txOrdered, a.handler.Emits...)
-		case a.control != nil:
-			r.Tx("chaos."+a.name, h.control(a.control))
-		}
-	}
+	r.Tx("chaos."+armTxOrdered, h.txOrdered, outbox)
+	r.Tx("chaos."+armCheckThenAct, h.checkThenAct)
+	r.Tx("chaos."+armMarkThenAct, h.markThenAct)
 	posts := handler.NewRegistry()
 	targets.Register(posts, declared, "", func(d time.Duration) (<-chan time.Time, func() bool) {
 		t := time.NewTimer(d)
@@ -171,7 +292,7 @@ var applied = handler.Effect{Result: "applied"}
 
 // tx counts the event without a read. Only the record that is committed with it keeps it from counting twice.
 func (h handlers) tx(ctx context.Context, event handler.Event) (handler.Effect, error) {
-	return handler.Effect{Writes: []store.Write{once(event)}, Result: "applied"}, stall(ctx, event, stallBefore)
+	return handler.Effect{Writes: []store.Write{once(event)}, Result: applied.Result}, stall(ctx, event, stallBefore)
 }
 
 func once(event handler.Event) store.Write {
@@ -198,45 +319,43 @@ func (h handlers) txOrdered(ctx context.Context, event handler.Event) (handler.E
 	}, stall(ctx, event, stallBefore)
 }
 
-// control is the handler of steps that are each right, and wrong together: nothing holds between two of them.
-func (h handlers) control(steps []step) handler.Tx {
-	return func(ctx context.Context, event handler.Event) (handler.Effect, error) {
-		for _, step := range steps {
-			if done, err := step(ctx, h, event); done || err != nil {
-				return applied, err
-			}
-		}
-		return applied, nil
+// checkThenAct and markThenAct are of steps that are each right, and wrong together: nothing holds between two.
+func (h handlers) checkThenAct(ctx context.Context, event handler.Event) (handler.Effect, error) {
+	if _, err := h.store.Get(ctx, markOf(event)); !errors.Is(err, store.ErrNotFound) {
+		return applied, err
 	}
+	err := h.act(ctx, event)
+	if err == nil {
+		_, err = h.mark(ctx, event)
+	}
+	return applied, err
 }
 
-// step is one of a control's. done: the event was handled before.
-type step func(ctx context.Context, h handlers, event handler.Event) (done bool, err error)
+func (h handlers) markThenAct(ctx context.Context, event handler.Event) (handler.Effect, error) {
+	first, err := h.mark(ctx, event)
+	if first {
+		err = h.act(ctx, event)
+	}
+	return applied, err
+}
 
 func markOf(event handler.Event) store.Key { return store.Key{Collection: marksOf, ID: event.ID} }
 
-func look(ctx context.Context, h handlers, event handler.Event) (done bool, err error) {
-	_, err = h.store.Get(ctx, markOf(event))
-	if errors.Is(err, store.ErrNotFound) {
+// mark reports whether the event was not marked before.
+func (h handlers) mark(ctx context.Context, event handler.Event) (first bool, err error) {
+	_, err = h.store.Commit(ctx, []store.Write{store.Create(markOf(event), map[string]any{"done": true})})
+	if errors.Is(err, store.ErrExists) {
 		return false, nil
 	}
 	return err == nil, err
 }
 
-func act(ctx context.Context, h handlers, event handler.Event) (done bool, err error) {
+func (h handlers) act(ctx context.Context, event handler.Event) error {
 	if err := stall(ctx, event, stallBefore); err != nil {
-		return false, err
+		return err
 	}
-	_, err = h.store.Commit(ctx, []store.Write{once(event)})
-	return false, err
-}
-
-func mark(ctx context.Context, h handlers, event handler.Event) (done bool, err error) {
-	_, err = h.store.Commit(ctx, []store.Write{store.Create(markOf(event), map[string]any{"done": true})})
-	if errors.Is(err, store.ErrExists) {
-		return true, nil
-	}
-	return false, err
+	_, err := h.store.Commit(ctx, []store.Write{once(event)})
+	return err
 }
 
 // stall waits for as long as the delivery's attribute says, or until ctx ends.

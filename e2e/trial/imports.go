@@ -97,7 +97,7 @@ func move(r *run, binary, name string, n int, fill func(*run, int, time.Time) sy
 		r.Fatalf("%d of %d messages wait", rest, n)
 	}
 	for id := range old.ids {
-		e.note(id, time.Now())
+		e.sent.Store(id, time.Now())
 	}
 	old.drain(e, binary, name, n/400)
 	old.drain(e, binary, name, n/200)

@@ -216,7 +216,7 @@ func (p publishing) publish(r *run, e *embedded, topic, eventType string) {
 			sending.Go(func() { send(otherQueue, fmt.Sprintf("other-%d-%d", i, n)) })
 		}
 		id := fmt.Sprintf("payment-%d", i)
-		e.note(id, time.Now())
+		e.sent.Store(id, time.Now())
 		sending.Go(func() { send(topic, id) })
 		<-every.C
 	}

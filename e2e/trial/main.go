@@ -13,14 +13,15 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"runtime"
-	"runtime/pprof"
+	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
+	"text/tabwriter"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"billhook/e2e"
 	"billhook/internal/dedupe"
@@ -66,6 +67,8 @@ func try(ctx context.Context, out io.Writer, args ...string) error {
 		}
 		ctx, cancel := context.WithTimeout(ctx, *patience)
 		defer cancel()
+		debug.SetTraceback("all") // it then shows where each goroutine waits
+		defer time.AfterFunc(*patience+grace, func() { panic("it hangs beyond its time") }).Stop()
 		r, began := &run{ctx: ctx, seed: *seed, out: out}, time.Now()
 		r.printf("%s, seed %d; %d cores, %s %s/%s\n", t.name, r.seed, runtime.NumCPU(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 		err := r.end(start)
@@ -92,25 +95,16 @@ type run struct {
 // grace is how long a run may take to close what it has started, once its time is over.
 const grace = 2 * time.Minute
 
-// end runs it. A run that hangs beyond its time is given up: stderr shows where it waits.
 func (r *run) end(start func(*run)) error {
 	r.ctx, r.stop = context.WithCancel(r.ctx)
 	defer r.stop()
-	ended, late := make(chan struct{}), make(chan struct{})
+	ended := make(chan struct{})
 	go func() { // FailNow ends it
 		defer close(ended)
 		defer r.clean()
 		start(r)
 	}()
-	defer context.AfterFunc(r.ctx, func() { time.AfterFunc(grace, func() { close(late) }) })()
-	select {
-	case <-ended:
-	case <-late:
-		_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 1)
-		r.Errorf("it hangs: what it waits for %s after its end stands above", grace)
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	<-ended
 	return errors.Join(r.failures...)
 }
 
@@ -199,15 +193,16 @@ func (r *run) until(what string, so func() bool) {
 
 // forEach does something for each of so many, some of them at once.
 func (r *run) forEach(many, atOnce int, do func(i int)) {
-	var group errgroup.Group
-	group.SetLimit(atOnce)
+	var all sync.WaitGroup
+	slots := make(chan struct{}, atOnce)
 	for i := range many {
-		group.Go(func() error {
+		slots <- struct{}{}
+		all.Go(func() {
+			defer func() { <-slots }()
 			do(i)
-			return nil
 		})
 	}
-	r.must(group.Wait())
+	all.Wait()
 }
 
 // beside has others go on beside something, which ends them.
@@ -239,4 +234,64 @@ func (r *run) records(from store.Querier) map[store.Key]dedupe.Record {
 		all[doc.Key] = record
 	})
 	return all
+}
+
+// table prints rows in columns when its run ends. A row without a cell ends a table: the next one has columns
+// of its own.
+type table struct {
+	mu   sync.Mutex
+	rows *tabwriter.Writer
+}
+
+func (r *run) table(head ...any) *table {
+	t := &table{rows: tabwriter.NewWriter(r.out, 0, 0, 3, ' ', 0)}
+	r.Cleanup(func() { _ = t.rows.Flush() }) // to the output, like everything
+	t.row(head...)
+	return t
+}
+
+func (t *table) row(cells ...any) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, cell := range cells {
+		_, _ = fmt.Fprint(t.rows, cell, "\t")
+	}
+	_, _ = fmt.Fprintln(t.rows)
+}
+
+// counts are of things by their names.
+type counts map[string]int
+
+// add counts so many more; of nothing there is nothing to say.
+func (c counts) add(name string, n int) {
+	if n != 0 {
+		c[name] += n
+	}
+}
+
+func (c counts) total() (n int) {
+	for _, one := range c {
+		n += one
+	}
+	return n
+}
+
+func (c counts) String() string {
+	text := ""
+	for _, name := range slices.Sorted(maps.Keys(c)) {
+		text += fmt.Sprintf(", %s %d", name, c[name])
+	}
+	return strings.TrimPrefix(text, ", ")
+}
+
+func short(d time.Duration) string {
+	if d < 10*time.Second {
+		return d.Round(time.Millisecond).String()
+	}
+	return d.Round(100 * time.Millisecond).String()
+}
+
+func quantile(waits []time.Duration, share float64) time.Duration {
+	slices.Sort(waits)
+	return waits[int(share*float64(len(waits)-1))]
 }

@@ -3,7 +3,7 @@ package cloudtest
 import (
 	"context"
 	"encoding/json"
-	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -84,14 +84,42 @@ func (c *Cloud) translate(method string, request any, answer proto.Message) erro
 		must(0, json.Unmarshal(must(protojson.Marshal(body)), &r.body))
 	}
 	said, err := c.answer(r)
-	if refused, is := errors.AsType[refusal](err); is {
-		return status.Error(ofGRPC[refused.code], refused.text)
+	if err != nil {
+		return err
 	}
 	delete(said, "etag") // those of policies are made up, and not the bytes that gRPC has
 	return protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(must(json.Marshal(said)), answer)
 }
 
-var ofGRPC = map[int]codes.Code{
-	http.StatusBadRequest: codes.InvalidArgument, http.StatusForbidden: codes.PermissionDenied, http.StatusNotFound: codes.NotFound,
-	http.StatusConflict: codes.AlreadyExists, http.StatusServiceUnavailable: codes.Unavailable,
+type endpoint struct{ option, api, version string }
+
+// endpoints are the provider's names of the APIs, with the versions that it expects in the address.
+var endpoints = []endpoint{
+	{"billing_budgets", "billingbudgets", "v1/"},
+	{"certificate_manager", "certificatemanager", "v1/"},
+	{"cloud_billing", "cloudbilling", "v1/"},
+	{"cloud_resource_manager", "cloudresourcemanager", "v1/"},
+	{"cloud_run_v2", "run", "v2/"},
+	{"cloud_scheduler", "cloudscheduler", "v1/"},
+	{"cloud_tasks", "cloudtasks", "v2/"},
+	{"compute", "compute", "v1/"},
+	{"firestore", "firestore", "v1/"},
+	{"iam", "iam", "v1/"},
+	{"iam_beta", "iam", "v1/"},
+	{"kms", "cloudkms", "v1/"},
+	{"logging", "logging", "v2/"},
+	{"monitoring", "monitoring", ""},
+	{"pubsub", "pubsub", "v1/"},
+	{"resource_manager", "cloudresourcemanager", "v1/"},
+	{"secret_manager", "secretmanager", "v1/"},
+	{"service_usage", "serviceusage", "v1/"},
+}
+
+// Provider is the block of the provider hashicorp/google that has all of its calls come here.
+func (c *Cloud) Provider(region string) string {
+	text := fmt.Sprintf("provider \"google\" {\n  project               = %q\n  region                = %q\n  access_token          = \"made-up\"\n  user_project_override = false\n\n  batching {\n    send_after = \"300ms\"\n  }\n\n", Project, region)
+	for _, e := range endpoints {
+		text += fmt.Sprintf("  %s_custom_endpoint = %q\n", e.option, c.Endpoint(e.api)+e.version)
+	}
+	return text + "}\n"
 }

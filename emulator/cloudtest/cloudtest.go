@@ -12,10 +12,14 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // Project and Number are those of the one project that there is.
@@ -177,29 +181,18 @@ func (c *Cloud) next() int {
 	return c.held.Last
 }
 
-type refusal struct {
-	code int
-	text string
-}
-
-func (r refusal) Error() string { return r.text }
-
-func refuse(code int, format string, arguments ...any) error {
-	return refusal{code, fmt.Sprintf(format, arguments...)}
-}
-
 func notFound(format string, arguments ...any) error {
-	return refuse(http.StatusNotFound, format, arguments...)
+	return status.Errorf(codes.NotFound, format, arguments...)
 }
 
 func invalid(format string, arguments ...any) error {
-	return refuse(http.StatusBadRequest, format, arguments...)
+	return status.Errorf(codes.InvalidArgument, format, arguments...)
 }
 
 // call is one request: DELETE run v2 projects/p/... with its verb, the word after the colon.
 type call struct {
 	method, api, path, verb string
-	query                   map[string][]string
+	query                   url.Values
 	body                    Document
 }
 
@@ -216,32 +209,23 @@ func (r call) region() string {
 	return name
 }
 
-func (r call) ask(name string) string {
-	if values := r.query[name]; len(values) > 0 {
-		return values[0]
-	}
-	return ""
-}
-
 var verb = regexp.MustCompile(`:([a-zA-Z]+)$`)
 
-// apis are the planes and what answers for each. The rest is in place for all of them: whether the
-// API is enabled, IAM policies, reading, listing.
+// apis are those whose calls are not all answered by the table of the planes. The rest is in place for all of
+// them: whether the API is enabled, IAM policies, reading, listing.
 var apis = map[string]func(*Cloud, call) (Document, error){
-	"run": (*Cloud).run, "pubsub": (*Cloud).pubsub, "iam": (*Cloud).accounts, "secretmanager": (*Cloud).secrets, "compute": (*Cloud).compute,
-	"cloudscheduler": (*Cloud).paused, "cloudtasks": (*Cloud).paused, "serviceusage": (*Cloud).services, "cloudresourcemanager": (*Cloud).project,
-	"monitoring": (*Cloud).plain, "logging": (*Cloud).plain, "firestore": (*Cloud).plain, "certificatemanager": (*Cloud).plain,
-	"billingbudgets": (*Cloud).plain, "cloudbilling": (*Cloud).plain, "cloudkms": (*Cloud).plain,
+	"run": (*Cloud).run, "iam": (*Cloud).iam, "compute": (*Cloud).compute, "serviceusage": (*Cloud).services, "cloudresourcemanager": (*Cloud).project,
 }
 
-// ServeHTTP answers as the APIs do: /<api>/<version>/<path>.
+// ServeHTTP answers as the APIs do: /<api>/<version>/<path>. A project may be named by its number, or as "-".
 func (c *Cloud) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	parts := strings.SplitN(strings.TrimPrefix(request.URL.Path, "/"), "/", 3)
 	if len(parts) < 3 {
 		http.NotFound(w, request)
 		return
 	}
-	r := call{method: request.Method, api: parts[0], path: parts[2], query: request.URL.Query()}
+	path := strings.NewReplacer("projects/"+Number+"/", "projects/"+Project+"/", "projects/-/", "projects/"+Project+"/").Replace(parts[2])
+	r := call{method: request.Method, api: parts[0], path: path, query: request.URL.Query()}
 	if found := verb.FindStringSubmatch(r.path); found != nil {
 		r.verb, r.path = found[1], strings.TrimSuffix(r.path, found[0])
 	}
@@ -254,27 +238,32 @@ func (c *Cloud) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	if err != nil {
-		code := http.StatusInternalServerError
-		if refused, is := errors.AsType[refusal](err); is {
-			code = refused.code
-		}
-		w.WriteHeader(code)
-		said = Document{"error": Document{"code": code, "message": err.Error(), "status": statuses[code]}}
+		refused := status.Convert(err)
+		as := refusals[refused.Code()]
+		w.WriteHeader(as.code)
+		said = Document{"error": Document{"code": as.code, "message": refused.Message(), "status": as.status}}
 	}
 	_, _ = w.Write(must(json.Marshal(said)))
 }
 
-var statuses = map[int]string{
-	http.StatusBadRequest: "INVALID_ARGUMENT", http.StatusForbidden: "PERMISSION_DENIED", http.StatusNotFound: "NOT_FOUND",
-	http.StatusConflict: "ALREADY_EXISTS", http.StatusServiceUnavailable: "UNAVAILABLE",
+// refusals are what a refusal is in JSON.
+var refusals = map[codes.Code]struct {
+	code   int
+	status string
+}{
+	codes.InvalidArgument:  {http.StatusBadRequest, "INVALID_ARGUMENT"},
+	codes.PermissionDenied: {http.StatusForbidden, "PERMISSION_DENIED"},
+	codes.NotFound:         {http.StatusNotFound, "NOT_FOUND"},
+	codes.AlreadyExists:    {http.StatusConflict, "ALREADY_EXISTS"},
+	codes.Unavailable:      {http.StatusServiceUnavailable, "UNAVAILABLE"},
 }
 
 // answer returns a copy of what is said: what is held may change while it is written.
 func (c *Cloud) answer(r call) (said Document, err error) {
 	c.Change(func(*State) {
 		said, err = c.serve(r)
-		if refused, is := errors.AsType[refusal](err); is && refused.code != http.StatusNotFound {
-			c.say("REFUSED %d %s", refused.code, refused.text)
+		if refused := status.Convert(err); err != nil && refused.Code() != codes.NotFound {
+			c.say("REFUSED %d %s", refusals[refused.Code()].code, refused.Message())
 		}
 		if c.watch != nil && r.method != http.MethodGet {
 			c.watch(c.held)
@@ -285,15 +274,16 @@ func (c *Cloud) answer(r call) (said Document, err error) {
 }
 
 func (c *Cloud) serve(r call) (Document, error) {
-	handle, known := apis[r.api]
+	handle, special := apis[r.api]
 	words := c.held.Faults[r.api+":"+r.region()]
 	switch {
-	case !known:
+	case !slices.ContainsFunc(endpoints, func(e endpoint) bool { return e.api == r.api }):
 		return nil, notFound("no such API here: %s", r.api)
 	case words != "":
-		return nil, refuse(http.StatusServiceUnavailable, "%s", words)
+		return nil, status.Error(codes.Unavailable, words)
 	case r.api != "serviceusage" && !c.held.Enabled[r.api] && r.api != "cloudbilling":
-		return nil, refuse(http.StatusForbidden, "SERVICE_DISABLED: %s.googleapis.com has not been used in project %s before or it is disabled.", r.api, Number)
+		return nil, status.Errorf(codes.PermissionDenied,
+			"SERVICE_DISABLED: %s.googleapis.com has not been used in project %s before or it is disabled.", r.api, Number)
 	case r.verb == "getIamPolicy":
 		return c.policy(r.key()), nil
 	case r.verb == "setIamPolicy":
@@ -302,6 +292,8 @@ func (c *Cloud) serve(r call) (Document, error) {
 		return Document{"permissions": r.body["permissions"]}, nil
 	case r.method == http.MethodGet && strings.Contains(r.path, "operations/"):
 		return Document{"name": r.path, "done": true, "status": "DONE", "response": Document{}}, nil
+	case special:
+		return handle(c, r)
 	}
-	return handle(c, r)
+	return c.plain(r)
 }

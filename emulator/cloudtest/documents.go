@@ -4,9 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // collections are the last parts of the paths that list.
@@ -19,10 +21,13 @@ var collections = map[string]bool{
 // find is the resource that a call is about, which is no copy.
 func (c *Cloud) find(r call) (Document, error) {
 	found := c.held.Resources[r.key()]
-	if found == nil {
-		return nil, notFound("not found: %s", r.key())
+	switch {
+	case found != nil:
+		return found, nil
+	case strings.Contains(r.path, "/versions/"):
+		return nil, notFound("Secret Version [%s] not found.", r.path)
 	}
-	return found, nil
+	return nil, notFound("not found: %s", r.key())
 }
 
 func (c *Cloud) read(r call) (Document, error) {
@@ -30,6 +35,11 @@ func (c *Cloud) read(r call) (Document, error) {
 		return c.find(r)
 	}
 	listed := []any{}
+	if topic, lists := strings.CutSuffix(r.key(), "/subscriptions"); lists && strings.Contains(topic, "/topics/") {
+		for _, key := range c.readers(strings.TrimPrefix(topic, "pubsub/")) {
+			listed = append(listed, strings.TrimPrefix(key, "pubsub/"))
+		}
+	}
 	for _, key := range c.keys(r.key() + "/") {
 		if !strings.Contains(strings.TrimPrefix(key, r.key()+"/"), "/") {
 			listed = append(listed, c.held.Resources[key])
@@ -45,7 +55,7 @@ func (c *Cloud) create(r call, id string) (Document, error) {
 	}
 	key := r.key() + "/" + id
 	if _, taken := c.held.Resources[key]; taken {
-		return nil, refuse(http.StatusConflict, "already exists: %s/%s", r.path, id)
+		return nil, status.Errorf(codes.AlreadyExists, "already exists: %s/%s", r.path, id)
 	}
 	made := copied(r.body)
 	made["name"] = r.path + "/" + id
@@ -61,7 +71,7 @@ func (c *Cloud) change(r call) (Document, error) {
 		return nil, err
 	}
 	fields := slices.Collect(maps.Keys(r.body))
-	if mask := r.ask("updateMask"); mask != "" {
+	if mask := r.query.Get("updateMask"); mask != "" {
 		fields = strings.Split(mask, ",")
 	}
 	for _, field := range fields {
@@ -77,13 +87,13 @@ func (c *Cloud) change(r call) (Document, error) {
 	return current, nil
 }
 
-func (c *Cloud) remove(r call) (Document, error) {
-	if _, err := c.find(r); err != nil {
-		return nil, err
+func (c *Cloud) remove(r call) error {
+	_, err := c.find(r)
+	if err == nil {
+		c.forget(r.key())
+		c.say("delete %s", r.key())
 	}
-	c.forget(r.key())
-	c.say("delete %s", r.key())
-	return Document{}, nil
+	return err
 }
 
 // done is an operation that has ended well, with what it has made.

@@ -2,10 +2,14 @@ package cloudtest
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"slices"
 	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // members are those who have a role by a policy.
@@ -69,7 +73,7 @@ func (c *Cloud) setPolicy(r call) (Document, error) {
 		return nil, err
 	}
 	if etag := text(policy, "etag"); etag != "" && etag != text(before, "etag") {
-		return nil, refuse(http.StatusConflict, "There were concurrent policy changes. Please retry the whole read-modify-write with exponential backoff.")
+		return nil, status.Error(codes.AlreadyExists, "There were concurrent policy changes. Please retry the whole read-modify-write with exponential backoff.")
 	}
 	for _, binding := range list(policy, "bindings") {
 		role := text(binding, "role")
@@ -108,40 +112,27 @@ func (c *Cloud) mustExist(email string) error {
 	return nil
 }
 
-func (c *Cloud) accounts(r call) (Document, error) {
-	r.path = strings.Replace(r.path, "projects/-/", "projects/"+Project+"/", 1)
-	role := strings.Contains(r.path, "/roles/")
+// iam answers for accounts, whose own ids are their addresses, and for roles, whose names stay taken for weeks.
+func (c *Cloud) iam(r call) (Document, error) {
+	found, role := c.held.Resources[r.key()], strings.Contains(r.path, "/roles/")
 	switch {
-	case r.verb == "undelete":
-		found, err := c.find(r)
+	case found != nil && r.verb == "undelete":
 		delete(found, "deleted")
-		return found, err
+		return found, nil
+	case found != nil && role && r.method == http.MethodDelete:
+		found["deleted"] = true
+		c.say("delete %s", r.key())
+		return found, nil
 	case r.method == http.MethodPost && r.last() == "serviceAccounts":
 		id := text(r.body, "accountId")
 		if len(id) < 6 || len(id) > 30 {
 			return nil, invalid("account id %q must be 6 to 30 characters", id)
 		}
-		email, account := id+"@"+Project+".iam.gserviceaccount.com", object(r.body, "serviceAccount")
-		r.body = Document{"email": email, "projectId": Project, "uniqueId": fmt.Sprintf("1%020d", c.next())}
-		for field, value := range account {
-			r.body[field] = value
-		}
+		account, email := Document{}, id+"@"+Project+".iam.gserviceaccount.com"
+		maps.Copy(account, object(r.body, "serviceAccount"))
+		account["email"], account["projectId"], account["uniqueId"] = email, Project, fmt.Sprintf("1%020d", c.next())
+		r.body = account
 		return c.create(r, email)
-	case r.method == http.MethodPost && r.last() == "roles":
-		id := text(r.body, "roleId")
-		r.body = object(r.body, "role")
-		return c.create(r, id)
-	case r.method == http.MethodDelete && role:
-		found, err := c.find(r)
-		if err != nil {
-			return nil, err
-		}
-		found["deleted"] = true // a role's name stays taken for weeks
-		c.say("delete %s", r.key())
-		return found, nil
-	case r.method == http.MethodPatch && !role:
-		r.body = object(r.body, "serviceAccount")
-		return c.change(r)
 	}
 	return c.plain(r)
 }
@@ -150,7 +141,7 @@ func (c *Cloud) project(r call) (Document, error) {
 	if r.method == http.MethodGet && r.path == "projects/"+Project {
 		return Document{"projectId": Project, "projectNumber": Number, "name": Project, "lifecycleState": "ACTIVE"}, nil
 	}
-	return nil, refuse(http.StatusForbidden, "The caller does not have permission on %s", r.path)
+	return nil, status.Errorf(codes.PermissionDenied, "The caller does not have permission on %s", r.path)
 }
 
 func (c *Cloud) services(r call) (Document, error) {

@@ -1,6 +1,7 @@
 package cloudtest
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -12,11 +13,13 @@ import (
 // collection is how an API treats the resources of one kind. What it does not say is so for all: they are
 // created under a path and an id, read, changed, deleted and listed.
 type collection struct {
-	// ids are the parameters of the query that have a new resource's id; none: it is the end of its own name, or
-	// a number.
+	// ids are the parameters of the query, or the members of the body, that have a new resource's id; none: it is
+	// the end of its own name, or a number.
 	ids []string
-	// short: it is called by its id alone in what the API writes.
-	short bool
+	// within is the member of the body that has the resource; empty, or not there: the body is it.
+	within string
+	// called is what the API calls it in what it writes; nil: by its path.
+	called func(path string) string
 	// new are the members that the API adds to a new resource, and old a resource that was there before anybody
 	// wrote it.
 	new, old Document
@@ -24,12 +27,20 @@ type collection struct {
 	ends func(c *Cloud, path string, of Document) Document
 	// linked: what another resource names cannot be deleted, and what is named must be there.
 	linked bool
+	// refuses says what is wrong with a resource that is to be written.
+	refuses func(c *Cloud, r call) error
+	// leaves does what a deletion does to others.
+	leaves func(c *Cloud, r call)
 }
 
 var operation = func(c *Cloud, _ string, of Document) Document { return c.done(of) }
 
 func computing(c *Cloud, path string, _ Document) Document {
 	return Document{"kind": "compute#operation", "name": fmt.Sprintf("operation-%d", c.next()), "status": "DONE", "progress": 100, "targetLink": c.link(path)}
+}
+
+func byNumber(path string) string {
+	return strings.Replace(path, "projects/"+Project+"/", "projects/"+Number+"/", 1)
 }
 
 // planes are the collections by API and name; * is any other.
@@ -39,24 +50,30 @@ var planes = map[string]collection{
 	}}},
 	"cloudtasks/queues":     {new: Document{"state": "RUNNING"}},
 	"cloudbilling/*":        {old: Document{"projectId": Project, "billingAccountName": "billingAccounts/0", "billingEnabled": true}},
-	"secretmanager/secrets": {ids: []string{"secretId"}},
+	"iam/serviceAccounts":   {within: "serviceAccount"},
+	"iam/roles":             {ids: []string{"roleId"}, within: "role"},
+	"secretmanager/secrets": {ids: []string{"secretId"}, called: byNumber, new: Document{"createTime": start}},
 	"monitoring/*":          {ids: []string{"serviceLevelObjectiveId", "serviceId"}, new: Document{"etag": "etag"}},
+	"pubsub/topics":         {within: "topic", new: Document{"state": "ACTIVE"}, refuses: (*Cloud).misnamed, leaves: (*Cloud).orphan},
+	"pubsub/subscriptions": {
+		within: "subscription", refuses: (*Cloud).subscribes, leaves: (*Cloud).lose,
+		new: Document{"state": "ACTIVE", "expirationPolicy": Document{"ttl": "2678400s"}},
+	},
 	"logging/buckets": {
 		ids: []string{"bucketId"}, ends: operation,
 		new: Document{"lifecycleState": "ACTIVE"}, old: Document{"retentionDays": 30, "lifecycleState": "ACTIVE"},
 	},
-	"logging/*":                 {short: true},
-	"firestore/fields":          {old: Document{}, ends: operation}, // every field is there, and most never written
-	"firestore/indexes":         {new: Document{"state": "READY"}, ends: operation},
-	"firestore/backupSchedules": {},
+	"logging/*":         {called: last},
+	"firestore/fields":  {old: Document{}, ends: operation}, // every field is there, and most never written
+	"firestore/indexes": {new: Document{"state": "READY"}, ends: operation},
 	"firestore/databases": {ids: []string{"databaseId"}, ends: operation, new: Document{
 		"state": "READY", "uid": "uid", "etag": "etag", "createTime": start, "earliestVersionTime": start,
 		"versionRetentionPeriod": "604800s", "keyPrefix": "",
 	}},
-	"compute/addresses": {short: true, linked: true, ends: computing, new: Document{
+	"compute/addresses": {called: last, linked: true, ends: computing, new: Document{
 		"fingerprint": "fp", "address": "203.0.113.7", "status": "RESERVED",
 	}},
-	"compute/*": {short: true, linked: true, ends: computing, new: Document{"fingerprint": "fp"}},
+	"compute/*": {called: last, linked: true, ends: computing, new: Document{"fingerprint": "fp"}},
 	"certificatemanager/certificateMapEntries": {
 		ids: []string{"certificateMapEntryId"}, linked: true, ends: operation, new: Document{"state": "ACTIVE"},
 	},
@@ -77,35 +94,24 @@ func (c *Cloud) plain(r call) (answer Document, err error) {
 			kind, of = name, found
 		}
 	}
-	if err := c.plainly(r); err != nil {
-		return nil, err
-	}
-	there := c.held.Resources[r.key()] != nil
+	there := c.held.Resources[r.key()]
 	switch {
-	case r.method == http.MethodGet && !there && of.old != nil && r.last() != kind:
+	case r.method == http.MethodGet && there == nil && of.old != nil && r.last() != kind:
 		answer = copied(of.old)
 		answer["name"] = r.path
 		return answer, nil
 	case r.method == http.MethodGet:
 		return c.read(r)
 	case r.method == http.MethodDelete:
-		if err = c.unused(r, of); err == nil {
-			answer, err = c.remove(r)
+		err = c.delete(r, of)
+		answer = Document{}
+	case r.verb == "pause" || r.verb == "resume":
+		if answer, err = c.find(r); err == nil {
+			answer["state"] = map[string]any{"pause": "PAUSED", "resume": of.new["state"]}[r.verb]
 		}
-	case r.method == http.MethodPost && (r.verb == "" || r.verb == "createAsync"):
-		if answer, err = c.make(&r, of); err == nil && of.short {
-			answer["name"] = r.last()
-		}
+		return answer, err
 	default:
-		if !there && of.old != nil {
-			c.held.Resources[r.key()] = copied(of.old)
-		}
-		if answer, err = c.change(r); err == nil && of.short {
-			answer["name"] = r.last()
-		}
-		if ttl := object(answer, "ttlConfig"); ttl != nil {
-			ttl["state"] = "ACTIVE"
-		}
+		answer, err = c.write(&r, of)
 	}
 	if err == nil && of.ends != nil {
 		answer = of.ends(c, r.path, answer)
@@ -113,15 +119,46 @@ func (c *Cloud) plain(r call) (answer Document, err error) {
 	return answer, err
 }
 
-// make creates a resource, whose path the call has then.
-func (c *Cloud) make(r *call, of collection) (Document, error) {
+// write creates or changes a resource, whose path the call has then.
+func (c *Cloud) write(r *call, of collection) (written Document, err error) {
 	id := ""
-	for _, parameter := range of.ids {
-		id += r.ask(parameter)
+	for _, name := range of.ids {
+		id += r.query.Get(name) + text(r.body, name)
 	}
-	if id == "" {
-		id = last(text(r.body, "name"))
+	if inner := object(r.body, of.within); inner != nil {
+		r.body = inner
 	}
+	if err := c.plainly(*r); err != nil {
+		return nil, err
+	}
+	if of.refuses != nil {
+		if err := of.refuses(c, *r); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case r.method == http.MethodPut && r.api == "pubsub": // elsewhere a PUT replaces
+		id = r.last()
+		written, err = c.make(r, of, strings.TrimSuffix(r.path, "/"+id), id)
+	case r.method == http.MethodPost && (r.verb == "" || r.verb == "createAsync"):
+		written, err = c.make(r, of, r.path, cmp.Or(id, last(text(r.body, "name"))))
+	default:
+		if c.held.Resources[r.key()] == nil && of.old != nil {
+			c.held.Resources[r.key()] = copied(of.old)
+		}
+		written, err = c.change(*r)
+	}
+	if ttl := object(written, "ttlConfig"); ttl != nil {
+		ttl["state"] = "ACTIVE"
+	}
+	if err == nil && of.called != nil {
+		written["name"] = of.called(r.path)
+	}
+	return written, err
+}
+
+func (c *Cloud) make(r *call, of collection, parent, id string) (Document, error) {
+	r.path = parent
 	made, err := c.create(*r, id)
 	if err != nil {
 		return nil, err
@@ -137,15 +174,21 @@ func (c *Cloud) make(r *call, of collection) (Document, error) {
 	return made, nil
 }
 
-// unused refuses to delete what another resource names.
-func (c *Cloud) unused(r call, of collection) error {
+// delete refuses to delete what is protected, and what another resource names.
+func (c *Cloud) delete(r call, of collection) error {
+	if text(c.held.Resources[r.key()], "deleteProtectionState") == "DELETE_PROTECTION_ENABLED" {
+		return invalid("Database %s cannot be deleted: it has delete protection enabled", r.path)
+	}
 	named := "/" + strings.TrimPrefix(r.path, "projects/"+Project+"/") + `"`
 	for _, key := range c.keys(r.api + "/") {
 		if of.linked && key != r.key() && strings.Contains(string(must(json.Marshal(c.held.Resources[key]))), named) {
 			return invalid("The resource '%s' is already being used by '%s'", r.path, key)
 		}
 	}
-	return nil
+	if of.leaves != nil {
+		of.leaves(c, r)
+	}
+	return c.remove(r)
 }
 
 var (
@@ -153,16 +196,10 @@ var (
 	computed  = regexp.MustCompile(`/compute/v1/([^"]+)"`)
 )
 
-// plainly is what the planes refuse besides.
+// plainly is what the planes refuse to write besides.
 func (c *Cloud) plainly(r call) error {
-	database, _, inside := strings.Cut(r.key(), "/collectionGroups/")
-	switch {
-	case r.method == http.MethodDelete && text(c.held.Resources[r.key()], "deleteProtectionState") == "DELETE_PROTECTION_ENABLED":
-		return invalid("Database %s cannot be deleted: it has delete protection enabled", r.path)
-	case inside && c.held.Resources[database] == nil:
+	if database, _, inside := strings.Cut(r.key(), "/collectionGroups/"); inside && c.held.Resources[database] == nil {
 		return notFound("The database %s does not exist", database)
-	case r.method == http.MethodGet || r.method == http.MethodDelete:
-		return nil
 	}
 	if err := c.mustExist(text(r.body, "httpTarget", "oidcToken", "serviceAccountEmail")); err != nil {
 		return err
@@ -222,16 +259,14 @@ func (c *Cloud) compute(r call) (Document, error) {
 
 func (c *Cloud) link(name string) string { return c.server.URL + "/compute/v1/" + name }
 
-// paused answers for jobs and queues, which the provider pauses or resumes whenever it has written them.
-func (c *Cloud) paused(r call) (Document, error) {
-	running := map[string]string{"cloudscheduler": "ENABLED", "cloudtasks": "RUNNING"}[r.api]
-	state := map[string]string{"pause": "PAUSED", "resume": running}[r.verb]
-	if state == "" {
-		return c.plain(r)
-	}
-	found, err := c.find(r)
-	if err == nil {
-		found["state"] = state
-	}
-	return found, err
+const secretsOf = "secretmanager/projects/" + Project + "/secrets/"
+
+// AddVersion adds a version to a secret, as gcloud secrets versions add does. Nobody here reads a value.
+func (c *Cloud) AddVersion(secret string) {
+	c.Change(func(held *State) {
+		number := fmt.Sprint(len(c.keys(secretsOf+secret+"/versions/")) + 1)
+		name := "projects/" + Number + "/secrets/" + secret + "/versions/" + number
+		held.Resources[secretsOf+secret+"/versions/"+number] = Document{"name": name, "state": "ENABLED", "createTime": start}
+		c.say("create %s%s/versions/%s", secretsOf, secret, number)
+	})
 }

@@ -1,6 +1,7 @@
 package cloudtest
 
 import (
+	"cmp"
 	"net/http"
 	"strings"
 )
@@ -17,77 +18,41 @@ func (c *Cloud) readers(topic string) (keys []string) {
 	return keys
 }
 
-// pubsub answers for Pub/Sub's topics and subscriptions. It keeps no messages: it counts, for each
-// subscription without an endpoint, those that wait.
-func (c *Cloud) pubsub(r call) (Document, error) {
-	topics := strings.HasPrefix(r.path, "projects/"+Project+"/topics")
-	topic, lists := strings.CutSuffix(r.path, "/subscriptions")
-	switch {
-	case r.method == http.MethodGet && lists && topics:
-		names := []any{}
-		for _, key := range c.readers(topic) {
-			names = append(names, strings.TrimPrefix(key, "pubsub/"))
-		}
-		return Document{"subscriptions": names}, nil
-	case r.method == http.MethodPut:
-		return c.putPubsub(r, topics)
-	case r.method == http.MethodPatch && topics:
-		r.body = object(r.body, "topic")
-		return c.change(r)
-	case r.method == http.MethodPatch:
-		r.body = object(r.body, "subscription")
-		if err := c.subscribes(r, false); err != nil {
-			return nil, err
-		}
-		return c.change(r)
-	case r.method == http.MethodDelete && topics:
-		for _, key := range c.readers(r.path) {
-			c.held.Resources[key]["topic"] = "_deleted-topic_"
-		}
-	case r.method == http.MethodDelete:
-		if n, _ := at(c.held.Resources[r.key()], "waiting").(float64); n > 0 {
-			c.say("LOST %v messages of %s", n, r.last())
-		}
+// misnamed refuses names that Pub/Sub does not take.
+func (c *Cloud) misnamed(r call) error {
+	if id := r.last(); len(id) < 3 || len(id) > 255 || strings.HasPrefix(id, "goog") {
+		return invalid("Invalid resource name given (name=%s).", r.path)
 	}
-	return c.plain(r)
-}
-
-func (c *Cloud) putPubsub(r call, topic bool) (Document, error) {
-	if !topic {
-		if err := c.subscribes(r, true); err != nil {
-			return nil, err
-		}
-	}
-	id := r.last()
-	if len(id) < 3 || len(id) > 255 || strings.HasPrefix(id, "goog") {
-		return nil, invalid("Invalid resource name given (name=%s).", r.path)
-	}
-	r.path = strings.TrimSuffix(r.path, "/"+id)
-	made, err := c.create(r, id)
-	if err != nil {
-		return nil, err
-	}
-	made["state"] = "ACTIVE"
-	if !topic && made["expirationPolicy"] == nil {
-		made["expirationPolicy"] = Document{"ttl": "2678400s"}
-	}
-	return made, nil
+	return nil
 }
 
 // subscribes refuses a subscription that names what is not there.
-func (c *Cloud) subscribes(r call, isNew bool) error {
+func (c *Cloud) subscribes(r call) error {
 	topic, deadLetters := text(r.body, "topic"), text(r.body, "deadLetterPolicy", "deadLetterTopic")
 	switch {
-	case isNew && c.held.Resources["pubsub/"+topic] == nil:
+	case r.method == http.MethodPut && c.held.Resources["pubsub/"+topic] == nil:
 		return notFound("Resource not found (resource=%s).", last(topic))
 	case deadLetters != "" && c.held.Resources["pubsub/"+deadLetters] == nil:
 		return notFound("Resource not found (resource=%s).", last(deadLetters))
+	case c.held.Resources[r.key()] != nil && strings.Contains(","+r.query.Get("updateMask")+",", ",filter,"):
+		return invalid("The filter of a subscription cannot be changed")
 	}
-	err := c.mustExist(text(r.body, "pushConfig", "oidcToken", "serviceAccountEmail"))
-	if err == nil && c.held.Resources[r.key()] != nil && strings.Contains(","+r.ask("updateMask")+",", ",filter,") {
-		err = invalid("The filter of a subscription cannot be changed")
+	return cmp.Or(c.mustExist(text(r.body, "pushConfig", "oidcToken", "serviceAccountEmail")), c.misnamed(r))
+}
+
+// orphan leaves the subscriptions of a topic that goes.
+func (c *Cloud) orphan(r call) {
+	for _, key := range c.readers(r.path) {
+		c.held.Resources[key]["topic"] = "_deleted-topic_"
 	}
-	return err
+}
+
+// lose says what goes with a subscription. No messages are kept: those that wait are counted, of each
+// subscription without an endpoint.
+func (c *Cloud) lose(r call) {
+	if n, _ := at(c.held.Resources[r.key()], "waiting").(float64); n > 0 {
+		c.say("LOST %v messages of %s", n, r.last())
+	}
 }
 
 // Publish publishes one message on a topic, by its short name. A subscription that pushes is taken

@@ -13,7 +13,7 @@ import (
 func (c *Cloud) run(r call) (Document, error) {
 	switch r.method {
 	case http.MethodPost:
-		id := r.ask("serviceId")
+		id := r.query.Get("serviceId")
 		if len(id) > 49 {
 			return nil, invalid("Violation in CreateServiceRequest.service_id: %q must be shorter than 50 characters", id)
 		}
@@ -46,10 +46,7 @@ func (c *Cloud) run(r call) (Document, error) {
 		c.say("change %s", r.key())
 		return c.deploy(r.key(), after, before)
 	case http.MethodDelete:
-		if _, err := c.remove(r); err != nil {
-			return nil, err
-		}
-		return c.done(Document{}), nil
+		return c.done(Document{}), c.remove(r)
 	}
 	return c.read(r)
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -19,6 +20,8 @@ import (
 	"billhook/e2e"
 	"billhook/emulator"
 	"billhook/internal/compose/devstack"
+	"billhook/internal/pipeline/lane"
+	"billhook/internal/pipeline/tasks"
 	"billhook/internal/platform/gcp/firestore"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
@@ -34,17 +37,8 @@ type billhook struct {
 	// refusals counts the requests that the webhook service has refused before it has accepted them.
 	refusals atomic.Int64
 
-	mu   sync.Mutex
-	sent map[string]time.Time
-}
-
-func (b *billhook) note(id string, at time.Time) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.sent == nil {
-		b.sent = map[string]time.Time{}
-	}
-	b.sent[id] = at
+	// sent is when each event was sent, by its id.
+	sent sync.Map
 }
 
 // send sends one event's request until it is accepted.
@@ -52,7 +46,7 @@ func (b *billhook) send(id string, post func() (e2e.Answer, error)) {
 	sent, refused, err := e2e.UntilAccepted(b.ctx, post)
 	b.refusals.Add(int64(refused))
 	require.NoError(b, err, "event %s", id)
-	b.note(id, sent)
+	b.sent.Store(id, sent)
 }
 
 // hook sends PayNow's webhook of an event.
@@ -69,23 +63,20 @@ type end struct {
 
 // ends are those of all that was sent, and how many deliveries were not acknowledged.
 func (b *billhook) ends() (ended map[string]end, nacked int) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	ended = map[string]end{}
 	for _, d := range b.log.Deliveries("") {
 		if d.Status >= http.StatusMultipleChoices {
 			nacked++
 		}
-		sent, ours := b.sent[d.EventID] // or it was emitted
-		processed := d.Outcome == "processed"
-		if !ours || !processed && d.Outcome != "dead_lettered" {
+		sent, ours := b.sent.Load(d.EventID) // or it was emitted
+		if !ours || d.Outcome != "processed" && d.Outcome != "dead_lettered" {
 			continue
 		}
 		of, again := ended[d.EventID]
 		if !again {
-			of.took = d.Time.Sub(sent)
+			of.took = d.Time.Sub(sent.(time.Time))
 		}
-		if processed {
+		if d.Outcome == "processed" {
 			of.processed++
 		}
 		ended[d.EventID] = of
@@ -108,11 +99,8 @@ func (b *billhook) wrongPoints(want map[string]int64) counts {
 	for uid, points := range want {
 		have, err := e2e.Points(b.ctx, b.store, uid)
 		b.must(err)
-		switch {
-		case have < points:
-			wrong.add("customers with too few points", 1)
-		case have > points:
-			wrong.add("customers with too many points", 1)
+		if have != points {
+			wrong.add("customers with too "+map[bool]string{true: "few", false: "many"}[have < points]+" points", 1)
 		}
 	}
 	return wrong
@@ -228,10 +216,8 @@ func (d *deployed) others() map[string]counts {
 			continue
 		case line.Message == "attempt again":
 			name += " (waited in its request)"
-		case line.Outcome == "retry" && line.Status < http.StatusMultipleChoices:
-			name += " (kept)"
 		case line.Outcome == "retry":
-			name += " (nacked)"
+			name += map[bool]string{true: " (kept)", false: " (nacked)"}[line.Status < http.StatusMultipleChoices]
 		}
 		if found[line.Queue] == nil {
 			found[line.Queue] = counts{}
@@ -239,4 +225,124 @@ func (d *deployed) others() map[string]counts {
 		found[line.Queue].add(name, 1)
 	}
 	return found
+}
+
+// workers are two processes that share everything. One of them at a time is killed, and started again at
+// another address.
+type workers struct {
+	of    *run
+	start func(i int)
+	both  [2]atomic.Pointer[e2e.Process]
+	// kills counts them. next chooses whose turn it is.
+	kills int
+	next  atomic.Uint64
+}
+
+// begin starts both, each with its variables, as NAME=value, until the end of the run.
+func (ws *workers) begin(r *run, binary string, output *e2e.Log, environment func(i int) []string) {
+	ws.of = r
+	ws.start = func(i int) {
+		process, err := e2e.Start(r.ctx, binary, environment(i), output)
+		r.must(err)
+		ws.both[i].Store(process)
+	}
+	for i := range ws.both {
+		ws.start(i)
+		r.Cleanup(func() {
+			if process := ws.both[i].Load(); process != nil {
+				process.Kill()
+			}
+		})
+	}
+}
+
+// one is a worker that runs, each in its turn. While one of them starts, the other does: they are killed one
+// at a time.
+func (ws *workers) one() (process *e2e.Process) {
+	for process == nil {
+		process = ws.both[ws.next.Add(1)%2].Load()
+	}
+	return process
+}
+
+// about is so long, or up to a third shorter or longer.
+func about(random *rand.Rand, long time.Duration) time.Duration {
+	return time.Duration(float64(long) * (2 + 2*random.Float64()) / 3)
+}
+
+// kill ends a worker with SIGKILL, each in its turn, and starts it again at once.
+func (ws *workers) kill() {
+	i := ws.kills % 2
+	ws.both[i].Swap(nil).Kill() // no new push goes to it
+	ws.kills++
+	ws.start(i)
+}
+
+func (ws *workers) rage(ctx context.Context, every time.Duration) {
+	for random := rand.New(rand.NewPCG(ws.of.seed, 10)); every > 0 && e2e.Wait(ctx, about(random, every)); {
+		ws.kill()
+	}
+}
+
+// freeze pauses a worker, about every three seconds until ctx ends, for longer than chaos' lease. It returns
+// how often.
+func (ws *workers) freeze(ctx context.Context) (freezes int) {
+	for random := rand.New(rand.NewPCG(ws.of.seed, 11)); e2e.Wait(ctx, about(random, 3*time.Second)); freezes++ {
+		process := ws.one()
+		process.Freeze()
+		e2e.Wait(ctx, about(random, 500*time.Millisecond))
+		process.Thaw()
+	}
+	return freezes
+}
+
+// relay has a worker publish what waits, and seal what is posted, as Cloud Scheduler does each minute. A call
+// that fails is followed by the next one.
+func (ws *workers) relay(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	url := ws.one().URL
+	for _, task := range []string{"/tasks/relay-outbox", tasks.ReleasePath, "/tasks/seal-journal"} {
+		_, _ = e2e.Post(ctx, url+task, nil, nil)
+	}
+}
+
+func (ws *workers) schedule(ctx context.Context, every time.Duration) {
+	for e2e.Wait(ctx, every) {
+		ws.relay(ctx)
+	}
+}
+
+// settle waits until no message waits in a lane, and all is done besides, and stops both workers: what
+// comes too often comes before they have stopped. It returns how many lanes waited at most.
+func (ws *workers) settle(documents store.Store, done func() bool) (lanes int) {
+	r := ws.of
+	of := func(collection string) int64 {
+		page, err := documents.Query(r.ctx, store.Query{Collection: collection, Count: true, Limit: store.MaxPage})
+		r.must(err)
+		return page.Count
+	}
+	for {
+		before, waiting, entries := done(), int64(0), int64(0)
+		for _, kind := range []lane.Kind{lane.Outbox, lane.Delayed} {
+			waiting += of(kind.Lanes())
+			entries += of(kind.Entries())
+		}
+		// A message leaves its lane after it was published, and is acknowledged after it was put into one. A lane
+		// without a message may be left until it expires.
+		if before && entries == 0 && done() {
+			break
+		}
+		lanes = max(lanes, int(waiting))
+		ws.relay(r.ctx)
+		if !e2e.Wait(r.ctx, 500*time.Millisecond) {
+			r.Fatalf("not everything was handled: %d lanes with %d messages wait, all else is done: %t: %w", waiting, entries, before, r.ctx.Err())
+		}
+	}
+	for i := range ws.both {
+		if code := ws.both[i].Load().Stop(); code != 0 {
+			r.Fatalf("worker %d has ended with code %d", i+1, code)
+		}
+	}
+	return lanes
 }

@@ -115,7 +115,7 @@ func TestTheWorkedExampleIsAQueueInOneFileAndOneLine(t *testing.T) {
 		config.Handlers = func(registry *handler.Registry) { parcels.Register(registry) }
 	})
 	scans := func() any {
-		doc, err := s.store.Get(t.Context(), store.Key{Collection: parcels.Collection, ID: "p-1"})
+		doc, err := s.store.Get(t.Context(), store.Key{Collection: parcels.Collection, ID: store.ID("default", "p-1")})
 		require.NoError(t, err)
 		require.Equal(t, "north", doc.Fields["depot"])
 		return doc.Fields["scans"]

@@ -8,7 +8,7 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// Collection has one document per parcel.
+// Collection has one document per tenant and parcel.
 const Collection = "parcels"
 
 // Scanned is the data of parcel.scanned, as catalog/messages.yaml declares it.
@@ -24,8 +24,8 @@ func Register(r *handler.Registry) {
 
 // count adds a scan to its parcel. The writes are committed with the event's record, or not at
 // all: a scan that is delivered twice is counted once.
-func count(_ context.Context, _ handler.Event, scan Scanned) (handler.Effect, error) {
-	parcel := store.Key{Collection: Collection, ID: scan.ParcelID}
+func count(_ context.Context, e handler.Event, scan Scanned) (handler.Effect, error) {
+	parcel := store.Key{Collection: Collection, ID: store.ID(e.Tenant, scan.ParcelID)}
 	return handler.Effect{
 		Writes: []store.Write{store.Increment(parcel, map[string]int64{"scans": 1}, map[string]any{"depot": scan.Depot})},
 		Result: "counted",

@@ -123,7 +123,8 @@ func (r *surface) manage() {
 	r.does("grace", http.MethodDelete, "/v1/ops/products/700000000000000996", console.Change{Why: why}, nil)
 	var partner endpoints.Secret
 	r.does("ada", http.MethodPost, "/v1/ops/endpoints", endpoints.AddEndpoint{
-		ID: samples.Partner, URL: r.serviceURL + standin.PartnerPath, Events: []string{"invoice.#"}, Change: console.Change{Why: why},
+		ID: samples.Partner, URL: r.serviceURL + standin.PartnerPath, Events: []string{"invoice.#"},
+		Change: console.Change{Why: why},
 	}, &partner)
 	require.NoError(r.t, r.service.Trust(partner.Secret))
 	r.does("ada", http.MethodPost, "/v1/ops/endpoints", endpoints.AddEndpoint{

@@ -45,7 +45,8 @@ func (p *program) provision() {
 			}
 		}
 		if failed > 0 {
-			err = errors.Join(err, fmt.Errorf("%d of %d resources are not as the catalog has them; run it again once the reasons are gone", failed, len(changes)))
+			err = errors.Join(err, fmt.Errorf("%d of %d resources are not as the catalog has them; "+
+				"run it again once the reasons are gone", failed, len(changes)))
 		}
 		return provisioned{changes}, err
 	})

@@ -110,8 +110,8 @@ func ofCatalog[Flags, Answer any](
 	})
 }
 
-// command adds a command with the fields of an operation: what stands in the path are its arguments, all else are flags. The
-// nouns of its name are made where there are none yet.
+// command adds a command with the fields of an operation: what stands in the path are its arguments, all else
+// are flags. The nouns of its name are made where there are none yet.
 func (p *program) command(o console.Operation, run func(ctx context.Context, a *asked) error) (*cobra.Command, *asked) {
 	a := &asked{Operation: o, program: p}
 	use, required, arguments := o.Name[strings.LastIndex(o.Name, " ")+1:], 0, []console.Field{}

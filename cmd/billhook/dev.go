@@ -95,7 +95,8 @@ func (d *devRun) run(ctx context.Context) (err error) {
 		return d.byFlag(err)
 	}
 	stack := d.stack
-	defer func() { // a sender that has stopped in the middle of its request, or takes longer than the drain, is no failure
+	// A sender that has stopped in the middle of its request, or takes longer than the drain, is no failure.
+	defer func() {
 		if closing := stack.Close(); !errors.Is(closing, context.DeadlineExceeded) {
 			err = errors.Join(err, closing)
 		}
@@ -327,9 +328,11 @@ func (d *devRun) prepare(ctx context.Context, what string) error {
 	case "endpoint":
 		const path = "/v1/ops/endpoints"
 		if d.reused {
-			_ = d.ask(ctx, http.MethodDelete, path+"/"+samples.Partner, "", []byte("{"+why), &answer) // it may not be there
+			// It may not be there.
+			_ = d.ask(ctx, http.MethodDelete, path+"/"+samples.Partner, "", []byte("{"+why), &answer)
 		}
-		partner := fmt.Appendf(nil, `{"id":%q,"url":%q,"events":["invoice.#"],%s`, samples.Partner, d.stack.ServiceURL+standin.PartnerPath, why)
+		partner := fmt.Appendf(nil, `{"id":%q,"url":%q,"events":["invoice.#"],%s`, samples.Partner,
+			d.stack.ServiceURL+standin.PartnerPath, why)
 		if err := d.ask(ctx, http.MethodPost, path, "", partner, &answer); err != nil {
 			return err
 		}

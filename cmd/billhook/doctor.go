@@ -93,7 +93,8 @@ func (p *program) doctor() {
 		case len(found.Findings) > 0:
 			err = errors.New("something is wrong")
 		case len(found.Unread) > 0:
-			err = fmt.Errorf("nothing is wrong as far as can be seen; %d things could not be looked at", len(found.Unread))
+			err = fmt.Errorf("nothing is wrong as far as can be seen; %d things could not be looked at",
+				len(found.Unread))
 		}
 		found.Healthy = err == nil
 		return found, err

@@ -139,7 +139,9 @@ func (r report) Notes() []string {
 	return notes
 }
 
-func (p *program) drain(ctx context.Context, c *catalog.Catalog, in importFlags, source drained, compose importer.Composer) (done report, err error) {
+func (p *program) drain(
+	ctx context.Context, c *catalog.Catalog, in importFlags, source drained, compose importer.Composer,
+) (done report, err error) {
 	if redis, ok := source.(*importer.Redis); ok && in.PutBack {
 		count, err := redis.PutBack(ctx)
 		p.printf("%d messages were put back.\n", count)

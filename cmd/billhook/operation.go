@@ -230,7 +230,8 @@ func (p *program) get(ctx context.Context, path string, answer any) error {
 
 // ask calls the worker's API. What has a key is sent again under it where no answer came: it is done once.
 func (p *program) ask(ctx context.Context, method, path, key string, body []byte, answer any) error {
-	request, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(p.env.Server, "/")+path, bytes.NewReader(body))
+	request, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(p.env.Server, "/")+path,
+		bytes.NewReader(body))
 	if err != nil || request.URL.Host == "" {
 		return usageError("--server or BILLHOOK_SERVER: the worker's address is such as http://127.0.0.1:8081")
 	}
@@ -302,8 +303,8 @@ func (e *problemError) ExitCode() int {
 	return 1
 }
 
-// poll repeats ask every so often until it reports done, and returns its error. It goes on where the worker is unreachable, fails, or answers
-// with the status pending.
+// poll repeats ask every so often until it reports done, and returns its error. It goes on where the worker
+// is unreachable, fails, or answers with the status pending.
 func (p *program) poll(ctx context.Context, every time.Duration, pending int, ask func() (done bool, err error)) error {
 	for {
 		done, err := ask()

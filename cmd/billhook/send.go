@@ -139,7 +139,8 @@ func (p *program) send() {
 			"With --repeat each sample has ids of its own; together with --event-id it is the same event each time.",
 	}, func(ctx context.Context, c *catalog.Catalog, in sendFlags) (sent, error) {
 		body, unread := p.readFile(in.File)
-		err := errors.Join(unread, oneOf(slices.Sorted(maps.Keys(c.Sources)), &in.Source), oneOf(samples.Names(), &in.Sample))
+		err := errors.Join(unread, oneOf(slices.Sorted(maps.Keys(c.Sources)), &in.Source),
+			oneOf(samples.Names(), &in.Sample))
 		if err != nil {
 			return sent{}, err
 		}

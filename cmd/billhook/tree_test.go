@@ -201,7 +201,8 @@ func TestTheCommandsOfTheDocumentsExist(t *testing.T) {
 			return err
 		}
 		for _, match := range regexp.MustCompile("bin/billhook((?: [a-z]+(?:-[a-z]+)*)+)([^\n`#]*)").FindAllStringSubmatch(filetest.Read(t, document), -1) {
-			command, rest, err := root.Find(strings.Fields(match[1])) // the rest may be arguments, such as the name of a source
+			// The rest may be arguments, such as the name of a source.
+			command, rest, err := root.Find(strings.Fields(match[1]))
 			require.NoError(t, err, document)
 			require.True(t, len(rest) == 0 || !command.HasSubCommands(), "%s names bin/billhook%s", document, match[1])
 			for _, flag := range regexp.MustCompile(`(?:^| )(--[a-z][a-z-]*)`).FindAllStringSubmatch(match[2], -1) {

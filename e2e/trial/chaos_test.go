@@ -169,7 +169,8 @@ func TestAPlanDependsOnItsSeedAlone(t *testing.T) {
 	t.Parallel()
 	const events = 4000
 	p := draw(7, arms, events)
-	require.True(t, reflect.DeepEqual(p, draw(7, arms, events)), "require.Equal would take minutes to show where they differ")
+	require.True(t, reflect.DeepEqual(p, draw(7, arms, events)),
+		"require.Equal would take minutes to show where they differ")
 	require.NotEqual(t, p.walks, draw(8, arms, events).walks)
 
 	deliveries := map[*event]int{}

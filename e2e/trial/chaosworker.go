@@ -109,13 +109,15 @@ var happened = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 func envelope(e *event) contract.Body {
 	return contract.Of(&contract.Envelope{
-		ID: e.id, Action: chaosEvent, CreatedAt: happened.Format(time.RFC3339), Payload: contract.Payload{SubscriptionID: e.key},
+		ID: e.id, Action: chaosEvent, CreatedAt: happened.Format(time.RFC3339),
+		Payload: contract.Payload{SubscriptionID: e.key},
 	})
 }
 
 func refund(e *event) contract.Body {
 	return contract.Of(&contract.Envelope{
-		ID: e.id, Action: "refund", CreatedAt: happened.Format(time.RFC3339), Payload: contract.Payload{PaymentID: e.key},
+		ID: e.id, Action: "refund", CreatedAt: happened.Format(time.RFC3339),
+		Payload: contract.Payload{PaymentID: e.key},
 	})
 }
 

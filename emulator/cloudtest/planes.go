@@ -54,7 +54,8 @@ var planes = map[string]collection{
 	"iam/roles":             {ids: []string{"roleId"}, within: "role"},
 	"secretmanager/secrets": {ids: []string{"secretId"}, called: byNumber, new: Document{"createTime": start}},
 	"monitoring/*":          {ids: []string{"serviceLevelObjectiveId", "serviceId"}, new: Document{"etag": "etag"}},
-	"pubsub/topics":         {within: "topic", new: Document{"state": "ACTIVE"}, refuses: (*Cloud).misnamed, leaves: (*Cloud).orphan},
+	"pubsub/topics": {within: "topic", new: Document{"state": "ACTIVE"}, refuses: (*Cloud).misnamed,
+		leaves: (*Cloud).orphan},
 	"pubsub/subscriptions": {
 		within: "subscription", refuses: (*Cloud).subscribes, leaves: (*Cloud).lose,
 		new: Document{"state": "ACTIVE", "expirationPolicy": Document{"ttl": "2678400s"}},

@@ -230,7 +230,8 @@ func TestPointsAreConservedWhateverHappensMeanwhile(t *testing.T) {
 			}
 			var err error
 			if c := drawChange(t); rapid.IntRange(0, 3).Draw(t, "unlink") == 0 {
-				_, err = s.operator.Unlink(context.Background(), ada, customers.UnlinkCustomer{CustomerOf: c.CustomerOf, Edit: c.Edit})
+				_, err = s.operator.Unlink(context.Background(), ada,
+					customers.UnlinkCustomer{CustomerOf: c.CustomerOf, Edit: c.Edit})
 			} else {
 				_, err = s.operator.Link(context.Background(), ada, c)
 			}

@@ -172,11 +172,13 @@ type UnlinkCustomer struct {
 func (o *Operator) Operations() []console.Operation {
 	return []console.Operation{
 		console.New(console.Row{
-			Name: "customers ls", Path: "GET /v1/ops/customers", Summary: "List the customers that are linked to a user", Errors: ledger.Failures,
+			Name: "customers ls", Path: "GET /v1/ops/customers",
+			Summary: "List the customers that are linked to a user", Errors: ledger.Failures,
 			Empty: "No customer is linked to a user. An order that names both links them, and so does customers link.",
 		}, o.list),
 		console.New(console.Row{
-			Name: "customers show", Path: "GET /v1/ops/customers/{id}", Summary: "Show which user a customer is linked to", Errors: ledger.Failures,
+			Name: "customers show", Path: "GET /v1/ops/customers/{id}",
+			Summary: "Show which user a customer is linked to", Errors: ledger.Failures,
 			Beside: []string{"customers activity", "customers history"},
 		}, func(ctx context.Context, _ audit.Author, in CustomerOf) (State, error) {
 			state, err := o.Show(ctx, in.Tenant, in.ID)
@@ -192,12 +194,14 @@ func (o *Operator) Operations() []console.Operation {
 			return o.Show(ctx, in.Tenant, in.ID)
 		}),
 		console.New(console.Row{
-			Name: "customers link", Path: "PUT /v1/ops/customers/{id}", Needs: console.Reason, Before: "customers preview", Errors: ledger.Failures,
+			Name: "customers link", Path: "PUT /v1/ops/customers/{id}", Needs: console.Reason,
+			Before: "customers preview", Errors: ledger.Failures,
 			Summary: "Link a customer to a user, and move the points of the customer's guest orders to that user",
 			Help:    "Points that were credited to the previous user stay there.",
 		}, o.Link),
 		console.New(console.Row{
-			Name: "customers unlink", Path: "DELETE /v1/ops/customers/{id}", Needs: console.Reason, Before: "customers preview", Errors: ledger.Failures,
+			Name: "customers unlink", Path: "DELETE /v1/ops/customers/{id}", Needs: console.Reason,
+			Before: "customers preview", Errors: ledger.Failures,
 			Summary: "Remove the link between a customer and a user", Help: "No points move. The next order that names the customer and a user links them again.",
 		}, o.Unlink),
 		console.History("customers", AuditKind, o.Store),
@@ -206,7 +210,8 @@ func (o *Operator) Operations() []console.Operation {
 
 // list returns a page of a tenant's mappings, in no order that means anything.
 func (o *Operator) list(ctx context.Context, _ audit.Author, in console.OwnedList) (console.List[Mapping], error) {
-	query := store.Query{Collection: Collection, Equal: map[string]any{"tenant": in.Tenant}, After: in.After, Limit: in.Limit}
+	query := store.Query{Collection: Collection, Equal: map[string]any{"tenant": in.Tenant},
+		After: in.After, Limit: in.Limit}
 	return console.Listed(store.List(ctx, o.Store, query, func(doc store.Document) (Mapping, error) {
 		m := Mapping{Version: doc.Version}
 		return m, store.Decode(doc.Fields, &m)

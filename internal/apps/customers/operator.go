@@ -110,29 +110,34 @@ func (o *Operator) Link(ctx context.Context, by audit.Author, change LinkCustome
 	return done, err
 }
 
-func (o *Operator) settle(ctx context.Context, change LinkCustomer, by audit.Change, done *Linked) (m Mapping, audited bool, err error) {
+func (o *Operator) settle(
+	ctx context.Context, change LinkCustomer, by audit.Change, done *Linked,
+) (m Mapping, audited bool, err error) {
 	key, now := Key(change.Tenant, change.ID), o.Now()
-	audited, err = by.Update(ctx, o.Store, key, change.subject(), now, done.Operation, func(doc store.Document) (made audit.Made, err error) {
-		m = of(doc, change.Tenant, change.ID)
-		done.Before = m.UID
-		switch {
-		case m.UID == change.UID:
-			return made, nil // the wish is fulfilled, also where another uid was seen
-		case change.After != "":
-			return made, audit.ErrChanged
-		}
-		if m.Version != 0 {
-			made.Before = map[string]any{"uid": m.UID}
-		}
-		m = Mapping{Tenant: change.Tenant, CustomerID: change.ID, UID: change.UID, Since: now}
-		made.Action, made.After = "link", map[string]any{"uid": change.UID, "operation": done.Operation}
-		made.Writes, made.Version = []store.Write{store.Replace(doc.Key, doc.Version, store.Encode(&m))}, &m.Version
-		return made, nil
-	})
+	audited, err = by.Update(ctx, o.Store, key, change.subject(), now, done.Operation,
+		func(doc store.Document) (made audit.Made, err error) {
+			m = of(doc, change.Tenant, change.ID)
+			done.Before = m.UID
+			switch {
+			case m.UID == change.UID:
+				return made, nil // the wish is fulfilled, also where another uid was seen
+			case change.After != "":
+				return made, audit.ErrChanged
+			}
+			if m.Version != 0 {
+				made.Before = map[string]any{"uid": m.UID}
+			}
+			m = Mapping{Tenant: change.Tenant, CustomerID: change.ID, UID: change.UID, Since: now}
+			made.Action, made.After = "link", map[string]any{"uid": change.UID, "operation": done.Operation}
+			made.Writes, made.Version = []store.Write{store.Replace(doc.Key, doc.Version, store.Encode(&m))}, &m.Version
+			return made, nil
+		})
 	return m, audited, err
 }
 
-func (o *Operator) move(ctx context.Context, change LinkCustomer, by audit.Change, m Mapping, audited bool, done *Linked) error {
+func (o *Operator) move(
+	ctx context.Context, change LinkCustomer, by audit.Change, m Mapping, audited bool, done *Linked,
+) error {
 	from, to, began, long := ledger.CustomerPoints(change.ID), ledger.UserPoints(change.UID), o.Now(), moveFor
 	if ends, ok := ctx.Deadline(); ok { // who waits for a shorter time, such as a page, is answered in time
 		long = min(long, time.Until(ends)*3/4)
@@ -202,13 +207,14 @@ func (o *Operator) move(ctx context.Context, change LinkCustomer, by audit.Chang
 // Unlink removes a customer's mapping and moves no points. The error is as of Link, or ErrUnknown.
 func (o *Operator) Unlink(ctx context.Context, by audit.Author, change UnlinkCustomer) (State, error) {
 	key := Key(change.Tenant, change.ID)
-	_, err := change.By(by).Update(ctx, o.Store, key, change.subject(), o.Now(), o.NewID(), func(doc store.Document) (audit.Made, error) {
-		if doc.Version == 0 {
-			return audit.Made{}, ErrUnknown
-		}
-		m := of(doc, change.Tenant, change.ID)
-		return audit.Made{Action: "unlink", Before: map[string]any{"uid": m.UID}, Writes: []store.Write{store.Delete(doc.Key, doc.Version)}}, nil
-	})
+	_, err := change.By(by).Update(ctx, o.Store, key, change.subject(), o.Now(), o.NewID(),
+		func(doc store.Document) (audit.Made, error) {
+			if doc.Version == 0 {
+				return audit.Made{}, ErrUnknown
+			}
+			m := of(doc, change.Tenant, change.ID)
+			return audit.Made{Action: "unlink", Before: map[string]any{"uid": m.UID}, Writes: []store.Write{store.Delete(doc.Key, doc.Version)}}, nil
+		})
 	if err != nil {
 		return State{}, err
 	}

@@ -81,7 +81,8 @@ func (ed *Editor) Add(ctx context.Context, by audit.Author, asked AddEndpoint) (
 	e := stored{Secret: ed.NewSecret(), Endpoint: Endpoint{
 		ID: asked.ID, Tenant: asked.Tenant, URL: asked.URL, Events: asked.Events, State: Enabled, CreatedAt: now, ChangedAt: now,
 	}}
-	writes, err := audit.Entry{Kind: Kind, Subject: e.ID, Action: "add", At: now, After: e.side()}.By(asked.By(by)).With(ed.NewID(), e.write())
+	entry := audit.Entry{Kind: Kind, Subject: e.ID, Action: "add", At: now, After: e.side()}
+	writes, err := entry.By(asked.By(by)).With(ed.NewID(), e.write())
 	if err != nil {
 		return Secret{}, err
 	}
@@ -153,17 +154,20 @@ func (ed *Editor) change(
 	return after, err
 }
 
-func (ed *Editor) update(ctx context.Context, in ChangeEndpoint, action string, by audit.Author, decide func(stored) audit.Made) error {
+func (ed *Editor) update(
+	ctx context.Context, in ChangeEndpoint, action string, by audit.Author, decide func(stored) audit.Made,
+) error {
 	of := audit.Subject{Kind: Kind, ID: in.ID}
-	_, err := in.By(by).Update(ctx, ed.Store, Key(in.ID), of, ed.now(), ed.NewID(), func(doc store.Document) (audit.Made, error) {
-		before, err := stand(doc)
-		if err != nil {
-			return audit.Made{}, err
-		}
-		made := decide(before)
-		made.Action, made.Before = action, before.side()
-		return made, nil
-	})
+	_, err := in.By(by).Update(ctx, ed.Store, Key(in.ID), of, ed.now(), ed.NewID(),
+		func(doc store.Document) (audit.Made, error) {
+			before, err := stand(doc)
+			if err != nil {
+				return audit.Made{}, err
+			}
+			made := decide(before)
+			made.Action, made.Before = action, before.side()
+			return made, nil
+		})
 	return err
 }
 

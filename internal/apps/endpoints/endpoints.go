@@ -192,7 +192,8 @@ func (ed *Editor) List(ctx context.Context, in ListEndpoints) (page []Endpoint, 
 // Operations are what people do with endpoints.
 func (ed *Editor) Operations() []console.Operation {
 	change := func(path, verb, summary, help string) console.Row {
-		return console.Row{Name: "endpoints " + verb, Path: path, Summary: summary, Help: help, Needs: console.Reason, Before: "endpoints show"}
+		return console.Row{Name: "endpoints " + verb, Path: path, Summary: summary, Help: help,
+			Needs: console.Reason, Before: "endpoints show"}
 	}
 	return []console.Operation{
 		console.New(console.Row{
@@ -217,15 +218,19 @@ func (ed *Editor) Operations() []console.Operation {
 			Name: "endpoints add", Path: "POST /v1/ops/endpoints", Summary: "Register an endpoint, and show its secret once", Needs: console.Reason,
 			Help: "It gets events from now on.", Created: true, Once: true,
 		}, ed.Add),
-		console.New(secret(change("POST /v1/ops/endpoints/{id}/rotate", "rotate", "Give an endpoint a new secret, and show it once",
+		console.New(secret(change("POST /v1/ops/endpoints/{id}/rotate", "rotate",
+			"Give an endpoint a new secret, and show it once",
 			"The secret that it has signs beside the new one for a time; one from before an earlier rotation ends now.")), ed.Rotate),
-		console.New(change("POST /v1/ops/endpoints/{id}/enable", "enable", "Resume deliveries to an endpoint", "What it has missed is not sent."), ed.Enable),
+		console.New(change("POST /v1/ops/endpoints/{id}/enable", "enable",
+			"Resume deliveries to an endpoint", "What it has missed is not sent."), ed.Enable),
 		console.New(change("POST /v1/ops/endpoints/{id}/disable", "disable", "Stop deliveries to an endpoint",
 			"Events for it are done without a request, and are not sent later."), ed.Disable),
-		console.New(change("DELETE /v1/ops/endpoints/{id}", "rm", "Delete an endpoint and its secrets", "Events that name it are done without a request."), ed.Remove),
+		console.New(change("DELETE /v1/ops/endpoints/{id}", "rm", "Delete an endpoint and its secrets",
+			"Events that name it are done without a request."), ed.Remove),
 		console.New(console.Row{
 			Name: "endpoints test", Path: "POST /v1/ops/endpoints/{id}/test", Summary: "Send an endpoint a signed event of type endpoint.test",
-			Help: "It is sent even if the endpoint is disabled. Nothing else changes.", Needs: console.Act, Before: "endpoints show", Once: true,
+			Help: "It is sent even if the endpoint is disabled. Nothing else changes.", Needs: console.Act,
+			Before: "endpoints show", Once: true,
 		}, func(ctx context.Context, _ audit.Author, in EndpointOf) (Tested, error) { return ed.Test(ctx, in.ID) }),
 		console.HistoryWithoutTenant("endpoints", Kind, ed.Store),
 	}

@@ -116,8 +116,9 @@ func gone(err error) bool {
 	return errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrInvalid)
 }
 
-var errOneOrder = console.Refuse(console.Malformed, "account_invalid", "What was issued for one order has no list of its "+
-	"own; ask for the account points:issued, or for the account of the user.")
+var errOneOrder = console.Refuse(console.Malformed, "account_invalid",
+	"What was issued for one order has no list of its "+
+		"own; ask for the account points:issued, or for the account of the user.")
 
 // The bounds of a page of entries, each of which may have ledger.MaxLines, and of the months that it looks through.
 const (

@@ -192,29 +192,32 @@ func (ed *StockEditor) Add(ctx context.Context, by audit.Author, in AddStock) (S
 	return ed.change(ctx, in.StockOf, "add", in.By(by), func(s Stock) int64 { return s.Available + *in.Pieces })
 }
 
-func (ed *StockEditor) change(ctx context.Context, in StockOf, action string, by audit.Change, decide func(Stock) int64) (s Stock, err error) {
+func (ed *StockEditor) change(
+	ctx context.Context, in StockOf, action string, by audit.Change, decide func(Stock) int64,
+) (s Stock, err error) {
 	of := audit.Subject{Kind: StockKind, Tenant: in.Tenant, ID: in.ProductID}
-	_, err = by.Update(ctx, ed.Store, StockKey(in.Tenant, in.ProductID), of, ed.Now(), ed.NewID(), func(doc store.Document) (made audit.Made, err error) {
-		s = Stock{Tenant: in.Tenant, ProductID: in.ProductID}
-		if doc.Version != 0 {
-			if s, err = ReadStock(doc); err != nil {
-				return made, err
+	_, err = by.Update(ctx, ed.Store, StockKey(in.Tenant, in.ProductID), of, ed.Now(), ed.NewID(),
+		func(doc store.Document) (made audit.Made, err error) {
+			s = Stock{Tenant: in.Tenant, ProductID: in.ProductID}
+			if doc.Version != 0 {
+				if s, err = ReadStock(doc); err != nil {
+					return made, err
+				}
+				made.Before = map[string]any{"available": s.Available}
 			}
-			made.Before = map[string]any{"available": s.Available}
-		}
-		available := decide(s)
-		switch {
-		case available < 0 || available > MaxPieces:
-			return made, fmt.Errorf("%w: available is a whole number from 0 to %d", audit.ErrInvalid, MaxPieces)
-		case doc.Version != 0 && s.Available == available:
-			return made, nil // perhaps by a commit of ours whose answer was lost
-		}
-		s.Available = available
-		made.Action, made.After = action, map[string]any{"available": available}
-		made.Writes = []store.Write{store.Replace(doc.Key, s.Version, store.Encode(&s))}
-		made.Version = &s.Version
-		return made, nil
-	})
+			available := decide(s)
+			switch {
+			case available < 0 || available > MaxPieces:
+				return made, fmt.Errorf("%w: available is a whole number from 0 to %d", audit.ErrInvalid, MaxPieces)
+			case doc.Version != 0 && s.Available == available:
+				return made, nil // perhaps by a commit of ours whose answer was lost
+			}
+			s.Available = available
+			made.Action, made.After = action, map[string]any{"available": available}
+			made.Writes = []store.Write{store.Replace(doc.Key, s.Version, store.Encode(&s))}
+			made.Version = &s.Version
+			return made, nil
+		})
 	if err != nil {
 		return Stock{}, err
 	}

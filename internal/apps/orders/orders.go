@@ -232,7 +232,8 @@ func (h handlers) follow(event handler.Event, o Order, path []edge) (handler.Eff
 		if e.waits {
 			o.PaymentDue = now.Add(h.patience)
 			effect.Emit = append(effect.Emit, handler.Emission{
-				To: h.queue, OrderingKey: o.ID, Due: o.PaymentDue, Name: timeoutOf(o.ID), Body: message(event, paymentTimeout, about{OrderID: o.ID}),
+				To: h.queue, OrderingKey: o.ID, Due: o.PaymentDue, Name: timeoutOf(o.ID),
+				Body: message(event, paymentTimeout, about{OrderID: o.ID}),
 			})
 		}
 		if e.emits == emitsConfirmed {

@@ -410,7 +410,8 @@ func TestStockIsSetWithAReasonAndKeepsWhatIsReserved(t *testing.T) {
 	require.Equal(t, []any{waiting, false}, []any{mine, others})
 	operations := console.NewCatalog(append(orders.Operations(s.Shop.Store), s.Stock.Operations()...))
 	stockAdd, _ := operations.Find("stock add")
-	_, err = stockAdd.Call(t.Context(), ada, console.Input{Path: map[string]string{"id": "cap"}, Body: []byte(`{"pieces":0,"why":"w"}`)})
+	_, err = stockAdd.Call(t.Context(), ada,
+		console.Input{Path: map[string]string{"id": "cap"}, Body: []byte(`{"pieces":0,"why":"w"}`)})
 	require.Equal(t, console.Refuse(console.Refused, "refused", "The member pieces is a number from 1 to 1000000000."), err, "none is no number of pieces")
 }
 

@@ -166,7 +166,8 @@ func (ed *Editor) Set(ctx context.Context, by audit.Author, in SetProduct) (Prod
 	if in.Points < 1 || in.Points > catalog.MaxPoints {
 		return Product{}, fmt.Errorf("%w: points are a whole number from 1 to %d", audit.ErrInvalid, catalog.MaxPoints)
 	}
-	return ed.change(ctx, in.ProductOf, "set", in.By(by), func(Product) (int64, State, error) { return in.Points, Active, nil })
+	return ed.change(ctx, in.ProductOf, "set", in.By(by),
+		func(Product) (int64, State, error) { return in.Points, Active, nil })
 }
 
 // Retire makes a product unknown from now on. The error is as of Set, or ErrUnknown.
@@ -180,7 +181,8 @@ func (ed *Editor) Retire(ctx context.Context, by audit.Author, in RetireProduct)
 }
 
 func (ed *Editor) change(
-	ctx context.Context, in ProductOf, action string, by audit.Change, decide func(before Product) (int64, State, error),
+	ctx context.Context, in ProductOf, action string, by audit.Change,
+	decide func(before Product) (int64, State, error),
 ) (p Product, err error) {
 	now, tenant, id := ed.Now().UTC().Truncate(time.Microsecond), in.Tenant, in.ID
 	of := audit.Subject{Kind: Kind, Tenant: tenant, ID: id}
@@ -296,7 +298,8 @@ func (ed *Editor) Operations() []console.Operation {
 			Help:    "The new points are for orders that are credited after the change. Dead letters that name a product which was not known can be replayed.",
 		}, ed.Set),
 		console.New(console.Row{
-			Name: "products retire", Path: "DELETE /v1/ops/products/{id}", Needs: console.Reason, Before: "products show",
+			Name: "products retire", Path: "DELETE /v1/ops/products/{id}", Needs: console.Reason,
+			Before:  "products show",
 			Summary: "Remove a product from now on, even if the catalog declares it",
 			Help:    "Every order that names it becomes a dead letter.",
 		}, ed.Retire),

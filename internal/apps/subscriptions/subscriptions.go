@@ -153,7 +153,8 @@ func (k Known) Notes() []string {
 	return []string{"There are more events than are shown, and the newest may be among them."}
 }
 
-var errUnknown = console.Refuse(console.Absent, "subscription_unknown", "No event of a subscription of that id has come.")
+var errUnknown = console.Refuse(console.Absent, "subscription_unknown",
+	"No event of a subscription of that id has come.")
 
 // Operations are what people do with subscriptions, which is to look at them.
 func Operations(from store.Querier) []console.Operation {

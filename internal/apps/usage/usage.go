@@ -100,7 +100,8 @@ func Entries(ctx context.Context, from store.Querier, of ListEntries) (page []En
 	if of.Meter != "" {
 		equal = map[string]any{"total": Key(of.Tenant, of.Subscription, of.Period, of.Meter).ID}
 	}
-	return list[Entry](ctx, from, store.Query{Collection: EntriesCollection, Equal: equal, After: of.After, Limit: of.Limit})
+	return list[Entry](ctx, from, store.Query{Collection: EntriesCollection, Equal: equal, After: of.After,
+		Limit: of.Limit})
 }
 
 func list[T any](ctx context.Context, from store.Querier, query store.Query) (page []T, next store.Cursor, err error) {
@@ -164,9 +165,11 @@ func Tell(e subscriptions.Event) (write store.Write, ok bool) {
 		told = start // it decides among events that tell the same start alone
 	}
 	return store.Create(
-		store.Key{Collection: PeriodsCollection, ID: subscriptionPrefix(e.Tenant, e.Subscription) + latestFirst(start) + "~" + latestFirst(told) + "~" + store.Path(e.EventID)},
+		store.Key{Collection: PeriodsCollection, ID: subscriptionPrefix(e.Tenant, e.Subscription) +
+			latestFirst(start) + "~" + latestFirst(told) + "~" + store.Path(e.EventID)},
 		store.Encode(&period{
-			Tenant: e.Tenant, Subscription: e.Subscription, Start: start, End: end, Plan: e.Product, EventID: e.EventID, ToldAt: told,
+			Tenant: e.Tenant, Subscription: e.Subscription, Start: start, End: end, Plan: e.Product,
+			EventID: e.EventID, ToldAt: told,
 		}),
 	), true
 }

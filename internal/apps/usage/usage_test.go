@@ -92,7 +92,8 @@ func (b *books) counts(t *testing.T, id, meter string, quantity int64, occurred 
 func (b *books) tell(t *testing.T, at, start, end, plan string) {
 	t.Helper()
 	write, ok := usage.Tell(subscriptions.Event{
-		Tenant: dedupe.DefaultTenant, Subscription: sub, EventID: "e-" + at, OccurredAt: at, PeriodStart: start, PeriodEnd: end, Product: plan,
+		Tenant: dedupe.DefaultTenant, Subscription: sub, EventID: "e-" + at, OccurredAt: at,
+		PeriodStart: start, PeriodEnd: end, Product: plan,
 	})
 	require.True(t, ok)
 	storetest.Put(t, b.faults, write)
@@ -102,7 +103,8 @@ var owned, tenOfThem = console.Owned{Tenant: dedupe.DefaultTenant}, console.Page
 
 func (b *books) total(t *testing.T, period, meter string) usage.Total {
 	t.Helper()
-	totals, _, err := usage.Totals(t.Context(), b.faults, usage.ListUsage{Owned: owned, Subscription: sub, Period: period, Page: tenOfThem})
+	totals, _, err := usage.Totals(t.Context(), b.faults,
+		usage.ListUsage{Owned: owned, Subscription: sub, Period: period, Page: tenOfThem})
 	require.NoError(t, err)
 	i := slices.IndexFunc(totals, func(total usage.Total) bool { return total.Meter == meter })
 	require.GreaterOrEqual(t, i, 0, meter)
@@ -161,10 +163,12 @@ func TestAPeriodWithoutTwoBoundsIsNotKept(t *testing.T) {
 		"a start that is no time":      {"yesterday", "2026-11-01T00:00:00Z"},
 		"an end that is another thing": {"2026-11-01T00:00:00Z", "soon"},
 	} {
-		_, ok := usage.Tell(subscriptions.Event{Tenant: "t", Subscription: sub, EventID: "e", OccurredAt: "2026-11-02T12:00:00Z", PeriodStart: bounds[0], PeriodEnd: bounds[1]})
+		_, ok := usage.Tell(subscriptions.Event{Tenant: "t", Subscription: sub, EventID: "e",
+			OccurredAt: "2026-11-02T12:00:00Z", PeriodStart: bounds[0], PeriodEnd: bounds[1]})
 		require.False(t, ok, name)
 	}
-	write, ok := usage.Tell(subscriptions.Event{Tenant: "t", Subscription: sub, EventID: "e", PeriodStart: "2026-11-01T00:00:00Z", PeriodEnd: "2026-12-01T00:00:00Z"})
+	write, ok := usage.Tell(subscriptions.Event{Tenant: "t", Subscription: sub, EventID: "e",
+		PeriodStart: "2026-11-01T00:00:00Z", PeriodEnd: "2026-12-01T00:00:00Z"})
 	require.True(t, ok, "when it was told matters little")
 	require.NoError(t, store.CheckWrites([]store.Write{write}))
 }
@@ -201,7 +205,8 @@ func TestUsageIsStoredAsAnEntryAndAddedToATotal(t *testing.T) {
 	}, entries[0])
 	require.EqualValues(t, -10, entries[1].Quantity)
 
-	totals, _, err := usage.Totals(t.Context(), b.faults, usage.ListUsage{Owned: owned, Month: "2026-11", Page: tenOfThem})
+	totals, _, err := usage.Totals(t.Context(), b.faults,
+		usage.ListUsage{Owned: owned, Month: "2026-11", Page: tenOfThem})
 	require.NoError(t, err)
 	require.Len(t, totals, 2)
 }

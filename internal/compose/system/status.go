@@ -51,8 +51,8 @@ type Deployment struct {
 	Doctor Doctor
 }
 
-// Doctor compares what is deployed with the catalog, changes nothing, and ends with ctx. paused are the pauses by queue. The
-// error says what could not be read, and has no payload.
+// Doctor compares what is deployed with the catalog, changes nothing, and ends with ctx. paused are the
+// pauses by queue. The error says what could not be read, and has no payload.
 type Doctor func(ctx context.Context, paused map[string]pause.Pause) (Examination, error)
 
 // Examination is what a Doctor has found.

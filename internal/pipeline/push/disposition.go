@@ -111,7 +111,8 @@ var (
 	notWaited   = condition{"its request has not just waited for it", func(s *situation) bool { return !s.of.waited }}
 	noRecords   = condition{"the queue keeps no records", func(s *situation) bool { return !s.of.queue.Remembers() }}
 	asksForMore = condition{"the called service asks for a longer wait than the policy's", func(s *situation) bool { return s.asked > s.wait }}
-	oneTarget   = condition{"all messages of the queue go to one target", func(s *situation) bool { return s.of.queue.oneTarget }}
+	oneTarget   = condition{"all messages of the queue go to one target",
+		func(s *situation) bool { return s.of.queue.oneTarget }}
 	brokersWait = condition{"the broker's own wait is the policy's", func(s *situation) bool {
 		return s.of.queue.BrokerKeepsTime() && (s.of.number == 0 || s.of.number == s.attempt)
 	}}

@@ -200,12 +200,14 @@ func TestWaitForASlotEnds(t *testing.T) {
 		patience time.Duration
 		end      end
 	}{
-		"when the patience is over":         {2 * time.Second, func(*slots, *asker) { <-time.After(2 * time.Second) }},
-		"when the caller leaves":            {time.Hour, func(_ *slots, a *asker) { a.leave() }},
-		"when the service ends":             {time.Hour, func(s *slots, _ *asker) { s.drain() }},
-		"at once where nobody is to wait":   {0, func(*slots, *asker) {}},
-		"with its slot, which is passed on": {time.Hour, func(s *slots, _ *asker) { s.mu.Lock(); s.handOver(); s.drain(); s.mu.Unlock() }},
-		"before its slot, which it loses":   {time.Hour, func(s *slots, _ *asker) { s.mu.Lock(); s.drain(); s.handOver(); s.mu.Unlock() }},
+		"when the patience is over":       {2 * time.Second, func(*slots, *asker) { <-time.After(2 * time.Second) }},
+		"when the caller leaves":          {time.Hour, func(_ *slots, a *asker) { a.leave() }},
+		"when the service ends":           {time.Hour, func(s *slots, _ *asker) { s.drain() }},
+		"at once where nobody is to wait": {0, func(*slots, *asker) {}},
+		"with its slot, which is passed on": {time.Hour,
+			func(s *slots, _ *asker) { s.mu.Lock(); s.handOver(); s.drain(); s.mu.Unlock() }},
+		"before its slot, which it loses": {time.Hour,
+			func(s *slots, _ *asker) { s.mu.Lock(); s.drain(); s.handOver(); s.mu.Unlock() }},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newSlots(1)

@@ -34,12 +34,12 @@ const (
 	runTime = time.Minute
 	lanes   = 500
 	records = 200
+	slack   = time.Minute
+	logged  = 100 // lines of findings
 )
 
 // Longest is the longest that a task takes: its run, and the end of its last step.
 const Longest = runTime + 10*time.Second
-
-const slack = time.Minute
 
 // Service answers /tasks.
 type Service struct {
@@ -363,8 +363,6 @@ func (s *Service) countBacklogs(ctx context.Context) (found waiting, err error) 
 	}
 	return found, err
 }
-
-const logged = 100
 
 // verifyBooks answers how far the verification is, or what the last has found where none runs.
 func (s *Service) verifyBooks(ctx context.Context) (any, error) {

@@ -123,7 +123,8 @@ func NewSimulator(config SimulatorConfig) (*Simulator, error) {
 	}
 	for _, sub := range config.Subscriptions {
 		if _, ok := s.topics[sub.DeadLetterTopic]; sub.DeadLetterTopic != "" && !ok {
-			errs = append(errs, fmt.Errorf("standin: subscription %s: dead-letter topic %s: %w", sub.ID, sub.DeadLetterTopic, ErrNoTopic))
+			errs = append(errs, fmt.Errorf("standin: subscription %s: dead-letter topic %s: %w", sub.ID,
+				sub.DeadLetterTopic, ErrNoTopic))
 		}
 	}
 	if len(errs) > 0 {

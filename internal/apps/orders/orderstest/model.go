@@ -69,7 +69,8 @@ func Run(t *testing.T, open func(t testing.TB) store.Store) {
 
 // stock sets the stock of a product, and keeps the sum that it must have from then on.
 func (w *world) stock(t *rapid.T, product string, available int64) {
-	_, err := w.Stock.Set(context.Background(), audit.Author{Proof: audit.Identity, Name: "model"}, SetStock(product, available))
+	_, err := w.Stock.Set(context.Background(), audit.Author{Proof: audit.Identity, Name: "model"},
+		SetStock(product, available))
 	require.NoError(t, err)
 	w.put[product] = available
 }

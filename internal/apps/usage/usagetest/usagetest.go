@@ -336,7 +336,8 @@ func (w *world) tell(t *rapid.T) {
 		}
 	}
 	write, ok := usage.Tell(subscriptions.Event{
-		Tenant: dedupe.DefaultTenant, Subscription: subscription, EventID: w.next(), OccurredAt: p.at.Format(time.RFC3339Nano),
+		Tenant: dedupe.DefaultTenant, Subscription: subscription, EventID: w.next(),
+		OccurredAt:  p.at.Format(time.RFC3339Nano),
 		PeriodStart: p.start.Format(time.RFC3339Nano), PeriodEnd: p.end.Format(time.RFC3339Nano), Product: p.plan,
 	})
 	require.True(t, ok)
@@ -366,7 +367,8 @@ func (w *world) check(t *rapid.T) {
 			require.True(t, w.events[i].occurred.Equal(entry.OccurredAt))
 		}
 		totals, next, err := usage.Totals(context.Background(), w.db, usage.ListUsage{
-			Owned: console.Owned{Tenant: dedupe.DefaultTenant}, Subscription: subscription, Page: console.Page{Limit: store.MaxPage},
+			Owned: console.Owned{Tenant: dedupe.DefaultTenant}, Subscription: subscription,
+			Page: console.Page{Limit: store.MaxPage},
 		})
 		require.NoError(t, err)
 		require.Empty(t, next)

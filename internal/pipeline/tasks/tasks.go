@@ -347,16 +347,14 @@ func (s *Service) countBacklogs(ctx context.Context) (found waiting, err error) 
 	}
 	counted := map[string]backlog.Held{}
 	for _, q := range s.Catalog.Queues {
-		one, known := held[q.PushSubscription()]
-		if !known {
-			continue
+		if one, known := held[q.PushSubscription()]; known {
+			if !q.Enabled {
+				found.Kept++
+			}
+			counted[q.ID] = one
+			s.Metrics.Backlog(q.ID, one.Messages)
+			found.Messages += one.Messages
 		}
-		if !q.Enabled {
-			found.Kept++
-		}
-		counted[q.ID] = one
-		s.Metrics.Backlog(q.ID, one.Messages)
-		found.Messages += one.Messages
 	}
 	if found.Queues = len(counted); found.Queues > 0 {
 		err = backlog.Write(ctx, s.Store, at, counted)

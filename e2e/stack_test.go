@@ -119,7 +119,8 @@ func shortWaits(t *testing.T) (folder string) {
 	}
 	// Not that of PayNow's events, which stands on a line of its own: a crash on the emulators needs an ordering
 	// check that is remembered.
-	pairs = append(pairs, `maximum_backoff: "600s", multiplier`, `maximum_backoff: "1s", multiplier`)
+	pairs = append(pairs, `maximum_backoff: "600s", multiplier`, `maximum_backoff: "1s", multiplier`,
+		`maximum_backoff: "3600s"`, `maximum_backoff: "1s"`)
 	return changedCatalog(t, pairs...)
 }
 

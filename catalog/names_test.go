@@ -95,7 +95,7 @@ func TestACatalogIsLoadedAndPrintedAsRecorded(t *testing.T) {
 	t.Parallel()
 	for _, folder := range []string{small, crooked} {
 		var printed string
-		for range 20 {
+		for range 3 {
 			again := filetest.Must(from(t, folder).JSON())(t)
 			require.True(t, printed == "" || printed == string(again), "the same catalog gives the same bytes")
 			printed = string(again)

@@ -166,7 +166,9 @@ func (c *Contract) place(t reflect.Type, path string, at []int) {
 	}
 }
 
-func (c *Contract) typeAt(path string) reflect.Type { return deref(c.typ.FieldByIndex(c.places[path]).Type) }
+func (c *Contract) typeAt(path string) reflect.Type {
+	return deref(c.typ.FieldByIndex(c.places[path]).Type)
+}
 
 // Projection is the allow-list of the contract's bodies.
 func (c *Contract) Projection() *pii.Projection { return c.projection }

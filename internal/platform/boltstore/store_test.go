@@ -25,9 +25,6 @@ import (
 
 var documents = flag.Int("store.documents", 100_000, "of how many documents BenchmarkFirstLook makes indexes, of at most 20 looks")
 
-// errorOf is the error of a call whose answer does not matter.
-func errorOf[T any](_ T, err error) error { return err }
-
 func openStore(t testing.TB) *boltstore.Store {
 	t.Helper()
 	s := filetest.Must(boltstore.OpenTemporary(filepath.Join(t.TempDir(), "store.db")))(t)
@@ -56,7 +53,7 @@ func TestACommitOutlivesTheKillingOfItsProcess(t *testing.T) {
 				store.Increment(store.Key{Collection: "sums", ID: "all"}, map[string]int64{"n": 1}, nil),
 			})
 			require.NoError(t, err)
-			require.NoError(t, errorOf(fmt.Fprintf(os.Stdout, "committed %d\n", i)))
+			require.NoError(t, filetest.ErrorOf(fmt.Fprintf(os.Stdout, "committed %d\n", i)))
 		}
 	}
 	t.Parallel()
@@ -79,7 +76,7 @@ func TestACommitOutlivesTheKillingOfItsProcess(t *testing.T) {
 
 	s := filetest.Must(boltstore.Open(path))(t)
 	defer func() { require.NoError(t, s.Close()) }()
-	require.ErrorIs(t, errorOf(boltstore.Open(path)), boltstore.ErrInUse)
+	require.ErrorIs(t, filetest.ErrorOf(boltstore.Open(path)), boltstore.ErrInUse)
 	for i := range said {
 		require.Equal(t, map[string]any{"n": int64(i)}, storetest.Get(t, s, numbered(i)).Fields)
 	}
@@ -140,9 +137,9 @@ func TestAStoreOfAnotherVersionIsRefused(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "store.db")
 	db := filetest.Must(bbolt.Open(path, 0o600, nil))(t)
-	require.NoError(t, db.Update(func(tx *bbolt.Tx) error { return errorOf(tx.CreateBucket([]byte("/versions"))) }))
+	require.NoError(t, db.Update(func(tx *bbolt.Tx) error { return filetest.ErrorOf(tx.CreateBucket([]byte("/versions"))) }))
 	require.NoError(t, db.Close())
-	require.ErrorContains(t, errorOf(boltstore.Open(path)), "of another version: "+path+" cannot be read; move it away")
+	require.ErrorContains(t, filetest.ErrorOf(boltstore.Open(path)), "of another version: "+path+" cannot be read; move it away")
 }
 
 // TestTheEmbeddedStoreFollowsEachModel: the models of dedupe, ledger, seal and journal run on it in their own packages.

@@ -24,8 +24,7 @@ func TestFilesReplaceThoseOfACatalog(t *testing.T) {
 	t.Parallel()
 	shipped := from(t, "")
 	narrowed := mustOnly(t, shipped, "paynow-events", "pay-subscription-update")
-	other, err := narrowed.With(map[string]string{"products.yaml": "products: {hat: {points: 7}}\n"})
-	require.NoError(t, err)
+	other := filetest.Must(narrowed.With(map[string]string{"products.yaml": "products: {hat: {points: 7}}\n"}))(t)
 	require.Equal(t, map[string]catalog.Product{"hat": {Points: 7}}, other.Products)
 	require.Len(t, shipped.Products, 2, "the catalog itself stays as it is")
 	for _, q := range other.Queues {

@@ -16,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
 
-	"billhook/internal/dedupe/dedupetest"
 	"billhook/internal/filetest"
 	"billhook/internal/platform/boltstore"
 	"billhook/internal/platform/store"
@@ -145,16 +144,11 @@ func TestAStoreOfAnotherVersionIsRefused(t *testing.T) {
 // TestTheEmbeddedStoreFollowsEachModel: the models of dedupe, ledger, seal and journal run on it in their own packages.
 func TestTheEmbeddedStoreFollowsEachModel(t *testing.T) {
 	t.Parallel()
-	records := 100_000
-	if testing.Short() {
-		records = 5_000
-	}
 	open := func(t testing.TB) store.Store { return openStore(t) }
 	for name, run := range map[string]func(*testing.T){
 		"the store": func(t *testing.T) { storetest.Run(t, open) },
 		"queries":   func(t *testing.T) { storetest.RunQueries(t, open) },
 		"new kinds of queries while others write": func(t *testing.T) { storetest.RunMade(t, open) },
-		"the job log": func(t *testing.T) { dedupetest.RunList(t, records, open) },
 		"a query looks at what it returns": func(t *testing.T) {
 			storetest.RunLooks(t, func(t *testing.T) (store.Store, func() int64) {
 				t.Helper()

@@ -85,8 +85,7 @@ func TestARealClientsMessageArrivesWithAGenuineToken(t *testing.T) {
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, broker.Close()) })
-	client, err := pubsub.NewClient(t.Context(), "demo-project", gcp.EmulatorOptions(broker.Addr())...)
-	require.NoError(t, err)
+	client := filetest.Must(pubsub.NewClient(t.Context(), "demo-project", gcp.EmulatorOptions(broker.Addr())...))(t)
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
 
 	publisher := client.Publisher("invoices")
@@ -101,8 +100,7 @@ func TestARealClientsMessageArrivesWithAGenuineToken(t *testing.T) {
 		}))
 	}
 	for _, result := range results {
-		id, err := result.Get(t.Context())
-		require.NoError(t, err)
+		id := filetest.Must(result.Get(t.Context()))(t)
 		require.Regexp(t, `^\d+$`, id)
 		ids[id] = true
 	}

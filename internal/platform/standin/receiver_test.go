@@ -493,8 +493,7 @@ func TestTheGatewayIsInstructedAndLookedAtOverHTTP(t *testing.T) {
 	t.Parallel()
 	before := newGateway(t).Before(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
 	asked := func(method, path, body string) (status int, answer string) {
-		request, err := http.NewRequestWithContext(t.Context(), method, path, strings.NewReader(body))
-		require.NoError(t, err)
+		request := filetest.Must(http.NewRequestWithContext(t.Context(), method, path, strings.NewReader(body)))(t)
 		status, answer, _ = serveOnce(before, request)
 		return status, answer
 	}

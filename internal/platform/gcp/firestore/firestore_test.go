@@ -27,6 +27,7 @@ import (
 	"billhook/internal/apps/usage/usagetest"
 	"billhook/internal/dedupe"
 	"billhook/internal/dedupe/dedupetest"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/deadletter/deadlettertest"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/rates/ratestest"
@@ -49,8 +50,7 @@ func TestMain(m *testing.M) {
 
 func open(t testing.TB, options ...option.ClientOption) *firestore.Store {
 	t.Helper()
-	s, err := firestore.NewEmulated(t.Context(), emulatortest.Firestore(t), "p-"+uuid.NewString(), "", options...)
-	require.NoError(t, err)
+	s := filetest.Must(firestore.NewEmulated(t.Context(), emulatortest.Firestore(t), "p-"+uuid.NewString(), "", options...))(t)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s
 }
@@ -117,9 +117,7 @@ func TestACommitAnsweredUnavailableIsRepeatedUnlessItCouldAddTwice(t *testing.T)
 			s, arm, sent := openLosing(t)
 			versions := []store.Version{0}
 			if test.before {
-				var err error
-				versions, err = s.Commit(t.Context(), []store.Write{create})
-				require.NoError(t, err)
+				versions = filetest.Must(s.Commit(t.Context(), []store.Write{create}))(t)
 			}
 			sent.Store(0)
 			arm(codes.Unavailable)
@@ -238,10 +236,9 @@ func TestAMissingDatabaseDoesNotLookEmpty(t *testing.T) {
 // No t.Parallel: it sets the environment.
 func TestNewFollowsTheEnvironmentToTheEmulator(t *testing.T) {
 	t.Setenv("FIRESTORE_EMULATOR_HOST", emulatortest.Firestore(t))
-	s, err := firestore.New(t.Context(), "p-"+uuid.NewString(), "")
-	require.NoError(t, err)
+	s := filetest.Must(firestore.New(t.Context(), "p-"+uuid.NewString(), ""))(t)
 	defer func() { require.NoError(t, s.Close()) }()
-	_, err = s.Get(t.Context(), record)
+	_, err := s.Get(t.Context(), record)
 	require.ErrorIs(t, err, store.ErrNotFound)
 }
 

@@ -47,8 +47,7 @@ func TestOnTheEmulatorConcurrentPublishersOfManyKeysKeepTheOrderOfEach(t *testin
 		Name: e.subscription("tap"), Topic: e.topic("paynow-events"), EnableMessageOrdering: true,
 	})
 	require.NoError(t, err)
-	publisher, err := pubsub.NewPublisher(t.Context(), pubsub.Names{ProjectID: e.project}, e.options...)
-	require.NoError(t, err)
+	publisher := filetest.Must(pubsub.NewPublisher(t.Context(), pubsub.Names{ProjectID: e.project}, e.options...))(t)
 	defer func() { require.NoError(t, publisher.Close()) }()
 	const keys, each = 8, 20
 	group, ctx := errgroup.WithContext(t.Context())

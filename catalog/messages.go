@@ -112,18 +112,15 @@ func (r *reader) checkContracts(place string, q Queue, contracts *contract.Set) 
 		r.wrong(place, "contract", "must be one of "+strings.Join(contracts.Names(), ", "))
 		return
 	}
-	for _, name := range q.OrderingKey {
-		if !contracts.Keys(q.Contract, name) {
-			r.wrong(place, "ordering_key", shown(name)+" is no attribute, and no member of a "+q.Contract+" body")
+	for key, names := range map[string][]string{"ordering_key": q.OrderingKey, "rate.user": q.Rate.User} {
+		for _, name := range names {
+			if !contracts.Keys(q.Contract, name) {
+				r.wrong(place, key, shown(name)+" is no attribute, and no member of a "+q.Contract+" body")
+			}
 		}
 	}
 	if q.DedupeBy == ByIdempotencyKey && !contracts.NamesKeys(q.Contract) {
 		r.wrong(place, "dedupe_by", "must be event_id: a "+q.Contract+" body names no idempotency key")
-	}
-	for _, name := range q.Rate.User {
-		if !contracts.Keys(q.Contract, name) {
-			r.wrong(place, "rate.user", shown(name)+" is no attribute, and no member of a "+q.Contract+" body")
-		}
 	}
 	for name := range q.Handlers {
 		if _, err := routing.Parse(name); err == nil && eventType.MatchString(name) && !r.unread[messagesFile] && !contracts.Declares(q.Contract, name) {

@@ -69,7 +69,7 @@ func (c *Catalog) readUsage(r *reader, files fs.FS) {
 		require, u := r.requirer(usageFile), c.Usage
 		require(0 < u.Grace && u.Grace <= maxGrace, "usage.grace", `must be above "0s", and at most "2678400s"`)
 		require(0 <= u.Ahead && u.Ahead <= time.Hour, "usage.ahead", `must be "0s" to "3600s"`)
-		require(len(u.Thresholds) > 0 && rising(u.Thresholds), "usage.thresholds", "must list percents of 1 to 1000, each above the one before")
+		require(len(u.Thresholds) > 0 && rises(u.Thresholds), "usage.thresholds", "must list percents of 1 to 1000, each above the one before")
 	}
 	if absent {
 		return
@@ -86,11 +86,7 @@ func (c *Catalog) readUsage(r *reader, files fs.FS) {
 		})
 }
 
-func rising(thresholds []int64) bool {
-	for i, t := range thresholds {
-		if t < 1 || t > maxThreshold || (i > 0 && t <= thresholds[i-1]) {
-			return false
-		}
-	}
-	return true
+func rises(percents []int64) bool {
+	risen := slices.Compact(slices.Sorted(slices.Values(percents)))
+	return slices.Equal(risen, percents) && risen[0] >= 1 && slices.Max(risen) <= maxThreshold
 }

@@ -24,8 +24,7 @@ func TestFilesReplaceThoseOfACatalog(t *testing.T) {
 	t.Parallel()
 	shipped := from(t, "")
 	narrowed := mustOnly(t, shipped, "paynow-events", "pay-subscription-update")
-	other, err := narrowed.With(map[string]string{"products.yaml": "products: {hat: {points: 7}}\n"})
-	require.NoError(t, err)
+	other := filetest.Must(narrowed.With(map[string]string{"products.yaml": "products: {hat: {points: 7}}\n"}))(t)
 	require.Equal(t, map[string]catalog.Product{"hat": {Points: 7}}, other.Products)
 	require.Len(t, shipped.Products, 2, "the catalog itself stays as it is")
 	for _, q := range other.Queues {
@@ -98,13 +97,12 @@ type deployment struct {
 	Emits                                        map[string][]string
 }
 
-func (d deployment) narrowed(t *testing.T) *catalog.Catalog {
+func (d deployment) narrowed(t *testing.T, of map[string]*catalog.Catalog) *catalog.Catalog {
 	t.Helper()
-	folder := map[string]string{"small": small, "crooked": crooked}[d.Of]
 	if d.Refused == "" {
-		return mustOnly(t, from(t, folder), d.Queues...)
+		return mustOnly(t, of[d.Of], d.Queues...)
 	}
-	off := from(t, folder)
+	off := from(t, "")
 	off.Queues[slices.IndexFunc(off.Queues, func(q catalog.Queue) bool { return q.ID == "events-low" })].Enabled = false
 	_, err := off.Only(d.Queues)
 	require.EqualError(t, err, d.Refused, d.What)
@@ -113,8 +111,10 @@ func (d deployment) narrowed(t *testing.T) *catalog.Catalog {
 
 func TestADeploymentRunsTheQueuesThatItNamesOrIsRefusedWithTheReason(t *testing.T) {
 	t.Parallel()
+	shipped := from(t, "")
+	of := map[string]*catalog.Catalog{"small": from(t, small), "crooked": from(t, crooked), "": shipped}
 	for _, d := range filetest.YAML[[]deployment](t, "testdata", "deployments.yaml") {
-		only := d.narrowed(t)
+		only := d.narrowed(t, of)
 		if only == nil {
 			continue
 		}
@@ -147,7 +147,6 @@ func TestADeploymentRunsTheQueuesThatItNamesOrIsRefusedWithTheReason(t *testing.
 		require.NoError(t, err, d.What)
 		require.Equal(t, d.Pool, again.TasksPool, "%s, also with other files", d.What)
 	}
-	shipped := from(t, "")
 	before := running(shipped)
 	payNow := mustOnly(t, mustOnly(t, shipped, "paynow-events", "pay-subscription-update", "orders-process", "notifications-fanout", "notifications-send"),
 		"paynow-events", "pay-subscription-update")

@@ -25,9 +25,10 @@ var (
 	plainFloat = regexp.MustCompile(`^-?(0|[1-9][0-9]*)\.[0-9]+$`)
 	// sexagesimal is a number in base 60 to readers of YAML 1.1, such as 10:30.
 	sexagesimal = regexp.MustCompile(`^[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?$`)
-	plainWord   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.:-]{0,255}$`)
 	boolWords   = []string{"y", "n", "yes", "no", "on", "off"}
 )
+
+const alphanumeric = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
 const quotedStyles = yaml.SingleQuotedStyle | yaml.DoubleQuotedStyle | yaml.LiteralStyle | yaml.FoldedStyle
 
@@ -257,7 +258,7 @@ func ambiguity(node *yaml.Node) string {
 
 // shown is a value of our own file as a message shows it: plain or quoted, and never long.
 func shown(value string) string {
-	if plainWord.MatchString(value) {
+	if strings.IndexAny(value, alphanumeric) == 0 && strings.Trim(value, alphanumeric+"_.:-") == "" && len(value) <= 256 {
 		return value
 	}
 	if len(value) > 60 {

@@ -82,7 +82,7 @@ func (k *known) sort(head map[string]jsontext.Value, eventType string) error {
 	content := map[string]jsontext.Value{}
 	for name, value := range head {
 		declared := versions[1] != nil && versions[1].places[k.Content+"."+name] != nil
-		if !declared && name != k.Content && locate(k.Head, name) != nil {
+		if !declared && name != k.Content && k.whole.places[name] != nil {
 			continue
 		}
 		content[name] = value

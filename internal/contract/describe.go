@@ -73,7 +73,7 @@ func (s *Set) Takes(format, eventType string, b reflect.Type) error {
 	case f.Content == "":
 		return nil
 	case whole:
-		b = typeAt(f.Head, f.Content)
+		b = f.Head.FieldByIndex(f.whole.places[f.Content]).Type
 	}
 	found := f.of(eventType)
 	if len(found) == 0 {
@@ -81,7 +81,7 @@ func (s *Set) Takes(format, eventType string, b reflect.Type) error {
 	}
 	var mistakes []error
 	for _, c := range found {
-		for _, misfit := range fits(typeAt(c.typ, f.Content), b, "") {
+		for _, misfit := range fits(c.typeAt(f.Content), b, "") {
 			mistakes = append(mistakes, fmt.Errorf("%s %s, version %d: %s %s", format, c.pattern, c.version, f.Content, misfit))
 		}
 	}
@@ -152,11 +152,12 @@ func fits(declared, in reflect.Type, path string) (misfits []string) {
 	for i := range declared.NumField() {
 		field := declared.Field(i)
 		name, of := path+"."+jsonName(field), deref(field.Type)
-		index := locate(in, jsonName(field))
-		if index == nil {
+		places := reflect.VisibleFields(in)
+		at := slices.IndexFunc(places, func(f reflect.StructField) bool { return jsonName(f) == jsonName(field) })
+		if at < 0 {
 			continue
 		}
-		place := deref(in.FieldByIndex(index).Type)
+		place := deref(places[at].Type)
 		switch {
 		case of.Kind() == reflect.Slice && place.Kind() == reflect.Slice:
 			misfits = append(misfits, fits(of.Elem(), place.Elem(), name+"[]")...)

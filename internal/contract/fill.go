@@ -66,13 +66,10 @@ func (c *Contract) Slot(path string) (s Slot, ok bool) {
 	if s.Rule, ok = c.allowed[path]; !ok {
 		return s, false
 	}
-	list, inside, listed := strings.Cut(path, "[].")
-	if !listed {
-		s.at = locate(c.typ, path)
-		return s, true
+	s.at = c.places[path]
+	if list, _, listed := strings.Cut(path, "[]."); listed {
+		s.list = c.places[list]
 	}
-	s.list = locate(c.typ, list)
-	s.at = locate(typeAt(c.typ, list).Elem(), inside)
 	return s, true
 }
 

@@ -112,7 +112,7 @@ func (k *known) relations() object {
 		if strings.HasSuffix(n.Types, ".") {
 			types = object{{"pattern", "^" + regexp.QuoteMeta(n.Types)}}
 		}
-		if typeAt(k.Head, n.Path).Kind() == reflect.Slice {
+		if k.whole.typeAt(n.Path).Kind() == reflect.Slice {
 			then = object{{"minItems", 1}}
 		}
 		for _, name := range slices.Backward(strings.Split(n.Path, ".")) {

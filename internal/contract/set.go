@@ -49,7 +49,8 @@ type Contract struct {
 	rules      rules
 	projection *pii.Projection
 	allowance
-	// places are the members' by paths, keys those that an ordering key may be made of.
+	// places are the members' by paths, keys those that an ordering key may be made of. That of a member of a list,
+	// such as data.items[].price, is its place in an element.
 	places, keys map[string][]int
 }
 
@@ -155,10 +156,18 @@ func (c *Contract) place(t reflect.Type, path string, at []int) {
 		if ofContent := path == c.format.Content+"."; field.Type.Kind() == reflect.String && (ofContent || (path == "" && c.keys[name] == nil)) {
 			c.keys[name] = index
 		}
-		if of := deref(field.Type); of.Kind() == reflect.Struct {
+		switch of := deref(field.Type); of.Kind() {
+		case reflect.Struct:
 			c.place(of, path+name+".", index)
+		case reflect.Slice:
+			c.place(of.Elem(), path+name+"[].", nil)
+		default:
 		}
 	}
+}
+
+func (c *Contract) typeAt(path string) reflect.Type {
+	return deref(c.typ.FieldByIndex(c.places[path]).Type)
 }
 
 // Projection is the allow-list of the contract's bodies.

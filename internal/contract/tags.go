@@ -167,27 +167,7 @@ func deref(t reflect.Type) reflect.Type {
 	return t
 }
 
-// locate is where the member at a JSON path is in a struct type; nil: there is none.
-func locate(t reflect.Type, path string) (index []int) {
-	for name := range strings.SplitSeq(path, ".") {
-		t = deref(t)
-		if t.Kind() != reflect.Struct {
-			return nil
-		}
-		i := slices.IndexFunc(reflect.VisibleFields(t), func(f reflect.StructField) bool { return jsonName(f) == name })
-		if i < 0 {
-			return nil
-		}
-		index, t = append(index, i), t.Field(i).Type
-	}
-	return index
-}
-
-func typeAt(t reflect.Type, path string) reflect.Type {
-	return deref(t.FieldByIndex(locate(t, path)).Type)
-}
-
-// follow is the value at a place that locate has found; not valid where it is not there.
+// follow is the value at a place of a contract's members; not valid where it is not there.
 func follow(v reflect.Value, index []int) reflect.Value {
 	if index == nil {
 		return reflect.Value{}

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"billhook/internal/platform/store"
 )
 
@@ -43,17 +41,16 @@ type Listing struct {
 func List(ctx context.Context, from store.Querier, page Listing) (records []Record, next store.Cursor, err error) {
 	var parts [Shards]store.Page
 	most := min(page.Limit, page.Limit/4+spare)
-	group, asking := errgroup.WithContext(ctx)
-	for shard := range parts {
+	err = store.AtOnce(ctx, Shards, func(ctx context.Context, shard int) (err error) {
 		equal := map[string]any{fieldShard: int64(shard)}
 		maps.Copy(equal, page.Equal)
-		query := store.Query{
+		parts[shard], err = from.Query(ctx, store.Query{
 			Collection: Collection, Equal: equal, After: page.After, Limit: most,
 			Newest: &store.Newest{Field: fieldCreated, Since: page.Since, Until: page.Until},
-		}
-		group.Go(func() (err error) { parts[shard], err = from.Query(asking, query); return err })
-	}
-	if err := group.Wait(); err != nil {
+		})
+		return err
+	})
+	if err != nil {
 		return nil, next, err
 	}
 	var found []store.Document

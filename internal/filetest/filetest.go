@@ -32,6 +32,9 @@ func Must[T any](answer T, err error) func(require.TestingT) T {
 	}
 }
 
+// ErrorOf is the error of a call whose answer does not matter.
+func ErrorOf[T any](_ T, err error) error { return err }
+
 // Read returns the file at the parts of a path.
 func Read(t require.TestingT, path ...string) string {
 	helps(t)()

@@ -37,7 +37,6 @@ func (s *Stack) standIns(ctx, _ context.Context, config Config) (broker string, 
 		if s.Loaded, err = s.Broker.Load(config.BrokerPath); err != nil {
 			return "", tokens, errors.Join(err, s.Broker.Close())
 		}
-		s.closers = append(s.closers, func() error { return s.Broker.Save(config.BrokerPath) }) // once it is closed
 	}
 	s.closers = append(s.closers, s.Broker.Close)
 	s.subscriptions = s.Broker

@@ -12,8 +12,7 @@ import (
 )
 
 func pattern(t require.TestingT, text string) routing.Pattern {
-	p, err := routing.Parse(text)
-	require.NoError(t, err)
+	p := filetest.Must(routing.Parse(text))(t)
 	return p
 }
 

@@ -8,8 +8,10 @@ import (
 	"pgregory.net/rapid"
 
 	"billhook/internal/dedupe"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 	"billhook/internal/retry"
 )
 
@@ -59,13 +61,10 @@ func (w *world) condemn(t *rapid.T) {
 	if !w.looks(t, e, a) {
 		return
 	}
-	seen, err := a.run.Conclude(context.Background(), dedupe.Ending{Status: dedupe.DeadLettered, Reason: "refused"})
-	require.NoError(t, err)
+	seen := filetest.Must(a.run.Conclude(context.Background(), dedupe.Ending{Status: dedupe.DeadLettered, Reason: "refused"}))(t)
 	require.Equal(t, dedupe.Gone, seen)
 	w.takes(e, a)
 	e.ends(a, dedupe.DeadLettered)
-	e.attempts++
-	w.begins(e, a)
 	w.logs(a, retry.DeadLettered, "refused")
 }
 
@@ -102,20 +101,16 @@ func (w *world) conflict(t *rapid.T) {
 	if w.now.Before(e.conflicts[a.payload]) {
 		want = dedupe.Gone
 	}
-	seen, err := run.Look(context.Background())
-	require.NoError(t, err)
+	seen := filetest.Must(run.Look(context.Background()))(t)
 	require.Equal(t, want, seen)
 	if seen == dedupe.Gone {
 		return
 	}
-	seen, err = run.Conclude(context.Background(), dedupe.Ending{Status: dedupe.DeadLettered, Reason: "payload_conflict"})
-	require.NoError(t, err)
+	seen = filetest.Must(run.Conclude(context.Background(), dedupe.Ending{Status: dedupe.DeadLettered, Reason: "payload_conflict"}))(t)
 	require.Equal(t, dedupe.Gone, seen)
 	e.conflicts[a.payload] = w.now.Add(remember)
-	doc, err := w.store.Get(context.Background(), dedupe.ConflictKey("q", dedupe.DefaultTenant, e.id, hash(a.payload)))
-	require.NoError(t, err)
-	record, err := dedupe.FromDocument(doc)
-	require.NoError(t, err)
+	key := dedupe.ConflictKey("q", dedupe.DefaultTenant, e.id, hash(a.payload))
+	record := filetest.Must(dedupe.FromDocument(storetest.Get(t, w.store, key)))(t)
 	require.Equal(t, []string{hash(a.payload), hash(e.payload)}, []string{record.PayloadHash, record.ConflictsWith})
 }
 

@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"billhook/internal/dedupe"
+	"billhook/internal/filetest"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 	"billhook/internal/retry"
@@ -213,7 +214,7 @@ func (w *world) expire(e *event) {
 	}
 }
 
-// takes is what an attempt does to the event when it writes the record.
+// takes is what an attempt that counts does to the event when it writes the record. The log has one line of it.
 func (w *world) takes(e *event, a *attempt) {
 	w.expire(e)
 	if e.status == dedupe.DeadLettered {
@@ -226,10 +227,7 @@ func (w *world) takes(e *event, a *attempt) {
 	}
 	e.payload, e.replays, e.expires = a.payload, a.replays, w.now.Add(remember)
 	e.due, e.kept = time.Time{}, ""
-}
-
-// begins is what the begin of an attempt that counts does to the log, where it has no line of it.
-func (w *world) begins(e *event, a *attempt) {
+	e.attempts++
 	line := dedupe.Attempt{
 		Number: e.attempts, Delivery: int64(a.number), MessageID: fmt.Sprint("m-", a.number), Instance: "model", Begun: w.begun[a.number],
 	}
@@ -335,10 +333,7 @@ func (w *world) check(t *rapid.T) {
 		if e.status == "" {
 			continue
 		}
-		doc, err := w.store.Get(context.Background(), e.key())
-		require.NoError(t, err)
-		record, err := dedupe.FromDocument(doc)
-		require.NoError(t, err)
+		record := filetest.Must(dedupe.FromDocument(storetest.Get(t, w.store, e.key())))(t)
 		require.Equal(t, e.status, record.Status)
 		require.Equal(t, hash(e.payload), record.PayloadHash)
 		require.Equal(t, e.replays, record.Replays)

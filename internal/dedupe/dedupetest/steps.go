@@ -11,6 +11,7 @@ import (
 
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
@@ -41,8 +42,6 @@ func (w *world) claimed(t *rapid.T, e *event, redelivered bool) {
 	require.Equal(t, replay || e.status == dedupe.Failed || e.status == dedupe.Processing, a.run.Repeated())
 	w.takes(e, a)
 	e.status, e.owner, e.leaseUntil = dedupe.Processing, a.number, w.now.Add(lease)
-	e.attempts++
-	w.begins(e, a)
 	require.EqualValues(t, e.attempts, a.run.Attempt())
 	w.under = append(w.under, a)
 }
@@ -74,8 +73,7 @@ func (w *world) concludes(t *rapid.T, a *attempt, ending dedupe.Ending, want ded
 
 // looks reads the record and reports whether the attempt may handle the event.
 func (w *world) looks(t *rapid.T, e *event, a *attempt) bool {
-	seen, err := a.run.Look(context.Background())
-	require.NoError(t, err)
+	seen := filetest.Must(a.run.Look(context.Background()))(t)
 	want, taken := w.expects(e, a)
 	require.Equal(t, want, seen)
 	return !taken
@@ -119,15 +117,13 @@ func (w *world) bury(t *rapid.T) {
 	if !w.now.Before(a.event.expires) {
 		t.Skip("a worker that comes back after a month finds its event forgotten")
 	}
-	seen, err := a.run.Look(context.Background())
-	require.NoError(t, err)
+	seen := filetest.Must(a.run.Look(context.Background()))(t)
 	if a.event.owner != a.number {
 		require.NotEqual(t, dedupe.Claimed, seen)
 		return
 	}
 	require.Equal(t, dedupe.Claimed, seen)
-	seen, err = a.run.Conclude(context.Background(), dedupe.Ending{Status: dedupe.DeadLettered, Reason: "refused"})
-	require.NoError(t, err)
+	seen = filetest.Must(a.run.Conclude(context.Background(), dedupe.Ending{Status: dedupe.DeadLettered, Reason: "refused"}))(t)
 	require.Equal(t, dedupe.Gone, seen)
 	a.event.ends(a, dedupe.DeadLettered)
 	w.logs(a, retry.DeadLettered, "refused")
@@ -186,8 +182,6 @@ func (w *world) commit(t *rapid.T, e *event, a *attempt, f fault, h handler.Tx) 
 func (w *world) committed(e *event, a *attempt) {
 	w.takes(e, a)
 	e.ends(a, dedupe.Completed)
-	e.attempts++
-	w.begins(e, a)
 	w.logs(a, retry.Processed, "")
 	e.completed++
 	e.effects++
@@ -213,8 +207,6 @@ func (w *world) fail(t *rapid.T) {
 		default:
 			require.Equal(t, dedupe.Counted, seen)
 			w.takes(e, a)
-			e.attempts++
-			w.begins(e, a)
 			w.failed(a, next)
 		}
 		return
@@ -280,8 +272,7 @@ func (w *world) counts(t *rapid.T) {
 		return
 	}
 	concludes := func(want dedupe.Seen, conclude func() (dedupe.Seen, error)) {
-		seen, err := conclude()
-		require.NoError(t, err)
+		seen := filetest.Must(conclude())(t)
 		require.Equal(t, want, seen)
 	}
 	count := func() (dedupe.Seen, error) { return a.run.Count(context.Background()) }
@@ -297,8 +288,6 @@ func (w *world) counts(t *rapid.T) {
 	})
 	w.takes(e, a)
 	e.status, e.owner = dedupe.Failed, 0
-	e.attempts++
-	w.begins(e, a)
 	switch rapid.SampledFrom([]string{"its worker dies", "it has its effect", "it fails", "it is refused", "it is none"}).Draw(t, "then") {
 	case "it has its effect":
 		e.attempts-- // counted once

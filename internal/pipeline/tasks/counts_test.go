@@ -106,11 +106,11 @@ func TestTheBacklogsOfQueuesAreWrittenInOneDocument(t *testing.T) {
 		meter   backlog.Counter
 		answer  string
 		status  int
-		written map[string]any
+		written map[string]int64
 	}{
 		"counted": {
 			meter{map[string]backlog.Held{"orders-push": {Messages: 7, Oldest: start.Add(-time.Hour)}, "clicks-push": {}, "asleep-push": {Messages: 9}, "orders-dlq-push": {Messages: 3}}, start.Add(-time.Minute), nil},
-			`{"queues":3,"messages":16,"kept":1,"pauses_undone":0}`, http.StatusOK, map[string]any{"orders": int64(7), "clicks": int64(0), "asleep": int64(9)},
+			`{"queues":3,"messages":16,"kept":1,"pauses_undone":0}`, http.StatusOK, map[string]int64{"orders": 7, "clicks": 0, "asleep": 9},
 		},
 		"nothing is known":    {meter{map[string]backlog.Held{}, start, nil}, `{"queues":0,"messages":0,"kept":0,"pauses_undone":0}`, http.StatusOK, nil},
 		"nothing counts here": {nil, `{"queues":0,"messages":0,"kept":0,"pauses_undone":0}`, http.StatusOK, nil},
@@ -133,7 +133,7 @@ func TestTheBacklogsOfQueuesAreWrittenInOneDocument(t *testing.T) {
 			require.Equal(t, test.written, counted.Messages)
 			if test.written != nil {
 				require.Equal(t, start.Add(-time.Minute), counted.At, "the time of the count, not of the task")
-				require.Equal(t, map[string]any{"orders": start.Add(-time.Hour)}, counted.Oldest)
+				require.Equal(t, map[string]time.Time{"orders": start.Add(-time.Hour)}, counted.Oldest)
 				require.Equal(t, int64(1), counter.Written.Load())
 				r.measured(t, `billhook_backlog_messages{queue="orders"} 7`)
 			}

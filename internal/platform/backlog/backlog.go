@@ -40,25 +40,24 @@ type Counted struct {
 	At time.Time `store:"counted_at,required"`
 	// Messages has the number of each queue that could be counted, by its id. Oldest has the time of
 	// its oldest message, where that is known.
-	Messages map[string]any `store:"messages"`
-	Oldest   map[string]any `store:"oldest,omitzero"`
+	Messages map[string]int64     `store:"messages"`
+	Oldest   map[string]time.Time `store:"oldest,omitzero"`
 }
 
 // Of returns what waits of a queue. It is not known where the queue was not counted, or the count is
 // too old at the time.
 func (c Counted) Of(queue string, now time.Time) (held Held, known bool) {
-	held.Messages, known = c.Messages[queue].(int64)
-	held.Oldest, _ = c.Oldest[queue].(time.Time)
-	return held, known && now.Sub(c.At) <= GoodFor
+	messages, known := c.Messages[queue]
+	return Held{messages, c.Oldest[queue]}, known && now.Sub(c.At) <= GoodFor
 }
 
 // Write replaces the document. queues has what waits of each queue by its id.
 func Write(ctx context.Context, to store.Committer, at time.Time, queues map[string]Held) error {
-	c := Counted{At: at, Messages: make(map[string]any, len(queues)), Oldest: map[string]any{}}
+	c := Counted{At: at, Messages: map[string]int64{}, Oldest: map[string]time.Time{}}
 	for queue, held := range queues {
 		c.Messages[queue] = held.Messages
 		if !held.Oldest.IsZero() {
-			c.Oldest[queue] = held.Oldest.UTC().Truncate(time.Microsecond)
+			c.Oldest[queue] = held.Oldest
 		}
 	}
 	if _, err := to.Commit(ctx, []store.Write{store.Set(key, store.Encode(&c))}); err != nil {

@@ -16,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
 
-	"billhook/internal/dedupe/dedupetest"
 	"billhook/internal/filetest"
 	"billhook/internal/platform/boltstore"
 	"billhook/internal/platform/store"
@@ -24,9 +23,6 @@ import (
 )
 
 var documents = flag.Int("store.documents", 100_000, "of how many documents BenchmarkFirstLook makes indexes, of at most 20 looks")
-
-// errorOf is the error of a call whose answer does not matter.
-func errorOf[T any](_ T, err error) error { return err }
 
 func openStore(t testing.TB) *boltstore.Store {
 	t.Helper()
@@ -56,7 +52,7 @@ func TestACommitOutlivesTheKillingOfItsProcess(t *testing.T) {
 				store.Increment(store.Key{Collection: "sums", ID: "all"}, map[string]int64{"n": 1}, nil),
 			})
 			require.NoError(t, err)
-			require.NoError(t, errorOf(fmt.Fprintf(os.Stdout, "committed %d\n", i)))
+			require.NoError(t, filetest.ErrorOf(fmt.Fprintf(os.Stdout, "committed %d\n", i)))
 		}
 	}
 	t.Parallel()
@@ -79,7 +75,7 @@ func TestACommitOutlivesTheKillingOfItsProcess(t *testing.T) {
 
 	s := filetest.Must(boltstore.Open(path))(t)
 	defer func() { require.NoError(t, s.Close()) }()
-	require.ErrorIs(t, errorOf(boltstore.Open(path)), boltstore.ErrInUse)
+	require.ErrorIs(t, filetest.ErrorOf(boltstore.Open(path)), boltstore.ErrInUse)
 	for i := range said {
 		require.Equal(t, map[string]any{"n": int64(i)}, storetest.Get(t, s, numbered(i)).Fields)
 	}
@@ -140,24 +136,19 @@ func TestAStoreOfAnotherVersionIsRefused(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "store.db")
 	db := filetest.Must(bbolt.Open(path, 0o600, nil))(t)
-	require.NoError(t, db.Update(func(tx *bbolt.Tx) error { return errorOf(tx.CreateBucket([]byte("/versions"))) }))
+	require.NoError(t, db.Update(func(tx *bbolt.Tx) error { return filetest.ErrorOf(tx.CreateBucket([]byte("/versions"))) }))
 	require.NoError(t, db.Close())
-	require.ErrorContains(t, errorOf(boltstore.Open(path)), "of another version: "+path+" cannot be read; move it away")
+	require.ErrorContains(t, filetest.ErrorOf(boltstore.Open(path)), "of another version: "+path+" cannot be read; move it away")
 }
 
 // TestTheEmbeddedStoreFollowsEachModel: the models of dedupe, ledger, seal and journal run on it in their own packages.
 func TestTheEmbeddedStoreFollowsEachModel(t *testing.T) {
 	t.Parallel()
-	records := 100_000
-	if testing.Short() {
-		records = 5_000
-	}
 	open := func(t testing.TB) store.Store { return openStore(t) }
 	for name, run := range map[string]func(*testing.T){
 		"the store": func(t *testing.T) { storetest.Run(t, open) },
 		"queries":   func(t *testing.T) { storetest.RunQueries(t, open) },
 		"new kinds of queries while others write": func(t *testing.T) { storetest.RunMade(t, open) },
-		"the job log": func(t *testing.T) { dedupetest.RunList(t, records, open) },
 		"a query looks at what it returns": func(t *testing.T) {
 			storetest.RunLooks(t, func(t *testing.T) (store.Store, func() int64) {
 				t.Helper()

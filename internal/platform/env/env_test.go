@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"billhook/internal/filetest"
 	"billhook/internal/platform/env"
 )
 
@@ -51,8 +52,7 @@ func TestValuesAreReadByTheirTypes(t *testing.T) {
 	} {
 		require.Equal(t, want, text.List())
 	}
-	got, err := env.Parse[config](func(name string) string { return map[string]string{"SECRET": "one,two"}[name] })
-	require.NoError(t, err)
+	got := filetest.Must(env.Parse[config](func(name string) string { return map[string]string{"SECRET": "one,two"}[name] }))(t)
 	require.Equal(t, 8080, got.Port, "the default")
 	require.Equal(t, []string{"one", "two"}, got.Secret.List())
 }
@@ -62,9 +62,7 @@ func TestTheHelpListsEveryVariableAndAnyOtherArgumentIsWrongUse(t *testing.T) {
 	help := env.Help{About: "x serves.", Own: env.Variables[config](), Catalog: []env.Variable{{Name: "TARGET_URL", About: "where the target is", Required: true}}}
 	for _, argument := range []string{"--help", "-h", "help"} {
 		var out strings.Builder
-		asked, err := help.Asked([]string{argument}, &out)
-		require.NoError(t, err)
-		require.True(t, asked)
+		require.True(t, filetest.Must(help.Asked([]string{argument}, &out))(t))
 		require.Regexp(t, `(?s)^x serves\..*
   PORT \[8080\]        where it listens
   OTHER              where it listens too
@@ -76,10 +74,8 @@ func TestTheHelpListsEveryVariableAndAnyOtherArgumentIsWrongUse(t *testing.T) {
 $`, out.String())
 	}
 	var out strings.Builder
-	asked, err := help.Asked(nil, &out)
-	require.NoError(t, err)
-	require.False(t, asked)
-	asked, err = help.Asked([]string{"--port=80"}, &out)
+	require.False(t, filetest.Must(help.Asked(nil, &out))(t))
+	asked, err := help.Asked([]string{"--port=80"}, &out)
 	require.True(t, asked)
 	var coded interface{ ExitCode() int }
 	require.ErrorContains(t, err, `unknown argument "--port=80"`)
@@ -102,8 +98,7 @@ func TestASecretPrintsAsRedactedHoweverItIsFormatted(t *testing.T) {
 	secret := env.Secret("hunter2hunter2")
 	var log strings.Builder
 	slog.New(slog.NewJSONHandler(&log, nil)).Info("x", "secret", secret, "config", config{Secret: secret})
-	asJSON, err := json.Marshal(map[string]any{"secret": secret})
-	require.NoError(t, err)
+	asJSON := filetest.Must(json.Marshal(map[string]any{"secret": secret}))(t)
 	for _, printed := range []string{
 		fmt.Sprint(secret), fmt.Sprintf("%s %q %x %v %+v %#v %d", secret, secret, secret, secret, secret, secret, secret),
 		fmt.Sprintf("%+v %#v", config{Secret: secret}, &config{Secret: secret}), log.String(), string(asJSON),

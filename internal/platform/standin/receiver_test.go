@@ -216,7 +216,7 @@ func TestTheReceiverAcceptsOnlySignedCompleteRequests(t *testing.T) {
 		"a short secret": {Secrets: []string{"short"}, Tolerance: time.Minute},
 		"no window":      {Secrets: []string{receiverSecret}},
 	} {
-		require.Error(t, errorOf(standin.NewReceiver(config)), name)
+		require.Error(t, filetest.ErrorOf(standin.NewReceiver(config)), name)
 	}
 	_, err := standin.NewReceiver(standin.ServiceConfig{Secrets: []string{receiverSecret}, Tolerance: time.Minute})
 	require.NoError(t, err, "the clock may be the machine's")
@@ -486,15 +486,14 @@ func TestTheGatewayTakesNoOrderThatItCannotTrust(t *testing.T) {
 		require.Equal(t, test.status, status, name)
 	}
 	require.Empty(t, g.Orders())
-	require.Error(t, errorOf(standin.NewGateway(standin.ServiceConfig{})))
+	require.Error(t, filetest.ErrorOf(standin.NewGateway(standin.ServiceConfig{})))
 }
 
 func TestTheGatewayIsInstructedAndLookedAtOverHTTP(t *testing.T) {
 	t.Parallel()
 	before := newGateway(t).Before(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
 	asked := func(method, path, body string) (status int, answer string) {
-		request, err := http.NewRequestWithContext(t.Context(), method, path, strings.NewReader(body))
-		require.NoError(t, err)
+		request := filetest.Must(http.NewRequestWithContext(t.Context(), method, path, strings.NewReader(body)))(t)
 		status, answer, _ = serveOnce(before, request)
 		return status, answer
 	}

@@ -34,7 +34,7 @@ type logged struct {
 
 // Load loads what an earlier simulator has left at the path, if it has. From then on every change is
 // written there before a publish is confirmed, so that what waits outlives a killed process. Call it before
-// Publish and PushTo. How often a push has failed is written at Save alone.
+// Publish and PushTo. How often a push has failed is written at Close alone.
 func (s *Simulator) Load(path string) (Loaded, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,25 +106,6 @@ func (s *Simulator) note(entry logged) {
 		_, err = s.log.Write(append(line, '\n'))
 	}
 	s.logFailed = err
-}
-
-// Save leaves in the file the closed simulator's undelivered and held messages, and how often each has failed. A
-// message that was being pushed at Close is among them.
-func (s *Simulator) Save(path string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.closed {
-		return errors.New("standin: save: the simulator is not closed")
-	}
-	err := s.rewrite(path)
-	if s.log != nil {
-		err = errors.Join(err, s.log.Close())
-		s.log = nil
-	}
-	if err != nil {
-		return fmt.Errorf("standin: save: %w", err)
-	}
-	return nil
 }
 
 func (s *Simulator) rewrite(path string) error {

@@ -334,8 +334,8 @@ func (s *Simulator) Held(subscription string) []Message {
 	return slices.Clone(sub.held)
 }
 
-// Close cancels running pushes and waits for the simulator's goroutines. Messages are lost,
-// unless Save is called after it.
+// Close cancels running pushes and waits for the simulator's goroutines. What waits, or was being pushed, is left in
+// the file of Load, and lost where there is none.
 func (s *Simulator) Close() error {
 	s.mu.Lock()
 	s.closed = true
@@ -343,6 +343,15 @@ func (s *Simulator) Close() error {
 	s.cancel()
 	s.pushes.Wait()
 	s.client.CloseIdleConnections()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.log == nil {
+		return nil
+	}
+	err := errors.Join(s.rewrite(s.log.Name()), s.log.Close())
+	if s.log = nil; err != nil {
+		return fmt.Errorf("standin: save: %w", err)
+	}
 	return nil
 }
 

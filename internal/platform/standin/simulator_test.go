@@ -117,9 +117,6 @@ func (w *worker) moments(ordered bool) (lines []string) {
 	return lines
 }
 
-// errorOf is the error of a call whose answer does not matter.
-func errorOf[T any](_ T, err error) error { return err }
-
 func always(status int) func(received) int {
 	return func(received) int { return status }
 }
@@ -333,7 +330,7 @@ func TestADeadLetterSaysWhereItIsFromAndIsHeldForItsRetention(t *testing.T) {
 		}, plain(ordered, deadLetterAfter(1)))
 		id, err := s.Publish(t.Context(), "orders", contract.Message{Data: []byte("bad"), Attributes: map[string]string{"event_id": "e-1"}, OrderingKey: "c-1"})
 		require.NoError(t, err)
-		require.NoError(t, errorOf(s.Publish(t.Context(), "orders", contract.Message{Data: []byte("bare")})))
+		require.NoError(t, filetest.ErrorOf(s.Publish(t.Context(), "orders", contract.Message{Data: []byte("bare")})))
 		s.advance(time.Hour)
 		held := s.Held("orders-dlq-hold")
 		require.Len(t, held, 2)
@@ -404,7 +401,7 @@ func TestMistakesInTheTopologyAreRefused(t *testing.T) {
 	} {
 		config := plain(deadLetterAfter(5))
 		change(&config)
-		require.Error(t, errorOf(standin.NewSimulator(config)), name)
+		require.Error(t, filetest.ErrorOf(standin.NewSimulator(config)), name)
 	}
 }
 
@@ -426,7 +423,7 @@ func TestPublishRefusesWhatPubSubWould(t *testing.T) {
 			"a long attribute":      {t.Context(), "orders", contract.Message{Data: data, Attributes: map[string]string{"k": strings.Repeat("v", 1025)}}, contract.ErrLimit},
 			"a caller that is gone": {ended, "orders", contract.Message{Data: data}, context.Canceled},
 		} {
-			require.ErrorIs(t, errorOf(s.Publish(test.ctx, test.topic, test.message)), test.want, name)
+			require.ErrorIs(t, filetest.ErrorOf(s.Publish(test.ctx, test.topic, test.message)), test.want, name)
 		}
 		require.NoError(t, s.Close())
 		_, err := s.Publish(t.Context(), "orders", contract.Message{Data: data})
@@ -439,7 +436,7 @@ func TestAMessageDoesNotChangeAfterItIsPublished(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newBench(t, always(200), standin.SimulatorConfig{Subscriptions: []standin.Subscription{{ID: "hold", Topic: "orders"}}})
 		message := contract.Message{Data: []byte("before"), Attributes: map[string]string{"k": "before"}}
-		require.NoError(t, errorOf(s.Publish(t.Context(), "orders", message)))
+		require.NoError(t, filetest.ErrorOf(s.Publish(t.Context(), "orders", message)))
 		copy(message.Data, "after!")
 		maps.Copy(message.Attributes, map[string]string{"k": "after"})
 		require.Equal(t, "before", string(s.Held("hold")[0].Data))

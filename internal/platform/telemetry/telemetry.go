@@ -19,31 +19,18 @@ import (
 // Metrics counts webhooks and deliveries. Every label is a code from a closed set, so no sender
 // can create a new series.
 type Metrics struct {
-	registry   *prometheus.Registry
-	webhooks   *prometheus.CounterVec
-	ingest     *prometheus.HistogramVec
-	large      *prometheus.CounterVec
-	dropped    *prometheus.CounterVec
-	unsent     *prometheus.CounterVec
-	deliveries *prometheus.CounterVec
-	handling   *prometheus.HistogramVec
-	relayed    prometheus.Counter
-	stuck      prometheus.Counter
-	oldest     prometheus.Gauge
-	orphans    *prometheus.CounterVec
-	released   prometheus.Counter
-	kept       prometheus.Counter
-	overdue    prometheus.Gauge
-	open       *prometheus.GaugeVec
-	oldestOpen *prometheus.GaugeVec
-	unlimited  *prometheus.CounterVec
-	waiting    *prometheus.GaugeVec
-	sealed     prometheus.Counter
-	unsealed   prometheus.Gauge
-	unreadable prometheus.Gauge
-	skipped    *prometheus.CounterVec
-	unfounded  prometheus.Gauge
-	untrue     prometheus.Gauge
+	registry *prometheus.Registry
+
+	webhooks, large, dropped, unsent, deliveries, orphans, unlimited, skipped *prometheus.CounterVec
+
+	ingest, handling          *prometheus.HistogramVec
+	open, oldestOpen, waiting *prometheus.GaugeVec
+	relayed, stuck            prometheus.Counter // of the outbox, as oldest
+	released, kept            prometheus.Counter // of delayed messages, as overdue
+	sealed                    prometheus.Counter
+	oldest, overdue           prometheus.Gauge
+	unsealed, unreadable      prometheus.Gauge
+	unfounded, untrue         prometheus.Gauge
 }
 
 // NewMetrics returns metrics in a registry of their own.

@@ -67,8 +67,7 @@ func TestAConfigurationThatSkipsACheckIsRefused(t *testing.T) {
 
 func TestModeNoneAcceptsEverythingOnAnEmulator(t *testing.T) {
 	t.Parallel()
-	verifier, err := auth.New(auth.Config{Mode: auth.ModeNone, EmulatorHost: true})
-	require.NoError(t, err)
+	verifier := filetest.Must(auth.New(auth.Config{Mode: auth.ModeNone, EmulatorHost: true}))(t)
 	require.NoError(t, verifier.Verify(t.Context(), ""))
 }
 
@@ -335,8 +334,7 @@ func TestAnAccountIsIdentifiedForTheAddressThatItsTokenIsFor(t *testing.T) {
 	t.Parallel()
 	const queue = "https://hooks.example/queues/a/messages"
 	keys := serveKeys(t, publishOld)
-	accounts, err := auth.NewAccounts(auth.Config{KeysURL: keys.URL, Client: keys.Client(), Now: (&clock{}).Now})
-	require.NoError(t, err)
+	accounts := filetest.Must(auth.NewAccounts(auth.Config{KeysURL: keys.URL, Client: keys.Client(), Now: (&clock{}).Now}))(t)
 	token := func(with jwt.MapClaims) string {
 		return "Bearer " + signed(changed(personClaims(jwt.MapClaims{"aud": queue}), with))
 	}
@@ -355,9 +353,8 @@ func TestAnAccountIsIdentifiedForTheAddressThatItsTokenIsFor(t *testing.T) {
 		require.Equal(t, [2]string{test.email, test.invalid}, [2]string{email, invalid}, name)
 	}
 	away := serveKeys(t, down)
-	accounts, err = auth.NewAccounts(auth.Config{KeysURL: away.URL, Client: away.Client(), Now: (&clock{}).Now})
-	require.NoError(t, err)
-	_, _, err = accounts.Account(t.Context(), queue, token(nil))
+	accounts = filetest.Must(auth.NewAccounts(auth.Config{KeysURL: away.URL, Client: away.Client(), Now: (&clock{}).Now}))(t)
+	_, _, err := accounts.Account(t.Context(), queue, token(nil))
 	require.ErrorIs(t, err, serve.ErrKeysUnavailable)
 	_, err = auth.NewAccounts(auth.Config{KeysURL: "http://keys.example"})
 	require.Error(t, err)

@@ -32,29 +32,13 @@ type protected struct {
 }
 
 type claims struct {
-	Issuer        string    `json:"iss"`
-	Audience      audiences `json:"aud"`
-	ExpiresAt     date      `json:"exp"`
-	IssuedAt      date      `json:"iat"`
-	NotBefore     date      `json:"nbf"`
-	Email         string    `json:"email"`
-	EmailVerified bool      `json:"email_verified"`
-}
-
-// audiences is one string or a list of strings (RFC 7519 section 4.1.3).
-type audiences []string
-
-// UnmarshalJSONFrom accepts these two forms alone.
-func (a *audiences) UnmarshalJSONFrom(from *jsontext.Decoder) error {
-	switch from.PeekKind() {
-	case '"':
-		*a = audiences{""}
-		return json.UnmarshalDecode(from, &(*a)[0])
-	case '[':
-		return json.UnmarshalDecode(from, (*[]string)(a))
-	default:
-		return errClaim
-	}
+	Issuer        string           `json:"iss"`
+	Audience      jwt.ClaimStrings `json:"aud"`
+	ExpiresAt     date             `json:"exp"`
+	IssuedAt      date             `json:"iat"`
+	NotBefore     date             `json:"nbf"`
+	Email         string           `json:"email"`
+	EmailVerified bool             `json:"email_verified"`
 }
 
 // lastDate is the end of the year 9999. A later date is refused.
@@ -171,7 +155,7 @@ func (i issuer) validate(content claims) error {
 		return jwt.ErrTokenRequiredClaimMissing
 	}
 	return i.validator.Validate(jwt.RegisteredClaims{
-		Audience: jwt.ClaimStrings(content.Audience), ExpiresAt: content.ExpiresAt.NumericDate,
+		Audience: content.Audience, ExpiresAt: content.ExpiresAt.NumericDate,
 		IssuedAt: content.IssuedAt.NumericDate, NotBefore: content.NotBefore.NumericDate,
 	})
 }

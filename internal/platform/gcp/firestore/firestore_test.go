@@ -6,14 +6,14 @@ import (
 	"flag"
 	"math"
 	"os"
-	"strings"
-	"sync"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/api/option"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -27,6 +27,7 @@ import (
 	"billhook/internal/apps/usage/usagetest"
 	"billhook/internal/dedupe"
 	"billhook/internal/dedupe/dedupetest"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/deadletter/deadlettertest"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/rates/ratestest"
@@ -49,8 +50,7 @@ func TestMain(m *testing.M) {
 
 func open(t testing.TB, options ...option.ClientOption) *firestore.Store {
 	t.Helper()
-	s, err := firestore.NewEmulated(t.Context(), emulatortest.Firestore(t), "p-"+uuid.NewString(), "", options...)
-	require.NoError(t, err)
+	s := filetest.Must(firestore.NewEmulated(t.Context(), emulatortest.Firestore(t), "p-"+uuid.NewString(), "", options...))(t)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s
 }
@@ -117,9 +117,7 @@ func TestACommitAnsweredUnavailableIsRepeatedUnlessItCouldAddTwice(t *testing.T)
 			s, arm, sent := openLosing(t)
 			versions := []store.Version{0}
 			if test.before {
-				var err error
-				versions, err = s.Commit(t.Context(), []store.Write{create})
-				require.NoError(t, err)
+				versions = filetest.Must(s.Commit(t.Context(), []store.Write{create}))(t)
 			}
 			sent.Store(0)
 			arm(codes.Unavailable)
@@ -238,10 +236,9 @@ func TestAMissingDatabaseDoesNotLookEmpty(t *testing.T) {
 // No t.Parallel: it sets the environment.
 func TestNewFollowsTheEnvironmentToTheEmulator(t *testing.T) {
 	t.Setenv("FIRESTORE_EMULATOR_HOST", emulatortest.Firestore(t))
-	s, err := firestore.New(t.Context(), "p-"+uuid.NewString(), "")
-	require.NoError(t, err)
+	s := filetest.Must(firestore.New(t.Context(), "p-"+uuid.NewString(), ""))(t)
 	defer func() { require.NoError(t, s.Close()) }()
-	_, err = s.Get(t.Context(), record)
+	_, err := s.Get(t.Context(), record)
 	require.ErrorIs(t, err, store.ErrNotFound)
 }
 
@@ -291,81 +288,45 @@ func TestFirestoreConformsWhereAnswersAreLost(t *testing.T) {
 	})
 }
 
-const racers = 50
-
-func race(t *testing.T, deliver func(ctx context.Context, run *dedupe.Run) (dedupe.Seen, error)) (s *firestore.Store, outcomes map[dedupe.Seen]int, commits *atomic.Int64) {
-	t.Helper()
-	outcomes, commits = map[dedupe.Seen]int{}, new(atomic.Int64)
-	var reads atomic.Int64
-	count := func(method string) {
-		if strings.HasSuffix(method, "/Commit") {
-			commits.Add(1)
-		} else {
-			reads.Add(1)
-		}
-	}
-	s = open(t, option.WithGRPCDialOption(grpc.WithUnaryInterceptor(
-		func(ctx context.Context, method string, request, answer any, cc *grpc.ClientConn, call grpc.UnaryInvoker, o ...grpc.CallOption) error {
-			err := call(ctx, method, request, answer, cc, o...)
+// Each makes one commit: one of them wins, and the others find its record.
+func TestOfFiftyDeliveriesOfAnEventOneWins(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		deliver   func(run *dedupe.Run) (dedupe.Seen, error)
+		won, lost dedupe.Seen
+	}{
+		"a claim": {func(run *dedupe.Run) (dedupe.Seen, error) { return run.Claim(t.Context(), time.Minute, nil, false) }, dedupe.Claimed, dedupe.Held},
+		"an effect": {func(run *dedupe.Run) (dedupe.Seen, error) {
+			return dedupetest.Effect(t.Context(), run, handler.Event{Queue: "q", ID: "e1"}, false, func(context.Context, handler.Event) (handler.Effect, error) {
+				return handler.Effect{Result: "credited", Writes: []store.Write{sum}}, nil
+			})
+		}, dedupe.Own, dedupe.Done},
+	} {
+		var commits atomic.Int64
+		s := through(t, func(call func() error) error {
+			err := call()
 			if status.Code(err) != codes.Aborted { // contention is repeated, more often on a slow machine
-				count(method)
+				commits.Add(1)
 			}
 			return err
-		})), option.WithGRPCDialOption(grpc.WithStreamInterceptor(
-		func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, stream grpc.Streamer, o ...grpc.CallOption) (grpc.ClientStream, error) {
-			count(method)
-			return stream(ctx, desc, cc, method, o...)
-		})))
-	_, err := s.Get(t.Context(), record) // the connection is up then
-	require.ErrorIs(t, err, store.ErrNotFound)
-	once := &dedupe.Once{Store: s, Now: time.Now, NewToken: uuid.NewString}
-	var mu sync.Mutex
-	start := make(chan struct{})
-	var all sync.WaitGroup
-	for range racers {
-		all.Go(func() {
-			run := once.Begin(dedupe.Key("q", "default", "e1"), dedupe.Record{Queue: "q", Tenant: "default", EventID: "e1", PayloadHash: "sha256:a"}, time.Hour)
-			<-start
-			seen, err := deliver(t.Context(), run)
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				t.Errorf("a racer was answered nothing: %v", err)
-			}
-			outcomes[seen]++
 		})
-	}
-	close(start)
-	all.Wait()
-	require.EqualValues(t, racers, commits.Load(), "a commit each")
-	require.EqualValues(t, racers-1+1, reads.Load(), "a read for each that was refused, and the one before the race")
-	return s, outcomes, commits
-}
-
-func TestOfFiftyClaimsOfAnEventOneWins(t *testing.T) {
-	t.Parallel()
-	var winner *dedupe.Run
-	_, outcomes, commits := race(t, func(ctx context.Context, run *dedupe.Run) (dedupe.Seen, error) {
-		seen, err := run.Claim(ctx, time.Minute, nil, false)
-		if seen == dedupe.Claimed {
-			winner = run // only one writes it, or the test has failed
+		once := &dedupe.Once{Store: s, Now: time.Now, NewToken: uuid.NewString}
+		outcomes := make([]dedupe.Seen, 50)
+		var all errgroup.Group
+		for i := range outcomes {
+			all.Go(func() (err error) {
+				outcomes[i], err = test.deliver(once.Begin(dedupe.Key("q", "default", "e1"), dedupe.Record{
+					Queue: "q", Tenant: "default", EventID: "e1", PayloadHash: "sha256:a",
+				}, time.Hour))
+				return err
+			})
 		}
-		return seen, err
-	})
-	require.Equal(t, map[dedupe.Seen]int{dedupe.Claimed: 1, dedupe.Held: racers - 1}, outcomes)
-	seen, err := winner.Conclude(t.Context(), dedupe.Ending{Status: dedupe.Completed, Effect: handler.Effect{Result: "done"}})
-	require.NoError(t, err)
-	require.Equal(t, dedupe.Own, seen)
-	require.EqualValues(t, racers+1, commits.Load(), "the winner's second")
-}
-
-func TestOfFiftyCommitsOfAnEffectOneWins(t *testing.T) {
-	t.Parallel()
-	s, outcomes, _ := race(t, func(ctx context.Context, run *dedupe.Run) (dedupe.Seen, error) {
-		return dedupetest.Effect(ctx, run, handler.Event{Queue: "q", ID: "e1"}, false, func(context.Context, handler.Event) (handler.Effect, error) {
-			return handler.Effect{Result: "credited", Writes: []store.Write{sum}}, nil
-		})
-	})
-	require.Equal(t, map[dedupe.Seen]int{dedupe.Own: 1, dedupe.Done: racers - 1}, outcomes)
-	requireSum(t, s, 7)
+		require.NoError(t, all.Wait(), name)
+		require.EqualValues(t, len(outcomes), commits.Load(), name)
+		require.Contains(t, outcomes, test.won, name)
+		require.Len(t, slices.DeleteFunc(outcomes, func(seen dedupe.Seen) bool { return seen == test.lost }), 1, name)
+		if test.won == dedupe.Own {
+			requireSum(t, s, 7)
+		}
+	}
 }

@@ -15,7 +15,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"google.golang.org/api/cloudresourcemanager/v1"
 	"google.golang.org/api/cloudscheduler/v1"
 	"google.golang.org/api/googleapi"
@@ -26,6 +25,7 @@ import (
 	"billhook/catalog"
 	"billhook/internal/platform/finding"
 	"billhook/internal/platform/gcp/pubsub"
+	"billhook/internal/platform/store"
 )
 
 // Config says which installation is looked at.
@@ -41,10 +41,7 @@ type Config struct {
 	Tasks []string
 }
 
-const (
-	timeout     = 10 * time.Second
-	askedAtOnce = 8
-)
+const timeout = 10 * time.Second
 
 // Installation is what is looked at. It is safe for concurrent use.
 type Installation struct {
@@ -125,18 +122,13 @@ func (i *Installation) Examine(ctx context.Context) Found {
 
 func (i *Installation) ask(ctx context.Context, questions []func(context.Context, *look)) []*look {
 	looks := make([]*look, len(questions))
-	var group errgroup.Group
-	group.SetLimit(askedAtOnce)
-	for n, question := range questions {
+	_ = store.AtOnce(ctx, len(looks), func(ctx context.Context, n int) error { // each look has what it found
+		ctx, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
 		looks[n] = &look{Installation: i}
-		group.Go(func() error {
-			bounded, cancel := context.WithTimeout(ctx, timeout)
-			defer cancel()
-			question(bounded, looks[n])
-			return nil
-		})
-	}
-	_ = group.Wait() // each look has what it found
+		questions[n](ctx, looks[n])
+		return nil
+	})
 	return looks
 }
 

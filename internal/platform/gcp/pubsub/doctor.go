@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
-	"golang.org/x/sync/errgroup"
 	"google.golang.org/api/option"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -17,6 +16,7 @@ import (
 	"billhook/catalog"
 	"billhook/internal/pipeline/pause"
 	"billhook/internal/platform/finding"
+	"billhook/internal/platform/store"
 )
 
 // Look is what an examination goes by, besides the catalog and the target.
@@ -77,40 +77,31 @@ const (
 	listsReaders = "pubsub.topics.get"
 )
 
-const examinedAtOnce = 8
-
 func (a admin) examine(ctx context.Context, c *catalog.Catalog, look Look) (Examination, error) {
 	others, publishers := c.OtherTopics(), c.Publishers()
-	all := make([]*examiner, len(others)+len(c.Queues))
-	failed := make([]error, len(all))
-	var group errgroup.Group
-	group.SetLimit(examinedAtOnce)
-	for i, id := range others {
-		e := &examiner{admin: a, look: look, queue: id, publishers: publishers}
-		all[i] = e
-		group.Go(func() error {
-			failed[i] = e.topic(ctx, id)
+	all := make([]examiner, len(others)+len(c.Queues))
+	_ = store.AtOnce(ctx, len(all), func(ctx context.Context, i int) error { // each has its error
+		e := &all[i]
+		*e = examiner{admin: a, look: look, publishers: publishers}
+		if i < len(others) {
+			e.queue = others[i]
+			e.failed = e.topic(ctx, e.queue)
 			return nil
-		})
-	}
-	for i, q := range c.Queues {
-		e := &examiner{admin: a, look: look, queue: q.ID, deadLetters: q.DeadLetter.Topic, publishers: publishers}
-		examine := e.enabled
-		if !q.Enabled {
-			examine = e.disabled
 		}
-		i += len(others)
-		all[i] = e
-		group.Go(func() error {
-			if err := examine(ctx, q, slices.Contains(others, q.Topic())); err != nil {
-				failed[i] = fmt.Errorf("queue %s: %w", q.ID, err)
-			}
-			return nil
-		})
-	}
-	_ = group.Wait() // each has its error
+		q := c.Queues[i-len(others)]
+		e.queue, e.deadLetters = q.ID, q.DeadLetter.Topic
+		if q.Enabled {
+			e.failed = e.enabled(ctx, q)
+		} else {
+			e.failed = e.disabled(ctx, q, slices.Contains(others, q.Topic()))
+		}
+		if e.failed != nil {
+			e.failed = fmt.Errorf("queue %s: %w", q.ID, e.failed)
+		}
+		return nil
+	})
 	found := Examination{Findings: []finding.Finding{}, Catalogs: map[string]string{}, Unread: []finding.Unread{}}
-	for i, e := range all {
+	for _, e := range all {
 		found.Findings = append(found.Findings, e.findings...)
 		found.Unread = append(found.Unread, e.unread...)
 		if e.kept {
@@ -119,8 +110,8 @@ func (a admin) examine(ctx context.Context, c *catalog.Catalog, look Look) (Exam
 		if e.catalog != "" {
 			found.Catalogs[e.queue] = e.catalog
 		}
-		if failed[i] != nil {
-			return found, failed[i]
+		if e.failed != nil {
+			return found, e.failed
 		}
 	}
 	return found, nil
@@ -138,6 +129,7 @@ type examiner struct {
 	// kept: the queue does not run, and its subscription is still there, without an endpoint.
 	kept   bool
 	unread []finding.Unread
+	failed error
 }
 
 // hidden notes what the account may not look at, and reports whether that is what the error says.
@@ -155,7 +147,7 @@ func (e *examiner) find(kind, id string, code finding.Code, have, want string) {
 	e.findings = append(e.findings, f)
 }
 
-func (e *examiner) enabled(ctx context.Context, q catalog.Queue, _ bool) error {
+func (e *examiner) enabled(ctx context.Context, q catalog.Queue) error {
 	topics, subscriptions := e.target.Plan(q)
 	for _, id := range topics {
 		if err := e.topic(ctx, id); err != nil {

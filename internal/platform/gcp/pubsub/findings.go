@@ -11,12 +11,12 @@ import (
 
 	"cloud.google.com/go/iam/apiv1/iampb"
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
-	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"billhook/catalog"
 	"billhook/internal/platform/finding"
+	"billhook/internal/platform/store"
 )
 
 // label is what Terraform names the installation by, on what it makes.
@@ -113,21 +113,15 @@ func (s *search) readers(ctx context.Context) error {
 		topics = slices.Sorted(maps.Keys(s.known.topics))
 	}
 	found, failed := make([][]string, len(topics)), make([]error, len(topics))
-	var group errgroup.Group
-	group.SetLimit(examinedAtOnce)
-	for i, topic := range topics {
-		group.Go(func() error {
-			for name, err := range s.client.TopicAdminClient.ListTopicSubscriptions(ctx, &pubsubpb.ListTopicSubscriptionsRequest{Topic: topic, PageSize: listed}).All() {
-				if err != nil {
-					failed[i] = err
-					return nil
-				}
-				found[i] = append(found[i], name)
+	_ = store.AtOnce(ctx, len(topics), func(ctx context.Context, i int) error { // each has its error
+		for name, err := range s.client.TopicAdminClient.ListTopicSubscriptions(ctx, &pubsubpb.ListTopicSubscriptionsRequest{Topic: topics[i], PageSize: listed}).All() {
+			if failed[i] = err; err != nil {
+				return nil
 			}
-			return nil
-		})
-	}
-	_ = group.Wait() // each has its error
+			found[i] = append(found[i], name)
+		}
+		return nil
+	})
 	for i, topic := range topics {
 		s.queue = s.known.topics[topic]
 		if err := failed[i]; err != nil && status.Code(err) != codes.NotFound {

@@ -29,6 +29,7 @@ import (
 	"billhook/catalog/catalogtest"
 	"billhook/emulator/emulatortest"
 	"billhook/internal/contract/routing"
+	"billhook/internal/filetest"
 	"billhook/internal/platform/gcp/pubsub"
 	"billhook/internal/retry"
 )
@@ -236,15 +237,13 @@ func told(t *testing.T, changes []pubsub.Change) (done []string) {
 
 func (p *project) provision() (done []string) {
 	p.t.Helper()
-	changes, err := pubsub.Provision(p.t.Context(), p.catalog, p.target, p.options...)
-	require.NoError(p.t, err)
+	changes := filetest.Must(pubsub.Provision(p.t.Context(), p.catalog, p.target, p.options...))(p.t)
 	return told(p.t, changes)
 }
 
 func (p *project) examine() ([]string, pubsub.Examination) {
 	p.t.Helper()
-	found, err := pubsub.Examine(p.t.Context(), p.catalog, p.target, p.look, p.options...)
-	require.NoError(p.t, err)
+	found := filetest.Must(pubsub.Examine(p.t.Context(), p.catalog, p.target, p.look, p.options...))(p.t)
 	return codesOf(p.t, found.Findings), found
 }
 

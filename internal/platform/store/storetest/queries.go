@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"pgregory.net/rapid"
 
+	"billhook/internal/filetest"
 	"billhook/internal/platform/store"
 )
 
@@ -115,8 +116,7 @@ func (m *model) query(t *rapid.T) {
 		q.IDPrefix = rapid.SampledFrom([]string{"", "", "a", "a-", "b", "c"}).Draw(t, "prefix")
 		q.After.ID = rapid.SampledFrom(append([]string{"", ""}, modelIDs...)).Draw(t, "after")
 	}
-	page, err := m.store.Query(t.Context(), q)
-	require.NoError(t, err)
+	page := filetest.Must(m.store.Query(t.Context(), q))(t)
 	want := m.matching(q)
 	if q.Count {
 		require.Equal(t, store.Page{Count: int64(min(len(want), q.Limit))}, page)
@@ -287,8 +287,7 @@ func RunMade(t *testing.T, open func(t testing.TB) store.Store) {
 	require.NoError(t, writers.Wait())
 	all := All(t, s, "things")
 	for kind := range 40 {
-		page, err := s.Query(t.Context(), equal(kind))
-		require.NoError(t, err)
+		page := filetest.Must(s.Query(t.Context(), equal(kind)))(t)
 		require.Equal(t, slices.DeleteFunc(slices.Clone(all), func(doc store.Document) bool { return doc.Fields[fmt.Sprint("kind-", kind)] != "1" }), page.Documents)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"billhook/internal/filetest"
 	"billhook/internal/platform/boltstore"
 	"billhook/internal/platform/store"
 )
@@ -160,8 +161,7 @@ func (f *Faults) fails(count *int) bool {
 // Open opens an empty store on the machine, until the test ends.
 func Open(t testing.TB) store.Store {
 	t.Helper()
-	db, err := boltstore.OpenTemporary(filepath.Join(t.TempDir(), "store.db"))
-	require.NoError(t, err)
+	db := filetest.Must(boltstore.OpenTemporary(filepath.Join(t.TempDir(), "store.db")))(t)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	return db
 }
@@ -179,8 +179,7 @@ func Put(t require.TestingT, to store.Committer, writes ...store.Write) {
 
 // Get is a document that there is.
 func Get(t require.TestingT, from store.Getter, key store.Key) store.Document {
-	doc, err := from.Get(context.Background(), key)
-	require.NoError(t, err)
+	doc := filetest.Must(from.Get(context.Background(), key))(t)
 	return doc
 }
 
@@ -193,7 +192,6 @@ func Edit(t require.TestingT, in store.GetCommitter, key store.Key, change func(
 
 // All are the documents of a collection, at most store.MaxPage, in the order of their ids.
 func All(t require.TestingT, from store.Querier, collection string) []store.Document {
-	page, err := from.Query(context.Background(), store.Query{Collection: collection, Limit: store.MaxPage})
-	require.NoError(t, err)
+	page := filetest.Must(from.Query(context.Background(), store.Query{Collection: collection, Limit: store.MaxPage}))(t)
 	return page.Documents
 }

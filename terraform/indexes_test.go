@@ -30,6 +30,7 @@ import (
 	"billhook/internal/console/access"
 	"billhook/internal/console/api"
 	"billhook/internal/dedupe"
+	"billhook/internal/inspect/bulk"
 	"billhook/internal/inspect/events"
 	"billhook/internal/inspect/search"
 	"billhook/internal/pipeline/deadletter"
@@ -194,7 +195,7 @@ func newestAsked(t *testing.T) []store.Query {
 	t.Helper()
 	db, router := &asked{}, chi.NewRouter()
 	reads := events.Reads{Store: db, Catalog: &catalog.Catalog{Queues: []catalog.Queue{{ID: "orders"}}}, Now: time.Now}
-	letters := &deadletter.Operator{Store: db, Now: time.Now, Catalog: reads.Catalog}
+	letters := &bulk.Operator{Store: db, Now: time.Now, Catalog: reads.Catalog}
 	apps := operations.Apps{Store: db, Reads: reads, DeadLetters: letters, Worker: func(map[string]string) (dryrun.Worker, error) { return nil, nil }}
 	server := &api.Server{Catalog: operations.All(apps), Log: slog.New(slog.DiscardHandler), Author: access.Author, Now: time.Now, Store: db}
 	router.Use(access.Access{OpenOnLoopback: true}.Guard)
@@ -206,7 +207,7 @@ func newestAsked(t *testing.T) []store.Query {
 		"/v1/ops/events":               {"queue": {"orders"}, "status": {"FAILED"}, "type": {"t"}, "event_id": {"e"}, "correlation_id": {"c"}, "key": {"k"}, "since": {"2s"}},
 		"/v1/ops/dead-letters/preview": {"reason": {"r"}, "type": {"t"}, "event_id": {"e"}, "key": {"k"}},
 		"/v1/ops/operations":           {"progress": {"running"}},
-		"/v1/ops/audit":                {"kind": {deadletter.AuditKind}, "subject": {"s"}, "who": {"w"}, "since": {"2s"}},
+		"/v1/ops/audit":                {"kind": {bulk.AuditKind}, "subject": {"s"}, "who": {"w"}, "since": {"2s"}},
 		"/v1/ops/refunds":              {"state": {"all"}},
 		"/v1/ops/customers/c/activity": {"tenant": {"t"}},
 		"/api/v1/events/dead-letter":   {},
@@ -229,7 +230,7 @@ func newestAsked(t *testing.T) []store.Query {
 			require.Equal(t, http.StatusOK, answer.Code, answer.Body.String())
 		}
 	}
-	_, _, err := letters.List(t.Context(), deadletter.Filter{EventID: "e"}, deadletter.Open, store.Cursor{}, 1) // a retry's
+	_, _, err := letters.List(t.Context(), bulk.Filter{EventID: "e"}, deadletter.Open, store.Cursor{}, 1) // a retry's
 	require.NoError(t, err)
 	show, _ := console.NewCatalog(ledger.Operations(holding{db})).Find("accounts show")
 	_, err = show.Call(t.Context(), audit.Author{}, console.Input{Path: map[string]string{"account": "points:user:u"}})

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"billhook/internal/console"
+	"billhook/internal/inspect/bulk"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/audit"
@@ -83,7 +84,7 @@ var places = []place{
 	{lane.Delayed.Entries(), map[string]any{}, func(w *Waiting) *Count { return &w.Delayed }},
 	{lane.Outbox.Entries(), map[string]any{}, func(w *Waiting) *Count { return &w.Outbox }},
 	{deadletter.Collection, map[string]any{"state": string(deadletter.Replayed)}, func(w *Waiting) *Count { return &w.InReplay }},
-	{audit.Collection, map[string]any{"progress": string(deadletter.Waiting)}, func(w *Waiting) *Count { return &w.ForApproval }},
+	{audit.Collection, map[string]any{"progress": string(bulk.Waiting)}, func(w *Waiting) *Count { return &w.ForApproval }},
 }
 
 func (a Reads) counts(ctx context.Context, queue string, all Waiting) (w Waiting, err error) {

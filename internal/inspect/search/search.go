@@ -23,6 +23,7 @@ import (
 	"billhook/internal/apps/usage"
 	"billhook/internal/console"
 	"billhook/internal/dedupe"
+	"billhook/internal/inspect/bulk"
 	"billhook/internal/inspect/events"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/lane"
@@ -319,8 +320,8 @@ func (s searching) queue(context.Context) ([]Found, bool, error) {
 }
 
 func (s searching) operation(ctx context.Context) ([]Found, bool, error) {
-	op, err := (&deadletter.Operator{Store: s.Store}).Operation(ctx, s.id)
-	if errors.Is(err, deadletter.ErrUnknown) {
+	op, err := (&bulk.Operator{Store: s.Store}).Operation(ctx, s.id)
+	if errors.Is(err, bulk.ErrUnknown) {
 		return nil, false, nil
 	}
 	return []Found{{ID: op.ID, Label: words(string(op.Kind), string(op.Progress)), Queue: op.Filter.Queue}}, false, err

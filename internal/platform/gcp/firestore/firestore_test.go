@@ -27,7 +27,7 @@ import (
 	"billhook/internal/apps/usage/usagetest"
 	"billhook/internal/dedupe"
 	"billhook/internal/dedupe/dedupetest"
-	"billhook/internal/pipeline/deadletter/deadlettertest"
+	"billhook/internal/inspect/bulk/bulktest"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/rates/ratestest"
 	"billhook/internal/platform/gcp/firestore"
@@ -269,7 +269,7 @@ func TestFirestoreFollowsEachModel(t *testing.T) {
 		"seals":        {sealtest.Run, true},
 		"orders":       {orderstest.Run, true},
 		"usage":        {usagetest.Run, true},
-		"dead letters": {deadlettertest.Run, true},
+		"dead letters": {bulktest.Run, true},
 		"rates":        {ratestest.Run, true},
 	} {
 		t.Run(name, func(t *testing.T) {

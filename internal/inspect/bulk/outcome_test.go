@@ -99,14 +99,6 @@ func TestACancelDoesNotUndoWhatTheRunnerHasWritten(t *testing.T) {
 	require.EqualValues(t, 25, d.outcomes(t, id).Waiting)
 }
 
-// correct closes items as corrected, as the commit of an effect does.
-func (d *rig) correct(t *testing.T, ids ...string) {
-	t.Helper()
-	for _, id := range ids {
-		storetest.Put(t, d.store, deadletter.Correct(*d.queue, id, "e1", "77", d.now))
-	}
-}
-
 func (d *rig) only(t *testing.T) deadletter.Item {
 	t.Helper()
 	all, _, err := d.List(t.Context(), orders, "", store.Cursor{}, 10)

@@ -80,12 +80,12 @@ func rigOn(db store.Store) *rig {
 		Catalog:  &catalog.Catalog{Queues: []catalog.Queue{queue("again", true), queue("asleep", false), books}},
 		Backlogs: meter{held: map[string]backlog.Held{"again-push": {Messages: 1}}, at: start},
 		Store:    r.faults, Outbox: &lane.Relay{Of: lane.Outbox, Store: r.faults, Publisher: r.broker, Now: clock},
-		Delayed:    &lane.Relay{Of: lane.Delayed, Store: r.faults, Publisher: r.broker, Now: clock},
+		Delayed: &lane.Relay{Of: lane.Delayed, Store: r.faults, Publisher: r.broker, Now: clock},
 		Operations: func(ctx context.Context, _ int, _ *slog.Logger) (any, error) {
 			_, err := r.faults.Query(ctx, store.Query{Collection: "audit", Limit: 1})
 			return nil, err
 		},
-		Log:        slog.New(slog.NewJSONHandler(&r.log, nil)), Metrics: r.metrics, Now: clock,
+		Log: slog.New(slog.NewJSONHandler(&r.log, nil)), Metrics: r.metrics, Now: clock,
 	}
 	r.service.Routes(r.router)
 	return r

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -53,11 +52,8 @@ func (f Filter) String() string {
 const MaxChosen = 100
 
 func (f Filter) equal(state deadletter.State) map[string]any {
-	all := map[string]any{
-		"queue": f.Queue, "reason": f.Reason, "event_type": f.EventType, "event_id": f.EventID, "ordering_key": f.OrderingKey, "state": string(state),
-	}
-	maps.DeleteFunc(all, func(_ string, value any) bool { return value == "" })
-	return all
+	return store.Equals("queue", f.Queue, "reason", f.Reason, "event_type", f.EventType, "event_id", f.EventID,
+		"ordering_key", f.OrderingKey, "state", string(state))
 }
 
 func (f Filter) selects(i deadletter.Item, state deadletter.State) bool {

@@ -133,13 +133,10 @@ func (o *Operator) Operation(ctx context.Context, id string) (Operation, error) 
 
 // InStage returns a page of operations, of one stage or all, the newest first by when they were begun, then by id.
 func (o *Operator) InStage(ctx context.Context, progress Progress, after store.Cursor, limit int) ([]Operation, store.Cursor, error) {
-	equal := map[string]any{}
-	if progress != "" {
-		equal["progress"] = string(progress)
-	}
-	// The entries beside them have no such time, and are not found.
-	query := store.Query{Collection: audit.Collection, Equal: equal, Newest: &store.Newest{Field: "created_at"}, After: after, Limit: limit}
-	return store.List(ctx, o.Store, query, OperationOf)
+	return store.List(ctx, o.Store, store.Query{
+		Collection: audit.Collection, Equal: store.Equals("progress", string(progress)), After: after, Limit: limit,
+		Newest: &store.Newest{Field: "created_at"}, // the entries beside them have no such time, and are not found
+	}, OperationOf)
 }
 
 // Outcomes is what became of the items that a replay has put on their queue again.
@@ -177,32 +174,30 @@ func (o *Operator) Outcomes(ctx context.Context, op Operation) (Outcomes, error)
 		state deadletter.State
 		count *int64
 	}{{deadletter.Replayed, &found.Waiting}, {deadletter.Open, &found.DeadAgain}, {deadletter.Processed, &found.Processed}} {
-		page, err := o.Store.Query(ctx, store.Query{
-			Collection: deadletter.Collection, Equal: map[string]any{"operation": op.ID, "state": string(of.state)}, Count: true, Limit: MaxItems,
+		n, err := store.Count(ctx, o.Store, store.Query{
+			Collection: deadletter.Collection, Equal: store.Equals("operation", op.ID, "state", string(of.state)), Limit: MaxItems,
 		})
 		if err != nil {
-			return Outcomes{}, fmt.Errorf("bulk: outcomes: %w", err)
+			return Outcomes{}, err
 		}
-		*of.count = page.Count
-		found.Later = max(0, found.Later-page.Count)
+		*of.count, found.Later = n, max(0, found.Later-n)
 	}
 	return found, nil
 }
 
 // Items returns a page, by id, of the items that an operation was the last to deal with: of one state, or all.
 func (o *Operator) Items(ctx context.Context, operation string, state deadletter.State, after store.Cursor, limit int) ([]deadletter.Item, store.Cursor, error) {
-	equal := map[string]any{"operation": operation}
-	if state != "" {
-		equal["state"] = string(state)
-	}
-	return store.List(ctx, o.Store, store.Query{Collection: deadletter.Collection, Equal: equal, After: after, Limit: limit}, deadletter.ItemOf)
+	return store.List(ctx, o.Store, store.Query{
+		Collection: deadletter.Collection, Equal: store.Equals("operation", operation, "state", string(state)), After: after, Limit: limit,
+	}, deadletter.ItemOf)
 }
 
 const maxAsked = 50
 
 // Asked returns those of the first maxAsked operations that wait for a second person which would deal with the item.
 func Asked(ctx context.Context, from store.Querier, item deadletter.Item) ([]Operation, error) {
-	equal := map[string]any{"progress": string(Waiting), "queue": item.Queue}
-	waiting, _, err := store.List(ctx, from, store.Query{Collection: audit.Collection, Equal: equal, Limit: maxAsked}, OperationOf)
+	waiting, _, err := store.List(ctx, from, store.Query{
+		Collection: audit.Collection, Equal: store.Equals("progress", string(Waiting), "queue", item.Queue), Limit: maxAsked,
+	}, OperationOf)
 	return slices.DeleteFunc(waiting, func(op Operation) bool { return !op.Matching().selects(item, deadletter.Open) }), err
 }

@@ -72,7 +72,7 @@ type Stats struct {
 // message that the broker or a lane still has: what is pending is what messages there are without these.
 func (a EventQueue) stats(ctx context.Context, _ audit.Author, _ struct{}) (stats Stats, err error) {
 	var messages, kept int64
-	status := func(s dedupe.Status) map[string]any { return map[string]any{"status": string(s)} }
+	status := func(s dedupe.Status) map[string]any { return store.Equals("status", string(s)) }
 	counts := []struct {
 		collection string
 		equal      map[string]any
@@ -84,7 +84,7 @@ func (a EventQueue) stats(ctx context.Context, _ audit.Author, _ struct{}) (stat
 		{collection: dedupe.Collection, equal: status(dedupe.Processing), into: &stats.Processing},
 		{collection: dedupe.Collection, equal: status(dedupe.Completed), into: &stats.Completed},
 		{collection: dedupe.Collection, equal: status(dedupe.Failed), into: &stats.Failed},
-		{collection: deadletter.Collection, equal: map[string]any{"state": string(deadletter.Open)}, into: &stats.DeadLetter},
+		{collection: deadletter.Collection, equal: store.Equals("state", string(deadletter.Open)), into: &stats.DeadLetter},
 	}
 	var held map[string]backlog.Held
 	err = store.AtOnce(ctx, len(counts)+1, func(ctx context.Context, i int) (err error) {

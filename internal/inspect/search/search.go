@@ -256,11 +256,7 @@ type searching struct {
 }
 
 func (s searching) equal(collection, field string, describe describe) look {
-	equal := map[string]any{field: s.id}
-	if s.tenant != "" {
-		equal["tenant"] = s.tenant
-	}
-	return s.query(store.Query{Collection: collection, Equal: equal}, describe)
+	return s.query(store.Query{Collection: collection, Equal: store.Equals(field, s.id, "tenant", s.tenant)}, describe)
 }
 
 func (s searching) account(name ledger.Account) look {

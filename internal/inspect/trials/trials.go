@@ -107,9 +107,9 @@ func (a Reads) Try(ctx context.Context, _ audit.Author, in Try) (dryrun.Trial, e
 	return worker.Try(ctx, dryrun.Message{Message: m, Queue: in.Queue, PublishedAt: a.Now()})
 }
 
-// kinds are the kinds of kept messages that are tried, by where they are kept.
-var kinds = map[events.Where]dryrun.Kind{
-	events.PlaceDeadLetter: dryrun.DeadLetter, events.PlaceDelayed: dryrun.Delayed, events.PlaceLease: dryrun.Claimed,
+// kinds are the kept messages that are tried, by where they are kept.
+var kinds = map[events.Where]string{
+	events.PlaceDeadLetter: "dead_letter", events.PlaceDelayed: "delayed", events.PlaceLease: "claimed",
 }
 
 // rank says how gladly a kept message is tried, the lowest first.
@@ -161,7 +161,8 @@ func replayOf(worker dryrun.Worker, item deadletter.Item) (dryrun.Message, error
 		return dryrun.Message{}, events.ErrUnkept
 	}
 	return dryrun.Message{
-		Message: item.Replay(q), Queue: item.Queue, PublishedAt: item.Died(), From: dryrun.From{Kind: dryrun.DeadLetter, ID: item.ID},
+		Message: item.Replay(q), Queue: item.Queue, PublishedAt: item.Died(),
+		From: dryrun.From{Kind: kinds[events.PlaceDeadLetter], ID: item.ID},
 	}, nil
 }
 

@@ -92,13 +92,13 @@ func TestAnEventIsTriedByTheMessageThatIsKeptOfIt(t *testing.T) {
 	brought := events.Message{Base64: []byte("processed"), Attributes: map[string]string{"event_id": "brought"}}
 	for name, test := range map[string]struct {
 		asked   trials.Try
-		from    dryrun.Kind
+		from    string
 		outcome retry.Outcome
 	}{
-		"a dead letter comes before what waits": {trials.Try{EventID: "dead", Queue: "q:orders"}, dryrun.DeadLetter, "processed"},
-		"a message that waits":                  {trials.Try{EventID: "delayed"}, dryrun.Delayed, "retry"},
-		"one that a worker has in hand":         {trials.Try{EventID: "claimed"}, dryrun.Claimed, "calls"},
-		"that of the tenant who is named":       {trials.Try{EventID: "of-two", Tenant: "another"}, dryrun.Delayed, "retry"},
+		"a dead letter comes before what waits": {trials.Try{EventID: "dead", Queue: "q:orders"}, "dead_letter", "processed"},
+		"a message that waits":                  {trials.Try{EventID: "delayed"}, "delayed", "retry"},
+		"one that a worker has in hand":         {trials.Try{EventID: "claimed"}, "claimed", "calls"},
+		"that of the tenant who is named":       {trials.Try{EventID: "of-two", Tenant: "another"}, "delayed", "retry"},
 		"one that somebody brings":              {trials.Try{Message: &trials.GivenMessage{Message: brought}, Queue: "orders"}, "", "processed"},
 	} {
 		got, err := d.Try(t.Context(), audit.Author{}, test.asked)

@@ -199,9 +199,12 @@ func (s *asked) Query(_ context.Context, q store.Query) (store.Page, error) {
 func newestAsked(t *testing.T) []store.Query {
 	t.Helper()
 	db, router := &asked{}, chi.NewRouter()
-	reads := events.Reads{Store: db, Catalog: &catalog.Catalog{Queues: []catalog.Queue{{ID: "orders"}}}, Now: time.Now}
+	reads := events.Reads{
+		Store: db, Catalog: &catalog.Catalog{Queues: []catalog.Queue{{ID: "orders"}}}, Now: time.Now,
+		Worker: func(map[string]string) (dryrun.Worker, error) { return nil, nil },
+	}
 	letters := &bulk.Operator{Store: db, Now: time.Now, Catalog: reads.Catalog}
-	apps := operations.Apps{Store: db, Reads: reads, DeadLetters: letters, Worker: func(map[string]string) (dryrun.Worker, error) { return nil, nil }}
+	apps := operations.Apps{Store: db, Reads: reads, DeadLetters: letters}
 	server := &api.Server{Catalog: operations.All(apps), Log: slog.New(slog.DiscardHandler), Author: access.Author, Now: time.Now, Store: db}
 	router.Use(access.Access{OpenOnLoopback: true}.Guard)
 	server.Routes(router)

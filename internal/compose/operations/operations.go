@@ -24,8 +24,6 @@ import (
 	"billhook/internal/inspect/pauses"
 	"billhook/internal/inspect/queues"
 	"billhook/internal/inspect/search"
-	"billhook/internal/inspect/trials"
-	"billhook/internal/pipeline/dryrun"
 	"billhook/internal/platform/store"
 )
 
@@ -45,19 +43,16 @@ type Apps struct {
 	Periods     *journal.Periods
 	Reverter    *journal.Reverter
 	DeadLetters *bulk.Operator
-	// Worker tries messages, as trials.Reads has it.
-	Worker func(files map[string]string) (dryrun.Worker, error)
 }
 
 // All are the operations of all apps.
 func All(of Apps) *console.Catalog {
-	tries := trials.Reads{Reads: of.Reads, Worker: of.Worker}
 	return console.NewCatalog(
 		cmp.Or(of.Customers, &customers.Operator{}).Operations(),
 		search.Reads{Reads: of.Reads}.Operations(),
 		cmp.Or(of.DeadLetters, &bulk.Operator{}).Operations(),
-		deadletters.Reads{Reads: tries, Operator: of.DeadLetters}.Operations(),
-		tries.Operations(),
+		deadletters.Reads{Reads: of.Reads, Operator: of.DeadLetters}.Operations(),
+		of.Reads.Trials(),
 		subscriptions.Operations(of.Store),
 		usage.Operations(of.Store, of.Reads.Now),
 		cmp.Or(of.Endpoints, &endpoints.Editor{}).Operations(),

@@ -266,9 +266,9 @@ func New(config Config) (*Worker, error) {
 		},
 	}
 	upkeep.Operations = operator.RunAll
-	reads := events.Reads{Store: listed, Catalog: config.Catalog, Now: config.Now, NewID: uuid.NewString, Viewer: config.Subscriptions, Broker: config.Broker, Links: config.Links}
+	reads := events.Reads{Store: listed, Catalog: config.Catalog, Now: config.Now, NewID: uuid.NewString, Viewer: config.Subscriptions, Broker: config.Broker, Links: config.Links, Worker: config.trial}
 	apps := operations.Apps{
-		Store: listed, Reads: reads, Log: config.Log, DeadLetters: operator, Worker: config.trial, Example: config.example,
+		Store: listed, Reads: reads, Log: config.Log, DeadLetters: operator, Example: config.example,
 		Deployment: &system.Deployment{
 			Self:     system.Self{Build: serve.BuildOf(), Instance: config.Instance, Pool: config.Pool, StartedAt: config.Now().UTC()},
 			Settings: config.Settings, Doctor: config.Doctor,

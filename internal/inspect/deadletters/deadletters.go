@@ -9,7 +9,6 @@ import (
 	"billhook/internal/console"
 	"billhook/internal/inspect/bulk"
 	"billhook/internal/inspect/events"
-	"billhook/internal/inspect/trials"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
@@ -17,7 +16,7 @@ import (
 
 // Reads reads what is shown of dead letters.
 type Reads struct {
-	trials.Reads
+	events.Reads
 	Operator *bulk.Operator
 }
 

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"billhook/internal/inspect/bulk"
-	"billhook/internal/inspect/trials"
+	"billhook/internal/inspect/events"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/dryrun"
 )
@@ -98,10 +98,10 @@ func (a Reads) Preview(ctx context.Context, f bulk.Filter) (Preview, error) {
 		one := &p.Items[i]
 		err := refused
 		if err == nil {
-			one.Trial, err = trials.Replay(limited, worker, one.Item)
+			one.Trial, err = events.Replay(limited, worker, one.Item)
 		}
 		if err != nil {
-			one.Trial, one.Unknown = nil, trials.Unknown(limited, err)
+			one.Trial, one.Unknown = nil, events.Unknown(limited, err)
 		}
 	}
 	return p, nil

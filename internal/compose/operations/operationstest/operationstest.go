@@ -26,7 +26,7 @@ import (
 // Over returns the apps on a store. A hat is worth 250 points.
 func Over(s store.Store, c *catalog.Catalog, now func() time.Time, newID func() string) operations.Apps {
 	return operations.Apps{
-		Store: s, Reads: events.Reads{Store: s, Catalog: c, Now: now, NewID: newID}, Log: slog.New(slog.DiscardHandler),
+		Store: s, Reads: events.Reads{Store: s, Catalog: c, Now: now, NewID: newID, Worker: func(map[string]string) (dryrun.Worker, error) { return oracle{c}, nil }}, Log: slog.New(slog.DiscardHandler),
 		Pauses:    &pauses.Operator{Store: s, Now: now, NewID: newID},
 		Periods:   &journal.Periods{Store: s, Now: now, NewID: newID},
 		Reverter:  &journal.Reverter{Store: s, Catalog: c, Now: now, NewID: newID},
@@ -38,7 +38,6 @@ func Over(s store.Store, c *catalog.Catalog, now func() time.Time, newID func() 
 			Store: s, Catalog: c, Now: now, NewID: newID, Relay: func(context.Context, string) error { return nil },
 			Wait: func(ctx context.Context, _ time.Duration) error { return ctx.Err() },
 		},
-		Worker: func(map[string]string) (dryrun.Worker, error) { return oracle{c}, nil },
 	}
 }
 

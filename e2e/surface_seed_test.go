@@ -24,6 +24,7 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/ingest/webhook/samples"
+	"billhook/internal/inspect/bulk"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/tasks"
 	"billhook/internal/platform/standin"
@@ -310,9 +311,9 @@ func (r *surface) operations() {
 	} {
 		deadLetter := r.deadLetter(r.t, one.queue, one.event)
 		r.names["dead-letter-of-"+one.name] = url.PathEscape(deadLetter.ID)
-		var op deadletter.Operation
-		r.does("ada", http.MethodPost, "/v1/ops/dead-letters/"+string(one.kind), deadletter.Begin{
-			Filter: deadletter.Filter{Queue: one.queue, EventID: one.event}, Change: console.Change{Why: "the recording shows it"}, Expect: 1,
+		var op bulk.Operation
+		r.does("ada", http.MethodPost, "/v1/ops/dead-letters/"+string(one.kind), bulk.Begin{
+			Filter: bulk.Filter{Queue: one.queue, EventID: one.event}, Change: console.Change{Why: "the recording shows it"}, Expect: 1,
 		}, &op)
 		r.names[one.name] = op.ID
 		for _, step := range one.then {

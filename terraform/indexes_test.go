@@ -30,6 +30,7 @@ import (
 	"billhook/internal/console/access"
 	"billhook/internal/console/api"
 	"billhook/internal/dedupe"
+	"billhook/internal/inspect/bulk"
 	"billhook/internal/inspect/events"
 	"billhook/internal/inspect/search"
 	"billhook/internal/pipeline/deadletter"
@@ -103,8 +104,13 @@ func written(t *testing.T) (found queries) {
 		case *ast.FuncDecl:
 			return n.Name.Name != "fields" // what a document is written with
 		case *ast.CallExpr:
-			called, ok := n.Fun.(*ast.SelectorExpr)
-			return !ok || called.Sel.Name != "Increment" // so is this
+			called, _ := n.Fun.(*ast.SelectorExpr)
+			for i, argument := range n.Args {
+				if called != nil && called.Sel.Name == "Equals" && i%2 == 0 {
+					found.fields = append(found.fields, text(argument))
+				}
+			}
+			return called == nil || called.Sel.Name != "Increment" // so is this
 		case *ast.AssignStmt:
 			for _, left := range n.Lhs {
 				if index, ok := left.(*ast.IndexExpr); ok {
@@ -133,7 +139,7 @@ func written(t *testing.T) (found queries) {
 		}
 		// The second makes the conditions of queries that another file asks.
 		source := read(t, path)
-		if !strings.Contains(source, "store.Query{") && !strings.Contains(source, "equal := map[string]any{}") {
+		if !strings.Contains(source, "store.Query{") && !strings.Contains(source, "store.Equals(") {
 			return nil
 		}
 		parsed, err := parser.ParseFile(token.NewFileSet(), path, source, 0)
@@ -193,9 +199,12 @@ func (s *asked) Query(_ context.Context, q store.Query) (store.Page, error) {
 func newestAsked(t *testing.T) []store.Query {
 	t.Helper()
 	db, router := &asked{}, chi.NewRouter()
-	reads := events.Reads{Store: db, Catalog: &catalog.Catalog{Queues: []catalog.Queue{{ID: "orders"}}}, Now: time.Now}
-	letters := &deadletter.Operator{Store: db, Now: time.Now, Catalog: reads.Catalog}
-	apps := operations.Apps{Store: db, Reads: reads, DeadLetters: letters, Worker: func(map[string]string) (dryrun.Worker, error) { return nil, nil }}
+	reads := events.Reads{
+		Store: db, Catalog: &catalog.Catalog{Queues: []catalog.Queue{{ID: "orders"}}}, Now: time.Now,
+		Worker: func(map[string]string) (dryrun.Worker, error) { return nil, nil },
+	}
+	letters := &bulk.Operator{Store: db, Now: time.Now, Catalog: reads.Catalog}
+	apps := operations.Apps{Store: db, Reads: reads, DeadLetters: letters}
 	server := &api.Server{Catalog: operations.All(apps), Log: slog.New(slog.DiscardHandler), Author: access.Author, Now: time.Now, Store: db}
 	router.Use(access.Access{OpenOnLoopback: true}.Guard)
 	server.Routes(router)
@@ -206,7 +215,7 @@ func newestAsked(t *testing.T) []store.Query {
 		"/v1/ops/events":               {"queue": {"orders"}, "status": {"FAILED"}, "type": {"t"}, "event_id": {"e"}, "correlation_id": {"c"}, "key": {"k"}, "since": {"2s"}},
 		"/v1/ops/dead-letters/preview": {"reason": {"r"}, "type": {"t"}, "event_id": {"e"}, "key": {"k"}},
 		"/v1/ops/operations":           {"progress": {"running"}},
-		"/v1/ops/audit":                {"kind": {deadletter.AuditKind}, "subject": {"s"}, "who": {"w"}, "since": {"2s"}},
+		"/v1/ops/audit":                {"kind": {bulk.AuditKind}, "subject": {"s"}, "who": {"w"}, "since": {"2s"}},
 		"/v1/ops/refunds":              {"state": {"all"}},
 		"/v1/ops/customers/c/activity": {"tenant": {"t"}},
 		"/api/v1/events/dead-letter":   {},
@@ -229,7 +238,7 @@ func newestAsked(t *testing.T) []store.Query {
 			require.Equal(t, http.StatusOK, answer.Code, answer.Body.String())
 		}
 	}
-	_, _, err := letters.List(t.Context(), deadletter.Filter{EventID: "e"}, deadletter.Open, store.Cursor{}, 1) // a retry's
+	_, _, err := letters.List(t.Context(), bulk.Filter{EventID: "e"}, deadletter.Open, store.Cursor{}, 1) // a retry's
 	require.NoError(t, err)
 	show, _ := console.NewCatalog(ledger.Operations(holding{db})).Find("accounts show")
 	_, err = show.Call(t.Context(), audit.Author{}, console.Input{Path: map[string]string{"account": "points:user:u"}})

@@ -17,6 +17,7 @@ import (
 	"billhook/catalog"
 	"billhook/internal/compose/worker"
 	"billhook/internal/console"
+	"billhook/internal/inspect/pauses"
 	"billhook/internal/pipeline/pause"
 	"billhook/internal/platform/gcp/pubsub"
 )
@@ -112,7 +113,7 @@ func (p *program) switching() {
 		Help: "queues pause and queues resume record what is asked for, and the worker switches the subscription where it was granted that.\n" +
 			"Where it was not, this does it with your own credentials, in GOOGLE_CLOUD_PROJECT; to resume, it needs PUSH_BASE_URL, PUSH_AUDIENCE\n" +
 			"and PUSH_SERVICE_ACCOUNT as provision does. Run again, it mends what was left half done.",
-	}, func(ctx context.Context, c *catalog.Catalog, in switchFlags) (stands pause.State, err error) {
+	}, func(ctx context.Context, c *catalog.Catalog, in switchFlags) (stands pauses.PauseState, err error) {
 		if err := p.get(ctx, "/v1/ops/queues/"+url.PathEscape(in.Queue)+"/pause", &stands); err != nil {
 			return stands, err
 		}

@@ -22,6 +22,7 @@ import (
 	"billhook/internal/compose/operations"
 	"billhook/internal/console"
 	"billhook/internal/inspect/events"
+	"billhook/internal/inspect/pauses"
 	"billhook/internal/pipeline/pause"
 	"billhook/internal/platform/store/storetest"
 )
@@ -116,7 +117,7 @@ func TestTheSecondPersonSeesThePreviewAndConfirms(t *testing.T) {
 func TestAPauseThatIsOnPaperAloneFails(t *testing.T) {
 	t.Parallel()
 	server := listen(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(pause.State{
+		_ = json.NewEncoder(w).Encode(pauses.PauseState{
 			Queue: "orders", Pause: &pause.Pause{Queue: "orders", Who: "ada", Why: "w\x1b[2J", At: time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC)}, Subscription: pause.Pushing,
 		})
 	}))

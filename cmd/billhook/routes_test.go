@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/console/api"
-	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/inspect/bulk"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/serve"
 )
@@ -123,8 +123,8 @@ func fill(v reflect.Value, text string) {
 	case time.Time:
 		v.Set(reflect.ValueOf(time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)))
 		return
-	case deadletter.Progress:
-		v.SetString(string(deadletter.Finished))
+	case bulk.Progress:
+		v.SetString(string(bulk.Finished))
 		return
 	}
 	switch v.Kind() {

@@ -26,8 +26,8 @@ import (
 	"billhook/catalog/catalogtest"
 	"billhook/internal/apps/ledger"
 	"billhook/internal/filetest"
+	"billhook/internal/inspect/bulk"
 	"billhook/internal/pipeline/alarm"
-	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/pipeline/rates"
 	"billhook/internal/pipeline/tasks"
@@ -352,9 +352,9 @@ func TestAnIdleTaskAndAFlushOfRatesCostTheirDeclaredReadsWritesAndLines(t *testi
 	var log bytes.Buffer
 	service := &tasks.Service{
 		Catalog: c, Store: counter, Outbox: &lane.Relay{Of: lane.Outbox, Store: counter, Now: time.Now},
-		Delayed:  &lane.Relay{Of: lane.Delayed, Store: counter, Now: time.Now},
-		Operator: &deadletter.Operator{Store: counter, Catalog: c, Now: time.Now, NewID: uuid.NewString},
-		Log:      slog.New(slog.NewJSONHandler(&log, nil)), Metrics: telemetry.NewMetrics(), Now: time.Now, Backlogs: subscriptions,
+		Delayed:    &lane.Relay{Of: lane.Delayed, Store: counter, Now: time.Now},
+		Operations: (&bulk.Operator{Store: counter, Catalog: c, Now: time.Now, NewID: uuid.NewString}).RunAll,
+		Log:        slog.New(slog.NewJSONHandler(&log, nil)), Metrics: telemetry.NewMetrics(), Now: time.Now, Backlogs: subscriptions,
 	}
 	router := chi.NewRouter()
 	service.Routes(router)

@@ -34,6 +34,7 @@ import (
 	"billhook/internal/console/access"
 	"billhook/internal/console/pages"
 	"billhook/internal/ingest/webhook/samples"
+	"billhook/internal/inspect/bulk"
 	"billhook/internal/inspect/events"
 	"billhook/internal/pipeline/deadletter"
 )
@@ -323,7 +324,7 @@ func (s *shop) subjects(t *testing.T) map[string][]string {
 	var deadLetters, long console.List[deadletter.Item]
 	s.get(t, "/v1/ops/dead-letters?queue="+orders, &deadLetters)
 	s.get(t, "/v1/ops/dead-letters?queue="+updates+"&event_id="+longID[:128], &long)
-	var operations console.List[deadletter.Operation]
+	var operations console.List[bulk.Operation]
 	s.get(t, "/v1/ops/operations", &operations)
 	var entries console.List[ledger.Entry]
 	s.get(t, "/v1/ops/journal/entries?period="+period, &entries)
@@ -348,7 +349,7 @@ func (s *shop) subjects(t *testing.T) map[string][]string {
 	}
 	const of = "/ops/operations/{"
 	for _, op := range operations.Items {
-		if op.Progress == deadletter.Waiting { // the first, for there is most to do with it
+		if op.Progress == bulk.Waiting { // the first, for there is most to do with it
 			found[of] = slices.Insert(found[of], 0, op.ID)
 		} else {
 			found[of] = append(found[of], op.ID)

@@ -16,6 +16,7 @@ import (
 	"billhook/internal/apps/products"
 	"billhook/internal/console"
 	"billhook/internal/ingest/webhook/samples"
+	"billhook/internal/inspect/bulk"
 	"billhook/internal/inspect/deadletters"
 	"billhook/internal/inspect/queues"
 	"billhook/internal/pipeline/deadletter"
@@ -238,9 +239,9 @@ func (s *shop) operate(t *testing.T) {
 	} {
 		deadLetters := "/v1/ops/dead-letters/preview?queue=" + one.queue + "&event_id=" + one.event
 		until(t, s, deadLetters, func(p deadletters.Preview) bool { return p.Total == 1 })
-		var op deadletter.Operation
-		s.as(t, "ada", http.MethodPost, "/v1/ops/dead-letters/"+string(one.kind), deadletter.Begin{
-			Filter: deadletter.Filter{Queue: one.queue, EventID: one.event}, Change: console.Change{Why: one.why}, Expect: 1,
+		var op bulk.Operation
+		s.as(t, "ada", http.MethodPost, "/v1/ops/dead-letters/"+string(one.kind), bulk.Begin{
+			Filter: bulk.Filter{Queue: one.queue, EventID: one.event}, Change: console.Change{Why: one.why}, Expect: 1,
 		}, &op)
 		if one.then != "" {
 			why := map[string]string{"why": "somebody has looked at it"}

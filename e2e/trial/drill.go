@@ -19,6 +19,7 @@ import (
 	"billhook/internal/compose/devstack"
 	"billhook/internal/console"
 	"billhook/internal/dedupe"
+	"billhook/internal/inspect/bulk"
 	"billhook/internal/inspect/deadletters"
 	"billhook/internal/inspect/events"
 	"billhook/internal/inspect/queues"
@@ -136,7 +137,7 @@ func (n *night) handle(i incident) (row []any) {
 
 	var tried dryrun.Trial
 	n.ask(&tried, "events", "try", deadLetter.EventID, "--queue", i.queue)
-	var op deadletter.Operation
+	var op bulk.Operation
 	n.ask(&op, "dlq", "replay", i.queue, "--reason", i.reason, "--why", i.why, "--yes")
 	for _, l := range deadLetters.Items {
 		n.repeat(&event, func() bool { return event.Status == dedupe.Completed }, "events", "show", l.EventID, "--queue", i.queue)

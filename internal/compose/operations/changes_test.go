@@ -19,6 +19,7 @@ import (
 	"billhook/internal/compose/operations"
 	"billhook/internal/console"
 	"billhook/internal/console/access"
+	"billhook/internal/inspect/bulk"
 	"billhook/internal/inspect/deadletters"
 	"billhook/internal/inspect/events"
 	"billhook/internal/pipeline/deadletter"
@@ -44,7 +45,7 @@ func shelf(t *testing.T) *rig {
 	t.Helper()
 	r, letter := open(t), dead("orders", "orders", "r", time.Minute)
 	letter.EventID, letter.Data, letter.Attributes = "orders", []byte(`{"a":1}`), map[string]string{"event_id": "orders"}
-	op := deadletter.Operation{Kind: deadletter.Replay, Filter: deadletter.Filter{Queue: "orders"}, Who: "ilse", Why: "w", Total: 1, Rate: 50, Progress: deadletter.Waiting, CreatedAt: at}
+	op := bulk.Operation{Kind: deadletter.Replay, Filter: bulk.Filter{Queue: "orders"}, Who: "ilse", Why: "w", Total: 1, Rate: 50, Progress: bulk.Waiting, CreatedAt: at}
 	r.commit(t, inStore(letter), store.Create(store.Key{Collection: audit.Collection, ID: "orders"}, store.Encode(&op)))
 	r.enter(t, sale("default", "orders", "2026-03", 100))
 	return r
@@ -146,8 +147,8 @@ func TestTheAuditIsOfAllKindsTheNewestFirst(t *testing.T) {
 		{Kind: "product", Subject: "hat", Action: "set", Who: "ada", Why: "w", At: ago(4)},
 		{Kind: "queue", Subject: "orders", Action: "pause", Who: "bob", Why: "w", At: ago(3)},
 		{Kind: "product", Subject: "hat", Action: "retire", Who: "ada", Why: "w", At: ago(1)},
-		{Kind: deadletter.AuditKind, Subject: "op-1", Action: "replay", Who: "ada", Why: "w", At: ago(2)},
-		{Kind: deadletter.AuditKind, Subject: "op-1", Action: "cancel", Who: "bob", Why: "w", At: ago(0)},
+		{Kind: bulk.AuditKind, Subject: "op-1", Action: "replay", Who: "ada", Why: "w", At: ago(2)},
+		{Kind: bulk.AuditKind, Subject: "op-1", Action: "cancel", Who: "bob", Why: "w", At: ago(0)},
 	} {
 		write, err := e.Write(fmt.Sprint("r", n))
 		require.NoError(t, err)
@@ -182,7 +183,7 @@ func TestWhatNeedsTwoPeopleIsDoneByASecondOneWithAnIdentity(t *testing.T) {
 			t.Helper()
 			const replay = `{"queue":"orders","expect":1,"why":"mended"}`
 			var first, second deadletters.Preview
-			var op deadletter.Operation
+			var op bulk.Operation
 			r.fourEyes()
 			r.bury(t, declared.Queues[0], "e1", "101", `{"payment_id":"p1"}`)
 			r.refuses(t, http.MethodPost, "/v1/ops/dead-letters/replay", replay, http.StatusForbidden, "identity_needed", shared)

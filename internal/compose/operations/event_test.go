@@ -13,6 +13,7 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/filetest"
+	"billhook/internal/inspect/bulk"
 	"billhook/internal/inspect/events"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/handler"
@@ -28,10 +29,10 @@ func (r *rig) event(t require.TestingT, id string) events.Event {
 	return look[events.Event](t, r, "events/"+id)
 }
 
-func (r *rig) begin(t *testing.T, runs bool) (op deadletter.Operation) {
+func (r *rig) begin(t *testing.T, runs bool) (op bulk.Operation) {
 	t.Helper()
-	op, err := r.operator.Begin(t.Context(), deadletter.Operation{
-		Kind: deadletter.Replay, Filter: deadletter.Filter{Queue: "orders"}, Why: "the product is set",
+	op, err := r.operator.Begin(t.Context(), bulk.Operation{
+		Kind: deadletter.Replay, Filter: bulk.Filter{Queue: "orders"}, Why: "the product is set",
 	}, audit.Author{Proof: audit.Identity, Name: "ilse-ops"}, 1)
 	require.NoError(t, err)
 	if runs {

@@ -21,6 +21,7 @@ import (
 	"billhook/internal/apps/usage"
 	"billhook/internal/console"
 	"billhook/internal/dedupe"
+	"billhook/internal/inspect/bulk"
 	"billhook/internal/inspect/search"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/audit"
@@ -191,7 +192,7 @@ func (r *rig) shelve(t *testing.T) {
 	other, died := record("orders", "acme", "e2"), dead("orders", "dl-3", "unknown_product", 0)
 	other.CorrelationID, other.IdempotencyKey, other.OrderingKey = "c-acme", "p-acme", "u-acme"
 	died.EventID, died.OrderingKey, died.SourceMessageID, died.Tenant = "e3", "u3", "m3", "default"
-	op := deadletter.Operation{Kind: deadletter.Replay, Filter: deadletter.Filter{Queue: "orders"}, Rate: 50, Progress: deadletter.Running, CreatedAt: at}
+	op := bulk.Operation{Kind: deadletter.Replay, Filter: bulk.Filter{Queue: "orders"}, Rate: 50, Progress: bulk.Running, CreatedAt: at}
 	r.commit(t, append(used(usage.Total{Tenant: "shop", Subscription: "s:1", Meter: "calls", Used: 3}),
 		own(record("orders", "default", "e2")), own(other), inStore(died), refund("default", "pay:1", payments.Refunded, 0),
 		store.Create(store.Key{Collection: audit.Collection, ID: "op-1"}, store.Encode(&op)),

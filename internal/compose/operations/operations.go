@@ -18,14 +18,12 @@ import (
 	"billhook/internal/apps/usage"
 	"billhook/internal/compose/system"
 	"billhook/internal/console"
+	"billhook/internal/inspect/bulk"
 	"billhook/internal/inspect/deadletters"
 	"billhook/internal/inspect/events"
+	"billhook/internal/inspect/pauses"
 	"billhook/internal/inspect/queues"
 	"billhook/internal/inspect/search"
-	"billhook/internal/inspect/trials"
-	"billhook/internal/pipeline/deadletter"
-	"billhook/internal/pipeline/dryrun"
-	"billhook/internal/pipeline/pause"
 	"billhook/internal/platform/store"
 )
 
@@ -38,26 +36,23 @@ type Apps struct {
 	Example     func(format, eventType string) ([]byte, error)
 	Log         *slog.Logger
 	Customers   *customers.Operator
-	Pauses      *pause.Operator
+	Pauses      *pauses.Operator
 	Products    *products.Editor
 	Stock       *orders.StockEditor
 	Endpoints   *endpoints.Editor
 	Periods     *journal.Periods
 	Reverter    *journal.Reverter
-	DeadLetters *deadletter.Operator
-	// Worker tries messages, as trials.Reads has it.
-	Worker func(files map[string]string) (dryrun.Worker, error)
+	DeadLetters *bulk.Operator
 }
 
 // All are the operations of all apps.
 func All(of Apps) *console.Catalog {
-	tries := trials.Reads{Reads: of.Reads, Worker: of.Worker}
 	return console.NewCatalog(
 		cmp.Or(of.Customers, &customers.Operator{}).Operations(),
 		search.Reads{Reads: of.Reads}.Operations(),
-		cmp.Or(of.DeadLetters, &deadletter.Operator{}).Operations(),
-		deadletters.Reads{Reads: tries, Operator: of.DeadLetters}.Operations(),
-		tries.Operations(),
+		cmp.Or(of.DeadLetters, &bulk.Operator{}).Operations(),
+		deadletters.Reads{Reads: of.Reads, Operator: of.DeadLetters}.Operations(),
+		of.Reads.Trials(),
 		subscriptions.Operations(of.Store),
 		usage.Operations(of.Store, of.Reads.Now),
 		cmp.Or(of.Endpoints, &endpoints.Editor{}).Operations(),
@@ -71,7 +66,7 @@ func All(of Apps) *console.Catalog {
 		cmp.Or(of.Stock, &orders.StockEditor{}).Operations(),
 		system.Reads{Reads: of.Reads, Deployment: of.Deployment, Example: of.Example}.Operations(),
 		queues.Reads{Reads: of.Reads}.Operations(),
-		cmp.Or(of.Pauses, &pause.Operator{}).Operations(of.Reads.Named),
+		cmp.Or(of.Pauses, &pauses.Operator{}).Operations(of.Reads.Named),
 	)
 }
 

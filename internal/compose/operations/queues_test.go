@@ -16,6 +16,7 @@ import (
 	"billhook/internal/compose/system"
 	"billhook/internal/console"
 	"billhook/internal/dedupe"
+	"billhook/internal/inspect/bulk"
 	"billhook/internal/inspect/events"
 	"billhook/internal/inspect/queues"
 	"billhook/internal/pipeline/deadletter"
@@ -54,7 +55,7 @@ func (r *rig) fill(t *testing.T) {
 	replayed := dead("orders", "d1", "r", time.Hour)
 	replayed.State = deadletter.Replayed
 	r.commit(t, inStore(replayed), inStore(dead("orders", "d2", "r", time.Hour)))
-	for id, progress := range map[string]deadletter.Progress{"o1": deadletter.Waiting, "o2": deadletter.Finished} {
+	for id, progress := range map[string]bulk.Progress{"o1": bulk.Waiting, "o2": bulk.Finished} {
 		r.commit(t, store.Create(store.Key{Collection: audit.Collection, ID: id}, map[string]any{"kind": "replay", "queue": "orders", "progress": string(progress), "rate": int64(50), "created_at": at}))
 	}
 	recorder := rates.NewRecorder(rates.Config{

@@ -27,6 +27,7 @@ import (
 	"billhook/internal/console/api"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
+	"billhook/internal/inspect/bulk"
 	"billhook/internal/inspect/events"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/lane"
@@ -54,7 +55,7 @@ type rig struct {
 	access     access.Access
 	log        bytes.Buffer
 	deployment *system.Deployment
-	operator   *deadletter.Operator
+	operator   *bulk.Operator
 }
 
 // fourEyes has replays wait for a second person from now on.

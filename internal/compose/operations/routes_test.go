@@ -30,6 +30,7 @@ import (
 	"billhook/internal/console/api"
 	"billhook/internal/dedupe"
 	"billhook/internal/filetest"
+	"billhook/internal/inspect/bulk"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/lane"
@@ -344,9 +345,9 @@ func (r *rig) stock(t *testing.T, documents int) {
 		}
 		event := created("orders", fmt.Sprint("e", i), []dedupe.Status{dedupe.Completed, dedupe.Failed, dedupe.DeadLettered}[i%3], ago)
 		event.Emitted = []handler.Emitted{{EventID: "emitted"}}
-		op := deadletter.Operation{
-			Kind: deadletter.Replay, Filter: deadletter.Filter{Queue: "orders"}, Who: "ilse", Rate: 50, CreatedAt: at.Add(-ago),
-			Progress: []deadletter.Progress{deadletter.Finished, deadletter.Running}[i%2],
+		op := bulk.Operation{
+			Kind: deadletter.Replay, Filter: bulk.Filter{Queue: "orders"}, Who: "ilse", Rate: 50, CreatedAt: at.Add(-ago),
+			Progress: []bulk.Progress{bulk.Finished, bulk.Running}[i%2],
 		}
 		entered := filetest.Must(ledger.Post(sale("default", fmt.Sprint("e", i), "2026-03", 100)))(t)
 		credited, err := ledger.Credit(ledger.Move{

@@ -12,7 +12,7 @@ import (
 	"billhook/internal/console"
 	"billhook/internal/contract"
 	"billhook/internal/contract/routing"
-	"billhook/internal/pipeline/pause"
+	"billhook/internal/inspect/pauses"
 	"billhook/internal/platform/audit"
 )
 
@@ -161,7 +161,7 @@ type Producer struct {
 // Notes are the rules of the queue.
 func (q QueueDeclaration) Notes() []string { return q.Words }
 
-func (a Reads) declaredQueue(_ context.Context, _ audit.Author, in pause.Of) (QueueDeclaration, error) {
+func (a Reads) declaredQueue(_ context.Context, _ audit.Author, in pauses.Of) (QueueDeclaration, error) {
 	q, err := a.Named(in.ID)
 	if err != nil {
 		return QueueDeclaration{}, err

@@ -14,6 +14,7 @@ import (
 	"billhook/internal/apps/usage"
 	"billhook/internal/console/api"
 	"billhook/internal/dedupe"
+	"billhook/internal/inspect/bulk"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/pipeline/pause"
@@ -27,7 +28,7 @@ var readable = map[string]func(store.Document) error{
 		if audit.IsEntry(doc.Key.ID) {
 			return reads(audit.EntryOf)(doc)
 		}
-		return reads(deadletter.OperationOf)(doc)
+		return reads(bulk.OperationOf)(doc)
 	},
 	deadletter.Collection:      reads(deadletter.ItemOf),
 	dedupe.Collection:          reads(dedupe.FromDocument),

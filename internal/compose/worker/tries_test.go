@@ -27,7 +27,6 @@ import (
 	"billhook/internal/filetest"
 	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/inspect/events"
-	"billhook/internal/inspect/trials"
 	"billhook/internal/pipeline/dryrun"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/store"
@@ -98,7 +97,7 @@ func newBench(t *testing.T) *bench {
 }
 
 // try tries a message, and requires that nothing came of it.
-func (b *bench) try(t *testing.T, asked trials.Try) dryrun.Trial {
+func (b *bench) try(t *testing.T, asked events.Try) dryrun.Trial {
 	t.Helper()
 	commits, calls, published := b.store.Commits.Load(), len(b.services.all), len(b.broker.taken)
 	question := filetest.Must(json.Marshal(asked))(t)
@@ -162,7 +161,7 @@ func TestTrialDoesNothingAndSaysWhatADeliveryDoes(t *testing.T) {
 			eventType := typeOf(b.catalog, q, entry)
 			about := q.ID + " " + eventType
 			m := messageOf(t, b.catalog, q, eventType, fmt.Sprintf("event-%d", len(tried)))
-			trial := b.try(t, trials.Try{Queue: q.ID, Message: &trials.GivenMessage{Message: *m}})
+			trial := b.try(t, events.Try{Queue: q.ID, Message: &events.GivenMessage{Message: *m}})
 			tried[about] = true
 			require.Equal(t, q.Handlers[entry].Name, trial.Handler, about)
 			require.NotContains(t, []string{"handler_panic", "handler_without_plan", dryrun.Commits}, trial.Reason, about)
@@ -191,7 +190,7 @@ func TestTrialDoesNothingAndSaysWhatADeliveryDoes(t *testing.T) {
 			default:
 				require.Equal(t, []string{string(trial.Outcome), trial.Reason}, []string{answer.Outcome, answer.Reason}, about)
 			}
-			if again := b.try(t, trials.Try{Queue: q.ID, Message: &trials.GivenMessage{Message: *m}}); trial.Outcome == "processed" && q.Remembers() {
+			if again := b.try(t, events.Try{Queue: q.ID, Message: &events.GivenMessage{Message: *m}}); trial.Outcome == "processed" && q.Remembers() {
 				require.Equal(t, []string{"duplicate", "processed_before"}, []string{string(again.Outcome), again.Reason}, about)
 				require.Equal(t, trial.Result, again.Result, about)
 			}
@@ -259,12 +258,12 @@ func TestTrialSaysWhatTheWorkerWouldMeet(t *testing.T) {
 		"payload_conflict": &other, "processed_before": first, "contract_broken": broken,
 		"event_type_unknown": messageOf(t, b.catalog, q, "order.unheard", "unheard"),
 	} {
-		trial := b.try(t, trials.Try{Queue: q.ID, Message: &trials.GivenMessage{Message: *m}})
+		trial := b.try(t, events.Try{Queue: q.ID, Message: &events.GivenMessage{Message: *m}})
 		require.Equal(t, reason, trial.Reason)
 		require.Empty(t, trial.Writes)
 	}
 	for _, m := range []*events.Message{alone, messageOf(t, b.catalog, q, "order.paid", "second")} {
-		trial := b.try(t, trials.Try{Queue: q.ID, Message: &trials.GivenMessage{Message: *m}})
+		trial := b.try(t, events.Try{Queue: q.ID, Message: &events.GivenMessage{Message: *m}})
 		require.Equal(t, []any{"already_credited", 2}, []any{trial.Result, trial.Tries}, "the handler is asked again")
 		require.Empty(t, trial.Writes)
 	}
@@ -280,5 +279,5 @@ func TestTrialSaysWhatTheWorkerWouldMeet(t *testing.T) {
 		c.Store = own.store
 	})
 	q, _ = own.catalog.Queue("ours")
-	require.Equal(t, "handler_without_plan", own.try(t, trials.Try{Queue: "ours", Message: &trials.GivenMessage{Message: *messageOf(t, own.catalog, q, "order.confirmed", "e1")}}).Reason)
+	require.Equal(t, "handler_without_plan", own.try(t, events.Try{Queue: "ours", Message: &events.GivenMessage{Message: *messageOf(t, own.catalog, q, "order.confirmed", "e1")}}).Reason)
 }

@@ -33,9 +33,10 @@ import (
 	"billhook/internal/console/api"
 	"billhook/internal/console/pages"
 	"billhook/internal/dedupe"
+	"billhook/internal/inspect/bulk"
 	"billhook/internal/inspect/events"
+	"billhook/internal/inspect/pauses"
 	"billhook/internal/pipeline/alarm"
-	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/delivery"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/lane"
@@ -256,7 +257,7 @@ func New(config Config) (*Worker, error) {
 		Queues: served, Catalog: config.Catalog, Handlers: registry, Outbox: relay, Alarm: alarms, Timer: after, Dice: rand.Float64,
 		Authenticator: config.Authenticator, Log: config.Log, Metrics: config.Metrics, Rates: counted,
 	})
-	operator := &deadletter.Operator{
+	operator := &bulk.Operator{
 		Store: listed, Catalog: config.Catalog, Now: config.Now, NewID: uuid.NewString, Wait: wait,
 		// Deployed, only the worker that runs the tasks may publish on every queue: it publishes a replay through another.
 		Relay: func(ctx context.Context, lane string) error {
@@ -264,15 +265,15 @@ func New(config Config) (*Worker, error) {
 			return err
 		},
 	}
-	upkeep.Operator = operator
-	reads := events.Reads{Store: listed, Catalog: config.Catalog, Now: config.Now, NewID: uuid.NewString, Viewer: config.Subscriptions, Broker: config.Broker, Links: config.Links}
+	upkeep.Operations = operator.RunAll
+	reads := events.Reads{Store: listed, Catalog: config.Catalog, Now: config.Now, NewID: uuid.NewString, Viewer: config.Subscriptions, Broker: config.Broker, Links: config.Links, Worker: config.trial}
 	apps := operations.Apps{
-		Store: listed, Reads: reads, Log: config.Log, DeadLetters: operator, Worker: config.trial, Example: config.example,
+		Store: listed, Reads: reads, Log: config.Log, DeadLetters: operator, Example: config.example,
 		Deployment: &system.Deployment{
 			Self:     system.Self{Build: serve.BuildOf(), Instance: config.Instance, Pool: config.Pool, StartedAt: config.Now().UTC()},
 			Settings: config.Settings, Doctor: config.Doctor,
 		},
-		Pauses:  &pause.Operator{Store: listed, Viewer: config.Subscriptions, Switch: config.Switch, Now: config.Now, NewID: uuid.NewString},
+		Pauses:  &pauses.Operator{Store: listed, Viewer: config.Subscriptions, Switch: config.Switch, Now: config.Now, NewID: uuid.NewString},
 		Periods: &journal.Periods{Store: listed, Now: config.Now, NewID: uuid.NewString},
 		Reverter: &journal.Reverter{Store: config.Store, Catalog: config.Catalog, Now: config.Now, NewID: uuid.NewString, Committed: func(ctx context.Context, lanes []string) {
 			for _, id := range lanes {

@@ -19,6 +19,7 @@ import (
 	"billhook/internal/compose/worker"
 	"billhook/internal/contract"
 	"billhook/internal/filetest"
+	"billhook/internal/inspect/bulk"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/lane"
@@ -249,10 +250,10 @@ func TestWorkerPublishesWithTheGrantsOfTerraform(t *testing.T) {
 		_, err := deadletter.Keep(t.Context(), base.Store, events, contract.Message{Data: data, Attributes: attributes}, id, now)
 		require.NoError(t, err)
 		now = now.Add(time.Second)
-		var op deadletter.Operation
+		var op bulk.Operation
 		post(t, through, 201, "/v1/ops/dead-letters/replay", `{"queue":"`+events.ID+`","expect":1,"why":"mended"}`, &op)
 		post(t, through, 200, "/v1/ops/operations/"+op.ID+"/run", "", &op)
-		require.Equal(t, deadletter.Finished, op.Progress)
+		require.Equal(t, bulk.Finished, op.Progress)
 	}
 	replay(news, "m-1")
 	did(newsBroker, []string{events.Topic()}, nil)

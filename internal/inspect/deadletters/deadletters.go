@@ -7,8 +7,8 @@ import (
 	"slices"
 
 	"billhook/internal/console"
+	"billhook/internal/inspect/bulk"
 	"billhook/internal/inspect/events"
-	"billhook/internal/inspect/trials"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
@@ -16,8 +16,8 @@ import (
 
 // Reads reads what is shown of dead letters.
 type Reads struct {
-	trials.Reads
-	Operator *deadletter.Operator
+	events.Reads
+	Operator *bulk.Operator
 }
 
 // Choice is the part of a request that chooses dead letters.
@@ -58,7 +58,7 @@ type LookAtPayload struct {
 func (a Reads) Operations() []console.Operation {
 	return []console.Operation{
 		console.New(console.Row{
-			Name: "dlq ls", Path: "GET /v1/ops/dead-letters", Errors: deadletter.Failures, Beside: []string{"dlq reasons"},
+			Name: "dlq ls", Path: "GET /v1/ops/dead-letters", Errors: bulk.Failures, Beside: []string{"dlq reasons"},
 			Summary: "List the dead letters of one queue or all, newest first",
 			Empty:   "No dead letter is in this list. A message comes here when it cannot be handled.",
 		}, func(ctx context.Context, _ audit.Author, in ListDeadLetters) (console.List[deadletter.Item], error) {
@@ -73,7 +73,7 @@ func (a Reads) Operations() []console.Operation {
 			return console.Listed(a.Operator.List(ctx, f, state, in.After, in.Limit))
 		}),
 		console.New(console.Row{
-			Name: "dlq reasons", Path: "GET /v1/ops/dead-letters/reasons", Errors: deadletter.Failures,
+			Name: "dlq reasons", Path: "GET /v1/ops/dead-letters/reasons", Errors: bulk.Failures,
 			Summary: "Count the open dead letters of one queue or all, by reason", Empty: "No dead letter is open. A message comes here when it cannot be handled.",
 		}, func(ctx context.Context, _ audit.Author, in Choice) (console.List[Reason], error) {
 			f, err := a.choose(ctx, Chosen{Choice: in})
@@ -84,7 +84,7 @@ func (a Reads) Operations() []console.Operation {
 			return console.ListOf(all, store.Cursor{}), err
 		}),
 		console.New(console.Row{
-			Name: "dlq show", Path: "GET /v1/ops/dead-letters/{id}", Errors: deadletter.Failures,
+			Name: "dlq show", Path: "GET /v1/ops/dead-letters/{id}", Errors: bulk.Failures,
 			Summary: "Show what happened to a dead letter, what to do, and what people did with it",
 		}, func(ctx context.Context, _ audit.Author, in OneDeadLetter) (Kept, error) {
 			item, err := a.Operator.Show(ctx, in.ID)
@@ -96,7 +96,7 @@ func (a Reads) Operations() []console.Operation {
 		}),
 		console.New(console.Row{
 			Name: "dlq payload", Path: "POST /v1/ops/dead-letters/{id}/payload", Needs: console.Reason, Once: true,
-			Errors:  append(slices.Clone(deadletter.Failures), events.Unkept),
+			Errors:  append(slices.Clone(bulk.Failures), events.Unkept),
 			Summary: "Show the minimized payload of a dead letter; the audit says who has looked, and why",
 		}, func(ctx context.Context, by audit.Author, in LookAtPayload) (Kept, error) {
 			item, err := a.Operator.Show(ctx, in.ID)
@@ -115,12 +115,12 @@ func (a Reads) Operations() []console.Operation {
 			return kept, nil
 		}),
 		console.New(console.Row{
-			Name: "dlq preview", Path: "GET /v1/ops/dead-letters/preview", Errors: deadletter.Failures,
+			Name: "dlq preview", Path: "GET /v1/ops/dead-letters/preview", Errors: bulk.Failures,
 			Summary: "Show which dead letters an operation would change, and what a worker would do with each now",
 		}, func(ctx context.Context, _ audit.Author, in Chosen) (Preview, error) {
 			f, err := a.choose(ctx, in)
 			if err == nil && f.Queue == "" {
-				err = deadletter.ErrNoQueue
+				err = bulk.ErrNoQueue
 			}
 			if err != nil {
 				return Preview{}, err
@@ -128,9 +128,9 @@ func (a Reads) Operations() []console.Operation {
 			return a.Preview(ctx, f)
 		}),
 		console.New(console.Row{
-			Name: "operations preview", Path: "GET /v1/ops/operations/{id}/preview", Errors: deadletter.Failures,
+			Name: "operations preview", Path: "GET /v1/ops/operations/{id}/preview", Errors: bulk.Failures,
 			Summary: "Show what an operation that waits for approval would change if it were approved now",
-		}, func(ctx context.Context, _ audit.Author, in deadletter.OneOperation) (Preview, error) {
+		}, func(ctx context.Context, _ audit.Author, in bulk.OneOperation) (Preview, error) {
 			op, err := a.Operator.Operation(ctx, in.ID)
 			if err != nil {
 				return Preview{}, err
@@ -140,8 +140,8 @@ func (a Reads) Operations() []console.Operation {
 	}
 }
 
-func (a Reads) choose(ctx context.Context, in Chosen) (deadletter.Filter, error) {
-	return a.Operator.Choose(ctx, deadletter.Filter{
+func (a Reads) choose(ctx context.Context, in Chosen) (bulk.Filter, error) {
+	return a.Operator.Choose(ctx, bulk.Filter{
 		Queue: in.Queue, Reason: in.Reason, EventType: in.EventType, EventID: in.EventID, OrderingKey: in.OrderingKey,
 		Since: in.Since.Time, Until: in.Until.Time, Items: in.Items,
 	})

@@ -9,16 +9,17 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/filetest"
+	"billhook/internal/inspect/bulk"
+	"billhook/internal/inspect/bulk/bulktest"
 	"billhook/internal/inspect/deadletters"
 	"billhook/internal/pipeline/deadletter"
-	"billhook/internal/pipeline/deadletter/deadlettertest"
 	"billhook/internal/pipeline/dryrun"
 	"billhook/internal/platform/store/storetest"
 )
 
 var (
 	dead   = time.Date(2026, 3, 2, 10, 0, 0, 0, time.UTC)
-	orders = deadletter.Filter{Queue: "orders"}
+	orders = bulk.Filter{Queue: "orders"}
 )
 
 type rig struct {
@@ -33,7 +34,7 @@ func newRig(t *testing.T) *rig {
 	r.counter = &storetest.Counter{Store: storetest.Open(t)}
 	r.Store, r.Now = r.counter, func() time.Time { return r.now }
 	r.Catalog = &catalog.Catalog{Queues: []catalog.Queue{{ID: "orders", DeadLetter: catalog.DeadLetter{Retention: 14 * 24 * time.Hour}}}}
-	r.Operator = &deadletter.Operator{Store: r.Store, Catalog: r.Catalog, Now: r.Now}
+	r.Operator = &bulk.Operator{Store: r.Store, Catalog: r.Catalog, Now: r.Now}
 	r.Worker = func(map[string]string) (dryrun.Worker, error) { return nil, dryrun.ErrNoQueue }
 	return r
 }
@@ -74,7 +75,7 @@ func TestSummariesNameWhatThereIs(t *testing.T) {
 
 func (r *rig) many(t *testing.T, items int, change func(n int, i *deadletter.Item)) {
 	t.Helper()
-	deadlettertest.Many(t, r.Store, r.Catalog.Queues[0], dead, items, change)
+	bulktest.Many(t, r.Store, r.Catalog.Queues[0], dead, items, change)
 	r.now = dead.Add(24 * time.Hour)
 }
 
@@ -82,15 +83,15 @@ func TestAPreviewCountsAllAndReadsTheNewestOnly(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		items, expired int
-		filter         deadletter.Filter
+		filter         bulk.Filter
 		total, looked  int
 		reads          int64
 	}{
 		"all":                       {2_300, 0, orders, 2_300, 500, 3 + 5*100},
-		"those of a reason":         {2_300, 0, deadletter.Filter{Queue: "orders", Reason: "other"}, 230, 230, 230 + 3},
-		"those of a span":           {2_300, 0, deadletter.Filter{Queue: "orders", Since: dead.Add(2_250 * time.Second)}, 50, 50, 51},
+		"those of a reason":         {2_300, 0, bulk.Filter{Queue: "orders", Reason: "other"}, 230, 230, 230 + 3},
+		"those of a span":           {2_300, 0, bulk.Filter{Queue: "orders", Since: dead.Add(2_250 * time.Second)}, 50, 50, 51},
 		"without what has expired":  {2_300, 30, orders, 2_270, 500, 3 + 5*100},
-		"of a reason, none expired": {2_300, 30, deadletter.Filter{Queue: "orders", Reason: "other"}, 227, 227, 230 + 3},
+		"of a reason, none expired": {2_300, 30, bulk.Filter{Queue: "orders", Reason: "other"}, 227, 227, 230 + 3},
 		"none":                      {10, 10, orders, 0, 0, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -161,7 +162,7 @@ func TestAPreviewCountsReasonsKeysAndWhatAReplayPassesBy(t *testing.T) {
 		case 3:
 			i.Reason, i.Omitted = "attempts_exhausted", 1<<20
 		case 4:
-			i.ReplayCount = deadletter.MaxReplays
+			i.ReplayCount = bulk.MaxReplays
 		}
 	})
 	p := filetest.Must(r.Preview(t.Context(), orders))(t)

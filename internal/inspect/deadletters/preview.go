@@ -9,7 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"billhook/internal/inspect/trials"
+	"billhook/internal/inspect/bulk"
+	"billhook/internal/inspect/events"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/dryrun"
 )
@@ -29,7 +30,7 @@ type Preview struct {
 	Oldest  time.Time `json:"oldest,omitzero" show:"Oldest"`
 	Newest  time.Time `json:"newest,omitzero" show:"Newest"`
 	// Filter is what was chosen, as an operation takes it.
-	Filter deadletter.Filter `json:"filter"`
+	Filter bulk.Filter `json:"filter"`
 	// Items are the newest of them, at most maxTried.
 	Items []Previewed `json:"items"`
 	// FourEyes: an operation on them needs a second person.
@@ -66,7 +67,7 @@ const (
 )
 
 // Preview counts what matches, reads the newest of it, and has a worker try the newest of these. It touches nothing.
-func (a Reads) Preview(ctx context.Context, f deadletter.Filter) (Preview, error) {
+func (a Reads) Preview(ctx context.Context, f bulk.Filter) (Preview, error) {
 	p := Preview{ByReason: Counts{}, ByType: Counts{}, Filter: f, Items: []Previewed{}}
 	q, _ := a.Catalog.Queue(f.Queue)
 	p.FourEyes = q.FourEyes
@@ -97,10 +98,10 @@ func (a Reads) Preview(ctx context.Context, f deadletter.Filter) (Preview, error
 		one := &p.Items[i]
 		err := refused
 		if err == nil {
-			one.Trial, err = trials.Replay(limited, worker, one.Item)
+			one.Trial, err = events.Replay(limited, worker, one.Item)
 		}
 		if err != nil {
-			one.Trial, one.Unknown = nil, trials.Unknown(limited, err)
+			one.Trial, one.Unknown = nil, events.Unknown(limited, err)
 		}
 	}
 	return p, nil
@@ -111,7 +112,7 @@ func (p *Preview) add(i deadletter.Item) {
 	p.Looked++
 	p.ByReason[i.Reason]++
 	p.ByType[i.EventType]++
-	if i.ReplayCount >= deadletter.MaxReplays {
+	if i.ReplayCount >= bulk.MaxReplays {
 		p.Looping++
 	}
 	if i.Omitted > 0 {
@@ -132,7 +133,7 @@ func (p Preview) Notes() (lines []string) {
 		lines = append(lines, fmt.Sprintf("All are counted, and the newest %d were looked at.", p.Looked))
 	}
 	if p.Looping > 0 {
-		lines = append(lines, fmt.Sprintf("A replay passes by %d that were replayed %d times, unless it is forced.", p.Looping, deadletter.MaxReplays))
+		lines = append(lines, fmt.Sprintf("A replay passes by %d that were replayed %d times, unless it is forced.", p.Looping, bulk.MaxReplays))
 	}
 	if p.Omitted > 0 {
 		lines = append(lines, fmt.Sprintf("A replay passes by %d that were too large to keep.", p.Omitted))

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"billhook/internal/inspect/bulk"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/store"
 )
@@ -43,7 +44,7 @@ const (
 
 // Reasons counts the open items of a filter, which names a queue and no items, by the reasons of the newest, the most
 // frequent first and each up to deadletter.CountTo. What is left goes under Others.
-func Reasons(ctx context.Context, o *deadletter.Operator, f deadletter.Filter) (found []Reason, err error) {
+func Reasons(ctx context.Context, o *bulk.Operator, f bulk.Filter) (found []Reason, err error) {
 	total, err := f.Count(ctx, o.Store, deadletter.CountTo+1)
 	if err != nil || total == 0 {
 		return nil, err
@@ -77,7 +78,7 @@ func Reasons(ctx context.Context, o *deadletter.Operator, f deadletter.Filter) (
 }
 
 // reasons counts the open items of a filter by their reasons, of one queue or of all that keep theirs.
-func (a Reads) reasons(ctx context.Context, f deadletter.Filter) ([]Reason, error) {
+func (a Reads) reasons(ctx context.Context, f bulk.Filter) ([]Reason, error) {
 	counted := make([][]Reason, len(a.Catalog.Queues))
 	err := store.AtOnce(ctx, len(counted), func(ctx context.Context, i int) (err error) {
 		one, q := f, a.Catalog.Queues[i]

@@ -152,7 +152,7 @@ var shown = []struct {
 		"States", "An event that waits and has no record yet is `WAITING`. The states of an order are in [orders](../why/orders.md).",
 		[]struct{ what, folder, of string }{
 			{"a delivery (outcome)", "retry", "Outcome"}, {"an event", "dedupe", "Status"}, {"a queue", "inspect/queues", "QueueState"},
-			{"a dead letter", "pipeline/deadletter", "State"}, {"an operation", "pipeline/deadletter", "Progress"},
+			{"a dead letter", "pipeline/deadletter", "State"}, {"an operation", "inspect/bulk", "Progress"},
 			{"a refund", "apps/payments", "State"}, {"a month", "apps/journal", "State"}, {"an endpoint", "apps/endpoints", "State"},
 		},
 	},

@@ -71,7 +71,7 @@ type found struct {
 
 func (a Reads) find(ctx context.Context, id, queue, tenant string) (f found, err error) {
 	of := func(name, queue, tenant string) map[string]any {
-		return chosen(map[string]string{name: id, "queue": queue, "tenant": tenant})
+		return store.Equals(name, id, "queue", queue, "tenant", tenant)
 	}
 	queries := []store.Query{
 		{Collection: dedupe.Collection, Equal: of("event_id", queue, tenant)},
@@ -107,17 +107,6 @@ func (a Reads) find(ctx context.Context, id, queue, tenant string) (f found, err
 		}
 	}
 	return f, nil
-}
-
-// chosen are the fields that are not empty, for a query.
-func chosen(fields map[string]string) map[string]any {
-	equal := map[string]any{}
-	for field, value := range fields {
-		if value != "" {
-			equal[field] = value
-		}
-	}
-	return equal
 }
 
 // Destination is the queue that a message goes to once it is published; empty: several, or none of the catalog.
@@ -272,19 +261,14 @@ func DeadLetterIn(doc store.Document) deadletter.Item {
 	return item
 }
 
-// EventFilter are the fields by which events are chosen.
-type EventFilter struct {
+// ListEvents asks for the newest events.
+type ListEvents struct {
 	Queue         string `json:"-" query:"queue" help:"only of this queue, by id or alias"`
 	Status        string `json:"-" query:"status" validate:"omitempty,oneof=PROCESSING COMPLETED FAILED DEAD_LETTERED" help:"only of this status"`
 	Type          string `json:"-" query:"type" validate:"omitempty,id" help:"only of this event type"`
 	EventID       string `json:"-" query:"event_id" validate:"omitempty,id" help:"only of this event id, in any queue"`
 	CorrelationID string `json:"-" query:"correlation_id" validate:"omitempty,id" help:"only of this correlation id"`
 	Key           string `json:"-" query:"key" validate:"omitempty,uid" help:"only of this ordering key"`
-}
-
-// ListEvents asks for the newest events.
-type ListEvents struct {
-	EventFilter
 	console.Span
 	console.Page
 }
@@ -317,9 +301,8 @@ func (a Reads) Operations() []console.Operation {
 				return console.List[Line]{}, err
 			}
 			return console.Listed(a.Events(ctx, dedupe.Listing{
-				Equal: chosen(map[string]string{
-					"queue": q.ID, "status": in.Status, "event_id": in.EventID, "correlation_id": in.CorrelationID, "ordering_key": in.Key, "event_type": in.Type,
-				}),
+				Equal: store.Equals("queue", q.ID, "status", in.Status, "event_id", in.EventID,
+					"correlation_id", in.CorrelationID, "ordering_key", in.Key, "event_type", in.Type),
 				Since: in.Since.Time, Until: in.Until.Time, After: in.After, Limit: min(in.Limit, dedupe.MaxListed),
 			}))
 		}),

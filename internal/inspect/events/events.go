@@ -11,6 +11,7 @@ import (
 	"billhook/catalog"
 	"billhook/internal/console"
 	"billhook/internal/dedupe"
+	"billhook/internal/pipeline/dryrun"
 	"billhook/internal/pipeline/pause"
 	"billhook/internal/platform/backlog"
 	"billhook/internal/platform/store"
@@ -27,6 +28,8 @@ type Reads struct {
 	// Viewer shows the subscriptions of paused queues; nil: they cannot be seen from here.
 	Viewer pause.Viewer
 	Links  Links
+	// Worker returns the worker that this program would be with other files of the catalog. The error wraps dryrun.ErrCatalog.
+	Worker func(files map[string]string) (dryrun.Worker, error)
 }
 
 var errSeveral = errors.New("ops: several queues or tenants know this event id")

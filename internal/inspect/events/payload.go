@@ -63,8 +63,8 @@ func MessageOf(m contract.Message) Message {
 	return shown
 }
 
-// Kept is a message that is kept of an event.
-type Kept struct {
+// stored is a message that is kept of an event.
+type stored struct {
 	contract.Message
 	Queue, Tenant string
 	Place         Where
@@ -76,25 +76,16 @@ type Kept struct {
 	Emitted    bool
 }
 
-// Kept returns the messages that are kept of an event.
-func (a Reads) Kept(ctx context.Context, id, queue, tenant string) ([]Kept, error) {
-	f, err := a.find(ctx, id, queue, tenant)
-	if err != nil {
-		return nil, err
-	}
-	return f.kept()
-}
-
-func (f found) kept() (all []Kept, err error) {
+func (f found) kept() (all []stored, err error) {
 	for _, doc := range f.deadLetters {
 		if item := DeadLetterIn(doc); len(item.Data) > 0 {
-			all = append(all, Kept{
+			all = append(all, stored{
 				Message: item.Message(), Queue: item.Queue, Tenant: item.TenantID(), Place: PlaceDeadLetter, ID: item.ID, At: item.Kept, DeadLetter: item,
 			})
 		}
 	}
 	for _, waits := range append(f.own(), f.coming...) {
-		all = append(all, Kept{
+		all = append(all, stored{
 			Message: waits.Message, Queue: waits.Queue, Tenant: cmp.Or(waits.Tenant, contract.DefaultTenant), Place: waits.place(),
 			ID: waits.id, At: waits.CreatedAt, Emitted: waits.Emitted,
 		})
@@ -105,7 +96,7 @@ func (f found) kept() (all []Kept, err error) {
 			return nil, err
 		}
 		if record.Message != nil {
-			all = append(all, Kept{
+			all = append(all, stored{
 				Message: *record.Message, Queue: record.Queue, Tenant: record.Tenant, Place: PlaceLease, ID: doc.Key.ID, At: record.CreatedAt,
 			})
 		}

@@ -7,6 +7,7 @@ import (
 
 	"billhook/internal/console"
 	"billhook/internal/dedupe"
+	"billhook/internal/inspect/bulk"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/pipeline/pause"
@@ -87,7 +88,7 @@ func (a Reads) places(ctx context.Context, e *Event, record dedupe.Record, own [
 		if spot.Place != PlaceDeadLetter || i >= closely {
 			continue
 		}
-		asked, err := deadletter.Asked(ctx, a.Store, deadLetter)
+		asked, err := bulk.Asked(ctx, a.Store, deadLetter)
 		if err != nil {
 			return err
 		}

@@ -10,6 +10,7 @@ import (
 
 	"billhook/internal/console"
 	"billhook/internal/dedupe"
+	"billhook/internal/inspect/bulk"
 	"billhook/internal/pii"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/lane"
@@ -23,7 +24,7 @@ import (
 type EventQueue struct {
 	Reads
 
-	Operator *deadletter.Operator
+	Operator *bulk.Operator
 	Log      *slog.Logger
 }
 
@@ -46,7 +47,7 @@ func (a EventQueue) Operations() []console.Operation {
 		console.New(console.Row{Name: "event-queue stats", Path: "GET /api/v1/events/stats"}, a.stats),
 		console.New(console.Row{Name: "event-queue ls", Path: "GET /api/v1/events/dead-letter"}, a.deadEvents),
 		console.New(console.Row{
-			Name: "event-queue retry", Path: "POST /api/v1/events/dead-letter/{event_id}/retry", Needs: console.Act, Errors: deadletter.Failures,
+			Name: "event-queue retry", Path: "POST /api/v1/events/dead-letter/{event_id}/retry", Needs: console.Act, Errors: bulk.Failures,
 		}, a.retry),
 		console.New(console.Row{Name: "event-queue cleanup", Path: "DELETE /api/v1/events/cleanup", Needs: console.Act}, a.cleanupDays),
 	}
@@ -71,7 +72,7 @@ type Stats struct {
 // message that the broker or a lane still has: what is pending is what messages there are without these.
 func (a EventQueue) stats(ctx context.Context, _ audit.Author, _ struct{}) (stats Stats, err error) {
 	var messages, kept int64
-	status := func(s dedupe.Status) map[string]any { return map[string]any{"status": string(s)} }
+	status := func(s dedupe.Status) map[string]any { return store.Equals("status", string(s)) }
 	counts := []struct {
 		collection string
 		equal      map[string]any
@@ -83,7 +84,7 @@ func (a EventQueue) stats(ctx context.Context, _ audit.Author, _ struct{}) (stat
 		{collection: dedupe.Collection, equal: status(dedupe.Processing), into: &stats.Processing},
 		{collection: dedupe.Collection, equal: status(dedupe.Completed), into: &stats.Completed},
 		{collection: dedupe.Collection, equal: status(dedupe.Failed), into: &stats.Failed},
-		{collection: deadletter.Collection, equal: map[string]any{"state": string(deadletter.Open)}, into: &stats.DeadLetter},
+		{collection: deadletter.Collection, equal: store.Equals("state", string(deadletter.Open)), into: &stats.DeadLetter},
 	}
 	var held map[string]backlog.Held
 	err = store.AtOnce(ctx, len(counts)+1, func(ctx context.Context, i int) (err error) {
@@ -131,7 +132,7 @@ type DeadEvent struct {
 }
 
 func (a EventQueue) deadEvents(ctx context.Context, _ audit.Author, in listDeadEvents) ([]DeadEvent, error) {
-	items, _, err := a.Operator.List(ctx, deadletter.Filter{}, deadletter.Open, store.Cursor{}, in.Limit)
+	items, _, err := a.Operator.List(ctx, bulk.Filter{}, deadletter.Open, store.Cursor{}, in.Limit)
 	events := make([]DeadEvent, len(items))
 	for i, item := range items {
 		q, _ := a.Catalog.Queue(item.Queue)
@@ -146,11 +147,11 @@ func (a EventQueue) deadEvents(ctx context.Context, _ audit.Author, in listDeadE
 
 // Retried is what became of a retry.
 type Retried struct {
-	ID        string              `json:"id"`
-	EventID   string              `json:"eventId"`
-	Queue     string              `json:"queue"`
-	Operation string              `json:"operation"`
-	Progress  deadletter.Progress `json:"progress"`
+	ID        string        `json:"id"`
+	EventID   string        `json:"eventId"`
+	Queue     string        `json:"queue"`
+	Operation string        `json:"operation"`
+	Progress  bulk.Progress `json:"progress"`
 	// Replayed: the message is on its way to its queue, with all its attempts.
 	Replayed bool `json:"replayed"`
 }
@@ -164,10 +165,10 @@ func (a EventQueue) retry(ctx context.Context, by audit.Author, in retryOf) (Ret
 	if err != nil {
 		return Retried{}, err
 	}
-	op, err := a.Operator.Begin(ctx, deadletter.Operation{
-		Kind: deadletter.Replay, Filter: deadletter.Filter{Queue: item.Queue, Items: []string{item.ID}}, Why: retryWhy,
+	op, err := a.Operator.Begin(ctx, bulk.Operation{
+		Kind: deadletter.Replay, Filter: bulk.Filter{Queue: item.Queue, Items: []string{item.ID}}, Why: retryWhy,
 	}, by, 1)
-	if err == nil && op.Progress == deadletter.Running {
+	if err == nil && op.Progress == bulk.Running {
 		ctx, cancel := context.WithTimeout(ctx, runTime)
 		defer cancel()
 		op, err = a.Operator.Run(ctx, op.ID)
@@ -189,7 +190,7 @@ func (a EventQueue) openDeadLetter(ctx context.Context, id string) (deadletter.I
 	if !pii.ID.Valid(id) {
 		return deadletter.Item{}, errNotOpen
 	}
-	items, _, err := a.Operator.List(ctx, deadletter.Filter{EventID: id}, deadletter.Open, store.Cursor{}, 2)
+	items, _, err := a.Operator.List(ctx, bulk.Filter{EventID: id}, deadletter.Open, store.Cursor{}, 2)
 	switch {
 	case err != nil:
 		return deadletter.Item{}, err

@@ -218,8 +218,8 @@ func (a Reads) queuesAndNow(requested context.Context) (Queues, rates.Now, error
 
 // CountOf counts the documents that are equal in these fields, as far as a count goes.
 func (a Reads) CountOf(ctx context.Context, collection string, equal map[string]any) (Count, error) {
-	page, err := a.Store.Query(ctx, store.Query{Collection: collection, Equal: equal, Count: true, Limit: deadletter.CountTo + 1})
-	return Count{Count: min(page.Count, deadletter.CountTo), More: page.Count > deadletter.CountTo}, err
+	n, err := store.Count(ctx, a.Store, store.Query{Collection: collection, Equal: equal, Limit: deadletter.CountTo + 1})
+	return Count{Count: min(n, deadletter.CountTo), More: n > deadletter.CountTo}, err
 }
 
 func (a Reads) depth(ctx context.Context, q catalog.Queue) (Depth, error) {

@@ -8,17 +8,16 @@ import (
 	"slices"
 	"strings"
 
-	"billhook/internal/inspect/deadletters"
-	"billhook/internal/inspect/events"
-
 	"golang.org/x/sync/errgroup"
 
 	"billhook/catalog"
 	"billhook/internal/console"
 	"billhook/internal/dedupe"
-	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/inspect/bulk"
+	"billhook/internal/inspect/deadletters"
+	"billhook/internal/inspect/events"
+	"billhook/internal/inspect/pauses"
 	"billhook/internal/pipeline/lane"
-	"billhook/internal/pipeline/pause"
 	"billhook/internal/pipeline/rates"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
@@ -221,7 +220,7 @@ func (q QueueDetail) Notes() (notes []string) {
 	return append(append(notes, "Last hour: "+q.LastHour.words()+"."), q.Declares...)
 }
 
-func (a Reads) queue(ctx context.Context, _ audit.Author, in pause.Of) (QueueDetail, error) {
+func (a Reads) queue(ctx context.Context, _ audit.Author, in pauses.Of) (QueueDetail, error) {
 	q, err := a.Named(in.ID)
 	if err != nil {
 		return QueueDetail{}, err
@@ -247,7 +246,7 @@ func (a Reads) queue(ctx context.Context, _ audit.Author, in pause.Of) (QueueDet
 		if q.DeadLetter.Drop {
 			return nil, nil
 		}
-		return deadletters.Reasons(ctx, &deadletter.Operator{Store: a.Store, Now: a.Now}, deadletter.Filter{Queue: q.ID})
+		return deadletters.Reasons(ctx, &bulk.Operator{Store: a.Store, Now: a.Now}, bulk.Filter{Queue: q.ID})
 	}))
 	group.Go(func() (err error) {
 		detail.Outcomes, _, err = a.Events(asking, dedupe.Listing{Equal: map[string]any{"queue": q.ID}, Limit: outcomesShown})
@@ -276,7 +275,7 @@ func (e Events) String() string {
 func (a Reads) eventsOf(ctx context.Context, queue string) (Events, error) {
 	counts, found := make([]Count, len(statuses)), Events{}
 	err := store.AtOnce(ctx, len(statuses), func(ctx context.Context, i int) (err error) {
-		counts[i], err = a.CountOf(ctx, dedupe.Collection, map[string]any{"queue": queue, "status": string(statuses[i])})
+		counts[i], err = a.CountOf(ctx, dedupe.Collection, store.Equals("queue", queue, "status", string(statuses[i])))
 		return err
 	})
 	for i, status := range statuses {

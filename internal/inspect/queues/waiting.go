@@ -3,11 +3,11 @@ package queues
 import (
 	"context"
 	"fmt"
-	"maps"
 	"strings"
 	"time"
 
 	"billhook/internal/console"
+	"billhook/internal/inspect/bulk"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/audit"
@@ -73,28 +73,20 @@ func (w Waiting) kept() (parts []string) {
 	return parts
 }
 
-type place struct {
-	collection string
-	equal      map[string]any
-	of         func(*Waiting) *Count
-}
-
-var places = []place{
-	{lane.Delayed.Entries(), map[string]any{}, func(w *Waiting) *Count { return &w.Delayed }},
-	{lane.Outbox.Entries(), map[string]any{}, func(w *Waiting) *Count { return &w.Outbox }},
-	{deadletter.Collection, map[string]any{"state": string(deadletter.Replayed)}, func(w *Waiting) *Count { return &w.InReplay }},
-	{audit.Collection, map[string]any{"progress": string(deadletter.Waiting)}, func(w *Waiting) *Count { return &w.ForApproval }},
+var places = []struct {
+	collection, field, value string
+	of                       func(*Waiting) *Count
+}{
+	{lane.Delayed.Entries(), "", "", func(w *Waiting) *Count { return &w.Delayed }},
+	{lane.Outbox.Entries(), "", "", func(w *Waiting) *Count { return &w.Outbox }},
+	{deadletter.Collection, "state", string(deadletter.Replayed), func(w *Waiting) *Count { return &w.InReplay }},
+	{audit.Collection, "progress", string(bulk.Waiting), func(w *Waiting) *Count { return &w.ForApproval }},
 }
 
 func (a Reads) counts(ctx context.Context, queue string, all Waiting) (w Waiting, err error) {
 	err = store.AtOnce(ctx, len(places), func(ctx context.Context, i int) (err error) {
-		p := places[i]
-		equal := maps.Clone(p.equal)
-		if queue != "" {
-			equal["queue"] = queue
-		}
-		if p.of(&all).Count > 0 {
-			*p.of(&w), err = a.CountOf(ctx, p.collection, equal)
+		if p := places[i]; p.of(&all).Count > 0 {
+			*p.of(&w), err = a.CountOf(ctx, p.collection, store.Equals("queue", queue, p.field, p.value))
 		}
 		return err
 	})

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"billhook/internal/inspect/events"
-
 	"billhook/internal/apps/customers"
 	"billhook/internal/apps/ledger"
 	"billhook/internal/apps/orders"
@@ -19,6 +17,7 @@ import (
 	"billhook/internal/apps/subscriptions"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
+	"billhook/internal/inspect/events"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"

@@ -23,6 +23,7 @@ import (
 	"billhook/internal/apps/usage"
 	"billhook/internal/console"
 	"billhook/internal/dedupe"
+	"billhook/internal/inspect/bulk"
 	"billhook/internal/inspect/events"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/lane"
@@ -255,11 +256,7 @@ type searching struct {
 }
 
 func (s searching) equal(collection, field string, describe describe) look {
-	equal := map[string]any{field: s.id}
-	if s.tenant != "" {
-		equal["tenant"] = s.tenant
-	}
-	return s.query(store.Query{Collection: collection, Equal: equal}, describe)
+	return s.query(store.Query{Collection: collection, Equal: store.Equals(field, s.id, "tenant", s.tenant)}, describe)
 }
 
 func (s searching) account(name ledger.Account) look {
@@ -319,8 +316,8 @@ func (s searching) queue(context.Context) ([]Found, bool, error) {
 }
 
 func (s searching) operation(ctx context.Context) ([]Found, bool, error) {
-	op, err := (&deadletter.Operator{Store: s.Store}).Operation(ctx, s.id)
-	if errors.Is(err, deadletter.ErrUnknown) {
+	op, err := (&bulk.Operator{Store: s.Store}).Operation(ctx, s.id)
+	if errors.Is(err, bulk.ErrUnknown) {
 		return nil, false, nil
 	}
 	return []Found{{ID: op.ID, Label: words(string(op.Kind), string(op.Progress)), Queue: op.Filter.Queue}}, false, err

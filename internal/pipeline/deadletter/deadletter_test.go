@@ -1,6 +1,7 @@
 package deadletter_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
@@ -24,11 +26,26 @@ var (
 	dead  = time.Date(2026, 3, 2, 10, 15, 0, 123_456_789, time.UTC)
 )
 
-func (d *rig) stored(t *testing.T) map[string]any {
+// broker confirms every message that Pub/Sub would take.
+type broker struct {
+	messages []contract.Message
+	topics   []string
+	err      error
+}
+
+func (b *broker) Publish(_ context.Context, topic string, m contract.Message) (string, error) {
+	if err := cmp.Or(b.err, m.Check()); err != nil {
+		return "", err
+	}
+	b.messages, b.topics = append(b.messages, m), append(b.topics, topic)
+	return "1", nil
+}
+
+func stored(t *testing.T, db store.Querier) store.Document {
 	t.Helper()
-	all := storetest.All(t, d.store, deadletter.Collection)
+	all := storetest.All(t, db, deadletter.Collection)
 	require.Len(t, all, 1)
-	return all[0].Fields
+	return all[0]
 }
 
 func deadMessage() deadletter.Message {
@@ -80,9 +97,9 @@ func TestADeadLetterThatIsNotConfirmedOrNotKeptIsAnError(t *testing.T) {
 	t.Parallel()
 	cause := errors.New("no answer")
 	require.ErrorIs(t, deadletter.Publish(t.Context(), &broker{err: cause}, queue, deadMessage()), cause)
-	d := newRig(t)
-	d.store.FailBefore(1)
-	_, err := deadletter.Keep(t.Context(), d.store, queue, published(t, deadMessage()), "101", dead)
+	db := &storetest.Faults{Store: storetest.Open(t)}
+	db.FailBefore(1)
+	_, err := deadletter.Keep(t.Context(), db, queue, published(t, deadMessage()), "101", dead)
 	require.ErrorIs(t, err, storetest.ErrFault)
 }
 
@@ -119,7 +136,7 @@ func TestAnyMessageOfPubSubCanBeDeadLettered(t *testing.T) {
 		rapid.String(), rapid.StringMatching(`[a-z]{1,300}`),
 		rapid.SampledFrom([]string{"event_id", "dead_letter_reason", "replay_count", "first_published_at", "CloudPubSubDeadLetterSourceDeliveryCount"}),
 	)
-	d, deaths := newRig(t), 0
+	db, deaths := storetest.Open(t), 0
 	rapid.Check(t, func(t *rapid.T) {
 		deaths++
 		to, l := &broker{}, deadMessage()
@@ -127,7 +144,7 @@ func TestAnyMessageOfPubSubCanBeDeadLettered(t *testing.T) {
 		l.Message.Attributes = rapid.MapOfN(names, rapid.StringN(0, 1500, 3000), 0, 120).Draw(t, "attributes")
 		l.Detail = rapid.StringN(0, 1500, 3000).Draw(t, "detail")
 		require.NoError(t, deadletter.Publish(context.Background(), to, queue, l))
-		fresh, err := deadletter.Keep(context.Background(), d.store, queue, to.messages[0], "99", dead)
+		fresh, err := deadletter.Keep(context.Background(), db, queue, to.messages[0], "99", dead)
 		require.NoError(t, err)
 		require.True(t, fresh)
 	})
@@ -135,15 +152,15 @@ func TestAnyMessageOfPubSubCanBeDeadLettered(t *testing.T) {
 
 func TestOneItemIsKeptPerSourceMessage(t *testing.T) {
 	t.Parallel()
-	d, m := newRig(t), published(t, deadMessage())
-	fresh, err := deadletter.Keep(t.Context(), d.store, queue, m, "101", dead)
+	db, m := storetest.Open(t), published(t, deadMessage())
+	fresh, err := deadletter.Keep(t.Context(), db, queue, m, "101", dead)
 	require.NoError(t, err)
 	require.True(t, fresh)
-	fresh, err = deadletter.Keep(t.Context(), d.store, queue, m, "102", dead) // a second copy of it
+	fresh, err = deadletter.Keep(t.Context(), db, queue, m, "102", dead) // a second copy of it
 	require.NoError(t, err)
 	require.False(t, fresh)
 	m.Data = []byte("another, after an emulator has begun to count again")
-	fresh, err = deadletter.Keep(t.Context(), d.store, queue, m, "103", dead)
+	fresh, err = deadletter.Keep(t.Context(), db, queue, m, "103", dead)
 	require.NoError(t, err)
 	require.True(t, fresh)
 }
@@ -174,11 +191,11 @@ func TestWhateverTheBrokerDeadLettersIsKeptInAFormTheStoreTakes(t *testing.T) {
 		"of a replay of what nobody knows":     {of(map[string]string{"replay_count": "1", "replay_of": "nothing"}), "replay_count", int64(1)},
 		"of a replay of what no item can be":   {of(map[string]string{"replay_count": "1", "replay_of": "a/b"}), "replay_count", int64(1)},
 	} {
-		d := newRig(t)
-		fresh, err := deadletter.Keep(t.Context(), d.store, queue, test.message, "101", dead)
+		db := storetest.Open(t)
+		fresh, err := deadletter.Keep(t.Context(), db, queue, test.message, "101", dead)
 		require.NoError(t, err, name)
 		require.True(t, fresh, name)
-		item := d.stored(t)
+		item := stored(t, db).Fields
 		require.Equal(t, []any{test.want, "101", "delivery_attempts_exhausted", int64(0)}, []any{item[test.field], item["source_message_id"], item["reason"], item["status"]}, name)
 	}
 }
@@ -195,10 +212,10 @@ func TestWhatWaitedUnderADocumentThatCannotBeReadIsKept(t *testing.T) {
 		}, "x", "e1"},
 		"else all of it": {map[string]any{"topic": int64(7), "event_id": "e2"}, `{"event_id":"e2","topic":7}`, ""},
 	} {
-		d := newRig(t)
+		db := storetest.Open(t)
 		doc := store.Document{Key: store.Key{Collection: "delayed", ID: "l-1"}, Fields: test.fields}
-		storetest.Put(t, d.store, deadletter.Unreadable(queue, doc, dead)...)
-		item := d.stored(t)
+		storetest.Put(t, db, deadletter.Unreadable(queue, doc, dead)...)
+		item := stored(t, db).Fields
 		for field, want := range map[string]any{
 			"data": test.data, "event_id": test.event, "detail": "l-1", "source_message_id": "l-1", "reason": deadletter.EntryUnreadable, "status": int64(400),
 		} {
@@ -207,18 +224,8 @@ func TestWhatWaitedUnderADocumentThatCannotBeReadIsKept(t *testing.T) {
 	}
 }
 
-func TestSummariesNameWhatThereIs(t *testing.T) {
+func TestAnItemSaysWhatHasBecomeOfIt(t *testing.T) {
 	t.Parallel()
-	at := time.Date(2026, 11, 23, 14, 5, 6, 0, time.UTC)
-	for want, got := range map[string]fmt.Stringer{
-		"orders": orders,
-		"orders, reason r, type t, event e, key k, kept since 2026-11-23T14:05:06Z, kept before 2026-11-23T15:05:06Z, 2 chosen": deadletter.Filter{
-			Queue: "orders", Reason: "r", EventType: "t", EventID: "e", OrderingKey: "k", Since: at, Until: at.Add(time.Hour), Items: []string{"1", "2"},
-		},
-		"3 processed": deadletter.Outcomes{Processed: 3}, "0 processed, 1 dead again, 2 still waiting": deadletter.Outcomes{DeadAgain: 1, Waiting: 2},
-	} {
-		require.Equal(t, want, got.String())
-	}
 	for want, item := range map[string]deadletter.Item{
 		"dead again": {State: deadletter.Open, ReplayCount: 1}, "still open": {State: deadletter.Open}, "still waiting": {State: deadletter.Replayed},
 		"completed by hand": {State: deadletter.Completed}, "duplicate": {State: deadletter.Processed, Outcome: retry.Duplicate}, "discarded": {State: deadletter.Discarded},
@@ -227,26 +234,33 @@ func TestSummariesNameWhatThereIs(t *testing.T) {
 	}
 }
 
-func TestAnOperationIsFollowedUntilNothingOfItIsOpen(t *testing.T) {
+func TestWhatIsCorrectedBeforeItArrivesIsShownAndFilled(t *testing.T) {
 	t.Parallel()
-	waits, dead, done := &deadletter.Outcomes{Waiting: 1}, &deadletter.Outcomes{DeadAgain: 1}, &deadletter.Outcomes{Processed: 1}
-	for name, test := range map[string]struct {
-		kind          deadletter.Kind
-		progress      deadletter.Progress
-		outcomes      *deadletter.Outcomes
-		goesOn, fails bool
-		notes         int
-	}{
-		"a discard that runs":            {deadletter.Discard, deadletter.Running, nil, true, false, 0},
-		"a discard that has ended":       {deadletter.Discard, deadletter.Finished, nil, false, false, 0},
-		"a replay that nobody approved":  {deadletter.Replay, deadletter.Waiting, nil, false, true, 1},
-		"one with an event on its way":   {deadletter.Replay, deadletter.Finished, waits, true, true, 0},
-		"one with a dead letter again":   {deadletter.Replay, deadletter.Finished, dead, false, true, 0},
-		"one that was cancelled":         {deadletter.Replay, deadletter.Cancelled, done, false, true, 0},
-		"one whose events are processed": {deadletter.Replay, deadletter.Finished, done, false, false, 0},
+	db, first := storetest.Open(t), published(t, deadMessage())
+	id := deadletter.ItemID(queue, "17", first)
+	storetest.Put(t, db, deadletter.Correct(queue, id, "e1", "77", dead))
+	replayed := deadMessage() // and its item was removed before
+	replayed.Message.Attributes[deadletter.AttrReplayOf] = id
+	replayed.Message.Attributes[deadletter.AttrReplayCount] = "1"
+	for step, arrives := range []contract.Message{{}, published(t, replayed), first} {
+		if step > 0 {
+			filetest.Must(deadletter.Keep(t.Context(), db, queue, arrives, "101", dead))(t)
+		}
+		item := filetest.Must(deadletter.ItemOf(stored(t, db)))(t)
+		require.Equal(t, []any{id, deadletter.Corrected, "e1"}, []any{item.ID, item.State, item.EventID})
+		require.Equal(t, step == 2, len(item.Data) > 0 && item.Reason == "unknown_product")
+	}
+}
+
+func TestAnItemIsThatOfTheReplayedOneOrOfTheMessage(t *testing.T) {
+	t.Parallel()
+	m := contract.Message{Data: []byte("x")}
+	own := deadletter.ItemID(queue, "101", m)
+	for attribute, want := range map[string]string{
+		"": own, "0123456789abcdef-orders~7": "0123456789abcdef-orders~7", "0123456789abcdef-refunds~7": own,
+		"a/b-orders~7": own, "anything": own,
 	} {
-		op := deadletter.Operation{Kind: test.kind, Progress: test.progress, Outcomes: test.outcomes}
-		_, goesOn := op.Stands()
-		require.Equal(t, []any{test.goesOn, test.fails, test.notes}, []any{goesOn, op.Missed() != "", len(op.Notes())}, name)
+		m.Attributes = map[string]string{"replay_of": attribute}
+		require.Equal(t, want, deadletter.ItemID(queue, "101", m), attribute)
 	}
 }

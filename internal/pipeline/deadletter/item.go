@@ -3,9 +3,12 @@ package deadletter
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"strconv"
+	"strings"
 	"time"
 
+	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
@@ -77,6 +80,20 @@ type Item struct {
 // MaxHistory bounds an item's history.
 const MaxHistory = 10
 
+// Kind is what a person does with an item.
+type Kind string
+
+// The kinds.
+const (
+	Replay  Kind = "replay"
+	Discard Kind = "discard"
+	// Complete: a person has done by hand what the message was for.
+	Complete Kind = "complete"
+)
+
+// ends are the states that they leave an item in.
+var ends = map[Kind]State{Replay: Replayed, Discard: Discarded, Complete: Completed}
+
 // Act is what a person has done with an item.
 type Act struct {
 	Kind      Kind      `json:"kind" store:"kind" show:"What"`
@@ -116,6 +133,20 @@ func keyOf(id string) store.Key { return store.Key{Collection: Collection, ID: i
 // replace writes the item where nobody has since it was read.
 func (i Item) replace() store.Write { return store.Replace(i.Key(), i.version, store.Encode(&i)) }
 
+// Published is when the message was first published, or else when it was kept.
+func (i Item) Published() time.Time { return cmp.Or(i.FirstPublished, i.Kept) }
+
+// Dealt returns the write of what a person has done with the item, where nobody has since it was read.
+func (i Item) Dealt(act Act) store.Write {
+	i.State, i.Operation, i.Closed, i.Outcome = ends[act.Kind], act.Operation, act.At, ""
+	if act.Kind == Replay {
+		i.ReplayCount++
+	}
+	i.History = append([]Act{act}, i.History...)
+	i.History = i.History[:min(len(i.History), MaxHistory)]
+	return i.replace()
+}
+
 // Message is the message that died, with what its death added to the attributes.
 func (i Item) Message() contract.Message {
 	return contract.Message{Data: i.Data, Attributes: i.Attributes, OrderingKey: i.OrderingKey}
@@ -134,10 +165,24 @@ func ItemOf(doc store.Document) (Item, error) {
 	return item, nil
 }
 
-func (i Item) published() time.Time { return cmp.Or(i.FirstPublished, i.Kept) }
-
-// number is the message id where it is a number, as Pub/Sub's are; else 0.
-func (i Item) number() uint64 {
-	n, _ := strconv.ParseUint(i.SourceMessageID, 10, 64)
-	return n
+// Replay is the message that a replay of the item would publish on its queue.
+func (i Item) Replay(q catalog.Queue) contract.Message {
+	attributes := maps.Clone(i.Attributes)
+	for name := range attributes {
+		switch name {
+		case AttrReason, AttrStatus, AttrDetail, AttrSourceQueue, AttrSourceSubscription, AttrSourceMessageID, AttrAttempts,
+			AttrDeadLetteredAt, contract.AttrDelayTicket, contract.AttrDeliverAt: // it has waited enough
+			delete(attributes, name)
+		default:
+			if strings.HasPrefix(name, brokerPrefix) {
+				delete(attributes, name)
+			}
+		}
+	}
+	attributes[AttrReplayCount], attributes[AttrReplayOf] = strconv.FormatInt(i.ReplayCount+1, 10), i.ID
+	m := contract.Message{Data: i.Data, Attributes: q.Addressed(attributes)}
+	if key := attributes[contract.AttrOrderingKey]; q.Ordered() && key != contract.UnknownOrderingKey {
+		m.OrderingKey = key
+	}
+	return m
 }

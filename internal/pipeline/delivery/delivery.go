@@ -92,9 +92,6 @@ func New(config Config) (*Target, error) {
 	if err != nil || (base.Scheme != "http" && base.Scheme != "https") || base.Host == "" || base.RawQuery != "" || base.Fragment != "" {
 		return nil, errors.New("delivery: the base URL must be http or https, with a host, without query or fragment")
 	}
-	if config.Now == nil {
-		return nil, errors.New("delivery: no clock")
-	}
 	signer, err := signature.NewSigner(signature.Own[string(config.Target.Scheme)], config.Secret, config.Also...)
 	if err != nil {
 		return nil, err

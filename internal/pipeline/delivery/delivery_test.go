@@ -274,7 +274,6 @@ func TestAConfigurationThatCannotBeMeantIsRefusedAndNotPrinted(t *testing.T) {
 		"not a URL":      func(c *delivery.Config) { c.BaseURL = "http://alice:hush@%zz" },
 		"a query":        func(c *delivery.Config) { c.BaseURL = "http://hush.example?key=hush" },
 		"a short secret": func(c *delivery.Config) { c.Secret = "hush" },
-		"no clock":       func(c *delivery.Config) { c.Now = nil },
 	} {
 		bad := good
 		change(&bad)

@@ -43,24 +43,11 @@ type Message struct {
 
 // From is where a message is kept. The zero From is that of a message that somebody brings.
 type From struct {
-	Kind Kind   `json:"kind,omitempty"`
+	Kind string `json:"kind,omitempty"`
 	ID   string `json:"id,omitempty"` // of the document
 }
 
-func (f From) String() string { return strings.TrimSpace(string(f.Kind) + " " + f.ID) }
-
-// Kind is a kind of kept message.
-type Kind string
-
-// The kinds.
-const (
-	// DeadLetter is tried as its replay would be.
-	DeadLetter Kind = "dead_letter"
-	// Delayed waits for its next attempt, for its time, or behind another of its key.
-	Delayed Kind = "delayed"
-	// Claimed is in the record of an event that a worker has in hand.
-	Claimed Kind = "claimed"
-)
+func (f From) String() string { return strings.TrimSpace(f.Kind + " " + f.ID) }
 
 // Calls is the outcome of a message whose handler calls another service, which decides what becomes of it.
 const Calls retry.Outcome = "calls"

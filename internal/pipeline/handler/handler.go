@@ -150,19 +150,17 @@ type LeasedOf[B any] struct {
 	ManyPlaces   bool
 }
 
-// Typed is the Tx, or the Do of a Leased, that gives a handler its body as what it takes.
-func Typed[B any](h func(context.Context, Event, B) (Effect, error)) func(context.Context, Event) (Effect, error) {
-	return typed(h)
-}
+var errBody = retry.Permanent("unexpected_body", nil)
 
-func typed[B, R any](h func(context.Context, Event, B) (R, error)) func(context.Context, Event) (R, error) {
+// Typed is the Tx, or the Do or Plan of a Leased, that gives a handler its body as what it takes; nil of nil.
+func Typed[B, R any](h func(context.Context, Event, B) (R, error)) func(context.Context, Event) (R, error) {
 	if h == nil {
 		return nil
 	}
 	return func(ctx context.Context, event Event) (result R, err error) {
 		body, err := contract.As[B](event.Body)
 		if err != nil {
-			return result, retry.Permanent("unexpected_body", nil)
+			return result, errBody
 		}
 		return h(ctx, event, body)
 	}
@@ -170,15 +168,14 @@ func typed[B, R any](h func(context.Context, Event, B) (R, error)) func(context.
 
 // Leased is the handler that gives Do, Reconcile and Plan their bodies as what they take.
 func (l LeasedOf[B]) Leased() Leased {
-	untyped := Leased{Do: typed(l.Do), Plan: typed(l.Plan), SafeToRepeat: l.SafeToRepeat, ManyPlaces: l.ManyPlaces}
+	untyped := Leased{Do: Typed(l.Do), Plan: Typed(l.Plan), SafeToRepeat: l.SafeToRepeat, ManyPlaces: l.ManyPlaces}
 	if l.Reconcile != nil {
 		untyped.Reconcile = func(ctx context.Context, event Event) (effect Effect, done bool, err error) {
-			effect, err = typed(func(ctx context.Context, event Event, body B) (Effect, error) {
-				var err error
-				effect, done, err = l.Reconcile(ctx, event, body)
-				return effect, err
-			})(ctx, event)
-			return effect, done, err
+			body, err := contract.As[B](event.Body)
+			if err != nil {
+				return effect, false, errBody
+			}
+			return l.Reconcile(ctx, event, body)
 		}
 	}
 	return untyped
@@ -202,9 +199,6 @@ func NewRegistry() *Registry { return &Registry{handlers: map[string]Handler{}} 
 
 // RegisterTx registers a handler of bodies of type B with what it emits to. It panics on an empty or repeated name.
 func RegisterTx[B any](r *Registry, name string, h func(context.Context, Event, B) (Effect, error), emits ...string) {
-	if h == nil {
-		panic("handler: empty registration")
-	}
 	r.add(name, Handler{Tx: Typed(h), body: reflect.TypeFor[B](), emits: emits})
 }
 

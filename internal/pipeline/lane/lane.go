@@ -171,17 +171,11 @@ func Keys(ctx context.Context, from store.Querier, queue string, limit int) (key
 
 // First returns the message of a lane that is published next, and how many wait there, counted up to limit.
 func First(ctx context.Context, from store.Querier, of Lane, limit int) (first Kept, waiting int64, err error) {
-	first, found, err := next(ctx, from, of)
-	if err != nil || !found {
-		return Kept{}, 0, err
+	if first, err = next(ctx, from, of); err != nil || first.Topic == "" {
+		return first, 0, err
 	}
-	query := of.entries(limit)
-	query.Count = true
-	page, err := from.Query(ctx, query)
-	if err != nil {
-		return Kept{}, 0, fmt.Errorf("lane: read: %w", err)
-	}
-	return first, page.Count, nil
+	waiting, err = store.Count(ctx, from, of.entries(limit))
+	return first, waiting, err
 }
 
 // LineOf reads the lane of a message that waits, and the event whose message is its next to be published, which is empty
@@ -191,14 +185,15 @@ func LineOf(ctx context.Context, from store.Store, k Kept) (line Lane, first Sou
 	if line = laneOf(doc); err != nil || !line.Exists() {
 		return line, first, err
 	}
-	next, _, err := next(ctx, from, line)
+	next, err := next(ctx, from, line)
 	return line, next.Source, err
 }
 
-func next(ctx context.Context, from store.Querier, of Lane) (first Kept, found bool, err error) {
+// next is the entry of a lane that is published next; without a topic where there is none.
+func next(ctx context.Context, from store.Querier, of Lane) (first Kept, err error) {
 	entries, _, err := store.List(ctx, from, of.entries(1), KeptOf)
-	if err != nil || len(entries) == 0 {
-		return Kept{}, false, err
+	if len(entries) > 0 {
+		first = entries[0]
 	}
-	return entries[0], true, nil
+	return first, err
 }

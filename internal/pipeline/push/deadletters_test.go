@@ -14,6 +14,7 @@ import (
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/filetest"
+	"billhook/internal/inspect/bulk"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/audit"
@@ -53,14 +54,14 @@ func (r *rig) items(t require.TestingT) string {
 
 func (r *rig) replay(t require.TestingT, id string) message {
 	ctx := context.Background()
-	operator := &deadletter.Operator{
+	operator := &bulk.Operator{
 		Store: r.db, Catalog: &catalog.Catalog{Queues: []catalog.Queue{r.queue}}, Now: r.config.Now,
 		NewID: func() string { return fmt.Sprint("id-", r.ids.Add(1)) },
 		Wait:  func(context.Context, time.Duration) error { return nil },
 		Relay: func(ctx context.Context, lane string) error { _, err := r.relay.Lane(ctx, lane); return err },
 	}
-	op, err := operator.Begin(ctx, deadletter.Operation{
-		Kind: deadletter.Replay, Filter: deadletter.Filter{Queue: "orders", Items: []string{id}}, Why: "mended",
+	op, err := operator.Begin(ctx, bulk.Operation{
+		Kind: deadletter.Replay, Filter: bulk.Filter{Queue: "orders", Items: []string{id}}, Why: "mended",
 	}, audit.Author{Proof: audit.Identity, Name: "ilse"}, 1)
 	require.NoError(t, err)
 	op = filetest.Must(operator.Run(ctx, op.ID))(t)

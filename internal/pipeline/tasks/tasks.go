@@ -47,8 +47,9 @@ type Service struct {
 	Store   store.Store
 	Outbox  *lane.Relay
 	// Delayed publishes what has waited long enough.
-	Delayed  *lane.Relay
-	Operator *deadletter.Operator
+	Delayed *lane.Relay
+	// Operations continues at most so many of people's operations that run, and says what it did.
+	Operations func(ctx context.Context, most int, log *slog.Logger) (done any, err error)
 	// Backlogs counts what waits in the broker; nil: it cannot be counted.
 	Backlogs backlog.Counter
 	// Subscriptions shows whether paused queues are; nil: it cannot be seen.
@@ -218,35 +219,7 @@ func OrphanAfter(c *catalog.Catalog) time.Duration {
 }
 
 func (s *Service) runOperations(ctx context.Context) (any, error) {
-	running, _, err := s.Operator.InStage(ctx, deadletter.Running, store.Cursor{}, records)
-	if err != nil {
-		return nil, err
-	}
-	var ran struct {
-		Operations int `json:"operations"` // continued
-		Finished   int `json:"finished"`
-		Busy       int `json:"busy"`   // run elsewhere
-		Failed     int `json:"failed"` // not continued now
-	}
-	for _, op := range running {
-		if ctx.Err() != nil {
-			break
-		}
-		op, err := s.Operator.Run(ctx, op.ID)
-		switch {
-		case errors.Is(err, store.ErrBusy):
-			ran.Busy++
-		case err != nil:
-			ran.Failed++
-			s.Log.LogAttrs(ctx, slog.LevelWarn, "operation not run", slog.String("operation", op.ID), slog.String("cause", err.Error()))
-		default:
-			ran.Operations++
-			if op.Progress == deadletter.Finished {
-				ran.Finished++
-			}
-		}
-	}
-	return ran, nil //nolint:nilerr // a failure is counted, and the next run tries again
+	return s.Operations(ctx, records, s.Log)
 }
 
 // countDeadLetters fails unless all queues are counted: an absent count is an alert, too.

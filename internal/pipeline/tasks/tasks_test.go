@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/go-chi/chi/v5"
-	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
@@ -82,9 +81,9 @@ func rigOn(db store.Store) *rig {
 		Backlogs: meter{held: map[string]backlog.Held{"again-push": {Messages: 1}}, at: start},
 		Store:    r.faults, Outbox: &lane.Relay{Of: lane.Outbox, Store: r.faults, Publisher: r.broker, Now: clock},
 		Delayed: &lane.Relay{Of: lane.Delayed, Store: r.faults, Publisher: r.broker, Now: clock},
-		Operator: &deadletter.Operator{
-			Store: r.faults, Now: clock, NewID: uuid.NewString, Catalog: &catalog.Catalog{},
-			Wait: func(ctx context.Context, _ time.Duration) error { return ctx.Err() }, Relay: func(context.Context, string) error { return nil },
+		Operations: func(ctx context.Context, _ int, _ *slog.Logger) (any, error) {
+			_, err := r.faults.Query(ctx, store.Query{Collection: "audit", Limit: 1})
+			return nil, err
 		},
 		Log: slog.New(slog.NewJSONHandler(&r.log, nil)), Metrics: r.metrics, Now: clock,
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"time"
 )
 
@@ -68,6 +69,17 @@ func All[T any](ctx context.Context, from Querier, query Query, read func(Docume
 		all = append(all, one)
 	}
 	return all, nil
+}
+
+// Equals is the Equal of a query, by fields and their values in turn. A field whose value is empty is not compared.
+func Equals(pairs ...string) map[string]any {
+	equal := map[string]any{}
+	for pair := range slices.Chunk(pairs, 2) {
+		if pair[1] != "" {
+			equal[pair[0]] = pair[1]
+		}
+	}
+	return equal
 }
 
 // Count returns how many documents a query finds, counted up to its limit.

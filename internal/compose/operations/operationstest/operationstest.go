@@ -14,11 +14,11 @@ import (
 	"billhook/internal/apps/orders"
 	"billhook/internal/apps/products"
 	"billhook/internal/compose/operations"
+	"billhook/internal/inspect/bulk"
 	"billhook/internal/inspect/events"
-	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/inspect/pauses"
 	"billhook/internal/pipeline/dryrun"
 	"billhook/internal/pipeline/handler"
-	"billhook/internal/pipeline/pause"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
 )
@@ -26,19 +26,18 @@ import (
 // Over returns the apps on a store. A hat is worth 250 points.
 func Over(s store.Store, c *catalog.Catalog, now func() time.Time, newID func() string) operations.Apps {
 	return operations.Apps{
-		Store: s, Reads: events.Reads{Store: s, Catalog: c, Now: now, NewID: newID}, Log: slog.New(slog.DiscardHandler),
-		Pauses:    &pause.Operator{Store: s, Now: now, NewID: newID},
+		Store: s, Reads: events.Reads{Store: s, Catalog: c, Now: now, NewID: newID, Worker: func(map[string]string) (dryrun.Worker, error) { return oracle{c}, nil }}, Log: slog.New(slog.DiscardHandler),
+		Pauses:    &pauses.Operator{Store: s, Now: now, NewID: newID},
 		Periods:   &journal.Periods{Store: s, Now: now, NewID: newID},
 		Reverter:  &journal.Reverter{Store: s, Catalog: c, Now: now, NewID: newID},
 		Customers: &customers.Operator{Store: s, Now: now, NewID: newID},
 		Products:  &products.Editor{Store: s, Start: map[string]catalog.Product{"hat": {Points: 250}}, Now: now, NewID: newID},
 		Stock:     &orders.StockEditor{Store: s, Now: now, NewID: newID},
 		Endpoints: &endpoints.Editor{Store: s, Poster: Partner{}, OldSecretFor: time.Hour, Now: now, NewID: newID, NewSecret: func() string { return "whsec_" + newID() }},
-		DeadLetters: &deadletter.Operator{
+		DeadLetters: &bulk.Operator{
 			Store: s, Catalog: c, Now: now, NewID: newID, Relay: func(context.Context, string) error { return nil },
 			Wait: func(ctx context.Context, _ time.Duration) error { return ctx.Err() },
 		},
-		Worker: func(map[string]string) (dryrun.Worker, error) { return oracle{c}, nil },
 	}
 }
 

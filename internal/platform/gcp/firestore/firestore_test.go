@@ -28,7 +28,7 @@ import (
 	"billhook/internal/dedupe"
 	"billhook/internal/dedupe/dedupetest"
 	"billhook/internal/filetest"
-	"billhook/internal/pipeline/deadletter/deadlettertest"
+	"billhook/internal/inspect/bulk/bulktest"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/rates/ratestest"
 	"billhook/internal/platform/gcp/firestore"
@@ -266,7 +266,7 @@ func TestFirestoreFollowsEachModel(t *testing.T) {
 		"seals":        {sealtest.Run, true},
 		"orders":       {orderstest.Run, true},
 		"usage":        {usagetest.Run, true},
-		"dead letters": {deadlettertest.Run, true},
+		"dead letters": {bulktest.Run, true},
 		"rates":        {ratestest.Run, true},
 	} {
 		t.Run(name, func(t *testing.T) {

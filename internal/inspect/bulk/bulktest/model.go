@@ -1,8 +1,8 @@
-// Package deadlettertest holds operations on dead letters to a model, on any store: whatever people,
+// Package bulktest holds operations on dead letters to a model, on any store: whatever people,
 // runners and crashes do at once, an operation replays each item at most once, loses no message, keeps the
 // order of each ordering key, and touches nothing after it is over. What takes two people is begun and
 // approved by two identities. What is corrected stays so.
-package deadlettertest
+package bulktest
 
 import (
 	"context"
@@ -18,6 +18,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
+	"billhook/internal/inspect/bulk"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/audit"
@@ -54,7 +55,7 @@ func Run(t *testing.T, open func(testing.TB) store.Store) {
 		histories++
 		w := &world{
 			faults: &storetest.Faults{Store: db}, now: start, replays: map[string]map[string]int{},
-			over: map[string]deadletter.Operation{}, pending: map[string]contract.Message{}, corrected: map[string]bool{}, by: map[string]string{},
+			over: map[string]bulk.Operation{}, pending: map[string]contract.Message{}, corrected: map[string]bool{}, by: map[string]string{},
 			queue: catalog.Queue{
 				ID: fmt.Sprintf("q%d-%d", time.Now().UnixNano(), histories), OrderingKey: []string{"uid"}, FourEyes: true,
 				DeadLetter: catalog.DeadLetter{Retention: 24 * time.Hour},
@@ -89,7 +90,7 @@ type world struct {
 	names  int
 	// operations are all that have begun, and over those that were seen over, as they were then.
 	operations []string
-	over       map[string]deadletter.Operation
+	over       map[string]bulk.Operation
 	// replays counts, per operation and item, the messages that were put on the queue.
 	replays map[string]map[string]int
 	// pending are the replays without an end, by item.
@@ -116,13 +117,13 @@ func replay(m contract.Message) string {
 	return m.Attributes[deadletter.AttrReplayOf] + " " + m.Attributes[deadletter.AttrReplayCount]
 }
 
-func (w *world) operator(wait func(context.Context, time.Duration) error) *deadletter.Operator {
+func (w *world) operator(wait func(context.Context, time.Duration) error) *bulk.Operator {
 	if wait == nil {
 		wait = func(context.Context, time.Duration) error { return nil }
 	}
 	now := func() time.Time { return w.now }
 	relay := &lane.Relay{Of: lane.Outbox, Store: w.faults.Store, Publisher: w, Now: now}
-	return &deadletter.Operator{
+	return &bulk.Operator{
 		Store: w.faults, Catalog: &catalog.Catalog{Queues: []catalog.Queue{w.queue}}, Now: now,
 		NewID: func() string { w.names++; return fmt.Sprintf("%s-%d", w.queue.ID, w.names) },
 		Wait: func(ctx context.Context, d time.Duration) error {
@@ -153,7 +154,7 @@ func (w *world) bury(t *rapid.T, n int, again map[string]string) {
 
 func (w *world) begin(t *rapid.T) {
 	w.queue.FourEyes = rapid.Bool().Draw(t, "four eyes")
-	operator, f := w.operator(nil), deadletter.Filter{Queue: w.queue.ID}
+	operator, f := w.operator(nil), bulk.Filter{Queue: w.queue.ID}
 	items, want := w.items(t), 0
 	if rapid.Bool().Draw(t, "some") {
 		f.Items = []string{"0000-of-nothing"}
@@ -172,7 +173,7 @@ func (w *world) begin(t *rapid.T) {
 	require.NoError(t, err)
 	require.Equal(t, want, total)
 	by := w.author(t)
-	op, err := operator.Begin(context.Background(), deadletter.Operation{
+	op, err := operator.Begin(context.Background(), bulk.Operation{
 		Kind:   rapid.SampledFrom([]deadletter.Kind{deadletter.Replay, deadletter.Replay, deadletter.Replay, deadletter.Discard, deadletter.Complete}).Draw(t, "kind"),
 		Filter: f, Why: "mended", Rate: 10, Force: true,
 	}, by, total)
@@ -181,7 +182,7 @@ func (w *world) begin(t *rapid.T) {
 		return
 	}
 	if total == 0 {
-		require.ErrorIs(t, err, deadletter.ErrRefused)
+		require.ErrorIs(t, err, bulk.ErrRefused)
 		return
 	}
 	require.NoError(t, err)
@@ -200,7 +201,7 @@ func byName(who, why string) audit.Change {
 	return audit.Change{Who: audit.Author{Proof: audit.Identity, Name: who}, Why: why}
 }
 
-func (w *world) pick(t *rapid.T) deadletter.Operation {
+func (w *world) pick(t *rapid.T) bulk.Operation {
 	if len(w.operations) == 0 {
 		t.Skip("nothing has begun")
 	}
@@ -216,19 +217,19 @@ func (w *world) approve(t *rapid.T) {
 	seen := rapid.IntRange(0, 1).Draw(t, "others than were seen")
 	after, err := operator.Approve(context.Background(), op.ID, audit.Change{Who: by, Why: "checked"}, total+seen)
 	switch {
-	case op.Progress != deadletter.Waiting:
-		require.ErrorIs(t, err, deadletter.ErrRefused)
+	case op.Progress != bulk.Waiting:
+		require.ErrorIs(t, err, bulk.ErrRefused)
 	case by.Proof != audit.Identity:
 		require.ErrorIs(t, err, audit.ErrNoIdentity)
 	case by.Name == op.Who:
 		require.ErrorIs(t, err, audit.ErrSamePerson)
 	case seen > 0:
-		require.ErrorIs(t, err, deadletter.ErrChanged)
+		require.ErrorIs(t, err, bulk.ErrChanged)
 	case total == 0:
-		require.ErrorIs(t, err, deadletter.ErrRefused)
+		require.ErrorIs(t, err, bulk.ErrRefused)
 	default:
 		require.NoError(t, err)
-		require.Equal(t, []any{deadletter.Running, by.Name}, []any{after.Progress, after.ApprovedBy})
+		require.Equal(t, []any{bulk.Running, by.Name}, []any{after.Progress, after.ApprovedBy})
 	}
 }
 
@@ -236,14 +237,14 @@ func (w *world) reject(t *rapid.T) {
 	op, who := w.pick(t), w.person(t)
 	after, err := w.operator(nil).Reject(context.Background(), op.ID, byName(who, "ask first"))
 	switch {
-	case op.Progress == deadletter.Rejected:
+	case op.Progress == bulk.Rejected:
 		require.NoError(t, err)
 		require.Equal(t, op.EndedBy, after.EndedBy)
-	case op.Progress != deadletter.Waiting || who == op.Who:
-		require.ErrorIs(t, err, deadletter.ErrRefused)
+	case op.Progress != bulk.Waiting || who == op.Who:
+		require.ErrorIs(t, err, bulk.ErrRefused)
 	default:
 		require.NoError(t, err)
-		require.Equal(t, []any{deadletter.Rejected, who, int64(0)}, []any{after.Progress, after.EndedBy, after.Done})
+		require.Equal(t, []any{bulk.Rejected, who, int64(0)}, []any{after.Progress, after.EndedBy, after.Done})
 	}
 }
 
@@ -251,19 +252,19 @@ func (w *world) cancel(t *rapid.T) {
 	op, who := w.pick(t), w.person(t)
 	after, err := w.operator(nil).Cancel(context.Background(), op.ID, byName(who, "the wrong one"))
 	switch op.Progress {
-	case deadletter.Finished, deadletter.Rejected:
-		require.ErrorIs(t, err, deadletter.ErrRefused)
-	case deadletter.Cancelled:
+	case bulk.Finished, bulk.Rejected:
+		require.ErrorIs(t, err, bulk.ErrRefused)
+	case bulk.Cancelled:
 		require.NoError(t, err)
 		require.Equal(t, op.EndedBy, after.EndedBy)
 	default:
 		require.NoError(t, err)
-		require.Equal(t, []any{deadletter.Cancelled, who, op.Done}, []any{after.Progress, after.EndedBy, after.Done})
+		require.Equal(t, []any{bulk.Cancelled, who, op.Done}, []any{after.Progress, after.EndedBy, after.Done})
 	}
 }
 
 // runs lets a runner go on, and notes which items it has replayed.
-func (w *world) runs(t *rapid.T, op deadletter.Operation, operator *deadletter.Operator) (deadletter.Operation, error) {
+func (w *world) runs(t *rapid.T, op bulk.Operation, operator *bulk.Operator) (bulk.Operation, error) {
 	before := w.items(t)
 	after, err := operator.Run(context.Background(), op.ID)
 	for id, item := range w.items(t) {
@@ -287,8 +288,8 @@ func (w *world) run(t *rapid.T) {
 	op := w.pick(t)
 	after, err := w.runs(t, op, w.operator(nil))
 	switch {
-	case op.Progress == deadletter.Waiting:
-		require.ErrorIs(t, err, deadletter.ErrRefused)
+	case op.Progress == bulk.Waiting:
+		require.ErrorIs(t, err, bulk.ErrRefused)
 	case op.Runner != "" && w.now.Before(op.RunnerUntil):
 		require.ErrorIs(t, err, store.ErrBusy, "one that was killed has it for a while")
 	default:
@@ -314,7 +315,7 @@ func (w *world) disturbed(t *rapid.T) {
 	}))
 	if done >= 0 {
 		require.NoError(t, err)
-		require.Equal(t, []any{deadletter.Cancelled, done}, []any{after.Progress, after.Done}, "no further one")
+		require.Equal(t, []any{bulk.Cancelled, done}, []any{after.Progress, after.Done}, "no further one")
 	}
 }
 
@@ -329,7 +330,7 @@ func (w *world) crash(t *rapid.T) {
 			w.faults.FailBefore(1)
 		}
 	}
-	if until == 0 && op.Progress == deadletter.Running && (op.Runner == "" || !w.now.Before(op.RunnerUntil)) {
+	if until == 0 && op.Progress == bulk.Running && (op.Runner == "" || !w.now.Before(op.RunnerUntil)) {
 		kill()
 	}
 	_, err := w.runs(t, op, w.operator(func(context.Context, time.Duration) error {
@@ -338,7 +339,7 @@ func (w *world) crash(t *rapid.T) {
 		}
 		return nil
 	}))
-	if err != nil && !errors.Is(err, store.ErrBusy) && !errors.Is(err, deadletter.ErrRefused) {
+	if err != nil && !errors.Is(err, store.ErrBusy) && !errors.Is(err, bulk.ErrRefused) {
 		require.ErrorIs(t, err, storetest.ErrFault)
 	}
 }

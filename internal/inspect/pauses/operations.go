@@ -1,4 +1,4 @@
-package pause
+package pauses
 
 import (
 	"context"
@@ -7,12 +7,13 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/console"
+	"billhook/internal/pipeline/pause"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
 )
 
 // Notes says who has paused the queue, what its subscription does, and what becomes of its messages.
-func (s State) Notes() []string {
+func (s PauseState) Notes() []string {
 	paused := s.Queue + " is not paused"
 	if s.Pause != nil {
 		paused = fmt.Sprintf("%s is paused since %s by %s: %s", s.Queue, moment(s.Pause.At), s.Pause.Who, s.Pause.Why)
@@ -38,7 +39,7 @@ func (s State) Notes() []string {
 }
 
 // Failure says that the queue's subscription does not do what was asked for.
-func (s State) Failure() string {
+func (s PauseState) Failure() string {
 	if s.Settled() {
 		return ""
 	}
@@ -64,26 +65,26 @@ func (o *Operator) Operations(find func(string) (catalog.Queue, error)) []consol
 		return console.New(console.Row{
 			Name: "queues " + verb, Path: "POST /v1/ops/queues/{id}/" + verb, Needs: console.Reason, Before: "pauses show", Summary: summary, Help: help,
 			Errors: []console.Refusal{{Of: ErrInvalid, Kind: console.Refused, Code: "refused", Detail: ""}},
-		}, func(ctx context.Context, by audit.Author, in SwitchQueue) (State, error) {
+		}, func(ctx context.Context, by audit.Author, in SwitchQueue) (PauseState, error) {
 			q, err := find(in.ID)
 			if err != nil {
-				return State{}, err
+				return PauseState{}, err
 			}
 			return o.Set(ctx, q, pauses, in.By(by))
 		})
 	}
 	return []console.Operation{
 		console.New(console.Row{Name: "pauses ls", Path: "GET /v1/ops/pauses", Summary: "List the queues that are paused", Empty: "No queue is paused. Pause one with queues pause."},
-			func(ctx context.Context, _ audit.Author, _ struct{}) (console.List[Pause], error) {
-				all, err := List(ctx, o.Store)
+			func(ctx context.Context, _ audit.Author, _ struct{}) (console.List[pause.Pause], error) {
+				all, err := pause.List(ctx, o.Store)
 				return console.ListOf(all, store.Cursor{}), err
 			}),
 		console.New(console.Row{
 			Name: "pauses show", Path: "GET /v1/ops/queues/{id}/pause", Summary: "Show whether a queue is paused, and what its subscription does",
-		}, func(ctx context.Context, _ audit.Author, in Of) (State, error) {
+		}, func(ctx context.Context, _ audit.Author, in Of) (PauseState, error) {
 			q, err := find(in.ID)
 			if err != nil {
-				return State{}, err
+				return PauseState{}, err
 			}
 			return o.Look(ctx, q)
 		}),

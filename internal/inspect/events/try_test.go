@@ -1,4 +1,4 @@
-package trials_test
+package events_test
 
 import (
 	"context"
@@ -13,7 +13,6 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/inspect/events"
-	"billhook/internal/inspect/trials"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/dryrun"
 	"billhook/internal/pipeline/lane"
@@ -82,7 +81,7 @@ func TestAnEventIsTriedByTheMessageThatIsKeptOfIt(t *testing.T) {
 	t.Parallel()
 	s := emptyStore(t)
 	keep(t, s)
-	d := trials.Reads{Worker: func(files map[string]string) (dryrun.Worker, error) {
+	d := events.Reads{Worker: func(files map[string]string) (dryrun.Worker, error) {
 		if len(files) > 0 {
 			return nil, fmt.Errorf("%w: products.yaml: wrong", dryrun.ErrCatalog)
 		}
@@ -91,23 +90,23 @@ func TestAnEventIsTriedByTheMessageThatIsKeptOfIt(t *testing.T) {
 	d.Store, d.Now, d.Catalog = s, func() time.Time { return now }, &catalog.Catalog{Queues: []catalog.Queue{orders}}
 	brought := events.Message{Base64: []byte("processed"), Attributes: map[string]string{"event_id": "brought"}}
 	for name, test := range map[string]struct {
-		asked   trials.Try
-		from    dryrun.Kind
+		asked   events.Try
+		from    string
 		outcome retry.Outcome
 	}{
-		"a dead letter comes before what waits": {trials.Try{EventID: "dead", Queue: "q:orders"}, dryrun.DeadLetter, "processed"},
-		"a message that waits":                  {trials.Try{EventID: "delayed"}, dryrun.Delayed, "retry"},
-		"one that a worker has in hand":         {trials.Try{EventID: "claimed"}, dryrun.Claimed, "calls"},
-		"that of the tenant who is named":       {trials.Try{EventID: "of-two", Tenant: "another"}, dryrun.Delayed, "retry"},
-		"one that somebody brings":              {trials.Try{Message: &trials.GivenMessage{Message: brought}, Queue: "orders"}, "", "processed"},
+		"a dead letter comes before what waits": {events.Try{EventID: "dead", Queue: "q:orders"}, "dead_letter", "processed"},
+		"a message that waits":                  {events.Try{EventID: "delayed"}, "delayed", "retry"},
+		"one that a worker has in hand":         {events.Try{EventID: "claimed"}, "claimed", "calls"},
+		"that of the tenant who is named":       {events.Try{EventID: "of-two", Tenant: "another"}, "delayed", "retry"},
+		"one that somebody brings":              {events.Try{Message: &events.GivenMessage{Message: brought}, Queue: "orders"}, "", "processed"},
 	} {
 		got, err := d.Try(t.Context(), audit.Author{}, test.asked)
 		require.NoError(t, err, name)
 		require.Equal(t, test.from, got.From.Kind, name)
 		require.Equal(t, test.outcome, got.Outcome, name)
 	}
-	for want, refused := range map[error][]trials.Try{
-		trials.ErrSeveral: {{EventID: "of-two"}},
+	for want, refused := range map[error][]events.Try{
+		events.ErrSeveral: {{EventID: "of-two"}},
 		dryrun.ErrNoQueue: {{EventID: "delayed", Queue: "nobody"}},
 		dryrun.ErrCatalog: {{EventID: "delayed", Catalog: map[string]string{"products.yaml": ""}}},
 		events.ErrUnkept: {
@@ -120,6 +119,6 @@ func TestAnEventIsTriedByTheMessageThatIsKeptOfIt(t *testing.T) {
 		}
 	}
 	s.FailReads(1)
-	_, err := d.Try(t.Context(), audit.Author{}, trials.Try{EventID: "delayed"})
+	_, err := d.Try(t.Context(), audit.Author{}, events.Try{EventID: "delayed"})
 	require.ErrorIs(t, err, storetest.ErrFault)
 }

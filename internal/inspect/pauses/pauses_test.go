@@ -1,4 +1,4 @@
-package pause_test
+package pauses_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/filetest"
+	"billhook/internal/inspect/pauses"
 	"billhook/internal/pipeline/pause"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
@@ -53,9 +54,9 @@ func (b *broker) Pause(context.Context, catalog.Queue, time.Time) error {
 }
 func (b *broker) Resume(context.Context, catalog.Queue) error { return b.change(pause.Pushing) }
 
-func operator(s store.Store, b *broker) *pause.Operator {
+func operator(s store.Store, b *broker) *pauses.Operator {
 	n := 0
-	return &pause.Operator{Store: s, Viewer: b, Switch: b, Now: func() time.Time { return noon.Add(time.Duration(n) * time.Second) }, NewID: func() string { n++; return strconv.Itoa(n) }}
+	return &pauses.Operator{Store: s, Viewer: b, Switch: b, Now: func() time.Time { return noon.Add(time.Duration(n) * time.Second) }, NewID: func() string { n++; return strconv.Itoa(n) }}
 }
 
 func by(why string) audit.Change { return of("ada", why) }
@@ -65,7 +66,7 @@ func of(who, why string) audit.Change {
 }
 
 func entries(t require.TestingT, s store.Store) (actions []string) {
-	found := filetest.Must(audit.Subject{Kind: pause.Kind, ID: orders.ID}.All(context.Background(), s))(t)
+	found := filetest.Must(audit.Subject{Kind: pauses.Kind, ID: orders.ID}.All(context.Background(), s))(t)
 	for _, e := range found {
 		actions = append(actions, e.Action)
 	}
@@ -78,13 +79,13 @@ func TestAPauseIsRecordedAndAuditedOnceAndTheSubscriptionFollows(t *testing.T) {
 	k := operator(db, b)
 	found := filetest.Must(k.Set(t.Context(), orders, true, by("mending")))(t)
 	first := &pause.Pause{Queue: "orders", Who: "ada", Why: "mending", At: noon}
-	require.Equal(t, pause.State{Queue: "orders", Pause: first, KeptUntil: noon, Changed: true, Subscription: pause.Paused, Granted: true}, found)
+	require.Equal(t, pauses.PauseState{Queue: "orders", Pause: first, KeptUntil: noon, Changed: true, Subscription: pause.Paused, Granted: true}, found)
 	found = filetest.Must(k.Set(t.Context(), orders, true, of("bob", "also")))(t)
-	require.Equal(t, pause.State{Queue: "orders", Pause: first, KeptUntil: noon, Subscription: pause.Paused, Granted: true}, found, "who paused it first is kept")
+	require.Equal(t, pauses.PauseState{Queue: "orders", Pause: first, KeptUntil: noon, Subscription: pause.Paused, Granted: true}, found, "who paused it first is kept")
 	all := filetest.Must(pause.List(t.Context(), db))(t)
 	require.Equal(t, []pause.Pause{*first}, all)
 	found = filetest.Must(k.Set(t.Context(), orders, false, by("mended")))(t)
-	require.Equal(t, pause.State{Queue: "orders", Changed: true, Subscription: pause.Pushing, Granted: true}, found)
+	require.Equal(t, pauses.PauseState{Queue: "orders", Changed: true, Subscription: pause.Pushing, Granted: true}, found)
 	require.Equal(t, []string{"resume", "pause"}, entries(t, db))
 }
 
@@ -101,7 +102,7 @@ func TestARefusedChangeChangesNothing(t *testing.T) {
 	} {
 		db, b := storetest.Open(t), &broker{stands: pause.Pushing}
 		_, err := operator(db, b).Set(t.Context(), test.queue, true, test.by)
-		require.True(t, errors.Is(err, audit.ErrInvalid) || errors.Is(err, pause.ErrInvalid), name)
+		require.True(t, errors.Is(err, audit.ErrInvalid) || errors.Is(err, pauses.ErrInvalid), name)
 		require.Equal(t, pause.Pushing, b.stands, name)
 		require.Empty(t, entries(t, db), name)
 	}
@@ -189,7 +190,7 @@ func TestWhateverHappensTheNextCommandMendsIt(t *testing.T) {
 		b := &broker{stands: pause.Pushing}
 		k := operator(faults, b)
 		paused, changes := false, 0
-		command := func(pauses bool) (pause.State, error) {
+		command := func(pauses bool) (pauses.PauseState, error) {
 			found, err := k.Set(context.Background(), q, pauses, by("w"))
 			if found.Changed {
 				changes++
@@ -235,7 +236,7 @@ func TestWhateverHappensTheNextCommandMendsIt(t *testing.T) {
 		require.True(t, found.Settled())
 		require.False(t, found.Changed)
 		require.Equal(t, found.Subscription, b.stands)
-		audited := filetest.Must(audit.Subject{Kind: pause.Kind, ID: q.ID}.All(context.Background(), db))(t)
+		audited := filetest.Must(audit.Subject{Kind: pauses.Kind, ID: q.ID}.All(context.Background(), db))(t)
 		audits := 0
 		for _, e := range audited {
 			if e.Action == "pause" || e.Action == "resume" {

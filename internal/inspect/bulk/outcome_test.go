@@ -1,4 +1,4 @@
-package deadletter_test
+package bulk_test
 
 import (
 	"context"
@@ -10,8 +10,9 @@ import (
 
 	"billhook/internal/contract"
 	"billhook/internal/filetest"
+	"billhook/internal/inspect/bulk"
+	"billhook/internal/inspect/bulk/bulktest"
 	"billhook/internal/pipeline/deadletter"
-	"billhook/internal/pipeline/deadletter/deadlettertest"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 	"billhook/internal/retry"
@@ -33,7 +34,7 @@ func (d *rig) dies(t *testing.T, m contract.Message) {
 	})
 }
 
-func (d *rig) outcomes(t *testing.T, id string) deadletter.Outcomes {
+func (d *rig) outcomes(t *testing.T, id string) bulk.Outcomes {
 	t.Helper()
 	op := filetest.Must(d.Operation(t.Context(), id))(t)
 	return filetest.Must(d.Outcomes(t.Context(), op))(t)
@@ -94,16 +95,8 @@ func TestACancelDoesNotUndoWhatTheRunnerHasWritten(t *testing.T) {
 		return fmt.Sprint("entry-", d.ids.Add(1))
 	}
 	op := filetest.Must(canceller.Cancel(t.Context(), id, byName("marta", "the wrong product")))(t)
-	require.Equal(t, []any{deadletter.Cancelled, int64(25)}, []any{op.Progress, op.Done})
+	require.Equal(t, []any{bulk.Cancelled, int64(25)}, []any{op.Progress, op.Done})
 	require.EqualValues(t, 25, d.outcomes(t, id).Waiting)
-}
-
-// correct closes items as corrected, as the commit of an effect does.
-func (d *rig) correct(t *testing.T, ids ...string) {
-	t.Helper()
-	for _, id := range ids {
-		storetest.Put(t, d.store, deadletter.Correct(*d.queue, id, "e1", "77", d.now))
-	}
 }
 
 func (d *rig) only(t *testing.T) deadletter.Item {
@@ -114,51 +107,14 @@ func (d *rig) only(t *testing.T) deadletter.Item {
 	return all[0]
 }
 
-func (d *rig) run(t *testing.T, kind deadletter.Kind) deadletter.Operation {
+func (d *rig) run(t *testing.T, kind deadletter.Kind) bulk.Operation {
 	t.Helper()
 	return filetest.Must(d.Run(t.Context(), d.begin(t, kind, orders, nil).ID))(t)
 }
 
-func TestWhatIsCorrectedBeforeItArrivesIsShownAndFilled(t *testing.T) {
-	t.Parallel()
-	d := newRig(t)
-	m := contract.Message{Data: []byte(`{"eventId":"e1"}`), Attributes: map[string]string{"source_message_id": "1001"}}
-	id := deadletter.ItemID(*d.queue, "1001", m)
-	d.correct(t, id)
-	awaited := filetest.Must(d.Show(t.Context(), id))(t)
-	require.Equal(t, deadletter.Corrected, awaited.State)
-	require.Equal(t, "e1", awaited.EventID)
-	require.Empty(t, awaited.Data)
-	d.bury(t, 1, "u1", "attempts_exhausted", func(m *contract.Message) { // of a replay whose item was removed before
-		m.Attributes[deadletter.AttrReplayOf], m.Attributes[deadletter.AttrReplayCount] = id, "1"
-	})
-	awaited = filetest.Must(d.Show(t.Context(), id))(t)
-	require.Equal(t, deadletter.Corrected, awaited.State)
-	d.bury(t, 1, "u1", "unknown_product", nil)
-	item := d.only(t)
-	require.Equal(t, awaited.ID, item.ID)
-	require.Equal(t, deadletter.Corrected, item.State)
-	require.Equal(t, "unknown_product", item.Reason)
-	require.NotEmpty(t, item.Data)
-}
-
-func TestAnItemIsThatOfTheReplayedOneOrOfTheMessage(t *testing.T) {
-	t.Parallel()
-	d := newRig(t)
-	m := contract.Message{Data: []byte("x")}
-	own := deadletter.ItemID(*d.queue, "101", m)
-	for attribute, want := range map[string]string{
-		"": own, "0123456789abcdef-orders~7": "0123456789abcdef-orders~7", "0123456789abcdef-refunds~7": own,
-		"a/b-orders~7": own, "anything": own,
-	} {
-		m.Attributes = map[string]string{"replay_of": attribute}
-		require.Equal(t, want, deadletter.ItemID(*d.queue, "101", m), attribute)
-	}
-}
-
 func (d *rig) many(t *testing.T, items int, change func(n int, i *deadletter.Item)) {
 	t.Helper()
-	deadlettertest.Many(t, d.store, *d.queue, dead, items, change)
+	bulktest.Many(t, d.store, *d.queue, dead, items, change)
 	d.now = dead.Add(24 * time.Hour)
 }
 
@@ -170,7 +126,7 @@ func TestAFilterNamesItemsOfItsQueueAlone(t *testing.T) {
 			i.Queue = "mails"
 		}
 	})
-	named := deadletter.Filter{Queue: "orders", Items: []string{"00001", "00005", "00008", "00001", "nothing", "a/b"}}
+	named := bulk.Filter{Queue: "orders", Items: []string{"00001", "00005", "00008", "00001", "nothing", "a/b"}}
 	db := &storetest.Counter{Store: d.store}
 	d.Store = db
 	total := filetest.Must(d.Total(t.Context(), named))(t)
@@ -179,6 +135,44 @@ func TestAFilterNamesItemsOfItsQueueAlone(t *testing.T) {
 	op := filetest.Must(d.Operation(t.Context(), d.begin(t, deadletter.Replay, named, nil).ID))(t)
 	require.Equal(t, named, op.Filter, "it goes on with the same, on any instance")
 
-	named.Items = make([]string, deadletter.MaxChosen+1)
-	require.ErrorIs(t, errorOf(d.Total(t.Context(), named)), deadletter.ErrRefused)
+	named.Items = make([]string, bulk.MaxChosen+1)
+	require.ErrorIs(t, errorOf(d.Total(t.Context(), named)), bulk.ErrRefused)
+}
+
+func TestSummariesNameWhatThereIs(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 11, 23, 14, 5, 6, 0, time.UTC)
+	for want, got := range map[string]fmt.Stringer{
+		"orders": orders,
+		"orders, reason r, type t, event e, key k, kept since 2026-11-23T14:05:06Z, kept before 2026-11-23T15:05:06Z, 2 chosen": bulk.Filter{
+			Queue: "orders", Reason: "r", EventType: "t", EventID: "e", OrderingKey: "k", Since: at, Until: at.Add(time.Hour), Items: []string{"1", "2"},
+		},
+		"3 processed": bulk.Outcomes{Processed: 3}, "0 processed, 1 dead again, 2 still waiting": bulk.Outcomes{DeadAgain: 1, Waiting: 2},
+	} {
+		require.Equal(t, want, got.String())
+	}
+}
+
+func TestAnOperationIsFollowedUntilNothingOfItIsOpen(t *testing.T) {
+	t.Parallel()
+	waits, dead, done := &bulk.Outcomes{Waiting: 1}, &bulk.Outcomes{DeadAgain: 1}, &bulk.Outcomes{Processed: 1}
+	for name, test := range map[string]struct {
+		kind          deadletter.Kind
+		progress      bulk.Progress
+		outcomes      *bulk.Outcomes
+		goesOn, fails bool
+		notes         int
+	}{
+		"a discard that runs":            {deadletter.Discard, bulk.Running, nil, true, false, 0},
+		"a discard that has ended":       {deadletter.Discard, bulk.Finished, nil, false, false, 0},
+		"a replay that nobody approved":  {deadletter.Replay, bulk.Waiting, nil, false, true, 1},
+		"one with an event on its way":   {deadletter.Replay, bulk.Finished, waits, true, true, 0},
+		"one with a dead letter again":   {deadletter.Replay, bulk.Finished, dead, false, true, 0},
+		"one that was cancelled":         {deadletter.Replay, bulk.Cancelled, done, false, true, 0},
+		"one whose events are processed": {deadletter.Replay, bulk.Finished, done, false, false, 0},
+	} {
+		op := bulk.Operation{Kind: test.kind, Progress: test.progress, Outcomes: test.outcomes}
+		_, goesOn := op.Stands()
+		require.Equal(t, []any{test.goesOn, test.fails, test.notes}, []any{goesOn, op.Missed() != "", len(op.Notes())}, name)
+	}
 }

@@ -1,17 +1,15 @@
-package deadletter
+package bulk
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
+	"log/slog"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"billhook/catalog"
-	"billhook/internal/contract"
+	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/store"
 )
@@ -33,9 +31,9 @@ const (
 // The errors of the operator. Any other is the store's.
 var (
 	// ErrUnknown: there is no such operation or item.
-	ErrUnknown = errors.New("deadletter: not known")
+	ErrUnknown = errors.New("bulk: not known")
 	// ErrRefused is wrapped by every refusal of what was asked; its text says why.
-	ErrRefused = errors.New("deadletter: refused")
+	ErrRefused = errors.New("bulk: refused")
 	// ErrChanged is an ErrRefused: other items match than those that somebody has seen.
 	ErrChanged = fmt.Errorf("%w", ErrRefused)
 	// ErrNoQueue is an ErrRefused: the catalog has no such queue.
@@ -100,16 +98,50 @@ func (o *Operator) Run(ctx context.Context, id string) (Operation, error) {
 	return op, failed
 }
 
+// RunAll continues the newest operations that run, at most so many, until ctx ends.
+func (o *Operator) RunAll(ctx context.Context, most int, log *slog.Logger) (any, error) {
+	running, _, err := o.InStage(ctx, Running, store.Cursor{}, most)
+	if err != nil {
+		return nil, err
+	}
+	var ran struct {
+		Operations int `json:"operations"` // continued
+		Finished   int `json:"finished"`
+		Busy       int `json:"busy"`   // run elsewhere
+		Failed     int `json:"failed"` // not continued now
+	}
+	for _, op := range running {
+		if ctx.Err() != nil {
+			break
+		}
+		op, err := o.Run(ctx, op.ID)
+		switch {
+		case errors.Is(err, store.ErrBusy):
+			ran.Busy++
+		case err != nil:
+			ran.Failed++
+			log.LogAttrs(ctx, slog.LevelWarn, "operation not run",
+				slog.String("operation", op.ID), slog.String("cause", err.Error()))
+		default:
+			ran.Operations++
+			if op.Progress == Finished {
+				ran.Finished++
+			}
+		}
+	}
+	return ran, nil //nolint:nilerr // a failure is counted, and the next run tries again
+}
+
 // work deals with what is left of an operation, batch by batch, and reports whether that was all.
 func (o *Operator) work(ctx context.Context, op Operation, runner string) (whole bool, err error) {
 	left, err := o.matches(ctx, op.Matching())
 	if err != nil {
 		return false, err
 	}
-	size, replays := batch, op.Kind == Replay
+	size, replays := batch, op.Kind == deadletter.Replay
 	if replays {
 		size = min(batch, int(op.Rate))
-		left = slices.DeleteFunc(left, func(i Item) bool { return i.Omitted > 0 || (i.ReplayCount >= MaxReplays && !op.Force) })
+		left = slices.DeleteFunc(left, func(i deadletter.Item) bool { return i.Omitted > 0 || (i.ReplayCount >= MaxReplays && !op.Force) })
 	}
 	for len(left) > 0 && ctx.Err() == nil {
 		began, some := o.Now(), left[:min(size, len(left))]
@@ -131,7 +163,7 @@ func (o *Operator) work(ctx context.Context, op Operation, runner string) (whole
 }
 
 // step deals with some items in one commit. It returns how many it has found open, and the lanes to be relayed.
-func (o *Operator) step(ctx context.Context, id, runner string, some []Item) (done int64, lanes []string, err error) {
+func (o *Operator) step(ctx context.Context, id, runner string, some []deadletter.Item) (done int64, lanes []string, err error) {
 	_, err = o.change(ctx, id, func(op *Operation) ([]store.Write, error) {
 		q, ok := o.Catalog.Queue(op.Filter.Queue)
 		switch {
@@ -149,19 +181,16 @@ func (o *Operator) step(ctx context.Context, id, runner string, some []Item) (do
 				continue
 			case err != nil:
 				return nil, err
-			case item.State != Open, item.Kept.After(op.CreatedAt), item.Operation == op.ID:
+			case item.State != deadletter.Open, item.Kept.After(op.CreatedAt), item.Operation == op.ID:
 				continue // one that this operation has replayed may have died again by a clock that is behind
 			}
-			item.State, item.Operation, item.Closed, item.Outcome = kinds[op.Kind].end, op.ID, now, ""
-			item.History = append([]Act{{Kind: op.Kind, Operation: op.ID, Who: op.Who, Why: op.Why, At: now}}, item.History...)
-			item.History = item.History[:min(len(item.History), MaxHistory)]
-			if op.Kind == Replay {
+			if op.Kind == deadletter.Replay {
 				again := item.Replay(q)
-				item.ReplayCount++
-				messages.Add(q.Topic(), item.ID+"-"+again.Attributes[AttrReplayCount], again,
+				messages.Add(q.Topic(), item.ID+"-"+again.Attributes[deadletter.AttrReplayCount], again,
 					lane.Source{Queue: item.Queue, Tenant: item.TenantID(), EventID: item.EventID})
 			}
-			writes = append(writes, item.replace())
+			act := deadletter.Act{Kind: op.Kind, Operation: op.ID, Who: op.Who, Why: op.Why, At: now}
+			writes = append(writes, item.Dealt(act))
 		}
 		if done, lanes = int64(len(writes)), messages.Lanes(); done == 0 {
 			return nil, errDecided
@@ -170,26 +199,4 @@ func (o *Operator) step(ctx context.Context, id, runner string, some []Item) (do
 		return slices.Concat(writes, messages.Writes()), nil
 	})
 	return done, lanes, err
-}
-
-// Replay is the message that a replay of the item would publish on its queue.
-func (i Item) Replay(q catalog.Queue) contract.Message {
-	attributes := maps.Clone(i.Attributes)
-	for name := range attributes {
-		switch name {
-		case AttrReason, AttrStatus, AttrDetail, AttrSourceQueue, AttrSourceSubscription, AttrSourceMessageID, AttrAttempts,
-			AttrDeadLetteredAt, contract.AttrDelayTicket, contract.AttrDeliverAt: // it has waited enough
-			delete(attributes, name)
-		default:
-			if strings.HasPrefix(name, brokerPrefix) {
-				delete(attributes, name)
-			}
-		}
-	}
-	attributes[AttrReplayCount], attributes[AttrReplayOf] = strconv.FormatInt(i.ReplayCount+1, 10), i.ID
-	m := contract.Message{Data: i.Data, Attributes: q.Addressed(attributes)}
-	if key := attributes[contract.AttrOrderingKey]; q.Ordered() && key != contract.UnknownOrderingKey {
-		m.OrderingKey = key
-	}
-	return m
 }

@@ -1,4 +1,4 @@
-package deadletter
+package bulk
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"billhook/internal/console"
+	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
 )
@@ -64,9 +65,9 @@ const runTime = 20 * time.Second
 
 // Operations are what people do with dead letters, and with the operations on them.
 func (o *Operator) Operations() (all []console.Operation) {
-	for _, kind := range []Kind{Replay, Discard, Complete} {
+	for _, kind := range []deadletter.Kind{deadletter.Replay, deadletter.Discard, deadletter.Complete} {
 		all = append(all, console.New(console.Row{
-			Name: "dlq " + string(kind), Path: "POST /v1/ops/dead-letters/" + string(kind), Summary: kinds[kind].summary,
+			Name: "dlq " + string(kind), Path: "POST /v1/ops/dead-letters/" + string(kind), Summary: kinds[kind],
 			Needs: console.Reason, Created: true, Before: "dlq preview", Follow: "operations run", Errors: Failures,
 		}, func(ctx context.Context, by audit.Author, in Begin) (op Operation, err error) {
 			if in.Filter, err = o.Choose(ctx, in.Filter); err != nil {
@@ -96,7 +97,7 @@ func (o *Operator) Operations() (all []console.Operation) {
 			Summary: "Show an operation on dead letters, and the results of what it replayed", Beside: []string{"operations items"},
 		}, func(ctx context.Context, _ audit.Author, in OneOperation) (Operation, error) {
 			op, err := o.Operation(ctx, in.ID)
-			if err != nil || op.Kind != Replay {
+			if err != nil || op.Kind != deadletter.Replay {
 				return op, err
 			}
 			outcomes, err := o.Outcomes(ctx, op)
@@ -106,13 +107,13 @@ func (o *Operator) Operations() (all []console.Operation) {
 		console.New(console.Row{
 			Name: "operations items", Path: "GET /v1/ops/operations/{id}/items", Errors: Failures,
 			Summary: "List the dead letters whose latest operation this is", Empty: "It has changed no dead letter, or later operations have changed them since.",
-		}, func(ctx context.Context, _ audit.Author, in ListOfItems) (console.List[Item], error) {
+		}, func(ctx context.Context, _ audit.Author, in ListOfItems) (console.List[deadletter.Item], error) {
 			if op, err := o.Operation(ctx, in.ID); err == nil {
 				in.ID = op.ID // else it is that of no operation, which has dealt with nothing
 			} else if !errors.Is(err, ErrUnknown) {
-				return console.List[Item]{}, err
+				return console.List[deadletter.Item]{}, err
 			}
-			return console.Listed(o.Items(ctx, in.ID, console.AllOr[State](in.State), in.After, in.Limit))
+			return console.Listed(o.Items(ctx, in.ID, console.AllOr[deadletter.State](in.State), in.After, in.Limit))
 		}),
 		console.New(console.Row{
 			Name: "operations approve", Path: "POST /v1/ops/operations/{id}/approve", Needs: console.TwoPeople,

@@ -1,4 +1,4 @@
-package deadletter
+package bulk
 
 import (
 	"cmp"
@@ -6,12 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/store"
 )
 
@@ -51,15 +51,12 @@ func (f Filter) String() string {
 // MaxChosen is how many items a filter may name.
 const MaxChosen = 100
 
-func (f Filter) equal(state State) map[string]any {
-	all := map[string]any{
-		"queue": f.Queue, "reason": f.Reason, "event_type": f.EventType, "event_id": f.EventID, "ordering_key": f.OrderingKey, "state": string(state),
-	}
-	maps.DeleteFunc(all, func(_ string, value any) bool { return value == "" })
-	return all
+func (f Filter) equal(state deadletter.State) map[string]any {
+	return store.Equals("queue", f.Queue, "reason", f.Reason, "event_type", f.EventType, "event_id", f.EventID,
+		"ordering_key", f.OrderingKey, "state", string(state))
 }
 
-func (f Filter) selects(i Item, state State) bool {
+func (f Filter) selects(i deadletter.Item, state deadletter.State) bool {
 	has := Filter{Queue: i.Queue, Reason: i.Reason, EventType: i.EventType, EventID: i.EventID, OrderingKey: i.OrderingKey}.equal(i.State)
 	for name, value := range f.equal(state) {
 		if has[name] != value {
@@ -105,11 +102,11 @@ func (o *Operator) living(f Filter) Filter {
 }
 
 // chosen returns the items that a filter names and selects, the newest first.
-func (o *Operator) chosen(ctx context.Context, f Filter, state State) ([]Item, error) {
+func (o *Operator) chosen(ctx context.Context, f Filter, state deadletter.State) ([]deadletter.Item, error) {
 	if len(f.Items) > MaxChosen {
 		return nil, fmt.Errorf("%w: name %d items at most, not %d", ErrRefused, MaxChosen, len(f.Items))
 	}
-	var items []Item
+	var items []deadletter.Item
 	for _, id := range slices.Compact(slices.Sorted(slices.Values(f.Items))) {
 		item, err := o.Show(ctx, id)
 		switch {
@@ -120,26 +117,26 @@ func (o *Operator) chosen(ctx context.Context, f Filter, state State) ([]Item, e
 			items = append(items, item)
 		}
 	}
-	slices.SortFunc(items, func(a, b Item) int { return cmp.Or(b.Kept.Compare(a.Kept), strings.Compare(b.ID, a.ID)) })
+	slices.SortFunc(items, func(a, b deadletter.Item) int { return cmp.Or(b.Kept.Compare(a.Kept), strings.Compare(b.ID, a.ID)) })
 	return items, nil
 }
 
 // List returns a page of items, the newest first by the time that they are kept since, ties by id, the greatest first: those
 // of a state, or all where it is empty. What has expired is left out. next is zero on the last page, or may be of an empty one.
-func (o *Operator) List(ctx context.Context, f Filter, state State, after store.Cursor, limit int) (items []Item, next store.Cursor, err error) {
+func (o *Operator) List(ctx context.Context, f Filter, state deadletter.State, after store.Cursor, limit int) (items []deadletter.Item, next store.Cursor, err error) {
 	if len(f.Items) > 0 { // one page has all of them
 		items, err = o.chosen(ctx, f, state)
 	} else {
-		query := store.Query{Collection: Collection, Equal: f.equal(state), Newest: f.newest(), After: after, Limit: min(limit, store.MaxPage)}
-		items, next, err = store.List(ctx, o.Store, query, ItemOf)
+		query := store.Query{Collection: deadletter.Collection, Equal: f.equal(state), Newest: f.newest(), After: after, Limit: min(limit, store.MaxPage)}
+		items, next, err = store.List(ctx, o.Store, query, deadletter.ItemOf)
 	}
 	now := o.Now()
-	return slices.DeleteFunc(items, func(i Item) bool { return !now.Before(i.Expires) }), next, err
+	return slices.DeleteFunc(items, func(i deadletter.Item) bool { return !now.Before(i.Expires) }), next, err
 }
 
 // Show returns the item of an id, or the only one whose id begins so.
-func (o *Operator) Show(ctx context.Context, id string) (Item, error) {
-	return named(ctx, o.Store, keyOf(id), ItemOf)
+func (o *Operator) Show(ctx context.Context, id string) (deadletter.Item, error) {
+	return named(ctx, o.Store, deadletter.Item{ID: id}.Key(), deadletter.ItemOf)
 }
 
 func named[T any](ctx context.Context, from store.Store, key store.Key, read func(store.Document) (T, error)) (found T, err error) {
@@ -157,12 +154,12 @@ func named[T any](ctx context.Context, from store.Store, key store.Key, read fun
 const perPage = 100
 
 // Each yields the open items of a filter, as List has them. An error is the last that it yields.
-func (o *Operator) Each(ctx context.Context, f Filter) iter.Seq2[Item, error] {
-	return func(yield func(Item, error) bool) {
+func (o *Operator) Each(ctx context.Context, f Filter) iter.Seq2[deadletter.Item, error] {
+	return func(yield func(deadletter.Item, error) bool) {
 		for after, more := (store.Cursor{}), true; more; more = !after.IsZero() {
-			items, next, err := o.List(ctx, o.living(f), Open, after, perPage)
+			items, next, err := o.List(ctx, o.living(f), deadletter.Open, after, perPage)
 			if err != nil {
-				yield(Item{}, err)
+				yield(deadletter.Item{}, err)
 				return
 			}
 			for _, i := range items {
@@ -178,7 +175,7 @@ func (o *Operator) Each(ctx context.Context, f Filter) iter.Seq2[Item, error] {
 // Total is how many open items match, exactly. The error is ErrRefused where they are too many.
 func (o *Operator) Total(ctx context.Context, f Filter) (int, error) {
 	if len(f.Items) > 0 {
-		items, _, err := o.List(ctx, f, Open, store.Cursor{}, MaxChosen)
+		items, _, err := o.List(ctx, f, deadletter.Open, store.Cursor{}, MaxChosen)
 		return len(items), err
 	}
 	total, err := o.living(f).Count(ctx, o.Store, MaxItems+1)
@@ -190,11 +187,11 @@ func (o *Operator) Total(ctx context.Context, f Filter) (int, error) {
 
 // Count counts the open items of a filter, also those that have expired and are not removed yet, up to a limit.
 func (f Filter) Count(ctx context.Context, from store.Querier, limit int) (int64, error) {
-	return store.Count(ctx, from, store.Query{Collection: Collection, Equal: f.equal(Open), Newest: f.newest(), Limit: limit})
+	return store.Count(ctx, from, store.Query{Collection: deadletter.Collection, Equal: f.equal(deadletter.Open), Newest: f.newest(), Limit: limit})
 }
 
 // matches returns the open items of a filter, without their messages, in the order of their first publishing.
-func (o *Operator) matches(ctx context.Context, f Filter) (all []Item, err error) {
+func (o *Operator) matches(ctx context.Context, f Filter) (all []deadletter.Item, err error) {
 	for i, err := range o.Each(ctx, f) {
 		if err != nil {
 			return nil, err
@@ -202,8 +199,14 @@ func (o *Operator) matches(ctx context.Context, f Filter) (all []Item, err error
 		i.Data, i.Attributes = nil, nil // too much memory for MaxItems
 		all = append(all, i)
 	}
-	slices.SortFunc(all, func(a, b Item) int {
-		return cmp.Or(a.published().Compare(b.published()), cmp.Compare(a.number(), b.number()), strings.Compare(a.ID, b.ID))
+	slices.SortFunc(all, func(a, b deadletter.Item) int {
+		return cmp.Or(a.Published().Compare(b.Published()), cmp.Compare(number(a), number(b)), strings.Compare(a.ID, b.ID))
 	})
 	return all, nil
+}
+
+// number is the message id where it is a number, as Pub/Sub's are; else 0.
+func number(i deadletter.Item) uint64 {
+	n, _ := strconv.ParseUint(i.SourceMessageID, 10, 64)
+	return n
 }

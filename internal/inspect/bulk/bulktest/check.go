@@ -1,4 +1,4 @@
-package deadlettertest
+package bulktest
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"billhook/internal/contract"
+	"billhook/internal/inspect/bulk"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/audit"
@@ -62,7 +63,7 @@ func (w *world) check(t *rapid.T) {
 			continue
 		}
 		require.EqualValues(t, op.Done, len(w.replays[id]), "each counted once")
-		var want deadletter.Outcomes
+		var want bulk.Outcomes
 		for _, item := range items {
 			if item.Operation == id {
 				switch item.State {
@@ -109,8 +110,8 @@ func (w *world) checkMessages(t *rapid.T) {
 	require.Len(t, known, len(w.by), "a message is published, or waits in the outbox")
 }
 
-func (w *world) checkAudit(t *rapid.T, op deadletter.Operation) {
-	entries, _, err := audit.Subject{Kind: deadletter.AuditKind, ID: op.ID}.List(context.Background(), w.faults, store.Cursor{}, 10)
+func (w *world) checkAudit(t *rapid.T, op bulk.Operation) {
+	entries, _, err := audit.Subject{Kind: bulk.AuditKind, ID: op.ID}.List(context.Background(), w.faults, store.Cursor{}, 10)
 	require.NoError(t, err)
 	begun := slices.IndexFunc(entries, func(e audit.Entry) bool { return e.Action == string(op.Kind) })
 	require.GreaterOrEqual(t, begun, 0)
@@ -124,7 +125,7 @@ func (w *world) checkAudit(t *rapid.T, op deadletter.Operation) {
 		entries = slices.Delete(entries, at, at+1)
 	}
 	require.Equal(t, w.now, op.FinishedAt)
-	if op.Progress == deadletter.Finished {
+	if op.Progress == bulk.Finished {
 		require.Empty(t, entries)
 		require.Equal(t, op.Total, op.Done+op.Skipped)
 		return

@@ -1,6 +1,4 @@
-// Package trials tries the messages that people name: it finds what is kept of an event, and has a worker say
-// what it would do of it. It changes nothing.
-package trials
+package events
 
 import (
 	"cmp"
@@ -12,28 +10,20 @@ import (
 
 	"billhook/internal/console"
 	"billhook/internal/contract"
-	"billhook/internal/inspect/events"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/dryrun"
 	"billhook/internal/platform/audit"
 )
 
-// Reads tries what is kept of events.
-type Reads struct {
-	events.Reads
-	// Worker returns the worker that this program would be with other files of the catalog. The error wraps dryrun.ErrCatalog.
-	Worker func(files map[string]string) (dryrun.Worker, error)
-}
-
 var failures = []console.Refusal{
 	{Of: dryrun.ErrCatalog, Kind: console.Refused, Code: "catalog_refused", Detail: ""},
 	{Of: dryrun.ErrNoQueue, Kind: console.Absent, Code: "queue_unknown", Detail: "The catalog runs no queue of that name or alias."},
-	{Of: events.ErrUnkept, Kind: console.Absent, Code: "payload_not_kept", Detail: "No payload of that event is kept: dead letters and what waits have theirs. Send the message in its place."},
+	{Of: ErrUnkept, Kind: console.Absent, Code: "payload_not_kept", Detail: "No payload of that event is kept: dead letters and what waits have theirs. Send the message in its place."},
 	{Of: ErrSeveral, Kind: console.Conflict, Code: "queue_needed", Detail: "Messages of several queues or tenants are kept under this event id; name one with queue or tenant."},
 }
 
 // ErrSeveral: payloads of several queues or tenants are kept under the event id.
-var ErrSeveral = errors.New("trials: several queues or tenants")
+var ErrSeveral = errors.New("events: several queues or tenants")
 
 // Try asks what a worker would do of an event whose message is kept, or of a message that the request brings.
 type Try struct {
@@ -49,7 +39,7 @@ type Try struct {
 
 // GivenMessage is a message, perhaps with what else is known of a dead letter.
 type GivenMessage struct {
-	events.Message
+	Message
 	// Queue holds where the request names none.
 	Queue string         `json:"queue,omitempty"`
 	Rest  jsontext.Value `json:",embed"`
@@ -58,8 +48,8 @@ type GivenMessage struct {
 // maxBody is the largest body of a request for a trial, in bytes: a message and the files of a catalog.
 const maxBody = 4 << 20
 
-// Operations are trials.
-func (a Reads) Operations() []console.Operation {
+// Trials are what people do to see what a worker would do.
+func (a Reads) Trials() []console.Operation {
 	return []console.Operation{
 		console.New(console.Row{
 			Name: "events try", Path: "POST /v1/ops/events/try", Needs: console.Act, Once: true, Body: maxBody, Errors: failures,
@@ -72,7 +62,7 @@ func (a Reads) Operations() []console.Operation {
 func (a Reads) Try(ctx context.Context, _ audit.Author, in Try) (dryrun.Trial, error) {
 	brought := in.Message
 	if brought == nil && in.Body != nil {
-		brought = &GivenMessage{Message: events.Message{Data: in.Body}}
+		brought = &GivenMessage{Message: Message{Data: in.Body}}
 	}
 	if brought != nil {
 		in.Queue = cmp.Or(in.Queue, brought.Queue)
@@ -94,7 +84,7 @@ func (a Reads) Try(ctx context.Context, _ audit.Author, in Try) (dryrun.Trial, e
 		in.Queue = q.ID
 	}
 	if brought == nil {
-		kept, err := a.find(ctx, worker, in)
+		kept, err := a.kept(ctx, worker, in)
 		if err != nil {
 			return dryrun.Trial{}, err
 		}
@@ -107,44 +97,48 @@ func (a Reads) Try(ctx context.Context, _ audit.Author, in Try) (dryrun.Trial, e
 	return worker.Try(ctx, dryrun.Message{Message: m, Queue: in.Queue, PublishedAt: a.Now()})
 }
 
-// kinds are the kinds of kept messages that are tried, by where they are kept.
-var kinds = map[events.Where]dryrun.Kind{
-	events.PlaceDeadLetter: dryrun.DeadLetter, events.PlaceDelayed: dryrun.Delayed, events.PlaceLease: dryrun.Claimed,
+// kinds are the kept messages that are tried, by where they are kept.
+var kinds = map[Where]string{
+	PlaceDeadLetter: "dead_letter", PlaceDelayed: "delayed", PlaceLease: "claimed",
 }
 
 // rank says how gladly a kept message is tried, the lowest first.
-func rank(k events.Kept) int {
+func rank(k stored) int {
 	switch {
 	case k.DeadLetter.State == deadletter.Open:
 		return 0
-	case k.Place == events.PlaceDelayed:
+	case k.Place == PlaceDelayed:
 		return 1
-	case k.Place == events.PlaceLease:
+	case k.Place == PlaceLease:
 		return 2
 	}
 	return 3
 }
 
-// find finds the kept message of an event: its open dead letter, else what waits, else what a worker has in hand, else a
+// kept finds the kept message of an event: its open dead letter, else what waits, else what a worker has in hand, else a
 // dead letter that is closed; of several, the newest.
-func (a Reads) find(ctx context.Context, worker dryrun.Worker, asked Try) (dryrun.Message, error) {
-	kept, err := a.Kept(ctx, asked.EventID, asked.Queue, asked.Tenant)
+func (a Reads) kept(ctx context.Context, worker dryrun.Worker, asked Try) (dryrun.Message, error) {
+	f, err := a.find(ctx, asked.EventID, asked.Queue, asked.Tenant)
 	if err != nil {
 		return dryrun.Message{}, err
 	}
-	kept = slices.DeleteFunc(kept, func(k events.Kept) bool {
+	kept, err := f.kept()
+	if err != nil {
+		return dryrun.Message{}, err
+	}
+	kept = slices.DeleteFunc(kept, func(k stored) bool {
 		_, runs := worker.Queue(k.Queue)
-		return k.Emitted || kinds[k.Place] == "" || (k.Place == events.PlaceDeadLetter && !runs) || (asked.Tenant != "" && k.Tenant != asked.Tenant)
+		return k.Emitted || kinds[k.Place] == "" || (k.Place == PlaceDeadLetter && !runs) || (asked.Tenant != "" && k.Tenant != asked.Tenant)
 	})
 	if len(kept) == 0 {
-		return dryrun.Message{}, events.ErrUnkept
+		return dryrun.Message{}, ErrUnkept
 	}
-	slices.SortFunc(kept, func(a, b events.Kept) int { return cmp.Or(cmp.Compare(rank(a), rank(b)), b.At.Compare(a.At)) })
+	slices.SortFunc(kept, func(a, b stored) int { return cmp.Or(cmp.Compare(rank(a), rank(b)), b.At.Compare(a.At)) })
 	first := kept[0]
-	if slices.ContainsFunc(kept, func(k events.Kept) bool { return k.Queue != first.Queue || k.Tenant != first.Tenant }) {
+	if slices.ContainsFunc(kept, func(k stored) bool { return k.Queue != first.Queue || k.Tenant != first.Tenant }) {
 		return dryrun.Message{}, ErrSeveral
 	}
-	if first.Place == events.PlaceDeadLetter {
+	if first.Place == PlaceDeadLetter {
 		return replayOf(worker, first.DeadLetter)
 	}
 	return dryrun.Message{
@@ -158,10 +152,11 @@ func replayOf(worker dryrun.Worker, item deadletter.Item) (dryrun.Message, error
 	case !known:
 		return dryrun.Message{}, dryrun.ErrNoQueue
 	case len(item.Data) == 0:
-		return dryrun.Message{}, events.ErrUnkept
+		return dryrun.Message{}, ErrUnkept
 	}
 	return dryrun.Message{
-		Message: item.Replay(q), Queue: item.Queue, PublishedAt: item.Died(), From: dryrun.From{Kind: dryrun.DeadLetter, ID: item.ID},
+		Message: item.Replay(q), Queue: item.Queue, PublishedAt: item.Died(),
+		From: dryrun.From{Kind: kinds[PlaceDeadLetter], ID: item.ID},
 	}, nil
 }
 

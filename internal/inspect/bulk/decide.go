@@ -1,4 +1,4 @@
-package deadletter
+package bulk
 
 import (
 	"cmp"
@@ -16,7 +16,7 @@ import (
 const AuditKind = "operation"
 
 // errDecided: the operation is as the decision would have it, perhaps by a commit of ours whose answer was lost.
-var errDecided = errors.New("deadletter: decided already")
+var errDecided = errors.New("bulk: decided already")
 
 // Begin records an operation of a person, which Run performs. The error is ErrChanged where other items match than expect,
 // the total of its preview, and may be one of audit.TwoPeople.
@@ -29,7 +29,7 @@ func (o *Operator) Begin(ctx context.Context, asked Operation, by audit.Author, 
 	switch {
 	case !ok:
 		return Operation{}, ErrNoQueue
-	case kinds[op.Kind].end == "":
+	case kinds[op.Kind] == "":
 		return Operation{}, fmt.Errorf("%w: the kind must be replay, discard or complete", ErrRefused)
 	case strings.TrimSpace(op.Why) == "":
 		return Operation{}, fmt.Errorf("%w: a %s needs a reason", ErrRefused, op.Kind)
@@ -56,7 +56,7 @@ func (o *Operator) Begin(ctx context.Context, asked Operation, by audit.Author, 
 		return Operation{}, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
 	if _, err := o.Store.Commit(ctx, []store.Write{store.Create(operationKey(op.ID), store.Encode(&op)), entry}); err != nil {
-		return Operation{}, fmt.Errorf("deadletter: begin: %w", err)
+		return Operation{}, fmt.Errorf("bulk: begin: %w", err)
 	}
 	return op, nil
 }

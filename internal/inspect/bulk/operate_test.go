@@ -1,10 +1,11 @@
-package deadletter_test
+package bulk_test
 
 import (
 	"cmp"
 	"context"
 	"flag"
 	"fmt"
+	"log/slog"
 	"maps"
 	"os"
 	"sync/atomic"
@@ -17,16 +18,22 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/contract/routing"
 	"billhook/internal/filetest"
+	"billhook/internal/inspect/bulk"
+	"billhook/internal/inspect/bulk/bulktest"
 	"billhook/internal/pipeline/deadletter"
-	"billhook/internal/pipeline/deadletter/deadlettertest"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 )
 
+var (
+	queue = catalog.Queue{ID: "orders", DeadLetter: catalog.DeadLetter{Topic: "orders-dlq", Retention: 14 * 24 * time.Hour}}
+	dead  = time.Date(2026, 3, 2, 10, 15, 0, 123_456_789, time.UTC)
+)
+
 type rig struct {
-	*deadletter.Operator
+	*bulk.Operator
 	store  *storetest.Faults
 	relay  *lane.Relay
 	broker *broker
@@ -64,8 +71,8 @@ func newRig(t *testing.T) *rig {
 	return d
 }
 
-func (d *rig) operator(c *catalog.Catalog) *deadletter.Operator {
-	return &deadletter.Operator{
+func (d *rig) operator(c *catalog.Catalog) *bulk.Operator {
+	return &bulk.Operator{
 		Store: d.store, Now: func() time.Time { return d.now }, NewID: func() string { return fmt.Sprint("id-", d.ids.Add(1)) },
 		Catalog: c,
 		Wait: func(ctx context.Context, wait time.Duration) error {
@@ -94,10 +101,10 @@ func (d *rig) bury(t *testing.T, n int, key, reason string, change func(*contrac
 	require.NoError(t, errorOf(deadletter.Keep(t.Context(), d.store, *d.queue, m, fmt.Sprint(9000+n), d.now)))
 }
 
-func (d *rig) begin(t *testing.T, kind deadletter.Kind, f deadletter.Filter, change func(*deadletter.Operation)) deadletter.Operation {
+func (d *rig) begin(t *testing.T, kind deadletter.Kind, f bulk.Filter, change func(*bulk.Operation)) bulk.Operation {
 	t.Helper()
 	total := filetest.Must(d.Total(t.Context(), f))(t)
-	op := deadletter.Operation{Kind: kind, Filter: f, Why: "the product is known now", Rate: 1000}
+	op := bulk.Operation{Kind: kind, Filter: f, Why: "the product is known now", Rate: 1000}
 	if change != nil {
 		change(&op)
 	}
@@ -111,7 +118,7 @@ func byName(who, why string) audit.Change {
 	return audit.Change{Who: audit.Author{Proof: audit.Identity, Name: who}, Why: why}
 }
 
-var orders = deadletter.Filter{Queue: "orders"}
+var orders = bulk.Filter{Queue: "orders"}
 
 func TestAReplayIsTheMessageAsItWasFirstPublishedAndCounted(t *testing.T) {
 	t.Parallel()
@@ -138,7 +145,7 @@ func TestAReplayIsTheMessageAsItWasFirstPublishedAndCounted(t *testing.T) {
 			require.Equal(t, []contract.Message{{Data: []byte(`{"eventId":"e1"}`), OrderingKey: "u1", Attributes: want}}, d.broker.messages)
 			require.Equal(t, []string{cmp.Or(test.topic, "orders")}, d.broker.topics)
 			again := filetest.Must(d.Run(t.Context(), op.ID))(t)
-			require.Equal(t, []any{deadletter.Finished, op.Done}, []any{again.Progress, again.Done})
+			require.Equal(t, []any{bulk.Finished, op.Done}, []any{again.Progress, again.Done})
 			require.Len(t, d.broker.messages, 1, "a finished operation does nothing")
 		})
 	}
@@ -150,7 +157,7 @@ func TestAReplayKeepsToItsRate(t *testing.T) {
 	for n := range 21 {
 		d.bury(t, n, "u1", "unknown_product", nil)
 	}
-	_, err := d.Run(t.Context(), d.begin(t, deadletter.Replay, orders, func(op *deadletter.Operation) { op.Rate = 5 }).ID)
+	_, err := d.Run(t.Context(), d.begin(t, deadletter.Replay, orders, func(op *bulk.Operation) { op.Rate = 5 }).ID)
 	require.NoError(t, err)
 	require.Equal(t, 4*time.Second, d.waited, "five at once, and a second after each five but the last")
 }
@@ -158,22 +165,22 @@ func TestAReplayKeepsToItsRate(t *testing.T) {
 func TestAnOperationIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		op     deadletter.Operation
+		op     bulk.Operation
 		expect int
 		want   string
 	}{
-		"of another queue":             {deadletter.Operation{Kind: deadletter.Replay, Filter: deadletter.Filter{Queue: "mails"}}, 2, "no queue of that name"},
-		"of no kind":                   {deadletter.Operation{Kind: "mend", Filter: orders, Why: "w"}, 2, "replay, discard or complete"},
-		"to replay without reason":     {deadletter.Operation{Kind: deadletter.Replay, Filter: orders, Why: " "}, 2, "needs a reason"},
-		"that was previewed otherwise": {deadletter.Operation{Kind: deadletter.Replay, Filter: orders, Why: "w"}, 3, "2 items match now, not 3"},
-		"of nothing":                   {deadletter.Operation{Kind: deadletter.Replay, Filter: deadletter.Filter{Queue: "orders", Reason: "none"}, Why: "w"}, 0, "nothing matches"},
-		"at no rate":                   {deadletter.Operation{Kind: deadletter.Replay, Filter: orders, Why: "w", Rate: -1}, 2, "the rate must be"},
+		"of another queue":             {bulk.Operation{Kind: deadletter.Replay, Filter: bulk.Filter{Queue: "mails"}}, 2, "no queue of that name"},
+		"of no kind":                   {bulk.Operation{Kind: "mend", Filter: orders, Why: "w"}, 2, "replay, discard or complete"},
+		"to replay without reason":     {bulk.Operation{Kind: deadletter.Replay, Filter: orders, Why: " "}, 2, "needs a reason"},
+		"that was previewed otherwise": {bulk.Operation{Kind: deadletter.Replay, Filter: orders, Why: "w"}, 3, "2 items match now, not 3"},
+		"of nothing":                   {bulk.Operation{Kind: deadletter.Replay, Filter: bulk.Filter{Queue: "orders", Reason: "none"}, Why: "w"}, 0, "nothing matches"},
+		"at no rate":                   {bulk.Operation{Kind: deadletter.Replay, Filter: orders, Why: "w", Rate: -1}, 2, "the rate must be"},
 	} {
 		d := newRig(t)
 		d.bury(t, 1, "u1", "unknown_product", nil)
 		d.bury(t, 2, "u1", "unknown_product", nil)
 		_, err := d.Begin(t.Context(), test.op, ilse, test.expect)
-		require.ErrorIs(t, err, deadletter.ErrRefused, name)
+		require.ErrorIs(t, err, bulk.ErrRefused, name)
 		require.ErrorContains(t, err, test.want, name)
 		left, _, err := d.List(t.Context(), orders, deadletter.Open, store.Cursor{}, 100)
 		require.NoError(t, err, name)
@@ -191,18 +198,18 @@ func TestAFilterSelectsExactly(t *testing.T) {
 	all, _, err := d.List(t.Context(), orders, deadletter.Open, store.Cursor{}, 100)
 	require.NoError(t, err)
 	for name, test := range map[string]struct {
-		filter deadletter.Filter
+		filter bulk.Filter
 		want   int
 	}{
 		"all":            {orders, 3},
-		"a reason":       {deadletter.Filter{Queue: "orders", Reason: "unknown_product"}, 2},
-		"a type":         {deadletter.Filter{Queue: "orders", EventType: "order.refunded"}, 1},
-		"an event":       {deadletter.Filter{Queue: "orders", EventID: "e2"}, 1},
-		"a key":          {deadletter.Filter{Queue: "orders", OrderingKey: "u2"}, 2},
-		"a key and more": {deadletter.Filter{Queue: "orders", OrderingKey: "u2", Reason: "unknown_product"}, 1},
-		"since":          {deadletter.Filter{Queue: "orders", Since: dead.Add(time.Minute)}, 2},
-		"until":          {deadletter.Filter{Queue: "orders", Until: dead.Add(time.Minute)}, 1},
-		"one item":       {deadletter.Filter{Queue: "orders", Items: []string{all[0].ID}}, 1},
+		"a reason":       {bulk.Filter{Queue: "orders", Reason: "unknown_product"}, 2},
+		"a type":         {bulk.Filter{Queue: "orders", EventType: "order.refunded"}, 1},
+		"an event":       {bulk.Filter{Queue: "orders", EventID: "e2"}, 1},
+		"a key":          {bulk.Filter{Queue: "orders", OrderingKey: "u2"}, 2},
+		"a key and more": {bulk.Filter{Queue: "orders", OrderingKey: "u2", Reason: "unknown_product"}, 1},
+		"since":          {bulk.Filter{Queue: "orders", Since: dead.Add(time.Minute)}, 2},
+		"until":          {bulk.Filter{Queue: "orders", Until: dead.Add(time.Minute)}, 1},
+		"one item":       {bulk.Filter{Queue: "orders", Items: []string{all[0].ID}}, 1},
 	} {
 		total, err := d.Total(t.Context(), test.filter)
 		require.NoError(t, err, name)
@@ -215,14 +222,14 @@ func TestAReplayThatFailsAgainIsTheSameItem(t *testing.T) {
 	t.Parallel()
 	d := newRig(t)
 	d.bury(t, 1, "u1", "unknown_product", nil)
-	var op deadletter.Operation
+	var op bulk.Operation
 	for replays := range deadletter.MaxHistory + 2 {
-		if replays == deadletter.MaxReplays {
+		if replays == bulk.MaxReplays {
 			op = d.run(t, deadletter.Replay)
 			require.Equal(t, []int64{0, 1}, []int64{op.Done, op.Skipped})
 		}
-		op = d.begin(t, deadletter.Replay, orders, func(op *deadletter.Operation) {
-			op.Force, op.Why = replays >= deadletter.MaxReplays, fmt.Sprint("try ", replays)
+		op = d.begin(t, deadletter.Replay, orders, func(op *bulk.Operation) {
+			op.Force, op.Why = replays >= bulk.MaxReplays, fmt.Sprint("try ", replays)
 		})
 		require.NoError(t, errorOf(d.Run(t.Context(), op.ID)))
 		d.now = d.now.Add(time.Minute)
@@ -247,7 +254,7 @@ func TestWhatTakesTwoPeopleIsApprovedOrRejectedByNameAndForAReason(t *testing.T)
 	d.queue.FourEyes = true
 	d.bury(t, 1, "u1", "unknown_product", nil)
 	op := d.begin(t, deadletter.Replay, orders, nil)
-	asked := filetest.Must(deadletter.Asked(t.Context(), d.store, d.only(t)))(t)
+	asked := filetest.Must(bulk.Asked(t.Context(), d.store, d.only(t)))(t)
 	require.Len(t, asked, 1)
 	require.Equal(t, op.ID, asked[0].ID)
 	for _, test := range []struct{ who, why, want string }{
@@ -276,24 +283,24 @@ func TestADeadLetterTakesTwoPeopleWhereItIsStoredWhateverTheCallerNames(t *testi
 	d.Catalog.Queues = append(d.Catalog.Queues, other)
 	d.bury(t, 1, "u1", "unknown_product", nil)
 	item := d.only(t).ID
-	for expect, f := range []deadletter.Filter{{Queue: "others"}, {Queue: "others", Items: []string{item}}, {Queue: "others", EventID: "e1"}} {
+	for expect, f := range []bulk.Filter{{Queue: "others"}, {Queue: "others", Items: []string{item}}, {Queue: "others", EventID: "e1"}} {
 		for _, kind := range []deadletter.Kind{deadletter.Replay, deadletter.Discard, deadletter.Complete} {
-			_, err := d.Begin(t.Context(), deadletter.Operation{Kind: kind, Filter: f, Why: "w", Force: true}, ilse, min(expect, 1))
-			require.ErrorIs(t, err, deadletter.ErrRefused, "%s of %s", kind, f)
+			_, err := d.Begin(t.Context(), bulk.Operation{Kind: kind, Filter: f, Why: "w", Force: true}, ilse, min(expect, 1))
+			require.ErrorIs(t, err, bulk.ErrRefused, "%s of %s", kind, f)
 		}
 	}
-	op, err := d.Begin(t.Context(), deadletter.Operation{
-		Kind: deadletter.Replay, Filter: deadletter.Filter{Queue: d.queue.ID, Items: []string{item}}, Why: "w", Progress: deadletter.Running, ApprovedBy: "marta", Force: true,
+	op, err := d.Begin(t.Context(), bulk.Operation{
+		Kind: deadletter.Replay, Filter: bulk.Filter{Queue: d.queue.ID, Items: []string{item}}, Why: "w", Progress: bulk.Running, ApprovedBy: "marta", Force: true,
 	}, ilse, 1)
 	require.NoError(t, err)
-	require.Equal(t, []any{deadletter.Waiting, ""}, []any{op.Progress, op.ApprovedBy}, "nobody approves by what they send")
+	require.Equal(t, []any{bulk.Waiting, ""}, []any{op.Progress, op.ApprovedBy}, "nobody approves by what they send")
 	for _, name := range []string{"Ilse", " ilse", "ILSE"} {
 		require.Error(t, errorOf(d.Approve(t.Context(), op.ID, byName(name, "w"), 1)), name)
 		_, err = d.Reject(t.Context(), op.ID, byName(name, "w"))
-		require.ErrorIs(t, err, deadletter.ErrRefused, name)
+		require.ErrorIs(t, err, bulk.ErrRefused, name)
 	}
 	_, err = d.Run(t.Context(), op.ID)
-	require.ErrorIs(t, err, deadletter.ErrRefused, "it waits for somebody else")
+	require.ErrorIs(t, err, bulk.ErrRefused, "it waits for somebody else")
 	require.Empty(t, d.broker.messages)
 }
 
@@ -305,7 +312,7 @@ func TestOperationsAreListedWithoutTheEntriesBesideThem(t *testing.T) {
 	entry, err := audit.Entry{Kind: "customer", Subject: "c1", Action: "link", Who: "ada", Why: "w", At: d.now}.Write("r1")
 	require.NoError(t, err)
 	storetest.Put(t, d.store, entry)
-	for progress, want := range map[deadletter.Progress]int{"": 1, deadletter.Running: 1, deadletter.Finished: 0} {
+	for progress, want := range map[bulk.Progress]int{"": 1, bulk.Running: 1, bulk.Finished: 0} {
 		listed, next, err := d.InStage(t.Context(), progress, store.Cursor{}, 100)
 		require.NoError(t, err)
 		require.Zero(t, next)
@@ -318,7 +325,7 @@ func TestOperationsAreListedWithoutTheEntriesBesideThem(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, listed)
 	require.Zero(t, next)
-	require.ErrorIs(t, errorOf(d.Operation(t.Context(), entry.Key.ID)), deadletter.ErrUnknown)
+	require.ErrorIs(t, errorOf(d.Operation(t.Context(), entry.Key.ID)), bulk.ErrUnknown)
 }
 
 // With -short rapid takes a fifth of its steps, too few to come to each end of an operation.
@@ -334,7 +341,7 @@ func TestMain(m *testing.M) {
 
 func TestNoHistoryReplaysAnItemTwiceOrGoesOnAfterItsEnd(t *testing.T) {
 	t.Parallel()
-	deadlettertest.Run(t, storetest.Open)
+	bulktest.Run(t, storetest.Open)
 }
 
 // A run reads its operation, then what matches, then each item of a step. Its first commit takes the operation.
@@ -369,10 +376,11 @@ func TestARunThatIsCutOffLeavesTheOperationToTheNextAtOnce(t *testing.T) {
 			}
 			after, err := d.Run(ctx, op.ID)
 			require.NoError(t, err, "how far it is")
-			require.Equal(t, deadletter.Running, after.Progress)
+			require.Equal(t, bulk.Running, after.Progress)
 			require.Less(t, after.Done, int64(150))
-			after, err = d.operator(d.Catalog).Run(t.Context(), op.ID)
-			require.NoError(t, err, "nobody has it any more")
+			ran := filetest.Must(d.operator(d.Catalog).RunAll(t.Context(), 10, slog.New(slog.DiscardHandler)))(t)
+			require.Equal(t, "{1 1 0 0}", fmt.Sprint(ran), "nobody has it any more")
+			after = filetest.Must(d.Operation(t.Context(), op.ID))(t)
 			require.Equal(t, []int64{150, 150, 0}, []int64{after.Total, after.Done, after.Skipped})
 		})
 	}

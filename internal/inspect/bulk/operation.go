@@ -1,4 +1,7 @@
-package deadletter
+// Package bulk owns what people do with dead letters: they choose some by a filter, and replay, discard or complete them in an
+// operation, which is its own audit, goes on over crashes, and waits for a second person where the queue says so. It refuses
+// to change a message.
+package bulk
 
 import (
 	"context"
@@ -8,29 +11,16 @@ import (
 	"strings"
 	"time"
 
+	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
 )
 
-// Kind is what an operation does.
-type Kind string
-
-// The kinds.
-const (
-	Replay  Kind = "replay"
-	Discard Kind = "discard"
-	// Complete: a person has done by hand what the message was for.
-	Complete Kind = "complete"
-)
-
-// kinds says of each what it does, and the state that it leaves an item in.
-var kinds = map[Kind]struct {
-	end     State
-	summary string
-}{
-	Replay:   {Replayed, "Publish a queue's dead letters to it again, each under its ordering key, in their original order"},
-	Discard:  {Discarded, "Close a queue's dead letters for good; they stay on record"},
-	Complete: {Completed, "Close a queue's dead letters as completed by hand: done elsewhere, as the reason says; they stay on record"},
+// kinds says of each what it does.
+var kinds = map[deadletter.Kind]string{
+	deadletter.Replay:   "Publish a queue's dead letters to it again, each under its ordering key, in their original order",
+	deadletter.Discard:  "Close a queue's dead letters for good; they stay on record",
+	deadletter.Complete: "Close a queue's dead letters as completed by hand: done elsewhere, as the reason says; they stay on record",
 }
 
 // Progress is where an operation stands.
@@ -51,11 +41,11 @@ func (p Progress) Over() bool { return p == Finished || p == Cancelled || p == R
 
 // Operation is one replay, discard or completion by hand, and its own audit.
 type Operation struct {
-	ID     string `json:"id" show:"Operation,id" link:"operations"`
-	Kind   Kind   `json:"kind" store:"kind" show:"Kind,less"`
-	Filter Filter `json:"filter" store:",inline" show:"Of"`
-	Who    string `json:"who" store:"who" show:"Who"`
-	Why    string `json:"why" store:"why" show:"Why"`
+	ID     string          `json:"id" show:"Operation,id" link:"operations"`
+	Kind   deadletter.Kind `json:"kind" store:"kind" show:"Kind,less"`
+	Filter Filter          `json:"filter" store:",inline" show:"Of"`
+	Who    string          `json:"who" store:"who" show:"Who"`
+	Why    string          `json:"why" store:"why" show:"Why"`
 	// Force replays also what has been replayed MaxReplays times.
 	Force bool `json:"force" store:"force"`
 	// Rate is how many items a second are replayed at most.
@@ -89,13 +79,13 @@ func (op Operation) Stands() (line string, goesOn bool) {
 	if op.Outcomes != nil {
 		line += "; " + op.Outcomes.String()
 	}
-	return line, op.Progress == Running || op.Kind == Replay && op.Progress.Over() && (op.Outcomes == nil || op.Outcomes.Waiting > 0)
+	return line, op.Progress == Running || op.Kind == deadletter.Replay && op.Progress.Over() && (op.Outcomes == nil || op.Outcomes.Waiting > 0)
 }
 
 // Missed says that not all that was to be replayed is processed, or dealt with by others.
 func (op Operation) Missed() string {
 	switch {
-	case op.Kind != Replay:
+	case op.Kind != deadletter.Replay:
 		return ""
 	case op.Progress == Waiting:
 		return "nothing is replayed yet: it waits for the approval of somebody else"
@@ -126,7 +116,7 @@ func (op *Operation) Matching() Filter {
 func OperationOf(doc store.Document) (Operation, error) {
 	op := Operation{ID: doc.Key.ID}
 	if err := store.Decode(doc.Fields, &op); err != nil || op.Kind == "" || op.Progress == "" || op.Filter.Queue == "" || op.Rate < 1 {
-		return Operation{}, fmt.Errorf("deadletter: operation %s is not readable", doc.Key.ID)
+		return Operation{}, fmt.Errorf("bulk: operation %s is not readable", doc.Key.ID)
 	}
 	return op, nil
 }
@@ -143,13 +133,10 @@ func (o *Operator) Operation(ctx context.Context, id string) (Operation, error) 
 
 // InStage returns a page of operations, of one stage or all, the newest first by when they were begun, then by id.
 func (o *Operator) InStage(ctx context.Context, progress Progress, after store.Cursor, limit int) ([]Operation, store.Cursor, error) {
-	equal := map[string]any{}
-	if progress != "" {
-		equal["progress"] = string(progress)
-	}
-	// The entries beside them have no such time, and are not found.
-	query := store.Query{Collection: audit.Collection, Equal: equal, Newest: &store.Newest{Field: "created_at"}, After: after, Limit: limit}
-	return store.List(ctx, o.Store, query, OperationOf)
+	return store.List(ctx, o.Store, store.Query{
+		Collection: audit.Collection, Equal: store.Equals("progress", string(progress)), After: after, Limit: limit,
+		Newest: &store.Newest{Field: "created_at"}, // the entries beside them have no such time, and are not found
+	}, OperationOf)
 }
 
 // Outcomes is what became of the items that a replay has put on their queue again.
@@ -184,35 +171,33 @@ func (o *Operator) Outcomes(ctx context.Context, op Operation) (Outcomes, error)
 	found := Outcomes{PassedBy: op.Skipped, Later: op.Done}
 	// What waits is counted first. An item that ends meanwhile is counted twice then, and not missed.
 	for _, of := range []struct {
-		state State
+		state deadletter.State
 		count *int64
-	}{{Replayed, &found.Waiting}, {Open, &found.DeadAgain}, {Processed, &found.Processed}} {
-		page, err := o.Store.Query(ctx, store.Query{
-			Collection: Collection, Equal: map[string]any{"operation": op.ID, "state": string(of.state)}, Count: true, Limit: MaxItems,
+	}{{deadletter.Replayed, &found.Waiting}, {deadletter.Open, &found.DeadAgain}, {deadletter.Processed, &found.Processed}} {
+		n, err := store.Count(ctx, o.Store, store.Query{
+			Collection: deadletter.Collection, Equal: store.Equals("operation", op.ID, "state", string(of.state)), Limit: MaxItems,
 		})
 		if err != nil {
-			return Outcomes{}, fmt.Errorf("deadletter: outcomes: %w", err)
+			return Outcomes{}, err
 		}
-		*of.count = page.Count
-		found.Later = max(0, found.Later-page.Count)
+		*of.count, found.Later = n, max(0, found.Later-n)
 	}
 	return found, nil
 }
 
 // Items returns a page, by id, of the items that an operation was the last to deal with: of one state, or all.
-func (o *Operator) Items(ctx context.Context, operation string, state State, after store.Cursor, limit int) ([]Item, store.Cursor, error) {
-	equal := map[string]any{"operation": operation}
-	if state != "" {
-		equal["state"] = string(state)
-	}
-	return store.List(ctx, o.Store, store.Query{Collection: Collection, Equal: equal, After: after, Limit: limit}, ItemOf)
+func (o *Operator) Items(ctx context.Context, operation string, state deadletter.State, after store.Cursor, limit int) ([]deadletter.Item, store.Cursor, error) {
+	return store.List(ctx, o.Store, store.Query{
+		Collection: deadletter.Collection, Equal: store.Equals("operation", operation, "state", string(state)), After: after, Limit: limit,
+	}, deadletter.ItemOf)
 }
 
 const maxAsked = 50
 
 // Asked returns those of the first maxAsked operations that wait for a second person which would deal with the item.
-func Asked(ctx context.Context, from store.Querier, item Item) ([]Operation, error) {
-	equal := map[string]any{"progress": string(Waiting), "queue": item.Queue}
-	waiting, _, err := store.List(ctx, from, store.Query{Collection: audit.Collection, Equal: equal, Limit: maxAsked}, OperationOf)
-	return slices.DeleteFunc(waiting, func(op Operation) bool { return !op.Matching().selects(item, Open) }), err
+func Asked(ctx context.Context, from store.Querier, item deadletter.Item) ([]Operation, error) {
+	waiting, _, err := store.List(ctx, from, store.Query{
+		Collection: audit.Collection, Equal: store.Equals("progress", string(Waiting), "queue", item.Queue), Limit: maxAsked,
+	}, OperationOf)
+	return slices.DeleteFunc(waiting, func(op Operation) bool { return !op.Matching().selects(item, deadletter.Open) }), err
 }

@@ -3,68 +3,46 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"billhook/catalog"
 	"billhook/internal/apps/products"
+	"billhook/internal/compose/service"
 	"billhook/internal/ingest/webhook"
 	"billhook/internal/platform/env"
 	"billhook/internal/platform/gcp/auth"
 	"billhook/internal/platform/gcp/firestore"
-	"billhook/internal/platform/gcp/pubsub"
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/signature"
 	"billhook/internal/platform/telemetry"
 )
 
-func main() {
-	serve.Main("webhook", func(ctx context.Context) error { return command(ctx, os.Args[1:], os.Getenv, os.Stdout) })
-}
-
-func command(ctx context.Context, args []string, getenv func(string) string, stdout io.Writer) error {
-	if asked, err := help(getenv).Asked(args, stdout); asked {
-		return err
-	}
-	return run(ctx, getenv, stdout)
-}
+func main() { service.Main("webhook", help, run) }
 
 type config struct {
-	Host              string   `env:"HOST" about:"the address to listen on; empty is every address"`
-	Port              env.Port `env:"PORT" envDefault:"8080" about:"the port to listen on; 0 chooses one, which the line \"message\":\"listening\" names"`
-	MetricsPort       env.Port `env:"METRICS_PORT" about:"the port of GET /metrics; empty is 9090, or a free one where PORT is 0"`
-	Project           string   `env:"GOOGLE_CLOUD_PROJECT,required" about:"the Google Cloud project"`
-	Installation      string   `env:"INSTALLATION" about:"the installation's name, where the project has several: it stands before the ids of topics and subscriptions"`
-	PubSubEmulator    string   `env:"PUBSUB_EMULATOR_HOST" about:"host:port of Google's Pub/Sub emulator, in place of Pub/Sub"`
-	FirestoreEmulator string   `env:"FIRESTORE_EMULATOR_HOST" about:"host:port of Google's Firestore emulator, in place of Firestore"`
-	Database          string   `env:"FIRESTORE_DATABASE" about:"the Firestore database; empty is INSTALLATION, or (default) where that is empty too"`
+	Port env.Port `env:"PORT" envDefault:"8080" about:"the port to listen on; 0 chooses one, which the line \"message\":\"listening\" names"`
+	service.Config
 	// LimitsDatabase has the blocks that instances share to keep to a queue's rate; empty: FIRESTORE_DATABASE.
-	LimitsDatabase   string     `env:"LIMITS_DATABASE" about:"the database in which the instances count together what they let in; empty is that of FIRESTORE_DATABASE"`
-	CatalogDir       string     `env:"CATALOG_DIR" about:"a folder with the catalog's files; empty is the built-in catalog"`
-	Queues           []string   `env:"QUEUES" about:"the queues that run, by id or alias, comma-separated; empty is all that are enabled"`
-	LogLevel         slog.Level `env:"LOG_LEVEL" envDefault:"INFO" about:"DEBUG, INFO, WARN or ERROR"`
-	ToleranceSeconds int        `env:"WEBHOOK_TOLERANCE_SECONDS" envDefault:"300" about:"how old or early a signed time may be: 1 to 3600"`
+	LimitsDatabase   string `env:"LIMITS_DATABASE" about:"the database in which the instances count together what they let in; empty is that of FIRESTORE_DATABASE"`
+	ToleranceSeconds int    `env:"WEBHOOK_TOLERANCE_SECONDS" envDefault:"300" about:"how old or early a signed time may be: 1 to 3600"`
 	// ProducerAccounts are the catalog's accounts that send by a token.
 	ProducerAccounts map[string]string `env:"PRODUCER_ACCOUNTS" envKeyValSeparator:"=" about:"whose the catalog's accounts are, which send by a token: name=e-mail, comma-separated; set with PRODUCER_AUDIENCE"`
 	ProducerAudience string            `env:"PRODUCER_AUDIENCE" about:"what the audience of such a token begins with, before the path that it is sent to; set with PRODUCER_ACCOUNTS"`
 }
 
 func (c config) Check() error {
-	var window error
+	mistakes := []error{c.Config.Check(c.Port)}
 	if c.ToleranceSeconds < 1 || c.ToleranceSeconds > 3600 {
-		window = errors.New("WEBHOOK_TOLERANCE_SECONDS: must be 1 to 3600")
+		mistakes = append(mistakes, errors.New("WEBHOOK_TOLERANCE_SECONDS: must be 1 to 3600"))
 	}
-	mistakes := []error{c.ports().Check(), window, c.names().Check()}
 	if (c.ProducerAudience == "") != (len(c.ProducerAccounts) == 0) {
 		mistakes = append(mistakes, errors.New("PRODUCER_ACCOUNTS and PRODUCER_AUDIENCE: set both, or neither"))
 	}
@@ -76,28 +54,10 @@ func (c config) Check() error {
 	return errors.Join(mistakes...)
 }
 
-func (c config) names() pubsub.Names {
-	return pubsub.Names{ProjectID: c.Project, Installation: c.Installation}
-}
-
-// database is the installation's own, unless another is named: events of two installations in one would
-// be taken for duplicates of each other.
-func (c config) database() string { return cmp.Or(c.Database, c.Installation) }
-
-func (c config) ports() serve.Ports {
-	return serve.Ports{Host: c.Host, Service: string(c.Port), Metrics: string(c.MetricsPort)}
-}
-
 func help(getenv func(string) string) env.Help {
 	h := env.Help{About: "webhook takes signed webhooks and producers' messages, and publishes them to Pub/Sub.", Own: env.Variables[config]()}
-	cat, err := catalog.Load(getenv("CATALOG_DIR"))
-	if err != nil {
-		cat, _ = catalog.Load("") // the tests of the catalog check it
-	}
 	cfg, _ := env.Parse[config](getenv) // what cannot be read is told at the start
-	if narrowed, err := cat.Only(cfg.Queues); err == nil {
-		cat = narrowed
-	}
+	cat := cfg.Shown()
 	for _, name := range slices.Sorted(maps.Keys(cat.Sources)) {
 		h.Catalog = append(h.Catalog, env.Variable{
 			Name: cat.Sources[name].SecretVariable, Required: true,
@@ -111,9 +71,6 @@ func help(getenv func(string) string) env.Help {
 }
 
 const (
-	// drain bounds the requests in flight after the signal to stop. Cloud Run kills the process
-	// two seconds later.
-	drain = 8 * time.Second
 	// readTimeout bounds how long a sender may take for its request.
 	readTimeout = 20 * time.Second
 	// publishTimeout is shorter than any sender's patience.
@@ -150,17 +107,11 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	log := telemetry.NewLogger(stdout, cfg.LogLevel)
 	// Clients outlive the signal: requests in flight still need them during the drain.
 	clients := context.WithoutCancel(ctx)
-	publisher, err := pubsub.NewPublisher(clients, cfg.names())
+	publisher, documents, err := cfg.Open(clients)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = publisher.Close() }() // every publish has been answered
-	documents, err := firestore.New(clients, cfg.Project, cfg.database())
-	if err != nil {
-		return err
-	}
-	defer func() { _ = documents.Close() }() // the process ends; nothing is lost
-
+	defer func() { _ = publisher.Close(); _ = documents.Close() }() // every publish has been answered
 	blocks := documents
 	if cfg.LimitsDatabase != "" {
 		if blocks, err = firestore.New(clients, cfg.Project, cfg.LimitsDatabase); err != nil {
@@ -176,7 +127,7 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 		}
 	}
 	metrics := telemetry.NewMetrics()
-	service, err := webhook.New(webhook.Config{
+	hooks, err := webhook.New(webhook.Config{
 		Catalog: cat, Secrets: secrets, Keys: apiKeys, Tolerance: time.Duration(cfg.ToleranceSeconds) * time.Second,
 		Publisher: publisher, Customers: webhook.NewCustomers(documents, time.Now), Products: products.NewReader(documents, cat.Products, time.Now),
 		Log: log, Metrics: metrics, Now: time.Now, PublishTimeout: publishTimeout,
@@ -188,8 +139,5 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	if err != nil {
 		return err
 	}
-	server := &serve.Server{
-		Name: "webhook", Handler: service, Log: log, Drain: drain, ReadTimeout: readTimeout, Longest: service.Longest(), Draining: service.Drain,
-	}
-	return server.RunOn(ctx, cfg.ports(), metrics.Handler())
+	return cfg.Serve(ctx, "webhook", cfg.Port, hooks, readTimeout, log, metrics)
 }

@@ -1,9 +1,6 @@
 package main
 
 import (
-	"bufio"
-	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -18,13 +15,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog/catalogtest"
+	"billhook/internal/compose/service/servicetest"
 	"billhook/internal/filetest"
 	"billhook/internal/platform/signature"
 )
 
-func environment(values map[string]string) func(string) string {
-	return func(name string) string { return values[name] }
-}
+func TestMain(m *testing.M) { servicetest.Main(m) }
 
 func TestABadEnvironmentIsReportedAtOnceAndWithoutItsSecrets(t *testing.T) {
 	t.Parallel()
@@ -38,7 +34,7 @@ func TestABadEnvironmentIsReportedAtOnceAndWithoutItsSecrets(t *testing.T) {
 		"WEBHOOK_SECRET_PAYNOW…, rotating": {"WEBHOOK_SECRET_PAYNOW": good + ",hunter2", "WEBHOOK_SIGNING_SECRET": good},
 		"QUEUES: queue paynow-events emits to queue pay-subscription-update, which does not run here: name it too": {"QUEUES": "paynow-events"},
 	} {
-		err := run(t.Context(), environment(values), io.Discard)
+		err := run(t.Context(), servicetest.Environment(values), io.Discard)
 		for part := range strings.SplitSeq(strings.TrimSuffix(want, ", rotating"), "…") {
 			require.ErrorContains(t, err, part)
 		}
@@ -54,27 +50,16 @@ func TestASourceWithAnAPIKeyNeedsItsVariable(t *testing.T) {
 	require.True(t, found)
 	source := "\n  stripe: { scheme: stripe, secret_variable: WEBHOOK_SECRET_STRIPE, api_key_variable: WEBHOOK_KEY_STRIPE, max_body_bytes: 65536, events: { refund.created: paynow-events } }"
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "sources.yaml"), []byte(before+source+"\n  generic:\n"+after), 0o600))
-	values := started(map[string]string{"CATALOG_DIR": folder, "WEBHOOK_SECRET_STRIPE": "a-secret-of-more-than-24-bytes"})
-	require.EqualError(t, run(t.Context(), environment(values), io.Discard), "WEBHOOK_KEY_STRIPE: is not set")
+	values := secrets(map[string]string{"CATALOG_DIR": folder, "WEBHOOK_SECRET_STRIPE": "a-secret-of-more-than-24-bytes"})
+	require.EqualError(t, run(t.Context(), servicetest.Environment(values), io.Discard), "WEBHOOK_KEY_STRIPE: is not set")
 	values["WEBHOOK_KEY_STRIPE"] = "rk_test_1"
-	start(t, values)
-	var out strings.Builder
-	require.NoError(t, command(t.Context(), []string{"--help"}, environment(values), &out))
-	require.Contains(t, out.String(), "WEBHOOK_KEY_STRIPE")
-	require.NotContains(t, out.String(), "rk_test_1")
+	servicetest.Start(t, run, values)
+	require.Contains(t, said(t, values), "WEBHOOK_KEY_STRIPE")
+	require.NotContains(t, said(t, values), "rk_test_1")
 }
 
-// The client libraries read these from the environment of the process.
-func TestMain(m *testing.M) {
-	for _, name := range []string{"PUBSUB_EMULATOR_HOST", "FIRESTORE_EMULATOR_HOST"} {
-		if err := os.Setenv(name, "127.0.0.1:1"); err != nil {
-			panic(err)
-		}
-	}
-	os.Exit(m.Run())
-}
-
-func started(more map[string]string) map[string]string {
+// secrets are one of each source, with more values.
+func secrets(more map[string]string) map[string]string {
 	all := map[string]string{"GOOGLE_CLOUD_PROJECT": "p", "PORT": "0", "HOST": "127.0.0.1"}
 	for _, source := range catalogtest.Shipped().Sources {
 		all[source.SecretVariable] = "a-secret-of-more-than-24-bytes"
@@ -83,84 +68,42 @@ func started(more map[string]string) map[string]string {
 	return all
 }
 
-// start runs the program until the test ends, without an error. It returns its address, and that of its metrics.
-func start(t *testing.T, values map[string]string) (address, metrics string) {
+func said(t *testing.T, values map[string]string) string {
 	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	reader, writer := io.Pipe()
-	ended := make(chan error, 1)
-	go func() {
-		err := run(ctx, environment(values), writer)
-		_ = writer.CloseWithError(err) // ends a read that waits for a line
-		ended <- err
-	}()
-	t.Cleanup(func() {
-		cancel()
-		require.NoError(t, <-ended)
-	})
-	lines := bufio.NewReader(reader)
-	var said [2]struct{ Message, Address, Service string }
-	for i, service := range []string{"webhook", "webhook-metrics"} {
-		line, err := lines.ReadBytes('\n')
-		require.NoError(t, err)
-		require.NoError(t, json.Unmarshal(line, &said[i]))
-		require.Equal(t, "listening", said[i].Message)
-		require.Equal(t, service, said[i].Service)
-	}
-	go func() { _, _ = io.Copy(io.Discard, lines) }() // the program must never block on its log
-	return said[0].Address, said[1].Address
-}
-
-// ask returns the status of an answer to what is signed, if it is a post.
-func ask(t *testing.T, method, url, secret string, at time.Time) (status int) {
-	t.Helper()
-	body := `{"event_type":"ON_PAYOUT","event_id":"5"}` // no queue takes it, so nothing is published
-	request, err := http.NewRequestWithContext(t.Context(), method, "http://"+url, strings.NewReader(body))
-	require.NoError(t, err)
-	if secret != "" {
-		signer, err := signature.NewSigner(catalogtest.Shipped().Providers["paynow"].Signature, secret)
-		require.NoError(t, err)
-		request.Header.Set("Content-Type", "application/json")
-		for header, value := range signer.Sign("", []byte(body), at) {
-			request.Header.Set(header, value)
-		}
-	}
-	response, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request)
-	require.NoError(t, err)
-	require.NoError(t, response.Body.Close())
-	return response.StatusCode
+	var out strings.Builder
+	filetest.Must(help(servicetest.Environment(values)).Asked([]string{"--help"}, &out))(t)
+	return out.String()
 }
 
 func TestASourceThatRoutesNowhereNeedsNoSecret(t *testing.T) {
 	t.Parallel()
-	address, _ := start(t, started(map[string]string{"QUEUES": "pay-subscription-update, q:sub:plan_change", "WEBHOOK_SECRET_PAYNOW": ""}))
+	url, _, _ := servicetest.Start(t, run, secrets(map[string]string{"QUEUES": "pay-subscription-update, q:sub:plan_change", "WEBHOOK_SECRET_PAYNOW": ""}))
 	for path, want := range map[string]int{
 		"/webhooks/paynow":                 http.StatusNotFound,
 		"/queues/paynow-events/messages":   http.StatusNotFound,
 		"/queues/sub-plan-change/messages": http.StatusUnsupportedMediaType, // it is there, and wants JSON
 	} {
-		require.Equal(t, want, ask(t, http.MethodPost, address+path, "", time.Time{}), path)
+		require.Equal(t, want, servicetest.Status(t, http.MethodPost, url+path), path)
 	}
 }
 
 func TestTheMetricsAreNotOnThePublicPort(t *testing.T) {
 	t.Parallel()
-	address, metrics := start(t, started(map[string]string{"METRICS_PORT": "0"}))
+	address, metrics, _ := servicetest.Start(t, run, secrets(map[string]string{"METRICS_PORT": "0"}))
 	for url, want := range map[string]int{
 		address + "/metrics": http.StatusNotFound, metrics + "/metrics": http.StatusOK, address + "/health/ready": http.StatusOK,
 		metrics + "/webhooks/paynow": http.StatusNotFound,
 	} {
-		require.Equal(t, want, ask(t, http.MethodGet, url, "", time.Time{}), url)
+		require.Equal(t, want, servicetest.Status(t, http.MethodGet, url), url)
 	}
-	_, taken, err := net.SplitHostPort(metrics)
-	require.NoError(t, err)
-	require.ErrorContains(t, run(t.Context(), environment(started(map[string]string{"METRICS_PORT": taken})), io.Discard), "METRICS_PORT")
+	_, taken, _ := net.SplitHostPort(strings.TrimPrefix(metrics, "http://"))
+	require.ErrorContains(t, run(t.Context(), servicetest.Environment(secrets(map[string]string{"METRICS_PORT": taken})), io.Discard), "METRICS_PORT")
 }
 
 func TestSecretsAndTheWindowOfTimeAreThoseOfTheEnvironment(t *testing.T) {
 	t.Parallel()
 	const older, newer = "the-older-secret-of-24-bytes-up", "the-newer-secret-of-24-bytes-up"
-	address, _ := start(t, started(map[string]string{"WEBHOOK_TOLERANCE_SECONDS": "3000", "WEBHOOK_SECRET_PAYNOW": newer + ", " + older + "\n"}))
+	url, _, _ := servicetest.Start(t, run, secrets(map[string]string{"WEBHOOK_TOLERANCE_SECONDS": "3000", "WEBHOOK_SECRET_PAYNOW": newer + ", " + older + "\n"}))
 	for name, test := range map[string]struct {
 		secret string
 		age    time.Duration
@@ -174,22 +117,24 @@ func TestSecretsAndTheWindowOfTimeAreThoseOfTheEnvironment(t *testing.T) {
 		"inside, the future": {newer, -2000 * time.Second, http.StatusOK},
 		"behind the window":  {newer, -4000 * time.Second, http.StatusUnauthorized},
 	} {
-		require.Equal(t, test.status, ask(t, http.MethodPost, address+"/webhooks/paynow", test.secret, time.Now().Add(-test.age)), name)
+		body := `{"event_type":"ON_PAYOUT","event_id":"5"}` // no queue takes it, so nothing is published
+		signer := filetest.Must(signature.NewSigner(catalogtest.Shipped().Providers["paynow"].Signature, test.secret))(t)
+		r := filetest.Must(http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/webhooks/paynow", strings.NewReader(body)))(t)
+		r.Header.Set("Content-Type", "application/json")
+		for header, value := range signer.Sign("", []byte(body), time.Now().Add(-test.age)) {
+			r.Header.Set(header, value)
+		}
+		require.Equal(t, test.status, servicetest.StatusOf(t, r), name)
 	}
 }
 
 func TestTheHelpListsTheVariablesOfTheDeployment(t *testing.T) {
 	t.Parallel()
-	said := func(values map[string]string) string {
-		var out strings.Builder
-		require.NoError(t, command(t.Context(), []string{"--help"}, environment(values), &out))
-		return out.String()
-	}
-	whole := said(nil)
+	whole := said(t, nil)
 	page := "# Variables of webhook\n\nWhat `webhook --help` says; `go test ./cmd/webhook -run TheHelp -update` writes it.\n\n```text\n" + whole + "```\n"
 	filetest.Recorded(t, page, "..", "..", "docs", "reference", "variables-webhook.md")
-	require.Equal(t, whole, said(map[string]string{"CATALOG_DIR": "nowhere"}))
-	narrow := said(map[string]string{"QUEUES": "pay-subscription-update"})
+	require.Equal(t, whole, said(t, map[string]string{"CATALOG_DIR": "nowhere"}))
+	narrow := said(t, map[string]string{"QUEUES": "pay-subscription-update"})
 	require.Contains(t, narrow, "  WEBHOOK_SIGNING_SECRET (required) ")
 	require.NotContains(t, narrow, "WEBHOOK_SECRET_PAYNOW")
 }

@@ -3,14 +3,12 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/url"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -19,6 +17,7 @@ import (
 	"github.com/google/uuid"
 
 	"billhook/catalog"
+	"billhook/internal/compose/service"
 	"billhook/internal/compose/worker"
 	"billhook/internal/console/access"
 	"billhook/internal/inspect/events"
@@ -27,36 +26,16 @@ import (
 	"billhook/internal/pipeline/tasks"
 	"billhook/internal/platform/env"
 	"billhook/internal/platform/gcp/auth"
-	"billhook/internal/platform/gcp/firestore"
 	"billhook/internal/platform/gcp/pubsub"
 	cloudtasks "billhook/internal/platform/gcp/tasks"
-	"billhook/internal/platform/serve"
 	"billhook/internal/platform/telemetry"
 )
 
-func main() {
-	serve.Main("worker", func(ctx context.Context) error { return command(ctx, os.Args[1:], os.Getenv, os.Stdout) })
-}
-
-func command(ctx context.Context, args []string, getenv func(string) string, stdout io.Writer) error {
-	if asked, err := help(getenv).Asked(args, stdout); asked {
-		return err
-	}
-	return run(ctx, getenv, stdout)
-}
+func main() { service.Main("worker", help, run) }
 
 type config struct {
-	Host               string            `env:"HOST" about:"the address to listen on; empty is every address"`
-	Port               env.Port          `env:"PORT" envDefault:"8081" about:"the port to listen on; 0 chooses one, which the line \"message\":\"listening\" names"`
-	MetricsPort        env.Port          `env:"METRICS_PORT" about:"the port of GET /metrics; empty is 9090, or a free one where PORT is 0"`
-	Project            string            `env:"GOOGLE_CLOUD_PROJECT,required" about:"the Google Cloud project"`
-	Installation       string            `env:"INSTALLATION" about:"the installation's name, where the project has several: it stands before the ids of topics and subscriptions"`
-	PubSubEmulator     string            `env:"PUBSUB_EMULATOR_HOST" about:"host:port of Google's Pub/Sub emulator, in place of Pub/Sub"`
-	FirestoreEmulator  string            `env:"FIRESTORE_EMULATOR_HOST" about:"host:port of Google's Firestore emulator, in place of Firestore"`
-	Database           string            `env:"FIRESTORE_DATABASE" about:"the Firestore database; empty is INSTALLATION, or (default) where that is empty too"`
-	CatalogDir         string            `env:"CATALOG_DIR" about:"a folder with the catalog's files; empty is the built-in catalog"`
-	Queues             []string          `env:"QUEUES" about:"the queues that run, by id or alias, comma-separated; empty is all that are enabled"`
-	LogLevel           slog.Level        `env:"LOG_LEVEL" envDefault:"INFO" about:"DEBUG, INFO, WARN or ERROR"`
+	Port env.Port `env:"PORT" envDefault:"8081" about:"the port to listen on; 0 chooses one, which the line \"message\":\"listening\" names"`
+	service.Config
 	Pool               string            `env:"POOL" about:"the pool whose queues this worker serves; empty is all pools"`
 	TasksPool          string            `env:"TASKS_POOL" about:"the pool whose worker runs the tasks; empty is the catalog's tasks_pool, or the pool that runs alone"`
 	PushAuth           string            `env:"PUSH_AUTH" envDefault:"oidc" about:"how a push is authenticated: oidc, iam behind Cloud Run's own check, or none beside an emulator"`
@@ -76,13 +55,7 @@ type config struct {
 func help(getenv func(string) string) env.Help {
 	h := env.Help{About: "worker takes the pushes of Pub/Sub, and does the effect of each event once.", Own: env.Variables[config]()}
 	cfg, _ := env.Parse[config](getenv) // what cannot be read is told at the start
-	cat, err := catalog.Load(cfg.CatalogDir)
-	if err != nil {
-		cat, _ = catalog.Load("") // the tests of the catalog check it
-	}
-	if narrowed, err := cat.Only(cfg.Queues); err == nil {
-		cat = narrowed
-	}
+	cat := cfg.Shown()
 	told := map[string]bool{}
 	tell := func(v env.Variable) {
 		if !told[v.Name] && v.Name != "" {
@@ -114,7 +87,7 @@ func (m *mistakes) add(wrong bool, format string, args ...any) {
 }
 
 func (c config) Check() error {
-	all := mistakes{c.ports().Check(), c.names().Check()}
+	all := mistakes{c.Config.Check(c.Port)}
 	for _, token := range c.OpsToken.List() {
 		all.add(len(token) < minToken, "OPS_TOKEN: each token needs at least %d bytes", minToken)
 	}
@@ -131,24 +104,12 @@ func (c config) Check() error {
 		all.add(c.PushAudience == "", "PUSH_AUDIENCE: required with PUSH_AUTH=%s", c.PushAuth)
 		all.add(c.PushServiceAccount == "", "PUSH_SERVICE_ACCOUNT: required with PUSH_AUTH=%s", c.PushAuth)
 	case auth.ModeNone:
-		all.add(!c.emulated(), "PUSH_AUTH: none is accepted only where an emulator host is set")
+		all.add(!c.Emulated(), "PUSH_AUTH: none is accepted only where an emulator host is set")
 	default:
 		all.add(true, "PUSH_AUTH: must be oidc, iam or none")
 	}
 	return errors.Join(append(all, c.checkAlarm()...)...)
 }
-
-func (c config) ports() serve.Ports {
-	return serve.Ports{Host: c.Host, Service: string(c.Port), Metrics: string(c.MetricsPort)}
-}
-
-func (c config) names() pubsub.Names {
-	return pubsub.Names{ProjectID: c.Project, Installation: c.Installation}
-}
-
-// database is the installation's own, unless another is named: events of two installations in one would
-// be taken for duplicates of each other.
-func (c config) database() string { return cmp.Or(c.Database, c.Installation) }
 
 var queueName = regexp.MustCompile(`^projects/[^/]+/locations/[^/]+/queues/[^/]+$`)
 
@@ -171,12 +132,10 @@ func instanceOf(revision, chance string) string {
 	return revision + "-" + chance
 }
 
-func (c config) emulated() bool { return c.PubSubEmulator != "" || c.FirestoreEmulator != "" }
-
 // links lead people to Google's pages about an event: what this installation's services, by the name that their revisions
 // begin with, have logged of it, and its traces. An emulator has none.
 func (c config) links(revision string) events.Links {
-	if c.emulated() {
+	if c.Emulated() {
 		return events.Links{}
 	}
 	ours := ""
@@ -193,7 +152,7 @@ func (c config) links(revision string) events.Links {
 }
 
 func (c config) access() (access.Access, error) {
-	access := access.Access{Tokens: c.OpsToken.List(), OpenOnLoopback: c.emulated()}
+	access := access.Access{Tokens: c.OpsToken.List(), OpenOnLoopback: c.Emulated()}
 	if len(c.OpsAllow) > 0 {
 		identity, err := auth.NewIdentity(auth.Config{Audience: c.OpsAudience, Allow: c.OpsAllow})
 		if err != nil {
@@ -225,20 +184,20 @@ func (c config) only(cat *catalog.Catalog) (*catalog.Catalog, error) {
 	}
 }
 
-func (c config) subscriptions(ctx context.Context, service *worker.Config) (closeIt func() error, err error) {
+func (c config) subscriptions(ctx context.Context, parts *worker.Config) (closeIt func() error, err error) {
 	pools := map[string]pubsub.Pool{}
 	for pool, address := range c.PushPoolURLs {
 		pools[pool] = pubsub.Pool{URL: address, ServiceAccount: c.PushPoolAccounts[pool]}
 	}
 	opened, err := pubsub.NewSwitch(ctx, pubsub.Target{
-		Names: c.names(), PushBaseURL: c.PushBaseURL, Pools: pools, PushAudience: c.PushAudience, PushServiceAccount: c.PushServiceAccount, Emulator: c.emulated(),
+		Names: c.Names(), PushBaseURL: c.PushBaseURL, Pools: pools, PushAudience: c.PushAudience, PushServiceAccount: c.PushServiceAccount, Emulator: c.Emulated(),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("PUSH_BASE_URL, PUSH_POOL_URLS: %w", err)
 	}
-	service.Subscriptions, service.Doctor = opened, worker.Examiner(opened, service.Catalog)
+	parts.Subscriptions, parts.Doctor = opened, worker.Examiner(opened, parts.Catalog)
 	if c.PushBaseURL != "" {
-		service.Switch = opened
+		parts.Switch = opened
 	}
 	return opened.Close, nil
 }
@@ -249,7 +208,7 @@ func (c config) targets(cat *catalog.Catalog, getenv func(string) string) (deliv
 	}, time.Now)
 }
 
-func (c config) alarm(ctx context.Context, service *worker.Config) (closeIt func() error, err error) {
+func (c config) alarm(ctx context.Context, parts *worker.Config) (closeIt func() error, err error) {
 	switch {
 	case c.AlarmQueue != "":
 		asked, err := cloudtasks.New(ctx, cloudtasks.Config{
@@ -259,19 +218,15 @@ func (c config) alarm(ctx context.Context, service *worker.Config) (closeIt func
 		if err != nil {
 			return nil, err
 		}
-		service.Alarm = asked
+		parts.Alarm = asked
 		return asked.Close, nil
-	case c.emulated():
-		service.AfterFunc = alarm.AfterFunc
+	case c.Emulated():
+		parts.AfterFunc = alarm.AfterFunc
 	default:
-		service.Log.LogAttrs(ctx, slog.LevelWarn, "no alarm: without ALARM_QUEUE kept messages are released by the scheduler's minute")
+		parts.Log.LogAttrs(ctx, slog.LevelWarn, "no alarm: without ALARM_QUEUE kept messages are released by the scheduler's minute")
 	}
 	return func() error { return nil }, nil
 }
-
-// drain bounds the requests in flight after the signal to stop. Cloud Run kills the process two
-// seconds later.
-const drain = 8 * time.Second
 
 func (c config) load(getenv func(string) string) (cat *catalog.Catalog, targets delivery.Targets, pool string, err error) {
 	whole, err := catalog.Load(c.CatalogDir)
@@ -296,7 +251,7 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 		log.LogAttrs(ctx, slog.LevelInfo, "tasks of another pool than the catalog's", slog.String("catalog", tasksPool), slog.String("pool", cat.TasksPool))
 	}
 	verifier, err := auth.New(auth.Config{
-		Mode: cfg.PushAuth, Audience: cfg.PushAudience, ServiceAccount: cfg.PushServiceAccount, EmulatorHost: cfg.emulated(),
+		Mode: cfg.PushAuth, Audience: cfg.PushAudience, ServiceAccount: cfg.PushServiceAccount, EmulatorHost: cfg.Emulated(),
 	})
 	if err != nil {
 		return err
@@ -307,26 +262,20 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	}
 	// Clients outlive the signal: requests in flight still need them during the drain.
 	clients := context.WithoutCancel(ctx)
-	publisher, err := pubsub.NewPublisher(clients, cfg.names())
+	publisher, documents, err := cfg.Open(clients)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = publisher.Close() }() // every publish has been answered
-	documents, err := firestore.New(clients, cfg.Project, cfg.database())
-	if err != nil {
-		return err
-	}
-	defer func() { _ = documents.Close() }() // the process ends; nothing is lost
-
+	defer func() { _ = publisher.Close(); _ = documents.Close() }() // every publish has been answered
 	metrics := telemetry.NewMetrics()
 	parts := worker.Config{
 		Catalog: cat, Targets: targets, Pool: cfg.Pool, Store: documents, SealLag: documents.Lag(), Publisher: publisher,
 		Authenticator: verifier,
-		Access:        access, Log: log, Metrics: metrics, Now: time.Now, PrivateEndpoints: cfg.emulated(),
+		Access:        access, Log: log, Metrics: metrics, Now: time.Now, PrivateEndpoints: cfg.Emulated(),
 		Instance: instanceOf(getenv("K_REVISION"), uuid.NewString()[:8]), Settings: env.Settings(cfg, help(getenv).Catalog, getenv), Links: cfg.links(getenv("K_REVISION")), Environment: strings.TrimSuffix(cfg.Project+"/"+cfg.Installation, "/"),
 	}
-	if !cfg.emulated() { // an emulator counts nothing
-		if parts.Backlogs, err = pubsub.NewBacklogs(clients, cfg.names(), time.Now); err != nil {
+	if !cfg.Emulated() { // an emulator counts nothing
+		if parts.Backlogs, err = pubsub.NewBacklogs(clients, cfg.Names(), time.Now); err != nil {
 			return err
 		}
 	}
@@ -340,14 +289,11 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 		return err
 	}
 	defer func() { _ = closeAlarm() }() // Cloud Tasks keeps the tasks that were created
-	service, err := worker.New(parts)
+	pushes, err := worker.New(parts)
 	if err != nil {
 		return err
 	}
-	service.Start()
-	defer service.Close() // what it has counted in the drain too
-	server := &serve.Server{
-		Name: "worker", Handler: service, Log: log, Drain: drain, ReadTimeout: time.Minute, Longest: service.Longest(), Draining: service.Drain,
-	}
-	return server.RunOn(ctx, cfg.ports(), metrics.Handler())
+	pushes.Start()
+	defer pushes.Close() // what it has counted in the drain too
+	return cfg.Serve(ctx, "worker", cfg.Port, pushes, time.Minute, log, metrics)
 }

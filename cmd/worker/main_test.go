@@ -1,31 +1,25 @@
 package main
 
 import (
-	"bufio"
-	"context"
-	"encoding/json"
-	"io"
 	"log/slog"
-	"maps"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog/catalogtest"
+	"billhook/internal/compose/service"
+	"billhook/internal/compose/service/servicetest"
 	"billhook/internal/compose/worker"
 	"billhook/internal/filetest"
 	"billhook/internal/platform/telemetry"
 )
 
-func environment(values map[string]string) func(string) string {
-	return func(name string) string { return values[name] }
-}
+func TestMain(m *testing.M) { servicetest.Main(m) }
 
 func values(line string) map[string]string {
 	all := map[string]string{}
@@ -80,7 +74,7 @@ func TestABadEnvironmentIsReportedAtOnceAndWithoutItsSecrets(t *testing.T) {
 		t.Run(line, func(t *testing.T) {
 			t.Parallel()
 			var out strings.Builder
-			err := run(t.Context(), environment(values(line)), &out)
+			err := run(t.Context(), servicetest.Environment(values(line)), &out)
 			require.Error(t, err)
 			for _, part := range want {
 				require.ErrorContains(t, err, part)
@@ -93,8 +87,8 @@ func TestABadEnvironmentIsReportedAtOnceAndWithoutItsSecrets(t *testing.T) {
 
 func TestTheOpsAPIIsOpenOnLoopbackOnlyWithAnEmulator(t *testing.T) {
 	t.Parallel()
-	for config, open := range map[*config]bool{{}: false, {PubSubEmulator: "h"}: true, {FirestoreEmulator: "h"}: true} {
-		access := filetest.Must(config.access())(t)
+	for with, open := range map[*service.Config]bool{{}: false, {PubSubEmulator: "h"}: true, {FirestoreEmulator: "h"}: true} {
+		access := filetest.Must(config{Config: *with}.access())(t)
 		require.Equal(t, open, access.OpenOnLoopback)
 		require.Nil(t, access.Identifier)
 	}
@@ -118,7 +112,7 @@ func TestTheEnvironmentChoosesTheAlarm(t *testing.T) {
 	}{
 		"a queue":                     {config: queue, cloud: true},
 		"a queue, beside an emulator": {config: both, cloud: true},
-		"an emulator":                 {config: config{FirestoreEmulator: "h"}, itself: true},
+		"an emulator":                 {config: config{Config: service.Config{FirestoreEmulator: "h"}}, itself: true},
 		"neither":                     {config: config{}, warned: "no alarm"},
 	} {
 		var out strings.Builder
@@ -133,97 +127,36 @@ func TestTheEnvironmentChoosesTheAlarm(t *testing.T) {
 	}
 }
 
-// start runs the whole program until end, which returns the log lines after "listening". Nothing serves at the emulators'
-// hosts: the clients connect on first use. It returns the URL, and that of the metrics.
-func start(t *testing.T, line string) (url, metrics string, end func() string) {
-	t.Helper()
-	t.Setenv("PUBSUB_EMULATOR_HOST", "127.0.0.1:1")
-	t.Setenv("FIRESTORE_EMULATOR_HOST", "127.0.0.1:1")
-	all := map[string]string{
-		"HOST": "127.0.0.1", "PORT": "0", "GOOGLE_CLOUD_PROJECT": "p",
-		"PUBSUB_EMULATOR_HOST": "127.0.0.1:1", "FIRESTORE_EMULATOR_HOST": "127.0.0.1:1",
-	}
-	maps.Copy(all, values(line))
-	ctx, stop := context.WithCancel(t.Context())
-	t.Cleanup(stop)
-	reader, writer := io.Pipe()
-	ended := make(chan error, 1)
-	go func() {
-		err := run(ctx, environment(all), writer)
-		_ = writer.CloseWithError(err)
-		ended <- err
-	}()
-	lines := bufio.NewScanner(reader)
-	var said [2]struct{ Message, Address, Service string }
-	served := 0
-	for i, service := range []string{"worker", "worker-metrics"} {
-		require.True(t, lines.Scan(), lines.Err())
-		for ; strings.Contains(lines.Text(), `"message":"queue served"`); served++ {
-			require.Contains(t, lines.Text(), ` -> `, "its event types and handlers")
-			require.True(t, lines.Scan(), lines.Err())
-		}
-		require.NoError(t, json.Unmarshal(lines.Bytes(), &said[i]))
-		require.Equal(t, "listening", said[i].Message)
-		require.Equal(t, service, said[i].Service)
-	}
-	require.Positive(t, served, "each queue has its line")
-	rest := make(chan string, 1)
-	go func() {
-		var all strings.Builder
-		for lines.Scan() {
-			all.WriteString(lines.Text() + "\n")
-		}
-		rest <- all.String()
-	}()
-	return "http://" + said[0].Address, "http://" + said[1].Address, func() string {
-		stop()
-		require.NoError(t, <-ended)
-		return <-rest
-	}
-}
-
-func status(t *testing.T, method, url string) int {
-	t.Helper()
-	client := &http.Client{Timeout: time.Minute}
-	defer client.CloseIdleConnections()
-	request := filetest.Must(http.NewRequestWithContext(t.Context(), method, url, nil))(t)
-	response, err := client.Do(request)
-	require.NoError(t, err)
-	require.NoError(t, response.Body.Close())
-	return response.StatusCode
-}
-
-//nolint:paralleltest // The process's environment is set.
 func TestTheWorkerListensAnswersAndEnds(t *testing.T) {
+	t.Parallel()
 	const token = "0123456789abcdef01234567"
-	url, metrics, end := start(t, "PUSH_AUTH=none POOL=payments SUBSCRIPTION_SERVICE_URL=http://127.0.0.1:1 PLATFORM_URL=http://127.0.0.1:1 GATEWAY_URL=http://127.0.0.1:1 "+
-		"DELIVERY_SIGNING_SECRET=a-secret-of-more-than-24-bytes OPS_AUDIENCE=https://worker.example.org OPS_ALLOW=ada@example.org,grace@example.org OPS_TOKEN="+token)
+	url, metrics, end := servicetest.Start(t, run, values("PUSH_AUTH=none POOL=payments SUBSCRIPTION_SERVICE_URL=http://127.0.0.1:1 PLATFORM_URL=http://127.0.0.1:1 GATEWAY_URL=http://127.0.0.1:1 "+
+		"DELIVERY_SIGNING_SECRET=a-secret-of-more-than-24-bytes OPS_AUDIENCE=https://worker.example.org OPS_ALLOW=ada@example.org,grace@example.org OPS_TOKEN="+token))
 	for path, want := range map[string]int{
 		url + "/health/live": http.StatusOK, url + "/health/ready": http.StatusOK, url + "/v1/ops/events/a%20b": http.StatusBadRequest,
 		url + "/metrics": http.StatusNotFound, metrics + "/metrics": http.StatusOK, metrics + "/v1/ops/events/e1": http.StatusNotFound,
 	} {
-		require.Equal(t, want, status(t, http.MethodGet, path), path)
+		require.Equal(t, want, servicetest.Status(t, http.MethodGet, path), path)
 	}
-	require.NotContains(t, end(), token)
+	log := end()
+	require.NotContains(t, log, token)
+	require.Regexp(t, `"queue served".* -> `, log, "each queue has its line, with its event types and handlers")
 }
 
-//nolint:paralleltest // The process's environment is set.
 func TestAWorkerForPayNowAloneNeedsNoOtherAddress(t *testing.T) {
-	url, _, end := start(t, "PUSH_AUTH=none QUEUES=paynow-events,pay-subscription-update SUBSCRIPTION_SERVICE_URL=http://127.0.0.1:1 "+
-		"DELIVERY_SIGNING_SECRET=a-secret-of-more-than-24-bytes")
-	require.Equal(t, http.StatusNotFound, status(t, http.MethodPost, url+"/push/sub-plan-change"), "it does not run here")
-	require.Equal(t, http.StatusBadRequest, status(t, http.MethodPost, url+"/push/paynow-events"), "it runs, and wants a push's body")
-	end()
+	t.Parallel()
+	url, _, _ := servicetest.Start(t, run, values("PUSH_AUTH=none QUEUES=paynow-events,pay-subscription-update SUBSCRIPTION_SERVICE_URL=http://127.0.0.1:1 "+
+		"DELIVERY_SIGNING_SECRET=a-secret-of-more-than-24-bytes"))
+	require.Equal(t, http.StatusNotFound, servicetest.Status(t, http.MethodPost, url+"/push/sub-plan-change"), "it does not run here")
+	require.Equal(t, http.StatusBadRequest, servicetest.Status(t, http.MethodPost, url+"/push/paynow-events"), "it runs, and wants a push's body")
 }
 
 // A worker of one pool serves no queue of another. It asks for a token where the configuration says so, on an emulator too.
-//
-//nolint:paralleltest // The process's environment is set.
 func TestTheWorkerFollowsItsEnvironment(t *testing.T) {
+	t.Parallel()
 	for mode, want := range map[string]int{"none": http.StatusNotFound, "oidc": http.StatusUnauthorized, "iam": http.StatusUnauthorized} {
-		url, _, end := start(t, "POOL=ledger PUSH_AUDIENCE=https://worker.example.org PUSH_SERVICE_ACCOUNT=push@example.org PUSH_AUTH="+mode)
-		require.Equal(t, want, status(t, http.MethodPost, url+"/push/paynow-events"), mode)
-		end()
+		url, _, _ := servicetest.Start(t, run, values("POOL=ledger PUSH_AUDIENCE=https://worker.example.org PUSH_SERVICE_ACCOUNT=push@example.org PUSH_AUTH="+mode))
+		require.Equal(t, want, servicetest.Status(t, http.MethodPost, url+"/push/paynow-events"), mode)
 	}
 }
 
@@ -233,7 +166,7 @@ func TestTheHelpListsTheVariablesOfTheDeployment(t *testing.T) {
 	t.Parallel()
 	said := func(values map[string]string) string {
 		var out strings.Builder
-		require.NoError(t, command(t.Context(), []string{"--help"}, environment(values), &out))
+		filetest.Must(help(servicetest.Environment(values)).Asked([]string{"--help"}, &out))(t)
 		return out.String()
 	}
 	whole := said(nil)
@@ -251,8 +184,8 @@ func TestTheHelpListsTheVariablesOfTheDeployment(t *testing.T) {
 
 func TestLinksLeadToTheProjectsOwnPages(t *testing.T) {
 	t.Parallel()
-	require.Empty(t, config{Project: "shop", FirestoreEmulator: "127.0.0.1:1"}.links(""))
-	links := config{Project: "shop"}.links("staging-worker-payments-00042-abc")
+	require.Empty(t, config{Config: service.Config{Project: "shop", FirestoreEmulator: "127.0.0.1:1"}}.links(""))
+	links := config{Config: service.Config{Project: "shop"}}.links("staging-worker-payments-00042-abc")
 	require.Equal(t, "https://console.cloud.google.com/traces/list?project=shop&tid={trace}", links.Trace)
 	logged, err := url.Parse(strings.NewReplacer("{event_id}", "e1", "{since}", "2026-03-02T10%3A15%3A00Z").Replace(links.Log))
 	require.NoError(t, err)

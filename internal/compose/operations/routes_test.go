@@ -375,7 +375,7 @@ func TestEachLookChangesNothingAndCostsTheSameOfAnyNumber(t *testing.T) {
 	t.Parallel()
 	most := 10_000
 	if testing.Short() {
-		most = 1_500
+		most = 1_200
 	}
 	for _, documents := range []int{10, most} {
 		t.Run(fmt.Sprint(documents, " documents"), func(t *testing.T) {

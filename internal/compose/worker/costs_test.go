@@ -152,23 +152,6 @@ func TestCreditReadsAProductOnceInAWhile(t *testing.T) {
 	require.EqualValues(t, 1500, account.Fields["balance"])
 }
 
-// TestUsageCostsTheSameHoweverMuchWasCounted: whether messages of its key wait, the total, the period; the record, the
-// entry, the total.
-func TestUsageCostsTheSameHoweverMuchWasCounted(t *testing.T) {
-	t.Parallel()
-	w, counter := counting(t, nil)
-	for i := range 50 {
-		did := spent(counter, func() {
-			code, reason := posted(t, w, "/push/events-high", contract.Of(&contract.Event{
-				ID: fmt.Sprint("u-", i), Type: "usage_tracking", Version: 1, Timestamp: "2026-03-02T10:15:00Z",
-				Data: map[string]any{"subscription_id": "s-1", "meter": "calls", "quantity": 1},
-			}))
-			require.Equal(t, 200, code, reason)
-		})
-		require.Equal(t, []int64{3, 1, 3}, did)
-	}
-}
-
 // TestNoDocumentIsWrittenByTwoUnrelatedEvents delivers events of every kind in pairs that have nothing in common but their
 // queue, type and tenant. Were there a document that both write, a busy tenant would cost its neighbours.
 func TestNoDocumentIsWrittenByTwoUnrelatedEvents(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"billhook/catalog/catalogtest"
 	"billhook/internal/compose/worker"
 	"billhook/internal/contract"
 	"billhook/internal/filetest"
@@ -137,8 +138,8 @@ func lived(t *testing.T, of life, url string) string {
 		}
 		seal()
 	}
-	prepare("warm", 60)
-	push(t, w, of, of.eventType, "warm", 60, false) // what is remembered is known now, and each shard has entries
+	prepare("warm", 20)
+	push(t, w, of, of.eventType, "warm", 20, false) // what is remembered is known now, and each shard has entries
 	seal()
 	idle := costs(seal)
 	var each, sealed, verified [2]cost
@@ -168,7 +169,7 @@ func lived(t *testing.T, of life, url string) string {
 // push pushes n events of a type, those that come before others or the others.
 func push(t *testing.T, w *worker.Worker, of life, eventType, prefix string, n int, first bool) {
 	t.Helper()
-	c := config(t, nil).Catalog
+	c := catalogtest.Shipped()
 	q, _ := c.Queue(of.queue)
 	for i := range n {
 		unique := fmt.Sprintf("%s-%d", prefix, i)

@@ -83,7 +83,7 @@ func (c Config) trial(files map[string]string) (dryrun.Worker, error) {
 	}
 	c.Pool, c.Store, c.Publisher, c.Targets = "", dryrun.ReadOnly(c.Store), unpublished{}, uncalled(c.Catalog)
 	c.Backlogs, c.Alarm, c.AfterFunc, c.Log = nil, byTheMinute{}, nil, c.Log.With("trial", true)
-	w, err := New(c)
+	w, err := c.delivering()
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", dryrun.ErrCatalog, err)
 	}

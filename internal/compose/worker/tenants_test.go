@@ -138,21 +138,18 @@ func (h *house) push(queue string, m contract.Message) string {
 	return fmt.Sprint(pushed(h.t, h.worker, "/push/"+queue, "m-"+m.Attributes[contract.AttrEventID], h.clock.Now(), m))
 }
 
-// sorts is the tenant and the key of a message, or the message itself where it has no key.
+// sorts is the tenant, the key and the event of a message.
 func (p published) sorts() string {
-	key := p.message.OrderingKey
-	if key == "" {
-		key = p.message.Attributes[contract.AttrEventID]
-	}
-	return p.message.Attributes[contract.AttrTenant] + " " + key
+	m := p.message
+	return m.Attributes[contract.AttrTenant] + " " + m.OrderingKey + " " + m.Attributes[contract.AttrEventID]
 }
 
 // settle delivers what was published to queues of the model, until nothing more is.
 func (h *house) settle() {
 	for range 20 {
 		taken := h.broker.all()
-		// Messages of several keys are published side by side. Those of one key keep their order.
-		slices.SortStableFunc(taken, func(a, b published) int {
+		// Messages of several keys are published side by side, and so are those of one that were due together.
+		slices.SortFunc(taken, func(a, b published) int {
 			return cmp.Or(cmp.Compare(a.topic, b.topic), cmp.Compare(a.sorts(), b.sorts()))
 		})
 		for _, p := range taken {

@@ -101,6 +101,13 @@ type Worker struct {
 	rates  *rates.Recorder
 	timer  *alarm.Timer
 	looks  *console.Catalog
+
+	// What its operations share with its deliveries.
+	watched store.Store
+	worth   *products.Reader
+	poster  *delivery.Endpoints
+	relay   *lane.Relay
+	upkeep  *tasks.Service
 }
 
 // LookOnce asks each look for what is not there: as it is, with each filter, and with each beside a queue. The embedded
@@ -216,86 +223,62 @@ func refuse(c *catalog.Catalog, queues []catalog.Queue, registry *handler.Regist
 	return errors.Join(unsaid, notifications.Check(c), registry.Check(&own))
 }
 
-// New puts the worker together. It reports all mistakes of the catalog together.
-func New(config Config) (*Worker, error) {
-	config.Instance = cmp.Or(config.Instance, uuid.NewString()[:8])
-	counted := config.recorder()
-	config.Targets.Watch(counted)
-	registry := handler.NewRegistry()
-	mappings := customers.NewMappings(config.Store, config.Log, config.Now)
-	watched := mappings.Watch(config.Store)
-	worth := products.NewReader(config.Store, config.Catalog.Products, config.Now)
+// delivering puts together what delivers messages, and nothing that people do. It reports all mistakes of the catalog together.
+func (c Config) delivering() (*Worker, error) {
+	w := &Worker{log: c.Log, rates: c.recorder(), served: queuesOf(c.Catalog, c.Pool)}
+	c.Targets.Watch(w.rates)
+	registry, mappings := handler.NewRegistry(), customers.NewMappings(c.Store, c.Log, c.Now)
+	w.watched, w.worth = mappings.Watch(c.Store), products.NewReader(c.Store, c.Catalog.Products, c.Now)
 	// Events' requests to the endpoints of third parties and people's are within the same limits.
-	poster := delivery.NewEndpoints(config.Catalog.Endpoints, config.PrivateEndpoints, config.Now)
-	poster.Watcher = counted
-	served := queuesOf(config.Catalog, config.Pool)
-	config.register(registry, dependencies{products: worth, mappings: mappings, poster: poster})
+	w.poster = delivery.NewEndpoints(c.Catalog.Endpoints, c.PrivateEndpoints, c.Now)
+	w.poster.Watcher = w.rates
+	c.register(registry, dependencies{products: w.worth, mappings: mappings, poster: w.poster})
 	var mistakes []error
-	for _, q := range config.Catalog.Queues {
-		if q.Enabled && !config.Catalog.Contracts.Known(q.Contract) {
+	for _, q := range c.Catalog.Queues {
+		if q.Enabled && !c.Catalog.Contracts.Known(q.Contract) {
 			mistakes = append(mistakes, fmt.Errorf("queue %s: contract %s is not a body format that is known", q.ID, q.Contract))
 		}
 	}
-	mistakes = append(mistakes, refuse(config.Catalog, served, registry))
-	if len(served) == 0 {
+	mistakes = append(mistakes, refuse(c.Catalog, w.served, registry))
+	if len(w.served) == 0 {
 		mistakes = append(mistakes, errors.New("POOL names a pool that no queue is in"))
 	}
 	if err := errors.Join(mistakes...); err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
 	}
-	relay := &lane.Relay{Of: lane.Outbox, Store: config.Store, Publisher: config.Publisher, Now: config.Now, AtOnce: lanesAtOnce, Unreadable: config.unreadable}
-	release := *relay
+	w.relay = &lane.Relay{Of: lane.Outbox, Store: c.Store, Publisher: c.Publisher, Now: c.Now, AtOnce: lanesAtOnce, Unreadable: c.unreadable}
+	release := *w.relay
 	release.Of = lane.Delayed
-	listed := config.lists(config.Store)
-	upkeep := &tasks.Service{
-		Catalog: config.Catalog, Store: listed, Outbox: relay, Delayed: &release, Backlogs: config.Backlogs, Subscriptions: config.Subscriptions,
-		Log: config.Log, Metrics: config.Metrics, Now: config.Now, SealLag: config.SealLag,
+	w.upkeep = &tasks.Service{
+		Catalog: c.Catalog, Store: c.lists(c.Store), Outbox: w.relay, Delayed: &release, Backlogs: c.Backlogs, Subscriptions: c.Subscriptions,
+		Log: c.Log, Metrics: c.Metrics, Now: c.Now, SealLag: c.SealLag,
 	}
-	alarms, timer := config.alarm(upkeep.ReleaseDelayed)
-	service := push.New(push.Config{
-		Once:   dedupe.Once{Store: watched, Now: config.Now, NewToken: uuid.NewString, Instance: config.Instance},
-		Queues: served, Catalog: config.Catalog, Handlers: registry, Outbox: relay, Alarm: alarms, Timer: after, Dice: rand.Float64,
-		Authenticator: config.Authenticator, Log: config.Log, Metrics: config.Metrics, Rates: counted,
+	w.Alarm, w.timer = c.alarm(w.upkeep.ReleaseDelayed)
+	w.push = push.New(push.Config{
+		Once:   dedupe.Once{Store: w.watched, Now: c.Now, NewToken: uuid.NewString, Instance: c.Instance},
+		Queues: w.served, Catalog: c.Catalog, Handlers: registry, Outbox: w.relay, Alarm: w.Alarm, Timer: after, Dice: rand.Float64,
+		Authenticator: c.Authenticator, Log: c.Log, Metrics: c.Metrics, Rates: w.rates,
 	})
-	operator := &bulk.Operator{
-		Store: listed, Catalog: config.Catalog, Now: config.Now, NewID: uuid.NewString, Wait: wait,
-		// Deployed, only the worker that runs the tasks may publish on every queue: it publishes a replay through another.
-		Relay: func(ctx context.Context, lane string) error {
-			_, err := relay.Lane(ctx, lane)
-			return err
-		},
-	}
-	upkeep.Operations = operator.RunAll
-	reads := events.Reads{Store: listed, Catalog: config.Catalog, Now: config.Now, NewID: uuid.NewString, Viewer: config.Subscriptions, Broker: config.Broker, Links: config.Links, Worker: config.trial}
-	apps := operations.Apps{
-		Store: listed, Reads: reads, Log: config.Log, DeadLetters: operator, Example: config.example,
-		Deployment: &system.Deployment{
-			Self:     system.Self{Build: serve.BuildOf(), Instance: config.Instance, Pool: config.Pool, StartedAt: config.Now().UTC()},
-			Settings: config.Settings, Doctor: config.Doctor,
-		},
-		Pauses:  &pauses.Operator{Store: listed, Viewer: config.Subscriptions, Switch: config.Switch, Now: config.Now, NewID: uuid.NewString},
-		Periods: &journal.Periods{Store: listed, Now: config.Now, NewID: uuid.NewString},
-		Reverter: &journal.Reverter{Store: config.Store, Catalog: config.Catalog, Now: config.Now, NewID: uuid.NewString, Committed: func(ctx context.Context, lanes []string) {
-			for _, id := range lanes {
-				_ = operator.Relay(ctx, id) // what is left is published by the task
-			}
-		}},
-		Customers: &customers.Operator{Store: config.lists(watched), Now: config.Now, NewID: uuid.NewString},
-		Products:  &products.Editor{Store: listed, Start: config.Catalog.Products, Now: config.Now, NewID: uuid.NewString, Changed: worth.Forget},
-		Stock:     &orders.StockEditor{Store: listed, Now: config.Now, NewID: uuid.NewString},
-		Endpoints: &endpoints.Editor{
-			Store: listed, Poster: poster, OldSecretFor: config.Catalog.Endpoints.OldSecretFor, Now: config.Now, NewID: uuid.NewString, NewSecret: endpoints.NewSecret,
-		},
-	}
-	server := &api.Server{Catalog: operations.All(apps), Log: config.Log, Author: access.Author, Now: config.Now, Store: listed}
+	w.served = slices.DeleteFunc(slices.Clone(w.served), func(q catalog.Queue) bool { return !q.Enabled })
+	return w, nil
+}
 
+// New puts the worker together. It reports all mistakes of the catalog together.
+func New(config Config) (*Worker, error) {
+	config.Instance = cmp.Or(config.Instance, uuid.NewString()[:8])
+	w, err := config.delivering()
+	if err != nil {
+		return nil, err
+	}
+	apps := config.apps(w)
+	server := &api.Server{Catalog: operations.All(apps), Log: config.Log, Author: access.Author, Now: config.Now, Store: apps.Store}
 	router := chi.NewRouter()
 	router.Use(func(next http.Handler) http.Handler { return serve.Recover(config.Log, next) })
-	serve.Health(router, service.Draining)
-	service.Routes(router)
+	serve.Health(router, w.push.Draining)
+	w.push.Routes(router)
 	router.Group(func(r chi.Router) {
-		r.Use(service.Authenticated)
-		upkeep.Routes(r)
+		r.Use(w.push.Authenticated)
+		w.upkeep.Routes(r)
 	})
 	router.Group(func(r chi.Router) {
 		r.Use(config.Access.Guard)
@@ -308,7 +291,44 @@ func New(config Config) (*Worker, error) {
 		return nil, fmt.Errorf("worker: %w", err)
 	}
 	site.Routes(router)
-	return &Worker{log: config.Log, served: slices.DeleteFunc(slices.Clone(served), func(q catalog.Queue) bool { return !q.Enabled }), Handler: router, Alarm: alarms, push: service, rates: counted, timer: timer, looks: server.Catalog}, nil
+	w.Handler, w.looks = router, server.Catalog
+	return w, nil
+}
+
+// apps are what people's operations work on.
+func (c Config) apps(w *Worker) operations.Apps {
+	listed := w.upkeep.Store
+	// Deployed, only the worker that runs the tasks may publish on every queue: it publishes a replay through another.
+	relay := func(ctx context.Context, lane string) error {
+		_, err := w.relay.Lane(ctx, lane)
+		return err
+	}
+	operator := &bulk.Operator{Store: listed, Catalog: c.Catalog, Now: c.Now, NewID: uuid.NewString, Wait: wait, Relay: relay}
+	w.upkeep.Operations = operator.RunAll
+	return operations.Apps{
+		Store: listed, Log: c.Log, DeadLetters: operator, Example: c.example,
+		Reads: events.Reads{
+			Store: listed, Catalog: c.Catalog, Now: c.Now, NewID: uuid.NewString, Viewer: c.Subscriptions, Broker: c.Broker,
+			Links: c.Links, Worker: c.trial,
+		},
+		Deployment: &system.Deployment{
+			Self:     system.Self{Build: serve.BuildOf(), Instance: c.Instance, Pool: c.Pool, StartedAt: c.Now().UTC()},
+			Settings: c.Settings, Doctor: c.Doctor,
+		},
+		Pauses:  &pauses.Operator{Store: listed, Viewer: c.Subscriptions, Switch: c.Switch, Now: c.Now, NewID: uuid.NewString},
+		Periods: &journal.Periods{Store: listed, Now: c.Now, NewID: uuid.NewString},
+		Reverter: &journal.Reverter{Store: c.Store, Catalog: c.Catalog, Now: c.Now, NewID: uuid.NewString, Committed: func(ctx context.Context, lanes []string) {
+			for _, id := range lanes {
+				_ = relay(ctx, id) // what is left is published by the task
+			}
+		}},
+		Customers: &customers.Operator{Store: c.lists(w.watched), Now: c.Now, NewID: uuid.NewString},
+		Products:  &products.Editor{Store: listed, Start: c.Catalog.Products, Now: c.Now, NewID: uuid.NewString, Changed: w.worth.Forget},
+		Stock:     &orders.StockEditor{Store: listed, Now: c.Now, NewID: uuid.NewString},
+		Endpoints: &endpoints.Editor{
+			Store: listed, Poster: w.poster, OldSecretFor: c.Catalog.Endpoints.OldSecretFor, Now: c.Now, NewID: uuid.NewString, NewSecret: endpoints.NewSecret,
+		},
+	}
 }
 
 func after(d time.Duration) (c <-chan time.Time, stop func() bool) {

@@ -65,12 +65,12 @@ func (s *Service) receive(w http.ResponseWriter, r *http.Request, from *source, 
 		s.receiveAll(w, r, from, to, o.account, events)
 		return
 	default:
-		if err = s.prepare(r.Context(), from, to, &events[0], b, o); err == nil && !o.ignored {
+		if err = s.prepare(r.Context(), from, to, &events[0], b, o); err == nil && !o.Ignored {
 			err = s.publish(r.Context(), from, &events[0], o)
 		}
 	}
 	if err != nil {
-		o.refused = refusal(err)
+		o.refuse(err)
 	}
 	s.answer(w, r, o)
 }

@@ -102,22 +102,23 @@ func NewLimits(config LimitsConfig) *Limits {
 
 // Admit counts the user's limit first, so that one user does not use up what is for all.
 func (l *Limits) Admit(ctx context.Context, q catalog.Queue, user string) error {
-	if l.isFull(ctx, q) {
+	switch {
+	case l.isFull(ctx, q):
 		return errQueueFull
-	}
-	if q.Rate.PerUser > 0 && user != "" {
-		if limit := l.ofUser(q, user); limit != nil && !l.take(ctx, q, limit) {
-			return errUserRate
-		}
-	}
-	if q.Rate.PerSecond > 0 && !l.take(ctx, q, l.ofQueue(q)) {
+	case q.Rate.PerUser > 0 && user != "" && !l.within(ctx, q, l.ofUser(q, user)):
+		return errUserRate
+	case q.Rate.PerSecond > 0 && !l.within(ctx, q, l.named(l.queues, q.ID, q.Rate.PerSecond)):
 		return errQueueRate
 	}
 	return nil
 }
 
-func (l *Limits) take(ctx context.Context, q catalog.Queue, limit *limit) bool {
-	ok, err := limit.Take(ctx)
+// within counts one of a limit, and reports whether it is within it.
+func (l *Limits) within(ctx context.Context, q catalog.Queue, of *limit) bool {
+	if of == nil {
+		return true
+	}
+	ok, err := of.take(ctx)
 	if err != nil {
 		l.unknown(ctx, q, "rate", err)
 	}
@@ -130,28 +131,24 @@ func (l *Limits) unknown(ctx context.Context, q catalog.Queue, limit string, err
 	l.config.Log.LogAttrs(ctx, slog.LevelWarn, "limit not known", slog.String("queue", q.ID), slog.String("limit", limit), slog.String("cause", err.Error()))
 }
 
-func (l *Limits) ofQueue(q catalog.Queue) *limit {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.named(l.queues, q.ID, q.Rate.PerSecond)
-}
-
-// ofUser returns the limit of a user of the queue; nil where too many are counted already.
+// ofUser returns the limit of a user of the queue.
 func (l *Limits) ofUser(q catalog.Queue, user string) *limit {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	if second := l.config.Now().Unix(); second > l.second {
-		l.users, l.second = map[string]*limit{}, second
+		clear(l.users)
+		l.second = second
 	}
+	l.mu.Unlock()
 	sum := sha256.Sum256([]byte(user)) // whose it is stands in no document
 	return l.named(l.users, q.ID+"~"+hex.EncodeToString(sum[:16]), q.Rate.PerUser)
 }
 
+// named is the limit of a name; nil where too many are counted already.
 func (l *Limits) named(limits map[string]*limit, name string, perSecond int) *limit {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if limits[name] == nil && len(limits) < mostUsers {
-		limits[name] = &limit{
-			store: l.config.Blocks, name: name, perSecond: perSecond, now: l.config.Now, dice: l.config.Dice, asking: make(chan struct{}, 1),
-		}
+		limits[name] = &limit{config: &l.config, name: name, perSecond: perSecond}
 	}
 	return limits[name]
 }
@@ -204,25 +201,16 @@ const (
 // limit lets through so many in a second of the clock, over all instances that share a store. The second is
 // cut into blocks: who creates a block's document has its share, so that no document is written twice.
 type limit struct {
-	store store.Store
+	config *LimitsConfig
 	// name is the limit's, in the ids of its blocks.
 	name string
 	// perSecond is what all instances let through together, above 0.
 	perSecond int
-	now       func() time.Time
-	// dice returns 0 <= n < most: where an instance begins to look for a block.
-	dice func(most int) int
 
-	// asking is held by the one request that asks the store, for all that wait.
-	asking chan struct{}
-	mu     sync.Mutex
-	second share
-}
-
-// share is what an instance has of one second.
-type share struct {
-	unix int64
-	// left may be used, and taken counts the blocks that were asked for.
+	// mu is held while the store is asked, too: nobody else has anything to use then.
+	mu sync.Mutex
+	// second is the one that the rest is of: left may be used, and taken counts the blocks that were asked for.
+	second      int64
 	left, taken int
 	// open are the blocks that nobody is known to have taken.
 	open []int
@@ -230,47 +218,29 @@ type share struct {
 	unknown bool
 }
 
-// Take counts one, and reports whether it is within the limit. With an error that is not known, and ok.
-func (l *limit) Take(ctx context.Context) (ok bool, err error) {
-	for {
-		if ok, known := l.use(); known {
-			return ok, nil
-		}
-		select {
-		case l.asking <- struct{}{}:
-		case <-ctx.Done():
-			return true, ctx.Err()
-		}
-		found, err := l.more(ctx)
-		<-l.asking
-		if err != nil || !found {
-			return err != nil, err
-		}
-	}
-}
-
-// use uses one of what is left in this second; known: nobody else has to be asked.
-func (l *limit) use() (ok, known bool) {
+// take counts one, and reports whether it is within the limit. With an error that is not known, and ok.
+func (l *limit) take(ctx context.Context) (ok bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	// A clock that is set back goes on in the second that it was in.
-	if now := l.now().Unix(); now > l.second.unix {
-		l.second = share{unix: now, left: max(1, l.perSecond/freeShare), open: l.blocks()}
+	if now := l.config.Now().Unix(); now > l.second {
+		l.second, l.left, l.taken, l.open, l.unknown = now, max(1, l.perSecond/freeShare), 0, l.blocks(), false
 	}
-	switch {
-	case l.second.unknown:
-		return true, true
-	case l.second.left > 0:
-		l.second.left--
-		return true, true
+	if l.left == 0 && !l.unknown {
+		err = l.more(ctx)
+		l.unknown = err != nil
 	}
-	return false, len(l.second.open) == 0
+	if l.left == 0 {
+		return l.unknown, err
+	}
+	l.left--
+	return true, nil
 }
 
 // blocks lists the blocks of a second, from a random one on.
 func (l *limit) blocks() []int {
 	all := make([]int, min(l.perSecond, blocksASecond))
-	first := l.dice(len(all))
+	first := l.config.Dice(len(all))
 	for i := range all {
 		all[i] = (first + i) % len(all)
 	}
@@ -283,75 +253,58 @@ func (l *limit) size(block int) int {
 	return (block+1)*l.perSecond/n - block*l.perSecond/n
 }
 
-// more takes blocks, unless another request has; found is false where others have taken them all.
-func (l *limit) more(ctx context.Context) (found bool, err error) {
-	l.mu.Lock()
-	s := l.second
-	l.mu.Unlock()
-	if s.left > 0 || s.unknown || s.unix < l.now().Unix() {
-		return true, nil
-	}
+// more takes blocks, unless others have taken them all.
+func (l *limit) more(ctx context.Context) error {
 	// It is for all that wait, whoever asks.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTime)
 	defer cancel()
-	open, taken, gained := s.open, 0, 0
 	for range tries {
-		if len(open) == 0 {
-			break
+		wanted := l.open[:min(max(1, l.taken/growth), len(l.open))]
+		if len(wanted) == 0 {
+			return nil
 		}
-		n := min(max(1, s.taken/growth), len(open))
-		if err = l.create(ctx, s.unix, open[:n]); err == nil {
-			for _, block := range open[:n] {
-				gained += l.size(block)
+		err := l.create(ctx, wanted)
+		switch {
+		case err == nil:
+			for _, block := range wanted {
+				l.left += l.size(block)
 			}
-			taken, open = n, open[n:]
-			break
+			l.taken, l.open = l.taken+len(wanted), l.open[len(wanted):]
+			return nil
+		case errors.Is(err, store.ErrExists):
+			err = l.closeTaken(ctx)
 		}
-		if !errors.Is(err, store.ErrExists) {
-			break
-		}
-		if open, err = l.stillOpen(ctx, s.unix, open); err != nil {
-			break
+		if err != nil {
+			return err
 		}
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.second.unix != s.unix {
-		return true, nil // it was about a second that is over
-	}
-	l.second.left += gained
-	l.second.taken += taken
-	l.second.open, l.second.unknown = open, err != nil
-	return taken > 0, err
+	return nil
 }
 
-func (l *limit) create(ctx context.Context, second int64, blocks []int) error {
+func (l *limit) create(ctx context.Context, blocks []int) error {
 	writes := make([]store.Write, len(blocks))
 	for i, block := range blocks {
-		id := fmt.Sprintf("%s%03d", l.prefix(second), block)
-		writes[i] = store.Create(store.Key{Collection: BlocksCollection, ID: id}, map[string]any{"expire_at": time.Unix(second, 0).UTC().Add(keptFor)})
+		id := fmt.Sprintf("%s%03d", l.prefix(), block)
+		writes[i] = store.Create(store.Key{Collection: BlocksCollection, ID: id}, map[string]any{"expire_at": time.Unix(l.second, 0).UTC().Add(keptFor)})
 	}
-	_, err := l.store.Commit(ctx, writes)
+	_, err := l.config.Blocks.Commit(ctx, writes)
 	return err
 }
 
-func (l *limit) stillOpen(ctx context.Context, second int64, blocks []int) ([]int, error) {
-	page, err := l.store.Query(ctx, store.Query{Collection: BlocksCollection, IDPrefix: l.prefix(second), Limit: blocksASecond})
-	if err != nil {
-		return nil, err
-	}
-	gone := map[int]bool{}
+// closeTaken leaves those blocks open that no instance has taken.
+func (l *limit) closeTaken(ctx context.Context) error {
+	page, err := l.config.Blocks.Query(ctx, store.Query{Collection: BlocksCollection, IDPrefix: l.prefix(), Limit: blocksASecond})
 	for _, doc := range page.Documents {
-		if block, err := strconv.Atoi(strings.TrimPrefix(doc.Key.ID, l.prefix(second))); err == nil {
-			gone[block] = true
+		if block, err := strconv.Atoi(strings.TrimPrefix(doc.Key.ID, l.prefix())); err == nil {
+			l.open = slices.DeleteFunc(l.open, func(open int) bool { return open == block })
 		}
 	}
-	return slices.DeleteFunc(slices.Clone(blocks), func(block int) bool { return gone[block] }), nil
+	return err
 }
 
 // prefix begins with a hash: ids that rise would make one range of the database a hot spot.
-func (l *limit) prefix(second int64) string {
-	rest := l.name + "-" + strconv.FormatInt(second, 10) + "-"
+func (l *limit) prefix() string {
+	rest := l.name + "-" + strconv.FormatInt(l.second, 10) + "-"
 	sum := sha256.Sum256([]byte(rest))
 	return hex.EncodeToString(sum[:4]) + "-" + rest
 }

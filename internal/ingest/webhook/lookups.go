@@ -125,12 +125,12 @@ func (s *Service) order(w http.ResponseWriter, r *http.Request) {
 	o := &outcome{source: catalog.Producers, started: s.config.Now()}
 	state, err := s.lookUpOrder(r)
 	if err != nil {
-		o.refused = refusal(err)
+		o.refuse(err)
 		s.answer(w, r, o)
 		return
 	}
-	o.status, o.reason = http.StatusOK, "order_read"
-	serve.WriteJSON(w, o.status, state)
+	o.Status, o.Reason = http.StatusOK, "order_read"
+	serve.WriteJSON(w, o.Status, state)
 	s.record(r.Context(), o)
 }
 

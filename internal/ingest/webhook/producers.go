@@ -37,7 +37,7 @@ func (s *Service) produce(find func(name string) (destination, bool), unknown *s
 		name, err := url.PathUnescape(chi.URLParam(r, "name")) // an alias has colons, which some clients escape
 		to, ok := find(name)
 		if err != nil || !ok || from == nil {
-			s.answer(w, r, &outcome{source: catalog.Producers, refused: unknown, started: s.config.Now()})
+			s.refuse(w, r, catalog.Producers, unknown)
 			return
 		}
 		s.receive(w, r, from, &to)
@@ -244,21 +244,6 @@ var (
 	errPanicked = refusals.Add(http.StatusInternalServerError, "internal", "An internal error. The message may have been accepted; send it again.", 0)
 )
 
-type result struct {
-	Status      int    `json:"status,omitzero"` // in a list
-	EventID     string `json:"event_id,omitempty"`
-	Queue       string `json:"queue,omitempty"`
-	Topic       string `json:"topic,omitempty"`
-	MessageID   string `json:"message_id,omitempty"`
-	OrderingKey string `json:"ordering_key,omitempty"`
-	// Ignored: no queue wants it, and Reason says why.
-	Ignored bool   `json:"ignored,omitempty"`
-	Reason  string `json:"reason,omitempty"`
-	// RetryAfter is in seconds.
-	RetryAfter int `json:"retry_after,omitempty"`
-	*serve.Problem
-}
-
 // receiveAll answers a list. Messages behind one that is to be sent again are held up: they would overtake it.
 func (s *Service) receiveAll(w http.ResponseWriter, r *http.Request, from *source, to *destination, account string, events []event) {
 	started := s.config.Now()
@@ -270,7 +255,7 @@ func (s *Service) receiveAll(w http.ResponseWriter, r *http.Request, from *sourc
 		b := s.buffers.Get().(*buffers)
 		defer s.release(b)
 		if err := s.prepare(ctx, from, to, &events[i], b, &outcomes[i]); err != nil {
-			outcomes[i].refused = refusal(err)
+			outcomes[i].refuse(err)
 		}
 	})
 	lines := inLines(events, outcomes)
@@ -279,11 +264,11 @@ func (s *Service) receiveAll(w http.ResponseWriter, r *http.Request, from *sourc
 		for _, i := range lines[line] {
 			o := &outcomes[i]
 			if held {
-				o.refused = errHeldUp
+				o.refuse(errHeldUp)
 				continue
 			}
 			if err := s.publish(ctx, from, &events[i], o); err != nil {
-				o.refused = refusal(err)
+				o.refuse(err)
 			}
 			held = o.again()
 		}
@@ -291,11 +276,11 @@ func (s *Service) receiveAll(w http.ResponseWriter, r *http.Request, from *sourc
 	answers := make([]result, len(events))
 	for i := range outcomes {
 		o := &outcomes[i]
-		if o.refused == nil && o.status == 0 {
-			o.refused = errPanicked
+		if o.Status == 0 {
+			o.refuse(errPanicked)
 		}
-		answers[i] = o.result()
-		answers[i].Status = o.status
+		answers[i] = o.told()
+		answers[i].Status = o.Status
 		s.record(r.Context(), o)
 	}
 	serve.WriteJSON(w, http.StatusOK, map[string]any{"results": answers})
@@ -328,10 +313,10 @@ func inLines(events []event, outcomes []outcome) (lines [][]int) {
 	for i := range events {
 		o := &outcomes[i]
 		switch {
-		case o.refused != nil:
+		case o.Problem != nil:
 			held = held || o.again()
 		case held:
-			o.refused = errHeldUp
+			o.refuse(errHeldUp)
 		case events[i].topic == "": // it panicked
 			held = true
 		default:
@@ -349,5 +334,5 @@ func inLines(events []event, outcomes []outcome) (lines [][]int) {
 
 // again reports whether the sender has to send the message again.
 func (o *outcome) again() bool {
-	return o.refused != nil && (o.refused.Status == http.StatusTooManyRequests || o.refused.Status >= http.StatusInternalServerError)
+	return o.Status == http.StatusTooManyRequests || o.Status >= http.StatusInternalServerError
 }

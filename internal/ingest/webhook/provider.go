@@ -188,7 +188,7 @@ func (p *provider) read(ctx context.Context, b *buffers, source catalog.Source, 
 	case eventType == "":
 		return contract.Broken(p.Type, "required")
 	}
-	o.eventID, o.eventType = id, eventType // minimized: they have their shapes
+	o.EventID, o.eventType = id, eventType // minimized: they have their shapes
 	event.route = source.Events[eventType]
 	m := p.events[eventType]
 	if event.route == "" || m == nil {
@@ -281,14 +281,14 @@ func Try(c *catalog.Catalog, of catalog.Provider, body []byte, now func() time.T
 	}
 	e, o := &event{item: item{raw: body, given: contract.Given{ID: "id-of-the-request"}}}, &outcome{}
 	err := p.read(context.Background(), &buffers{}, source, e, o)
-	if err == nil && !o.ignored {
+	if err == nil && !o.Ignored {
 		err = e.validate(o, true)
 	}
 	if err != nil {
 		return nil, err
 	}
-	t := &Trial{EventID: o.eventID, EventType: o.eventType, Ignored: o.reason, UID: e.uid, ShopOrderID: e.shopOrder, Read: e.read, Dropped: []Drop{}}
-	if !o.ignored {
+	t := &Trial{EventID: o.EventID, EventType: o.eventType, Ignored: o.Reason, UID: e.uid, ShopOrderID: e.shopOrder, Read: e.read, Dropped: []Drop{}}
+	if !o.Ignored {
 		text, err := e.body.Append(nil)
 		if err != nil {
 			return nil, err

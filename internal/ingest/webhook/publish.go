@@ -91,7 +91,7 @@ func (s *Service) compose(ctx context.Context, in *event, named []string, b *buf
 	if s.config.Release != "" {
 		attributes[contract.AttrRelease] = s.config.Release
 	}
-	o.orderingKey = a.OrderingKey
+	o.OrderingKey = a.OrderingKey
 	return contract.Message{Data: bytes.Clone(encoded), Attributes: attributes, OrderingKey: key}, nil
 }
 
@@ -105,7 +105,7 @@ func (s *Service) publish(ctx context.Context, from *source, e *event, o *outcom
 	if len(m.Data) > contract.WarnDataBytes {
 		s.config.Metrics.LargeMessage(queue)
 		s.config.Log.LogAttrs(ctx, slog.LevelWarn, "large message", slog.String("queue", queue),
-			slog.String("event_id", o.eventID), slog.Int("bytes", len(m.Data)))
+			slog.String("event_id", o.EventID), slog.Int("bytes", len(m.Data)))
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.config.PublishTimeout)
 	defer cancel()
@@ -121,47 +121,53 @@ func (s *Service) publish(ctx context.Context, from *source, e *event, o *outcom
 		s.config.Metrics.Unconfirmed(queue, o.cause)
 		return errUnconfirmed
 	}
-	o.status, o.messageID = http.StatusAccepted, id
+	o.Status, o.MessageID = http.StatusAccepted, id
 	return nil
 }
 
+func (s *Service) refuse(w http.ResponseWriter, r *http.Request, source string, why error) {
+	o := &outcome{source: source, started: s.config.Now()}
+	o.refuse(why)
+	s.answer(w, r, o)
+}
+
 func (s *Service) answer(w http.ResponseWriter, r *http.Request, o *outcome) {
-	if told := o.result(); o.refused != nil {
-		o.refused.Write(w)
+	if told := o.told(); o.Problem != nil {
+		o.Problem.Write(w)
 	} else {
-		serve.WriteJSON(w, o.status, &told)
+		serve.WriteJSON(w, o.Status, &told)
 	}
 	s.record(r.Context(), o)
 }
 
-func (o *outcome) result() result {
-	if o.refused != nil {
-		o.status, o.reason = o.refused.Status, o.refused.Code
-		return result{EventID: o.eventID, Problem: o.refused, RetryAfter: o.refused.RetryAfter}
+// told is the result as its sender is answered: a request has the status, and a refusal says what to do.
+func (o *outcome) told() result {
+	if o.Problem != nil {
+		return result{EventID: o.EventID, Problem: o.Problem, RetryAfter: o.Problem.RetryAfter}
 	}
-	return result{
-		EventID: o.eventID, Queue: o.queue, Topic: o.topic, MessageID: o.messageID, OrderingKey: o.orderingKey, Ignored: o.ignored, Reason: o.reason,
-	}
+	told := o.result
+	told.Status = 0
+	return told
 }
 
 // record writes the metrics and the one line of a webhook, or of one message of a list.
 func (s *Service) record(ctx context.Context, o *outcome) {
 	took := s.config.Now().Sub(o.started)
-	s.config.Metrics.Webhook(o.source, o.status, o.reason, took)
+	s.config.Metrics.Webhook(o.source, o.Status, o.Reason, took)
 	level := slog.LevelInfo
-	if o.status >= http.StatusBadRequest {
+	if o.Status >= http.StatusBadRequest {
 		level = slog.LevelWarn
 	}
 	line := append(make([]slog.Attr, 0, 12),
-		slog.String("source", o.source), slog.String("event_id", o.eventID), slog.String("event_type", o.eventType),
-		slog.String("queue", o.queue), slog.String("message_id", o.messageID), slog.String("ordering_key", o.orderingKey),
-		slog.Int("status", o.status), slog.String("reason", o.reason), slog.Int("bytes", o.bytes),
+		slog.String("source", o.source), slog.String("event_id", o.EventID), slog.String("event_type", o.eventType),
+		slog.String("queue", o.Queue), slog.String("message_id", o.MessageID), slog.String("ordering_key", o.OrderingKey),
+		slog.Int("status", o.Status), slog.String("reason", o.Reason), slog.Int("bytes", o.bytes),
 		slog.Float64("duration_ms", took.Seconds()*1000))
 	if o.account != "" {
 		line = append(line, slog.String("account", o.account))
 	}
-	if o.topic != "" {
-		line = append(line, slog.String("topic", o.topic))
+	if o.Topic != "" {
+		line = append(line, slog.String("topic", o.Topic))
 	}
 	if o.item > 0 {
 		line = append(line, slog.Int("item", o.item))
@@ -173,7 +179,7 @@ func (s *Service) record(ctx context.Context, o *outcome) {
 		texts := make([]string, len(o.dropped))
 		for i, v := range o.dropped {
 			texts[i] = v.Path + ": " + v.Rule
-			if o.status == http.StatusAccepted { // one that is sent again counts once
+			if o.Status == http.StatusAccepted { // one that is sent again counts once
 				s.config.Metrics.DroppedField(o.source, v.Path, v.Rule)
 			}
 		}

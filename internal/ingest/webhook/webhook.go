@@ -158,7 +158,7 @@ func New(config Config) (*Service, error) {
 		name := chi.URLParam(r, "source")
 		from, ok := s.sources[name]
 		if !ok {
-			s.answer(w, r, &outcome{source: "unknown", refused: errSource, started: config.Now()})
+			s.refuse(w, r, "unknown", errSource)
 			return
 		}
 		s.receive(w, r, from, nil)
@@ -178,29 +178,46 @@ func (s *Service) Longest() time.Duration { return 3 * s.config.PublishTimeout }
 
 // outcome is how a webhook ends: its answer and its log line.
 type outcome struct {
+	// result has of the message what was checked for its shape. A Problem has its own status and reason.
+	result
+	eventType string
+
 	source  string
 	account string // that has sent it by a token; empty: it came with a signature
-	status  int
-	reason  string
 	started time.Time
 	bytes   int
-
-	// What follows is set once it has been checked for its shape.
-	eventID, eventType, queue, topic, messageID, orderingKey string
 	// item is its place in a list, from 1 on; 0: it came alone.
 	item int
-
-	ignored bool
-	// refused is the answer to a request that cannot be taken; it has its own status and reason.
-	refused *serve.Problem
 	// dropped is what was left out for its value: paths and rules.
 	dropped pii.Dropped
 	// cause is why the broker did not confirm, for the log alone.
 	cause string
 }
 
+// result is what is answered about a message.
+type result struct {
+	Status      int    `json:"status,omitzero"` // in a list
+	EventID     string `json:"event_id,omitempty"`
+	Queue       string `json:"queue,omitempty"`
+	Topic       string `json:"topic,omitempty"`
+	MessageID   string `json:"message_id,omitempty"`
+	OrderingKey string `json:"ordering_key,omitempty"`
+	// Ignored: no queue wants it, and Reason says why.
+	Ignored bool   `json:"ignored,omitempty"`
+	Reason  string `json:"reason,omitempty"`
+	// RetryAfter is in seconds.
+	RetryAfter int `json:"retry_after,omitempty"`
+	*serve.Problem
+}
+
+// refuse ends it with the problem that an error stands for.
+func (o *outcome) refuse(err error) {
+	o.Problem = refusal(err)
+	o.Status, o.Reason = o.Problem.Status, o.Problem.Code
+}
+
 // ignore ends a webhook that no queue wants.
-func (o *outcome) ignore(reason string) { o.status, o.ignored, o.reason = http.StatusOK, true, reason }
+func (o *outcome) ignore(reason string) { o.Status, o.Ignored, o.Reason = http.StatusOK, true, reason }
 
 // prepare makes the message of a verified body; none where no queue wants it. to is where its producer puts
 // it, and nil for a provider's webhook.
@@ -214,9 +231,9 @@ func (s *Service) prepare(ctx context.Context, from *source, to *destination, e 
 		err = s.readGeneric(b.minimized[:0], from.Source, to, e, o)
 	}
 	if !e.body.None() {
-		o.eventID, o.eventType = e.body.Identity() // minimized: they have their shapes
+		o.EventID, o.eventType = e.body.Identity() // minimized: they have their shapes
 	}
-	if err != nil || o.ignored {
+	if err != nil || o.Ignored {
 		return err
 	}
 	if err = e.validate(o, to == nil); err != nil {
@@ -241,12 +258,12 @@ func (s *Service) prepare(ctx context.Context, from *source, to *destination, e 
 		return err
 	}
 	q := &e.queues[0]
-	o.eventID = q.EventID(o.eventID, e.body.IdempotencyKey())
+	o.EventID = q.EventID(o.EventID, e.body.IdempotencyKey())
 	if e.topic = q.Topic(); to != nil && to.topic != "" {
-		o.topic = to.topic
+		o.Topic = to.topic
 		return nil
 	}
-	o.queue = q.ID
+	o.Queue = q.ID
 	e.message.Attributes = q.Addressed(e.message.Attributes)
 	return nil
 }

@@ -1,0 +1,109 @@
+// Package service has what the deployed services have in common: the variables that each of them reads, the catalog that
+// it runs with, its clients of Google, and its server. It refuses to know what a service does.
+package service
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"time"
+
+	"billhook/catalog"
+	"billhook/internal/platform/env"
+	"billhook/internal/platform/gcp/firestore"
+	"billhook/internal/platform/gcp/pubsub"
+	"billhook/internal/platform/serve"
+	"billhook/internal/platform/telemetry"
+)
+
+// Config are the variables of every service beside its port, which each has a default of its own for.
+type Config struct {
+	Host              string     `env:"HOST" about:"the address to listen on; empty is every address"`
+	MetricsPort       env.Port   `env:"METRICS_PORT" about:"the port of GET /metrics; empty is 9090, or a free one where PORT is 0"`
+	Project           string     `env:"GOOGLE_CLOUD_PROJECT,required" about:"the Google Cloud project"`
+	Installation      string     `env:"INSTALLATION" about:"the installation's name, where the project has several: it stands before the ids of topics and subscriptions"`
+	PubSubEmulator    string     `env:"PUBSUB_EMULATOR_HOST" about:"host:port of Google's Pub/Sub emulator, in place of Pub/Sub"`
+	FirestoreEmulator string     `env:"FIRESTORE_EMULATOR_HOST" about:"host:port of Google's Firestore emulator, in place of Firestore"`
+	Database          string     `env:"FIRESTORE_DATABASE" about:"the Firestore database; empty is INSTALLATION, or (default) where that is empty too"`
+	CatalogDir        string     `env:"CATALOG_DIR" about:"a folder with the catalog's files; empty is the built-in catalog"`
+	Queues            []string   `env:"QUEUES" about:"the queues that run, by id or alias, comma-separated; empty is all that are enabled"`
+	LogLevel          slog.Level `env:"LOG_LEVEL" envDefault:"INFO" about:"DEBUG, INFO, WARN or ERROR"`
+}
+
+// Check refuses one port for two servers, and names that nothing can have.
+func (c Config) Check(port env.Port) error {
+	return errors.Join(c.ports(port).Check(), c.Names().Check())
+}
+
+func (c Config) ports(port env.Port) serve.Ports {
+	return serve.Ports{Host: c.Host, Service: string(port), Metrics: string(c.MetricsPort)}
+}
+
+// Names are those of the installation in Pub/Sub.
+func (c Config) Names() pubsub.Names {
+	return pubsub.Names{ProjectID: c.Project, Installation: c.Installation}
+}
+
+// Emulated reports whether an emulator stands in for one of Google's services.
+func (c Config) Emulated() bool { return c.PubSubEmulator != "" || c.FirestoreEmulator != "" }
+
+// Shown is the catalog that the help speaks of: what is wrong with the one that is set is told at the start.
+func (c Config) Shown() *catalog.Catalog {
+	cat, err := catalog.Load(c.CatalogDir)
+	if err != nil {
+		cat, _ = catalog.Load("") // the tests of the catalog check it
+	}
+	if narrowed, err := cat.Only(c.Queues); err == nil {
+		return narrowed
+	}
+	return cat
+}
+
+// Open connects to Pub/Sub, and to Firestore. The database is the installation's own, unless another is named: events of
+// two installations in one would be taken for duplicates of each other.
+func (c Config) Open(ctx context.Context) (*pubsub.Publisher, *firestore.Store, error) {
+	publisher, err := pubsub.NewPublisher(ctx, c.Names())
+	if err != nil {
+		return nil, nil, err
+	}
+	documents, err := firestore.New(ctx, c.Project, cmp.Or(c.Database, c.Installation))
+	if err != nil {
+		return nil, nil, errors.Join(err, publisher.Close())
+	}
+	return publisher, documents, nil
+}
+
+// drain bounds the requests in flight after the signal to stop. Cloud Run kills the process two seconds later.
+const drain = 8 * time.Second
+
+// Handler answers the requests of a service, and says how long it may take for one.
+type Handler interface {
+	http.Handler
+	Longest() time.Duration
+	Drain()
+}
+
+// Serve answers on the service's ports until ctx ends, and drains.
+func (c Config) Serve(ctx context.Context, name string, port env.Port, h Handler, readTimeout time.Duration, log *slog.Logger, m *telemetry.Metrics) error {
+	server := &serve.Server{
+		Name: name, Handler: h, Log: log, Drain: drain, ReadTimeout: readTimeout, Longest: h.Longest(), Draining: h.Drain,
+	}
+	return server.RunOn(ctx, c.ports(port), m.Handler())
+}
+
+// Run runs a service until ctx ends.
+type Run func(ctx context.Context, getenv func(string) string, stdout io.Writer) error
+
+// Main is the main of a service: its help, where its arguments ask for that, or the service.
+func Main(name string, help func(getenv func(string) string) env.Help, run Run) {
+	serve.Main(name, func(ctx context.Context) error {
+		if asked, err := help(os.Getenv).Asked(os.Args[1:], os.Stdout); asked {
+			return err
+		}
+		return run(ctx, os.Getenv, os.Stdout)
+	})
+}

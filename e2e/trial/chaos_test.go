@@ -28,7 +28,7 @@ import (
 // failure is what fails of a part of a trial.
 func failure(t *testing.T, part func(*run)) error {
 	t.Helper()
-	return (&run{ctx: t.Context(), seed: 1, out: io.Discard}).end(part)
+	return (&run{ctx: t.Context(), seed: 1, out: io.Discard}).perform(part)
 }
 
 func judged(t *testing.T, verdicts ...*verdict) error {
@@ -59,7 +59,11 @@ func TestLossesDoublesAndDisorderAreCounted(t *testing.T) {
 	} {
 		v := &verdict{name: armTx, ordered: true}
 		v.take("e1", test.fate)
-		v.sequence("k1", test.cycles)
+		var events []*event
+		for _, cycle := range test.cycles {
+			events = append(events, &event{id: fmt.Sprint(cycle), key: "k1", cycle: cycle})
+		}
+		v.order(events)
 		require.Equal(t, []int{1, test.lost, test.doubled, test.late}, []int{v.events, v.lost, v.doubled, v.outOfOrder}, name)
 		require.Equal(t, v.ok(), len(v.broken) == 0, name)
 		require.Equal(t, v.ok(), judged(t, v) == nil, name)
@@ -69,12 +73,11 @@ func TestLossesDoublesAndDisorderAreCounted(t *testing.T) {
 }
 
 // post posts to what is outside, signed.
-func (o *outside) post(r *run, path, key, attempt, body string) {
+func (o *outside) post(r *run, path, key, body string) {
 	signer, err := signature.NewSigner(signature.Generic, chaosSecret)
 	r.must(err)
 	request := httptest.NewRequestWithContext(r.ctx, http.MethodPost, path, strings.NewReader(body))
 	request.Header.Set("Idempotency-Key", key)
-	request.Header.Set(attemptHeader, attempt)
 	for name, value := range signer.Sign(key, []byte(body), time.Now()) {
 		request.Header.Set(name, value)
 	}
@@ -124,15 +127,13 @@ func TestWhatIsWrongWithAnArmIsCounted(t *testing.T) {
 		}, [][3]int{{9, 0, 0}, {7, 1, 1}}},
 		"a payment that is refunded twice, for each of its events": {armRefunds, func(r *run, p *plan, o *outside, _ store.Store) {
 			for _, e := range []*event{p.events[0], p.events[perPayment], p.events[perPayment], p.events[perPayment+1]} {
-				o.post(r, standin.RefundsPath, e.id, "1", fmt.Sprintf(`{"event_id":%q,"action":"refund","payment_id":%q}`, e.id, e.key))
+				o.post(r, standin.RefundsPath, e.id, fmt.Sprintf(`{"event_id":%q,"action":"refund","payment_id":%q}`, e.id, e.key))
 			}
 		}, [][3]int{{9, perPayment, 0}}},
 		"an attempt that posts again without asking": {armLeasedOrdered, func(r *run, p *plan, o *outside, _ store.Store) {
-			for i, attempt := range []string{"1", "2"} {
-				e := p.events[i]
+			for _, e := range []*event{p.events[0], p.events[1], p.events[1]} {
 				key := handler.CalleeKey(e.arm.name, contract.DefaultTenant, e.id)
-				body := fmt.Sprintf(`{"event_id":%q,"source_event_id":%q,"action":"a","subscription_id":"s"}`, key, e.id)
-				o.post(r, effectPost.Path, key, attempt, body)
+				o.post(r, effectPost.Path, key, fmt.Sprintf(`{"event_id":%q,"source_event_id":%q,"action":"a","subscription_id":"s"}`, key, e.id))
 			}
 		}, [][3]int{{9, 1, 0}}},
 		"entries that nobody has sealed": {armJournal, posts, [][3]int{{9, 0, 0}, {7, 1, 0}, {2, 0, 0}}},
@@ -153,7 +154,7 @@ func TestWhatIsWrongWithAnArmIsCounted(t *testing.T) {
 			db, err := boltstore.OpenTemporary(filepath.Join(r.TempDir(), "store.db"))
 			r.must(err)
 			r.Cleanup(func() { r.must(db.Close()) })
-			o, p := newOutside(r, nil), draw(1, of, 9)
+			o, p := newOutside(r, nil), draw(r, of, 9)
 			o.well.Store(true)
 			test.happens(r, p, o, db)
 			var got [][3]int
@@ -167,11 +168,13 @@ func TestWhatIsWrongWithAnArmIsCounted(t *testing.T) {
 
 func TestAPlanDependsOnItsSeedAlone(t *testing.T) {
 	t.Parallel()
-	const events = 4000
-	p := draw(7, arms, events)
-	require.True(t, reflect.DeepEqual(p, draw(7, arms, events)),
-		"require.Equal would take minutes to show where they differ")
-	require.NotEqual(t, p.walks, draw(8, arms, events).walks)
+	planned := func(seed uint64) (p *plan) {
+		require.NoError(t, (&run{ctx: t.Context(), seed: seed, out: io.Discard}).perform(func(r *run) { p = draw(r, arms, 4000) }))
+		return p
+	}
+	p := planned(7)
+	require.True(t, reflect.DeepEqual(p, planned(7)), "require.Equal would take minutes to show where they differ")
+	require.NotEqual(t, p.walks[0], planned(8).walks[0])
 
 	deliveries := map[*event]int{}
 	for _, walk := range p.walks {

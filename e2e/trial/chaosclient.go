@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"billhook/e2e"
@@ -34,23 +36,20 @@ type push struct {
 	messageID string
 	// counted: the message has a delivery count.
 	counted bool
-	// stalls is the attribute that makes the handler stall at the first delivery, for so many milliseconds.
-	stalls map[string]string
+	// stalls is for how long the handler stalls at the first delivery.
+	stalls time.Duration
 	seed   uint64
 }
 
-// Attributes of a delivery that make its handler stall before or after the effect.
-const (
-	stallBefore = "chaos_stall_before"
-	stallAfter  = "chaos_stall_after"
-)
+// stalls is the attribute of a delivery whose handler stalls before its effect.
+const stalls = "chaos_stalls"
 
 // plan holds all deliveries: those of an ordering key one after the other, and each of the unordered arms for
 // itself.
 type plan struct {
-	events   []*event
-	walks    [][]push
-	stalling int
+	random *rand.Rand
+	events []*event
+	walks  [][]push
 }
 
 const (
@@ -64,8 +63,8 @@ const (
 
 // draw draws a plan. The events are split evenly among the arms that must hold. Each control
 // gets a tenth as many. Each event is delivered 2.3 times on average. The arms run side by side.
-func draw(seed uint64, arms []*arm, events int) *plan {
-	random, p := rand.New(rand.NewPCG(seed, 1)), &plan{}
+func draw(r *run, arms []*arm, events int) *plan {
+	p := &plan{random: rand.New(rand.NewPCG(r.seed, 1))}
 	controls := len(slices.DeleteFunc(slices.Clone(arms), func(a *arm) bool { return !a.control }))
 	all := events + controls*events/10
 	for _, a := range arms {
@@ -80,22 +79,30 @@ func draw(seed uint64, arms []*arm, events int) *plan {
 			if a.name == armRefunds {
 				key, cycle = j/perPayment, j%perPayment // they come one after the other, and meet
 			}
-			e := &event{arm: a, id: fmt.Sprintf("%s-%06d", a.name, j), cycle: int64(cycle) + 1, due: gap * time.Duration(j*all/n)}
-			e.key = fmt.Sprintf("key-%04d", key)
-			e.message = e.made()
+			e := &event{
+				arm: a, id: fmt.Sprintf("%s-%06d", a.name, j), key: fmt.Sprintf("key-%04d", key), cycle: int64(cycle) + 1,
+				due: gap * time.Duration(j*all/n),
+			}
+			e.message = r.message(a.body(e), e.key)
 			p.events = append(p.events, e)
 			if a.ordered {
 				byKey[key] = append(byKey[key], e)
 				continue
 			}
-			first := e.due + time.Duration(random.Float64()*float64(600*time.Millisecond))
-			p.walks = append(p.walks, []push{p.push(random, e, first, 0)})
-			for n := range duplicates(random) {
-				p.walks = append(p.walks, []push{p.push(random, e, first+delay(random), n+1)})
+			e.message.OrderingKey = ""
+			first := e.due + p.before(600*time.Millisecond)
+			p.walks = append(p.walks, []push{p.push(e, first, e.id)})
+			for n := 1; p.random.Float64() < 0.565; n++ { // 1.3 times on average, and most of them soon
+				id := e.id // the same message again, or a second message with the same event
+				if p.random.IntN(2) == 0 {
+					id = fmt.Sprintf("%s-%d", e.id, n)
+				}
+				after := time.Duration(math.Pow(p.random.Float64(), 5) * float64(5*time.Second))
+				p.walks = append(p.walks, []push{p.push(e, first+after, id)})
 			}
 		}
 		for _, of := range byKey {
-			p.walks = append(p.walks, p.walk(random, of))
+			p.walks = append(p.walks, p.walk(of))
 		}
 	}
 	return p
@@ -108,66 +115,32 @@ func (p *plan) deliveries() (n int) {
 	return n
 }
 
-func duplicates(random *rand.Rand) int {
-	draw := random.Float64()
-	return slices.IndexFunc([]float64{0.25, 0.65, 0.85, 0.95, 1}, func(below float64) bool { return draw < below })
-}
-
-func delay(random *rand.Rand) time.Duration {
-	longest := 5 * time.Second
-	switch d := random.Float64(); {
-	case d < 0.45:
-		longest = 20 * time.Millisecond
-	case d < 0.80:
-		longest = time.Second
-	}
-	return time.Duration(random.Float64() * float64(longest))
+// before is a time before the longest.
+func (p *plan) before(longest time.Duration) time.Duration {
+	return time.Duration(p.random.Float64() * float64(longest))
 }
 
 // walk draws the deliveries of one key. Sometimes the broker goes back some messages and
 // delivers from there on again.
-func (p *plan) walk(random *rand.Rand, events []*event) []push {
+func (p *plan) walk(events []*event) []push {
 	var pushes []push
 	for i, e := range events {
-		pushes = append(pushes, p.push(random, e, e.due, 0))
-		if random.Float64() < 0.55 {
-			for again := max(0, i-random.IntN(4)); again <= i; again++ {
-				pushes = append(pushes, p.push(random, events[again], e.due, 0))
+		pushes = append(pushes, p.push(e, e.due, e.id))
+		if p.random.Float64() < 0.55 {
+			for _, again := range events[max(0, i-p.random.IntN(4)) : i+1] {
+				pushes = append(pushes, p.push(again, e.due, again.id))
 			}
 		}
 	}
 	return pushes
 }
 
-func (p *plan) push(random *rand.Rand, e *event, due time.Duration, copied int) push {
-	d := push{event: e, due: due, messageID: e.id, counted: random.IntN(2) == 0, seed: random.Uint64()}
-	// A duplicate is either the same message again, or a second message with the same event.
-	if copied > 0 && random.IntN(2) == 0 {
-		d.messageID = fmt.Sprintf("%s-%d", e.id, copied)
-	}
-	if random.Float64() < stalled {
-		p.stalling++
-		long := chaosLease*2/3 + time.Duration(random.Float64()*float64(2*chaosLease))
-		where := []string{stallBefore, stallBefore, stallAfter}[random.IntN(3)]
-		d.stalls = map[string]string{where: fmt.Sprint(long.Milliseconds())}
+func (p *plan) push(e *event, due time.Duration, messageID string) push {
+	d := push{event: e, due: due, messageID: messageID, counted: p.random.IntN(2) == 0, seed: p.random.Uint64()}
+	if p.random.Float64() < stalled {
+		d.stalls = chaosLease*2/3 + p.before(2*chaosLease)
 	}
 	return d
-}
-
-// made is the message of an event.
-func (e *event) made() contract.Message {
-	body := e.arm.body(e)
-	data, err := body.Append(nil)
-	if err != nil {
-		panic(err) // the arms' bodies are JSON
-	}
-	attributes := body.Attributes()
-	attributes.OrderingKey = e.key
-	m := contract.Message{Data: data, Attributes: attributes.Map()}
-	if e.arm.ordered {
-		m.OrderingKey = e.key
-	}
-	return m
 }
 
 // body is that of the push at its n-th delivery.
@@ -175,7 +148,7 @@ func (d push) body(n int) ([]byte, error) {
 	m := standin.Message{ID: d.messageID, PublishTime: time.Now().UTC(), Message: d.message}
 	if n == 1 {
 		m.Attributes = maps.Clone(m.Attributes)
-		maps.Copy(m.Attributes, d.stalls)
+		m.Attributes[stalls] = d.stalls.String()
 	}
 	if !d.counted {
 		n = 0
@@ -197,56 +170,51 @@ const (
 
 // client is the push client of a broker: it repeats each delivery until it is acknowledged.
 type client struct {
+	of      *run
 	workers *workers
 	slots   chan struct{}
 	started time.Time
-	// late are the requests after their deadline.
+	// late are the requests after their deadline. open counts the deliveries that are not acknowledged.
 	late sync.WaitGroup
+	open atomic.Int64
 
 	mu sync.Mutex
-	// begun counts the messages that workers have published anew. open are the deliveries that are not
-	// acknowledged, by their events.
+	// begun counts the messages that workers have published anew.
 	begun int
-	open  map[string]int
 	// last is closed at the end of the newest delivery of an ordering key.
 	last map[string]chan struct{}
-	// pushes are counted by arm. unanswered had no answer by the deadline, refused one that does not
-	// acknowledge.
-	pushes              counts
-	unanswered, refused int
+	// pushes are counted by arm.
+	pushes counts
 }
 
-func (c *client) run(r *run, p *plan) {
+func newClient(r *run, ws *workers) *client {
+	return &client{of: r, workers: ws, slots: make(chan struct{}, senders), last: map[string]chan struct{}{}, pushes: counts{}}
+}
+
+func (c *client) run(p *plan) {
 	var all sync.WaitGroup
-	c.mu.Lock()
+	c.open.Add(int64(p.deliveries()))
 	for _, walk := range p.walks {
-		for _, d := range walk {
-			c.open[d.id]++
-		}
 		all.Go(func() {
 			for _, d := range walk {
-				if e2e.Wait(r.ctx, d.due-time.Since(c.started)) {
-					c.queued(r.ctx, d)()
+				if e2e.Wait(c.of.ctx, d.due-time.Since(c.started)) {
+					c.queued(d)()
 				}
 			}
 		})
 	}
-	c.mu.Unlock()
 	all.Wait()
 	c.late.Wait()
-	if r.ctx.Err() != nil {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		left := slices.Sorted(maps.Keys(c.open))
-		r.Fatalf("%d events are not acknowledged, such as %v: %w", len(left), left[:min(len(left), 3)], r.ctx.Err())
+	if c.of.ctx.Err() != nil {
+		c.of.Fatalf("%d deliveries are not acknowledged: %w", c.open.Load(), c.of.ctx.Err())
 	}
 }
 
 // queued has a delivery wait for what was published before under its ordering key, as a broker does, and
 // returns what delivers it.
-func (c *client) queued(ctx context.Context, d push) (deliver func()) {
+func (c *client) queued(d push) (deliver func()) {
 	if !d.arm.ordered {
-		return func() { c.deliver(ctx, d) }
+		return func() { c.deliver(d) }
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -258,49 +226,38 @@ func (c *client) queued(ctx context.Context, d push) (deliver func()) {
 		if before != nil {
 			<-before
 		}
-		c.deliver(ctx, d)
+		c.deliver(d)
 	}
 }
 
 // again delivers a message that a worker has published on the topic of an arm. It returns at once.
-func (c *client) again(ctx context.Context, to *arm, m contract.Message) {
+func (c *client) again(to *arm, m contract.Message) {
+	c.open.Add(1)
+	c.of.saw("messages kept and published anew", 1)
 	c.mu.Lock()
 	c.begun++
 	d := push{
-		event: &event{arm: to, id: m.Attributes[contract.AttrEventID], key: m.OrderingKey, message: m}, due: time.Since(c.started),
+		event:     &event{arm: to, key: m.OrderingKey, message: m},
 		messageID: fmt.Sprintf("again-%06d", c.begun), counted: c.begun%2 == 0, seed: uint64(c.begun),
 	}
-	c.open[d.id]++
 	c.mu.Unlock()
-	go c.queued(ctx, d)()
+	go c.queued(d)()
 }
 
-func (c *client) idle() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.open) == 0 && len(c.slots) == 0
-}
-
-func (c *client) deliver(ctx context.Context, d push) {
+func (c *client) deliver(d push) {
 	random := rand.New(rand.NewPCG(d.seed, 3))
-	pause := d.due - time.Since(c.started)
-	for n := 1; e2e.Wait(ctx, pause); n++ {
-		if c.attempt(ctx, random, d, n) {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			if c.open[d.id]--; c.open[d.id] == 0 {
-				delete(c.open, d.id)
-			}
+	for n := 1; !c.attempt(random, d, n); n++ {
+		if !e2e.Wait(c.of.ctx, 40*time.Millisecond+time.Duration(random.Float64()*float64(300*time.Millisecond))) {
 			return
 		}
-		pause = 40*time.Millisecond + time.Duration(random.Float64()*float64(300*time.Millisecond))
 	}
+	c.open.Add(-1)
 }
 
-func (c *client) attempt(ctx context.Context, random *rand.Rand, d push, n int) bool {
+func (c *client) attempt(random *rand.Rand, d push, n int) bool {
 	select {
 	case c.slots <- struct{}{}:
-	case <-ctx.Done():
+	case <-c.of.ctx.Done():
 		return false
 	}
 	limit := forgotten
@@ -309,7 +266,7 @@ func (c *client) attempt(ctx context.Context, random *rand.Rand, d push, n int) 
 	}
 	answered := make(chan bool, 1)
 	c.late.Go(func() {
-		ctx, cancel := context.WithTimeout(ctx, limit)
+		ctx, cancel := context.WithTimeout(c.of.ctx, limit)
 		defer cancel()
 		answered <- c.send(ctx, d, n)
 		<-c.slots
@@ -329,14 +286,15 @@ func (c *client) send(ctx context.Context, d push, n int) (acked bool) {
 	}
 	answer, err := e2e.Post(ctx, c.workers.one().URL+"/push/"+d.arm.name, body, nil)
 	acked = err == nil && (answer.Status == http.StatusOK || answer.Status == http.StatusNoContent)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.pushes[d.arm.name]++
 	switch {
 	case err != nil:
-		c.unanswered++
+		c.of.saw("pushes without an answer", 1)
 	case !acked:
-		c.refused++
+		c.of.saw("pushes refused", 1)
 	}
+	c.of.saw("pushes", 1)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pushes.add(d.arm.name, 1)
 	return acked
 }

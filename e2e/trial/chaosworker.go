@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -170,31 +169,32 @@ func work(ctx context.Context, getenv func(string) string, stdout io.Writer) err
 		return err
 	}
 	defer func() { _ = documents.Close() }() // the process ends; nothing is lost
-	shipped, err := catalog.Load("")
+	declared, err := catalog.Load("")
 	if err != nil {
 		return err
 	}
-	declared := &catalog.Catalog{Contracts: shipped.Contracts, Journal: shipped.Journal}
+	declared.Queues = nil
 	for _, a := range arms {
 		declared.Queues = append(declared.Queues, a.queue())
 	}
-	targets := delivery.Targets{}
-	defer targets.Close()
-	for name, target := range map[string]catalog.Target{
-		gateway: shipped.Targets[gateway], service: {Name: service, Scheme: catalog.SchemeGeneric, Internal: true},
-	} {
+	declared.Targets[service] = catalog.Target{Name: service, Scheme: catalog.SchemeGeneric, Internal: true}
+	for name, target := range declared.Targets {
 		target.Timeouts.Total = answerWithin
-		config := delivery.Config{Target: target, BaseURL: getenv(outsideVariable), Secret: chaosSecret, Transport: numbering{}, Now: time.Now}
-		if targets[name], err = delivery.New(config); err != nil {
-			return err
-		}
+		declared.Targets[name] = target
 	}
+	targets, err := delivery.Open(declared, "", func(catalog.Target) (string, []string) {
+		return getenv(outsideVariable), []string{chaosSecret}
+	}, time.Now)
+	if err != nil {
+		return err
+	}
+	defer targets.Close()
 	log := telemetry.NewLogger(stdout, slog.LevelInfo)
 	service, err := worker.New(worker.Config{
 		Catalog: declared, Store: documents, Publisher: publisher(getenv(outsideVariable)), Targets: targets,
 		Authenticator: verifier, Access: access.Access{OpenOnLoopback: true},
 		Log: log, Metrics: telemetry.NewMetrics(), Now: time.Now, AfterFunc: alarm.AfterFunc,
-		Handlers: func(r *handler.Registry) { handlers{documents}.register(r, declared, targets) },
+		Handlers: handlers{documents}.register,
 	})
 	if err != nil {
 		return err
@@ -212,58 +212,11 @@ func work(ctx context.Context, getenv func(string) string, stdout io.Writer) err
 
 type handlers struct{ store store.Store }
 
-func (h handlers) register(r *handler.Registry, declared *catalog.Catalog, targets delivery.Targets) {
+func (h handlers) register(r *handler.Registry) {
 	r.Tx("chaos."+armTx, h.tx)
 	r.Tx("chaos."+armTxOrdered, h.txOrdered, outbox)
 	r.Tx("chaos."+armCheckThenAct, h.checkThenAct)
 	r.Tx("chaos."+armMarkThenAct, h.markThenAct)
-	posts := handler.NewRegistry()
-	targets.Register(posts, declared, "", func(d time.Duration) (<-chan time.Time, func() bool) {
-		t := time.NewTimer(d)
-		return t.C, t.Stop
-	})
-	for _, q := range declared.Queues {
-		for _, entry := range q.Handlers {
-			if posting, ok := posts.Lookup(entry.Name); ok {
-				r.Leased(entry.Name, stalling(*posting.Leased))
-			}
-		}
-	}
-}
-
-// stalling is a handler that stalls, and that says by which attempt it calls.
-func stalling(of handler.Leased) handler.Leased {
-	do, ask := of.Do, of.Reconcile
-	of.Do = func(ctx context.Context, event handler.Event) (handler.Effect, error) {
-		if err := stall(ctx, event, stallBefore); err != nil {
-			return handler.Effect{}, err
-		}
-		effect, err := do(context.WithValue(ctx, numbering{}, event.Attempt), event)
-		if err != nil {
-			return effect, err
-		}
-		return effect, stall(ctx, event, stallAfter)
-	}
-	if ask != nil {
-		of.Reconcile = func(ctx context.Context, event handler.Event) (handler.Effect, bool, error) {
-			return ask(context.WithValue(ctx, numbering{}, event.Attempt), event)
-		}
-	}
-	return of
-}
-
-// attemptHeader has the number of the attempt, by which is seen who asks before they post again.
-const attemptHeader = "X-Chaos-Attempt"
-
-// numbering sends the number of the attempt that its context has.
-type numbering struct{}
-
-func (numbering) RoundTrip(request *http.Request) (*http.Response, error) {
-	if attempt, ok := request.Context().Value(numbering{}).(int); ok {
-		request = request.Clone(request.Context())
-		request.Header.Set(attemptHeader, strconv.Itoa(attempt))
-	}
-	return http.DefaultTransport.RoundTrip(request)
 }
 
 // publisher publishes at the URL of the outside. The status 200 alone confirms it.
@@ -294,7 +247,7 @@ var applied = handler.Effect{Result: "applied"}
 
 // tx counts the event without a read. Only the record that is committed with it keeps it from counting twice.
 func (h handlers) tx(ctx context.Context, event handler.Event) (handler.Effect, error) {
-	return handler.Effect{Writes: []store.Write{once(event)}, Result: applied.Result}, stall(ctx, event, stallBefore)
+	return handler.Effect{Writes: []store.Write{once(event)}, Result: applied.Result}, stall(ctx, event)
 }
 
 func once(event handler.Event) store.Write {
@@ -318,7 +271,7 @@ func (h handlers) txOrdered(ctx context.Context, event handler.Event) (handler.E
 	return handler.Effect{
 		Writes: []store.Write{write}, Result: "applied",
 		Emit: []handler.Emission{{To: outbox, OrderingKey: event.OrderingKey, Body: message}},
-	}, stall(ctx, event, stallBefore)
+	}, stall(ctx, event)
 }
 
 // checkThenAct and markThenAct are of steps that are each right, and wrong together: nothing holds between two.
@@ -353,7 +306,7 @@ func (h handlers) mark(ctx context.Context, event handler.Event) (first bool, er
 }
 
 func (h handlers) act(ctx context.Context, event handler.Event) error {
-	if err := stall(ctx, event, stallBefore); err != nil {
+	if err := stall(ctx, event); err != nil {
 		return err
 	}
 	_, err := h.store.Commit(ctx, []store.Write{once(event)})
@@ -361,12 +314,10 @@ func (h handlers) act(ctx context.Context, event handler.Event) error {
 }
 
 // stall waits for as long as the delivery's attribute says, or until ctx ends.
-func stall(ctx context.Context, event handler.Event, where string) error {
-	wait, _ := strconv.Atoi(event.Attributes[where]) // without the attribute 0
-	select {
-	case <-time.After(time.Duration(wait) * time.Millisecond):
-		return nil
-	case <-ctx.Done():
+func stall(ctx context.Context, event handler.Event) error {
+	wait, _ := time.ParseDuration(event.Attributes[stalls]) // without the attribute 0
+	if !e2e.Wait(ctx, wait) {
 		return ctx.Err()
 	}
+	return nil
 }

@@ -45,10 +45,10 @@ func drill(flags *flag.FlagSet) func(*run) {
 		}
 		n := &night{embedded: embed(r, config), binary: r.program(), home: r.TempDir()}
 		r.printf("Billhook is up on %s.\n", *stack)
-		rows := r.table("Seconds from the alert", "found", "understood", "mended", "processed")
+		row := r.table("Seconds from the alert", "found", "understood", "mended", "processed")
 		for _, i := range incidents(config.Catalog) {
 			r.printf("\n== %s\n", i.name)
-			rows.row(n.handle(i)...)
+			row(n.handle(i)...)
 		}
 		r.printf("\n")
 	}
@@ -112,7 +112,7 @@ func incidents(c *catalog.Catalog) []incident {
 // name, and the seconds from the alert to the end of each step.
 func (n *night) handle(i incident) (row []any) {
 	i.provoke(n)
-	n.until("an alert", func() bool { return n.alert(i.queue) })
+	n.until("an alert", often, func() bool { return n.alert(i.queue) })
 	alert := time.Now()
 	row = []any{i.name}
 	done := func() { row = append(row, fmt.Sprintf("%.1f", time.Since(alert).Seconds())) }
@@ -142,7 +142,7 @@ func (n *night) handle(i incident) (row []any) {
 		n.repeat(&event, func() bool { return event.Status == dedupe.Completed }, "events", "show", l.EventID, "--queue", i.queue)
 	}
 	done()
-	n.until("the end of the alert", func() bool { return !n.alert(i.queue) })
+	n.until("the end of the alert", often, func() bool { return !n.alert(i.queue) })
 	return row
 }
 
@@ -155,7 +155,7 @@ func (n *night) alert(queue string) bool {
 // repeat runs a command until its answer is as it should be, and prints it once.
 func (n *night) repeat(answer any, so func() bool, arguments ...string) {
 	n.show(arguments)
-	n.until(strings.Join(arguments, " "), func() bool { return n.quietly(answer, arguments...) == nil && so() })
+	n.until(strings.Join(arguments, " "), often, func() bool { return n.quietly(answer, arguments...) == nil && so() })
 }
 
 // ask prints a command, runs it, and reads its JSON into answer, nil for none.

@@ -49,10 +49,8 @@ func flashsale(flags *flag.FlagSet) func(*run) {
 		for _, queue := range slices.Sorted(maps.Keys(others)) {
 			r.printf("%s, deliveries besides those that succeeded: %s\n", queue, others[queue])
 		}
-		r.printf("the webhook service had taken all after %s, every order had ended after %s, every buyer was notified after %s; ",
-			short(took[0]), short(took[1]), short(took[2]))
-		r.printf("%d refusals by the webhook service, %d kills -9 that left %d pushes unanswered\n",
-			m.refusals.Load(), m.kills, m.unanswered.Load())
+		r.printf("the webhook service had taken all after %.1f s, every order had ended after %.1f s, every buyer was notified after %.1f s\n",
+			took[0].Seconds(), took[1].Seconds(), took[2].Seconds())
 		m.judge(r, found)
 	}
 }

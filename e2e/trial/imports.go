@@ -108,10 +108,7 @@ func move(r *run, binary, name string, n int, fill func(*run, int, time.Time) sy
 		r.broken("%d messages are left behind", rest)
 	}
 	e.await(n)
-	handled := map[string][]time.Time{}
-	for _, d := range e.Service.Deliveries() {
-		handled[d.Key] = append(handled[d.Key], d.At)
-	}
+	handled := e.posted()
 	old.check(r, handled)
 	r.printf("%-9s %d messages in 3 runs, of which 2 ended by kill -9: %d handled, %d left behind\n", name, n, len(handled), old.rest())
 }

@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -99,11 +98,11 @@ func move(r *run, binary, name string, n int, fill func(*run, int, time.Time) sy
 	for id := range old.ids {
 		e.sent.Store(id, time.Now())
 	}
-	old.drain(e, binary, name, n/400)
-	old.drain(e, binary, name, n/200)
-	if said := old.drain(e, binary, name, never); !strings.Contains(said, "\nMoved: ") {
-		r.Errorf("the import says %s", said)
+	said := ""
+	for _, kill := range []int{n / 400, n / 200, never} {
+		said = old.drain(e, binary, name, kill)
 	}
+	require.Contains(r, said, "\nMoved: ")
 	if rest := old.rest(); rest > 0 {
 		r.broken("%d messages are left behind", rest)
 	}

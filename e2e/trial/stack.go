@@ -48,6 +48,7 @@ const refusals = "refusals by the webhook service"
 func (b *billhook) send(id string, post func() (e2e.Answer, error)) {
 	sent, refused, err := e2e.UntilAccepted(b.ctx, post)
 	b.saw(refusals, refused)
+	b.saw("requests accepted", 1)
 	require.NoError(b, err, "event %s", id)
 	b.sent.Store(id, sent)
 }
@@ -106,12 +107,12 @@ func (b *billhook) await(many int) (ended ends) {
 	return ended
 }
 
-// others says, from the workers' log, how deliveries were answered other than by success, by queue. What a
-// killed worker had in hand it has not logged.
-func (b *billhook) others() map[string]counts {
-	found := map[string]counts{}
+// tellOthers prints, from the workers' log, how deliveries were answered other than by success. What a killed
+// worker had in hand it has not logged.
+func (b *billhook) tellOthers() {
+	found := counts{}
 	for _, line := range b.log.Deliveries("") {
-		name := line.Reason
+		name := line.Queue + " " + line.Reason
 		switch {
 		case line.Outcome == "processed":
 			continue
@@ -120,12 +121,9 @@ func (b *billhook) others() map[string]counts {
 		case line.Outcome == "retry":
 			name += map[bool]string{true: " (kept)", false: " (nacked)"}[line.Status < http.StatusMultipleChoices]
 		}
-		if found[line.Queue] == nil {
-			found[line.Queue] = counts{}
-		}
-		found[line.Queue].add(name, 1)
+		found.add(name, 1)
 	}
-	return found
+	b.printf("deliveries besides those that succeeded: %s\n", found)
 }
 
 // wrongPoints counts the customers who have other points than they should.

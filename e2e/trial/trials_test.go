@@ -95,7 +95,7 @@ func TestASmallSaleIsSoldOutAndASmallSoakLosesNothing(t *testing.T) {
 
 func TestASaleThatWentWrongIsNoticed(t *testing.T) {
 	t.Parallel()
-	m := &market{deployed: &deployed{catalog: catalogtest.Shipped()}, sale: sale{orders: 10, pieces: 2}}
+	m := &market{deployed: &deployed{catalog: catalogtest.Shipped()}, orders: 10, pieces: 2}
 	good := m.wanted(2, 8)
 	maps.Copy(good, counts{"OrderConfirmed": 2, "OrderCancelled": 8, "sold": 2})
 	require.NoError(t, failure(t, func(r *run) { m.judge(r, good) }))

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"flag"
 	"io"
 	"math"
@@ -11,7 +10,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,7 +19,6 @@ import (
 	"billhook/emulator"
 	"billhook/internal/apps/ledger"
 	"billhook/internal/apps/ledger/seal"
-	"billhook/internal/contract"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 )
@@ -39,7 +36,7 @@ func chaos(flags *flag.FlagSet) func(*run) {
 		arms, err := chosen(*names)
 		r.must(err)
 		p := draw(r, arms, *events)
-		r.printf("%d events, %d deliveries planned\n", len(p.events), p.deliveries())
+		r.printf("%d events in %d messages\n", len(p.events), len(p.publishes))
 		judge(r, unleash(r, p, arms))
 	}
 }
@@ -49,25 +46,36 @@ func unleash(r *run, p *plan, arms []*arm) []*verdict {
 	documents := r.documents(database)
 	program, err := os.Executable()
 	r.must(err)
-	ws, log := &workers{}, &e2e.Log{}
-	c := newClient(r, ws)
-	o := newOutside(r, c.again)
-	var gates [2]*e2e.Gate
-	for i := range gates {
-		gates[i], err = e2e.NewGate(r.ctx, database)
+	ws, log, o := &workers{}, &e2e.Log{}, newOutside(r)
+	b := newBroker(r, pushing{ws, make(chan struct{}, senders)})
+	gate := func(to string) *e2e.Gate {
+		g, err := e2e.NewGate(r.ctx, to)
 		r.must(err)
-		r.Cleanup(gates[i].Close)
+		r.Cleanup(g.Close)
+		return g
 	}
+	stores, brokers := [2]*e2e.Gate{gate(database), gate(database)}, gate(b.Addr())
 	ws.begin(r, program, log, func(i int) []string {
-		return []string{"FIRESTORE_EMULATOR_HOST=" + gates[i].Addr(), outsideVariable + "=" + o.URL, "PATH=" + os.Getenv("PATH")}
+		return []string{
+			"FIRESTORE_EMULATOR_HOST=" + stores[i].Addr(), "PUBSUB_EMULATOR_HOST=" + brokers.Addr(),
+			outsideVariable + "=" + o.URL, "PATH=" + os.Getenv("PATH"),
+		}
 	})
 
-	c.started = time.Now()
-	r.beside(func() { c.run(p) },
+	began := time.Now()
+	r.beside(func() {
+		for _, m := range p.publishes {
+			e2e.Wait(r.ctx, m.due-time.Since(began))
+			_, err := b.Publish(r.ctx, m.arm.name, m.message)
+			r.must(err)
+		}
+		r.until("each message to be acknowledged", often, func() bool { return empty(r, b) })
+	},
 		func(ctx context.Context) { ws.rage(ctx, time.Second) },
 		ws.freeze,
-		func(ctx context.Context) { disturb(ctx, r, gates[0], 20) },
-		func(ctx context.Context) { disturb(ctx, r, gates[1], 21) },
+		func(ctx context.Context) { disturb(ctx, r, "store", stores[0], 20) },
+		func(ctx context.Context) { disturb(ctx, r, "store", stores[1], 21) },
+		func(ctx context.Context) { disturb(ctx, r, "broker", brokers, 22) },
 		func(ctx context.Context) { ws.schedule(ctx, time.Second) },
 		func(ctx context.Context) { ws.schedule(ctx, 700*time.Millisecond) }, // a second sealer, and a second relay
 	)
@@ -76,24 +84,19 @@ func unleash(r *run, p *plan, arms []*arm) []*verdict {
 		unsealed, err := store.Count(r.ctx, documents, store.Query{Collection: ledger.Entries, Limit: math.MaxInt32})
 		r.must(err)
 		r.each(documents, seal.Leaves, func(doc store.Document) { unsealed -= int64(len(doc.Fields["leaves"].([]any))) })
-		return c.open.Load() == 0 && len(c.slots) == 0 && unsealed == 0
+		return empty(r, b) && unsealed == 0
 	})
 	o.Close() // what comes late to the gateway counts too
-	verdicts := count(r, documents, o, log, p, arms)
-	for _, v := range verdicts {
-		v.pushes += c.pushes[v.name]
-	}
-	return verdicts
+	return count(r, documents, o, b, log, p, arms)
 }
 
-// disturb has a gate of the store hold requests or answers about every second, and then cuts them off, or lets them
-// through late.
-func disturb(ctx context.Context, r *run, gate *e2e.Gate, stream uint64) {
+// disturb has a gate hold requests or answers about every second, and then cuts them off, or lets them through late.
+func disturb(ctx context.Context, r *run, of string, gate *e2e.Gate, stream uint64) {
 	random := rand.New(rand.NewPCG(r.seed, stream))
 	for e2e.Wait(ctx, about(random, time.Second)) {
-		what, hold := "answers of the store ", gate.HoldAnswers
+		what, hold := "answers of the "+of+" ", gate.HoldAnswers
 		if random.IntN(3) == 0 {
-			what, hold = "requests to the store ", gate.HoldRequests
+			what, hold = "requests to the "+of+" ", gate.HoldRequests
 		}
 		select {
 		case <-hold():
@@ -112,32 +115,24 @@ func disturb(ctx context.Context, r *run, gate *e2e.Gate, stream uint64) {
 }
 
 // outside is everything that is not Billhook's: a service that applies an effect once per idempotency key and
-// tells whether it has, a payment gateway, and a broker. All fail at random.
+// tells whether it has, and a payment gateway. Both fail at random.
 type outside struct {
 	*httptest.Server
 	run     *run
 	service *standin.Receiver
 	gateway *standin.Gateway
-	// again is called with each message that is published on the topic of an arm.
-	again func(to *arm, m contract.Message)
-
 	// well: it no longer fails.
 	well atomic.Bool
 
 	mu     sync.Mutex
 	random *rand.Rand
-	// published are the messages of the other topics, in their order.
-	published map[string][]contract.Message
 	// unasked counts, by key, how many more posts than questions there were: each attempt but the first must ask
 	// before it posts, or it would double in a service without idempotency keys.
 	unasked counts
 }
 
-func newOutside(r *run, again func(*arm, contract.Message)) *outside {
-	o := &outside{
-		run: r, again: again, random: rand.New(rand.NewPCG(r.seed, 2)), published: map[string][]contract.Message{},
-		unasked: counts{},
-	}
+func newOutside(r *run) *outside {
+	o := &outside{run: r, random: rand.New(rand.NewPCG(r.seed, 2)), unasked: counts{}}
 	config := standin.ServiceConfig{Secrets: []string{chaosSecret}, Tolerance: time.Minute}
 	for _, a := range arms {
 		if a.handler.Post.Target != "" {
@@ -150,7 +145,6 @@ func newOutside(r *run, again func(*arm, contract.Message)) *outside {
 	o.service, err = standin.NewReceiver(config)
 	r.must(err)
 	mux := http.NewServeMux()
-	mux.Handle("POST /topics/{topic}", o.moody(http.HandlerFunc(o.publish), 0.01, 0.02))
 	mux.Handle("/v1/", o.moody(o.gateway, 0.1, 0.1, 0.1, 0.1)) // it is asked once a payment, as a rule
 	mux.Handle("/", o.moody(http.HandlerFunc(o.serve), 0.01, 0.02, 0.005, 0.03))
 	o.Server = httptest.NewServer(mux)
@@ -227,20 +221,4 @@ func (o *outside) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	o.mu.Unlock()
 	o.service.ServeHTTP(w, r)
-}
-
-func (o *outside) publish(w http.ResponseWriter, r *http.Request) {
-	var m contract.Message
-	if json.NewDecoder(r.Body).Decode(&m) != nil {
-		w.WriteHeader(http.StatusBadRequest)
-		return
-	}
-	topic := r.PathValue("topic")
-	if i := slices.IndexFunc(arms, func(a *arm) bool { return a.name == topic }); i >= 0 {
-		o.again(arms[i], m)
-		return
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.published[topic] = append(o.published[topic], m)
 }

@@ -28,7 +28,7 @@ type fate struct {
 
 type verdict struct {
 	name                      string
-	events, pushes            int
+	events                    int
 	lost, doubled, outOfOrder int
 	// ordered: the arm promises the order. control: it promises nothing.
 	ordered, control bool
@@ -68,13 +68,13 @@ func (v *verdict) order(events []*event) {
 
 // judge fails the run where a promise is broken, or nothing was noticed of the control that doubles.
 func judge(r *run, verdicts []*verdict) {
-	rows := r.table("arm", "events", "pushes", "lost", "doubled", "out of order")
+	rows := r.table("arm", "events", "lost", "doubled", "out of order")
 	for _, v := range verdicts {
 		order := "-"
 		if v.ordered {
 			order = fmt.Sprint(v.outOfOrder)
 		}
-		rows(v.name, v.events, v.pushes, v.lost, v.doubled, order)
+		rows(v.name, v.events, v.lost, v.doubled, order)
 		if v.name == armCheckThenAct && v.doubled == 0 {
 			r.Errorf("check-then-act has doubled nothing: this run proves nothing")
 		}
@@ -152,7 +152,9 @@ func gather(r *run, s store.Store, o *outside, log *e2e.Log, p *plan) *evidence 
 	return found
 }
 
-func count(r *run, s store.Store, o *outside, log *e2e.Log, p *plan, arms []*arm) (verdicts []*verdict) {
+func count(
+	r *run, s store.Store, o *outside, b *standin.Broker, log *e2e.Log, p *plan, arms []*arm,
+) (verdicts []*verdict) {
 	found := gather(r, s, o, log, p)
 	for _, a := range arms {
 		v := &verdict{name: a.name, ordered: a.ordered, control: a.control}
@@ -168,7 +170,7 @@ func count(r *run, s store.Store, o *outside, log *e2e.Log, p *plan, arms []*arm
 		}
 		verdicts = append(verdicts, v)
 		for _, topic := range a.handler.Emits {
-			verdicts = append(verdicts, messagesVerdict(r, a, events, found.planned, o.published[topic]))
+			verdicts = append(verdicts, messagesVerdict(r, a, events, found.planned, b.Held(topic)))
 		}
 		if a.name == armJournal {
 			verdicts = append(verdicts, sealsVerdict(r, s, found.sealed))
@@ -179,8 +181,8 @@ func count(r *run, s store.Store, o *outside, log *e2e.Log, p *plan, arms []*arm
 
 // messagesVerdict counts what an arm has published: a message about each event. The same message may come
 // again. Two messages about one event are doubled.
-func messagesVerdict(r *run, a *arm, events []*event, planned map[string]*event, messages []contract.Message) *verdict {
-	v := &verdict{name: "its messages", ordered: a.ordered, pushes: len(messages)}
+func messagesVerdict(r *run, a *arm, events []*event, planned map[string]*event, messages []standin.Message) *verdict {
+	v := &verdict{name: "its messages", ordered: a.ordered}
 	ids, published := map[*event]counts{}, []*event(nil)
 	for _, m := range messages {
 		var body struct {

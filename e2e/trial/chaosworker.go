@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -22,6 +21,7 @@ import (
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/gcp/auth"
 	"billhook/internal/platform/gcp/firestore"
+	"billhook/internal/platform/gcp/pubsub"
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/telemetry"
@@ -94,6 +94,7 @@ const (
 	service      = "service"
 	gateway      = "gateway"
 	answerWithin = 700 * time.Millisecond
+	attempts     = 1000
 	// A lease is shorter than a stall. A catalog file may not declare that: a handler's timeout ends before
 	// its lease there.
 	chaosLease   = 300 * time.Millisecond
@@ -136,7 +137,6 @@ func invoice(e *event) contract.Body {
 
 // queue is the arm's own. Attempts are not limited: a dead letter would be a loss.
 func (a *arm) queue() catalog.Queue {
-	const attempts = 1000
 	backoff := retry.Policy{Base: 50 * time.Millisecond, Max: 50 * time.Millisecond}
 	h, says := a.handler, a.body(&event{}).Attributes()
 	if h.MaxAttempts, h.Backoff, h.Timeout = attempts, backoff, chaosTimeout; h.Name == "" {
@@ -169,6 +169,11 @@ func work(ctx context.Context, getenv func(string) string, stdout io.Writer) err
 		return err
 	}
 	defer func() { _ = documents.Close() }() // the process ends; nothing is lost
+	publisher, err := pubsub.NewPublisher(context.WithoutCancel(ctx), pubsub.Names{ProjectID: project})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = publisher.Close() }() // so here
 	declared, err := catalog.Load("")
 	if err != nil {
 		return err
@@ -191,7 +196,7 @@ func work(ctx context.Context, getenv func(string) string, stdout io.Writer) err
 	defer targets.Close()
 	log := telemetry.NewLogger(stdout, slog.LevelInfo)
 	service, err := worker.New(worker.Config{
-		Catalog: declared, Store: documents, Publisher: publisher(getenv(outsideVariable)), Targets: targets,
+		Catalog: declared, Store: documents, Publisher: publisher, Targets: targets,
 		Authenticator: verifier, Access: access.Access{OpenOnLoopback: true},
 		Log: log, Metrics: telemetry.NewMetrics(), Now: time.Now, AfterFunc: alarm.AfterFunc,
 		Handlers: handlers{documents}.register,
@@ -217,23 +222,6 @@ func (h handlers) register(r *handler.Registry) {
 	r.Tx("chaos."+armTxOrdered, h.txOrdered, outbox)
 	r.Tx("chaos."+armCheckThenAct, h.checkThenAct)
 	r.Tx("chaos."+armMarkThenAct, h.markThenAct)
-}
-
-// publisher publishes at the URL of the outside. The status 200 alone confirms it.
-type publisher string
-
-func (p publisher) Publish(ctx context.Context, topic string, m contract.Message) (string, error) {
-	body, err := json.Marshal(m)
-	if err != nil {
-		return "", err
-	}
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
-	defer cancel()
-	answer, err := e2e.Post(ctx, string(p)+"/topics/"+topic, body, nil)
-	if err == nil && answer.Status != http.StatusOK {
-		err = fmt.Errorf("publish: answered %d", answer.Status)
-	}
-	return m.Attributes[contract.AttrEventID], err
 }
 
 // Collections of the worker's own handlers: how often an event took effect, or the events of a key in the

@@ -45,7 +45,8 @@ const (
 	perPayment = 3
 	// gap is the time between two events, if the machine is fast enough.
 	gap = 3 * time.Millisecond
-	// stalls is the attribute of a message whose handler stalls before its effect, and stalled the share of those.
+	// stalls is the attribute of a message whose handler stalls before its effect, and stalled the share of those. It
+	// stalls for less than the ack deadline: a duplicate stalls again.
 	stalls  = "chaos_stalls"
 	stalled = 0.03
 )
@@ -96,7 +97,7 @@ func (p *plan) publish(e *event, due time.Duration) {
 	m := e.message
 	if p.random.Float64() < stalled {
 		m.Attributes = maps.Clone(m.Attributes)
-		m.Attributes[stalls] = (chaosLease + time.Duration(p.random.Float64()*float64(chaosLease))).String()
+		m.Attributes[stalls] = (chaosLease*2/3 + time.Duration(p.random.Float64()*float64(chaosLease*2/3))).String()
 	}
 	p.publishes = append(p.publishes, publish{e, m, due})
 }

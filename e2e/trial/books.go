@@ -30,7 +30,7 @@ func books(flags *flag.FlagSet) func(*run) {
 		r.Cleanup(func() { r.must(db.Close()) })
 		b := &ledgers{Counter: &storetest.Counter{Store: db}, run: r, entries: *entries, began: time.Now()}
 		r.printf("%d entries of %d tenants, on the embedded store\n", *entries, *tenants)
-		b.rows = r.table("", "seconds", "gets", "queries", "commits", "written", "calls per entry", "written per entry")
+		b.row = r.table("", "seconds", "gets", "queries", "commits", "written", "calls per entry", "written per entry")
 		b.post(*tenants)
 		b.step("post")
 		sealed, err := seal.Sealer{Store: b, Origins: b.origins(), Now: time.Now}.Run(r.ctx)
@@ -57,7 +57,7 @@ type ledgers struct {
 	*storetest.Counter
 	*run
 
-	rows    *table
+	row     func(cells ...any)
 	entries int
 	began   time.Time
 }
@@ -66,7 +66,7 @@ type ledgers struct {
 func (b *ledgers) step(name string) {
 	gets, queries, commits, written := b.Gets.Swap(0), b.Queries.Swap(0), b.Commits.Swap(0), b.Written.Swap(0)
 	perEntry := func(n int64) string { return fmt.Sprintf("%.4f", float64(n)/float64(b.entries)) }
-	b.rows.row(name, fmt.Sprintf("%.1f", time.Since(b.began).Seconds()), gets, queries, commits, written,
+	b.row(name, fmt.Sprintf("%.1f", time.Since(b.began).Seconds()), gets, queries, commits, written,
 		perEntry(gets+queries+commits), perEntry(written))
 	b.began = time.Now()
 }

@@ -23,7 +23,8 @@ func burst(flags *flag.FlagSet) func(*run) {
 	refunds := flags.Int("refunds", 5, "how many refunds come before their orders, and before the good one")
 	longest := flags.Duration("longest", 110*time.Second, "how long the good order is waited for without a budget")
 	return func(r *run) {
-		rows := r.table("a good order behind", "on_terminal", "nack_budget", "waited", "dead letters", "nacked")
+		sent := r.table(fmt.Sprintf("a burst of %d senders", *senders), "slot_wait", "credits/s", "p99", "refused")
+		row := r.table("a good order behind", "on_terminal", "nack_budget", "waited", "dead letters")
 		product := fmt.Sprintf("%d orders of a forgotten product", *unknown)
 		var slow sync.WaitGroup
 		for i, s := range []behind{
@@ -33,7 +34,7 @@ func burst(flags *flag.FlagSet) func(*run) {
 			{name: fmt.Sprintf("%d refunds without their orders", *refunds), refunds: *refunds, change: func(*catalog.Queue) {}},
 			{name: "nothing", change: func(*catalog.Queue) {}},
 		} {
-			measure := func() { r.part(s.name, func(part *run) { s.measure(part, rows) }) }
+			measure := func() { r.part(s.name, func(part *run) { s.measure(part, row) }) }
 			if i == 0 {
 				slow.Go(measure)
 				continue
@@ -41,11 +42,9 @@ func burst(flags *flag.FlagSet) func(*run) {
 			measure()
 		}
 		slow.Wait()
-		rows.row()
-		rows.row(fmt.Sprintf("a burst of %d senders", *senders), "slot_wait", "credits/s", "p50", "p99", "refused", "nacked")
 		shipped, _ := catalogtest.Shipped().Queue(e2e.Queue)
 		for _, wait := range []time.Duration{0, shipped.SlotWait} {
-			r.part("a burst", func(r *run) { load(r, rows, wait, *orders, *senders) })
+			r.part("a burst", func(r *run) { load(r, sent, wait, *orders, *senders) })
 		}
 	}
 }
@@ -58,7 +57,7 @@ func changed(r *run, change func(*catalog.Queue)) (*embedded, catalog.Queue) {
 	return embed(r, devstack.Config{Catalog: c}), c.Queues[i]
 }
 
-func load(r *run, rows *table, slotWait time.Duration, many, senders int) {
+func load(r *run, row func(...any), slotWait time.Duration, many, senders int) {
 	e, _ := changed(r, func(q *catalog.Queue) { q.SlotWait = slotWait })
 	d, want := newDrawing(r.seed), map[string]int64{}
 	orders := make([]e2e.Order, many)
@@ -68,14 +67,9 @@ func load(r *run, rows *table, slotWait time.Duration, many, senders int) {
 	}
 	began := time.Now()
 	r.forEach(many, senders, func(i int) { e.hook(orders[i].EventID, orders[i].JSON()) })
-	ended, nacked := e.await(many)
-	took := time.Since(began)
-	var waits []time.Duration
-	for _, end := range ended {
-		waits = append(waits, end.took)
-	}
-	rows.row("open loop", slotWait, fmt.Sprintf("%.0f", float64(many)/took.Seconds()),
-		short(quantile(waits, 0.50)), short(quantile(waits, 0.99)), e.refusals.Load(), nacked)
+	ended := e.await(many)
+	credits := fmt.Sprintf("%.0f", float64(many)/time.Since(began).Seconds())
+	row("open loop", slotWait, credits, ended.within(0.99).Round(time.Millisecond), r.seen[refusals])
 	r.none(e.wrongPoints(want))
 }
 
@@ -91,37 +85,48 @@ type behind struct {
 	longest time.Duration
 }
 
-func (s behind) measure(r *run, rows *table) {
+func (s behind) measure(r *run, row func(...any)) {
 	e, queue := changed(r, s.change)
 	d := newDrawing(r.seed)
 	good := d.order(0, e2e.Product)
-	var ahead []func()
-	var refunded []e2e.Order
+	type sending struct {
+		id   string
+		body []byte
+	}
+	var ahead []sending
+	once, want := []e2e.Order{good}, map[string]int64{good.UID: points(good)}
 	for i := range s.unknown {
 		o := d.order(1+i, e2e.UnknownProduct)
-		ahead = append(ahead, func() { e.hook(o.EventID, o.JSON()) })
+		ahead = append(ahead, sending{o.EventID, o.JSON()})
 	}
 	for i := range s.refunds {
 		o, id := d.order(1+i, e2e.Product), d.id()
 		refund := e2e.Refund{EventID: id, RefundID: id + "2", OrderID: o.OrderID, CustomerID: o.CustomerID}
 		refund.Amount, refund.Paid = o.Total(), o.Total()
-		ahead, refunded = append(ahead, func() { e.hook(id, refund.JSON()) }), append(refunded, o)
+		ahead, once, want[o.UID] = append(ahead, sending{id, refund.JSON()}), append(once, o), 0
 	}
-	r.forEach(len(ahead), len(ahead), func(i int) { ahead[i]() })
+	r.forEach(len(ahead), len(ahead), func(i int) { e.hook(ahead[i].id, ahead[i].body) })
 	e.hook(good.EventID, good.JSON())
 	began, waited := time.Now(), ""
-	r.until("the good order", func() bool {
-		ended, _ := e.ends()
-		if end, has := ended[good.EventID]; has {
-			waited = short(end.took)
+	r.until("the good order", often, func() bool {
+		if end, has := e.ends()[good.EventID]; has {
+			waited = end.took.Round(time.Millisecond).String()
 		} else if s.longest > 0 && time.Since(began) > s.longest {
-			waited = "more than " + short(s.longest)
+			waited = "more than " + s.longest.String()
 		}
 		return waited != ""
 	})
-	_, nacked := e.ends()
-	if s.longest == 0 {
-		nacked = s.finish(e, good, refunded)
+	if s.longest == 0 { // all of it is waited for
+		for _, o := range once[1:] {
+			e.hook(o.EventID, o.JSON())
+		}
+		ended := e.await(s.unknown + 2*s.refunds + 1)
+		for _, o := range once {
+			if n := ended[o.EventID].processed; n != 1 {
+				r.broken("an order was processed %d times", n)
+			}
+		}
+		r.none(e.wrongPoints(want))
 	}
 	deadLetters := map[string]bool{}
 	for _, m := range e.Broker.Held(queue.DeadLetterHold()) {
@@ -130,22 +135,5 @@ func (s behind) measure(r *run, rows *table) {
 	if s.longest == 0 && len(deadLetters) != s.unknown {
 		r.broken("%d dead letters of %d", len(deadLetters), s.unknown)
 	}
-	rows.row(s.name, queue.OnTerminal, queue.NackBudget, waited, len(deadLetters), nacked)
-}
-
-// finish sends the orders of the refunds, and waits for the end of everything.
-func (s behind) finish(e *embedded, good e2e.Order, refunded []e2e.Order) (nacked int) {
-	want := map[string]int64{good.UID: points(good)}
-	for _, o := range refunded {
-		e.hook(o.EventID, o.JSON())
-		want[o.UID] = 0
-	}
-	ended, nacked := e.await(s.unknown + 2*s.refunds + 1)
-	for _, o := range append(refunded, good) {
-		if n := ended[o.EventID].processed; n != 1 {
-			e.broken("an order was processed %d times", n)
-		}
-	}
-	e.none(e.wrongPoints(want))
-	return nacked
+	row(s.name, queue.OnTerminal, queue.NackBudget, waited, len(deadLetters))
 }

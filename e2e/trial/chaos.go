@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"flag"
 	"io"
 	"math"
@@ -11,7 +10,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,7 +19,6 @@ import (
 	"billhook/emulator"
 	"billhook/internal/apps/ledger"
 	"billhook/internal/apps/ledger/seal"
-	"billhook/internal/contract"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 )
@@ -34,134 +31,108 @@ import (
 // It fails unless the arms have lost, doubled and disordered nothing, and the control check-then-act has doubled.
 func chaos(flags *flag.FlagSet) func(*run) {
 	events := flags.Int("events", 15000, "how many events, controls not counted")
-	killsEvery := flags.Duration("kills-every", time.Second, "how often a worker is killed, on average")
 	names := flags.String("arms", "", "which arms, separated by commas; all if empty")
 	return func(r *run) {
 		arms, err := chosen(*names)
 		r.must(err)
-		p := draw(r.seed, arms, *events)
-		planned := p.deliveries()
-		r.printf("%d events, %d deliveries planned (%.2f each), %d of them stalling\n",
-			len(p.events), planned, float64(planned)/float64(len(p.events)), p.stalling)
-		verdicts := unleash(r, p, arms, *killsEvery)
-		report(r.table("arm", "events", "pushes", "lost", "doubled", "out of order"), verdicts)
-		judge(r, verdicts)
+		p := draw(r, arms, *events)
+		r.printf("%d events in %d messages\n", len(p.events), len(p.publishes))
+		judge(r, unleash(r, p, arms))
 	}
 }
 
-func unleash(r *run, p *plan, arms []*arm, killsEvery time.Duration) []*verdict {
+func unleash(r *run, p *plan, arms []*arm) []*verdict {
 	database := r.emulated(emulator.SDK.StartFirestore)
 	documents := r.documents(database)
 	program, err := os.Executable()
 	r.must(err)
-	ws, log := &workers{}, &e2e.Log{}
-	c := &client{workers: ws, slots: make(chan struct{}, senders), pushes: counts{}}
-	c.open, c.last = map[string]int{}, map[string]chan struct{}{}
-	o := newOutside(r, func(to *arm, m contract.Message) { c.again(r.ctx, to, m) })
-	var gates [2]gate
-	for i := range gates {
-		gates[i].Gate, err = e2e.NewGate(r.ctx, database)
+	ws, log, o := &workers{}, &e2e.Log{}, newOutside(r)
+	b := newBroker(r, pushing{ws, make(chan struct{}, senders)})
+	gate := func(to string) *e2e.Gate {
+		g, err := e2e.NewGate(r.ctx, to)
 		r.must(err)
-		r.Cleanup(gates[i].Close)
+		r.Cleanup(g.Close)
+		return g
 	}
+	stores, brokers := [2]*e2e.Gate{gate(database), gate(database)}, gate(b.Addr())
 	ws.begin(r, program, log, func(i int) []string {
-		return []string{"FIRESTORE_EMULATOR_HOST=" + gates[i].Addr(), outsideVariable + "=" + o.URL, "PATH=" + os.Getenv("PATH")}
+		return []string{
+			"FIRESTORE_EMULATOR_HOST=" + stores[i].Addr(), "PUBSUB_EMULATOR_HOST=" + brokers.Addr(),
+			outsideVariable + "=" + o.URL, "PATH=" + os.Getenv("PATH"),
+		}
 	})
 
-	c.started = time.Now()
-	freezes := 0
-	r.beside(func() { c.run(r, p) },
-		func(ctx context.Context) { ws.rage(ctx, killsEvery) },
-		func(ctx context.Context) { freezes = ws.freeze(ctx) },
-		func(ctx context.Context) { gates[0].disturb(ctx, rand.New(rand.NewPCG(r.seed, 20))) },
-		func(ctx context.Context) { gates[1].disturb(ctx, rand.New(rand.NewPCG(r.seed, 21))) },
+	began := time.Now()
+	r.beside(func() {
+		for _, m := range p.publishes {
+			e2e.Wait(r.ctx, m.due-time.Since(began))
+			_, err := b.Publish(r.ctx, m.arm.name, m.message)
+			r.must(err)
+		}
+		r.until("each message to be acknowledged", often, func() bool { return empty(r, b) })
+	},
+		func(ctx context.Context) { ws.rage(ctx, time.Second) },
+		ws.freeze,
+		func(ctx context.Context) { disturb(ctx, r, "store", stores[0], 20) },
+		func(ctx context.Context) { disturb(ctx, r, "store", stores[1], 21) },
+		func(ctx context.Context) { disturb(ctx, r, "broker", brokers, 22) },
 		func(ctx context.Context) { ws.schedule(ctx, time.Second) },
 		func(ctx context.Context) { ws.schedule(ctx, 700*time.Millisecond) }, // a second sealer, and a second relay
 	)
-	delivered := time.Since(c.started)
 	o.well.Store(true)
-	lanes := ws.settle(documents, func() bool {
+	ws.settle(documents, func() bool {
 		unsealed, err := store.Count(r.ctx, documents, store.Query{Collection: ledger.Entries, Limit: math.MaxInt32})
 		r.must(err)
 		r.each(documents, seal.Leaves, func(doc store.Document) { unsealed -= int64(len(doc.Fields["leaves"].([]any))) })
-		return c.idle() && unsealed == 0
+		return empty(r, b) && unsealed == 0
 	})
 	o.Close() // what comes late to the gateway counts too
-
-	r.printf("%d pushes (%.2f each): %d without an answer, %d refused; %d kills -9, %d freezes\n",
-		c.pushes.total(), float64(c.pushes.total())/float64(len(p.events)), c.unanswered, c.refused, ws.kills, freezes)
-	r.printf("store: answers cut %d times, requests %d times, late %d times; outside: %d answers lost, %d failures, %d hung\n",
-		gates[0].cutAnswers+gates[1].cutAnswers, gates[0].cutRequests+gates[1].cutRequests, gates[0].late+gates[1].late,
-		o.moods[cut], o.moods[fails], o.moods[hangs]+o.moods[late])
-	r.printf("delivered in %s, %d messages of them kept and published anew; %d lanes left to the relay and done in %s\n\n",
-		delivered.Round(time.Second), c.begun, lanes, (time.Since(c.started) - delivered).Round(time.Second))
-	verdicts := count(r, documents, o, log, p, arms)
-	for _, v := range verdicts {
-		v.pushes += c.pushes[v.name]
-	}
-	return verdicts
+	return count(r, documents, o, b, log, p, arms)
 }
 
-// gate is between a worker and the store.
-type gate struct {
-	*e2e.Gate
-	// How often answers and requests of the store were cut off, and either was delayed.
-	cutAnswers, cutRequests, late int
-}
-
-func (g *gate) disturb(ctx context.Context, random *rand.Rand) {
+// disturb has a gate hold requests or answers about every second, and then cuts them off, or lets them through late.
+func disturb(ctx context.Context, r *run, of string, gate *e2e.Gate, stream uint64) {
+	random := rand.New(rand.NewPCG(r.seed, stream))
 	for e2e.Wait(ctx, about(random, time.Second)) {
-		what, counter, hold := random.Float64(), &g.cutAnswers, g.HoldAnswers
-		if what >= 0.6 && what <= 0.9 {
-			counter, hold = &g.cutRequests, g.HoldRequests
+		what, hold := "answers of the "+of+" ", gate.HoldAnswers
+		if random.IntN(3) == 0 {
+			what, hold = "requests to the "+of+" ", gate.HoldRequests
 		}
 		select {
 		case <-hold():
-		case <-time.After(200 * time.Millisecond): // nothing was sent
-			g.Open()
-			continue
-		}
-		if what < 0.75 {
+			if random.IntN(4) == 0 {
+				e2e.Wait(ctx, about(random, 400*time.Millisecond))
+				r.saw(what+"late", 1)
+				break
+			}
 			e2e.Wait(ctx, time.Duration(random.IntN(20))*time.Millisecond)
-			g.Drop()
-		} else {
-			counter = &g.late
-			e2e.Wait(ctx, about(random, 400*time.Millisecond))
-			g.Open()
+			gate.Drop()
+			r.saw(what+"cut", 1)
+		case <-time.After(200 * time.Millisecond): // nothing was sent
 		}
-		*counter++
+		gate.Open()
 	}
 }
 
 // outside is everything that is not Billhook's: a service that applies an effect once per idempotency key and
-// tells whether it has, a payment gateway, and a broker. All fail at random.
+// tells whether it has, and a payment gateway. Both fail at random.
 type outside struct {
 	*httptest.Server
+	run     *run
 	service *standin.Receiver
 	gateway *standin.Gateway
-	// again is called with each message that is published on the topic of an arm.
-	again func(to *arm, m contract.Message)
-
 	// well: it no longer fails.
 	well atomic.Bool
 
 	mu     sync.Mutex
 	random *rand.Rand
-	// published are the messages of the other topics, in their order.
-	published map[string][]contract.Message
-	// asked are the keys and attempts that the service was asked about. unasked counts, by key, the later
-	// attempts that did not ask first: they would double in a service without idempotency keys.
-	asked   map[string]bool
-	unasked map[string]int
-	// moods are how often each of them came.
-	moods [none]int
+	// unasked counts, by key, how many more posts than questions there were: each attempt but the first must ask
+	// before it posts, or it would double in a service without idempotency keys.
+	unasked counts
 }
 
-func newOutside(r *run, again func(*arm, contract.Message)) *outside {
-	o := &outside{
-		again: again, random: rand.New(rand.NewPCG(r.seed, 2)), published: map[string][]contract.Message{},
-		asked: map[string]bool{}, unasked: map[string]int{},
-	}
+func newOutside(r *run) *outside {
+	o := &outside{run: r, random: rand.New(rand.NewPCG(r.seed, 2)), unasked: counts{}}
 	config := standin.ServiceConfig{Secrets: []string{chaosSecret}, Tolerance: time.Minute}
 	for _, a := range arms {
 		if a.handler.Post.Target != "" {
@@ -174,9 +145,8 @@ func newOutside(r *run, again func(*arm, contract.Message)) *outside {
 	o.service, err = standin.NewReceiver(config)
 	r.must(err)
 	mux := http.NewServeMux()
-	mux.Handle("POST /topics/{topic}", o.moody(http.HandlerFunc(o.publish), odds{fails: 0.01, cut: 0.02}))
-	mux.Handle("/v1/", o.moody(o.gateway, odds{fails: 0.1, cut: 0.1, hangs: 0.1, late: 0.1})) // it is asked once a payment, as a rule
-	mux.Handle("/", o.moody(http.HandlerFunc(o.serve), odds{fails: 0.01, cut: 0.02, hangs: 0.005, late: 0.005}))
+	mux.Handle("/v1/", o.moody(o.gateway, 0.1, 0.1, 0.1, 0.1)) // it is asked once a payment, as a rule
+	mux.Handle("/", o.moody(http.HandlerFunc(o.serve), 0.01, 0.02, 0.005, 0.03))
 	o.Server = httptest.NewServer(mux)
 	r.Cleanup(func() {
 		o.CloseClientConnections()
@@ -186,42 +156,40 @@ func newOutside(r *run, again func(*arm, contract.Message)) *outside {
 }
 
 // mood is what becomes of a request: it fails without an effect, has its answer lost, hangs, or has its
-// effect when nobody waits for it any more.
-type mood int
+// effect after its lease, and maybe when nobody waits for it any more.
+type mood string
 
 const (
-	fails mood = iota
-	cut
-	hangs
-	late
-	none
+	fails mood = "failures outside"
+	cut   mood = "answers lost outside"
+	hangs mood = "requests hung outside"
+	late  mood = "requests late outside"
 )
 
-// odds are the probabilities of the moods.
-type odds [none]float64
-
-func (o *outside) draw(of odds) (m mood, pause time.Duration) {
+// draw draws a request's mood by the odds of each, in the order above, and how late it is.
+func (o *outside) draw(odds []float64) (is mood, pause time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	draw, pause := o.random.Float64(), time.Duration(o.random.Float64()*float64(2*answerWithin))
-	for m, probability := range of {
-		if draw -= probability; draw < 0 && !o.well.Load() {
-			o.moods[m]++
-			return mood(m), pause
+	for i, odd := range odds {
+		if draw -= odd; draw < 0 && !o.well.Load() {
+			is = []mood{fails, cut, hangs, late}[i]
+			o.run.saw(string(is), 1)
+			break
 		}
 	}
-	return none, pause
+	return is, pause
 }
 
-func (o *outside) moody(next http.Handler, of odds) http.Handler {
+func (o *outside) moody(next http.Handler, odds ...float64) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body) // of a client that has left there would be none
 		if err != nil {
 			return
 		}
 		r.Body = io.NopCloser(bytes.NewReader(body))
-		m, pause := o.draw(of)
-		switch m {
+		is, pause := o.draw(odds)
+		switch is {
 		case fails:
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return
@@ -233,7 +201,6 @@ func (o *outside) moody(next http.Handler, of odds) http.Handler {
 			return
 		case late:
 			e2e.Wait(context.WithoutCancel(r.Context()), pause)
-		case none:
 		}
 		next.ServeHTTP(w, r)
 	})
@@ -243,33 +210,15 @@ func (o *outside) moody(next http.Handler, of odds) http.Handler {
 // batch a single line.
 func (o *outside) serve(w http.ResponseWriter, r *http.Request) {
 	o.mu.Lock()
-	key, attempt := r.Header.Get("Idempotency-Key"), r.Header.Get(attemptHeader)
-	posts, asks := r.URL.Path == effectPost.Path, strings.TrimPrefix(r.URL.Path, effectPost.Path+"/")
-	switch {
+	switch key := strings.TrimPrefix(r.URL.Path, effectPost.Path); {
 	case r.Method == http.MethodGet:
-		o.asked[asks+attempt] = true
-	case posts && attempt != "1" && !o.asked[key+attempt]:
-		o.unasked[key]++
-	case !posts && !o.well.Load() && o.random.Float64() < 0.05:
-		o.moods[fails]++
+		o.unasked[strings.TrimPrefix(key, "/")]--
+	case key == "":
+		o.unasked[r.Header.Get("Idempotency-Key")]++
+	case !o.well.Load() && o.random.Float64() < 0.05:
+		o.run.saw(string(fails), 1)
 		_ = o.service.Behave("", standin.Fail, 1)
 	}
 	o.mu.Unlock()
 	o.service.ServeHTTP(w, r)
-}
-
-func (o *outside) publish(w http.ResponseWriter, r *http.Request) {
-	var m contract.Message
-	if json.NewDecoder(r.Body).Decode(&m) != nil {
-		w.WriteHeader(http.StatusBadRequest)
-		return
-	}
-	topic := r.PathValue("topic")
-	if i := slices.IndexFunc(arms, func(a *arm) bool { return a.name == topic }); i >= 0 {
-		o.again(arms[i], m)
-		return
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.published[topic] = append(o.published[topic], m)
 }

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/stretchr/testify/require"
-
 	"billhook/e2e"
 	"billhook/internal/apps/ledger"
 	"billhook/internal/apps/ledger/seal"
@@ -30,7 +28,7 @@ type fate struct {
 
 type verdict struct {
 	name                      string
-	events, pushes            int
+	events                    int
 	lost, doubled, outOfOrder int
 	// ordered: the arm promises the order. control: it promises nothing.
 	ordered, control bool
@@ -40,69 +38,49 @@ type verdict struct {
 
 func (v *verdict) ok() bool { return v.lost+v.doubled+v.outOfOrder == 0 }
 
-func (v *verdict) take(id string, f fate) {
-	v.events++
-	if f.times == 0 || f.unrecorded {
-		v.lost++
-	}
-	if f.times > 1 || f.claims > 1 {
-		v.doubled++
-	}
-	if f.times != 1 || f.unrecorded || f.claims > 1 {
-		v.broken = append(v.broken, fmt.Sprintf("%s (%d effects, %d claims, recorded %t)", id, f.times, f.claims, !f.unrecorded))
-	}
-}
-
-// double counts what is too much besides.
-func (v *verdict) double(format string, values ...any) {
-	v.doubled++
+func (v *verdict) count(into *int, format string, values ...any) {
+	*into++
 	v.broken = append(v.broken, fmt.Sprintf(format, values...))
 }
 
-// sequence counts the events that are out of order in a key's sequence. It takes the first
-// occurrence of each.
-func (v *verdict) sequence(key string, cycles []int64) {
-	seen, highest := map[int64]bool{}, int64(0)
-	for _, cycle := range cycles {
-		if !seen[cycle] && cycle < highest {
-			v.outOfOrder++
-			v.broken = append(v.broken, fmt.Sprintf("%s (%d after %d)", key, cycle, highest))
+func (v *verdict) take(id string, f fate) {
+	v.events++
+	if f.times == 0 || f.unrecorded {
+		v.count(&v.lost, "%s is lost: %d effects, recorded %t", id, f.times, !f.unrecorded)
+	}
+	if f.times > 1 || f.claims > 1 {
+		v.count(&v.doubled, "%s is doubled: %d effects, %d claims", id, f.times, f.claims)
+	}
+}
+
+// order counts the events that come after a later one of their key. Of one that comes several times the first
+// time counts.
+func (v *verdict) order(events []*event) {
+	seen, highest := map[string]bool{}, map[string]int64{}
+	for _, e := range events {
+		if !seen[e.id] && e.cycle < highest[e.key] {
+			v.count(&v.outOfOrder, "%s of %s: %d after %d", e.id, e.key, e.cycle, highest[e.key])
 		}
-		seen[cycle] = true
-		highest = max(highest, cycle)
+		seen[e.id] = true
+		highest[e.key] = max(highest[e.key], e.cycle)
 	}
 }
 
 // judge fails the run where a promise is broken, or nothing was noticed of the control that doubles.
 func judge(r *run, verdicts []*verdict) {
+	rows := r.table("arm", "events", "lost", "doubled", "out of order")
 	for _, v := range verdicts {
+		order := "-"
+		if v.ordered {
+			order = fmt.Sprint(v.outOfOrder)
+		}
+		rows(v.name, v.events, v.lost, v.doubled, order)
 		if v.name == armCheckThenAct && v.doubled == 0 {
 			r.Errorf("check-then-act has doubled nothing: this run proves nothing")
 		}
 		if !v.control && !v.ok() {
 			r.broken("%s\n  %s", v.name, strings.Join(v.broken[:min(len(v.broken), 10)], "\n  "))
 		}
-	}
-}
-
-func report(rows *table, verdicts []*verdict) {
-	for _, v := range verdicts {
-		order := "-"
-		if v.ordered {
-			order = fmt.Sprint(v.outOfOrder)
-		}
-		rows.row(v.name, v.events, v.pushes, v.lost, v.doubled, order)
-	}
-}
-
-// order counts the events that are out of order in a list of them.
-func (v *verdict) order(events []*event) {
-	cycles := map[string][]int64{}
-	for _, e := range events {
-		cycles[e.key] = append(cycles[e.key], e.cycle)
-	}
-	for key, of := range cycles {
-		v.sequence(v.name+" "+key, of)
 	}
 }
 
@@ -126,8 +104,8 @@ func gather(r *run, s store.Store, o *outside, log *e2e.Log, p *plan) *evidence 
 	records := r.records(s)
 	for _, e := range p.events {
 		record := records[dedupe.Key(e.arm.name, contract.DefaultTenant, e.id)]
-		unasked := o.unasked[handler.CalleeKey(e.arm.name, contract.DefaultTenant, e.id)]
-		found.planned[e.id], found.fates[e.id] = e, &fate{times: unasked, unrecorded: record.Status != dedupe.Completed}
+		unasked := o.unasked[handler.CalleeKey(e.arm.name, contract.DefaultTenant, e.id)] - 1
+		found.planned[e.id], found.fates[e.id] = e, &fate{times: max(0, unasked), unrecorded: record.Status != dedupe.Completed}
 	}
 	r.each(s, effectsOf, func(doc store.Document) {
 		times, _ := doc.Fields["times"].(int64) // of an event
@@ -174,21 +152,25 @@ func gather(r *run, s store.Store, o *outside, log *e2e.Log, p *plan) *evidence 
 	return found
 }
 
-func count(r *run, s store.Store, o *outside, log *e2e.Log, p *plan, arms []*arm) (verdicts []*verdict) {
+func count(
+	r *run, s store.Store, o *outside, b *standin.Broker, log *e2e.Log, p *plan, arms []*arm,
+) (verdicts []*verdict) {
 	found := gather(r, s, o, log, p)
 	for _, a := range arms {
-		others := func(e *event) bool { return e.arm != a }
-		events := slices.DeleteFunc(slices.Clone(p.events), others)
 		v := &verdict{name: a.name, ordered: a.ordered, control: a.control}
+		own := func(events []*event) []*event {
+			return slices.DeleteFunc(slices.Clone(events), func(e *event) bool { return e.arm != a })
+		}
+		events := own(p.events)
 		for _, e := range events {
 			v.take(e.id, *found.fates[e.id])
 		}
 		if a.ordered {
-			v.order(slices.DeleteFunc(slices.Clone(found.effects), others))
+			v.order(own(found.effects))
 		}
 		verdicts = append(verdicts, v)
 		for _, topic := range a.handler.Emits {
-			verdicts = append(verdicts, messagesVerdict(r, a, events, o.published[topic]))
+			verdicts = append(verdicts, messagesVerdict(r, a, events, found.planned, b.Held(topic)))
 		}
 		if a.name == armJournal {
 			verdicts = append(verdicts, sealsVerdict(r, s, found.sealed))
@@ -199,26 +181,27 @@ func count(r *run, s store.Store, o *outside, log *e2e.Log, p *plan, arms []*arm
 
 // messagesVerdict counts what an arm has published: a message about each event. The same message may come
 // again. Two messages about one event are doubled.
-func messagesVerdict(r *run, a *arm, events []*event, messages []contract.Message) *verdict {
-	v := &verdict{name: "its messages", ordered: a.ordered, pushes: len(messages)}
-	ids, published := map[string]map[string]bool{}, []*event(nil)
+func messagesVerdict(r *run, a *arm, events []*event, planned map[string]*event, messages []standin.Message) *verdict {
+	v := &verdict{name: "its messages", ordered: a.ordered}
+	ids, published := map[*event]counts{}, []*event(nil)
 	for _, m := range messages {
 		var body struct {
 			ID            string
 			Payload, Data contract.Payload // it has one of them
 		}
 		r.must(json.Unmarshal(m.Data, &body))
-		about := body.Payload.EventID + body.Data.EventID
-		if ids[about] == nil {
-			ids[about] = map[string]bool{}
+		about := planned[body.Payload.EventID+body.Data.EventID]
+		if about == nil {
+			r.Fatalf("a message about what is no event of the plan: %s", body.ID)
 		}
-		ids[about][body.ID] = true
-		i := slices.IndexFunc(events, func(e *event) bool { return e.id == about })
-		require.GreaterOrEqual(r, i, 0, "a message about %q, which is no event of the plan", about)
-		published = append(published, events[i])
+		if ids[about] == nil {
+			ids[about] = counts{}
+		}
+		ids[about].add(body.ID, 1)
+		published = append(published, about)
 	}
 	for _, e := range events {
-		v.take("message of "+e.id, fate{times: len(ids[e.id])})
+		v.take("message of "+e.id, fate{times: len(ids[e])})
 	}
 	if a.ordered {
 		v.order(published)
@@ -231,16 +214,12 @@ func messagesVerdict(r *run, a *arm, events []*event, messages []contract.Messag
 func sealsVerdict(r *run, s store.Store, sealed map[string]bool) *verdict {
 	v := &verdict{name: "its seals"}
 	for id, has := range sealed {
-		f := fate{}
-		if has {
-			f.times = 1
-		}
-		v.take("seal of "+id, f)
+		v.take("seal of "+id, fate{times: map[bool]int{true: 1}[has]})
 	}
 	findings, err := sealtest.Findings(r.ctx, seal.Verifier{From: s, Origins: sealtest.Trusting{}})
 	r.must(err)
 	for _, found := range findings {
-		v.double("%s: %s, %s", found.Document, found.Kind, found.Detail)
+		v.count(&v.doubled, "%s: %s, %s", found.Document, found.Kind, found.Detail)
 	}
 	if len(sealed) == 0 {
 		return v
@@ -252,7 +231,7 @@ func sealsVerdict(r *run, s store.Store, sealed map[string]bool) *verdict {
 		debit, credit = debit+line.Debit, credit+line.Credit
 	}
 	if want := int64(len(sealed)) * cents; debit != want || credit != want {
-		v.double("debits of %d and credits of %d, for %d entries", debit, credit, len(sealed))
+		v.count(&v.doubled, "debits of %d and credits of %d, for %d entries", debit, credit, len(sealed))
 	}
 	return v
 }

@@ -7,9 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -23,6 +21,7 @@ import (
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/gcp/auth"
 	"billhook/internal/platform/gcp/firestore"
+	"billhook/internal/platform/gcp/pubsub"
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/telemetry"
@@ -95,6 +94,7 @@ const (
 	service      = "service"
 	gateway      = "gateway"
 	answerWithin = 700 * time.Millisecond
+	attempts     = 1000
 	// A lease is shorter than a stall. A catalog file may not declare that: a handler's timeout ends before
 	// its lease there.
 	chaosLease   = 300 * time.Millisecond
@@ -137,7 +137,6 @@ func invoice(e *event) contract.Body {
 
 // queue is the arm's own. Attempts are not limited: a dead letter would be a loss.
 func (a *arm) queue() catalog.Queue {
-	const attempts = 1000
 	backoff := retry.Policy{Base: 50 * time.Millisecond, Max: 50 * time.Millisecond}
 	h, says := a.handler, a.body(&event{}).Attributes()
 	if h.MaxAttempts, h.Backoff, h.Timeout = attempts, backoff, chaosTimeout; h.Name == "" {
@@ -170,31 +169,37 @@ func work(ctx context.Context, getenv func(string) string, stdout io.Writer) err
 		return err
 	}
 	defer func() { _ = documents.Close() }() // the process ends; nothing is lost
-	shipped, err := catalog.Load("")
+	publisher, err := pubsub.NewPublisher(context.WithoutCancel(ctx), pubsub.Names{ProjectID: project})
 	if err != nil {
 		return err
 	}
-	declared := &catalog.Catalog{Contracts: shipped.Contracts, Journal: shipped.Journal}
+	defer func() { _ = publisher.Close() }() // so here
+	declared, err := catalog.Load("")
+	if err != nil {
+		return err
+	}
+	declared.Queues = nil
 	for _, a := range arms {
 		declared.Queues = append(declared.Queues, a.queue())
 	}
-	targets := delivery.Targets{}
-	defer targets.Close()
-	for name, target := range map[string]catalog.Target{
-		gateway: shipped.Targets[gateway], service: {Name: service, Scheme: catalog.SchemeGeneric, Internal: true},
-	} {
+	declared.Targets[service] = catalog.Target{Name: service, Scheme: catalog.SchemeGeneric, Internal: true}
+	for name, target := range declared.Targets {
 		target.Timeouts.Total = answerWithin
-		config := delivery.Config{Target: target, BaseURL: getenv(outsideVariable), Secret: chaosSecret, Transport: numbering{}, Now: time.Now}
-		if targets[name], err = delivery.New(config); err != nil {
-			return err
-		}
+		declared.Targets[name] = target
 	}
+	targets, err := delivery.Open(declared, "", func(catalog.Target) (string, []string) {
+		return getenv(outsideVariable), []string{chaosSecret}
+	}, time.Now)
+	if err != nil {
+		return err
+	}
+	defer targets.Close()
 	log := telemetry.NewLogger(stdout, slog.LevelInfo)
 	service, err := worker.New(worker.Config{
-		Catalog: declared, Store: documents, Publisher: publisher(getenv(outsideVariable)), Targets: targets,
+		Catalog: declared, Store: documents, Publisher: publisher, Targets: targets,
 		Authenticator: verifier, Access: access.Access{OpenOnLoopback: true},
 		Log: log, Metrics: telemetry.NewMetrics(), Now: time.Now, AfterFunc: alarm.AfterFunc,
-		Handlers: func(r *handler.Registry) { handlers{documents}.register(r, declared, targets) },
+		Handlers: handlers{documents}.register,
 	})
 	if err != nil {
 		return err
@@ -212,75 +217,11 @@ func work(ctx context.Context, getenv func(string) string, stdout io.Writer) err
 
 type handlers struct{ store store.Store }
 
-func (h handlers) register(r *handler.Registry, declared *catalog.Catalog, targets delivery.Targets) {
+func (h handlers) register(r *handler.Registry) {
 	r.Tx("chaos."+armTx, h.tx)
 	r.Tx("chaos."+armTxOrdered, h.txOrdered, outbox)
 	r.Tx("chaos."+armCheckThenAct, h.checkThenAct)
 	r.Tx("chaos."+armMarkThenAct, h.markThenAct)
-	posts := handler.NewRegistry()
-	targets.Register(posts, declared, "", func(d time.Duration) (<-chan time.Time, func() bool) {
-		t := time.NewTimer(d)
-		return t.C, t.Stop
-	})
-	for _, q := range declared.Queues {
-		for _, entry := range q.Handlers {
-			if posting, ok := posts.Lookup(entry.Name); ok {
-				r.Leased(entry.Name, stalling(*posting.Leased))
-			}
-		}
-	}
-}
-
-// stalling is a handler that stalls, and that says by which attempt it calls.
-func stalling(of handler.Leased) handler.Leased {
-	do, ask := of.Do, of.Reconcile
-	of.Do = func(ctx context.Context, event handler.Event) (handler.Effect, error) {
-		if err := stall(ctx, event, stallBefore); err != nil {
-			return handler.Effect{}, err
-		}
-		effect, err := do(context.WithValue(ctx, numbering{}, event.Attempt), event)
-		if err != nil {
-			return effect, err
-		}
-		return effect, stall(ctx, event, stallAfter)
-	}
-	if ask != nil {
-		of.Reconcile = func(ctx context.Context, event handler.Event) (handler.Effect, bool, error) {
-			return ask(context.WithValue(ctx, numbering{}, event.Attempt), event)
-		}
-	}
-	return of
-}
-
-// attemptHeader has the number of the attempt, by which is seen who asks before they post again.
-const attemptHeader = "X-Chaos-Attempt"
-
-// numbering sends the number of the attempt that its context has.
-type numbering struct{}
-
-func (numbering) RoundTrip(request *http.Request) (*http.Response, error) {
-	if attempt, ok := request.Context().Value(numbering{}).(int); ok {
-		request = request.Clone(request.Context())
-		request.Header.Set(attemptHeader, strconv.Itoa(attempt))
-	}
-	return http.DefaultTransport.RoundTrip(request)
-}
-
-// publisher publishes at the URL of the outside. The status 200 alone confirms it.
-type publisher string
-
-func (p publisher) Publish(ctx context.Context, topic string, m contract.Message) (string, error) {
-	body, err := json.Marshal(m)
-	if err != nil {
-		return "", err
-	}
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
-	defer cancel()
-	answer, err := e2e.Post(ctx, string(p)+"/topics/"+topic, body, nil)
-	if err == nil && answer.Status != http.StatusOK {
-		err = fmt.Errorf("publish: answered %d", answer.Status)
-	}
-	return m.Attributes[contract.AttrEventID], err
 }
 
 // Collections of the worker's own handlers: how often an event took effect, or the events of a key in the
@@ -294,7 +235,7 @@ var applied = handler.Effect{Result: "applied"}
 
 // tx counts the event without a read. Only the record that is committed with it keeps it from counting twice.
 func (h handlers) tx(ctx context.Context, event handler.Event) (handler.Effect, error) {
-	return handler.Effect{Writes: []store.Write{once(event)}, Result: applied.Result}, stall(ctx, event, stallBefore)
+	return handler.Effect{Writes: []store.Write{once(event)}, Result: applied.Result}, stall(ctx, event)
 }
 
 func once(event handler.Event) store.Write {
@@ -318,7 +259,7 @@ func (h handlers) txOrdered(ctx context.Context, event handler.Event) (handler.E
 	return handler.Effect{
 		Writes: []store.Write{write}, Result: "applied",
 		Emit: []handler.Emission{{To: outbox, OrderingKey: event.OrderingKey, Body: message}},
-	}, stall(ctx, event, stallBefore)
+	}, stall(ctx, event)
 }
 
 // checkThenAct and markThenAct are of steps that are each right, and wrong together: nothing holds between two.
@@ -353,7 +294,7 @@ func (h handlers) mark(ctx context.Context, event handler.Event) (first bool, er
 }
 
 func (h handlers) act(ctx context.Context, event handler.Event) error {
-	if err := stall(ctx, event, stallBefore); err != nil {
+	if err := stall(ctx, event); err != nil {
 		return err
 	}
 	_, err := h.store.Commit(ctx, []store.Write{once(event)})
@@ -361,12 +302,10 @@ func (h handlers) act(ctx context.Context, event handler.Event) error {
 }
 
 // stall waits for as long as the delivery's attribute says, or until ctx ends.
-func stall(ctx context.Context, event handler.Event, where string) error {
-	wait, _ := strconv.Atoi(event.Attributes[where]) // without the attribute 0
-	select {
-	case <-time.After(time.Duration(wait) * time.Millisecond):
-		return nil
-	case <-ctx.Done():
+func stall(ctx context.Context, event handler.Event) error {
+	wait, _ := time.ParseDuration(event.Attributes[stalls]) // without the attribute 0
+	if !e2e.Wait(ctx, wait) {
 		return ctx.Err()
 	}
+	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -22,53 +21,38 @@ import (
 	"billhook/internal/platform/store"
 )
 
-type sale struct {
-	orders, pieces int
-	killsEvery     time.Duration
-}
-
 // flashsale sells a hundred pieces of one product to three thousand buyers at once, in an open loop, to two
 // workers that are killed with SIGKILL in turn. It fails unless the pieces are sold out, every other order is
 // cancelled for a reason, and every buyer was notified once, on each channel.
 func flashsale(flags *flag.FlagSet) func(*run) {
-	var asked sale
-	flags.IntVar(&asked.orders, "orders", 3000, "how many orders come at once")
-	flags.IntVar(&asked.pieces, "pieces", 100, "how many pieces there are")
-	flags.DurationVar(&asked.killsEvery, "kills-every", time.Second, "how often a worker is killed, on average; 0: never")
+	many := flags.Int("orders", 3000, "how many orders come at once")
+	pieces := flags.Int("pieces", 100, "how many pieces there are")
+	killsEvery := flags.Duration("kills-every", time.Second, "how often a worker is killed, on average; 0: never")
 	return func(r *run) {
 		shipped := catalogtest.Shipped()
 		taker, _ := shipped.HandledBy("orders.create")
 		fanOut, _ := shipped.HandledBy(notifications.FanOut)
 		sender, _ := shipped.EmitsTo(notifications.FanOut)
-		m := &market{deployed: deploy(r, taker.ID, fanOut.ID, sender.ID), sale: asked, queue: taker.ID}
-		r.printf("%d orders for %d pieces, two workers, kill -9 about every %s\n", asked.orders, asked.pieces, asked.killsEvery)
-		took := m.sell()
+		m := &market{deployed: deploy(r, taker.ID, fanOut.ID, sender.ID), orders: *many, pieces: *pieces, queue: taker.ID}
+		r.printf("%d orders for %d pieces, two workers, kill -9 about every %s\n", m.orders, m.pieces, *killsEvery)
+		m.sell(*killsEvery)
+		m.tellOthers()
 		found := m.count()
 		r.printf("%s\n", found)
-		others := m.others()
-		for _, queue := range slices.Sorted(maps.Keys(others)) {
-			r.printf("%s, deliveries besides those that succeeded: %s\n", queue, others[queue])
-		}
-		r.printf("the webhook service had taken all after %s, every order had ended after %s, every buyer was notified after %s; ",
-			short(took[0]), short(took[1]), short(took[2]))
-		r.printf("%d refusals by the webhook service, %d kills -9 that left %d pushes unanswered\n",
-			m.refusals.Load(), m.kills, m.unanswered.Load())
 		m.judge(r, found)
 	}
 }
 
 type market struct {
 	*deployed
-	sale
-	queue string
+	orders, pieces int
+	queue          string
 }
 
 const onSale = "flash-sale-piece"
 
-// sell makes all orders, pays for what is reserved, and waits until every buyer was notified. It returns how
-// long it took from the first request until all was taken, every order had ended, and every buyer was
-// notified.
-func (m *market) sell() (took [3]time.Duration) {
+// sell makes all orders, pays for what is reserved, and waits until every buyer was notified.
+func (m *market) sell(killsEvery time.Duration) {
 	stock := m.stock()
 	pieces := int64(m.pieces)
 	set := orders.SetStock{Available: &pieces}
@@ -76,21 +60,18 @@ func (m *market) sell() (took [3]time.Duration) {
 	_, err := stock.Set(m.ctx, audit.Author{Proof: audit.Identity, Name: "flashsale"}, set)
 	m.must(err)
 	began := time.Now()
+	tell := func(what string) { m.printf("%s after %s\n", what, time.Since(began).Round(100*time.Millisecond)) }
 	m.beside(func() {
 		m.beside(m.pay, func(context.Context) {
 			m.forEach(m.orders, 128, m.order)
-			took[0] = time.Since(began)
+			tell("the webhook service had taken all")
 		})
-		took[1] = time.Since(began)
-	}, func(ctx context.Context) { m.rage(ctx, m.killsEvery) }, func(ctx context.Context) { m.schedule(ctx, time.Second) })
-	states := counts{}
-	for _, o := range m.taken() {
-		states.add(string(o.State), 1)
-	}
-	wanted := m.wanted(states[string(orders.OrderConfirmed)], states[string(orders.OrderCancelled)]).total()
+		tell("every order had ended")
+	}, func(ctx context.Context) { m.rage(ctx, killsEvery) }, func(ctx context.Context) { m.schedule(ctx, time.Second) })
+	ended := m.count()
+	wanted := m.wanted(ended[string(orders.OrderConfirmed)], ended[string(orders.OrderCancelled)]).total()
 	m.settle(m.store, func() bool { return m.notified().total() >= wanted })
-	took[2] = time.Since(began)
-	return took
+	tell("every buyer was notified")
 }
 
 func (m *market) stock() orders.StockEditor {
@@ -113,7 +94,8 @@ func (m *market) tell(id, eventType, data string) {
 // pay pays once for each order that waits for its payment, until every order has ended.
 func (m *market) pay() {
 	paid := map[string]bool{}
-	for {
+	// The emulator of Firestore reads all orders at each look, in the time of the workers.
+	m.until("every order to end", time.Second, func() bool {
 		ended := 0
 		for id, o := range m.taken() {
 			switch {
@@ -124,14 +106,8 @@ func (m *market) pay() {
 				paid[id] = true
 			}
 		}
-		if ended >= m.orders {
-			return
-		}
-		// The emulator of Firestore reads all orders at each look, in the time of the workers.
-		if !e2e.Wait(m.ctx, time.Second) {
-			m.Fatalf("%d orders have ended of %d: %w", ended, m.orders, m.ctx.Err())
-		}
-	}
+		return ended >= m.orders
+	})
 }
 
 // taken are the orders that there are, by their ids.
@@ -156,11 +132,15 @@ func (m *market) wanted(confirmed, cancelled int) counts {
 	return wanted
 }
 
+// notified counts the notifications that were sent, by type, and those that were sent twice.
 func (m *market) notified() counts {
-	notified := counts{}
+	notified, times := counts{}, counts{}
 	for _, d := range m.receiver.Deliveries() {
 		if d.Outcome == standin.Applied {
 			notified.add(d.Action, 1)
+			if times.add(d.EventID, 1); times[d.EventID] == 2 {
+				notified.add("notified twice", 1)
+			}
 		}
 	}
 	return notified
@@ -188,14 +168,6 @@ func (m *market) count() counts {
 	found.add("available", int(left.Available))
 	found.add("reserved", int(left.Reserved))
 	found.add("sold", int(left.Sold))
-	times := counts{}
-	for _, d := range m.receiver.Deliveries() {
-		if d.Outcome == standin.Applied {
-			if times.add(d.EventID, 1); times[d.EventID] == 2 {
-				found.add("notified twice", 1)
-			}
-		}
-	}
 	m.each(m.store, deadletter.Collection, func(store.Document) { found.add("dead letters", 1) })
 	return found
 }

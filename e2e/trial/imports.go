@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -99,19 +98,16 @@ func move(r *run, binary, name string, n int, fill func(*run, int, time.Time) sy
 	for id := range old.ids {
 		e.sent.Store(id, time.Now())
 	}
-	old.drain(e, binary, name, n/400)
-	old.drain(e, binary, name, n/200)
-	if said := old.drain(e, binary, name, never); !strings.Contains(said, "\nMoved: ") {
-		r.Errorf("the import says %s", said)
+	said := ""
+	for _, kill := range []int{n / 400, n / 200, never} {
+		said = old.drain(e, binary, name, kill)
 	}
+	require.Contains(r, said, "\nMoved: ")
 	if rest := old.rest(); rest > 0 {
 		r.broken("%d messages are left behind", rest)
 	}
 	e.await(n)
-	handled := map[string][]time.Time{}
-	for _, d := range e.Service.Deliveries() {
-		handled[d.Key] = append(handled[d.Key], d.At)
-	}
+	handled := e.posted()
 	old.check(r, handled)
 	r.printf("%-9s %d messages in 3 runs, of which 2 ended by kill -9: %d handled, %d left behind\n", name, n, len(handled), old.rest())
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"io"
@@ -33,7 +34,7 @@ func isolation(flags *flag.FlagSet) func(*run) {
 	rounds := flags.Int("rounds", 3, "how often each row is measured, with and without")
 	return func(r *run) {
 		r.printf("%d payment events, %d a second\n\n", *events, *rate)
-		rows := r.table("the other target", "its requests", "p50", "", "p99", "", "memory", "")
+		rows := r.table("the other target", "its requests", "p99", "", "memory", "")
 		for _, row := range besides() {
 			var with, without []figures
 			for range *rounds {
@@ -42,7 +43,7 @@ func isolation(flags *flag.FlagSet) func(*run) {
 				r.part(row.name, func(r *run) { beside = publishing{*events, *rate, row.perEvent}.measure(r, row.target) })
 				with, without = append(with, beside), append(without, alone)
 			}
-			tell(rows, row.name, with, without)
+			rows(tell(row.name, with, without)...)
 		}
 	}
 }
@@ -109,28 +110,30 @@ func trickle(c net.Conn, first string) {
 // queue.
 type publishing struct{ events, rate, others int }
 
-// figures are what one measurement has found: the requests to the other target, the waits of payment events
-// in milliseconds (p50 and p99), and the most that was left of the heap by a garbage collection, with the
-// stacks, in megabytes.
-type figures [4]float64
+// figures are what one measurement has found: the requests to the other target, the p99 of the waits of payment
+// events in milliseconds, and the most that was left of the heap by a garbage collection, with the stacks, in
+// megabytes.
+type figures [3]float64
 
-// tell writes a row: the median of the rounds, and the median of their ratios. One round that
+// tell is a row: the median of the rounds, and the median of their ratios. One round that
 // the machine has disturbed changes neither.
-func tell(rows *table, name string, with, without []figures) {
-	cells := []any{name}
-	for figure, form := range []string{"%.0f", "%.1f ms", "%.1f ms", "%.1f MB"} {
-		var is, ratio []float64
+func tell(name string, with, without []figures) (cells []any) {
+	cells = []any{name}
+	median := func(of func(round int) float64) float64 {
+		var all []float64
 		for i := range with {
-			is, ratio = append(is, with[i][figure]), append(ratio, with[i][figure]/without[i][figure])
+			all = append(all, of(i))
 		}
-		slices.Sort(is)
-		slices.Sort(ratio)
-		cells = append(cells, fmt.Sprintf(form, is[len(is)/2]))
-		if figure > 0 {
-			cells = append(cells, fmt.Sprintf("x %.2f", ratio[len(ratio)/2]))
+		slices.Sort(all)
+		return all[len(all)/2]
+	}
+	for f, form := range []string{"%.0f", "%.1f ms", "%.1f MB"} {
+		cells = append(cells, fmt.Sprintf(form, median(func(i int) float64 { return with[i][f] })))
+		if f > 0 {
+			cells = append(cells, fmt.Sprintf("x %.2f", median(func(i int) float64 { return with[i][f] / without[i][f] })))
 		}
 	}
-	rows.row(cells...)
+	return cells
 }
 
 const otherQueue = "isolation-other"
@@ -154,7 +157,7 @@ func twoQueues() (c *catalog.Catalog, payments catalog.Queue, eventType string) 
 	return c, payments, eventType
 }
 
-func (p publishing) measure(r *run, target http.HandlerFunc) (m figures) {
+func (p publishing) measure(r *run, target http.HandlerFunc) figures {
 	c, payments, eventType := twoQueues()
 	var asked atomic.Int64
 	harm := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
@@ -162,50 +165,40 @@ func (p publishing) measure(r *run, target http.HandlerFunc) (m figures) {
 		asked.Add(1)
 		target(w, request)
 	}))
-	var mu sync.Mutex
-	posted := map[string]int{}
-	well := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, request *http.Request) {
-		mu.Lock()
-		defer mu.Unlock()
-		if request.Method == http.MethodPost {
-			posted[request.Header.Get("Idempotency-Key")]++
-		}
-	}))
-	r.Cleanup(func() { harm.Close(); well.Close() })
-	addresses := map[string]devstack.Address{}
-	for name := range c.Targets {
-		addresses[name] = devstack.Address{URL: well.URL, Secret: e2e.DeliverySecret}
-	}
-	addresses[otherQueue] = devstack.Address{URL: harm.URL, Secret: e2e.DeliverySecret}
-	e := embed(r, devstack.Config{Catalog: c, Targets: addresses, Drain: time.Millisecond})
+	r.Cleanup(harm.Close)
+	e := embed(r, devstack.Config{Catalog: c, Drain: time.Millisecond, Targets: map[string]devstack.Address{
+		otherQueue: {URL: harm.URL, Secret: e2e.DeliverySecret},
+	}})
 	r.Cleanup(harm.CloseClientConnections) // what hangs ends
-	memory := watch()
-	p.publish(r, e, payments.Topic(), eventType)
-	ended, _ := e.await(p.events)
-	r.until("a request to the other target", func() bool { return p.others == 0 || asked.Load() > 0 })
-	mu.Lock()
-	defer mu.Unlock()
-	var waits []time.Duration
-	for id, end := range ended {
-		if n := posted[handler.CalleeKey(payments.ID, contract.DefaultTenant, id)]; n != 1 {
+	var ended ends
+	var memory uint64
+	runtime.GC()
+	r.beside(func() {
+		p.publish(r, e, payments.Topic(), eventType)
+		ended = e.await(p.events)
+		r.until("a request to the other target", often, func() bool { return p.others == 0 || asked.Load() > 0 })
+	}, func(ctx context.Context) {
+		sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}}
+		for e2e.Wait(ctx, 5*time.Millisecond) {
+			metrics.Read(sample)
+			memory = max(memory, sample[0].Value.Uint64()+sample[1].Value.Uint64())
+		}
+	})
+	posted := e.posted()
+	for id := range ended {
+		if n := len(posted[handler.CalleeKey(payments.ID, contract.DefaultTenant, id)]); n != 1 {
 			r.broken("a payment event was posted %d times", n)
 		}
-		waits = append(waits, end.took)
 	}
-	ms := func(share float64) float64 { return 1000 * quantile(waits, share).Seconds() }
-	return figures{float64(asked.Load()), ms(0.50), ms(0.99), float64(memory()) / 1e6}
+	return figures{float64(asked.Load()), 1000 * ended.within(0.99).Seconds(), float64(memory) / 1e6}
 }
 
 func (p publishing) publish(r *run, e *embedded, topic, eventType string) {
 	send := func(topic, id string) {
 		key := "subscription-" + id
-		data, err := contract.Of(&contract.Envelope{
+		_, err := e.Publisher.Publish(r.ctx, topic, r.message(contract.Of(&contract.Envelope{
 			ID: id, Action: eventType, CreatedAt: "2026-11-20T09:00:00Z", Payload: contract.Payload{SubscriptionID: key},
-		}).Append(nil)
-		r.must(err)
-		_, err = e.Publisher.Publish(r.ctx, topic, contract.Message{Data: data, OrderingKey: key, Attributes: map[string]string{
-			contract.AttrEventID: id, contract.AttrEventType: eventType, contract.AttrContract: contract.EnvelopeV1, contract.AttrOrderingKey: key,
-		}})
+		}), key))
 		r.must(err)
 	}
 	every := time.NewTicker(time.Second / time.Duration(p.rate))
@@ -221,27 +214,4 @@ func (p publishing) publish(r *run, e *embedded, topic, eventType string) {
 		<-every.C
 	}
 	sending.Wait()
-}
-
-// watch returns a function that ends the watch and says what was the most memory in use.
-func watch() (most func() uint64) {
-	runtime.GC()
-	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}}
-	end, seen := make(chan struct{}), make(chan uint64)
-	go func() {
-		every := time.NewTicker(5 * time.Millisecond)
-		defer every.Stop()
-		var highest uint64
-		for {
-			metrics.Read(sample)
-			highest = max(highest, sample[0].Value.Uint64()+sample[1].Value.Uint64())
-			select {
-			case <-every.C:
-			case <-end:
-				seen <- highest
-				return
-			}
-		}
-	}()
-	return func() uint64 { close(end); return <-seen }
 }

@@ -23,6 +23,8 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"billhook/e2e"
 	"billhook/internal/dedupe"
 	"billhook/internal/platform/serve"
@@ -71,7 +73,7 @@ func try(ctx context.Context, out io.Writer, args ...string) error {
 		defer time.AfterFunc(*patience+grace, func() { panic("it hangs beyond its time") }).Stop()
 		r, began := &run{ctx: ctx, seed: *seed, out: out}, time.Now()
 		r.printf("%s, seed %d; %d cores, %s %s/%s\n", t.name, r.seed, runtime.NumCPU(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
-		err := r.end(start)
+		err := r.perform(start)
 		r.printf("in %s\n", time.Since(began).Round(time.Second))
 		return err
 	}
@@ -90,47 +92,56 @@ type run struct {
 	mu       sync.Mutex
 	failures []error
 	cleanups []func()
+	// seen counts what has happened, for the report.
+	seen counts
 }
 
 // grace is how long a run may take to close what it has started, once its time is over.
 const grace = 2 * time.Minute
 
-func (r *run) end(start func(*run)) error {
-	r.ctx, r.stop = context.WithCancel(r.ctx)
-	defer r.stop()
-	ended := make(chan struct{})
-	go func() { // FailNow ends it
-		defer close(ended)
-		defer r.clean()
-		start(r)
-	}()
-	<-ended
-	return errors.Join(r.failures...)
+// perform runs a trial, or a part of one, with the context, the seed and the output of r. What it has started is
+// closed in the end, the last first, also where closing fails.
+func (r *run) perform(of func(*run)) error {
+	part := &run{seed: r.seed, out: r.out, seen: counts{}}
+	part.ctx, part.stop = context.WithCancel(r.ctx)
+	defer part.stop()
+	guarded := func(do func()) {
+		ended := make(chan struct{})
+		go func() { // FailNow ends it
+			defer close(ended)
+			do()
+		}()
+		<-ended
+	}
+	guarded(func() { of(part) })
+	if len(part.seen) > 0 {
+		r.printf("%s\n", part.seen)
+	}
+	for _, closing := range slices.Backward(part.cleanups) {
+		guarded(closing)
+	}
+	return errors.Join(part.failures...)
 }
 
 // part is a part of the run, at whose end what it has started is closed. Where it fails, the run goes on, and
 // fails in the end.
 func (r *run) part(name string, of func(*run)) {
-	if err := (&run{ctx: r.ctx, seed: r.seed, out: r.out}).end(of); err != nil {
+	if err := r.perform(of); err != nil {
 		r.Errorf("%s: %w", name, err)
 	}
-}
-
-// clean closes what was started, the last first, also where closing fails.
-func (r *run) clean() {
-	if len(r.cleanups) == 0 {
-		return
-	}
-	last := r.cleanups[len(r.cleanups)-1]
-	r.cleanups = r.cleanups[:len(r.cleanups)-1]
-	defer r.clean()
-	last()
 }
 
 func (r *run) printf(format string, values ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	_, _ = fmt.Fprintf(r.out, format, values...) // nobody reads it
+}
+
+// saw counts so many more of what has happened.
+func (r *run) saw(what string, many int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.seen.add(what, many)
 }
 
 func (r *run) Errorf(format string, values ...any) {
@@ -183,26 +194,29 @@ func (r *run) none(wrong counts) {
 	}
 }
 
-func (r *run) until(what string, so func() bool) {
+// until asks every so often whether something is so, and fails the run where it never is.
+func (r *run) until(what string, every time.Duration, so func() bool) {
 	for !so() {
-		if !e2e.Wait(r.ctx, 100*time.Millisecond) {
+		if !e2e.Wait(r.ctx, every) {
 			r.Fatalf("waited too long for %s: %w", what, r.ctx.Err())
 		}
 	}
 }
 
+// often is every so often for what is measured.
+const often = 100 * time.Millisecond
+
 // forEach does something for each of so many, some of them at once.
 func (r *run) forEach(many, atOnce int, do func(i int)) {
-	var all sync.WaitGroup
-	slots := make(chan struct{}, atOnce)
+	var all errgroup.Group
+	all.SetLimit(atOnce)
 	for i := range many {
-		slots <- struct{}{}
-		all.Go(func() {
-			defer func() { <-slots }()
+		all.Go(func() error {
 			do(i)
+			return nil
 		})
 	}
-	all.Wait()
+	_ = all.Wait() // what fails has failed the run
 }
 
 // beside has others go on beside something, which ends them.
@@ -236,27 +250,20 @@ func (r *run) records(from store.Querier) map[store.Key]dedupe.Record {
 	return all
 }
 
-// table prints rows in columns when its run ends. A row without a cell ends a table: the next one has columns
-// of its own.
-type table struct {
-	mu   sync.Mutex
-	rows *tabwriter.Writer
-}
-
-func (r *run) table(head ...any) *table {
-	t := &table{rows: tabwriter.NewWriter(r.out, 0, 0, 3, ' ', 0)}
-	r.Cleanup(func() { _ = t.rows.Flush() }) // to the output, like everything
-	t.row(head...)
-	return t
-}
-
-func (t *table) row(cells ...any) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, cell := range cells {
-		_, _ = fmt.Fprint(t.rows, cell, "\t")
+// table begins a table, which is printed when its run ends, and returns what adds a row to it.
+func (r *run) table(head ...any) (row func(cells ...any)) {
+	rows := tabwriter.NewWriter(r.out, 0, 0, 3, ' ', 0)
+	r.Cleanup(func() { _ = rows.Flush() }) // to the output, like everything
+	row = func(cells ...any) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for _, cell := range cells {
+			_, _ = fmt.Fprint(rows, cell, "\t")
+		}
+		_, _ = fmt.Fprintln(rows)
 	}
-	_, _ = fmt.Fprintln(t.rows)
+	row(head...)
+	return row
 }
 
 // counts are of things by their names.
@@ -277,21 +284,9 @@ func (c counts) total() (n int) {
 }
 
 func (c counts) String() string {
-	text := ""
+	var all []string
 	for _, name := range slices.Sorted(maps.Keys(c)) {
-		text += fmt.Sprintf(", %s %d", name, c[name])
+		all = append(all, fmt.Sprintf("%s %d", name, c[name]))
 	}
-	return strings.TrimPrefix(text, ", ")
-}
-
-func short(d time.Duration) string {
-	if d < 10*time.Second {
-		return d.Round(time.Millisecond).String()
-	}
-	return d.Round(100 * time.Millisecond).String()
-}
-
-func quantile(waits []time.Duration, share float64) time.Duration {
-	slices.Sort(waits)
-	return waits[int(share*float64(len(waits)-1))]
+	return strings.Join(all, ", ")
 }

@@ -3,12 +3,14 @@ package main
 import (
 	"context"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,6 +22,7 @@ import (
 	"billhook/e2e"
 	"billhook/emulator"
 	"billhook/internal/compose/devstack"
+	"billhook/internal/contract"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/pipeline/tasks"
 	"billhook/internal/platform/gcp/firestore"
@@ -34,17 +37,18 @@ type billhook struct {
 	webhookURL string
 	store      store.Store
 	log        e2e.Log
-	// refusals counts the requests that the webhook service has refused before it has accepted them.
-	refusals atomic.Int64
-
 	// sent is when each event was sent, by its id.
 	sent sync.Map
 }
 
+// refusals are the requests that the webhook service has refused before it has accepted them.
+const refusals = "refusals by the webhook service"
+
 // send sends one event's request until it is accepted.
 func (b *billhook) send(id string, post func() (e2e.Answer, error)) {
 	sent, refused, err := e2e.UntilAccepted(b.ctx, post)
-	b.refusals.Add(int64(refused))
+	b.saw(refusals, refused)
+	b.saw("requests accepted", 1)
 	require.NoError(b, err, "event %s", id)
 	b.sent.Store(id, sent)
 }
@@ -61,13 +65,23 @@ type end struct {
 	took      time.Duration
 }
 
-// ends are those of all that was sent, and how many deliveries were not acknowledged.
-func (b *billhook) ends() (ended map[string]end, nacked int) {
-	ended = map[string]end{}
+// ends are those of events, by their ids.
+type ends map[string]end
+
+// within is in what time so large a share of them came.
+func (all ends) within(share float64) time.Duration {
+	var waits []time.Duration
+	for _, end := range all {
+		waits = append(waits, end.took)
+	}
+	slices.Sort(waits)
+	return waits[int(share*float64(len(waits)-1))]
+}
+
+// ends are those of all that was sent.
+func (b *billhook) ends() ends {
+	ended := ends{}
 	for _, d := range b.log.Deliveries("") {
-		if d.Status >= http.StatusMultipleChoices {
-			nacked++
-		}
 		sent, ours := b.sent.Load(d.EventID) // or it was emitted
 		if !ours || d.Outcome != "processed" && d.Outcome != "dead_lettered" {
 			continue
@@ -81,16 +95,35 @@ func (b *billhook) ends() (ended map[string]end, nacked int) {
 		}
 		ended[d.EventID] = of
 	}
-	return ended, nacked
+	return ended
 }
 
 // await waits until so many of the events that were sent have come to their end.
-func (b *billhook) await(many int) (ended map[string]end, nacked int) {
-	b.until("ends", func() bool {
-		ended, nacked = b.ends()
+func (b *billhook) await(many int) (ended ends) {
+	b.until("ends", often, func() bool {
+		ended = b.ends()
 		return len(ended) >= many
 	})
-	return ended, nacked
+	return ended
+}
+
+// tellOthers prints, from the workers' log, how deliveries were answered other than by success. What a killed
+// worker had in hand it has not logged.
+func (b *billhook) tellOthers() {
+	found := counts{}
+	for _, line := range b.log.Deliveries("") {
+		name := line.Queue + " " + line.Reason
+		switch {
+		case line.Outcome == "processed":
+			continue
+		case line.Message == "attempt again":
+			name += " (waited in its request)"
+		case line.Outcome == "retry":
+			name += map[bool]string{true: " (kept)", false: " (nacked)"}[line.Status < http.StatusMultipleChoices]
+		}
+		found.add(name, 1)
+	}
+	b.printf("deliveries besides those that succeeded: %s\n", found)
 }
 
 // wrongPoints counts the customers who have other points than they should.
@@ -104,6 +137,15 @@ func (b *billhook) wrongPoints(want map[string]int64) counts {
 		}
 	}
 	return wrong
+}
+
+// message is that of a body, which is published, with its key.
+func (r *run) message(body contract.Body, key string) contract.Message {
+	data, err := body.Append(nil)
+	r.must(err)
+	attributes := body.Attributes()
+	attributes.OrderingKey = key
+	return contract.Message{Data: data, OrderingKey: key, Attributes: attributes.Map()}
 }
 
 // embedded is one in this process, on the stand-ins or, where its config says so, on Google's emulators.
@@ -130,6 +172,15 @@ func embed(r *run, config devstack.Config) *embedded {
 	return e
 }
 
+// posted is when each event was posted to the stand-in of the targets, by the key of the post.
+func (e *embedded) posted() map[string][]time.Time {
+	at := map[string][]time.Time{}
+	for _, d := range e.Service.Deliveries() {
+		at[d.Key] = append(at[d.Key], d.At)
+	}
+	return at
+}
+
 const project = "trial"
 
 // deployed is one as it is deployed: the real binaries, of the webhook service once, and of the worker twice,
@@ -139,8 +190,6 @@ type deployed struct {
 	workers
 	catalog  *catalog.Catalog
 	receiver *standin.Receiver
-	// unanswered counts the pushes that a worker had in hand when it was killed.
-	unanswered atomic.Int64
 }
 
 // deploy starts one with the queues that run; none: all.
@@ -199,32 +248,10 @@ func (d *deployed) pushes() http.Handler {
 			r.SetURL(to)
 		},
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) {
-			d.unanswered.Add(1)
+			d.saw("pushes that a killed worker left unanswered", 1)
 			w.WriteHeader(http.StatusBadGateway)
 		},
 	}
-}
-
-// others says, from the workers' log, how deliveries were answered other than by success, by queue. What a
-// killed worker had in hand it has not logged.
-func (d *deployed) others() map[string]counts {
-	found := map[string]counts{}
-	for _, line := range d.log.Deliveries("") {
-		name := line.Reason
-		switch {
-		case line.Outcome == "processed":
-			continue
-		case line.Message == "attempt again":
-			name += " (waited in its request)"
-		case line.Outcome == "retry":
-			name += map[bool]string{true: " (kept)", false: " (nacked)"}[line.Status < http.StatusMultipleChoices]
-		}
-		if found[line.Queue] == nil {
-			found[line.Queue] = counts{}
-		}
-		found[line.Queue].add(name, 1)
-	}
-	return found
 }
 
 // workers are two processes that share everything. One of them at a time is killed, and started again at
@@ -233,7 +260,7 @@ type workers struct {
 	of    *run
 	start func(i int)
 	both  [2]atomic.Pointer[e2e.Process]
-	// kills counts them. next chooses whose turn it is.
+	// kills and next choose whose turn it is to be killed, and to get a request.
 	kills int
 	next  atomic.Uint64
 }
@@ -275,6 +302,7 @@ func (ws *workers) kill() {
 	i := ws.kills % 2
 	ws.both[i].Swap(nil).Kill() // no new push goes to it
 	ws.kills++
+	ws.of.saw("kills -9", 1)
 	ws.start(i)
 }
 
@@ -284,16 +312,15 @@ func (ws *workers) rage(ctx context.Context, every time.Duration) {
 	}
 }
 
-// freeze pauses a worker, about every three seconds until ctx ends, for longer than chaos' lease. It returns
-// how often.
-func (ws *workers) freeze(ctx context.Context) (freezes int) {
-	for random := rand.New(rand.NewPCG(ws.of.seed, 11)); e2e.Wait(ctx, about(random, 3*time.Second)); freezes++ {
+// freeze pauses a worker, about every three seconds until ctx ends, for longer than chaos' lease.
+func (ws *workers) freeze(ctx context.Context) {
+	for random := rand.New(rand.NewPCG(ws.of.seed, 11)); e2e.Wait(ctx, about(random, 3*time.Second)); {
 		process := ws.one()
 		process.Freeze()
 		e2e.Wait(ctx, about(random, 500*time.Millisecond))
 		process.Thaw()
+		ws.of.saw("freezes", 1)
 	}
-	return freezes
 }
 
 // relay has a worker publish what waits, and seal what is posted, as Cloud Scheduler does each minute. A call
@@ -313,36 +340,27 @@ func (ws *workers) schedule(ctx context.Context, every time.Duration) {
 	}
 }
 
-// settle waits until no message waits in a lane, and all is done besides, and stops both workers: what
-// comes too often comes before they have stopped. It returns how many lanes waited at most.
-func (ws *workers) settle(documents store.Store, done func() bool) (lanes int) {
+// settle waits until all is done and no message waits in a lane, and stops both workers: what comes too often
+// comes before they have stopped.
+func (ws *workers) settle(documents store.Store, done func() bool) {
 	r := ws.of
-	of := func(collection string) int64 {
-		page, err := documents.Query(r.ctx, store.Query{Collection: collection, Count: true, Limit: store.MaxPage})
+	waiting := func(kind lane.Kind) bool {
+		n, err := store.Count(r.ctx, documents, store.Query{Collection: kind.Entries(), Limit: math.MaxInt32})
 		r.must(err)
-		return page.Count
+		return n > 0
 	}
-	for {
-		before, waiting, entries := done(), int64(0), int64(0)
-		for _, kind := range []lane.Kind{lane.Outbox, lane.Delayed} {
-			waiting += of(kind.Lanes())
-			entries += of(kind.Entries())
-		}
+	r.until("everything to be handled", 500*time.Millisecond, func() bool {
 		// A message leaves its lane after it was published, and is acknowledged after it was put into one. A lane
 		// without a message may be left until it expires.
-		if before && entries == 0 && done() {
-			break
+		if done() && !waiting(lane.Outbox) && !waiting(lane.Delayed) && done() {
+			return true
 		}
-		lanes = max(lanes, int(waiting))
 		ws.relay(r.ctx)
-		if !e2e.Wait(r.ctx, 500*time.Millisecond) {
-			r.Fatalf("not everything was handled: %d lanes with %d messages wait, all else is done: %t: %w", waiting, entries, before, r.ctx.Err())
-		}
-	}
+		return false
+	})
 	for i := range ws.both {
 		if code := ws.both[i].Load().Stop(); code != 0 {
 			r.Fatalf("worker %d has ended with code %d", i+1, code)
 		}
 	}
-	return lanes
 }

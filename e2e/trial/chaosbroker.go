@@ -1,0 +1,187 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"time"
+
+	"billhook/e2e"
+	"billhook/internal/contract"
+	"billhook/internal/platform/standin"
+)
+
+type event struct {
+	arm *arm
+	id  string
+	// key is the ordering key, or the payment to refund. cycle is the position in it, from 1.
+	key     string
+	cycle   int64
+	message contract.Message
+}
+
+// plan holds the events, and what is published about them, in its order.
+type plan struct {
+	random    *rand.Rand
+	events    []*event
+	publishes []publish
+}
+
+// publish is one message about an event, and when it is due after the start.
+type publish struct {
+	*event
+	message contract.Message
+	due     time.Duration
+}
+
+const (
+	perKey     = 25
+	perPayment = 3
+	// gap is the time between two events, if the machine is fast enough.
+	gap = 3 * time.Millisecond
+	// stalls is the attribute of a message whose handler stalls before its effect, and stalled the share of those. It
+	// stalls for less than the ack deadline: a duplicate stalls again.
+	stalls  = "chaos_stalls"
+	stalled = 0.03
+)
+
+// draw draws a plan. The events are split evenly among the arms that must hold. Each control gets a tenth as
+// many. Of each event 2.3 messages are published on average: of those of an ordering key the broker sometimes
+// goes back some, and others come again later. The arms run side by side.
+func draw(r *run, arms []*arm, events int) *plan {
+	p := &plan{random: rand.New(rand.NewPCG(r.seed, 1))}
+	controls := len(slices.DeleteFunc(slices.Clone(arms), func(a *arm) bool { return !a.control }))
+	all := events + controls*events/10
+	for _, a := range arms {
+		n := max(events/10, 1)
+		if !a.control {
+			n = max(events/(len(arms)-controls), 1)
+		}
+		keys := max(n/perKey, 1)
+		byKey := make([][]*event, n)
+		for j := range n {
+			key, cycle := j%keys, j/keys
+			if a.name == armRefunds {
+				key, cycle = j/perPayment, j%perPayment // they come one after the other, and meet
+			}
+			e := &event{arm: a, id: fmt.Sprintf("%s-%06d", a.name, j), key: fmt.Sprintf("key-%04d", key), cycle: int64(cycle) + 1}
+			e.message = r.message(a.body(e), e.key)
+			p.events, byKey[key] = append(p.events, e), append(byKey[key], e)
+			due := gap * time.Duration(j*all/n)
+			p.publish(e, due)
+			if a.ordered {
+				if p.random.Float64() < 0.55 {
+					for _, again := range byKey[key][max(0, cycle-p.random.IntN(4)):] {
+						p.publish(again, due)
+					}
+				}
+				continue
+			}
+			e.message.OrderingKey = ""
+			for p.random.Float64() < 0.565 { // 1.3 times on average, and most of them soon
+				p.publish(e, due+time.Duration(math.Pow(p.random.Float64(), 5)*float64(5*time.Second)))
+			}
+		}
+	}
+	slices.SortStableFunc(p.publishes, func(a, b publish) int { return cmp.Compare(a.due, b.due) })
+	return p
+}
+
+func (p *plan) publish(e *event, due time.Duration) {
+	m := e.message
+	if p.random.Float64() < stalled {
+		m.Attributes = maps.Clone(m.Attributes)
+		m.Attributes[stalls] = (chaosLease*2/3 + time.Duration(p.random.Float64()*float64(chaosLease*2/3))).String()
+	}
+	p.publishes = append(p.publishes, publish{e, m, due})
+}
+
+const (
+	// senders is how many requests run at once, late ones included. The emulator of Firestore queues
+	// commits: more requests would only make the queue longer.
+	senders = 40
+	// ackDeadline is the time after which a delivery without an answer is repeated. Its earlier
+	// request may still run, for as long as the push client that has forgotten it takes to give it up.
+	ackDeadline = 2 * chaosLease
+	forgotten   = 3 * time.Second
+)
+
+// broker is one with a topic and a subscription for each arm, of which every second one counts its deliveries. What
+// arms publish about their events it holds.
+func newBroker(r *run, worker http.RoundTripper) *standin.Broker {
+	config := standin.SimulatorConfig{ProjectID: project, PushBaseURL: "http://worker", Client: &http.Client{Transport: worker}}
+	for i, a := range arms {
+		of := standin.Subscription{
+			ID: a.name, Topic: a.name, Path: "/push/" + a.name, Ordered: a.ordered, AckDeadline: ackDeadline,
+			MinimumBackoff: 40 * time.Millisecond, MaximumBackoff: chaosLease,
+		}
+		if i%2 == 0 {
+			of.DeadLetterTopic, of.MaxDeliveryAttempts = a.queue().DeadLetter.Topic, attempts
+			config.Topics = append(config.Topics, of.DeadLetterTopic)
+		}
+		config.Subscriptions = append(config.Subscriptions, of)
+		for _, topic := range a.handler.Emits {
+			config.Subscriptions = append(config.Subscriptions, standin.Subscription{ID: topic, Topic: topic})
+		}
+	}
+	b, err := standin.NewBroker(config)
+	r.must(err)
+	r.Cleanup(func() { r.must(b.Close()) })
+	return b
+}
+
+// empty reports whether every message was acknowledged.
+func empty(r *run, b *standin.Broker) bool {
+	held, _, err := b.Backlogs(r.ctx)
+	r.must(err)
+	return !slices.ContainsFunc(arms, func(a *arm) bool { return held[a.name].Messages > 0 })
+}
+
+// pushing leads the broker's pushes to the workers.
+type pushing struct {
+	*workers
+	slots chan struct{}
+}
+
+// RoundTrip answers a push as a worker does. Half of the requests go on after the broker has given them up.
+func (p pushing) RoundTrip(request *http.Request) (*http.Response, error) {
+	body, err := io.ReadAll(request.Body)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case p.slots <- struct{}{}:
+	case <-request.Context().Done():
+		return nil, request.Context().Err()
+	}
+	ctx, end := context.WithTimeout(request.Context(), forgotten)
+	if rand.IntN(2) == 0 {
+		ctx, end = context.WithTimeout(p.of.ctx, forgotten)
+	}
+	answered := make(chan *http.Response, 1)
+	go func() {
+		defer func() { end(); <-p.slots }()
+		answer, err := e2e.Post(ctx, p.one().URL+request.URL.Path, body, nil)
+		p.of.saw("pushes", 1)
+		switch {
+		case err != nil:
+			p.of.saw("pushes without an answer", 1)
+			answer.Status = http.StatusBadGateway
+		case answer.Status >= http.StatusMultipleChoices:
+			p.of.saw("pushes refused", 1)
+		}
+		answered <- &http.Response{StatusCode: answer.Status, Body: http.NoBody}
+	}()
+	select {
+	case answer := <-answered:
+		return answer, nil
+	case <-request.Context().Done():
+		return nil, request.Context().Err()
+	}
+}

@@ -57,7 +57,7 @@ func Operations(v Verifier, log *slog.Logger) []console.Operation {
 		}, func(ctx context.Context, _ audit.Author, in ListSeals) (console.List[Seal], error) {
 			if in.All {
 				query := store.Query{Collection: Seals, After: in.After, Limit: min(in.Limit, maxListed)}
-				return console.Listed(store.List(ctx, v.From, query, readSeal))
+				return console.Listed(store.List(ctx, v.From, query, decode[Seal]))
 			}
 			before, _ := strconv.ParseInt(in.After.ID, 10, 64) // without one they begin with the newest
 			seals, next, err := List(ctx, v.From, in.Tenant, before, min(in.Limit, maxListed))

@@ -42,14 +42,6 @@ func TestACreditReadsNothingAndAReversalReadsOnce(t *testing.T) {
 	require.Zero(t, s.balance(t, user))
 }
 
-func TestEveryHandlerOfPointsIsRegistered(t *testing.T) {
-	t.Parallel()
-	registry := handler.NewRegistry()
-	billing.Register(registry, billing.Points{}, billing.Subscriptions{})
-	_, ok := registry.Lookup("points.acknowledge")
-	require.True(t, ok)
-}
-
 func TestPointsGoToTheUserOrElseToTheCustomer(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

@@ -199,15 +199,6 @@ func passing(s store.Store, pass func()) store.Store {
 	}}
 }
 
-func TestAStoreThatIsDownIsAnErrorAndNoRefusal(t *testing.T) {
-	t.Parallel()
-	d := newOffice(t)
-	d.faults.Down(true)
-	require.ErrorIs(t, errorOf(d.Show(t.Context(), "default", "c1")), storetest.ErrFault)
-	require.ErrorIs(t, errorOf(d.Link(t.Context(), ada, link("u1"))), storetest.ErrFault)
-	require.ErrorIs(t, errorOf(d.Unlink(t.Context(), ada, unlink)), storetest.ErrFault)
-}
-
 func TestALinkEndsWhereSomebodyChangesItMeanwhile(t *testing.T) {
 	t.Parallel()
 	for name, meanwhile := range map[string]store.Write{

@@ -86,10 +86,7 @@ func (e Entry) Allows(verb string) bool {
 // FindEntry returns a tenant's entry, by its id or by that of the event that made it. The error is ErrUnknown, or that
 // of reading.
 func FindEntry(ctx context.Context, from ledger.Reader, tenant, named string) (Entry, error) {
-	doc, err := ledger.Find(ctx, from, tenant, named)
-	if gone(err) {
-		return Entry{}, ErrUnknown
-	}
+	doc, err := ledger.Find(ctx, from, tenant, named, ErrUnknown)
 	if err != nil {
 		return Entry{}, err
 	}
@@ -99,21 +96,12 @@ func FindEntry(ctx context.Context, from ledger.Reader, tenant, named string) (E
 		return Entry{}, err
 	}
 	entry.Changed = entry.Changed || !same
-	if entry.Kind != ledger.KindJournal {
-		return entry, nil
-	}
-	_, err = from.Get(ctx, ledger.Key(ledger.ReversalID(entry.ID)))
-	if err == nil {
-		entry.RevertedBy = ledger.ReversalID(entry.ID)
-	}
-	if gone(err) {
-		err = nil
+	if entry.Kind == ledger.KindJournal {
+		if doc, err = store.Find(ctx, from, ledger.Key(ledger.ReversalID(entry.ID))); doc.Version != 0 {
+			entry.RevertedBy = doc.Key.ID
+		}
 	}
 	return entry, err
-}
-
-func gone(err error) bool {
-	return errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrInvalid)
 }
 
 var errOneOrder = console.Refuse(console.Malformed, "account_invalid",
@@ -212,12 +200,9 @@ func (r *Reverter) Revert(ctx context.Context, tenant, named string, by audit.Ch
 	if !pii.ID.Valid(tenant) {
 		return ledger.Entry{}, audit.ErrID
 	}
-	doc, err := ledger.Find(ctx, r.Store, tenant, named)
-	switch {
-	case gone(err):
-		return ledger.Entry{}, ErrUnknown
-	case err != nil:
-		return ledger.Entry{}, fmt.Errorf("journal: read entry: %w", err)
+	doc, err := ledger.Find(ctx, r.Store, tenant, named, ErrUnknown)
+	if err != nil {
+		return ledger.Entry{}, err
 	}
 	original, err := ledger.Read(doc)
 	switch {

@@ -139,9 +139,6 @@ func TestAPeriodThatCannotBeReadIsNotTakenForOpen(t *testing.T) {
 		require.ErrorIs(t, errorOf(d.periods.List(t.Context(), "acme")), want)
 		require.ErrorIs(t, errorOf(d.periods.Close(t.Context(), "acme", october, ada)), want)
 	}
-	d.faults.Down(true)
-	all(storetest.ErrFault)
-	d.faults.Down(false)
 	page, err := d.Store.Query(t.Context(), store.Query{Collection: journal.PeriodsCollection, IDPrefix: store.ID("acme"), Limit: 1})
 	require.NoError(t, err)
 	storetest.Put(t, d.Store, store.Set(page.Documents[0].Key, map[string]any{"period": int64(10)}))

@@ -120,15 +120,21 @@ func EntryID(tenant, eventID string) string { return store.ID(tenant, eventID) }
 const shortest = 12
 
 // Find returns the document of the entry that a person means, who names the event that made it, or it: by its id, or by
-// so much of it that no other begins so. No event's id has a tilde. The error is as of store.Named.
-func Find(ctx context.Context, from Reader, tenant, named string) (store.Document, error) {
-	if !strings.Contains(named, "~") {
-		doc, err := from.Get(ctx, Key(EntryID(tenant, named)))
-		if !errors.Is(err, store.ErrNotFound) || len(named) < shortest {
-			return doc, err
-		}
+// so much of it that no other begins so. No event's id has a tilde. The error is absent where there is none, or is as of
+// store.Named.
+func Find(ctx context.Context, from Reader, tenant, named string, absent error) (doc store.Document, err error) {
+	id := strings.Contains(named, "~")
+	if !id {
+		doc, err = from.Get(ctx, Key(EntryID(tenant, named)))
+		id = errors.Is(err, store.ErrNotFound) && len(named) >= shortest
 	}
-	return store.Named(ctx, from, Key(named))
+	if id {
+		doc, err = store.Named(ctx, from, Key(named))
+	}
+	if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrInvalid) {
+		err = absent
+	}
+	return doc, err
 }
 
 // ReversalID is the id of the one reversal that a journal's entry can have.

@@ -99,49 +99,37 @@ const (
 	missing kind = "tried again"
 )
 
-// answer is what an event is answered with where no edge is for it.
+// answer is what events are answered with, at states that have no edge for them.
 type answer struct {
-	at   State
-	on   string
+	at   []State
+	on   []string
 	is   kind
 	code string
 }
 
 // answers are those to all events at all states of rest that have no edge.
 var answers = []answer{
-	{none, paymentConfirmed, missing, "order_not_seen"},
-	{none, paymentFailed, missing, "order_not_seen"},
-	{none, shipped, missing, "order_not_seen"},
-	{none, paymentTimeout, superseded, "order_unknown"}, // the order is written in the commit that starts the wait
-
-	{PaymentInitiated, created, superseded, "already_created"},
-	{PaymentInitiated, shipped, illegal, "illegal_transition"},
-
-	{OrderConfirmed, created, superseded, "already_created"},
-	{OrderConfirmed, paymentConfirmed, superseded, "already_confirmed"},
-	{OrderConfirmed, paymentFailed, superseded, "already_confirmed"},
-	{OrderConfirmed, paymentTimeout, superseded, "already_confirmed"},
-
-	{OrderShipped, created, superseded, "already_created"},
-	{OrderShipped, paymentConfirmed, superseded, "already_confirmed"},
-	{OrderShipped, paymentFailed, superseded, "already_confirmed"},
-	{OrderShipped, paymentTimeout, superseded, "already_confirmed"},
-	{OrderShipped, shipped, superseded, "already_shipped"},
-
-	{OrderCancelled, created, superseded, "already_created"},
-	{OrderCancelled, paymentConfirmed, illegal, "paid_after_cancelled"}, // the money waits for a person
-	{OrderCancelled, paymentFailed, superseded, "already_cancelled"},
-	{OrderCancelled, paymentTimeout, superseded, "already_cancelled"},
-	{OrderCancelled, shipped, illegal, "illegal_transition"},
+	{[]State{none}, []string{paymentConfirmed, paymentFailed, shipped}, missing, "order_not_seen"},
+	{[]State{none}, []string{paymentTimeout}, superseded, "order_unknown"}, // the commit that starts the wait writes the order
+	{[]State{PaymentInitiated, OrderConfirmed, OrderShipped, OrderCancelled}, []string{created}, superseded, "already_created"},
+	{[]State{PaymentInitiated, OrderCancelled}, []string{shipped}, illegal, "illegal_transition"},
+	{
+		[]State{OrderConfirmed, OrderShipped}, []string{paymentConfirmed, paymentFailed, paymentTimeout},
+		superseded, "already_confirmed",
+	},
+	{[]State{OrderShipped}, []string{shipped}, superseded, "already_shipped"},
+	{[]State{OrderCancelled}, []string{paymentConfirmed}, illegal, "paid_after_cancelled"}, // the money waits for a person
+	{[]State{OrderCancelled}, []string{paymentFailed, paymentTimeout}, superseded, "already_cancelled"},
 }
 
 // answerTo finds the answer to an event at a state; ok is false where an edge is for it.
 func answerTo(at State, on string) (a answer, ok bool) {
-	i := slices.IndexFunc(answers, func(a answer) bool { return a.at == at && a.on == on })
-	if i < 0 {
-		return answer{}, false
+	for _, a := range answers {
+		if slices.Contains(a.at, at) && slices.Contains(a.on, on) {
+			return a, true
+		}
 	}
-	return answers[i], true
+	return a, false
 }
 
 // walk follows an event's edge, if there is one, and those that follow at once, to the next state of rest.

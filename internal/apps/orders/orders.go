@@ -65,10 +65,11 @@ func Register(r *handler.Registry, c *catalog.Catalog, from store.Getter, now fu
 		}
 	}
 	handler.RegisterTx(r, createHandler, own.create, own.queue, own.notices)
-	handler.RegisterTx(r, confirmHandler, own.confirm, slices.Concat(own.others, own.indexes, []string{own.notices})...)
-	handler.RegisterTx(r, failHandler, own.fail, own.notices)
-	handler.RegisterTx(r, timeoutHandler, own.timeOut, own.notices)
-	handler.RegisterTx(r, shipHandler, own.ship, own.notices)
+	told := slices.Concat(own.others, own.indexes, []string{own.notices})
+	handler.RegisterTx(r, confirmHandler, own.advance(own.confirm), told...)
+	handler.RegisterTx(r, failHandler, own.advance(func(*Order, about) error { return nil }), own.notices)
+	handler.RegisterTx(r, timeoutHandler, own.advance(own.timeOut), own.notices)
+	handler.RegisterTx(r, shipHandler, own.advance(own.ship), own.notices)
 }
 
 type newOrder struct {
@@ -145,59 +146,53 @@ func merged(items []Item) []Item {
 }
 
 // confirm takes the payment of an order. A second payment is for a person, where the two can be told apart.
-func (h handlers) confirm(ctx context.Context, event handler.Event, body about) (handler.Effect, error) {
-	return h.advance(ctx, event, body.OrderID, func(o *Order) error {
-		switch {
-		case o.State == PaymentInitiated:
-			o.PaymentID = body.PaymentID
-		case o.PaymentID != "" && body.PaymentID != "" && o.PaymentID != body.PaymentID:
-			return retry.Permanent("paid_twice", nil)
-		}
-		return nil
-	})
+func (h handlers) confirm(o *Order, body about) error {
+	switch {
+	case o.State == PaymentInitiated:
+		o.PaymentID = body.PaymentID
+	case o.PaymentID != "" && body.PaymentID != "" && o.PaymentID != body.PaymentID:
+		return retry.Permanent("paid_twice", nil)
+	}
+	return nil
 }
 
-func (h handlers) fail(ctx context.Context, event handler.Event, body about) (handler.Effect, error) {
-	return h.advance(ctx, event, body.OrderID, func(*Order) error { return nil })
+// timeOut lets the timeout cancel an order whose payment is late by the order's own time; an early one is kept.
+func (h handlers) timeOut(o *Order, _ about) error {
+	if early := o.PaymentDue.Sub(h.now()); o.State == PaymentInitiated && early > 0 {
+		return retry.Early("not_due", early, nil)
+	}
+	return nil
 }
 
-// timeOut cancels an order whose payment is late by the order's own time; an early timeout is kept.
-func (h handlers) timeOut(ctx context.Context, event handler.Event, body about) (handler.Effect, error) {
-	return h.advance(ctx, event, body.OrderID, func(o *Order) error {
-		if early := o.PaymentDue.Sub(h.now()); o.State == PaymentInitiated && early > 0 {
-			return retry.Early("not_due", early, nil)
-		}
-		return nil
-	})
-}
-
-func (h handlers) ship(ctx context.Context, event handler.Event, body about) (handler.Effect, error) {
-	return h.advance(ctx, event, body.OrderID, func(o *Order) error {
-		o.UserID = cmp.Or(o.UserID, body.UserID)
-		return nil
-	})
+func (h handlers) ship(o *Order, body about) error {
+	o.UserID = cmp.Or(o.UserID, body.UserID)
+	return nil
 }
 
 // advance takes an order along the event's edge, or answers. check may complete or refuse one that is there.
-func (h handlers) advance(ctx context.Context, event handler.Event, id string, check func(*Order) error) (handler.Effect, error) {
-	o, err := Find(ctx, h.store, event.Tenant, id)
-	switch {
-	case errors.Is(err, ErrUnknown):
-	case err != nil:
-		return handler.Effect{}, marked(err)
-	default:
-		if err := check(&o); err != nil {
+func (h handlers) advance(check func(*Order, about) error) func(context.Context, handler.Event, about) (handler.Effect, error) {
+	return func(ctx context.Context, event handler.Event, body about) (handler.Effect, error) {
+		o, err := Find(ctx, h.store, event.Tenant, body.OrderID)
+		switch {
+		case err == nil:
+			err = check(&o, body)
+		case errors.Is(err, ErrUnknown):
+			err = nil
+		default:
+			err = marked(err)
+		}
+		if err != nil {
 			return handler.Effect{}, err
 		}
+		if a, ok := answerTo(o.State, event.Type); ok {
+			return a.effect()
+		}
+		path := walk(o.State, event.Type, true)
+		if len(path) == 0 {
+			return handler.Effect{}, retry.Permanent("illegal_transition", nil)
+		}
+		return h.follow(event, o, path)
 	}
-	if a, ok := answerTo(o.State, event.Type); ok {
-		return a.effect()
-	}
-	path := walk(o.State, event.Type, true)
-	if len(path) == 0 {
-		return handler.Effect{}, retry.Permanent("illegal_transition", nil)
-	}
-	return h.follow(event, o, path)
 }
 
 func (a answer) effect() (handler.Effect, error) {

@@ -130,17 +130,11 @@ func TestAnInvalidChangeOfAProductWritesNothing(t *testing.T) {
 		"points below nothing":       {"hat", -1, audit.ErrInvalid},
 		"more points than there are": {"hat", catalog.MaxPoints + 1, audit.ErrInvalid},
 		"the end of what is none":    {"odd", retired, products.ErrUnknown},
-		"a store that is down":       {"hat", 1, storetest.ErrFault},
 	} {
-		s.faults.Down(name == "a store that is down")
 		_, err := s.change(test.id, test.points)
 		require.ErrorIs(t, err, test.want, name)
 		require.NotContains(t, err.Error(), "hat", name)
 	}
-	s.faults.Down(true)
-	_, _, err := s.List(t.Context(), tenant, store.Cursor{}, 1)
-	require.ErrorIs(t, err, storetest.ErrFault)
-	s.faults.Down(false)
 	for _, collection := range []string{products.Collection, audit.Collection} {
 		require.Empty(t, storetest.All(t, s.faults, collection))
 	}

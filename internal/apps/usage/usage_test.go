@@ -204,11 +204,6 @@ func TestUsageIsStoredAsAnEntryAndAddedToATotal(t *testing.T) {
 		OccurredAt: time.Date(2026, 11, 2, 11, 0, 0, 123_456_000, time.UTC), CountedAt: noon, Total: usage.Key("default", sub, "2026-11", "calls").ID,
 	}, entries[0])
 	require.EqualValues(t, -10, entries[1].Quantity)
-
-	totals, _, err := usage.Totals(t.Context(), b.faults,
-		usage.ListUsage{Owned: owned, Month: "2026-11", Page: tenOfThem})
-	require.NoError(t, err)
-	require.Len(t, totals, 2)
 }
 
 // The queue of the warnings need not run where usage is counted: once it runs, the next event tells it.

@@ -201,6 +201,11 @@ type Cursor struct {
 // IsZero reports whether it is the beginning, or the end.
 func (c Cursor) IsZero() bool { return c.ID == "" }
 
+// Compare compares places in an order by time, ties by id.
+func (c Cursor) Compare(other Cursor) int {
+	return cmp.Or(c.At.Compare(other.At), cmp.Compare(c.ID, other.ID))
+}
+
 // Page is one page of a Query. Next is zero on the last page, and always with Due and Newest; List knows it of the newest.
 type Page struct {
 	Documents []Document

@@ -189,7 +189,7 @@ func List(ctx context.Context, from ledger.Reader, tenant string, before int64, 
 		return []Seal{}, 0, nil
 	}
 	query := store.Query{Collection: Seals, IDPrefix: HeadID(tenant) + "~", After: store.Cursor{ID: ID(tenant, first-1)}, Limit: min(int(before-first), store.MaxPage)}
-	if seals, _, err = store.List(ctx, from, query, readSeal); err != nil {
+	if seals, _, err = store.List(ctx, from, query, decode[Seal]); err != nil {
 		return nil, 0, err
 	}
 	slices.Reverse(seals)

@@ -57,7 +57,7 @@ func Operations(v Verifier, log *slog.Logger) []console.Operation {
 		}, func(ctx context.Context, _ audit.Author, in ListSeals) (console.List[Seal], error) {
 			if in.All {
 				query := store.Query{Collection: Seals, After: in.After, Limit: min(in.Limit, maxListed)}
-				return console.Listed(store.List(ctx, v.From, query, readSeal))
+				return console.Listed(store.List(ctx, v.From, query, decode[Seal]))
 			}
 			before, _ := strconv.ParseInt(in.After.ID, 10, 64) // without one they begin with the newest
 			seals, next, err := List(ctx, v.From, in.Tenant, before, min(in.Limit, maxListed))
@@ -78,11 +78,8 @@ func Operations(v Verifier, log *slog.Logger) []console.Operation {
 			Name: "ledger prove", Path: "GET /v1/ops/journal/entries/{entry}/proof", Before: "journal show", Errors: Failures,
 			Summary: "Print the proof that an entry is in its seal",
 		}, func(ctx context.Context, _ audit.Author, in EntryOf) (Proof, error) {
-			doc, err := ledger.Find(ctx, v.From, in.Tenant, in.ID)
-			switch {
-			case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrInvalid):
-				return Proof{}, ErrNoEntry
-			case err != nil:
+			doc, err := ledger.Find(ctx, v.From, in.Tenant, in.ID, ErrNoEntry)
+			if err != nil {
 				return Proof{}, err
 			}
 			text, err := Prove(ctx, v.From, doc.Key.ID)

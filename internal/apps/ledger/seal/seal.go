@@ -5,12 +5,12 @@
 package seal
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"strings"
 	"time"
@@ -58,12 +58,7 @@ type Through struct {
 func (t Through) cursor() store.Cursor { return store.Cursor(t) }
 
 // before reports whether a position is behind this one.
-func (t Through) before(at store.Cursor) bool { return compare(t.cursor(), at) < 0 }
-
-// compare compares positions.
-func compare(a, b store.Cursor) int {
-	return cmp.Or(a.At.Compare(b.At), strings.Compare(a.ID, b.ID))
-}
+func (t Through) before(at store.Cursor) bool { return t.cursor().Compare(at) < 0 }
 
 // Seal is one seal of a tenant's chain.
 type Seal struct {
@@ -120,13 +115,12 @@ func (s Seal) Check() error {
 // unread: it cannot be read, and has its number alone.
 func (s Seal) unread() bool { return s.Hash == "" }
 
-// readSeal reads the document of a seal, and nothing else. The error wraps ErrBroken.
-func readSeal(doc store.Document) (Seal, error) {
-	var s Seal
-	if err := store.Decode(doc.Fields, &s); err != nil || !reflect.DeepEqual(store.Encode(&s), doc.Fields) {
-		return Seal{}, fmt.Errorf("%w: %s", ErrBroken, doc.Key)
+// decode reads a document that has the fields of a T, and no other. The error wraps ErrBroken.
+func decode[T any](doc store.Document) (one T, err error) {
+	if err := store.Decode(doc.Fields, &one); err != nil || !reflect.DeepEqual(store.Encode(&one), doc.Fields) {
+		return one, fmt.Errorf("%w: %s", ErrBroken, doc.Key)
 	}
-	return s, nil
+	return one, nil
 }
 
 // head is the newest seal of a tenant's chain, as its document tells.
@@ -138,25 +132,33 @@ type head struct {
 	Periods map[string]int64 `store:"periods,required"`
 
 	version store.Version
+	sums    map[string]Totals // what running has read, or need not read
 }
 
 func (s Seal) head() head {
-	return head{Tenant: s.Tenant, Number: s.Number, Through: s.Through, Hash: s.Hash, Periods: s.Periods}
+	return head{
+		Tenant: s.Tenant, Number: s.Number, Through: s.Through, Hash: s.Hash, Periods: s.Periods, sums: maps.Clone(s.Running),
+	}
 }
 
 // running returns all that was sealed of a period up to the head. The error wraps ErrBroken where the seal that says so
 // cannot be read, or contradicts the head.
 func (h head) running(ctx context.Context, from store.Getter, period string) (Totals, error) {
 	number, sealed := h.Periods[period]
-	if !sealed {
-		return Totals{}, nil
+	sum, known := h.sums[period]
+	if !sealed || known {
+		return sum, nil
 	}
 	s, err := readNumber(ctx, from, h.Tenant, number)
 	if err != nil {
 		return nil, missing(err)
 	}
-	sum, there := s.Running[period]
-	if !there || number == h.Number && s.Hash != h.Hash {
+	for other, sum := range s.Running {
+		if h.Periods[other] == number {
+			h.sums[other] = sum
+		}
+	}
+	if sum, known = h.sums[period]; !known || number == h.Number && s.Hash != h.Hash {
 		return nil, fmt.Errorf("%w: the head contradicts seal %d", ErrBroken, number)
 	}
 	return sum, nil
@@ -169,14 +171,14 @@ func readHead(ctx context.Context, from store.Getter, tenant string) (head, erro
 	case err != nil:
 		return head{}, fmt.Errorf("seal: read head: %w", err)
 	case doc.Version == 0:
-		return head{Tenant: tenant, Hash: firstPrevious, Periods: map[string]int64{}}, nil
+		return head{Tenant: tenant, Hash: firstPrevious, Periods: map[string]int64{}, sums: map[string]Totals{}}, nil
 	}
-	h := head{version: doc.Version}
-	err = store.Decode(doc.Fields, &h)
-	if err != nil || h.Tenant != tenant || h.Number < 1 || !reflect.DeepEqual(store.Encode(&h), doc.Fields) {
-		return head{}, fmt.Errorf("%w: %s", ErrBroken, doc.Key)
+	h, err := decode[head](doc)
+	if err == nil && (h.Tenant != tenant || h.Number < 1) {
+		err = fmt.Errorf("%w: %s says that it is another", ErrBroken, doc.Key)
 	}
-	return h, nil
+	h.version, h.sums = doc.Version, map[string]Totals{}
+	return h, err
 }
 
 type leaf struct {
@@ -221,7 +223,7 @@ func readNumber(ctx context.Context, from store.Getter, tenant string, number in
 	if err != nil {
 		return Seal{}, fmt.Errorf("seal: read seal: %w", err)
 	}
-	s, err := readSeal(doc)
+	s, err := decode[Seal](doc)
 	if err != nil {
 		return Seal{}, err
 	}

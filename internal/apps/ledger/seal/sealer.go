@@ -345,6 +345,8 @@ func (r *round) prolong(ctx context.Context, last head, entries []ledger.Entry) 
 		return last, 0, err
 	}
 	after := next.head()
+	after.sums = maps.Clone(last.sums)
+	maps.Copy(after.sums, next.Running)
 	failpoint.Hit(failpoint.SealCommit)
 	versions, err := r.Store.Commit(ctx, []store.Write{
 		store.Create(sealKey(next.Tenant, next.Number), store.Encode(&next)),

@@ -58,7 +58,7 @@ func (s *stream) next(ctx context.Context) (some []store.Document, err error) {
 		}
 		if n := len(shard.documents); n > 0 {
 			shard.after = ledger.Position(shard.documents[n-1])
-			if !shard.whole && compare(shard.after, end) < 0 {
+			if !shard.whole && shard.after.Compare(end) < 0 {
 				end = shard.after
 			}
 		}
@@ -68,7 +68,7 @@ func (s *stream) next(ctx context.Context) (some []store.Document, err error) {
 	for _, last := range []store.Cursor{{At: end.At}, end} {
 		for i := range s.shards {
 			shard := &s.shards[i]
-			n := slices.IndexFunc(shard.documents, func(doc store.Document) bool { return compare(ledger.Position(doc), last) > 0 })
+			n := slices.IndexFunc(shard.documents, func(doc store.Document) bool { return ledger.Position(doc).Compare(last) > 0 })
 			if n < 0 {
 				n = len(shard.documents)
 			}
@@ -78,7 +78,7 @@ func (s *stream) next(ctx context.Context) (some []store.Document, err error) {
 			break
 		}
 	}
-	slices.SortFunc(some, func(a, b store.Document) int { return compare(ledger.Position(a), ledger.Position(b)) })
+	slices.SortFunc(some, func(a, b store.Document) int { return ledger.Position(a).Compare(ledger.Position(b)) })
 	return some, nil
 }
 

@@ -288,7 +288,7 @@ func (v *verification) end(ctx context.Context, last Seal, p position) (position
 func (v *verification) seal(ctx context.Context, doc store.Document, number int64, last Seal) (Seal, error) {
 	v.done.Seals++
 	now := Seal{Number: number}
-	s, err := readSeal(doc)
+	s, err := decode[Seal](doc)
 	switch {
 	case err != nil:
 		v.find(Changed, doc.Key, number, "the seal is not readable")
@@ -326,9 +326,9 @@ func (v *verification) sums(ctx context.Context, s Seal, last Seal) error {
 	if last.unread() {
 		return nil // the seal before is found wrong
 	}
-	want, periods := map[string]Totals{}, maps.Clone(last.Periods)
+	want, periods, head := map[string]Totals{}, maps.Clone(last.Periods), last.head()
 	for period, totals := range s.Totals {
-		before, err := last.head().running(ctx, v.From, period)
+		before, err := head.running(ctx, v.From, period)
 		if errors.Is(err, ErrBroken) {
 			return nil // that one is found wrong
 		}

@@ -130,8 +130,11 @@ func (v *verification) loose(ctx context.Context, entries []ledger.Entry, now Se
 	return err
 }
 
-// split returns the entries of documents that can be read, by whether the cursor has passed over them.
-func (v *verification) split(documents []store.Document, sealed cursor) (passed, wait []ledger.Entry) {
+// outside checks documents that no seal is known to hold, by whether the cursor has passed over them: those that cannot
+// be read, and if loose also the others.
+func (v *verification) outside(ctx context.Context, documents []store.Document, sealed cursor, loose bool) error {
+	defer func(tenant string) { v.tenant = tenant }(v.tenant)
+	var passed, wait []ledger.Entry
 	for _, doc := range documents {
 		entry, err := ledger.Read(doc)
 		_, behind := sealed.Behind[entry.Tenant]
@@ -145,7 +148,10 @@ func (v *verification) split(documents []store.Document, sealed cursor) (passed,
 			passed = append(passed, entry)
 		}
 	}
-	return passed, wait
+	if !loose {
+		return nil
+	}
+	return errors.Join(v.loose(ctx, passed, beyond), v.loose(ctx, wait, Seal{}))
 }
 
 // beyond stands for the seal of what lies behind all seals.
@@ -189,20 +195,16 @@ func (v *verification) tail(ctx context.Context, p position) (position, error) {
 			break
 		}
 	}
-	tenant := v.tenant
-	passed, wait := v.split(documents, sealed)
-	err = errors.Join(v.loose(ctx, passed, beyond), v.loose(ctx, wait, Seal{}))
-	v.tenant = tenant
-	return next, errors.Join(err, v.held(ctx, documents))
+	return next, errors.Join(v.outside(ctx, documents, sealed, true), v.held(ctx, documents))
 }
 
 // entries looks at all entries, page by page: of the tenant at those that cannot be read, which no seal may hold, and
 // else at those of no tenant that has a chain.
 func (v *verification) entries(ctx context.Context, p position) (position, error) {
-	of, rest := v.tenant, v.tenant == ""
+	rest := v.tenant == ""
 	query := store.Query{Collection: ledger.Entries, After: store.Cursor{ID: p.After}, Limit: store.MaxPage}
 	if !rest {
-		query.Equal = map[string]any{fieldTenant: of}
+		query.Equal = map[string]any{fieldTenant: v.tenant}
 	} else if p.After == "" {
 		if seen, err := allSeen(ctx, v.From); seen || err != nil {
 			return position{}, err
@@ -227,12 +229,7 @@ func (v *verification) entries(ctx context.Context, p position) (position, error
 			return slices.Contains(tenants, tenant)
 		})
 	}
-	passed, wait := v.split(page.Documents, sealed)
-	if rest {
-		err = errors.Join(v.loose(ctx, passed, beyond), v.loose(ctx, wait, Seal{}))
-	}
-	v.tenant = of
-	switch {
+	switch err := v.outside(ctx, page.Documents, sealed, rest); {
 	case err != nil:
 		return p, err
 	case !page.Next.IsZero():

@@ -12,6 +12,8 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/stretchr/testify/require"
 
+	"billhook/catalog"
+	"billhook/catalog/catalogtest"
 	"billhook/emulator/emulatortest"
 	"billhook/internal/compose/operations"
 	"billhook/internal/console/access"
@@ -81,6 +83,12 @@ func programOf(t *testing.T, environment map[string]string, out io.Writer) *prog
 	t.Helper()
 	p, err := newProgram(func(name string) string { return environment[name] }, out)
 	require.NoError(t, err)
+	p.load = func(dir string) (*catalog.Catalog, error) {
+		if dir == "" {
+			return catalogtest.Shipped(), nil // which is read once
+		}
+		return catalog.Load(dir)
+	}
 	return p
 }
 

@@ -44,7 +44,9 @@ type program struct {
 	runs bool
 	// google is how Google Cloud is reached.
 	google google
-	// after waits, as time.After does, and decode reads an answer of the worker, as json.Unmarshal does.
+	// load reads a catalog, as catalog.Load does, after waits, as time.After does, and decode reads an answer of the worker,
+	// as json.Unmarshal does.
+	load   func(dir string) (*catalog.Catalog, error)
 	after  func(time.Duration) <-chan time.Time
 	decode func(answer []byte, into any) error
 }
@@ -88,7 +90,10 @@ func newProgram(getenv func(string) string, stdout io.Writer) (*program, error) 
 	if err != nil {
 		return nil, err
 	}
-	return &program{env: environment, getenv: getenv, stdout: stdout, output: asTable, width: widthOf(stdout, getenv), after: time.After, decode: json.Unmarshal}, nil
+	return &program{
+		env: environment, getenv: getenv, stdout: stdout, output: asTable, width: widthOf(stdout, getenv),
+		load: catalog.Load, after: time.After, decode: json.Unmarshal,
+	}, nil
 }
 
 // execute runs a command.
@@ -112,7 +117,9 @@ func (p *program) commands() *cobra.Command {
 		Short:         "Billing events on Google Cloud: nothing lost, nothing doubled, no personal data past the webhook service",
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Version:       fmt.Sprintf("%s, commit %s, %s", build.Version, build.Commit, build.Go),
+		// grouped suggests.
+		DisableSuggestions: true,
+		Version:            fmt.Sprintf("%s, commit %s, %s", build.Version, build.Commit, build.Go),
 	}
 	flags := root.PersistentFlags()
 	flags.FuncP("output", "o", "print a `table`, json or csv: of csv, tables and records alone, with every column", func(text string) error {
@@ -148,7 +155,7 @@ func (p *program) commands() *cobra.Command {
 // catalog is that of the deployment: the file's, narrowed to the queues that run. Who asks for the pool of
 // the tasks where none is named gets the first by name, as in dev, whose one worker serves all pools.
 func (p *program) catalog() (*catalog.Catalog, error) {
-	c, err := catalog.Load(p.env.CatalogDir)
+	c, err := p.load(p.env.CatalogDir)
 	if err == nil {
 		c, err = c.Only(p.env.Queues)
 	}

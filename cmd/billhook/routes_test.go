@@ -108,6 +108,8 @@ func TestNoCommandChangesAnythingWithoutAReason(t *testing.T) {
 		t.Helper()
 		require.Equal(t, misused, serve.ExitCode(err), "%s: %v", name, err)
 	})
+	_, err := say(t, nil, "stock", "set", "mug", "--available", "1", "--why", "  ")
+	require.ErrorContains(t, err, "--why: say why, for the audit", "a blank is none")
 }
 
 // TestNoCommandPrintsWhatATerminalActsOn runs every command against a worker whose answers have, as each text, one that

@@ -325,27 +325,6 @@ func TestTheOpenAPIDocumentKeepsItsOfficialSchema(t *testing.T) {
 	require.NoError(t, schema.Validate(value))
 }
 
-type paid struct {
-	ID       string   `json:"id" show:"Payment"`
-	Amount   *int64   `json:"amount,omitempty" show:"Amount" in:"currency"`
-	Currency string   `json:"currency"`
-	Users    []string `json:"users" show:"Users" link:"search"`
-}
-
-func TestAColumnSaysItsAmountWithItsCurrency(t *testing.T) {
-	t.Parallel()
-	row := console.Row{Name: "payments show", Path: "GET /v1/payments/{id}", Summary: "Show a payment"}
-	show := console.New(row, func(context.Context, audit.Author, shelfOf) (paid, error) { return paid{}, nil })
-	minor := int64(1999)
-	of := paid{ID: "p1", Amount: &minor, Currency: "EUR", Users: []string{"u1"}}
-	require.Equal(t, "19.99 EUR", show.Columns[1].Text(of))
-	of.Currency = "points"
-	require.Equal(t, "1999 points", show.Columns[1].Text(of))
-	require.Empty(t, show.Columns[1].Text(paid{}), "what is not known is no amount")
-	require.Equal(t, "u1", show.Columns[2].Inside[0].Text(of.Users[0]))
-	require.Equal(t, []string{"p1", "1999", ""}, []string{console.Member(of, "id"), console.Member(of, "amount"), console.Member(of, "odd")})
-}
-
 // bill is an answer with a table of amounts whose currency is a column of its own, and another that a list shows as text.
 type bill struct {
 	Lines []line `json:"lines" show:"Lines,brief"`

@@ -96,7 +96,8 @@ func (p *program) pages(
 ) (last reflect.Value, err error) {
 	most := 0 // of one page
 	if i := slices.IndexFunc(o.Fields, func(f console.Field) bool { return f.Name == "limit" }); i >= 0 {
-		most = o.Fields[i].Most()
+		bound, _ := o.Fields[i].Rule("max")
+		most, _ = strconv.Atoi(bound) // a row whose bound is no number is refused where it is made
 	}
 	for left := limit; ; {
 		if limit == 0 {

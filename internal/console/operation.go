@@ -164,13 +164,9 @@ func fieldsOf(t reflect.Type) (fields []Field) {
 		default:
 			continue
 		}
-		for rule := range strings.SplitSeq(f.Rules, ",") {
-			if values, ok := strings.CutPrefix(rule, "oneof="); ok {
-				f.OneOf = strings.Fields(values)
-			}
-			f.Required = f.Required || rule == "required"
-		}
-		f.Required, f.Argument = f.Required || f.In == InPath, f.Argument || f.In == InPath
+		values, _ := f.Rule("oneof")
+		_, required := f.Rule("required")
+		f.OneOf, f.Required, f.Argument = strings.Fields(values), required || f.In == InPath, f.Argument || f.In == InPath
 		if f.Type.Kind() == reflect.Pointer {
 			f.Type = f.Type.Elem()
 		}

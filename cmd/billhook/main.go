@@ -24,7 +24,13 @@ import (
 )
 
 func main() {
-	serve.Main("billhook", func(ctx context.Context) error { return run(ctx, os.Args[1:], os.Getenv, os.Stdout) })
+	serve.Main("billhook", func(ctx context.Context) error {
+		p, err := newProgram(os.Getenv, os.Stdout)
+		if err != nil {
+			return err
+		}
+		return p.execute(ctx, os.Args[1:])
+	})
 }
 
 type program struct {
@@ -75,14 +81,6 @@ func (e environment) Check() error { return e.names().Check() }
 
 func (e environment) names() pubsub.Names {
 	return pubsub.Names{ProjectID: e.Project, Installation: e.Installation}
-}
-
-func run(ctx context.Context, args []string, getenv func(string) string, stdout io.Writer) error {
-	p, err := newProgram(getenv, stdout)
-	if err == nil {
-		err = p.execute(ctx, args)
-	}
-	return err
 }
 
 func newProgram(getenv func(string) string, stdout io.Writer) (*program, error) {

@@ -263,7 +263,8 @@ func startDev(t *testing.T, environment map[string]string, args ...string) strin
 	ctx, stop := context.WithCancel(t.Context())
 	out, ended := &output{until: "Serving until Ctrl-C", ready: make(chan struct{})}, make(chan error, 1)
 	args = append([]string{"dev", "--webhook-port", "0", "--worker-port", "0", "--service-port", "0"}, args...)
-	go func() { ended <- run(ctx, args, func(name string) string { return environment[name] }, out) }()
+	p := programOf(t, environment, out)
+	go func() { ended <- p.execute(ctx, args) }()
 	t.Cleanup(func() {
 		stop()
 		require.NoError(t, <-ended)
@@ -316,9 +317,7 @@ func TestATargetOfTheEnvironmentWinsOverTheStandIn(t *testing.T) {
 	said := startDev(t, map[string]string{"SUBSCRIPTION_SERVICE_URL": service.URL})
 	require.Contains(t, said, "SUBSCRIPTION_SERVICE_URL: "+service.URL+", not a stand-in. No samples are sent, for they would reach it.")
 	webhook := regexp.MustCompile(`webhook (http://[^,]+),`).FindStringSubmatch(said)[1]
-	require.NoError(t, run(t.Context(), []string{"enqueue", "pay-subscription-update"}, func(name string) string {
-		return map[string]string{"BILLHOOK_WEBHOOK": webhook}[name]
-	}, io.Discard))
+	succeeds(t, map[string]string{"BILLHOOK_WEBHOOK": webhook}, "enqueue", "pay-subscription-update")
 	select {
 	case path := <-asked:
 		require.Contains(t, path, "/v1/webhooks/payment")

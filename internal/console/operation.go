@@ -118,6 +118,14 @@ func (o Operation) Noun() string { noun, _, _ := strings.Cut(o.Name, " "); retur
 // Verb is the rest of the name.
 func (o Operation) Verb() string { _, verb, _ := strings.Cut(o.Name, " "); return verb }
 
+// Field is the field of a name; zero: there is none.
+func (o Operation) Field(name string) (found Field) {
+	if i := slices.IndexFunc(o.Fields, func(f Field) bool { return f.Name == name }); i >= 0 {
+		found = o.Fields[i]
+	}
+	return found
+}
+
 // Field is one part of a request.
 type Field struct {
 	Name     string

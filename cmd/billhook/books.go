@@ -7,29 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net/url"
 	"reflect"
-	"slices"
 
 	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/console"
 )
-
-// compared is what a comparison of seals has come to.
-type compared struct {
-	Kept     int64          `json:"kept_seals" show:"Kept seals"`
-	Findings []seal.Finding `json:"findings" show:"Findings"`
-	// Unkept are the tenants of which the file has no seal: of them nobody finds that all was sealed again.
-	Unkept []string `json:"tenants_without_kept_seals,omitempty" show:"Tenants without kept seals"`
-}
-
-func (c compared) Notes() []string {
-	if len(c.Findings) > 0 {
-		return nil
-	}
-	return []string{fmt.Sprintf("Kept seals that are as they were: %d.", c.Kept)}
-}
 
 type ofFile struct {
 	File string `json:"-" query:"kept" arg:"file" validate:"required"`
@@ -40,38 +23,22 @@ func (p *program) compare() {
 		Name: "ledger compare", Summary: "Compare the seals with those kept in a file; - is the standard input",
 		Help: "Who can write to the whole store can seal everything again, and it verifies. That is found here, with a file that seals ls\n" +
 			"--all -o json has written before and that they could not write to. It exits with 1 where anything is found.",
-	}, func(ctx context.Context, in ofFile) (compared, error) {
+	}, func(ctx context.Context, in ofFile) (found seal.Comparison, err error) {
 		kept, err := p.readSeals(in.File)
 		if err != nil {
-			return compared{}, err
+			return found, err
 		}
-		there := map[string][]seal.Seal{}
+		var there []seal.Seal
 		list, _ := known().Find("seals ls")
 		_, err = p.pages(ctx, list, console.Input{Query: url.Values{"all": {"true"}}}, 0, func(items reflect.Value) {
 			for _, s := range items.Interface().([]seal.Seal) { //nolint:forcetypeassert // the row lists seals
-				there[s.Tenant] = append(there[s.Tenant], seal.Seal{Number: s.Number, Hash: s.Hash})
+				there = append(there, seal.Seal{Tenant: s.Tenant, Number: s.Number, Hash: s.Hash})
 			}
 		})
 		if err != nil {
-			return compared{}, err
+			return found, err
 		}
-		c, of := compared{Findings: []seal.Finding{}}, map[string]bool{}
-		for _, s := range kept { // the whole chain of its tenant may be gone
-			of[s.Tenant] = true
-		}
-		for _, tenant := range slices.Sorted(maps.Keys(there)) {
-			if !of[tenant] {
-				c.Unkept = append(c.Unkept, tenant)
-			}
-		}
-		for _, tenant := range slices.Sorted(maps.Keys(of)) {
-			found, n := seal.AgainstKept(tenant, kept, there[tenant])
-			c.Kept, c.Findings = c.Kept+n, append(c.Findings, found...)
-		}
-		if len(c.Findings) > 0 {
-			err = fmt.Errorf("the seals are not those that were kept: %d findings", len(c.Findings))
-		}
-		return c, err
+		return seal.Compare(kept, there), nil
 	})
 }
 

@@ -121,8 +121,6 @@ func TestCatalogCheckReadsACatalogThatLacksAnyLine(t *testing.T) {
 			for _, m := range answer.Mistakes {
 				require.NotEmpty(t, m.File, "%s:%d: %s", file, i+1, m)
 			}
-			_, err = catalog.Load(folder)
-			require.False(t, err != nil && len(answer.Mistakes) == 0, "what cannot be loaded is not sound")
 		}
 	}
 }

@@ -20,8 +20,9 @@ type asked struct {
 	console.Operation
 	*program
 
-	call *cobra.Command
-	args []string
+	// args are its arguments, and given what its flags were given, by their names.
+	args  []string
+	given map[string]string
 	// why, yes and dryRun are what a command is given that changes something.
 	why         string
 	yes, dryRun bool
@@ -113,12 +114,12 @@ func ofCatalog[Flags, Answer any](
 // command adds a command with the fields of an operation: what stands in the path are its arguments, all else
 // are flags. The nouns of its name are made where there are none yet.
 func (p *program) command(o console.Operation, run func(ctx context.Context, a *asked) error) (*cobra.Command, *asked) {
-	a := &asked{Operation: o, program: p}
+	a := &asked{Operation: o, program: p, given: map[string]string{}}
 	use, required, arguments := o.Name[strings.LastIndex(o.Name, " ")+1:], 0, []console.Field{}
 	command := &cobra.Command{Short: o.Summary, Long: o.Help}
 	for _, f := range p.parts(o) {
 		if !f.Argument {
-			p.flag(command, f)
+			a.flag(command, f)
 			if f.Required {
 				use += " --" + flagOf(f) + " <" + flagOf(f) + ">"
 				_ = command.MarkFlagRequired(flagOf(f)) // it is there
@@ -160,7 +161,7 @@ func (p *program) command(o console.Operation, run func(ctx context.Context, a *
 		command.Flags().DurationVar(&a.wait, "wait", 5*time.Minute, "how long to wait, at most, for what becomes of it; 0: not at all")
 	}
 	command.RunE = func(command *cobra.Command, args []string) error {
-		p.runs, a.call, a.args = true, command, args
+		p.runs, a.args = true, args
 		return run(command.Context(), a)
 	}
 	parent, missing, _ := p.root.Find(strings.Fields(o.Name)) // that some are missing is no error

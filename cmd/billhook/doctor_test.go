@@ -15,14 +15,12 @@ import (
 	"time"
 
 	"cloud.google.com/go/pubsub/v2/pstest"
-	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/api/option"
 
 	"billhook/catalog"
 	"billhook/catalog/catalogtest"
 	"billhook/emulator/cloudtest"
-	"billhook/emulator/emulatortest"
 	"billhook/internal/compose/devstack"
 	"billhook/internal/filetest"
 	"billhook/internal/pipeline/pause"
@@ -83,19 +81,18 @@ func TestACanaryThatIsLostSaysWhere(t *testing.T) {
 	}
 }
 
-func TestTheDoctorRequiresItsVariables(t *testing.T) {
-	t.Parallel()
-	require.ErrorContains(t, errorOf(say(t, nil, "admin", "doctor")), "PUSH_BASE_URL")
-	_, err := say(t, map[string]string{"PUSH_BASE_URL": "https://worker.example"}, "admin", "doctor")
-	require.ErrorContains(t, err, "PUSH_SERVICE_ACCOUNT")
+// emulated is an environment with an emulator of its own, which cannot point a subscription elsewhere, and without a worker.
+func emulated(t *testing.T) map[string]string {
+	t.Helper()
+	server := pstest.NewServer()
+	t.Cleanup(func() { _ = server.Close() })
+	const nobody = "http://127.0.0.1:1"
+	return map[string]string{"PUBSUB_EMULATOR_HOST": server.Addr, "GOOGLE_CLOUD_PROJECT": "p", "PUSH_BASE_URL": nobody, "BILLHOOK_SERVER": nobody}
 }
 
 func TestTheDoctorFindsNothingAfterProvision(t *testing.T) {
 	t.Parallel()
-	environment := map[string]string{
-		"PUBSUB_EMULATOR_HOST": emulatortest.PubSub(t), "GOOGLE_CLOUD_PROJECT": "p-" + uuid.NewString(), "PUSH_BASE_URL": "http://127.0.0.1:1",
-		"BILLHOOK_SERVER": "http://127.0.0.1:1",
-	}
+	environment := emulated(t)
 	pools := []string{"--pool-urls", "payments=http://127.0.0.1:2"}
 	out, err := say(t, environment, "admin", "doctor")
 	require.Error(t, err, "there is nothing yet")
@@ -114,37 +111,23 @@ func TestTheDoctorFindsNothingAfterProvision(t *testing.T) {
 	require.Contains(t, out, "wrong_endpoint\n    is: http://127.0.0.1:2/push/")
 }
 
-func TestTheDoctorListsWhatDoesNotRun(t *testing.T) {
-	t.Parallel()
-	environment := map[string]string{
-		"PUBSUB_EMULATOR_HOST": emulatortest.PubSub(t), "GOOGLE_CLOUD_PROJECT": "p-" + uuid.NewString(), "PUSH_BASE_URL": "http://127.0.0.1:1",
-		"QUEUES": "paynow-events,pay-subscription-update", "BILLHOOK_SERVER": "http://127.0.0.1:1",
-	}
-	for _, command := range []string{"provision", "doctor"} {
-		out := succeeds(t, environment, "admin", command)
-		require.Equal(t, command == "doctor", strings.Contains(out, "events-low"))
-	}
-}
-
 // One resource that cannot be made hides nothing of the others.
 func TestProvisionTellsWhatBecameOfEachResource(t *testing.T) {
 	t.Parallel()
-	server := pstest.NewServer() // it cannot point a subscription elsewhere
-	t.Cleanup(func() { _ = server.Close() })
-	provision := func(worker string, args ...string) (string, error) {
-		values := map[string]string{"PUBSUB_EMULATOR_HOST": server.Addr, "PUSH_BASE_URL": worker, "GOOGLE_CLOUD_PROJECT": "p", "QUEUES": "paynow-events,pay-subscription-update"}
-		return say(t, values, append([]string{"admin", "provision"}, args...)...)
-	}
-	printed, err := provision("http://127.0.0.1:1")
-	require.NoError(t, err)
+	environment := emulated(t)
+	environment["QUEUES"] = "paynow-events,pay-subscription-update"
+	printed := succeeds(t, environment, "admin", "provision")
 	require.Contains(t, printed, "created")
-	printed, err = provision("http://127.0.0.1:2", "--json")
+	require.NotContains(t, printed, "events-low")
+	require.Contains(t, succeeds(t, environment, "admin", "doctor"), "events-low", "it does not run")
+	environment["PUSH_BASE_URL"] = "http://127.0.0.1:2"
+	printed, err := say(t, environment, "admin", "provision", "--json")
 	require.ErrorContains(t, err, "4 of ")
 	require.Equal(t, 1, serve.ExitCode(err))
 	var told provisioned
 	require.NoError(t, json.Unmarshal([]byte(printed), &told))
 	require.True(t, slices.ContainsFunc(told.Changes, func(c pubsub.Change) bool { return c.Action == pubsub.Unchanged }))
-	printed, err = provision("http://127.0.0.1:2")
+	printed, err = say(t, environment, "admin", "provision")
 	require.Error(t, err)
 	require.Contains(t, printed, "WHY")
 	require.Contains(t, printed, "paynow-events-push")
@@ -439,6 +422,8 @@ func TestTheDoctorSaysWhatItLeavesOut(t *testing.T) {
 	require.Error(t, err)
 	require.NotContains(t, diagnosis.Unread, finding.Unread{What: "services, jobs and secrets", Why: "no worker's address names the region: say --region"})
 	require.Contains(t, diagnosis.found(t), "job billhook-relay-outbox job_missing")
+	delete(i.environment, "PUSH_SERVICE_ACCOUNT")
+	require.ErrorContains(t, errorOf(i.say(t, "admin", "doctor")), "PUSH_SERVICE_ACCOUNT and PUSH_AUDIENCE are required")
 }
 
 func TestTheGuideHasThePermissionsThatTheDoctorTakes(t *testing.T) {

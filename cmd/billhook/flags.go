@@ -24,18 +24,32 @@ import (
 
 func several(f console.Field) bool { return f.Type.Kind() == reflect.Slice }
 
-func (p *program) flag(command *cobra.Command, f console.Field) {
-	short := map[string]string{"file": "f", "verbose": "v"}
-	command.Flags().VarP(&flagValue{of: f, text: f.Standard}, flagOf(f), short[f.Name], f.Help)
+// flag adds the flag of a field. What it takes the operation checks.
+func (a *asked) flag(command *cobra.Command, f console.Field) {
+	add := command.Flags().FuncP
+	if f.Type.Kind() == reflect.Bool {
+		add = command.Flags().BoolFuncP
+	}
+	add(flagOf(f), map[string]string{"file": "f", "verbose": "v"}[f.Name], f.Help, func(text string) (err error) {
+		if before, again := a.given[flagOf(f)]; again && several(f) {
+			text = before + "," + text
+		}
+		if len(f.OneOf) > 0 {
+			err = oneOf(f.OneOf, &text)
+		} else if f.Typed() {
+			err = f.Check(text)
+		}
+		a.given[flagOf(f)] = text
+		return err
+	})
+	command.Flags().Lookup(flagOf(f)).DefValue = f.Standard
 	switch {
-	case f.Type.Kind() == reflect.Bool:
-		command.Flags().Lookup(flagOf(f)).NoOptDefVal = "true"
 	case len(f.OneOf) > 0:
-		p.completes(command, flagOf(f), cobra.FixedCompletions(f.OneOf, cobra.ShellCompDirectiveNoFileComp))
+		a.completes(command, flagOf(f), cobra.FixedCompletions(f.OneOf, cobra.ShellCompDirectiveNoFileComp))
 	case f.Name == "queue":
-		p.completes(command, flagOf(f), p.queues)
+		a.completes(command, flagOf(f), a.queues)
 	case !f.Typed() || slices.Contains([]string{"data", "file", "read", "seals"}, f.Name):
-		p.completes(command, flagOf(f), files)
+		a.completes(command, flagOf(f), files)
 	}
 }
 
@@ -47,36 +61,6 @@ func name(f console.Field) string {
 }
 
 func flagOf(f console.Field) string { return strings.ReplaceAll(f.Name, "_", "-") }
-
-// flagValue is a flag for a field of a request, or a file that has it. What it takes the operation checks.
-type flagValue struct {
-	of    console.Field
-	text  string
-	given bool
-}
-
-func (v *flagValue) String() string { return v.text }
-
-func (v *flagValue) Set(text string) error {
-	if several(v.of) && v.given {
-		text = v.text + "," + text
-	}
-	v.text, v.given = text, true
-	switch {
-	case !v.of.Typed():
-		return nil
-	case len(v.of.OneOf) > 0:
-		return oneOf(v.of.OneOf, &v.text)
-	}
-	return v.of.Check(text)
-}
-
-func (v *flagValue) Type() string {
-	if !v.of.Typed() {
-		return "file"
-	}
-	return v.of.Type.Kind().String()
-}
 
 // input are the command's arguments and flags as the operation takes them.
 func (a *asked) input(o console.Operation, expected any) (console.Input, error) {
@@ -98,14 +82,10 @@ func (a *asked) input(o console.Operation, expected any) (console.Input, error) 
 			}
 			return text, true
 		}
-		flag := a.call.Flags().Lookup(flagOf(f))
-		if flag == nil || !flag.Changed {
-			return "", false
-		}
-		if text = flag.Value.String(); !f.Typed() {
+		if text, given = a.given[flagOf(f)]; given && !f.Typed() {
 			text, unread = a.contentOf(text, f.Type)
 		}
-		return text, true
+		return text, given
 	})
 	if err = errors.Join(unread, err); err != nil {
 		return in, usageError(err.Error())

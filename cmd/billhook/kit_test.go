@@ -5,20 +5,18 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"testing"
 
 	"github.com/go-chi/chi/v5"
 	"github.com/stretchr/testify/require"
 
-	"billhook/emulator/emulatortest"
+	"billhook/catalog"
+	"billhook/catalog/catalogtest"
 	"billhook/internal/compose/operations"
 	"billhook/internal/console/access"
 	"billhook/internal/console/api"
 )
-
-func TestMain(m *testing.M) { os.Exit(emulatortest.Main(m)) }
 
 const opsToken = "0123456789abcdef01234567"
 
@@ -81,6 +79,12 @@ func programOf(t *testing.T, environment map[string]string, out io.Writer) *prog
 	t.Helper()
 	p, err := newProgram(func(name string) string { return environment[name] }, out)
 	require.NoError(t, err)
+	p.load = func(dir string) (*catalog.Catalog, error) {
+		if dir == "" {
+			return catalogtest.Shipped(), nil // which is read once
+		}
+		return catalog.Load(dir)
+	}
 	return p
 }
 
@@ -92,7 +96,7 @@ type step struct{ line, typed, want, fails string }
 func play(t *testing.T, as map[string]string, server string, steps []step) {
 	t.Helper()
 	for _, s := range steps {
-		out, err := sayWith(t, as, func(p *program) { p.stdin = strings.NewReader(s.typed) }, append(words(s.line), "--server", server)...)
+		out, err := sayWith(t, as, func(p *program) { p.stdin = strings.NewReader(s.typed) }, append(strings.Fields(s.line), "--server", server)...)
 		if s.fails == "" {
 			require.NoError(t, err, s.line)
 		} else {
@@ -109,27 +113,4 @@ func play(t *testing.T, as map[string]string, server string, steps []step) {
 			rest = rest[at+len(want):]
 		}
 	}
-}
-
-// words splits a line as a shell does, with quotes and without anything else.
-func words(line string) (all []string) {
-	word, quote, any := strings.Builder{}, rune(0), false
-	for _, r := range line + " " {
-		switch {
-		case quote == 0 && (r == '"' || r == '\''):
-			quote, any = r, true
-		case r == quote:
-			quote = 0
-		case quote == 0 && r == ' ':
-			if any {
-				all = append(all, word.String())
-			}
-			any = false
-			word.Reset()
-		default:
-			any = true
-			_, _ = word.WriteRune(r)
-		}
-	}
-	return all
 }

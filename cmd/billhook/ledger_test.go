@@ -93,7 +93,7 @@ func (d *office) seal(t *testing.T) {
 // says is what a command prints, run by ada, who is on the worker's machine.
 func (d *office) says(t *testing.T, line string) string {
 	t.Helper()
-	return succeeds(t, onPlace, append(words(line), "--server", d.server)...)
+	return succeeds(t, onPlace, append(strings.Fields(line), "--server", d.server)...)
 }
 
 func (d *office) file(name string) string { return filepath.Join(d.folder, name) }
@@ -178,7 +178,7 @@ func TestAMonthIsExportedWholeOrNotAtAll(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	args := []string{"journal", "ls", "--period", "2026-03", "--out", d.file("none.json"), "--server", d.server}
-	require.Error(t, run(ctx, args, func(string) string { return "" }, io.Discard))
+	require.Error(t, programOf(t, nil, io.Discard).execute(ctx, args))
 	left := filetest.Must(os.ReadDir(d.folder))(t)
 	require.Len(t, left, 1, "what failed has left nothing")
 }

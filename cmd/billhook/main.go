@@ -24,7 +24,13 @@ import (
 )
 
 func main() {
-	serve.Main("billhook", func(ctx context.Context) error { return run(ctx, os.Args[1:], os.Getenv, os.Stdout) })
+	serve.Main("billhook", func(ctx context.Context) error {
+		p, err := newProgram(os.Getenv, os.Stdout)
+		if err != nil {
+			return err
+		}
+		return p.execute(ctx, os.Args[1:])
+	})
 }
 
 type program struct {
@@ -44,7 +50,9 @@ type program struct {
 	runs bool
 	// google is how Google Cloud is reached.
 	google google
-	// after waits, as time.After does, and decode reads an answer of the worker, as json.Unmarshal does.
+	// load reads a catalog, as catalog.Load does, after waits, as time.After does, and decode reads an answer of the worker,
+	// as json.Unmarshal does.
+	load   func(dir string) (*catalog.Catalog, error)
 	after  func(time.Duration) <-chan time.Time
 	decode func(answer []byte, into any) error
 }
@@ -75,20 +83,15 @@ func (e environment) names() pubsub.Names {
 	return pubsub.Names{ProjectID: e.Project, Installation: e.Installation}
 }
 
-func run(ctx context.Context, args []string, getenv func(string) string, stdout io.Writer) error {
-	p, err := newProgram(getenv, stdout)
-	if err == nil {
-		err = p.execute(ctx, args)
-	}
-	return err
-}
-
 func newProgram(getenv func(string) string, stdout io.Writer) (*program, error) {
 	environment, err := env.Parse[environment](getenv)
 	if err != nil {
 		return nil, err
 	}
-	return &program{env: environment, getenv: getenv, stdout: stdout, output: asTable, width: widthOf(stdout, getenv), after: time.After, decode: json.Unmarshal}, nil
+	return &program{
+		env: environment, getenv: getenv, stdout: stdout, output: asTable, width: widthOf(stdout, getenv),
+		load: catalog.Load, after: time.After, decode: json.Unmarshal,
+	}, nil
 }
 
 // execute runs a command.
@@ -112,7 +115,9 @@ func (p *program) commands() *cobra.Command {
 		Short:         "Billing events on Google Cloud: nothing lost, nothing doubled, no personal data past the webhook service",
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Version:       fmt.Sprintf("%s, commit %s, %s", build.Version, build.Commit, build.Go),
+		// grouped suggests.
+		DisableSuggestions: true,
+		Version:            fmt.Sprintf("%s, commit %s, %s", build.Version, build.Commit, build.Go),
 	}
 	flags := root.PersistentFlags()
 	flags.FuncP("output", "o", "print a `table`, json or csv: of csv, tables and records alone, with every column", func(text string) error {
@@ -148,7 +153,7 @@ func (p *program) commands() *cobra.Command {
 // catalog is that of the deployment: the file's, narrowed to the queues that run. Who asks for the pool of
 // the tasks where none is named gets the first by name, as in dev, whose one worker serves all pools.
 func (p *program) catalog() (*catalog.Catalog, error) {
-	c, err := catalog.Load(p.env.CatalogDir)
+	c, err := p.load(p.env.CatalogDir)
 	if err == nil {
 		c, err = c.Only(p.env.Queues)
 	}

@@ -10,7 +10,6 @@ import (
 	"io"
 	"net/http"
 	"reflect"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -50,8 +49,8 @@ func (a *asked) list(ctx context.Context) error {
 		return err
 	}
 	limit := 0
-	if flag := a.call.Flag("limit"); flag != nil && (flag.Changed || a.out == "") {
-		limit, _ = strconv.Atoi(flag.Value.String()) // it takes nothing else
+	if text, given := a.given["limit"]; given || a.out == "" {
+		limit, _ = strconv.Atoi(cmp.Or(text, a.Field("limit").Standard)) // it takes nothing else
 	}
 	all, count, failure := reflect.ValueOf(a.Answer()).Elem().FieldByName("Items"), 0, ""
 	last, err := a.pages(ctx, a.Operation, in, limit, func(items reflect.Value) {
@@ -94,10 +93,8 @@ func wrong(text string) error {
 func (p *program) pages(
 	ctx context.Context, o console.Operation, in console.Input, limit int, take func(items reflect.Value),
 ) (last reflect.Value, err error) {
-	most := 0 // of one page
-	if i := slices.IndexFunc(o.Fields, func(f console.Field) bool { return f.Name == "limit" }); i >= 0 {
-		most = o.Fields[i].Most()
-	}
+	bound, _ := o.Field("limit").Rule("max")
+	most, _ := strconv.Atoi(bound) // of one page; 0: it has no limit
 	for left := limit; ; {
 		if limit == 0 {
 			left = most
@@ -256,7 +253,7 @@ func (p *program) ask(ctx context.Context, method, path, key string, body []byte
 		var problem problemError
 		_ = json.Unmarshal(answered, &problem) // without a problem document the status says it
 		problem.Status = status
-		return &problem
+		return codedError{&problem, map[bool]int{true: misused, false: 1}[status == http.StatusBadRequest]}
 	}
 	if what := header.Get(api.HeaderSkipped); what != "" {
 		p.warn("Documents that cannot be read are left out. %s", what)
@@ -293,14 +290,6 @@ func (e *problemError) Error() string {
 		return fmt.Sprintf("the worker answers %d %s", e.Status, http.StatusText(e.Status))
 	}
 	return audit.Escape(fmt.Sprintf("%s (%s)", e.Detail, e.Code))
-}
-
-// ExitCode is for serve.Main. The worker answers 400 where the question was wrong.
-func (e *problemError) ExitCode() int {
-	if e.Status == http.StatusBadRequest {
-		return misused
-	}
-	return 1
 }
 
 // poll repeats ask every so often until it reports done, and returns its error. It goes on where the worker

@@ -11,14 +11,13 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/go-chi/chi/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"billhook/internal/compose/operations/operationstest"
 	"billhook/internal/console/api"
-	"billhook/internal/inspect/bulk"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/serve"
 )
@@ -105,62 +104,12 @@ func TestNoCommandChangesAnythingWithoutAReason(t *testing.T) {
 		}
 	}
 	require.Greater(t, reasons, 20)
-	for _, why := range []string{"", "  "} {
-		t.Run("why="+why, func(t *testing.T) {
-			t.Parallel()
-			useAll(t, worker, []string{"--why=" + why}, func(*program) {}, func(t *testing.T, name, _ string, err error) {
-				t.Helper()
-				require.Equal(t, misused, serve.ExitCode(err), "%s: %v", name, err)
-			})
-		})
-	}
-}
-
-// fill sets what can be set: texts to a text, numbers to 1, and lists to one of their items. A token of a further page
-// stays empty: a list ends. An operation is over, so that nobody waits for it.
-func fill(v reflect.Value, text string) {
-	switch v.Interface().(type) {
-	case time.Time:
-		v.Set(reflect.ValueOf(time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)))
-		return
-	case bulk.Progress:
-		v.SetString(string(bulk.Finished))
-		return
-	}
-	switch v.Kind() {
-	case reflect.String:
-		v.SetString(text)
-	case reflect.Bool:
-		v.SetBool(true)
-	case reflect.Int, reflect.Int64:
-		v.SetInt(1)
-	case reflect.Pointer:
-		v.Set(reflect.New(v.Type().Elem()))
-		fill(v.Elem(), text)
-	case reflect.Slice:
-		if v.Type().Elem().Kind() == reflect.Uint8 { // JSON is bytes too
-			quoted, _ := json.Marshal(text)
-			v.SetBytes(quoted)
-			return
-		}
-		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
-		fill(v.Index(0), text)
-	case reflect.Map:
-		key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
-		fill(key, text)
-		fill(value, text)
-		v.Set(reflect.MakeMap(v.Type()))
-		v.SetMapIndex(key, value)
-	case reflect.Struct:
-		for i := range v.NumField() {
-			if v.Type().Field(i).Name != "Next" && v.Type().Field(i).IsExported() {
-				fill(v.Field(i), text)
-			}
-		}
-	case reflect.Interface:
-		v.Set(reflect.ValueOf(text))
-	default:
-	}
+	useAll(t, worker, []string{"--why="}, func(*program) {}, func(t *testing.T, name, _ string, err error) {
+		t.Helper()
+		require.Equal(t, misused, serve.ExitCode(err), "%s: %v", name, err)
+	})
+	_, err := say(t, nil, "stock", "set", "mug", "--available", "1", "--why", "  ")
+	require.ErrorContains(t, err, "--why: say why, for the audit", "a blank is none")
 }
 
 // TestNoCommandPrintsWhatATerminalActsOn runs every command against a worker whose answers have, as each text, one that
@@ -170,7 +119,7 @@ func TestNoCommandPrintsWhatATerminalActsOn(t *testing.T) {
 	worker := listen(t, http.HandlerFunc(fullWorker))
 	evil := func(p *program) {
 		p.decode = func(_ []byte, into any) error {
-			fill(reflect.ValueOf(into).Elem(), "evil\x1b[2J\u202e\u009b1m\nid: forged")
+			operationstest.Fill(reflect.ValueOf(into).Elem(), "evil\x1b[2J\u202e\u009b1m\nid: forged")
 			return nil
 		}
 	}

@@ -171,34 +171,29 @@ func TestAWaitIsATimeFromNowOn(t *testing.T) {
 
 func TestWhatIsRefusedFailsTheCommandAndSaysWhy(t *testing.T) {
 	t.Parallel()
-	webhook := &webhookStub{status: http.StatusUnprocessableEntity, answer: `{"code":"contract_broken","detail":"Fields break the contract.","violations":[{"path":"data.note","rule":"unknown"}]}`}
-	said, err := webhook.serve(t)("", "enqueue", "events-high")
-	require.EqualError(t, err, "1 of 1 were refused")
-	require.Contains(t, said, "422     -      -      -        -    contract_broken\ncontract_broken: Fields break the contract.\ndata.note: unknown\n")
-
-	webhook = &webhookStub{status: http.StatusOK, answer: `{"results":[{"status":202,"event_id":"e1"},{"status":503,"code":"key_held_up","detail":"Send both again."}]}`}
-	said, err = webhook.serve(t)(`{"messages":[]}`, "enqueue", "events-high", "-f", "-")
-	require.EqualError(t, err, "1 of 2 were refused")
-	require.Contains(t, said, "ACCEPTED  1\nREFUSED   1\n")
-	said, err = webhook.serve(t)(`{"messages":[]}`, "enqueue", "events-high", "-f", "-", "--json")
+	const mixed = `{"results":[{"status":202,"event_id":"e1"},{"status":503,"code":"key_held_up","detail":"Send both again."}]}`
+	for name, test := range map[string]struct {
+		status                    int
+		answer, args, fails, says string
+	}{
+		"for good": {
+			422, `{"code":"contract_broken","detail":"Fields break the contract.","violations":[{"path":"data.note","rule":"unknown"}]}`, "enqueue events-high", "1 of 1 were refused",
+			"422     -      -      -        -    contract_broken\ncontract_broken: Fields break the contract.\ndata.note: unknown\n",
+		},
+		"one of a list":       {200, mixed, "enqueue events-high -f -", "1 of 2 were refused", "ACCEPTED  1\nREFUSED   1\n"},
+		"for now, both times": {429, `{"code":"rate_limited","detail":"It is too much.","retry_after":7}`, "send paynow --repeat 2", "2 of 2 were refused", "rate_limited: It is too much.\nSend it again in 7 s.\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			webhook := &webhookStub{status: test.status, answer: test.answer}
+			said, err := webhook.serve(t)(`{"messages":[]}`, strings.Fields(test.args)...)
+			require.EqualError(t, err, test.fails)
+			require.Contains(t, said, test.says)
+		})
+	}
+	said, err := (&webhookStub{status: http.StatusOK, answer: mixed}).serve(t)(`{"messages":[]}`, "enqueue", "events-high", "-f", "-", "--json")
 	require.EqualError(t, err, "1 of 2 were refused")
 	require.JSONEq(t, `{"accepted":1,"refused":1,"items":[{"status":202,"event_id":"e1"},{"status":503,"code":"key_held_up","detail":"Send both again."}]}`, said)
-}
-
-func TestWhatIsRefusedForNowSaysWhenToSendItAgain(t *testing.T) {
-	t.Parallel()
-	webhook := &webhookStub{status: http.StatusTooManyRequests, answer: `{"code":"rate_limited","detail":"It is too much.","retry_after":7}`}
-	said, err := webhook.serve(t)("", "send", "paynow", "--repeat", "2")
-	require.EqualError(t, err, "2 of 2 were refused")
-	require.Equal(t, 2, strings.Count(said, "rate_limited: It is too much.\nSend it again in 7 s.\n"))
-}
-
-func TestAnAnswerThatDoesNotComeNamesTheEventToSendAgain(t *testing.T) {
-	t.Parallel()
-	for _, args := range []string{"send paynow --event-id 50211300441099001", "enqueue events-high --event-id 50211300441099001"} {
-		err := run(t.Context(), append(strings.Fields(args), "--webhook", "http://127.0.0.1:1"), func(string) string { return "" }, io.Discard)
-		require.ErrorContains(t, err, "whether it was taken is not known: send it again with --event-id 50211300441099001")
-	}
 }
 
 func TestWhatCannotBeSentIsToldBeforeAnythingIs(t *testing.T) {
@@ -222,26 +217,28 @@ func TestWhatCannotBeSentIsToldBeforeAnythingIs(t *testing.T) {
 		require.Empty(t, webhook.bodies)
 		require.Equal(t, !strings.Contains(args, "/nothing/here"), serve.ExitCode(err) == misused, args)
 	}
+	_, err := say(t, map[string]string{"QUEUES": "events-low"}, "enqueue", "orders-process")
+	require.ErrorContains(t, err, "the queue orders-process does not run here")
 }
 
-func TestAnAddressThatIsNoneIsRefusedBeforeAnythingIsSent(t *testing.T) {
+func TestAnAddressWhereNobodyListensIsToldWithWhatToSet(t *testing.T) {
 	t.Parallel()
+	const nobody, again = "http://127.0.0.1:1", "whether it was taken is not known: send it again with --event-id 50211300441099001"
+	environment := map[string]string{"BILLHOOK_SERVER": nobody, "BILLHOOK_WEBHOOK": nobody}
+	_, err := say(t, environment, "events", "ls")
+	require.ErrorContains(t, err, "nobody listens at "+nobody+": say with --server or BILLHOOK_SERVER where the worker is (make run starts one)")
 	for _, command := range []string{"send paynow", "enqueue events-high"} {
-		for _, address := range []string{"http://[here", "here:8080"} {
-			_, err := say(t, nil, append(strings.Fields(command), "--webhook", address)...)
-			require.ErrorContains(t, err, fmt.Sprintf("--webhook: %q is no address of a webhook service", address))
+		args := append(strings.Fields(command), "--event-id", "50211300441099001")
+		_, err := say(t, environment, args...)
+		require.ErrorContains(t, err, "nobody listens at "+nobody+": say with --webhook or BILLHOOK_WEBHOOK where the webhook service is (make run starts one)")
+		require.ErrorContains(t, err, again)
+		for _, none := range []string{"http://[here", "here:8080"} {
+			_, err = say(t, nil, append(args, "--webhook", none)...)
+			require.ErrorContains(t, err, fmt.Sprintf("--webhook: %q is no address of a webhook service", none))
 			require.NotContains(t, err.Error(), "whether it was taken")
 			require.Equal(t, misused, serve.ExitCode(err))
 		}
 	}
-}
-
-func TestAQueueThatDoesNotRunHereGetsNothing(t *testing.T) {
-	t.Parallel()
-	err := run(t.Context(), []string{"enqueue", "orders-process"}, func(name string) string {
-		return map[string]string{"QUEUES": "events-low"}[name]
-	}, io.Discard)
-	require.ErrorContains(t, err, "the queue orders-process does not run here")
 }
 
 // output keeps what a program has printed, and closes ready once a text is there.
@@ -266,7 +263,8 @@ func startDev(t *testing.T, environment map[string]string, args ...string) strin
 	ctx, stop := context.WithCancel(t.Context())
 	out, ended := &output{until: "Serving until Ctrl-C", ready: make(chan struct{})}, make(chan error, 1)
 	args = append([]string{"dev", "--webhook-port", "0", "--worker-port", "0", "--service-port", "0"}, args...)
-	go func() { ended <- run(ctx, args, func(name string) string { return environment[name] }, out) }()
+	p := programOf(t, environment, out)
+	go func() { ended <- p.execute(ctx, args) }()
 	t.Cleanup(func() {
 		stop()
 		require.NoError(t, <-ended)
@@ -319,24 +317,12 @@ func TestATargetOfTheEnvironmentWinsOverTheStandIn(t *testing.T) {
 	said := startDev(t, map[string]string{"SUBSCRIPTION_SERVICE_URL": service.URL})
 	require.Contains(t, said, "SUBSCRIPTION_SERVICE_URL: "+service.URL+", not a stand-in. No samples are sent, for they would reach it.")
 	webhook := regexp.MustCompile(`webhook (http://[^,]+),`).FindStringSubmatch(said)[1]
-	require.NoError(t, run(t.Context(), []string{"enqueue", "pay-subscription-update"}, func(name string) string {
-		return map[string]string{"BILLHOOK_WEBHOOK": webhook}[name]
-	}, io.Discard))
+	succeeds(t, map[string]string{"BILLHOOK_WEBHOOK": webhook}, "enqueue", "pay-subscription-update")
 	select {
 	case path := <-asked:
 		require.Contains(t, path, "/v1/webhooks/payment")
 	case <-time.After(time.Minute):
 		require.Fail(t, "the service was not called")
-	}
-}
-
-func TestAnAddressWhereNobodyListensIsToldWithWhatToSet(t *testing.T) {
-	t.Parallel()
-	nobody := "http://127.0.0.1:1"
-	const worker, webhook = "--server or BILLHOOK_SERVER where the worker is", "--webhook or BILLHOOK_WEBHOOK where the webhook service is"
-	for args, set := range map[string]string{"events ls": worker, "send paynow": webhook, "enqueue events-high": webhook} {
-		_, err := say(t, map[string]string{"BILLHOOK_SERVER": nobody, "BILLHOOK_WEBHOOK": nobody}, strings.Fields(args)...)
-		require.ErrorContains(t, err, "nobody listens at "+nobody+": say with "+set+" (make run starts one)", args)
 	}
 }
 

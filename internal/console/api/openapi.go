@@ -74,10 +74,9 @@ func schemaOf(f console.Field, all schemas) map[string]any {
 	if len(f.OneOf) > 0 {
 		s["enum"] = f.OneOf
 	}
-	for rule := range strings.SplitSeq(f.Rules, ",") {
-		name, value, _ := strings.Cut(rule, "=")
-		bound := map[string]string{"min": "minimum", "max": "maximum"}[name]
-		if n, err := strconv.ParseInt(value, 10, 64); err == nil && bound != "" {
+	for rule, bound := range map[string]string{"min": "minimum", "max": "maximum"} {
+		value, _ := f.Rule(rule)
+		if n, err := strconv.ParseInt(value, 10, 64); err == nil {
 			s[bound] = n
 		}
 	}

@@ -104,7 +104,7 @@ func (p *Pages) list(v *visit, o console.Operation) (declaredView, error) {
 	table.Title = view.Title
 	view.Tables = []grid{table}
 	if v.query("page") == "" && v.problem == nil {
-		view.Refreshes = slices.ContainsFunc(o.Fields, func(f console.Field) bool { return f.Name == "since" })
+		view.Refreshes = o.Field("since").Name != ""
 		for _, name := range o.Beside {
 			if err := p.besides(v, &view, name); err != nil {
 				return view, err

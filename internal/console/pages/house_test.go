@@ -15,11 +15,11 @@ import (
 	"unicode"
 
 	"github.com/go-chi/chi/v5"
-	"github.com/go-json-experiment/json/jsontext"
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog/catalogtest"
 	"billhook/internal/compose/operations"
+	"billhook/internal/compose/operations/operationstest"
 	"billhook/internal/console"
 	"billhook/internal/console/access"
 	"billhook/internal/console/pages"
@@ -94,92 +94,20 @@ type everything struct {
 	calls []string
 }
 
-func (e *everything) answer(ctx context.Context, method, path string, _, answer any) error {
+func (e *everything) Call(ctx context.Context, o console.Operation, in console.Input) (any, error) {
 	e.mu.Lock()
-	e.calls = append(e.calls, method+" "+path)
+	e.calls = append(e.calls, o.Method+" "+o.URL(in))
 	e.mu.Unlock()
 	if e.stalls {
 		<-ctx.Done()
-		return context.Cause(ctx)
+		return nil, context.Cause(ctx)
 	}
-	if e.refuses && method != http.MethodGet {
-		return serve.Refuse(http.StatusConflict, "changed", hostile)
+	if e.refuses && o.Method != http.MethodGet {
+		return nil, serve.Refuse(http.StatusConflict, "changed", hostile)
 	}
-	if answer != nil {
-		fill(reflect.ValueOf(answer).Elem(), 6)
-	}
-	return nil
-}
-
-func (e *everything) Call(ctx context.Context, o console.Operation, in console.Input) (any, error) {
-	return declared(ctx, e.answer, o, in)
-}
-
-func declared(ctx context.Context, call func(ctx context.Context, method, path string, question, answer any) error, o console.Operation, in console.Input) (any, error) {
-	answer, question := o.Answer(), any(nil)
-	if len(in.Body) > 0 {
-		question = jsontext.Value(in.Body)
-	}
-	err := call(ctx, o.Method, o.URL(in), question, answer)
-	if err != nil {
-		return nil, err
-	}
-	return reflect.ValueOf(answer).Elem().Interface(), nil
-}
-
-func fill(v reflect.Value, depth int) {
-	switch {
-	case depth == 0 || !v.CanSet():
-		return
-	case v.Type() == reflect.TypeFor[time.Time]():
-		v.Set(reflect.ValueOf(noon))
-		return
-	case v.Type() == reflect.TypeFor[jsontext.Value]():
-		text, _ := jsontext.AppendQuote(nil, hostile)
-		v.Set(reflect.ValueOf(jsontext.Value(text)))
-		return
-	}
-	switch v.Kind() {
-	case reflect.String:
-		v.SetString(hostile)
-	case reflect.Bool:
-		v.SetBool(true)
-	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
-		v.SetInt(7)
-	case reflect.Float64:
-		v.SetFloat(0.7)
-	case reflect.Pointer:
-		v.Set(reflect.New(v.Type().Elem()))
-		fill(v.Elem(), depth-1)
-	case reflect.Slice:
-		if v.Type().Elem().Kind() == reflect.Uint8 {
-			v.SetBytes([]byte(hostile))
-			return
-		}
-		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
-		fill(v.Index(0), depth-1)
-	case reflect.Array:
-		for i := range v.Len() {
-			fill(v.Index(i), depth-1)
-		}
-	case reflect.Map:
-		key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
-		fill(key, depth-1)
-		fill(value, depth-1)
-		v.Set(reflect.MakeMap(v.Type()))
-		v.SetMapIndex(key, value)
-	case reflect.Struct:
-		for i := range v.NumField() {
-			if v.Type().Field(i).Name != "Next" { // the last page
-				fill(v.Field(i), depth-1)
-			}
-		}
-	case reflect.Interface:
-		if v.NumMethod() == 0 {
-			v.Set(reflect.ValueOf(hostile))
-		}
-	default:
-	}
+	answer := reflect.ValueOf(o.Answer()).Elem()
+	operationstest.Fill(answer, hostile)
+	return answer.Interface(), nil
 }
 
 func walk(t *testing.T, routes chi.Routes, id string, visit func(method, route, path string)) {

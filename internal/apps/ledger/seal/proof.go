@@ -2,6 +2,7 @@ package seal
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -152,31 +153,58 @@ func CheckProof(text []byte, kept []Seal) (Proven, error) {
 // Resealed is the kind of a finding that kept seals alone tell: the seal is not the one that was kept.
 const Resealed = "resealed"
 
-// AgainstKept compares the seals of a tenant that somebody has kept elsewhere with those that are there, and
-// counts them. Only this finds that all was sealed again, or that the newest were cut off.
-func AgainstKept(tenant string, kept, there []Seal) (found []Finding, compared int64) {
-	hashes := map[int64]string{}
+// Comparison is what a comparison with seals that were kept elsewhere has come to.
+type Comparison struct {
+	Kept     int64     `json:"kept_seals" show:"Kept seals"`
+	Findings []Finding `json:"findings" show:"Findings"`
+	// Unkept are the tenants of which no seal was kept: of them nobody finds that all was sealed again.
+	Unkept []string `json:"tenants_without_kept_seals,omitempty" show:"Tenants without kept seals"`
+}
+
+// Notes say how many seals are as they were, where nothing was found.
+func (c Comparison) Notes() []string {
+	if len(c.Findings) > 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("Kept seals that are as they were: %d.", c.Kept)}
+}
+
+// Failure is what a command that asked for it ends with; empty: nothing was found.
+func (c Comparison) Failure() string {
+	if len(c.Findings) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("the seals are not those that were kept: %d findings", len(c.Findings))
+}
+
+// Compare compares the seals that somebody has kept elsewhere with those that are there. Only this finds that all was
+// sealed again, or that the newest were cut off.
+func Compare(kept, there []Seal) Comparison {
+	c, now, tenants := Comparison{Findings: []Finding{}}, map[store.Key]string{}, map[string]bool{}
 	for _, s := range there {
-		hashes[s.Number] = s.Hash
+		now[sealKey(s.Tenant, s.Number)] = s.Hash
 	}
-	for _, s := range kept {
-		if s.Tenant != tenant {
-			continue
+	byTenant := func(a, b Seal) int { return cmp.Compare(a.Tenant, b.Tenant) }
+	for _, s := range slices.SortedStableFunc(slices.Values(kept), byTenant) {
+		tenants[s.Tenant] = true
+		key, detail := sealKey(s.Tenant, s.Number), "the seal is not the one that was kept: the books were sealed again"
+		hash, found := now[key]
+		if found {
+			c.Kept++
+		} else {
+			detail = "the seal that was kept is gone"
 		}
-		finding := Finding{Kind: Resealed, Tenant: tenant, Document: sealKey(tenant, s.Number).String(), Seal: s.Number}
-		switch hash, known := hashes[s.Number]; {
-		case !known:
-			finding.Detail = "the seal that was kept is gone"
-		case hash != s.Hash:
-			finding.Detail = "the seal is not the one that was kept: the books were sealed again"
-			compared++
-		default:
-			compared++
-			continue
+		if hash != s.Hash {
+			c.Findings = append(c.Findings, Finding{Kind: Resealed, Tenant: s.Tenant, Document: key.String(), Seal: s.Number, Detail: detail})
 		}
-		found = append(found, finding)
 	}
-	return found, compared
+	for _, s := range there {
+		if !tenants[s.Tenant] {
+			c.Unkept, tenants[s.Tenant] = append(c.Unkept, s.Tenant), true
+		}
+	}
+	slices.Sort(c.Unkept)
+	return c
 }
 
 var hasher = rfc6962.DefaultHasher

@@ -19,6 +19,7 @@ import (
 
 	"billhook/catalog/catalogtest"
 	"billhook/internal/filetest"
+	"billhook/internal/platform/env/envtest"
 	"billhook/internal/platform/signature"
 )
 
@@ -186,8 +187,7 @@ func TestTheHelpListsTheVariablesOfTheDeployment(t *testing.T) {
 		return out.String()
 	}
 	whole := said(nil)
-	page := "# Variables of webhook\n\nWhat `webhook --help` says; `go test ./cmd/webhook -run TheHelp -update` writes it.\n\n```text\n" + whole + "```\n"
-	filetest.Recorded(t, page, "..", "..", "docs", "reference", "variables-webhook.md")
+	envtest.Page(t, "webhook", "worker", help(environment(nil)))
 	require.Equal(t, whole, said(map[string]string{"CATALOG_DIR": "nowhere"}))
 	narrow := said(map[string]string{"QUEUES": "pay-subscription-update"})
 	require.Contains(t, narrow, "  WEBHOOK_SIGNING_SECRET (required) ")

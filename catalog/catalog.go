@@ -53,7 +53,7 @@ type Queue struct {
 	Contract string `json:"contract"` // the body format of its messages
 	// SharedTopic is the shared topic that the queue takes its messages from; empty: it has its own.
 	SharedTopic string `json:"topic"`
-	// Bindings hold the routing keys that the queue takes from its topic; none: it takes all.
+	// Bindings are the routing keys that the queue takes from its topic; none: it takes all.
 	Bindings []routing.Pattern `json:"bindings"`
 	// OrderingKey lists the fields that the ordering key is taken from, best first; empty: unordered.
 	OrderingKey []string `json:"ordering_key"`
@@ -73,14 +73,14 @@ type Queue struct {
 	HandlerTimeout time.Duration `json:"handler_timeout"` // how long one attempt may take; below ack_deadline_seconds
 	// MessageTTL is the age at which a message is no longer handled, unless it is replayed; 0 is never.
 	MessageTTL       time.Duration `json:"message_ttl"`
-	MessageRetention time.Duration `json:"message_retention_duration"` // by Pub/Sub, of an unacknowledged message
+	MessageRetention time.Duration `json:"message_retention_duration"` // how long Pub/Sub keeps an unacknowledged message
 	// RememberFor is how long the idempotency record is kept; 0: none is.
 	RememberFor time.Duration `json:"remember_for"`
-	Concurrency int           `json:"concurrency"` // messages that one instance handles at once
+	Concurrency int           `json:"concurrency"` // how many messages one instance handles at once
 	// SlotWait is how long a message of a full instance waits; after it the push is refused.
 	SlotWait     time.Duration `json:"slot_wait"`
-	MinInstances int           `json:"min_instances"` // of the service that serves the queue
-	MaxInstances int           `json:"max_instances"` // of the service that serves the queue
+	MinInstances int           `json:"min_instances"` // the fewest instances of the queue's service
+	MaxInstances int           `json:"max_instances"` // the most instances of the queue's service
 	// BacklogAlertAbove is the number of waiting messages above which the alert fires; 0 is none.
 	BacklogAlertAbove int `json:"backlog_alert_above"`
 	// BacklogWarnAbove is the smaller number above which a warning does; 0 is none.
@@ -107,8 +107,8 @@ type Queue struct {
 
 // Rate limits messages for a queue in a second, over all instances. The zero value is no limit.
 type Rate struct {
-	PerSecond int `json:"per_second"` // of all users together; 0 is no limit
-	PerUser   int `json:"per_user"`   // of each user; 0 is no limit
+	PerSecond int `json:"per_second"` // messages of all users together; 0 is no limit
+	PerUser   int `json:"per_user"`   // messages of each user; 0 is no limit
 	// User lists the attributes or body fields that say whose a message is, best first.
 	User []string `json:"user"`
 }
@@ -161,7 +161,7 @@ type Handler struct {
 	// MaxAttempts is that of the queue unless the event type has its own.
 	MaxAttempts int           `json:"max_attempts"`
 	Backoff     retry.Policy  `json:"retry_policy"` // as of the queue, where it says nothing else
-	Timeout     time.Duration `json:"timeout"`      // of one attempt
+	Timeout     time.Duration `json:"timeout"`      // how long one attempt may take
 }
 
 // DeadLetter is what becomes of a message that cannot be handled.
@@ -190,7 +190,7 @@ type Topic struct {
 
 // Product is what a product of the store is worth.
 type Product struct {
-	Points int64 `json:"points"` // per piece, at least 1
+	Points int64 `json:"points"` // what one piece is worth, at least 1
 }
 
 // Scheme is how a source signs, and what its bodies are.

@@ -70,7 +70,7 @@ const (
 type Rule struct {
 	// Name is the event type, or the pattern, that it stands under.
 	Name  string     `json:"-"`
-	Lines []RuleLine `json:"lines"` // of the entry: their debits are their credits
+	Lines []RuleLine `json:"lines"` // the lines of the entry: their debits are their credits
 }
 
 // RuleLine makes a line of an entry. It has one of Debit and Credit.

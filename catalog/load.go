@@ -179,7 +179,7 @@ type rawQueue struct {
 
 type rawPolicy struct {
 	Base       time.Duration   `json:"minimum_backoff"` // the wait before the second attempt
-	Multiplier float64         `json:"multiplier"`      // of each wait after it
+	Multiplier float64         `json:"multiplier"`      // of each wait after that one
 	Max        time.Duration   `json:"maximum_backoff"` // the longest wait
 	Jitter     time.Duration   `json:"jitter"`          // the most that is added at random, within the longest wait
 	Schedule   []time.Duration `json:"schedule"`        // in place of all others: the waits one after another, of which the last one repeats

@@ -62,23 +62,34 @@ func TestTheReferenceOfTheCatalogHasTheKeysOfItsStructs(t *testing.T) {
 		"A duration is a string such as `\"60s\"`.\nWhat a queue does not say is that of `defaults` in `catalog/queues.yaml`. " +
 		"`billhook admin catalog check` finds every mistake.\n")
 	names := strings.NewReplacer("time.Duration", "duration", "routing.", "", "retry.Policy", "retry_policy", "signature.Scheme", "signature")
-	file := ""
-	for _, section := range reference {
-		if section.file != file {
-			file = section.file
-			fmt.Fprintf(&page, "\n## %s\n\n| key | value | meaning |\n| --- | --- | --- |\n", file)
-		}
+	for i, section := range reference {
 		require.Contains(t, structs, section.of)
+		var keys []string
 		for _, field := range structs[section.of].Fields.List {
-			if key := keyOf(field); key != "" {
-				said := strings.Join(strings.Fields(cmp.Or(field.Doc.Text(), field.Comment.Text())), " ")
-				require.NotEmpty(t, said, "%s.%s says nothing of itself", section.of, key)
-				if rest, ok := strings.CutPrefix(said, field.Names[0].Name+" "); ok {
-					said = "`" + key + "` " + rest
-				}
-				fmt.Fprintf(&page, "| `%s%s` | %s | %s |\n", section.path, key,
-					names.Replace(types.ExprString(field.Type)), strings.ReplaceAll(said, "|", `\|`))
+			key := keyOf(field)
+			if key == "" {
+				continue
 			}
+			said := strings.Join(strings.Fields(cmp.Or(field.Doc.Text(), field.Comment.Text())), " ")
+			require.NotEmpty(t, said, "%s.%s says nothing of itself", section.of, key)
+			said = strings.TrimPrefix(said, field.Names[0].Name+" ")
+			said = strings.TrimSuffix(strings.TrimPrefix(strings.TrimPrefix(said, "is "), "are "), ".")
+			keys = append(keys, fmt.Sprintf("`%s` (%s): %s", key, names.Replace(types.ExprString(field.Type)), strings.ReplaceAll(said, "|", `\|`)))
+		}
+		switch where := cmp.Or(strings.TrimSuffix(section.path, "."), section.file); {
+		case i == 0: // people look for a queue's keys most
+			page.WriteString("\n## queues.yaml\n\n| key of a queue | what it is |\n| --- | --- |\n")
+			for _, key := range keys {
+				page.WriteString("| " + strings.Replace(key, ": ", " | ", 1) + " |\n")
+			}
+		case section.file != reference[i-1].file && reference[i-1].file == reference[0].file:
+			page.WriteString("\n## The other files\n\n| file, map | keys |\n| --- | --- |\n")
+			fallthrough
+		default:
+			if section.file != where && section.file != reference[0].file {
+				where = section.file + "`, `" + where
+			}
+			fmt.Fprintf(&page, "| `%s` | %s |\n", where, strings.Join(keys, "<br>"))
 		}
 	}
 	isPage(t, "catalog.md", page.String())

@@ -17,14 +17,14 @@ const targetsFile = "targets.yaml"
 type Target struct {
 	Name        string `json:"-"`
 	Description string `json:"description"` // what the service does
-	// URLVariable and SecretVariable name environment variables; of the secrets the first signs.
+	// URLVariable names the environment variable with its address.
 	URLVariable    string `json:"url_variable"`
-	SecretVariable string `json:"secret_variable"` // with the secrets; the first signs
+	SecretVariable string `json:"secret_variable"` // the environment variable with its secrets; the first signs
 	// Scheme is how a request is signed: generic or standard.
 	Scheme Scheme `json:"scheme"`
-	// Internal targets may be at private addresses; others are dialled at public ones alone.
+	// Internal is whether it may be at a private address; others are dialled at public ones alone.
 	Internal bool     `json:"internal"`
-	Timeouts Timeouts `json:"timeouts"` // of one request
+	Timeouts Timeouts `json:"timeouts"` // how long one request may take
 	// Concurrency is how many requests one instance has under way at once; 0 is no limit.
 	Concurrency int `json:"concurrency"`
 	// RatePerSecond limits the requests of one instance; 0 is no limit.
@@ -35,19 +35,19 @@ type Target struct {
 
 // Timeouts bound each step before a request is sent, and the whole exchange.
 type Timeouts struct {
-	Connect time.Duration `json:"connect"` // to connect; at most total
+	Connect time.Duration `json:"connect"` // how long connecting may take; at most total
 	Total   time.Duration `json:"total"`   // for the whole request; below 600s
 }
 
 // Breaker leaves a target alone for Rest after Failures in a row; 0 is any number.
 type Breaker struct {
-	Failures int           `json:"failures"` // in a row, after which the target is left alone; 0 is any number
+	Failures int           `json:"failures"` // how many in a row open it: then the target is left alone; 0 is any number
 	Rest     time.Duration `json:"rest"`     // how long it is left alone
 }
 
 // Endpoints are the addresses that third parties register. The zero value is none.
 type Endpoints struct {
-	Timeouts      Timeouts `json:"timeouts"`        // of one request
+	Timeouts      Timeouts `json:"timeouts"`        // how long one request may take
 	Concurrency   int      `json:"concurrency"`     // requests to one endpoint under way at once, of one instance; 0 is no limit
 	RatePerSecond float64  `json:"rate_per_second"` // to one endpoint, of one instance; 0 is no limit
 	Burst         int      `json:"burst"`           // how many may go out at once
@@ -71,7 +71,7 @@ func (e Endpoints) Target() Target {
 // Post is a handler without Go: it posts the event to a path of a target.
 type Post struct {
 	Target string `json:"target"` // a name of targets.yaml
-	Path   string `json:"path"`   // that is posted to
+	Path   string `json:"path"`   // the path that is posted to
 	// Reconcile is the path, with {id}, that says by 200 whether the target has an event; empty: it need not.
 	Reconcile string `json:"reconcile"`
 	// Form is that of the body: of one event, or of all the attempts of a batch.
@@ -98,7 +98,7 @@ func (p Post) handler() string { return "post:" + p.Target + p.Path }
 // Batch is how many attempts of a queue one call of its handler takes. The zero value is one.
 type Batch struct {
 	Size int           `json:"size"` // the most attempts of one call
-	Wait time.Duration `json:"wait"` // of the first attempt for others
+	Wait time.Duration `json:"wait"` // how long the first attempt waits for others
 }
 
 // Posts returns what the enabled queues of the pool post; an empty pool is all pools.

@@ -95,11 +95,9 @@ func TestTheWorkedExampleIsDoneAsItIsWritten(t *testing.T) {
 	require.Error(t, err, "nothing is registered yet")
 	require.Contains(t, said, "parcels.count")
 
-	quotes := fenced(t, "go")
-	require.NoError(t, os.Mkdir(filepath.Join(tree, "internal", "apps", "parcels"), 0o700))
-	require.NoError(t, os.WriteFile(filepath.Join(tree, "internal", "apps", "parcels", "parcels.go"), []byte(quotes[0]), 0o600))
+	require.NoError(t, os.CopyFS(filepath.Join(tree, "internal", "apps", "parcels"), os.DirFS(filepath.Join("testdata", "parcels"))))
 	worker := filepath.Join(tree, "internal", "compose", "worker", "worker.go")
-	filetest.Replace(t, "with dependencies) {\n", "with dependencies) {\n\t"+quotes[1], worker)
+	filetest.Replace(t, "with dependencies) {\n", "with dependencies) {\n\t"+fenced(t, "go")[0], worker)
 	filetest.Replace(t, "\nimport (\n", "\nimport (\n\t\"billhook/internal/apps/parcels\"\n", worker)
 	said, err = check()
 	require.NoError(t, err, said)
@@ -107,10 +105,6 @@ func TestTheWorkedExampleIsDoneAsItIsWritten(t *testing.T) {
 
 func TestTheWorkedExampleIsAQueueInOneFileAndOneLine(t *testing.T) {
 	t.Parallel()
-	file := filetest.Read(t, "testdata", "parcels", "parcels.go")
-	quotes := fenced(t, "go")
-	require.Len(t, quotes, 2, "the file, and the line of registration")
-	require.Equal(t, file, quotes[0])
 	s := startEmbedded(t, loaded(t, addedTo(t, exampleLines(t))), func(config *devstack.Config) {
 		config.Handlers = func(registry *handler.Registry) { parcels.Register(registry) }
 	})

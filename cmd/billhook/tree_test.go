@@ -156,40 +156,47 @@ func fullWorker(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, answer)
 }
 
-// needs says what an operation asks of its caller.
-var needs = map[console.Needs]string{console.Look: "", console.Act: "acts", console.Reason: "changes: a reason", console.TwoPeople: "changes: a reason, and two people known by name"}
-
+// The flags stand in a command's --help, and the answers in the OpenAPI document: neither is repeated here.
 func TestTheReferenceIsThatOfTheProgram(t *testing.T) {
 	t.Parallel()
 	asked := map[string]console.Operation{}
 	for _, o := range known().Operations {
 		asked[o.Name] = o
 	}
-	var page strings.Builder
-	page.WriteString("# Commands and routes\n\nMade of the program by `go test ./cmd/billhook -run Reference -update`. " +
-		"Every command has `-o table|json|csv`, `--wide`, `--server`, `--webhook`\nand `--help`; a list has `--watch` and `--out`. " +
-		"`GET /v1/ops/openapi.json` has each route with its parameters, bodies and answers,\nas OpenAPI 3.1. " +
-		"A change takes an `Idempotency-Key`: sent again with the same key, it is done once. A command without a route asks several,\n" +
-		"or none. [Reasons](reasons.md) says what a code in an answer means.\n" +
-		"\n| command | route | what it does | needs | flags |\n| --- | --- | --- | --- | --- |\n")
+	const alone = "none"
+	nouns, lines := []string{alone}, map[string][]string{}
 	for _, command := range leaves(t) {
-		var flags []string
-		command.Flags().VisitAll(func(f *pflag.Flag) {
-			if !slices.Contains([]string{"help", "server", "webhook", "watch", "out", "json", "output", "wide"}, f.Name) {
-				flags = append(flags, "`--"+f.Name+"`")
-			}
-		})
-		usage := "`" + strings.ReplaceAll(strings.TrimSuffix(command.UseLine(), " [flags]"), "|", `\|`) + "`"
+		usage := strings.ReplaceAll(strings.TrimSuffix(command.UseLine(), " [flags]"), "|", `\|`)
 		name := strings.TrimPrefix(command.CommandPath(), "billhook ")
-		route := ""
-		o, asks := asked[name]
-		if asks {
-			route = "`" + o.Path + "`"
+		noun, _, has := strings.Cut(name, " ")
+		line := fmt.Sprintf("`%s`: %s", strings.TrimPrefix(strings.TrimPrefix(usage, "billhook "), noun+" "), command.Short)
+		if !has {
+			noun, line = alone, fmt.Sprintf("`%s`: %s", strings.TrimPrefix(usage, "billhook "), command.Short)
+		}
+		if o, asks := asked[name]; asks {
+			line += fmt.Sprintf(" (`%s`)", o.Path)
+			if o.Needs == console.TwoPeople {
+				line += "; takes two people known by name"
+			}
 			delete(asked, name)
 		}
-		fmt.Fprintf(&page, "| %s | %s | %s | %s | %s |\n", usage, route, command.Short, needs[o.Needs], strings.Join(flags, " "))
+		if !slices.Contains(nouns, noun) {
+			nouns = append(nouns, noun)
+		}
+		lines[noun] = append(lines[noun], line)
 	}
 	require.Empty(t, asked, "an operation without a command")
+	var page strings.Builder
+	page.WriteString("# Commands and routes\n\nMade of the program by `go test ./cmd/billhook -run Reference -update`. " +
+		"`billhook <command> --help` has the flags of each.\n" +
+		"Every command has `-o table|json|csv`, `--wide`, `--server` and `--webhook`; a list has `--watch` and `--out`.\n" +
+		"`GET /v1/ops/openapi.json` has each route with its parameters, bodies and answers, as OpenAPI 3.1. A change takes\n" +
+		"`--why`, and its route an `Idempotency-Key`: sent again with the same key, it is done once. A command without a route\n" +
+		"calls several, or none. [Reasons](reasons.md) says what a code in an answer means.\n\n" +
+		"| noun | commands of `billhook`: what each does, and its route |\n| --- | --- |\n")
+	for _, noun := range nouns {
+		fmt.Fprintf(&page, "| %s | %s |\n", noun, strings.Join(lines[noun], "<br>"))
+	}
 	filetest.Recorded(t, page.String(), "..", "..", "docs", "reference", "commands.md")
 }
 

@@ -17,6 +17,7 @@ import (
 	"billhook/catalog/catalogtest"
 	"billhook/internal/compose/service/servicetest"
 	"billhook/internal/filetest"
+	"billhook/internal/platform/env/envtest"
 	"billhook/internal/platform/signature"
 )
 
@@ -131,8 +132,7 @@ func TestSecretsAndTheWindowOfTimeAreThoseOfTheEnvironment(t *testing.T) {
 func TestTheHelpListsTheVariablesOfTheDeployment(t *testing.T) {
 	t.Parallel()
 	whole := said(t, nil)
-	page := "# Variables of webhook\n\nWhat `webhook --help` says; `go test ./cmd/webhook -run TheHelp -update` writes it.\n\n```text\n" + whole + "```\n"
-	filetest.Recorded(t, page, "..", "..", "docs", "reference", "variables-webhook.md")
+	envtest.Page(t, "webhook", help(servicetest.Environment(nil)))
 	require.Equal(t, whole, said(t, map[string]string{"CATALOG_DIR": "nowhere"}))
 	narrow := said(t, map[string]string{"QUEUES": "pay-subscription-update"})
 	require.Contains(t, narrow, "  WEBHOOK_SIGNING_SECRET (required) ")

@@ -16,6 +16,7 @@ import (
 	"billhook/internal/compose/service/servicetest"
 	"billhook/internal/compose/worker"
 	"billhook/internal/filetest"
+	"billhook/internal/platform/env/envtest"
 	"billhook/internal/platform/telemetry"
 )
 
@@ -170,8 +171,7 @@ func TestTheHelpListsTheVariablesOfTheDeployment(t *testing.T) {
 		return out.String()
 	}
 	whole := said(nil)
-	page := "# Variables of worker\n\nWhat `worker --help` says; `go test ./cmd/worker -run TheHelp -update` writes it.\n\n```text\n" + whole + "```\n"
-	filetest.Recorded(t, page, "..", "..", "docs", "reference", "variables-worker.md")
+	envtest.Page(t, "worker", help(servicetest.Environment(nil)))
 	for _, target := range catalogtest.Shipped().Targets {
 		require.Contains(t, whole, "  "+target.URLVariable+" (required) ")
 		require.Equal(t, 1, strings.Count(whole, "\n  "+target.SecretVariable), target.SecretVariable)

@@ -175,14 +175,22 @@ func TestEveryReasonHasAnEntryOnThePageOfReasons(t *testing.T) {
 	page.WriteString("# Reasons, results and states\n\nMade of the code by `go test ./internal/inspect/deadletters -run Reasons -update`.\n\n" +
 		"## Reasons\n\nWhy an attempt failed, or why a message waits: the reason of dead letters, records, log lines and metrics. A failure that\n" +
 		"another attempt may help is tried again first, by the queue's `retry_policy`; what to do is about the dead letter that is left.\n" +
-		"[Dead letters](../runbooks/dead-letters.md) has the commands. What a service answers a sender with is in [answers](answers.md).\n\n" +
-		"| reason | what happened | at fault | what to do |\n| --- | --- | --- | --- |\n")
+		"[Dead letters](../runbooks/dead-letters.md) has the commands. What a service answers a sender with is in [answers](answers.md).\n" +
+		"Who is at fault can mend it; reasons that ask for the same share a row.\n\n" +
+		"| reason, and what happened | at fault | what to do |\n| --- | --- | --- |\n")
 	said := strings.NewReplacer("%s", "the called service", "%c", "that status")
+	type answer struct{ fault, do string }
+	together := map[answer][]string{} // those that ask for the same
 	for _, name := range slices.Sorted(maps.Keys(causes)) {
 		c := causes[name]
 		reasons := cmp.Or(strings.Join(slices.Sorted(slices.Values(names[name])), ", "), "`"+name+"`")
-		what := said.Replace(c.what)
-		fmt.Fprintf(&page, "| %s | %s | %s | %s |\n", reasons, strings.ToUpper(what[:1])+what[1:], c.fault, c.do)
+		to := answer{c.fault, c.do}
+		together[to] = append(together[to], reasons+": "+said.Replace(c.what))
+	}
+	for _, to := range slices.SortedFunc(maps.Keys(together), func(a, b answer) int {
+		return cmp.Or(cmp.Compare(a.fault, b.fault), cmp.Compare(together[a][0], together[b][0]))
+	}) {
+		fmt.Fprintf(&page, "| %s | %s | %s |\n", strings.Join(together[to], "<br>"), to.fault, to.do)
 	}
 	for _, section := range shown {
 		fmt.Fprintf(&page, "\n## %s\n\n%s\n\n| of | what it is |\n| --- | --- |\n", section.title, section.intro)

@@ -81,19 +81,29 @@ func (all *Refusals) Add(status int, code, detail string, after int) *Problem {
 	return refused
 }
 
-// String is the table in Markdown, by status and code.
+// String is the table in Markdown: a row for each status and Retry-After, with its codes.
 func (all *Refusals) String() string {
-	text := "| answer | code | what it says | `Retry-After` |\n| ---: | --- | --- | ---: |\n"
+	var rows []string
+	last := &Problem{}
 	for _, p := range slices.SortedFunc(slices.Values(*all), func(a, b *Problem) int {
-		return cmp.Or(cmp.Compare(a.Status, b.Status), cmp.Compare(a.Code, b.Code))
+		return cmp.Or(cmp.Compare(a.Status, b.Status), cmp.Compare(a.RetryAfter, b.RetryAfter), cmp.Compare(a.Code, b.Code))
 	}) {
-		after := ""
-		if p.RetryAfter > 0 {
-			after = strconv.Itoa(p.RetryAfter) + " s"
+		said := fmt.Sprintf("`%s`: %s", p.Code, p.Detail)
+		switch end := len(rows) - 1; {
+		case p.Status != last.Status || p.RetryAfter != last.RetryAfter:
+			after := ""
+			if p.RetryAfter > 0 {
+				after = strconv.Itoa(p.RetryAfter) + " s"
+			}
+			rows = append(rows, fmt.Sprintf("| %d | %s | %s", p.Status, after, said))
+		case p.Detail == last.Detail:
+			rows[end] = strings.TrimSuffix(rows[end], ": "+p.Detail) + ", " + said
+		default:
+			rows[end] += "<br>" + said
 		}
-		text += fmt.Sprintf("| %d | `%s` | %s | %s |\n", p.Status, p.Code, p.Detail, after)
+		last = p
 	}
-	return text
+	return "| answer | `Retry-After` | code, and what it says |\n| ---: | ---: | --- |\n" + strings.Join(rows, " |\n") + " |\n"
 }
 
 // ErrorMapping says how a service answers errors: each as the first known one that it is, or as Last.

@@ -1,0 +1,46 @@
+// Package envtest holds the page of variables to the programs that read them. It owns docs/reference/variables.md.
+package envtest
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/internal/filetest"
+	"billhook/internal/platform/env"
+)
+
+const page = "../../docs/reference/variables.md"
+
+// Page compares the page with what a program's help says. What every
+// service reads stands once, among the variables of both.
+func Page(t require.TestingT, program string, help env.Help) {
+	source := filetest.Read(t, "..", "..", "internal", "compose", "service", "service.go")
+	both, own := "", ""
+	for _, v := range help.Own {
+		options, preset, unset := "", "", v.Default
+		if v.Required {
+			options, unset = ",required", "required"
+		}
+		if v.Default != "" {
+			preset = fmt.Sprintf(" envDefault:%q", v.Default)
+		}
+		row := fmt.Sprintf("| `%s` | %s | %s |\n", v.Name, unset, v.About)
+		if strings.Contains(source, fmt.Sprintf("`env:%q%s about:%q`", v.Name+options, preset, v.About)) {
+			both += row
+		} else {
+			own += row
+		}
+	}
+	var named []string
+	for _, v := range help.Catalog {
+		named = append(named, fmt.Sprintf("`%s`: %s", v.Name, v.About))
+	}
+	own += fmt.Sprintf("| those that the catalog names, for the queues that run | required | %s |\n", strings.Join(named, "<br>"))
+	for name, rows := range map[string]string{"both": both, program: own} {
+		table := "| variable | where it is not set | what it is |\n| --- | --- | --- |\n" + rows
+		mark := fmt.Sprintf("<!-- %s: go test ./cmd/webhook ./cmd/worker -run TheHelp -update -->\n", name)
+		filetest.Part(t, table, mark, "<!-- end of "+name+" -->\n", page)
+	}
+}

@@ -181,29 +181,6 @@ func wellFormed(token string) (string, error) {
 
 func invalid(reason string) error { return fmt.Errorf("%w: %s", ErrInvalid, reason) }
 
-// reason returns a code for an error of the library, whose text may quote the token.
-func reason(err error) string {
-	for _, known := range []struct {
-		err  error
-		code string
-	}{
-		{errUnknownKey, "unknown_key"},
-		{jwt.ErrTokenMalformed, "malformed"},
-		{jwt.ErrTokenSignatureInvalid, "signature"},
-		{jwt.ErrTokenUnverifiable, "unverifiable"},
-		{jwt.ErrTokenExpired, "expired"},
-		{jwt.ErrTokenUsedBeforeIssued, "issued_in_the_future"},
-		{jwt.ErrTokenNotValidYet, "not_valid_yet"},
-		{jwt.ErrTokenInvalidAudience, "audience"},
-		{jwt.ErrTokenRequiredClaimMissing, "claim_missing"},
-	} {
-		if errors.Is(err, known.err) {
-			return known.code
-		}
-	}
-	return "claims"
-}
-
 // Identity-Aware Proxy by its documentation ("Securing your app with signed headers").
 const (
 	proxyHeader  = "X-Goog-Iap-Jwt-Assertion"

@@ -43,7 +43,7 @@ const (
 )
 
 // errUnknownKey: the current set has no key with this id.
-var errUnknownKey = errors.New("auth: unknown key id")
+var errUnknownKey = invalid("unknown_key")
 
 // keySet is the signing keys of one algorithm at a URL, fetched once for all callers. A set that is no longer fresh
 // answers at once and is fetched in the background.

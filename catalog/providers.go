@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"billhook/internal/contract"
 	"billhook/internal/pii"
@@ -134,25 +135,35 @@ var (
 
 // readProviders reads the folder's providers, and the built-in ones of other names whose events its contracts have.
 func (c *Catalog) readProviders(r *reader, files fs.FS) {
-	own, _ := fs.Glob(files, providersFiles) // the pattern is good
-	builtin, _ := fs.Glob(embedded, providersFiles)
-	for _, file := range slices.Compact(slices.Sorted(slices.Values(append(builtin, own...)))) {
-		from, isOwn, before := files, slices.Contains(own, file), len(r.mistakes)
-		if !isOwn {
-			from = embedded
-		}
-		p := Provider{Name: strings.TrimSuffix(path.Base(file), ".yaml")}
-		if root, ok := r.root(from, file); ok {
-			tree, _ := r.branch(root, file, "")
-			r.decode(tree, &p, file, "")
-			r.checkProvider(file, p, c.Contracts)
-		}
-		if isOwn || len(r.mistakes) == before {
-			c.Providers[p.Name] = p
-		} else {
-			r.mistakes = r.mistakes[:before]
+	for file, p := range r.providers(files) {
+		r.checkProvider(file, p, c.Contracts)
+		c.Providers[p.Name] = p
+	}
+	for file, p := range builtin() {
+		if _, own := c.Providers[p.Name]; !own {
+			probe := &reader{unread: r.unread, lines: lines{}}
+			if probe.checkProvider(file, p, c.Contracts); len(probe.mistakes) == 0 {
+				c.Providers[p.Name] = p
+			}
 		}
 	}
+}
+
+// builtin are the program's own providers by their files, which every load looks at.
+var builtin = sync.OnceValue(func() map[string]Provider { return newReader().providers(embedded) })
+
+func (r *reader) providers(files fs.FS) map[string]Provider {
+	all := map[string]Provider{}
+	found, _ := fs.Glob(files, providersFiles) // the pattern is good
+	for _, file := range found {
+		p := Provider{Name: strings.TrimSuffix(path.Base(file), ".yaml")}
+		if root, ok := r.root(files, file); ok {
+			tree, _ := r.branch(root, file, "")
+			r.decode(tree, &p, file, "")
+			all[file] = p
+		}
+	}
+	return all
 }
 
 func (r *reader) checkProvider(place string, p Provider, contracts *contract.Set) {

@@ -6,7 +6,6 @@ import (
 	"crypto"
 	"encoding/base64"
 	"errors"
-	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -18,7 +17,6 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 
 	"billhook/internal/platform/cache"
-	"billhook/internal/platform/serve"
 )
 
 // The JWT library accepts Email for email, and the last of two equal names, where another reader of the same token may
@@ -104,9 +102,6 @@ func (i issuer) read(ctx context.Context, token string, signatureRemoved bool) (
 	}
 	if err == nil {
 		err = i.validate(content)
-	}
-	if errors.Is(err, serve.ErrKeysUnavailable) {
-		err = fmt.Errorf("%w: %s", serve.ErrKeysUnavailable, i.keys.failure())
 	}
 	return content, err
 }

@@ -313,7 +313,7 @@ func (w *world) sweep(t *rapid.T) {
 	}
 	left := len(orphans)
 	for more := true; more; {
-		swept, err := dedupe.Sweep(context.Background(), w.store, w.now.Add(-orphaned), w.now, 50, func(_ context.Context, record dedupe.Record) (bool, error) {
+		swept := filetest.Must(dedupe.Sweep(context.Background(), w.store, w.now.Add(-orphaned), w.now, 50, func(_ context.Context, record dedupe.Record) (bool, error) {
 			require.NotNil(t, record.Message) // also of a round before, which failed
 			e := orphans[string(record.Message.Data)]
 			if e == nil {
@@ -338,8 +338,7 @@ func (w *world) sweep(t *rapid.T) {
 				}
 				return meanwhile != "it is reported", nil
 			}
-		})
-		require.NoError(t, err)
+		}))(t)
 		require.Equal(t, []int{failed, reported}, []int{swept.Failed, swept.Reported})
 		require.True(t, swept.More || left == 0, "each orphan is found")
 		failed, reported, more = 0, 0, swept.More && swept.Failed == 0

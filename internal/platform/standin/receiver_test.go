@@ -32,10 +32,9 @@ const (
 
 func newReceiver(t testing.TB) *standin.Receiver {
 	t.Helper()
-	r, err := standin.NewReceiver(standin.ServiceConfig{
+	r := filetest.Must(standin.NewReceiver(standin.ServiceConfig{
 		Secrets: []string{otherSecret, receiverSecret}, Tolerance: 5 * time.Minute, Now: func() time.Time { return start },
-	})
-	require.NoError(t, err)
+	}))(t)
 	return r
 }
 
@@ -319,11 +318,10 @@ func (b bulk) sent(t *testing.T, r *standin.Receiver) (status int, answer string
 func TestTheIndexTakesActionsAndDocumentsAlone(t *testing.T) {
 	t.Parallel()
 	indexing := func() *standin.Receiver {
-		r, err := standin.NewReceiver(standin.ServiceConfig{
+		r := filetest.Must(standin.NewReceiver(standin.ServiceConfig{
 			Secrets: []string{receiverSecret}, Tolerance: 5 * time.Minute, Now: func() time.Time { return start },
 			Posts: []catalog.Post{{Path: "/products/_bulk", Form: catalog.Bulk}},
-		})
-		require.NoError(t, err)
+		}))(t)
 		return r
 	}
 	all := filetest.YAML[struct{ Taken, Steps []bulk }](t, "testdata", "bulk.yaml")

@@ -177,14 +177,6 @@ type rawQueue struct {
 	AckDeadline int64 `json:"ack_deadline_seconds"`
 }
 
-type rawPolicy struct {
-	Base       time.Duration   `json:"minimum_backoff"` // the wait before the second attempt
-	Multiplier float64         `json:"multiplier"`      // of each wait after that one
-	Max        time.Duration   `json:"maximum_backoff"` // the longest wait
-	Jitter     time.Duration   `json:"jitter"`          // the most that is added at random, within the longest wait
-	Schedule   []time.Duration `json:"schedule"`        // in place of all others: the waits one after another, of which the last one repeats
-}
-
 // ofOneQueue are the keys that defaults cannot have.
 var ofOneQueue = []string{"id", "alias", "description", "topic", "bindings", "ordering_key", "priority", "pool", "handlers", "batch", "rate", "max_backlog"}
 
@@ -329,14 +321,14 @@ func (r *reader) backoff(place, path string, tree map[string]any, inherited retr
 	own, ok := tree["retry_policy"]
 	delete(tree, "retry_policy")
 	path = join(path, "retry_policy")
-	raw := rawPolicy(inherited)
+	raw := inherited
 	entries, _ := own.(map[string]any)
 	schedule, scheduled := entries["schedule"]
 	if raw.Schedule = nil; scheduled {
 		if len(entries) > 1 {
 			r.wrong(place, path, "a schedule stands alone, without the other keys")
 		}
-		raw, own = rawPolicy{}, map[string]any{"schedule": schedule}
+		raw, own = retry.Policy{}, map[string]any{"schedule": schedule}
 	}
 	if ok {
 		r.decode(own, &raw, place, path)
@@ -348,5 +340,5 @@ func (r *reader) backoff(place, path string, tree map[string]any, inherited retr
 	if len(entries) == 0 {
 		return inherited
 	}
-	return retry.Policy(raw)
+	return raw
 }

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"billhook/internal/contract"
 	"billhook/internal/pii"
@@ -80,7 +81,7 @@ func (r *Reading) UnmarshalText(text []byte) error {
 	rest, needed := strings.CutSuffix(r.text, "!")
 	words := strings.Fields(rest)
 	r.Needed = needed
-	if len(words) > 1 && slices.Contains([]string{"upper", "digits", "unix", "minor", "minor_text", "call"}, words[0]) {
+	if len(words) > 1 && forms[words[0]] != (form{}) {
 		r.As, words = words[0], words[1:]
 	}
 	if len(words) > 1 && r.As == "call" {
@@ -93,17 +94,18 @@ func (r *Reading) UnmarshalText(text []byte) error {
 	return nil
 }
 
+// form is what a value must be that is read in some way, and what it is then.
+type form struct{ read, made pii.Rule }
+
+var forms = map[string]form{
+	"upper": {pii.Code, pii.Currency}, "digits": {pii.Quantity, pii.ID}, "unix": {pii.Integer, pii.Time},
+	"minor": {pii.Integer, pii.Amount}, "minor_text": {pii.Amount, pii.Amount}, "call": {pii.Integer, pii.Amount},
+}
+
 // Rule is what a value must be to be read as a member of the rule that is given.
 func (r Reading) Rule(member pii.Rule) pii.Rule {
-	switch r.As {
-	case "upper":
-		return pii.Code
-	case "digits":
-		return pii.Quantity
-	case "unix", "minor", "call":
-		return pii.Integer
-	case "minor_text":
-		return pii.Amount
+	if form, ok := forms[r.As]; ok {
+		return form.read
 	}
 	return member
 }
@@ -134,25 +136,35 @@ var (
 
 // readProviders reads the folder's providers, and the built-in ones of other names whose events its contracts have.
 func (c *Catalog) readProviders(r *reader, files fs.FS) {
-	own, _ := fs.Glob(files, providersFiles) // the pattern is good
-	builtin, _ := fs.Glob(embedded, providersFiles)
-	for _, file := range slices.Compact(slices.Sorted(slices.Values(append(builtin, own...)))) {
-		from, isOwn, before := files, slices.Contains(own, file), len(r.mistakes)
-		if !isOwn {
-			from = embedded
-		}
-		p := Provider{Name: strings.TrimSuffix(path.Base(file), ".yaml")}
-		if root, ok := r.root(from, file); ok {
-			tree, _ := r.branch(root, file, "")
-			r.decode(tree, &p, file, "")
-			r.checkProvider(file, p, c.Contracts)
-		}
-		if isOwn || len(r.mistakes) == before {
-			c.Providers[p.Name] = p
-		} else {
-			r.mistakes = r.mistakes[:before]
+	for file, p := range r.providers(files) {
+		r.checkProvider(file, p, c.Contracts)
+		c.Providers[p.Name] = p
+	}
+	for file, p := range builtin() {
+		if _, own := c.Providers[p.Name]; !own {
+			probe := &reader{unread: r.unread, lines: lines{}}
+			if probe.checkProvider(file, p, c.Contracts); len(probe.mistakes) == 0 {
+				c.Providers[p.Name] = p
+			}
 		}
 	}
+}
+
+// builtin are the program's own providers by their files, which every load looks at.
+var builtin = sync.OnceValue(func() map[string]Provider { return newReader().providers(embedded) })
+
+func (r *reader) providers(files fs.FS) map[string]Provider {
+	all := map[string]Provider{}
+	found, _ := fs.Glob(files, providersFiles) // the pattern is good
+	for _, file := range found {
+		p := Provider{Name: strings.TrimSuffix(path.Base(file), ".yaml")}
+		if root, ok := r.root(files, file); ok {
+			tree, _ := r.branch(root, file, "")
+			r.decode(tree, &p, file, "")
+			all[file] = p
+		}
+	}
+	return all
 }
 
 func (r *reader) checkProvider(place string, p Provider, contracts *contract.Set) {
@@ -285,8 +297,7 @@ func (r *reader) checkReading(place, at string, reading Reading, member pii.Rule
 		require(!free.MatchString(path[strings.LastIndexByte(path, '.')+1:]), at, shown(path)+" holds free text, or is about a person: it does not leave ingest")
 		require(List(path) == List(reading.Paths[0]), at, "its paths are of several lists")
 	}
-	want, known := map[string]pii.Rule{"upper": pii.Currency, "digits": pii.ID, "unix": pii.Time, "minor": pii.Amount, "minor_text": pii.Amount, "call": pii.Amount}[reading.As]
-	require(!known || want == member, at, reading.As+" does not make a value of the shape "+member.Name())
+	require(reading.As == "" || forms[reading.As].made == member, at, reading.As+" does not make a value of the shape "+member.Name())
 	require(reading.As != "call" || slices.Contains(Functions, reading.Function), at, "no function has the name "+shown(reading.Function))
 }
 

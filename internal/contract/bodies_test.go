@@ -180,7 +180,7 @@ func TestAMessageSaysHowOftenItWasTried(t *testing.T) {
 
 func upgrades(t *testing.T, more ...contract.Member) *contract.Set {
 	t.Helper()
-	set, err := contract.NewSet(contract.Formats, []contract.Declaration{
+	set := filetest.Must(contract.NewSet(contract.Formats, []contract.Declaration{
 		{Format: contract.EnvelopeV1, Type: "#", Version: 1, Members: []contract.Member{{Name: "subscription_id", Shape: "id"}}},
 		{Format: contract.EnvelopeV1, Type: "upgrade", Version: 1, Members: append([]contract.Member{
 			{Name: "subscription_id", Shape: "id", Required: true},
@@ -191,8 +191,7 @@ func upgrades(t *testing.T, more ...contract.Member) *contract.Set {
 				{Name: "invoice_id", Shape: "id", Required: true}, {Name: "paid", Shape: "boolean"}, {Name: "amount", Shape: "amount"}, {Name: "currency", Shape: "currency"},
 			}},
 		}, more...)},
-	})
-	require.NoError(t, err)
+	}))(t)
 	return set
 }
 
@@ -364,10 +363,9 @@ func TestABodyIsFilledInByPaths(t *testing.T) {
 		{Name: "order_id", Shape: "id", Required: true}, {Name: "gift", Shape: "boolean"}, {Name: "pieces", Shape: "integer 0..9", Required: true},
 		{Name: "lines", List: []contract.Member{{Name: "product_id", Shape: "id", Required: true}}}, {Name: "shop", Object: []contract.Member{{Name: "shop_id", Shape: "id"}}},
 	}
-	set, err := contract.NewSet(contract.Formats, []contract.Declaration{
+	set := filetest.Must(contract.NewSet(contract.Formats, []contract.Declaration{
 		{Format: contract.MessageV1, Type: "order.made", Version: 1, Members: members[:1]}, {Format: contract.MessageV1, Type: "order.made", Version: 2, Members: members},
-	})
-	require.NoError(t, err)
+	}))(t)
 	require.Nil(t, set.Typed(contract.MessageV1, "order.lost"))
 	require.Nil(t, set.Typed("message.v9", "order.made"))
 	c := set.Typed(contract.MessageV1, "order.made")

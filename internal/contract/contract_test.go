@@ -236,7 +236,7 @@ type parcel struct {
 func parcels(t *testing.T) *contract.Set {
 	t.Helper()
 	formats := append([]contract.Format(nil), contract.Formats...)
-	set, err := contract.NewSet(append(formats, contract.Format{
+	set := filetest.Must(contract.NewSet(append(formats, contract.Format{
 		Name: "parcel.v1", Marks: []string{"number", "kind"}, Head: reflect.TypeFor[parcel](), Content: "about",
 		ID: "number", Type: "kind", Time: "sent", Version: "rev", Correlation: []string{"about.order_id"},
 		Repeated: map[string][]string{contract.AttrOrderID: {"about.order_id"}}, Hashed: []string{"kind", "about"},
@@ -246,8 +246,7 @@ func parcels(t *testing.T) *contract.Set {
 		{Format: "parcel.v1", Type: "parcel.*", Version: 2, Members: []contract.Member{
 			{Name: "order_id", Shape: "id", Required: true}, {Name: "grams", Shape: "integer 0..9000"}, {Name: "things", List: []contract.Member{{Name: "product_id", Shape: "id", Required: true}}},
 		}},
-	})
-	require.NoError(t, err)
+	}))(t)
 	return set
 }
 
@@ -365,13 +364,12 @@ func TestAnEmissionIsHeldToWhatIsDeclared(t *testing.T) {
 
 func TestEachContractHasAnIDAndASchemaOfItsOwn(t *testing.T) {
 	t.Parallel()
-	set, err := contract.NewSet(contract.Formats, []contract.Declaration{
+	set := filetest.Must(contract.NewSet(contract.Formats, []contract.Declaration{
 		{Format: contract.MessageV1, Type: "order.created", Version: 1, Members: []contract.Member{{Name: "order_id", Shape: "id", Required: true}}},
 		{Format: contract.MessageV1, Type: "order.created", Version: 2, Members: []contract.Member{{Name: "shop_id", Shape: "id", Required: true}}},
 		{Format: contract.MessageV1, Type: "*.reverted", Version: 1, Members: []contract.Member{{Name: "reverts", Shape: "id", Required: true}}},
 		{Format: contract.EnvelopeV1, Type: "#", Version: 1, Members: []contract.Member{{Name: "payment_id", Shape: "id"}}},
-	})
-	require.NoError(t, err)
+	}))(t)
 	var ids []string
 	for _, c := range set.All() {
 		ids = append(ids, c.ID())

@@ -5,15 +5,13 @@ import (
 	"time"
 )
 
-// Policy says how long to wait before the next attempt.
+// Policy says how long to wait before the next attempt; the tags are the names in the catalog.
 type Policy struct {
-	Base       time.Duration
-	Multiplier float64
-	Max        time.Duration
-	// Jitter is the most that is added at random; the sum stays within Max.
-	Jitter time.Duration
-	// Schedule, if not empty, is used instead: Schedule[n] is the wait before attempt n+1, and the last one repeats.
-	Schedule []time.Duration
+	Base       time.Duration   `json:"minimum_backoff"` // the wait before the second attempt
+	Multiplier float64         `json:"multiplier"`      // of each wait after it
+	Max        time.Duration   `json:"maximum_backoff"` // the longest wait
+	Jitter     time.Duration   `json:"jitter"`          // the most that is added at random, within the longest wait
+	Schedule   []time.Duration `json:"schedule"`        // in place of all others: the waits one after another, of which the last one repeats
 }
 
 // Wait returns how long to wait after a failed attempt, from 1 on. dice, in [0,1), is the caller's randomness.

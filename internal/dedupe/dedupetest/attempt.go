@@ -61,10 +61,15 @@ func (w *world) condemn(t *rapid.T) {
 	if !w.looks(t, e, a) {
 		return
 	}
+	w.takes(e, a)
+	w.buries(t, a)
+}
+
+// buries ends an attempt that counts with a dead letter.
+func (w *world) buries(t *rapid.T, a *attempt) {
 	seen := filetest.Must(a.run.Conclude(context.Background(), dedupe.Ending{Status: dedupe.DeadLettered, Reason: "refused"}))(t)
 	require.Equal(t, dedupe.Gone, seen)
-	w.takes(e, a)
-	e.ends(a, dedupe.DeadLettered)
+	a.event.ends(a, dedupe.DeadLettered)
 	w.logs(a, retry.DeadLettered, "refused")
 }
 

@@ -24,18 +24,14 @@ func (w *world) claimed(t *rapid.T, e *event, redelivered bool) {
 	f := w.draw(t)
 	seen, err := a.run.Claim(context.Background(), lease, &contract.Message{Data: []byte(e.id)}, redelivered)
 	w.next = none
+	if f == refuse && err != nil {
+		return // it had to ask the store, which did not answer
+	}
+	require.NoError(t, err)
 	if want, taken := w.expects(e, a); taken {
-		if f == refuse && err != nil {
-			return // it had to ask the store, which did not answer
-		}
-		require.NoError(t, err)
 		require.Equal(t, want, seen)
 		return
 	}
-	if f == refuse && err != nil {
-		return
-	}
-	require.NoError(t, err)
 	require.Equal(t, dedupe.Claimed, seen, "an answer that is lost does not lose the claim")
 	w.expire(e)
 	replay := e.status == dedupe.DeadLettered && e.payload == a.payload
@@ -123,10 +119,7 @@ func (w *world) bury(t *rapid.T) {
 		return
 	}
 	require.Equal(t, dedupe.Claimed, seen)
-	seen = filetest.Must(a.run.Conclude(context.Background(), dedupe.Ending{Status: dedupe.DeadLettered, Reason: "refused"}))(t)
-	require.Equal(t, dedupe.Gone, seen)
-	a.event.ends(a, dedupe.DeadLettered)
-	w.logs(a, retry.DeadLettered, "refused")
+	w.buries(t, a)
 	a.event.expires = w.now.Add(remember)
 }
 
@@ -298,11 +291,7 @@ func (w *world) counts(t *rapid.T) {
 		})
 		w.failed(a, w.now)
 	case "it is refused":
-		concludes(dedupe.Gone, func() (dedupe.Seen, error) {
-			return a.run.Conclude(context.Background(), dedupe.Ending{Status: dedupe.DeadLettered, Reason: "refused"})
-		})
-		e.ends(a, dedupe.DeadLettered)
-		w.logs(a, retry.DeadLettered, "refused")
+		w.buries(t, a)
 	case "it is none":
 		for _, want := range []dedupe.Seen{dedupe.Counted, dedupe.Fresh} { // once
 			concludes(want, func() (dedupe.Seen, error) { return a.run.Uncount(context.Background(), "contention") })
@@ -324,7 +313,7 @@ func (w *world) sweep(t *rapid.T) {
 	}
 	left := len(orphans)
 	for more := true; more; {
-		swept, err := dedupe.Sweep(context.Background(), w.store, w.now.Add(-orphaned), w.now, 50, func(_ context.Context, record dedupe.Record) (bool, error) {
+		swept := filetest.Must(dedupe.Sweep(context.Background(), w.store, w.now.Add(-orphaned), w.now, 50, func(_ context.Context, record dedupe.Record) (bool, error) {
 			require.NotNil(t, record.Message) // also of a round before, which failed
 			e := orphans[string(record.Message.Data)]
 			if e == nil {
@@ -349,8 +338,7 @@ func (w *world) sweep(t *rapid.T) {
 				}
 				return meanwhile != "it is reported", nil
 			}
-		})
-		require.NoError(t, err)
+		}))(t)
 		require.Equal(t, []int{failed, reported}, []int{swept.Failed, swept.Reported})
 		require.True(t, swept.More || left == 0, "each orphan is found")
 		failed, reported, more = 0, 0, swept.More && swept.Failed == 0

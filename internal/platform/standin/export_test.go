@@ -18,7 +18,7 @@ func (s *Simulator) Stats(id string) Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sub := s.subs[id]
-	return Stats{len(sub.waiting) + len(sub.held), sub.outstanding, len(sub.lanes), sub.window, sub.pushBackoff}
+	return Stats{len(sub.waiting), sub.outstanding, len(sub.lanes), sub.window, sub.pushBackoff}
 }
 
 // Idle waits until no push subscription has a message left. The error is ctx's.

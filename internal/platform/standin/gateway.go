@@ -63,7 +63,7 @@ func NewGateway(config ServiceConfig) (*Gateway, error) {
 	g := &Gateway{service: shared, keys: map[orderKey]*Order{}}
 	for _, path := range []string{PaymentsPath, RefundsPath} {
 		g.mux.HandleFunc("POST "+path, g.take)
-		g.mux.HandleFunc("GET "+path+"/{id}", g.known(path))
+		g.mux.HandleFunc("GET "+path+"/{id}", g.asked(path, g.known))
 	}
 	g.mux.HandleFunc("POST /gateway/tell", g.instruct)
 	g.mux.HandleFunc("GET /gateway/orders", func(w http.ResponseWriter, _ *http.Request) {
@@ -133,14 +133,14 @@ func (g *Gateway) take(w http.ResponseWriter, r *http.Request) {
 	case mode == reused:
 		serve.Refuse(http.StatusUnprocessableEntity, "key_reused", "The key was used before for another order.").Write(w)
 	case !g.instead(w, r, mode):
-		decided.answer(w)
+		serve.WriteJSON(w, http.StatusOK, decided.answer())
 	}
 }
 
-func (o Order) answer(w http.ResponseWriter) {
-	serve.WriteJSON(w, http.StatusOK, map[string]string{
+func (o Order) answer() map[string]string {
+	return map[string]string{
 		"payment_id": o.PaymentID, "subscription_id": o.SubscriptionID, "amount": o.Amount, "currency": o.Currency, "status": o.Status,
-	})
+	}
 }
 
 func (g *Gateway) decide(o Order) (Order, Mode) {
@@ -180,17 +180,9 @@ func (g *Gateway) decide(o Order) (Order, Mode) {
 	return *known, mode
 }
 
-func (g *Gateway) known(path string) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		if _, ok := readSigned(w, r, g.verifiers); !ok {
-			return
-		}
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		if o := g.keys[orderKey{path, r.PathValue("id")}]; o != nil {
-			o.answer(w)
-			return
-		}
-		serve.Refuse(http.StatusNotFound, "unknown", "There is no order of that event.").Write(w)
+func (g *Gateway) known(path, id string) any {
+	if o := g.keys[orderKey{path, id}]; o != nil {
+		return o.answer()
 	}
+	return nil
 }

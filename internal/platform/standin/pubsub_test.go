@@ -53,10 +53,9 @@ func verifying(t *testing.T, now func() time.Time) (*standin.Issuer, *auth.Verif
 	issuer := filetest.Must(standin.NewIssuer(now))(t)
 	keys := httptest.NewServer(issuer)
 	t.Cleanup(keys.Close)
-	verifier, err := auth.New(auth.Config{
+	verifier := filetest.Must(auth.New(auth.Config{
 		Mode: auth.ModeOIDC, Audience: audience, ServiceAccount: account, KeysURL: keys.URL, Client: keys.Client(), Now: now,
-	})
-	require.NoError(t, err)
+	}))(t)
 	return issuer, verifier
 }
 
@@ -79,11 +78,10 @@ func TestARealClientsMessageArrivesWithAGenuineToken(t *testing.T) {
 	}))
 	t.Cleanup(endpoint.Close)
 
-	broker, err := standin.NewBroker(standin.SimulatorConfig{
+	broker := filetest.Must(standin.NewBroker(standin.SimulatorConfig{
 		ProjectID: "demo-project", Subscriptions: standin.Topology(queues()), Topics: []string{"outbound"}, PushBaseURL: endpoint.URL,
 		Token: func() (string, error) { return issuer.Token(audience, account) },
-	})
-	require.NoError(t, err)
+	}))(t)
 	t.Cleanup(func() { require.NoError(t, broker.Close()) })
 	client := filetest.Must(pubsub.NewClient(t.Context(), "demo-project", gcp.EmulatorOptions(broker.Addr())...))(t)
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
@@ -105,7 +103,7 @@ func TestARealClientsMessageArrivesWithAGenuineToken(t *testing.T) {
 		ids[id] = true
 	}
 	require.Len(t, ids, 200, "no id twice")
-	_, err = broker.Publish(t.Context(), "views", contract.Message{Data: []byte("x"), Attributes: map[string]string{"tenant": "t-1"}})
+	_, err := broker.Publish(t.Context(), "views", contract.Message{Data: []byte("x"), Attributes: map[string]string{"tenant": "t-1"}})
 	require.NoError(t, err)
 
 	require.NoError(t, broker.Idle(t.Context()))
@@ -136,10 +134,9 @@ func TestMessagesWaitForTheWorkersURLAndForTheWorker(t *testing.T) {
 	t.Parallel()
 	gone := httptest.NewServer(http.NotFoundHandler())
 	gone.Close()
-	broker, err := standin.NewBroker(standin.SimulatorConfig{ProjectID: "demo-project", Subscriptions: standin.Topology([]catalog.Queue{{
+	broker := filetest.Must(standin.NewBroker(standin.SimulatorConfig{ProjectID: "demo-project", Subscriptions: standin.Topology([]catalog.Queue{{
 		ID: "quick", AckDeadline: time.Minute, DeadLetter: catalog.DeadLetter{Drop: true},
-	}})})
-	require.NoError(t, err)
+	}})}))(t)
 	t.Cleanup(func() { require.NoError(t, broker.Close()) })
 	require.NoError(t, filetest.ErrorOf(broker.Publish(t.Context(), "quick", contract.Message{Data: []byte("x")})))
 	require.NoError(t, broker.Settled(t.Context()))

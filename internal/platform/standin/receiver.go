@@ -99,7 +99,7 @@ func NewReceiver(config ServiceConfig) (*Receiver, error) {
 			r.mux.HandleFunc("POST "+post.Path, receive)
 		}
 		if post.Reconcile != "" && !taken[post.Reconcile] {
-			r.mux.HandleFunc("GET "+post.Reconcile, r.known(post.Path))
+			r.mux.HandleFunc("GET "+post.Reconcile, r.asked(post.Path, r.known))
 		}
 		taken[post.Path], taken[post.Reconcile] = true, true
 	}
@@ -227,18 +227,9 @@ func (r *Receiver) outcome(d Delivery, body [sha256.Size]byte) string {
 	return Applied
 }
 
-func (r *Receiver) known(path string) http.HandlerFunc {
-	return func(w http.ResponseWriter, request *http.Request) {
-		if _, ok := readSigned(w, request, r.verifiers); !ok {
-			return
-		}
-		r.mu.Lock()
-		_, applied := r.events[delivered{path, request.PathValue("id")}]
-		r.mu.Unlock()
-		if !applied {
-			serve.Refuse(http.StatusNotFound, "unknown", "No such event has been applied.").Write(w)
-			return
-		}
-		serve.WriteJSON(w, http.StatusOK, map[string]int{"applied": 1})
+func (r *Receiver) known(path, key string) any {
+	if _, applied := r.events[delivered{path, key}]; applied {
+		return map[string]int{"applied": 1}
 	}
+	return nil
 }

@@ -2,12 +2,10 @@ package standin
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -53,12 +51,10 @@ func (s *Simulator) Load(path string) (Loaded, error) {
 		if id, err := strconv.ParseInt(entry.Got.ID, 10, 64); err == nil {
 			s.nextID = max(s.nextID, id)
 		}
-		if sub.Path == "" {
-			sub.held = append(sub.held, entry.Got.Message)
-			continue
-		}
 		s.enqueue(sub, entry.Got)
-		loaded.Waiting++
+		if sub.Path != "" {
+			loaded.Waiting++
+		}
 	}
 	if err := s.rewrite(path); err != nil {
 		return Loaded{}, fmt.Errorf("standin: load: %w", err)
@@ -112,18 +108,12 @@ func (s *Simulator) rewrite(path string) error {
 	var text bytes.Buffer
 	lines := json.NewEncoder(&text)
 	for id, sub := range s.subs {
-		all := slices.Collect(maps.Keys(sub.waiting))
-		for _, m := range sub.held {
-			all = append(all, &delivery{Message: m})
-		}
-		// Ids rise, so they give the order of publishing.
-		slices.SortFunc(all, func(a, b *delivery) int { return cmp.Or(len(a.ID)-len(b.ID), cmp.Compare(a.ID, b.ID)) })
 		if sub.paused {
 			if err := lines.Encode(logged{Subscription: id, Paused: &sub.paused}); err != nil {
 				return err
 			}
 		}
-		for _, d := range all {
+		for _, d := range sub.inOrder() {
 			if err := lines.Encode(logged{Subscription: id, Got: d}); err != nil {
 				return err
 			}

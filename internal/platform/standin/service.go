@@ -221,6 +221,23 @@ func (s *service) keyed(
 	return given, nil, false
 }
 
+// asked answers a signed question about an event: with what is known of it on a path, nil where that is nothing.
+func (s *service) asked(path string, known func(path, id string) any) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if _, ok := readSigned(w, r, s.verifiers); !ok {
+			return
+		}
+		s.mu.Lock()
+		answer := known(path, r.PathValue("id"))
+		s.mu.Unlock()
+		if answer == nil {
+			serve.Refuse(http.StatusNotFound, "unknown", "Nothing is known of that event.").Write(w)
+			return
+		}
+		serve.WriteJSON(w, http.StatusOK, answer)
+	}
+}
+
 // instead answers a request as its mode says; of a mode that lets the work be done it reports false.
 func (s *service) instead(w http.ResponseWriter, r *http.Request, mode Mode) bool {
 	switch mode {

@@ -1,6 +1,7 @@
 package standin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -70,7 +71,6 @@ type subscription struct {
 	Subscription
 	lanes   map[string]*lane // by ordering key
 	ready   []*lane          // their first messages may be pushed
-	held    []Message
 	waiting map[*delivery]bool
 
 	// paused: it has no endpoint for now, and keeps what is published.
@@ -202,10 +202,6 @@ func (s *Simulator) take(topic string, m contract.Message) string {
 		}
 		d := &delivery{Message: message}
 		s.note(logged{Subscription: sub.ID, Got: d})
-		if sub.Path == "" {
-			sub.held = append(sub.held, message)
-			continue
-		}
 		s.enqueue(sub, d)
 	}
 	return message.ID
@@ -213,6 +209,9 @@ func (s *Simulator) take(topic string, m contract.Message) string {
 
 func (s *Simulator) enqueue(sub *subscription, d *delivery) {
 	sub.waiting[d] = true
+	if sub.Path == "" {
+		return // it is held
+	}
 	l := &lane{}
 	if sub.Ordered && d.OrderingKey != "" {
 		if l = sub.lanes[d.OrderingKey]; l == nil {
@@ -324,14 +323,25 @@ func (s *Simulator) Held(subscription string) []Message {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sub := s.subs[subscription]
-	if sub == nil {
+	if sub == nil || sub.Path != "" {
 		return nil
 	}
-	now := time.Now()
-	sub.held = slices.DeleteFunc(sub.held, func(m Message) bool {
-		return sub.Retention > 0 && now.Sub(m.PublishTime) >= sub.Retention
+	var held []Message
+	for _, d := range sub.inOrder() {
+		if sub.Retention > 0 && time.Since(d.PublishTime) >= sub.Retention {
+			delete(sub.waiting, d)
+			continue
+		}
+		held = append(held, d.Message)
+	}
+	return held
+}
+
+// inOrder are the messages that are not acknowledged, in the order of publishing: ids rise.
+func (sub *subscription) inOrder() []*delivery {
+	return slices.SortedFunc(maps.Keys(sub.waiting), func(a, b *delivery) int {
+		return cmp.Or(len(a.ID)-len(b.ID), cmp.Compare(a.ID, b.ID))
 	})
-	return slices.Clone(sub.held)
 }
 
 // Close cancels running pushes and waits for the simulator's goroutines. What waits, or was being pushed, is left in
@@ -362,17 +372,11 @@ func (s *Simulator) Backlogs(context.Context) (held map[string]backlog.Held, at 
 	defer s.mu.Unlock()
 	held = make(map[string]backlog.Held, len(s.subs))
 	for id, sub := range s.subs {
-		one := backlog.Held{Messages: int64(len(sub.waiting) + len(sub.held))}
-		oldest := func(published time.Time) {
-			if one.Oldest.IsZero() || published.Before(one.Oldest) {
-				one.Oldest = published
-			}
-		}
+		one := backlog.Held{Messages: int64(len(sub.waiting))}
 		for d := range sub.waiting {
-			oldest(d.PublishTime)
-		}
-		for _, m := range sub.held {
-			oldest(m.PublishTime)
+			if one.Oldest.IsZero() || d.PublishTime.Before(one.Oldest) {
+				one.Oldest = d.PublishTime
+			}
 		}
 		held[id] = one
 	}

@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"crypto"
 	"crypto/ecdsa"
@@ -42,8 +43,11 @@ const (
 	maxKeyBits = 8192
 )
 
-// errUnknownKey: the current set has no key with this id.
-var errUnknownKey = errors.New("auth: unknown key id")
+var (
+	// errUnknownKey: the current set has no key with this id.
+	errUnknownKey = invalid("unknown_key")
+	errNotFetched = errors.New("not_fetched")
+)
 
 // keySet is the signing keys of one algorithm at a URL, fetched once for all callers. A set that is no longer fresh
 // answers at once and is fetched in the background.
@@ -105,17 +109,8 @@ func (s *keySet) lookup(kid string) (key crypto.PublicKey, settled bool, err err
 		return nil, justTried, errUnknownKey
 	default:
 		// There is no set, or the id is unknown and the last fetch has failed.
-		return nil, justTried, serve.ErrKeysUnavailable
+		return nil, justTried, fmt.Errorf("%w: %w", serve.ErrKeysUnavailable, cmp.Or(s.lastErr, errNotFetched))
 	}
-}
-
-func (s *keySet) failure() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.lastErr == nil {
-		return "not_fetched"
-	}
-	return s.lastErr.Error()
 }
 
 // refresh fetches the set for every caller, so no caller's context ends it.

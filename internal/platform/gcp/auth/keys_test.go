@@ -47,10 +47,9 @@ func newFetchingVerifier(tb testing.TB, answer http.HandlerFunc, now *clock) (*a
 	tb.Helper()
 	keys := &fetcher{}
 	keys.become(answer)
-	verifier, err := auth.New(auth.Config{
+	verifier := filetest.Must(auth.New(auth.Config{
 		Mode: auth.ModeOIDC, Audience: audience, ServiceAccount: account, Client: &http.Client{Transport: keys}, Now: now.Now,
-	})
-	require.NoError(tb, err)
+	}))(tb)
 	return verifier, keys
 }
 

@@ -6,7 +6,6 @@ import (
 	"crypto"
 	"encoding/base64"
 	"errors"
-	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -18,7 +17,6 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 
 	"billhook/internal/platform/cache"
-	"billhook/internal/platform/serve"
 )
 
 // The JWT library accepts Email for email, and the last of two equal names, where another reader of the same token may
@@ -105,15 +103,7 @@ func (i issuer) read(ctx context.Context, token string, signatureRemoved bool) (
 	if err == nil {
 		err = i.validate(content)
 	}
-	switch {
-	case errors.Is(err, serve.ErrKeysUnavailable):
-		return claims{}, fmt.Errorf("%w: %s", serve.ErrKeysUnavailable, i.keys.failure())
-	case err != nil:
-		return claims{}, invalid(reason(err))
-	case !slices.Contains(i.names, content.Issuer): // the library compares with one issuer only
-		return claims{}, invalid("issuer")
-	}
-	return content, nil
+	return content, err
 }
 
 // verify checks the signature, once for as long as the set has the key that has verified it.
@@ -121,7 +111,7 @@ func (i issuer) verify(ctx context.Context, token, keyID string) error {
 	end := strings.LastIndexByte(token, '.')
 	signature, err := base64.RawURLEncoding.Strict().DecodeString(token[end+1:])
 	if err != nil {
-		return jwt.ErrTokenMalformed
+		return invalid("malformed")
 	}
 	key, err := i.keys.key(ctx, keyID)
 	if err != nil {
@@ -131,7 +121,7 @@ func (i issuer) verify(ctx context.Context, token, keyID string) error {
 		return nil
 	}
 	if i.method.Verify(token[:end], signature, key) != nil {
-		return jwt.ErrTokenSignatureInvalid
+		return invalid("signature")
 	}
 	i.proved.Put(token, key, cache.Forever)
 	return nil
@@ -141,23 +131,44 @@ func (i issuer) open(token string) (header protected, content claims, err error)
 	parts := strings.Split(token, ".")
 	switch {
 	case len(parts) != 3 || decode(parts[0], &header) != nil || decode(parts[1], &content) != nil:
-		return header, content, jwt.ErrTokenMalformed
+		return header, content, invalid("malformed")
 	case header.Algorithm != i.method.Alg():
-		return header, content, jwt.ErrTokenSignatureInvalid
+		return header, content, invalid("signature")
 	case len(header.Critical) > 0:
-		return header, content, jwt.ErrTokenUnverifiable
+		return header, content, invalid("unverifiable")
 	}
 	return header, content, nil
 }
 
+// codes are those of the library's errors, whose texts may quote the token.
+var codes = []struct {
+	of   error
+	code string
+}{
+	{jwt.ErrTokenExpired, "expired"}, {jwt.ErrTokenUsedBeforeIssued, "issued_in_the_future"}, {jwt.ErrTokenNotValidYet, "not_valid_yet"},
+	{jwt.ErrTokenInvalidAudience, "audience"}, {jwt.ErrTokenRequiredClaimMissing, "claim_missing"},
+}
+
 func (i issuer) validate(content claims) error {
 	if content.IssuedAt.NumericDate == nil { // the library treats iat as optional
-		return jwt.ErrTokenRequiredClaimMissing
+		return invalid("claim_missing")
 	}
-	return i.validator.Validate(jwt.RegisteredClaims{
+	err := i.validator.Validate(jwt.RegisteredClaims{
 		Audience: content.Audience, ExpiresAt: content.ExpiresAt.NumericDate,
 		IssuedAt: content.IssuedAt.NumericDate, NotBefore: content.NotBefore.NumericDate,
 	})
+	for _, known := range codes {
+		if errors.Is(err, known.of) {
+			return invalid(known.code)
+		}
+	}
+	switch {
+	case err != nil:
+		return invalid("claims")
+	case !slices.Contains(i.names, content.Issuer): // the library compares with one issuer only
+		return invalid("issuer")
+	}
+	return nil
 }
 
 func decode(part string, into any) error {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -147,29 +146,6 @@ func TestEveryRequestedTimeGetsATask(t *testing.T) {
 			seen[scheduled] = true
 		}
 	})
-}
-
-func TestConcurrentRequestsForOneMomentMakeOneTask(t *testing.T) {
-	t.Parallel()
-	held := make(chan struct{})
-	c := &cloud{answer: func(context.Context) error {
-		<-held
-		return nil
-	}}
-	a := newAlarm(t, c, still)
-	var asking sync.WaitGroup
-	var failed atomic.Int64
-	for range 200 {
-		asking.Go(func() {
-			if a.At(context.WithoutCancel(t.Context()), start.Add(time.Second)) != nil {
-				failed.Add(1)
-			}
-		})
-	}
-	close(held)
-	asking.Wait()
-	require.Zero(t, failed.Load())
-	require.Len(t, c.times(), 1)
 }
 
 func TestARefusedTaskIsRequestedAgain(t *testing.T) {

@@ -192,9 +192,3 @@ func TestADocumentThatIsNotReadableCountsAsNothing(t *testing.T) {
 	now := filetest.Must(rates.Recent(t.Context(), db, at.Now()))(t)
 	require.EqualValues(t, 1, now.Queues["orders"].In)
 }
-
-func TestTheBucketsAreThereWhereNobodyHasCounted(t *testing.T) {
-	t.Parallel()
-	series := filetest.Must(rates.Series(t.Context(), storetest.Open(t), rates.Hour, 2, noon, "orders"))(t)
-	require.Equal(t, map[string][]rates.Bucket{"orders": {{At: rates.Hour.Of(noon).Add(-time.Hour)}, {At: rates.Hour.Of(noon)}}}, series)
-}

@@ -3,6 +3,7 @@ package bulk_test
 import (
 	"cmp"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -164,28 +165,20 @@ func TestAReplayKeepsToItsRate(t *testing.T) {
 
 func TestAnOperationIsRefused(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
-		op     bulk.Operation
-		expect int
-		want   string
-	}{
-		"of another queue":             {bulk.Operation{Kind: deadletter.Replay, Filter: bulk.Filter{Queue: "mails"}}, 2, "no queue of that name"},
-		"of no kind":                   {bulk.Operation{Kind: "mend", Filter: orders, Why: "w"}, 2, "replay, discard or complete"},
-		"to replay without reason":     {bulk.Operation{Kind: deadletter.Replay, Filter: orders, Why: " "}, 2, "needs a reason"},
-		"that was previewed otherwise": {bulk.Operation{Kind: deadletter.Replay, Filter: orders, Why: "w"}, 3, "2 items match now, not 3"},
-		"of nothing":                   {bulk.Operation{Kind: deadletter.Replay, Filter: bulk.Filter{Queue: "orders", Reason: "none"}, Why: "w"}, 0, "nothing matches"},
-		"at no rate":                   {bulk.Operation{Kind: deadletter.Replay, Filter: orders, Why: "w", Rate: -1}, 2, "the rate must be"},
+	d := newRig(t)
+	d.bury(t, 1, "u1", "unknown_product", nil)
+	for want, op := range map[string]bulk.Operation{
+		"no queue of that name":       {Kind: deadletter.Replay, Filter: bulk.Filter{Queue: "mails"}},
+		"replay, discard or complete": {Kind: "mend", Filter: orders, Why: "w"},
+		"needs a reason":              {Kind: deadletter.Replay, Filter: orders, Why: " "},
+		"0 items match now, not 1":    {Kind: deadletter.Replay, Filter: bulk.Filter{Queue: "orders", Reason: "none"}, Why: "w"},
+		"the rate must be":            {Kind: deadletter.Replay, Filter: orders, Why: "w", Rate: -1},
 	} {
-		d := newRig(t)
-		d.bury(t, 1, "u1", "unknown_product", nil)
-		d.bury(t, 2, "u1", "unknown_product", nil)
-		_, err := d.Begin(t.Context(), test.op, ilse, test.expect)
-		require.ErrorIs(t, err, bulk.ErrRefused, name)
-		require.ErrorContains(t, err, test.want, name)
-		left, _, err := d.List(t.Context(), orders, deadletter.Open, store.Cursor{}, 100)
-		require.NoError(t, err, name)
-		require.Len(t, left, 2, name)
+		_, err := d.Begin(t.Context(), op, ilse, 1)
+		require.ErrorIs(t, err, bulk.ErrRefused, want)
+		require.ErrorContains(t, err, want)
 	}
+	require.Equal(t, deadletter.Open, d.only(t).State)
 }
 
 func TestAFilterSelectsExactly(t *testing.T) {
@@ -273,6 +266,14 @@ func TestWhatTakesTwoPeopleIsApprovedOrRejectedByNameAndForAReason(t *testing.T)
 	op = filetest.Must(d.Run(t.Context(), op.ID))(t)
 	require.Equal(t, []string{"ilse", "marta", "checked"}, []string{op.Who, op.ApprovedBy, op.ApprovedWhy})
 	require.Len(t, d.broker.messages, 1)
+	for progress, want := range map[bulk.Progress]int{"": 1, bulk.Finished: 1, bulk.Running: 0} {
+		listed, _, err := d.InStage(t.Context(), progress, store.Cursor{}, 10)
+		require.NoError(t, err)
+		require.Len(t, listed, want, "without the entries of the audit beside them")
+	}
+	for _, doc := range storetest.All(t, d.store, audit.Collection) {
+		require.Equal(t, audit.IsEntry(doc.Key.ID), errors.Is(errorOf(d.Operation(t.Context(), doc.Key.ID)), bulk.ErrUnknown))
+	}
 }
 
 func TestADeadLetterTakesTwoPeopleWhereItIsStoredWhateverTheCallerNames(t *testing.T) {
@@ -302,30 +303,6 @@ func TestADeadLetterTakesTwoPeopleWhereItIsStoredWhateverTheCallerNames(t *testi
 	_, err = d.Run(t.Context(), op.ID)
 	require.ErrorIs(t, err, bulk.ErrRefused, "it waits for somebody else")
 	require.Empty(t, d.broker.messages)
-}
-
-func TestOperationsAreListedWithoutTheEntriesBesideThem(t *testing.T) {
-	t.Parallel()
-	d := newRig(t)
-	d.bury(t, 1, "k1", "r", nil)
-	op := d.begin(t, deadletter.Discard, orders, nil)
-	entry, err := audit.Entry{Kind: "customer", Subject: "c1", Action: "link", Who: "ada", Why: "w", At: d.now}.Write("r1")
-	require.NoError(t, err)
-	storetest.Put(t, d.store, entry)
-	for progress, want := range map[bulk.Progress]int{"": 1, bulk.Running: 1, bulk.Finished: 0} {
-		listed, next, err := d.InStage(t.Context(), progress, store.Cursor{}, 100)
-		require.NoError(t, err)
-		require.Zero(t, next)
-		require.Len(t, listed, want, progress)
-	}
-	listed, next, err := d.InStage(t.Context(), "", store.Cursor{}, 1)
-	require.NoError(t, err)
-	require.Equal(t, op.ID, listed[0].ID)
-	listed, next, err = d.InStage(t.Context(), "", next, 1)
-	require.NoError(t, err)
-	require.Empty(t, listed)
-	require.Zero(t, next)
-	require.ErrorIs(t, errorOf(d.Operation(t.Context(), entry.Key.ID)), bulk.ErrUnknown)
 }
 
 // With -short rapid takes a fifth of its steps, too few to come to each end of an operation.

@@ -8,10 +8,10 @@ import (
 	"go/token"
 	"io/fs"
 	"maps"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -20,81 +20,31 @@ import (
 	"billhook/internal/filetest"
 )
 
-// source is the program's own code, by the folder of each package.
-type source map[string][]*ast.File
+// source is the program's own code, by the names of its files.
+type source map[string]string
 
 func readSource(t *testing.T) source {
 	t.Helper()
 	all, root := source{}, filepath.Join("..", "..")
 	require.NoError(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
-			return err
+		kit := strings.HasSuffix(filepath.Dir(path), "test")
+		if err == nil && filepath.Ext(path) == ".go" && !strings.HasSuffix(path, "_test.go") && !kit {
+			all[filepath.ToSlash(filetest.Must(filepath.Rel(root, path))(t))] = filetest.Read(t, path)
 		}
-		folder := filepath.ToSlash(filetest.Must(filepath.Rel(root, filepath.Dir(path)))(t))
-		if !strings.HasSuffix(folder, "test") {
-			file := filetest.Must(parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments))(t)
-			all[folder] = append(all[folder], file)
-		}
-		return nil
+		return err
 	}))
 	return all
 }
 
-// literal is a text of the code, or what begins it.
-func literal(e ast.Expr) string {
-	switch e := e.(type) {
-	case *ast.BasicLit:
-		text, _ := strconv.Unquote(e.Value)
-		return text
-	case *ast.BinaryExpr:
-		return literal(e.X)
-	}
-	return ""
-}
-
-// marked is a function of internal/retry that marks an error with the reason that stands first.
-var marked = regexp.MustCompile(`^(Permanent|Unreadable|Conflicting|Transient|Down|Outage|Missing|Busy|Early|BadRequest)$`)
-
-// reasonOf is the reason that a part of the code gives an error; empty where it gives none.
-func reasonOf(n ast.Node) string {
-	switch n := n.(type) {
-	case *ast.CallExpr:
-		name := ""
-		switch called := n.Fun.(type) {
-		case *ast.Ident:
-			name = called.Name
-		case *ast.SelectorExpr:
-			if of, ok := called.X.(*ast.Ident); ok && of.Name == "retry" {
-				name = called.Sel.Name
-			}
-		}
-		if marked.MatchString(name) && len(n.Args) > 0 {
-			return literal(n.Args[0])
-		}
-	case *ast.KeyValueExpr:
-		if key, ok := n.Key.(*ast.Ident); ok && key.Name == "Reason" {
-			return literal(n.Value)
-		}
-	case *ast.CompositeLit: // an order's answer: its state, the event, what it becomes, and the code
-		if len(n.Elts) == 4 {
-			if kind, ok := n.Elts[2].(*ast.Ident); ok && (kind.Name == "missing" || kind.Name == "illegal") {
-				return literal(n.Elts[3])
-			}
-		}
-	}
-	return ""
-}
+// marked is what gives an error its reason: a function of internal/retry, a verdict, or an order's answer.
+var marked = regexp.MustCompile(`(?:\b(?:retry\.)?(?:Permanent|Unreadable|Conflicting|Transient|Down|Outage|Missing|Busy|Early|BadRequest)\(` +
+	`|\bReason: +|, (?:missing|illegal), )"([a-z0-9_]+)"`)
 
 func (s source) reasons() map[string]bool {
 	found := map[string]bool{}
-	for _, files := range s {
-		for _, file := range files {
-			ast.Inspect(file, func(n ast.Node) bool {
-				if reason := reasonOf(n); reason != "" {
-					found[reason] = true
-				}
-				return true
-			})
+	for _, text := range s {
+		for _, reason := range marked.FindAllStringSubmatch(text, -1) {
+			found[reason[1]] = true
 		}
 	}
 	return found
@@ -105,7 +55,11 @@ var ofResults = regexp.MustCompile(`^(The results (?:of|that) |\w+ is the result
 // constants are those of a type of a package, or its results, each with its comment.
 func (s source) constants(t *testing.T, folder, of string) (found []string) {
 	t.Helper()
-	for _, file := range s[folder] {
+	for _, name := range slices.Sorted(maps.Keys(s)) {
+		if path.Dir(name) != folder {
+			continue
+		}
+		file := filetest.Must(parser.ParseFile(token.NewFileSet(), name, s[name], parser.ParseComments))(t)
 		for _, declared := range file.Decls {
 			group, ok := declared.(*ast.GenDecl)
 			if !ok || group.Tok != token.CONST {
@@ -114,7 +68,11 @@ func (s source) constants(t *testing.T, folder, of string) (found []string) {
 			for _, spec := range group.Specs {
 				value := spec.(*ast.ValueSpec)
 				kind, _ := value.Type.(*ast.Ident)
-				if len(value.Values) == 0 || literal(value.Values[0]) == "" ||
+				text := &ast.BasicLit{}
+				if len(value.Values) > 0 {
+					text, _ = value.Values[0].(*ast.BasicLit)
+				}
+				if text == nil || text.Kind != token.STRING ||
 					(of == "" && !ofResults.MatchString(group.Doc.Text())) || (of != "" && (kind == nil || kind.Name != of)) {
 					continue
 				}
@@ -125,7 +83,7 @@ func (s source) constants(t *testing.T, folder, of string) (found []string) {
 				said = strings.TrimSuffix(strings.Join(strings.Fields(said), " "), ".")
 				require.NotEmpty(t, said, "%s.%s says nothing of itself", folder, value.Names[0].Name)
 				said = strings.TrimPrefix(said, value.Names[0].Name+": ")
-				found = append(found, fmt.Sprintf("`%s`: %s", literal(value.Values[0]), said))
+				found = append(found, fmt.Sprintf("`%s`: %s", strings.Trim(text.Value, `"`), said))
 			}
 		}
 	}

@@ -39,13 +39,6 @@ func (trier) Try(_ context.Context, m dryrun.Message) (dryrun.Trial, error) {
 	}, nil
 }
 
-// emptyStore is a store of its own, whose reads can fail.
-func emptyStore(t *testing.T) *storetest.Faults {
-	t.Helper()
-	db := storetest.Open(t)
-	return &storetest.Faults{Store: db}
-}
-
 func message(id, would string) contract.Message {
 	return contract.Message{Data: []byte(would), Attributes: map[string]string{"event_id": id, "event_type": "order.paid"}}
 }
@@ -79,7 +72,7 @@ func keep(t *testing.T, s store.Store) {
 
 func TestAnEventIsTriedByTheMessageThatIsKeptOfIt(t *testing.T) {
 	t.Parallel()
-	s := emptyStore(t)
+	s := &storetest.Faults{Store: storetest.Open(t)}
 	keep(t, s)
 	d := events.Reads{Worker: func(files map[string]string) (dryrun.Worker, error) {
 		if len(files) > 0 {

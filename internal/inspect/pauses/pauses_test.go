@@ -82,11 +82,15 @@ func TestAPauseIsRecordedAndAuditedOnceAndTheSubscriptionFollows(t *testing.T) {
 	require.Equal(t, pauses.PauseState{Queue: "orders", Pause: first, KeptUntil: noon, Changed: true, Subscription: pause.Paused, Granted: true}, found)
 	found = filetest.Must(k.Set(t.Context(), orders, true, of("bob", "also")))(t)
 	require.Equal(t, pauses.PauseState{Queue: "orders", Pause: first, KeptUntil: noon, Subscription: pause.Paused, Granted: true}, found, "who paused it first is kept")
+	b.stands = pause.Undone // by somebody past Billhook
+	require.False(t, filetest.Must(k.Look(t.Context(), orders))(t).Settled())
+	found = filetest.Must(k.Set(t.Context(), orders, true, by("terraform has undone it")))(t)
+	require.Equal(t, []bool{true, false}, []bool{found.Settled(), found.Changed}, "it is mended by asking again")
 	all := filetest.Must(pause.List(t.Context(), db))(t)
 	require.Equal(t, []pause.Pause{*first}, all)
 	found = filetest.Must(k.Set(t.Context(), orders, false, by("mended")))(t)
 	require.Equal(t, pauses.PauseState{Queue: "orders", Changed: true, Subscription: pause.Pushing, Granted: true}, found)
-	require.Equal(t, []string{"resume", "pause"}, entries(t, db))
+	require.Equal(t, []string{"resume", "pause_again", "pause"}, entries(t, db))
 }
 
 func TestARefusedChangeChangesNothing(t *testing.T) {
@@ -144,22 +148,6 @@ func TestTheOutcomeIsWhatTheSubscriptionDoes(t *testing.T) {
 			require.Equal(t, test.want == pause.Paused, found.Settled())
 		})
 	}
-}
-
-// A pause that somebody has undone past Billhook is mended by asking again, and the audit says by whom.
-func TestAPauseThatWasUndoneIsMendedAndAudited(t *testing.T) {
-	t.Parallel()
-	db, b := storetest.Open(t), &broker{stands: pause.Pushing}
-	k := operator(db, b)
-	_, err := k.Set(t.Context(), orders, true, by("mending"))
-	require.NoError(t, err)
-	b.stands = pause.Undone
-	found := filetest.Must(k.Look(t.Context(), orders))(t)
-	require.False(t, found.Settled())
-	found = filetest.Must(k.Set(t.Context(), orders, true, by("terraform has undone it")))(t)
-	require.True(t, found.Settled())
-	require.False(t, found.Changed)
-	require.Equal(t, []string{"pause_again", "pause"}, entries(t, db))
 }
 
 func TestAPauseThatCannotBeReadIsNotHiddenAndCanBeResumed(t *testing.T) {

@@ -121,18 +121,6 @@ func TestCallsDoNotOverlap(t *testing.T) {
 	require.Equal(t, []time.Time{start, start.Add(time.Second)}, b.calls)
 }
 
-func TestAClosedTimerCallsNothing(t *testing.T) {
-	t.Parallel()
-	b := newBell(start, nil)
-	require.NoError(t, b.At(t.Context(), start.Add(time.Second)))
-	b.Close()
-	b.Close()
-	require.Zero(t, b.clock.Pending())
-	require.ErrorIs(t, b.At(t.Context(), start), alarm.ErrClosed)
-	b.pass(time.Minute)
-	require.Empty(t, b.calls)
-}
-
 func TestCloseEndsARunningCallAndTheNextOnes(t *testing.T) {
 	t.Parallel()
 	b := newBell(start, func(ctx context.Context, b *bell) {
@@ -147,6 +135,8 @@ func TestCloseEndsARunningCallAndTheNextOnes(t *testing.T) {
 	b.pass(time.Minute)
 	require.Len(t, b.calls, 1)
 	require.Zero(t, b.clock.Pending())
+	b.Close()
+	require.ErrorIs(t, b.At(t.Context(), start), alarm.ErrClosed)
 }
 
 func TestMoreMomentsThanFitAreRefused(t *testing.T) {
@@ -182,17 +172,3 @@ func TestATimerRunsOnTheMachinesClock(t *testing.T) {
 
 // start is a whole second, and so a moment.
 var start = time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC)
-
-func TestATimeIsRoundedUpToAQuarterOfASecond(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct{ at, want time.Time }{
-		"a moment":               {start, start},
-		"a nanosecond after it":  {start.Add(1), start.Add(alarm.Step)},
-		"a nanosecond before it": {start.Add(-1), start},
-		"between two":            {start.Add(100 * time.Millisecond), start.Add(alarm.Step)},
-		"another zone":           {start.Add(300 * time.Millisecond).In(time.FixedZone("", 5*3600+1800)), start.Add(2 * alarm.Step)},
-		"before 1970":            {time.Date(1969, 12, 31, 23, 59, 59, 600e6, time.UTC), time.Date(1969, 12, 31, 23, 59, 59, 750e6, time.UTC)},
-	} {
-		require.Equal(t, test.want, alarm.Moment(test.at), name)
-	}
-}

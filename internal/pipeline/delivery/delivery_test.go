@@ -283,16 +283,6 @@ func TestAConfigurationThatCannotBeMeantIsRefusedAndNotPrinted(t *testing.T) {
 	}
 }
 
-// kept is a transport that must be left open, and has no answer for this reason.
-type kept struct {
-	t      *testing.T
-	reason error
-}
-
-func (k kept) CloseIdleConnections() { k.t.Error("closed the caller's connections") }
-
-func (k kept) RoundTrip(*http.Request) (*http.Response, error) { return nil, k.reason }
-
 // A dialler's own timeout looks like a deadline, but nothing was sent.
 func TestADialThatTakesTooLongIsNoTimeoutOfTheHandler(t *testing.T) {
 	t.Parallel()
@@ -300,10 +290,9 @@ func TestADialThatTakesTooLongIsNoTimeoutOfTheHandler(t *testing.T) {
 		"callee_unreachable":                             &net.OpError{Op: "dial", Net: "tcp", Err: context.DeadlineExceeded},
 		"delivery: no answer: context deadline exceeded": context.DeadlineExceeded, // of the caller's own client
 	} {
-		webhook := at(t, delivery.Config{Transport: kept{t, reason}})
-		_, err := webhook.Post(payment).Do(t.Context(), event())
+		silent := offline(t, nil, func(*http.Request) (*http.Response, error) { return nil, reason })
+		_, err := silent.Post(payment).Do(t.Context(), event())
 		require.EqualError(t, err, want)
-		delivery.Targets{service.Name: webhook}.Close()
 	}
 }
 

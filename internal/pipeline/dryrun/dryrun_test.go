@@ -21,16 +21,9 @@ import (
 
 var now = time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC)
 
-// emptyStore is a store of its own, whose reads can fail.
-func emptyStore(t *testing.T) *storetest.Faults {
-	t.Helper()
-	db := storetest.Open(t)
-	return &storetest.Faults{Store: db}
-}
-
 func TestAWriteIsShownAsWhatItChanges(t *testing.T) {
 	t.Parallel()
-	s := emptyStore(t)
+	s := &storetest.Faults{Store: storetest.Open(t)}
 	key := store.Key{Collection: "accounts", ID: "a"}
 	_, err := dryrun.ReadOnly(s).Commit(t.Context(), []store.Write{store.Create(key, nil)})
 	require.Equal(t, dryrun.Commits, retry.Decide(err).Reason, "a store for trials takes no writes")

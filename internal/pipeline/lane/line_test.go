@@ -49,10 +49,13 @@ func (l *line) event(*rapid.T) {
 	l.broker = append(l.broker, message(l.arrived[len(l.arrived)-1]))
 }
 
+func (l *line) open(t require.TestingT) lane.Lane {
+	return filetest.Must(lane.Open(context.Background(), l.db, lane.Name{Queue: "q", OrderingKey: "k"}))(t)
+}
+
 // commit makes a change of the lane, unless a relay was faster.
 func (l *line) commit(t require.TestingT, change func(lane.Lane) ([]store.Write, bool)) {
-	found := filetest.Must(lane.Open(context.Background(), l.db, lane.Name{Queue: "q", OrderingKey: "k"}))(t)
-	if writes, ok := change(found); ok {
+	if writes, ok := change(l.open(t)); ok {
 		require.NoError(t, errorOf(l.db.Commit(context.Background(), writes)), "nothing is between the two")
 	}
 }
@@ -83,11 +86,7 @@ func (l *line) deliver(t require.TestingT, outcome func() string) {
 	l.broker, l.acked = l.broker[1:], append(l.acked, m)
 	event := m.Attributes[contract.AttrEventID]
 	again := l.again[event]
-	behind := false
-	l.commit(t, func(found lane.Lane) ([]store.Write, bool) {
-		behind = found.Behind(m)
-		return nil, false
-	})
+	behind := l.open(t).Behind(m)
 	switch {
 	case slices.Contains(l.closed, event):
 		l.over(t, m)
@@ -192,8 +191,7 @@ func TestALaneIsOverWithItsLastMessage(t *testing.T) {
 	l.keep(t, message("e1"), start)
 	l.keep(t, message("e2"), time.Time{})
 	over := func(m contract.Message) bool {
-		found := filetest.Must(lane.Open(t.Context(), r.db, lane.Name{Queue: "q", OrderingKey: "k"}))(t)
-		_, ok := found.Over(m)
+		_, ok := l.open(t).Over(m)
 		return ok
 	}
 	r.broker.after = func() {
@@ -216,7 +214,7 @@ func TestALaneIsNotOverWithWhatAnotherRelayHasPublishedPast(t *testing.T) {
 		require.NoError(t, errorOf(other.Due(t.Context(), 10, nil)))
 	}
 	r.due(t, 10)
-	found := filetest.Must(lane.Open(t.Context(), r.db, lane.Name{Queue: "q", OrderingKey: "k"}))(t)
+	found := l.open(t)
 	require.Equal(t, []string{"e1", "e1", "e2"}, events(r.broker.taken))
 	require.False(t, found.Holds())
 	for n, last := range []bool{false, false, true} {
@@ -230,10 +228,7 @@ func TestTheFirstOfAKeyWaitsForNoneAfterIt(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, lane.Delayed)
 	l := &line{stage: &stage{db: r.db, now: start}}
-	behind := func(m contract.Message) bool {
-		found := filetest.Must(lane.Open(t.Context(), r.db, lane.Name{Queue: "q", OrderingKey: "k"}))(t)
-		return found.Behind(m)
-	}
+	behind := func(m contract.Message) bool { return l.open(t).Behind(m) }
 	l.keep(t, message("e1"), start)
 	l.keep(t, message("e2"), time.Time{})
 	r.due(t, 10)
@@ -258,9 +253,7 @@ func TestWhatIsPublishedTogetherDoesNotWaitAgain(t *testing.T) {
 	l.keep(t, r.broker.taken[0], start) // it fails
 	r.due(t, 10)
 	require.Equal(t, []string{"e1", "e1", "e2"}, events(r.broker.taken))
-	found, err := lane.Open(t.Context(), r.db, lane.Name{Queue: "q", OrderingKey: "k"})
-	require.NoError(t, err)
-	require.False(t, found.Behind(r.broker.taken[2]))
+	require.False(t, l.open(t).Behind(r.broker.taken[2]))
 }
 
 func events(messages []contract.Message) (ids []string) {

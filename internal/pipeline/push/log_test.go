@@ -273,7 +273,10 @@ func TestPushHoldsItsMemoryUntilItIsAnswered(t *testing.T) {
 	t.Parallel()
 	var free func(but int) bool
 	m, during := paid("e1", known, 1), true
-	r := newRig(t, setup{credit: observing(func() { during = free(len(m.envelope()) - 1) })})
+	r := newRig(t, setup{credit: func(ctx context.Context, event handler.Event) (handler.Effect, error) {
+		during = free(len(m.envelope()) - 1)
+		return credit(ctx, event)
+	}})
 	free = r.BodyBudget(64 << 20)
 	require.Equal(t, http.StatusOK, r.deliver(m).code)
 	require.False(t, during)

@@ -17,6 +17,7 @@ import (
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/lane"
+	"billhook/internal/pipeline/push"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 	"billhook/internal/retry"
@@ -162,7 +163,7 @@ func TestEventsOfAKeyAreDoneInOrderOnceWhateverWaits(t *testing.T) {
 				return handler.Effect{Result: "done"}, nil
 			},
 		})
-		w.instances = []http.Handler{w.rig.http, w.rig.another()}
+		w.instances = []http.Handler{w.rig.http, routed(push.New(w.rig.config))} // with the store and the broker alone in common
 		deliver := func(key string) func(*rapid.T) { return func(t *rapid.T) { w.deliver(t, key) } }
 		rt.Repeat(map[string]func(*rapid.T){
 			"an event": w.event, "an event +": w.event, "repeat": w.repeat,

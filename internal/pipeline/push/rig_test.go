@@ -93,7 +93,6 @@ type rig struct {
 	alarms  alarms
 	live    bool
 	now     atomic.Int64
-	ids     atomic.Int64
 }
 
 // alarms keeps what was asked for.
@@ -197,10 +196,6 @@ func routed(s *push.Service) http.Handler {
 	return serve.Recover(slog.New(slog.DiscardHandler), router)
 }
 
-// another is a second instance of the worker, with nothing in common but the store and the
-// broker.
-func (r *rig) another() http.Handler { return routed(push.New(r.config)) }
-
 // credit is the rig's handler: its effect counts itself, and it takes one product alone.
 func credit(_ context.Context, event handler.Event) (handler.Effect, error) {
 	body, err := contract.As[*contract.Payment](event.Body)
@@ -231,14 +226,6 @@ func (r *rig) effectsOf(tenant, event string) int64 {
 }
 
 func always(err error) handler.Tx { return times(math.MaxInt, err) }
-
-// observing looks at something within each call of the handler.
-func observing(look func()) handler.Tx {
-	return func(ctx context.Context, event handler.Event) (handler.Effect, error) {
-		look()
-		return credit(ctx, event)
-	}
-}
 
 // times is a handler that returns an error n times, and then works.
 func times(n int, err error) handler.Tx {

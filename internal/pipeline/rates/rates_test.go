@@ -10,18 +10,12 @@ import (
 
 	"billhook/internal/filetest"
 	"billhook/internal/pipeline/rates"
-	"billhook/internal/pipeline/rates/ratestest"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 	"billhook/internal/retry"
 )
 
 var noon = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
-
-func TestDeliveriesAreCountedOnTheEmbeddedStore(t *testing.T) {
-	t.Parallel()
-	ratestest.Run(t, storetest.Open)
-}
 
 type clock struct{ now time.Time }
 
@@ -33,6 +27,31 @@ func newRecorder(db store.GetCommitter, name string, at *clock, breakers ...rate
 		Store: db, Now: at.Now, Self: rates.Service{Instance: name, Name: "worker", StartedAt: noon},
 		Breakers: func() []rates.Breaker { return breakers },
 	})
+}
+
+// What meets another's commit, or is refused, store.Update and the next flush add once, as their own tests hold.
+func TestWhatIsAddedInBetweenIsCountedToo(t *testing.T) {
+	t.Parallel()
+	db, at := &storetest.Faults{Store: storetest.Open(t)}, &clock{now: noon}
+	one, other := newRecorder(db, "i1", at), newRecorder(db.Store, "i1", at) // of one shard
+	db.OnCommit = func(_ context.Context, _ []store.Write, do func() error) error {
+		if err := other.Flush(t.Context()); err != nil {
+			return err
+		}
+		return do()
+	}
+	one.Arrived("orders")
+	other.Arrived("orders")
+	require.NoError(t, one.Flush(t.Context()))
+	at.pass(2 * time.Hour)
+	one.Ended("orders", retry.DeadLettered, 3)
+	one.Ended("refunds", retry.Duplicate, 0)
+	require.NoError(t, one.Flush(t.Context()))
+	hours := filetest.Must(rates.Series(t.Context(), db, rates.Hour, 3, at.Now(), "orders", "refunds"))(t)
+	require.Equal(t, []rates.Bucket{{At: noon, Counts: rates.Counts{In: 2}}, {At: noon.Add(time.Hour)}, {At: at.Now(), Counts: rates.Counts{Dead: 1}}}, hours["orders"])
+	days := filetest.Must(rates.Series(t.Context(), db, rates.Day, 2, at.Now(), "orders", "refunds"))(t)
+	require.Equal(t, []rates.Counts{{}, {In: 2, Dead: 1}, {}, {Other: 1}},
+		[]rates.Counts{days["orders"][0].Counts, days["orders"][1].Counts, days["refunds"][0].Counts, days["refunds"][1].Counts})
 }
 
 func TestTheLastHourTakesAPartOfTheHourBefore(t *testing.T) {
@@ -191,10 +210,4 @@ func TestADocumentThatIsNotReadableCountsAsNothing(t *testing.T) {
 	require.NoError(t, r.Flush(context.Background()))
 	now := filetest.Must(rates.Recent(t.Context(), db, at.Now()))(t)
 	require.EqualValues(t, 1, now.Queues["orders"].In)
-}
-
-func TestTheBucketsAreThereWhereNobodyHasCounted(t *testing.T) {
-	t.Parallel()
-	series := filetest.Must(rates.Series(t.Context(), storetest.Open(t), rates.Hour, 2, noon, "orders"))(t)
-	require.Equal(t, map[string][]rates.Bucket{"orders": {{At: rates.Hour.Of(noon).Add(-time.Hour)}, {At: rates.Hour.Of(noon)}}}, series)
 }

@@ -132,7 +132,7 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 		Publisher: publisher, Customers: webhook.NewCustomers(documents, time.Now), Products: products.NewReader(documents, cat.Products, time.Now),
 		Log: log, Metrics: metrics, Now: time.Now, PublishTimeout: publishTimeout,
 		Release: serve.BuildOf().Release(cat.Hash()), Accounts: accounts, Orders: documents,
-		Admission: webhook.NewLimits(webhook.LimitsConfig{
+		Limits: webhook.NewLimits(webhook.LimitsConfig{
 			Blocks: blocks, Backlogs: documents, Log: log, Metrics: metrics, Now: time.Now, Dice: rand.IntN,
 		}),
 	})

@@ -60,8 +60,8 @@ type Config struct {
 	Now       func() time.Time
 	// PublishTimeout bounds the wait for the broker, and before it those for the provider's API and for the uid.
 	PublishTimeout time.Duration
-	// Admission limits messages by queue and user; nil: nothing is limited.
-	Admission Admission
+	// Limits hold messages to the rates of queues and users; nil: nothing is limited.
+	Limits *Limits
 	// Orders has what became of orders.
 	Orders store.Getter
 	// Accounts may put messages on queues by a token; the zero value is nobody.

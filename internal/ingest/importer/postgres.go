@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -118,20 +119,15 @@ func (p *Postgres) Look(ctx context.Context, sample int) (places []Place, messag
 		default:
 			place.Left = "their status is not one of the event queue's"
 		}
-		places = merge(places, place)
+		same := slices.IndexFunc(places, func(p Place) bool { p.Count = place.Count; return p == place })
+		if same < 0 {
+			places = append(places, place)
+			continue
+		}
+		places[same].Count += place.Count
 	}
 	messages, err = p.rows(ctx, p.query(`SELECT `+members+` FROM {t} WHERE `+mine+` ORDER BY {id} LIMIT $3`), p.statuses, abandoned.Seconds(), sample)
 	return places, messages, err
-}
-
-func merge(places []Place, more Place) []Place {
-	for i := range places {
-		if at := &places[i]; at.Name == more.Name && at.Queue == more.Queue && at.Left == more.Left {
-			at.Count += more.Count
-			return places
-		}
-	}
-	return append(places, more)
 }
 
 // Take locks the next rows.

@@ -265,7 +265,7 @@ func (f *flood) Close() error { return nil }
 // hold together is bounded, and given back. A length that is only announced holds nothing.
 func TestBodiesInFlightHoldNoMoreThanTheirBudget(t *testing.T) {
 	t.Parallel()
-	const budget, crowd = 8 << 20, 600
+	const budget, crowd = 8 << 20, 100
 	type row struct {
 		announced int64
 		size      int

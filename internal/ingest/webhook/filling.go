@@ -168,7 +168,8 @@ func unix(text []byte) string {
 
 // amount is a decimal in the currency; wrong says why it is left out, and the error why it must not be.
 func (f *filling) amount(m *member, value []byte, path string) (decimal, at, wrong string, err error) {
-	minor, given := int64(0), true
+	var minor int64
+	var given bool
 	if m.As == "call" {
 		amounts := make([]amount, len(m.Paths))
 		for i, number := range m.numbers {

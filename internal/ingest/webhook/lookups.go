@@ -49,11 +49,10 @@ func (s *Service) points(ctx context.Context, tenant string, message contract.Bo
 		if err != nil || !known {
 			return "", nil
 		}
-		switch {
-		case over >= 0:
-		case item.Quantity > (math.MaxInt64-sum)/points:
+		if over < 0 && item.Quantity > (math.MaxInt64-sum)/points {
 			over = i
-		default:
+		}
+		if over < 0 {
 			sum += points * item.Quantity
 		}
 	}

@@ -276,31 +276,26 @@ func (r *Run) send(ctx, finish context.Context, b *batch) (accepted, refused []M
 		if errors.Is(err, ErrClosed) {
 			return accepted, refused, err
 		}
-		if err != nil {
-			results = nil // nothing is known of any item
-		}
-		var again batch
-		asked := time.Duration(0)
-		for i, result := range results {
-			switch m := b.messages[i]; {
-			case result.Status >= 200 && result.Status < 300:
-				accepted = append(accepted, m)
-			case transient(result.Status):
-				again.messages, again.items = append(again.messages, m), append(again.items, b.items[i])
-				asked = max(asked, time.Duration(result.RetryAfter)*time.Second)
-				err = fmt.Errorf("importer: the webhook service answers %d %s", result.Status, result.Code)
-			default:
-				r.refuse(m, b.items[i].id, result)
-				refused = append(refused, m)
+		pause := wait
+		if err == nil { // else nothing is known of any item
+			var again batch
+			for i, result := range results {
+				switch m := b.messages[i]; {
+				case result.Status >= 200 && result.Status < 300:
+					accepted = append(accepted, m)
+				case transient(result.Status):
+					again.messages, again.items = append(again.messages, m), append(again.items, b.items[i])
+					pause = max(pause, time.Duration(result.RetryAfter)*time.Second)
+					err = fmt.Errorf("importer: the webhook service answers %d %s", result.Status, result.Code)
+				default:
+					r.refuse(m, b.items[i].id, result)
+					refused = append(refused, m)
+				}
+			}
+			if b.messages, b.items = again.messages, again.items; err == nil {
+				return accepted, refused, nil
 			}
 		}
-		if err == nil {
-			return accepted, refused, nil
-		}
-		if len(results) > 0 {
-			b.messages, b.items = again.messages, again.items
-		}
-		pause := max(wait, asked)
 		if r.Now().Add(pause).After(deadline) {
 			return accepted, refused, fmt.Errorf("gave up waiting for the webhook service: %w", err)
 		}

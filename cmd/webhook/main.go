@@ -139,5 +139,5 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	if err != nil {
 		return err
 	}
-	return cfg.Serve(ctx, "webhook", cfg.Port, hooks, readTimeout, log, metrics)
+	return cfg.Serve(ctx, serve.Server{Name: "webhook", Log: log, ReadTimeout: readTimeout}, cfg.Port, hooks, metrics)
 }

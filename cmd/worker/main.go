@@ -28,6 +28,7 @@ import (
 	"billhook/internal/platform/gcp/auth"
 	"billhook/internal/platform/gcp/pubsub"
 	cloudtasks "billhook/internal/platform/gcp/tasks"
+	"billhook/internal/platform/serve"
 	"billhook/internal/platform/telemetry"
 )
 
@@ -287,5 +288,5 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	}
 	pushes.Start()
 	defer pushes.Close() // what it has counted in the drain too
-	return cfg.Serve(ctx, "worker", cfg.Port, pushes, time.Minute, log, metrics)
+	return cfg.Serve(ctx, serve.Server{Name: "worker", Log: log, ReadTimeout: time.Minute}, cfg.Port, pushes, metrics)
 }

@@ -195,12 +195,12 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 	if err != nil {
 		return err
 	}
-	server := serve.Server{Name: "webhook", ReadTimeout: 20 * time.Second, Log: config.Log, Drain: cmp.Or(config.Drain, 5*time.Second)}
-	if _, err = s.run(ctx, life, server, webhookService, webhookListener, webhookMetrics); err != nil {
+	server := serve.Server{Name: "webhook", Log: config.Log, Drain: cmp.Or(config.Drain, 5*time.Second), ReadTimeout: 20 * time.Second}
+	if _, err = s.run(ctx, life, server, webhookListener, webhookService, webhookMetrics); err != nil {
 		return err
 	}
 	server.Name, server.ReadTimeout = "worker", time.Minute
-	if s.WorkerMetricsURL, err = s.run(ctx, life, server, workerService, workerListener, workerMetrics); err != nil {
+	if s.WorkerMetricsURL, err = s.run(ctx, life, server, workerListener, workerService, workerMetrics); err != nil {
 		return err
 	}
 	if s.Broker != nil {
@@ -317,7 +317,9 @@ func (s *Stack) Task(ctx context.Context, name string) (map[string]any, error) {
 	return tasks.Call(http.DefaultClient, request)
 }
 
-func (s *Stack) run(ctx, life context.Context, server serve.Server, h service.Handler, on net.Listener, metrics *telemetry.Metrics) (string, error) {
+func (s *Stack) run(
+	ctx, life context.Context, server serve.Server, on net.Listener, h service.Handler, metrics *telemetry.Metrics,
+) (metricsURL string, err error) {
 	metricsListener, err := s.listen(ctx, "", "0")
 	if err != nil {
 		return "", err

@@ -86,7 +86,8 @@ func (s *Service) admit(w http.ResponseWriter, r *http.Request, from *source, to
 	case r.ContentLength > from.MaxBodyBytes:
 		return "", tooLarge(from)
 	}
-	byToken := to != nil && s.config.Accounts.Tokens != nil && len(r.Header["X-Webhook-Signature"]) == 0 && len(r.Header["Authorization"]) == 1
+	byToken := to != nil && s.config.Accounts.Tokens != nil &&
+		len(r.Header["X-Webhook-Signature"]) == 0 && len(r.Header["Authorization"]) == 1
 	var claim signature.Claim
 	if byToken {
 		err = s.identify(r, to, &b.outcome)

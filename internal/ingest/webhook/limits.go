@@ -91,9 +91,9 @@ func NewLimits(config LimitsConfig) *Limits {
 	return &Limits{config: config, queues: map[string]*limit{}, users: map[string]*limit{}}
 }
 
-// Admit reports whether a message for the queue may be published now; the error is a *serve.Problem that says when to
-// come again. user may be empty. What cannot be known refuses nothing. The user's limit is counted first, so that one user
-// does not use up what is for all.
+// Admit reports whether a message for the queue may be published now; the error is a *serve.Problem that says when
+// to come again. user may be empty. What cannot be known refuses nothing. The user's limit is counted first, so
+// that one user does not use up what is for all.
 func (l *Limits) Admit(ctx context.Context, q catalog.Queue, user string) error {
 	switch {
 	case l.isFull(ctx, q):

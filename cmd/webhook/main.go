@@ -132,12 +132,12 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 		Publisher: publisher, Customers: webhook.NewCustomers(documents, time.Now), Products: products.NewReader(documents, cat.Products, time.Now),
 		Log: log, Metrics: metrics, Now: time.Now, PublishTimeout: publishTimeout,
 		Release: serve.BuildOf().Release(cat.Hash()), Accounts: accounts, Orders: documents,
-		Admission: webhook.NewLimits(webhook.LimitsConfig{
+		Limits: webhook.NewLimits(webhook.LimitsConfig{
 			Blocks: blocks, Backlogs: documents, Log: log, Metrics: metrics, Now: time.Now, Dice: rand.IntN,
 		}),
 	})
 	if err != nil {
 		return err
 	}
-	return cfg.Serve(ctx, "webhook", cfg.Port, hooks, readTimeout, log, metrics)
+	return cfg.Serve(ctx, serve.Server{Name: "webhook", Log: log, ReadTimeout: readTimeout}, cfg.Port, hooks, metrics)
 }

@@ -28,6 +28,7 @@ import (
 	"billhook/internal/platform/gcp/auth"
 	"billhook/internal/platform/gcp/pubsub"
 	cloudtasks "billhook/internal/platform/gcp/tasks"
+	"billhook/internal/platform/serve"
 	"billhook/internal/platform/telemetry"
 )
 
@@ -125,12 +126,7 @@ func (c config) checkAlarm() (all mistakes) {
 
 // instanceOf names this process in logs and in the attempts of events: by the revision, which Cloud
 // Run sets in K_REVISION and which is empty elsewhere, and by a part that tells its instances apart.
-func instanceOf(revision, chance string) string {
-	if revision == "" {
-		return chance
-	}
-	return revision + "-" + chance
-}
+func instanceOf(revision, chance string) string { return strings.TrimPrefix(revision+"-"+chance, "-") }
 
 // links lead people to Google's pages about an event: what this installation's services, by the name that their revisions
 // begin with, have logged of it, and its traces. An emulator has none.
@@ -171,17 +167,18 @@ func (c config) only(cat *catalog.Catalog) (*catalog.Catalog, error) {
 	if err == nil {
 		among = narrowed
 	}
-	switch runs := among.Pools(); {
-	case c.Pool == "" || slices.Contains(runs, c.Pool):
-		if err != nil || (c.Pool == "" && c.TasksPool == "") {
-			return narrowed, err // a worker of all pools runs the tasks, whichever is named
+	runs := among.Pools()
+	if c.Pool != "" && !slices.Contains(runs, c.Pool) {
+		wrong := "no enabled queue is in a pool of that name; the pools are "
+		if slices.Contains(cat.Pools(), c.Pool) {
+			wrong = "names a pool of which QUEUES names no queue; those that have one: "
 		}
-		return narrowed.ForTasks(c.TasksPool)
-	case slices.Contains(cat.Pools(), c.Pool):
-		return nil, errors.Join(err, errors.New("POOL: names a pool of which QUEUES names no queue; those that have one: "+strings.Join(runs, ", ")))
-	default:
-		return nil, errors.Join(err, errors.New("POOL: no enabled queue is in a pool of that name; the pools are "+strings.Join(runs, ", ")))
+		return nil, errors.Join(err, errors.New("POOL: "+wrong+strings.Join(runs, ", ")))
 	}
+	if err != nil || (c.Pool == "" && c.TasksPool == "") {
+		return narrowed, err // a worker of all pools runs the tasks, whichever is named
+	}
+	return narrowed.ForTasks(c.TasksPool)
 }
 
 func (c config) subscriptions(ctx context.Context, parts *worker.Config) (closeIt func() error, err error) {
@@ -200,12 +197,6 @@ func (c config) subscriptions(ctx context.Context, parts *worker.Config) (closeI
 		parts.Switch = opened
 	}
 	return opened.Close, nil
-}
-
-func (c config) targets(cat *catalog.Catalog, getenv func(string) string) (delivery.Targets, error) {
-	return delivery.Open(cat, c.Pool, func(t catalog.Target) (string, []string) {
-		return getenv(t.URLVariable), env.Secret(getenv(t.SecretVariable)).List()
-	}, time.Now)
 }
 
 func (c config) alarm(ctx context.Context, parts *worker.Config) (closeIt func() error, err error) {
@@ -236,7 +227,9 @@ func (c config) load(getenv func(string) string) (cat *catalog.Catalog, targets 
 	if cat, err = c.only(whole); err != nil {
 		return nil, nil, "", err
 	}
-	targets, err = c.targets(cat, getenv)
+	targets, err = delivery.Open(cat, c.Pool, func(t catalog.Target) (string, []string) {
+		return getenv(t.URLVariable), env.Secret(getenv(t.SecretVariable)).List()
+	}, time.Now)
 	return cat, targets, whole.TasksPool, errors.Join(err, worker.Check(cat, c.Pool))
 }
 
@@ -295,5 +288,5 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	}
 	pushes.Start()
 	defer pushes.Close() // what it has counted in the drain too
-	return cfg.Serve(ctx, "worker", cfg.Port, pushes, time.Minute, log, metrics)
+	return cfg.Serve(ctx, serve.Server{Name: "worker", Log: log, ReadTimeout: time.Minute}, cfg.Port, pushes, metrics)
 }

@@ -16,11 +16,12 @@ import (
 	"sync"
 	"time"
 
-	"billhook/internal/platform/backlog"
+	"golang.org/x/sync/errgroup"
 
 	"billhook/catalog"
 	"billhook/emulator"
 	"billhook/internal/apps/products"
+	"billhook/internal/compose/service"
 	"billhook/internal/compose/system"
 	"billhook/internal/compose/worker"
 	"billhook/internal/console/access"
@@ -30,6 +31,7 @@ import (
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/pause"
 	"billhook/internal/pipeline/tasks"
+	"billhook/internal/platform/backlog"
 	"billhook/internal/platform/gcp/auth"
 	"billhook/internal/platform/gcp/pubsub"
 	"billhook/internal/platform/serve"
@@ -107,11 +109,10 @@ type Stack struct {
 	closers []func() error
 	stop    context.CancelFunc
 	// services drain at the end. others end when they are closed.
-	services, others sync.WaitGroup
+	services errgroup.Group
+	others   sync.WaitGroup
 	// token makes the token of the task calls; Google's emulators send and ask for none.
-	token  func() (string, error)
-	mu     sync.Mutex
-	failed []error
+	token func() (string, error)
 }
 
 // Start runs the stack until Close. ctx bounds only the start.
@@ -187,22 +188,19 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 		Catalog: config.Catalog, Secrets: config.Secrets, Keys: config.APIKeys, Tolerance: 5 * time.Minute, Publisher: publisherOf("webhook", publisher),
 		Customers: webhook.NewCustomers(s.Store, time.Now), Products: products.NewReader(s.Store, config.Catalog.Products, time.Now), Log: config.Log, Metrics: webhookMetrics,
 		Now: time.Now, PublishTimeout: 5 * time.Second, Orders: store, Release: serve.BuildOf().Release(config.Catalog.Hash()),
-		Admission: webhook.NewLimits(webhook.LimitsConfig{
+		Limits: webhook.NewLimits(webhook.LimitsConfig{
 			Blocks: s.Store, Backlogs: s.Store, Log: config.Log, Metrics: webhookMetrics, Now: time.Now, Dice: rand.IntN,
 		}),
 	})
 	if err != nil {
 		return err
 	}
-	server := serve.Server{Log: config.Log, Drain: cmp.Or(config.Drain, 5*time.Second)}
-	server.Name, server.Handler, server.ReadTimeout = "webhook", webhookService, 20*time.Second
-	server.Longest, server.Draining = webhookService.Longest(), webhookService.Drain
-	if _, err = s.run(ctx, life, server, webhookListener, webhookMetrics); err != nil {
+	server := serve.Server{Name: "webhook", Log: config.Log, Drain: cmp.Or(config.Drain, 5*time.Second), ReadTimeout: 20 * time.Second}
+	if _, err = s.run(ctx, life, server, webhookListener, webhookService, webhookMetrics); err != nil {
 		return err
 	}
-	server.Name, server.Handler, server.ReadTimeout = "worker", workerService, time.Minute
-	server.Longest, server.Draining = workerService.Longest(), workerService.Drain
-	if s.WorkerMetricsURL, err = s.run(ctx, life, server, workerListener, workerMetrics); err != nil {
+	server.Name, server.ReadTimeout = "worker", time.Minute
+	if s.WorkerMetricsURL, err = s.run(ctx, life, server, workerListener, workerService, workerMetrics); err != nil {
 		return err
 	}
 	if s.Broker != nil {
@@ -319,18 +317,15 @@ func (s *Stack) Task(ctx context.Context, name string) (map[string]any, error) {
 	return tasks.Call(http.DefaultClient, request)
 }
 
-func (s *Stack) run(ctx, life context.Context, server serve.Server, on net.Listener, metrics *telemetry.Metrics) (string, error) {
+func (s *Stack) run(
+	ctx, life context.Context, server serve.Server, on net.Listener, h service.Handler, metrics *telemetry.Metrics,
+) (metricsURL string, err error) {
 	metricsListener, err := s.listen(ctx, "", "0")
 	if err != nil {
 		return "", err
 	}
-	s.services.Go(func() {
-		if err := server.RunWithMetrics(life, on, metrics.Handler(), metricsListener); err != nil {
-			s.mu.Lock()
-			s.failed = append(s.failed, err)
-			s.mu.Unlock()
-		}
-	})
+	server.Handler, server.Longest, server.Draining = h, h.Longest(), h.Drain
+	s.services.Go(func() error { return server.RunWithMetrics(life, on, metrics.Handler(), metricsListener) })
 	return urlOf(metricsListener), nil
 }
 
@@ -344,8 +339,7 @@ func (s *Stack) Close() error {
 	if s.Gateway != nil {
 		s.Gateway.Close()
 	}
-	s.services.Wait() // the services drain while their dependencies still run
-	errs := s.failed
+	errs := []error{s.services.Wait()} // the services drain while their dependencies still run
 	for _, closes := range slices.Backward(s.closers) {
 		errs = append(errs, closes())
 	}

@@ -318,5 +318,4 @@ func TestADeadLetterSaysWhatCameAfterItOfItsKey(t *testing.T) {
 			require.Equal(t, test.want, later)
 		})
 	}
-	require.Equal(t, "2 done, 1 dead-lettered, 3 waiting, and more", deadletters.Later{Done: 2, Dead: 1, Waiting: 3, More: true}.String())
 }

@@ -335,7 +335,7 @@ func TestEachServiceIsComparedWithWhatIsDeployed(t *testing.T) {
 	}
 }
 
-func TestTheDoctorIsAskedWithThePauses(t *testing.T) {
+func TestTheDoctorIsAskedWithThePausesAndWhatItCannotReadIsSaid(t *testing.T) {
 	t.Parallel()
 	r, d := open(t), &doctor{found: system.Examination{Unread: 3, Findings: []finding.Finding{
 		finding.Of("topic", "q", finding.New("topic_missing", "It is refused.", "Make it.")),
@@ -347,12 +347,7 @@ func TestTheDoctorIsAskedWithThePauses(t *testing.T) {
 	require.Contains(t, d.paused, "orders")
 	require.Positive(t, d.within)
 	require.LessOrEqual(t, d.within, 3*time.Second, "a page has 4")
-}
-
-func TestWhatTheDoctorCannotReadIsSaidAndTheRestIsThere(t *testing.T) {
-	t.Parallel()
 	for problem, d := range map[string]system.Doctor{"Unavailable": (&doctor{err: errors.New("read projects/p/topics/q: Unavailable")}).Examine, "nothing to compare": nil} {
-		r := open(t)
 		r.standing(t, d)
 		got := look[system.Status](t, r, "status")
 		require.Contains(t, got.Doctor.Problem, problem)

@@ -1,5 +1,5 @@
-// Package service has what the deployed services have in common: the variables that each of them reads, the catalog that
-// it runs with, its clients of Google, and its server. It refuses to know what a service does.
+// Package service has what the deployed services have in common: the variables that each of them reads, the
+// catalog that it shows, its clients of Google, and its server. It refuses to know what a service does.
 package service
 
 import (
@@ -63,8 +63,8 @@ func (c Config) Shown() *catalog.Catalog {
 	return cat
 }
 
-// Open connects to Pub/Sub, and to Firestore. The database is the installation's own, unless another is named: events of
-// two installations in one would be taken for duplicates of each other.
+// Open connects to Pub/Sub, and to Firestore. The database is the installation's own, unless another is named:
+// events of two installations in one would be taken for duplicates of each other.
 func (c Config) Open(ctx context.Context) (*pubsub.Publisher, *firestore.Store, error) {
 	publisher, err := pubsub.NewPublisher(ctx, c.Names())
 	if err != nil {
@@ -77,7 +77,7 @@ func (c Config) Open(ctx context.Context) (*pubsub.Publisher, *firestore.Store, 
 	return publisher, documents, nil
 }
 
-// drain bounds the requests in flight after the signal to stop. Cloud Run kills the process two seconds later.
+// drain bounds the requests in flight after the signal to stop. Cloud Run kills the process 2 s later.
 const drain = 8 * time.Second
 
 // Handler answers the requests of a service, and says how long it may take for one.
@@ -87,12 +87,10 @@ type Handler interface {
 	Drain()
 }
 
-// Serve answers on the service's ports until ctx ends, and drains.
-func (c Config) Serve(ctx context.Context, name string, port env.Port, h Handler, readTimeout time.Duration, log *slog.Logger, m *telemetry.Metrics) error {
-	server := &serve.Server{
-		Name: name, Handler: h, Log: log, Drain: drain, ReadTimeout: readTimeout, Longest: h.Longest(), Draining: h.Drain,
-	}
-	return server.RunOn(ctx, c.ports(port), m.Handler())
+// Serve has a server answer by the handler on the service's ports until ctx ends, and drains.
+func (c Config) Serve(ctx context.Context, s serve.Server, port env.Port, h Handler, m *telemetry.Metrics) error {
+	s.Handler, s.Longest, s.Draining, s.Drain = h, h.Longest(), h.Drain, drain
+	return s.RunOn(ctx, c.ports(port), m.Handler())
 }
 
 // Run runs a service until ctx ends.

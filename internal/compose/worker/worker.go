@@ -223,7 +223,8 @@ func refuse(c *catalog.Catalog, queues []catalog.Queue, registry *handler.Regist
 	return errors.Join(unsaid, notifications.Check(c), registry.Check(&own))
 }
 
-// delivering puts together what delivers messages, and nothing that people do. It reports all mistakes of the catalog together.
+// delivering puts together what delivers messages, and nothing that people do. It reports all mistakes of the
+// catalog together.
 func (c Config) delivering() (*Worker, error) {
 	w := &Worker{log: c.Log, rates: c.recorder(), served: queuesOf(c.Catalog, c.Pool)}
 	c.Targets.Watch(w.rates)

@@ -46,13 +46,7 @@ func (o object) set(name string, inside object) {
 	o[name], _ = json.Marshal(inside, json.Deterministic(true)) // its values were decoded
 }
 
-// composed is the item of a message, with its event id and type, where it says them.
-type composed struct {
-	Item
-	id, eventType string
-}
-
-func (c Composer) compose(known *catalog.Catalog, m Message, now time.Time) (made composed, why *Result) {
+func (c Composer) compose(known *catalog.Catalog, m Message, now time.Time) (made Item, why *Result) {
 	q, ok := known.Queue(m.Queue)
 	i := slices.IndexFunc(contract.Formats, func(f contract.Format) bool { return f.Name == q.Contract && f.Content != "" })
 	switch {
@@ -106,9 +100,9 @@ func (c Composer) TypeOf(known *catalog.Catalog, m Message) string {
 // count writes into the body how often the message was tried, and the version that it has where it says none.
 func (m Message) count(body object, format *contract.Format) *Result {
 	if format.Attempts != "" {
-		said, ok := number(body[format.Attempts])
+		said, why := number(body[format.Attempts])
 		body[format.Attempts] = jsontext.Value(strconv.Itoa(m.tried(said)))
-		return badAttempts(ok)
+		return why
 	}
 	if body[format.Version] == nil {
 		body[format.Version] = jsontext.Value("1")
@@ -118,10 +112,10 @@ func (m Message) count(body object, format *contract.Format) *Result {
 	if !ok {
 		return unfit("bad_metadata", in+" is not an object")
 	}
-	next, ok := number(metadata[name]) // the first attempt is number 1
+	next, why := number(metadata[name]) // the first attempt is number 1
 	metadata[name] = jsontext.Value(strconv.Itoa(m.tried(max(next-1, 0)) + 1))
 	body.set(in, metadata)
-	return badAttempts(ok)
+	return why
 }
 
 func (m Message) tried(said int) int {
@@ -136,16 +130,12 @@ func (m Message) tried(said int) int {
 	}
 }
 
-func number(value jsontext.Value) (int, bool) {
+func number(value jsontext.Value) (int, *Result) {
 	n, err := strconv.Atoi(cmp.Or(string(value), "0"))
-	return n, err == nil && 0 <= n && n <= 1000
-}
-
-func badAttempts(ok bool) *Result {
-	if ok {
-		return nil
+	if err != nil || n < 0 || n > 1000 {
+		return 0, unfit("bad_attempts", "the number of attempts is not 0 to 1000")
 	}
-	return unfit("bad_attempts", "the number of attempts is not 0 to 1000")
+	return n, nil
 }
 
 func (c Composer) rename(body object, content string) *Result {
@@ -191,14 +181,6 @@ func textOf(value jsontext.Value) string {
 		return ""
 	}
 	return string(text)
-}
-
-func idOf(message []byte) string {
-	var body object
-	if json.Unmarshal(message, &body) != nil {
-		return ""
-	}
-	return textOf(body["id"])
 }
 
 // HTTPIngest is the webhook service's entrance for producers.

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"golang.org/x/time/rate"
 
@@ -80,6 +81,8 @@ type Item struct {
 	Message     jsontext.Value `json:"message"`
 	DeliverAt   time.Time      `json:"deliver_at,omitzero"`
 	MaxAttempts int            `json:"max_attempts,omitzero"`
+	// id and eventType are the event's, where the message says them.
+	id, eventType string
 }
 
 // Result is the webhook service's answer to one message. Code, Detail and Violations say why it is not accepted.
@@ -183,13 +186,12 @@ type Run struct {
 func (r *Run) Do(ctx context.Context) (Report, error) {
 	r.report = Report{Queues: map[string]int{}, Reasons: map[string]int{}}
 	for {
-		if err := ctx.Err(); err != nil {
-			return r.report, fmt.Errorf("stopped: %w", err)
+		err := ctx.Err()
+		if err == nil && r.Limiter != nil {
+			err = r.Limiter.WaitN(ctx, batchSize)
 		}
-		if r.Limiter != nil {
-			if err := r.Limiter.WaitN(ctx, batchSize); err != nil {
-				return r.report, fmt.Errorf("stopped: %w", err)
-			}
+		if err != nil {
+			return r.report, fmt.Errorf("stopped: %w", err)
 		}
 		taken, err := r.Source.Take(ctx, batchSize)
 		if err != nil {
@@ -258,7 +260,7 @@ func (r *Run) pack(taken []Message) (batches []batch, refused []Message) {
 			open[m.Queue] = at
 		}
 		b := &batches[at]
-		b.messages, b.items, b.bytes = append(b.messages, m), append(b.items, made.Item), b.bytes+size
+		b.messages, b.items, b.bytes = append(b.messages, m), append(b.items, made), b.bytes+size
 	}
 	return batches, refused
 }
@@ -274,31 +276,26 @@ func (r *Run) send(ctx, finish context.Context, b *batch) (accepted, refused []M
 		if errors.Is(err, ErrClosed) {
 			return accepted, refused, err
 		}
-		if err != nil {
-			results = nil // nothing is known of any item
-		}
-		var again batch
-		asked := time.Duration(0)
-		for i, result := range results {
-			switch m := b.messages[i]; {
-			case result.Status >= 200 && result.Status < 300:
-				accepted = append(accepted, m)
-			case transient(result.Status):
-				again.messages, again.items = append(again.messages, m), append(again.items, b.items[i])
-				asked = max(asked, time.Duration(result.RetryAfter)*time.Second)
-				err = fmt.Errorf("importer: the webhook service answers %d %s", result.Status, result.Code)
-			default:
-				r.refuse(m, idOf(b.items[i].Message), result)
-				refused = append(refused, m)
+		pause := wait
+		if err == nil { // else nothing is known of any item
+			var again batch
+			for i, result := range results {
+				switch m := b.messages[i]; {
+				case result.Status >= 200 && result.Status < 300:
+					accepted = append(accepted, m)
+				case transient(result.Status):
+					again.messages, again.items = append(again.messages, m), append(again.items, b.items[i])
+					pause = max(pause, time.Duration(result.RetryAfter)*time.Second)
+					err = fmt.Errorf("importer: the webhook service answers %d %s", result.Status, result.Code)
+				default:
+					r.refuse(m, b.items[i].id, result)
+					refused = append(refused, m)
+				}
+			}
+			if b.messages, b.items = again.messages, again.items; err == nil {
+				return accepted, refused, nil
 			}
 		}
-		if err == nil {
-			return accepted, refused, nil
-		}
-		if len(results) > 0 {
-			b.messages, b.items = again.messages, again.items
-		}
-		pause := max(wait, asked)
 		if r.Now().Add(pause).After(deadline) {
 			return accepted, refused, fmt.Errorf("gave up waiting for the webhook service: %w", err)
 		}
@@ -315,7 +312,11 @@ func (m Message) named() string {
 	if m.Content {
 		return m.ID
 	}
-	return idOf(m.Body)
+	var body object
+	if json.Unmarshal(m.Body, &body) != nil {
+		return ""
+	}
+	return textOf(body["id"])
 }
 
 func transient(status int) bool {

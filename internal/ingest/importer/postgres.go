@@ -1,9 +1,11 @@
 package importer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -117,20 +119,15 @@ func (p *Postgres) Look(ctx context.Context, sample int) (places []Place, messag
 		default:
 			place.Left = "their status is not one of the event queue's"
 		}
-		places = merge(places, place)
-	}
-	messages, err = p.rows(ctx, p.connection, p.query(`SELECT `+members+` FROM {t} WHERE `+mine+` ORDER BY {id} LIMIT $3`), p.statuses, abandoned.Seconds(), sample)
-	return places, messages, err
-}
-
-func merge(places []Place, more Place) []Place {
-	for i := range places {
-		if at := &places[i]; at.Name == more.Name && at.Queue == more.Queue && at.Left == more.Left {
-			at.Count += more.Count
-			return places
+		same := slices.IndexFunc(places, func(p Place) bool { p.Count = place.Count; return p == place })
+		if same < 0 {
+			places = append(places, place)
+			continue
 		}
+		places[same].Count += place.Count
 	}
-	return append(places, more)
+	messages, err = p.rows(ctx, p.query(`SELECT `+members+` FROM {t} WHERE `+mine+` ORDER BY {id} LIMIT $3`), p.statuses, abandoned.Seconds(), sample)
+	return places, messages, err
 }
 
 // Take locks the next rows.
@@ -139,7 +136,7 @@ func (p *Postgres) Take(ctx context.Context, limit int) ([]Message, error) {
 	if err != nil {
 		return nil, fmt.Errorf("postgres: %w", err)
 	}
-	messages, err := p.rows(ctx, open, p.query(`SELECT `+members+` FROM {t} WHERE `+mine+` AND ($3::bigint IS NULL OR {id} > $3) ORDER BY {id} LIMIT $4 FOR UPDATE SKIP LOCKED`),
+	messages, err := p.rows(ctx, p.query(`SELECT `+members+` FROM {t} WHERE `+mine+` AND ($3::bigint IS NULL OR {id} > $3) ORDER BY {id} LIMIT $4 FOR UPDATE SKIP LOCKED`),
 		p.statuses, abandoned.Seconds(), p.after, limit)
 	if err != nil || len(messages) == 0 {
 		return nil, errors.Join(err, open.Rollback(ctx))
@@ -151,12 +148,9 @@ func (p *Postgres) Take(ctx context.Context, limit int) ([]Message, error) {
 const members = `{id}::bigint, {type}, {payload}::text, coalesce({priority}, ''), {status}, coalesce({attempts}, 0), coalesce({maxattempts}, 0),
 	{nextretryat}::timestamptz, {createdat}::timestamptz, NOT coalesce(isfinite({updatedat}), false)`
 
-type querier interface {
-	Query(ctx context.Context, query string, arguments ...any) (pgx.Rows, error)
-}
-
-func (p *Postgres) rows(ctx context.Context, in querier, query string, arguments ...any) ([]Message, error) {
-	rows, _ := in.Query(ctx, query, arguments...)
+// rows reads messages, in the transaction that is open.
+func (p *Postgres) rows(ctx context.Context, query string, arguments ...any) ([]Message, error) {
+	rows, _ := p.connection.Query(ctx, query, arguments...)
 	messages, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Message, error) {
 		m := Message{Source: p.table, Content: true}
 		var kind, payload, status pgtype.Text
@@ -194,14 +188,7 @@ func (p *Postgres) rows(ctx context.Context, in querier, query string, arguments
 }
 
 func partOf(status string) Part {
-	switch status {
-	case "processing":
-		return Claimed
-	case "failed", "dead_letter":
-		return Failed
-	default:
-		return Waiting
-	}
+	return cmp.Or(map[string]Part{"processing": Claimed, "failed": Failed, "dead_letter": Failed}[status], Waiting)
 }
 
 // queueOf finds the queue of a type: that of the row's priority, else another of <table>:<priority>.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"time"
 
@@ -83,10 +84,7 @@ func (r *RabbitMQ) count(name string) (int64, error) {
 	if refused, ok := errors.AsType[*amqp.Error](err); ok && refused.Code == amqp.NotFound {
 		return 0, nil
 	}
-	if err != nil {
-		return 0, fmt.Errorf("rabbitmq: %s: %w", name, err)
-	}
-	return int64(queue.Messages), nil
+	return int64(queue.Messages), at(name, err)
 }
 
 // Look delivers a sample and puts it back at once; the broker marks it as delivered before.
@@ -121,7 +119,7 @@ func (r *RabbitMQ) sample(l list, limit int) (messages []Message, err error) {
 		d, ok, err := channel.Get(l.Source, false)
 		switch {
 		case err != nil:
-			return nil, fmt.Errorf("rabbitmq: %s: %w", l.Source, err)
+			return nil, at(l.Source, err)
 		case !ok:
 			return messages, nil
 		}
@@ -142,23 +140,22 @@ func (r *RabbitMQ) Take(ctx context.Context, limit int) (taken []Message, err er
 		marked := 0
 		for len(taken) < limit && ctx.Err() == nil {
 			d, ok, err := r.channel.Get(l.Source, false)
-			if err != nil {
-				return nil, fmt.Errorf("rabbitmq: %s: %w", l.Source, err)
-			}
-			if !ok {
+			if err == nil && !ok {
 				break
 			}
-			if identified(d) {
+			if err == nil && identified(d) {
 				taken = append(taken, r.message(l, d))
 				continue
 			}
-			if err = r.mark(ctx, l.Source, d); err == nil && marked%batchSize == batchSize-1 {
+			if err = at(l.Source, err); err == nil {
+				err = r.mark(ctx, l.Source, d)
+			}
+			if marked++; err == nil && marked%batchSize == 0 {
 				err = r.commit(l.Source)
 			}
 			if err != nil {
 				return nil, err
 			}
-			marked++
 		}
 		if marked > 0 {
 			if err := r.commit(l.Source); err != nil {
@@ -175,9 +172,12 @@ func (r *RabbitMQ) Take(ctx context.Context, limit int) (taken []Message, err er
 	return nil, nil
 }
 
-func (r *RabbitMQ) commit(name string) error {
-	if err := r.channel.TxCommit(); err != nil {
-		return fmt.Errorf("rabbitmq: %s: %w", name, err)
+func (r *RabbitMQ) commit(name string) error { return at(name, r.channel.TxCommit()) }
+
+// at is an error with the queue that it is about.
+func at(queue string, err error) error {
+	if err != nil {
+		return fmt.Errorf("rabbitmq: %s: %w", queue, err)
 	}
 	return nil
 }
@@ -191,17 +191,15 @@ func identified(d amqp.Delivery) bool {
 
 // mark puts a message to the end of its queue under a message_id, with the next commit.
 func (r *RabbitMQ) mark(ctx context.Context, queue string, d amqp.Delivery) error {
-	if err := r.channel.PublishWithContext(ctx, "", queue, true, false, amqp.Publishing{
+	err := r.channel.PublishWithContext(ctx, "", queue, true, false, amqp.Publishing{
 		MessageId: r.newID(), Type: typeOf(queue, d), Body: d.Body, Headers: d.Headers, ContentType: d.ContentType, ContentEncoding: d.ContentEncoding,
 		DeliveryMode: d.DeliveryMode, Priority: d.Priority, CorrelationId: d.CorrelationId, ReplyTo: d.ReplyTo, Expiration: d.Expiration,
 		Timestamp: d.Timestamp, AppId: d.AppId,
-	}); err != nil {
-		return fmt.Errorf("rabbitmq: %s: %w", queue, err)
+	})
+	if err == nil {
+		err = d.Ack(false)
 	}
-	if err := d.Ack(false); err != nil {
-		return fmt.Errorf("rabbitmq: %s: %w", queue, err)
-	}
-	return nil
+	return at(queue, err)
 }
 
 // typeOf is the type beside the body; what was published by the queue's name has no routing key.
@@ -260,25 +258,17 @@ func deaths(queue string, headers amqp.Table) int {
 }
 
 func integer(value any) (int64, bool) {
-	switch n := value.(type) {
-	case int64:
-		return n, true
-	case int32:
-		return int64(n), true
-	case int16:
-		return int64(n), true
-	case int:
-		return int64(n), true
-	default:
-		return 0, false
+	if v := reflect.ValueOf(value); v.IsValid() && v.CanInt() {
+		return v.Int(), true
 	}
+	return 0, false
 }
 
 // Settle acknowledges accepted messages. Refused ones come back to their place at the end of the run.
 func (r *RabbitMQ) Settle(_ context.Context, accepted, _ []Message) error {
 	for _, m := range accepted {
-		if err := r.channel.Ack(m.tag, false); err != nil {
-			return fmt.Errorf("rabbitmq: %s: %w", m.Source, err)
+		if err := at(m.Source, r.channel.Ack(m.tag, false)); err != nil {
+			return err
 		}
 	}
 	return r.commit("acknowledge")

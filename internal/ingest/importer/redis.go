@@ -28,6 +28,8 @@ type Redis struct {
 	// resumed: what an earlier run has claimed was taken.
 	resumed bool
 	earlier []Message
+	// refused are the ids of the claims that the webhook service has refused in this run, by the list.
+	refused map[string][]string
 }
 
 var _ Source = (*Redis)(nil)
@@ -35,8 +37,6 @@ var _ Source = (*Redis)(nil)
 type list struct {
 	Name
 	parts []Part
-	// refused are the ids of the claims that the webhook service has refused in this run.
-	refused []string
 }
 
 // Name says which queue of the catalog takes the messages of which list or old queue.
@@ -55,7 +55,7 @@ func NewRedis(ctx context.Context, address string, names []Name, failed bool, ne
 	if err != nil || (at.Scheme != "redis" && at.Scheme != "rediss") {
 		return nil, errors.New("redis: the address is no redis:// URL") // the error may repeat a password
 	}
-	r := &Redis{newID: newID, connections: &redis.Pool{DialContext: func(ctx context.Context) (redis.Conn, error) {
+	r := &Redis{newID: newID, refused: map[string][]string{}, connections: &redis.Pool{DialContext: func(ctx context.Context) (redis.Conn, error) {
 		return redis.DialURLContext(ctx, address, redis.DialConnectTimeout(patience), redis.DialReadTimeout(patience), redis.DialWriteTimeout(patience))
 	}}}
 	if _, err := r.do(ctx, "PING"); err != nil {
@@ -92,11 +92,17 @@ func (l list) key(part Part) string {
 	return l.Source + map[Part]string{Waiting: "", Claimed: ":processing", Delayed: ":delayed", Failed: ":failed"}[part]
 }
 
-func (l list) claims() string { return l.Source + ":import" }
+// imported is behind the name of a list the key of what was claimed of it.
+const imported = ":import"
+
+func (l list) claims() string { return l.Source + imported }
 
 // held is why nothing is taken from a part; empty: nothing speaks against it.
 func (r *Redis) held(ctx context.Context, l list, part Part) (string, error) {
-	if part != Claimed {
+	switch {
+	case !slices.Contains(l.parts, part):
+		return failedStay, nil
+	case part != Claimed:
 		return "", nil
 	}
 	for cursor := "0"; ; {
@@ -118,57 +124,49 @@ func (r *Redis) held(ctx context.Context, l list, part Part) (string, error) {
 
 var globless = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`)
 
+// kept are the keys of a list, behind its name, with the commands that count and show what is in them.
+var kept = []struct {
+	key         string
+	part        Part
+	count, show string
+}{
+	{imported, Claimed, "HLEN", ""}, {":processing", Claimed, "LLEN", "LRANGE"}, {"", Waiting, "LLEN", "LRANGE"},
+	{":delayed", Delayed, "ZCARD", "ZRANGE"}, {":failed", Failed, "LLEN", "LRANGE"},
+}
+
 // Look counts the messages of each part.
 func (r *Redis) Look(ctx context.Context, sample int) (places []Place, messages []Message, err error) {
 	for _, l := range r.lists {
-		claimed, err := redis.Int64(r.do(ctx, "HLEN", l.claims()))
-		if err != nil {
-			return nil, nil, fmt.Errorf("redis: %s: %w", l.claims(), err)
-		}
-		if claimed > 0 {
-			places = append(places, Place{Queue: l.Queue, Name: l.claims(), Part: Claimed, Count: claimed, Left: l.Left})
-		}
-		for _, part := range []Part{Claimed, Waiting, Delayed, Failed} {
-			place, some, err := r.look(ctx, l, part, max(sample-len(messages), 0))
-			if err != nil {
-				return nil, nil, err
+		for _, in := range kept {
+			place := Place{Queue: l.Queue, Name: l.Source + in.key, Part: in.part, Left: l.Left}
+			if place.Count, err = redis.Int64(r.do(ctx, in.count, place.Name)); err != nil {
+				return nil, nil, fmt.Errorf("redis: %s: %w", place.Name, err)
+			}
+			if place.Count > 0 && place.Left == "" && in.key != imported {
+				if place.Left, err = r.held(ctx, l, in.part); err != nil {
+					return nil, nil, err
+				}
 			}
 			if place.Count > 0 {
-				places, messages = append(places, place), append(messages, some...)
+				places = append(places, place)
+			}
+			from, to := len(messages)-sample, -1 // the oldest are the last of a list, and the first that are due
+			if in.part == Delayed {
+				from, to = 0, sample-len(messages)-1
+			}
+			if place.Count == 0 || place.Left != "" || in.show == "" || len(messages) >= sample {
+				continue
+			}
+			bodies, err := redis.Strings(r.do(ctx, in.show, place.Name, from, to))
+			if err != nil {
+				return nil, nil, fmt.Errorf("redis: %s: %w", place.Name, err)
+			}
+			for _, body := range bodies {
+				messages = append(messages, Message{Source: l.Source, Queue: l.Queue, Part: in.part, Body: []byte(body)})
 			}
 		}
 	}
 	return places, messages, nil
-}
-
-func (r *Redis) look(ctx context.Context, l list, part Part, sample int) (place Place, messages []Message, err error) {
-	key := l.key(part)
-	count, pick, from, to := "LLEN", "LRANGE", -sample, -1
-	if part == Delayed {
-		count, pick, from, to = "ZCARD", "ZRANGE", 0, sample-1
-	}
-	place = Place{Queue: l.Queue, Name: key, Part: part, Left: l.Left}
-	if place.Count, err = redis.Int64(r.do(ctx, count, key)); err != nil {
-		return place, nil, fmt.Errorf("redis: %s: %w", key, err)
-	}
-	switch {
-	case place.Count == 0 || l.Left != "":
-	case !slices.Contains(l.parts, part):
-		place.Left = failedStay
-	default:
-		place.Left, err = r.held(ctx, l, part)
-	}
-	if err != nil || place.Left != "" || sample == 0 {
-		return place, nil, err
-	}
-	bodies, err := redis.Strings(r.do(ctx, pick, key, from, to))
-	if err != nil {
-		return place, nil, fmt.Errorf("redis: %s: %w", key, err)
-	}
-	for _, body := range bodies {
-		messages = append(messages, Message{Source: l.Source, Queue: l.Queue, Part: part, Body: []byte(body)})
-	}
-	return place, messages, nil
 }
 
 // claimScript puts the oldest messages into the hash of claims, each as its part, its score, and the message
@@ -316,24 +314,16 @@ func dueAt(score float64) time.Time {
 
 // Settle removes accepted messages from the claims. Refused ones stay claimed until Release.
 func (r *Redis) Settle(ctx context.Context, accepted, refused []Message) error {
-	for i := range r.lists {
-		l := &r.lists[i]
-		for _, m := range refused {
-			if m.Source == l.Source {
-				l.refused = append(l.refused, m.Handle)
-			}
-		}
-		done := []any{l.claims()}
-		for _, m := range accepted {
-			if m.Source == l.Source {
-				done = append(done, m.Handle)
-			}
-		}
-		if len(done) == 1 {
-			continue
-		}
-		if _, err := r.do(ctx, "HDEL", done...); err != nil {
-			return fmt.Errorf("redis: remove from %s: %w", l.claims(), err)
+	for _, m := range refused {
+		r.refused[m.Source] = append(r.refused[m.Source], m.Handle)
+	}
+	done := map[string][]any{}
+	for _, m := range accepted {
+		done[m.Source] = append(done[m.Source], m.Handle)
+	}
+	for source, ids := range done {
+		if _, err := r.do(ctx, "HDEL", slices.Insert(ids, 0, any(source+imported))...); err != nil {
+			return fmt.Errorf("redis: remove from %s: %w", source+imported, err)
 		}
 	}
 	return nil
@@ -343,7 +333,7 @@ func (r *Redis) Settle(ctx context.Context, accepted, refused []Message) error {
 func (r *Redis) Release(ctx context.Context) error {
 	var failed error
 	for _, l := range r.lists {
-		failed = errors.Join(failed, r.putBack(ctx, l, l.refused))
+		failed = errors.Join(failed, r.putBack(ctx, l, r.refused[l.Source]))
 	}
 	return errors.Join(failed, r.connections.Close())
 }

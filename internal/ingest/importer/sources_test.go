@@ -61,14 +61,6 @@ func drain(t *testing.T, s importer.Source, d importer.Ingest) importer.Report {
 	return filetest.Must(run(t, s, d, &waits{at: now}).Do(t.Context()))(t)
 }
 
-// slow leaves a test out, with -short, whose server takes seconds to start. One that starts Postgres stays.
-func slow(t *testing.T) {
-	t.Helper()
-	if testing.Short() {
-		t.Skip("left out: it starts RabbitMQ, or one more Postgres")
-	}
-}
-
 const list = "q:sub:plan_change"
 
 func lists() []importer.Name {
@@ -237,7 +229,9 @@ func rabbitAt(t *testing.T, address string, failed bool, maker string) *importer
 
 func TestEachQueueOfABrokerIsDrainedOverAMQP(t *testing.T) {
 	t.Parallel()
-	slow(t)
+	if testing.Short() {
+		t.Skip("left out: it starts RabbitMQ, which takes seconds")
+	}
 	connection, address := importertest.RabbitMQ(t)
 	channel := filetest.Must(connection.Channel())(t)
 	ctx := t.Context()
@@ -306,19 +300,41 @@ func TestEachQueueOfABrokerIsDrainedOverAMQP(t *testing.T) {
 
 func textOf(t *testing.T, file string) string { return filetest.Read(t, "testdata", file) }
 
-func TestTheRowsOfAnEventQueueAreMovedAndSayWhereTo(t *testing.T) {
+// old is a Postgres whose tables are each in a schema of its own: the server takes longer to start than the tests.
+type old struct {
+	*pgx.Conn
+	address string
+}
+
+// has makes a table in a schema.
+func (o old) has(t *testing.T, schema, statements string) {
+	t.Helper()
+	_, err := o.Exec(t.Context(), `CREATE SCHEMA IF NOT EXISTS `+schema+`; SET search_path TO `+schema+`;`+statements)
+	require.NoError(t, err)
+}
+
+func (o old) source(t *testing.T, table string, failed bool) *importer.Postgres {
+	t.Helper()
+	return filetest.Must(importer.NewPostgres(t.Context(), o.address, table, everything(t), failed))(t)
+}
+
+func TestATableOfPostgresIsDrained(t *testing.T) {
 	t.Parallel()
 	connection, address := importertest.Postgres(t)
+	o := old{connection, address}
+	o.rowsAreMovedAndSayWhereTo(t)
+	o.rowThatIsOddIsNamedAndLeftAndTheRestMoves(t)
+	o.columnsMayBeNamedAsProgramsDo(t)
+}
+
+func (o old) rowsAreMovedAndSayWhereTo(t *testing.T) {
+	t.Helper()
 	ctx := t.Context()
-	_, err := connection.Exec(ctx, textOf(t, "table.sql")+textOf(t, "rows.sql"))
+	o.has(t, "public", textOf(t, "table.sql")+textOf(t, "rows.sql"))
+	worker := filetest.Must(o.Begin(ctx))(t)
+	_, err := worker.Exec(ctx, `SELECT 1 FROM event_queue WHERE id = 8 FOR UPDATE`)
 	require.NoError(t, err)
-	worker := filetest.Must(connection.Begin(ctx))(t)
-	_, err = worker.Exec(ctx, `SELECT 1 FROM event_queue WHERE id = 8 FOR UPDATE`)
-	require.NoError(t, err)
-	open := func(failed bool) *importer.Postgres {
-		return filetest.Must(importer.NewPostgres(ctx, address, "event_queue", everything(t), failed))(t)
-	}
-	s := open(false)
+	s := o.source(t, "event_queue", false)
 	places, messages, err := s.Look(ctx, 10)
 	require.NoError(t, err)
 	require.Len(t, messages, 5)
@@ -327,7 +343,7 @@ func TestTheRowsOfAnEventQueueAreMovedAndSayWhereTo(t *testing.T) {
 	ingest := newAccept()
 	cutOff(t, s, ingest)
 	require.NoError(t, s.Release(ctx))
-	s = open(true)
+	s = o.source(t, "event_queue", true)
 	report := drain(t, s, ingest)
 	require.Equal(t, 4, report.Moved)
 	require.Equal(t, map[string]int{"no_queue": 1}, report.Reasons)
@@ -339,7 +355,7 @@ func TestTheRowsOfAnEventQueueAreMovedAndSayWhereTo(t *testing.T) {
 	require.Contains(t, ingest.bodies["event_queue-6"], `"attempt":1`)
 	require.NoError(t, worker.Rollback(ctx))
 
-	rows, err := connection.Query(ctx, `SELECT id || ' ' || status || ' ' || coalesce(error, '-') FROM event_queue ORDER BY id`)
+	rows, err := o.Query(ctx, `SELECT id || ' ' || status || ' ' || coalesce(error, '-') FROM event_queue ORDER BY id`)
 	require.NoError(t, err)
 	lines := filetest.Must(pgx.CollectRows(rows, pgx.RowTo[string]))(t)
 	require.Equal(t, []string{
@@ -350,29 +366,26 @@ func TestTheRowsOfAnEventQueueAreMovedAndSayWhereTo(t *testing.T) {
 		"6 moved moved to queue events-high as event event_queue-6; before: why",
 		"7 pending -", "8 pending -",
 	}, lines)
-	s = open(false)
+	s = o.source(t, "event_queue", false)
 	require.Equal(t, 1, drain(t, s, ingest).Moved, "the row that was locked")
 	require.NoError(t, s.Release(ctx))
 }
 
-func TestARowThatIsOddIsNamedAndLeftAndTheRestMoves(t *testing.T) {
-	t.Parallel()
-	slow(t)
-	connection, address := importertest.Postgres(t)
+func (o old) rowThatIsOddIsNamedAndLeftAndTheRestMoves(t *testing.T) {
+	t.Helper()
 	ctx := t.Context()
-	_, err := connection.Exec(ctx, strings.ReplaceAll(textOf(t, "table.sql"), " NOT NULL", "")+textOf(t, "odd.sql"))
-	require.NoError(t, err)
-	s := filetest.Must(importer.NewPostgres(ctx, address, "event_queue", everything(t), false))(t)
+	o.has(t, "odd", strings.ReplaceAll(textOf(t, "table.sql"), " NOT NULL", "")+textOf(t, "odd.sql"))
+	s := o.source(t, "odd.event_queue", false)
 	_, messages, err := s.Look(ctx, 100)
 	require.NoError(t, err)
 	require.Len(t, messages, 12, "all but the one that a worker may be at")
 	ingest := newAccept()
 	report := drain(t, s, ingest)
 	require.NoError(t, s.Release(ctx))
-	require.Equal(t, []string{"event_queue--2147483648", "event_queue--7", "event_queue-0", "event_queue-2147483647"}, ingest.order)
+	require.Equal(t, []string{"odd.event_queue--2147483648", "odd.event_queue--7", "odd.event_queue-0", "odd.event_queue-2147483647"}, ingest.order)
 	named := map[string]string{}
 	for _, refusal := range report.Refusals {
-		named[refusal.EventID] = refusal.Code + ": " + refusal.Detail
+		named[strings.TrimPrefix(refusal.EventID, "odd.")] = refusal.Code + ": " + refusal.Detail
 	}
 	require.Equal(t, map[string]string{
 		"event_queue-1": "odd: the time of its next attempt is infinity",
@@ -385,26 +398,22 @@ func TestARowThatIsOddIsNamedAndLeftAndTheRestMoves(t *testing.T) {
 		"event_queue-8": "odd: it is in processing, and the time of its last change is NULL or infinity",
 	}, named)
 	var left int
-	require.NoError(t, connection.QueryRow(ctx, `SELECT count(*) FROM event_queue WHERE status IS DISTINCT FROM 'moved'`).Scan(&left))
+	require.NoError(t, o.QueryRow(ctx, `SELECT count(*) FROM event_queue WHERE status IS DISTINCT FROM 'moved'`).Scan(&left))
 	require.Equal(t, 9, left)
 }
 
-func TestColumnsMayBeNamedAsProgramsDo(t *testing.T) {
-	t.Parallel()
-	slow(t)
-	connection, address := importertest.Postgres(t)
+func (o old) columnsMayBeNamedAsProgramsDo(t *testing.T) {
+	t.Helper()
 	renamed := textOf(t, "table.sql")
 	for _, pair := range [][2]string{{"max_attempts", `"maxAttempts"`}, {"next_retry_at", `"nextRetryAt"`}, {"created_at", `"createdAt"`}, {"updated_at", `"updatedAt"`}, {"processed_at", `"processedAt"`}} {
 		renamed = strings.ReplaceAll(renamed, pair[0], pair[1])
 	}
-	_, err := connection.Exec(t.Context(), renamed+`INSERT INTO event_queue (type, payload, priority) VALUES ('quota_warning', '{}', 'normal')`)
-	require.NoError(t, err)
-	s, err := importer.NewPostgres(t.Context(), address, "public.event_queue", everything(t), false)
-	require.NoError(t, err)
-	ingest := newAccept()
+	o.has(t, "named", renamed+`INSERT INTO event_queue (type, payload, priority) VALUES ('quota_warning', '{}', 'normal')`)
+	s, ingest := o.source(t, "named.event_queue", false), newAccept()
 	require.Equal(t, 1, drain(t, s, ingest).Moved)
-	require.Contains(t, ingest.bodies, "public.event_queue-1")
-	_, err = importer.NewPostgres(t.Context(), address, "other", everything(t), false)
+	require.NoError(t, s.Release(t.Context()))
+	require.Contains(t, ingest.bodies, "named.event_queue-1")
+	_, err := importer.NewPostgres(t.Context(), o.address, "other", everything(t), false)
 	require.EqualError(t, err, "postgres: there is no table other")
 }
 

@@ -86,19 +86,25 @@ func (s *Service) admit(w http.ResponseWriter, r *http.Request, from *source, to
 	case r.ContentLength > from.MaxBodyBytes:
 		return "", tooLarge(from)
 	}
-	byToken := len(r.Header["X-Webhook-Signature"]) == 0 && len(r.Header["Authorization"]) == 1
-	if byToken && to != nil && s.config.Accounts.Tokens != nil {
-		if err := s.identify(r, to, &b.outcome); err != nil {
-			return "", err
-		}
-		return "", s.read(w, r, from, b)
+	byToken := to != nil && s.config.Accounts.Tokens != nil &&
+		len(r.Header["X-Webhook-Signature"]) == 0 && len(r.Header["Authorization"]) == 1
+	var claim signature.Claim
+	if byToken {
+		err = s.identify(r, to, &b.outcome)
+	} else {
+		claim, err = from.claimed(r, to != nil && slices.ContainsFunc(to.queues, catalog.Queue.Charges))
 	}
-	claim, err := from.claimed(r, to != nil && slices.ContainsFunc(to.queues, catalog.Queue.Charges))
 	if err != nil {
 		return "", err
 	}
-	if err := s.read(w, r, from, b); err != nil {
-		return "", err
+	switch err := b.body.Read(w, r, from.MaxBodyBytes, s.bodies); {
+	case errors.Is(err, serve.ErrTooLarge):
+		return "", tooLarge(from)
+	case err != nil:
+		return "", unread.Problem(err)
+	}
+	if b.outcome.bytes = len(b.body.Bytes()); byToken {
+		return "", nil
 	}
 	if err := claim.Verify(b.body.Bytes()); err != nil {
 		return "", unsigned.Problem(err)
@@ -125,17 +131,6 @@ func tooLarge(from *source) error {
 	large := *errTooLarge
 	large.Detail = fmt.Sprintf("%s: %d bytes at most.", strings.TrimSuffix(large.Detail, "."), from.MaxBodyBytes)
 	return &large
-}
-
-func (s *Service) read(w http.ResponseWriter, r *http.Request, from *source, b *buffers) error {
-	if err := b.body.Read(w, r, from.MaxBodyBytes, s.bodies); err != nil {
-		if errors.Is(err, serve.ErrTooLarge) {
-			return tooLarge(from)
-		}
-		return unread.Problem(err)
-	}
-	b.outcome.bytes = len(b.body.Bytes())
-	return nil
 }
 
 // refusals is the table of what a sender is answered whose request is not taken. docs/reference/answers.md prints it.

@@ -131,7 +131,7 @@ func (f *filling) put(m *member, i int) error {
 		}
 	case "minor", "minor_text", "call":
 		var err error
-		if text, path, wrong, err = f.amount(m, path); err != nil {
+		if text, path, wrong, err = f.amount(m, value, path); err != nil {
 			return err
 		}
 	default:
@@ -167,8 +167,9 @@ func unix(text []byte) string {
 }
 
 // amount is a decimal in the currency; wrong says why it is left out, and the error why it must not be.
-func (f *filling) amount(m *member, path string) (decimal, at, wrong string, err error) {
-	minor, given := int64(0), true
+func (f *filling) amount(m *member, value []byte, path string) (decimal, at, wrong string, err error) {
+	var minor int64
+	var given bool
 	if m.As == "call" {
 		amounts := make([]amount, len(m.Paths))
 		for i, number := range m.numbers {
@@ -176,10 +177,8 @@ func (f *filling) amount(m *member, path string) (decimal, at, wrong string, err
 			amounts[i].minor, amounts[i].given = whole(f.text(number))
 		}
 		minor, given, err = functions[m.Function](amounts)
-	} else if value, _ := f.first(&m.input); true {
-		if minor, given = whole(value); !given {
-			wrong = pii.Integer.Name()
-		}
+	} else if minor, given = whole(value); !given {
+		wrong = pii.Integer.Name()
 	}
 	code := f.code
 	switch {

@@ -21,13 +21,6 @@ import (
 	"billhook/internal/platform/telemetry"
 )
 
-// Admission limits what the webhook service takes.
-type Admission interface {
-	// Admit reports whether a message for the queue may be published now; the error is a *serve.Problem that
-	// says when to come again. user may be empty. What cannot be known refuses nothing.
-	Admit(ctx context.Context, q catalog.Queue, user string) error
-}
-
 // admitted counts a message for each queue that it reaches, up to the first that refuses.
 func (s *Service) admitted(ctx context.Context, from *source, e *event) error {
 	for i := range e.queues {
@@ -35,7 +28,7 @@ func (s *Service) admitted(ctx context.Context, from *source, e *event) error {
 		if sender := from.limiters[q.ID]; sender != nil && !sender.AllowN(s.config.Now(), 1) {
 			return errRate
 		}
-		if s.config.Admission == nil {
+		if s.config.Limits == nil {
 			continue
 		}
 		user := ""
@@ -44,7 +37,7 @@ func (s *Service) admitted(ctx context.Context, from *source, e *event) error {
 			a.UID = cmp.Or(e.uid, a.UID)
 			user = e.body.OrderingKey(q.Rate.User, &a)
 		}
-		if err := s.config.Admission.Admit(ctx, *q, user); err != nil {
+		if err := s.config.Limits.Admit(ctx, *q, user); err != nil {
 			return err
 		}
 	}
@@ -93,14 +86,14 @@ type Limits struct {
 	readAt   time.Time
 }
 
-var _ Admission = (*Limits)(nil)
-
 // NewLimits returns limits that have counted nothing yet.
 func NewLimits(config LimitsConfig) *Limits {
 	return &Limits{config: config, queues: map[string]*limit{}, users: map[string]*limit{}}
 }
 
-// Admit counts the user's limit first, so that one user does not use up what is for all.
+// Admit reports whether a message for the queue may be published now; the error is a *serve.Problem that says when
+// to come again. user may be empty. What cannot be known refuses nothing. The user's limit is counted first, so
+// that one user does not use up what is for all.
 func (l *Limits) Admit(ctx context.Context, q catalog.Queue, user string) error {
 	switch {
 	case l.isFull(ctx, q):

@@ -49,11 +49,10 @@ func (s *Service) points(ctx context.Context, tenant string, message contract.Bo
 		if err != nil || !known {
 			return "", nil
 		}
-		switch {
-		case over >= 0:
-		case item.Quantity > (math.MaxInt64-sum)/points:
+		if over < 0 && item.Quantity > (math.MaxInt64-sum)/points {
 			over = i
-		default:
+		}
+		if over < 0 {
 			sum += points * item.Quantity
 		}
 	}
@@ -88,15 +87,14 @@ func (c *Customers) UID(ctx context.Context, tenant, id string) (uid string, ok 
 	uid, err = c.uids.Get(ctx, key.ID, func(ctx context.Context) (string, time.Duration, error) {
 		ctx, cancel := context.WithTimeout(ctx, lookupTime)
 		defer cancel()
-		doc, err := c.store.Get(ctx, key)
+		doc, err := store.Find(ctx, c.store, key)
+		uid, _ := doc.Fields["uid"].(string)
 		switch {
-		case errors.Is(err, store.ErrNotFound):
-			return "", unknownFor, nil
 		case err != nil:
 			return "", 0, fmt.Errorf("webhook: look up customer: %w", err)
-		}
-		uid, _ := doc.Fields["uid"].(string)
-		if !pii.UID.Valid(uid) {
+		case doc.Version == 0:
+			return "", unknownFor, nil
+		case !pii.UID.Valid(uid):
 			return "", 0, errors.New("webhook: customer document holds no valid uid")
 		}
 		return uid, knownFor, nil

@@ -130,48 +130,57 @@ func unpack(body []byte) (events []event, list bool, err error) {
 
 // readItem leaves the shapes of its texts to the check of the message's attributes.
 func readItem(value jsontext.Value) (i item) {
-	broken := &contract.Invalid{}
-	wrong := func(path, rule string) {
-		if len(broken.Violations) < maxListed {
-			broken.Violations = append(broken.Violations, pii.Violation{Path: path, Rule: rule})
-		}
-	}
+	var broken mistakes
 	texts := map[string]*string{"routing_key": &i.routingKey, "deliver_at": &i.deliverAt, "priority": &i.priority, "tenant": &i.tenant}
 	if value.Kind() != '{' {
-		wrong("", "object")
+		broken.add("", "object")
 	}
 	contract.EachMember(value, func(name string, value jsontext.Value) {
 		into, isText := texts[name]
 		switch kind := value.Kind(); {
 		case kind == 'n':
 		case name == inItem && kind != '{':
-			wrong(name, "object")
+			broken.add(name, "object")
 		case name == inItem:
 			i.raw = value
 		case isText && kind == '"':
 			unquoted, _ := jsontext.AppendUnquote(nil, value)
 			*into = string(unquoted)
 		case isText:
-			wrong(name, "text")
+			broken.add(name, "text")
 		case name == "max_attempts":
 			n, err := strconv.ParseInt(string(value), 10, 32)
 			if i.maxAttempts = n; err != nil || n < 1 {
-				wrong(name, "min=1")
+				broken.add(name, "min=1")
 			}
 		default:
 			if _, found := pii.Detect(pii.Code, name); found || !pii.Code.Valid(name) {
 				name = "?" // it may be anything
 			}
-			wrong(name, "unknown")
+			broken.add(name, "unknown")
 		}
 	})
-	if i.raw == nil && len(broken.Violations) == 0 {
-		wrong(inItem, "required")
+	if i.raw == nil && broken == nil {
+		broken.add(inItem, "required")
 	}
-	if len(broken.Violations) > 0 {
-		i.err = broken
-	}
+	i.err = broken.err()
 	return i
+}
+
+// mistakes are what is wrong with an item.
+type mistakes []pii.Violation
+
+func (m *mistakes) add(path, rule string) {
+	if len(*m) < maxListed {
+		*m = append(*m, pii.Violation{Path: path, Rule: rule})
+	}
+}
+
+func (m mistakes) err() error {
+	if m == nil {
+		return nil
+	}
+	return &contract.Invalid{Violations: m}
 }
 
 // routed finds the queues that an item's message reaches, and the fields of its one ordering key. What is
@@ -185,10 +194,7 @@ func (s *Service) routed(i *event, to *destination) (queues []catalog.Queue, nam
 	if len(queues) == 0 {
 		return nil, nil, contract.Broken(contract.AttrRoutingKey, "unroutable") // no enabled queue is bound to it
 	}
-	broken := &contract.Invalid{}
-	wrong := func(path, rule string) {
-		broken.Violations = append(broken.Violations, pii.Violation{Path: path, Rule: rule})
-	}
+	var broken mistakes
 	most, ttl := 0, time.Duration(0)
 	for _, q := range queues {
 		if q.Contract != i.body.Format() {
@@ -202,29 +208,26 @@ func (s *Service) routed(i *event, to *destination) (queues []catalog.Queue, nam
 		if q.MessageTTL > 0 && (ttl == 0 || q.MessageTTL < ttl) {
 			ttl = q.MessageTTL
 		}
-		if i.priority != "" && i.priority != q.Priority && len(broken.Violations) == 0 {
-			wrong(contract.AttrPriority, "not_of_queue")
+		if i.priority != "" && i.priority != q.Priority && broken == nil {
+			broken.add(contract.AttrPriority, "not_of_queue")
 		}
 	}
 	if i.maxAttempts > int64(most) {
-		wrong(contract.AttrMaxAttempts, "max="+strconv.Itoa(most))
+		broken.add(contract.AttrMaxAttempts, "max="+strconv.Itoa(most))
 	}
 	if i.deliverAt != "" {
 		i.deliverAt = pii.InUTC(i.deliverAt)
 		at, err := time.Parse(time.RFC3339Nano, i.deliverAt)
 		switch ahead := at.Sub(s.config.Now()); {
 		case err != nil || !pii.Time.Valid(i.deliverAt):
-			wrong(contract.AttrDeliverAt, pii.Time.Name())
+			broken.add(contract.AttrDeliverAt, pii.Time.Name())
 		case ahead > contract.MaxAhead:
-			wrong(contract.AttrDeliverAt, "too_far")
+			broken.add(contract.AttrDeliverAt, "too_far")
 		case ttl > 0 && ahead > ttl:
-			wrong(contract.AttrDeliverAt, "beyond_message_ttl")
+			broken.add(contract.AttrDeliverAt, "beyond_message_ttl")
 		}
 	}
-	if len(broken.Violations) > 0 {
-		return nil, nil, broken
-	}
-	return queues, named, nil
+	return queues, named, broken.err()
 }
 
 func (i *item) tenantID() string { return cmp.Or(i.tenant, contract.DefaultTenant) }

@@ -40,9 +40,8 @@ type mapping struct {
 	members, listed []member
 	// element is the number of the list's elements in the body; 0: one element is made of members outside of lists.
 	element int
-	ignored []int
-	// asked are the ids in the path that is read.
-	asked []int
+	// ignored are what an event is ignored by, and asked the ids in the path that is read.
+	ignored, asked input
 	// paths are the body's, by those of the contract.
 	paths map[string]string
 }
@@ -86,10 +85,11 @@ func newMapping(of catalog.Provider, e catalog.ProviderEvent, into *contract.Con
 	}
 	read(&m.time, pii.Time)
 	for _, condition := range e.Ignore {
+		m.ignored.Paths = append(m.ignored.Paths, condition.Path)
 		rules[condition.Path], strict[condition.Path] = pii.Code, true
 	}
-	asked := catalog.Placeholder.FindAllStringSubmatch(e.Read, -1)
-	for _, id := range asked {
+	for _, id := range catalog.Placeholder.FindAllStringSubmatch(e.Read, -1) {
+		m.asked.Paths = append(m.asked.Paths, id[1])
 		rules[id[1]] = pii.ID
 	}
 	for name, reading := range of.Mappings[e.Mapping] {
@@ -120,7 +120,7 @@ func newMapping(of catalog.Provider, e catalog.ProviderEvent, into *contract.Con
 		}
 	}
 	m.projection = pii.NewProjection(rules, optional...)
-	for _, in := range []*input{&m.time, &m.uid, &m.order, &m.currency} {
+	for _, in := range []*input{&m.time, &m.uid, &m.order, &m.currency, &m.ignored, &m.asked} {
 		in.number(m.projection)
 	}
 	for _, all := range [][]member{m.members, m.listed} {
@@ -133,12 +133,6 @@ func newMapping(of catalog.Provider, e catalog.ProviderEvent, into *contract.Con
 				m.element = m.projection.Number(list + "[]")
 			}
 		}
-	}
-	for _, condition := range e.Ignore {
-		m.ignored = append(m.ignored, m.projection.Number(condition.Path))
-	}
-	for _, id := range asked {
-		m.asked = append(m.asked, m.projection.Number(id[1]))
 	}
 	return m
 }
@@ -200,7 +194,7 @@ func (p *provider) read(ctx context.Context, b *buffers, source catalog.Source, 
 	if o.dropped, err = f.minimize(m.projection, document); err != nil {
 		return err
 	}
-	for i, number := range m.ignored {
+	for i, number := range m.ignored.numbers {
 		condition, code := m.Ignore[i], string(f.text(number))
 		if slices.Contains(condition.Is, code) || (condition.Not != nil && !slices.Contains(condition.Not, code)) {
 			o.ignore(condition.Reason)

@@ -133,7 +133,7 @@ func (s *Service) refuse(w http.ResponseWriter, r *http.Request, source string, 
 
 func (s *Service) answer(w http.ResponseWriter, r *http.Request, o *outcome) {
 	if told := o.told(); o.Problem != nil {
-		o.Problem.Write(w)
+		o.Write(w)
 	} else {
 		serve.WriteJSON(w, o.Status, &told)
 	}

@@ -38,7 +38,7 @@ func newAPI(of catalog.API, key string, client http.Client, timeout time.Duratio
 func (f *filling) address(of *catalog.API, m *mapping) string {
 	at, missing := m.Read, false
 	for i, found := range catalog.Placeholder.FindAllString(m.Read, -1) {
-		id := f.text(m.asked[i])
+		id := f.text(m.asked.numbers[i])
 		missing = missing || len(id) == 0
 		at = strings.Replace(at, found, url.PathEscape(string(id)), 1)
 	}

@@ -60,8 +60,8 @@ type Config struct {
 	Now       func() time.Time
 	// PublishTimeout bounds the wait for the broker, and before it those for the provider's API and for the uid.
 	PublishTimeout time.Duration
-	// Admission limits messages by queue and user; nil: nothing is limited.
-	Admission Admission
+	// Limits hold messages to the rates of queues and users; nil: nothing is limited.
+	Limits *Limits
 	// Orders has what became of orders.
 	Orders store.Getter
 	// Accounts may put messages on queues by a token; the zero value is nobody.
@@ -212,8 +212,8 @@ type result struct {
 
 // refuse ends it with the problem that an error stands for.
 func (o *outcome) refuse(err error) {
-	o.Problem = refusal(err)
-	o.Status, o.Reason = o.Problem.Status, o.Problem.Code
+	p := refusal(err)
+	o.Problem, o.Status, o.Reason = p, p.Status, p.Code
 }
 
 // ignore ends a webhook that no queue wants.
@@ -293,11 +293,9 @@ func (e *event) told(err error) error {
 func (s *Service) readGeneric(scratch []byte, from catalog.Source, to *destination, e *event, o *outcome) error {
 	contracts, body := s.config.Catalog.Contracts, []byte(e.raw)
 	found := contracts.Detect(nil, body)
-	format := found
+	format := cmp.Or(found, contract.PaymentV1) // Validate names what is missing
 	if to != nil {
 		format = to.formatFor(found)
-	} else if format == "" {
-		format = contract.PaymentV1 // Validate names what is missing
 	}
 	if !contracts.Known(format) || (found != "" && found != format) {
 		if !jsontext.Value(body).IsValid() {

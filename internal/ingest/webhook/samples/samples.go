@@ -33,26 +33,23 @@ const (
 	TrialID        = "502113004410990042"
 )
 
-// Names of the samples.
+// Names of samples.
 const (
 	OrderCompleted        = "order_completed"
 	UnknownProduct        = "order_completed_unknown_product_no_uid"
 	Refund                = "refund"
-	RefundPartial         = "refund_partial"
 	Chargeback            = "chargeback"
 	SubscriptionActivated = "subscription_activated"
 	SubscriptionRenewed   = "subscription_renewed"
 	SubscriptionCanceled  = "subscription_canceled"
 	TrialActivated        = "trial_activated"
-	TrialCompleted        = "trial_completed"
-	TrialCanceled         = "trial_canceled"
 )
 
 // Names lists every sample.
 func Names() []string {
 	return []string{
-		OrderCompleted, UnknownProduct, Refund, RefundPartial, Chargeback,
-		SubscriptionActivated, SubscriptionRenewed, SubscriptionCanceled, TrialActivated, TrialCompleted, TrialCanceled,
+		OrderCompleted, UnknownProduct, Refund, "refund_partial", Chargeback,
+		SubscriptionActivated, SubscriptionRenewed, SubscriptionCanceled, TrialActivated, "trial_completed", "trial_canceled",
 	}
 }
 
@@ -96,7 +93,6 @@ const (
 	Refunds         = "refunds"
 	OrderConfirmed  = "order_confirmed"
 	Products        = "products"
-	Analytics       = "analytics"
 	WebhookDelivery = "webhook_delivery"
 	OrderCreated    = "order_created"
 	OrderPayment    = "order_payment"

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -113,14 +112,14 @@ func Start(ctx context.Context, binary string, environment []string, log *Log) (
 	command.Env = environment
 	command.Stderr = os.Stderr
 	stdout, err := command.StdoutPipe()
+	if err == nil {
+		err = command.Start()
+	}
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", filepath.Base(binary), err)
 	}
-	if err := command.Start(); err != nil {
-		return nil, fmt.Errorf("start %s: %w", filepath.Base(binary), err)
-	}
 	p := &Process{command: command, ended: make(chan struct{})}
-	listening := make(chan string, 1)
+	listening := make(chan string, 2) // the address of the service, and then that of its metrics
 	go func() {
 		defer close(p.ended)
 		lines := bufio.NewScanner(stdout)
@@ -130,10 +129,7 @@ func Start(ctx context.Context, binary string, environment []string, log *Log) (
 				Message, Address string
 			}
 			if json.Unmarshal(lines.Bytes(), &line) == nil && line.Message == "listening" {
-				select {
-				case listening <- line.Address:
-				default:
-				}
+				listening <- line.Address
 			}
 			_, _ = log.Write(append(lines.Bytes(), '\n')) // it never fails
 		}
@@ -147,7 +143,7 @@ func Start(ctx context.Context, binary string, environment []string, log *Log) (
 		return nil, fmt.Errorf("start %s: it ended before it listened: %s", filepath.Base(binary), log.Text())
 	case <-ctx.Done():
 		p.Kill()
-		return nil, errors.Join(fmt.Errorf("start %s", filepath.Base(binary)), ctx.Err())
+		return nil, fmt.Errorf("start %s: %w", filepath.Base(binary), ctx.Err())
 	}
 }
 

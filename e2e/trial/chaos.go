@@ -47,7 +47,7 @@ func unleash(r *run, p *plan, arms []*arm) []*verdict {
 	program, err := os.Executable()
 	r.must(err)
 	ws, log, o := &workers{}, &e2e.Log{}, newOutside(r)
-	b := newBroker(r, pushing{ws, make(chan struct{}, senders)})
+	b := newBroker(r)
 	gate := func(to string) *e2e.Gate {
 		g, err := e2e.NewGate(r.ctx, to)
 		r.must(err)
@@ -62,6 +62,7 @@ func unleash(r *run, p *plan, arms []*arm) []*verdict {
 		}
 	})
 
+	b.PushTo(ws.front(forgotten))
 	began := time.Now()
 	r.beside(func() {
 		for _, m := range p.publishes {

@@ -156,7 +156,7 @@ func TestWhatIsWrongWithAnArmIsCounted(t *testing.T) {
 			db, err := boltstore.OpenTemporary(filepath.Join(r.TempDir(), "store.db"))
 			r.must(err)
 			r.Cleanup(func() { r.must(db.Close()) })
-			o, b, p := newOutside(r), newBroker(r, nil), draw(r, of, 9)
+			o, b, p := newOutside(r), newBroker(r), draw(r, of, 9)
 			o.well.Store(true)
 			test.happens(r, p, o, b, db)
 			var got [][3]int

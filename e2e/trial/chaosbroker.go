@@ -2,17 +2,13 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"fmt"
-	"io"
 	"maps"
 	"math"
 	"math/rand/v2"
-	"net/http"
 	"slices"
 	"time"
 
-	"billhook/e2e"
 	"billhook/internal/contract"
 	"billhook/internal/platform/standin"
 )
@@ -103,19 +99,16 @@ func (p *plan) publish(e *event, due time.Duration) {
 }
 
 const (
-	// senders is how many requests run at once, late ones included. The emulator of Firestore queues
-	// commits: more requests would only make the queue longer.
-	senders = 40
 	// ackDeadline is the time after which a delivery without an answer is repeated. Its earlier
 	// request may still run, for as long as the push client that has forgotten it takes to give it up.
 	ackDeadline = 2 * chaosLease
 	forgotten   = 3 * time.Second
 )
 
-// broker is one with a topic and a subscription for each arm, of which every second one counts its deliveries. What
+// newBroker has a topic and a subscription for each arm, of which every second one counts its deliveries. What
 // arms publish about their events it holds.
-func newBroker(r *run, worker http.RoundTripper) *standin.Broker {
-	config := standin.SimulatorConfig{ProjectID: project, PushBaseURL: "http://worker", Client: &http.Client{Transport: worker}}
+func newBroker(r *run) *standin.Broker {
+	config := standin.SimulatorConfig{ProjectID: project}
 	for i, a := range arms {
 		of := standin.Subscription{
 			ID: a.name, Topic: a.name, Path: "/push/" + a.name, Ordered: a.ordered, AckDeadline: ackDeadline,
@@ -141,47 +134,4 @@ func empty(r *run, b *standin.Broker) bool {
 	held, _, err := b.Backlogs(r.ctx)
 	r.must(err)
 	return !slices.ContainsFunc(arms, func(a *arm) bool { return held[a.name].Messages > 0 })
-}
-
-// pushing leads the broker's pushes to the workers.
-type pushing struct {
-	*workers
-	slots chan struct{}
-}
-
-// RoundTrip answers a push as a worker does. Half of the requests go on after the broker has given them up.
-func (p pushing) RoundTrip(request *http.Request) (*http.Response, error) {
-	body, err := io.ReadAll(request.Body)
-	if err != nil {
-		return nil, err
-	}
-	select {
-	case p.slots <- struct{}{}:
-	case <-request.Context().Done():
-		return nil, request.Context().Err()
-	}
-	ctx, end := context.WithTimeout(request.Context(), forgotten)
-	if rand.IntN(2) == 0 {
-		ctx, end = context.WithTimeout(p.of.ctx, forgotten)
-	}
-	answered := make(chan *http.Response, 1)
-	go func() {
-		defer func() { end(); <-p.slots }()
-		answer, err := e2e.Post(ctx, p.one().URL+request.URL.Path, body, nil)
-		p.of.saw("pushes", 1)
-		switch {
-		case err != nil:
-			p.of.saw("pushes without an answer", 1)
-			answer.Status = http.StatusBadGateway
-		case answer.Status >= http.StatusMultipleChoices:
-			p.of.saw("pushes refused", 1)
-		}
-		answered <- &http.Response{StatusCode: answer.Status, Body: http.NoBody}
-	}()
-	select {
-	case answer := <-answered:
-		return answer, nil
-	case <-request.Context().Done():
-		return nil, request.Context().Err()
-	}
 }

@@ -26,7 +26,7 @@ type Process struct {
 // Log collects the output of processes. Until wakes at every line.
 type Log struct {
 	mu         sync.Mutex
-	lines      [][]byte
+	text       bytes.Buffer
 	deliveries []Delivery
 	changed    chan struct{}
 }
@@ -50,8 +50,8 @@ type Delivery struct {
 func (l *Log) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.text.Write(p)
 	for line := range bytes.Lines(p) {
-		l.lines = append(l.lines, bytes.Clone(bytes.TrimSpace(line)))
 		var logged Delivery
 		if json.Unmarshal(line, &logged) == nil && (logged.Message == "delivery" || logged.Message == "attempt again") {
 			l.deliveries = append(l.deliveries, logged)
@@ -68,7 +68,7 @@ func (l *Log) Write(p []byte) (int, error) {
 func (l *Log) Text() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return string(bytes.Join(l.lines, []byte("\n")))
+	return l.text.String()
 }
 
 // Deliveries returns the lines of deliveries so far: those of one event, or all for an empty

@@ -20,6 +20,9 @@ type event struct {
 	key     string
 	cycle   int64
 	message contract.Message
+
+	// fate is what has become of it, as is counted in the end.
+	fate
 }
 
 // plan holds the events, and what is published about them, in its order.

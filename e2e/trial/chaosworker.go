@@ -73,13 +73,10 @@ func chosen(names string) ([]*arm, error) {
 	if names == "" {
 		return arms, nil
 	}
-	var found []*arm
-	for name := range strings.SplitSeq(names, ",") {
-		i := slices.IndexFunc(arms, func(a *arm) bool { return a.name == name })
-		if i < 0 {
-			return nil, fmt.Errorf("there is no arm %q", name)
-		}
-		found = append(found, arms[i])
+	wanted := strings.Split(names, ",")
+	found := slices.DeleteFunc(slices.Clone(arms), func(a *arm) bool { return !slices.Contains(wanted, a.name) })
+	if len(found) < len(wanted) {
+		return nil, fmt.Errorf("not all of these are arms: %s", names)
 	}
 	return found, nil
 }

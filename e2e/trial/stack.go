@@ -24,6 +24,7 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/pipeline/tasks"
+	"billhook/internal/platform/boltstore"
 	"billhook/internal/platform/gcp/firestore"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
@@ -178,6 +179,14 @@ func (e *embedded) posted() map[string][]time.Time {
 		at[d.Key] = append(at[d.Key], d.At)
 	}
 	return at
+}
+
+// temporary is an embedded store that does not sync each commit.
+func (r *run) temporary() store.Store {
+	db, err := boltstore.OpenTemporary(filepath.Join(r.TempDir(), "temporary.db"))
+	r.must(err)
+	r.Cleanup(func() { r.must(db.Close()) })
+	return db
 }
 
 const project = "trial"

@@ -55,7 +55,7 @@ func TestABookThatNobodyHasChangedIsProvenAndAChangeIsFound(t *testing.T) {
 func TestAnImportThatWentWrongIsNoticed(t *testing.T) {
 	t.Parallel()
 	due := time.Now()
-	s := system{queue: "q", ids: map[string]time.Time{"a": {}, "b": due}}
+	s := system{queue: catalog.Queue{ID: "q"}, ids: map[string]time.Time{"a": {}, "b": due}}
 	a, b := handler.CalleeKey("q", contract.DefaultTenant, "a"), handler.CalleeKey("q", contract.DefaultTenant, "b")
 	for name, test := range map[string]struct {
 		handled map[string][]time.Time

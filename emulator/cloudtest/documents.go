@@ -117,8 +117,8 @@ func copied(of Document) (to Document) {
 	return to
 }
 
-// at is the value at a path of members, if it is of that kind.
-func at[T any](of any, path ...string) (found T) {
+// At is the value at a path of members, if it is of that kind.
+func At[T any](of any, path ...string) (found T) {
 	for _, name := range path {
 		members, _ := of.(Document)
 		of = members[name]
@@ -127,8 +127,8 @@ func at[T any](of any, path ...string) (found T) {
 	return found
 }
 
-func text(of any, path ...string) string { return at[string](of, path...) }
+func text(of any, path ...string) string { return At[string](of, path...) }
 
-func list(of any, path ...string) []any { return at[[]any](of, path...) }
+func list(of any, path ...string) []any { return At[[]any](of, path...) }
 
-func object(of any, path ...string) Document { return at[Document](of, path...) }
+func object(of any, path ...string) Document { return At[Document](of, path...) }

@@ -50,7 +50,7 @@ func (c *Cloud) orphan(r call) {
 // lose says what goes with a subscription. No messages are kept: those that wait are counted, of each
 // subscription without an endpoint.
 func (c *Cloud) lose(r call) {
-	if n := at[float64](c.held.Resources[r.key()], "waiting"); n > 0 {
+	if n := At[float64](c.held.Resources[r.key()], "waiting"); n > 0 {
 		c.say("LOST %v messages of %s", n, r.last())
 	}
 }
@@ -63,7 +63,7 @@ func (c *Cloud) Publish(topic string) {
 		for _, key := range readers {
 			subscription := c.held.Resources[key]
 			if text(subscription, "pushConfig", "pushEndpoint") == "" {
-				subscription["waiting"] = at[float64](subscription, "waiting") + 1
+				subscription["waiting"] = At[float64](subscription, "waiting") + 1
 			}
 		}
 		if len(readers) == 0 {

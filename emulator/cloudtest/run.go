@@ -24,7 +24,7 @@ func (c *Cloud) deployable(r call, id string) error {
 	}
 	total, traffic := 0.0, list(r.body, "traffic")
 	for _, target := range traffic {
-		total += at[float64](target, "percent")
+		total += At[float64](target, "percent")
 		revision := text(target, "revision")
 		if revision != "" && c.held.Resources[r.key()+"/revisions/"+revision] == nil {
 			return invalid("Revision named '%s' does not exist or may not have reached readiness", revision)
@@ -82,7 +82,7 @@ func deploy(c *Cloud, path string, service Document) Document {
 // route says where the traffic goes: LATEST is the latest revision that got ready.
 func route(service Document) (statuses []any) {
 	for _, target := range list(service, "traffic") {
-		status := Document{"type": text(target, "type"), "percent": at[any](target, "percent")}
+		status := Document{"type": text(target, "type"), "percent": At[any](target, "percent")}
 		if revision := cmp.Or(text(target, "revision"), last(text(service, "latestReadyRevision"))); revision != "" {
 			status["revision"] = revision
 		}
@@ -134,7 +134,7 @@ func (c *Cloud) Serving(region, service string) map[string]int {
 	key := "run/projects/" + Project + "/locations/" + region + "/services/" + service
 	found := map[string]int{}
 	for _, status := range list(c.Get(key), "trafficStatuses") {
-		percent := at[float64](status, "percent")
+		percent := At[float64](status, "percent")
 		for _, container := range list(c.Get(key+"/revisions/"+text(status, "revision")), "template", "containers") {
 			if percent > 0 {
 				found[text(container, "image")] += int(percent)

@@ -248,16 +248,12 @@ func (c *Cloud) alerting(r call, _ string) error {
 				"If a metric was created recently, it could take up to 10 minutes to become available.", found[1])
 		}
 	}
-	conditions := list(r.body, "conditions")
-	if n := len(conditions); n > 6 {
-		return invalid("Field alert_policy.conditions had an invalid value: a policy has at most 6 conditions, not %d", n)
-	}
 	for _, channel := range list(r.body, "notificationChannels") {
 		if c.held.Resources[fmt.Sprint("monitoring/", channel)] == nil {
 			return notFound("Cannot find notification channel %s", channel)
 		}
 	}
-	for _, condition := range conditions {
+	for _, condition := range list(r.body, "conditions") {
 		if text(condition, "name") == "" {
 			object(condition)["name"] = fmt.Sprintf("projects/%s/alertPolicies/x/conditions/%d", Project, c.next())
 		}

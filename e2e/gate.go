@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"sync"
 )
@@ -11,6 +12,7 @@ import (
 // at a known time.
 type Gate struct {
 	listener net.Listener
+	wg       sync.WaitGroup
 
 	mu     sync.Mutex
 	target string
@@ -18,7 +20,6 @@ type Gate struct {
 	seen   chan struct{} // closed when bytes are held
 	freed  chan struct{} // closed when holding ends
 	conns  map[net.Conn]struct{}
-	wg     sync.WaitGroup
 }
 
 type gateMode int
@@ -36,7 +37,7 @@ func NewGate(ctx context.Context, target string) (*Gate, error) {
 	if err != nil {
 		return nil, fmt.Errorf("gate: %w", err)
 	}
-	g := &Gate{listener: listener, target: target, conns: map[net.Conn]struct{}{}}
+	g := &Gate{listener: listener, target: target, freed: make(chan struct{}), conns: map[net.Conn]struct{}{}}
 	g.wg.Go(g.accept)
 	return g, nil
 }
@@ -71,14 +72,8 @@ func (g *Gate) Close() {
 func (g *Gate) set(mode gateMode) <-chan struct{} {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.freed != nil {
-		close(g.freed)
-		g.freed = nil
-	}
-	g.mode, g.seen = mode, make(chan struct{})
-	if mode == gateHoldRequests || mode == gateHoldAnswers {
-		g.freed = make(chan struct{})
-	}
+	close(g.freed)
+	g.mode, g.seen, g.freed = mode, make(chan struct{}), make(chan struct{})
 	return g.seen
 }
 
@@ -105,58 +100,47 @@ func (g *Gate) accept() {
 			continue
 		}
 		g.mu.Lock()
-		shut := g.mode == gateShut
-		if !shut {
-			g.conns[client], g.conns[server] = struct{}{}, struct{}{}
-		}
+		g.conns[client], g.conns[server] = struct{}{}, struct{}{}
 		g.mu.Unlock()
-		if shut {
-			_ = client.Close()
-			_ = server.Close()
-			continue
-		}
 		g.wg.Go(func() { g.pump(server, client, gateHoldRequests) })
 		g.wg.Go(func() { g.pump(client, server, gateHoldAnswers) })
 	}
 }
 
-// pump copies from one side to the other. It stops while its direction is held.
+// pump copies from one side to the other. It stops while its direction is held, and ends where the gate is shut.
 func (g *Gate) pump(to, from net.Conn, held gateMode) {
-	defer func() {
-		_ = to.Close()
-		_ = from.Close()
-		g.mu.Lock()
-		delete(g.conns, to)
-		delete(g.conns, from)
-		g.mu.Unlock()
-	}()
-	buffer := make([]byte, 64<<10)
-	for {
-		n, err := from.Read(buffer)
-		if n > 0 {
-			g.wait(held)
-			if _, err := to.Write(buffer[:n]); err != nil {
-				return
-			}
+	_, _ = io.Copy(passing(func(p []byte) (int, error) {
+		if !g.passes(held) {
+			return 0, net.ErrClosed
 		}
-		if err != nil {
-			return
-		}
-	}
+		return to.Write(p)
+	}), from)
+	_ = to.Close()
+	_ = from.Close()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.conns, to)
+	delete(g.conns, from)
 }
 
-func (g *Gate) wait(held gateMode) {
+type passing func([]byte) (int, error)
+
+func (p passing) Write(b []byte) (int, error) { return p(b) }
+
+// passes waits while bytes of a direction are held, and reports whether they pass then.
+func (g *Gate) passes(held gateMode) bool {
 	g.mu.Lock()
-	if g.mode != held {
+	defer g.mu.Unlock()
+	for g.mode == held {
+		select {
+		case <-g.seen:
+		default:
+			close(g.seen)
+		}
+		freed := g.freed
 		g.mu.Unlock()
-		return
+		<-freed
+		g.mu.Lock()
 	}
-	select {
-	case <-g.seen:
-	default:
-		close(g.seen)
-	}
-	freed := g.freed
-	g.mu.Unlock()
-	<-freed
+	return g.mode != gateShut
 }

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -27,7 +26,7 @@ type Process struct {
 // Log collects the output of processes. Until wakes at every line.
 type Log struct {
 	mu         sync.Mutex
-	lines      [][]byte
+	text       bytes.Buffer
 	deliveries []Delivery
 	changed    chan struct{}
 }
@@ -51,8 +50,8 @@ type Delivery struct {
 func (l *Log) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.text.Write(p)
 	for line := range bytes.Lines(p) {
-		l.lines = append(l.lines, bytes.Clone(bytes.TrimSpace(line)))
 		var logged Delivery
 		if json.Unmarshal(line, &logged) == nil && (logged.Message == "delivery" || logged.Message == "attempt again") {
 			l.deliveries = append(l.deliveries, logged)
@@ -69,7 +68,7 @@ func (l *Log) Write(p []byte) (int, error) {
 func (l *Log) Text() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return string(bytes.Join(l.lines, []byte("\n")))
+	return l.text.String()
 }
 
 // Deliveries returns the lines of deliveries so far: those of one event, or all for an empty
@@ -113,14 +112,14 @@ func Start(ctx context.Context, binary string, environment []string, log *Log) (
 	command.Env = environment
 	command.Stderr = os.Stderr
 	stdout, err := command.StdoutPipe()
+	if err == nil {
+		err = command.Start()
+	}
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", filepath.Base(binary), err)
 	}
-	if err := command.Start(); err != nil {
-		return nil, fmt.Errorf("start %s: %w", filepath.Base(binary), err)
-	}
 	p := &Process{command: command, ended: make(chan struct{})}
-	listening := make(chan string, 1)
+	listening := make(chan string, 2) // the address of the service, and then that of its metrics
 	go func() {
 		defer close(p.ended)
 		lines := bufio.NewScanner(stdout)
@@ -130,10 +129,7 @@ func Start(ctx context.Context, binary string, environment []string, log *Log) (
 				Message, Address string
 			}
 			if json.Unmarshal(lines.Bytes(), &line) == nil && line.Message == "listening" {
-				select {
-				case listening <- line.Address:
-				default:
-				}
+				listening <- line.Address
 			}
 			_, _ = log.Write(append(lines.Bytes(), '\n')) // it never fails
 		}
@@ -147,7 +143,7 @@ func Start(ctx context.Context, binary string, environment []string, log *Log) (
 		return nil, fmt.Errorf("start %s: it ended before it listened: %s", filepath.Base(binary), log.Text())
 	case <-ctx.Done():
 		p.Kill()
-		return nil, errors.Join(fmt.Errorf("start %s", filepath.Base(binary)), ctx.Err())
+		return nil, fmt.Errorf("start %s: %w", filepath.Base(binary), ctx.Err())
 	}
 }
 

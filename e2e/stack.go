@@ -97,7 +97,11 @@ func Produce(ctx context.Context, base, to string, body []byte) (Answer, error) 
 
 // Post posts JSON with these headers, and reads the answer.
 func Post(ctx context.Context, url string, body []byte, headers map[string]string) (Answer, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+	return call(ctx, http.MethodPost, url, body, headers)
+}
+
+func call(ctx context.Context, method, url string, body []byte, headers map[string]string) (Answer, error) {
+	request, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
 	if err != nil {
 		return Answer{}, err
 	}
@@ -152,14 +156,11 @@ func Ask(ctx context.Context, base, who, method, path string, question any) (Ans
 	if err != nil {
 		return Answer{}, err
 	}
-	request, err := http.NewRequestWithContext(ctx, method, base+path, bytes.NewReader(body))
-	if err != nil {
-		return Answer{}, err
-	}
+	headers := map[string]string{}
 	if who != "" {
-		request.Header.Set("X-Operator", who)
+		headers["X-Operator"] = who
 	}
-	return Do(request)
+	return call(ctx, method, base+path, body, headers)
 }
 
 var sender = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 128}}

@@ -104,10 +104,10 @@ func (s SDK) Start(ctx context.Context) (pubsub, firestore *Process, err error) 
 // StartPubSub starts the Pub/Sub emulator on a free port, and returns when it answers.
 func (s SDK) StartPubSub(ctx context.Context) (*Process, error) {
 	// Without retryPost=false, Java would repeat a push whose connection is closed without an answer.
-	return s.start(ctx, "Server started", "-Dsun.net.http.retryPost=false", "-jar", s.pubsub)
+	return s.start(ctx, "Server started", (*Process).greets, "-Dsun.net.http.retryPost=false", "-jar", s.pubsub)
 }
 
-// greets asks for /, which both emulators answer by Ok.
+// greets asks for /, which the emulator answers by Ok.
 func (p *Process) greets(ctx context.Context) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.addr+"/", nil)
 	if err != nil {
@@ -129,31 +129,23 @@ func (p *Process) greets(ctx context.Context) error {
 // StartFirestore starts the Firestore emulator in the same way. It returns after one write and one
 // query have been answered: the first ones in a JVM may take longer than the timeout of a service.
 func (s SDK) StartFirestore(ctx context.Context) (*Process, error) {
-	p, err := s.start(ctx, "is now running", "-Duser.language=en", "-cp", s.firestore,
+	return s.start(ctx, "is now running", (*Process).warm, "-Duser.language=en", "-cp", s.firestore,
 		"com.google.cloud.datastore.emulator.firestore.CloudFirestore", "start")
-	if err == nil {
-		if err = p.warm(ctx); err != nil {
-			err = errors.Join(err, p.Stop())
-		}
-	}
-	return p, err
 }
 
 func (p *Process) warm(ctx context.Context) (err error) {
 	documents, err := firestore.NewEmulated(ctx, p.addr, "warm", "")
 	if err != nil {
-		return fmt.Errorf("emulator: %w", err)
+		return err
 	}
 	defer func() { err = errors.Join(err, documents.Close()) }()
-	return p.until(ctx, func(ctx context.Context) error {
-		_, err := documents.Commit(ctx, []store.Write{store.Set(store.Key{Collection: "warm", ID: "up"}, nil)})
-		for _, count := range []bool{true, false} {
-			if err == nil {
-				_, err = documents.Query(ctx, store.Query{Collection: "warm", Count: count, Limit: 1})
-			}
+	_, err = documents.Commit(ctx, []store.Write{store.Set(store.Key{Collection: "warm", ID: "up"}, nil)})
+	for _, count := range []bool{true, false} {
+		if err == nil {
+			_, err = documents.Query(ctx, store.Query{Collection: "warm", Count: count, Limit: 1})
 		}
-		return err
-	})
+	}
+	return err
 }
 
 // patience bounds a start, and then the wait for the first answer. Either takes seconds on a busy machine.
@@ -161,22 +153,24 @@ const patience = time.Minute
 
 var errPortTaken = errors.New("emulator: the port is in use")
 
-// start runs an emulator, waits for its output line that it serves, and then for an answer at its
-// port. The answer alone could be another program's.
-func (s SDK) start(ctx context.Context, ready string, arguments ...string) (*Process, error) {
+// start runs an emulator on a free port, waits for its output line that it serves, and then until it answers. The
+// answer alone could be another program's.
+func (s SDK) start(
+	ctx context.Context, ready string, answers func(*Process, context.Context) error, arguments ...string,
+) (*Process, error) {
 	for {
 		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+		if err == nil {
+			err = listener.Close()
+		}
 		if err != nil {
 			return nil, fmt.Errorf("emulator: free port: %w", err)
 		}
 		addr := listener.Addr().(*net.TCPAddr)
-		if err := listener.Close(); err != nil {
-			return nil, fmt.Errorf("emulator: free port: %w", err)
-		}
 		all := slices.Concat(common, arguments, []string{"--host=127.0.0.1", "--port=" + strconv.Itoa(addr.Port)})
 		command := exec.Command(s.java, all...) //nolint:noctx,gosec // Stop ends it, not ctx; the program was found
 		p := &Process{addr: addr.String(), command: command, ended: make(chan struct{})}
-		if err = p.run(ctx, ready); err == nil {
+		if err = p.run(ctx, ready, answers); err == nil {
 			return p, nil
 		}
 		if !errors.Is(err, errPortTaken) { // by another program, before Java did
@@ -185,7 +179,7 @@ func (s SDK) start(ctx context.Context, ready string, arguments ...string) (*Pro
 	}
 }
 
-func (p *Process) run(ctx context.Context, ready string) error {
+func (p *Process) run(ctx context.Context, ready string, answers func(*Process, context.Context) error) error {
 	tie(p.command)
 	said := &output{ready: []byte(ready), serves: make(chan error, 1)}
 	p.command.Stdout, p.command.Stderr = said, said
@@ -207,7 +201,7 @@ func (p *Process) run(ctx context.Context, ready string) error {
 		err = fmt.Errorf("emulator: it did not get ready: %w", starting.Err())
 	}
 	if err == nil {
-		err = p.until(ctx, p.greets)
+		err = p.until(ctx, answers)
 	}
 	if err == nil {
 		return nil
@@ -242,13 +236,13 @@ func (o *output) Write(more []byte) (int, error) {
 }
 
 // until tries until it is answered.
-func (p *Process) until(ctx context.Context, answers func(context.Context) error) error {
+func (p *Process) until(ctx context.Context, answers func(*Process, context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		err := answers(ctx)
+		err := answers(p, ctx)
 		if err == nil {
 			return nil
 		}

@@ -3,11 +3,11 @@
 package terraform_test
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog/catalogtest"
+	"billhook/emulator/emulatortest"
 	"billhook/internal/console/api"
 	"billhook/internal/filetest"
 	"billhook/internal/ingest/webhook"
@@ -28,27 +29,10 @@ import (
 	"billhook/internal/platform/serve"
 )
 
-// run runs terraform; without it the test is left out, but not in CI.
-func run(t *testing.T, folder string, arguments ...string) (string, error) {
-	t.Helper()
-	if testing.Short() {
-		t.Skip("left out: it starts Terraform")
-	}
-	path, err := exec.LookPath("terraform")
-	if err != nil && os.Getenv("REQUIRE_EMULATORS") == "" {
-		t.Skip("left out: terraform is not installed")
-	}
-	require.NoError(t, err, "CI leaves nothing out")
-	command := exec.CommandContext(t.Context(), path, arguments...)
-	command.Dir = folder
-	command.Env = append(os.Environ(), "TF_IN_AUTOMATION=1", "CHECKPOINT_DISABLE=1", "WAIT_FOR_GRANTS=true")
-	output, err := command.CombinedOutput()
-	return string(output), err
-}
-
 func TestEveryFileIsFormatted(t *testing.T) {
 	t.Parallel()
-	output, err := run(t, ".", "fmt", "-check", "-diff", "-recursive")
+	emulatortest.NeedsTerraform(t)
+	output, err := emulatortest.Module{Folder: "."}.Run(t.Context(), "fmt", "-check", "-diff", "-recursive")
 	require.NoError(t, err, output)
 }
 
@@ -80,26 +64,20 @@ func runbooks(t *testing.T) []string {
 
 func TestPlansAreWhatTheyShouldBe(t *testing.T) {
 	t.Parallel()
-	// Terraform keeps what it has downloaded beside its files.
-	root := t.TempDir()
-	require.NoError(t, os.CopyFS(filepath.Join(root, "catalog"), os.DirFS(filepath.Join("..", "catalog"))))
-	for _, file := range files(t, ".tf", ".hcl", ".tfvars") {
-		to := filepath.Join(root, "terraform", file)
-		require.NoError(t, os.MkdirAll(filepath.Dir(to), 0o700))
-		require.NoError(t, os.WriteFile(to, []byte(read(t, file)), 0o600))
-	}
+	root := emulatortest.Terraform(t, "..", "", files(t, ".tf", ".hcl", ".tfvars")...).Folder
 	for module, needsProvider := range map[string]bool{
 		".": true, "emulator": true, "modules/queue": true, "modules/service": true, "modules/front": true, "modules/catalog": false, "modules/alerts": false,
 	} {
 		t.Run(module, func(t *testing.T) {
 			t.Parallel()
-			folder := filepath.Join(root, "terraform", module)
-			output, err := run(t, folder, "init", "-input=false", "-no-color")
-			if needsProvider && err != nil && strings.Contains(output, "Failed to query available provider packages") {
-				t.Skip("left out: the provider hashicorp/google cannot be had here")
+			folder := filepath.Join(root, module)
+			run := emulatortest.Module{Folder: folder, Data: filepath.Join(folder, ".terraform"), Environment: []string{"WAIT_FOR_GRANTS=true"}}.Run
+			output, err := run(t.Context(), "init", "-input=false", "-no-color")
+			if needsProvider && errors.Is(err, emulatortest.ErrNoProvider) {
+				t.Skip(err)
 			}
 			require.NoError(t, err, output)
-			output, err = run(t, folder, "validate", "-no-color")
+			output, err = run(t.Context(), "validate", "-no-color")
 			require.NoError(t, err, output)
 			tests, err := filepath.Glob(filepath.Join(folder, "tests", "*.tftest.hcl"))
 			require.NoError(t, err)
@@ -114,7 +92,7 @@ func TestPlansAreWhatTheyShouldBe(t *testing.T) {
 					if filepath.Ext(file) == ".tfvars" {
 						of = []string{"test", "-no-color", "-test-directory=examples", "-var-file=" + file}
 					}
-					output, err := run(t, folder, of...)
+					output, err := run(t.Context(), of...)
 					require.NoError(t, err, output)
 					require.Regexp(t, `[1-9]\d* passed, 0 failed`, output)
 				})

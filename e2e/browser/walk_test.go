@@ -34,10 +34,28 @@ func (s *shop) visits(t *testing.T, c *chromium, name string) *tab {
 // it has a script.
 func (p *tab) waits(pattern string) {
 	p.t.Helper()
+	p.until(pattern, func() { p.loads("again", chromedp.Reload()) })
+}
+
+// watches waits until the page shows by itself what a regular expression finds.
+func (p *tab) watches(pattern string) {
+	p.t.Helper()
+	p.until(pattern, func() {})
+}
+
+// until looks until the page shows it, and does something between. Between two pages there is none to read.
+func (p *tab) until(pattern string, between func()) {
+	p.t.Helper()
 	found := regexp.MustCompile("(?i)" + pattern)
-	for end := time.Now().Add(patience); !found.MatchString(p.reads()); e2e.Wait(p.t.Context(), 100*time.Millisecond) {
-		require.True(p.t, time.Now().Before(end), "the page never shows %s: %s", pattern, p.reads())
-		p.loads("again", chromedp.Reload())
+	for end := time.Now().Add(patience); ; e2e.Wait(p.t.Context(), 100*time.Millisecond) {
+		ctx, cancel := context.WithTimeout(p.ctx, patience)
+		text, err := chromedp.Run(ctx, chromedp.Evaluate[string]("document.body.innerText"))
+		cancel()
+		if err == nil && found.MatchString(strings.Join(strings.Fields(text), " ")) {
+			return
+		}
+		require.True(p.t, time.Now().Before(end), "the page never shows %s: %s %v", pattern, text, err)
+		between()
 	}
 }
 
@@ -157,25 +175,6 @@ func TestMoneyIsReplayedByTwoPersonsInTwoBrowsers(t *testing.T) {
 	require.Equal(t, 1, s.Gateway.Refunded(of))
 	ada.goes("/ops/refunds/" + of)
 	ada.sees("refunded")
-}
-
-// watches waits until the page shows by itself what a regular expression finds. Between two pages there is none
-// to read.
-func (p *tab) watches(pattern string) {
-	p.t.Helper()
-	found := regexp.MustCompile("(?i)" + pattern)
-	shows := func() (string, error) {
-		ctx, cancel := context.WithTimeout(p.ctx, patience)
-		defer cancel()
-		return chromedp.Run(ctx, chromedp.Evaluate[string]("document.body.innerText"))
-	}
-	for end := time.Now().Add(patience); ; e2e.Wait(p.t.Context(), 100*time.Millisecond) {
-		text, err := shows()
-		if err == nil && found.MatchString(strings.Join(strings.Fields(text), " ")) {
-			return
-		}
-		require.True(p.t, time.Now().Before(end), "the page never shows %s: %s %v", pattern, text, err)
-	}
 }
 
 // A browser keeps a cookie back that is SameSite=Strict where a link of another site is followed.

@@ -4,7 +4,6 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"path/filepath"
 	"time"
 
 	"billhook/catalog"
@@ -13,7 +12,6 @@ import (
 	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/apps/ledger/seal/sealtest"
 	"billhook/internal/dedupe"
-	"billhook/internal/platform/boltstore"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 )
@@ -25,10 +23,7 @@ func books(flags *flag.FlagSet) func(*run) {
 	entries := flags.Int("entries", 100_000, "entries")
 	tenants := flags.Int("tenants", 20, "tenants")
 	return func(r *run) {
-		db, err := boltstore.OpenTemporary(filepath.Join(r.TempDir(), "store.db"))
-		r.must(err)
-		r.Cleanup(func() { r.must(db.Close()) })
-		b := &ledgers{Counter: &storetest.Counter{Store: db}, run: r, entries: *entries, began: time.Now()}
+		b := &ledgers{Counter: &storetest.Counter{Store: r.temporary()}, run: r, entries: *entries, began: time.Now()}
 		r.printf("%d entries of %d tenants, on the embedded store\n", *entries, *tenants)
 		b.row = r.table("", "seconds", "gets", "queries", "commits", "written", "calls per entry", "written per entry")
 		b.post(*tenants)

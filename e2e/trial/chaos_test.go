@@ -5,7 +5,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -19,7 +18,6 @@ import (
 	"billhook/internal/apps/ledger/seal/sealtest"
 	"billhook/internal/contract"
 	"billhook/internal/pipeline/handler"
-	"billhook/internal/platform/boltstore"
 	"billhook/internal/platform/signature"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
@@ -153,10 +151,8 @@ func TestWhatIsWrongWithAnArmIsCounted(t *testing.T) {
 		require.NoError(t, failure(t, func(r *run) {
 			of, err := chosen(test.arm)
 			r.must(err)
-			db, err := boltstore.OpenTemporary(filepath.Join(r.TempDir(), "store.db"))
-			r.must(err)
-			r.Cleanup(func() { r.must(db.Close()) })
-			o, b, p := newOutside(r), newBroker(r, nil), draw(r, of, 9)
+			db := r.temporary()
+			o, b, p := newOutside(r), newBroker(r), draw(r, of, 9)
 			o.well.Store(true)
 			test.happens(r, p, o, b, db)
 			var got [][3]int

@@ -84,10 +84,9 @@ func judge(r *run, verdicts []*verdict) {
 	}
 }
 
-// evidence is what has become of the planned events, by their ids.
+// evidence is what is found of the planned events, by their ids.
 type evidence struct {
 	planned map[string]*event
-	fates   map[string]*fate
 	// effects are the events of each effect. Those of a key are in the order of theirs.
 	effects []*event
 	// sealed are the events that have an entry in the books, and whether it is sealed.
@@ -95,17 +94,17 @@ type evidence struct {
 }
 
 func (e *evidence) effect(id string) {
-	e.fates[id].times++
+	e.planned[id].times++
 	e.effects = append(e.effects, e.planned[id])
 }
 
 func gather(r *run, s store.Store, o *outside, log *e2e.Log, p *plan) *evidence {
-	found := &evidence{planned: map[string]*event{}, fates: map[string]*fate{}, sealed: map[string]bool{}}
+	found := &evidence{planned: map[string]*event{}, sealed: map[string]bool{}}
 	records := r.records(s)
 	for _, e := range p.events {
 		record := records[dedupe.Key(e.arm.name, contract.DefaultTenant, e.id)]
 		unasked := o.unasked[handler.CalleeKey(e.arm.name, contract.DefaultTenant, e.id)] - 1
-		found.planned[e.id], found.fates[e.id] = e, &fate{times: max(0, unasked), unrecorded: record.Status != dedupe.Completed}
+		found.planned[e.id], e.fate = e, fate{times: max(0, unasked), unrecorded: record.Status != dedupe.Completed}
 	}
 	r.each(s, effectsOf, func(doc store.Document) {
 		times, _ := doc.Fields["times"].(int64) // of an event
@@ -138,15 +137,15 @@ func gather(r *run, s store.Store, o *outside, log *e2e.Log, p *plan) *evidence 
 	})
 	for _, d := range log.Deliveries("") {
 		if d.Outcome == "processed" {
-			found.fates[d.EventID].claims++
+			found.planned[d.EventID].claims++
 		}
 	}
-	for id, f := range found.fates {
-		switch e := found.planned[id]; {
+	for _, e := range p.events {
+		switch {
 		case e.arm.name == armRefunds: // of the payment's: one, whichever event it was for
-			f.times, f.unrecorded = o.gateway.Refunded(e.key), f.unrecorded || !refunded[e.key]
+			e.times, e.unrecorded = o.gateway.Refunded(e.key), e.unrecorded || !refunded[e.key]
 		case e.arm.control: // its records and answers say nothing about its own effect
-			f.unrecorded, f.claims = false, 0
+			e.unrecorded, e.claims = false, 0
 		}
 	}
 	return found
@@ -163,7 +162,7 @@ func count(
 		}
 		events := own(p.events)
 		for _, e := range events {
-			v.take(e.id, *found.fates[e.id])
+			v.take(e.id, e.fate)
 		}
 		if a.ordered {
 			v.order(own(found.effects))

@@ -54,18 +54,18 @@ const (
 
 // arms in the order of the report. Those that post, refund and keep books run Billhook's own handlers.
 var arms = []*arm{
-	{name: armTx, body: envelope},
-	{name: armTxOrdered, body: envelope, ordered: true, handler: catalog.Handler{Emits: []string{outbox}}},
-	{name: "leased", body: envelope, handler: catalog.Handler{Post: effectPost}},
-	{name: armLeasedOrdered, body: envelope, ordered: true, handler: catalog.Handler{Post: effectPost}},
+	{name: armTx, body: envelope(chaosEvent)},
+	{name: armTxOrdered, body: envelope(chaosEvent), ordered: true, handler: catalog.Handler{Emits: []string{outbox}}},
+	{name: "leased", body: envelope(chaosEvent), handler: catalog.Handler{Post: effectPost}},
+	{name: armLeasedOrdered, body: envelope(chaosEvent), ordered: true, handler: catalog.Handler{Post: effectPost}},
 	{
-		name: "batched", body: envelope, batch: catalog.Batch{Size: 8, Wait: 20 * time.Millisecond},
+		name: "batched", body: envelope(chaosEvent), batch: catalog.Batch{Size: 8, Wait: 20 * time.Millisecond},
 		handler: catalog.Handler{Post: catalog.Post{Target: service, Path: "/batches", Form: catalog.NDJSON}},
 	},
-	{name: armRefunds, body: refund, handler: catalog.Handler{Name: "refunds.initiate", Calls: []string{gateway}}},
+	{name: armRefunds, body: envelope("refund"), handler: catalog.Handler{Name: "refunds.initiate", Calls: []string{gateway}}},
 	{name: armJournal, body: invoice, handler: catalog.Handler{Name: catalog.JournalPost, Emits: []string{posted}}},
-	{name: armCheckThenAct, body: envelope, control: true},
-	{name: armMarkThenAct, body: envelope, control: true},
+	{name: armCheckThenAct, body: envelope(chaosEvent), control: true},
+	{name: armMarkThenAct, body: envelope(chaosEvent), control: true},
 }
 
 // chosen are the arms of a list of names, separated by commas; empty: all.
@@ -73,13 +73,10 @@ func chosen(names string) ([]*arm, error) {
 	if names == "" {
 		return arms, nil
 	}
-	var found []*arm
-	for name := range strings.SplitSeq(names, ",") {
-		i := slices.IndexFunc(arms, func(a *arm) bool { return a.name == name })
-		if i < 0 {
-			return nil, fmt.Errorf("there is no arm %q", name)
-		}
-		found = append(found, arms[i])
+	wanted := strings.Split(names, ",")
+	found := slices.DeleteFunc(slices.Clone(arms), func(a *arm) bool { return !slices.Contains(wanted, a.name) })
+	if len(found) < len(wanted) {
+		return nil, fmt.Errorf("not all of these are arms: %s", names)
 	}
 	return found, nil
 }
@@ -107,18 +104,14 @@ var effectPost = catalog.Post{Target: service, Path: "/effects", Reconcile: "/ef
 // happened is when everything happened that the events tell of.
 var happened = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-func envelope(e *event) contract.Body {
-	return contract.Of(&contract.Envelope{
-		ID: e.id, Action: chaosEvent, CreatedAt: happened.Format(time.RFC3339),
-		Payload: contract.Payload{SubscriptionID: e.key},
-	})
-}
-
-func refund(e *event) contract.Body {
-	return contract.Of(&contract.Envelope{
-		ID: e.id, Action: "refund", CreatedAt: happened.Format(time.RFC3339),
-		Payload: contract.Payload{PaymentID: e.key},
-	})
+// envelope is an event about a subscription, or the payment of a refund.
+func envelope(action string) func(*event) contract.Body {
+	return func(e *event) contract.Body {
+		return contract.Of(&contract.Envelope{
+			ID: e.id, Action: action, CreatedAt: happened.Format(time.RFC3339),
+			Payload: contract.Payload{SubscriptionID: e.key, PaymentID: e.key},
+		})
+	}
 }
 
 // Each invoice is paid with amount, which is cents.

@@ -41,7 +41,7 @@ func drill(flags *flag.FlagSet) func(*run) {
 			r.must(err)
 			config.Emulators = &sdk
 		}
-		n := &night{embedded: embed(r, config), binary: r.program(), home: r.TempDir()}
+		n := &night{embedded: embed(r, config), binary: r.program()}
 		r.printf("Billhook is up on %s.\n", *stack)
 		row := r.table("Seconds from the alert", "found", "understood", "mended", "processed")
 		for _, i := range incidents(config.Catalog) {
@@ -61,7 +61,7 @@ func (r *run) program() string {
 
 type night struct {
 	*embedded
-	binary, home string
+	binary string
 }
 
 // incident is what wakes somebody, and the way back to normal.
@@ -171,7 +171,7 @@ func (n *night) show(arguments []string) {
 func (n *night) quietly(answer any, arguments ...string) error {
 	command := exec.CommandContext(n.ctx, n.binary, append(arguments, "--json")...)
 	command.Env = []string{
-		"HOME=" + n.home, "OPS_OPERATOR=on-call", "BILLHOOK_SERVER=" + n.WorkerURL, "WEBHOOK_SECRET_PAYNOW=" + e2e.Secret,
+		"HOME=" + filepath.Dir(n.binary), "OPS_OPERATOR=on-call", "BILLHOOK_SERVER=" + n.WorkerURL, "WEBHOOK_SECRET_PAYNOW=" + e2e.Secret,
 	}
 	var failed bytes.Buffer
 	command.Stderr = &failed

@@ -9,7 +9,6 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -25,7 +24,6 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/ingest/importer/importertest"
 	"billhook/internal/pipeline/handler"
-	"billhook/internal/platform/boltstore"
 	"billhook/internal/platform/store"
 )
 
@@ -39,9 +37,7 @@ func imports(flags *flag.FlagSet) func(*run) {
 	return func(r *run) {
 		binary := r.program()
 		var all sync.WaitGroup
-		for name, fill := range map[string]func(r *run, n int, due time.Time) system{
-			"redis": fillRedis, "rabbitmq": fillRabbitMQ, "postgres": fillPostgres,
-		} {
+		for name, fill := range map[string]func(*system){"redis": fillRedis, "rabbitmq": fillRabbitMQ, "postgres": fillPostgres} {
 			all.Go(func() { r.part(name, func(r *run) { move(r, binary, name, *messages, fill) }) })
 		}
 		all.Wait()
@@ -50,73 +46,70 @@ func imports(flags *flag.FlagSet) func(*run) {
 
 // system is an old one, with messages that an import moves.
 type system struct {
+	*run
+	// many messages are put into it, of which each tenth is due later than the import takes, so that it has to keep
+	// it.
+	many int
+	due  time.Time
+
 	address string // as the import's environment has it
 	queues  []string
 	// queue is the one that takes its messages, and ids are the event ids, with the time at which each is due;
 	// zero: at once.
-	queue string
+	queue catalog.Queue
 	ids   map[string]time.Time
 	rest  func() int
 }
 
-// holding is a system with so many messages, numbered from 1, for the shipped queue that posts an event type
-// to a path. Each tenth is due later, and put is told so.
-func holding(
-	r *run, address, eventType, path, id string, n int, due time.Time, put func(i int, id string, later bool),
-) system {
-	of := system{address: address, ids: map[string]time.Time{}, queue: posting(r, eventType, path).ID}
-	for i := 1; i <= n; i++ {
-		id, later := fmt.Sprintf(id, i), i%10 == 0
-		if of.ids[id] = (time.Time{}); later {
-			of.ids[id] = due
+// takes chooses the shipped queue that posts an event type to a path.
+func (s *system) takes(eventType, path string) {
+	c := catalogtest.Shipped()
+	i := slices.IndexFunc(c.Queues, func(q catalog.Queue) bool { return q.Handlers[eventType].Post.Path == path })
+	require.GreaterOrEqual(s, i, 0, "a queue posts %s to %s", eventType, path)
+	s.queue = c.Queues[i]
+}
+
+// holds puts the messages, numbered from 1, whose ids have a form.
+func (s *system) holds(form string, put func(i int, id string, later bool)) {
+	for i := 1; i <= s.many; i++ {
+		id, later := fmt.Sprintf(form, i), i%10 == 0
+		if s.ids[id] = (time.Time{}); later {
+			s.ids[id] = s.due
 		}
 		put(i, id, later)
 	}
-	return of
 }
 
-// posting is the shipped queue that posts an event type to a path.
-func posting(r *run, eventType, path string) catalog.Queue {
-	c := catalogtest.Shipped()
-	i := slices.IndexFunc(c.Queues, func(q catalog.Queue) bool { return q.Handlers[eventType].Post.Path == path })
-	require.GreaterOrEqual(r, i, 0, "a queue posts %s to %s", eventType, path)
-	return c.Queues[i]
-}
-
-func move(r *run, binary, name string, n int, fill func(*run, int, time.Time) system) {
+func move(r *run, binary, name string, many int, fill func(*system)) {
 	// A store without a sync for each commit: no process that writes to it is killed here.
-	documents, err := boltstore.OpenTemporary(filepath.Join(r.TempDir(), "documents.db"))
-	r.must(err)
-	r.Cleanup(func() { r.must(documents.Close()) })
+	documents := r.temporary()
 	e := embed(r, devstack.Config{Catalog: catalogtest.Shipped(), WrapStore: func(store.Store) store.Store { return documents }})
-	// Later than the import takes, so that it has to keep it.
-	due := time.Now().Add(20*time.Second + time.Duration(n)*8*time.Millisecond).Truncate(time.Second)
-	old := fill(r, n, due)
-	if rest := old.rest(); rest != n {
-		r.Fatalf("%d of %d messages wait", rest, n)
-	}
+	due := time.Now().Add(20*time.Second + time.Duration(many)*8*time.Millisecond).Truncate(time.Second)
+	old := &system{run: r, many: many, due: due, ids: map[string]time.Time{}}
+	fill(old)
+	require.Equal(r, many, old.rest(), "messages wait")
 	for id := range old.ids {
 		e.sent.Store(id, time.Now())
 	}
 	said := ""
-	for _, kill := range []int{n / 400, n / 200, never} {
+	for _, kill := range []int{many / 400, many / 200, never} {
 		said = old.drain(e, binary, name, kill)
 	}
 	require.Contains(r, said, "\nMoved: ")
+	e.await(many)
+	handled := e.posted()
+	old.check(r, handled)
+	r.printf("%-9s %d messages in 3 runs, of which 2 ended by kill -9: %d handled, %d left behind\n", name, many, len(handled), old.rest())
 	if rest := old.rest(); rest > 0 {
 		r.broken("%d messages are left behind", rest)
 	}
-	e.await(n)
-	handled := e.posted()
-	old.check(r, handled)
-	r.printf("%-9s %d messages in 3 runs, of which 2 ended by kill -9: %d handled, %d left behind\n", name, n, len(handled), old.rest())
 }
 
 const never = -1
 
 // drain runs an import, and returns what it has said. After so many requests it is killed with SIGKILL: the
 // webhook service has accepted the last of them, and the import has not learned of it.
-func (s system) drain(to *embedded, binary, name string, kill int) string {
+func (s *system) drain(to *embedded, binary, name string, kill int) string {
 	at, err := url.Parse(to.webhookURL)
 	to.must(err)
 	life, end := context.WithCancel(context.WithoutCancel(to.ctx))
@@ -143,12 +136,12 @@ func (s system) drain(to *embedded, binary, name string, kill int) string {
 }
 
 // check compares with the messages when the service handled each, by the key that it knows.
-func (s system) check(r *run, handled map[string][]time.Time) {
+func (s *system) check(r *run, handled map[string][]time.Time) {
 	if len(handled) != len(s.ids) {
 		r.broken("%d events were handled of %d messages", len(handled), len(s.ids))
 	}
 	for id, due := range s.ids {
-		switch times := handled[handler.CalleeKey(s.queue, contract.DefaultTenant, id)]; {
+		switch times := handled[handler.CalleeKey(s.queue.ID, contract.DefaultTenant, id)]; {
 		case len(times) != 1:
 			r.broken("%s was handled %d times", id, len(times))
 		case times[0].Before(due):
@@ -157,72 +150,75 @@ func (s system) check(r *run, handled map[string][]time.Time) {
 	}
 }
 
-func fillRedis(r *run, n int, due time.Time) system {
-	do, address := importertest.Redis(r)
-	name := posting(r, "upgrade", "/v1/plan-changes").Alias
-	old := holding(r, "REDIS_URL="+address, "upgrade", "/v1/plan-changes", "plan-%d", n, due, func(i int, id string, later bool) {
+func fillRedis(s *system) {
+	do, address := importertest.Redis(s)
+	s.address = "REDIS_URL=" + address
+	s.takes("upgrade", "/v1/plan-changes")
+	name := s.queue.Alias
+	s.holds("plan-%d", func(i int, id string, later bool) {
 		body := fmt.Sprintf(`{"id":%q,"action":"upgrade","correlation_id":null,"created_at":"2026-11-01T00:00:00.123456","attempts":1,`+
 			`"payload":{"subscription_id":"s%d"}}`, id, i)
 		switch {
 		case later:
-			do("ZADD", name+":delayed", due.Unix(), body)
+			do("ZADD", name+":delayed", s.due.Unix(), body)
 		case i%10 == 1:
 			do("LPUSH", name+":processing", body)
 		default:
 			do("LPUSH", name, body)
 		}
 	})
-	old.rest = func() (left int) {
+	s.rest = func() (left int) {
 		for key, count := range map[string]string{name: "LLEN", name + ":processing": "LLEN", name + ":delayed": "ZCARD", name + ":import": "HLEN"} {
 			left += int(do(count, key).(int64))
 		}
 		return left
 	}
-	return old
 }
 
-func fillRabbitMQ(r *run, n int, due time.Time) system {
-	connection, address := importertest.RabbitMQ(r)
+func fillRabbitMQ(s *system) {
+	connection, address := importertest.RabbitMQ(s)
+	s.address = "RABBITMQ_URL=" + address
+	s.takes("upgrade", "/v1/plan-changes")
 	channel, err := connection.Channel()
-	r.must(err)
+	s.must(err)
 	const name = "plan.changes"
+	s.queues = []string{s.queue.ID + "=" + name}
 	_, err = channel.QueueDeclare(name, true, false, false, false, nil)
-	r.must(err)
-	r.must(channel.Tx())
-	old := holding(r, "RABBITMQ_URL="+address, "upgrade", "/v1/plan-changes", "plan-%d", n, due, func(i int, id string, later bool) {
+	s.must(err)
+	s.must(channel.Tx())
+	s.holds("plan-%d", func(i int, id string, later bool) {
 		m := amqp.Publishing{DeliveryMode: amqp.Persistent, Body: fmt.Appendf(nil, `{"id":%q,"action":"downgrade","payload":{"subscription_id":"s%d"}}`, id, i)}
 		if later {
-			m.Timestamp, m.Headers = due.Add(-time.Hour), amqp.Table{"x-delay": int32(time.Hour.Milliseconds())}
+			m.Timestamp, m.Headers = s.due.Add(-time.Hour), amqp.Table{"x-delay": int32(time.Hour.Milliseconds())}
 		}
-		r.must(channel.PublishWithContext(r.ctx, "", name, true, false, m))
+		s.must(channel.PublishWithContext(s.ctx, "", name, true, false, m))
 	})
-	r.must(channel.TxCommit())
-	old.queues = []string{old.queue + "=" + name}
-	old.rest = func() int {
+	s.must(channel.TxCommit())
+	s.rest = func() int {
 		var queue amqp.Queue
 		for range 100 { // the broker counts what a connection that is gone gives back
 			queue, err = channel.QueueDeclarePassive(name, true, false, false, false, nil)
-			r.must(err)
+			s.must(err)
 		}
 		return queue.Messages
 	}
-	return old
 }
 
-func fillPostgres(r *run, n int, due time.Time) system {
-	connection, address := importertest.Postgres(r)
-	_, err := connection.Exec(r.ctx, `CREATE TABLE event_queue (
+func fillPostgres(s *system) {
+	connection, address := importertest.Postgres(s)
+	s.address = "DATABASE_URL=" + address
+	s.takes("quota_warning", "/v1/quota-warnings")
+	_, err := connection.Exec(s.ctx, `CREATE TABLE event_queue (
 		id serial PRIMARY KEY, type varchar(100) NOT NULL, payload text NOT NULL, priority varchar(20), status varchar(20),
 		attempts integer, max_attempts integer, next_retry_at timestamp, error text, created_at timestamp, updated_at timestamp, processed_at timestamp)`)
-	r.must(err)
-	_, err = connection.Exec(r.ctx, `INSERT INTO event_queue (type, payload, priority, status, attempts, max_attempts, next_retry_at, created_at, updated_at)
+	s.must(err)
+	_, err = connection.Exec(s.ctx, `INSERT INTO event_queue (type, payload, priority, status, attempts, max_attempts, next_retry_at, created_at, updated_at)
 		SELECT 'quota_warning', '{"subscription_id":"s' || n || '","meter":"calls","percent":80}', 'normal', 'pending', 1, 5,
-			CASE WHEN n % 10 = 0 THEN $2::timestamp ELSE now() - interval '1 minute' END, now(), now() FROM generate_series(1, $1::int) AS n`, n, due.UTC())
-	r.must(err)
-	old := holding(r, "DATABASE_URL="+address, "quota_warning", "/v1/quota-warnings", "event_queue-%d", n, due, func(int, string, bool) {})
-	old.rest = func() (left int) {
-		r.must(connection.QueryRow(r.ctx, `SELECT count(*) FROM event_queue WHERE status <> 'moved'`).Scan(&left))
+			CASE WHEN n % 10 = 0 THEN $2::timestamp ELSE now() - interval '1 minute' END, now(), now() FROM generate_series(1, $1::int) AS n`, s.many, s.due.UTC())
+	s.must(err)
+	s.holds("event_queue-%d", func(int, string, bool) {})
+	s.rest = func() (left int) {
+		s.must(connection.QueryRow(s.ctx, `SELECT count(*) FROM event_queue WHERE status <> 'moved'`).Scan(&left))
 		return left
 	}
-	return old
 }

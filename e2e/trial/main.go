@@ -62,15 +62,14 @@ func try(ctx context.Context, out io.Writer, args ...string) error {
 		}
 		flags := flag.NewFlagSet(t.name, flag.ContinueOnError)
 		seed := flags.Uint64("seed", uint64(time.Now().UnixNano()), "repeats what is planned")
-		patience := flags.Duration("patience", 15*time.Minute, "how long all of it may take")
 		start := t.of(flags)
 		if err := flags.Parse(args[1:]); err != nil {
 			return err
 		}
-		ctx, cancel := context.WithTimeout(ctx, *patience)
+		ctx, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
 		debug.SetTraceback("all") // it then shows where each goroutine waits
-		defer time.AfterFunc(*patience+grace, func() { panic("it hangs beyond its time") }).Stop()
+		defer time.AfterFunc(patience+grace, func() { panic("it hangs beyond its time") }).Stop()
 		r, began := &run{ctx: ctx, seed: *seed, out: out}, time.Now()
 		r.printf("%s, seed %d; %d cores, %s %s/%s\n", t.name, r.seed, runtime.NumCPU(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 		err := r.perform(start)
@@ -83,7 +82,7 @@ func try(ctx context.Context, out io.Writer, args ...string) error {
 // run is one run of a trial. It is to the trial what a *testing.T is to a test, and require takes it, too:
 // what fails ends the trial, and what was started is closed.
 type run struct {
-	// ctx ends with the trial's patience, and where something has failed that ends the trial.
+	// ctx ends with the patience, and where something has failed that ends the trial.
 	ctx  context.Context
 	stop context.CancelFunc
 	seed uint64
@@ -96,8 +95,11 @@ type run struct {
 	seen counts
 }
 
-// grace is how long a run may take to close what it has started, once its time is over.
-const grace = 2 * time.Minute
+// patience is how long a trial may take, and grace how long it may then take to close what it has started.
+const (
+	patience = 15 * time.Minute
+	grace    = 2 * time.Minute
+)
 
 // perform runs a trial, or a part of one, with the context, the seed and the output of r. What it has started is
 // closed in the end, the last first, also where closing fails.

@@ -3,12 +3,11 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
 	"math"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -25,6 +24,7 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/pipeline/tasks"
+	"billhook/internal/platform/boltstore"
 	"billhook/internal/platform/gcp/firestore"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
@@ -181,6 +181,14 @@ func (e *embedded) posted() map[string][]time.Time {
 	return at
 }
 
+// temporary is an embedded store that does not sync each commit.
+func (r *run) temporary() store.Store {
+	db, err := boltstore.OpenTemporary(filepath.Join(r.TempDir(), "temporary.db"))
+	r.must(err)
+	r.Cleanup(func() { r.must(db.Close()) })
+	return db
+}
+
 const project = "trial"
 
 // deployed is one as it is deployed: the real binaries, of the webhook service once, and of the worker twice,
@@ -206,12 +214,12 @@ func deploy(r *run, queues ...string) *deployed {
 		Secrets: []string{e2e.DeliverySecret}, Posts: d.catalog.Posts(""), Tolerance: 5 * time.Minute,
 	})
 	r.must(err)
-	targets, front := httptest.NewServer(d.receiver), httptest.NewServer(d.pushes())
-	r.Cleanup(func() { d.receiver.Close(); targets.Close(); front.CloseClientConnections(); front.Close() })
+	targets := httptest.NewServer(d.receiver)
+	r.Cleanup(func() { d.receiver.Close(); targets.Close() })
 	environment := append(e2e.Environment(project, d.catalog, queues, targets.URL),
 		"HOME="+folder, "PUBSUB_EMULATOR_HOST="+broker, "FIRESTORE_EMULATOR_HOST="+database)
 	d.begin(r, filepath.Join(folder, "worker"), &d.log, func(int) []string { return environment })
-	r.must(e2e.Provision(r.ctx, project, d.catalog, broker, front.URL))
+	r.must(e2e.Provision(r.ctx, project, d.catalog, broker, d.front(0)))
 	webhook, err := e2e.Start(r.ctx, filepath.Join(folder, "webhook"), environment, &d.log)
 	r.must(err)
 	r.Cleanup(webhook.Kill)
@@ -235,23 +243,6 @@ func (r *run) documents(database string) store.Store {
 	r.must(err)
 	r.Cleanup(func() { r.must(documents.Close()) })
 	return documents
-}
-
-// pushes leads each push to a worker. A push whose worker dies is answered 502, as by Google's load balancer.
-func (d *deployed) pushes() http.Handler {
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.MaxIdleConnsPerHost = 200
-	return &httputil.ReverseProxy{
-		Transport: transport,
-		Rewrite: func(r *httputil.ProxyRequest) {
-			to, _ := url.Parse(d.one().URL) // it has served there
-			r.SetURL(to)
-		},
-		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) {
-			d.saw("pushes that a killed worker left unanswered", 1)
-			w.WriteHeader(http.StatusBadGateway)
-		},
-	}
 }
 
 // workers are two processes that share everything. One of them at a time is killed, and started again at
@@ -290,6 +281,35 @@ func (ws *workers) one() (process *e2e.Process) {
 		process = ws.both[ws.next.Add(1)%2].Load()
 	}
 	return process
+}
+
+// front leads each push to a worker, and answers 502 where that dies, as Google's load balancer does. Where it
+// forgets, every second request goes on for so long after the broker has given it up.
+func (ws *workers) front(forgets time.Duration) (url string) {
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return
+		}
+		ctx := r.Context()
+		if forgets > 0 && rand.IntN(2) == 0 {
+			later, end := context.WithTimeout(context.WithoutCancel(ctx), forgets)
+			defer end()
+			ctx = later
+		}
+		answer, err := e2e.Post(ctx, ws.one().URL+r.URL.Path, body, nil)
+		ws.of.saw("pushes", 1)
+		switch {
+		case err != nil:
+			ws.of.saw("pushes without an answer", 1)
+			answer.Status = http.StatusBadGateway
+		case answer.Status >= http.StatusMultipleChoices:
+			ws.of.saw("pushes refused", 1)
+		}
+		w.WriteHeader(answer.Status)
+	}))
+	ws.of.Cleanup(func() { front.CloseClientConnections(); front.Close() })
+	return front.URL
 }
 
 // about is so long, or up to a third shorter or longer.

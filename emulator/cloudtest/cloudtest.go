@@ -189,7 +189,8 @@ func invalid(format string, arguments ...any) error {
 	return status.Errorf(codes.InvalidArgument, format, arguments...)
 }
 
-// call is one request: DELETE run v2 projects/p/... with its verb, the word after the colon.
+// call is one request: DELETE run v2 projects/p/... with its verb, the word after the colon, or after a slash the
+// set of what is set.
 type call struct {
 	method, api, path, verb string
 	query                   url.Values
@@ -209,13 +210,7 @@ func (r call) region() string {
 	return name
 }
 
-var verb = regexp.MustCompile(`:([a-zA-Z]+)$`)
-
-// apis are those whose calls are not all answered by the table of the planes. The rest is in place for all of
-// them: whether the API is enabled, IAM policies, reading, listing.
-var apis = map[string]func(*Cloud, call) (Document, error){
-	"run": (*Cloud).run, "iam": (*Cloud).iam, "compute": (*Cloud).compute, "serviceusage": (*Cloud).services, "cloudresourcemanager": (*Cloud).project,
-}
+var verb = regexp.MustCompile(`:([a-zA-Z]+)$|/(set[A-Z][a-zA-Z]+)$`)
 
 // ServeHTTP answers as the APIs do: /<api>/<version>/<path>. A project may be named by its number, or as "-".
 func (c *Cloud) ServeHTTP(w http.ResponseWriter, request *http.Request) {
@@ -227,7 +222,7 @@ func (c *Cloud) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	path := strings.NewReplacer("projects/"+Number+"/", "projects/"+Project+"/", "projects/-/", "projects/"+Project+"/").Replace(parts[2])
 	r := call{method: request.Method, api: parts[0], path: path, query: request.URL.Query()}
 	if found := verb.FindStringSubmatch(r.path); found != nil {
-		r.verb, r.path = found[1], strings.TrimSuffix(r.path, found[0])
+		r.verb, r.path = found[1]+found[2], strings.TrimSuffix(r.path, found[0])
 	}
 	var said Document
 	err := json.NewDecoder(request.Body).Decode(&r.body)
@@ -274,7 +269,6 @@ func (c *Cloud) answer(r call) (said Document, err error) {
 }
 
 func (c *Cloud) serve(r call) (Document, error) {
-	handle, special := apis[r.api]
 	words := c.held.Faults[r.api+":"+r.region()]
 	switch {
 	case !slices.ContainsFunc(endpoints, func(e endpoint) bool { return e.api == r.api }):
@@ -292,8 +286,10 @@ func (c *Cloud) serve(r call) (Document, error) {
 		return Document{"permissions": r.body["permissions"]}, nil
 	case r.method == http.MethodGet && strings.Contains(r.path, "operations/"):
 		return Document{"name": r.path, "done": true, "status": "DONE", "response": Document{}}, nil
-	case special:
-		return handle(c, r)
+	case r.api == "serviceusage":
+		return c.services(r)
+	case r.api == "cloudresourcemanager":
+		return c.project(r)
 	}
 	return c.plain(r)
 }

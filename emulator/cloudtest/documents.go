@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -20,11 +21,10 @@ var collections = map[string]bool{
 
 // find is the resource that a call is about, which is no copy.
 func (c *Cloud) find(r call) (Document, error) {
-	found := c.held.Resources[r.key()]
-	switch {
-	case found != nil:
+	if found := c.held.Resources[r.key()]; found != nil {
 		return found, nil
-	case strings.Contains(r.path, "/versions/"):
+	}
+	if strings.Contains(r.path, "/versions/") {
 		return nil, notFound("Secret Version [%s] not found.", r.path)
 	}
 	return nil, notFound("not found: %s", r.key())
@@ -65,7 +65,7 @@ func (c *Cloud) create(r call, id string) (Document, error) {
 }
 
 // change writes the members of the mask, or all that the body has.
-func (c *Cloud) change(r call) (Document, error) {
+func (c *Cloud) change(r call, of collection) (Document, error) {
 	current, err := c.find(r)
 	if err != nil {
 		return nil, err
@@ -73,6 +73,9 @@ func (c *Cloud) change(r call) (Document, error) {
 	fields := slices.Collect(maps.Keys(r.body))
 	if mask := r.query.Get("updateMask"); mask != "" {
 		fields = strings.Split(mask, ",")
+	} else if of.own != nil {
+		fields = slices.AppendSeq(fields, maps.Keys(current))
+		fields = slices.DeleteFunc(fields, func(field string) bool { return slices.Contains(of.own, field) })
 	}
 	for _, field := range fields {
 		field, _, _ = strings.Cut(camel(field), ".")
@@ -96,26 +99,16 @@ func (c *Cloud) remove(r call) error {
 	return err
 }
 
-// done is an operation that has ended well, with what it has made.
-func (c *Cloud) done(of Document) Document { return c.ended("response", of) }
-
-func (c *Cloud) failed(words string) Document {
-	return c.ended("error", Document{"code": 9, "message": words})
-}
-
+// ended is an operation that has ended: with a response, or with an error.
 func (c *Cloud) ended(how string, with Document) Document {
 	return Document{"name": fmt.Sprintf("projects/%s/operations/op-%d", Project, c.next()), "done": true, how: with}
 }
 
+var underscore = regexp.MustCompile(`_(.)`)
+
 // camel writes push_config as pushConfig.
 func camel(field string) string {
-	parts := strings.Split(field, "_")
-	for i := 1; i < len(parts); i++ {
-		if parts[i] != "" {
-			parts[i] = strings.ToUpper(parts[i][:1]) + parts[i][1:]
-		}
-	}
-	return strings.Join(parts, "")
+	return underscore.ReplaceAllStringFunc(field, func(found string) string { return strings.ToUpper(found[1:]) })
 }
 
 // copied is a deep copy; of nothing it is nothing.
@@ -124,28 +117,18 @@ func copied(of Document) (to Document) {
 	return to
 }
 
-func text(of any, path ...string) string {
-	value, _ := at(of, path...).(string)
-	return value
-}
-
-func list(of any, path ...string) []any {
-	value, _ := at(of, path...).([]any)
-	return value
-}
-
-func object(of any, path ...string) Document {
-	value, _ := at(of, path...).(Document)
-	return value
-}
-
-func at(of any, path ...string) any {
+// At is the value at a path of members, if it is of that kind.
+func At[T any](of any, path ...string) (found T) {
 	for _, name := range path {
-		members, is := of.(Document)
-		if !is {
-			return nil
-		}
+		members, _ := of.(Document)
 		of = members[name]
 	}
-	return of
+	found, _ = of.(T)
+	return found
 }
+
+func text(of any, path ...string) string { return At[string](of, path...) }
+
+func list(of any, path ...string) []any { return At[[]any](of, path...) }
+
+func object(of any, path ...string) Document { return At[Document](of, path...) }

@@ -112,29 +112,12 @@ func (c *Cloud) mustExist(email string) error {
 	return nil
 }
 
-// iam answers for accounts, whose own ids are their addresses, and for roles, whose names stay taken for weeks.
-func (c *Cloud) iam(r call) (Document, error) {
-	found, role := c.held.Resources[r.key()], strings.Contains(r.path, "/roles/")
-	switch {
-	case found != nil && r.verb == "undelete":
-		delete(found, "deleted")
-		return found, nil
-	case found != nil && role && r.method == http.MethodDelete:
-		found["deleted"] = true
-		c.say("delete %s", r.key())
-		return found, nil
-	case r.method == http.MethodPost && r.last() == "serviceAccounts":
-		id := text(r.body, "accountId")
-		if len(id) < 6 || len(id) > 30 {
-			return nil, invalid("account id %q must be 6 to 30 characters", id)
-		}
-		account, email := Document{}, id+"@"+Project+".iam.gserviceaccount.com"
-		maps.Copy(account, object(r.body, "serviceAccount"))
-		account["email"], account["projectId"], account["uniqueId"] = email, Project, fmt.Sprintf("1%020d", c.next())
-		r.body = account
-		return c.create(r, email)
+// misnamedAccount refuses new accounts whose ids are too short or too long.
+func (c *Cloud) misnamedAccount(r call, id string) error {
+	if r.method == http.MethodPost && (len(id) < 6 || len(id) > 30) {
+		return invalid("account id %q must be 6 to 30 characters", id)
 	}
-	return c.plain(r)
+	return nil
 }
 
 func (c *Cloud) project(r call) (Document, error) {
@@ -155,10 +138,10 @@ func (c *Cloud) services(r call) (Document, error) {
 			c.held.Enabled[strings.TrimSuffix(fmt.Sprint(id), ".googleapis.com")] = true
 			c.say("enable %s", id)
 		}
-		return c.done(Document{}), nil
+		return operation(c, "", Document{}), nil
 	case r.method == http.MethodGet:
 		enabled := []any{}
-		for api := range c.held.Enabled {
+		for _, api := range slices.Sorted(maps.Keys(c.held.Enabled)) {
 			name := api + ".googleapis.com"
 			enabled = append(enabled, Document{
 				"name": "projects/" + Number + "/services/" + name, "parent": "projects/" + Number, "state": "ENABLED", "config": Document{"name": name},

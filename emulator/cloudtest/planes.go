@@ -14,8 +14,9 @@ import (
 // created under a path and an id, read, changed, deleted and listed.
 type collection struct {
 	// ids are the parameters of the query, or the members of the body, that have a new resource's id; none: it is
-	// the end of its own name, or a number.
-	ids []string
+	// the end of its own name, or a number. email: it is that of an account.
+	ids   []string
+	email bool
 	// within is the member of the body that has the resource; empty, or not there: the body is it.
 	within string
 	// called is what the API calls it in what it writes; nil: by its path.
@@ -23,17 +24,20 @@ type collection struct {
 	// new are the members that the API adds to a new resource, and old a resource that was there before anybody
 	// wrote it.
 	new, old Document
+	// own are the members that the API alone writes, where a change without a mask takes away what it does not have.
+	own []string
 	// ends says what an operation on it is that has ended well; nil: the API answers with the resource.
 	ends func(c *Cloud, path string, of Document) Document
-	// linked: what another resource names cannot be deleted, and what is named must be there.
-	linked bool
-	// refuses says what is wrong with a resource that is to be written.
-	refuses func(c *Cloud, r call) error
+	// linked: what another resource names cannot be deleted. taken: the name of what
+	// was deleted stays taken.
+	linked, taken bool
+	// refuses says what is wrong with a resource that is to be written, under its id where it is new.
+	refuses func(c *Cloud, r call, id string) error
 	// leaves does what a deletion does to others.
 	leaves func(c *Cloud, r call)
 }
 
-var operation = func(c *Cloud, _ string, of Document) Document { return c.done(of) }
+func operation(c *Cloud, _ string, of Document) Document { return c.ended("response", of) }
 
 func computing(c *Cloud, path string, _ Document) Document {
 	return Document{"kind": "compute#operation", "name": fmt.Sprintf("operation-%d", c.next()), "status": "DONE", "progress": 100, "targetLink": c.link(path)}
@@ -45,15 +49,17 @@ func byNumber(path string) string {
 
 // planes are the collections by API and name; * is any other.
 var planes = map[string]collection{
-	"cloudscheduler/jobs": {new: Document{"state": "ENABLED", "retryConfig": Document{
+	"cloudscheduler/jobs": {refuses: (*Cloud).calls, new: Document{"state": "ENABLED", "retryConfig": Document{
 		"maxRetryDuration": "0s", "minBackoffDuration": "5s", "maxBackoffDuration": "3600s", "maxDoublings": 5,
 	}}},
-	"cloudtasks/queues":     {new: Document{"state": "RUNNING"}},
-	"cloudbilling/*":        {old: Document{"projectId": Project, "billingAccountName": "billingAccounts/0", "billingEnabled": true}},
-	"iam/serviceAccounts":   {within: "serviceAccount"},
-	"iam/roles":             {ids: []string{"roleId"}, within: "role"},
-	"secretmanager/secrets": {ids: []string{"secretId"}, called: byNumber, new: Document{"createTime": start}},
-	"monitoring/*":          {ids: []string{"serviceLevelObjectiveId", "serviceId"}, new: Document{"etag": "etag"}},
+	"cloudtasks/queues":        {new: Document{"state": "RUNNING"}},
+	"cloudbilling/*":           {old: Document{"projectId": Project, "billingAccountName": "billingAccounts/0", "billingEnabled": true}},
+	"iam/serviceAccounts":      {ids: []string{"accountId"}, within: "serviceAccount", email: true, refuses: (*Cloud).misnamedAccount},
+	"iam/roles":                {ids: []string{"roleId"}, within: "role", taken: true},
+	"run/services":             {ids: []string{"serviceId"}, own: outputs, refuses: (*Cloud).deployable, ends: deploy},
+	"secretmanager/secrets":    {ids: []string{"secretId"}, called: byNumber, new: Document{"createTime": start}},
+	"monitoring/alertPolicies": {refuses: (*Cloud).alerting, new: Document{"etag": "etag"}},
+	"monitoring/*":             {ids: []string{"serviceLevelObjectiveId", "serviceId"}, new: Document{"etag": "etag"}},
 	"pubsub/topics": {within: "topic", new: Document{"state": "ACTIVE"}, refuses: (*Cloud).misnamed,
 		leaves: (*Cloud).orphan},
 	"pubsub/subscriptions": {
@@ -64,9 +70,10 @@ var planes = map[string]collection{
 		ids: []string{"bucketId"}, ends: operation,
 		new: Document{"lifecycleState": "ACTIVE"}, old: Document{"retentionDays": 30, "lifecycleState": "ACTIVE"},
 	},
-	"logging/*":         {called: last},
-	"firestore/fields":  {old: Document{}, ends: operation}, // every field is there, and most never written
-	"firestore/indexes": {new: Document{"state": "READY"}, ends: operation},
+	"logging/*": {called: last},
+	// Every field is there, and most never written.
+	"firestore/fields":  {old: Document{}, refuses: (*Cloud).inDatabase, ends: operation},
+	"firestore/indexes": {new: Document{"state": "READY"}, refuses: (*Cloud).inDatabase, ends: operation},
 	"firestore/databases": {ids: []string{"databaseId"}, ends: operation, new: Document{
 		"state": "READY", "uid": "uid", "etag": "etag", "createTime": start, "earliestVersionTime": start,
 		"versionRetentionPeriod": "604800s", "keyPrefix": "",
@@ -74,7 +81,7 @@ var planes = map[string]collection{
 	"compute/addresses": {called: last, linked: true, ends: computing, new: Document{
 		"fingerprint": "fp", "address": "203.0.113.7", "status": "RESERVED",
 	}},
-	"compute/*": {called: last, linked: true, ends: computing, new: Document{"fingerprint": "fp"}},
+	"compute/*": {called: last, linked: true, refuses: (*Cloud).links, ends: computing, new: Document{"fingerprint": "fp"}},
 	"certificatemanager/certificateMapEntries": {
 		ids: []string{"certificateMapEntryId"}, linked: true, ends: operation, new: Document{"state": "ACTIVE"},
 	},
@@ -96,6 +103,7 @@ func (c *Cloud) plain(r call) (answer Document, err error) {
 		}
 	}
 	there := c.held.Resources[r.key()]
+	states := map[string]string{"pause": "PAUSED", "resume": text(of.new, "state")}
 	switch {
 	case r.method == http.MethodGet && there == nil && of.old != nil && r.last() != kind:
 		answer = copied(of.old)
@@ -103,14 +111,22 @@ func (c *Cloud) plain(r call) (answer Document, err error) {
 		return answer, nil
 	case r.method == http.MethodGet:
 		return c.read(r)
+	case there != nil && states[r.verb] != "":
+		there["state"] = states[r.verb]
+		return there, nil
+	case there != nil && strings.HasPrefix(r.verb, "set"):
+		member := strings.ToLower(r.verb[3:4]) + r.verb[4:]
+		there[member], there["labelFingerprint"] = r.body[member], fmt.Sprint(c.next())
+		return of.ends(c, r.path, there), nil
+	case there != nil && r.verb == "undelete":
+		delete(there, "deleted")
+		return there, nil
+	case there != nil && of.taken && r.method == http.MethodDelete:
+		there["deleted"] = true
+		c.say("delete %s", r.key())
+		return there, nil
 	case r.method == http.MethodDelete:
-		err = c.delete(r, of)
-		answer = Document{}
-	case r.verb == "pause" || r.verb == "resume":
-		if answer, err = c.find(r); err == nil {
-			answer["state"] = map[string]any{"pause": "PAUSED", "resume": of.new["state"]}[r.verb]
-		}
-		return answer, err
+		answer, err = Document{}, c.delete(r, of)
 	default:
 		answer, err = c.write(&r, of)
 	}
@@ -129,25 +145,23 @@ func (c *Cloud) write(r *call, of collection) (written Document, err error) {
 	if inner := object(r.body, of.within); inner != nil {
 		r.body = inner
 	}
-	if err := c.plainly(*r); err != nil {
-		return nil, err
+	creates := r.method == http.MethodPost && (r.verb == "" || r.verb == "createAsync")
+	if r.method == http.MethodPut && r.api == "pubsub" { // elsewhere a PUT replaces
+		creates, id = true, r.last()
 	}
 	if of.refuses != nil {
-		if err := of.refuses(c, *r); err != nil {
+		if err := of.refuses(c, *r, id); err != nil {
 			return nil, err
 		}
 	}
-	switch {
-	case r.method == http.MethodPut && r.api == "pubsub": // elsewhere a PUT replaces
-		id = r.last()
-		written, err = c.make(r, of, strings.TrimSuffix(r.path, "/"+id), id)
-	case r.method == http.MethodPost && (r.verb == "" || r.verb == "createAsync"):
-		written, err = c.make(r, of, r.path, cmp.Or(id, last(text(r.body, "name"))))
-	default:
+	if creates {
+		r.path = strings.TrimSuffix(r.path, "/"+id)
+		written, err = c.make(r, of, cmp.Or(id, last(text(r.body, "name"))))
+	} else {
 		if c.held.Resources[r.key()] == nil && of.old != nil {
 			c.held.Resources[r.key()] = copied(of.old)
 		}
-		written, err = c.change(*r)
+		written, err = c.change(*r, of)
 	}
 	if ttl := object(written, "ttlConfig"); ttl != nil {
 		ttl["state"] = "ACTIVE"
@@ -158,8 +172,10 @@ func (c *Cloud) write(r *call, of collection) (written Document, err error) {
 	return written, err
 }
 
-func (c *Cloud) make(r *call, of collection, parent, id string) (Document, error) {
-	r.path = parent
+func (c *Cloud) make(r *call, of collection, id string) (Document, error) {
+	if of.email {
+		id += "@" + Project + ".iam.gserviceaccount.com"
+	}
 	made, err := c.create(*r, id)
 	if err != nil {
 		return nil, err
@@ -169,7 +185,10 @@ func (c *Cloud) make(r *call, of collection, parent, id string) (Document, error
 			made[field] = value
 		}
 	}
-	if r.path = text(made, "name"); r.api == "compute" {
+	switch r.path = text(made, "name"); {
+	case of.email:
+		made["email"], made["projectId"], made["uniqueId"] = id, Project, fmt.Sprintf("1%020d", c.next())
+	case r.api == "compute":
 		made["id"], made["selfLink"] = fmt.Sprint(c.next()), c.link(r.path)
 	}
 	return made, nil
@@ -197,65 +216,49 @@ var (
 	computed  = regexp.MustCompile(`/compute/v1/([^"]+)"`)
 )
 
-// plainly is what the planes refuse to write besides.
-func (c *Cloud) plainly(r call) error {
-	if database, _, inside := strings.Cut(r.key(), "/collectionGroups/"); inside && c.held.Resources[database] == nil {
+// inDatabase refuses what is in a database that is not there.
+func (c *Cloud) inDatabase(r call, _ string) error {
+	if database, _, _ := strings.Cut(r.key(), "/collectionGroups/"); c.held.Resources[database] == nil {
 		return notFound("The database %s does not exist", database)
 	}
-	if err := c.mustExist(text(r.body, "httpTarget", "oidcToken", "serviceAccountEmail")); err != nil {
-		return err
-	}
-	written := string(must(json.Marshal(r.body)))
-	for _, found := range computed.FindAllStringSubmatch(written, -1) {
+	return nil
+}
+
+// calls refuses a job that calls as an account that is not there.
+func (c *Cloud) calls(r call, _ string) error {
+	return c.mustExist(text(r.body, "httpTarget", "oidcToken", "serviceAccountEmail"))
+}
+
+// links refuses what names a part of a load balancer that is not there.
+func (c *Cloud) links(r call, _ string) error {
+	for _, found := range computed.FindAllStringSubmatch(string(must(json.Marshal(r.body))), -1) {
 		if c.held.Resources["compute/"+found[1]] == nil {
 			return notFound("The resource '%s' was not found", found[1])
 		}
-	}
-	if strings.Contains(r.path, "/alertPolicies") {
-		return c.alerting(r, written)
 	}
 	return nil
 }
 
 // alerting is what Cloud Monitoring refuses of an alert. It names its conditions.
-func (c *Cloud) alerting(r call, written string) error {
-	for _, found := range logMetric.FindAllStringSubmatch(written, -1) {
+func (c *Cloud) alerting(r call, _ string) error {
+	for _, found := range logMetric.FindAllStringSubmatch(string(must(json.Marshal(r.body))), -1) {
 		key := "logging/projects/" + Project + "/metrics/" + found[1]
 		if c.held.Resources[key] == nil || slices.Contains(c.held.Hidden, key) {
 			return notFound("Cannot find metric that matches type = \"logging.googleapis.com/user/%s\". "+
 				"If a metric was created recently, it could take up to 10 minutes to become available.", found[1])
 		}
 	}
-	conditions := list(r.body, "conditions")
-	if n := len(conditions); n > 6 {
-		return invalid("Field alert_policy.conditions had an invalid value: a policy has at most 6 conditions, not %d", n)
-	}
 	for _, channel := range list(r.body, "notificationChannels") {
 		if c.held.Resources[fmt.Sprint("monitoring/", channel)] == nil {
 			return notFound("Cannot find notification channel %s", channel)
 		}
 	}
-	for _, condition := range conditions {
+	for _, condition := range list(r.body, "conditions") {
 		if text(condition, "name") == "" {
 			object(condition)["name"] = fmt.Sprintf("projects/%s/alertPolicies/x/conditions/%d", Project, c.next())
 		}
 	}
 	return nil
-}
-
-// compute answers for load balancers, whose parts have calls of their own.
-func (c *Cloud) compute(r call) (Document, error) {
-	for ending, member := range map[string]string{"/setSecurityPolicy": "securityPolicy", "/setLabels": "labels"} {
-		if of, is := strings.CutSuffix(r.path, ending); is {
-			found := c.held.Resources["compute/"+of]
-			if found == nil {
-				return nil, notFound("The resource '%s' was not found", of)
-			}
-			found[member], found["labelFingerprint"] = r.body[member], fmt.Sprint(c.next())
-			return computing(c, of, nil), nil
-		}
-	}
-	return c.plain(r)
 }
 
 func (c *Cloud) link(name string) string { return c.server.URL + "/compute/v1/" + name }

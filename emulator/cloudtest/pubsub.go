@@ -19,7 +19,7 @@ func (c *Cloud) readers(topic string) (keys []string) {
 }
 
 // misnamed refuses names that Pub/Sub does not take.
-func (c *Cloud) misnamed(r call) error {
+func (c *Cloud) misnamed(r call, _ string) error {
 	if id := r.last(); len(id) < 3 || len(id) > 255 || strings.HasPrefix(id, "goog") {
 		return invalid("Invalid resource name given (name=%s).", r.path)
 	}
@@ -27,7 +27,7 @@ func (c *Cloud) misnamed(r call) error {
 }
 
 // subscribes refuses a subscription that names what is not there.
-func (c *Cloud) subscribes(r call) error {
+func (c *Cloud) subscribes(r call, id string) error {
 	topic, deadLetters := text(r.body, "topic"), text(r.body, "deadLetterPolicy", "deadLetterTopic")
 	switch {
 	case r.method == http.MethodPut && c.held.Resources["pubsub/"+topic] == nil:
@@ -37,7 +37,7 @@ func (c *Cloud) subscribes(r call) error {
 	case c.held.Resources[r.key()] != nil && strings.Contains(","+r.query.Get("updateMask")+",", ",filter,"):
 		return invalid("The filter of a subscription cannot be changed")
 	}
-	return cmp.Or(c.mustExist(text(r.body, "pushConfig", "oidcToken", "serviceAccountEmail")), c.misnamed(r))
+	return cmp.Or(c.mustExist(text(r.body, "pushConfig", "oidcToken", "serviceAccountEmail")), c.misnamed(r, id))
 }
 
 // orphan leaves the subscriptions of a topic that goes.
@@ -50,7 +50,7 @@ func (c *Cloud) orphan(r call) {
 // lose says what goes with a subscription. No messages are kept: those that wait are counted, of each
 // subscription without an endpoint.
 func (c *Cloud) lose(r call) {
-	if n, _ := at(c.held.Resources[r.key()], "waiting").(float64); n > 0 {
+	if n := At[float64](c.held.Resources[r.key()], "waiting"); n > 0 {
 		c.say("LOST %v messages of %s", n, r.last())
 	}
 }
@@ -63,8 +63,7 @@ func (c *Cloud) Publish(topic string) {
 		for _, key := range readers {
 			subscription := c.held.Resources[key]
 			if text(subscription, "pushConfig", "pushEndpoint") == "" {
-				n, _ := subscription["waiting"].(float64)
-				subscription["waiting"] = n + 1
+				subscription["waiting"] = At[float64](subscription, "waiting") + 1
 			}
 		}
 		if len(readers) == 0 {

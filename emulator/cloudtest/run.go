@@ -5,51 +5,9 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"strconv"
 	"strings"
 )
-
-func (c *Cloud) run(r call) (Document, error) {
-	switch r.method {
-	case http.MethodPost:
-		id := r.query.Get("serviceId")
-		if len(id) > 49 {
-			return nil, invalid("Violation in CreateServiceRequest.service_id: %q must be shorter than 50 characters", id)
-		}
-		if err := c.deployable(r); err != nil {
-			return nil, err
-		}
-		made, err := c.create(r, id)
-		if err != nil {
-			return nil, err
-		}
-		made["uid"], made["createTime"], made["launchStage"] = fmt.Sprintf("uid-%d", c.next()), start, "GA"
-		made["uri"] = "https://" + id + "-abcdefghij-ew.a.run.app"
-		made["urls"] = []any{"https://" + id + "-" + Number + "." + r.region() + ".run.app", made["uri"]}
-		return c.deploy(r.key()+"/"+id, made, nil)
-	case http.MethodPatch:
-		before, err := c.find(r)
-		if err != nil {
-			return nil, err
-		}
-		if err := c.deployable(r); err != nil {
-			return nil, err
-		}
-		after := copied(r.body)
-		for _, own := range outputs {
-			if after[own] = before[own]; after[own] == nil {
-				delete(after, own)
-			}
-		}
-		c.held.Resources[r.key()] = after
-		c.say("change %s", r.key())
-		return c.deploy(r.key(), after, before)
-	case http.MethodDelete:
-		return c.done(Document{}), c.remove(r)
-	}
-	return c.read(r)
-}
 
 // outputs are the members that Cloud Run alone writes.
 var outputs = []string{
@@ -57,14 +15,16 @@ var outputs = []string{
 	"latestReadyRevision", "latestCreatedRevision", "trafficStatuses", "reconciling", "name", "etag",
 }
 
-func (c *Cloud) deployable(r call) error {
+func (c *Cloud) deployable(r call, id string) error {
+	if len(id) > 49 {
+		return invalid("Violation in CreateServiceRequest.service_id: %q must be shorter than 50 characters", id)
+	}
 	if account := text(r.body, "template", "serviceAccount"); !c.exists(account) {
 		return notFound("Service account %s does not exist", account)
 	}
 	total, traffic := 0.0, list(r.body, "traffic")
 	for _, target := range traffic {
-		percent, _ := at(target, "percent").(float64)
-		total += percent
+		total += At[float64](target, "percent")
 		revision := text(target, "revision")
 		if revision != "" && c.held.Resources[r.key()+"/revisions/"+revision] == nil {
 			return invalid("Revision named '%s' does not exist or may not have reached readiness", revision)
@@ -78,21 +38,29 @@ func (c *Cloud) deployable(r call) error {
 
 // deploy makes a revision where the template has changed, and says what became of it. A revision
 // that does not get ready leaves the traffic where it is.
-func (c *Cloud) deploy(key string, service, before Document) (Document, error) {
+func deploy(c *Cloud, path string, service Document) Document {
+	key := "run/" + path
+	if c.held.Resources[key] == nil {
+		return c.ended("response", service) // it was deleted
+	}
+	if service["uid"] == nil {
+		id, region := last(path), call{path: path}.region()
+		service["uid"], service["createTime"], service["launchStage"] = fmt.Sprintf("uid-%d", c.next()), start, "GA"
+		service["uri"] = "https://" + id + "-abcdefghij-ew.a.run.app"
+		service["urls"] = []any{"https://" + id + "-" + Number + "." + region + ".run.app", service["uri"]}
+	}
 	// Google's JSON writes numbers of 64 bits as strings.
-	generation, _ := strconv.Atoi(text(before, "generation"))
+	generation, _ := strconv.Atoi(text(service, "generation"))
 	service["generation"], service["observedGeneration"] = strconv.Itoa(generation+1), strconv.Itoa(generation+1)
 	service["etag"], service["reconciling"] = fmt.Sprintf("\"etag-%d\"", c.next()), false
-	problem, name := "", text(service, "name")
-	if before == nil || !same(before["template"], service["template"]) {
-		id := fmt.Sprintf("%s-%05d-%03x", last(name), len(c.keys(key+"/revisions/"))+1, c.next())
-		problem = c.problem(service)
-		revision := Document{"name": name + "/revisions/" + id, "template": service["template"], "problem": problem}
-		c.held.Resources[key+"/revisions/"+id] = revision
-		service["latestCreatedRevision"] = name + "/revisions/" + id
-	} else if latest := text(service, "latestCreatedRevision"); latest != "" {
-		problem = text(c.held.Resources["run/"+latest], "problem")
+	latest := c.held.Resources["run/"+text(service, "latestCreatedRevision")]
+	if latest == nil || !same(latest["template"], service["template"]) {
+		id := fmt.Sprintf("%s-%05d-%03x", last(path), len(c.keys(key+"/revisions/"))+1, c.next())
+		latest = Document{"name": path + "/revisions/" + id, "template": service["template"], "problem": c.problem(service)}
+		c.held.Resources[key+"/revisions/"+id] = latest
+		service["latestCreatedRevision"] = latest["name"]
 	}
+	problem := text(latest, "problem")
 	condition := Document{"type": "Ready", "state": "CONDITION_SUCCEEDED", "lastTransitionTime": start}
 	if problem == "" {
 		service["latestReadyRevision"] = service["latestCreatedRevision"]
@@ -106,15 +74,15 @@ func (c *Cloud) deploy(key string, service, before Document) (Document, error) {
 	service["terminalCondition"], service["conditions"] = condition, []any{condition}
 	if problem != "" {
 		c.say("RUN FAILED %s: %s", key, problem)
-		return c.failed(problem), nil
+		return c.ended("error", Document{"code": 9, "message": problem})
 	}
-	return c.done(service), nil
+	return c.ended("response", service)
 }
 
 // route says where the traffic goes: LATEST is the latest revision that got ready.
 func route(service Document) (statuses []any) {
 	for _, target := range list(service, "traffic") {
-		status := Document{"type": text(target, "type"), "percent": at(target, "percent")}
+		status := Document{"type": text(target, "type"), "percent": At[any](target, "percent")}
 		if revision := cmp.Or(text(target, "revision"), last(text(service, "latestReadyRevision"))); revision != "" {
 			status["revision"] = revision
 		}
@@ -166,7 +134,7 @@ func (c *Cloud) Serving(region, service string) map[string]int {
 	key := "run/projects/" + Project + "/locations/" + region + "/services/" + service
 	found := map[string]int{}
 	for _, status := range list(c.Get(key), "trafficStatuses") {
-		percent, _ := at(status, "percent").(float64)
+		percent := At[float64](status, "percent")
 		for _, container := range list(c.Get(key+"/revisions/"+text(status, "revision")), "template", "containers") {
 			if percent > 0 {
 				found[text(container, "image")] += int(percent)

@@ -23,12 +23,13 @@ type Module struct {
 	Folder string
 	// Data is where Terraform keeps providers and modules.
 	Data string
+	// Environment is what a command has besides, as NAME=value.
+	Environment []string
 }
 
-// Terraform copies the module in a folder of the repository's terraform/, with what else matches the patterns
-// there. Without Terraform, or with -short, the test is skipped with a message; without Terraform it fails with
+// NeedsTerraform skips a test without Terraform, or with -short, with a message; without Terraform it fails with
 // REQUIRE_EMULATORS=1.
-func Terraform(tb testing.TB, repository, folder string, patterns ...string) Module {
+func NeedsTerraform(tb testing.TB) {
 	tb.Helper()
 	if testing.Short() {
 		tb.Skip("left out: it starts Terraform")
@@ -38,6 +39,13 @@ func Terraform(tb testing.TB, repository, folder string, patterns ...string) Mod
 		tb.Skip("left out: terraform is not installed")
 	}
 	require.NoError(tb, err, "CI leaves nothing out that can be had")
+}
+
+// Terraform copies the module in a folder of the repository's terraform/, with what else matches the patterns
+// there. The test needs Terraform.
+func Terraform(tb testing.TB, repository, folder string, patterns ...string) Module {
+	tb.Helper()
+	NeedsTerraform(tb)
 	root := tb.TempDir()
 	require.NoError(tb, os.CopyFS(filepath.Join(root, "catalog"), os.DirFS(filepath.Join(repository, "catalog"))))
 	from := os.DirFS(filepath.Join(repository, "terraform"))
@@ -60,7 +68,7 @@ func Terraform(tb testing.TB, repository, folder string, patterns ...string) Mod
 func (m Module) Run(ctx context.Context, arguments ...string) (string, error) {
 	command := exec.CommandContext(ctx, "terraform", arguments...)
 	command.Dir = m.Folder
-	command.Env = append(os.Environ(), "TF_DATA_DIR="+m.Data, "TF_IN_AUTOMATION=1", "CHECKPOINT_DISABLE=1")
+	command.Env = append(append(os.Environ(), "TF_DATA_DIR="+m.Data, "TF_IN_AUTOMATION=1", "CHECKPOINT_DISABLE=1"), m.Environment...)
 	var said bytes.Buffer
 	command.Stdout, command.Stderr = &said, &said
 	err := command.Run()

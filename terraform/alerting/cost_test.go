@@ -1,11 +1,9 @@
 package alerting_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -16,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog/catalogtest"
+	"billhook/emulator/emulatortest"
 	"billhook/internal/filetest"
 )
 
@@ -63,7 +62,7 @@ func TestTheCostOfAlertsIsTheModules(t *testing.T) {
 		policies map[string]policy
 	}{
 		{"all of the catalog", policies(t)},
-		{"PayNow's alone", policiesOf(t, func() (map[string]policy, error) { return read(paynowAlone(t), []string{}, map[string]any{}) })},
+		{"PayNow's alone", read(t, paynowAlone(t), []string{}, map[string]any{})},
 	} {
 		conditions, references, series := 0, 0, 0
 		for name, p := range row.policies {
@@ -83,66 +82,36 @@ func TestTheCostOfAlertsIsTheModules(t *testing.T) {
 }
 
 // read applies the modules, of a copy, which makes nothing, and returns the policies.
-func read(queues, kept []string, thresholds map[string]any) (map[string]policy, error) {
-	root, err := os.MkdirTemp("", "billhook-alerting-")
-	if err != nil {
-		return nil, err
+func read(t *testing.T, queues, kept []string, thresholds map[string]any) (found map[string]policy) {
+	t.Helper()
+	folder := filepath.Join("alerting", "testdata")
+	module := emulatortest.Terraform(t, filepath.Join("..", ".."), folder, "modules/alerts/*.tf", "modules/catalog/*.tf")
+	said, err := json.Marshal(map[string]any{"tasks": called(), "queues": queues, "kept": kept, "thresholds": thresholds})
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(module.Folder, "terraform.tfvars.json"), said, 0o600))
+	module.Environment = []string{"TF_CLI_CONFIG_FILE=" + os.DevNull} // what it warns of is not said
+	text := ""
+	for _, command := range []string{"init -input=false -no-color", "apply -auto-approve -input=false -no-color", "output -json policies"} {
+		text, err = module.Run(t.Context(), strings.Fields(command)...)
+		require.NoError(t, err, text)
 	}
-	defer func() { _ = os.RemoveAll(root) }()
-	folder := filepath.Join(root, "installation")
-	for from, to := range map[string]string{
-		filepath.Join("..", "modules"): filepath.Join(root, "terraform", "modules"), filepath.Join("..", "..", "catalog"): filepath.Join(root, "catalog"), "testdata": folder,
-	} {
-		if err := os.CopyFS(to, os.DirFS(from)); err != nil {
-			return nil, err
-		}
-	}
-	variables, err := json.Marshal(map[string]any{"tasks": called(), "queues": queues, "kept": kept, "thresholds": thresholds})
-	if err != nil {
-		return nil, err
-	}
-	if err := os.WriteFile(filepath.Join(folder, "terraform.tfvars.json"), variables, 0o600); err != nil {
-		return nil, err
-	}
-	var output []byte
-	for _, arguments := range [][]string{{"init", "-input=false", "-no-color"}, {"apply", "-auto-approve", "-input=false", "-no-color"}, {"output", "-json", "policies"}} {
-		command := exec.CommandContext(context.Background(), "terraform", arguments...) // shared by tests, so of none's context
-		command.Dir = folder
-		command.Env = append(os.Environ(), "CHECKPOINT_DISABLE=1", "TF_IN_AUTOMATION=1", "TF_CLI_CONFIG_FILE="+os.DevNull)
-		if output, err = command.Output(); err != nil {
-			return nil, fmt.Errorf("terraform %s: %w: %s", arguments[0], err, output)
-		}
-	}
-	policies := map[string]policy{}
-	return policies, json.Unmarshal(output, &policies)
+	require.NoError(t, json.Unmarshal([]byte(text), &found))
+	require.NotEmpty(t, found)
+	return found
 }
 
 // shipped are the policies of the shipped catalog with the defaults, read once.
-var shipped = sync.OnceValues(func() (map[string]policy, error) { return read([]string{}, []string{}, map[string]any{}) })
+var shipped struct {
+	sync.Once
+	policies map[string]policy
+}
 
 func policies(t *testing.T) map[string]policy {
 	t.Helper()
-	return policiesOf(t, shipped)
-}
-
-// needsTerraform leaves a test out that cannot start Terraform or is to take no time, but not in CI.
-func needsTerraform(t *testing.T) {
-	t.Helper()
-	if testing.Short() {
-		t.Skip("left out: it starts Terraform")
-	}
-	if _, err := exec.LookPath("terraform"); err != nil && os.Getenv("REQUIRE_EMULATORS") == "" {
-		t.Skip("left out: terraform is not installed")
-	}
-}
-
-func policiesOf(t *testing.T, read func() (map[string]policy, error)) map[string]policy {
-	t.Helper()
-	needsTerraform(t)
-	found, err := read()
-	require.NoError(t, err)
-	require.NotEmpty(t, found)
-	return found
+	emulatortest.NeedsTerraform(t)
+	shipped.Do(func() { shipped.policies = read(t, []string{}, []string{}, map[string]any{}) })
+	require.NotEmpty(t, shipped.policies, "the first test that read them has failed")
+	return shipped.policies
 }
 
 // pages are those of all policies, the first first.

@@ -122,7 +122,7 @@ func TestWhatWaitsOnAKeptQueueIsToldBeforeItIsLost(t *testing.T) {
 	w := newWorld(t, 30*day, 1)
 	w.runs(quiet)
 	off := w.paid()
-	left := policiesOf(t, func() (map[string]policy, error) { return read([]string{}, []string{off.ID}, map[string]any{}) })
+	left := read(t, []string{}, []string{off.ID}, map[string]any{})
 	w.oldest(off.PushSubscription()).grows(0, w.minutes, 60)
 	told := pages(t, w, left)
 	require.Len(t, told, 1)
@@ -134,9 +134,7 @@ func TestWhatWaitsOnAKeptQueueIsToldBeforeItIsLost(t *testing.T) {
 func TestABusyShopHearsOfASilenceByItsOwnRhythm(t *testing.T) {
 	t.Parallel()
 	for n, within := range map[int]int{10: day + 15, 200: 12*hour + 15, 20000: 6*hour + 15} {
-		rhythm := policiesOf(t, func() (map[string]policy, error) {
-			return read([]string{}, []string{}, map[string]any{"webhooks_a_day": map[string]int{"paynow": n}})
-		})
+		rhythm := read(t, []string{}, []string{}, map[string]any{"webhooks_a_day": map[string]int{"paynow": n}})
 		w := newWorld(t, 4*day, 3)
 		w.runs(busy)
 		w.webhooks("paynow", "202").drop(broken, w.minutes)

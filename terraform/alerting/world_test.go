@@ -8,6 +8,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/catalog/catalogtest"
+	"billhook/emulator/emulatortest"
 	"billhook/internal/pipeline/tasks"
 )
 
@@ -31,7 +32,7 @@ type world struct {
 
 func newWorld(t *testing.T, minutes int, seed uint64) *world {
 	t.Helper()
-	needsTerraform(t) // which has the policies that it is for; it takes longer to make than to leave out
+	emulatortest.NeedsTerraform(t) // which has the policies that it is for; it takes longer to make than to leave out
 	c := catalogtest.Shipped()
 	return &world{catalog: c, rand: rand.New(rand.NewPCG(seed, 15)), minutes: minutes, byName: map[string]*series{}, objective: 0.999}
 }

@@ -17,9 +17,9 @@ func (i *installation) look(held cloudtest.State) {
 			i.unanswered = append(i.unanswered, what)
 		}
 	}
-	granted := func(key, role string, to any) bool {
-		for _, binding := range list(held.Policies[key], "bindings") {
-			if at(binding, "role") == role && slices.Contains(list(binding, "members"), any("serviceAccount:"+text(to))) {
+	granted := func(key, role, to string) bool {
+		for _, binding := range cloudtest.At[[]any](held.Policies[key], "bindings") {
+			if cloudtest.At[string](binding, "role") == role && slices.Contains(cloudtest.At[[]any](binding, "members"), any("serviceAccount:"+to)) {
 				return true
 			}
 		}
@@ -27,8 +27,8 @@ func (i *installation) look(held cloudtest.State) {
 	}
 	// serving are the revisions that have requests of a service.
 	serving := func(key string) (revisions []any) {
-		for _, status := range list(held.Resources[key], "trafficStatuses") {
-			if revision := held.Resources[key+"/revisions/"+text(at(status, "revision"))]; revision != nil {
+		for _, status := range cloudtest.At[[]any](held.Resources[key], "trafficStatuses") {
+			if revision := held.Resources[key+"/revisions/"+cloudtest.At[string](status, "revision")]; revision != nil {
 				revisions = append(revisions, revision)
 			}
 		}
@@ -41,43 +41,25 @@ func (i *installation) look(held cloudtest.State) {
 		wrong("a webhook: nothing serves")
 	}
 	for _, revision := range revisions {
-		for _, variable := range list(list(revision, "template", "containers")[0], "env") {
-			if at(variable, "name") == "QUEUES" && !slices.Contains(strings.Split(text(at(variable, "value")), ","), events.ID) {
+		for _, variable := range cloudtest.At[[]any](cloudtest.At[[]any](revision, "template", "containers")[0], "env") {
+			if cloudtest.At[string](variable, "name") == "QUEUES" && !slices.Contains(strings.Split(cloudtest.At[string](variable, "value"), ","), events.ID) {
 				wrong("a webhook: 404, since its queue does not run")
 			}
 		}
-		if !granted(topic, "roles/pubsub.publisher", at(revision, "template", "serviceAccount")) || held.Resources[topic] == nil {
+		if !granted(topic, "roles/pubsub.publisher", cloudtest.At[string](revision, "template", "serviceAccount")) || held.Resources[topic] == nil {
 			wrong("a webhook: 503, since it cannot be published")
 		}
 	}
 
-	push := at(held.Resources["pubsub/"+project+"/subscriptions/"+events.PushSubscription()], "pushConfig")
-	name, place, _ := strings.Cut(strings.TrimPrefix(text(at(push, "pushEndpoint")), "https://"), "-"+cloudtest.Number+".")
+	push := cloudtest.At[any](held.Resources["pubsub/"+project+"/subscriptions/"+events.PushSubscription()], "pushConfig")
+	name, place, _ := strings.Cut(strings.TrimPrefix(cloudtest.At[string](push, "pushEndpoint"), "https://"), "-"+cloudtest.Number+".")
 	worker := "run/" + project + "/locations/" + strings.Split(place, ".")[0] + "/services/" + name
 	switch {
 	case name == "":
 		wrong("a push: none, since there is no endpoint")
 	case len(serving(worker)) == 0:
 		wrong("a push: 404, since nothing serves at " + name)
-	case !granted(worker, "roles/run.invoker", at(push, "oidcToken", "serviceAccountEmail")):
+	case !granted(worker, "roles/run.invoker", cloudtest.At[string](push, "oidcToken", "serviceAccountEmail")):
 		wrong("a push: 403, since its account may not call " + name)
 	}
-}
-
-func at(of any, path ...string) any {
-	for _, name := range path {
-		members, _ := of.(cloudtest.Document)
-		of = members[name]
-	}
-	return of
-}
-
-func list(of any, path ...string) []any {
-	values, _ := at(of, path...).([]any)
-	return values
-}
-
-func text(of any) string {
-	value, _ := of.(string)
-	return value
 }

@@ -19,7 +19,7 @@ import (
 
 func (i *installation) revision(service string) string {
 	i.t.Helper()
-	name, _ := i.service(service)["latestReadyRevision"].(string)
+	name := cloudtest.At[string](i.service(service), "latestReadyRevision")
 	require.NotEmpty(i.t, name)
 	return name[strings.LastIndex(name, "/")+1:]
 }
@@ -55,9 +55,7 @@ func (i *installation) subscription(name string) cloudtest.Document {
 }
 
 func (i *installation) endpoint(name string) string {
-	config, _ := i.subscription(name)["pushConfig"].(cloudtest.Document)
-	endpoint, _ := config["pushEndpoint"].(string)
-	return endpoint
+	return cloudtest.At[string](i.subscription(name), "pushConfig", "pushEndpoint")
 }
 
 func problems(said string) string {

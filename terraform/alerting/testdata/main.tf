@@ -4,12 +4,12 @@ variable "queues" { type = list(string) }
 variable "kept" { type = list(string) }
 variable "thresholds" { type = any }
 module "catalog" {
-  source    = "../terraform/modules/catalog"
-  directory = "../catalog"
+  source    = "../../modules/catalog"
+  directory = "../../../catalog"
   queues    = var.queues
 }
 module "alerts" {
-  source       = "../terraform/modules/alerts"
+  source       = "../../modules/alerts"
   name         = "billhook"
   database     = "billhook"
   webhook      = "billhook-webhook"

@@ -121,24 +121,6 @@ func TestWhatTheDatabaseMayStillCommitBeforeWaits(t *testing.T) {
 	require.Equal(t, seal.Sealed{Entries: 1, Seals: 1}, run(t, s))
 }
 
-func TestASealHoldsEntriesInTheOrderInWhichTheyWereCommitted(t *testing.T) {
-	t.Parallel()
-	s := storetest.Open(t)
-	post(t, s, sale("acme", "b", "2026-11", 20, time.Second))
-	post(t, s, sale("acme", "c", "2026-11", 30, 2*time.Second), sale("acme", "a", "2026-11", 10, 0))
-	run(t, s)
-	first, second := ledger.EntryID("acme", "a"), ledger.EntryID("acme", "c")
-	if first > second {
-		first, second = second, first
-	}
-	for i, id := range []string{ledger.EntryID("acme", "b"), first, second} {
-		entry := filetest.Must(ledger.Read(storetest.Get(t, s, ledger.Key(id))))(t)
-		same := filetest.Must(seal.Locate(t.Context(), s, &entry))(t)
-		require.True(t, same)
-		require.Equal(t, []int64{1, int64(i)}, []int64{entry.Seal, entry.Leaf})
-	}
-}
-
 // An entry that cannot be read stays, is told of, and keeps no other from its seal.
 func TestAnUnreadableEntryDelaysNoOther(t *testing.T) {
 	t.Parallel()

@@ -171,14 +171,8 @@ type StockEditor struct {
 }
 
 // Get returns the stock of a tenant's product. The error is ErrNoStock, ErrBroken, or an outage.
-func (ed *StockEditor) Get(ctx context.Context, tenant, product string) (Stock, error) {
-	return store.Read(ctx, ed.Store, StockKey(tenant, product), ErrNoStock, ReadStock)
-}
-
-// List returns a page of the stock of a tenant's products, by id; next is zero on the last.
-func (ed *StockEditor) List(ctx context.Context, tenant string, after store.Cursor, limit int) (page []Stock, next store.Cursor, err error) {
-	query := store.Query{Collection: StockCollection, IDPrefix: store.Path(tenant) + "~", After: after, Limit: limit}
-	return store.List(ctx, ed.Store, query, ReadStock)
+func (ed *StockEditor) Get(ctx context.Context, _ audit.Author, in StockOf) (Stock, error) {
+	return store.Read(ctx, ed.Store, StockKey(in.Tenant, in.ProductID), ErrNoStock, ReadStock)
 }
 
 // Set says how many pieces of a tenant's product can be ordered from now on. Those that are reserved or sold stay so.
@@ -280,14 +274,13 @@ func (ed *StockEditor) Operations() []console.Operation {
 			Name: "stock ls", Path: "GET /v1/ops/stock", Summary: "List the products that have a stock",
 			Empty: "No product has a stock. An order of a product without one is out of stock: set it with stock set.",
 		}, func(ctx context.Context, _ audit.Author, in console.OwnedList) (console.List[Stock], error) {
-			return console.Listed(ed.List(ctx, in.Tenant, in.After, in.Limit))
+			query := store.Query{Collection: StockCollection, IDPrefix: store.Path(in.Tenant) + "~", After: in.After, Limit: in.Limit}
+			return console.Listed(store.List(ctx, ed.Store, query, ReadStock))
 		}),
 		console.New(console.Row{
 			Name: "stock show", Path: "GET /v1/ops/stock/{id}", Summary: "Show the pieces of a product that are available, reserved and sold",
 			Beside: []string{"stock history"},
-		}, func(ctx context.Context, _ audit.Author, in StockOf) (Stock, error) {
-			return ed.Get(ctx, in.Tenant, in.ProductID)
-		}),
+		}, ed.Get),
 		console.New(console.Row{
 			Name: "stock set", Path: "PUT /v1/ops/stock/{id}", Needs: console.Reason, Before: "stock show",
 			Summary: "Set how many pieces of a product can be ordered",

@@ -163,18 +163,15 @@ func AgainstKept(tenant string, kept, there []Seal) (found []Finding, compared i
 		if s.Tenant != tenant {
 			continue
 		}
-		finding := Finding{Kind: Resealed, Tenant: tenant, Document: sealKey(tenant, s.Number).String(), Seal: s.Number}
-		switch hash, known := hashes[s.Number]; {
-		case !known:
-			finding.Detail = "the seal that was kept is gone"
-		case hash != s.Hash:
-			finding.Detail = "the seal is not the one that was kept: the books were sealed again"
+		hash, known := hashes[s.Number]
+		detail := "the seal that was kept is gone"
+		if known {
 			compared++
-		default:
-			compared++
-			continue
+			detail = "the seal is not the one that was kept: the books were sealed again"
 		}
-		found = append(found, finding)
+		if hash != s.Hash || !known {
+			found = append(found, Finding{Resealed, tenant, sealKey(tenant, s.Number).String(), s.Number, detail})
+		}
 	}
 	return found, compared
 }

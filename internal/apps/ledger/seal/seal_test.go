@@ -365,6 +365,14 @@ func FuzzCheckProof(f *testing.F) {
 	})
 }
 
+// watching is the daily verification of a store, which tells of what it finds.
+func watching(s store.Store, now func() time.Time, told *[]string) seal.Watch {
+	return seal.Watch{
+		Verifier: seal.Verifier{From: s, Origins: sealtest.Trusting{}}, Store: s, Now: now,
+		Report: func(f seal.Finding) { *told = append(*told, f.Kind+" "+f.Document) },
+	}
+}
+
 func watched(t *testing.T) store.Store {
 	t.Helper()
 	s := storetest.Open(t)
@@ -389,10 +397,7 @@ func TestTheDailyVerificationGoesOnWhereItWasCutOff(t *testing.T) {
 		s := &storetest.Faults{Store: watched(t)}
 		now := noon
 		var told []string
-		watch := seal.Watch{
-			Verifier: seal.Verifier{From: s, Origins: sealtest.Trusting{}}, Store: s, Now: func() time.Time { return now },
-			Report: func(f seal.Finding) { told = append(told, f.Kind+" "+f.Document) },
-		}
+		watch := watching(s, func() time.Time { return now }, &told)
 		steps := 0
 		var state seal.State
 		for state.Last.FinishedAt.IsZero() {
@@ -431,11 +436,7 @@ func TestTheDailyVerificationGoesOnWhereItWasCutOff(t *testing.T) {
 
 func step(t *testing.T, s store.Store) seal.State {
 	t.Helper()
-	state, err := seal.Watch{
-		Verifier: seal.Verifier{From: s, Origins: sealtest.Trusting{}}, Store: s, Now: func() time.Time { return noon }, Report: func(seal.Finding) {},
-	}.Step(t.Context())
-	require.NoError(t, err)
-	return state
+	return filetest.Must(watching(s, func() time.Time { return noon }, new([]string)).Step(t.Context()))(t)
 }
 
 func TestAVerificationWhoseProgressIsDamagedBeginsAnew(t *testing.T) {
@@ -468,12 +469,8 @@ func TestTwoStepsAtOnceCountEachPartOnce(t *testing.T) {
 	t.Parallel()
 	s := watched(t)
 	faults := &storetest.Faults{Store: s}
-	told := 0
-	watch := func(on store.Store) seal.Watch {
-		return seal.Watch{
-			Verifier: seal.Verifier{From: on, Origins: sealtest.Trusting{}}, Store: on, Now: func() time.Time { return noon }, Report: func(seal.Finding) { told++ },
-		}
-	}
+	var told []string
+	watch := func(on store.Store) seal.Watch { return watching(on, func() time.Time { return noon }, &told) }
 	first := true
 	faults.OnCommit = func(ctx context.Context, _ []store.Write, do func() error) error {
 		if first {
@@ -483,7 +480,7 @@ func TestTwoStepsAtOnceCountEachPartOnce(t *testing.T) {
 		return do()
 	}
 	state := filetest.Must(watch(faults).Step(t.Context()))(t)
-	require.Contains(t, []int{1, 2}, told)
+	require.Contains(t, []int{1, 2}, len(told))
 	require.EqualValues(t, 1, state.Last.Found)
 	require.EqualValues(t, 14, state.Last.Seals)
 }

@@ -171,8 +171,8 @@ type StockEditor struct {
 }
 
 // Get returns the stock of a tenant's product. The error is ErrNoStock, ErrBroken, or an outage.
-func (ed *StockEditor) Get(ctx context.Context, _ audit.Author, in StockOf) (Stock, error) {
-	return store.Read(ctx, ed.Store, StockKey(in.Tenant, in.ProductID), ErrNoStock, ReadStock)
+func (ed *StockEditor) Get(ctx context.Context, tenant, product string) (Stock, error) {
+	return store.Read(ctx, ed.Store, StockKey(tenant, product), ErrNoStock, ReadStock)
 }
 
 // Set says how many pieces of a tenant's product can be ordered from now on. Those that are reserved or sold stay so.
@@ -280,7 +280,9 @@ func (ed *StockEditor) Operations() []console.Operation {
 		console.New(console.Row{
 			Name: "stock show", Path: "GET /v1/ops/stock/{id}", Summary: "Show the pieces of a product that are available, reserved and sold",
 			Beside: []string{"stock history"},
-		}, ed.Get),
+		}, func(ctx context.Context, _ audit.Author, in StockOf) (Stock, error) {
+			return ed.Get(ctx, in.Tenant, in.ProductID)
+		}),
 		console.New(console.Row{
 			Name: "stock set", Path: "PUT /v1/ops/stock/{id}", Needs: console.Reason, Before: "stock show",
 			Summary: "Set how many pieces of a product can be ordered",

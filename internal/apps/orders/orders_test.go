@@ -76,7 +76,7 @@ func (s *shop) order(t *testing.T, id string) orders.Order {
 
 func (s *shop) pieces(t *testing.T, product string) [3]int64 {
 	t.Helper()
-	stock := filetest.Must(s.Stock.Get(t.Context(), ada, orderstest.SetStock(product, 0).StockOf))(t)
+	stock := filetest.Must(s.Stock.Get(t.Context(), dedupe.DefaultTenant, product))(t)
 	return [3]int64{stock.Available, stock.Reserved, stock.Sold}
 }
 
@@ -368,7 +368,7 @@ func TestEveryEventAtEveryStateOfRestIsAnsweredByTheTable(t *testing.T) {
 func TestStockIsSetWithAReasonAndKeepsWhatIsReserved(t *testing.T) {
 	t.Parallel()
 	s := open(t)
-	_, err := s.Stock.Get(t.Context(), ada, orderstest.SetStock("cap", 0).StockOf)
+	_, err := s.Stock.Get(t.Context(), dedupe.DefaultTenant, "cap")
 	require.ErrorIs(t, err, orders.ErrNoStock)
 	s.stocked(t, "cap", 5)
 	s.tell(t, orderstest.Created("e1", "o1", "cap 2"))

@@ -230,23 +230,6 @@ func TestAChangeThatOthersAlwaysPrecedeIsAnError(t *testing.T) {
 	require.ErrorIs(t, errorOf(d.Unlink(t.Context(), ada, unlink)), store.ErrBusy)
 }
 
-func TestALinkWhoseAnswerIsLostCanBeRepeated(t *testing.T) {
-	t.Parallel()
-	for _, lost := range []int{1, 2} { // the commit of the mapping, that of the orders
-		d, commits := newOffice(t), 0
-		d.guestOrders(t, 0, 3, 100)
-		d.Store = passing(d.store, func() {
-			if commits++; commits == lost {
-				d.faults.FailAfter(1)
-			}
-		})
-		require.ErrorIs(t, errorOf(d.Link(t.Context(), ada, link("u1"))), storetest.ErrFault, lost)
-		require.NoError(t, errorOf(d.Link(t.Context(), ada, link("u1"))))
-		state := filetest.Must(d.Show(t.Context(), "default", "c1"))(t)
-		require.Equal(t, []int64{300, 0, 300}, []int64{state.MovedPoints, state.GuestPoints, d.balance(t, ledger.UserPoints("u1"))})
-	}
-}
-
 func (d *office) learn(t *testing.T, customer, uid string, try int) customers.Learned {
 	t.Helper()
 	learned, err := d.Learn(t.Context(), customers.Order{Tenant: "default", CustomerID: customer, UID: uid, EventID: "e1"}, try)

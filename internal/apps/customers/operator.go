@@ -2,7 +2,6 @@ package customers
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -22,8 +21,6 @@ const (
 	batch = 200
 	// moveFor is how long one call moves orders; the caller asks again.
 	moveFor = 15 * time.Second
-	// tries bounds the attempts of one commit of orders while others change its documents.
-	tries = 10
 )
 
 // ErrUnknown is an error of the operator. Any other is the store's.
@@ -96,27 +93,25 @@ func (o *Operator) Link(ctx context.Context, by audit.Author, change LinkCustome
 		return Linked{}, fmt.Errorf("%w: this is no uid", audit.ErrInvalid)
 	}
 	done := Linked{Tenant: change.Tenant, CustomerID: change.ID, UID: change.UID, Operation: "link-" + o.NewID()}
-	m, audited, err := o.settle(ctx, change, change.By(by), &done)
+	audited, err := o.settle(ctx, change, change.By(by), &done)
 	if err != nil {
 		return done, err
 	}
 	if done.Left, err = o.guestPoints(ctx, change.Tenant, change.ID); err != nil || done.Left == 0 {
 		return done, err
 	}
-	if err := o.move(ctx, change, change.By(by), m, audited, &done); err != nil {
+	if err := o.move(ctx, change, change.By(by), audited, &done); err != nil {
 		return done, err
 	}
 	done.Left, err = o.guestPoints(ctx, change.Tenant, change.ID)
 	return done, err
 }
 
-func (o *Operator) settle(
-	ctx context.Context, change LinkCustomer, by audit.Change, done *Linked,
-) (m Mapping, audited bool, err error) {
+func (o *Operator) settle(ctx context.Context, change LinkCustomer, by audit.Change, done *Linked) (audited bool, err error) {
 	key, now := Key(change.Tenant, change.ID), o.Now()
-	audited, err = by.Update(ctx, o.Store, key, change.subject(), now, done.Operation,
+	return by.Update(ctx, o.Store, key, change.subject(), now, done.Operation,
 		func(doc store.Document) (made audit.Made, err error) {
-			m = of(doc, change.Tenant, change.ID)
+			m := of(doc, change.Tenant, change.ID)
 			done.Before = m.UID
 			switch {
 			case m.UID == change.UID:
@@ -129,78 +124,63 @@ func (o *Operator) settle(
 			}
 			m = Mapping{Tenant: change.Tenant, CustomerID: change.ID, UID: change.UID, Since: now}
 			made.Action, made.After = "link", map[string]any{"uid": change.UID, "operation": done.Operation}
-			made.Writes, made.Version = []store.Write{store.Replace(doc.Key, doc.Version, store.Encode(&m))}, &m.Version
+			made.Writes = []store.Write{store.Replace(doc.Key, doc.Version, store.Encode(&m))}
 			return made, nil
 		})
-	return m, audited, err
 }
 
-func (o *Operator) move(
-	ctx context.Context, change LinkCustomer, by audit.Change, m Mapping, audited bool, done *Linked,
-) error {
+func (o *Operator) move(ctx context.Context, change LinkCustomer, by audit.Change, audited bool, done *Linked) error {
 	from, to, began, long := ledger.CustomerPoints(change.ID), ledger.UserPoints(change.UID), o.Now(), moveFor
 	if ends, ok := ctx.Deadline(); ok { // who waits for a shorter time, such as a page, is answered in time
 		long = min(long, time.Until(ends)*3/4)
 	}
-	after, failed := change.After, 0
-	for {
-		chains, next, err := ledger.HeldBy(ctx, o.Store, change.Tenant, from, store.Cursor{ID: after})
-		if err != nil {
-			return fmt.Errorf("customers: link: %w", err)
+	var chains, some []ledger.Chain
+	var next store.Cursor
+	for after, read := change.After, true; ; {
+		if o.Now().Sub(began) > long {
+			done.Next = after
+			return nil
 		}
-		for len(chains) > 0 {
-			if o.Now().Sub(began) > long {
-				done.Next = after
-				return nil
-			}
-			some := chains[:min(batch, len(chains))]
-			writes, points, err := ledger.Transfer(some, to, done.Operation, o.Now())
-			if err != nil {
-				return fmt.Errorf("customers: link: %w", err)
-			}
-			if points > 0 {
-				orders := int64(len(writes)-2) / 2 // two entries each, and the two accounts
-				moved := m
-				moved.MovedPoints, moved.MovedOrders = m.MovedPoints+points, m.MovedOrders+orders
-				writes = append(writes, store.Replace(Key(change.Tenant, change.ID), m.Version, store.Encode(&moved)))
-				if !audited {
-					entry := audit.Entry{
-						Kind: AuditKind, Tenant: change.Tenant, Subject: change.ID, Action: "move", At: o.Now(),
-						Before: map[string]any{"uid": m.UID}, After: map[string]any{"uid": m.UID, "operation": done.Operation},
-					}
-					if writes, err = entry.By(by).With(done.Operation, writes...); err != nil {
-						return err
-					}
-				}
-				versions, err := o.Store.Commit(ctx, writes)
-				if errors.Is(err, store.ErrExists) || errors.Is(err, store.ErrStale) {
-					break // a refund, a link or an unlink came between: look again
-				}
-				if err != nil {
-					return fmt.Errorf("customers: link: %w", err)
-				}
-				m, audited = moved, true
-				m.Version = versions[2*orders+2]
-				done.MovedPoints, done.MovedOrders = done.MovedPoints+points, done.MovedOrders+orders
-			}
-			chains = chains[len(some):]
-		}
-		if len(chains) > 0 {
-			if failed++; failed == tries {
-				return store.ErrBusy
-			}
-			if m, err = lookup(ctx, o.Store, change.Tenant, change.ID); err != nil {
-				return err
-			}
+		var points, orders int64
+		versions, err := store.Update(ctx, o.Store, Key(change.Tenant, change.ID), func(doc store.Document) (writes []store.Write, err error) {
+			m := of(doc, change.Tenant, change.ID)
 			if m.UID != change.UID {
-				return audit.ErrChanged
+				return nil, audit.ErrChanged
 			}
+			if read {
+				if chains, next, err = ledger.HeldBy(ctx, o.Store, change.Tenant, from, store.Cursor{ID: after}); err != nil {
+					return nil, err
+				}
+			}
+			read, some = true, chains[:min(batch, len(chains))] // where a refund, a link or an unlink comes between, it looks again
+			if writes, points, err = ledger.Transfer(some, to, done.Operation, o.Now()); err != nil || points == 0 {
+				return nil, err
+			}
+			orders = int64(len(writes)-2) / 2 // two entries each, and the two accounts
+			m.MovedPoints, m.MovedOrders = m.MovedPoints+points, m.MovedOrders+orders
+			writes = append(writes, store.Replace(doc.Key, doc.Version, store.Encode(&m)))
+			if audited {
+				return writes, nil
+			}
+			return audit.Entry{
+				Kind: AuditKind, Tenant: change.Tenant, Subject: change.ID, Action: "move", At: o.Now(),
+				Before: map[string]any{"uid": m.UID}, After: map[string]any{"uid": m.UID, "operation": done.Operation},
+			}.By(by).With(done.Operation, writes...)
+		})
+		if err != nil {
+			return err
+		}
+		if len(versions) > 0 {
+			audited, done.MovedPoints, done.MovedOrders = true, done.MovedPoints+points, done.MovedOrders+orders
+		}
+		if chains = chains[len(some):]; len(chains) > 0 {
+			read = false
 			continue
 		}
 		if next.IsZero() {
 			return nil
 		}
-		after, failed = next.ID, 0
+		after = next.ID
 	}
 }
 

@@ -176,7 +176,10 @@ type AddEndpoint struct {
 }
 
 // List returns a page of endpoints, the newest first; of failing ones those that failed last.
-func (ed *Editor) List(ctx context.Context, in ListEndpoints) (page []Endpoint, next store.Cursor, err error) {
+func (ed *Editor) List(ctx context.Context, _ audit.Author, in ListEndpoints) (console.List[Endpoint], error) {
+	if in.State != "" && in.Tenant != "" {
+		return console.List[Endpoint]{}, console.Refuse(console.Malformed, "parameter_invalid", "Give a state or a tenant, not both.")
+	}
 	query := store.Query{Collection: Collection, Newest: &store.Newest{Field: "created_at"}, After: in.After, Limit: in.Limit}
 	switch {
 	case in.State == "failing":
@@ -186,7 +189,7 @@ func (ed *Editor) List(ctx context.Context, in ListEndpoints) (page []Endpoint, 
 	case in.Tenant != "":
 		query.Equal = map[string]any{"tenant": in.Tenant}
 	}
-	return store.List(ctx, ed.Store, query, Read)
+	return console.Listed(store.List(ctx, ed.Store, query, Read))
 }
 
 // Operations are what people do with endpoints.
@@ -199,12 +202,7 @@ func (ed *Editor) Operations() []console.Operation {
 		console.New(console.Row{
 			Name: "endpoints ls", Path: "GET /v1/ops/endpoints", Summary: "List endpoints, newest first",
 			Empty: "No endpoint is in this list. A third party gets events once its address is registered: endpoints add.",
-		}, func(ctx context.Context, _ audit.Author, in ListEndpoints) (console.List[Endpoint], error) {
-			if in.State != "" && in.Tenant != "" {
-				return console.List[Endpoint]{}, console.Refuse(console.Malformed, "parameter_invalid", "Give a state or a tenant, not both.")
-			}
-			return console.Listed(ed.List(ctx, in))
-		}),
+		}, ed.List),
 		console.New(console.Row{
 			Name: "endpoints show", Path: "GET /v1/ops/endpoints/{id}", Summary: "Show an endpoint, and since when its deliveries fail",
 			Beside: []string{"endpoints deliveries", "endpoints history"},

@@ -334,9 +334,9 @@ func TestAnInvalidEndpointIsRefused(t *testing.T) {
 	w.posting.checks = fmt.Errorf("%w: not there", audit.ErrInvalid)
 	_, err := w.register(endpoints.AddEndpoint{URL: "https://a.example"})
 	require.ErrorIs(t, err, audit.ErrInvalid, "where requests may not go, nothing is registered")
-	page, _, err := w.List(t.Context(), endpoints.ListEndpoints{Page: console.Page{Limit: 10}})
+	page, err := w.List(t.Context(), ada.Who, endpoints.ListEndpoints{Page: console.Page{Limit: 10}})
 	require.NoError(t, err)
-	require.Empty(t, page)
+	require.Empty(t, page.Items)
 }
 
 func TestAListBeginsWithTheNewestOrWithThatWhichFailedLast(t *testing.T) {
@@ -352,10 +352,10 @@ func TestAListBeginsWithTheNewestOrWithThatWhichFailedLast(t *testing.T) {
 		require.Error(t, errorOf(w.told(t, event(t, "evt-"+id, id, "a"))))
 	}
 	for state, want := range map[string][]string{"": {"p4", "p3", "p2", "p1", "p0"}, "failing": {"p0", "p4"}} {
-		page, _, err := w.List(t.Context(), endpoints.ListEndpoints{State: state, Page: console.Page{Limit: 10}})
+		page, err := w.List(t.Context(), ada.Who, endpoints.ListEndpoints{State: state, Page: console.Page{Limit: 10}})
 		require.NoError(t, err)
 		var ids []string
-		for _, e := range page {
+		for _, e := range page.Items {
 			ids = append(ids, e.ID)
 		}
 		require.Equal(t, want, ids)
@@ -551,9 +551,9 @@ func TestEveryHistoryOfAnEndpointAgreesWithTheModel(t *testing.T) {
 					{State: "disabled"}: m.there && m.state == endpoints.Disabled, {State: "failing"}: m.there && !m.failing.IsZero(),
 				} {
 					in.Page = console.Page{Limit: store.MaxPage}
-					page, _, err := w.List(context.Background(), in)
+					page, err := w.List(context.Background(), ada.Who, in)
 					require.NoError(t, err)
-					require.Equal(t, on, slices.ContainsFunc(page, func(e endpoints.Endpoint) bool { return e.ID == id }), in)
+					require.Equal(t, on, slices.ContainsFunc(page.Items, func(e endpoints.Endpoint) bool { return e.ID == id }), in)
 				}
 			},
 		})

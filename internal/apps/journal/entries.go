@@ -55,12 +55,7 @@ func (e Entry) Notes() []string {
 	case !e.Changed:
 		return nil
 	}
-	note := "Entry " + e.ID + " was changed after it was "
-	if e.Seal == 0 {
-		note += "posted"
-	} else {
-		note += "sealed"
-	}
+	note := "Entry " + e.ID + " was changed after it was " + map[bool]string{true: "posted", false: "sealed"}[e.Seal == 0]
 	if e.Hash == "" {
 		note += ", and cannot be read any more"
 	}

@@ -20,10 +20,7 @@ import (
 // Origins finds the record of the event that made an entry, or the audit of the person who did.
 type Origins struct {
 	Catalog *catalog.Catalog
-	Store   interface {
-		store.Getter
-		store.Querier
-	}
+	Store   ledger.Reader
 }
 
 // makers are the handlers whose events make entries of a kind. People alone make the others.

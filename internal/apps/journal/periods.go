@@ -160,15 +160,6 @@ func (p *Periods) Get(ctx context.Context, tenant, period string) (Period, error
 	return p.read(doc, tenant, period)
 }
 
-// List returns the periods of a tenant that were ever closed, by month.
-func (p *Periods) List(ctx context.Context, tenant string) ([]Period, error) {
-	if !pii.ID.Valid(tenant) {
-		return nil, audit.ErrID
-	}
-	query := store.Query{Collection: PeriodsCollection, IDPrefix: periodPrefix(tenant)}
-	return store.All(ctx, p.Store, query, func(doc store.Document) (Period, error) { return ReadPeriod(doc, p.Now()) })
-}
-
 // Close has a period that is over take no entries from Notice on. One that is closed stays so, and a request
 // to reopen it is withdrawn. The error is ErrNotOver, wraps ErrBroken, or is as of audit.Change.Update.
 func (p *Periods) Close(ctx context.Context, tenant, period string, by audit.Change) (Period, error) {
@@ -264,13 +255,17 @@ func (m Month) Alerts() bool { return m.Books.Alerts() }
 func (m Month) Notes() []string { return slices.Concat(m.Period.Notes(), m.Books.Notes()) }
 
 // Months returns the months of a tenant that have sealed entries or were ever closed, and the one that runs, the newest
-// first. The error is as of List, or that of reading the seals.
+// first. The error is as of Get, or that of reading the seals.
 func (p *Periods) Months(ctx context.Context, tenant string) ([]Period, error) {
+	if !pii.ID.Valid(tenant) {
+		return nil, audit.ErrID
+	}
 	months, err := seal.Months(ctx, p.Store, tenant)
 	if err != nil {
 		return nil, err
 	}
-	all, err := p.List(ctx, tenant)
+	query := store.Query{Collection: PeriodsCollection, IDPrefix: periodPrefix(tenant)}
+	all, err := store.All(ctx, p.Store, query, func(doc store.Document) (Period, error) { return ReadPeriod(doc, p.Now()) })
 	if err != nil {
 		return nil, err
 	}

@@ -62,10 +62,14 @@ func (e Entry) LeafHash() ([]byte, error) {
 // Read reads the document of an entry, a journal's or a chain's. The error wraps ErrBroken.
 func Read(doc store.Document) (Entry, error) {
 	e, err := read(doc)
+	return e, broken(doc, err)
+}
+
+func broken(doc store.Document, err error) error {
 	if err != nil {
-		return Entry{}, fmt.Errorf("%w: %s: %w", ErrBroken, doc.Key, err)
+		err = fmt.Errorf("%w: %s: %w", ErrBroken, doc.Key, err)
 	}
-	return e, nil
+	return err
 }
 
 func read(doc store.Document) (Entry, error) {

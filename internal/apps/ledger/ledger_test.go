@@ -78,6 +78,10 @@ func TestAnEntryThatDoesNotBalanceOrLacksAPartIsNotPosted(t *testing.T) {
 		require.ErrorIs(t, err, ledger.ErrInvalid, name)
 		require.Nil(t, writes, name)
 	}
+	for _, kind := range []ledger.Kind{ledger.KindJournalReversal, ledger.KindCredit} {
+		_, err := ledger.Entry{Kind: kind}.Reversal("evt-2", "2026-04", noon)
+		require.ErrorIs(t, err, ledger.ErrIrreversible)
+	}
 }
 
 func TestPostTakesWhatIsJustWithinTheLimits(t *testing.T) {
@@ -593,6 +597,18 @@ func TestABalanceOfADayIsExactOrRefused(t *testing.T) {
 		require.NoError(t, err)
 		require.Zero(t, found.Balance)
 	}
+}
+
+func TestAnEntryGetsANewTimeOnce(t *testing.T) {
+	t.Parallel()
+	books := storetest.Open(t)
+	bookCredit(t, books, credit("order-1", 1000))
+	before := storetest.Get(t, books, document(ledger.Credit(credit("order-1", 1000))).Key)
+	storetest.Put(t, books, ledger.Reposition(before))
+	after := storetest.Get(t, books, before.Key)
+	require.Positive(t, ledger.Position(after).Compare(ledger.Position(before)))
+	_, err := books.Commit(t.Context(), []store.Write{ledger.Reposition(before)})
+	require.ErrorIs(t, err, store.ErrStale)
 }
 
 func TestTheBooksHoldOnTheEmbeddedStore(t *testing.T) {

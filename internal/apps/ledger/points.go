@@ -135,10 +135,7 @@ func (m Move) writes() ([]store.Write, error) {
 // MoveFromDocument reads the document of a chain's entry. The error wraps ErrBroken.
 func MoveFromDocument(doc store.Document) (Move, error) {
 	m, err := readMove(doc)
-	if err != nil {
-		return Move{}, fmt.Errorf("%w: %s: %w", ErrBroken, doc.Key, err)
-	}
-	return m, nil
+	return m, broken(doc, err)
 }
 
 func readMove(doc store.Document) (Move, error) {

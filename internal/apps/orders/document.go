@@ -175,12 +175,6 @@ func (ed *StockEditor) Get(ctx context.Context, tenant, product string) (Stock, 
 	return store.Read(ctx, ed.Store, StockKey(tenant, product), ErrNoStock, ReadStock)
 }
 
-// List returns a page of the stock of a tenant's products, by id; next is zero on the last.
-func (ed *StockEditor) List(ctx context.Context, tenant string, after store.Cursor, limit int) (page []Stock, next store.Cursor, err error) {
-	query := store.Query{Collection: StockCollection, IDPrefix: store.Path(tenant) + "~", After: after, Limit: limit}
-	return store.List(ctx, ed.Store, query, ReadStock)
-}
-
 // Set says how many pieces of a tenant's product can be ordered from now on. Those that are reserved or sold stay so.
 // The error is ErrBroken, or as of audit.Change.Update.
 func (ed *StockEditor) Set(ctx context.Context, by audit.Author, in SetStock) (Stock, error) {
@@ -280,7 +274,8 @@ func (ed *StockEditor) Operations() []console.Operation {
 			Name: "stock ls", Path: "GET /v1/ops/stock", Summary: "List the products that have a stock",
 			Empty: "No product has a stock. An order of a product without one is out of stock: set it with stock set.",
 		}, func(ctx context.Context, _ audit.Author, in console.OwnedList) (console.List[Stock], error) {
-			return console.Listed(ed.List(ctx, in.Tenant, in.After, in.Limit))
+			query := store.Query{Collection: StockCollection, IDPrefix: store.Path(in.Tenant) + "~", After: in.After, Limit: in.Limit}
+			return console.Listed(store.List(ctx, ed.Store, query, ReadStock))
 		}),
 		console.New(console.Row{
 			Name: "stock show", Path: "GET /v1/ops/stock/{id}", Summary: "Show the pieces of a product that are available, reserved and sold",

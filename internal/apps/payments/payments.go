@@ -91,15 +91,12 @@ type Payments struct {
 }
 
 // Initiate is the handler of initial payments, renewals, upgrades and downgrades.
-func (p Payments) Initiate() handler.LeasedOf[*contract.Envelope] {
-	return p.leased(func(handler.Event, *contract.Envelope) []handler.Emission { return nil })
-}
+func (p Payments) Initiate() handler.LeasedOf[*contract.Envelope] { return p.leased(false) }
 
 // Trial is the handler of the payment that verifies a trial's card. Where it is made, it is refunded.
-func (p Payments) Trial() handler.LeasedOf[*contract.Envelope] { return p.leased(p.refund) }
+func (p Payments) Trial() handler.LeasedOf[*contract.Envelope] { return p.leased(true) }
 
-// leased is the handler of payments after each of which the emissions of also follow.
-func (p Payments) leased(also func(event handler.Event, update *contract.Envelope) []handler.Emission) handler.LeasedOf[*contract.Envelope] {
+func (p Payments) leased(refunded bool) handler.LeasedOf[*contract.Envelope] {
 	effect := func(event handler.Event, body *contract.Envelope, answer []byte) (handler.Effect, error) {
 		s, err := read(answer, body.Payload)
 		if err != nil {
@@ -109,7 +106,9 @@ func (p Payments) leased(also func(event handler.Event, update *contract.Envelop
 		effect := handler.Effect{Result: Declined, Emit: []handler.Emission{emission(p.Updates, update)}}
 		if s.Status == statusSucceeded {
 			effect.Result = Paid
-			effect.Emit = append(effect.Emit, also(event, update)...)
+			if refunded {
+				effect.Emit = append(effect.Emit, p.refund(event, update))
+			}
 		}
 		return effect, nil
 	}
@@ -168,15 +167,15 @@ func updateOf(event handler.Event, asked *contract.Envelope, s said) *contract.E
 }
 
 // refund is the refund of a trial's payment, whole: billing-queues, section 7.1. Its key is another than the update's.
-func (p Payments) refund(event handler.Event, update *contract.Envelope) []handler.Emission {
+func (p Payments) refund(event handler.Event, update *contract.Envelope) handler.Emission {
 	paid := update.Payload
-	return []handler.Emission{emission(p.Refunds, &contract.Envelope{
+	return emission(p.Refunds, &contract.Envelope{
 		Action: actionRefund, CorrelationID: update.CorrelationID, IdempotencyKey: handler.CalleeKey(p.Refunds.ID, event.Tenant, update.IdempotencyKey),
 		Payload: contract.Payload{
 			EventID: event.ID, EventType: paid.EventType, SubscriptionID: paid.SubscriptionID, PaymentID: paid.PaymentID,
 			CustomerID: paid.CustomerID, UID: paid.UID, Currency: paid.Currency, Amount: paid.Amount,
 		},
-	})}
+	})
 }
 
 func emission(to catalog.Queue, envelope *contract.Envelope) handler.Emission {

@@ -34,6 +34,8 @@ type bank struct {
 	// forgets: a refusal is not remembered under its key. voids: asking for a key that nothing was done
 	// under declines it for good. rebuffs: a repetition of what was done is refused.
 	forgets, voids, rebuffs bool
+	// before, if set, comes before the next order, which reaches the gateway late.
+	before func()
 }
 
 type bankOrder struct {
@@ -52,6 +54,10 @@ func (b *bank) Do(_ context.Context, id string, order []byte) ([]byte, error) {
 	var asked bankOrder
 	if err := json.Unmarshal(order, &asked); err != nil {
 		return nil, err
+	}
+	if before := b.before; before != nil {
+		b.before = nil
+		before()
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -243,25 +249,11 @@ func TestTheAmountOfARefundIsThatWhichIsStored(t *testing.T) {
 	require.Equal(t, "9.99", b.made[refundOf("r-1", "", "").CalleeKey()].Amount)
 }
 
-// slow is a gateway that a first order reaches late: something else comes before it.
-type slow struct {
-	*bank
-	before func()
-}
-
-func (s *slow) Do(ctx context.Context, id string, order []byte) ([]byte, error) {
-	if before := s.before; before != nil {
-		s.before = nil
-		before()
-	}
-	return s.bank.Do(ctx, id, order)
-}
-
 // A worker of r-1 asks the gateway only once r-1 was refused to another worker, and r-2 has the refund, of unknown outcome.
 func TestALateAnswerToOneMessageLeavesTheRefundOfAnotherAlone(t *testing.T) {
 	t.Parallel()
 	for reason, forgets := range map[string]bool{"refund_declined": false, "two_phase_disagreement": true} {
-		m, late := newMemory(), &slow{bank: newBank("refuse", "lose")}
+		m, late := newMemory(), newBank("refuse", "lose")
 		late.forgets = forgets
 		h := refunding(m, late)
 		late.before = func() {

@@ -86,6 +86,9 @@ func Read(doc store.Document) (Product, error) {
 
 // look reads a product past every cache. The error is ErrUnknown, ErrBroken, or says that nothing is known.
 func look(ctx context.Context, from store.Getter, start map[string]catalog.Product, tenant, id string) (Product, error) {
+	if !pii.ID.Valid(tenant) || !pii.ID.Valid(id) {
+		return Product{}, ErrUnknown
+	}
 	doc, err := store.Find(ctx, from, Key(tenant, id))
 	if err != nil {
 		return Product{}, fmt.Errorf("products: %w", err)
@@ -119,9 +122,6 @@ type Editor struct {
 // Get returns a tenant's product as it stands, a retired one too, past every cache. The error is
 // ErrUnknown, ErrBroken, or says that nothing is known.
 func (ed *Editor) Get(ctx context.Context, tenant, id string) (Product, error) {
-	if !pii.ID.Valid(tenant) || !pii.ID.Valid(id) {
-		return Product{}, ErrUnknown
-	}
 	return look(ctx, ed.Store, ed.Start, tenant, id)
 }
 
@@ -233,9 +233,6 @@ func NewReader(from store.Getter, start map[string]catalog.Product, now func() t
 // Points returns what one piece of a tenant's product is worth; known reports whether orders may
 // name it. An error means that this is not known now, or wraps ErrBroken.
 func (r *Reader) Points(ctx context.Context, tenant, id string) (points int64, known bool, err error) {
-	if !pii.ID.Valid(tenant) || !pii.ID.Valid(id) {
-		return 0, false, nil
-	}
 	points, err = r.known.Get(ctx, Key(tenant, id).ID, func(ctx context.Context) (int64, time.Duration, error) {
 		ctx, cancel := context.WithTimeout(ctx, readTime)
 		defer cancel()

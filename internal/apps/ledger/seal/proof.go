@@ -195,7 +195,7 @@ func Compare(kept, there []Seal) Comparison {
 			detail = "the seal that was kept is gone"
 		}
 		if hash != s.Hash {
-			c.Findings = append(c.Findings, Finding{Kind: Resealed, Tenant: s.Tenant, Document: key.String(), Seal: s.Number, Detail: detail})
+			c.Findings = append(c.Findings, Finding{Resealed, s.Tenant, key.String(), s.Number, detail})
 		}
 	}
 	for _, s := range there {

@@ -1,7 +1,6 @@
 package seal_test
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -326,40 +325,30 @@ func (b books) Get(_ context.Context, key store.Key) (store.Document, error) {
 	return store.Document{Key: key, Fields: fields, Version: 1}, nil
 }
 
-func (b books) Query(_ context.Context, q store.Query) (store.Page, error) {
-	var page store.Page
+func (b books) Query(_ context.Context, q store.Query) (page store.Page, _ error) {
+	found := map[store.Cursor]store.Document{}
 	for key, fields := range b {
-		if key.Collection != q.Collection || !strings.HasPrefix(key.ID, q.IDPrefix) || q.Due == nil && key.ID <= q.After.ID {
-			continue
-		}
-		match := true
+		place, match := store.Cursor{ID: key.ID}, key.Collection == q.Collection && strings.HasPrefix(key.ID, q.IDPrefix)
 		if q.Due != nil {
 			at, timed := fields[q.Due.Field].(time.Time)
-			match = timed && !at.After(q.Due.Until) && cmp.Or(at.Compare(q.After.At), strings.Compare(key.ID, q.After.ID)) > 0
+			place.At, match = at, match && timed && !at.After(q.Due.Until)
 		}
 		for name, value := range q.Equal {
 			match = match && fields[name] == value
 		}
-		if match {
-			page.Documents = append(page.Documents, store.Document{Key: key, Fields: fields, Version: 1})
+		if match && place.Compare(q.After) > 0 {
+			found[place] = store.Document{Key: key, Fields: fields, Version: 1}
 		}
 	}
+	places := slices.SortedFunc(maps.Keys(found), store.Cursor.Compare)
 	if q.Count {
-		return store.Page{Count: int64(len(page.Documents))}, nil
+		return store.Page{Count: int64(len(places))}, nil
 	}
-	slices.SortFunc(page.Documents, func(a, b store.Document) int {
-		if q.Due != nil {
-			if order := a.Fields[q.Due.Field].(time.Time).Compare(b.Fields[q.Due.Field].(time.Time)); order != 0 {
-				return order
-			}
-		}
-		return strings.Compare(a.Key.ID, b.Key.ID)
-	})
-	if len(page.Documents) > q.Limit {
-		if page.Documents = page.Documents[:q.Limit]; q.Due != nil {
-			return page, nil
-		}
-		page.Next.ID = page.Documents[q.Limit-1].Key.ID
+	for _, place := range places[:min(q.Limit, len(places))] {
+		page.Documents = append(page.Documents, found[place])
+	}
+	if q.Due == nil && len(places) > q.Limit {
+		page.Next.ID = places[q.Limit-1].ID
 	}
 	return page, nil
 }

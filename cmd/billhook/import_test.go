@@ -59,7 +59,7 @@ func TestAnImportPreviewsAsksMovesAndSaysWhatWasRefused(t *testing.T) {
 		"sub-plan-change  q:sub:plan_change         waiting  5         -\n",
 		"sub-plan-change  q:sub:plan_change:failed  failed   1         they have failed; --failed takes them, with all attempts again\n",
 		"orders-process   orders.process            waiting  1         the queue is not enabled\n",
-		"WOULD BE MOVED  5\nSTAY            2\n", "The first 5 by type: upgrade 3, downgrade 1, not_an_object 1\n",
+		"TYPES OF THE FIRST  upgrade 3, downgrade 1, not_an_object 1\nWOULD BE MOVED      5\nSTAY                2\nFIRST LOOKED AT     5\n",
 	} {
 		require.Contains(t, said, line)
 	}

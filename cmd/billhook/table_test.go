@@ -54,14 +54,6 @@ Left out: TYPE, ATTEMPTS. See all with --wide.
 	require.Equal(t, printed(200, false, jobs...), printed(80, true, jobs...), "and nothing with --wide")
 }
 
-func TestATableControlsNoTerminal(t *testing.T) {
-	t.Parallel()
-	jobs := []job{{Created: "orders", Queue: "lost\x1b[2J\nand\tfound\v"}, {Created: "\x1b[1;31mfake", Queue: "\u202egrößer"}}
-	const head = "CREATED           QUEUE                                    EVENT  RESULT"
-	const first, second = `orders            lost\u001b[2J\u000aand\u0009found\u000b  -      -`, `\u001b[1;31mfake  \u202egrößer                             -      -`
-	require.Equal(t, head+"\n"+first+"\n"+second+"\nLeft out: ATTEMPTS. See all with --wide.\n", printed(75, false, jobs...))
-}
-
 func TestWidthIsThatOfCOLUMNSElse100WhereNoTerminalIs(t *testing.T) {
 	t.Parallel()
 	for columns, want := range map[string]int{"": 100, "80": 80, "0": 100, "many": 100} {

@@ -83,27 +83,26 @@ func (p *Pages) overview(v *visit) (any, error) {
 		}
 		from = series.Buckets[0].At
 	}
-	for _, q := range page.Items {
-		page.ForApproval += q.Waiting.ForApproval.Count
-		row := queueRow{Queue: q, Hours: plotOf("The last 24 hours", "an hour", buckets(hours, q.ID), most)}
-		if q.State == queues.Working || q.State == queues.Off {
-			page.Well.Rows = append(page.Well.Rows, row)
-		} else {
-			page.Need.Rows = append(page.Need.Rows, row)
+	table, compare := queueTable{Most: most, From: from}, sorts[1].compare
+	for _, s := range sorts {
+		head := link{Address: with("/ops/", "sort", s.by), Name: s.name, Current: v.query("sort") == s.by}
+		if table.Heads = append(table.Heads, head); head.Current {
+			compare = s.compare
 		}
 	}
-	for _, table := range []*queueTable{&page.Need, &page.Well} {
-		table.Most, table.From = most, from
-		compare := sorts[1].compare
-		for _, s := range sorts {
-			head := link{Address: with("/ops/", "sort", s.by), Name: s.name, Current: v.query("sort") == s.by}
-			if table.Heads = append(table.Heads, head); head.Current {
-				compare = s.compare
-			}
+	page.Need, page.Well = table, table
+	for _, q := range slices.SortedStableFunc(slices.Values(page.Items), func(a, b queues.Queue) int {
+		return cmp.Or(
+			compare(a, b), a.State.Compare(b.State), cmp.Compare(b.LastHour.FailurePercent, a.LastHour.FailurePercent),
+			byDeadLetters(a, b), byWaiting(a, b),
+		)
+	}) {
+		page.ForApproval += q.Waiting.ForApproval.Count
+		in := &page.Need
+		if q.State == queues.Working || q.State == queues.Off {
+			in = &page.Well
 		}
-		slices.SortStableFunc(table.Rows, func(a, b queueRow) int {
-			return cmp.Or(compare(a.Queue, b.Queue), a.State.Compare(b.State), cmp.Compare(b.LastHour.FailurePercent, a.LastHour.FailurePercent), byDeadLetters(a.Queue, b.Queue), byWaiting(a.Queue, b.Queue))
-		})
+		in.Rows = append(in.Rows, queueRow{Queue: q, Hours: plotOf("The last 24 hours", "an hour", buckets(hours, q.ID), most)})
 	}
 	return page, nil
 }

@@ -74,7 +74,7 @@ func (a *asked) list(ctx context.Context) error {
 	if count == 0 && a.Empty != "" {
 		a.printf("%s\n", a.Empty)
 	}
-	a.notes(a.items(a.Columns, all))
+	a.items(a.Columns, all)
 	a.notes(console.Notes(last.Interface()))
 	if last.FieldByName("Next").String() != "" {
 		a.printf("There are more; raise --limit.\n")

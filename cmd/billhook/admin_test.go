@@ -191,7 +191,10 @@ func TestAnImportPreviewsAsksMovesAndSaysWhatWasRefused(t *testing.T) {
 	do("LPUSH", "q:sub:plan_change:failed", `{}`)
 	do("LPUSH", "orders.process", `{}`)
 	ingest, taken := serveIngest(t)
-	idle := withoutOrders(t)
+	idle := shipped(t, "queues.yaml", func(text string) string {
+		before, after, _ := strings.Cut(text, "  - id: orders-process\n")
+		return before + "  - id: orders-process\n" + strings.Replace(after, "enabled: true", "enabled: false", 1)
+	})
 	run := func(input string, arguments ...string) (string, error) {
 		out, err := sayWith(t, map[string]string{"REDIS_URL": from, "CATALOG_DIR": idle}, func(p *program) {
 			p.stdin = strings.NewReader(input)
@@ -230,13 +233,4 @@ func TestAnImportPreviewsAsksMovesAndSaysWhatWasRefused(t *testing.T) {
 	} {
 		require.ErrorContains(t, errorOf(run("", argument)), want)
 	}
-}
-
-// withoutOrders is a folder with the shipped catalog, in which the queue of orders is not enabled.
-func withoutOrders(t *testing.T) (folder string) {
-	t.Helper()
-	return shipped(t, "queues.yaml", func(text string) string {
-		before, after, _ := strings.Cut(text, "  - id: orders-process\n")
-		return before + "  - id: orders-process\n" + strings.Replace(after, "enabled: true", "enabled: false", 1)
-	})
 }

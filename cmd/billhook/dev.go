@@ -21,7 +21,6 @@ import (
 	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/inspect/events"
 	"billhook/internal/platform/boltstore"
-	"billhook/internal/platform/env"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/telemetry"
 )
@@ -139,14 +138,14 @@ func (d *devRun) configure() (err error) {
 	}
 	c.WebhookPort, c.ServicePort, c.WorkerPort = d.WebhookPort, d.ServicePort, d.WorkerPort
 	c.Catalog, c.ProjectID, c.Installation = d.catalog, d.env.Project, d.env.Installation
-	c.Secrets, c.Targets, c.OpsTokens = secretsOf(d.catalog, d.getenv), map[string]devstack.Address{}, d.env.OpsToken.List()
-	c.APIKeys = map[string]string{}
+	c.OpsTokens, c.Targets = d.env.OpsToken.List(), map[string]devstack.Address{}
+	c.Secrets, c.APIKeys = map[string][]string{}, map[string]string{}
 	for name, source := range d.catalog.Sources {
+		c.Secrets[name] = d.secrets(source.SecretVariable)
 		c.APIKeys[name] = d.getenv(source.APIKeyVariable) // without one nothing is read of the provider
 	}
 	for name, target := range d.catalog.Targets {
-		secrets := append(env.Secret(d.getenv(target.SecretVariable)).List(), devSecret)
-		c.Targets[name] = devstack.Address{URL: d.getenv(target.URLVariable), Secret: secrets[0]}
+		c.Targets[name] = devstack.Address{URL: d.getenv(target.URLVariable), Secret: d.secrets(target.SecretVariable)[0]}
 	}
 	c.TaskEvery, c.Drain = taskEvery, devDrain
 	if c.Log = telemetry.NewLogger(io.Discard, slog.LevelError); d.Verbose {

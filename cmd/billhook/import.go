@@ -167,7 +167,7 @@ func (p *program) drain(
 		return done, err
 	}
 	from := c.Sources[catalog.Producers]
-	to, err := p.ingest(signature.Generic, secretsOf(c, p.getenv)[catalog.Producers][0])
+	to, err := p.ingest(signature.Generic, p.secrets(from.SecretVariable)[0])
 	if err != nil {
 		return done, fmt.Errorf("%s: %w", from.SecretVariable, err)
 	}

@@ -32,16 +32,12 @@ import (
 // is public: nothing but a stack on this machine accepts it.
 const devSecret = "billhook-dev-secret-for-this-machine-only" //nolint:gosec // public, see above
 
-// secretsOf reads the secrets of each source from the environment. Without one it is devSecret.
-func secretsOf(c *catalog.Catalog, getenv func(string) string) map[string][]string {
-	secrets := map[string][]string{}
-	for name, source := range c.Sources {
-		secrets[name] = env.Secret(getenv(source.SecretVariable)).List()
-		if len(secrets[name]) == 0 {
-			secrets[name] = []string{devSecret}
-		}
+// secrets are those of a variable in the environment; without one it is devSecret.
+func (p *program) secrets(variable string) []string {
+	if given := env.Secret(p.getenv(variable)).List(); len(given) > 0 {
+		return given
 	}
-	return secrets
+	return []string{devSecret}
 }
 
 // sent is what was answered to all messages.
@@ -66,7 +62,7 @@ func (p *program) ingest(scheme signature.Scheme, secret string) (*importer.HTTP
 func (p *program) post(
 	ctx context.Context, c *catalog.Catalog, path string, source catalog.Source, secret string, body []byte,
 ) ([]importer.Result, error) {
-	to, err := p.ingest(c.Signature(source), cmp.Or(secret, secretsOf(c, p.getenv)[source.Name][0]))
+	to, err := p.ingest(c.Signature(source), cmp.Or(secret, p.secrets(source.SecretVariable)[0]))
 	if err != nil {
 		return nil, err
 	}

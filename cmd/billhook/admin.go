@@ -3,22 +3,31 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/google/uuid"
 	"google.golang.org/api/option"
 
 	"billhook/catalog"
 	"billhook/internal/compose/worker"
 	"billhook/internal/console"
+	"billhook/internal/contract"
+	"billhook/internal/dedupe"
 	"billhook/internal/inspect/pauses"
 	"billhook/internal/pipeline/pause"
+	"billhook/internal/pipeline/tasks"
+	"billhook/internal/platform/finding"
+	"billhook/internal/platform/gcp/installed"
 	"billhook/internal/platform/gcp/pubsub"
 )
 
@@ -219,4 +228,167 @@ func refusedHandlers(c *catalog.Catalog, known []*catalog.Mistake) []*catalog.Mi
 			return k.File == m.File && k.Line == m.Line && (m.Line > 0 || k.Error() == m.Error())
 		})
 	})
+}
+
+type diagnosis struct {
+	Healthy  bool              `json:"healthy" show:"Healthy"`
+	Findings []finding.Finding `json:"findings"`
+	// Unread is what could not be looked at. An installation is not healthy as long as there is any.
+	Unread []finding.Unread `json:"unread" show:"Not looked at"`
+	// LeftOut is what was not to be looked at, and why.
+	LeftOut string `json:"left_out,omitempty" show:"Left out"`
+	// Paused are the queues that people have paused. PausesUnread is why the worker could not be asked.
+	Paused       []pause.Pause `json:"paused" show:"Paused"`
+	PausesUnread string        `json:"pauses_unread,omitempty" show:"Pauses are not known"`
+	// Off are the queues that do not run: the catalog or QUEUES leaves them out.
+	Off []string `json:"off" show:"Not running here"`
+	// Canary is what became of the canary; empty: none was sent, or a finding says so.
+	Canary string `json:"canary,omitempty" show:"Canary"`
+}
+
+func (d diagnosis) Notes() (notes []string) {
+	for _, f := range d.Findings {
+		notes = append(notes, fmt.Sprintf("%s: %s %s: %s", cmp.Or(f.Queue, "of no single queue"), f.Kind, f.ID, f.Code))
+		if f.Have != "" || f.Want != "" {
+			notes = append(notes, "    is: "+cmp.Or(f.Have, "-"), "    should be: "+cmp.Or(f.Want, "-"))
+		}
+		notes = append(notes, "    "+f.Effect, "    To do: "+f.Do)
+	}
+	return notes
+}
+
+type doctorFlags struct {
+	Canary bool `json:"-" query:"canary" help:"send a canary too"`
+	// Name stands before the names of the services, jobs and secrets.
+	Name       string   `json:"-" query:"name" help:"Terraform's name, which stands before those of the services, jobs and secrets; by default INSTALLATION, or billhook"`
+	Region     string   `json:"-" query:"region" help:"the region of the services and jobs; by default that of the workers' addresses"`
+	Known      []string `json:"-" query:"known" help:"others' subscriptions on the installation's topics that are as they should be, comma-separated"`
+	PubSubOnly bool     `json:"-" query:"pubsub-only" help:"look at topics, subscriptions and Pub/Sub's own grants alone"`
+	ownPools
+}
+
+func (p *program) doctor() {
+	command := ofCatalog(p, console.Row{
+		Name: "admin doctor", Summary: "Compare the live installation with the catalog, and send a canary through it; fails if anything is wrong",
+		Help: "Reads the topics, subscriptions and grants of GOOGLE_CLOUD_PROJECT, its services on Cloud Run and who may call them, the\n" +
+			"jobs of its tasks, and which versions its secrets have, and says what differs from the catalog, what that does, and what\n" +
+			"to do. It also finds what the catalog does not have. With PUBSUB_EMULATOR_HOST there are topics and subscriptions alone.\n" +
+			"It needs PUSH_BASE_URL, PUSH_AUDIENCE and PUSH_SERVICE_ACCOUNT as provision does, changes nothing, and reads no\n" +
+			"secret's value. TASKS_POOL names the pool that runs the tasks, where that is not the catalog's. What your account may not\n" +
+			"look at is told, and is a failure, too. Who paused a queue it asks the worker.\n\n" +
+			"With --canary a signed event that moves nothing goes through the webhook service, Pub/Sub and the worker to its record,\n" +
+			"which stays as long as any other's. That takes WEBHOOK_SIGNING_SECRET and OPS_TOKEN.",
+	}, func(ctx context.Context, c *catalog.Catalog, in doctorFlags) (found diagnosis, err error) {
+		if len(in.URLs) > 0 { // without them one worker serves all pools
+			if c, err = c.ForTasks(p.env.TasksPool); err != nil {
+				return found, usageError(err.Error())
+			}
+		}
+		if found, err = p.examine(ctx, c, in); err != nil {
+			return diagnosis{}, err
+		}
+		if in.Canary {
+			ctx, cancel := context.WithTimeout(ctx, canaryTimeout)
+			defer cancel()
+			if found.Canary, err = p.canary(ctx, c); err != nil {
+				lost := finding.New("canary_lost", err.Error(), "Look where it stopped: billhook search names what there is of its id.")
+				found.Findings = append(found.Findings, finding.Of("event", "canary", lost))
+			}
+		}
+		switch {
+		case len(found.Findings) > 0:
+			err = errors.New("something is wrong")
+		case len(found.Unread) > 0:
+			err = fmt.Errorf("nothing is wrong as far as can be seen; %d things could not be looked at",
+				len(found.Unread))
+		}
+		found.Healthy = err == nil
+		return found, err
+	})
+	command.Example = "  billhook admin doctor --canary --webhook https://webhook.example.com"
+}
+
+const (
+	// pausesTimeout bounds how long the doctor waits for the worker's word on who paused what.
+	pausesTimeout = 10 * time.Second
+	canaryTimeout = 2 * time.Minute
+)
+
+// examine compares what there is with the catalog. A worker that cannot be asked leaves the pauses unknown.
+func (p *program) examine(ctx context.Context, c *catalog.Catalog, of doctorFlags) (found diagnosis, err error) {
+	target, err := p.target(of.ownPools)
+	if err != nil {
+		return found, err
+	}
+	found = diagnosis{Findings: []finding.Finding{}, Unread: []finding.Unread{}, Paused: []pause.Pause{}, Off: []string{}}
+	for _, q := range c.Queues {
+		if !q.Enabled {
+			found.Off = append(found.Off, q.ID)
+		}
+	}
+	look := pubsub.Look{Known: of.Known, Label: cmp.Or(of.Name, target.Installation, "billhook")}
+	asking, cancel := context.WithTimeout(ctx, pausesTimeout)
+	defer cancel()
+	var pauses console.List[pause.Pause]
+	if err := p.get(asking, "/v1/ops/pauses", &pauses); err != nil {
+		found.PausesUnread = err.Error()
+	} else {
+		found.Paused, look.Paused = append(found.Paused, pauses.Items...), map[string]pause.Pause{}
+	}
+	for _, one := range found.Paused {
+		look.Paused[one.Queue] = one
+	}
+	var around installed.Found
+	unread := func() []finding.Unread { return nil }
+	switch {
+	case target.Emulator:
+		found.LeftOut = "services, jobs, secrets and grants: an emulator has none"
+	case of.PubSubOnly:
+		found.LeftOut = "services, jobs, secrets and the services' grants: with --pubsub-only"
+	default:
+		installation, err := installed.Open(ctx, installed.Config{
+			Target: target, Catalog: c, Region: of.Region, Name: look.Label, Tasks: tasks.Scheduled,
+		}, p.google.rest...)
+		if err != nil {
+			return found, err
+		}
+		around = installation.Examine(ctx)
+		look.Accounts, look.Inherits, unread = around.Accounts, installation.Inherits, installation.Unread
+	}
+	queues, err := pubsub.Examine(ctx, c, target, look, p.broker()...)
+	found.Findings = append(found.Findings, slices.Concat(queues.Findings, around.Findings)...)
+	found.Unread = append(found.Unread, slices.Concat(queues.Unread, around.Unread, unread())...)
+	return found, err
+}
+
+// canary sends an event that moves nothing through an installation, and says what became of it.
+func (p *program) canary(ctx context.Context, c *catalog.Catalog) (became string, err error) {
+	names := slices.Sorted(maps.Keys(c.Sources))
+	i := slices.IndexFunc(names, func(name string) bool {
+		q, ok := c.Queue(c.Sources[name].Events[contract.OrderChargebackClosed])
+		return ok && q.Enabled && c.Sources[name].Scheme == catalog.SchemeGeneric
+	})
+	if i < 0 {
+		return "", fmt.Errorf("no source of the generic scheme sends %s to an enabled queue", contract.OrderChargebackClosed)
+	}
+	source, id := c.Sources[names[i]], "canary-"+uuid.NewString()
+	body, _ := json.Marshal(contract.Payment{ // texts always marshal
+		EventID: id, EventType: contract.OrderChargebackClosed, Timestamp: time.Now().UTC().Format(time.RFC3339),
+		Data: contract.PaymentData{Order: &contract.Order{ID: id, CustomerID: id}},
+	})
+	replies, err := p.post(ctx, c, "/webhooks/"+source.Name, source, "", body)
+	if err == nil && replies[0].Status != http.StatusAccepted {
+		err = fmt.Errorf("the webhook service answers %d %s", replies[0].Status, replies[0].Code)
+	}
+	if err != nil {
+		return "", fmt.Errorf("event %s is not accepted: %w", id, err)
+	}
+	event, err := p.ended(ctx, id)
+	if err == nil && event.Status != dedupe.Completed {
+		err = fmt.Errorf("it is dead-lettered: %s", event.Reason)
+	}
+	if err != nil {
+		return "", fmt.Errorf("event %s is accepted, and the worker has not handled it: %w", id, err)
+	}
+	return fmt.Sprintf("event %s is %s, at attempt %d", id, event.Result, event.Attempts), nil
 }

@@ -1,12 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/url"
 	"reflect"
 
@@ -42,36 +40,16 @@ func (p *program) compare() {
 	})
 }
 
-// readSeals reads a file of seals, each by itself or in lists.
+// readSeals reads a file of seals.
 func (p *program) readSeals(file string) (seals []seal.Seal, err error) {
 	text, err := p.readFile(file)
 	if err != nil {
 		return nil, err
 	}
-	for decoder := json.NewDecoder(bytes.NewReader(text)); ; {
-		var one struct {
-			seal.Seal
-			Items []seal.Seal `json:"items"`
-		}
-		if err := decoder.Decode(&one); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			return nil, fmt.Errorf("%s is not JSON behind %d seals: %w", file, len(seals), err)
-		}
-		if one.Items == nil {
-			one.Items = []seal.Seal{one.Seal}
-		}
-		seals = append(seals, one.Items...)
+	if seals, err = seal.Read(text); err != nil {
+		err = fmt.Errorf("%s: %w", file, err)
 	}
-	if len(seals) == 0 {
-		return nil, fmt.Errorf("%s has no seal: nothing can be compared with it", file)
-	}
-	for _, s := range seals {
-		if err := s.Check(); err != nil {
-			return nil, fmt.Errorf("%s: seal %d of %s: %w", file, s.Number, s.Tenant, err)
-		}
-	}
-	return seals, nil
+	return seals, err
 }
 
 type proofFlags struct {

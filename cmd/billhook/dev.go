@@ -21,7 +21,6 @@ import (
 	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/inspect/events"
 	"billhook/internal/platform/boltstore"
-	"billhook/internal/platform/env"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/telemetry"
 )
@@ -78,14 +77,11 @@ func (p *program) dev() {
 }
 
 func (d *devRun) run(ctx context.Context) (err error) {
-	if err := d.open(); err != nil {
+	if err := d.configure(); err != nil {
 		return err
 	}
 	if d.Data == "" {
 		defer func() { err = errors.Join(err, os.RemoveAll(d.folder)) }()
-	}
-	if err := d.configure(); err != nil {
-		return err
 	}
 	d.stack, err = devstack.Start(ctx, d.config)
 	switch {
@@ -129,49 +125,43 @@ func (d *devRun) run(ctx context.Context) (err error) {
 	return nil
 }
 
-func (d *devRun) open() (err error) {
+// configure says what the stack is made of. A target without an address is at the stand-in.
+func (d *devRun) configure() (err error) {
+	c := &d.config
+	if d.Emulators {
+		sdk, err := emulator.Find()
+		if err != nil {
+			return err
+		}
+		c.Emulators = &sdk
+		d.printf("Starting Google's Pub/Sub and Firestore emulators ...\n")
+	}
+	c.WebhookPort, c.ServicePort, c.WorkerPort = d.WebhookPort, d.ServicePort, d.WorkerPort
+	c.Catalog, c.ProjectID, c.Installation = d.catalog, d.env.Project, d.env.Installation
+	c.OpsTokens, c.Targets = d.env.OpsToken.List(), map[string]devstack.Address{}
+	c.Secrets, c.APIKeys = map[string][]string{}, map[string]string{}
+	for name, source := range d.catalog.Sources {
+		c.Secrets[name] = d.secrets(source.SecretVariable)
+		c.APIKeys[name] = d.getenv(source.APIKeyVariable) // without one nothing is read of the provider
+	}
+	for name, target := range d.catalog.Targets {
+		c.Targets[name] = devstack.Address{URL: d.getenv(target.URLVariable), Secret: d.secrets(target.SecretVariable)[0]}
+	}
+	c.TaskEvery, c.Drain = taskEvery, devDrain
+	if c.Log = telemetry.NewLogger(io.Discard, slog.LevelError); d.Verbose {
+		c.Log = telemetry.NewLogger(d.stdout, slog.LevelInfo)
+	}
 	if d.folder = d.Data; d.Data == "" {
 		d.folder, err = os.MkdirTemp("", "billhook-dev-")
 	} else if err = os.MkdirAll(d.Data, 0o700); err != nil {
 		err = fmt.Errorf("--data: %w", err)
-	}
-	d.config.StorePath = filepath.Join(d.folder, "store.db")
-	_, absent := os.Stat(d.config.StorePath)
-	d.reused = absent == nil
-	return err
-}
-
-// configure says what the stack is made of. A target without an address is at the stand-in.
-func (d *devRun) configure() error {
-	c := &d.config
-	c.WebhookPort, c.ServicePort, c.WorkerPort = d.WebhookPort, d.ServicePort, d.WorkerPort
-	c.Catalog, c.ProjectID, c.Installation = d.catalog, d.env.Project, d.env.Installation
-	c.Secrets, c.Targets, c.OpsTokens = secretsOf(d.catalog, d.getenv), map[string]devstack.Address{}, d.env.OpsToken.List()
-	c.APIKeys = map[string]string{}
-	for name, source := range d.catalog.Sources {
-		c.APIKeys[name] = d.getenv(source.APIKeyVariable) // without one nothing is read of the provider
-	}
-	for name, target := range d.catalog.Targets {
-		secrets := append(env.Secret(d.getenv(target.SecretVariable)).List(), devSecret)
-		c.Targets[name] = devstack.Address{URL: d.getenv(target.URLVariable), Secret: secrets[0]}
-	}
-	c.TaskEvery, c.Drain = taskEvery, devDrain
-	if d.Data != "" {
+	} else {
 		c.BrokerPath = filepath.Join(d.folder, "broker.json")
 	}
-	if c.Log = telemetry.NewLogger(io.Discard, slog.LevelError); d.Verbose {
-		c.Log = telemetry.NewLogger(d.stdout, slog.LevelInfo)
-	}
-	if !d.Emulators {
-		return nil
-	}
-	sdk, err := emulator.Find()
-	if err != nil {
-		return err
-	}
-	c.Emulators = &sdk
-	d.printf("Starting Google's Pub/Sub and Firestore emulators ...\n")
-	return nil
+	c.StorePath = filepath.Join(d.folder, "store.db")
+	_, absent := os.Stat(c.StorePath)
+	d.reused = absent == nil
+	return err
 }
 
 // byFlag says which flag changes what has kept the stack from starting.

@@ -115,14 +115,10 @@ func newID() string { return uuid.Must(uuid.NewV7()).String() }
 type forecast struct {
 	Places []importer.Place `json:"places" show:"Places"`
 	// Types counts the event types of the first messages that would be moved.
-	Types  map[string]int `json:"types"`
-	Moved  int64          `json:"moved" show:"Would be moved"`
-	Stays  int64          `json:"stays" show:"Stay"`
-	Sample int            `json:"sample"`
-}
-
-func (f forecast) Notes() []string {
-	return []string{fmt.Sprintf("The first %d by type: %s", f.Sample, deadletters.Counts(f.Types))}
+	Types  deadletters.Counts `json:"types" show:"Types of the first"`
+	Moved  int64              `json:"moved" show:"Would be moved"`
+	Stays  int64              `json:"stays" show:"Stay"`
+	Sample int                `json:"sample" show:"First looked at"`
 }
 
 // report is what an import has done.
@@ -151,7 +147,7 @@ func (p *program) drain(
 	if err != nil {
 		return done, err
 	}
-	before := forecast{Places: places, Types: map[string]int{}, Sample: len(messages)}
+	before := forecast{Places: places, Types: deadletters.Counts{}, Sample: len(messages)}
 	for _, place := range places {
 		if place.Left != "" {
 			before.Stays += place.Count
@@ -171,7 +167,7 @@ func (p *program) drain(
 		return done, err
 	}
 	from := c.Sources[catalog.Producers]
-	to, err := p.ingest(signature.Generic, secretsOf(c, p.getenv)[catalog.Producers][0])
+	to, err := p.ingest(signature.Generic, p.secrets(from.SecretVariable)[0])
 	if err != nil {
 		return done, fmt.Errorf("%s: %w", from.SecretVariable, err)
 	}

@@ -37,17 +37,13 @@ func answering(answer string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, answer) }
 }
 
-func routed(apps operations.Apps) http.Handler {
+func serveAPI(t *testing.T, apps operations.Apps) (address string) {
+	t.Helper()
 	server := &api.Server{Catalog: operations.All(apps), Log: slog.New(slog.DiscardHandler), Author: access.Author, Now: apps.Reads.Now, Store: apps.Reads.Store}
 	router := chi.NewRouter()
 	router.Use(access.Access{Tokens: []string{opsToken}, OpenOnLoopback: true}.Guard)
 	server.Routes(router)
-	return router
-}
-
-func serveAPI(t *testing.T, apps operations.Apps) (address string) {
-	t.Helper()
-	return listen(t, routed(apps))
+	return listen(t, router)
 }
 
 func say(t *testing.T, environment map[string]string, args ...string) (string, error) {

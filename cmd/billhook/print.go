@@ -125,19 +125,19 @@ func (p *program) fields(columns []console.Column, answer any) {
 			if len(record) > 0 {
 				p.printf("\n")
 			}
-			p.notes(p.items(c.Inside, list))
+			p.items(c.Inside, list)
 		}
 	}
 	p.notes(console.Notes(answer))
 }
 
-// items prints a list, where there is anything in it, and returns what its items say beside their columns.
-func (p *program) items(columns []console.Column, items reflect.Value) []string {
+// items prints a list, where there is anything in it, and what its items say beside their columns.
+func (p *program) items(columns []console.Column, items reflect.Value) {
 	if console.Blocks(columns) {
 		for i := range items.Len() {
 			p.fields(columns, items.Index(i).Interface())
 		}
-		return nil
+		return
 	}
 	rows, notes := p.rows(columns, items)
 	switch {
@@ -147,7 +147,7 @@ func (p *program) items(columns []console.Column, items reflect.Value) []string 
 	default:
 		p.table(p.tabled(columns), rows)
 	}
-	return notes
+	p.notes(notes)
 }
 
 // rows are the headings and the cells of a list, and what its items say beside them. As CSV an item with a brief list in

@@ -54,14 +54,6 @@ Left out: TYPE, ATTEMPTS. See all with --wide.
 	require.Equal(t, printed(200, false, jobs...), printed(80, true, jobs...), "and nothing with --wide")
 }
 
-func TestATableControlsNoTerminal(t *testing.T) {
-	t.Parallel()
-	jobs := []job{{Created: "orders", Queue: "lost\x1b[2J\nand\tfound\v"}, {Created: "\x1b[1;31mfake", Queue: "\u202egrößer"}}
-	const head = "CREATED           QUEUE                                    EVENT  RESULT"
-	const first, second = `orders            lost\u001b[2J\u000aand\u0009found\u000b  -      -`, `\u001b[1;31mfake  \u202egrößer                             -      -`
-	require.Equal(t, head+"\n"+first+"\n"+second+"\nLeft out: ATTEMPTS. See all with --wide.\n", printed(75, false, jobs...))
-}
-
 func TestWidthIsThatOfCOLUMNSElse100WhereNoTerminalIs(t *testing.T) {
 	t.Parallel()
 	for columns, want := range map[string]int{"": 100, "80": 80, "0": 100, "many": 100} {
@@ -78,7 +70,6 @@ func TestAListIsPrintedAsItIsAskedForAndAgainAndAgain(t *testing.T) {
 	} {
 		play(t, nil, server, []step{{line: "stock ls " + as, want: want}})
 	}
-	play(t, nil, server, []step{{line: "stock ls -o yaml", fails: "none of table"}})
 	stock := listen(t, answering(`{"product_id":"hat","tenant":"default","available":7}`))
 	play(t, nil, stock, []step{
 		{line: "stock set hat --available 7 --why counted -o csv", typed: "hat\n", fails: "--yes"},
@@ -217,6 +208,4 @@ func TestATailThatIsRefusedEnds(t *testing.T) {
 		require.ErrorContains(t, err, "It says so.")
 		require.Len(t, asked, len(answers))
 	}
-	_, err := say(t, nil, "events", "tail", "--server", "nowhere")
-	require.Equal(t, misused, serve.ExitCode(err))
 }

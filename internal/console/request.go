@@ -129,14 +129,19 @@ func (o Operation) decode(in Input) (reflect.Value, error) {
 	return request, o.check(request)
 }
 
-// known refuses a parameter that is unknown, repeated or empty: an ignored filter shows too much.
-func (o Operation) known(query url.Values) error {
-	var names []string
+// names are those of the fields in a place.
+func (o Operation) names(place In) (names []string) {
 	for _, f := range o.Fields {
-		if f.In == InQuery {
+		if f.In == place {
 			names = append(names, f.Name)
 		}
 	}
+	return names
+}
+
+// known refuses a parameter that is unknown, repeated or empty: an ignored filter shows too much.
+func (o Operation) known(query url.Values) error {
+	names := o.names(InQuery)
 	for name, given := range query {
 		switch {
 		case !slices.Contains(names, name):
@@ -150,19 +155,14 @@ func (o Operation) known(query url.Values) error {
 
 // body refuses names that are unknown or there twice: another reader may take the other one of two.
 func (o Operation) body(body []byte, into reflect.Value) error {
-	fields := slices.DeleteFunc(slices.Clone(o.Fields), func(f Field) bool { return f.In != InBody })
-	if len(fields) == 0 {
+	names := o.names(InBody)
+	if names == nil {
 		return nil
 	}
-	var names []string
-	for _, f := range fields {
-		names = append(names, f.Name)
-	}
-	malformed := func() error {
-		return Refuse(Malformed, "body_malformed", "Send a JSON object of "+strings.Join(names, ", ")+", each once at most; the route's entry in /v1/ops/openapi.json says which it needs.")
-	}
+	malformed := Refuse(Malformed, "body_malformed", "Send a JSON object of "+strings.Join(names, ", ")+
+		", each once at most; the route's entry in /v1/ops/openapi.json says which it needs.")
 	if json.Unmarshal(body, into.Addr().Interface(), json.RejectUnknownMembers(true)) != nil {
-		return malformed()
+		return malformed
 	}
 	if change := partOf[Change](into); change != nil {
 		if strings.TrimSpace(change.Why) == "" {
@@ -172,9 +172,9 @@ func (o Operation) body(body []byte, into reflect.Value) error {
 			return err
 		}
 	}
-	for _, f := range fields {
-		if v := into.FieldByIndex(f.index); f.Required && v.Kind() == reflect.Pointer && v.IsNil() {
-			return malformed()
+	for _, f := range o.Fields {
+		if v := into.FieldByIndex(f.index); f.In == InBody && f.Required && v.Kind() == reflect.Pointer && v.IsNil() {
+			return malformed
 		}
 	}
 	return nil

@@ -113,7 +113,7 @@ func (s schemas) of(t reflect.Type) map[string]any {
 		return map[string]any{"type": "string", "format": "date-time"}
 	case t == reflect.TypeFor[console.Moment](), t == reflect.TypeFor[store.Version]():
 		return map[string]any{"type": "string"}
-	case t == reflect.TypeFor[jsontext.Value]():
+	case t == reflect.TypeFor[jsontext.Value](), t.Kind() == reflect.Interface:
 		return map[string]any{}
 	case t.Kind() == reflect.Pointer:
 		return map[string]any{"anyOf": []any{s.of(t.Elem()), map[string]any{"type": "null"}}}
@@ -123,8 +123,6 @@ func (s schemas) of(t reflect.Type) map[string]any {
 		return map[string]any{"type": []string{"object", "null"}, "additionalProperties": s.of(t.Elem())}
 	case t.Kind() == reflect.Struct:
 		return s.object(t)
-	case t.Kind() == reflect.Interface:
-		return map[string]any{}
 	case t.Kind() == reflect.Bool:
 		return map[string]any{"type": "boolean"}
 	case t.Kind() >= reflect.Int && t.Kind() <= reflect.Uint64:

@@ -319,14 +319,8 @@ func (p *Pages) facts(v *visit, o console.Operation, answer any) (facts []cell, 
 }
 
 func (p *Pages) at(v *visit, pattern string) string {
-	for {
-		before, rest, found := strings.Cut(pattern, "{")
-		if !found {
-			return with(pattern, "tenant", v.query("tenant"), "queue", v.query("queue"))
-		}
-		name, after, _ := strings.Cut(rest, "}")
-		pattern = before + url.PathEscape(v.param(name)) + after
-	}
+	address := braces.ReplaceAllStringFunc(pattern, func(name string) string { return url.PathEscape(v.param(strings.Trim(name, "{}"))) })
+	return with(address, "tenant", v.query("tenant"), "queue", v.query("queue"))
 }
 
 func lastParam(o console.Operation) (name string) {

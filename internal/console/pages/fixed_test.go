@@ -2,7 +2,6 @@ package pages_test
 
 import (
 	"context"
-	"log/slog"
 	"net/http"
 	"regexp"
 	"strings"
@@ -12,7 +11,6 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/stretchr/testify/require"
 
-	"billhook/catalog/catalogtest"
 	"billhook/docs/runbooks"
 	"billhook/internal/apps/journal"
 	"billhook/internal/apps/ledger"
@@ -20,7 +18,6 @@ import (
 	"billhook/internal/compose/system"
 	"billhook/internal/console"
 	"billhook/internal/console/access"
-	"billhook/internal/console/pages"
 	"billhook/internal/dedupe"
 	"billhook/internal/inspect/deadletters"
 	"billhook/internal/inspect/events"
@@ -56,14 +53,10 @@ func (a *fixed) Call(_ context.Context, o console.Operation, in console.Input) (
 
 func visit(t *testing.T, path, sent string, answers map[string]any) (status int, body string, asked []string) {
 	t.Helper()
-	log, now := slog.New(slog.DiscardHandler), func() time.Time { return noon }
 	api := &fixed{answers: answers}
-	site := routed(t, pages.Config{
-		Longest: time.Minute, API: api, Declared: operations.All(operations.Apps{}), Catalog: catalogtest.Shipped(), Log: log, Now: now,
-		Sessions: access.NewSessions(access.Access{OpenOnLoopback: true}, nil, log, now),
-	})
+	site := opened(t, api, operations.All(operations.Apps{}), access.Access{OpenOnLoopback: true}, time.Minute)
 	method := map[bool]string{true: http.MethodGet, false: http.MethodPost}[sent == ""]
-	w := visited(t, site, method, path, sent, nil)
+	w := visited(t, site, method, path, sent, func(r *http.Request) { r.Header.Set("X-Operator", "ada") })
 	return w.Code, w.Body.String(), api.asked
 }
 

@@ -1,7 +1,10 @@
 package pages_test
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -11,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unicode"
 
@@ -34,11 +38,8 @@ type house struct {
 
 func openHouse(t *testing.T, guarded access.Access) *house {
 	t.Helper()
-	c := catalogtest.Shipped()
-	log, now := slog.New(slog.DiscardHandler), func() time.Time { return noon }
-	sessions := access.NewSessions(guarded, []byte("by chance"), log, now)
 	api := &everything{}
-	router := routed(t, pages.Config{API: api, Declared: operations.All(operations.Apps{}), Sessions: sessions, Catalog: c, Log: log, Now: now})
+	router := opened(t, api, operations.All(operations.Apps{}), guarded, 0)
 	return &house{router, router, api}
 }
 
@@ -64,9 +65,14 @@ func (h *house) visits(t *testing.T, method, path string, form url.Values, chang
 	return visited(t, h, method, path, form.Encode(), change)
 }
 
-func routed(t testing.TB, config pages.Config) chi.Router {
+// opened are the pages over an API, at noon.
+func opened(t testing.TB, api pages.Caller, declared *console.Catalog, guarded access.Access, longest time.Duration) chi.Router {
 	t.Helper()
-	site, err := pages.New(config)
+	log, now := slog.New(slog.NewTextHandler(t.Output(), nil)), func() time.Time { return noon }
+	site, err := pages.New(pages.Config{
+		API: api, Declared: declared, Sessions: access.NewSessions(guarded, []byte("by chance"), log, now), Catalog: catalogtest.Shipped(),
+		Log: log, Now: now, Longest: longest,
+	})
 	require.NoError(t, err)
 	router := chi.NewRouter()
 	site.Routes(router)
@@ -147,4 +153,221 @@ func requireHarmless(t *testing.T, path, body string) {
 			require.Failf(t, "a character that is not seen", "%U on %s", r, path)
 		}
 	}
+}
+
+const opsToken = "0123456789abcdef01234567"
+
+func TestALookChangesNothingAndShowsWhatOthersHaveWrittenAsText(t *testing.T) {
+	t.Parallel()
+	h := openHouse(t, local)
+	person, shown, looks := h.signedIn(t, "ada"), 0, 0
+	walk(t, h.routes, hostile, func(method, _, path string) {
+		h.api.refuses = method == http.MethodPost
+		if method == http.MethodGet {
+			before := len(h.api.called())
+			w := h.visits(t, method, path+"?"+url.Values{"q": {hostile}, "id": {hostile}, "type": {hostile}, "reason": {hostile}, "page": {hostile}}.Encode(), nil, person)
+			for _, call := range h.api.called()[before:] {
+				require.True(t, strings.HasPrefix(call, http.MethodGet+" "), call)
+				looks++
+			}
+			if strings.HasPrefix(w.Header().Get("Content-Disposition"), "attachment") { // a file is no page
+				return
+			}
+			requireHarmless(t, path, w.Body.String())
+			if strings.Contains(w.Body.String(), "b id=hostile") {
+				shown++
+			}
+			return
+		}
+		form := url.Values{}
+		for _, field := range fields.FindAllStringSubmatch(h.visits(t, http.MethodGet, path, nil, person).Body.String(), -1) {
+			form.Set(field[1], hostile)
+		}
+		requireHarmless(t, path, h.visits(t, method, path, form, person).Body.String())
+	})
+	require.Greater(t, shown, 20, "it is shown")
+	require.Greater(t, looks, 20)
+}
+
+func TestNoPageWaitsForAStoreThatHasStalled(t *testing.T) {
+	t.Parallel()
+	h := openHouse(t, local)
+	person, stalled := h.signedIn(t, "ada"), 0
+	h.api.stalls = true
+	synctest.Test(t, func(t *testing.T) {
+		walk(t, h.routes, "x", func(method, _, path string) {
+			begun := time.Now()
+			w := h.visits(t, method, path, url.Values{"why": {"w"}}, person)
+			require.LessOrEqual(t, time.Since(begun), 4*time.Second, path)
+			if w.Code == http.StatusServiceUnavailable {
+				require.Contains(t, w.Body.String(), "within 4 seconds.", path)
+				require.Contains(t, w.Header().Get("Content-Type"), "text/html")
+				require.Equal(t, method == http.MethodPost, strings.Contains(w.Body.String(), "Whether it was done is not known"), "%s %s", method, path)
+				stalled++
+			}
+		})
+	})
+	require.Greater(t, stalled, 20)
+}
+
+func TestAChangeThatAnotherSiteSendsIsNotMade(t *testing.T) {
+	t.Parallel()
+	h := openHouse(t, local)
+	person := h.signedIn(t, "ada")
+	for name, header := range map[string]http.Header{ // the package access has all
+		"another site":           {"Sec-Fetch-Site": {"cross-site"}},
+		"nobody says where from": {},
+		"a name that leads here": {"Host": {"rebound.example"}, "Origin": {"http://rebound.example"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			walk(t, h.routes, "x", func(method, _, path string) {
+				if method != http.MethodPost || (path == "/ops/sign-out" && header.Get("Host") != "") { // that removes the cookie of another name
+					return
+				}
+				w := h.visits(t, method, path, url.Values{"why": {"w"}, "name": {"eve"}}, func(r *http.Request) {
+					person(r)
+					r.Header.Del("Sec-Fetch-Site")
+					for name, values := range header {
+						r.Header[name] = values
+					}
+					if host := header.Get("Host"); host != "" {
+						r.Host = host
+					}
+				})
+				require.Equal(t, http.StatusForbidden, w.Code, path)
+				require.Empty(t, w.Result().Cookies(), path)
+			})
+			require.Empty(t, h.api.called(), "nothing is asked of the API")
+		})
+	}
+}
+
+func (e *everything) called() []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.calls
+}
+
+func TestALinkOfAnotherSiteLeadsToThePageByItself(t *testing.T) {
+	t.Parallel()
+	h := openHouse(t, access.Access{Tokens: []string{opsToken}})
+	elsewhere := func(mode, dest string) func(*http.Request) {
+		return func(r *http.Request) {
+			r.Header.Set("Sec-Fetch-Site", "cross-site")
+			r.Header.Set("Sec-Fetch-Mode", mode)
+			r.Header.Set("Sec-Fetch-Dest", dest)
+		}
+	}
+	w := h.visits(t, http.MethodGet, "/ops/dead-letters?queue=x", nil, elsewhere("navigate", "document"))
+	require.Equal(t, http.StatusOK, w.Code)
+	require.Equal(t, "0; url=/ops/dead-letters?queue=x", w.Header().Get("Refresh"), "with its cookie then")
+	require.Contains(t, w.Body.String(), `href="/ops/dead-letters?queue=x"`)
+	for _, other := range [][2]string{{"no-cors", "image"}, {"navigate", "iframe"}, {"cors", "empty"}} {
+		require.Equal(t, http.StatusForbidden, h.visits(t, http.MethodGet, "/ops/", nil, elsewhere(other[0], other[1])).Code)
+	}
+	require.Empty(t, h.api.called())
+}
+
+func TestPeopleSignInAndOut(t *testing.T) {
+	t.Parallel()
+	const far = "192.0.2.7:1"
+	h := openHouse(t, access.Access{Tokens: []string{opsToken}})
+	w := h.visits(t, http.MethodGet, "/ops/events?queue=x", nil, from(far))
+	require.Equal(t, http.StatusSeeOther, w.Code)
+	form := w.Header().Get("Location")
+	require.Equal(t, "/ops/sign-in?to=%2Fops%2Fevents%3Fqueue%3Dx", form)
+	page := h.visits(t, http.MethodGet, form, nil, from(far)).Body.String()
+	require.Contains(t, page, `value="/ops/events?queue=x"`)
+	require.Contains(t, page, `type="password"`)
+
+	w = h.visits(t, http.MethodPost, "/ops/sign-in", url.Values{"token": {"guessed-" + opsToken}, "name": {"ada"}, "to": {"/ops/events?queue=x"}}, from(far))
+	require.Equal(t, http.StatusForbidden, w.Code)
+	require.Empty(t, w.Result().Cookies())
+	require.Contains(t, w.Body.String(), "This token is not accepted.")
+	require.Contains(t, w.Body.String(), `value="ada"`)
+	require.NotContains(t, w.Body.String(), opsToken, "what was typed is not shown")
+
+	w = h.visits(t, http.MethodPost, "/ops/sign-in", url.Values{"token": {" " + opsToken + "\n"}, "name": {"ada "}, "to": {"/ops/events?queue=x"}}, from(far))
+	require.Equal(t, http.StatusSeeOther, w.Code)
+	require.Equal(t, "/ops/events?queue=x", w.Header().Get("Location"))
+	require.Equal(t, "no-store", w.Header().Get("Cache-Control"))
+	cookies := w.Result().Cookies()
+	page = h.visits(t, http.MethodGet, "/ops/events", nil, from(far, cookies...)).Body.String()
+	require.Contains(t, page, "You are token:ada until 2026-11-23 00:00:00 UTC.")
+	require.Contains(t, page, "Sign out")
+
+	w = h.visits(t, http.MethodPost, "/ops/sign-out", url.Values{}, from(far, cookies...))
+	require.Equal(t, http.StatusSeeOther, w.Code)
+	require.Negative(t, w.Result().Cookies()[0].MaxAge)
+	lost := h.visits(t, http.MethodPost, "/ops/products/x/set", url.Values{"why": {"w"}}, from(far))
+	require.Equal(t, http.StatusUnauthorized, lost.Code)
+	require.Contains(t, lost.Body.String(), "Nothing was changed.")
+}
+
+func TestASignInLeadsToThesePagesAlone(t *testing.T) {
+	t.Parallel()
+	h := openHouse(t, local)
+	for to, want := range map[string]string{
+		"/ops/events/e1?queue=x": "/ops/events/e1?queue=x", "/ops/customers/a%2Fb": "/ops/customers/a%2Fb", "/ops/": "/ops/", "": "/ops/",
+		"https://evil.example/ops/": "/ops/", "//evil.example/ops/": "/ops/", `/\evil.example/ops/`: "/ops/", "/ops/../../evil": "/ops/", "/ops/..//evil.example": "/ops/",
+		"javascript:alert(1)": "/ops/", "/v1/ops/events": "/ops/", "/opsx": "/ops/", "/ops/\r\nSet-Cookie: a=b": "/ops/", "/ops/sign-in?to=/ops/": "/ops/", "ops/": "/ops/", "/ops/\tx": "/ops/",
+		"http:/ops/": "/ops/", "//user@evil.example/ops/": "/ops/",
+	} {
+		w := h.visits(t, http.MethodPost, "/ops/sign-in", url.Values{"name": {"ada"}, "to": {to}}, nil)
+		require.Equal(t, http.StatusSeeOther, w.Code)
+		require.Equal(t, want, w.Header().Get("Location"), "%q", to)
+	}
+}
+
+func TestOnThisMachineToLookTakesNoNameAndAChangeDoes(t *testing.T) {
+	t.Parallel()
+	h := openHouse(t, local)
+	page := h.visits(t, http.MethodGet, "/ops/", nil, nil)
+	require.Equal(t, http.StatusOK, page.Code)
+	require.Contains(t, page.Body.String(), "Sign in with your name")
+	w := h.visits(t, http.MethodGet, "/ops/products/x/set", nil, nil)
+	require.Equal(t, "/ops/sign-in?to=%2Fops%2Fproducts%2Fx%2Fset", w.Header().Get("Location"))
+	require.NotContains(t, h.visits(t, http.MethodGet, "/ops/sign-in", nil, nil).Body.String(), `type="password"`)
+	w = h.visits(t, http.MethodPost, "/ops/products/x/set", url.Values{"why": {"w"}}, nil)
+	require.Equal(t, http.StatusForbidden, w.Code)
+	require.Contains(t, w.Body.String(), "Say who you are")
+	require.Equal(t, http.StatusOK, h.visits(t, http.MethodGet, "/ops/products/x/set", nil, h.signedIn(t, "ada")).Code)
+}
+
+func TestEachAnswerKeepsItsPageToItself(t *testing.T) {
+	t.Parallel()
+	h := openHouse(t, local)
+	walk(t, h.routes, "x", func(method, route, path string) {
+		if route == "/ops" {
+			return // it leads to /ops/
+		}
+		header := h.visits(t, method, path, nil, nil).Header()
+		require.Equal(t, "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'", header.Get("Content-Security-Policy"), path)
+		for name, want := range map[string]string{"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store", "Cross-Origin-Opener-Policy": "same-origin"} {
+			require.Equal(t, want, header.Get(name), path)
+		}
+	})
+}
+
+func TestAFileIsKeptForAsLongAsItIsThatFile(t *testing.T) {
+	t.Parallel()
+	h := openHouse(t, access.Access{Tokens: []string{opsToken}})
+	address := regexp.MustCompile(`/ops/static/[0-9a-f]+/ops\.css`).FindString(h.visits(t, http.MethodGet, "/ops/sign-in", nil, nil).Body.String())
+	zipped := h.visits(t, http.MethodGet, address, nil, func(r *http.Request) { r.Header.Set("Accept-Encoding", "gzip") })
+	require.Equal(t, "gzip", zipped.Header().Get("Content-Encoding"))
+	require.Equal(t, "Accept-Encoding", zipped.Header().Get("Vary"))
+	require.Contains(t, zipped.Header().Get("Cache-Control"), "immutable")
+	reader, err := gzip.NewReader(bytes.NewReader(zipped.Body.Bytes()))
+	require.NoError(t, err)
+	body, err := io.ReadAll(reader)
+	require.NoError(t, err)
+	plain := h.visits(t, http.MethodGet, address, nil, nil)
+	require.Equal(t, plain.Body.String(), string(body))
+	require.Contains(t, plain.Header().Get("Content-Type"), "text/css")
+	older := h.visits(t, http.MethodGet, "/ops/static/000000000000/ops.css", nil, nil)
+	require.Equal(t, http.StatusOK, older.Code, "a page of another release is not left bare")
+	require.Equal(t, "no-store", older.Header().Get("Cache-Control"))
+	require.Equal(t, http.StatusNotFound, h.visits(t, http.MethodGet, "/ops/static/000000000000/pages.go", nil, nil).Code)
+	require.Equal(t, http.StatusBadRequest, h.visits(t, http.MethodGet, "/ops/static/..%2Ftemplates/layout.html", nil, nil).Code)
 }

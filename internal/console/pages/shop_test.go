@@ -22,7 +22,6 @@ import (
 	"billhook/internal/compose/operations/operationstest"
 	"billhook/internal/console/access"
 	"billhook/internal/console/api"
-	"billhook/internal/console/pages"
 	"billhook/internal/contract"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/store"
@@ -46,10 +45,10 @@ func openShop(t testing.TB, third operationstest.Partner) *shop {
 	var ids atomic.Int64
 	newID := func() string { return fmt.Sprint("id-", ids.Add(1)) }
 	now, log := func() time.Time { return noon }, slog.New(slog.NewTextHandler(t.Output(), nil))
-	apps, guarded := operationstest.Over(db, c, now, newID), access.Access{OpenOnLoopback: true}
+	apps := operationstest.Over(db, c, now, newID)
 	apps.Endpoints.Poster = third
 	server := &api.Server{Author: access.Author, Log: log, Store: db, Now: now, Catalog: operations.All(apps)}
-	site := routed(t, pages.Config{Longest: time.Minute, API: server, Declared: server.Catalog, Sessions: access.NewSessions(guarded, nil, log, now), Catalog: c, Log: log, Now: now})
+	site := opened(t, server, server.Catalog, access.Access{OpenOnLoopback: true}, time.Minute)
 	return &shop{site: site, store: db, catalog: c, who: "ada", names: map[string]string{}}
 }
 

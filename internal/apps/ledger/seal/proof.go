@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"math/bits"
 	"slices"
 	"time"
@@ -152,6 +153,34 @@ func CheckProof(text []byte, kept []Seal) (Proven, error) {
 
 // Resealed is the kind of a finding that kept seals alone tell: the seal is not the one that was kept.
 const Resealed = "resealed"
+
+// Read reads seals that somebody has kept, each by itself or in lists, and checks each.
+func Read(text []byte) (seals []Seal, err error) {
+	for decoder := jsontext.NewDecoder(bytes.NewReader(text)); ; {
+		var one struct {
+			Seal
+			Items []Seal `json:"items"`
+		}
+		if err := json.UnmarshalDecode(decoder, &one); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			return nil, fmt.Errorf("it is not JSON behind %d seals: %w", len(seals), err)
+		}
+		if one.Items == nil {
+			one.Items = []Seal{one.Seal}
+		}
+		seals = append(seals, one.Items...)
+	}
+	if len(seals) == 0 {
+		return nil, errors.New("it has no seal: nothing can be compared with it")
+	}
+	for _, s := range seals {
+		if err := s.Check(); err != nil {
+			return nil, fmt.Errorf("seal %d of %s: %w", s.Number, s.Tenant, err)
+		}
+	}
+	return seals, nil
+}
 
 // Comparison is what a comparison with seals that were kept elsewhere has come to.
 type Comparison struct {

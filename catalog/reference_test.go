@@ -42,6 +42,12 @@ var reference = []struct{ file, path, of string }{
 	{"usage.yaml", "meters.<name>.", "Meter"},
 }
 
+// parts are those of a queue's keys, by the first key of each.
+var parts = map[string]string{
+	"id": "what it is", "topic": "what it takes", "priority": "who handles it", "max_attempts": "attempts", "message_ttl": "how long things are kept",
+	"concurrency": "how much at once", "backlog_alert_above": "alerts", "dead_letter": "what cannot be handled", "batch": "batches, and limits",
+}
+
 func TestTheReferenceOfTheCatalogHasTheKeysOfItsStructs(t *testing.T) {
 	t.Parallel()
 	structs := map[string]*ast.StructType{}
@@ -77,11 +83,16 @@ func TestTheReferenceOfTheCatalogHasTheKeysOfItsStructs(t *testing.T) {
 			keys = append(keys, fmt.Sprintf("`%s` (%s): %s", key, names.Replace(types.ExprString(field.Type)), strings.ReplaceAll(said, "|", `\|`)))
 		}
 		switch where := cmp.Or(strings.TrimSuffix(section.path, "."), section.file); {
-		case i == 0: // people look for a queue's keys most
-			page.WriteString("\n## queues.yaml\n\n| key of a queue | what it is |\n| --- | --- |\n")
+		case i == 0:
+			page.WriteString("\n## queues.yaml\n\n| of a queue | keys |\n| --- | ---")
 			for _, key := range keys {
-				page.WriteString("| " + strings.Replace(key, ": ", " | ", 1) + " |\n")
+				if part := parts[strings.Split(key, "`")[1]]; part != "" {
+					page.WriteString(" |\n| " + part + " | " + key)
+				} else {
+					page.WriteString("<br>" + key)
+				}
 			}
+			page.WriteString(" |\n")
 		case section.file != reference[i-1].file && reference[i-1].file == reference[0].file:
 			page.WriteString("\n## The other files\n\n| file, map | keys |\n| --- | --- |\n")
 			fallthrough

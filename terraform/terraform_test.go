@@ -256,7 +256,7 @@ var grantLine = regexp.MustCompile(`^# grant: ([^|]+) \| ([^|]+) \| ([^|]+)$`)
 // grants is the README's table, made from the configuration.
 func grants(t *testing.T) string {
 	t.Helper()
-	var rows []string
+	rows := map[string][]string{}
 	for _, b := range blocks(t, "resource") {
 		// A binding or a policy would take away what others have been granted.
 		require.NotRegexp(t, `_iam_(binding|policy)$`, b.Labels[0], b.at())
@@ -268,15 +268,19 @@ func grants(t *testing.T) string {
 		if b.Labels[0] == "google_project_iam_member" { // no condition fits a metric
 			require.True(t, b.child("condition").source("expression") != "" || role == "roles/monitoring.viewer", "%s: a grant on the project has a condition", b.at())
 		}
-		lines, said := strings.Split(string(b.text), "\n"), len(rows)
+		lines, granted := strings.Split(string(b.text), "\n"), false
 		for at := b.DefRange().Start.Line - 2; at >= 0 && grantLine.MatchString(lines[at]); at-- {
 			grant := grantLine.FindStringSubmatch(lines[at])
-			rows = append(rows, fmt.Sprintf("| %s | `%s` | %s | %s |", grant[1], role, grant[2], grant[3]))
+			rows[grant[1]] = append(rows[grant[1]], fmt.Sprintf("`%s` on %s: %s", role, grant[2], grant[3]))
+			granted = true
 		}
-		require.Greater(t, len(rows), said, "%s: say before it: # grant: who | on what | why", b.at())
+		require.True(t, granted, "%s: say before it: # grant: who | on what | why", b.at())
 	}
-	slices.Sort(rows)
-	return "| account | role | on | why |\n| --- | --- | --- | --- |\n" + strings.Join(rows, "\n") + "\n"
+	text := "| account | role, on what, and why |\n| --- | --- |\n"
+	for _, account := range slices.Sorted(maps.Keys(rows)) {
+		text += fmt.Sprintf("| %s | %s |\n", account, strings.Join(slices.Sorted(slices.Values(rows[account])), "<br>"))
+	}
+	return text
 }
 
 // roleOf is a grant's role, which is written out, or the permissions of a role of our own.

@@ -98,16 +98,6 @@ func livesOf(t *testing.T) (all []life) {
 
 type operations struct{ reads, writes, deletes float64 }
 
-// leased is what a new event of a leased handler costs in a queue with records, as internal/pipeline/push counts it.
-func leased(t *testing.T) operations {
-	t.Helper()
-	counts := read(t, "internal/pipeline/push/testdata/records-cost.txt")
-	match := matched(t, counts, `(?s)\nrecord none:\n.*?\n  handler leased:\n    delivery 1 [^\n]*\n      in order no: reads (\d+), commits \d+, documents (\d+)\n`)
-	reads, _ := strconv.ParseFloat(match[1], 64)  // the expression matches digits only
-	writes, _ := strconv.ParseFloat(match[2], 64) // the same
-	return operations{reads, writes, 1}
-}
-
 func (o operations) dollars(events float64) float64 {
 	return events / 100_000 * (o.reads*readsPer100k + o.writes*writesPer100k + o.deletes*deletesPer100k)
 }
@@ -210,7 +200,7 @@ func price(events float64, of operations, tasks upkeep, messageBytes float64) mo
 	}
 }
 
-func table(of operations, tasks upkeep, messageBytes float64, record operations) string {
+func table(of operations, tasks upkeep, messageBytes float64) string {
 	var b strings.Builder
 	b.WriteString("| events a month | Firestore operations | Firestore storage | Pub/Sub | Cloud Run CPU | memory | requests | together |\n")
 	b.WriteString("| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n")
@@ -223,9 +213,8 @@ func table(of operations, tasks upkeep, messageBytes float64, record operations)
 		of.reads, of.writes, of.deletes, max(leastBytes, messageBytes))
 	fmt.Fprintf(&b, "The tasks are in it, and cost the same for any number of events: %d runs a month, which look for work\nin %d reads ($%.2f), write how many messages wait, and a seal each minute ($%.2f), and log %d lines.\n",
 		tasks.runs, tasks.reads, float64(tasks.reads)/100_000*readsPer100k, float64(tasks.writes)/100_000*writesPer100k, tasks.lines)
-	fmt.Fprintf(&b, "Alarms are not in it: a million cost $%.2f, beside the messages that they release. One releases all that is due in a\nquarter of a second, so that an instance asks for %.1f million a month at most.\n",
+	fmt.Fprintf(&b, "Alarms are not in it: a million cost $%.2f, and an instance asks for %.1f million a month at most.\n",
 		millionAlarms(), float64(monthSeconds*time.Second/alarm.Step)/1_000_000)
-	fmt.Fprintf(&b, "Queues without records save these: a million messages that are posted cost $%.2f less, for %.0f documents written and one\nremoved each, and leave nothing to be stored.\n", record.dollars(1_000_000), record.writes)
 	fmt.Fprintf(&b, "What becomes of deliveries is counted for people, for any number of events: an instance that is busy all month adds it with\n%d reads and %d writes ($%.2f), and one that has nothing to count, and a CPU, with a quarter of that.\n",
 		flushes*flushReads, flushes*flushWrites, upkeep{reads: flushes * flushReads, writes: flushes * flushWrites}.store())
 	return b.String()
@@ -321,8 +310,6 @@ func TestTheDocumentsHaveTheTablesOfTheCosts(t *testing.T) {
 	require.NoError(t, err)
 	lives, called := livesOf(t), runsPerMonth(t, read(t, "terraform/main.tf"))
 	credit := slices.IndexFunc(lives, func(of life) bool { return of.kind == "a credit" })
-	bare := slices.IndexFunc(lives, func(of life) bool { return of.kind == "a message of a queue without records" })
-	require.Zero(t, lives[bare].operations)
 	tasks := upkeep{ // of one tenant that has entries in every minute
 		reads: called["seal-journal"] * int(lives[credit].seal.reads), writes: called["seal-journal"] * int(lives[credit].seal.writes),
 	}
@@ -332,7 +319,7 @@ func TestTheDocumentsHaveTheTablesOfTheCosts(t *testing.T) {
 		tasks = upkeep{tasks.runs + runs, tasks.reads + runs*one.reads, tasks.writes + runs*one.writes, tasks.lines + runs*one.lines}
 	}
 	services := append([]*pool{service}, poolsOf(queues)...)
-	documented(t, "month", table(averageOf(lives), tasks, float64(message.Len()+attributeBytes), leased(t)), "..", "reference", "costs.md")
+	documented(t, "month", table(averageOf(lives), tasks, float64(message.Len()+attributeBytes)), "..", "reference", "costs.md")
 	documented(t, "pools", poolTable(services), "..", "reference", "costs.md")
 	all, ofCatalog := idlingOf(services)
 	alone, _ := idlingOf(append([]*pool{service}, poolsOf(payNow)...))

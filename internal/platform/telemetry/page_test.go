@@ -17,9 +17,10 @@ import (
 	"billhook/internal/filetest"
 )
 
-// metricsOf are the rows of the metrics that the package declares.
-func metricsOf(t *testing.T) (rows []string) {
+// metricsOf are the metrics that the package declares, by kind.
+func metricsOf(t *testing.T) map[string][]string {
 	t.Helper()
+	metrics := map[string][]string{}
 	file := filetest.Must(parser.ParseFile(token.NewFileSet(), "telemetry.go", nil, 0))(t)
 	ast.Inspect(file, func(n ast.Node) bool {
 		call, ok := n.(*ast.CallExpr)
@@ -33,13 +34,16 @@ func metricsOf(t *testing.T) (rows []string) {
 			}
 		}
 		if kind, ok := call.Fun.(*ast.Ident); ok && len(texts) > 1 && strings.HasPrefix(texts[0], "billhook_") {
-			name := map[string]string{"counter": "counter", "gauge": "gauge", "seconds": "histogram"}[kind.Name]
-			rows = append(rows, fmt.Sprintf("| `%s` | %s | %s | %s |\n", texts[0], name, texts[1], strings.Join(texts[2:], ", ")))
+			metric := fmt.Sprintf("`%s`: %s", texts[0], strings.TrimSuffix(texts[1], "."))
+			if len(texts) > 2 {
+				metric += " (" + strings.Join(texts[2:], ", ") + ")"
+			}
+			metrics[kind.Name] = append(metrics[kind.Name], metric)
 		}
 		return true
 	})
-	require.Greater(t, len(rows), 10)
-	return rows
+	require.Greater(t, len(metrics["counter"]), 10)
+	return metrics
 }
 
 // linesOf are the rows of the log lines that the recording of the surface has, each with all the fields that one had.
@@ -82,11 +86,15 @@ func linesOf(t *testing.T) (rows []string) {
 
 func TestThePageOfMetricsHasThoseOfTheCode(t *testing.T) {
 	t.Parallel()
+	metrics, rows := metricsOf(t), ""
+	for _, kind := range []struct{ of, name string }{{"counter", "counter"}, {"seconds", "histogram"}, {"gauge", "gauge, of one instance"}} {
+		rows += fmt.Sprintf("| %s | %s |\n", kind.name, strings.Join(metrics[kind.of], "<br>"))
+	}
 	page := "# Metrics and log lines\n\nMade of the code, and of the recorded log, by `go test ./internal/platform/telemetry -update`.\n\n" +
 		"## Metrics\n\n`GET /metrics` at `METRICS_PORT`, in Prometheus' format. The alerts need no scrape: they are on Google's own metrics and\n" +
 		"on those that Terraform makes of log lines (`log_metrics` in `terraform/modules/alerts`), such as\n" +
 		"`logging.googleapis.com/user/billhook-deliveries`.\n\n" +
-		"| metric | kind | what it counts | labels |\n| --- | --- | --- | --- |\n" + strings.Join(metricsOf(t), "") +
+		"| kind | metrics, with their labels |\n| --- | --- |\n" + rows +
 		"\n## Log lines\n\nOne JSON object a line, with `time`, `severity` and `message`. No line has a payload or a secret.\n" +
 		"A `reason` is one of [reasons](reasons.md) or [answers](answers.md).\n\n" +
 		"| message | fields |\n| --- | --- |\n" + strings.Join(linesOf(t), "")

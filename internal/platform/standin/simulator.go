@@ -32,8 +32,6 @@ type SimulatorConfig struct {
 	// Topics in addition to those of the subscriptions.
 	Topics        []string
 	Subscriptions []Subscription
-	// PushBaseURL is the worker's URL. While it is empty, messages are accepted and kept until PushTo.
-	PushBaseURL string
 	// Token makes the bearer token of a push; nil: no token.
 	Token func() (string, error)
 	// Client sends the pushes; nil: the simulator's own. Redirects are never followed: Pub/Sub treats them as failures.
@@ -109,8 +107,7 @@ func NewSimulator(config SimulatorConfig) (*Simulator, error) {
 	}
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	s := &Simulator{
-		config: config, client: client, baseURL: strings.TrimSuffix(config.PushBaseURL, "/"),
-		nextID: time.Now().UnixMicro(), topics: map[string][]*subscription{}, subs: map[string]*subscription{},
+		config: config, client: client, nextID: time.Now().UnixMicro(), topics: map[string][]*subscription{}, subs: map[string]*subscription{},
 	}
 	var errs []error
 	for _, sub := range config.Subscriptions {
@@ -308,7 +305,7 @@ func (s *Simulator) proceed(sub *subscription, l *lane) {
 	}
 }
 
-// PushTo sets the worker's URL. The first call starts the pushing.
+// PushTo sets the worker's URL. The first call starts the pushing: until then messages are accepted and kept.
 func (s *Simulator) PushTo(baseURL string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

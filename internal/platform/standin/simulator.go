@@ -236,7 +236,6 @@ func (s *Simulator) dispatch(sub *subscription) {
 		first := l.queue[0]
 		if sub.Retention > 0 && now.Sub(first.PublishTime) >= sub.Retention {
 			s.remove(sub, l)
-			s.proceed(sub, l)
 			continue
 		}
 		sub.outstanding++
@@ -289,10 +288,12 @@ func (s *Simulator) fail(sub *subscription, l *lane) (forwarded bool) {
 	return true
 }
 
+// remove ends the first message of a lane, which goes on with the next.
 func (s *Simulator) remove(sub *subscription, l *lane) {
 	s.note(logged{Subscription: sub.ID, Done: l.queue[0].ID})
 	delete(sub.waiting, l.queue[0])
 	l.queue = l.queue[1:]
+	s.proceed(sub, l)
 }
 
 func (s *Simulator) proceed(sub *subscription, l *lane) {

@@ -10,22 +10,32 @@ import (
 )
 
 // Words says what the catalog declares of the queue, a sentence for each of its rules.
-func (q Queue) Words() []string {
-	words := []string{q.takesWords(), q.orderWords(), attemptWords(q.MaxAttempts, q.Backoff)}
-	if q.ShortWaits {
-		words = append(words, "The catalog declares longer waits: this run has shortened them.")
-	}
+func (q Queue) Words() (words []string) {
 	add := func(when bool, format string, args ...any) {
 		if when {
 			words = append(words, fmt.Sprintf(format, args...))
 		}
 	}
+	keys := make([]string, len(q.Bindings))
+	for i, key := range q.Bindings {
+		keys[i] = string(key)
+	}
+	add(len(keys) == 0, "It takes %s messages of topic %s.", q.Contract, q.Topic())
+	add(len(keys) > 0, "It takes %s messages of topic %s with the routing keys %s.", q.Contract, q.Topic(), strings.Join(keys, ", "))
+	add(!q.Ordered(), "Messages are handled in any order.")
+	add(q.Ordered(), "Messages of one key follow each other. The key is the %s.", strings.Join(q.OrderingKey, ", else the "))
+	add(true, "%s", attemptWords(q.MaxAttempts, q.Backoff))
+	add(q.ShortWaits, "The catalog declares longer waits: this run has shortened them.")
 	add(true, "An attempt may take %s. Of a worker that is gone the broker delivers again after %s, and the event is free again after %s.", span(q.HandlerTimeout), span(q.AckDeadline), span(q.Lease))
 	add(q.MessageTTL > 0, "A message that is older than %s is dropped.", span(q.MessageTTL))
 	add(true, "The broker keeps a message that nobody has taken for %s.", span(q.MessageRetention))
 	add(q.RememberFor > 0, "An event is remembered for %s, by its %s.", span(q.RememberFor), strings.ReplaceAll(string(q.DedupeBy), "_", " "))
 	add(!q.Remembers(), "No event is remembered: a message that comes twice is handled twice.")
-	words = append(words, q.deadLetterWords()...)
+	d := q.DeadLetter
+	add(d.Drop, "A message that cannot be handled is dropped and counted: the queue keeps no dead letters.")
+	add(!d.Drop, "A message that cannot be handled becomes a dead letter on %s, and is kept there for %s.", d.Topic, span(d.Retention))
+	add(!d.Drop && d.OldestAlert == 0, "An alert fires above %d open dead letters.", d.AlertAbove)
+	add(!d.Drop && d.OldestAlert > 0, "An alert fires above %d open dead letters, or where the oldest is older than %s.", d.AlertAbove, span(d.OldestAlert))
 	add(q.OnCorrected == Accept, "Another payload under the id of a dead letter corrects it, and the same one sent again is tried again.")
 	add(q.FourEyes, "What is done to its dead letters takes two people.")
 	add(true, "It is served by pool %s, on at most %d instances, each with up to %d messages at once.", q.Pool, q.MaxInstances, q.Concurrency)
@@ -37,25 +47,6 @@ func (q Queue) Words() []string {
 	add(q.MaxBacklog.Messages > 0 && q.MaxBacklog.OnFull == RefuseMore, "Where more than %d messages wait in the broker the webhook service refuses more.", q.MaxBacklog.Messages)
 	add(q.MaxBacklog.Messages > 0 && q.MaxBacklog.OnFull == AlertAlone, "Where more than %d messages wait in the broker an alert fires.", q.MaxBacklog.Messages)
 	return words
-}
-
-func (q Queue) takesWords() string {
-	text := "It takes " + q.Contract + " messages of topic " + q.Topic()
-	if len(q.Bindings) == 0 {
-		return text + "."
-	}
-	keys := make([]string, len(q.Bindings))
-	for i, key := range q.Bindings {
-		keys[i] = string(key)
-	}
-	return text + " with the routing keys " + strings.Join(keys, ", ") + "."
-}
-
-func (q Queue) orderWords() string {
-	if !q.Ordered() {
-		return "Messages are handled in any order."
-	}
-	return "Messages of one key follow each other. The key is the " + strings.Join(q.OrderingKey, ", else the ") + "."
 }
 
 func attemptWords(attempts int, wait retry.Policy) string {
@@ -75,18 +66,6 @@ func attemptWords(attempts int, wait retry.Policy) string {
 		text += ", and up to " + span(wait.Jitter) + " more by chance"
 	}
 	return text + "."
-}
-
-func (q Queue) deadLetterWords() []string {
-	if q.DeadLetter.Drop {
-		return []string{"A message that cannot be handled is dropped and counted: the queue keeps no dead letters."}
-	}
-	words := []string{fmt.Sprintf("A message that cannot be handled becomes a dead letter on %s, and is kept there for %s.", q.DeadLetter.Topic, span(q.DeadLetter.Retention))}
-	alert := fmt.Sprintf("An alert fires above %d open dead letters", q.DeadLetter.AlertAbove)
-	if q.DeadLetter.OldestAlert > 0 {
-		alert += ", or where the oldest is older than " + span(q.DeadLetter.OldestAlert)
-	}
-	return append(words, alert+".")
 }
 
 // span is a duration as people say it: 90s, 10m, 36h, 7d.

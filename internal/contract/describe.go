@@ -47,7 +47,7 @@ func (c *Contract) Type() string {
 	if c.format.Content == "" {
 		return "#"
 	}
-	return c.pattern.String()
+	return string(c.pattern)
 }
 
 // Version is the contract's version: 1 where bodies have none.
@@ -119,7 +119,7 @@ func (s *Set) Contents(format, eventType string) (found []Declaration) {
 		return nil
 	}
 	for _, c := range f.of(eventType) {
-		found = append(found, Declaration{Format: format, Type: c.pattern.String(), Version: c.version, Members: c.declared})
+		found = append(found, Declaration{Format: format, Type: string(c.pattern), Version: c.version, Members: c.declared})
 	}
 	return found
 }

@@ -106,25 +106,23 @@ var ErrLimit = errors.New("contract: message exceeds a Pub/Sub limit")
 
 // Check names the limit of Pub/Sub that the message exceeds, never a value.
 func (m Message) Check() error {
-	if size := m.Size(); size > MaxMessageBytes {
+	switch size := m.Size(); {
+	case size > MaxMessageBytes:
 		return fmt.Errorf("%w: %d bytes with attributes and ordering key, at most %d", ErrLimit, size, MaxMessageBytes)
-	}
-	if len(m.Data) == 0 && len(m.Attributes) == 0 {
+	case len(m.Data) == 0 && len(m.Attributes) == 0:
 		return fmt.Errorf("%w: neither data nor attributes", ErrLimit)
-	}
-	if len(m.Attributes) > MaxAttributes {
+	case len(m.Attributes) > MaxAttributes:
 		return fmt.Errorf("%w: %d attributes, at most %d", ErrLimit, len(m.Attributes), MaxAttributes)
+	case len(m.OrderingKey) > MaxOrderingKeyBytes:
+		return fmt.Errorf("%w: ordering key of %d bytes, at most %d", ErrLimit, len(m.OrderingKey), MaxOrderingKeyBytes)
 	}
 	for key, value := range m.Attributes {
-		if key == "" || len(key) > MaxAttributeKey {
+		switch {
+		case key == "" || len(key) > MaxAttributeKey:
 			return fmt.Errorf("%w: attribute key of %d bytes, 1 to %d", ErrLimit, len(key), MaxAttributeKey)
-		}
-		if len(value) > MaxAttributeValue {
+		case len(value) > MaxAttributeValue:
 			return fmt.Errorf("%w: attribute %s of %d bytes, at most %d", ErrLimit, key, len(value), MaxAttributeValue)
 		}
-	}
-	if len(m.OrderingKey) > MaxOrderingKeyBytes {
-		return fmt.Errorf("%w: ordering key of %d bytes, at most %d", ErrLimit, len(m.OrderingKey), MaxOrderingKeyBytes)
 	}
 	return nil
 }

@@ -61,7 +61,7 @@ func (s *Set) Schema(c *Contract) ([]byte, error) {
 	of := f.schema()
 	if f.Content != "" {
 		instead := map[string]any{}
-		if when := f.typeSchema(c); when != nil {
+		if when := c.typeSchema(); when != nil {
 			instead[f.Type] = when
 		}
 		if f.Version != "" {
@@ -73,11 +73,11 @@ func (s *Set) Schema(c *Contract) ([]byte, error) {
 }
 
 // typeSchema is the schema of the event type of a contract's bodies; nil: any type.
-func (k *known) typeSchema(c *Contract) object {
+func (c *Contract) typeSchema() object {
 	switch {
 	case c.pattern.Exact():
-		return object{{"const", c.pattern.String()}}
-	case c.pattern.String() != "#":
+		return object{{"const", c.pattern}}
+	case c.pattern != "#":
 		return object{{"pattern", expression(c.pattern)}}
 	}
 	return nil
@@ -90,7 +90,7 @@ func (k *known) schema() object {
 	var kinds []object
 	for _, c := range k.all {
 		var when object
-		if of := k.typeSchema(c); of != nil {
+		if of := c.typeSchema(); of != nil {
 			when = object{{k.Type, of}}
 		}
 		if k.Version != "" {
@@ -127,7 +127,7 @@ func (k *known) relations() object {
 }
 
 func expression(p routing.Pattern) string {
-	return "^" + strings.NewReplacer(`.#`, `(\..+)?`, `#.`, `(.+\.)?`, `*`, `[^.]+`, `.`, `\.`, `#`, `.*`).Replace(p.String()) + "$"
+	return "^" + strings.NewReplacer(`.#`, `(\..+)?`, `#.`, `(.+\.)?`, `*`, `[^.]+`, `.`, `\.`, `#`, `.*`).Replace(string(p)) + "$"
 }
 
 // schema: members in instead have the schema there; others: the object may have more members.

@@ -194,12 +194,13 @@ func After(wait time.Duration, failure error) error {
 	return noted{error: failure, wait: min(wait, MaxAfter), said: Said(failure)}
 }
 
-// Asked returns the wait that an error's callee has asked for; 0 if none.
-func Asked(failure error) time.Duration {
-	var found noted
+func noteOf(failure error) (found noted) {
 	_ = errors.As(failure, &found) // else it is zero
-	return found.wait
+	return found
 }
+
+// Asked returns the wait that an error's callee has asked for; 0 if none.
+func Asked(failure error) time.Duration { return noteOf(failure).wait }
 
 // Says adds to a failure what its callee says of it, for dead letter and log: nothing personal. nil stays nil.
 func Says(said string, failure error) error {
@@ -210,11 +211,7 @@ func Says(said string, failure error) error {
 }
 
 // Said returns what an error's callee says of it; empty where it says nothing.
-func Said(failure error) string {
-	var found noted
-	_ = errors.As(failure, &found) // else it is empty
-	return found.said
-}
+func Said(failure error) string { return noteOf(failure).said }
 
 const attemptsExhausted = "attempts_exhausted"
 

@@ -287,10 +287,11 @@ func waits(t *testing.T, flood int, sick *callee) (worst time.Duration) {
 		c.AfterFunc = alarm.AfterFunc
 		var err error
 		simulator, err = standin.NewSimulator(standin.SimulatorConfig{
-			ProjectID: "p", Subscriptions: standin.Topology(queues), PushBaseURL: "http://worker",
+			ProjectID: "p", Subscriptions: standin.Topology(queues),
 			Client: &http.Client{Transport: inProcess(func(out http.ResponseWriter, r *http.Request) { w.ServeHTTP(out, r) })},
 		})
 		require.NoError(t, err)
+		simulator.PushTo("http://worker")
 		c.Publisher = simulator
 	})
 	t.Cleanup(func() { w.Drain(); require.NoError(t, simulator.Close()) })

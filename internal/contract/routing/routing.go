@@ -35,9 +35,6 @@ func Parse(text string) (Pattern, error) {
 	return Pattern(text), nil
 }
 
-// String is the pattern as it was parsed.
-func (p Pattern) String() string { return string(p) }
-
 // Exact reports whether the pattern matches one key alone, which is then its own text.
 func (p Pattern) Exact() bool { return !strings.ContainsAny(string(p), "*#") }
 

@@ -33,27 +33,29 @@ var (
 	ErrTooNew = errors.New("signature: timestamp too new")
 )
 
-// keys returns the HMAC keys of the secrets. Its errors name a secret by its number.
-func keys(scheme Scheme, secrets []string) ([][]byte, error) {
-	if len(secrets) == 0 {
-		return nil, errors.New("signature: no secret")
+// compileWith returns the scheme as it is used, with the HMAC keys of the secrets. Its errors name a secret by its number.
+func compileWith(scheme Scheme, secrets []string) (parts *compiled, all [][]byte, err error) {
+	if parts, err = scheme.compile(); err == nil && len(secrets) == 0 {
+		err = errors.New("signature: no secret")
 	}
-	all := make([][]byte, 0, len(secrets))
+	if err != nil {
+		return nil, nil, err
+	}
 	for i, secret := range secrets {
 		key := []byte(secret)
 		if encoded, ok := strings.CutPrefix(secret, scheme.SecretPrefix); ok && scheme.SecretPrefix != "" {
 			decoded, err := base64.StdEncoding.DecodeString(encoded)
 			if err != nil {
-				return nil, fmt.Errorf("signature: secret %d is not base64 behind %s", i+1, scheme.SecretPrefix)
+				return nil, nil, fmt.Errorf("signature: secret %d is not base64 behind %s", i+1, scheme.SecretPrefix)
 			}
 			key = decoded
 		}
 		if len(key) < MinSecret {
-			return nil, fmt.Errorf("signature: secret %d has %d bytes, at least %d are needed", i+1, len(key), MinSecret)
+			return nil, nil, fmt.Errorf("signature: secret %d has %d bytes, at least %d are needed", i+1, len(key), MinSecret)
 		}
 		all = append(all, key)
 	}
-	return all, nil
+	return parts, all, nil
 }
 
 // Verifier verifies webhooks of one source. It is safe for concurrent use.
@@ -67,11 +69,7 @@ type Verifier struct {
 // NewVerifier returns a verifier that accepts any of the secrets, and signed times up to
 // tolerance away from now. It refuses empty and short secrets, and a tolerance of 0 or less.
 func NewVerifier(scheme Scheme, secrets []string, tolerance time.Duration, now func() time.Time) (*Verifier, error) {
-	parts, err := scheme.compile()
-	if err != nil {
-		return nil, err
-	}
-	all, err := keys(scheme, secrets)
+	parts, all, err := compileWith(scheme, secrets)
 	if err != nil {
 		return nil, err
 	}
@@ -281,11 +279,7 @@ type Signer struct {
 // NewSigner returns a signer with secrets of at least MinSecret bytes each. In a list of signatures all of
 // them sign, so that a receiver goes over from one to the next in its own time; other headers take one secret.
 func NewSigner(scheme Scheme, secret string, also ...string) (*Signer, error) {
-	parts, err := scheme.compile()
-	if err != nil {
-		return nil, err
-	}
-	all, err := keys(scheme, append([]string{secret}, also...))
+	parts, all, err := compileWith(scheme, append([]string{secret}, also...))
 	if err != nil {
 		return nil, err
 	}

@@ -19,20 +19,17 @@ func (s *Simulator) ack(sub *subscription, l *lane) {
 		sub.pushBackoff = 0
 	}
 	s.remove(sub, l)
-	s.proceed(sub, l)
 }
 
 func (s *Simulator) nack(sub *subscription, l *lane, p push) {
 	sub.window = max(sub.window/2, 1)
-	now := time.Now()
 	if p.pauses == sub.pauses {
 		sub.pauses++
 		sub.pushBackoff = min(max(sub.pushBackoff*2, minPushBackoff), maxPushBackoff)
-		sub.pausedUntil = now.Add(sub.pushBackoff)
+		sub.pausedUntil = time.Now().Add(sub.pushBackoff)
 		s.after(sub.pushBackoff, func() { s.dispatch(sub) })
 	}
 	if s.fail(sub, l) {
-		s.proceed(sub, l)
 		return
 	}
 	s.after(sub.retryAfter(l.queue[0].Failures), func() {

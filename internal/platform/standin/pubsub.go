@@ -282,7 +282,6 @@ type Subscription struct {
 // and for each dead-letter topic the hold and the push subscription that feeds the store.
 func Topology(queues []catalog.Queue) (all []Subscription) {
 	idOf := func(name string) string { return name[strings.LastIndexByte(name, '/')+1:] }
-	seen := map[string]bool{}
 	for _, q := range queues {
 		_, subscriptions := pubsub.Target{}.Plan(q)
 		for _, of := range subscriptions {
@@ -296,10 +295,9 @@ func Topology(queues []catalog.Queue) (all []Subscription) {
 			if one.ID == q.PushSubscription() {
 				one.Filter = q.Filter()
 			}
-			if !seen[one.ID] {
+			if !slices.ContainsFunc(all, func(other Subscription) bool { return other.ID == one.ID }) { // queues may share a dead-letter topic
 				all = append(all, one)
 			}
-			seen[one.ID] = true // queues may share a dead-letter topic
 		}
 	}
 	return all

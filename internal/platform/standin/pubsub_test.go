@@ -79,10 +79,11 @@ func TestARealClientsMessageArrivesWithAGenuineToken(t *testing.T) {
 	t.Cleanup(endpoint.Close)
 
 	broker := filetest.Must(standin.NewBroker(standin.SimulatorConfig{
-		ProjectID: "demo-project", Subscriptions: standin.Topology(queues()), Topics: []string{"outbound"}, PushBaseURL: endpoint.URL,
+		ProjectID: "demo-project", Subscriptions: standin.Topology(queues()), Topics: []string{"outbound"},
 		Token: func() (string, error) { return issuer.Token(audience, account) },
 	}))(t)
 	t.Cleanup(func() { require.NoError(t, broker.Close()) })
+	broker.PushTo(endpoint.URL)
 	client := filetest.Must(pubsub.NewClient(t.Context(), "demo-project", gcp.EmulatorOptions(broker.Addr())...))(t)
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
 

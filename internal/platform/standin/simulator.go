@@ -32,8 +32,6 @@ type SimulatorConfig struct {
 	// Topics in addition to those of the subscriptions.
 	Topics        []string
 	Subscriptions []Subscription
-	// PushBaseURL is the worker's URL. While it is empty, messages are accepted and kept until PushTo.
-	PushBaseURL string
 	// Token makes the bearer token of a push; nil: no token.
 	Token func() (string, error)
 	// Client sends the pushes; nil: the simulator's own. Redirects are never followed: Pub/Sub treats them as failures.
@@ -109,8 +107,7 @@ func NewSimulator(config SimulatorConfig) (*Simulator, error) {
 	}
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	s := &Simulator{
-		config: config, client: client, baseURL: strings.TrimSuffix(config.PushBaseURL, "/"),
-		nextID: time.Now().UnixMicro(), topics: map[string][]*subscription{}, subs: map[string]*subscription{},
+		config: config, client: client, nextID: time.Now().UnixMicro(), topics: map[string][]*subscription{}, subs: map[string]*subscription{},
 	}
 	var errs []error
 	for _, sub := range config.Subscriptions {
@@ -239,7 +236,6 @@ func (s *Simulator) dispatch(sub *subscription) {
 		first := l.queue[0]
 		if sub.Retention > 0 && now.Sub(first.PublishTime) >= sub.Retention {
 			s.remove(sub, l)
-			s.proceed(sub, l)
 			continue
 		}
 		sub.outstanding++
@@ -292,10 +288,12 @@ func (s *Simulator) fail(sub *subscription, l *lane) (forwarded bool) {
 	return true
 }
 
+// remove ends the first message of a lane, which goes on with the next.
 func (s *Simulator) remove(sub *subscription, l *lane) {
 	s.note(logged{Subscription: sub.ID, Done: l.queue[0].ID})
 	delete(sub.waiting, l.queue[0])
 	l.queue = l.queue[1:]
+	s.proceed(sub, l)
 }
 
 func (s *Simulator) proceed(sub *subscription, l *lane) {
@@ -308,7 +306,7 @@ func (s *Simulator) proceed(sub *subscription, l *lane) {
 	}
 }
 
-// PushTo sets the worker's URL. The first call starts the pushing.
+// PushTo sets the worker's URL. The first call starts the pushing: until then messages are accepted and kept.
 func (s *Simulator) PushTo(baseURL string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -130,10 +130,10 @@ type bench struct {
 func newBench(tb testing.TB, answer func(received) int, config standin.SimulatorConfig) *bench {
 	tb.Helper()
 	s := &bench{t: tb, worker: &worker{began: time.Now(), answer: answer}}
-	config.ProjectID, config.PushBaseURL = "demo-project", "http://worker.test"
-	config.Client = &http.Client{Transport: s.worker}
+	config.ProjectID, config.Client = "demo-project", &http.Client{Transport: s.worker}
 	simulator := filetest.Must(standin.NewSimulator(config))(tb)
 	s.Simulator = simulator
+	s.PushTo("http://worker.test")
 	tb.Cleanup(func() { require.NoError(tb, simulator.Close()) })
 	return s
 }

@@ -250,14 +250,10 @@ func (i *Identity) Identify(ctx context.Context, header http.Header) (string, er
 		}
 		return i.identify(ctx, i.proxy, checkLife, token)
 	}
-	given := header.Values("Authorization")
-	switch {
-	case len(given) == 0:
-		return "", serve.ErrNoToken
-	case len(given) > 1:
+	if len(header.Values("Authorization")) > 1 {
 		return "", invalid("malformed")
 	}
-	token, err := bearer(given[0])
+	token, err := bearer(header.Get("Authorization"))
 	if err != nil {
 		return "", err
 	}

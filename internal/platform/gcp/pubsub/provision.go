@@ -148,7 +148,7 @@ func Provision(ctx context.Context, c *catalog.Catalog, target Target, options .
 	defer a.close()
 	p := &provisioner{admin: a, catalog: c.Hash()}
 	for _, id := range c.OtherTopics() {
-		p.try("topic", p.target.id(id), func() error { return p.topic(ctx, id) })
+		p.try("topic", p.target.id(id), func() (string, error) { return p.topic(ctx, id) })
 	}
 	for _, q := range c.Queues {
 		p.queue(ctx, q)
@@ -166,63 +166,52 @@ type provisioner struct {
 	unanswered bool
 }
 
-// try does something about a resource, and tells why it failed. What succeeds tells that itself.
-func (p *provisioner) try(kind, id string, do func() error) {
-	if p.unanswered {
-		p.did(kind, id, NotTried)
-		return
+// try does something about a resource, and tells what it did, if anything, or why it failed.
+func (p *provisioner) try(kind, id string, do func() (action string, err error)) {
+	change := Change{Kind: kind, ID: id, Action: NotTried}
+	if !p.unanswered {
+		var err error
+		if change.Action, err = do(); err != nil {
+			change.Action, change.Error, p.failures = Failed, err.Error(), append(p.failures, err)
+			p.unanswered = errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
+				slices.Contains([]codes.Code{codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Unauthenticated}, status.Code(err))
+		}
 	}
-	err := do()
-	if err == nil {
-		return
+	if change.Action != "" {
+		p.changes = append(p.changes, change)
 	}
-	p.changes = append(p.changes, Change{Kind: kind, ID: id, Action: Failed, Error: err.Error()})
-	p.failures = append(p.failures, err)
-	p.unanswered = errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
-		slices.Contains([]codes.Code{codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Unauthenticated}, status.Code(err))
-}
-
-func (p *provisioner) did(kind, id, action string) {
-	p.changes = append(p.changes, Change{Kind: kind, ID: id, Action: action})
 }
 
 func (p *provisioner) queue(ctx context.Context, q catalog.Queue) {
 	if !q.Enabled {
 		for _, id := range pushes(q) {
-			p.try("subscription", p.target.id(id), func() error { return p.pause(ctx, id) })
+			p.try("subscription", p.target.id(id), func() (string, error) { return p.pause(ctx, id) })
 		}
 		return
 	}
 	topics, subscriptions := p.target.Plan(q)
 	for _, id := range topics {
-		p.try("topic", p.target.id(id), func() error { return p.topic(ctx, id) })
+		p.try("topic", p.target.id(id), func() (string, error) { return p.topic(ctx, id) })
 	}
 	for _, want := range subscriptions {
 		if own := want.Name == p.target.subscriptionName(q.PushSubscription()); own && p.catalog != "" && !p.target.Emulator { // it keeps no labels
 			want.Labels = map[string]string{CatalogLabel: p.catalog}
 		}
-		p.try("subscription", idOf(want.Name), func() error { return p.subscription(ctx, want) })
+		p.try("subscription", idOf(want.Name), func() (string, error) { return p.subscription(ctx, want) })
 	}
 }
 
 // pause has a queue that is no longer enabled keep its messages, to be pushed once it is again.
-func (p *provisioner) pause(ctx context.Context, id string) error {
+func (p *provisioner) pause(ctx context.Context, id string) (action string, err error) {
 	name := p.target.subscriptionName(id)
 	have, err := p.read(ctx, name)
 	switch {
-	case err != nil:
-		return err
-	case have == nil:
-		return nil
+	case err != nil || have == nil:
+		return "", err
 	case have.GetPushConfig().GetPushEndpoint() == "":
-		p.did("subscription", p.target.id(id), Kept)
-		return nil
+		return Kept, nil
 	}
-	if err := p.point(ctx, name, &pubsubpb.PushConfig{}); err != nil {
-		return err
-	}
-	p.did("subscription", p.target.id(id), SwitchedOff)
-	return nil
+	return SwitchedOff, p.point(ctx, name, &pubsubpb.PushConfig{})
 }
 
 func (p *provisioner) point(ctx context.Context, name string, to *pubsubpb.PushConfig) error {
@@ -301,36 +290,34 @@ func (t Target) pushConfig(pool, path string) *pubsubpb.PushConfig {
 	return config
 }
 
-func (p *provisioner) topic(ctx context.Context, id string) error {
-	_, err := p.client.TopicAdminClient.CreateTopic(ctx, &pubsubpb.Topic{Name: p.target.topicName(id)})
-	action := Created
-	if status.Code(err) == codes.AlreadyExists {
-		action, err = Unchanged, nil
+func (p *provisioner) topic(ctx context.Context, id string) (action string, err error) {
+	_, err = p.client.TopicAdminClient.CreateTopic(ctx, &pubsubpb.Topic{Name: p.target.topicName(id)})
+	switch status.Code(err) {
+	case codes.OK:
+		return Created, nil
+	case codes.AlreadyExists:
+		return Unchanged, nil
+	default:
+		return "", fmt.Errorf("create topic %s: %w", p.target.id(id), err)
 	}
-	if err != nil {
-		return fmt.Errorf("create topic %s: %w", p.target.id(id), err)
-	}
-	p.did("topic", p.target.id(id), action)
-	return nil
 }
 
-func (p *provisioner) subscription(ctx context.Context, want *pubsubpb.Subscription) error {
+func (p *provisioner) subscription(ctx context.Context, want *pubsubpb.Subscription) (action string, err error) {
 	id, action := idOf(want.Name), Unchanged
 	have, err := p.read(ctx, want.Name)
-	switch {
-	case err != nil:
-		return err
-	case have == nil:
+	if err != nil {
+		return "", err
+	}
+	if have == nil {
 		if _, err := p.client.SubscriptionAdminClient.CreateSubscription(ctx, want); err != nil {
-			return fmt.Errorf("create subscription %s: %w", id, err)
+			return "", fmt.Errorf("create subscription %s: %w", id, err)
 		}
-		p.did("subscription", id, Created)
-		return nil
+		return Created, nil
 	}
 	var fields []string
 	for _, s := range p.target.settings(have, want) {
 		if s.field == "" {
-			return fmt.Errorf("subscription %s: topic, ordering and filter cannot be changed; delete it first, when it is empty", id)
+			return "", fmt.Errorf("subscription %s: topic, ordering and filter cannot be changed; delete it first, when it is empty", id)
 		}
 		fields = append(fields, s.field)
 	}
@@ -339,11 +326,11 @@ func (p *provisioner) subscription(ctx context.Context, want *pubsubpb.Subscript
 	}
 	switch {
 	case standing(have) == pause.Paused:
-		p.did("subscription", id, LeftPaused)
+		p.changes, action = append(p.changes, Change{Kind: "subscription", ID: id, Action: LeftPaused}), ""
 	case have.PushConfig.GetPushEndpoint() != want.PushConfig.GetPushEndpoint() ||
 		(!p.target.Emulator && !proto.Equal(have.PushConfig.GetOidcToken(), want.PushConfig.GetOidcToken())): // it forgets the token's settings
 		if err := p.point(ctx, want.Name, want.PushConfig); err != nil {
-			return err
+			return "", err
 		}
 		action = Updated
 	}
@@ -358,12 +345,9 @@ func (p *provisioner) subscription(ctx context.Context, want *pubsubpb.Subscript
 			Subscription: want, UpdateMask: &fieldmaskpb.FieldMask{Paths: fields},
 		})
 		if err != nil {
-			return fmt.Errorf("update subscription %s: %w", id, err)
+			return "", fmt.Errorf("update subscription %s: %w", id, err)
 		}
 		action = Updated
 	}
-	if action != Unchanged || standing(have) != pause.Paused {
-		p.did("subscription", id, action)
-	}
-	return nil
+	return action, nil
 }

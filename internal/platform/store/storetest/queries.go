@@ -207,7 +207,7 @@ func RunLooks(t *testing.T, open func(t *testing.T) (s store.Store, looked func(
 			}
 			writes = append(writes, store.Create(key(fmt.Sprintf("%04d", i)), fields))
 		}
-		commit(t, s, writes...)
+		Put(t, s, writes...)
 	}
 	due := &store.Due{Field: "at", Until: noon}
 	for name, query := range map[string]store.Query{

@@ -54,19 +54,6 @@ func Run(t *testing.T, open func(t testing.TB) store.Store) {
 
 func key(id string) store.Key { return store.Key{Collection: "things", ID: id} }
 
-func commit(t *testing.T, s store.Store, writes ...store.Write) []store.Version {
-	t.Helper()
-	versions := filetest.Must(s.Commit(t.Context(), writes))(t)
-	require.Len(t, versions, len(writes))
-	return versions
-}
-
-func get(t *testing.T, s store.Store, id string) store.Document {
-	t.Helper()
-	doc := filetest.Must(s.Get(t.Context(), key(id)))(t)
-	return doc
-}
-
 var named = []error{store.ErrExists, store.ErrStale, store.ErrNotFound, store.ErrInvalid}
 
 // refuses requires that a commit fails with the named error alone.
@@ -95,8 +82,8 @@ func values(t *testing.T, s store.Store) {
 		"array": []any{int64(1), "two", map[string]any{"three": true}},
 		"none":  []any{},
 	}
-	versions := commit(t, s, store.Create(key("v"), fields))
-	doc := get(t, s, "v")
+	versions := Put(t, s, store.Create(key("v"), fields))
+	doc := Get(t, s, key("v"))
 	require.Equal(t, fields, doc.Fields)
 	require.Equal(t, versions[0], doc.Version)
 	require.Equal(t, key("v"), doc.Key)
@@ -107,14 +94,14 @@ func stamps(t *testing.T, s store.Store) {
 	plus := store.Increment(key("plus"), map[string]int64{"n": 1}, nil).Stamped("at")
 	var last time.Time
 	for range 3 {
-		commit(t, s, store.Set(key("a"), map[string]any{"n": int64(1)}).Stamped("at"), plus, store.Set(key("none"), nil))
-		at, ok := get(t, s, "a").Fields["at"].(time.Time)
+		Put(t, s, store.Set(key("a"), map[string]any{"n": int64(1)}).Stamped("at"), plus, store.Set(key("none"), nil))
+		at, ok := Get(t, s, key("a")).Fields["at"].(time.Time)
 		require.True(t, ok && !at.Before(last), "%v after %v", at, last)
-		require.Equal(t, map[string]any{"n": int64(1), "at": at}, get(t, s, "a").Fields)
-		require.Equal(t, at, get(t, s, "plus").Fields["at"], "all of a commit have one time")
+		require.Equal(t, map[string]any{"n": int64(1), "at": at}, Get(t, s, key("a")).Fields)
+		require.Equal(t, at, Get(t, s, key("plus")).Fields["at"], "all of a commit have one time")
 		last = at
 	}
-	require.EqualValues(t, 3, get(t, s, "plus").Fields["n"])
+	require.EqualValues(t, 3, Get(t, s, key("plus")).Fields["n"])
 	for _, w := range []store.Write{
 		store.Set(key("b"), map[string]any{"at": last}).Stamped("at"), store.Increment(key("b"), map[string]int64{"at": 1}, nil).Stamped("at"),
 		store.Delete(key("a"), 0).Stamped("at"), store.Set(key("b"), nil).Stamped("__x__"),
@@ -124,39 +111,39 @@ func stamps(t *testing.T, s store.Store) {
 }
 
 func createExists(t *testing.T, s store.Store) {
-	commit(t, s, store.Create(key("a"), map[string]any{"n": int64(1)}))
+	Put(t, s, store.Create(key("a"), map[string]any{"n": int64(1)}))
 	refuses(t, s, store.ErrExists, store.Create(key("a"), map[string]any{"n": int64(2)}))
-	require.Equal(t, int64(1), get(t, s, "a").Fields["n"])
+	require.Equal(t, int64(1), Get(t, s, key("a")).Fields["n"])
 }
 
 func updates(t *testing.T, s store.Store) {
-	first := commit(t, s, store.Create(key("a"), map[string]any{"n": int64(1), "old": "x"}))[0]
-	second := commit(t, s, store.Replace(key("a"), first, map[string]any{"n": int64(2)}))[0]
+	first := Put(t, s, store.Create(key("a"), map[string]any{"n": int64(1), "old": "x"}))[0]
+	second := Put(t, s, store.Replace(key("a"), first, map[string]any{"n": int64(2)}))[0]
 	require.NotEqual(t, first, second)
 	refuses(t, s, store.ErrStale, store.Replace(key("a"), first, map[string]any{"n": int64(3)}))
 	refuses(t, s, store.ErrStale, store.Replace(key("absent"), first, map[string]any{"n": int64(3)}))
-	require.Equal(t, store.Document{Key: key("a"), Fields: map[string]any{"n": int64(2)}, Version: second}, get(t, s, "a"))
+	require.Equal(t, store.Document{Key: key("a"), Fields: map[string]any{"n": int64(2)}, Version: second}, Get(t, s, key("a")))
 }
 
 func deletes(t *testing.T, s store.Store) {
-	first := commit(t, s, store.Create(key("a"), map[string]any{"n": int64(1)}))[0]
-	second := commit(t, s, store.Set(key("a"), map[string]any{"n": int64(2)}))[0]
+	first := Put(t, s, store.Create(key("a"), map[string]any{"n": int64(1)}))[0]
+	second := Put(t, s, store.Set(key("a"), map[string]any{"n": int64(2)}))[0]
 	refuses(t, s, store.ErrStale, store.Delete(key("a"), first))
-	commit(t, s, store.Delete(key("a"), second))
+	Put(t, s, store.Delete(key("a"), second))
 	absent(t, s, "a")
-	commit(t, s, store.Delete(key("a"), 0))
-	third := commit(t, s, store.Create(key("a"), map[string]any{"n": int64(1)}))[0]
+	Put(t, s, store.Delete(key("a"), 0))
+	third := Put(t, s, store.Create(key("a"), map[string]any{"n": int64(1)}))[0]
 	require.NotEqual(t, first, third, "a document made anew is not the one that was deleted")
 }
 
 func increments(t *testing.T, s store.Store) {
-	commit(t, s, store.Increment(key("a"), map[string]int64{"n": 5}, map[string]any{"currency": "points"}))
-	versions := commit(t, s, store.Increment(key("a"), map[string]int64{"n": -7, "m": 1}, nil))
-	require.Equal(t, map[string]any{"n": int64(-2), "m": int64(1), "currency": "points"}, get(t, s, "a").Fields)
-	require.Equal(t, versions[0], get(t, s, "a").Version)
-	commit(t, s, store.Increment(key("a"), map[string]int64{"currency": 4}, map[string]any{"m": map[string]any{"x": int64(1), "y": int64(2)}}))
-	commit(t, s, store.Increment(key("a"), map[string]int64{"currency": 1}, map[string]any{"m": map[string]any{"x": int64(3)}}))
-	require.Equal(t, map[string]any{"n": int64(-2), "m": map[string]any{"x": int64(3)}, "currency": int64(5)}, get(t, s, "a").Fields,
+	Put(t, s, store.Increment(key("a"), map[string]int64{"n": 5}, map[string]any{"currency": "points"}))
+	versions := Put(t, s, store.Increment(key("a"), map[string]int64{"n": -7, "m": 1}, nil))
+	require.Equal(t, map[string]any{"n": int64(-2), "m": int64(1), "currency": "points"}, Get(t, s, key("a")).Fields)
+	require.Equal(t, versions[0], Get(t, s, key("a")).Version)
+	Put(t, s, store.Increment(key("a"), map[string]int64{"currency": 4}, map[string]any{"m": map[string]any{"x": int64(1), "y": int64(2)}}))
+	Put(t, s, store.Increment(key("a"), map[string]int64{"currency": 1}, map[string]any{"m": map[string]any{"x": int64(3)}}))
+	require.Equal(t, map[string]any{"n": int64(-2), "m": map[string]any{"x": int64(3)}, "currency": int64(5)}, Get(t, s, key("a")).Fields,
 		"a map is replaced whole, and what is no number counts as 0")
 }
 
@@ -167,57 +154,57 @@ func moves(t *testing.T, s store.Store) {
 		return []store.Write{store.Create(key(fmt.Sprint("order-", once)), nil), store.Move(stock, map[string]int64{"left": -n, "taken": n}, "left")}
 	}
 	refuses(t, s, store.ErrStale, take(1)...)
-	commit(t, s, store.Create(stock, map[string]any{"left": int64(3), "of": "hats"}))
-	versions := commit(t, s, take(2)...)
-	require.Equal(t, store.Document{Key: stock, Fields: map[string]any{"left": int64(1), "taken": int64(2), "of": "hats"}, Version: versions[1]}, get(t, s, "stock"))
+	Put(t, s, store.Create(stock, map[string]any{"left": int64(3), "of": "hats"}))
+	versions := Put(t, s, take(2)...)
+	require.Equal(t, store.Document{Key: stock, Fields: map[string]any{"left": int64(1), "taken": int64(2), "of": "hats"}, Version: versions[1]}, Get(t, s, key("stock")))
 	short := take(2)
 	refuses(t, s, store.ErrStale, short...)
 	absent(t, s, short[0].Key.ID)
-	require.Equal(t, versions[1], get(t, s, "stock").Version, "what is refused has changed nothing")
-	commit(t, s, store.Create(key("back"), nil), store.Move(stock, map[string]int64{"left": 2, "taken": -2}, ""))
+	require.Equal(t, versions[1], Get(t, s, key("stock")).Version, "what is refused has changed nothing")
+	Put(t, s, store.Create(key("back"), nil), store.Move(stock, map[string]int64{"left": 2, "taken": -2}, ""))
 	refuses(t, s, store.ErrExists, store.Create(key("back"), nil), store.Move(stock, map[string]int64{"left": 2}, ""))
-	commit(t, s, take(3)...)
-	require.Equal(t, map[string]any{"left": int64(0), "taken": int64(3), "of": "hats"}, get(t, s, "stock").Fields)
+	Put(t, s, take(3)...)
+	require.Equal(t, map[string]any{"left": int64(0), "taken": int64(3), "of": "hats"}, Get(t, s, key("stock")).Fields)
 	refuses(t, s, store.ErrStale, store.Create(key("odd"), nil), store.Move(stock, map[string]int64{"taken": 1}, "nothing"))
-	commit(t, s, store.Create(key("first"), nil), store.Move(key("new"), map[string]int64{"n": 1}, ""))
-	require.Equal(t, map[string]any{"n": int64(1)}, get(t, s, "new").Fields)
+	Put(t, s, store.Create(key("first"), nil), store.Move(key("new"), map[string]int64{"n": 1}, ""))
+	require.Equal(t, map[string]any{"n": int64(1)}, Get(t, s, key("new")).Fields)
 }
 
 // raceMoves: of fifty at once as many succeed as there are pieces; two of each name one order, of which one is made.
 func raceMoves(t *testing.T, s store.Store) {
-	commit(t, s, store.Create(key("stock"), map[string]any{"left": int64(racers)}))
+	Put(t, s, store.Create(key("stock"), map[string]any{"left": int64(racers)}))
 	race(t, s, racers/2, store.ErrExists, func(i int) []store.Write {
 		return []store.Write{store.Create(key(fmt.Sprint("order-", i/2)), nil), store.Move(key("stock"), map[string]int64{"left": -1, "taken": 1}, "left")}
 	})
-	require.Equal(t, map[string]any{"left": int64(racers / 2), "taken": int64(racers / 2)}, get(t, s, "stock").Fields)
+	require.Equal(t, map[string]any{"left": int64(racers / 2), "taken": int64(racers / 2)}, Get(t, s, key("stock")).Fields)
 	race(t, s, racers/2, store.ErrStale, func(i int) []store.Write {
 		return []store.Write{store.Create(key(fmt.Sprint("late-", i)), nil), store.Move(key("stock"), map[string]int64{"left": -1, "taken": 1}, "left")}
 	})
-	require.Equal(t, map[string]any{"left": int64(0), "taken": int64(racers)}, get(t, s, "stock").Fields)
+	require.Equal(t, map[string]any{"left": int64(0), "taken": int64(racers)}, Get(t, s, key("stock")).Fields)
 }
 
 func namesAndSizes(t *testing.T, s store.Store) {
 	odd := map[string]any{"a.b": "dots", "a`b\\c": "quotes", "1": "digit", "ž ů": "letters", "x": map[string]any{"c.d": nil}}
-	commit(t, s, store.Set(key("odd"), odd))
-	require.Equal(t, odd, get(t, s, "odd").Fields)
-	commit(t, s, store.Increment(key("odd"), map[string]int64{"n.m`\\": 2}, map[string]any{"a.b": "changed"}))
-	fields := get(t, s, "odd").Fields
+	Put(t, s, store.Set(key("odd"), odd))
+	require.Equal(t, odd, Get(t, s, key("odd")).Fields)
+	Put(t, s, store.Increment(key("odd"), map[string]int64{"n.m`\\": 2}, map[string]any{"a.b": "changed"}))
+	fields := Get(t, s, key("odd")).Fields
 	require.Equal(t, int64(2), fields["n.m`\\"])
 	require.Equal(t, "changed", fields["a.b"])
 	require.Len(t, fields, len(odd)+1)
 
-	commit(t, s, store.Set(key("empty"), nil))
-	require.Equal(t, map[string]any{}, get(t, s, "empty").Fields)
+	Put(t, s, store.Set(key("empty"), nil))
+	require.Equal(t, map[string]any{}, Get(t, s, key("empty")).Fields)
 
 	half := strings.Repeat("x", 1<<19)
-	commit(t, s, store.Set(key("large"), map[string]any{"a": half, "b": half[:1<<19-200]}))
-	require.Equal(t, half, get(t, s, "large").Fields["a"])
+	Put(t, s, store.Set(key("large"), map[string]any{"a": half, "b": half[:1<<19-200]}))
+	require.Equal(t, half, Get(t, s, key("large")).Fields["a"])
 	refuses(t, s, store.ErrInvalid, store.Set(key("beside"), nil), store.Set(key("large"), map[string]any{"a": half, "b": half + "x"}))
 	absent(t, s, "beside")
 }
 
 func allOrNothing(t *testing.T, s store.Store) {
-	commit(t, s, store.Create(key("there"), map[string]any{"n": int64(1)}))
+	Put(t, s, store.Create(key("there"), map[string]any{"n": int64(1)}))
 	refuses(t, s, store.ErrExists,
 		store.Create(key("new"), map[string]any{"n": int64(1)}),
 		store.Increment(key("counter"), map[string]int64{"n": 1}, nil),
@@ -228,10 +215,10 @@ func allOrNothing(t *testing.T, s store.Store) {
 }
 
 func unchanged(t *testing.T, s store.Store) {
-	first := commit(t, s, store.Create(key("a"), map[string]any{"n": int64(1)}))[0]
-	second := commit(t, s, store.Replace(key("a"), first, map[string]any{"n": int64(1)}))[0]
+	first := Put(t, s, store.Create(key("a"), map[string]any{"n": int64(1)}))[0]
+	second := Put(t, s, store.Replace(key("a"), first, map[string]any{"n": int64(1)}))[0]
 	require.Equal(t, first, second)
-	require.Equal(t, first, get(t, s, "a").Version)
+	require.Equal(t, first, Get(t, s, key("a")).Version)
 }
 
 // finds requires that a query for things finds the documents of these ids, and returns the page.
@@ -250,7 +237,7 @@ func finds(t *testing.T, s store.Store, query store.Query, want ...string) store
 // queryTimes: times are kept, and compared, by the microsecond. Queries of every other kind are RunQueries'.
 func queryTimes(t *testing.T, s store.Store) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6_999, time.UTC)
-	commit(t, s, store.Create(key("timed"), map[string]any{"at": at}))
+	Put(t, s, store.Create(key("timed"), map[string]any{"at": at}))
 	finds(t, s, store.Query{Equal: map[string]any{"at": at}, Limit: 9}, "timed")
 }
 
@@ -259,7 +246,7 @@ func queryIDs(t *testing.T, s store.Store) {
 	unicode := []string{"u~\u017e", "u~\uffee", "u~\U0001f600"}
 	long := strings.Repeat("l", store.MaxIDBytes-1)
 	for _, id := range slices.Concat(unicode, []string{long, long + "a", long + "b", long[1:] + "m"}) {
-		commit(t, s, store.Create(key(id), nil))
+		Put(t, s, store.Create(key(id), nil))
 	}
 	finds(t, s, store.Query{IDPrefix: "u~", Limit: 9}, unicode...)
 	query := store.Query{IDPrefix: long, Limit: 2}
@@ -278,7 +265,7 @@ func queryCountBeyondAPage(t *testing.T, s store.Store) {
 		for i := first; i < min(first+store.MaxWrites, most); i++ {
 			writes = append(writes, store.Create(key(fmt.Sprintf("a-%04d", i)), map[string]any{"due": noon}))
 		}
-		commit(t, s, writes...)
+		Put(t, s, writes...)
 	}
 	for name, due := range map[string]*store.Due{"all": nil, "what is due": {Field: "due", Until: noon}} {
 		for limit, want := range map[int]int64{most - 1: most - 1, most: most, 2 * most: most} {
@@ -330,19 +317,19 @@ func RunLostAnswers(t *testing.T, open func(t *testing.T) (s store.Store, loseNe
 		_, err := s.Commit(t.Context(), writes)
 		requireUnknown(t, err)
 		refuses(t, s, store.ErrExists, writes...)
-		require.Equal(t, "me", get(t, s, "record").Fields["by"])
-		require.Equal(t, int64(7), get(t, s, "balance").Fields["n"])
+		require.Equal(t, "me", Get(t, s, key("record")).Fields["by"])
+		require.Equal(t, int64(7), Get(t, s, key("balance")).Fields["n"])
 	})
 	t.Run("an update that is repeated meets itself", func(t *testing.T) {
 		t.Parallel()
 		s, loseNext := open(t)
-		version := commit(t, s, store.Create(key("a"), map[string]any{"n": int64(1)}))[0]
+		version := Put(t, s, store.Create(key("a"), map[string]any{"n": int64(1)}))[0]
 		writes := []store.Write{store.Replace(key("a"), version, map[string]any{"n": int64(2)})}
 		loseNext()
 		_, err := s.Commit(t.Context(), writes)
 		requireUnknown(t, err)
 		refuses(t, s, store.ErrStale, writes...)
-		require.Equal(t, int64(2), get(t, s, "a").Fields["n"])
+		require.Equal(t, int64(2), Get(t, s, key("a")).Fields["n"])
 	})
 	t.Run("a bare increment is never repeated behind its caller", func(t *testing.T) {
 		t.Parallel()
@@ -350,7 +337,7 @@ func RunLostAnswers(t *testing.T, open func(t *testing.T) (s store.Store, loseNe
 		loseNext()
 		_, err := s.Commit(t.Context(), []store.Write{store.Increment(key("a"), map[string]int64{"n": 7}, nil)})
 		requireUnknown(t, err)
-		require.Equal(t, int64(7), get(t, s, "a").Fields["n"])
+		require.Equal(t, int64(7), Get(t, s, key("a")).Fields["n"])
 	})
 }
 
@@ -396,11 +383,11 @@ func raceCreate(t *testing.T, s store.Store) {
 			store.Increment(key("count"), map[string]int64{"n": 1}, nil),
 		}
 	})
-	require.Equal(t, int64(1), get(t, s, "count").Fields["n"])
+	require.Equal(t, int64(1), Get(t, s, key("count")).Fields["n"])
 }
 
 func raceUpdate(t *testing.T, s store.Store) {
-	version := commit(t, s, store.Create(key("one"), map[string]any{"by": int64(-1)}))[0]
+	version := Put(t, s, store.Create(key("one"), map[string]any{"by": int64(-1)}))[0]
 	race(t, s, 1, store.ErrStale, func(i int) []store.Write {
 		return []store.Write{store.Replace(key("one"), version, map[string]any{"by": int64(i)})}
 	})
@@ -410,5 +397,5 @@ func raceIncrement(t *testing.T, s store.Store) {
 	race(t, s, racers, nil, func(int) []store.Write {
 		return []store.Write{store.Increment(key("sum"), map[string]int64{"n": 3}, nil)}
 	})
-	require.Equal(t, int64(3*racers), get(t, s, "sum").Fields["n"])
+	require.Equal(t, int64(3*racers), Get(t, s, key("sum")).Fields["n"])
 }

@@ -171,10 +171,11 @@ func Main(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"))
 }
 
-// Put commits writes that a test needs.
-func Put(t require.TestingT, to store.Committer, writes ...store.Write) {
-	_, err := to.Commit(context.Background(), writes)
-	require.NoError(t, err)
+// Put commits writes that a test needs, and returns their versions.
+func Put(t require.TestingT, to store.Committer, writes ...store.Write) []store.Version {
+	versions := filetest.Must(to.Commit(context.Background(), writes))(t)
+	require.Len(t, versions, len(writes))
+	return versions
 }
 
 // Get is a document that there is.

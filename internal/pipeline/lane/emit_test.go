@@ -16,16 +16,6 @@ import (
 	"billhook/internal/retry"
 )
 
-func TestIDOfAnEmissionFollowsFromItsEventAndItsPlaceAlone(t *testing.T) {
-	t.Parallel()
-	event := handler.Event{Queue: "orders", Tenant: "default", ID: "e1", Attempt: 1, MessageID: "m1"}
-	again := handler.Event{Queue: "orders", Tenant: "default", ID: "e1", Attempt: 4, Try: 2, MessageID: "m2", PublishedAt: start}
-	require.Equal(t, lane.ID(event, 0), lane.ID(again, 0), "a repetition of the event says the same")
-	require.Len(t, map[string]bool{
-		lane.ID(event, 0): true, lane.ID(event, 1): true, lane.ID(event, 11): true, lane.ID(handler.Event{Queue: "orders", Tenant: "default", ID: "e10"}, 1): true,
-	}, 4)
-}
-
 func TestEmissionsAreCommittedWithTheirLanes(t *testing.T) {
 	t.Parallel()
 	own := store.Create(store.Key{Collection: "own", ID: "x"}, nil)

@@ -266,7 +266,10 @@ func New(config Config) (*Worker, error) {
 		},
 	}
 	upkeep.Operations = operator.RunAll
-	reads := events.Reads{Store: listed, Catalog: config.Catalog, Now: config.Now, NewID: uuid.NewString, Viewer: config.Subscriptions, Broker: config.Broker, Links: config.Links, Worker: config.trial}
+	reads := events.Reads{
+		Store: listed, Catalog: config.Catalog, Now: config.Now, NewID: uuid.NewString, Viewer: config.Subscriptions,
+		Broker: config.Broker, Links: config.Links, Worker: config.trial,
+	}
 	apps := operations.Apps{
 		Store: listed, Reads: reads, Log: config.Log, DeadLetters: operator, Example: config.example,
 		Deployment: &system.Deployment{

@@ -26,7 +26,7 @@ type source map[string]string
 func readSource(t *testing.T) source {
 	t.Helper()
 	all, root := source{}, filepath.Join("..", "..")
-	require.NoError(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+	require.NoError(t, filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
 		kit := strings.HasSuffix(filepath.Dir(path), "test")
 		if err == nil && filepath.Ext(path) == ".go" && !strings.HasSuffix(path, "_test.go") && !kit {
 			all[filepath.ToSlash(filetest.Must(filepath.Rel(root, path))(t))] = filetest.Read(t, path)

@@ -95,7 +95,7 @@ func TestBodyThatIsNoPushRequestIsRefused(t *testing.T) {
 	require.NoError(t, err, "unknown members are passed over")
 }
 
-// FuzzDecodeEnvelope: any body is refused by the one error that repeats nothing of it, or has a message with an id.
+// FuzzDecodeEnvelope: any body is refused by the one error that repeats nothing of it, or its message has an id.
 func FuzzDecodeEnvelope(f *testing.F) {
 	for _, body := range []string{
 		`{"message":{"data":"e30=","attributes":{"event_id":"1"},"messageId":"1","message_id":"1","orderingKey":"k",

@@ -110,6 +110,10 @@ func TestADelayedEmissionIsPublishedWhenItIsDueAndLeavesNothing(t *testing.T) {
 	require.Equal(t, lane.ID(emitter, 0), r.broker.taken[0].Attributes[contract.AttrEventID])
 	require.Empty(t, lane.Ticket(r.broker.taken[0]), "it has not been delivered before")
 	require.Equal(t, [2]int{}, r.left(t))
+	for _, event := range []handler.Event{emitter, withdrawer} {
+		_, err = r.commit(t, event, handler.Effect{Emit: []handler.Emission{later("")}})
+		require.NoError(t, err, "without a name it has that of its id")
+	}
 }
 
 func TestADelayedEmissionIsWithdrawnByItsNameAlone(t *testing.T) {
@@ -131,6 +135,8 @@ func TestADelayedEmissionIsWithdrawnByItsNameAlone(t *testing.T) {
 			r := newRig(t, lane.Delayed)
 			_, err := r.commit(t, emitter, handler.Effect{Emit: []handler.Emission{later("timeout o1")}})
 			require.NoError(t, err)
+			_, err = r.commit(t, withdrawer, handler.Effect{Emit: []handler.Emission{later("timeout o1")}})
+			require.ErrorIs(t, err, store.ErrExists, "a name that waits is not given twice")
 			withdraw := func() {
 				for range 2 { // what is not there is passed over
 					_, err := r.commit(t, test.by, handler.Effect{Withdraw: []string{test.name}})
@@ -149,17 +155,6 @@ func TestADelayedEmissionIsWithdrawnByItsNameAlone(t *testing.T) {
 			require.Equal(t, [2]int{}, r.left(t))
 		})
 	}
-}
-
-func TestANameThatWaitsIsNotGivenTwice(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, lane.Delayed)
-	_, err := r.commit(t, emitter, handler.Effect{Emit: []handler.Emission{later("timeout o1")}})
-	require.NoError(t, err)
-	_, err = r.commit(t, withdrawer, handler.Effect{Emit: []handler.Emission{later("timeout o1")}})
-	require.ErrorIs(t, err, store.ErrExists)
-	_, err = r.commit(t, withdrawer, handler.Effect{Emit: []handler.Emission{later("")}})
-	require.NoError(t, err, "without a name it has that of its id")
 }
 
 type empty struct{}

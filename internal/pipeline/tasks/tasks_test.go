@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -270,20 +269,9 @@ func TestAllThatIsDueIsReleasedByOneCallUnlessTheBrokerIsDown(t *testing.T) {
 	r.now, r.broker.down = start.Add(time.Hour), false
 	r.done(t, "release-delayed", `{"lanes":1040,"failed":0,"published":1040,"more":false,"oldest_seconds":0}`)
 	require.Len(t, r.broker.taken, 1040)
-}
-
-func TestTheAlarmsReleaseIsTheTaskWithItsLine(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.keep(t, 2)
-	r.service.ReleaseDelayed(t.Context())
-	require.Empty(t, r.broker.taken)
-	r.now = start.Add(time.Second)
-	r.service.ReleaseDelayed(t.Context())
-	require.Len(t, r.broker.taken, 2)
-	require.Equal(t, 2, strings.Count(r.log.String(), `"msg":"task","task":"release-delayed","done"`), r.log.String())
-
 	r.log.Reset()
+	r.service.ReleaseDelayed(t.Context()) // as an alarm does
+	require.Contains(t, r.log.String(), `"msg":"task","task":"release-delayed","done"`)
 	r.faults.FailReads(1)
 	r.service.ReleaseDelayed(t.Context())
 	require.Contains(t, r.log.String(), `"level":"ERROR","msg":"task","task":"release-delayed","cause":"store: list delayedKeys: `)

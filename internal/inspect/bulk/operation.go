@@ -1,6 +1,6 @@
-// Package bulk owns what people do with dead letters: they choose some by a filter, and replay, discard or complete them in an
-// operation, which is its own audit, goes on over crashes, and waits for a second person where the queue says so. It refuses
-// to change a message.
+// Package bulk owns what people do with dead letters: they choose some by a filter, and replay, discard or
+// complete them in an operation, which is its own audit, goes on over crashes, and waits for a second person
+// where the queue says so. It refuses to change a message.
 package bulk
 
 import (
@@ -199,5 +199,7 @@ func Asked(ctx context.Context, from store.Querier, item deadletter.Item) ([]Ope
 	waiting, _, err := store.List(ctx, from, store.Query{
 		Collection: audit.Collection, Equal: store.Equals("progress", string(Waiting), "queue", item.Queue), Limit: maxAsked,
 	}, OperationOf)
-	return slices.DeleteFunc(waiting, func(op Operation) bool { return !op.Matching().selects(item, deadletter.Open) }), err
+	return slices.DeleteFunc(waiting, func(op Operation) bool {
+		return !op.Matching().selects(item, deadletter.Open)
+	}), err
 }

@@ -1,7 +1,6 @@
 package bulk_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -14,7 +13,6 @@ import (
 	"billhook/internal/inspect/bulk/bulktest"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/store"
-	"billhook/internal/platform/store/storetest"
 	"billhook/internal/retry"
 )
 
@@ -63,28 +61,6 @@ func TestAReplayThatHasEndedIsNotReopenedByALateCopyOfAnEarlierDeath(t *testing.
 	}
 }
 
-func TestACancelDoesNotUndoWhatTheRunnerHasWritten(t *testing.T) {
-	t.Parallel()
-	d := newRig(t)
-	for n := range 60 {
-		d.bury(t, n, "u1", "unknown_product", nil)
-	}
-	id, ran := d.begin(t, deadletter.Replay, orders, nil).ID, false
-	canceller := d.operator(d.Catalog)
-	canceller.NewID = func() string { // between its read and its commit
-		if !ran {
-			ran = true
-			runner := d.operator(d.Catalog)
-			runner.Wait = func(context.Context, time.Duration) error { return context.Canceled }
-			require.NoError(t, errorOf(runner.Run(t.Context(), id)))
-		}
-		return fmt.Sprint("entry-", d.ids.Add(1))
-	}
-	op := filetest.Must(canceller.Cancel(t.Context(), id, byName("marta", "the wrong product")))(t)
-	require.Equal(t, []any{bulk.Cancelled, int64(25)}, []any{op.Progress, op.Done})
-	require.EqualValues(t, 25, d.outcomes(t, id).Waiting)
-}
-
 func (d *rig) only(t *testing.T) deadletter.Item {
 	t.Helper()
 	all, _, err := d.List(t.Context(), orders, "", store.Cursor{}, 10)
@@ -102,27 +78,6 @@ func (d *rig) many(t *testing.T, items int, change func(n int, i *deadletter.Ite
 	t.Helper()
 	bulktest.Many(t, d.store, *d.queue, dead, items, change)
 	d.now = dead.Add(24 * time.Hour)
-}
-
-func TestAFilterNamesItemsOfItsQueueAlone(t *testing.T) {
-	t.Parallel()
-	d := newRig(t)
-	d.many(t, 9, func(n int, i *deadletter.Item) {
-		if n == 5 {
-			i.Queue = "mails"
-		}
-	})
-	named := bulk.Filter{Queue: "orders", Items: []string{"00001", "00005", "00008", "00001", "nothing", "a/b"}}
-	db := &storetest.Counter{Store: d.store}
-	d.Store = db
-	total := filetest.Must(d.Total(t.Context(), named))(t)
-	require.Equal(t, 2, total, "the one of another queue, and what is not there, do not match")
-	require.LessOrEqual(t, db.Reads.Load(), int64(2*5+2), "what is not there is looked for as a beginning, too")
-	op := filetest.Must(d.Operation(t.Context(), d.begin(t, deadletter.Replay, named, nil).ID))(t)
-	require.Equal(t, named, op.Filter, "it goes on with the same, on any instance")
-
-	named.Items = make([]string, bulk.MaxChosen+1)
-	require.ErrorIs(t, errorOf(d.Total(t.Context(), named)), bulk.ErrRefused)
 }
 
 func TestSummariesNameWhatThereIs(t *testing.T) {

@@ -1,5 +1,5 @@
-// Package pauses pauses queues and resumes them for people, and shows how each stands. It refuses to report what was asked: it
-// reads the subscription afterwards.
+// Package pauses pauses queues and resumes them for people, and shows how each stands. It refuses to report
+// what was asked: it reads the subscription afterwards.
 package pauses
 
 import (

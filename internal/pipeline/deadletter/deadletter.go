@@ -1,5 +1,5 @@
-// Package deadletter owns messages that cannot be handled: the copy on the dead-letter topic with its reason, and the item in the
-// store. It does not decide that a message is dead, and never changes one.
+// Package deadletter owns messages that cannot be handled: the copy on the dead-letter topic with its reason,
+// and the item in the store. It does not decide that a message is dead, and never changes one.
 package deadletter
 
 import (

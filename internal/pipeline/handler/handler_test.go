@@ -24,10 +24,6 @@ import (
 
 func nothing(context.Context, handler.Event) (handler.Effect, error) { return handler.Effect{}, nil }
 
-func outside(context.Context, handler.Event) (handler.Effect, error) {
-	return handler.Effect{Result: "done"}, nil
-}
-
 func TestAMistakeInRegisteringPanicsAtTheStart(t *testing.T) {
 	t.Parallel()
 	for name, register := range map[string]func(*handler.Registry){
@@ -36,11 +32,11 @@ func TestAMistakeInRegisteringPanicsAtTheStart(t *testing.T) {
 		"a name twice":         func(r *handler.Registry) { r.Tx("a", nothing); r.Tx("a", nothing) },
 		"a name twice, of two kinds": func(r *handler.Registry) {
 			r.Tx("a", nothing)
-			r.Leased("a", handler.Leased{Do: outside, SafeToRepeat: true})
+			r.Leased("a", handler.Leased{Do: nothing, SafeToRepeat: true})
 		},
 		"a leased handler that does nothing": func(r *handler.Registry) { r.Leased("a", handler.Leased{SafeToRepeat: true}) },
 		"a leased handler that can neither reconcile nor be repeated": func(r *handler.Registry) {
-			r.Leased("a", handler.Leased{Do: outside})
+			r.Leased("a", handler.Leased{Do: nothing})
 		},
 	} {
 		require.Panics(t, func() { register(handler.NewRegistry()) }, name)
@@ -53,7 +49,7 @@ func TestACatalogThatDoesNotFitTheHandlersIsRefused(t *testing.T) {
 	r := handler.NewRegistry()
 	r.Tx("plans.change", nothing, "news", "mails")
 	r.Tx("any", nothing)
-	r.Leased("mails.send", handler.Leased{Do: outside, SafeToRepeat: true})
+	r.Leased("mails.send", handler.Leased{Do: nothing, SafeToRepeat: true})
 	r.Leased("search.index", gathering(2, echo).Leased)
 	handler.RegisterTx(r, "orders", func(context.Context, handler.Event, *contract.Payment) (handler.Effect, error) {
 		return handler.Effect{}, nil

@@ -16,16 +16,6 @@ import (
 	"billhook/internal/retry"
 )
 
-func TestIDOfAnEmissionFollowsFromItsEventAndItsPlaceAlone(t *testing.T) {
-	t.Parallel()
-	event := handler.Event{Queue: "orders", Tenant: "default", ID: "e1", Attempt: 1, MessageID: "m1"}
-	again := handler.Event{Queue: "orders", Tenant: "default", ID: "e1", Attempt: 4, Try: 2, MessageID: "m2", PublishedAt: start}
-	require.Equal(t, lane.ID(event, 0), lane.ID(again, 0), "a repetition of the event says the same")
-	require.Len(t, map[string]bool{
-		lane.ID(event, 0): true, lane.ID(event, 1): true, lane.ID(event, 11): true, lane.ID(handler.Event{Queue: "orders", Tenant: "default", ID: "e10"}, 1): true,
-	}, 4)
-}
-
 func TestEmissionsAreCommittedWithTheirLanes(t *testing.T) {
 	t.Parallel()
 	own := store.Create(store.Key{Collection: "own", ID: "x"}, nil)
@@ -120,6 +110,10 @@ func TestADelayedEmissionIsPublishedWhenItIsDueAndLeavesNothing(t *testing.T) {
 	require.Equal(t, lane.ID(emitter, 0), r.broker.taken[0].Attributes[contract.AttrEventID])
 	require.Empty(t, lane.Ticket(r.broker.taken[0]), "it has not been delivered before")
 	require.Equal(t, [2]int{}, r.left(t))
+	for _, event := range []handler.Event{emitter, withdrawer} {
+		_, err = r.commit(t, event, handler.Effect{Emit: []handler.Emission{later("")}})
+		require.NoError(t, err, "without a name it has that of its id")
+	}
 }
 
 func TestADelayedEmissionIsWithdrawnByItsNameAlone(t *testing.T) {
@@ -141,6 +135,8 @@ func TestADelayedEmissionIsWithdrawnByItsNameAlone(t *testing.T) {
 			r := newRig(t, lane.Delayed)
 			_, err := r.commit(t, emitter, handler.Effect{Emit: []handler.Emission{later("timeout o1")}})
 			require.NoError(t, err)
+			_, err = r.commit(t, withdrawer, handler.Effect{Emit: []handler.Emission{later("timeout o1")}})
+			require.ErrorIs(t, err, store.ErrExists, "a name that waits is not given twice")
 			withdraw := func() {
 				for range 2 { // what is not there is passed over
 					_, err := r.commit(t, test.by, handler.Effect{Withdraw: []string{test.name}})
@@ -159,17 +155,6 @@ func TestADelayedEmissionIsWithdrawnByItsNameAlone(t *testing.T) {
 			require.Equal(t, [2]int{}, r.left(t))
 		})
 	}
-}
-
-func TestANameThatWaitsIsNotGivenTwice(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, lane.Delayed)
-	_, err := r.commit(t, emitter, handler.Effect{Emit: []handler.Emission{later("timeout o1")}})
-	require.NoError(t, err)
-	_, err = r.commit(t, withdrawer, handler.Effect{Emit: []handler.Emission{later("timeout o1")}})
-	require.ErrorIs(t, err, store.ErrExists)
-	_, err = r.commit(t, withdrawer, handler.Effect{Emit: []handler.Emission{later("")}})
-	require.NoError(t, err, "without a name it has that of its id")
 }
 
 type empty struct{}

@@ -1,5 +1,6 @@
-// Package pause owns the record that a queue is paused: who paused it, when and why. While it is, its subscription has no push
-// endpoint, and what is published waits in the broker. It refuses to pause or resume one: internal/inspect/pauses does.
+// Package pause owns the record that a queue is paused: who paused it, when and why. While it is, its
+// subscription has no push endpoint, and what is published waits in the broker. It refuses to pause or resume
+// a queue: internal/inspect/pauses does.
 package pause
 
 import (

@@ -29,7 +29,7 @@ func newRecorder(db store.GetCommitter, name string, at *clock, breakers ...rate
 	})
 }
 
-// What meets another's commit, or is refused, store.Update and the next flush add once, as their own tests hold.
+// store.Update looks again, as its own tests hold.
 func TestWhatIsAddedInBetweenIsCountedToo(t *testing.T) {
 	t.Parallel()
 	db, at := &storetest.Faults{Store: storetest.Open(t)}, &clock{now: noon}
@@ -48,10 +48,13 @@ func TestWhatIsAddedInBetweenIsCountedToo(t *testing.T) {
 	one.Ended("refunds", retry.Duplicate, 0)
 	require.NoError(t, one.Flush(t.Context()))
 	hours := filetest.Must(rates.Series(t.Context(), db, rates.Hour, 3, at.Now(), "orders", "refunds"))(t)
-	require.Equal(t, []rates.Bucket{{At: noon, Counts: rates.Counts{In: 2}}, {At: noon.Add(time.Hour)}, {At: at.Now(), Counts: rates.Counts{Dead: 1}}}, hours["orders"])
+	require.Equal(t, []rates.Bucket{
+		{At: noon, Counts: rates.Counts{In: 2}}, {At: noon.Add(time.Hour)}, {At: at.Now(), Counts: rates.Counts{Dead: 1}},
+	}, hours["orders"])
 	days := filetest.Must(rates.Series(t.Context(), db, rates.Day, 2, at.Now(), "orders", "refunds"))(t)
-	require.Equal(t, []rates.Counts{{}, {In: 2, Dead: 1}, {}, {Other: 1}},
-		[]rates.Counts{days["orders"][0].Counts, days["orders"][1].Counts, days["refunds"][0].Counts, days["refunds"][1].Counts})
+	for queue, want := range map[string]rates.Counts{"orders": {In: 2, Dead: 1}, "refunds": {Other: 1}} {
+		require.Equal(t, []rates.Counts{{}, want}, []rates.Counts{days[queue][0].Counts, days[queue][1].Counts})
+	}
 }
 
 func TestTheLastHourTakesAPartOfTheHourBefore(t *testing.T) {

@@ -71,7 +71,7 @@ func All[T any](ctx context.Context, from Querier, query Query, read func(Docume
 	return all, nil
 }
 
-// Equals is the Equal of a query, by fields and their values in turn. A field whose value is empty is not compared.
+// Equals is the Equal of a query, by fields and their values in turn. One that is empty is not compared.
 func Equals(pairs ...string) map[string]any {
 	equal := map[string]any{}
 	for pair := range slices.Chunk(pairs, 2) {

@@ -26,7 +26,10 @@ import (
 // Over returns the apps on a store. A hat is worth 250 points.
 func Over(s store.Store, c *catalog.Catalog, now func() time.Time, newID func() string) operations.Apps {
 	return operations.Apps{
-		Store: s, Reads: events.Reads{Store: s, Catalog: c, Now: now, NewID: newID, Worker: func(map[string]string) (dryrun.Worker, error) { return oracle{c}, nil }}, Log: slog.New(slog.DiscardHandler),
+		Store: s, Log: slog.New(slog.DiscardHandler), Reads: events.Reads{
+			Store: s, Catalog: c, Now: now, NewID: newID,
+			Worker: func(map[string]string) (dryrun.Worker, error) { return oracle{c}, nil },
+		},
 		Pauses:    &pauses.Operator{Store: s, Now: now, NewID: newID},
 		Periods:   &journal.Periods{Store: s, Now: now, NewID: newID},
 		Reverter:  &journal.Reverter{Store: s, Catalog: c, Now: now, NewID: newID},

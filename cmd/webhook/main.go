@@ -131,10 +131,7 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 		Catalog: cat, Secrets: secrets, Keys: apiKeys, Tolerance: time.Duration(cfg.ToleranceSeconds) * time.Second,
 		Publisher: publisher, Customers: webhook.NewCustomers(documents, time.Now), Products: products.NewReader(documents, cat.Products, time.Now),
 		Log: log, Metrics: metrics, Now: time.Now, PublishTimeout: publishTimeout,
-		Release: serve.BuildOf().Release(cat.Hash()), Accounts: accounts, Orders: documents,
-		Limits: webhook.NewLimits(webhook.LimitsConfig{
-			Blocks: blocks, Backlogs: documents, Log: log, Metrics: metrics, Now: time.Now, Dice: rand.IntN,
-		}),
+		Release: serve.BuildOf().Release(cat.Hash()), Accounts: accounts, Store: documents, Blocks: blocks, Dice: rand.IntN,
 	})
 	if err != nil {
 		return err

@@ -187,10 +187,8 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 	webhookService, err := webhook.New(webhook.Config{
 		Catalog: config.Catalog, Secrets: config.Secrets, Keys: config.APIKeys, Tolerance: 5 * time.Minute, Publisher: publisherOf("webhook", publisher),
 		Customers: webhook.NewCustomers(s.Store, time.Now), Products: products.NewReader(s.Store, config.Catalog.Products, time.Now), Log: config.Log, Metrics: webhookMetrics,
-		Now: time.Now, PublishTimeout: 5 * time.Second, Orders: store, Release: serve.BuildOf().Release(config.Catalog.Hash()),
-		Limits: webhook.NewLimits(webhook.LimitsConfig{
-			Blocks: s.Store, Backlogs: s.Store, Log: config.Log, Metrics: webhookMetrics, Now: time.Now, Dice: rand.IntN,
-		}),
+		Now: time.Now, PublishTimeout: 5 * time.Second, Release: serve.BuildOf().Release(config.Catalog.Hash()),
+		Store: store, Blocks: s.Store, Dice: rand.IntN,
 	})
 	if err != nil {
 		return err

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sync/errgroup"
 
 	"billhook/internal/compose/worker"
 	"billhook/internal/contract"
@@ -26,53 +25,6 @@ import (
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 )
-
-// eachPage fills a store on which each look was asked for once, and the tasks ran, as where dev starts. It lets these run
-// again, and looks at each kind of page that a link leads to.
-func eachPage(tb testing.TB, db store.Store, events int, look func(path string, visit func() string) (body string)) {
-	tb.Helper()
-	config := config(tb, func(c *worker.Config) { c.Store = db })
-	w := filetest.Must(worker.New(config))(tb)
-	w.LookOnce(tb.Context())
-	runTasks := func() string {
-		for _, name := range tasks.Names {
-			task(tb, w, name)
-		}
-		return ""
-	}
-	runTasks()
-	fillPages(tb, db, config.Catalog.Queues[0].ID, events)
-	var cookies []*http.Cookie
-	visit := func(method, path, form string) *httptest.ResponseRecorder {
-		r := httptest.NewRequestWithContext(tb.Context(), method, path, strings.NewReader(form))
-		r.RemoteAddr, r.Host = "127.0.0.1:4711", "127.0.0.1:8081"
-		r.Header.Set("Sec-Fetch-Site", "same-origin")
-		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		for _, cookie := range cookies {
-			r.AddCookie(cookie)
-		}
-		answer := httptest.NewRecorder()
-		w.ServeHTTP(answer, r)
-		return answer
-	}
-	cookies = visit(http.MethodPost, "/ops/sign-in", "name=ada").Result().Cookies()
-	look("/tasks", runTasks)
-	seen := map[string]bool{}
-	for paths := []string{"/ops/"}; len(paths) > 0; paths = paths[1:] {
-		body := look(paths[0], func() string {
-			answer := visit(http.MethodGet, paths[0], "")
-			require.Less(tb, answer.Code, http.StatusInternalServerError, "%s: %s", paths[0], answer.Body)
-			return answer.Body.String()
-		})
-		for _, link := range regexp.MustCompile(`href="(/ops/[^"#]*)"`).FindAllStringSubmatch(body, -1) {
-			path := strings.ReplaceAll(link[1], "&amp;", "&")
-			if of := kindOfPage(path); of != "" && !seen[of] {
-				seen[of] = true
-				paths = append(paths, path)
-			}
-		}
-	}
-}
 
 // kinds are the kinds of queries that a store was asked: the embedded store makes an index for each.
 type kinds struct {
@@ -100,21 +52,54 @@ func (k *kinds) Query(ctx context.Context, q store.Query) (store.Page, error) {
 	return k.Store.Query(ctx, q)
 }
 
+// TestNoPageAsksWhatNoFirstLookHasAsked looks at each kind of page that a link leads to, on a store on which each look was
+// asked for once, and the tasks ran, before it was filled: as where dev starts.
 func TestNoPageAsksWhatNoFirstLookHasAsked(t *testing.T) {
 	t.Parallel()
-	db := storetest.Open(t)
 	// A count of each reason that was found: dead letters are few.
 	const ofReasons = "deadLetters[ordering_key queue reason state] []kept_at"
-	asked, pages := &kinds{Store: db, seen: map[string]bool{ofReasons: true}}, 0
-	eachPage(t, asked, 500, func(path string, visit func() string) string {
-		if pages++; pages == 1 {
-			asked.fresh = nil
+	db := &kinds{Store: storetest.Open(t), seen: map[string]bool{ofReasons: true}}
+	c := config(t, func(c *worker.Config) { c.Store = db })
+	w := filetest.Must(worker.New(c))(t)
+	runTasks := func() {
+		for _, name := range tasks.Names {
+			task(t, w, name)
 		}
-		body := visit()
-		require.Empty(t, asked.fresh, path)
-		return body
-	})
-	require.Greater(t, pages, 40)
+	}
+	w.LookOnce(t.Context())
+	runTasks()
+	fillPages(t, db, c.Catalog.Queues[0].ID, 500)
+	var cookies []*http.Cookie
+	visit := func(method, path, form string) *httptest.ResponseRecorder {
+		r := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(form))
+		r.RemoteAddr, r.Host = "127.0.0.1:4711", "127.0.0.1:8081"
+		r.Header.Set("Sec-Fetch-Site", "same-origin")
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		for _, cookie := range cookies {
+			r.AddCookie(cookie)
+		}
+		answer := httptest.NewRecorder()
+		w.ServeHTTP(answer, r)
+		return answer
+	}
+	cookies = visit(http.MethodPost, "/ops/sign-in", "name=ada").Result().Cookies()
+	db.fresh = nil
+	runTasks()
+	require.Empty(t, db.fresh, "tasks")
+	seen := map[string]bool{}
+	for paths := []string{"/ops/"}; len(paths) > 0; paths = paths[1:] {
+		answer := visit(http.MethodGet, paths[0], "")
+		require.Less(t, answer.Code, http.StatusInternalServerError, "%s: %s", paths[0], answer.Body)
+		require.Empty(t, db.fresh, paths[0])
+		for _, link := range regexp.MustCompile(`href="(/ops/[^"#]*)"`).FindAllStringSubmatch(answer.Body.String(), -1) {
+			path := strings.ReplaceAll(link[1], "&amp;", "&")
+			if of := kindOfPage(path); of != "" && !seen[of] {
+				seen[of] = true
+				paths = append(paths, path)
+			}
+		}
+	}
+	require.Greater(t, len(seen), 40)
 }
 
 // kindOfPage is its first name, how deep below it the page is, and the names of its parameters.
@@ -129,33 +114,27 @@ func kindOfPage(path string) string {
 }
 
 // fillPages writes events of one queue, one a second, of which some are dead-lettered and have their dead letters.
-func fillPages(b testing.TB, db store.Store, queue string, events int) {
-	b.Helper()
-	var group errgroup.Group
-	group.SetLimit(4)
+func fillPages(t *testing.T, db store.Store, queue string, events int) {
+	t.Helper()
+	var writes []store.Write
 	now := time.Now()
-	for from := 0; from < events; from += store.MaxWrites / 2 {
-		group.Go(func() error {
-			var writes []store.Write
-			for i := from; i < min(from+store.MaxWrites/2, events); i++ {
-				id, at := fmt.Sprintf("event-%07d", i), now.Add(-time.Duration(i)*time.Second)
-				record := dedupe.Record{
-					Queue: queue, Tenant: contract.DefaultTenant, EventID: id, EventType: contract.OrderPaid, Status: dedupe.Completed, PayloadHash: "sha256:00", Attempts: 1,
-					Result: "credited", OrderingKey: fmt.Sprint("customer-", i%5000), MessageID: fmt.Sprint(i), CreatedAt: at, UpdatedAt: at, ProcessedAt: at, ExpireAt: at.AddDate(0, 2, 0),
-				}
-				if i%100 == 0 {
-					record.Status = dedupe.DeadLettered
-					item := deadletter.Item{
-						ID: fmt.Sprintf("dead-%07d", i), Queue: queue, State: deadletter.Open, Reason: "unknown_product", EventType: record.EventType, EventID: id,
-						OrderingKey: record.OrderingKey, FirstPublished: at, DeadLettered: at, Kept: at, Expires: at.AddDate(0, 1, 0),
-					}
-					writes = append(writes, store.Create(item.Key(), store.Encode(&item)))
-				}
-				writes = append(writes, store.Create(dedupe.Key(queue, contract.DefaultTenant, id), record.Fields()))
+	for i := range events {
+		id, at := fmt.Sprintf("event-%07d", i), now.Add(-time.Duration(i)*time.Second)
+		record := dedupe.Record{
+			Queue: queue, Tenant: contract.DefaultTenant, EventID: id, EventType: contract.OrderPaid, Status: dedupe.Completed, PayloadHash: "sha256:00", Attempts: 1,
+			Result: "credited", OrderingKey: fmt.Sprint("customer-", i), MessageID: fmt.Sprint(i), CreatedAt: at, UpdatedAt: at, ProcessedAt: at, ExpireAt: at.AddDate(0, 2, 0),
+		}
+		if i%100 == 0 {
+			record.Status = dedupe.DeadLettered
+			item := deadletter.Item{
+				ID: fmt.Sprintf("dead-%07d", i), Queue: queue, State: deadletter.Open, Reason: "unknown_product", EventType: record.EventType, EventID: id,
+				OrderingKey: record.OrderingKey, FirstPublished: at, DeadLettered: at, Kept: at, Expires: at.AddDate(0, 1, 0),
 			}
-			_, err := db.Commit(b.Context(), writes)
-			return err
-		})
+			writes = append(writes, store.Create(item.Key(), store.Encode(&item)))
+		}
+		writes = append(writes, store.Create(dedupe.Key(queue, contract.DefaultTenant, id), record.Fields()))
 	}
-	require.NoError(b, group.Wait())
+	for some := range slices.Chunk(writes, store.MaxWrites) {
+		storetest.Put(t, db, some...)
+	}
 }

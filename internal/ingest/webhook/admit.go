@@ -23,7 +23,8 @@ type buffers struct {
 	body      serve.Body
 	minimized []byte
 	encoded   []byte
-	// values and at are those of a provider's body.
+	// values are those of a provider's body. at has them by the numbers of their paths; of a list those of the
+	// element at hand.
 	values, at []pii.Value
 	attributes contract.Attributes
 	outcome    outcome

@@ -14,9 +14,7 @@ import (
 // filling is one event on its way into the contract.
 type filling struct {
 	*mapping
-	b *buffers
-	// at are the values by the numbers of their paths; of a list those of the element at hand.
-	at       []pii.Value
+	b        *buffers
 	body     contract.Body
 	code     string // of the currency; empty: none, or none that anybody issues
 	codePath string
@@ -28,7 +26,7 @@ func (f *filling) minimize(p *pii.Projection, document pii.Document) (dropped pi
 		f.b.values = make([]pii.Value, 0, 64)
 	}
 	f.b.minimized, f.b.values, dropped, err = p.Read(f.b.minimized[:0], f.b.values[:0], document)
-	f.at = f.b.at[:0]
+	f.b.at = f.b.at[:0]
 	for _, v := range f.b.values {
 		f.set(v)
 	}
@@ -36,18 +34,17 @@ func (f *filling) minimize(p *pii.Projection, document pii.Document) (dropped pi
 }
 
 func (f *filling) set(v pii.Value) {
-	for len(f.at) <= v.Number {
-		f.at = append(f.at, pii.Value{})
+	for len(f.b.at) <= v.Number {
+		f.b.at = append(f.b.at, pii.Value{})
 	}
-	f.at[v.Number] = v
-	f.b.at = f.at
+	f.b.at[v.Number] = v
 }
 
 func (f *filling) text(number int) []byte {
-	if number == 0 || number >= len(f.at) {
+	if number == 0 || number >= len(f.b.at) {
 		return nil
 	}
-	return f.b.minimized[f.at[number].Start:f.at[number].End]
+	return f.b.minimized[f.b.at[number].Start:f.b.at[number].End]
 }
 
 // first is the first value of a reading that is there, and its path.

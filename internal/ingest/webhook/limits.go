@@ -18,7 +18,6 @@ import (
 	"billhook/catalog"
 	"billhook/internal/platform/backlog"
 	"billhook/internal/platform/store"
-	"billhook/internal/platform/telemetry"
 )
 
 // admitted counts a message for each queue that it reaches, up to the first that refuses.
@@ -28,7 +27,7 @@ func (s *Service) admitted(ctx context.Context, from *source, e *event) error {
 		if sender := from.limiters[q.ID]; sender != nil && !sender.AllowN(s.config.Now(), 1) {
 			return errRate
 		}
-		if s.config.Limits == nil {
+		if s.limits == nil {
 			continue
 		}
 		user := ""
@@ -37,7 +36,7 @@ func (s *Service) admitted(ctx context.Context, from *source, e *event) error {
 			a.UID = cmp.Or(e.uid, a.UID)
 			user = e.body.OrderingKey(q.Rate.User, &a)
 		}
-		if err := s.config.Limits.Admit(ctx, *q, user); err != nil {
+		if err := s.limits.Admit(ctx, *q, user); err != nil {
 			return err
 		}
 	}
@@ -60,22 +59,9 @@ var (
 	errQueueFull = refusals.Add(http.StatusTooManyRequests, "queue_full", "Too many messages wait on the queue; keep this one and send it again later.", fullAfter)
 )
 
-// LimitsConfig is what Limits are made of. Every field is required.
-type LimitsConfig struct {
-	// Blocks is what instances of the webhook service share to count together.
-	Blocks store.Store
-	// Backlogs has what a task has counted.
-	Backlogs store.Getter
-	Log      *slog.Logger
-	Metrics  *telemetry.Metrics
-	Now      func() time.Time
-	// Dice returns 0 <= n < most, such as rand.IntN: instances look for blocks at different places.
-	Dice func(most int) int
-}
-
 // Limits hold messages to the catalog's rates and bounds. They are safe for concurrent use.
 type Limits struct {
-	config LimitsConfig
+	config Config
 
 	mu     sync.Mutex
 	queues map[string]*limit
@@ -87,7 +73,7 @@ type Limits struct {
 }
 
 // NewLimits returns limits that have counted nothing yet.
-func NewLimits(config LimitsConfig) *Limits {
+func NewLimits(config Config) *Limits {
 	return &Limits{config: config, queues: map[string]*limit{}, users: map[string]*limit{}}
 }
 
@@ -160,7 +146,7 @@ func (l *Limits) isFull(ctx context.Context, q catalog.Queue) bool {
 	l.mu.Unlock()
 	if due {
 		alone, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTime)
-		read, err := backlog.Read(alone, l.config.Backlogs)
+		read, err := backlog.Read(alone, l.config.Store)
 		cancel()
 		if err != nil {
 			l.unknown(ctx, q, "backlog", err)
@@ -194,7 +180,7 @@ const (
 // limit lets through so many in a second of the clock, over all instances that share a store. The second is
 // cut into blocks: who creates a block's document has its share, so that no document is written twice.
 type limit struct {
-	config *LimitsConfig
+	config *Config
 	// name is the limit's, in the ids of its blocks.
 	name string
 	// perSecond is what all instances let through together, above 0.

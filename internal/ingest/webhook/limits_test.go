@@ -32,8 +32,8 @@ type limited struct {
 
 func instance(shared store.Store, now func() time.Time) limited {
 	metrics := telemetry.NewMetrics()
-	return limited{webhook.NewLimits(webhook.LimitsConfig{
-		Blocks: shared, Backlogs: shared, Log: slog.New(slog.DiscardHandler), Metrics: metrics, Now: now, Dice: rand.IntN,
+	return limited{webhook.NewLimits(webhook.Config{
+		Blocks: shared, Store: shared, Log: slog.New(slog.DiscardHandler), Metrics: metrics, Now: now, Dice: rand.IntN,
 	}), metrics}
 }
 

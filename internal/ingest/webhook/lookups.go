@@ -150,7 +150,7 @@ func (s *Service) lookUpOrder(r *http.Request) (orderState, error) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), s.config.PublishTimeout)
 	defer cancel()
-	found, err := orders.Find(ctx, s.config.Orders, cmp.Or(r.URL.Query().Get("tenant"), contract.DefaultTenant), id)
+	found, err := orders.Find(ctx, s.config.Store, cmp.Or(r.URL.Query().Get("tenant"), contract.DefaultTenant), id)
 	switch {
 	case errors.Is(err, orders.ErrUnknown):
 		return orderState{}, errOrder

@@ -234,7 +234,7 @@ func (shelfOfOrders) Get(_ context.Context, key store.Key) (store.Document, erro
 func TestWhoHasSentAnOrderLearnsWhatBecameOfIt(t *testing.T) {
 	t.Parallel()
 	for _, test := range requests(t).Reads {
-		d := open(t, func(c *webhook.Config) { producing()(c); c.Orders = shelfOfOrders{} })
+		d := open(t, func(c *webhook.Config) { producing()(c); c.Store = shelfOfOrders{} })
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, test.Path, http.NoBody)
 		secret := cmp.Or(test.Secret, genericSecret)
 		signFor(t, r, test.Destination, signature.Generic, secret, nil, fixed.Add(-test.Ago))

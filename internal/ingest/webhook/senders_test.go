@@ -12,6 +12,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -484,9 +485,10 @@ func TestAMessageOfAListThatIsNotAdmittedHoldsUpItsKeyAlone(t *testing.T) {
 	by := func(order, user, id string) string {
 		return fmt.Sprintf(`{"message":{"id":%q,"type":"order.created","version":1,"data":{"order_id":%q,"user_id":%q}}}`, id, order, user)
 	}
+	shared := storetest.Open(t)
 	d := open(t, func(c *webhook.Config) { // one is free, and the limit is one
 		producing(func(q *catalog.Queue) { q.Rate.User, q.Rate.PerUser = []string{"user_id"}, 1 })(c)
-		c.Limits = instance(storetest.Open(t), c.Now).Limits
+		c.Store, c.Blocks, c.Dice = shared, shared, rand.IntN
 	})
 	answer := d.list(t, toOrders, by("o1", "u1", "e0"), by("o1", "u1", "e1"), by("o1", "u1", "e2"), by("o1", "u2", "e3"), by("o2", "u2", "e4"), by("o2", "u2", "e5"))
 	require.Equal(t, []string{"202", "202", "429user_rate_limited", "503key_held_up", "202", "202"}, answer.codes(), "what is held up is not counted")

@@ -60,10 +60,12 @@ type Config struct {
 	Now       func() time.Time
 	// PublishTimeout bounds the wait for the broker, and before it those for the provider's API and for the uid.
 	PublishTimeout time.Duration
-	// Limits hold messages to the rates of queues and users; nil: nothing is limited.
-	Limits *Limits
-	// Orders has what became of orders.
-	Orders store.Getter
+	// Store has what became of orders, and what a task has counted of backlogs.
+	Store store.Getter
+	// Blocks is what instances share to keep messages to the rates of queues and users; nil: nothing is limited.
+	Blocks store.Store
+	// Dice returns 0 <= n < most, such as rand.IntN: instances look for blocks at different places.
+	Dice func(most int) int
 	// Accounts may put messages on queues by a token; the zero value is nobody.
 	Accounts Accounts
 	// BodyBudget bounds the bytes of bodies in flight together; 0 is serve.DefaultBodyBudget.
@@ -76,6 +78,7 @@ type Config struct {
 type Service struct {
 	config  Config
 	sources map[string]*source
+	limits  *Limits // nil: nothing is limited
 	buffers sync.Pool
 	// bodies is what those in flight may hold.
 	bodies   *semaphore.Weighted
@@ -115,6 +118,9 @@ type event struct {
 func New(config Config) (*Service, error) {
 	s := &Service{config: config, sources: map[string]*source{}}
 	s.buffers.New = func() any { return new(buffers) }
+	if config.Blocks != nil {
+		s.limits = NewLimits(config)
+	}
 	room := cmp.Or(config.BodyBudget, serve.DefaultBodyBudget)
 	s.bodies = semaphore.NewWeighted(room)
 	var mistakes []error

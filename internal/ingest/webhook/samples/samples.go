@@ -238,29 +238,27 @@ func (c content) object(unique, now string) map[string]any {
 	return object
 }
 
+// ofShape are the values of members whose shape alone makes a sense.
+var ofShape = map[string]any{"boolean": true, "integer": 1, "quantity": 1, "amount": "9.99", "currency": "EUR"}
+
 func valueOf(m contract.Member, unique, now string) any {
 	shape, bounds, _ := strings.Cut(m.Shape, " ")
 	low, _, _ := strings.Cut(bounds, "..")
 	text, known := texts[m.Name]
+	value, made := ofShape[shape]
 	switch {
 	case m.List != nil:
 		return []any{content{members: m.List}.object(unique, now)}
 	case m.Object != nil:
 		return content{members: m.Object}.object(unique, now)
-	case shape == "boolean":
-		return true
 	case shape == "integer" && low != "":
 		return json.Number(low)
-	case shape == "integer" || shape == "quantity":
-		return 1
 	case known:
 		return text
+	case made:
+		return value
 	case shape == "timestamp":
 		return now
-	case shape == "amount":
-		return "9.99"
-	case shape == "currency":
-		return "EUR"
 	case shape == "id" || shape == "uid":
 		return strings.TrimSuffix(strings.TrimSuffix(m.Name, "_id"), "s") + "-" + unique
 	default:

@@ -104,14 +104,6 @@ func (c *Cloud) exists(email string) bool {
 	return c.held.Resources["iam/projects/"+Project+"/serviceAccounts/"+email] != nil
 }
 
-// mustExist refuses what names an account that is not there.
-func (c *Cloud) mustExist(email string) error {
-	if email != "" && !c.exists(email) {
-		return notFound("Service account %s does not exist", email)
-	}
-	return nil
-}
-
 // misnamedAccount refuses new accounts whose ids are too short or too long.
 func (c *Cloud) misnamedAccount(r call, id string) error {
 	if r.method == http.MethodPost && (len(id) < 6 || len(id) > 30) {

@@ -1,10 +1,6 @@
 package cloudtest
 
-import (
-	"cmp"
-	"net/http"
-	"strings"
-)
+import "strings"
 
 const subscriptionsOf = "pubsub/projects/" + Project + "/subscriptions/"
 
@@ -26,18 +22,12 @@ func (c *Cloud) misnamed(r call, _ string) error {
 	return nil
 }
 
-// subscribes refuses a subscription that names what is not there.
+// subscribes refuses another filter of a subscription.
 func (c *Cloud) subscribes(r call, id string) error {
-	topic, deadLetters := text(r.body, "topic"), text(r.body, "deadLetterPolicy", "deadLetterTopic")
-	switch {
-	case r.method == http.MethodPut && c.held.Resources["pubsub/"+topic] == nil:
-		return notFound("Resource not found (resource=%s).", last(topic))
-	case deadLetters != "" && c.held.Resources["pubsub/"+deadLetters] == nil:
-		return notFound("Resource not found (resource=%s).", last(deadLetters))
-	case c.held.Resources[r.key()] != nil && strings.Contains(","+r.query.Get("updateMask")+",", ",filter,"):
+	if c.held.Resources[r.key()] != nil && strings.Contains(","+r.query.Get("updateMask")+",", ",filter,") {
 		return invalid("The filter of a subscription cannot be changed")
 	}
-	return cmp.Or(c.mustExist(text(r.body, "pushConfig", "oidcToken", "serviceAccountEmail")), c.misnamed(r, id))
+	return c.misnamed(r, id)
 }
 
 // orphan leaves the subscriptions of a topic that goes.

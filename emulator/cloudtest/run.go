@@ -19,9 +19,6 @@ func (c *Cloud) deployable(r call, id string) error {
 	if len(id) > 49 {
 		return invalid("Violation in CreateServiceRequest.service_id: %q must be shorter than 50 characters", id)
 	}
-	if account := text(r.body, "template", "serviceAccount"); !c.exists(account) {
-		return notFound("Service account %s does not exist", account)
-	}
 	total, traffic := 0.0, list(r.body, "traffic")
 	for _, target := range traffic {
 		total += At[float64](target, "percent")

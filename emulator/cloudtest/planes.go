@@ -31,8 +31,12 @@ type collection struct {
 	// linked: what another resource names cannot be deleted. taken: the name of what
 	// was deleted stays taken.
 	linked, taken bool
-	// refuses says what is wrong with a resource that is to be written, under its id where it is new.
-	refuses func(c *Cloud, r call, id string) error
+	// short and long are how short and how long the id of a new resource may be; 0: as it likes. fixed is a member that
+	// cannot be changed.
+	short, long int
+	fixed       string
+	// refuses says what is wrong besides with a resource that is to be written.
+	refuses func(c *Cloud, r call) error
 	// leaves does what a deletion does to others.
 	leaves func(c *Cloud, r call)
 }
@@ -54,16 +58,16 @@ var planes = map[string]collection{
 	}}},
 	"cloudtasks/queues":        {new: Document{"state": "RUNNING"}},
 	"cloudbilling/*":           {old: Document{"projectId": Project, "billingAccountName": "billingAccounts/0", "billingEnabled": true}},
-	"iam/serviceAccounts":      {ids: []string{"accountId"}, within: "serviceAccount", email: true, refuses: (*Cloud).misnamedAccount},
+	"iam/serviceAccounts":      {ids: []string{"accountId"}, within: "serviceAccount", email: true, short: 6, long: 30},
 	"iam/roles":                {ids: []string{"roleId"}, within: "role", taken: true},
-	"run/services":             {ids: []string{"serviceId"}, own: outputs, refuses: (*Cloud).deployable, ends: deploy},
+	"run/services":             {ids: []string{"serviceId"}, long: 49, own: outputs, refuses: (*Cloud).deployable, ends: deploy},
 	"secretmanager/secrets":    {ids: []string{"secretId"}, called: byNumber, new: Document{"createTime": start}},
 	"monitoring/alertPolicies": {refuses: (*Cloud).alerting, new: Document{"etag": "etag"}},
 	"monitoring/*":             {ids: []string{"serviceLevelObjectiveId", "serviceId"}, new: Document{"etag": "etag"}},
-	"pubsub/topics": {within: "topic", new: Document{"state": "ACTIVE"}, refuses: (*Cloud).misnamed,
+	"pubsub/topics": {within: "topic", new: Document{"state": "ACTIVE"}, short: 3, long: 255,
 		leaves: (*Cloud).orphan},
 	"pubsub/subscriptions": {
-		within: "subscription", refuses: (*Cloud).subscribes, leaves: (*Cloud).lose,
+		within: "subscription", short: 3, long: 255, fixed: "filter", leaves: (*Cloud).lose,
 		new: Document{"state": "ACTIVE", "expirationPolicy": Document{"ttl": "2678400s"}},
 	},
 	"logging/buckets": {
@@ -149,9 +153,14 @@ func (c *Cloud) write(r *call, of collection) (written Document, err error) {
 	if r.method == http.MethodPut && r.api == "pubsub" { // elsewhere a PUT replaces
 		creates, id = true, r.last()
 	}
-	err = c.refers(*r)
-	if err == nil && of.refuses != nil {
-		err = of.refuses(c, *r, id)
+	switch err = c.refers(*r); {
+	case err != nil:
+	case creates && of.long > 0 && (len(id) < of.short || len(id) > of.long):
+		err = invalid("%q must be %d to %d characters", id, of.short, of.long)
+	case !creates && of.fixed != "" && slices.Contains(strings.Split(r.query.Get("updateMask"), ","), of.fixed):
+		err = invalid("The %s cannot be changed", of.fixed)
+	case of.refuses != nil:
+		err = of.refuses(c, *r)
 	}
 	if err != nil {
 		return nil, err
@@ -249,7 +258,7 @@ func (c *Cloud) refers(r call) error {
 }
 
 // inDatabase refuses what is in a database that is not there.
-func (c *Cloud) inDatabase(r call, _ string) error {
+func (c *Cloud) inDatabase(r call) error {
 	if database, _, _ := strings.Cut(r.key(), "/collectionGroups/"); c.held.Resources[database] == nil {
 		return notFound("The database %s does not exist", database)
 	}
@@ -257,7 +266,7 @@ func (c *Cloud) inDatabase(r call, _ string) error {
 }
 
 // alerting names the conditions of an alert.
-func (c *Cloud) alerting(r call, _ string) error {
+func (c *Cloud) alerting(r call) error {
 	for _, condition := range list(r.body, "conditions") {
 		if text(condition, "name") == "" {
 			object(condition)["name"] = fmt.Sprintf("projects/%s/alertPolicies/x/conditions/%d", Project, c.next())

@@ -1,7 +1,5 @@
 package cloudtest
 
-import "strings"
-
 const subscriptionsOf = "pubsub/projects/" + Project + "/subscriptions/"
 
 // readers are the keys of a topic's subscriptions.
@@ -12,22 +10,6 @@ func (c *Cloud) readers(topic string) (keys []string) {
 		}
 	}
 	return keys
-}
-
-// misnamed refuses names that Pub/Sub does not take.
-func (c *Cloud) misnamed(r call, _ string) error {
-	if id := r.last(); len(id) < 3 || len(id) > 255 || strings.HasPrefix(id, "goog") {
-		return invalid("Invalid resource name given (name=%s).", r.path)
-	}
-	return nil
-}
-
-// subscribes refuses another filter of a subscription.
-func (c *Cloud) subscribes(r call, id string) error {
-	if c.held.Resources[r.key()] != nil && strings.Contains(","+r.query.Get("updateMask")+",", ",filter,") {
-		return invalid("The filter of a subscription cannot be changed")
-	}
-	return c.misnamed(r, id)
 }
 
 // orphan leaves the subscriptions of a topic that goes.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -16,7 +17,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"billhook/e2e"
@@ -28,10 +28,10 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// chaos tries to break the one promise on Google's Firestore emulator. Its push client delivers every event about 2.3
-// times, reordered, delayed and in parallel, to two worker processes. About every second it kills one of them with
-// SIGKILL. Handlers stall past their lease, whole workers are frozen, and answers of the store, of an outside service
-// and of the broker are dropped. Then it counts.
+// chaos tries to break the one promise on Google's Firestore emulator. Each event is published about 2.3 times,
+// reordered and delayed, and pushed in parallel to two worker processes, some pushes once more while they still run.
+// About every second it kills one of them with SIGKILL. Handlers stall past their lease, whole workers are frozen, and
+// answers of the store, of the broker and of an outside service are dropped. Then it counts.
 //
 // It fails unless the arms have lost, doubled and disordered nothing, and the control check-then-act has doubled.
 func chaos(flags *flag.FlagSet) func(*run) {
@@ -85,7 +85,7 @@ func unleash(r *run, p *plan, arms []*arm) []*verdict {
 		func(ctx context.Context) { ws.schedule(ctx, time.Second) },
 		func(ctx context.Context) { ws.schedule(ctx, 700*time.Millisecond) }, // a second sealer, and a second relay
 	)
-	o.well.Store(true)
+	o.mend()
 	ws.settle(documents, func() bool {
 		unsealed, err := store.Count(r.ctx, documents, store.Query{Collection: ledger.Entries, Limit: math.MaxInt32})
 		r.must(err)
@@ -177,7 +177,9 @@ func draw(r *run, arms []*arm, events int) *plan {
 				key, cycle = j/perPayment, j%perPayment // they come one after the other, and meet
 			}
 			e := &event{arm: a, id: fmt.Sprintf("%s-%06d", a.name, j), key: fmt.Sprintf("key-%04d", key), cycle: int64(cycle) + 1}
-			e.message = r.message(a.body(e), e.key)
+			if e.message = r.message(a.body(e), e.key); !a.ordered {
+				e.message.OrderingKey = ""
+			}
 			p.events, byKey[key] = append(p.events, e), append(byKey[key], e)
 			due := gap * time.Duration(j*all/n)
 			p.publish(e, due)
@@ -189,7 +191,6 @@ func draw(r *run, arms []*arm, events int) *plan {
 				}
 				continue
 			}
-			e.message.OrderingKey = ""
 			for p.random.Float64() < 0.565 { // 1.3 times on average, and most of them soon
 				p.publish(e, due+time.Duration(math.Pow(p.random.Float64(), 5)*float64(5*time.Second)))
 			}
@@ -253,11 +254,11 @@ type outside struct {
 	run     *run
 	service *standin.Receiver
 	gateway *standin.Gateway
-	// well: it no longer fails.
-	well atomic.Bool
 
 	mu     sync.Mutex
 	random *rand.Rand
+	// well: it no longer fails.
+	well bool
 	// unasked counts, by key, how many more posts than questions there were: each attempt but the first must ask
 	// before it posts, or it would double in a service without idempotency keys.
 	unasked counts
@@ -276,10 +277,7 @@ func newOutside(r *run) *outside {
 	r.must(err)
 	o.service, err = standin.NewReceiver(config)
 	r.must(err)
-	mux := http.NewServeMux()
-	mux.Handle("/v1/", o.moody(o.gateway, 0.1, 0.1, 0.1, 0.1)) // it is asked once a payment, as a rule
-	mux.Handle("/", o.moody(http.HandlerFunc(o.serve), 0.01, 0.02, 0.005, 0.03))
-	o.Server = httptest.NewServer(mux)
+	o.Server = httptest.NewServer(o)
 	r.Cleanup(func() {
 		o.CloseClientConnections()
 		o.Close()
@@ -287,70 +285,54 @@ func newOutside(r *run) *outside {
 	return o
 }
 
-// mood is what becomes of a request: it fails without an effect, has its answer lost, hangs, or has its
-// effect after its lease, and maybe when nobody waits for it any more.
-type mood string
-
-const (
-	fails mood = "failures outside"
-	cut   mood = "answers lost outside"
-	hangs mood = "requests hung outside"
-	late  mood = "requests late outside"
-)
-
-// draw draws a request's mood by the odds of each, in the order above, and how late it is.
-func (o *outside) draw(odds []float64) (is mood, pause time.Duration) {
+// mend has nothing fail any more.
+func (o *outside) mend() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	draw, pause := o.random.Float64(), time.Duration(o.random.Float64()*float64(2*answerWithin))
-	for i, odd := range odds {
-		if draw -= odd; draw < 0 && !o.well.Load() {
-			is = []mood{fails, cut, hangs, late}[i]
-			o.run.saw(string(is), 1)
-			break
-		}
+	o.well = true
+	o.run.must(errors.Join(o.service.Behave("", standin.Normal, 1), o.gateway.Behave("", standin.Normal, 1)))
+}
+
+// late is a mode beside those of the stand-ins: a request has its effect after its lease, and maybe when nobody
+// waits for it any more.
+const late = standin.Mode("late")
+
+func (o *outside) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body) // of a client that has left there would be none
+	if err != nil {
+		return
 	}
-	return is, pause
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	var of interface {
+		http.Handler
+		Behave(id string, mode standin.Mode, times int) error
+	} = o.service
+	odds, modes := 0.02, []standin.Mode{standin.Fail, standin.Forget, standin.Hang, late} // of each
+	if strings.HasPrefix(r.URL.Path, "/v1/") {
+		of, odds, modes[1] = o.gateway, 0.1, standin.Lose // it is asked once a payment, as a rule
+	}
+	if mode, pause := o.draw(r, odds, modes); mode == late {
+		e2e.Wait(context.WithoutCancel(r.Context()), pause)
+	} else if mode != "" {
+		o.run.must(of.Behave("", mode, 1))
+	}
+	of.ServeHTTP(w, r)
 }
 
-func (o *outside) moody(next http.Handler, odds ...float64) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body) // of a client that has left there would be none
-		if err != nil {
-			return
-		}
-		r.Body = io.NopCloser(bytes.NewReader(body))
-		is, pause := o.draw(odds)
-		switch is {
-		case fails:
-			w.WriteHeader(http.StatusServiceUnavailable)
-			return
-		case cut:
-			next.ServeHTTP(httptest.NewRecorder(), r)
-			panic(http.ErrAbortHandler) // net/http's way to cut the connection
-		case hangs:
-			<-r.Context().Done()
-			return
-		case late:
-			e2e.Wait(context.WithoutCancel(r.Context()), pause)
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
-// serve is the service, which notes who asks before they post again. At random it refuses one delivery, of a
-// batch a single line.
-func (o *outside) serve(w http.ResponseWriter, r *http.Request) {
+// draw draws a request's mode and how late it is, and notes who asks before they post again.
+func (o *outside) draw(r *http.Request, odds float64, modes []standin.Mode) (mode standin.Mode, pause time.Duration) {
 	o.mu.Lock()
-	switch key := strings.TrimPrefix(r.URL.Path, effectPost.Path); {
-	case r.Method == http.MethodGet:
+	defer o.mu.Unlock()
+	switch key, ours := strings.CutPrefix(r.URL.Path, effectPost.Path); {
+	case ours && r.Method == http.MethodGet:
 		o.unasked[strings.TrimPrefix(key, "/")]--
-	case key == "":
+	case ours:
 		o.unasked[r.Header.Get("Idempotency-Key")]++
-	case !o.well.Load() && o.random.Float64() < 0.05:
-		o.run.saw(string(fails), 1)
-		_ = o.service.Behave("", standin.Fail, 1)
 	}
-	o.mu.Unlock()
-	o.service.ServeHTTP(w, r)
+	draw, pause := int(o.random.Float64()/odds), time.Duration(o.random.Float64()*float64(2*answerWithin))
+	if draw < len(modes) && !o.well {
+		mode = modes[draw]
+		o.run.saw("outside to "+string(mode), 1)
+	}
+	return mode, pause
 }

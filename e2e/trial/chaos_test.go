@@ -153,7 +153,7 @@ func TestWhatIsWrongWithAnArmIsCounted(t *testing.T) {
 			r.must(err)
 			db := r.temporary()
 			o, b, p := newOutside(r), newBroker(r), draw(r, of, 9)
-			o.well.Store(true)
+			o.mend()
 			test.happens(r, p, o, b, db)
 			var got [][3]int
 			for _, v := range count(r, db, o, b, &e2e.Log{}, p, of) {

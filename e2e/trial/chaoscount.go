@@ -116,9 +116,11 @@ func gather(r *run, s store.Store, o *outside, log *e2e.Log, p *plan) *evidence 
 			found.effect(id.(string))
 		}
 	})
-	for _, d := range o.service.Deliveries() {
-		if d.Outcome == standin.Applied {
+	applied := map[string]bool{}
+	for _, d := range o.service.Deliveries() { // one that is forgotten was applied, if none was before
+		if d.Outcome == standin.Applied || d.Outcome == standin.Forgotten && !applied[d.EventID] {
 			found.effect(d.EventID)
+			applied[d.EventID] = true
 		}
 	}
 	r.each(s, ledger.Entries, func(doc store.Document) {

@@ -71,7 +71,10 @@ type Cloud struct {
 // Start starts a project in which the APIs of docs/start/first-deployment.md's first step are enabled.
 func Start() *Cloud {
 	c := &Cloud{held: State{
-		Resources: map[string]Document{}, Policies: map[string]Document{}, Unsettled: map[string]bool{},
+		Resources: map[string]Document{"cloudresourcemanager/projects/" + Project: {
+			"projectId": Project, "projectNumber": Number, "name": Project, "lifecycleState": "ACTIVE",
+		}},
+		Policies: map[string]Document{}, Unsettled: map[string]bool{},
 		Faults: map[string]string{}, Agent: true,
 		Enabled: map[string]bool{"artifactregistry": true, "cloudresourcemanager": true, "pubsub": true, "serviceusage": true},
 	}}
@@ -288,8 +291,6 @@ func (c *Cloud) serve(r call) (Document, error) {
 		return Document{"name": r.path, "done": true, "status": "DONE", "response": Document{}}, nil
 	case r.api == "serviceusage":
 		return c.services(r)
-	case r.api == "cloudresourcemanager":
-		return c.project(r)
 	}
 	return c.plain(r)
 }

@@ -69,7 +69,7 @@ func (c *Cloud) setPolicy(r call) (Document, error) {
 	if policy == nil {
 		return nil, invalid("no policy")
 	}
-	if _, err := c.find(r); err != nil && !strings.HasPrefix(r.key(), "cloudresourcemanager/projects/") {
+	if _, err := c.find(r); err != nil {
 		return nil, err
 	}
 	if etag := text(policy, "etag"); etag != "" && etag != text(before, "etag") {
@@ -102,29 +102,6 @@ func (c *Cloud) exists(email string) bool {
 		return true
 	}
 	return c.held.Resources["iam/projects/"+Project+"/serviceAccounts/"+email] != nil
-}
-
-// mustExist refuses what names an account that is not there.
-func (c *Cloud) mustExist(email string) error {
-	if email != "" && !c.exists(email) {
-		return notFound("Service account %s does not exist", email)
-	}
-	return nil
-}
-
-// misnamedAccount refuses new accounts whose ids are too short or too long.
-func (c *Cloud) misnamedAccount(r call, id string) error {
-	if r.method == http.MethodPost && (len(id) < 6 || len(id) > 30) {
-		return invalid("account id %q must be 6 to 30 characters", id)
-	}
-	return nil
-}
-
-func (c *Cloud) project(r call) (Document, error) {
-	if r.method == http.MethodGet && r.path == "projects/"+Project {
-		return Document{"projectId": Project, "projectNumber": Number, "name": Project, "lifecycleState": "ACTIVE"}, nil
-	}
-	return nil, status.Errorf(codes.PermissionDenied, "The caller does not have permission on %s", r.path)
 }
 
 func (c *Cloud) services(r call) (Document, error) {

@@ -31,8 +31,12 @@ type collection struct {
 	// linked: what another resource names cannot be deleted. taken: the name of what
 	// was deleted stays taken.
 	linked, taken bool
-	// refuses says what is wrong with a resource that is to be written, under its id where it is new.
-	refuses func(c *Cloud, r call, id string) error
+	// short and long are how short and how long the id of a new resource may be; 0: as it likes. fixed is a member that
+	// cannot be changed.
+	short, long int
+	fixed       string
+	// refuses says what is wrong besides with a resource that is to be written.
+	refuses func(c *Cloud, r call) error
 	// leaves does what a deletion does to others.
 	leaves func(c *Cloud, r call)
 }
@@ -49,21 +53,21 @@ func byNumber(path string) string {
 
 // planes are the collections by API and name; * is any other.
 var planes = map[string]collection{
-	"cloudscheduler/jobs": {refuses: (*Cloud).calls, new: Document{"state": "ENABLED", "retryConfig": Document{
+	"cloudscheduler/jobs": {new: Document{"state": "ENABLED", "retryConfig": Document{
 		"maxRetryDuration": "0s", "minBackoffDuration": "5s", "maxBackoffDuration": "3600s", "maxDoublings": 5,
 	}}},
 	"cloudtasks/queues":        {new: Document{"state": "RUNNING"}},
 	"cloudbilling/*":           {old: Document{"projectId": Project, "billingAccountName": "billingAccounts/0", "billingEnabled": true}},
-	"iam/serviceAccounts":      {ids: []string{"accountId"}, within: "serviceAccount", email: true, refuses: (*Cloud).misnamedAccount},
+	"iam/serviceAccounts":      {ids: []string{"accountId"}, within: "serviceAccount", email: true, short: 6, long: 30},
 	"iam/roles":                {ids: []string{"roleId"}, within: "role", taken: true},
-	"run/services":             {ids: []string{"serviceId"}, own: outputs, refuses: (*Cloud).deployable, ends: deploy},
+	"run/services":             {ids: []string{"serviceId"}, long: 49, own: outputs, refuses: (*Cloud).deployable, ends: deploy},
 	"secretmanager/secrets":    {ids: []string{"secretId"}, called: byNumber, new: Document{"createTime": start}},
 	"monitoring/alertPolicies": {refuses: (*Cloud).alerting, new: Document{"etag": "etag"}},
 	"monitoring/*":             {ids: []string{"serviceLevelObjectiveId", "serviceId"}, new: Document{"etag": "etag"}},
-	"pubsub/topics": {within: "topic", new: Document{"state": "ACTIVE"}, refuses: (*Cloud).misnamed,
+	"pubsub/topics": {within: "topic", new: Document{"state": "ACTIVE"}, short: 3, long: 255,
 		leaves: (*Cloud).orphan},
 	"pubsub/subscriptions": {
-		within: "subscription", refuses: (*Cloud).subscribes, leaves: (*Cloud).lose,
+		within: "subscription", short: 3, long: 255, fixed: "filter", leaves: (*Cloud).lose,
 		new: Document{"state": "ACTIVE", "expirationPolicy": Document{"ttl": "2678400s"}},
 	},
 	"logging/buckets": {
@@ -81,7 +85,7 @@ var planes = map[string]collection{
 	"compute/addresses": {called: last, linked: true, ends: computing, new: Document{
 		"fingerprint": "fp", "address": "203.0.113.7", "status": "RESERVED",
 	}},
-	"compute/*": {called: last, linked: true, refuses: (*Cloud).links, ends: computing, new: Document{"fingerprint": "fp"}},
+	"compute/*": {called: last, linked: true, ends: computing, new: Document{"fingerprint": "fp"}},
 	"certificatemanager/certificateMapEntries": {
 		ids: []string{"certificateMapEntryId"}, linked: true, ends: operation, new: Document{"state": "ACTIVE"},
 	},
@@ -149,10 +153,17 @@ func (c *Cloud) write(r *call, of collection) (written Document, err error) {
 	if r.method == http.MethodPut && r.api == "pubsub" { // elsewhere a PUT replaces
 		creates, id = true, r.last()
 	}
-	if of.refuses != nil {
-		if err := of.refuses(c, *r, id); err != nil {
-			return nil, err
-		}
+	switch err = c.refers(*r); {
+	case err != nil:
+	case creates && of.long > 0 && (len(id) < of.short || len(id) > of.long):
+		err = invalid("%q must be %d to %d characters", id, of.short, of.long)
+	case !creates && of.fixed != "" && slices.Contains(strings.Split(r.query.Get("updateMask"), ","), of.fixed):
+		err = invalid("The %s cannot be changed", of.fixed)
+	case of.refuses != nil:
+		err = of.refuses(c, *r)
+	}
+	if err != nil {
+		return nil, err
 	}
 	if creates {
 		r.path = strings.TrimSuffix(r.path, "/"+id)
@@ -211,48 +222,51 @@ func (c *Cloud) delete(r call, of collection) error {
 	return c.remove(r)
 }
 
-var (
-	logMetric = regexp.MustCompile(`logging\.googleapis\.com/user/([A-Za-z0-9_/-]+)`)
-	computed  = regexp.MustCompile(`/compute/v1/([^"]+)"`)
-)
+// references are how a resource, of a collection or of any, names another one, which must be there: under what key,
+// and what is said where it is not.
+var references = []struct {
+	in        string
+	named     *regexp.Regexp
+	key, says string
+}{
+	{"", regexp.MustCompile(`/compute/v1/([^"]+)"`), "compute/", "The resource '%s' was not found"},
+	{"", regexp.MustCompile(`"(projects/[^"/]+/topics/[^"]+)"`), "pubsub/", "Resource not found (resource=%s)."},
+	{"", regexp.MustCompile(`"(projects/[^"/]+/notificationChannels/[^"]+)"`), "monitoring/", "Cannot find notification channel %s"},
+	{
+		"", regexp.MustCompile(`"serviceAccount(?:Email)?":"([^"]+)"`), "iam/projects/" + Project + "/serviceAccounts/",
+		"Service account %s does not exist",
+	},
+	{
+		"/alertPolicies", regexp.MustCompile(`logging\.googleapis\.com/user/([A-Za-z0-9_/-]+)`), "logging/projects/" + Project + "/metrics/",
+		"Cannot find metric that matches type = \"logging.googleapis.com/user/%s\". " +
+			"If a metric was created recently, it could take up to 10 minutes to become available.",
+	},
+}
+
+// refers refuses what names what is not there, or cannot be seen yet.
+func (c *Cloud) refers(r call) error {
+	written := string(must(json.Marshal(r.body)))
+	for _, reference := range references {
+		for _, found := range reference.named.FindAllStringSubmatch(written, -1) {
+			key := reference.key + found[1]
+			if strings.Contains(r.path, reference.in) && key != r.key() && (c.held.Resources[key] == nil || slices.Contains(c.held.Hidden, key)) {
+				return notFound(reference.says, found[1])
+			}
+		}
+	}
+	return nil
+}
 
 // inDatabase refuses what is in a database that is not there.
-func (c *Cloud) inDatabase(r call, _ string) error {
+func (c *Cloud) inDatabase(r call) error {
 	if database, _, _ := strings.Cut(r.key(), "/collectionGroups/"); c.held.Resources[database] == nil {
 		return notFound("The database %s does not exist", database)
 	}
 	return nil
 }
 
-// calls refuses a job that calls as an account that is not there.
-func (c *Cloud) calls(r call, _ string) error {
-	return c.mustExist(text(r.body, "httpTarget", "oidcToken", "serviceAccountEmail"))
-}
-
-// links refuses what names a part of a load balancer that is not there.
-func (c *Cloud) links(r call, _ string) error {
-	for _, found := range computed.FindAllStringSubmatch(string(must(json.Marshal(r.body))), -1) {
-		if c.held.Resources["compute/"+found[1]] == nil {
-			return notFound("The resource '%s' was not found", found[1])
-		}
-	}
-	return nil
-}
-
-// alerting is what Cloud Monitoring refuses of an alert. It names its conditions.
-func (c *Cloud) alerting(r call, _ string) error {
-	for _, found := range logMetric.FindAllStringSubmatch(string(must(json.Marshal(r.body))), -1) {
-		key := "logging/projects/" + Project + "/metrics/" + found[1]
-		if c.held.Resources[key] == nil || slices.Contains(c.held.Hidden, key) {
-			return notFound("Cannot find metric that matches type = \"logging.googleapis.com/user/%s\". "+
-				"If a metric was created recently, it could take up to 10 minutes to become available.", found[1])
-		}
-	}
-	for _, channel := range list(r.body, "notificationChannels") {
-		if c.held.Resources[fmt.Sprint("monitoring/", channel)] == nil {
-			return notFound("Cannot find notification channel %s", channel)
-		}
-	}
+// alerting names the conditions of an alert.
+func (c *Cloud) alerting(r call) error {
 	for _, condition := range list(r.body, "conditions") {
 		if text(condition, "name") == "" {
 			object(condition)["name"] = fmt.Sprintf("projects/%s/alertPolicies/x/conditions/%d", Project, c.next())

@@ -1,11 +1,5 @@
 package cloudtest
 
-import (
-	"cmp"
-	"net/http"
-	"strings"
-)
-
 const subscriptionsOf = "pubsub/projects/" + Project + "/subscriptions/"
 
 // readers are the keys of a topic's subscriptions.
@@ -16,28 +10,6 @@ func (c *Cloud) readers(topic string) (keys []string) {
 		}
 	}
 	return keys
-}
-
-// misnamed refuses names that Pub/Sub does not take.
-func (c *Cloud) misnamed(r call, _ string) error {
-	if id := r.last(); len(id) < 3 || len(id) > 255 || strings.HasPrefix(id, "goog") {
-		return invalid("Invalid resource name given (name=%s).", r.path)
-	}
-	return nil
-}
-
-// subscribes refuses a subscription that names what is not there.
-func (c *Cloud) subscribes(r call, id string) error {
-	topic, deadLetters := text(r.body, "topic"), text(r.body, "deadLetterPolicy", "deadLetterTopic")
-	switch {
-	case r.method == http.MethodPut && c.held.Resources["pubsub/"+topic] == nil:
-		return notFound("Resource not found (resource=%s).", last(topic))
-	case deadLetters != "" && c.held.Resources["pubsub/"+deadLetters] == nil:
-		return notFound("Resource not found (resource=%s).", last(deadLetters))
-	case c.held.Resources[r.key()] != nil && strings.Contains(","+r.query.Get("updateMask")+",", ",filter,"):
-		return invalid("The filter of a subscription cannot be changed")
-	}
-	return cmp.Or(c.mustExist(text(r.body, "pushConfig", "oidcToken", "serviceAccountEmail")), c.misnamed(r, id))
 }
 
 // orphan leaves the subscriptions of a topic that goes.

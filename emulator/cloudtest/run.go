@@ -15,13 +15,7 @@ var outputs = []string{
 	"latestReadyRevision", "latestCreatedRevision", "trafficStatuses", "reconciling", "name", "etag",
 }
 
-func (c *Cloud) deployable(r call, id string) error {
-	if len(id) > 49 {
-		return invalid("Violation in CreateServiceRequest.service_id: %q must be shorter than 50 characters", id)
-	}
-	if account := text(r.body, "template", "serviceAccount"); !c.exists(account) {
-		return notFound("Service account %s does not exist", account)
-	}
+func (c *Cloud) deployable(r call) error {
 	total, traffic := 0.0, list(r.body, "traffic")
 	for _, target := range traffic {
 		total += At[float64](target, "percent")

@@ -16,7 +16,6 @@ import (
 type shared struct {
 	once    sync.Once
 	process *emulator.Process
-	addr    string
 	err     error
 }
 
@@ -44,17 +43,10 @@ func (s *shared) get(tb testing.TB, running string, start func(emulator.SDK, con
 		return running
 	}
 	s.once.Do(func() {
-		// The emulator outlives the first test that asks for it.
-		ctx := context.Background()
-		sdk, err := emulator.Find()
-		if err == nil {
-			s.process, err = start(sdk, ctx)
+		var sdk emulator.SDK
+		if sdk, s.err = emulator.Find(); s.err == nil {
+			s.process, s.err = start(sdk, context.Background()) // it outlives the first test that asks for it
 		}
-		if err != nil {
-			s.err = err
-			return
-		}
-		s.addr = s.process.Addr()
 	})
 	switch {
 	case errors.Is(s.err, emulator.ErrNotInstalled) && os.Getenv("REQUIRE_EMULATORS") == "":
@@ -62,7 +54,7 @@ func (s *shared) get(tb testing.TB, running string, start func(emulator.SDK, con
 	case s.err != nil:
 		tb.Fatalf("the emulator is needed here: %v", s.err)
 	}
-	return s.addr
+	return s.process.Addr()
 }
 
 // Main runs the tests of a package and stops the shared emulators. Call it from TestMain. It

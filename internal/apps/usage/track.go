@@ -61,25 +61,22 @@ func (t Tracker) Track(ctx context.Context, event handler.Event, body contract.B
 	}
 	stated := body.Text("occurred_at") != ""
 	key := EntryKey(said.Tenant, said.Subscription, event.ID)
-	if event.Try > 0 {
-		if counted, err := t.counted(ctx, key, said, stated); counted || err != nil {
-			return handler.Effect{Result: AlreadyCounted, Ref: key.ID}, err
-		}
-	}
 	period, err := PeriodAt(ctx, t.Store, said.Tenant, said.Subscription, said.OccurredAt)
 	if err != nil {
 		return handler.Effect{}, unread(err)
 	}
-	effect := handler.Effect{Result: Counted, Ref: key.ID}
-	said.CountedAt = t.Now().UTC()
-	switch now := said.CountedAt; {
-	case said.OccurredAt.After(now.Add(t.Limits.Ahead)):
-		return handler.Effect{}, retry.Permanent("usage_in_the_future", nil)
-	case now.After(period.settles.Add(t.Limits.Grace)):
-		// It may be a copy of one that was in time.
+	effect, now := handler.Effect{Result: Counted, Ref: key.ID}, t.Now().UTC()
+	said.CountedAt = now
+	late := now.After(period.settles.Add(t.Limits.Grace))
+	if event.Try > 0 || late { // it may be a copy of one that was in time
 		if counted, err := t.counted(ctx, key, said, stated); counted || err != nil {
 			return handler.Effect{Result: AlreadyCounted, Ref: key.ID}, err
 		}
+	}
+	switch {
+	case said.OccurredAt.After(now.Add(t.Limits.Ahead)):
+		return handler.Effect{}, retry.Permanent("usage_in_the_future", nil)
+	case late:
 		return handler.Effect{}, retry.Permanent("usage_too_late", nil)
 	case now.After(period.settles):
 		effect.Result = CountedLate

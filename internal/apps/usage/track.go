@@ -160,8 +160,10 @@ func (t Tracker) count(event handler.Event, effect handler.Effect, said Entry, t
 	total.Used += said.Quantity
 	total.Entries++
 	total.CountedAt, total.Quota = said.CountedAt, t.Limits.QuotaOf(total.Meter, total.Plan)
-	if t.Warnings.ID != "" {
-		for _, percent := range crossed(total, t.Limits.Thresholds) {
+	for _, percent := range t.Limits.Thresholds { // which rise
+		// Both sides stay below 2^63: usage and quotas below 2^53, percents at most 1000.
+		crossed := total.Quota > 0 && percent > total.Warned && total.Used*100 >= total.Quota*percent
+		if crossed && t.Warnings.ID != "" {
 			total.Warned, total.WarnedBy = percent, event.ID
 			effect.Emit = append(effect.Emit, t.warn(event, total))
 		}
@@ -172,17 +174,6 @@ func (t Tracker) count(event handler.Event, effect handler.Effect, said Entry, t
 		store.Replace(key, version, store.Encode(&total)),
 	}
 	return effect, nil
-}
-
-// crossed are the thresholds that a total has reached, above the one it was warned of.
-func crossed(total Total, thresholds []int64) (percents []int64) {
-	for _, percent := range thresholds {
-		// Both sides stay below 2^63: usage and quotas below 2^53, percents at most 1000.
-		if total.Quota > 0 && percent > total.Warned && total.Used*100 >= total.Quota*percent {
-			percents = append(percents, percent)
-		}
-	}
-	return percents
 }
 
 func (t Tracker) warn(event handler.Event, total Total) handler.Emission {

@@ -117,13 +117,8 @@ func (s *Shop) Deliver(ctx context.Context, on store.Store, e Event, look bool) 
 	return told, err
 }
 
-// Publisher takes what is published.
-type Publisher interface {
-	Publish(ctx context.Context, topic string, m contract.Message) (messageID string, err error)
-}
-
 // Release publishes the timeouts that are due.
-func (s *Shop) Release(ctx context.Context, on store.Store, to Publisher) error {
+func (s *Shop) Release(ctx context.Context, on store.Store, to lane.Publisher) error {
 	relay := &lane.Relay{Of: lane.Delayed, Store: on, Publisher: to, Now: s.Now}
 	_, err := relay.Due(ctx, 100, func(string, error) {})
 	return err //nolint:wrapcheck // the caller's own store

@@ -231,43 +231,41 @@ func (h handlers) follow(event handler.Event, o Order, path []edge) (handler.Eff
 				Body: message(event, paymentTimeout, about{OrderID: o.ID}),
 			})
 		}
-		if e.emits == emitsConfirmed {
-			effect.Emit = append(effect.Emit, h.notifyOthers(event, o)...)
-		}
-		if e.emits != "" && o.UserID != "" { // without a user there is nobody to tell
-			notice := Notice{OrderID: o.ID, UserID: o.UserID}
-			if e.emits == emitsCancelled {
-				notice.Reason = o.Reason
-			}
-			effect.Emit = append(effect.Emit, handler.Emission{To: h.notices, RoutingKey: e.emits, Body: message(event, e.emits, notice)})
-		}
-		if e.emits == emitsConfirmed {
-			effect.Emit = append(effect.Emit, h.notifyIndexes(event, o)...)
+		if e.emits != "" {
+			effect.Emit = append(effect.Emit, h.tell(event, e.emits, o)...)
 		}
 	}
-	effect.Result = code(o)
+	effect.Result = cmp.Or(results[o.State], "cancelled_"+o.Reason)
 	effect.Writes = append(effect.Writes, store.Replace(key(o.Tenant, o.ID), o.version, o.fields()))
 	return effect, nil
 }
 
-// notifyOthers are the messages of an order that is confirmed to all but its user: to the others, and to its seller.
-func (h handlers) notifyOthers(event handler.Event, o Order) (all []handler.Emission) {
+// tell are the messages of what became of an order: to its user, and of one that is confirmed to the others, to its seller
+// and to the indexes of its products. Of at most 100 products, with their stock and two writes for each message, an order
+// stays within store.MaxWrites.
+func (h handlers) tell(event handler.Event, what string, o Order) (all []handler.Emission) {
+	notice, confirmed := Notice{OrderID: o.ID, UserID: o.UserID}, what == emitsConfirmed
 	for _, to := range h.others {
-		all = append(all, handler.Emission{To: to, Body: message(event, emitsConfirmed, Notice{OrderID: o.ID, UserID: o.UserID})})
+		if confirmed {
+			all = append(all, handler.Emission{To: to, Body: message(event, what, notice)})
+		}
 	}
-	if o.SellerID != "" {
-		all = append(all, handler.Emission{To: h.notices, RoutingKey: emitsSeller, Body: message(event, emitsSeller, Notice{OrderID: o.ID, UserID: o.SellerID})})
+	if confirmed && o.SellerID != "" {
+		seller := Notice{OrderID: o.ID, UserID: o.SellerID}
+		all = append(all, handler.Emission{To: h.notices, RoutingKey: emitsSeller, Body: message(event, emitsSeller, seller)})
 	}
-	return all
-}
-
-// notifyIndexes are the messages of the products of an order that is confirmed. Of at most 100 products, with
-// their stock and two writes for each message, an order stays within store.MaxWrites.
-func (h handlers) notifyIndexes(event handler.Event, o Order) (all []handler.Emission) {
+	if what == emitsCancelled {
+		notice.Reason = o.Reason
+	}
+	if o.UserID != "" { // without a user there is nobody to tell
+		all = append(all, handler.Emission{To: h.notices, RoutingKey: what, Body: message(event, what, notice)})
+	}
 	for _, to := range h.indexes {
 		for _, item := range o.Items {
 			sold := Sold{DocumentID: item.ProductID, Version: o.UpdatedAt.UnixMicro(), SoldAt: o.UpdatedAt}
-			all = append(all, handler.Emission{To: to, OrderingKey: item.ProductID, Body: message(event, emitsSold, sold)})
+			if confirmed {
+				all = append(all, handler.Emission{To: to, OrderingKey: item.ProductID, Body: message(event, emitsSold, sold)})
+			}
 		}
 	}
 	return all
@@ -279,18 +277,8 @@ func message(event handler.Event, eventType string, data any) contract.Body {
 	return contract.Of(&contract.Event{Type: eventType, Version: 1, CorrelationID: event.CorrelationID, Data: data})
 }
 
-func code(o Order) string {
-	switch o.State {
-	case PaymentInitiated:
-		return "payment_initiated"
-	case OrderConfirmed:
-		return "confirmed"
-	case OrderShipped:
-		return "shipped"
-	default:
-		return "cancelled_" + o.Reason
-	}
-}
+// results are those of orders that are not cancelled.
+var results = map[State]string{PaymentInitiated: "payment_initiated", OrderConfirmed: "confirmed", OrderShipped: "shipped"}
 
 func marked(err error) error {
 	if errors.Is(err, ErrBroken) {

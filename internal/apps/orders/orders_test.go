@@ -421,8 +421,6 @@ func TestTheDocumentedDiagramAndTableAreThoseOfTheCode(t *testing.T) {
 	}
 }
 
-var _ orderstest.Publisher = (*shop)(nil)
-
 func TestMain(m *testing.M) { storetest.Main(m) }
 
 func TestNoHistorySellsAPieceTwiceOrLosesOne(t *testing.T) {

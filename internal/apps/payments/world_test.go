@@ -86,15 +86,11 @@ func (m *memory) Commit(_ context.Context, writes []store.Write) (versions []sto
 		}
 	}
 	for _, w := range writes {
-		versions = append(versions, m.set(w.Key, w.Fields))
+		m.last++
+		m.docs[w.Key] = store.Document{Key: w.Key, Fields: w.Fields, Version: m.last}
+		versions = append(versions, m.last)
 	}
 	return versions, nil
-}
-
-func (m *memory) set(key store.Key, fields map[string]any) store.Version {
-	m.last++
-	m.docs[key] = store.Document{Key: key, Fields: fields, Version: m.last}
-	return m.last
 }
 
 func (m *memory) state() string {

@@ -61,25 +61,22 @@ func (t Tracker) Track(ctx context.Context, event handler.Event, body contract.B
 	}
 	stated := body.Text("occurred_at") != ""
 	key := EntryKey(said.Tenant, said.Subscription, event.ID)
-	if event.Try > 0 {
-		if counted, err := t.counted(ctx, key, said, stated); counted || err != nil {
-			return handler.Effect{Result: AlreadyCounted, Ref: key.ID}, err
-		}
-	}
 	period, err := PeriodAt(ctx, t.Store, said.Tenant, said.Subscription, said.OccurredAt)
 	if err != nil {
 		return handler.Effect{}, unread(err)
 	}
-	effect := handler.Effect{Result: Counted, Ref: key.ID}
-	said.CountedAt = t.Now().UTC()
-	switch now := said.CountedAt; {
-	case said.OccurredAt.After(now.Add(t.Limits.Ahead)):
-		return handler.Effect{}, retry.Permanent("usage_in_the_future", nil)
-	case now.After(period.settles.Add(t.Limits.Grace)):
-		// It may be a copy of one that was in time.
+	effect, now := handler.Effect{Result: Counted, Ref: key.ID}, t.Now().UTC()
+	said.CountedAt = now
+	late := now.After(period.settles.Add(t.Limits.Grace))
+	if event.Try > 0 || late { // it may be a copy of one that was in time
 		if counted, err := t.counted(ctx, key, said, stated); counted || err != nil {
 			return handler.Effect{Result: AlreadyCounted, Ref: key.ID}, err
 		}
+	}
+	switch {
+	case said.OccurredAt.After(now.Add(t.Limits.Ahead)):
+		return handler.Effect{}, retry.Permanent("usage_in_the_future", nil)
+	case late:
 		return handler.Effect{}, retry.Permanent("usage_too_late", nil)
 	case now.After(period.settles):
 		effect.Result = CountedLate
@@ -163,8 +160,10 @@ func (t Tracker) count(event handler.Event, effect handler.Effect, said Entry, t
 	total.Used += said.Quantity
 	total.Entries++
 	total.CountedAt, total.Quota = said.CountedAt, t.Limits.QuotaOf(total.Meter, total.Plan)
-	if t.Warnings.ID != "" {
-		for _, percent := range crossed(total, t.Limits.Thresholds) {
+	for _, percent := range t.Limits.Thresholds { // which rise
+		// Both sides stay below 2^63: usage and quotas below 2^53, percents at most 1000.
+		crossed := total.Quota > 0 && percent > total.Warned && total.Used*100 >= total.Quota*percent
+		if crossed && t.Warnings.ID != "" {
 			total.Warned, total.WarnedBy = percent, event.ID
 			effect.Emit = append(effect.Emit, t.warn(event, total))
 		}
@@ -175,17 +174,6 @@ func (t Tracker) count(event handler.Event, effect handler.Effect, said Entry, t
 		store.Replace(key, version, store.Encode(&total)),
 	}
 	return effect, nil
-}
-
-// crossed are the thresholds that a total has reached, above the one it was warned of.
-func crossed(total Total, thresholds []int64) (percents []int64) {
-	for _, percent := range thresholds {
-		// Both sides stay below 2^63: usage and quotas below 2^53, percents at most 1000.
-		if total.Quota > 0 && percent > total.Warned && total.Used*100 >= total.Quota*percent {
-			percents = append(percents, percent)
-		}
-	}
-	return percents
 }
 
 func (t Tracker) warn(event handler.Event, total Total) handler.Emission {

@@ -89,16 +89,6 @@ func (b *books) counts(t *testing.T, id, meter string, quantity int64, occurred 
 	return filetest.Must(b.deliver(b.used(t, id, meter, quantity, occurred)))(t)
 }
 
-func (b *books) tell(t *testing.T, at, start, end, plan string) {
-	t.Helper()
-	write, ok := usage.Tell(subscriptions.Event{
-		Tenant: dedupe.DefaultTenant, Subscription: sub, EventID: "e-" + at, OccurredAt: at,
-		PeriodStart: start, PeriodEnd: end, Product: plan,
-	})
-	require.True(t, ok)
-	storetest.Put(t, b.faults, write)
-}
-
 var owned, tenOfThem = console.Owned{Tenant: dedupe.DefaultTenant}, console.Page{Limit: 10}
 
 func (b *books) total(t *testing.T, period, meter string) usage.Total {
@@ -126,7 +116,12 @@ func TestUsageIsCountedInThePeriodThatHoldsIt(t *testing.T) {
 		{"2026-10-12T00:00:00Z", "2026-10-10T08:00:00Z", "2026-10-20T08:00:00Z", large}, // ended early
 		{"2026-10-11T00:00:00Z", "2026-10-10T08:00:00Z", "2026-11-11T08:00:00Z", "p-old"},
 	} {
-		b.tell(t, told[0], told[1], told[2], told[3])
+		write, ok := usage.Tell(subscriptions.Event{
+			Tenant: dedupe.DefaultTenant, Subscription: sub, EventID: "e-" + told[0], OccurredAt: told[0],
+			PeriodStart: told[1], PeriodEnd: told[2], Product: told[3],
+		})
+		require.True(t, ok)
+		storetest.Put(t, b.faults, write)
 	}
 	for at, want := range map[string]struct{ period, start, end, plan string }{
 		"2026-09-10T07:59:59.999999Z": {"2026-09", "2026-09-01T00:00:00Z", "2026-10-01T00:00:00Z", ""},

@@ -35,19 +35,12 @@ func sale(tenant, event, period string, amount int64, after time.Duration) ledge
 	}
 }
 
-func credit(t *testing.T, order string) []store.Write {
+func credit(t *testing.T, uid, order string) []store.Write {
 	t.Helper()
-	return creditTo(t, "u1", order)
-}
-
-func creditTo(t *testing.T, uid, order string) []store.Write {
-	t.Helper()
-	writes, err := ledger.Credit(ledger.Move{
+	return filetest.Must(ledger.Credit(ledger.Move{
 		Tenant: "acme", Order: order, EventID: "e-" + order, From: ledger.IssuedPoints(order), To: ledger.UserPoints(uid), Amount: 5,
 		Currency: ledger.Points, OrderTotal: 2500, OrderCurrency: "SGD", CreatedAt: noon,
-	})
-	require.NoError(t, err)
-	return writes
+	}))(t)
 }
 
 func post(t *testing.T, s store.Committer, entries ...ledger.Entry) {
@@ -191,7 +184,7 @@ func TestEveryReadThatFailsFailsTheVerificationAndTheBalance(t *testing.T) {
 	s := &storetest.Faults{Store: storetest.Open(t)}
 	post(t, s, sale("acme", "a", "2026-10", 100, 0), sale("acme", "b", "2026-11", 200, 0))
 	run(t, s)
-	storetest.Put(t, s, credit(t, "o1")...)
+	storetest.Put(t, s, credit(t, "u1", "o1")...)
 	run(t, s)
 	down := errors.New("no answer")
 	for name, ask := range map[string]func() error{

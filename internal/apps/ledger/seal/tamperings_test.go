@@ -48,7 +48,7 @@ func whole(t *testing.T, clocks [2]int, forced ...ledger.Entry) books {
 	posted(ledger.Post(sale("acme", "a", "2026-10", 100, 0)))
 	posted(ledger.Post(sale("acme", "b", "2026-11", 200, time.Second)))
 	sealed(clocks[0])
-	posted(credit(t, "o1"), nil)
+	posted(credit(t, "u1", "o1"), nil)
 	posted(ledger.Post(sale("beta", "c", "2026-11", 3, 0)))
 	sealed(clocks[1])
 	periods := journal.Periods{Store: s, Now: func() time.Time { return noon }, NewID: func() string { return "id" }}
@@ -154,7 +154,7 @@ func TestEachTamperingIsFoundByWhomTheDocsSay(t *testing.T) {
 	first, second, third := sealed(seal.Seals, 1), sealed(seal.Seals, 2), sealed(seal.Seals, 3)
 	leaves := sealed(seal.Leaves, 1)
 	head := store.Key{Collection: seal.Heads, ID: seal.HeadID("acme")}
-	o1 := credit(t, "o1")[0].Key
+	o1 := credit(t, "u1", "o1")[0].Key
 	held, made := ledger.UserPoints("u1").Key("acme"), ledger.UserPoints("u2").Key("acme")
 	posted := func(event string, amount int64) map[string]any {
 		writes := filetest.Must(ledger.Post(sale("acme", event, "2026-11", amount, 0)))(t)
@@ -472,16 +472,16 @@ func TestBalancesOfManyEntriesAreComparedOverSeveralParts(t *testing.T) {
 	s := &storetest.Faults{Store: storetest.Open(t)}
 	for user := range 13 {
 		uid := fmt.Sprint("u", user)
-		writes := []store.Write{store.Increment(ledger.UserPoints(uid).Key("acme"), map[string]int64{"balance": 5 * 400}, creditTo(t, uid, "o")[1].Fields)}
+		writes := []store.Write{store.Increment(ledger.UserPoints(uid).Key("acme"), map[string]int64{"balance": 5 * 400}, credit(t, uid, "o")[1].Fields)}
 		for i := range 400 {
-			writes = append(writes, creditTo(t, uid, fmt.Sprint(uid, "-", i))[0])
+			writes = append(writes, credit(t, uid, fmt.Sprint(uid, "-", i))[0])
 		}
 		storetest.Put(t, s, writes...)
 	}
 	reads := 0
 	s.OnRead = func(do func() error) error { // somebody buys after the account is read, and before its entries are
 		if reads++; reads == 2 {
-			storetest.Put(t, s.Store, creditTo(t, "u0", "later")...)
+			storetest.Put(t, s.Store, credit(t, "u0", "later")...)
 		}
 		return do()
 	}

@@ -2,7 +2,6 @@ package worker_test
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"maps"
 	"net/http"
@@ -18,59 +17,14 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
-	"billhook/emulator/emulatortest"
 	"billhook/internal/compose/worker"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/tasks"
-	"billhook/internal/platform/gcp/firestore"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 )
-
-var (
-	pageEvents   = flag.Int("pages.events", 1_000_000, "of how many events BenchmarkPages shows pages; every hundredth has a dead letter")
-	pageEmulated = flag.Int("pages.emulated", 1000, "and of how many on Firestore's emulator, which has no indexes and reads all of them at each look")
-)
-
-// BenchmarkPages opens each kind of page that a link leads to, of many events and dead letters, on both stacks, as
-// somebody who is signed in. It prints how long the first look takes, and the median of the others, and the documents
-// that a look reads, as Firestore counts them.
-func BenchmarkPages(b *testing.B) {
-	b.Run("embedded", func(b *testing.B) {
-		db := storetest.Open(b)
-		openPages(b, db, *pageEvents)
-	})
-	b.Run("emulator", func(b *testing.B) {
-		db, err := firestore.NewEmulated(context.WithoutCancel(b.Context()), emulatortest.Firestore(b), fmt.Sprintf("pages-%d", time.Now().UnixNano()), "")
-		require.NoError(b, err)
-		b.Cleanup(func() { require.NoError(b, db.Close()) })
-		openPages(b, db, *pageEmulated)
-	})
-}
-
-func openPages(b *testing.B, db store.Store, events int) {
-	b.Helper()
-	counter := &storetest.Counter{Store: db}
-	slowest := time.Duration(0)
-	eachPage(b, counter, events, func(path string, visit func() string) (body string) {
-		var took []time.Duration
-		before := counter.Reads.Load()
-		const looks = 5
-		for range 1 + looks {
-			began := time.Now()
-			body = visit()
-			took = append(took, time.Since(began))
-		}
-		first, others := took[0], took[1:]
-		slices.Sort(others)
-		slowest = max(slowest, others[looks/2])
-		b.Logf("first %9.1f ms, then %7.1f ms, %5d reads  %s", first.Seconds()*1000, others[looks/2].Seconds()*1000, (counter.Reads.Load()-before)/(1+looks), kindOfPage(path))
-		return body
-	})
-	b.ReportMetric(slowest.Seconds()*1000, "ms/slowest")
-}
 
 // eachPage fills a store on which each look was asked for once, and the tasks ran, as where dev starts. It lets these run
 // again, and looks at each kind of page that a link leads to.

@@ -195,7 +195,7 @@ func (a *asked) change(ctx context.Context) error {
 	}
 	now, expected := before.Answer(), any(nil)
 	err = a.get(ctx, before.URL(in), now)
-	if problem, ok := errors.AsType[*problemError](err); err != nil && (!ok || problem.Status != http.StatusNotFound) {
+	if problem, ok := errors.AsType[*serve.Problem](err); err != nil && (!ok || problem.Status != http.StatusNotFound) {
 		return err
 	}
 	known := err == nil
@@ -251,10 +251,12 @@ func (p *program) ask(ctx context.Context, method, path, key string, body []byte
 		return fmt.Errorf("ask the worker: %w", nobody(err, p.env.Server, "--server", "BILLHOOK_SERVER", "worker"))
 	}
 	if status != http.StatusOK && status != http.StatusCreated {
-		var problem problemError
+		problem := serve.Problem{Detail: "the worker answers", Code: fmt.Sprint(status, " ", http.StatusText(status))}
 		_ = json.Unmarshal(answered, &problem) // without a problem document the status says it
-		problem.Status = status
-		return codedError{&problem, map[bool]int{true: misused, false: 1}[status == http.StatusBadRequest]}
+		problem.Status, problem.Code = status, audit.Escape(problem.Code)
+		return codedError{
+			fmt.Errorf("%s (%w)", audit.Escape(problem.Detail), &problem), map[bool]int{true: misused, false: 1}[status == http.StatusBadRequest],
+		}
 	}
 	if what := header.Get(api.HeaderSkipped); what != "" {
 		p.warn("Documents that cannot be read are left out. %s", what)
@@ -283,22 +285,12 @@ func nobody(err error, address, flag, variable, service string) error {
 	return fmt.Errorf("nobody listens at %s: say with %s or %s where the %s is (make run starts one): %w", address, flag, variable, service, err)
 }
 
-// problemError is an answer other than 200 and 201.
-type problemError serve.Problem
-
-func (e *problemError) Error() string {
-	if e.Detail == "" {
-		return fmt.Sprintf("the worker answers %d %s", e.Status, http.StatusText(e.Status))
-	}
-	return audit.Escape(fmt.Sprintf("%s (%s)", e.Detail, e.Code))
-}
-
 // poll repeats ask every so often until it reports done, and returns its error. It goes on where the worker
 // is unreachable, fails, or answers with the status pending.
 func (p *program) poll(ctx context.Context, every time.Duration, pending int, ask func() (done bool, err error)) error {
 	for {
 		done, err := ask()
-		var problem *problemError
+		var problem *serve.Problem
 		switch {
 		case done:
 			return err

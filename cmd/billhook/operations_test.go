@@ -172,6 +172,7 @@ func TestAFileBecomesAMemberOfTheRequest(t *testing.T) {
 	play(t, asAda, server, []step{
 		{line: "events try --body " + filepath.Join(folder, "text.txt"), fails: "text.txt is not JSON"},
 		{line: "events try e-1 --catalog " + t.TempDir(), fails: "has no .yaml file"},
+		{line: "events show e-1", fails: "the worker answers (404 Not Found)"},
 	})
 }
 

@@ -74,7 +74,7 @@ func Publish(ctx context.Context, to lane.Publisher, queue catalog.Queue, dead M
 		AttrReason: dead.Reason, AttrStatus: strconv.Itoa(dead.Status),
 		AttrDetail: "", AttrSourceQueue: queue.ID, AttrSourceSubscription: queue.PushSubscription(),
 		AttrSourceMessageID: dead.SourceMessageID, AttrAttempts: strconv.Itoa(dead.Attempts),
-		AttrDeadLetteredAt: stamp(dead.DeadLetteredAt), AttrReplayCount: from[AttrReplayCount],
+		AttrDeadLetteredAt: stamp(dead.DeadLetteredAt), AttrReplayCount: cmp.Or(from[AttrReplayCount], "0"),
 	}
 	if !dead.FirstPublishedAt.IsZero() && from[contract.AttrFirstPublished] == "" {
 		attributes[contract.AttrFirstPublished] = stamp(dead.FirstPublishedAt)
@@ -82,7 +82,6 @@ func Publish(ctx context.Context, to lane.Publisher, queue catalog.Queue, dead M
 	if dead.IdempotencyKey != "" && from[contract.AttrIdempotencyKey] == "" {
 		attributes[contract.AttrIdempotencyKey] = dead.IdempotencyKey
 	}
-	attributes[AttrReplayCount] = cmp.Or(attributes[AttrReplayCount], "0")
 	detail := dead.Detail
 	// The detail is to come, and the request around the message has its bytes.
 	room := contract.MaxMessageBytes - contract.Message{Data: dead.Message.Data, Attributes: attributes}.Size() - 2*contract.MaxAttributeValue

@@ -73,12 +73,6 @@ func TestACallReturnsNoMoreThanWasAskedFor(t *testing.T) {
 	}
 }
 
-func TestACallWithoutAnIdSendsNothing(t *testing.T) {
-	t.Parallel()
-	_, err := target(t, func(http.ResponseWriter, *http.Request) { t.Error("asked") }).Call(t.Context(), delivery.Request{Method: http.MethodPost, ID: "a\r\nb"})
-	require.EqualError(t, err, "key_invalid")
-}
-
 func TestWhatARefusalSaysIsKeptAsFarAsItMay(t *testing.T) {
 	t.Parallel()
 	const document = "application/problem+json"

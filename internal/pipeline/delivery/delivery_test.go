@@ -239,6 +239,8 @@ func TestAConflictIsSettledByAskingWhereTheTargetCanBeAsked(t *testing.T) {
 
 func TestWhatCannotBeSentIsPermanentAndNotSent(t *testing.T) {
 	t.Parallel()
+	_, err := offline(t, nil, nil).Call(t.Context(), delivery.Request{Method: http.MethodPost, ID: "a\r\nb"})
+	require.EqualError(t, err, "key_invalid")
 	for name, test := range map[string]struct {
 		change func(*handler.Event)
 		want   string

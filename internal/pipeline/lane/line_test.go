@@ -199,6 +199,14 @@ func TestALaneIsOverWithItsLastMessage(t *testing.T) {
 	}
 	r.due(t, 10)
 	require.Equal(t, []bool{false, false, true}, []bool{over(message("e2")), over(r.broker.taken[0]), over(r.broker.taken[1])})
+	for _, next := range []string{"", "e3"} { // none waits, and one
+		if next != "" {
+			l.keep(t, message(next), time.Time{})
+		}
+		first, waiting, err := lane.First(t.Context(), r.db, l.open(t), 10)
+		require.NoError(t, err)
+		require.Equal(t, []any{next, int64(len(next) / 2)}, []any{first.EventID, waiting})
+	}
 }
 
 // TestALaneIsNotOverWithWhatAnotherRelayHasPublishedPast: the relay that comes late to an empty lane leaves its newest entry.

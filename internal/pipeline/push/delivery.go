@@ -1,6 +1,7 @@
 package push
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -111,10 +112,8 @@ func (s *Service) decode(q *queue, e envelope) *delivery {
 		slog.String("queue", q.ID), slog.String("event_id", d.record.EventID),
 		slog.String("message_id", e.messageID),
 	}))
-	d.record.DelayTicket, d.record.PublishedAt = lane.Ticket(e.message), e.publishedAt
-	if first := momentOf(attributes[contract.AttrFirstPublished]); !first.IsZero() {
-		d.record.PublishedAt = first
-	}
+	d.record.DelayTicket = lane.Ticket(e.message)
+	d.record.PublishedAt = cmp.Or(momentOf(attributes[contract.AttrFirstPublished]), e.publishedAt)
 	d.record.ReceivedAt = momentOf(attributes[contract.AttrReceived])
 	if s.config.Now().Sub(d.record.ReceivedAt) < rates.GoodFor { // else the webhook service may be another by now
 		s.config.Rates.Release(attributes[contract.AttrRelease])

@@ -3,6 +3,7 @@ package push_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/iotest"
 	"time"
@@ -31,6 +33,37 @@ import (
 var errHandler = errors.New("ilse@example.org fell over")
 
 func once(m *message) { m.attributes["max_attempts"] = "1" }
+
+// journal keeps what the rig's service logs.
+type journal struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (j *journal) Write(p []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(p)
+}
+
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.String()
+}
+
+func (j *journal) lines(t *testing.T, message string) []map[string]any {
+	t.Helper()
+	var found []map[string]any
+	for line := range bytes.Lines([]byte(j.String())) {
+		var fields map[string]any
+		require.NoError(t, json.Unmarshal(line, &fields))
+		if fields["msg"] == message {
+			found = append(found, fields)
+		}
+	}
+	return found
+}
 
 // TestAnswerLogAndDeadLetterHoldNothingOfTheMessage: codes, paths and ids alone.
 func TestAnswerLogAndDeadLetterHoldNothingOfTheMessage(t *testing.T) {

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/go-chi/chi/v5"
-	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
 	"billhook/catalog/catalogtest"
@@ -374,36 +373,6 @@ func (r *rig) deadLetters() []contract.Message {
 	r.broker.mu.Lock()
 	defer r.broker.mu.Unlock()
 	return r.broker.taken[dlq]
-}
-
-type journal struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (j *journal) Write(p []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.Write(p)
-}
-
-func (j *journal) String() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.String()
-}
-
-func (j *journal) lines(t *testing.T, message string) []map[string]any {
-	t.Helper()
-	var found []map[string]any
-	for line := range bytes.Lines([]byte(j.String())) {
-		var fields map[string]any
-		require.NoError(t, json.Unmarshal(line, &fields))
-		if fields["msg"] == message {
-			found = append(found, fields)
-		}
-	}
-	return found
 }
 
 // declared has the shipped contracts, and no queues.

@@ -101,15 +101,7 @@ const redacted = "[redacted]"
 type Secret string
 
 func (s Secret) String() string               { return redacted }
-func (s Secret) GoString() string             { return redacted }
-func (s Secret) LogValue() slog.Value         { return slog.StringValue(redacted) }
 func (s Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
-
-// UnmarshalText takes the value as it is.
-func (s *Secret) UnmarshalText(text []byte) error {
-	*s = Secret(text)
-	return nil
-}
 
 // Format prints "[redacted]" for every verb, so that %x and %q do not leak either.
 func (s Secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(redacted)) }

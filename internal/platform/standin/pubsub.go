@@ -251,9 +251,6 @@ func (i *Issuer) Token(audience, email string) (string, error) {
 	return signed, nil
 }
 
-// Keys returns the JSON Web Key Set.
-func (i *Issuer) Keys() []byte { return i.keys }
-
 // ServeHTTP serves the key set.
 func (i *Issuer) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/json; charset=UTF-8")

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -78,10 +77,13 @@ func (e Entry) Allows(verb string) bool {
 	return verb != "revert" || e.Kind == ledger.KindJournal && e.RevertedBy == ""
 }
 
-// FindEntry returns a tenant's entry, by its id or by that of the event that made it. The error is ErrUnknown, or that
+var errNoEntry = console.Refuse(console.Absent, "entry_unknown",
+	"The tenant's books have no entry of that id, nor one that an event of that id has made.")
+
+// FindEntry returns a tenant's entry, by its id or by that of the event that made it. The error is errNoEntry, or that
 // of reading.
 func FindEntry(ctx context.Context, from ledger.Reader, tenant, named string) (Entry, error) {
-	doc, err := ledger.Find(ctx, from, tenant, named, ErrUnknown)
+	doc, err := ledger.Find(ctx, from, tenant, named, errNoEntry)
 	if err != nil {
 		return Entry{}, err
 	}
@@ -170,7 +172,8 @@ const KindEntry = "entry"
 
 // The errors of Revert, beside audit.ErrInvalid and ErrBroken.
 var (
-	ErrUnknown  = errors.New("journal: no such entry")
+	ErrUnknown = console.Refuse(console.Absent, "entry_unknown", "The tenant's journal has no entry of that id, nor one "+
+		"that an event of that id has made. Points are taken back by refunds.")
 	ErrReversal = console.Refuse(console.Conflict, "entry_is_reversal",
 		"The entry is a reversal, which nobody reverts; have the event sent again under another id.")
 	ErrReverted = errors.New("journal: the entry is reverted already")
@@ -304,7 +307,7 @@ func Operations(from store.Store, c *catalog.Catalog, periods *Periods, reverter
 			return console.Listed(listEntries(ctx, from, in, thisMonth()))
 		}),
 		console.New(console.Row{
-			Name: "journal show", Path: "GET /v1/ops/journal/entries/{entry}", Errors: slices.Concat([]console.Refusal{unknown}, failures),
+			Name: "journal show", Path: "GET /v1/ops/journal/entries/{entry}", Errors: failures,
 			Summary: "Show a journal entry, by its id or by the id of the event that made it",
 		}, func(ctx context.Context, _ audit.Author, in seal.EntryOf) (Entry, error) {
 			return FindEntry(ctx, from, in.Tenant, in.ID)
@@ -340,12 +343,6 @@ func Operations(from store.Store, c *catalog.Catalog, periods *Periods, reverter
 
 var errSpan = console.Refuse(console.Malformed, "period_invalid", "Say either period, or from and to: two months, the earlier first.")
 
-const noEntry = "The tenant's books have no entry of that id, nor one that an event of that id has made."
-
-var unknown = console.Refusal{Of: ErrUnknown, Kind: console.Absent, Code: "entry_unknown", Detail: noEntry}
-
-var failures = slices.Concat([]console.Refusal{
-	{Of: ErrUnknown, Kind: console.Absent, Code: "entry_unknown", Detail: "The tenant's journal has no entry of that id, nor one " +
-		"that an event of that id has made. Points are taken back by refunds."},
+var failures = append([]console.Refusal{
 	{Of: ErrBroken, Kind: console.Broken, Code: "books_broken", Detail: seal.Unreadable},
-}, seal.Failures)
+}, seal.Failures...)

@@ -106,19 +106,12 @@ func Operations(v Verifier, log *slog.Logger) []console.Operation {
 
 // Failures are how what goes wrong with the books is answered.
 var Failures = append([]console.Refusal{
-	{Of: ErrNoEntry, Kind: console.Absent, Code: "entry_unknown", Detail: "The books have no entry of that id."},
-	{Of: ErrUnsealed, Kind: console.Conflict, Code: "entry_unsealed", Detail: unsealedYet},
-	{Of: ErrPage, Kind: console.Malformed, Code: "page_invalid", Detail: "The page is the next of an earlier answer."},
 	{Of: ErrBroken, Kind: console.Conflict, Code: "books_changed", Detail: ledger.ChangedBooks},
 	{Of: ErrOverflow, Kind: console.Broken, Code: "books_broken", Detail: Unreadable},
 }, ledger.Failures...)
 
-const (
-	unsealedYet = "The entry is not sealed yet, and nothing proves it before; the task seal-journal seals it, so ask again."
-
-	// Unreadable is how it is answered that the books are broken.
-	Unreadable = "What is stored of the books cannot be read; billhook ledger verify says which document it is."
-)
+// Unreadable is how it is answered that the books are broken.
+const Unreadable = "What is stored of the books cannot be read; billhook ledger verify says which document it is."
 
 // Verifications holds one document: how far the verification of all books is that runs by itself.
 const Verifications = "sealVerifications"

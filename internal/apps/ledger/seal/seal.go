@@ -19,6 +19,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"billhook/internal/apps/ledger"
+	"billhook/internal/console"
 	"billhook/internal/platform/store"
 )
 
@@ -34,8 +35,9 @@ const (
 var (
 	// ErrBroken: a stored seal, head or list of leaves cannot be read. Trying again does not help.
 	ErrBroken   = errors.New("seal: stored seal is not readable")
-	ErrNoEntry  = errors.New("seal: no such entry")
-	ErrUnsealed = errors.New("seal: the entry is not sealed yet")
+	ErrNoEntry  = console.Refuse(console.Absent, "entry_unknown", "The books have no entry of that id.")
+	ErrUnsealed = console.Refuse(console.Conflict, "entry_unsealed",
+		"The entry is not sealed yet, and nothing proves it before; the task seal-journal seals it, so ask again.")
 	// ErrProof: the text proves nothing; the error says what is wrong with it.
 	ErrProof = errors.New("seal: not a proof")
 )

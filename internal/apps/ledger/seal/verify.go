@@ -15,6 +15,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"billhook/internal/apps/ledger"
+	"billhook/internal/console"
 	"billhook/internal/platform/store"
 )
 
@@ -104,7 +105,7 @@ func (v Verified) Notes() []string {
 }
 
 // ErrPage: the text is not the Next of a page.
-var ErrPage = errors.New("seal: no such page")
+var ErrPage = console.Refuse(console.Malformed, "page_invalid", "The page is the next of an earlier answer.")
 
 // Verifier checks books, a bounded part at a time. From and Origins are required.
 type Verifier struct {

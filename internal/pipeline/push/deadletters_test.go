@@ -11,10 +11,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/filetest"
+	"billhook/internal/inspect/bulk"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/handler"
+	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 	"billhook/internal/retry"
@@ -49,14 +52,21 @@ func (r *rig) items(t require.TestingT) string {
 	return strings.Join(said, ", ")
 }
 
-// replay has a person replay the item, and returns the message as it comes to its queue.
 func (r *rig) replay(t require.TestingT, id string) message {
-	doc := filetest.Must(r.db.Get(context.Background(), deadletter.Item{ID: id}.Key()))(t)
-	item := filetest.Must(deadletter.ItemOf(doc))(t)
-	require.Equal(t, deadletter.Open, item.State)
-	act := deadletter.Act{Kind: deadletter.Replay, Operation: "op", At: r.config.Now()}
-	filetest.Must(r.db.Commit(context.Background(), []store.Write{item.Dealt(act)}))(t)
-	m := item.Replay(r.queue)
+	ctx := context.Background()
+	operator := &bulk.Operator{
+		Store: r.db, Catalog: &catalog.Catalog{Queues: []catalog.Queue{r.queue}}, Now: r.config.Now,
+		NewID: func() string { return fmt.Sprint("id-", r.ids.Add(1)) },
+		Wait:  func(context.Context, time.Duration) error { return nil },
+		Relay: func(ctx context.Context, lane string) error { _, err := r.relay.Lane(ctx, lane); return err },
+	}
+	op, err := operator.Begin(ctx, bulk.Operation{
+		Kind: deadletter.Replay, Filter: bulk.Filter{Queue: "orders", Items: []string{id}}, Why: "mended",
+	}, audit.Author{Proof: audit.Identity, Name: "ilse"}, 1)
+	require.NoError(t, err)
+	op = filetest.Must(operator.Run(ctx, op.ID))(t)
+	require.EqualValues(t, 1, op.Done)
+	m := r.broker.taken["orders"][len(r.broker.taken["orders"])-1]
 	return message{id: "replayed", body: string(m.Data), attributes: m.Attributes, published: r.config.Now()}
 }
 

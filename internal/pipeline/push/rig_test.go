@@ -92,6 +92,7 @@ type rig struct {
 	alarms  alarms
 	live    bool
 	now     atomic.Int64
+	ids     atomic.Int64
 }
 
 // alarms keeps what was asked for.

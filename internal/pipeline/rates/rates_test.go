@@ -10,12 +10,18 @@ import (
 
 	"billhook/internal/filetest"
 	"billhook/internal/pipeline/rates"
+	"billhook/internal/pipeline/rates/ratestest"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 	"billhook/internal/retry"
 )
 
 var noon = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
+
+func TestDeliveriesAreCountedOnTheEmbeddedStore(t *testing.T) {
+	t.Parallel()
+	ratestest.Run(t, storetest.Open)
+}
 
 type clock struct{ now time.Time }
 
@@ -27,34 +33,6 @@ func newRecorder(db store.GetCommitter, name string, at *clock, breakers ...rate
 		Store: db, Now: at.Now, Self: rates.Service{Instance: name, Name: "worker", StartedAt: noon},
 		Breakers: func() []rates.Breaker { return breakers },
 	})
-}
-
-// store.Update looks again, as its own tests hold.
-func TestWhatIsAddedInBetweenIsCountedToo(t *testing.T) {
-	t.Parallel()
-	db, at := &storetest.Faults{Store: storetest.Open(t)}, &clock{now: noon}
-	one, other := newRecorder(db, "i1", at), newRecorder(db.Store, "i1", at) // of one shard
-	db.OnCommit = func(_ context.Context, _ []store.Write, do func() error) error {
-		if err := other.Flush(t.Context()); err != nil {
-			return err
-		}
-		return do()
-	}
-	one.Arrived("orders")
-	other.Arrived("orders")
-	require.NoError(t, one.Flush(t.Context()))
-	at.pass(2 * time.Hour)
-	one.Ended("orders", retry.DeadLettered, 3)
-	one.Ended("refunds", retry.Duplicate, 0)
-	require.NoError(t, one.Flush(t.Context()))
-	hours := filetest.Must(rates.Series(t.Context(), db, rates.Hour, 3, at.Now(), "orders", "refunds"))(t)
-	require.Equal(t, []rates.Bucket{
-		{At: noon, Counts: rates.Counts{In: 2}}, {At: noon.Add(time.Hour)}, {At: at.Now(), Counts: rates.Counts{Dead: 1}},
-	}, hours["orders"])
-	days := filetest.Must(rates.Series(t.Context(), db, rates.Day, 2, at.Now(), "orders", "refunds"))(t)
-	for queue, want := range map[string]rates.Counts{"orders": {In: 2, Dead: 1}, "refunds": {Other: 1}} {
-		require.Equal(t, []rates.Counts{{}, want}, []rates.Counts{days[queue][0].Counts, days[queue][1].Counts})
-	}
 }
 
 func TestTheLastHourTakesAPartOfTheHourBefore(t *testing.T) {

@@ -30,6 +30,7 @@ import (
 	"billhook/internal/filetest"
 	"billhook/internal/inspect/bulk/bulktest"
 	"billhook/internal/pipeline/handler"
+	"billhook/internal/pipeline/rates/ratestest"
 	"billhook/internal/platform/gcp/firestore"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
@@ -266,6 +267,7 @@ func TestFirestoreFollowsEachModel(t *testing.T) {
 		"orders":       {orderstest.Run, true},
 		"usage":        {usagetest.Run, true},
 		"dead letters": {bulktest.Run, true},
+		"rates":        {ratestest.Run, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

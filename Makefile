@@ -23,7 +23,7 @@ IMPORTS ?=
 SCREENSHOTS ?= /tmp/billhook-screenshots
 ONLY ?=
 ARGS ?=
-BENCH ?= .
+BENCH ?= Webhook|Push|Minimize|Detect
 COUNT ?= 6
 
 .PHONY: help
@@ -112,8 +112,9 @@ fuzz: ## every fuzz target for FUZZTIME (20s)
 	done
 
 .PHONY: bench
-bench: ## Go benchmarks, benchstat-ready: BENCH=regexp COUNT=6
-	@go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) ./internal/ingest/webhook ./internal/pii ./internal/pipeline/push ./internal/platform/signature
+bench: ## Go benchmarks, benchstat-ready: BENCH=regexp COUNT=6; BENCH=Pages and BENCH=FirstLook fill a store of a million
+	@go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) ./internal/ingest/webhook ./internal/pii ./internal/pipeline/push \
+	  ./internal/compose/worker ./internal/platform/boltstore
 
 .PHONY: soak
 soak: ## 2,000 events on Google's emulators with duplicates, conflicts and kill -9; SOAK="-seed N"

@@ -2,6 +2,8 @@ package boltstore_test
 
 import (
 	"bufio"
+	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -9,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
@@ -18,6 +21,8 @@ import (
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 )
+
+var documents = flag.Int("store.documents", 100_000, "of how many documents BenchmarkFirstLook makes indexes, of at most 20 looks")
 
 func openStore(t testing.TB) *boltstore.Store {
 	t.Helper()
@@ -164,4 +169,59 @@ func TestTheEmbeddedStoreFollowsEachModel(t *testing.T) {
 			run(t)
 		})
 	}
+}
+
+// BenchmarkFirstLook asks a kind of query of many documents for the first time, while others write one after the other.
+func BenchmarkFirstLook(b *testing.B) {
+	db := openStore(b)
+	write := func(i int) store.Write {
+		fields := map[string]any{"queue": "q", "note": strings.Repeat("x", 200), "at": time.UnixMicro(int64(i)).UTC()}
+		for kind := range 20 {
+			fields[fmt.Sprint("kind-", kind)] = fmt.Sprint(i % (kind + 2))
+		}
+		return store.Set(store.Key{Collection: "c", ID: store.ID(fmt.Sprint(i))}, fields)
+	}
+	for from := 0; from < *documents; from += store.MaxWrites {
+		var all []store.Write
+		for i := range store.MaxWrites {
+			all = append(all, write(from+i))
+		}
+		storetest.Put(b, db, all...)
+	}
+	// longest is the longest of the commits that are made one after the other until the end.
+	longest := func(ended <-chan struct{}) (longest time.Duration, commits int) {
+		for ; ; commits++ {
+			select {
+			case <-ended:
+				return longest, commits
+			default:
+			}
+			began := time.Now()
+			storetest.Put(b, db, write(commits))
+			longest = max(longest, time.Since(began))
+		}
+	}
+	var alone, beside, looks time.Duration
+	commits := 0
+	for n := 0; b.Loop(); n++ {
+		second, cancel := context.WithTimeout(b.Context(), time.Second)
+		one, _ := longest(second.Done())
+		cancel()
+		alone = max(alone, one)
+		looked := make(chan struct{})
+		go func() {
+			defer close(looked)
+			began := time.Now()
+			if _, err := db.Query(b.Context(), store.Query{Collection: "c", Equal: map[string]any{fmt.Sprint("kind-", n%20): "1"}, Limit: 20}); err != nil {
+				b.Error(err)
+			}
+			looks += time.Since(began)
+		}()
+		one, made := longest(looked)
+		beside, commits = max(beside, one), commits+made
+	}
+	b.ReportMetric(float64(alone.Microseconds())/1000, "ms/longest-commit-alone")
+	b.ReportMetric(float64(beside.Microseconds())/1000, "ms/longest-commit")
+	b.ReportMetric(float64(looks.Microseconds())/1000/float64(b.N), "ms/first-look")
+	b.ReportMetric(float64(commits)/looks.Seconds(), "commits/s")
 }

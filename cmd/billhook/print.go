@@ -354,5 +354,5 @@ func (p *program) confirm(yes bool, word, do string) error {
 // show prints an answer by its columns, or as JSON. It fails where the answer says that something is wrong.
 func (p *program) show(columns []console.Column, answer any) error {
 	p.fields(columns, answer)
-	return errors.Join(p.printJSON(answer), wrong(console.Failure(answer)))
+	return errors.Join(p.printJSON(answer), console.Failure(answer))
 }

@@ -48,16 +48,6 @@ func (p *program) provision() {
 			return provisioned{}, err
 		}
 		changes, err := pubsub.Provision(ctx, c, target, p.broker()...)
-		failed := 0
-		for _, change := range changes {
-			if change.Action == pubsub.Failed || change.Action == pubsub.NotTried {
-				failed++
-			}
-		}
-		if failed > 0 {
-			err = errors.Join(err, fmt.Errorf("%d of %d resources are not as the catalog has them; "+
-				"run it again once the reasons are gone", failed, len(changes)))
-		}
 		return provisioned{changes}, err
 	})
 }
@@ -197,8 +187,7 @@ func (p *program) check(folder string) (checked, error) {
 		return checked{}, usageError(folder + " is no folder; name one with the catalog's files")
 	}
 	c, err := catalog.Load(folder)
-	mistakes := catalog.Mistakes(err)
-	mistakes = append(mistakes, refusedHandlers(c, mistakes)...)
+	mistakes := worker.Mistakes(c, err)
 	if err == nil {
 		_, err = c.Only(p.env.Queues)
 		mistakes = append(mistakes, catalog.Mistakes(err)...)
@@ -213,21 +202,6 @@ func (p *program) check(folder string) (checked, error) {
 		err = fmt.Errorf("catalog check: mistakes: %d", len(mistakes))
 	}
 	return checked{len(c.Queues), mistakes, folder}, err
-}
-
-// refusedHandlers is what a worker would refuse of the catalog, but on lines that have a mistake already: it would follow
-// from that. A worker whose contracts cannot be read would refuse everything.
-func refusedHandlers(c *catalog.Catalog, known []*catalog.Mistake) []*catalog.Mistake {
-	if c.Contracts == nil {
-		return nil
-	}
-	named := *c // an entry without an id has its mistake already
-	named.Queues = slices.DeleteFunc(slices.Clone(c.Queues), func(q catalog.Queue) bool { return q.ID == "" })
-	return slices.DeleteFunc(catalog.Mistakes(worker.Check(&named, "")), func(m *catalog.Mistake) bool {
-		return slices.ContainsFunc(known, func(k *catalog.Mistake) bool {
-			return k.File == m.File && k.Line == m.Line && (m.Line > 0 || k.Error() == m.Error())
-		})
-	})
 }
 
 type diagnosis struct {

@@ -18,6 +18,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/console"
+	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/serve"
 )
@@ -232,6 +233,8 @@ func (p *program) completion(noun string, of console.Field) cobra.CompletionFunc
 			if c, err := p.catalog(); err == nil { // a completion says nothing of that
 				values = queuesOf(c)
 			}
+		case called == "sample":
+			values = samples.Names()
 		case slices.Contains([]string{"data", "file", "folder", "read", "seals"}, called), noun == "" && !of.Typed():
 			return nil, cobra.ShellCompDirectiveDefault
 		case noun != "":

@@ -159,7 +159,6 @@ func (p *program) send() {
 			return samples.Read(in.Sample, event), id, nil
 		})
 	})
-	p.completes(command, "sample", cobra.FixedCompletions(samples.Names(), cobra.ShellCompDirectiveNoFileComp))
 	ofSamples(command, "sample", "order", "customer", "uid", "event-id")
 }
 

@@ -151,7 +151,26 @@ func (p *program) catalogs() {
 			"relations that do not hold, handlers that no worker has, and contracts that a handler cannot decode, each with file and\n" +
 			"line. The exit code is 0 for a sound catalog, 1 for one with mistakes, and 2 where there is no such folder.",
 	}, func(_ context.Context, in checkFlags) (checked, error) {
-		return p.check(cmp.Or(in.Folder, p.env.CatalogDir))
+		folder := cmp.Or(in.Folder, p.env.CatalogDir)
+		if info, err := os.Stat(folder); folder != "" && (err != nil || !info.IsDir()) {
+			return checked{}, usageError(folder + " is no folder; name one with the catalog's files")
+		}
+		c, err := catalog.Load(folder)
+		mistakes := worker.Mistakes(c, err)
+		if err == nil {
+			_, err = c.Only(p.env.Queues)
+			mistakes = append(mistakes, catalog.Mistakes(err)...)
+		}
+		slices.SortStableFunc(mistakes, catalog.ByLine)
+		for _, m := range mistakes {
+			if folder != "" && m.File != "" {
+				m.File = filepath.Join(folder, m.File)
+			}
+		}
+		if err = nil; len(mistakes) > 0 {
+			err = fmt.Errorf("catalog check: mistakes: %d", len(mistakes))
+		}
+		return checked{len(c.Queues), mistakes, folder}, err
 	})
 	ofCatalog(p, console.Row{
 		Name: "admin catalog print", Summary: "Print the catalog expanded, as JSON: defaults applied, names derived",
@@ -180,28 +199,6 @@ func (c checked) Notes() (notes []string) {
 		notes = append(notes, fmt.Sprintf("The catalog is sound: %d queues, %s.", c.Queues, cmp.Or(c.folder, "built in")))
 	}
 	return notes
-}
-
-func (p *program) check(folder string) (checked, error) {
-	if info, err := os.Stat(folder); folder != "" && (err != nil || !info.IsDir()) {
-		return checked{}, usageError(folder + " is no folder; name one with the catalog's files")
-	}
-	c, err := catalog.Load(folder)
-	mistakes := worker.Mistakes(c, err)
-	if err == nil {
-		_, err = c.Only(p.env.Queues)
-		mistakes = append(mistakes, catalog.Mistakes(err)...)
-	}
-	slices.SortStableFunc(mistakes, catalog.ByLine)
-	for _, m := range mistakes {
-		if folder != "" && m.File != "" {
-			m.File = filepath.Join(folder, m.File)
-		}
-	}
-	if err = nil; len(mistakes) > 0 {
-		err = fmt.Errorf("catalog check: mistakes: %d", len(mistakes))
-	}
-	return checked{len(c.Queues), mistakes, folder}, err
 }
 
 type diagnosis struct {

@@ -23,6 +23,7 @@ import (
 	"billhook/internal/dedupe"
 	"billhook/internal/inspect/events"
 	"billhook/internal/platform/audit"
+	"billhook/internal/platform/screen"
 	"billhook/internal/platform/serve"
 )
 
@@ -61,7 +62,7 @@ func (a *asked) list(ctx context.Context) error {
 		if a.output != asCSV || console.Blocks(a.Columns) {
 			all = reflect.AppendSlice(all, items)
 		} else if rows, _ := a.rows(a.Columns, items); len(rows) > 1 {
-			a.csv(rows[min(count, 1):]) // the headings are printed once
+			screen.CSV(a.stdout, rows[min(count, 1):]) // the headings are printed once
 		}
 		count += items.Len()
 	})

@@ -48,16 +48,6 @@ func (p *program) provision() {
 			return provisioned{}, err
 		}
 		changes, err := pubsub.Provision(ctx, c, target, p.broker()...)
-		failed := 0
-		for _, change := range changes {
-			if change.Action == pubsub.Failed || change.Action == pubsub.NotTried {
-				failed++
-			}
-		}
-		if failed > 0 {
-			err = errors.Join(err, fmt.Errorf("%d of %d resources are not as the catalog has them; "+
-				"run it again once the reasons are gone", failed, len(changes)))
-		}
 		return provisioned{changes}, err
 	})
 }
@@ -161,7 +151,26 @@ func (p *program) catalogs() {
 			"relations that do not hold, handlers that no worker has, and contracts that a handler cannot decode, each with file and\n" +
 			"line. The exit code is 0 for a sound catalog, 1 for one with mistakes, and 2 where there is no such folder.",
 	}, func(_ context.Context, in checkFlags) (checked, error) {
-		return p.check(cmp.Or(in.Folder, p.env.CatalogDir))
+		folder := cmp.Or(in.Folder, p.env.CatalogDir)
+		if info, err := os.Stat(folder); folder != "" && (err != nil || !info.IsDir()) {
+			return checked{}, usageError(folder + " is no folder; name one with the catalog's files")
+		}
+		c, err := catalog.Load(folder)
+		mistakes := worker.Mistakes(c, err)
+		if err == nil {
+			_, err = c.Only(p.env.Queues)
+			mistakes = append(mistakes, catalog.Mistakes(err)...)
+		}
+		slices.SortStableFunc(mistakes, catalog.ByLine)
+		for _, m := range mistakes {
+			if folder != "" && m.File != "" {
+				m.File = filepath.Join(folder, m.File)
+			}
+		}
+		if err = nil; len(mistakes) > 0 {
+			err = fmt.Errorf("catalog check: mistakes: %d", len(mistakes))
+		}
+		return checked{len(c.Queues), mistakes, folder}, err
 	})
 	ofCatalog(p, console.Row{
 		Name: "admin catalog print", Summary: "Print the catalog expanded, as JSON: defaults applied, names derived",
@@ -190,44 +199,6 @@ func (c checked) Notes() (notes []string) {
 		notes = append(notes, fmt.Sprintf("The catalog is sound: %d queues, %s.", c.Queues, cmp.Or(c.folder, "built in")))
 	}
 	return notes
-}
-
-func (p *program) check(folder string) (checked, error) {
-	if info, err := os.Stat(folder); folder != "" && (err != nil || !info.IsDir()) {
-		return checked{}, usageError(folder + " is no folder; name one with the catalog's files")
-	}
-	c, err := catalog.Load(folder)
-	mistakes := catalog.Mistakes(err)
-	mistakes = append(mistakes, refusedHandlers(c, mistakes)...)
-	if err == nil {
-		_, err = c.Only(p.env.Queues)
-		mistakes = append(mistakes, catalog.Mistakes(err)...)
-	}
-	slices.SortStableFunc(mistakes, catalog.ByLine)
-	for _, m := range mistakes {
-		if folder != "" && m.File != "" {
-			m.File = filepath.Join(folder, m.File)
-		}
-	}
-	if err = nil; len(mistakes) > 0 {
-		err = fmt.Errorf("catalog check: mistakes: %d", len(mistakes))
-	}
-	return checked{len(c.Queues), mistakes, folder}, err
-}
-
-// refusedHandlers is what a worker would refuse of the catalog, but on lines that have a mistake already: it would follow
-// from that. A worker whose contracts cannot be read would refuse everything.
-func refusedHandlers(c *catalog.Catalog, known []*catalog.Mistake) []*catalog.Mistake {
-	if c.Contracts == nil {
-		return nil
-	}
-	named := *c // an entry without an id has its mistake already
-	named.Queues = slices.DeleteFunc(slices.Clone(c.Queues), func(q catalog.Queue) bool { return q.ID == "" })
-	return slices.DeleteFunc(catalog.Mistakes(worker.Check(&named, "")), func(m *catalog.Mistake) bool {
-		return slices.ContainsFunc(known, func(k *catalog.Mistake) bool {
-			return k.File == m.File && k.Line == m.Line && (m.Line > 0 || k.Error() == m.Error())
-		})
-	})
 }
 
 type diagnosis struct {

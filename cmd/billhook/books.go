@@ -16,7 +16,12 @@ type ofFile struct {
 	File string `json:"-" query:"kept" arg:"file" validate:"required"`
 }
 
-func (p *program) compare() {
+type proofFlags struct {
+	ofFile
+	Seals string `json:"-" query:"seals" validate:"required" help:"a file with seals that were kept elsewhere; required"`
+}
+
+func (p *program) books() {
 	own(p, console.Row{
 		Name: "ledger compare", Summary: "Compare the seals with those kept in a file; - is the standard input",
 		Help: "Who can write to the whole store can seal everything again, and it verifies. That is found here, with a file that seals ls\n" +
@@ -38,26 +43,6 @@ func (p *program) compare() {
 		}
 		return seal.Compare(kept, there), nil
 	})
-}
-
-// readSeals reads a file of seals.
-func (p *program) readSeals(file string) (seals []seal.Seal, err error) {
-	text, err := p.readFile(file)
-	if err != nil {
-		return nil, err
-	}
-	if seals, err = seal.Read(text); err != nil {
-		err = fmt.Errorf("%s: %w", file, err)
-	}
-	return seals, err
-}
-
-type proofFlags struct {
-	ofFile
-	Seals string `json:"-" query:"seals" validate:"required" help:"a file with seals that were kept elsewhere; required"`
-}
-
-func (p *program) checkProof() {
 	own(p, console.Row{
 		Name: "ledger check-proof", Summary: "Check a proof against exported seals, offline; - is the standard input",
 		Help: "The file is what ledger prove -o json prints, or the proof in it. Its seal must be among those that seals ls -o json has written.",
@@ -73,4 +58,16 @@ func (p *program) checkProof() {
 		}
 		return seal.CheckProof(text, kept)
 	})
+}
+
+// readSeals reads a file of seals.
+func (p *program) readSeals(file string) (seals []seal.Seal, err error) {
+	text, err := p.readFile(file)
+	if err != nil {
+		return nil, err
+	}
+	if seals, err = seal.Read(text); err != nil {
+		err = fmt.Errorf("%s: %w", file, err)
+	}
+	return seals, err
 }

@@ -67,7 +67,7 @@ func (p *program) operation(o console.Operation) {
 		command.Flags().DurationVar(&a.every, "watch", 0, "list again and again, so often, until it is stopped")
 		command.Flags().Lookup("watch").NoOptDefVal = "2s"
 		command.Flags().StringVar(&a.out, "out", "", "the file to write, which is there whole or not at all; without --limit it has all")
-		p.completes(command, "out", files)
+		p.completes(command, "out", cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault))
 		command.MarkFlagsMutuallyExclusive("watch", "out")
 	}
 }

@@ -278,30 +278,21 @@ func (d *devRun) sent(ctx context.Context, f flow) (string, error) {
 		}
 	}
 	for _, id := range f.Follow {
-		became, err := d.became(ctx, id)
-		if err != nil {
+		switch e, err := d.ended(ctx, id); {
+		case err != nil:
 			return "", err
+		case len(e.DeadLetters) > 0:
+			texts = append(texts, "then dead-lettered: "+e.DeadLetters[0].Reason)
+		case e.Attempts > 1:
+			texts = append(texts, fmt.Sprintf("then %s at attempt %d", e.Result, e.Attempts))
+		default:
+			texts = append(texts, "then "+e.Result)
 		}
-		texts = append(texts, "then "+became)
 	}
 	if f.Note != "" {
 		texts = append(texts, f.Note)
 	}
 	return strings.Join(texts, ", "), nil
-}
-
-// became waits for the end of an event, and says what it came to.
-func (d *devRun) became(ctx context.Context, id string) (string, error) {
-	switch e, err := d.ended(ctx, id); {
-	case err != nil:
-		return "", err
-	case len(e.DeadLetters) > 0:
-		return "dead-lettered: " + e.DeadLetters[0].Reason, nil
-	case e.Attempts > 1:
-		return fmt.Sprintf("%s at attempt %d", e.Result, e.Attempts), nil
-	default:
-		return e.Result, nil
-	}
 }
 
 // prepare does what a sample needs: that a service forgets an answer, that there are pieces of the product, or that the

@@ -18,6 +18,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/console"
+	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/serve"
 )
@@ -43,14 +44,7 @@ func (a *asked) flag(command *cobra.Command, f console.Field) {
 		return err
 	})
 	command.Flags().Lookup(flagOf(f)).DefValue = f.Standard
-	switch {
-	case len(f.OneOf) > 0:
-		a.completes(command, flagOf(f), cobra.FixedCompletions(f.OneOf, cobra.ShellCompDirectiveNoFileComp))
-	case f.Name == "queue":
-		a.completes(command, flagOf(f), a.queues)
-	case !f.Typed() || slices.Contains([]string{"data", "file", "read", "seals"}, f.Name):
-		a.completes(command, flagOf(f), files)
-	}
+	a.completes(command, flagOf(f), a.completion("", f))
 }
 
 func name(f console.Field) string {
@@ -219,33 +213,31 @@ func queuesOf(c *catalog.Catalog) (names []string) {
 	return names
 }
 
-var files = cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault)
-
 func (p *program) completes(command *cobra.Command, flag string, by cobra.CompletionFunc) {
 	_ = command.RegisterFlagCompletionFunc(flag, by) // it is there
 }
 
-func (p *program) queues(*cobra.Command, []string, string) (names []string, _ cobra.ShellCompDirective) {
-	if c, err := p.catalog(); err == nil { // a completion says nothing of that
-		names = queuesOf(c)
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp
-}
-
-// completion has the shell complete the first argument of a command: queues from the catalog, files, and what else is
-// listed from the list. What nobody knows is not completed: the names of files would be offered.
+// completion has the shell complete the first argument of a command about a noun, or without a noun a flag: queues from the catalog,
+// files, and what else is listed from the list. What nobody knows is not completed: the names of files would be offered.
 func (p *program) completion(noun string, of console.Field) cobra.CompletionFunc {
-	if name(of) == "file" || name(of) == "folder" {
-		return files
+	called := name(of)
+	if noun == "" {
+		called = of.Name
 	}
-	return func(command *cobra.Command, given []string, begun string) (values []string, _ cobra.ShellCompDirective) {
+	return func(command *cobra.Command, given []string, _ string) (values []string, _ cobra.ShellCompDirective) {
 		switch {
-		case len(given) > 0:
+		case noun != "" && len(given) > 0:
 		case len(of.OneOf) > 0:
 			values = of.OneOf
-		case name(of) == "queue":
-			return p.queues(command, given, begun)
-		default:
+		case called == "queue":
+			if c, err := p.catalog(); err == nil { // a completion says nothing of that
+				values = queuesOf(c)
+			}
+		case called == "sample":
+			values = samples.Names()
+		case slices.Contains([]string{"data", "file", "folder", "read", "seals"}, called), noun == "" && !of.Typed():
+			return nil, cobra.ShellCompDirectiveDefault
+		case noun != "":
 			values = p.listed(command.Context(), noun)
 		}
 		return values, cobra.ShellCompDirectiveNoFileComp

@@ -32,12 +32,6 @@ type importFlags struct {
 	Table   string   `json:"-" query:"table" default:"event_queue" help:"the table in Postgres, perhaps with its schema"`
 }
 
-type drained interface {
-	importer.Source
-	// Release gives back what was refused, and ends the connection.
-	Release(ctx context.Context) error
-}
-
 // patience is how long an import waits for a webhook service that does not answer.
 const patience = 5 * time.Minute
 
@@ -63,7 +57,7 @@ func (p *program) imports() {
 		if err = errors.Join(err, wrong); err != nil {
 			return done, err
 		}
-		var source drained
+		var source importer.Source
 		switch in.From {
 		case "redis":
 			source, err = importer.NewRedis(ctx, from, names, in.Failed, newID)
@@ -136,7 +130,7 @@ func (r report) Notes() []string {
 }
 
 func (p *program) drain(
-	ctx context.Context, c *catalog.Catalog, in importFlags, source drained, compose importer.Composer,
+	ctx context.Context, c *catalog.Catalog, in importFlags, source importer.Source, compose importer.Composer,
 ) (done report, err error) {
 	if redis, ok := source.(*importer.Redis); ok && in.PutBack {
 		count, err := redis.PutBack(ctx)

@@ -20,6 +20,7 @@ import (
 	"billhook/internal/console"
 	"billhook/internal/platform/env"
 	"billhook/internal/platform/gcp/pubsub"
+	"billhook/internal/platform/screen"
 	"billhook/internal/platform/serve"
 )
 
@@ -89,7 +90,7 @@ func newProgram(getenv func(string) string, stdout io.Writer) (*program, error) 
 		return nil, err
 	}
 	return &program{
-		env: environment, getenv: getenv, stdout: stdout, output: asTable, width: widthOf(stdout, getenv),
+		env: environment, getenv: getenv, stdout: stdout, output: asTable, width: screen.Width(stdout, getenv),
 		load: catalog.Load, after: time.After, decode: json.Unmarshal,
 	}, nil
 }
@@ -134,7 +135,7 @@ func (p *program) commands() *cobra.Command {
 		p.operation(o)
 	}
 	for _, add := range []func(){
-		p.dev, p.send, p.enqueue, p.listen, p.try, p.eventsTail, p.compare, p.checkProof,
+		p.dev, p.send, p.enqueue, p.providers, p.eventsTail, p.books,
 		p.provision, p.switching, p.catalogs, p.doctor, p.imports,
 	} {
 		add()

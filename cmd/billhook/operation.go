@@ -23,6 +23,7 @@ import (
 	"billhook/internal/dedupe"
 	"billhook/internal/inspect/events"
 	"billhook/internal/platform/audit"
+	"billhook/internal/platform/screen"
 	"billhook/internal/platform/serve"
 )
 
@@ -53,7 +54,7 @@ func (a *asked) list(ctx context.Context) error {
 	if text, given := a.given["limit"]; given || a.out == "" {
 		limit, _ = strconv.Atoi(cmp.Or(text, a.Field("limit").Standard)) // it takes nothing else
 	}
-	all, count, failure := reflect.ValueOf(a.Answer()).Elem().FieldByName("Items"), 0, ""
+	all, count, failure := reflect.ValueOf(a.Answer()).Elem().FieldByName("Items"), 0, error(nil)
 	last, err := a.pages(ctx, a.Operation, in, limit, func(items reflect.Value) {
 		for i := range items.Len() {
 			failure = cmp.Or(failure, console.Failure(items.Index(i).Interface()))
@@ -61,7 +62,7 @@ func (a *asked) list(ctx context.Context) error {
 		if a.output != asCSV || console.Blocks(a.Columns) {
 			all = reflect.AppendSlice(all, items)
 		} else if rows, _ := a.rows(a.Columns, items); len(rows) > 1 {
-			a.csv(rows[min(count, 1):]) // the headings are printed once
+			screen.CSV(a.stdout, rows[min(count, 1):]) // the headings are printed once
 		}
 		count += items.Len()
 	})
@@ -79,15 +80,7 @@ func (a *asked) list(ctx context.Context) error {
 	if last.FieldByName("Next").String() != "" {
 		a.printf("There are more; raise --limit.\n")
 	}
-	return errors.Join(a.printJSON(last.Interface()), wrong(failure))
-}
-
-// wrong is an error with a text; empty: nothing is wrong.
-func wrong(text string) error {
-	if text == "" {
-		return nil
-	}
-	return errors.New(text)
+	return errors.Join(a.printJSON(last.Interface()), failure)
 }
 
 // pages hands over the items of a list, page after page, up to a limit; 0: all. It returns the last answer.
@@ -135,7 +128,7 @@ func (a *asked) print(ctx context.Context, expected any) error {
 			in.Query.Set("page", parts.Join(before))
 		}
 	}
-	missed := ""
+	var missed error
 	if a.wait > 0 {
 		followed, err := a.follow(ctx, answer.(console.Followed)) //nolint:forcetypeassert // a row that follows something answers so
 		if err != nil {
@@ -143,7 +136,7 @@ func (a *asked) print(ctx context.Context, expected any) error {
 		}
 		answer, missed = followed, followed.Missed()
 	}
-	return errors.Join(a.show(a.Columns, answer), wrong(missed))
+	return errors.Join(a.show(a.Columns, answer), missed)
 }
 
 // followEvery is how often a command looks at what it follows.

@@ -2,26 +2,18 @@ package main
 
 import (
 	"bufio"
-	"bytes"
-	"cmp"
-	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
-	"text/tabwriter"
-	"unicode/utf8"
-
-	"golang.org/x/term"
 
 	"billhook/internal/console"
 	"billhook/internal/platform/audit"
+	"billhook/internal/platform/screen"
 )
 
 // What the flag output takes.
@@ -32,19 +24,6 @@ const (
 )
 
 var outputs = []string{asTable, asJSON, asCSV}
-
-// widthOf is how many characters a line may have: what COLUMNS says, else the terminal, else 100.
-func widthOf(out io.Writer, getenv func(string) string) int {
-	if width, err := strconv.Atoi(getenv("COLUMNS")); err == nil && width > 0 {
-		return width
-	}
-	if file, ok := out.(*os.File); ok {
-		if width, _, err := term.GetSize(int(file.Fd())); err == nil && width > 0 {
-			return width
-		}
-	}
-	return 100
-}
 
 // laidOut is a text that the program has laid out itself, with lines, and has escaped where others wrote it.
 type laidOut string
@@ -106,7 +85,7 @@ func (p *program) fields(columns []console.Column, answer any) {
 	names, cells := headings(single), p.cells(single, answer)
 	if p.output == asCSV {
 		if len(names) > 0 {
-			p.csv([][]string{names, cells})
+			screen.CSV(p.stdout, [][]string{names, cells})
 		}
 		return
 	}
@@ -114,7 +93,7 @@ func (p *program) fields(columns []console.Column, answer any) {
 	for i := range names {
 		record = append(record, []string{names[i], cells[i]})
 	}
-	p.printf("%s", laidOut(columned(record)))
+	p.printf("%s", laidOut(screen.Columns(record)))
 	for _, c := range columns {
 		if text := c.Text(answer); c.Block && text != "" {
 			p.printf("%s\n%s\n", strings.ToUpper(c.Label), laidOut(audit.EscapeLines(strings.TrimSuffix(text, "\n"))))
@@ -143,7 +122,7 @@ func (p *program) items(columns []console.Column, items reflect.Value) {
 	switch {
 	case len(rows) == 1 || p.output == asJSON:
 	case p.output == asCSV:
-		p.csv(rows)
+		screen.CSV(p.stdout, rows)
 	default:
 		p.table(p.tabled(columns), rows)
 	}
@@ -200,75 +179,19 @@ func (p *program) cells(columns []console.Column, item any) (cells []string) {
 	return cells
 }
 
-// table prints rows, of which the first names the columns. Where a line is wider than the screen, it leaves out the
-// columns that are needed less, the first of them first, and says which; never the first column, and none with --wide.
-// It shortens ids.
+// table prints rows, of which the first names the columns, and says which are left out as there is no room; none with --wide.
 func (p *program) table(columns []console.Column, rows [][]string) {
-	for i, c := range columns {
-		if c.ID && !p.wide {
-			shorten(rows[1:], i)
-		}
+	width, shown := p.width, []screen.Column{}
+	if p.wide {
+		width = 0
 	}
-	var left []string
-	for !p.wide && widest(columned(rows)) > p.width {
-		at := 1 + slices.IndexFunc(columns[1:], func(c console.Column) bool { return c.Less })
-		if at == 0 {
-			break
-		}
-		if slices.ContainsFunc(rows[1:], func(row []string) bool { return row[at] != "" }) {
-			left = append(left, rows[0][at])
-		}
-		columns = slices.Delete(slices.Clone(columns), at, at+1)
-		for i := range rows {
-			rows[i] = slices.Delete(rows[i], at, at+1)
-		}
+	for _, c := range columns {
+		shown = append(shown, screen.Column{ID: c.ID, Less: c.Less})
 	}
-	p.printf("%s", laidOut(columned(rows)))
+	text, left := screen.Table(shown, rows, width)
+	p.printf("%s", laidOut(text))
 	if len(left) > 0 {
 		p.printf("Left out: %s. See all with --wide.\n", strings.Join(left, ", "))
-	}
-}
-
-// columned lays out rows, each cell as a terminal may have it: what is empty is a dash.
-func columned(rows [][]string) string {
-	var out bytes.Buffer
-	columns := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
-	for _, row := range rows {
-		for i, text := range row {
-			_, _ = io.WriteString(columns, strings.Repeat("\t", min(i, 1))+cmp.Or(audit.Escape(text), "-")) // a buffer takes everything
-		}
-		_, _ = io.WriteString(columns, "\n")
-	}
-	_ = columns.Flush()
-	return out.String()
-}
-
-func widest(text string) (width int) {
-	for line := range strings.Lines(text) {
-		width = max(width, utf8.RuneCountInString(line)-1)
-	}
-	return width
-}
-
-// shortest is how much of an id a table shows at least.
-const shortest = 12
-
-// shorten cuts the ids of a column to what tells them apart, at least shortest characters.
-func shorten(rows [][]string, column int) {
-	var ids []string
-	for _, row := range rows {
-		ids = append(ids, row[column])
-	}
-	slices.Sort(ids)
-	ids = slices.Compact(ids)
-	length := shortest
-	for i := range len(ids) - 1 {
-		for length < len(ids[i]) && strings.HasPrefix(ids[i+1], ids[i][:length]) {
-			length++
-		}
-	}
-	for _, row := range rows {
-		row[column] = row[column][:min(length, len(row[column]))]
 	}
 }
 
@@ -278,36 +201,12 @@ func (p *program) commandOf(address string) string {
 	command, flags := o.Name, ""
 	for _, f := range o.Fields {
 		if value := in.Query.Get(f.Name); f.In == console.InPath {
-			command += " " + quoted(in.Path[f.Name])
+			command += " " + screen.Quoted(in.Path[f.Name])
 		} else if value != f.Standard && in.Query.Has(f.Name) {
-			flags += " --" + flagOf(f) + " " + quoted(value)
+			flags += " --" + flagOf(f) + " " + screen.Quoted(value)
 		}
 	}
 	return command + flags
-}
-
-// quoted is a word as a shell takes it.
-func quoted(word string) string {
-	if strings.Trim(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:-/%") == "" {
-		return word
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
-}
-
-// csv prints rows, each cell as a spreadsheet takes it without reading a formula.
-func (p *program) csv(rows [][]string) {
-	out := csv.NewWriter(p.stdout)
-	for _, cells := range rows {
-		harmless := make([]string, len(cells))
-		for i, cell := range cells {
-			_, notNumber := strconv.ParseFloat(cell, 64)
-			if harmless[i] = audit.Escape(cell); cell != "" && strings.ContainsRune("=+-@", rune(cell[0])) && notNumber != nil {
-				harmless[i] = "'" + harmless[i]
-			}
-		}
-		_ = out.Write(harmless) // as in printf
-	}
-	out.Flush()
 }
 
 // write has do print into a file, which is there whole or not at all, or to the terminal where none is named.
@@ -354,5 +253,5 @@ func (p *program) confirm(yes bool, word, do string) error {
 // show prints an answer by its columns, or as JSON. It fails where the answer says that something is wrong.
 func (p *program) show(columns []console.Column, answer any) error {
 	p.fields(columns, answer)
-	return errors.Join(p.printJSON(answer), wrong(console.Failure(answer)))
+	return errors.Join(p.printJSON(answer), console.Failure(answer))
 }

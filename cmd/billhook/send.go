@@ -159,7 +159,6 @@ func (p *program) send() {
 			return samples.Read(in.Sample, event), id, nil
 		})
 	})
-	p.completes(command, "sample", cobra.FixedCompletions(samples.Names(), cobra.ShellCompDirectiveNoFileComp))
 	ofSamples(command, "sample", "order", "customer", "uid", "event-id")
 }
 
@@ -255,7 +254,13 @@ type tryFlags struct {
 	Read string `json:"-" query:"read" help:"what the provider's API says of it, in a file, where the event reads there"`
 }
 
-func (p *program) try() {
+// listening says where dev takes a provider's webhooks, and what brings them there.
+type listening struct {
+	URL   string   `json:"url"`
+	Steps []string `json:"steps"`
+}
+
+func (p *program) providers() {
 	ofCatalog(p, console.Row{
 		Name: "providers try", Summary: "Show what would leave ingest of a provider's webhook, what is dropped and why",
 		Help: "It runs the mapping of catalog/providers/<provider>.yaml on this machine: no signature is checked, and nothing is sent.",
@@ -275,15 +280,6 @@ func (p *program) try() {
 		}
 		return *made, nil
 	})
-}
-
-// listening says where dev takes a provider's webhooks, and what brings them there.
-type listening struct {
-	URL   string   `json:"url"`
-	Steps []string `json:"steps"`
-}
-
-func (p *program) listen() {
 	ofCatalog(p, console.Row{
 		Name: "listen", Summary: "Say where dev takes a provider's webhooks, and the steps that bring its test events there",
 	}, func(_ context.Context, c *catalog.Catalog, in ofProvider) (said listening, err error) {

@@ -16,6 +16,7 @@ import (
 
 	"billhook/internal/compose/operations/operationstest"
 	"billhook/internal/console"
+	"billhook/internal/platform/screen"
 	"billhook/internal/platform/serve"
 )
 
@@ -52,13 +53,6 @@ Left out: TYPE, ATTEMPTS. See all with --wide.
 	require.Contains(t, printed(110, false, jobs...), "Left out: TYPE.", "no more than it must")
 	require.Contains(t, printed(200, false, jobs...), "RESULT    WHY\n", "nothing, where there is room")
 	require.Equal(t, printed(200, false, jobs...), printed(80, true, jobs...), "and nothing with --wide")
-}
-
-func TestWidthIsThatOfCOLUMNSElse100WhereNoTerminalIs(t *testing.T) {
-	t.Parallel()
-	for columns, want := range map[string]int{"": 100, "80": 80, "0": 100, "many": 100} {
-		require.Equal(t, want, widthOf(io.Discard, func(name string) string { return map[string]string{"COLUMNS": columns}[name] }), columns)
-	}
 }
 
 func TestAListIsPrintedAsItIsAskedForAndAgainAndAgain(t *testing.T) {
@@ -112,28 +106,10 @@ func TestNothingOfTheFirstColumnIsLost(t *testing.T) {
 		lines := strings.Split(out.String(), "\n")
 		want := columns[0].Text(item.Interface())
 		if columns[0].ID {
-			want = want[:shortest]
+			want = want[:screen.Shortest]
 		}
 		require.True(t, strings.HasPrefix(lines[0], strings.ToUpper(columns[0].Label)), "%s: %s", o.Name, lines[0])
 		require.True(t, strings.HasPrefix(lines[1], want+" ") || lines[1] == want, "%s: %s", o.Name, lines[1])
-	}
-}
-
-func TestAnIDIsAsShortAsTellsItFromTheOthers(t *testing.T) {
-	t.Parallel()
-	for ids, want := range map[string]string{
-		"0123456789abcdef-a 0123456789abcdef-b short": "0123456789abcdef-a 0123456789abcdef-b short", "0123456789abcdef 99": "0123456789ab 99",
-	} {
-		rows := [][]string{}
-		for id := range strings.FieldsSeq(ids) {
-			rows = append(rows, []string{id})
-		}
-		shorten(rows, 0)
-		var got []string
-		for _, row := range rows {
-			got = append(got, row[0])
-		}
-		require.Equal(t, want, strings.Join(got, " "))
 	}
 }
 

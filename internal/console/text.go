@@ -1,6 +1,7 @@
 package console
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -95,21 +96,21 @@ func Alerts(of any) bool {
 	return ok && a.Alerts()
 }
 
-// Failure is what an answer says is wrong, so that a command that asked for it fails: its method Failure() string;
-// empty: nothing.
-func Failure(of any) string {
-	if f, ok := of.(interface{ Failure() string }); ok {
-		return f.Failure()
+// Failure is what an answer says is wrong, so that a command that asked for it fails: its method Failure() string, which
+// is empty where nothing is.
+func Failure(of any) error {
+	if f, ok := of.(interface{ Failure() string }); ok && f.Failure() != "" {
+		return errors.New(f.Failure())
 	}
-	return ""
+	return nil
 }
 
 // Followed is an answer about something that goes on behind it.
 type Followed interface {
 	// Stands says how far it is, and reports whether it goes on.
 	Stands() (line string, goesOn bool)
-	// Missed says what has not become as it was asked for; empty: all has.
-	Missed() string
+	// Missed is what has not become as it was asked for; nil: all has.
+	Missed() error
 }
 
 // Parted is an answer that may come in parts. Join adds what the parts before it have, which are a pointer of the same

@@ -183,6 +183,22 @@ func Check(c *catalog.Catalog, pool string) error {
 	return refuse(c, queuesOf(c, pool), registry)
 }
 
+// Mistakes are those with which a catalog was loaded, and what a worker would refuse of it, but on lines that have a mistake
+// already: it would follow from that. A worker whose contracts cannot be read would refuse everything.
+func Mistakes(c *catalog.Catalog, loading error) []*catalog.Mistake {
+	known := catalog.Mistakes(loading)
+	if c.Contracts == nil {
+		return known
+	}
+	named := *c // an entry without an id has its mistake already
+	named.Queues = slices.DeleteFunc(slices.Clone(c.Queues), func(q catalog.Queue) bool { return q.ID == "" })
+	return append(known, slices.DeleteFunc(catalog.Mistakes(Check(&named, "")), func(m *catalog.Mistake) bool {
+		return slices.ContainsFunc(known, func(k *catalog.Mistake) bool {
+			return k.File == m.File && k.Line == m.Line && (m.Line > 0 || k.Error() == m.Error())
+		})
+	})...)
+}
+
 // dependencies are what handlers share with the rest of the worker. Check leaves them empty.
 type dependencies struct {
 	products *products.Reader

@@ -2,9 +2,7 @@ package pages
 
 import (
 	"cmp"
-	"encoding/csv"
 	"fmt"
-	"io"
 	"math"
 	"net/http"
 	"net/url"
@@ -21,7 +19,7 @@ import (
 	"billhook/internal/inspect/search"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/rates"
-	"billhook/internal/platform/audit"
+	"billhook/internal/platform/screen"
 )
 
 type queuePage struct {
@@ -226,7 +224,5 @@ func (p *Pages) balancesCSV(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "text/csv; charset=utf-8")
 	w.Header().Set("Content-Disposition", `attachment; filename="balances.csv"`)
-	var file strings.Builder
-	_ = csv.NewWriter(&file).WriteAll(rows)                    // a builder takes everything
-	_, _ = io.WriteString(w, audit.EscapeLines(file.String())) // the client is gone
+	screen.CSV(w, rows)
 }

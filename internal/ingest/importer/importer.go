@@ -74,6 +74,8 @@ type Source interface {
 	Take(ctx context.Context, limit int) ([]Message, error)
 	// Settle removes the accepted messages, and keeps the refused ones. Others stay claimed.
 	Settle(ctx context.Context, accepted, refused []Message) error
+	// Release gives back what was refused, and ends the connection.
+	Release(ctx context.Context) error
 }
 
 // Item is a message as the webhook service takes it.

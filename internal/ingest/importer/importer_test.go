@@ -60,6 +60,8 @@ func (s *store) Settle(_ context.Context, accepted, refused []importer.Message) 
 	return nil
 }
 
+func (*store) Release(context.Context) error { return nil }
+
 type ingest struct {
 	answer   func(call int, items []importer.Item) ([]importer.Result, error)
 	requests [][]importer.Item

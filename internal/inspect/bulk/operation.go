@@ -5,6 +5,7 @@ package bulk
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -83,16 +84,16 @@ func (op Operation) Stands() (line string, goesOn bool) {
 }
 
 // Missed says that not all that was to be replayed is processed, or dealt with by others.
-func (op Operation) Missed() string {
+func (op Operation) Missed() error {
 	switch {
 	case op.Kind != deadletter.Replay:
-		return ""
+		return nil
 	case op.Progress == Waiting:
-		return "nothing is replayed yet: it waits for the approval of somebody else"
+		return errors.New("nothing is replayed yet: it waits for the approval of somebody else")
 	case op.Outcomes == nil || op.Outcomes.DeadAgain+op.Outcomes.Waiting == 0 && op.Progress == Finished:
-		return ""
+		return nil
 	}
-	return fmt.Sprintf("not all are processed: %s; look again with billhook operations items %s", op.Outcomes, op.ID)
+	return fmt.Errorf("not all are processed: %s; look again with billhook operations items %s", op.Outcomes, op.ID)
 }
 
 // Notes says what a second person can do.

@@ -153,6 +153,10 @@ func Provision(ctx context.Context, c *catalog.Catalog, target Target, options .
 	for _, q := range c.Queues {
 		p.queue(ctx, q)
 	}
+	done := func(c Change) bool { return c.Action != Failed && c.Action != NotTried }
+	if undone := slices.DeleteFunc(slices.Clone(p.changes), done); len(undone) > 0 {
+		p.failures = append(p.failures, fmt.Errorf("%d of %d resources are not as the catalog has them; run it again once the reasons are gone", len(undone), len(p.changes)))
+	}
 	return p.changes, errors.Join(p.failures...)
 }
 

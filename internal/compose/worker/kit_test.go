@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,6 +29,19 @@ import (
 
 // morning is when tests begin, and when messages are published whose time does not matter.
 var morning = time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC)
+
+// clock is one that a test sets on; workers may look at it meanwhile.
+type clock struct{ atomic.Int64 }
+
+func newClock(at time.Time) *clock {
+	c := &clock{}
+	c.Store(at.UnixNano())
+	return c
+}
+
+func (c *clock) Now() time.Time { return time.Unix(0, c.Load()).UTC() }
+
+func (c *clock) pass(d time.Duration) { c.Add(int64(d)) }
 
 const secret = "a-secret-of-more-than-24-bytes"
 

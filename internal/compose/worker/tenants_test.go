@@ -27,7 +27,6 @@ import (
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/boltstore"
-	"billhook/internal/platform/standin/clocktest"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 )
@@ -41,7 +40,7 @@ var tenantsOwn = []string{
 // house is a worker that runs every app, with what people change beside it.
 type house struct {
 	t        *testing.T
-	clock    *clocktest.Clock
+	clock    *clock
 	broker   *shelves
 	store    store.Store
 	worker   *worker.Worker
@@ -89,7 +88,7 @@ func TestNoTenantNoticesAnother(t *testing.T) {
 			"time passes": func(rt *rapid.T) {
 				d := time.Duration(rapid.IntRange(1, 2000).Draw(rt, "seconds")) * time.Second
 				for _, h := range []*house{both, alone[tenants[0]], alone[tenants[1]]} {
-					pass(h.clock, d)
+					h.clock.pass(d)
 					task(t, h.worker, "release-delayed")
 					h.settle()
 				}
@@ -107,7 +106,7 @@ func newHouse(t *testing.T, check *rapid.T, folder string, base worker.Config) *
 	db, err := boltstore.OpenTemporary(fmt.Sprintf("%s/%d.db", folder, time.Now().UnixNano()))
 	require.NoError(check, err)
 	check.Cleanup(func() { _ = db.Close() })
-	clock, broker := clocktest.New(time.Date(2026, 3, 2, 10, 0, 0, 0, time.UTC)), &shelves{}
+	clock, broker := newClock(time.Date(2026, 3, 2, 10, 0, 0, 0, time.UTC)), &shelves{}
 	own := base
 	own.Store, own.Publisher, own.Now, own.Instance = db, broker, clock.Now, "one"
 	w, err := worker.New(own)

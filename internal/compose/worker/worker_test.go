@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -20,12 +21,12 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/filetest"
 	"billhook/internal/inspect/bulk"
+	"billhook/internal/pipeline/alarm"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/pipeline/tasks"
 	"billhook/internal/platform/gcp/auth"
-	"billhook/internal/platform/standin/clocktest"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 	"billhook/internal/retry"
@@ -297,7 +298,7 @@ func TestWaitEndsOnceBetweenClocksFiveMinutesApart(t *testing.T) {
 			t.Run(fmt.Sprint(name, pair), func(t *testing.T) {
 				t.Parallel()
 				calls := 0
-				clock, broker := clocktest.New(morning.Truncate(time.Hour)), &shelves{}
+				clock, broker := newClock(morning.Truncate(time.Hour)), &shelves{}
 				c := config(t, ours(func(r *handler.Registry) {
 					r.Tx("ours", func(context.Context, handler.Event) (handler.Effect, error) {
 						if calls++; calls <= test.fails {
@@ -327,22 +328,13 @@ func TestWaitEndsOnceBetweenClocksFiveMinutesApart(t *testing.T) {
 							took = time.Duration(step) * 30 * time.Second
 						}
 					}
-					clock.Next(30 * time.Second)
+					clock.pass(30 * time.Second)
 				}
 				require.Equal(t, test.fails+1, calls)
 				most := float64(max(test.fails, 1))*fiveMinutes.Seconds() + 30
 				require.InDelta(t, test.wait.Seconds(), took.Seconds(), most, "each wait is early or late by five minutes at most")
 			})
 		}
-	}
-}
-
-// pass lets time go by, and the clock's alarms ring.
-func pass(clock *clocktest.Clock, d time.Duration) {
-	for rang := true; rang; {
-		var moved time.Duration
-		moved, rang = clock.Next(d)
-		d -= moved
 	}
 }
 
@@ -357,30 +349,37 @@ func (r *recorder) At(_ context.Context, at time.Time) error {
 // drains begins nothing, and one that is given an alarm has none of its own.
 func TestAlarmOfAWorkerReleasesWhatIsKeptWithoutTheScheduler(t *testing.T) {
 	t.Parallel()
-	clock, broker := clocktest.New(morning), &shelves{}
-	var db store.Store
-	w := open(t, func(c *worker.Config) {
-		c.Publisher, c.Now, c.AfterFunc, db = broker, clock.Now, clock.AfterFunc, c.Store
-	})
-	for i, wait := range []time.Duration{100 * time.Millisecond, 3001 * time.Millisecond, 755 * time.Second, 0} {
-		due := clock.Now().Add(wait)
-		kept, err := lane.Open(t.Context(), db, lane.Name{Queue: "q", Message: string(rune('a' + i))})
-		require.NoError(t, err)
-		_, writes, err := kept.Put(lane.Waiting{Topic: "q", Message: contract.Message{Data: []byte("{}")}, Due: due, EventID: "e"}, clock.Now())
-		require.NoError(t, err)
-		storetest.Put(t, db, writes...)
-		require.NoError(t, w.Alarm.At(t.Context(), due))
-		if wait == 0 {
-			w.Drain()
+	synctest.Test(t, func(t *testing.T) {
+		broker := &shelves{}
+		var db store.Store
+		w := open(t, func(c *worker.Config) {
+			c.Publisher, c.AfterFunc, db = broker, alarm.AfterFunc, c.Store
+		})
+		pass := func(d time.Duration) {
+			<-time.After(d)
+			synctest.Wait()
 		}
-		pass(clock, max(0, wait-time.Millisecond))
-		require.Empty(t, broker.all(), "not before it is due")
-		pass(clock, 251*time.Millisecond)
-		require.Equal(t, wait > 0, len(broker.all()) == 1, wait)
-	}
-	given, other := &recorder{}, clocktest.New(morning)
-	w = open(t, func(c *worker.Config) { c.Alarm, c.AfterFunc = given, other.AfterFunc })
-	require.NoError(t, w.Alarm.At(t.Context(), morning))
-	require.Equal(t, &recorder{morning}, given)
-	require.Zero(t, other.Pending())
+		for i, wait := range []time.Duration{100 * time.Millisecond, 3001 * time.Millisecond, 755 * time.Second, 0} {
+			due := time.Now().Add(wait)
+			kept, err := lane.Open(t.Context(), db, lane.Name{Queue: "q", Message: string(rune('a' + i))})
+			require.NoError(t, err)
+			_, writes, err := kept.Put(lane.Waiting{Topic: "q", Message: contract.Message{Data: []byte("{}")}, Due: due, EventID: "e"}, time.Now())
+			require.NoError(t, err)
+			storetest.Put(t, db, writes...)
+			require.NoError(t, w.Alarm.At(t.Context(), due))
+			if wait == 0 {
+				w.Drain()
+			}
+			pass(max(0, wait-time.Millisecond))
+			require.Empty(t, broker.all(), "not before it is due")
+			pass(251 * time.Millisecond)
+			require.Equal(t, wait > 0, len(broker.all()) == 1, wait)
+		}
+		given := &recorder{}
+		w = open(t, func(c *worker.Config) {
+			c.Alarm, c.AfterFunc = given, func(time.Duration, func()) func() { t.Error("it has an alarm of its own"); return func() {} }
+		})
+		require.NoError(t, w.Alarm.At(t.Context(), morning))
+		require.Equal(t, &recorder{morning}, given)
+	})
 }

@@ -48,8 +48,8 @@ func NewBroker(config SimulatorConfig) (*Broker, error) {
 	if err != nil {
 		return nil, err
 	}
-	publish := &intake{simulator: simulator, prefix: "projects/" + config.ProjectID + "/topics/"}
-	b := &Broker{simulator, pstest.NewServerWithAddress("127.0.0.1:0", pstest.ServerReactorOption{FuncName: "Publish", Reactor: publish})}
+	b := &Broker{Simulator: simulator}
+	b.server = pstest.NewServerWithAddress("127.0.0.1:0", pstest.ServerReactorOption{FuncName: "Publish", Reactor: b})
 	// A client that looks up a topic finds it.
 	for _, id := range slices.Sorted(maps.Keys(simulator.topics)) {
 		topic := &pubsubpb.Topic{Name: "projects/" + config.ProjectID + "/topics/" + id}
@@ -68,21 +68,16 @@ func (b *Broker) Close() error {
 	return errors.Join(b.server.Close(), b.Simulator.Close())
 }
 
-type intake struct {
-	simulator *Simulator
-	prefix    string
-}
+var _ pstest.Reactor = (*Broker)(nil)
 
-var _ pstest.Reactor = (*intake)(nil)
-
-// React implements pstest.Reactor.
-func (i *intake) React(request any) (handled bool, answer any, err error) {
+// React implements pstest.Reactor: the simulator takes what is published.
+func (b *Broker) React(request any) (handled bool, answer any, err error) {
 	publish, ok := request.(*pubsubpb.PublishRequest)
 	if !ok {
 		return false, nil, nil
 	}
 	none := &pubsubpb.PublishResponse{}
-	topic, ok := strings.CutPrefix(publish.GetTopic(), i.prefix)
+	topic, ok := strings.CutPrefix(publish.GetTopic(), "projects/"+b.config.ProjectID+"/topics/")
 	if !ok {
 		return true, none, status.Error(codes.NotFound, "no such topic in this project")
 	}
@@ -90,7 +85,7 @@ func (i *intake) React(request any) (handled bool, answer any, err error) {
 	for n, m := range publish.GetMessages() {
 		messages[n] = contract.Message{Data: m.GetData(), Attributes: m.GetAttributes(), OrderingKey: m.GetOrderingKey()}
 	}
-	ids, err := i.simulator.publish(context.Background(), topic, messages)
+	ids, err := b.publish(context.Background(), topic, messages)
 	switch {
 	case err == nil:
 		return true, &pubsubpb.PublishResponse{MessageIds: ids}, nil

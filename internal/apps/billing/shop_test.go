@@ -179,7 +179,7 @@ func golden(t *testing.T, name string) handler.Event {
 
 func eventOf(body *contract.Payment, attributes map[string]string) handler.Event {
 	return handler.Event{
-		Tenant: tenant, ID: body.EventID, Type: body.EventType, Contract: contract.PaymentV1,
+		Tenant: tenant, ID: body.EventID, Type: body.EventType,
 		Attempt: 1, Body: contract.Of(body), Attributes: attributes,
 	}
 }

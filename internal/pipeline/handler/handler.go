@@ -25,7 +25,6 @@ type Event struct {
 	Tenant        string
 	ID            string // the idempotency key, unique within queue and tenant
 	Type          string
-	Contract      string
 	CorrelationID string
 	OrderingKey   string
 	MessageID     string

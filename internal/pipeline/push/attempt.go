@@ -205,7 +205,7 @@ func (a *attempt) recall(ctx context.Context) finding {
 			return records(seen)
 		case few:
 			return finding{}
-		case a.run.Attempt() > a.allowed:
+		case a.run.Attempt() > a.policy.MaxAttempts:
 			return found(failed, workerDied)
 		}
 		seen, err = a.run.Count(ctx)
@@ -325,7 +325,7 @@ func (d *delivery) call(ctx context.Context, event handler.Event, again bool) (h
 			return effect, ctx.Err()
 		}
 	}
-	if event.Attempt > d.allowed {
+	if event.Attempt > d.policy.MaxAttempts {
 		return handler.Effect{}, workerDied
 	}
 	return h.Do(ctx, event)

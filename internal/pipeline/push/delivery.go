@@ -73,7 +73,6 @@ type delivery struct {
 	policy  catalog.Handler // of the event's type
 	handler handler.Handler // neither Tx nor Leased: none is registered
 	replay  string          // the dead letter that it is a replay of; empty: of none, or somebody made it up
-	allowed int             // how many attempts the event has
 	log     *slog.Logger    // whose lines name it
 }
 
@@ -137,16 +136,15 @@ func (s *Service) decode(q *queue, e envelope) *delivery {
 // countAttempts finds how many attempts the event has, and how many of them were made elsewhere.
 func (d *delivery) countAttempts() {
 	// The message may ask for fewer attempts than the handler's, in an attribute or in its body.
-	d.allowed = d.policy.MaxAttempts
 	asked, _ := strconv.Atoi(d.event.Attributes[contract.AttrMaxAttempts])
 	for _, n := range [...]int{asked, d.event.Body.MaxAttempts()} {
 		if n >= 1 {
-			d.allowed = min(d.allowed, n)
+			d.policy.MaxAttempts = min(d.policy.MaxAttempts, n)
 		}
 	}
 	if !d.replayed() { // a replay has all its attempts
 		// There is one attempt at the least: whoever sent it here wanted it tried.
-		d.record.Attempts = int64(max(0, min(d.event.Body.Attempted(), d.allowed-1)))
+		d.record.Attempts = int64(max(0, min(d.event.Body.Attempted(), d.policy.MaxAttempts-1)))
 	}
 }
 
@@ -236,7 +234,7 @@ func decodeEvent(contracts *contract.Set, q *queue, d envelope) (handler.Event, 
 	record.CorrelationID, record.OrderingKey = attributes[contract.AttrCorrelationID], attributes[contract.AttrOrderingKey]
 	record.Customer = contract.CustomerOf(record.Tenant, attributes[contract.AttrCustomerID])
 	return handler.Event{
-		Queue: q.ID, Tenant: record.Tenant, ID: record.EventID, Type: record.EventType, Contract: q.Contract,
+		Queue: q.ID, Tenant: record.Tenant, ID: record.EventID, Type: record.EventType,
 		CorrelationID: record.CorrelationID, OrderingKey: record.OrderingKey, MessageID: d.messageID,
 		PublishedAt: d.publishedAt, Body: body, Attributes: attributes,
 	}, record, nil

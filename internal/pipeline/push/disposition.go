@@ -229,7 +229,7 @@ func (f finding) exhausted(allowed int) finding {
 // dispose looks the finding up in the table, and says when the message is due again.
 func (a *attempt) dispose(f finding) finding {
 	if f.state == failed {
-		f = f.exhausted(a.allowed)
+		f = f.exhausted(a.policy.MaxAttempts)
 	}
 	in := situation{finding: f, of: a, now: a.config.Now(), next: f.due}
 	if !a.Draining() { // an attempt has to be answered by the ack deadline

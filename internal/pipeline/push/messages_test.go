@@ -126,12 +126,13 @@ func TestEachMessageIsReadByItsContractAndKnownAgain(t *testing.T) {
 		{messages, "message: another contract", []message{raw(shipped, order...).set("contract", contract.EnvelopeV1)}},
 	} {
 		var handled []string
-		r := newRig(t, setup{queue: row.queue, credit: func(ctx context.Context, e handler.Event) (handler.Effect, error) {
+		var r *rig
+		r = newRig(t, setup{queue: row.queue, credit: func(ctx context.Context, e handler.Event) (handler.Effect, error) {
 			id, _ := e.Body.Identity()
 			require.NoError(t, e.Body.Validate())
 			handled = append(handled, fmt.Sprintf("%s/%s of %s, body %s, correlation %s, key %s, %d attempts asked, attributes agree: %t",
-				e.Tenant, e.Type, e.Contract, id, e.CorrelationID, e.OrderingKey, e.Body.MaxAttempts(), e.Body.CheckAttributes(e.Attributes) == nil))
-			if e.Contract != contract.PaymentV1 {
+				e.Tenant, e.Type, r.queue.Contract, id, e.CorrelationID, e.OrderingKey, e.Body.MaxAttempts(), e.Body.CheckAttributes(e.Attributes) == nil))
+			if r.queue.Contract != contract.PaymentV1 {
 				return handler.Effect{Result: "sent"}, nil
 			}
 			return credit(ctx, e)

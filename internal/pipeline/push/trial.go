@@ -39,7 +39,7 @@ func (s *Service) Try(ctx context.Context, m dryrun.Message) (dryrun.Trial, erro
 		if f.attempt = 0; d.broken == nil {
 			f.attempt = a.run.Attempt()
 		}
-		f = f.exhausted(d.allowed)
+		f = f.exhausted(d.policy.MaxAttempts)
 		reply, t.Detail = f.again(), detail(f.failure)
 		if reply.Attempt = f.attempt; f.means.Class.Terminal() {
 			reply.Outcome = d.buried()

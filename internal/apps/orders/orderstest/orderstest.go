@@ -100,7 +100,7 @@ func (s *Shop) Deliver(ctx context.Context, on store.Store, e Event, look bool) 
 	if !ok {
 		return Told{}, errors.New("orderstest: no handler of " + e.Type)
 	}
-	event := handler.Event{Queue: s.Queue.ID, Tenant: dedupe.DefaultTenant, ID: e.ID, Type: e.Type, Contract: contract.MessageV1, Body: body, CorrelationID: "c1"}
+	event := handler.Event{Queue: s.Queue.ID, Tenant: dedupe.DefaultTenant, ID: e.ID, Type: e.Type, Body: body, CorrelationID: "c1"}
 	once := &dedupe.Once{Store: on, Now: s.Now, NewToken: s.token}
 	run := once.Begin(dedupe.Key(event.Queue, event.Tenant, event.ID),
 		dedupe.Record{Queue: event.Queue, Tenant: event.Tenant, EventID: event.ID, EventType: event.Type, PayloadHash: "sha256:" + e.ID}, 90*24*time.Hour)

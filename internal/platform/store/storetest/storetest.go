@@ -352,8 +352,7 @@ func requireUnknown(t *testing.T, err error) {
 
 const racers = 50
 
-// race commits fifty times at once and requires that so many succeed, and that the others meet
-// an error.
+// race commits fifty times at once and requires that so many succeed, and that the others meet an error.
 func race(t *testing.T, s store.Store, succeed int, meets error, writes func(i int) []store.Write) {
 	t.Helper()
 	var wg sync.WaitGroup

@@ -45,8 +45,7 @@ type Row struct {
 	Needs         Needs
 	// Before names the operation that shows what a change is about: people see its answer before they confirm.
 	Before string
-	// Follow names the operation that goes on with what this one has begun: a command asks it until the answer, a
-	// Followed, has ended.
+	// Follow names the operation that a command asks next, until its answer, a Followed, has ended.
 	Follow string
 	// Beside names the operations with the same path parameters whose answers a page shows below this one's.
 	Beside []string

@@ -2,10 +2,12 @@
 package ledgertest
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -36,29 +38,37 @@ type world struct {
 	store *storetest.Faults
 	now   time.Time
 	ops   int
-	// orders is what the books must hold: the chains by order.
-	orders map[string]*order
-	// chains are views that were loaded before, and may be out of date.
-	chains map[string]ledger.Chain
+	// orders and journal are what the books must hold: the chains by order, and the lines of each
+	// entry of the journal by id.
+	orders  map[string]*order
+	journal map[string][]ledger.Line
+	// chains are views that were loaded before, and entries what was read before: both may be out
+	// of date.
+	chains  map[string]ledger.Chain
+	entries []store.Document
 	// hashes are those of the entries when they were last looked at.
 	hashes map[string]string
 }
 
-// Run drives credits, refunds and transfers of points through the books, in any order, with views that are out of date,
-// refused commits and lost answers. After every step each entry balances, the balances are the sums of the lines, and no
-// entry has changed. Journaltest drives postings and their reversals, and sealtest new times. open opens an empty store.
+// Run drives credits, refunds and transfers of points, postings and reversals of a journal, and new times
+// through the books, in any order, with views that are out of date, refused commits and lost answers. After
+// every step each entry balances in each currency, the balances are the sums of the lines, each reversal is
+// exact and single, and no entry has changed. open opens an empty store.
 func Run(t *testing.T, open func(t testing.TB) store.Store) {
 	t.Helper()
 	rapid.Check(t, func(check *rapid.T) {
 		w := &world{
 			store: &storetest.Faults{Store: open(t)}, now: time.Date(2026, 11, 30, 23, 0, 0, 0, time.UTC),
-			orders: map[string]*order{}, chains: map[string]ledger.Chain{}, hashes: map[string]string{},
+			orders: map[string]*order{}, journal: map[string][]ledger.Line{}, chains: map[string]ledger.Chain{}, hashes: map[string]string{},
 		}
 		check.Repeat(map[string]func(*rapid.T){
 			"an order is paid":             w.pay,
 			"a refund":                     w.refund,
 			"a view is kept":               w.keep,
 			"the guest becomes a user":     w.link,
+			"an event is posted":           w.post,
+			"an entry is reverted":         w.revert,
+			"an entry gets a new time":     w.reposition,
 			"the clock passes to the next": func(*rapid.T) { w.now = w.now.Add(17 * time.Minute) },
 			"":                             w.check,
 		})
@@ -80,14 +90,14 @@ func (w *world) commit(t *rapid.T, writes []store.Write) (done bool) {
 	_, err := w.store.Commit(context.Background(), writes)
 	if errors.Is(err, storetest.ErrFault) {
 		_, err = w.store.Commit(context.Background(), writes)
-		if fault == "lost" && errors.Is(err, store.ErrExists) {
+		if fault == "lost" && (errors.Is(err, store.ErrExists) || errors.Is(err, store.ErrStale)) {
 			// What refuses may be the caller's own: it is, if it was not there before.
 			_, there := before[writes[0].Key.ID]
-			return !there
+			return !there || writes[0].Op == store.OpUpdate
 		}
 	}
 	if err != nil {
-		require.ErrorIs(t, err, store.ErrExists)
+		require.True(t, errors.Is(err, store.ErrExists) || errors.Is(err, store.ErrStale), "%v", err)
 	}
 	return err == nil
 }
@@ -192,18 +202,121 @@ func (w *world) link(t *rapid.T) {
 	}
 }
 
+// drawLines draws lines that balance: in each of some currencies one debit of what is credited.
+func drawLines(t *rapid.T) (lines []ledger.Line) {
+	for _, currency := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"EUR", "USD", "JPY"}), 1, 3, rapid.ID[string]).Draw(t, "currencies") {
+		var sum int64
+		for range rapid.IntRange(1, 3).Draw(t, "credits") {
+			amount := rapid.OneOf(rapid.Int64Range(1, 1000), rapid.Just(int64(ledger.MaxAmount/3))).Draw(t, "amount")
+			sum += amount
+			lines = append(lines, ledger.Line{Account: rapid.SampledFrom([]string{"income:sales", "liabilities:vat"}).Draw(t, "account"), Currency: currency, Credit: amount})
+		}
+		lines = append(lines, ledger.Line{Account: "assets:bank", Currency: currency, Debit: sum})
+	}
+	return lines
+}
+
+func (w *world) post(t *rapid.T) {
+	event := fmt.Sprint("e", rapid.IntRange(0, 9).Draw(t, "event"))
+	e := ledger.Entry{
+		Tenant: tenant, Kind: ledger.KindJournal, EventID: event, Period: ledger.PeriodOf(w.now), OccurredAt: w.now, PostedAt: w.now, Lines: drawLines(t),
+	}
+	if rapid.IntRange(0, 9).Draw(t, "off by") == 0 {
+		e.Lines[0].Credit++
+		_, err := ledger.Post(e)
+		require.ErrorIs(t, err, ledger.ErrInvalid)
+		return
+	}
+	writes, err := ledger.Post(e)
+	require.NoError(t, err)
+	id := ledger.EntryID(tenant, event)
+	_, there := w.journal[id]
+	require.Equal(t, !there, w.commit(t, writes), "an event is posted once")
+	if !there {
+		w.journal[id] = e.Lines
+	}
+}
+
+func (w *world) revert(t *rapid.T) {
+	var posted []ledger.Entry
+	for _, doc := range w.all(t) {
+		if entry, err := ledger.Read(doc); err == nil {
+			posted = append(posted, entry)
+		}
+	}
+	if len(posted) == 0 {
+		t.Skip("nothing is posted")
+	}
+	slices.SortFunc(posted, func(a, b ledger.Entry) int { return slices.Compare([]byte(a.ID), []byte(b.ID)) })
+	entry := rapid.SampledFrom(posted).Draw(t, "entry")
+	w.ops++
+	reversal, err := entry.Reversal(fmt.Sprint("revert-", w.ops), ledger.PeriodOf(w.now), w.now)
+	if entry.Kind != ledger.KindJournal {
+		require.ErrorIs(t, err, ledger.ErrIrreversible)
+		return
+	}
+	require.NoError(t, err)
+	writes, err := ledger.Post(reversal)
+	require.NoError(t, err)
+	id := ledger.ReversalID(entry.ID)
+	_, there := w.journal[id]
+	require.Equal(t, !there, w.commit(t, writes), "an entry is reversed once")
+	if !there {
+		w.journal[id] = reversal.Lines
+	}
+}
+
+// reposition gives an entry a new time, as it is, or as it was read before.
+func (w *world) reposition(t *rapid.T) {
+	documents := w.entries
+	for _, doc := range w.all(t) {
+		documents = append(documents, doc)
+	}
+	if len(documents) == 0 {
+		t.Skip("nothing is posted")
+	}
+	slices.SortFunc(documents, func(a, b store.Document) int {
+		return cmp.Or(cmp.Compare(a.Key.ID, b.Key.ID), cmp.Compare(a.Version, b.Version))
+	})
+	doc := rapid.SampledFrom(documents).Draw(t, "entry")
+	w.entries = append(w.entries, doc)
+	_, err := w.store.Store.Commit(context.Background(), []store.Write{ledger.Reposition(doc)})
+	now, failed := w.store.Store.Get(context.Background(), doc.Key)
+	require.NoError(t, failed)
+	if err != nil {
+		require.ErrorIs(t, err, store.ErrStale)
+		require.NotEqual(t, doc.Version, now.Version, "it has moved since")
+		return
+	}
+	require.Positive(t, ledger.Position(now).At.Compare(ledger.Position(doc).At))
+	delete(w.hashes, doc.Key.ID) // the time is in it
+}
+
 // check compares the books with the model and with themselves.
 func (w *world) check(t *rapid.T) {
-	sums, all := map[string]int64{}, w.all(t)
+	sums, journals, all := map[string]int64{}, 0, w.all(t)
 	for id, doc := range all {
 		entry, err := ledger.Read(doc)
 		require.NoError(t, err)
-		left := int64(0)
+		left := map[string]int64{}
 		for _, line := range entry.Lines {
-			left += line.Debit - line.Credit
-			sums[line.Account] += line.Credit - line.Debit
+			left[line.Currency] += line.Debit - line.Credit
+			if line.Currency == ledger.Points {
+				sums[line.Account] += line.Credit - line.Debit
+			}
 		}
-		require.Zero(t, left, "%s does not balance", id)
+		for currency, amount := range left {
+			require.Zero(t, amount, "%s does not balance in %s", id, currency)
+		}
+		if entry.Order == "" {
+			journals++
+			require.Equal(t, w.journal[id], entry.Lines)
+			if entry.Reverts != "" {
+				for i, line := range w.journal[entry.Reverts] {
+					require.Equal(t, ledger.Line{Account: line.Account, Currency: line.Currency, Debit: line.Credit, Credit: line.Debit}, entry.Lines[i])
+				}
+			}
+		}
 		hash, err := entry.LeafHash()
 		require.NoError(t, err)
 		if was, seen := w.hashes[id]; seen {
@@ -211,6 +324,7 @@ func (w *world) check(t *rapid.T) {
 		}
 		w.hashes[id] = hex.EncodeToString(hash)
 	}
+	require.Len(t, w.journal, journals)
 	held := map[ledger.Account]int64{}
 	for id, o := range w.orders {
 		chain, err := ledger.Load(context.Background(), w.store.Store, tenant, id)

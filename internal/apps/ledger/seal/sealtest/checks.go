@@ -145,7 +145,7 @@ func (w *world) allSealed(t *rapid.T) {
 	}
 }
 
-// end seals what is left.
+// end seals what is left, and proves an entry.
 func (w *world) end(t *rapid.T) {
 	for range 2 {
 		_, err := w.sealer(w.faultless()).Run(context.Background())
@@ -155,4 +155,17 @@ func (w *world) end(t *rapid.T) {
 	}
 	require.Empty(t, w.late, "what came late is found, and sealed")
 	w.check(t)
+	for _, tenant := range tenants {
+		if len(w.posted[tenant]) == 0 {
+			continue
+		}
+		entry := rapid.SampledFrom(w.posted[tenant]).Draw(t, "proven")
+		text, err := seal.Prove(context.Background(), w.faultless(), entry.ID)
+		require.NoError(t, err)
+		kept, _, err := seal.List(context.Background(), w.faultless(), tenant, 0, store.MaxPage)
+		require.NoError(t, err)
+		proven, err := seal.CheckProof(text, kept)
+		require.NoError(t, err)
+		require.Equal(t, tenant, proven.Tenant)
+	}
 }

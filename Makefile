@@ -62,7 +62,7 @@ lifecycle: ## what people do to an installation, by Terraform on an imitation of
 
 .PHONY: race
 race: ## what make test runs, under the race detector
-	@go test -race -short -count=1 -shuffle=on -timeout 30m ./...
+	@CGO_ENABLED=1 go test -race -short -count=1 -shuffle=on -timeout 30m ./...
 
 .PHONY: vet
 vet: ## go vet

@@ -13,6 +13,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/e2e"
+	"billhook/internal/compose/service"
 	"billhook/internal/compose/worker"
 	"billhook/internal/console/access"
 	"billhook/internal/contract"
@@ -20,8 +21,6 @@ import (
 	"billhook/internal/pipeline/delivery"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/gcp/auth"
-	"billhook/internal/platform/gcp/firestore"
-	"billhook/internal/platform/gcp/pubsub"
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/telemetry"
@@ -60,7 +59,7 @@ var arms = []*arm{
 	{name: armLeasedOrdered, body: envelope(chaosEvent), ordered: true, handler: catalog.Handler{Post: effectPost}},
 	{
 		name: "batched", body: envelope(chaosEvent), batch: catalog.Batch{Size: 8, Wait: 20 * time.Millisecond},
-		handler: catalog.Handler{Post: catalog.Post{Target: service, Path: "/batches", Form: catalog.NDJSON}},
+		handler: catalog.Handler{Post: catalog.Post{Target: effects, Path: "/batches", Form: catalog.NDJSON}},
 	},
 	{name: armRefunds, body: envelope("refund"), handler: catalog.Handler{Name: "refunds.initiate", Calls: []string{gateway}}},
 	{name: armJournal, body: invoice, handler: catalog.Handler{Name: catalog.JournalPost, Emits: []string{posted}}},
@@ -87,8 +86,8 @@ const (
 	outbox      = "chaos-outbox"
 	posted      = "chaos-posted"
 	chaosSecret = "the-secret-of-what-chaos-calls"
-	// service and gateway are the targets. An answer of theirs is waited for longer than a lease.
-	service      = "service"
+	// effects and gateway are the targets. An answer of theirs is waited for longer than a lease.
+	effects      = "effects"
 	gateway      = "gateway"
 	answerWithin = 700 * time.Millisecond
 	attempts     = 1000
@@ -99,7 +98,7 @@ const (
 )
 
 // effectPost asks before it posts again.
-var effectPost = catalog.Post{Target: service, Path: "/effects", Reconcile: "/effects/{id}"}
+var effectPost = catalog.Post{Target: effects, Path: "/effects", Reconcile: "/effects/{id}"}
 
 // happened is when everything happened that the events tell of.
 var happened = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -157,16 +156,12 @@ func work(ctx context.Context, getenv func(string) string, stdout io.Writer) err
 	if err != nil {
 		return err
 	}
-	documents, err := firestore.NewEmulated(context.WithoutCancel(ctx), getenv("FIRESTORE_EMULATOR_HOST"), project, "")
+	services := service.Config{Host: "127.0.0.1", Project: project, MetricsPort: "0"}
+	publisher, documents, err := services.Open(context.WithoutCancel(ctx))
 	if err != nil {
 		return err
 	}
-	defer func() { _ = documents.Close() }() // the process ends; nothing is lost
-	publisher, err := pubsub.NewPublisher(context.WithoutCancel(ctx), pubsub.Names{ProjectID: project})
-	if err != nil {
-		return err
-	}
-	defer func() { _ = publisher.Close() }() // so here
+	defer func() { _ = publisher.Close(); _ = documents.Close() }() // the process ends; nothing is lost
 	declared, err := catalog.Load("")
 	if err != nil {
 		return err
@@ -175,7 +170,7 @@ func work(ctx context.Context, getenv func(string) string, stdout io.Writer) err
 	for _, a := range arms {
 		declared.Queues = append(declared.Queues, a.queue())
 	}
-	declared.Targets[service] = catalog.Target{Name: service, Scheme: catalog.SchemeGeneric, Internal: true}
+	declared.Targets[effects] = catalog.Target{Name: effects, Scheme: catalog.SchemeGeneric, Internal: true}
 	for name, target := range declared.Targets {
 		target.Timeouts.Total = answerWithin
 		declared.Targets[name] = target
@@ -188,24 +183,17 @@ func work(ctx context.Context, getenv func(string) string, stdout io.Writer) err
 	}
 	defer targets.Close()
 	log := telemetry.NewLogger(stdout, slog.LevelInfo)
-	service, err := worker.New(worker.Config{
+	metrics := telemetry.NewMetrics()
+	pushes, err := worker.New(worker.Config{
 		Catalog: declared, Store: documents, Publisher: publisher, Targets: targets,
 		Authenticator: verifier, Access: access.Access{OpenOnLoopback: true},
-		Log: log, Metrics: telemetry.NewMetrics(), Now: time.Now, AfterFunc: alarm.AfterFunc,
+		Log: log, Metrics: metrics, Now: time.Now, AfterFunc: alarm.AfterFunc,
 		Handlers: handlers{documents}.register,
 	})
 	if err != nil {
 		return err
 	}
-	listener, err := serve.Listen(ctx, "127.0.0.1", "0")
-	if err != nil {
-		return err
-	}
-	server := &serve.Server{
-		Name: "worker", Handler: service, Log: log, Drain: 8 * time.Second, ReadTimeout: time.Minute,
-		Longest: service.Longest(), Draining: service.Drain,
-	}
-	return server.Run(ctx, listener)
+	return services.Serve(ctx, serve.Server{Name: "worker", Log: log, ReadTimeout: time.Minute}, "0", pushes, metrics)
 }
 
 type handlers struct{ store store.Store }

@@ -148,6 +148,14 @@ flashsale: ## 3,000 orders at once for 100 pieces, two workers under kill -9, on
 drill: ## a night on call on Google's emulators, by the runbook's commands alone; what each step took: DRILL="-stack dev"
 	@go run ./e2e/trial drill $(DRILL)
 
+.PHONY: module
+module: ## name the module by where it lives, which go install needs: MODULE=github.com/acme/billhook
+	@[ -n "$(MODULE)" ] || { echo "MODULE is needed: make module MODULE=github.com/acme/billhook"; exit 2; }
+	@from=$$(go list -m) && \
+	  git grep -lzE "[\"\`=]$$from/" -- '*.go' CONTRIBUTING.md | xargs -0 sed -i -E "s#([\"\`=])$$from/#\1$(MODULE)/#g" && \
+	  sed -i "s#local-prefixes: \[$$from\]#local-prefixes: [$(MODULE)]#" .golangci.yml && \
+	  go mod edit -module "$(MODULE)" && gofmt -w $$(git ls-files '*.go')
+
 .PHONY: ci
 ci: ## everything that CI runs
 	@bash .ci/run

@@ -92,6 +92,7 @@ func TestTheImagesSayWhatTheRepositorySays(t *testing.T) {
 	for _, digest := range matches(read(t, "Dockerfile")+ko, `(@\S+)`) {
 		require.Regexp(t, `^@sha256:[0-9a-f]{64}$`, digest)
 	}
+	require.Contains(t, read(t, ".goreleaser.yaml"), "base_image: gcr.io/"+base+"\n")
 	require.Contains(t, ko, "defaultBaseImage: gcr.io/"+base+"\ndefaultPlatforms:\n  - linux/amd64\n  - linux/arm64\nbuilds:\n")
 	for _, id := range []string{"webhook", "worker", "billhook"} {
 		require.Contains(t, ko, fmt.Sprintf("  - id: %[1]s\n    main: ./cmd/%[1]s\n    env: [CGO_ENABLED=0]\n    flags: [-trimpath]\n    ldflags: [-s, -w]\n", id))
@@ -101,4 +102,21 @@ func TestTheImagesSayWhatTheRepositorySays(t *testing.T) {
 		let += "!" + path + "\n"
 	}
 	require.Equal(t, let+"**/*_test.go\n", regexp.MustCompile(`(?m)^#.*\n`).ReplaceAllString(read(t, ".dockerignore"), ""), "nothing else is let through")
+}
+
+// A tag of an action can be moved by whoever takes over its repository; a commit cannot.
+func TestWorkflowsUseActionsByCommitAndMayDoLittle(t *testing.T) {
+	t.Parallel()
+	files := filetest.Must(filepath.Glob(filepath.Join(root, ".github", "workflows", "*.yml")))(t)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		text := read(t, filepath.Join(".github", "workflows", filepath.Base(file)))
+		require.Contains(t, text, "\npermissions: { contents: read }\n", file)
+		for _, action := range matches(text, `uses: (.*)`) {
+			require.Regexp(t, `^[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$`, action, file)
+		}
+		jobs := strings.Count(text, "runs-on: ")
+		require.Equal(t, jobs, strings.Count(text, "timeout-minutes: "), "%s: each job ends", file)
+		require.Equal(t, strings.Count(text, "actions/checkout@"), strings.Count(text, "persist-credentials: false"), file)
+	}
 }

@@ -109,7 +109,7 @@ func refuse(wrong bool, text string) error {
 	return nil
 }
 
-// checkAudience refuses an empty audience, of which the library skips the check.
+// checkAudience refuses an empty audience, which a token may have beside others.
 func checkAudience(audience string) error {
 	return refuse(strings.TrimSpace(audience) == "", "the audience is empty")
 }

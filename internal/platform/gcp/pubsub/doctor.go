@@ -35,8 +35,8 @@ type Look struct {
 }
 
 // Examine compares each queue with what the project has, and changes nothing. It returns every harmful difference, in
-// the order of the catalog, at the end what the catalog does not have, and what the account may not look at. After an
-// error the findings are those up to there. A queue that is paused as recorded and marked differs on purpose, and so does
+// the order of the catalog, at the end what the catalog does not have, and what the account may not look at.
+// A queue that is paused as recorded and marked differs on purpose, and so does
 // what Provision makes on an emulator. Grants inherited from a folder are not seen, nor whether Pub/Sub's agent may mint
 // tokens for the push account.
 func Examine(ctx context.Context, c *catalog.Catalog, target Target, look Look, options ...option.ClientOption) (Examination, error) {
@@ -50,10 +50,10 @@ func Examine(ctx context.Context, c *catalog.Catalog, target Target, look Look, 
 	defer a.close()
 	found, err := a.examine(ctx, c, look)
 	if err != nil {
-		return found, err
+		return Examination{}, err
 	}
-	strays, unread, err := a.strays(ctx, c, look)
-	found.Findings, found.Unread = append(found.Findings, strays...), append(found.Unread, unread...)
+	beside, err := a.strays(ctx, c, look)
+	found.Findings, found.Unread = append(found.Findings, beside.findings...), append(found.Unread, beside.unread...)
 	return found, err
 }
 
@@ -64,8 +64,6 @@ type Examination struct {
 	// queue. One whose subscription does not say it is not among them.
 	Catalogs map[string]string
 	Unread   []finding.Unread
-	// Kept are the queues that do not run and whose subscription keeps what waits, without an endpoint.
-	Kept []string
 }
 
 const (
@@ -104,14 +102,11 @@ func (a admin) examine(ctx context.Context, c *catalog.Catalog, look Look) (Exam
 	for _, e := range all {
 		found.Findings = append(found.Findings, e.findings...)
 		found.Unread = append(found.Unread, e.unread...)
-		if e.kept {
-			found.Kept = append(found.Kept, e.queue)
-		}
 		if e.catalog != "" {
 			found.Catalogs[e.queue] = e.catalog
 		}
 		if e.failed != nil {
-			return found, e.failed
+			return Examination{}, e.failed
 		}
 	}
 	return found, nil
@@ -126,19 +121,17 @@ type examiner struct {
 	deadLetters string
 	publishers  map[string][]string
 	catalog     string
-	// kept: the queue does not run, and its subscription is still there, without an endpoint.
-	kept   bool
-	unread []finding.Unread
-	failed error
+	unread      []finding.Unread
+	failed      error
 }
 
-// hidden notes what the account may not look at, and reports whether that is what the error says.
-func (e *examiner) hidden(err error, what, permission string) bool {
-	denied := status.Code(err) == codes.PermissionDenied
-	if denied {
-		e.unread = append(e.unread, finding.Unread{What: what, Permission: permission, Why: codes.PermissionDenied.String()})
+// hidden notes what the account may not look at, and reports whether that is what the error says; any other it returns.
+func (e *examiner) hidden(err error, what, permission string) (bool, error) {
+	if status.Code(err) != codes.PermissionDenied {
+		return false, err
 	}
-	return denied
+	e.unread = append(e.unread, finding.Unread{What: what, Permission: permission, Why: codes.PermissionDenied.String()})
+	return true, nil
 }
 
 func (e *examiner) find(kind, id string, code finding.Code, have, want string) {
@@ -154,87 +147,83 @@ func (e *examiner) enabled(ctx context.Context, q catalog.Queue) error {
 			return err
 		}
 	}
-	var missing []string
-	deadLettersKept := false
+	deadLettersKept := q.DeadLetter.Drop
 	for _, want := range subscriptions {
-		have, err := e.read(ctx, want.Name)
-		if e.hidden(err, "subscription "+idOf(want.Name), getsSubscription) {
-			deadLettersKept = true // perhaps
-			continue
-		}
+		have, hidden, err := e.subscription(ctx, want.Name)
 		if err != nil {
 			return err
 		}
-		if have == nil {
-			missing = append(missing, want.Name)
-			continue
-		}
-		deadLettersKept = deadLettersKept || have.Topic == e.target.topicName(q.DeadLetter.Topic)
-		e.compare(q, have, want)
-		if policy := have.DeadLetterPolicy; policy != nil && want.DeadLetterPolicy != nil && !e.target.Emulator {
-			if err := e.grants(ctx, policy.DeadLetterTopic, have.Name); err != nil {
-				return err
+		deadLettersKept = deadLettersKept || hidden || have.GetTopic() == e.target.topicName(q.DeadLetter.Topic)
+		switch {
+		case hidden:
+		case have == nil:
+			code := DeadLettersPushMissing
+			if want.PushConfig == nil {
+				code = HoldMissing
+			} else if want.Topic == e.target.topicName(q.Topic()) {
+				code = SubscriptionMissing
+			}
+			e.find("subscription", idOf(want.Name), code, "", "")
+		default:
+			e.compare(q, have, want)
+			if policy := have.DeadLetterPolicy; policy != nil && want.DeadLetterPolicy != nil && !e.target.Emulator {
+				if err := e.grants(ctx, policy.DeadLetterTopic, have.Name); err != nil {
+					return err
+				}
 			}
 		}
 	}
-	if !q.DeadLetter.Drop && !deadLettersKept {
+	if !deadLettersKept {
 		e.find("topic", e.target.id(q.DeadLetter.Topic), DeadLettersUnkept, "", "")
-	}
-	codes := map[string]finding.Code{
-		e.target.subscriptionName(q.PushSubscription()): SubscriptionMissing,
-		e.target.subscriptionName(q.DeadLetterHold()):   HoldMissing,
-		e.target.subscriptionName(q.DeadLetterPush()):   DeadLettersPushMissing,
-	}
-	for _, name := range missing {
-		e.find("subscription", idOf(name), codes[name], "", "")
 	}
 	return nil
 }
 
-// disabled looks at a queue that is not enabled: it has nothing, or what it had once, paused.
-func (e *examiner) disabled(ctx context.Context, q catalog.Queue, shared bool) error {
-	kept := false
+// disabled looks at a queue that is not enabled: it has nothing, or what it had once, paused. kept: its topic is another
+// queue's too.
+func (e *examiner) disabled(ctx context.Context, q catalog.Queue, kept bool) error {
 	for _, id := range pushes(q) {
-		have, err := e.read(ctx, e.target.subscriptionName(id))
-		if e.hidden(err, "subscription "+e.target.id(id), getsSubscription) {
-			kept = true // perhaps
-			continue
-		}
+		have, hidden, err := e.subscription(ctx, e.target.subscriptionName(id))
 		if err != nil {
 			return err
 		}
-		own := have != nil && id == q.PushSubscription()
-		kept, e.kept = kept || own, e.kept || own && have.GetPushConfig().GetPushEndpoint() == ""
+		kept = kept || hidden || have != nil && id == q.PushSubscription()
 		if have.GetPushConfig().GetPushEndpoint() != "" {
 			e.find("subscription", e.target.id(id), LeftOver, "", "")
 		}
 	}
-	topic, err := e.readTopic(ctx, q.Topic())
-	if topic != nil && !kept && !shared {
+	topic, _, err := e.readTopic(ctx, q.Topic())
+	if topic != nil && !kept {
 		e.find("topic", e.target.id(q.Topic()), MessagesUnkept, "", "")
-	}
-	if e.hidden(err, "topic "+e.target.id(q.Topic()), getsTopic) {
-		return nil
 	}
 	return err
 }
 
 func (e *examiner) topic(ctx context.Context, id string) error {
-	topic, err := e.readTopic(ctx, id)
-	switch hidden := e.hidden(err, "topic "+e.target.id(id), getsTopic); {
-	case err != nil && !hidden:
+	topic, hidden, err := e.readTopic(ctx, id)
+	if err != nil {
 		return err
-	case topic == nil && !hidden:
+	}
+	if topic == nil && !hidden {
 		e.find("topic", e.target.id(id), TopicMissing, "", "")
 		return nil
 	}
 	return e.publish(ctx, id)
 }
 
-func (e *examiner) readTopic(ctx context.Context, id string) (*pubsubpb.Topic, error) {
+// readTopic returns nil where there is none, or the account may not look whether there is one.
+func (e *examiner) readTopic(ctx context.Context, id string) (topic *pubsubpb.Topic, hidden bool, err error) {
 	name := e.target.topicName(id)
-	topic, err := e.client.TopicAdminClient.GetTopic(ctx, &pubsubpb.GetTopicRequest{Topic: name})
-	return found(topic, err, name)
+	topic, err = e.client.TopicAdminClient.GetTopic(ctx, &pubsubpb.GetTopicRequest{Topic: name})
+	topic, err = found(topic, err, name)
+	hidden, err = e.hidden(err, "topic "+idOf(name), getsTopic)
+	return topic, hidden, err
+}
+
+func (e *examiner) subscription(ctx context.Context, name string) (have *pubsubpb.Subscription, hidden bool, err error) {
+	have, err = e.read(ctx, name)
+	hidden, err = e.hidden(err, "subscription "+idOf(name), getsSubscription)
+	return have, hidden, err
 }
 
 // setting is one of a subscription's that differs from what it should be, in words.

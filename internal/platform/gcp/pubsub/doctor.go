@@ -47,7 +47,7 @@ func Examine(ctx context.Context, c *catalog.Catalog, target Target, look Look, 
 	if err != nil {
 		return Examination{}, err
 	}
-	defer a.close()
+	defer func() { _ = a.client.Close() }() // everything that was asked has been answered
 	found, err := a.examine(ctx, c, look)
 	if err != nil {
 		return Examination{}, err

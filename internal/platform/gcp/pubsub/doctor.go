@@ -27,7 +27,7 @@ type Look struct {
 	// is not looked at without them.
 	Accounts map[string]string
 	// Inherits reports whether a member of the project holds one of the roles on the whole project; nil: none does.
-	Inherits func(ctx context.Context, roles []string, is func(member string) bool) bool
+	Inherits func(roles []string, is func(member string) bool) bool
 	// Label is the value of the label app on what Terraform made for this installation; empty: labels are not gone by.
 	Label string
 	// Known are the ids of others' subscriptions on the installation's topics that are no finding.
@@ -71,8 +71,6 @@ const (
 	getsSubscription   = "pubsub.subscriptions.get"
 	listsTopics        = "pubsub.topics.list"
 	listsSubscriptions = "pubsub.subscriptions.list"
-	// listsReaders lists the subscriptions of a topic, of other projects too.
-	listsReaders = "pubsub.topics.get"
 )
 
 func (a admin) examine(ctx context.Context, c *catalog.Catalog, look Look) (Examination, error) {
@@ -301,7 +299,14 @@ func (e *examiner) compare(q catalog.Queue, have, want *pubsubpb.Subscription) {
 		}
 	default:
 		differs(WrongEndpoint, a, b)
-		e.compareWrapping(differs, have.PushConfig, want.PushConfig)
+		if have.PushConfig.GetNoWrapper() != nil {
+			differs(Unwrapped, "without its envelope", "with it")
+		}
+		if !e.target.Emulator { // it forgets the token's settings
+			a, b := have.PushConfig.GetOidcToken(), want.PushConfig.GetOidcToken()
+			differs(WrongAccount, cmp.Or(a.GetServiceAccountEmail(), "none"), cmp.Or(b.GetServiceAccountEmail(), "none"))
+			differs(WrongAudience, cmp.Or(a.GetAudience(), "none"), cmp.Or(b.GetAudience(), "none"))
+		}
 	}
 }
 
@@ -312,45 +317,30 @@ func (e *examiner) comparePause(q catalog.Queue, have *pubsubpb.Subscription) (r
 	if paused {
 		want = fmt.Sprintf("paused since %s by %s", record.At.UTC().Format(time.RFC3339), record.Who)
 	}
-	find := func(code finding.Code, is string) {
-		e.find("subscription", e.target.id(q.PushSubscription()), code, is, want)
-	}
-	switch stands := standing(have); {
+	var code finding.Code
+	stands := standing(have)
+	switch {
+	case stands == pause.Paused && !paused && e.look.Paused == nil:
+		code = PauseUnread
 	case stands == pause.Paused && !paused:
-		code := PauseUnrecorded
-		if e.look.Paused == nil {
-			code = PauseUnread
-		}
-		find(code, "marked as paused, without an endpoint")
-		return true
+		code = PauseUnrecorded
 	case stands == pause.Undone && e.look.Paused != nil && !paused:
-		find(PauseMarkLeft, "marked as paused, and pushed")
-	case stands == pause.Undone:
-		find(PauseUndone, "marked as paused, and pushed")
-	case stands == pause.Pushing && paused:
-		find(PauseUndone, "pushed")
+		code = PauseMarkLeft
+	case stands == pause.Undone, stands == pause.Pushing && paused:
+		code = PauseUndone
 	case stands == pause.Unmarked && paused:
-		find(PauseUnmarked, "without an endpoint and without a mark")
-		return true
+		code = PauseUnmarked
 	default:
 		return stands == pause.Paused
 	}
-	return false
+	e.find("subscription", e.target.id(q.PushSubscription()), code, map[pause.Standing]string{
+		pause.Paused: "marked as paused, without an endpoint", pause.Undone: "marked as paused, and pushed",
+		pause.Pushing: "pushed", pause.Unmarked: "without an endpoint and without a mark",
+	}[stands], want)
+	return have.GetPushConfig().GetPushEndpoint() == ""
 }
 
 var onOff = map[bool]string{true: "on", false: "off"}
-
-func (e *examiner) compareWrapping(differs func(code finding.Code, have, want string), have, want *pubsubpb.PushConfig) {
-	if have.GetNoWrapper() != nil {
-		differs(Unwrapped, "without its envelope", "with it")
-	}
-	if e.target.Emulator {
-		return // it forgets the token's settings
-	}
-	a, b := have.GetOidcToken(), want.GetOidcToken()
-	differs(WrongAccount, cmp.Or(a.GetServiceAccountEmail(), "none"), cmp.Or(b.GetServiceAccountEmail(), "none"))
-	differs(WrongAudience, cmp.Or(a.GetAudience(), "none"), cmp.Or(b.GetAudience(), "none"))
-}
 
 func backstop(p *pubsubpb.DeadLetterPolicy) string {
 	if p == nil {

@@ -119,7 +119,7 @@ func (s *search) readers(ctx context.Context) error {
 	for i, topic := range topics {
 		s.queue = s.known[topic]
 		if err := failed[i]; err != nil && status.Code(err) != codes.NotFound {
-			if err := s.denied(err, "the subscriptions of topic "+idOf(topic), listsReaders); err != nil {
+			if err := s.denied(err, "the subscriptions of topic "+idOf(topic), getsTopic); err != nil {
 				return err
 			}
 		}
@@ -179,7 +179,7 @@ func (e *examiner) publish(ctx context.Context, id string) error {
 			e.unread = append(e.unread, finding.Unread{What: "the grant of " + service + " on topic " + e.target.id(id), Why: "the service's account is not known"})
 			continue
 		}
-		if !e.granted(ctx, policy, "roles/pubsub.publisher", func(member string) bool { return member == "serviceAccount:"+account }) {
+		if !e.granted(policy, "roles/pubsub.publisher", func(member string) bool { return member == "serviceAccount:"+account }) {
 			code := NoWorkerPublishes
 			switch {
 			case service == catalog.Webhook:
@@ -206,7 +206,7 @@ func (e *examiner) grants(ctx context.Context, topic, subscription string) error
 		if err != nil {
 			return err
 		}
-		if policy != nil && !e.granted(ctx, policy, grant.role, agent.MatchString) {
+		if policy != nil && !e.granted(policy, grant.role, agent.MatchString) {
 			e.find(grant.kind, idOf(grant.resource), grant.code, "", grant.role+" for Pub/Sub's service agent")
 		}
 	}
@@ -230,11 +230,11 @@ func (e *examiner) policy(ctx context.Context, kind, name string) (*iampb.Policy
 }
 
 // granted does not count a grant under a condition: it may not hold when it counts.
-func (e *examiner) granted(ctx context.Context, policy *iampb.Policy, role string, is func(member string) bool) bool {
+func (e *examiner) granted(policy *iampb.Policy, role string, is func(member string) bool) bool {
 	enough := []string{role, "roles/pubsub.editor", "roles/pubsub.admin"}
 	return slices.ContainsFunc(policy.GetBindings(), func(b *iampb.Binding) bool {
 		return b.Condition == nil && slices.Contains(enough, b.Role) && slices.ContainsFunc(b.Members, is)
-	}) || (e.look.Inherits != nil && e.look.Inherits(ctx, append(enough, "roles/editor", "roles/owner"), is))
+	}) || (e.look.Inherits != nil && e.look.Inherits(append(enough, "roles/editor", "roles/owner"), is))
 }
 
 const (

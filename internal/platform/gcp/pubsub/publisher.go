@@ -30,8 +30,6 @@ const (
 	publishTimeout = 4 * time.Second
 )
 
-var errClosed = errors.New("the publisher is closed")
-
 // EmulatorOptions make a client talk to an emulator at host:port, without credentials.
 func EmulatorOptions(addr string) []option.ClientOption {
 	return []option.ClientOption{
@@ -137,7 +135,7 @@ func (p *Publisher) begin(id string) (*pubsub.Publisher, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
-		return nil, errClosed
+		return nil, errors.New("the publisher is closed")
 	}
 	to, ok := p.topics[id]
 	if !ok {

@@ -30,11 +30,6 @@ const (
 // Switch pauses and resumes the subscriptions of queues.
 type Switch struct{ admin }
 
-var (
-	_ pause.Viewer = (*Switch)(nil)
-	_ pause.Switch = (*Switch)(nil)
-)
-
 // NewSwitch returns the switch of a project's subscriptions, which is to be closed. Without an address
 // of the workers the target is enough to view and to pause.
 func NewSwitch(ctx context.Context, target Target, options ...option.ClientOption) (*Switch, error) {

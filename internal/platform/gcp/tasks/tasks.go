@@ -30,9 +30,6 @@ const (
 	dispatchDeadline = 90 * time.Second
 )
 
-// errTooFar: Cloud Tasks would refuse the time.
-var errTooFar = errors.New("tasks: more than 30 days ahead")
-
 // Config configures an Alarm. Every field is required.
 type Config struct {
 	// Queue is projects/P/locations/L/queues/Q.
@@ -73,7 +70,7 @@ func (a *Alarm) At(ctx context.Context, at time.Time) error {
 	}
 	moment := alarm.Moment(at.Add(skew))
 	if moment.Sub(now) > maxAhead {
-		return retry.Down("alarm_unavailable", errTooFar)
+		return retry.Down("alarm_unavailable", errors.New("tasks: more than 30 days ahead"))
 	}
 	// The task of another caller may fail meanwhile, and is then asked for again.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)

@@ -78,10 +78,10 @@ func newKeySet(c Config, alg, url string) *keySet {
 // that cannot be known.
 func (s *keySet) key(ctx context.Context, kid string) (crypto.PublicKey, error) {
 	key, fresh := s.known(kid)
-	if _, tried := s.tried.Known(""); key != nil && !fresh && !tried {
-		go func() { _, _ = s.tried.Get(context.WithoutCancel(ctx), "", s.refresh) }()
-	}
 	if key != nil {
+		if !fresh {
+			go func() { _, _ = s.tried.Get(context.WithoutCancel(ctx), "", s.refresh) }()
+		}
 		return key, nil
 	}
 	failed, err := s.tried.Get(ctx, "", s.refresh)
@@ -106,38 +106,39 @@ func (s *keySet) known(kid string) (key crypto.PublicKey, fresh bool) {
 func (s *keySet) refresh(ctx context.Context) (failed error, good time.Duration, _ error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
-	byID, fresh, failed := s.fetch(ctx)
-	if now := s.now(); failed == nil {
-		s.last.Store(&keys{byID, now, now.Add(fresh)})
+	last, failed := s.fetch(ctx)
+	if failed == nil {
+		s.last.Store(last)
 	}
 	return failed, refetchAfter, nil
 }
 
-func (s *keySet) fetch(ctx context.Context) (map[string]crypto.PublicKey, time.Duration, error) {
+func (s *keySet) fetch(ctx context.Context) (*keys, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url, nil)
 	if err != nil {
-		return nil, 0, errors.New("request_not_made")
+		return nil, errors.New("request_not_made")
 	}
 	response, err := s.client.Do(request)
 	if err != nil {
-		return nil, 0, errors.New("no_answer")
+		return nil, errors.New("no_answer")
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode != http.StatusOK {
-		return nil, 0, fmt.Errorf("status_%d", response.StatusCode)
+		return nil, fmt.Errorf("status_%d", response.StatusCode)
 	}
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxKeysBytes+1))
 	if err != nil {
-		return nil, 0, errors.New("answer_cut")
+		return nil, errors.New("answer_cut")
 	}
 	if len(body) > maxKeysBytes {
-		return nil, 0, errors.New("answer_too_long")
+		return nil, errors.New("answer_too_long")
 	}
-	keys, err := parseKeys(body, s.alg)
+	byID, err := parseKeys(body, s.alg)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
-	return keys, freshFor(response.Header.Get("Cache-Control")), nil
+	now := s.now()
+	return &keys{byID, now, now.Add(freshFor(response.Header.Get("Cache-Control")))}, nil
 }
 
 // parseKeys reads a JSON Web Key Set (RFC 7517) and returns the keys of the algorithm.

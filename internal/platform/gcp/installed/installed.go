@@ -101,10 +101,11 @@ type Found struct {
 // Examine looks at the services, the jobs and the secrets, and says of each what is wrong, and what it could not
 // look at.
 func (i *Installation) Examine(ctx context.Context) Found {
+	found := Found{Accounts: map[string]string{}}
 	if i.config.Region == "" {
-		return Found{Accounts: map[string]string{}, Findings: []finding.Finding{}, Unread: []finding.Unread{
-			{What: "services, jobs and secrets", Why: "no worker's address names the region: say --region"},
-		}}
+		what := "services, jobs and secrets"
+		found.Unread = []finding.Unread{{What: what, Why: "no worker's address names the region: say --region"}}
+		return found
 	}
 	questions := []func(context.Context, *look){func(ctx context.Context, at *look) { at.webhook(ctx) }}
 	for _, pool := range i.config.Catalog.Pools() {
@@ -114,7 +115,6 @@ func (i *Installation) Examine(ctx context.Context) Found {
 		questions = append(questions, func(ctx context.Context, at *look) { at.job(ctx, task) })
 	}
 	looks := i.ask(ctx, questions)
-	found := Found{Findings: []finding.Finding{}, Unread: []finding.Unread{}, Accounts: map[string]string{}}
 	for _, at := range append(looks, i.ask(ctx, i.ofSecrets(looks))...) {
 		if at.account != "" {
 			found.Accounts[at.name] = at.account

@@ -119,8 +119,7 @@ func checkKeysURL(raw string) error {
 	if err != nil || u.Host == "" {
 		return refuse(true, "the keys URL is no URL")
 	}
-	ip := net.ParseIP(u.Hostname())
-	loopback := u.Hostname() == "localhost" || (ip != nil && ip.IsLoopback())
+	loopback := u.Hostname() == "localhost" || net.ParseIP(u.Hostname()).IsLoopback()
 	return refuse(u.Scheme != "https" && (u.Scheme != "http" || !loopback), "the keys URL must be https")
 }
 
@@ -184,20 +183,15 @@ type Identity struct {
 	token, proxy issuer
 }
 
-// address is plain ASCII, since other addresses have more than one spelling.
-var address = regexp.MustCompile(`^[a-z0-9._%+-]+@[a-z0-9-]+(\.[a-z0-9-]+)+$`)
+// address is plain ASCII, since other addresses have more than one spelling, and some capitals an ASCII letter as their
+// lower case.
+var address = regexp.MustCompile(`^[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+$`)
 
 // IsAddress reports whether an e-mail address may be in Allow.
 func IsAddress(email string) bool { _, ok := fold(email); return ok }
 
 func fold(email string) (string, bool) {
-	small := []byte(email)
-	for i, c := range small {
-		if 'A' <= c && c <= 'Z' { // ASCII alone: some other capitals have an ASCII letter as their lower case
-			small[i] = c + 'a' - 'A'
-		}
-	}
-	return string(small), len(email) <= 254 && address.Match(small)
+	return strings.ToLower(email), len(email) <= 254 && address.MatchString(email)
 }
 
 // NewIdentity returns an Identity, or all mistakes of the configuration.

@@ -239,6 +239,7 @@ func (t Target) settings(have, want *pubsubpb.Subscription) []setting {
 	deadline := func(s *pubsubpb.Subscription) string {
 		return (time.Duration(s.AckDeadlineSeconds) * time.Second).String()
 	}
+	onOff := map[bool]string{true: "on", false: "off"}
 	deadLetters := WrongDeadLetters
 	switch {
 	case have.DeadLetterPolicy == nil:
@@ -339,8 +340,6 @@ func (e *examiner) comparePause(q catalog.Queue, have *pubsubpb.Subscription) (r
 	}[stands], want)
 	return have.GetPushConfig().GetPushEndpoint() == ""
 }
-
-var onOff = map[bool]string{true: "on", false: "off"}
 
 func backstop(p *pubsubpb.DeadLetterPolicy) string {
 	if p == nil {

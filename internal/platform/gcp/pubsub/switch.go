@@ -33,10 +33,8 @@ type Switch struct{ admin }
 // NewSwitch returns the switch of a project's subscriptions, which is to be closed. Without an address
 // of the workers the target is enough to view and to pause.
 func NewSwitch(ctx context.Context, target Target, options ...option.ClientOption) (*Switch, error) {
-	if target.PushBaseURL != "" {
-		if err := target.check(); err != nil {
-			return nil, err
-		}
+	if err := target.check(); target.PushBaseURL != "" && err != nil {
+		return nil, err
 	}
 	a, err := open(ctx, target, options)
 	return &Switch{a}, err

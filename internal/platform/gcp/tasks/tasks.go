@@ -75,7 +75,7 @@ func (a *Alarm) At(ctx context.Context, at time.Time) error {
 	// The task of another caller may fail meanwhile, and is then asked for again.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
-	_, err := a.requested.Get(ctx, strconv.FormatInt(moment.UnixMicro(), 10), func(ctx context.Context) (struct{}, time.Duration, error) {
+	_, err := a.requested.Get(ctx, strconv.FormatInt(moment.UnixMicro(), 10), func(context.Context) (struct{}, time.Duration, error) {
 		return struct{}{}, moment.Sub(now), a.create(ctx, moment)
 	})
 	if err != nil {
@@ -86,8 +86,6 @@ func (a *Alarm) At(ctx context.Context, at time.Time) error {
 
 // create gives the task no name: names that rise with time slow down the queue, and any costs a look-up.
 func (a *Alarm) create(ctx context.Context, at time.Time) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
 	_, err := a.client.CreateTask(ctx, &cloudtaskspb.CreateTaskRequest{Parent: a.config.Queue, Task: &cloudtaskspb.Task{
 		ScheduleTime: timestamppb.New(at), DispatchDeadline: durationpb.New(dispatchDeadline),
 		MessageType: &cloudtaskspb.Task_HttpRequest{HttpRequest: &cloudtaskspb.HttpRequest{

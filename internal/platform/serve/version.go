@@ -26,12 +26,6 @@ func (b Build) Release(catalog string) string {
 
 const maxVersion = 50
 
-// ReleaseOf takes a release apart. One that is none is the version, without a catalog.
-func ReleaseOf(release string) (version, catalog string) {
-	version, catalog, _ = strings.Cut(release, ":")
-	return version, catalog
-}
-
 // BuildOf returns what the running program was built from.
 func BuildOf() Build {
 	info, ok := debug.ReadBuildInfo()

@@ -53,25 +53,15 @@ type keySet struct {
 	alg    string
 	client *http.Client
 	now    func() time.Time
-	last   atomic.Pointer[keys]
+	last   atomic.Pointer[fetched]
 	// tried is how the last fetch ended: whoever asks within refetchAfter makes do with that.
 	tried *cache.Cache[error]
 }
 
-// keys are those of the last fetch that succeeded, by their ids.
-type keys struct {
-	byID               map[string]crypto.PublicKey
-	fetched, freshTill time.Time
-}
-
-func newKeySet(c Config, alg, url string) *keySet {
-	s := &keySet{url: url, alg: alg, client: cmp.Or(c.Client, &http.Client{}), now: c.Now}
-	if s.now == nil {
-		s.now = time.Now
-	}
-	s.last.Store(&keys{})
-	s.tried = cache.New[error](1, s.now)
-	return s
+// fetched are the keys of the last fetch that succeeded, by their ids.
+type fetched struct {
+	keys          map[string]crypto.PublicKey
+	at, freshTill time.Time
 }
 
 // key waits for a fetch only where it has no such key. Its error is errUnknownKey, or serve.ErrKeysUnavailable where
@@ -96,10 +86,10 @@ func (s *keySet) key(ctx context.Context, kid string) (crypto.PublicKey, error) 
 
 func (s *keySet) known(kid string) (key crypto.PublicKey, fresh bool) {
 	last, now := s.last.Load(), s.now()
-	if !now.Before(last.fetched.Add(keepFor)) {
+	if last == nil || !now.Before(last.at.Add(keepFor)) {
 		return nil, false
 	}
-	return last.byID[kid], now.Before(last.freshTill)
+	return last.keys[kid], now.Before(last.freshTill)
 }
 
 // refresh fetches the set, and says how that ended.
@@ -113,7 +103,7 @@ func (s *keySet) refresh(ctx context.Context) (failed error, good time.Duration,
 	return failed, refetchAfter, nil
 }
 
-func (s *keySet) fetch(ctx context.Context) (*keys, error) {
+func (s *keySet) fetch(ctx context.Context) (*fetched, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url, nil)
 	if err != nil {
 		return nil, errors.New("request_not_made")
@@ -133,12 +123,12 @@ func (s *keySet) fetch(ctx context.Context) (*keys, error) {
 	if len(body) > maxKeysBytes {
 		return nil, errors.New("answer_too_long")
 	}
-	byID, err := parseKeys(body, s.alg)
+	keys, err := parseKeys(body, s.alg)
 	if err != nil {
 		return nil, err
 	}
 	now := s.now()
-	return &keys{byID, now, now.Add(freshFor(response.Header.Get("Cache-Control")))}, nil
+	return &fetched{keys, now, now.Add(freshFor(response.Header.Get("Cache-Control")))}, nil
 }
 
 // parseKeys reads a JSON Web Key Set (RFC 7517) and returns the keys of the algorithm.

@@ -1,11 +1,13 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"crypto"
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -80,9 +82,15 @@ type issuer struct {
 const maxProved = 100
 
 func (c Config) issuer(method jwt.SigningMethod, keysURL string, names ...string) (issuer, error) {
-	keys := newKeySet(c, method.Alg(), keysURL)
-	proved := cache.New[crypto.PublicKey](maxProved, keys.now)
-	return issuer{names: names, method: method, audience: c.Audience, keys: keys, proved: proved}, checkKeysURL(keysURL)
+	now := c.Now
+	if now == nil {
+		now = time.Now
+	}
+	return issuer{
+		names: names, method: method, audience: c.Audience, proved: cache.New[crypto.PublicKey](maxProved, now), keys: &keySet{
+			url: keysURL, alg: method.Alg(), client: cmp.Or(c.Client, &http.Client{}), now: now, tried: cache.New[error](1, now),
+		},
+	}, checkKeysURL(keysURL)
 }
 
 // read checks signature, issuer, audience and times; where Cloud Run has verified and removed the signature, all but

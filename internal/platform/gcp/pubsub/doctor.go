@@ -239,6 +239,7 @@ func (t Target) settings(have, want *pubsubpb.Subscription) []setting {
 	deadline := func(s *pubsubpb.Subscription) string {
 		return (time.Duration(s.AckDeadlineSeconds) * time.Second).String()
 	}
+	none := func(text string) string { return cmp.Or(text, "none") }
 	onOff := map[bool]string{true: "on", false: "off"}
 	deadLetters := WrongDeadLetters
 	switch {
@@ -251,13 +252,33 @@ func (t Target) settings(have, want *pubsubpb.Subscription) []setting {
 		{WrongTopic, "", idOf(have.Topic), idOf(want.Topic)},
 		{Expiring, "expiration_policy", expires, "never"},
 		{map[bool]finding.Code{true: OrderingOn, false: OrderingOff}[have.EnableMessageOrdering], "", onOff[have.EnableMessageOrdering], onOff[want.EnableMessageOrdering]},
-		{WrongFilter, "", cmp.Or(have.Filter, "none"), cmp.Or(want.Filter, "none")},
+		{WrongFilter, "", none(have.Filter), none(want.Filter)},
 		{WrongDeadline, "ack_deadline_seconds", deadline(have), deadline(want)},
 		{ShortRetention, "message_retention_duration", have.MessageRetentionDuration.AsDuration().String(), want.MessageRetentionDuration.AsDuration().String()},
 		{deadLetters, "dead_letter_policy", backstop(have.DeadLetterPolicy), backstop(want.DeadLetterPolicy)},
 	}
 	if want.RetryPolicy != nil {
 		all = append(all, setting{WrongRetryPolicy, "retry_policy", waits(have.RetryPolicy), waits(want.RetryPolicy)})
+	}
+	code, to, wanted := WrongEndpoint, have.PushConfig.GetPushEndpoint(), want.PushConfig.GetPushEndpoint()
+	switch {
+	case wanted == "":
+		code = Pushed
+	case to == "":
+		code = NotPushed
+	case t.PushBaseURL == "" && strings.HasSuffix(to, wanted):
+		to = wanted
+	}
+	all = append(all, setting{code, "push_config", to, wanted})
+	if code == WrongEndpoint && t.PushBaseURL != "" {
+		if have.PushConfig.GetNoWrapper() != nil {
+			all = append(all, setting{Unwrapped, "push_config", "without its envelope", "with it"})
+		}
+		if a, b := have.PushConfig.GetOidcToken(), want.PushConfig.GetOidcToken(); !t.Emulator { // it forgets them
+			all = append(all,
+				setting{WrongAccount, "push_config", none(a.GetServiceAccountEmail()), none(b.GetServiceAccountEmail())},
+				setting{WrongAudience, "push_config", none(a.GetAudience()), none(b.GetAudience())})
+		}
 	}
 	return slices.DeleteFunc(all, func(s setting) bool { return s.have == s.want })
 }
@@ -267,47 +288,20 @@ func (e *examiner) compare(q catalog.Queue, have, want *pubsubpb.Subscription) {
 	if have.Detached {
 		e.find("subscription", id, Detached, "", "")
 	}
-	own := want.Name == e.target.subscriptionName(q.PushSubscription())
+	own, rests := want.Name == e.target.subscriptionName(q.PushSubscription()), false
+	if own {
+		e.catalog, rests = have.Labels[CatalogLabel], e.comparePause(q, have)
+	}
 	for _, s := range e.target.settings(have, want) {
 		switch {
 		case s.code == WrongDeadline && own && time.Duration(have.AckDeadlineSeconds)*time.Second <= q.LongestTimeout():
 			s.code, s.want = DeadlineBelowHandler, fmt.Sprintf("%s, for a handler that may take %s", q.AckDeadline, q.LongestTimeout())
-		case s.code == WrongDeadline && want.PushConfig == nil,
+		case rests && s.field == "push_config",
+			s.code == WrongDeadline && want.PushConfig == nil, // which harms nobody, nor does the next
 			s.code == ShortRetention && have.MessageRetentionDuration.AsDuration() > want.MessageRetentionDuration.AsDuration():
-			continue // which harms nobody
+			continue
 		}
 		e.find("subscription", id, s.code, s.have, s.want)
-	}
-	if own {
-		e.catalog = have.Labels[CatalogLabel]
-		if e.comparePause(q, have) {
-			return
-		}
-	}
-	differs := func(code finding.Code, a, b string) {
-		if a != b {
-			e.find("subscription", id, code, a, b)
-		}
-	}
-	switch a, b := have.PushConfig.GetPushEndpoint(), want.PushConfig.GetPushEndpoint(); {
-	case b == "":
-		differs(Pushed, a, b)
-	case a == "":
-		differs(NotPushed, a, b)
-	case e.target.PushBaseURL == "":
-		if !strings.HasSuffix(a, b) {
-			differs(WrongEndpoint, a, b)
-		}
-	default:
-		differs(WrongEndpoint, a, b)
-		if have.PushConfig.GetNoWrapper() != nil {
-			differs(Unwrapped, "without its envelope", "with it")
-		}
-		if !e.target.Emulator { // it forgets the token's settings
-			a, b := have.PushConfig.GetOidcToken(), want.PushConfig.GetOidcToken()
-			differs(WrongAccount, cmp.Or(a.GetServiceAccountEmail(), "none"), cmp.Or(b.GetServiceAccountEmail(), "none"))
-			differs(WrongAudience, cmp.Or(a.GetAudience(), "none"), cmp.Or(b.GetAudience(), "none"))
-		}
 	}
 }
 

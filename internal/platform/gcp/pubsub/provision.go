@@ -16,7 +16,6 @@ import (
 	"google.golang.org/api/option"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
@@ -325,16 +324,14 @@ func (p *provisioner) subscription(ctx context.Context, want *pubsubpb.Subscript
 		}
 		fields = append(fields, s.field)
 	}
+	fields = slices.Compact(fields) // an endpoint and its token are one
+	if standing(have) == pause.Paused {
+		p.changes, action = append(p.changes, Change{Kind: "subscription", ID: id, Action: LeftPaused}), ""
+		fields = slices.DeleteFunc(fields, func(field string) bool { return field == "push_config" })
+	}
 	if own := want.Labels[CatalogLabel]; own != "" && have.Labels[CatalogLabel] != own {
 		maps.Copy(want.Labels, have.Labels) // those of others stay
 		want.Labels[CatalogLabel], fields = own, append(fields, "labels")
-	}
-	switch {
-	case standing(have) == pause.Paused:
-		p.changes, action = append(p.changes, Change{Kind: "subscription", ID: id, Action: LeftPaused}), ""
-	case have.PushConfig.GetPushEndpoint() != want.PushConfig.GetPushEndpoint() ||
-		(!p.target.Emulator && !proto.Equal(have.PushConfig.GetOidcToken(), want.PushConfig.GetOidcToken())): // it forgets the token's settings
-		fields = append(fields, "push_config")
 	}
 	if len(fields) > 0 {
 		return Updated, p.update(ctx, want, fields...)

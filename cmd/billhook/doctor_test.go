@@ -17,6 +17,7 @@ import (
 	"cloud.google.com/go/pubsub/v2/pstest"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/api/option"
+	"google.golang.org/grpc/codes"
 
 	"billhook/catalog"
 	"billhook/catalog/catalogtest"
@@ -74,7 +75,7 @@ func TestTheCanaryGoesThroughOrSaysWhereItIsLost(t *testing.T) {
 // emulated is an environment with an emulator of its own, which cannot point a subscription elsewhere, and without a worker.
 func emulated(t *testing.T) map[string]string {
 	t.Helper()
-	server := pstest.NewServer()
+	server := pstest.NewServer(pstest.WithErrorInjection("UpdateSubscription", codes.Unimplemented, "no"))
 	t.Cleanup(func() { _ = server.Close() })
 	const nobody = "http://127.0.0.1:1"
 	return map[string]string{"PUBSUB_EMULATOR_HOST": server.Addr, "GOOGLE_CLOUD_PROJECT": "p", "PUSH_BASE_URL": nobody, "BILLHOOK_SERVER": nobody}

@@ -172,9 +172,6 @@ func HTTPStatus(status int) error {
 	}
 }
 
-// Panicked is what a panic of a handler means. Its value is not kept: it may hold anything.
-func Panicked() error { return Transient("handler_panic", nil) }
-
 // MaxAfter is the longest wait that a called service may ask for.
 const MaxAfter = 24 * time.Hour
 
@@ -213,11 +210,9 @@ func Says(said string, failure error) error {
 // Said returns what an error's callee says of it; empty where it says nothing.
 func Said(failure error) string { return noteOf(failure).said }
 
-const attemptsExhausted = "attempts_exhausted"
-
 // Exhausted is a failure of a message whose attempts are used up. Its reason and its scope stay those of the failure.
 func Exhausted(means Verdict, failure error) error {
-	last := &Error{Verdict: Verdict{Class: Rejected, Reason: attemptsExhausted, Counts: true}}
+	last := &Error{Verdict: Verdict{Class: Rejected, Reason: "attempts_exhausted", Counts: true}}
 	return Says(Said(failure), &Error{Verdict: Verdict{Class: Rejected, Reason: means.Reason, Counts: true, Scope: means.Scope}, Err: last})
 }
 

@@ -24,7 +24,6 @@ func TestDecideTurnsEveryKindOfErrorIntoItsVerdict(t *testing.T) {
 		want retry.Verdict
 	}{
 		"an unmarked error is tried again":             {plain, retry.Verdict{Class: 500, Reason: "handler_error", Counts: true}},
-		"a panic is tried again":                       {retry.Panicked(), retry.Verdict{Class: 500, Reason: "handler_panic", Counts: true}},
 		"a deadline is a timeout":                      {context.DeadlineExceeded, retry.Verdict{Class: 504, Reason: "handler_timeout", Counts: true}},
 		"a wrapped deadline is a timeout":              {fmt.Errorf("read: %w", context.DeadlineExceeded), retry.Verdict{Class: 504, Reason: "handler_timeout", Counts: true}},
 		"a caller that left counts nothing":            {context.Canceled, retry.Verdict{Class: 503, Reason: "canceled"}},

@@ -90,7 +90,11 @@ type Handler interface {
 // Serve has a server answer by the handler on the service's ports until ctx ends, and drains.
 func (c Config) Serve(ctx context.Context, s serve.Server, port env.Port, h Handler, m *telemetry.Metrics) error {
 	s.Handler, s.Longest, s.Draining, s.Drain = h, h.Longest(), h.Drain, drain
-	return s.RunOn(ctx, c.ports(port), m.Handler())
+	listener, beside, err := c.ports(port).Listen(ctx)
+	if err != nil {
+		return err
+	}
+	return s.RunWithMetrics(ctx, listener, m.Handler(), beside)
 }
 
 // Run runs a service until ctx ends.

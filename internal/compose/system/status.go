@@ -173,7 +173,7 @@ func (a Reads) status(ctx context.Context, _ audit.Author, _ struct{}) (Status, 
 		found.Services = append(found.Services, ServiceStatus{Service: one})
 	}
 	for _, one := range seen.Releases {
-		version, catalog := serve.ReleaseOf(one.Name)
+		version, catalog, _ := strings.Cut(one.Name, ":") // see serve.Build.Release
 		found.Services = append(found.Services, ServiceStatus{Service: rates.Service{Name: webhookService, Version: version, Catalog: catalog, SeenAt: one.SeenAt}})
 	}
 	slices.SortStableFunc(found.Services, func(a, b ServiceStatus) int { return b.SeenAt.Compare(a.SeenAt) })

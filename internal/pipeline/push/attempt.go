@@ -284,7 +284,7 @@ func (d *delivery) effect(ctx context.Context, event handler.Event, again bool) 
 				// The value may hold anything; its type and place are enough to find it.
 				d.log.LogAttrs(ctx, slog.LevelError, "handler panic",
 					slog.String("type", fmt.Sprintf("%T", value)), slog.String("stack", string(debug.Stack())))
-				r = returned{err: retry.Panicked()}
+				r = returned{err: retry.Transient("handler_panic", nil)}
 			}
 			end <- r
 		}()

@@ -23,21 +23,14 @@ import (
 // behind the name of its variable and without the value. If T has a method Check() error, its
 // mistakes are among them.
 func Parse[T any](getenv func(string) string) (T, error) {
-	var config T
-	params, err := env.GetFieldParams(&config)
-	if err != nil {
-		return config, fmt.Errorf("environment: %w", err)
-	}
-	values := make(map[string]string, len(params))
-	for _, p := range params {
-		if value := getenv(p.Key); value != "" {
-			values[p.Key] = value
+	values := map[string]string{}
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[T]()) {
+		if name := variableOf(field); name != "" && getenv(name) != "" {
+			values[name] = getenv(name)
 		}
 	}
-	var mistakes []error
-	if err := env.ParseWithOptions(&config, env.Options{Environment: values}); err != nil {
-		mistakes = append(mistakes, byVariable(err, reflect.TypeFor[T]())...)
-	}
+	config, err := env.ParseAsWithOptions[T](env.Options{Environment: values})
+	mistakes := byVariable(err, reflect.TypeFor[T]())
 	if checked, ok := any(config).(interface{ Check() error }); ok {
 		mistakes = append(mistakes, checked.Check())
 	}
@@ -45,11 +38,9 @@ func Parse[T any](getenv func(string) string) (T, error) {
 }
 
 func byVariable(err error, config reflect.Type) (mistakes []error) {
-	all := []error{err}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		all = joined.Unwrap()
-	}
-	for _, one := range all {
+	var all env.AggregateError
+	_ = errors.As(err, &all) // it has no other
+	for _, one := range all.Errors {
 		var unset env.VarIsNotSetError
 		var unread env.ParseError
 		switch {

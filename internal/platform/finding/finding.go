@@ -22,15 +22,9 @@ type Finding struct {
 	Do     string `json:"do"`                   // what to do about it
 }
 
-// Of returns a finding with the effect and the remedy of its code.
-func Of(kind, id string, code Code) Finding {
-	return Finding{Kind: kind, ID: id, Code: code.name, Effect: code.effect, Do: code.remedy}
-}
-
-// Differs is the finding with what is there, and what should be.
-func (f Finding) Differs(have, want string) Finding {
-	f.Have, f.Want = have, want
-	return f
+// Of returns a finding with the effect and the remedy of its code, what is there, and what should be.
+func Of(kind, id string, code Code, have, want string) Finding {
+	return Finding{Kind: kind, ID: id, Code: code.name, Have: have, Want: want, Effect: code.effect, Do: code.remedy}
 }
 
 // Unread is something that could not be looked at: whether it is as it should be is not known.

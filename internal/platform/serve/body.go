@@ -75,9 +75,7 @@ func (b *Body) grow(most int64, budget *semaphore.Weighted) bool {
 	if !b.claim(budget, size) {
 		return false
 	}
-	grown := make([]byte, len(b.bytes), size)
-	copy(grown, b.bytes)
-	b.bytes = grown
+	b.bytes = append(make([]byte, 0, size), b.bytes...)
 	budget.Release(old)
 	b.claimed -= old
 	return true

@@ -14,6 +14,7 @@ import (
 	"os/signal"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -41,15 +42,11 @@ type Server struct {
 // toRead is how long a client may take to read an answer.
 const toRead = 5 * time.Second
 
-// ErrPortInUse is the error of a port on which another program listens.
-var ErrPortInUse = errors.New("another program listens there")
-
-// Listen opens the port; 0 chooses a free one. An empty host is every address. The error of a
-// port that is taken wraps ErrPortInUse.
+// Listen opens the port; 0 chooses a free one. An empty host is every address.
 func Listen(ctx context.Context, host, port string) (net.Listener, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(host, port))
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, fmt.Errorf("port %s is in use: %w", port, ErrPortInUse)
+		return nil, fmt.Errorf("port %s is in use: another program listens there", port)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("listen: %w", err)
@@ -64,25 +61,34 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 }
 
 func (s *Server) run(ctx context.Context, listener net.Listener, listening func()) error {
-	switch {
-	case s.ReadTimeout <= 0:
-		return errors.Join(fmt.Errorf("%s: no read timeout", s.Name), listener.Close())
-	case s.Longest <= 0:
-		return errors.Join(fmt.Errorf("%s: no write timeout", s.Name), listener.Close())
+	var early sync.RWMutex // the requests that came before the drain read-lock it
+	server := s.server(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if early.TryRLock() {
+			defer early.RUnlock()
+		}
+		s.Handler.ServeHTTP(w, r)
+	}), s.ReadTimeout, s.Longest)
+	// Connections that clients opened in advance: Shutdown would wait five seconds for each.
+	var unused sync.Map
+	var closing atomic.Bool
+	server.ConnState = func(conn net.Conn, state http.ConnState) {
+		if state != http.StateNew {
+			unused.Delete(conn)
+			return
+		}
+		unused.Store(conn, nil)
+		if closing.Load() {
+			_ = conn.Close() // accepted while the listener was closing
+		}
 	}
-	var flight inFlight
-	server := &http.Server{
-		Handler:           flight.count(s.Handler),
-		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       s.ReadTimeout,
-		WriteTimeout:      s.ReadTimeout + s.Longest + toRead, // net/http counts from the end of the headers
-		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    32 << 10,
-		ErrorLog:          slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug),
-	}
-	unused := unusedConns{conns: map[net.Conn]struct{}{}}
-	server.ConnState = unused.track
-	server.RegisterOnShutdown(unused.close)
+	server.RegisterOnShutdown(func() {
+		closing.Store(true)
+		for conn := range unused.Range {
+			if _, still := unused.LoadAndDelete(conn); still {
+				_ = conn.(net.Conn).Close() // it has carried no request
+			}
+		}
+	})
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	s.Log.Info("listening", "address", listener.Addr().String(), "service", s.Name)
@@ -97,8 +103,13 @@ func (s *Server) run(ctx context.Context, listener net.Listener, listening func(
 	defer cancel()
 	if s.Draining != nil {
 		s.Draining()
+		drained := make(chan struct{})
+		go func() {
+			early.Lock() // from when it waits, no request gets the lock
+			close(drained)
+		}()
 		select {
-		case <-flight.drained():
+		case <-drained:
 		case <-drain.Done():
 		}
 	}
@@ -113,62 +124,16 @@ func (s *Server) run(ctx context.Context, listener net.Listener, listening func(
 	return err
 }
 
-type inFlight struct {
-	mu       sync.Mutex
-	draining bool
-	requests sync.WaitGroup
-}
-
-func (f *inFlight) count(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		f.mu.Lock()
-		if !f.draining {
-			f.requests.Add(1)
-			defer f.requests.Done()
-		}
-		f.mu.Unlock()
-		next.ServeHTTP(w, r)
-	})
-}
-
-func (f *inFlight) drained() <-chan struct{} {
-	f.mu.Lock()
-	f.draining = true
-	f.mu.Unlock()
-	none := make(chan struct{})
-	go func() {
-		f.requests.Wait()
-		close(none)
-	}()
-	return none
-}
-
-// unusedConns are connections that clients opened in advance. Shutdown would wait five seconds for each.
-type unusedConns struct {
-	mu     sync.Mutex
-	closed bool
-	conns  map[net.Conn]struct{}
-}
-
-func (u *unusedConns) track(conn net.Conn, state http.ConnState) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	switch {
-	case state != http.StateNew:
-		delete(u.conns, conn)
-	case u.closed:
-		_ = conn.Close() // accepted while the listener was closing
-	default:
-		u.conns[conn] = struct{}{}
-	}
-}
-
-func (u *unusedConns) close() {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.closed = true
-	for conn := range u.conns {
-		_ = conn.Close() // it has carried no request
+// server serves a handler. Its write timeout begins with the end of the headers.
+func (s *Server) server(h http.Handler, read, longest time.Duration) *http.Server {
+	return &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       read,
+		WriteTimeout:      read + longest + toRead,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    32 << 10,
+		ErrorLog:          slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug),
 	}
 }
 
@@ -246,48 +211,39 @@ func ExitCode(err error) int {
 	return 1
 }
 
-const defaultMetricsPort = "9090"
-
 // Ports holds the addresses of a service.
 type Ports struct {
 	// Host is the address of both ports; empty: every address of the machine.
 	Host string
-	// Service and Metrics are port numbers; see Listen and ListenMetrics.
+	// Service and Metrics are port numbers; see Listen. No Metrics is 9090, or a free one where the service's port is 0:
+	// other services are likely on the machine.
 	Service, Metrics string
+}
+
+func (p Ports) metrics() string {
+	if p.Service == "0" {
+		return cmp.Or(p.Metrics, "0")
+	}
+	return cmp.Or(p.Metrics, "9090")
 }
 
 // Check refuses one port for two servers.
 func (p Ports) Check() error {
-	if p.Service != "0" && p.Service == cmp.Or(p.Metrics, defaultMetricsPort) {
+	if p.Service != "0" && p.Service == p.metrics() {
 		return errors.New("METRICS_PORT: must be another port than PORT")
 	}
 	return nil
 }
 
-// RunOn opens the ports of the service and its metrics, and calls RunWithMetrics.
-func (s *Server) RunOn(ctx context.Context, ports Ports, metrics http.Handler) error {
-	listener, err := Listen(ctx, ports.Host, ports.Service)
-	if err != nil {
-		return fmt.Errorf("PORT: %w", err)
+// Listen opens the port of the service, and that of its metrics, which is not reachable from outside.
+func (p Ports) Listen(ctx context.Context) (service, metrics net.Listener, err error) {
+	if service, err = Listen(ctx, p.Host, p.Service); err != nil {
+		return nil, nil, fmt.Errorf("PORT: %w", err)
 	}
-	on, err := ListenMetrics(ctx, ports.Host, ports.Metrics, ports.Service)
-	if err != nil {
-		return errors.Join(err, listener.Close())
+	if metrics, err = Listen(ctx, p.Host, p.metrics()); err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("METRICS_PORT: %w", err), service.Close())
 	}
-	return s.RunWithMetrics(ctx, listener, metrics, on)
-}
-
-// ListenMetrics opens the port of a service's metrics, which is not reachable from outside. An empty port is 9090, or a
-// free one where the service's port is 0: other services are likely on the machine. Port 0 is a free one.
-func ListenMetrics(ctx context.Context, host, port, ofService string) (net.Listener, error) {
-	if port == "" && ofService != "0" {
-		port = defaultMetricsPort
-	}
-	listener, err := Listen(ctx, host, port)
-	if err != nil {
-		return nil, fmt.Errorf("METRICS_PORT: %w", err)
-	}
-	return listener, nil
+	return service, metrics, nil
 }
 
 // RunWithMetrics is Run, and serves GET /metrics on a listener of its own until the service has drained: scrapes take
@@ -295,29 +251,21 @@ func ListenMetrics(ctx context.Context, host, port, ofService string) (net.Liste
 func (s *Server) RunWithMetrics(ctx context.Context, listener net.Listener, metrics http.Handler, on net.Listener) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	life, end := context.WithCancel(context.WithoutCancel(ctx))
-	defer end()
 	router := chi.NewRouter()
 	router.Use(func(next http.Handler) http.Handler { return Recover(s.Log, next) })
 	router.Method(http.MethodGet, "/metrics", metrics)
 	problemsOfRouting(router)
-	metricsServer := &Server{Name: s.Name + "-metrics", Handler: router, Log: s.Log, ReadTimeout: 5 * time.Second, Longest: 5 * time.Second}
-	ended := make(chan error, 1)
-	began := false
+	beside, ended := s.server(router, 5*time.Second, 5*time.Second), make(chan error, 1)
 	err := s.run(ctx, listener, func() {
-		began = true
+		s.Log.Info("listening", "address", on.Addr().String(), "service", s.Name+"-metrics")
 		go func() {
-			ended <- metricsServer.Run(life, on)
+			ended <- beside.Serve(on)
 			stop() // a service without metrics must not go on
 		}()
 	})
-	if !began {
-		return errors.Join(err, on.Close())
+	err = errors.Join(err, beside.Close()) // a scrape is cut off; the scraper tries again
+	if failed := <-ended; !errors.Is(failed, http.ErrServerClosed) {
+		err = errors.Join(err, fmt.Errorf("%s-metrics: serve: %w", s.Name, failed))
 	}
-	end()
-	metricsErr := <-ended
-	if errors.Is(metricsErr, context.DeadlineExceeded) {
-		metricsErr = nil // a scrape was cut off; the scraper tries again
-	}
-	return errors.Join(err, metricsErr)
+	return err
 }

@@ -38,8 +38,8 @@ func running(t *testing.T, server *serve.Server, metrics http.HandlerFunc) (addr
 	server.Name, server.Log = "test", slog.New(slog.NewJSONHandler(writer, nil))
 	server.Drain, server.ReadTimeout = cmp.Or(server.Drain, time.Minute), cmp.Or(server.ReadTimeout, time.Minute)
 	server.Longest = cmp.Or(server.Longest, time.Minute)
-	listener := filetest.Must(serve.Listen(t.Context(), "127.0.0.1", "0"))(t)
-	on := filetest.Must(serve.ListenMetrics(t.Context(), "127.0.0.1", "", "0"))(t)
+	listener, on, err := serve.Ports{Host: "127.0.0.1", Service: "0"}.Listen(t.Context())
+	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	result := make(chan error, 1)
 	go func() { result <- server.RunWithMetrics(ctx, listener, metrics, on) }()
@@ -173,44 +173,35 @@ func TestTheWriteTimeoutHoldsTheLongestRequestAndItsWork(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
-func TestAServiceWithoutItsMetricsOrItsTimeoutsEnds(t *testing.T) {
+func TestAServiceWithoutItsMetricsEnds(t *testing.T) {
 	t.Parallel()
-	for says, server := range map[string]*serve.Server{
-		"test-metrics: serve":    {ReadTimeout: time.Minute, Longest: time.Minute},
-		"test: no read timeout":  {Longest: time.Minute},
-		"test: no write timeout": {ReadTimeout: time.Minute},
-	} {
-		listener := filetest.Must(serve.Listen(t.Context(), "127.0.0.1", "0"))(t)
-		beside := filetest.Must(serve.Listen(t.Context(), "127.0.0.1", "0"))(t)
-		if server.ReadTimeout > 0 && server.Longest > 0 {
-			require.NoError(t, beside.Close())
-		}
-		server.Name, server.Log, server.Handler = "test", slog.New(slog.DiscardHandler), http.NotFoundHandler()
-		require.ErrorContains(t, server.RunWithMetrics(t.Context(), listener, http.NotFoundHandler(), beside), says)
-		require.ErrorIs(t, beside.Close(), net.ErrClosed)
+	listener, beside, err := serve.Ports{Host: "127.0.0.1", Service: "0"}.Listen(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, beside.Close())
+	server := &serve.Server{
+		Name: "test", Log: slog.New(slog.DiscardHandler), Handler: http.NotFoundHandler(), ReadTimeout: time.Minute, Longest: time.Minute,
 	}
+	require.ErrorContains(t, server.RunWithMetrics(t.Context(), listener, http.NotFoundHandler(), beside), "test-metrics: serve")
+	require.ErrorIs(t, beside.Close(), net.ErrClosed)
 }
 
 func TestEachServerHasAPortOfItsOwn(t *testing.T) {
 	t.Parallel()
-	taken := filetest.Must(serve.ListenMetrics(t.Context(), "127.0.0.1", "0", "8080"))(t)
+	taken := filetest.Must(serve.Listen(t.Context(), "127.0.0.1", "0"))(t)
 	defer func() { _ = taken.Close() }()
 	_, port, err := net.SplitHostPort(taken.Addr().String())
 	require.NoError(t, err)
-	_, err = serve.Listen(t.Context(), "127.0.0.1", port)
-	require.ErrorIs(t, err, serve.ErrPortInUse)
-	_, err = serve.ListenMetrics(t.Context(), "127.0.0.1", port, "8080")
-	require.ErrorContains(t, err, "METRICS_PORT: port "+port, "a port that is taken is named by its variable")
-	require.ErrorContains(t, (&serve.Server{Name: "test"}).RunOn(t.Context(), serve.Ports{Host: "127.0.0.1", Service: port}, nil), "PORT: port "+port)
-	beside, err := serve.ListenMetrics(t.Context(), "127.0.0.1", "", "0")
-	require.NoError(t, err, "where the service's own port is chosen, so is this")
-	require.NoError(t, beside.Close())
-	usual, err := serve.ListenMetrics(t.Context(), "127.0.0.1", "", "8080")
+	for of, ports := range map[string]serve.Ports{"PORT": {Service: port}, "METRICS_PORT": {Service: "0", Metrics: port}} {
+		ports.Host = "127.0.0.1"
+		_, _, err = ports.Listen(t.Context())
+		require.EqualError(t, err, of+": port "+port+" is in use: another program listens there", "named by its variable")
+	}
+	service, usual, err := serve.Ports{Host: "127.0.0.1", Service: "00"}.Listen(t.Context()) // a free one too
 	if err != nil {
-		require.ErrorContains(t, err, ":9090") // the port is in use
+		require.ErrorContains(t, err, "9090") // the port is in use
 	} else {
 		require.Equal(t, "127.0.0.1:9090", usual.Addr().String())
-		require.NoError(t, usual.Close())
+		require.NoError(t, errors.Join(service.Close(), usual.Close()))
 	}
 	for ports, wrong := range map[serve.Ports]bool{
 		{Service: "8080"}: false, {Service: "8080", Metrics: "8080"}: true, {Service: "9090"}: true, {Service: "9090", Metrics: "9091"}: false,

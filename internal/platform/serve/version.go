@@ -20,26 +20,11 @@ type Build struct {
 // Release names the build with the hash of a catalog, such as v1.4.0:1a2b3c4d, for an attribute of
 // messages: it has letters, digits and . - alone besides the colon.
 func (b Build) Release(catalog string) string {
-	version := strings.Map(func(r rune) rune {
-		switch {
-		case r >= '0' && r <= '9', r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r == '.', r == '-':
-			return r
-		case r == '+':
-			return '.'
-		default:
-			return -1
-		}
-	}, b.Version)
+	version := strings.NewReplacer("+", ".", "(", "", ")", "").Replace(b.Version) // a module's has nothing else
 	return version[:min(len(version), maxVersion)] + ":" + catalog
 }
 
 const maxVersion = 50
-
-// ReleaseOf takes a release apart. One that is none is the version, without a catalog.
-func ReleaseOf(release string) (version, catalog string) {
-	version, catalog, _ = strings.Cut(release, ":")
-	return version, catalog
-}
 
 // BuildOf returns what the running program was built from.
 func BuildOf() Build {

@@ -109,7 +109,7 @@ func refuse(wrong bool, text string) error {
 	return nil
 }
 
-// checkAudience refuses an empty audience, of which the library skips the check.
+// checkAudience refuses an empty audience, which a token may have beside others.
 func checkAudience(audience string) error {
 	return refuse(strings.TrimSpace(audience) == "", "the audience is empty")
 }
@@ -119,8 +119,7 @@ func checkKeysURL(raw string) error {
 	if err != nil || u.Host == "" {
 		return refuse(true, "the keys URL is no URL")
 	}
-	ip := net.ParseIP(u.Hostname())
-	loopback := u.Hostname() == "localhost" || (ip != nil && ip.IsLoopback())
+	loopback := u.Hostname() == "localhost" || net.ParseIP(u.Hostname()).IsLoopback()
 	return refuse(u.Scheme != "https" && (u.Scheme != "http" || !loopback), "the keys URL must be https")
 }
 
@@ -146,10 +145,7 @@ func (v *Verifier) Verify(ctx context.Context, authorizationHeader string) error
 	if err == nil && content.Email != v.serviceAccount {
 		err = fmt.Errorf("%w: email", serve.ErrNotAllowed)
 	}
-	if err != nil {
-		return err
-	}
-	return checkVerified(content)
+	return err
 }
 
 func bearer(header string) (string, error) {
@@ -187,20 +183,15 @@ type Identity struct {
 	token, proxy issuer
 }
 
-// address is plain ASCII, since other addresses have more than one spelling.
-var address = regexp.MustCompile(`^[a-z0-9._%+-]+@[a-z0-9-]+(\.[a-z0-9-]+)+$`)
+// address is plain ASCII, since other addresses have more than one spelling, and some capitals an ASCII letter as their
+// lower case.
+var address = regexp.MustCompile(`^[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+$`)
 
 // IsAddress reports whether an e-mail address may be in Allow.
 func IsAddress(email string) bool { _, ok := fold(email); return ok }
 
 func fold(email string) (string, bool) {
-	small := []byte(email)
-	for i, c := range small {
-		if 'A' <= c && c <= 'Z' { // ASCII alone: some other capitals have an ASCII letter as their lower case
-			small[i] = c + 'a' - 'A'
-		}
-	}
-	return string(small), len(email) <= 254 && address.Match(small)
+	return strings.ToLower(email), len(email) <= 254 && address.MatchString(email)
 }
 
 // NewIdentity returns an Identity, or all mistakes of the configuration.
@@ -215,56 +206,29 @@ func NewIdentity(config Config) (*Identity, error) {
 	var tokens, proxy error
 	i.token, tokens = config.tokens()
 	i.proxy, proxy = config.issuer(jwt.SigningMethodES256, cmp.Or(config.ProxyKeysURL, proxyKeysURL), proxyIssuer)
+	i.proxy.longest = proxyLife // its people need no verified address: the proxy has authenticated them
 	if err := errors.Join(append(errs, tokens, proxy)...); err != nil {
 		return nil, err
 	}
 	return i, nil
 }
 
-func checkVerified(content claims) error {
-	if !content.EmailVerified {
-		return fmt.Errorf("%w: email_not_verified", serve.ErrNotAllowed)
-	}
-	return nil
-}
-
-// checkLife needs no verified address: the proxy has authenticated the person.
-func checkLife(content claims) error {
-	if content.ExpiresAt.Sub(content.IssuedAt.Time) > proxyLife {
-		return invalid("life")
-	}
-	return nil
-}
-
 // Identify returns the lower-case e-mail address of the accepted person that the headers
 // identify. Its error wraps serve.ErrNoToken, ErrInvalid, serve.ErrNotAllowed or serve.ErrKeysUnavailable, as
 // Verify's does. Where the proxy's header is present, nothing else is read.
 func (i *Identity) Identify(ctx context.Context, header http.Header) (string, error) {
+	by, texts, read := i.token, header.Values("Authorization"), bearer
 	if asserted := header.Values(proxyHeader); len(asserted) > 0 {
-		if len(asserted) > 1 || asserted[0] == "" {
-			return "", invalid("malformed")
-		}
-		token, err := wellFormed(asserted[0])
-		if err != nil {
-			return "", err
-		}
-		return i.identify(ctx, i.proxy, checkLife, token)
+		by, texts, read = i.proxy, asserted, wellFormed
 	}
-	if len(header.Values("Authorization")) > 1 {
+	if len(texts) > 1 {
 		return "", invalid("malformed")
 	}
-	token, err := bearer(header.Get("Authorization"))
+	token, err := read(strings.Join(texts, ""))
 	if err != nil {
 		return "", err
 	}
-	return i.identify(ctx, i.token, checkVerified, token)
-}
-
-func (i *Identity) identify(ctx context.Context, by issuer, check func(claims) error, token string) (string, error) {
 	content, err := by.read(ctx, token, false)
-	if err == nil {
-		err = check(content)
-	}
 	if err != nil {
 		return "", err
 	}
@@ -294,19 +258,17 @@ func (a *Accounts) Account(ctx context.Context, audience, authorization string) 
 		err = checkAudience(audience)
 	}
 	if err == nil {
-		content, err = a.token.expecting(audience).read(ctx, token, false)
+		tokens := a.token
+		tokens.audience = audience
+		content, err = tokens.read(ctx, token, false)
 	}
-	if err == nil {
-		err = checkVerified(content)
-	}
+	email, ok := fold(content.Email)
 	switch {
 	case errors.Is(err, serve.ErrKeysUnavailable):
 		return "", "", err
 	case err != nil:
 		return "", err.Error()[strings.LastIndex(err.Error(), ": ")+2:], nil // the code at its end
-	}
-	email, ok := fold(content.Email)
-	if !ok {
+	case !ok:
 		return "", "email", nil
 	}
 	return email, "", nil

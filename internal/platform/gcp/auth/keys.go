@@ -7,21 +7,21 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rsa"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
-	"math/big"
 	"net/http"
 	"strconv"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/go-jose/go-jose/v4"
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/golang-jwt/jwt/v5"
-	"golang.org/x/sync/singleflight"
 
+	"billhook/internal/platform/cache"
 	"billhook/internal/platform/serve"
 )
 
@@ -33,7 +33,7 @@ const (
 	// keepFor bounds the use of a set while the key server does not answer. Google announces a key days before it signs
 	// with it; a longer time could accept a withdrawn key.
 	keepFor = 24 * time.Hour
-	// refetchAfter parts two fetches, also after failures and for unknown key ids.
+	// refetchAfter parts the beginnings of two fetches, also after failures and for unknown key ids.
 	refetchAfter = 10 * time.Second
 	// fetchTimeout bounds one fetch. It is well below every ack deadline.
 	fetchTimeout = 3 * time.Second
@@ -43,11 +43,8 @@ const (
 	maxKeyBits = 8192
 )
 
-var (
-	// errUnknownKey: the current set has no key with this id.
-	errUnknownKey = invalid("unknown_key")
-	errNotFetched = errors.New("not_fetched")
-)
+// errUnknownKey: the current set has no key with this id.
+var errUnknownKey = invalid("unknown_key")
 
 // keySet is the signing keys of one algorithm at a URL, fetched once for all callers. A set that is no longer fresh
 // answers at once and is fetched in the background.
@@ -56,124 +53,98 @@ type keySet struct {
 	alg    string
 	client *http.Client
 	now    func() time.Time
-	flight singleflight.Group
+	last   atomic.Pointer[fetched]
+	// tried is how the last fetch ended: whoever asks within refetchAfter makes do with that.
+	tried *cache.Cache[error]
+}
 
-	mu        sync.Mutex
-	keys      map[string]crypto.PublicKey
-	fetched   time.Time // time of the last successful fetch
-	freshTill time.Time
-	tried     time.Time // end of the last fetch
-	lastErr   error     // error of the last fetch
+// fetched are the keys of the last fetch that succeeded, by their ids.
+type fetched struct {
+	keys          map[string]crypto.PublicKey
+	at, freshTill time.Time
 }
 
 // key waits for a fetch only where it has no such key. Its error is errUnknownKey, or serve.ErrKeysUnavailable where
 // that cannot be known.
 func (s *keySet) key(ctx context.Context, kid string) (crypto.PublicKey, error) {
-	key, settled, err := s.lookup(kid)
-	if settled {
-		return key, err
-	}
-	done := s.flight.DoChan("", func() (any, error) {
-		// Another caller's fetch may have ended since the lookup above.
-		if _, settled, _ := s.lookup(kid); !settled {
-			s.refresh()
-		}
-		return nil, nil
-	})
+	key, fresh := s.known(kid)
 	if key != nil {
+		if !fresh {
+			go func() { _, _ = s.tried.Get(context.WithoutCancel(ctx), "", s.refresh) }()
+		}
 		return key, nil
 	}
-	select {
-	case <-done:
-	case <-ctx.Done():
-		return nil, fmt.Errorf("%w: %w", serve.ErrKeysUnavailable, ctx.Err())
+	failed, err := s.tried.Get(ctx, "", s.refresh)
+	if err = cmp.Or(err, failed); err != nil {
+		err = fmt.Errorf("%w: %w", serve.ErrKeysUnavailable, err)
 	}
-	key, _, err = s.lookup(kid)
-	return key, err
+	if key, _ = s.known(kid); key != nil {
+		return key, nil
+	}
+	return nil, cmp.Or(err, errUnknownKey)
 }
 
-// lookup answers from the present set; unless settled, a fetch may give a better answer.
-func (s *keySet) lookup(kid string) (key crypto.PublicKey, settled bool, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := s.now()
-	usable := s.keys != nil && now.Before(s.fetched.Add(keepFor))
-	justTried := !s.tried.IsZero() && now.Before(s.tried.Add(refetchAfter))
-	if usable {
-		key = s.keys[kid]
+func (s *keySet) known(kid string) (key crypto.PublicKey, fresh bool) {
+	last, now := s.last.Load(), s.now()
+	if last == nil || !now.Before(last.at.Add(keepFor)) {
+		return nil, false
 	}
-	switch {
-	case key != nil:
-		return key, justTried || now.Before(s.freshTill), nil
-	case usable && s.lastErr == nil:
-		return nil, justTried, errUnknownKey
-	default:
-		// There is no set, or the id is unknown and the last fetch has failed.
-		return nil, justTried, fmt.Errorf("%w: %w", serve.ErrKeysUnavailable, cmp.Or(s.lastErr, errNotFetched))
-	}
+	return last.keys[kid], now.Before(last.freshTill)
 }
 
-// refresh fetches the set for every caller, so no caller's context ends it.
-func (s *keySet) refresh() {
-	ctx, cancel := context.WithTimeout(context.Background(), fetchTimeout)
+// refresh fetches the set, and says how that ended.
+func (s *keySet) refresh(ctx context.Context) (failed error, good time.Duration, _ error) {
+	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
-	keys, fresh, err := s.fetch(ctx)
-
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := s.now()
-	s.tried, s.lastErr = now, err
-	if err == nil {
-		s.keys, s.fetched, s.freshTill = keys, now, now.Add(fresh)
+	last, failed := s.fetch(ctx)
+	if failed == nil {
+		s.last.Store(last)
 	}
+	return failed, refetchAfter, nil
 }
 
-func (s *keySet) fetch(ctx context.Context) (map[string]crypto.PublicKey, time.Duration, error) {
+func (s *keySet) fetch(ctx context.Context) (*fetched, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url, nil)
 	if err != nil {
-		return nil, 0, errors.New("request_not_made")
+		return nil, errors.New("request_not_made")
 	}
 	response, err := s.client.Do(request)
 	if err != nil {
-		return nil, 0, errors.New("no_answer")
+		return nil, errors.New("no_answer")
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode != http.StatusOK {
-		return nil, 0, fmt.Errorf("status_%d", response.StatusCode)
+		return nil, fmt.Errorf("status_%d", response.StatusCode)
 	}
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxKeysBytes+1))
 	if err != nil {
-		return nil, 0, errors.New("answer_cut")
+		return nil, errors.New("answer_cut")
 	}
 	if len(body) > maxKeysBytes {
-		return nil, 0, errors.New("answer_too_long")
+		return nil, errors.New("answer_too_long")
 	}
 	keys, err := parseKeys(body, s.alg)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
-	return keys, freshFor(response.Header.Get("Cache-Control")), nil
+	now := s.now()
+	return &fetched{keys, now, now.Add(freshFor(response.Header.Get("Cache-Control")))}, nil
 }
 
 // parseKeys reads a JSON Web Key Set (RFC 7517) and returns the keys of the algorithm.
 func parseKeys(body []byte, alg string) (map[string]crypto.PublicKey, error) {
 	var set struct {
-		Keys []webKey `json:"keys"`
+		Keys []jsontext.Value `json:"keys"`
 	}
 	if err := json.Unmarshal(body, &set); err != nil {
 		return nil, errors.New("not_a_key_set")
 	}
 	keys := map[string]crypto.PublicKey{}
-	for _, k := range set.Keys {
-		if k.Kid == "" || (k.Use != "" && k.Use != "sig") || (k.Alg != "" && k.Alg != alg) {
-			continue
-		}
-		read := webKey.rsa
-		if alg == jwt.SigningMethodES256.Alg() {
-			read = webKey.ecdsa
-		}
-		if key, ok := read(k); ok {
-			keys[k.Kid] = key
+	for _, text := range set.Keys {
+		var k jose.JSONWebKey
+		if k.UnmarshalJSON(text) == nil && k.KeyID != "" && (k.Use == "" || k.Use == "sig") &&
+			(k.Algorithm == "" || k.Algorithm == alg) && signs(k.Key, alg) {
+			keys[k.KeyID] = k.Key
 		}
 	}
 	if len(keys) == 0 {
@@ -183,42 +154,17 @@ func parseKeys(body []byte, alg string) (map[string]crypto.PublicKey, error) {
 	return keys, nil
 }
 
-type webKey struct {
-	Kty string `json:"kty"`
-	Kid string `json:"kid"`
-	Use string `json:"use"`
-	Alg string `json:"alg"`
-	N   string `json:"n"`
-	E   string `json:"e"`
-	Crv string `json:"crv"`
-	X   string `json:"x"`
-	Y   string `json:"y"`
-}
-
-// rsa returns an RSA key within the bounds of its size (RFC 7518 section 6.3).
-func (k webKey) rsa() (crypto.PublicKey, bool) {
-	modulus, errN := base64.RawURLEncoding.DecodeString(k.N)
-	exponent, errE := base64.RawURLEncoding.DecodeString(k.E)
-	if k.Kty != "RSA" || errN != nil || errE != nil || len(exponent) > 4 {
-		return nil, false
+// signs reports whether a key is one of the algorithm, an RSA key within the bounds of its size.
+func signs(key crypto.PublicKey, alg string) bool {
+	switch key := key.(type) {
+	case *rsa.PublicKey:
+		return alg == jwt.SigningMethodRS256.Alg() && key.N.BitLen() >= minKeyBits && key.N.BitLen() <= maxKeyBits &&
+			key.E >= 3 && key.E <= 1<<31-1 && key.E%2 == 1
+	case *ecdsa.PublicKey:
+		return alg == jwt.SigningMethodES256.Alg() && key.Curve == elliptic.P256()
+	default:
+		return false
 	}
-	n, e := new(big.Int).SetBytes(modulus), new(big.Int).SetBytes(exponent).Int64()
-	if n.BitLen() < minKeyBits || n.BitLen() > maxKeyBits || e < 3 || e > 1<<31-1 || e%2 == 0 {
-		return nil, false
-	}
-	return &rsa.PublicKey{N: n, E: int(e)}, true
-}
-
-// ecdsa returns a point of P-256 that is on the curve (RFC 7518 section 6.2).
-func (k webKey) ecdsa() (crypto.PublicKey, bool) {
-	const size = 32 // bytes of each coordinate
-	x, errX := base64.RawURLEncoding.DecodeString(k.X)
-	y, errY := base64.RawURLEncoding.DecodeString(k.Y)
-	if k.Kty != "EC" || k.Crv != "P-256" || errX != nil || errY != nil || len(x) != size || len(y) != size {
-		return nil, false
-	}
-	key, err := ecdsa.ParseUncompressedPublicKey(elliptic.P256(), append(append([]byte{4}, x...), y...))
-	return key, err == nil
 }
 
 // freshFor returns how long an answer with this Cache-Control is fresh.

@@ -6,6 +6,7 @@ import (
 	"crypto"
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -17,6 +18,7 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 
 	"billhook/internal/platform/cache"
+	"billhook/internal/platform/serve"
 )
 
 // The JWT library accepts Email for email, and the last of two equal names, where another reader of the same token may
@@ -42,8 +44,8 @@ type claims struct {
 // lastDate is the end of the year 9999. A later date is refused.
 const lastDate = 253402300799
 
-// date is a NumericDate (RFC 7519 section 2), nil where the token has none.
-type date struct{ *jwt.NumericDate }
+// date is a NumericDate (RFC 7519 section 2), zero where the token has none.
+type date struct{ time.Time }
 
 // UnmarshalJSONFrom accepts a number, but no null and no string with a number.
 func (d *date) UnmarshalJSONFrom(from *jsontext.Decoder) error {
@@ -58,18 +60,20 @@ func (d *date) UnmarshalJSONFrom(from *jsontext.Decoder) error {
 	if err != nil || seconds < 0 || seconds > lastDate {
 		return errClaim
 	}
-	d.NumericDate = jwt.NewNumericDate(time.Unix(int64(seconds), 0))
+	d.Time = time.Unix(int64(seconds), 0)
 	return nil
 }
 
 var errClaim = errors.New("auth: claim of a wrong form")
 
-// issuer is one kind of token: its names, algorithm, keys, and checks of audience and times.
+// issuer is one kind of token: its names, algorithm, keys and audience.
 type issuer struct {
-	names     []string
-	method    jwt.SigningMethod
-	validator *jwt.Validator
-	keys      *keySet
+	names    []string
+	method   jwt.SigningMethod
+	audience string
+	// longest is the longest life of a token; 0: any, and the account's address must be verified.
+	longest time.Duration
+	keys    *keySet
 	// proved are the keys that have verified tokens: Pub/Sub sends a token for as long as it is valid.
 	proved *cache.Cache[crypto.PublicKey]
 }
@@ -78,23 +82,19 @@ type issuer struct {
 const maxProved = 100
 
 func (c Config) issuer(method jwt.SigningMethod, keysURL string, names ...string) (issuer, error) {
-	keys := &keySet{url: keysURL, alg: method.Alg(), now: c.Now, client: cmp.Or(c.Client, &http.Client{})}
-	if keys.now == nil {
-		keys.now = time.Now
+	now := c.Now
+	if now == nil {
+		now = time.Now
 	}
-	proved := cache.New[crypto.PublicKey](maxProved, keys.now)
-	return issuer{names: names, method: method, keys: keys, proved: proved}.expecting(c.Audience), checkKeysURL(keysURL)
-}
-
-func (i issuer) expecting(audience string) issuer {
-	i.validator = jwt.NewValidator(
-		jwt.WithAudience(audience), jwt.WithExpirationRequired(), jwt.WithIssuedAt(), jwt.WithLeeway(leeway), jwt.WithTimeFunc(i.keys.now),
-	)
-	return i
+	return issuer{
+		names: names, method: method, audience: c.Audience, proved: cache.New[crypto.PublicKey](maxProved, now), keys: &keySet{
+			url: keysURL, alg: method.Alg(), client: cmp.Or(c.Client, &http.Client{}), now: now, tried: cache.New[error](1, now),
+		},
+	}, checkKeysURL(keysURL)
 }
 
 // read checks signature, issuer, audience and times; where Cloud Run has verified and removed the signature, all but
-// that. The error wraps ErrInvalid or serve.ErrKeysUnavailable.
+// that. The error wraps ErrInvalid, serve.ErrNotAllowed or serve.ErrKeysUnavailable.
 func (i issuer) read(ctx context.Context, token string, signatureRemoved bool) (claims, error) {
 	header, content, err := i.open(token)
 	if err == nil && !signatureRemoved {
@@ -140,33 +140,26 @@ func (i issuer) open(token string) (header protected, content claims, err error)
 	return header, content, nil
 }
 
-// codes are those of the library's errors, whose texts may quote the token.
-var codes = []struct {
-	of   error
-	code string
-}{
-	{jwt.ErrTokenExpired, "expired"}, {jwt.ErrTokenUsedBeforeIssued, "issued_in_the_future"}, {jwt.ErrTokenNotValidYet, "not_valid_yet"},
-	{jwt.ErrTokenInvalidAudience, "audience"}, {jwt.ErrTokenRequiredClaimMissing, "claim_missing"},
-}
-
+// validate compares by itself: the JWT library knows one issuer, treats iat as optional, and quotes the token.
 func (i issuer) validate(content claims) error {
-	if content.IssuedAt.NumericDate == nil { // the library treats iat as optional
-		return invalid("claim_missing")
-	}
-	err := i.validator.Validate(jwt.RegisteredClaims{
-		Audience: content.Audience, ExpiresAt: content.ExpiresAt.NumericDate,
-		IssuedAt: content.IssuedAt.NumericDate, NotBefore: content.NotBefore.NumericDate,
-	})
-	for _, known := range codes {
-		if errors.Is(err, known.of) {
-			return invalid(known.code)
-		}
-	}
+	now := i.keys.now()
 	switch {
-	case err != nil:
-		return invalid("claims")
-	case !slices.Contains(i.names, content.Issuer): // the library compares with one issuer only
+	case content.IssuedAt.IsZero(), content.ExpiresAt.IsZero(), strings.Join(content.Audience, "") == "":
+		return invalid("claim_missing")
+	case !now.Before(content.ExpiresAt.Add(leeway)):
+		return invalid("expired")
+	case now.Before(content.IssuedAt.Add(-leeway)):
+		return invalid("issued_in_the_future")
+	case now.Before(content.NotBefore.Add(-leeway)):
+		return invalid("not_valid_yet")
+	case !slices.Contains(content.Audience, i.audience):
+		return invalid("audience")
+	case !slices.Contains(i.names, content.Issuer):
 		return invalid("issuer")
+	case i.longest > 0 && content.ExpiresAt.Sub(content.IssuedAt.Time) > i.longest:
+		return invalid("life")
+	case i.longest == 0 && !content.EmailVerified:
+		return fmt.Errorf("%w: email_not_verified", serve.ErrNotAllowed)
 	}
 	return nil
 }

@@ -50,7 +50,9 @@ type Installation struct {
 	jobs     *cloudscheduler.Service
 	secrets  *secretmanager.Service
 	projects *cloudresourcemanager.Service
-	project  project
+	// policy is who holds what on the whole project, read at the first question. failed says why it could not be.
+	policy func() *cloudresourcemanager.Policy
+	failed error
 }
 
 // Open returns the installation. Without options the client libraries find the credentials.
@@ -65,6 +67,13 @@ func Open(ctx context.Context, config Config, options ...option.ClientOption) (*
 	if err := errors.Join(failed[:]...); err != nil {
 		return nil, fmt.Errorf("installed: clients: %w", err)
 	}
+	i.policy = sync.OnceValue(func() *cloudresourcemanager.Policy {
+		ctx, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
+		policy, err := i.projects.Projects.GetIamPolicy(config.ProjectID, &cloudresourcemanager.GetIamPolicyRequest{}).Context(ctx).Do()
+		i.failed = err
+		return cmp.Or(policy, &cloudresourcemanager.Policy{})
+	})
 	return i, nil
 }
 
@@ -92,28 +101,24 @@ type Found struct {
 // Examine looks at the services, the jobs and the secrets, and says of each what is wrong, and what it could not
 // look at.
 func (i *Installation) Examine(ctx context.Context) Found {
+	found := Found{Accounts: map[string]string{}}
 	if i.config.Region == "" {
-		return Found{Accounts: map[string]string{}, Findings: []finding.Finding{}, Unread: []finding.Unread{
-			{What: "services, jobs and secrets", Why: "no worker's address names the region: say --region"},
-		}}
+		what := "services, jobs and secrets"
+		found.Unread = []finding.Unread{{What: what, Why: "no worker's address names the region: say --region"}}
+		return found
 	}
-	names := []string{catalog.Webhook}
 	questions := []func(context.Context, *look){func(ctx context.Context, at *look) { at.webhook(ctx) }}
 	for _, pool := range i.config.Catalog.Pools() {
-		names = append(names, catalog.WorkerOf(pool))
 		questions = append(questions, func(ctx context.Context, at *look) { at.worker(ctx, pool) })
 	}
 	for _, task := range i.config.Tasks {
 		questions = append(questions, func(ctx context.Context, at *look) { at.job(ctx, task) })
 	}
 	looks := i.ask(ctx, questions)
-	found := Found{Findings: []finding.Finding{}, Unread: []finding.Unread{}, Accounts: map[string]string{}}
-	for n, name := range names {
-		if account := looks[n].account; account != "" {
-			found.Accounts[name] = account
-		}
-	}
 	for _, at := range append(looks, i.ask(ctx, i.ofSecrets(looks))...) {
+		if at.account != "" {
+			found.Accounts[at.name] = at.account
+		}
 		found.Findings = append(found.Findings, at.findings...)
 		found.Unread = append(found.Unread, at.unread...)
 	}
@@ -136,14 +141,15 @@ type look struct {
 	*Installation
 	findings []finding.Finding
 	unread   []finding.Unread
-	account  string
-	reads    []version
+	// name is a service's in the catalog, id that of Cloud Run.
+	name, id, account string
+	reads             []version
 }
 
-type version struct{ secret, number, service string }
+type version struct{ secret, number string }
 
 func (l *look) find(kind, id string, code finding.Code, have, want string) {
-	l.findings = append(l.findings, finding.Of(kind, id, code).Differs(have, want))
+	l.findings = append(l.findings, finding.Of(kind, id, code, have, want))
 }
 
 // missing reports whether there is no such thing; any other error is noted as what could not be looked at.
@@ -177,33 +183,18 @@ const getProjectPolicy = "resourcemanager.projects.getIamPolicy"
 // Permissions are those that Examine and Inherits take.
 var Permissions = []string{getService, getPolicy, getJob, listSecrets, getVersion, listVersions, getProjectPolicy}
 
-// project is who holds what on the whole project, read at the first question.
-type project struct {
-	once   sync.Once
-	policy *cloudresourcemanager.Policy
-	err    error
-}
-
 // Inherits reports whether a member of the project holds one of the roles on all of it, whatever the hour. Where that
 // cannot be looked at none does, and Unread says so.
-func (i *Installation) Inherits(ctx context.Context, roles []string, is func(member string) bool) bool {
-	i.project.once.Do(func() {
-		bounded, cancel := context.WithTimeout(ctx, timeout)
-		defer cancel()
-		i.project.policy, i.project.err = i.projects.Projects.GetIamPolicy(i.config.ProjectID, &cloudresourcemanager.GetIamPolicyRequest{}).Context(bounded).Do()
-	})
-	if i.project.err != nil {
-		return false
-	}
-	return slices.ContainsFunc(i.project.policy.Bindings, func(b *cloudresourcemanager.Binding) bool {
+func (i *Installation) Inherits(roles []string, is func(member string) bool) bool {
+	return slices.ContainsFunc(i.policy().Bindings, func(b *cloudresourcemanager.Binding) bool {
 		return b.Condition == nil && slices.Contains(roles, b.Role) && slices.ContainsFunc(b.Members, is)
 	})
 }
 
 // Unread is what a question to Inherits could not look at. It is asked once all questions are.
 func (i *Installation) Unread() []finding.Unread {
-	if i.project.err == nil {
+	if i.failed == nil {
 		return nil
 	}
-	return []finding.Unread{{What: "whether what is said to be missing is granted on the whole project", Permission: getProjectPolicy, Why: why(i.project.err)}}
+	return []finding.Unread{{What: "whether what is said to be missing is granted on the whole project", Permission: getProjectPolicy, Why: why(i.failed)}}
 }

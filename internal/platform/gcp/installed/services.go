@@ -3,6 +3,7 @@ package installed
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"strings"
 
@@ -62,13 +63,14 @@ func (l *look) worker(ctx context.Context, pool string) {
 		}
 	}
 	is := func(member string) bool { return member == "serviceAccount:"+account }
-	if account != "" && !slices.ContainsFunc(members, is) && !l.Inherits(ctx, append(slices.Clone(invoking), "roles/editor", "roles/owner"), is) {
+	if account != "" && !slices.ContainsFunc(members, is) && !l.Inherits(append(slices.Clone(invoking), "roles/editor", "roles/owner"), is) {
 		l.find("service", id, InvokerMissing, "", invoker+" for "+account)
 	}
 }
 
 // service looks whether a service is there and ready. It is nil where it is not there, or could not be looked at.
 func (l *look) service(ctx context.Context, id, name string) *run.GoogleCloudRunV2Service {
+	l.id, l.name = id, name
 	service, err := l.services.Projects.Locations.Services.Get(l.parent() + "/services/" + id).Context(ctx).Do()
 	if err != nil {
 		if l.missing(err, "service "+id, getService) {
@@ -96,7 +98,7 @@ func (l *look) service(ctx context.Context, id, name string) *run.GoogleCloudRun
 		for _, variable := range container.Env {
 			if variable.ValueSource != nil && variable.ValueSource.SecretKeyRef != nil {
 				ref := variable.ValueSource.SecretKeyRef
-				l.reads = append(l.reads, version{secret: ref.Secret, number: ref.Version, service: id})
+				l.reads = append(l.reads, version{secret: ref.Secret, number: ref.Version})
 			}
 		}
 	}
@@ -164,24 +166,23 @@ const (
 
 // ofSecrets asks whether each version that a service reads can be read, and whether the other secrets have one.
 func (i *Installation) ofSecrets(looks []*look) (questions []func(context.Context, *look)) {
-	var reads []version
+	readers := map[version][]string{}
 	for _, at := range looks {
 		for _, one := range at.reads {
-			same := func(other version) bool { return other.secret == one.secret && other.number == one.number }
-			if n := slices.IndexFunc(reads, same); n < 0 {
-				reads = append(reads, one)
-			} else if reads[n].service != one.service {
-				reads[n].service += ", " + one.service
-			}
+			readers[one] = append(readers[one], at.id)
 		}
 	}
+	reads := slices.SortedFunc(maps.Keys(readers), func(a, b version) int {
+		return cmp.Or(cmp.Compare(a.secret, b.secret), cmp.Compare(a.number, b.number))
+	})
 	for _, one := range reads {
-		questions = append(questions, func(ctx context.Context, at *look) { at.version(ctx, one) })
+		by := strings.Join(slices.Compact(readers[one]), ", ")
+		questions = append(questions, func(ctx context.Context, at *look) { at.version(ctx, one, by) })
 	}
 	return append(questions, func(ctx context.Context, at *look) { at.unreadSecrets(ctx, reads) })
 }
 
-func (l *look) version(ctx context.Context, of version) {
+func (l *look) version(ctx context.Context, of version, by string) {
 	id := idOf(of.secret)
 	name := "projects/" + l.config.ProjectID + "/secrets/" + id
 	if strings.HasPrefix(of.secret, "projects/") { // a secret of another project
@@ -191,9 +192,9 @@ func (l *look) version(ctx context.Context, of version) {
 	have, err := l.secrets.Projects.Secrets.Versions.Get(name + "/versions/" + of.number).Context(ctx).Do()
 	switch {
 	case err != nil && l.missing(err, what, getVersion):
-		l.find("secret", id, VersionUnusable, "there is no version "+of.number, "version "+of.number+" is "+enabled+", for "+of.service)
+		l.find("secret", id, VersionUnusable, "there is no version "+of.number, "version "+of.number+" is "+enabled+", for "+by)
 	case err == nil && have.State != enabled:
-		l.find("secret", id, VersionUnusable, "version "+of.number+" is "+have.State, "version "+of.number+" is "+enabled+", for "+of.service)
+		l.find("secret", id, VersionUnusable, "version "+of.number+" is "+have.State, "version "+of.number+" is "+enabled+", for "+by)
 	}
 }
 

@@ -63,16 +63,13 @@ func (b *Backlogs) Backlogs(ctx context.Context) (held map[string]backlog.Held, 
 	return held, at, nil
 }
 
-// own narrows a filter to the installation's subscriptions: Google charges for each series that it returns.
-func (b *Backlogs) own() string {
-	if b.names.Installation == "" {
-		return ""
+func (b *Backlogs) newest(
+	ctx context.Context, filter string, now time.Time, found func(subscription string, number int64, at time.Time),
+) error {
+	if b.names.Installation != "" { // Google charges for each series that it returns
+		filter += ` AND resource.labels.subscription_id = starts_with("` + b.names.prefix() + `")`
 	}
-	return ` AND resource.labels.subscription_id = starts_with("` + b.names.prefix() + `")`
-}
-
-func (b *Backlogs) newest(ctx context.Context, metric string, now time.Time, found func(subscription string, number int64, at time.Time)) error {
-	return b.service.Projects.TimeSeries.List("projects/"+b.names.ProjectID).Filter(metric+b.own()).View("FULL").
+	return b.service.Projects.TimeSeries.List("projects/"+b.names.ProjectID).Filter(filter).View("FULL").
 		IntervalStartTime(now.Add(-recent).Format(time.RFC3339)).IntervalEndTime(now.Format(time.RFC3339)).
 		Fields("nextPageToken", "timeSeries(resource/labels,points)").
 		Pages(ctx, func(page *monitoring.ListTimeSeriesResponse) error {

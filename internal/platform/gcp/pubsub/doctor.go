@@ -27,7 +27,7 @@ type Look struct {
 	// is not looked at without them.
 	Accounts map[string]string
 	// Inherits reports whether a member of the project holds one of the roles on the whole project; nil: none does.
-	Inherits func(ctx context.Context, roles []string, is func(member string) bool) bool
+	Inherits func(roles []string, is func(member string) bool) bool
 	// Label is the value of the label app on what Terraform made for this installation; empty: labels are not gone by.
 	Label string
 	// Known are the ids of others' subscriptions on the installation's topics that are no finding.
@@ -35,8 +35,8 @@ type Look struct {
 }
 
 // Examine compares each queue with what the project has, and changes nothing. It returns every harmful difference, in
-// the order of the catalog, at the end what the catalog does not have, and what the account may not look at. After an
-// error the findings are those up to there. A queue that is paused as recorded and marked differs on purpose, and so does
+// the order of the catalog, at the end what the catalog does not have, and what the account may not look at.
+// A queue that is paused as recorded and marked differs on purpose, and so does
 // what Provision makes on an emulator. Grants inherited from a folder are not seen, nor whether Pub/Sub's agent may mint
 // tokens for the push account.
 func Examine(ctx context.Context, c *catalog.Catalog, target Target, look Look, options ...option.ClientOption) (Examination, error) {
@@ -47,13 +47,13 @@ func Examine(ctx context.Context, c *catalog.Catalog, target Target, look Look, 
 	if err != nil {
 		return Examination{}, err
 	}
-	defer a.close()
+	defer func() { _ = a.client.Close() }() // everything that was asked has been answered
 	found, err := a.examine(ctx, c, look)
 	if err != nil {
-		return found, err
+		return Examination{}, err
 	}
-	strays, unread, err := a.strays(ctx, c, look)
-	found.Findings, found.Unread = append(found.Findings, strays...), append(found.Unread, unread...)
+	beside, err := a.strays(ctx, c, look)
+	found.Findings, found.Unread = append(found.Findings, beside.findings...), append(found.Unread, beside.unread...)
 	return found, err
 }
 
@@ -64,8 +64,6 @@ type Examination struct {
 	// queue. One whose subscription does not say it is not among them.
 	Catalogs map[string]string
 	Unread   []finding.Unread
-	// Kept are the queues that do not run and whose subscription keeps what waits, without an endpoint.
-	Kept []string
 }
 
 const (
@@ -73,8 +71,6 @@ const (
 	getsSubscription   = "pubsub.subscriptions.get"
 	listsTopics        = "pubsub.topics.list"
 	listsSubscriptions = "pubsub.subscriptions.list"
-	// listsReaders lists the subscriptions of a topic, of other projects too.
-	listsReaders = "pubsub.topics.get"
 )
 
 func (a admin) examine(ctx context.Context, c *catalog.Catalog, look Look) (Examination, error) {
@@ -104,14 +100,11 @@ func (a admin) examine(ctx context.Context, c *catalog.Catalog, look Look) (Exam
 	for _, e := range all {
 		found.Findings = append(found.Findings, e.findings...)
 		found.Unread = append(found.Unread, e.unread...)
-		if e.kept {
-			found.Kept = append(found.Kept, e.queue)
-		}
 		if e.catalog != "" {
 			found.Catalogs[e.queue] = e.catalog
 		}
 		if e.failed != nil {
-			return found, e.failed
+			return Examination{}, e.failed
 		}
 	}
 	return found, nil
@@ -126,23 +119,21 @@ type examiner struct {
 	deadLetters string
 	publishers  map[string][]string
 	catalog     string
-	// kept: the queue does not run, and its subscription is still there, without an endpoint.
-	kept   bool
-	unread []finding.Unread
-	failed error
+	unread      []finding.Unread
+	failed      error
 }
 
-// hidden notes what the account may not look at, and reports whether that is what the error says.
-func (e *examiner) hidden(err error, what, permission string) bool {
-	denied := status.Code(err) == codes.PermissionDenied
-	if denied {
-		e.unread = append(e.unread, finding.Unread{What: what, Permission: permission, Why: codes.PermissionDenied.String()})
+// hidden notes what the account may not look at, and reports whether that is what the error says; any other it returns.
+func (e *examiner) hidden(err error, what, permission string) (bool, error) {
+	if status.Code(err) != codes.PermissionDenied {
+		return false, err
 	}
-	return denied
+	e.unread = append(e.unread, finding.Unread{What: what, Permission: permission, Why: codes.PermissionDenied.String()})
+	return true, nil
 }
 
 func (e *examiner) find(kind, id string, code finding.Code, have, want string) {
-	f := finding.Of(kind, id, code).Differs(have, want)
+	f := finding.Of(kind, id, code, have, want)
 	f.Queue = e.queue
 	e.findings = append(e.findings, f)
 }
@@ -154,87 +145,83 @@ func (e *examiner) enabled(ctx context.Context, q catalog.Queue) error {
 			return err
 		}
 	}
-	var missing []string
-	deadLettersKept := false
+	deadLettersKept := q.DeadLetter.Drop
 	for _, want := range subscriptions {
-		have, err := e.read(ctx, want.Name)
-		if e.hidden(err, "subscription "+idOf(want.Name), getsSubscription) {
-			deadLettersKept = true // perhaps
-			continue
-		}
+		have, hidden, err := e.subscription(ctx, want.Name)
 		if err != nil {
 			return err
 		}
-		if have == nil {
-			missing = append(missing, want.Name)
-			continue
-		}
-		deadLettersKept = deadLettersKept || have.Topic == e.target.topicName(q.DeadLetter.Topic)
-		e.compare(q, have, want)
-		if policy := have.DeadLetterPolicy; policy != nil && want.DeadLetterPolicy != nil && !e.target.Emulator {
-			if err := e.grants(ctx, policy.DeadLetterTopic, have.Name); err != nil {
-				return err
+		deadLettersKept = deadLettersKept || hidden || have.GetTopic() == e.target.topicName(q.DeadLetter.Topic)
+		switch {
+		case hidden:
+		case have == nil:
+			code := DeadLettersPushMissing
+			if want.PushConfig == nil {
+				code = HoldMissing
+			} else if want.Topic == e.target.topicName(q.Topic()) {
+				code = SubscriptionMissing
+			}
+			e.find("subscription", idOf(want.Name), code, "", "")
+		default:
+			e.compare(q, have, want)
+			if policy := have.DeadLetterPolicy; policy != nil && want.DeadLetterPolicy != nil && !e.target.Emulator {
+				if err := e.grants(ctx, policy.DeadLetterTopic, have.Name); err != nil {
+					return err
+				}
 			}
 		}
 	}
-	if !q.DeadLetter.Drop && !deadLettersKept {
+	if !deadLettersKept {
 		e.find("topic", e.target.id(q.DeadLetter.Topic), DeadLettersUnkept, "", "")
-	}
-	codes := map[string]finding.Code{
-		e.target.subscriptionName(q.PushSubscription()): SubscriptionMissing,
-		e.target.subscriptionName(q.DeadLetterHold()):   HoldMissing,
-		e.target.subscriptionName(q.DeadLetterPush()):   DeadLettersPushMissing,
-	}
-	for _, name := range missing {
-		e.find("subscription", idOf(name), codes[name], "", "")
 	}
 	return nil
 }
 
-// disabled looks at a queue that is not enabled: it has nothing, or what it had once, paused.
-func (e *examiner) disabled(ctx context.Context, q catalog.Queue, shared bool) error {
-	kept := false
+// disabled looks at a queue that is not enabled: it has nothing, or what it had once, paused. kept: its topic is another
+// queue's too.
+func (e *examiner) disabled(ctx context.Context, q catalog.Queue, kept bool) error {
 	for _, id := range pushes(q) {
-		have, err := e.read(ctx, e.target.subscriptionName(id))
-		if e.hidden(err, "subscription "+e.target.id(id), getsSubscription) {
-			kept = true // perhaps
-			continue
-		}
+		have, hidden, err := e.subscription(ctx, e.target.subscriptionName(id))
 		if err != nil {
 			return err
 		}
-		own := have != nil && id == q.PushSubscription()
-		kept, e.kept = kept || own, e.kept || own && have.GetPushConfig().GetPushEndpoint() == ""
+		kept = kept || hidden || have != nil && id == q.PushSubscription()
 		if have.GetPushConfig().GetPushEndpoint() != "" {
 			e.find("subscription", e.target.id(id), LeftOver, "", "")
 		}
 	}
-	topic, err := e.readTopic(ctx, q.Topic())
-	if topic != nil && !kept && !shared {
+	topic, _, err := e.readTopic(ctx, q.Topic())
+	if topic != nil && !kept {
 		e.find("topic", e.target.id(q.Topic()), MessagesUnkept, "", "")
-	}
-	if e.hidden(err, "topic "+e.target.id(q.Topic()), getsTopic) {
-		return nil
 	}
 	return err
 }
 
 func (e *examiner) topic(ctx context.Context, id string) error {
-	topic, err := e.readTopic(ctx, id)
-	switch hidden := e.hidden(err, "topic "+e.target.id(id), getsTopic); {
-	case err != nil && !hidden:
+	topic, hidden, err := e.readTopic(ctx, id)
+	if err != nil {
 		return err
-	case topic == nil && !hidden:
+	}
+	if topic == nil && !hidden {
 		e.find("topic", e.target.id(id), TopicMissing, "", "")
 		return nil
 	}
 	return e.publish(ctx, id)
 }
 
-func (e *examiner) readTopic(ctx context.Context, id string) (*pubsubpb.Topic, error) {
+// readTopic returns nil where there is none, or the account may not look whether there is one.
+func (e *examiner) readTopic(ctx context.Context, id string) (topic *pubsubpb.Topic, hidden bool, err error) {
 	name := e.target.topicName(id)
-	topic, err := e.client.TopicAdminClient.GetTopic(ctx, &pubsubpb.GetTopicRequest{Topic: name})
-	return found(topic, err, name)
+	topic, err = e.client.TopicAdminClient.GetTopic(ctx, &pubsubpb.GetTopicRequest{Topic: name})
+	topic, err = found(topic, err, name)
+	hidden, err = e.hidden(err, "topic "+idOf(name), getsTopic)
+	return topic, hidden, err
+}
+
+func (e *examiner) subscription(ctx context.Context, name string) (have *pubsubpb.Subscription, hidden bool, err error) {
+	have, err = e.read(ctx, name)
+	hidden, err = e.hidden(err, "subscription "+idOf(name), getsSubscription)
+	return have, hidden, err
 }
 
 // setting is one of a subscription's that differs from what it should be, in words.
@@ -252,6 +239,8 @@ func (t Target) settings(have, want *pubsubpb.Subscription) []setting {
 	deadline := func(s *pubsubpb.Subscription) string {
 		return (time.Duration(s.AckDeadlineSeconds) * time.Second).String()
 	}
+	none := func(text string) string { return cmp.Or(text, "none") }
+	onOff := map[bool]string{true: "on", false: "off"}
 	deadLetters := WrongDeadLetters
 	switch {
 	case have.DeadLetterPolicy == nil:
@@ -263,13 +252,33 @@ func (t Target) settings(have, want *pubsubpb.Subscription) []setting {
 		{WrongTopic, "", idOf(have.Topic), idOf(want.Topic)},
 		{Expiring, "expiration_policy", expires, "never"},
 		{map[bool]finding.Code{true: OrderingOn, false: OrderingOff}[have.EnableMessageOrdering], "", onOff[have.EnableMessageOrdering], onOff[want.EnableMessageOrdering]},
-		{WrongFilter, "", cmp.Or(have.Filter, "none"), cmp.Or(want.Filter, "none")},
+		{WrongFilter, "", none(have.Filter), none(want.Filter)},
 		{WrongDeadline, "ack_deadline_seconds", deadline(have), deadline(want)},
 		{ShortRetention, "message_retention_duration", have.MessageRetentionDuration.AsDuration().String(), want.MessageRetentionDuration.AsDuration().String()},
 		{deadLetters, "dead_letter_policy", backstop(have.DeadLetterPolicy), backstop(want.DeadLetterPolicy)},
 	}
 	if want.RetryPolicy != nil {
 		all = append(all, setting{WrongRetryPolicy, "retry_policy", waits(have.RetryPolicy), waits(want.RetryPolicy)})
+	}
+	code, to, wanted := WrongEndpoint, have.PushConfig.GetPushEndpoint(), want.PushConfig.GetPushEndpoint()
+	switch {
+	case wanted == "":
+		code = Pushed
+	case to == "":
+		code = NotPushed
+	case t.PushBaseURL == "" && strings.HasSuffix(to, wanted):
+		to = wanted
+	}
+	all = append(all, setting{code, "push_config", to, wanted})
+	if code == WrongEndpoint && t.PushBaseURL != "" {
+		if have.PushConfig.GetNoWrapper() != nil {
+			all = append(all, setting{Unwrapped, "push_config", "without its envelope", "with it"})
+		}
+		if a, b := have.PushConfig.GetOidcToken(), want.PushConfig.GetOidcToken(); !t.Emulator { // it forgets them
+			all = append(all,
+				setting{WrongAccount, "push_config", none(a.GetServiceAccountEmail()), none(b.GetServiceAccountEmail())},
+				setting{WrongAudience, "push_config", none(a.GetAudience()), none(b.GetAudience())})
+		}
 	}
 	return slices.DeleteFunc(all, func(s setting) bool { return s.have == s.want })
 }
@@ -279,40 +288,20 @@ func (e *examiner) compare(q catalog.Queue, have, want *pubsubpb.Subscription) {
 	if have.Detached {
 		e.find("subscription", id, Detached, "", "")
 	}
-	own := want.Name == e.target.subscriptionName(q.PushSubscription())
+	own, rests := want.Name == e.target.subscriptionName(q.PushSubscription()), false
+	if own {
+		e.catalog, rests = have.Labels[CatalogLabel], e.comparePause(q, have)
+	}
 	for _, s := range e.target.settings(have, want) {
 		switch {
 		case s.code == WrongDeadline && own && time.Duration(have.AckDeadlineSeconds)*time.Second <= q.LongestTimeout():
 			s.code, s.want = DeadlineBelowHandler, fmt.Sprintf("%s, for a handler that may take %s", q.AckDeadline, q.LongestTimeout())
-		case s.code == WrongDeadline && want.PushConfig == nil,
+		case rests && s.field == "push_config",
+			s.code == WrongDeadline && want.PushConfig == nil, // which harms nobody, nor does the next
 			s.code == ShortRetention && have.MessageRetentionDuration.AsDuration() > want.MessageRetentionDuration.AsDuration():
-			continue // which harms nobody
+			continue
 		}
 		e.find("subscription", id, s.code, s.have, s.want)
-	}
-	if own {
-		e.catalog = have.Labels[CatalogLabel]
-		if e.comparePause(q, have) {
-			return
-		}
-	}
-	differs := func(code finding.Code, a, b string) {
-		if a != b {
-			e.find("subscription", id, code, a, b)
-		}
-	}
-	switch a, b := have.PushConfig.GetPushEndpoint(), want.PushConfig.GetPushEndpoint(); {
-	case b == "":
-		differs(Pushed, a, b)
-	case a == "":
-		differs(NotPushed, a, b)
-	case e.target.PushBaseURL == "":
-		if !strings.HasSuffix(a, b) {
-			differs(WrongEndpoint, a, b)
-		}
-	default:
-		differs(WrongEndpoint, a, b)
-		e.compareWrapping(differs, have.PushConfig, want.PushConfig)
 	}
 }
 
@@ -323,44 +312,27 @@ func (e *examiner) comparePause(q catalog.Queue, have *pubsubpb.Subscription) (r
 	if paused {
 		want = fmt.Sprintf("paused since %s by %s", record.At.UTC().Format(time.RFC3339), record.Who)
 	}
-	find := func(code finding.Code, is string) {
-		e.find("subscription", e.target.id(q.PushSubscription()), code, is, want)
-	}
-	switch stands := standing(have); {
+	var code finding.Code
+	stands := standing(have)
+	switch {
+	case stands == pause.Paused && !paused && e.look.Paused == nil:
+		code = PauseUnread
 	case stands == pause.Paused && !paused:
-		code := PauseUnrecorded
-		if e.look.Paused == nil {
-			code = PauseUnread
-		}
-		find(code, "marked as paused, without an endpoint")
-		return true
+		code = PauseUnrecorded
 	case stands == pause.Undone && e.look.Paused != nil && !paused:
-		find(PauseMarkLeft, "marked as paused, and pushed")
-	case stands == pause.Undone:
-		find(PauseUndone, "marked as paused, and pushed")
-	case stands == pause.Pushing && paused:
-		find(PauseUndone, "pushed")
+		code = PauseMarkLeft
+	case stands == pause.Undone, stands == pause.Pushing && paused:
+		code = PauseUndone
 	case stands == pause.Unmarked && paused:
-		find(PauseUnmarked, "without an endpoint and without a mark")
-		return true
+		code = PauseUnmarked
 	default:
 		return stands == pause.Paused
 	}
-	return false
-}
-
-var onOff = map[bool]string{true: "on", false: "off"}
-
-func (e *examiner) compareWrapping(differs func(code finding.Code, have, want string), have, want *pubsubpb.PushConfig) {
-	if have.GetNoWrapper() != nil {
-		differs(Unwrapped, "without its envelope", "with it")
-	}
-	if e.target.Emulator {
-		return // it forgets the token's settings
-	}
-	a, b := have.GetOidcToken(), want.GetOidcToken()
-	differs(WrongAccount, cmp.Or(a.GetServiceAccountEmail(), "none"), cmp.Or(b.GetServiceAccountEmail(), "none"))
-	differs(WrongAudience, cmp.Or(a.GetAudience(), "none"), cmp.Or(b.GetAudience(), "none"))
+	e.find("subscription", e.target.id(q.PushSubscription()), code, map[pause.Standing]string{
+		pause.Paused: "marked as paused, without an endpoint", pause.Undone: "marked as paused, and pushed",
+		pause.Pushing: "pushed", pause.Unmarked: "without an endpoint and without a mark",
+	}[stands], want)
+	return have.GetPushConfig().GetPushEndpoint() == ""
 }
 
 func backstop(p *pubsubpb.DeadLetterPolicy) string {

@@ -2,7 +2,6 @@ package pubsub_test
 
 import (
 	"cmp"
-	"context"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -162,7 +161,7 @@ func TestAGrantOnTheProjectIsOneOnItsTopics(t *testing.T) {
 	delete(p.policies, outTopic)
 	delete(p.policies, ordersPush)
 	var asked atomic.Int64 // several queues ask at once
-	p.look.Inherits = func(_ context.Context, roles []string, is func(string) bool) bool {
+	p.look.Inherits = func(roles []string, is func(string) bool) bool {
 		asked.Add(1)
 		return slices.Contains(roles, "roles/editor") && (is("serviceAccount:orders@example.com") || is(pubsubAgent))
 	}

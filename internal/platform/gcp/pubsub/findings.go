@@ -24,43 +24,38 @@ const label = "app"
 
 const listed = 1000
 
-// known are the full names of what the catalog has, whether its queues are enabled or not.
-type known struct {
-	// topics have the queue that they are of, or their own id. Others may read outbound topics.
-	topics, outbound map[string]string
-	subscriptions    map[string]bool
-}
-
-func (t Target) known(c *catalog.Catalog) known {
-	k := known{topics: map[string]string{}, outbound: map[string]string{}, subscriptions: map[string]bool{}}
+// known are the full names of what the catalog has, whether its queues are enabled or not. The topics that others may
+// not read have the queue that they are of, or their own id.
+func (t Target) known(c *catalog.Catalog) map[string]string {
+	known := map[string]string{}
 	for _, topic := range c.OutboundTopics {
-		k.outbound[t.topicName(topic.ID)] = topic.ID
+		known[t.topicName(topic.ID)] = ""
 	}
 	for _, q := range c.Queues {
-		k.topics[t.topicName(q.Topic())] = q.ID
-		k.subscriptions[t.subscriptionName(q.PushSubscription())] = true
+		known[t.topicName(q.Topic())] = q.ID
+		known[t.subscriptionName(q.PushSubscription())] = ""
 		if !q.DeadLetter.Drop {
-			k.topics[t.topicName(q.DeadLetter.Topic)] = q.ID
-			k.subscriptions[t.subscriptionName(q.DeadLetterHold())] = true
-			k.subscriptions[t.subscriptionName(q.DeadLetterPush())] = true
+			known[t.topicName(q.DeadLetter.Topic)] = q.ID
+			known[t.subscriptionName(q.DeadLetterHold())] = ""
+			known[t.subscriptionName(q.DeadLetterPush())] = ""
 		}
 	}
 	for _, topic := range c.Topics {
-		k.topics[t.topicName(topic.ID)] = topic.ID
+		known[t.topicName(topic.ID)] = topic.ID
 	}
-	return k
+	return known
 }
 
 // strays leaves alone what is neither this installation's nor reads its topics.
-func (a admin) strays(ctx context.Context, c *catalog.Catalog, look Look) ([]finding.Finding, []finding.Unread, error) {
+func (a admin) strays(ctx context.Context, c *catalog.Catalog, look Look) (examiner, error) {
 	s := &search{examiner: examiner{admin: a, look: look}, known: a.target.known(c), seen: map[string]bool{}}
 	err := cmp.Or(s.topics(ctx), s.subscriptions(ctx), s.readers(ctx))
-	return s.findings, s.unread, err
+	return s.examiner, err
 }
 
 type search struct {
 	examiner
-	known known
+	known map[string]string
 	// there are the catalog's topics that there are; nil: they could not be listed.
 	there []string
 	seen  map[string]bool
@@ -73,12 +68,10 @@ func (s *search) topics(ctx context.Context) error {
 			s.there = nil
 			return s.denied(err, "topics that the catalog does not have", listsTopics)
 		}
-		_, outbound := s.known.outbound[topic.Name]
-		_, ours := s.known.topics[topic.Name]
-		switch {
-		case ours:
+		switch of, known := s.known[topic.Name]; {
+		case of != "":
 			s.there = append(s.there, topic.Name)
-		case !outbound && s.made(topic.Name, topic.Labels):
+		case !known && s.made(topic.Name, topic.Labels):
 			s.find("topic", idOf(topic.Name), StrayTopic, "", "")
 		}
 	}
@@ -91,17 +84,18 @@ func (s *search) subscriptions(ctx context.Context) error {
 			return s.denied(err, "subscriptions that the catalog does not have", listsSubscriptions)
 		}
 		s.seen[have.Name] = true
-		if s.known.subscriptions[have.Name] {
+		if _, known := s.known[have.Name]; known {
 			continue
 		}
-		of, ours := s.known.topics[have.Topic]
-		s.queue = of
-		switch endpoint := have.GetPushConfig().GetPushEndpoint(); {
+		code, endpoint := Foreign, have.GetPushConfig().GetPushEndpoint()
+		s.queue = s.known[have.Topic]
+		switch {
 		case s.made(have.Name, have.Labels) || s.pushedHere(endpoint):
-			s.find("subscription", idOf(have.Name), Stray, "of topic "+idOf(have.Topic)+", "+cmp.Or(endpoint, "without an endpoint"), "")
-		case ours && !slices.Contains(s.look.Known, idOf(have.Name)):
-			s.find("subscription", idOf(have.Name), Foreign, "of topic "+idOf(have.Topic)+", "+cmp.Or(endpoint, "without an endpoint"), "")
+			code = Stray
+		case s.queue == "" || slices.Contains(s.look.Known, idOf(have.Name)):
+			continue
 		}
+		s.find("subscription", idOf(have.Name), code, "of topic "+idOf(have.Topic)+", "+cmp.Or(endpoint, "without an endpoint"), "")
 	}
 	return nil
 }
@@ -110,7 +104,7 @@ func (s *search) subscriptions(ctx context.Context) error {
 func (s *search) readers(ctx context.Context) error {
 	topics := s.there
 	if topics == nil {
-		topics = slices.Sorted(maps.Keys(s.known.topics))
+		topics = slices.DeleteFunc(slices.Sorted(maps.Keys(s.known)), func(name string) bool { return s.known[name] == "" })
 	}
 	found, failed := make([][]string, len(topics)), make([]error, len(topics))
 	_ = store.AtOnce(ctx, len(topics), func(ctx context.Context, i int) error { // each has its error
@@ -123,14 +117,14 @@ func (s *search) readers(ctx context.Context) error {
 		return nil
 	})
 	for i, topic := range topics {
-		s.queue = s.known.topics[topic]
+		s.queue = s.known[topic]
 		if err := failed[i]; err != nil && status.Code(err) != codes.NotFound {
-			if err := s.denied(err, "the subscriptions of topic "+idOf(topic), listsReaders); err != nil {
+			if err := s.denied(err, "the subscriptions of topic "+idOf(topic), getsTopic); err != nil {
 				return err
 			}
 		}
 		for _, name := range found[i] {
-			if !s.seen[name] && !s.known.subscriptions[name] && !slices.Contains(s.look.Known, idOf(name)) {
+			if _, known := s.known[name]; !known && !s.seen[name] && !slices.Contains(s.look.Known, idOf(name)) {
 				s.find("subscription", idOf(name), Foreign, "of topic "+idOf(topic)+": "+name, "")
 			}
 		}
@@ -140,10 +134,10 @@ func (s *search) readers(ctx context.Context) error {
 
 // denied notes what the account may not list; any other error is returned.
 func (s *search) denied(err error, what, permission string) error {
-	if s.hidden(err, what, permission) {
-		return nil
+	if _, err = s.hidden(err, what, permission); err != nil {
+		return fmt.Errorf("list %s: %w", what, err)
 	}
-	return fmt.Errorf("list %s: %w", what, err)
+	return nil
 }
 
 // made reports whether this installation made a resource: its label says so, or, without a label, its name does.
@@ -185,7 +179,7 @@ func (e *examiner) publish(ctx context.Context, id string) error {
 			e.unread = append(e.unread, finding.Unread{What: "the grant of " + service + " on topic " + e.target.id(id), Why: "the service's account is not known"})
 			continue
 		}
-		if !e.granted(ctx, policy, "roles/pubsub.publisher", func(member string) bool { return member == "serviceAccount:"+account }) {
+		if !e.granted(policy, "roles/pubsub.publisher", func(member string) bool { return member == "serviceAccount:"+account }) {
 			code := NoWorkerPublishes
 			switch {
 			case service == catalog.Webhook:
@@ -212,7 +206,7 @@ func (e *examiner) grants(ctx context.Context, topic, subscription string) error
 		if err != nil {
 			return err
 		}
-		if policy != nil && !e.granted(ctx, policy, grant.role, agent.MatchString) {
+		if policy != nil && !e.granted(policy, grant.role, agent.MatchString) {
 			e.find(grant.kind, idOf(grant.resource), grant.code, "", grant.role+" for Pub/Sub's service agent")
 		}
 	}
@@ -226,22 +220,21 @@ func (e *examiner) policy(ctx context.Context, kind, name string) (*iampb.Policy
 		read, permission = e.client.SubscriptionAdminClient.GetIamPolicy, readsSubscriptionPolicy
 	}
 	policy, err := read(ctx, &iampb.GetIamPolicyRequest{Resource: name})
-	switch {
-	case err == nil:
-		return policy, nil
-	case status.Code(err) == codes.NotFound, e.hidden(err, "the grants on "+kind+" "+idOf(name), permission):
+	if status.Code(err) == codes.NotFound {
 		return nil, nil
-	default:
+	}
+	if _, err = e.hidden(err, "the grants on "+kind+" "+idOf(name), permission); err != nil {
 		return nil, fmt.Errorf("read the IAM policy of %s %s: %w", kind, idOf(name), err)
 	}
+	return policy, nil
 }
 
 // granted does not count a grant under a condition: it may not hold when it counts.
-func (e *examiner) granted(ctx context.Context, policy *iampb.Policy, role string, is func(member string) bool) bool {
+func (e *examiner) granted(policy *iampb.Policy, role string, is func(member string) bool) bool {
 	enough := []string{role, "roles/pubsub.editor", "roles/pubsub.admin"}
 	return slices.ContainsFunc(policy.GetBindings(), func(b *iampb.Binding) bool {
 		return b.Condition == nil && slices.Contains(enough, b.Role) && slices.ContainsFunc(b.Members, is)
-	}) || (e.look.Inherits != nil && e.look.Inherits(ctx, append(enough, "roles/editor", "roles/owner"), is))
+	}) || (e.look.Inherits != nil && e.look.Inherits(append(enough, "roles/editor", "roles/owner"), is))
 }
 
 const (

@@ -16,7 +16,6 @@ import (
 	"google.golang.org/api/option"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
@@ -112,9 +111,6 @@ func open(ctx context.Context, target Target, options []option.ClientOption) (ad
 	return admin{client, target}, nil
 }
 
-// close drops the error: everything that was asked has been answered.
-func (a admin) close() { _ = a.client.Close() }
-
 func (a admin) read(ctx context.Context, name string) (*pubsubpb.Subscription, error) {
 	have, err := a.client.SubscriptionAdminClient.GetSubscription(ctx, &pubsubpb.GetSubscriptionRequest{Subscription: name})
 	return found(have, err, name)
@@ -145,7 +141,7 @@ func Provision(ctx context.Context, c *catalog.Catalog, target Target, options .
 	if err != nil {
 		return nil, err
 	}
-	defer a.close()
+	defer func() { _ = a.client.Close() }() // everything that was asked has been answered
 	p := &provisioner{admin: a, catalog: c.Hash()}
 	for _, id := range c.OtherTopics() {
 		p.try("topic", p.target.id(id), func() (string, error) { return p.topic(ctx, id) })
@@ -215,13 +211,16 @@ func (p *provisioner) pause(ctx context.Context, id string) (action string, err 
 	case have.GetPushConfig().GetPushEndpoint() == "":
 		return Kept, nil
 	}
-	return SwitchedOff, p.point(ctx, name, &pubsubpb.PushConfig{})
+	have.PushConfig = &pubsubpb.PushConfig{}
+	return SwitchedOff, p.update(ctx, have, "push_config")
 }
 
-func (p *provisioner) point(ctx context.Context, name string, to *pubsubpb.PushConfig) error {
-	err := p.client.SubscriptionAdminClient.ModifyPushConfig(ctx, &pubsubpb.ModifyPushConfigRequest{Subscription: name, PushConfig: to})
+func (a admin) update(ctx context.Context, want *pubsubpb.Subscription, fields ...string) error {
+	_, err := a.client.SubscriptionAdminClient.UpdateSubscription(ctx, &pubsubpb.UpdateSubscriptionRequest{
+		Subscription: want, UpdateMask: &fieldmaskpb.FieldMask{Paths: fields},
+	})
 	if err != nil {
-		return fmt.Errorf("point subscription %s: %w", idOf(name), err)
+		return fmt.Errorf("update subscription %s: %w", idOf(want.Name), err)
 	}
 	return nil
 }
@@ -325,33 +324,17 @@ func (p *provisioner) subscription(ctx context.Context, want *pubsubpb.Subscript
 		}
 		fields = append(fields, s.field)
 	}
-	if want.Labels != nil && have.Labels[CatalogLabel] != want.Labels[CatalogLabel] {
-		fields = append(fields, "labels")
-	}
-	switch {
-	case standing(have) == pause.Paused:
+	fields = slices.Compact(fields) // an endpoint and its token are one
+	if standing(have) == pause.Paused {
 		p.changes, action = append(p.changes, Change{Kind: "subscription", ID: id, Action: LeftPaused}), ""
-	case have.PushConfig.GetPushEndpoint() != want.PushConfig.GetPushEndpoint() ||
-		(!p.target.Emulator && !proto.Equal(have.PushConfig.GetOidcToken(), want.PushConfig.GetOidcToken())): // it forgets the token's settings
-		if err := p.point(ctx, want.Name, want.PushConfig); err != nil {
-			return "", err
-		}
-		action = Updated
+		fields = slices.DeleteFunc(fields, func(field string) bool { return field == "push_config" })
+	}
+	if own := want.Labels[CatalogLabel]; own != "" && have.Labels[CatalogLabel] != own {
+		maps.Copy(want.Labels, have.Labels) // those of others stay
+		want.Labels[CatalogLabel], fields = own, append(fields, "labels")
 	}
 	if len(fields) > 0 {
-		if slices.Contains(fields, "labels") { // those of others stay
-			labels := map[string]string{}
-			maps.Copy(labels, have.Labels)
-			maps.Copy(labels, want.Labels)
-			want.Labels = labels
-		}
-		_, err := p.client.SubscriptionAdminClient.UpdateSubscription(ctx, &pubsubpb.UpdateSubscriptionRequest{
-			Subscription: want, UpdateMask: &fieldmaskpb.FieldMask{Paths: fields},
-		})
-		if err != nil {
-			return "", fmt.Errorf("update subscription %s: %w", id, err)
-		}
-		action = Updated
+		return Updated, p.update(ctx, want, fields...)
 	}
 	return action, nil
 }

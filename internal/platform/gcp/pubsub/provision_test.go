@@ -88,7 +88,12 @@ func TestProvisionMakesWhatTheCatalogHasAsGoogleCloudShouldHaveIt(t *testing.T) 
 	require.Equal(t, 600*time.Second, push.RetryPolicy.GetMaximumBackoff().AsDuration(), "all that Pub/Sub allows")
 	require.Nil(t, hold.ExpirationPolicy.GetTtl(), "it never expires")
 
-	push.EnableMessageOrdering = false
+	p.target.PushAudience = "other"
+	require.Equal(t, []string{
+		"updated subscription orders-test-push", "updated subscription orders-test-dlq-push", "updated subscription clicks-test-push",
+	}, p.provision(), "the token is what it is made of")
+	require.Equal(t, "other", p.subscriptions[clicksPush].PushConfig.GetOidcToken().GetAudience())
+	p.subscriptions[ordersPush].EnableMessageOrdering = false
 	_, err := pubsub.Provision(t.Context(), p.catalog, p.target, p.options...)
 	require.ErrorContains(t, err, "cannot be changed")
 }

@@ -30,8 +30,6 @@ const (
 	publishTimeout = 4 * time.Second
 )
 
-var errClosed = errors.New("the publisher is closed")
-
 // EmulatorOptions make a client talk to an emulator at host:port, without credentials.
 func EmulatorOptions(addr string) []option.ClientOption {
 	return []option.ClientOption{
@@ -49,8 +47,6 @@ type Publisher struct {
 	mu     sync.Mutex
 	topics map[string]*pubsub.Publisher
 	closed bool
-	// inFlight counts what the library has not settled yet, also after its caller left.
-	inFlight sync.WaitGroup
 }
 
 // NewPublisher returns a publisher to the installation's topics. Without options the
@@ -81,26 +77,23 @@ func (p *Publisher) Publish(ctx context.Context, topic string, m contract.Messag
 		return "", fmt.Errorf("pubsub: publish to %s: %w", topic, err)
 	}
 	result := to.Publish(ctx, &pubsub.Message{Data: m.Data, Attributes: m.Attributes, OrderingKey: m.OrderingKey})
-	if err := ctx.Err(); err != nil {
-		// The library has waited in that call, which it does for room alone.
+	full := ctx.Err() // the library has waited in that call, which it does for room alone
+	if full == nil {
 		select {
 		case <-result.Ready():
-			defer p.inFlight.Done()
-			if id, settled := settle(ctx, to, m.OrderingKey, result); settled == nil {
-				return id, nil
-			}
-			return "", fmt.Errorf("pubsub: publish to %s: %w: %w", topic, contract.ErrPublisherFull, err)
-		default:
+		case <-ctx.Done():
 		}
 	}
 	select {
 	case <-result.Ready():
-		defer p.inFlight.Done()
-		return settle(ctx, to, m.OrderingKey, result)
-	case <-ctx.Done():
+		id, err := settle(ctx, to, m.OrderingKey, result)
+		if err != nil && full != nil {
+			return "", fmt.Errorf("pubsub: publish to %s: %w: %w", topic, contract.ErrPublisherFull, full)
+		}
+		return id, err
+	default:
 		// The library goes on trying; the key it may pause is resumed when it gives up.
 		go func() {
-			defer p.inFlight.Done()
 			<-result.Ready()
 			_, _ = settle(context.WithoutCancel(ctx), to, m.OrderingKey, result)
 		}()
@@ -142,7 +135,7 @@ func (p *Publisher) begin(id string) (*pubsub.Publisher, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
-		return nil, errClosed
+		return nil, errors.New("the publisher is closed")
 	}
 	to, ok := p.topics[id]
 	if !ok {
@@ -158,7 +151,6 @@ func (p *Publisher) begin(id string) (*pubsub.Publisher, error) {
 		}
 		p.topics[id] = to
 	}
-	p.inFlight.Add(1)
 	return to, nil
 }
 
@@ -172,9 +164,8 @@ func (p *Publisher) Close() error {
 		return nil
 	}
 	for _, to := range p.topics { // no longer changes
-		to.Stop()
+		to.Stop() // which waits
 	}
-	p.inFlight.Wait()
 	if err := p.client.Close(); err != nil {
 		return fmt.Errorf("pubsub: close: %w", err)
 	}

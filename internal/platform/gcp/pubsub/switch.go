@@ -9,7 +9,6 @@ import (
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"google.golang.org/api/option"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
 	"billhook/catalog"
 	"billhook/internal/pipeline/pause"
@@ -31,18 +30,11 @@ const (
 // Switch pauses and resumes the subscriptions of queues.
 type Switch struct{ admin }
 
-var (
-	_ pause.Viewer = (*Switch)(nil)
-	_ pause.Switch = (*Switch)(nil)
-)
-
 // NewSwitch returns the switch of a project's subscriptions, which is to be closed. Without an address
 // of the workers the target is enough to view and to pause.
 func NewSwitch(ctx context.Context, target Target, options ...option.ClientOption) (*Switch, error) {
-	if target.PushBaseURL != "" {
-		if err := target.check(); err != nil {
-			return nil, err
-		}
+	if err := target.check(); target.PushBaseURL != "" && err != nil {
+		return nil, err
 	}
 	a, err := open(ctx, target, options)
 	return &Switch{a}, err
@@ -110,24 +102,23 @@ func (s *Switch) change(ctx context.Context, q catalog.Queue, to *pubsubpb.PushC
 	if have == nil {
 		return fmt.Errorf("pubsub: there is no subscription %s", s.target.id(q.PushSubscription()))
 	}
-	want := &pubsubpb.Subscription{Name: have.Name, Topic: have.Topic, PushConfig: to, Labels: map[string]string{}}
 	fields := []string{"push_config", "labels"}
-	maps.Copy(want.Labels, have.Labels)
-	delete(want.Labels, PausedLabel)
+	have.PushConfig = to
+	delete(have.Labels, PausedLabel)
 	switch {
-	case s.target.Emulator && mark != "":
-		to.Attributes, fields = map[string]string{PausedLabel: mark}, fields[:1]
 	case s.target.Emulator:
 		fields = fields[:1]
+		if mark != "" {
+			to.Attributes = map[string]string{PausedLabel: mark}
+		}
 	case mark != "":
-		want.Labels[PausedLabel] = mark
+		labels := map[string]string{PausedLabel: mark}
+		maps.Copy(labels, have.Labels)
+		have.Labels = labels
 	}
 	ctx, cancel := context.WithTimeout(ctx, switchTimeout)
 	defer cancel()
-	_, err = s.client.SubscriptionAdminClient.UpdateSubscription(ctx, &pubsubpb.UpdateSubscriptionRequest{
-		Subscription: want, UpdateMask: &fieldmaskpb.FieldMask{Paths: fields},
-	})
-	if err != nil {
+	if err := s.update(ctx, have, fields...); err != nil {
 		return fmt.Errorf("pubsub: change subscription %s: %s", s.target.id(q.PushSubscription()), status.Code(err))
 	}
 	return nil

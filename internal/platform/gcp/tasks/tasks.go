@@ -30,9 +30,6 @@ const (
 	dispatchDeadline = 90 * time.Second
 )
 
-// errTooFar: Cloud Tasks would refuse the time.
-var errTooFar = errors.New("tasks: more than 30 days ahead")
-
 // Config configures an Alarm. Every field is required.
 type Config struct {
 	// Queue is projects/P/locations/L/queues/Q.
@@ -73,12 +70,12 @@ func (a *Alarm) At(ctx context.Context, at time.Time) error {
 	}
 	moment := alarm.Moment(at.Add(skew))
 	if moment.Sub(now) > maxAhead {
-		return retry.Down("alarm_unavailable", errTooFar)
+		return retry.Down("alarm_unavailable", errors.New("tasks: more than 30 days ahead"))
 	}
 	// The task of another caller may fail meanwhile, and is then asked for again.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
-	_, err := a.requested.Get(ctx, strconv.FormatInt(moment.UnixMicro(), 10), func(ctx context.Context) (struct{}, time.Duration, error) {
+	_, err := a.requested.Get(ctx, strconv.FormatInt(moment.UnixMicro(), 10), func(context.Context) (struct{}, time.Duration, error) {
 		return struct{}{}, moment.Sub(now), a.create(ctx, moment)
 	})
 	if err != nil {
@@ -89,8 +86,6 @@ func (a *Alarm) At(ctx context.Context, at time.Time) error {
 
 // create gives the task no name: names that rise with time slow down the queue, and any costs a look-up.
 func (a *Alarm) create(ctx context.Context, at time.Time) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
 	_, err := a.client.CreateTask(ctx, &cloudtaskspb.CreateTaskRequest{Parent: a.config.Queue, Task: &cloudtaskspb.Task{
 		ScheduleTime: timestamppb.New(at), DispatchDeadline: durationpb.New(dispatchDeadline),
 		MessageType: &cloudtaskspb.Task_HttpRequest{HttpRequest: &cloudtaskspb.HttpRequest{

@@ -18,11 +18,7 @@ type Projection struct {
 }
 
 type node struct {
-	name string
-	// quoted is the name as it is written, with quotes and colon.
-	quoted []byte
-	// children by the length of their names, for most names are not among them.
-	children [][]*node
+	children map[string]*node
 	element  *node
 	rule     Rule
 	// optional: Minimize leaves out a value that breaks the rule or is of another kind.
@@ -31,32 +27,11 @@ type node struct {
 	number int
 }
 
-func (n *node) child(name []byte) *node {
-	if len(name) >= len(n.children) {
-		return nil
-	}
-	for _, child := range n.children[len(name)] {
-		if child.name == string(name) {
-			return child
-		}
-	}
-	return nil
-}
-
-func (n *node) add(name string) *node {
-	child := &node{name: name, quoted: []byte(`"` + name + `":`)}
-	for len(n.children) <= len(name) {
-		n.children = append(n.children, nil)
-	}
-	n.children[len(name)] = append(n.children[len(name)], child)
-	return child
-}
-
 // NewProjection makes a projection of paths such as body.lines[].product_id. Minimize leaves out what is bad
 // at the optional ones, and objects in which everything is optional. It panics on a bad path, which is a
 // mistake of the program.
 func NewProjection(rules map[string]Rule, optional ...string) *Projection {
-	p := &Projection{root: &node{children: [][]*node{{}}}, rules: maps.Clone(rules)}
+	p := &Projection{root: &node{children: map[string]*node{}}, rules: maps.Clone(rules)}
 	for path, rule := range rules {
 		at := p.root.follow(path, true)
 		if at == nil || at.children != nil || at.element != nil || rule == (Rule{}) {
@@ -105,9 +80,13 @@ func (n *node) follow(path string, make bool) *node {
 		if !isName(name) || n.rule != (Rule{}) || n.element != nil {
 			return nil
 		}
-		next := n.child([]byte(name))
+		next := n.children[name]
 		if next == nil && make {
-			next = n.add(name)
+			if n.children == nil {
+				n.children = map[string]*node{}
+			}
+			next = &node{}
+			n.children[name] = next
 		}
 		switch {
 		case next == nil:
@@ -132,7 +111,7 @@ func (n *node) settle() bool {
 		return n.optional
 	}
 	every := n.rule == (Rule{})
-	for _, child := range slices.Concat(n.children...) {
+	for _, child := range n.children {
 		every = child.settle() && every
 	}
 	n.optional = n.optional || every

@@ -100,7 +100,7 @@ func (w *walk) object(dst []byte, at *node) []byte {
 	empty := true
 	for w.PeekKind() != '}' {
 		name := unquoted(w.raw())
-		child := at.child(name)
+		child := at.children[string(name)]
 		if child == nil || w.PeekKind() == 'n' {
 			if child == nil && w.mode == exact {
 				w.unknown(name)
@@ -111,7 +111,7 @@ func (w *walk) object(dst []byte, at *node) []byte {
 			if !empty {
 				dst = append(dst, ',')
 			}
-			dst = append(dst, child.quoted...)
+			dst = append(append(append(dst, '"'), name...), `":`...) // a path has no name that JSON would escape
 			start := len(dst)
 			dst = w.value(dst, child)
 			if len(dst) == start {

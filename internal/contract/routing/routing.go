@@ -80,10 +80,9 @@ func (p Pattern) meets(text string, wild bool) bool {
 func Narrower(a, b Pattern) int {
 	one, other := strings.Split(string(a), "."), strings.Split(string(b), ".")
 	both := min(len(one), len(other))
-	byRank := func(v, w string) int { return strings.Index("*#", v) - strings.Index("*#", w) } // -1 is of letters
-	return cmp.Or(
-		slices.CompareFunc(one[:both], other[:both], byRank), cmp.Compare(len(other), len(one)), cmp.Compare(a, b),
-	)
+	byRank := func(v, w string) int { return strings.Index("*#", v) - strings.Index("*#", w) } // letters: -1
+	rank := slices.CompareFunc(one[:both], other[:both], byRank)
+	return cmp.Or(rank, cmp.Compare(len(other), len(one)), cmp.Compare(a, b))
 }
 
 // Table is values by the texts of their patterns.

@@ -2,12 +2,12 @@ package pii
 
 import (
 	"bytes"
+	"errors"
+	"io"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/go-json-experiment/json/jsontext"
 )
 
 // Projection is an allow-list of JSON paths with rules. It is safe for concurrent use.
@@ -174,14 +174,27 @@ const (
 )
 
 // Document is one JSON document in valid UTF-8, without duplicate names.
-type Document struct{ text []byte }
+type Document struct {
+	text []byte
+	deep int64 // where it is nested too deep; 0: nowhere
+}
 
 // Parse checks that src, which must not change, is a document. The error is an *Error.
 func Parse(src []byte) (Document, error) {
-	if !jsontext.Value(src).IsValid() {
+	d, w := Document{text: src}, walks.Get().(*walk)
+	defer w.done()
+	w.src = *bytes.NewBuffer(src)
+	w.Reset(&w.src)
+	_, err := w.ReadToken()
+	for ; err == nil; _, err = w.ReadToken() {
+		if d.deep == 0 && w.StackDepth() > maxDepth {
+			d.deep = w.InputOffset()
+		}
+	}
+	if _, values := w.StackIndex(0); values != 1 || !errors.Is(err, io.EOF) {
 		return Document{}, &Error{Malformed: true, Offset: offset(src)}
 	}
-	return Document{src}, nil
+	return d, nil
 }
 
 // Append projects src and appends the result, compact, in the order of the input: allowed fields alone, nulls
@@ -224,13 +237,13 @@ func (p *Projection) walk(dst []byte, d Document, as mode) ([]byte, Dropped, err
 }
 
 func (p *Projection) run(w *walk, dst []byte, d Document, as mode) ([]byte, Dropped, error) {
+	if d.deep > 0 {
+		return dst, nil, &Error{Malformed: true, Offset: d.deep}
+	}
 	w.mode, w.src = as, *bytes.NewBuffer(d.text)
 	w.Reset(&w.src, valid)
 	out := w.value(dst, p.root)
-	switch {
-	case w.tooDeep:
-		return dst, nil, &Error{Malformed: true, Offset: w.InputOffset()}
-	case len(w.violations) > 0:
+	if len(w.violations) > 0 {
 		return dst, w.dropped, &Error{Violations: w.violations}
 	}
 	return out, w.dropped, nil

@@ -36,7 +36,6 @@ type walk struct {
 	*jsontext.Decoder
 	src bytes.Buffer // which the decoder reads in place
 	mode
-	tooDeep    bool
 	violations []Violation
 	dropped    Dropped
 	// values are taken down where they are not nil.
@@ -83,7 +82,7 @@ func (w *walk) value(dst []byte, at *node) []byte {
 	case at.children != nil && kind == '{':
 		return w.object(dst, at)
 	}
-	w.skip()
+	_ = w.SkipValue()
 	if at.element != nil {
 		w.violate(at, "array")
 	} else {
@@ -93,9 +92,7 @@ func (w *walk) value(dst []byte, at *node) []byte {
 }
 
 func (w *walk) object(dst []byte, at *node) []byte {
-	if !w.enter() {
-		return dst
-	}
+	_, _ = w.ReadToken() // nothing here can fail: the document is valid
 	dst = append(dst, '{')
 	empty := true
 	for w.PeekKind() != '}' {
@@ -105,7 +102,7 @@ func (w *walk) object(dst []byte, at *node) []byte {
 			if child == nil && w.mode == exact {
 				w.unknown(name)
 			}
-			w.skip()
+			_ = w.SkipValue()
 		} else {
 			before := len(dst)
 			if !empty {
@@ -120,18 +117,13 @@ func (w *walk) object(dst []byte, at *node) []byte {
 				empty = false
 			}
 		}
-		if w.tooDeep {
-			return dst
-		}
 	}
 	_, _ = w.ReadToken()
 	return append(dst, '}')
 }
 
 func (w *walk) array(dst []byte, element *node) []byte {
-	if !w.enter() {
-		return dst
-	}
+	_, _ = w.ReadToken() // nothing here can fail: the document is valid
 	dst = append(dst, '[')
 	for i := 0; w.PeekKind() != ']'; i++ {
 		if i > 0 {
@@ -139,9 +131,6 @@ func (w *walk) array(dst []byte, element *node) []byte {
 		}
 		w.take(element, len(dst), len(dst))
 		dst = w.value(dst, element)
-		if w.tooDeep {
-			return dst
-		}
 	}
 	_, _ = w.ReadToken()
 	return append(dst, ']')
@@ -152,7 +141,7 @@ func (w *walk) scalar(dst []byte, at *node) []byte {
 	var value []byte
 	switch {
 	case kind == '{' || kind == '[':
-		w.skip()
+		_ = w.SkipValue()
 	case rule.bare() && kind != '"':
 		value = w.raw()
 	case kind == '"' && !rule.bare():
@@ -164,7 +153,7 @@ func (w *walk) scalar(dst []byte, at *node) []byte {
 			value = nil // a fraction or an exponent is no name
 		}
 	default:
-		w.skip()
+		_ = w.SkipValue()
 	}
 	if rule == Time && w.mode == exact {
 		value = inUTC(value)
@@ -188,12 +177,6 @@ func (w *walk) scalar(dst []byte, at *node) []byte {
 	return append(dst, '"')
 }
 
-func (w *walk) enter() bool {
-	_, _ = w.ReadToken() // nothing here can fail: the document is valid
-	w.tooDeep = w.StackDepth() > maxDepth
-	return !w.tooDeep
-}
-
 func (w *walk) raw() []byte {
 	text, _ := w.ReadValue()
 	return text
@@ -206,17 +189,6 @@ func unquoted(quoted []byte) []byte {
 	}
 	text, _ := jsontext.AppendUnquote(nil, quoted)
 	return text
-}
-
-func (w *walk) skip() {
-	value, room := w.raw(), maxDepth-w.StackDepth()
-	if bytes.Count(value, []byte{'{'})+bytes.Count(value, []byte{'['}) <= room { // most are no deeper than that for sure
-		return
-	}
-	inside := jsontext.NewDecoder(bytes.NewBuffer(value))
-	for _, err := inside.ReadToken(); err == nil && !w.tooDeep; _, err = inside.ReadToken() {
-		w.tooDeep = inside.StackDepth() > room
-	}
 }
 
 func (w *walk) violate(at *node, what string) {

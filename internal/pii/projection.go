@@ -204,43 +204,34 @@ func (p *Projection) Append(dst, src []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	dst, _, err = p.walk(dst, d, plain)
+	dst, _, err = p.walk(dst, nil, d, plain)
 	return dst, err
 }
 
 // Minimize is Append, but that it leaves out what is bad at an optional path, and takes a uid that is a whole
 // number. dropped says what was left out and why, each once, with [] for every index, the first twenty.
 func (p *Projection) Minimize(dst []byte, d Document) (out []byte, dropped Dropped, err error) {
-	return p.walk(dst, d, lenient)
+	return p.walk(dst, nil, d, lenient)
 }
 
 // Read is Minimize, but that it tells too where the values stand in out, without quotes.
-func (p *Projection) Read(dst []byte, values []Value, d Document) (out []byte, read []Value, dropped Dropped, err error) {
-	w := walks.Get().(*walk)
-	w.values = values
-	out, dropped, err = p.run(w, dst, d, lenient)
-	read = w.values
-	w.done()
-	return out, read, dropped, err
+func (p *Projection) Read(dst []byte, values *[]Value, d Document) (out []byte, dropped Dropped, err error) {
+	return p.walk(dst, values, d, lenient)
 }
 
 // Exact is Append, but that it refuses unknown names, and takes a time without an offset for one in UTC.
 func (p *Projection) Exact(dst []byte, d Document) ([]byte, error) {
-	dst, _, err := p.walk(dst, d, exact)
+	dst, _, err := p.walk(dst, nil, d, exact)
 	return dst, err
 }
 
-func (p *Projection) walk(dst []byte, d Document, as mode) ([]byte, Dropped, error) {
-	w := walks.Get().(*walk)
-	defer w.done()
-	return p.run(w, dst, d, as)
-}
-
-func (p *Projection) run(w *walk, dst []byte, d Document, as mode) ([]byte, Dropped, error) {
+func (p *Projection) walk(dst []byte, values *[]Value, d Document, as mode) ([]byte, Dropped, error) {
 	if d.deep > 0 {
 		return dst, nil, &Error{Malformed: true, Offset: d.deep}
 	}
-	w.mode, w.src = as, *bytes.NewBuffer(d.text)
+	w := walks.Get().(*walk)
+	defer w.done()
+	w.mode, w.src, w.values = as, *bytes.NewBuffer(d.text), values
 	w.Reset(&w.src, valid)
 	out := w.value(dst, p.root)
 	if len(w.violations) > 0 {

@@ -38,8 +38,7 @@ type walk struct {
 	mode
 	violations []Violation
 	dropped    Dropped
-	// values are taken down where they are not nil.
-	values []Value
+	values     *[]Value // nil: they are not taken down
 }
 
 // done gives the walk back. Nothing of a document stays behind.
@@ -50,7 +49,7 @@ func (w *walk) done() {
 
 func (w *walk) take(of *node, start, end int) {
 	if w.values != nil && of.number > 0 {
-		w.values = append(w.values, Value{of.number, start, end})
+		*w.values = append(*w.values, Value{of.number, start, end})
 	}
 }
 

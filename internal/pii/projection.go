@@ -12,18 +12,18 @@ import (
 
 // Projection is an allow-list of JSON paths with rules. It is safe for concurrent use.
 type Projection struct {
-	root    *node
-	rules   map[string]Rule
-	numbers map[string]int
+	root  *node
+	rules map[string]Rule
+	nodes int
 }
 
 type node struct {
+	// children are an object's members by their names, or an array's element as []. A value has none.
 	children map[string]*node
-	element  *node
 	rule     Rule
 	// optional: Minimize leaves out a value that breaks the rule or is of another kind.
 	optional bool
-	// number names the path of a value, or that of an array's element, among the values that Read gives.
+	// number names the path among the values that Read gives.
 	number int
 }
 
@@ -33,14 +33,14 @@ type node struct {
 func NewProjection(rules map[string]Rule, optional ...string) *Projection {
 	p := &Projection{root: &node{children: map[string]*node{}}, rules: maps.Clone(rules)}
 	for path, rule := range rules {
-		at := p.root.follow(path, true)
-		if at == nil || at.children != nil || at.element != nil || rule == (Rule{}) {
+		at := p.follow(path, true)
+		if at == nil || at.children != nil || rule == (Rule{}) {
 			panic("pii: bad path " + path)
 		}
 		at.rule = rule
 	}
 	for _, path := range optional {
-		at := p.root.follow(path, false)
+		at := p.follow(path, false)
 		if at == nil {
 			panic("pii: bad optional path " + path)
 		}
@@ -48,71 +48,50 @@ func NewProjection(rules map[string]Rule, optional ...string) *Projection {
 	}
 	p.root.settle()
 	p.root.optional = false // the document itself
-	p.numbers = map[string]int{}
-	for path := range rules {
-		p.number(path)
-		for i := range path {
-			if strings.HasPrefix(path[i:], "[].") {
-				p.number(path[:i+2])
-			}
-		}
-	}
 	return p
 }
 
-func (p *Projection) number(path string) {
-	if p.numbers[path] == 0 {
-		p.numbers[path] = len(p.numbers) + 1
-		p.root.follow(path, false).number = p.numbers[path]
-	}
-}
-
 // Number names a path, or the elements of an array such as lines[], among the values that Read gives. From 1 on.
-func (p *Projection) Number(path string) int { return p.numbers[path] }
+func (p *Projection) Number(path string) int {
+	if at := p.follow(path, false); at != nil {
+		return at.number
+	}
+	return 0
+}
 
 // Value is a value that was read: what it is of, and where it stands. An array's element stands before what is in it.
 type Value struct{ Number, Start, End int }
 
 // follow is the node at a path, made where it is not there; nil: there is none, and can be none.
-func (n *node) follow(path string, make bool) *node {
-	for name := range strings.SplitSeq(path, ".") {
-		name, array := strings.CutSuffix(name, "[]")
-		if !isName(name) || n.rule != (Rule{}) || n.element != nil {
-			return nil
-		}
-		next := n.children[name]
-		if next == nil && make {
-			if n.children == nil {
-				n.children = map[string]*node{}
+func (p *Projection) follow(path string, make bool) *node {
+	at := p.root
+	for name := range strings.SplitSeq(strings.ReplaceAll(path, "[]", ".[]"), ".") {
+		next := at.children[name]
+		if next == nil {
+			fits := isName(name) || name == "[]" && len(at.children) == 0 && !strings.Contains(path, "[][]")
+			if !make || !fits || at.rule != (Rule{}) || at.children["[]"] != nil {
+				return nil
 			}
-			next = &node{}
-			n.children[name] = next
+			if at.children == nil {
+				at.children = map[string]*node{}
+			}
+			p.nodes++
+			next = &node{number: p.nodes}
+			at.children[name] = next
 		}
-		switch {
-		case next == nil:
-			return nil
-		case array && next.element == nil && (!make || next.rule != (Rule{}) || next.children != nil):
-			return nil
-		case array && next.element == nil:
-			next.element = &node{}
-		}
-		if n = next; array {
-			n = next.element
-		}
+		at = next
 	}
-	return n
+	return at
 }
 
 // settle makes objects optional in which everything is, but in arrays: a list with a gap says something else.
 func (n *node) settle() bool {
-	if n.element != nil {
-		n.element.settle()
-		n.element.optional = false
-		return n.optional
-	}
 	every := n.rule == (Rule{})
-	for _, child := range n.children {
+	for name, child := range n.children {
 		every = child.settle() && every
+		if name == "[]" {
+			child.optional, every = false, false
+		}
 	}
 	n.optional = n.optional || every
 	return n.optional

@@ -48,7 +48,7 @@ func (w *walk) done() {
 }
 
 func (w *walk) take(of *node, start, end int) {
-	if w.values != nil && of.number > 0 {
+	if w.values != nil {
 		*w.values = append(*w.values, Value{of.number, start, end})
 	}
 }
@@ -73,20 +73,19 @@ func (w *walk) at(every bool) (text string) {
 }
 
 func (w *walk) value(dst []byte, at *node) []byte {
-	switch kind := w.PeekKind(); {
+	kind, element, due := w.PeekKind(), at.children["[]"], "object"
+	switch {
 	case at.rule != (Rule{}):
 		return w.scalar(dst, at)
-	case at.element != nil && kind == '[':
-		return w.array(dst, at.element)
-	case at.children != nil && kind == '{':
+	case element != nil && kind == '[':
+		return w.array(dst, element)
+	case element != nil:
+		due = "array"
+	case kind == '{':
 		return w.object(dst, at)
 	}
 	_ = w.SkipValue()
-	if at.element != nil {
-		w.violate(at, "array")
-	} else {
-		w.violate(at, "object")
-	}
+	w.violate(at, due)
 	return dst
 }
 

@@ -81,8 +81,8 @@ func (k *known) sort(head map[string]jsontext.Value, eventType string) error {
 	versions, _ := k.declared.Find(cmp.Or(text(head[k.Type]), eventType))
 	content := map[string]jsontext.Value{}
 	for name, value := range head {
-		declared := versions[1] != nil && versions[1].places[k.Content+"."+name] != nil
-		if !declared && name != k.Content && k.whole.places[name] != nil {
+		declared := versions[1] != nil && versions[1].members[k.Content+"."+name] != nil
+		if !declared && name != k.Content && k.whole.members[name] != nil {
 			continue
 		}
 		content[name] = value

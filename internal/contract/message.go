@@ -163,10 +163,7 @@ type Attributes struct {
 }
 
 // AttributeRules bounds every attribute of a message. An ordering key is an id there; see Rules.
-var AttributeRules = func() map[string]pii.Rule {
-	_, of := attributeRules.project()
-	return of.allowed
-}()
+var AttributeRules = attributeRules.project().Rules()
 
 // uidRules are AttributeRules for a message whose ordering key is the uid.
 var uidRules = func() map[string]pii.Rule {
@@ -226,7 +223,7 @@ func (a *Attributes) Validate() error {
 	return check(a, "attributes.")
 }
 
-var attributeRules = compile(reflect.TypeFor[Attributes]())
+var attributeRules = compile(reflect.TypeFor[Attributes](), "", nil)
 
 // Order sets the ordering key, and returns the broker's. A key that is spelled "unknown" counts as none: its
 // messages would otherwise queue behind those without a key.

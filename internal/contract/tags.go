@@ -51,7 +51,10 @@ func isNumber(text string) bool {
 type rules []rule
 
 type rule struct {
-	name string
+	// path is the name from the top, such as data.items[].price, and at the fields on the way to it, with element
+	// for any of a list.
+	name, path string
+	at         []int
 	// kind is a value's, or an element's where the field is a list.
 	kind reflect.Kind
 	list bool
@@ -66,10 +69,13 @@ type rule struct {
 	oneOf     []string
 	// priced: it is an amount in the currency beside it.
 	priced bool
+	shape  pii.Rule
 	inside rules
 }
 
-func compile(t reflect.Type) rules {
+const element = -1
+
+func compile(t reflect.Type, prefix string, in []int) rules {
 	r := make(rules, t.NumField())
 	for i := range r {
 		field, f := t.Field(i), &r[i]
@@ -78,6 +84,7 @@ func compile(t reflect.Type) rules {
 			of = deref(of.Elem())
 		}
 		f.name, f.kind, f.omitted = jsonName(field), of.Kind(), strings.Contains(field.Tag.Get("json"), ",omit")
+		f.path, f.at = prefix+f.name, append(slices.Clone(in), i)
 		for tag := range strings.SplitSeq(field.Tag.Get("validate"), ",") {
 			key, value, _ := strings.Cut(tag, "=")
 			switch key {
@@ -99,52 +106,50 @@ func compile(t reflect.Type) rules {
 			}
 		}
 		f.optional = f.omitted && !f.required && field.Tag.Get("pii") != "strict"
-		if f.kind == reflect.Struct {
-			f.inside = compile(of)
+		switch {
+		case f.kind == reflect.Struct && f.list:
+			f.inside = compile(of, f.path+"[].", append(f.at, element))
+		case f.kind == reflect.Struct:
+			f.inside = compile(of, f.path+".", f.at)
+		case f.kind == reflect.Bool:
+			f.shape = pii.Boolean
+		case f.kind == reflect.Int64 && f.low == 1:
+			f.shape = pii.Quantity
+		case f.kind == reflect.Int64:
+			f.shape = pii.Integer
+		case f.kind == reflect.String && f.words != nil:
+			f.shape = shapes[f.words[0]].rule
 		}
 	}
 	return r
 }
 
-// allowance is the rules of a contract's members by their paths, and the paths that may be left out.
-type allowance struct {
-	allowed  map[string]pii.Rule
-	optional []string
+// all are the rules, each with those inside of it behind it.
+func (r rules) all() (all []*rule) {
+	for i := range r {
+		all = append(append(all, &r[i]), r[i].inside.all()...)
+	}
+	return all
 }
 
 // project panics on a text without a shape: free text cannot be declared.
-func (r rules) project() (*pii.Projection, allowance) {
-	allowed := map[string]pii.Rule{}
-	optional := r.allow("", allowed)
-	return pii.NewProjection(allowed, optional...), allowance{allowed, optional}
-}
-
-func (r rules) allow(prefix string, allowed map[string]pii.Rule) (optional []string) {
-	for i := range r {
-		f := &r[i]
-		path := prefix + f.name
+func (r rules) project() *pii.Projection {
+	allowed, optional := map[string]pii.Rule{}, []string(nil)
+	for _, f := range r.all() {
 		if f.optional {
-			optional = append(optional, path)
-		}
-		if f.list {
-			path += "[]"
+			optional = append(optional, f.path)
 		}
 		switch {
 		case f.inside != nil:
-			optional = append(optional, f.inside.allow(path+".", allowed)...)
-		case f.kind == reflect.Bool:
-			allowed[path] = pii.Boolean
-		case f.kind == reflect.Int64 && f.low == 1:
-			allowed[path] = pii.Quantity
-		case f.kind == reflect.Int64:
-			allowed[path] = pii.Integer
-		case f.kind != reflect.String || f.words == nil:
-			panic("contract: " + path + " has no shape")
+		case f.shape == (pii.Rule{}):
+			panic("contract: " + f.path + " has no shape")
+		case f.list:
+			allowed[f.path+"[]"] = f.shape
 		default:
-			allowed[path] = shapes[f.words[0]].rule
+			allowed[f.path] = f.shape
 		}
 	}
-	return optional
+	return pii.NewProjection(allowed, optional...)
 }
 
 func integer(text string) int64 {
@@ -167,16 +172,21 @@ func deref(t reflect.Type) reflect.Type {
 	return t
 }
 
-// follow is the value at a place of a contract's members; not valid where it is not there.
-func follow(v reflect.Value, index []int) reflect.Value {
-	if index == nil {
-		return reflect.Value{}
+// each calls do with the value at a place, if it is there; in a list with that of each element.
+func each(v reflect.Value, at []int, do func(reflect.Value)) {
+	for n, i := range at {
+		switch v = reflect.Indirect(v); {
+		case !v.IsValid():
+			return
+		case i == element:
+			for j := range v.Len() {
+				each(v.Index(j), at[n+1:], do)
+			}
+			return
+		}
+		v = v.Field(i)
 	}
-	at, err := reflect.Indirect(v).FieldByIndexErr(index)
-	if err != nil {
-		return reflect.Value{}
-	}
-	return reflect.Indirect(at)
+	do(v)
 }
 
 // Invalid says which rules of the contract a message breaks, by paths and rules alone.
@@ -275,14 +285,14 @@ func (b Body) Relax(dropped pii.Dropped) pii.Dropped {
 
 // clearWith clears the amounts that say nothing without the currency, or the total, at a path.
 func (b Body) clearWith(path string, dropped *pii.Dropped) {
-	rule, in := b.contract.allowed[path], path[:strings.LastIndexByte(path, '.')+1]
-	for _, other := range b.contract.optional {
-		switch of := b.contract.allowed[other]; {
-		case of != pii.Amount || !strings.HasPrefix(other, in):
-		case rule == pii.Currency:
-			b.clear(other, "needs_currency", dropped)
-		case rule == pii.Amount && strings.Contains(strings.TrimPrefix(other, in), "[]"):
-			b.clear(other, "needs_total", dropped)
+	from, in := b.contract.members[path], path[:strings.LastIndexByte(path, '.')+1]
+	for _, other := range b.contract.rules.all() {
+		switch {
+		case from == nil || other.shape != pii.Amount || !strings.HasPrefix(other.path, in):
+		case from.shape == pii.Currency:
+			b.clear(other.path, "needs_currency", dropped)
+		case from.shape == pii.Amount && strings.Contains(strings.TrimPrefix(other.path, in), "[]"):
+			b.clear(other.path, "needs_total", dropped)
 		}
 	}
 }
@@ -290,28 +300,17 @@ func (b Body) clearWith(path string, dropped *pii.Dropped) {
 // clear reports whether there was an optional value at a path, which is now gone; of a list, in any element. The
 // currency of an amount that stays is not.
 func (b Body) clear(path, rule string, dropped *pii.Dropped) (gone bool) {
-	slot, known := b.contract.Slot(path)
-	if !known || !slices.Contains(b.contract.optional, path) {
+	f := b.contract.members[path]
+	if f == nil || !f.optional || f.inside != nil {
 		return false
 	}
-	if m, isPayment := b.value.(*Payment); isPayment && slot.Rule == pii.Currency && m.Data.Refund != nil && m.Data.Refund.Amount != "" {
+	if f.shape == pii.Currency && b.text("data.refund.amount") != "" {
 		return false
 	}
-	parents := []reflect.Value{b.whole()}
-	if slot.list != nil {
-		parents = nil
-		if list := follow(b.whole(), slot.list); list.IsValid() {
-			for i := range list.Len() {
-				parents = append(parents, list.Index(i))
-			}
-		}
-	}
-	for _, parent := range parents {
-		if at := follow(parent, slot.at); at.IsValid() && !at.IsZero() {
-			at.SetZero()
-			gone = true
-		}
-	}
+	each(b.whole(), f.at, func(at reflect.Value) {
+		gone = gone || !at.IsZero()
+		at.SetZero()
+	})
 	if gone {
 		dropped.Add(path, rule)
 	}

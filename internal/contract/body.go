@@ -146,30 +146,18 @@ func (b Body) Attempted() int {
 	return int(max(b.number(b.contract.format.Attempts), b.number(b.contract.format.Attempt)-1, 0))
 }
 
-// Validate reports every rule that the body breaks, as an *Invalid.
+// Validate reports every rule that the body breaks, as an *Invalid; of the members that its type needs, the first.
 func (b Body) Validate() error {
-	err := check(b.value, "")
-	if path := b.lacks(); path != "" {
-		invalid := &Invalid{}
-		_ = errors.As(err, &invalid)
-		invalid.Violations = append(invalid.Violations, pii.Violation{Path: path, Rule: "required"})
-		return invalid
-	}
-	return err
-}
-
-// lacks is the path of the first member that the body's event type needs and the body has not.
-func (b Body) lacks() string {
+	violations := check(b.value, "")
 	_, eventType := b.Identity()
 	for _, n := range b.contract.format.Needs {
-		if !n.of(eventType) {
-			continue
-		}
-		if v := b.at(n.Path); !v.IsValid() || (v.Kind() == reflect.Slice && v.Len() == 0) {
-			return n.Path
+		v := b.at(n.Path)
+		if n.of(eventType) && (!v.IsValid() || (v.Kind() == reflect.Slice && v.Len() == 0)) {
+			violations = append(violations, pii.Violation{Path: n.Path, Rule: "required"})
+			break
 		}
 	}
-	return ""
+	return invalid(violations...)
 }
 
 func (n Need) of(eventType string) bool {

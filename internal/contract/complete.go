@@ -59,12 +59,11 @@ func (s *Set) Complete(format string, data []byte, given Given) ([]byte, error) 
 	fill(f.Time, given.At.UTC().Format(time.RFC3339Nano))
 	fill("correlation_id", given.CorrelationID)
 	fill(f.ID, given.ID)
+	if own != "" {
+		given.Type = ""
+	}
 	if len(head[f.ID]) == 0 {
-		outside := given.Type
-		if own != "" {
-			outside = ""
-		}
-		fill(f.ID, hashOf(data, outside))
+		fill(f.ID, hashOf(data, given.Type))
 	}
 	if !lacks {
 		return data, nil

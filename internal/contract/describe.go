@@ -73,9 +73,6 @@ func (s *Set) Takes(format, eventType string, b reflect.Type) error {
 
 // of are the contracts that an event type, or a pattern, is read by: the narrowest, and narrower ones.
 func (k *known) of(eventType string) (found []*Contract) {
-	if k.Content == "" {
-		return k.all
-	}
 	asked, err := routing.Parse(eventType)
 	if err != nil {
 		return nil
@@ -113,14 +110,10 @@ func (s *Set) Declares(format, eventType string) bool {
 
 // Types returns the event types and patterns that are declared for the format.
 func (s *Set) Types(format string) []string {
-	f := s.format(format)
-	switch {
-	case f == nil:
-		return nil
-	case f.Content == "":
-		return []string{"#"}
+	if f := s.format(format); f != nil {
+		return slices.Sorted(maps.Keys(f.declared))
 	}
-	return slices.Sorted(maps.Keys(f.declared))
+	return nil
 }
 
 func fits(declared, in reflect.Type, path string) (misfits []string) {

@@ -16,9 +16,6 @@ func (s *Set) Typed(format, eventType string) (newest *Contract) {
 	if f == nil {
 		return nil
 	}
-	if f.Content == "" {
-		return f.whole
-	}
 	versions, _ := f.declared.Find(eventType)
 	for _, c := range versions {
 		if newest == nil || c.Version > newest.Version {

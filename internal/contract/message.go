@@ -220,7 +220,7 @@ func AttributesOf(message map[string]string) *Attributes {
 
 // Validate reports every rule that the attributes break, as an *Invalid.
 func (a *Attributes) Validate() error {
-	return check(a, "attributes.")
+	return invalid(check(a, "attributes.")...)
 }
 
 var attributeRules = compile(reflect.TypeFor[Attributes](), "", nil)
@@ -240,17 +240,14 @@ func (a *Attributes) agree(body *Attributes) error {
 	if err := a.Validate(); err != nil {
 		return err
 	}
-	invalid := &Invalid{}
+	var violations []pii.Violation
 	for i, name := range attributeNames {
 		own, said := *a.at(i), *body.at(i)
 		if own != said && (own != "" && said != "" || name == AttrEventID || name == AttrEventType) {
-			invalid.Violations = append(invalid.Violations, pii.Violation{Path: "attributes." + name, Rule: "agrees_with_body"})
+			violations = append(violations, pii.Violation{Path: "attributes." + name, Rule: "agrees_with_body"})
 		}
 	}
-	if len(invalid.Violations) > 0 {
-		return invalid
-	}
-	return nil
+	return invalid(violations...)
 }
 
 // The reasons why a publish was not confirmed: senders get one answer for all, operators the code.

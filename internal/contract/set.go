@@ -64,7 +64,7 @@ func NewSet(formats []Format, declared []Declaration) (*Set, error) {
 		}
 		f.whole = newContract(whole, f.Format, withContent(f.Head, f.Content, reflect.TypeFor[struct{}]()))
 		if f.Content == "" {
-			f.all = []*Contract{f.whole}
+			f.all, f.declared["#"] = []*Contract{f.whole}, map[int64]*Contract{1: f.whole}
 		}
 		s.formats = append(s.formats, f)
 	}

@@ -17,7 +17,7 @@ import (
 type shape struct {
 	// rule is package pii's, so that a shape is declared once.
 	rule pii.Rule
-	// valid is the check; nil: an amount is checked with its currency, by isAmount.
+	// valid is the check; nil: the validator's own, or that of an amount with its currency, isAmount.
 	valid func(string) bool
 	// pattern is the shape for readers in other languages.
 	pattern string
@@ -30,7 +30,7 @@ var shapes = map[string]shape{
 	"event_type": {pii.Code, pii.Code.Valid, codes},
 	"currency":   {pii.Currency, isCurrency, `^[A-Z]{3}$`},
 	"amount":     {pii.Amount, nil, `^(0|[1-9][0-9]{0,18})(\.[0-9]{1,4})?$`},
-	"number":     {pii.Rule{}, isNumber, `^[0-9]+$`},
+	"number":     {pii.Rule{}, nil, `^[0-9]+$`},
 	"timestamp":  {pii.Time, pii.Time.Valid, `^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})$`},
 	// The rule is that of an ordering key which is not the uid; see Attributes.Rules.
 	"ordering_key": {pii.ID, func(key string) bool { return pii.ID.Valid(key) || pii.UID.Valid(key) }, `^[A-Za-z0-9_-][A-Za-z0-9._:|-]{0,127}$`},
@@ -41,10 +41,6 @@ const codes = `^[A-Za-z][A-Za-z0-9._-]{0,63}$`
 func isCurrency(code string) bool {
 	_, ok := money.Exponent(code)
 	return ok
-}
-
-func isNumber(text string) bool {
-	return text != "" && strings.Trim(text, "0123456789") == ""
 }
 
 // rules are what projection and schema are made from; go-playground/validator holds values to the tags.
@@ -195,7 +191,14 @@ type Invalid struct{ Violations []pii.Violation }
 func (e *Invalid) Error() string { return pii.Describe("contract", e.Violations) }
 
 // Broken is an Invalid of one violation.
-func Broken(path, rule string) error { return &Invalid{[]pii.Violation{{Path: path, Rule: rule}}} }
+func Broken(path, rule string) error { return invalid(pii.Violation{Path: path, Rule: rule}) }
+
+func invalid(violations ...pii.Violation) error {
+	if len(violations) == 0 {
+		return nil
+	}
+	return &Invalid{violations}
+}
 
 const maxViolations = 20
 
@@ -236,12 +239,9 @@ func isAmount(text, currency string, bare bool) bool {
 	return !isCurrency(currency) || err == nil && 0 <= minor && minor <= money.Max
 }
 
-func check(value any, prefix string) error {
+func check(value any, prefix string) (violations []pii.Violation) {
 	var broken validator.ValidationErrors
-	if !errors.As(validation.Struct(value), &broken) {
-		return nil
-	}
-	invalid := &Invalid{}
+	_ = errors.As(validation.Struct(value), &broken)
 	name := reflect.Indirect(reflect.ValueOf(value)).Type().Name()
 	for _, b := range broken[:min(len(broken), maxViolations)] {
 		rule := b.Tag()
@@ -254,9 +254,9 @@ func check(value any, prefix string) error {
 			rule += "=" + b.Param()
 		}
 		path := strings.TrimPrefix(strings.TrimPrefix(b.Namespace(), name), ".")
-		invalid.Violations = append(invalid.Violations, pii.Violation{Path: prefix + path, Rule: rule})
+		violations = append(violations, pii.Violation{Path: prefix + path, Rule: rule})
 	}
-	return invalid
+	return violations
 }
 
 var indexes = regexp.MustCompile(`\[[0-9]+\]`)

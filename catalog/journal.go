@@ -229,7 +229,7 @@ func (r *reader) checkMembers(place, eventType string, c *Catalog) {
 			rule, declared := routing.Pattern(eventType), routing.Pattern(content.Type)
 			other, ok := c.Journal.Rule(content.Type)
 			if (!ok || routing.Narrower(routing.Pattern(other.Name), rule) >= 0) && (rule.Match(content.Type) || declared.Match(eventType)) {
-				r.checkContent(place, c.Journal.Rules[eventType], content)
+				r.checkContent(place, c.Journal.Rules[eventType], content.Declaration)
 			}
 		}
 	}

@@ -146,8 +146,8 @@ func TestTheReferenceOfContractsHasEachDeclaredMember(t *testing.T) {
 		return strings.Join(all, ", ")
 	}
 	for _, c := range from(t, "").Contracts.All() {
-		if len(c.Members()) > 0 {
-			fmt.Fprintf(&page, "| `%s` | `%s` | %d | %s |\n", c.Format(), c.Type(), c.Version(), list(c.Members()))
+		if len(c.Members) > 0 {
+			fmt.Fprintf(&page, "| `%s` | `%s` | %d | %s |\n", c.Format, c.Type, c.Version, list(c.Members))
 		}
 	}
 	isPage(t, "contracts.md", page.String())

@@ -35,7 +35,7 @@ var ownTypes = sync.OnceValue(func() map[reflect.Type]*Contract {
 	all := map[reflect.Type]*Contract{}
 	for i := range Formats {
 		f := &Formats[i]
-		all[reflect.PointerTo(f.Head)] = newContract(Contract{format: f, version: 1}, f.Head)
+		all[reflect.PointerTo(f.Head)] = newContract(Declaration{Format: f.Name, Version: 1}, f, f.Head)
 	}
 	return all
 })
@@ -43,14 +43,15 @@ var ownTypes = sync.OnceValue(func() map[reflect.Type]*Contract {
 func (b Body) whole() reflect.Value { return reflect.ValueOf(b.value).Elem() }
 
 // at is the value at a path; not valid where the body has none.
-func (b Body) at(path string) reflect.Value {
-	return follow(b.whole(), b.contract.places[path])
+func (b Body) at(path string) (found reflect.Value) {
+	if f := b.contract.members[path]; f != nil {
+		each(b.whole(), f.at, func(v reflect.Value) { found = reflect.Indirect(v) })
+	}
+	return found
 }
 
-func (b Body) text(path string) string { return textOf(b.at(path)) }
-
-func textOf(v reflect.Value) string {
-	if v.Kind() == reflect.String {
+func (b Body) text(path string) string {
+	if v := b.at(path); v.Kind() == reflect.String {
 		return v.String()
 	}
 	return ""
@@ -72,7 +73,7 @@ func (b Body) Text(name string) string { return b.text(b.member(name)) }
 func (b Body) Number(name string) int64 { return b.number(b.member(name)) }
 
 // Declared reports whether the body's content may have a member of that name.
-func (b Body) Declared(name string) bool { return b.contract.places[b.member(name)] != nil }
+func (b Body) Declared(name string) bool { return b.contract.members[b.member(name)] != nil }
 
 // Time is when the body says that it was made, as RFC 3339; empty where it does not say so.
 func (b Body) Time() string { return b.text(b.contract.format.Time) }
@@ -145,30 +146,18 @@ func (b Body) Attempted() int {
 	return int(max(b.number(b.contract.format.Attempts), b.number(b.contract.format.Attempt)-1, 0))
 }
 
-// Validate reports every rule that the body breaks, as an *Invalid.
+// Validate reports every rule that the body breaks, as an *Invalid; of the members that its type needs, the first.
 func (b Body) Validate() error {
-	err := check(b.value, "")
-	if path := b.lacks(); path != "" {
-		invalid := &Invalid{}
-		_ = errors.As(err, &invalid)
-		invalid.Violations = append(invalid.Violations, pii.Violation{Path: path, Rule: "required"})
-		return invalid
-	}
-	return err
-}
-
-// lacks is the path of the first member that the body's event type needs and the body has not.
-func (b Body) lacks() string {
+	violations := check(b.value, "")
 	_, eventType := b.Identity()
 	for _, n := range b.contract.format.Needs {
-		if !n.of(eventType) {
-			continue
-		}
-		if v := b.at(n.Path); !v.IsValid() || (v.Kind() == reflect.Slice && v.Len() == 0) {
-			return n.Path
+		v := b.at(n.Path)
+		if n.of(eventType) && (!v.IsValid() || (v.Kind() == reflect.Slice && v.Len() == 0)) {
+			violations = append(violations, pii.Violation{Path: n.Path, Rule: "required"})
+			break
 		}
 	}
-	return ""
+	return invalid(violations...)
 }
 
 func (n Need) of(eventType string) bool {
@@ -203,8 +192,8 @@ func (b Body) CheckAttributes(message map[string]string) error {
 func (b Body) OrderingKey(names []string, a *Attributes) string {
 	for _, name := range names {
 		value := ""
-		if index, ok := b.contract.keys[name]; ok {
-			value = textOf(follow(b.whole(), index))
+		if path := b.contract.keys[name]; path != "" {
+			value = b.text(path)
 		} else if a != nil {
 			value = *a.named(name)
 		}

@@ -59,12 +59,11 @@ func (s *Set) Complete(format string, data []byte, given Given) ([]byte, error) 
 	fill(f.Time, given.At.UTC().Format(time.RFC3339Nano))
 	fill("correlation_id", given.CorrelationID)
 	fill(f.ID, given.ID)
+	if own != "" {
+		given.Type = ""
+	}
 	if len(head[f.ID]) == 0 {
-		outside := given.Type
-		if own != "" {
-			outside = ""
-		}
-		fill(f.ID, hashOf(data, outside))
+		fill(f.ID, hashOf(data, given.Type))
 	}
 	if !lacks {
 		return data, nil
@@ -81,8 +80,8 @@ func (k *known) sort(head map[string]jsontext.Value, eventType string) error {
 	versions, _ := k.declared.Find(cmp.Or(text(head[k.Type]), eventType))
 	content := map[string]jsontext.Value{}
 	for name, value := range head {
-		declared := versions[1] != nil && versions[1].places[k.Content+"."+name] != nil
-		if !declared && name != k.Content && k.whole.places[name] != nil {
+		declared := versions[1] != nil && versions[1].members[k.Content+"."+name] != nil
+		if !declared && name != k.Content && k.whole.members[name] != nil {
 			continue
 		}
 		content[name] = value

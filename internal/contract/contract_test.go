@@ -261,7 +261,7 @@ func TestAFormatOfOneMoreRowIsReadPostedHashedAndDescribed(t *testing.T) {
 	require.NoError(t, body.Validate())
 	require.NoError(t, body.CheckAttributes(attributes))
 	id, eventType := body.Identity()
-	require.Equal(t, []any{"p1", "parcel.sent", int64(2)}, []any{id, eventType, body.Contract().Version()})
+	require.Equal(t, []any{"p1", "parcel.sent", int64(2)}, []any{id, eventType, body.Contract().Version})
 	require.Equal(t, "o1", body.OrderingKey([]string{"subject"}, nil), "what it is about is the id that it must have")
 	made := body.Attributes()
 	require.Equal(t, []string{"parcel.v1", "o1", "o1"}, []string{made.Contract, made.OrderID, made.CorrelationID})
@@ -373,8 +373,8 @@ func TestEachContractHasAnIDAndASchemaOfItsOwn(t *testing.T) {
 	var ids []string
 	for _, c := range set.All() {
 		ids = append(ids, c.ID())
-		require.Equal(t, c.Format() == contract.PaymentV1, c.Members() == nil)
-		require.Equal(t, c.Format() == contract.PaymentV1 || c.Format() == contract.EnvelopeV1, c.Type() == "#")
+		require.Equal(t, c.Format == contract.PaymentV1, c.Members == nil)
+		require.Equal(t, c.Format == contract.PaymentV1 || c.Format == contract.EnvelopeV1, c.Type == "#")
 		found, ok := set.Contract(c.ID())
 		require.True(t, ok)
 		require.Same(t, c, found)

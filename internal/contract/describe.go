@@ -34,27 +34,10 @@ func (s *Set) Contract(id string) (*Contract, bool) {
 // ID names the contract, such as message.v1:order.created:1.
 func (c *Contract) ID() string {
 	if c.format.Content == "" {
-		return c.format.Name
+		return c.Format
 	}
-	return fmt.Sprintf("%s:%s:%d", c.format.Name, c.pattern, c.version)
+	return fmt.Sprintf("%s:%s:%d", c.Format, c.Type, c.Version)
 }
-
-// Format is the name of the contract's format.
-func (c *Contract) Format() string { return c.format.Name }
-
-// Type is the event type, or the pattern of event types, that the contract is of. It is # for all.
-func (c *Contract) Type() string {
-	if c.format.Content == "" {
-		return "#"
-	}
-	return string(c.pattern)
-}
-
-// Version is the contract's version: 1 where bodies have none.
-func (c *Contract) Version() int64 { return c.version }
-
-// Members are what is declared of the content. A format without declarations has none.
-func (c *Contract) Members() []Member { return c.declared }
 
 // Takes reports whether a handler may take bodies of the event type, or pattern, as b: every declared member
 // for which b has a place fits it. The error names those that do not.
@@ -73,7 +56,7 @@ func (s *Set) Takes(format, eventType string, b reflect.Type) error {
 	case f.Content == "":
 		return nil
 	case whole:
-		b = f.Head.FieldByIndex(f.whole.places[f.Content]).Type
+		b = f.Head.FieldByIndex(f.whole.members[f.Content].at).Type
 	}
 	found := f.of(eventType)
 	if len(found) == 0 {
@@ -82,7 +65,7 @@ func (s *Set) Takes(format, eventType string, b reflect.Type) error {
 	var mistakes []error
 	for _, c := range found {
 		for _, misfit := range fits(c.typeAt(f.Content), b, "") {
-			mistakes = append(mistakes, fmt.Errorf("%s %s, version %d: %s %s", format, c.pattern, c.version, f.Content, misfit))
+			mistakes = append(mistakes, fmt.Errorf("%s %s, version %d: %s %s", format, c.Type, c.Version, f.Content, misfit))
 		}
 	}
 	return errors.Join(mistakes...)
@@ -90,9 +73,6 @@ func (s *Set) Takes(format, eventType string, b reflect.Type) error {
 
 // of are the contracts that an event type, or a pattern, is read by: the narrowest, and narrower ones.
 func (k *known) of(eventType string) (found []*Contract) {
-	if k.Content == "" {
-		return k.all
-	}
 	asked, err := routing.Parse(eventType)
 	if err != nil {
 		return nil
@@ -100,28 +80,26 @@ func (k *known) of(eventType string) (found []*Contract) {
 	var whole routing.Pattern
 	for _, c := range k.all {
 		// Words of letters are words of a key, and so are * and # to a wider pattern.
-		if c.pattern.Match(eventType) && (whole == "" || routing.Narrower(c.pattern, whole) < 0) {
-			whole = c.pattern
+		p := routing.Pattern(c.Type)
+		if p.Match(eventType) && (whole == "" || routing.Narrower(p, whole) < 0) {
+			whole = p
 		}
 	}
 	for _, c := range k.all {
-		if c.pattern == whole || (routing.Overlap(asked, c.pattern) && (whole == "" || routing.Narrower(c.pattern, whole) < 0)) {
+		p := routing.Pattern(c.Type)
+		if p == whole || routing.Overlap(asked, p) && (whole == "" || routing.Narrower(p, whole) < 0) {
 			found = append(found, c)
 		}
 	}
 	return found
 }
 
-// Contents are the declarations that an event type, or a pattern, is read by; none for an open format.
-func (s *Set) Contents(format, eventType string) (found []Declaration) {
-	f := s.format(format)
-	if f == nil || f.Content == "" {
-		return nil
+// Contents are the contracts that an event type, or a pattern, is read by; none for an open format.
+func (s *Set) Contents(format, eventType string) []*Contract {
+	if f := s.format(format); f != nil && f.Content != "" {
+		return f.of(eventType)
 	}
-	for _, c := range f.of(eventType) {
-		found = append(found, Declaration{Format: format, Type: string(c.pattern), Version: c.version, Members: c.declared})
-	}
-	return found
+	return nil
 }
 
 // Declares reports whether bodies of the event type, which may be a pattern, can be read.
@@ -132,14 +110,10 @@ func (s *Set) Declares(format, eventType string) bool {
 
 // Types returns the event types and patterns that are declared for the format.
 func (s *Set) Types(format string) []string {
-	f := s.format(format)
-	switch {
-	case f == nil:
-		return nil
-	case f.Content == "":
-		return []string{"#"}
+	if f := s.format(format); f != nil {
+		return slices.Sorted(maps.Keys(f.declared))
 	}
-	return slices.Sorted(maps.Keys(f.declared))
+	return nil
 }
 
 func fits(declared, in reflect.Type, path string) (misfits []string) {
@@ -173,5 +147,5 @@ func fits(declared, in reflect.Type, path string) (misfits []string) {
 // Keys reports whether an ordering key may be made of the field: an attribute, or a member of some body.
 func (s *Set) Keys(format, name string) bool {
 	f := s.format(format)
-	return AttributeRules[name] != (pii.Rule{}) || (f != nil && slices.ContainsFunc(f.all, func(c *Contract) bool { return c.keys[name] != nil }))
+	return AttributeRules[name] != (pii.Rule{}) || (f != nil && slices.ContainsFunc(f.all, func(c *Contract) bool { return c.keys[name] != "" }))
 }

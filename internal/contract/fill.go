@@ -3,8 +3,8 @@ package contract
 import (
 	"cmp"
 	"reflect"
+	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"billhook/internal/pii"
@@ -16,12 +16,9 @@ func (s *Set) Typed(format, eventType string) (newest *Contract) {
 	if f == nil {
 		return nil
 	}
-	if f.Content == "" {
-		return f.whole
-	}
 	versions, _ := f.declared.Find(eventType)
 	for _, c := range versions {
-		if newest == nil || c.version > newest.version {
+		if newest == nil || c.Version > newest.Version {
 			newest = c
 		}
 	}
@@ -29,8 +26,12 @@ func (s *Set) Typed(format, eventType string) (newest *Contract) {
 }
 
 // Required are the paths of the members that bodies of the event type must have, of an object where it is there.
-func (c *Contract) Required(eventType string) []string {
-	paths := c.rules.required("")
+func (c *Contract) Required(eventType string) (paths []string) {
+	for _, f := range c.rules.all() {
+		if f.inside == nil && (f.required || f.low == 1) {
+			paths = append(paths, f.path)
+		}
+	}
 	for _, n := range c.format.Needs {
 		if n.of(eventType) {
 			paths = append(paths, n.Path)
@@ -39,38 +40,18 @@ func (c *Contract) Required(eventType string) []string {
 	return paths
 }
 
-func (r rules) required(prefix string) (paths []string) {
-	for i := range r {
-		f := &r[i]
-		path := prefix + f.name
-		if f.list {
-			path += "[]"
-		}
-		if f.inside != nil {
-			paths = append(paths, f.inside.required(path+".")...)
-		} else if f.required || f.low == 1 {
-			paths = append(paths, path)
-		}
-	}
-	return paths
-}
-
 // Slot is where a member stands in the bodies of a contract, for who fills them in.
 type Slot struct {
-	Rule     pii.Rule
-	list, at []int // list is nil where the member is in none
+	Rule pii.Rule
+	at   []int
 }
 
 // Slot finds the member at a path, such as data.order.items[].price.
 func (c *Contract) Slot(path string) (s Slot, ok bool) {
-	if s.Rule, ok = c.allowed[path]; !ok {
-		return s, false
+	if f := c.members[path]; f != nil {
+		s = Slot{f.shape, f.at}
 	}
-	s.at = c.places[path]
-	if list, _, listed := strings.Cut(path, "[]."); listed {
-		s.list = c.places[list]
-	}
-	return s, true
+	return s, s.Rule != (pii.Rule{})
 }
 
 // New is an empty body of an event type, for Set.
@@ -80,24 +61,20 @@ func (c *Contract) New(id, eventType, at string) Body {
 	b.at(c.format.Type).SetString(eventType)
 	b.at(c.format.Time).SetString(at)
 	if c.format.Version != "" {
-		b.at(c.format.Version).SetInt(c.version)
+		b.at(c.format.Version).SetInt(c.Version)
 	}
 	return b
 }
 
 // Grow gives the slot's list n empty elements.
 func (b Body) Grow(s Slot, n int) {
-	list := reach(b.whole(), s.list)
+	list := reach(b.whole(), s.at[:slices.Index(s.at, element)], 0)
 	list.Set(reflect.MakeSlice(list.Type(), n, n))
 }
 
 // Set sets a member, of the list's element i where it is in one, to a value that keeps the slot's rule.
 func (b Body) Set(s Slot, i int, text string) {
-	at := b.whole()
-	if s.list != nil {
-		at = reach(at, s.list).Index(i)
-	}
-	switch at = reach(at, s.at); at.Kind() {
+	switch at := reach(b.whole(), s.at, i); at.Kind() {
 	case reflect.String:
 		at.SetString(text)
 	case reflect.Bool:
@@ -109,12 +86,16 @@ func (b Body) Set(s Slot, i int, text string) {
 }
 
 // Touch makes the object that the slot, of no list, is in.
-func (b Body) Touch(s Slot) { reach(b.whole(), s.at[:len(s.at)-1]) }
+func (b Body) Touch(s Slot) { reach(b.whole(), s.at[:len(s.at)-1], 0) }
 
-// reach is the value at a place, with the objects on the way made.
-func reach(v reflect.Value, index []int) reflect.Value {
-	for _, i := range index {
-		v = made(v).Field(i)
+// reach is the value at a place, of a list's element i, with the objects on the way made.
+func reach(v reflect.Value, at []int, i int) reflect.Value {
+	for _, n := range at {
+		if v = made(v); n == element {
+			v = v.Index(i)
+		} else {
+			v = v.Field(n)
+		}
 	}
 	return made(v)
 }
@@ -149,9 +130,10 @@ func (s *Set) Compose(made Body, stamp Stamp) (Body, Message, error) {
 	if !stamp.Since.IsZero() {
 		since = stamp.Since.UTC().Format(time.RFC3339Nano)
 	}
-	follow(stamped, made.contract.places[f.ID]).SetString(stamp.ID)
-	follow(stamped, made.contract.places[f.Time]).SetString(at)
-	body, err := s.Held(Of(stamped.Interface()))
+	own := Of(stamped.Interface())
+	own.at(f.ID).SetString(stamp.ID)
+	own.at(f.Time).SetString(at)
+	body, err := s.Held(own)
 	if err != nil {
 		return Body{}, Message{}, err
 	}

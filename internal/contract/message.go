@@ -163,10 +163,7 @@ type Attributes struct {
 }
 
 // AttributeRules bounds every attribute of a message. An ordering key is an id there; see Rules.
-var AttributeRules = func() map[string]pii.Rule {
-	_, of := attributeRules.project()
-	return of.allowed
-}()
+var AttributeRules = attributeRules.project().Rules()
 
 // uidRules are AttributeRules for a message whose ordering key is the uid.
 var uidRules = func() map[string]pii.Rule {
@@ -223,10 +220,10 @@ func AttributesOf(message map[string]string) *Attributes {
 
 // Validate reports every rule that the attributes break, as an *Invalid.
 func (a *Attributes) Validate() error {
-	return check(a, "attributes.")
+	return invalid(check(a, "attributes.")...)
 }
 
-var attributeRules = compile(reflect.TypeFor[Attributes]())
+var attributeRules = compile(reflect.TypeFor[Attributes](), "", nil)
 
 // Order sets the ordering key, and returns the broker's. A key that is spelled "unknown" counts as none: its
 // messages would otherwise queue behind those without a key.
@@ -243,17 +240,14 @@ func (a *Attributes) agree(body *Attributes) error {
 	if err := a.Validate(); err != nil {
 		return err
 	}
-	invalid := &Invalid{}
+	var violations []pii.Violation
 	for i, name := range attributeNames {
 		own, said := *a.at(i), *body.at(i)
 		if own != said && (own != "" && said != "" || name == AttrEventID || name == AttrEventType) {
-			invalid.Violations = append(invalid.Violations, pii.Violation{Path: "attributes." + name, Rule: "agrees_with_body"})
+			violations = append(violations, pii.Violation{Path: "attributes." + name, Rule: "agrees_with_body"})
 		}
 	}
-	if len(invalid.Violations) > 0 {
-		return invalid
-	}
-	return nil
+	return invalid(violations...)
 }
 
 // The reasons why a publish was not confirmed: senders get one answer for all, operators the code.

@@ -57,7 +57,7 @@ func document(title string, of object) ([]byte, error) {
 
 // Schema returns the JSON Schema (2020-12) of the contract's bodies.
 func (s *Set) Schema(c *Contract) ([]byte, error) {
-	f := s.format(c.format.Name)
+	f := s.format(c.Format)
 	of := f.schema()
 	if f.Content != "" {
 		instead := map[string]any{}
@@ -65,7 +65,7 @@ func (s *Set) Schema(c *Contract) ([]byte, error) {
 			instead[f.Type] = when
 		}
 		if f.Version != "" {
-			instead[f.Version] = object{{"const", c.version}}
+			instead[f.Version] = object{{"const", c.Version}}
 		}
 		of = c.rules.schema(instead, false)
 	}
@@ -74,11 +74,11 @@ func (s *Set) Schema(c *Contract) ([]byte, error) {
 
 // typeSchema is the schema of the event type of a contract's bodies; nil: any type.
 func (c *Contract) typeSchema() object {
-	switch {
-	case c.pattern.Exact():
-		return object{{"const", c.pattern}}
-	case c.pattern != "#":
-		return object{{"pattern", expression(c.pattern)}}
+	switch p := routing.Pattern(c.Type); {
+	case p.Exact():
+		return object{{"const", p}}
+	case p != "#":
+		return object{{"pattern", expression(p)}}
 	}
 	return nil
 }
@@ -94,9 +94,9 @@ func (k *known) schema() object {
 			when = object{{k.Type, of}}
 		}
 		if k.Version != "" {
-			when = append(when, member{k.Version, object{{"const", c.version}}})
+			when = append(when, member{k.Version, object{{"const", c.Version}}})
 		}
-		kinds = append(kinds, object{{"properties", append(when, member{k.Content, c.rules[c.places[k.Content][0]].inside.schema(nil, false)})}})
+		kinds = append(kinds, object{{"properties", append(when, member{k.Content, c.members[k.Content].inside.schema(nil, false)})}})
 	}
 	return append(k.whole.rules.schema(map[string]any{k.Content: true}, false), member{"anyOf", kinds})
 }
@@ -112,7 +112,7 @@ func (k *known) relations() object {
 		if strings.HasSuffix(n.Types, ".") {
 			types = object{{"pattern", "^" + regexp.QuoteMeta(n.Types)}}
 		}
-		if k.whole.typeAt(n.Path).Kind() == reflect.Slice {
+		if k.whole.members[n.Path].list {
 			then = object{{"minItems", 1}}
 		}
 		for _, name := range slices.Backward(strings.Split(n.Path, ".")) {

@@ -41,17 +41,16 @@ type known struct {
 
 // Contract is a Go type for the bodies of one format, event type and version, and what follows from it.
 type Contract struct {
+	// Declaration has no members where the format has no declared contents; the event type is # then.
+	Declaration
+
 	format     *Format
-	pattern    routing.Pattern
-	version    int64
-	declared   []Member
 	typ        reflect.Type
 	rules      rules
 	projection *pii.Projection
-	allowance
-	// places are the members' by paths, keys those that an ordering key may be made of. That of a member of a list,
-	// such as data.items[].price, is its place in an element.
-	places, keys map[string][]int
+	// members are all that a body may have, by their paths; keys are the paths of what may be an ordering key.
+	members map[string]*rule
+	keys    map[string]string
 }
 
 // NewSet compiles the formats and what is declared for them. The error joins all mistakes.
@@ -59,9 +58,13 @@ func NewSet(formats []Format, declared []Declaration) (*Set, error) {
 	s := &Set{}
 	for i := range formats {
 		f := &known{Format: &formats[i], declared: map[string]map[int64]*Contract{}}
-		f.whole = newContract(Contract{format: f.Format, version: 1}, withContent(f.Head, f.Content, reflect.TypeFor[struct{}]()))
+		whole := Declaration{Format: f.Name, Version: 1}
 		if f.Content == "" {
-			f.all = []*Contract{f.whole}
+			whole.Type = "#"
+		}
+		f.whole = newContract(whole, f.Format, withContent(f.Head, f.Content, reflect.TypeFor[struct{}]()))
+		if f.Content == "" {
+			f.all, f.declared["#"] = []*Contract{f.whole}, map[int64]*Contract{1: f.whole}
 		}
 		s.formats = append(s.formats, f)
 	}
@@ -79,8 +82,7 @@ func (s *Set) declare(d Declaration) (mistakes []error) {
 	if f == nil || f.Content == "" {
 		return []error{errors.New("no format of that name has declared contents")}
 	}
-	pattern, err := routing.Parse(d.Type)
-	if err != nil {
+	if _, err := routing.Parse(d.Type); err != nil {
 		mistakes = append(mistakes, err)
 	}
 	if d.Version < 1 || d.Version > 1000 || (f.Version == "" && d.Version != 1) {
@@ -96,7 +98,7 @@ func (s *Set) declare(d Declaration) (mistakes []error) {
 	if len(mistakes) > 0 {
 		return mistakes
 	}
-	c := newContract(Contract{format: f.Format, pattern: pattern, version: d.Version, declared: d.Members}, withContent(f.Head, f.Content, content))
+	c := newContract(d, f.Format, withContent(f.Head, f.Content, content))
 	if f.declared[d.Type] == nil {
 		f.declared[d.Type] = map[int64]*Contract{}
 	}
@@ -134,40 +136,29 @@ func (s *Set) Names() (names []string) {
 	return names
 }
 
-// newContract: a type that leaves its content open has no projection.
-func newContract(c Contract, t reflect.Type) *Contract {
-	c.typ, c.rules, c.places, c.keys = t, compile(t), map[string][]int{}, map[string][]int{}
-	if c.format.Content == "" || t != c.format.Head {
-		c.projection, c.allowance = c.rules.project()
+// newContract: a type that leaves its content open has no projection. For ordering keys the content's texts go
+// first.
+func newContract(d Declaration, format *Format, t reflect.Type) *Contract {
+	c := &Contract{Declaration: d, format: format, typ: t, rules: compile(t, "", nil)}
+	c.members, c.keys = map[string]*rule{}, map[string]string{}
+	if format.Content == "" || t != format.Head {
+		c.projection = c.rules.project()
 	}
-	c.place(t, "", nil)
-	if i := slices.IndexFunc(c.declared, func(m Member) bool { return m.Required && m.Shape == "id" }); i >= 0 {
-		c.keys["subject"] = c.places[c.format.Content+"."+c.declared[i].Name]
-	}
-	return &c
-}
-
-// place notes where the members are; for ordering keys the texts of the content go first.
-func (c *Contract) place(t reflect.Type, path string, at []int) {
-	for i := range t.NumField() {
-		field, index := t.Field(i), append(slices.Clone(at), i)
-		name := jsonName(field)
-		c.places[path+name] = index
-		if ofContent := path == c.format.Content+"."; field.Type.Kind() == reflect.String && (ofContent || (path == "" && c.keys[name] == nil)) {
-			c.keys[name] = index
-		}
-		switch of := deref(field.Type); of.Kind() {
-		case reflect.Struct:
-			c.place(of, path+name+".", index)
-		case reflect.Slice:
-			c.place(of.Elem(), path+name+"[].", nil)
-		default:
+	for _, f := range c.rules.all() {
+		c.members[f.path] = f
+		ofContent, first := f.path == format.Content+"."+f.name, f.path == f.name && c.keys[f.name] == ""
+		if f.kind == reflect.String && !f.list && (ofContent || first) {
+			c.keys[f.name] = f.path
 		}
 	}
+	if i := slices.IndexFunc(d.Members, func(m Member) bool { return m.Required && m.Shape == "id" }); i >= 0 {
+		c.keys["subject"] = format.Content + "." + d.Members[i].Name
+	}
+	return c
 }
 
 func (c *Contract) typeAt(path string) reflect.Type {
-	return deref(c.typ.FieldByIndex(c.places[path]).Type)
+	return deref(c.typ.FieldByIndex(c.members[path].at).Type)
 }
 
 // Projection is the allow-list of the contract's bodies.
@@ -253,7 +244,7 @@ func (s *Set) Decode(format string, data []byte) (Body, error) {
 		return c.Decode(data)
 	}
 	EachMember(data, func(name string, _ jsontext.Value) {
-		if c != nil && c.places[name] == nil {
+		if c != nil && c.members[name] == nil {
 			err = ErrMalformed // not only is it not declared: it is no body of the format
 		}
 	})

@@ -17,7 +17,7 @@ import (
 type shape struct {
 	// rule is package pii's, so that a shape is declared once.
 	rule pii.Rule
-	// valid is the check; nil: an amount is checked with its currency, by isAmount.
+	// valid is the check; nil: the validator's own, or that of an amount with its currency, isAmount.
 	valid func(string) bool
 	// pattern is the shape for readers in other languages.
 	pattern string
@@ -30,7 +30,7 @@ var shapes = map[string]shape{
 	"event_type": {pii.Code, pii.Code.Valid, codes},
 	"currency":   {pii.Currency, isCurrency, `^[A-Z]{3}$`},
 	"amount":     {pii.Amount, nil, `^(0|[1-9][0-9]{0,18})(\.[0-9]{1,4})?$`},
-	"number":     {pii.Rule{}, isNumber, `^[0-9]+$`},
+	"number":     {pii.Rule{}, nil, `^[0-9]+$`},
 	"timestamp":  {pii.Time, pii.Time.Valid, `^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})$`},
 	// The rule is that of an ordering key which is not the uid; see Attributes.Rules.
 	"ordering_key": {pii.ID, func(key string) bool { return pii.ID.Valid(key) || pii.UID.Valid(key) }, `^[A-Za-z0-9_-][A-Za-z0-9._:|-]{0,127}$`},
@@ -43,15 +43,14 @@ func isCurrency(code string) bool {
 	return ok
 }
 
-func isNumber(text string) bool {
-	return text != "" && strings.Trim(text, "0123456789") == ""
-}
-
 // rules are what projection and schema are made from; go-playground/validator holds values to the tags.
 type rules []rule
 
 type rule struct {
-	name string
+	// path is the name from the top, such as data.items[].price, and at the fields on the way to it, with element
+	// for any of a list.
+	name, path string
+	at         []int
 	// kind is a value's, or an element's where the field is a list.
 	kind reflect.Kind
 	list bool
@@ -66,10 +65,13 @@ type rule struct {
 	oneOf     []string
 	// priced: it is an amount in the currency beside it.
 	priced bool
+	shape  pii.Rule
 	inside rules
 }
 
-func compile(t reflect.Type) rules {
+const element = -1
+
+func compile(t reflect.Type, prefix string, in []int) rules {
 	r := make(rules, t.NumField())
 	for i := range r {
 		field, f := t.Field(i), &r[i]
@@ -78,6 +80,7 @@ func compile(t reflect.Type) rules {
 			of = deref(of.Elem())
 		}
 		f.name, f.kind, f.omitted = jsonName(field), of.Kind(), strings.Contains(field.Tag.Get("json"), ",omit")
+		f.path, f.at = prefix+f.name, append(slices.Clone(in), i)
 		for tag := range strings.SplitSeq(field.Tag.Get("validate"), ",") {
 			key, value, _ := strings.Cut(tag, "=")
 			switch key {
@@ -99,52 +102,50 @@ func compile(t reflect.Type) rules {
 			}
 		}
 		f.optional = f.omitted && !f.required && field.Tag.Get("pii") != "strict"
-		if f.kind == reflect.Struct {
-			f.inside = compile(of)
+		switch {
+		case f.kind == reflect.Struct && f.list:
+			f.inside = compile(of, f.path+"[].", append(f.at, element))
+		case f.kind == reflect.Struct:
+			f.inside = compile(of, f.path+".", f.at)
+		case f.kind == reflect.Bool:
+			f.shape = pii.Boolean
+		case f.kind == reflect.Int64 && f.low == 1:
+			f.shape = pii.Quantity
+		case f.kind == reflect.Int64:
+			f.shape = pii.Integer
+		case f.kind == reflect.String && f.words != nil:
+			f.shape = shapes[f.words[0]].rule
 		}
 	}
 	return r
 }
 
-// allowance is the rules of a contract's members by their paths, and the paths that may be left out.
-type allowance struct {
-	allowed  map[string]pii.Rule
-	optional []string
+// all are the rules, each with those inside of it behind it.
+func (r rules) all() (all []*rule) {
+	for i := range r {
+		all = append(append(all, &r[i]), r[i].inside.all()...)
+	}
+	return all
 }
 
 // project panics on a text without a shape: free text cannot be declared.
-func (r rules) project() (*pii.Projection, allowance) {
-	allowed := map[string]pii.Rule{}
-	optional := r.allow("", allowed)
-	return pii.NewProjection(allowed, optional...), allowance{allowed, optional}
-}
-
-func (r rules) allow(prefix string, allowed map[string]pii.Rule) (optional []string) {
-	for i := range r {
-		f := &r[i]
-		path := prefix + f.name
+func (r rules) project() *pii.Projection {
+	allowed, optional := map[string]pii.Rule{}, []string(nil)
+	for _, f := range r.all() {
 		if f.optional {
-			optional = append(optional, path)
-		}
-		if f.list {
-			path += "[]"
+			optional = append(optional, f.path)
 		}
 		switch {
 		case f.inside != nil:
-			optional = append(optional, f.inside.allow(path+".", allowed)...)
-		case f.kind == reflect.Bool:
-			allowed[path] = pii.Boolean
-		case f.kind == reflect.Int64 && f.low == 1:
-			allowed[path] = pii.Quantity
-		case f.kind == reflect.Int64:
-			allowed[path] = pii.Integer
-		case f.kind != reflect.String || f.words == nil:
-			panic("contract: " + path + " has no shape")
+		case f.shape == (pii.Rule{}):
+			panic("contract: " + f.path + " has no shape")
+		case f.list:
+			allowed[f.path+"[]"] = f.shape
 		default:
-			allowed[path] = shapes[f.words[0]].rule
+			allowed[f.path] = f.shape
 		}
 	}
-	return optional
+	return pii.NewProjection(allowed, optional...)
 }
 
 func integer(text string) int64 {
@@ -167,16 +168,21 @@ func deref(t reflect.Type) reflect.Type {
 	return t
 }
 
-// follow is the value at a place of a contract's members; not valid where it is not there.
-func follow(v reflect.Value, index []int) reflect.Value {
-	if index == nil {
-		return reflect.Value{}
+// each calls do with the value at a place, if it is there; in a list with that of each element.
+func each(v reflect.Value, at []int, do func(reflect.Value)) {
+	for n, i := range at {
+		switch v = reflect.Indirect(v); {
+		case !v.IsValid():
+			return
+		case i == element:
+			for j := range v.Len() {
+				each(v.Index(j), at[n+1:], do)
+			}
+			return
+		}
+		v = v.Field(i)
 	}
-	at, err := reflect.Indirect(v).FieldByIndexErr(index)
-	if err != nil {
-		return reflect.Value{}
-	}
-	return reflect.Indirect(at)
+	do(v)
 }
 
 // Invalid says which rules of the contract a message breaks, by paths and rules alone.
@@ -185,7 +191,14 @@ type Invalid struct{ Violations []pii.Violation }
 func (e *Invalid) Error() string { return pii.Describe("contract", e.Violations) }
 
 // Broken is an Invalid of one violation.
-func Broken(path, rule string) error { return &Invalid{[]pii.Violation{{Path: path, Rule: rule}}} }
+func Broken(path, rule string) error { return invalid(pii.Violation{Path: path, Rule: rule}) }
+
+func invalid(violations ...pii.Violation) error {
+	if len(violations) == 0 {
+		return nil
+	}
+	return &Invalid{violations}
+}
 
 const maxViolations = 20
 
@@ -226,12 +239,9 @@ func isAmount(text, currency string, bare bool) bool {
 	return !isCurrency(currency) || err == nil && 0 <= minor && minor <= money.Max
 }
 
-func check(value any, prefix string) error {
+func check(value any, prefix string) (violations []pii.Violation) {
 	var broken validator.ValidationErrors
-	if !errors.As(validation.Struct(value), &broken) {
-		return nil
-	}
-	invalid := &Invalid{}
+	_ = errors.As(validation.Struct(value), &broken)
 	name := reflect.Indirect(reflect.ValueOf(value)).Type().Name()
 	for _, b := range broken[:min(len(broken), maxViolations)] {
 		rule := b.Tag()
@@ -244,9 +254,9 @@ func check(value any, prefix string) error {
 			rule += "=" + b.Param()
 		}
 		path := strings.TrimPrefix(strings.TrimPrefix(b.Namespace(), name), ".")
-		invalid.Violations = append(invalid.Violations, pii.Violation{Path: prefix + path, Rule: rule})
+		violations = append(violations, pii.Violation{Path: prefix + path, Rule: rule})
 	}
-	return invalid
+	return violations
 }
 
 var indexes = regexp.MustCompile(`\[[0-9]+\]`)
@@ -275,14 +285,14 @@ func (b Body) Relax(dropped pii.Dropped) pii.Dropped {
 
 // clearWith clears the amounts that say nothing without the currency, or the total, at a path.
 func (b Body) clearWith(path string, dropped *pii.Dropped) {
-	rule, in := b.contract.allowed[path], path[:strings.LastIndexByte(path, '.')+1]
-	for _, other := range b.contract.optional {
-		switch of := b.contract.allowed[other]; {
-		case of != pii.Amount || !strings.HasPrefix(other, in):
-		case rule == pii.Currency:
-			b.clear(other, "needs_currency", dropped)
-		case rule == pii.Amount && strings.Contains(strings.TrimPrefix(other, in), "[]"):
-			b.clear(other, "needs_total", dropped)
+	from, in := b.contract.members[path], path[:strings.LastIndexByte(path, '.')+1]
+	for _, other := range b.contract.rules.all() {
+		switch {
+		case from == nil || other.shape != pii.Amount || !strings.HasPrefix(other.path, in):
+		case from.shape == pii.Currency:
+			b.clear(other.path, "needs_currency", dropped)
+		case from.shape == pii.Amount && strings.Contains(strings.TrimPrefix(other.path, in), "[]"):
+			b.clear(other.path, "needs_total", dropped)
 		}
 	}
 }
@@ -290,28 +300,17 @@ func (b Body) clearWith(path string, dropped *pii.Dropped) {
 // clear reports whether there was an optional value at a path, which is now gone; of a list, in any element. The
 // currency of an amount that stays is not.
 func (b Body) clear(path, rule string, dropped *pii.Dropped) (gone bool) {
-	slot, known := b.contract.Slot(path)
-	if !known || !slices.Contains(b.contract.optional, path) {
+	f := b.contract.members[path]
+	if f == nil || !f.optional || f.inside != nil {
 		return false
 	}
-	if m, isPayment := b.value.(*Payment); isPayment && slot.Rule == pii.Currency && m.Data.Refund != nil && m.Data.Refund.Amount != "" {
+	if f.shape == pii.Currency && b.text("data.refund.amount") != "" {
 		return false
 	}
-	parents := []reflect.Value{b.whole()}
-	if slot.list != nil {
-		parents = nil
-		if list := follow(b.whole(), slot.list); list.IsValid() {
-			for i := range list.Len() {
-				parents = append(parents, list.Index(i))
-			}
-		}
-	}
-	for _, parent := range parents {
-		if at := follow(parent, slot.at); at.IsValid() && !at.IsZero() {
-			at.SetZero()
-			gone = true
-		}
-	}
+	each(b.whole(), f.at, func(at reflect.Value) {
+		gone = gone || !at.IsZero()
+		at.SetZero()
+	})
 	if gone {
 		dropped.Add(path, rule)
 	}

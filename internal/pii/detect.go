@@ -130,7 +130,7 @@ func detectNumber(value []byte, text bool) string {
 		case hasCard(value, first, text):
 			return "card"
 		case first >= phoneFrom:
-			n := readNumber(value, first, text)
+			n := readNumber(value, first, len(value), phoneGaps, text)
 			if n.isPhone(value, start, text) {
 				return "phone"
 			}

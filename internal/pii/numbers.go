@@ -7,8 +7,13 @@ import (
 	"strings"
 )
 
-// isGap reports whether people put the character between groups of digits.
-func isGap(c byte) bool { return bytes.IndexByte([]byte(" -._:|/()"), c) >= 0 }
+// People put these between groups of digits, phoneGaps also between those of a phone's number.
+const (
+	gaps      = phoneGaps + ":|"
+	phoneGaps = " -._/()"
+)
+
+func isGap(c byte, gaps string) bool { return strings.IndexByte(gaps, c) >= 0 }
 
 // A network is a range of first four digits, and how many digits its cards have, a bit each.
 type network struct{ from, to, lengths int }
@@ -57,13 +62,8 @@ func isCard(digits []byte) bool {
 func luhn(digits []byte) bool {
 	sum := 0
 	for i := range digits {
-		d := int(digits[len(digits)-1-i] - '0')
-		if i%2 == 1 {
-			if d *= 2; d > 9 {
-				d -= 9
-			}
-		}
-		sum += d
+		d := int(digits[len(digits)-1-i]-'0') << (i % 2)
+		sum += d/10 + d%10
 	}
 	return sum%10 == 0
 }
@@ -75,35 +75,16 @@ var layouts = [...][]int{
 }
 
 func hasCard(value []byte, i int, text bool) bool {
-	var digits [19]byte
-	var sizes [5]int
-	n, least := 0, 13
+	number, n, least := readNumber(value, i, 5, gaps, false), 0, 13
 	if text {
 		least = 12
 	}
-	for group := range sizes {
-		from := n
-		for i < len(value) && class[value[i]] == digit {
-			if n == len(digits) {
-				return false
-			}
-			digits[n] = value[i]
-			n++
-			i++
-		}
-		if i < len(value) && class[value[i]] == letter {
+	for group, size := range number.sizes[:number.groups] {
+		if n += size; n > len(number.digits) {
 			return false
 		}
-		sizes[group] = n - from
-		if n >= least && (group == 0 || isLaidOut(sizes[:group+1])) && isCard(digits[:n]) {
+		if n >= least && (group == 0 || isLaidOut(number.sizes[:group+1])) && isCard(number.digits[:n]) {
 			return true
-		}
-		gap := i
-		for i < len(value) && i-gap < 3 && isGap(value[i]) {
-			i++
-		}
-		if i == gap || i == len(value) || class[value[i]] != digit {
-			return false
 		}
 	}
 	return false
@@ -152,7 +133,8 @@ func isIBAN(value []byte, i int) bool {
 		case kind == digit:
 			digits++
 		case kind == 0:
-			if n < 2 || isAlphanumeric(c) || !isAlphanumeric(value[i-1]) || (c != ' ' && (n%4 != 0 || !isGap(c))) {
+			fits := c == ' ' || (n%4 == 0 && isGap(c, gaps))
+			if n < 2 || !fits || !isAlphanumeric(value[i-1]) {
 				return false
 			}
 			continue
@@ -184,9 +166,9 @@ func mod97(iban []byte) int {
 	return sum
 }
 
-// number is what may be a phone's: groups of digits with one to three gaps between them.
+// number is what may be a card's or a phone's: groups of digits with one to three gaps between them.
 type number struct {
-	digits [17]byte
+	digits [19]byte
 	// n counts them, also those that found no place.
 	n        int
 	sizes    [6]int
@@ -196,7 +178,8 @@ type number struct {
 	dotted bool
 }
 
-func readNumber(value []byte, i int, text bool) (n number) {
+// readNumber reads groups, most of them, and takes a phone's extension for an end where there may be one.
+func readNumber(value []byte, i, most int, gaps string, extended bool) (n number) {
 	n.from, n.dotted = i, true
 	for {
 		from := n.n
@@ -207,8 +190,8 @@ func readNumber(value []byte, i int, text bool) (n number) {
 			n.n++
 			i++
 		}
-		extended := text && i < len(value) && value[i]|0x20 == 'x' // 555-123-4567x12
-		if i < len(value) && class[value[i]] == letter && !extended {
+		// The x of 555-123-4567x12 is an extension's.
+		if i < len(value) && class[value[i]] == letter && (!extended || value[i]|0x20 != 'x') {
 			n.n = from
 			return n
 		}
@@ -217,10 +200,10 @@ func readNumber(value []byte, i int, text bool) (n number) {
 		}
 		n.groups++
 		n.to = i
-		for i < len(value) && i-n.to < 3 && value[i] != ':' && value[i] != '|' && isGap(value[i]) {
+		for i < len(value) && i-n.to < 3 && isGap(value[i], gaps) {
 			i++
 		}
-		if i == n.to || i == len(value) || class[value[i]] != digit {
+		if n.groups == most || i == n.to || i == len(value) || class[value[i]] != digit {
 			return n
 		}
 		n.dotted = n.dotted && i == n.to+1 && value[n.to] == '.'
@@ -265,7 +248,7 @@ func (n *number) isDated() bool {
 // isPhone reports whether the number is a phone's; word is where what it stands in begins. Order ids are digits and
 // dashes, so in an id only what is called a phone's is one, or dotted groups, or 00 in front; text may have more.
 func (n *number) isPhone(value []byte, word int, text bool) bool {
-	if n.groups == 0 || n.groups > len(n.sizes) || n.n < 7 || n.n > len(n.digits) {
+	if n.groups == 0 || n.groups > len(n.sizes) || n.n < 7 || n.n > 17 {
 		return false
 	}
 	before := n.from

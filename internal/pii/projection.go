@@ -2,70 +2,45 @@ package pii
 
 import (
 	"bytes"
+	"errors"
+	"io"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/go-json-experiment/json/jsontext"
 )
 
 // Projection is an allow-list of JSON paths with rules. It is safe for concurrent use.
 type Projection struct {
-	root    *node
-	rules   map[string]Rule
-	numbers map[string]int
+	root  *node
+	rules map[string]Rule
+	nodes int
 }
 
 type node struct {
-	name string
-	// quoted is the name as it is written, with quotes and colon.
-	quoted []byte
-	// children by the length of their names, for most names are not among them.
-	children [][]*node
-	element  *node
+	// children are an object's members by their names, or an array's element as []. A value has none.
+	children map[string]*node
 	rule     Rule
 	// optional: Minimize leaves out a value that breaks the rule or is of another kind.
 	optional bool
-	// number names the path of a value, or that of an array's element, among the values that Read gives.
+	// number names the path among the values that Read gives.
 	number int
-}
-
-func (n *node) child(name []byte) *node {
-	if len(name) >= len(n.children) {
-		return nil
-	}
-	for _, child := range n.children[len(name)] {
-		if child.name == string(name) {
-			return child
-		}
-	}
-	return nil
-}
-
-func (n *node) add(name string) *node {
-	child := &node{name: name, quoted: []byte(`"` + name + `":`)}
-	for len(n.children) <= len(name) {
-		n.children = append(n.children, nil)
-	}
-	n.children[len(name)] = append(n.children[len(name)], child)
-	return child
 }
 
 // NewProjection makes a projection of paths such as body.lines[].product_id. Minimize leaves out what is bad
 // at the optional ones, and objects in which everything is optional. It panics on a bad path, which is a
 // mistake of the program.
 func NewProjection(rules map[string]Rule, optional ...string) *Projection {
-	p := &Projection{root: &node{children: [][]*node{{}}}, rules: maps.Clone(rules)}
+	p := &Projection{root: &node{children: map[string]*node{}}, rules: maps.Clone(rules)}
 	for path, rule := range rules {
-		at := p.root.follow(path, true)
-		if at == nil || at.children != nil || at.element != nil || rule == (Rule{}) {
+		at := p.follow(path, true)
+		if at == nil || at.children != nil || rule == (Rule{}) {
 			panic("pii: bad path " + path)
 		}
 		at.rule = rule
 	}
 	for _, path := range optional {
-		at := p.root.follow(path, false)
+		at := p.follow(path, false)
 		if at == nil {
 			panic("pii: bad optional path " + path)
 		}
@@ -73,67 +48,50 @@ func NewProjection(rules map[string]Rule, optional ...string) *Projection {
 	}
 	p.root.settle()
 	p.root.optional = false // the document itself
-	p.numbers = map[string]int{}
-	for path := range rules {
-		p.number(path)
-		for i := range path {
-			if strings.HasPrefix(path[i:], "[].") {
-				p.number(path[:i+2])
-			}
-		}
-	}
 	return p
 }
 
-func (p *Projection) number(path string) {
-	if p.numbers[path] == 0 {
-		p.numbers[path] = len(p.numbers) + 1
-		p.root.follow(path, false).number = p.numbers[path]
-	}
-}
-
 // Number names a path, or the elements of an array such as lines[], among the values that Read gives. From 1 on.
-func (p *Projection) Number(path string) int { return p.numbers[path] }
+func (p *Projection) Number(path string) int {
+	if at := p.follow(path, false); at != nil {
+		return at.number
+	}
+	return 0
+}
 
 // Value is a value that was read: what it is of, and where it stands. An array's element stands before what is in it.
 type Value struct{ Number, Start, End int }
 
 // follow is the node at a path, made where it is not there; nil: there is none, and can be none.
-func (n *node) follow(path string, make bool) *node {
-	for name := range strings.SplitSeq(path, ".") {
-		name, array := strings.CutSuffix(name, "[]")
-		if !isName(name) || n.rule != (Rule{}) || n.element != nil {
-			return nil
+func (p *Projection) follow(path string, make bool) *node {
+	at := p.root
+	for name := range strings.SplitSeq(strings.ReplaceAll(path, "[]", ".[]"), ".") {
+		next := at.children[name]
+		if next == nil {
+			fits := isName(name) || name == "[]" && len(at.children) == 0 && !strings.Contains(path, "[][]")
+			if !make || !fits || at.rule != (Rule{}) || at.children["[]"] != nil {
+				return nil
+			}
+			if at.children == nil {
+				at.children = map[string]*node{}
+			}
+			p.nodes++
+			next = &node{number: p.nodes}
+			at.children[name] = next
 		}
-		next := n.child([]byte(name))
-		if next == nil && make {
-			next = n.add(name)
-		}
-		switch {
-		case next == nil:
-			return nil
-		case array && next.element == nil && (!make || next.rule != (Rule{}) || next.children != nil):
-			return nil
-		case array && next.element == nil:
-			next.element = &node{}
-		}
-		if n = next; array {
-			n = next.element
-		}
+		at = next
 	}
-	return n
+	return at
 }
 
 // settle makes objects optional in which everything is, but in arrays: a list with a gap says something else.
 func (n *node) settle() bool {
-	if n.element != nil {
-		n.element.settle()
-		n.element.optional = false
-		return n.optional
-	}
 	every := n.rule == (Rule{})
-	for _, child := range slices.Concat(n.children...) {
+	for name, child := range n.children {
 		every = child.settle() && every
+		if name == "[]" {
+			child.optional, every = false, false
+		}
 	}
 	n.optional = n.optional || every
 	return n.optional
@@ -195,14 +153,27 @@ const (
 )
 
 // Document is one JSON document in valid UTF-8, without duplicate names.
-type Document struct{ text []byte }
+type Document struct {
+	text []byte
+	deep int64 // where it is nested too deep; 0: nowhere
+}
 
 // Parse checks that src, which must not change, is a document. The error is an *Error.
 func Parse(src []byte) (Document, error) {
-	if !jsontext.Value(src).IsValid() {
+	d, w := Document{text: src}, walks.Get().(*walk)
+	defer w.done()
+	w.src = *bytes.NewBuffer(src)
+	w.Reset(&w.src)
+	_, err := w.ReadToken()
+	for ; err == nil; _, err = w.ReadToken() {
+		if d.deep == 0 && w.StackDepth() > maxDepth {
+			d.deep = w.InputOffset()
+		}
+	}
+	if _, values := w.StackIndex(0); values != 1 || !errors.Is(err, io.EOF) {
 		return Document{}, &Error{Malformed: true, Offset: offset(src)}
 	}
-	return Document{src}, nil
+	return d, nil
 }
 
 // Append projects src and appends the result, compact, in the order of the input: allowed fields alone, nulls
@@ -212,46 +183,37 @@ func (p *Projection) Append(dst, src []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	dst, _, err = p.walk(dst, d, plain)
+	dst, _, err = p.walk(dst, nil, d, plain)
 	return dst, err
 }
 
 // Minimize is Append, but that it leaves out what is bad at an optional path, and takes a uid that is a whole
 // number. dropped says what was left out and why, each once, with [] for every index, the first twenty.
 func (p *Projection) Minimize(dst []byte, d Document) (out []byte, dropped Dropped, err error) {
-	return p.walk(dst, d, lenient)
+	return p.walk(dst, nil, d, lenient)
 }
 
 // Read is Minimize, but that it tells too where the values stand in out, without quotes.
-func (p *Projection) Read(dst []byte, values []Value, d Document) (out []byte, read []Value, dropped Dropped, err error) {
-	w := walks.Get().(*walk)
-	w.values = values
-	out, dropped, err = p.run(w, dst, d, lenient)
-	read = w.values
-	w.done()
-	return out, read, dropped, err
+func (p *Projection) Read(dst []byte, values *[]Value, d Document) (out []byte, dropped Dropped, err error) {
+	return p.walk(dst, values, d, lenient)
 }
 
 // Exact is Append, but that it refuses unknown names, and takes a time without an offset for one in UTC.
 func (p *Projection) Exact(dst []byte, d Document) ([]byte, error) {
-	dst, _, err := p.walk(dst, d, exact)
+	dst, _, err := p.walk(dst, nil, d, exact)
 	return dst, err
 }
 
-func (p *Projection) walk(dst []byte, d Document, as mode) ([]byte, Dropped, error) {
+func (p *Projection) walk(dst []byte, values *[]Value, d Document, as mode) ([]byte, Dropped, error) {
+	if d.deep > 0 {
+		return dst, nil, &Error{Malformed: true, Offset: d.deep}
+	}
 	w := walks.Get().(*walk)
 	defer w.done()
-	return p.run(w, dst, d, as)
-}
-
-func (p *Projection) run(w *walk, dst []byte, d Document, as mode) ([]byte, Dropped, error) {
-	w.mode, w.src = as, *bytes.NewBuffer(d.text)
+	w.mode, w.src, w.values = as, *bytes.NewBuffer(d.text), values
 	w.Reset(&w.src, valid)
 	out := w.value(dst, p.root)
-	switch {
-	case w.tooDeep:
-		return dst, nil, &Error{Malformed: true, Offset: w.InputOffset()}
-	case len(w.violations) > 0:
+	if len(w.violations) > 0 {
 		return dst, w.dropped, &Error{Violations: w.violations}
 	}
 	return out, w.dropped, nil

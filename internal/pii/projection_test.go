@@ -403,9 +403,9 @@ func TestTheListOfViolationsIsBounded(t *testing.T) {
 func TestReadTellsWhereTheValuesAreAndWhereAnElementBegins(t *testing.T) {
 	t.Parallel()
 	p := pii.NewProjection(map[string]pii.Rule{"id": pii.ID, "lines[].product": pii.ID, "lines[].price": pii.Integer}, "lines[].price")
-	d, err := pii.Parse([]byte(`{"lines":[{"product":"p1","price":5},{"price":"mette","product":"p2"}],"name":"mette","id":"o1"}`))
-	require.NoError(t, err)
-	out, values, dropped, err := p.Read(nil, []pii.Value{}, d)
+	d := filetest.Must(pii.Parse([]byte(`{"lines":[{"product":"p1","price":5},{"price":"mette","product":"p2"}],"name":"mette","id":"o1"}`)))(t)
+	var values []pii.Value
+	out, dropped, err := p.Read(nil, &values, d)
 	require.NoError(t, err)
 	require.Equal(t, pii.Dropped{{Path: "lines[].price", Rule: "integer"}}, dropped)
 	names, said := map[int]string{}, ""

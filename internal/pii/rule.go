@@ -74,9 +74,12 @@ func (r Rule) valid(value []byte) bool {
 	case amount:
 		return isAmount(value) && !isCardOf(15, 19, value)
 	case integer:
-		return isInteger(value) && !isCardOf(15, 19, value)
+		if len(value) > 0 && value[0] == '-' {
+			return isUpTo("9223372036854775808", value[1:])
+		}
+		return isUpTo("9223372036854775807", value) && !isCardOf(15, 19, value)
 	case quantity:
-		return isQuantity(value) && !isCardOf(15, 19, value)
+		return isUpTo("9007199254740991", value) && value[0] != '0' && !isCardOf(15, 19, value)
 	case boolean:
 		return string(value) == "true" || string(value) == "false"
 	default:
@@ -158,36 +161,16 @@ func isOffset(zone []byte) bool {
 func pair(digits []byte) int { return 10*int(digits[0]-'0') + int(digits[1]-'0') }
 
 func isAmount(value []byte) bool {
+	const most = 24
 	if len(value) > 0 && value[0] == '-' {
 		value = value[1:]
 	}
-	if len(value) == 0 || len(value) > 24 {
-		return false
-	}
-	points := 0
-	for i, c := range value {
-		switch {
-		case c == '.' && i > 0 && i < len(value)-1:
-			points++
-		case class[c] != digit:
-			return false
-		}
-	}
-	return points <= 1
+	rest := bytes.TrimLeft(value, "0123456789")
+	fits := len(rest) == 0 || (rest[0] == '.' && spelled(rest[1:], most, digit, digit))
+	return len(rest) < len(value) && len(value) <= most && fits
 }
 
-func isInteger(value []byte) bool {
-	digits, limit := value, "9223372036854775807"
-	if len(digits) > 0 && digits[0] == '-' {
-		digits, limit = digits[1:], "9223372036854775808"
-	}
-	// Digits of one length compare as numbers do.
+// isUpTo: digits that are no more than the limit. Those of one length compare as numbers do.
+func isUpTo(limit string, digits []byte) bool {
 	return spelled(digits, len(limit), digit, digit) && (len(digits) < len(limit) || string(digits) <= limit)
-}
-
-func isQuantity(value []byte) bool {
-	if !spelled(value, 16, digit, digit) || value[0] == '0' {
-		return false
-	}
-	return len(value) < 16 || string(value) <= "9007199254740991"
 }

@@ -36,11 +36,9 @@ type walk struct {
 	*jsontext.Decoder
 	src bytes.Buffer // which the decoder reads in place
 	mode
-	tooDeep    bool
 	violations []Violation
 	dropped    Dropped
-	// values are taken down where they are not nil.
-	values []Value
+	values     *[]Value // nil: they are not taken down
 }
 
 // done gives the walk back. Nothing of a document stays behind.
@@ -50,8 +48,8 @@ func (w *walk) done() {
 }
 
 func (w *walk) take(of *node, start, end int) {
-	if w.values != nil && of.number > 0 {
-		w.values = append(w.values, Value{of.number, start, end})
+	if w.values != nil {
+		*w.values = append(*w.values, Value{of.number, start, end})
 	}
 }
 
@@ -75,43 +73,40 @@ func (w *walk) at(every bool) (text string) {
 }
 
 func (w *walk) value(dst []byte, at *node) []byte {
-	switch kind := w.PeekKind(); {
+	kind, element, due := w.PeekKind(), at.children["[]"], "object"
+	switch {
 	case at.rule != (Rule{}):
 		return w.scalar(dst, at)
-	case at.element != nil && kind == '[':
-		return w.array(dst, at.element)
-	case at.children != nil && kind == '{':
+	case element != nil && kind == '[':
+		return w.array(dst, element)
+	case element != nil:
+		due = "array"
+	case kind == '{':
 		return w.object(dst, at)
 	}
-	w.skip()
-	if at.element != nil {
-		w.violate(at, "array")
-	} else {
-		w.violate(at, "object")
-	}
+	_ = w.SkipValue()
+	w.violate(at, due)
 	return dst
 }
 
 func (w *walk) object(dst []byte, at *node) []byte {
-	if !w.enter() {
-		return dst
-	}
+	_, _ = w.ReadToken() // nothing here can fail: the document is valid
 	dst = append(dst, '{')
 	empty := true
 	for w.PeekKind() != '}' {
 		name := unquoted(w.raw())
-		child := at.child(name)
+		child := at.children[string(name)]
 		if child == nil || w.PeekKind() == 'n' {
 			if child == nil && w.mode == exact {
 				w.unknown(name)
 			}
-			w.skip()
+			_ = w.SkipValue()
 		} else {
 			before := len(dst)
 			if !empty {
 				dst = append(dst, ',')
 			}
-			dst = append(dst, child.quoted...)
+			dst = append(append(append(dst, '"'), name...), `":`...) // a path has no name that JSON would escape
 			start := len(dst)
 			dst = w.value(dst, child)
 			if len(dst) == start {
@@ -120,18 +115,13 @@ func (w *walk) object(dst []byte, at *node) []byte {
 				empty = false
 			}
 		}
-		if w.tooDeep {
-			return dst
-		}
 	}
 	_, _ = w.ReadToken()
 	return append(dst, '}')
 }
 
 func (w *walk) array(dst []byte, element *node) []byte {
-	if !w.enter() {
-		return dst
-	}
+	_, _ = w.ReadToken() // nothing here can fail: the document is valid
 	dst = append(dst, '[')
 	for i := 0; w.PeekKind() != ']'; i++ {
 		if i > 0 {
@@ -139,9 +129,6 @@ func (w *walk) array(dst []byte, element *node) []byte {
 		}
 		w.take(element, len(dst), len(dst))
 		dst = w.value(dst, element)
-		if w.tooDeep {
-			return dst
-		}
 	}
 	_, _ = w.ReadToken()
 	return append(dst, ']')
@@ -152,7 +139,7 @@ func (w *walk) scalar(dst []byte, at *node) []byte {
 	var value []byte
 	switch {
 	case kind == '{' || kind == '[':
-		w.skip()
+		_ = w.SkipValue()
 	case rule.bare() && kind != '"':
 		value = w.raw()
 	case kind == '"' && !rule.bare():
@@ -164,7 +151,7 @@ func (w *walk) scalar(dst []byte, at *node) []byte {
 			value = nil // a fraction or an exponent is no name
 		}
 	default:
-		w.skip()
+		_ = w.SkipValue()
 	}
 	if rule == Time && w.mode == exact {
 		value = inUTC(value)
@@ -188,12 +175,6 @@ func (w *walk) scalar(dst []byte, at *node) []byte {
 	return append(dst, '"')
 }
 
-func (w *walk) enter() bool {
-	_, _ = w.ReadToken() // nothing here can fail: the document is valid
-	w.tooDeep = w.StackDepth() > maxDepth
-	return !w.tooDeep
-}
-
 func (w *walk) raw() []byte {
 	text, _ := w.ReadValue()
 	return text
@@ -206,17 +187,6 @@ func unquoted(quoted []byte) []byte {
 	}
 	text, _ := jsontext.AppendUnquote(nil, quoted)
 	return text
-}
-
-func (w *walk) skip() {
-	value, room := w.raw(), maxDepth-w.StackDepth()
-	if bytes.Count(value, []byte{'{'})+bytes.Count(value, []byte{'['}) <= room { // most are no deeper than that for sure
-		return
-	}
-	inside := jsontext.NewDecoder(bytes.NewBuffer(value))
-	for _, err := inside.ReadToken(); err == nil && !w.tooDeep; _, err = inside.ReadToken() {
-		w.tooDeep = inside.StackDepth() > room
-	}
 }
 
 func (w *walk) violate(at *node, what string) {

@@ -106,7 +106,7 @@ func (a Reads) declared(context.Context, audit.Author, struct{}) (Declared, erro
 
 func takes(q catalog.Queue, c *contract.Contract) (types []string) {
 	for _, eventType := range slices.Sorted(maps.Keys(q.Handlers)) {
-		if q.Contract == c.Format() && routing.Overlap(routing.Pattern(eventType), routing.Pattern(c.Type())) {
+		if q.Contract == c.Format && routing.Overlap(routing.Pattern(eventType), routing.Pattern(c.Type)) {
 			types = append(types, eventType)
 		}
 	}
@@ -118,7 +118,7 @@ func declaredInShort(q catalog.Queue) DeclaredQueue {
 }
 
 func contractInShort(c *contract.Contract) DeclaredContract {
-	return DeclaredContract{ID: c.ID(), Format: c.Format(), Type: c.Type(), Version: c.Version()}
+	return DeclaredContract{ID: c.ID(), Format: c.Format, Type: c.Type, Version: c.Version}
 }
 
 // QueueDeclaration is what the catalog declares of a queue.
@@ -248,8 +248,8 @@ func (a Reads) declaredContract(_ context.Context, _ audit.Author, in ContractOf
 		return found, err
 	}
 	found.Schema = schema
-	if a.Example != nil && newestOf(a.Catalog.Contracts, c) {
-		if found.Example, err = a.Example(c.Format(), c.Type()); err != nil {
+	if a.Example != nil && a.Catalog.Contracts.Typed(c.Format, c.Type) == c {
+		if found.Example, err = a.Example(c.Format, c.Type); err != nil {
 			return found, err
 		}
 	}
@@ -259,10 +259,4 @@ func (a Reads) declaredContract(_ context.Context, _ audit.Author, in ContractOf
 		}
 	}
 	return found, nil
-}
-
-func newestOf(set *contract.Set, c *contract.Contract) bool {
-	return !slices.ContainsFunc(set.All(), func(other *contract.Contract) bool {
-		return other.Format() == c.Format() && other.Type() == c.Type() && other.Version() > c.Version()
-	})
 }

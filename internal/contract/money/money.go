@@ -5,6 +5,7 @@ package money
 
 import (
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -21,8 +22,6 @@ var (
 
 // Max is the most that one amount may be, in minor units: sums of thousands stay within an int64.
 const Max = 1_000_000_000_000_000
-
-const maxExponent = 4
 
 // Parse reads a decimal string as minor units of the currency: "10.00" USD is 1000, "1000" JPY is 1000,
 // "1.000" KWD is 1000. It takes the one spelling that Format writes. The error wraps ErrCurrency, ErrAmount
@@ -55,21 +54,15 @@ func Format(minor int64, currency string) (string, error) {
 	if !ok {
 		return "", ErrCurrency
 	}
-	text := make([]byte, 0, 21) // a sign, 19 digits and a point
-	magnitude := uint64(minor)  //nolint:gosec // two's complement: what is negative is negated below, exactly
+	text, sign := strconv.AppendInt(make([]byte, 0, 24), minor, 10), 0
 	if minor < 0 {
-		text = append(text, '-')
-		magnitude = -magnitude
+		sign = 1
 	}
-	scale := [maxExponent + 1]uint64{1, 10, 100, 1000, 10000}[exponent]
-	text = strconv.AppendUint(text, magnitude/scale, 10)
-	if exponent == 0 {
-		return string(text), nil
+	if short := sign + 1 + exponent - len(text); short > 0 {
+		text = slices.Insert(text, sign, []byte("0000")[:short]...)
 	}
-	text = append(text, '.')
-	for rest := magnitude % scale; scale > 1; rest %= scale {
-		scale /= 10
-		text = append(text, "0123456789"[rest/scale])
+	if exponent > 0 {
+		text = slices.Insert(text, len(text)-exponent, '.')
 	}
 	return string(text), nil
 }
@@ -108,7 +101,7 @@ func Exponent(currency string) (exponent int, ok bool) {
 	case "BHD", "IQD", "JOD", "KWD", "LYD", "OMR", "TND":
 		return 3, true
 	case "CLF", "UYW":
-		return maxExponent, true
+		return 4, true
 	default:
 		return 0, false
 	}

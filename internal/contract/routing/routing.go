@@ -40,65 +40,49 @@ func (p Pattern) Exact() bool { return !strings.ContainsAny(string(p), "*#") }
 
 // Match reports whether the pattern holds the key, in time bounded by the product of both lengths.
 func (p Pattern) Match(key string) bool {
-	if p == "" || key == "" {
+	if p.Exact() {
+		return p != "" && string(p) == key
+	}
+	return p.meets(key, false)
+}
+
+// Overlap reports whether some key is held by both patterns.
+func Overlap(a, b Pattern) bool { return a.meets(string(b), true) }
+
+// meets reports whether the pattern holds the key, or some key of a text in which * and # are wild too.
+func (p Pattern) meets(text string, wild bool) bool {
+	if p == "" || text == "" {
 		return false
 	}
-	if p.Exact() {
-		return string(p) == key
+	// ends[i] says whether the first i words of the pattern hold what was read of the text.
+	ends, next := append(make([]bool, 0, maxBytes), true), make([]bool, 0, maxBytes)
+	for w := range strings.SplitSeq(string(p), ".") {
+		ends = append(ends, ends[len(ends)-1] && w == "#")
 	}
-	left, right := remaining{string(p), true}, remaining{key, true}
-	var after, from remaining // the pattern behind the last #, and where in the key it was tried last
-	for right.more {
-		w, rest := left.next()
-		have, tail := right.next()
-		switch {
-		case w == "#":
-			left, after, from = rest, rest, right
-		case left.more && (w == "*" || w == have):
-			left, right = rest, tail
-		case from.more: // the last # takes one word more
-			_, from = from.next()
-			left, right = after, from
-		default:
-			return false
+	for have := range strings.SplitSeq(text, ".") {
+		one, many := wild && have == "*", wild && have == "#"
+		next = append(next[:0], many && ends[0])
+		for w := range strings.SplitSeq(string(p), ".") {
+			i := len(next) - 1
+			if w == "#" {
+				next[i] = next[i] || ends[i]
+			}
+			taken := next[i] && (many || w == "#") || many && ends[i+1]
+			next = append(next, taken || ends[i] && (one || w == "*" || w == have))
 		}
+		ends, next = next, ends
 	}
-	for left.more {
-		var w string
-		if w, left = left.next(); w != "#" {
-			return false
-		}
-	}
-	return true
-}
-
-// remaining is what is left of a text of words; an empty text with more is one empty word.
-type remaining struct {
-	text string
-	more bool
-}
-
-func (r remaining) next() (first string, rest remaining) {
-	if !r.more {
-		return "", r
-	}
-	first, rest.text, rest.more = strings.Cut(r.text, ".")
-	return first, rest
+	return ends[len(ends)-1]
 }
 
 // Narrower is negative where a says more of a key that both hold than b: words of letters go before *, and *
 // before #.
 func Narrower(a, b Pattern) int {
-	rank := func(w string) int { return strings.Index("*#", w) } // -1 for a word of letters
-	for left, right := (remaining{string(a), true}), (remaining{string(b), true}); left.more && right.more; {
-		var one, other string
-		one, left = left.next()
-		other, right = right.next()
-		if by := cmp.Compare(rank(one), rank(other)); by != 0 {
-			return by
-		}
-	}
-	return cmp.Or(cmp.Compare(strings.Count(string(b), "."), strings.Count(string(a), ".")), cmp.Compare(a, b))
+	one, other := strings.Split(string(a), "."), strings.Split(string(b), ".")
+	both := min(len(one), len(other))
+	byRank := func(v, w string) int { return strings.Index("*#", v) - strings.Index("*#", w) } // letters: -1
+	rank := slices.CompareFunc(one[:both], other[:both], byRank)
+	return cmp.Or(rank, cmp.Compare(len(other), len(one)), cmp.Compare(a, b))
 }
 
 // Table is values by the texts of their patterns.
@@ -117,34 +101,6 @@ func (t Table[V]) Find(key string) (V, bool) {
 	}
 	value, ok := t[string(best)]
 	return value, ok
-}
-
-// Overlap reports whether some key is held by both patterns.
-func Overlap(a, b Pattern) bool {
-	if a == "" || b == "" {
-		return false
-	}
-	one, other := strings.Split(string(a), "."), strings.Split(string(b), ".")
-	// meet[j] says whether one[i:] and other[j:] have a key in common, for the i of the row.
-	meet := make([]bool, len(other)+1)
-	for i := len(one); i >= 0; i-- {
-		below := meet
-		meet = make([]bool, len(other)+1)
-		for j := len(other); j >= 0; j-- {
-			left, right := i < len(one), j < len(other)
-			switch {
-			case !left && !right:
-				meet[j] = true
-			case left && one[i] == "#": // it takes no word, or what the other's next takes
-				meet[j] = below[j] || right && meet[j+1]
-			case right && other[j] == "#":
-				meet[j] = meet[j+1] || left && below[j]
-			case left && right:
-				meet[j] = below[j+1] && (one[i] == "*" || other[j] == "*" || one[i] == other[j])
-			}
-		}
-	}
-	return meet[0]
 }
 
 // Ambiguous reports whether patterns hold a key between which only their spelling would choose.

@@ -22,11 +22,8 @@ type filling struct {
 }
 
 func (f *filling) minimize(p *pii.Projection, document pii.Document) (dropped pii.Dropped, err error) {
-	if f.b.values == nil {
-		f.b.values = make([]pii.Value, 0, 64)
-	}
-	f.b.minimized, f.b.values, dropped, err = p.Read(f.b.minimized[:0], f.b.values[:0], document)
-	f.b.at = f.b.at[:0]
+	f.b.values, f.b.at = f.b.values[:0], f.b.at[:0]
+	f.b.minimized, dropped, err = p.Read(f.b.minimized[:0], &f.b.values, document)
 	for _, v := range f.b.values {
 		f.set(v)
 	}

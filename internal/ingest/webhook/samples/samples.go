@@ -180,23 +180,25 @@ func Keyed(c *catalog.Catalog, q catalog.Queue, eventType, id, key string, at ti
 	unique, now := strings.TrimPrefix(id, IDPrefix), at.UTC().Format(time.RFC3339)
 	var message any
 	var inside map[string]any
+	var declared contract.Declaration
+	if newest := c.Contracts.Typed(q.Contract, eventType); newest != nil {
+		declared = newest.Declaration
+	}
 	switch q.Contract {
 	case contract.PaymentV1:
 		message = payNow(c, eventType, id, unique, now)
 	case contract.EnvelopeV1:
-		content := contentOf(c, q.Contract, eventType, func(m contract.Member) bool {
-			about, ok := of[eventType]
-			if !ok {
-				about = of[""]
-			}
-			return slices.Contains(about, m.Name)
-		})
-		inside = content.object(unique, now)
+		about, ok := of[eventType]
+		if !ok {
+			about = of[""]
+		}
+		wanted := func(m contract.Member) bool { return slices.Contains(about, m.Name) }
+		inside = object(declared.Members, wanted, unique, now)
 		message = map[string]any{"id": id, "action": eventType, "created_at": now, "payload": inside}
 	case contract.MessageV1:
-		content := contentOf(c, q.Contract, eventType, func(m contract.Member) bool { return m.Shape != "timestamp" })
-		inside = content.object(unique, now)
-		message = map[string]any{"id": id, "type": eventType, "timestamp": now, "version": content.version, "data": inside}
+		wanted := func(m contract.Member) bool { return m.Shape != "timestamp" }
+		inside = object(declared.Members, wanted, unique, now)
+		message = map[string]any{"id": id, "type": eventType, "timestamp": now, "version": declared.Version, "data": inside}
 	default:
 		return nil, fmt.Errorf("samples: there is none of the format %s", q.Contract)
 	}
@@ -214,28 +216,17 @@ func Keyed(c *catalog.Catalog, q catalog.Queue, eventType, id, key string, at ti
 	return body, nil
 }
 
-type content struct {
-	version int64
-	members []contract.Member
-}
+func every(contract.Member) bool { return true }
 
-// contentOf is the newest declaration of an event type, with required and wanted members.
-func contentOf(c *catalog.Catalog, format, eventType string, wanted func(contract.Member) bool) (newest content) {
-	for _, d := range c.Contracts.Contents(format, eventType) {
-		if d.Version > newest.version {
-			newest = content{d.Version, d.Members}
+// object has the required and the wanted members.
+func object(members []contract.Member, wanted func(contract.Member) bool, unique, now string) map[string]any {
+	made := map[string]any{}
+	for _, m := range members {
+		if m.Required || wanted(m) {
+			made[m.Name] = valueOf(m, unique, now)
 		}
 	}
-	newest.members = slices.DeleteFunc(slices.Clone(newest.members), func(m contract.Member) bool { return !m.Required && !wanted(m) })
-	return newest
-}
-
-func (c content) object(unique, now string) map[string]any {
-	object := map[string]any{}
-	for _, m := range c.members {
-		object[m.Name] = valueOf(m, unique, now)
-	}
-	return object
+	return made
 }
 
 // ofShape are the values of members whose shape alone makes a sense.
@@ -248,9 +239,9 @@ func valueOf(m contract.Member, unique, now string) any {
 	value, made := ofShape[shape]
 	switch {
 	case m.List != nil:
-		return []any{content{members: m.List}.object(unique, now)}
+		return []any{object(m.List, every, unique, now)}
 	case m.Object != nil:
-		return content{members: m.Object}.object(unique, now)
+		return object(m.Object, every, unique, now)
 	case shape == "integer" && low != "":
 		return json.Number(low)
 	case known:

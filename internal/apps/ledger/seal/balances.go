@@ -95,11 +95,10 @@ func Balances(ctx context.Context, from ledger.Reader, tenant, first, last strin
 		return t, err
 	}
 	unsealed := map[string]ledger.Entry{}
-	documents, err := (&stream{from: from, tenant: tenant, after: before.cursor()}).rest(ctx)
-	if err != nil {
-		return t, err
-	}
-	for _, doc := range documents {
+	for doc, err := range stream(ctx, from, tenant, before.cursor(), end) {
+		if err != nil {
+			return t, err
+		}
 		switch entry, err := ledger.Read(doc); {
 		case err != nil:
 			t.Changed = append(t.Changed, doc.Key.ID)
@@ -165,13 +164,6 @@ func (t *TrialBalance) sum(periods map[string]Totals) error {
 		t.Totals = append(t.Totals, totals[currency])
 	}
 	return nil
-}
-
-func missing(err error) error {
-	if errors.Is(err, store.ErrNotFound) {
-		return fmt.Errorf("%w: %w", ErrBroken, err)
-	}
-	return err
 }
 
 // List returns a page of a tenant's seals, the newest first: those below the number before, 0 for the newest.

@@ -22,6 +22,9 @@ const (
 	maxSums    = 2000
 )
 
+// atOnce is how many entries are read before they are sealed.
+const atOnce = ledger.Shards * store.MaxPage
+
 // countedFrom is how many entries are asked about one by one: to count the records of more is cheaper.
 const countedFrom = 16
 
@@ -61,8 +64,7 @@ func (s Sealer) Run(ctx context.Context) (Sealed, error) {
 		err = r.catchUp(ctx)
 	}
 	if err == nil {
-		until := r.cursor.Now.Add(-s.Lag - time.Microsecond)
-		err = r.walk(ctx, &stream{from: s.Store, after: r.cursor.cursor(), until: until})
+		err = r.walk(ctx, "", r.cursor.cursor(), store.Cursor{At: r.cursor.Now.Add(-s.Lag)})
 	}
 	if errors.Is(err, errOvertaken) {
 		r.done.Raced++
@@ -101,6 +103,15 @@ func readCursor(ctx context.Context, from store.Getter) (cursor, error) {
 		c.Behind = map[string]time.Time{}
 	}
 	return c, nil
+}
+
+// passed is below 0 where the cursor has passed over the document of an entry, and else 0.
+func (c cursor) passed(doc store.Document) int64 {
+	tenant, _ := doc.Fields[fieldTenant].(string)
+	if _, behind := c.Behind[tenant]; behind || c.before(ledger.Position(doc)) {
+		return 0
+	}
+	return -1
 }
 
 type round struct {
@@ -148,7 +159,7 @@ func (r *round) catchUp(ctx context.Context) error {
 			}
 		}
 		if err == nil {
-			err = r.walk(ctx, &stream{from: r.Store, tenant: tenant, after: last.cursor(), until: r.cursor.At})
+			err = r.walk(ctx, tenant, last.cursor(), r.cursor.cursor())
 		}
 		if err != nil {
 			r.note(r.cursor.Behind[tenant])
@@ -166,43 +177,59 @@ func (r *round) catchUp(ctx context.Context) error {
 	return nil
 }
 
-// walk seals what a stream has: of all tenants that are not behind, or of one. Then a tenant that cannot be sealed
-// delays no other.
-func (r *round) walk(ctx context.Context, s *stream) error {
-	for {
-		documents, err := s.next(ctx)
-		if err != nil || len(documents) == 0 {
+// walk seals what a stream has, some at a time: of all tenants that are not behind, or of one. All of one
+// time come together, unless they are too many, so that as many records are counted.
+func (r *round) walk(ctx context.Context, tenant string, after, until store.Cursor) error {
+	var some []store.Document
+	for doc, err := range stream(ctx, r.Store, tenant, after, until) {
+		if err != nil {
 			return err
 		}
-		byTenant := map[string][]store.Document{}
-		for _, doc := range documents {
-			tenant, _ := doc.Fields[fieldTenant].(string)
-			if store.CheckKey(headKey(tenant)) != nil {
-				tenant = ""
-			}
-			byTenant[tenant] = append(byTenant[tenant], doc)
-		}
-		for _, tenant := range slices.Sorted(maps.Keys(byTenant)) {
-			if _, behind := r.cursor.Behind[tenant]; behind && s.tenant == "" {
-				continue
-			}
-			err := r.sealRaced(ctx, tenant, byTenant[tenant])
-			if err == nil {
-				continue
-			}
-			posted := r.leave(byTenant[tenant][0])
-			if s.tenant != "" || ctx.Err() != nil {
+		n := len(some)
+		if n >= atOnce && (n >= 2*atOnce || ledger.Position(doc).At.After(ledger.Position(some[n-1]).At)) {
+			if err := r.sealAll(ctx, tenant, some); err != nil {
 				return err
 			}
-			r.first, r.cursor.Behind[tenant] = cmp.Or(r.first, err), posted
+			some = nil
 		}
-		if s.tenant == "" {
-			r.cursor.Through = Through(ledger.Position(documents[len(documents)-1]))
-			if err := r.keep(ctx); err != nil {
-				return err
-			}
-		}
+		some = append(some, doc)
 	}
+	if len(some) == 0 {
+		return nil
+	}
+	return r.sealAll(ctx, tenant, some)
+}
+
+// sealAll seals entries of all tenants that are not behind, or of one. A tenant that cannot be sealed delays
+// no other.
+func (r *round) sealAll(ctx context.Context, only string, documents []store.Document) error {
+	byTenant := map[string][]store.Document{}
+	for _, doc := range documents {
+		tenant, _ := doc.Fields[fieldTenant].(string)
+		if store.CheckKey(headKey(tenant)) != nil {
+			tenant = ""
+		}
+		byTenant[tenant] = append(byTenant[tenant], doc)
+	}
+	for _, tenant := range slices.Sorted(maps.Keys(byTenant)) {
+		if _, behind := r.cursor.Behind[tenant]; behind && only == "" {
+			continue
+		}
+		err := r.sealRaced(ctx, tenant, byTenant[tenant])
+		if err == nil {
+			continue
+		}
+		posted := r.leave(byTenant[tenant][0])
+		if only != "" || ctx.Err() != nil {
+			return err
+		}
+		r.first, r.cursor.Behind[tenant] = cmp.Or(r.first, err), posted
+	}
+	if only != "" {
+		return nil
+	}
+	r.cursor.Through = Through(ledger.Position(documents[len(documents)-1]))
+	return r.keep(ctx)
 }
 
 // leave notes when an entry was posted that has no seal.

@@ -37,10 +37,7 @@ func ReadEntry(doc store.Document) Entry {
 	if err == nil {
 		hash, err = entry.LeafHash()
 	}
-	if err == nil {
-		return Entry{Entry: entry, Hash: hex.EncodeToString(hash)}
-	}
-	return Entry{Entry: ledger.Changed(doc), Changed: true}
+	return Entry{Entry: entry, Hash: hex.EncodeToString(hash), Changed: err != nil}
 }
 
 // Alerts reports whether it was changed.

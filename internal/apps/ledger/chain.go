@@ -95,14 +95,11 @@ func (c Chain) Credit() (credit Move, ok bool) {
 }
 
 // Left returns how much of the credit has not been reversed.
-func (c Chain) Left() int64 {
-	credit, ok := c.Credit()
-	if !ok {
-		return 0
-	}
-	left := credit.Amount
-	for _, entry := range c.Entries[1:] {
-		if entry.Kind == KindReversal {
+func (c Chain) Left() (left int64) {
+	for _, entry := range c.Entries {
+		if entry.Kind == KindCredit {
+			left += entry.Amount
+		} else if entry.Kind == KindReversal {
 			left -= entry.Amount
 		}
 	}
@@ -194,7 +191,7 @@ func HeldBy(ctx context.Context, q store.Querier, tenant string, account Account
 // each account. It skips chains that have nothing left, that the account holds already, or that have no room
 // for two entries and a reversal. id names the operation. The error wraps ErrInvalid.
 func Transfer(chains []Chain, to Account, id string, at time.Time) (writes []store.Write, amount int64, err error) {
-	change, described := map[Account]int64{}, map[Account]store.Write{}
+	increments := map[Account]store.Write{}
 	for _, chain := range chains {
 		credit, ok := chain.Credit()
 		left, holder := chain.Left(), chain.Holder()
@@ -213,14 +210,13 @@ func Transfer(chains []Chain, to Account, id string, at time.Time) (writes []sto
 				return nil, 0, err
 			}
 			writes = append(writes, w[0])
-			change[e.Account] += w[1].Add["balance"]
-			described[e.Account] = w[1]
+			w[1].Add["balance"] += increments[e.Account].Add["balance"]
+			increments[e.Account] = w[1]
 		}
 		amount += left
 	}
-	for _, account := range slices.Sorted(maps.Keys(change)) {
-		w := described[account]
-		writes = append(writes, store.Increment(w.Key, map[string]int64{"balance": change[account]}, w.Fields))
+	for _, account := range slices.Sorted(maps.Keys(increments)) {
+		writes = append(writes, increments[account])
 	}
 	return writes, amount, nil
 }

@@ -143,12 +143,7 @@ func (t Tracker) total(ctx context.Context, said Entry, p Period) (total Total, 
 	if err != nil {
 		return Total{}, 0, unread(err)
 	}
-	if !p.End.IsZero() {
-		total.End = p.End
-	}
-	if p.Plan != "" {
-		total.Plan = p.Plan
-	}
+	total.End, total.Plan = cmp.Or(p.End, total.End), cmp.Or(p.Plan, total.Plan)
 	return total, doc.Version, nil
 }
 

@@ -95,14 +95,13 @@ func (s Seal) computed() (string, error) {
 	s.Hash = ""
 	s.SealedAt, s.At = s.SealedAt.UTC(), s.At.UTC()
 	text, err := json.Marshal(s)
+	if err == nil {
+		err = (*jsontext.Value)(&text).Canonicalize()
+	}
 	if err != nil {
 		return "", fmt.Errorf("%w: not JSON", ErrBroken)
 	}
-	canonical := jsontext.Value(text)
-	if err := canonical.Canonicalize(); err != nil {
-		return "", fmt.Errorf("%w: not JSON", ErrBroken)
-	}
-	sum := sha256.Sum256(canonical)
+	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:]), nil
 }
 

@@ -64,7 +64,8 @@ func (s Sealer) Run(ctx context.Context) (Sealed, error) {
 		err = r.catchUp(ctx)
 	}
 	if err == nil {
-		err = r.walk(ctx, "", r.cursor.cursor(), store.Cursor{At: r.cursor.Now.Add(-s.Lag)})
+		old := stream(ctx, s.Store, "", r.cursor.cursor(), store.Cursor{At: r.cursor.Now.Add(-s.Lag)})
+		err = r.walk(old, func(some []store.Document) error { return r.sealAll(ctx, some) })
 	}
 	if errors.Is(err, errOvertaken) {
 		r.done.Raced++
@@ -99,7 +100,7 @@ func readCursor(ctx context.Context, from store.Getter) (cursor, error) {
 	if err != nil {
 		return c, fmt.Errorf("seal: read cursor: %w", err)
 	}
-	if store.Decode(doc.Fields, &c) != nil || c.Behind == nil {
+	if _ = store.Decode(doc.Fields, &c); c.Behind == nil { // it requires nothing
 		c.Behind = map[string]time.Time{}
 	}
 	return c, nil
@@ -133,19 +134,24 @@ func (r *round) begin(ctx context.Context) (err error) {
 	return err
 }
 
-// errOvertaken: another run has begun, and goes on from the same position.
-var errOvertaken = errors.New("seal: another sealer has begun")
+// errOvertaken: another has begun, and goes on from the same position.
+var errOvertaken = errors.New("seal: another has begun")
 
 // keep writes how far all is sealed.
 func (r *round) keep(ctx context.Context) error {
-	versions, err := r.Store.Commit(ctx, []store.Write{store.Replace(cursorKey, r.cursor.version, store.Encode(&r.cursor))})
+	return keep(ctx, r.Store, cursorKey, &r.cursor.version, store.Encode(&r.cursor))
+}
+
+// keep replaces a document at the version that was read. The error may be errOvertaken.
+func keep(ctx context.Context, to store.Store, key store.Key, at *store.Version, fields map[string]any) error {
+	versions, err := to.Commit(ctx, []store.Write{store.Replace(key, *at, fields)})
 	switch {
 	case errors.Is(err, store.ErrStale), errors.Is(err, store.ErrExists):
 		return errOvertaken
 	case err != nil:
-		return fmt.Errorf("seal: keep cursor: %w", err)
+		return fmt.Errorf("seal: keep %s: %w", key, err)
 	}
-	r.cursor.version = versions[0]
+	*at = versions[0]
 	return nil
 }
 
@@ -159,7 +165,8 @@ func (r *round) catchUp(ctx context.Context) error {
 			}
 		}
 		if err == nil {
-			err = r.walk(ctx, tenant, last.cursor(), r.cursor.cursor())
+			err = r.walk(stream(ctx, r.Store, tenant, last.cursor(), r.cursor.cursor()),
+				func(some []store.Document) error { return r.sealRaced(ctx, tenant, some) })
 		}
 		if err != nil {
 			r.note(r.cursor.Behind[tenant])
@@ -177,17 +184,17 @@ func (r *round) catchUp(ctx context.Context) error {
 	return nil
 }
 
-// walk seals what a stream has, some at a time: of all tenants that are not behind, or of one. All of one
-// time come together, unless they are too many, so that as many records are counted.
-func (r *round) walk(ctx context.Context, tenant string, after, until store.Cursor) error {
+// walk gives seal what a stream has, some at a time. All of one time come together, unless they are too many,
+// so that as many records are counted.
+func (r *round) walk(entries documents, seal func([]store.Document) error) error {
 	var some []store.Document
-	for doc, err := range stream(ctx, r.Store, tenant, after, until) {
+	for doc, err := range entries {
 		if err != nil {
 			return err
 		}
 		n := len(some)
 		if n >= atOnce && (n >= 2*atOnce || ledger.Position(doc).At.After(ledger.Position(some[n-1]).At)) {
-			if err := r.sealAll(ctx, tenant, some); err != nil {
+			if err := seal(some); err != nil {
 				return err
 			}
 			some = nil
@@ -197,12 +204,11 @@ func (r *round) walk(ctx context.Context, tenant string, after, until store.Curs
 	if len(some) == 0 {
 		return nil
 	}
-	return r.sealAll(ctx, tenant, some)
+	return seal(some)
 }
 
-// sealAll seals entries of all tenants that are not behind, or of one. A tenant that cannot be sealed delays
-// no other.
-func (r *round) sealAll(ctx context.Context, only string, documents []store.Document) error {
+// sealAll seals entries of all tenants that are not behind. One that cannot be sealed delays no other.
+func (r *round) sealAll(ctx context.Context, documents []store.Document) error {
 	byTenant := map[string][]store.Document{}
 	for _, doc := range documents {
 		tenant, _ := doc.Fields[fieldTenant].(string)
@@ -212,21 +218,16 @@ func (r *round) sealAll(ctx context.Context, only string, documents []store.Docu
 		byTenant[tenant] = append(byTenant[tenant], doc)
 	}
 	for _, tenant := range slices.Sorted(maps.Keys(byTenant)) {
-		if _, behind := r.cursor.Behind[tenant]; behind && only == "" {
+		if _, behind := r.cursor.Behind[tenant]; behind {
 			continue
 		}
-		err := r.sealRaced(ctx, tenant, byTenant[tenant])
-		if err == nil {
-			continue
+		if err := r.sealRaced(ctx, tenant, byTenant[tenant]); err != nil {
+			posted := r.leave(byTenant[tenant][0])
+			if ctx.Err() != nil {
+				return err
+			}
+			r.first, r.cursor.Behind[tenant] = cmp.Or(r.first, err), posted
 		}
-		posted := r.leave(byTenant[tenant][0])
-		if only != "" || ctx.Err() != nil {
-			return err
-		}
-		r.first, r.cursor.Behind[tenant] = cmp.Or(r.first, err), posted
-	}
-	if only != "" {
-		return nil
 	}
 	r.cursor.Through = Through(ledger.Position(documents[len(documents)-1]))
 	return r.keep(ctx)
@@ -372,8 +373,6 @@ func (r *round) prolong(ctx context.Context, last head, entries []ledger.Entry) 
 		return last, 0, err
 	}
 	after := next.head()
-	after.sums = maps.Clone(last.sums)
-	maps.Copy(after.sums, next.Running)
 	failpoint.Hit(failpoint.SealCommit)
 	versions, err := r.Store.Commit(ctx, []store.Write{
 		store.Create(sealKey(next.Tenant, next.Number), store.Encode(&next)),

@@ -231,7 +231,7 @@ func (v *verification) chain(ctx context.Context, p position) (position, error) 
 	var behind string // ids behind it are on the next page
 	there := map[store.Key]store.Document{}
 	query := store.Query{IDPrefix: HeadID(v.tenant) + "~", After: store.Cursor{ID: p.After}, Limit: sealsPerPage}
-	for _, query.Collection = range []string{Leaves, Seals} { // of leaves that are made meanwhile there is the seal
+	for _, query.Collection = range []string{Leaves, Seals} { // leaves made meanwhile have their seal
 		page, err := v.From.Query(ctx, query)
 		if err != nil {
 			return p, fmt.Errorf("seal: read %s: %w", query.Collection, err)

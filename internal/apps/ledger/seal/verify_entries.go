@@ -114,7 +114,7 @@ func (v *verification) loose(
 	for _, doc := range documents {
 		entry, err := ledger.Read(doc)
 		if err != nil {
-			v.tenant, _ = doc.Fields[fieldTenant].(string)
+			v.tenant = entry.Tenant
 			v.find(Changed, doc.Key, max(passed(doc), 0), "the entry is not readable")
 			continue
 		}

@@ -73,19 +73,20 @@ func (p Points) Credit(ctx context.Context, event handler.Event, body *contract.
 	if err != nil {
 		return handler.Effect{}, err
 	}
-	account, err := accountOf(event, order)
-	if err != nil {
-		return handler.Effect{}, err
+	move := ledger.Move{
+		Tenant: event.Tenant, Order: order.ID, EventID: event.ID, From: ledger.IssuedPoints(order.ID),
+		Currency: ledger.Points, CreatedAt: p.Now(),
 	}
-	points, err := p.worth(ctx, event.Tenant, order)
-	if err != nil {
-		return handler.Effect{}, err
+	if move.To, err = accountOf(event, order); err == nil {
+		move.Amount, err = p.worth(ctx, event.Tenant, order)
 	}
-	total, currency, err := totalOf(order)
-	if err != nil {
-		return handler.Effect{}, err
+	if err == nil {
+		move.OrderTotal, move.OrderCurrency, err = totalOf(order)
 	}
-	learned, err := p.learn(ctx, event, order)
+	var learned customers.Learned
+	if err == nil {
+		learned, err = p.learn(ctx, event, order)
+	}
 	if err != nil {
 		return handler.Effect{}, err
 	}
@@ -98,18 +99,14 @@ func (p Points) Credit(ctx context.Context, event handler.Event, body *contract.
 			switch {
 			case there.EventID == event.ID:
 				return p.told(event, order, handler.Effect{Result: Credited}), nil
-			case (there.Account == account || chain.Holder() == account) && there.Amount == points:
+			case (there.Account == move.To || chain.Holder() == move.To) && there.Amount == move.Amount:
 				return p.told(event, order, handler.Effect{Result: AlreadyCredited}), nil
 			default:
 				return handler.Effect{}, retry.Conflicting("order_credited_differently", nil)
 			}
 		}
 	}
-	writes, err := ledger.Credit(ledger.Move{
-		Tenant: event.Tenant, Order: order.ID, EventID: event.ID,
-		From: ledger.IssuedPoints(order.ID), To: account, Amount: points, Currency: ledger.Points,
-		OrderTotal: total, OrderCurrency: currency, CreatedAt: p.Now(),
-	})
+	writes, err := ledger.Credit(move)
 	result := Credited
 	if learned.Differs {
 		result = CreditedDiffers
@@ -233,10 +230,8 @@ func totalOf(order *contract.Order) (total int64, currency string, err error) {
 		return 0, "", nil
 	}
 	if order.Total != "" {
-		if total, err = parse(order.Total, order.Currency); err != nil {
-			return 0, "", err
-		}
-		return total, order.Currency, nil
+		total, err = parse(order.Total, order.Currency)
+		return total, order.Currency, err
 	}
 	for _, item := range order.Items {
 		if item.Price == "" {

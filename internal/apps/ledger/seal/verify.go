@@ -127,7 +127,6 @@ const (
 // The parts of a verification, in their order.
 const (
 	partSeals    = "seals"
-	partTail     = "tail"
 	partEntries  = "entries"
 	partAccounts = "accounts"
 )
@@ -178,7 +177,7 @@ func (v Verifier) Page(ctx context.Context, tenant, at string) (Verified, error)
 		return part.done, ErrPage
 	}
 	check := map[string]func(context.Context, position) (position, error){
-		partSeals: part.chain, partTail: part.tail, partEntries: part.entries, partAccounts: part.accounts,
+		partSeals: part.chain, partEntries: part.entries, partAccounts: part.accounts,
 	}[p.Part]
 	if check == nil || p.Seal < 0 || p.Seen < 0 || tenant == "" && p.Part != partEntries {
 		return part.done, ErrPage
@@ -231,7 +230,7 @@ func (v *verification) chain(ctx context.Context, p position) (position, error) 
 	var behind string // ids behind it are on the next page
 	there := map[store.Key]store.Document{}
 	query := store.Query{IDPrefix: HeadID(v.tenant) + "~", After: store.Cursor{ID: p.After}, Limit: sealsPerPage}
-	for _, query.Collection = range []string{Leaves, Seals} { // leaves made meanwhile have their seal
+	for _, query.Collection = range []string{Leaves, Seals} { // leaves made meanwhile have a seal
 		page, err := v.From.Query(ctx, query)
 		if err != nil {
 			return p, fmt.Errorf("seal: read %s: %w", query.Collection, err)
@@ -282,9 +281,11 @@ func (v *verification) gap(first, last int64) {
 	v.find(Missing, sealKey(v.tenant, first), first, detail)
 }
 
-// end compares the head with the last seal. It returns p where there is another seal meanwhile.
+// end compares the head with the last seal, and checks what is behind that. It returns to there if there is another
+// seal meanwhile.
 func (v *verification) end(ctx context.Context, last Seal, p position) (position, error) {
-	key, next := headKey(v.tenant), position{Part: partTail, Seal: p.Seal, Seen: p.Seen}
+	p.After = ID(v.tenant, p.Seal)
+	key := headKey(v.tenant)
 	h, err := readHead(ctx, v.From, v.tenant)
 	switch same := !last.unread() && last.Hash == h.Hash; {
 	case errors.Is(err, ErrBroken):
@@ -304,7 +305,7 @@ func (v *verification) end(ctx context.Context, last Seal, p position) (position
 	case !last.unread() && (h.Number != last.Number || !same || h.Through != last.Through || !maps.Equal(h.Periods, last.Periods)):
 		v.find(Changed, key, last.Number, "the head contradicts the last seal")
 	}
-	return next, nil
+	return v.tail(ctx, last, p)
 }
 
 func (v *verification) seal(ctx context.Context, doc store.Document, number int64, last Seal) (Seal, error) {

@@ -147,12 +147,8 @@ const tailTries = 3
 
 // tail checks the entries behind the last seal. Where there are more than were seen by now, some stand where no seal
 // looks: then all are looked at.
-func (v *verification) tail(ctx context.Context, p position) (position, error) {
+func (v *verification) tail(ctx context.Context, last Seal, p position) (position, error) {
 	sealed, err := readCursor(ctx, v.From)
-	if err != nil {
-		return p, err
-	}
-	last, err := v.readOrNone(ctx, p.Seal)
 	if err != nil || last.unread() {
 		return position{Part: partEntries}, err
 	}
@@ -167,7 +163,7 @@ func (v *verification) tail(ctx context.Context, p position) (position, error) {
 		case err != nil:
 			return p, fmt.Errorf("seal: read seal: %w", err)
 		case doc.Version != 0: // made meanwhile
-			return position{Part: partSeals, After: ID(v.tenant, p.Seal), Seal: p.Seal, Seen: p.Seen}, nil
+			return p, nil
 		}
 		n, err := count(ctx, v.From, map[string]any{fieldTenant: v.tenant})
 		if err != nil {

@@ -95,8 +95,8 @@ func (p Points) Credit(ctx context.Context, event handler.Event, body *contract.
 		if err != nil {
 			return handler.Effect{}, err
 		}
-		if there, ok := chain.Credit(); ok {
-			switch {
+		if len(chain.Entries) > 0 {
+			switch there := chain.Entries[0]; {
 			case there.EventID == event.ID:
 				return p.told(event, order, handler.Effect{Result: Credited}), nil
 			case (there.Account == move.To || chain.Holder() == move.To) && there.Amount == move.Amount:
@@ -160,8 +160,7 @@ func (p Points) Reverse(ctx context.Context, event handler.Event, body *contract
 	if err != nil {
 		return handler.Effect{}, err
 	}
-	credit, ok := chain.Credit()
-	if !ok {
+	if len(chain.Entries) == 0 {
 		return handler.Effect{}, retry.Missing("order_not_seen", nil)
 	}
 	if chain.Reversed(event.ID) {
@@ -175,7 +174,7 @@ func (p Points) Reverse(ctx context.Context, event handler.Event, body *contract
 		return handler.Effect{Result: AlreadyReversed}, nil
 	}
 	if refund.Amount != "" {
-		share, err := shareOf(credit, refund.Amount, order.Currency)
+		share, err := shareOf(chain.Entries[0], refund.Amount, order.Currency)
 		if err != nil {
 			return handler.Effect{}, err
 		}

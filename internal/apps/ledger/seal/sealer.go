@@ -59,7 +59,12 @@ type Sealed struct {
 // the other tenants were sealed nevertheless. Any number of sealers may run at once.
 func (s Sealer) Run(ctx context.Context) (Sealed, error) {
 	r := round{Sealer: s}
-	err := r.begin(ctx)
+	// No clock of an instance says what is old enough: the database's does.
+	begun := store.Increment(cursorKey, map[string]int64{"runs": 1}, nil).Stamped("now")
+	_, err := s.Store.Commit(ctx, []store.Write{begun})
+	if err == nil {
+		r.cursor, err = readCursor(ctx, s.Store)
+	}
 	if err == nil {
 		err = r.catchUp(ctx)
 	}
@@ -122,16 +127,6 @@ type round struct {
 	done   Sealed
 	oldest time.Time
 	first  error
-}
-
-// begin asks the database for its time: no clock of an instance says what is old enough.
-func (r *round) begin(ctx context.Context) (err error) {
-	begun := store.Increment(cursorKey, map[string]int64{"runs": 1}, nil).Stamped("now")
-	if _, err = r.Store.Commit(ctx, []store.Write{begun}); err != nil {
-		return fmt.Errorf("seal: begin: %w", err)
-	}
-	r.cursor, err = readCursor(ctx, r.Store)
-	return err
 }
 
 // errOvertaken: another has begun, and goes on from the same position.

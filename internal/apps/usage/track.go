@@ -114,16 +114,12 @@ func unread(err error) error {
 // counted reports whether the event has its entry. The error is a conflict where that says something else; a
 // time that the event does not state is none.
 func (t Tracker) counted(ctx context.Context, key store.Key, said Entry, stated bool) (bool, error) {
-	doc, err := store.Find(ctx, t.Store, key)
-	var entry Entry
-	if err == nil && doc.Version != 0 {
-		err = store.Decode(doc.Fields, &entry)
-	}
+	entry, err := store.Read(ctx, t.Store, key, store.ErrNotFound, decoded[Entry])
 	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return false, nil
 	case err != nil:
 		return false, unread(err)
-	case doc.Version == 0:
-		return false, nil
 	case entry.Meter != said.Meter, entry.Quantity != said.Quantity, stated && !entry.OccurredAt.Equal(said.OccurredAt):
 		return false, retry.Conflicting("usage_counted_differently", nil)
 	}

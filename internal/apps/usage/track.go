@@ -156,7 +156,12 @@ func (t Tracker) count(event handler.Event, effect handler.Effect, said Entry, t
 		crossed := total.Quota > 0 && percent > total.Warned && total.Used*100 >= total.Quota*percent
 		if crossed && t.Warnings.ID != "" {
 			total.Warned, total.WarnedBy = percent, event.ID
-			effect.Emit = append(effect.Emit, t.warn(event, total))
+			data := Warning{total.Subscription, total.Meter, percent, total.Period, total.Used, total.Quota}
+			effect.Emit = append(effect.Emit, handler.Emission{
+				To: t.Warnings.ID, OrderingKey: total.Subscription, Body: contract.Of(&contract.Event{
+					Type: warning, Version: 1, CorrelationID: event.CorrelationID, Data: data,
+				}),
+			})
 		}
 	}
 	said.Period, said.Total = total.Period, key.ID
@@ -165,11 +170,4 @@ func (t Tracker) count(event handler.Event, effect handler.Effect, said Entry, t
 		store.Replace(key, version, store.Encode(&total)),
 	}
 	return effect, nil
-}
-
-func (t Tracker) warn(event handler.Event, total Total) handler.Emission {
-	body := contract.Of(&contract.Event{Type: warning, Version: 1, CorrelationID: event.CorrelationID, Data: Warning{
-		SubscriptionID: total.Subscription, Meter: total.Meter, Percent: total.Warned, Period: total.Period, Used: total.Used, Quota: total.Quota,
-	}})
-	return handler.Emission{To: t.Warnings.ID, OrderingKey: total.Subscription, Body: body}
 }

@@ -338,15 +338,13 @@ func (r *round) prolong(ctx context.Context, last head, entries []ledger.Entry) 
 	var leaves []leaf
 	size := 0
 	for _, entry := range entries[:min(len(entries), maxEntries)] {
+		before := Totals{}
 		hash, err := entry.LeafHash()
+		if next.Running[entry.Period] == nil && err == nil {
+			before, err = last.running(ctx, r.Store, entry.Period)
+		}
 		if err != nil {
 			return last, 0, err
-		}
-		before := Totals{}
-		if _, begun := next.Running[entry.Period]; !begun {
-			if before, err = last.running(ctx, r.Store, entry.Period); err != nil {
-				return last, 0, err
-			}
 		}
 		size += len(leaf{entry.ID, hash}.String()) + 1
 		if len(leaves) > 0 && (size > maxBytes || sums(next.Running)+sums(map[string]Totals{"": before})+len(entry.Lines) > maxSums) {

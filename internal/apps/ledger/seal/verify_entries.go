@@ -198,21 +198,16 @@ func (v *verification) entries(ctx context.Context, p position) (position, error
 		return p, fmt.Errorf("seal: read entries: %w", err)
 	}
 	v.done.read += int64(len(page.Documents))
-	others := func(doc store.Document) bool {
-		_, err := ledger.Read(doc)
-		return err == nil
-	}
+	var tenants []string
 	if rest { // the tenants after the entries: what is sealed meanwhile has one among them
-		tenants, err := Tenants(ctx, v.From)
-		if err != nil {
+		if tenants, err = Tenants(ctx, v.From); err != nil {
 			return p, err
 		}
-		others = func(doc store.Document) bool {
-			tenant, _ := doc.Fields[fieldTenant].(string)
-			return slices.Contains(tenants, tenant)
-		}
 	}
-	switch err := v.loose(ctx, slices.DeleteFunc(page.Documents, others), sealed.passed); {
+	switch err := v.loose(ctx, slices.DeleteFunc(page.Documents, func(doc store.Document) bool {
+		entry, err := ledger.Read(doc)
+		return rest && slices.Contains(tenants, entry.Tenant) || !rest && err == nil
+	}), sealed.passed); {
 	case err != nil:
 		return p, err
 	case !page.Next.IsZero():

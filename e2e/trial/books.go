@@ -112,7 +112,7 @@ func (b *ledgers) prove() {
 	id := ledger.EntryID(tenant(0), "event-000000")
 	text, err := seal.Prove(b.ctx, b, id)
 	b.must(err)
-	kept, _, err := seal.List(b.ctx, b, tenant(0), 2, 1)
+	kept, _, err := seal.List(b.ctx, b, tenant(0), store.Cursor{ID: "2"}, 1)
 	b.must(err)
 	_, err = seal.CheckProof(text, kept)
 	b.must(err)

@@ -40,9 +40,11 @@ const chargeback = "order.chargeback"
 
 // Points keeps the points of orders.
 type Points struct {
-	Store    store.Querier
-	Products Products
-	Now      func() time.Time
+	Store store.Querier
+	Now   func() time.Time
+	// PointsOf returns what one piece of a tenant's product is worth; known reports whether orders may name it.
+	// An error means that this is not known now, or wraps products.ErrBroken.
+	PointsOf func(ctx context.Context, tenant, productID string) (points int64, known bool, err error)
 	// Mappings learn from paid orders which user a customer is; nil: no mapping is learned.
 	Mappings *customers.Mappings
 	// Orders are the queues that hear of each order of the shop that is paid; there need not be one.
@@ -69,23 +71,25 @@ func Register(r *handler.Registry, p Points, s Subscriptions) {
 // same commit. A first try reads nothing: the entry's id follows from the order, so the store refuses a second credit.
 // A further try looks, and accepts the credit that is there if it is the same.
 func (p Points) Credit(ctx context.Context, event handler.Event, body *contract.Payment) (handler.Effect, error) {
-	order, err := orderOf(body)
-	if err != nil {
-		return handler.Effect{}, err
+	order := body.Data.Order
+	if order == nil {
+		return handler.Effect{}, retry.Permanent("no_order", nil)
 	}
 	account, err := accountOf(event, order)
-	if err != nil {
-		return handler.Effect{}, err
+	move := ledger.Move{
+		Tenant: event.Tenant, Order: order.ID, EventID: event.ID, From: ledger.IssuedPoints(order.ID), To: account,
+		Currency: ledger.Points, CreatedAt: p.Now(),
 	}
-	points, err := p.worth(ctx, event.Tenant, order)
-	if err != nil {
-		return handler.Effect{}, err
+	if err == nil {
+		move.Amount, err = p.worth(ctx, event.Tenant, order)
 	}
-	total, currency, err := totalOf(order)
-	if err != nil {
-		return handler.Effect{}, err
+	if err == nil {
+		move.OrderTotal, move.OrderCurrency, err = totalOf(order)
 	}
-	learned, err := p.learn(ctx, event, order)
+	var learned customers.Learned
+	if err == nil {
+		learned, err = p.learn(ctx, event, order)
+	}
 	if err != nil {
 		return handler.Effect{}, err
 	}
@@ -94,22 +98,18 @@ func (p Points) Credit(ctx context.Context, event handler.Event, body *contract.
 		if err != nil {
 			return handler.Effect{}, err
 		}
-		if there, ok := chain.Credit(); ok {
-			switch {
+		if len(chain.Entries) > 0 {
+			switch there := chain.Entries[0]; {
 			case there.EventID == event.ID:
 				return p.told(event, order, handler.Effect{Result: Credited}), nil
-			case (there.Account == account || chain.Holder() == account) && there.Amount == points:
+			case (there.Account == account || chain.Holder() == account) && there.Amount == move.Amount:
 				return p.told(event, order, handler.Effect{Result: AlreadyCredited}), nil
 			default:
 				return handler.Effect{}, retry.Conflicting("order_credited_differently", nil)
 			}
 		}
 	}
-	writes, err := ledger.Credit(ledger.Move{
-		Tenant: event.Tenant, Order: order.ID, EventID: event.ID,
-		From: ledger.IssuedPoints(order.ID), To: account, Amount: points, Currency: ledger.Points,
-		OrderTotal: total, OrderCurrency: currency, CreatedAt: p.Now(),
-	})
+	writes, err := ledger.Credit(move)
 	result := Credited
 	if learned.Differs {
 		result = CreditedDiffers
@@ -155,16 +155,15 @@ func (p Points) learn(ctx context.Context, event handler.Event, order *contract.
 // times amount / total, rounded down, and never more than is left.
 // A refund that has an id of its own takes back once, under whatever event. A reversal before its order is tried again.
 func (p Points) Reverse(ctx context.Context, event handler.Event, body *contract.Payment) (handler.Effect, error) {
-	order, err := orderOf(body)
-	if err != nil {
-		return handler.Effect{}, err
+	order := body.Data.Order
+	if order == nil {
+		return handler.Effect{}, retry.Permanent("no_order", nil)
 	}
 	chain, err := p.load(ctx, event.Tenant, order.ID)
 	if err != nil {
 		return handler.Effect{}, err
 	}
-	credit, ok := chain.Credit()
-	if !ok {
+	if len(chain.Entries) == 0 {
 		return handler.Effect{}, retry.Missing("order_not_seen", nil)
 	}
 	if chain.Reversed(event.ID) {
@@ -178,7 +177,7 @@ func (p Points) Reverse(ctx context.Context, event handler.Event, body *contract
 		return handler.Effect{Result: AlreadyReversed}, nil
 	}
 	if refund.Amount != "" {
-		share, err := shareOf(credit, refund.Amount, order.Currency)
+		share, err := shareOf(chain.Entries[0], refund.Amount, order.Currency)
 		if err != nil {
 			return handler.Effect{}, err
 		}
@@ -210,13 +209,6 @@ func (p Points) load(ctx context.Context, tenant, order string) (ledger.Chain, e
 	return chain, nil
 }
 
-func orderOf(body *contract.Payment) (*contract.Order, error) {
-	if body.Data.Order == nil {
-		return nil, retry.Permanent("no_order", nil)
-	}
-	return body.Data.Order, nil
-}
-
 func accountOf(event handler.Event, order *contract.Order) (ledger.Account, error) {
 	if uid := event.Attributes[contract.AttrUID]; uid != "" {
 		return ledger.UserPoints(uid), nil
@@ -233,10 +225,8 @@ func totalOf(order *contract.Order) (total int64, currency string, err error) {
 		return 0, "", nil
 	}
 	if order.Total != "" {
-		if total, err = parse(order.Total, order.Currency); err != nil {
-			return 0, "", err
-		}
-		return total, order.Currency, nil
+		total, err = parse(order.Total, order.Currency)
+		return total, order.Currency, err
 	}
 	for _, item := range order.Items {
 		if item.Price == "" {
@@ -308,15 +298,6 @@ func effect(writes []store.Write, err error, result string) (handler.Effect, err
 	return handler.Effect{Writes: writes, Result: result, Entry: writes[0].Key.ID}, nil
 }
 
-// Products says what products are worth.
-type Products interface {
-	// Points returns what one piece of a tenant's product is worth; known reports whether orders may
-	// name it. An error means that this is not known now, or wraps products.ErrBroken.
-	Points(ctx context.Context, tenant, productID string) (points int64, known bool, err error)
-}
-
-var _ Products = (*products.Reader)(nil)
-
 // worth sums points times quantity over the items of an order. The verdict names the unknown products, up to
 // retry.MaxSubjects, so that they can be set before the order is replayed.
 func (p Points) worth(ctx context.Context, tenant string, order *contract.Order) (int64, error) {
@@ -329,7 +310,7 @@ func (p Points) worth(ctx context.Context, tenant string, order *contract.Order)
 		if _, seen := each[id]; seen || slices.Contains(unknown, id) {
 			continue
 		}
-		points, known, err := p.Products.Points(ctx, tenant, id)
+		points, known, err := p.PointsOf(ctx, tenant, id)
 		switch {
 		case errors.Is(err, products.ErrBroken):
 			return 0, retry.Transient("product_broken", err)

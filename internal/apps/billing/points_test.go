@@ -74,12 +74,12 @@ func (f unreadable) Points(context.Context, string, string) (int64, bool, error)
 
 func TestAnOrderWithoutAnExactWorthIsADeadLetter(t *testing.T) {
 	t.Parallel()
-	goods := shelf{"known": {Points: 1}, "max": {Points: ledger.MaxAmount}, "most": {Points: math.MaxInt64}, "below": {Points: -1}, "free": {Points: 0}}
+	goods := shelf{"known": {Points: 1}, "max": {Points: ledger.MaxAmount}, "most": {Points: math.MaxInt64}, "below": {Points: -1}, "free": {Points: 0}}.Points
 	long := paid("", item("known", 1))
 	as[*contract.Payment](long.Body).Data.Order.ID = strings.Repeat("o", 1500)
 	for name, test := range map[string]struct {
 		event    handler.Event
-		products billing.Products
+		products func(context.Context, string, string) (int64, bool, error)
 		want     error
 	}{
 		"no items": {paid(""), goods, retry.Permanent("no_items", nil)},
@@ -96,20 +96,20 @@ func TestAnOrderWithoutAnExactWorthIsADeadLetter(t *testing.T) {
 		"no body":                                 {handler.Event{}, goods, retry.Permanent("unexpected_body", nil)},
 		"a nil body":                              {handler.Event{Body: contract.Body{}}, goods, retry.Permanent("unexpected_body", nil)},
 		"a body of another contract":              {handler.Event{Body: contract.Of(&contract.Envelope{})}, goods, retry.Permanent("unexpected_body", nil)},
-		"a store that is down":                    {paid("", item("known", 1)), unreadable{errors.New("no answer")}, retry.Outage("store_unavailable", nil)},
-		"a product that cannot be read":           {paid("", item("known", 1)), unreadable{fmt.Errorf("%w: odd", products.ErrBroken)}, retry.Transient("product_broken", nil)},
+		"a store that is down":                    {paid("", item("known", 1)), unreadable{errors.New("no answer")}.Points, retry.Outage("store_unavailable", nil)},
+		"a product that cannot be read":           {paid("", item("known", 1)), unreadable{fmt.Errorf("%w: odd", products.ErrBroken)}.Points, retry.Transient("product_broken", nil)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newShop(t)
-			s.points.Products = test.products
+			s.points.PointsOf = test.products
 			_, err := s.run(s.points.Credit, test.event)
 			requireVerdict(t, test.want, err)
 			s.requireNothingBooked(t)
 		})
 	}
 	s := newShop(t)
-	s.points.Products = goods
+	s.points.PointsOf = goods
 	s.must(t, s.points.Credit, paid("", item("max", 1)), billing.Credited)
 	require.Equal(t, int64(ledger.MaxAmount), s.balance(t, user), "the largest credit")
 }
@@ -139,7 +139,7 @@ func TestADeadLetterNamesTheUnknownProducts(t *testing.T) {
 		"as far as it is read": {"o1 o2 o3 o4 o5 o6 o7 o8 o9", "o1 o2 o3 o4 o5", 5},
 	} {
 		s, counted := newShop(t), &asked{shelf: shelf{"known": {Points: 1}, "most": {Points: 1 << 62}}}
-		s.points.Products = counted
+		s.points.PointsOf = counted.Points
 		var items []contract.Item
 		for _, id := range strings.Fields(test.items) {
 			items = append(items, item(id, 9))
@@ -340,7 +340,7 @@ func TestAPaidOrderConfirmsTheOrderOfTheShopThatItNames(t *testing.T) {
 		if test.there != "" {
 			s.must(t, s.points.Credit, forShop(t, test.there, ""), billing.Credited)
 		}
-		s.points.Orders, s.points.Products = test.told, test.products
+		s.points.Orders, s.points.PointsOf = test.told, test.products.Points
 		event := forShop(t, "e1", test.shopOrder)
 		event.Try = test.try
 		effect, err := handler.Typed(s.points.Credit)(t.Context(), event)

@@ -113,7 +113,7 @@ func shopOn(db store.Store) *shop {
 func (s *shop) reopen() {
 	now := func() time.Time { return noon }
 	s.mappings = customers.NewMappings(s, slog.New(slog.DiscardHandler), now)
-	s.points = billing.Points{Store: s, Products: goods, Now: now, Mappings: s.mappings}
+	s.points = billing.Points{Store: s, PointsOf: goods.Points, Now: now, Mappings: s.mappings}
 	s.operator = &customers.Operator{Store: s.mappings.Watch(s), Now: now, NewID: func() string { return fmt.Sprint(s.customer, "-", shops.Add(1)) }}
 }
 

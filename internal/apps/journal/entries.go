@@ -37,10 +37,7 @@ func ReadEntry(doc store.Document) Entry {
 	if err == nil {
 		hash, err = entry.LeafHash()
 	}
-	if err == nil {
-		return Entry{Entry: entry, Hash: hex.EncodeToString(hash)}
-	}
-	return Entry{Entry: ledger.Changed(doc), Changed: true}
+	return Entry{Entry: entry, Hash: hex.EncodeToString(hash), Changed: err != nil}
 }
 
 // Alerts reports whether it was changed.
@@ -79,27 +76,6 @@ func (e Entry) Allows(verb string) bool {
 
 var errNoEntry = console.Refuse(console.Absent, "entry_unknown",
 	"The tenant's books have no entry of that id, nor one that an event of that id has made.")
-
-// FindEntry returns a tenant's entry, by its id or by that of the event that made it. The error is errNoEntry, or that
-// of reading.
-func FindEntry(ctx context.Context, from ledger.Reader, tenant, named string) (Entry, error) {
-	doc, err := ledger.Find(ctx, from, tenant, named, errNoEntry)
-	if err != nil {
-		return Entry{}, err
-	}
-	entry := ReadEntry(doc)
-	same, err := seal.Locate(ctx, from, &entry.Entry)
-	if err != nil {
-		return Entry{}, err
-	}
-	entry.Changed = entry.Changed || !same
-	if entry.Kind == ledger.KindJournal {
-		if doc, err = store.Find(ctx, from, ledger.Key(ledger.ReversalID(entry.ID))); doc.Version != 0 {
-			entry.RevertedBy = doc.Key.ID
-		}
-	}
-	return entry, err
-}
 
 var errOneOrder = console.Refuse(console.Malformed, "account_invalid",
 	"What was issued for one order has no list of its "+
@@ -310,7 +286,20 @@ func Operations(from store.Store, c *catalog.Catalog, periods *Periods, reverter
 			Name: "journal show", Path: "GET /v1/ops/journal/entries/{entry}", Errors: failures,
 			Summary: "Show a journal entry, by its id or by the id of the event that made it",
 		}, func(ctx context.Context, _ audit.Author, in seal.EntryOf) (Entry, error) {
-			return FindEntry(ctx, from, in.Tenant, in.ID)
+			doc, err := ledger.Find(ctx, from, in.Tenant, in.ID, errNoEntry)
+			if err != nil {
+				return Entry{}, err
+			}
+			entry := ReadEntry(doc)
+			same, err := seal.Locate(ctx, from, &entry.Entry)
+			entry.Changed = entry.Changed || !same
+			if entry.Kind == ledger.KindJournal && err == nil {
+				doc, err = store.Find(ctx, from, ledger.Key(ledger.ReversalID(entry.ID)))
+			}
+			if doc.Version != 0 && doc.Key.ID != entry.ID {
+				entry.RevertedBy = doc.Key.ID
+			}
+			return entry, err
 		}),
 		console.New(console.Row{
 			Name: "journal balances", Path: "GET /v1/ops/journal/balances", Errors: failures,

@@ -5,6 +5,7 @@ package journal
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -271,15 +272,14 @@ func occurredAt(event handler.Event) (time.Time, error) {
 
 // read reads an entry, if it is there. The error is marked.
 func read(ctx context.Context, from store.Getter, id string) (entry ledger.Entry, there bool, err error) {
-	doc, err := store.Find(ctx, from, ledger.Key(id))
+	entry, err = store.Read(ctx, from, ledger.Key(id), store.ErrNotFound, ledger.Read)
 	switch {
-	case err != nil:
-		return entry, false, retry.Outage("store_unavailable", err)
-	case doc.Version == 0:
+	case errors.Is(err, store.ErrNotFound):
 		return entry, false, nil
+	case errors.Is(err, ledger.ErrBroken):
+		err = retry.Permanent("entry_broken", err)
+	case err != nil:
+		err = retry.Outage("store_unavailable", err)
 	}
-	if entry, err = ledger.Read(doc); err != nil {
-		return entry, true, retry.Permanent("entry_broken", err)
-	}
-	return entry, true, nil
+	return entry, true, err
 }

@@ -32,16 +32,15 @@ var makers = map[ledger.Kind]string{
 // Vouched reports whether the record of the entry's event names the entry, or the audit its author. A record
 // is remembered for weeks, so an older entry cannot be asked about. The error is that of reading.
 func (o Origins) Vouched(ctx context.Context, e ledger.Entry) (bool, error) {
-	maker := makers[e.Kind]
+	maker, made := makers[e.Kind]
 	for _, q := range o.Catalog.Queues {
 		for _, h := range q.Handlers {
-			if maker == "" || h.Name != maker {
-				continue
+			if made && h.Name == maker {
+				if recorded, err := o.recorded(ctx, q.ID, e); recorded || err != nil {
+					return recorded, err
+				}
+				break // it is the queue's record, whichever of its events
 			}
-			if recorded, err := o.recorded(ctx, q.ID, e); recorded || err != nil {
-				return recorded, err
-			}
-			break // it is the queue's record, whichever of its events
 		}
 	}
 	switch e.Kind {

@@ -59,6 +59,7 @@ type Period struct {
 	Reopening *Request `json:"reopening,omitempty" store:"reopening,omitzero" show:"Reopening asked by,less"`
 	// Version is that of the record, which a change may expect; 0: there is none.
 	Version store.Version `json:"version"`
+	Closed  bool          `json:"-" store:"closed,omitzero"`
 }
 
 // Notes says what the state means.
@@ -95,8 +96,6 @@ type Request struct {
 func (r Request) String() string {
 	return r.Who + " on " + r.At.UTC().Format(time.RFC3339) + ": " + r.Why
 }
-
-const fieldClosed = "closed"
 
 // changesKey counts the changes: one read says whether what is known of the periods still holds.
 var changesKey = store.Key{Collection: PeriodsCollection, ID: "~changes"}
@@ -226,13 +225,12 @@ func (p *Periods) change(ctx context.Context, tenant, period string, by audit.Ch
 		if after, made.Action, err = decide(before, now); err != nil || made.Action == "" {
 			return made, err
 		}
-		after.State = after.stateAt(now)
-		fields := store.Encode(&after)
-		if !after.ClosesAt.IsZero() {
-			fields[fieldClosed] = true
-		}
+		after.State, after.Closed = after.stateAt(now), !after.ClosesAt.IsZero()
 		made.Before, made.After = before.side(), after.side()
-		made.Writes = []store.Write{store.Replace(doc.Key, doc.Version, fields), store.Increment(changesKey, map[string]int64{fieldChanges: 1}, nil)}
+		made.Writes = []store.Write{
+			store.Replace(doc.Key, doc.Version, store.Encode(&after)),
+			store.Increment(changesKey, map[string]int64{fieldChanges: 1}, nil),
+		}
 		made.Version = &after.Version
 		return made, nil
 	})

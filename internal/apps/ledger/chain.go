@@ -29,7 +29,7 @@ func Credit(m Move) ([]store.Write, error) {
 	return m.writes()
 }
 
-// Chain is the entries of one order as they were when it was loaded, in sequence. The commit of what an
+// Chain is the entries of one order as they were when it was loaded, the credit first. The commit of what an
 // outdated chain returns fails with store.ErrExists: load it again.
 type Chain struct {
 	Entries []Move
@@ -86,23 +86,12 @@ func (c Chain) follows(e Move) bool {
 	}
 }
 
-// Credit returns the entry that the order was credited with.
-func (c Chain) Credit() (credit Move, ok bool) {
-	if len(c.Entries) == 0 {
-		return Move{}, false
-	}
-	return c.Entries[0], true
-}
-
 // Left returns how much of the credit has not been reversed.
-func (c Chain) Left() int64 {
-	credit, ok := c.Credit()
-	if !ok {
-		return 0
-	}
-	left := credit.Amount
-	for _, entry := range c.Entries[1:] {
-		if entry.Kind == KindReversal {
+func (c Chain) Left() (left int64) {
+	for _, entry := range c.Entries {
+		if entry.Kind == KindCredit {
+			left += entry.Amount
+		} else if entry.Kind == KindReversal {
 			left -= entry.Amount
 		}
 	}
@@ -132,18 +121,17 @@ func (c Chain) Refunded(refund string) bool {
 // Reverse returns the writes that take an amount of the credit back from the account that holds it. The
 // error wraps ErrNoCredit, ErrNotLeft, ErrFull or ErrInvalid.
 func (c Chain) Reverse(refund, eventID string, amount int64, at time.Time) ([]store.Write, error) {
-	credit, ok := c.Credit()
 	switch {
-	case !ok:
+	case len(c.Entries) == 0:
 		return nil, ErrNoCredit
 	case amount > c.Left():
 		return nil, ErrNotLeft
 	case len(c.Entries) >= MaxEntries:
 		return nil, ErrFull
 	}
-	reversal := credit
+	reversal := c.Entries[0]
 	reversal.Seq, reversal.Kind, reversal.EventID, reversal.Refund = len(c.Entries), KindReversal, eventID, refund
-	reversal.From, reversal.To, reversal.Account = c.Holder(), credit.From, c.Holder()
+	reversal.From, reversal.To, reversal.Account = c.Holder(), reversal.From, c.Holder()
 	reversal.Amount, reversal.CreatedAt = amount, at
 	return reversal.writes()
 }
@@ -194,33 +182,31 @@ func HeldBy(ctx context.Context, q store.Querier, tenant string, account Account
 // each account. It skips chains that have nothing left, that the account holds already, or that have no room
 // for two entries and a reversal. id names the operation. The error wraps ErrInvalid.
 func Transfer(chains []Chain, to Account, id string, at time.Time) (writes []store.Write, amount int64, err error) {
-	change, described := map[Account]int64{}, map[Account]store.Write{}
+	increments := map[Account]store.Write{}
 	for _, chain := range chains {
-		credit, ok := chain.Credit()
 		left, holder := chain.Left(), chain.Holder()
-		if !ok || left == 0 || holder == to || len(chain.Entries)+2 >= MaxEntries {
+		if left == 0 || holder == to || len(chain.Entries)+2 >= MaxEntries {
 			continue
 		}
-		out := credit
+		out := chain.Entries[0]
 		out.Seq, out.Kind, out.EventID, out.Amount, out.CreatedAt = len(chain.Entries), KindTransferOut, id, left, at
-		out.From, out.To, out.Account = holder, credit.From, holder
+		out.From, out.To, out.Account = holder, out.From, holder
 		in := out
 		in.Seq, in.Kind = out.Seq+1, KindTransferIn
-		in.From, in.To, in.Account = credit.From, to, to
+		in.From, in.To, in.Account = out.To, to, to
 		for _, e := range []Move{out, in} {
 			w, err := e.writes()
 			if err != nil {
 				return nil, 0, err
 			}
 			writes = append(writes, w[0])
-			change[e.Account] += w[1].Add["balance"]
-			described[e.Account] = w[1]
+			w[1].Add["balance"] += increments[e.Account].Add["balance"]
+			increments[e.Account] = w[1]
 		}
 		amount += left
 	}
-	for _, account := range slices.Sorted(maps.Keys(change)) {
-		w := described[account]
-		writes = append(writes, store.Increment(w.Key, map[string]int64{"balance": change[account]}, w.Fields))
+	for _, account := range slices.Sorted(maps.Keys(increments)) {
+		writes = append(writes, increments[account])
 	}
 	return writes, amount, nil
 }

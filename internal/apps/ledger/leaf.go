@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -59,9 +60,16 @@ func (e Entry) LeafHash() ([]byte, error) {
 	return rfc6962.DefaultHasher.HashLeaf(canonical), nil
 }
 
-// Read reads the document of an entry, a journal's or a chain's. The error wraps ErrBroken.
+// Read reads the document of an entry, a journal's or a chain's. The error wraps ErrBroken: then the entry has what can
+// still be told.
 func Read(doc store.Document) (Entry, error) {
 	e, err := read(doc)
+	if err != nil {
+		e = Entry{ID: doc.Key.ID, Lines: []Line{}, document: doc}
+		e.Tenant, _ = doc.Fields["tenant"].(string)
+		e.Period, _ = doc.Fields["period"].(string)
+		e.EventID, _ = doc.Fields["event_id"].(string)
+	}
 	return e, broken(doc, err)
 }
 
@@ -73,53 +81,35 @@ func broken(doc store.Document, err error) error {
 }
 
 func read(doc store.Document) (Entry, error) {
-	e := Entry{ID: doc.Key.ID, document: doc}
+	var e Entry
 	err := store.Decode(doc.Fields, &e)
 	if err != nil {
 		return Entry{}, err
 	}
-	want := e.journalID()
 	if _, chained := doc.Fields["order"]; chained {
 		move, failed := readMove(doc)
-		if failed != nil {
-			return Entry{}, failed
+		period := e.Period
+		if e, err = move.entry(), failed; err == nil && e.Period != period {
+			err = errors.New("no period")
 		}
-		if e.Period != PeriodOf(move.CreatedAt) {
-			return Entry{}, errors.New("no period")
-		}
-		e = move.entry()
-		e.ID, e.document, want = doc.Key.ID, doc, e.ID
-		err = e.checkLines()
+		err = cmp.Or(err, e.checkLines())
 	} else {
+		e.ID = e.journalID()
 		err = e.check()
 	}
+	fields, index := doc.Fields, e.index()
+	e.document, e.CommittedAt = doc, Position(doc).At
 	switch {
 	case err != nil:
-		return Entry{}, err
-	case e.ID != want:
-		return Entry{}, errors.New("the id is another entry's")
+	case e.ID != doc.Key.ID:
+		err = errors.New("the id is another entry's")
+	case fields[FieldBook] != index[FieldBook], fields[FieldShard] != index[FieldShard],
+		!reflect.DeepEqual(fields[FieldPostings], index[FieldPostings]):
+		err = errors.New("it stands in another book or shard, or under other accounts")
+	case e.CommittedAt.IsZero():
+		err = errors.New("it has no time of its commit")
 	}
-	return e, e.readIndex()
-}
-
-func (e *Entry) readIndex() error {
-	fields, want := e.document.Fields, e.index()
-	if fields[FieldBook] != want[FieldBook] || fields[FieldShard] != want[FieldShard] || !reflect.DeepEqual(fields[FieldPostings], want[FieldPostings]) {
-		return errors.New("it stands in another book or shard, or under other accounts")
-	}
-	if e.CommittedAt = Position(e.document).At; e.CommittedAt.IsZero() {
-		return errors.New("it has no time of its commit")
-	}
-	return nil
-}
-
-// Changed is what can still be told of the document of an entry that cannot be read.
-func Changed(doc store.Document) Entry {
-	e := Entry{ID: doc.Key.ID, Lines: []Line{}, document: doc}
-	e.Tenant, _ = doc.Fields["tenant"].(string)
-	e.Period, _ = doc.Fields["period"].(string)
-	e.EventID, _ = doc.Fields["event_id"].(string)
-	return e
+	return e, err
 }
 
 // Document is the document that the entry was read from.

@@ -247,14 +247,9 @@ func Operations(from store.Store) []console.Operation {
 		Name: "accounts show", Path: "GET /v1/ops/accounts/{account}", Summary: "Show the points of a user or a customer, now or at the end of a day",
 		Errors: Failures, Help: "An account is points:user:<uid> or points:customer:<id>. A statement shows the others, a month at a time.",
 	}, func(ctx context.Context, _ audit.Author, in HoldingOf) (Holding, error) {
-		before, err := in.before()
-		if err != nil {
-			return Holding{}, err
-		}
-		of := holder{from, in.Tenant, Account(in.Account)}
-		found, err := of.balance(ctx, before)
+		found, err := in.balance(ctx, from)
 		if err == nil {
-			err = of.moves(ctx, &found, in.Page)
+			err = in.moves(ctx, from, &found)
 		}
 		return found, err
 	})}
@@ -273,23 +268,19 @@ type Reader interface {
 	store.Querier
 }
 
-type holder struct {
-	Reader
-
-	tenant string
-	name   Account
-}
-
-func (h holder) newest(ctx context.Context, between store.Newest, after store.Cursor, limit int) ([]Move, error) {
+func (h HoldingOf) newest(
+	ctx context.Context, from Reader, between store.Newest, after store.Cursor, limit int,
+) (moves []Move, err error) {
 	between.Field = FieldCreated
-	of := map[string]any{"tenant": h.tenant, FieldAccount: string(h.name)}
-	moves, _, err := store.List(ctx, h, store.Query{Collection: Entries, Equal: of, Newest: &between, After: after, Limit: limit}, MoveFromDocument)
+	of := map[string]any{"tenant": h.Tenant, FieldAccount: h.Account}
+	query := store.Query{Collection: Entries, Equal: of, Newest: &between, After: after, Limit: limit}
+	moves, _, err = store.List(ctx, from, query, MoveFromDocument)
 	return moves, err
 }
 
-func (h holder) moves(ctx context.Context, found *Holding, page console.Page) error {
-	limit := min(page.Limit, store.MaxPage-1)
-	moves, err := h.newest(ctx, store.Newest{Until: found.AsOf}, page.After, limit+1)
+func (h HoldingOf) moves(ctx context.Context, from Reader, found *Holding) error {
+	limit := min(h.Limit, store.MaxPage-1)
+	moves, err := h.newest(ctx, from, store.Newest{Until: found.AsOf}, h.After, limit+1)
 	if err != nil {
 		return err
 	}
@@ -298,7 +289,7 @@ func (h holder) moves(ctx context.Context, found *Holding, page console.Page) er
 		last := moves[limit-1]
 		found.Continued = console.ContinuedAt(store.Cursor{At: last.CreatedAt, ID: last.id()})
 	}
-	balance, first := found.Balance, page.After.IsZero()
+	balance, first := found.Balance, h.After.IsZero()
 	for _, m := range moves {
 		moved := Moved{Move: m, Moved: m.Change()}
 		if first {
@@ -314,19 +305,23 @@ func (h holder) moves(ctx context.Context, found *Holding, page console.Page) er
 // balanceTries is how often a balance of the past is computed that moves meanwhile.
 const balanceTries = 3
 
-// balance reads the account without its entries: of a moment that is not zero it takes off what has moved since.
-func (h holder) balance(ctx context.Context, since time.Time) (Holding, error) {
-	holder := strings.TrimPrefix(strings.TrimPrefix(string(h.name), string(UserPoints(""))), string(CustomerPoints("")))
-	found := Holding{Tenant: h.tenant, Account: string(h.name), Holder: holder, AsOf: since, Entries: []Moved{}}
+// balance reads the account without its entries: of a moment it takes off what has moved since.
+func (h HoldingOf) balance(ctx context.Context, from Reader) (Holding, error) {
+	since, err := h.before()
+	if err != nil {
+		return Holding{}, err
+	}
+	key := Account(h.Account).Key(h.Tenant)
+	holder := strings.TrimPrefix(strings.TrimPrefix(h.Account, string(UserPoints(""))), string(CustomerPoints("")))
+	found := Holding{Tenant: h.Tenant, Account: h.Account, Holder: holder, AsOf: since, Entries: []Moved{}}
 	for range balanceTries {
-		doc, err := h.document(ctx)
-		if err != nil {
+		version, err := store.Read(ctx, from, key, errNoAccount, func(doc store.Document) (store.Version, error) {
+			return doc.Version, store.Decode(doc.Fields, &found)
+		})
+		if err != nil || since.IsZero() {
 			return found, err
 		}
-		if err := store.Decode(doc.Fields, &found); err != nil || since.IsZero() {
-			return found, err
-		}
-		moves, err := h.newest(ctx, store.Newest{Since: since}, store.Cursor{}, store.MaxPage)
+		moves, err := h.newest(ctx, from, store.Newest{Since: since}, store.Cursor{}, store.MaxPage)
 		if err == nil && len(moves) == store.MaxPage {
 			err = errLongAgo
 		}
@@ -336,13 +331,9 @@ func (h holder) balance(ctx context.Context, since time.Time) (Holding, error) {
 		for _, m := range moves {
 			found.Balance -= m.Change()
 		}
-		if now, err := h.document(ctx); err != nil || now.Version == doc.Version {
+		if now, err := store.Find(ctx, from, key); err != nil || now.Version == version {
 			return found, err
 		}
 	}
 	return found, errMoving
-}
-
-func (h holder) document(ctx context.Context) (store.Document, error) {
-	return store.Read(ctx, h, h.name.Key(h.tenant), errNoAccount, func(doc store.Document) (store.Document, error) { return doc, nil })
 }

@@ -114,16 +114,12 @@ func unread(err error) error {
 // counted reports whether the event has its entry. The error is a conflict where that says something else; a
 // time that the event does not state is none.
 func (t Tracker) counted(ctx context.Context, key store.Key, said Entry, stated bool) (bool, error) {
-	doc, err := store.Find(ctx, t.Store, key)
-	var entry Entry
-	if err == nil && doc.Version != 0 {
-		err = store.Decode(doc.Fields, &entry)
-	}
+	entry, err := store.Read(ctx, t.Store, key, store.ErrNotFound, decoded[Entry])
 	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return false, nil
 	case err != nil:
 		return false, unread(err)
-	case doc.Version == 0:
-		return false, nil
 	case entry.Meter != said.Meter, entry.Quantity != said.Quantity, stated && !entry.OccurredAt.Equal(said.OccurredAt):
 		return false, retry.Conflicting("usage_counted_differently", nil)
 	}
@@ -143,12 +139,7 @@ func (t Tracker) total(ctx context.Context, said Entry, p Period) (total Total, 
 	if err != nil {
 		return Total{}, 0, unread(err)
 	}
-	if !p.End.IsZero() {
-		total.End = p.End
-	}
-	if p.Plan != "" {
-		total.Plan = p.Plan
-	}
+	total.End, total.Plan = cmp.Or(p.End, total.End), cmp.Or(p.Plan, total.Plan)
 	return total, doc.Version, nil
 }
 
@@ -165,7 +156,12 @@ func (t Tracker) count(event handler.Event, effect handler.Effect, said Entry, t
 		crossed := total.Quota > 0 && percent > total.Warned && total.Used*100 >= total.Quota*percent
 		if crossed && t.Warnings.ID != "" {
 			total.Warned, total.WarnedBy = percent, event.ID
-			effect.Emit = append(effect.Emit, t.warn(event, total))
+			data := Warning{total.Subscription, total.Meter, percent, total.Period, total.Used, total.Quota}
+			effect.Emit = append(effect.Emit, handler.Emission{
+				To: t.Warnings.ID, OrderingKey: total.Subscription, Body: contract.Of(&contract.Event{
+					Type: warning, Version: 1, CorrelationID: event.CorrelationID, Data: data,
+				}),
+			})
 		}
 	}
 	said.Period, said.Total = total.Period, key.ID
@@ -174,11 +170,4 @@ func (t Tracker) count(event handler.Event, effect handler.Effect, said Entry, t
 		store.Replace(key, version, store.Encode(&total)),
 	}
 	return effect, nil
-}
-
-func (t Tracker) warn(event handler.Event, total Total) handler.Emission {
-	body := contract.Of(&contract.Event{Type: warning, Version: 1, CorrelationID: event.CorrelationID, Data: Warning{
-		SubscriptionID: total.Subscription, Meter: total.Meter, Percent: total.Warned, Period: total.Period, Used: total.Used, Quota: total.Quota,
-	}})
-	return handler.Emission{To: t.Warnings.ID, OrderingKey: total.Subscription, Body: body}
 }

@@ -91,7 +91,7 @@ func Totals(ctx context.Context, from store.Querier, of ListUsage) (page []Total
 	if of.Period != "" {
 		query.IDPrefix += store.Path(of.Period) + "~"
 	}
-	return list[Total](ctx, from, query)
+	return store.List(ctx, from, query, decoded[Total])
 }
 
 // Entries returns the entries of a subscription's period, by event id: a page as that of Totals.
@@ -100,17 +100,15 @@ func Entries(ctx context.Context, from store.Querier, of ListEntries) (page []En
 	if of.Meter != "" {
 		equal = map[string]any{"total": Key(of.Tenant, of.Subscription, of.Period, of.Meter).ID}
 	}
-	return list[Entry](ctx, from, store.Query{Collection: EntriesCollection, Equal: equal, After: of.After,
-		Limit: of.Limit})
+	query := store.Query{Collection: EntriesCollection, Equal: equal, After: of.After, Limit: of.Limit}
+	return store.List(ctx, from, query, decoded[Entry])
 }
 
-func list[T any](ctx context.Context, from store.Querier, query store.Query) (page []T, next store.Cursor, err error) {
-	return store.List(ctx, from, query, func(doc store.Document) (one T, err error) {
-		if err := store.Decode(doc.Fields, &one); err != nil {
-			return one, fmt.Errorf("usage: %s: %w", doc.Key, err)
-		}
-		return one, nil
-	})
+func decoded[T any](doc store.Document) (one T, err error) {
+	if err = store.Decode(doc.Fields, &one); err != nil {
+		err = fmt.Errorf("usage: %s: %w", doc.Key, err)
+	}
+	return one, err
 }
 
 // PeriodsCollection has an immutable document for each event that told a billing period.
@@ -127,9 +125,10 @@ type Period struct {
 	// ID is 2026-11 for a calendar month, and 20261102T101500Z, its first moment, for a billing period.
 	ID string
 	// Start is in the period. End is not; it is zero where no event has told it.
-	Start, End time.Time
+	Start time.Time `store:"start,required"`
+	End   time.Time `store:"end,required"`
 	// Plan is the id of the subscription's product; empty where it is not known.
-	Plan string
+	Plan string `store:"plan"`
 	// settles is the time from which its usage is expected to be complete, late events aside.
 	settles time.Time
 }
@@ -143,11 +142,9 @@ func Month(at time.Time) Period {
 }
 
 type period struct {
-	Tenant       string    `store:"tenant"`
-	Subscription string    `store:"subscription"`
-	Start        time.Time `store:"start,required"`
-	End          time.Time `store:"end,required"`
-	Plan         string    `store:"plan"`
+	Tenant       string `store:"tenant"`
+	Subscription string `store:"subscription"`
+	Period       `store:",inline"`
 	EventID      string    `store:"event_id"`
 	ToldAt       time.Time `store:"told_at"`
 }
@@ -168,7 +165,7 @@ func Tell(e subscriptions.Event) (write store.Write, ok bool) {
 		store.Key{Collection: PeriodsCollection, ID: subscriptionPrefix(e.Tenant, e.Subscription) +
 			latestFirst(start) + "~" + latestFirst(told) + "~" + store.Path(e.EventID)},
 		store.Encode(&period{
-			Tenant: e.Tenant, Subscription: e.Subscription, Start: start, End: end, Plan: e.Product,
+			Tenant: e.Tenant, Subscription: e.Subscription, Period: Period{Start: start, End: end, Plan: e.Product},
 			EventID: e.EventID, ToldAt: told,
 		}),
 	), true
@@ -193,19 +190,16 @@ func PeriodAt(ctx context.Context, from store.Querier, tenant, subscription stri
 		return Month(at), nil
 	}
 	prefix := subscriptionPrefix(tenant, subscription)
-	page, err := from.Query(ctx, store.Query{Collection: PeriodsCollection, IDPrefix: prefix, After: store.Cursor{ID: prefix + latestFirst(at)}, Limit: 1})
-	if err != nil {
-		return Period{}, fmt.Errorf("usage: read period: %w", err)
+	periods, _, err := store.List(ctx, from, store.Query{
+		Collection: PeriodsCollection, IDPrefix: prefix, After: store.Cursor{ID: prefix + latestFirst(at)}, Limit: 1,
+	}, decoded[period])
+	if err != nil || len(periods) == 0 {
+		return Month(at), err
 	}
-	if len(page.Documents) == 0 {
-		return Month(at), nil
-	}
-	var told period
-	if err := store.Decode(page.Documents[0].Fields, &told); err != nil {
-		return Period{}, fmt.Errorf("usage: %s: %w", page.Documents[0].Key, err)
-	}
+	told := periods[0].Period
 	if at.Before(told.End) {
-		return Period{ID: told.Start.Format(momentForm), Start: told.Start, End: told.End, Plan: told.Plan, settles: told.End}, nil
+		told.ID, told.settles = told.Start.Format(momentForm), told.End
+		return told, nil
 	}
 	// It may last as long as the one before it, and so end as much later than the moment.
 	return Period{ID: told.End.Format(momentForm), Start: told.End, Plan: told.Plan, settles: at.Add(told.End.Sub(told.Start))}, nil

@@ -107,7 +107,7 @@ func TestAnEntryIsShownByItsEventOrByItsIDAndProvenToItsTenant(t *testing.T) {
 	r.store.FailReads(1)
 	r.refuses(t, http.MethodGet, "/v1/ops/journal/entries/e1/proof", "", http.StatusServiceUnavailable, "store_unavailable")
 	r.get(t, "journal/entries/e2/proof?tenant=acme", &proof)
-	kept, _, err := seal.List(t.Context(), r.store, "acme", 0, 1)
+	kept, _, err := seal.List(t.Context(), r.store, "acme", store.Cursor{}, 1)
 	require.NoError(t, err)
 	proven, err := seal.CheckProof([]byte(proof.Proof), kept)
 	require.NoError(t, err)

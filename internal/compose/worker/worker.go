@@ -209,7 +209,10 @@ type dependencies struct {
 func (c Config) register(registry *handler.Registry, with dependencies) {
 	updates, _ := c.Catalog.EmitsTo("subscriptions.record")
 	billing.Register(registry,
-		billing.Points{Store: c.Store, Products: with.products, Now: c.Now, Mappings: with.mappings, Orders: c.Catalog.EmitsOf("points.credit")},
+		billing.Points{
+			Store: c.Store, PointsOf: with.products.Points, Now: c.Now, Mappings: with.mappings,
+			Orders: c.Catalog.EmitsOf("points.credit"),
+		},
 		billing.Subscriptions{Store: c.Store, Updates: updates, Now: c.Now})
 	endpoints.Register(registry, endpoints.Deliverer{
 		Store: c.Store, Poster: with.poster, DisableAfter: c.Catalog.Endpoints.DisableAfter, Notices: c.Catalog.EmitsOf(endpoints.Handler), Now: c.Now,

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"billhook/internal/apps/ledger"
@@ -89,17 +90,16 @@ func Months(ctx context.Context, from store.Getter, tenant string) ([]string, er
 // entry that was posted before the call counts exactly once, also while a sealer runs. The error wraps ErrBroken or
 // ErrOverflow, or is that of reading.
 func Balances(ctx context.Context, from ledger.Reader, tenant, first, last string) (TrialBalance, error) {
-	t := TrialBalance{Tenant: tenant, Period: Span(first, last)}
+	t := TrialBalance{Tenant: tenant, Period: Span(first, last), Balances: []Balance{}, Totals: []Balance{}}
 	before, err := readHead(ctx, from, tenant)
 	if err != nil {
 		return t, err
 	}
 	unsealed := map[string]ledger.Entry{}
-	documents, err := (&stream{from: from, tenant: tenant, after: before.cursor()}).rest(ctx)
-	if err != nil {
-		return t, err
-	}
-	for _, doc := range documents {
+	for doc, err := range stream(ctx, from, tenant, before.cursor(), end) {
+		if err != nil {
+			return t, err
+		}
 		switch entry, err := ledger.Read(doc); {
 		case err != nil:
 			t.Changed = append(t.Changed, doc.Key.ID)
@@ -114,15 +114,20 @@ func Balances(ctx context.Context, from ledger.Reader, tenant, first, last strin
 	// What was found without a seal, and was sealed meanwhile, is in the seal.
 	maps.DeleteFunc(unsealed, func(_ string, e ledger.Entry) bool { return !now.before(ledger.Position(e.Document())) })
 	t.Seal, t.Unsealed = now.Number, int64(len(unsealed))
-	periods := map[string]Totals{}
-	side := func(period string) string { return map[bool]string{true: earlier, false: asked}[period < first] }
+	all, moved := map[string]Totals{}, map[string]Totals{} // up to the last month, and in those asked for
+	sum := func(period string, more Totals) error {
+		if err := add(all, "", more); err != nil || period < first {
+			return err
+		}
+		return add(moved, "", more)
+	}
 	for period := range now.Periods {
 		if period > last {
 			continue
 		}
 		running, err := now.running(ctx, from, period)
 		if err == nil {
-			err = add(periods, side(period), running)
+			err = sum(period, running)
 		}
 		if err != nil {
 			return t, err
@@ -130,29 +135,18 @@ func Balances(ctx context.Context, from ledger.Reader, tenant, first, last strin
 	}
 	for _, entry := range unsealed {
 		for _, line := range entry.Lines {
-			if err := add(periods, side(entry.Period), totalsOf(line)); err != nil {
+			if err := sum(entry.Period, totalsOf(line)); err != nil {
 				return t, err
 			}
 		}
 	}
-	return t, t.sum(periods)
-}
-
-// What periods are summed up to: those before the first that was asked for, and the others.
-const earlier, asked = "earlier", "asked"
-
-func (t *TrialBalance) sum(periods map[string]Totals) error {
-	both := map[string]Totals{}
-	if err := errors.Join(add(both, "", periods[earlier]), add(both, "", periods[asked])); err != nil {
-		return err
-	}
-	t.Balances, t.Totals = []Balance{}, []Balance{}
 	totals := map[string]Balance{}
-	for _, account := range slices.Sorted(maps.Keys(both[""])) {
-		for _, currency := range slices.Sorted(maps.Keys(both[""][account])) {
-			open, moved := periods[earlier][account][currency], periods[asked][account][currency]
-			b := Balance{Account: account, Currency: currency, Opening: open.Debit - open.Credit, Debit: moved.Debit, Credit: moved.Credit}
-			b.Closing = b.Opening + b.Debit - b.Credit
+	for _, account := range slices.Sorted(maps.Keys(all[""])) {
+		for _, currency := range slices.Sorted(maps.Keys(all[""][account])) {
+			whole, by := all[""][account][currency], moved[""][account][currency]
+			b := Balance{Account: account, Currency: currency, Debit: by.Debit, Credit: by.Credit}
+			b.Closing = whole.Debit - whole.Credit
+			b.Opening = b.Closing - (b.Debit - b.Credit)
 			t.Balances = append(t.Balances, b)
 			sum := totals[currency]
 			totals[currency] = Balance{
@@ -164,39 +158,36 @@ func (t *TrialBalance) sum(periods map[string]Totals) error {
 	for _, currency := range slices.Sorted(maps.Keys(totals)) {
 		t.Totals = append(t.Totals, totals[currency])
 	}
-	return nil
+	return t, nil
 }
 
-func missing(err error) error {
-	if errors.Is(err, store.ErrNotFound) {
-		return fmt.Errorf("%w: %w", ErrBroken, err)
-	}
-	return err
-}
-
-// List returns a page of a tenant's seals, the newest first: those below the number before, 0 for the newest.
-// next is the before of the next page, 0 on the last. The error wraps ErrBroken, or is that of reading.
-func List(ctx context.Context, from ledger.Reader, tenant string, before int64, limit int) (seals []Seal, next int64, err error) {
+// List returns a page of a tenant's seals, the newest first: those below the number in after, and without one
+// the newest. next is the after of the next page, zero on the last. The error wraps ErrBroken, or is that of
+// reading.
+func List(
+	ctx context.Context, from ledger.Reader, tenant string, after store.Cursor, limit int,
+) (_ []Seal, next store.Cursor, err error) {
+	before, _ := strconv.ParseInt(after.ID, 10, 64)
 	if before <= 0 {
 		h, err := readHead(ctx, from, tenant)
 		if err != nil {
-			return nil, 0, err
+			return nil, next, err
 		}
 		before = h.Number + 1
 	}
 	first := max(before-int64(limit), 1)
 	if first >= before {
-		return []Seal{}, 0, nil
+		return []Seal{}, next, nil
 	}
-	query := store.Query{Collection: Seals, IDPrefix: HeadID(tenant) + "~", After: store.Cursor{ID: ID(tenant, first-1)}, Limit: min(int(before-first), store.MaxPage)}
-	if seals, _, err = store.List(ctx, from, query, decode[Seal]); err != nil {
-		return nil, 0, err
-	}
+	seals, _, err := store.List(ctx, from, store.Query{
+		Collection: Seals, IDPrefix: HeadID(tenant) + "~", After: store.Cursor{ID: ID(tenant, first-1)},
+		Limit: min(int(before-first), store.MaxPage),
+	}, decode[Seal])
 	slices.Reverse(seals)
 	if first > 1 {
-		next = first
+		next.ID = strconv.FormatInt(first, 10)
 	}
-	return seals, next, nil
+	return seals, next, err
 }
 
 // ErrOverflow: a sum does not fit in 64 bits.

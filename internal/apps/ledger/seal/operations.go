@@ -3,9 +3,7 @@ package seal
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"strconv"
 	"time"
 
 	"billhook/internal/apps/ledger"
@@ -59,13 +57,7 @@ func Operations(v Verifier, log *slog.Logger) []console.Operation {
 				query := store.Query{Collection: Seals, After: in.After, Limit: min(in.Limit, maxListed)}
 				return console.Listed(store.List(ctx, v.From, query, decode[Seal]))
 			}
-			before, _ := strconv.ParseInt(in.After.ID, 10, 64) // without one they begin with the newest
-			seals, next, err := List(ctx, v.From, in.Tenant, before, min(in.Limit, maxListed))
-			behind := store.Cursor{}
-			if next > 0 {
-				behind.ID = strconv.FormatInt(next, 10)
-			}
-			return console.ListOf(seals, behind), err
+			return console.Listed(List(ctx, v.From, in.Tenant, in.After, min(in.Limit, maxListed)))
 		}),
 		console.New(console.Row{
 			Name: "journal tenants", Path: "GET /v1/ops/journal/tenants", Summary: "List the tenants whose books have seals",
@@ -157,15 +149,9 @@ func (s State) Worst() Verdict {
 // Standing reads how the verification stands. One that cannot be read is as if nothing was verified yet.
 func Standing(ctx context.Context, from store.Getter) (State, error) {
 	doc, err := store.Find(ctx, from, stateKey)
-	if err != nil {
-		return State{}, err
-	}
-	var s State
-	if err := store.Decode(doc.Fields, &s); err != nil {
-		s = State{} // the next step begins anew, and writes it whole
-	}
-	s.version = doc.Version
-	return s, nil
+	s := State{version: doc.Version}
+	_ = store.Decode(doc.Fields, &s) // requires nothing
+	return s, err
 }
 
 // Watch verifies the books of all tenants once a day, a step at a time. Every field is required.
@@ -185,56 +171,44 @@ func (w Watch) Step(ctx context.Context) (State, error) {
 	if err != nil {
 		return s, err
 	}
-	if s.Running.BegunAt.IsZero() {
-		if ago := w.Now().Sub(s.Last.BegunAt); 0 <= ago && ago < 24*time.Hour {
-			return s, nil
-		}
-		s.Running, s.At = Verdict{BegunAt: w.Now().UTC().Truncate(time.Microsecond)}, ""
+	if ago := w.Now().Sub(s.Last.BegunAt); s.Running.BegunAt.IsZero() && 0 <= ago && ago < 24*time.Hour {
+		return s, nil
 	}
+	now := func() time.Time { return w.Now().UTC().Truncate(time.Microsecond) }
+	w.Moves = w.Store
+	v := &s.Running
 	for read := int64(0); read < stepReads && ctx.Err() == nil; {
-		part, err := w.part(ctx, &s)
-		if err != nil {
-			if ctx.Err() != nil {
-				break // the next step does this part again
-			}
+		if v.BegunAt.IsZero() {
+			*v, s.At = Verdict{BegunAt: now()}, ""
+		}
+		part, err := w.All(ctx, s.At)
+		switch {
+		case errors.Is(err, ErrPage): // somebody has changed the state: begin anew
+			*v = Verdict{}
+			continue
+		case err != nil && ctx.Err() != nil:
+			return s, nil //nolint:nilerr // the next step does this part again
+		case err != nil:
 			return s, err
 		}
 		read += part.read
 		for _, finding := range part.Findings { // before the state: told twice is better than never
 			w.Report(finding)
 		}
-		versions, err := w.Store.Commit(ctx, []store.Write{store.Replace(stateKey, s.version, store.Encode(&s))})
-		switch {
-		case errors.Is(err, store.ErrStale), errors.Is(err, store.ErrExists):
+		v.add(part.Counts)
+		v.Found += int64(len(part.Findings))
+		v.Findings = append(v.Findings, part.Findings...)
+		v.Findings = v.Findings[:min(len(v.Findings), keptFindings)]
+		if s.At = part.Next; s.At == "" {
+			v.FinishedAt = now()
+			s.Last, s.Running = *v, Verdict{}
+		}
+		switch err := keep(ctx, w.Store, stateKey, &s.version, store.Encode(&s)); {
+		case errors.Is(err, errOvertaken):
 			return Standing(ctx, w.Store) // another step was faster
-		case err != nil:
-			return s, fmt.Errorf("seal: keep state of verification: %w", err)
-		}
-		s.version = versions[0]
-		if s.Running.BegunAt.IsZero() {
-			break
+		case err != nil || v.BegunAt.IsZero():
+			return s, err
 		}
 	}
-	return s, nil //nolint:nilerr // a step without time left goes on with the next call
-}
-
-func (w Watch) part(ctx context.Context, s *State) (part Verified, err error) {
-	now := w.Now().UTC().Truncate(time.Microsecond)
-	w.Moves = w.Store
-	switch part, err = w.All(ctx, s.At); {
-	case errors.Is(err, ErrPage): // somebody has changed the state: begin anew
-		s.Running, s.At = Verdict{BegunAt: now}, ""
-		return part, nil
-	case err != nil:
-		return part, err
-	}
-	v := &s.Running
-	v.add(part.Counts)
-	v.Found += int64(len(part.Findings))
-	v.Findings = append(v.Findings, part.Findings[:min(len(part.Findings), keptFindings-len(v.Findings))]...)
-	if s.At = part.Next; s.At == "" {
-		v.FinishedAt = now
-		s.Last, s.Running = *v, Verdict{}
-	}
-	return part, nil
+	return s, nil
 }

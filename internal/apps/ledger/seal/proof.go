@@ -68,7 +68,7 @@ func Prove(ctx context.Context, from ledger.Reader, entryID string) ([]byte, err
 	s, leaves, place, err := locate(ctx, from, entry)
 	switch {
 	case err != nil:
-		return nil, missing(err)
+		return nil, err
 	case place < 0:
 		return nil, ErrUnsealed
 	}
@@ -87,11 +87,12 @@ func Prove(ctx context.Context, from ledger.Reader, entryID string) ([]byte, err
 }
 
 // locate returns the seal that goes beyond an entry, its leaves, and the entry's place among them. place is below 0 where
-// no seal does yet, and where none of its leaves is the entry's. The error may be ErrBroken or store.ErrNotFound.
+// no seal does yet, and where none of its leaves is the entry's. The error may be ErrBroken.
 func locate(ctx context.Context, from ledger.Reader, e ledger.Entry) (s Seal, leaves []leaf, place int, err error) {
 	position := ledger.Position(e.Document())
 	query := store.Query{
-		Collection: Seals, Equal: map[string]any{"tenant": e.Tenant}, Due: &store.Due{Field: "through", Until: forever}, Limit: 2,
+		Collection: Seals, Equal: map[string]any{"tenant": e.Tenant}, Limit: 2,
+		Due:   &store.Due{Field: "through", Until: end.At},
 		After: store.Cursor{At: position.At.Add(-time.Microsecond), ID: "~"}, // behind the ids of all seals
 	}
 	for s.Number == 0 || s.before(position) {
@@ -114,7 +115,7 @@ func locate(ctx context.Context, from ledger.Reader, e ledger.Entry) (s Seal, le
 func Locate(ctx context.Context, from ledger.Reader, e *ledger.Entry) (unchanged bool, err error) {
 	s, leaves, place, err := locate(ctx, from, *e)
 	switch e.Seal = s.Number; {
-	case errors.Is(err, ErrBroken), errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrInvalid):
+	case errors.Is(err, ErrBroken), errors.Is(err, store.ErrInvalid):
 		return false, nil
 	case err != nil || s.Number == 0:
 		return err == nil, err

@@ -5,6 +5,7 @@
 package seal
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -94,14 +95,13 @@ func (s Seal) computed() (string, error) {
 	s.Hash = ""
 	s.SealedAt, s.At = s.SealedAt.UTC(), s.At.UTC()
 	text, err := json.Marshal(s)
+	if err == nil {
+		err = (*jsontext.Value)(&text).Canonicalize()
+	}
 	if err != nil {
 		return "", fmt.Errorf("%w: not JSON", ErrBroken)
 	}
-	canonical := jsontext.Value(text)
-	if err := canonical.Canonicalize(); err != nil {
-		return "", fmt.Errorf("%w: not JSON", ErrBroken)
-	}
-	sum := sha256.Sum256(canonical)
+	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:]), nil
 }
 
@@ -153,7 +153,7 @@ func (h head) running(ctx context.Context, from store.Getter, period string) (To
 	}
 	s, err := readNumber(ctx, from, h.Tenant, number)
 	if err != nil {
-		return nil, missing(err)
+		return nil, err
 	}
 	for other, sum := range s.Running {
 		if h.Periods[other] == number {
@@ -199,40 +199,36 @@ func leavesFields(tenant string, number int64, leaves []leaf) map[string]any {
 	return map[string]any{"tenant": tenant, "number": number, "leaves": list}
 }
 
-// readLeaves reads the leaves of a seal. The error may be ErrBroken or store.ErrNotFound.
+// errGone: a seal, or a list of leaves, is not there, though another document says that it is.
+var errGone = fmt.Errorf("%w: it is gone", ErrBroken)
+
+// readLeaves reads the leaves of a seal. The error may be ErrBroken.
 func readLeaves(ctx context.Context, from store.Getter, tenant string, number int64) ([]leaf, error) {
-	doc, err := from.Get(ctx, leavesKey(tenant, number))
-	if err != nil {
-		return nil, fmt.Errorf("seal: read leaves: %w", err)
-	}
-	list, _ := doc.Fields["leaves"].([]any)
-	leaves := make([]leaf, len(list))
-	for i, element := range list {
-		text, _ := element.(string)
-		hash, id, _ := strings.Cut(text, " ")
-		leaves[i].id = id
-		leaves[i].hash, _ = hex.DecodeString(hash) // what is lost makes the comparison fail
-	}
-	if !reflect.DeepEqual(leavesFields(tenant, number, leaves), doc.Fields) {
-		return nil, fmt.Errorf("%w: %s", ErrBroken, doc.Key)
-	}
-	return leaves, nil
+	return store.Read(ctx, from, leavesKey(tenant, number), errGone, func(doc store.Document) ([]leaf, error) {
+		list, _ := doc.Fields["leaves"].([]any)
+		leaves := make([]leaf, len(list))
+		for i, element := range list {
+			text, _ := element.(string)
+			hash, id, _ := strings.Cut(text, " ")
+			leaves[i].id = id
+			leaves[i].hash, _ = hex.DecodeString(hash) // what is lost makes the comparison fail
+		}
+		if !reflect.DeepEqual(leavesFields(tenant, number, leaves), doc.Fields) {
+			return nil, fmt.Errorf("%w: %s", ErrBroken, doc.Key)
+		}
+		return leaves, nil
+	})
 }
 
-// readNumber reads one seal and checks its hash. The error may be ErrBroken or store.ErrNotFound.
+// readNumber reads one seal and checks its hash. The error may be ErrBroken.
 func readNumber(ctx context.Context, from store.Getter, tenant string, number int64) (Seal, error) {
-	doc, err := from.Get(ctx, sealKey(tenant, number))
-	if err != nil {
-		return Seal{}, fmt.Errorf("seal: read seal: %w", err)
-	}
-	s, err := decode[Seal](doc)
-	if err != nil {
-		return Seal{}, err
-	}
-	if s.Tenant != tenant || s.Number != number {
-		return Seal{}, fmt.Errorf("%w: %s says that it is another", ErrBroken, doc.Key)
-	}
-	return s, s.Check()
+	return store.Read(ctx, from, sealKey(tenant, number), errGone, func(doc store.Document) (Seal, error) {
+		s, err := decode[Seal](doc)
+		if err == nil && doc.Key != sealKey(s.Tenant, s.Number) {
+			err = fmt.Errorf("%w: %s says that it is another", ErrBroken, doc.Key)
+		}
+		return s, cmp.Or(err, s.Check())
+	})
 }
 
 func sealKey(tenant string, number int64) store.Key {

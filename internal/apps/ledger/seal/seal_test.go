@@ -236,7 +236,7 @@ func proofs(t *testing.T, n int) (all [][]byte, kept []seal.Seal) {
 		text := filetest.Must(seal.Prove(t.Context(), s, ledger.EntryID("acme", entry.EventID)))(t)
 		all = append(all, text)
 	}
-	kept, _, err := seal.List(t.Context(), s, "acme", 0, 10)
+	kept, _, err := seal.List(t.Context(), s, "acme", store.Cursor{}, 10)
 	require.NoError(t, err)
 	return all, kept
 }

@@ -22,6 +22,9 @@ const (
 	maxSums    = 2000
 )
 
+// atOnce is how many entries are read before they are sealed.
+const atOnce = ledger.Shards * store.MaxPage
+
 // countedFrom is how many entries are asked about one by one: to count the records of more is cheaper.
 const countedFrom = 16
 
@@ -56,13 +59,18 @@ type Sealed struct {
 // the other tenants were sealed nevertheless. Any number of sealers may run at once.
 func (s Sealer) Run(ctx context.Context) (Sealed, error) {
 	r := round{Sealer: s}
-	err := r.begin(ctx)
+	// No clock of an instance says what is old enough: the database's does.
+	begun := store.Increment(cursorKey, map[string]int64{"runs": 1}, nil).Stamped("now")
+	_, err := s.Store.Commit(ctx, []store.Write{begun})
+	if err == nil {
+		r.cursor, err = readCursor(ctx, s.Store)
+	}
 	if err == nil {
 		err = r.catchUp(ctx)
 	}
 	if err == nil {
-		until := r.cursor.Now.Add(-s.Lag - time.Microsecond)
-		err = r.walk(ctx, &stream{from: s.Store, after: r.cursor.cursor(), until: until})
+		old := stream(ctx, s.Store, "", r.cursor.cursor(), store.Cursor{At: r.cursor.Now.Add(-s.Lag)})
+		err = r.walk(old, func(some []store.Document) error { return r.sealAll(ctx, some) })
 	}
 	if errors.Is(err, errOvertaken) {
 		r.done.Raced++
@@ -97,10 +105,19 @@ func readCursor(ctx context.Context, from store.Getter) (cursor, error) {
 	if err != nil {
 		return c, fmt.Errorf("seal: read cursor: %w", err)
 	}
-	if store.Decode(doc.Fields, &c) != nil || c.Behind == nil {
+	if _ = store.Decode(doc.Fields, &c); c.Behind == nil { // it requires nothing
 		c.Behind = map[string]time.Time{}
 	}
 	return c, nil
+}
+
+// passed is below 0 where the cursor has passed over the document of an entry, and else 0.
+func (c cursor) passed(doc store.Document) int64 {
+	tenant, _ := doc.Fields[fieldTenant].(string)
+	if _, behind := c.Behind[tenant]; behind || c.before(ledger.Position(doc)) {
+		return 0
+	}
+	return -1
 }
 
 type round struct {
@@ -112,29 +129,24 @@ type round struct {
 	first  error
 }
 
-// begin asks the database for its time: no clock of an instance says what is old enough.
-func (r *round) begin(ctx context.Context) (err error) {
-	begun := store.Increment(cursorKey, map[string]int64{"runs": 1}, nil).Stamped("now")
-	if _, err = r.Store.Commit(ctx, []store.Write{begun}); err != nil {
-		return fmt.Errorf("seal: begin: %w", err)
-	}
-	r.cursor, err = readCursor(ctx, r.Store)
-	return err
-}
-
-// errOvertaken: another run has begun, and goes on from the same position.
-var errOvertaken = errors.New("seal: another sealer has begun")
+// errOvertaken: another has begun, and goes on from the same position.
+var errOvertaken = errors.New("seal: another has begun")
 
 // keep writes how far all is sealed.
 func (r *round) keep(ctx context.Context) error {
-	versions, err := r.Store.Commit(ctx, []store.Write{store.Replace(cursorKey, r.cursor.version, store.Encode(&r.cursor))})
+	return keep(ctx, r.Store, cursorKey, &r.cursor.version, store.Encode(&r.cursor))
+}
+
+// keep replaces a document at the version that was read. The error may be errOvertaken.
+func keep(ctx context.Context, to store.Store, key store.Key, at *store.Version, fields map[string]any) error {
+	versions, err := to.Commit(ctx, []store.Write{store.Replace(key, *at, fields)})
 	switch {
 	case errors.Is(err, store.ErrStale), errors.Is(err, store.ErrExists):
 		return errOvertaken
 	case err != nil:
-		return fmt.Errorf("seal: keep cursor: %w", err)
+		return fmt.Errorf("seal: keep %s: %w", key, err)
 	}
-	r.cursor.version = versions[0]
+	*at = versions[0]
 	return nil
 }
 
@@ -148,7 +160,8 @@ func (r *round) catchUp(ctx context.Context) error {
 			}
 		}
 		if err == nil {
-			err = r.walk(ctx, &stream{from: r.Store, tenant: tenant, after: last.cursor(), until: r.cursor.At})
+			err = r.walk(stream(ctx, r.Store, tenant, last.cursor(), r.cursor.cursor()),
+				func(some []store.Document) error { return r.sealRaced(ctx, tenant, some) })
 		}
 		if err != nil {
 			r.note(r.cursor.Behind[tenant])
@@ -166,43 +179,53 @@ func (r *round) catchUp(ctx context.Context) error {
 	return nil
 }
 
-// walk seals what a stream has: of all tenants that are not behind, or of one. Then a tenant that cannot be sealed
-// delays no other.
-func (r *round) walk(ctx context.Context, s *stream) error {
-	for {
-		documents, err := s.next(ctx)
-		if err != nil || len(documents) == 0 {
+// walk gives seal what a stream has, some at a time. All of one time come together, unless they are too many,
+// so that as many records are counted.
+func (r *round) walk(entries documents, seal func([]store.Document) error) error {
+	var some []store.Document
+	for doc, err := range entries {
+		if err != nil {
 			return err
 		}
-		byTenant := map[string][]store.Document{}
-		for _, doc := range documents {
-			tenant, _ := doc.Fields[fieldTenant].(string)
-			if store.CheckKey(headKey(tenant)) != nil {
-				tenant = ""
+		n := len(some)
+		if n >= atOnce && (n >= 2*atOnce || ledger.Position(doc).At.After(ledger.Position(some[n-1]).At)) {
+			if err := seal(some); err != nil {
+				return err
 			}
-			byTenant[tenant] = append(byTenant[tenant], doc)
+			some = nil
 		}
-		for _, tenant := range slices.Sorted(maps.Keys(byTenant)) {
-			if _, behind := r.cursor.Behind[tenant]; behind && s.tenant == "" {
-				continue
-			}
-			err := r.sealRaced(ctx, tenant, byTenant[tenant])
-			if err == nil {
-				continue
-			}
+		some = append(some, doc)
+	}
+	if len(some) == 0 {
+		return nil
+	}
+	return seal(some)
+}
+
+// sealAll seals entries of all tenants that are not behind. One that cannot be sealed delays no other.
+func (r *round) sealAll(ctx context.Context, documents []store.Document) error {
+	byTenant := map[string][]store.Document{}
+	for _, doc := range documents {
+		tenant, _ := doc.Fields[fieldTenant].(string)
+		if store.CheckKey(headKey(tenant)) != nil {
+			tenant = ""
+		}
+		byTenant[tenant] = append(byTenant[tenant], doc)
+	}
+	for _, tenant := range slices.Sorted(maps.Keys(byTenant)) {
+		if _, behind := r.cursor.Behind[tenant]; behind {
+			continue
+		}
+		if err := r.sealRaced(ctx, tenant, byTenant[tenant]); err != nil {
 			posted := r.leave(byTenant[tenant][0])
-			if s.tenant != "" || ctx.Err() != nil {
+			if ctx.Err() != nil {
 				return err
 			}
 			r.first, r.cursor.Behind[tenant] = cmp.Or(r.first, err), posted
 		}
-		if s.tenant == "" {
-			r.cursor.Through = Through(ledger.Position(documents[len(documents)-1]))
-			if err := r.keep(ctx); err != nil {
-				return err
-			}
-		}
 	}
+	r.cursor.Through = Through(ledger.Position(documents[len(documents)-1]))
+	return r.keep(ctx)
 }
 
 // leave notes when an entry was posted that has no seal.
@@ -315,15 +338,13 @@ func (r *round) prolong(ctx context.Context, last head, entries []ledger.Entry) 
 	var leaves []leaf
 	size := 0
 	for _, entry := range entries[:min(len(entries), maxEntries)] {
+		before := Totals{}
 		hash, err := entry.LeafHash()
+		if next.Running[entry.Period] == nil && err == nil {
+			before, err = last.running(ctx, r.Store, entry.Period)
+		}
 		if err != nil {
 			return last, 0, err
-		}
-		before := Totals{}
-		if _, begun := next.Running[entry.Period]; !begun {
-			if before, err = last.running(ctx, r.Store, entry.Period); err != nil {
-				return last, 0, err
-			}
 		}
 		size += len(leaf{entry.ID, hash}.String()) + 1
 		if len(leaves) > 0 && (size > maxBytes || sums(next.Running)+sums(map[string]Totals{"": before})+len(entry.Lines) > maxSums) {
@@ -345,8 +366,6 @@ func (r *round) prolong(ctx context.Context, last head, entries []ledger.Entry) 
 		return last, 0, err
 	}
 	after := next.head()
-	after.sums = maps.Clone(last.sums)
-	maps.Copy(after.sums, next.Running)
 	failpoint.Hit(failpoint.SealCommit)
 	versions, err := r.Store.Commit(ctx, []store.Write{
 		store.Create(sealKey(next.Tenant, next.Number), store.Encode(&next)),

@@ -2,96 +2,70 @@ package seal
 
 import (
 	"context"
-	"fmt"
-	"slices"
+	"iter"
 	"time"
 
 	"billhook/internal/apps/ledger"
 	"billhook/internal/platform/store"
 )
 
-// stream reads entries in the order of their positions, those of all shards.
-type stream struct {
-	from store.Querier
-	// tenant is whose entries they are; empty: those of all.
-	tenant string
-	// after is the position behind which it begins, and until the time of the last; zero: it has no end.
-	after store.Cursor
-	until time.Time
+type documents iter.Seq2[store.Document, error]
 
-	begun  bool
-	shards [ledger.Shards]struct {
-		after     store.Cursor
-		documents []store.Document
-		whole     bool
+// end is behind all positions.
+var end = store.Cursor{At: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)}
+
+// stream yields entries in the order of their positions, those of all shards: a tenant's, or without one
+// those of all, behind a position and up to another. An error is the last that it yields.
+func stream(ctx context.Context, from ledger.Reader, tenant string, after, until store.Cursor) documents {
+	var shards [ledger.Shards]struct {
+		query store.Query // for what comes behind the documents
+		read  []store.Document
+		whole bool
 	}
-}
-
-var forever = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
-
-// next returns the next entries, up to a position; none: these were all.
-func (s *stream) next(ctx context.Context) (some []store.Document, err error) {
-	end := store.Cursor{At: forever}
-	for i := range s.shards {
-		shard := &s.shards[i]
-		if !s.begun {
-			shard.after = s.after
+	for i := range shards {
+		equal := store.Equals(fieldTenant, tenant)
+		equal["shard"] = int64(i)
+		shards[i].query = store.Query{
+			Collection: ledger.Entries, Equal: equal, Due: &store.Due{Field: ledger.FieldCommitted, Until: until.At},
+			After: after, Limit: store.MaxPage,
 		}
-		if len(shard.documents) < store.MaxPage/2 && !shard.whole {
-			query := store.Query{
-				Collection: ledger.Entries, Equal: map[string]any{"shard": int64(i)}, Due: &store.Due{Field: "committed_at", Until: s.until},
-			}
-			if s.tenant != "" {
-				query = store.Query{
-					Collection: ledger.Entries, Equal: map[string]any{"shard": int64(i), "tenant": s.tenant}, Due: &store.Due{Field: "committed_at", Until: s.until},
+	}
+	return func(yield func(store.Document, error) bool) {
+		for {
+			first, at := -1, until
+			for i := range shards {
+				s := &shards[i]
+				if len(s.read) == 0 && !s.whole {
+					page, err := from.Query(ctx, s.query)
+					if err != nil {
+						yield(store.Document{}, err)
+						return
+					}
+					s.read, s.whole = page.Documents, len(page.Documents) < store.MaxPage
+				}
+				if len(s.read) > 0 && ledger.Position(s.read[0]).Compare(at) <= 0 {
+					first, at = i, ledger.Position(s.read[0])
 				}
 			}
-			query.After, query.Limit = shard.after, store.MaxPage
-			if s.until.IsZero() {
-				query.Due.Until = forever
+			if first < 0 {
+				return
 			}
-			page, err := s.from.Query(ctx, query)
-			if err != nil {
-				return nil, fmt.Errorf("seal: read entries: %w", err)
-			}
-			shard.documents, shard.whole = append(shard.documents, page.Documents...), len(page.Documents) < store.MaxPage
-		}
-		if n := len(shard.documents); n > 0 {
-			shard.after = ledger.Position(shard.documents[n-1])
-			if !shard.whole && shard.after.Compare(end) < 0 {
-				end = shard.after
+			s := &shards[first]
+			doc := s.read[0]
+			s.query.After, s.read = at, s.read[1:]
+			if !yield(doc, nil) {
+				return
 			}
 		}
 	}
-	s.begun = true
-	// All of one time come together, unless that is more than a page.
-	for _, last := range []store.Cursor{{At: end.At}, end} {
-		for i := range s.shards {
-			shard := &s.shards[i]
-			n := slices.IndexFunc(shard.documents, func(doc store.Document) bool { return ledger.Position(doc).Compare(last) > 0 })
-			if n < 0 {
-				n = len(shard.documents)
-			}
-			some, shard.documents = append(some, shard.documents[:n]...), shard.documents[n:]
-		}
-		if len(some) > 0 {
-			break
-		}
-	}
-	slices.SortFunc(some, func(a, b store.Document) int { return ledger.Position(a).Compare(ledger.Position(b)) })
-	return some, nil
 }
 
-// rest returns all that is left of it, and, asked again, what has come since.
-func (s *stream) rest(ctx context.Context) (all []store.Document, err error) {
-	for i := range s.shards {
-		s.shards[i].whole = false
-	}
-	for {
-		some, err := s.next(ctx)
-		if err != nil || len(some) == 0 {
-			return all, err
+func (d documents) all() (all []store.Document, err error) {
+	for doc, err := range d {
+		if err != nil {
+			return nil, err
 		}
-		all = append(all, some...)
+		all = append(all, doc)
 	}
+	return all, nil
 }

@@ -100,7 +100,7 @@ func (b books) verified(t *testing.T, kept []seal.Seal) (found, withKept []seal.
 	}}}
 	found = filetest.Must(sealtest.Findings(t.Context(), seal.Verifier{From: b, Origins: origins}))(t)
 	for _, tenant := range []string{"acme", "beta"} {
-		there, _, err := seal.List(t.Context(), b, tenant, 0, 100)
+		there, _, err := seal.List(t.Context(), b, tenant, store.Cursor{}, 100)
 		if err != nil {
 			continue // verify has found it
 		}
@@ -273,7 +273,7 @@ func TestEachTamperingIsFoundByWhomTheDocsSay(t *testing.T) {
 	base := whole(t, usual)
 	var kept []seal.Seal
 	for _, tenant := range []string{"acme", "beta"} {
-		seals, _, err := seal.List(t.Context(), base, tenant, 0, 100)
+		seals, _, err := seal.List(t.Context(), base, tenant, store.Cursor{}, 100)
 		require.NoError(t, err)
 		kept = append(kept, seals...)
 	}

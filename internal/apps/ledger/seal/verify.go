@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -126,8 +127,6 @@ const (
 // The parts of a verification, in their order.
 const (
 	partSeals    = "seals"
-	partLeaves   = "leaves"
-	partTail     = "tail"
 	partEntries  = "entries"
 	partAccounts = "accounts"
 )
@@ -145,28 +144,29 @@ type position struct {
 // as those of Page.
 func (v Verifier) All(ctx context.Context, at string) (part Verified, err error) {
 	tenant, place, later := strings.Cut(at, "|")
-	switch {
-	case at == "":
+	if at == "" {
 		tenant, err = tenantBehind(ctx, v.From, "")
-	case !later:
+	} else if !later {
 		err = ErrPage
 	}
-	if err != nil {
+	if err == nil {
+		part, err = v.Page(ctx, tenant, place)
+	}
+	switch {
+	case err != nil, part.Next == "" && tenant == "":
 		return part, err
-	}
-	if part, err = v.Page(ctx, tenant, place); err == nil && part.Next == "" && tenant != "" {
+	case part.Next == "":
 		tenant, err = tenantBehind(ctx, v.From, HeadID(tenant))
-		part.Next = tenant + "|"
-	} else if part.Next != "" {
-		part.Next = tenant + "|" + part.Next
 	}
+	part.Next = tenant + "|" + part.Next
 	return part, err
 }
 
-// Page checks a bounded part of a tenant's books, from the Next of the page before: the seals, each with its leaves and
-// entries; the leaves, for those without a seal; the entries behind the last seal, and all where their number shows that
-// seals miss some; the accounts, whose balances are compared with the sums of their entries. Without a tenant it checks the entries that the verification of no tenant
-// sees: those without a tenant, and those of a tenant without a chain. The error wraps ErrPage, or is that of reading.
+// Page checks a bounded part of a tenant's books, from the Next of the page before: the seals and the leaves,
+// each seal with its entries; the entries behind the last seal, and all where their number shows that seals
+// miss some; the accounts, whose balances are compared with the sums of their entries. Without a tenant it
+// checks the entries that the verification of no tenant sees: those without a tenant, and those of a tenant
+// without a chain. The error wraps ErrPage, or is that of reading.
 func (v Verifier) Page(ctx context.Context, tenant, at string) (Verified, error) {
 	part := verification{Verifier: v, tenant: tenant, done: Verified{Findings: []Finding{}}}
 	p := position{Part: partSeals}
@@ -177,7 +177,7 @@ func (v Verifier) Page(ctx context.Context, tenant, at string) (Verified, error)
 		return part.done, ErrPage
 	}
 	check := map[string]func(context.Context, position) (position, error){
-		partSeals: part.chain, partLeaves: part.leaves, partTail: part.tail, partEntries: part.entries, partAccounts: part.accounts,
+		partSeals: part.chain, partEntries: part.entries, partAccounts: part.accounts,
 	}[p.Part]
 	if check == nil || p.Seal < 0 || p.Seen < 0 || tenant == "" && p.Part != partEntries {
 		return part.done, ErrPage
@@ -214,31 +214,51 @@ func (v *verification) readOrNone(ctx context.Context, number int64) (Seal, erro
 		return Seal{Tenant: v.tenant, Hash: firstPrevious, Periods: map[string]int64{}}, nil
 	}
 	s, err := readNumber(ctx, v.From, v.tenant, number)
-	if errors.Is(err, ErrBroken) || errors.Is(err, store.ErrNotFound) {
+	if errors.Is(err, ErrBroken) {
 		return Seal{Number: number}, nil
 	}
 	return s, err
 }
 
-// chain checks the seals behind a position, and the head where they end.
+// chain checks the seals behind a position and the leaves, and the head where they end.
 func (v *verification) chain(ctx context.Context, p position) (position, error) {
 	last, err := v.readOrNone(ctx, p.Seal)
 	if err != nil {
 		return p, err
 	}
-	page, err := v.From.Query(ctx, store.Query{Collection: Seals, IDPrefix: HeadID(v.tenant) + "~", After: store.Cursor{ID: p.After}, Limit: sealsPerPage})
-	if err != nil {
-		return p, fmt.Errorf("seal: read seals: %w", err)
+	var ids []string
+	var behind string // ids behind it are on the next page
+	there := map[store.Key]store.Document{}
+	query := store.Query{IDPrefix: HeadID(v.tenant) + "~", After: store.Cursor{ID: p.After}, Limit: sealsPerPage}
+	for _, query.Collection = range []string{Leaves, Seals} { // leaves made meanwhile have a seal
+		page, err := v.From.Query(ctx, query)
+		if err != nil {
+			return p, fmt.Errorf("seal: read %s: %w", query.Collection, err)
+		}
+		for _, doc := range page.Documents {
+			there[doc.Key], ids = doc, append(ids, doc.Key.ID)
+		}
+		if next := page.Next.ID; next != "" && (behind == "" || next < behind) {
+			behind = next
+		}
 	}
-	v.done.read += 2 * int64(len(page.Documents)) // and their leaves
-	for _, doc := range page.Documents {
-		p.After = doc.Key.ID
-		number, _ := strconv.ParseInt(p.After[strings.LastIndexByte(p.After, '~')+1:], 10, 64) // 0: there is none
-		if number <= last.Number || doc.Key != sealKey(v.tenant, number) {
+	v.done.read += int64(len(ids))
+	slices.Sort(ids)
+	for _, id := range slices.Compact(ids) {
+		if behind != "" && id > behind {
+			break
+		}
+		p.After = id
+		doc, sealed := there[store.Key{Collection: Seals, ID: id}]
+		number, _ := strconv.ParseInt(id[strings.LastIndexByte(id, '~')+1:], 10, 64) // 0: there is none
+		switch {
+		case !sealed:
+			v.find(Added, store.Key{Collection: Leaves, ID: id}, 0, "there are leaves without a seal")
+			continue
+		case number <= last.Number || doc.Key != sealKey(v.tenant, number):
 			v.find(Added, doc.Key, 0, "no seal has this id")
 			continue
-		}
-		if number > last.Number+1 {
+		case number > last.Number+1:
 			v.gap(last.Number+1, number-1)
 			last = Seal{Number: number - 1}
 		}
@@ -247,7 +267,7 @@ func (v *verification) chain(ctx context.Context, p position) (position, error) 
 		}
 	}
 	p.Seen += v.seen
-	if p.Seal = last.Number; !page.Next.IsZero() {
+	if p.Seal = last.Number; behind != "" {
 		return p, nil
 	}
 	return v.end(ctx, last, p)
@@ -261,9 +281,11 @@ func (v *verification) gap(first, last int64) {
 	v.find(Missing, sealKey(v.tenant, first), first, detail)
 }
 
-// end compares the head with the last seal. It returns p where there is another seal meanwhile.
+// end compares the head with the last seal, and checks what is behind that. It returns to there if there is another
+// seal meanwhile.
 func (v *verification) end(ctx context.Context, last Seal, p position) (position, error) {
-	key, next := headKey(v.tenant), position{Part: partLeaves, Seal: p.Seal, Seen: p.Seen}
+	p.After = ID(v.tenant, p.Seal)
+	key := headKey(v.tenant)
 	h, err := readHead(ctx, v.From, v.tenant)
 	switch same := !last.unread() && last.Hash == h.Hash; {
 	case errors.Is(err, ErrBroken):
@@ -283,7 +305,7 @@ func (v *verification) end(ctx context.Context, last Seal, p position) (position
 	case !last.unread() && (h.Number != last.Number || !same || h.Through != last.Through || !maps.Equal(h.Periods, last.Periods)):
 		v.find(Changed, key, last.Number, "the head contradicts the last seal")
 	}
-	return next, nil
+	return v.tail(ctx, last, p)
 }
 
 func (v *verification) seal(ctx context.Context, doc store.Document, number int64, last Seal) (Seal, error) {
@@ -308,7 +330,7 @@ func (v *verification) seal(ctx context.Context, doc store.Document, number int6
 	}
 	list, err := readLeaves(ctx, v.From, v.tenant, number)
 	switch key := leavesKey(v.tenant, number); {
-	case errors.Is(err, store.ErrNotFound):
+	case errors.Is(err, errGone):
 		v.find(Missing, key, number, "the leaves are gone")
 		return now, nil
 	case errors.Is(err, ErrBroken):
@@ -346,27 +368,4 @@ func (v *verification) sums(ctx context.Context, s Seal, last Seal) error {
 		v.find(Changed, sealKey(v.tenant, s.Number), s.Number, "its running sums are not those before and its own")
 	}
 	return nil
-}
-
-// leaves looks for lists of leaves that are of no seal.
-func (v *verification) leaves(ctx context.Context, p position) (position, error) {
-	page, err := v.From.Query(ctx, store.Query{Collection: Leaves, IDPrefix: HeadID(v.tenant) + "~", After: store.Cursor{ID: p.After}, Limit: sealsPerPage})
-	if err != nil {
-		return p, fmt.Errorf("seal: read leaves: %w", err)
-	}
-	v.done.read += 2 * int64(len(page.Documents)) // and their seals
-	for _, doc := range page.Documents {
-		p.After = doc.Key.ID
-		s, err := store.Find(ctx, v.From, store.Key{Collection: Seals, ID: p.After})
-		if err != nil {
-			return p, fmt.Errorf("seal: read seal: %w", err)
-		}
-		if s.Version == 0 {
-			v.find(Added, doc.Key, 0, "there are leaves without a seal")
-		}
-	}
-	if page.Next.IsZero() {
-		return position{Part: partTail, Seal: p.Seal, Seen: p.Seen}, nil
-	}
-	return p, nil
 }

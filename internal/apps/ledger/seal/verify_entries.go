@@ -28,7 +28,7 @@ func (v *verification) sealed(ctx context.Context, last, now Seal, leaves []leaf
 	if err != nil {
 		return err
 	}
-	var loose []ledger.Entry
+	var loose []store.Document
 	totals, whole := map[string]Totals{}, true
 	for _, doc := range documents {
 		place, held := places[doc.Key.ID]
@@ -44,15 +44,12 @@ func (v *verification) sealed(ctx context.Context, last, now Seal, leaves []leaf
 		whole = false
 		entry, err := ledger.Read(doc)
 		i := slices.IndexFunc(leaves, func(l leaf) bool { return err == nil && isLeaf(entry, l) })
-		switch {
-		case err != nil:
-			v.find(Changed, doc.Key, now.Number, "the entry is not readable")
-		case i >= 0:
-			v.find(Changed, leavesKey(v.tenant, now.Number), now.Number, "a leaf names another entry than it is of")
-			delete(places, leaves[i].id)
-		default:
-			loose = append(loose, entry)
+		if i < 0 {
+			loose = append(loose, doc)
+			continue
 		}
+		v.find(Changed, leavesKey(v.tenant, now.Number), now.Number, "a leaf names another entry than it is of")
+		delete(places, leaves[i].id)
 	}
 	for _, id := range slices.Sorted(maps.Keys(places)) {
 		whole = false
@@ -71,7 +68,8 @@ func (v *verification) sealed(ctx context.Context, last, now Seal, leaves []leaf
 		v.find(Changed, sealKey(v.tenant, now.Number), now.Number, "its totals are not those of its entries")
 	}
 	v.seen += int64(len(documents))
-	return errors.Join(v.loose(ctx, loose, now), v.held(ctx, documents))
+	err = v.loose(ctx, loose, func(store.Document) int64 { return now.Number })
+	return errors.Join(err, v.held(ctx, documents))
 }
 
 // within returns the tenant's entries behind a seal, up to the next; none where one of the two cannot be read.
@@ -79,9 +77,9 @@ func (v *verification) within(ctx context.Context, last, now Seal) ([]store.Docu
 	if last.unread() || now.unread() {
 		return nil, nil
 	}
-	documents, err := (&stream{from: v.From, tenant: v.tenant, after: last.cursor(), until: now.At}).rest(ctx)
+	documents, err := stream(ctx, v.From, v.tenant, last.cursor(), now.cursor()).all()
 	v.done.read += ledger.Shards + int64(len(documents))
-	return slices.DeleteFunc(documents, func(doc store.Document) bool { return now.before(ledger.Position(doc)) }), err
+	return documents, err
 }
 
 func isLeaf(entry ledger.Entry, l leaf) bool {
@@ -104,10 +102,24 @@ func (v *verification) compare(doc store.Document, number int64, l leaf) (ledger
 	return ledger.Entry{}, false
 }
 
-// loose checks entries that no seal holds. Those that a seal has passed over are found, also where something vouches for
-// them: either the database took longer for their commit than the sealer waits, or a seal is gone. now is the seal that
-// has, and without a number none has.
-func (v *verification) loose(ctx context.Context, entries []ledger.Entry, now Seal) error {
+// loose checks documents that no seal is known to hold. Those that a seal has passed over are found, also
+// where something vouches for them: either the database took longer for their commit than the sealer waits,
+// or a seal is gone. passed is the number of the seal that has, 0 where none has, and below 0 where the
+// cursor alone has.
+func (v *verification) loose(
+	ctx context.Context, documents []store.Document, passed func(store.Document) int64,
+) error {
+	defer func(tenant string) { v.tenant = tenant }(v.tenant)
+	var entries []ledger.Entry
+	for _, doc := range documents {
+		entry, err := ledger.Read(doc)
+		if err != nil {
+			v.tenant = entry.Tenant
+			v.find(Changed, doc.Key, max(passed(doc), 0), "the entry is not readable")
+			continue
+		}
+		entries = append(entries, entry)
+	}
 	founded, err := ask(ctx, entries, v.Origins.Vouched)
 	if err != nil {
 		return err
@@ -117,9 +129,9 @@ func (v *verification) loose(ctx context.Context, entries []ledger.Entry, now Se
 		v.done.Unsealed++
 		v.tenant = entry.Tenant
 		v.late(entry, Seal{})
-		switch key := ledger.Key(entry.ID); {
-		case now.Number != 0:
-			v.find(Added, key, max(now.Number, 0), "no seal holds it, and later entries are sealed")
+		switch key, number := ledger.Key(entry.ID), passed(entry.Document()); {
+		case number != 0:
+			v.find(Added, key, max(number, 0), "no seal holds it, and later entries are sealed")
 			if founded[i] && v.Moves != nil {
 				err = errors.Join(err, reposition(ctx, v.Moves, entry.Document()))
 			}
@@ -130,61 +142,28 @@ func (v *verification) loose(ctx context.Context, entries []ledger.Entry, now Se
 	return err
 }
 
-// outside checks documents that no seal is known to hold, by whether the cursor has passed over them: those that cannot
-// be read, and if loose also the others.
-func (v *verification) outside(ctx context.Context, documents []store.Document, sealed cursor, loose bool) error {
-	defer func(tenant string) { v.tenant = tenant }(v.tenant)
-	var passed, wait []ledger.Entry
-	for _, doc := range documents {
-		entry, err := ledger.Read(doc)
-		_, behind := sealed.Behind[entry.Tenant]
-		switch {
-		case err != nil:
-			v.tenant, _ = doc.Fields[fieldTenant].(string)
-			v.find(Changed, doc.Key, 0, "the entry is not readable")
-		case behind || sealed.before(ledger.Position(doc)):
-			wait = append(wait, entry)
-		default:
-			passed = append(passed, entry)
-		}
-	}
-	if !loose {
-		return nil
-	}
-	return errors.Join(v.loose(ctx, passed, beyond), v.loose(ctx, wait, Seal{}))
-}
-
-// beyond stands for the seal of what lies behind all seals.
-var beyond = Seal{Number: -1}
-
 // tailTries is how often the entries are counted while others are posted.
 const tailTries = 3
 
 // tail checks the entries behind the last seal. Where there are more than were seen by now, some stand where no seal
 // looks: then all are looked at.
-func (v *verification) tail(ctx context.Context, p position) (position, error) {
+func (v *verification) tail(ctx context.Context, last Seal, p position) (position, error) {
 	sealed, err := readCursor(ctx, v.From)
-	if err != nil {
-		return p, err
-	}
-	last, err := v.readOrNone(ctx, p.Seal)
 	if err != nil || last.unread() {
 		return position{Part: partEntries}, err
 	}
 	var documents []store.Document
-	next, tail := position{Part: partEntries}, &stream{from: v.From, tenant: v.tenant, after: last.cursor()}
+	next := position{Part: partEntries}
 	for range tailTries {
-		more, err := tail.rest(ctx)
-		if err != nil {
+		if documents, err = stream(ctx, v.From, v.tenant, last.cursor(), end).all(); err != nil {
 			return p, err
 		}
-		documents = append(documents, more...)
-		v.done.read += ledger.Shards + int64(len(more))
+		v.done.read += ledger.Shards + int64(len(documents))
 		switch doc, err := store.Find(ctx, v.From, sealKey(v.tenant, p.Seal+1)); {
 		case err != nil:
 			return p, fmt.Errorf("seal: read seal: %w", err)
 		case doc.Version != 0: // made meanwhile
-			return position{Part: partSeals, After: ID(v.tenant, p.Seal), Seal: p.Seal, Seen: p.Seen}, nil
+			return p, nil
 		}
 		n, err := count(ctx, v.From, map[string]any{fieldTenant: v.tenant})
 		if err != nil {
@@ -195,7 +174,7 @@ func (v *verification) tail(ctx context.Context, p position) (position, error) {
 			break
 		}
 	}
-	return next, errors.Join(v.outside(ctx, documents, sealed, true), v.held(ctx, documents))
+	return next, errors.Join(v.loose(ctx, documents, sealed.passed), v.held(ctx, documents))
 }
 
 // entries looks at all entries, page by page: of the tenant at those that cannot be read, which no seal may hold, and
@@ -219,17 +198,16 @@ func (v *verification) entries(ctx context.Context, p position) (position, error
 		return p, fmt.Errorf("seal: read entries: %w", err)
 	}
 	v.done.read += int64(len(page.Documents))
+	var tenants []string
 	if rest { // the tenants after the entries: what is sealed meanwhile has one among them
-		tenants, err := Tenants(ctx, v.From)
-		if err != nil {
+		if tenants, err = Tenants(ctx, v.From); err != nil {
 			return p, err
 		}
-		page.Documents = slices.DeleteFunc(page.Documents, func(doc store.Document) bool {
-			tenant, _ := doc.Fields[fieldTenant].(string)
-			return slices.Contains(tenants, tenant)
-		})
 	}
-	switch err := v.outside(ctx, page.Documents, sealed, rest); {
+	switch err := v.loose(ctx, slices.DeleteFunc(page.Documents, func(doc store.Document) bool {
+		entry, err := ledger.Read(doc)
+		return rest && slices.Contains(tenants, entry.Tenant) || !rest && err == nil
+	}), sealed.passed); {
 	case err != nil:
 		return p, err
 	case !page.Next.IsZero():

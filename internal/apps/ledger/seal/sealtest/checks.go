@@ -106,14 +106,14 @@ func (w *world) allSealed(t *rapid.T) {
 	for _, tenant := range tenants {
 		var sealed int64
 		numbers := []int64{}
-		for before := int64(0); ; {
-			seals, next, err := seal.List(context.Background(), w.faultless(), tenant, before, 2)
+		for after := (store.Cursor{}); ; {
+			seals, next, err := seal.List(context.Background(), w.faultless(), tenant, after, 2)
 			require.NoError(t, err)
 			for _, s := range seals {
 				sealed += s.Count
 				numbers = append(numbers, s.Number)
 			}
-			if before = next; before == 0 {
+			if after = next; after.IsZero() {
 				break
 			}
 		}
@@ -162,7 +162,7 @@ func (w *world) end(t *rapid.T) {
 		entry := rapid.SampledFrom(w.posted[tenant]).Draw(t, "proven")
 		text, err := seal.Prove(context.Background(), w.faultless(), entry.ID)
 		require.NoError(t, err)
-		kept, _, err := seal.List(context.Background(), w.faultless(), tenant, 0, store.MaxPage)
+		kept, _, err := seal.List(context.Background(), w.faultless(), tenant, store.Cursor{}, store.MaxPage)
 		require.NoError(t, err)
 		proven, err := seal.CheckProof(text, kept)
 		require.NoError(t, err)

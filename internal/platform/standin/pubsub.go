@@ -116,7 +116,7 @@ type pushedMessage struct {
 const maxAnswerBytes = 64 << 10
 
 // send reports whether the answer acknowledges the message; without one by the ack deadline it does not.
-func (s *Simulator) send(sub *subscription, d *delivery, url string) (acked bool) {
+func (s *Simulator) send(sub *subscription, d *Message, url string) (acked bool) {
 	ctx, cancel := context.WithTimeout(s.ctx, sub.AckDeadline)
 	defer cancel()
 	published := d.PublishTime.Format("2006-01-02T15:04:05.000Z07:00")

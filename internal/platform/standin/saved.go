@@ -23,10 +23,10 @@ type Loaded struct {
 
 // logged is one line of the file: what a subscription got, has done with, or whether it is paused from then on.
 type logged struct {
-	Subscription string    `json:"subscription"`
-	Got          *delivery `json:"got,omitempty"`
-	Done         string    `json:"done,omitempty"`
-	Paused       *bool     `json:"paused,omitempty"`
+	Subscription string   `json:"subscription"`
+	Got          *Message `json:"got,omitempty"`
+	Done         string   `json:"done,omitempty"`
+	Paused       *bool    `json:"paused,omitempty"`
 }
 
 // Load loads what an earlier simulator has left at the path, if it has. From then on every change is

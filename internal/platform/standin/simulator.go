@@ -44,6 +44,7 @@ type Message struct {
 	// ID is a number. It is unique also across restarts.
 	ID          string
 	PublishTime time.Time
+	Failures    int `json:",omitempty"` // nacks and missed deadlines
 }
 
 // Simulator is the subscription side of Pub/Sub. It pushes as production documents it. It is safe for concurrent use.
@@ -69,7 +70,7 @@ type subscription struct {
 	Subscription
 	lanes   map[string]*lane // by ordering key
 	ready   []*lane          // their first messages may be pushed
-	waiting map[*delivery]bool
+	waiting map[*Message]bool
 
 	// paused: it has no endpoint for now, and keeps what is published.
 	paused bool
@@ -86,12 +87,7 @@ type subscription struct {
 // lane is the messages of one ordering key, delivered one after the other, or a single message without one.
 type lane struct {
 	key   string
-	queue []*delivery // the first one is being pushed, waits for its next attempt, or is in ready
-}
-
-type delivery struct {
-	Message
-	Failures int `json:",omitempty"` // nacks and missed deadlines
+	queue []*Message // the first one is being pushed, waits for its next attempt, or is in ready
 }
 
 // NewSimulator returns a running simulator. The catalog has checked its subscriptions.
@@ -110,7 +106,7 @@ func NewSimulator(config SimulatorConfig) *Simulator {
 		s.topics[topic] = nil
 	}
 	for _, of := range config.Subscriptions {
-		sub := &subscription{Subscription: of, lanes: map[string]*lane{}, waiting: map[*delivery]bool{}, window: startWindow}
+		sub := &subscription{Subscription: of, lanes: map[string]*lane{}, waiting: map[*Message]bool{}, window: startWindow}
 		s.subs[of.ID], s.topics[of.Topic] = sub, append(s.topics[of.Topic], sub)
 	}
 	return s
@@ -163,14 +159,14 @@ func (s *Simulator) take(topic string, m contract.Message) string {
 		if !sub.Filter.Match(message.Attributes) {
 			continue
 		}
-		d := &delivery{Message: message}
-		s.note(logged{Subscription: sub.ID, Got: d})
-		s.enqueue(sub, d)
+		own := message
+		s.note(logged{Subscription: sub.ID, Got: &own})
+		s.enqueue(sub, &own)
 	}
 	return message.ID
 }
 
-func (s *Simulator) enqueue(sub *subscription, d *delivery) {
+func (s *Simulator) enqueue(sub *subscription, d *Message) {
 	sub.waiting[d] = true
 	if sub.Path == "" {
 		return // it is held
@@ -204,7 +200,7 @@ func (s *Simulator) dispatch(sub *subscription) {
 	}
 }
 
-func (s *Simulator) push(sub *subscription, l *lane, d *delivery, url string, pauses int) {
+func (s *Simulator) push(sub *subscription, l *lane, d *Message, url string, pauses int) {
 	defer s.pushes.Done()
 	acked := s.send(sub, d, url)
 
@@ -228,7 +224,7 @@ func (s *Simulator) fail(sub *subscription, l *lane) (forwarded bool) {
 	if sub.DeadLetterTopic == "" || d.Failures < sub.MaxDeliveryAttempts {
 		return false
 	}
-	message := d.Message.Message
+	message := d.Message
 	message.Attributes = map[string]string{}
 	maps.Copy(message.Attributes, d.Attributes)
 	maps.Copy(message.Attributes, map[string]string{
@@ -278,14 +274,14 @@ func (s *Simulator) Held(subscription string) []Message {
 			delete(sub.waiting, d)
 			continue
 		}
-		held = append(held, d.Message)
+		held = append(held, *d)
 	}
 	return held
 }
 
 // inOrder are the messages that are not acknowledged, in the order of publishing: ids rise.
-func (sub *subscription) inOrder() []*delivery {
-	return slices.SortedFunc(maps.Keys(sub.waiting), func(a, b *delivery) int {
+func (sub *subscription) inOrder() []*Message {
+	return slices.SortedFunc(maps.Keys(sub.waiting), func(a, b *Message) int {
 		return cmp.Or(len(a.ID)-len(b.ID), cmp.Compare(a.ID, b.ID))
 	})
 }

@@ -2,11 +2,13 @@ package boltstore
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"go.etcd.io/bbolt"
 
@@ -52,11 +54,8 @@ func indexFor(q store.Query) index {
 	x := index{Equal: slices.Sorted(maps.Keys(q.Equal))}
 	for x.List = range q.Contains { // one at most
 	}
-	switch {
-	case q.Due != nil:
-		x.Time = q.Due.Field
-	case q.Newest != nil:
-		x.Time = q.Newest.Field
+	if of := q.ByTime(); of != nil {
+		x.Time = of.Field
 	}
 	return x
 }
@@ -65,8 +64,9 @@ func indexFor(q store.Query) index {
 func (x index) ofIDs() bool { return len(x.Equal) == 0 && x.List == "" && x.Time == "" }
 
 // end is above what may follow in a key: no id and no time begins with this byte.
-const end = 0xff
+const end = "\xff"
 
+// within is where the keys of a query are, the second bound excluded, and where in each its id begins.
 func within(q store.Query) (from, to []byte, id int) {
 	var begins []byte
 	for _, name := range slices.Sorted(maps.Keys(q.Equal)) {
@@ -75,28 +75,29 @@ func within(q store.Query) (from, to []byte, id int) {
 	for _, text := range q.Contains {
 		begins, _ = appendSpelled(begins, text)
 	}
-	with := func(more ...byte) []byte { return append(slices.Clone(begins), more...) }
+	place := func(at time.Time, id string) []byte {
+		key := slices.Clone(begins)
+		if q.ByTime() != nil {
+			key = appendTime(key, at)
+		}
+		return append(key, id...)
+	}
+	of := cmp.Or(q.ByTime(), &store.Newest{})
+	from, to = place(of.Since, q.IDPrefix), place(of.Until, q.IDPrefix+end)
 	switch {
-	case q.Due != nil:
-		if from = begins; !q.After.IsZero() {
-			from = with(append(append(appendTime(nil, q.After.At), q.After.ID...), 0)...) // no id has this byte
-		}
-		return from, with(append(appendTime(nil, q.Due.Until), end)...), len(begins) + timeBytes
+	case q.Newest != nil && of.Until.IsZero():
+		to = append(slices.Clone(begins), end...)
 	case q.Newest != nil:
-		to = with(end)
-		if !q.Newest.Until.IsZero() {
-			to = with(appendTime(nil, q.Newest.Until)...)
-		}
-		if !q.After.IsZero() {
-			to = slices.MinFunc([][]byte{to, with(append(appendTime(nil, q.After.At), q.After.ID...)...)}, bytes.Compare)
-		}
-		return with(appendTime(nil, q.Newest.Since)...), to, len(begins) + timeBytes
+		to = place(of.Until, "")
 	}
-	from = with([]byte(q.IDPrefix)...)
-	if !q.After.IsZero() {
-		from = slices.MaxFunc([][]byte{from, with(append([]byte(q.After.ID), 0)...)}, bytes.Compare) // no id has this byte
+	switch after := place(q.After.At, q.After.ID); {
+	case q.After.IsZero():
+	case q.Newest != nil:
+		to = slices.MinFunc([][]byte{to, after}, bytes.Compare)
+	default:
+		from = slices.MaxFunc([][]byte{from, append(after, 0)}, bytes.Compare) // no id has this byte
 	}
-	return from, append(with([]byte(q.IDPrefix)...), end), len(begins)
+	return from, to, len(place(time.Time{}, ""))
 }
 
 // look answers a query by the keys of its index, and by those of the documents that have changed since it caught up.
@@ -158,7 +159,7 @@ func (s *Store) look(tx *bbolt.Tx, q store.Query, x index, cursor *bbolt.Cursor)
 			Key: store.Key{Collection: q.Collection, ID: string(key[id:])}, Fields: fields, Version: doc.version,
 		})
 	}
-	if n > q.Limit && q.Due == nil && q.Newest == nil {
+	if n > q.Limit && q.ByTime() == nil {
 		page.Next.ID = page.Documents[q.Limit-1].Key.ID
 	}
 	return page, nil

@@ -316,30 +316,31 @@ func (s *Store) structured(q store.Query) *firestorepb.StructuredQuery {
 			where(name, firestorepb.StructuredQuery_FieldFilter_LESS_THAN, reference(end))
 		}
 	}
-	if !q.After.IsZero() && q.Newest == nil && q.Due == nil {
+	if !q.After.IsZero() && q.ByTime() == nil {
 		where(name, firestorepb.StructuredQuery_FieldFilter_GREATER_THAN, reference(q.After.ID))
 	}
 	query := &firestorepb.StructuredQuery{
 		From:  []*firestorepb.StructuredQuery_CollectionSelector{{CollectionId: q.Collection}},
 		Limit: wrapperspb.Int32(int32(q.Limit)), //nolint:gosec // at most MaxPage
 	}
-	// A comparison with a time matches times alone, so documents without the field are left out.
-	switch {
-	case q.Due != nil:
-		where(path(q.Due.Field), firestorepb.StructuredQuery_FieldFilter_LESS_THAN_OR_EQUAL, ToValue(q.Due.Until))
-		query.OrderBy = ordered(firestorepb.StructuredQuery_ASCENDING, path(q.Due.Field), name)
-	case q.Newest != nil:
-		where(path(q.Newest.Field), firestorepb.StructuredQuery_FieldFilter_GREATER_THAN_OR_EQUAL, ToValue(q.Newest.Since))
-		if !q.Newest.Until.IsZero() {
-			where(path(q.Newest.Field), firestorepb.StructuredQuery_FieldFilter_LESS_THAN, ToValue(q.Newest.Until))
+	if of := q.ByTime(); of != nil {
+		// A comparison with a time matches times alone, so documents without the field are left out.
+		where(path(of.Field), firestorepb.StructuredQuery_FieldFilter_GREATER_THAN_OR_EQUAL, ToValue(of.Since))
+		direction := firestorepb.StructuredQuery_DESCENDING
+		switch {
+		case q.Due != nil:
+			direction = firestorepb.StructuredQuery_ASCENDING
+			where(path(of.Field), firestorepb.StructuredQuery_FieldFilter_LESS_THAN_OR_EQUAL, ToValue(of.Until))
+		case !of.Until.IsZero():
+			where(path(of.Field), firestorepb.StructuredQuery_FieldFilter_LESS_THAN, ToValue(of.Until))
 		}
-		query.OrderBy = ordered(firestorepb.StructuredQuery_DESCENDING, path(q.Newest.Field), name)
-	default:
+		query.OrderBy = ordered(direction, path(of.Field), name)
+		if !q.After.IsZero() {
+			query.StartAt = &firestorepb.Cursor{Values: []*firestorepb.Value{ToValue(q.After.At), reference(q.After.ID)}}
+		}
+	} else {
 		query.OrderBy = ordered(firestorepb.StructuredQuery_ASCENDING, name)
 		query.Limit.Value++
-	}
-	if after := q.After; !after.IsZero() && (q.Due != nil || q.Newest != nil) {
-		query.StartAt = &firestorepb.Cursor{Values: []*firestorepb.Value{ToValue(after.At), reference(after.ID)}}
 	}
 	if len(filters) > 0 {
 		query.Where = &firestorepb.StructuredQuery_Filter{FilterType: &firestorepb.StructuredQuery_Filter_CompositeFilter{

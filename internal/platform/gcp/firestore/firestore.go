@@ -304,10 +304,10 @@ func (s *Store) structured(q store.Query) *firestorepb.StructuredQuery {
 		}}
 	}
 	for _, equal := range slices.Sorted(maps.Keys(q.Equal)) {
-		where(path(equal), firestorepb.StructuredQuery_FieldFilter_EQUAL, ToValue(q.Equal[equal]))
+		where(path(equal), firestorepb.StructuredQuery_FieldFilter_EQUAL, toValue(q.Equal[equal]))
 	}
 	for list, text := range q.Contains { // one at most
-		where(path(list), firestorepb.StructuredQuery_FieldFilter_ARRAY_CONTAINS, ToValue(text))
+		where(path(list), firestorepb.StructuredQuery_FieldFilter_ARRAY_CONTAINS, toValue(text))
 	}
 	if q.IDPrefix != "" {
 		where(name, firestorepb.StructuredQuery_FieldFilter_GREATER_THAN_OR_EQUAL, reference(q.IDPrefix))
@@ -325,18 +325,18 @@ func (s *Store) structured(q store.Query) *firestorepb.StructuredQuery {
 	}
 	if of := q.ByTime(); of != nil {
 		// A comparison with a time matches times alone, so documents without the field are left out.
-		where(path(of.Field), firestorepb.StructuredQuery_FieldFilter_GREATER_THAN_OR_EQUAL, ToValue(of.Since))
+		where(path(of.Field), firestorepb.StructuredQuery_FieldFilter_GREATER_THAN_OR_EQUAL, toValue(of.Since))
 		direction := firestorepb.StructuredQuery_DESCENDING
 		switch {
 		case q.Due != nil:
 			direction = firestorepb.StructuredQuery_ASCENDING
-			where(path(of.Field), firestorepb.StructuredQuery_FieldFilter_LESS_THAN_OR_EQUAL, ToValue(of.Until))
+			where(path(of.Field), firestorepb.StructuredQuery_FieldFilter_LESS_THAN_OR_EQUAL, toValue(of.Until))
 		case !of.Until.IsZero():
-			where(path(of.Field), firestorepb.StructuredQuery_FieldFilter_LESS_THAN, ToValue(of.Until))
+			where(path(of.Field), firestorepb.StructuredQuery_FieldFilter_LESS_THAN, toValue(of.Until))
 		}
 		query.OrderBy = ordered(direction, path(of.Field), name)
 		if !q.After.IsZero() {
-			query.StartAt = &firestorepb.Cursor{Values: []*firestorepb.Value{ToValue(q.After.At), reference(q.After.ID)}}
+			query.StartAt = &firestorepb.Cursor{Values: []*firestorepb.Value{toValue(q.After.At), reference(q.After.ID)}}
 		}
 	} else {
 		query.OrderBy = ordered(firestorepb.StructuredQuery_ASCENDING, name)

@@ -42,10 +42,7 @@ type Mapping struct {
 // lookup reads a customer's mapping. A document of another program may lack any field.
 func lookup(ctx context.Context, from store.Getter, tenant, customerID string) (Mapping, error) {
 	doc, err := store.Find(ctx, from, Key(tenant, customerID))
-	if err != nil {
-		return Mapping{}, fmt.Errorf("customers: %w", err)
-	}
-	return of(doc, tenant, customerID), nil
+	return of(doc, tenant, customerID), err
 }
 
 func of(doc store.Document, tenant, customerID string) Mapping {

@@ -78,11 +78,10 @@ func FindRefund(ctx context.Context, from store.Getter, tenant, payment string) 
 // ListRefunds returns a page of the refunds in a state, any where it is empty, the newest first by the time that they
 // were reserved. next is zero where nothing is behind them.
 func ListRefunds(ctx context.Context, from store.Querier, state State, after store.Cursor, limit int) (page []Refund, next store.Cursor, err error) {
-	query := store.Query{Collection: RefundsCollection, Newest: &store.Newest{Field: "reserved_at"}, After: after, Limit: limit}
-	if state != "" {
-		query.Equal = map[string]any{"state": string(state)}
-	}
-	return store.List(ctx, from, query, ReadRefund)
+	return store.List(ctx, from, store.Query{
+		Collection: RefundsCollection, Equal: store.Equals("state", string(state)),
+		Newest: &store.Newest{Field: "reserved_at"}, After: after, Limit: limit,
+	}, ReadRefund)
 }
 
 // RefundsOf returns the refunds of payments of a tenant's subscription, at most limit, in no order.
@@ -263,7 +262,7 @@ func (a attempt) reserving(there Refund) ([]store.Write, error) {
 	return []store.Write{Refund{
 		PaymentID: a.asked.PaymentID, Tenant: a.event.Tenant, SubscriptionID: a.asked.SubscriptionID,
 		Amount: a.asked.Amount, Currency: a.asked.Currency, State: UnderWay,
-		Queue: a.event.Queue, EventID: a.event.ID, ReservedAt: clock(a.Now), version: there.version,
+		Queue: a.event.Queue, EventID: a.event.ID, ReservedAt: a.Now(), version: there.version,
 	}.write()}, nil
 }
 
@@ -347,7 +346,7 @@ func (a attempt) settle(ctx context.Context, to State, reason string) (result st
 		case !own: // another message has it since a worker rolled this one back
 			return nil, retry.Permanent(reason, nil)
 		case there.State == UnderWay:
-			there.State, there.Reason, there.SettledAt = to, reason, clock(a.Now)
+			there.State, there.Reason, there.SettledAt = to, reason, a.Now()
 			writes = []store.Write{there.write()}
 		}
 		result, outcome = a.outcome(there)

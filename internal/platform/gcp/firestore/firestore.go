@@ -60,28 +60,24 @@ type Store struct {
 // New connects to the project's database, (default) if databaseID is empty. It follows
 // FIRESTORE_EMULATOR_HOST, as Google's clients do.
 func New(ctx context.Context, projectID, databaseID string, options ...option.ClientOption) (*Store, error) {
-	if host := os.Getenv("FIRESTORE_EMULATOR_HOST"); host != "" {
-		return NewEmulated(ctx, host, projectID, databaseID, options...)
-	}
-	return connect(ctx, projectID, databaseID, false, options)
+	return NewEmulated(ctx, os.Getenv("FIRESTORE_EMULATOR_HOST"), projectID, databaseID, options...)
 }
 
-// NewEmulated connects to an emulator at host:port.
+// NewEmulated connects to an emulator at host:port; an empty addr is Google's own.
 func NewEmulated(ctx context.Context, addr, projectID, databaseID string, options ...option.ClientOption) (*Store, error) {
-	return connect(ctx, projectID, databaseID, true, append([]option.ClientOption{
-		option.WithEndpoint(addr),
-		option.WithoutAuthentication(),
-		option.WithGRPCDialOption(grpc.WithTransportCredentials(insecure.NewCredentials())),
-	}, options...))
-}
-
-func connect(ctx context.Context, projectID, databaseID string, emulator bool, options []option.ClientOption) (*Store, error) {
-	databaseID = cmp.Or(databaseID, "(default)")
+	if addr != "" {
+		options = append([]option.ClientOption{
+			option.WithEndpoint(addr),
+			option.WithoutAuthentication(),
+			option.WithGRPCDialOption(grpc.WithTransportCredentials(insecure.NewCredentials())),
+		}, options...)
+	}
 	client, err := firestore.NewClient(ctx, options...)
 	if err != nil {
 		return nil, fmt.Errorf("firestore: client: %w", err)
 	}
-	return &Store{client: client, database: "projects/" + projectID + "/databases/" + databaseID, emulator: emulator}, nil
+	database := "projects/" + projectID + "/databases/" + cmp.Or(databaseID, "(default)")
+	return &Store{client: client, database: database, emulator: addr != ""}, nil
 }
 
 // Close closes the connection.
@@ -293,6 +289,9 @@ func (s *Store) count(ctx context.Context, q store.Query) (store.Page, error) {
 func (s *Store) structured(q store.Query) *firestorepb.StructuredQuery {
 	const name = "__name__"
 	var filters []*firestorepb.StructuredQuery_Filter
+	fieldAt := func(path string) *firestorepb.StructuredQuery_FieldReference {
+		return &firestorepb.StructuredQuery_FieldReference{FieldPath: path}
+	}
 	where := func(path string, op firestorepb.StructuredQuery_FieldFilter_Operator, value *firestorepb.Value) {
 		filters = append(filters, &firestorepb.StructuredQuery_Filter{FilterType: &firestorepb.StructuredQuery_Filter_FieldFilter{
 			FieldFilter: &firestorepb.StructuredQuery_FieldFilter{Field: fieldAt(path), Op: op, Value: value},
@@ -323,6 +322,9 @@ func (s *Store) structured(q store.Query) *firestorepb.StructuredQuery {
 		From:  []*firestorepb.StructuredQuery_CollectionSelector{{CollectionId: q.Collection}},
 		Limit: wrapperspb.Int32(int32(q.Limit)), //nolint:gosec // at most MaxPage
 	}
+	order := func(path string, direction firestorepb.StructuredQuery_Direction) {
+		query.OrderBy = append(query.OrderBy, &firestorepb.StructuredQuery_Order{Field: fieldAt(path), Direction: direction})
+	}
 	if of := q.ByTime(); of != nil {
 		// A comparison with a time matches times alone, so documents without the field are left out.
 		where(path(of.Field), firestorepb.StructuredQuery_FieldFilter_GREATER_THAN_OR_EQUAL, toValue(of.Since))
@@ -334,12 +336,13 @@ func (s *Store) structured(q store.Query) *firestorepb.StructuredQuery {
 		case !of.Until.IsZero():
 			where(path(of.Field), firestorepb.StructuredQuery_FieldFilter_LESS_THAN, toValue(of.Until))
 		}
-		query.OrderBy = ordered(direction, path(of.Field), name)
+		order(path(of.Field), direction)
+		order(name, direction)
 		if !q.After.IsZero() {
 			query.StartAt = &firestorepb.Cursor{Values: []*firestorepb.Value{toValue(q.After.At), reference(q.After.ID)}}
 		}
 	} else {
-		query.OrderBy = ordered(firestorepb.StructuredQuery_ASCENDING, name)
+		order(name, firestorepb.StructuredQuery_ASCENDING)
 		query.Limit.Value++
 	}
 	if len(filters) > 0 {
@@ -350,17 +353,6 @@ func (s *Store) structured(q store.Query) *firestorepb.StructuredQuery {
 		}}
 	}
 	return query
-}
-
-func ordered(direction firestorepb.StructuredQuery_Direction, paths ...string) (orders []*firestorepb.StructuredQuery_Order) {
-	for _, path := range paths {
-		orders = append(orders, &firestorepb.StructuredQuery_Order{Field: fieldAt(path), Direction: direction})
-	}
-	return orders
-}
-
-func fieldAt(path string) *firestorepb.StructuredQuery_FieldReference {
-	return &firestorepb.StructuredQuery_FieldReference{FieldPath: path}
 }
 
 func (s *Store) name(key store.Key) string {

@@ -209,10 +209,7 @@ func (ed *StockEditor) change(
 			made.Version = &s.Version
 			return made, nil
 		})
-	if err != nil {
-		return Stock{}, err
-	}
-	return s, nil
+	return s, err
 }
 
 // StockOf asks for a product's stock.

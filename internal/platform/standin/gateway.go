@@ -47,7 +47,7 @@ type Order struct {
 // address. It is safe for concurrent use.
 type Gateway struct {
 	*service
-	orders []*Order // in the order of their arrival
+	orders []Order // in the order of their arrival
 }
 
 var _ http.Handler = (*Gateway)(nil)
@@ -80,11 +80,7 @@ func (g *Gateway) Before(next http.Handler) http.Handler {
 func (g *Gateway) Orders() []Order {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	all := []Order{}
-	for _, o := range g.orders {
-		all = append(all, *o)
-	}
-	return all
+	return append([]Order{}, g.orders...)
 }
 
 // CarriedOut is how often the orders of an event were carried out.
@@ -153,8 +149,8 @@ func (g *Gateway) decide(o Order) (Order, Mode) {
 		}
 	} else {
 		if known == nil {
-			known = &o
-			g.orders = append(g.orders, known)
+			g.orders = append(g.orders, o)
+			known = &g.orders[len(g.orders)-1]
 		}
 		known.Status = "succeeded"
 		if mode == Decline {
@@ -169,8 +165,8 @@ func (g *Gateway) decide(o Order) (Order, Mode) {
 
 // order is the one of a key; nil: there is none.
 func (g *Gateway) order(path, key string) *Order {
-	if i := slices.IndexFunc(g.orders, func(o *Order) bool { return o.Path == path && o.Key == key }); i >= 0 {
-		return g.orders[i]
+	if i := slices.IndexFunc(g.orders, func(o Order) bool { return o.Path == path && o.Key == key }); i >= 0 {
+		return &g.orders[i]
 	}
 	return nil
 }

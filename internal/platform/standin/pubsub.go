@@ -72,26 +72,22 @@ func (b *Broker) React(request any) (handled bool, answer any, err error) {
 	if !ok {
 		return false, nil, nil
 	}
-	none := &pubsubpb.PublishResponse{}
-	topic, ok := strings.CutPrefix(publish.GetTopic(), "projects/"+b.config.ProjectID+"/topics/")
-	if !ok {
-		return true, none, status.Error(codes.NotFound, "no such topic in this project")
-	}
 	messages := make([]contract.Message, len(publish.GetMessages()))
 	for n, m := range publish.GetMessages() {
 		messages[n] = contract.Message{Data: m.GetData(), Attributes: m.GetAttributes(), OrderingKey: m.GetOrderingKey()}
 	}
+	topic := strings.TrimPrefix(publish.GetTopic(), "projects/"+b.config.ProjectID+"/topics/") // another project's is none
 	ids, err := b.publish(context.Background(), topic, messages)
+	code := codes.Unavailable
 	switch {
 	case err == nil:
 		return true, &pubsubpb.PublishResponse{MessageIds: ids}, nil
 	case errors.Is(err, ErrNoTopic):
-		return true, none, status.Error(codes.NotFound, err.Error())
+		code = codes.NotFound
 	case errors.Is(err, contract.ErrLimit):
-		return true, none, status.Error(codes.InvalidArgument, err.Error())
-	default:
-		return true, none, status.Error(codes.Unavailable, err.Error())
+		code = codes.InvalidArgument
 	}
+	return true, &pubsubpb.PublishResponse{}, status.Error(code, err.Error())
 }
 
 // pushBody is Pub/Sub's wrapped push body, with ids and times under two names each, as in production.
@@ -178,11 +174,8 @@ type Issuer struct {
 
 var _ http.Handler = (*Issuer)(nil)
 
-// NewIssuer generates a key and returns an issuer with it. A nil now is the machine's clock.
+// NewIssuer generates a key and returns an issuer with it.
 func NewIssuer(now func() time.Time) (*Issuer, error) {
-	if now == nil {
-		now = time.Now
-	}
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
 		return nil, fmt.Errorf("standin: signing key: %w", err)

@@ -60,14 +60,18 @@ type Store struct {
 // New connects to the project's database, (default) if databaseID is empty. It follows
 // FIRESTORE_EMULATOR_HOST, as Google's clients do.
 func New(ctx context.Context, projectID, databaseID string, options ...option.ClientOption) (*Store, error) {
-	return NewEmulated(ctx, os.Getenv("FIRESTORE_EMULATOR_HOST"), projectID, databaseID, options...)
+	return connect(ctx, os.Getenv("FIRESTORE_EMULATOR_HOST"), projectID, databaseID, options)
 }
 
-// NewEmulated connects to an emulator at host:port; an empty addr is Google's own.
+// NewEmulated connects to an emulator at host:port.
 func NewEmulated(ctx context.Context, addr, projectID, databaseID string, options ...option.ClientOption) (*Store, error) {
-	if addr != "" {
+	return connect(ctx, addr, projectID, databaseID, options)
+}
+
+func connect(ctx context.Context, emulator, projectID, databaseID string, options []option.ClientOption) (*Store, error) {
+	if emulator != "" {
 		options = append([]option.ClientOption{
-			option.WithEndpoint(addr),
+			option.WithEndpoint(emulator),
 			option.WithoutAuthentication(),
 			option.WithGRPCDialOption(grpc.WithTransportCredentials(insecure.NewCredentials())),
 		}, options...)
@@ -77,7 +81,7 @@ func NewEmulated(ctx context.Context, addr, projectID, databaseID string, option
 		return nil, fmt.Errorf("firestore: client: %w", err)
 	}
 	database := "projects/" + projectID + "/databases/" + cmp.Or(databaseID, "(default)")
-	return &Store{client: client, database: database, emulator: addr != ""}, nil
+	return &Store{client: client, database: database, emulator: emulator != ""}, nil
 }
 
 // Close closes the connection.

@@ -135,10 +135,10 @@ func (p Points) told(event handler.Event, order *contract.Order, effect handler.
 // learn returns what is learned of a paid order that names its customer and a uid. A uid that the webhook service
 // looked up by the customer teaches nothing: it would bring back a mapping that a person has changed since.
 func (p Points) learn(ctx context.Context, event handler.Event, order *contract.Order) (customers.Learned, error) {
-	seen := customers.Order{
+	seen := customers.Mapping{
 		Tenant:     event.Tenant,
 		CustomerID: cmp.Or(order.CustomerID, event.Attributes[contract.AttrCustomerID]),
-		UID:        event.Attributes[contract.AttrUID], EventID: event.ID,
+		UID:        event.Attributes[contract.AttrUID], LinkedBy: event.ID,
 	}
 	if p.Mappings == nil || seen.CustomerID == "" || seen.UID == "" || event.Attributes[contract.AttrUIDSource] != "" {
 		return customers.Learned{}, nil

@@ -42,10 +42,7 @@ type Mapping struct {
 // lookup reads a customer's mapping. A document of another program may lack any field.
 func lookup(ctx context.Context, from store.Getter, tenant, customerID string) (Mapping, error) {
 	doc, err := store.Find(ctx, from, Key(tenant, customerID))
-	if err != nil {
-		return Mapping{}, fmt.Errorf("customers: %w", err)
-	}
-	return of(doc, tenant, customerID), nil
+	return of(doc, tenant, customerID), err
 }
 
 func of(doc store.Document, tenant, customerID string) Mapping {
@@ -75,11 +72,6 @@ func NewMappings(from store.Getter, log *slog.Logger, now func() time.Time) *Map
 	return &Mappings{from: from, log: log, now: now, uids: cache.New[string](maxKnown, now)}
 }
 
-// Order is an order that names a customer and a uid.
-type Order struct{ Tenant, CustomerID, UID, EventID string }
-
-func (o Order) key() store.Key { return Key(o.Tenant, o.CustomerID) }
-
 // Learned is what an order says of its customer.
 type Learned struct {
 	// Writes belong into the commit of the credit: none, or the mapping, which must not exist.
@@ -90,10 +82,10 @@ type Learned struct {
 	Looked bool
 }
 
-// Learn returns what an order says of its customer. The first try for an unknown customer reads nothing and
-// creates the mapping; where that was refused, a further try reads it. The error is the store's.
-func (t *Mappings) Learn(ctx context.Context, order Order, try int) (Learned, error) {
-	id := order.key().ID
+// Learn returns what an order says of its customer: the mapping that it would make. The first try for an unknown customer
+// reads nothing and creates the mapping; where that was refused, a further try reads it. The error is the store's.
+func (t *Mappings) Learn(ctx context.Context, order Mapping, try int) (Learned, error) {
+	id := Key(order.Tenant, order.CustomerID).ID
 	uid, found := t.uids.Known(id)
 	switch {
 	case found && uid == order.UID:
@@ -114,14 +106,14 @@ func (t *Mappings) Learn(ctx context.Context, order Order, try int) (Learned, er
 	if mapping.UID == order.UID {
 		return Learned{Looked: true}, nil
 	}
-	t.log.LogAttrs(ctx, slog.LevelWarn, "customer is mapped to another uid", slog.String("event_id", order.EventID),
+	t.log.LogAttrs(ctx, slog.LevelWarn, "customer is mapped to another uid", slog.String("event_id", order.LinkedBy),
 		slog.String("tenant", order.Tenant), slog.String("customer_id", order.CustomerID), slog.String("uid", order.UID), slog.String("mapped_uid", mapping.UID))
 	return Learned{Differs: true, Looked: true}, nil
 }
 
-func (t *Mappings) create(order Order) Learned {
-	m := Mapping{Tenant: order.Tenant, CustomerID: order.CustomerID, UID: order.UID, Since: t.now(), LinkedBy: order.EventID}
-	return Learned{Writes: []store.Write{store.Create(order.key(), store.Encode(&m))}}
+func (t *Mappings) create(m Mapping) Learned {
+	m.Since = t.now()
+	return Learned{Writes: []store.Write{store.Create(Key(m.Tenant, m.CustomerID), store.Encode(&m))}}
 }
 
 // Watch returns the store; the mappings that are committed through it are remembered.

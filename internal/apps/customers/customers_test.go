@@ -232,7 +232,7 @@ func TestAChangeThatOthersAlwaysPrecedeIsAnError(t *testing.T) {
 
 func (d *office) learn(t *testing.T, customer, uid string, try int) customers.Learned {
 	t.Helper()
-	learned, err := d.Learn(t.Context(), customers.Order{Tenant: "default", CustomerID: customer, UID: uid, EventID: "e1"}, try)
+	learned, err := d.Learn(t.Context(), customers.Mapping{Tenant: "default", CustomerID: customer, UID: uid, LinkedBy: "e1"}, try)
 	require.NoError(t, err)
 	return learned
 }
@@ -280,7 +280,7 @@ func TestAMappingThatCannotBeReadIsNotOverwritten(t *testing.T) {
 	storetest.Put(t, d.store, store.Create(customers.Key("default", "c1"), map[string]any{"uid": int64(7)}))
 	require.Equal(t, customers.Learned{Differs: true, Looked: true}, d.learn(t, "c1", "u1", 1))
 	d.faults.Down(true)
-	_, err := d.Learn(t.Context(), customers.Order{Tenant: "default", CustomerID: "c1", UID: "u1"}, 1)
+	_, err := d.Learn(t.Context(), customers.Mapping{Tenant: "default", CustomerID: "c1", UID: "u1"}, 1)
 	require.ErrorIs(t, err, storetest.ErrFault, "nor taken for none where it cannot be read")
 }
 

@@ -57,11 +57,8 @@ func (o *Operator) Show(ctx context.Context, tenant, customerID string) (State, 
 
 func (o *Operator) guestPoints(ctx context.Context, tenant, customerID string) (int64, error) {
 	doc, err := store.Find(ctx, o.Store, ledger.CustomerPoints(customerID).Key(tenant))
-	if err != nil {
-		return 0, fmt.Errorf("customers: guest account: %w", err)
-	}
 	balance, _ := doc.Fields["balance"].(int64)
-	return balance, nil
+	return balance, err
 }
 
 func (c CustomerOf) subject() audit.Subject {

@@ -103,10 +103,7 @@ func OfUser(ctx context.Context, from store.Querier, tenant, userID string, limi
 
 // List returns a page of the orders in a state of rest, or of all, by their ids: an index of rising times would be a hot spot.
 func List(ctx context.Context, from store.Querier, state State, after store.Cursor, limit int) (page []Order, next store.Cursor, err error) {
-	query := store.Query{Collection: Collection, After: after, Limit: limit}
-	if state != "" {
-		query.Equal = map[string]any{"state": string(state)}
-	}
+	query := store.Query{Collection: Collection, Equal: store.Equals("state", string(state)), After: after, Limit: limit}
 	return store.List(ctx, from, query, Read)
 }
 
@@ -212,10 +209,7 @@ func (ed *StockEditor) change(
 			made.Version = &s.Version
 			return made, nil
 		})
-	if err != nil {
-		return Stock{}, err
-	}
-	return s, nil
+	return s, err
 }
 
 // StockOf asks for a product's stock.

@@ -5,7 +5,6 @@ package payments
 
 import (
 	"context"
-	"time"
 
 	"github.com/go-json-experiment/json"
 
@@ -189,5 +188,3 @@ func Register(r *handler.Registry, payment, trial Payments, refund Refunds) {
 	handler.RegisterLeased(r, "payments.initiate_trial", trial.Trial(), trial.Updates.ID, trial.Refunds.ID)
 	handler.RegisterLeased(r, "refunds.initiate", refund.Leased())
 }
-
-func clock(now func() time.Time) time.Time { return now().UTC().Truncate(time.Microsecond) }

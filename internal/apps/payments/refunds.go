@@ -78,11 +78,10 @@ func FindRefund(ctx context.Context, from store.Getter, tenant, payment string) 
 // ListRefunds returns a page of the refunds in a state, any where it is empty, the newest first by the time that they
 // were reserved. next is zero where nothing is behind them.
 func ListRefunds(ctx context.Context, from store.Querier, state State, after store.Cursor, limit int) (page []Refund, next store.Cursor, err error) {
-	query := store.Query{Collection: RefundsCollection, Newest: &store.Newest{Field: "reserved_at"}, After: after, Limit: limit}
-	if state != "" {
-		query.Equal = map[string]any{"state": string(state)}
-	}
-	return store.List(ctx, from, query, ReadRefund)
+	return store.List(ctx, from, store.Query{
+		Collection: RefundsCollection, Equal: store.Equals("state", string(state)),
+		Newest: &store.Newest{Field: "reserved_at"}, After: after, Limit: limit,
+	}, ReadRefund)
 }
 
 // RefundsOf returns the refunds of payments of a tenant's subscription, at most limit, in no order.
@@ -145,18 +144,6 @@ type order struct {
 	Currency       string `json:"currency,omitempty"`
 }
 
-// text is the order as the gateway takes it. What it holds has been decoded as JSON: it can be encoded.
-func (o order) text() []byte {
-	text, _ := json.Marshal(o)
-	return text
-}
-
-func (o order) read(answer []byte) (said, error) {
-	return read(answer, contract.Payload{
-		PaymentID: o.PaymentID, SubscriptionID: o.SubscriptionID, Amount: o.Amount, Currency: o.Currency,
-	})
-}
-
 // Leased is the handler of refunds. What is asked for a payment that has been refunded ends here: the same is
 // answered with AlreadyRefunded, and anything else is a dead letter. While another message's refund of the
 // payment is under way, a message waits.
@@ -171,7 +158,7 @@ func (r Refunds) Leased() handler.LeasedOf[*contract.Envelope] {
 			if err != nil {
 				return handler.Plan{}, err
 			}
-			return handler.Plan{Writes: writes, Calls: []handler.Call{a.Gateway.Request(a.asked.EventID, a.asked.text())}}, nil
+			return handler.Plan{Writes: writes, Calls: []handler.Call{a.Gateway.Request(event.CalleeKey(), a.order())}}, nil
 		},
 		Do: func(ctx context.Context, event handler.Event, body *contract.Envelope) (handler.Effect, error) {
 			a, _, result, err := r.begin(ctx, event, body)
@@ -195,21 +182,27 @@ type attempt struct {
 	Refunds
 
 	event handler.Event
-	asked order
+	body  *contract.Envelope
+	asked contract.Payload // of body
+}
+
+// order is the order as the gateway takes it. What it holds has been decoded as JSON: it can be encoded.
+func (a attempt) order() []byte {
+	text, _ := json.Marshal(order{
+		a.event.CalleeKey(), a.event.Tenant, a.event.ID, a.body.Action, a.asked.PaymentID, a.asked.SubscriptionID,
+		a.body.CorrelationID, a.asked.Amount, a.asked.Currency,
+	})
+	return text
 }
 
 // begin looks at what became of the refund before: there is a result where nothing is left to do.
 func (r Refunds) begin(
 	ctx context.Context, event handler.Event, body *contract.Envelope,
 ) (a attempt, there Refund, result string, err error) {
-	asked := body.Payload
-	if !pii.ID.Valid(asked.PaymentID) {
+	a = attempt{r, event, body, body.Payload}
+	if !pii.ID.Valid(a.asked.PaymentID) {
 		return a, there, "", retry.Permanent("payment_id_missing", nil)
 	}
-	a = attempt{r, event, order{
-		event.CalleeKey(), event.Tenant, event.ID, body.Action, asked.PaymentID, asked.SubscriptionID,
-		body.CorrelationID, asked.Amount, asked.Currency,
-	}}
 	doc, err := store.Find(ctx, r.Store, a.key())
 	if err != nil {
 		return a, there, "", retry.Outage("store_unavailable", err)
@@ -263,7 +256,7 @@ func (a attempt) reserving(there Refund) ([]store.Write, error) {
 	return []store.Write{Refund{
 		PaymentID: a.asked.PaymentID, Tenant: a.event.Tenant, SubscriptionID: a.asked.SubscriptionID,
 		Amount: a.asked.Amount, Currency: a.asked.Currency, State: UnderWay,
-		Queue: a.event.Queue, EventID: a.event.ID, ReservedAt: clock(a.Now), version: there.version,
+		Queue: a.event.Queue, EventID: a.event.ID, ReservedAt: a.Now(), version: there.version,
 	}.write()}, nil
 }
 
@@ -309,11 +302,11 @@ func (a attempt) do(ctx context.Context) (result string, err error) {
 // request asks the gateway for the refund. After an error marked retry.Permanent nothing happened there and
 // nothing will; after any other the outcome is unknown.
 func (a attempt) request(ctx context.Context) error {
-	answer, err := a.Gateway.Do(ctx, a.asked.EventID, a.asked.text())
+	answer, err := a.Gateway.Do(ctx, a.event.CalleeKey(), a.order())
 	if err != nil {
 		return err
 	}
-	s, err := a.asked.read(answer)
+	s, err := read(answer, a.asked)
 	if err == nil && s.Status == statusDeclined {
 		err = retry.Permanent("refund_declined", nil)
 	}
@@ -322,11 +315,11 @@ func (a attempt) request(ctx context.Context) error {
 
 // find asks the gateway what became of the request, and confirms here what it finds there.
 func (a attempt) find(ctx context.Context) (string, bool, error) {
-	answer, known, err := a.Gateway.Reconcile(ctx, a.asked.EventID)
+	answer, known, err := a.Gateway.Reconcile(ctx, a.event.CalleeKey())
 	if err != nil || !known {
 		return "", false, err
 	}
-	s, err := a.asked.read(answer)
+	s, err := read(answer, a.asked)
 	if err != nil || s.Status != statusSucceeded {
 		return "", false, err
 	}
@@ -347,7 +340,7 @@ func (a attempt) settle(ctx context.Context, to State, reason string) (result st
 		case !own: // another message has it since a worker rolled this one back
 			return nil, retry.Permanent(reason, nil)
 		case there.State == UnderWay:
-			there.State, there.Reason, there.SettledAt = to, reason, clock(a.Now)
+			there.State, there.Reason, there.SettledAt = to, reason, a.Now()
 			writes = []store.Write{there.write()}
 		}
 		result, outcome = a.outcome(there)

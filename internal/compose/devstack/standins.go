@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"billhook/catalog"
 	"billhook/internal/compose/worker"
@@ -16,7 +17,7 @@ import (
 
 // standIns returns the address of the broker, and how the worker verifies its tokens.
 func (s *Stack) standIns(ctx, _ context.Context, config Config) (broker string, tokens auth.Config, err error) {
-	issuer, err := standin.NewIssuer(nil)
+	issuer, err := standin.NewIssuer(time.Now)
 	if err != nil {
 		return "", tokens, err
 	}

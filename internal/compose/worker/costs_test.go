@@ -285,12 +285,10 @@ func waits(t *testing.T, flood int, sick *callee) (worst time.Duration) {
 		}
 		c.Catalog = &catalog.Catalog{Contracts: c.Catalog.Contracts, Queues: queues}
 		c.AfterFunc = alarm.AfterFunc
-		var err error
-		simulator, err = standin.NewSimulator(standin.SimulatorConfig{
+		simulator = standin.NewSimulator(standin.SimulatorConfig{
 			ProjectID: "p", Subscriptions: standin.Topology(queues),
-			Client: &http.Client{Transport: inProcess(func(out http.ResponseWriter, r *http.Request) { w.ServeHTTP(out, r) })},
+			Transport: inProcess(func(out http.ResponseWriter, r *http.Request) { w.ServeHTTP(out, r) }),
 		})
-		require.NoError(t, err)
 		simulator.PushTo("http://worker")
 		c.Publisher = simulator
 	})

@@ -2,6 +2,7 @@ package boltstore
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -149,33 +150,21 @@ const newVersion = -1
 func put(tx *bbolt.Tx, changes []change) ([]store.Version, error) {
 	after := make([]store.Version, len(changes))
 	for i, to := range changes {
-		if to.after.version == to.before.version {
-			after[i] = to.before.version
+		if after[i] = to.after.version; to.after.version == to.before.version {
 			continue
 		}
-		var err error
-		if after[i], err = write(tx, to); err == nil {
-			err = note(tx, to)
+		bucket, err := tx.CreateBucketIfNotExists([]byte(to.key.Collection))
+		if err == nil && after[i] == 0 {
+			err = bucket.Delete([]byte(to.key.ID))
+		} else if err == nil {
+			var next uint64
+			next, err = tx.Bucket(versions).NextSequence()
+			after[i] = store.Version(next) //nolint:gosec // a count of writes
+			err = cmp.Or(err, bucket.Put([]byte(to.key.ID), stored{after[i], to.after.body}.data()))
 		}
-		if err != nil {
+		if err = cmp.Or(err, note(tx, to)); err != nil {
 			return nil, fmt.Errorf("commit %s: %w", to.key, err)
 		}
 	}
 	return after, nil
-}
-
-func write(tx *bbolt.Tx, to change) (store.Version, error) {
-	if to.after.version == 0 {
-		return 0, tx.Bucket([]byte(to.key.Collection)).Delete([]byte(to.key.ID))
-	}
-	bucket, err := tx.CreateBucketIfNotExists([]byte(to.key.Collection))
-	if err != nil {
-		return 0, err
-	}
-	version, err := tx.Bucket(versions).NextSequence()
-	if err != nil {
-		return 0, err
-	}
-	to.after.version = store.Version(version) //nolint:gosec // a count of writes
-	return to.after.version, bucket.Put([]byte(to.key.ID), to.after.data())
 }

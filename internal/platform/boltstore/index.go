@@ -85,8 +85,6 @@ func appendSpelled(to []byte, value any) (key []byte, ok bool) {
 	}
 }
 
-const timeBytes = 8
-
 // appendTime appends a time in microseconds, so that the bytes have the order of the times.
 func appendTime(to []byte, at time.Time) []byte {
 	return binary.BigEndian.AppendUint64(to, uint64(at.UnixMicro())^(1<<63))

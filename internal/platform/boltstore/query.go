@@ -2,12 +2,13 @@ package boltstore
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"maps"
 	"slices"
+	"time"
 
 	"go.etcd.io/bbolt"
 
@@ -25,25 +26,21 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
 		var page store.Page
 		missing := false
 		err := s.db.View(func(tx *bbolt.Tx) (err error) {
-			l := &look{Query: q, documents: tx.Bucket([]byte(q.Collection))}
-			defer func() { s.looked.Add(l.looked) }()
-			keys := l.documents
-			if len(needed.Equal) > 0 || needed.List != "" || needed.Time != "" {
+			documents := tx.Bucket([]byte(q.Collection))
+			keys := documents
+			if !needed.ofIDs() {
 				keys = tx.Bucket(indexes).Bucket(needed.name(q.Collection))
 				missing = keys == nil || keys.Sequence() != whole
-				if !missing {
-					err = l.note(tx.Bucket(changed).Cursor(), needed)
-				}
 			}
-			if missing || err != nil || l.documents == nil {
-				return err
+			if !missing && documents != nil {
+				page, err = s.look(tx, q, needed, keys.Cursor())
 			}
-			return l.through(keys.Cursor(), &page)
+			return err
 		})
-		if err != nil {
+		switch {
+		case err != nil:
 			return store.Page{}, fmt.Errorf("query %s: %w", q.Collection, err)
-		}
-		if !missing {
+		case !missing:
 			return page, nil
 		}
 		if err := s.makeIndex(ctx, q.Collection, needed); err != nil {
@@ -57,82 +54,72 @@ func indexFor(q store.Query) index {
 	x := index{Equal: slices.Sorted(maps.Keys(q.Equal))}
 	for x.List = range q.Contains { // one at most
 	}
-	switch {
-	case q.Due != nil:
-		x.Time = q.Due.Field
-	case q.Newest != nil:
-		x.Time = q.Newest.Field
+	if of := q.ByTime(); of != nil {
+		x.Time = of.Field
 	}
 	return x
 }
 
-type look struct {
-	store.Query
-
-	documents *bbolt.Bucket
-	looked    int64
-	// changed are the ids of the documents that the index has otherwise, and fresh are the keys that they have now.
-	changed map[string]bool
-	fresh   [][]byte
-}
-
-// note reads the documents that have changed since the index caught up.
-func (l *look) note(cursor *bbolt.Cursor, x index) error {
-	l.changed = map[string]bool{}
-	begins := []byte(l.Collection + "/")
-	for key, _ := cursor.Seek(begins); bytes.HasPrefix(key, begins); key, _ = cursor.Next() {
-		id := string(key[len(begins):])
-		fields, err := parse(l.documents.Get([]byte(id))).fields()
-		if err != nil {
-			return err
-		}
-		l.changed[id], l.fresh = true, append(l.fresh, x.keys(id, fields)...)
-	}
-	return nil
-}
+// ofIDs: the documents themselves are it.
+func (x index) ofIDs() bool { return len(x.Equal) == 0 && x.List == "" && x.Time == "" }
 
 // end is above what may follow in a key: no id and no time begins with this byte.
-const end = 0xff
+const end = "\xff"
 
-func (l *look) within() (from, to []byte, id int) {
+// within is where the keys of a query are, the second bound excluded, and where in each its id begins.
+func within(q store.Query) (from, to []byte, id int) {
 	var begins []byte
-	for _, name := range slices.Sorted(maps.Keys(l.Equal)) {
-		begins, _ = appendSpelled(begins, l.Equal[name]) // CheckQuery has refused others
+	for _, name := range slices.Sorted(maps.Keys(q.Equal)) {
+		begins, _ = appendSpelled(begins, q.Equal[name]) // CheckQuery has refused others
 	}
-	for _, text := range l.Contains {
+	for _, text := range q.Contains {
 		begins, _ = appendSpelled(begins, text)
 	}
-	with := func(more ...byte) []byte { return append(slices.Clone(begins), more...) }
+	place := func(at time.Time, id string) []byte {
+		key := slices.Clone(begins)
+		if q.ByTime() != nil {
+			key = appendTime(key, at)
+		}
+		return append(key, id...)
+	}
+	of := cmp.Or(q.ByTime(), &store.Newest{})
+	from, to = place(of.Since, q.IDPrefix), place(of.Until, q.IDPrefix+end)
 	switch {
-	case l.Due != nil:
-		if from = begins; !l.After.IsZero() {
-			from = with(append(append(appendTime(nil, l.After.At), l.After.ID...), 0)...) // no id has this byte
-		}
-		return from, with(append(appendTime(nil, l.Due.Until), end)...), len(begins) + timeBytes
-	case l.Newest != nil:
-		to = with(end)
-		if !l.Newest.Until.IsZero() {
-			to = with(appendTime(nil, l.Newest.Until)...)
-		}
-		if !l.After.IsZero() {
-			to = slices.MinFunc([][]byte{to, with(append(appendTime(nil, l.After.At), l.After.ID...)...)}, bytes.Compare)
-		}
-		return with(appendTime(nil, l.Newest.Since)...), to, len(begins) + timeBytes
+	case q.Newest != nil && of.Until.IsZero():
+		to = append(slices.Clone(begins), end...)
+	case q.Newest != nil:
+		to = place(of.Until, "")
 	}
-	from = with([]byte(l.IDPrefix)...)
-	if !l.After.IsZero() {
-		from = slices.MaxFunc([][]byte{from, with(append([]byte(l.After.ID), 0)...)}, bytes.Compare) // no id has this byte
+	switch after := place(q.After.At, q.After.ID); {
+	case q.After.IsZero():
+	case q.Newest != nil:
+		to = slices.MinFunc([][]byte{to, after}, bytes.Compare)
+	default:
+		from = slices.MaxFunc([][]byte{from, append(after, 0)}, bytes.Compare) // no id has this byte
 	}
-	return from, append(with([]byte(l.IDPrefix)...), end), len(begins)
+	return from, to, len(place(time.Time{}, ""))
 }
 
-// ids yields the ids that answer the query, of an index and of what has changed since: those of the newest from the
-// last to the first.
-func (l *look) ids(cursor *bbolt.Cursor) iter.Seq[[]byte] {
-	from, to, id := l.within()
+// look answers a query by the keys of its index, and by those of the documents that have changed since it caught up.
+func (s *Store) look(tx *bbolt.Tx, q store.Query, x index, cursor *bbolt.Cursor) (page store.Page, err error) {
+	documents, changedIDs := tx.Bucket([]byte(q.Collection)), map[string]bool{}
+	var fresh, keys [][]byte
+	noted, begins := tx.Bucket(changed).Cursor(), []byte(q.Collection+"/")
+	for key, _ := noted.Seek(begins); !x.ofIDs() && bytes.HasPrefix(key, begins); key, _ = noted.Next() {
+		id := string(key[len(begins):])
+		fields, err := parse(documents.Get([]byte(id))).fields()
+		if err != nil {
+			return page, err
+		}
+		changedIDs[id], fresh = true, append(fresh, x.keys(id, fields)...)
+	}
+	from, to, id := within(q)
+	outside := func(key []byte) bool {
+		return key == nil || bytes.Compare(key, from) < 0 || bytes.Compare(key, to) >= 0
+	}
 	compare, next := bytes.Compare, cursor.Next
 	key, _ := cursor.Seek(from)
-	if l.Newest != nil {
+	if q.Newest != nil { // from the last to the first
 		compare, next = func(a, b []byte) int { return bytes.Compare(b, a) }, cursor.Prev
 		if key, _ = cursor.Seek(to); key == nil {
 			key, _ = cursor.Last()
@@ -140,57 +127,40 @@ func (l *look) ids(cursor *bbolt.Cursor) iter.Seq[[]byte] {
 			key, _ = cursor.Prev()
 		}
 	}
-	outside := func(key []byte) bool { return bytes.Compare(key, from) < 0 || bytes.Compare(key, to) >= 0 }
-	fresh := slices.SortedFunc(slices.Values(slices.DeleteFunc(l.fresh, outside)), compare)
+	n := 0
+	for ; !outside(key) && n <= q.Limit; key, _ = next() {
+		s.looked.Add(1)
+		if changedIDs[string(key[id:])] {
+			continue
+		}
+		if n++; !q.Count { // a count may be of all
+			keys = append(keys, key)
+		}
+	}
+	fresh = slices.DeleteFunc(fresh, outside)
+	slices.SortFunc(fresh, compare)
 	fresh = slices.CompactFunc(fresh, bytes.Equal) // a list may have a text twice
-	return func(yield func(id []byte) bool) {
-		for more := true; more; {
-			for key != nil && !outside(key) && l.changed[string(key[id:])] {
-				key, _ = next()
-			}
-			one := key
-			switch there := key != nil && !outside(key); {
-			case len(fresh) > 0 && (!there || compare(fresh[0], key) < 0):
-				one, fresh = fresh[0], fresh[1:]
-			case there:
-				key, _ = next()
-			default:
-				return
-			}
-			more = yield(one[id:])
-		}
+	if n += len(fresh); q.Count {
+		return store.Page{Count: int64(min(n, q.Limit))}, nil
 	}
-}
-
-func (l *look) through(cursor *bbolt.Cursor, page *store.Page) error {
-	for id := range l.ids(cursor) {
-		l.looked++
-		if len(page.Documents) == l.Limit { // there is more behind a page by ids
-			page.Next.ID = page.Documents[l.Limit-1].Key.ID
-			return nil
+	keys = append(keys, fresh...)
+	slices.SortFunc(keys, compare)
+	for _, key := range keys[:min(n, q.Limit)] {
+		s.looked.Add(1)
+		doc := parse(documents.Get(key[id:]))
+		fields, err := doc.fields()
+		if doc.version == 0 {
+			err = errors.New("boltstore: an index has a document that is not there")
 		}
-		if l.Count {
-			page.Count++
-		} else if err := l.take(page, id); err != nil {
-			return err
+		if err != nil {
+			return page, err
 		}
-		full := page.Count == int64(l.Limit) || len(page.Documents) == l.Limit
-		if full && (l.Count || l.Due != nil || l.Newest != nil) {
-			return nil
-		}
+		page.Documents = append(page.Documents, store.Document{
+			Key: store.Key{Collection: q.Collection, ID: string(key[id:])}, Fields: fields, Version: doc.version,
+		})
 	}
-	return nil
-}
-
-func (l *look) take(page *store.Page, id []byte) error {
-	l.looked++
-	doc := parse(l.documents.Get(id))
-	fields, err := doc.fields()
-	if doc.version == 0 {
-		err = errors.New("boltstore: an index has a document that is not there")
+	if n > q.Limit && q.ByTime() == nil {
+		page.Next.ID = page.Documents[q.Limit-1].Key.ID
 	}
-	page.Documents = append(page.Documents, store.Document{
-		Key: store.Key{Collection: l.Collection, ID: string(id)}, Fields: fields, Version: doc.version,
-	})
-	return err
+	return page, nil
 }

@@ -14,8 +14,6 @@ import (
 	"billhook/internal/platform/serve"
 )
 
-type indexed struct{ path, id string }
-
 // held is a document as the index has it. Without a source it is deleted.
 type held struct {
 	version int64
@@ -148,14 +146,12 @@ func (r *Receiver) index(one row) (outcome string) {
 		r.deliveries = append(r.deliveries, one.delivery)
 	}()
 	mode, deletes := r.next(one.delivery.EventID), one.delivery.Action == "delete"
-	known := indexed{one.delivery.Path, one.delivery.EventID}
+	known := delivered{one.delivery.Path, one.delivery.EventID}
 	document, there := r.documents[known]
 	switch {
-	case mode == Fail:
-		return Failed
-	case mode == Hang:
-		return Hung
-	case mode == Refuse, strings.HasPrefix(known.id[strings.LastIndexByte(known.id, '~')+1:], refused), !deletes && !mapped(one.source):
+	case outcomes[mode] != "":
+		return outcomes[mode]
+	case strings.HasPrefix(known.key[strings.LastIndexByte(known.key, '~')+1:], refused), !deletes && !mapped(one.source):
 		return Refused
 	case one.version > 0 && document.version >= one.version:
 		return Stale

@@ -36,6 +36,8 @@ type Order struct {
 	Status string `json:"status"`
 	// Times is how often it was carried out: more than once only where it was forgotten.
 	Times int `json:"times"`
+
+	forgotten bool // its key is
 }
 
 // Gateway stands in for a payment gateway. It carries out one order per Idempotency-Key, and refuses another order under
@@ -45,12 +47,8 @@ type Order struct {
 // address. It is safe for concurrent use.
 type Gateway struct {
 	*service
-	// orders in the order of their arrival, and by the key that is still known.
-	orders []*Order
-	keys   map[orderKey]*Order
+	orders []Order // in the order of their arrival
 }
-
-type orderKey struct{ path, key string }
 
 var _ http.Handler = (*Gateway)(nil)
 
@@ -60,7 +58,7 @@ func NewGateway(config ServiceConfig) (*Gateway, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &Gateway{service: shared, keys: map[orderKey]*Order{}}
+	g := &Gateway{service: shared}
 	for _, path := range []string{PaymentsPath, RefundsPath} {
 		g.mux.HandleFunc("POST "+path, g.take)
 		g.mux.HandleFunc("GET "+path+"/{id}", g.asked(path, g.known))
@@ -72,42 +70,32 @@ func NewGateway(config ServiceConfig) (*Gateway, error) {
 	return g, nil
 }
 
-// Before serves the gateway's own paths, and leaves all others to next.
+// Before has the gateway leave all paths but its own to next.
 func (g *Gateway) Before(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if _, pattern := g.mux.Handler(r); pattern != "" {
-			g.mux.ServeHTTP(w, r)
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
+	g.mux.Handle("/", next)
+	return g
 }
 
 // Orders are those that the gateway has decided on, in the order of their arrival.
 func (g *Gateway) Orders() []Order {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	all := []Order{}
-	for _, o := range g.orders {
-		all = append(all, *o)
-	}
-	return all
+	return append([]Order{}, g.orders...)
 }
 
 // CarriedOut is how often the orders of an event were carried out.
-func (g *Gateway) CarriedOut(eventID string) (times int) {
-	for _, o := range g.Orders() {
-		if o.EventID == eventID {
-			times += o.Times
-		}
-	}
-	return times
+func (g *Gateway) CarriedOut(eventID string) int {
+	return g.times(func(o Order) bool { return o.EventID == eventID })
 }
 
 // Refunded is how often a payment was refunded, under whatever keys.
-func (g *Gateway) Refunded(payment string) (times int) {
+func (g *Gateway) Refunded(payment string) int {
+	return g.times(func(o Order) bool { return o.Path == RefundsPath && o.PaymentID == payment })
+}
+
+func (g *Gateway) times(of func(Order) bool) (times int) {
 	for _, o := range g.Orders() {
-		if o.Path == RefundsPath && o.PaymentID == payment {
+		if of(o) {
 			times += o.Times
 		}
 	}
@@ -146,7 +134,7 @@ func (o Order) answer() map[string]string {
 func (g *Gateway) decide(o Order) (Order, Mode) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	mode, key := g.next(o.PaymentID, o.SubscriptionID), orderKey{o.Path, o.Key}
+	mode := g.next(o.PaymentID, o.SubscriptionID)
 	if mode == Refuse || mode == Fail || mode == Hang {
 		return Order{}, mode
 	}
@@ -154,17 +142,15 @@ func (g *Gateway) decide(o Order) (Order, Mode) {
 		sum := sha256.Sum256([]byte(o.Key))
 		o.PaymentID = "pay-" + hex.EncodeToString(sum[:8])
 	}
-	known := g.keys[key]
-	if known != nil {
+	known := g.order(o.Path, o.Key)
+	if known != nil && !known.forgotten {
 		if o.Status, o.Times = known.Status, known.Times; o != *known {
 			return Order{}, reused
 		}
 	} else {
-		if i := slices.IndexFunc(g.orders, func(had *Order) bool { return had.Path == key.path && had.Key == key.key }); i >= 0 {
-			known = g.orders[i] // its key was forgotten
-		} else {
-			known = &o
-			g.orders = append(g.orders, known)
+		if known == nil {
+			g.orders = append(g.orders, o)
+			known = &g.orders[len(g.orders)-1]
 		}
 		known.Status = "succeeded"
 		if mode == Decline {
@@ -172,16 +158,21 @@ func (g *Gateway) decide(o Order) (Order, Mode) {
 		} else {
 			known.Times++
 		}
-		g.keys[key] = known
 	}
-	if mode == Forget {
-		delete(g.keys, key)
-	}
+	known.forgotten = mode == Forget
 	return *known, mode
 }
 
-func (g *Gateway) known(path, id string) any {
-	if o := g.keys[orderKey{path, id}]; o != nil {
+// order is the one of a key; nil: there is none.
+func (g *Gateway) order(path, key string) *Order {
+	if i := slices.IndexFunc(g.orders, func(o Order) bool { return o.Path == path && o.Key == key }); i >= 0 {
+		return &g.orders[i]
+	}
+	return nil
+}
+
+func (g *Gateway) known(path, key string) any {
+	if o := g.order(path, key); o != nil && !o.forgotten {
 		return o.answer()
 	}
 	return nil

@@ -21,9 +21,10 @@ func (s *Simulator) ack(sub *subscription, l *lane) {
 	s.remove(sub, l)
 }
 
-func (s *Simulator) nack(sub *subscription, l *lane, p push) {
+// nack takes the pauses that there were when the push began.
+func (s *Simulator) nack(sub *subscription, l *lane, pauses int) {
 	sub.window = max(sub.window/2, 1)
-	if p.pauses == sub.pauses {
+	if pauses == sub.pauses {
 		sub.pauses++
 		sub.pushBackoff = min(max(sub.pushBackoff*2, minPushBackoff), maxPushBackoff)
 		sub.pausedUntil = time.Now().Add(sub.pushBackoff)
@@ -33,20 +34,17 @@ func (s *Simulator) nack(sub *subscription, l *lane, p push) {
 		return
 	}
 	s.after(sub.retryAfter(l.queue[0].Failures), func() {
-		s.proceed(sub, l)
+		sub.ready = append(sub.ready, l)
 		s.dispatch(sub)
 	})
 }
 
 func (sub *subscription) retryAfter(failures int) time.Duration {
-	wait := sub.MinimumBackoff
+	wait, longest := sub.MinimumBackoff, max(sub.MinimumBackoff, sub.MaximumBackoff)
 	for range failures - 1 {
-		if wait >= sub.MaximumBackoff {
-			break
-		}
-		wait = max(2*wait, firstStep)
+		wait = min(max(2*wait, firstStep), longest)
 	}
-	return min(wait, max(sub.MinimumBackoff, sub.MaximumBackoff))
+	return wait
 }
 
 // after calls f with the lock held when d has passed, unless the simulator is closed by then.

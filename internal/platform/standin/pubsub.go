@@ -20,7 +20,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
@@ -32,6 +31,7 @@ import (
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/contract/routing"
+	"billhook/internal/platform/cache"
 	"billhook/internal/platform/gcp/pubsub"
 )
 
@@ -44,14 +44,10 @@ type Broker struct {
 
 // NewBroker starts a broker.
 func NewBroker(config SimulatorConfig) (*Broker, error) {
-	simulator, err := NewSimulator(config)
-	if err != nil {
-		return nil, err
-	}
-	b := &Broker{Simulator: simulator}
+	b := &Broker{Simulator: NewSimulator(config)}
 	b.server = pstest.NewServerWithAddress("127.0.0.1:0", pstest.ServerReactorOption{FuncName: "Publish", Reactor: b})
 	// A client that looks up a topic finds it.
-	for _, id := range slices.Sorted(maps.Keys(simulator.topics)) {
+	for _, id := range slices.Sorted(maps.Keys(b.topics)) {
 		topic := &pubsubpb.Topic{Name: "projects/" + config.ProjectID + "/topics/" + id}
 		if _, err := b.server.GServer.CreateTopic(context.Background(), topic); err != nil {
 			return nil, errors.Join(fmt.Errorf("standin: topic %s: %w", id, err), b.Close())
@@ -76,65 +72,73 @@ func (b *Broker) React(request any) (handled bool, answer any, err error) {
 	if !ok {
 		return false, nil, nil
 	}
-	none := &pubsubpb.PublishResponse{}
-	topic, ok := strings.CutPrefix(publish.GetTopic(), "projects/"+b.config.ProjectID+"/topics/")
-	if !ok {
-		return true, none, status.Error(codes.NotFound, "no such topic in this project")
-	}
 	messages := make([]contract.Message, len(publish.GetMessages()))
 	for n, m := range publish.GetMessages() {
 		messages[n] = contract.Message{Data: m.GetData(), Attributes: m.GetAttributes(), OrderingKey: m.GetOrderingKey()}
 	}
+	topic := strings.TrimPrefix(publish.GetTopic(), "projects/"+b.config.ProjectID+"/topics/") // another project's is none
 	ids, err := b.publish(context.Background(), topic, messages)
+	code := codes.Unavailable
 	switch {
 	case err == nil:
 		return true, &pubsubpb.PublishResponse{MessageIds: ids}, nil
 	case errors.Is(err, ErrNoTopic):
-		return true, none, status.Error(codes.NotFound, err.Error())
+		code = codes.NotFound
 	case errors.Is(err, contract.ErrLimit):
-		return true, none, status.Error(codes.InvalidArgument, err.Error())
-	default:
-		return true, none, status.Error(codes.Unavailable, err.Error())
+		code = codes.InvalidArgument
 	}
+	return true, &pubsubpb.PublishResponse{}, status.Error(code, err.Error())
 }
 
 // pushBody is Pub/Sub's wrapped push body, with ids and times under two names each, as in production.
 type pushBody struct {
-	Message struct {
-		Attributes   map[string]string `json:"attributes,omitempty"`
-		Data         []byte            `json:"data,omitempty"`
-		MessageID    string            `json:"messageId"`
-		MessageID2   string            `json:"message_id"`
-		OrderingKey  string            `json:"orderingKey,omitempty"`
-		PublishTime  string            `json:"publishTime"`
-		PublishTime2 string            `json:"publish_time"`
-	} `json:"message"`
-	Subscription string `json:"subscription"`
+	Message      pushedMessage `json:"message"`
+	Subscription string        `json:"subscription"`
 	// DeliveryAttempt is set with a dead-letter policy only.
 	DeliveryAttempt int `json:"deliveryAttempt,omitempty"`
 }
 
-// PushBody returns the wrapped body of a push of the message. An attempt of 0 is left out.
-func (m Message) PushBody(subscription string, attempt int) ([]byte, error) {
-	body := pushBody{Subscription: subscription, DeliveryAttempt: attempt}
-	published := m.PublishTime.Format("2006-01-02T15:04:05.000Z07:00")
-	body.Message.Attributes, body.Message.Data, body.Message.OrderingKey = m.Attributes, m.Data, m.OrderingKey
-	body.Message.MessageID, body.Message.MessageID2 = m.ID, m.ID
-	body.Message.PublishTime, body.Message.PublishTime2 = published, published
-	return json.Marshal(body)
+type pushedMessage struct {
+	Attributes   map[string]string `json:"attributes,omitempty"`
+	Data         []byte            `json:"data,omitempty"`
+	MessageID    string            `json:"messageId"`
+	MessageID2   string            `json:"message_id"`
+	OrderingKey  string            `json:"orderingKey,omitempty"`
+	PublishTime  string            `json:"publishTime"`
+	PublishTime2 string            `json:"publish_time"`
 }
 
 // maxAnswerBytes is how much of an answer is read, so that its connection can be reused.
 const maxAnswerBytes = 64 << 10
 
 // send reports whether the answer acknowledges the message; without one by the ack deadline it does not.
-func (s *Simulator) send(sub *subscription, d *delivery, p push) (acked bool) {
+func (s *Simulator) send(sub *subscription, d *Message, url string) (acked bool) {
 	ctx, cancel := context.WithTimeout(s.ctx, sub.AckDeadline)
 	defer cancel()
-
-	request, err := s.request(ctx, sub, d, p)
+	published := d.PublishTime.Format("2006-01-02T15:04:05.000Z07:00")
+	body := pushBody{
+		Message:      pushedMessage{d.Attributes, d.Data, d.ID, d.ID, d.OrderingKey, published, published},
+		Subscription: "projects/" + s.config.ProjectID + "/subscriptions/" + sub.ID,
+	}
+	if sub.DeadLetterTopic != "" {
+		body.DeliveryAttempt = d.Failures + 1
+	}
+	encoded, err := json.Marshal(body)
 	if err != nil {
 		return false
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(encoded))
+	if err != nil {
+		return false
+	}
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("User-Agent", "CloudPubSub-Google")
+	if s.config.Token != nil {
+		token, err := s.config.Token()
+		if err != nil {
+			return false
+		}
+		request.Header.Set("Authorization", "Bearer "+token)
 	}
 	response, err := s.client.Do(request)
 	if err != nil {
@@ -149,35 +153,11 @@ func (s *Simulator) send(sub *subscription, d *delivery, p push) (acked bool) {
 	return false
 }
 
-func (s *Simulator) request(ctx context.Context, sub *subscription, d *delivery, p push) (*http.Request, error) {
-	attempt := 0
-	if sub.DeadLetterTopic != "" {
-		attempt = p.attempt
-	}
-	encoded, err := d.PushBody("projects/"+s.config.ProjectID+"/subscriptions/"+sub.ID, attempt)
-	if err != nil {
-		return nil, err
-	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url, bytes.NewReader(encoded))
-	if err != nil {
-		return nil, err
-	}
-	request.Header.Set("Content-Type", "application/json")
-	request.Header.Set("User-Agent", "CloudPubSub-Google")
-	if s.config.Token != nil {
-		token, err := s.config.Token()
-		if err != nil {
-			return nil, err
-		}
-		request.Header.Set("Authorization", "Bearer "+token)
-	}
-	return request, nil
-}
-
 // Google's tokens are valid for an hour. Each is reused for half of it.
 const (
 	tokenLife  = time.Hour
 	tokenReuse = tokenLife / 2
+	maxTokens  = 100
 )
 
 // Issuer stands in for Google's token service. It signs push tokens with a key of its own and
@@ -188,23 +168,14 @@ type Issuer struct {
 	key  *rsa.PrivateKey
 	kid  string
 	keys []byte
-
-	mu     sync.Mutex
-	tokens map[[2]string]issued
-}
-
-type issued struct {
-	token string
-	at    time.Time
+	// tokens by their audience and account.
+	tokens *cache.Cache[string]
 }
 
 var _ http.Handler = (*Issuer)(nil)
 
-// NewIssuer generates a key and returns an issuer with it. A nil now is the machine's clock.
+// NewIssuer generates a key and returns an issuer with it.
 func NewIssuer(now func() time.Time) (*Issuer, error) {
-	if now == nil {
-		now = time.Now
-	}
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
 		return nil, fmt.Errorf("standin: signing key: %w", err)
@@ -219,17 +190,19 @@ func NewIssuer(now func() time.Time) (*Issuer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("standin: key set: %w", err)
 	}
-	return &Issuer{now: now, key: key, kid: kid, keys: keys, tokens: map[[2]string]issued{}}, nil
+	return &Issuer{now: now, key: key, kid: kid, keys: keys, tokens: cache.New[string](maxTokens, now)}, nil
 }
 
 // Token returns a token for the audience and the account, with the claims of a Pub/Sub push token.
 func (i *Issuer) Token(audience, email string) (string, error) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	now, key := i.now(), [2]string{audience, email}
-	if last, ok := i.tokens[key]; ok && now.Sub(last.at) < tokenReuse {
-		return last.token, nil
-	}
+	return i.tokens.Get(context.Background(), audience+" "+email, func(context.Context) (string, time.Duration, error) {
+		token, err := i.sign(audience, email)
+		return token, tokenReuse, err
+	})
+}
+
+func (i *Issuer) sign(audience, email string) (string, error) {
+	now := i.now()
 	sum := sha256.Sum256([]byte(email))
 	subject := new(big.Int).SetBytes(sum[:8]).String() // the id of an account is a number
 	token := jwt.NewWithClaims(jwt.SigningMethodRS256, jwt.MapClaims{
@@ -242,7 +215,6 @@ func (i *Issuer) Token(audience, email string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("standin: signing a token: %w", err)
 	}
-	i.tokens[key] = issued{token: signed, at: now}
 	return signed, nil
 }
 

@@ -62,7 +62,7 @@ func verifying(t *testing.T, now func() time.Time) (*standin.Issuer, *auth.Verif
 // The whole way on the wire: Google's client publishes over gRPC, and the simulator pushes over HTTP.
 func TestARealClientsMessageArrivesWithAGenuineToken(t *testing.T) {
 	t.Parallel()
-	issuer, verifier := verifying(t, nil)
+	issuer, verifier := verifying(t, time.Now)
 	var mu sync.Mutex
 	var refused []error
 	paths := map[string]int{}

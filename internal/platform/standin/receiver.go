@@ -30,7 +30,10 @@ const (
 	Absent = "absent"
 )
 
-var answers = map[string]Mode{Failed: Fail, Refused: Refuse, Hung: Hang, Forgotten: Lose}
+var (
+	outcomes = map[Mode]string{Fail: Failed, Refuse: Refused, Hang: Hung} // of what is not applied
+	answers  = map[string]Mode{Failed: Fail, Refused: Refuse, Hung: Hang, Forgotten: Lose}
+)
 
 // PartnerPath is where a third party gets events by Standard Webhooks: the URL of an endpoint
 // that is registered for a try.
@@ -65,11 +68,12 @@ type Receiver struct {
 	*service
 	deliveries []Delivery
 	events     map[delivered]appliedEvent
-	documents  map[indexed]held
+	documents  map[delivered]held
 	// partner checks what the third party gets; none: nobody is trusted.
 	partner []*signature.Verifier
 }
 
+// delivered is what a path got under a key, or as an _id.
 type delivered struct{ path, key string }
 
 type appliedEvent struct {
@@ -85,7 +89,7 @@ func NewReceiver(config ServiceConfig) (*Receiver, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Receiver{service: shared, events: map[delivered]appliedEvent{}, documents: map[indexed]held{}}
+	r := &Receiver{service: shared, events: map[delivered]appliedEvent{}, documents: map[delivered]held{}}
 	if config.Posts == nil {
 		config.Posts = []catalog.Post{{Path: "/v1/webhooks/payment", Reconcile: "/v1/webhooks/payment/{id}"}}
 	}
@@ -136,7 +140,7 @@ func (r *Receiver) Applied(id string) int {
 		}
 	}
 	for of, document := range r.documents {
-		if of.id == id {
+		if of.key == id {
 			times += document.times
 		}
 	}
@@ -205,15 +209,11 @@ func (r *Receiver) take(d Delivery, body []byte) string {
 }
 
 func (r *Receiver) outcome(d Delivery, body [sha256.Size]byte) string {
-	mode := r.next(d.EventID)
-	for outcome, as := range answers {
-		if mode == as {
-			return outcome
-		}
-	}
-	key := delivered{d.Path, d.Key}
+	mode, key := r.next(d.EventID), delivered{d.Path, d.Key}
 	event, known := r.events[key]
 	switch {
+	case outcomes[mode] != "":
+		return outcomes[mode]
 	case !known:
 		r.events[key] = appliedEvent{id: d.EventID, body: body}
 	case event.body != body:

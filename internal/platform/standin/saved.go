@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
 	"time"
 
@@ -24,10 +23,10 @@ type Loaded struct {
 
 // logged is one line of the file: what a subscription got, has done with, or whether it is paused from then on.
 type logged struct {
-	Subscription string    `json:"subscription"`
-	Got          *delivery `json:"got,omitempty"`
-	Done         string    `json:"done,omitempty"`
-	Paused       *bool     `json:"paused,omitempty"`
+	Subscription string   `json:"subscription"`
+	Got          *Message `json:"got,omitempty"`
+	Done         string   `json:"done,omitempty"`
+	Paused       *bool    `json:"paused,omitempty"`
 }
 
 // Load loads what an earlier simulator has left at the path, if it has. From then on every change is
@@ -36,61 +35,62 @@ type logged struct {
 func (s *Simulator) Load(path string) (Loaded, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	messages, err := s.load(path)
+	loaded, err := s.load(path)
+	if err == nil {
+		err = s.rewrite(path)
+	}
+	if err == nil {
+		s.log, err = os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0o600) //nolint:gosec // the path is the caller's
+	}
 	if err != nil {
-		return Loaded{}, fmt.Errorf("standin: load: %w", err)
-	}
-	var loaded Loaded
-	for _, entry := range messages {
-		sub := s.subs[entry.Subscription]
-		if sub == nil {
-			loaded.Gone++
-			continue
-		}
-		// The next ids stay above a loaded one, also where the clock was set back.
-		if id, err := strconv.ParseInt(entry.Got.ID, 10, 64); err == nil {
-			s.nextID = max(s.nextID, id)
-		}
-		s.enqueue(sub, entry.Got)
-		if sub.Path != "" {
-			loaded.Waiting++
-		}
-	}
-	if err := s.rewrite(path); err != nil {
-		return Loaded{}, fmt.Errorf("standin: load: %w", err)
-	}
-	if s.log, err = os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0o600); err != nil { //nolint:gosec // the path is the caller's
 		return Loaded{}, fmt.Errorf("standin: load: %w", err)
 	}
 	return loaded, nil
 }
 
-// load returns the messages that were not done with. A last line that was cut off was not confirmed.
-func (s *Simulator) load(path string) (messages []logged, err error) {
+// load enqueues the messages that were not done with. A last line that was cut off was not confirmed.
+func (s *Simulator) load(path string) (loaded Loaded, err error) {
 	data, err := os.ReadFile(path) //nolint:gosec // the path is the caller's
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, err
+		return loaded, err
 	}
-	type copied struct{ subscription, id string }
-	done := map[copied]bool{}
+	var messages []logged
+	done := map[logged]bool{}
 	for line := range bytes.Lines(data) {
 		if !bytes.HasSuffix(line, []byte{'\n'}) {
 			break
 		}
 		var entry logged
 		if err := json.Unmarshal(line, &entry); err != nil {
-			return nil, boltstore.Damaged(path)
+			return loaded, boltstore.Damaged(path)
 		}
 		switch sub := s.subs[entry.Subscription]; {
 		case entry.Got != nil:
 			messages = append(messages, entry)
 		case entry.Paused == nil:
-			done[copied{entry.Subscription, entry.Done}] = true
+			done[entry] = true
 		case sub != nil:
 			sub.paused = *entry.Paused
 		}
 	}
-	return slices.DeleteFunc(messages, func(m logged) bool { return done[copied{m.Subscription, m.Got.ID}] }), nil
+	for _, entry := range messages {
+		sub := s.subs[entry.Subscription]
+		switch {
+		case done[logged{Subscription: entry.Subscription, Done: entry.Got.ID}]:
+			continue
+		case sub == nil:
+			loaded.Gone++
+			continue
+		case sub.Path != "":
+			loaded.Waiting++
+		}
+		// The next ids stay above a loaded one, also where the clock was set back.
+		if id, err := strconv.ParseInt(entry.Got.ID, 10, 64); err == nil {
+			s.nextID = max(s.nextID, id)
+		}
+		s.enqueue(sub, entry.Got)
+	}
+	return loaded, nil
 }
 
 func (s *Simulator) note(entry logged) {

@@ -250,13 +250,11 @@ func (s *service) instead(w http.ResponseWriter, r *http.Request, mode Mode) boo
 		case <-r.Context().Done():
 		case <-s.ended:
 		}
-		cut()
+		fallthrough
 	case Lose:
-		cut()
+		panic(http.ErrAbortHandler) // the only way to end without an answer
 	default:
 		return false
 	}
 	return true
 }
-
-func cut() { panic(http.ErrAbortHandler) } // the only way to end without one

@@ -34,8 +34,8 @@ type SimulatorConfig struct {
 	Subscriptions []Subscription
 	// Token makes the bearer token of a push; nil: no token.
 	Token func() (string, error)
-	// Client sends the pushes; nil: the simulator's own. Redirects are never followed: Pub/Sub treats them as failures.
-	Client *http.Client
+	// Transport sends the pushes; nil: the simulator's own.
+	Transport http.RoundTripper
 }
 
 // Message is a message in a subscription.
@@ -44,6 +44,7 @@ type Message struct {
 	// ID is a number. It is unique also across restarts.
 	ID          string
 	PublishTime time.Time
+	Failures    int `json:",omitempty"` // nacks and missed deadlines
 }
 
 // Simulator is the subscription side of Pub/Sub. It pushes as production documents it. It is safe for concurrent use.
@@ -69,7 +70,7 @@ type subscription struct {
 	Subscription
 	lanes   map[string]*lane // by ordering key
 	ready   []*lane          // their first messages may be pushed
-	waiting map[*delivery]bool
+	waiting map[*Message]bool
 
 	// paused: it has no endpoint for now, and keeps what is published.
 	paused bool
@@ -86,68 +87,29 @@ type subscription struct {
 // lane is the messages of one ordering key, delivered one after the other, or a single message without one.
 type lane struct {
 	key   string
-	queue []*delivery
-	// busy: the first message is being pushed, waits for its next attempt, or is in ready.
-	busy bool
+	queue []*Message // the first one is being pushed, waits for its next attempt, or is in ready
 }
 
-type delivery struct {
-	Message
-	Failures int `json:",omitempty"` // nacks and missed deadlines
-}
-
-// NewSimulator returns a running simulator, or all mistakes of its configuration.
-func NewSimulator(config SimulatorConfig) (*Simulator, error) {
+// NewSimulator returns a running simulator. The catalog has checked its subscriptions.
+func NewSimulator(config SimulatorConfig) *Simulator {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost = 100 // enough for a window
-	client := &http.Client{Transport: transport}
-	if config.Client != nil {
-		copied := *config.Client
-		client = &copied
+	client := &http.Client{
+		Transport:     cmp.Or[http.RoundTripper](config.Transport, transport),
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // a failure to Pub/Sub
 	}
-	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	s := &Simulator{
 		config: config, client: client, nextID: time.Now().UnixMicro(), topics: map[string][]*subscription{}, subs: map[string]*subscription{},
 	}
-	var errs []error
-	for _, sub := range config.Subscriptions {
-		if err := s.add(sub); err != nil {
-			errs = append(errs, fmt.Errorf("standin: subscription %s: %w", sub.ID, err))
-		}
-	}
-	for _, topic := range config.Topics { // a topic may have no subscription
-		s.topics[topic] = append(s.topics[topic], nil...)
-	}
-	for _, sub := range config.Subscriptions {
-		if _, ok := s.topics[sub.DeadLetterTopic]; sub.DeadLetterTopic != "" && !ok {
-			errs = append(errs, fmt.Errorf("standin: subscription %s: dead-letter topic %s: %w", sub.ID,
-				sub.DeadLetterTopic, ErrNoTopic))
-		}
-	}
-	if len(errs) > 0 {
-		return nil, errors.Join(errs...)
-	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	return s, nil
-}
-
-func (s *Simulator) add(config Subscription) error {
-	switch {
-	case config.ID == "" || config.Topic == "":
-		return errors.New("no id or no topic")
-	case s.subs[config.ID] != nil:
-		return errors.New("declared twice")
-	case config.Path != "" && config.AckDeadline <= 0:
-		return errors.New("no ack deadline")
-	case config.DeadLetterTopic == config.Topic:
-		return errors.New("its own topic takes its dead letters")
-	case config.DeadLetterTopic != "" && config.MaxDeliveryAttempts < 1:
-		return errors.New("a dead-letter policy without attempts")
+	for _, topic := range config.Topics {
+		s.topics[topic] = nil
 	}
-	sub := &subscription{Subscription: config, lanes: map[string]*lane{}, waiting: map[*delivery]bool{}, window: startWindow}
-	s.subs[config.ID] = sub
-	s.topics[config.Topic] = append(s.topics[config.Topic], sub)
-	return nil
+	for _, of := range config.Subscriptions {
+		sub := &subscription{Subscription: of, lanes: map[string]*lane{}, waiting: map[*Message]bool{}, window: startWindow}
+		s.subs[of.ID], s.topics[of.Topic] = sub, append(s.topics[of.Topic], sub)
+	}
+	return s
 }
 
 // Publish adds the message to each subscription of the topic whose filter matches, and returns its id. The error is
@@ -197,14 +159,14 @@ func (s *Simulator) take(topic string, m contract.Message) string {
 		if !sub.Filter.Match(message.Attributes) {
 			continue
 		}
-		d := &delivery{Message: message}
-		s.note(logged{Subscription: sub.ID, Got: d})
-		s.enqueue(sub, d)
+		own := message
+		s.note(logged{Subscription: sub.ID, Got: &own})
+		s.enqueue(sub, &own)
 	}
 	return message.ID
 }
 
-func (s *Simulator) enqueue(sub *subscription, d *delivery) {
+func (s *Simulator) enqueue(sub *subscription, d *Message) {
 	sub.waiting[d] = true
 	if sub.Path == "" {
 		return // it is held
@@ -216,16 +178,10 @@ func (s *Simulator) enqueue(sub *subscription, d *delivery) {
 			sub.lanes[d.OrderingKey] = l
 		}
 	}
-	l.queue = append(l.queue, d)
-	if !l.busy {
-		s.makeReady(sub, l)
+	if l.queue = append(l.queue, d); len(l.queue) == 1 {
+		sub.ready = append(sub.ready, l)
 	}
 	s.dispatch(sub)
-}
-
-func (s *Simulator) makeReady(sub *subscription, l *lane) {
-	l.busy = true
-	sub.ready = append(sub.ready, l)
 }
 
 func (s *Simulator) dispatch(sub *subscription) {
@@ -240,19 +196,13 @@ func (s *Simulator) dispatch(sub *subscription) {
 		}
 		sub.outstanding++
 		s.pushes.Add(1)
-		go s.push(sub, l, first, push{url: s.baseURL + sub.Path, attempt: first.Failures + 1, pauses: sub.pauses})
+		go s.push(sub, l, first, s.baseURL+sub.Path, sub.pauses)
 	}
 }
 
-type push struct {
-	url     string
-	attempt int
-	pauses  int // value of subscription.pauses at the start
-}
-
-func (s *Simulator) push(sub *subscription, l *lane, d *delivery, p push) {
+func (s *Simulator) push(sub *subscription, l *lane, d *Message, url string, pauses int) {
 	defer s.pushes.Done()
-	acked := s.send(sub, d, p)
+	acked := s.send(sub, d, url)
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -263,7 +213,7 @@ func (s *Simulator) push(sub *subscription, l *lane, d *delivery, p push) {
 	if acked {
 		s.ack(sub, l)
 	} else {
-		s.nack(sub, l, p)
+		s.nack(sub, l, pauses)
 	}
 	s.dispatch(sub)
 }
@@ -274,7 +224,7 @@ func (s *Simulator) fail(sub *subscription, l *lane) (forwarded bool) {
 	if sub.DeadLetterTopic == "" || d.Failures < sub.MaxDeliveryAttempts {
 		return false
 	}
-	message := d.Message.Message
+	message := d.Message
 	message.Attributes = map[string]string{}
 	maps.Copy(message.Attributes, d.Attributes)
 	maps.Copy(message.Attributes, map[string]string{
@@ -293,15 +243,9 @@ func (s *Simulator) remove(sub *subscription, l *lane) {
 	s.note(logged{Subscription: sub.ID, Done: l.queue[0].ID})
 	delete(sub.waiting, l.queue[0])
 	l.queue = l.queue[1:]
-	s.proceed(sub, l)
-}
-
-func (s *Simulator) proceed(sub *subscription, l *lane) {
-	l.busy = false
-	switch {
-	case len(l.queue) > 0:
-		s.makeReady(sub, l)
-	case l.key != "":
+	if len(l.queue) > 0 {
+		sub.ready = append(sub.ready, l)
+	} else {
 		delete(sub.lanes, l.key)
 	}
 }
@@ -330,14 +274,14 @@ func (s *Simulator) Held(subscription string) []Message {
 			delete(sub.waiting, d)
 			continue
 		}
-		held = append(held, d.Message)
+		held = append(held, *d)
 	}
 	return held
 }
 
 // inOrder are the messages that are not acknowledged, in the order of publishing: ids rise.
-func (sub *subscription) inOrder() []*delivery {
-	return slices.SortedFunc(maps.Keys(sub.waiting), func(a, b *delivery) int {
+func (sub *subscription) inOrder() []*Message {
+	return slices.SortedFunc(maps.Keys(sub.waiting), func(a, b *Message) int {
 		return cmp.Or(len(a.ID)-len(b.ID), cmp.Compare(a.ID, b.ID))
 	})
 }

@@ -130,11 +130,10 @@ type bench struct {
 func newBench(tb testing.TB, answer func(received) int, config standin.SimulatorConfig) *bench {
 	tb.Helper()
 	s := &bench{t: tb, worker: &worker{began: time.Now(), answer: answer}}
-	config.ProjectID, config.Client = "demo-project", &http.Client{Transport: s.worker}
-	simulator := filetest.Must(standin.NewSimulator(config))(tb)
-	s.Simulator = simulator
+	config.ProjectID, config.Transport = "demo-project", s.worker
+	s.Simulator = standin.NewSimulator(config)
 	s.PushTo("http://worker.test")
-	tb.Cleanup(func() { require.NoError(tb, simulator.Close()) })
+	tb.Cleanup(func() { require.NoError(tb, s.Simulator.Close()) })
 	return s
 }
 
@@ -386,23 +385,6 @@ func TestOrderSurvivesFailures(t *testing.T) {
 		require.Zero(r, left)
 		require.Empty(r, wrong)
 	})
-}
-
-func TestMistakesInTheTopologyAreRefused(t *testing.T) {
-	t.Parallel()
-	for name, change := range map[string]func(*standin.SimulatorConfig){
-		"no id":                                func(c *standin.SimulatorConfig) { c.Subscriptions[0].ID = "" },
-		"no topic":                             func(c *standin.SimulatorConfig) { c.Subscriptions[0].Topic = "" },
-		"no ack deadline":                      func(c *standin.SimulatorConfig) { c.Subscriptions[0].AckDeadline = 0 },
-		"one id twice":                         func(c *standin.SimulatorConfig) { c.Subscriptions = append(c.Subscriptions, c.Subscriptions[0]) },
-		"a dead-letter topic that is missing":  func(c *standin.SimulatorConfig) { c.Subscriptions = c.Subscriptions[:1] },
-		"a dead-letter policy of no attempts":  func(c *standin.SimulatorConfig) { c.Subscriptions[0].MaxDeliveryAttempts = 0 },
-		"dead letters to the topic they leave": func(c *standin.SimulatorConfig) { c.Subscriptions[0].DeadLetterTopic = "orders" },
-	} {
-		config := plain(deadLetterAfter(5))
-		change(&config)
-		require.Error(t, filetest.ErrorOf(standin.NewSimulator(config)), name)
-	}
 }
 
 func TestPublishRefusesWhatPubSubWould(t *testing.T) {

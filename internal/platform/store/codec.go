@@ -100,6 +100,14 @@ func isZero(value reflect.Value) bool {
 }
 
 func stored(value reflect.Value) any {
+	switch v := value.Addr().Interface().(type) {
+	case *time.Time:
+		return v.UTC().Truncate(time.Microsecond)
+	case *[]byte:
+		return string(*v)
+	case *map[string]any:
+		return maps.Clone(*v)
+	}
 	switch value.Kind() {
 	case reflect.String:
 		return value.String()
@@ -109,18 +117,6 @@ func stored(value reflect.Value) any {
 		return value.Bool()
 	case reflect.Pointer:
 		return stored(value.Elem())
-	default:
-	}
-	switch v := value.Addr().Interface().(type) {
-	case *time.Time:
-		return v.UTC().Truncate(time.Microsecond)
-	case *[]byte:
-		return string(*v)
-	case *map[string]any:
-		return maps.Clone(*v)
-	default:
-	}
-	switch value.Kind() {
 	case reflect.Map:
 		all, element := make(map[string]any, value.Len()), reflect.New(value.Type().Elem()).Elem()
 		for name, one := range value.Seq2() {

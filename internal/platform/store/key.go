@@ -21,10 +21,8 @@ func CheckKey(key Key) error {
 		if part == "" || len(part) > MaxIDBytes || part == "." || part == ".." {
 			return fmt.Errorf("%w: key part of %d bytes", ErrInvalid, len(part))
 		}
-		for i := range len(part) {
-			if part[i] == '/' || part[i] < 0x20 {
-				return fmt.Errorf("%w: key part with a slash or a control character", ErrInvalid)
-			}
+		if strings.ContainsFunc(part, func(r rune) bool { return r == '/' || r < 0x20 }) {
+			return fmt.Errorf("%w: key part with a slash or a control character", ErrInvalid)
 		}
 		if !isName(part) {
 			return fmt.Errorf("%w: key part that is reserved or not UTF-8", ErrInvalid)

@@ -175,14 +175,6 @@ type Query struct {
 	Limit int
 }
 
-// Due selects documents whose time field is not after Until, oldest first, ties by id. With Equal
-// it needs a composite index. It cannot be combined with IDPrefix. Most callers change or remove the
-// field of each document that they have handled, and the next query finds the rest.
-type Due struct {
-	Field string
-	Until time.Time
-}
-
 // Newest selects documents whose time field is not before Since and is before Until, newest first,
 // ties by id, the greatest first. It takes times in microseconds. A zero time is no bound. With Equal
 // it needs a composite index. It cannot be combined with IDPrefix or Due.
@@ -190,6 +182,13 @@ type Newest struct {
 	Field        string
 	Since, Until time.Time
 }
+
+// Due is as Newest, but oldest first, ties by id, and selects a time that is Until, too, which is always a bound. Most
+// callers change or remove the field of each document that they have handled, and the next query finds the rest.
+type Due Newest
+
+// ByTime is what the query selects by a time, Newest or Due; nil: it goes by ids.
+func (q Query) ByTime() *Newest { return cmp.Or(q.Newest, (*Newest)(q.Due)) }
 
 // Cursor says where a page of a list begins: behind the document of an id, and in an order by time behind what
 // its field has and its id. The zero one is the beginning of a list, and as the next page its end.
@@ -302,18 +301,14 @@ func CheckQuery(q Query) error {
 	if q.Limit < 1 || (q.Limit > MaxPage && !q.Count) {
 		return fmt.Errorf("%w: a page holds 1 to %d documents, not %d", ErrInvalid, MaxPage, q.Limit)
 	}
-	compared := []any{q.After.At}
+	compared, of := []any{q.After.At}, q.ByTime()
 	switch {
-	case q.Newest != nil && (q.IDPrefix != "" || q.Due != nil):
-		return fmt.Errorf("%w: a query for the newest has no condition on ids, and none on what is due", ErrInvalid)
-	case q.Due != nil && q.IDPrefix != "":
-		return fmt.Errorf("%w: a query for what is due has no condition on ids", ErrInvalid)
-	case len(q.Contains) > 1 || (len(q.Contains) > 0 && (q.Due != nil || q.Newest != nil)):
+	case of != nil && (q.IDPrefix != "" || q.Newest != nil && q.Due != nil):
+		return fmt.Errorf("%w: a query by a time has one, and no condition on ids", ErrInvalid)
+	case len(q.Contains) > 1 || (len(q.Contains) > 0 && of != nil):
 		return fmt.Errorf("%w: a query looks into one list at most, and into none where it goes by a time", ErrInvalid)
-	case q.Due != nil:
-		compared = append(compared, map[string]any{q.Due.Field: q.Due.Until})
-	case q.Newest != nil:
-		compared = append(compared, map[string]any{q.Newest.Field: q.Newest.Since}, q.Newest.Until)
+	case of != nil:
+		compared = append(compared, map[string]any{of.Field: of.Since}, of.Until)
 	}
 	for name, value := range q.Contains {
 		compared = append(compared, map[string]any{name: value})

@@ -60,28 +60,28 @@ type Store struct {
 // New connects to the project's database, (default) if databaseID is empty. It follows
 // FIRESTORE_EMULATOR_HOST, as Google's clients do.
 func New(ctx context.Context, projectID, databaseID string, options ...option.ClientOption) (*Store, error) {
-	if host := os.Getenv("FIRESTORE_EMULATOR_HOST"); host != "" {
-		return NewEmulated(ctx, host, projectID, databaseID, options...)
-	}
-	return connect(ctx, projectID, databaseID, false, options)
+	return connect(ctx, os.Getenv("FIRESTORE_EMULATOR_HOST"), projectID, databaseID, options)
 }
 
 // NewEmulated connects to an emulator at host:port.
 func NewEmulated(ctx context.Context, addr, projectID, databaseID string, options ...option.ClientOption) (*Store, error) {
-	return connect(ctx, projectID, databaseID, true, append([]option.ClientOption{
-		option.WithEndpoint(addr),
-		option.WithoutAuthentication(),
-		option.WithGRPCDialOption(grpc.WithTransportCredentials(insecure.NewCredentials())),
-	}, options...))
+	return connect(ctx, addr, projectID, databaseID, options)
 }
 
-func connect(ctx context.Context, projectID, databaseID string, emulator bool, options []option.ClientOption) (*Store, error) {
-	databaseID = cmp.Or(databaseID, "(default)")
+func connect(ctx context.Context, emulator, projectID, databaseID string, options []option.ClientOption) (*Store, error) {
+	if emulator != "" {
+		options = append([]option.ClientOption{
+			option.WithEndpoint(emulator),
+			option.WithoutAuthentication(),
+			option.WithGRPCDialOption(grpc.WithTransportCredentials(insecure.NewCredentials())),
+		}, options...)
+	}
 	client, err := firestore.NewClient(ctx, options...)
 	if err != nil {
 		return nil, fmt.Errorf("firestore: client: %w", err)
 	}
-	return &Store{client: client, database: "projects/" + projectID + "/databases/" + databaseID, emulator: emulator}, nil
+	database := "projects/" + projectID + "/databases/" + cmp.Or(databaseID, "(default)")
+	return &Store{client: client, database: database, emulator: emulator != ""}, nil
 }
 
 // Close closes the connection.
@@ -293,6 +293,9 @@ func (s *Store) count(ctx context.Context, q store.Query) (store.Page, error) {
 func (s *Store) structured(q store.Query) *firestorepb.StructuredQuery {
 	const name = "__name__"
 	var filters []*firestorepb.StructuredQuery_Filter
+	fieldAt := func(path string) *firestorepb.StructuredQuery_FieldReference {
+		return &firestorepb.StructuredQuery_FieldReference{FieldPath: path}
+	}
 	where := func(path string, op firestorepb.StructuredQuery_FieldFilter_Operator, value *firestorepb.Value) {
 		filters = append(filters, &firestorepb.StructuredQuery_Filter{FilterType: &firestorepb.StructuredQuery_Filter_FieldFilter{
 			FieldFilter: &firestorepb.StructuredQuery_FieldFilter{Field: fieldAt(path), Op: op, Value: value},
@@ -304,10 +307,10 @@ func (s *Store) structured(q store.Query) *firestorepb.StructuredQuery {
 		}}
 	}
 	for _, equal := range slices.Sorted(maps.Keys(q.Equal)) {
-		where(path(equal), firestorepb.StructuredQuery_FieldFilter_EQUAL, ToValue(q.Equal[equal]))
+		where(path(equal), firestorepb.StructuredQuery_FieldFilter_EQUAL, toValue(q.Equal[equal]))
 	}
 	for list, text := range q.Contains { // one at most
-		where(path(list), firestorepb.StructuredQuery_FieldFilter_ARRAY_CONTAINS, ToValue(text))
+		where(path(list), firestorepb.StructuredQuery_FieldFilter_ARRAY_CONTAINS, toValue(text))
 	}
 	if q.IDPrefix != "" {
 		where(name, firestorepb.StructuredQuery_FieldFilter_GREATER_THAN_OR_EQUAL, reference(q.IDPrefix))
@@ -316,30 +319,35 @@ func (s *Store) structured(q store.Query) *firestorepb.StructuredQuery {
 			where(name, firestorepb.StructuredQuery_FieldFilter_LESS_THAN, reference(end))
 		}
 	}
-	if !q.After.IsZero() && q.Newest == nil && q.Due == nil {
+	if !q.After.IsZero() && q.ByTime() == nil {
 		where(name, firestorepb.StructuredQuery_FieldFilter_GREATER_THAN, reference(q.After.ID))
 	}
 	query := &firestorepb.StructuredQuery{
 		From:  []*firestorepb.StructuredQuery_CollectionSelector{{CollectionId: q.Collection}},
 		Limit: wrapperspb.Int32(int32(q.Limit)), //nolint:gosec // at most MaxPage
 	}
-	// A comparison with a time matches times alone, so documents without the field are left out.
-	switch {
-	case q.Due != nil:
-		where(path(q.Due.Field), firestorepb.StructuredQuery_FieldFilter_LESS_THAN_OR_EQUAL, ToValue(q.Due.Until))
-		query.OrderBy = ordered(firestorepb.StructuredQuery_ASCENDING, path(q.Due.Field), name)
-	case q.Newest != nil:
-		where(path(q.Newest.Field), firestorepb.StructuredQuery_FieldFilter_GREATER_THAN_OR_EQUAL, ToValue(q.Newest.Since))
-		if !q.Newest.Until.IsZero() {
-			where(path(q.Newest.Field), firestorepb.StructuredQuery_FieldFilter_LESS_THAN, ToValue(q.Newest.Until))
-		}
-		query.OrderBy = ordered(firestorepb.StructuredQuery_DESCENDING, path(q.Newest.Field), name)
-	default:
-		query.OrderBy = ordered(firestorepb.StructuredQuery_ASCENDING, name)
-		query.Limit.Value++
+	order := func(path string, direction firestorepb.StructuredQuery_Direction) {
+		query.OrderBy = append(query.OrderBy, &firestorepb.StructuredQuery_Order{Field: fieldAt(path), Direction: direction})
 	}
-	if after := q.After; !after.IsZero() && (q.Due != nil || q.Newest != nil) {
-		query.StartAt = &firestorepb.Cursor{Values: []*firestorepb.Value{ToValue(after.At), reference(after.ID)}}
+	if of := q.ByTime(); of != nil {
+		// A comparison with a time matches times alone, so documents without the field are left out.
+		where(path(of.Field), firestorepb.StructuredQuery_FieldFilter_GREATER_THAN_OR_EQUAL, toValue(of.Since))
+		direction := firestorepb.StructuredQuery_DESCENDING
+		switch {
+		case q.Due != nil:
+			direction = firestorepb.StructuredQuery_ASCENDING
+			where(path(of.Field), firestorepb.StructuredQuery_FieldFilter_LESS_THAN_OR_EQUAL, toValue(of.Until))
+		case !of.Until.IsZero():
+			where(path(of.Field), firestorepb.StructuredQuery_FieldFilter_LESS_THAN, toValue(of.Until))
+		}
+		order(path(of.Field), direction)
+		order(name, direction)
+		if !q.After.IsZero() {
+			query.StartAt = &firestorepb.Cursor{Values: []*firestorepb.Value{toValue(q.After.At), reference(q.After.ID)}}
+		}
+	} else {
+		order(name, firestorepb.StructuredQuery_ASCENDING)
+		query.Limit.Value++
 	}
 	if len(filters) > 0 {
 		query.Where = &firestorepb.StructuredQuery_Filter{FilterType: &firestorepb.StructuredQuery_Filter_CompositeFilter{
@@ -349,17 +357,6 @@ func (s *Store) structured(q store.Query) *firestorepb.StructuredQuery {
 		}}
 	}
 	return query
-}
-
-func ordered(direction firestorepb.StructuredQuery_Direction, paths ...string) (orders []*firestorepb.StructuredQuery_Order) {
-	for _, path := range paths {
-		orders = append(orders, &firestorepb.StructuredQuery_Order{Field: fieldAt(path), Direction: direction})
-	}
-	return orders
-}
-
-func fieldAt(path string) *firestorepb.StructuredQuery_FieldReference {
-	return &firestorepb.StructuredQuery_FieldReference{FieldPath: path}
 }
 
 func (s *Store) name(key store.Key) string {

@@ -41,7 +41,11 @@ func (s *Store) move(ctx context.Context, writes []store.Write) ([]store.Version
 	s.moves.waiting = append(s.moves.waiting, m)
 	if !s.moves.running {
 		s.moves.running = true
-		go s.makeMoves()
+		go func() {
+			for all := s.moves.next(); len(all) > 0; all = s.moves.next() {
+				s.together(all)
+			}
+		}()
 	}
 	s.moves.mu.Unlock()
 	select {
@@ -49,13 +53,6 @@ func (s *Store) move(ctx context.Context, writes []store.Write) ([]store.Version
 		return m.versions, m.err
 	case <-ctx.Done():
 		return nil, fmt.Errorf("firestore: commit: %w", ctx.Err())
-	}
-}
-
-// makeMoves makes all that wait, until none does.
-func (s *Store) makeMoves() {
-	for all := s.moves.next(); len(all) > 0; all = s.moves.next() {
-		s.together(all)
 	}
 }
 
@@ -87,40 +84,34 @@ func (s *Store) together(all []*moving) {
 	ctx := context.WithoutCancel(all[0].ctx) // each call has its own time
 	var before map[store.Key]store.Document
 	var refused error
-	for range moveTries {
+	for tries := 1; ; tries++ {
 		found, err := s.read(ctx, movedBy(all))
-		if err == nil && refused != nil && maps.EqualFunc(before, found, func(a, b store.Document) bool { return a.Version == b.Version }) {
-			s.apart(all, refused)
-			return
-		}
 		var writes []store.Write
-		if err == nil {
-			writes, all = merged(found, all)
-		}
-		if len(all) == 0 {
-			return
-		}
 		var versions []store.Version
 		if err == nil {
+			if refused != nil && maps.EqualFunc(before, found, sameVersion) {
+				s.apart(all, refused)
+				return
+			}
+			if writes, all = merged(found, all); len(all) == 0 {
+				return
+			}
 			versions, err = s.commit(ctx, writes)
 		}
 		switch {
 		case err == nil:
 			share(all, writes, versions)
 			return
-		case errors.Is(err, store.ErrInvalid) && len(all) > 1: // one of them, or all of them are too much
+		case errors.Is(err, store.ErrInvalid): // one of them, or all of them are too much
 			s.apart(all, err)
 			return
-		case !errors.Is(err, store.ErrStale) && !errors.Is(err, store.ErrExists):
+		case tries == moveTries, !errors.Is(err, store.ErrStale) && !errors.Is(err, store.ErrExists):
 			for _, m := range all {
 				m.end(nil, err)
 			}
 			return
 		}
 		before, refused = found, err
-	}
-	for _, m := range all {
-		m.end(nil, refused)
 	}
 }
 
@@ -132,6 +123,8 @@ func (s *Store) apart(all []*moving, refused error) {
 	s.together(all[:len(all)/2])
 	s.together(all[len(all)/2:])
 }
+
+func sameVersion(a, b store.Document) bool { return a.Version == b.Version }
 
 func movedBy(all []*moving) map[store.Key]bool {
 	keys := map[store.Key]bool{}

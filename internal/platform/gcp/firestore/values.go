@@ -23,8 +23,7 @@ func path(name string) string {
 	return "`" + strings.NewReplacer("\\", "\\\\", "`", "\\`").Replace(name) + "`"
 }
 
-// ToValue is a value of a document as Firestore has it.
-func ToValue(value any) *firestorepb.Value {
+func toValue(value any) *firestorepb.Value {
 	switch v := value.(type) {
 	case string:
 		return &firestorepb.Value{ValueType: &firestorepb.Value_StringValue{StringValue: v}}
@@ -39,13 +38,13 @@ func ToValue(value any) *firestorepb.Value {
 	case map[string]any:
 		fields := make(map[string]*firestorepb.Value, len(v))
 		for name, inner := range v {
-			fields[name] = ToValue(inner)
+			fields[name] = toValue(inner)
 		}
 		return &firestorepb.Value{ValueType: &firestorepb.Value_MapValue{MapValue: &firestorepb.MapValue{Fields: fields}}}
 	case []any:
 		values := make([]*firestorepb.Value, len(v))
 		for i, inner := range v {
-			values[i] = ToValue(inner)
+			values[i] = toValue(inner)
 		}
 		return &firestorepb.Value{ValueType: &firestorepb.Value_ArrayValue{ArrayValue: &firestorepb.ArrayValue{Values: values}}}
 	default: // nil; CheckWrites refuses everything else
@@ -54,15 +53,14 @@ func ToValue(value any) *firestorepb.Value {
 }
 
 func fromProto(key store.Key, doc *firestorepb.Document) (store.Document, error) {
-	fields, err := FromFields(doc.Fields)
+	fields, err := fromFields(doc.Fields)
 	if err != nil {
 		return store.Document{}, fmt.Errorf("firestore: %s: %w", key, err)
 	}
 	return store.Document{Key: key, Fields: fields, Version: store.Version(doc.UpdateTime.AsTime().UnixNano())}, nil
 }
 
-// FromFields reads the fields of a document.
-func FromFields(values map[string]*firestorepb.Value) (map[string]any, error) {
+func fromFields(values map[string]*firestorepb.Value) (map[string]any, error) {
 	fields := make(map[string]any, len(values))
 	for name, value := range values {
 		var err error
@@ -88,7 +86,7 @@ func fromValue(value *firestorepb.Value) (any, error) {
 	case *firestorepb.Value_TimestampValue:
 		return v.TimestampValue.AsTime().UTC(), nil
 	case *firestorepb.Value_MapValue:
-		return FromFields(v.MapValue.Fields)
+		return fromFields(v.MapValue.Fields)
 	case *firestorepb.Value_ArrayValue:
 		values := make([]any, len(v.ArrayValue.Values))
 		for i, inner := range v.ArrayValue.Values {
@@ -117,7 +115,7 @@ func (s *Store) toProto(w store.Write) *firestorepb.Write {
 		}
 		return out
 	}
-	out.Operation = &firestorepb.Write_Update{Update: &firestorepb.Document{Name: s.name(w.Key), Fields: ToValue(w.Fields).GetMapValue().GetFields()}}
+	out.Operation = &firestorepb.Write_Update{Update: &firestorepb.Document{Name: s.name(w.Key), Fields: toValue(w.Fields).GetMapValue().GetFields()}}
 	switch w.Op {
 	case store.OpCreate:
 		out.CurrentDocument = &firestorepb.Precondition{ConditionType: &firestorepb.Precondition_Exists{Exists: false}}
@@ -131,7 +129,7 @@ func (s *Store) toProto(w store.Write) *firestorepb.Write {
 		for name, add := range w.Add {
 			out.UpdateTransforms = append(out.UpdateTransforms, &firestorepb.DocumentTransform_FieldTransform{
 				FieldPath:     path(name),
-				TransformType: &firestorepb.DocumentTransform_FieldTransform_Increment{Increment: ToValue(add)},
+				TransformType: &firestorepb.DocumentTransform_FieldTransform_Increment{Increment: toValue(add)},
 			})
 		}
 	case store.OpSet, store.OpDelete:

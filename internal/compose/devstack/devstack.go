@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"slices"
@@ -186,9 +185,9 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 	s.closers = append(s.closers, func() error { workerService.Close(); return nil })
 	webhookService, err := webhook.New(webhook.Config{
 		Catalog: config.Catalog, Secrets: config.Secrets, Keys: config.APIKeys, Tolerance: 5 * time.Minute, Publisher: publisherOf("webhook", publisher),
-		Customers: webhook.NewCustomers(s.Store, time.Now), Products: products.NewReader(s.Store, config.Catalog.Products, time.Now), Log: config.Log, Metrics: webhookMetrics,
+		UID: webhook.UIDs(s.Store, time.Now), Points: products.NewReader(s.Store, config.Catalog.Products, time.Now).Points, Log: config.Log, Metrics: webhookMetrics,
 		Now: time.Now, PublishTimeout: 5 * time.Second, Release: serve.BuildOf().Release(config.Catalog.Hash()),
-		Store: store, Blocks: s.Store, Dice: rand.IntN,
+		Store: store, Blocks: s.Store,
 	})
 	if err != nil {
 		return err

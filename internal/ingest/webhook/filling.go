@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -76,30 +77,26 @@ func (f *filling) fill() error {
 		f.body.Grow(f.listed[0].slot, 1)
 		return f.putAll(0)
 	}
-	elements := 0
+	elements, isElement := 0, func(v pii.Value) bool { return v.Number == f.element }
 	for _, v := range f.b.values {
-		if v.Number == f.element {
+		if isElement(v) {
 			elements++
 		}
 	}
 	f.body.Grow(f.listed[0].slot, elements)
-	i := -1
-	f.b.values = append(f.b.values, pii.Value{Number: f.element}) // which ends the last element
-	for _, v := range f.b.values {
-		if v.Number != f.element {
-			f.set(v) // those outside of the list are there already
-			continue
-		}
-		if i >= 0 {
-			if err := f.putAll(i); err != nil {
-				return err
-			}
-		}
-		i++
+	rest := f.b.values
+	for i := range elements {
+		rest = rest[slices.IndexFunc(rest, isElement)+1:]
 		for n := range f.listed {
 			for _, number := range f.listed[n].numbers {
 				f.set(pii.Value{Number: number}) // forgets those of the element before
 			}
+		}
+		for n := 0; n < len(rest) && !isElement(rest[n]); n++ {
+			f.set(rest[n]) // those outside of the list are there already
+		}
+		if err := f.putAll(i); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -168,12 +165,7 @@ func (f *filling) amount(m *member, value []byte, path string) (decimal, at, wro
 	var minor int64
 	var given bool
 	if m.As == "call" {
-		amounts := make([]amount, len(m.Paths))
-		for i, number := range m.numbers {
-			amounts[i].path = m.Paths[i]
-			amounts[i].minor, amounts[i].given = whole(f.text(number))
-		}
-		minor, given, err = functions[m.Function](amounts)
+		minor, given, err = functions[m.Function](f, &m.input)
 	} else if minor, given = whole(value); !given {
 		wrong = pii.Integer.Name()
 	}

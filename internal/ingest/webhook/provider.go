@@ -157,7 +157,7 @@ func (in *input) number(p *pii.Projection) {
 
 // read minimizes the webhook, and maps what is left into the contract. Of an event that no queue wants only
 // the head is read. The error is a *pii.Error or a *contract.Invalid.
-func (p *provider) read(ctx context.Context, b *buffers, source catalog.Source, event *event, o *outcome) error {
+func (p *provider) read(ctx context.Context, b *buffers, routes map[string]*destination, event *event, o *outcome) error {
 	document, err := pii.Parse(event.raw)
 	if err != nil {
 		return err
@@ -183,9 +183,9 @@ func (p *provider) read(ctx context.Context, b *buffers, source catalog.Source, 
 		return contract.Broken(p.Type, "required")
 	}
 	o.EventID, o.eventType = id, eventType // minimized: they have their shapes
-	event.route = source.Events[eventType]
+	event.route = routes[eventType]
 	m := p.events[eventType]
-	if event.route == "" || m == nil {
+	if event.route == nil || m == nil {
 		o.ignore("no_queue")
 		return nil
 	}
@@ -223,25 +223,20 @@ func (p *provider) read(ctx context.Context, b *buffers, source catalog.Source, 
 
 // functions are what a provider's declaration may call: each makes an amount in the minor unit of those that
 // its paths name. given reports whether there is one; the error is a *contract.Invalid.
-var functions = map[string]func(amounts []amount) (minor int64, given bool, err error){
+var functions = map[string]func(f *filling, of *input) (minor int64, given bool, err error){
 	"refunded": refunded,
 }
 
-type amount struct {
-	path  string
-	minor int64
-	given bool
-}
-
 // refunded: of the payment's amount and what was refunded of it, the smaller one above 0 counts.
-func refunded(amounts []amount) (minor int64, given bool, err error) {
-	for i, a := range amounts {
+func refunded(f *filling, of *input) (minor int64, given bool, err error) {
+	for i, number := range of.numbers {
+		n, ok := whole(f.text(number))
 		switch {
-		case !a.given:
-		case a.minor < 0:
-			return 0, false, contract.Broken(a.path, "negative")
-		case i == 0, a.minor > 0 && (!given || minor <= 0 || a.minor < minor):
-			minor, given = a.minor, true
+		case !ok:
+		case n < 0:
+			return 0, false, contract.Broken(of.Paths[i], "negative")
+		case i == 0, n > 0 && (!given || minor <= 0 || n < minor):
+			minor, given = n, true
 		}
 	}
 	return minor, given, nil
@@ -269,12 +264,12 @@ type Drop struct {
 
 // Try maps a body as the service would. The error is a *pii.Error or a *contract.Invalid, with the body's paths.
 func Try(c *catalog.Catalog, of catalog.Provider, body []byte, now func() time.Time) (*Trial, error) {
-	p, source := newProvider(of, c.Contracts, now), catalog.Source{Events: map[string]string{}}
+	p, routes := newProvider(of, c.Contracts, now), map[string]*destination{}
 	for eventType := range of.Events {
-		source.Events[eventType] = of.Name
+		routes[eventType] = &destination{}
 	}
 	e, o := &event{item: item{raw: body, given: contract.Given{ID: "id-of-the-request"}}}, &outcome{}
-	err := p.read(context.Background(), &buffers{}, source, e, o)
+	err := p.read(context.Background(), &buffers{}, routes, e, o)
 	if err == nil && !o.Ignored {
 		err = e.validate(o, true)
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/contract/money"
 	"billhook/internal/pii"
@@ -16,6 +17,7 @@ import (
 type filling struct {
 	*mapping
 	b        *buffers
+	by       *pii.Projection
 	body     contract.Body
 	code     string // of the currency; empty: none, or none that anybody issues
 	codePath string
@@ -26,6 +28,7 @@ func (f *filling) minimize(p *pii.Projection, document pii.Document) (dropped pi
 	if f.b.values == nil {
 		f.b.values = make([]pii.Value, 0, 64)
 	}
+	f.by = p
 	f.b.minimized, f.b.values, dropped, err = p.Read(f.b.minimized[:0], f.b.values[:0], document)
 	f.b.at = f.b.at[:0]
 	for _, v := range f.b.values {
@@ -41,7 +44,8 @@ func (f *filling) set(v pii.Value) {
 	f.b.at[v.Number] = v
 }
 
-func (f *filling) text(number int) []byte {
+func (f *filling) text(path string) []byte {
+	number := f.by.Number(path)
 	if number == 0 || number >= len(f.b.at) {
 		return nil
 	}
@@ -49,17 +53,17 @@ func (f *filling) text(number int) []byte {
 }
 
 // first is the first value of a reading that is there, and its path.
-func (f *filling) first(in *input) (text []byte, path string) {
-	for i, number := range in.numbers {
-		if text = f.text(number); len(text) > 0 {
-			return text, in.Paths[i]
+func (f *filling) first(in catalog.Reading) (text []byte, path string) {
+	for _, path := range in.Paths {
+		if text = f.text(path); len(text) > 0 {
+			return text, path
 		}
 	}
 	return nil, append(in.Paths, "")[0]
 }
 
 func (f *filling) fill() error {
-	code, path := f.first(&f.currency)
+	code, path := f.first(f.currency)
 	f.code, f.codePath = string(code), path
 	if f.currency.As == "upper" {
 		f.code = strings.ToUpper(f.code)
@@ -88,8 +92,8 @@ func (f *filling) fill() error {
 	for i := range elements {
 		rest = rest[slices.IndexFunc(rest, isElement)+1:]
 		for n := range f.listed {
-			for _, number := range f.listed[n].numbers {
-				f.set(pii.Value{Number: number}) // forgets those of the element before
+			for _, path := range f.listed[n].Paths {
+				f.set(pii.Value{Number: f.by.Number(path)}) // forgets those of the element before
 			}
 		}
 		for n := 0; n < len(rest) && !isElement(rest[n]); n++ {
@@ -113,7 +117,7 @@ func (f *filling) putAll(i int) error {
 
 // put sets a member, or leaves it out and says why.
 func (f *filling) put(m *member, i int) error {
-	value, path := f.first(&m.input)
+	value, path := f.first(m.Reading)
 	if len(value) == 0 {
 		return nil
 	}
@@ -165,7 +169,7 @@ func (f *filling) amount(m *member, value []byte, path string) (decimal, at, wro
 	var minor int64
 	var given bool
 	if m.As == "call" {
-		minor, given, err = functions[m.Function](f, &m.input)
+		minor, given, err = functions[m.Function](f, m.Paths)
 	} else if minor, given = whole(value); !given {
 		wrong = pii.Integer.Name()
 	}

@@ -37,10 +37,10 @@ func newAPI(of catalog.API, key string, client http.Client, timeout time.Duratio
 // address is where more of the event is read; empty where it has no such id.
 func (f *filling) address(of *catalog.API, m *mapping) string {
 	at, missing := m.Read, false
-	for i, found := range catalog.Placeholder.FindAllString(m.Read, -1) {
-		id := f.text(m.asked.numbers[i])
+	for _, found := range catalog.Placeholder.FindAllStringSubmatch(m.Read, -1) {
+		id := f.text(found[1])
 		missing = missing || len(id) == 0
-		at = strings.Replace(at, found, url.PathEscape(string(id)), 1)
+		at = strings.Replace(at, found[0], url.PathEscape(string(id)), 1)
 	}
 	if m.Read == "" || missing {
 		return ""

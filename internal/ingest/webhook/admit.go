@@ -52,7 +52,7 @@ func (s *Service) receive(w http.ResponseWriter, r *http.Request, from *source, 
 	b.outcome = outcome{source: from.Name, started: s.config.Now()}
 	o := &b.outcome
 	messageID, err := s.admit(w, r, from, to, b)
-	b.one[0] = event{item: item{raw: b.body.Bytes(), given: contract.Given{ID: messageID}}}
+	b.one[0] = event{raw: b.body.Bytes(), given: contract.Given{ID: messageID}}
 	events, list := b.one[:], false
 	if err == nil && to != nil {
 		events, list, err = unpack(b.body.Bytes())

@@ -116,37 +116,36 @@ func (f *filling) putAll(i int) error {
 }
 
 // put sets a member, or leaves it out and says why.
-func (f *filling) put(m *member, i int) error {
+func (f *filling) put(m *member, i int) (err error) {
 	value, path := f.first(m.Reading)
 	if len(value) == 0 {
 		return nil
 	}
 	text, wrong := "", ""
-	switch m.As {
-	case "unix":
+	switch {
+	case m.As == "unix":
 		if text = unix(value); text == "" {
 			wrong = pii.Time.Name()
 		}
-	case "minor", "minor_text", "call":
-		var err error
-		if text, path, wrong, err = f.amount(m, value, path); err != nil {
-			return err
+	case m.slot.Rule == pii.Currency:
+		if text = f.code; !issued(text) {
+			wrong, f.code = "currency", ""
+		}
+	case m.slot.Rule == pii.Amount && m.As != "":
+		if text, wrong, err = f.amount(m, value); wrong != "" && m.Needed {
+			err = contract.Broken(path, wrong)
 		}
 	default:
-		if text = string(value); m.slot.Rule == pii.Currency {
-			if text = f.code; !issued(text) {
-				wrong, f.code = "currency", ""
-			}
-		}
+		text = string(value)
 	}
-	if wrong != "" {
+	switch {
+	case err != nil:
+	case wrong != "":
 		f.dropped.Add(path, wrong)
-		return nil
-	}
-	if text != "" {
+	case text != "":
 		f.body.Set(m.slot, i, text)
 	}
-	return nil
+	return err
 }
 
 func issued(code string) bool {
@@ -164,42 +163,32 @@ func unix(text []byte) string {
 	return at.Format(time.RFC3339)
 }
 
-// amount is a decimal in the currency; wrong says why it is left out, and the error why it must not be.
-func (f *filling) amount(m *member, value []byte, path string) (decimal, at, wrong string, err error) {
-	var minor int64
-	var given bool
+// amount is a decimal in the currency; wrong says what is wrong with it, and the error why the event must not be taken.
+func (f *filling) amount(m *member, value []byte) (decimal, wrong string, err error) {
+	minor, given := whole(value)
 	if m.As == "call" {
 		minor, given, err = functions[m.Function](f, m.Paths)
-	} else if minor, given = whole(value); !given {
-		wrong = pii.Integer.Name()
 	}
-	code := f.code
 	switch {
-	case err != nil, !given && wrong == "":
-		return "", path, "", err
-	case wrong != "":
-	case m.With != "" && f.dropped.Has(m.With) && code != "":
+	case err != nil, !given && m.As == "call":
+	case !given:
+		wrong = pii.Integer.Name()
+	case m.With != "" && f.dropped.Has(m.With) && f.code != "":
 		wrong = "needs_total"
-	case code == "" && m.Needed:
-		path, wrong = f.codePath, "required"
-	case code == "":
+	case f.code == "" && m.Needed:
+		err = contract.Broken(f.codePath, "required")
+	case f.code == "":
 		wrong = "needs_currency"
-	case !issued(code) && m.Needed:
-		path, wrong = f.codePath, "currency"
+	case !issued(f.code) && m.Needed:
+		err = contract.Broken(f.codePath, "currency")
 	case minor < 0:
 		wrong = "negative"
-	case minor > money.Max && !m.Needed:
+	case minor > money.Max && !m.Needed, !issued(f.code):
 		wrong = "amount"
 	default:
-		var refused error
-		if decimal, refused = money.Format(minor, code); refused != nil {
-			wrong = "amount" // whatever else money refuses
-		}
+		decimal, err = money.Format(minor, f.code) // of a currency that is issued there is no error
 	}
-	if wrong != "" && m.Needed {
-		return "", path, "", contract.Broken(path, wrong)
-	}
-	return decimal, path, wrong, nil
+	return decimal, wrong, err
 }
 
 func whole(text []byte) (n int64, ok bool) {

@@ -77,16 +77,6 @@ func (d *destination) formatFor(found string) string {
 	return d.queues[0].Contract
 }
 
-type item struct {
-	raw jsontext.Value
-	// What is asked for; empty or 0: nothing.
-	routingKey, deliverAt, priority, tenant string
-	maxAttempts                             int64
-	// given is what its sender says beside it.
-	given contract.Given
-	err   error
-}
-
 const maxListed = 100
 
 const (
@@ -118,18 +108,18 @@ func unpack(body []byte) (events []event, list bool, err error) {
 			return nil, true, contract.Broken(inList, "1 to "+strconv.Itoa(maxListed))
 		}
 		for _, value := range each {
-			events = append(events, event{item: readItem(value)})
+			events = append(events, readItem(value))
 		}
 		return events, true, nil
 	case wrapped:
-		return []event{{item: readItem(body)}}, false, nil
+		return []event{readItem(body)}, false, nil
 	default:
-		return []event{{item: item{raw: body}}}, false, nil
+		return []event{{raw: body}}, false, nil
 	}
 }
 
 // readItem leaves the shapes of its texts to the check of the message's attributes.
-func readItem(value jsontext.Value) (i item) {
+func readItem(value jsontext.Value) (i event) {
 	var broken mistakes
 	texts := map[string]*string{"routing_key": &i.routingKey, "deliver_at": &i.deliverAt, "priority": &i.priority, "tenant": &i.tenant}
 	if value.Kind() != '{' {
@@ -229,7 +219,7 @@ func (s *Service) routed(i *event, to *destination) ([]catalog.Queue, error) {
 	return queues, broken.err()
 }
 
-func (i *item) tenantID() string { return cmp.Or(i.tenant, contract.DefaultTenant) }
+func (e *event) tenantID() string { return cmp.Or(e.tenant, contract.DefaultTenant) }
 
 // workers is how many messages of one list are prepared, or published, at once.
 const workers = 16

@@ -247,7 +247,7 @@ func Try(c *catalog.Catalog, of catalog.Provider, body []byte, now func() time.T
 	for eventType := range of.Events {
 		routes[eventType] = &destination{}
 	}
-	e, o := &event{item: item{raw: body, given: contract.Given{ID: "id-of-the-request"}}}, &outcome{}
+	e, o := &event{raw: body, given: contract.Given{ID: "id-of-the-request"}}, &outcome{}
 	err := p.read(context.Background(), &buffers{}, routes, e, o)
 	if err == nil && !o.Ignored {
 		err = e.validate(o, true)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/go-chi/chi/v5"
+	"github.com/go-json-experiment/json/jsontext"
 	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
 
@@ -91,8 +92,14 @@ type source struct {
 }
 
 type event struct {
-	item
-	body contract.Body
+	raw jsontext.Value
+	// What is asked for; empty or 0: nothing.
+	routingKey, deliverAt, priority, tenant string
+	maxAttempts                             int64
+	// given is what its sender says beside it.
+	given contract.Given
+	err   error
+	body  contract.Body
 	// mapping is the provider's, for its type.
 	mapping *mapping
 	// uid and shopOrder are what a provider's metadata say of it.

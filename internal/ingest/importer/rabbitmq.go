@@ -25,11 +25,8 @@ type RabbitMQ struct {
 	catalog *catalog.Catalog
 	queues  []old
 	newID   func() string
-	now     func() time.Time
 	at      int
 }
-
-var _ Source = (*RabbitMQ)(nil)
 
 // old is a queue of the broker, all of whose messages are in one part.
 type old struct {
@@ -37,38 +34,27 @@ type old struct {
 	part Part
 }
 
-// Broker says how the messages of a broker are taken.
-type Broker struct {
-	// Address is an amqp:// or amqps:// URL.
-	Address string
-	Names   []Name
-	Catalog *catalog.Catalog
-	// Failed takes the queues' dead letters too.
-	Failed bool
-	NewID  func() string
-	Now    func() time.Time
-}
-
-// NewRabbitMQ connects to a broker. The queues that it does not have count as empty.
-func NewRabbitMQ(b Broker) (*RabbitMQ, error) {
-	if _, err := amqp.ParseURI(b.Address); err != nil {
+// NewRabbitMQ connects to the broker at an amqp:// or amqps:// URL. The queues that it does not have count as empty;
+// their dead letters are taken only with failed.
+func NewRabbitMQ(address string, names []Name, c *catalog.Catalog, failed bool, newID func() string) (*RabbitMQ, error) {
+	if _, err := amqp.ParseURI(address); err != nil {
 		return nil, errors.New("rabbitmq: the address is no amqp:// URL") // the error may repeat a password
 	}
-	connection, err := amqp.Dial(b.Address)
+	connection, err := amqp.Dial(address)
 	if err != nil {
 		return nil, fmt.Errorf("rabbitmq: %w", err)
 	}
-	r := &RabbitMQ{connection: connection, catalog: b.Catalog, newID: b.NewID, now: b.Now}
+	r := &RabbitMQ{connection: connection, catalog: c, newID: newID}
 	if r.channel, err = connection.Channel(); err == nil {
 		err = r.channel.Tx()
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("rabbitmq: %w", err), connection.Close())
 	}
-	for _, name := range b.Names {
-		q, _ := b.Catalog.Queue(name.Queue)
+	for _, name := range names {
+		q, _ := c.Queue(name.Queue)
 		r.queues = append(r.queues, old{name, Waiting})
-		if !b.Failed {
+		if !failed {
 			name.Left = cmp.Or(name.Left, failedStay)
 		}
 		for _, name.Source = range q.DeadLetter.Aliases {
@@ -199,11 +185,7 @@ func (r *RabbitMQ) message(of old, d amqp.Delivery) Message {
 		m.Attempts = max(m.Attempts, i)
 	}
 	if delay > 0 {
-		from := d.Timestamp
-		if from.IsZero() {
-			from = r.now()
-		}
-		m.Due = from.Add(wait)
+		m.Due = cmp.Or(d.Timestamp, time.Now()).Add(wait)
 	}
 	return m
 }

@@ -33,8 +33,6 @@ type Redis struct {
 	refused map[string][]string
 }
 
-var _ Source = (*Redis)(nil)
-
 // Name says which queue of the catalog takes the messages of which list or old queue.
 type Name struct {
 	Queue, Source string

@@ -135,18 +135,15 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 		return err
 	}
 	s.WebhookURL, s.WorkerURL = urlOf(webhookListener), urlOf(workerListener)
-	connect := s.standIns
-	if config.Emulators != nil {
-		connect = s.emulators
+	connect := s.emulators
+	if config.Emulators == nil { // the stand-ins hold one installation
+		connect, config.Installation = s.standIns, ""
 	}
 	broker, tokens, err := connect(ctx, life, config)
 	if err != nil {
 		return err
 	}
-	names := pubsub.Names{ProjectID: config.ProjectID}
-	if config.Emulators != nil {
-		names.Installation = config.Installation
-	}
+	names := pubsub.Names{ProjectID: config.ProjectID, Installation: config.Installation}
 	publisher, err := pubsub.NewPublisher(life, names, pubsub.EmulatorOptions(broker)...)
 	if err != nil {
 		return err

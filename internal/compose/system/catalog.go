@@ -248,7 +248,7 @@ func (a Reads) declaredContract(_ context.Context, _ audit.Author, in ContractOf
 		return found, err
 	}
 	found.Schema = schema
-	if a.Example != nil && newestOf(a.Catalog.Contracts, c) {
+	if a.Example != nil && a.Catalog.Contracts.Typed(c.Format(), c.Type()) == c { // the newest
 		if found.Example, err = a.Example(c.Format(), c.Type()); err != nil {
 			return found, err
 		}
@@ -259,10 +259,4 @@ func (a Reads) declaredContract(_ context.Context, _ audit.Author, in ContractOf
 		}
 	}
 	return found, nil
-}
-
-func newestOf(set *contract.Set, c *contract.Contract) bool {
-	return !slices.ContainsFunc(set.All(), func(other *contract.Contract) bool {
-		return other.Format() == c.Format() && other.Type() == c.Type() && other.Version() > c.Version()
-	})
 }

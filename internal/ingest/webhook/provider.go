@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -265,9 +266,7 @@ func Try(c *catalog.Catalog, of catalog.Provider, body []byte, now func() time.T
 	}
 	read := p.head.Rules()
 	if e.mapping != nil {
-		for path, rule := range e.mapping.projection.Rules() {
-			read[path] = rule
-		}
+		maps.Copy(read, e.mapping.projection.Rules())
 	}
 	for _, v := range o.dropped {
 		t.Dropped = append(t.Dropped, Drop{v.Path, v.Rule})

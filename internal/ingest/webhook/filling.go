@@ -167,7 +167,7 @@ func unix(text []byte) string {
 func (f *filling) amount(m *member, value []byte) (decimal, wrong string, err error) {
 	minor, given := whole(value)
 	if m.As == "call" {
-		minor, given, err = functions[m.Function](f, m.Paths)
+		minor, given, err = f.refunded(m.Paths)
 	}
 	switch {
 	case err != nil, !given && m.As == "call":

@@ -201,14 +201,9 @@ func (p *provider) read(ctx context.Context, b *buffers, routes map[string]*dest
 	return err
 }
 
-// functions are what a provider's declaration may call: each makes an amount in the minor unit of those that
-// its paths name. given reports whether there is one; the error is a *contract.Invalid.
-var functions = map[string]func(f *filling, paths []string) (minor int64, given bool, err error){
-	"refunded": refunded,
-}
-
-// refunded: of the payment's amount and what was refunded of it, the smaller one above 0 counts.
-func refunded(f *filling, paths []string) (minor int64, given bool, err error) {
+// refunded is the one function that a provider's declaration may call; see catalog.Functions. Of the payment's amount
+// and what was refunded of it, the smaller one above 0 counts. The error is a *contract.Invalid.
+func (f *filling) refunded(paths []string) (minor int64, given bool, err error) {
 	for i, path := range paths {
 		n, ok := whole(f.text(path))
 		switch {

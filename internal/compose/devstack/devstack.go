@@ -24,6 +24,7 @@ import (
 	"billhook/internal/compose/system"
 	"billhook/internal/compose/worker"
 	"billhook/internal/console/access"
+	"billhook/internal/contract"
 	"billhook/internal/ingest/webhook"
 	"billhook/internal/pipeline/alarm"
 	"billhook/internal/pipeline/delivery"
@@ -75,7 +76,7 @@ type Config struct {
 	Log       *slog.Logger
 	// WrapStore and WrapPublisher, if set, wrap the dependencies of the services, "webhook" and "worker".
 	WrapStore     func(store.Store) store.Store
-	WrapPublisher func(service string, p webhook.Publisher) webhook.Publisher
+	WrapPublisher func(service string, p contract.Publisher) contract.Publisher
 	Handlers      func(*handler.Registry)
 }
 
@@ -94,7 +95,7 @@ type Stack struct {
 	// Store is the services' store without WrapStore.
 	Store store.Store
 	// Publisher publishes on the broker without WrapPublisher.
-	Publisher webhook.Publisher
+	Publisher contract.Publisher
 	// Broker is the embedded broker; nil on the emulators.
 	Broker        *standin.Broker
 	subscriptions interface {
@@ -159,7 +160,7 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 	}
 	publisherOf := config.WrapPublisher
 	if publisherOf == nil {
-		publisherOf = func(_ string, p webhook.Publisher) webhook.Publisher { return p }
+		publisherOf = func(_ string, p contract.Publisher) contract.Publisher { return p }
 	}
 	targets, err := s.targets(ctx, config)
 	if err != nil {

@@ -28,13 +28,6 @@ import (
 	"billhook/internal/platform/telemetry"
 )
 
-// Publisher puts a message on a topic.
-type Publisher interface {
-	// Publish returns the message's id once the broker has confirmed it. After an error that wraps
-	// contract.ErrLimit it is not there; after any other it may be, and its ordering key is usable.
-	Publish(ctx context.Context, topic string, m contract.Message) (messageID string, err error)
-}
-
 // Config is what a Service is made of. Every field is required but where it says so.
 type Config struct {
 	Catalog *catalog.Catalog
@@ -46,7 +39,7 @@ type Config struct {
 	Client http.Client
 	// Tolerance is how far a signed time may lie from now, to both sides.
 	Tolerance time.Duration
-	Publisher Publisher
+	Publisher contract.Publisher
 	// UID finds the uid of a tenant's customer; empty: there is none. With an error nothing is known.
 	UID func(ctx context.Context, tenant, customerID string) (uid string, err error)
 	// Points says what a piece of a product is worth, above 0; known: orders may name it. With an error nothing is known.

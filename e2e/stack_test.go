@@ -28,7 +28,6 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/filetest"
-	"billhook/internal/ingest/webhook"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
@@ -154,7 +153,7 @@ func startEmbedded(t *testing.T, c *catalog.Catalog, adds ...func(*devstack.Conf
 		Targets: map[string]devstack.Address{}, WebhookPort: "0", WorkerPort: "0", StorePath: filepath.Join(t.TempDir(), "store.db"),
 		Log:       telemetry.NewLogger(log, nil),
 		WrapStore: func(s store.Store) store.Store { breaking.Store = s; return breaking },
-		WrapPublisher: func(service string, p webhook.Publisher) webhook.Publisher {
+		WrapPublisher: func(service string, p contract.Publisher) contract.Publisher {
 			taps[service] = &tappedPublisher{Publisher: p}
 			return taps[service]
 		},
@@ -221,7 +220,7 @@ func breakingStore() (s *storetest.Faults, crashNext func(afterCommit bool) <-ch
 }
 
 type tappedPublisher struct {
-	webhook.Publisher
+	contract.Publisher
 	down atomic.Bool
 
 	mu       sync.Mutex

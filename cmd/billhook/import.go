@@ -62,7 +62,7 @@ func (p *program) imports() {
 		case "redis":
 			source, err = importer.NewRedis(ctx, from, names, in.Failed, newID)
 		case "rabbitmq":
-			source, err = importer.NewRabbitMQ(importer.Broker{Address: from, Names: names, Catalog: c, Failed: in.Failed, NewID: newID, Now: time.Now})
+			source, err = importer.NewRabbitMQ(from, names, c, in.Failed, newID)
 		default:
 			source, err = importer.NewPostgres(ctx, from, in.Table, c, in.Failed)
 		}
@@ -166,7 +166,7 @@ func (p *program) drain(
 		return done, fmt.Errorf("%s: %w", from.SecretVariable, err)
 	}
 	run := &importer.Run{
-		Source: source, Ingest: to, Catalog: c, Compose: compose, MaxBytes: from.MaxBodyBytes, Patience: patience, Now: time.Now, After: time.After,
+		Source: source, Send: to.Send, Catalog: c, Compose: compose, MaxBytes: from.MaxBodyBytes, Patience: patience, Now: time.Now, After: time.After,
 		Progress: func(r importer.Report) {
 			if (r.Moved+r.Refused)%1000 < 100 { // a batch is of 100 at most
 				p.printf("%d moved, %d refused\n", r.Moved, r.Refused)

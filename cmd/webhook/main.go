@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
@@ -129,9 +128,9 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	metrics := telemetry.NewMetrics()
 	hooks, err := webhook.New(webhook.Config{
 		Catalog: cat, Secrets: secrets, Keys: apiKeys, Tolerance: time.Duration(cfg.ToleranceSeconds) * time.Second,
-		Publisher: publisher, Customers: webhook.NewCustomers(documents, time.Now), Products: products.NewReader(documents, cat.Products, time.Now),
+		Publisher: publisher, UID: webhook.UIDs(documents, time.Now), Points: products.NewReader(documents, cat.Products, time.Now).Points,
 		Log: log, Metrics: metrics, Now: time.Now, PublishTimeout: publishTimeout,
-		Release: serve.BuildOf().Release(cat.Hash()), Accounts: accounts, Store: documents, Blocks: blocks, Dice: rand.IntN,
+		Release: serve.BuildOf().Release(cat.Hash()), Accounts: accounts, Store: documents, Blocks: blocks,
 	})
 	if err != nil {
 		return err

@@ -250,6 +250,13 @@ func (a *Attributes) agree(body *Attributes) error {
 	return invalid(violations...)
 }
 
+// Publisher puts a message on a topic.
+type Publisher interface {
+	// Publish returns the message's id once the broker has confirmed it. After an error that wraps ErrLimit it is
+	// not there; after any other it may be, and its ordering key is usable.
+	Publish(ctx context.Context, topic string, m Message) (messageID string, err error)
+}
+
 // The reasons why a publish was not confirmed: senders get one answer for all, operators the code.
 var (
 	// ErrTopicMissing: the project has no such topic. It has to be provisioned.

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"slices"
@@ -25,6 +24,7 @@ import (
 	"billhook/internal/compose/system"
 	"billhook/internal/compose/worker"
 	"billhook/internal/console/access"
+	"billhook/internal/contract"
 	"billhook/internal/ingest/webhook"
 	"billhook/internal/pipeline/alarm"
 	"billhook/internal/pipeline/delivery"
@@ -76,7 +76,7 @@ type Config struct {
 	Log       *slog.Logger
 	// WrapStore and WrapPublisher, if set, wrap the dependencies of the services, "webhook" and "worker".
 	WrapStore     func(store.Store) store.Store
-	WrapPublisher func(service string, p webhook.Publisher) webhook.Publisher
+	WrapPublisher func(service string, p contract.Publisher) contract.Publisher
 	Handlers      func(*handler.Registry)
 }
 
@@ -95,7 +95,7 @@ type Stack struct {
 	// Store is the services' store without WrapStore.
 	Store store.Store
 	// Publisher publishes on the broker without WrapPublisher.
-	Publisher webhook.Publisher
+	Publisher contract.Publisher
 	// Broker is the embedded broker; nil on the emulators.
 	Broker        *standin.Broker
 	subscriptions interface {
@@ -136,18 +136,15 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 		return err
 	}
 	s.WebhookURL, s.WorkerURL = urlOf(webhookListener), urlOf(workerListener)
-	connect := s.standIns
-	if config.Emulators != nil {
-		connect = s.emulators
+	connect := s.emulators
+	if config.Emulators == nil { // the stand-ins hold one installation
+		connect, config.Installation = s.standIns, ""
 	}
 	broker, tokens, err := connect(ctx, life, config)
 	if err != nil {
 		return err
 	}
-	names := pubsub.Names{ProjectID: config.ProjectID}
-	if config.Emulators != nil {
-		names.Installation = config.Installation
-	}
+	names := pubsub.Names{ProjectID: config.ProjectID, Installation: config.Installation}
 	publisher, err := pubsub.NewPublisher(life, names, pubsub.EmulatorOptions(broker)...)
 	if err != nil {
 		return err
@@ -163,7 +160,7 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 	}
 	publisherOf := config.WrapPublisher
 	if publisherOf == nil {
-		publisherOf = func(_ string, p webhook.Publisher) webhook.Publisher { return p }
+		publisherOf = func(_ string, p contract.Publisher) contract.Publisher { return p }
 	}
 	targets, err := s.targets(ctx, config)
 	if err != nil {
@@ -186,9 +183,9 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 	s.closers = append(s.closers, func() error { workerService.Close(); return nil })
 	webhookService, err := webhook.New(webhook.Config{
 		Catalog: config.Catalog, Secrets: config.Secrets, Keys: config.APIKeys, Tolerance: 5 * time.Minute, Publisher: publisherOf("webhook", publisher),
-		Customers: webhook.NewCustomers(s.Store, time.Now), Products: products.NewReader(s.Store, config.Catalog.Products, time.Now), Log: config.Log, Metrics: webhookMetrics,
+		UID: webhook.UIDs(s.Store, time.Now), Points: products.NewReader(s.Store, config.Catalog.Products, time.Now).Points, Log: config.Log, Metrics: webhookMetrics,
 		Now: time.Now, PublishTimeout: 5 * time.Second, Release: serve.BuildOf().Release(config.Catalog.Hash()),
-		Store: store, Blocks: s.Store, Dice: rand.IntN,
+		Store: store, Blocks: s.Store,
 	})
 	if err != nil {
 		return err

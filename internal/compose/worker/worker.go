@@ -32,6 +32,7 @@ import (
 	"billhook/internal/console/access"
 	"billhook/internal/console/api"
 	"billhook/internal/console/pages"
+	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/inspect/bulk"
 	"billhook/internal/inspect/events"
@@ -58,7 +59,7 @@ type Config struct {
 	// Pool limits the worker to the queues of one pool; empty: all.
 	Pool          string
 	Store         store.Store
-	Publisher     lane.Publisher
+	Publisher     contract.Publisher
 	Targets       delivery.Targets
 	Authenticator push.Authenticator
 	Access        access.Access

@@ -192,8 +192,6 @@ type HTTPIngest struct {
 	Now    func() time.Time
 }
 
-var _ Ingest = (*HTTPIngest)(nil)
-
 const maxAnswer = 16 << 20
 
 // Send posts the items in one signed request.

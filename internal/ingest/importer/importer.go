@@ -121,12 +121,6 @@ func (r Result) Notes() (notes []string) {
 	return notes
 }
 
-// Ingest takes messages for a queue.
-type Ingest interface {
-	// Send returns a result for each item. ErrClosed is final; after another error nothing is known.
-	Send(ctx context.Context, queue string, items []Item) ([]Result, error)
-}
-
 // ErrClosed is wrapped by errors that no repetition mends, such as a wrong secret.
 var ErrClosed = errors.New("importer: the webhook service refuses every message")
 
@@ -166,8 +160,9 @@ const (
 
 // Run is one run of an import.
 type Run struct {
-	Source  Source
-	Ingest  Ingest
+	Source Source
+	// Send returns a result for each item. ErrClosed is final; after another error nothing is known.
+	Send    func(ctx context.Context, queue string, items []Item) ([]Result, error)
 	Catalog *catalog.Catalog
 	Compose Composer
 	// MaxBytes bounds the body of a request.
@@ -271,7 +266,7 @@ func (r *Run) pack(taken []Message) (batches []batch, refused []Message) {
 func (r *Run) send(ctx, finish context.Context, b *batch) (accepted, refused []Message, err error) {
 	deadline := r.Now().Add(r.Patience)
 	for wait := time.Second; ; wait = min(2*wait, 30*time.Second) {
-		results, err := r.Ingest.Send(finish, b.queue, b.items)
+		results, err := r.Send(finish, b.queue, b.items)
 		if err == nil && len(results) != len(b.items) {
 			err = fmt.Errorf("%w: it gave %d results for %d messages", ErrClosed, len(results), len(b.items))
 		}

@@ -109,10 +109,14 @@ func refunds(n int) (messages []importer.Message) {
 	return messages
 }
 
-func run(t *testing.T, s importer.Source, d importer.Ingest, clock *waits) *importer.Run {
+type sender interface {
+	Send(ctx context.Context, queue string, items []importer.Item) ([]importer.Result, error)
+}
+
+func run(t *testing.T, s importer.Source, d sender, clock *waits) *importer.Run {
 	t.Helper()
 	return &importer.Run{
-		Source: s, Ingest: d, Catalog: everything(t), MaxBytes: 1 << 20, Patience: time.Minute, Now: clock.now, After: clock.after, Progress: func(importer.Report) {},
+		Source: s, Send: d.Send, Catalog: everything(t), MaxBytes: 1 << 20, Patience: time.Minute, Now: clock.now, After: clock.after, Progress: func(importer.Report) {},
 	}
 }
 

@@ -28,8 +28,6 @@ type Postgres struct {
 	after *int64
 }
 
-var _ Source = (*Postgres)(nil)
-
 // abandoned is the age of a row in processing that has no worker any more.
 const abandoned = 5 * time.Minute
 
@@ -145,41 +143,31 @@ func (p *Postgres) Take(ctx context.Context, limit int) ([]Message, error) {
 	return messages, nil
 }
 
-const members = `{id}::bigint, {type}, {payload}::text, coalesce({priority}, ''), {status}, coalesce({attempts}, 0), coalesce({maxattempts}, 0),
-	{nextretryat}::timestamptz, {createdat}::timestamptz, NOT coalesce(isfinite({updatedat}), false)`
+// members are those of a row, and why it cannot be moved.
+const members = `{id}::bigint, coalesce({type}, ''), coalesce({payload}::text, ''), coalesce({priority}, ''), coalesce({status}, ''),
+	coalesce({attempts}, 0), coalesce({maxattempts}, 0), {nextretryat}::timestamptz, {createdat}::timestamptz, CASE
+	WHEN {status} IS NULL THEN 'its status is NULL'
+	WHEN {type} IS NULL THEN 'its type is NULL'
+	WHEN {payload} IS NULL THEN 'its payload is NULL'
+	WHEN NOT isfinite({nextretryat}::timestamptz) THEN 'the time of its next attempt is infinity'
+	WHEN NOT isfinite({createdat}::timestamptz) THEN 'the time at which it was made is infinity'
+	WHEN {status} = 'processing' AND NOT coalesce(isfinite({updatedat}), false)
+		THEN 'it is in processing, and the time of its last change is NULL or infinity'
+	ELSE '' END`
 
 // rows reads messages, in the transaction that is open.
 func (p *Postgres) rows(ctx context.Context, query string, arguments ...any) ([]Message, error) {
 	rows, _ := p.connection.Query(ctx, query, arguments...)
 	messages, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Message, error) {
 		m := Message{Source: p.table, Content: true}
-		var kind, payload, status pgtype.Text
-		var priority string
+		var priority, status string
 		var due, created pgtype.Timestamptz
-		var timeless bool
-		if err := row.Scan(&m.row, &kind, &payload, &priority, &status, &m.Attempts, &m.MaxAttempts, &due, &created, &timeless); err != nil {
-			return m, err
-		}
-		m.Type, m.Body, m.Part = kind.String, []byte(payload.String), partOf(status.String)
-		m.Due, m.Created = due.Time, created.Time
+		err := row.Scan(&m.row, &m.Type, &m.Body, &priority, &status, &m.Attempts, &m.MaxAttempts, &due, &created, &m.Odd)
+		m.Part, m.Due, m.Created = partOf(status), due.Time, created.Time
 		m.ID = fmt.Sprintf("%s-%d", p.table, m.row)
-		switch {
-		case !status.Valid:
-			m.Odd = "its status is NULL"
-		case !kind.Valid:
-			m.Odd = "its type is NULL"
-		case !payload.Valid:
-			m.Odd = "its payload is NULL"
-		case due.InfinityModifier != pgtype.Finite:
-			m.Odd = "the time of its next attempt is infinity"
-		case created.InfinityModifier != pgtype.Finite:
-			m.Odd = "the time at which it was made is infinity"
-		case m.Part == Claimed && timeless:
-			m.Odd = "it is in processing, and the time of its last change is NULL or infinity"
-		}
 		q, _ := p.queueOf(m.Type, priority)
 		m.Queue = q.ID
-		return m, nil
+		return m, err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("postgres: %w", err)

@@ -23,156 +23,111 @@ type RabbitMQ struct {
 	// channel is transactional: acknowledgements and publications count when they are committed.
 	channel *amqp.Channel
 	catalog *catalog.Catalog
-	queues  []list
+	queues  []old
 	newID   func() string
-	now     func() time.Time
 	at      int
 }
 
-var _ Source = (*RabbitMQ)(nil)
-
-// Broker says how the messages of a broker are taken.
-type Broker struct {
-	// Address is an amqp:// or amqps:// URL.
-	Address string
-	Names   []Name
-	Catalog *catalog.Catalog
-	// Failed takes the queues' dead letters too.
-	Failed bool
-	NewID  func() string
-	Now    func() time.Time
+// old is a queue of the broker, all of whose messages are in one part.
+type old struct {
+	Name
+	part Part
 }
 
-// NewRabbitMQ connects to a broker. The queues that it does not have count as empty.
-func NewRabbitMQ(b Broker) (*RabbitMQ, error) {
-	if _, err := amqp.ParseURI(b.Address); err != nil {
+// NewRabbitMQ connects to the broker at an amqp:// or amqps:// URL. The queues that it does not have count as empty;
+// their dead letters are taken only with failed.
+func NewRabbitMQ(address string, names []Name, c *catalog.Catalog, failed bool, newID func() string) (*RabbitMQ, error) {
+	if _, err := amqp.ParseURI(address); err != nil {
 		return nil, errors.New("rabbitmq: the address is no amqp:// URL") // the error may repeat a password
 	}
-	connection, err := amqp.Dial(b.Address)
+	connection, err := amqp.Dial(address)
 	if err != nil {
 		return nil, fmt.Errorf("rabbitmq: %w", err)
 	}
-	r := &RabbitMQ{connection: connection, catalog: b.Catalog, newID: b.NewID, now: b.Now}
+	r := &RabbitMQ{connection: connection, catalog: c, newID: newID}
 	if r.channel, err = connection.Channel(); err == nil {
 		err = r.channel.Tx()
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("rabbitmq: %w", err), connection.Close())
 	}
-	for _, name := range b.Names {
-		q, _ := b.Catalog.Queue(name.Queue)
-		r.queues = append(r.queues, list{Name: name, parts: []Part{Waiting}})
-		for _, dead := range q.DeadLetter.Aliases {
-			l := list{Name: Name{name.Queue, dead, name.Left}, parts: []Part{Failed}}
-			if !b.Failed {
-				l.Left = cmp.Or(l.Left, failedStay)
-			}
-			r.queues = append(r.queues, l)
+	for _, name := range names {
+		q, _ := c.Queue(name.Queue)
+		r.queues = append(r.queues, old{name, Waiting})
+		if !failed {
+			name.Left = cmp.Or(name.Left, failedStay)
+		}
+		for _, name.Source = range q.DeadLetter.Aliases {
+			r.queues = append(r.queues, old{name, Failed})
 		}
 	}
 	return r, nil
 }
 
-// count returns how many messages of a queue are ready; 0 where there is no such queue.
-func (r *RabbitMQ) count(name string) (int64, error) {
-	channel, err := r.connection.Channel() // the broker closes it where there is no such queue
-	if err != nil {
-		return 0, fmt.Errorf("rabbitmq: %w", err)
-	}
-	defer func() { _ = channel.Close() }()
-	queue, err := channel.QueueDeclarePassive(name, false, false, false, false, nil)
-	if refused, ok := errors.AsType[*amqp.Error](err); ok && refused.Code == amqp.NotFound {
-		return 0, nil
-	}
-	return int64(queue.Messages), at(name, err)
-}
-
 // Look delivers a sample and puts it back at once; the broker marks it as delivered before.
 func (r *RabbitMQ) Look(_ context.Context, sample int) (places []Place, messages []Message, err error) {
-	for _, l := range r.queues {
-		place := Place{Queue: l.Queue, Name: l.Source, Part: l.parts[0], Left: l.Left}
-		if place.Count, err = r.count(l.Source); err != nil {
+	for _, q := range r.queues {
+		count, some, err := r.show(q, sample-len(messages))
+		if err != nil {
 			return nil, nil, err
 		}
-		if place.Count == 0 {
-			continue
+		if messages = append(messages, some...); count > 0 {
+			places = append(places, Place{Queue: q.Queue, Name: q.Source, Part: q.part, Count: count, Left: q.Left})
 		}
-		if l.Left == "" {
-			some, err := r.sample(l, sample-len(messages))
-			if err != nil {
-				return nil, nil, err
-			}
-			messages = append(messages, some...)
-		}
-		places = append(places, place)
 	}
 	return places, messages, nil
 }
 
-func (r *RabbitMQ) sample(l list, limit int) (messages []Message, err error) {
-	channel, err := r.connection.Channel()
+// show counts the ready messages of a queue, 0 where there is no such queue, and delivers up to sample of what would
+// be moved of them.
+func (r *RabbitMQ) show(q old, sample int) (count int64, messages []Message, err error) {
+	channel, err := r.connection.Channel() // the broker closes it where there is no such queue
 	if err != nil {
-		return nil, fmt.Errorf("rabbitmq: %w", err)
+		return 0, nil, fmt.Errorf("rabbitmq: %w", err)
 	}
 	defer func() { _ = channel.Close() }() // puts back what was delivered on it
-	for range limit {
-		d, ok, err := channel.Get(l.Source, false)
-		switch {
-		case err != nil:
-			return nil, at(l.Source, err)
-		case !ok:
-			return messages, nil
-		}
-		messages = append(messages, r.message(l, d))
+	queue, err := channel.QueueDeclarePassive(q.Source, false, false, false, false, nil)
+	if refused, ok := errors.AsType[*amqp.Error](err); ok && refused.Code == amqp.NotFound {
+		return 0, nil, nil
 	}
-	return messages, nil
+	for more := q.Left == ""; err == nil && more && len(messages) < sample; {
+		var d amqp.Delivery
+		if d, more, err = channel.Get(q.Source, false); more {
+			messages = append(messages, r.message(q, d))
+		}
+	}
+	return int64(queue.Messages), messages, at(q.Source, err)
 }
 
 // Take gets messages one by one. It needs no consumer, whose deliveries would have no end.
 func (r *RabbitMQ) Take(ctx context.Context, limit int) (taken []Message, err error) {
-	for ; r.at < len(r.queues); r.at++ {
-		l := r.queues[r.at]
-		if count, err := r.count(l.Source); err != nil {
-			return nil, err
-		} else if count == 0 || l.Left != "" {
-			continue
-		}
-		marked := 0
-		for len(taken) < limit && ctx.Err() == nil {
-			d, ok, err := r.channel.Get(l.Source, false)
-			if err == nil && !ok {
-				break
-			}
-			if err == nil && identified(d) {
-				taken = append(taken, r.message(l, d))
-				continue
-			}
-			if err = at(l.Source, err); err == nil {
-				err = r.mark(ctx, l.Source, d)
-			}
-			if marked++; err == nil && marked%batchSize == 0 {
-				err = r.commit(l.Source)
-			}
-			if err != nil {
-				return nil, err
+	for r.at < len(r.queues) && ctx.Err() == nil {
+		q, marked := r.queues[r.at], 0
+		count, _, err := r.show(q, 0)
+		for more := count > 0 && q.Left == ""; err == nil && more && len(taken)+marked < limit; {
+			var d amqp.Delivery
+			switch d, more, err = r.channel.Get(q.Source, false); {
+			case err != nil:
+				err = at(q.Source, err)
+			case more && identified(d):
+				taken = append(taken, r.message(q, d))
+			case more:
+				marked++
+				err = r.mark(ctx, q.Source, d)
 			}
 		}
-		if marked > 0 {
-			if err := r.commit(l.Source); err != nil {
-				return nil, err
-			}
+		if err == nil && marked > 0 { // which come to the end of the queue
+			err = at(q.Source, r.channel.TxCommit())
 		}
-		switch {
-		case len(taken) > 0:
-			return taken, nil
-		case marked > 0 && ctx.Err() == nil:
-			r.at-- // what was marked has come to the end of the queue
+		if err != nil || len(taken) > 0 {
+			return taken, err
+		}
+		if marked == 0 {
+			r.at++
 		}
 	}
 	return nil, nil
 }
-
-func (r *RabbitMQ) commit(name string) error { return at(name, r.channel.TxCommit()) }
 
 // at is an error with the queue that it is about.
 func at(queue string, err error) error {
@@ -210,10 +165,10 @@ func typeOf(queue string, d amqp.Delivery) string {
 	return cmp.Or(d.Type, d.RoutingKey)
 }
 
-func (r *RabbitMQ) message(l list, d amqp.Delivery) Message {
+func (r *RabbitMQ) message(of old, d amqp.Delivery) Message {
 	m := Message{
-		Source: l.Source, Queue: l.Queue, Part: l.parts[0], Body: d.Body, ID: d.MessageId, Type: typeOf(l.Source, d),
-		Created: d.Timestamp, Attempts: deaths(l.Source, d.Headers), tag: d.DeliveryTag,
+		Source: of.Source, Queue: of.Queue, Part: of.part, Body: d.Body, ID: d.MessageId, Type: typeOf(of.Source, d),
+		Created: d.Timestamp, Attempts: deaths(of.Source, d.Headers), tag: d.DeliveryTag,
 	}
 	delay, ok := integer(d.Headers["x-delay"])
 	if !ok {
@@ -225,16 +180,12 @@ func (r *RabbitMQ) message(l list, d amqp.Delivery) Message {
 	}
 	// The delayed message exchange turns the sign of the delay when it is over.
 	wait := time.Duration(max(delay, -delay)) * time.Millisecond
-	q, _ := r.catalog.Queue(l.Queue)
+	q, _ := r.catalog.Queue(of.Queue)
 	if i := slices.Index(q.Backoff.Schedule, wait); i > 0 {
 		m.Attempts = max(m.Attempts, i)
 	}
 	if delay > 0 {
-		from := d.Timestamp
-		if from.IsZero() {
-			from = r.now()
-		}
-		m.Due = from.Add(wait)
+		m.Due = cmp.Or(d.Timestamp, time.Now()).Add(wait)
 	}
 	return m
 }
@@ -271,7 +222,7 @@ func (r *RabbitMQ) Settle(_ context.Context, accepted, _ []Message) error {
 			return err
 		}
 	}
-	return r.commit("acknowledge")
+	return at("acknowledge", r.channel.TxCommit())
 }
 
 // Release ends the connection.

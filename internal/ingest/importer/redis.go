@@ -21,22 +21,16 @@ import (
 // it is the same in every run, and two equal messages have two.
 type Redis struct {
 	connections *redis.Pool
-	lists       []list
-	newID       func() string
-	// at is the list, and the part of it, that is taken now.
-	at, part int
-	// resumed: what an earlier run has claimed was taken.
-	resumed bool
+	lists       []Name
+	// parts are those that are taken of each list.
+	parts []Part
+	newID func() string
+	// at is which part, counted over all lists, is taken now.
+	at int
+	// earlier is what an earlier run has claimed; nil: it was not looked for.
 	earlier []Message
 	// refused are the ids of the claims that the webhook service has refused in this run, by the list.
 	refused map[string][]string
-}
-
-var _ Source = (*Redis)(nil)
-
-type list struct {
-	Name
-	parts []Part
 }
 
 // Name says which queue of the catalog takes the messages of which list or old queue.
@@ -55,23 +49,16 @@ func NewRedis(ctx context.Context, address string, names []Name, failed bool, ne
 	if err != nil || (at.Scheme != "redis" && at.Scheme != "rediss") {
 		return nil, errors.New("redis: the address is no redis:// URL") // the error may repeat a password
 	}
-	r := &Redis{newID: newID, refused: map[string][]string{}, connections: &redis.Pool{DialContext: func(ctx context.Context) (redis.Conn, error) {
-		return redis.DialURLContext(ctx, address, redis.DialConnectTimeout(patience), redis.DialReadTimeout(patience), redis.DialWriteTimeout(patience))
-	}}}
-	if _, err := r.do(ctx, "PING"); err != nil {
-		return nil, errors.Join(fmt.Errorf("redis: %w", err), r.connections.Close())
-	}
 	// Delayed messages come last: a message that waits may hold up later ones of its key.
 	parts := []Part{Claimed, Waiting, Delayed}
 	if failed {
 		parts = append(parts, Failed)
 	}
-	for _, name := range names {
-		l := list{Name: name, parts: parts}
-		if l.Left != "" {
-			l.parts = nil
-		}
-		r.lists = append(r.lists, l)
+	r := &Redis{lists: names, parts: parts, newID: newID, refused: map[string][]string{}, connections: &redis.Pool{DialContext: func(ctx context.Context) (redis.Conn, error) {
+		return redis.DialURLContext(ctx, address, redis.DialConnectTimeout(patience), redis.DialReadTimeout(patience), redis.DialWriteTimeout(patience))
+	}}}
+	if _, err := r.do(ctx, "PING"); err != nil {
+		return nil, errors.Join(fmt.Errorf("redis: %w", err), r.connections.Close())
 	}
 	return r, nil
 }
@@ -88,19 +75,21 @@ func (r *Redis) do(ctx context.Context, command string, arguments ...any) (any, 
 	return redis.DoContext(connection, ctx, command, arguments...)
 }
 
-func (l list) key(part Part) string {
+func (l Name) key(part Part) string {
 	return l.Source + map[Part]string{Waiting: "", Claimed: ":processing", Delayed: ":delayed", Failed: ":failed"}[part]
 }
 
 // imported is behind the name of a list the key of what was claimed of it.
 const imported = ":import"
 
-func (l list) claims() string { return l.Source + imported }
+func (l Name) claims() string { return l.Source + imported }
 
 // held is why nothing is taken from a part; empty: nothing speaks against it.
-func (r *Redis) held(ctx context.Context, l list, part Part) (string, error) {
+func (r *Redis) held(ctx context.Context, l Name, part Part) (string, error) {
 	switch {
-	case !slices.Contains(l.parts, part):
+	case l.Left != "":
+		return l.Left, nil
+	case !slices.Contains(r.parts, part):
 		return failedStay, nil
 	case part != Claimed:
 		return "", nil
@@ -142,20 +131,20 @@ func (r *Redis) Look(ctx context.Context, sample int) (places []Place, messages 
 			if place.Count, err = redis.Int64(r.do(ctx, in.count, place.Name)); err != nil {
 				return nil, nil, fmt.Errorf("redis: %s: %w", place.Name, err)
 			}
-			if place.Count > 0 && place.Left == "" && in.key != imported {
+			if place.Count == 0 {
+				continue
+			}
+			if in.show != "" {
 				if place.Left, err = r.held(ctx, l, in.part); err != nil {
 					return nil, nil, err
 				}
 			}
-			if place.Count > 0 {
-				places = append(places, place)
+			if places = append(places, place); place.Left != "" || in.show == "" || len(messages) >= sample {
+				continue
 			}
 			from, to := len(messages)-sample, -1 // the oldest are the last of a list, and the first that are due
 			if in.part == Delayed {
 				from, to = 0, sample-len(messages)-1
-			}
-			if place.Count == 0 || place.Left != "" || in.show == "" || len(messages) >= sample {
-				continue
 			}
 			bodies, err := redis.Strings(r.do(ctx, in.show, place.Name, from, to))
 			if err != nil {
@@ -207,7 +196,7 @@ return redis.status_reply('OK')`
 
 // Take returns what an earlier run has claimed, and then claims more.
 func (r *Redis) Take(ctx context.Context, limit int) ([]Message, error) {
-	if !r.resumed {
+	if r.earlier == nil {
 		if err := r.resume(ctx); err != nil {
 			return nil, err
 		}
@@ -218,19 +207,18 @@ func (r *Redis) Take(ctx context.Context, limit int) ([]Message, error) {
 		r.earlier = r.earlier[n:]
 		return taken, nil
 	}
-	for ; r.at < len(r.lists); r.at, r.part = r.at+1, 0 {
-		l := r.lists[r.at]
-		for ; r.part < len(l.parts); r.part++ {
-			taken, err := r.claim(ctx, l, l.parts[r.part], limit)
-			if err != nil || len(taken) > 0 {
-				return taken, err
-			}
+	for ; r.at < len(r.lists)*len(r.parts); r.at++ {
+		l, part := r.lists[r.at/len(r.parts)], r.parts[r.at%len(r.parts)]
+		taken, err := r.claim(ctx, l, part, limit)
+		if err != nil || len(taken) > 0 {
+			return taken, err
 		}
 	}
 	return nil, nil
 }
 
 func (r *Redis) resume(ctx context.Context) error {
+	r.earlier = []Message{}
 	for _, l := range r.lists {
 		if l.Left != "" {
 			continue
@@ -247,11 +235,10 @@ func (r *Redis) resume(ctx context.Context) error {
 			r.earlier = append(r.earlier, m)
 		}
 	}
-	r.resumed = true
 	return nil
 }
 
-func (r *Redis) claim(ctx context.Context, l list, part Part, limit int) ([]Message, error) {
+func (r *Redis) claim(ctx context.Context, l Name, part Part, limit int) ([]Message, error) {
 	why, err := r.held(ctx, l, part)
 	if err != nil || why != "" {
 		return nil, err
@@ -277,7 +264,7 @@ func (r *Redis) claim(ctx context.Context, l list, part Part, limit int) ([]Mess
 	return messages, nil
 }
 
-func (l list) message(id, claim string) (Message, error) {
+func (l Name) message(id, claim string) (Message, error) {
 	words := strings.SplitN(claim, " ", 3)
 	if len(words) < 3 {
 		return Message{}, fmt.Errorf("redis: %s: %s is no claim", l.claims(), id)
@@ -354,7 +341,7 @@ func (r *Redis) PutBack(ctx context.Context) (returned int, err error) {
 	return returned, nil
 }
 
-func (r *Redis) putBack(ctx context.Context, l list, claims []string) error {
+func (r *Redis) putBack(ctx context.Context, l Name, claims []string) error {
 	// What is put back last is taken next: that is the oldest.
 	newest := slices.SortedFunc(slices.Values(claims), func(a, b string) int { return cmp.Compare(b, a) })
 	for some := range slices.Chunk(newest, batchSize) {

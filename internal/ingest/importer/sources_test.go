@@ -56,7 +56,7 @@ func member(body, name string) string {
 
 func newAccept() *accept { return &accept{bodies: map[string]string{}, due: map[string]time.Time{}} }
 
-func drain(t *testing.T, s importer.Source, d importer.Ingest) importer.Report {
+func drain(t *testing.T, s importer.Source, d sender) importer.Report {
 	t.Helper()
 	return filetest.Must(run(t, s, d, &waits{at: now}).Do(t.Context()))(t)
 }
@@ -151,7 +151,7 @@ var errCut = fmt.Errorf("cut off")
 
 func (c cut) Settle(context.Context, []importer.Message, []importer.Message) error { return errCut }
 
-func cutOff(t *testing.T, s importer.Source, d importer.Ingest) {
+func cutOff(t *testing.T, s importer.Source, d sender) {
 	t.Helper()
 	_, err := run(t, cut{s}, d, &waits{at: now}).Do(t.Context())
 	require.ErrorIs(t, err, errCut)
@@ -219,12 +219,8 @@ const orders = "orders.process"
 
 func rabbitAt(t *testing.T, address string, failed bool, maker string) *importer.RabbitMQ {
 	t.Helper()
-	r, err := importer.NewRabbitMQ(importer.Broker{
-		Address: address, Names: []importer.Name{{Queue: "orders-process", Source: orders}}, Catalog: everything(t), Failed: failed, NewID: ids(maker),
-		Now: func() time.Time { return now },
-	})
-	require.NoError(t, err)
-	return r
+	names := []importer.Name{{Queue: "orders-process", Source: orders}}
+	return filetest.Must(importer.NewRabbitMQ(address, names, everything(t), failed, ids(maker)))(t)
 }
 
 func TestEachQueueOfABrokerIsDrainedOverAMQP(t *testing.T) {
@@ -421,7 +417,7 @@ func TestAnAddressIsNeverRepeated(t *testing.T) {
 	t.Parallel()
 	_, err := importer.NewRedis(t.Context(), "http://:hunter2@127.0.0.1", nil, false, ids("a"))
 	require.EqualError(t, err, "redis: the address is no redis:// URL")
-	_, err = importer.NewRabbitMQ(importer.Broker{Address: "http://guest:hunter2@127.0.0.1"})
+	_, err = importer.NewRabbitMQ("http://guest:hunter2@127.0.0.1", nil, nil, false, ids("a"))
 	require.EqualError(t, err, "rabbitmq: the address is no amqp:// URL")
 	_, err = importer.NewPostgres(t.Context(), "postgres://old:hunter2@127.0.0.1:x/", "event_queue", nil, false)
 	require.EqualError(t, err, "postgres: the address is no postgres:// URL")

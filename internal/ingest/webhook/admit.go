@@ -52,7 +52,7 @@ func (s *Service) receive(w http.ResponseWriter, r *http.Request, from *source, 
 	b.outcome = outcome{source: from.Name, started: s.config.Now()}
 	o := &b.outcome
 	messageID, err := s.admit(w, r, from, to, b)
-	b.one[0] = event{item: item{raw: b.body.Bytes(), given: contract.Given{ID: messageID}}}
+	b.one[0] = event{raw: b.body.Bytes(), given: contract.Given{ID: messageID}}
 	events, list := b.one[:], false
 	if err == nil && to != nil {
 		events, list, err = unpack(b.body.Bytes())
@@ -101,8 +101,10 @@ func (s *Service) admit(w http.ResponseWriter, r *http.Request, from *source, to
 	switch err := b.body.Read(w, r, from.MaxBodyBytes, s.bodies); {
 	case errors.Is(err, serve.ErrTooLarge):
 		return "", tooLarge(from)
+	case errors.Is(err, serve.ErrNoRoom):
+		return "", errNoRoom
 	case err != nil:
-		return "", unread.Problem(err)
+		return "", errUnread
 	}
 	if b.outcome.bytes = len(b.body.Bytes()); byToken {
 		return "", nil
@@ -144,6 +146,8 @@ var (
 	errType     = refusals.Add(http.StatusUnsupportedMediaType, "content_type", "Send application/json.", 0)
 	errTooLarge = refusals.Add(http.StatusRequestEntityTooLarge, "too_large", "The body is larger than this source may send.", 0)
 	errEncoding = refusals.Add(http.StatusUnsupportedMediaType, "content_encoding", "Send the body without a content encoding.", 0)
+	errNoRoom   = refusals.Add(http.StatusServiceUnavailable, "bodies_in_flight", "Too much is being read at once; keep the event and send it again.", 1)
+	errUnread   = refusals.Add(http.StatusBadRequest, "body_unread", "The body did not arrive whole.", 0)
 	// One that is signed for no path could have been made for another queue.
 	errUndestined  = refusals.Add(http.StatusUnauthorized, "destination_missing", "Sign the path too, in X-Webhook-Destination: what is put on this queue moves money, or the path says what is asked for.", 0)
 	errDestination = refusals.Add(http.StatusUnauthorized, "destination_mismatch", "It is signed for another path.", 0)
@@ -154,12 +158,6 @@ var (
 			{Of: signature.ErrTooOld, As: unaccepted("timestamp_too_old")}, {Of: signature.ErrTooNew, As: unaccepted("timestamp_too_new")},
 		},
 		Last: unaccepted("signature_mismatch"),
-	}
-	unread = serve.ErrorMapping{
-		Known: []serve.KnownError{
-			{Of: serve.ErrNoRoom, As: refusals.Add(http.StatusServiceUnavailable, "bodies_in_flight", "Too much is being read at once; keep the event and send it again.", 1)},
-		},
-		Last: refusals.Add(http.StatusBadRequest, "body_unread", "The body did not arrive whole.", 0),
 	}
 )
 

@@ -2,10 +2,12 @@ package webhook
 
 import (
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/contract/money"
 	"billhook/internal/pii"
@@ -15,6 +17,7 @@ import (
 type filling struct {
 	*mapping
 	b        *buffers
+	by       *pii.Projection
 	body     contract.Body
 	code     string // of the currency; empty: none, or none that anybody issues
 	codePath string
@@ -22,7 +25,7 @@ type filling struct {
 }
 
 func (f *filling) minimize(p *pii.Projection, document pii.Document) (dropped pii.Dropped, err error) {
-	f.b.values, f.b.at = f.b.values[:0], f.b.at[:0]
+	f.by, f.b.values, f.b.at = p, f.b.values[:0], f.b.at[:0]
 	f.b.minimized, dropped, err = p.Read(f.b.minimized[:0], &f.b.values, document)
 	for _, v := range f.b.values {
 		f.set(v)
@@ -37,7 +40,8 @@ func (f *filling) set(v pii.Value) {
 	f.b.at[v.Number] = v
 }
 
-func (f *filling) text(number int) []byte {
+func (f *filling) text(path string) []byte {
+	number := f.by.Number(path)
 	if number == 0 || number >= len(f.b.at) {
 		return nil
 	}
@@ -45,17 +49,17 @@ func (f *filling) text(number int) []byte {
 }
 
 // first is the first value of a reading that is there, and its path.
-func (f *filling) first(in *input) (text []byte, path string) {
-	for i, number := range in.numbers {
-		if text = f.text(number); len(text) > 0 {
-			return text, in.Paths[i]
+func (f *filling) first(in catalog.Reading) (text []byte, path string) {
+	for _, path := range in.Paths {
+		if text = f.text(path); len(text) > 0 {
+			return text, path
 		}
 	}
 	return nil, append(in.Paths, "")[0]
 }
 
 func (f *filling) fill() error {
-	code, path := f.first(&f.currency)
+	code, path := f.first(f.currency)
 	f.code, f.codePath = string(code), path
 	if f.currency.As == "upper" {
 		f.code = strings.ToUpper(f.code)
@@ -73,30 +77,26 @@ func (f *filling) fill() error {
 		f.body.Grow(f.listed[0].slot, 1)
 		return f.putAll(0)
 	}
-	elements := 0
+	elements, isElement := 0, func(v pii.Value) bool { return v.Number == f.element }
 	for _, v := range f.b.values {
-		if v.Number == f.element {
+		if isElement(v) {
 			elements++
 		}
 	}
 	f.body.Grow(f.listed[0].slot, elements)
-	i := -1
-	f.b.values = append(f.b.values, pii.Value{Number: f.element}) // which ends the last element
-	for _, v := range f.b.values {
-		if v.Number != f.element {
-			f.set(v) // those outside of the list are there already
-			continue
-		}
-		if i >= 0 {
-			if err := f.putAll(i); err != nil {
-				return err
-			}
-		}
-		i++
+	rest := f.b.values
+	for i := range elements {
+		rest = rest[slices.IndexFunc(rest, isElement)+1:]
 		for n := range f.listed {
-			for _, number := range f.listed[n].numbers {
-				f.set(pii.Value{Number: number}) // forgets those of the element before
+			for _, path := range f.listed[n].Paths {
+				f.set(pii.Value{Number: f.by.Number(path)}) // forgets those of the element before
 			}
+		}
+		for n := 0; n < len(rest) && !isElement(rest[n]); n++ {
+			f.set(rest[n]) // those outside of the list are there already
+		}
+		if err := f.putAll(i); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -112,37 +112,36 @@ func (f *filling) putAll(i int) error {
 }
 
 // put sets a member, or leaves it out and says why.
-func (f *filling) put(m *member, i int) error {
-	value, path := f.first(&m.input)
+func (f *filling) put(m *member, i int) (err error) {
+	value, path := f.first(m.Reading)
 	if len(value) == 0 {
 		return nil
 	}
 	text, wrong := "", ""
-	switch m.As {
-	case "unix":
+	switch {
+	case m.As == "unix":
 		if text = unix(value); text == "" {
 			wrong = pii.Time.Name()
 		}
-	case "minor", "minor_text", "call":
-		var err error
-		if text, path, wrong, err = f.amount(m, value, path); err != nil {
-			return err
+	case m.slot.Rule == pii.Currency:
+		if text = f.code; !issued(text) {
+			wrong, f.code = "currency", ""
+		}
+	case m.slot.Rule == pii.Amount && m.As != "":
+		if text, wrong, err = f.amount(m, value); wrong != "" && m.Needed {
+			err = contract.Broken(path, wrong)
 		}
 	default:
-		if text = string(value); m.slot.Rule == pii.Currency {
-			if text = f.code; !issued(text) {
-				wrong, f.code = "currency", ""
-			}
-		}
+		text = string(value)
 	}
-	if wrong != "" {
+	switch {
+	case err != nil:
+	case wrong != "":
 		f.dropped.Add(path, wrong)
-		return nil
-	}
-	if text != "" {
+	case text != "":
 		f.body.Set(m.slot, i, text)
 	}
-	return nil
+	return err
 }
 
 func issued(code string) bool {
@@ -160,47 +159,32 @@ func unix(text []byte) string {
 	return at.Format(time.RFC3339)
 }
 
-// amount is a decimal in the currency; wrong says why it is left out, and the error why it must not be.
-func (f *filling) amount(m *member, value []byte, path string) (decimal, at, wrong string, err error) {
-	var minor int64
-	var given bool
+// amount is a decimal in the currency; wrong says what is wrong with it, and the error why the event must not be taken.
+func (f *filling) amount(m *member, value []byte) (decimal, wrong string, err error) {
+	minor, given := whole(value)
 	if m.As == "call" {
-		amounts := make([]amount, len(m.Paths))
-		for i, number := range m.numbers {
-			amounts[i].path = m.Paths[i]
-			amounts[i].minor, amounts[i].given = whole(f.text(number))
-		}
-		minor, given, err = functions[m.Function](amounts)
-	} else if minor, given = whole(value); !given {
-		wrong = pii.Integer.Name()
+		minor, given, err = f.refunded(m.Paths)
 	}
-	code := f.code
 	switch {
-	case err != nil, !given && wrong == "":
-		return "", path, "", err
-	case wrong != "":
-	case m.With != "" && f.dropped.Has(m.With) && code != "":
+	case err != nil, !given && m.As == "call":
+	case !given:
+		wrong = pii.Integer.Name()
+	case m.With != "" && f.dropped.Has(m.With) && f.code != "":
 		wrong = "needs_total"
-	case code == "" && m.Needed:
-		path, wrong = f.codePath, "required"
-	case code == "":
+	case f.code == "" && m.Needed:
+		err = contract.Broken(f.codePath, "required")
+	case f.code == "":
 		wrong = "needs_currency"
-	case !issued(code) && m.Needed:
-		path, wrong = f.codePath, "currency"
+	case !issued(f.code) && m.Needed:
+		err = contract.Broken(f.codePath, "currency")
 	case minor < 0:
 		wrong = "negative"
-	case minor > money.Max && !m.Needed:
+	case minor > money.Max && !m.Needed, !issued(f.code):
 		wrong = "amount"
 	default:
-		var refused error
-		if decimal, refused = money.Format(minor, code); refused != nil {
-			wrong = "amount" // whatever else money refuses
-		}
+		decimal, err = money.Format(minor, f.code) // of a currency that is issued there is no error
 	}
-	if wrong != "" && m.Needed {
-		return "", path, "", contract.Broken(path, wrong)
-	}
-	return decimal, path, wrong, nil
+	return decimal, wrong, err
 }
 
 func whole(text []byte) (n int64, ok bool) {

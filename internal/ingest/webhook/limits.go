@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net/http"
 	"slices"
 	"strconv"
@@ -63,9 +64,9 @@ var (
 type Limits struct {
 	config Config
 
-	mu     sync.Mutex
-	queues map[string]*limit
-	users  map[string]*limit
+	mu sync.Mutex
+	// limits are those of queues and users in a second of the clock.
+	limits map[string]*limit
 	second int64
 
 	backlogs backlog.Counted
@@ -73,9 +74,7 @@ type Limits struct {
 }
 
 // NewLimits returns limits that have counted nothing yet.
-func NewLimits(config Config) *Limits {
-	return &Limits{config: config, queues: map[string]*limit{}, users: map[string]*limit{}}
-}
+func NewLimits(config Config) *Limits { return &Limits{config: config, limits: map[string]*limit{}} }
 
 // Admit reports whether a message for the queue may be published now; the error is a *serve.Problem that says when
 // to come again. user may be empty. What cannot be known refuses nothing. The user's limit is counted first, so
@@ -84,16 +83,22 @@ func (l *Limits) Admit(ctx context.Context, q catalog.Queue, user string) error 
 	switch {
 	case l.isFull(ctx, q):
 		return errQueueFull
-	case q.Rate.PerUser > 0 && user != "" && !l.within(ctx, q, l.ofUser(q, user)):
+	case q.Rate.PerUser > 0 && user != "" && !l.within(ctx, q, user, q.Rate.PerUser):
 		return errUserRate
-	case q.Rate.PerSecond > 0 && !l.within(ctx, q, l.named(l.queues, q.ID, q.Rate.PerSecond)):
+	case q.Rate.PerSecond > 0 && !l.within(ctx, q, "", q.Rate.PerSecond):
 		return errQueueRate
 	}
 	return nil
 }
 
-// within counts one of a limit, and reports whether it is within it.
-func (l *Limits) within(ctx context.Context, q catalog.Queue, of *limit) bool {
+// within counts one of a queue's limit, or of a user's there, and reports whether it is within it.
+func (l *Limits) within(ctx context.Context, q catalog.Queue, user string, perSecond int) bool {
+	name := q.ID
+	if user != "" {
+		sum := sha256.Sum256([]byte(user)) // whose it is stands in no document
+		name += "~" + hex.EncodeToString(sum[:16])
+	}
+	of := l.limit(name, perSecond)
 	if of == nil {
 		return true
 	}
@@ -110,26 +115,19 @@ func (l *Limits) unknown(ctx context.Context, q catalog.Queue, limit string, err
 	l.config.Log.LogAttrs(ctx, slog.LevelWarn, "limit not known", slog.String("queue", q.ID), slog.String("limit", limit), slog.String("cause", err.Error()))
 }
 
-// ofUser returns the limit of a user of the queue.
-func (l *Limits) ofUser(q catalog.Queue, user string) *limit {
-	l.mu.Lock()
-	if second := l.config.Now().Unix(); second > l.second {
-		clear(l.users)
-		l.second = second
-	}
-	l.mu.Unlock()
-	sum := sha256.Sum256([]byte(user)) // whose it is stands in no document
-	return l.named(l.users, q.ID+"~"+hex.EncodeToString(sum[:16]), q.Rate.PerUser)
-}
-
-// named is the limit of a name; nil where too many are counted already.
-func (l *Limits) named(limits map[string]*limit, name string, perSecond int) *limit {
+// limit is that of a name in this second; nil where too many users are counted already.
+func (l *Limits) limit(name string, perSecond int) *limit {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if limits[name] == nil && len(limits) < mostUsers {
-		limits[name] = &limit{config: &l.config, name: name, perSecond: perSecond}
+	// A clock that is set back goes on in the second that it was in.
+	if now := l.config.Now().Unix(); now > l.second {
+		clear(l.limits)
+		l.second = now
 	}
-	return limits[name]
+	if l.limits[name] == nil && (len(l.limits) < mostUsers || !strings.Contains(name, "~")) {
+		l.limits[name] = newLimit(&l.config, name, perSecond, l.second)
+	}
+	return l.limits[name]
 }
 
 // isFull reports whether as many messages wait on the queue as it may have.
@@ -177,34 +175,43 @@ const (
 	keptFor   = time.Minute
 )
 
-// limit lets through so many in a second of the clock, over all instances that share a store. The second is
+// limit lets through so many in one second of the clock, over all instances that share a store. The second is
 // cut into blocks: who creates a block's document has its share, so that no document is written twice.
 type limit struct {
-	config *Config
-	// name is the limit's, in the ids of its blocks.
-	name string
-	// perSecond is what all instances let through together, above 0.
+	config    *Config
 	perSecond int
+	second    int64
+	// prefix begins the ids of its blocks.
+	prefix string
 
 	// mu is held while the store is asked, too: nobody else has anything to use then.
 	mu sync.Mutex
-	// second is the one that the rest is of: left may be used, and taken counts the blocks that were asked for.
-	second      int64
+	// left may be used, and taken counts the blocks that were asked for.
 	left, taken int
-	// open are the blocks that nobody is known to have taken.
+	// open are the blocks that nobody is known to have taken, from a random one on.
 	open []int
 	// unknown: the store did not answer, so nobody is refused in this second.
 	unknown bool
+}
+
+func newLimit(config *Config, name string, perSecond int, second int64) *limit {
+	rest := name + "-" + strconv.FormatInt(second, 10) + "-"
+	sum := sha256.Sum256([]byte(rest)) // ids that rise would make one range of the database a hot spot
+	l := &limit{
+		config: config, perSecond: perSecond, second: second, prefix: hex.EncodeToString(sum[:4]) + "-" + rest,
+		left: max(1, perSecond/freeShare), open: make([]int, min(perSecond, blocksASecond)),
+	}
+	first := rand.IntN(len(l.open)) //nolint:gosec // chance, so that instances look at different places
+	for i := range l.open {
+		l.open[i] = (first + i) % len(l.open)
+	}
+	return l
 }
 
 // take counts one, and reports whether it is within the limit. With an error that is not known, and ok.
 func (l *limit) take(ctx context.Context) (ok bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// A clock that is set back goes on in the second that it was in.
-	if now := l.config.Now().Unix(); now > l.second {
-		l.second, l.left, l.taken, l.open, l.unknown = now, max(1, l.perSecond/freeShare), 0, l.blocks(), false
-	}
 	if l.left == 0 && !l.unknown {
 		err = l.more(ctx)
 		l.unknown = err != nil
@@ -216,39 +223,27 @@ func (l *limit) take(ctx context.Context) (ok bool, err error) {
 	return true, nil
 }
 
-// blocks lists the blocks of a second, from a random one on.
-func (l *limit) blocks() []int {
-	all := make([]int, min(l.perSecond, blocksASecond))
-	first := l.config.Dice(len(all))
-	for i := range all {
-		all[i] = (first + i) % len(all)
-	}
-	return all
-}
-
-// size is how many a block lets through; together they are the limit.
-func (l *limit) size(block int) int {
-	n := min(l.perSecond, blocksASecond)
-	return (block+1)*l.perSecond/n - block*l.perSecond/n
-}
-
 // more takes blocks, unless others have taken them all.
 func (l *limit) more(ctx context.Context) error {
 	// It is for all that wait, whoever asks.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTime)
 	defer cancel()
+	n := min(l.perSecond, blocksASecond)
 	for range tries {
 		wanted := l.open[:min(max(1, l.taken/growth), len(l.open))]
 		if len(wanted) == 0 {
 			return nil
 		}
-		err := l.create(ctx, wanted)
+		share, writes := 0, make([]store.Write, len(wanted))
+		for i, block := range wanted {
+			share += (block+1)*l.perSecond/n - block*l.perSecond/n // together they are the limit
+			key := store.Key{Collection: BlocksCollection, ID: fmt.Sprintf("%s%03d", l.prefix, block)}
+			writes[i] = store.Create(key, map[string]any{"expire_at": time.Unix(l.second, 0).UTC().Add(keptFor)})
+		}
+		_, err := l.config.Blocks.Commit(ctx, writes)
 		switch {
 		case err == nil:
-			for _, block := range wanted {
-				l.left += l.size(block)
-			}
-			l.taken, l.open = l.taken+len(wanted), l.open[len(wanted):]
+			l.left, l.taken, l.open = share, l.taken+len(wanted), l.open[len(wanted):]
 			return nil
 		case errors.Is(err, store.ErrExists):
 			err = l.closeTaken(ctx)
@@ -260,30 +255,13 @@ func (l *limit) more(ctx context.Context) error {
 	return nil
 }
 
-func (l *limit) create(ctx context.Context, blocks []int) error {
-	writes := make([]store.Write, len(blocks))
-	for i, block := range blocks {
-		id := fmt.Sprintf("%s%03d", l.prefix(), block)
-		writes[i] = store.Create(store.Key{Collection: BlocksCollection, ID: id}, map[string]any{"expire_at": time.Unix(l.second, 0).UTC().Add(keptFor)})
-	}
-	_, err := l.config.Blocks.Commit(ctx, writes)
-	return err
-}
-
 // closeTaken leaves those blocks open that no instance has taken.
 func (l *limit) closeTaken(ctx context.Context) error {
-	page, err := l.config.Blocks.Query(ctx, store.Query{Collection: BlocksCollection, IDPrefix: l.prefix(), Limit: blocksASecond})
+	page, err := l.config.Blocks.Query(ctx, store.Query{Collection: BlocksCollection, IDPrefix: l.prefix, Limit: blocksASecond})
 	for _, doc := range page.Documents {
-		if block, err := strconv.Atoi(strings.TrimPrefix(doc.Key.ID, l.prefix())); err == nil {
+		if block, err := strconv.Atoi(strings.TrimPrefix(doc.Key.ID, l.prefix)); err == nil {
 			l.open = slices.DeleteFunc(l.open, func(open int) bool { return open == block })
 		}
 	}
 	return err
-}
-
-// prefix begins with a hash: ids that rise would make one range of the database a hot spot.
-func (l *limit) prefix() string {
-	rest := l.name + "-" + strconv.FormatInt(l.second, 10) + "-"
-	sum := sha256.Sum256([]byte(rest))
-	return hex.EncodeToString(sum[:4]) + "-" + rest
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"sync"
@@ -33,7 +32,7 @@ type limited struct {
 func instance(shared store.Store, now func() time.Time) limited {
 	metrics := telemetry.NewMetrics()
 	return limited{webhook.NewLimits(webhook.Config{
-		Blocks: shared, Store: shared, Log: slog.New(slog.DiscardHandler), Metrics: metrics, Now: now, Dice: rand.IntN,
+		Blocks: shared, Store: shared, Log: slog.New(slog.DiscardHandler), Metrics: metrics, Now: now,
 	}), metrics}
 }
 

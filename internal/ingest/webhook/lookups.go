@@ -23,12 +23,6 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// Products says what products are worth.
-type Products interface {
-	// Points returns what a piece is worth, above 0; known: orders may name it. With an error nothing is known.
-	Points(ctx context.Context, tenant, productID string) (points int64, known bool, err error)
-}
-
 // productTime bounds the wait for points: no sender should wait longer for a note.
 const productTime = 500 * time.Millisecond
 
@@ -45,7 +39,7 @@ func (s *Service) points(ctx context.Context, tenant string, message contract.Bo
 	over := -1
 	for i := range m.Data.Order.Items {
 		item := &m.Data.Order.Items[i]
-		points, known, err := s.config.Products.Points(ctx, tenant, item.ProductID)
+		points, known, err := s.config.Points(ctx, tenant, item.ProductID)
 		if err != nil || !known {
 			return "", nil
 		}
@@ -70,36 +64,27 @@ const (
 	lookupTime   = 5 * time.Second
 )
 
-// Customers finds the uid of a provider's customer, and remembers some. It is safe for concurrent use.
-type Customers struct {
-	store store.Getter
-	uids  *cache.Cache[string] // by the id of the document; empty: there is none
-}
-
-// NewCustomers returns a lookup in the store.
-func NewCustomers(from store.Getter, now func() time.Time) *Customers {
-	return &Customers{store: from, uids: cache.New[string](maxCustomers, now)}
-}
-
-// UID returns the uid of a tenant's customer; ok: there is one. With an error nothing is known.
-func (c *Customers) UID(ctx context.Context, tenant, id string) (uid string, ok bool, err error) {
-	key := customers.Key(tenant, id)
-	uid, err = c.uids.Get(ctx, key.ID, func(ctx context.Context) (string, time.Duration, error) {
-		ctx, cancel := context.WithTimeout(ctx, lookupTime)
-		defer cancel()
-		doc, err := store.Find(ctx, c.store, key)
-		uid, _ := doc.Fields["uid"].(string)
-		switch {
-		case err != nil:
-			return "", 0, fmt.Errorf("webhook: look up customer: %w", err)
-		case doc.Version == 0:
-			return "", unknownFor, nil
-		case !pii.UID.Valid(uid):
-			return "", 0, errors.New("webhook: customer document holds no valid uid")
-		}
-		return uid, knownFor, nil
-	})
-	return uid, uid != "", err
+// UIDs returns a Config's UID that looks in the store, and remembers some. It is safe for concurrent use.
+func UIDs(from store.Getter, now func() time.Time) func(ctx context.Context, tenant, customerID string) (string, error) {
+	uids := cache.New[string](maxCustomers, now) // by the id of the document; empty: there is none
+	return func(ctx context.Context, tenant, customerID string) (string, error) {
+		key := customers.Key(tenant, customerID)
+		return uids.Get(ctx, key.ID, func(ctx context.Context) (string, time.Duration, error) {
+			ctx, cancel := context.WithTimeout(ctx, lookupTime)
+			defer cancel()
+			doc, err := store.Find(ctx, from, key)
+			uid, _ := doc.Fields["uid"].(string)
+			switch {
+			case err != nil:
+				return "", 0, fmt.Errorf("webhook: look up customer: %w", err)
+			case doc.Version == 0:
+				return "", unknownFor, nil
+			case !pii.UID.Valid(uid):
+				return "", 0, errors.New("webhook: customer document holds no valid uid")
+			}
+			return uid, knownFor, nil
+		})
+	}
 }
 
 var (

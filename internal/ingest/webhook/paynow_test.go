@@ -36,7 +36,7 @@ type rows map[string][]submission
 var configurations = map[string]func(*webhook.Config){
 	"paynow":         nil,
 	"told":           told,
-	"directory":      func(c *webhook.Config) { c.Customers = people{uids: map[string]string{customer: "user-1"}} },
+	"directory":      func(c *webhook.Config) { c.UID = people{uids: map[string]string{customer: "user-1"}}.UID },
 	"no_uid":         unmapped("uid"),
 	"no_order":       unmapped("shop_order_id"),
 	"neither":        unmapped("uid", "shop_order_id"),

@@ -77,16 +77,6 @@ func (d *destination) formatFor(found string) string {
 	return d.queues[0].Contract
 }
 
-type item struct {
-	raw jsontext.Value
-	// What is asked for; empty or 0: nothing.
-	routingKey, deliverAt, priority, tenant string
-	maxAttempts                             int64
-	// given is what its sender says beside it.
-	given contract.Given
-	err   error
-}
-
 const maxListed = 100
 
 const (
@@ -118,18 +108,18 @@ func unpack(body []byte) (events []event, list bool, err error) {
 			return nil, true, contract.Broken(inList, "1 to "+strconv.Itoa(maxListed))
 		}
 		for _, value := range each {
-			events = append(events, event{item: readItem(value)})
+			events = append(events, readItem(value))
 		}
 		return events, true, nil
 	case wrapped:
-		return []event{{item: readItem(body)}}, false, nil
+		return []event{readItem(body)}, false, nil
 	default:
-		return []event{{item: item{raw: body}}}, false, nil
+		return []event{{raw: body}}, false, nil
 	}
 }
 
 // readItem leaves the shapes of its texts to the check of the message's attributes.
-func readItem(value jsontext.Value) (i item) {
+func readItem(value jsontext.Value) (i event) {
 	var broken mistakes
 	texts := map[string]*string{"routing_key": &i.routingKey, "deliver_at": &i.deliverAt, "priority": &i.priority, "tenant": &i.tenant}
 	if value.Kind() != '{' {
@@ -183,28 +173,27 @@ func (m mistakes) err() error {
 	return &contract.Invalid{Violations: m}
 }
 
-// routed finds the queues that an item's message reaches, and the fields of its one ordering key. What is
-// asked for must be theirs.
-func (s *Service) routed(i *event, to *destination) (queues []catalog.Queue, named []string, err error) {
+// routed finds the queues that a message reaches. What is asked for must be theirs.
+func (s *Service) routed(i *event, to *destination) ([]catalog.Queue, error) {
 	_, eventType := i.body.Identity()
 	if to.topic != "" && i.routingKey == "" {
 		i.routingKey = eventType
 	}
-	queues = to.bound(i.routingKey)
+	queues := to.bound(i.routingKey)
 	if len(queues) == 0 {
-		return nil, nil, contract.Broken(contract.AttrRoutingKey, "unroutable") // no enabled queue is bound to it
+		return nil, contract.Broken(contract.AttrRoutingKey, "unroutable") // no enabled queue is bound to it
 	}
 	var broken mistakes
 	most, ttl := 0, time.Duration(0)
 	for _, q := range queues {
 		if q.Contract != i.body.Format() {
-			return nil, nil, errUnsupported
+			return nil, errUnsupported
 		}
 		h, handled := q.Handler(eventType)
 		if !handled {
-			return nil, nil, contract.Broken(i.body.TypePath(), "not_of_queue")
+			return nil, contract.Broken(i.body.TypePath(), "not_of_queue")
 		}
-		most, named = max(most, h.MaxAttempts), append(named, q.OrderingKey...)
+		most = max(most, h.MaxAttempts)
 		if q.MessageTTL > 0 && (ttl == 0 || q.MessageTTL < ttl) {
 			ttl = q.MessageTTL
 		}
@@ -227,17 +216,10 @@ func (s *Service) routed(i *event, to *destination) (queues []catalog.Queue, nam
 			broken.add(contract.AttrDeliverAt, "beyond_message_ttl")
 		}
 	}
-	return queues, named, broken.err()
+	return queues, broken.err()
 }
 
-func (i *item) tenantID() string { return cmp.Or(i.tenant, contract.DefaultTenant) }
-
-func (i *item) ask(a *contract.Attributes) {
-	a.RoutingKey, a.DeliverAt, a.Priority, a.Tenant = i.routingKey, i.deliverAt, i.priority, i.tenant
-	if i.maxAttempts > 0 {
-		a.MaxAttempts = strconv.FormatInt(i.maxAttempts, 10)
-	}
-}
+func (e *event) tenantID() string { return cmp.Or(e.tenant, contract.DefaultTenant) }
 
 // workers is how many messages of one list are prepared, or published, at once.
 const workers = 16

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -33,27 +34,19 @@ type mapping struct {
 	catalog.ProviderEvent
 	contract   *contract.Contract
 	projection *pii.Projection
-	time       input
-	uid, order input
+	time       catalog.Reading
+	uid, order catalog.Reading
 	// currency is of the amounts; of members the strict ones go first.
-	currency        input
+	currency        catalog.Reading
 	members, listed []member
 	// element is the number of the list's elements in the body; 0: one element is made of members outside of lists.
 	element int
-	// ignored are what an event is ignored by, and asked the ids in the path that is read.
-	ignored, asked input
 	// paths are the body's, by those of the contract.
 	paths map[string]string
 }
 
-// input is a reading with the numbers of its paths.
-type input struct {
-	catalog.Reading
-	numbers []int
-}
-
 type member struct {
-	input
+	catalog.Reading
 	slot contract.Slot
 }
 
@@ -70,42 +63,39 @@ func newProvider(declared catalog.Provider, contracts *contract.Set, now func() 
 }
 
 func newMapping(of catalog.Provider, e catalog.ProviderEvent, into *contract.Contract) *mapping {
-	m := &mapping{ProviderEvent: e, contract: into, paths: map[string]string{}}
-	m.time.Reading = e.Time
+	m := &mapping{ProviderEvent: e, contract: into, time: e.Time, paths: map[string]string{}}
 	if len(e.Time.Paths) == 0 {
-		m.time.Reading = of.Time
+		m.time = of.Time
 	}
 	rules, optional := map[string]pii.Rule{}, []string(nil)
 	strict := map[string]bool{}
-	read := func(in *input, rule pii.Rule) {
+	read := func(in catalog.Reading, rule pii.Rule) {
 		for _, path := range in.Paths {
 			rules[path] = in.Rule(rule)
 			strict[path] = strict[path] || in.Needed
 		}
 	}
-	read(&m.time, pii.Time)
+	read(m.time, pii.Time)
 	for _, condition := range e.Ignore {
-		m.ignored.Paths = append(m.ignored.Paths, condition.Path)
 		rules[condition.Path], strict[condition.Path] = pii.Code, true
 	}
 	for _, id := range catalog.Placeholder.FindAllStringSubmatch(e.Read, -1) {
-		m.asked.Paths = append(m.asked.Paths, id[1])
 		rules[id[1]] = pii.ID
 	}
 	for name, reading := range of.Mappings[e.Mapping] {
-		one := member{input: input{Reading: reading}}
+		one := member{Reading: reading}
 		rule, _ := catalog.Attribute(name)
 		one.slot, _ = into.Slot(name)
 		if rule = cmp.Or(rule, one.slot.Rule); rule == pii.Currency {
-			m.currency = one.input
+			m.currency = reading
 		}
-		read(&one.input, rule)
+		read(reading, rule)
 		list := catalog.List(name)
 		switch {
 		case name == contract.AttrUID:
-			m.uid = one.input
+			m.uid = reading
 		case name == contract.AttrShopOrderID:
-			m.order = one.input
+			m.order = reading
 		case list != "":
 			m.listed = append(m.listed, one)
 			m.paths[list] = cmp.Or(catalog.List(reading.Paths[0]), reading.Paths[0])
@@ -120,16 +110,12 @@ func newMapping(of catalog.Provider, e catalog.ProviderEvent, into *contract.Con
 		}
 	}
 	m.projection = pii.NewProjection(rules, optional...)
-	for _, in := range []*input{&m.time, &m.uid, &m.order, &m.currency, &m.ignored, &m.asked} {
-		in.number(m.projection)
-	}
 	for _, all := range [][]member{m.members, m.listed} {
 		slices.SortFunc(all, func(a, b member) int {
 			return cmp.Or(cmp.Compare(a.precedence(), b.precedence()), strings.Compare(a.Paths[0], b.Paths[0]))
 		})
-		for i := range all {
-			all[i].number(m.projection)
-			if list := catalog.List(all[i].Paths[0]); list != "" {
+		for _, one := range all {
+			if list := catalog.List(one.Paths[0]); list != "" {
 				m.element = m.projection.Number(list + "[]")
 			}
 		}
@@ -149,15 +135,9 @@ func (m member) precedence() int {
 	}
 }
 
-func (in *input) number(p *pii.Projection) {
-	for _, path := range in.Paths {
-		in.numbers = append(in.numbers, p.Number(path))
-	}
-}
-
 // read minimizes the webhook, and maps what is left into the contract. Of an event that no queue wants only
 // the head is read. The error is a *pii.Error or a *contract.Invalid.
-func (p *provider) read(ctx context.Context, b *buffers, source catalog.Source, event *event, o *outcome) error {
+func (p *provider) read(ctx context.Context, b *buffers, routes map[string]*destination, event *event, o *outcome) error {
 	document, err := pii.Parse(event.raw)
 	if err != nil {
 		return err
@@ -166,7 +146,7 @@ func (p *provider) read(ctx context.Context, b *buffers, source catalog.Source, 
 	if _, err = f.minimize(p.head, document); err != nil {
 		return err
 	}
-	id, eventType := string(f.text(p.head.Number(p.ID))), string(f.text(p.head.Number(p.Type)))
+	id, eventType := string(f.text(p.ID)), string(f.text(p.Type))
 	switch p.ID {
 	case "header":
 		if id = event.given.ID; !pii.ID.Valid(id) {
@@ -183,9 +163,9 @@ func (p *provider) read(ctx context.Context, b *buffers, source catalog.Source, 
 		return contract.Broken(p.Type, "required")
 	}
 	o.EventID, o.eventType = id, eventType // minimized: they have their shapes
-	event.route = source.Events[eventType]
+	event.route = routes[eventType]
 	m := p.events[eventType]
-	if event.route == "" || m == nil {
+	if event.route == nil || m == nil {
 		o.ignore("no_queue")
 		return nil
 	}
@@ -194,8 +174,8 @@ func (p *provider) read(ctx context.Context, b *buffers, source catalog.Source, 
 	if o.dropped, err = f.minimize(m.projection, document); err != nil {
 		return err
 	}
-	for i, number := range m.ignored.numbers {
-		condition, code := m.Ignore[i], string(f.text(number))
+	for _, condition := range m.Ignore {
+		code := string(f.text(condition.Path))
 		if slices.Contains(condition.Is, code) || (condition.Not != nil && !slices.Contains(condition.Not, code)) {
 			o.ignore(condition.Reason)
 			return nil
@@ -204,7 +184,7 @@ func (p *provider) read(ctx context.Context, b *buffers, source catalog.Source, 
 	if err = p.readMore(ctx, &f, event, o); err != nil {
 		return err
 	}
-	at, _ := f.first(&m.time)
+	at, _ := f.first(m.time)
 	when := string(at)
 	if m.time.As == "unix" {
 		when = unix(at)
@@ -212,8 +192,8 @@ func (p *provider) read(ctx context.Context, b *buffers, source catalog.Source, 
 	if when == "" { // a time that nobody needs is not written: each webhook comes through here
 		when = p.now().UTC().Format(time.RFC3339)
 	}
-	uid, _ := f.first(&m.uid)
-	order, _ := f.first(&m.order)
+	uid, _ := f.first(m.uid)
+	order, _ := f.first(m.order)
 	event.uid, event.shopOrder = string(uid), string(order)
 	f.mapping, f.body, f.dropped = m, m.contract.New(id, m.Type, when), &o.dropped
 	err = f.fill()
@@ -221,27 +201,17 @@ func (p *provider) read(ctx context.Context, b *buffers, source catalog.Source, 
 	return err
 }
 
-// functions are what a provider's declaration may call: each makes an amount in the minor unit of those that
-// its paths name. given reports whether there is one; the error is a *contract.Invalid.
-var functions = map[string]func(amounts []amount) (minor int64, given bool, err error){
-	"refunded": refunded,
-}
-
-type amount struct {
-	path  string
-	minor int64
-	given bool
-}
-
-// refunded: of the payment's amount and what was refunded of it, the smaller one above 0 counts.
-func refunded(amounts []amount) (minor int64, given bool, err error) {
-	for i, a := range amounts {
+// refunded is the one function that a provider's declaration may call; see catalog.Functions. Of the payment's amount
+// and what was refunded of it, the smaller one above 0 counts. The error is a *contract.Invalid.
+func (f *filling) refunded(paths []string) (minor int64, given bool, err error) {
+	for i, path := range paths {
+		n, ok := whole(f.text(path))
 		switch {
-		case !a.given:
-		case a.minor < 0:
-			return 0, false, contract.Broken(a.path, "negative")
-		case i == 0, a.minor > 0 && (!given || minor <= 0 || a.minor < minor):
-			minor, given = a.minor, true
+		case !ok:
+		case n < 0:
+			return 0, false, contract.Broken(path, "negative")
+		case i == 0, n > 0 && (!given || minor <= 0 || n < minor):
+			minor, given = n, true
 		}
 	}
 	return minor, given, nil
@@ -269,12 +239,12 @@ type Drop struct {
 
 // Try maps a body as the service would. The error is a *pii.Error or a *contract.Invalid, with the body's paths.
 func Try(c *catalog.Catalog, of catalog.Provider, body []byte, now func() time.Time) (*Trial, error) {
-	p, source := newProvider(of, c.Contracts, now), catalog.Source{Events: map[string]string{}}
+	p, routes := newProvider(of, c.Contracts, now), map[string]*destination{}
 	for eventType := range of.Events {
-		source.Events[eventType] = of.Name
+		routes[eventType] = &destination{}
 	}
-	e, o := &event{item: item{raw: body, given: contract.Given{ID: "id-of-the-request"}}}, &outcome{}
-	err := p.read(context.Background(), &buffers{}, source, e, o)
+	e, o := &event{raw: body, given: contract.Given{ID: "id-of-the-request"}}, &outcome{}
+	err := p.read(context.Background(), &buffers{}, routes, e, o)
 	if err == nil && !o.Ignored {
 		err = e.validate(o, true)
 	}
@@ -291,9 +261,7 @@ func Try(c *catalog.Catalog, of catalog.Provider, body []byte, now func() time.T
 	}
 	read := p.head.Rules()
 	if e.mapping != nil {
-		for path, rule := range e.mapping.projection.Rules() {
-			read[path] = rule
-		}
+		maps.Copy(read, e.mapping.projection.Rules())
 	}
 	for _, v := range o.dropped {
 		t.Dropped = append(t.Dropped, Drop{v.Path, v.Rule})

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strconv"
 	"time"
 
 	"billhook/internal/contract"
@@ -15,17 +16,10 @@ import (
 	"billhook/internal/platform/serve"
 )
 
-var errUnsupported = errors.New("webhook: no enabled queue takes this body format")
-
-var unfit = serve.ErrorMapping{
-	Known: []serve.KnownError{
-		{Of: errUnsupported, As: refusals.Add(http.StatusUnprocessableEntity, "contract_unsupported", "No enabled queue takes this body format here; send that of the queue's contract.", 0)},
-		{Of: contract.ErrLimit, As: refusals.Add(http.StatusUnprocessableEntity, "message_limit", fmt.Sprintf("The message exceeds a limit of Pub/Sub: %d bytes with its attributes and ordering key.", contract.MaxMessageBytes), 0)},
-	},
-	Last: refusals.Add(http.StatusUnprocessableEntity, "body_refused", "The body cannot be taken.", 0),
-}
-
 var (
+	errUnsupported = refusals.Add(http.StatusUnprocessableEntity, "contract_unsupported", "No enabled queue takes this body format here; send that of the queue's contract.", 0)
+	errLimit       = refusals.Add(http.StatusUnprocessableEntity, "message_limit", fmt.Sprintf("The message exceeds a limit of Pub/Sub: %d bytes with its attributes and ordering key.", contract.MaxMessageBytes), 0)
+	errRefused     = refusals.Add(http.StatusUnprocessableEntity, "body_refused", "The body cannot be taken.", 0)
 	errBroken      = refusals.Add(http.StatusUnprocessableEntity, "contract_broken", "Fields break the contract; see violations.", 0)
 	errMalformed   = refusals.Add(http.StatusBadRequest, "body_malformed", "The body is not one JSON document in UTF-8 without duplicate names.", 0)
 	errCustomer    = refusals.Add(http.StatusServiceUnavailable, "customer_lookup_failed", "The customer cannot be looked up now; keep the event and send it again.", 5)
@@ -35,42 +29,46 @@ var (
 func refusal(err error) *serve.Problem {
 	refused, isRefused := errors.AsType[*pii.Error](err)
 	invalid, isInvalid := errors.AsType[*contract.Invalid](err)
-	var violations []pii.Violation
 	switch {
 	case isRefused && refused.Malformed:
 		return errMalformed
 	case isRefused:
-		violations = refused.Violations
-	case isInvalid:
-		violations = invalid.Violations
-	default:
-		return unfit.Problem(err)
+		invalid = &contract.Invalid{Violations: refused.Violations}
+	case !isInvalid:
+		return serve.ErrorMapping{Last: errRefused}.Problem(err)
 	}
 	broken := *errBroken
-	for _, v := range violations {
+	for _, v := range invalid.Violations {
 		broken.Violations = append(broken.Violations, serve.Violation(v))
 	}
 	return &broken
 }
 
 // compose makes the message, and looks over all of it once more before it may leave.
-func (s *Service) compose(ctx context.Context, in *event, named []string, b *buffers, o *outcome) (contract.Message, error) {
+func (s *Service) compose(ctx context.Context, in *event, b *buffers, o *outcome) (contract.Message, error) {
 	a := &b.attributes
 	*a = in.body.Attributes()
 	a.UID, a.Points, a.ShopOrderID = cmp.Or(in.uid, a.UID), in.points, cmp.Or(in.shopOrder, a.ShopOrderID)
-	in.ask(a)
+	a.RoutingKey, a.DeliverAt, a.Priority, a.Tenant = in.routingKey, in.deliverAt, in.priority, in.tenant
+	if in.maxAttempts > 0 {
+		a.MaxAttempts = strconv.FormatInt(in.maxAttempts, 10)
+	}
 	if a.UID == "" && a.CustomerID != "" && in.body.UIDByCustomer() {
 		lookup, cancel := context.WithTimeout(ctx, s.config.PublishTimeout)
-		uid, ok, err := s.config.Customers.UID(lookup, in.tenantID(), a.CustomerID)
+		uid, err := s.config.UID(lookup, in.tenantID(), a.CustomerID)
 		cancel()
 		if err != nil {
 			return contract.Message{}, errCustomer
 		}
-		if ok {
+		if uid != "" {
 			a.UID, a.UIDSource = uid, contract.UIDOfCustomer
 		}
 	}
-	key := a.Order(in.body.OrderingKey(named, a))
+	key := ""
+	for i := range in.queues {
+		key = cmp.Or(key, in.body.OrderingKey(in.queues[i].OrderingKey, a))
+	}
+	key = a.Order(key)
 	a.Received = o.started.UTC().Format(time.RFC3339Nano)
 	a.FirstPublished = s.config.Now().UTC().Format(time.RFC3339Nano)
 	attributes := a.Map()
@@ -98,8 +96,8 @@ func (s *Service) compose(ctx context.Context, in *event, named []string, b *buf
 // publish answers 202 only after the broker has confirmed, and refuses what it never takes before it counts.
 func (s *Service) publish(ctx context.Context, from *source, e *event, o *outcome) error {
 	m := e.message
-	if err := m.Check(); err != nil {
-		return err
+	if m.Check() != nil {
+		return errLimit
 	}
 	queue := e.queues[0].ID
 	if len(m.Data) > contract.WarnDataBytes {
@@ -115,7 +113,7 @@ func (s *Service) publish(ctx context.Context, from *source, e *event, o *outcom
 	id, err := s.config.Publisher.Publish(ctx, e.topic, m)
 	switch {
 	case errors.Is(err, contract.ErrLimit):
-		return err
+		return errLimit
 	case err != nil:
 		o.cause = contract.PublishCause(err)
 		s.config.Metrics.Unconfirmed(queue, o.cause)
@@ -163,17 +161,13 @@ func (s *Service) record(ctx context.Context, o *outcome) {
 		slog.String("queue", o.Queue), slog.String("message_id", o.MessageID), slog.String("ordering_key", o.OrderingKey),
 		slog.Int("status", o.Status), slog.String("reason", o.Reason), slog.Int("bytes", o.bytes),
 		slog.Float64("duration_ms", took.Seconds()*1000))
-	if o.account != "" {
-		line = append(line, slog.String("account", o.account))
-	}
-	if o.Topic != "" {
-		line = append(line, slog.String("topic", o.Topic))
+	for _, more := range [...][2]string{{"account", o.account}, {"topic", o.Topic}, {"cause", o.cause}} {
+		if more[1] != "" {
+			line = append(line, slog.String(more[0], more[1]))
+		}
 	}
 	if o.item > 0 {
 		line = append(line, slog.Int("item", o.item))
-	}
-	if o.cause != "" {
-		line = append(line, slog.String("cause", o.cause))
 	}
 	if len(o.dropped) > 0 {
 		texts := make([]string, len(o.dropped))

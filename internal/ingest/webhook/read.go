@@ -34,20 +34,6 @@ func newAPI(of catalog.API, key string, client http.Client, timeout time.Duratio
 	return &api{client, strings.Replace(of.Authorization, "{key}", key, 1), timeout}
 }
 
-// address is where more of the event is read; empty where it has no such id.
-func (f *filling) address(of *catalog.API, m *mapping) string {
-	at, missing := m.Read, false
-	for i, found := range catalog.Placeholder.FindAllString(m.Read, -1) {
-		id := f.text(m.asked.numbers[i])
-		missing = missing || len(id) == 0
-		at = strings.Replace(at, found, url.PathEscape(string(id)), 1)
-	}
-	if m.Read == "" || missing {
-		return ""
-	}
-	return of.URL + at
-}
-
 // extend is the body with the API's answer in it, and the body as it is where there is no such object. cause says
 // why there is no answer, for the log alone.
 func (a *api) extend(ctx context.Context, body []byte, address string) (extended []byte, cause string) {
@@ -90,7 +76,18 @@ func Beside(body, answer []byte) []byte {
 
 // readMore minimizes the event again, with what its provider's API says of it.
 func (p *provider) readMore(ctx context.Context, f *filling, event *event, o *outcome) error {
-	if event.read = f.address(&p.API, event.mapping); event.read == "" || p.api == nil {
+	at := event.mapping.Read
+	for _, found := range catalog.Placeholder.FindAllStringSubmatch(at, -1) {
+		id := f.text(found[1])
+		if len(id) == 0 {
+			return nil // nothing more is read of an event without it
+		}
+		at = strings.Replace(at, found[0], url.PathEscape(string(id)), 1)
+	}
+	if at == "" {
+		return nil
+	}
+	if event.read = p.API.URL + at; p.api == nil {
 		return nil
 	}
 	body, cause := p.api.extend(ctx, event.raw, event.read)

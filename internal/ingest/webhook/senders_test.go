@@ -12,7 +12,6 @@ import (
 	"io"
 	"log/slog"
 	"maps"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -442,7 +441,7 @@ func TestNothingOvertakesAMessageOfItsKeyThatIsToBeSentAgain(t *testing.T) {
 
 func TestWhatMayBeOfTheKeyOfAMessageWithoutOneIsHeldUp(t *testing.T) {
 	t.Parallel()
-	d := open(t, func(c *webhook.Config) { c.Customers = people{err: errDown} })
+	d := open(t, func(c *webhook.Config) { c.UID = people{err: errDown}.UID })
 	refunded := `{"message":{"eventId":"5","eventType":"order.refunded","timestamp":"2026-03-02T10:00:00Z","data":{"order":{"id":"7","customerId":"8"}}}}`
 	paid := `{"message":` + string(goldens(t, contract.PaymentV1)["order_paid.json"]) + `}`
 	answer := d.list(t, "/queues/"+queue+"/messages", `{"message":{}}`, refunded, refunded, paid)
@@ -488,7 +487,7 @@ func TestAMessageOfAListThatIsNotAdmittedHoldsUpItsKeyAlone(t *testing.T) {
 	shared := storetest.Open(t)
 	d := open(t, func(c *webhook.Config) { // one is free, and the limit is one
 		producing(func(q *catalog.Queue) { q.Rate.User, q.Rate.PerUser = []string{"user_id"}, 1 })(c)
-		c.Store, c.Blocks, c.Dice = shared, shared, rand.IntN
+		c.Store, c.Blocks = shared, shared
 	})
 	answer := d.list(t, toOrders, by("o1", "u1", "e0"), by("o1", "u1", "e1"), by("o1", "u1", "e2"), by("o1", "u2", "e3"), by("o2", "u2", "e4"), by("o2", "u2", "e5"))
 	require.Equal(t, []string{"202", "202", "429user_rate_limited", "503key_held_up", "202", "202"}, answer.codes(), "what is held up is not counted")

@@ -3,8 +3,6 @@ package webhook
 import (
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -29,18 +27,6 @@ type Accounts struct {
 	Audience string
 	// Emails are the addresses of the catalog's accounts, by name.
 	Emails map[string]string
-}
-
-func (s *Service) checkAccounts() (mistakes []error) {
-	for name := range s.config.Accounts.Emails {
-		if _, ok := s.config.Catalog.Accounts[name]; !ok {
-			mistakes = append(mistakes, fmt.Errorf("webhook: the catalog has no account %q", name))
-		}
-	}
-	if s.config.Accounts.Tokens != nil && s.config.Accounts.Audience == "" {
-		mistakes = append(mistakes, errors.New("webhook: accounts without an audience"))
-	}
-	return mistakes
 }
 
 var (

@@ -28,19 +28,6 @@ import (
 	"billhook/internal/platform/telemetry"
 )
 
-// Publisher puts a message on a topic.
-type Publisher interface {
-	// Publish returns the message's id once the broker has confirmed it. After an error that wraps
-	// contract.ErrLimit it is not there; after any other it may be, and its ordering key is usable.
-	Publish(ctx context.Context, topic string, m contract.Message) (messageID string, err error)
-}
-
-// Directory finds the uid of a provider's customer.
-type Directory interface {
-	// UID returns the uid of a tenant's customer; ok: there is one. With an error nothing is known.
-	UID(ctx context.Context, tenant, customerID string) (uid string, ok bool, err error)
-}
-
 // Config is what a Service is made of. Every field is required but where it says so.
 type Config struct {
 	Catalog *catalog.Catalog
@@ -52,20 +39,20 @@ type Config struct {
 	Client http.Client
 	// Tolerance is how far a signed time may lie from now, to both sides.
 	Tolerance time.Duration
-	Publisher Publisher
-	Customers Directory
-	Products  Products
-	Log       *slog.Logger
-	Metrics   *telemetry.Metrics
-	Now       func() time.Time
+	Publisher contract.Publisher
+	// UID finds the uid of a tenant's customer; empty: there is none. With an error nothing is known.
+	UID func(ctx context.Context, tenant, customerID string) (uid string, err error)
+	// Points says what a piece of a product is worth, above 0; known: orders may name it. With an error nothing is known.
+	Points  func(ctx context.Context, tenant, productID string) (points int64, known bool, err error)
+	Log     *slog.Logger
+	Metrics *telemetry.Metrics
+	Now     func() time.Time
 	// PublishTimeout bounds the wait for the broker, and before it those for the provider's API and for the uid.
 	PublishTimeout time.Duration
 	// Store has what became of orders, and what a task has counted of backlogs.
 	Store store.Getter
 	// Blocks is what instances share to keep messages to the rates of queues and users; nil: nothing is limited.
 	Blocks store.Store
-	// Dice returns 0 <= n < most, such as rand.IntN: instances look for blocks at different places.
-	Dice func(most int) int
 	// Accounts may put messages on queues by a token; the zero value is nobody.
 	Accounts Accounts
 	// BodyBudget bounds the bytes of bodies in flight together; 0 is serve.DefaultBodyBudget.
@@ -91,21 +78,29 @@ type source struct {
 	verifier *signature.Verifier
 	// limiters hold the source to its rate, by queue: a flood into one takes nothing from another.
 	limiters map[string]*rate.Limiter
+	// routes are where its event types go.
+	routes map[string]*destination
 	// provider is nil where its bodies are of the contract's formats.
 	provider *provider
 }
 
 type event struct {
-	item
-	body contract.Body
+	raw jsontext.Value
+	// What is asked for; empty or 0: nothing.
+	routingKey, deliverAt, priority, tenant string
+	maxAttempts                             int64
+	// given is what its sender says beside it.
+	given contract.Given
+	err   error
+	body  contract.Body
 	// mapping is the provider's, for its type.
 	mapping *mapping
 	// uid and shopOrder are what a provider's metadata say of it.
 	uid, shopOrder string
 	// read is the address at which its provider says more of it.
 	read string
-	// route is the queue that its provider's webhooks go to.
-	route string
+	// route is where its provider's webhooks go.
+	route *destination
 	// points is what it is worth; empty where that is not known.
 	points string
 	// queues are those that it reaches: the one that it is for, or those of its topic.
@@ -121,11 +116,12 @@ func New(config Config) (*Service, error) {
 	if config.Blocks != nil {
 		s.limits = NewLimits(config)
 	}
-	room := cmp.Or(config.BodyBudget, serve.DefaultBodyBudget)
-	s.bodies = semaphore.NewWeighted(room)
+	s.bodies = semaphore.NewWeighted(cmp.Or(config.BodyBudget, serve.DefaultBodyBudget))
 	var mistakes []error
-	if config.PublishTimeout <= 0 {
-		mistakes = append(mistakes, errors.New("webhook: no publish timeout"))
+	for name := range config.Accounts.Emails {
+		if _, ok := config.Catalog.Accounts[name]; !ok {
+			mistakes = append(mistakes, fmt.Errorf("webhook: the catalog has no account %q", name))
+		}
 	}
 	for name, declared := range config.Catalog.Sources {
 		verifier, err := signature.NewVerifier(config.Catalog.Signature(declared), config.Secrets[name], config.Tolerance, config.Now)
@@ -133,10 +129,11 @@ func New(config Config) (*Service, error) {
 			mistakes = append(mistakes, fmt.Errorf("%s: %w", declared.SecretVariable, err))
 			continue
 		}
-		if need := 2*declared.MaxBodyBytes + mostKept; room < need { // as much may be held while a buffer grows
-			mistakes = append(mistakes, fmt.Errorf("webhook: source %s: a body budget of %d bytes is too small for its bodies: at least %d", name, room, need))
+		at := &source{Source: declared, verifier: verifier, limiters: map[string]*rate.Limiter{}, routes: map[string]*destination{}}
+		for eventType, id := range declared.Events {
+			to, _ := s.queueOf(id) // which was checked when the catalog was loaded
+			at.routes[eventType] = &to
 		}
-		at := &source{Source: declared, verifier: verifier, limiters: map[string]*rate.Limiter{}}
 		for _, q := range config.Catalog.Queues {
 			if declared.RatePerSecond > 0 {
 				at.limiters[q.ID] = rate.NewLimiter(rate.Limit(declared.RatePerSecond), declared.Burst)
@@ -150,7 +147,6 @@ func New(config Config) (*Service, error) {
 		}
 		s.sources[name] = at
 	}
-	mistakes = append(mistakes, s.checkAccounts()...)
 	if err := errors.Join(mistakes...); err != nil {
 		return nil, err
 	}
@@ -232,9 +228,9 @@ func (s *Service) prepare(ctx context.Context, from *source, to *destination, e 
 	case e.err != nil:
 		return e.err
 	case from.provider != nil:
-		err = from.provider.read(ctx, b, from.Source, e, o)
+		err = from.provider.read(ctx, b, from.routes, e, o)
 	default:
-		err = s.readGeneric(b.minimized[:0], from.Source, to, e, o)
+		err = s.readGeneric(b.minimized[:0], from, to, e, o)
 	}
 	if !e.body.None() {
 		o.EventID, o.eventType = e.body.Identity() // minimized: they have their shapes
@@ -248,24 +244,16 @@ func (s *Service) prepare(ctx context.Context, from *source, to *destination, e 
 	if e.points, err = s.points(ctx, e.tenantID(), e.body); err != nil {
 		return e.told(err)
 	}
-	var named []string
-	if to != nil {
-		if e.queues, named, err = s.routed(e, to); err != nil {
-			return err
-		}
-	} else {
-		q, ok := s.config.Catalog.Queue(e.route) // routes were checked at the start
-		if !ok || q.Contract != e.body.Format() {
-			return errUnsupported // a route is for one format, and this is another
-		}
-		e.queues, named = []catalog.Queue{q}, q.OrderingKey
+	to = cmp.Or(to, e.route)
+	if e.queues, err = s.routed(e, to); err != nil {
+		return err
 	}
-	if e.message, err = s.compose(ctx, e, named, b, o); err != nil {
+	if e.message, err = s.compose(ctx, e, b, o); err != nil {
 		return err
 	}
 	q := &e.queues[0]
 	o.EventID = q.EventID(o.EventID, e.body.IdempotencyKey())
-	if e.topic = q.Topic(); to != nil && to.topic != "" {
+	if e.topic = q.Topic(); to.topic != "" {
 		o.Topic = to.topic
 		return nil
 	}
@@ -296,20 +284,14 @@ func (e *event) told(err error) error {
 
 // readGeneric reads a body of one of the contract's own formats. Unknown fields and bad optional ones are
 // dropped from a provider's body; a producer is told of both.
-func (s *Service) readGeneric(scratch []byte, from catalog.Source, to *destination, e *event, o *outcome) error {
+func (s *Service) readGeneric(scratch []byte, from *source, to *destination, e *event, o *outcome) error {
 	contracts, body := s.config.Catalog.Contracts, []byte(e.raw)
 	found := contracts.Detect(nil, body)
 	format := cmp.Or(found, contract.PaymentV1) // Validate names what is missing
 	if to != nil {
-		format = to.formatFor(found)
-	}
-	if !contracts.Known(format) || (found != "" && found != format) {
-		if !jsontext.Value(body).IsValid() {
-			return &pii.Error{Malformed: true}
+		if format = to.formatFor(found); found != "" && found != format {
+			return errUnsupported
 		}
-		return errUnsupported
-	}
-	if to != nil {
 		// What cannot be completed is read as it is, for its violations.
 		given := e.given
 		if given.Type = e.routingKey; given.At.IsZero() {
@@ -341,9 +323,9 @@ func (s *Service) readGeneric(scratch []byte, from catalog.Source, to *destinati
 		return &pii.Error{Malformed: true}
 	}
 	id, eventType := e.body.Identity()
-	e.route = from.Events[eventType]
+	e.route = from.routes[eventType]
 	switch {
-	case id != "" && eventType != "" && to == nil && e.route == "":
+	case id != "" && eventType != "" && to == nil && e.route == nil:
 		o.ignore("no_queue")
 	case isUndeclared:
 		return undeclared

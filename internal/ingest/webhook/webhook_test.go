@@ -84,10 +84,7 @@ type people struct {
 	err  error
 }
 
-func (p people) UID(_ context.Context, _, id string) (string, bool, error) {
-	uid, ok := p.uids[id]
-	return uid, ok, p.err
-}
+func (p people) UID(_ context.Context, _, id string) (string, error) { return p.uids[id], p.err }
 
 type shelf map[string]catalog.Product
 
@@ -116,8 +113,8 @@ func config(tb testing.TB) (webhook.Config, *recorder, *strings.Builder) {
 		Secrets:        secrets,
 		Tolerance:      tolerance,
 		Publisher:      broker,
-		Customers:      people{},
-		Products:       shelf(declared.Products),
+		UID:            people{}.UID,
+		Points:         shelf(declared.Products).Points,
 		Log:            telemetry.NewLogger(log, slog.LevelDebug),
 		Metrics:        telemetry.NewMetrics(),
 		Now:            func() time.Time { return fixed },

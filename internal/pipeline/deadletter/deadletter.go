@@ -23,7 +23,6 @@ import (
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/pii"
-	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
 )
@@ -68,7 +67,7 @@ const (
 
 // Publish puts the dead letter on its queue's topic for them and returns once that is confirmed, or else an Outage.
 // The copy has no ordering key. Attributes that do not fit are left out, its own and the contract's last, and the detail says how many.
-func Publish(ctx context.Context, to lane.Publisher, queue catalog.Queue, dead Message) error {
+func Publish(ctx context.Context, to contract.Publisher, queue catalog.Queue, dead Message) error {
 	from := dead.Message.Attributes
 	attributes := map[string]string{
 		AttrReason: dead.Reason, AttrStatus: strconv.Itoa(dead.Status),

@@ -15,17 +15,12 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// Publisher puts a message on a topic. Without an error the broker has confirmed; after one the message may be there.
-type Publisher interface {
-	Publish(ctx context.Context, topic string, m contract.Message) (messageID string, err error)
-}
-
 // Relay publishes the lanes of one kind, each from its oldest Kept on. Any number of relays may run at once:
 // they may publish a message twice, but the first copies of the messages of a lane are in order.
 type Relay struct {
 	Of        Kind
 	Store     store.Store
-	Publisher Publisher
+	Publisher contract.Publisher
 	Now       func() time.Time
 	// Unreadable returns the writes that keep what cannot be read as a dead letter. queue is the lane's, if it says it.
 	Unreadable func(doc store.Document, queue string, now time.Time) []store.Write

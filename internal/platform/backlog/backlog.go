@@ -5,7 +5,6 @@ package backlog
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -68,12 +67,9 @@ func Write(ctx context.Context, to store.Committer, at time.Time, queues map[str
 
 // Read returns what was counted last; nothing where nobody has counted yet.
 func Read(ctx context.Context, from store.Getter) (Counted, error) {
-	doc, err := from.Get(ctx, key)
-	if errors.Is(err, store.ErrNotFound) {
-		return Counted{}, nil
-	}
+	doc, err := store.Find(ctx, from, key)
 	var c Counted
-	if err == nil {
+	if err == nil && doc.Version > 0 {
 		err = store.Decode(doc.Fields, &c)
 	}
 	if err != nil {

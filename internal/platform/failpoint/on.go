@@ -3,6 +3,7 @@
 package failpoint
 
 import (
+	"cmp"
 	"os"
 	"strconv"
 	"strings"
@@ -10,27 +11,16 @@ import (
 	"syscall"
 )
 
-// where and count come from FAILPOINT=<name> or FAILPOINT=<name>:<n>. The n-th Hit of the name
-// ends the process with SIGKILL.
+// FAILPOINT=<name> or FAILPOINT=<name>:<n>: the n-th Hit of the name ends the process with SIGKILL.
 var (
-	where, count = parse(os.Getenv("FAILPOINT"))
-	hits         atomic.Int64
+	where, count, _ = strings.Cut(os.Getenv("FAILPOINT"), ":")
+	hits            atomic.Int64
 )
-
-func parse(value string) (string, int64) {
-	name, n, _ := strings.Cut(value, ":")
-	count, err := strconv.ParseInt(n, 10, 64)
-	if err != nil {
-		count = 1
-	}
-	return name, count
-}
 
 // Hit ends the process at the chosen hit and does not return from it.
 func Hit(name string) {
-	if name != where || hits.Add(1) != count {
-		return
+	if name == where && strconv.FormatInt(hits.Add(1), 10) == cmp.Or(count, "1") {
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL) // on an error there is nothing left to do
+		select {}
 	}
-	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL) // on an error there is nothing left to do
-	select {}
 }

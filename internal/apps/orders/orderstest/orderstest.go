@@ -118,7 +118,7 @@ func (s *Shop) Deliver(ctx context.Context, on store.Store, e Event, look bool) 
 }
 
 // Release publishes the timeouts that are due.
-func (s *Shop) Release(ctx context.Context, on store.Store, to lane.Publisher) error {
+func (s *Shop) Release(ctx context.Context, on store.Store, to contract.Publisher) error {
 	relay := &lane.Relay{Of: lane.Delayed, Store: on, Publisher: to, Now: s.Now}
 	_, err := relay.Due(ctx, 100, func(string, error) {})
 	return err //nolint:wrapcheck // the caller's own store

@@ -103,7 +103,7 @@ type world struct {
 	down      bool
 }
 
-// Publish implements lane.Publisher.
+// Publish implements contract.Publisher.
 func (w *world) Publish(_ context.Context, _ string, m contract.Message) (string, error) {
 	if w.down {
 		return "", errors.New("no answer")

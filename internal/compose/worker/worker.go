@@ -303,9 +303,9 @@ func New(config Config) (*Worker, error) {
 		server.Scripts(r, operations.Scripts(apps))
 	})
 	sessions := access.NewSessions(config.Access, []byte(uuid.NewString()), config.Log, config.Now)
-	site, err := pages.New(pages.Config{API: server, Declared: server.Catalog, Sessions: sessions, Catalog: config.Catalog, Environment: config.Environment, Live: !config.Access.OpenOnLoopback, Log: config.Log, Now: config.Now})
-	if err != nil {
-		return nil, fmt.Errorf("worker: %w", err)
+	site := &pages.Pages{
+		API: server, Declared: server.Catalog, Sessions: sessions, Catalog: config.Catalog,
+		Environment: config.Environment, Live: !config.Access.OpenOnLoopback, Log: config.Log, Now: config.Now,
 	}
 	site.Routes(router)
 	w.Handler, w.looks = router, server.Catalog

@@ -22,18 +22,18 @@ func (p *Pages) declaredRoutes(r chi.Router) {
 		switch {
 		case o.Needs != console.Look:
 			form := func(v *visit) (any, error) { return p.form(v, o) }
-			p.change(r.With(p.named), address, p.shape("form "+o.Before, "declared_form.html"), form, func(v *visit) (string, error) { return p.act(v, o) })
+			p.change(r.With(p.named), address, shape("form "+o.Before, "declared_form.html"), form, func(v *visit) (string, error) { return p.act(v, o) })
 		case o.List && (!strings.Contains(o.Pattern, "{") || !p.beside(o)):
-			p.page(r, address, p.shape(o.Name, "declared_list.html"), func(v *visit) (any, error) { return p.list(v, o) })
+			p.page(r, address, shape(o.Name, "declared_list.html"), func(v *visit) (any, error) { return p.list(v, o) })
 		case !o.List && !p.beside(o):
-			p.page(r, address, p.shape(o.Name, "declared_detail.html"), func(v *visit) (any, error) { return p.detail(v, o) })
+			p.page(r, address, shape(o.Name, "declared_detail.html"), func(v *visit) (any, error) { return p.detail(v, o) })
 		}
 	}
 }
 
 // shape is the template of an operation's own, or of the forms that show its answer; else the one of all.
-func (p *Pages) shape(name, declared string) string {
-	if own := strings.ReplaceAll(name, " ", "_") + ".html"; p.templates[own] != nil {
+func shape(name, declared string) string {
+	if own := strings.ReplaceAll(name, " ", "_") + ".html"; templates()[own] != nil {
 		return own
 	}
 	return declared

@@ -301,7 +301,7 @@ func (s *shop) routes(t *testing.T) (all []string) {
 	t.Helper()
 	site := &pages.Pages{
 		Declared: operations.All(operations.Apps{}), Catalog: s.catalog, Now: time.Now,
-		Sessions: access.NewSessions(access.Access{}, nil, slog.New(slog.DiscardHandler), time.Now),
+		Sessions: &access.Sessions{Log: slog.New(slog.DiscardHandler), Now: time.Now},
 	}
 	router := chi.NewRouter()
 	site.Routes(router)

@@ -126,7 +126,12 @@ func (o Operation) decode(in Input) (reflect.Value, error) {
 	if span := partOf[Span](request); span != nil && !span.Until.IsZero() && !span.Since.Before(span.Until.Time) {
 		return request, Refuse(Malformed, "since_invalid", "The parameter since is before until.")
 	}
-	return request, o.check(request)
+	for _, f := range o.Fields {
+		if rules.Var(request.FieldByIndex(f.index).Interface(), f.Rules) != nil {
+			return request, f.refused("required")
+		}
+	}
+	return request, nil
 }
 
 // names are those of the fields in a place.
@@ -178,21 +183,6 @@ func (o Operation) body(body []byte, into reflect.Value) error {
 		}
 	}
 	return nil
-}
-
-func (o Operation) check(request reflect.Value) error {
-	err := rules.Struct(request.Interface())
-	var broken validator.ValidationErrors
-	if !errors.As(err, &broken) {
-		return err
-	}
-	for _, f := range o.Fields {
-		name := o.request.FieldByIndex(f.index).Name
-		if slices.ContainsFunc(broken, func(b validator.FieldError) bool { return b.StructField() == name }) {
-			return f.refused("required")
-		}
-	}
-	return err
 }
 
 // refused says what the field must be: by its rule, else as given.

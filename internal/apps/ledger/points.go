@@ -296,7 +296,7 @@ func (h holder) moves(ctx context.Context, found *Holding, page console.Page) er
 	if found.More = len(moves) > limit; found.More {
 		moves = moves[:limit]
 		last := moves[limit-1]
-		found.Continued = console.ContinuedAt(store.Cursor{At: last.CreatedAt, ID: last.id()})
+		found.Continued = console.Continued{Behind: store.Cursor{At: last.CreatedAt, ID: last.id()}}
 	}
 	balance, first := found.Balance, page.After.IsZero()
 	for _, m := range moves {

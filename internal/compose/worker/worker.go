@@ -302,7 +302,7 @@ func New(config Config) (*Worker, error) {
 		server.Routes(r)
 		server.Scripts(r, operations.Scripts(apps))
 	})
-	sessions := access.NewSessions(config.Access, []byte(uuid.NewString()), config.Log, config.Now)
+	sessions := &access.Sessions{Access: config.Access, Local: []byte(uuid.NewString()), Log: config.Log, Now: config.Now}
 	site := &pages.Pages{
 		API: server, Declared: server.Catalog, Sessions: sessions, Catalog: config.Catalog,
 		Environment: config.Environment, Live: !config.Access.OpenOnLoopback, Log: config.Log, Now: config.Now,

@@ -70,7 +70,7 @@ func opened(t testing.TB, api pages.Caller, declared *console.Catalog, guarded a
 	t.Helper()
 	log, now := slog.New(slog.NewTextHandler(t.Output(), nil)), func() time.Time { return noon }
 	site := &pages.Pages{
-		API: api, Declared: declared, Sessions: access.NewSessions(guarded, []byte("by chance"), log, now), Catalog: catalogtest.Shipped(),
+		API: api, Declared: declared, Sessions: &access.Sessions{Access: guarded, Local: []byte("by chance"), Log: log, Now: now}, Catalog: catalogtest.Shipped(),
 		Log: log, Now: now, Longest: longest,
 	}
 	router := chi.NewRouter()

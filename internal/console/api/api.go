@@ -96,7 +96,7 @@ func (s *Server) answer(ctx context.Context, o console.Operation, r *http.Reques
 	if err == nil {
 		body, err = json.Marshal(answer)
 	}
-	if failed := change.end(ctx, o, body, err); failed != nil {
+	if failed := s.end(ctx, o, change, body, err); failed != nil {
 		s.Log.LogAttrs(ctx, slog.LevelWarn, "answer not kept", slog.String("operation", o.Name), slog.String("error", failed.Error()))
 	}
 	return body, false, err

@@ -375,9 +375,6 @@ func (c *Catalog) At(address string) (o Operation, in Input, found bool) {
 // operation's answer type. The error is one that Refusal knows, or says that the store has failed.
 func (o Operation) Call(ctx context.Context, by audit.Author, in Input) (any, error) {
 	request, err := o.decode(in)
-	if err == nil {
-		err = o.page(in, request)
-	}
 	if err == nil && o.Needs == TwoPeople {
 		err = audit.TwoPeople("", by)
 	}

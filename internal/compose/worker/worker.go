@@ -223,7 +223,13 @@ func refuse(c *catalog.Catalog, queues []catalog.Queue, registry *handler.Regist
 // catalog together.
 func (c Config) delivering() (*Worker, error) {
 	w := &Worker{
-		log: c.Log, rates: c.recorder(), served: queuesOf(c.Catalog, c.Pool), mappings: customers.NewMappings(c.Store, c.Log, c.Now),
+		log: c.Log, served: queuesOf(c.Catalog, c.Pool), mappings: customers.NewMappings(c.Store, c.Log, c.Now),
+		rates: rates.NewRecorder(rates.Config{ // it adds nothing to the store until Start
+			Store: c.Store, Now: c.Now, Log: c.Log, AfterFunc: alarm.AfterFunc, Breakers: c.Targets.Breakers,
+			Self: rates.Service{
+				Instance: c.Instance, Name: "worker", Pool: c.Pool, Version: serve.BuildOf().Version, Catalog: c.Catalog.Hash(), StartedAt: c.Now(),
+			},
+		}),
 	}
 	c.Targets.Watch(w.rates)
 	registry := handler.NewRegistry()

@@ -16,8 +16,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
@@ -58,8 +56,8 @@ func entry(address, to, name string) link {
 }
 
 func title(word string) string {
-	first, size := utf8.DecodeRuneInString(word)
-	return string(unicode.ToUpper(first)) + strings.NewReplacer("_", " ", "-", " ").Replace(word[size:])
+	begins := min(1, len(word))
+	return strings.ToUpper(word[:begins]) + strings.NewReplacer("_", " ", "-", " ").Replace(word[begins:])
 }
 
 func named(o console.Operation, id string) string {
@@ -183,21 +181,18 @@ func href(format string, args ...string) string {
 	return fmt.Sprintf(format, escaped...)
 }
 
-// of is the address of a tenant's thing, as href makes it. The default tenant is not named.
-func of(format, tenant string, args ...string) string {
+// of is the address of a tenant's thing. The default tenant is not named.
+func of(address, tenant string) string {
 	if tenant == dedupe.DefaultTenant {
 		tenant = ""
 	}
-	return with(href(format, args...), "tenant", tenant)
+	return with(address, "tenant", tenant)
 }
 
 // with is an address with parameters, by name and value in turn. An empty value removes its parameter.
 func with(address string, pairs ...string) string {
 	before, query, _ := strings.Cut(address, "?")
-	values, err := url.ParseQuery(query)
-	if err != nil {
-		values = url.Values{}
-	}
+	values, _ := url.ParseQuery(query) // what cannot be read is no parameter
 	for i := 0; i+1 < len(pairs); i += 2 {
 		if pairs[i+1] == "" {
 			values.Del(pairs[i])

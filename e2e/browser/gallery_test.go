@@ -299,11 +299,10 @@ func (s *shop) links(t *testing.T) {
 // /ops/queues/{id}.
 func (s *shop) routes(t *testing.T) (all []string) {
 	t.Helper()
-	site, err := pages.New(pages.Config{
+	site := &pages.Pages{
 		Declared: operations.All(operations.Apps{}), Catalog: s.catalog, Now: time.Now,
-		Sessions: access.NewSessions(access.Access{}, nil, slog.New(slog.DiscardHandler), time.Now),
-	})
-	require.NoError(t, err)
+		Sessions: &access.Sessions{Log: slog.New(slog.DiscardHandler), Now: time.Now},
+	}
 	router := chi.NewRouter()
 	site.Routes(router)
 	require.NoError(t, chi.Walk(router, func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {

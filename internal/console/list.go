@@ -35,12 +35,9 @@ type List[T any] struct {
 type Continued struct {
 	// Next is the parameter page for what is behind; empty: there is nothing.
 	Next string `json:"next"`
-
-	next store.Cursor
+	// Behind is the place behind which it goes on; zero: it does not. Next is made of it.
+	Behind store.Cursor `json:"-"`
 }
-
-// ContinuedAt is a list that goes on behind a place; zero: it does not.
-func ContinuedAt(next store.Cursor) Continued { return Continued{next: next} }
 
 // OwnedList asks for a list of what is a tenant's.
 type OwnedList struct {
@@ -53,7 +50,7 @@ func ListOf[T any](items []T, next store.Cursor) List[T] {
 	if items == nil {
 		items = []T{}
 	}
-	return List[T]{items, ContinuedAt(next)}
+	return List[T]{items, Continued{Behind: next}}
 }
 
 // Listed is ListOf of what a read of a page has returned.
@@ -61,18 +58,7 @@ func Listed[T any](items []T, next store.Cursor, err error) (List[T], error) {
 	return ListOf(items, next), err
 }
 
-func (List[T]) isList() {}
-
-func itemOf(t reflect.Type) (reflect.Type, bool) {
-	if t.Kind() != reflect.Struct || !t.Implements(reflect.TypeFor[interface{ isList() }]()) {
-		return nil, false
-	}
-	items, ok := t.FieldByName("Items")
-	if !ok {
-		return nil, false
-	}
-	return items.Type.Elem(), true
-}
+func (List[T]) item() reflect.Type { return reflect.TypeFor[T]() }
 
 // page reads the token of a request for a list. It refuses one of another list or of other filters. A token grants
 // nothing: whoever makes one up sees what they could have asked for.
@@ -82,45 +68,31 @@ func (o Operation) page(in Input, request reflect.Value) error {
 		return nil
 	}
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(page.Token)
-	var times [3]time.Time
-	parts := strings.SplitN(string(raw), "|", 5)
+	parts, times, span := strings.SplitN(string(raw), "|", 5), [3]time.Time{}, cmp.Or(partOf[Span](request), &Span{})
 	ok := err == nil && len(page.Token) <= 2*store.MaxIDBytes && len(parts) == 5 && parts[0] == o.print(in) && parts[4] != ""
 	for i := 0; ok && i < len(times); i++ {
 		micros, err := strconv.ParseInt(parts[i+1], 10, 64)
 		times[i], ok = time.UnixMicro(micros).UTC(), err == nil
 	}
-	if ok {
-		page.After = store.Cursor{At: times[0], ID: parts[4]} // The store judges the id.
-		if span := partOf[Span](request); span != nil {
-			ok = span.Since.IsZero() == times[1].IsZero() && span.Until.IsZero() == times[2].IsZero()
-			span.Since, span.Until = Moment{times[1]}, Moment{times[2]}
-			ok = ok && !page.After.At.Before(times[1]) && (times[2].IsZero() || page.After.At.Before(times[2]))
-		}
+	at, since, until := times[0], times[1], times[2]
+	if !ok || since.IsZero() != span.Since.IsZero() || until.IsZero() != span.Until.IsZero() ||
+		at.Before(since) || !until.IsZero() && !at.Before(until) {
+		return Refuse(Malformed, "page_invalid", "This page token is not of this list with these filters; start again without one.")
 	}
-	if ok {
-		return nil
-	}
-	return Refuse(Malformed, "page_invalid", "This page token is not of this list with these filters; start again without one.")
+	page.After = store.Cursor{At: at, ID: parts[4]} // The store judges the id.
+	span.Since, span.Until = Moment{since}, Moment{until}
+	return nil
 }
 
-// next is the answer with the token of the page behind it. The span of time stays that of the first page, from which
+// next has an answer say the token of the page behind it. The span of time stays that of the first page, from which
 // ages count.
-func (o Operation) next(in Input, request reflect.Value, answer any) any {
-	if o.response.Kind() == reflect.Struct {
-		made := reflect.New(o.response).Elem()
-		made.Set(reflect.ValueOf(answer))
-		if part := partOf[Continued](made); part != nil && !part.next.IsZero() {
-			part.Next = o.token(in, request, part.next)
-			return made.Interface()
-		}
+func (o Operation) next(in Input, request, answer reflect.Value) {
+	part, span := partOf[Continued](answer), cmp.Or(partOf[Span](request), &Span{})
+	if part == nil || part.Behind.IsZero() {
+		return
 	}
-	return answer
-}
-
-func (o Operation) token(in Input, request reflect.Value, next store.Cursor) string {
-	span := cmp.Or(partOf[Span](request), &Span{})
-	text := fmt.Sprintf("%s|%d|%d|%d|%s", o.print(in), next.At.UnixMicro(), span.Since.UnixMicro(), span.Until.UnixMicro(), next.ID)
-	return base64.RawURLEncoding.EncodeToString([]byte(text))
+	text := fmt.Sprintf("%s|%d|%d|%d|%s", o.print(in), part.Behind.At.UnixMicro(), span.Since.UnixMicro(), span.Until.UnixMicro(), part.Behind.ID)
+	part.Next = base64.RawURLEncoding.EncodeToString([]byte(text))
 }
 
 func (o Operation) print(in Input) string {
@@ -134,9 +106,13 @@ func (o Operation) print(in Input) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-func partOf[T any](request reflect.Value) *T {
-	field := request.FieldByName(reflect.TypeFor[T]().Name())
-	if !field.IsValid() || !field.CanAddr() {
+// partOf is the struct of a type that a request or an answer embeds; nil: it embeds none.
+func partOf[T any](whole reflect.Value) *T {
+	if whole.Kind() != reflect.Struct {
+		return nil
+	}
+	field := whole.FieldByName(reflect.TypeFor[T]().Name())
+	if !field.IsValid() {
 		return nil
 	}
 	part, _ := field.Addr().Interface().(*T)

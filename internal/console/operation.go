@@ -72,7 +72,7 @@ type Operation struct {
 	List    bool
 
 	request, response reflect.Type
-	do                func(ctx context.Context, by audit.Author, request reflect.Value) (any, error)
+	do                func(ctx context.Context, by audit.Author, in Input, request reflect.Value) (any, error)
 }
 
 // New makes an operation of its row and its function, which gets a request that keeps its tags' rules and a caller who
@@ -88,8 +88,9 @@ func New[Request, Answer any](row Row, do func(context.Context, audit.Author, Re
 	}
 	o.Fields = fieldsOf(o.request)
 	shown := o.response
-	if item, ok := itemOf(o.response); ok {
-		shown, o.List = item, true
+	var empty Answer
+	if list, ok := any(empty).(interface{ item() reflect.Type }); ok {
+		shown, o.List = list.item(), true
 	}
 	if o.Columns = columnsOf(shown); o.List && shown.Kind() != reflect.Struct {
 		o.Columns = []Column{{Label: o.Verb()}}
@@ -102,11 +103,16 @@ func New[Request, Answer any](row Row, do func(context.Context, audit.Author, Re
 			panic("console: " + row.Name + " has no {" + f.Name + "} in its path")
 		}
 	}
-	if field, embeds := o.request.FieldByName("Change"); (embeds && field.Type == reflect.TypeFor[Change]()) != (o.Needs >= Reason) {
+	if change := partOf[Change](reflect.New(o.request).Elem()); (change != nil) != (o.Needs >= Reason) {
 		panic("console: a change embeds Change, and nothing else does: " + row.Name)
 	}
-	o.do = func(ctx context.Context, by audit.Author, request reflect.Value) (any, error) {
-		return do(ctx, by, request.Interface().(Request)) //nolint:forcetypeassert // It was made of this type.
+	o.do = func(ctx context.Context, by audit.Author, in Input, request reflect.Value) (any, error) {
+		answer, err := do(ctx, by, request.Interface().(Request)) //nolint:forcetypeassert // It was made of this type.
+		if err != nil {
+			return nil, err
+		}
+		o.next(in, request, reflect.ValueOf(&answer).Elem())
+		return answer, nil
 	}
 	return o
 }
@@ -250,24 +256,13 @@ func columnsOf(t reflect.Type) (columns []Column) {
 	return columns
 }
 
-// Value is the column's value in an answer; invalid where a pointer on the way is nil.
+// Value is the column's value in an answer; invalid where it is a pointer to nothing.
 func (c Column) Value(of any) reflect.Value {
 	v := reflect.Indirect(reflect.ValueOf(of))
-	if !v.IsValid() {
-		return v
+	if c.index != nil {
+		v = reflect.Indirect(v.FieldByIndex(c.index))
 	}
-	return within(v, c.index)
-}
-
-func within(v reflect.Value, index []int) reflect.Value {
-	if len(index) == 0 {
-		return v
-	}
-	inner, err := v.FieldByIndexErr(index)
-	if err != nil {
-		return reflect.Value{}
-	}
-	return reflect.Indirect(inner)
+	return v
 }
 
 // Text is the column's value in an answer as people read it.
@@ -276,7 +271,7 @@ func (c Column) Text(of any) string {
 	if c.unit == nil || !v.IsValid() {
 		return Text(v)
 	}
-	currency := within(reflect.Indirect(reflect.ValueOf(of)), c.unit).String()
+	currency := reflect.Indirect(reflect.ValueOf(of)).FieldByIndex(c.unit).String()
 	if c.bare {
 		return money.Text(v.Int(), currency)
 	}
@@ -295,7 +290,7 @@ func Member(of any, name string) string {
 		if known, _, _ := strings.Cut(s.Tag.Get("json"), ","); known != name {
 			continue
 		}
-		switch v = within(v, s.Index); {
+		switch v = reflect.Indirect(v.FieldByIndex(s.Index)); {
 		case !v.IsValid():
 			return ""
 		case inside:
@@ -361,14 +356,11 @@ func (c *Catalog) At(address string) (o Operation, in Input, found bool) {
 	for _, o = range c.Operations {
 		parts := strings.Split(o.Pattern, "/")
 		in = Input{Path: map[string]string{}}
-		if found = o.Needs == Look && len(parts) == len(given); !found {
-			continue
-		}
-		for i, part := range parts {
-			if name, is := strings.CutPrefix(part, "{"); is {
+		found = o.Needs == Look && len(parts) == len(given)
+		for i := 0; found && i < len(parts); i++ {
+			name, is := strings.CutPrefix(parts[i], "{")
+			if found = is || parts[i] == given[i]; is {
 				in.Path[strings.TrimSuffix(name, "}")], _ = url.PathUnescape(given[i])
-			} else if part != given[i] {
-				found = false
 			}
 		}
 		if found {
@@ -383,18 +375,11 @@ func (c *Catalog) At(address string) (o Operation, in Input, found bool) {
 // operation's answer type. The error is one that Refusal knows, or says that the store has failed.
 func (o Operation) Call(ctx context.Context, by audit.Author, in Input) (any, error) {
 	request, err := o.decode(in)
-	if err == nil {
-		err = o.page(in, request)
-	}
 	if err == nil && o.Needs == TwoPeople {
 		err = audit.TwoPeople("", by)
 	}
 	if err != nil {
 		return nil, err
 	}
-	answer, err := o.do(ctx, by, request)
-	if err != nil {
-		return nil, err
-	}
-	return o.next(in, request, answer), nil
+	return o.do(ctx, by, in, request)
 }

@@ -2,6 +2,7 @@ package console
 
 import (
 	"errors"
+	"slices"
 	"strings"
 
 	"billhook/internal/platform/audit"
@@ -43,11 +44,8 @@ func (o Operation) Refusal(err error) *Refusal {
 	if r := (*Refusal)(nil); errors.As(err, &r) {
 		return r
 	}
-	for _, known := range [][]Refusal{o.Errors, shared} {
-		for _, r := range known {
-			if !errors.Is(err, r.Of) {
-				continue
-			}
+	for _, r := range slices.Concat(o.Errors, shared) {
+		if errors.Is(err, r.Of) {
 			if r.Detail == "" {
 				r.Detail = strings.TrimPrefix(err.Error(), r.Of.Error()+": ")
 			}

@@ -104,10 +104,7 @@ type Input struct {
 // decode makes the request. The error is the *Refusal that says what is wrong with it.
 func (o Operation) decode(in Input) (reflect.Value, error) {
 	request := reflect.New(o.request).Elem()
-	if err := o.known(in.Query); err != nil {
-		return request, err
-	}
-	if err := o.body(in.Body, request); err != nil {
+	if err := cmp.Or(o.known(in.Query), o.body(in.Body, request)); err != nil {
 		return request, err
 	}
 	for _, f := range o.Fields {
@@ -126,7 +123,12 @@ func (o Operation) decode(in Input) (reflect.Value, error) {
 	if span := partOf[Span](request); span != nil && !span.Until.IsZero() && !span.Since.Before(span.Until.Time) {
 		return request, Refuse(Malformed, "since_invalid", "The parameter since is before until.")
 	}
-	return request, o.check(request)
+	for _, f := range o.Fields {
+		if rules.Var(request.FieldByIndex(f.index).Interface(), f.Rules) != nil {
+			return request, f.refused("required")
+		}
+	}
+	return request, o.page(in, request)
 }
 
 // names are those of the fields in a place.
@@ -178,21 +180,6 @@ func (o Operation) body(body []byte, into reflect.Value) error {
 		}
 	}
 	return nil
-}
-
-func (o Operation) check(request reflect.Value) error {
-	err := rules.Struct(request.Interface())
-	var broken validator.ValidationErrors
-	if !errors.As(err, &broken) {
-		return err
-	}
-	for _, f := range o.Fields {
-		name := o.request.FieldByIndex(f.index).Name
-		if slices.ContainsFunc(broken, func(b validator.FieldError) bool { return b.StructField() == name }) {
-			return f.refused("required")
-		}
-	}
-	return err
 }
 
 // refused says what the field must be: by its rule, else as given.
@@ -297,7 +284,7 @@ func (f Field) Check(text string) error {
 
 // Input makes the input of an operation of texts, as a form and a command line have them; of what nobody can type the
 // text is JSON. Where get reports that a field is not there it is left out. The error says which text is wrong.
-func (o Operation) Input(get func(Field) (text string, given bool)) (Input, error) {
+func (o Operation) Input(get func(Field) (text string, given bool)) (in Input, err error) {
 	in, members := Input{Path: map[string]string{}, Query: url.Values{}}, map[string]any{}
 	for _, f := range o.Fields {
 		text, given := get(f)
@@ -320,7 +307,6 @@ func (o Operation) Input(get func(Field) (text string, given bool)) (Input, erro
 	if len(members) == 0 {
 		return in, nil
 	}
-	var err error
 	in.Body, err = json.Marshal(members, json.Deterministic(true), jsontext.EscapeForHTML(false))
 	return in, err
 }

@@ -129,7 +129,7 @@ func statement(ctx context.Context, from store.Store, in StatementOf, thisMonth 
 			}
 		}
 	}
-	s.Continued = console.ContinuedAt(next)
+	s.Continued = console.Continued{Behind: next}
 	s.Join(nil)
 	return s, err
 }

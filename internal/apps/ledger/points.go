@@ -287,7 +287,7 @@ func (h HoldingOf) moves(ctx context.Context, from Reader, found *Holding) error
 	if found.More = len(moves) > limit; found.More {
 		moves = moves[:limit]
 		last := moves[limit-1]
-		found.Continued = console.ContinuedAt(store.Cursor{At: last.CreatedAt, ID: last.id()})
+		found.Continued = console.Continued{Behind: store.Cursor{At: last.CreatedAt, ID: last.id()}}
 	}
 	balance, first := found.Balance, h.After.IsZero()
 	for _, m := range moves {

@@ -19,6 +19,7 @@ import (
 	"billhook/internal/compose/operations"
 	"billhook/internal/console"
 	"billhook/internal/console/access"
+	"billhook/internal/filetest"
 	"billhook/internal/inspect/bulk"
 	"billhook/internal/inspect/deadletters"
 	"billhook/internal/inspect/events"
@@ -150,9 +151,7 @@ func TestTheAuditIsOfAllKindsTheNewestFirst(t *testing.T) {
 		{Kind: bulk.AuditKind, Subject: "op-1", Action: "replay", Who: "ada", Why: "w", At: ago(2)},
 		{Kind: bulk.AuditKind, Subject: "op-1", Action: "cancel", Who: "bob", Why: "w", At: ago(0)},
 	} {
-		write, err := e.Write(fmt.Sprint("r", n))
-		require.NoError(t, err)
-		r.commit(t, write)
+		r.commit(t, filetest.Must(e.With(fmt.Sprint("r", n)))(t)...)
 	}
 	for query, want := range map[string][]string{
 		"":                               {"cancel", "retire", "replay", "pause", "set"},

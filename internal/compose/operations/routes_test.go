@@ -424,7 +424,7 @@ func TestOpenAccessNeedsTheMachinesOwnHost(t *testing.T) {
 // inPage runs what a page does that somebody on this machine has asked for.
 func (r *rig) inPage(t *testing.T, server *api.Server, does func(*http.Request)) {
 	t.Helper()
-	guard := access.NewSessions(r.access, nil, server.Log, server.Now).Guard(func(w http.ResponseWriter, _ *http.Request, p *serve.Problem) { p.Write(w) })
+	guard := (&access.Sessions{Access: r.access, Log: server.Log, Now: server.Now}).Guard(func(w http.ResponseWriter, _ *http.Request, p *serve.Problem) { p.Write(w) })
 	request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/ops/", nil)
 	request.RemoteAddr, request.Host = here, "127.0.0.1:8081"
 	request.Header.Set("X-Operator", "ann")
@@ -451,7 +451,8 @@ func TestAChangeThatWasMadeIsNotSaidToHaveFailed(t *testing.T) {
 func TestTheAPITakesNoCookie(t *testing.T) {
 	t.Parallel()
 	guarded := access.Access{Tokens: []string{token}, OpenOnLoopback: true}
-	sessions, r := access.NewSessions(guarded, []byte("a key of this process"), slog.New(slog.DiscardHandler), func() time.Time { return at }), newRig(t, guarded)
+	r := newRig(t, guarded)
+	sessions := access.Sessions{Access: guarded, Local: []byte("a key of this process"), Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return at }}
 	for peer, shown := range map[string]string{far: token, here: ""} {
 		page := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/ops/", nil)
 		page.RemoteAddr, page.Host = peer, "localhost:8081"

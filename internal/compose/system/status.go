@@ -253,9 +253,8 @@ func changedAt(e audit.Entry) string {
 }
 
 func (a Reads) changes(ctx context.Context, _ audit.Author, in ListChanges) (console.List[Changed], error) {
-	found, next, err := audit.Newest(ctx, a.Store, audit.Search{
-		Kind: in.Kind, Subject: in.Subject, Who: in.Who, At: store.Newest{Since: in.Since.Time, Until: in.Until.Time}, After: in.After, Limit: in.Limit,
-	})
+	equal := map[string]any{"kind": in.Kind, "subject": in.Subject, "who": in.Who}
+	found, next, err := audit.Newest(ctx, a.Store, equal, store.Newest{Since: in.Since.Time, Until: in.Until.Time}, in.After, in.Limit)
 	items := make([]Changed, len(found))
 	for i, e := range found {
 		items[i] = Changed{Kind: e.Kind, Subject: e.Subject, Entry: e, Path: changedAt(e)}

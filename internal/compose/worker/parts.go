@@ -16,28 +16,14 @@ import (
 	"billhook/internal/compose/system"
 	"billhook/internal/contract"
 	"billhook/internal/ingest/webhook/samples"
-	"billhook/internal/pipeline/alarm"
 	"billhook/internal/pipeline/delivery"
 	"billhook/internal/pipeline/dryrun"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/pause"
-	"billhook/internal/pipeline/rates"
 	"billhook/internal/platform/gcp/pubsub"
-	"billhook/internal/platform/serve"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
 )
-
-// recorder counts what this worker does. It adds nothing to the store until Start.
-func (c Config) recorder() *rates.Recorder {
-	return rates.NewRecorder(rates.Config{
-		Store: c.Store, Now: c.Now, Log: c.Log, AfterFunc: alarm.AfterFunc,
-		Self: rates.Service{
-			Instance: c.Instance, Name: "worker", Pool: c.Pool, Version: serve.BuildOf().Version, Catalog: c.Catalog.Hash(), StartedAt: c.Now(),
-		},
-		Breakers: c.Targets.Breakers,
-	})
-}
 
 // Start says in the log which queues the worker serves, and has it add what it counts to the store, until Close.
 func (w *Worker) Start() {

@@ -100,15 +100,15 @@ type Worker struct {
 	served []catalog.Queue
 	push   *push.Service
 	rates  *rates.Recorder
-	timer  *alarm.Timer
 	looks  *console.Catalog
 
-	// What its operations share with its deliveries.
-	watched store.Store
-	worth   *products.Reader
-	poster  *delivery.Endpoints
-	relay   *lane.Relay
-	upkeep  *tasks.Service
+	// What its operations share with its deliveries, and its handlers with both.
+	mappings *customers.Mappings
+	watched  store.Store
+	worth    *products.Reader
+	poster   *delivery.Endpoints
+	relay    *lane.Relay
+	upkeep   *tasks.Service
 }
 
 // LookOnce asks each look for what is not there: as it is, with each filter, and with each beside a queue. The embedded
@@ -148,8 +148,8 @@ func (w *Worker) LookOnce(ctx context.Context) {
 // Drain makes the worker refuse new pushes and report that it is not ready. Its own alarm ends.
 func (w *Worker) Drain() {
 	w.push.Drain()
-	if w.timer != nil {
-		w.timer.Close()
+	if timer, own := w.Alarm.(*alarm.Timer); own {
+		timer.Close()
 	}
 }
 
@@ -157,19 +157,6 @@ func (w *Worker) Drain() {
 type byTheMinute struct{}
 
 func (byTheMinute) At(context.Context, time.Time) error { return nil }
-
-// alarm is the worker's alarm, twice where it is a timer of its own.
-func (c Config) alarm(release func(context.Context)) (push.Alarm, *alarm.Timer) {
-	switch {
-	case c.Alarm != nil:
-		return c.Alarm, nil
-	case c.AfterFunc != nil:
-		own := alarm.NewTimer(alarm.Config{Call: release, Now: c.Now, AfterFunc: c.AfterFunc})
-		return own, own
-	default:
-		return byTheMinute{}, nil
-	}
-}
 
 // Longest is the longest that the worker works at an answer.
 func (w *Worker) Longest() time.Duration { return max(w.push.Longest(), tasks.Longest) }
@@ -180,7 +167,7 @@ const lanesAtOnce = 16
 func Check(c *catalog.Catalog, pool string) error {
 	config := Config{Catalog: c, Targets: uncalled(c), Store: struct{ store.Store }{}, Now: time.Now} // never read
 	registry := handler.NewRegistry()
-	config.register(registry, dependencies{})
+	config.register(registry, &Worker{})
 	return refuse(c, queuesOf(c, pool), registry)
 }
 
@@ -200,23 +187,16 @@ func Mistakes(c *catalog.Catalog, loading error) []*catalog.Mistake {
 	})...)
 }
 
-// dependencies are what handlers share with the rest of the worker. Check leaves them empty.
-type dependencies struct {
-	products *products.Reader
-	mappings *customers.Mappings
-	poster   *delivery.Endpoints
-}
-
-func (c Config) register(registry *handler.Registry, with dependencies) {
+func (c Config) register(registry *handler.Registry, w *Worker) {
 	updates, _ := c.Catalog.EmitsTo("subscriptions.record")
 	billing.Register(registry,
 		billing.Points{
-			Store: c.Store, PointsOf: with.products.Points, Now: c.Now, Mappings: with.mappings,
+			Store: c.Store, PointsOf: w.worth.Points, Now: c.Now, Mappings: w.mappings,
 			Orders: c.Catalog.EmitsOf("points.credit"),
 		},
 		billing.Subscriptions{Store: c.Store, Updates: updates, Now: c.Now})
 	endpoints.Register(registry, endpoints.Deliverer{
-		Store: c.Store, Poster: with.poster, DisableAfter: c.Catalog.Endpoints.DisableAfter, Notices: c.Catalog.EmitsOf(endpoints.Handler), Now: c.Now,
+		Store: c.Store, Poster: w.poster, DisableAfter: c.Catalog.Endpoints.DisableAfter, Notices: c.Catalog.EmitsOf(endpoints.Handler), Now: c.Now,
 	})
 	notifications.Register(registry, c.Catalog)
 	usage.Register(registry, c.Catalog, c.Store, c.Now)
@@ -246,14 +226,22 @@ func refuse(c *catalog.Catalog, queues []catalog.Queue, registry *handler.Regist
 // delivering puts together what delivers messages, and nothing that people do. It reports all mistakes of the
 // catalog together.
 func (c Config) delivering() (*Worker, error) {
-	w := &Worker{log: c.Log, rates: c.recorder(), served: queuesOf(c.Catalog, c.Pool)}
+	w := &Worker{
+		log: c.Log, served: queuesOf(c.Catalog, c.Pool), mappings: customers.NewMappings(c.Store, c.Log, c.Now),
+		rates: rates.NewRecorder(rates.Config{ // it adds nothing to the store until Start
+			Store: c.Store, Now: c.Now, Log: c.Log, AfterFunc: alarm.AfterFunc, Breakers: c.Targets.Breakers,
+			Self: rates.Service{
+				Instance: c.Instance, Name: "worker", Pool: c.Pool, Version: serve.BuildOf().Version, Catalog: c.Catalog.Hash(), StartedAt: c.Now(),
+			},
+		}),
+	}
 	c.Targets.Watch(w.rates)
-	registry, mappings := handler.NewRegistry(), customers.NewMappings(c.Store, c.Log, c.Now)
-	w.watched, w.worth = mappings.Watch(c.Store), products.NewReader(c.Store, c.Catalog.Products, c.Now)
+	registry := handler.NewRegistry()
+	w.watched, w.worth = w.mappings.Watch(c.Store), products.NewReader(c.Store, c.Catalog.Products, c.Now)
 	// Events' requests to the endpoints of third parties and people's are within the same limits.
 	w.poster = delivery.NewEndpoints(c.Catalog.Endpoints, c.PrivateEndpoints, c.Now)
 	w.poster.Watcher = w.rates
-	c.register(registry, dependencies{products: w.worth, mappings: mappings, poster: w.poster})
+	c.register(registry, w)
 	var mistakes []error
 	for _, q := range c.Catalog.Queues {
 		if q.Enabled && !c.Catalog.Contracts.Known(q.Contract) {
@@ -274,7 +262,14 @@ func (c Config) delivering() (*Worker, error) {
 		Catalog: c.Catalog, Store: c.lists(c.Store), Outbox: w.relay, Delayed: &release, Backlogs: c.Backlogs, Subscriptions: c.Subscriptions,
 		Log: c.Log, Metrics: c.Metrics, Now: c.Now, SealLag: c.SealLag,
 	}
-	w.Alarm, w.timer = c.alarm(w.upkeep.ReleaseDelayed)
+	switch {
+	case c.Alarm != nil:
+		w.Alarm = c.Alarm
+	case c.AfterFunc != nil:
+		w.Alarm = alarm.NewTimer(alarm.Config{Call: w.upkeep.ReleaseDelayed, Now: c.Now, AfterFunc: c.AfterFunc})
+	default:
+		w.Alarm = byTheMinute{}
+	}
 	w.push = push.New(push.Config{
 		Once:   dedupe.Once{Store: w.watched, Now: c.Now, NewToken: uuid.NewString, Instance: c.Instance},
 		Queues: w.served, Catalog: c.Catalog, Handlers: registry, Outbox: w.relay, Alarm: w.Alarm, Timer: after, Dice: rand.Float64,
@@ -306,10 +301,10 @@ func New(config Config) (*Worker, error) {
 		server.Routes(r)
 		server.Scripts(r, operations.Scripts(apps))
 	})
-	sessions := access.NewSessions(config.Access, []byte(uuid.NewString()), config.Log, config.Now)
-	site, err := pages.New(pages.Config{API: server, Declared: server.Catalog, Sessions: sessions, Catalog: config.Catalog, Environment: config.Environment, Live: !config.Access.OpenOnLoopback, Log: config.Log, Now: config.Now})
-	if err != nil {
-		return nil, fmt.Errorf("worker: %w", err)
+	sessions := &access.Sessions{Access: config.Access, Local: []byte(uuid.NewString()), Log: config.Log, Now: config.Now}
+	site := &pages.Pages{
+		API: server, Declared: server.Catalog, Sessions: sessions, Catalog: config.Catalog,
+		Environment: config.Environment, Live: !config.Access.OpenOnLoopback, Log: config.Log, Now: config.Now,
 	}
 	site.Routes(router)
 	w.Handler, w.looks = router, server.Catalog
@@ -358,12 +353,8 @@ func after(d time.Duration) (c <-chan time.Time, stop func() bool) {
 }
 
 func wait(ctx context.Context, d time.Duration) error {
-	over, stop := after(d)
+	over, stop := context.WithTimeout(ctx, d)
 	defer stop()
-	select {
-	case <-over:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	<-over.Done()
+	return ctx.Err()
 }

@@ -161,7 +161,9 @@ type sessions struct {
 
 func sessionsOf(guarded access.Access) *sessions {
 	d := &sessions{now: at}
-	d.Sessions = access.NewSessions(guarded, localKey, slog.New(slog.NewJSONHandler(&d.log, nil)), func() time.Time { return d.now })
+	d.Sessions = &access.Sessions{
+		Access: guarded, Local: localKey, Log: slog.New(slog.NewJSONHandler(&d.log, nil)), Now: func() time.Time { return d.now },
+	}
 	return d
 }
 
@@ -279,7 +281,9 @@ func TestANameAloneLetsInOnThisMachine(t *testing.T) {
 	require.Equal(t, "token_not_accepted", d.refuses(t, asks(t, http.MethodPost, far), "", "eve"), "elsewhere a name is nothing")
 	closed := sessionsOf(access.Access{Tokens: []string{token}})
 	require.Equal(t, "token_not_accepted", closed.refuses(t, asks(t, http.MethodPost, here), "", "eve"))
-	restarted := access.NewSessions(access.Access{OpenOnLoopback: true}, []byte("another"), slog.New(slog.DiscardHandler), func() time.Time { return at })
+	restarted := &access.Sessions{
+		Access: access.Access{OpenOnLoopback: true}, Local: []byte("another"), Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return at },
+	}
 	again := &sessions{Sessions: restarted}
 	require.Equal(t, "local", again.enters(asks(t, http.MethodGet, here, cookie)), "it ends with its process")
 }

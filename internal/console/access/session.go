@@ -40,17 +40,12 @@ const (
 // instance knows it without a store, and it ends with the token. It cannot be taken back before: to sign
 // out removes it from the browser. The API itself takes no cookie.
 type Sessions struct {
-	access Access
-	// local is the key of sessions on this machine, which prove nothing.
-	local []byte
-	log   *slog.Logger
-	now   func() time.Time
-}
-
-// NewSessions returns the sessions of those whom access accepts. local is a key by chance, of this process;
-// without one nobody signs in by a name alone.
-func NewSessions(access Access, local []byte, log *slog.Logger, now func() time.Time) *Sessions {
-	return &Sessions{access: access, local: local, log: log, now: now}
+	Access Access
+	// Local is a key by chance, of this process, for sessions on this machine, which prove nothing; without one nobody
+	// signs in by a name alone.
+	Local []byte
+	Log   *slog.Logger
+	Now   func() time.Time
 }
 
 var (
@@ -98,7 +93,7 @@ func OwnPage(r *http.Request) *serve.Problem {
 }
 
 func (s *Sessions) who(r *http.Request) (who audit.Author, end time.Time, err error) {
-	who, err = s.access.who(r)
+	who, err = s.Access.who(r)
 	nameless := err == nil && who == audit.Author{Proof: audit.ThisMachine}
 	if !nameless && !errors.Is(err, serve.ErrNoToken) && !errors.Is(err, errOtherHost) {
 		return who, end, err
@@ -119,41 +114,41 @@ func (s *Sessions) who(r *http.Request) (who audit.Author, end time.Time, err er
 // Form says what a person is asked for who signs in: a token, a name alone, or nothing, where a proxy says
 // who they are.
 func (s *Sessions) Form(r *http.Request) (token, name bool) {
-	return len(s.access.Tokens) > 0, len(s.access.Tokens) > 0 || s.atHome(r)
+	return len(s.Access.Tokens) > 0, len(s.Access.Tokens) > 0 || s.atHome(r)
 }
 
 func (s *Sessions) atHome(r *http.Request) bool {
-	return len(s.local) > 0 && s.access.OpenOnLoopback && fromLoopback(r) && namesThisMachine(r)
+	return len(s.Local) > 0 && s.Access.OpenOnLoopback && fromLoopback(r) && namesThisMachine(r)
 }
 
 // SignIn returns the cookie of a new session for a person who has shown a token, or who is on this
 // machine. name is who they say they are. The error is a *serve.Problem.
 func (s *Sessions) SignIn(r *http.Request, token, name string) (*http.Cookie, error) {
-	now := s.now()
-	proof, key := audit.ThisMachine, s.local
+	now := s.Now()
+	proof, key := audit.ThisMachine, s.Local
 	switch {
 	case token != "":
-		if !s.access.accepts("Bearer " + token) {
+		if !s.Access.accepts("Bearer " + token) {
 			// What was typed is not logged: it may be a token in the wrong field.
-			s.log.LogAttrs(r.Context(), slog.LevelWarn, "ops sign-in refused", slog.String("code", errToken.Code))
+			s.Log.LogAttrs(r.Context(), slog.LevelWarn, "ops sign-in refused", slog.String("code", errToken.Code))
 			return nil, errToken
 		}
 		proof, key = audit.SharedToken, keyOf(token)
 	case !s.atHome(r):
 		return nil, errToken
 	}
-	if !isName(name) || s.access.accepts("Bearer "+name) {
+	if !isName(name) || s.Access.accepts("Bearer "+name) {
 		return nil, errName
 	}
 	who, end := audit.Author{Proof: proof, Name: name}, now.Add(SessionLife)
-	s.log.LogAttrs(r.Context(), slog.LevelInfo, "ops sign-in", slog.String("who", who.String()))
+	s.Log.LogAttrs(r.Context(), slog.LevelInfo, "ops sign-in", slog.String("who", who.String()))
 	value, err := sealed(key, who, end)
 	return s.cookie(r, value, int(SessionLife.Seconds())), err
 }
 
 // SignOut returns the cookie that removes a session from its browser.
 func (s *Sessions) SignOut(r *http.Request) *http.Cookie {
-	s.log.LogAttrs(r.Context(), slog.LevelInfo, "ops sign-out", slog.String("who", Who(r.Context())))
+	s.Log.LogAttrs(r.Context(), slog.LevelInfo, "ops sign-out", slog.String("who", Who(r.Context())))
 	return s.cookie(r, "", -1)
 }
 
@@ -184,17 +179,17 @@ func (s *Sessions) read(value string) (who audit.Author, end time.Time) {
 		proof, name, _ := strings.Cut(claims.Subject, ":")
 		who = audit.Author{Proof: audit.Proof(proof), Name: name}
 		keys := jwt.VerificationKeySet{}
-		if who.Proof == audit.ThisMachine && len(s.local) > 0 {
-			keys.Keys = append(keys.Keys, s.local)
+		if who.Proof == audit.ThisMachine && len(s.Local) > 0 {
+			keys.Keys = append(keys.Keys, s.Local)
 		}
-		for _, token := range s.access.Tokens {
+		for _, token := range s.Access.Tokens {
 			if who.Proof == audit.SharedToken && token != "" {
 				keys.Keys = append(keys.Keys, keyOf(token))
 			}
 		}
 		return keys, nil
-	}, jwt.WithValidMethods([]string{jwt.SigningMethodHS256.Name}), jwt.WithExpirationRequired(), jwt.WithTimeFunc(s.now), jwt.WithStrictDecoding())
-	if err != nil || len(value) > maxSession || claims.ExpiresAt.After(s.now().Add(SessionLife+instancesDiffer)) {
+	}, jwt.WithValidMethods([]string{jwt.SigningMethodHS256.Name}), jwt.WithExpirationRequired(), jwt.WithTimeFunc(s.Now), jwt.WithStrictDecoding())
+	if err != nil || len(value) > maxSession || claims.ExpiresAt.After(s.Now().Add(SessionLife+instancesDiffer)) {
 		return audit.Author{}, time.Time{}
 	}
 	return who, claims.ExpiresAt.UTC()

@@ -96,7 +96,7 @@ func (s *Server) answer(ctx context.Context, o console.Operation, r *http.Reques
 	if err == nil {
 		body, err = json.Marshal(answer)
 	}
-	if failed := change.end(ctx, o, body, err); failed != nil {
+	if failed := s.end(ctx, o, change, body, err); failed != nil {
 		s.Log.LogAttrs(ctx, slog.LevelWarn, "answer not kept", slog.String("operation", o.Name), slog.String("error", failed.Error()))
 	}
 	return body, false, err
@@ -146,22 +146,19 @@ func (s *Server) Call(ctx context.Context, o console.Operation, in console.Input
 		return nil, s.Problem(ctx, o, err)
 	}
 	if o.Needs != console.Look {
-		attrs := append(named(o, in), slog.String("operation", o.Name))
+		var attrs []slog.Attr
+		for _, f := range o.Fields {
+			if f.In != console.InBody {
+				attrs = append(attrs, slog.String(f.Name, cmp.Or(in.Path[f.Name], in.Query.Get(f.Name), f.Standard)))
+			}
+		}
+		attrs = append(attrs, slog.String("operation", o.Name))
 		if o.Needs == console.Act { // of a change the audit says it
-			attrs = append(attrs, slog.String("who", s.Author(ctx).String()))
+			attrs = append(attrs, slog.String("who", by.String()))
 		}
 		s.Log.LogAttrs(ctx, slog.LevelInfo, "operation done", attrs...)
 	}
 	return answer, nil
-}
-
-func named(o console.Operation, in console.Input) (attrs []slog.Attr) {
-	for _, f := range o.Fields {
-		if f.In != console.InBody {
-			attrs = append(attrs, slog.String(f.Name, cmp.Or(in.Path[f.Name], in.Query.Get(f.Name), f.Standard)))
-		}
-	}
-	return attrs
 }
 
 // Problem is the answer to an error. It logs one that no row knows.

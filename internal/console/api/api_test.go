@@ -349,7 +349,7 @@ func TestAnAnswerThatHoldsAListSaysWhereThatGoesOn(t *testing.T) {
 			if in.After.ID != "" {
 				return bill{}, fmt.Errorf("%w: at %s", errFull, in.After.ID)
 			}
-			return bill{Continued: console.ContinuedAt(store.Cursor{ID: "l7"})}, nil
+			return bill{Continued: console.Continued{Behind: store.Cursor{ID: "l7"}}}, nil
 		}),
 		console.New(console.Row{Name: "bills names", Path: "GET /v1/bills", Summary: "List names"}, func(context.Context, audit.Author, struct{}) (console.List[string], error) {
 			return console.ListOf([]string{"b1"}, store.Cursor{}), nil

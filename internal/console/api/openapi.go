@@ -92,11 +92,9 @@ type schemas struct {
 
 // nameOf is a type's name, such as ListOfOrder for List[orders.Order].
 func (s schemas) nameOf(t reflect.Type) string {
-	if items, ok := t.FieldByName("Items"); ok && strings.HasPrefix(t.Name(), "List[") {
-		if items.Type.Elem().Kind() == reflect.Struct {
-			return "ListOf" + s.nameOf(items.Type.Elem())
-		}
-		return "ListOf" + capital(items.Type.Elem().Name())
+	if strings.HasPrefix(t.Name(), "List[") {
+		items, _ := t.FieldByName("Items")
+		return "ListOf" + s.nameOf(items.Type.Elem())
 	}
 	name := capital(t.Name())
 	if other, ok := s.types[name]; ok && other != t {
@@ -142,29 +140,22 @@ func (s schemas) object(t reflect.Type) map[string]any {
 	}
 	s.types[name] = t // before its members: a struct may hold itself
 	properties, required := map[string]any{}, []string{}
-	s.members(t, properties, &required)
-	slices.Sort(required)
-	s.all[name] = map[string]any{"type": "object", "properties": properties, "required": required}
-	return reference
-}
-
-// members adds those of a struct, and behind them those of what it embeds, of which it hides what it has itself.
-func (s schemas) members(t reflect.Type, properties map[string]any, required *[]string) {
-	var embedded []reflect.Type
-	for f := range t.Fields() {
-		member, options, _ := strings.Cut(f.Tag.Get("json"), ",")
-		switch {
-		case f.Anonymous && member == "":
-			embedded = append(embedded, f.Type)
-		case member == "", member == "-", properties[member] != nil:
-		default:
-			properties[member] = s.of(f.Type)
-			if !strings.Contains(options, "omit") {
-				*required = append(*required, member)
+	for parts := []reflect.Type{t}; len(parts) > 0; parts = parts[1:] { // a struct hides what those have that it embeds
+		for f := range parts[0].Fields() {
+			member, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+			switch {
+			case f.Anonymous && member == "":
+				parts = append(parts, f.Type)
+			case member == "", member == "-", properties[member] != nil:
+			default:
+				properties[member] = s.of(f.Type)
+				if !strings.Contains(options, "omit") {
+					required = append(required, member)
+				}
 			}
 		}
 	}
-	for _, e := range embedded {
-		s.members(e, properties, required)
-	}
+	slices.Sort(required)
+	s.all[name] = map[string]any{"type": "object", "properties": properties, "required": required}
+	return reference
 }

@@ -38,14 +38,9 @@ var (
 	errOnce      = serve.Refuse(http.StatusConflict, "answer_shown_once", "The request with this Idempotency-Key was done, and its answer is shown once.")
 )
 
-// request is a change that its caller has named: the document that holds its answer.
-type request struct {
-	in  store.GetCommitter
-	key store.Key
-	doc change
-}
-
+// change is one that its caller has named, as the document at its key holds it.
 type change struct {
+	key     store.Key
 	Print   string    `store:"print,required"`
 	BegunAt time.Time `store:"begun_at,required"`
 	Expires time.Time `store:"expire_at,required"`
@@ -56,31 +51,31 @@ type change struct {
 
 // begin names a change of a caller for its first request. Of a later one it returns the answer, or the *serve.Problem
 // that says why there is none. It is nil where there is no name, and for what is no change: a trial writes nothing.
-func (s *Server) begin(ctx context.Context, o console.Operation, in console.Input, key string) (_ *request, answer string, err error) {
-	if key == "" || o.Needs < console.Reason {
+func (s *Server) begin(ctx context.Context, o console.Operation, in console.Input, name string) (_ *change, answer string, err error) {
+	if name == "" || o.Needs < console.Reason {
 		return nil, "", nil
 	}
-	if !pii.ID.Valid(key) {
+	if !pii.ID.Valid(name) {
 		return nil, "", errKey
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s\n%s", o.Name, o.URL(in), in.Body))
 	now := s.Now().UTC()
-	n := &request{in: s.Store, key: store.Key{Collection: RequestsCollection, ID: store.ID(s.Author(ctx).String(), key)}}
-	n.doc = change{Print: hex.EncodeToString(sum[:]), BegunAt: now, Expires: now.Add(requestsKept)}
-	_, err = n.in.Commit(ctx, []store.Write{store.Create(n.key, store.Encode(&n.doc))})
+	c := &change{
+		key:   store.Key{Collection: RequestsCollection, ID: store.ID(s.Author(ctx).String(), name)},
+		Print: hex.EncodeToString(sum[:]), BegunAt: now, Expires: now.Add(requestsKept),
+	}
+	_, err = s.Store.Commit(ctx, []store.Write{store.Create(c.key, store.Encode(c))})
 	if !errors.Is(err, store.ErrExists) {
-		return n, "", err
+		return c, "", err
 	}
-	doc, err := n.in.Get(ctx, n.key)
-	if err != nil {
-		return nil, "", err
-	}
-	var before change
-	if err := store.Decode(doc.Fields, &before); err != nil {
-		return nil, "", err
-	}
+	before, err := store.Read(ctx, s.Store, c.key, store.ErrNotFound, func(doc store.Document) (before change, err error) {
+		err = store.Decode(doc.Fields, &before)
+		return before, err
+	})
 	switch {
-	case before.Print != n.doc.Print:
+	case err != nil:
+		return nil, "", err
+	case before.Print != c.Print:
 		return nil, "", errKeyReused
 	case before.Done && before.Answer == "":
 		return nil, "", errOnce
@@ -95,18 +90,18 @@ func (s *Server) begin(ctx context.Context, o console.Operation, in console.Inpu
 
 // end keeps the answer of a named change. A refused one has changed nothing, and its name is free again. One whose
 // outcome is not known stays begun. The error means that it stays so though it has ended.
-func (n *request) end(ctx context.Context, o console.Operation, answer []byte, refused error) error {
+func (s *Server) end(ctx context.Context, o console.Operation, c *change, answer []byte, refused error) error {
 	problem, known := errors.AsType[*serve.Problem](refused)
-	if n == nil || (refused != nil && (!known || problem.Status >= http.StatusInternalServerError)) {
+	if c == nil || (refused != nil && (!known || problem.Status >= http.StatusInternalServerError)) {
 		return nil
 	}
-	if n.doc.Done = true; !o.Once && len(answer) <= maxKept {
-		n.doc.Answer = string(answer)
+	if c.Done = true; !o.Once && len(answer) <= maxKept {
+		c.Answer = string(answer)
 	}
-	ended := store.Set(n.key, store.Encode(&n.doc))
+	ended := store.Set(c.key, store.Encode(c))
 	if refused != nil {
-		ended = store.Delete(n.key, 0)
+		ended = store.Delete(c.key, 0)
 	}
-	_, err := n.in.Commit(context.WithoutCancel(ctx), []store.Write{ended})
+	_, err := s.Store.Commit(context.WithoutCancel(ctx), []store.Write{ended})
 	return err
 }

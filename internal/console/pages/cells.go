@@ -87,7 +87,7 @@ func linkTo(link, tenant, id string, item any) string {
 	if strings.Contains(link, "{tenant}") {
 		return with(address, "tenant", console.Member(item, "tenant"))
 	}
-	return of(strings.ReplaceAll(address, "%", "%%"), tenant)
+	return of(address, tenant)
 }
 
 var ids = regexp.MustCompile(`(^|_)(id|key|hash)$`)

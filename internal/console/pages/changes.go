@@ -24,14 +24,11 @@ func (p *Pages) form(v *visit, o console.Operation) (view declaredView, err erro
 		} else {
 			view.Answer, err = p.ask(v, before)
 		}
-		if view.Absent = notFound(err); view.Absent == nil {
-			if err = v.refused(err); err != nil {
-				return view, err
-			}
+		if view.Absent = notFound(err); view.Absent == nil && v.refused(err) != nil {
+			return view, err
 		}
 		if view.Answer != nil {
-			view.Facts, view.Tables = p.facts(v, before, view.Answer)
-			view.Notes = console.Notes(view.Answer)
+			p.show(v, &view, before, view.Answer)
 		}
 	}
 	for _, name := range o.Beside {
@@ -67,8 +64,8 @@ func (p *Pages) act(v *visit, o console.Operation) (next string, err error) {
 	case !o.Once:
 		return p.back(v, o), nil
 	}
-	view := declaredView{Title: named(o, ""), Noun: o.Noun(), Back: p.back(v, o), Done: true, Notes: console.Notes(answer)}
-	view.Facts, view.Tables = p.facts(v, o, answer)
+	view := declaredView{Title: named(o, ""), Noun: o.Noun(), Back: p.back(v, o), Done: true}
+	p.show(v, &view, o, answer)
 	p.render(v, http.StatusOK, "declared_form.html", view)
 	return "", nil
 }

@@ -22,18 +22,18 @@ func (p *Pages) declaredRoutes(r chi.Router) {
 		switch {
 		case o.Needs != console.Look:
 			form := func(v *visit) (any, error) { return p.form(v, o) }
-			p.change(r.With(p.named), address, p.shape("form "+o.Before, "declared_form.html"), form, func(v *visit) (string, error) { return p.act(v, o) })
+			p.change(r.With(p.named), address, shape("form "+o.Before, "declared_form.html"), form, func(v *visit) (string, error) { return p.act(v, o) })
 		case o.List && (!strings.Contains(o.Pattern, "{") || !p.beside(o)):
-			p.page(r, address, p.shape(o.Name, "declared_list.html"), func(v *visit) (any, error) { return p.list(v, o) })
+			p.page(r, address, shape(o.Name, "declared_list.html"), func(v *visit) (any, error) { return p.list(v, o) })
 		case !o.List && !p.beside(o):
-			p.page(r, address, p.shape(o.Name, "declared_detail.html"), func(v *visit) (any, error) { return p.detail(v, o) })
+			p.page(r, address, shape(o.Name, "declared_detail.html"), func(v *visit) (any, error) { return p.detail(v, o) })
 		}
 	}
 }
 
 // shape is the template of an operation's own, or of the forms that show its answer; else the one of all.
-func (p *Pages) shape(name, declared string) string {
-	if own := strings.ReplaceAll(name, " ", "_") + ".html"; p.templates[own] != nil {
+func shape(name, declared string) string {
+	if own := strings.ReplaceAll(name, " ", "_") + ".html"; templates()[own] != nil {
 		return own
 	}
 	return declared
@@ -89,11 +89,11 @@ type input struct {
 }
 
 func (p *Pages) list(v *visit, o console.Operation) (declaredView, error) {
-	show, shows := p.Declared.Find(o.Noun() + " show")
-	if shows = shows && o.Verb() == "ls" && lastParam(o) == ""; !shows {
-		show = console.Operation{}
+	show := console.Operation{}
+	if o.Verb() == "ls" && lastParam(o) == "" {
+		show = p.row(o.Noun() + " show")
 	}
-	if id := strings.TrimSpace(v.query("id")); id != "" && shows {
+	if id := v.query("id"); id != "" && show.Name != "" {
 		return declaredView{}, elsewhere(with(pageWith(show, id), "tenant", v.query("tenant")))
 	}
 	view := declaredView{Title: named(o, v.param(lastParam(o))), Summary: about(o), Noun: o.Noun()}
@@ -122,10 +122,9 @@ func (p *Pages) list(v *visit, o console.Operation) (declaredView, error) {
 		}
 	}
 	view.Filters = append(view.Filters, p.filters(v, o, "id", lastParam(show))...)
-	if len(view.Filters) > filtersShown {
-		view.Filters, view.Rest = view.Filters[:filtersShown], view.Filters[filtersShown:]
-		view.Narrowed = slices.ContainsFunc(view.Rest, func(f input) bool { return f.Value != "" })
-	}
+	shown := min(len(view.Filters), filtersShown)
+	view.Filters, view.Rest = view.Filters[:shown], view.Filters[shown:]
+	view.Narrowed = slices.ContainsFunc(view.Rest, func(f input) bool { return f.Value != "" })
 	return view, nil
 }
 
@@ -206,36 +205,33 @@ func (p *Pages) detail(v *visit, o console.Operation) (declaredView, error) {
 		view.Tables = []grid{several}
 		return view, err
 	}
-	made := slices.ContainsFunc(p.Declared.Operations, func(other console.Operation) bool { return acts(other, o) && other.Method == http.MethodPut })
-	more := slices.ContainsFunc(o.Beside, func(name string) bool { return !p.row(name).List })
 	view.Absent = notFound(err)
-	if shown := view.Absent != nil && (made || more); err != nil && !shown {
+	for _, other := range p.Declared.Operations {
+		if acts(other, o) && (view.Absent == nil && console.Allows(answer, other.Verb()) || view.Absent != nil && other.Method == http.MethodPut) {
+			view.Actions = append(view.Actions, action{title(verb(other)), p.at(v, pageOf(other))})
+		}
+	}
+	more := slices.ContainsFunc(o.Beside, func(name string) bool { return !p.row(name).List })
+	if err != nil && (view.Absent == nil || view.Actions == nil && !more) {
 		return view, err
 	}
 	if answer != nil {
-		if answer, view.Next, err = p.parts(v, o, answer); err != nil {
+		if view.Answer, view.Next, err = p.parts(v, o, answer); err != nil {
 			return view, err
 		}
-		view.Facts, view.Tables = p.facts(v, o, answer)
-		view.Next = cmp.Or(view.Next, v.next(console.Member(answer, "next")))
-		view.Answer, view.Notes, view.Alerts = answer, console.Notes(answer), console.Alerts(answer)
+		p.show(v, &view, o, view.Answer)
+		view.Next = cmp.Or(view.Next, v.next(console.Member(view.Answer, "next")))
 	}
 	for _, name := range o.Beside {
 		if err := p.besides(v, &view, name); err != nil {
 			return view, err
 		}
 	}
-	for _, other := range p.Declared.Operations {
-		if acts(other, o) && (view.Absent == nil && console.Allows(answer, other.Verb()) || view.Absent != nil && other.Method == http.MethodPut) {
-			view.Actions = append(view.Actions, action{title(verb(other)), p.at(v, pageOf(other))})
-		}
-	}
 	if view.Filters = p.filters(v, o); !slices.ContainsFunc(view.Filters, func(f input) bool { return f.Name != "tenant" }) {
 		view.Filters = nil // whose it is, is known
 	}
-	if len(view.Notes) > notesShown {
-		view.Notes, view.More = view.Notes[:notesShown], view.Notes[notesShown:]
-	}
+	shown := min(len(view.Notes), notesShown)
+	view.Notes, view.More = view.Notes[:shown], view.Notes[shown:]
 	return view, nil
 }
 
@@ -270,7 +266,7 @@ func acts(change, show console.Operation) bool {
 	return change.Before == show.Name || (change.Needs != console.Look && change.Pattern == show.Pattern)
 }
 
-// besides adds another operation's answer to the page of a thing; where there is none its values are the other's.
+// besides adds another operation's answer to the page of a thing.
 func (p *Pages) besides(v *visit, view *declaredView, name string) error {
 	o := p.row(name)
 	if o.List {
@@ -279,20 +275,15 @@ func (p *Pages) besides(v *visit, view *declaredView, name string) error {
 		return err
 	}
 	answer, err := p.ask(v, o, "page", "") // a page is of a list beside it
-	if err != nil {
-		return err
+	if err == nil {
+		p.show(v, view, o, answer)
 	}
-	facts, tables := p.facts(v, o, answer)
-	if view.Absent != nil || view.Facts == nil {
-		view.Facts = facts
-	}
-	view.Tables, view.Notes = append(view.Tables, tables...), append(view.Notes, console.Notes(answer)...)
-	view.Alerts = view.Alerts || console.Alerts(answer)
-	return nil
+	return err
 }
 
-func (p *Pages) facts(v *visit, o console.Operation, answer any) (facts []cell, tables []grid) {
-	var empty []string
+// show adds an answer to a page. Its values are that of the first, or of the last where there is no such thing yet.
+func (p *Pages) show(v *visit, view *declaredView, o console.Operation, answer any) {
+	facts, tables, empty := []cell(nil), []grid(nil), []string(nil)
 	for _, c := range o.Columns {
 		if c.Inside == nil {
 			fact := cellOf(c, answer, v.query("tenant"))
@@ -315,7 +306,11 @@ func (p *Pages) facts(v *visit, o console.Operation, answer any) (facts []cell, 
 		tables = slices.DeleteFunc(tables, func(g grid) bool { return g.Rows == nil && g.Records == nil })
 		tables = append(tables, grid{Title: "None yet", Empty: title(strings.Join(empty, ", ")) + "."})
 	}
-	return facts, tables
+	if view.Absent != nil || view.Facts == nil {
+		view.Facts = facts
+	}
+	view.Tables, view.Notes = append(view.Tables, tables...), append(view.Notes, console.Notes(answer)...)
+	view.Alerts = view.Alerts || console.Alerts(answer)
 }
 
 func (p *Pages) at(v *visit, pattern string) string {

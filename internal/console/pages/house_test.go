@@ -69,11 +69,10 @@ func (h *house) visits(t *testing.T, method, path string, form url.Values, chang
 func opened(t testing.TB, api pages.Caller, declared *console.Catalog, guarded access.Access, longest time.Duration) chi.Router {
 	t.Helper()
 	log, now := slog.New(slog.NewTextHandler(t.Output(), nil)), func() time.Time { return noon }
-	site, err := pages.New(pages.Config{
-		API: api, Declared: declared, Sessions: access.NewSessions(guarded, []byte("by chance"), log, now), Catalog: catalogtest.Shipped(),
+	site := &pages.Pages{
+		API: api, Declared: declared, Sessions: &access.Sessions{Access: guarded, Local: []byte("by chance"), Log: log, Now: now}, Catalog: catalogtest.Shipped(),
 		Log: log, Now: now, Longest: longest,
-	})
-	require.NoError(t, err)
+	}
 	router := chi.NewRouter()
 	site.Routes(router)
 	return router

@@ -8,8 +8,6 @@ import (
 	"context"
 	"embed"
 	"errors"
-	"fmt"
-	"html/template"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -32,8 +30,8 @@ type Caller interface {
 	Call(ctx context.Context, o console.Operation, in console.Input) (any, error)
 }
 
-// Config is what Pages are made of.
-type Config struct {
+// Pages serves the pages.
+type Pages struct {
 	API      Caller
 	Declared *console.Catalog
 	// Sessions let in those who may look at the pages.
@@ -48,27 +46,12 @@ type Config struct {
 	Longest time.Duration
 }
 
-// Pages serves the pages.
-type Pages struct {
-	Config
-	templates map[string]*template.Template
-}
-
 //go:embed templates static
 var files embed.FS
 
-// New reads the templates.
-func New(config Config) (*Pages, error) {
-	templates, err := parse()
-	if err != nil {
-		return nil, fmt.Errorf("pages: %w", err)
-	}
-	config.Longest = cmp.Or(config.Longest, longest)
-	return &Pages{Config: config, templates: templates}, nil
-}
-
 // Routes adds the pages.
 func (p *Pages) Routes(r chi.Router) {
+	p.Longest = cmp.Or(p.Longest, longest)
 	r.Get("/ops", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/ops/", http.StatusSeeOther) })
 	r.Route("/ops/", func(r chi.Router) {
 		r.Use(secured...)
@@ -149,7 +132,7 @@ type elsewhere string
 func (elsewhere) Error() string { return "the page is elsewhere" }
 
 func (p *Pages) page(r chi.Router, route, file string, load func(*visit) (any, error)) {
-	if p.templates[file] == nil {
+	if templates()[file] == nil {
 		panic("pages: no template " + file) // a mistake of ours, which every test finds
 	}
 	r.Get(route, func(w http.ResponseWriter, r *http.Request) {

@@ -8,7 +8,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"html/template"
-	"io/fs"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -17,8 +16,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
@@ -59,8 +56,8 @@ func entry(address, to, name string) link {
 }
 
 func title(word string) string {
-	first, size := utf8.DecodeRuneInString(word)
-	return string(unicode.ToUpper(first)) + strings.NewReplacer("_", " ", "-", " ").Replace(word[size:])
+	begins := min(1, len(word))
+	return strings.ToUpper(word[:begins]) + strings.NewReplacer("_", " ", "-", " ").Replace(word[begins:])
 }
 
 func named(o console.Operation, id string) string {
@@ -120,45 +117,28 @@ func tone(state any) string {
 	}
 }
 
-var parse = sync.OnceValues(func() (map[string]*template.Template, error) {
-	layout, err := template.New("layout.html").Funcs(functions()).ParseFS(files, "templates/layout.html", "templates/partials*.html")
-	if err != nil {
-		return nil, err
+// templates are those of the pages by their files, each with the layout and what all share.
+var templates = sync.OnceValue(func() map[string]*template.Template {
+	layout := template.Must(template.New("layout.html").Funcs(functions).ParseFS(files, "templates/layout.html", "templates/partials*.html"))
+	all := map[string]*template.Template{}
+	found, _ := files.ReadDir("templates") // it is embedded
+	for _, file := range found {
+		all[file.Name()] = template.Must(template.Must(layout.Clone()).ParseFS(files, "templates/"+file.Name()))
 	}
-	names, err := fs.Glob(files, "templates/*.html")
-	if err != nil {
-		return nil, err
-	}
-	templates := map[string]*template.Template{}
-	for _, name := range names {
-		base := path.Base(name)
-		if base == "layout.html" || strings.HasPrefix(base, "partials") {
-			continue
-		}
-		clone, err := layout.Clone()
-		if err == nil {
-			templates[base], err = clone.ParseFS(files, name)
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	return templates, nil
+	return all
 })
 
-func functions() template.FuncMap {
-	return template.FuncMap{
-		"static": static, "entry": entry, "when": when, "timed": timed, "number": number, "href": href, "of": of, "params": with, "tone": tone,
-		"iso":       func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
-		"words":     func(state any) string { return strings.ReplaceAll(fmt.Sprint(state), "_", " ") },
-		"lastMonth": func(period string) string { return period[strings.Index(period, "/")+1:] },
-		"decimal":   func(minor int64, currency string) string { return grouped(money.Text(minor, currency)) },
-		"runbook":   func(name string) string { return "/ops/runbooks/" + strings.Replace(path.Base(name), ".md", "", 1) },
-		"verb":      func(kind any) string { return title(did(fmt.Sprint(kind))) },
-		"began":     func(who string, by audit.Author) bool { return audit.SamePerson(who, by.String()) },
-		"ends":      func(who string, by audit.Author) bool { return audit.TwoPeople(who, by) == nil },
-		"pick":      func(table grid) grid { table.Choose = true; return table },
-	}
+var functions = template.FuncMap{
+	"static": static, "entry": entry, "when": when, "timed": timed, "number": number, "href": href, "of": of, "params": with, "tone": tone,
+	"iso":       func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
+	"words":     func(state any) string { return strings.ReplaceAll(fmt.Sprint(state), "_", " ") },
+	"lastMonth": func(period string) string { return period[strings.Index(period, "/")+1:] },
+	"decimal":   func(minor int64, currency string) string { return grouped(money.Text(minor, currency)) },
+	"runbook":   func(name string) string { return "/ops/runbooks/" + strings.Replace(path.Base(name), ".md", "", 1) },
+	"verb":      func(kind any) string { return title(did(fmt.Sprint(kind))) },
+	"began":     func(who string, by audit.Author) bool { return audit.SamePerson(who, by.String()) },
+	"ends":      func(who string, by audit.Author) bool { return audit.TwoPeople(who, by) == nil },
+	"pick":      func(table grid) grid { table.Choose = true; return table },
 }
 
 func when(t time.Time) string {
@@ -201,21 +181,18 @@ func href(format string, args ...string) string {
 	return fmt.Sprintf(format, escaped...)
 }
 
-// of is the address of a tenant's thing, as href makes it. The default tenant is not named.
-func of(format, tenant string, args ...string) string {
+// of is the address of a tenant's thing. The default tenant is not named.
+func of(address, tenant string) string {
 	if tenant == dedupe.DefaultTenant {
 		tenant = ""
 	}
-	return with(href(format, args...), "tenant", tenant)
+	return with(address, "tenant", tenant)
 }
 
 // with is an address with parameters, by name and value in turn. An empty value removes its parameter.
 func with(address string, pairs ...string) string {
 	before, query, _ := strings.Cut(address, "?")
-	values, err := url.ParseQuery(query)
-	if err != nil {
-		values = url.Values{}
-	}
+	values, _ := url.ParseQuery(query) // what cannot be read is no parameter
 	for i := 0; i+1 < len(pairs); i += 2 {
 		if pairs[i+1] == "" {
 			values.Del(pairs[i])
@@ -242,7 +219,7 @@ func (p *Pages) render(v *visit, status int, file string, data any) {
 		values = v.request.PostForm
 	}
 	var page bytes.Buffer
-	err := p.templates[file].Execute(&page, frame{
+	err := templates()[file].Execute(&page, frame{
 		Data: data, Who: access.Author(v.ctx), Environment: p.Environment, Live: p.Live, Path: v.request.URL.RequestURI(), Now: v.now, Problem: v.problem, Skipped: v.skipped.String(), Form: values,
 		Until: access.SessionEnd(v.ctx), Signs: !access.SessionEnd(v.ctx).IsZero() || (access.Author(v.ctx).Name == "" && access.Who(v.ctx) != "" && p.signsIn(v.request)),
 	})
@@ -270,19 +247,16 @@ var secured = chi.Chain(
 var zipped = middleware.Compress(gzip.DefaultCompression, "text/html", "text/css", "text/javascript")
 
 // static is the address of a file that never changes under this address.
-func static(name string) (string, error) {
-	body, err := files.ReadFile("static/" + name)
-	if err != nil {
-		return "", err
-	}
+func static(name string) string {
+	body, _ := files.ReadFile("static/" + name) // what is not there is answered with 404
 	sum := sha256.Sum256(body)
-	return "/ops/static/" + hex.EncodeToString(sum[:6]) + "/" + name, nil
+	return "/ops/static/" + hex.EncodeToString(sum[:6]) + "/" + name
 }
 
 func (p *Pages) static(w http.ResponseWriter, r *http.Request) {
 	name := path.Base(chi.URLParam(r, "*"))
 	w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
-	if address, _ := static(name); address != r.URL.Path { // the page is of another release, whose file this is not
+	if static(name) != r.URL.Path { // the page is of another release, whose file this is not
 		w.Header().Set("Cache-Control", "no-store")
 	}
 	http.ServeFileFS(w, r, files, "static/"+name)

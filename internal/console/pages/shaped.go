@@ -34,12 +34,9 @@ func (p *Pages) queue(v *visit) (any, error) {
 		return nil, err
 	}
 	id := console.Member(view.Answer, "id")
-	hours, err := look[queues.Rates](p, v, "queues rates", "queue", id)
-	if err != nil {
-		return nil, err
-	}
-	days, err := look[queues.Rates](p, v, "queues rates", "queue", id, "days", "30")
-	if err != nil {
+	hours, most, err := p.rates(v, "queue", id)
+	days, mostADay, failed := p.rates(v, "queue", id, "days", "30")
+	if err = cmp.Or(err, failed); err != nil {
 		return nil, err
 	}
 	view.Facts = slices.DeleteFunc(view.Facts, func(c cell) bool {
@@ -47,9 +44,22 @@ func (p *Pages) queue(v *visit) (any, error) {
 	})
 	view.Tables = slices.DeleteFunc(view.Tables, func(g grid) bool { return len(g.Rows) == 0 })
 	return queuePage{
-		view, plotOf("Attempts an hour, the last 24 hours", "an hour", buckets(hours, id), 0),
-		plotOf("Attempts a day, the last 30 days", "a day", buckets(days, id), 0),
+		view, plotOf("Attempts an hour, the last 24 hours", "an hour", hours[id], most),
+		plotOf("Attempts a day, the last 30 days", "a day", days[id], mostADay),
 	}, nil
+}
+
+// rates are the series of queues by their ids, and the most that any of them has in a bucket.
+func (p *Pages) rates(v *visit, given ...string) (of map[string]queues.Series, most int64, err error) {
+	found, err := look[queues.Rates](p, v, "queues rates", given...)
+	of = map[string]queues.Series{}
+	for _, series := range found.Items {
+		of[series.Queue] = series
+		for _, b := range series.Buckets {
+			most = max(most, tried(b.Counts))
+		}
+	}
+	return of, most, err
 }
 
 type overview struct {
@@ -63,9 +73,8 @@ type overview struct {
 type queueTable struct {
 	Heads []link
 	Rows  []queueRow
-	// Most is the scale of all charts, from 0, and From the beginning of their first hour.
+	// Most is the scale of all charts, from 0.
 	Most int64
-	From time.Time
 }
 
 type queueRow struct {
@@ -80,19 +89,12 @@ func (p *Pages) overview(v *visit) (any, error) {
 	if page.Queues, err = look[queues.Queues](p, v, "queues ls"); err != nil {
 		return nil, err
 	}
-	hours, err := look[queues.Rates](p, v, "queues rates")
+	hours, most, err := p.rates(v) // of all queues: the charts have one scale
 	if err != nil {
 		return nil, err
 	}
 	page.Summary = strings.TrimSuffix(page.Notes()[0], ".")
-	most, from := int64(0), v.now // of any queue in an hour: the charts have one scale
-	for _, series := range hours.Items {
-		for _, b := range series.Buckets {
-			most = max(most, tried(b.Counts))
-		}
-		from = series.Buckets[0].At
-	}
-	table, compare := queueTable{Most: most, From: from}, sorts[1].compare
+	table, compare := queueTable{Most: most}, sorts[1].compare
 	for _, s := range sorts {
 		head := link{Address: with("/ops/", "sort", s.by), Name: s.name, Current: v.query("sort") == s.by}
 		if table.Heads = append(table.Heads, head); head.Current {
@@ -111,7 +113,7 @@ func (p *Pages) overview(v *visit) (any, error) {
 		if q.State == queues.Working || q.State == queues.Off {
 			in = &page.Well
 		}
-		in.Rows = append(in.Rows, queueRow{Queue: q, Hours: plotOf("The last 24 hours", "an hour", buckets(hours, q.ID), most)})
+		in.Rows = append(in.Rows, queueRow{Queue: q, Hours: plotOf("The last 24 hours", "an hour", hours[q.ID], most)})
 	}
 	return page, nil
 }
@@ -138,37 +140,29 @@ type plot struct {
 	// Text is the chart in a sentence, for those who do not see it.
 	Title, Text string
 	Bars        []bar
-	Most        int64
-	From, To    time.Time
-	Empty       bool
+	// Most is the end of its scale; 0: there is nothing to see.
+	Most     int64
+	From, To time.Time
 }
 
 type bar struct{ Done, Failed int64 }
 
-func plotOf(title, unit string, buckets []rates.Bucket, most int64) plot {
-	p, least, own, sum := plot{Title: title}, int64(math.MaxInt64), int64(0), rates.Counts{}
-	for _, b := range buckets {
-		least, own, sum = min(least, tried(b.Counts)), max(own, tried(b.Counts)), sum.Plus(b.Counts)
+func plotOf(title, unit string, of queues.Series, most int64) plot {
+	p, least, own, sum := plot{Title: title}, int64(math.MaxInt64), int64(0), of.Total
+	for _, b := range of.Buckets {
+		least, own = min(least, tried(b.Counts)), max(own, tried(b.Counts))
 		p.Bars = append(p.Bars, bar{b.Processed + b.Other, b.Dead + b.Failed})
+		p.From, p.To = of.Buckets[0].At, b.At
 	}
-	p.Text = fmt.Sprintf("%s: about %s in, %s out, %d %% of attempts failed", title, number(sum.In), number(sum.Out()), sum.FailurePercent())
-	if p.Empty = own == 0; !p.Empty {
+	p.Text = fmt.Sprintf("%s: about %s in, %s out, %d %% of attempts failed", title, number(sum.In), number(sum.Out), sum.FailurePercent)
+	if own > 0 {
 		p.Text += fmt.Sprintf("; %s to %s attempts %s", number(least), number(own), unit)
-		p.Most, p.From, p.To = max(most, own), buckets[0].At, buckets[len(buckets)-1].At
+		p.Most = most
 	}
 	return p
 }
 
-func tried(c rates.Counts) int64 { return c.Processed + c.Other + c.Dead + c.Failed }
-
-func buckets(all queues.Rates, queue string) []rates.Bucket {
-	for _, series := range all.Items {
-		if series.Queue == queue {
-			return series.Buckets
-		}
-	}
-	return nil
-}
+func tried(c rates.Counts) int64 { return c.Out() + c.Failed }
 
 func (p *Pages) search(v *visit) (any, error) {
 	o := p.row("search")

@@ -49,13 +49,13 @@ func (o *Operator) Begin(ctx context.Context, asked Operation, by audit.Author, 
 	if op.Total, err = o.expected(ctx, op.Filter, expect); err != nil {
 		return Operation{}, err
 	}
-	entry, err := audit.Entry{
+	writes, err := audit.Entry{
 		Kind: AuditKind, Subject: op.ID, Action: string(op.Kind), Who: op.Who, Why: op.Why, At: op.CreatedAt, After: map[string]any{"queue": op.Filter.Queue, "total": op.Total},
-	}.Write(o.NewID())
+	}.With(o.NewID(), store.Create(operationKey(op.ID), store.Encode(&op)))
 	if err != nil {
 		return Operation{}, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
-	if _, err := o.Store.Commit(ctx, []store.Write{store.Create(operationKey(op.ID), store.Encode(&op)), entry}); err != nil {
+	if _, err := o.Store.Commit(ctx, writes); err != nil {
 		return Operation{}, fmt.Errorf("bulk: begin: %w", err)
 	}
 	return op, nil

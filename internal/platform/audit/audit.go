@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"strings"
 	"time"
@@ -57,33 +58,24 @@ type Entry struct {
 	After  map[string]any `json:"after" store:"after,omitzero" show:"After,less"`
 }
 
-// Write returns the write of the entry, for the commit of the change. The random id tells apart
+// With returns the writes of a change with that of its entry, for one commit. The random id tells apart
 // two changes of one subject in one microsecond. The error wraps ErrInvalid.
-func (e Entry) Write(id string) (store.Write, error) {
+func (e Entry) With(id string, writes ...store.Write) ([]store.Write, error) {
 	switch {
 	case e.Kind == "", e.Subject == "", e.Action == "", e.Who == "", e.At.IsZero():
-		return store.Write{}, fmt.Errorf("%w: kind, subject, action, operator and time are required", ErrInvalid)
+		return nil, fmt.Errorf("%w: kind, subject, action, operator and time are required", ErrInvalid)
 	case strings.TrimSpace(e.Why) == "":
-		return store.Write{}, fmt.Errorf("%w: a change needs a reason", ErrInvalid)
+		return nil, fmt.Errorf("%w: a change needs a reason", ErrInvalid)
 	}
 	if err := cmp.Or(CheckWhy(e.Why), CheckWho(e.Who)); err != nil {
-		return store.Write{}, err
+		return nil, err
 	}
 	// Ids ascend, and the newest shall come first.
 	key := store.Key{Collection: Collection, ID: fmt.Sprintf("%s%019d-%s", Subject{e.Kind, e.Tenant, e.Subject}.prefix(), math.MaxInt64-e.At.UnixMicro(), id)}
 	if err := store.CheckKey(key); err != nil {
-		return store.Write{}, fmt.Errorf("%w: %w", ErrInvalid, err)
+		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	return store.Create(key, store.Encode(&e)), nil
-}
-
-// With returns the writes of a change with that of its entry, as Write does.
-func (e Entry) With(id string, writes ...store.Write) ([]store.Write, error) {
-	entry, err := e.Write(id)
-	if err != nil {
-		return nil, err
-	}
-	return append(writes, entry), nil
+	return append(writes, store.Create(key, store.Encode(&e))), nil
 }
 
 // ErrID wraps ErrInvalid: the id of a record, or of its tenant, is none.
@@ -159,28 +151,15 @@ func (s Subject) List(ctx context.Context, q store.Querier, after store.Cursor, 
 	return store.List(ctx, q, store.Query{Collection: Collection, IDPrefix: s.prefix(), After: after, Limit: limit}, EntryOf)
 }
 
-// Search says which entries are wanted. An empty member is any.
-type Search struct {
-	Kind, Subject, Who string
-	// At is the span of time; its field is set by Newest. After is where the page begins.
-	At    store.Newest
-	After store.Cursor
-	// Limit is how many are wanted, 1 to store.MaxPage.
-	Limit int
-}
-
-// Newest returns a page of the entries of all kinds that are wanted, the newest first, ties by id, the greatest
-// first. next is zero behind a page that is not full; behind a full one there may be none either.
-func Newest(ctx context.Context, q store.Querier, wanted Search) (entries []Entry, next store.Cursor, err error) {
-	// The operations beside the entries have no such time, and are not found.
-	wanted.At.Field = "at"
-	query := store.Query{Collection: Collection, Newest: &wanted.At, After: wanted.After, Limit: wanted.Limit, Equal: map[string]any{}}
-	for field, value := range map[string]string{"kind": wanted.Kind, "subject": wanted.Subject, "who": wanted.Who} {
-		if value != "" {
-			query.Equal[field] = value
-		}
-	}
-	return store.List(ctx, q, query, EntryOf)
+// Newest returns a page of the entries of all kinds, the newest first, ties by id, the greatest first: at most limit, 1 to
+// store.MaxPage, behind the entry after, of the span at and with the fields of equal; an empty one is any. next is zero
+// behind a page that is not full; behind a full one there may be none either.
+func Newest(
+	ctx context.Context, q store.Querier, equal map[string]any, at store.Newest, after store.Cursor, limit int,
+) (entries []Entry, next store.Cursor, err error) {
+	at.Field = "at" // The operations beside the entries have no such time, and are not found.
+	maps.DeleteFunc(equal, func(_ string, value any) bool { return value == "" })
+	return store.List(ctx, q, store.Query{Collection: Collection, Newest: &at, After: after, Limit: limit, Equal: equal}, EntryOf)
 }
 
 // EntryOf reads an entry's document.
@@ -314,14 +293,12 @@ func Escape(text string) string {
 	}
 	var out strings.Builder
 	for _, r := range text {
-		switch {
-		case !unseen(r):
+		if !unseen(r) {
 			_, _ = out.WriteRune(r)
-		case r > 0xffff:
-			high, low := utf16.EncodeRune(r)
-			_, _ = fmt.Fprintf(&out, `\u%04x\u%04x`, high, low)
-		default:
-			_, _ = fmt.Fprintf(&out, `\u%04x`, r)
+			continue
+		}
+		for _, unit := range utf16.AppendRune(nil, r) {
+			_, _ = fmt.Fprintf(&out, `\u%04x`, unit)
 		}
 	}
 	return out.String()

@@ -28,7 +28,7 @@ func change(subject string, at time.Time) audit.Entry {
 
 func TestAnEntryIsCreatedAndNeverWrittenOver(t *testing.T) {
 	t.Parallel()
-	w := filetest.Must(change("c~1/2", noon).Write("r1"))(t)
+	w := filetest.Must(change("c~1/2", noon).With("r1"))(t)[0]
 	require.NoError(t, store.CheckWrites([]store.Write{w}))
 	require.Equal(t, store.OpCreate, w.Op)
 	require.True(t, audit.IsEntry(w.Key.ID))
@@ -37,8 +37,8 @@ func TestAnEntryIsCreatedAndNeverWrittenOver(t *testing.T) {
 		"kind": "customer", "tenant": "acme", "subject": "c~1/2", "action": "link", "who": "token:ada", "why": "ticket 7",
 		"at": noon.Truncate(time.Microsecond), "after": map[string]any{"uid": "u1"},
 	}, w.Fields)
-	again := filetest.Must(change("c~1/2", noon).Write("r2"))(t)
-	require.NotEqual(t, w.Key, again.Key, "two changes of one moment are two")
+	again := filetest.Must(change("c~1/2", noon).With("r2"))(t)
+	require.NotEqual(t, w.Key, again[0].Key, "two changes of one moment are two")
 
 	write := store.Set(store.Key{Collection: "customers", ID: "c1"}, nil)
 	writes := filetest.Must(change("c~1/2", noon).With("r1", write))(t)
@@ -65,7 +65,7 @@ func TestAnInvalidEntryIsRefused(t *testing.T) {
 	} {
 		e := change("c1", noon)
 		spoil(&e)
-		_, err := e.Write("r1")
+		_, err := e.With("r1")
 		require.ErrorIs(t, err, audit.ErrInvalid, name)
 	}
 }
@@ -78,8 +78,7 @@ func TestTheChangesOfOneSubjectAreListedTheNewestFirst(t *testing.T) {
 		if subject == "c1 of another" {
 			e.Tenant, e.Subject = "another", "c1"
 		}
-		w := filetest.Must(e.Write("r"))(t)
-		storetest.Put(t, documents, w)
+		storetest.Put(t, documents, filetest.Must(e.With("r"))(t)...)
 	}
 	subject := audit.Subject{Kind: "customer", Tenant: "acme", ID: "c1"}
 	first, next, err := subject.List(t.Context(), documents, store.Cursor{}, 2)
@@ -95,12 +94,11 @@ func TestTheChangesOfOneSubjectAreListedTheNewestFirst(t *testing.T) {
 	require.Equal(t, map[string]any{"uid": "u1"}, all[0].After)
 	require.Nil(t, all[0].Before)
 
-	search := audit.Search{Subject: "c1", Limit: 2}
-	found, next, err := audit.Newest(t.Context(), documents, search)
+	equal := map[string]any{"subject": "c1", "who": ""}
+	found, next, err := audit.Newest(t.Context(), documents, equal, store.Newest{}, store.Cursor{}, 2)
 	require.NoError(t, err)
 	require.Equal(t, []string{"another", "acme"}, []string{found[0].Tenant, found[1].Tenant})
-	search.After = next
-	found, _, err = audit.Newest(t.Context(), documents, search)
+	found, _, err = audit.Newest(t.Context(), documents, equal, store.Newest{}, next, 2)
 	require.NoError(t, err)
 	require.Equal(t, rest[0], found[1])
 }
@@ -115,7 +113,7 @@ func TestADocumentThatIsNoEntryIsAnError(t *testing.T) {
 	t.Parallel()
 	_, err := audit.Subject{Kind: "customer", Tenant: "acme", ID: "c1"}.All(t.Context(), broken{})
 	require.ErrorIs(t, err, audit.ErrBroken)
-	_, _, err = audit.Newest(t.Context(), broken{}, audit.Search{Limit: 1})
+	_, _, err = audit.Newest(t.Context(), broken{}, nil, store.Newest{}, store.Cursor{}, 1)
 	require.ErrorIs(t, err, audit.ErrBroken)
 }
 

@@ -122,8 +122,8 @@ func TestEveryReasonHasAnEntryOnThePageOfReasons(t *testing.T) {
 	s := readSource(t)
 	names := map[string][]string{}
 	for reason := range s.reasons() {
-		name := causeOf(reason)
-		require.NotEmpty(t, name, "say in causes what the reason %s means", reason)
+		name := causeOf(reason).name
+		require.NotEmpty(t, name, "say in table what the reason %s means", reason)
 		if strings.HasSuffix(reason, "_") {
 			reason += "<status>"
 		}
@@ -139,9 +139,8 @@ func TestEveryReasonHasAnEntryOnThePageOfReasons(t *testing.T) {
 	said := strings.NewReplacer("%s", "the called service", "%c", "that status")
 	type answer struct{ fault, do string }
 	together := map[answer][]string{} // those that ask for the same
-	for _, name := range slices.Sorted(maps.Keys(causes)) {
-		c := causes[name]
-		reasons := cmp.Or(strings.Join(slices.Sorted(slices.Values(names[name])), ", "), "`"+name+"`")
+	for _, c := range slices.SortedFunc(slices.Values(causes()), func(a, b cause) int { return cmp.Compare(a.name, b.name) }) {
+		reasons := cmp.Or(strings.Join(slices.Sorted(slices.Values(names[c.name])), ", "), "`"+c.name+"`")
 		to := answer{c.fault, c.do}
 		together[to] = append(together[to], reasons+": "+said.Replace(c.what))
 	}

@@ -12,6 +12,7 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
 )
@@ -63,7 +64,7 @@ type Step struct {
 	Why        string `json:"why,omitempty"`
 }
 
-func history(e *Event, record dedupe.Record, own []waiting) {
+func history(e *Event, record dedupe.Record, own []lane.Kept) {
 	steps := attempts(e.Log)
 	if at := received(record, own, e.DeadLetters); !at.IsZero() {
 		steps = append(steps, Step{At: at, What: StepReceived})
@@ -78,7 +79,7 @@ func history(e *Event, record dedupe.Record, own []waiting) {
 		}
 	}
 	for _, kept := range own {
-		steps = append(steps, Step{At: kept.CreatedAt, What: StepKept, Place: kept.place()})
+		steps = append(steps, Step{At: kept.CreatedAt, What: StepKept, Place: placeOf(kept)})
 	}
 	for _, c := range e.Conflicts {
 		steps = append(steps, Step{At: c.at, What: StepConflicted, MessageID: c.MessageID, Reason: c.Reason})
@@ -103,7 +104,7 @@ func history(e *Event, record dedupe.Record, own []waiting) {
 }
 
 // received is when the webhook service took the event in, by its record or a message of it; zero: nothing tells.
-func received(record dedupe.Record, own []waiting, deadLetters []deadletter.Item) time.Time {
+func received(record dedupe.Record, own []lane.Kept, deadLetters []deadletter.Item) time.Time {
 	if !record.ReceivedAt.IsZero() {
 		return record.ReceivedAt
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -12,6 +11,7 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/dryrun"
 	"billhook/internal/platform/audit"
 )
 
@@ -63,32 +63,28 @@ func MessageOf(m contract.Message) Message {
 	return shown
 }
 
-// stored is a message that is kept of an event.
+// stored is a message that is kept of an event, and since when, as a worker would try it. Its From is empty where none does.
 type stored struct {
-	contract.Message
-	Queue, Tenant string
-	Place         Where
-	// ID is that of the document that has it, since At.
-	ID string
-	At time.Time
-	// DeadLetter is the one that has it. Emitted: the message will be the event once it is published.
+	dryrun.Message
+	Tenant string
+	Place  Where
+	// DeadLetter is the one that has it.
 	DeadLetter deadletter.Item
-	Emitted    bool
 }
 
 func (f found) kept() (all []stored, err error) {
-	for _, doc := range f.deadLetters {
-		if item := DeadLetterIn(doc); len(item.Data) > 0 {
-			all = append(all, stored{
-				Message: item.Message(), Queue: item.Queue, Tenant: item.TenantID(), Place: PlaceDeadLetter, ID: item.ID, At: item.Kept, DeadLetter: item,
-			})
+	for _, item := range f.deadLetters {
+		if len(item.Data) > 0 {
+			m := dryrun.Message{Message: item.Message(), Queue: item.Queue, PublishedAt: item.Kept, From: fromOf(item)}
+			all = append(all, stored{m, item.TenantID(), PlaceDeadLetter, item})
 		}
 	}
-	for _, waits := range append(f.own(), f.coming...) {
-		all = append(all, stored{
-			Message: waits.Message, Queue: waits.Queue, Tenant: cmp.Or(waits.Tenant, contract.DefaultTenant), Place: waits.place(),
-			ID: waits.id, At: waits.CreatedAt, Emitted: waits.Emitted,
-		})
+	for _, kept := range f.own {
+		m := dryrun.Message{Message: kept.Message, Queue: kept.Queue, PublishedAt: kept.CreatedAt}
+		if !kept.Emitted { // else it is not the event before it is published
+			m.From = dryrun.From{Kind: string(PlaceDelayed), ID: kept.ID}
+		}
+		all = append(all, stored{Message: m, Tenant: cmp.Or(kept.Tenant, contract.DefaultTenant), Place: placeOf(kept)})
 	}
 	for _, doc := range f.records {
 		record, err := dedupe.FromDocument(doc)
@@ -96,9 +92,9 @@ func (f found) kept() (all []stored, err error) {
 			return nil, err
 		}
 		if record.Message != nil {
-			all = append(all, stored{
-				Message: *record.Message, Queue: record.Queue, Tenant: record.Tenant, Place: PlaceLease, ID: doc.Key.ID, At: record.CreatedAt,
-			})
+			from := dryrun.From{Kind: "claimed", ID: doc.Key.ID}
+			m := dryrun.Message{Message: *record.Message, Queue: record.Queue, PublishedAt: record.CreatedAt, From: from}
+			all = append(all, stored{Message: m, Tenant: record.Tenant, Place: PlaceLease})
 		}
 	}
 	return all, nil
@@ -124,7 +120,7 @@ func (a Reads) payload(ctx context.Context, by audit.Author, in PayloadOf) (Payl
 	}
 	var deadLetters []any
 	for _, kept := range items[:min(len(items), closely)] {
-		shown.Items = append(shown.Items, KeptMessage{kept.Place, kept.DeadLetter.ID, kept.DeadLetter.State, MessageOf(kept.Message)})
+		shown.Items = append(shown.Items, KeptMessage{kept.Place, kept.DeadLetter.ID, kept.DeadLetter.State, MessageOf(kept.Message.Message)})
 		if kept.DeadLetter.ID != "" {
 			deadLetters = append(deadLetters, kept.DeadLetter.ID)
 		}

@@ -97,11 +97,6 @@ func (a Reads) Try(ctx context.Context, _ audit.Author, in Try) (dryrun.Trial, e
 	return worker.Try(ctx, dryrun.Message{Message: m, Queue: in.Queue, PublishedAt: a.Now()})
 }
 
-// kinds are the kept messages that are tried, by where they are kept.
-var kinds = map[Where]string{
-	PlaceDeadLetter: "dead_letter", PlaceDelayed: "delayed", PlaceLease: "claimed",
-}
-
 // rank says how gladly a kept message is tried, the lowest first.
 func rank(k stored) int {
 	switch {
@@ -128,12 +123,14 @@ func (a Reads) kept(ctx context.Context, worker dryrun.Worker, asked Try) (dryru
 	}
 	kept = slices.DeleteFunc(kept, func(k stored) bool {
 		_, runs := worker.Queue(k.Queue)
-		return k.Emitted || kinds[k.Place] == "" || (k.Place == PlaceDeadLetter && !runs) || (asked.Tenant != "" && k.Tenant != asked.Tenant)
+		return k.From.Kind == "" || (k.Place == PlaceDeadLetter && !runs) || (asked.Tenant != "" && k.Tenant != asked.Tenant)
 	})
 	if len(kept) == 0 {
 		return dryrun.Message{}, ErrUnkept
 	}
-	slices.SortFunc(kept, func(a, b stored) int { return cmp.Or(cmp.Compare(rank(a), rank(b)), b.At.Compare(a.At)) })
+	slices.SortFunc(kept, func(a, b stored) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), b.PublishedAt.Compare(a.PublishedAt))
+	})
 	first := kept[0]
 	if slices.ContainsFunc(kept, func(k stored) bool { return k.Queue != first.Queue || k.Tenant != first.Tenant }) {
 		return dryrun.Message{}, ErrSeveral
@@ -141,9 +138,11 @@ func (a Reads) kept(ctx context.Context, worker dryrun.Worker, asked Try) (dryru
 	if first.Place == PlaceDeadLetter {
 		return replayOf(worker, first.DeadLetter)
 	}
-	return dryrun.Message{
-		Message: first.Message, Queue: first.Queue, PublishedAt: first.At, From: dryrun.From{Kind: kinds[first.Place], ID: first.ID},
-	}, nil
+	return first.Message, nil
+}
+
+func fromOf(item deadletter.Item) dryrun.From {
+	return dryrun.From{Kind: string(PlaceDeadLetter), ID: item.ID}
 }
 
 func replayOf(worker dryrun.Worker, item deadletter.Item) (dryrun.Message, error) {
@@ -154,10 +153,7 @@ func replayOf(worker dryrun.Worker, item deadletter.Item) (dryrun.Message, error
 	case len(item.Data) == 0:
 		return dryrun.Message{}, ErrUnkept
 	}
-	return dryrun.Message{
-		Message: item.Replay(q), Queue: item.Queue, PublishedAt: item.Died(),
-		From: dryrun.From{Kind: kinds[PlaceDeadLetter], ID: item.ID},
-	}, nil
+	return dryrun.Message{Message: item.Replay(q), Queue: item.Queue, PublishedAt: item.Died(), From: fromOf(item)}, nil
 }
 
 // Replay tries the replay of a dead letter.

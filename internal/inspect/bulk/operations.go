@@ -76,12 +76,12 @@ func (o *Operator) Operations() (all []console.Operation) {
 			return o.Begin(ctx, Operation{Kind: kind, Filter: in.Filter, Why: in.Why, Force: in.Force, Rate: in.Rate}, by, in.Expect)
 		}))
 	}
-	ending := func(verb, summary string, do func(ctx context.Context, id string, by audit.Change) (Operation, error)) console.Operation {
+	ending := func(to Progress, summary string) console.Operation {
 		return console.New(console.Row{
-			Name: "operations " + verb, Path: "POST /v1/ops/operations/{id}/" + verb, Needs: console.Reason,
+			Name: "operations " + endings[to], Path: "POST /v1/ops/operations/{id}/" + endings[to], Needs: console.Reason,
 			Summary: summary, Before: "operations show", Errors: Failures,
 		}, func(ctx context.Context, by audit.Author, in End) (Operation, error) {
-			return do(ctx, in.ID, in.By(by))
+			return o.End(ctx, in.ID, to, in.By(by))
 		})
 	}
 	return append(all,
@@ -122,8 +122,8 @@ func (o *Operator) Operations() (all []console.Operation) {
 		}, func(ctx context.Context, by audit.Author, in Approve) (Operation, error) {
 			return o.Approve(ctx, in.ID, in.By(by), in.Expect)
 		}),
-		ending("reject", "Reject an operation that another person started and that waits for approval", o.Reject),
-		ending("cancel", "Cancel an operation; what it has done stays done", o.Cancel),
+		ending(Rejected, "Reject an operation that another person started and that waits for approval"),
+		ending(Cancelled, "Cancel an operation; what it has done stays done"),
 		console.New(console.Row{
 			Name: "operations run", Path: "POST /v1/ops/operations/{id}/run", Needs: console.Act, Before: "operations show", Follow: "operations run", Errors: Failures,
 			Summary: "Continue an operation now, for some seconds; otherwise a task continues it every minute",

@@ -168,19 +168,12 @@ func emissionOf(k lane.Kept) Emission {
 	}
 }
 
-func changeOf(w store.Write, before map[string]any) (Change, error) {
-	after := w.Fields
-	switch w.Op {
-	case store.OpDelete:
-		after = nil
-	case store.OpIncrement:
-		var err error
-		if after, err = w.Incremented(before); err != nil {
-			return Change{}, err
-		}
-	default:
+func changeOf(w store.Write, before map[string]any) (_ Change, err error) {
+	after := w.Fields // none of what is deleted
+	if w.Op == store.OpIncrement {
+		after, err = w.Incremented(before)
 	}
-	return Change{Op: ops[w.Op], Key: w.Key.String(), Before: shown(before), After: shown(after)}, nil
+	return Change{Op: ops[w.Op], Key: w.Key.String(), Before: shown(before), After: shown(after)}, err
 }
 
 var hidden = jsontext.Value(`"(hidden)"`)
@@ -212,16 +205,12 @@ func textOf(body []byte) jsontext.Value {
 
 // Changed are the names of the fields that a change makes, changes or removes, sorted.
 func (c Change) Changed() []string {
-	var names []string
-	for _, fields := range []map[string]jsontext.Value{c.Before, c.After} {
-		for name := range fields {
-			if string(c.Before[name]) != string(c.After[name]) && !slices.Contains(names, name) {
-				names = append(names, name)
-			}
-		}
-	}
+	names := slices.Collect(maps.Keys(c.Before))
+	names = slices.AppendSeq(names, maps.Keys(c.After))
 	slices.Sort(names)
-	return names
+	return slices.DeleteFunc(slices.Compact(names), func(name string) bool {
+		return string(c.Before[name]) == string(c.After[name])
+	})
 }
 
 // String says what becomes of which fields.

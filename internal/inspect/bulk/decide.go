@@ -80,8 +80,11 @@ func (o *Operator) change(ctx context.Context, id string, decide func(*Operation
 		}
 		return append(others, store.Replace(doc.Key, doc.Version, store.Encode(&op))), nil
 	})
-	if errors.Is(err, errDecided) {
+	switch {
+	case errors.Is(err, errDecided):
 		return op, nil
+	case errors.Is(err, store.ErrBusy):
+		return op, errBusy
 	}
 	return op, err
 }

@@ -269,7 +269,6 @@ type PayloadOf struct {
 
 // Operations are what people do with events, which is to look at them.
 func (a Reads) Operations() []console.Operation {
-	several := console.Refusal{Of: errSeveral, Kind: console.Conflict, Code: "queue_needed", Detail: "Several queues or tenants know this event id; name one with queue or tenant."}
 	return []console.Operation{
 		console.New(console.Row{
 			Name: "events ls", Path: "GET /v1/ops/events", Summary: "List events, newest first", Beside: []string{"queues waiting"},
@@ -288,11 +287,11 @@ func (a Reads) Operations() []console.Operation {
 			}))
 		}),
 		console.New(console.Row{
-			Name: "events show", Path: "GET /v1/ops/events/{event_id}", Errors: []console.Refusal{several},
+			Name: "events show", Path: "GET /v1/ops/events/{event_id}",
 			Summary: "Show where an event waits, and what happened to it: attempts, dead letters, replays",
 		}, a.event),
 		console.New(console.Row{
-			Name: "events payload", Path: "POST /v1/ops/events/{event_id}/payload", Needs: console.Reason, Once: true, Errors: []console.Refusal{several, Unkept},
+			Name: "events payload", Path: "POST /v1/ops/events/{event_id}/payload", Needs: console.Reason, Once: true,
 			Summary: "Show the payload of an event that is kept",
 			Help:    "The payload is minimized: names and addresses were taken out on receipt. The audit says who has looked, and why.",
 		}, a.payload),

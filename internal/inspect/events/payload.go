@@ -3,7 +3,6 @@ package events
 import (
 	"cmp"
 	"context"
-	"errors"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -16,13 +15,8 @@ import (
 )
 
 // ErrUnkept: nothing is kept of the payload.
-var ErrUnkept = errors.New("events: no payload is kept")
-
-// Unkept is how ErrUnkept is answered.
-var Unkept = console.Refusal{
-	Of: ErrUnkept, Kind: console.Absent, Code: "payload_not_kept",
-	Detail: "No payload is kept here. A message that waits has its own, and so has a dead letter, unless it was too large: then the hold subscription has it.",
-}
+var ErrUnkept = console.Refuse(console.Absent, "payload_not_kept", "No payload is kept here. A message that waits has its own, "+
+	"and so has a dead letter, unless it was too large: then the hold subscription has it.")
 
 // Payload is what is kept of an event's messages, at most ten.
 type Payload struct {

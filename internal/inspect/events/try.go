@@ -15,15 +15,14 @@ import (
 	"billhook/internal/platform/audit"
 )
 
-var failures = []console.Refusal{
-	{Of: dryrun.ErrCatalog, Kind: console.Refused, Code: "catalog_refused", Detail: ""},
-	{Of: dryrun.ErrNoQueue, Kind: console.Absent, Code: "queue_unknown", Detail: "The catalog runs no queue of that name or alias."},
-	{Of: ErrUnkept, Kind: console.Absent, Code: "payload_not_kept", Detail: "No payload of that event is kept: dead letters and what waits have theirs. Send the message in its place."},
-	{Of: ErrSeveral, Kind: console.Conflict, Code: "queue_needed", Detail: "Messages of several queues or tenants are kept under this event id; name one with queue or tenant."},
-}
-
-// ErrSeveral: payloads of several queues or tenants are kept under the event id.
-var ErrSeveral = errors.New("events: several queues or tenants")
+var (
+	// ErrUntried: no message of the event is kept that could be tried.
+	ErrUntried = console.Refuse(console.Absent, "payload_not_kept",
+		"No payload of that event is kept: dead letters and what waits have theirs. Send the message in its place.")
+	// ErrSeveral: payloads of several queues or tenants are kept under the event id.
+	ErrSeveral = console.Refuse(console.Conflict, "queue_needed",
+		"Messages of several queues or tenants are kept under this event id; name one with queue or tenant.")
+)
 
 // Try asks what a worker would do of an event whose message is kept, or of a message that the request brings.
 type Try struct {
@@ -52,7 +51,7 @@ const maxBody = 4 << 20
 func (a Reads) Trials() []console.Operation {
 	return []console.Operation{
 		console.New(console.Row{
-			Name: "events try", Path: "POST /v1/ops/events/try", Needs: console.Act, Once: true, Body: maxBody, Errors: failures,
+			Name: "events try", Path: "POST /v1/ops/events/try", Needs: console.Act, Once: true, Body: maxBody,
 			Summary: "Show what the worker would write, emit and call for an event, without doing it",
 		}, a.Try),
 	}
@@ -126,7 +125,7 @@ func (a Reads) kept(ctx context.Context, worker dryrun.Worker, asked Try) (dryru
 		return k.From.Kind == "" || (k.Place == PlaceDeadLetter && !runs) || (asked.Tenant != "" && k.Tenant != asked.Tenant)
 	})
 	if len(kept) == 0 {
-		return dryrun.Message{}, ErrUnkept
+		return dryrun.Message{}, ErrUntried
 	}
 	slices.SortFunc(kept, func(a, b stored) int {
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), b.PublishedAt.Compare(a.PublishedAt))
@@ -151,7 +150,7 @@ func replayOf(worker dryrun.Worker, item deadletter.Item) (dryrun.Message, error
 	case !known:
 		return dryrun.Message{}, dryrun.ErrNoQueue
 	case len(item.Data) == 0:
-		return dryrun.Message{}, ErrUnkept
+		return dryrun.Message{}, ErrUntried
 	}
 	return dryrun.Message{Message: item.Replay(q), Queue: item.Queue, PublishedAt: item.Died(), From: fromOf(item)}, nil
 }
@@ -171,10 +170,8 @@ func Unknown(ctx context.Context, err error) string {
 	if ctx.Err() != nil {
 		return "It could not be tried in time."
 	}
-	for _, known := range failures {
-		if errors.Is(err, known.Of) {
-			return known.Detail
-		}
+	if refused, ok := errors.AsType[*console.Refusal](err); ok {
+		return refused.Detail
 	}
 	return "The store did not answer; try again."
 }

@@ -61,7 +61,6 @@ func (o *Operator) Operations(find func(string) (catalog.Queue, error)) []consol
 	change := func(verb string, pauses bool, summary, help string) console.Operation {
 		return console.New(console.Row{
 			Name: "queues " + verb, Path: "POST /v1/ops/queues/{id}/" + verb, Needs: console.Reason, Before: "pauses show", Summary: summary, Help: help,
-			Errors: []console.Refusal{{Of: ErrInvalid, Kind: console.Refused, Code: "refused", Detail: ""}},
 		}, func(ctx context.Context, by audit.Author, in SwitchQueue) (PauseState, error) {
 			q, err := find(in.ID)
 			if err != nil {

@@ -142,7 +142,7 @@ func (e *examiner) hidden(err error, what, permission string) bool {
 }
 
 func (e *examiner) find(kind, id string, code finding.Code, have, want string) {
-	f := finding.Of(kind, id, code).Differs(have, want)
+	f := code.Of(kind, id, have, want)
 	f.Queue = e.queue
 	e.findings = append(e.findings, f)
 }

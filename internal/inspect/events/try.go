@@ -98,15 +98,10 @@ func (a Reads) Try(ctx context.Context, _ audit.Author, in Try) (dryrun.Trial, e
 
 // rank says how gladly a kept message is tried, the lowest first.
 func rank(k stored) int {
-	switch {
-	case k.DeadLetter.State == deadletter.Open:
-		return 0
-	case k.Place == PlaceDelayed:
-		return 1
-	case k.Place == PlaceLease:
-		return 2
+	if k.DeadLetter.State == deadletter.Open {
+		return -1
 	}
-	return 3
+	return slices.Index([]Where{PlaceDelayed, PlaceLease, PlaceDeadLetter}, k.Place)
 }
 
 // kept finds the kept message of an event: its open dead letter, else what waits, else what a worker has in hand, else a

@@ -1,6 +1,7 @@
 package events
 
 import (
+	"cmp"
 	"context"
 	"net/url"
 	"slices"
@@ -105,22 +106,14 @@ func history(e *Event, record dedupe.Record, own []lane.Kept) {
 
 // received is when the webhook service took the event in, by its record or a message of it; zero: nothing tells.
 func received(record dedupe.Record, own []lane.Kept, deadLetters []deadletter.Item) time.Time {
-	if !record.ReceivedAt.IsZero() {
-		return record.ReceivedAt
-	}
-	var of []map[string]string
+	at := record.ReceivedAt
 	for _, kept := range own {
-		of = append(of, kept.Message.Attributes)
+		at = cmp.Or(at, contract.TimeOf(kept.Message.Attributes[contract.AttrReceived]))
 	}
 	for _, deadLetter := range deadLetters {
-		of = append(of, deadLetter.Attributes)
+		at = cmp.Or(at, contract.TimeOf(deadLetter.Attributes[contract.AttrReceived]))
 	}
-	for _, attributes := range of {
-		if at, err := time.Parse(time.RFC3339Nano, attributes[contract.AttrReceived]); err == nil {
-			return at
-		}
-	}
-	return time.Time{}
+	return at
 }
 
 func dealings(deadLetter deadletter.Item) []Step {

@@ -267,7 +267,7 @@ type PayloadOf struct {
 	console.Change
 }
 
-// Operations are what people do with events, which is to look at them.
+// Operations are what people do with events, which is to look at them and at what a worker would do of one.
 func (a Reads) Operations() []console.Operation {
 	return []console.Operation{
 		console.New(console.Row{
@@ -295,5 +295,9 @@ func (a Reads) Operations() []console.Operation {
 			Summary: "Show the payload of an event that is kept",
 			Help:    "The payload is minimized: names and addresses were taken out on receipt. The audit says who has looked, and why.",
 		}, a.payload),
+		console.New(console.Row{
+			Name: "events try", Path: "POST /v1/ops/events/try", Needs: console.Act, Once: true, Body: maxBody,
+			Summary: "Show what the worker would write, emit and call for an event, without doing it",
+		}, a.Try),
 	}
 }

@@ -47,16 +47,6 @@ type GivenMessage struct {
 // maxBody is the largest body of a request for a trial, in bytes: a message and the files of a catalog.
 const maxBody = 4 << 20
 
-// Trials are what people do to see what a worker would do.
-func (a Reads) Trials() []console.Operation {
-	return []console.Operation{
-		console.New(console.Row{
-			Name: "events try", Path: "POST /v1/ops/events/try", Needs: console.Act, Once: true, Body: maxBody,
-			Summary: "Show what the worker would write, emit and call for an event, without doing it",
-		}, a.Try),
-	}
-}
-
 // Try tries one message, which is kept, or which the request brings.
 func (a Reads) Try(ctx context.Context, _ audit.Author, in Try) (dryrun.Trial, error) {
 	brought := in.Message

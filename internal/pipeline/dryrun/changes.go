@@ -148,32 +148,23 @@ func (t *Trial) show(ctx context.Context, from store.Getter, writes []store.Writ
 			if err != nil {
 				return err
 			}
-			t.Emits = append(t.Emits, emissionOf(kept))
+			m := kept.Message
+			t.Emits = append(t.Emits, Emission{
+				Topic: kept.Topic, EventID: m.Attributes[contract.AttrEventID], EventType: m.Attributes[contract.AttrEventType],
+				OrderingKey: m.OrderingKey, DueAt: kept.DueAt, Attributes: m.Attributes, Data: textOf(m.Data),
+			})
 		case w.Op == store.OpDelete && missing:
 		default:
-			change, err := changeOf(w, doc.Fields)
-			if err != nil {
-				return err
+			after := w.Fields // none of what is deleted
+			if w.Op == store.OpIncrement {
+				if after, err = w.Incremented(doc.Fields); err != nil {
+					return err
+				}
 			}
-			t.Writes = append(t.Writes, change)
+			t.Writes = append(t.Writes, Change{Op: ops[w.Op], Key: w.Key.String(), Before: shown(doc.Fields), After: shown(after)})
 		}
 	}
 	return nil
-}
-
-func emissionOf(k lane.Kept) Emission {
-	return Emission{
-		Topic: k.Topic, EventID: k.Message.Attributes[contract.AttrEventID], EventType: k.Message.Attributes[contract.AttrEventType],
-		OrderingKey: k.Message.OrderingKey, DueAt: k.DueAt, Attributes: k.Message.Attributes, Data: textOf(k.Message.Data),
-	}
-}
-
-func changeOf(w store.Write, before map[string]any) (_ Change, err error) {
-	after := w.Fields // none of what is deleted
-	if w.Op == store.OpIncrement {
-		after, err = w.Incremented(before)
-	}
-	return Change{Op: ops[w.Op], Key: w.Key.String(), Before: shown(before), After: shown(after)}, err
 }
 
 var hidden = jsontext.Value(`"(hidden)"`)

@@ -26,8 +26,8 @@ type Refusal struct {
 	// Of is the error that is answered so, or an error that it wraps; nil: the refusal is returned itself.
 	Of   error
 	Kind Kind
-	// Code is for programs. Detail says what the caller can do; empty: what the error's own text says behind that of Of, or
-	// of the refusal that it wraps. The text then is ours.
+	// Code is for programs. Detail says what the caller can do; empty: what the error's own text says behind
+	// that of Of, or of the refusal that it wraps. The text then is ours.
 	Code, Detail string
 }
 

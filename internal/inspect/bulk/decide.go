@@ -107,8 +107,8 @@ func (o *Operator) Approve(ctx context.Context, id string, by audit.Change, expe
 // endings are how people end an operation before it is finished, by what they do.
 var endings = map[Progress]string{Cancelled: "cancel", Rejected: "reject"}
 
-// End has an operation that is not over Cancelled: it touches no further item. Or a second person has one Rejected that
-// waits for approval. One that stands so already stays as it is.
+// End has an operation that is not over Cancelled: it touches no further item. Or a second person has one
+// Rejected that waits for approval. One that stands so already stays as it is.
 func (o *Operator) End(ctx context.Context, id string, to Progress, by audit.Change) (Operation, error) {
 	return o.decide(ctx, id, endings[to], by, func(op *Operation) error {
 		switch {

@@ -68,8 +68,8 @@ func (o *Operator) Operations() (all []console.Operation) {
 	}
 	ending := func(to Progress, summary string) console.Operation {
 		return console.New(console.Row{
-			Name: "operations " + endings[to], Path: "POST /v1/ops/operations/{id}/" + endings[to], Needs: console.Reason,
-			Summary: summary, Before: "operations show",
+			Name: "operations " + endings[to], Path: "POST /v1/ops/operations/{id}/" + endings[to],
+			Summary: summary, Needs: console.Reason, Before: "operations show",
 		}, func(ctx context.Context, by audit.Author, in End) (Operation, error) {
 			return o.End(ctx, in.ID, to, in.By(by))
 		})

@@ -38,8 +38,10 @@ var (
 	// ErrChanged: other items match than those that somebody has seen.
 	ErrChanged = console.Refuse(console.Conflict, "changed", "")
 	// ErrNoQueue: the catalog has no such queue.
-	ErrNoQueue = console.Refuse(console.Absent, "queue_unknown", "Name a queue of the catalog, or its dead letters, by id or alias.")
-	errBusy    = fmt.Errorf("%w: %w", console.Refuse(console.Conflict, "busy", "The operation is being run; ask again."), store.ErrBusy)
+	ErrNoQueue = console.Refuse(console.Absent, "queue_unknown",
+		"Name a queue of the catalog, or its dead letters, by id or alias.")
+	errBusy = fmt.Errorf("%w: %w",
+		console.Refuse(console.Conflict, "busy", "The operation is being run; ask again."), store.ErrBusy)
 )
 
 // Operator looks at dead letters and deals with them.

@@ -2,8 +2,8 @@ package deadletters
 
 import "strings"
 
-// table has the causes by who can mend them. Below what to do about them stand reasons, or what begins them, with what
-// happened: %s is the target, %c the code of its answer. docs/reference/reasons.md prints it.
+// table has the causes by who can mend them. Below what to do about them stand reasons, or what begins them,
+// with what happened: %s is the target, %c the code of its answer. docs/reference/reasons.md prints it.
 var table = map[string]string{
 	// of the event: a provider or a producer
 	"the sender": `

@@ -53,8 +53,8 @@ type Conflict struct {
 type found struct {
 	records     []store.Document
 	deadLetters []deadletter.Item
-	// waits are the messages that wait of the event and of what it has emitted, and own those that are the event, or will be
-	// once they are published.
+	// waits are the messages that wait of the event and of what it has emitted, and own those that are the
+	// event, or will be once they are published.
 	waits, own []lane.Kept
 	more       bool
 }

@@ -31,7 +31,8 @@ type Reads struct {
 	Worker func(files map[string]string) (dryrun.Worker, error)
 }
 
-var errSeveral = console.Refuse(console.Conflict, "queue_needed", "Several queues or tenants know this event id; name one with queue or tenant.")
+var errSeveral = console.Refuse(console.Conflict, "queue_needed",
+	"Several queues or tenants know this event id; name one with queue or tenant.")
 
 const most = 100
 

@@ -15,8 +15,9 @@ import (
 )
 
 // ErrUnkept: nothing is kept of the payload.
-var ErrUnkept = console.Refuse(console.Absent, "payload_not_kept", "No payload is kept here. A message that waits has its own, "+
-	"and so has a dead letter, unless it was too large: then the hold subscription has it.")
+var ErrUnkept = console.Refuse(console.Absent, "payload_not_kept",
+	"No payload is kept here. A message that waits has its own, "+
+		"and so has a dead letter, unless it was too large: then the hold subscription has it.")
 
 // Payload is what is kept of an event's messages, at most ten.
 type Payload struct {
@@ -57,7 +58,8 @@ func MessageOf(m contract.Message) Message {
 	return shown
 }
 
-// stored is a message that is kept of an event, and since when, as a worker would try it. Its From is empty where none does.
+// stored is a message that is kept of an event, and since when, as a worker would try it. Its From is empty
+// where none does.
 type stored struct {
 	dryrun.Message
 	Tenant string
@@ -73,22 +75,22 @@ func (f found) kept() (all []stored, err error) {
 			all = append(all, stored{m, item.TenantID(), PlaceDeadLetter, item})
 		}
 	}
-	for _, kept := range f.own {
-		m := dryrun.Message{Message: kept.Message, Queue: kept.Queue, PublishedAt: kept.CreatedAt}
-		if !kept.Emitted { // else it is not the event before it is published
-			m.From = dryrun.From{Kind: string(PlaceDelayed), ID: kept.ID}
+	for _, k := range f.own {
+		m := dryrun.Message{Message: k.Message, Queue: k.Queue, PublishedAt: k.CreatedAt}
+		if !k.Emitted { // else it is not the event before it is published
+			m.From = dryrun.From{Kind: string(PlaceDelayed), ID: k.ID}
 		}
-		all = append(all, stored{Message: m, Tenant: cmp.Or(kept.Tenant, contract.DefaultTenant), Place: placeOf(kept)})
+		all = append(all, stored{Message: m, Tenant: cmp.Or(k.Tenant, contract.DefaultTenant), Place: placeOf(k)})
 	}
 	for _, doc := range f.records {
-		record, err := dedupe.FromDocument(doc)
+		r, err := dedupe.FromDocument(doc)
 		if err != nil {
 			return nil, err
 		}
-		if record.Message != nil {
+		if r.Message != nil {
 			from := dryrun.From{Kind: "claimed", ID: doc.Key.ID}
-			m := dryrun.Message{Message: *record.Message, Queue: record.Queue, PublishedAt: record.CreatedAt, From: from}
-			all = append(all, stored{Message: m, Tenant: record.Tenant, Place: PlaceLease})
+			m := dryrun.Message{Message: *r.Message, Queue: r.Queue, PublishedAt: r.CreatedAt, From: from}
+			all = append(all, stored{Message: m, Tenant: r.Tenant, Place: PlaceLease})
 		}
 	}
 	return all, nil
@@ -114,9 +116,10 @@ func (a Reads) payload(ctx context.Context, by audit.Author, in PayloadOf) (Payl
 	}
 	var deadLetters []any
 	for _, kept := range items[:min(len(items), closely)] {
-		shown.Items = append(shown.Items, KeptMessage{kept.Place, kept.DeadLetter.ID, kept.DeadLetter.State, MessageOf(kept.Message.Message)})
-		if kept.DeadLetter.ID != "" {
-			deadLetters = append(deadLetters, kept.DeadLetter.ID)
+		died, message := kept.DeadLetter, MessageOf(kept.Message.Message)
+		shown.Items = append(shown.Items, KeptMessage{kept.Place, died.ID, died.State, message})
+		if died.ID != "" {
+			deadLetters = append(deadLetters, died.ID)
 		}
 	}
 	looked := map[string]any{"queue": event.Queue, "tenant": event.Tenant, "event_id": in.ID}

@@ -137,7 +137,8 @@ func replayOf(worker dryrun.Worker, item deadletter.Item) (dryrun.Message, error
 	case len(item.Data) == 0:
 		return dryrun.Message{}, ErrUntried
 	}
-	return dryrun.Message{Message: item.Replay(q), Queue: item.Queue, PublishedAt: item.Died(), From: fromOf(item)}, nil
+	m := item.Replay(q)
+	return dryrun.Message{Message: m, Queue: item.Queue, PublishedAt: item.Died(), From: fromOf(item)}, nil
 }
 
 // Replay tries the replay of a dead letter.

@@ -76,8 +76,12 @@ var places = []struct {
 }{
 	{"delayed", lane.Delayed.Entries(), "", "", func(w *Waiting) *Count { return &w.Delayed }},
 	{"in the outbox", lane.Outbox.Entries(), "", "", func(w *Waiting) *Count { return &w.Outbox }},
-	{"in replay", deadletter.Collection, "state", string(deadletter.Replayed), func(w *Waiting) *Count { return &w.InReplay }},
-	{"for approval", audit.Collection, "progress", string(bulk.Waiting), func(w *Waiting) *Count { return &w.ForApproval }},
+	{"in replay", deadletter.Collection, "state", string(deadletter.Replayed), func(w *Waiting) *Count {
+		return &w.InReplay
+	}},
+	{"for approval", audit.Collection, "progress", string(bulk.Waiting), func(w *Waiting) *Count {
+		return &w.ForApproval
+	}},
 }
 
 // counts counts what waits of a queue, or of all, but what all says that nothing waits of, if it is there.

@@ -123,17 +123,20 @@ func (a Reads) Operations() []console.Operation {
 
 func pasted(text string) (string, error) {
 	id := strings.TrimFunc(text, func(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune("\"'`“”„‘’«»<>,;", r) })
+	code, detail := "", ""
 	switch {
 	case id == "":
-		return "", console.Refuse(console.Malformed, "search_empty", "Say q= with an id of any kind.")
+		code, detail = "search_empty", "Say q= with an id of any kind."
 	case len(id) > maxSearched:
-		return "", console.Refuse(console.Malformed, "search_too_long", fmt.Sprintf("No id is longer than %d bytes.", maxSearched))
+		code, detail = "search_too_long", fmt.Sprintf("No id is longer than %d bytes.", maxSearched)
 	case !utf8.ValidString(id) || audit.Escape(id) != id:
-		return "", console.Refuse(console.Malformed, "search_invalid", "No id has a control character.")
+		code, detail = "search_invalid", "No id has a control character."
 	case strings.ContainsFunc(id, unicode.IsSpace):
-		return "", console.Refuse(console.Malformed, "search_invalid", "Search for one id at a time: no id has a space in it.")
+		code, detail = "search_invalid", "Search for one id at a time: no id has a space in it."
+	default:
+		return id, nil
 	}
-	return id, nil
+	return "", console.Refuse(console.Malformed, code, detail)
 }
 
 // Notes say what is not shown.

@@ -142,7 +142,8 @@ func Keep(ctx context.Context, to store.GetCommitter, queue catalog.Queue, m con
 	replays, _ := strconv.ParseInt(m.Attributes[AttrReplayCount], 10, 64)
 	item := itemFor(queue, m, source, reason, status, now)
 	item.Detail, item.Attempts, item.ReplayCount = m.Attributes[AttrDetail], attempts, max(replays, 0)
-	item.DeadLettered, item.Tenant = contract.TimeOf(m.Attributes[AttrDeadLetteredAt]), m.Attributes[contract.AttrTenant]
+	item.DeadLettered = contract.TimeOf(m.Attributes[AttrDeadLetteredAt])
+	item.Tenant = m.Attributes[contract.AttrTenant]
 	item.Customer = contract.CustomerOf(m.Attributes[contract.AttrTenant], m.Attributes[contract.AttrCustomerID])
 	if again := m.Attributes[AttrReplayOf]; again != "" && replays > 0 {
 		if fresh, found, err := reopen(ctx, to, again, item); found || err != nil {

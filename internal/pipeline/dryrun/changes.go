@@ -150,8 +150,9 @@ func (t *Trial) show(ctx context.Context, from store.Getter, writes []store.Writ
 			}
 			m := kept.Message
 			t.Emits = append(t.Emits, Emission{
-				Topic: kept.Topic, EventID: m.Attributes[contract.AttrEventID], EventType: m.Attributes[contract.AttrEventType],
-				OrderingKey: m.OrderingKey, DueAt: kept.DueAt, Attributes: m.Attributes, Data: textOf(m.Data),
+				Topic: kept.Topic, EventID: m.Attributes[contract.AttrEventID],
+				EventType: m.Attributes[contract.AttrEventType], OrderingKey: m.OrderingKey,
+				DueAt: kept.DueAt, Attributes: m.Attributes, Data: textOf(m.Data),
 			})
 		case w.Op == store.OpDelete && missing:
 		default:
@@ -161,7 +162,8 @@ func (t *Trial) show(ctx context.Context, from store.Getter, writes []store.Writ
 					return err
 				}
 			}
-			t.Writes = append(t.Writes, Change{Op: ops[w.Op], Key: w.Key.String(), Before: shown(doc.Fields), After: shown(after)})
+			c := Change{Op: ops[w.Op], Key: w.Key.String(), Before: shown(doc.Fields), After: shown(after)}
+			t.Writes = append(t.Writes, c)
 		}
 	}
 	return nil

@@ -27,7 +27,8 @@ type Worker interface {
 // The errors. Any other says that nothing is known now.
 var (
 	// ErrNoQueue: the worker has no such queue, or the queue is not enabled.
-	ErrNoQueue = console.Refuse(console.Absent, "queue_unknown", "The catalog runs no queue of that name or alias.")
+	ErrNoQueue = console.Refuse(console.Absent, "queue_unknown",
+		"The catalog runs no queue of that name or alias.")
 	// ErrCatalog is wrapped where no worker takes the files that were given; the text lists the mistakes.
 	ErrCatalog = console.Refuse(console.Refused, "catalog_refused", "")
 )

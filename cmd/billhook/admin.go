@@ -263,7 +263,7 @@ func (p *program) doctor() {
 			defer cancel()
 			if found.Canary, err = p.canary(ctx, c); err != nil {
 				lost := finding.New("canary_lost", err.Error(), "Look where it stopped: billhook search names what there is of its id.")
-				found.Findings = append(found.Findings, finding.Of("event", "canary", lost, "", ""))
+				found.Findings = append(found.Findings, lost.Of("event", "canary", "", ""))
 			}
 		}
 		switch {

@@ -27,8 +27,8 @@ type Refusal struct {
 	// Of is the error that is answered so, or an error that it wraps; nil: the refusal is returned itself.
 	Of   error
 	Kind Kind
-	// Code is for programs. Detail says what the caller can do; empty: what the error's own text says behind that of
-	// Of. The text then is ours.
+	// Code is for programs. Detail says what the caller can do; empty: what the error's own text says behind
+	// that of Of, or of the refusal that it wraps. The text then is ours.
 	Code, Detail string
 }
 
@@ -42,17 +42,22 @@ func (r *Refusal) Error() string { return "refused: " + r.Code }
 // Refusal is how the operation answers an error; nil: nobody declared how, and so the store has failed.
 func (o Operation) Refusal(err error) *Refusal {
 	if r := (*Refusal)(nil); errors.As(err, &r) {
-		return r
+		return r.in(r, err)
 	}
 	for _, r := range slices.Concat(o.Errors, shared) {
 		if errors.Is(err, r.Of) {
-			if r.Detail == "" {
-				r.Detail = strings.TrimPrefix(err.Error(), r.Of.Error()+": ")
-			}
-			return &r
+			return r.in(r.Of, err)
 		}
 	}
 	return nil
+}
+
+// in is the refusal with the detail that it has, or that it gets, in an error that wraps known.
+func (r Refusal) in(known, err error) *Refusal {
+	if r.Detail == "" {
+		r.Detail = strings.TrimPrefix(err.Error(), known.Error()+": ")
+	}
+	return &r
 }
 
 // shared are the errors that any operation may return.

@@ -20,10 +20,7 @@ func Text(v reflect.Value) string {
 	}
 	switch value := reflect.Indirect(v).Interface().(type) {
 	case time.Time:
-		if value.IsZero() {
-			return ""
-		}
-		return value.UTC().Format(time.RFC3339)
+		return Stamp(value)
 	case jsontext.Value:
 		text := slices.Clone(value)
 		_ = text.Indent(jsontext.WithIndent("  ")) // else it is shown as it came
@@ -52,6 +49,14 @@ func Text(v reflect.Value) string {
 		parts = append(parts, Text(v.Index(i)))
 	}
 	return strings.Join(parts, ", ")
+}
+
+// Stamp is a moment in UTC to the second; a zero one is empty.
+func Stamp(at time.Time) string {
+	if at.IsZero() {
+		return ""
+	}
+	return at.UTC().Format(time.RFC3339)
 }
 
 // Seconds is a length of time, which people see in its two largest units, such as 3h 12m.

@@ -71,6 +71,14 @@ func CustomerOf(tenant, customerID string) string {
 	return cmp.Or(tenant, DefaultTenant) + "~" + customerID
 }
 
+// TimeOf is the time that an attribute says; zero: it says none.
+func TimeOf(attribute string) (at time.Time) {
+	if attribute != "" {
+		at, _ = time.Parse(time.RFC3339Nano, attribute)
+	}
+	return at
+}
+
 // UnknownOrderingKey is of an event without a known owner, which runs in any order.
 const UnknownOrderingKey = "unknown"
 

@@ -3,11 +3,11 @@
 package notifications
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
 	"slices"
-	"time"
 
 	"billhook/catalog"
 	"billhook/internal/contract"
@@ -67,10 +67,7 @@ func (f fanOut) handle(_ context.Context, event handler.Event, body contract.Bod
 	case notice.UserID == "":
 		return handler.Effect{}, retry.Permanent("user_missing", nil)
 	}
-	since := event.PublishedAt
-	if at, err := time.Parse(time.RFC3339Nano, event.Attributes[contract.AttrFirstPublished]); err == nil {
-		since = at
-	}
+	since := cmp.Or(contract.TimeOf(event.Attributes[contract.AttrFirstPublished]), event.PublishedAt)
 	effect := handler.Effect{Result: FannedOut}
 	for _, channel := range channels {
 		told := catalog.NotificationType(channel, event.Type)

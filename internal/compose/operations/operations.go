@@ -52,7 +52,6 @@ func All(of Apps) *console.Catalog {
 		search.Reads{Reads: of.Reads}.Operations(),
 		cmp.Or(of.DeadLetters, &bulk.Operator{}).Operations(),
 		deadletters.Reads{Reads: of.Reads, Operator: of.DeadLetters}.Operations(),
-		of.Reads.Trials(),
 		subscriptions.Operations(of.Store),
 		usage.Operations(of.Store, of.Reads.Now),
 		cmp.Or(of.Endpoints, &endpoints.Editor{}).Operations(),

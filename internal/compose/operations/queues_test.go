@@ -338,7 +338,7 @@ func TestEachServiceIsComparedWithWhatIsDeployed(t *testing.T) {
 func TestTheDoctorIsAskedWithThePausesAndWhatItCannotReadIsSaid(t *testing.T) {
 	t.Parallel()
 	r, d := open(t), &doctor{found: system.Examination{Unread: 3, Findings: []finding.Finding{
-		finding.Of("topic", "q", finding.New("topic_missing", "It is refused.", "Make it."), "", ""),
+		finding.New("topic_missing", "It is refused.", "Make it.").Of("topic", "q", "", ""),
 	}}}
 	r.standing(t, d.Examine)
 	r.commit(t, paused("orders"))

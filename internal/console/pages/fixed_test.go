@@ -89,7 +89,7 @@ func TestAPageShowsWhatTheAPIAnswers(t *testing.T) {
 			Services:      []system.ServiceStatus{{Service: rates.Service{Name: "worker", Instance: "one"}, SeenSeconds: 61, Agreement: system.Differs}},
 			Configuration: []env.Setting{{Name: "OPS_TOKEN", Value: "[redacted]", About: "the tokens"}, {Name: "POOL", About: "the pool"}},
 			Doctor: system.Diagnosis{ExaminedAt: noon, Examination: system.Examination{Unread: 7, Findings: []finding.Finding{
-				finding.Of("subscription", "one-queue-push", finding.New("wrong_filter", "Messages are passed by.", "Ask."), "none", "x"),
+				finding.New("wrong_filter", "Messages are passed by.", "Ask.").Of("subscription", "one-queue-push", "none", "x"),
 			}}},
 		}}, 200, []string{
 			"differs from the catalog: findings: 1.", "deployed from another catalog", "1m 1s", "[redacted]", "wrong_filter", "Messages are passed by.", "may not look at 7 topics", `status-warn">differs`,

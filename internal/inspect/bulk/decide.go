@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"billhook/internal/platform/audit"
@@ -29,15 +28,8 @@ func (o *Operator) Begin(ctx context.Context, asked Operation, by audit.Author, 
 	switch {
 	case !ok:
 		return Operation{}, ErrNoQueue
-	case kinds[op.Kind] == "":
-		return Operation{}, fmt.Errorf("%w: the kind must be replay, discard or complete", ErrRefused)
-	case strings.TrimSpace(op.Why) == "":
-		return Operation{}, fmt.Errorf("%w: a %s needs a reason", ErrRefused, op.Kind)
 	case op.Rate < 0 || op.Rate > MaxRate:
 		return Operation{}, fmt.Errorf("%w: the rate must be 1 to %d a second", ErrRefused, MaxRate)
-	}
-	if err := cmp.Or(audit.CheckWhy(op.Why), audit.CheckWho(op.Who)); err != nil {
-		return Operation{}, err
 	}
 	if q.FourEyes {
 		if err := audit.TwoPeople("", by); err != nil {
@@ -53,7 +45,7 @@ func (o *Operator) Begin(ctx context.Context, asked Operation, by audit.Author, 
 		Kind: AuditKind, Subject: op.ID, Action: string(op.Kind), Who: op.Who, Why: op.Why, At: op.CreatedAt, After: map[string]any{"queue": op.Filter.Queue, "total": op.Total},
 	}.With(o.NewID(), store.Create(operationKey(op.ID), store.Encode(&op)))
 	if err != nil {
-		return Operation{}, fmt.Errorf("%w: %w", ErrRefused, err)
+		return Operation{}, err
 	}
 	if _, err := o.Store.Commit(ctx, writes); err != nil {
 		return Operation{}, fmt.Errorf("bulk: begin: %w", err)
@@ -88,8 +80,11 @@ func (o *Operator) change(ctx context.Context, id string, decide func(*Operation
 		}
 		return append(others, store.Replace(doc.Key, doc.Version, store.Encode(&op))), nil
 	})
-	if errors.Is(err, errDecided) {
+	switch {
+	case errors.Is(err, errDecided):
 		return op, nil
+	case errors.Is(err, store.ErrBusy):
+		return op, errBusy
 	}
 	return op, err
 }
@@ -109,18 +104,13 @@ func (o *Operator) Approve(ctx context.Context, id string, by audit.Change, expe
 	})
 }
 
-// Cancel stops an operation that is not over: it touches no further item. One that is cancelled stays as it is.
-func (o *Operator) Cancel(ctx context.Context, id string, by audit.Change) (Operation, error) {
-	return o.end(ctx, id, "cancel", Cancelled, by)
-}
+// endings are how people end an operation before it is finished, by what they do.
+var endings = map[Progress]string{Cancelled: "cancel", Rejected: "reject"}
 
-// Reject refuses, by a second person, an operation that waits for approval. One that is rejected stays as it is.
-func (o *Operator) Reject(ctx context.Context, id string, by audit.Change) (Operation, error) {
-	return o.end(ctx, id, "reject", Rejected, by)
-}
-
-func (o *Operator) end(ctx context.Context, id, action string, to Progress, by audit.Change) (Operation, error) {
-	return o.decide(ctx, id, action, by, func(op *Operation) error {
+// End has an operation that is not over Cancelled: it touches no further item. Or a second person has one
+// Rejected that waits for approval. One that stands so already stays as it is.
+func (o *Operator) End(ctx context.Context, id string, to Progress, by audit.Change) (Operation, error) {
+	return o.decide(ctx, id, endings[to], by, func(op *Operation) error {
 		switch {
 		case op.Progress == to:
 			return errDecided

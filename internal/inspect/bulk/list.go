@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"billhook/internal/console"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/store"
 )
@@ -31,16 +32,13 @@ type Filter struct {
 // String says what it selects.
 func (f Filter) String() string {
 	parts := []string{f.Queue}
-	for _, part := range [][2]string{{"reason", f.Reason}, {"type", f.EventType}, {"event", f.EventID}, {"key", f.OrderingKey}} {
+	for _, part := range [][2]string{
+		{"reason", f.Reason}, {"type", f.EventType}, {"event", f.EventID}, {"key", f.OrderingKey},
+		{"kept since", console.Stamp(f.Since)}, {"kept before", console.Stamp(f.Until)},
+	} {
 		if part[1] != "" {
 			parts = append(parts, part[0]+" "+part[1])
 		}
-	}
-	if !f.Since.IsZero() {
-		parts = append(parts, "kept since "+f.Since.UTC().Format(time.RFC3339))
-	}
-	if !f.Until.IsZero() {
-		parts = append(parts, "kept before "+f.Until.UTC().Format(time.RFC3339))
 	}
 	if len(f.Items) > 0 {
 		parts = append(parts, fmt.Sprint(len(f.Items), " chosen"))

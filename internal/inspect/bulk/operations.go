@@ -8,7 +8,6 @@ import (
 	"billhook/internal/console"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/audit"
-	"billhook/internal/platform/store"
 )
 
 // Begin asks for an operation.
@@ -51,15 +50,6 @@ type End struct {
 	console.Change
 }
 
-// Failures are how the errors of the operator are answered.
-var Failures = []console.Refusal{
-	{Of: ErrUnknown, Kind: console.Absent, Code: "unknown", Detail: "There is nothing of that id."},
-	{Of: ErrChanged, Kind: console.Conflict, Code: "changed", Detail: ""},
-	{Of: ErrNoQueue, Kind: console.Absent, Code: "queue_unknown", Detail: "Name a queue of the catalog, or its dead letters, by id or alias."},
-	{Of: ErrRefused, Kind: console.Refused, Code: "refused", Detail: ""},
-	{Of: store.ErrBusy, Kind: console.Conflict, Code: "busy", Detail: "The operation is being run; ask again."},
-}
-
 // runTime is how long one request runs an operation. The client asks again.
 const runTime = 20 * time.Second
 
@@ -68,7 +58,7 @@ func (o *Operator) Operations() (all []console.Operation) {
 	for _, kind := range []deadletter.Kind{deadletter.Replay, deadletter.Discard, deadletter.Complete} {
 		all = append(all, console.New(console.Row{
 			Name: "dlq " + string(kind), Path: "POST /v1/ops/dead-letters/" + string(kind), Summary: kinds[kind],
-			Needs: console.Reason, Created: true, Before: "dlq preview", Follow: "operations run", Errors: Failures,
+			Needs: console.Reason, Created: true, Before: "dlq preview", Follow: "operations run",
 		}, func(ctx context.Context, by audit.Author, in Begin) (op Operation, err error) {
 			if in.Filter, err = o.Choose(ctx, in.Filter); err != nil {
 				return op, err
@@ -76,24 +66,24 @@ func (o *Operator) Operations() (all []console.Operation) {
 			return o.Begin(ctx, Operation{Kind: kind, Filter: in.Filter, Why: in.Why, Force: in.Force, Rate: in.Rate}, by, in.Expect)
 		}))
 	}
-	ending := func(verb, summary string, do func(ctx context.Context, id string, by audit.Change) (Operation, error)) console.Operation {
+	ending := func(to Progress, summary string) console.Operation {
 		return console.New(console.Row{
-			Name: "operations " + verb, Path: "POST /v1/ops/operations/{id}/" + verb, Needs: console.Reason,
-			Summary: summary, Before: "operations show", Errors: Failures,
+			Name: "operations " + endings[to], Path: "POST /v1/ops/operations/{id}/" + endings[to],
+			Summary: summary, Needs: console.Reason, Before: "operations show",
 		}, func(ctx context.Context, by audit.Author, in End) (Operation, error) {
-			return do(ctx, in.ID, in.By(by))
+			return o.End(ctx, in.ID, to, in.By(by))
 		})
 	}
 	return append(all,
 		console.New(console.Row{
-			Name: "operations ls", Path: "GET /v1/ops/operations", Errors: Failures,
+			Name: "operations ls", Path: "GET /v1/ops/operations",
 			Summary: "List operations on dead letters, newest first: who, what, why, and the progress",
 			Empty:   "No operation is in this list. A replay, a discard or a completion of dead letters begins one.",
 		}, func(ctx context.Context, _ audit.Author, in ListOfOperations) (console.List[Operation], error) {
 			return console.Listed(o.InStage(ctx, Progress(in.Progress), in.After, in.Limit))
 		}),
 		console.New(console.Row{
-			Name: "operations show", Path: "GET /v1/ops/operations/{id}", Errors: Failures,
+			Name: "operations show", Path: "GET /v1/ops/operations/{id}",
 			Summary: "Show an operation on dead letters, and the results of what it replayed", Beside: []string{"operations items"},
 		}, func(ctx context.Context, _ audit.Author, in OneOperation) (Operation, error) {
 			op, err := o.Operation(ctx, in.ID)
@@ -105,7 +95,7 @@ func (o *Operator) Operations() (all []console.Operation) {
 			return op, err
 		}),
 		console.New(console.Row{
-			Name: "operations items", Path: "GET /v1/ops/operations/{id}/items", Errors: Failures,
+			Name: "operations items", Path: "GET /v1/ops/operations/{id}/items",
 			Summary: "List the dead letters whose latest operation this is", Empty: "It has changed no dead letter, or later operations have changed them since.",
 		}, func(ctx context.Context, _ audit.Author, in ListOfItems) (console.List[deadletter.Item], error) {
 			if op, err := o.Operation(ctx, in.ID); err == nil {
@@ -117,15 +107,15 @@ func (o *Operator) Operations() (all []console.Operation) {
 		}),
 		console.New(console.Row{
 			Name: "operations approve", Path: "POST /v1/ops/operations/{id}/approve", Needs: console.TwoPeople,
-			Summary: "Approve an operation that another person started", Before: "operations preview", Follow: "operations run", Beside: []string{"operations show"}, Errors: Failures,
+			Summary: "Approve an operation that another person started", Before: "operations preview", Follow: "operations run", Beside: []string{"operations show"},
 			Help: "It starts now. It records your name and reason beside those of the person who asked for it.",
 		}, func(ctx context.Context, by audit.Author, in Approve) (Operation, error) {
 			return o.Approve(ctx, in.ID, in.By(by), in.Expect)
 		}),
-		ending("reject", "Reject an operation that another person started and that waits for approval", o.Reject),
-		ending("cancel", "Cancel an operation; what it has done stays done", o.Cancel),
+		ending(Rejected, "Reject an operation that another person started and that waits for approval"),
+		ending(Cancelled, "Cancel an operation; what it has done stays done"),
 		console.New(console.Row{
-			Name: "operations run", Path: "POST /v1/ops/operations/{id}/run", Needs: console.Act, Before: "operations show", Follow: "operations run", Errors: Failures,
+			Name: "operations run", Path: "POST /v1/ops/operations/{id}/run", Needs: console.Act, Before: "operations show", Follow: "operations run",
 			Summary: "Continue an operation now, for some seconds; otherwise a task continues it every minute",
 		}, func(ctx context.Context, _ audit.Author, in OneOperation) (Operation, error) {
 			ctx, cancel := context.WithTimeout(ctx, runTime)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"billhook/catalog"
+	"billhook/internal/console"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/store"
@@ -31,13 +32,16 @@ const (
 // The errors of the operator. Any other is the store's.
 var (
 	// ErrUnknown: there is no such operation or item.
-	ErrUnknown = errors.New("bulk: not known")
-	// ErrRefused is wrapped by every refusal of what was asked; its text says why.
-	ErrRefused = errors.New("bulk: refused")
-	// ErrChanged is an ErrRefused: other items match than those that somebody has seen.
-	ErrChanged = fmt.Errorf("%w", ErrRefused)
-	// ErrNoQueue is an ErrRefused: the catalog has no such queue.
-	ErrNoQueue = fmt.Errorf("%w: no queue of that name", ErrRefused)
+	ErrUnknown = console.Refuse(console.Absent, "unknown", "There is nothing of that id.")
+	// ErrRefused is wrapped by a refusal of what was asked; the text says why.
+	ErrRefused = console.Refuse(console.Refused, "refused", "")
+	// ErrChanged: other items match than those that somebody has seen.
+	ErrChanged = console.Refuse(console.Conflict, "changed", "")
+	// ErrNoQueue: the catalog has no such queue.
+	ErrNoQueue = console.Refuse(console.Absent, "queue_unknown",
+		"Name a queue of the catalog, or its dead letters, by id or alias.")
+	errBusy = fmt.Errorf("%w: %w",
+		console.Refuse(console.Conflict, "busy", "The operation is being run; ask again."), store.ErrBusy)
 )
 
 // Operator looks at dead letters and deals with them.

@@ -4,7 +4,6 @@ package deadletters
 
 import (
 	"context"
-	"slices"
 
 	"billhook/internal/console"
 	"billhook/internal/inspect/bulk"
@@ -58,7 +57,7 @@ type LookAtPayload struct {
 func (a Reads) Operations() []console.Operation {
 	return []console.Operation{
 		console.New(console.Row{
-			Name: "dlq ls", Path: "GET /v1/ops/dead-letters", Errors: bulk.Failures, Beside: []string{"dlq reasons"},
+			Name: "dlq ls", Path: "GET /v1/ops/dead-letters", Beside: []string{"dlq reasons"},
 			Summary: "List the dead letters of one queue or all, newest first",
 			Empty:   "No dead letter is in this list. A message comes here when it cannot be handled.",
 		}, func(ctx context.Context, _ audit.Author, in ListDeadLetters) (console.List[deadletter.Item], error) {
@@ -73,7 +72,7 @@ func (a Reads) Operations() []console.Operation {
 			return console.Listed(a.Operator.List(ctx, f, state, in.After, in.Limit))
 		}),
 		console.New(console.Row{
-			Name: "dlq reasons", Path: "GET /v1/ops/dead-letters/reasons", Errors: bulk.Failures,
+			Name: "dlq reasons", Path: "GET /v1/ops/dead-letters/reasons",
 			Summary: "Count the open dead letters of one queue or all, by reason", Empty: "No dead letter is open. A message comes here when it cannot be handled.",
 		}, func(ctx context.Context, _ audit.Author, in Choice) (console.List[Reason], error) {
 			f, err := a.choose(ctx, Chosen{Choice: in})
@@ -84,7 +83,7 @@ func (a Reads) Operations() []console.Operation {
 			return console.ListOf(all, store.Cursor{}), err
 		}),
 		console.New(console.Row{
-			Name: "dlq show", Path: "GET /v1/ops/dead-letters/{id}", Errors: bulk.Failures,
+			Name: "dlq show", Path: "GET /v1/ops/dead-letters/{id}",
 			Summary: "Show what happened to a dead letter, what to do, and what people did with it",
 		}, func(ctx context.Context, _ audit.Author, in OneDeadLetter) (Kept, error) {
 			item, err := a.Operator.Show(ctx, in.ID)
@@ -96,7 +95,6 @@ func (a Reads) Operations() []console.Operation {
 		}),
 		console.New(console.Row{
 			Name: "dlq payload", Path: "POST /v1/ops/dead-letters/{id}/payload", Needs: console.Reason, Once: true,
-			Errors:  append(slices.Clone(bulk.Failures), events.Unkept),
 			Summary: "Show the minimized payload of a dead letter; the audit says who has looked, and why",
 		}, func(ctx context.Context, by audit.Author, in LookAtPayload) (Kept, error) {
 			item, err := a.Operator.Show(ctx, in.ID)
@@ -115,7 +113,7 @@ func (a Reads) Operations() []console.Operation {
 			return kept, nil
 		}),
 		console.New(console.Row{
-			Name: "dlq preview", Path: "GET /v1/ops/dead-letters/preview", Errors: bulk.Failures,
+			Name: "dlq preview", Path: "GET /v1/ops/dead-letters/preview",
 			Summary: "Show which dead letters an operation would change, and what a worker would do with each now",
 		}, func(ctx context.Context, _ audit.Author, in Chosen) (Preview, error) {
 			f, err := a.choose(ctx, in)
@@ -128,7 +126,7 @@ func (a Reads) Operations() []console.Operation {
 			return a.Preview(ctx, f)
 		}),
 		console.New(console.Row{
-			Name: "operations preview", Path: "GET /v1/ops/operations/{id}/preview", Errors: bulk.Failures,
+			Name: "operations preview", Path: "GET /v1/ops/operations/{id}/preview",
 			Summary: "Show what an operation that waits for approval would change if it were approved now",
 		}, func(ctx context.Context, _ audit.Author, in bulk.OneOperation) (Preview, error) {
 			op, err := a.Operator.Operation(ctx, in.ID)

@@ -80,8 +80,21 @@ func (a Reads) Preview(ctx context.Context, f bulk.Filter) (Preview, error) {
 		if err != nil {
 			return Preview{}, err
 		}
+		p.Looked++
+		p.ByReason[item.Reason]++
+		p.ByType[item.EventType]++
 		keys[item.OrderingKey] = true
-		if p.add(item); p.Looked == maxLooked {
+		if item.ReplayCount >= bulk.MaxReplays {
+			p.Looping++
+		}
+		if item.Omitted > 0 {
+			p.Omitted++
+		}
+		p.Oldest, p.Newest = item.Kept, cmp.Or(p.Newest, item.Kept) // the next is older
+		if len(p.Items) < maxTried {
+			p.Items = append(p.Items, Previewed{Item: item})
+		}
+		if p.Looked == maxLooked {
 			break
 		}
 	}
@@ -105,23 +118,6 @@ func (a Reads) Preview(ctx context.Context, f bulk.Filter) (Preview, error) {
 		}
 	}
 	return p, nil
-}
-
-// add counts the next older item.
-func (p *Preview) add(i deadletter.Item) {
-	p.Looked++
-	p.ByReason[i.Reason]++
-	p.ByType[i.EventType]++
-	if i.ReplayCount >= bulk.MaxReplays {
-		p.Looping++
-	}
-	if i.Omitted > 0 {
-		p.Omitted++
-	}
-	p.Oldest, p.Newest = i.Kept, cmp.Or(p.Newest, i.Kept)
-	if len(p.Items) < maxTried {
-		p.Items = append(p.Items, Previewed{Item: i})
-	}
 }
 
 // Notes are what is left out, and what would become of each were it replayed now.

@@ -36,11 +36,8 @@ func (r Reason) Notes() (lines []string) {
 	return lines
 }
 
-// looked is how many of the newest items are read to find the reasons, and counted how many reasons are counted.
-const (
-	looked  = 20
-	counted = 20
-)
+// looked is how many of the newest items are read to find the reasons.
+const looked = 20
 
 // Reasons counts the open items of a filter, which names a queue and no items, by the reasons of the newest, the most
 // frequent first and each up to deadletter.CountTo. What is left goes under Others.
@@ -55,8 +52,7 @@ func Reasons(ctx context.Context, o *bulk.Operator, f bulk.Filter) (found []Reas
 	}
 	left := total
 	for _, item := range newest {
-		known := item.Reason == "" || slices.ContainsFunc(found, func(r Reason) bool { return r.Reason == item.Reason })
-		if known || len(found) == counted {
+		if item.Reason == "" || slices.ContainsFunc(found, func(r Reason) bool { return r.Reason == item.Reason }) {
 			continue
 		}
 		one := f

@@ -122,8 +122,8 @@ func TestEveryReasonHasAnEntryOnThePageOfReasons(t *testing.T) {
 	s := readSource(t)
 	names := map[string][]string{}
 	for reason := range s.reasons() {
-		name := causeOf(reason)
-		require.NotEmpty(t, name, "say in causes what the reason %s means", reason)
+		name := causeOf(reason).name
+		require.NotEmpty(t, name, "say in table what the reason %s means", reason)
 		if strings.HasSuffix(reason, "_") {
 			reason += "<status>"
 		}
@@ -137,15 +137,15 @@ func TestEveryReasonHasAnEntryOnThePageOfReasons(t *testing.T) {
 		"Who is at fault can mend it; reasons that ask for the same share a row.\n\n" +
 		"| reason, and what happened | at fault | what to do |\n| --- | --- | --- |\n")
 	said := strings.NewReplacer("%s", "the called service", "%c", "that status")
-	type answer struct{ fault, do string }
-	together := map[answer][]string{} // those that ask for the same
-	for _, name := range slices.Sorted(maps.Keys(causes)) {
-		c := causes[name]
-		reasons := cmp.Or(strings.Join(slices.Sorted(slices.Values(names[name])), ", "), "`"+name+"`")
-		to := answer{c.fault, c.do}
+	together := map[cause][]string{} // those that ask for the same
+	all := causes()
+	slices.SortFunc(all, func(a, b cause) int { return cmp.Compare(a.name, b.name) })
+	for _, c := range all {
+		reasons := cmp.Or(strings.Join(slices.Sorted(slices.Values(names[c.name])), ", "), "`"+c.name+"`")
+		to := cause{fault: c.fault, do: c.do}
 		together[to] = append(together[to], reasons+": "+said.Replace(c.what))
 	}
-	for _, to := range slices.SortedFunc(maps.Keys(together), func(a, b answer) int {
+	for _, to := range slices.SortedFunc(maps.Keys(together), func(a, b cause) int {
 		return cmp.Or(cmp.Compare(a.fault, b.fault), cmp.Compare(together[a][0], together[b][0]))
 	}) {
 		fmt.Fprintf(&page, "| %s | %s | %s |\n", strings.Join(together[to], "<br>"), to.fault, to.do)

@@ -1,6 +1,7 @@
 package events
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -48,25 +49,14 @@ type Conflict struct {
 	at time.Time
 }
 
-// waiting is a message that waits in a lane, and the id of its document.
-type waiting struct {
-	lane.Kept
-	id string
-}
-
-func (w waiting) place() Where {
-	if w.Outbox() {
-		return PlaceOutbox
-	}
-	return PlaceDelayed
-}
-
+// found is what is stored under an event id.
 type found struct {
-	records, deadLetters []store.Document
-	// delayed and outbox are the messages that wait of the event and of what it has emitted, and
-	// coming those that wait and will be the event once they are published.
-	delayed, outbox, coming []waiting
-	more                    bool
+	records     []store.Document
+	deadLetters []deadletter.Item
+	// waits are the messages that wait of the event and of what it has emitted, and own those that are the
+	// event, or will be once they are published.
+	waits, own []lane.Kept
+	more       bool
 }
 
 func (a Reads) find(ctx context.Context, id, queue, tenant string) (f found, err error) {
@@ -91,18 +81,26 @@ func (a Reads) find(ctx context.Context, id, queue, tenant string) (f found, err
 	if err != nil {
 		return found{}, err
 	}
-	for _, page := range pages {
-		f.more = f.more || !page.Next.IsZero()
+	f.records = pages[0].Documents
+	for _, doc := range pages[1].Documents {
+		f.deadLetters = append(f.deadLetters, DeadLetterIn(doc))
 	}
-	f.records, f.deadLetters = pages[0].Documents, pages[1].Documents
-	for i, into := range []*[]waiting{&f.delayed, &f.outbox, &f.coming, &f.coming} {
-		for _, doc := range pages[i+2].Documents {
+	for i, page := range pages {
+		f.more = f.more || !page.Next.IsZero()
+		if i < 2 {
+			continue
+		}
+		for _, doc := range page.Documents {
 			kept, err := lane.KeptOf(doc)
 			if err != nil {
 				return found{}, err
 			}
-			if into != &f.coming || queue == "" || a.Destination(kept) == queue {
-				*into = append(*into, waiting{kept, doc.Key.ID})
+			coming := i >= 4
+			if !coming {
+				f.waits = append(f.waits, kept)
+			}
+			if !kept.Emitted || replays(kept) || coming && (queue == "" || a.Destination(kept) == queue) {
+				f.own = append(f.own, kept)
 			}
 		}
 	}
@@ -130,12 +128,7 @@ func (a Reads) look(ctx context.Context, in EventOf) (f found, event Event, reco
 		f, err = a.find(ctx, in.ID, q.ID, in.Tenant)
 	}
 	if err == nil {
-		event, record, err = story(in.ID, f)
-	}
-	for _, kept := range f.coming {
-		if event.Queue == "" {
-			event.Queue, event.Tenant = a.Destination(kept.Kept), kept.Tenant
-		}
+		event, record, err = a.story(in.ID, f)
 	}
 	return f, event, record, err
 }
@@ -145,44 +138,29 @@ func (a Reads) event(ctx context.Context, _ audit.Author, in EventOf) (Event, er
 	if err != nil {
 		return Event{}, err
 	}
-	own := append(f.own(), f.coming...)
 	if event.Status == "" {
-		if len(own) == 0 {
+		if len(f.own) == 0 {
 			return Event{}, errNowhere
 		}
-		attributes := own[0].Message.Attributes
+		attributes := f.own[0].Message.Attributes
 		event.Status, event.EventType, event.Action = Waits, attributes["event_type"], attributes["event_type"]
 		event.CorrelationID, event.OrderingKey, event.MessageID = attributes["correlation_id"], attributes["ordering_key"], attributes["first_message_id"]
 	}
 	more := []func(context.Context) error{
-		func(ctx context.Context) error { return a.places(ctx, &event, record, own) },
+		func(ctx context.Context) error { return a.places(ctx, &event, record, f.own) },
 		func(ctx context.Context) error { return a.emissions(ctx, &event, record, f) },
 		func(ctx context.Context) error { return a.effect(ctx, &event, record) },
 	}
 	if err := store.AtOnce(ctx, len(more), func(ctx context.Context, i int) error { return more[i](ctx) }); err != nil {
 		return Event{}, err
 	}
-	history(&event, record, own)
+	history(&event, record, f.own)
 	a.Links.links(&event)
 	event.More = f.more || len(event.Emitted) > len(event.Emissions)
 	return event, nil
 }
 
-func (f found) own() (own []waiting) {
-	for _, kept := range f.delayed {
-		if !kept.Emitted {
-			own = append(own, kept)
-		}
-	}
-	for _, kept := range f.outbox {
-		if kept.replay() {
-			own = append(own, kept)
-		}
-	}
-	return own
-}
-
-func (w waiting) replay() bool { return w.Message.Attributes[deadletter.AttrReplayOf] != "" }
+func replays(k lane.Kept) bool { return k.Message.Attributes[deadletter.AttrReplayOf] != "" }
 
 // is says whose the event is. The error is errSeveral where it is somebody else's.
 func (e *Event) is(queue, tenant string) error {
@@ -195,7 +173,7 @@ func (e *Event) is(queue, tenant string) error {
 	return nil
 }
 
-func story(id string, f found) (event Event, own dedupe.Record, err error) {
+func (a Reads) story(id string, f found) (event Event, own dedupe.Record, err error) {
 	event = Event{
 		Line: Line{EventID: id}, Emitted: []string{}, Conflicts: []Conflict{}, DeadLetters: []deadletter.Item{},
 		Log: []dedupe.Attempt{}, Places: []Spot{}, Emissions: []Emission{}, History: []Step{}, Effect: []Posted{},
@@ -219,23 +197,26 @@ func story(id string, f found) (event Event, own dedupe.Record, err error) {
 			PayloadHash: record.PayloadHash, MessageID: record.MessageID, at: record.UpdatedAt,
 		})
 	}
-	for _, doc := range f.deadLetters {
-		deadLetter := DeadLetterIn(doc)
+	for _, deadLetter := range f.deadLetters {
 		if err := event.is(deadLetter.Queue, event.Tenant); err != nil {
 			return event, own, err
 		}
 		event.DeadLetters = append(event.DeadLetters, deadLetter)
 	}
-	for _, kept := range f.own() {
+	for _, kept := range f.own {
+		queue := kept.Queue
+		if kept.Emits != "" { // that is the queue of the event which has emitted it
+			queue = cmp.Or(event.Queue, a.Destination(kept))
+		}
 		if event.Queue == "" {
 			event.Tenant = kept.Tenant
 		}
-		if err := event.is(kept.Queue, event.Tenant); err != nil {
+		if err := event.is(queue, event.Tenant); err != nil {
 			return event, own, err
 		}
 	}
-	for _, kept := range f.outbox {
-		if len(event.Emitted) > 0 && !kept.replay() {
+	for _, kept := range f.waits {
+		if kept.Outbox() && len(event.Emitted) > 0 && !replays(kept) {
 			event.Waiting++
 		}
 	}
@@ -286,9 +267,8 @@ type PayloadOf struct {
 	console.Change
 }
 
-// Operations are what people do with events, which is to look at them.
+// Operations are what people do with events, which is to look at them and at what a worker would do of one.
 func (a Reads) Operations() []console.Operation {
-	several := console.Refusal{Of: errSeveral, Kind: console.Conflict, Code: "queue_needed", Detail: "Several queues or tenants know this event id; name one with queue or tenant."}
 	return []console.Operation{
 		console.New(console.Row{
 			Name: "events ls", Path: "GET /v1/ops/events", Summary: "List events, newest first", Beside: []string{"queues waiting"},
@@ -307,13 +287,17 @@ func (a Reads) Operations() []console.Operation {
 			}))
 		}),
 		console.New(console.Row{
-			Name: "events show", Path: "GET /v1/ops/events/{event_id}", Errors: []console.Refusal{several},
+			Name: "events show", Path: "GET /v1/ops/events/{event_id}",
 			Summary: "Show where an event waits, and what happened to it: attempts, dead letters, replays",
 		}, a.event),
 		console.New(console.Row{
-			Name: "events payload", Path: "POST /v1/ops/events/{event_id}/payload", Needs: console.Reason, Once: true, Errors: []console.Refusal{several, Unkept},
+			Name: "events payload", Path: "POST /v1/ops/events/{event_id}/payload", Needs: console.Reason, Once: true,
 			Summary: "Show the payload of an event that is kept",
 			Help:    "The payload is minimized: names and addresses were taken out on receipt. The audit says who has looked, and why.",
 		}, a.payload),
+		console.New(console.Row{
+			Name: "events try", Path: "POST /v1/ops/events/try", Needs: console.Act, Once: true, Body: maxBody,
+			Summary: "Show what the worker would write, emit and call for an event, without doing it",
+		}, a.Try),
 	}
 }

@@ -5,7 +5,6 @@ package events
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"billhook/catalog"
@@ -32,7 +31,8 @@ type Reads struct {
 	Worker func(files map[string]string) (dryrun.Worker, error)
 }
 
-var errSeveral = errors.New("ops: several queues or tenants know this event id")
+var errSeveral = console.Refuse(console.Conflict, "queue_needed",
+	"Several queues or tenants know this event id; name one with queue or tenant.")
 
 const most = 100
 

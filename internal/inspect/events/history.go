@@ -1,6 +1,7 @@
 package events
 
 import (
+	"cmp"
 	"context"
 	"net/url"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
 )
@@ -63,7 +65,7 @@ type Step struct {
 	Why        string `json:"why,omitempty"`
 }
 
-func history(e *Event, record dedupe.Record, own []waiting) {
+func history(e *Event, record dedupe.Record, own []lane.Kept) {
 	steps := attempts(e.Log)
 	if at := received(record, own, e.DeadLetters); !at.IsZero() {
 		steps = append(steps, Step{At: at, What: StepReceived})
@@ -78,7 +80,7 @@ func history(e *Event, record dedupe.Record, own []waiting) {
 		}
 	}
 	for _, kept := range own {
-		steps = append(steps, Step{At: kept.CreatedAt, What: StepKept, Place: kept.place()})
+		steps = append(steps, Step{At: kept.CreatedAt, What: StepKept, Place: placeOf(kept)})
 	}
 	for _, c := range e.Conflicts {
 		steps = append(steps, Step{At: c.at, What: StepConflicted, MessageID: c.MessageID, Reason: c.Reason})
@@ -103,23 +105,15 @@ func history(e *Event, record dedupe.Record, own []waiting) {
 }
 
 // received is when the webhook service took the event in, by its record or a message of it; zero: nothing tells.
-func received(record dedupe.Record, own []waiting, deadLetters []deadletter.Item) time.Time {
-	if !record.ReceivedAt.IsZero() {
-		return record.ReceivedAt
-	}
-	var of []map[string]string
+func received(record dedupe.Record, own []lane.Kept, deadLetters []deadletter.Item) time.Time {
+	at := record.ReceivedAt
 	for _, kept := range own {
-		of = append(of, kept.Message.Attributes)
+		at = cmp.Or(at, contract.TimeOf(kept.Message.Attributes[contract.AttrReceived]))
 	}
 	for _, deadLetter := range deadLetters {
-		of = append(of, deadLetter.Attributes)
+		at = cmp.Or(at, contract.TimeOf(deadLetter.Attributes[contract.AttrReceived]))
 	}
-	for _, attributes := range of {
-		if at, err := time.Parse(time.RFC3339Nano, attributes[contract.AttrReceived]); err == nil {
-			return at
-		}
-	}
-	return time.Time{}
+	return at
 }
 
 func dealings(deadLetter deadletter.Item) []Step {

@@ -3,8 +3,6 @@ package events
 import (
 	"cmp"
 	"context"
-	"errors"
-	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -12,17 +10,14 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/dryrun"
 	"billhook/internal/platform/audit"
 )
 
 // ErrUnkept: nothing is kept of the payload.
-var ErrUnkept = errors.New("events: no payload is kept")
-
-// Unkept is how ErrUnkept is answered.
-var Unkept = console.Refusal{
-	Of: ErrUnkept, Kind: console.Absent, Code: "payload_not_kept",
-	Detail: "No payload is kept here. A message that waits has its own, and so has a dead letter, unless it was too large: then the hold subscription has it.",
-}
+var ErrUnkept = console.Refuse(console.Absent, "payload_not_kept",
+	"No payload is kept here. A message that waits has its own, "+
+		"and so has a dead letter, unless it was too large: then the hold subscription has it.")
 
 // Payload is what is kept of an event's messages, at most ten.
 type Payload struct {
@@ -63,42 +58,39 @@ func MessageOf(m contract.Message) Message {
 	return shown
 }
 
-// stored is a message that is kept of an event.
+// stored is a message that is kept of an event, and since when, as a worker would try it. Its From is empty
+// where none does.
 type stored struct {
-	contract.Message
-	Queue, Tenant string
-	Place         Where
-	// ID is that of the document that has it, since At.
-	ID string
-	At time.Time
-	// DeadLetter is the one that has it. Emitted: the message will be the event once it is published.
+	dryrun.Message
+	Tenant string
+	Place  Where
+	// DeadLetter is the one that has it.
 	DeadLetter deadletter.Item
-	Emitted    bool
 }
 
 func (f found) kept() (all []stored, err error) {
-	for _, doc := range f.deadLetters {
-		if item := DeadLetterIn(doc); len(item.Data) > 0 {
-			all = append(all, stored{
-				Message: item.Message(), Queue: item.Queue, Tenant: item.TenantID(), Place: PlaceDeadLetter, ID: item.ID, At: item.Kept, DeadLetter: item,
-			})
+	for _, item := range f.deadLetters {
+		if len(item.Data) > 0 {
+			m := dryrun.Message{Message: item.Message(), Queue: item.Queue, PublishedAt: item.Kept, From: fromOf(item)}
+			all = append(all, stored{m, item.TenantID(), PlaceDeadLetter, item})
 		}
 	}
-	for _, waits := range append(f.own(), f.coming...) {
-		all = append(all, stored{
-			Message: waits.Message, Queue: waits.Queue, Tenant: cmp.Or(waits.Tenant, contract.DefaultTenant), Place: waits.place(),
-			ID: waits.id, At: waits.CreatedAt, Emitted: waits.Emitted,
-		})
+	for _, k := range f.own {
+		m := dryrun.Message{Message: k.Message, Queue: k.Queue, PublishedAt: k.CreatedAt}
+		if !k.Emitted { // else it is not the event before it is published
+			m.From = dryrun.From{Kind: string(PlaceDelayed), ID: k.ID}
+		}
+		all = append(all, stored{Message: m, Tenant: cmp.Or(k.Tenant, contract.DefaultTenant), Place: placeOf(k)})
 	}
 	for _, doc := range f.records {
-		record, err := dedupe.FromDocument(doc)
+		r, err := dedupe.FromDocument(doc)
 		if err != nil {
 			return nil, err
 		}
-		if record.Message != nil {
-			all = append(all, stored{
-				Message: *record.Message, Queue: record.Queue, Tenant: record.Tenant, Place: PlaceLease, ID: doc.Key.ID, At: record.CreatedAt,
-			})
+		if r.Message != nil {
+			from := dryrun.From{Kind: "claimed", ID: doc.Key.ID}
+			m := dryrun.Message{Message: *r.Message, Queue: r.Queue, PublishedAt: r.CreatedAt, From: from}
+			all = append(all, stored{Message: m, Tenant: r.Tenant, Place: PlaceLease})
 		}
 	}
 	return all, nil
@@ -124,9 +116,10 @@ func (a Reads) payload(ctx context.Context, by audit.Author, in PayloadOf) (Payl
 	}
 	var deadLetters []any
 	for _, kept := range items[:min(len(items), closely)] {
-		shown.Items = append(shown.Items, KeptMessage{kept.Place, kept.DeadLetter.ID, kept.DeadLetter.State, MessageOf(kept.Message)})
-		if kept.DeadLetter.ID != "" {
-			deadLetters = append(deadLetters, kept.DeadLetter.ID)
+		died, message := kept.DeadLetter, MessageOf(kept.Message.Message)
+		shown.Items = append(shown.Items, KeptMessage{kept.Place, died.ID, died.State, message})
+		if died.ID != "" {
+			deadLetters = append(deadLetters, died.ID)
 		}
 	}
 	looked := map[string]any{"queue": event.Queue, "tenant": event.Tenant, "event_id": in.ID}

@@ -47,17 +47,24 @@ type Spot struct {
 	Why         string   `json:"why,omitempty"`
 }
 
+func placeOf(k lane.Kept) Where {
+	if k.Outbox() {
+		return PlaceOutbox
+	}
+	return PlaceDelayed
+}
+
 // closely bounds the messages, dead letters and emissions of an event that are read about one by one.
 const closely = 10
 
-func (a Reads) places(ctx context.Context, e *Event, record dedupe.Record, own []waiting) error {
+func (a Reads) places(ctx context.Context, e *Event, record dedupe.Record, own []lane.Kept) error {
 	now, delayed := a.Now(), false
 	for _, kept := range own[:min(len(own), closely)] {
-		spot := Spot{Place: PlaceOutbox, Queue: a.Destination(kept.Kept), Topic: kept.Topic, Since: kept.CreatedAt}
+		spot := Spot{Place: PlaceOutbox, Queue: a.Destination(kept), Topic: kept.Topic, Since: kept.CreatedAt}
 		if !kept.Outbox() {
 			delayed = delayed || !kept.Emitted
 			var err error
-			if spot, err = a.DelayOf(ctx, kept.Kept); err != nil {
+			if spot, err = a.DelayOf(ctx, kept); err != nil {
 				return err
 			}
 		}
@@ -161,20 +168,20 @@ type Emission struct {
 func (a Reads) emissions(ctx context.Context, e *Event, record dedupe.Record, f found) error {
 	for _, emitted := range record.Emitted[:min(len(record.Emitted), closely)] {
 		one := Emission{EventID: emitted.EventID, Tenant: e.Tenant, EventType: emitted.EventType, Queue: emitted.To, State: EmissionPublished}
-		of := func(kept waiting) bool { return kept.Emits == emitted.EventID }
-		if slices.ContainsFunc(f.outbox, of) {
+		i := slices.IndexFunc(f.waits, func(kept lane.Kept) bool { return kept.Emits == emitted.EventID })
+		if i >= 0 && f.waits[i].Outbox() {
 			one.State = EmissionWaiting
-		} else if i := slices.IndexFunc(f.delayed, of); i >= 0 {
-			one.State, one.Until = EmissionDelayed, f.delayed[i].DueAt
+		} else if i >= 0 {
+			one.State, one.Until = EmissionDelayed, f.waits[i].DueAt
 		}
-		taken := false
+		before := len(e.Emissions)
 		for _, q := range a.Catalog.Queues {
 			if q.ID == emitted.To || q.Topic() == emitted.To && q.Takes(map[string]string{"event_type": emitted.EventType}) {
-				one.Queue, taken = q.ID, true
+				one.Queue = q.ID
 				e.Emissions = append(e.Emissions, one)
 			}
 		}
-		if !taken {
+		if len(e.Emissions) == before {
 			e.Emissions = append(e.Emissions, one)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"billhook/internal/console"
 	"billhook/internal/contract/money"
 	"billhook/internal/dedupe"
 )
@@ -104,7 +105,7 @@ func (e Emission) String() string {
 	}
 }
 
-func (s Step) String() string { return s.At.UTC().Format(time.RFC3339) + "  " + s.Happened() }
+func (s Step) String() string { return console.Stamp(s.At) + "  " + s.Happened() }
 
 // Happened says what happened.
 func (s Step) Happened() string {
@@ -191,22 +192,15 @@ func counted(n int64, thing string) string {
 
 func because(code string) string { return behind(": ", code) }
 
-func at(t time.Time) string { return behind(" at ", stamp(t)) }
+func at(t time.Time) string { return behind(" at ", console.Stamp(t)) }
 
-func since(t time.Time) string { return behind(" since ", stamp(t)) }
+func since(t time.Time) string { return behind(" since ", console.Stamp(t)) }
 
-func until(t time.Time) string { return behind(" until ", stamp(t)) }
+func until(t time.Time) string { return behind(" until ", console.Stamp(t)) }
 
 func behind(before, text string) string {
 	if text == "" {
 		return ""
 	}
 	return before + text
-}
-
-func stamp(t time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	return t.UTC().Format(time.RFC3339)
 }

@@ -15,15 +15,14 @@ import (
 	"billhook/internal/platform/audit"
 )
 
-var failures = []console.Refusal{
-	{Of: dryrun.ErrCatalog, Kind: console.Refused, Code: "catalog_refused", Detail: ""},
-	{Of: dryrun.ErrNoQueue, Kind: console.Absent, Code: "queue_unknown", Detail: "The catalog runs no queue of that name or alias."},
-	{Of: ErrUnkept, Kind: console.Absent, Code: "payload_not_kept", Detail: "No payload of that event is kept: dead letters and what waits have theirs. Send the message in its place."},
-	{Of: ErrSeveral, Kind: console.Conflict, Code: "queue_needed", Detail: "Messages of several queues or tenants are kept under this event id; name one with queue or tenant."},
-}
-
-// ErrSeveral: payloads of several queues or tenants are kept under the event id.
-var ErrSeveral = errors.New("events: several queues or tenants")
+var (
+	// ErrUntried: no message of the event is kept that could be tried.
+	ErrUntried = console.Refuse(console.Absent, "payload_not_kept",
+		"No payload of that event is kept: dead letters and what waits have theirs. Send the message in its place.")
+	// ErrSeveral: payloads of several queues or tenants are kept under the event id.
+	ErrSeveral = console.Refuse(console.Conflict, "queue_needed",
+		"Messages of several queues or tenants are kept under this event id; name one with queue or tenant.")
+)
 
 // Try asks what a worker would do of an event whose message is kept, or of a message that the request brings.
 type Try struct {
@@ -47,16 +46,6 @@ type GivenMessage struct {
 
 // maxBody is the largest body of a request for a trial, in bytes: a message and the files of a catalog.
 const maxBody = 4 << 20
-
-// Trials are what people do to see what a worker would do.
-func (a Reads) Trials() []console.Operation {
-	return []console.Operation{
-		console.New(console.Row{
-			Name: "events try", Path: "POST /v1/ops/events/try", Needs: console.Act, Once: true, Body: maxBody, Errors: failures,
-			Summary: "Show what the worker would write, emit and call for an event, without doing it",
-		}, a.Try),
-	}
-}
 
 // Try tries one message, which is kept, or which the request brings.
 func (a Reads) Try(ctx context.Context, _ audit.Author, in Try) (dryrun.Trial, error) {
@@ -97,22 +86,12 @@ func (a Reads) Try(ctx context.Context, _ audit.Author, in Try) (dryrun.Trial, e
 	return worker.Try(ctx, dryrun.Message{Message: m, Queue: in.Queue, PublishedAt: a.Now()})
 }
 
-// kinds are the kept messages that are tried, by where they are kept.
-var kinds = map[Where]string{
-	PlaceDeadLetter: "dead_letter", PlaceDelayed: "delayed", PlaceLease: "claimed",
-}
-
 // rank says how gladly a kept message is tried, the lowest first.
 func rank(k stored) int {
-	switch {
-	case k.DeadLetter.State == deadletter.Open:
-		return 0
-	case k.Place == PlaceDelayed:
-		return 1
-	case k.Place == PlaceLease:
-		return 2
+	if k.DeadLetter.State == deadletter.Open {
+		return -1
 	}
-	return 3
+	return slices.Index([]Where{PlaceDelayed, PlaceLease, PlaceDeadLetter}, k.Place)
 }
 
 // kept finds the kept message of an event: its open dead letter, else what waits, else what a worker has in hand, else a
@@ -128,12 +107,14 @@ func (a Reads) kept(ctx context.Context, worker dryrun.Worker, asked Try) (dryru
 	}
 	kept = slices.DeleteFunc(kept, func(k stored) bool {
 		_, runs := worker.Queue(k.Queue)
-		return k.Emitted || kinds[k.Place] == "" || (k.Place == PlaceDeadLetter && !runs) || (asked.Tenant != "" && k.Tenant != asked.Tenant)
+		return k.From.Kind == "" || (k.Place == PlaceDeadLetter && !runs) || (asked.Tenant != "" && k.Tenant != asked.Tenant)
 	})
 	if len(kept) == 0 {
-		return dryrun.Message{}, ErrUnkept
+		return dryrun.Message{}, ErrUntried
 	}
-	slices.SortFunc(kept, func(a, b stored) int { return cmp.Or(cmp.Compare(rank(a), rank(b)), b.At.Compare(a.At)) })
+	slices.SortFunc(kept, func(a, b stored) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), b.PublishedAt.Compare(a.PublishedAt))
+	})
 	first := kept[0]
 	if slices.ContainsFunc(kept, func(k stored) bool { return k.Queue != first.Queue || k.Tenant != first.Tenant }) {
 		return dryrun.Message{}, ErrSeveral
@@ -141,9 +122,11 @@ func (a Reads) kept(ctx context.Context, worker dryrun.Worker, asked Try) (dryru
 	if first.Place == PlaceDeadLetter {
 		return replayOf(worker, first.DeadLetter)
 	}
-	return dryrun.Message{
-		Message: first.Message, Queue: first.Queue, PublishedAt: first.At, From: dryrun.From{Kind: kinds[first.Place], ID: first.ID},
-	}, nil
+	return first.Message, nil
+}
+
+func fromOf(item deadletter.Item) dryrun.From {
+	return dryrun.From{Kind: string(PlaceDeadLetter), ID: item.ID}
 }
 
 func replayOf(worker dryrun.Worker, item deadletter.Item) (dryrun.Message, error) {
@@ -152,12 +135,10 @@ func replayOf(worker dryrun.Worker, item deadletter.Item) (dryrun.Message, error
 	case !known:
 		return dryrun.Message{}, dryrun.ErrNoQueue
 	case len(item.Data) == 0:
-		return dryrun.Message{}, ErrUnkept
+		return dryrun.Message{}, ErrUntried
 	}
-	return dryrun.Message{
-		Message: item.Replay(q), Queue: item.Queue, PublishedAt: item.Died(),
-		From: dryrun.From{Kind: kinds[PlaceDeadLetter], ID: item.ID},
-	}, nil
+	m := item.Replay(q)
+	return dryrun.Message{Message: m, Queue: item.Queue, PublishedAt: item.Died(), From: fromOf(item)}, nil
 }
 
 // Replay tries the replay of a dead letter.
@@ -175,10 +156,8 @@ func Unknown(ctx context.Context, err error) string {
 	if ctx.Err() != nil {
 		return "It could not be tried in time."
 	}
-	for _, known := range failures {
-		if errors.Is(err, known.Of) {
-			return known.Detail
-		}
+	if refused, ok := errors.AsType[*console.Refusal](err); ok {
+		return refused.Detail
 	}
 	return "The store did not answer; try again."
 }

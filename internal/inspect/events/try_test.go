@@ -102,7 +102,7 @@ func TestAnEventIsTriedByTheMessageThatIsKeptOfIt(t *testing.T) {
 		events.ErrSeveral: {{EventID: "of-two"}},
 		dryrun.ErrNoQueue: {{EventID: "delayed", Queue: "nobody"}},
 		dryrun.ErrCatalog: {{EventID: "delayed", Catalog: map[string]string{"products.yaml": ""}}},
-		events.ErrUnkept: {
+		events.ErrUntried: {
 			{EventID: "nothing"}, {EventID: "emits-out"}, {EventID: "delayed", Tenant: "another"}, {EventID: "too-large"},
 		},
 	} {

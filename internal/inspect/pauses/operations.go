@@ -3,7 +3,6 @@ package pauses
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"billhook/catalog"
 	"billhook/internal/console"
@@ -16,7 +15,7 @@ import (
 func (s PauseState) Notes() []string {
 	paused := s.Queue + " is not paused"
 	if s.Pause != nil {
-		paused = fmt.Sprintf("%s is paused since %s by %s: %s", s.Queue, moment(s.Pause.At), s.Pause.Who, s.Pause.Why)
+		paused = fmt.Sprintf("%s is paused since %s by %s: %s", s.Queue, console.Stamp(s.Pause.At), s.Pause.Who, s.Pause.Why)
 	}
 	notes := []string{paused + ". Its subscription " + s.Subscription.Words() + "."}
 	if s.Problem != "" {
@@ -31,9 +30,9 @@ func (s PauseState) Notes() []string {
 	if s.Pause == nil {
 		return notes
 	}
-	notes = append(notes, fmt.Sprintf("What is published waits in Pub/Sub, the first of it until %s; what waited before goes earlier.", moment(s.KeptUntil)))
+	notes = append(notes, fmt.Sprintf("What is published waits in Pub/Sub, the first of it until %s; what waited before goes earlier.", console.Stamp(s.KeptUntil)))
 	if !s.DroppedFrom.IsZero() {
-		notes = append(notes, fmt.Sprintf("From %s on the first of what is published now is dropped when the queue is resumed.", moment(s.DroppedFrom)))
+		notes = append(notes, fmt.Sprintf("From %s on the first of what is published now is dropped when the queue is resumed.", console.Stamp(s.DroppedFrom)))
 	}
 	return append(notes, fmt.Sprintf("Terraform refuses to plan until paused_queues names %s.", s.Queue))
 }
@@ -45,8 +44,6 @@ func (s PauseState) Failure() string {
 	}
 	return fmt.Sprintf("the subscription of %s is %s, and should be %s", s.Queue, s.Subscription, wanted(s.Pause != nil))
 }
-
-func moment(at time.Time) string { return at.UTC().Format(time.RFC3339) }
 
 // Of asks about a queue.
 type Of struct {
@@ -64,7 +61,6 @@ func (o *Operator) Operations(find func(string) (catalog.Queue, error)) []consol
 	change := func(verb string, pauses bool, summary, help string) console.Operation {
 		return console.New(console.Row{
 			Name: "queues " + verb, Path: "POST /v1/ops/queues/{id}/" + verb, Needs: console.Reason, Before: "pauses show", Summary: summary, Help: help,
-			Errors: []console.Refusal{{Of: ErrInvalid, Kind: console.Refused, Code: "refused", Detail: ""}},
 		}, func(ctx context.Context, by audit.Author, in SwitchQueue) (PauseState, error) {
 			q, err := find(in.ID)
 			if err != nil {

@@ -4,7 +4,6 @@ package pauses
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -18,8 +17,8 @@ import (
 // Kind is what the audit calls the subject of a change; the subject is the queue's id.
 const Kind = "queue"
 
-// ErrInvalid is wrapped by every refusal of a change; its text says why, without a value.
-var ErrInvalid = errors.New("pauses: invalid change")
+// ErrInvalid is wrapped by every refusal of a change; the text says why, without a value.
+var ErrInvalid = console.Refuse(console.Refused, "refused", "")
 
 // PauseState is how a queue stands, also after a change, and what that means for what waits in the broker.
 type PauseState struct {

@@ -47,7 +47,7 @@ func (a EventQueue) Operations() []console.Operation {
 		console.New(console.Row{Name: "event-queue stats", Path: "GET /api/v1/events/stats"}, a.stats),
 		console.New(console.Row{Name: "event-queue ls", Path: "GET /api/v1/events/dead-letter"}, a.deadEvents),
 		console.New(console.Row{
-			Name: "event-queue retry", Path: "POST /api/v1/events/dead-letter/{event_id}/retry", Needs: console.Act, Errors: bulk.Failures,
+			Name: "event-queue retry", Path: "POST /api/v1/events/dead-letter/{event_id}/retry", Needs: console.Act,
 		}, a.retry),
 		console.New(console.Row{Name: "event-queue cleanup", Path: "DELETE /api/v1/events/cleanup", Needs: console.Act}, a.cleanupDays),
 	}

@@ -48,15 +48,13 @@ func (q Queues) Notes() []string {
 		notes = append(notes, fmt.Sprintf("Operations that wait for a second person: %d.", asked))
 	}
 	if q.Books.Found > 0 {
-		notes = append(notes, fmt.Sprintf("THE BOOKS DO NOT VERIFY: %d findings in the verification of %s. See: billhook ledger verify", q.Books.Found, moment(q.Books.BegunAt)))
+		notes = append(notes, fmt.Sprintf("THE BOOKS DO NOT VERIFY: %d findings in the verification of %s. See: billhook ledger verify", q.Books.Found, console.Stamp(q.Books.BegunAt)))
 	}
 	if q.Outbox.Lanes.Count == 0 {
 		return append(notes, "The outbox is empty.")
 	}
 	return append(notes, fmt.Sprintf("The outbox holds messages of %s keys, the oldest for %s.", q.Outbox.Lanes, q.Outbox.OldestSeconds))
 }
-
-func moment(at time.Time) string { return at.UTC().Format(time.RFC3339) }
 
 // Queue is the state of one queue.
 type Queue struct {
@@ -184,7 +182,7 @@ func (a Reads) queuesAndNow(requested context.Context) (Queues, rates.Now, error
 		return err
 	})
 	var all Waiting
-	group.Go(into(ctx, &all, func(ctx context.Context) (Waiting, error) { return a.counts(ctx, "", anything) }))
+	group.Go(into(ctx, &all, func(ctx context.Context) (Waiting, error) { return a.counts(ctx, "", nil) }))
 	var now rates.Now
 	group.Go(into(ctx, &now, func(ctx context.Context) (rates.Now, error) { return rates.Recent(ctx, a.Store, a.Now()) }))
 	var paused map[string]*QueuePaused
@@ -193,25 +191,24 @@ func (a Reads) queuesAndNow(requested context.Context) (Queues, rates.Now, error
 		return Queues{}, rates.Now{}, err
 	}
 	err := store.AtOnce(requested, len(answer.Items), func(ctx context.Context, i int) (err error) {
-		answer.Items[i].Waiting, err = a.counts(ctx, answer.Items[i].ID, all)
+		answer.Items[i].Waiting, err = a.counts(ctx, answer.Items[i].ID, &all)
 		return err
 	})
 	if err != nil {
 		return Queues{}, rates.Now{}, err
 	}
 	for i, q := range a.Catalog.Queues {
-		answer.Items[i].Paused, answer.Items[i].LastHour = paused[q.ID], rateOf(now.Queues[q.ID])
-		answer.Items[i].Breakers = append([]rates.OpenBreaker{}, a.breakers(q, now)...)
+		item := &answer.Items[i]
+		item.Paused, item.LastHour = paused[q.ID], rateOf(now.Queues[q.ID])
+		item.Breakers = append([]rates.OpenBreaker{}, a.breakers(q, now)...)
 		if one, known := held[q.ID]; known {
-			answer.Items[i].Waiting.add(one, a.Now())
-			answer.Items[i].Kept = keptOf(q, one)
-			answer.Items[i].Backlog = &Backlog{
+			item.Waiting.add(one, a.Now())
+			item.Kept = keptOf(q, one)
+			item.Backlog = &Backlog{
 				Messages: one.Messages, CountedAt: counted, AlertAbove: q.BacklogAlertAbove, Max: q.MaxBacklog.Messages, OnFull: q.MaxBacklog.OnFull,
 			}
 		}
-	}
-	for i, q := range answer.Items {
-		answer.Items[i].State, answer.Items[i].Cause = q.Stands()
+		item.State, item.Cause = item.Stands()
 	}
 	return answer, now, nil
 }

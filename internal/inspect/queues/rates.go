@@ -74,11 +74,9 @@ func (r Rates) Notes() (notes []string) {
 	if len(r.Items) != 1 {
 		return nil
 	}
-	for _, series := range r.Items {
-		for _, b := range slices.Backward(series.Buckets) {
-			if b.Counts != (rates.Counts{}) {
-				notes = append(notes, b.At.UTC().Format(layout)+": "+rateOf(b.Counts).words())
-			}
+	for _, b := range slices.Backward(r.Items[0].Buckets) {
+		if b.Counts != (rates.Counts{}) {
+			notes = append(notes, b.At.UTC().Format(layout)+": "+rateOf(b.Counts).words())
 		}
 	}
 	return notes
@@ -91,8 +89,6 @@ type RatesOf struct {
 	Days  *int `json:"-" query:"days" validate:"omitempty,min=1,max=90" help:"how many days, in place of hours"`
 }
 
-const standardHours = 24
-
 func (a Reads) rates(ctx context.Context, _ audit.Author, in RatesOf) (Rates, error) {
 	one, err := a.Filtered(in.Queue)
 	switch {
@@ -101,7 +97,7 @@ func (a Reads) rates(ctx context.Context, _ audit.Author, in RatesOf) (Rates, er
 	case in.Days != nil && in.Hours != nil:
 		return Rates{}, console.Refuse(console.Malformed, "days_invalid", "Give hours or days, not both.")
 	}
-	unit, of, n, now := "hour", rates.Hour, standardHours, a.Now()
+	unit, of, n, now := "hour", rates.Hour, 24, a.Now()
 	if in.Hours != nil {
 		n = *in.Hours
 	}
@@ -170,7 +166,7 @@ func (t TargetState) String() string {
 	breaker := "no breaker is open"
 	if len(t.Open) > 0 {
 		first := t.Open[0]
-		breaker = fmt.Sprintf("breaker %s in %d of %d instances, the first since %s", strings.ReplaceAll(first.State, "_", "-"), len(t.Open), max(t.Instances, len(t.Open)), moment(first.Since))
+		breaker = fmt.Sprintf("breaker %s in %d of %d instances, the first since %s", strings.ReplaceAll(first.State, "_", "-"), len(t.Open), max(t.Instances, len(t.Open)), console.Stamp(first.Since))
 	}
 	var classes []string
 	for _, class := range slices.Sorted(maps.Keys(t.Answers)) {
@@ -178,7 +174,7 @@ func (t TargetState) String() string {
 	}
 	text := t.Name + ": " + breaker + "; answers since the beginning of the hour before: " + cmp.Or(strings.Join(classes, ", "), "none")
 	for _, last := range t.Last[:min(1, len(t.Last))] {
-		text += fmt.Sprintf("; the last: %s in %d ms at %s", strings.TrimPrefix(fmt.Sprint(last.Status, " ", last.Code), "0 "), last.Milliseconds, moment(last.At))
+		text += fmt.Sprintf("; the last: %s in %d ms at %s", strings.TrimPrefix(fmt.Sprint(last.Status, " ", last.Code), "0 "), last.Milliseconds, console.Stamp(last.At))
 	}
 	return text
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"billhook/internal/console"
 	"billhook/internal/pipeline/pause"
 )
 
@@ -55,56 +56,53 @@ const failingFrom = 10
 // Stands is the state of a queue and its cause.
 func (q Queue) Stands() (worst QueueState, cause string) {
 	var causes []string
-	is := func(state QueueState, holds bool, why func() string) {
-		if !holds {
-			return
-		}
-		if worst == "" {
-			worst = state
-		}
-		if text := why(); text != "" {
-			causes = append(causes, text)
-		}
+	stands := func(state QueueState, cause string) {
+		worst, causes = cmp.Or(worst, state), append(causes, cause)
 	}
 	d, waits := q.DeadLetters, q.Waiting.inBroker()
-	is(PauseFailed, q.Paused != nil && q.Paused.Subscription != pause.Paused && q.Paused.Subscription != pause.Unknown, func() string {
-		return "its subscription " + q.Paused.Subscription.Words()
-	})
-	is(Alerting, d.Alert, func() string {
+	if p := q.Paused; p != nil && p.Subscription != pause.Paused && p.Subscription != pause.Unknown {
+		stands(PauseFailed, "its subscription "+p.Subscription.Words())
+	}
+	if d.Alert {
 		longest := ""
 		if d.OldestAlertSeconds > 0 {
 			longest = " or " + d.OldestAlertSeconds.String()
 		}
-		return fmt.Sprintf("dead letters: %s, the oldest since %s; alert over %d%s", d.Count, moment(d.OldestAt), d.AlertAbove, longest)
-	})
-	is(BreakerOpen, len(q.Breakers) > 0, func() string {
+		stands(Alerting, fmt.Sprintf("dead letters: %s, the oldest since %s; alert over %d%s",
+			d.Count, console.Stamp(d.OldestAt), d.AlertAbove, longest))
+	}
+	if len(q.Breakers) > 0 {
 		b := q.Breakers[0]
-		return fmt.Sprintf("the breaker of target %s is %s in instance %s since %s", b.Target, strings.ReplaceAll(b.State, "_", "-"), b.Instance, moment(b.Since))
-	})
-	is(Failing, q.LastHour.FailurePercent >= failingFrom, func() string {
-		return fmt.Sprintf("%d %% of the attempts failed in the last hour", q.LastHour.FailurePercent)
-	})
-	is(Backlogged, q.Enabled && q.Backlog != nil && q.Backlog.AlertAbove > 0 && q.Backlog.Messages > int64(q.Backlog.AlertAbove), func() string {
-		return fmt.Sprintf("%d messages are in the broker; alert over %d", q.Backlog.Messages, q.Backlog.AlertAbove)
-	})
-	is(OffWaiting, q.Kept != nil && waits > 0, func() string { return q.Kept.words(waits) })
-	is(IsPaused, q.Paused != nil, func() string {
-		return fmt.Sprintf("paused since %s by %s: %s", moment(q.Paused.At), q.Paused.Who, q.Paused.Why)
-	})
-	is(Off, !q.Enabled, func() string {
-		if q.Kept != nil && waits == 0 {
-			return "it does not run and keeps its subscription, in which nothing waits"
-		}
-		return ""
-	})
-	is(Working, true, func() string { return "" })
+		stands(BreakerOpen, fmt.Sprintf("the breaker of target %s is %s in instance %s since %s",
+			b.Target, strings.ReplaceAll(b.State, "_", "-"), b.Instance, console.Stamp(b.Since)))
+	}
+	if failed := q.LastHour.FailurePercent; failed >= failingFrom {
+		stands(Failing, fmt.Sprintf("%d %% of the attempts failed in the last hour", failed))
+	}
+	if b := q.Backlog; q.Enabled && b != nil && b.AlertAbove > 0 && b.Messages > int64(b.AlertAbove) {
+		stands(Backlogged, fmt.Sprintf("%d messages are in the broker; alert over %d", b.Messages, b.AlertAbove))
+	}
+	if q.Kept != nil && waits > 0 {
+		stands(OffWaiting, q.Kept.words(waits))
+	}
+	if p := q.Paused; p != nil {
+		stands(IsPaused, fmt.Sprintf("paused since %s by %s: %s", console.Stamp(p.At), p.Who, p.Why))
+	}
+	switch {
+	case q.Kept != nil && waits == 0:
+		stands(Off, "it does not run and keeps its subscription, in which nothing waits")
+	case q.Enabled:
+		worst = cmp.Or(worst, Working)
+	default:
+		worst = cmp.Or(worst, Off)
+	}
 	return worst, strings.Join(causes, "; ")
 }
 
 func (k Kept) words(waits int64) string {
 	until := "which keeps a message for " + k.RetentionSeconds.String()
 	if !k.DeletedAt.IsZero() {
-		until = "which deletes the oldest at " + moment(k.DeletedAt)
+		until = "which deletes the oldest at " + console.Stamp(k.DeletedAt)
 	}
 	return fmt.Sprintf("it does not run and keeps what waits for it: %d in the broker, %s; it is handled once the queue runs again", waits, until)
 }

@@ -62,30 +62,32 @@ func forLong(age *console.Seconds) string {
 }
 
 func (w Waiting) kept() (parts []string) {
-	for _, one := range []struct {
-		Count
-		where string
-	}{{w.Delayed, "delayed"}, {w.Outbox, "in the outbox"}, {w.InReplay, "in replay"}, {w.ForApproval, "for approval"}} {
-		if one.Count.Count > 0 {
-			parts = append(parts, one.String()+" "+one.where)
+	for _, p := range places {
+		if n := p.of(&w); n.Count > 0 {
+			parts = append(parts, n.String()+" "+p.where)
 		}
 	}
 	return parts
 }
 
 var places = []struct {
-	collection, field, value string
-	of                       func(*Waiting) *Count
+	where, collection, field, value string
+	of                              func(*Waiting) *Count
 }{
-	{lane.Delayed.Entries(), "", "", func(w *Waiting) *Count { return &w.Delayed }},
-	{lane.Outbox.Entries(), "", "", func(w *Waiting) *Count { return &w.Outbox }},
-	{deadletter.Collection, "state", string(deadletter.Replayed), func(w *Waiting) *Count { return &w.InReplay }},
-	{audit.Collection, "progress", string(bulk.Waiting), func(w *Waiting) *Count { return &w.ForApproval }},
+	{"delayed", lane.Delayed.Entries(), "", "", func(w *Waiting) *Count { return &w.Delayed }},
+	{"in the outbox", lane.Outbox.Entries(), "", "", func(w *Waiting) *Count { return &w.Outbox }},
+	{"in replay", deadletter.Collection, "state", string(deadletter.Replayed), func(w *Waiting) *Count {
+		return &w.InReplay
+	}},
+	{"for approval", audit.Collection, "progress", string(bulk.Waiting), func(w *Waiting) *Count {
+		return &w.ForApproval
+	}},
 }
 
-func (a Reads) counts(ctx context.Context, queue string, all Waiting) (w Waiting, err error) {
+// counts counts what waits of a queue, or of all, but what all says that nothing waits of, if it is there.
+func (a Reads) counts(ctx context.Context, queue string, all *Waiting) (w Waiting, err error) {
 	err = store.AtOnce(ctx, len(places), func(ctx context.Context, i int) (err error) {
-		if p := places[i]; p.of(&all).Count > 0 {
+		if p := places[i]; all == nil || p.of(all).Count > 0 {
 			*p.of(&w), err = a.CountOf(ctx, p.collection, store.Equals("queue", queue, p.field, p.value))
 		}
 		return err
@@ -93,13 +95,8 @@ func (a Reads) counts(ctx context.Context, queue string, all Waiting) (w Waiting
 	return w, err
 }
 
-var anything = Waiting{Delayed: Count{Count: 1}, Outbox: Count{Count: 1}, InReplay: Count{Count: 1}, ForApproval: Count{Count: 1}}
-
 func (w *Waiting) add(held backlog.Held, now time.Time) {
-	total := held.Messages
-	if w.Unacknowledged != nil {
-		total += *w.Unacknowledged
-	}
+	total := held.Messages + w.inBroker()
 	w.Unacknowledged = &total
 	if held.Oldest.IsZero() {
 		return
@@ -146,7 +143,7 @@ func (a Reads) waits(ctx context.Context, _ audit.Author, in OfQueue) (Elsewhere
 	if err != nil {
 		return Elsewhere{}, err
 	}
-	kept, err := a.counts(ctx, asked.ID, anything)
+	kept, err := a.counts(ctx, asked.ID, nil)
 	if err != nil {
 		return Elsewhere{}, err
 	}

@@ -28,16 +28,12 @@ func eventFound(r dedupe.Record) Found {
 
 // fields are a description by the field of the id, which is the key's where it is empty, and by those of the label.
 func fields(id string, label ...string) describe {
-	return func(doc store.Document) (Found, bool) {
-		f := Found{ID: doc.Key.ID, Queue: text(doc, "queue"), Tenant: text(doc, "tenant")}
-		if id != "" {
-			f.ID, f.Queue = text(doc, id), ""
-		}
+	return labelled(id, func(doc store.Document) (all string) {
 		for _, name := range label {
-			f.Label = words(f.Label, text(doc, name))
+			all = words(all, text(doc, name))
 		}
-		return f, true
-	}
+		return all
+	})
 }
 
 func describeEvent(doc store.Document) (Found, bool) {
@@ -54,10 +50,14 @@ func (a Reads) describeKept(doc store.Document) (Found, bool) {
 	return f, err == nil && f.ID != ""
 }
 
-// labelled is a description of what has its id in a field.
+// labelled is a description of what has its id in a field, or in its key where that is empty.
 func labelled(id string, label func(store.Document) string) describe {
 	return func(doc store.Document) (Found, bool) {
-		return Found{ID: text(doc, id), Label: label(doc), Tenant: text(doc, "tenant")}, true
+		f := Found{ID: text(doc, id), Label: label(doc), Tenant: text(doc, "tenant")}
+		if id == "" {
+			f.ID, f.Queue = doc.Key.ID, text(doc, "queue")
+		}
+		return f, true
 	}
 }
 

@@ -156,43 +156,30 @@ func (a Reads) search(ctx context.Context, _ audit.Author, in Wanted) (Search, e
 		return Search{}, err
 	}
 	places := a.searched(id, in.Tenant)
-	found := make([][]Found, len(places))
-	done, more := Search{Query: id, Items: []Found{}, More: []Kind{}}, make([]bool, len(places))
-	err = store.AtOnce(ctx, len(places), func(ctx context.Context, i int) error {
-		place := places[i]
-		items, further, err := place.look(ctx)
-		if err != nil {
-			return fmt.Errorf("ops: search by %s: %w", place.how, err)
-		}
-		more[i] = further
-		for _, item := range items {
-			item.Kind, item.How = place.kind, place.how
-			item.Path = cmp.Or(item.Path, item.path())
-			found[i] = append(found[i], item)
+	found, more := make([][]Found, len(places)), make([]bool, len(places))
+	err = store.AtOnce(ctx, len(places), func(ctx context.Context, i int) (err error) {
+		if found[i], more[i], err = places[i].look(ctx); err != nil {
+			return fmt.Errorf("ops: search by %s: %w", places[i].how, err)
 		}
 		return nil
 	})
 	if err != nil {
 		return Search{}, err
 	}
-	for i, items := range found {
-		done.Items = once(done.Items, items)
-		if kind := places[i].kind; more[i] && !slices.Contains(done.More, kind) {
-			done.More = append(done.More, kind)
+	done := Search{Query: id, Items: []Found{}, More: []Kind{}}
+	for i, place := range places {
+		for _, item := range found[i] {
+			item.Kind, item.How = place.kind, place.how
+			item.Path = cmp.Or(item.Path, item.path())
+			if !slices.ContainsFunc(done.Items, func(other Found) bool { return other.Path == item.Path }) {
+				done.Items = append(done.Items, item)
+			}
+		}
+		if more[i] && !slices.Contains(done.More, place.kind) {
+			done.More = append(done.More, place.kind)
 		}
 	}
 	return done, nil
-}
-
-func once(before, items []Found) []Found {
-	for _, item := range items {
-		if !slices.ContainsFunc(before, func(other Found) bool {
-			return other.Kind == item.Kind && other.ID == item.ID && other.Queue == item.Queue && other.Tenant == item.Tenant
-		}) {
-			before = append(before, item)
-		}
-	}
-	return before
 }
 
 type searched struct {
@@ -256,23 +243,20 @@ type searching struct {
 }
 
 func (s searching) equal(collection, field string, describe describe) look {
-	return s.query(store.Query{Collection: collection, Equal: store.Equals(field, s.id, "tenant", s.tenant)}, describe)
-}
-
-func (s searching) account(name ledger.Account) look {
-	s.id = string(name)
-	return s.equal(ledger.Accounts, "account", describeAccount)
-}
-
-func (s searching) query(query store.Query, describe describe) look {
 	return func(ctx context.Context) (found []Found, more bool, err error) {
-		query.Limit = foundAtMost
-		page, err := s.Store.Query(ctx, query)
+		page, err := s.Store.Query(ctx, store.Query{
+			Collection: collection, Equal: store.Equals(field, s.id, "tenant", s.tenant), Limit: foundAtMost,
+		})
 		if errors.Is(err, store.ErrInvalid) { // nothing has such an id
 			return nil, false, nil
 		}
 		return s.describe(page.Documents, describe), !page.Next.IsZero(), err
 	}
+}
+
+func (s searching) account(name ledger.Account) look {
+	s.id = string(name)
+	return s.equal(ledger.Accounts, "account", describeAccount)
 }
 
 func (s searching) key(key store.Key, describe describe) look {

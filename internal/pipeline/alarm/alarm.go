@@ -5,6 +5,7 @@ package alarm
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 )
@@ -76,7 +77,7 @@ func (t *Timer) At(_ context.Context, at time.Time) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := t.config.Now()
-	moment := Moment(later(at, now))
+	moment := Moment(latest(at, now))
 	if !moment.After(t.last) { // the call of that moment may have read before the caller's commit
 		moment = Moment(t.last.Add(time.Microsecond))
 	}
@@ -92,17 +93,12 @@ func (t *Timer) At(_ context.Context, at time.Time) error {
 	return nil
 }
 
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
+func latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
 
 func (t *Timer) ring(moment time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.fired = later(t.fired, moment)
+	t.fired = latest(t.fired, moment)
 	for !t.calling && t.ctx.Err() == nil && t.past() {
 		t.call()
 	}
@@ -110,7 +106,7 @@ func (t *Timer) ring(moment time.Time) {
 
 // past removes the moments that are over, and reports whether there were any.
 func (t *Timer) past() (found bool) {
-	now := later(t.config.Now(), t.fired)
+	now := latest(t.config.Now(), t.fired)
 	for moment, stop := range t.requested {
 		if !moment.After(now) {
 			stop()

@@ -141,7 +141,8 @@ func Keep(ctx context.Context, to store.GetCommitter, queue catalog.Queue, m con
 	replays, _ := strconv.ParseInt(m.Attributes[AttrReplayCount], 10, 64)
 	item := itemFor(queue, m, source, reason, status, now)
 	item.Detail, item.Attempts, item.ReplayCount = m.Attributes[AttrDetail], attempts, max(replays, 0)
-	item.DeadLettered, item.Tenant = moment(m.Attributes[AttrDeadLetteredAt]), m.Attributes[contract.AttrTenant]
+	item.DeadLettered = contract.TimeOf(m.Attributes[AttrDeadLetteredAt])
+	item.Tenant = m.Attributes[contract.AttrTenant]
 	item.Customer = contract.CustomerOf(m.Attributes[contract.AttrTenant], m.Attributes[contract.AttrCustomerID])
 	if again := m.Attributes[AttrReplayOf]; again != "" && replays > 0 {
 		if fresh, found, err := reopen(ctx, to, again, item); found || err != nil {
@@ -171,7 +172,7 @@ func itemFor(queue catalog.Queue, m contract.Message, source, reason string, sta
 		State: Open, Queue: queue.ID, SourceMessageID: source, Reason: reason, Status: status,
 		EventID:   queue.EventID(m.Attributes[contract.AttrEventID], m.Attributes[contract.AttrIdempotencyKey]),
 		EventType: m.Attributes[contract.AttrEventType], OrderingKey: m.Attributes[contract.AttrOrderingKey],
-		FirstPublished: moment(m.Attributes[contract.AttrFirstPublished]),
+		FirstPublished: contract.TimeOf(m.Attributes[contract.AttrFirstPublished]),
 		Kept:           now, Expires: now.Add(queue.DeadLetter.Retention), Data: append([]byte{}, m.Data...), Attributes: maps.Clone(m.Attributes),
 	}
 	// The store keeps such names for itself.
@@ -180,11 +181,6 @@ func itemFor(queue catalog.Queue, m contract.Message, source, reason string, sta
 		item.Data, item.Omitted = nil, int64(size)
 	}
 	return item
-}
-
-func moment(text string) time.Time {
-	at, _ := time.Parse(time.RFC3339Nano, text) // zero after an error
-	return at
 }
 
 // reopen puts the newest death into the item of the first one, if it is found, and reports whether it was fresh.

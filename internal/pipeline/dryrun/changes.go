@@ -148,39 +148,25 @@ func (t *Trial) show(ctx context.Context, from store.Getter, writes []store.Writ
 			if err != nil {
 				return err
 			}
-			t.Emits = append(t.Emits, emissionOf(kept))
+			m := kept.Message
+			t.Emits = append(t.Emits, Emission{
+				Topic: kept.Topic, EventID: m.Attributes[contract.AttrEventID],
+				EventType: m.Attributes[contract.AttrEventType], OrderingKey: m.OrderingKey,
+				DueAt: kept.DueAt, Attributes: m.Attributes, Data: textOf(m.Data),
+			})
 		case w.Op == store.OpDelete && missing:
 		default:
-			change, err := changeOf(w, doc.Fields)
-			if err != nil {
-				return err
+			after := w.Fields // none of what is deleted
+			if w.Op == store.OpIncrement {
+				if after, err = w.Incremented(doc.Fields); err != nil {
+					return err
+				}
 			}
-			t.Writes = append(t.Writes, change)
+			c := Change{Op: ops[w.Op], Key: w.Key.String(), Before: shown(doc.Fields), After: shown(after)}
+			t.Writes = append(t.Writes, c)
 		}
 	}
 	return nil
-}
-
-func emissionOf(k lane.Kept) Emission {
-	return Emission{
-		Topic: k.Topic, EventID: k.Message.Attributes[contract.AttrEventID], EventType: k.Message.Attributes[contract.AttrEventType],
-		OrderingKey: k.Message.OrderingKey, DueAt: k.DueAt, Attributes: k.Message.Attributes, Data: textOf(k.Message.Data),
-	}
-}
-
-func changeOf(w store.Write, before map[string]any) (Change, error) {
-	after := w.Fields
-	switch w.Op {
-	case store.OpDelete:
-		after = nil
-	case store.OpIncrement:
-		var err error
-		if after, err = w.Incremented(before); err != nil {
-			return Change{}, err
-		}
-	default:
-	}
-	return Change{Op: ops[w.Op], Key: w.Key.String(), Before: shown(before), After: shown(after)}, nil
 }
 
 var hidden = jsontext.Value(`"(hidden)"`)
@@ -212,16 +198,12 @@ func textOf(body []byte) jsontext.Value {
 
 // Changed are the names of the fields that a change makes, changes or removes, sorted.
 func (c Change) Changed() []string {
-	var names []string
-	for _, fields := range []map[string]jsontext.Value{c.Before, c.After} {
-		for name := range fields {
-			if string(c.Before[name]) != string(c.After[name]) && !slices.Contains(names, name) {
-				names = append(names, name)
-			}
-		}
-	}
+	names := slices.Collect(maps.Keys(c.Before))
+	names = slices.AppendSeq(names, maps.Keys(c.After))
 	slices.Sort(names)
-	return names
+	return slices.DeleteFunc(slices.Compact(names), func(name string) bool {
+		return string(c.Before[name]) == string(c.After[name])
+	})
 }
 
 // String says what becomes of which fields.

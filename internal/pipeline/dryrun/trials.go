@@ -4,12 +4,12 @@ package dryrun
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"billhook/catalog"
+	"billhook/internal/console"
 	"billhook/internal/contract"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/retry"
@@ -27,9 +27,10 @@ type Worker interface {
 // The errors. Any other says that nothing is known now.
 var (
 	// ErrNoQueue: the worker has no such queue, or the queue is not enabled.
-	ErrNoQueue = errors.New("dryrun: no such queue runs")
+	ErrNoQueue = console.Refuse(console.Absent, "queue_unknown",
+		"The catalog runs no queue of that name or alias.")
 	// ErrCatalog is wrapped where no worker takes the files that were given; the text lists the mistakes.
-	ErrCatalog = errors.New("the worker would refuse this catalog")
+	ErrCatalog = console.Refuse(console.Refused, "catalog_refused", "")
 )
 
 // Message is a message to try.

@@ -65,6 +65,8 @@ type Kept struct {
 	// Timer: it is not wanted before DueAt. It is always there, so that what waits otherwise can be counted.
 	Timer  bool `store:"timer"`
 	Source `store:",inline"`
+	// ID is that of its document.
+	ID string
 	// Emitted: else the message is its source's own, and waits for an attempt.
 	Emitted bool
 
@@ -138,7 +140,7 @@ func (l Lane) entries(limit int) store.Query {
 
 // KeptOf reads an entry of either kind.
 func KeptOf(doc store.Document) (Kept, error) {
-	var k Kept
+	k := Kept{ID: doc.Key.ID}
 	if err := store.Decode(doc.Fields, &k); err != nil {
 		return Kept{}, fmt.Errorf("lane: entry %s is not readable", doc.Key.ID)
 	}

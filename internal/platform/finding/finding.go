@@ -2,11 +2,11 @@
 // could not be looked at. It refuses to know where either comes from.
 package finding
 
-// Code says in what a live resource differs from the catalog.
-type Code struct{ name, effect, remedy string }
+// Code says in what a live resource differs from the catalog: a Finding of none yet.
+type Code Finding
 
 // New returns a code. effect is what the difference does to messages or people; remedy is what to do about it.
-func New(name, effect, remedy string) Code { return Code{name, effect, remedy} }
+func New(name, effect, remedy string) Code { return Code{Code: name, Effect: effect, Do: remedy} }
 
 // Finding is one difference between the catalog and what is there.
 type Finding struct {
@@ -22,9 +22,10 @@ type Finding struct {
 	Do     string `json:"do"`                   // what to do about it
 }
 
-// Of returns a finding with the effect and the remedy of its code, what is there, and what should be.
-func Of(kind, id string, code Code, have, want string) Finding {
-	return Finding{Kind: kind, ID: id, Code: code.name, Have: have, Want: want, Effect: code.effect, Do: code.remedy}
+// Of is the finding of the code about a resource, with what is there, and what should be.
+func (c Code) Of(kind, id, have, want string) Finding {
+	c.Kind, c.ID, c.Have, c.Want = kind, id, have, want
+	return Finding(c)
 }
 
 // Unread is something that could not be looked at: whether it is as it should be is not known.

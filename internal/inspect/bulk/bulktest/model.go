@@ -235,7 +235,7 @@ func (w *world) approve(t *rapid.T) {
 
 func (w *world) reject(t *rapid.T) {
 	op, who := w.pick(t), w.person(t)
-	after, err := w.operator(nil).Reject(context.Background(), op.ID, byName(who, "ask first"))
+	after, err := w.operator(nil).End(context.Background(), op.ID, bulk.Rejected, byName(who, "ask first"))
 	switch {
 	case op.Progress == bulk.Rejected:
 		require.NoError(t, err)
@@ -250,7 +250,7 @@ func (w *world) reject(t *rapid.T) {
 
 func (w *world) cancel(t *rapid.T) {
 	op, who := w.pick(t), w.person(t)
-	after, err := w.operator(nil).Cancel(context.Background(), op.ID, byName(who, "the wrong one"))
+	after, err := w.operator(nil).End(context.Background(), op.ID, bulk.Cancelled, byName(who, "the wrong one"))
 	switch op.Progress {
 	case bulk.Finished, bulk.Rejected:
 		require.ErrorIs(t, err, bulk.ErrRefused)
@@ -308,7 +308,7 @@ func (w *world) disturbed(t *rapid.T) {
 			require.ErrorIs(t, err, store.ErrBusy)
 			return nil
 		}
-		cancelled, err := w.operator(nil).Cancel(context.Background(), op.ID, byName("cyd", "stop"))
+		cancelled, err := w.operator(nil).End(context.Background(), op.ID, bulk.Cancelled, byName("cyd", "stop"))
 		require.NoError(t, err)
 		done = cancelled.Done
 		return nil

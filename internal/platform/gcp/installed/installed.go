@@ -149,7 +149,7 @@ type look struct {
 type version struct{ secret, number string }
 
 func (l *look) find(kind, id string, code finding.Code, have, want string) {
-	l.findings = append(l.findings, finding.Of(kind, id, code, have, want))
+	l.findings = append(l.findings, code.Of(kind, id, have, want))
 }
 
 // missing reports whether there is no such thing; any other error is noted as what could not be looked at.

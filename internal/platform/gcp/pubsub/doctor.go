@@ -133,7 +133,7 @@ func (e *examiner) hidden(err error, what, permission string) (bool, error) {
 }
 
 func (e *examiner) find(kind, id string, code finding.Code, have, want string) {
-	f := finding.Of(kind, id, code, have, want)
+	f := code.Of(kind, id, have, want)
 	f.Queue = e.queue
 	e.findings = append(e.findings, f)
 }

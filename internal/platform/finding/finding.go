@@ -24,7 +24,9 @@ type Finding struct {
 
 // Of returns a finding with the effect and the remedy of its code, what is there, and what should be.
 func Of(kind, id string, code Code, have, want string) Finding {
-	return Finding{Kind: kind, ID: id, Code: code.name, Have: have, Want: want, Effect: code.effect, Do: code.remedy}
+	return Finding{
+		Kind: kind, ID: id, Code: code.name, Have: have, Want: want, Effect: code.effect, Do: code.remedy,
+	}
 }
 
 // Unread is something that could not be looked at: whether it is as it should be is not known.

@@ -53,7 +53,8 @@ func Examine(ctx context.Context, c *catalog.Catalog, target Target, look Look, 
 		return Examination{}, err
 	}
 	beside, err := a.strays(ctx, c, look)
-	found.Findings, found.Unread = append(found.Findings, beside.findings...), append(found.Unread, beside.unread...)
+	found.Findings = append(found.Findings, beside.findings...)
+	found.Unread = append(found.Unread, beside.unread...)
 	return found, err
 }
 
@@ -123,12 +124,13 @@ type examiner struct {
 	failed      error
 }
 
-// hidden notes what the account may not look at, and reports whether that is what the error says; any other it returns.
+// hidden notes what the account may not look at, if that is what the error says. Any other error it returns.
 func (e *examiner) hidden(err error, what, permission string) (bool, error) {
 	if status.Code(err) != codes.PermissionDenied {
 		return false, err
 	}
-	e.unread = append(e.unread, finding.Unread{What: what, Permission: permission, Why: codes.PermissionDenied.String()})
+	denied := finding.Unread{What: what, Permission: permission, Why: codes.PermissionDenied.String()}
+	e.unread = append(e.unread, denied)
 	return true, nil
 }
 
@@ -177,8 +179,8 @@ func (e *examiner) enabled(ctx context.Context, q catalog.Queue) error {
 	return nil
 }
 
-// disabled looks at a queue that is not enabled: it has nothing, or what it had once, paused. kept: its topic is another
-// queue's too.
+// disabled looks at a queue that is not enabled: it has nothing, or what it had once, paused. kept: its topic
+// is another queue's too.
 func (e *examiner) disabled(ctx context.Context, q catalog.Queue, kept bool) error {
 	for _, id := range pushes(q) {
 		have, hidden, err := e.subscription(ctx, e.target.subscriptionName(id))
@@ -218,7 +220,9 @@ func (e *examiner) readTopic(ctx context.Context, id string) (topic *pubsubpb.To
 	return topic, hidden, err
 }
 
-func (e *examiner) subscription(ctx context.Context, name string) (have *pubsubpb.Subscription, hidden bool, err error) {
+func (e *examiner) subscription(
+	ctx context.Context, name string,
+) (have *pubsubpb.Subscription, hidden bool, err error) {
 	have, err = e.read(ctx, name)
 	hidden, err = e.hidden(err, "subscription "+idOf(name), getsSubscription)
 	return have, hidden, err

@@ -48,14 +48,7 @@ func Examine(ctx context.Context, c *catalog.Catalog, target Target, look Look, 
 		return Examination{}, err
 	}
 	defer func() { _ = a.client.Close() }() // everything that was asked has been answered
-	found, err := a.examine(ctx, c, look)
-	if err != nil {
-		return Examination{}, err
-	}
-	beside, err := a.strays(ctx, c, look)
-	found.Findings = append(found.Findings, beside.findings...)
-	found.Unread = append(found.Unread, beside.unread...)
-	return found, err
+	return a.examine(ctx, c, look, true)
 }
 
 // Examination is what an examination has found.
@@ -74,7 +67,7 @@ const (
 	listsSubscriptions = "pubsub.subscriptions.list"
 )
 
-func (a admin) examine(ctx context.Context, c *catalog.Catalog, look Look) (Examination, error) {
+func (a admin) examine(ctx context.Context, c *catalog.Catalog, look Look, strays bool) (Examination, error) {
 	others, publishers := c.OtherTopics(), c.Publishers()
 	all := make([]examiner, len(others)+len(c.Queues))
 	_ = store.AtOnce(ctx, len(all), func(ctx context.Context, i int) error { // each has its error
@@ -97,7 +90,10 @@ func (a admin) examine(ctx context.Context, c *catalog.Catalog, look Look) (Exam
 		}
 		return nil
 	})
-	found := Examination{Findings: []finding.Finding{}, Catalogs: map[string]string{}, Unread: []finding.Unread{}}
+	if strays {
+		all = append(all, a.strays(ctx, c, look))
+	}
+	found := Examination{Catalogs: map[string]string{}}
 	for _, e := range all {
 		found.Findings = append(found.Findings, e.findings...)
 		found.Unread = append(found.Unread, e.unread...)

@@ -47,10 +47,10 @@ func (t Target) known(c *catalog.Catalog) map[string]string {
 }
 
 // strays leaves alone what is neither this installation's nor reads its topics.
-func (a admin) strays(ctx context.Context, c *catalog.Catalog, look Look) (examiner, error) {
+func (a admin) strays(ctx context.Context, c *catalog.Catalog, look Look) examiner {
 	s := &search{examiner: examiner{admin: a, look: look}, known: a.target.known(c), seen: map[string]bool{}}
-	err := cmp.Or(s.topics(ctx), s.subscriptions(ctx), s.readers(ctx))
-	return s.examiner, err
+	s.failed = cmp.Or(s.topics(ctx), s.subscriptions(ctx), s.readers(ctx))
+	return s.examiner
 }
 
 type search struct {

@@ -36,9 +36,9 @@ type Look struct {
 
 // Examine compares each queue with what the project has, and changes nothing. It returns every harmful difference, in
 // the order of the catalog, at the end what the catalog does not have, and what the account may not look at.
-// A queue that is paused as recorded and marked differs on purpose, and so does
-// what Provision makes on an emulator. Grants inherited from a folder are not seen, nor whether Pub/Sub's agent may mint
-// tokens for the push account.
+// A queue that is paused as recorded and marked differs on purpose, and so does what Provision makes on an
+// emulator. Grants inherited from a folder are not seen, nor whether Pub/Sub's agent may mint tokens for the
+// push account.
 func Examine(ctx context.Context, c *catalog.Catalog, target Target, look Look, options ...option.ClientOption) (Examination, error) {
 	if err := target.check(); err != nil {
 		return Examination{}, err
@@ -90,11 +90,12 @@ func (a admin) examine(ctx context.Context, c *catalog.Catalog, look Look, stray
 		}
 		return nil
 	})
+	var beside []examiner
 	if strays {
-		all = append(all, a.strays(ctx, c, look))
+		beside = append(beside, a.strays(ctx, c, look))
 	}
 	found := Examination{Catalogs: map[string]string{}}
-	for _, e := range all {
+	for _, e := range slices.Concat(all, beside) {
 		found.Findings = append(found.Findings, e.findings...)
 		found.Unread = append(found.Unread, e.unread...)
 		if e.catalog != "" {

@@ -215,8 +215,8 @@ func ExitCode(err error) int {
 type Ports struct {
 	// Host is the address of both ports; empty: every address of the machine.
 	Host string
-	// Service and Metrics are port numbers; see Listen. No Metrics is 9090, or a free one where the service's port is 0:
-	// other services are likely on the machine.
+	// Service and Metrics are port numbers; see Listen. No Metrics is 9090, or a free one where the service's
+	// port is 0: other services are likely on the machine.
 	Service, Metrics string
 }
 

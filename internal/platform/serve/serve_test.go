@@ -179,9 +179,11 @@ func TestAServiceWithoutItsMetricsEnds(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, beside.Close())
 	server := &serve.Server{
-		Name: "test", Log: slog.New(slog.DiscardHandler), Handler: http.NotFoundHandler(), ReadTimeout: time.Minute, Longest: time.Minute,
+		Name: "test", Log: slog.New(slog.DiscardHandler), Handler: http.NotFoundHandler(),
+		ReadTimeout: time.Minute, Longest: time.Minute,
 	}
-	require.ErrorContains(t, server.RunWithMetrics(t.Context(), listener, http.NotFoundHandler(), beside), "test-metrics: serve")
+	err = server.RunWithMetrics(t.Context(), listener, http.NotFoundHandler(), beside)
+	require.ErrorContains(t, err, "test-metrics: serve")
 	require.ErrorIs(t, beside.Close(), net.ErrClosed)
 }
 
@@ -191,10 +193,12 @@ func TestEachServerHasAPortOfItsOwn(t *testing.T) {
 	defer func() { _ = taken.Close() }()
 	_, port, err := net.SplitHostPort(taken.Addr().String())
 	require.NoError(t, err)
-	for of, ports := range map[string]serve.Ports{"PORT": {Service: port}, "METRICS_PORT": {Service: "0", Metrics: port}} {
+	for of, ports := range map[string]serve.Ports{
+		"PORT": {Service: port}, "METRICS_PORT": {Service: "0", Metrics: port},
+	} {
 		ports.Host = "127.0.0.1"
 		_, _, err = ports.Listen(t.Context())
-		require.EqualError(t, err, of+": port "+port+" is in use: another program listens there", "named by its variable")
+		require.EqualError(t, err, of+": port "+port+" is in use: another program listens there")
 	}
 	service, usual, err := serve.Ports{Host: "127.0.0.1", Service: "00"}.Listen(t.Context()) // a free one too
 	if err != nil {

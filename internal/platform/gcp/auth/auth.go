@@ -183,8 +183,8 @@ type Identity struct {
 	token, proxy issuer
 }
 
-// address is plain ASCII, since other addresses have more than one spelling, and some capitals an ASCII letter as their
-// lower case.
+// address is plain ASCII, since other addresses have more than one spelling, and some other capitals an ASCII
+// letter as their lower case.
 var address = regexp.MustCompile(`^[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+$`)
 
 // IsAddress reports whether an e-mail address may be in Allow.

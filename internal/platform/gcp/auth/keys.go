@@ -158,7 +158,8 @@ func parseKeys(body []byte, alg string) (map[string]crypto.PublicKey, error) {
 func signs(key crypto.PublicKey, alg string) bool {
 	switch key := key.(type) {
 	case *rsa.PublicKey:
-		return alg == jwt.SigningMethodRS256.Alg() && key.N.BitLen() >= minKeyBits && key.N.BitLen() <= maxKeyBits &&
+		bits := key.N.BitLen()
+		return alg == jwt.SigningMethodRS256.Alg() && bits >= minKeyBits && bits <= maxKeyBits &&
 			key.E >= 3 && key.E <= 1<<31-1 && key.E%2 == 1
 	case *ecdsa.PublicKey:
 		return alg == jwt.SigningMethodES256.Alg() && key.Curve == elliptic.P256()

@@ -86,11 +86,10 @@ func (c Config) issuer(method jwt.SigningMethod, keysURL string, names ...string
 	if now == nil {
 		now = time.Now
 	}
-	return issuer{
-		names: names, method: method, audience: c.Audience, proved: cache.New[crypto.PublicKey](maxProved, now), keys: &keySet{
-			url: keysURL, alg: method.Alg(), client: cmp.Or(c.Client, &http.Client{}), now: now, tried: cache.New[error](1, now),
-		},
-	}, checkKeysURL(keysURL)
+	keys := &keySet{url: keysURL, alg: method.Alg(), client: cmp.Or(c.Client, &http.Client{}), now: now}
+	keys.tried = cache.New[error](1, now)
+	proved := cache.New[crypto.PublicKey](maxProved, now)
+	return issuer{names: names, method: method, audience: c.Audience, proved: proved, keys: keys}, checkKeysURL(keysURL)
 }
 
 // read checks signature, issuer, audience and times; where Cloud Run has verified and removed the signature, all but
@@ -140,7 +139,7 @@ func (i issuer) open(token string) (header protected, content claims, err error)
 	return header, content, nil
 }
 
-// validate compares by itself: the JWT library knows one issuer, treats iat as optional, and quotes the token.
+// validate compares by itself: the library knows one issuer, treats iat as optional, and quotes the token.
 func (i issuer) validate(content claims) error {
 	now := i.keys.now()
 	switch {

@@ -50,7 +50,7 @@ type Installation struct {
 	jobs     *cloudscheduler.Service
 	secrets  *secretmanager.Service
 	projects *cloudresourcemanager.Service
-	// policy is who holds what on the whole project, read at the first question. failed says why it could not be.
+	// policy is who holds what on the whole project, read at the first question; failed, why it could not be.
 	policy func() *cloudresourcemanager.Policy
 	failed error
 }
@@ -70,7 +70,8 @@ func Open(ctx context.Context, config Config, options ...option.ClientOption) (*
 	i.policy = sync.OnceValue(func() *cloudresourcemanager.Policy {
 		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
-		policy, err := i.projects.Projects.GetIamPolicy(config.ProjectID, &cloudresourcemanager.GetIamPolicyRequest{}).Context(ctx).Do()
+		request := &cloudresourcemanager.GetIamPolicyRequest{}
+		policy, err := i.projects.Projects.GetIamPolicy(config.ProjectID, request).Context(ctx).Do()
 		i.failed = err
 		return cmp.Or(policy, &cloudresourcemanager.Policy{})
 	})

@@ -188,13 +188,14 @@ func (l *look) version(ctx context.Context, of version, by string) {
 	if strings.HasPrefix(of.secret, "projects/") { // a secret of another project
 		name = of.secret
 	}
-	what := "version " + of.number + " of secret " + id
+	what := "version " + of.number
 	have, err := l.secrets.Projects.Secrets.Versions.Get(name + "/versions/" + of.number).Context(ctx).Do()
+	want := what + " is " + enabled + ", for " + by
 	switch {
-	case err != nil && l.missing(err, what, getVersion):
-		l.find("secret", id, VersionUnusable, "there is no version "+of.number, "version "+of.number+" is "+enabled+", for "+by)
+	case err != nil && l.missing(err, what+" of secret "+id, getVersion):
+		l.find("secret", id, VersionUnusable, "there is no "+what, want)
 	case err == nil && have.State != enabled:
-		l.find("secret", id, VersionUnusable, "version "+of.number+" is "+have.State, "version "+of.number+" is "+enabled+", for "+by)
+		l.find("secret", id, VersionUnusable, what+" is "+have.State, want)
 	}
 }
 

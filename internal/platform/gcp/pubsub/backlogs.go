@@ -64,7 +64,8 @@ func (b *Backlogs) Backlogs(ctx context.Context) (held map[string]backlog.Held, 
 }
 
 func (b *Backlogs) newest(
-	ctx context.Context, filter string, now time.Time, found func(subscription string, number int64, at time.Time),
+	ctx context.Context, filter string, now time.Time,
+	found func(subscription string, number int64, at time.Time),
 ) error {
 	if b.names.Installation != "" { // Google charges for each series that it returns
 		filter += ` AND resource.labels.subscription_id = starts_with("` + b.names.prefix() + `")`

@@ -36,9 +36,9 @@ type Look struct {
 
 // Examine compares each queue with what the project has, and changes nothing. It returns every harmful difference, in
 // the order of the catalog, at the end what the catalog does not have, and what the account may not look at.
-// A queue that is paused as recorded and marked differs on purpose, and so does
-// what Provision makes on an emulator. Grants inherited from a folder are not seen, nor whether Pub/Sub's agent may mint
-// tokens for the push account.
+// A queue that is paused as recorded and marked differs on purpose, and so does what Provision makes on an
+// emulator. Grants inherited from a folder are not seen, nor whether Pub/Sub's agent may mint tokens for the
+// push account.
 func Examine(ctx context.Context, c *catalog.Catalog, target Target, look Look, options ...option.ClientOption) (Examination, error) {
 	if err := target.check(); err != nil {
 		return Examination{}, err
@@ -48,13 +48,7 @@ func Examine(ctx context.Context, c *catalog.Catalog, target Target, look Look, 
 		return Examination{}, err
 	}
 	defer func() { _ = a.client.Close() }() // everything that was asked has been answered
-	found, err := a.examine(ctx, c, look)
-	if err != nil {
-		return Examination{}, err
-	}
-	beside, err := a.strays(ctx, c, look)
-	found.Findings, found.Unread = append(found.Findings, beside.findings...), append(found.Unread, beside.unread...)
-	return found, err
+	return a.examine(ctx, c, look, true)
 }
 
 // Examination is what an examination has found.
@@ -73,7 +67,7 @@ const (
 	listsSubscriptions = "pubsub.subscriptions.list"
 )
 
-func (a admin) examine(ctx context.Context, c *catalog.Catalog, look Look) (Examination, error) {
+func (a admin) examine(ctx context.Context, c *catalog.Catalog, look Look, strays bool) (Examination, error) {
 	others, publishers := c.OtherTopics(), c.Publishers()
 	all := make([]examiner, len(others)+len(c.Queues))
 	_ = store.AtOnce(ctx, len(all), func(ctx context.Context, i int) error { // each has its error
@@ -96,8 +90,12 @@ func (a admin) examine(ctx context.Context, c *catalog.Catalog, look Look) (Exam
 		}
 		return nil
 	})
-	found := Examination{Findings: []finding.Finding{}, Catalogs: map[string]string{}, Unread: []finding.Unread{}}
-	for _, e := range all {
+	var beside []examiner
+	if strays {
+		beside = append(beside, a.strays(ctx, c, look))
+	}
+	found := Examination{Catalogs: map[string]string{}}
+	for _, e := range slices.Concat(all, beside) {
 		found.Findings = append(found.Findings, e.findings...)
 		found.Unread = append(found.Unread, e.unread...)
 		if e.catalog != "" {
@@ -123,12 +121,13 @@ type examiner struct {
 	failed      error
 }
 
-// hidden notes what the account may not look at, and reports whether that is what the error says; any other it returns.
+// hidden notes what the account may not look at, if that is what the error says. Any other error it returns.
 func (e *examiner) hidden(err error, what, permission string) (bool, error) {
 	if status.Code(err) != codes.PermissionDenied {
 		return false, err
 	}
-	e.unread = append(e.unread, finding.Unread{What: what, Permission: permission, Why: codes.PermissionDenied.String()})
+	denied := finding.Unread{What: what, Permission: permission, Why: codes.PermissionDenied.String()}
+	e.unread = append(e.unread, denied)
 	return true, nil
 }
 
@@ -177,8 +176,8 @@ func (e *examiner) enabled(ctx context.Context, q catalog.Queue) error {
 	return nil
 }
 
-// disabled looks at a queue that is not enabled: it has nothing, or what it had once, paused. kept: its topic is another
-// queue's too.
+// disabled looks at a queue that is not enabled: it has nothing, or what it had once, paused. kept: its topic
+// is another queue's too.
 func (e *examiner) disabled(ctx context.Context, q catalog.Queue, kept bool) error {
 	for _, id := range pushes(q) {
 		have, hidden, err := e.subscription(ctx, e.target.subscriptionName(id))
@@ -218,7 +217,9 @@ func (e *examiner) readTopic(ctx context.Context, id string) (topic *pubsubpb.To
 	return topic, hidden, err
 }
 
-func (e *examiner) subscription(ctx context.Context, name string) (have *pubsubpb.Subscription, hidden bool, err error) {
+func (e *examiner) subscription(
+	ctx context.Context, name string,
+) (have *pubsubpb.Subscription, hidden bool, err error) {
 	have, err = e.read(ctx, name)
 	hidden, err = e.hidden(err, "subscription "+idOf(name), getsSubscription)
 	return have, hidden, err

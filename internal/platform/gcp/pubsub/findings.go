@@ -24,8 +24,8 @@ const label = "app"
 
 const listed = 1000
 
-// known are the full names of what the catalog has, whether its queues are enabled or not. The topics that others may
-// not read have the queue that they are of, or their own id.
+// known are the full names of what the catalog has, whether its queues are enabled or not. The topics that
+// others may not read have the queue that they are of, or their own id.
 func (t Target) known(c *catalog.Catalog) map[string]string {
 	known := map[string]string{}
 	for _, topic := range c.OutboundTopics {
@@ -47,10 +47,10 @@ func (t Target) known(c *catalog.Catalog) map[string]string {
 }
 
 // strays leaves alone what is neither this installation's nor reads its topics.
-func (a admin) strays(ctx context.Context, c *catalog.Catalog, look Look) (examiner, error) {
+func (a admin) strays(ctx context.Context, c *catalog.Catalog, look Look) examiner {
 	s := &search{examiner: examiner{admin: a, look: look}, known: a.target.known(c), seen: map[string]bool{}}
-	err := cmp.Or(s.topics(ctx), s.subscriptions(ctx), s.readers(ctx))
-	return s.examiner, err
+	s.failed = cmp.Or(s.topics(ctx), s.subscriptions(ctx), s.readers(ctx))
+	return s.examiner
 }
 
 type search struct {
@@ -95,7 +95,8 @@ func (s *search) subscriptions(ctx context.Context) error {
 		case s.queue == "" || slices.Contains(s.look.Known, idOf(have.Name)):
 			continue
 		}
-		s.find("subscription", idOf(have.Name), code, "of topic "+idOf(have.Topic)+", "+cmp.Or(endpoint, "without an endpoint"), "")
+		is := "of topic " + idOf(have.Topic) + ", " + cmp.Or(endpoint, "without an endpoint")
+		s.find("subscription", idOf(have.Name), code, is, "")
 	}
 	return nil
 }
@@ -104,7 +105,8 @@ func (s *search) subscriptions(ctx context.Context) error {
 func (s *search) readers(ctx context.Context) error {
 	topics := s.there
 	if topics == nil {
-		topics = slices.DeleteFunc(slices.Sorted(maps.Keys(s.known)), func(name string) bool { return s.known[name] == "" })
+		all := slices.Sorted(maps.Keys(s.known))
+		topics = slices.DeleteFunc(all, func(name string) bool { return s.known[name] == "" })
 	}
 	found, failed := make([][]string, len(topics)), make([]error, len(topics))
 	_ = store.AtOnce(ctx, len(topics), func(ctx context.Context, i int) error { // each has its error
@@ -179,7 +181,8 @@ func (e *examiner) publish(ctx context.Context, id string) error {
 			e.unread = append(e.unread, finding.Unread{What: "the grant of " + service + " on topic " + e.target.id(id), Why: "the service's account is not known"})
 			continue
 		}
-		if !e.granted(policy, "roles/pubsub.publisher", func(member string) bool { return member == "serviceAccount:"+account }) {
+		is := func(member string) bool { return member == "serviceAccount:"+account }
+		if !e.granted(policy, "roles/pubsub.publisher", is) {
 			code := NoWorkerPublishes
 			switch {
 			case service == catalog.Webhook:

@@ -90,7 +90,8 @@ func TestProvisionMakesWhatTheCatalogHasAsGoogleCloudShouldHaveIt(t *testing.T) 
 
 	p.target.PushAudience = "other"
 	require.Equal(t, []string{
-		"updated subscription orders-test-push", "updated subscription orders-test-dlq-push", "updated subscription clicks-test-push",
+		"updated subscription orders-test-push", "updated subscription orders-test-dlq-push",
+		"updated subscription clicks-test-push",
 	}, p.provision(), "the token is what it is made of")
 	require.Equal(t, "other", p.subscriptions[clicksPush].PushConfig.GetOidcToken().GetAudience())
 	p.subscriptions[ordersPush].EnableMessageOrdering = false

@@ -128,5 +128,5 @@ func (s *Switch) change(ctx context.Context, q catalog.Queue, to *pubsubpb.PushC
 // service's grants, and for nothing that the catalog does not have. A
 // target without the workers' address is enough: then of where the pushes go the path alone is compared.
 func (s *Switch) Examine(ctx context.Context, c *catalog.Catalog, recorded map[string]pause.Pause) (Examination, error) {
-	return s.examine(ctx, c, Look{Paused: recorded})
+	return s.examine(ctx, c, Look{Paused: recorded}, false)
 }

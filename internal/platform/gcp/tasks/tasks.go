@@ -75,7 +75,8 @@ func (a *Alarm) At(ctx context.Context, at time.Time) error {
 	// The task of another caller may fail meanwhile, and is then asked for again.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
-	_, err := a.requested.Get(ctx, strconv.FormatInt(moment.UnixMicro(), 10), func(context.Context) (struct{}, time.Duration, error) {
+	key := strconv.FormatInt(moment.UnixMicro(), 10)
+	_, err := a.requested.Get(ctx, key, func(context.Context) (struct{}, time.Duration, error) {
 		return struct{}{}, moment.Sub(now), a.create(ctx, moment)
 	})
 	if err != nil {

@@ -243,12 +243,12 @@ func refuse(c *catalog.Catalog, queues []catalog.Queue, registry *handler.Regist
 // catalog together.
 func (c Config) delivering() (*Worker, error) {
 	w := &Worker{log: c.Log, rates: c.recorder(), served: queuesOf(c.Catalog, c.Pool)}
-	c.Targets.Watch(w.rates)
+	c.Targets.Watch(w.rates.Answered)
 	registry, mappings := handler.NewRegistry(), customers.NewMappings(c.Store, c.Log, c.Now)
 	w.watched, w.worth = mappings.Watch(c.Store), products.NewReader(c.Store, c.Catalog.Products, c.Now)
 	// Events' requests to the endpoints of third parties and people's are within the same limits.
 	w.poster = delivery.NewEndpoints(c.Catalog.Endpoints, c.PrivateEndpoints, c.Now)
-	w.poster.Watcher = w.rates
+	w.poster.Watcher = w.rates.Answered
 	c.register(registry, dependencies{products: w.worth, mappings: mappings, poster: w.poster})
 	var mistakes []error
 	for _, q := range c.Catalog.Queues {

@@ -20,7 +20,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 
 	"billhook/internal/pii"
 	"billhook/internal/retry"
@@ -60,22 +59,22 @@ func (t *Target) Call(ctx context.Context, request Request) (Answer, error) {
 	if !pii.ID.Valid(request.ID) { // it goes into headers
 		return Answer{}, retry.Permanent("key_invalid", nil)
 	}
-	return t.limits.around(ctx, func() (Answer, error) {
-		begun := t.now()
+	return t.within(ctx, func() (Answer, error) {
+		begun := t.config.Now()
 		answer, err := t.send(ctx, request)
 		if t.watcher != nil && !errors.Is(err, context.Canceled) { // else the caller has left
 			code := ""
 			if err != nil {
 				code = retry.Decide(err).Reason
 			}
-			t.watcher.Answered(t.limits.Name, answer.Status, code, t.now().Sub(begun))
+			t.watcher(t.config.Target.Name, answer.Status, code, t.config.Now().Sub(begun))
 		}
 		return answer, err
 	})
 }
 
 func (t *Target) send(ctx context.Context, r Request) (Answer, error) {
-	exchange, cancel := context.WithTimeout(ctx, t.total)
+	exchange, cancel := context.WithTimeout(ctx, t.config.Target.Timeouts.Total)
 	defer cancel()
 	to := t.base
 	if r.Path != "" {
@@ -85,7 +84,7 @@ func (t *Target) send(ctx context.Context, r Request) (Answer, error) {
 	if err != nil {
 		return Answer{}, errors.New("delivery: the request could not be made") // a foreign text could hold the URL
 	}
-	for name, value := range t.signer.Sign(r.ID, r.Body, t.now()) {
+	for name, value := range t.signer.Sign(r.ID, r.Body, t.config.Now()) {
 		request.Header.Set(name, value)
 	}
 	request.Header.Set("User-Agent", "billhook")
@@ -137,7 +136,7 @@ func (t *Target) send(ctx context.Context, r Request) (Answer, error) {
 func (t *Target) meaning(response *http.Response) error {
 	failure := retry.HTTPStatus(response.StatusCode)
 	if response.StatusCode == http.StatusTooManyRequests || response.StatusCode == http.StatusServiceUnavailable {
-		failure = retry.After(retryAfter(response.Header.Get("Retry-After"), t.now()), failure)
+		failure = retry.After(retryAfter(response.Header.Get("Retry-After"), t.config.Now()), failure)
 	}
 	return failure
 }
@@ -211,17 +210,15 @@ func isProblem(header http.Header) bool {
 
 // problem is what people may read of a problem document: type, code and title, without what is personal.
 func problem(document []byte) string {
-	members := map[string]jsontext.Value{}
+	members := map[string]any{}
 	if json.Unmarshal(document, &members) != nil {
 		return ""
 	}
 	var said []string
 	for _, name := range []string{"type", "code", "title"} {
-		text, err := jsontext.AppendUnquote(nil, members[name])
-		if members[name].Kind() != '"' || err != nil || len(text) == 0 {
-			continue
+		if text, _ := members[name].(string); text != "" {
+			said = append(said, name+" "+safe(text))
 		}
-		said = append(said, name+" "+safe(string(text)))
 	}
 	return strings.Join(said, ", ")
 }

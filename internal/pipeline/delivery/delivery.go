@@ -34,13 +34,11 @@ import (
 // Delivered is the result that a record keeps of an event that its target has.
 const Delivered = "delivered"
 
-var delivered = handler.Effect{Result: Delivered}
-
 // Config says where a target is. Transport alone is optional.
 type Config struct {
 	Target  catalog.Target
 	BaseURL string // http or https; it may hold user and password
-	// Secrets all sign: more than one for the scheme standard alone. To rotate one, let the target accept both first.
+	// Secrets all sign, more than one in the scheme standard alone; the target accepts a new one beforehand.
 	Secrets []string
 	// Transport sends; nil: one of its own.
 	Transport http.RoundTripper
@@ -57,8 +55,8 @@ type Target struct {
 	watcher Watcher // nil: nobody sees the answers
 }
 
-// Watcher sees the status of an answer of a target, 0 where there was none, why that is a failure, if it is one, and how
-// long it took. It does not wait for anything.
+// Watcher sees the status of a target's answer, 0 where there was none, why that is a failure, if it is one,
+// and how long it took. It does not wait for anything.
 type Watcher func(target string, status int, code string, took time.Duration)
 
 // Watch has the watcher see what the targets answer. It is called before the first request.
@@ -87,7 +85,8 @@ func New(config Config) (*Target, error) {
 	if err != nil || (base.Scheme != "http" && base.Scheme != "https") || base.Host == "" || base.RawQuery != "" || base.Fragment != "" {
 		return nil, errors.New("delivery: the base URL must be http or https, with a host, without query or fragment")
 	}
-	signer, err := signature.NewSigner(signature.Own[string(config.Target.Scheme)], config.Secrets[0], config.Secrets[1:]...)
+	scheme := signature.Own[string(config.Target.Scheme)]
+	signer, err := signature.NewSigner(scheme, config.Secrets[0], config.Secrets[1:]...)
 	if err != nil {
 		return nil, err
 	}
@@ -191,7 +190,8 @@ func (p poster) plan(_ context.Context, event handler.Event) (handler.Plan, erro
 	if err != nil {
 		return handler.Plan{}, err
 	}
-	return handler.Plan{Calls: []handler.Call{{Target: p.of.Target, ID: l.id, Method: http.MethodPost, Path: p.of.Path, Body: l.text}}}, nil
+	call := handler.Call{Target: p.of.Target, ID: l.id, Method: http.MethodPost, Path: p.of.Path, Body: l.text}
+	return handler.Plan{Calls: []handler.Call{call}}, nil
 }
 
 func (p poster) do(ctx context.Context, event handler.Event) (handler.Effect, error) {
@@ -202,11 +202,11 @@ func (p poster) do(ctx context.Context, event handler.Event) (handler.Effect, er
 	answer, failure := p.Call(ctx, Request{Method: http.MethodPost, Path: p.of.Path, ID: l.id, Body: l.text})
 	switch {
 	case failure == nil:
-		return delivered, nil
+		return handler.Effect{Result: Delivered}, nil
 	case answer.Status == http.StatusConflict && p.of.Reconcile != "":
 		// It means "I have that" to some and "this contradicts what I have" to others, so the target is asked.
-		if effect, done, err := p.reconcile(ctx, event); err != nil || done {
-			return effect, err
+		if known, err := p.reconcile(ctx, event); err != nil || known.Done {
+			return known.Effect, err
 		}
 	}
 	return handler.Effect{}, failure
@@ -214,23 +214,23 @@ func (p poster) do(ctx context.Context, event handler.Event) (handler.Effect, er
 
 var unknown = []int{http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotImplemented}
 
-func (p poster) reconcile(ctx context.Context, event handler.Event) (effect handler.Effect, done bool, err error) {
+func (p poster) reconcile(ctx context.Context, event handler.Event) (known handler.Reconciled, err error) {
 	key := event.CalleeKey()
 	path := strings.Replace(p.of.Reconcile, "{id}", key, 1)
 	answer, err := p.Call(ctx, Request{Method: http.MethodGet, Path: path, ID: key, Unknown: unknown})
 	switch {
 	case answer.Status == 0:
-		return effect, false, err
+		return known, err
 	case answer.Status == http.StatusOK:
-		return delivered, true, nil
+		return handler.Reconciled{Done: true, Effect: handler.Effect{Result: Delivered}}, nil
 	case slices.Contains(unknown, answer.Status):
-		return effect, false, nil
+		return known, nil
 	}
 	if err == nil || retry.Decide(err).Class.Terminal() {
 		// The question was refused, not the message: what became of that is not known.
-		return effect, false, retry.Transient("callee_unclear_"+strconv.Itoa(answer.Status), nil)
+		return known, retry.Transient("callee_unclear_"+strconv.Itoa(answer.Status), nil)
 	}
-	return effect, false, err
+	return known, err
 }
 
 // Endpoints posts to the addresses that third parties have registered, each with limits of its own.
@@ -251,8 +251,8 @@ func NewEndpoints(of catalog.Endpoints, private bool, now func() time.Time) *End
 	like := of.Target()
 	like.Internal = private
 	return &Endpoints{
-		like: Config{Target: like, Transport: transport(like), Now: now}, known: cache.New[*Target](of.Remembered, now),
-		lookup: net.DefaultResolver.LookupNetIP,
+		like:  Config{Target: like, Transport: transport(like), Now: now},
+		known: cache.New[*Target](of.Remembered, now), lookup: net.DefaultResolver.LookupNetIP,
 	}
 }
 

@@ -192,16 +192,16 @@ func TestAskedWhatBecameOfIt(t *testing.T) {
 					asked++
 					return answers(status, nil)(r)
 				})
-				result, done, err := target.Post(payment).Reconcile(t.Context(), odd)
-				require.Equal(t, status == 200, done, status)
-				require.Equal(t, status == 200, result.Result == delivery.Delivered, status)
+				known, err := target.Post(payment).Reconcile(t.Context(), odd)
+				require.Equal(t, status == 200, known.Done, status)
+				require.Equal(t, status == 200, known.Effect.Result == delivery.Delivered, status)
 				if test.want == "" {
 					require.NoError(t, err)
 				} else {
 					require.EqualError(t, err, test.want+strconv.Itoa(status))
 					require.False(t, retry.Decide(err).Class.Terminal(), "what is not known is no reason to give up")
 				}
-				_, _, _ = target.Post(payment).Reconcile(t.Context(), odd)
+				_, _ = target.Post(payment).Reconcile(t.Context(), odd)
 				require.Equal(t, test.opens, asked == 1, status)
 			}
 		})
@@ -380,7 +380,7 @@ func TestACalleeSaysHowLongItIsToBeLeftAlone(t *testing.T) {
 		_, err := handlers.Do(t.Context(), event())
 		require.Equal(t, test.want, retry.Asked(err), "%d %s", test.status, test.header)
 		if test.status >= 429 || test.status == 500 {
-			_, _, err = handlers.Reconcile(t.Context(), event())
+			_, err = handlers.Reconcile(t.Context(), event())
 			require.Equal(t, test.want, retry.Asked(err), "also when it is only asked")
 		}
 	}

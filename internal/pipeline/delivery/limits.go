@@ -25,8 +25,8 @@ type limits struct {
 	slots   *semaphore.Weighted
 	rate    *rate.Limiter
 	breaker *gobreaker.CircuitBreaker[Answer]
-	// until is when an open breaker lets a request through again, and since is since when one is not closed, in nanoseconds
-	// since 1970.
+	// until is when an open breaker lets a request through again, and since is since when one is not closed, in
+	// nanoseconds since 1970.
 	until, since atomic.Int64
 }
 

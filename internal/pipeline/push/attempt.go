@@ -316,13 +316,13 @@ func (d *delivery) call(ctx context.Context, event handler.Event, again bool) (h
 		return d.handler.Tx(ctx, event)
 	}
 	if again && h.Reconcile != nil {
-		effect, done, err := h.Reconcile(ctx, event)
+		known, err := h.Reconcile(ctx, event)
 		failpoint.Hit(failpoint.LeasedReconciled)
-		if err != nil || done {
-			return effect, err
+		if err != nil || known.Done {
+			return known.Effect, err
 		}
 		if ctx.Err() != nil { // too late to begin
-			return effect, ctx.Err()
+			return known.Effect, ctx.Err()
 		}
 	}
 	if event.Attempt > d.policy.MaxAttempts {

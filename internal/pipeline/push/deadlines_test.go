@@ -105,7 +105,9 @@ func TestAttemptWhoseTimeIsUpOrWhoseCallerLeaves(t *testing.T) {
 
 // reconciles are what a leased handler may learn of the attempt before.
 var reconciles = map[string]func() (handler.Reconciled, error){
-	"the effect is there":     func() (handler.Reconciled, error) { return handler.Reconciled{Done: true, Effect: handler.Effect{Result: "found"}}, nil },
+	"the effect is there": func() (handler.Reconciled, error) {
+		return handler.Reconciled{Done: true, Effect: handler.Effect{Result: "found"}}, nil
+	},
 	"the effect is not there": func() (handler.Reconciled, error) { return handler.Reconciled{}, nil },
 	"an error":                func() (handler.Reconciled, error) { return handler.Reconciled{}, errHandler },
 	"permanent 422":           func() (handler.Reconciled, error) { return handler.Reconciled{}, retry.Permanent("refused", nil) },

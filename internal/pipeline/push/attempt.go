@@ -245,8 +245,8 @@ func (a *attempt) perform(ctx context.Context) finding {
 	defer cancel()
 	for {
 		event := a.event
-		event.Attempt, event.Try = a.run.Attempt(), a.run.Try()
-		effect, err := a.effect(ctx, event, a.run.Repeated() || event.Try > 0)
+		event.Attempt, event.Try = a.run.Attempt(), a.run.Try
+		effect, err := a.effect(ctx, event, a.run.Repeated || event.Try > 0)
 		over, unknown, emitted, seen := ctx.Err(), false, lane.Emitted{}, dedupe.Fresh
 		if err == nil {
 			emitted, err = a.emit(event, &effect)

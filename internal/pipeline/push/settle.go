@@ -96,7 +96,7 @@ func (a *attempt) release(ctx context.Context, end dedupe.Ending) (seen dedupe.S
 func (a *attempt) keep(ctx context.Context, f finding, reply *answer) (kept dedupe.Kept, err error) {
 	name, place := a.lane, a.at.lane
 	// What it waits for may be behind it. And a worker whose clock is ahead may have released that beside its key.
-	if f.means.Scope == retry.OtherEvent || (f.state == early && a.run.Beside()) {
+	if f.means.Scope == retry.OtherEvent || (f.state == early && a.run.Found.DelayedBeside) {
 		name.OrderingKey = ""
 	}
 	if f.state != waiting {
@@ -154,7 +154,7 @@ func (a *attempt) bury(ctx context.Context, f finding) finding {
 		record := a.record
 		record.EventID = a.event.ID
 		named := a.config.Begin(dedupe.Key(a.queue.ID, record.Tenant, record.EventID), record, a.queue.RememberFor)
-		named.Knows(a)
+		named.DeadLetters = a
 		if err := named.Broken(ctx, f.means.Reason); err != nil {
 			return found(unanswered, err)
 		}

@@ -43,48 +43,32 @@ const (
 	AttrReplayOf = "replay_of"
 )
 
-// Message is one dead letter: the message as it was, and why it is dead.
-type Message struct {
-	Message contract.Message
-	// Reason is a code, such as unknown_product.
-	Reason string
-	// Status is the class code of the failure: 400, 409 or 422.
-	Status int
-	// IdempotencyKey is what the message names, which an attribute repeats.
-	IdempotencyKey string
-	// Detail says more, in codes and field paths: never a payload value.
-	Detail           string
-	SourceMessageID  string
-	Attempts         int
-	FirstPublishedAt time.Time
-	DeadLetteredAt   time.Time
-}
-
 // brokerPrefix begins the attributes that Pub/Sub adds to what its own dead-letter policy forwards.
 const (
 	brokerPrefix   = "CloudPubSubDeadLetter"
 	brokerAttempts = "CloudPubSubDeadLetterSourceDeliveryCount"
 )
 
-// Publish puts the dead letter on its queue's topic for them and returns once that is confirmed, or else an Outage.
-// The copy has no ordering key. Attributes that do not fit are left out, its own and the contract's last, and the detail says how many.
-func Publish(ctx context.Context, to lane.Publisher, queue catalog.Queue, dead Message) error {
-	from := dead.Message.Attributes
+// Publish puts a message that died on its queue's topic for them and returns once that is confirmed, or else an
+// Outage. The copy has no ordering key. The message names key, its idempotency key, which an attribute repeats.
+// Attributes that do not fit are left out, its own and the contract's last, and the detail says how many.
+func Publish(ctx context.Context, to lane.Publisher, queue catalog.Queue, key string, dead Item) error {
+	from := dead.Attributes
 	attributes := map[string]string{
-		AttrReason: dead.Reason, AttrStatus: strconv.Itoa(dead.Status),
+		AttrReason: dead.Reason, AttrStatus: strconv.FormatInt(dead.Status, 10),
 		AttrDetail: "", AttrSourceQueue: queue.ID, AttrSourceSubscription: queue.PushSubscription(),
-		AttrSourceMessageID: dead.SourceMessageID, AttrAttempts: strconv.Itoa(dead.Attempts),
-		AttrDeadLetteredAt: stamp(dead.DeadLetteredAt), AttrReplayCount: cmp.Or(from[AttrReplayCount], "0"),
+		AttrSourceMessageID: dead.SourceMessageID, AttrAttempts: strconv.FormatInt(dead.Attempts, 10),
+		AttrDeadLetteredAt: stamp(dead.DeadLettered), AttrReplayCount: cmp.Or(from[AttrReplayCount], "0"),
 	}
-	if !dead.FirstPublishedAt.IsZero() && from[contract.AttrFirstPublished] == "" {
-		attributes[contract.AttrFirstPublished] = stamp(dead.FirstPublishedAt)
+	if !dead.FirstPublished.IsZero() && from[contract.AttrFirstPublished] == "" {
+		attributes[contract.AttrFirstPublished] = stamp(dead.FirstPublished)
 	}
-	if dead.IdempotencyKey != "" && from[contract.AttrIdempotencyKey] == "" {
-		attributes[contract.AttrIdempotencyKey] = dead.IdempotencyKey
+	if key != "" && from[contract.AttrIdempotencyKey] == "" {
+		attributes[contract.AttrIdempotencyKey] = key
 	}
-	detail := dead.Detail
+	m, detail := contract.Message{Data: dead.Data, Attributes: attributes}, dead.Detail
 	// The detail is to come, and the request around the message has its bytes.
-	room := contract.MaxMessageBytes - contract.Message{Data: dead.Message.Data, Attributes: attributes}.Size() - 2*contract.MaxAttributeValue
+	room := contract.MaxMessageBytes - m.Size() - 2*contract.MaxAttributeValue
 	if lost := carry(attributes, from, room); lost > 0 {
 		detail = strings.TrimPrefix(fmt.Sprintf("%s; %d attributes left out or cut", detail, lost), "; ")
 	}
@@ -92,7 +76,7 @@ func Publish(ctx context.Context, to lane.Publisher, queue catalog.Queue, dead M
 	for name, value := range attributes {
 		attributes[name] = clip(value, contract.MaxAttributeValue)
 	}
-	if _, err := to.Publish(ctx, queue.DeadLetter.Topic, contract.Message{Data: dead.Message.Data, Attributes: attributes}); err != nil {
+	if _, err := to.Publish(ctx, queue.DeadLetter.Topic, m); err != nil {
 		return retry.Outage("dead_letter_unconfirmed", err)
 	}
 	return nil

@@ -101,6 +101,14 @@ func (m Message) Size() int {
 	return size
 }
 
+// Time is the time that an attribute says; zero where it says none.
+func (m Message) Time(attribute string) (at time.Time) {
+	if text := m.Attributes[attribute]; text != "" {
+		at, _ = time.Parse(time.RFC3339Nano, text)
+	}
+	return at
+}
+
 // ErrLimit is wrapped by every error of Message.Check.
 var ErrLimit = errors.New("contract: message exceeds a Pub/Sub limit")
 

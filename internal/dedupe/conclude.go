@@ -53,12 +53,7 @@ func (r *Run) Claim(ctx context.Context, lease time.Duration, keep *contract.Mes
 	return Fresh, retry.Busy("contention", nil)
 }
 
-// Count counts an attempt before it runs, so that an event whose workers die uses its attempts up.
-func (r *Run) Count(ctx context.Context) (Seen, error) {
-	return r.Conclude(ctx, Ending{Status: Failed, Reason: Begun})
-}
-
-// Uncount takes back what Count has counted. Where nothing was counted it returns Fresh without a commit.
+// Uncount takes back an attempt that was counted before it ran. Where none was it returns Fresh without a commit.
 func (r *Run) Uncount(ctx context.Context, reason string) (Seen, error) {
 	if !r.mine() || r.Record.LastError != Begun {
 		return Fresh, nil

@@ -74,7 +74,8 @@ func Publish(ctx context.Context, to lane.Publisher, queue catalog.Queue, key st
 	}
 	attributes[AttrDetail] = detail
 	for name, value := range attributes {
-		attributes[name] = clip(value, contract.MaxAttributeValue)
+		// What is cut within a character loses all of it.
+		attributes[name] = strings.ToValidUTF8(value[:min(len(value), contract.MaxAttributeValue)], "")
 	}
 	if _, err := to.Publish(ctx, queue.DeadLetter.Topic, m); err != nil {
 		return retry.Outage("dead_letter_unconfirmed", err)
@@ -126,7 +127,7 @@ func Keep(ctx context.Context, to store.GetCommitter, queue catalog.Queue, m con
 	replays, _ := strconv.ParseInt(m.Attributes[AttrReplayCount], 10, 64)
 	item := itemFor(queue, m, source, reason, status, now)
 	item.Detail, item.Attempts, item.ReplayCount = m.Attributes[AttrDetail], attempts, max(replays, 0)
-	item.DeadLettered, item.Tenant = moment(m.Attributes[AttrDeadLetteredAt]), m.Attributes[contract.AttrTenant]
+	item.DeadLettered, item.Tenant = m.Time(AttrDeadLetteredAt), m.Attributes[contract.AttrTenant]
 	item.Customer = contract.CustomerOf(m.Attributes[contract.AttrTenant], m.Attributes[contract.AttrCustomerID])
 	if again := m.Attributes[AttrReplayOf]; again != "" && replays > 0 {
 		if fresh, found, err := reopen(ctx, to, again, item); found || err != nil {
@@ -156,7 +157,7 @@ func itemFor(queue catalog.Queue, m contract.Message, source, reason string, sta
 		State: Open, Queue: queue.ID, SourceMessageID: source, Reason: reason, Status: status,
 		EventID:   queue.EventID(m.Attributes[contract.AttrEventID], m.Attributes[contract.AttrIdempotencyKey]),
 		EventType: m.Attributes[contract.AttrEventType], OrderingKey: m.Attributes[contract.AttrOrderingKey],
-		FirstPublished: moment(m.Attributes[contract.AttrFirstPublished]),
+		FirstPublished: m.Time(contract.AttrFirstPublished),
 		Kept:           now, Expires: now.Add(queue.DeadLetter.Retention), Data: append([]byte{}, m.Data...), Attributes: maps.Clone(m.Attributes),
 	}
 	// The store keeps such names for itself.
@@ -165,11 +166,6 @@ func itemFor(queue catalog.Queue, m contract.Message, source, reason string, sta
 		item.Data, item.Omitted = nil, int64(size)
 	}
 	return item
-}
-
-func moment(text string) time.Time {
-	at, _ := time.Parse(time.RFC3339Nano, text) // zero after an error
-	return at
 }
 
 // reopen puts the newest death into the item of the first one, if it is found, and reports whether it was fresh.
@@ -218,16 +214,6 @@ func itemKey(queue, sourceMessageID string, data []byte) store.Key {
 }
 
 func stamp(at time.Time) string { return at.UTC().Format(time.RFC3339Nano) }
-
-func clip(text string, limit int) string {
-	if len(text) <= limit {
-		return text
-	}
-	for limit > 0 && !utf8.RuneStart(text[limit]) {
-		limit--
-	}
-	return text[:limit]
-}
 
 // ItemID is the id of the item that a message of a queue has, or would get: for a replay, that of the replayed one.
 func ItemID(queue catalog.Queue, messageID string, m contract.Message) string {

@@ -208,7 +208,7 @@ func (a *attempt) recall(ctx context.Context) finding {
 		case a.run.Attempt() > a.policy.MaxAttempts:
 			return found(failed, workerDied)
 		}
-		seen, err = a.run.Count(ctx)
+		seen, err = a.run.Conclude(ctx, dedupe.Ending{Status: dedupe.Failed, Reason: dedupe.Begun})
 	}
 	return finding{}
 }

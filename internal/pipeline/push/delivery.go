@@ -102,7 +102,7 @@ func (s *Service) decode(q *queue, e envelope) *delivery {
 	if e.firstID = attributes[contract.AttrFirstMessageID]; !pii.ID.Valid(e.firstID) {
 		e.firstID = e.messageID
 	}
-	d := &delivery{Service: s, envelope: e, queue: q, due: momentOf(attributes[contract.AttrDeliverAt])}
+	d := &delivery{Service: s, envelope: e, queue: q, due: e.message.Time(contract.AttrDeliverAt)}
 	if id := attributes[deadletter.AttrReplayOf]; id != "" && id == deadletter.ItemID(q.Queue, d.firstID, e.message) {
 		d.replay = id
 	}
@@ -112,8 +112,8 @@ func (s *Service) decode(q *queue, e envelope) *delivery {
 		slog.String("message_id", e.messageID),
 	}))
 	d.record.DelayTicket = lane.Ticket(e.message)
-	d.record.PublishedAt = cmp.Or(momentOf(attributes[contract.AttrFirstPublished]), e.publishedAt)
-	d.record.ReceivedAt = momentOf(attributes[contract.AttrReceived])
+	d.record.PublishedAt = cmp.Or(e.message.Time(contract.AttrFirstPublished), e.publishedAt)
+	d.record.ReceivedAt = e.message.Time(contract.AttrReceived)
 	if s.config.Now().Sub(d.record.ReceivedAt) < rates.GoodFor { // else the webhook service may be another by now
 		s.config.Rates.Release(attributes[contract.AttrRelease])
 	}
@@ -173,14 +173,6 @@ func (d *delivery) refused() finding {
 		return found(failed, d.broken)
 	}
 	return finding{}
-}
-
-// momentOf reads the time of an attribute; it is zero where there is none.
-func momentOf(attribute string) (at time.Time) {
-	if attribute != "" {
-		at, _ = time.Parse(time.RFC3339Nano, attribute)
-	}
-	return at
 }
 
 // maxReplays bounds what an attribute can claim.

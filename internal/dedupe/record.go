@@ -124,8 +124,8 @@ func FromDocument(doc store.Document) (r Record, err error) {
 
 // Key is the key of a record by queue, tenant and event id, and also by the payload's hash where the id was used
 // with another before. Its hash goes first, since documents of rising ids make one hot range.
-func Key(queue, tenant string, of ...string) store.Key {
-	return store.Key{Collection: Collection, ID: store.ID(append([]string{queue, tenant}, of...)...)}
+func Key(names ...string) store.Key {
+	return store.Key{Collection: Collection, ID: store.ID(names...)}
 }
 
 // MessageKey is the key of a message without a valid event id, by its data too: emulators repeat their ids.

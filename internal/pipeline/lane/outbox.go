@@ -3,8 +3,6 @@ package lane
 import (
 	"cmp"
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
 	"time"
 
@@ -24,6 +22,7 @@ const grace = 30 * time.Second
 type Batch struct {
 	now    time.Time
 	writes []store.Write
+	lanes  []string
 	newest map[string]string // lane -> its last entry
 }
 
@@ -36,16 +35,19 @@ func (b *Batch) Add(topic, id string, m contract.Message, from Source) {
 	// Within a lane the order is that of the commits' times, then that of the batch.
 	key := store.Key{Collection: Outbox.Entries(), ID: fmt.Sprintf("%s-%020d-%03d-%s", lane, b.now.UnixMicro(), len(b.writes), id)}
 	b.writes = append(b.writes, store.Create(key, store.Encode(&Kept{Topic: topic, Message: m, CreatedAt: b.now, Source: from})))
+	if b.newest[lane] == "" {
+		b.lanes = append(b.lanes, lane)
+	}
 	b.newest[lane] = key.ID
 }
 
 // Lanes are what is to be relayed once the batch is committed.
-func (b *Batch) Lanes() []string { return slices.Sorted(maps.Keys(b.newest)) }
+func (b *Batch) Lanes() []string { return b.lanes }
 
 // Writes returns what commits the batch: an entry for each message, and a document for each lane.
 func (b *Batch) Writes() []store.Write {
 	writes := b.writes
-	for _, lane := range b.Lanes() {
+	for _, lane := range b.lanes {
 		// It changes the version whatever was there: a relay that has not seen the entry cannot remove the lane.
 		next := head{Newest: b.newest[lane], DueAt: b.now.Add(grace), OldestAt: b.now}
 		writes = append(writes, store.Set(store.Key{Collection: Outbox.Lanes(), ID: lane}, store.Encode(&next)))

@@ -233,23 +233,18 @@ func Correct(queue catalog.Queue, id, eventID, by string, at time.Time) store.Wr
 	})
 }
 
-// Ending is the end of a replay that was not another death.
-type Ending struct {
-	// State is Processed, Corrected by another payload, or Open, where its event has another dead letter.
-	State   State
-	Outcome retry.Outcome
-	At      time.Time
-}
-
-// Settle marks the item of a replayed message whose replay has ended, unless the item has been dealt with since.
-func Settle(ctx context.Context, in store.GetCommitter, m contract.Message, end Ending) error {
+// Settle marks the item of a replayed message whose replay has ended, and not in another death, unless the item has
+// been dealt with since: as Processed, Corrected, or Open, where its event has another dead letter.
+func Settle(
+	ctx context.Context, in store.GetCommitter, m contract.Message, as State, outcome retry.Outcome, at time.Time,
+) error {
 	replays, _ := strconv.ParseInt(m.Attributes[AttrReplayCount], 10, 64)
 	_, err := revise(ctx, in, m.Attributes[AttrReplayOf], func(item *Item) bool {
 		if item.State != Replayed || item.ReplayCount != replays {
 			return false
 		}
-		if item.State = end.State; end.State != Open {
-			item.Outcome, item.Closed = end.Outcome, end.At.UTC().Truncate(time.Microsecond)
+		if item.State = as; as != Open {
+			item.Outcome, item.Closed = outcome, at.UTC().Truncate(time.Microsecond)
 		}
 		return true
 	})

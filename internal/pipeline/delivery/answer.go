@@ -109,12 +109,15 @@ func (t *Target) send(ctx context.Context, r Request) (Answer, error) {
 	case answer.Status < http.StatusOK: // what follows a switch of protocols ends with no context
 		return answer, failure
 	case r.MaxAnswer > 0 && !nothing:
-		body, err := read(response, r.MaxAnswer)
+		body, err := []byte(nil), error(&http.MaxBytesError{Limit: r.MaxAnswer})
+		if response.ContentLength <= r.MaxAnswer { // less than none where it is not known
+			body, err = io.ReadAll(http.MaxBytesReader(nil, response.Body, r.MaxAnswer))
+		}
 		switch {
 		case err == nil:
 			answer.Body, document = body, body
 		case failure != nil:
-		case errors.Is(err, errTooLong):
+		case errors.As(err, new(*http.MaxBytesError)):
 			return answer, retry.Transient("callee_answer_too_long", nil)
 		default:
 			return Answer{}, unanswered(exchange, err)
@@ -139,19 +142,6 @@ func (t *Target) meaning(response *http.Response) error {
 		failure = retry.After(retryAfter(response.Header.Get("Retry-After"), t.config.Now()), failure)
 	}
 	return failure
-}
-
-var errTooLong = errors.New("delivery: the answer is too long")
-
-func read(response *http.Response, most int64) ([]byte, error) {
-	if response.ContentLength > most {
-		return nil, errTooLong
-	}
-	body, err := io.ReadAll(io.LimitReader(response.Body, most+1))
-	if err == nil && int64(len(body)) > most {
-		err = errTooLong
-	}
-	return body, err
 }
 
 // retryAfter reads the header's value, seconds or a date of HTTP; 0 for anything else and for what has passed.
@@ -179,16 +169,14 @@ func unanswered(ctx context.Context, err error) error {
 	}
 	var cause error
 	var code syscall.Errno
-	var name *net.DNSError
-	var certificate *tls.CertificateVerificationError
 	switch {
 	case errors.Is(err, errNotPublic):
 		cause = errNotPublic
 	case errors.As(err, &code):
 		cause = code
-	case errors.As(err, &name):
+	case errors.As(err, new(*net.DNSError)):
 		cause = errors.New("host not found")
-	case errors.As(err, &certificate):
+	case errors.As(err, new(*tls.CertificateVerificationError)):
 		cause = errors.New("certificate not accepted")
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		cause = io.ErrUnexpectedEOF

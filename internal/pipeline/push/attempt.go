@@ -44,8 +44,7 @@ type attempt struct {
 
 // position is the place of a message in the lane of its key, as it was read.
 type position struct {
-	lane   lane.Lane
-	read   bool
+	lane   lane.Lane // without an id: it was not read
 	behind bool      // another of its key
 	due    time.Time // its time of delivery; zero: now
 }
@@ -141,7 +140,7 @@ func (a *attempt) order(ctx context.Context) finding {
 	if a.at.lane, err = lane.Open(ctx, a.config.Store, a.lane); err != nil {
 		return storeDown(err)
 	}
-	a.at.read, a.at.behind = true, a.at.lane.Behind(a.message)
+	a.at.behind = a.at.lane.Behind(a.message)
 	if !a.at.waits() {
 		return finding{}
 	}
@@ -290,20 +289,20 @@ func (d *delivery) effect(ctx context.Context, event handler.Event, again bool) 
 		}()
 		r.effect, r.err = d.call(ctx, event, again)
 	}()
+	select {
+	case r := <-end:
+		return r.effect, r.err
+	case <-ctx.Done():
+	}
 	patience := time.Duration(0)
 	if d.leased() {
 		patience = grace
 	}
-	var late <-chan time.Time
-	for over := ctx.Done(); ; {
-		select {
-		case r := <-end:
-			return r.effect, r.err
-		case <-over:
-			late, over = time.After(patience), nil
-		case <-late:
-			return handler.Effect{}, errAbandoned
-		}
+	select {
+	case r := <-end:
+		return r.effect, r.err
+	case <-time.After(patience):
+		return handler.Effect{}, errAbandoned
 	}
 }
 

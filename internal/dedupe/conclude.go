@@ -151,11 +151,7 @@ func (r *Run) close(record Record, status Status) (open []string, closed []store
 func (r *Run) commit(ctx context.Context, record Record, also ...store.Write) (written bool, err error) {
 	version, writes := r.version+1, also
 	if r.rememberFor != 0 {
-		fields := record.Fields()
-		write := store.Replace(r.key, r.version, fields)
-		if r.version == 0 {
-			write = store.Create(r.key, fields)
-		}
+		write := store.Replace(r.key, r.version, record.Fields())
 		for _, w := range also { // the record has the time of what was made with it: so the two can be counted
 			if w.Stamp != "" {
 				write = write.Stamped(w.Stamp)

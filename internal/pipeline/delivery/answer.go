@@ -109,10 +109,7 @@ func (t *Target) send(ctx context.Context, r Request) (Answer, error) {
 	case answer.Status < http.StatusOK: // what follows a switch of protocols ends with no context
 		return answer, failure
 	case r.MaxAnswer > 0 && !nothing:
-		body, err := []byte(nil), error(&http.MaxBytesError{Limit: r.MaxAnswer})
-		if response.ContentLength <= r.MaxAnswer { // less than none where it is not known
-			body, err = io.ReadAll(http.MaxBytesReader(nil, response.Body, r.MaxAnswer))
-		}
+		body, err := read(response, r.MaxAnswer)
 		switch {
 		case err == nil:
 			answer.Body, document = body, body
@@ -142,6 +139,13 @@ func (t *Target) meaning(response *http.Response) error {
 		failure = retry.After(retryAfter(response.Header.Get("Retry-After"), t.config.Now()), failure)
 	}
 	return failure
+}
+
+func read(response *http.Response, most int64) ([]byte, error) {
+	if response.ContentLength > most {
+		return nil, &http.MaxBytesError{Limit: most}
+	}
+	return io.ReadAll(http.MaxBytesReader(nil, response.Body, most))
 }
 
 // retryAfter reads the header's value, seconds or a date of HTTP; 0 for anything else and for what has passed.

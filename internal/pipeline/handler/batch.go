@@ -40,7 +40,6 @@ type gatherer struct {
 }
 
 type gathering struct {
-	queue    string
 	attempts []*attempt
 	full     chan struct{} // closed when no more may join
 }
@@ -80,25 +79,25 @@ func (g *gatherer) join(a *attempt) {
 	defer g.mu.Unlock()
 	all := g.open[a.event.Queue]
 	if all == nil {
-		all = &gathering{queue: a.event.Queue, full: make(chan struct{})}
-		g.open[all.queue] = all
-		go g.call(all, queue.Batch.Wait)
+		all = &gathering{full: make(chan struct{})}
+		g.open[a.event.Queue] = all
+		go g.call(a.event.Queue, all, queue.Batch.Wait)
 	}
 	if all.attempts = append(all.attempts, a); len(all.attempts) >= queue.Batch.Size {
-		delete(g.open, all.queue)
+		delete(g.open, a.event.Queue)
 		close(all.full)
 	}
 }
 
-func (g *gatherer) call(all *gathering, wait time.Duration) {
+func (g *gatherer) call(queue string, all *gathering, wait time.Duration) {
 	late, stop := g.Timer(wait)
 	select {
 	case <-all.full:
 		stop()
 	case <-late:
 		g.mu.Lock()
-		if g.open[all.queue] == all {
-			delete(g.open, all.queue)
+		if g.open[queue] == all {
+			delete(g.open, queue)
 		}
 		g.mu.Unlock()
 	}

@@ -26,7 +26,7 @@ func (r *Run) Claim(ctx context.Context, lease time.Duration, keep *contract.Mes
 		now := r.once.Now()
 		record := r.at(now, Processing)
 		record.Attempts, record.LeaseUntil, record.Message = int64(r.Attempt()), now.Add(lease), keep
-		record.Log = r.begins(record.Attempts)
+		record.Log = r.log(record.Attempts, Ending{Status: Processing}, now)
 		written, err := r.commit(ctx, record)
 		switch {
 		case errors.Is(err, store.ErrInvalid) && keep != nil:
@@ -53,14 +53,9 @@ func (r *Run) Claim(ctx context.Context, lease time.Duration, keep *contract.Mes
 	return Fresh, retry.Busy("contention", nil)
 }
 
-// Count counts an attempt before it runs, so that an event whose workers die uses its attempts up.
-func (r *Run) Count(ctx context.Context) (Seen, error) {
-	return r.Conclude(ctx, Ending{Status: Failed, Reason: Begun})
-}
-
-// Uncount takes back what Count has counted. Where nothing was counted it returns Fresh without a commit.
+// Uncount takes back an attempt that was counted before it ran. Where none was it returns Fresh without a commit.
 func (r *Run) Uncount(ctx context.Context, reason string) (Seen, error) {
-	if !r.mine() || r.record.LastError != Begun {
+	if !r.mine() || r.Record.LastError != Begun {
 		return Fresh, nil
 	}
 	return r.Conclude(ctx, Ending{Status: Failed, Reason: reason, Uncounted: true})
@@ -85,9 +80,9 @@ func (r *Run) Conclude(ctx context.Context, end Ending) (Seen, error) {
 				return seen, err
 			}
 			if r.claimed || assumed != 0 || r.version == 0 { // else the record that was found may alone have been in the way
-				r.try++
+				r.Try++
 			}
-			if r.try == MaxTry {
+			if r.Try == MaxTry {
 				return seen, retry.Busy("contention", nil)
 			}
 			return seen, nil
@@ -107,13 +102,13 @@ func (r *Run) Conclude(ctx context.Context, end Ending) (Seen, error) {
 // ending returns what an ending writes, and what it is seen as.
 func (r *Run) ending(end Ending) (record Record, also []store.Write, seen Seen) {
 	if end.Status == "" {
-		record = r.found
+		record = r.Found
 		record.DelayTicket, record.UpdatedAt = end.Kept.Ticket, r.once.Now()
 		return record, end.Kept.Writes, Waiting
 	}
 	record = r.at(r.once.Now(), end.Status)
 	record.Attempts, record.LastError = int64(r.Attempt()), end.Reason
-	record.Log = r.ends(record.Attempts, end, record.UpdatedAt)
+	record.Log = r.log(record.Attempts, end, record.UpdatedAt)
 	if end.Uncounted {
 		record.Attempts--
 	}
@@ -134,17 +129,17 @@ func (r *Run) ending(end Ending) (record Record, also []store.Write, seen Seen) 
 // close returns the dead letters of the event that are open after its end, and the writes that close the
 // others: a success ends all of them, and a death those of other payloads.
 func (r *Run) close(record Record, status Status) (open []string, closed []store.Write) {
-	if r.deadLetters == nil || status == Completed && len(record.DeadLetters) == 0 {
+	if r.DeadLetters == nil || status == Completed && len(record.DeadLetters) == 0 {
 		return nil, nil
 	}
-	own := r.deadLetters.Own()
+	own := r.DeadLetters.Own()
 	others := slices.DeleteFunc(slices.Clone(record.DeadLetters), func(id string) bool { return id == own })
 	if status == DeadLettered && record.Again { // those of the same payload, the newest
 		most := max(0, len(others)-maxCorrected+1)
 		open, others = others[most:], others[:most]
 	}
 	if len(others) > 0 {
-		closed = r.deadLetters.Close(others)
+		closed = r.DeadLetters.Close(others)
 	}
 	if status == DeadLettered && own != "" {
 		open = append(open, own)
@@ -156,11 +151,7 @@ func (r *Run) close(record Record, status Status) (open []string, closed []store
 func (r *Run) commit(ctx context.Context, record Record, also ...store.Write) (written bool, err error) {
 	version, writes := r.version+1, also
 	if r.rememberFor != 0 {
-		fields := record.Fields()
-		write := store.Replace(r.key, r.version, fields)
-		if r.version == 0 {
-			write = store.Create(r.key, fields)
-		}
+		write := store.Replace(r.key, r.version, record.Fields())
 		for _, w := range also { // the record has the time of what was made with it: so the two can be counted
 			if w.Stamp != "" {
 				write = write.Stamped(w.Stamp)
@@ -180,13 +171,13 @@ func (r *Run) commit(ctx context.Context, record Record, also ...store.Write) (w
 			version = versions[0]
 		}
 	}
-	r.record, r.version = record, version
+	r.Record, r.version = record, version
 	return true, nil
 }
 
 // at returns the run's record as it would be at a moment in a status.
 func (r *Run) at(now time.Time, status Status) Record {
-	record := r.record
+	record := r.Record
 	record.Status, record.LeaseToken = status, r.token
 	record.LeaseUntil, record.NextRetryAt, record.Message = time.Time{}, time.Time{}, nil
 	record.DelayTicket, record.DelayedBeside = "", false
@@ -195,57 +186,41 @@ func (r *Run) at(now time.Time, status Status) Record {
 	return record
 }
 
-// listed reports whether the log ends with the run's own attempt, which has not ended.
-func (r *Run) listed() bool {
-	last := len(r.record.Log) - 1
-	return r.mine() && last >= 0 && r.record.Log[last].Ended.IsZero() && r.record.Log[last].Number == r.record.Attempts
-}
-
-// begins returns the log with the run's own attempt in it, which has not ended.
-func (r *Run) begins(number int64) []Attempt {
-	log := slices.Clone(r.record.Log)
-	if r.listed() {
+// log returns the log as an ending leaves it at a time, without an attempt that was none of the event's own.
+func (r *Run) log(number int64, end Ending, now time.Time) []Attempt {
+	log := slices.Clone(r.Record.Log)
+	if last := len(log) - 1; r.mine() && last >= 0 && log[last].Ended.IsZero() && log[last].Number == number {
+		log = log[:last] // the run's own line, which goes on
+	}
+	if end.Uncounted {
 		return log
 	}
-	own := r.attempt
+	own := r.Line
 	own.Number = number
-	log = append(log, own)
-	return log[max(0, len(log)-MaxLog):]
-}
-
-// ends returns the log after an ending at a time, without an attempt that was none of the event's own.
-func (r *Run) ends(number int64, end Ending, now time.Time) []Attempt {
 	switch {
-	case end.Uncounted && r.listed():
-		return slices.Clone(r.record.Log[:len(r.record.Log)-1])
-	case end.Uncounted:
-		return r.record.Log
-	}
-	log := r.begins(number)
-	if end.Status == Failed && end.Reason == Begun { // it runs now
-		return log
-	}
-	own := &log[len(log)-1]
-	own.Ended, own.Reason, own.Next = now, end.Reason, end.Next
-	switch {
+	case end.Status == Processing, end.Status == Failed && end.Reason == Begun: // it runs now
 	case end.Status == Completed && end.Effect.Superseded:
 		own.Outcome = retry.Superseded
 	case end.Status == Completed:
 		own.Outcome = retry.Processed
 	case end.Status == Failed:
 		own.Outcome = retry.Retry
-	case r.deadLetters != nil && r.deadLetters.Own() == "":
+	case r.DeadLetters != nil && r.DeadLetters.Own() == "":
 		own.Outcome = retry.Dropped
 	default:
 		own.Outcome = retry.DeadLettered
 	}
-	return log
+	if own.Outcome != "" {
+		own.Ended, own.Reason, own.Next = now, end.Reason, end.Next
+	}
+	log = append(log, own)
+	return log[max(0, len(log)-MaxLog):]
 }
 
 // Broken remembers the dead letter of a message that broke the contract, under the event id that it claims: a
 // later message that keeps the contract closes it. A known event that is not dead-lettered is not changed.
 func (r *Run) Broken(ctx context.Context, reason string) error {
-	own := r.deadLetters.Own()
+	own := r.DeadLetters.Own()
 	if own == "" {
 		return nil
 	}

@@ -1,7 +1,6 @@
 package dedupe
 
 import (
-	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -13,10 +12,7 @@ import (
 // Shards is how many parts the time index of the records has: one takes about 500 writes a second, since its times rise.
 const Shards = 8
 
-const (
-	fieldShard   = "shard"
-	fieldCreated = "created_at"
-)
+const fieldShard = "shard"
 
 // MaxListed is the most that a page of the job log holds.
 const MaxListed = 200
@@ -39,49 +35,39 @@ type Listing struct {
 // zero where no record is behind it. The database reads at most a quarter of the limit, and spare, of each part, however
 // many records there are. Where so many of a part are newer than the others', the page is shorter than the limit.
 func List(ctx context.Context, from store.Querier, page Listing) (records []Record, next store.Cursor, err error) {
-	var parts [Shards]store.Page
+	type listed struct {
+		Record
+		at store.Cursor
+	}
+	var parts [Shards][]listed
+	var ends [Shards]store.Cursor // of those that may have more than was read
 	most := min(page.Limit, page.Limit/4+spare)
 	err = store.AtOnce(ctx, Shards, func(ctx context.Context, shard int) (err error) {
 		equal := map[string]any{fieldShard: int64(shard)}
 		maps.Copy(equal, page.Equal)
-		parts[shard], err = from.Query(ctx, store.Query{
+		query := store.Query{
 			Collection: Collection, Equal: equal, After: page.After, Limit: most,
-			Newest: &store.Newest{Field: fieldCreated, Since: page.Since, Until: page.Until},
+			Newest: &store.Newest{Field: "created_at", Since: page.Since, Until: page.Until},
+		}
+		parts[shard], ends[shard], err = store.List(ctx, from, query, func(doc store.Document) (listed, error) {
+			record, err := FromDocument(doc)
+			return listed{record, store.Cursor{At: record.CreatedAt, ID: doc.Key.ID}}, err
 		})
 		return err
 	})
 	if err != nil {
 		return nil, next, err
 	}
-	var found []store.Document
-	var unread store.Cursor // behind it a part may have more than was read
-	for _, part := range parts {
-		found = append(found, part.Documents...)
-		if len(part.Documents) == most && later(cursorOf(part.Documents[most-1]), unread) > 0 {
-			unread = cursorOf(part.Documents[most-1])
-		}
-	}
-	slices.SortFunc(found, func(a, b store.Document) int { return later(cursorOf(b), cursorOf(a)) })
-	for _, doc := range found {
-		at := cursorOf(doc)
-		if len(records) == page.Limit || later(unread, at) > 0 {
+	found, unread := slices.Concat(parts[:]...), slices.MaxFunc(ends[:], store.Cursor.Compare)
+	slices.SortFunc(found, func(a, b listed) int { return b.at.Compare(a.at) })
+	for _, one := range found {
+		if len(records) == page.Limit || unread.Compare(one.at) > 0 {
 			return records, next, nil
 		}
-		record, err := FromDocument(doc)
-		if err != nil {
-			return nil, store.Cursor{}, err
-		}
-		records, next = append(records, record), at
+		records, next = append(records, one.Record), one.at
 	}
 	if unread.IsZero() {
 		next = store.Cursor{}
 	}
 	return records, next, nil
-}
-
-func later(a, b store.Cursor) int { return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.ID, b.ID)) }
-
-func cursorOf(doc store.Document) store.Cursor {
-	at, _ := doc.Fields[fieldCreated].(time.Time)
-	return store.Cursor{At: at, ID: doc.Key.ID}
 }

@@ -29,7 +29,7 @@ func (r *Run) Look(ctx context.Context) (Seen, error) {
 func (r *Run) read(ctx context.Context) (store.Version, Record, time.Time, error) {
 	switch {
 	case r.rememberFor == 0 && r.mine():
-		return r.version, r.record, r.once.Now(), nil
+		return r.version, r.Record, r.once.Now(), nil
 	case r.rememberFor == 0:
 		return 0, Record{}, r.once.Now(), nil
 	}
@@ -58,15 +58,15 @@ func (r *Run) means(version store.Version, found Record, now time.Time) Seen {
 	case found.Status == "":
 		r.adopt(version, found)
 		return Fresh
-	case found.PayloadHash != r.record.PayloadHash && !r.conflict:
+	case found.PayloadHash != r.Record.PayloadHash && !r.conflict:
 		return r.correct(version, found)
-	case found.Status == DeadLettered && (r.record.Replays > found.Replays || r.resent(found)):
+	case found.Status == DeadLettered && (r.Record.Replays > found.Replays || r.resent(found)):
 		r.again(version, found)
 		return Fresh
 	}
 	own := found.LeaseToken == r.token
 	if !own {
-		r.repeated = found.Status == Failed || found.Status == Processing
+		r.Repeated = found.Status == Failed || found.Status == Processing
 	}
 	r.adopt(version, found)
 	waits := found.Status == Failed && now.Before(found.NextRetryAt)
@@ -96,11 +96,11 @@ func (r *Run) means(version store.Version, found Record, now time.Time) Seen {
 // resent reports whether a dead-lettered payload has come in another message than those whose dead letters
 // are known, and may be tried again.
 func (r *Run) resent(dead Record) bool {
-	if r.deadLetters == nil || r.conflict || len(dead.DeadLetters) == 0 {
+	if r.DeadLetters == nil || r.conflict || len(dead.DeadLetters) == 0 {
 		return false
 	}
-	own := r.deadLetters.Own()
-	return own != "" && !slices.Contains(dead.DeadLetters, own) && r.deadLetters.Replaceable(dead)
+	own := r.DeadLetters.Own()
+	return own != "" && !slices.Contains(dead.DeadLetters, own) && r.DeadLetters.Replaceable(dead)
 }
 
 // again has a dead-lettered payload tried once more, with all its attempts.
@@ -108,8 +108,8 @@ func (r *Run) again(version store.Version, dead Record) {
 	r.adopt(version, Record{
 		CreatedAt: dead.CreatedAt, Corrected: dead.Corrected, DeadLetters: dead.DeadLetters, Again: true, Log: dead.Log,
 	})
-	r.record.Replays = max(r.record.Replays, dead.Replays)
-	r.repeated = true
+	r.Record.Replays = max(r.Record.Replays, dead.Replays)
+	r.Repeated = true
 }
 
 // maxCorrected bounds how often the payload of one id is corrected, and how many dead letters a record names.
@@ -118,11 +118,11 @@ const maxCorrected = 20
 // correct returns what a record means to a run of another payload: Fresh, Replaced or Differs.
 func (r *Run) correct(version store.Version, found Record) Seen {
 	switch broken := found.PayloadHash == ""; { // it had no payload to apply
-	case slices.Contains(found.Corrected, r.record.PayloadHash):
+	case slices.Contains(found.Corrected, r.Record.PayloadHash):
 		return Replaced
 	case found.Status != DeadLettered, len(found.Corrected) == maxCorrected,
-		!broken && (r.deadLetters == nil || !r.deadLetters.Replaceable(found)):
-		r.found = found
+		!broken && (r.DeadLetters == nil || !r.DeadLetters.Replaceable(found)):
+		r.Found = found
 		return Differs
 	}
 	r.adopt(version, Record{
@@ -134,11 +134,11 @@ func (r *Run) correct(version store.Version, found Record) Seen {
 
 // adopt takes over from a record what the run's own goes on from.
 func (r *Run) adopt(version store.Version, found Record) {
-	r.version, r.found = version, found
-	r.record.LeaseToken, r.record.Attempts, r.record.CreatedAt = found.LeaseToken, found.Attempts, found.CreatedAt
-	r.record.Result, r.record.Ref, r.record.Log = found.Result, found.Ref, found.Log
-	r.record.Corrected, r.record.DeadLetters, r.record.Again = found.Corrected, found.DeadLetters, found.Again
+	r.version, r.Found = version, found
+	r.Record.LeaseToken, r.Record.Attempts, r.Record.CreatedAt = found.LeaseToken, found.Attempts, found.CreatedAt
+	r.Record.Result, r.Record.Ref, r.Record.Log = found.Result, found.Ref, found.Log
+	r.Record.Corrected, r.Record.DeadLetters, r.Record.Again = found.Corrected, found.DeadLetters, found.Again
 	if found.Status == "" {
-		r.record.Attempts, r.repeated = r.given.Attempts, false
+		r.Record.Attempts, r.Repeated = r.given.Attempts, false
 	}
 }

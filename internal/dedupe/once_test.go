@@ -137,7 +137,7 @@ func TestAnEffectThatMeetsAConflictIsDecidedAgainThreeTimes(t *testing.T) {
 			require.Equal(t, test.tries, tries)
 			if test.yields {
 				require.NoError(t, err)
-				require.Equal(t, "already_credited", run.Result())
+				require.Equal(t, "already_credited", run.Record.Result)
 				return
 			}
 			require.Equal(t, retry.Verdict{Class: retry.Unavailable, Reason: "contention"}, retry.Decide(err), "no attempt is counted")
@@ -170,7 +170,7 @@ func TestARecordThatCannotBeReadIsNeverTakenForAbsent(t *testing.T) {
 			prepare(t, b)
 			credit := dedupe.Ending{Status: dedupe.Completed, Effect: handler.Effect{Writes: []store.Write{store.Create(account, nil)}}}
 			run := b.begin("e1", "A")
-			run.Knows(deadLetters("dead"))
+			run.DeadLetters = deadLetters("dead")
 			for _, call := range []func() (dedupe.Seen, error){
 				func() (dedupe.Seen, error) { return run.Look(t.Context()) },
 				func() (dedupe.Seen, error) { return run.Claim(t.Context(), time.Minute, nil, false) },
@@ -200,7 +200,7 @@ func TestTheEndOfALeaseIsTriedThreeTimes(t *testing.T) {
 		b.FailAfter(1)
 		seen := filetest.Must(run.Conclude(t.Context(), sent))(t)
 		require.Equal(t, dedupe.Own, seen)
-		require.Equal(t, "sent", run.Result())
+		require.Equal(t, "sent", run.Record.Result)
 	})
 	t.Run("then the lease stands", func(t *testing.T) {
 		t.Parallel()
@@ -235,7 +235,7 @@ func TestARecordIsBounded(t *testing.T) {
 	condemn := func(t *testing.T, b *bench, id, payload string) dedupe.Seen {
 		t.Helper()
 		run := b.begin("e1", payload)
-		run.Knows(deadLetters(id))
+		run.DeadLetters = deadLetters(id)
 		return ends(t, run, refused)
 	}
 	t.Run("it logs the newest attempts", func(t *testing.T) {

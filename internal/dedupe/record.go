@@ -101,8 +101,7 @@ func (r Record) Fields() map[string]any {
 
 // Shard is the part of the time index that the record of an event is in, from 0 to Shards-1.
 func Shard(queue, tenant, eventID string) int64 {
-	id := key(queue, tenant, eventID).ID
-	sum := sha256.Sum256([]byte(id))
+	sum := sha256.Sum256([]byte(Key(queue, tenant, eventID).ID))
 	return int64(sum[0] % Shards)
 }
 
@@ -123,24 +122,16 @@ func FromDocument(doc store.Document) (r Record, err error) {
 	return Record{}, fmt.Errorf("dedupe: record %s is not readable", doc.Key)
 }
 
-// Key is the record's key. Its hash goes first, since documents of rising ids make one hot range.
-func Key(queue, tenant, eventID string) store.Key {
-	return key(queue, tenant, eventID)
-}
-
-// ConflictKey is the key of a payload that came under an id already used with another.
-func ConflictKey(queue, tenant, eventID, payloadHash string) store.Key {
-	return key(queue, tenant, eventID, payloadHash)
+// Key is the key of a record by queue, tenant and event id, and also by the payload's hash where the id was used
+// with another before. Its hash goes first, since documents of rising ids make one hot range.
+func Key(names ...string) store.Key {
+	return store.Key{Collection: Collection, ID: store.ID(names...)}
 }
 
 // MessageKey is the key of a message without a valid event id, by its data too: emulators repeat their ids.
 func MessageKey(queue, messageID string, data []byte) store.Key {
 	sum := sha256.Sum256(data)
-	return key(queue, "", "message", messageID, hex.EncodeToString(sum[:8]))
-}
-
-func key(parts ...string) store.Key {
-	return store.Key{Collection: Collection, ID: store.ID(parts...)}
+	return Key(queue, "", "message", messageID, hex.EncodeToString(sum[:8]))
 }
 
 // MaxLog is how many attempts the log of a record holds: the newest.

@@ -26,7 +26,7 @@ func TestAKeyIsAHashThenItsEscapedParts(t *testing.T) {
 	t.Parallel()
 	for want, key := range map[string]store.Key{
 		"-paynow-events~default~530217764480030001": dedupe.Key("paynow-events", "default", "530217764480030001"),
-		"-q~t~a%7Eb~%2F%25":                         dedupe.ConflictKey("q", "t", "a~b", "/%"),
+		"-q~t~a%7Eb~%2F%25":                         dedupe.Key("q", "t", "a~b", "/%"),
 		"-q~~message~17~2d711642b726b044":           dedupe.MessageKey("q", "17", []byte("x")),
 	} {
 		require.Equal(t, dedupe.Collection, key.Collection)
@@ -39,10 +39,10 @@ func TestTheKeyOfAnyAllowedShapeFitsTheStore(t *testing.T) {
 	t.Parallel()
 	shape := rapid.StringMatching(`[A-Za-z0-9][A-Za-z0-9._:-]{0,127}`)
 	longest, hash := strings.Repeat("x:-._", 26)[:128], "sha256:"+strings.Repeat("f", 64)
-	require.NoError(t, store.CheckKey(dedupe.ConflictKey(longest, longest, longest, hash)))
+	require.NoError(t, store.CheckKey(dedupe.Key(longest, longest, longest, hash)))
 	rapid.Check(t, func(t *rapid.T) {
 		queue, tenant, id := shape.Draw(t, "queue"), shape.Draw(t, "tenant"), shape.Draw(t, "id")
-		require.NoError(t, store.CheckKey(dedupe.ConflictKey(queue, tenant, id, hash)))
+		require.NoError(t, store.CheckKey(dedupe.Key(queue, tenant, id, hash)))
 		require.NoError(t, store.CheckKey(dedupe.MessageKey(queue, id, []byte(tenant))))
 	})
 }
@@ -193,7 +193,7 @@ func (b *bench) completed(t *testing.T, id string, completed, expired time.Durat
 
 func (b *bench) prune(t *testing.T) (dedupe.Pruned, error) {
 	t.Helper()
-	got, next, err := dedupe.Prune(t.Context(), b, dedupe.Page{Before: b.now.Add(-time.Hour), Now: b.now, Limit: 10})
+	got, next, err := dedupe.Prune(t.Context(), b, b.now.Add(-time.Hour), b.now, store.Cursor{})
 	require.Zero(t, next)
 	return got, err
 }

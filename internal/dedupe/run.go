@@ -1,7 +1,6 @@
 package dedupe
 
 import (
-	"slices"
 	"time"
 
 	"billhook/internal/pipeline/handler"
@@ -26,19 +25,22 @@ type Run struct {
 	token       string
 	given       Record // what the delivery says of the event
 	rememberFor time.Duration
-	deadLetters DeadLetters // nil: none is corrected
-	attempt     Attempt     // the line of the log, but for its number
+	// DeadLetters are the event's. nil: no payload takes another's place.
+	DeadLetters DeadLetters
+	// Line is the run's own in the log, but for its number.
+	Line Attempt
 	// conflict: the key holds the payload's hash, so there is nothing to compare.
 	conflict bool
 	claimed  bool // it has held the lease
-	// repeated: an attempt before this one was not completed, and may have had an effect outside.
-	repeated bool
-	try      int // how many of its commits have failed by a precondition
+	// Repeated: an attempt before this one was not completed, and may have had an effect outside.
+	Repeated bool
+	// Try is how often the effect of this run has met a conflict; see handler.Event.
+	Try int
 	// version is that of the record as last read; 0: absent, as far as known.
 	version store.Version
-	// found is the record as last read, the zero record where none counts, and record is what the run would
-	// write.
-	found, record Record
+	// Found is the record as last read, the zero record where none counts, and Record is what the run would
+	// write: once it is Own or Done, with what the effect was.
+	Found, Record Record
 }
 
 // MaxTry is how often one write of a run is tried, and how often its effect may meet a conflict.
@@ -47,19 +49,19 @@ const MaxTry = 3
 // Begin starts the run of an event, and reads nothing. record carries the event's identity, the ticket of the
 // delivered copy, and the attempts that were made before. With a rememberFor of 0 the record is not stored.
 func (o *Once) Begin(key store.Key, record Record, rememberFor time.Duration) *Run {
-	r := &Run{once: o, key: key, token: o.NewToken(), given: record, record: record, rememberFor: rememberFor}
-	r.attempt = Attempt{MessageID: record.MessageID, Instance: o.Instance, Begun: o.Now()}
-	r.record.DelayTicket = ""
+	r := &Run{once: o, key: key, token: o.NewToken(), given: record, Record: record, rememberFor: rememberFor}
+	r.Line = Attempt{MessageID: record.MessageID, Instance: o.Instance, Begun: o.Now()}
+	r.Record.DelayTicket = ""
 	return r
 }
 
 // Conflict gives a run whose payload Differs a record of its own, beside that of the id.
 func (r *Run) Conflict() {
 	record := r.given
-	record.ConflictsWith, record.DelayTicket = r.found.PayloadHash, ""
-	key := ConflictKey(record.Queue, record.Tenant, record.EventID, record.PayloadHash)
+	record.ConflictsWith, record.DelayTicket = r.Found.PayloadHash, ""
+	key := Key(record.Queue, record.Tenant, record.EventID, record.PayloadHash)
 	run := r.once.Begin(key, record, r.rememberFor)
-	run.conflict, run.deadLetters, run.attempt = true, r.deadLetters, r.attempt
+	run.conflict, run.DeadLetters, run.Line = true, r.DeadLetters, r.Line
 	*r = *run
 }
 
@@ -74,58 +76,33 @@ type DeadLetters interface {
 	Close(ids []string) []store.Write
 }
 
-// Knows sets the dead letters of the event. Without them no payload takes another's place.
-func (r *Run) Knows(all DeadLetters) { r.deadLetters = all }
-
-// Delivered sets the number and the trace of the delivery that the run is part of, as an Attempt has them.
-func (r *Run) Delivered(number int, trace string) {
-	r.attempt.Delivery, r.attempt.Trace = int64(number), trace
-}
-
 // mine reports whether the record counts this very attempt already.
-func (r *Run) mine() bool { return r.record.LeaseToken == r.token }
+func (r *Run) mine() bool { return r.Record.LeaseToken == r.token }
 
 // Attempt returns which of the event's attempts this is, as far as known; 1 is the first.
 func (r *Run) Attempt() int {
 	if r.mine() {
-		return int(r.record.Attempts)
+		return int(r.Record.Attempts)
 	}
-	return int(r.record.Attempts) + 1
+	return int(r.Record.Attempts) + 1
 }
-
-// Try returns how often the effect of this run has met a conflict; see handler.Event.
-func (r *Run) Try() int { return r.try }
-
-// Repeated reports, of a Claimed run, whether an earlier attempt may have had its effect.
-func (r *Run) Repeated() bool { return r.repeated }
-
-// Result returns the handler's code for what it did, once the run is Own or Done.
-func (r *Run) Result() string { return r.record.Result }
-
-// Ref returns the id of what the effect made, once the run is Own or Done; it may be empty.
-func (r *Run) Ref() string { return r.record.Ref }
 
 // Superseded reports, of a run that is Own, whether its effect came too late.
 func (r *Run) Superseded() bool {
-	last := len(r.record.Log) - 1
-	return last >= 0 && r.record.Log[last].Outcome == retry.Superseded
+	last := len(r.Record.Log) - 1
+	return last >= 0 && r.Record.Log[last].Outcome == retry.Superseded
 }
-
-// Buried reports whether the record that was found names a dead letter of this id.
-func (r *Run) Buried(id string) bool { return slices.Contains(r.found.DeadLetters, id) }
 
 // Due returns when an event that is Early is due, and when the lease of one that is Held ends.
 func (r *Run) Due() time.Time {
-	if r.found.Status == Processing {
-		return r.found.LeaseUntil
+	if r.Found.Status == Processing {
+		return r.Found.LeaseUntil
 	}
-	return r.found.NextRetryAt
+	return r.Found.NextRetryAt
 }
 
-// Beside reports of an event that is Early whether its message was kept beside those of its key.
-func (r *Run) Beside() bool { return r.found.DelayedBeside }
-
-// Begun is the last error of an attempt that was counted before it ran and has not ended.
+// Begun is the last error of an attempt that was counted before it ran and has not ended: so an event whose workers
+// die uses its attempts up.
 const Begun = "worker_died"
 
 // Seen is what the record says of a delivery.

@@ -83,19 +83,13 @@ type Pruned struct {
 	Remembered int
 }
 
-// Page says which records a prune looks at.
-type Page struct {
-	// Before is when their events were completed at the latest, and Now when they have expired.
-	Before, Now time.Time
-	// After is the next of the page before, Limit how many completed records are read, 500 at most.
-	After store.Cursor
-	Limit int
-}
-
-// Prune removes the records of a page that have expired, and returns the next page, zero at the end.
-func Prune(ctx context.Context, s store.Store, p Page) (Pruned, store.Cursor, error) {
+// Prune removes what has expired by now of a page of the events that were completed before a time, and returns the
+// next page, zero at the end.
+func Prune(
+	ctx context.Context, s store.Store, before, now time.Time, after store.Cursor,
+) (Pruned, store.Cursor, error) {
 	page, err := s.Query(ctx, store.Query{
-		Collection: Collection, Equal: map[string]any{"status": string(Completed)}, After: p.After, Limit: min(p.Limit, store.MaxWrites),
+		Collection: Collection, Equal: map[string]any{"status": string(Completed)}, After: after, Limit: store.MaxWrites,
 	})
 	if err != nil {
 		return Pruned{}, store.Cursor{}, fmt.Errorf("dedupe: read completed records: %w", err)
@@ -105,8 +99,8 @@ func Prune(ctx context.Context, s store.Store, p Page) (Pruned, store.Cursor, er
 	for _, doc := range page.Documents {
 		record, err := FromDocument(doc)
 		switch {
-		case err != nil || record.ProcessedAt.IsZero() || !record.ProcessedAt.Before(p.Before):
-		case record.ExpireAt.IsZero() || p.Now.Before(record.ExpireAt):
+		case err != nil || record.ProcessedAt.IsZero() || !record.ProcessedAt.Before(before):
+		case record.ExpireAt.IsZero() || now.Before(record.ExpireAt):
 			pruned.Remembered++
 		default:
 			expired = append(expired, doc)

@@ -62,7 +62,9 @@ type Delivery struct {
 
 // Register adds the handler. A repeated request has the same webhook-id: a second attempt is safe.
 func Register(r *handler.Registry, d Deliverer) {
-	handler.RegisterLeased(r, Handler, handler.LeasedOf[Delivery]{Do: d.deliver, Plan: d.plan, SafeToRepeat: true, ManyPlaces: true}, d.Notices...)
+	handler.RegisterLeased[Delivery](r, Handler, handler.Leased{
+		Do: handler.Typed(d.deliver), Plan: handler.Typed(d.plan), SafeToRepeat: true, ManyPlaces: true,
+	}, d.Notices...)
 }
 
 // deliver tells the event's endpoint. A failure is noted with the endpoint when it begins. One that comes

@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -81,20 +80,13 @@ func (ed *Editor) Add(ctx context.Context, by audit.Author, asked AddEndpoint) (
 	e := stored{Secret: ed.NewSecret(), Endpoint: Endpoint{
 		ID: asked.ID, Tenant: asked.Tenant, URL: asked.URL, Events: asked.Events, State: Enabled, CreatedAt: now, ChangedAt: now,
 	}}
-	entry := audit.Entry{Kind: Kind, Subject: e.ID, Action: "add", At: now, After: e.side()}
-	writes, err := entry.By(asked.By(by)).With(ed.NewID(), e.write())
-	if err != nil {
-		return Secret{}, err
-	}
-	switch versions, err := ed.Store.Commit(ctx, writes); {
-	case errors.Is(err, store.ErrExists):
-		return Secret{}, ErrExists
-	case err != nil:
-		return Secret{}, fmt.Errorf("endpoints: add: %w", err)
-	default:
-		e.Version = versions[0]
-		return Secret{e.Endpoint, e.Secret}, nil
-	}
+	err := ed.update(ctx, asked.By(by), e.ID, now, func(doc store.Document) (audit.Made, error) {
+		if doc.Version != 0 {
+			return audit.Made{}, ErrExists
+		}
+		return audit.Made{Action: "add", After: e.side(), Writes: []store.Write{e.write()}, Version: &e.Version}, nil
+	})
+	return Secret{e.Endpoint, e.Secret}, err
 }
 
 // Rotate gives an endpoint another secret, and returns it. The secret before signs beside it for
@@ -105,10 +97,7 @@ func (ed *Editor) Rotate(ctx context.Context, by audit.Author, in ChangeEndpoint
 		e.OldSecretUntil = ed.now().Add(ed.OldSecretFor)
 		return e, true
 	})
-	if err != nil {
-		return Secret{}, err
-	}
-	return Secret{e.Endpoint, e.Secret}, nil
+	return Secret{e.Endpoint, e.Secret}, err
 }
 
 // Enable has an endpoint told of events, and forgets that it failed. The error is as of Rotate.
@@ -130,44 +119,42 @@ func (ed *Editor) Disable(ctx context.Context, by audit.Author, in ChangeEndpoin
 	return e.Endpoint, err
 }
 
+const remove = "remove"
+
 // Remove forgets an endpoint and its secrets, and returns it as it was. The error is as of Rotate.
-func (ed *Editor) Remove(ctx context.Context, by audit.Author, in ChangeEndpoint) (was Endpoint, err error) {
-	err = ed.update(ctx, in, "remove", by, func(e stored) (made audit.Made) {
-		was, made.Writes = e.Endpoint, []store.Write{store.Delete(Key(e.ID), e.Version)}
-		return made
-	})
-	return was, err
+func (ed *Editor) Remove(ctx context.Context, by audit.Author, in ChangeEndpoint) (Endpoint, error) {
+	e, err := ed.change(ctx, in, remove, by, func(e stored) (stored, bool) { return e, true })
+	return e.Endpoint, err
 }
 
 func (ed *Editor) change(
 	ctx context.Context, in ChangeEndpoint, action string, by audit.Author, decide func(stored) (stored, bool),
 ) (after stored, err error) {
-	err = ed.update(ctx, in, action, by, func(before stored) (made audit.Made) {
-		var changed bool
-		if after, changed = decide(before); !changed {
-			after = before
-			return made
+	now := ed.now()
+	err = ed.update(ctx, in.By(by), in.ID, now, func(doc store.Document) (audit.Made, error) {
+		before, err := stand(doc)
+		if err != nil {
+			return audit.Made{}, err
 		}
-		after.ChangedAt = ed.now()
-		return audit.Made{After: after.side(), Writes: []store.Write{after.write()}, Version: &after.Version}
+		made, changed := audit.Made{Action: action, Before: before.side()}, false
+		switch after, changed = decide(before); {
+		case !changed:
+			after = before
+		case action == remove:
+			made.Writes = []store.Write{store.Delete(doc.Key, doc.Version)}
+		default:
+			after.ChangedAt = now
+			made.After, made.Writes, made.Version = after.side(), []store.Write{after.write()}, &after.Version
+		}
+		return made, nil
 	})
 	return after, err
 }
 
 func (ed *Editor) update(
-	ctx context.Context, in ChangeEndpoint, action string, by audit.Author, decide func(stored) audit.Made,
+	ctx context.Context, by audit.Change, id string, now time.Time, decide func(store.Document) (audit.Made, error),
 ) error {
-	of := audit.Subject{Kind: Kind, ID: in.ID}
-	_, err := in.By(by).Update(ctx, ed.Store, Key(in.ID), of, ed.now(), ed.NewID(),
-		func(doc store.Document) (audit.Made, error) {
-			before, err := stand(doc)
-			if err != nil {
-				return audit.Made{}, err
-			}
-			made := decide(before)
-			made.Action, made.Before = action, before.side()
-			return made, nil
-		})
+	_, err := by.Update(ctx, ed.Store, Key(id), audit.Subject{Kind: Kind, ID: id}, now, ed.NewID(), decide)
 	return err
 }
 

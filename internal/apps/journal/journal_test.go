@@ -148,11 +148,11 @@ func TestTheRuleOfAnEventTypeMakesTheLinesOfItsEntry(t *testing.T) {
 		run, reason := d.deliver(t, id, test.eventType, test.data)
 		require.Equal(t, test.reason, reason, sentence)
 		if test.want == "" {
-			require.Equal(t, test.result, run.Result(), sentence)
+			require.Equal(t, test.result, run.Record.Result, sentence)
 			continue
 		}
-		require.Equal(t, journal.Posted, run.Result(), sentence)
-		entry := d.entry(t, run.Ref())
+		require.Equal(t, journal.Posted, run.Record.Result, sentence)
+		entry := d.entry(t, run.Record.Ref)
 		var lines []string
 		for _, line := range entry.Lines {
 			lines = append(lines, fmt.Sprintf("%s %d %s", line.Account, line.Debit-line.Credit, line.Currency))
@@ -162,7 +162,7 @@ func TestTheRuleOfAnEventTypeMakesTheLinesOfItsEntry(t *testing.T) {
 	}
 	ignoring := open(t, "")
 	run, reason := ignoring.deliver(t, "e1", "billing.invoice.sent", `{"invoice_id":"i1"}`)
-	require.Equal(t, []string{"", journal.Unmapped, ""}, []string{reason, run.Result(), run.Ref()}, "it is ignored where the catalog says so")
+	require.Equal(t, []string{"", journal.Unmapped, ""}, []string{reason, run.Record.Result, run.Record.Ref}, "it is ignored where the catalog says so")
 }
 
 func TestAnEntryAndItsReversalArePublishedInOrder(t *testing.T) {
@@ -201,9 +201,9 @@ func TestAPersonReversesAnEntryOnce(t *testing.T) {
 		by            audit.Change
 		want          error
 	}{
-		"an event of another tenant": {"globex", "e1", ada, journal.ErrUnknown}, "an entry of another tenant": {"globex", posted.Ref(), ada, journal.ErrUnknown},
+		"an event of another tenant": {"globex", "e1", ada, journal.ErrUnknown}, "an entry of another tenant": {"globex", posted.Record.Ref, ada, journal.ErrUnknown},
 		"no id of an entry":                             {"acme", "e/1~", ada, journal.ErrUnknown},
-		"an event whose id another entry's begins with": {"acme", posted.Ref()[:8], ada, journal.ErrUnknown},
+		"an event whose id another entry's begins with": {"acme", posted.Record.Ref[:8], ada, journal.ErrUnknown},
 	} {
 		_, err := d.reverter.Revert(t.Context(), test.tenant, test.entry, test.by)
 		require.ErrorIs(t, err, test.want, sentence)
@@ -215,7 +215,7 @@ func TestAPersonReversesAnEntryOnce(t *testing.T) {
 	require.Len(t, lanes, 1, "what others are told can go out")
 	require.Equal(t, "2026-11", reversal.Period)
 	require.Equal(t, d.entry(t, reversal.ID).Lines, reversal.Lines)
-	for _, entry := range []string{"e1", posted.Ref()} {
+	for _, entry := range []string{"e1", posted.Record.Ref} {
 		before, err := d.reverter.Revert(t.Context(), "acme", entry, ada)
 		require.ErrorIs(t, err, journal.ErrReverted)
 		require.Equal(t, reversal.EventID, before.EventID, "the one that stands")

@@ -195,7 +195,7 @@ func TestAClosedPeriodTakesNoEntry(t *testing.T) {
 	// What undoes an entry of the period counts when it happened itself.
 	run, reason := d.deliver(t, "undo", "billing.invoice.reverted", `{"reverts":"e1"}`)
 	require.Empty(t, reason)
-	require.Equal(t, "2026-11", d.entry(t, run.Ref()).Period)
+	require.Equal(t, "2026-11", d.entry(t, run.Record.Ref).Period)
 	_, _, err := d.Deliver(t.Context(), "acme", journaltest.Message(t, d.Catalog, "late", "billing.invoice.reverted", noon.AddDate(0, -1, 0), `{"reverts":"e2"}`), false)
 	require.Equal(t, "period_closed", retry.Decide(err).Reason)
 

@@ -89,13 +89,15 @@ type Payments struct {
 	Refunds catalog.Queue
 }
 
+type envelope = *contract.Envelope
+
 // Initiate is the handler of initial payments, renewals, upgrades and downgrades.
-func (p Payments) Initiate() handler.LeasedOf[*contract.Envelope] { return p.leased(false) }
+func (p Payments) Initiate() handler.Leased { return p.leased(false) }
 
 // Trial is the handler of the payment that verifies a trial's card. Where it is made, it is refunded.
-func (p Payments) Trial() handler.LeasedOf[*contract.Envelope] { return p.leased(true) }
+func (p Payments) Trial() handler.Leased { return p.leased(true) }
 
-func (p Payments) leased(refunded bool) handler.LeasedOf[*contract.Envelope] {
+func (p Payments) leased(refunded bool) handler.Leased {
 	effect := func(event handler.Event, body *contract.Envelope, answer []byte) (handler.Effect, error) {
 		s, err := read(answer, body.Payload)
 		if err != nil {
@@ -122,15 +124,15 @@ func (p Payments) leased(refunded bool) handler.LeasedOf[*contract.Envelope] {
 		}
 		return order, nil
 	}
-	return handler.LeasedOf[*contract.Envelope]{
-		Plan: func(_ context.Context, event handler.Event, body *contract.Envelope) (handler.Plan, error) {
+	return handler.Leased{
+		Plan: handler.Typed(func(_ context.Context, event handler.Event, body envelope) (handler.Plan, error) {
 			order, err := order(event, body)
 			if err != nil {
 				return handler.Plan{}, err
 			}
 			return handler.Plan{Calls: []handler.Call{p.Gateway.Request(event.CalleeKey(), order)}}, nil
-		},
-		Do: func(ctx context.Context, event handler.Event, body *contract.Envelope) (handler.Effect, error) {
+		}),
+		Do: handler.Typed(func(ctx context.Context, event handler.Event, body envelope) (handler.Effect, error) {
 			order, err := order(event, body)
 			if err != nil {
 				return handler.Effect{}, err
@@ -140,15 +142,15 @@ func (p Payments) leased(refunded bool) handler.LeasedOf[*contract.Envelope] {
 				return handler.Effect{}, err
 			}
 			return effect(event, body, answer)
-		},
-		Reconcile: func(ctx context.Context, event handler.Event, body *contract.Envelope) (handler.Effect, bool, error) {
+		}),
+		Reconcile: handler.Typed(func(ctx context.Context, event handler.Event, body envelope) (handler.Reconciled, error) {
 			answer, known, err := p.Gateway.Reconcile(ctx, event.CalleeKey())
 			if err != nil || !known {
-				return handler.Effect{}, false, err
+				return handler.Reconciled{}, err
 			}
 			done, err := effect(event, body, answer)
-			return done, err == nil, err
-		},
+			return handler.Reconciled{Done: err == nil, Effect: done}, err
+		}),
 	}
 }
 
@@ -184,7 +186,7 @@ func emission(to catalog.Queue, envelope *contract.Envelope) handler.Emission {
 
 // Register puts the handlers into the registry.
 func Register(r *handler.Registry, payment, trial Payments, refund Refunds) {
-	handler.RegisterLeased(r, "payments.initiate", payment.Initiate(), payment.Updates.ID)
-	handler.RegisterLeased(r, "payments.initiate_trial", trial.Trial(), trial.Updates.ID, trial.Refunds.ID)
-	handler.RegisterLeased(r, "refunds.initiate", refund.Leased())
+	handler.RegisterLeased[envelope](r, "payments.initiate", payment.Initiate(), payment.Updates.ID)
+	handler.RegisterLeased[envelope](r, "payments.initiate_trial", trial.Trial(), trial.Updates.ID, trial.Refunds.ID)
+	handler.RegisterLeased[envelope](r, "refunds.initiate", refund.Leased())
 }

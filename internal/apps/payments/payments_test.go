@@ -93,7 +93,7 @@ func TestASuccessfulPaymentEmitsAnUpdateOfItsAction(t *testing.T) {
 	for _, action := range []string{"initial", "renewal", "upgrade", "downgrade"} {
 		answer := strings.Replace(answerOf("pay-7", "succeeded"), "{", `{"fee":"0.30",`, 1)
 		d, event := &stubGateway{answer: answer, known: answer}, asked(action, renewal)
-		h := paymentsOf(d).Initiate().Leased()
+		h := paymentsOf(d).Initiate()
 		effect := filetest.Must(h.Do(t.Context(), event))(t)
 		require.Equal(t, payments.Paid, effect.Result)
 		require.Equal(t, []string{key + ` {"event_id":"` + key + `","tenant":"default","source_event_id":"evt-1","action":"` + action + `","subscription_id":"sub-1","correlation_id":"story-1","created_at":"2027-03-01T12:00:00Z",` +
@@ -106,10 +106,10 @@ func TestASuccessfulPaymentEmitsAnUpdateOfItsAction(t *testing.T) {
 		require.Equal(t, []string{"updates", "sub-1"}, []string{effect.Emit[0].To, effect.Emit[0].OrderingKey})
 		requireEmitted(t, event, effect)
 
-		found, done, err := h.Reconcile(t.Context(), event)
+		found, err := h.Reconcile(t.Context(), event)
 		require.NoError(t, err)
-		require.True(t, done)
-		require.Equal(t, effect, found, "a payment that is reconciled has the effect of the first attempt")
+		require.True(t, found.Done)
+		require.Equal(t, effect, found.Effect, "a payment that is reconciled has the effect of the first attempt")
 		require.Equal(t, []string{key}, d.asked)
 		plan := filetest.Must(h.Plan(t.Context(), event))(t)
 		require.Equal(t, []handler.Call{d.Request(key, []byte(strings.TrimPrefix(d.orders[0], key+" ")))}, plan.Calls)
@@ -125,7 +125,7 @@ func requireEmitted(t *testing.T, event handler.Event, effect handler.Effect) {
 func TestASuccessfulTrialEmitsAnUpdateAndARefund(t *testing.T) {
 	t.Parallel()
 	event := asked("trial", contract.Payload{SubscriptionID: "sub-1", CustomerID: "cus-1", UID: "u1", Amount: "1.00", Currency: "EUR"})
-	effect, err := paymentsOf(&stubGateway{answer: strings.Replace(answerOf("pay-7", "succeeded"), "9.99", "1.00", 1)}).Trial().Leased().Do(t.Context(), event)
+	effect, err := paymentsOf(&stubGateway{answer: strings.Replace(answerOf("pay-7", "succeeded"), "9.99", "1.00", 1)}).Trial().Do(t.Context(), event)
 	require.NoError(t, err)
 	require.Equal(t, payments.Paid, effect.Result)
 	told := envelopes(t, effect)
@@ -141,11 +141,11 @@ func TestASuccessfulTrialEmitsAnUpdateAndARefund(t *testing.T) {
 
 func TestADeclinedPaymentEmitsThatAndNoRefund(t *testing.T) {
 	t.Parallel()
-	for action, h := range map[string]handler.LeasedOf[*contract.Envelope]{
+	for action, h := range map[string]handler.Leased{
 		"renewal": paymentsOf(&stubGateway{answer: answerOf("", "declined")}).Initiate(), "trial": paymentsOf(&stubGateway{answer: answerOf("pay-7", "declined")}).Trial(),
 	} {
 		event := asked(action, renewal)
-		effect, err := h.Leased().Do(t.Context(), event)
+		effect, err := h.Do(t.Context(), event)
 		require.NoError(t, err, "a declined card is an answer")
 		require.Equal(t, payments.Declined, effect.Result)
 		told := envelopes(t, effect)
@@ -158,7 +158,7 @@ func TestADeclinedPaymentEmitsThatAndNoRefund(t *testing.T) {
 func TestAPaymentWithoutASubscriptionIsNotMade(t *testing.T) {
 	t.Parallel()
 	d := &stubGateway{answer: `{"payment_id":"pay-7","status":"succeeded"}`}
-	_, err := paymentsOf(d).Initiate().Leased().Do(t.Context(), asked("renewal", contract.Payload{Amount: "9.99", Currency: "EUR"}))
+	_, err := paymentsOf(d).Initiate().Do(t.Context(), asked("renewal", contract.Payload{Amount: "9.99", Currency: "EUR"}))
 	requireVerdict(t, err, retry.Permanent("subscription_id_missing", nil))
 	require.Empty(t, d.orders)
 }
@@ -178,13 +178,13 @@ func TestAnUnclearAnswerOfTheGatewayIsRetried(t *testing.T) {
 		"a payment that is not there": {`null`, "gateway_answer_unclear"},
 		"what is still to come":       {`{"payment_id":"p","status":"pending"}`, "gateway_pending"},
 	} {
-		initiate := paymentsOf(&stubGateway{answer: test.answer, known: test.answer + " "}).Initiate().Leased()
+		initiate := paymentsOf(&stubGateway{answer: test.answer, known: test.answer + " "}).Initiate()
 		effect, err := initiate.Do(t.Context(), asked("renewal", renewal))
 		requireVerdict(t, err, retry.Transient(test.reason, nil))
 		require.Empty(t, effect.Emit, name)
-		_, done, err := initiate.Reconcile(t.Context(), asked("renewal", renewal))
+		found, err := initiate.Reconcile(t.Context(), asked("renewal", renewal))
 		requireVerdict(t, err, retry.Transient(test.reason, nil))
-		require.False(t, done, name)
+		require.False(t, found.Done, name)
 		require.NotContains(t, err.Error(), "Ada")
 	}
 }
@@ -207,12 +207,12 @@ func TestAnAnswerOfAnotherOrderIsNotBelieved(t *testing.T) {
 	} {
 		for _, status := range []string{"succeeded", "declined"} {
 			answer := strings.Replace(answerOf("pay-7", status), replaced[0], replaced[1], 1)
-			h := paymentsOf(&stubGateway{answer: answer, known: answer}).Trial().Leased()
+			h := paymentsOf(&stubGateway{answer: answer, known: answer}).Trial()
 			effect, err := h.Do(t.Context(), asked("trial", asks))
-			found, done, unsettled := h.Reconcile(t.Context(), asked("trial", asks))
-			require.Equal(t, effect, found, name)
-			require.Equal(t, name == "its own", done, name)
-			if done {
+			found, unsettled := h.Reconcile(t.Context(), asked("trial", asks))
+			require.Equal(t, effect, found.Effect, name)
+			require.Equal(t, name == "its own", found.Done, name)
+			if found.Done {
 				require.NoError(t, err)
 				require.Equal(t, "pay-7", envelopes(t, effect)[0].Payload.PaymentID, "the update names the payment that was asked for")
 				continue
@@ -226,15 +226,15 @@ func TestAnAnswerOfAnotherOrderIsNotBelieved(t *testing.T) {
 
 func TestAPaymentThatTheGatewayDoesNotKnowIsNotSettled(t *testing.T) {
 	t.Parallel()
-	_, done, err := paymentsOf(&stubGateway{}).Initiate().Leased().Reconcile(t.Context(), asked("renewal", renewal))
+	found, err := paymentsOf(&stubGateway{}).Initiate().Reconcile(t.Context(), asked("renewal", renewal))
 	require.NoError(t, err)
-	require.False(t, done, "the gateway has no such order")
+	require.False(t, found.Done, "the gateway has no such order")
 
-	lost := paymentsOf(&stubGateway{err: errLost}).Initiate().Leased()
+	lost := paymentsOf(&stubGateway{err: errLost}).Initiate()
 	require.ErrorIs(t, errorOf(lost.Do(t.Context(), asked("renewal", renewal))), errLost)
-	_, done, err = lost.Reconcile(t.Context(), asked("renewal", renewal))
+	found, err = lost.Reconcile(t.Context(), asked("renewal", renewal))
 	require.ErrorIs(t, err, errLost)
-	require.False(t, done)
+	require.False(t, found.Done)
 }
 
 // At the end every message is delivered without a fault until it has an answer.

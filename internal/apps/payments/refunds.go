@@ -147,9 +147,9 @@ type order struct {
 // Leased is the handler of refunds. What is asked for a payment that has been refunded ends here: the same is
 // answered with AlreadyRefunded, and anything else is a dead letter. While another message's refund of the
 // payment is under way, a message waits.
-func (r Refunds) Leased() handler.LeasedOf[*contract.Envelope] {
-	return handler.LeasedOf[*contract.Envelope]{
-		Plan: func(ctx context.Context, event handler.Event, body *contract.Envelope) (handler.Plan, error) {
+func (r Refunds) Leased() handler.Leased {
+	return handler.Leased{
+		Plan: handler.Typed(func(ctx context.Context, event handler.Event, body envelope) (handler.Plan, error) {
 			a, there, result, err := r.begin(ctx, event, body)
 			if err != nil || result != "" {
 				return handler.Plan{Effect: handler.Effect{Result: result}}, err
@@ -159,22 +159,22 @@ func (r Refunds) Leased() handler.LeasedOf[*contract.Envelope] {
 				return handler.Plan{}, err
 			}
 			return handler.Plan{Writes: writes, Calls: []handler.Call{a.Gateway.Request(event.CalleeKey(), a.order())}}, nil
-		},
-		Do: func(ctx context.Context, event handler.Event, body *contract.Envelope) (handler.Effect, error) {
+		}),
+		Do: handler.Typed(func(ctx context.Context, event handler.Event, body envelope) (handler.Effect, error) {
 			a, _, result, err := r.begin(ctx, event, body)
 			if err == nil && result == "" {
 				result, err = a.do(ctx)
 			}
 			return handler.Effect{Result: result}, err
-		},
-		Reconcile: func(ctx context.Context, event handler.Event, body *contract.Envelope) (handler.Effect, bool, error) {
+		}),
+		Reconcile: handler.Typed(func(ctx context.Context, event handler.Event, body envelope) (handler.Reconciled, error) {
 			a, there, result, err := r.begin(ctx, event, body)
 			done := result != ""
 			if err == nil && !done && there.of(event) {
 				result, done, err = a.find(ctx)
 			}
-			return handler.Effect{Result: result}, done, err
-		},
+			return handler.Reconciled{Done: done, Effect: handler.Effect{Result: result}}, err
+		}),
 	}
 }
 

@@ -117,7 +117,7 @@ func (b *bank) Reconcile(_ context.Context, id string) ([]byte, bool, error) {
 }
 
 func refunding(db store.GetCommitter, gateway payments.Gateway) handler.Leased {
-	return payments.Refunds{Gateway: gateway, Store: db, Now: func() time.Time { return noon }}.Leased().Leased()
+	return payments.Refunds{Gateway: gateway, Store: db, Now: func() time.Time { return noon }}.Leased()
 }
 
 func refundOf(id, payment, amount string) handler.Event {
@@ -138,8 +138,8 @@ func in(currency string, event handler.Event) handler.Event {
 
 func deliver(ctx context.Context, h handler.Leased, event handler.Event) (handler.Effect, error) {
 	if event.Attempt > 1 {
-		if effect, done, err := h.Reconcile(ctx, event); err != nil || done {
-			return effect, err
+		if known, err := h.Reconcile(ctx, event); err != nil || known.Done {
+			return known.Effect, err
 		}
 	}
 	return h.Do(ctx, event)
@@ -277,8 +277,8 @@ func TestAnAnswerOfAnotherOrderSettlesNoRefund(t *testing.T) {
 		h := refunding(db, &stubGateway{answer: answer, known: answer})
 		_, err := h.Do(t.Context(), refundOf("r-1", "pay-1", "9.99"))
 		requireVerdict(t, err, retry.Transient("gateway_answer_of_another_order", nil))
-		_, done, err := h.Reconcile(t.Context(), refundOf("r-1", "pay-1", "9.99"))
-		require.False(t, done)
+		found, err := h.Reconcile(t.Context(), refundOf("r-1", "pay-1", "9.99"))
+		require.False(t, found.Done)
 		requireVerdict(t, err, retry.Transient("gateway_answer_of_another_order", nil))
 		require.Equal(t, payments.UnderWay, refundIn(t, db, "pay-1").State)
 	}
@@ -366,7 +366,7 @@ func TestADocumentThatCannotBeReadIsRetriedAndNotTakenForAbsent(t *testing.T) {
 		requireVerdict(t, errorOf(h.Do(t.Context(), event)), retry.Permanent("refund_declined", nil))
 		change(m.docs[refundKey].Fields)
 		requireVerdict(t, errorOf(h.Do(t.Context(), event)), want)
-		_, _, err := h.Reconcile(t.Context(), event)
+		_, err := h.Reconcile(t.Context(), event)
 		requireVerdict(t, err, want)
 		requireVerdict(t, errorOf(h.Plan(t.Context(), event)), want)
 		require.Error(t, errorOf(payments.FindRefund(t.Context(), m, "default", "pay-1")), name)

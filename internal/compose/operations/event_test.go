@@ -137,7 +137,7 @@ func TestTheHistoryOfAnEventIsInTheOrderOfTime(t *testing.T) {
 	}
 	conflict := record("orders", "default", "e1")
 	conflict.PayloadHash, conflict.Status, conflict.LastError, conflict.MessageID, conflict.UpdatedAt = "sha256:11", dedupe.DeadLettered, "payload_conflict", "19", second(9)
-	r.commit(t, own(told), store.Create(dedupe.ConflictKey("orders", "default", "e1", "sha256:11"), conflict.Fields()))
+	r.commit(t, own(told), store.Create(dedupe.Key("orders", "default", "e1", "sha256:11"), conflict.Fields()))
 	id := r.bury(t, declared.Queues[0], "e1", "17", "{}")
 	op := r.begin(t, true)
 	event := r.event(t, "e1")

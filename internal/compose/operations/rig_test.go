@@ -219,7 +219,7 @@ func (r *rig) put(t *testing.T, queue, key, event string, due time.Time, timer b
 	t.Helper()
 	l, err := lane.Open(t.Context(), r.store, lane.Name{Queue: queue, Tenant: "default", OrderingKey: key, Message: event})
 	require.NoError(t, err)
-	_, writes, err := l.Put(lane.Waiting{Topic: queue, Message: contract.Message{Data: []byte(`{}`)}, Tenant: "default", EventID: event, Due: due, Timer: timer}, at)
+	_, writes, err := l.Put(lane.Kept{Topic: queue, Message: contract.Message{Data: []byte(`{}`)}, Source: lane.Source{Tenant: "default", EventID: event}, DueAt: due, Timer: timer}, time.Time{}, "", at)
 	require.NoError(t, err)
 	r.commit(t, writes...)
 }

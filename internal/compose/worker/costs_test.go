@@ -279,7 +279,7 @@ func waits(t *testing.T, flood int, sick *callee) (worst time.Duration) {
 					Name: name, Scheme: catalog.SchemeGeneric, Internal: true, Timeouts: catalog.Timeouts{Connect: time.Second, Total: 10 * time.Second},
 					Breaker: catalog.Breaker{Failures: 5, Rest: 5 * time.Minute},
 				},
-				BaseURL: "http://" + name + ".example", Secret: secret, Now: time.Now, Transport: at,
+				BaseURL: "http://" + name + ".example", Secrets: []string{secret}, Now: time.Now, Transport: at,
 			})
 			require.NoError(t, err)
 		}

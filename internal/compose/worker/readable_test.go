@@ -106,7 +106,7 @@ func TestMessageThatCannotBeReadInItsLaneIsADeadLetter(t *testing.T) {
 					} else {
 						kept, err := lane.Open(t.Context(), db, lane.Name{Queue: "orders-process", OrderingKey: "k", Message: event})
 						require.NoError(t, err)
-						_, writes, err = kept.Put(lane.Waiting{Topic: "orders", Message: m, EventID: event, Due: now.Add(-time.Minute)}, now.Add(-time.Hour))
+						_, writes, err = kept.Put(lane.Kept{Topic: "orders", Message: m, Source: lane.Source{EventID: event}, DueAt: now.Add(-time.Minute)}, now, "", now.Add(-time.Hour))
 						require.NoError(t, err)
 					}
 					if event == "e1" {

@@ -235,12 +235,12 @@ func (c Config) delivering() (*Worker, error) {
 			},
 		}),
 	}
-	c.Targets.Watch(w.rates)
+	c.Targets.Watch(w.rates.Answered)
 	registry := handler.NewRegistry()
 	w.watched, w.worth = w.mappings.Watch(c.Store), products.NewReader(c.Store, c.Catalog.Products, c.Now)
 	// Events' requests to the endpoints of third parties and people's are within the same limits.
 	w.poster = delivery.NewEndpoints(c.Catalog.Endpoints, c.PrivateEndpoints, c.Now)
-	w.poster.Watcher = w.rates
+	w.poster.Watcher = w.rates.Answered
 	c.register(registry, w)
 	var mistakes []error
 	for _, q := range c.Catalog.Queues {

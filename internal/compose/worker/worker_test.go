@@ -363,7 +363,7 @@ func TestAlarmOfAWorkerReleasesWhatIsKeptWithoutTheScheduler(t *testing.T) {
 			due := time.Now().Add(wait)
 			kept, err := lane.Open(t.Context(), db, lane.Name{Queue: "q", Message: string(rune('a' + i))})
 			require.NoError(t, err)
-			_, writes, err := kept.Put(lane.Waiting{Topic: "q", Message: contract.Message{Data: []byte("{}")}, Due: due, EventID: "e"}, time.Now())
+			_, writes, err := kept.Put(lane.Kept{Topic: "q", Message: contract.Message{Data: []byte("{}")}, DueAt: due, Source: lane.Source{EventID: "e"}}, due, "", time.Now())
 			require.NoError(t, err)
 			storetest.Put(t, db, writes...)
 			require.NoError(t, w.Alarm.At(t.Context(), due))

@@ -24,7 +24,7 @@ func Effect(ctx context.Context, run *dedupe.Run, event handler.Event, look bool
 		}
 	}
 	for {
-		event.Attempt, event.Try = run.Attempt(), run.Try()
+		event.Attempt, event.Try = run.Attempt(), run.Try
 		effect, err := h(ctx, event)
 		if err != nil {
 			return dedupe.Fresh, err
@@ -114,7 +114,7 @@ func (w *world) conflict(t *rapid.T) {
 	seen = filetest.Must(run.Conclude(context.Background(), dedupe.Ending{Status: dedupe.DeadLettered, Reason: "payload_conflict"}))(t)
 	require.Equal(t, dedupe.Gone, seen)
 	e.conflicts[a.payload] = w.now.Add(remember)
-	key := dedupe.ConflictKey("q", dedupe.DefaultTenant, e.id, hash(a.payload))
+	key := dedupe.Key("q", dedupe.DefaultTenant, e.id, hash(a.payload))
 	record := filetest.Must(dedupe.FromDocument(storetest.Get(t, w.store, key)))(t)
 	require.Equal(t, []string{hash(a.payload), hash(e.payload)}, []string{record.PayloadHash, record.ConflictsWith})
 }

@@ -185,8 +185,8 @@ func (w *world) begin(t *rapid.T, e *event) *attempt {
 	a.run = w.once.Begin(e.key(), dedupe.Record{
 		Queue: "q", Tenant: dedupe.DefaultTenant, EventID: e.id, EventType: "initial", PayloadHash: hash(a.payload), Replays: a.replays, MessageID: fmt.Sprint("m-", a.number), DelayTicket: a.ticket,
 	}, remember)
-	a.run.Knows(deadLetters{a})
-	a.run.Delivered(a.number, "")
+	a.run.DeadLetters = deadLetters{a}
+	a.run.Line.Delivery = int64(a.number)
 	return a
 }
 

@@ -18,7 +18,7 @@ import (
 
 func (d *rig) ends(t *testing.T, m contract.Message, outcome retry.Outcome) {
 	t.Helper()
-	require.NoError(t, deadletter.Settle(t.Context(), d.store, m, deadletter.Ending{State: deadletter.Processed, Outcome: outcome, At: d.now}))
+	require.NoError(t, deadletter.Settle(t.Context(), d.store, m, deadletter.Processed, outcome, d.now))
 }
 
 func (d *rig) dies(t *testing.T, m contract.Message) {

@@ -61,7 +61,7 @@ func keep(t *testing.T, s store.Store) {
 	for id, tenant := range map[string]string{"dead": "default", "delayed": "default", "of-two": "another"} {
 		at, err := lane.Open(t.Context(), s, lane.Name{Queue: "orders", Message: id})
 		require.NoError(t, err)
-		_, put, err := at.Put(lane.Waiting{Topic: "orders", Message: message(id, "retry"), Tenant: tenant, EventID: id, Due: now.Add(time.Minute)}, now)
+		_, put, err := at.Put(lane.Kept{Topic: "orders", Message: message(id, "retry"), Source: lane.Source{Tenant: tenant, EventID: id}, DueAt: now.Add(time.Minute)}, time.Time{}, "", now)
 		require.NoError(t, err)
 		writes = append(writes, put...)
 	}

@@ -214,16 +214,16 @@ type CleanedDays struct {
 // cleanupDays leaves what its queue still remembers: without it a late duplicate would be processed.
 func (a EventQueue) cleanupDays(ctx context.Context, by audit.Author, in cleanup) (CleanedDays, error) {
 	begun := a.Now().UTC()
-	page := dedupe.Page{Before: begun.AddDate(0, 0, -in.Days), Now: begun, Limit: store.MaxWrites}
+	var after store.Cursor
 	if at, id, found := strings.Cut(in.Page, "~"); found {
 		micros, _ := strconv.ParseInt(at, 10, 64) // whatever it is, the page begins somewhere, and grants nothing
-		page.After = store.Cursor{At: time.UnixMicro(micros).UTC(), ID: id}
+		after = store.Cursor{At: time.UnixMicro(micros).UTC(), ID: id}
 	}
 	var cleaned CleanedDays
 	for {
-		done, next, err := dedupe.Prune(ctx, a.Store, page)
+		done, next, err := dedupe.Prune(ctx, a.Store, begun.AddDate(0, 0, -in.Days), begun, after)
 		cleaned.Deleted, cleaned.Remembered = cleaned.Deleted+done.Removed, cleaned.Remembered+done.Remembered
-		page.After = next
+		after = next
 		if err != nil || next.IsZero() || a.Now().Sub(begun) >= runTime {
 			if !next.IsZero() {
 				cleaned.Page = fmt.Sprintf("%d~%s", next.At.UnixMicro(), next.ID)

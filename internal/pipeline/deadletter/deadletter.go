@@ -42,56 +42,41 @@ const (
 	AttrReplayOf = "replay_of"
 )
 
-// Message is one dead letter: the message as it was, and why it is dead.
-type Message struct {
-	Message contract.Message
-	// Reason is a code, such as unknown_product.
-	Reason string
-	// Status is the class code of the failure: 400, 409 or 422.
-	Status int
-	// IdempotencyKey is what the message names, which an attribute repeats.
-	IdempotencyKey string
-	// Detail says more, in codes and field paths: never a payload value.
-	Detail           string
-	SourceMessageID  string
-	Attempts         int
-	FirstPublishedAt time.Time
-	DeadLetteredAt   time.Time
-}
-
 // brokerPrefix begins the attributes that Pub/Sub adds to what its own dead-letter policy forwards.
 const (
 	brokerPrefix   = "CloudPubSubDeadLetter"
 	brokerAttempts = "CloudPubSubDeadLetterSourceDeliveryCount"
 )
 
-// Publish puts the dead letter on its queue's topic for them and returns once that is confirmed, or else an Outage.
-// The copy has no ordering key. Attributes that do not fit are left out, its own and the contract's last, and the detail says how many.
-func Publish(ctx context.Context, to contract.Publisher, queue catalog.Queue, dead Message) error {
-	from := dead.Message.Attributes
+// Publish puts a message that died on its queue's topic for them and returns once that is confirmed, or else an
+// Outage. The copy has no ordering key. The message names key, its idempotency key, which an attribute repeats.
+// Attributes that do not fit are left out, its own and the contract's last, and the detail says how many.
+func Publish(ctx context.Context, to contract.Publisher, queue catalog.Queue, key string, dead Item) error {
+	from := dead.Attributes
 	attributes := map[string]string{
-		AttrReason: dead.Reason, AttrStatus: strconv.Itoa(dead.Status),
+		AttrReason: dead.Reason, AttrStatus: strconv.FormatInt(dead.Status, 10),
 		AttrDetail: "", AttrSourceQueue: queue.ID, AttrSourceSubscription: queue.PushSubscription(),
-		AttrSourceMessageID: dead.SourceMessageID, AttrAttempts: strconv.Itoa(dead.Attempts),
-		AttrDeadLetteredAt: stamp(dead.DeadLetteredAt), AttrReplayCount: cmp.Or(from[AttrReplayCount], "0"),
+		AttrSourceMessageID: dead.SourceMessageID, AttrAttempts: strconv.FormatInt(dead.Attempts, 10),
+		AttrDeadLetteredAt: stamp(dead.DeadLettered), AttrReplayCount: cmp.Or(from[AttrReplayCount], "0"),
 	}
-	if !dead.FirstPublishedAt.IsZero() && from[contract.AttrFirstPublished] == "" {
-		attributes[contract.AttrFirstPublished] = stamp(dead.FirstPublishedAt)
+	if !dead.FirstPublished.IsZero() && from[contract.AttrFirstPublished] == "" {
+		attributes[contract.AttrFirstPublished] = stamp(dead.FirstPublished)
 	}
-	if dead.IdempotencyKey != "" && from[contract.AttrIdempotencyKey] == "" {
-		attributes[contract.AttrIdempotencyKey] = dead.IdempotencyKey
+	if key != "" && from[contract.AttrIdempotencyKey] == "" {
+		attributes[contract.AttrIdempotencyKey] = key
 	}
-	detail := dead.Detail
+	m, detail := contract.Message{Data: dead.Data, Attributes: attributes}, dead.Detail
 	// The detail is to come, and the request around the message has its bytes.
-	room := contract.MaxMessageBytes - contract.Message{Data: dead.Message.Data, Attributes: attributes}.Size() - 2*contract.MaxAttributeValue
+	room := contract.MaxMessageBytes - m.Size() - 2*contract.MaxAttributeValue
 	if lost := carry(attributes, from, room); lost > 0 {
 		detail = strings.TrimPrefix(fmt.Sprintf("%s; %d attributes left out or cut", detail, lost), "; ")
 	}
 	attributes[AttrDetail] = detail
 	for name, value := range attributes {
-		attributes[name] = clip(value, contract.MaxAttributeValue)
+		// What is cut within a character loses all of it.
+		attributes[name] = strings.ToValidUTF8(value[:min(len(value), contract.MaxAttributeValue)], "")
 	}
-	if _, err := to.Publish(ctx, queue.DeadLetter.Topic, contract.Message{Data: dead.Message.Data, Attributes: attributes}); err != nil {
+	if _, err := to.Publish(ctx, queue.DeadLetter.Topic, m); err != nil {
 		return retry.Outage("dead_letter_unconfirmed", err)
 	}
 	return nil
@@ -230,16 +215,6 @@ func itemKey(queue, sourceMessageID string, data []byte) store.Key {
 
 func stamp(at time.Time) string { return at.UTC().Format(time.RFC3339Nano) }
 
-func clip(text string, limit int) string {
-	if len(text) <= limit {
-		return text
-	}
-	for limit > 0 && !utf8.RuneStart(text[limit]) {
-		limit--
-	}
-	return text[:limit]
-}
-
 // ItemID is the id of the item that a message of a queue has, or would get: for a replay, that of the replayed one.
 func ItemID(queue catalog.Queue, messageID string, m contract.Message) string {
 	// Anybody may have written the attribute: it names an item of this queue, or nothing.
@@ -258,23 +233,18 @@ func Correct(queue catalog.Queue, id, eventID, by string, at time.Time) store.Wr
 	})
 }
 
-// Ending is the end of a replay that was not another death.
-type Ending struct {
-	// State is Processed, Corrected by another payload, or Open, where its event has another dead letter.
-	State   State
-	Outcome retry.Outcome
-	At      time.Time
-}
-
-// Settle marks the item of a replayed message whose replay has ended, unless the item has been dealt with since.
-func Settle(ctx context.Context, in store.GetCommitter, m contract.Message, end Ending) error {
+// Settle marks the item of a replayed message whose replay has ended, and not in another death, unless the item has
+// been dealt with since: as Processed, Corrected, or Open, where its event has another dead letter.
+func Settle(
+	ctx context.Context, in store.GetCommitter, m contract.Message, as State, outcome retry.Outcome, at time.Time,
+) error {
 	replays, _ := strconv.ParseInt(m.Attributes[AttrReplayCount], 10, 64)
 	_, err := revise(ctx, in, m.Attributes[AttrReplayOf], func(item *Item) bool {
 		if item.State != Replayed || item.ReplayCount != replays {
 			return false
 		}
-		if item.State = end.State; end.State != Open {
-			item.Outcome, item.Closed = end.Outcome, end.At.UTC().Truncate(time.Microsecond)
+		if item.State = as; as != Open {
+			item.Outcome, item.Closed = outcome, at.UTC().Truncate(time.Microsecond)
 		}
 		return true
 	})

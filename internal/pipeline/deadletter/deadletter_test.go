@@ -45,15 +45,13 @@ func stored(t *testing.T, db store.Querier) store.Document {
 	return all[0]
 }
 
-func deadMessage() deadletter.Message {
-	return deadletter.Message{
-		Message: contract.Message{
-			Data: []byte(`{"eventId":"e1"}`), OrderingKey: "u1",
-			Attributes: map[string]string{"event_id": "e1", "event_type": "order.paid", "ordering_key": "u1", "trace": "x"},
-		},
-		Reason: "unknown_product", Status: 422, Detail: "data.order.items[0]",
+func deadMessage() deadletter.Item {
+	return deadletter.Item{
+		Data: []byte(`{"eventId":"e1"}`), OrderingKey: "u1",
+		Attributes: map[string]string{"event_id": "e1", "event_type": "order.paid", "ordering_key": "u1", "trace": "x"},
+		Reason:     "unknown_product", Status: 422, Detail: "data.order.items[0]",
 		SourceMessageID: "17", Attempts: 2,
-		FirstPublishedAt: dead.Add(-time.Hour), DeadLetteredAt: dead,
+		FirstPublished: dead.Add(-time.Hour), DeadLettered: dead,
 	}
 }
 
@@ -72,7 +70,7 @@ func TestADeadLetterIsTheMessageAsItWasWithTheReason(t *testing.T) {
 	}, m, "and no ordering key")
 
 	again := deadMessage()
-	again.Message.Attributes = map[string]string{
+	again.Attributes = map[string]string{
 		"dead_letter_reason": "old", "source_message_id": "1", "replay_count": "3", "first_published_at": "2026-01-01T00:00:00Z",
 		"CloudPubSubDeadLetterSourceDeliveryCount": "20",
 	}
@@ -82,10 +80,10 @@ func TestADeadLetterIsTheMessageAsItWasWithTheReason(t *testing.T) {
 	require.NotContains(t, got, "CloudPubSubDeadLetterSourceDeliveryCount")
 }
 
-func published(t *testing.T, l deadletter.Message) contract.Message {
+func published(t *testing.T, l deadletter.Item) contract.Message {
 	t.Helper()
 	to := &broker{}
-	require.NoError(t, deadletter.Publish(t.Context(), to, queue, l))
+	require.NoError(t, deadletter.Publish(t.Context(), to, queue, "", l))
 	require.Equal(t, "orders-dlq", to.topic)
 	return to.last
 }
@@ -93,7 +91,7 @@ func published(t *testing.T, l deadletter.Message) contract.Message {
 func TestADeadLetterThatIsNotConfirmedOrNotKeptIsAnError(t *testing.T) {
 	t.Parallel()
 	cause := errors.New("no answer")
-	require.ErrorIs(t, deadletter.Publish(t.Context(), &broker{err: cause}, queue, deadMessage()), cause)
+	require.ErrorIs(t, deadletter.Publish(t.Context(), &broker{err: cause}, queue, "", deadMessage()), cause)
 	db := &storetest.Faults{Store: storetest.Open(t)}
 	db.FailBefore(1)
 	_, err := deadletter.Keep(t.Context(), db, queue, published(t, deadMessage()), "101", dead)
@@ -116,7 +114,7 @@ func TestAMessageWithFullAttributesCanStillBeDeadLettered(t *testing.T) {
 		"a key that is empty":               {func(a map[string]string) { a[""] = "x" }, "data.order.items[0]; 1 attributes left out or cut"},
 	} {
 		l := deadMessage()
-		test.own(l.Message.Attributes)
+		test.own(l.Attributes)
 		got := published(t, l).Attributes
 		require.Equal(t, test.detail, got["dead_letter_detail"], name)
 		require.Equal(t, "e1", got["event_id"], "the contract's go first")
@@ -138,9 +136,9 @@ func TestAnyMessageOfPubSubCanBeDeadLettered(t *testing.T) {
 		deaths++
 		to, l := &broker{}, deadMessage()
 		l.SourceMessageID = fmt.Sprint(deaths)
-		l.Message.Attributes = rapid.MapOfN(names, rapid.StringN(0, 1500, 3000), 0, 120).Draw(t, "attributes")
+		l.Attributes = rapid.MapOfN(names, rapid.StringN(0, 1500, 3000), 0, 120).Draw(t, "attributes")
 		l.Detail = rapid.StringN(0, 1500, 3000).Draw(t, "detail")
-		require.NoError(t, deadletter.Publish(context.Background(), to, queue, l))
+		require.NoError(t, deadletter.Publish(context.Background(), to, queue, "", l))
 		fresh, err := deadletter.Keep(context.Background(), db, queue, to.last, "99", dead)
 		require.NoError(t, err)
 		require.True(t, fresh)
@@ -237,8 +235,8 @@ func TestWhatIsCorrectedBeforeItArrivesIsShownAndFilled(t *testing.T) {
 	id := deadletter.ItemID(queue, "17", first)
 	storetest.Put(t, db, deadletter.Correct(queue, id, "e1", "77", dead))
 	replayed := deadMessage() // and its item was removed before
-	replayed.Message.Attributes[deadletter.AttrReplayOf] = id
-	replayed.Message.Attributes[deadletter.AttrReplayCount] = "1"
+	replayed.Attributes[deadletter.AttrReplayOf] = id
+	replayed.Attributes[deadletter.AttrReplayCount] = "1"
 	for step, arrives := range []contract.Message{{}, published(t, replayed), first} {
 		if step > 0 {
 			filetest.Must(deadletter.Keep(t.Context(), db, queue, arrives, "101", dead))(t)

@@ -20,7 +20,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 
 	"billhook/internal/pii"
 	"billhook/internal/retry"
@@ -60,22 +59,22 @@ func (t *Target) Call(ctx context.Context, request Request) (Answer, error) {
 	if !pii.ID.Valid(request.ID) { // it goes into headers
 		return Answer{}, retry.Permanent("key_invalid", nil)
 	}
-	return t.limits.around(ctx, func() (Answer, error) {
-		begun := t.now()
+	return t.within(ctx, func() (Answer, error) {
+		begun := t.config.Now()
 		answer, err := t.send(ctx, request)
 		if t.watcher != nil && !errors.Is(err, context.Canceled) { // else the caller has left
 			code := ""
 			if err != nil {
 				code = retry.Decide(err).Reason
 			}
-			t.watcher.Answered(t.limits.Name, answer.Status, code, t.now().Sub(begun))
+			t.watcher(t.config.Target.Name, answer.Status, code, t.config.Now().Sub(begun))
 		}
 		return answer, err
 	})
 }
 
 func (t *Target) send(ctx context.Context, r Request) (Answer, error) {
-	exchange, cancel := context.WithTimeout(ctx, t.total)
+	exchange, cancel := context.WithTimeout(ctx, t.config.Target.Timeouts.Total)
 	defer cancel()
 	to := t.base
 	if r.Path != "" {
@@ -85,7 +84,7 @@ func (t *Target) send(ctx context.Context, r Request) (Answer, error) {
 	if err != nil {
 		return Answer{}, errors.New("delivery: the request could not be made") // a foreign text could hold the URL
 	}
-	for name, value := range t.signer.Sign(r.ID, r.Body, t.now()) {
+	for name, value := range t.signer.Sign(r.ID, r.Body, t.config.Now()) {
 		request.Header.Set(name, value)
 	}
 	request.Header.Set("User-Agent", "billhook")
@@ -115,7 +114,7 @@ func (t *Target) send(ctx context.Context, r Request) (Answer, error) {
 		case err == nil:
 			answer.Body, document = body, body
 		case failure != nil:
-		case errors.Is(err, errTooLong):
+		case errors.As(err, new(*http.MaxBytesError)):
 			return answer, retry.Transient("callee_answer_too_long", nil)
 		default:
 			return Answer{}, unanswered(exchange, err)
@@ -137,22 +136,16 @@ func (t *Target) send(ctx context.Context, r Request) (Answer, error) {
 func (t *Target) meaning(response *http.Response) error {
 	failure := retry.HTTPStatus(response.StatusCode)
 	if response.StatusCode == http.StatusTooManyRequests || response.StatusCode == http.StatusServiceUnavailable {
-		failure = retry.After(retryAfter(response.Header.Get("Retry-After"), t.now()), failure)
+		failure = retry.After(retryAfter(response.Header.Get("Retry-After"), t.config.Now()), failure)
 	}
 	return failure
 }
 
-var errTooLong = errors.New("delivery: the answer is too long")
-
 func read(response *http.Response, most int64) ([]byte, error) {
 	if response.ContentLength > most {
-		return nil, errTooLong
+		return nil, &http.MaxBytesError{Limit: most}
 	}
-	body, err := io.ReadAll(io.LimitReader(response.Body, most+1))
-	if err == nil && int64(len(body)) > most {
-		err = errTooLong
-	}
-	return body, err
+	return io.ReadAll(http.MaxBytesReader(nil, response.Body, most))
 }
 
 // retryAfter reads the header's value, seconds or a date of HTTP; 0 for anything else and for what has passed.
@@ -180,16 +173,14 @@ func unanswered(ctx context.Context, err error) error {
 	}
 	var cause error
 	var code syscall.Errno
-	var name *net.DNSError
-	var certificate *tls.CertificateVerificationError
 	switch {
 	case errors.Is(err, errNotPublic):
 		cause = errNotPublic
 	case errors.As(err, &code):
 		cause = code
-	case errors.As(err, &name):
+	case errors.As(err, new(*net.DNSError)):
 		cause = errors.New("host not found")
-	case errors.As(err, &certificate):
+	case errors.As(err, new(*tls.CertificateVerificationError)):
 		cause = errors.New("certificate not accepted")
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		cause = io.ErrUnexpectedEOF
@@ -211,17 +202,15 @@ func isProblem(header http.Header) bool {
 
 // problem is what people may read of a problem document: type, code and title, without what is personal.
 func problem(document []byte) string {
-	members := map[string]jsontext.Value{}
+	members := map[string]any{}
 	if json.Unmarshal(document, &members) != nil {
 		return ""
 	}
 	var said []string
 	for _, name := range []string{"type", "code", "title"} {
-		text, err := jsontext.AppendUnquote(nil, members[name])
-		if members[name].Kind() != '"' || err != nil || len(text) == 0 {
-			continue
+		if text, _ := members[name].(string); text != "" {
+			said = append(said, name+" "+safe(text))
 		}
-		said = append(said, name+" "+safe(string(text)))
 	}
 	return strings.Join(said, ", ")
 }

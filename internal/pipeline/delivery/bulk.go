@@ -41,15 +41,10 @@ const (
 // An answer in items is {"items":[...]}, one for each event and in their order: {"status":200},
 // and in the form bulk {"index":{"_id":"...","status":200}}, by the action's name.
 func (t *Target) Batch(post catalog.Post, queue func(id string) (catalog.Queue, bool), timer func(time.Duration) (<-chan time.Time, func() bool)) handler.Leased {
-	b := batcher{Target: t, post: post}
-	h := handler.Batch{Queue: queue, Timer: timer, Call: b.call}.Leased()
-	h.Plan = b.plan
+	p := poster{Target: t, of: post}
+	h := handler.Batch{Queue: queue, Timer: timer, Call: p.batch}.Leased()
+	h.Plan = p.plan
 	return h
-}
-
-type batcher struct {
-	*Target
-	post catalog.Post
 }
 
 type line struct {
@@ -67,35 +62,28 @@ const (
 	deleted = ".deleted"
 )
 
-func (b batcher) plan(_ context.Context, event handler.Event) (handler.Plan, error) {
-	l, err := b.line(event)
-	if err != nil {
-		return handler.Plan{}, err
-	}
-	return planned(b.post, l.id, l.text), nil
-}
-
-func (b batcher) call(ctx context.Context, events []handler.Event) ([]handler.Outcome, error) {
+func (p poster) batch(ctx context.Context, events []handler.Event) ([]handler.Outcome, error) {
 	outcomes := make([]handler.Outcome, len(events))
 	lines := make([]line, 0, len(events))
 	for i, event := range events {
-		l, err := b.line(event)
+		l, err := p.line(event)
 		if l.outcome = &outcomes[i]; err != nil {
 			l.outcome.Err = err
 			continue
 		}
 		lines = append(lines, l)
 	}
-	b.send(ctx, lines)
+	p.post(ctx, lines)
 	return outcomes, nil
 }
 
-func (b batcher) line(event handler.Event) (line, error) {
-	l := line{id: event.CalleeKey()}
-	if b.post.Form != catalog.Bulk {
-		body, err := encode(event)
-		body = append(body, '\n')
-		l.text = body
+// line is what is posted of an event, the same in every attempt: it reads neither attempt nor clock.
+func (p poster) line(event handler.Event) (l line, err error) {
+	l.id = event.CalleeKey()
+	if p.of.Form != catalog.Bulk {
+		if l.text, err = encode(event); p.of.Form == catalog.NDJSON {
+			l.text = append(l.text, '\n')
+		}
 		return l, err
 	}
 	switch {
@@ -132,8 +120,8 @@ func (b batcher) line(event handler.Event) (line, error) {
 
 var contentRefused = map[int]bool{http.StatusBadRequest: true, http.StatusRequestEntityTooLarge: true, http.StatusUnprocessableEntity: true}
 
-// send posts the lines, and each half by itself where the target refuses what they say.
-func (b batcher) send(ctx context.Context, lines []line) {
+// post posts the lines, and each half by itself where the target refuses what they say.
+func (p poster) post(ctx context.Context, lines []line) {
 	if len(lines) == 0 {
 		return
 	}
@@ -141,17 +129,17 @@ func (b batcher) send(ctx context.Context, lines []line) {
 	for _, l := range lines {
 		body = append(body, l.text...)
 	}
-	answer, err := b.Call(ctx, Request{
-		Method: http.MethodPost, Path: b.post.Path, ID: nameOf(lines), ContentType: "application/x-ndjson",
+	answer, err := p.Call(ctx, Request{
+		Method: http.MethodPost, Path: p.of.Path, ID: nameOf(lines), ContentType: "application/x-ndjson",
 		Body: body, MaxAnswer: maxBulkAnswer + int64(len(lines))*maxItemAnswer,
 	})
 	switch verdict := retry.Decide(err); {
 	case err == nil:
-		err = b.settle(answer.Body, lines)
+		err = p.settle(answer.Body, lines)
 	case contentRefused[answer.Status] && len(lines) > 1:
 		half := len(lines) / 2
-		b.send(ctx, lines[:half])
-		b.send(ctx, lines[half:])
+		p.post(ctx, lines[:half])
+		p.post(ctx, lines[half:])
 		return
 	case verdict.Class.Terminal() && !contentRefused[answer.Status]:
 		err = retry.Transient(verdict.Reason, nil)
@@ -175,20 +163,20 @@ func nameOf(lines []line) string {
 }
 
 // settle sets the outcomes by the items of an answer, or none where that does not say what became of each line.
-func (b batcher) settle(body []byte, lines []line) error {
+func (p poster) settle(body []byte, lines []line) error {
 	unclear := retry.Transient("callee_answer_unclear", nil)
 	var answer struct {
 		Items *[]jsontext.Value `json:"items"`
 	}
 	itemized := json.Unmarshal(body, &answer) == nil && answer.Items != nil
-	if itemized && len(*answer.Items) != len(lines) || !itemized && b.post.Form != catalog.NDJSON {
+	if itemized && len(*answer.Items) != len(lines) || !itemized && p.of.Form != catalog.NDJSON {
 		return unclear
 	}
 	statuses := make([]int, len(lines))
 	for i, l := range lines {
 		ok := true
 		if statuses[i] = http.StatusOK; itemized {
-			statuses[i], ok = b.status((*answer.Items)[i], l)
+			statuses[i], ok = p.status((*answer.Items)[i], l)
 		}
 		if !ok {
 			return unclear
@@ -208,13 +196,13 @@ func (b batcher) settle(body []byte, lines []line) error {
 }
 
 // status is what an item says of its line; ok is false where it is another's.
-func (b batcher) status(text jsontext.Value, of line) (status int, ok bool) {
+func (p poster) status(text jsontext.Value, of line) (status int, ok bool) {
 	type item struct {
 		ID     string `json:"_id"`
 		Status int    `json:"status"`
 	}
 	var one item
-	if b.post.Form == catalog.Bulk {
+	if p.of.Form == catalog.Bulk {
 		var named map[string]item // by its action
 		err := json.Unmarshal(text, &named)
 		one, ok = named[of.action]

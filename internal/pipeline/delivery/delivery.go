@@ -34,39 +34,30 @@ import (
 // Delivered is the result that a record keeps of an event that its target has.
 const Delivered = "delivered"
 
-var delivered = handler.Effect{Result: Delivered}
-
 // Config says where a target is. Transport alone is optional.
 type Config struct {
 	Target  catalog.Target
 	BaseURL string // http or https; it may hold user and password
-	Secret  string // to rotate it, let the target accept both first
-	// Also sign beside Secret; for the scheme standard alone.
-	Also []string
-	// Transport sends, and stays the caller's; nil: one of its own.
+	// Secrets all sign, more than one in the scheme standard alone; the target accepts a new one beforehand.
+	Secrets []string
+	// Transport sends; nil: one of its own.
 	Transport http.RoundTripper
 	Now       func() time.Time
 }
 
 // Target makes requests to one service. It is safe for concurrent use.
 type Target struct {
-	base   *url.URL
-	signer *signature.Signer
-	client *http.Client
-	own    *http.Transport // nil: it is the caller's
-	total  time.Duration
-	limits *limits
-	now    func() time.Time
-	// watcher sees answers; nil: nobody does.
-	watcher Watcher
+	config  Config
+	base    *url.URL
+	signer  *signature.Signer
+	client  *http.Client
+	limits  *limits
+	watcher Watcher // nil: nobody sees the answers
 }
 
-// Watcher sees what targets answer.
-type Watcher interface {
-	// Answered sees the status of an answer, 0 where there was none, why that is a failure, if it is one, and how long it
-	// took. It does not wait for anything.
-	Answered(target string, status int, code string, took time.Duration)
-}
+// Watcher sees the status of a target's answer, 0 where there was none, why that is a failure, if it is one,
+// and how long it took. It does not wait for anything.
+type Watcher func(target string, status int, code string, took time.Duration)
 
 // Watch has the watcher see what the targets answer. It is called before the first request.
 func (ts Targets) Watch(by Watcher) {
@@ -78,10 +69,12 @@ func (ts Targets) Watch(by Watcher) {
 // Breakers are those that are not closed, by the names of the targets.
 func (ts Targets) Breakers() (all []rates.Breaker) {
 	for _, name := range slices.Sorted(maps.Keys(ts)) {
-		if state, since := ts[name].limits.standing(); state != gobreaker.StateClosed {
-			stands := strings.ReplaceAll(state.String(), "-", "_")
-			all = append(all, rates.Breaker{Target: name, State: stands, Since: since})
+		l := ts[name].limits
+		if l == nil || l.breaker.State() == gobreaker.StateClosed { // one that is never called has none
+			continue
 		}
+		stands := strings.ReplaceAll(l.breaker.State().String(), "-", "_")
+		all = append(all, rates.Breaker{Target: name, State: stands, Since: time.Unix(0, l.since.Load()).UTC()})
 	}
 	return all
 }
@@ -92,18 +85,18 @@ func New(config Config) (*Target, error) {
 	if err != nil || (base.Scheme != "http" && base.Scheme != "https") || base.Host == "" || base.RawQuery != "" || base.Fragment != "" {
 		return nil, errors.New("delivery: the base URL must be http or https, with a host, without query or fragment")
 	}
-	signer, err := signature.NewSigner(signature.Own[string(config.Target.Scheme)], config.Secret, config.Also...)
+	scheme := signature.Own[string(config.Target.Scheme)]
+	signer, err := signature.NewSigner(scheme, config.Secrets[0], config.Secrets[1:]...)
 	if err != nil {
 		return nil, err
 	}
-	t := &Target{base: base, signer: signer, total: config.Target.Timeouts.Total, limits: newLimits(config.Target, config.Now), now: config.Now}
 	if config.Transport == nil {
-		t.own = transport(config.Target)
-		config.Transport = t.own
+		config.Transport = transport(config.Target)
 	}
 	// A redirect would carry a signed body to an address that is not configured, on some statuses as a GET.
-	t.client = &http.Client{Transport: config.Transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	return t, nil
+	unled := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	client := &http.Client{Transport: config.Transport, CheckRedirect: unled}
+	return &Target{config: config, base: base, signer: signer, client: client, limits: newLimits(config)}, nil
 }
 
 // Targets are those that a program posts to, by name.
@@ -120,7 +113,7 @@ func Open(c *catalog.Catalog, pool string, place func(catalog.Target) (url strin
 			mistakes = append(mistakes, fmt.Errorf("%s: required to post to %s", variables, declared.Name))
 			continue
 		}
-		t, err := New(Config{Target: declared, BaseURL: at, Secret: secrets[0], Now: now})
+		t, err := New(Config{Target: declared, BaseURL: at, Secrets: secrets[:1], Now: now})
 		if err != nil {
 			mistakes = append(mistakes, fmt.Errorf("%s: %w", variables, err))
 			continue
@@ -147,11 +140,11 @@ func (ts Targets) Register(r *handler.Registry, c *catalog.Catalog, pool string,
 	}
 }
 
-// Close closes the idle connections of all targets, but those of a caller's transport.
+// Close closes the idle connections of all targets.
 func (ts Targets) Close() {
 	for _, t := range ts {
-		if t.own != nil {
-			t.own.CloseIdleConnections()
+		if t.client != nil {
+			t.client.CloseIdleConnections()
 		}
 	}
 }
@@ -164,7 +157,7 @@ func (ts Targets) Close() {
 // hold back is busy [callee_crowded, callee_rate, callee_resting]. Of the answers to Reconcile, 200 is done, and 404, 405
 // and 501 are not; of the rest nothing is permanent.
 func (t *Target) Post(post catalog.Post) handler.Leased {
-	p := poster{Target: t, post: post}
+	p := poster{Target: t, of: post}
 	if post.Reconcile == "" {
 		return handler.Leased{Do: p.do, Plan: p.plan, SafeToRepeat: true}
 	}
@@ -173,10 +166,9 @@ func (t *Target) Post(post catalog.Post) handler.Leased {
 
 type poster struct {
 	*Target
-	post catalog.Post
+	of catalog.Post
 }
 
-// encode is the same for every attempt of an event: it reads neither attempt nor clock.
 func encode(event handler.Event) ([]byte, error) {
 	if event.Body.None() {
 		return nil, retry.Permanent("body_expected", nil)
@@ -194,30 +186,27 @@ func encode(event handler.Event) ([]byte, error) {
 }
 
 func (p poster) plan(_ context.Context, event handler.Event) (handler.Plan, error) {
-	body, err := encode(event)
+	l, err := p.line(event)
 	if err != nil {
 		return handler.Plan{}, err
 	}
-	return planned(p.post, event.CalleeKey(), body), nil
-}
-
-func planned(post catalog.Post, key string, body []byte) handler.Plan {
-	return handler.Plan{Calls: []handler.Call{{Target: post.Target, ID: key, Method: http.MethodPost, Path: post.Path, Body: body}}}
+	call := handler.Call{Target: p.of.Target, ID: l.id, Method: http.MethodPost, Path: p.of.Path, Body: l.text}
+	return handler.Plan{Calls: []handler.Call{call}}, nil
 }
 
 func (p poster) do(ctx context.Context, event handler.Event) (handler.Effect, error) {
-	body, err := encode(event)
+	l, err := p.line(event)
 	if err != nil {
 		return handler.Effect{}, err
 	}
-	answer, failure := p.Call(ctx, Request{Method: http.MethodPost, Path: p.post.Path, ID: event.CalleeKey(), Body: body})
+	answer, failure := p.Call(ctx, Request{Method: http.MethodPost, Path: p.of.Path, ID: l.id, Body: l.text})
 	switch {
 	case failure == nil:
-		return delivered, nil
-	case answer.Status == http.StatusConflict && p.post.Reconcile != "":
+		return handler.Effect{Result: Delivered}, nil
+	case answer.Status == http.StatusConflict && p.of.Reconcile != "":
 		// It means "I have that" to some and "this contradicts what I have" to others, so the target is asked.
-		if effect, done, err := p.reconcile(ctx, event); err != nil || done {
-			return effect, err
+		if known, err := p.reconcile(ctx, event); err != nil || known.Done {
+			return known.Effect, err
 		}
 	}
 	return handler.Effect{}, failure
@@ -225,57 +214,50 @@ func (p poster) do(ctx context.Context, event handler.Event) (handler.Effect, er
 
 var unknown = []int{http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotImplemented}
 
-func (p poster) reconcile(ctx context.Context, event handler.Event) (effect handler.Effect, done bool, err error) {
+func (p poster) reconcile(ctx context.Context, event handler.Event) (known handler.Reconciled, err error) {
 	key := event.CalleeKey()
-	path := strings.Replace(p.post.Reconcile, "{id}", key, 1)
+	path := strings.Replace(p.of.Reconcile, "{id}", key, 1)
 	answer, err := p.Call(ctx, Request{Method: http.MethodGet, Path: path, ID: key, Unknown: unknown})
 	switch {
 	case answer.Status == 0:
-		return effect, false, err
+		return known, err
 	case answer.Status == http.StatusOK:
-		return delivered, true, nil
+		return handler.Reconciled{Done: true, Effect: handler.Effect{Result: Delivered}}, nil
 	case slices.Contains(unknown, answer.Status):
-		return effect, false, nil
+		return known, nil
 	}
 	if err == nil || retry.Decide(err).Class.Terminal() {
 		// The question was refused, not the message: what became of that is not known.
-		return effect, false, retry.Transient("callee_unclear_"+strconv.Itoa(answer.Status), nil)
+		return known, retry.Transient("callee_unclear_"+strconv.Itoa(answer.Status), nil)
 	}
-	return effect, false, err
+	return known, err
 }
 
 // Endpoints posts to the addresses that third parties have registered, each with limits of its own.
 type Endpoints struct {
-	like   catalog.Target
-	shared *http.Transport
+	like   Config // of each of them, but where it is and what signs
 	lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
-	now    func() time.Time
 	// Watcher sees what endpoints answer, without which of them; nil: nobody does.
 	Watcher Watcher
 
-	mu    sync.Mutex               // while a target is made
-	known *cache.Cache[remembered] // by the endpoint's id
+	mu    sync.Mutex            // while a target is made
+	known *cache.Cache[*Target] // by the endpoint's id
 }
 
 var _ endpoints.Poster = (*Endpoints)(nil)
-
-type remembered struct {
-	address endpoints.Address
-	target  *Target
-}
 
 // NewEndpoints returns what posts to endpoints. private lets them be at any address and on http, for development.
 func NewEndpoints(of catalog.Endpoints, private bool, now func() time.Time) *Endpoints {
 	like := of.Target()
 	like.Internal = private
 	return &Endpoints{
-		like: like, shared: transport(like), now: now, known: cache.New[remembered](of.Remembered, now),
-		lookup: net.DefaultResolver.LookupNetIP,
+		like:  Config{Target: like, Transport: transport(like), Now: now},
+		known: cache.New[*Target](of.Remembered, now), lookup: net.DefaultResolver.LookupNetIP,
 	}
 }
 
 // Close closes idle connections.
-func (e *Endpoints) Close() { e.shared.CloseIdleConnections() }
+func (e *Endpoints) Close() { (&http.Client{Transport: e.like.Transport}).CloseIdleConnections() }
 
 // Post implements endpoints.Poster.
 func (e *Endpoints) Post(ctx context.Context, to endpoints.Address, id string, body []byte) (status int, err error) {
@@ -292,18 +274,20 @@ func (e *Endpoints) target(to endpoints.Address) (*Target, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	before, ok := e.known.Known(to.ID)
-	if ok && before.address.URL == to.URL && slices.Equal(before.address.Secrets, to.Secrets) {
-		return before.target, nil
+	same := ok && before.config.BaseURL == to.URL
+	if same && slices.Equal(before.config.Secrets, to.Secrets) {
+		return before, nil
 	}
-	t, err := New(Config{Target: e.like, BaseURL: to.URL, Secret: to.Secrets[0], Also: to.Secrets[1:], Transport: e.shared, Now: e.now})
+	config := e.like
+	config.BaseURL, config.Secrets = to.URL, to.Secrets
+	t, err := New(config)
 	if err != nil {
 		return nil, err
 	}
-	t.watcher = e.Watcher
-	if ok && before.address.URL == to.URL {
-		t.limits = before.target.limits
+	if t.watcher = e.Watcher; same {
+		t.limits = before.limits
 	}
-	e.known.Put(to.ID, remembered{to, t}, cache.Forever)
+	e.known.Put(to.ID, t, cache.Forever)
 	return t, nil
 }
 
@@ -313,26 +297,26 @@ func (e *Endpoints) Check(ctx context.Context, address string) error {
 	switch {
 	case err != nil, at.Host == "", at.Hostname() == "":
 		return fmt.Errorf("%w: this is no URL with a host", audit.ErrInvalid)
-	case at.Scheme != "https" && (at.Scheme != "http" || !e.like.Internal):
+	case at.Scheme != "https" && (at.Scheme != "http" || !e.like.Target.Internal):
 		return fmt.Errorf("%w: an endpoint is called by https", audit.ErrInvalid)
 	case at.User != nil, at.RawQuery != "", at.ForceQuery, at.Fragment != "":
 		// Lists and logs show the URL, and what stands there is often a password.
 		return fmt.Errorf("%w: an endpoint's URL has no user, query or fragment; what is sent is signed", audit.ErrInvalid)
-	case e.like.Internal:
+	case e.like.Target.Internal:
 		return nil
 	}
 	found := []netip.Addr{}
 	if literal, err := netip.ParseAddr(at.Hostname()); err == nil {
 		found = append(found, literal)
 	} else {
-		looking, cancel := context.WithTimeout(ctx, e.like.Timeouts.Connect)
+		looking, cancel := context.WithTimeout(ctx, e.like.Target.Timeouts.Connect)
 		defer cancel()
 		if found, err = e.lookup(looking, "ip", at.Hostname()); err != nil || len(found) == 0 {
 			return fmt.Errorf("%w: the host was not found", audit.ErrInvalid)
 		}
 	}
 	for _, ip := range found {
-		if public("", netip.AddrPortFrom(ip, 443).String(), nil) != nil {
+		if internet.SafeAddr(ip.Unmap()) != nil {
 			return fmt.Errorf("%w: the host has an address that is not public", audit.ErrInvalid)
 		}
 	}

@@ -61,7 +61,7 @@ func at(t testing.TB, config delivery.Config) *delivery.Target {
 	if config.Target.Name == "" {
 		config.Target = service
 	}
-	config.BaseURL, config.Secret = cmp.Or(config.BaseURL, "http://service.example"), cmp.Or(config.Secret, secret)
+	config.BaseURL, config.Secrets = cmp.Or(config.BaseURL, "http://service.example"), append(config.Secrets, secret)[:1]
 	if config.Now == nil {
 		config.Now = clock
 	}
@@ -149,7 +149,7 @@ func TestEveryAttemptPostsWhatTheCalleeWasPromised(t *testing.T) {
 			declared.Scheme = test.scheme
 			url, requests := recorded(t, signature.Own[string(test.scheme)], test.secret)
 			url = strings.Replace(url, "http://", "http://alice:hush@", 1) + "/billing/"
-			post := at(t, delivery.Config{Target: declared, BaseURL: url, Secret: test.secret}).Post(test.post)
+			post := at(t, delivery.Config{Target: declared, BaseURL: url, Secrets: []string{cmp.Or(test.secret, secret)}}).Post(test.post)
 			require.Equal(t, test.post.Reconcile == "", post.SafeToRepeat, "a target without a question applies a key once")
 			require.Equal(t, test.post.Reconcile == "", post.Reconcile == nil)
 			for attempt := range 2 {
@@ -192,16 +192,16 @@ func TestAskedWhatBecameOfIt(t *testing.T) {
 					asked++
 					return answers(status, nil)(r)
 				})
-				result, done, err := target.Post(payment).Reconcile(t.Context(), odd)
-				require.Equal(t, status == 200, done, status)
-				require.Equal(t, status == 200, result.Result == delivery.Delivered, status)
+				known, err := target.Post(payment).Reconcile(t.Context(), odd)
+				require.Equal(t, status == 200, known.Done, status)
+				require.Equal(t, status == 200, known.Effect.Result == delivery.Delivered, status)
 				if test.want == "" {
 					require.NoError(t, err)
 				} else {
 					require.EqualError(t, err, test.want+strconv.Itoa(status))
 					require.False(t, retry.Decide(err).Class.Terminal(), "what is not known is no reason to give up")
 				}
-				_, _, _ = target.Post(payment).Reconcile(t.Context(), odd)
+				_, _ = target.Post(payment).Reconcile(t.Context(), odd)
 				require.Equal(t, test.opens, asked == 1, status)
 			}
 		})
@@ -265,7 +265,7 @@ func TestWhatCannotBeSentIsPermanentAndNotSent(t *testing.T) {
 
 func TestAConfigurationThatCannotBeMeantIsRefusedAndNotPrinted(t *testing.T) {
 	t.Parallel()
-	good := delivery.Config{Target: service, BaseURL: "https://subscriptions.example", Secret: secret, Now: clock}
+	good := delivery.Config{Target: service, BaseURL: "https://subscriptions.example", Secrets: []string{secret}, Now: clock}
 	_, err := delivery.New(good)
 	require.NoError(t, err)
 	for name, change := range map[string]func(*delivery.Config){
@@ -275,7 +275,7 @@ func TestAConfigurationThatCannotBeMeantIsRefusedAndNotPrinted(t *testing.T) {
 		"no host":        func(c *delivery.Config) { c.BaseURL = "http:///hush" },
 		"not a URL":      func(c *delivery.Config) { c.BaseURL = "http://alice:hush@%zz" },
 		"a query":        func(c *delivery.Config) { c.BaseURL = "http://hush.example?key=hush" },
-		"a short secret": func(c *delivery.Config) { c.Secret = "hush" },
+		"a short secret": func(c *delivery.Config) { c.Secrets = []string{"hush"} },
 	} {
 		bad := good
 		change(&bad)
@@ -337,7 +337,7 @@ func TestNothingOfAnAnswerButItsStatusIsRepeated(t *testing.T) {
 		word := "hush" + hex.EncodeToString(rapid.SliceOfN(rapid.Byte(), 0, 8).Draw(t, "word"))
 		header := rapid.SampledFrom([]string{"Location", "Retry-After", "Www-Authenticate", "Content-Type", "X-Error"}).Draw(t, "header")
 		webhook, err := delivery.New(delivery.Config{
-			Target: service, BaseURL: "http://alice:" + word + "@subscriptions.example", Secret: word + secret, Now: clock,
+			Target: service, BaseURL: "http://alice:" + word + "@subscriptions.example", Secrets: []string{word + secret}, Now: clock,
 			Transport: exchange(func(r *http.Request) (*http.Response, error) {
 				return &http.Response{
 					StatusCode: status, Status: word, Request: r, Header: http.Header{header: {word}},
@@ -380,7 +380,7 @@ func TestACalleeSaysHowLongItIsToBeLeftAlone(t *testing.T) {
 		_, err := handlers.Do(t.Context(), event())
 		require.Equal(t, test.want, retry.Asked(err), "%d %s", test.status, test.header)
 		if test.status >= 429 || test.status == 500 {
-			_, _, err = handlers.Reconcile(t.Context(), event())
+			_, err = handlers.Reconcile(t.Context(), event())
 			require.Equal(t, test.want, retry.Asked(err), "also when it is only asked")
 		}
 	}

@@ -156,12 +156,12 @@ func limit(t *testing.T, change func(*catalog.Target)) *limited {
 		}
 		return &http.Response{StatusCode: status, Body: http.NoBody, Request: r}, nil
 	})
-	delivery.Targets{service.Name: l.Target}.Watch(l)
+	delivery.Targets{service.Name: l.Target}.Watch(l.answered)
 	return l
 }
 
-// Answered implements delivery.Watcher.
-func (l *limited) Answered(target string, status int, code string, took time.Duration) {
+// answered is a delivery.Watcher.
+func (l *limited) answered(target string, status int, code string, took time.Duration) {
 	l.seen = append(l.seen, fmt.Sprint(target, " ", status, " ", code, " ", took))
 }
 

@@ -7,11 +7,11 @@ import (
 	"math"
 	"net"
 	"net/http"
-	"net/netip"
 	"sync/atomic"
 	"syscall"
 	"time"
 
+	"code.dny.dev/ssrf"
 	"github.com/sony/gobreaker/v2"
 	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
@@ -22,27 +22,18 @@ import (
 
 // limits spare a target. They are those of one instance.
 type limits struct {
-	catalog.Target
 	slots   *semaphore.Weighted
 	rate    *rate.Limiter
 	breaker *gobreaker.CircuitBreaker[Answer]
-	now     func() time.Time
-	// until is when an open breaker lets a request through again, in nanoseconds since 1970.
-	until atomic.Int64
-	since atomic.Int64
+	// until is when an open breaker lets a request through again, and since is since when one is not closed, in
+	// nanoseconds since 1970.
+	until, since atomic.Int64
 }
 
-// standing is the state of the breaker, and since when it is not closed.
-func (l *limits) standing() (state gobreaker.State, since time.Time) {
-	if l == nil { // a target that is never called
-		return gobreaker.StateClosed, since
-	}
-	return l.breaker.State(), time.Unix(0, l.since.Load()).UTC()
-}
-
-func newLimits(t catalog.Target, now func() time.Time) *limits {
+func newLimits(of Config) *limits {
+	t, now := of.Target, of.Now
 	slots := semaphore.NewWeighted(cmp.Or(int64(t.Concurrency), math.MaxInt64))
-	l := &limits{Target: t, slots: slots, rate: rate.NewLimiter(rate.Inf, 0), now: now}
+	l := &limits{slots: slots, rate: rate.NewLimiter(rate.Inf, 0)}
 	if t.RatePerSecond > 0 {
 		l.rate = rate.NewLimiter(rate.Limit(t.RatePerSecond), t.Burst)
 	}
@@ -68,15 +59,16 @@ func newLimits(t catalog.Target, now func() time.Time) *limits {
 	return l
 }
 
-func (l *limits) around(ctx context.Context, send func() (Answer, error)) (Answer, error) {
-	now := l.now()
+// within sends where the limits let it.
+func (t *Target) within(ctx context.Context, send func() (Answer, error)) (Answer, error) {
+	l, now := t.limits, t.config.Now()
 	reserved := l.rate.ReserveN(now, 1)
 	if wait := reserved.DelayFrom(now); wait > 0 {
 		reserved.CancelAt(now)
 		return Answer{}, retry.After(wait, retry.Busy("callee_rate", nil))
 	}
 	if !l.slots.TryAcquire(1) {
-		waiting, cancel := context.WithTimeout(ctx, l.Timeouts.Connect)
+		waiting, cancel := context.WithTimeout(ctx, t.config.Target.Timeouts.Connect)
 		defer cancel()
 		if l.slots.Acquire(waiting, 1) != nil {
 			return Answer{}, retry.Busy("callee_crowded", nil)
@@ -86,9 +78,9 @@ func (l *limits) around(ctx context.Context, send func() (Answer, error)) (Answe
 	answer, err := l.breaker.Execute(send)
 	if errors.Is(err, gobreaker.ErrOpenState) || errors.Is(err, gobreaker.ErrTooManyRequests) {
 		// While one request finds out, the others wait as long as if it had failed.
-		rest := time.Unix(0, l.until.Load()).Sub(l.now())
+		rest := time.Unix(0, l.until.Load()).Sub(t.config.Now())
 		if rest <= 0 {
-			rest = l.Breaker.Rest
+			rest = t.config.Target.Breaker.Rest
 		}
 		return Answer{}, retry.After(rest, retry.Busy("callee_resting", nil))
 	}
@@ -120,33 +112,15 @@ func transport(t catalog.Target) *http.Transport {
 	}
 }
 
-var (
-	errNotPublic = errors.New("address not public")
-	// global is all of IPv6 that is routed between networks.
-	global = netip.MustParsePrefix("2000::/3")
-	// special are the addresses within that, and those of IPv4, that are nobody's on the internet.
-	special = []netip.Prefix{
-		netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("192.0.0.0/24"),
-		netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("192.88.99.0/24"), netip.MustParsePrefix("198.18.0.0/15"),
-		netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("203.0.113.0/24"), netip.MustParsePrefix("240.0.0.0/4"),
-		netip.MustParsePrefix("2001::/23"), netip.MustParsePrefix("2001:db8::/32"), netip.MustParsePrefix("2002::/16"), netip.MustParsePrefix("3fff::/20"),
-	}
-)
+var errNotPublic = errors.New("address not public")
+
+// internet has the addresses that are not somebody's on it, by the registries of IANA.
+var internet = ssrf.New(ssrf.WithAnyPort())
 
 // public refuses a connection to an address, as it is dialled, that is not a public one.
-func public(_, address string, _ syscall.RawConn) error {
-	at, err := netip.ParseAddrPort(address)
-	if err != nil {
+func public(network, address string, c syscall.RawConn) error {
+	if internet.Safe(network, address, c) != nil {
 		return errNotPublic
-	}
-	ip := at.Addr().Unmap()
-	if !ip.IsGlobalUnicast() || ip.IsPrivate() || (ip.Is6() && !global.Contains(ip)) {
-		return errNotPublic
-	}
-	for _, prefix := range special {
-		if prefix.Contains(ip) {
-			return errNotPublic
-		}
 	}
 	return nil
 }

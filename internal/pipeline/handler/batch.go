@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"billhook/catalog"
@@ -39,7 +40,6 @@ type gatherer struct {
 }
 
 type gathering struct {
-	queue    string
 	attempts []*attempt
 	full     chan struct{} // closed when no more may join
 }
@@ -49,6 +49,7 @@ var unanswered = retry.Transient("batch_unanswered", nil)
 type attempt struct {
 	ctx      context.Context //nolint:containedctx // the call is made of the contexts of its attempts
 	event    Event
+	taken    atomic.Bool   // by the call, or by itself, which has left before that
 	done     chan struct{} // closed when outcome or panicked is set
 	outcome  Outcome
 	panicked any
@@ -61,7 +62,7 @@ func (g *gatherer) do(ctx context.Context, event Event) (Effect, error) {
 	select {
 	case <-a.done:
 	case <-ctx.Done():
-		if g.leave(a) {
+		if a.taken.CompareAndSwap(false, true) {
 			return Effect{}, ctx.Err()
 		}
 		<-a.done
@@ -78,49 +79,36 @@ func (g *gatherer) join(a *attempt) {
 	defer g.mu.Unlock()
 	all := g.open[a.event.Queue]
 	if all == nil {
-		all = &gathering{queue: a.event.Queue, full: make(chan struct{})}
-		g.open[all.queue] = all
-		go g.call(all, queue.Batch.Wait)
+		all = &gathering{full: make(chan struct{})}
+		g.open[a.event.Queue] = all
+		go g.call(a.event.Queue, all, queue.Batch.Wait)
 	}
 	if all.attempts = append(all.attempts, a); len(all.attempts) >= queue.Batch.Size {
-		delete(g.open, all.queue)
+		delete(g.open, a.event.Queue)
 		close(all.full)
 	}
 }
 
-// leave takes an attempt out of a gathering whose call has not begun, and reports whether it did.
-func (g *gatherer) leave(a *attempt) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	all := g.open[a.event.Queue]
-	if all == nil {
-		return false
-	}
-	at := slices.Index(all.attempts, a)
-	if at >= 0 {
-		all.attempts = slices.Delete(all.attempts, at, at+1)
-	}
-	return at >= 0
-}
-
-func (g *gatherer) call(all *gathering, wait time.Duration) {
+func (g *gatherer) call(queue string, all *gathering, wait time.Duration) {
 	late, stop := g.Timer(wait)
 	select {
 	case <-all.full:
 		stop()
 	case <-late:
 		g.mu.Lock()
-		if g.open[all.queue] == all {
-			delete(g.open, all.queue)
+		if g.open[queue] == all {
+			delete(g.open, queue)
 		}
 		g.mu.Unlock()
 	}
-	if len(all.attempts) == 0 {
+	left := func(a *attempt) bool { return !a.taken.CompareAndSwap(false, true) }
+	attempts := slices.DeleteFunc(all.attempts, left)
+	if len(attempts) == 0 {
 		return // all have left
 	}
-	events := make([]Event, len(all.attempts))
-	ctx := context.WithoutCancel(all.attempts[0].ctx)
-	for i, a := range all.attempts {
+	events := make([]Event, len(attempts))
+	ctx := context.WithoutCancel(attempts[0].ctx)
+	for i, a := range attempts {
 		events[i], a.outcome.Err = a.event, unanswered
 		if deadline, ok := a.ctx.Deadline(); ok {
 			var cancel context.CancelFunc
@@ -130,7 +118,7 @@ func (g *gatherer) call(all *gathering, wait time.Duration) {
 	}
 	defer func() {
 		panicked := recover()
-		for _, a := range all.attempts {
+		for _, a := range attempts {
 			a.panicked = panicked
 			close(a.done)
 		}
@@ -139,7 +127,7 @@ func (g *gatherer) call(all *gathering, wait time.Duration) {
 	if err == nil && len(outcomes) != len(events) {
 		err = unanswered
 	}
-	for i, a := range all.attempts {
+	for i, a := range attempts {
 		if a.outcome.Err = err; err == nil {
 			a.outcome = outcomes[i]
 		}

@@ -108,9 +108,8 @@ type Tx func(ctx context.Context, event Event) (Effect, error)
 type Leased struct {
 	// Do performs the effect. Its errors mean what those of a Tx mean. It must return when ctx ends.
 	Do func(ctx context.Context, event Event) (Effect, error)
-	// Reconcile asks the other side about the event's key before Do is called again. done says that the effect took
-	// place, and effect is then what Do would have returned. An error leaves that open.
-	Reconcile func(ctx context.Context, event Event) (effect Effect, done bool, err error)
+	// Reconcile asks the other side about the event's key before Do is called again. An error leaves that open.
+	Reconcile func(ctx context.Context, event Event) (Reconciled, error)
 	// Plan says what Do would do, for people who want to see it first. It neither writes nor calls. nil: it cannot say.
 	Plan func(ctx context.Context, event Event) (Plan, error)
 	// SafeToRepeat declares that a second Do with the same id changes nothing.
@@ -119,6 +118,12 @@ type Leased struct {
 	ManyPlaces bool
 	// batched: Do gathers concurrent attempts.
 	batched bool
+}
+
+// Reconciled says whether an effect took place, and then what Do would have returned.
+type Reconciled struct {
+	Done   bool
+	Effect Effect
 }
 
 // Plan is what a Leased would do of an event.
@@ -140,44 +145,15 @@ type Call struct {
 	Body   jsontext.Value `json:"body" show:"Body"`
 }
 
-// LeasedOf is a Leased that takes bodies of type B.
-type LeasedOf[B any] struct {
-	Do           func(ctx context.Context, event Event, body B) (Effect, error)
-	Reconcile    func(ctx context.Context, event Event, body B) (effect Effect, done bool, err error)
-	Plan         func(ctx context.Context, event Event, body B) (Plan, error)
-	SafeToRepeat bool
-	ManyPlaces   bool
-}
-
-var errBody = retry.Permanent("unexpected_body", nil)
-
-// Typed is the Tx, or the Do or Plan of a Leased, that gives a handler its body as what it takes; nil of nil.
+// Typed is the Tx, or a part of a Leased, that gives a handler its body as what it takes.
 func Typed[B, R any](h func(context.Context, Event, B) (R, error)) func(context.Context, Event) (R, error) {
-	if h == nil {
-		return nil
-	}
 	return func(ctx context.Context, event Event) (result R, err error) {
 		body, err := contract.As[B](event.Body)
 		if err != nil {
-			return result, errBody
+			return result, retry.Permanent("unexpected_body", nil)
 		}
 		return h(ctx, event, body)
 	}
-}
-
-// Leased is the handler that gives Do, Reconcile and Plan their bodies as what they take.
-func (l LeasedOf[B]) Leased() Leased {
-	untyped := Leased{Do: Typed(l.Do), Plan: Typed(l.Plan), SafeToRepeat: l.SafeToRepeat, ManyPlaces: l.ManyPlaces}
-	if l.Reconcile != nil {
-		untyped.Reconcile = func(ctx context.Context, event Event) (effect Effect, done bool, err error) {
-			body, err := contract.As[B](event.Body)
-			if err != nil {
-				return effect, false, errBody
-			}
-			return l.Reconcile(ctx, event, body)
-		}
-	}
-	return untyped
 }
 
 // Handler is one registered handler: exactly one of Tx and Leased is set.
@@ -202,9 +178,8 @@ func RegisterTx[B any](r *Registry, name string, h func(context.Context, Event, 
 }
 
 // RegisterLeased registers a Leased as RegisterTx does a Tx. It panics also without Reconcile and SafeToRepeat.
-func RegisterLeased[B any](r *Registry, name string, h LeasedOf[B], emits ...string) {
-	untyped := h.Leased()
-	r.add(name, Handler{Leased: &untyped, body: reflect.TypeFor[B](), emits: emits})
+func RegisterLeased[B any](r *Registry, name string, h Leased, emits ...string) {
+	r.add(name, Handler{Leased: &h, body: reflect.TypeFor[B](), emits: emits})
 }
 
 // Tx registers a handler that takes any body.

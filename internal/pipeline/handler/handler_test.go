@@ -54,12 +54,7 @@ func TestACatalogThatDoesNotFitTheHandlersIsRefused(t *testing.T) {
 	handler.RegisterTx(r, "orders", func(context.Context, handler.Event, *contract.Payment) (handler.Effect, error) {
 		return handler.Effect{}, nil
 	})
-	handler.RegisterLeased(r, "bills", handler.LeasedOf[*contract.Envelope]{
-		SafeToRepeat: true,
-		Do: func(context.Context, handler.Event, *contract.Envelope) (handler.Effect, error) {
-			return handler.Effect{}, nil
-		},
-	})
+	handler.RegisterLeased[*contract.Envelope](r, "bills", handler.Leased{SafeToRepeat: true, Do: nothing})
 	for name, tx := range map[string]bool{"any": true, "mails.send": false} {
 		h, ok := r.Lookup(name)
 		require.Equal(t, []bool{true, tx, !tx}, []bool{ok, h.Tx != nil, h.Leased != nil}, name)
@@ -115,17 +110,17 @@ func TestATypedHandlerGetsItsBodyAndNoOther(t *testing.T) {
 	said := func(_ context.Context, _ handler.Event, body *contract.Envelope) (handler.Effect, error) {
 		return handler.Effect{Result: body.ID}, nil
 	}
-	leased := handler.LeasedOf[*contract.Envelope]{
-		Do: said,
-		Reconcile: func(ctx context.Context, event handler.Event, body *contract.Envelope) (handler.Effect, bool, error) {
+	leased := handler.Leased{
+		Do: handler.Typed(said),
+		Reconcile: handler.Typed(func(ctx context.Context, event handler.Event, body *contract.Envelope) (handler.Reconciled, error) {
 			effect, err := said(ctx, event, body)
-			return effect, true, err
-		},
-	}.Leased()
+			return handler.Reconciled{Done: true, Effect: effect}, err
+		}),
+	}
 	ask := func(ctx context.Context, event handler.Event) (handler.Effect, error) {
-		effect, done, err := leased.Reconcile(ctx, event)
-		require.Equal(t, err == nil, done)
-		return effect, err
+		known, err := leased.Reconcile(ctx, event)
+		require.Equal(t, err == nil, known.Done)
+		return known.Effect, err
 	}
 	for name, call := range map[string]handler.Tx{"a Tx": handler.Typed(said), "a Leased": leased.Do, "a Leased that is asked": ask} {
 		effect, err := call(t.Context(), handler.Event{Body: contract.Of(&contract.Envelope{ID: "e1"})})

@@ -62,47 +62,29 @@ func (l Lane) putAgain(t ticket) []again {
 // ErrUnfit: the message cannot be kept in a document.
 var ErrUnfit = errors.New("lane: the message cannot be kept")
 
-// Waiting is a message to be put into a lane.
-type Waiting struct {
-	Topic          string
-	Message        contract.Message
-	FirstPublished time.Time
-	// MessageID is the broker's, of the message as it was delivered.
-	MessageID string
-	// Tenant and EventID are the event's.
-	Tenant, EventID string
-	// Due is when it is published; zero: right after those before it.
-	Due time.Time
-	// Timer: its sender has set Due, and no attempt of it waits for that.
-	Timer bool
-}
-
-// Put returns the writes that put a message into the lane as it was read, and its ticket. The error is ErrUnfit.
-func (l Lane) Put(w Waiting, now time.Time) (ticketed string, writes []store.Write, err error) {
-	now = moment(now)
-	t, again := ticketOf(w.Message)
+// Put returns the writes that put a message into the lane as it was read, and its ticket. The message is due right
+// after those before it, or later at its DueAt, and keeps when it was first published and the broker's first id of it.
+// The error is ErrUnfit.
+func (l Lane) Put(
+	k Kept, firstPublished time.Time, firstID string, now time.Time,
+) (ticketed string, writes []store.Write, err error) {
+	k.CreatedAt, k.DueAt, k.Queue = moment(now), moment(k.DueAt), l.name.Queue
+	t, again := ticketOf(k.Message)
 	// It rises even where the lane was gone, and where clocks differ.
-	t.number = max(now.UnixMicro(), l.Last+1, t.number+1)
+	t.number = max(k.CreatedAt.UnixMicro(), l.Last+1, t.number+1)
 	if !again {
 		t.rank = t.number
 	}
-	m := w.Message
-	m.Attributes = map[string]string{}
-	maps.Copy(m.Attributes, w.Message.Attributes)
-	m.Attributes[contract.AttrDelayTicket] = t.String()
-	if m.Attributes[contract.AttrFirstPublished] == "" && !w.FirstPublished.IsZero() {
-		m.Attributes[contract.AttrFirstPublished] = w.FirstPublished.UTC().Format(time.RFC3339Nano)
+	attributes := map[string]string{}
+	maps.Copy(attributes, k.Message.Attributes)
+	attributes[contract.AttrDelayTicket] = t.String()
+	if attributes[contract.AttrFirstPublished] == "" && !firstPublished.IsZero() {
+		attributes[contract.AttrFirstPublished] = firstPublished.UTC().Format(time.RFC3339Nano)
 	}
-	if m.Attributes[contract.AttrFirstMessageID] == "" && w.MessageID != "" {
-		m.Attributes[contract.AttrFirstMessageID] = w.MessageID
+	if attributes[contract.AttrFirstMessageID] == "" && firstID != "" {
+		attributes[contract.AttrFirstMessageID] = firstID
 	}
-	m.OrderingKey = cmp.Or(m.OrderingKey, l.name.OrderingKey)
-	e := Kept{Topic: w.Topic, Message: m, CreatedAt: now, Source: Source{Queue: l.name.Queue, Tenant: w.Tenant, EventID: w.EventID}, Timer: w.Timer}
-	due := now
-	if !w.Due.IsZero() {
-		due = moment(w.Due)
-		e.DueAt = due
-	}
+	k.Message.Attributes, k.Message.OrderingKey = attributes, cmp.Or(k.Message.OrderingKey, l.name.OrderingKey)
 	id := l.entryID(t)
 	next := l.head
 	next.Last, next.Newest, next.ExpireAt = t.number, max(l.Newest, id), time.Time{}
@@ -110,10 +92,12 @@ func (l Lane) Put(w Waiting, now time.Time) (ticketed string, writes []store.Wri
 		next.Again = l.putAgain(t)
 	}
 	if !l.Holds() { // a lane that holds messages is due when its oldest is
-		next.DueAt, next.OldestAt = due, due
+		next.DueAt = cmp.Or(k.DueAt, k.CreatedAt)
+		next.OldestAt = next.DueAt
 	}
-	writes = []store.Write{store.Create(store.Key{Collection: Delayed.Entries(), ID: id}, store.Encode(&e)), l.replace(next)}
-	if len(m.Data) > contract.MaxKept || m.Check() != nil || store.CheckWrites(writes) != nil {
+	key := store.Key{Collection: Delayed.Entries(), ID: id}
+	writes = []store.Write{store.Create(key, store.Encode(&k)), l.replace(next)}
+	if len(k.Message.Data) > contract.MaxKept || k.Message.Check() != nil || store.CheckWrites(writes) != nil {
 		return "", nil, ErrUnfit
 	}
 	return t.String(), writes, nil

@@ -181,7 +181,7 @@ func TestATicketIsOneOrItIsNone(t *testing.T) {
 func TestAMessageThatNoDocumentHoldsIsNotKept(t *testing.T) {
 	t.Parallel()
 	l := filetest.Must(lane.Open(t.Context(), empty{}, lane.Name{Queue: "q", Message: "e1"}))(t)
-	_, _, err := l.Put(lane.Waiting{Topic: "q", Message: contract.Message{Data: make([]byte, contract.MaxKept)}}, start)
+	_, _, err := l.Put(lane.Kept{Topic: "q", Message: contract.Message{Data: make([]byte, contract.MaxKept)}}, start, "", start)
 	require.NoError(t, err, "the largest")
 	full := map[string]string{}
 	for i := range contract.MaxAttributes {
@@ -193,7 +193,7 @@ func TestAMessageThatNoDocumentHoldsIsNotKept(t *testing.T) {
 		"with a name that is taken": {Data: []byte("{}"), Attributes: map[string]string{"__name__": "x"}},
 		"with no room for a ticket": {Data: []byte("{}"), Attributes: full},
 	} {
-		_, writes, err := l.Put(lane.Waiting{Topic: "q", Message: m}, start)
+		_, writes, err := l.Put(lane.Kept{Topic: "q", Message: m}, time.Time{}, "", start)
 		require.ErrorIs(t, err, lane.ErrUnfit, name)
 		require.Empty(t, writes)
 	}
@@ -213,7 +213,7 @@ func TestAWaitingMessageKeepsWhenAndAsWhatItWasFirstDelivered(t *testing.T) {
 		{map[string]string{contract.AttrFirstPublished: "then", contract.AttrFirstMessageID: "m-0"}, start, "m-1", map[string]string{contract.AttrFirstPublished: "then", contract.AttrFirstMessageID: "m-0"}},
 		{nil, time.Time{}, "", map[string]string{}},
 	} {
-		ticket, writes, err := l.Put(lane.Waiting{FirstPublished: test.first, MessageID: test.id, Message: contract.Message{Data: []byte("{}"), Attributes: test.carries}}, start)
+		ticket, writes, err := l.Put(lane.Kept{Message: contract.Message{Data: []byte("{}"), Attributes: test.carries}}, test.first, test.id, start)
 		require.NoError(t, err)
 		kept := filetest.Must(lane.KeptOf(store.Document{Key: writes[0].Key, Fields: writes[0].Fields}))(t)
 		require.False(t, kept.Emitted, "it waits for an attempt")
@@ -230,7 +230,7 @@ func FuzzTicket(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		l := filetest.Must(lane.Open(t.Context(), empty{}, lane.Name{Queue: "q", OrderingKey: "k"}))(t)
 		require.False(t, l.Behind(ticketed(text)), "there is no lane")
-		ticket, writes, err := l.Put(lane.Waiting{Topic: "q", Message: ticketed(text), Due: start.Add(time.Hour)}, start)
+		ticket, writes, err := l.Put(lane.Kept{Topic: "q", Message: ticketed(text), DueAt: start.Add(time.Hour)}, start, "", start)
 		require.NoError(t, err)
 		require.NoError(t, store.CheckWrites(writes))
 		if !strings.HasSuffix(ticket, "-4611686018427387904") { // one more than there are numbers

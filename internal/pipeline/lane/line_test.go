@@ -63,7 +63,7 @@ func (l *line) commit(t require.TestingT, change func(lane.Lane) ([]store.Write,
 func (l *line) keep(t require.TestingT, m contract.Message, due time.Time) (ticket string) {
 	l.commit(t, func(found lane.Lane) (writes []store.Write, ok bool) {
 		var err error
-		ticket, writes, err = found.Put(lane.Waiting{Topic: topic, Message: m, EventID: m.Attributes[contract.AttrEventID], Due: due}, l.now)
+		ticket, writes, err = found.Put(lane.Kept{Topic: topic, Message: m, Source: lane.Source{EventID: m.Attributes[contract.AttrEventID]}, DueAt: due}, time.Time{}, "", l.now)
 		require.NoError(t, err)
 		return writes, true
 	})

@@ -64,7 +64,8 @@ func (r *Relay) Lane(ctx context.Context, id string) (published int, err error) 
 				waits = e.DueAt
 				break
 			}
-			if err := r.publish(ctx, l, e); err != nil {
+			failpoint.Hit(failpoint.OutboxPublish)
+			if _, err := r.Publisher.Publish(ctx, e.Topic, l.stamp(e.Message)); err != nil {
 				err = fmt.Errorf("lane: entry %s: %w", doc.Key.ID, err)
 				return published, errors.Join(err, r.later(ctx, l, e, done))
 			}
@@ -91,18 +92,15 @@ func (r *Relay) Lane(ctx context.Context, id string) (published int, err error) 
 	}
 }
 
-func (r *Relay) publish(ctx context.Context, l Lane, e Kept) error {
-	failpoint.Hit(failpoint.OutboxPublish)
-	_, err := r.Publisher.Publish(ctx, e.Topic, l.stamp(e.Message))
-	return err
-}
-
 // later removes what was published and has the lane due again after a wait, or when a change since says.
 func (r *Relay) later(ctx context.Context, l Lane, oldest Kept, done []store.Write) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), putOffTime)
 	defer cancel()
+	next, now := l.head, r.Now()
+	next.OldestAt = cmp.Or(oldest.DueAt, oldest.CreatedAt, l.OldestAt)
+	next.DueAt = now.Add(Wait(now.Sub(next.OldestAt)))
 	failpoint.Hit(failpoint.OutboxPutOff)
-	_, err := r.Store.Commit(ctx, append(done, l.putOff(oldest, r.Now())))
+	_, err := r.Store.Commit(ctx, append(done, l.replace(next)))
 	if errors.Is(err, store.ErrStale) && len(done) > 0 {
 		_, err = r.Store.Commit(ctx, done)
 	}
@@ -120,13 +118,6 @@ const (
 
 // Wait is how long a lane waits after a failure: half the age of its oldest Kept, from one second to ten minutes.
 func Wait(age time.Duration) time.Duration { return min(max(age/2, minWait), maxWait) }
-
-func (l Lane) putOff(oldest Kept, now time.Time) store.Write {
-	next := l.head
-	next.OldestAt = cmp.Or(oldest.DueAt, oldest.CreatedAt, l.OldestAt)
-	next.DueAt = now.Add(Wait(now.Sub(next.OldestAt)))
-	return l.replace(next)
-}
 
 // keptEmpty is how long a lane without entries is kept: longer than a broker keeps a message.
 const keptEmpty = 31 * 24 * time.Hour

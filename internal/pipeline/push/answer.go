@@ -115,7 +115,7 @@ func (a *attempt) leave(ctx context.Context, f finding) answer {
 		return reply
 	}
 	err := error(nil)
-	if !a.at.read {
+	if a.at.lane.ID() == "" {
 		a.at.lane, err = lane.Open(ctx, a.config.Store, a.lane)
 	}
 	if last, over := a.at.lane.Over(a.message); err == nil && over {
@@ -134,20 +134,20 @@ func (d *delivery) settleReplay(ctx context.Context, reply answer) error {
 	if d.replay == "" {
 		return nil
 	}
-	end := deadletter.Ending{State: deadletter.Processed, Outcome: reply.Outcome, At: d.config.Now()}
+	state := deadletter.Processed
 	switch {
 	case reply.Outcome == retry.DeadLettered, reply.Outcome == retry.Retry:
 		return nil
 	case reply.Reason == correctedBefore:
-		end.State = deadletter.Corrected
+		state = deadletter.Corrected
 	case reply.next.reopen:
-		end.State = deadletter.Open
+		state = deadletter.Open
 	case reply.Outcome == retry.Duplicate && reply.Reason != processedBefore:
 		return nil
 	}
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	return deadletter.Settle(ctx, d.config.Store, d.message, end)
+	return deadletter.Settle(ctx, d.config.Store, d.message, state, reply.Outcome, d.config.Now())
 }
 
 // acknowledged has an alarm ring when what is kept or was emitted is due, and holds the answer as long as it

@@ -44,8 +44,7 @@ type attempt struct {
 
 // position is the place of a message in the lane of its key, as it was read.
 type position struct {
-	lane   lane.Lane
-	read   bool
+	lane   lane.Lane // without an id: it was not read
 	behind bool      // another of its key
 	due    time.Time // its time of delivery; zero: now
 }
@@ -141,7 +140,7 @@ func (a *attempt) order(ctx context.Context) finding {
 	if a.at.lane, err = lane.Open(ctx, a.config.Store, a.lane); err != nil {
 		return storeDown(err)
 	}
-	a.at.read, a.at.behind = true, a.at.lane.Behind(a.message)
+	a.at.behind = a.at.lane.Behind(a.message)
 	if !a.at.waits() {
 		return finding{}
 	}
@@ -208,7 +207,7 @@ func (a *attempt) recall(ctx context.Context) finding {
 		case a.run.Attempt() > a.policy.MaxAttempts:
 			return found(failed, workerDied)
 		}
-		seen, err = a.run.Count(ctx)
+		seen, err = a.run.Conclude(ctx, dedupe.Ending{Status: dedupe.Failed, Reason: dedupe.Begun})
 	}
 	return finding{}
 }
@@ -245,8 +244,8 @@ func (a *attempt) perform(ctx context.Context) finding {
 	defer cancel()
 	for {
 		event := a.event
-		event.Attempt, event.Try = a.run.Attempt(), a.run.Try()
-		effect, err := a.effect(ctx, event, a.run.Repeated() || event.Try > 0)
+		event.Attempt, event.Try = a.run.Attempt(), a.run.Try
+		effect, err := a.effect(ctx, event, a.run.Repeated || event.Try > 0)
 		over, unknown, emitted, seen := ctx.Err(), false, lane.Emitted{}, dedupe.Fresh
 		if err == nil {
 			emitted, err = a.emit(event, &effect)
@@ -290,20 +289,20 @@ func (d *delivery) effect(ctx context.Context, event handler.Event, again bool) 
 		}()
 		r.effect, r.err = d.call(ctx, event, again)
 	}()
+	select {
+	case r := <-end:
+		return r.effect, r.err
+	case <-ctx.Done():
+	}
 	patience := time.Duration(0)
 	if d.leased() {
 		patience = grace
 	}
-	var late <-chan time.Time
-	for over := ctx.Done(); ; {
-		select {
-		case r := <-end:
-			return r.effect, r.err
-		case <-over:
-			late, over = time.After(patience), nil
-		case <-late:
-			return handler.Effect{}, errAbandoned
-		}
+	select {
+	case r := <-end:
+		return r.effect, r.err
+	case <-time.After(patience):
+		return handler.Effect{}, errAbandoned
 	}
 }
 
@@ -316,13 +315,13 @@ func (d *delivery) call(ctx context.Context, event handler.Event, again bool) (h
 		return d.handler.Tx(ctx, event)
 	}
 	if again && h.Reconcile != nil {
-		effect, done, err := h.Reconcile(ctx, event)
+		known, err := h.Reconcile(ctx, event)
 		failpoint.Hit(failpoint.LeasedReconciled)
-		if err != nil || done {
-			return effect, err
+		if err != nil || known.Done {
+			return known.Effect, err
 		}
 		if ctx.Err() != nil { // too late to begin
-			return effect, ctx.Err()
+			return known.Effect, ctx.Err()
 		}
 	}
 	if event.Attempt > d.policy.MaxAttempts {

@@ -67,10 +67,10 @@ func TestAttemptWhoseTimeIsUpOrWhoseCallerLeaves(t *testing.T) {
 				}
 			case asks:
 				b.seed("failed and due", m)
-				b.reconcile(func() (handler.Effect, bool, error) {
+				b.reconcile(func() (handler.Reconciled, error) {
 					ends()
 					<-returns
-					return handler.Effect{Result: "found"}, true, nil
+					return handler.Reconciled{Done: true, Effect: handler.Effect{Result: "found"}}, nil
 				})
 			default:
 				b.during = func(ctx context.Context) {
@@ -104,14 +104,16 @@ func TestAttemptWhoseTimeIsUpOrWhoseCallerLeaves(t *testing.T) {
 }
 
 // reconciles are what a leased handler may learn of the attempt before.
-var reconciles = map[string]func() (handler.Effect, bool, error){
-	"the effect is there":     func() (handler.Effect, bool, error) { return handler.Effect{Result: "found"}, true, nil },
-	"the effect is not there": func() (handler.Effect, bool, error) { return handler.Effect{}, false, nil },
-	"an error":                func() (handler.Effect, bool, error) { return handler.Effect{}, false, errHandler },
-	"permanent 422":           func() (handler.Effect, bool, error) { return handler.Effect{}, false, retry.Permanent("refused", nil) },
-	"busy, not counted":       func() (handler.Effect, bool, error) { return handler.Effect{}, false, retry.Busy("busy", nil) },
-	"an outage":               func() (handler.Effect, bool, error) { return handler.Effect{}, false, retry.Outage("outage", nil) },
-	"a panic":                 func() (handler.Effect, bool, error) { panic("ilse@example.org") },
+var reconciles = map[string]func() (handler.Reconciled, error){
+	"the effect is there": func() (handler.Reconciled, error) {
+		return handler.Reconciled{Done: true, Effect: handler.Effect{Result: "found"}}, nil
+	},
+	"the effect is not there": func() (handler.Reconciled, error) { return handler.Reconciled{}, nil },
+	"an error":                func() (handler.Reconciled, error) { return handler.Reconciled{}, errHandler },
+	"permanent 422":           func() (handler.Reconciled, error) { return handler.Reconciled{}, retry.Permanent("refused", nil) },
+	"busy, not counted":       func() (handler.Reconciled, error) { return handler.Reconciled{}, retry.Busy("busy", nil) },
+	"an outage":               func() (handler.Reconciled, error) { return handler.Reconciled{}, retry.Outage("outage", nil) },
+	"a panic":                 func() (handler.Reconciled, error) { panic("ilse@example.org") },
 }
 
 // TestALeasedHandlerIsAskedWhatBecameOfTheAttemptBefore is the table of an event whose earlier attempt may have had its
@@ -140,7 +142,7 @@ func TestALeasedHandlerIsAskedWhatBecameOfTheAttemptBefore(t *testing.T) {
 		b.pass(2 * time.Second)
 		b.fails = nil
 		if asked := reconciles[c["reconcile says"]]; asked != nil {
-			b.reconcile(func() (handler.Effect, bool, error) {
+			b.reconcile(func() (handler.Reconciled, error) {
 				b.lines.add("asked")
 				return asked()
 			})

@@ -155,9 +155,9 @@ func (d *delivery) begin() (run *dedupe.Run) {
 		run = d.config.Begin(dedupe.MessageKey(d.queue.ID, d.messageID, d.message.Data), d.record, d.queue.RememberFor)
 	} else {
 		run = d.config.Begin(dedupe.Key(d.queue.ID, d.record.Tenant, d.record.EventID), d.record, d.queue.RememberFor)
-		run.Knows(d)
+		run.DeadLetters = d
 	}
-	run.Delivered(d.number, d.trace)
+	run.Line.Delivery, run.Line.Trace = int64(d.number), d.trace
 	return run
 }
 

@@ -180,21 +180,22 @@ const (
 
 // read turns what a record says into the answer, or into why the message is not handled.
 func (a *attempt) read(f finding) finding {
-	run, reply := a.run, answer{Outcome: retry.Duplicate, Status: http.StatusNoContent}
+	run, made, reply := a.run, &a.run.Record, answer{Outcome: retry.Duplicate, Status: http.StatusNoContent}
 	switch f.seen {
 	case dedupe.Own:
 		reply.Outcome, reply.Status = retry.Processed, http.StatusOK
 		if run.Superseded() {
 			reply.Outcome, reply.Status = retry.Superseded, http.StatusNoContent
 		}
-		reply.Reason, reply.result, reply.Ref, reply.Attempt = run.Result(), run.Result(), run.Ref(), run.Attempt()
+		reply.Reason, reply.result, reply.Ref, reply.Attempt = made.Result, made.Result, made.Ref, run.Attempt()
 		reply.next.due, reply.next.relay = f.emitted.Due, f.emitted.Lanes
 	case dedupe.Done:
-		reply.Reason, reply.result, reply.Ref = processedBefore, run.Result(), run.Ref()
+		reply.Reason, reply.result, reply.Ref = processedBefore, made.Result, made.Ref
 	case dedupe.Gone:
 		reply.Reason = deadLetteredBefore
 		// Else the replay's own death is on its way.
-		reply.next.reopen = a.broken == nil && !run.Buried(a.message.Attributes[deadletter.AttrReplayOf])
+		own := a.message.Attributes[deadletter.AttrReplayOf]
+		reply.next.reopen = a.broken == nil && !slices.Contains(run.Found.DeadLetters, own)
 	case dedupe.Replaced:
 		reply.Reason = correctedBefore
 	case dedupe.Waiting:

@@ -140,10 +140,10 @@ func TestLeasedHandlerThatAssumedWhatIsNoLongerSoIsAskedAgain(t *testing.T) {
 			_, err := r.faults.Commit(ctx, absent)
 			return handler.Effect{Result: "sent", Writes: absent}, err
 		},
-		Reconcile: func(_ context.Context, event handler.Event) (handler.Effect, bool, error) {
+		Reconcile: func(_ context.Context, event handler.Event) (handler.Reconciled, error) {
 			steps = append(steps, "ask")
 			require.Equal(t, 1, event.Try)
-			return counted(event), true, nil
+			return handler.Reconciled{Done: true, Effect: counted(event)}, nil
 		},
 	}})
 	require.Equal(t, http.StatusOK, r.deliver(paid("e1", known, 1)).code)

@@ -96,7 +96,7 @@ func (a *attempt) release(ctx context.Context, end dedupe.Ending) (seen dedupe.S
 func (a *attempt) keep(ctx context.Context, f finding, reply *answer) (kept dedupe.Kept, err error) {
 	name, place := a.lane, a.at.lane
 	// What it waits for may be behind it. And a worker whose clock is ahead may have released that beside its key.
-	if f.means.Scope == retry.OtherEvent || (f.state == early && a.run.Beside()) {
+	if f.means.Scope == retry.OtherEvent || (f.state == early && a.run.Found.DelayedBeside) {
 		name.OrderingKey = ""
 	}
 	if f.state != waiting {
@@ -108,11 +108,10 @@ func (a *attempt) keep(ctx context.Context, f finding, reply *answer) (kept dedu
 	if isRecorded || key != "" || !place.Holds() { // else an earlier delivery has kept it
 		message := a.message
 		message.Attributes = a.queue.Addressed(message.Attributes)
-		ticket, writes, err := place.Put(lane.Waiting{
-			Topic: a.queue.Topic(), Message: message, FirstPublished: a.publishedAt, MessageID: a.messageID,
-			Tenant: a.event.Tenant, EventID: a.event.ID,
-			Due: f.due, Timer: f.state == waiting && !f.due.IsZero(), // until its time of delivery
-		}, a.config.Now())
+		ticket, writes, err := place.Put(lane.Kept{
+			Topic: a.queue.Topic(), Message: message, Source: lane.Source{Tenant: a.event.Tenant, EventID: a.event.ID},
+			DueAt: f.due, Timer: f.state == waiting && !f.due.IsZero(), // until its time of delivery
+		}, a.publishedAt, a.messageID, a.config.Now())
 		if err == nil && !isRecorded {
 			_, err = a.config.Store.Commit(ctx, writes)
 		}
@@ -154,7 +153,7 @@ func (a *attempt) bury(ctx context.Context, f finding) finding {
 		record := a.record
 		record.EventID = a.event.ID
 		named := a.config.Begin(dedupe.Key(a.queue.ID, record.Tenant, record.EventID), record, a.queue.RememberFor)
-		named.Knows(a)
+		named.DeadLetters = a
 		if err := named.Broken(ctx, f.means.Reason); err != nil {
 			return found(unanswered, err)
 		}
@@ -176,11 +175,12 @@ func (a *attempt) bury(ctx context.Context, f finding) finding {
 	}
 	failpoint.Hit(failpoint.BuryPublish)
 	if reply.Outcome != retry.Dropped {
-		err = deadletter.Publish(ctx, a.config.Outbox.Publisher, a.queue.Queue, deadletter.Message{
-			Message: a.message, Reason: f.means.Reason, Status: int(f.means.Class), Detail: detail(f.failure),
-			IdempotencyKey: a.record.IdempotencyKey, SourceMessageID: a.firstID, Attempts: reply.Attempt,
-			FirstPublishedAt: a.publishedAt, DeadLetteredAt: a.config.Now(),
-		})
+		dead := deadletter.Item{
+			Data: a.message.Data, Attributes: a.message.Attributes, SourceMessageID: a.firstID,
+			Reason: f.means.Reason, Status: int64(f.means.Class), Detail: detail(f.failure),
+			Attempts: int64(reply.Attempt), FirstPublished: a.publishedAt, DeadLettered: a.config.Now(),
+		}
+		err = deadletter.Publish(ctx, a.config.Outbox.Publisher, a.queue.Queue, a.record.IdempotencyKey, dead)
 	}
 	if err == nil {
 		failpoint.Hit(failpoint.BuryPublished)

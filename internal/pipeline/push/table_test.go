@@ -157,10 +157,10 @@ func newBench(tb testing.TB, leased bool, with setup) *bench {
 }
 
 // reconcile has a leased handler ask what became of the attempt before.
-func (b *bench) reconcile(ask func() (handler.Effect, bool, error)) {
+func (b *bench) reconcile(ask func() (handler.Reconciled, error)) {
 	registry := handler.NewRegistry()
 	registry.Leased("points.credit", handler.Leased{
-		Do: b.leased.Do, Reconcile: func(context.Context, handler.Event) (handler.Effect, bool, error) { return ask() },
+		Do: b.leased.Do, Reconcile: func(context.Context, handler.Event) (handler.Reconciled, error) { return ask() },
 	})
 	b.config.Handlers = registry
 	b.Service = push.New(b.config)

@@ -248,9 +248,9 @@ func (r *rig) keep(t *testing.T, count int) {
 	for i := range count {
 		kept, err := lane.Open(t.Context(), r.db, lane.Name{Queue: "again", Message: fmt.Sprint("m", i)})
 		require.NoError(t, err)
-		_, one, err := kept.Put(lane.Waiting{
-			Topic: "again", Message: contract.Message{Data: []byte(`{}`)}, Due: start.Add(time.Second), EventID: fmt.Sprint("e", i),
-		}, start)
+		_, one, err := kept.Put(lane.Kept{
+			Topic: "again", Message: contract.Message{Data: []byte(`{}`)}, DueAt: start.Add(time.Second), Source: lane.Source{EventID: fmt.Sprint("e", i)},
+		}, start, "", start)
 		require.NoError(t, err)
 		if writes = append(writes, one...); len(writes) >= 200 || i == count-1 {
 			storetest.Put(t, r.db, writes...)

@@ -174,7 +174,7 @@ func (b *books) comes(t *rapid.T, round int) {
 	seen, run, err := b.tries(t, e.tenant, b.body(t, e))
 	require.NoError(t, err)
 	require.Contains(t, []dedupe.Seen{dedupe.Own, dedupe.Done}, seen)
-	require.Equal(t, ledger.EntryID(e.tenant, e.id), run.Ref())
+	require.Equal(t, ledger.EntryID(e.tenant, e.id), run.Record.Ref)
 	b.events = append(b.events, e)
 }
 
@@ -190,7 +190,7 @@ func (b *books) comesAgain(t *rapid.T) {
 	}
 	_, run, err := b.tries(t, e.tenant, b.body(t, &again))
 	require.NoError(t, err)
-	require.Equal(t, ledger.EntryID(e.tenant, e.id), run.Ref(), "a duplicate names the entry")
+	require.Equal(t, ledger.EntryID(e.tenant, e.id), run.Record.Ref, "a duplicate names the entry")
 }
 
 // isAnother: another payload under the id is a conflict, also where the record is forgotten.
@@ -222,12 +222,12 @@ func (b *books) undoes(t *rapid.T, round int) {
 	id, body := b.undoing(t, round, e.id)
 	_, run, err := b.tries(t, e.tenant, body)
 	require.NoError(t, err)
-	require.Equal(t, ledger.ReversalID(ledger.EntryID(e.tenant, e.id)), run.Ref())
+	require.Equal(t, ledger.ReversalID(ledger.EntryID(e.tenant, e.id)), run.Record.Ref)
 	if e.reversed {
-		require.Equal(t, journal.RevertedBefore, run.Result(), "the first has made it")
+		require.Equal(t, journal.RevertedBefore, run.Record.Result, "the first has made it")
 	} else {
-		require.Equal(t, journal.Reverted, run.Result())
-		require.Equal(t, id, b.entry(t, run.Ref()).EventID)
+		require.Equal(t, journal.Reverted, run.Record.Result)
+		require.Equal(t, id, b.entry(t, run.Record.Ref).EventID)
 	}
 	e.reversed, e.undone = true, id
 }
@@ -238,7 +238,7 @@ func (b *books) undoesWrong(t *rapid.T, round int) {
 	free := posted{tenant: e.tenant, id: "free-" + e.id, at: b.now(), data: `{"invoice_id":"i1","amount":"0.00","currency":"EUR"}`}
 	_, run, err := b.tries(t, e.tenant, b.body(t, &free))
 	require.NoError(t, err)
-	require.Equal(t, journal.NothingToPost, run.Result())
+	require.Equal(t, journal.NothingToPost, run.Record.Result)
 	for reverts, want := range map[string]string{free.id: "original_without_entry", e.undone: "irreversible"} {
 		if reverts != "" {
 			_, body := b.undoing(t, round, reverts)

@@ -363,8 +363,7 @@ func (w *world) waiting(t *rapid.T) (string, contract.Message) {
 func (w *world) ends(t *rapid.T) {
 	id, m := w.waiting(t)
 	delete(w.pending, id)
-	end := deadletter.Ending{State: deadletter.Processed, Outcome: retry.Processed, At: w.now}
-	require.NoError(t, deadletter.Settle(context.Background(), w.faults, m, end))
+	require.NoError(t, deadletter.Settle(context.Background(), w.faults, m, deadletter.Processed, retry.Processed, w.now))
 	require.True(t, w.corrected[id] || w.items(t)[id].State == deadletter.Processed)
 }
 

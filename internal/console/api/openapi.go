@@ -34,7 +34,16 @@ func (s *Server) OpenAPI() map[string]any {
 		}
 		parameters, members, required := []any{}, map[string]any{}, []string{}
 		for _, f := range o.Fields {
-			schema := schemaOf(f, schemas)
+			schema := maps.Clone(schemas.of(f.Type))
+			if len(f.OneOf) > 0 {
+				schema["enum"] = f.OneOf
+			}
+			for rule, bound := range map[string]string{"min": "minimum", "max": "maximum"} {
+				value, _ := f.Rule(rule)
+				if n, err := strconv.ParseInt(value, 10, 64); err == nil {
+					schema[bound] = n
+				}
+			}
 			if f.In != console.InBody {
 				parameters = append(parameters, map[string]any{"name": f.Name, "in": string(f.In), "required": f.Required, "description": f.Help, "schema": schema})
 				continue
@@ -67,20 +76,6 @@ func (s *Server) OpenAPI() map[string]any {
 		"openapi": "3.1.0", "info": map[string]any{"title": "Billhook operations", "version": "1"},
 		"paths": paths, "components": map[string]any{"schemas": schemas.all},
 	}
-}
-
-func schemaOf(f console.Field, all schemas) map[string]any {
-	s := maps.Clone(all.of(f.Type))
-	if len(f.OneOf) > 0 {
-		s["enum"] = f.OneOf
-	}
-	for rule, bound := range map[string]string{"min": "minimum", "max": "maximum"} {
-		value, _ := f.Rule(rule)
-		if n, err := strconv.ParseInt(value, 10, 64); err == nil {
-			s[bound] = n
-		}
-	}
-	return s
 }
 
 // schemas are those of the structs, by the name under which the document has them: the type's, behind its package's where

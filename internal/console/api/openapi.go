@@ -135,7 +135,7 @@ func (s schemas) object(t reflect.Type) map[string]any {
 	}
 	s.types[name] = t // before its members: a struct may hold itself
 	properties, required := map[string]any{}, []string{}
-	for parts := []reflect.Type{t}; len(parts) > 0; parts = parts[1:] { // a struct hides what those have that it embeds
+	for parts := []reflect.Type{t}; len(parts) > 0; parts = parts[1:] { // the outer hide the inner
 		for f := range parts[0].Fields() {
 			member, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 			switch {

@@ -114,12 +114,12 @@ func (p *Pages) list(v *visit, o console.Operation) (declaredView, error) {
 			view.Actions = append(view.Actions, link{Address: pageOf(other), Name: title(verb(other))})
 		}
 	}
-	for _, f := range show.Fields {
-		if f.In == console.InPath {
-			view.Filters = append(view.Filters, input{Field: console.Field{Name: "id"}, Label: title(f.Help), Value: v.query("id")})
-		}
+	param := lastParam(show)
+	if param != "" {
+		id := input{Field: console.Field{Name: "id"}, Label: title(show.Field(param).Help), Value: v.query("id")}
+		view.Filters = append(view.Filters, id)
 	}
-	view.Filters = append(view.Filters, p.filters(v, o, "id", lastParam(show))...)
+	view.Filters = append(view.Filters, p.filters(v, o, "id", param)...)
 	shown := min(len(view.Filters), filtersShown)
 	view.Filters, view.Rest = view.Filters[:shown], view.Filters[shown:]
 	view.Narrowed = slices.ContainsFunc(view.Rest, func(f input) bool { return f.Value != "" })
@@ -279,7 +279,7 @@ func (p *Pages) besides(v *visit, view *declaredView, name string) error {
 	return err
 }
 
-// show adds an answer to a page. Its values are that of the first, or of the last where there is no such thing yet.
+// show adds an answer to a page. Its values are those of the first, or of the last where there is no such thing.
 func (p *Pages) show(v *visit, view *declaredView, o console.Operation, answer any) {
 	facts, tables, empty := []cell(nil), []grid(nil), []string(nil)
 	for _, c := range o.Columns {

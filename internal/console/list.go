@@ -68,13 +68,13 @@ func (o Operation) page(in Input, request reflect.Value) error {
 		return nil
 	}
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(page.Token)
-	parts, times, span := strings.SplitN(string(raw), "|", 5), [3]time.Time{}, cmp.Or(partOf[Span](request), &Span{})
+	parts, times := strings.SplitN(string(raw), "|", 5), [3]time.Time{}
 	ok := err == nil && len(page.Token) <= 2*store.MaxIDBytes && len(parts) == 5 && parts[0] == o.print(in) && parts[4] != ""
 	for i := 0; ok && i < len(times); i++ {
 		micros, err := strconv.ParseInt(parts[i+1], 10, 64)
 		times[i], ok = time.UnixMicro(micros).UTC(), err == nil
 	}
-	at, since, until := times[0], times[1], times[2]
+	at, since, until, span := times[0], times[1], times[2], cmp.Or(partOf[Span](request), &Span{})
 	if !ok || since.IsZero() != span.Since.IsZero() || until.IsZero() != span.Until.IsZero() ||
 		at.Before(since) || !until.IsZero() && !at.Before(until) {
 		return Refuse(Malformed, "page_invalid", "This page token is not of this list with these filters; start again without one.")
@@ -91,7 +91,8 @@ func (o Operation) next(in Input, request, answer reflect.Value) {
 	if part == nil || part.Behind.IsZero() {
 		return
 	}
-	text := fmt.Sprintf("%s|%d|%d|%d|%s", o.print(in), part.Behind.At.UnixMicro(), span.Since.UnixMicro(), span.Until.UnixMicro(), part.Behind.ID)
+	at, since, until := part.Behind.At.UnixMicro(), span.Since.UnixMicro(), span.Until.UnixMicro()
+	text := fmt.Sprintf("%s|%d|%d|%d|%s", o.print(in), at, since, until, part.Behind.ID)
 	part.Next = base64.RawURLEncoding.EncodeToString([]byte(text))
 }
 
@@ -107,15 +108,12 @@ func (o Operation) print(in Input) string {
 }
 
 // partOf is the struct of a type that a request or an answer embeds; nil: it embeds none.
-func partOf[T any](whole reflect.Value) *T {
-	if whole.Kind() != reflect.Struct {
-		return nil
+func partOf[T any](whole reflect.Value) (part *T) {
+	if whole.Kind() == reflect.Struct {
+		if field := whole.FieldByName(reflect.TypeFor[T]().Name()); field.IsValid() {
+			part, _ = field.Addr().Interface().(*T)
+		}
 	}
-	field := whole.FieldByName(reflect.TypeFor[T]().Name())
-	if !field.IsValid() {
-		return nil
-	}
-	part, _ := field.Addr().Interface().(*T)
 	return part
 }
 

@@ -213,13 +213,12 @@ type Column struct {
 
 // columnsOf reads tags `show:"Label,less"`; `show:"*"` takes the columns of the struct within. A list within is a table
 // of its own, and with the option brief also a value of an item of a list. An amount in minor units is tagged
-// `in:"<its currency's member>"`; the currency stands behind it, unless that is a column of its own.
+// `in:"<its currency's field>"`; the currency stands behind it, unless that is a column of its own.
 func columnsOf(t reflect.Type) (columns []Column) {
 	if t.Kind() != reflect.Struct {
 		return nil
 	}
-	fields := reflect.VisibleFields(t) // which is dear
-	for _, s := range fields {
+	for _, s := range reflect.VisibleFields(t) {
 		label, options, _ := strings.Cut(s.Tag.Get("show"), ",")
 		if label == "" {
 			continue
@@ -236,10 +235,9 @@ func columnsOf(t reflect.Type) (columns []Column) {
 			continue
 		}
 		c := Column{Label: label, Name: name, Less: options == "less", Detail: options == "detail", ID: options == "id", Address: options == "address", Link: s.Tag.Get("link"), index: s.Index}
-		for _, other := range fields {
-			if name, _, _ := strings.Cut(other.Tag.Get("json"), ","); name != "" && name == s.Tag.Get("in") {
-				c.unit, c.bare = other.Index, other.Tag.Get("show") != ""
-			}
+		if in := s.Tag.Get("in"); in != "" {
+			unit, _ := t.FieldByNameFunc(func(name string) bool { return strings.EqualFold(name, in) })
+			c.unit, c.bare = unit.Index, unit.Tag.Get("show") != ""
 		}
 		c.Block = s.Type == reflect.TypeFor[jsontext.Value]() || s.Type == reflect.TypeFor[[]byte]()
 		if s.Type.Kind() == reflect.Slice && s.Type.Elem().Kind() == reflect.Struct {

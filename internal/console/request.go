@@ -76,21 +76,32 @@ type Owned struct {
 	Tenant string `json:"-" query:"tenant" validate:"omitempty,id" default:"default" help:"the tenant, where messages name one"`
 }
 
-// rules checks requests by their tags. A rule of our own is a shape that package pii declares.
+// rules checks requests by their tags.
 var rules = func() *validator.Validate {
 	v := validator.New(validator.WithRequiredStructEnabled())
-	v.RegisterAlias("month", "datetime=2006-01")
-	for name, valid := range map[string]func(string) bool{"id": pii.ID.Valid, "uid": pii.UID.Valid, "printable": func(text string) bool {
-		return len(text) <= maxText && utf8.ValidString(text) && audit.Escape(text) == text
-	}} {
-		if err := v.RegisterValidation(name, func(f validator.FieldLevel) bool { return valid(f.Field().String()) }); err != nil {
+	for name, shape := range shapes {
+		if err := v.RegisterValidation(name, func(f validator.FieldLevel) bool { return shape.holds(f.Field().String()) }); err != nil {
 			panic(err)
 		}
 	}
 	return v
 }()
 
-const maxText = 500
+// shapes are the rules of our own for a text, with what each says that it is.
+var shapes = map[string]struct {
+	is    string
+	holds func(text string) bool
+}{
+	"id":  {"an id: at most 128 of letters, digits and . _ : -, beginning with a letter or digit", pii.ID.Valid},
+	"uid": {"an id of letters, digits and . _ : | -", pii.UID.Valid},
+	"month": {"a year and a month such as 2026-11", func(text string) bool {
+		_, err := time.Parse("2006-01", text)
+		return err == nil
+	}},
+	"printable": {"a text of at most 500 bytes, and none that a terminal would act on", func(text string) bool {
+		return len(text) <= 500 && utf8.ValidString(text) && audit.Escape(text) == text
+	}},
+}
 
 // Input is a request before it is read: the parts that HTTP, a form and a command line have in common.
 type Input struct {
@@ -201,19 +212,11 @@ func (f Field) Rule(name string) (value string, has bool) {
 	return "", false
 }
 
-// shapes say what a text of a rule is.
-var shapes = map[string]string{
-	"id":        "an id: at most 128 of letters, digits and . _ : -, beginning with a letter or digit",
-	"printable": "a text of at most 500 bytes, and none that a terminal would act on",
-	"uid":       "an id of letters, digits and . _ : | -",
-	"month":     "a year and a month such as 2026-11",
-}
-
 // rule says what the field's rules take; empty: anything of its type.
 func (f Field) rule() string {
 	for name, shape := range shapes {
 		if _, has := f.Rule(name); has {
-			return shape
+			return shape.is
 		}
 	}
 	low, _ := f.Rule("min")

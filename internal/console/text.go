@@ -15,10 +15,10 @@ import (
 
 // Text is a value as a table on a terminal or a page has it. A moment is in UTC to the second; what is empty is empty.
 func Text(v reflect.Value) string {
-	if !v.IsValid() || (v.Kind() == reflect.Pointer && v.IsNil()) {
+	if v = reflect.Indirect(v); !v.IsValid() {
 		return ""
 	}
-	switch value := reflect.Indirect(v).Interface().(type) {
+	switch value := v.Interface().(type) {
 	case time.Time:
 		return Stamp(value)
 	case jsontext.Value:
@@ -41,7 +41,7 @@ func Text(v reflect.Value) string {
 	case float64: // a number of JSON whose type nobody knows
 		return strconv.FormatFloat(value, 'f', -1, 64)
 	}
-	if v = reflect.Indirect(v); v.Kind() != reflect.Slice {
+	if v.Kind() != reflect.Slice {
 		return fmt.Sprint(v.Interface())
 	}
 	var parts []string

@@ -163,9 +163,6 @@ func (ed *Editor) List(ctx context.Context, tenant string, after store.Cursor, l
 
 // Set makes a product known, or changes what it is worth, from now on. The error is as of audit.Change.Update.
 func (ed *Editor) Set(ctx context.Context, by audit.Author, in SetProduct) (Product, error) {
-	if in.Points < 1 || in.Points > catalog.MaxPoints {
-		return Product{}, fmt.Errorf("%w: points are a whole number from 1 to %d", audit.ErrInvalid, catalog.MaxPoints)
-	}
 	return ed.change(ctx, in.ProductOf, "set", in.By(by),
 		func(Product) (int64, State, error) { return in.Points, Active, nil })
 }

@@ -115,6 +115,9 @@ func TestAChangeAndALookAtItAreAnsweredOverHTTP(t *testing.T) {
 	for _, step := range []struct{ asks, body, want string }{ // what is wanted: the code of a refusal, or a part of an answer, in quotes
 		{"PUT products/hat?tenant=a%2Fb", `{"points":7,"why":"w"}`, "tenant_invalid"},
 		{"PUT products/hat?tenant=acme", `{"points":7,"why":"w"}`, `"points":7`},
+		{"PUT products/hat", `{"points":0,"why":"w"}`, "refused"},
+		{"PUT products/hat", `{"points":-1,"why":"w"}`, "refused"},
+		{"PUT products/hat", `{"points":1000000001,"why":"w"}`, "refused"},
 		{"DELETE products/hat", `{"why":"w","expect":"0"}`, `"state":"retired"`},
 		{"GET products/hat", "", "product_retired"},
 		{"PUT customers/c1?force=1", `{"uid":"u2","why":"w"}`, "parameter_unknown"},

@@ -254,7 +254,8 @@ func changedAt(e audit.Entry) string {
 
 func (a Reads) changes(ctx context.Context, _ audit.Author, in ListChanges) (console.List[Changed], error) {
 	equal := map[string]any{"kind": in.Kind, "subject": in.Subject, "who": in.Who}
-	found, next, err := audit.Newest(ctx, a.Store, equal, store.Newest{Since: in.Since.Time, Until: in.Until.Time}, in.After, in.Limit)
+	span := store.Newest{Since: in.Since.Time, Until: in.Until.Time}
+	found, next, err := audit.Newest(ctx, a.Store, equal, span, in.After, in.Limit)
 	items := make([]Changed, len(found))
 	for i, e := range found {
 		items[i] = Changed{Kind: e.Kind, Subject: e.Subject, Entry: e, Path: changedAt(e)}

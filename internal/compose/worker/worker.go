@@ -301,9 +301,11 @@ func New(config Config) (*Worker, error) {
 		server.Routes(r)
 		server.Scripts(r, operations.Scripts(apps))
 	})
-	sessions := &access.Sessions{Access: config.Access, Local: []byte(uuid.NewString()), Log: config.Log, Now: config.Now}
 	site := &pages.Pages{
-		API: server, Declared: server.Catalog, Sessions: sessions, Catalog: config.Catalog,
+		API: server, Declared: server.Catalog, Catalog: config.Catalog,
+		Sessions: &access.Sessions{
+			Access: config.Access, Local: []byte(uuid.NewString()), Log: config.Log, Now: config.Now,
+		},
 		Environment: config.Environment, Live: !config.Access.OpenOnLoopback, Log: config.Log, Now: config.Now,
 	}
 	site.Routes(router)

@@ -41,7 +41,7 @@ const (
 // out removes it from the browser. The API itself takes no cookie.
 type Sessions struct {
 	Access Access
-	// Local is a key by chance, of this process, for sessions on this machine, which prove nothing; without one nobody
+	// Local is a key by chance, of this process, for sessions on this machine, which prove nothing; nil: nobody
 	// signs in by a name alone.
 	Local []byte
 	Log   *slog.Logger

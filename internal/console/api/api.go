@@ -51,14 +51,14 @@ func (s *Server) Routes(r chi.Router) {
 		r.Method(o.Method, o.Pattern, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serve(o, w, r) }))
 	}
 	r.Get("/v1/ops/openapi.json", func(w http.ResponseWriter, r *http.Request) {
-		if query, err := url.ParseQuery(r.URL.RawQuery); err != nil {
+		switch query, err := url.ParseQuery(r.URL.RawQuery); {
+		case err != nil:
 			errQuery.Write(w)
-			return
-		} else if len(query) > 0 {
+		case len(query) > 0:
 			serve.Refuse(http.StatusBadRequest, "parameter_unknown", "This takes no parameter.").Write(w)
-			return
+		default:
+			serve.WriteJSON(w, http.StatusOK, s.OpenAPI())
 		}
-		serve.WriteJSON(w, http.StatusOK, s.OpenAPI())
 	})
 }
 
@@ -226,13 +226,11 @@ func CollectSkipped(ctx context.Context) (context.Context, *Skipped) {
 
 // Skip tells the collector of a context, if it has one, of a document that was left out.
 func Skip(ctx context.Context, key store.Key) {
-	s, ok := ctx.Value(skippedKey{}).(*Skipped)
-	if !ok {
-		return
+	if s, ok := ctx.Value(skippedKey{}).(*Skipped); ok {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.keys = append(s.keys, key.Collection+"/"+url.PathEscape(key.ID))
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.keys = append(s.keys, key.Collection+"/"+url.PathEscape(key.ID))
 }
 
 // String is what the header says; empty: nothing was left out.

@@ -34,7 +34,16 @@ func (s *Server) OpenAPI() map[string]any {
 		}
 		parameters, members, required := []any{}, map[string]any{}, []string{}
 		for _, f := range o.Fields {
-			schema := schemaOf(f, schemas)
+			schema := maps.Clone(schemas.of(f.Type))
+			if len(f.OneOf) > 0 {
+				schema["enum"] = f.OneOf
+			}
+			for rule, bound := range map[string]string{"min": "minimum", "max": "maximum"} {
+				value, _ := f.Rule(rule)
+				if n, err := strconv.ParseInt(value, 10, 64); err == nil {
+					schema[bound] = n
+				}
+			}
 			if f.In != console.InBody {
 				parameters = append(parameters, map[string]any{"name": f.Name, "in": string(f.In), "required": f.Required, "description": f.Help, "schema": schema})
 				continue
@@ -67,20 +76,6 @@ func (s *Server) OpenAPI() map[string]any {
 		"openapi": "3.1.0", "info": map[string]any{"title": "Billhook operations", "version": "1"},
 		"paths": paths, "components": map[string]any{"schemas": schemas.all},
 	}
-}
-
-func schemaOf(f console.Field, all schemas) map[string]any {
-	s := maps.Clone(all.of(f.Type))
-	if len(f.OneOf) > 0 {
-		s["enum"] = f.OneOf
-	}
-	for rule, bound := range map[string]string{"min": "minimum", "max": "maximum"} {
-		value, _ := f.Rule(rule)
-		if n, err := strconv.ParseInt(value, 10, 64); err == nil {
-			s[bound] = n
-		}
-	}
-	return s
 }
 
 // schemas are those of the structs, by the name under which the document has them: the type's, behind its package's where
@@ -140,7 +135,7 @@ func (s schemas) object(t reflect.Type) map[string]any {
 	}
 	s.types[name] = t // before its members: a struct may hold itself
 	properties, required := map[string]any{}, []string{}
-	for parts := []reflect.Type{t}; len(parts) > 0; parts = parts[1:] { // a struct hides what those have that it embeds
+	for parts := []reflect.Type{t}; len(parts) > 0; parts = parts[1:] { // the outer hide the inner
 		for f := range parts[0].Fields() {
 			member, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 			switch {

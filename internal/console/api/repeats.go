@@ -68,10 +68,11 @@ func (s *Server) begin(ctx context.Context, o console.Operation, in console.Inpu
 	if !errors.Is(err, store.ErrExists) {
 		return c, "", err
 	}
-	before, err := store.Read(ctx, s.Store, c.key, store.ErrNotFound, func(doc store.Document) (before change, err error) {
-		err = store.Decode(doc.Fields, &before)
-		return before, err
-	})
+	read := func(doc store.Document) (known change, err error) {
+		err = store.Decode(doc.Fields, &known)
+		return known, err
+	}
+	before, err := store.Read(ctx, s.Store, c.key, store.ErrNotFound, read)
 	switch {
 	case err != nil:
 		return nil, "", err

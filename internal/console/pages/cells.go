@@ -51,9 +51,7 @@ func cellOf(c console.Column, of any, tenant string) cell {
 	if over := len(made.Text) - maxBlock; c.Block && over > 0 {
 		made.Text = fmt.Sprintf("%s\n… and %d more bytes: the command shows all", made.Text[:maxBlock], over)
 	}
-	if at, ok := v.Interface().(time.Time); ok {
-		made.Time = at
-	}
+	made.Time, _ = v.Interface().(time.Time)
 	_, worded := v.Interface().(fmt.Stringer)
 	if made.Amount = v.CanInt() && !worded; made.Amount {
 		made.Text = grouped(made.Text)

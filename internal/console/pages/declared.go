@@ -57,8 +57,6 @@ func pageOf(o console.Operation) string {
 	return pattern
 }
 
-type action struct{ Name, Href string }
-
 type declaredView struct {
 	Title, Summary, Help string
 	// Answer is the operation's, or on a form that of what it shows, and Others are those beside that, by name.
@@ -70,7 +68,7 @@ type declaredView struct {
 	Notes, More   []string
 	Alerts        bool
 	Tables        []grid
-	Actions       []action
+	Actions       []link
 	Filters, Rest []input
 	Narrowed      bool
 	Next          string
@@ -113,15 +111,15 @@ func (p *Pages) list(v *visit, o console.Operation) (declaredView, error) {
 	}
 	for _, other := range p.Declared.Operations {
 		if other.Noun() == o.Noun() && other.Needs != console.Look && !strings.Contains(other.Pattern, "{") {
-			view.Actions = append(view.Actions, action{title(verb(other)), pageOf(other)})
+			view.Actions = append(view.Actions, link{Address: pageOf(other), Name: title(verb(other))})
 		}
 	}
-	for _, f := range show.Fields {
-		if f.In == console.InPath {
-			view.Filters = append(view.Filters, input{Field: console.Field{Name: "id"}, Label: title(f.Help), Value: v.query("id")})
-		}
+	param := lastParam(show)
+	if param != "" {
+		id := input{Field: console.Field{Name: "id"}, Label: title(show.Field(param).Help), Value: v.query("id")}
+		view.Filters = append(view.Filters, id)
 	}
-	view.Filters = append(view.Filters, p.filters(v, o, "id", lastParam(show))...)
+	view.Filters = append(view.Filters, p.filters(v, o, "id", param)...)
 	shown := min(len(view.Filters), filtersShown)
 	view.Filters, view.Rest = view.Filters[:shown], view.Filters[shown:]
 	view.Narrowed = slices.ContainsFunc(view.Rest, func(f input) bool { return f.Value != "" })
@@ -208,7 +206,7 @@ func (p *Pages) detail(v *visit, o console.Operation) (declaredView, error) {
 	view.Absent = notFound(err)
 	for _, other := range p.Declared.Operations {
 		if acts(other, o) && (view.Absent == nil && console.Allows(answer, other.Verb()) || view.Absent != nil && other.Method == http.MethodPut) {
-			view.Actions = append(view.Actions, action{title(verb(other)), p.at(v, pageOf(other))})
+			view.Actions = append(view.Actions, link{Address: p.at(v, pageOf(other)), Name: title(verb(other))})
 		}
 	}
 	more := slices.ContainsFunc(o.Beside, func(name string) bool { return !p.row(name).List })
@@ -216,11 +214,11 @@ func (p *Pages) detail(v *visit, o console.Operation) (declaredView, error) {
 		return view, err
 	}
 	if answer != nil {
-		if view.Answer, view.Next, err = p.parts(v, o, answer); err != nil {
+		if view.Answer, err = p.parts(v, o, answer); err != nil {
 			return view, err
 		}
 		p.show(v, &view, o, view.Answer)
-		view.Next = cmp.Or(view.Next, v.next(console.Member(view.Answer, "next")))
+		view.Next = v.next(console.Member(view.Answer, "next"))
 	}
 	for _, name := range o.Beside {
 		if err := p.besides(v, &view, name); err != nil {
@@ -243,21 +241,21 @@ const (
 // partsFor is how long the parts of an answer on one page take together; one that has begun is brought to its end.
 const partsFor = time.Second / 2
 
-func (p *Pages) parts(v *visit, o console.Operation, answer any) (all any, rest string, err error) {
+func (p *Pages) parts(v *visit, o console.Operation, answer any) (all any, err error) {
 	for begun, before := p.Now(), o.Answer(); ; {
 		whole := reflect.New(reflect.TypeOf(answer))
 		whole.Elem().Set(reflect.ValueOf(answer))
 		part, ok := whole.Interface().(console.Parted)
 		if !ok {
-			return answer, "", nil
+			return answer, nil
 		}
 		page := part.Join(before)
 		before = part
 		if page == "" || p.Now().Sub(begun) > partsFor {
-			return whole.Elem().Interface(), v.next(page), nil
+			return whole.Elem().Interface(), nil
 		}
 		if answer, err = p.ask(v, o, "page", page); err != nil {
-			return nil, "", err
+			return nil, err
 		}
 	}
 }
@@ -281,7 +279,7 @@ func (p *Pages) besides(v *visit, view *declaredView, name string) error {
 	return err
 }
 
-// show adds an answer to a page. Its values are that of the first, or of the last where there is no such thing yet.
+// show adds an answer to a page. Its values are those of the first, or of the last where there is no such thing.
 func (p *Pages) show(v *visit, view *declaredView, o console.Operation, answer any) {
 	facts, tables, empty := []cell(nil), []grid(nil), []string(nil)
 	for _, c := range o.Columns {

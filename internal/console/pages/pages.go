@@ -219,14 +219,14 @@ func problemOf(err error) *serve.Problem {
 const rows = "50"
 
 func notFound(err error) *serve.Problem {
-	if problem := problemOf(err); err != nil && problem.Status == http.StatusNotFound {
+	if problem := problemOf(err); problem.Status == http.StatusNotFound {
 		return problem
 	}
 	return nil
 }
 
 func (v *visit) refused(err error) error {
-	if problem := problemOf(err); err != nil && problem.Status < http.StatusInternalServerError {
+	if problem := problemOf(err); problem.Status < http.StatusInternalServerError {
 		v.problem = problem
 		return nil
 	}

@@ -151,15 +151,16 @@ func (s Subject) List(ctx context.Context, q store.Querier, after store.Cursor, 
 	return store.List(ctx, q, store.Query{Collection: Collection, IDPrefix: s.prefix(), After: after, Limit: limit}, EntryOf)
 }
 
-// Newest returns a page of the entries of all kinds, the newest first, ties by id, the greatest first: at most limit, 1 to
-// store.MaxPage, behind the entry after, of the span at and with the fields of equal; an empty one is any. next is zero
-// behind a page that is not full; behind a full one there may be none either.
+// Newest returns a page of the entries of all kinds with the fields of equal, of which an empty one is any, in a span
+// of time, the newest first, ties by id, the greatest first: at most limit, 1 to store.MaxPage, behind the entry after.
+// next is zero behind a page that is not full; behind a full one there may be none either.
 func Newest(
-	ctx context.Context, q store.Querier, equal map[string]any, at store.Newest, after store.Cursor, limit int,
+	ctx context.Context, q store.Querier, equal map[string]any, span store.Newest, after store.Cursor, limit int,
 ) (entries []Entry, next store.Cursor, err error) {
-	at.Field = "at" // The operations beside the entries have no such time, and are not found.
+	span.Field = "at" // The operations beside the entries have no such time, and are not found.
 	maps.DeleteFunc(equal, func(_ string, value any) bool { return value == "" })
-	return store.List(ctx, q, store.Query{Collection: Collection, Newest: &at, After: after, Limit: limit, Equal: equal}, EntryOf)
+	query := store.Query{Collection: Collection, Equal: equal, Newest: &span, After: after, Limit: limit}
+	return store.List(ctx, q, query, EntryOf)
 }
 
 // EntryOf reads an entry's document.

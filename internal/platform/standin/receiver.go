@@ -75,8 +75,8 @@ type Receiver struct {
 // delivered is what a path got under a key, or as an _id.
 type delivered struct{ path, key string }
 
-// held is an event that was applied, with the hash of its body, or a document as the index has it: deleted, without a
-// source. It was applied, or changed, so many times.
+// held is an event that was applied, with the hash of its body, or a document as the index has it: deleted,
+// without a source. It was applied, or changed, so many times.
 type held struct {
 	id, source string
 	version    int64

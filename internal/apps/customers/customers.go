@@ -82,8 +82,9 @@ type Learned struct {
 	Looked bool
 }
 
-// Learn returns what an order says of its customer: the mapping that it would make. The first try for an unknown customer
-// reads nothing and creates the mapping; where that was refused, a further try reads it. The error is the store's.
+// Learn returns what an order, as the mapping that it would make, says of its customer. The first try for an
+// unknown customer reads nothing and creates the mapping; where that was refused, a further try reads it. The
+// error is the store's.
 func (t *Mappings) Learn(ctx context.Context, order Mapping, try int) (Learned, error) {
 	id := Key(order.Tenant, order.CustomerID).ID
 	uid, found := t.uids.Known(id)

@@ -103,7 +103,8 @@ func OfUser(ctx context.Context, from store.Querier, tenant, userID string, limi
 
 // List returns a page of the orders in a state of rest, or of all, by their ids: an index of rising times would be a hot spot.
 func List(ctx context.Context, from store.Querier, state State, after store.Cursor, limit int) (page []Order, next store.Cursor, err error) {
-	query := store.Query{Collection: Collection, Equal: store.Equals("state", string(state)), After: after, Limit: limit}
+	query := store.Query{Collection: Collection, After: after, Limit: limit}
+	query.Equal = store.Equals("state", string(state))
 	return store.List(ctx, from, query, Read)
 }
 

@@ -158,7 +158,8 @@ func (r Refunds) Leased() handler.Leased {
 			if err != nil {
 				return handler.Plan{}, err
 			}
-			return handler.Plan{Writes: writes, Calls: []handler.Call{a.Gateway.Request(event.CalleeKey(), a.order())}}, nil
+			call := a.Gateway.Request(event.CalleeKey(), a.order())
+			return handler.Plan{Writes: writes, Calls: []handler.Call{call}}, nil
 		}),
 		Do: handler.Typed(func(ctx context.Context, event handler.Event, body envelope) (handler.Effect, error) {
 			a, _, result, err := r.begin(ctx, event, body)
@@ -189,8 +190,8 @@ type attempt struct {
 // order is the order as the gateway takes it. What it holds has been decoded as JSON: it can be encoded.
 func (a attempt) order() []byte {
 	text, _ := json.Marshal(order{
-		a.event.CalleeKey(), a.event.Tenant, a.event.ID, a.body.Action, a.asked.PaymentID, a.asked.SubscriptionID,
-		a.body.CorrelationID, a.asked.Amount, a.asked.Currency,
+		a.event.CalleeKey(), a.event.Tenant, a.event.ID, a.body.Action, a.asked.PaymentID,
+		a.asked.SubscriptionID, a.body.CorrelationID, a.asked.Amount, a.asked.Currency,
 	})
 	return text
 }

@@ -111,11 +111,9 @@ func (c *commit) prepare(tx *bbolt.Tx, at time.Time) ([]change, error) {
 func applied(have stored, w store.Write, at time.Time) (to change, err error) {
 	to = change{key: w.Key, before: have}
 	if w.Stamp != "" {
-		w.Fields = maps.Clone(w.Fields)
-		if w.Fields == nil {
-			w.Fields = map[string]any{}
-		}
-		w.Fields[w.Stamp] = at
+		stamped := map[string]any{w.Stamp: at}
+		maps.Copy(stamped, w.Fields)
+		w.Fields = stamped
 	}
 	switch {
 	case w.Op == store.OpCreate && have.version != 0:

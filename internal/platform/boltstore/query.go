@@ -100,8 +100,8 @@ func within(q store.Query) (from, to []byte, id int) {
 	return from, to, len(place(time.Time{}, ""))
 }
 
-// look answers a query by the keys of its index, and by those of the documents that have changed since it caught up.
-func (s *Store) look(tx *bbolt.Tx, q store.Query, x index, cursor *bbolt.Cursor) (page store.Page, err error) {
+// look answers a query by the keys of its index, and of the documents that have changed since it caught up.
+func (s *Store) look(tx *bbolt.Tx, q store.Query, x index, cursor *bbolt.Cursor) (page store.Page, _ error) {
 	documents, changedIDs := tx.Bucket([]byte(q.Collection)), map[string]bool{}
 	var fresh, keys [][]byte
 	noted, begins := tx.Bucket(changed).Cursor(), []byte(q.Collection+"/")
@@ -155,9 +155,8 @@ func (s *Store) look(tx *bbolt.Tx, q store.Query, x index, cursor *bbolt.Cursor)
 		if err != nil {
 			return page, err
 		}
-		page.Documents = append(page.Documents, store.Document{
-			Key: store.Key{Collection: q.Collection, ID: string(key[id:])}, Fields: fields, Version: doc.version,
-		})
+		of := store.Key{Collection: q.Collection, ID: string(key[id:])}
+		page.Documents = append(page.Documents, store.Document{Key: of, Fields: fields, Version: doc.version})
 	}
 	if n > q.Limit && q.ByTime() == nil {
 		page.Next.ID = page.Documents[q.Limit-1].Key.ID

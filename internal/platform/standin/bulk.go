@@ -14,13 +14,6 @@ import (
 	"billhook/internal/platform/serve"
 )
 
-// held is a document as the index has it. Without a source it is deleted.
-type held struct {
-	version int64
-	source  string
-	times   int
-}
-
 // refused begins the id of a document that is refused every time, behind its tenant: a sample of dev has one.
 const refused = "refuse-"
 
@@ -147,7 +140,7 @@ func (r *Receiver) index(one row) (outcome string) {
 	}()
 	mode, deletes := r.next(one.delivery.EventID), one.delivery.Action == "delete"
 	known := delivered{one.delivery.Path, one.delivery.EventID}
-	document, there := r.documents[known]
+	document, there := r.held[known]
 	switch {
 	case outcomes[mode] != "":
 		return outcomes[mode]
@@ -163,8 +156,8 @@ func (r *Receiver) index(one row) (outcome string) {
 		outcome = Applied
 		document.times++
 	}
-	document.version, document.source = max(document.version, one.version), one.source
-	r.documents[known] = document
+	document.id, document.version, document.source = known.key, max(document.version, one.version), one.source
+	r.held[known] = document
 	if mode == Forget {
 		return Forgotten
 	}

@@ -30,10 +30,12 @@ func (s *Simulator) nack(sub *subscription, l *lane, pauses int) {
 		sub.pausedUntil = time.Now().Add(sub.pushBackoff)
 		s.after(sub.pushBackoff, func() { s.dispatch(sub) })
 	}
-	if s.fail(sub, l) {
+	d := l.queue[0]
+	if d.Failures++; sub.DeadLetterTopic != "" && d.Failures >= sub.MaxDeliveryAttempts {
+		s.forward(sub, l)
 		return
 	}
-	s.after(sub.retryAfter(l.queue[0].Failures), func() {
+	s.after(sub.retryAfter(d.Failures), func() {
 		sub.ready = append(sub.ready, l)
 		s.dispatch(sub)
 	})

@@ -76,7 +76,8 @@ func (b *Broker) React(request any) (handled bool, answer any, err error) {
 	for n, m := range publish.GetMessages() {
 		messages[n] = contract.Message{Data: m.GetData(), Attributes: m.GetAttributes(), OrderingKey: m.GetOrderingKey()}
 	}
-	topic := strings.TrimPrefix(publish.GetTopic(), "projects/"+b.config.ProjectID+"/topics/") // another project's is none
+	// Another project's topic is none.
+	topic := strings.TrimPrefix(publish.GetTopic(), "projects/"+b.config.ProjectID+"/topics/")
 	ids, err := b.publish(context.Background(), topic, messages)
 	code := codes.Unavailable
 	switch {
@@ -195,10 +196,11 @@ func NewIssuer(now func() time.Time) (*Issuer, error) {
 
 // Token returns a token for the audience and the account, with the claims of a Pub/Sub push token.
 func (i *Issuer) Token(audience, email string) (string, error) {
-	return i.tokens.Get(context.Background(), audience+" "+email, func(context.Context) (string, time.Duration, error) {
+	sign := func(context.Context) (string, time.Duration, error) {
 		token, err := i.sign(audience, email)
 		return token, tokenReuse, err
-	})
+	}
+	return i.tokens.Get(context.Background(), audience+" "+email, sign)
 }
 
 func (i *Issuer) sign(audience, email string) (string, error) {

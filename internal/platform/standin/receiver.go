@@ -67,8 +67,7 @@ type Delivery struct {
 type Receiver struct {
 	*service
 	deliveries []Delivery
-	events     map[delivered]appliedEvent
-	documents  map[delivered]held
+	held       map[delivered]held
 	// partner checks what the third party gets; none: nobody is trusted.
 	partner []*signature.Verifier
 }
@@ -76,9 +75,12 @@ type Receiver struct {
 // delivered is what a path got under a key, or as an _id.
 type delivered struct{ path, key string }
 
-type appliedEvent struct {
-	id   string
-	body [sha256.Size]byte
+// held is an event that was applied, with the hash of its body, or a document as the index has it: deleted,
+// without a source. It was applied, or changed, so many times.
+type held struct {
+	id, source string
+	version    int64
+	times      int
 }
 
 var _ http.Handler = (*Receiver)(nil)
@@ -89,7 +91,7 @@ func NewReceiver(config ServiceConfig) (*Receiver, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Receiver{service: shared, events: map[delivered]appliedEvent{}, documents: map[delivered]held{}}
+	r := &Receiver{service: shared, held: map[delivered]held{}}
 	if config.Posts == nil {
 		config.Posts = []catalog.Post{{Path: "/v1/webhooks/payment", Reconcile: "/v1/webhooks/payment/{id}"}}
 	}
@@ -130,18 +132,12 @@ func (r *Receiver) Trust(secret string) error {
 
 // Applied returns how often the event was applied, on all paths together; of a document's _id, how often the
 // document was changed.
-func (r *Receiver) Applied(id string) int {
+func (r *Receiver) Applied(id string) (times int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	times := 0
-	for _, event := range r.events {
-		if event.id == id {
-			times++
-		}
-	}
-	for of, document := range r.documents {
-		if of.key == id {
-			times += document.times
+	for _, one := range r.held {
+		if one.id == id {
+			times += one.times
 		}
 	}
 	return times
@@ -203,20 +199,21 @@ func (r *Receiver) apply(w http.ResponseWriter, request *http.Request, d Deliver
 func (r *Receiver) take(d Delivery, body []byte) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	d.Outcome = r.outcome(d, sha256.Sum256(body))
+	sum := sha256.Sum256(body)
+	d.Outcome = r.outcome(d, string(sum[:]))
 	r.deliveries = append(r.deliveries, d)
 	return d.Outcome
 }
 
-func (r *Receiver) outcome(d Delivery, body [sha256.Size]byte) string {
+func (r *Receiver) outcome(d Delivery, body string) string {
 	mode, key := r.next(d.EventID), delivered{d.Path, d.Key}
-	event, known := r.events[key]
+	event, known := r.held[key]
 	switch {
 	case outcomes[mode] != "":
 		return outcomes[mode]
 	case !known:
-		r.events[key] = appliedEvent{id: d.EventID, body: body}
-	case event.body != body:
+		r.held[key] = held{id: d.EventID, source: body, times: 1}
+	case event.source != body:
 		return Refused
 	case mode != Forget:
 		return Duplicate
@@ -228,7 +225,7 @@ func (r *Receiver) outcome(d Delivery, body [sha256.Size]byte) string {
 }
 
 func (r *Receiver) known(path, key string) any {
-	if _, applied := r.events[delivered{path, key}]; applied {
+	if _, applied := r.held[delivered{path, key}]; applied {
 		return map[string]int{"applied": 1}
 	}
 	return nil

@@ -40,7 +40,7 @@ func (s *Simulator) Load(path string) (Loaded, error) {
 		err = s.rewrite(path)
 	}
 	if err == nil {
-		s.log, err = os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0o600) //nolint:gosec // the path is the caller's
+		s.log, err = os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0o600) //nolint:gosec // it is the caller's
 	}
 	if err != nil {
 		return Loaded{}, fmt.Errorf("standin: load: %w", err)

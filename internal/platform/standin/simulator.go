@@ -94,9 +94,9 @@ type lane struct {
 func NewSimulator(config SimulatorConfig) *Simulator {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost = 100 // enough for a window
-	client := &http.Client{
+	client := &http.Client{             // a redirect is never followed: Pub/Sub treats it as a failure
 		Transport:     cmp.Or[http.RoundTripper](config.Transport, transport),
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // a failure to Pub/Sub
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	s := &Simulator{
 		config: config, client: client, nextID: time.Now().UnixMicro(), topics: map[string][]*subscription{}, subs: map[string]*subscription{},
@@ -106,7 +106,8 @@ func NewSimulator(config SimulatorConfig) *Simulator {
 		s.topics[topic] = nil
 	}
 	for _, of := range config.Subscriptions {
-		sub := &subscription{Subscription: of, lanes: map[string]*lane{}, waiting: map[*Message]bool{}, window: startWindow}
+		sub := &subscription{Subscription: of, lanes: map[string]*lane{}, window: startWindow}
+		sub.waiting = map[*Message]bool{}
 		s.subs[of.ID], s.topics[of.Topic] = sub, append(s.topics[of.Topic], sub)
 	}
 	return s
@@ -218,12 +219,9 @@ func (s *Simulator) push(sub *subscription, l *lane, d *Message, url string, pau
 	s.dispatch(sub)
 }
 
-func (s *Simulator) fail(sub *subscription, l *lane) (forwarded bool) {
+// forward makes the first message of a lane a dead letter.
+func (s *Simulator) forward(sub *subscription, l *lane) {
 	d := l.queue[0]
-	d.Failures++
-	if sub.DeadLetterTopic == "" || d.Failures < sub.MaxDeliveryAttempts {
-		return false
-	}
 	message := d.Message
 	message.Attributes = map[string]string{}
 	maps.Copy(message.Attributes, d.Attributes)
@@ -235,7 +233,6 @@ func (s *Simulator) fail(sub *subscription, l *lane) (forwarded bool) {
 	})
 	s.take(sub.DeadLetterTopic, message) // before it is done with: a killed process leaves it in both places, and not in none
 	s.remove(sub, l)
-	return true
 }
 
 // remove ends the first message of a lane, which goes on with the next.

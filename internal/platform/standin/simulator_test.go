@@ -133,7 +133,7 @@ func newBench(tb testing.TB, answer func(received) int, config standin.Simulator
 	config.ProjectID, config.Transport = "demo-project", s.worker
 	s.Simulator = standin.NewSimulator(config)
 	s.PushTo("http://worker.test")
-	tb.Cleanup(func() { require.NoError(tb, s.Simulator.Close()) })
+	tb.Cleanup(func() { require.NoError(tb, s.Close()) })
 	return s
 }
 

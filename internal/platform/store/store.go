@@ -183,8 +183,8 @@ type Newest struct {
 	Since, Until time.Time
 }
 
-// Due is as Newest, but oldest first, ties by id, and selects a time that is Until, too, which is always a bound. Most
-// callers change or remove the field of each document that they have handled, and the next query finds the rest.
+// Due is as Newest, but oldest first, ties by id, and Until, always a bound, is selected, too. Most callers
+// change or remove the field of each document that they have handled, and the next query finds the rest.
 type Due Newest
 
 // ByTime is what the query selects by a time, Newest or Due; nil: it goes by ids.

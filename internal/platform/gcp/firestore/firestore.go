@@ -68,7 +68,9 @@ func NewEmulated(ctx context.Context, addr, projectID, databaseID string, option
 	return connect(ctx, addr, projectID, databaseID, options)
 }
 
-func connect(ctx context.Context, emulator, projectID, databaseID string, options []option.ClientOption) (*Store, error) {
+func connect(
+	ctx context.Context, emulator, projectID, databaseID string, options []option.ClientOption,
+) (*Store, error) {
 	if emulator != "" {
 		options = append([]option.ClientOption{
 			option.WithEndpoint(emulator),
@@ -327,23 +329,25 @@ func (s *Store) structured(q store.Query) *firestorepb.StructuredQuery {
 		Limit: wrapperspb.Int32(int32(q.Limit)), //nolint:gosec // at most MaxPage
 	}
 	order := func(path string, direction firestorepb.StructuredQuery_Direction) {
-		query.OrderBy = append(query.OrderBy, &firestorepb.StructuredQuery_Order{Field: fieldAt(path), Direction: direction})
+		by := &firestorepb.StructuredQuery_Order{Field: fieldAt(path), Direction: direction}
+		query.OrderBy = append(query.OrderBy, by)
 	}
 	if of := q.ByTime(); of != nil {
 		// A comparison with a time matches times alone, so documents without the field are left out.
-		where(path(of.Field), firestorepb.StructuredQuery_FieldFilter_GREATER_THAN_OR_EQUAL, toValue(of.Since))
-		direction := firestorepb.StructuredQuery_DESCENDING
+		field, direction := path(of.Field), firestorepb.StructuredQuery_DESCENDING
+		where(field, firestorepb.StructuredQuery_FieldFilter_GREATER_THAN_OR_EQUAL, toValue(of.Since))
 		switch {
 		case q.Due != nil:
 			direction = firestorepb.StructuredQuery_ASCENDING
-			where(path(of.Field), firestorepb.StructuredQuery_FieldFilter_LESS_THAN_OR_EQUAL, toValue(of.Until))
+			where(field, firestorepb.StructuredQuery_FieldFilter_LESS_THAN_OR_EQUAL, toValue(of.Until))
 		case !of.Until.IsZero():
-			where(path(of.Field), firestorepb.StructuredQuery_FieldFilter_LESS_THAN, toValue(of.Until))
+			where(field, firestorepb.StructuredQuery_FieldFilter_LESS_THAN, toValue(of.Until))
 		}
-		order(path(of.Field), direction)
+		order(field, direction)
 		order(name, direction)
 		if !q.After.IsZero() {
-			query.StartAt = &firestorepb.Cursor{Values: []*firestorepb.Value{toValue(q.After.At), reference(q.After.ID)}}
+			after := []*firestorepb.Value{toValue(q.After.At), reference(q.After.ID)}
+			query.StartAt = &firestorepb.Cursor{Values: after}
 		}
 	} else {
 		order(name, firestorepb.StructuredQuery_ASCENDING)

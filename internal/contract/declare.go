@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"reflect"
 	"slices"
 	"strconv"
@@ -32,10 +31,7 @@ type Member struct {
 	List, Object []Member
 }
 
-var shapeTags = map[string]string{
-	"id": "id", "uid": "uid", "code": "code", "timestamp": "timestamp", "currency": "currency", "amount": "amount",
-	"integer": "", "quantity": "min=1,max=9007199254740991", "boolean": "",
-}
+var declarable = strings.Fields("amount boolean code currency id integer quantity timestamp uid")
 
 const maxListed = 5000
 
@@ -87,7 +83,6 @@ func structOf(members []Member) (reflect.Type, error) {
 // typed is the Go type of a member, with its tags but for that of its presence.
 func (m Member) typed(beside []Member) (of reflect.Type, tag string, err error) {
 	name, bounds, bounded := strings.Cut(m.Shape, " ")
-	tag, known := shapeTags[name]
 	switch {
 	case m.List != nil:
 		if of, err = structOf(m.List); err != nil {
@@ -109,8 +104,8 @@ func (m Member) typed(beside []Member) (of reflect.Type, tag string, err error) 
 			return nil, "", err
 		}
 		return reflect.PointerTo(of), "", nil
-	case !known || (bounded && name != "integer"):
-		return nil, "", fmt.Errorf("%q is not a shape: %s, an integer's bounds such as \"integer 0..100\", a list or an object", m.Shape, strings.Join(slices.Sorted(maps.Keys(shapeTags)), ", "))
+	case !slices.Contains(declarable, name) || (bounded && name != "integer"):
+		return nil, "", fmt.Errorf("%q is not a shape: %s, an integer's bounds such as \"integer 0..100\", a list or an object", m.Shape, strings.Join(declarable, ", "))
 	case bounded:
 		low, high, _ := strings.Cut(bounds, "..")
 		l, errLow := strconv.ParseInt(low, 10, 64)
@@ -120,19 +115,21 @@ func (m Member) typed(beside []Member) (of reflect.Type, tag string, err error) 
 		}
 		return reflect.TypeFor[int64](), "min=" + low + ",max=" + high, nil
 	case name == "quantity" && !m.Required:
-		return reflect.TypeFor[int64](), strings.Replace(tag, "min=1", "min=0", 1), nil // 0 is absent
-	case name == "integer", name == "quantity":
-		return reflect.TypeFor[int64](), tag, nil
+		return reflect.TypeFor[int64](), "min=0,max=9007199254740991", nil // 0 is absent
+	case name == "quantity":
+		return reflect.TypeFor[int64](), "min=1,max=9007199254740991", nil
+	case name == "integer":
+		return reflect.TypeFor[int64](), "", nil
 	case name == "boolean":
-		return reflect.TypeFor[bool](), tag, nil
+		return reflect.TypeFor[bool](), "", nil
 	case name == "amount":
 		currency := slices.IndexFunc(beside, func(o Member) bool { return o.Shape == "currency" })
 		if currency < 0 {
 			return nil, "", errors.New("an amount has its currency beside it")
 		}
-		tag += "=M" + strconv.Itoa(currency)
+		name += "=M" + strconv.Itoa(currency)
 	}
-	return reflect.TypeFor[string](), tag, nil
+	return reflect.TypeFor[string](), name, nil
 }
 
 // withContent is the Go type of a whole body, whose member of that name has the content.
@@ -140,13 +137,11 @@ func withContent(head reflect.Type, member string, content reflect.Type) reflect
 	if member == "" {
 		return head
 	}
-	var fields []reflect.StructField
-	for i := range head.NumField() {
-		field := head.Field(i)
-		if field.Offset, field.Index = 0, nil; jsonName(field) == member {
-			field.Type = content
+	fields := reflect.VisibleFields(head)
+	for i := range fields {
+		if jsonName(fields[i]) == member {
+			fields[i].Type = content
 		}
-		fields = append(fields, field)
 	}
 	return reflect.StructOf(fields)
 }

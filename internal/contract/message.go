@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
-	"slices"
 	"time"
 
 	"billhook/internal/pii"
@@ -188,30 +187,25 @@ func (a *Attributes) Rules() map[string]pii.Rule {
 	return AttributeRules
 }
 
-var attributeNames = func() (names []string) {
-	for i := range reflect.TypeFor[Attributes]().NumField() {
-		names = append(names, jsonName(reflect.TypeFor[Attributes]().Field(i)))
-	}
-	return names
-}()
-
 func (a *Attributes) at(i int) *string {
 	return reflect.ValueOf(a).Elem().Field(i).Addr().Interface().(*string)
 }
 
 func (a *Attributes) named(name string) *string {
-	if i := slices.Index(attributeNames, name); i >= 0 {
-		return a.at(i)
+	for i := range attributeRules {
+		if attributeRules[i].name == name {
+			return a.at(i)
+		}
 	}
 	return new(string)
 }
 
 // Map returns the attributes as a message carries them.
 func (a *Attributes) Map() map[string]string {
-	set := make(map[string]string, len(attributeNames))
-	for i, name := range attributeNames {
+	set := make(map[string]string, len(attributeRules))
+	for i := range attributeRules {
 		if value := *a.at(i); value != "" {
-			set[name] = value
+			set[attributeRules[i].name] = value
 		}
 	}
 	return set
@@ -220,8 +214,8 @@ func (a *Attributes) Map() map[string]string {
 // AttributesOf reads the attributes of a message, passing over those it does not know.
 func AttributesOf(message map[string]string) *Attributes {
 	a := &Attributes{}
-	for i, name := range attributeNames {
-		*a.at(i) = message[name]
+	for i := range attributeRules {
+		*a.at(i) = message[attributeRules[i].name]
 	}
 	return a
 }
@@ -249,7 +243,8 @@ func (a *Attributes) agree(body *Attributes) error {
 		return err
 	}
 	var violations []pii.Violation
-	for i, name := range attributeNames {
+	for i := range attributeRules {
+		name := attributeRules[i].name
 		own, said := *a.at(i), *body.at(i)
 		if own != said && (own != "" && said != "" || name == AttrEventID || name == AttrEventType) {
 			violations = append(violations, pii.Violation{Path: "attributes." + name, Rule: "agrees_with_body"})

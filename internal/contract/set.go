@@ -136,8 +136,8 @@ func (s *Set) Names() (names []string) {
 	return names
 }
 
-// newContract: a type that leaves its content open has no projection. For ordering keys the content's texts go
-// first.
+// newContract: a type that leaves its content open has no projection. For ordering keys the content's texts
+// go first.
 func newContract(d Declaration, format *Format, t reflect.Type) *Contract {
 	c := &Contract{Declaration: d, format: format, typ: t, rules: compile(t, "", nil)}
 	c.members, c.keys = map[string]*rule{}, map[string]string{}

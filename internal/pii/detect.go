@@ -17,8 +17,8 @@ func Detect(rule Rule, value string) (found string, ok bool) {
 }
 
 func detect(r Rule, value []byte) string {
-	switch r.shape {
-	case id, uid, code:
+	switch r.name {
+	case "id", "uid", "code":
 	default: // no room for anything personal
 		return ""
 	}
@@ -57,13 +57,13 @@ const leastDigits = 2
 // which one in ten passes a card's check: they are looked at in a uid alone.
 func digitsAlone(r Rule, value []byte) string {
 	longest := 16
-	if r.shape == uid {
+	if r == UID {
 		longest = 19
 	}
 	switch n := len(value); {
 	case isCardOf(13, longest, value):
 		return "card"
-	case r.shape == uid && n >= 12 && n <= 15 && value[0] == '0' && value[1] == '0' && value[2] != '0':
+	case r == UID && n >= 12 && n <= 15 && value[0] == '0' && value[1] == '0' && value[2] != '0':
 		return "phone" // no country's code begins with 0: more zeros are a serial number's
 	}
 	return ""

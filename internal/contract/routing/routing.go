@@ -77,12 +77,16 @@ func (p Pattern) meets(text string, wild bool) bool {
 
 // Narrower is negative where a says more of a key that both hold than b: words of letters go before *, and *
 // before #.
-func Narrower(a, b Pattern) int {
+func Narrower(a, b Pattern) int { return cmp.Or(byWords(a, b), cmp.Compare(a, b)) }
+
+// Ambiguous reports whether patterns hold a key between which only their spelling would choose.
+func Ambiguous(a, b Pattern) bool { return a != b && byWords(a, b) == 0 && Overlap(a, b) }
+
+func byWords(a, b Pattern) int {
 	one, other := strings.Split(string(a), "."), strings.Split(string(b), ".")
 	both := min(len(one), len(other))
 	byRank := func(v, w string) int { return strings.Index("*#", v) - strings.Index("*#", w) } // letters: -1
-	rank := slices.CompareFunc(one[:both], other[:both], byRank)
-	return cmp.Or(rank, cmp.Compare(len(other), len(one)), cmp.Compare(a, b))
+	return cmp.Or(slices.CompareFunc(one[:both], other[:both], byRank), cmp.Compare(len(other), len(one)))
 }
 
 // Table is values by the texts of their patterns.
@@ -101,21 +105,6 @@ func (t Table[V]) Find(key string) (V, bool) {
 	}
 	value, ok := t[string(best)]
 	return value, ok
-}
-
-// Ambiguous reports whether patterns hold a key between which only their spelling would choose.
-func Ambiguous(a, b Pattern) bool {
-	if a == b || strings.Count(string(a), ".") != strings.Count(string(b), ".") || !Overlap(a, b) {
-		return false
-	}
-	wild := func(w string) bool { return w == "*" || w == "#" }
-	others := strings.Split(string(b), ".")
-	for i, w := range strings.Split(string(a), ".") {
-		if w != others[i] && (wild(w) || wild(others[i])) {
-			return false
-		}
-	}
-	return true
 }
 
 // The attributes that route a message: by its key, or to one queue alone.

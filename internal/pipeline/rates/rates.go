@@ -6,7 +6,6 @@ package rates
 
 import (
 	"fmt"
-	"hash/fnv"
 	"time"
 
 	"billhook/internal/platform/store"
@@ -71,12 +70,6 @@ func (u Unit) at(id string) time.Time {
 	_, layout := u.layout()
 	at, _ := time.Parse(layout, id[:min(len(id), len(layout))])
 	return at
-}
-
-func shardOf(instance string) int {
-	sum := fnv.New32a()
-	_, _ = sum.Write([]byte(instance))
-	return int(sum.Sum32() % Shards)
 }
 
 // Counts is what became of the deliveries of a queue.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"log/slog"
 	"strings"
 	"sync"
@@ -170,7 +171,7 @@ func (r *Recorder) Flush(ctx context.Context) error {
 }
 
 func (r *Recorder) add(ctx context.Context, taken document, at, now time.Time) error {
-	shard := shardOf(r.config.Self.Instance)
+	shard := int(crc32.ChecksumIEEE([]byte(r.config.Self.Instance)) % Shards)
 	_, err := store.Update(ctx, r.config.Store, Hour.key(at, shard), func(doc store.Document) ([]store.Write, error) {
 		ofDay, err := store.Find(ctx, r.config.Store, Day.key(at, shard))
 		if err != nil {

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"net/textproto"
+	"regexp"
 	"strings"
 )
 
@@ -64,6 +65,11 @@ type compiled struct {
 	decode  func(sum []byte, text string) bool
 }
 
+var (
+	signedPart = regexp.MustCompile(`\{(id|timestamp|destination)\}([^{]+)`)
+	isSigned   = regexp.MustCompile(`^(` + signedPart.String() + `)*$`)
+)
+
 // Check reports what is wrong with the scheme's parts.
 func (s Scheme) Check() error {
 	_, err := s.compile()
@@ -103,18 +109,12 @@ func (s Scheme) compile() (*compiled, error) {
 	for of, has := range map[string]bool{"{timestamp}": timed, "{id}": s.IDHeader != "", "{destination}": s.DestinationHeader != ""} {
 		require(has == (strings.Count(s.Signs, of) == 1), of+" must be signed once where it is declared, and only there")
 	}
-	for signed != "" {
-		of, rest, found := strings.Cut(signed, "}")
-		next := strings.IndexByte(rest+"{", '{')
-		of, named := strings.CutPrefix(of, "{")
-		if !found || !named || next == 0 || (of != "id" && of != "timestamp" && of != "destination") {
-			require(false, "what is signed has {id}, {timestamp} and {destination}, each with a text behind it, then {body}")
-			break
+	require(isSigned.MatchString(signed),
+		"what is signed has {id}, {timestamp} and {destination}, each with a text behind it, then {body}")
+	for _, p := range signedPart.FindAllStringSubmatch(signed, -1) {
+		if c.parts = append(c.parts, part{p[1], p[2]}); p[1] == "id" {
+			c.idJoint = p[2]
 		}
-		if of == "id" {
-			c.idJoint = rest[:next]
-		}
-		c.parts, signed = append(c.parts, part{of, rest[:next]}), rest[next:]
 	}
 	return c, errors.Join(mistakes...)
 }

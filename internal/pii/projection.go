@@ -14,7 +14,7 @@ import (
 type Projection struct {
 	root  *node
 	rules map[string]Rule
-	nodes int
+	paths map[string]*node
 }
 
 type node struct {
@@ -31,16 +31,16 @@ type node struct {
 // at the optional ones, and objects in which everything is optional. It panics on a bad path, which is a
 // mistake of the program.
 func NewProjection(rules map[string]Rule, optional ...string) *Projection {
-	p := &Projection{root: &node{children: map[string]*node{}}, rules: maps.Clone(rules)}
+	p := &Projection{root: &node{children: map[string]*node{}}, rules: maps.Clone(rules), paths: map[string]*node{}}
 	for path, rule := range rules {
-		at := p.follow(path, true)
+		at := p.add(path)
 		if at == nil || at.children != nil || rule == (Rule{}) {
 			panic("pii: bad path " + path)
 		}
 		at.rule = rule
 	}
 	for _, path := range optional {
-		at := p.follow(path, false)
+		at := p.paths[path]
 		if at == nil {
 			panic("pii: bad optional path " + path)
 		}
@@ -53,7 +53,7 @@ func NewProjection(rules map[string]Rule, optional ...string) *Projection {
 
 // Number names a path, or the elements of an array such as lines[], among the values that Read gives. From 1 on.
 func (p *Projection) Number(path string) int {
-	if at := p.follow(path, false); at != nil {
+	if at := p.paths[path]; at != nil {
 		return at.number
 	}
 	return 0
@@ -62,22 +62,25 @@ func (p *Projection) Number(path string) int {
 // Value is a value that was read: what it is of, and where it stands. An array's element stands before what is in it.
 type Value struct{ Number, Start, End int }
 
-// follow is the node at a path, made where it is not there; nil: there is none, and can be none.
-func (p *Projection) follow(path string, make bool) *node {
-	at := p.root
+// add is the node at a path, made where it is not there; nil: there can be none.
+func (p *Projection) add(path string) *node {
+	at, so := p.root, ""
 	for name := range strings.SplitSeq(strings.ReplaceAll(path, "[]", ".[]"), ".") {
+		if so != "" && name != "[]" {
+			so += "."
+		}
+		so += name
 		next := at.children[name]
 		if next == nil {
 			fits := isName(name) || name == "[]" && len(at.children) == 0 && !strings.Contains(path, "[][]")
-			if !make || !fits || at.rule != (Rule{}) || at.children["[]"] != nil {
+			if !fits || at.rule != (Rule{}) || at.children["[]"] != nil {
 				return nil
 			}
 			if at.children == nil {
 				at.children = map[string]*node{}
 			}
-			p.nodes++
-			next = &node{number: p.nodes}
-			at.children[name] = next
+			next = &node{number: len(p.paths) + 1}
+			at.children[name], p.paths[so] = next, next
 		}
 		at = next
 	}

@@ -63,6 +63,7 @@ type Config struct {
 
 // Service answers webhooks.
 type Service struct {
+	http.Handler
 	config  Config
 	sources map[string]*source
 	limits  *Limits // nil: nothing is limited
@@ -70,7 +71,6 @@ type Service struct {
 	// bodies is what those in flight may hold.
 	bodies   *semaphore.Weighted
 	draining atomic.Bool
-	router   chi.Router
 }
 
 type source struct {
@@ -165,12 +165,9 @@ func New(config Config) (*Service, error) {
 		}
 		s.receive(w, r, from, nil)
 	})
-	s.router = router
+	s.Handler = router
 	return s, nil
 }
-
-// ServeHTTP answers one request.
-func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.router.ServeHTTP(w, r) }
 
 // Drain makes the service report that it is not ready. It goes on to answer.
 func (s *Service) Drain() { s.draining.Store(true) }

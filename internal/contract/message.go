@@ -255,8 +255,8 @@ func (a *Attributes) agree(body *Attributes) error {
 
 // Publisher puts a message on a topic.
 type Publisher interface {
-	// Publish returns the message's id once the broker has confirmed it. After an error that wraps ErrLimit it is
-	// not there; after any other it may be, and its ordering key is usable.
+	// Publish returns the message's id once the broker has confirmed it. After an error that wraps ErrLimit it
+	// is not there; after any other it may be, and its ordering key is usable.
 	Publish(ctx context.Context, topic string, m Message) (messageID string, err error)
 }
 

@@ -116,8 +116,8 @@ func (p *Projection) Rules() map[string]Rule { return maps.Clone(p.rules) }
 // Violation names a path, with indexes, and the rule that its value breaks, the detector that fired, or what
 // is due there; never the value. Of an unknown name a question mark stands for what could be anything.
 type Violation struct {
-	Path string
-	Rule string
+	Path string `json:"path"`
+	Rule string `json:"rule"`
 }
 
 func (v Violation) String() string { return v.Path + ": " + v.Rule }

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"billhook/catalog"
-	"billhook/internal/platform/serve"
+	"billhook/internal/pii"
 )
 
 // Part is the place of a message within its old queue.
@@ -100,8 +100,8 @@ type Result struct {
 	Code    string `json:"code,omitempty" show:"Refused"`
 	Detail  string `json:"detail,omitempty"`
 	// RetryAfter is in how many seconds the same can be sent again; 0: never.
-	RetryAfter int               `json:"retry_after,omitempty"`
-	Violations []serve.Violation `json:"violations,omitempty"`
+	RetryAfter int             `json:"retry_after,omitempty"`
+	Violations []pii.Violation `json:"violations,omitempty"`
 }
 
 // Notes says why it is not accepted, and when to send it again.
@@ -116,7 +116,7 @@ func (r Result) Notes() (notes []string) {
 		notes = append(notes, "Ignored: "+r.Reason)
 	}
 	for _, v := range r.Violations {
-		notes = append(notes, v.Path+": "+v.Rule)
+		notes = append(notes, v.String())
 	}
 	return notes
 }
@@ -324,8 +324,8 @@ func (r *Run) refuse(m Message, id string, why Result) {
 	r.report.Refused++
 	var fields []string
 	for _, v := range why.Violations {
-		fields = append(fields, v.Path+": "+v.Rule)
-		r.report.Reasons[why.Code+" "+v.Path+": "+v.Rule]++
+		fields = append(fields, v.String())
+		r.report.Reasons[why.Code+" "+v.String()]++
 	}
 	if fields == nil {
 		r.report.Reasons[why.Code]++

@@ -19,7 +19,7 @@ import (
 	"billhook/catalog/catalogtest"
 	"billhook/internal/filetest"
 	"billhook/internal/ingest/importer"
-	"billhook/internal/platform/serve"
+	"billhook/internal/pii"
 	"billhook/internal/platform/signature"
 )
 
@@ -127,7 +127,7 @@ func TestWhatIsAcceptedIsRemovedAndWhatIsRefusedStaysWithItsReason(t *testing.T)
 		results := all(202, items)
 		for i, item := range items {
 			if strings.Contains(string(item.Message), `"m7"`) {
-				results[i] = importer.Result{Status: 422, Code: "contract_broken", Violations: []serve.Violation{{Path: "payload.email", Rule: "undeclared"}}}
+				results[i] = importer.Result{Status: 422, Code: "contract_broken", Violations: []pii.Violation{{Path: "payload.email", Rule: "undeclared"}}}
 			}
 		}
 		return results, nil
@@ -301,7 +301,7 @@ func TestAListIsPostedSignedAndEachResultIsRead(t *testing.T) {
 	require.Equal(t, "/queues/orders/messages", path)
 	require.JSONEq(t, `{"messages":[{"message":{"id":"a","n":1.0},"deliver_at":"2026-11-22T13:00:00Z","max_attempts":3},{"message":{"id":"b"}}]}`, string(body))
 	require.Equal(t, []importer.Result{
-		{Status: 202, EventID: "a", MessageID: "1"}, {Status: 422, Code: "contract_broken", Detail: "d", Violations: []serve.Violation{{Path: "payload.email", Rule: "undeclared"}}},
+		{Status: 202, EventID: "a", MessageID: "1"}, {Status: 422, Code: "contract_broken", Detail: "d", Violations: []pii.Violation{{Path: "payload.email", Rule: "undeclared"}}},
 		{Status: 503, Code: "key_held_up", RetryAfter: 5},
 	}, results)
 }

@@ -144,8 +144,9 @@ func (p *Postgres) Take(ctx context.Context, limit int) ([]Message, error) {
 }
 
 // members are those of a row, and why it cannot be moved.
-const members = `{id}::bigint, coalesce({type}, ''), coalesce({payload}::text, ''), coalesce({priority}, ''), coalesce({status}, ''),
-	coalesce({attempts}, 0), coalesce({maxattempts}, 0), {nextretryat}::timestamptz, {createdat}::timestamptz, CASE
+const members = `{id}::bigint, coalesce({type}, ''), coalesce({payload}::text, ''), coalesce({priority}, ''),
+	coalesce({status}, ''), coalesce({attempts}, 0), coalesce({maxattempts}, 0),
+	{nextretryat}::timestamptz, {createdat}::timestamptz, CASE
 	WHEN {status} IS NULL THEN 'its status is NULL'
 	WHEN {type} IS NULL THEN 'its type is NULL'
 	WHEN {payload} IS NULL THEN 'its payload is NULL'
@@ -162,7 +163,8 @@ func (p *Postgres) rows(ctx context.Context, query string, arguments ...any) ([]
 		m := Message{Source: p.table, Content: true}
 		var priority, status string
 		var due, created pgtype.Timestamptz
-		err := row.Scan(&m.row, &m.Type, &m.Body, &priority, &status, &m.Attempts, &m.MaxAttempts, &due, &created, &m.Odd)
+		err := row.Scan(&m.row, &m.Type, &m.Body, &priority, &status,
+			&m.Attempts, &m.MaxAttempts, &due, &created, &m.Odd)
 		m.Part, m.Due, m.Created = partOf(status), due.Time, created.Time
 		m.ID = fmt.Sprintf("%s-%d", p.table, m.row)
 		q, _ := p.queueOf(m.Type, priority)

@@ -34,9 +34,11 @@ type old struct {
 	part Part
 }
 
-// NewRabbitMQ connects to the broker at an amqp:// or amqps:// URL. The queues that it does not have count as empty;
-// their dead letters are taken only with failed.
-func NewRabbitMQ(address string, names []Name, c *catalog.Catalog, failed bool, newID func() string) (*RabbitMQ, error) {
+// NewRabbitMQ connects to the broker at an amqp:// or amqps:// URL. The queues that it does not have count as
+// empty; their dead letters are taken only with failed.
+func NewRabbitMQ(
+	address string, names []Name, c *catalog.Catalog, failed bool, newID func() string,
+) (*RabbitMQ, error) {
 	if _, err := amqp.ParseURI(address); err != nil {
 		return nil, errors.New("rabbitmq: the address is no amqp:// URL") // the error may repeat a password
 	}
@@ -78,8 +80,8 @@ func (r *RabbitMQ) Look(_ context.Context, sample int) (places []Place, messages
 	return places, messages, nil
 }
 
-// show counts the ready messages of a queue, 0 where there is no such queue, and delivers up to sample of what would
-// be moved of them.
+// show counts the ready messages of a queue, 0 where there is no such queue, and delivers up to sample of what
+// would be moved of them.
 func (r *RabbitMQ) show(q old, sample int) (count int64, messages []Message, err error) {
 	channel, err := r.connection.Channel() // the broker closes it where there is no such queue
 	if err != nil {

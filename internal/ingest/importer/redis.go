@@ -54,9 +54,10 @@ func NewRedis(ctx context.Context, address string, names []Name, failed bool, ne
 	if failed {
 		parts = append(parts, Failed)
 	}
-	r := &Redis{lists: names, parts: parts, newID: newID, refused: map[string][]string{}, connections: &redis.Pool{DialContext: func(ctx context.Context) (redis.Conn, error) {
+	r := &Redis{lists: names, parts: parts, newID: newID, refused: map[string][]string{}}
+	r.connections = &redis.Pool{DialContext: func(ctx context.Context) (redis.Conn, error) {
 		return redis.DialURLContext(ctx, address, redis.DialConnectTimeout(patience), redis.DialReadTimeout(patience), redis.DialWriteTimeout(patience))
-	}}}
+	}}
 	if _, err := r.do(ctx, "PING"); err != nil {
 		return nil, errors.Join(fmt.Errorf("redis: %w", err), r.connections.Close())
 	}

@@ -159,7 +159,8 @@ func unix(text []byte) string {
 	return at.Format(time.RFC3339)
 }
 
-// amount is a decimal in the currency; wrong says what is wrong with it, and the error why the event must not be taken.
+// amount is a decimal in the currency; wrong says what is wrong with it, and the error why the event must not
+// be taken.
 func (f *filling) amount(m *member, value []byte) (decimal, wrong string, err error) {
 	minor, given := whole(value)
 	if m.As == "call" {

@@ -257,7 +257,8 @@ func (l *limit) more(ctx context.Context) error {
 
 // closeTaken leaves those blocks open that no instance has taken.
 func (l *limit) closeTaken(ctx context.Context) error {
-	page, err := l.config.Blocks.Query(ctx, store.Query{Collection: BlocksCollection, IDPrefix: l.prefix, Limit: blocksASecond})
+	of := store.Query{Collection: BlocksCollection, IDPrefix: l.prefix, Limit: blocksASecond}
+	page, err := l.config.Blocks.Query(ctx, of)
 	for _, doc := range page.Documents {
 		if block, err := strconv.Atoi(strings.TrimPrefix(doc.Key.ID, l.prefix)); err == nil {
 			l.open = slices.DeleteFunc(l.open, func(open int) bool { return open == block })

@@ -65,14 +65,14 @@ const (
 )
 
 // UIDs returns a Config's UID that looks in the store, and remembers some. It is safe for concurrent use.
-func UIDs(from store.Getter, now func() time.Time) func(ctx context.Context, tenant, customerID string) (string, error) {
+func UIDs(db store.Getter, now func() time.Time) func(ctx context.Context, tenant, id string) (string, error) {
 	uids := cache.New[string](maxCustomers, now) // by the id of the document; empty: there is none
-	return func(ctx context.Context, tenant, customerID string) (string, error) {
-		key := customers.Key(tenant, customerID)
+	return func(ctx context.Context, tenant, id string) (string, error) {
+		key := customers.Key(tenant, id)
 		return uids.Get(ctx, key.ID, func(ctx context.Context) (string, time.Duration, error) {
 			ctx, cancel := context.WithTimeout(ctx, lookupTime)
 			defer cancel()
-			doc, err := store.Find(ctx, from, key)
+			doc, err := store.Find(ctx, db, key)
 			uid, _ := doc.Fields["uid"].(string)
 			switch {
 			case err != nil:

@@ -137,7 +137,7 @@ func (m member) precedence() int {
 
 // read minimizes the webhook, and maps what is left into the contract. Of an event that no queue wants only
 // the head is read. The error is a *pii.Error or a *contract.Invalid.
-func (p *provider) read(ctx context.Context, b *buffers, routes map[string]*destination, event *event, o *outcome) error {
+func (p *provider) read(ctx context.Context, b *buffers, from *source, event *event, o *outcome) error {
 	document, err := pii.Parse(event.raw)
 	if err != nil {
 		return err
@@ -163,7 +163,7 @@ func (p *provider) read(ctx context.Context, b *buffers, routes map[string]*dest
 		return contract.Broken(p.Type, "required")
 	}
 	o.EventID, o.eventType = id, eventType // minimized: they have their shapes
-	event.route = routes[eventType]
+	event.route = from.routes[eventType]
 	m := p.events[eventType]
 	if event.route == nil || m == nil {
 		o.ignore("no_queue")
@@ -201,8 +201,8 @@ func (p *provider) read(ctx context.Context, b *buffers, routes map[string]*dest
 	return err
 }
 
-// refunded is the one function that a provider's declaration may call; see catalog.Functions. Of the payment's amount
-// and what was refunded of it, the smaller one above 0 counts. The error is a *contract.Invalid.
+// refunded is the one function that a provider's declaration may call; see catalog.Functions. Of the payment's
+// amount and what was refunded of it, the smaller one above 0 counts. The error is a *contract.Invalid.
 func (f *filling) refunded(paths []string) (minor int64, given bool, err error) {
 	for i, path := range paths {
 		n, ok := whole(f.text(path))
@@ -239,12 +239,12 @@ type Drop struct {
 
 // Try maps a body as the service would. The error is a *pii.Error or a *contract.Invalid, with the body's paths.
 func Try(c *catalog.Catalog, of catalog.Provider, body []byte, now func() time.Time) (*Trial, error) {
-	p, routes := newProvider(of, c.Contracts, now), map[string]*destination{}
+	p, from := newProvider(of, c.Contracts, now), &source{routes: map[string]*destination{}}
 	for eventType := range of.Events {
-		routes[eventType] = &destination{}
+		from.routes[eventType] = &destination{}
 	}
 	e, o := &event{raw: body, given: contract.Given{ID: "id-of-the-request"}}, &outcome{}
-	err := p.read(context.Background(), &buffers{}, routes, e, o)
+	err := p.read(context.Background(), &buffers{}, from, e, o)
 	if err == nil && !o.Ignored {
 		err = e.validate(o, true)
 	}

@@ -38,9 +38,7 @@ func refusal(err error) *serve.Problem {
 		return serve.ErrorMapping{Last: errRefused}.Problem(err)
 	}
 	broken := *errBroken
-	for _, v := range invalid.Violations {
-		broken.Violations = append(broken.Violations, serve.Violation(v))
-	}
+	broken.Violations = invalid.Violations
 	return &broken
 }
 
@@ -172,7 +170,7 @@ func (s *Service) record(ctx context.Context, o *outcome) {
 	if len(o.dropped) > 0 {
 		texts := make([]string, len(o.dropped))
 		for i, v := range o.dropped {
-			texts[i] = v.Path + ": " + v.Rule
+			texts[i] = v.String()
 			if o.Status == http.StatusAccepted { // one that is sent again counts once
 				s.config.Metrics.DroppedField(o.source, v.Path, v.Rule)
 			}

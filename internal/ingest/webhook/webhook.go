@@ -42,7 +42,8 @@ type Config struct {
 	Publisher contract.Publisher
 	// UID finds the uid of a tenant's customer; empty: there is none. With an error nothing is known.
 	UID func(ctx context.Context, tenant, customerID string) (uid string, err error)
-	// Points says what a piece of a product is worth, above 0; known: orders may name it. With an error nothing is known.
+	// Points says what a piece of a product is worth, above 0; known: orders may name it. With an error nothing
+	// is known.
 	Points  func(ctx context.Context, tenant, productID string) (points int64, known bool, err error)
 	Log     *slog.Logger
 	Metrics *telemetry.Metrics
@@ -63,6 +64,7 @@ type Config struct {
 
 // Service answers webhooks.
 type Service struct {
+	http.Handler
 	config  Config
 	sources map[string]*source
 	limits  *Limits // nil: nothing is limited
@@ -70,7 +72,6 @@ type Service struct {
 	// bodies is what those in flight may hold.
 	bodies   *semaphore.Weighted
 	draining atomic.Bool
-	router   chi.Router
 }
 
 type source struct {
@@ -129,7 +130,8 @@ func New(config Config) (*Service, error) {
 			mistakes = append(mistakes, fmt.Errorf("%s: %w", declared.SecretVariable, err))
 			continue
 		}
-		at := &source{Source: declared, verifier: verifier, limiters: map[string]*rate.Limiter{}, routes: map[string]*destination{}}
+		at := &source{Source: declared, verifier: verifier}
+		at.limiters, at.routes = map[string]*rate.Limiter{}, map[string]*destination{}
 		for eventType, id := range declared.Events {
 			to, _ := s.queueOf(id) // which was checked when the catalog was loaded
 			at.routes[eventType] = &to
@@ -165,12 +167,9 @@ func New(config Config) (*Service, error) {
 		}
 		s.receive(w, r, from, nil)
 	})
-	s.router = router
+	s.Handler = router
 	return s, nil
 }
-
-// ServeHTTP answers one request.
-func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.router.ServeHTTP(w, r) }
 
 // Drain makes the service report that it is not ready. It goes on to answer.
 func (s *Service) Drain() { s.draining.Store(true) }
@@ -228,7 +227,7 @@ func (s *Service) prepare(ctx context.Context, from *source, to *destination, e 
 	case e.err != nil:
 		return e.err
 	case from.provider != nil:
-		err = from.provider.read(ctx, b, from.routes, e, o)
+		err = from.provider.read(ctx, b, from, e, o)
 	default:
 		err = s.readGeneric(b.minimized[:0], from, to, e, o)
 	}

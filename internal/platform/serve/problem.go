@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"billhook/internal/pii"
 )
 
 // Problem is an error answer (RFC 9457), and the error that has this answer. Its texts repeat
@@ -20,19 +22,13 @@ type Problem struct {
 	// Detail says what the client can do.
 	Detail string `json:"detail,omitempty"`
 	// Code is the last part of Type, for programs.
-	Code       string      `json:"code"`
-	Violations []Violation `json:"violations,omitempty"`
+	Code       string          `json:"code"`
+	Violations []pii.Violation `json:"violations,omitempty"`
 
 	// RetryAfter is the header of that name in seconds; 0: none.
 	RetryAfter int `json:"-"`
 	// Authenticate is the header WWW-Authenticate; empty: none.
 	Authenticate string `json:"-"`
-}
-
-// Violation names a field path and the rule it breaks, never the value.
-type Violation struct {
-	Path string `json:"path"`
-	Rule string `json:"rule"`
 }
 
 // Refuse returns a problem.

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"billhook/internal/filetest"
+	"billhook/internal/pii"
 	"billhook/internal/platform/serve"
 )
 
@@ -311,7 +312,7 @@ func TestAnErrorIsAnsweredAsItsMappingSays(t *testing.T) {
 func TestAProblemIsADocumentWithItsHeaders(t *testing.T) {
 	t.Parallel()
 	p := serve.Refuse(http.StatusServiceUnavailable, "down", "Ask again.").After(5)
-	p.Authenticate, p.Violations = "Bearer", []serve.Violation{{Path: "a.b", Rule: "id"}}
+	p.Authenticate, p.Violations = "Bearer", []pii.Violation{{Path: "a.b", Rule: "id"}}
 	w := httptest.NewRecorder()
 	p.Write(w)
 	require.Equal(t, http.StatusServiceUnavailable, w.Code)

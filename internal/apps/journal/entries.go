@@ -123,17 +123,15 @@ func listEntries(ctx context.Context, from store.Querier, in ListOfEntries, now 
 				entries = append(entries, e)
 			}
 		}
-		next := store.Cursor{ID: month + "/" + page.Next.ID}
-		switch {
-		case !page.Next.IsZero():
-			return entries, next, nil
-		case single || month >= last:
-			return entries, store.Cursor{}, nil
+		if page.Next.IsZero() {
+			if single || month >= last {
+				return entries, store.Cursor{}, nil
+			}
+			month = after(month)
 		}
-		if month = after(month); len(entries) > 0 {
-			return entries, store.Cursor{ID: month + "/"}, nil
+		if query.After = page.Next; len(entries) > 0 || !page.Next.IsZero() {
+			return entries, store.Cursor{ID: month + "/" + page.Next.ID}, nil
 		}
-		query.After = store.Cursor{}
 	}
 	return nil, store.Cursor{ID: month + "/"}, nil
 }

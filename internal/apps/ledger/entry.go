@@ -110,7 +110,8 @@ type Entry struct {
 	Seal int64 `json:"seal,omitzero" show:"Seal,detail"`
 	Leaf int64 `json:"leaf,omitzero" show:"Position in the seal,detail"`
 
-	document store.Document // that it was read from
+	// Document is what it was read from.
+	Document store.Document `json:"-"`
 }
 
 // EntryID is the id of the entry that an event makes in a tenant's journal.

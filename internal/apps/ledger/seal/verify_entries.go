@@ -109,7 +109,6 @@ func (v *verification) compare(doc store.Document, number int64, l leaf) (ledger
 func (v *verification) loose(
 	ctx context.Context, documents []store.Document, passed func(store.Document) int64,
 ) error {
-	defer func(tenant string) { v.tenant = tenant }(v.tenant)
 	var entries []ledger.Entry
 	for _, doc := range documents {
 		entry, err := ledger.Read(doc)
@@ -129,11 +128,11 @@ func (v *verification) loose(
 		v.done.Unsealed++
 		v.tenant = entry.Tenant
 		v.late(entry, Seal{})
-		switch key, number := ledger.Key(entry.ID), passed(entry.Document()); {
+		switch key, number := ledger.Key(entry.ID), passed(entry.Document); {
 		case number != 0:
 			v.find(Added, key, max(number, 0), "no seal holds it, and later entries are sealed")
 			if founded[i] && v.Moves != nil {
-				err = errors.Join(err, reposition(ctx, v.Moves, entry.Document()))
+				err = errors.Join(err, reposition(ctx, v.Moves, entry.Document))
 			}
 		case !founded[i]:
 			v.find(Unfounded, key, 0, "neither the record of an event nor the audit names the entry")

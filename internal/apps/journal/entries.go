@@ -127,18 +127,14 @@ func listEntries(ctx context.Context, from store.Querier, in ListOfEntries, now 
 			if single || month >= last {
 				return entries, store.Cursor{}, nil
 			}
-			month = after(month)
+			at, _ := time.Parse("2006-01", month) // one that is none has no entries
+			month = ledger.PeriodOf(at.AddDate(0, 1, 0))
 		}
 		if query.After = page.Next; len(entries) > 0 || !page.Next.IsZero() {
 			return entries, store.Cursor{ID: month + "/" + page.Next.ID}, nil
 		}
 	}
 	return nil, store.Cursor{ID: month + "/"}, nil
-}
-
-func after(month string) string {
-	at, _ := time.Parse("2006-01", month) // one that is none has no entries
-	return ledger.PeriodOf(at.AddDate(0, 1, 0))
 }
 
 // KindEntry is what the audit calls an entry that a person has reverted; the subject is its id.

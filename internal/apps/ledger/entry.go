@@ -209,15 +209,10 @@ func (e Entry) index() map[string]any {
 		postings = append(postings, PostingKey(e.Tenant, e.Period, Control(line.Account)))
 	}
 	slices.Sort(postings)
+	digit, _ := strconv.ParseInt(e.ID[:min(1, len(e.ID))], 16, 64) // of the hash that ids begin with; without one 0
 	return store.Encode(&index{
-		e.Tenant, e.Period, e.Lines, BookKey(e.Tenant, e.Period), slices.Compact(postings), shardOf(e.ID),
+		e.Tenant, e.Period, e.Lines, BookKey(e.Tenant, e.Period), slices.Compact(postings), digit % Shards,
 	})
-}
-
-// shardOf is the part that an id is in, by the hash that each id begins with.
-func shardOf(id string) int64 {
-	digit, _ := strconv.ParseInt(id[:min(1, len(id))], 16, 64) // without a hash it is the first
-	return digit % Shards
 }
 
 func (e Entry) check() error {

@@ -239,9 +239,11 @@ func Operations(from store.Store) []console.Operation {
 		Name: "accounts ls", Path: "GET /v1/ops/accounts", Summary: "List the points accounts with their balances, unordered",
 		Empty: "No account has points. An order that is paid credits its user or customer.",
 	}, func(ctx context.Context, _ audit.Author, in console.OwnedList) (console.List[Held], error) {
-		query := store.Query{Collection: Accounts, Equal: map[string]any{"tenant": in.Tenant}, After: in.After, Limit: min(in.Limit, store.MaxPage)}
-		items, next, err := store.List(ctx, from, query, func(doc store.Document) (h Held, err error) { return h, store.Decode(doc.Fields, &h) })
-		return console.ListOf(items, next), err
+		of := map[string]any{"tenant": in.Tenant}
+		query := store.Query{Collection: Accounts, Equal: of, After: in.After, Limit: in.Limit}
+		return console.Listed(store.List(ctx, from, query, func(doc store.Document) (h Held, err error) {
+			return h, store.Decode(doc.Fields, &h)
+		}))
 	})
 	return []console.Operation{list, console.New(console.Row{
 		Name: "accounts show", Path: "GET /v1/ops/accounts/{account}", Summary: "Show the points of a user or a customer, now or at the end of a day",

@@ -209,7 +209,7 @@ func (e Entry) index() map[string]any {
 		postings = append(postings, PostingKey(e.Tenant, e.Period, Control(line.Account)))
 	}
 	slices.Sort(postings)
-	digit, _ := strconv.ParseInt(e.ID[:min(1, len(e.ID))], 16, 64) // of the hash that ids begin with; without one 0
+	digit, _ := strconv.ParseInt(e.ID[:min(1, len(e.ID))], 16, 64) // of the hash that ids begin with; 0: none
 	return store.Encode(&index{
 		e.Tenant, e.Period, e.Lines, BookKey(e.Tenant, e.Period), slices.Compact(postings), digit % Shards,
 	})

@@ -175,7 +175,6 @@ func Control(account string) string {
 // Post returns the writes that post an entry of a journal: one create. The commit fails with store.ErrExists
 // if it was posted before. The caller fills all but ID, CommittedAt, Seal and Leaf. The error wraps ErrInvalid.
 func Post(e Entry) ([]store.Write, error) {
-	e.OccurredAt, e.PostedAt = e.OccurredAt.UTC().Truncate(time.Microsecond), e.PostedAt.UTC().Truncate(time.Microsecond)
 	e.ID = e.journalID()
 	if err := e.check(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)

@@ -60,8 +60,8 @@ func (e Entry) LeafHash() ([]byte, error) {
 	return rfc6962.DefaultHasher.HashLeaf(canonical), nil
 }
 
-// Read reads the document of an entry, a journal's or a chain's. The error wraps ErrBroken: then the entry has what can
-// still be told.
+// Read reads the document of an entry, a journal's or a chain's. The error wraps ErrBroken: then it has what
+// can still be told.
 func Read(doc store.Document) (Entry, error) {
 	e, err := read(doc)
 	if err != nil {

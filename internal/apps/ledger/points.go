@@ -314,8 +314,9 @@ func (h HoldingOf) balance(ctx context.Context, from Reader) (Holding, error) {
 		return Holding{}, err
 	}
 	key := Account(h.Account).Key(h.Tenant)
-	holder := strings.TrimPrefix(strings.TrimPrefix(h.Account, string(UserPoints(""))), string(CustomerPoints("")))
-	found := Holding{Tenant: h.Tenant, Account: h.Account, Holder: holder, AsOf: since, Entries: []Moved{}}
+	found := Holding{Tenant: h.Tenant, Account: h.Account, AsOf: since, Entries: []Moved{}}
+	found.Holder = strings.TrimPrefix(h.Account, string(UserPoints("")))
+	found.Holder = strings.TrimPrefix(found.Holder, string(CustomerPoints("")))
 	for range balanceTries {
 		version, err := store.Read(ctx, from, key, errNoAccount, func(doc store.Document) (store.Version, error) {
 			return doc.Version, store.Decode(doc.Fields, &found)

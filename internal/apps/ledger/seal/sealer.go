@@ -133,8 +133,8 @@ type round struct {
 var errOvertaken = errors.New("seal: another has begun")
 
 // keep replaces a document at the version that was read. The error may be errOvertaken.
-func keep(ctx context.Context, to store.Store, key store.Key, at *store.Version, fields map[string]any) error {
-	versions, err := to.Commit(ctx, []store.Write{store.Replace(key, *at, fields)})
+func keep(ctx context.Context, s store.Store, key store.Key, at *store.Version, fields map[string]any) error {
+	versions, err := s.Commit(ctx, []store.Write{store.Replace(key, *at, fields)})
 	switch {
 	case errors.Is(err, store.ErrStale), errors.Is(err, store.ErrExists):
 		return errOvertaken

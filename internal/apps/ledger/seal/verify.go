@@ -279,8 +279,8 @@ func (v *verification) gap(first, last int64) {
 	v.find(Missing, sealKey(v.tenant, first), first, detail)
 }
 
-// end compares the head with the last seal, and checks what is behind that. It returns to there if there is another
-// seal meanwhile.
+// end compares the head with the last seal, and checks what is behind that. It returns to there if there is
+// another seal meanwhile.
 func (v *verification) end(ctx context.Context, last Seal, p position) (position, error) {
 	p.After = ID(v.tenant, p.Seal)
 	key := headKey(v.tenant)

@@ -123,24 +123,18 @@ func listEntries(ctx context.Context, from store.Querier, in ListOfEntries, now 
 				entries = append(entries, e)
 			}
 		}
-		next := store.Cursor{ID: month + "/" + page.Next.ID}
-		switch {
-		case !page.Next.IsZero():
-			return entries, next, nil
-		case single || month >= last:
-			return entries, store.Cursor{}, nil
+		if page.Next.IsZero() {
+			if single || month >= last {
+				return entries, store.Cursor{}, nil
+			}
+			at, _ := time.Parse("2006-01", month) // one that is none has no entries
+			month = ledger.PeriodOf(at.AddDate(0, 1, 0))
 		}
-		if month = after(month); len(entries) > 0 {
-			return entries, store.Cursor{ID: month + "/"}, nil
+		if query.After = page.Next; len(entries) > 0 || !page.Next.IsZero() {
+			return entries, store.Cursor{ID: month + "/" + page.Next.ID}, nil
 		}
-		query.After = store.Cursor{}
 	}
 	return nil, store.Cursor{ID: month + "/"}, nil
-}
-
-func after(month string) string {
-	at, _ := time.Parse("2006-01", month) // one that is none has no entries
-	return ledger.PeriodOf(at.AddDate(0, 1, 0))
 }
 
 // KindEntry is what the audit calls an entry that a person has reverted; the subject is its id.

@@ -234,10 +234,7 @@ func (p *Periods) change(ctx context.Context, tenant, period string, by audit.Ch
 		made.Version = &after.Version
 		return made, nil
 	})
-	if err != nil {
-		return Period{}, err
-	}
-	return after, nil
+	return after, err
 }
 
 // Month is a month of a tenant's books with what it adds up to.

@@ -88,9 +88,9 @@ func (c Chain) follows(e Move) bool {
 
 // Left returns how much of the credit has not been reversed.
 func (c Chain) Left() (left int64) {
-	for _, entry := range c.Entries {
-		if entry.Kind == KindCredit {
-			left += entry.Amount
+	for seq, entry := range c.Entries {
+		if seq == 0 {
+			left = entry.Amount
 		} else if entry.Kind == KindReversal {
 			left -= entry.Amount
 		}

@@ -110,7 +110,8 @@ type Entry struct {
 	Seal int64 `json:"seal,omitzero" show:"Seal,detail"`
 	Leaf int64 `json:"leaf,omitzero" show:"Position in the seal,detail"`
 
-	document store.Document // that it was read from
+	// Document is what it was read from.
+	Document store.Document `json:"-"`
 }
 
 // EntryID is the id of the entry that an event makes in a tenant's journal.
@@ -174,7 +175,6 @@ func Control(account string) string {
 // Post returns the writes that post an entry of a journal: one create. The commit fails with store.ErrExists
 // if it was posted before. The caller fills all but ID, CommittedAt, Seal and Leaf. The error wraps ErrInvalid.
 func Post(e Entry) ([]store.Write, error) {
-	e.OccurredAt, e.PostedAt = e.OccurredAt.UTC().Truncate(time.Microsecond), e.PostedAt.UTC().Truncate(time.Microsecond)
 	e.ID = e.journalID()
 	if err := e.check(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
@@ -208,15 +208,10 @@ func (e Entry) index() map[string]any {
 		postings = append(postings, PostingKey(e.Tenant, e.Period, Control(line.Account)))
 	}
 	slices.Sort(postings)
+	digit, _ := strconv.ParseInt(e.ID[:min(1, len(e.ID))], 16, 64) // of the hash that ids begin with; 0: none
 	return store.Encode(&index{
-		e.Tenant, e.Period, e.Lines, BookKey(e.Tenant, e.Period), slices.Compact(postings), shardOf(e.ID),
+		e.Tenant, e.Period, e.Lines, BookKey(e.Tenant, e.Period), slices.Compact(postings), digit % Shards,
 	})
-}
-
-// shardOf is the part that an id is in, by the hash that each id begins with.
-func shardOf(id string) int64 {
-	digit, _ := strconv.ParseInt(id[:min(1, len(id))], 16, 64) // without a hash it is the first
-	return digit % Shards
 }
 
 func (e Entry) check() error {

@@ -36,7 +36,7 @@ var exact = json.WithMarshalers(json.JoinMarshalers(
 // Canonical returns the bytes that stand for an entry in its seal: RFC 8785 JSON of its id and of all stored
 // fields, with times in UTC with six digits of a second. The error wraps ErrBroken: the fields have no such form.
 func (e Entry) Canonical() ([]byte, error) {
-	fields := maps.Clone(e.document.Fields)
+	fields := maps.Clone(e.Document.Fields)
 	if _, there := fields["id"]; there {
 		return nil, fmt.Errorf("%w: field id", ErrBroken)
 	}
@@ -60,12 +60,12 @@ func (e Entry) LeafHash() ([]byte, error) {
 	return rfc6962.DefaultHasher.HashLeaf(canonical), nil
 }
 
-// Read reads the document of an entry, a journal's or a chain's. The error wraps ErrBroken: then the entry has what can
-// still be told.
+// Read reads the document of an entry, a journal's or a chain's. The error wraps ErrBroken: then it has what
+// can still be told.
 func Read(doc store.Document) (Entry, error) {
 	e, err := read(doc)
 	if err != nil {
-		e = Entry{ID: doc.Key.ID, Lines: []Line{}, document: doc}
+		e = Entry{ID: doc.Key.ID, Lines: []Line{}, Document: doc}
 		e.Tenant, _ = doc.Fields["tenant"].(string)
 		e.Period, _ = doc.Fields["period"].(string)
 		e.EventID, _ = doc.Fields["event_id"].(string)
@@ -98,7 +98,7 @@ func read(doc store.Document) (Entry, error) {
 		err = e.check()
 	}
 	fields, index := doc.Fields, e.index()
-	e.document, e.CommittedAt = doc, Position(doc).At
+	e.Document, e.CommittedAt = doc, Position(doc).At
 	switch {
 	case err != nil:
 	case e.ID != doc.Key.ID:
@@ -111,9 +111,6 @@ func read(doc store.Document) (Entry, error) {
 	}
 	return e, err
 }
-
-// Document is the document that the entry was read from.
-func (e Entry) Document() store.Document { return e.document }
 
 // Position is where an entry stands among all: by the time of its commit, and by its id. Seals go on by it. Of what has
 // no such time it has none.

@@ -239,9 +239,11 @@ func Operations(from store.Store) []console.Operation {
 		Name: "accounts ls", Path: "GET /v1/ops/accounts", Summary: "List the points accounts with their balances, unordered",
 		Empty: "No account has points. An order that is paid credits its user or customer.",
 	}, func(ctx context.Context, _ audit.Author, in console.OwnedList) (console.List[Held], error) {
-		query := store.Query{Collection: Accounts, Equal: map[string]any{"tenant": in.Tenant}, After: in.After, Limit: min(in.Limit, store.MaxPage)}
-		items, next, err := store.List(ctx, from, query, func(doc store.Document) (h Held, err error) { return h, store.Decode(doc.Fields, &h) })
-		return console.ListOf(items, next), err
+		of := map[string]any{"tenant": in.Tenant}
+		query := store.Query{Collection: Accounts, Equal: of, After: in.After, Limit: in.Limit}
+		return console.Listed(store.List(ctx, from, query, func(doc store.Document) (h Held, err error) {
+			return h, store.Decode(doc.Fields, &h)
+		}))
 	})
 	return []console.Operation{list, console.New(console.Row{
 		Name: "accounts show", Path: "GET /v1/ops/accounts/{account}", Summary: "Show the points of a user or a customer, now or at the end of a day",
@@ -312,8 +314,9 @@ func (h HoldingOf) balance(ctx context.Context, from Reader) (Holding, error) {
 		return Holding{}, err
 	}
 	key := Account(h.Account).Key(h.Tenant)
-	holder := strings.TrimPrefix(strings.TrimPrefix(h.Account, string(UserPoints(""))), string(CustomerPoints("")))
-	found := Holding{Tenant: h.Tenant, Account: h.Account, Holder: holder, AsOf: since, Entries: []Moved{}}
+	found := Holding{Tenant: h.Tenant, Account: h.Account, AsOf: since, Entries: []Moved{}}
+	found.Holder = strings.TrimPrefix(h.Account, string(UserPoints("")))
+	found.Holder = strings.TrimPrefix(found.Holder, string(CustomerPoints("")))
 	for range balanceTries {
 		version, err := store.Read(ctx, from, key, errNoAccount, func(doc store.Document) (store.Version, error) {
 			return doc.Version, store.Decode(doc.Fields, &found)

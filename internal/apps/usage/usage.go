@@ -186,9 +186,6 @@ func latestFirst(at time.Time) string {
 // document at the most. The error wraps store.ErrUnreadable, or is the store's.
 func PeriodAt(ctx context.Context, from store.Querier, tenant, subscription string, at time.Time) (Period, error) {
 	at = at.UTC().Truncate(time.Microsecond)
-	if !storable(at) {
-		return Month(at), nil
-	}
 	prefix := subscriptionPrefix(tenant, subscription)
 	periods, _, err := store.List(ctx, from, store.Query{
 		Collection: PeriodsCollection, IDPrefix: prefix, After: store.Cursor{ID: prefix + latestFirst(at)}, Limit: 1,
@@ -253,7 +250,34 @@ func Operations(from store.Querier, now func() time.Time) []console.Operation {
 		console.New(console.Row{
 			Name: "usage show", Path: "GET /v1/ops/usage/{subscription}", Summary: "Show what a subscription has used in a period, by meter",
 		}, func(ctx context.Context, _ audit.Author, in PeriodOf) (Usage, error) {
-			return show(ctx, from, in, now())
+			shown := Usage{Tenant: in.Tenant, Subscription: in.ID, Period: in.Period, Meters: map[string]MeterUsage{}}
+			if in.Period == "" {
+				running, err := PeriodAt(ctx, from, in.Tenant, in.ID, now())
+				if err != nil {
+					return Usage{}, err
+				}
+				shown.Period, shown.Start, shown.End = running.ID, running.Start, running.End
+			}
+			of := ListUsage{Owned: in.Owned, Subscription: in.ID, Period: shown.Period}
+			of.After.ID, of.Limit = in.After, store.MaxPage
+			totals, next, err := Totals(ctx, from, of)
+			if err != nil {
+				return Usage{}, err
+			}
+			for _, t := range totals {
+				shown.Start, shown.End = t.Start, t.End
+				meter := MeterUsage{
+					Used: t.Used, Entries: t.Entries, Quota: t.Quota, Warned: t.Warned, WarnedBy: t.WarnedBy,
+					Plan: t.Plan, CountedAt: t.CountedAt,
+				}
+				if t.Quota > 0 {
+					percent := max(t.Used, 0) * 100 / t.Quota
+					meter.Percent = &percent
+				}
+				shown.Meters[t.Meter] = meter
+			}
+			shown.Next = next.ID
+			return shown, nil
 		}),
 	}
 }
@@ -320,32 +344,4 @@ func (u Usage) Notes() (notes []string) {
 		notes = append(notes, "No event has told when the period ends.")
 	}
 	return notes
-}
-
-func show(ctx context.Context, from store.Querier, in PeriodOf, at time.Time) (Usage, error) {
-	shown := Usage{Tenant: in.Tenant, Subscription: in.ID, Period: in.Period, Meters: map[string]MeterUsage{}}
-	if in.Period == "" {
-		now, err := PeriodAt(ctx, from, in.Tenant, in.ID, at)
-		if err != nil {
-			return Usage{}, err
-		}
-		shown.Period, shown.Start, shown.End = now.ID, now.Start, now.End
-	}
-	of := ListUsage{Owned: in.Owned, Subscription: in.ID, Period: shown.Period}
-	of.After.ID, of.Limit = in.After, store.MaxPage
-	totals, next, err := Totals(ctx, from, of)
-	if err != nil {
-		return Usage{}, err
-	}
-	for _, t := range totals {
-		shown.Start, shown.End = t.Start, t.End
-		meter := MeterUsage{Used: t.Used, Entries: t.Entries, Quota: t.Quota, Warned: t.Warned, WarnedBy: t.WarnedBy, Plan: t.Plan, CountedAt: t.CountedAt}
-		if t.Quota > 0 {
-			percent := max(t.Used, 0) * 100 / t.Quota
-			meter.Percent = &percent
-		}
-		shown.Meters[t.Meter] = meter
-	}
-	shown.Next = next.ID
-	return shown, nil
 }

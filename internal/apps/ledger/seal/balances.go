@@ -112,7 +112,7 @@ func Balances(ctx context.Context, from ledger.Reader, tenant, first, last strin
 		return t, err
 	}
 	// What was found without a seal, and was sealed meanwhile, is in the seal.
-	maps.DeleteFunc(unsealed, func(_ string, e ledger.Entry) bool { return !now.before(ledger.Position(e.Document())) })
+	maps.DeleteFunc(unsealed, func(_ string, e ledger.Entry) bool { return !now.before(ledger.Position(e.Document)) })
 	t.Seal, t.Unsealed = now.Number, int64(len(unsealed))
 	all, moved := map[string]Totals{}, map[string]Totals{} // up to the last month, and in those asked for
 	sum := func(period string, more Totals) error {

@@ -89,7 +89,7 @@ func Prove(ctx context.Context, from ledger.Reader, entryID string) ([]byte, err
 // locate returns the seal that goes beyond an entry, its leaves, and the entry's place among them. place is below 0 where
 // no seal does yet, and where none of its leaves is the entry's. The error may be ErrBroken.
 func locate(ctx context.Context, from ledger.Reader, e ledger.Entry) (s Seal, leaves []leaf, place int, err error) {
-	position := ledger.Position(e.Document())
+	position := ledger.Position(e.Document)
 	query := store.Query{
 		Collection: Seals, Equal: map[string]any{"tenant": e.Tenant}, Limit: 2,
 		Due:   &store.Due{Field: "through", Until: end.At},

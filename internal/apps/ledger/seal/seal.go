@@ -32,6 +32,8 @@ const (
 	Heads  = "sealHeads"
 )
 
+const fieldTenant = "tenant"
+
 // The errors.
 var (
 	// ErrBroken: a stored seal, head or list of leaves cannot be read. Trying again does not help.

@@ -132,14 +132,9 @@ type round struct {
 // errOvertaken: another has begun, and goes on from the same position.
 var errOvertaken = errors.New("seal: another has begun")
 
-// keep writes how far all is sealed.
-func (r *round) keep(ctx context.Context) error {
-	return keep(ctx, r.Store, cursorKey, &r.cursor.version, store.Encode(&r.cursor))
-}
-
 // keep replaces a document at the version that was read. The error may be errOvertaken.
-func keep(ctx context.Context, to store.Store, key store.Key, at *store.Version, fields map[string]any) error {
-	versions, err := to.Commit(ctx, []store.Write{store.Replace(key, *at, fields)})
+func keep(ctx context.Context, s store.Store, key store.Key, at *store.Version, fields map[string]any) error {
+	versions, err := s.Commit(ctx, []store.Write{store.Replace(key, *at, fields)})
 	switch {
 	case errors.Is(err, store.ErrStale), errors.Is(err, store.ErrExists):
 		return errOvertaken
@@ -172,7 +167,7 @@ func (r *round) catchUp(ctx context.Context) error {
 			continue
 		}
 		delete(r.cursor.Behind, tenant)
-		if err := r.keep(ctx); err != nil {
+		if err := keep(ctx, r.Store, cursorKey, &r.cursor.version, store.Encode(&r.cursor)); err != nil {
 			return err
 		}
 	}
@@ -225,7 +220,7 @@ func (r *round) sealAll(ctx context.Context, documents []store.Document) error {
 		}
 	}
 	r.cursor.Through = Through(ledger.Position(documents[len(documents)-1]))
-	return r.keep(ctx)
+	return keep(ctx, r.Store, cursorKey, &r.cursor.version, store.Encode(&r.cursor))
 }
 
 // leave notes when an entry was posted that has no seal.
@@ -309,7 +304,7 @@ func (r *round) founded(ctx context.Context, documents []store.Document) (entrie
 			continue
 		}
 		r.done.Unfounded++
-		others = append(others, entry.Document())
+		others = append(others, entry.Document)
 	}
 	for _, doc := range others {
 		r.leave(doc)
@@ -357,7 +352,7 @@ func (r *round) prolong(ctx context.Context, last head, entries []ledger.Entry) 
 		if err != nil {
 			return last, 0, err
 		}
-		next.Periods[entry.Period], next.Through = next.Number, Through(ledger.Position(entry.Document()))
+		next.Periods[entry.Period], next.Through = next.Number, Through(ledger.Position(entry.Document))
 		leaves = append(leaves, leaf{entry.ID, hash})
 	}
 	next.Count, next.Root = int64(len(leaves)), hex.EncodeToString(rootOf(leaves))

@@ -187,9 +187,8 @@ func (v Verifier) Page(ctx context.Context, tenant, at string) (Verified, error)
 		p, err = check(ctx, p)
 	}
 	if err == nil && p != (position{}) {
-		var text []byte
-		text, err = json.Marshal(p)
-		part.done.Next = string(text)
+		text, failed := json.Marshal(p)
+		part.done.Next, err = string(text), failed
 	}
 	return part.done, err
 }
@@ -226,8 +225,7 @@ func (v *verification) chain(ctx context.Context, p position) (position, error) 
 	if err != nil {
 		return p, err
 	}
-	var ids []string
-	var behind string // ids behind it are on the next page
+	ids, behind := []string{}, "" // ids behind that are on the next page
 	there := map[store.Key]store.Document{}
 	query := store.Query{IDPrefix: HeadID(v.tenant) + "~", After: store.Cursor{ID: p.After}, Limit: sealsPerPage}
 	for _, query.Collection = range []string{Leaves, Seals} { // leaves made meanwhile have a seal
@@ -281,8 +279,8 @@ func (v *verification) gap(first, last int64) {
 	v.find(Missing, sealKey(v.tenant, first), first, detail)
 }
 
-// end compares the head with the last seal, and checks what is behind that. It returns to there if there is another
-// seal meanwhile.
+// end compares the head with the last seal, and checks what is behind that. It returns to there if there is
+// another seal meanwhile.
 func (v *verification) end(ctx context.Context, last Seal, p position) (position, error) {
 	p.After = ID(v.tenant, p.Seal)
 	key := headKey(v.tenant)

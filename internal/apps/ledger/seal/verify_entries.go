@@ -24,11 +24,15 @@ func (v *verification) sealed(ctx context.Context, last, now Seal, leaves []leaf
 	for i, l := range leaves {
 		places[l.id] = i
 	}
-	documents, err := v.within(ctx, last, now)
+	var documents, loose []store.Document
+	var err error
+	if !last.unread() && !now.unread() {
+		documents, err = stream(ctx, v.From, v.tenant, last.cursor(), now.cursor()).all()
+		v.done.read += ledger.Shards + int64(len(documents))
+	}
 	if err != nil {
 		return err
 	}
-	var loose []store.Document
 	totals, whole := map[string]Totals{}, true
 	for _, doc := range documents {
 		place, held := places[doc.Key.ID]
@@ -72,16 +76,6 @@ func (v *verification) sealed(ctx context.Context, last, now Seal, leaves []leaf
 	return errors.Join(err, v.held(ctx, documents))
 }
 
-// within returns the tenant's entries behind a seal, up to the next; none where one of the two cannot be read.
-func (v *verification) within(ctx context.Context, last, now Seal) ([]store.Document, error) {
-	if last.unread() || now.unread() {
-		return nil, nil
-	}
-	documents, err := stream(ctx, v.From, v.tenant, last.cursor(), now.cursor()).all()
-	v.done.read += ledger.Shards + int64(len(documents))
-	return documents, err
-}
-
 func isLeaf(entry ledger.Entry, l leaf) bool {
 	hash, err := entry.LeafHash()
 	return err == nil && bytes.Equal(hash, l.hash)
@@ -109,7 +103,6 @@ func (v *verification) compare(doc store.Document, number int64, l leaf) (ledger
 func (v *verification) loose(
 	ctx context.Context, documents []store.Document, passed func(store.Document) int64,
 ) error {
-	defer func(tenant string) { v.tenant = tenant }(v.tenant)
 	var entries []ledger.Entry
 	for _, doc := range documents {
 		entry, err := ledger.Read(doc)
@@ -129,11 +122,11 @@ func (v *verification) loose(
 		v.done.Unsealed++
 		v.tenant = entry.Tenant
 		v.late(entry, Seal{})
-		switch key, number := ledger.Key(entry.ID), passed(entry.Document()); {
+		switch key, number := ledger.Key(entry.ID), passed(entry.Document); {
 		case number != 0:
 			v.find(Added, key, max(number, 0), "no seal holds it, and later entries are sealed")
 			if founded[i] && v.Moves != nil {
-				err = errors.Join(err, reposition(ctx, v.Moves, entry.Document()))
+				err = errors.Join(err, reposition(ctx, v.Moves, entry.Document))
 			}
 		case !founded[i]:
 			v.find(Unfounded, key, 0, "neither the record of an event nor the audit names the entry")
@@ -301,4 +294,93 @@ func allSeen(ctx context.Context, from store.Querier) (bool, error) {
 
 func count(ctx context.Context, from store.Querier, match map[string]any) (int64, error) {
 	return store.Count(ctx, from, store.Query{Collection: ledger.Entries, Equal: match, Limit: math.MaxInt32})
+}
+
+// accountTries is how often an account is summed up that moves meanwhile.
+const accountTries = 3
+
+// accounts compares the balances of the tenant's accounts with the sums of their entries, sealed or not.
+func (v *verification) accounts(ctx context.Context, p position) (position, error) {
+	query := store.Query{
+		Collection: ledger.Accounts, Equal: map[string]any{fieldTenant: v.tenant},
+		After: store.Cursor{ID: p.After}, Limit: accountsAtOnce,
+	}
+	for doc, err := range store.Each(ctx, v.From, query) {
+		if err != nil || v.done.read >= accountReads {
+			return p, err
+		}
+		if err := v.account(ctx, doc); err != nil {
+			return p, err
+		}
+		v.done.Accounts++
+		p.After = doc.Key.ID
+	}
+	return position{}, nil
+}
+
+// account compares one balance. An account that keeps moving is left for the next verification.
+func (v *verification) account(ctx context.Context, doc store.Document) error {
+	name, _ := doc.Fields[ledger.FieldAccount].(string)
+	if ledger.Account(name).Key(v.tenant) != doc.Key || doc.Fields["currency"] != ledger.Points {
+		v.find(Changed, doc.Key, 0, "the account says that it is another")
+		return nil
+	}
+	query := store.Query{
+		Collection: ledger.Entries, Equal: map[string]any{fieldTenant: v.tenant, ledger.FieldAccount: name},
+		Limit: store.MaxPage,
+	}
+	for range accountTries {
+		sum := int64(0)
+		for entry, err := range store.Each(ctx, v.From, query) {
+			if err != nil {
+				return err
+			}
+			move, err := ledger.MoveFromDocument(entry)
+			if err != nil {
+				return nil // it is found as an entry
+			}
+			v.done.read++
+			sum += move.Change()
+		}
+		if doc.Fields["balance"] == sum {
+			return nil
+		}
+		now, err := store.Find(ctx, v.From, doc.Key)
+		if err != nil {
+			return fmt.Errorf("seal: read account: %w", err)
+		}
+		if now.Version == doc.Version {
+			v.find(Changed, doc.Key, 0, "the balance is not the sum of the account's entries")
+			return nil
+		}
+		doc = now
+	}
+	return nil
+}
+
+// held looks for the accounts that entries have moved something on: a balance that is gone is none.
+func (v *verification) held(ctx context.Context, entries []store.Document) error {
+	known := map[store.Key]bool{}
+	var keys []store.Key
+	for _, doc := range entries {
+		name, _ := doc.Fields[ledger.FieldAccount].(string)
+		key := ledger.Account(name).Key(v.tenant)
+		if name != "" && !known[key] && store.CheckKey(key) == nil {
+			known[key], keys = true, append(keys, key)
+		}
+	}
+	v.done.read += int64(len(keys))
+	there, err := ask(ctx, keys, func(ctx context.Context, key store.Key) (bool, error) {
+		doc, err := store.Find(ctx, v.From, key)
+		return doc.Fields[fieldTenant] == v.tenant, err // of another, no page of the accounts has it
+	})
+	if err != nil {
+		return err
+	}
+	for i, key := range keys {
+		if !there[i] {
+			v.find(Missing, key, 0, "entries have moved something on the account, and it is gone")
+		}
+	}
+	return nil
 }

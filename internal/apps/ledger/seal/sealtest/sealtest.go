@@ -131,7 +131,7 @@ func (w *world) passed(t *rapid.T, summed bool) (ids []string) {
 		}
 		head, err := store.Find(context.Background(), w.faultless(), store.Key{Collection: seal.Heads, ID: seal.HeadID(entry.Tenant)})
 		require.NoError(t, err)
-		behind := func(at store.Cursor) bool { return ledger.Position(entry.Document()).Compare(at) <= 0 }
+		behind := func(at store.Cursor) bool { return ledger.Position(entry.Document).Compare(at) <= 0 }
 		tenants, _ := cursor.Fields["behind"].(map[string]any)
 		_, caughtUp := tenants[entry.Tenant]
 		if behind(through(head)) || !summed && !caughtUp && behind(through(cursor)) {

@@ -23,12 +23,16 @@ func stream(ctx context.Context, from ledger.Reader, tenant string, after, until
 		whole bool
 	}
 	for i := range shards {
-		equal := store.Equals(fieldTenant, tenant)
-		equal["shard"] = int64(i)
-		shards[i].query = store.Query{
-			Collection: ledger.Entries, Equal: equal, Due: &store.Due{Field: ledger.FieldCommitted, Until: until.At},
-			After: after, Limit: store.MaxPage,
+		q := store.Query{
+			Equal: map[string]any{"shard": int64(i)}, Due: &store.Due{Field: "committed_at", Until: until.At},
 		}
+		if tenant != "" {
+			q = store.Query{
+				Equal: map[string]any{"shard": int64(i), "tenant": tenant}, Due: &store.Due{Field: "committed_at", Until: until.At},
+			}
+		}
+		q.Collection, q.After, q.Limit = ledger.Entries, after, store.MaxPage
+		shards[i].query = q
 	}
 	return func(yield func(store.Document, error) bool) {
 		for {

@@ -97,7 +97,7 @@ func TestTheWorkedExampleIsDoneAsItIsWritten(t *testing.T) {
 
 	require.NoError(t, os.CopyFS(filepath.Join(tree, "internal", "apps", "parcels"), os.DirFS(filepath.Join("testdata", "parcels"))))
 	worker := filepath.Join(tree, "internal", "compose", "worker", "worker.go")
-	filetest.Replace(t, "with dependencies) {\n", "with dependencies) {\n\t"+fenced(t, "go")[0], worker)
+	filetest.Replace(t, "w *Worker) {\n", "w *Worker) {\n\t"+fenced(t, "go")[0], worker)
 	filetest.Replace(t, "\nimport (\n", "\nimport (\n\t\"billhook/internal/apps/parcels\"\n", worker)
 	said, err = check()
 	require.NoError(t, err, said)

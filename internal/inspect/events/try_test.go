@@ -35,7 +35,8 @@ func (trier) Queue(name string) (catalog.Queue, bool) {
 
 func (trier) Try(_ context.Context, m dryrun.Message) (dryrun.Trial, error) {
 	return dryrun.Trial{
-		Queue: m.Queue, Tenant: dedupe.DefaultTenant, EventID: m.Attributes["event_id"], From: m.From, Outcome: retry.Outcome(m.Data),
+		Tried: dryrun.Tried{Queue: m.Queue, Tenant: dedupe.DefaultTenant, EventID: m.Attributes["event_id"], From: m.From},
+		End:   dryrun.End{Outcome: retry.Outcome(m.Data)},
 	}, nil
 }
 

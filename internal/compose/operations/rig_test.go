@@ -181,8 +181,9 @@ func own(r dedupe.Record) store.Write {
 func dead(queue, id, reason string, ago time.Duration) deadletter.Item {
 	kept := at.Add(-ago)
 	return deadletter.Item{
-		ID: id, Queue: queue, State: deadletter.Open, Reason: reason, EventType: "order.paid", EventID: "e-" + id, OrderingKey: "u1",
-		FirstPublished: kept, DeadLettered: kept, Kept: kept, Expires: kept.Add(30 * 24 * time.Hour),
+		ID: id, Queue: queue, State: deadletter.Open, Death: deadletter.Death{Reason: reason}, Expires: kept.Add(30 * 24 * time.Hour),
+		Source: deadletter.Source{EventType: "order.paid", EventID: "e-" + id, OrderingKey: "u1"},
+		Times:  deadletter.Times{FirstPublished: kept, DeadLettered: kept, Kept: kept},
 	}
 }
 

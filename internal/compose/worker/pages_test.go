@@ -192,8 +192,9 @@ func fillPages(b testing.TB, db store.Store, queue string, events int) {
 				if i%100 == 0 {
 					record.Status = dedupe.DeadLettered
 					item := deadletter.Item{
-						ID: fmt.Sprintf("dead-%07d", i), Queue: queue, State: deadletter.Open, Reason: "unknown_product", EventType: record.EventType, EventID: id,
-						OrderingKey: record.OrderingKey, FirstPublished: at, DeadLettered: at, Kept: at, Expires: at.AddDate(0, 1, 0),
+						ID: fmt.Sprintf("dead-%07d", i), Queue: queue, State: deadletter.Open, Death: deadletter.Death{Reason: "unknown_product"},
+						Source: deadletter.Source{EventType: record.EventType, EventID: id, OrderingKey: record.OrderingKey},
+						Times:  deadletter.Times{FirstPublished: at, DeadLettered: at, Kept: at}, Expires: at.AddDate(0, 1, 0),
 					}
 					writes = append(writes, store.Create(item.Key(), store.Encode(&item)))
 				}

@@ -34,24 +34,53 @@ const (
 // Alerts reports whether it needs a person.
 func (s State) Alerts() bool { return s == Open }
 
-// Item is one dead letter as it is kept.
+// Item is one dead letter as it is kept. Lists and JSON show the members in this order.
 type Item struct {
-	ID              string    `json:"id" show:"ID,id" link:"dead-letters"`
-	State           State     `json:"state" store:"state,required" show:"State,less"`
-	Queue           string    `json:"queue" store:"queue,required" show:"Queue,less" link:"queues"`
-	Reason          string    `json:"reason" store:"reason" show:"Reason"`
-	Status          int64     `json:"status" store:"status" show:"Status,detail"`
-	Attempts        int64     `json:"attempts" store:"attempts" show:"Attempts,detail"`
-	ReplayCount     int64     `json:"replay_count" store:"replay_count" show:"Replays,detail"`
-	EventID         string    `json:"event_id" store:"event_id" show:"Event" link:"events/{event_id}?queue={queue}"`
-	EventType       string    `json:"event_type" store:"event_type" show:"Type,less"`
-	OrderingKey     string    `json:"ordering_key" store:"ordering_key" show:"Key,detail"`
-	SourceMessageID string    `json:"source_message_id" store:"source_message_id"`
-	FirstPublished  time.Time `json:"first_published_at,omitzero" store:"first_published_at,omitzero" show:"First published,detail"`
-	DeadLettered    time.Time `json:"dead_lettered_at,omitzero" store:"dead_lettered_at,omitzero" show:"Given up,detail"`
-	Kept            time.Time `json:"kept_at" store:"kept_at" show:"Kept,less"`
-	Detail          string    `json:"detail" store:"detail" show:"Detail,less"`
-	Expires         time.Time `json:"expire_at" store:"expire_at,required" show:"Kept until,detail"`
+	ID         string `json:"id" show:"ID,id" link:"dead-letters"`
+	State      State  `json:"state" store:"state,required" show:"State,less"`
+	Queue      string `json:"queue" store:"queue,required" show:"Queue,less" link:"queues"`
+	Death      `store:",inline"`
+	Source     `store:",inline"`
+	Times      `store:",inline"`
+	Detail     string    `json:"detail" store:"detail" show:"Detail,less"`
+	Expires    time.Time `json:"expire_at" store:"expire_at,required" show:"Kept until,detail"`
+	Resolution `store:",inline"`
+	Payload    `store:",inline"`
+	// Operation is the id of the operation that dealt with it last.
+	Operation string `json:"operation,omitempty" store:"operation,omitzero" show:"Last operation,detail" link:"operations"`
+
+	version store.Version
+}
+
+// Death is why the message was given up, and after how much.
+type Death struct {
+	Reason      string `json:"reason" store:"reason" show:"Reason"`
+	Status      int64  `json:"status" store:"status" show:"Status,detail"`
+	Attempts    int64  `json:"attempts" store:"attempts" show:"Attempts,detail"`
+	ReplayCount int64  `json:"replay_count" store:"replay_count" show:"Replays,detail"`
+}
+
+// Source is which message died, of which event.
+type Source struct {
+	EventID         string `json:"event_id" store:"event_id" show:"Event" link:"events/{event_id}?queue={queue}"`
+	EventType       string `json:"event_type" store:"event_type" show:"Type,less"`
+	OrderingKey     string `json:"ordering_key" store:"ordering_key" show:"Key,detail"`
+	SourceMessageID string `json:"source_message_id" store:"source_message_id"`
+	// Tenant is that of the event.
+	Tenant string `json:"-" store:"tenant"`
+	// Customer is whose event it is, as contract.CustomerOf names them; empty: nobody's.
+	Customer string `json:"-" store:"customer,omitzero"`
+}
+
+// Times are when the message was published, when it died, and when its item was stored.
+type Times struct {
+	FirstPublished time.Time `json:"first_published_at,omitzero" store:"first_published_at,omitzero" show:"First published,detail"`
+	DeadLettered   time.Time `json:"dead_lettered_at,omitzero" store:"dead_lettered_at,omitzero" show:"Given up,detail"`
+	Kept           time.Time `json:"kept_at" store:"kept_at" show:"Kept,less"`
+}
+
+// Resolution is what has become of the item since it was kept.
+type Resolution struct {
 	// Outcome is how the replay of what is Processed has ended.
 	Outcome retry.Outcome `json:"outcome,omitempty" store:"outcome,omitzero" show:"Outcome,detail"`
 	// History is what people have done with it, the newest first, at most MaxHistory.
@@ -61,20 +90,14 @@ type Item struct {
 	// CorrectedBy is the id of the message that took its place, Corrections how often one has.
 	CorrectedBy string `json:"corrected_by,omitempty" store:"corrected_by,omitzero" show:"Corrected by message,detail"`
 	Corrections int64  `json:"-" store:"corrections,omitzero"`
-	// Omitted is the size of a payload that was too large to keep; 0: it is here.
-	Omitted int64 `json:"data_omitted,omitempty" store:"data_omitted,omitzero"`
-	// Operation is the id of the operation that dealt with it last.
-	Operation string `json:"operation,omitempty" store:"operation,omitzero" show:"Last operation,detail" link:"operations"`
-	// Tenant is that of the event.
-	Tenant string `json:"-" store:"tenant"`
-	// Customer is whose event it is, as contract.CustomerOf names them; empty: nobody's.
-	Customer string `json:"-" store:"customer,omitzero"`
+}
 
-	// Data and Attributes are the message as it was, with what its death added to the attributes.
+// Payload is the message as it was, with what its death added to the attributes.
+type Payload struct {
+	// Omitted is the size of a payload that was too large to keep; 0: it is here.
+	Omitted    int64             `json:"data_omitted,omitempty" store:"data_omitted,omitzero"`
 	Data       []byte            `json:"-" store:"data,omitzero,strict"`
 	Attributes map[string]string `json:"-" store:"attributes"`
-
-	version store.Version
 }
 
 // MaxHistory bounds an item's history.

@@ -162,9 +162,12 @@ func (r *rig) commit(t require.TestingT, writes ...store.Write) {
 // record is one of an event that was completed at 10:15.
 func record(queue, tenant, id string) dedupe.Record {
 	return dedupe.Record{
-		Queue: queue, Tenant: tenant, EventID: id, EventType: "order.paid", Status: dedupe.Completed, PayloadHash: "sha256:00",
-		Attempts: 2, LeaseToken: "t", Result: "credited", CorrelationID: "c1", IdempotencyKey: "p1", OrderingKey: "u1", MessageID: "17",
-		CreatedAt: at, UpdatedAt: at.Add(time.Second), ProcessedAt: at.Add(time.Second), ExpireAt: at.Add(time.Hour),
+		Identity: dedupe.Identity{
+			Queue: queue, Tenant: tenant, EventID: id, EventType: "order.paid", PayloadHash: "sha256:00",
+			CorrelationID: "c1", IdempotencyKey: "p1", OrderingKey: "u1", MessageID: "17",
+		},
+		Status: dedupe.Completed, Tries: dedupe.Tries{Attempts: 2, LeaseToken: "t"}, Result: "credited",
+		Times: dedupe.Times{CreatedAt: at, UpdatedAt: at.Add(time.Second), ProcessedAt: at.Add(time.Second), ExpireAt: at.Add(time.Hour)},
 	}
 }
 

@@ -47,7 +47,8 @@ func message(id, would string) contract.Message {
 // record is of an event that has had an attempt.
 func record(id string, status dedupe.Status, kept *contract.Message) store.Write {
 	return store.Create(dedupe.Key("orders", "default", id), dedupe.Record{
-		Queue: "orders", Tenant: "default", EventID: id, Status: status, PayloadHash: "sha256:00", LeaseToken: "t", Attempts: 1, Message: kept,
+		Identity: dedupe.Identity{Queue: "orders", Tenant: "default", EventID: id, PayloadHash: "sha256:00"},
+		Status:   status, Tries: dedupe.Tries{LeaseToken: "t", Attempts: 1, Message: kept},
 	}.Fields())
 }
 

@@ -47,7 +47,7 @@ func stored(t *testing.T, db store.Querier) store.Document {
 
 func deadMessage() deadletter.Item {
 	return deadletter.Item{
-		Payload: deadletter.Payload{
+		Original: deadletter.Original{
 			Data:       []byte(`{"eventId":"e1"}`),
 			Attributes: map[string]string{"event_id": "e1", "event_type": "order.paid", "ordering_key": "u1", "trace": "x"},
 		},

@@ -34,7 +34,7 @@ const (
 // Alerts reports whether it needs a person.
 func (s State) Alerts() bool { return s == Open }
 
-// Item is one dead letter as it is kept. Lists and JSON show the members in this order.
+// Item is one dead letter as it is kept. Lists, JSON and the codec take the members in this order.
 type Item struct {
 	ID         string `json:"id" show:"ID,id" link:"dead-letters"`
 	State      State  `json:"state" store:"state,required" show:"State,less"`
@@ -45,9 +45,7 @@ type Item struct {
 	Detail     string    `json:"detail" store:"detail" show:"Detail,less"`
 	Expires    time.Time `json:"expire_at" store:"expire_at,required" show:"Kept until,detail"`
 	Resolution `store:",inline"`
-	Payload    `store:",inline"`
-	// Operation is the id of the operation that dealt with it last.
-	Operation string `json:"operation,omitempty" store:"operation,omitzero" show:"Last operation,detail" link:"operations"`
+	Original   `store:",inline"`
 
 	version store.Version
 }
@@ -66,10 +64,6 @@ type Source struct {
 	EventType       string `json:"event_type" store:"event_type" show:"Type,less"`
 	OrderingKey     string `json:"ordering_key" store:"ordering_key" show:"Key,detail"`
 	SourceMessageID string `json:"source_message_id" store:"source_message_id"`
-	// Tenant is that of the event.
-	Tenant string `json:"-" store:"tenant"`
-	// Customer is whose event it is, as contract.CustomerOf names them; empty: nobody's.
-	Customer string `json:"-" store:"customer,omitzero"`
 }
 
 // Times are when the message was published, when it died, and when its item was stored.
@@ -79,7 +73,7 @@ type Times struct {
 	Kept           time.Time `json:"kept_at" store:"kept_at" show:"Kept,less"`
 }
 
-// Resolution is what has become of the item since it was kept.
+// Resolution is what has become of the message and of its item.
 type Resolution struct {
 	// Outcome is how the replay of what is Processed has ended.
 	Outcome retry.Outcome `json:"outcome,omitempty" store:"outcome,omitzero" show:"Outcome,detail"`
@@ -90,12 +84,18 @@ type Resolution struct {
 	// CorrectedBy is the id of the message that took its place, Corrections how often one has.
 	CorrectedBy string `json:"corrected_by,omitempty" store:"corrected_by,omitzero" show:"Corrected by message,detail"`
 	Corrections int64  `json:"-" store:"corrections,omitzero"`
+	// Omitted is the size of a payload that was too large to keep; 0: it is here.
+	Omitted int64 `json:"data_omitted,omitempty" store:"data_omitted,omitzero"`
+	// Operation is the id of the operation that dealt with it last.
+	Operation string `json:"operation,omitempty" store:"operation,omitzero" show:"Last operation,detail" link:"operations"`
 }
 
-// Payload is the message as it was, with what its death added to the attributes.
-type Payload struct {
-	// Omitted is the size of a payload that was too large to keep; 0: it is here.
-	Omitted    int64             `json:"data_omitted,omitempty" store:"data_omitted,omitzero"`
+// Original is the message as it was, with what its death added to the attributes, and whose it is.
+type Original struct {
+	// Tenant is that of the event.
+	Tenant string `json:"-" store:"tenant"`
+	// Customer is whose event it is, as contract.CustomerOf names them; empty: nobody's.
+	Customer   string            `json:"-" store:"customer,omitzero"`
 	Data       []byte            `json:"-" store:"data,omitzero,strict"`
 	Attributes map[string]string `json:"-" store:"attributes"`
 }

@@ -92,7 +92,8 @@ func (b *ledgers) post(tenants int) {
 		}
 		writes, err := ledger.Post(entry)
 		b.must(err)
-		record := dedupe.Record{Queue: journalQueue, Tenant: entry.Tenant, EventID: event, EventType: entry.EventType, Status: dedupe.Completed, Ref: writes[0].Key.ID}
+		record := dedupe.Record{Status: dedupe.Completed, Ref: writes[0].Key.ID}
+		record.Queue, record.Tenant, record.EventID, record.EventType = journalQueue, entry.Tenant, event, entry.EventType
 		_, err = b.Commit(b.ctx, append(writes, store.Create(dedupe.Key(journalQueue, entry.Tenant, event), record.Fields()).Stamped(writes[0].Stamp)))
 		b.must(err)
 	}

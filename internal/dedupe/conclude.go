@@ -113,7 +113,7 @@ func (r *Run) ending(end Ending) (record Record, also []store.Write, seen Seen) 
 		record.Attempts--
 	}
 	if end.Status == Failed {
-		record.NextRetryAt, record.DelayTicket, record.DelayedBeside = end.Next, end.Kept.Ticket, end.Kept.Beside
+		record.Delay = Delay{end.Next, end.Kept.Ticket, end.Kept.Beside}
 		return record, end.Kept.Writes, Counted
 	}
 	record.ProcessedAt = record.UpdatedAt
@@ -179,8 +179,7 @@ func (r *Run) commit(ctx context.Context, record Record, also ...store.Write) (w
 func (r *Run) at(now time.Time, status Status) Record {
 	record := r.Record
 	record.Status, record.LeaseToken = status, r.token
-	record.LeaseUntil, record.NextRetryAt, record.Message = time.Time{}, time.Time{}, nil
-	record.DelayTicket, record.DelayedBeside = "", false
+	record.LeaseUntil, record.Message, record.Delay = time.Time{}, nil, Delay{}
 	record.UpdatedAt, record.ExpireAt = now, now.Add(r.rememberFor)
 	record.CreatedAt = cmp.Or(record.CreatedAt, now)
 	return record

@@ -106,7 +106,8 @@ func (r *Run) resent(dead Record) bool {
 // again has a dead-lettered payload tried once more, with all its attempts.
 func (r *Run) again(version store.Version, dead Record) {
 	r.adopt(version, Record{
-		CreatedAt: dead.CreatedAt, Corrected: dead.Corrected, DeadLetters: dead.DeadLetters, Again: true, Log: dead.Log,
+		Times: Times{CreatedAt: dead.CreatedAt}, Tries: Tries{Log: dead.Log},
+		Corrected: dead.Corrected, DeadLetters: dead.DeadLetters, Again: true,
 	})
 	r.Record.Replays = max(r.Record.Replays, dead.Replays)
 	r.Repeated = true
@@ -126,7 +127,7 @@ func (r *Run) correct(version store.Version, found Record) Seen {
 		return Differs
 	}
 	r.adopt(version, Record{
-		CreatedAt: found.CreatedAt, DeadLetters: found.DeadLetters, Log: found.Log,
+		Times: Times{CreatedAt: found.CreatedAt}, Tries: Tries{Log: found.Log}, DeadLetters: found.DeadLetters,
 		Corrected: append(slices.Clone(found.Corrected), found.PayloadHash),
 	})
 	return Fresh

@@ -73,9 +73,9 @@ func newBench(t *testing.T) *bench {
 func keyOf(id string) store.Key { return dedupe.Key("q", dedupe.DefaultTenant, id) }
 
 func (b *bench) begin(id, payload string) *dedupe.Run {
-	return b.once.Begin(keyOf(id), dedupe.Record{
+	return b.once.Begin(keyOf(id), dedupe.Record{Identity: dedupe.Identity{
 		Queue: "q", Tenant: dedupe.DefaultTenant, EventID: id, EventType: "order.paid", PayloadHash: "sha256:" + payload,
-	}, remember)
+	}}, remember)
 }
 
 func (b *bench) claim(t *testing.T, id string, keep bool) *dedupe.Run {

@@ -35,39 +35,34 @@ const (
 
 // Record is what is remembered of one event of one queue and tenant.
 type Record struct {
-	Queue       string `store:"queue,required"`
-	Tenant      string `store:"tenant,required"`
-	EventID     string `store:"event_id,required"`
-	EventType   string `store:"event_type"`
-	Status      Status `store:"status,required"`
-	PayloadHash string `store:"payload_hash,required"`
-	// ConflictsWith is the hash of the payload that the id was used with before.
-	ConflictsWith string `store:"conflicts_with,omitzero"`
-	// Attempts counts the event's own, one under a lease from its claim on: an event may kill its worker.
-	Attempts int64 `store:"attempts,required"`
-	// Log has the newest of these attempts, in their order: MaxLog of them at most.
-	Log []Attempt `store:"attempts_log,omitzero"`
-	// Replays is how often the event's dead letter had been replayed when the record was written.
-	Replays int64 `store:"replay_count,omitzero"`
+	Identity `store:",inline"`
+	Status   Status `store:"status,required"`
+	Tries    `store:",inline"`
+	Delay    `store:",inline"`
 	// Corrected are the hashes of the payloads whose place this one took, oldest first; empty: of a broken message.
 	Corrected []string `store:"corrected,omitzero"`
 	// DeadLetters are the open dead letters under the id, as far as the record knows.
 	DeadLetters []string `store:"dead_letters,omitzero"`
 	// Again: the dead letters are of this very payload, which is tried once more.
-	Again bool `store:"again,omitzero"`
-	// LeaseToken names the attempt that wrote the record last, which so recognizes its own work.
-	LeaseToken string `store:"lease_token,required"`
-	// LeaseUntil is there while the record is PROCESSING: what is due by it was never finished.
-	LeaseUntil time.Time `store:"lease_until,omitzero,strict"`
-	// Message is kept while the record is PROCESSING, where a sweep may publish it again.
-	Message *contract.Message `store:"message,omitzero"`
+	Again   bool              `store:"again,omitzero"`
 	Emitted []handler.Emitted `store:"emitted,omitzero"`
 	Result  string            `store:"result"`
 	// Ref is the id of what the effect made, where it names something.
 	Ref string `store:"ref,omitzero"`
 	// Entry is the id of the entry of the books that the effect made, where Ref does not say it.
-	Entry         string `store:"entry,omitzero"`
-	LastError     string `store:"last_error"`
+	Entry string `store:"entry,omitzero"`
+	Times `store:",inline"`
+}
+
+// Identity is which event it is, whose, and in which message it came.
+type Identity struct {
+	Queue       string `store:"queue,required"`
+	Tenant      string `store:"tenant,required"`
+	EventID     string `store:"event_id,required"`
+	EventType   string `store:"event_type"`
+	PayloadHash string `store:"payload_hash,required"`
+	// ConflictsWith is the hash of the payload that the id was used with before.
+	ConflictsWith string `store:"conflicts_with,omitzero"`
 	CorrelationID string `store:"correlation_id"`
 	// IdempotencyKey names what the message was made from; the event id stands in for it.
 	IdempotencyKey string `store:"idempotency_key"`
@@ -75,17 +70,42 @@ type Record struct {
 	// Customer is whose event it is, as contract.CustomerOf names them, whatever the ordering key is; empty: nobody's.
 	Customer  string `store:"customer,omitzero"`
 	MessageID string `store:"message_id"`
-	// ReceivedAt is when the webhook service received it; zero: it came another way.
-	ReceivedAt  time.Time `store:"webhook_received_at,omitzero"`
-	PublishedAt time.Time `store:"published_at,omitzero"`
+}
+
+// Tries are the event's attempts, and the lease of the one that is under way.
+type Tries struct {
+	// Attempts counts the event's own, one under a lease from its claim on: an event may kill its worker.
+	Attempts int64 `store:"attempts,required"`
+	// Log has the newest of these attempts, in their order: MaxLog of them at most.
+	Log []Attempt `store:"attempts_log,omitzero"`
+	// Replays is how often the event's dead letter had been replayed when the record was written.
+	Replays   int64  `store:"replay_count,omitzero"`
+	LastError string `store:"last_error"`
+	// LeaseToken names the attempt that wrote the record last, which so recognizes its own work.
+	LeaseToken string `store:"lease_token,required"`
+	// LeaseUntil is there while the record is PROCESSING: what is due by it was never finished.
+	LeaseUntil time.Time `store:"lease_until,omitzero,strict"`
+	// Message is kept while the record is PROCESSING, where a sweep may publish it again.
+	Message *contract.Message `store:"message,omitzero"`
+}
+
+// Delay is the wait of a Failed event for its next attempt.
+type Delay struct {
 	NextRetryAt time.Time `store:"next_retry_at,omitzero,strict"`
 	// DelayTicket is that of the copy that waits for NextRetryAt elsewhere than with the broker.
 	DelayTicket string `store:"delay_ticket,omitzero"`
 	// DelayedBeside: what comes behind the message, under its ordering key, does not wait for it.
-	DelayedBeside bool      `store:"delayed_beside,omitzero"`
-	CreatedAt     time.Time `store:"created_at,omitzero,strict"`
-	UpdatedAt     time.Time `store:"updated_at,omitzero,strict"`
-	ProcessedAt   time.Time `store:"processed_at,omitzero,strict"`
+	DelayedBeside bool `store:"delayed_beside,omitzero"`
+}
+
+// Times are those of the message, and then those of the record.
+type Times struct {
+	// ReceivedAt is when the webhook service received it; zero: it came another way.
+	ReceivedAt  time.Time `store:"webhook_received_at,omitzero"`
+	PublishedAt time.Time `store:"published_at,omitzero"`
+	CreatedAt   time.Time `store:"created_at,omitzero,strict"`
+	UpdatedAt   time.Time `store:"updated_at,omitzero,strict"`
+	ProcessedAt time.Time `store:"processed_at,omitzero,strict"`
 	// ExpireAt is when the record no longer counts, removed or not.
 	ExpireAt time.Time `store:"expire_at,omitzero,strict"`
 }

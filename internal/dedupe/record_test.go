@@ -87,16 +87,23 @@ func TestAPageEndsWhereAPartOfTheTimeIndexMayHaveNewerOnes(t *testing.T) {
 func sample() dedupe.Record {
 	at := func(second int) time.Time { return morning.Add(time.Duration(second)*time.Second + 123_456_000) }
 	return dedupe.Record{
-		Queue: "q", Tenant: "default", EventID: "e1", EventType: "order.paid", Status: dedupe.Failed, PayloadHash: "sha256:00",
-		ConflictsWith: "sha256:01", Attempts: 2, Replays: 1, Corrected: []string{"sha256:02"}, DeadLetters: []string{"l1"}, Again: true,
-		LeaseToken: "t1", LeaseUntil: at(1), Message: &contract.Message{Data: []byte("{}"), Attributes: map[string]string{"event_id": "e1"}, OrderingKey: "u1"},
+		Identity: dedupe.Identity{
+			Queue: "q", Tenant: "default", EventID: "e1", EventType: "order.paid", PayloadHash: "sha256:00", ConflictsWith: "sha256:01",
+			CorrelationID: "c1", IdempotencyKey: "p1", OrderingKey: "u1", Customer: "u1", MessageID: "17",
+		},
+		Status: dedupe.Failed, Corrected: []string{"sha256:02"}, DeadLetters: []string{"l1"}, Again: true,
+		Tries: dedupe.Tries{
+			Attempts: 2, Replays: 1, LastError: "store_unavailable", LeaseToken: "t1", LeaseUntil: at(1),
+			Message: &contract.Message{Data: []byte("{}"), Attributes: map[string]string{"event_id": "e1"}, OrderingKey: "u1"},
+			Log: []dedupe.Attempt{
+				{Number: 1, Delivery: 3, MessageID: "16", Instance: "i1", Begun: at(0), Trace: "0af7"},
+				{Number: 2, MessageID: "17", Instance: "i2", Begun: at(1), Ended: at(2), Outcome: retry.Retry, Reason: "store_unavailable", Next: at(3)},
+			},
+		},
 		Emitted: []handler.Emitted{{EventID: "e2", EventType: "t", To: "q2"}, {EventID: "e3", EventType: "t", To: "q3"}},
-		Result:  "r", Ref: "r1", Entry: "n1", LastError: "store_unavailable", CorrelationID: "c1", IdempotencyKey: "p1", OrderingKey: "u1",
-		Customer: "u1", MessageID: "17", ReceivedAt: at(7), PublishedAt: at(0), NextRetryAt: at(2), DelayTicket: "d1", DelayedBeside: true,
-		CreatedAt: at(3), UpdatedAt: at(4), ProcessedAt: at(5), ExpireAt: at(6),
-		Log: []dedupe.Attempt{
-			{Number: 1, Delivery: 3, MessageID: "16", Instance: "i1", Begun: at(0), Trace: "0af7"},
-			{Number: 2, MessageID: "17", Instance: "i2", Begun: at(1), Ended: at(2), Outcome: retry.Retry, Reason: "store_unavailable", Next: at(3)},
+		Result:  "r", Ref: "r1", Entry: "n1", Delay: dedupe.Delay{NextRetryAt: at(2), DelayTicket: "d1", DelayedBeside: true},
+		Times: dedupe.Times{
+			ReceivedAt: at(7), PublishedAt: at(0), CreatedAt: at(3), UpdatedAt: at(4), ProcessedAt: at(5), ExpireAt: at(6),
 		},
 	}
 }
@@ -186,8 +193,9 @@ func TestWhatHasExpiredIsRemovedBoundedly(t *testing.T) {
 func (b *bench) completed(t *testing.T, id string, completed, expired time.Duration) {
 	t.Helper()
 	storetest.Put(t, b.calls, store.Set(keyOf(id), dedupe.Record{
-		Queue: "q", Tenant: dedupe.DefaultTenant, EventID: id, Status: dedupe.Completed, PayloadHash: "sha256:00", LeaseToken: "t",
-		CreatedAt: b.now.Add(-completed), ProcessedAt: b.now.Add(-completed), ExpireAt: b.now.Add(-expired),
+		Identity: dedupe.Identity{Queue: "q", Tenant: dedupe.DefaultTenant, EventID: id, PayloadHash: "sha256:00"},
+		Status:   dedupe.Completed, Tries: dedupe.Tries{LeaseToken: "t"},
+		Times: dedupe.Times{CreatedAt: b.now.Add(-completed), ProcessedAt: b.now.Add(-completed), ExpireAt: b.now.Add(-expired)},
 	}.Fields()))
 }
 

@@ -20,18 +20,12 @@ type Once struct {
 // Run is one delivery of one event. It writes at the version that it has seen, and so never over another's
 // success.
 type Run struct {
-	once        *Once
-	key         store.Key
-	token       string
-	given       Record // what the delivery says of the event
-	rememberFor time.Duration
+	begin
 	// DeadLetters are the event's. nil: no payload takes another's place.
 	DeadLetters DeadLetters
 	// Line is the run's own in the log, but for its number.
-	Line Attempt
-	// conflict: the key holds the payload's hash, so there is nothing to compare.
-	conflict bool
-	claimed  bool // it has held the lease
+	Line    Attempt
+	claimed bool // it has held the lease
 	// Repeated: an attempt before this one was not completed, and may have had an effect outside.
 	Repeated bool
 	// Try is how often the effect of this run has met a conflict; see handler.Event.
@@ -43,13 +37,27 @@ type Run struct {
 	Found, Record Record
 }
 
+// begin is what a run begins with, and keeps.
+type begin struct {
+	once        *Once
+	key         store.Key
+	token       string
+	given       Record // what the delivery says of the event
+	rememberFor time.Duration
+	// conflict: the key holds the payload's hash, so there is nothing to compare.
+	conflict bool
+}
+
 // MaxTry is how often one write of a run is tried, and how often its effect may meet a conflict.
 const MaxTry = 3
 
 // Begin starts the run of an event, and reads nothing. record carries the event's identity, the ticket of the
 // delivered copy, and the attempts that were made before. With a rememberFor of 0 the record is not stored.
 func (o *Once) Begin(key store.Key, record Record, rememberFor time.Duration) *Run {
-	r := &Run{once: o, key: key, token: o.NewToken(), given: record, Record: record, rememberFor: rememberFor}
+	r := &Run{
+		begin:  begin{once: o, key: key, token: o.NewToken(), given: record, rememberFor: rememberFor},
+		Record: record,
+	}
 	r.Line = Attempt{MessageID: record.MessageID, Instance: o.Instance, Begun: o.Now()}
 	r.Record.DelayTicket = ""
 	return r

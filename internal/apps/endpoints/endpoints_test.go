@@ -371,13 +371,15 @@ func TestDeliveriesShowHowManyAttemptsSucceededAndHowLongTheyTook(t *testing.T) 
 		return dedupe.Attempt{Begun: begun, Ended: begun.Add(time.Duration(ms) * time.Millisecond), Outcome: outcome, Reason: reason}
 	}
 	for i, r := range []dedupe.Record{
-		{Status: dedupe.Completed, Result: endpoints.Delivered, Log: []dedupe.Attempt{attempt(900, retry.Retry, "callee_failed_503"), attempt(40, retry.Processed, "")}},
-		{Status: dedupe.Completed, Result: endpoints.Delivered, Log: []dedupe.Attempt{attempt(20, retry.Processed, "")}},
-		{Status: dedupe.Completed, Result: endpoints.Filtered, Log: []dedupe.Attempt{attempt(1, retry.Processed, "")}},
-		{Status: dedupe.Processing, Log: []dedupe.Attempt{{Begun: begun}}},
-		{Status: dedupe.Completed, Tenant: "other", Result: endpoints.EndpointUnknown},
-		{Status: dedupe.Completed, EventType: "order.paid", Result: "credited"},
-		{Status: dedupe.Completed, OrderingKey: "q", Result: endpoints.Delivered},
+		{Status: dedupe.Completed, Result: endpoints.Delivered, Tries: dedupe.Tries{Log: []dedupe.Attempt{
+			attempt(900, retry.Retry, "callee_failed_503"), attempt(40, retry.Processed, ""),
+		}}},
+		{Status: dedupe.Completed, Result: endpoints.Delivered, Tries: dedupe.Tries{Log: []dedupe.Attempt{attempt(20, retry.Processed, "")}}},
+		{Status: dedupe.Completed, Result: endpoints.Filtered, Tries: dedupe.Tries{Log: []dedupe.Attempt{attempt(1, retry.Processed, "")}}},
+		{Status: dedupe.Processing, Tries: dedupe.Tries{Log: []dedupe.Attempt{{Begun: begun}}}},
+		{Status: dedupe.Completed, Identity: dedupe.Identity{Tenant: "other"}, Result: endpoints.EndpointUnknown},
+		{Status: dedupe.Completed, Identity: dedupe.Identity{EventType: "order.paid"}, Result: "credited"},
+		{Status: dedupe.Completed, Identity: dedupe.Identity{OrderingKey: "q"}, Result: endpoints.Delivered},
 	} {
 		r.Queue, r.EventID, r.CreatedAt, r.Attempts = "one-queue", fmt.Sprint("e", i), noon.Add(time.Duration(i)*time.Second), int64(len(r.Log))
 		r.Tenant, r.EventType, r.OrderingKey = cmp.Or(r.Tenant, "default"), cmp.Or(r.EventType, "webhook_delivery"), cmp.Or(r.OrderingKey, "p")

@@ -162,9 +162,12 @@ func (r *rig) commit(t require.TestingT, writes ...store.Write) {
 // record is one of an event that was completed at 10:15.
 func record(queue, tenant, id string) dedupe.Record {
 	return dedupe.Record{
-		Queue: queue, Tenant: tenant, EventID: id, EventType: "order.paid", Status: dedupe.Completed, PayloadHash: "sha256:00",
-		Attempts: 2, LeaseToken: "t", Result: "credited", CorrelationID: "c1", IdempotencyKey: "p1", OrderingKey: "u1", MessageID: "17",
-		CreatedAt: at, UpdatedAt: at.Add(time.Second), ProcessedAt: at.Add(time.Second), ExpireAt: at.Add(time.Hour),
+		Identity: dedupe.Identity{
+			Queue: queue, Tenant: tenant, EventID: id, EventType: "order.paid", PayloadHash: "sha256:00",
+			CorrelationID: "c1", IdempotencyKey: "p1", OrderingKey: "u1", MessageID: "17",
+		},
+		Status: dedupe.Completed, Tries: dedupe.Tries{Attempts: 2, LeaseToken: "t"}, Result: "credited",
+		Times: dedupe.Times{CreatedAt: at, UpdatedAt: at.Add(time.Second), ProcessedAt: at.Add(time.Second), ExpireAt: at.Add(time.Hour)},
 	}
 }
 
@@ -181,8 +184,9 @@ func own(r dedupe.Record) store.Write {
 func dead(queue, id, reason string, ago time.Duration) deadletter.Item {
 	kept := at.Add(-ago)
 	return deadletter.Item{
-		ID: id, Queue: queue, State: deadletter.Open, Reason: reason, EventType: "order.paid", EventID: "e-" + id, OrderingKey: "u1",
-		FirstPublished: kept, DeadLettered: kept, Kept: kept, Expires: kept.Add(30 * 24 * time.Hour),
+		ID: id, Queue: queue, State: deadletter.Open, Death: deadletter.Death{Reason: reason}, Expires: kept.Add(30 * 24 * time.Hour),
+		Source: deadletter.Source{EventType: "order.paid", EventID: "e-" + id, OrderingKey: "u1"},
+		Times:  deadletter.Times{FirstPublished: kept, DeadLettered: kept, Kept: kept},
 	}
 }
 

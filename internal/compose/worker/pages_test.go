@@ -186,14 +186,19 @@ func fillPages(b testing.TB, db store.Store, queue string, events int) {
 			for i := from; i < min(from+store.MaxWrites/2, events); i++ {
 				id, at := fmt.Sprintf("event-%07d", i), now.Add(-time.Duration(i)*time.Second)
 				record := dedupe.Record{
-					Queue: queue, Tenant: contract.DefaultTenant, EventID: id, EventType: contract.OrderPaid, Status: dedupe.Completed, PayloadHash: "sha256:00", Attempts: 1,
-					Result: "credited", OrderingKey: fmt.Sprint("customer-", i%5000), MessageID: fmt.Sprint(i), CreatedAt: at, UpdatedAt: at, ProcessedAt: at, ExpireAt: at.AddDate(0, 2, 0),
+					Identity: dedupe.Identity{
+						Queue: queue, Tenant: contract.DefaultTenant, EventID: id, EventType: contract.OrderPaid, PayloadHash: "sha256:00",
+						OrderingKey: fmt.Sprint("customer-", i%5000), MessageID: fmt.Sprint(i),
+					},
+					Status: dedupe.Completed, Tries: dedupe.Tries{Attempts: 1}, Result: "credited",
+					Times: dedupe.Times{CreatedAt: at, UpdatedAt: at, ProcessedAt: at, ExpireAt: at.AddDate(0, 2, 0)},
 				}
 				if i%100 == 0 {
 					record.Status = dedupe.DeadLettered
 					item := deadletter.Item{
-						ID: fmt.Sprintf("dead-%07d", i), Queue: queue, State: deadletter.Open, Reason: "unknown_product", EventType: record.EventType, EventID: id,
-						OrderingKey: record.OrderingKey, FirstPublished: at, DeadLettered: at, Kept: at, Expires: at.AddDate(0, 1, 0),
+						ID: fmt.Sprintf("dead-%07d", i), Queue: queue, State: deadletter.Open, Death: deadletter.Death{Reason: "unknown_product"},
+						Source: deadletter.Source{EventType: record.EventType, EventID: id, OrderingKey: record.OrderingKey},
+						Times:  deadletter.Times{FirstPublished: at, DeadLettered: at, Kept: at}, Expires: at.AddDate(0, 1, 0),
 					}
 					writes = append(writes, store.Create(item.Key(), store.Encode(&item)))
 				}

@@ -156,7 +156,7 @@ func whole() events.Event {
 			{At: second(19), End: second(21), What: events.StepTried, Attempt: 1, Instance: "i2", Outcome: retry.Processed},
 			{At: second(22), What: events.StepReplayEnded, Outcome: retry.Processed},
 		},
-		DeadLetters: []deadletter.Item{{ID: "d1", Reason: "unknown_product", State: deadletter.Processed}},
+		DeadLetters: []deadletter.Item{{ID: "d1", Death: deadletter.Death{Reason: "unknown_product"}, State: deadletter.Processed}},
 		Emitted:     []string{"m1", "m2", "m3"},
 		Emissions: []events.Emission{
 			{EventID: "m1", Tenant: "t", EventType: "refund.done", Queue: "q2", State: events.EmissionProcessed},
@@ -195,7 +195,8 @@ func TestThePageOfAnEventOffersWhatItsOpenDeadLetterNeeds(t *testing.T) {
 	event := whole()
 	event.DeadLetters = append(event.DeadLetters, deadletter.Item{ID: "d2", State: deadletter.Open})
 	dead := deadletters.Kept{Item: deadletter.Item{
-		ID: "d2", Queue: "q1", EventID: "e1", Reason: "callee_failed_503", State: deadletter.Open, Attempts: 5, Kept: noon,
+		ID: "d2", Queue: "q1", State: deadletter.Open, Source: deadletter.Source{EventID: "e1"},
+		Death: deadletter.Death{Reason: "callee_failed_503", Attempts: 5}, Times: deadletter.Times{Kept: noon},
 	}, Target: "platform", Path: "/v1/labels", Size: 7, Later: &deadletters.Later{Waiting: 3}}
 	_, body, _ := visit(t, "/ops/events/e1?queue=q1", "", map[string]any{"GET /v1/ops/events/e1?queue=q1": event, "GET /v1/ops/dead-letters/d2": dead})
 	require.Contains(t, shown(body), "The platform service answered 503 five times; Billhook gave up on 2026-11-22 at 12:00 UTC.")

@@ -57,8 +57,10 @@ var walks = map[string]struct {
 	"an endpoint is kept, and its secret shown once": {seed: func(t *testing.T, s *shop) {
 		t.Helper()
 		s.commit(t, store.Create(dedupe.Key("one-queue", "default", "e1"), dedupe.Record{
-			Queue: "one-queue", Tenant: "default", EventID: "e1", EventType: "webhook_delivery", OrderingKey: "p:1", Status: dedupe.Failed, CreatedAt: noon, Attempts: 1,
-			Log: []dedupe.Attempt{{Number: 1, Begun: noon, Ended: noon.Add(1500 * time.Millisecond), Outcome: retry.Retry, Reason: "callee_failed_503"}},
+			Identity: dedupe.Identity{Queue: "one-queue", Tenant: "default", EventID: "e1", EventType: "webhook_delivery", OrderingKey: "p:1"},
+			Status:   dedupe.Failed, Times: dedupe.Times{CreatedAt: noon}, Tries: dedupe.Tries{Attempts: 1, Log: []dedupe.Attempt{
+				{Number: 1, Begun: noon, Ended: noon.Add(1500 * time.Millisecond), Outcome: retry.Retry, Reason: "callee_failed_503"},
+			}},
 		}.Fields()))
 	}, steps: []step{
 		{asks: "/ops/endpoints/-/add", form: form("", "url", "https://partner.example.com/hooks", "events", "invoice.* , order.paid"), status: 422, says: []string{"invoice.* , order.paid"}},
@@ -259,7 +261,10 @@ func shelve(t *testing.T, s *shop) {
 	_, err = machine.Deliver(t.Context(), s.store, orderstest.Created("e-order", "o1"), false)
 	require.NoError(t, err)
 	paid := int64(999)
-	record := dedupe.Record{Queue: "one-queue", Tenant: dedupe.DefaultTenant, EventID: "e-last", EventType: "order.paid", Status: dedupe.Failed, OrderingKey: "auth0|u7", Customer: contract.CustomerOf(dedupe.DefaultTenant, "c-7"), CreatedAt: noon}
+	record := dedupe.Record{Status: dedupe.Failed, Times: dedupe.Times{CreatedAt: noon}, Identity: dedupe.Identity{
+		Queue: "one-queue", Tenant: dedupe.DefaultTenant, EventID: "e-last", EventType: "order.paid", OrderingKey: "auth0|u7",
+		Customer: contract.CustomerOf(dedupe.DefaultTenant, "c-7"),
+	}}
 	s.commit(t, store.Create(customers.Key("default", "c-7"), map[string]any{"tenant": "default", "customer_id": "c-7", "uid": "auth0|u7"}),
 		subscriptions.Event{Tenant: "default", Subscription: "sub-1", EventID: "e-sub", EventType: "subscription.renewed", Status: "active", UID: "auth0|u7", Product: "p1", Customer: "c-7", Amount: &paid, Currency: "USD", OccurredAt: "2026-11-01T00:00:00Z"}.Write(),
 		store.Create(dedupe.Key(record.Queue, record.Tenant, record.EventID), record.Fields()))

@@ -25,8 +25,12 @@ func listed(i int) dedupe.Record {
 	}
 	at := begun.Add(time.Duration(i/10) * time.Millisecond)
 	return dedupe.Record{
-		Queue: fmt.Sprint("queue-", i%3), Tenant: dedupe.DefaultTenant, EventID: fmt.Sprintf("e%07d", i), EventType: "order.paid", Status: status,
-		PayloadHash: "sha256:00", Attempts: 1, LeaseToken: "t", CorrelationID: fmt.Sprint("c", i/7), CreatedAt: at, UpdatedAt: at, ExpireAt: at.AddDate(0, 0, 30),
+		Identity: dedupe.Identity{
+			Queue: fmt.Sprint("queue-", i%3), Tenant: dedupe.DefaultTenant, EventID: fmt.Sprintf("e%07d", i), EventType: "order.paid",
+			PayloadHash: "sha256:00", CorrelationID: fmt.Sprint("c", i/7),
+		},
+		Status: status, Tries: dedupe.Tries{Attempts: 1, LeaseToken: "t"},
+		Times: dedupe.Times{CreatedAt: at, UpdatedAt: at, ExpireAt: at.AddDate(0, 0, 30)},
 	}
 }
 

@@ -183,7 +183,11 @@ func (w *world) begin(t *rapid.T, e *event) *attempt {
 		}
 	}
 	a.run = w.once.Begin(e.key(), dedupe.Record{
-		Queue: "q", Tenant: dedupe.DefaultTenant, EventID: e.id, EventType: "initial", PayloadHash: hash(a.payload), Replays: a.replays, MessageID: fmt.Sprint("m-", a.number), DelayTicket: a.ticket,
+		Identity: dedupe.Identity{
+			Queue: "q", Tenant: dedupe.DefaultTenant, EventID: e.id, EventType: "initial",
+			PayloadHash: hash(a.payload), MessageID: fmt.Sprint("m-", a.number),
+		},
+		Tries: dedupe.Tries{Replays: a.replays}, Delay: dedupe.Delay{DelayTicket: a.ticket},
 	}, remember)
 	a.run.DeadLetters = deadLetters{a}
 	a.run.Line.Delivery = int64(a.number)

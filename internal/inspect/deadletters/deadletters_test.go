@@ -44,15 +44,17 @@ func TestADeadLetterSaysInASentenceWhatHappenedAndWhatToDo(t *testing.T) {
 	died := time.Date(2026, 11, 23, 14, 5, 6, 0, time.UTC)
 	for want, kept := range map[string]deadletters.Kept{
 		"The subscription service answered 503 five times; Billhook gave up on 2026-11-23 at 14:05 UTC.": {
-			Target: "subscription-service", Item: deadletter.Item{Reason: "callee_failed_503", Attempts: 5},
+			Target: "subscription-service", Item: deadletter.Item{Death: deadletter.Death{Reason: "callee_failed_503", Attempts: 5}},
 		},
 		"The ledger service could not be reached 12 times; Billhook gave up on 2026-11-23 at 14:05 UTC.": {
-			Target: "ledger", Item: deadletter.Item{Reason: "callee_unreachable", Attempts: 12},
+			Target: "ledger", Item: deadletter.Item{Death: deadletter.Death{Reason: "callee_unreachable", Attempts: 12}},
 		},
 		"The product hat is not known here; Billhook gave up on 2026-11-23 at 14:05 UTC.": {
-			Item: deadletter.Item{Reason: "unknown_product", Detail: "hat", Attempts: 1},
+			Item: deadletter.Item{Death: deadletter.Death{Reason: "unknown_product", Attempts: 1}, Detail: "hat"},
 		},
-		"It could not be handled: odd; Billhook gave up on 2026-11-23 at 14:05 UTC.": {Item: deadletter.Item{Reason: "odd", Attempts: 3}},
+		"It could not be handled: odd; Billhook gave up on 2026-11-23 at 14:05 UTC.": {
+			Item: deadletter.Item{Death: deadletter.Death{Reason: "odd", Attempts: 3}},
+		},
 	} {
 		kept.DeadLettered, kept.State = died, deadletter.Open
 		require.Equal(t, want, kept.Happened())

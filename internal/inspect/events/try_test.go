@@ -35,7 +35,8 @@ func (trier) Queue(name string) (catalog.Queue, bool) {
 
 func (trier) Try(_ context.Context, m dryrun.Message) (dryrun.Trial, error) {
 	return dryrun.Trial{
-		Queue: m.Queue, Tenant: dedupe.DefaultTenant, EventID: m.Attributes["event_id"], From: m.From, Outcome: retry.Outcome(m.Data),
+		Tried: dryrun.Tried{Queue: m.Queue, Tenant: dedupe.DefaultTenant, EventID: m.Attributes["event_id"], From: m.From},
+		End:   dryrun.End{Outcome: retry.Outcome(m.Data)},
 	}, nil
 }
 
@@ -46,7 +47,8 @@ func message(id, would string) contract.Message {
 // record is of an event that has had an attempt.
 func record(id string, status dedupe.Status, kept *contract.Message) store.Write {
 	return store.Create(dedupe.Key("orders", "default", id), dedupe.Record{
-		Queue: "orders", Tenant: "default", EventID: id, Status: status, PayloadHash: "sha256:00", LeaseToken: "t", Attempts: 1, Message: kept,
+		Identity: dedupe.Identity{Queue: "orders", Tenant: "default", EventID: id, PayloadHash: "sha256:00"},
+		Status:   status, Tries: dedupe.Tries{LeaseToken: "t", Attempts: 1, Message: kept},
 	}.Fields())
 }
 

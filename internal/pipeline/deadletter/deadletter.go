@@ -153,13 +153,12 @@ func Keep(ctx context.Context, to store.GetCommitter, queue catalog.Queue, m con
 }
 
 func itemFor(queue catalog.Queue, m contract.Message, source, reason string, status int64, now time.Time) Item {
-	item := Item{
-		State: Open, Queue: queue.ID, SourceMessageID: source, Reason: reason, Status: status,
-		EventID:   queue.EventID(m.Attributes[contract.AttrEventID], m.Attributes[contract.AttrIdempotencyKey]),
-		EventType: m.Attributes[contract.AttrEventType], OrderingKey: m.Attributes[contract.AttrOrderingKey],
-		FirstPublished: contract.TimeOf(m.Attributes[contract.AttrFirstPublished]),
-		Kept:           now, Expires: now.Add(queue.DeadLetter.Retention), Data: append([]byte{}, m.Data...), Attributes: maps.Clone(m.Attributes),
-	}
+	item := Item{State: Open, Queue: queue.ID, Expires: now.Add(queue.DeadLetter.Retention)}
+	item.SourceMessageID, item.Reason, item.Status = source, reason, status
+	item.EventID = queue.EventID(m.Attributes[contract.AttrEventID], m.Attributes[contract.AttrIdempotencyKey])
+	item.EventType, item.OrderingKey = m.Attributes[contract.AttrEventType], m.Attributes[contract.AttrOrderingKey]
+	item.FirstPublished, item.Kept = contract.TimeOf(m.Attributes[contract.AttrFirstPublished]), now
+	item.Data, item.Attributes = append([]byte{}, m.Data...), maps.Clone(m.Attributes)
 	// The store keeps such names for itself.
 	maps.DeleteFunc(item.Attributes, func(name, _ string) bool { return name == "" || strings.HasPrefix(name, "__") })
 	if size := len(m.Data); size > maxStoredData || (!utf8.Valid(m.Data) && base64.StdEncoding.EncodedLen(size) > maxStoredData) {
@@ -177,8 +176,8 @@ func reopen(ctx context.Context, to store.GetCommitter, id string, died Item) (f
 		if item.State == Corrected || item.ReplayCount > died.ReplayCount || (item.ReplayCount == died.ReplayCount && item.State != Replayed) {
 			return false // known, of an earlier replay, or of no matter any more
 		}
-		item.State, item.Reason, item.Status, item.Detail, item.Outcome = died.State, died.Reason, died.Status, died.Detail, ""
-		item.Attempts, item.ReplayCount = died.Attempts, died.ReplayCount
+		item.Death = died.Death
+		item.State, item.Detail, item.Outcome = died.State, died.Detail, ""
 		item.Kept, item.Expires = died.Kept, died.Expires
 		item.DeadLettered = cmp.Or(died.DeadLettered, item.DeadLettered)
 		return true

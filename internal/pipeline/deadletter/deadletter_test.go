@@ -47,11 +47,13 @@ func stored(t *testing.T, db store.Querier) store.Document {
 
 func deadMessage() deadletter.Item {
 	return deadletter.Item{
-		Data: []byte(`{"eventId":"e1"}`), OrderingKey: "u1",
-		Attributes: map[string]string{"event_id": "e1", "event_type": "order.paid", "ordering_key": "u1", "trace": "x"},
-		Reason:     "unknown_product", Status: 422, Detail: "data.order.items[0]",
-		SourceMessageID: "17", Attempts: 2,
-		FirstPublished: dead.Add(-time.Hour), DeadLettered: dead,
+		Original: deadletter.Original{
+			Data:       []byte(`{"eventId":"e1"}`),
+			Attributes: map[string]string{"event_id": "e1", "event_type": "order.paid", "ordering_key": "u1", "trace": "x"},
+		},
+		Death: deadletter.Death{Reason: "unknown_product", Status: 422, Attempts: 2}, Detail: "data.order.items[0]",
+		Source: deadletter.Source{SourceMessageID: "17", OrderingKey: "u1"},
+		Times:  deadletter.Times{FirstPublished: dead.Add(-time.Hour), DeadLettered: dead},
 	}
 }
 
@@ -222,8 +224,9 @@ func TestWhatWaitedUnderADocumentThatCannotBeReadIsKept(t *testing.T) {
 func TestAnItemSaysWhatHasBecomeOfIt(t *testing.T) {
 	t.Parallel()
 	for want, item := range map[string]deadletter.Item{
-		"dead again": {State: deadletter.Open, ReplayCount: 1}, "still open": {State: deadletter.Open}, "still waiting": {State: deadletter.Replayed},
-		"completed by hand": {State: deadletter.Completed}, "duplicate": {State: deadletter.Processed, Outcome: retry.Duplicate}, "discarded": {State: deadletter.Discarded},
+		"dead again": {State: deadletter.Open, Death: deadletter.Death{ReplayCount: 1}},
+		"still open": {State: deadletter.Open}, "still waiting": {State: deadletter.Replayed}, "completed by hand": {State: deadletter.Completed},
+		"duplicate": {State: deadletter.Processed, Resolution: deadletter.Resolution{Outcome: retry.Duplicate}}, "discarded": {State: deadletter.Discarded},
 	} {
 		require.Equal(t, want, item.Became())
 	}

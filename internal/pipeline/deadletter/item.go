@@ -34,24 +34,47 @@ const (
 // Alerts reports whether it needs a person.
 func (s State) Alerts() bool { return s == Open }
 
-// Item is one dead letter as it is kept.
+// Item is one dead letter as it is kept. Lists, JSON and the codec take the members in this order.
 type Item struct {
-	ID              string    `json:"id" show:"ID,id" link:"dead-letters"`
-	State           State     `json:"state" store:"state,required" show:"State,less"`
-	Queue           string    `json:"queue" store:"queue,required" show:"Queue,less" link:"queues"`
-	Reason          string    `json:"reason" store:"reason" show:"Reason"`
-	Status          int64     `json:"status" store:"status" show:"Status,detail"`
-	Attempts        int64     `json:"attempts" store:"attempts" show:"Attempts,detail"`
-	ReplayCount     int64     `json:"replay_count" store:"replay_count" show:"Replays,detail"`
-	EventID         string    `json:"event_id" store:"event_id" show:"Event" link:"events/{event_id}?queue={queue}"`
-	EventType       string    `json:"event_type" store:"event_type" show:"Type,less"`
-	OrderingKey     string    `json:"ordering_key" store:"ordering_key" show:"Key,detail"`
-	SourceMessageID string    `json:"source_message_id" store:"source_message_id"`
-	FirstPublished  time.Time `json:"first_published_at,omitzero" store:"first_published_at,omitzero" show:"First published,detail"`
-	DeadLettered    time.Time `json:"dead_lettered_at,omitzero" store:"dead_lettered_at,omitzero" show:"Given up,detail"`
-	Kept            time.Time `json:"kept_at" store:"kept_at" show:"Kept,less"`
-	Detail          string    `json:"detail" store:"detail" show:"Detail,less"`
-	Expires         time.Time `json:"expire_at" store:"expire_at,required" show:"Kept until,detail"`
+	ID         string `json:"id" show:"ID,id" link:"dead-letters"`
+	State      State  `json:"state" store:"state,required" show:"State,less"`
+	Queue      string `json:"queue" store:"queue,required" show:"Queue,less" link:"queues"`
+	Death      `store:",inline"`
+	Source     `store:",inline"`
+	Times      `store:",inline"`
+	Detail     string    `json:"detail" store:"detail" show:"Detail,less"`
+	Expires    time.Time `json:"expire_at" store:"expire_at,required" show:"Kept until,detail"`
+	Resolution `store:",inline"`
+	Original   `store:",inline"`
+
+	version store.Version
+}
+
+// Death is why the message was given up, and after how much.
+type Death struct {
+	Reason      string `json:"reason" store:"reason" show:"Reason"`
+	Status      int64  `json:"status" store:"status" show:"Status,detail"`
+	Attempts    int64  `json:"attempts" store:"attempts" show:"Attempts,detail"`
+	ReplayCount int64  `json:"replay_count" store:"replay_count" show:"Replays,detail"`
+}
+
+// Source is which message died, of which event.
+type Source struct {
+	EventID         string `json:"event_id" store:"event_id" show:"Event" link:"events/{event_id}?queue={queue}"`
+	EventType       string `json:"event_type" store:"event_type" show:"Type,less"`
+	OrderingKey     string `json:"ordering_key" store:"ordering_key" show:"Key,detail"`
+	SourceMessageID string `json:"source_message_id" store:"source_message_id"`
+}
+
+// Times are when the message was published, when it died, and when its item was stored.
+type Times struct {
+	FirstPublished time.Time `json:"first_published_at,omitzero" store:"first_published_at,omitzero" show:"First published,detail"`
+	DeadLettered   time.Time `json:"dead_lettered_at,omitzero" store:"dead_lettered_at,omitzero" show:"Given up,detail"`
+	Kept           time.Time `json:"kept_at" store:"kept_at" show:"Kept,less"`
+}
+
+// Resolution is what has become of the message and of its item.
+type Resolution struct {
 	// Outcome is how the replay of what is Processed has ended.
 	Outcome retry.Outcome `json:"outcome,omitempty" store:"outcome,omitzero" show:"Outcome,detail"`
 	// History is what people have done with it, the newest first, at most MaxHistory.
@@ -65,16 +88,16 @@ type Item struct {
 	Omitted int64 `json:"data_omitted,omitempty" store:"data_omitted,omitzero"`
 	// Operation is the id of the operation that dealt with it last.
 	Operation string `json:"operation,omitempty" store:"operation,omitzero" show:"Last operation,detail" link:"operations"`
+}
+
+// Original is the message as it was, with what its death added to the attributes, and whose it is.
+type Original struct {
 	// Tenant is that of the event.
 	Tenant string `json:"-" store:"tenant"`
 	// Customer is whose event it is, as contract.CustomerOf names them; empty: nobody's.
-	Customer string `json:"-" store:"customer,omitzero"`
-
-	// Data and Attributes are the message as it was, with what its death added to the attributes.
+	Customer   string            `json:"-" store:"customer,omitzero"`
 	Data       []byte            `json:"-" store:"data,omitzero,strict"`
 	Attributes map[string]string `json:"-" store:"attributes"`
-
-	version store.Version
 }
 
 // MaxHistory bounds an item's history.

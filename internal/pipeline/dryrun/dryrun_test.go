@@ -98,7 +98,8 @@ func TestLeasedHandlerIsAskedForItsPlanAlone(t *testing.T) {
 func TestATrialHasALineForEachEffect(t *testing.T) {
 	t.Parallel()
 	trial := dryrun.Trial{
-		Outcome: dryrun.Calls, Status: 422, Reason: "refused", Emits: []dryrun.Emission{{DueAt: now}}, Calls: []handler.Call{{Target: "ledger"}},
+		End:   dryrun.End{Outcome: dryrun.Calls, Status: 422, Reason: "refused"},
+		Emits: []dryrun.Emission{{DueAt: now}}, Calls: []handler.Call{{Target: "ledger"}},
 		Writes: []dryrun.Change{{
 			Op: "update", Key: "c/i", Before: map[string]jsontext.Value{"n": jsontext.Value("1"), "old": jsontext.Value("3")},
 			After: map[string]jsontext.Value{"n": jsontext.Value("2"), "new": jsontext.Value("4")},

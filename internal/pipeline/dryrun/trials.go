@@ -53,8 +53,23 @@ func (f From) String() string { return strings.TrimSpace(f.Kind + " " + f.ID) }
 // Calls is the outcome of a message whose handler calls another service, which decides what becomes of it.
 const Calls retry.Outcome = "calls"
 
-// Trial is what would be done of a message.
+// Trial is what would be done of a message. Views and JSON show the members in this order.
 type Trial struct {
+	Tried
+	// Handler is the handler's name in the catalog; empty: none was reached.
+	Handler string `json:"handler" show:"Handler"`
+	// Attempt is which of the event's attempts it would be; 0: it would be none.
+	Attempt int `json:"attempt" show:"Attempt"`
+	End
+	// Tries is how often the handler was asked: again after each conflict with what is stored.
+	Tries  int            `json:"tries"`
+	Writes []Change       `json:"writes" show:"Writes"`
+	Emits  []Emission     `json:"emits" show:"Emits"`
+	Calls  []handler.Call `json:"calls" show:"Calls"`
+}
+
+// Tried is which message was tried, and of which event.
+type Tried struct {
 	EventID     string `json:"event_id" show:"Event"`
 	Queue       string `json:"queue" show:"Queue"`
 	Tenant      string `json:"tenant" show:"Tenant"`
@@ -62,10 +77,10 @@ type Trial struct {
 	OrderingKey string `json:"ordering_key" show:"Ordering key"`
 	// From is where the message is kept.
 	From From `json:"from,omitzero" show:"Kept as"`
-	// Handler is the handler's name in the catalog; empty: none was reached.
-	Handler string `json:"handler" show:"Handler"`
-	// Attempt is which of the event's attempts it would be; 0: it would be none.
-	Attempt int `json:"attempt" show:"Attempt"`
+}
+
+// End is what would become of the message.
+type End struct {
 	// Outcome is what would become of the message, and Status the class of its answer.
 	Outcome retry.Outcome `json:"outcome" show:"Would be"`
 	Status  int           `json:"status" show:"Answer"`
@@ -75,11 +90,6 @@ type Trial struct {
 	Result string `json:"result" show:"Result"`
 	// Ref is the id of what the event would make, or has made, such as an entry of the books.
 	Ref string `json:"ref,omitempty" show:"Makes"`
-	// Tries is how often the handler was asked: again after each conflict with what is stored.
-	Tries  int            `json:"tries"`
-	Writes []Change       `json:"writes" show:"Writes"`
-	Emits  []Emission     `json:"emits" show:"Emits"`
-	Calls  []handler.Call `json:"calls" show:"Calls"`
 }
 
 // Would says in a few words what would become of the message.

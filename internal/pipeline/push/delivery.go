@@ -182,7 +182,7 @@ const maxReplays = 1_000_000
 // of a message that breaks the contract, of which the error is terminal, has only the id that it claims in
 // attributes and body alike.
 func decodeEvent(contracts *contract.Set, q *queue, d envelope) (handler.Event, dedupe.Record, error) {
-	record := dedupe.Record{Queue: q.ID, Tenant: dedupe.DefaultTenant, MessageID: d.messageID}
+	record := dedupe.Record{Identity: dedupe.Identity{Queue: q.ID, Tenant: dedupe.DefaultTenant, MessageID: d.messageID}}
 	if replays, err := strconv.ParseInt(d.message.Attributes[deadletter.AttrReplayCount], 10, 64); err == nil {
 		record.Replays = max(0, min(replays, maxReplays))
 	}

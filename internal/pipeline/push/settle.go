@@ -175,11 +175,10 @@ func (a *attempt) bury(ctx context.Context, f finding) finding {
 	}
 	failpoint.Hit(failpoint.BuryPublish)
 	if reply.Outcome != retry.Dropped {
-		dead := deadletter.Item{
-			Data: a.message.Data, Attributes: a.message.Attributes, SourceMessageID: a.firstID,
-			Reason: f.means.Reason, Status: int64(f.means.Class), Detail: detail(f.failure),
-			Attempts: int64(reply.Attempt), FirstPublished: a.publishedAt, DeadLettered: a.config.Now(),
-		}
+		dead := deadletter.Item{Detail: detail(f.failure)}
+		dead.Data, dead.Attributes, dead.SourceMessageID = a.message.Data, a.message.Attributes, a.firstID
+		dead.Reason, dead.Status, dead.Attempts = f.means.Reason, int64(f.means.Class), int64(reply.Attempt)
+		dead.FirstPublished, dead.DeadLettered = a.publishedAt, a.config.Now()
 		err = deadletter.Publish(ctx, a.config.Outbox.Publisher, a.queue.Queue, a.record.IdempotencyKey, dead)
 	}
 	if err == nil {

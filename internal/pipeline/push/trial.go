@@ -18,7 +18,7 @@ func (s *Service) Try(ctx context.Context, m dryrun.Message) (dryrun.Trial, erro
 	if !ok {
 		return dryrun.Trial{}, dryrun.ErrNoQueue
 	}
-	t := dryrun.Trial{Queue: q.ID, From: m.From}
+	t := dryrun.Trial{Tried: dryrun.Tried{Queue: q.ID, From: m.From}}
 	t.Writes, t.Emits, t.Calls = []dryrun.Change{}, []dryrun.Emission{}, []handler.Call{}
 	effects, worker := t.On(s.config.Store), *s
 	worker.config.Store = effects

@@ -126,7 +126,9 @@ func (r *rig) emit(t *testing.T, event string, keys ...string) {
 func (r *rig) claim(t *testing.T, queue, id string, keep bool) {
 	t.Helper()
 	once := dedupe.Once{Store: r.db, Now: func() time.Time { return r.now }, NewToken: func() string { return "token" }}
-	run := once.Begin(dedupe.Key(queue, "default", id), dedupe.Record{Queue: queue, Tenant: "default", EventID: id, PayloadHash: "h"}, time.Hour)
+	run := once.Begin(dedupe.Key(queue, "default", id), dedupe.Record{Identity: dedupe.Identity{
+		Queue: queue, Tenant: "default", EventID: id, PayloadHash: "h",
+	}}, time.Hour)
 	var message *contract.Message
 	if keep {
 		message = &contract.Message{Data: []byte("ilse@example.org"), Attributes: map[string]string{"event_id": id}, OrderingKey: id}

@@ -72,7 +72,8 @@ func (b *Bench) Deliver(ctx context.Context, tenant string, body contract.Body, 
 	}
 	event := handler.Event{Queue: Queue, Tenant: tenant, ID: id, Type: eventType, Body: body}
 	once := &dedupe.Once{Store: b.Store, Now: b.Now, NewToken: func() string { b.tokens++; return "token-" + strconv.Itoa(b.tokens) }}
-	run = once.Begin(dedupe.Key(Queue, tenant, id), dedupe.Record{Queue: Queue, Tenant: tenant, EventID: id, EventType: eventType, PayloadHash: hash}, remember)
+	identity := dedupe.Identity{Queue: Queue, Tenant: tenant, EventID: id, EventType: eventType, PayloadHash: hash}
+	run = once.Begin(dedupe.Key(Queue, tenant, id), dedupe.Record{Identity: identity}, remember)
 	name := catalog.JournalPost
 	if slices.Contains([]string{"billing.invoice.reverted"}, eventType) {
 		name = catalog.JournalRevert

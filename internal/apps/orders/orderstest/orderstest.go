@@ -103,7 +103,9 @@ func (s *Shop) Deliver(ctx context.Context, on store.Store, e Event, look bool) 
 	event := handler.Event{Queue: s.Queue.ID, Tenant: dedupe.DefaultTenant, ID: e.ID, Type: e.Type, Body: body, CorrelationID: "c1"}
 	once := &dedupe.Once{Store: on, Now: s.Now, NewToken: s.token}
 	run := once.Begin(dedupe.Key(event.Queue, event.Tenant, event.ID),
-		dedupe.Record{Queue: event.Queue, Tenant: event.Tenant, EventID: event.ID, EventType: event.Type, PayloadHash: "sha256:" + e.ID}, 90*24*time.Hour)
+		dedupe.Record{Identity: dedupe.Identity{
+			Queue: event.Queue, Tenant: event.Tenant, EventID: event.ID, EventType: event.Type, PayloadHash: "sha256:" + e.ID,
+		}}, 90*24*time.Hour)
 	var told Told
 	told.Seen, err = dedupetest.Effect(ctx, run, event, look, func(ctx context.Context, event handler.Event) (handler.Effect, error) {
 		effect, err := h.Tx(ctx, event)

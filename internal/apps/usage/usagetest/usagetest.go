@@ -245,7 +245,9 @@ func (w *world) try(e *event, look bool) error {
 		return err
 	}
 	at := handler.Event{Queue: "q", Tenant: dedupe.DefaultTenant, ID: e.id, Type: "usage_tracking", Body: body}
-	run := w.once.Begin(dedupe.Key(at.Queue, at.Tenant, e.id), dedupe.Record{Queue: at.Queue, Tenant: at.Tenant, EventID: e.id, PayloadHash: "sha256:A"}, remember)
+	run := w.once.Begin(dedupe.Key(at.Queue, at.Tenant, e.id), dedupe.Record{Identity: dedupe.Identity{
+		Queue: at.Queue, Tenant: at.Tenant, EventID: e.id, PayloadHash: "sha256:A",
+	}}, remember)
 	_, err = dedupetest.Effect(context.Background(), run, at, look, func(ctx context.Context, at handler.Event) (handler.Effect, error) {
 		effect, err := handler.Typed(w.tracker.Track)(ctx, at)
 		if err == nil {

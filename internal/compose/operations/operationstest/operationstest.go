@@ -65,7 +65,8 @@ type oracle struct{ *catalog.Catalog }
 
 func (o oracle) Try(_ context.Context, m dryrun.Message) (dryrun.Trial, error) {
 	return dryrun.Trial{
-		Queue: m.Queue, Tenant: "default", EventID: m.Attributes["event_id"], Outcome: retry.Processed, Result: "credited",
+		Tried:  dryrun.Tried{Queue: m.Queue, Tenant: "default", EventID: m.Attributes["event_id"]},
+		End:    dryrun.End{Outcome: retry.Processed, Result: "credited"},
 		Writes: []dryrun.Change{}, Emits: []dryrun.Emission{}, Calls: []handler.Call{},
 	}, nil
 }

@@ -32,10 +32,9 @@ func Many(t *testing.T, db store.Store, q catalog.Queue, from time.Time, items i
 	t.Helper()
 	var writes []store.Write
 	for n := range items {
-		item := deadletter.Item{
-			ID: fmt.Sprintf("%05d", n), Queue: q.ID, State: deadletter.Open, Reason: "unknown_product", EventType: "order.paid", EventID: fmt.Sprint("e", n),
-			OrderingKey: fmt.Sprint("u", n%7), Kept: from.Add(time.Duration(n) * time.Second),
-		}
+		item := deadletter.Item{ID: fmt.Sprintf("%05d", n), Queue: q.ID, State: deadletter.Open}
+		item.Reason, item.EventType, item.EventID = "unknown_product", "order.paid", fmt.Sprint("e", n)
+		item.OrderingKey, item.Kept = fmt.Sprint("u", n%7), from.Add(time.Duration(n)*time.Second)
 		item.Expires = item.Kept.Add(q.DeadLetter.Retention)
 		if change != nil {
 			change(n, &item)

@@ -315,9 +315,9 @@ func TestOfFiftyDeliveriesOfAnEventOneWins(t *testing.T) {
 		var all errgroup.Group
 		for i := range outcomes {
 			all.Go(func() (err error) {
-				outcomes[i], err = test.deliver(once.Begin(dedupe.Key("q", "default", "e1"), dedupe.Record{
+				outcomes[i], err = test.deliver(once.Begin(dedupe.Key("q", "default", "e1"), dedupe.Record{Identity: dedupe.Identity{
 					Queue: "q", Tenant: "default", EventID: "e1", PayloadHash: "sha256:a",
-				}, time.Hour))
+				}}, time.Hour))
 				return err
 			})
 		}

@@ -74,7 +74,8 @@ func Document(made store.Write) store.Document {
 func Record(t require.TestingT, queue string, made store.Write) store.Write {
 	entry, err := ledger.Read(Document(made))
 	require.NoError(t, err)
-	record := dedupe.Record{Queue: queue, Tenant: entry.Tenant, EventID: entry.EventID, Status: dedupe.Completed, Ref: entry.ID}
+	record := dedupe.Record{Status: dedupe.Completed, Ref: entry.ID}
+	record.Queue, record.Tenant, record.EventID = queue, entry.Tenant, entry.EventID
 	return store.Set(dedupe.Key(queue, entry.Tenant, entry.EventID), record.Fields()).Stamped(made.Stamp)
 }
 

@@ -295,3 +295,20 @@ func TestAMappingWhoseWriteIsUncertainIsForgotten(t *testing.T) {
 	storetest.Put(t, d.store, store.Delete(customers.Key("default", "c1"), 0))
 	require.NotEmpty(t, d.learn(t, "c1", "u1", 0).Writes, "an unlink here is known at once")
 }
+
+func TestALinkSaysWhatItMovesAndWhatIsLeft(t *testing.T) {
+	t.Parallel()
+	state := customers.State{GuestPoints: 7, GuestAccount: "guest~c1"}
+	state.CustomerID = "c1"
+	moves := "7 points of guests' orders are on guest~c1; linking moves them."
+	require.Equal(t, []string{"Customer c1 is linked to nobody.", moves}, state.Notes())
+	state.UID = "u1"
+	require.Equal(t, []string{"A person has linked the customer.", moves}, state.Notes())
+	state.LinkedBy, state.GuestPoints = "e1", 0
+	require.Empty(t, state.Notes(), "an order has linked it")
+	linked := customers.Linked{MovedPoints: 3, MovedOrders: 1, Left: 4, Next: "more"}
+	require.Equal(t, "more", linked.Join(&customers.Linked{Operation: "o1", Before: "u0", MovedPoints: 2, MovedOrders: 1}))
+	require.Equal(t, []any{int64(5), int64(2), "u0"}, []any{linked.MovedPoints, linked.MovedOrders, linked.Before})
+	require.Equal(t, []string{"4 points are left on the guest account; link once more to move them."}, linked.Notes())
+	require.Empty(t, customers.Linked{}.Notes())
+}

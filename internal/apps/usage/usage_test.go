@@ -318,3 +318,19 @@ func TestUsageIsTheSumOfItsEntriesOnTheEmbeddedStore(t *testing.T) {
 	t.Parallel()
 	usagetest.Run(t, storetest.Open)
 }
+
+func TestWhatWasUsedIsSaidByMeterAndPartsAreJoined(t *testing.T) {
+	t.Parallel()
+	percent, at := int64(81), time.Date(2026, 11, 2, 0, 0, 0, 0, time.UTC)
+	first := usage.Usage{Period: "2026-11", Meters: map[string]usage.MeterUsage{
+		"calls": {Used: 81, Entries: 3, Quota: 100, Percent: &percent, Warned: 80, WarnedBy: "e1", CountedAt: at},
+	}}
+	whole := usage.Usage{Period: "2026-11", Start: at, Next: "more", Meters: map[string]usage.MeterUsage{"bytes": {Used: 5, Entries: 1, CountedAt: at}}}
+	require.Equal(t, "more", whole.Join(&first))
+	require.Equal(t, []string{
+		"bytes: 5 used, in 1 entries, the last counted 2026-11-02T00:00:00Z.",
+		"calls: 81 used of 100, 81 %, in 3 entries, the last counted 2026-11-02T00:00:00Z; warned at 80 % by event e1.",
+		"No event has told when the period ends.",
+	}, whole.Notes())
+	require.Equal(t, []string{"Nothing was used in period 2026-12."}, usage.Usage{Period: "2026-12"}.Notes())
+}

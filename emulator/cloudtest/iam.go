@@ -25,7 +25,7 @@ func members(policy Document, role string) (all []any) {
 // Grant gives a role on a resource to a member, such as serviceAccount:<e-mail>.
 func (c *Cloud) Grant(key, role, member string) {
 	c.Change(func(held *State) {
-		policy := copied(c.policy(key))
+		policy := c.policy(key)
 		policy["bindings"] = append(list(policy, "bindings"), Document{"role": role, "members": []any{member}})
 		held.Policies[key] = policy
 	})
@@ -34,17 +34,15 @@ func (c *Cloud) Grant(key, role, member string) {
 // Revoke takes a role on a resource from a member.
 func (c *Cloud) Revoke(key, role, member string) {
 	c.Change(func(held *State) {
-		policy := copied(c.policy(key))
-		for _, binding := range list(policy, "bindings") {
+		for _, binding := range list(held.Policies[key], "bindings") {
 			if text(binding, "role") == role {
 				object(binding)["members"] = slices.DeleteFunc(list(binding, "members"), func(m any) bool { return m == member })
 			}
 		}
-		held.Policies[key] = policy
 	})
 }
 
-func grant(key, role, member string) string { return strings.Join([]string{key, role, member}, " ") }
+func grant(key, role, member string) string { return key + "/" + role + " " + member }
 
 // has reports whether a member has a role on a resource, and the grant works by now.
 func (c *Cloud) has(key, role, member string) bool {
@@ -109,7 +107,7 @@ func (c *Cloud) services(r call) (Document, error) {
 	case r.verb == "batchEnable" || r.verb == "enable":
 		ids := list(r.body, "serviceIds")
 		if len(ids) == 0 {
-			ids = []any{r.last()}
+			ids = []any{last(r.path)}
 		}
 		for _, id := range ids {
 			c.held.Enabled[strings.TrimSuffix(fmt.Sprint(id), ".googleapis.com")] = true

@@ -12,21 +12,6 @@ func (c *Cloud) readers(topic string) (keys []string) {
 	return keys
 }
 
-// orphan leaves the subscriptions of a topic that goes.
-func (c *Cloud) orphan(r call) {
-	for _, key := range c.readers(r.path) {
-		c.held.Resources[key]["topic"] = "_deleted-topic_"
-	}
-}
-
-// lose says what goes with a subscription. No messages are kept: those that wait are counted, of each
-// subscription without an endpoint.
-func (c *Cloud) lose(r call) {
-	if n := At[float64](c.held.Resources[r.key()], "waiting"); n > 0 {
-		c.say("LOST %v messages of %s", n, r.last())
-	}
-}
-
 // Publish publishes one message on a topic, by its short name. A subscription that pushes is taken
 // to deliver at once. A message to a topic without a subscription is lost.
 func (c *Cloud) Publish(topic string) {

@@ -62,9 +62,7 @@ func (s *shared) get(tb testing.TB, running string, start func(emulator.SDK, con
 func Main(m *testing.M) int {
 	code := m.Run()
 	for _, s := range []*shared{&pubsub, &firestore} {
-		if s.process != nil {
-			_ = s.process.Stop() // the process ends now, and the kernel ends the emulator with it
-		}
+		_ = s.process.Stop() // the process ends now, and the kernel ends the emulator with it
 	}
 	return code
 }

@@ -138,6 +138,31 @@ func (c *Cloud) delete(r call) (Document, error) {
 	return Document{}, nil
 }
 
+const subscriptionsOf = "pubsub/projects/" + Project + "/subscriptions/"
+
+// readers are the keys of a topic's subscriptions.
+func (c *Cloud) readers(topic string) []string {
+	others := func(key string) bool { return text(c.held.Resources[key], "topic") != topic }
+	return slices.DeleteFunc(c.keys(subscriptionsOf), others)
+}
+
+// Publish publishes one message on a topic, by its short name. A subscription that pushes is taken
+// to deliver at once. A message to a topic without a subscription is lost.
+func (c *Cloud) Publish(topic string) {
+	c.Change(func(*State) {
+		readers := c.readers("projects/" + Project + "/topics/" + topic)
+		for _, key := range readers {
+			subscription := c.held.Resources[key]
+			if text(subscription, "pushConfig", "pushEndpoint") == "" {
+				subscription["waiting"] = At[float64](subscription, "waiting") + 1
+			}
+		}
+		if len(readers) == 0 {
+			c.say("LOST a message to %s, which nobody reads", topic)
+		}
+	})
+}
+
 // ended is an operation that has ended: with a response, or with an error.
 func (c *Cloud) ended(how string, with Document) Document {
 	return Document{"name": fmt.Sprintf("projects/%s/operations/op-%d", Project, c.next()), "done": true, how: with}

@@ -96,10 +96,9 @@ func (c *Cloud) exists(email string) bool {
 	if email == PubSubAgent {
 		return c.held.Agent
 	}
-	if strings.HasSuffix(email, ".iam.gserviceaccount.com") && strings.Contains(email, "@gcp-sa-") || strings.Contains(email, "@serverless-robot-prod.") {
-		return true
-	}
-	return c.held.Resources["iam/projects/"+Project+"/serviceAccounts/"+email] != nil
+	agent := strings.HasSuffix(email, ".iam.gserviceaccount.com") && strings.Contains(email, "@gcp-sa-")
+	return agent || strings.Contains(email, "@serverless-robot-prod.") ||
+		c.held.Resources["iam/projects/"+Project+"/serviceAccounts/"+email] != nil
 }
 
 func (c *Cloud) services(r call) (Document, error) {

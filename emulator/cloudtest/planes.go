@@ -103,7 +103,7 @@ func (c *Cloud) plain(r call) (answer Document, err error) {
 		}
 	}
 	there := c.held.Resources[r.key()]
-	states := map[string]string{"pause": "PAUSED", "resume": text(r.new, "state")}
+	states := map[string]any{"pause": "PAUSED", "resume": r.new["state"]}
 	switch {
 	case r.method == http.MethodGet && there == nil && r.old != nil && last(r.path) != kind:
 		answer = copied(r.old)
@@ -111,7 +111,7 @@ func (c *Cloud) plain(r call) (answer Document, err error) {
 		return answer, nil
 	case r.method == http.MethodGet:
 		return c.read(r)
-	case there != nil && states[r.verb] != "":
+	case there != nil && states[r.verb] != nil:
 		there["state"] = states[r.verb]
 		return there, nil
 	case there != nil && r.verb == "undelete":

@@ -19,10 +19,7 @@ type shared struct {
 	err     error
 }
 
-var (
-	pubsub    shared
-	firestore shared
-)
+var pubsub, firestore shared
 
 // PubSub returns the host:port of the Pub/Sub emulator of the test process. If none is
 // installed, it skips the test with a message; with REQUIRE_EMULATORS=1 the test fails.

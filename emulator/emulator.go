@@ -142,9 +142,6 @@ func (p *Process) warm(ctx context.Context) (err error) {
 	return err
 }
 
-// patience bounds a start, which takes seconds on a busy machine.
-const patience = 2 * time.Minute
-
 var errPortTaken = errors.New("emulator: the port is in use")
 
 // start runs an emulator on a free port, waits for its output line that it serves, and then until it answers. The
@@ -208,7 +205,7 @@ func listen(output io.Reader, ready string) error {
 func (p *Process) await(
 	ctx context.Context, serves <-chan error, answers func(*Process, context.Context) error,
 ) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute) // it takes seconds on a busy machine
 	defer cancel()
 	select {
 	case err = <-serves:

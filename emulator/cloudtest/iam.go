@@ -42,15 +42,13 @@ func (c *Cloud) Revoke(key, role, member string) {
 	})
 }
 
-func grant(key, role, member string) string { return key + "/" + role + " " + member }
-
 // has reports whether a member has a role on a resource, and the grant works by now.
 func (c *Cloud) has(key, role, member string) bool {
 	if !slices.Contains(members(c.held.Policies[key], role), any(member)) {
 		return false
 	}
 	_, err := os.Stat(c.held.Settles)
-	return err == nil || !c.held.Unsettled[grant(key, role, member)]
+	return err == nil || !c.held.Unsettled[key+"/"+role+" "+member]
 }
 
 func (c *Cloud) policy(key string) Document {
@@ -81,7 +79,7 @@ func (c *Cloud) setPolicy(r call) (Document, error) {
 				return nil, invalid("Service account %s does not exist.", email)
 			}
 			if c.held.Settles != "" && !slices.Contains(members(before, role), member) {
-				c.held.Unsettled[grant(r.key(), role, fmt.Sprint(member))] = true
+				c.held.Unsettled[fmt.Sprintf("%s/%s %v", r.key(), role, member)] = true
 			}
 		}
 	}

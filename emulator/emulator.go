@@ -5,6 +5,7 @@
 package emulator
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"context"
@@ -55,18 +56,16 @@ func Find() (sdk SDK, err error) {
 		}
 		root = filepath.Dir(filepath.Dir(gcloud))
 	}
-	for component, wanted := range map[string]struct {
-		pattern string
-		path    *string
-	}{
-		"pubsub-emulator":          {"lib/cloud-pubsub-emulator-*-all.jar", &sdk.pubsub},
-		"cloud-firestore-emulator": {"cloud-firestore-emulator.jar", &sdk.firestore},
+	for pattern, jar := range map[string]*string{
+		"pubsub-emulator/lib/cloud-pubsub-emulator-*-all.jar":   &sdk.pubsub,
+		"cloud-firestore-emulator/cloud-firestore-emulator.jar": &sdk.firestore,
 	} {
-		found, err := filepath.Glob(filepath.Join(root, "platform", component, wanted.pattern))
+		found, err := filepath.Glob(filepath.Join(root, "platform", pattern))
 		if err != nil || len(found) == 0 {
+			component, _, _ := strings.Cut(pattern, "/")
 			return SDK{}, fmt.Errorf("%w: the Cloud SDK in %s has no %s", ErrNotInstalled, root, component)
 		}
-		*wanted.path = found[len(found)-1]
+		*jar = found[len(found)-1]
 	}
 	return sdk, nil
 }
@@ -107,7 +106,7 @@ func (s SDK) StartPubSub(ctx context.Context) (*Process, error) {
 	return s.start(ctx, "Server started", (*Process).greets, "-Dsun.net.http.retryPost=false", "-jar", s.pubsub)
 }
 
-// greets asks for /, which the emulator answers by Ok.
+// greets asks for /, which the emulator answers.
 func (p *Process) greets(ctx context.Context) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.addr+"/", nil)
 	if err != nil {
@@ -115,13 +114,8 @@ func (p *Process) greets(ctx context.Context) error {
 	}
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 5 * time.Second}
 	response, err := client.Do(request)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = response.Body.Close() }()
-	body, err := io.ReadAll(io.LimitReader(response.Body, 16))
-	if err == nil && !strings.HasPrefix(strings.ToLower(string(body)), "ok") {
-		err = errors.New("something else is there")
+	if err == nil {
+		err = response.Body.Close()
 	}
 	return err
 }
@@ -148,9 +142,6 @@ func (p *Process) warm(ctx context.Context) (err error) {
 	return err
 }
 
-// patience bounds a start, and then the wait for the first answer. Either takes seconds on a busy machine.
-const patience = time.Minute
-
 var errPortTaken = errors.New("emulator: the port is in use")
 
 // start runs an emulator on a free port, waits for its output line that it serves, and then until it answers. The
@@ -158,102 +149,85 @@ var errPortTaken = errors.New("emulator: the port is in use")
 func (s SDK) start(
 	ctx context.Context, ready string, answers func(*Process, context.Context) error, arguments ...string,
 ) (*Process, error) {
-	for {
-		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-		if err == nil {
-			err = listener.Close()
-		}
-		if err != nil {
-			return nil, fmt.Errorf("emulator: free port: %w", err)
-		}
-		addr := listener.Addr().(*net.TCPAddr)
-		all := slices.Concat(common, arguments, []string{"--host=127.0.0.1", "--port=" + strconv.Itoa(addr.Port)})
-		command := exec.Command(s.java, all...) //nolint:noctx,gosec // Stop ends it, not ctx; the program was found
-		p := &Process{addr: addr.String(), command: command, ended: make(chan struct{})}
-		if err = p.run(ctx, ready, answers); err == nil {
-			return p, nil
-		}
-		if !errors.Is(err, errPortTaken) { // by another program, before Java did
-			return nil, err
-		}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err == nil {
+		err = listener.Close()
 	}
-}
-
-func (p *Process) run(ctx context.Context, ready string, answers func(*Process, context.Context) error) error {
-	tie(p.command)
-	said := &output{ready: []byte(ready), serves: make(chan error, 1)}
-	p.command.Stdout, p.command.Stderr = said, said
-	if err := p.command.Start(); err != nil {
-		return fmt.Errorf("emulator: start: %w", err)
+	if err != nil {
+		return nil, fmt.Errorf("emulator: free port: %w", err)
 	}
+	addr := listener.Addr().(*net.TCPAddr)
+	all := slices.Concat(common, arguments, []string{"--host=127.0.0.1", "--port=" + strconv.Itoa(addr.Port)})
+	command := exec.Command(s.java, all...) //nolint:noctx,gosec // Stop ends it, not ctx; the program was found
+	tie(command)
+	output, err := command.StdoutPipe()
+	command.Stderr = command.Stdout
+	if err == nil {
+		err = command.Start()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("emulator: start: %w", err)
+	}
+	p := &Process{addr: addr.String(), command: command, ended: make(chan struct{})}
+	serves, head := make(chan error, 1), &bytes.Buffer{}
 	go func() {
 		defer close(p.ended)
-		_ = p.command.Wait() // Stop ends it by a signal, so an error is expected
+		serves <- listen(io.TeeReader(output, head), ready)
+		_, _ = io.Copy(io.Discard, output)
+		_ = command.Wait() // Stop ends it by a signal, so an error is expected
 	}()
-	var err error
-	starting, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	select {
-	case err = <-said.serves:
-	case <-p.ended:
-		err = errors.New("emulator: it ended while starting")
-	case <-starting.Done():
-		err = fmt.Errorf("emulator: it did not get ready: %w", starting.Err())
-	}
-	if err == nil {
-		err = p.until(ctx, answers)
-	}
-	if err == nil {
-		return nil
+	if err = p.await(ctx, serves, answers); err == nil {
+		return p, nil
 	}
 	if stopped := p.Stop(); stopped != nil {
-		return errors.Join(err, stopped)
+		return nil, errors.Join(err, stopped)
 	}
-	return fmt.Errorf("%w; its output:\n%s", err, said.head)
+	if errors.Is(err, errPortTaken) { // by another program, before Java did
+		return s.start(ctx, ready, answers, arguments...)
+	}
+	return nil, fmt.Errorf("%w; its output:\n%s", err, head)
 }
 
-// output is an emulator's: the head, up to the line by which is known whether it serves.
-type output struct {
-	ready, head []byte
-	decided     bool
-	serves      chan error
+// listen reads an emulator's output up to the line by which is known whether it serves.
+func listen(output io.Reader, ready string) error {
+	for lines := bufio.NewScanner(output); lines.Scan(); {
+		switch {
+		case strings.Contains(lines.Text(), ready):
+			return nil
+		case strings.Contains(lines.Text(), "Address already in use"): // the Pub/Sub emulator then keeps running
+			return errPortTaken
+		}
+	}
+	return errors.New("emulator: it ended while starting")
 }
 
-func (o *output) Write(more []byte) (int, error) {
-	if o.decided {
-		return len(more), nil
-	}
-	o.head = append(o.head, more...)
-	switch {
-	case bytes.Contains(o.head, o.ready):
-		o.serves <- nil
-		o.decided = true
-	case bytes.Contains(o.head, []byte("Address already in use")): // the Pub/Sub emulator then keeps running
-		o.serves <- errPortTaken
-		o.decided = true
-	}
-	return len(more), nil
-}
-
-// until tries until it is answered.
-func (p *Process) until(ctx context.Context, answers func(*Process, context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+// await waits until the emulator serves, and tries until it is answered.
+func (p *Process) await(
+	ctx context.Context, serves <-chan error, answers func(*Process, context.Context) error,
+) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute) // it takes seconds on a busy machine
 	defer cancel()
+	select {
+	case err = <-serves:
+	case <-ctx.Done():
+		err = fmt.Errorf("emulator: it did not get ready: %w", ctx.Err())
+	}
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	for {
-		err := answers(p, ctx)
-		if err == nil {
+	for err == nil {
+		if err = answers(p, ctx); err == nil {
 			return nil
 		}
 		select {
 		case <-tick.C:
+			err = nil
 		case <-p.ended:
-			return fmt.Errorf("emulator: it ended while starting: %w", err)
+			err = fmt.Errorf("emulator: it ended while starting: %w", err)
 		case <-ctx.Done():
-			return fmt.Errorf("emulator: it does not answer: %w: %w", ctx.Err(), err)
+			err = fmt.Errorf("emulator: it does not answer: %w: %w", ctx.Err(), err)
 		}
 	}
+	return err
 }
 
 // Addr is the emulator's host:port, for PUBSUB_EMULATOR_HOST or FIRESTORE_EMULATOR_HOST.

@@ -365,7 +365,7 @@ func TestWhatTheDoctorMayNotLookAtIsSaidAndIsNoHealth(t *testing.T) {
 		if test.host == "cloudresourcemanager" { // it is asked where a grant is missing
 			i.Revoke(runOf+"billhook-worker-"+i.catalog.TasksPool, "roles/run.invoker", "serviceAccount:"+emailOf("push-"+i.catalog.TasksPool))
 		}
-		i.rest = []option.ClientOption{option.WithHTTPClient(&http.Client{Transport: denied{test.host, test.word, i.Transport()}})}
+		i.rest = []option.ClientOption{option.WithHTTPClient(&http.Client{Transport: denied{test.host, test.word, i}})}
 		told, err := i.diagnose(t)
 		require.Error(t, err, permission)
 		require.False(t, told.Healthy, permission)

@@ -8,8 +8,6 @@ import (
 	"net/url"
 	"strings"
 
-	"cloud.google.com/go/iam/apiv1/iampb"
-	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"google.golang.org/api/option"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -21,23 +19,15 @@ import (
 
 // Clients are the options that have Google's Go clients of the JSON APIs call this project.
 func (c *Cloud) Clients() []option.ClientOption {
-	return []option.ClientOption{option.WithHTTPClient(&http.Client{Transport: c.Transport()})}
+	return []option.ClientOption{option.WithHTTPClient(&http.Client{Transport: c})}
 }
 
-// Transport sends what is for https://<api>.googleapis.com/ to this project.
-func (c *Cloud) Transport() http.RoundTripper { return toProject{c} }
-
-type toProject struct{ cloud *Cloud }
-
-func (p toProject) RoundTrip(request *http.Request) (*http.Response, error) {
+// RoundTrip sends what is for https://<api>.googleapis.com/ to this project.
+func (c *Cloud) RoundTrip(request *http.Request) (*http.Response, error) {
 	api, _, _ := strings.Cut(request.URL.Host, ".")
-	there, err := url.Parse(p.cloud.Endpoint(api))
-	if err != nil {
-		return nil, err
-	}
 	sent := request.Clone(request.Context())
-	sent.URL.Scheme, sent.URL.Host, sent.Host = there.Scheme, there.Host, there.Host
-	sent.URL.Path, sent.URL.RawPath = strings.TrimSuffix(there.Path, "/")+request.URL.Path, ""
+	sent.URL.Scheme, sent.URL.Host, sent.Host = "http", c.server.Listener.Addr().String(), ""
+	sent.URL.Path, sent.URL.RawPath = "/"+api+request.URL.Path, ""
 	return http.DefaultTransport.RoundTrip(sent)
 }
 
@@ -47,48 +37,44 @@ func (c *Cloud) Broker() []option.ClientOption {
 	return []option.ClientOption{
 		option.WithEndpoint("127.0.0.1:1"), option.WithoutAuthentication(), // nothing is sent there
 		option.WithGRPCDialOption(grpc.WithTransportCredentials(insecure.NewCredentials())),
-		option.WithGRPCDialOption(grpc.WithUnaryInterceptor(
-			func(_ context.Context, method string, request, answer any, _ *grpc.ClientConn, _ grpc.UnaryInvoker, _ ...grpc.CallOption) error {
-				return c.translate(method, request, answer.(proto.Message))
-			})),
+		option.WithGRPCDialOption(grpc.WithUnaryInterceptor(c.translate)),
 	}
 }
 
+// translations are what the calls of gRPC are in JSON: a method at the name that a member of the request is,
+// and at what follows it.
+var translations = map[string]struct{ method, member, after, verb string }{
+	"CreateTopic":            {http.MethodPut, "name", "", ""},
+	"GetTopic":               {http.MethodGet, "topic", "", ""},
+	"ListTopics":             {http.MethodGet, "project", "/topics", ""},
+	"ListTopicSubscriptions": {http.MethodGet, "topic", "/subscriptions", ""},
+	"CreateSubscription":     {http.MethodPut, "name", "", ""},
+	"GetSubscription":        {http.MethodGet, "subscription", "", ""},
+	"ListSubscriptions":      {http.MethodGet, "project", "/subscriptions", ""},
+	"UpdateSubscription":     {http.MethodPatch, "subscription.name", "", ""},
+	"GetIamPolicy":           {http.MethodGet, "resource", "", "getIamPolicy"},
+}
+
 // translate has a call of gRPC answered as the same one in JSON.
-func (c *Cloud) translate(method string, request any, answer proto.Message) error {
-	r, body := call{method: http.MethodGet, api: "pubsub"}, proto.Message(nil)
-	switch asked := request.(type) {
-	case *pubsubpb.GetTopicRequest:
-		r.path = asked.Topic
-	case *pubsubpb.GetSubscriptionRequest:
-		r.path = asked.Subscription
-	case *pubsubpb.ListTopicsRequest:
-		r.path = asked.Project + "/topics"
-	case *pubsubpb.ListSubscriptionsRequest:
-		r.path = asked.Project + "/subscriptions"
-	case *pubsubpb.ListTopicSubscriptionsRequest:
-		r.path = asked.Topic + "/subscriptions"
-	case *iampb.GetIamPolicyRequest:
-		r.path, r.verb = asked.Resource, "getIamPolicy"
-	case *pubsubpb.Topic:
-		r.method, r.path, body = http.MethodPut, asked.Name, asked
-	case *pubsubpb.Subscription:
-		r.method, r.path, body = http.MethodPut, asked.Name, asked
-	case *pubsubpb.UpdateSubscriptionRequest:
-		r.method, r.path, body = http.MethodPatch, asked.Subscription.GetName(), asked
-		r.query = url.Values{"updateMask": {strings.Join(asked.UpdateMask.GetPaths(), ",")}}
-	default:
+func (c *Cloud) translate(
+	_ context.Context, method string, request, answer any,
+	_ *grpc.ClientConn, _ grpc.UnaryInvoker, _ ...grpc.CallOption,
+) error {
+	as, known := translations[last(method)]
+	if !known {
 		return status.Error(codes.Unimplemented, method)
 	}
-	if body != nil {
-		must(0, json.Unmarshal(must(protojson.Marshal(body)), &r.body))
-	}
+	r := call{method: as.method, api: "pubsub", verb: as.verb}
+	must(0, json.Unmarshal(must(protojson.Marshal(request.(proto.Message))), &r.body))
+	r.path = text(r.body, strings.Split(as.member, ".")...) + as.after
+	r.query = url.Values{"updateMask": {text(r.body, "updateMask")}}
 	said, err := c.answer(r)
 	if err != nil {
 		return err
 	}
 	delete(said, "etag") // those of policies are made up, and not the bytes that gRPC has
-	return protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(must(json.Marshal(said)), answer)
+	options := protojson.UnmarshalOptions{DiscardUnknown: true}
+	return options.Unmarshal(must(json.Marshal(said)), answer.(proto.Message))
 }
 
 type endpoint struct{ option, api, version string }

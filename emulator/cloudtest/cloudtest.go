@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -34,7 +35,7 @@ const PubSubAgent = "service-" + Number + "@gcp-sa-pubsub.iam.gserviceaccount.co
 // Document is a resource as the APIs write it in JSON.
 type Document = map[string]any
 
-// State is all that a project holds. It is what a Snapshot copies.
+// State is all that a project holds.
 type State struct {
 	// Resources are the documents by API and name: run/projects/<p>/locations/<l>/services/<s>. A subscription
 	// without an endpoint has the number of messages that wait there as waiting.
@@ -100,30 +101,14 @@ func (c *Cloud) Change(how func(*State)) {
 // Watch has a function look at what the project holds after each call that has changed it.
 func (c *Cloud) Watch(look func(State)) { c.Change(func(*State) { c.watch = look }) }
 
-// Snapshot is what a project holds at one moment.
-type Snapshot []byte
-
 // Snapshot copies what the project holds.
-func (c *Cloud) Snapshot() (s Snapshot) {
-	c.Change(func(held *State) { s = must(json.Marshal(held)) })
+func (c *Cloud) Snapshot() (s State) {
+	c.Change(func(held *State) { s = copied(*held) })
 	return s
 }
 
 // Restore makes the project hold what another did. Its log stays.
-func (c *Cloud) Restore(s Snapshot) {
-	c.Change(func(held *State) {
-		*held = State{}
-		must(0, json.Unmarshal(s, held))
-	})
-}
-
-// must is for what was JSON when it came.
-func must[T any](value T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return value
-}
+func (c *Cloud) Restore(s State) { c.Change(func(held *State) { *held = copied(s) }) }
 
 // Get returns a copy of a resource by its key, such as
 // run/projects/demo-proj/locations/europe-west1/services/billhook-webhook, or nil.
@@ -157,26 +142,19 @@ func (c *Cloud) say(format string, arguments ...any) {
 }
 
 func (c *Cloud) keys(prefix string) []string {
-	var found []string
-	for key := range c.held.Resources {
-		if strings.HasPrefix(key, prefix) {
-			found = append(found, key)
-		}
-	}
-	slices.Sort(found)
-	return found
+	others := func(key string) bool { return !strings.HasPrefix(key, prefix) }
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(c.held.Resources)), others)
 }
 
 func (c *Cloud) forget(key string) {
-	for _, gone := range append(c.keys(key+"/"), key) {
-		delete(c.held.Resources, gone)
-		delete(c.held.Policies, gone)
-		for grant := range c.held.Unsettled {
-			if strings.HasPrefix(grant, gone+" ") {
-				delete(c.held.Unsettled, grant)
-			}
-		}
-	}
+	removeUnder(c.held.Resources, key)
+	removeUnder(c.held.Policies, key)
+	removeUnder(c.held.Unsettled, key)
+}
+
+// removeUnder deletes what is held of a resource and of those under it.
+func removeUnder[V any](held map[string]V, key string) {
+	maps.DeleteFunc(held, func(of string, _ V) bool { return strings.HasPrefix(of+"/", key+"/") })
 }
 
 func (c *Cloud) next() int {
@@ -195,6 +173,7 @@ func invalid(format string, arguments ...any) error {
 // call is one request: DELETE run v2 projects/p/... with its verb, the word after the colon, or after a slash the
 // set of what is set.
 type call struct {
+	collection
 	method, api, path, verb string
 	query                   url.Values
 	body                    Document
@@ -202,31 +181,29 @@ type call struct {
 
 func (r call) key() string { return r.api + "/" + r.path }
 
-func (r call) last() string { return last(r.path) }
-
 func last(path string) string { return path[strings.LastIndex(path, "/")+1:] }
 
-// region is the one that the path names, or empty.
-func (r call) region() string {
-	_, after, _ := strings.Cut(r.path, "/locations/")
+// region is the one that a path names, or empty.
+func region(path string) string {
+	_, after, _ := strings.Cut(path, "/locations/")
 	name, _, _ := strings.Cut(after, "/")
 	return name
 }
 
-var verb = regexp.MustCompile(`:([a-zA-Z]+)$|/(set[A-Z][a-zA-Z]+)$`)
+var (
+	address = regexp.MustCompile(`^/([^/]*)/[^/]*/((?s:.*?))(?::([a-zA-Z]+)|/(set[A-Z][a-zA-Z]+))?$`)
+	project = regexp.MustCompile(`projects/(?:` + Number + `|-)/`)
+)
 
 // ServeHTTP answers as the APIs do: /<api>/<version>/<path>. A project may be named by its number, or as "-".
 func (c *Cloud) ServeHTTP(w http.ResponseWriter, request *http.Request) {
-	parts := strings.SplitN(strings.TrimPrefix(request.URL.Path, "/"), "/", 3)
-	if len(parts) < 3 {
+	found := address.FindStringSubmatch(project.ReplaceAllString(request.URL.Path, "projects/"+Project+"/"))
+	if found == nil {
 		http.NotFound(w, request)
 		return
 	}
-	path := strings.NewReplacer("projects/"+Number+"/", "projects/"+Project+"/", "projects/-/", "projects/"+Project+"/").Replace(parts[2])
-	r := call{method: request.Method, api: parts[0], path: path, query: request.URL.Query()}
-	if found := verb.FindStringSubmatch(r.path); found != nil {
-		r.verb, r.path = found[1]+found[2], strings.TrimSuffix(r.path, found[0])
-	}
+	r := call{method: request.Method, api: found[1], path: found[2], query: request.URL.Query()}
+	r.verb = found[3] + found[4]
 	var said Document
 	err := json.NewDecoder(request.Body).Decode(&r.body)
 	if err != nil && !errors.Is(err, io.EOF) { // without a body
@@ -272,7 +249,7 @@ func (c *Cloud) answer(r call) (said Document, err error) {
 }
 
 func (c *Cloud) serve(r call) (Document, error) {
-	words := c.held.Faults[r.api+":"+r.region()]
+	words := c.held.Faults[r.api+":"+region(r.path)]
 	switch {
 	case !slices.ContainsFunc(endpoints, func(e endpoint) bool { return e.api == r.api }):
 		return nil, notFound("no such API here: %s", r.api)

@@ -1,6 +1,7 @@
 package cloudtest
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -31,41 +32,56 @@ func (c *Cloud) find(r call) (Document, error) {
 }
 
 func (c *Cloud) read(r call) (Document, error) {
-	if c.held.Resources[r.key()] != nil || !collections[r.last()] {
+	if c.held.Resources[r.key()] != nil || !collections[last(r.path)] {
 		return c.find(r)
 	}
 	listed := []any{}
-	if topic, lists := strings.CutSuffix(r.key(), "/subscriptions"); lists && strings.Contains(topic, "/topics/") {
-		for _, key := range c.readers(strings.TrimPrefix(topic, "pubsub/")) {
-			listed = append(listed, strings.TrimPrefix(key, "pubsub/"))
-		}
+	for _, key := range c.readers(strings.TrimSuffix(r.path, "/subscriptions")) { // of a topic
+		listed = append(listed, strings.TrimPrefix(key, "pubsub/"))
 	}
 	for _, key := range c.keys(r.key() + "/") {
 		if !strings.Contains(strings.TrimPrefix(key, r.key()+"/"), "/") {
 			listed = append(listed, c.held.Resources[key])
 		}
 	}
-	return Document{r.last(): listed}, nil
+	return Document{last(r.path): listed}, nil
 }
 
-// create keeps a new resource under the path and an id: the caller's, or a number.
-func (c *Cloud) create(r call, id string) (Document, error) {
-	if id == "" {
+// create keeps a new resource under the path and an id: the caller's, that of its own name, or a number.
+func (c *Cloud) create(r *call, id string) (Document, error) {
+	r.path = strings.TrimSuffix(r.path, "/"+id)
+	if id = cmp.Or(id, last(text(r.body, "name"))); id == "" {
 		id = fmt.Sprintf("id%d", c.next())
 	}
-	key := r.key() + "/" + id
-	if _, taken := c.held.Resources[key]; taken {
-		return nil, status.Errorf(codes.AlreadyExists, "already exists: %s/%s", r.path, id)
+	if r.email {
+		id += "@" + Project + ".iam.gserviceaccount.com"
 	}
-	made := copied(r.body)
-	made["name"] = r.path + "/" + id
-	c.held.Resources[key] = made
-	c.say("create %s", key)
+	r.path += "/" + id
+	if _, taken := c.held.Resources[r.key()]; taken {
+		return nil, status.Errorf(codes.AlreadyExists, "already exists: %s", r.path)
+	}
+	made := r.body
+	for field, value := range copied(r.new) {
+		if made[field] == nil {
+			made[field] = value
+		}
+	}
+	made["name"], c.held.Resources[r.key()] = r.path, made
+	c.say("create %s", r.key())
+	switch {
+	case r.email:
+		made["email"], made["projectId"], made["uniqueId"] = id, Project, fmt.Sprintf("1%020d", c.next())
+	case r.api == "compute":
+		made["id"], made["selfLink"] = fmt.Sprint(c.next()), c.link(r.path)
+	}
 	return made, nil
 }
 
 // change writes the members of the mask, or all that the body has.
-func (c *Cloud) change(r call, of collection) (Document, error) {
+func (c *Cloud) change(r call) (Document, error) {
+	if c.held.Resources[r.key()] == nil && r.old != nil {
+		c.held.Resources[r.key()] = copied(r.old)
+	}
 	current, err := c.find(r)
 	if err != nil {
 		return nil, err
@@ -73,9 +89,9 @@ func (c *Cloud) change(r call, of collection) (Document, error) {
 	fields := slices.Collect(maps.Keys(r.body))
 	if mask := r.query.Get("updateMask"); mask != "" {
 		fields = strings.Split(mask, ",")
-	} else if of.own != nil {
+	} else if r.own != nil {
 		fields = slices.AppendSeq(fields, maps.Keys(current))
-		fields = slices.DeleteFunc(fields, func(field string) bool { return slices.Contains(of.own, field) })
+		fields = slices.DeleteFunc(fields, func(field string) bool { return slices.Contains(r.own, field) })
 	}
 	for _, field := range fields {
 		field, _, _ = strings.Cut(camel(field), ".")
@@ -90,13 +106,61 @@ func (c *Cloud) change(r call, of collection) (Document, error) {
 	return current, nil
 }
 
-func (c *Cloud) remove(r call) error {
-	_, err := c.find(r)
-	if err == nil {
-		c.forget(r.key())
-		c.say("delete %s", r.key())
+// delete refuses to delete what is protected, and what another resource names. A topic leaves its
+// subscriptions. No messages are kept: those that wait are counted, of each subscription without an endpoint.
+func (c *Cloud) delete(r call) (Document, error) {
+	there, err := c.find(r)
+	if text(there, "deleteProtectionState") == "DELETE_PROTECTION_ENABLED" {
+		return nil, invalid("Database %s cannot be deleted: it has delete protection enabled", r.path)
 	}
-	return err
+	named := "/" + strings.TrimPrefix(r.path, "projects/"+Project+"/") + `"`
+	for _, key := range c.keys(r.api + "/") {
+		written := string(must(json.Marshal(c.held.Resources[key])))
+		if r.linked && key != r.key() && strings.Contains(written, named) {
+			return nil, invalid("The resource '%s' is already being used by '%s'", r.path, key)
+		}
+	}
+	for _, key := range c.readers(r.path) {
+		c.held.Resources[key]["topic"] = "_deleted-topic_"
+	}
+	if n := At[float64](there, "waiting"); n > 0 {
+		c.say("LOST %v messages of %s", n, last(r.path))
+	}
+	if err != nil {
+		return nil, err
+	}
+	c.say("delete %s", r.key())
+	if r.taken {
+		there["deleted"] = true
+		return there, nil
+	}
+	c.forget(r.key())
+	return Document{}, nil
+}
+
+const subscriptionsOf = "pubsub/projects/" + Project + "/subscriptions/"
+
+// readers are the keys of a topic's subscriptions.
+func (c *Cloud) readers(topic string) []string {
+	others := func(key string) bool { return text(c.held.Resources[key], "topic") != topic }
+	return slices.DeleteFunc(c.keys(subscriptionsOf), others)
+}
+
+// Publish publishes one message on a topic, by its short name. A subscription that pushes is taken
+// to deliver at once. A message to a topic without a subscription is lost.
+func (c *Cloud) Publish(topic string) {
+	c.Change(func(*State) {
+		readers := c.readers("projects/" + Project + "/topics/" + topic)
+		for _, key := range readers {
+			subscription := c.held.Resources[key]
+			if text(subscription, "pushConfig", "pushEndpoint") == "" {
+				subscription["waiting"] = At[float64](subscription, "waiting") + 1
+			}
+		}
+		if len(readers) == 0 {
+			c.say("LOST a message to %s, which nobody reads", topic)
+		}
+	})
 }
 
 // ended is an operation that has ended: with a response, or with an error.
@@ -111,8 +175,16 @@ func camel(field string) string {
 	return underscore.ReplaceAllStringFunc(field, func(found string) string { return strings.ToUpper(found[1:]) })
 }
 
+// must is for what was JSON when it came.
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
+}
+
 // copied is a deep copy; of nothing it is nothing.
-func copied(of Document) (to Document) {
+func copied[T any](of T) (to T) {
 	must(0, json.Unmarshal(must(json.Marshal(of)), &to))
 	return to
 }

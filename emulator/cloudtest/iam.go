@@ -25,7 +25,7 @@ func members(policy Document, role string) (all []any) {
 // Grant gives a role on a resource to a member, such as serviceAccount:<e-mail>.
 func (c *Cloud) Grant(key, role, member string) {
 	c.Change(func(held *State) {
-		policy := copied(c.policy(key))
+		policy := c.policy(key)
 		policy["bindings"] = append(list(policy, "bindings"), Document{"role": role, "members": []any{member}})
 		held.Policies[key] = policy
 	})
@@ -34,17 +34,13 @@ func (c *Cloud) Grant(key, role, member string) {
 // Revoke takes a role on a resource from a member.
 func (c *Cloud) Revoke(key, role, member string) {
 	c.Change(func(held *State) {
-		policy := copied(c.policy(key))
-		for _, binding := range list(policy, "bindings") {
+		for _, binding := range list(held.Policies[key], "bindings") {
 			if text(binding, "role") == role {
 				object(binding)["members"] = slices.DeleteFunc(list(binding, "members"), func(m any) bool { return m == member })
 			}
 		}
-		held.Policies[key] = policy
 	})
 }
-
-func grant(key, role, member string) string { return strings.Join([]string{key, role, member}, " ") }
 
 // has reports whether a member has a role on a resource, and the grant works by now.
 func (c *Cloud) has(key, role, member string) bool {
@@ -52,7 +48,7 @@ func (c *Cloud) has(key, role, member string) bool {
 		return false
 	}
 	_, err := os.Stat(c.held.Settles)
-	return err == nil || !c.held.Unsettled[grant(key, role, member)]
+	return err == nil || !c.held.Unsettled[key+"/"+role+" "+member]
 }
 
 func (c *Cloud) policy(key string) Document {
@@ -83,7 +79,7 @@ func (c *Cloud) setPolicy(r call) (Document, error) {
 				return nil, invalid("Service account %s does not exist.", email)
 			}
 			if c.held.Settles != "" && !slices.Contains(members(before, role), member) {
-				c.held.Unsettled[grant(r.key(), role, fmt.Sprint(member))] = true
+				c.held.Unsettled[fmt.Sprintf("%s/%s %v", r.key(), role, member)] = true
 			}
 		}
 	}
@@ -98,10 +94,9 @@ func (c *Cloud) exists(email string) bool {
 	if email == PubSubAgent {
 		return c.held.Agent
 	}
-	if strings.HasSuffix(email, ".iam.gserviceaccount.com") && strings.Contains(email, "@gcp-sa-") || strings.Contains(email, "@serverless-robot-prod.") {
-		return true
-	}
-	return c.held.Resources["iam/projects/"+Project+"/serviceAccounts/"+email] != nil
+	agent := strings.HasSuffix(email, ".iam.gserviceaccount.com") && strings.Contains(email, "@gcp-sa-")
+	return agent || strings.Contains(email, "@serverless-robot-prod.") ||
+		c.held.Resources["iam/projects/"+Project+"/serviceAccounts/"+email] != nil
 }
 
 func (c *Cloud) services(r call) (Document, error) {
@@ -109,7 +104,7 @@ func (c *Cloud) services(r call) (Document, error) {
 	case r.verb == "batchEnable" || r.verb == "enable":
 		ids := list(r.body, "serviceIds")
 		if len(ids) == 0 {
-			ids = []any{r.last()}
+			ids = []any{last(r.path)}
 		}
 		for _, id := range ids {
 			c.held.Enabled[strings.TrimSuffix(fmt.Sprint(id), ".googleapis.com")] = true

@@ -1,7 +1,6 @@
 package cloudtest
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -37,8 +36,6 @@ type collection struct {
 	fixed       string
 	// refuses says what is wrong besides with a resource that is to be written.
 	refuses func(c *Cloud, r call) error
-	// leaves does what a deletion does to others.
-	leaves func(c *Cloud, r call)
 }
 
 func operation(c *Cloud, _ string, of Document) Document { return c.ended("response", of) }
@@ -64,10 +61,9 @@ var planes = map[string]collection{
 	"secretmanager/secrets":    {ids: []string{"secretId"}, called: byNumber, new: Document{"createTime": start}},
 	"monitoring/alertPolicies": {refuses: (*Cloud).alerting, new: Document{"etag": "etag"}},
 	"monitoring/*":             {ids: []string{"serviceLevelObjectiveId", "serviceId"}, new: Document{"etag": "etag"}},
-	"pubsub/topics": {within: "topic", new: Document{"state": "ACTIVE"}, short: 3, long: 255,
-		leaves: (*Cloud).orphan},
+	"pubsub/topics":            {within: "topic", new: Document{"state": "ACTIVE"}, short: 3, long: 255},
 	"pubsub/subscriptions": {
-		within: "subscription", short: 3, long: 255, fixed: "filter", leaves: (*Cloud).lose,
+		within: "subscription", short: 3, long: 255, fixed: "filter",
 		new: Document{"state": "ACTIVE", "expirationPolicy": Document{"ttl": "2678400s"}},
 	},
 	"logging/buckets": {
@@ -99,127 +95,79 @@ const start = "2026-01-01T00:00:00Z"
 
 // plain answers by the table of the planes.
 func (c *Cloud) plain(r call) (answer Document, err error) {
-	kind, of := "", collection{}
+	kind := ""
 	parts := strings.Split("//"+r.path, "/")
-	for _, name := range []string{"*", parts[len(parts)-2], r.last()} { // the best is the last
+	for _, name := range []string{"*", parts[len(parts)-2], last(r.path)} { // the best is the last
 		if found, has := planes[r.api+"/"+name]; has {
-			kind, of = name, found
+			kind, r.collection = name, found
 		}
 	}
 	there := c.held.Resources[r.key()]
-	states := map[string]string{"pause": "PAUSED", "resume": text(of.new, "state")}
+	states := map[string]any{"pause": "PAUSED", "resume": r.new["state"]}
 	switch {
-	case r.method == http.MethodGet && there == nil && of.old != nil && r.last() != kind:
-		answer = copied(of.old)
+	case r.method == http.MethodGet && there == nil && r.old != nil && last(r.path) != kind:
+		answer = copied(r.old)
 		answer["name"] = r.path
 		return answer, nil
 	case r.method == http.MethodGet:
 		return c.read(r)
-	case there != nil && states[r.verb] != "":
+	case there != nil && states[r.verb] != nil:
 		there["state"] = states[r.verb]
+		return there, nil
+	case there != nil && r.verb == "undelete":
+		delete(there, "deleted")
 		return there, nil
 	case there != nil && strings.HasPrefix(r.verb, "set"):
 		member := strings.ToLower(r.verb[3:4]) + r.verb[4:]
 		there[member], there["labelFingerprint"] = r.body[member], fmt.Sprint(c.next())
-		return of.ends(c, r.path, there), nil
-	case there != nil && r.verb == "undelete":
-		delete(there, "deleted")
-		return there, nil
-	case there != nil && of.taken && r.method == http.MethodDelete:
-		there["deleted"] = true
-		c.say("delete %s", r.key())
-		return there, nil
+		answer = there
 	case r.method == http.MethodDelete:
-		answer, err = Document{}, c.delete(r, of)
+		answer, err = c.delete(r)
 	default:
-		answer, err = c.write(&r, of)
+		answer, err = c.write(&r)
 	}
-	if err == nil && of.ends != nil {
-		answer = of.ends(c, r.path, answer)
+	if err == nil && r.ends != nil {
+		answer = r.ends(c, r.path, answer)
 	}
 	return answer, err
 }
 
 // write creates or changes a resource, whose path the call has then.
-func (c *Cloud) write(r *call, of collection) (written Document, err error) {
+func (c *Cloud) write(r *call) (written Document, err error) {
 	id := ""
-	for _, name := range of.ids {
+	for _, name := range r.ids {
 		id += r.query.Get(name) + text(r.body, name)
 	}
-	if inner := object(r.body, of.within); inner != nil {
+	if inner := object(r.body, r.within); inner != nil {
 		r.body = inner
 	}
 	creates := r.method == http.MethodPost && (r.verb == "" || r.verb == "createAsync")
 	if r.method == http.MethodPut && r.api == "pubsub" { // elsewhere a PUT replaces
-		creates, id = true, r.last()
+		creates, id = true, last(r.path)
 	}
 	switch err = c.refers(*r); {
 	case err != nil:
-	case creates && of.long > 0 && (len(id) < of.short || len(id) > of.long):
-		err = invalid("%q must be %d to %d characters", id, of.short, of.long)
-	case !creates && of.fixed != "" && slices.Contains(strings.Split(r.query.Get("updateMask"), ","), of.fixed):
-		err = invalid("The %s cannot be changed", of.fixed)
-	case of.refuses != nil:
-		err = of.refuses(c, *r)
+	case creates && r.long > 0 && (len(id) < r.short || len(id) > r.long):
+		err = invalid("%q must be %d to %d characters", id, r.short, r.long)
+	case !creates && r.fixed != "" && slices.Contains(strings.Split(r.query.Get("updateMask"), ","), r.fixed):
+		err = invalid("The %s cannot be changed", r.fixed)
+	case r.refuses != nil:
+		err = r.refuses(c, *r)
 	}
-	if err != nil {
-		return nil, err
-	}
-	if creates {
-		r.path = strings.TrimSuffix(r.path, "/"+id)
-		written, err = c.make(r, of, cmp.Or(id, last(text(r.body, "name"))))
-	} else {
-		if c.held.Resources[r.key()] == nil && of.old != nil {
-			c.held.Resources[r.key()] = copied(of.old)
-		}
-		written, err = c.change(*r, of)
+	switch {
+	case err != nil:
+	case creates:
+		written, err = c.create(r, id)
+	default:
+		written, err = c.change(*r)
 	}
 	if ttl := object(written, "ttlConfig"); ttl != nil {
 		ttl["state"] = "ACTIVE"
 	}
-	if err == nil && of.called != nil {
-		written["name"] = of.called(r.path)
+	if err == nil && r.called != nil {
+		written["name"] = r.called(r.path)
 	}
 	return written, err
-}
-
-func (c *Cloud) make(r *call, of collection, id string) (Document, error) {
-	if of.email {
-		id += "@" + Project + ".iam.gserviceaccount.com"
-	}
-	made, err := c.create(*r, id)
-	if err != nil {
-		return nil, err
-	}
-	for field, value := range copied(of.new) {
-		if made[field] == nil {
-			made[field] = value
-		}
-	}
-	switch r.path = text(made, "name"); {
-	case of.email:
-		made["email"], made["projectId"], made["uniqueId"] = id, Project, fmt.Sprintf("1%020d", c.next())
-	case r.api == "compute":
-		made["id"], made["selfLink"] = fmt.Sprint(c.next()), c.link(r.path)
-	}
-	return made, nil
-}
-
-// delete refuses to delete what is protected, and what another resource names.
-func (c *Cloud) delete(r call, of collection) error {
-	if text(c.held.Resources[r.key()], "deleteProtectionState") == "DELETE_PROTECTION_ENABLED" {
-		return invalid("Database %s cannot be deleted: it has delete protection enabled", r.path)
-	}
-	named := "/" + strings.TrimPrefix(r.path, "projects/"+Project+"/") + `"`
-	for _, key := range c.keys(r.api + "/") {
-		if of.linked && key != r.key() && strings.Contains(string(must(json.Marshal(c.held.Resources[key]))), named) {
-			return invalid("The resource '%s' is already being used by '%s'", r.path, key)
-		}
-	}
-	if of.leaves != nil {
-		of.leaves(c, r)
-	}
-	return c.remove(r)
 }
 
 // references are how a resource, of a collection or of any, names another one, which must be there: under what key,

@@ -1,10 +1,9 @@
 package cloudtest
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/json"
 	"fmt"
+	"reflect"
 	"strconv"
 	"strings"
 )
@@ -38,17 +37,17 @@ func deploy(c *Cloud, path string, service Document) Document {
 		return c.ended("response", service) // it was deleted
 	}
 	if service["uid"] == nil {
-		id, region := last(path), call{path: path}.region()
 		service["uid"], service["createTime"], service["launchStage"] = fmt.Sprintf("uid-%d", c.next()), start, "GA"
-		service["uri"] = "https://" + id + "-abcdefghij-ew.a.run.app"
-		service["urls"] = []any{"https://" + id + "-" + Number + "." + region + ".run.app", service["uri"]}
+		service["uri"] = "https://" + last(path) + "-abcdefghij-ew.a.run.app"
+		byNumber := fmt.Sprintf("https://%s-%s.%s.run.app", last(path), Number, region(path))
+		service["urls"] = []any{byNumber, service["uri"]}
 	}
 	// Google's JSON writes numbers of 64 bits as strings.
 	generation, _ := strconv.Atoi(text(service, "generation"))
 	service["generation"], service["observedGeneration"] = strconv.Itoa(generation+1), strconv.Itoa(generation+1)
 	service["etag"], service["reconciling"] = fmt.Sprintf("\"etag-%d\"", c.next()), false
 	latest := c.held.Resources["run/"+text(service, "latestCreatedRevision")]
-	if latest == nil || !same(latest["template"], service["template"]) {
+	if latest == nil || !reflect.DeepEqual(latest["template"], service["template"]) {
 		id := fmt.Sprintf("%s-%05d-%03x", last(path), len(c.keys(key+"/revisions/"))+1, c.next())
 		latest = Document{"name": path + "/revisions/" + id, "template": service["template"], "problem": c.problem(service)}
 		c.held.Resources[key+"/revisions/"+id] = latest
@@ -97,30 +96,23 @@ func (c *Cloud) problem(service Document) string {
 		}
 		for _, variable := range list(container, "env") {
 			ref := object(variable, "valueSource", "secretKeyRef")
-			if ref == nil {
-				continue
-			}
 			secret, number := last(text(ref, "secret")), text(ref, "version")
+			version := c.held.Resources[secretsOf+secret+"/versions/"+number]
 			named := "projects/" + Number + "/secrets/" + secret + "/versions/" + number
-			if !c.has(secretsOf+secret, "roles/secretmanager.secretAccessor", "serviceAccount:"+account) {
+			switch state := text(version, "state"); {
+			case ref == nil:
+			case !c.has(secretsOf+secret, "roles/secretmanager.secretAccessor", "serviceAccount:"+account):
 				return "Permission denied on secret: " + named + " for Revision service account " + account +
 					". The service account used must be granted the 'Secret Manager Secret Accessor' role " +
 					"(roles/secretmanager.secretAccessor) at the secret, project or higher level."
-			}
-			version := c.held.Resources[secretsOf+secret+"/versions/"+number]
-			if version == nil {
+			case version == nil:
 				return "Secret " + named + " was not found"
-			}
-			if state := text(version, "state"); state != "ENABLED" {
+			case state != "ENABLED":
 				return "Secret " + named + " is in " + state + " state."
 			}
 		}
 	}
 	return ""
-}
-
-func same(a, b any) bool {
-	return bytes.Equal(must(json.Marshal(a)), must(json.Marshal(b)))
 }
 
 // Serving returns the images that take a service's traffic, each with its percent.

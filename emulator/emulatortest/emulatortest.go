@@ -19,10 +19,7 @@ type shared struct {
 	err     error
 }
 
-var (
-	pubsub    shared
-	firestore shared
-)
+var pubsub, firestore shared
 
 // PubSub returns the host:port of the Pub/Sub emulator of the test process. If none is
 // installed, it skips the test with a message; with REQUIRE_EMULATORS=1 the test fails.
@@ -62,9 +59,7 @@ func (s *shared) get(tb testing.TB, running string, start func(emulator.SDK, con
 func Main(m *testing.M) int {
 	code := m.Run()
 	for _, s := range []*shared{&pubsub, &firestore} {
-		if s.process != nil {
-			_ = s.process.Stop() // the process ends now, and the kernel ends the emulator with it
-		}
+		_ = s.process.Stop() // the process ends now, and the kernel ends the emulator with it
 	}
 	return code
 }

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -69,11 +68,9 @@ func (m Module) Run(ctx context.Context, arguments ...string) (string, error) {
 	command := exec.CommandContext(ctx, "terraform", arguments...)
 	command.Dir = m.Folder
 	command.Env = append(append(os.Environ(), "TF_DATA_DIR="+m.Data, "TF_IN_AUTOMATION=1", "CHECKPOINT_DISABLE=1"), m.Environment...)
-	var said bytes.Buffer
-	command.Stdout, command.Stderr = &said, &said
-	err := command.Run()
-	if strings.Contains(said.String(), "Failed to query available provider packages") {
+	said, err := command.CombinedOutput()
+	if bytes.Contains(said, []byte("Failed to query available provider packages")) {
 		err = ErrNoProvider
 	}
-	return said.String(), err
+	return string(said), err
 }

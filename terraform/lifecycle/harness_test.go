@@ -62,7 +62,7 @@ var prepared struct {
 	err       error
 	installed sync.Once
 	state     []byte
-	snapshot  cloudtest.Snapshot
+	snapshot  cloudtest.State
 	set       variables
 }
 

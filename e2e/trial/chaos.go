@@ -8,7 +8,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"maps"
 	"math"
 	"math/rand/v2"
 	"net/http"
@@ -89,7 +88,9 @@ func unleash(r *run, p *plan, arms []*arm) []*verdict {
 	ws.settle(documents, func() bool {
 		unsealed, err := store.Count(r.ctx, documents, store.Query{Collection: ledger.Entries, Limit: math.MaxInt32})
 		r.must(err)
-		r.each(documents, seal.Leaves, func(doc store.Document) { unsealed -= int64(len(doc.Fields["leaves"].([]any))) })
+		for _, doc := range everything(r, documents, seal.Leaves, whole) {
+			unsealed -= int64(len(doc.Fields["leaves"].([]any)))
+		}
 		return empty(r, b) && unsealed == 0
 	})
 	o.Close() // what comes late to the gateway counts too
@@ -124,17 +125,12 @@ type event struct {
 	arm *arm
 	id  string
 	// key is the ordering key, or the payment to refund. cycle is the position in it, from 1.
-	key     string
-	cycle   int64
-	message contract.Message
-
-	// fate is what has become of it, as is counted in the end.
-	fate
+	key   string
+	cycle int64
 }
 
 // plan holds the events, and what is published about them, in its order.
 type plan struct {
-	random    *rand.Rand
 	events    []*event
 	publishes []publish
 }
@@ -161,7 +157,17 @@ const (
 // many. Of each event 2.3 messages are published on average: of those of an ordering key the broker sometimes
 // goes back some, and others come again later. The arms run side by side.
 func draw(r *run, arms []*arm, events int) *plan {
-	p := &plan{random: rand.New(rand.NewPCG(r.seed, 1))}
+	p, random := &plan{}, rand.New(rand.NewPCG(r.seed, 1))
+	send := func(e *event, due time.Duration) {
+		m := r.message(e.arm.body(e), e.key)
+		if !e.arm.ordered {
+			m.OrderingKey = ""
+		}
+		if random.Float64() < stalled {
+			m.Attributes[stalls] = (chaosLease*2/3 + time.Duration(random.Float64()*float64(chaosLease*2/3))).String()
+		}
+		p.publishes = append(p.publishes, publish{e, m, due})
+	}
 	controls := len(slices.DeleteFunc(slices.Clone(arms), func(a *arm) bool { return !a.control }))
 	all := events + controls*events/10
 	for _, a := range arms {
@@ -177,36 +183,21 @@ func draw(r *run, arms []*arm, events int) *plan {
 				key, cycle = j/perPayment, j%perPayment // they come one after the other, and meet
 			}
 			e := &event{arm: a, id: fmt.Sprintf("%s-%06d", a.name, j), key: fmt.Sprintf("key-%04d", key), cycle: int64(cycle) + 1}
-			if e.message = r.message(a.body(e), e.key); !a.ordered {
-				e.message.OrderingKey = ""
-			}
 			p.events, byKey[key] = append(p.events, e), append(byKey[key], e)
 			due := gap * time.Duration(j*all/n)
-			p.publish(e, due)
-			if a.ordered {
-				if p.random.Float64() < 0.55 {
-					for _, again := range byKey[key][max(0, cycle-p.random.IntN(4)):] {
-						p.publish(again, due)
-					}
+			send(e, due)
+			if a.ordered && random.Float64() < 0.55 {
+				for _, again := range byKey[key][max(0, cycle-random.IntN(4)):] {
+					send(again, due)
 				}
-				continue
 			}
-			for p.random.Float64() < 0.565 { // 1.3 times on average, and most of them soon
-				p.publish(e, due+time.Duration(math.Pow(p.random.Float64(), 5)*float64(5*time.Second)))
+			for !a.ordered && random.Float64() < 0.565 { // 1.3 times on average, and most of them soon
+				send(e, due+time.Duration(math.Pow(random.Float64(), 5)*float64(5*time.Second)))
 			}
 		}
 	}
 	slices.SortStableFunc(p.publishes, func(a, b publish) int { return cmp.Compare(a.due, b.due) })
 	return p
-}
-
-func (p *plan) publish(e *event, due time.Duration) {
-	m := e.message
-	if p.random.Float64() < stalled {
-		m.Attributes = maps.Clone(m.Attributes)
-		m.Attributes[stalls] = (chaosLease*2/3 + time.Duration(p.random.Float64()*float64(chaosLease*2/3))).String()
-	}
-	p.publishes = append(p.publishes, publish{e, m, due})
 }
 
 const (
@@ -257,8 +248,7 @@ type outside struct {
 
 	mu     sync.Mutex
 	random *rand.Rand
-	// well: it no longer fails.
-	well bool
+	well   bool // it no longer fails
 	// unasked counts, by key, how many more posts than questions there were: each attempt but the first must ask
 	// before it posts, or it would double in a service without idempotency keys.
 	unasked counts
@@ -277,6 +267,7 @@ func newOutside(r *run) *outside {
 	r.must(err)
 	o.service, err = standin.NewReceiver(config)
 	r.must(err)
+	o.gateway.Before(o.service)
 	o.Server = httptest.NewServer(o)
 	r.Cleanup(func() {
 		o.CloseClientConnections()
@@ -297,32 +288,18 @@ func (o *outside) mend() {
 // waits for it any more.
 const late = standin.Mode("late")
 
+// ServeHTTP draws a request's mode and how late it is, and notes who asks before they post again.
 func (o *outside) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body) // of a client that has left there would be none
 	if err != nil {
 		return
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
-	var of interface {
-		http.Handler
-		Behave(id string, mode standin.Mode, times int) error
-	} = o.service
-	odds, modes := 0.02, []standin.Mode{standin.Fail, standin.Forget, standin.Hang, late} // of each
+	odds, modes, behave := 0.02, []standin.Mode{standin.Fail, standin.Forget, standin.Hang, late}, o.service.Behave // of each
 	if strings.HasPrefix(r.URL.Path, "/v1/") {
-		of, odds, modes[1] = o.gateway, 0.1, standin.Lose // it is asked once a payment, as a rule
+		odds, modes[1], behave = 0.1, standin.Lose, o.gateway.Behave // it is asked once a payment, as a rule
 	}
-	if mode, pause := o.draw(r, odds, modes); mode == late {
-		e2e.Wait(context.WithoutCancel(r.Context()), pause)
-	} else if mode != "" {
-		o.run.must(of.Behave("", mode, 1))
-	}
-	of.ServeHTTP(w, r)
-}
-
-// draw draws a request's mode and how late it is, and notes who asks before they post again.
-func (o *outside) draw(r *http.Request, odds float64, modes []standin.Mode) (mode standin.Mode, pause time.Duration) {
 	o.mu.Lock()
-	defer o.mu.Unlock()
 	switch key, ours := strings.CutPrefix(r.URL.Path, effectPost.Path); {
 	case ours && r.Method == http.MethodGet:
 		o.unasked[strings.TrimPrefix(key, "/")]--
@@ -330,9 +307,16 @@ func (o *outside) draw(r *http.Request, odds float64, modes []standin.Mode) (mod
 		o.unasked[r.Header.Get("Idempotency-Key")]++
 	}
 	draw, pause := int(o.random.Float64()/odds), time.Duration(o.random.Float64()*float64(2*answerWithin))
-	if draw < len(modes) && !o.well {
-		mode = modes[draw]
-		o.run.saw("outside to "+string(mode), 1)
+	fails := draw < len(modes) && !o.well
+	o.mu.Unlock()
+	if fails {
+		o.run.saw("outside to "+string(modes[draw]), 1)
 	}
-	return mode, pause
+	switch {
+	case fails && modes[draw] == late:
+		e2e.Wait(context.WithoutCancel(r.Context()), pause)
+	case fails:
+		o.run.must(behave("", modes[draw], 1))
+	}
+	o.gateway.ServeHTTP(w, r)
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 
 	"billhook/e2e"
@@ -18,6 +17,7 @@ import (
 	"billhook/internal/platform/store"
 )
 
+// fate is what has become of an event.
 type fate struct {
 	times      int
 	unrecorded bool
@@ -84,146 +84,130 @@ func judge(r *run, verdicts []*verdict) {
 	}
 }
 
-// evidence is what is found of the planned events, by their ids.
-type evidence struct {
-	planned map[string]*event
-	// effects are the events of each effect. Those of a key are in the order of theirs.
-	effects []*event
-	// sealed are the events that have an entry in the books, and whether it is sealed.
-	sealed map[string]bool
-}
-
-func (e *evidence) effect(id string) {
-	e.planned[id].times++
-	e.effects = append(e.effects, e.planned[id])
-}
-
-func gather(r *run, s store.Store, o *outside, log *e2e.Log, p *plan) *evidence {
-	found := &evidence{planned: map[string]*event{}, sealed: map[string]bool{}}
-	records := r.records(s)
-	for _, e := range p.events {
-		record := records[dedupe.Key(e.arm.name, contract.DefaultTenant, e.id)]
-		unasked := o.unasked[handler.CalleeKey(e.arm.name, contract.DefaultTenant, e.id)] - 1
-		found.planned[e.id], e.fate = e, fate{times: max(0, unasked), unrecorded: record.Status != dedupe.Completed}
+// verdictOn counts what has become of events, by their effects in the order of each key, and by what else is known.
+func verdictOn(name string, a *arm, events, effects []*event, known map[*event]fate) *verdict {
+	v, times := &verdict{name: name, ordered: a.ordered, control: a.control}, map[*event]int{}
+	for _, e := range effects {
+		times[e]++
 	}
-	r.each(s, effectsOf, func(doc store.Document) {
-		times, _ := doc.Fields["times"].(int64) // of an event
-		for range times {
-			found.effect(doc.Key.ID)
-		}
-		seen, _ := doc.Fields["seen"].([]any) // of a key
-		for _, id := range seen {
-			found.effect(id.(string))
-		}
-	})
-	applied := map[string]bool{}
-	for _, d := range o.service.Deliveries() { // one that is forgotten was applied, if none was before
-		if d.Outcome == standin.Applied || d.Outcome == standin.Forgotten && !applied[d.EventID] {
-			found.effect(d.EventID)
-			applied[d.EventID] = true
-		}
+	for _, e := range events {
+		of := known[e]
+		of.times = times[e]
+		v.take(e.id, of)
 	}
-	r.each(s, ledger.Entries, func(doc store.Document) {
-		entry, err := ledger.Read(doc)
-		r.must(err)
-		_, err = seal.Locate(r.ctx, s, &entry)
-		r.must(err)
-		found.effect(entry.EventID)
-		found.sealed[entry.EventID] = entry.Seal > 0
-	})
-	refunded := map[string]bool{}
-	r.each(s, payments.RefundsCollection, func(doc store.Document) {
-		refund, err := payments.ReadRefund(doc)
-		r.must(err)
-		refunded[refund.PaymentID] = refund.State == payments.Refunded
-	})
-	for _, d := range log.Deliveries("") {
-		if d.Outcome == "processed" {
-			found.planned[d.EventID].claims++
-		}
+	if a.ordered {
+		v.order(effects)
 	}
-	for _, e := range p.events {
-		switch {
-		case e.arm.name == armRefunds: // of the payment's: one, whichever event it was for
-			e.times, e.unrecorded = o.gateway.Refunded(e.key), e.unrecorded || !refunded[e.key]
-		case e.arm.control: // its records and answers say nothing about its own effect
-			e.unrecorded, e.claims = false, 0
-		}
-	}
-	return found
+	return v
 }
 
 func count(
 	r *run, s store.Store, o *outside, b *standin.Broker, log *e2e.Log, p *plan, arms []*arm,
 ) (verdicts []*verdict) {
-	found := gather(r, s, o, log, p)
+	planned, events, effects := map[string]*event{}, map[*arm][]*event{}, map[*arm][]*event{}
+	for _, e := range p.events {
+		planned[e.id], events[e.arm] = e, append(events[e.arm], e)
+	}
+	effect := func(id string) { effects[planned[id].arm] = append(effects[planned[id].arm], planned[id]) }
+	for _, doc := range everything(r, s, effectsOf, whole) {
+		times, _ := doc.Fields["times"].(int64) // of an event
+		for range times {
+			effect(doc.Key.ID)
+		}
+		seen, _ := doc.Fields["seen"].([]any) // of a key
+		for _, id := range seen {
+			effect(id.(string))
+		}
+	}
+	applied := map[string]bool{}
+	for _, d := range o.service.Deliveries() { // one that is forgotten was applied, if none was before
+		if d.Outcome == standin.Applied || d.Outcome == standin.Forgotten && !applied[d.EventID] {
+			effect(d.EventID)
+			applied[d.EventID] = true
+		}
+	}
+	var entries, sealed []*event
+	for _, entry := range everything(r, s, ledger.Entries, ledger.Read) {
+		_, err := seal.Locate(r.ctx, s, &entry)
+		r.must(err)
+		effect(entry.EventID)
+		entries = append(entries, planned[entry.EventID])
+		if entry.Seal > 0 {
+			sealed = append(sealed, planned[entry.EventID])
+		}
+	}
+	refunded := map[string]bool{}
+	for _, refund := range everything(r, s, payments.RefundsCollection, payments.ReadRefund) {
+		refunded[refund.PaymentID] = refund.State == payments.Refunded
+	}
+	claims := counts{}
+	for _, d := range log.Deliveries("") {
+		if d.Outcome == "processed" {
+			claims[d.EventID]++
+		}
+	}
+	known, records := map[*event]fate{}, r.records(s)
+	for _, e := range p.events {
+		record := records[dedupe.Key(e.arm.name, contract.DefaultTenant, e.id)]
+		of := fate{unrecorded: record.Status != dedupe.Completed, claims: claims[e.id]}
+		more := o.unasked[handler.CalleeKey(e.arm.name, contract.DefaultTenant, e.id)] - 1
+		switch {
+		case e.arm.name == armRefunds: // of the payment's: one, whichever event it was for
+			more, of.unrecorded = o.gateway.Refunded(e.key), of.unrecorded || !refunded[e.key]
+		case e.arm.control: // its records and answers say nothing about its own effect
+			of = fate{}
+		}
+		known[e] = of
+		for range more {
+			effect(e.id)
+		}
+	}
 	for _, a := range arms {
-		v := &verdict{name: a.name, ordered: a.ordered, control: a.control}
-		own := func(events []*event) []*event {
-			return slices.DeleteFunc(slices.Clone(events), func(e *event) bool { return e.arm != a })
-		}
-		events := own(p.events)
-		for _, e := range events {
-			v.take(e.id, e.fate)
-		}
-		if a.ordered {
-			v.order(own(found.effects))
-		}
-		verdicts = append(verdicts, v)
+		verdicts = append(verdicts, verdictOn(a.name, a, events[a], effects[a], known))
 		for _, topic := range a.handler.Emits {
-			verdicts = append(verdicts, messagesVerdict(r, a, events, found.planned, b.Held(topic)))
+			verdicts = append(verdicts, verdictOn("its messages", a, events[a], published(r, planned, b.Held(topic)), nil))
 		}
 		if a.name == armJournal {
-			verdicts = append(verdicts, sealsVerdict(r, s, found.sealed))
+			v := verdictOn("its seals", a, entries, sealed, nil)
+			v.verify(r, s)
+			verdicts = append(verdicts, v)
 		}
 	}
 	return verdicts
 }
 
-// messagesVerdict counts what an arm has published: a message about each event. The same message may come
-// again. Two messages about one event are doubled.
-func messagesVerdict(r *run, a *arm, events []*event, planned map[string]*event, messages []standin.Message) *verdict {
-	v := &verdict{name: "its messages", ordered: a.ordered}
-	ids, published := map[*event]counts{}, []*event(nil)
+// published are the events that messages are about, in their order. The same message may come again. Two messages
+// about one event are doubled.
+func published(r *run, planned map[string]*event, messages []standin.Message) (about []*event) {
+	known := map[string]bool{}
 	for _, m := range messages {
 		var body struct {
 			ID            string
 			Payload, Data contract.Payload // it has one of them
 		}
 		r.must(json.Unmarshal(m.Data, &body))
-		about := planned[body.Payload.EventID+body.Data.EventID]
-		if about == nil {
+		e := planned[body.Payload.EventID+body.Data.EventID]
+		if e == nil {
 			r.Fatalf("a message about what is no event of the plan: %s", body.ID)
 		}
-		if ids[about] == nil {
-			ids[about] = counts{}
+		if !known[e.id+" "+body.ID] {
+			about = append(about, e)
 		}
-		ids[about].add(body.ID, 1)
-		published = append(published, about)
+		known[e.id+" "+body.ID] = true
 	}
-	for _, e := range events {
-		v.take("message of "+e.id, fate{times: len(ids[e])})
-	}
-	if a.ordered {
-		v.order(published)
-	}
-	return v
+	return about
 }
 
-// sealsVerdict verifies the books. An entry without a seal is lost. What verification finds, and a
-// sum that is not that of the entries, is doubled.
-func sealsVerdict(r *run, s store.Store, sealed map[string]bool) *verdict {
-	v := &verdict{name: "its seals"}
-	for id, has := range sealed {
-		v.take("seal of "+id, fate{times: map[bool]int{true: 1}[has]})
-	}
+// verify verifies the books. An entry without a seal is lost. What verification finds, and a sum that is not that of
+// the entries, is doubled.
+func (v *verdict) verify(r *run, s store.Store) {
 	findings, err := sealtest.Findings(r.ctx, seal.Verifier{From: s, Origins: sealtest.Trusting{}})
 	r.must(err)
 	for _, found := range findings {
 		v.count(&v.doubled, "%s: %s, %s", found.Document, found.Kind, found.Detail)
 	}
-	if len(sealed) == 0 {
-		return v
+	if v.events == 0 {
+		return
 	}
 	balances, err := seal.Balances(r.ctx, s, contract.DefaultTenant, ledger.PeriodOf(happened), ledger.PeriodOf(happened))
 	r.must(err)
@@ -231,8 +215,7 @@ func sealsVerdict(r *run, s store.Store, sealed map[string]bool) *verdict {
 	for _, line := range balances.Balances {
 		debit, credit = debit+line.Debit, credit+line.Credit
 	}
-	if want := int64(len(sealed)) * cents; debit != want || credit != want {
-		v.count(&v.doubled, "debits of %d and credits of %d, for %d entries", debit, credit, len(sealed))
+	if want := int64(v.events) * cents; debit != want || credit != want {
+		v.count(&v.doubled, "debits of %d and credits of %d, for %d entries", debit, credit, v.events)
 	}
-	return v
 }

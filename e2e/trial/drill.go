@@ -176,11 +176,11 @@ func (n *night) quietly(answer any, arguments ...string) error {
 	var failed bytes.Buffer
 	command.Stderr = &failed
 	said, err := command.Output()
-	switch {
-	case err != nil:
+	if err != nil {
 		return fmt.Errorf("billhook %s: %w: %s%s", strings.Join(arguments, " "), err, said, failed.Bytes())
-	case answer == nil:
-		return nil
 	}
-	return json.Unmarshal(said, answer)
+	if answer != nil {
+		err = json.Unmarshal(said, answer)
+	}
+	return err
 }

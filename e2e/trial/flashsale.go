@@ -53,7 +53,7 @@ const onSale = "flash-sale-piece"
 
 // sell makes all orders, pays for what is reserved, and waits until every buyer was notified.
 func (m *market) sell(killsEvery time.Duration) {
-	stock := m.stock()
+	stock := orders.StockEditor{Store: m.store, Now: time.Now, NewID: uuid.NewString}
 	pieces := int64(m.pieces)
 	set := orders.SetStock{Available: &pieces}
 	set.Tenant, set.ProductID, set.Why = contract.DefaultTenant, onSale, "the pieces of the sale"
@@ -62,11 +62,11 @@ func (m *market) sell(killsEvery time.Duration) {
 	began := time.Now()
 	tell := func(what string) { m.printf("%s after %s\n", what, time.Since(began).Round(100*time.Millisecond)) }
 	m.beside(func() {
-		m.beside(m.pay, func(context.Context) {
-			m.forEach(m.orders, 128, m.order)
-			tell("the webhook service had taken all")
-		})
+		m.pay()
 		tell("every order had ended")
+	}, func(context.Context) {
+		m.forEach(m.orders, 128, m.order)
+		tell("the webhook service had taken all")
 	}, func(ctx context.Context) { m.rage(ctx, killsEvery) }, func(ctx context.Context) { m.schedule(ctx, time.Second) })
 	ended := m.count()
 	wanted := m.wanted(ended[string(orders.OrderConfirmed)], ended[string(orders.OrderCancelled)]).total()
@@ -74,15 +74,14 @@ func (m *market) sell(killsEvery time.Duration) {
 	tell("every buyer was notified")
 }
 
-func (m *market) stock() orders.StockEditor {
-	return orders.StockEditor{Store: m.store, Now: time.Now, NewID: uuid.NewString}
+func (m *market) taken() []orders.Order {
+	return everything(m.run, m.store, orders.Collection, orders.Read)
 }
 
-func orderID(i int) string { return fmt.Sprintf("order-%05d", i) }
-
 func (m *market) order(i int) {
-	m.tell("created-"+orderID(i), "order.created", fmt.Sprintf(
-		`{"order_id":%q,"user_id":"buyer-%d","total":1000,"items_count":1,"items":[{"product_id":%q,"quantity":1}]}`, orderID(i), i, onSale))
+	id := fmt.Sprintf("order-%05d", i)
+	m.tell("created-"+id, "order.created", fmt.Sprintf(
+		`{"order_id":%q,"user_id":"buyer-%d","total":1000,"items_count":1,"items":[{"product_id":%q,"quantity":1}]}`, id, i, onSale))
 }
 
 func (m *market) tell(id, eventType, data string) {
@@ -97,28 +96,17 @@ func (m *market) pay() {
 	// The emulator of Firestore reads all orders at each look, in the time of the workers.
 	m.until("every order to end", time.Second, func() bool {
 		ended := 0
-		for id, o := range m.taken() {
+		for _, o := range m.taken() {
 			switch {
 			case o.State == orders.OrderConfirmed || o.State == orders.OrderCancelled:
 				ended++
-			case o.State == orders.PaymentInitiated && !paid[id]:
-				m.tell("paid-"+id, "order.payment_confirmed", fmt.Sprintf(`{"order_id":%q,"payment_id":"payment-%s"}`, id, id))
-				paid[id] = true
+			case o.State == orders.PaymentInitiated && !paid[o.ID]:
+				m.tell("paid-"+o.ID, "order.payment_confirmed", fmt.Sprintf(`{"order_id":%q,"payment_id":"payment-%s"}`, o.ID, o.ID))
+				paid[o.ID] = true
 			}
 		}
 		return ended >= m.orders
 	})
-}
-
-// taken are the orders that there are, by their ids.
-func (m *market) taken() map[string]orders.Order {
-	found := map[string]orders.Order{}
-	m.each(m.store, orders.Collection, func(doc store.Document) {
-		order, err := orders.Read(doc)
-		m.must(err)
-		found[order.ID] = order
-	})
-	return found
 }
 
 // wanted is how many notifications there should be, by type, of so many confirmed and cancelled orders.
@@ -162,13 +150,12 @@ func (m *market) count() counts {
 			found.add("passed a state twice", 1)
 		}
 	}
-	stock := m.stock()
-	left, err := stock.Get(m.ctx, contract.DefaultTenant, onSale)
+	left, err := store.Read(m.ctx, m.store, orders.StockKey(contract.DefaultTenant, onSale), orders.ErrNoStock, orders.ReadStock)
 	m.must(err)
 	found.add("available", int(left.Available))
 	found.add("reserved", int(left.Reserved))
 	found.add("sold", int(left.Sold))
-	m.each(m.store, deadletter.Collection, func(store.Document) { found.add("dead letters", 1) })
+	found.add("dead letters", len(everything(m.run, m.store, deadletter.Collection, whole)))
 	return found
 }
 

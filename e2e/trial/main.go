@@ -108,12 +108,9 @@ func (r *run) perform(of func(*run)) error {
 	part.ctx, part.stop = context.WithCancel(r.ctx)
 	defer part.stop()
 	guarded := func(do func()) {
-		ended := make(chan struct{})
-		go func() { // FailNow ends it
-			defer close(ended)
-			do()
-		}()
-		<-ended
+		var ended sync.WaitGroup
+		ended.Go(do) // FailNow ends it
+		ended.Wait()
 	}
 	guarded(func() { of(part) })
 	if len(part.seen) > 0 {
@@ -233,22 +230,21 @@ func (r *run) beside(something func(), others ...func(context.Context)) {
 	something()
 }
 
-// each reads the documents of a collection.
-func (r *run) each(from store.Querier, collection string, take func(store.Document)) {
-	for doc, err := range store.Each(r.ctx, from, store.Query{Collection: collection, Limit: store.MaxPage}) {
-		r.must(err)
-		take(doc)
-	}
+// everything is what read makes of the documents of a collection.
+func everything[T any](r *run, from store.Querier, collection string, read func(store.Document) (T, error)) []T {
+	all, err := store.All(r.ctx, from, store.Query{Collection: collection}, read)
+	r.must(err)
+	return all
 }
+
+func whole(doc store.Document) (store.Document, error) { return doc, nil }
 
 // records are those of the events, by their keys.
 func (r *run) records(from store.Querier) map[store.Key]dedupe.Record {
 	all := map[store.Key]dedupe.Record{}
-	r.each(from, dedupe.Collection, func(doc store.Document) {
-		record, err := dedupe.FromDocument(doc)
-		r.must(err)
-		all[doc.Key] = record
-	})
+	for _, record := range everything(r, from, dedupe.Collection, dedupe.FromDocument) {
+		all[dedupe.Key(record.Queue, record.Tenant, record.EventID)] = record
+	}
 	return all
 }
 

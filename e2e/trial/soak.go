@@ -12,7 +12,6 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
-	"billhook/internal/platform/store"
 )
 
 // soak proves the one promise from the webhook to the balance, on Google's emulators, with thousands of
@@ -106,7 +105,7 @@ func (d *deployed) soak(planned [][]webhook, events, kills int) {
 	d.beside(func() {
 		for i := range kills {
 			after := events * (i + 1) / (kills + 1)
-			d.must(d.log.Until(d.ctx, func() bool { return len(d.log.Deliveries("")) >= after }))
+			d.until("deliveries", often, func() bool { return len(d.log.Deliveries("")) >= after })
 			d.kill()
 		}
 	}, func(context.Context) {
@@ -129,11 +128,9 @@ func (d *deployed) soak(planned [][]webhook, events, kills int) {
 
 func (d *deployed) reckon(planned [][]webhook) (found, wrong counts) {
 	deadLetters, want, records := map[string]bool{}, map[string]int64{}, d.records(d.store)
-	d.each(d.store, deadletter.Collection, func(doc store.Document) {
-		item, err := deadletter.ItemOf(doc)
-		d.must(err)
+	for _, item := range everything(d.run, d.store, deadletter.Collection, deadletter.ItemOf) {
 		deadLetters[item.EventID+" "+item.Reason] = true
-	})
+	}
 	found, wrong = counts{"dead-lettered": len(deadLetters)}, counts{}
 	for _, events := range planned {
 		var times []time.Time

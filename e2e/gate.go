@@ -88,15 +88,14 @@ func (g *Gate) accept() {
 		}
 		g.mu.Lock()
 		server, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", g.target)
-		if err != nil {
-			g.mu.Unlock()
+		if err == nil {
+			g.conns[client], g.conns[server] = struct{}{}, struct{}{}
+			g.wg.Go(func() { g.pump(server, client, gateHoldRequests) })
+			g.wg.Go(func() { g.pump(client, server, gateHoldAnswers) })
+		} else {
 			_ = client.Close()
-			continue
 		}
-		g.conns[client], g.conns[server] = struct{}{}, struct{}{}
 		g.mu.Unlock()
-		g.wg.Go(func() { g.pump(server, client, gateHoldRequests) })
-		g.wg.Go(func() { g.pump(client, server, gateHoldAnswers) })
 	}
 }
 

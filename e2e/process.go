@@ -144,10 +144,9 @@ func (p *Process) Freeze(ctx context.Context, long time.Duration) {
 func Wait(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):
-		return ctx.Err() == nil
 	case <-ctx.Done():
-		return false
 	}
+	return ctx.Err() == nil
 }
 
 // Build compiles commands into a folder. Without a tag the binaries are those of production. With the tag

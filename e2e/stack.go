@@ -170,10 +170,8 @@ func Do(request *http.Request, err error) (Answer, error) {
 		return Answer{}, err
 	}
 	answer := Answer{Status: response.StatusCode, RetryAfter: response.Header.Get("Retry-After"), Body: string(text)}
-	if len(text) > 0 {
-		if err := json.Unmarshal(text, &answer); err != nil {
-			return answer, errors.New("the answer is not JSON")
-		}
+	if len(text) > 0 && json.Unmarshal(text, &answer) != nil {
+		return answer, errors.New("the answer is not JSON")
 	}
 	return answer, nil
 }

@@ -18,6 +18,7 @@ import (
 	"sync"
 	"time"
 
+	"billhook/catalog"
 	"billhook/e2e"
 	"billhook/emulator"
 	"billhook/internal/apps/ledger"
@@ -41,60 +42,56 @@ func chaos(flags *flag.FlagSet) func(*run) {
 		r.must(err)
 		p := draw(r, arms, *events)
 		r.printf("%d events in %d messages\n", len(p.events), len(p.publishes))
-		judge(r, unleash(r, p, arms))
-	}
-}
-
-func unleash(r *run, p *plan, arms []*arm) []*verdict {
-	database := r.emulated(emulator.SDK.StartFirestore)
-	documents := r.documents(database)
-	program, err := os.Executable()
-	r.must(err)
-	ws, log, o := &workers{}, &e2e.Log{}, newOutside(r)
-	b := newBroker(r)
-	gate := func(to string) *e2e.Gate {
-		g, err := e2e.NewGate(r.ctx, to)
+		database := r.emulated(emulator.SDK.StartFirestore)
+		documents := r.documents(database)
+		program, err := os.Executable()
 		r.must(err)
-		r.Cleanup(g.Close)
-		return g
-	}
-	stores, brokers := [2]*e2e.Gate{gate(database), gate(database)}, gate(b.Addr())
-	ws.begin(r, program, log, func(i int) []string {
-		return []string{
-			"FIRESTORE_EMULATOR_HOST=" + stores[i].Addr(), "PUBSUB_EMULATOR_HOST=" + brokers.Addr(),
-			outsideVariable + "=" + o.URL, "PATH=" + os.Getenv("PATH"),
-		}
-	})
-
-	b.PushTo(ws.front(forgotten))
-	began := time.Now()
-	r.beside(func() {
-		for _, m := range p.publishes {
-			e2e.Wait(r.ctx, m.due-time.Since(began))
-			_, err := b.Publish(r.ctx, m.arm.name, m.message)
+		ws, log, o := &workers{}, &e2e.Log{}, newOutside(r)
+		b := newBroker(r)
+		gate := func(to string) *e2e.Gate {
+			g, err := e2e.NewGate(r.ctx, to)
 			r.must(err)
+			r.Cleanup(g.Close)
+			return g
 		}
-		r.until("each message to be acknowledged", often, func() bool { return empty(r, b) })
-	},
-		func(ctx context.Context) { ws.rage(ctx, time.Second) },
-		ws.freeze,
-		func(ctx context.Context) { disturb(ctx, r, "store", stores[0], 20) },
-		func(ctx context.Context) { disturb(ctx, r, "store", stores[1], 21) },
-		func(ctx context.Context) { disturb(ctx, r, "broker", brokers, 22) },
-		func(ctx context.Context) { ws.schedule(ctx, time.Second) },
-		func(ctx context.Context) { ws.schedule(ctx, 700*time.Millisecond) }, // a second sealer, and a second relay
-	)
-	o.mend()
-	ws.settle(documents, func() bool {
-		unsealed, err := store.Count(r.ctx, documents, store.Query{Collection: ledger.Entries, Limit: math.MaxInt32})
-		r.must(err)
-		for _, doc := range everything(r, documents, seal.Leaves, whole) {
-			unsealed -= int64(len(doc.Fields["leaves"].([]any)))
-		}
-		return empty(r, b) && unsealed == 0
-	})
-	o.Close() // what comes late to the gateway counts too
-	return count(r, documents, o, b, log, p, arms)
+		stores, brokers := [2]*e2e.Gate{gate(database), gate(database)}, gate(b.Addr())
+		ws.begin(r, program, log, func(i int) []string {
+			return []string{
+				"FIRESTORE_EMULATOR_HOST=" + stores[i].Addr(), "PUBSUB_EMULATOR_HOST=" + brokers.Addr(),
+				outsideVariable + "=" + o.URL, "PATH=" + os.Getenv("PATH"),
+			}
+		})
+
+		b.PushTo(ws.front(forgotten))
+		began := time.Now()
+		r.beside(func() {
+			for _, m := range p.publishes {
+				e2e.Wait(r.ctx, m.due-time.Since(began))
+				_, err := b.Publish(r.ctx, m.arm.name, m.message)
+				r.must(err)
+			}
+			r.until("each message to be acknowledged", often, func() bool { return empty(r, b) })
+		},
+			func(ctx context.Context) { ws.rage(ctx, time.Second) },
+			ws.freeze,
+			func(ctx context.Context) { disturb(ctx, r, "store", stores[0], 20) },
+			func(ctx context.Context) { disturb(ctx, r, "store", stores[1], 21) },
+			func(ctx context.Context) { disturb(ctx, r, "broker", brokers, 22) },
+			func(ctx context.Context) { ws.schedule(ctx, time.Second) },
+			func(ctx context.Context) { ws.schedule(ctx, 700*time.Millisecond) }, // a second sealer, and a second relay
+		)
+		o.mend()
+		ws.settle(documents, func() bool {
+			unsealed, err := store.Count(r.ctx, documents, store.Query{Collection: ledger.Entries, Limit: math.MaxInt32})
+			r.must(err)
+			for _, doc := range everything(r, documents, seal.Leaves, whole) {
+				unsealed -= int64(len(doc.Fields["leaves"].([]any)))
+			}
+			return empty(r, b) && unsealed == 0
+		})
+		o.Close() // what comes late to the gateway counts too
+		judge(r, count(r, documents, o, b, log, p, arms))
+	}
 }
 
 // disturb has a gate hold requests or answers about every second, and then cuts them off, or lets them through late.
@@ -256,12 +253,8 @@ type outside struct {
 
 func newOutside(r *run) *outside {
 	o := &outside{run: r, random: rand.New(rand.NewPCG(r.seed, 2)), unasked: counts{}}
-	config := standin.ServiceConfig{Secrets: []string{chaosSecret}, Tolerance: time.Minute}
-	for _, a := range arms {
-		if a.handler.Post.Target != "" {
-			config.Posts = append(config.Posts, a.handler.Post)
-		}
-	}
+	posts := []catalog.Post{effectPost, batchPost}
+	config := standin.ServiceConfig{Secrets: []string{chaosSecret}, Posts: posts, Tolerance: time.Minute}
 	var err error
 	o.gateway, err = standin.NewGateway(config)
 	r.must(err)

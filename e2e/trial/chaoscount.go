@@ -17,9 +17,8 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// fate is what has become of an event.
+// fate is what has become of an event, beside its effects.
 type fate struct {
-	times      int
 	unrecorded bool
 	// claims counts the deliveries whose answer says that they processed the event. The answer
 	// may be missing where its worker was killed.
@@ -43,27 +42,28 @@ func (v *verdict) count(into *int, format string, values ...any) {
 	v.broken = append(v.broken, fmt.Sprintf(format, values...))
 }
 
-func (v *verdict) take(id string, f fate) {
-	v.events++
-	if f.times == 0 || f.unrecorded {
-		v.count(&v.lost, "%s is lost: %d effects, recorded %t", id, f.times, !f.unrecorded)
-	}
-	if f.times > 1 || f.claims > 1 {
-		v.count(&v.doubled, "%s is doubled: %d effects, %d claims", id, f.times, f.claims)
-	}
-}
-
-// order counts the events that come after a later one of their key. Of one that comes several times the first
-// time counts.
-func (v *verdict) order(events []*event) {
-	seen, highest := map[string]bool{}, map[string]int64{}
-	for _, e := range events {
-		if !seen[e.id] && e.cycle < highest[e.key] {
+// verdictOn counts what has become of events, by their effects in the order of each key, and by what else is known.
+// Out of order is one that comes after a later one of its key: of one that comes several times the first time counts.
+func verdictOn(name string, a *arm, events, effects []*event, known map[*event]fate) *verdict {
+	v := &verdict{name: name, events: len(events), ordered: a.ordered, control: a.control}
+	times, highest := map[*event]int{}, map[string]int64{}
+	for _, e := range effects {
+		if a.ordered && times[e] == 0 && e.cycle < highest[e.key] {
 			v.count(&v.outOfOrder, "%s of %s: %d after %d", e.id, e.key, e.cycle, highest[e.key])
 		}
-		seen[e.id] = true
+		times[e]++
 		highest[e.key] = max(highest[e.key], e.cycle)
 	}
+	for _, e := range events {
+		of := known[e]
+		if times[e] == 0 || of.unrecorded {
+			v.count(&v.lost, "%s is lost: %d effects, recorded %t", e.id, times[e], !of.unrecorded)
+		}
+		if times[e] > 1 || of.claims > 1 {
+			v.count(&v.doubled, "%s is doubled: %d effects, %d claims", e.id, times[e], of.claims)
+		}
+	}
+	return v
 }
 
 // judge fails the run where a promise is broken, or nothing was noticed of the control that doubles.
@@ -82,23 +82,6 @@ func judge(r *run, verdicts []*verdict) {
 			r.broken("%s\n  %s", v.name, strings.Join(v.broken[:min(len(v.broken), 10)], "\n  "))
 		}
 	}
-}
-
-// verdictOn counts what has become of events, by their effects in the order of each key, and by what else is known.
-func verdictOn(name string, a *arm, events, effects []*event, known map[*event]fate) *verdict {
-	v, times := &verdict{name: name, ordered: a.ordered, control: a.control}, map[*event]int{}
-	for _, e := range effects {
-		times[e]++
-	}
-	for _, e := range events {
-		of := known[e]
-		of.times = times[e]
-		v.take(e.id, of)
-	}
-	if a.ordered {
-		v.order(effects)
-	}
-	return v
 }
 
 func count(

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"billhook/catalog"
+	"billhook/catalog/catalogtest"
 	"billhook/e2e"
 	"billhook/internal/compose/service"
 	"billhook/internal/compose/worker"
@@ -59,7 +60,7 @@ var arms = []*arm{
 	{name: armLeasedOrdered, body: envelope(chaosEvent), ordered: true, handler: catalog.Handler{Post: effectPost}},
 	{
 		name: "batched", body: envelope(chaosEvent), batch: catalog.Batch{Size: 8, Wait: 20 * time.Millisecond},
-		handler: catalog.Handler{Post: catalog.Post{Target: effects, Path: "/batches", Form: catalog.NDJSON}},
+		handler: catalog.Handler{Post: batchPost},
 	},
 	{name: armRefunds, body: envelope("refund"), handler: catalog.Handler{Name: "refunds.initiate", Calls: []string{gateway}}},
 	{name: armJournal, body: invoice, handler: catalog.Handler{Name: catalog.JournalPost, Emits: []string{posted}}},
@@ -97,8 +98,11 @@ const (
 	chaosTimeout = 4 * time.Second
 )
 
-// effectPost asks before it posts again.
-var effectPost = catalog.Post{Target: effects, Path: "/effects", Reconcile: "/effects/{id}"}
+var (
+	// effectPost asks before it posts again.
+	effectPost = catalog.Post{Target: effects, Path: "/effects", Reconcile: "/effects/{id}"}
+	batchPost  = catalog.Post{Target: effects, Path: "/batches", Form: catalog.NDJSON}
+)
 
 // happened is when everything happened that the events tell of.
 var happened = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -162,10 +166,7 @@ func work(ctx context.Context, getenv func(string) string, stdout io.Writer) err
 		return err
 	}
 	defer func() { _ = publisher.Close(); _ = documents.Close() }() // the process ends; nothing is lost
-	declared, err := catalog.Load("")
-	if err != nil {
-		return err
-	}
+	declared := catalogtest.Shipped()
 	declared.Queues = nil
 	for _, a := range arms {
 		declared.Queues = append(declared.Queues, a.queue())

@@ -159,13 +159,14 @@ func (n *night) ask(answer any, arguments ...string) {
 }
 
 func (n *night) show(arguments []string) {
-	words := slices.Clone(arguments)
-	for i, word := range words {
+	line := "$ bin/billhook"
+	for _, word := range arguments {
 		if strings.Contains(word, " ") {
-			words[i] = strconv.Quote(word)
+			word = strconv.Quote(word)
 		}
+		line += " " + word
 	}
-	n.printf("$ bin/billhook %s\n", strings.Join(words, " "))
+	n.printf("%s\n", line)
 }
 
 func (n *night) quietly(answer any, arguments ...string) error {

@@ -35,7 +35,25 @@ func flashsale(flags *flag.FlagSet) func(*run) {
 		sender, _ := shipped.EmitsTo(notifications.FanOut)
 		m := &market{deployed: deploy(r, taker.ID, fanOut.ID, sender.ID), orders: *many, pieces: *pieces, queue: taker.ID}
 		r.printf("%d orders for %d pieces, two workers, kill -9 about every %s\n", m.orders, m.pieces, *killsEvery)
-		m.sell(*killsEvery)
+		stock := orders.StockEditor{Store: m.store, Now: time.Now, NewID: uuid.NewString}
+		pieces := int64(m.pieces)
+		set := orders.SetStock{Available: &pieces}
+		set.Tenant, set.ProductID, set.Why = contract.DefaultTenant, onSale, "the pieces of the sale"
+		_, err := stock.Set(m.ctx, audit.Author{Proof: audit.Identity, Name: "flashsale"}, set)
+		m.must(err)
+		began := time.Now()
+		tell := func(what string) { m.printf("%s after %s\n", what, time.Since(began).Round(100*time.Millisecond)) }
+		m.beside(func() {
+			m.pay()
+			tell("every order had ended")
+		}, func(context.Context) {
+			m.forEach(m.orders, 128, m.order)
+			tell("the webhook service had taken all")
+		}, func(ctx context.Context) { m.rage(ctx, *killsEvery) }, func(ctx context.Context) { m.schedule(ctx, time.Second) })
+		ended := m.count()
+		wanted := m.wanted(ended[string(orders.OrderConfirmed)], ended[string(orders.OrderCancelled)]).total()
+		m.settle(m.store, func() bool { return m.notified().total() >= wanted })
+		tell("every buyer was notified")
 		m.tellOthers()
 		found := m.count()
 		r.printf("%s\n", found)
@@ -50,29 +68,6 @@ type market struct {
 }
 
 const onSale = "flash-sale-piece"
-
-// sell makes all orders, pays for what is reserved, and waits until every buyer was notified.
-func (m *market) sell(killsEvery time.Duration) {
-	stock := orders.StockEditor{Store: m.store, Now: time.Now, NewID: uuid.NewString}
-	pieces := int64(m.pieces)
-	set := orders.SetStock{Available: &pieces}
-	set.Tenant, set.ProductID, set.Why = contract.DefaultTenant, onSale, "the pieces of the sale"
-	_, err := stock.Set(m.ctx, audit.Author{Proof: audit.Identity, Name: "flashsale"}, set)
-	m.must(err)
-	began := time.Now()
-	tell := func(what string) { m.printf("%s after %s\n", what, time.Since(began).Round(100*time.Millisecond)) }
-	m.beside(func() {
-		m.pay()
-		tell("every order had ended")
-	}, func(context.Context) {
-		m.forEach(m.orders, 128, m.order)
-		tell("the webhook service had taken all")
-	}, func(ctx context.Context) { m.rage(ctx, killsEvery) }, func(ctx context.Context) { m.schedule(ctx, time.Second) })
-	ended := m.count()
-	wanted := m.wanted(ended[string(orders.OrderConfirmed)], ended[string(orders.OrderCancelled)]).total()
-	m.settle(m.store, func() bool { return m.notified().total() >= wanted })
-	tell("every buyer was notified")
-}
 
 func (m *market) taken() []orders.Order {
 	return everything(m.run, m.store, orders.Collection, orders.Read)

@@ -167,7 +167,11 @@ func (r *run) Helper() {}
 
 func (r *run) Context() context.Context { return r.ctx }
 
-func (r *run) Cleanup(closing func()) { r.cleanups = append(r.cleanups, closing) }
+func (r *run) Cleanup(closing func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cleanups = append(r.cleanups, closing)
+}
 
 func (r *run) TempDir() string {
 	folder, err := os.MkdirTemp("", "billhook-trial-")

@@ -259,15 +259,11 @@ func (ws *workers) begin(r *run, binary string, output *e2e.Log, environment fun
 	ws.start = func(i int) {
 		process, err := e2e.Start(r.ctx, binary, environment(i), output)
 		r.must(err)
+		r.Cleanup(process.Kill)
 		ws.both[i].Store(process)
 	}
 	for i := range ws.both {
 		ws.start(i)
-		r.Cleanup(func() {
-			if process := ws.both[i].Load(); process != nil {
-				process.Kill()
-			}
-		})
 	}
 }
 

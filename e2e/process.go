@@ -149,15 +149,13 @@ func Wait(ctx context.Context, d time.Duration) bool {
 	return ctx.Err() == nil
 }
 
-// Build compiles commands into a folder. Without a tag the binaries are those of production. With the tag
-// failpoints, FAILPOINT ends a service at a fail point.
+// Build compiles commands, such as billhook/cmd/worker, into a folder. Without a tag the binaries are those of
+// production. With the tag failpoints, FAILPOINT ends a service at a fail point.
 func Build(ctx context.Context, folder, tag string, commands ...string) error {
 	// Symbols are left out, as in the images: linking them takes half of the time.
-	build := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-tags", tag, "-o", folder+string(filepath.Separator))
-	for _, command := range commands {
-		build.Args = append(build.Args, "billhook/cmd/"+command)
-	}
-	if output, err := build.CombinedOutput(); err != nil {
+	arguments := []string{"build", "-ldflags=-s -w", "-tags", tag, "-o", folder + string(filepath.Separator)}
+	output, err := exec.CommandContext(ctx, "go", append(arguments, commands...)...).CombinedOutput()
+	if err != nil {
 		return fmt.Errorf("build %v: %w: %s", commands, err, output)
 	}
 	return nil

@@ -52,17 +52,19 @@ func TestMain(m *testing.M) {
 
 var built string
 
+var commands = []string{"billhook/cmd/webhook", "billhook/cmd/worker"}
+
 var program = sync.OnceValues(func() (string, error) {
-	return filepath.Join(built, "billhook"), e2e.Build(context.Background(), built, "", "billhook")
+	return filepath.Join(built, "billhook"), e2e.Build(context.Background(), built, "", "billhook/cmd/billhook")
 })
 
 // The folders of the services: those of production, and those that a fail point can end.
 var (
 	services = sync.OnceValues(func() (string, error) {
-		return filepath.Join(built, "services"), e2e.Build(context.Background(), filepath.Join(built, "services"), "", "webhook", "worker")
+		return filepath.Join(built, "services"), e2e.Build(context.Background(), filepath.Join(built, "services"), "", commands...)
 	})
 	crashing = sync.OnceValues(func() (string, error) {
-		return filepath.Join(built, "crashing"), e2e.Build(context.Background(), filepath.Join(built, "crashing"), "failpoints", "webhook", "worker")
+		return filepath.Join(built, "crashing"), e2e.Build(context.Background(), filepath.Join(built, "crashing"), "failpoints", commands...)
 	})
 )
 

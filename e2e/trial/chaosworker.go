@@ -117,15 +117,14 @@ func envelope(action string) func(*event) contract.Body {
 	}
 }
 
-// Each invoice is paid with amount, which is cents.
+// Each invoice is paid with 12.50, in cents.
 const (
-	amount   = "12.50"
 	currency = "EUR"
 	cents    = 1250
 )
 
 func invoice(e *event) contract.Body {
-	paid := json.RawMessage(`{"invoice_id":"` + e.key + `","amount":"` + amount + `","currency":"` + currency + `"}`)
+	paid := json.RawMessage(`{"invoice_id":"` + e.key + `","amount":"12.50","currency":"` + currency + `"}`)
 	return contract.Of(&contract.Event{
 		ID: e.id, Type: "billing.invoice.paid", Timestamp: happened.Format(time.RFC3339), Version: 1, Data: paid,
 	})

@@ -55,7 +55,7 @@ func drill(flags *flag.FlagSet) func(*run) {
 // program is bin/billhook, built for the run.
 func (r *run) program() string {
 	folder := r.TempDir()
-	r.must(e2e.Build(r.ctx, folder, "", "billhook"))
+	r.must(e2e.Build(r.ctx, folder, "", "billhook/cmd/billhook"))
 	return filepath.Join(folder, "billhook")
 }
 

@@ -204,7 +204,7 @@ func deploy(r *run, queues ...string) *deployed {
 	d.catalog, err = catalogtest.Shipped().Only(queues)
 	r.must(err)
 	folder := r.TempDir()
-	r.must(e2e.Build(r.ctx, folder, "", "webhook", "worker"))
+	r.must(e2e.Build(r.ctx, folder, "", "billhook/cmd/webhook", "billhook/cmd/worker"))
 	broker, database := r.emulated(emulator.SDK.StartPubSub), r.emulated(emulator.SDK.StartFirestore)
 	d.store = r.documents(database)
 	d.receiver, err = standin.NewReceiver(standin.ServiceConfig{

@@ -246,8 +246,10 @@ func whole(doc store.Document) (store.Document, error) { return doc, nil }
 // records are those of the events, by their keys.
 func (r *run) records(from store.Querier) map[store.Key]dedupe.Record {
 	all := map[store.Key]dedupe.Record{}
-	for _, record := range everything(r, from, dedupe.Collection, dedupe.FromDocument) {
-		all[dedupe.Key(record.Queue, record.Tenant, record.EventID)] = record
+	for _, doc := range everything(r, from, dedupe.Collection, whole) {
+		record, err := dedupe.FromDocument(doc)
+		r.must(err)
+		all[doc.Key] = record // another payload under a used id has a record beside the event's
 	}
 	return all
 }

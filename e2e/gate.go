@@ -2,9 +2,10 @@ package e2e
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"sync"
+
+	"github.com/stretchr/testify/require"
 )
 
 // Gate is a TCP proxy in front of a dependency. A test can shut it, or hold requests or answers
@@ -30,16 +31,19 @@ const (
 	gateHoldAnswers
 )
 
-// NewGate opens a gate to the target, a host:port.
-func NewGate(ctx context.Context, target string) (*Gate, error) {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, fmt.Errorf("gate: %w", err)
-	}
+// NewGate opens a gate to the target, a host:port, until the end of t.
+func NewGate(t interface {
+	require.TestingT
+	Context() context.Context
+	Cleanup(closing func())
+}, target string) *Gate {
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
 	g := &Gate{listener: listener, target: target, conns: map[net.Conn]struct{}{}}
 	g.changed = sync.NewCond(&g.mu)
 	g.wg.Go(g.accept)
-	return g, nil
+	t.Cleanup(g.close)
+	return g
 }
 
 // Addr is the gate's own host:port.
@@ -59,8 +63,7 @@ func (g *Gate) Open() { g.set(gateOpen, false) }
 // Drop cuts every connection with its held bytes, and opens the gate.
 func (g *Gate) Drop() { g.set(gateOpen, true) }
 
-// Close ends the gate.
-func (g *Gate) Close() {
+func (g *Gate) close() {
 	_ = g.listener.Close()
 	g.Drop()
 	g.wg.Wait()

@@ -84,7 +84,9 @@ func signer(scheme signature.Scheme) *signature.Signer {
 var payNow, generic = signer(catalogtest.Shipped().Providers[samples.Provider].Signature), signer(signature.Generic)
 
 // Request is one of JSON, with these headers.
-func Request(ctx context.Context, method, url string, body []byte, headers map[string]string) (*http.Request, error) {
+func Request(
+	ctx context.Context, method, url string, body []byte, headers map[string]string,
+) (*http.Request, error) {
 	request, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
 	if err != nil {
 		return nil, err

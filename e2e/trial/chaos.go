@@ -48,13 +48,8 @@ func chaos(flags *flag.FlagSet) func(*run) {
 		r.must(err)
 		ws, log, o := &workers{}, &e2e.Log{}, newOutside(r)
 		b := newBroker(r)
-		gate := func(to string) *e2e.Gate {
-			g, err := e2e.NewGate(r.ctx, to)
-			r.must(err)
-			r.Cleanup(g.Close)
-			return g
-		}
-		stores, brokers := [2]*e2e.Gate{gate(database), gate(database)}, gate(b.Addr())
+		stores := [2]*e2e.Gate{e2e.NewGate(r, database), e2e.NewGate(r, database)}
+		brokers := e2e.NewGate(r, b.Addr())
 		ws.begin(r, program, log, func(i int) []string {
 			return []string{
 				"FIRESTORE_EMULATOR_HOST=" + stores[i].Addr(), "PUBSUB_EMULATOR_HOST=" + brokers.Addr(),
@@ -262,10 +257,8 @@ func newOutside(r *run) *outside {
 	r.must(err)
 	o.gateway.Before(o.service)
 	o.Server = httptest.NewServer(o)
-	r.Cleanup(func() {
-		o.CloseClientConnections()
-		o.Close()
-	})
+	r.Cleanup(o.Close)
+	r.Cleanup(o.CloseClientConnections)
 	return o
 }
 
@@ -288,7 +281,8 @@ func (o *outside) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
-	odds, modes, behave := 0.02, []standin.Mode{standin.Fail, standin.Forget, standin.Hang, late}, o.service.Behave // of each
+	modes := []standin.Mode{standin.Fail, standin.Forget, standin.Hang, late}
+	odds, behave := 0.02, o.service.Behave // of each mode
 	if strings.HasPrefix(r.URL.Path, "/v1/") {
 		odds, modes[1], behave = 0.1, standin.Lose, o.gateway.Behave // it is asked once a payment, as a rule
 	}

@@ -42,8 +42,8 @@ func (v *verdict) count(into *int, format string, values ...any) {
 	v.broken = append(v.broken, fmt.Sprintf(format, values...))
 }
 
-// verdictOn counts what has become of events, by their effects in the order of each key, and by what else is known.
-// Out of order is one that comes after a later one of its key: of one that comes several times the first time counts.
+// verdictOn counts what has become of events, by their effects, in the order of each key, and by what else is
+// known. Out of order are those that come after a later one of their key: the first time counts.
 func verdictOn(name string, a *arm, events, effects []*event, known map[*event]fate) *verdict {
 	v := &verdict{name: name, events: len(events), ordered: a.ordered, control: a.control}
 	times, highest := map[*event]int{}, map[string]int64{}
@@ -148,10 +148,11 @@ func count(
 	for _, a := range arms {
 		verdicts = append(verdicts, verdictOn(a.name, a, events[a], effects[a], known))
 		for _, topic := range a.handler.Emits {
-			verdicts = append(verdicts, verdictOn("its messages", a, events[a], published(r, planned, b.Held(topic)), nil))
+			about := published(r, planned, b.Held(topic))
+			verdicts = append(verdicts, verdictOn("its messages", a, events[a], about, nil))
 		}
 		if a.name == armJournal {
-			v := verdictOn("its seals", a, entries, sealed, nil)
+			v := verdictOn("its seals", a, entries, sealed, nil) // an entry without a seal is lost
 			v.verify(r, s)
 			verdicts = append(verdicts, v)
 		}
@@ -159,8 +160,8 @@ func count(
 	return verdicts
 }
 
-// published are the events that messages are about, in their order. The same message may come again. Two messages
-// about one event are doubled.
+// published are the events that messages are about, in their order. The same message may come again. Two
+// messages about one event are doubled.
 func published(r *run, planned map[string]*event, messages []standin.Message) (about []*event) {
 	known := map[string]bool{}
 	for _, m := range messages {
@@ -181,8 +182,7 @@ func published(r *run, planned map[string]*event, messages []standin.Message) (a
 	return about
 }
 
-// verify verifies the books. An entry without a seal is lost. What verification finds, and a sum that is not that of
-// the entries, is doubled.
+// verify verifies the books. What verification finds, and a sum that is not that of the entries, is doubled.
 func (v *verdict) verify(r *run, s store.Store) {
 	findings, err := sealtest.Findings(r.ctx, seal.Verifier{From: s, Origins: sealtest.Trusting{}})
 	r.must(err)

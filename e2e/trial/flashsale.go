@@ -18,7 +18,7 @@ import (
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/standin"
-	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 )
 
 // flashsale sells a hundred pieces of one product to three thousand buyers at once, in an open loop, to two
@@ -49,7 +49,9 @@ func flashsale(flags *flag.FlagSet) func(*run) {
 		}, func(context.Context) {
 			m.forEach(m.orders, 128, m.order)
 			tell("the webhook service had taken all")
-		}, func(ctx context.Context) { m.rage(ctx, *killsEvery) }, func(ctx context.Context) { m.schedule(ctx, time.Second) })
+		},
+			func(ctx context.Context) { m.rage(ctx, *killsEvery) },
+			func(ctx context.Context) { m.schedule(ctx, time.Second) })
 		ended := m.count()
 		wanted := m.wanted(ended[string(orders.OrderConfirmed)], ended[string(orders.OrderCancelled)]).total()
 		m.settle(m.store, func() bool { return m.notified().total() >= wanted })
@@ -145,7 +147,7 @@ func (m *market) count() counts {
 			found.add("passed a state twice", 1)
 		}
 	}
-	left, err := store.Read(m.ctx, m.store, orders.StockKey(contract.DefaultTenant, onSale), orders.ErrNoStock, orders.ReadStock)
+	left, err := orders.ReadStock(storetest.Get(m, m.store, orders.StockKey(contract.DefaultTenant, onSale)))
 	m.must(err)
 	found.add("available", int(left.Available))
 	found.add("reserved", int(left.Reserved))

@@ -234,9 +234,9 @@ func (r *run) beside(something func(), others ...func(context.Context)) {
 	something()
 }
 
-// everything is what read makes of the documents of a collection.
-func everything[T any](r *run, from store.Querier, collection string, read func(store.Document) (T, error)) []T {
-	all, err := store.All(r.ctx, from, store.Query{Collection: collection}, read)
+// everything is what read makes of the documents in a collection.
+func everything[T any](r *run, from store.Querier, in string, read func(store.Document) (T, error)) []T {
+	all, err := store.All(r.ctx, from, store.Query{Collection: in}, read)
 	r.must(err)
 	return all
 }

@@ -132,7 +132,7 @@ func (p *Process) Stop() int {
 	return p.command.ProcessState.ExitCode()
 }
 
-// Freeze stops the process for so long, as a pause of its machine would. It does nothing after
+// Freeze stops the process for so long, as a pause of its machine would. It only waits after
 // the process has ended.
 func (p *Process) Freeze(ctx context.Context, long time.Duration) {
 	_ = p.command.Process.Signal(syscall.SIGSTOP)

@@ -2,10 +2,10 @@ package e2e
 
 import (
 	"context"
-	"fmt"
-	"io"
 	"net"
 	"sync"
+
+	"github.com/stretchr/testify/require"
 )
 
 // Gate is a TCP proxy in front of a dependency. A test can shut it, or hold requests or answers
@@ -14,12 +14,12 @@ type Gate struct {
 	listener net.Listener
 	wg       sync.WaitGroup
 
-	mu     sync.Mutex
-	target string
-	mode   gateMode
-	seen   chan struct{} // closed when bytes are held
-	freed  chan struct{} // closed when holding ends
-	conns  map[net.Conn]struct{}
+	mu      sync.Mutex
+	changed *sync.Cond // the mode is
+	target  string
+	mode    gateMode
+	caught  context.CancelFunc // is called when bytes are held
+	conns   map[net.Conn]struct{}
 }
 
 type gateMode int
@@ -31,15 +31,19 @@ const (
 	gateHoldAnswers
 )
 
-// NewGate opens a gate to the target, a host:port.
-func NewGate(ctx context.Context, target string) (*Gate, error) {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, fmt.Errorf("gate: %w", err)
-	}
-	g := &Gate{listener: listener, target: target, freed: make(chan struct{}), conns: map[net.Conn]struct{}{}}
+// NewGate opens a gate to the target, a host:port, until the end of t.
+func NewGate(t interface {
+	require.TestingT
+	Context() context.Context
+	Cleanup(closing func())
+}, target string) *Gate {
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	g := &Gate{listener: listener, target: target, conns: map[net.Conn]struct{}{}}
+	g.changed = sync.NewCond(&g.mu)
 	g.wg.Go(g.accept)
-	return g, nil
+	t.Cleanup(g.close)
+	return g
 }
 
 // Addr is the gate's own host:port.
@@ -47,42 +51,36 @@ func (g *Gate) Addr() string { return g.listener.Addr().String() }
 
 // HoldRequests holds the clients' bytes from now on. The channel closes when the first bytes
 // are held.
-func (g *Gate) HoldRequests() <-chan struct{} { return g.set(gateHoldRequests) }
+func (g *Gate) HoldRequests() <-chan struct{} { return g.set(gateHoldRequests, false) }
 
 // HoldAnswers holds the dependency's bytes from now on and lets requests pass. The channel
 // closes when the first bytes are held.
-func (g *Gate) HoldAnswers() <-chan struct{} { return g.set(gateHoldAnswers) }
+func (g *Gate) HoldAnswers() <-chan struct{} { return g.set(gateHoldAnswers, false) }
 
 // Open lets everything pass again. Held bytes continue where their connection still exists.
-func (g *Gate) Open() { g.set(gateOpen) }
+func (g *Gate) Open() { g.set(gateOpen, false) }
 
 // Drop cuts every connection with its held bytes, and opens the gate.
-func (g *Gate) Drop() {
-	g.cut()
-	g.Open()
-}
+func (g *Gate) Drop() { g.set(gateOpen, true) }
 
-// Close ends the gate.
-func (g *Gate) Close() {
+func (g *Gate) close() {
 	_ = g.listener.Close()
 	g.Drop()
 	g.wg.Wait()
 }
 
-func (g *Gate) set(mode gateMode) <-chan struct{} {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	close(g.freed)
-	g.mode, g.seen, g.freed = mode, make(chan struct{}), make(chan struct{})
-	return g.seen
-}
-
-func (g *Gate) cut() {
+func (g *Gate) set(mode gateMode, cuts bool) <-chan struct{} {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for conn := range g.conns {
-		_ = conn.Close()
+		if cuts {
+			_ = conn.Close()
+		}
 	}
+	held, caught := context.WithCancel(context.Background())
+	g.mode, g.caught = mode, caught
+	g.changed.Broadcast()
+	return held.Done()
 }
 
 func (g *Gate) accept() {
@@ -92,55 +90,42 @@ func (g *Gate) accept() {
 			return
 		}
 		g.mu.Lock()
-		target := g.target
-		g.mu.Unlock()
-		server, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", target)
-		if err != nil {
+		server, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", g.target)
+		if err == nil {
+			g.conns[client], g.conns[server] = struct{}{}, struct{}{}
+			g.wg.Go(func() { g.pump(server, client, gateHoldRequests) })
+			g.wg.Go(func() { g.pump(client, server, gateHoldAnswers) })
+		} else {
 			_ = client.Close()
-			continue
 		}
-		g.mu.Lock()
-		g.conns[client], g.conns[server] = struct{}{}, struct{}{}
 		g.mu.Unlock()
-		g.wg.Go(func() { g.pump(server, client, gateHoldRequests) })
-		g.wg.Go(func() { g.pump(client, server, gateHoldAnswers) })
 	}
 }
 
 // pump copies from one side to the other. It stops while its direction is held, and ends where the gate is shut.
 func (g *Gate) pump(to, from net.Conn, held gateMode) {
-	_, _ = io.Copy(passing(func(p []byte) (int, error) {
-		if !g.passes(held) {
-			return 0, net.ErrClosed
+	for buffer := make([]byte, 32<<10); ; {
+		n, err := from.Read(buffer)
+		if err != nil || !g.passes(held) {
+			break
 		}
-		return to.Write(p)
-	}), from)
-	_ = to.Close()
-	_ = from.Close()
+		_, _ = to.Write(buffer[:n]) // where the other side has gone, its own pump ends this one
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	delete(g.conns, to)
-	delete(g.conns, from)
+	for _, conn := range []net.Conn{to, from} {
+		_ = conn.Close()
+		delete(g.conns, conn)
+	}
 }
-
-type passing func([]byte) (int, error)
-
-func (p passing) Write(b []byte) (int, error) { return p(b) }
 
 // passes waits while bytes of a direction are held, and reports whether they pass then.
 func (g *Gate) passes(held gateMode) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for g.mode == held {
-		select {
-		case <-g.seen:
-		default:
-			close(g.seen)
-		}
-		freed := g.freed
-		g.mu.Unlock()
-		<-freed
-		g.mu.Lock()
+		g.caught()
+		g.changed.Wait()
 	}
 	return g.mode != gateShut
 }

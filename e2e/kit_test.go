@@ -17,10 +17,7 @@ func (g *Gate) Aim(target string) {
 }
 
 // Shut cuts every connection, and every new one.
-func (g *Gate) Shut() {
-	g.set(gateShut)
-	g.cut()
-}
+func (g *Gate) Shut() { g.set(gateShut, true) }
 
 // Died waits until the process ends by itself, and returns the signal that ended it; 0: none.
 func (p *Process) Died(ctx context.Context) (syscall.Signal, error) {

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -23,45 +24,35 @@ type Process struct {
 	ended   chan struct{}
 }
 
-// Log collects the output of processes. Until wakes at every line.
+// Log collects the output of processes.
 type Log struct {
 	mu         sync.Mutex
 	text       bytes.Buffer
 	deliveries []Delivery
-	changed    chan struct{}
 }
 
 // Delivery is the log line of a delivery, or of an attempt that another one follows in the same
 // delivery.
 type Delivery struct {
-	Time      time.Time `json:"time"`
-	Message   string    `json:"message"`
-	Queue     string    `json:"queue"`
-	EventID   string    `json:"event_id"`
-	MessageID string    `json:"message_id"`
-	Outcome   string    `json:"outcome"`
-	Reason    string    `json:"reason"`
-	Ref       string    `json:"ref"`
-	Status    int       `json:"status"`
-	Attempt   int       `json:"attempt"`
+	Time    time.Time `json:"time"`
+	Message string    `json:"message"`
+	Queue   string    `json:"queue"`
+	EventID string    `json:"event_id"`
+	Outcome string    `json:"outcome"`
+	Reason  string    `json:"reason"`
+	Status  int       `json:"status"`
+	Attempt int       `json:"attempt"`
 }
 
-// Write takes one or more whole lines.
-func (l *Log) Write(p []byte) (int, error) {
+// Write takes a whole line.
+func (l *Log) Write(line []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.text.Write(p)
-	for line := range bytes.Lines(p) {
-		var logged Delivery
-		if json.Unmarshal(line, &logged) == nil && (logged.Message == "delivery" || logged.Message == "attempt again") {
-			l.deliveries = append(l.deliveries, logged)
-		}
+	var logged Delivery
+	if json.Unmarshal(line, &logged) == nil && (logged.Message == "delivery" || logged.Message == "attempt again") {
+		l.deliveries = append(l.deliveries, logged)
 	}
-	if l.changed != nil {
-		close(l.changed)
-		l.changed = nil
-	}
-	return len(p), nil
+	return l.text.Write(line)
 }
 
 // Text returns the whole output so far.
@@ -85,66 +76,42 @@ func (l *Log) Deliveries(eventID string) []Delivery {
 	return all
 }
 
-// Until waits until done returns true, which it calls after each line.
-func (l *Log) Until(ctx context.Context, done func() bool) error {
-	for {
-		l.mu.Lock()
-		if l.changed == nil {
-			l.changed = make(chan struct{})
-		}
-		changed := l.changed
-		l.mu.Unlock()
-		if done() {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
 // Start runs a binary with exactly this environment. It returns when the service has logged its
 // address.
 func Start(ctx context.Context, binary string, environment []string, log *Log) (*Process, error) {
-	command := exec.Command(binary) //nolint:noctx // it outlives ctx: Kill and Stop end it
-	command.Env = environment
-	command.Stderr = os.Stderr
-	stdout, err := command.StdoutPipe()
+	p := &Process{ended: make(chan struct{})}
+	p.command = exec.Command(binary) //nolint:noctx // it outlives ctx: Kill and Stop end it
+	p.command.Env, p.command.Stderr = environment, os.Stderr
+	stdout, err := p.command.StdoutPipe()
 	if err == nil {
-		err = command.Start()
+		err = p.command.Start()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", filepath.Base(binary), err)
 	}
-	p := &Process{command: command, ended: make(chan struct{})}
-	listening := make(chan string, 2) // the address of the service, and then that of its metrics
+	defer context.AfterFunc(ctx, func() { _ = p.command.Process.Kill() })()
+	lines := bufio.NewScanner(stdout)
+	lines.Buffer(nil, 1<<20)
+	for p.URL == "" && lines.Scan() {
+		var line struct{ Message, Address string }
+		if json.Unmarshal(lines.Bytes(), &line) == nil && line.Message == "listening" {
+			p.URL = "http://" + line.Address
+		}
+		_, _ = log.Write(append(lines.Bytes(), '\n')) // it never fails
+	}
 	go func() {
 		defer close(p.ended)
-		lines := bufio.NewScanner(stdout)
-		lines.Buffer(nil, 1<<20)
 		for lines.Scan() {
-			var line struct {
-				Message, Address string
-			}
-			if json.Unmarshal(lines.Bytes(), &line) == nil && line.Message == "listening" {
-				listening <- line.Address
-			}
-			_, _ = log.Write(append(lines.Bytes(), '\n')) // it never fails
+			_, _ = log.Write(append(lines.Bytes(), '\n'))
 		}
-		_ = command.Wait() // the caller has decided how it ends
+		_ = p.command.Wait() // the caller has decided how it ends
 	}()
-	select {
-	case address := <-listening:
-		p.URL = "http://" + address
-		return p, nil
-	case <-p.ended:
-		return nil, fmt.Errorf("start %s: it ended before it listened: %s", filepath.Base(binary), log.Text())
-	case <-ctx.Done():
-		p.Kill()
-		return nil, fmt.Errorf("start %s: %w", filepath.Base(binary), ctx.Err())
+	if p.URL == "" {
+		<-p.ended
+		err = fmt.Errorf("start %s: it ended before it listened: %s", filepath.Base(binary), log.Text())
+		return nil, errors.Join(ctx.Err(), err)
 	}
+	return p, nil
 }
 
 // Kill ends the process with SIGKILL and waits for its end.
@@ -160,44 +127,35 @@ const stopWithin = time.Minute
 // prints its goroutines to stderr and ends with code 2.
 func (p *Process) Stop() int {
 	_ = p.command.Process.Signal(syscall.SIGTERM)
-	select {
-	case <-p.ended:
-	case <-time.After(stopWithin):
-		_ = p.command.Process.Signal(syscall.SIGQUIT)
-		<-p.ended
-	}
+	defer time.AfterFunc(stopWithin, func() { _ = p.command.Process.Signal(syscall.SIGQUIT) }).Stop()
+	<-p.ended
 	return p.command.ProcessState.ExitCode()
 }
 
-// Freeze stops the process until Thaw, as a pause of its machine would. It does nothing after
+// Freeze stops the process for so long, as a pause of its machine would. It only waits after
 // the process has ended.
-func (p *Process) Freeze() { _ = p.command.Process.Signal(syscall.SIGSTOP) }
-
-// Thaw continues a frozen process.
-func (p *Process) Thaw() { _ = p.command.Process.Signal(syscall.SIGCONT) }
+func (p *Process) Freeze(ctx context.Context, long time.Duration) {
+	_ = p.command.Process.Signal(syscall.SIGSTOP)
+	Wait(ctx, long)
+	_ = p.command.Process.Signal(syscall.SIGCONT)
+}
 
 // Wait waits for d. It reports false if ctx ends before.
 func Wait(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):
-		return ctx.Err() == nil
 	case <-ctx.Done():
-		return false
 	}
+	return ctx.Err() == nil
 }
 
-// Build compiles the services, or the commands that are named, into a folder. Without a tag the binaries are
-// those of production. With the tag failpoints, FAILPOINT ends a service at a fail point.
+// Build compiles commands, such as billhook/cmd/worker, into a folder. Without a tag the binaries are those of
+// production. With the tag failpoints, FAILPOINT ends a service at a fail point.
 func Build(ctx context.Context, folder, tag string, commands ...string) error {
-	if commands == nil {
-		commands = []string{"webhook", "worker"}
-	}
 	// Symbols are left out, as in the images: linking them takes half of the time.
-	build := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-tags", tag, "-o", folder+string(filepath.Separator))
-	for _, command := range commands {
-		build.Args = append(build.Args, "billhook/cmd/"+command)
-	}
-	if output, err := build.CombinedOutput(); err != nil {
+	arguments := []string{"build", "-ldflags=-s -w", "-tags", tag, "-o", folder + string(filepath.Separator)}
+	output, err := exec.CommandContext(ctx, "go", append(arguments, commands...)...).CombinedOutput()
+	if err != nil {
 		return fmt.Errorf("build %v: %w: %s", commands, err, output)
 	}
 	return nil

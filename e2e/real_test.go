@@ -62,8 +62,8 @@ func startReal(t *testing.T, of site) (*stack, *real) {
 	t.Helper()
 	broker, database, life := emulatortest.PubSub(t), emulatortest.Firestore(t), context.WithoutCancel(t.Context())
 	s := &stack{catalog: loaded(t, of.CatalogDir, of.Queues...), log: &e2e.Log{}}
-	r := &real{site: of, stack: s, broker: broker, workerStore: gate(t, database), workerBroker: gate(t, broker), workerGate: gate(t, "")}
-	webhookBroker, build := gate(t, broker), services
+	r := &real{site: of, stack: s, broker: broker, workerStore: e2e.NewGate(t, database), workerBroker: e2e.NewGate(t, broker), workerGate: e2e.NewGate(t, "")}
+	webhookBroker, build := e2e.NewGate(t, broker), services
 	if of.FailPoint != nil {
 		build = crashing
 	}
@@ -166,15 +166,6 @@ func (r *real) killAt(t *testing.T, afterCommit bool, eventID string, send func(
 	r.workerStore.Drop()
 	r.startWorker(t)
 	return true
-}
-
-// gate opens one until the end of the test.
-func gate(t *testing.T, target string) *e2e.Gate {
-	t.Helper()
-	g, err := e2e.NewGate(t.Context(), target)
-	require.NoError(t, err)
-	t.Cleanup(g.Close)
-	return g
 }
 
 func shut(g *e2e.Gate) func(bool) {

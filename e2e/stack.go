@@ -61,7 +61,6 @@ type Answer struct {
 	Status      int    `json:"-"`
 	RetryAfter  string `json:"-"`
 	EventID     string `json:"event_id"`
-	MessageID   string `json:"message_id"`
 	OrderingKey string `json:"ordering_key"`
 	Code        string `json:"code"`
 	Body        string `json:"-"`
@@ -84,39 +83,35 @@ func signer(scheme signature.Scheme) *signature.Signer {
 
 var payNow, generic = signer(catalogtest.Shipped().Providers[samples.Provider].Signature), signer(signature.Generic)
 
-// Send signs a body as PayNow does and posts it.
+// Request is one of JSON, with these headers.
+func Request(
+	ctx context.Context, method, url string, body []byte, headers map[string]string,
+) (*http.Request, error) {
+	request, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	for name, value := range headers {
+		request.Header.Set(name, value)
+	}
+	return request, nil
+}
+
+// Webhook is a request that is signed as PayNow signs.
+func Webhook(ctx context.Context, base string, body []byte) (*http.Request, error) {
+	return Request(ctx, http.MethodPost, base+"/webhooks/paynow", body, payNow.Sign("", body, time.Now()))
+}
+
+// Send sends a webhook as PayNow does.
 func Send(ctx context.Context, base string, body []byte) (Answer, error) {
-	return Post(ctx, base+"/webhooks/paynow", body, payNow.Sign("", body, time.Now()))
+	return Do(Webhook(ctx, base, body))
 }
 
 // Produce signs a body as the programs inside do, and posts it to the path of a queue or a topic.
 func Produce(ctx context.Context, base, to string, body []byte) (Answer, error) {
 	to += "/messages"
-	return Post(ctx, base+to, body, generic.SignFor(to, "", body, time.Now()))
-}
-
-// Post posts JSON with these headers, and reads the answer.
-func Post(ctx context.Context, url string, body []byte, headers map[string]string) (Answer, error) {
-	return call(ctx, http.MethodPost, url, body, headers)
-}
-
-func call(ctx context.Context, method, url string, body []byte, headers map[string]string) (Answer, error) {
-	request, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
-	if err != nil {
-		return Answer{}, err
-	}
-	with(request, headers)
-	return Do(request)
-}
-
-// Sign signs a request with a body as PayNow does.
-func Sign(request *http.Request, body []byte) { with(request, payNow.Sign("", body, time.Now())) }
-
-func with(request *http.Request, headers map[string]string) {
-	request.Header.Set("Content-Type", "application/json")
-	for name, value := range headers {
-		request.Header.Set(name, value)
-	}
+	return Do(Request(ctx, http.MethodPost, base+to, body, generic.SignFor(to, "", body, time.Now())))
 }
 
 // UntilAccepted sends until it is accepted, as PayNow does. It returns when the accepted request was sent,
@@ -142,10 +137,7 @@ func UntilAccepted(ctx context.Context, send func() (Answer, error)) (sent time.
 
 // Points returns the points of a user; 0 without an account.
 func Points(ctx context.Context, s store.Getter, uid string) (int64, error) {
-	doc, err := s.Get(ctx, ledger.UserPoints(uid).Key(dedupe.DefaultTenant))
-	if errors.Is(err, store.ErrNotFound) {
-		return 0, nil
-	}
+	doc, err := store.Find(ctx, s, ledger.UserPoints(uid).Key(dedupe.DefaultTenant))
 	balance, _ := doc.Fields["balance"].(int64)
 	return balance, err
 }
@@ -160,13 +152,16 @@ func Ask(ctx context.Context, base, who, method, path string, question any) (Ans
 	if who != "" {
 		headers["X-Operator"] = who
 	}
-	return call(ctx, method, base+path, body, headers)
+	return Do(Request(ctx, method, base+path, body, headers))
 }
 
 var sender = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 128}}
 
-// Do sends a request and reads its whole answer.
-func Do(request *http.Request) (Answer, error) {
+// Do sends a request, unless it could not be made, and reads its whole answer.
+func Do(request *http.Request, err error) (Answer, error) {
+	if err != nil {
+		return Answer{}, err
+	}
 	response, err := sender.Do(request)
 	if err != nil {
 		return Answer{}, err
@@ -177,10 +172,8 @@ func Do(request *http.Request) (Answer, error) {
 		return Answer{}, err
 	}
 	answer := Answer{Status: response.StatusCode, RetryAfter: response.Header.Get("Retry-After"), Body: string(text)}
-	if len(text) > 0 {
-		if err := json.Unmarshal(text, &answer); err != nil {
-			return answer, errors.New("the answer is not JSON")
-		}
+	if len(text) > 0 && json.Unmarshal(text, &answer) != nil {
+		return answer, errors.New("the answer is not JSON")
 	}
 	return answer, nil
 }

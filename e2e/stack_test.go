@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
@@ -51,17 +52,19 @@ func TestMain(m *testing.M) {
 
 var built string
 
+var commands = []string{"billhook/cmd/webhook", "billhook/cmd/worker"}
+
 var program = sync.OnceValues(func() (string, error) {
-	return filepath.Join(built, "billhook"), e2e.Build(context.Background(), built, "", "billhook")
+	return filepath.Join(built, "billhook"), e2e.Build(context.Background(), built, "", "billhook/cmd/billhook")
 })
 
 // The folders of the services: those of production, and those that a fail point can end.
 var (
 	services = sync.OnceValues(func() (string, error) {
-		return filepath.Join(built, "services"), e2e.Build(context.Background(), filepath.Join(built, "services"), "")
+		return filepath.Join(built, "services"), e2e.Build(context.Background(), filepath.Join(built, "services"), "", commands...)
 	})
 	crashing = sync.OnceValues(func() (string, error) {
-		return filepath.Join(built, "crashing"), e2e.Build(context.Background(), filepath.Join(built, "crashing"), "failpoints")
+		return filepath.Join(built, "crashing"), e2e.Build(context.Background(), filepath.Join(built, "crashing"), "failpoints", commands...)
 	})
 )
 
@@ -313,12 +316,10 @@ func (s *stack) terminal(t *testing.T, arguments ...string) string {
 
 func (s *stack) until(t *testing.T, eventID, outcome string) []e2e.Delivery {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	err := s.log.Until(ctx, func() bool {
-		return slices.ContainsFunc(s.log.Deliveries(eventID), func(d e2e.Delivery) bool { return d.Outcome == outcome })
-	})
-	require.NoError(t, err, "no delivery of %s became %s: %v", eventID, outcome, s.log.Deliveries(eventID))
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		became := slices.ContainsFunc(s.log.Deliveries(eventID), func(d e2e.Delivery) bool { return d.Outcome == outcome })
+		require.True(c, became, "no delivery of %s became %s: %v", eventID, outcome, s.log.Deliveries(eventID))
+	}, patience, 10*time.Millisecond)
 	return s.log.Deliveries(eventID)
 }
 

@@ -68,7 +68,7 @@ func (r *surface) settled() {
 // answered records what a request was answered, and returns it.
 func (r *surface) answered(file, what string, request *http.Request) e2e.Answer {
 	r.t.Helper()
-	got, err := e2e.Do(request)
+	got, err := e2e.Do(request, nil)
 	require.NoError(r.t, err)
 	entry := map[string]any{"what": what, "status": got.Status, "answer": content([]byte(got.Body))}
 	if got.RetryAfter != "" {
@@ -81,10 +81,8 @@ func (r *surface) answered(file, what string, request *http.Request) e2e.Answer 
 // webhook sends a body as PayNow does.
 func (r *surface) webhook(what string, body []byte, more ...func(*http.Request)) {
 	r.t.Helper()
-	request, err := http.NewRequestWithContext(r.t.Context(), http.MethodPost, r.webhookURL+"/webhooks/paynow", bytes.NewReader(body))
+	request, err := e2e.Webhook(r.t.Context(), r.webhookURL, body)
 	require.NoError(r.t, err)
-	request.Header.Set("Content-Type", "application/json")
-	e2e.Sign(request, body)
 	for _, change := range more {
 		change(request)
 	}

@@ -52,12 +52,6 @@ type acceptance struct {
 	Why   string
 }
 
-// sample is which mutants are tried: about one of every, another one for each seed.
-type sample struct {
-	every int
-	seed  uint64
-}
-
 // score is what became of a package's mutants. Lines are those of the survivors.
 type score struct {
 	pkg                      string
@@ -66,10 +60,9 @@ type score struct {
 }
 
 func run(ctx context.Context, args []string, stdout io.Writer) error {
-	var s sample
 	flags := flag.NewFlagSet("mutants", flag.ContinueOnError)
-	flags.IntVar(&s.every, "every", 1, "try about one of so many mutants")
-	flags.Uint64Var(&s.seed, "seed", 1, "which of them")
+	every := flags.Int("every", 1, "try about one of so many mutants")
+	seed := flags.Uint64("seed", 1, "which of them")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -81,30 +74,34 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	if err := yaml.Unmarshal(acceptedFile, &accepted); err != nil {
 		return fmt.Errorf("%s: %w", list, err)
 	}
-	var scores []score
+	table := "| package | tried | killed | survived | no test runs the line |\n| --- | --: | --: | --: | --: |\n"
 	refused := 0
 	for _, pkg := range chosen {
 		_, _ = fmt.Fprintln(stdout, "== "+pkg)
-		result, err := measure(ctx, pkg, s, stdout)
+		s, err := measure(ctx, pkg, *every, *seed, stdout)
 		if err != nil {
 			return fmt.Errorf("%s: %w", pkg, err)
 		}
-		scores = append(scores, result)
-		unknown, gone := judge(result, accepted)
-		if s.every > 1 {
+		tried := s.killed + s.lived
+		table += fmt.Sprintf("| `%s` | %d | %d (%.0f %%) | %d | %d |\n", pkg, tried, s.killed,
+			100*float64(s.killed)/float64(max(tried, 1)), s.lived, s.uncovered)
+		unknown, gone := judge(s, accepted)
+		if *every > 1 {
 			gone = nil // a sample does not try them all
 		}
 		refused += len(unknown)
 		_, _ = fmt.Fprint(stdout, strings.Join(append(unknown, gone...), ""))
 	}
-	_, _ = fmt.Fprintf(stdout, "\n%s\n", table(scores))
+	_, _ = fmt.Fprintf(stdout, "\n%s\n", table)
 	if refused > 0 {
-		return fmt.Errorf("mutants survive that %s does not name (-every %d -seed %d)", list, s.every, s.seed)
+		return fmt.Errorf("mutants survive that %s does not name (-every %d -seed %d)", list, *every, *seed)
 	}
 	return nil
 }
 
-func measure(ctx context.Context, pkg string, s sample, stdout io.Writer) (score, error) {
+// measure counts what gremlins reports, of about one of every mutants, others for each seed. A mutant whose
+// tests do not end is killed.
+func measure(ctx context.Context, pkg string, every int, seed uint64, stdout io.Writer) (score, error) {
 	realGo, err := exec.LookPath("go")
 	if err != nil {
 		return score{}, err
@@ -120,7 +117,7 @@ func measure(ctx context.Context, pkg string, s sample, stdout io.Writer) (score
 		"--invert-assignments", "--remove-self-assignments", "--output-statuses", "lt", "./"+pkg)
 	gremlins.Env = append(os.Environ(), "PATH="+standIn+":"+os.Getenv("PATH"), "MUTANTS_GO="+realGo,
 		"MUTANTS_PACKAGE=billhook/"+pkg, "MUTANTS_ALSO="+alsoTested[pkg],
-		fmt.Sprint("MUTANTS_EVERY=", s.every), fmt.Sprint("MUTANTS_SEED=", s.seed), "RAPID_SEED=1", "RAPID_NOFAILFILE=true")
+		fmt.Sprint("MUTANTS_EVERY=", every), fmt.Sprint("MUTANTS_SEED=", seed), "RAPID_SEED=1", "RAPID_NOFAILFILE=true")
 	gremlins.Stdout, gremlins.Stderr = stdout, stdout
 	if err := gremlins.Run(); err != nil {
 		return score{}, fmt.Errorf("gremlins: %w", err)
@@ -129,11 +126,6 @@ func measure(ctx context.Context, pkg string, s sample, stdout io.Writer) (score
 	if err != nil {
 		return score{}, err
 	}
-	return read(pkg, content)
-}
-
-// read counts what gremlins reports. A mutant whose tests do not end is killed.
-func read(pkg string, report []byte) (score, error) {
 	var found struct {
 		Files []struct {
 			Name      string `json:"file_name"`
@@ -143,7 +135,7 @@ func read(pkg string, report []byte) (score, error) {
 			}
 		}
 	}
-	if err := json.Unmarshal(report, &found); err != nil {
+	if err := json.Unmarshal(content, &found); err != nil {
 		return score{}, err
 	}
 	s := score{pkg: pkg, lines: map[place][]string{}}
@@ -186,36 +178,18 @@ func functionsOf(path string) (names []string, err error) {
 // judge compares survivors with the list: lines about those that it does not name, and about what it names
 // and the tests kill.
 func judge(s score, accepted []acceptance) (unknown, gone []string) {
-	left := map[place]int{}
-	for p, lines := range s.lines {
-		left[p] = len(lines)
-	}
+	may := map[place]int{}
 	for _, a := range accepted {
-		if a.Package != s.pkg {
-			continue
-		}
-		times := max(a.Times, 1)
-		if left[a.place] < times {
+		may[a.place] = max(a.Times, 1)
+		if a.Package == s.pkg && len(s.lines[a.place]) < may[a.place] {
 			gone = append(gone, fmt.Sprintf("  %s names more survivors than there are: %s\n", list, a.place))
 		}
-		left[a.place] -= times
 	}
-	for p, count := range left {
-		if count > 0 {
-			unknown = append(unknown, fmt.Sprintf("  survived: %s (%s)\n", p, strings.Join(s.lines[p], ", ")))
+	for p, lines := range s.lines {
+		if len(lines) > may[p] {
+			unknown = append(unknown, fmt.Sprintf("  survived: %s (%s)\n", p, strings.Join(lines, ", ")))
 		}
 	}
 	slices.Sort(unknown)
 	return unknown, gone
-}
-
-func table(scores []score) string {
-	var b strings.Builder
-	b.WriteString("| package | tried | killed | survived | no test runs the line |\n| --- | --: | --: | --: | --: |\n")
-	for _, s := range scores {
-		tried := s.killed + s.lived
-		_, _ = fmt.Fprintf(&b, "| `%s` | %d | %d (%.0f %%) | %d | %d |\n", s.pkg, tried, s.killed,
-			100*float64(s.killed)/float64(max(tried, 1)), s.lived, s.uncovered)
-	}
-	return b.String()
 }

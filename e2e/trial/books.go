@@ -23,47 +23,53 @@ func books(flags *flag.FlagSet) func(*run) {
 	entries := flags.Int("entries", 100_000, "entries")
 	tenants := flags.Int("tenants", 20, "tenants")
 	return func(r *run) {
-		b := &ledgers{Counter: &storetest.Counter{Store: r.temporary()}, run: r, entries: *entries, began: time.Now()}
+		b, began := &ledgers{&storetest.Counter{Store: r.temporary()}, r}, time.Now()
 		r.printf("%d entries of %d tenants, on the embedded store\n", *entries, *tenants)
-		b.row = r.table("", "seconds", "gets", "queries", "commits", "written", "calls per entry", "written per entry")
-		b.post(*tenants)
-		b.step("post")
+		row := r.table("", "seconds", "gets", "queries", "commits", "written", "calls per entry", "written per entry")
+		step := func(name string) {
+			gets, queries, commits, written := b.Gets.Swap(0), b.Queries.Swap(0), b.Commits.Swap(0), b.Written.Swap(0)
+			perEntry := func(n int64) string { return fmt.Sprintf("%.4f", float64(n)/float64(*entries)) }
+			row(name, fmt.Sprintf("%.1f", time.Since(began).Seconds()), gets, queries, commits, written,
+				perEntry(gets+queries+commits), perEntry(written))
+			began = time.Now()
+		}
+		b.post(*entries, *tenants)
+		step("post")
 		sealed, err := seal.Sealer{Store: b, Origins: b.origins(), Now: time.Now}.Run(r.ctx)
 		r.must(err)
 		if sealed.Entries != *entries {
 			r.broken("%d of %d entries were sealed", sealed.Entries, *entries)
 		}
-		b.step("seal")
+		step("seal")
 		if n := b.verify(); n > 0 {
 			r.broken("%d findings in books that nobody has changed", n)
 		}
-		b.step("verify")
+		step("verify")
 		for i := range *tenants {
 			_, err := seal.Balances(r.ctx, b, tenant(i), "2026-11", "2026-11")
 			r.must(err)
 		}
-		b.step("balances")
+		step("balances")
 		r.printf("%d seals; balances are those of each tenant once\n", sealed.Seals)
-		b.prove()
+		id := ledger.EntryID(tenant(0), "event-000000")
+		text, err := seal.Prove(b.ctx, b, id)
+		b.must(err)
+		kept, _, err := seal.List(b.ctx, b, tenant(0), store.Cursor{ID: "2"}, 1)
+		b.must(err)
+		_, err = seal.CheckProof(text, kept)
+		b.must(err)
+		b.printf("a proof has %d bytes\n", len(text))
+		_, err = b.Commit(b.ctx, []store.Write{store.Increment(ledger.Key(id), map[string]int64{"more": 1}, nil)})
+		b.must(err)
+		if n := b.verify(); n != 1 {
+			b.broken("%d findings after one change", n)
+		}
 	}
 }
 
 type ledgers struct {
 	*storetest.Counter
 	*run
-
-	row     func(cells ...any)
-	entries int
-	began   time.Time
-}
-
-// step writes what the calls of a step were, and begins the next one.
-func (b *ledgers) step(name string) {
-	gets, queries, commits, written := b.Gets.Swap(0), b.Queries.Swap(0), b.Commits.Swap(0), b.Written.Swap(0)
-	perEntry := func(n int64) string { return fmt.Sprintf("%.4f", float64(n)/float64(b.entries)) }
-	b.row(name, fmt.Sprintf("%.1f", time.Since(b.began).Seconds()), gets, queries, commits, written,
-		perEntry(gets+queries+commits), perEntry(written))
-	b.began = time.Now()
 }
 
 const journalQueue = "books"
@@ -76,10 +82,10 @@ func (b *ledgers) origins() journal.Origins {
 
 func tenant(i int) string { return fmt.Sprintf("tenant-%02d", i) }
 
-func (b *ledgers) post(tenants int) {
+func (b *ledgers) post(entries, tenants int) {
 	dice := rand.New(rand.NewPCG(1, 2)) // the same books every time
 	at := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
-	for i := range b.entries {
+	for i := range entries {
 		amount, event := 100+dice.Int64N(1_000_000), fmt.Sprintf("event-%06d", i)
 		at = at.Add(time.Second)
 		entry := ledger.Entry{
@@ -106,21 +112,4 @@ func (b *ledgers) verify() (findings int) {
 		b.printf("%s %s: %s\n", f.Kind, f.Document, f.Detail)
 	}
 	return len(found)
-}
-
-// prove proves an entry, and changes it.
-func (b *ledgers) prove() {
-	id := ledger.EntryID(tenant(0), "event-000000")
-	text, err := seal.Prove(b.ctx, b, id)
-	b.must(err)
-	kept, _, err := seal.List(b.ctx, b, tenant(0), store.Cursor{ID: "2"}, 1)
-	b.must(err)
-	_, err = seal.CheckProof(text, kept)
-	b.must(err)
-	b.printf("a proof has %d bytes\n", len(text))
-	_, err = b.Commit(b.ctx, []store.Write{store.Increment(ledger.Key(id), map[string]int64{"more": 1}, nil)})
-	b.must(err)
-	if n := b.verify(); n != 1 {
-		b.broken("%d findings after one change", n)
-	}
 }

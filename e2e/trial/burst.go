@@ -89,23 +89,20 @@ func (s behind) measure(r *run, row func(...any)) {
 	e, queue := changed(r, s.change)
 	d := newDrawing(r.seed)
 	good := d.order(0, e2e.Product)
-	type sending struct {
-		id   string
-		body []byte
-	}
-	var ahead []sending
+	var ahead []func()
 	once, want := []e2e.Order{good}, map[string]int64{good.UID: points(good)}
 	for i := range s.unknown {
 		o := d.order(1+i, e2e.UnknownProduct)
-		ahead = append(ahead, sending{o.EventID, o.JSON()})
+		ahead = append(ahead, func() { e.hook(o.EventID, o.JSON()) })
 	}
 	for i := range s.refunds {
 		o, id := d.order(1+i, e2e.Product), d.id()
 		refund := e2e.Refund{EventID: id, RefundID: id + "2", OrderID: o.OrderID, CustomerID: o.CustomerID}
 		refund.Amount, refund.Paid = o.Total(), o.Total()
-		ahead, once, want[o.UID] = append(ahead, sending{id, refund.JSON()}), append(once, o), 0
+		ahead = append(ahead, func() { e.hook(id, refund.JSON()) })
+		once, want[o.UID] = append(once, o), 0
 	}
-	r.forEach(len(ahead), len(ahead), func(i int) { e.hook(ahead[i].id, ahead[i].body) })
+	r.forEach(len(ahead), len(ahead), func(i int) { ahead[i]() })
 	e.hook(good.EventID, good.JSON())
 	began, waited := time.Now(), ""
 	r.until("the good order", often, func() bool {

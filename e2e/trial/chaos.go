@@ -8,7 +8,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"maps"
 	"math"
 	"math/rand/v2"
 	"net/http"
@@ -19,6 +18,7 @@ import (
 	"sync"
 	"time"
 
+	"billhook/catalog"
 	"billhook/e2e"
 	"billhook/emulator"
 	"billhook/internal/apps/ledger"
@@ -42,58 +42,51 @@ func chaos(flags *flag.FlagSet) func(*run) {
 		r.must(err)
 		p := draw(r, arms, *events)
 		r.printf("%d events in %d messages\n", len(p.events), len(p.publishes))
-		judge(r, unleash(r, p, arms))
-	}
-}
-
-func unleash(r *run, p *plan, arms []*arm) []*verdict {
-	database := r.emulated(emulator.SDK.StartFirestore)
-	documents := r.documents(database)
-	program, err := os.Executable()
-	r.must(err)
-	ws, log, o := &workers{}, &e2e.Log{}, newOutside(r)
-	b := newBroker(r)
-	gate := func(to string) *e2e.Gate {
-		g, err := e2e.NewGate(r.ctx, to)
+		database := r.emulated(emulator.SDK.StartFirestore)
+		documents := r.documents(database)
+		program, err := os.Executable()
 		r.must(err)
-		r.Cleanup(g.Close)
-		return g
-	}
-	stores, brokers := [2]*e2e.Gate{gate(database), gate(database)}, gate(b.Addr())
-	ws.begin(r, program, log, func(i int) []string {
-		return []string{
-			"FIRESTORE_EMULATOR_HOST=" + stores[i].Addr(), "PUBSUB_EMULATOR_HOST=" + brokers.Addr(),
-			outsideVariable + "=" + o.URL, "PATH=" + os.Getenv("PATH"),
-		}
-	})
+		ws, log, o := &workers{}, &e2e.Log{}, newOutside(r)
+		b := newBroker(r)
+		stores := [2]*e2e.Gate{e2e.NewGate(r, database), e2e.NewGate(r, database)}
+		brokers := e2e.NewGate(r, b.Addr())
+		ws.begin(r, program, log, func(i int) []string {
+			return []string{
+				"FIRESTORE_EMULATOR_HOST=" + stores[i].Addr(), "PUBSUB_EMULATOR_HOST=" + brokers.Addr(),
+				outsideVariable + "=" + o.URL, "PATH=" + os.Getenv("PATH"),
+			}
+		})
 
-	b.PushTo(ws.front(forgotten))
-	began := time.Now()
-	r.beside(func() {
-		for _, m := range p.publishes {
-			e2e.Wait(r.ctx, m.due-time.Since(began))
-			_, err := b.Publish(r.ctx, m.arm.name, m.message)
+		b.PushTo(ws.front(forgotten))
+		began := time.Now()
+		r.beside(func() {
+			for _, m := range p.publishes {
+				e2e.Wait(r.ctx, m.due-time.Since(began))
+				_, err := b.Publish(r.ctx, m.arm.name, m.message)
+				r.must(err)
+			}
+			r.until("each message to be acknowledged", often, func() bool { return empty(r, b) })
+		},
+			func(ctx context.Context) { ws.rage(ctx, time.Second) },
+			ws.freeze,
+			func(ctx context.Context) { disturb(ctx, r, "store", stores[0], 20) },
+			func(ctx context.Context) { disturb(ctx, r, "store", stores[1], 21) },
+			func(ctx context.Context) { disturb(ctx, r, "broker", brokers, 22) },
+			func(ctx context.Context) { ws.schedule(ctx, time.Second) },
+			func(ctx context.Context) { ws.schedule(ctx, 700*time.Millisecond) }, // a second sealer, and a second relay
+		)
+		o.mend()
+		ws.settle(documents, func() bool {
+			unsealed, err := store.Count(r.ctx, documents, store.Query{Collection: ledger.Entries, Limit: math.MaxInt32})
 			r.must(err)
-		}
-		r.until("each message to be acknowledged", often, func() bool { return empty(r, b) })
-	},
-		func(ctx context.Context) { ws.rage(ctx, time.Second) },
-		ws.freeze,
-		func(ctx context.Context) { disturb(ctx, r, "store", stores[0], 20) },
-		func(ctx context.Context) { disturb(ctx, r, "store", stores[1], 21) },
-		func(ctx context.Context) { disturb(ctx, r, "broker", brokers, 22) },
-		func(ctx context.Context) { ws.schedule(ctx, time.Second) },
-		func(ctx context.Context) { ws.schedule(ctx, 700*time.Millisecond) }, // a second sealer, and a second relay
-	)
-	o.mend()
-	ws.settle(documents, func() bool {
-		unsealed, err := store.Count(r.ctx, documents, store.Query{Collection: ledger.Entries, Limit: math.MaxInt32})
-		r.must(err)
-		r.each(documents, seal.Leaves, func(doc store.Document) { unsealed -= int64(len(doc.Fields["leaves"].([]any))) })
-		return empty(r, b) && unsealed == 0
-	})
-	o.Close() // what comes late to the gateway counts too
-	return count(r, documents, o, b, log, p, arms)
+			for _, doc := range everything(r, documents, seal.Leaves, whole) {
+				unsealed -= int64(len(doc.Fields["leaves"].([]any)))
+			}
+			return empty(r, b) && unsealed == 0
+		})
+		o.Close() // what comes late to the gateway counts too
+		judge(r, count(r, documents, o, b, log, p, arms))
+	}
 }
 
 // disturb has a gate hold requests or answers about every second, and then cuts them off, or lets them through late.
@@ -124,17 +117,12 @@ type event struct {
 	arm *arm
 	id  string
 	// key is the ordering key, or the payment to refund. cycle is the position in it, from 1.
-	key     string
-	cycle   int64
-	message contract.Message
-
-	// fate is what has become of it, as is counted in the end.
-	fate
+	key   string
+	cycle int64
 }
 
 // plan holds the events, and what is published about them, in its order.
 type plan struct {
-	random    *rand.Rand
 	events    []*event
 	publishes []publish
 }
@@ -161,7 +149,17 @@ const (
 // many. Of each event 2.3 messages are published on average: of those of an ordering key the broker sometimes
 // goes back some, and others come again later. The arms run side by side.
 func draw(r *run, arms []*arm, events int) *plan {
-	p := &plan{random: rand.New(rand.NewPCG(r.seed, 1))}
+	p, random := &plan{}, rand.New(rand.NewPCG(r.seed, 1))
+	send := func(e *event, due time.Duration) {
+		m := r.message(e.arm.body(e), e.key)
+		if !e.arm.ordered {
+			m.OrderingKey = ""
+		}
+		if random.Float64() < stalled {
+			m.Attributes[stalls] = (chaosLease*2/3 + time.Duration(random.Float64()*float64(chaosLease*2/3))).String()
+		}
+		p.publishes = append(p.publishes, publish{e, m, due})
+	}
 	controls := len(slices.DeleteFunc(slices.Clone(arms), func(a *arm) bool { return !a.control }))
 	all := events + controls*events/10
 	for _, a := range arms {
@@ -177,36 +175,21 @@ func draw(r *run, arms []*arm, events int) *plan {
 				key, cycle = j/perPayment, j%perPayment // they come one after the other, and meet
 			}
 			e := &event{arm: a, id: fmt.Sprintf("%s-%06d", a.name, j), key: fmt.Sprintf("key-%04d", key), cycle: int64(cycle) + 1}
-			if e.message = r.message(a.body(e), e.key); !a.ordered {
-				e.message.OrderingKey = ""
-			}
 			p.events, byKey[key] = append(p.events, e), append(byKey[key], e)
 			due := gap * time.Duration(j*all/n)
-			p.publish(e, due)
-			if a.ordered {
-				if p.random.Float64() < 0.55 {
-					for _, again := range byKey[key][max(0, cycle-p.random.IntN(4)):] {
-						p.publish(again, due)
-					}
+			send(e, due)
+			if a.ordered && random.Float64() < 0.55 {
+				for _, again := range byKey[key][max(0, cycle-random.IntN(4)):] {
+					send(again, due)
 				}
-				continue
 			}
-			for p.random.Float64() < 0.565 { // 1.3 times on average, and most of them soon
-				p.publish(e, due+time.Duration(math.Pow(p.random.Float64(), 5)*float64(5*time.Second)))
+			for !a.ordered && random.Float64() < 0.565 { // 1.3 times on average, and most of them soon
+				send(e, due+time.Duration(math.Pow(random.Float64(), 5)*float64(5*time.Second)))
 			}
 		}
 	}
 	slices.SortStableFunc(p.publishes, func(a, b publish) int { return cmp.Compare(a.due, b.due) })
 	return p
-}
-
-func (p *plan) publish(e *event, due time.Duration) {
-	m := e.message
-	if p.random.Float64() < stalled {
-		m.Attributes = maps.Clone(m.Attributes)
-		m.Attributes[stalls] = (chaosLease*2/3 + time.Duration(p.random.Float64()*float64(chaosLease*2/3))).String()
-	}
-	p.publishes = append(p.publishes, publish{e, m, due})
 }
 
 const (
@@ -257,8 +240,7 @@ type outside struct {
 
 	mu     sync.Mutex
 	random *rand.Rand
-	// well: it no longer fails.
-	well bool
+	well   bool // it no longer fails
 	// unasked counts, by key, how many more posts than questions there were: each attempt but the first must ask
 	// before it posts, or it would double in a service without idempotency keys.
 	unasked counts
@@ -266,22 +248,17 @@ type outside struct {
 
 func newOutside(r *run) *outside {
 	o := &outside{run: r, random: rand.New(rand.NewPCG(r.seed, 2)), unasked: counts{}}
-	config := standin.ServiceConfig{Secrets: []string{chaosSecret}, Tolerance: time.Minute}
-	for _, a := range arms {
-		if a.handler.Post.Target != "" {
-			config.Posts = append(config.Posts, a.handler.Post)
-		}
-	}
+	posts := []catalog.Post{effectPost, batchPost}
+	config := standin.ServiceConfig{Secrets: []string{chaosSecret}, Posts: posts, Tolerance: time.Minute}
 	var err error
 	o.gateway, err = standin.NewGateway(config)
 	r.must(err)
 	o.service, err = standin.NewReceiver(config)
 	r.must(err)
+	o.gateway.Before(o.service)
 	o.Server = httptest.NewServer(o)
-	r.Cleanup(func() {
-		o.CloseClientConnections()
-		o.Close()
-	})
+	r.Cleanup(o.Close)
+	r.Cleanup(o.CloseClientConnections)
 	return o
 }
 
@@ -297,32 +274,19 @@ func (o *outside) mend() {
 // waits for it any more.
 const late = standin.Mode("late")
 
+// ServeHTTP draws a request's mode and how late it is, and notes who asks before they post again.
 func (o *outside) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body) // of a client that has left there would be none
 	if err != nil {
 		return
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
-	var of interface {
-		http.Handler
-		Behave(id string, mode standin.Mode, times int) error
-	} = o.service
-	odds, modes := 0.02, []standin.Mode{standin.Fail, standin.Forget, standin.Hang, late} // of each
+	modes := []standin.Mode{standin.Fail, standin.Forget, standin.Hang, late}
+	odds, behave := 0.02, o.service.Behave // of each mode
 	if strings.HasPrefix(r.URL.Path, "/v1/") {
-		of, odds, modes[1] = o.gateway, 0.1, standin.Lose // it is asked once a payment, as a rule
+		odds, modes[1], behave = 0.1, standin.Lose, o.gateway.Behave // it is asked once a payment, as a rule
 	}
-	if mode, pause := o.draw(r, odds, modes); mode == late {
-		e2e.Wait(context.WithoutCancel(r.Context()), pause)
-	} else if mode != "" {
-		o.run.must(of.Behave("", mode, 1))
-	}
-	of.ServeHTTP(w, r)
-}
-
-// draw draws a request's mode and how late it is, and notes who asks before they post again.
-func (o *outside) draw(r *http.Request, odds float64, modes []standin.Mode) (mode standin.Mode, pause time.Duration) {
 	o.mu.Lock()
-	defer o.mu.Unlock()
 	switch key, ours := strings.CutPrefix(r.URL.Path, effectPost.Path); {
 	case ours && r.Method == http.MethodGet:
 		o.unasked[strings.TrimPrefix(key, "/")]--
@@ -330,9 +294,16 @@ func (o *outside) draw(r *http.Request, odds float64, modes []standin.Mode) (mod
 		o.unasked[r.Header.Get("Idempotency-Key")]++
 	}
 	draw, pause := int(o.random.Float64()/odds), time.Duration(o.random.Float64()*float64(2*answerWithin))
-	if draw < len(modes) && !o.well {
-		mode = modes[draw]
-		o.run.saw("outside to "+string(mode), 1)
+	fails := draw < len(modes) && !o.well
+	o.mu.Unlock()
+	if fails {
+		o.run.saw("outside to "+string(modes[draw]), 1)
 	}
-	return mode, pause
+	switch {
+	case fails && modes[draw] == late:
+		e2e.Wait(context.WithoutCancel(r.Context()), pause)
+	case fails:
+		o.run.must(behave("", modes[draw], 1))
+	}
+	o.gateway.ServeHTTP(w, r)
 }

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -36,32 +37,33 @@ func judged(t *testing.T, verdicts ...*verdict) error {
 
 func TestLossesDoublesAndDisorderAreCounted(t *testing.T) {
 	t.Parallel()
-	good := fate{times: 1, claims: 1}
+	good := fate{claims: 1}
+	follow := []*event{nil, {id: "1", key: "k1", cycle: 1}, {id: "2", key: "k1", cycle: 2}, {id: "3", key: "k1", cycle: 3}}
 	for name, test := range map[string]struct {
+		times               int
 		fate                fate
 		cycles              []int64
 		lost, doubled, late int
 	}{
-		"one effect, recorded, is as it should be":                       {good, nil, 0, 0, 0},
-		"an answer that was lost with its worker is nothing":             {fate{times: 1}, nil, 0, 0, 0},
-		"no effect is a loss":                                            {fate{claims: 1}, nil, 1, 0, 0},
-		"an effect without a record is a loss, since it may be repeated": {fate{times: 1, unrecorded: true}, nil, 1, 0, 0},
-		"two effects are a double":                                       {fate{times: 2, claims: 1}, nil, 0, 1, 0},
-		"two deliveries that claim the effect are a double":              {fate{times: 1, claims: 2}, nil, 0, 1, 0},
-		"a rising sequence is in order":                                  {good, []int64{1, 2, 3}, 0, 0, 0},
-		"so are repetitions, wherever they are":                          {good, []int64{1, 1, 2, 1, 2, 3, 2}, 0, 0, 0},
-		"a gap is counted as a loss":                                     {good, []int64{1, 3}, 0, 0, 0},
-		"one that comes after a later one is late":                       {good, []int64{2, 1, 3}, 0, 0, 1},
-		"so is each": {good, []int64{3, 1, 2}, 0, 0, 2},
-		"one that comes late and then again is late once": {good, []int64{2, 1, 1}, 0, 0, 1},
+		"one effect, recorded, is as it should be":                       {1, good, nil, 0, 0, 0},
+		"an answer that was lost with its worker is nothing":             {1, fate{}, nil, 0, 0, 0},
+		"no effect is a loss":                                            {0, good, nil, 1, 0, 0},
+		"an effect without a record is a loss, since it may be repeated": {1, fate{unrecorded: true}, nil, 1, 0, 0},
+		"two effects are a double":                                       {2, good, nil, 0, 1, 0},
+		"two deliveries that claim the effect are a double":              {1, fate{claims: 2}, nil, 0, 1, 0},
+		"a rising sequence is in order":                                  {1, good, []int64{1, 2, 3}, 0, 0, 0},
+		"so are repetitions, wherever they are":                          {1, good, []int64{1, 1, 2, 1, 2, 3, 2}, 0, 0, 0},
+		"a gap is counted as a loss":                                     {1, good, []int64{1, 3}, 0, 0, 0},
+		"one that comes after a later one is late":                       {1, good, []int64{2, 1, 3}, 0, 0, 1},
+		"so is each": {1, good, []int64{3, 1, 2}, 0, 0, 2},
+		"one that comes late and then again is late once": {1, good, []int64{2, 1, 1}, 0, 0, 1},
 	} {
-		v := &verdict{name: armTx, ordered: true}
-		v.take("e1", test.fate)
-		var events []*event
+		one := &event{id: "e1"}
+		effects := slices.Repeat([]*event{one}, test.times)
 		for _, cycle := range test.cycles {
-			events = append(events, &event{id: fmt.Sprint(cycle), key: "k1", cycle: cycle})
+			effects = append(effects, follow[cycle])
 		}
-		v.order(events)
+		v := verdictOn(armTx, &arm{ordered: true}, []*event{one}, effects, map[*event]fate{one: test.fate})
 		require.Equal(t, []int{1, test.lost, test.doubled, test.late}, []int{v.events, v.lost, v.doubled, v.outOfOrder}, name)
 		require.Equal(t, v.ok(), len(v.broken) == 0, name)
 		require.Equal(t, v.ok(), judged(t, v) == nil, name)

@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 
 	"billhook/e2e"
@@ -18,8 +17,8 @@ import (
 	"billhook/internal/platform/store"
 )
 
+// fate is what has become of an event, beside its effects.
 type fate struct {
-	times      int
 	unrecorded bool
 	// claims counts the deliveries whose answer says that they processed the event. The answer
 	// may be missing where its worker was killed.
@@ -43,27 +42,28 @@ func (v *verdict) count(into *int, format string, values ...any) {
 	v.broken = append(v.broken, fmt.Sprintf(format, values...))
 }
 
-func (v *verdict) take(id string, f fate) {
-	v.events++
-	if f.times == 0 || f.unrecorded {
-		v.count(&v.lost, "%s is lost: %d effects, recorded %t", id, f.times, !f.unrecorded)
-	}
-	if f.times > 1 || f.claims > 1 {
-		v.count(&v.doubled, "%s is doubled: %d effects, %d claims", id, f.times, f.claims)
-	}
-}
-
-// order counts the events that come after a later one of their key. Of one that comes several times the first
-// time counts.
-func (v *verdict) order(events []*event) {
-	seen, highest := map[string]bool{}, map[string]int64{}
-	for _, e := range events {
-		if !seen[e.id] && e.cycle < highest[e.key] {
+// verdictOn counts what has become of events, by their effects, in the order of each key, and by what else is
+// known. Out of order are those that come after a later one of their key: the first time counts.
+func verdictOn(name string, a *arm, events, effects []*event, known map[*event]fate) *verdict {
+	v := &verdict{name: name, events: len(events), ordered: a.ordered, control: a.control}
+	times, highest := map[*event]int{}, map[string]int64{}
+	for _, e := range effects {
+		if a.ordered && times[e] == 0 && e.cycle < highest[e.key] {
 			v.count(&v.outOfOrder, "%s of %s: %d after %d", e.id, e.key, e.cycle, highest[e.key])
 		}
-		seen[e.id] = true
+		times[e]++
 		highest[e.key] = max(highest[e.key], e.cycle)
 	}
+	for _, e := range events {
+		of := known[e]
+		if times[e] == 0 || of.unrecorded {
+			v.count(&v.lost, "%s is lost: %d effects, recorded %t", e.id, times[e], !of.unrecorded)
+		}
+		if times[e] > 1 || of.claims > 1 {
+			v.count(&v.doubled, "%s is doubled: %d effects, %d claims", e.id, times[e], of.claims)
+		}
+	}
+	return v
 }
 
 // judge fails the run where a promise is broken, or nothing was noticed of the control that doubles.
@@ -84,146 +84,113 @@ func judge(r *run, verdicts []*verdict) {
 	}
 }
 
-// evidence is what is found of the planned events, by their ids.
-type evidence struct {
-	planned map[string]*event
-	// effects are the events of each effect. Those of a key are in the order of theirs.
-	effects []*event
-	// sealed are the events that have an entry in the books, and whether it is sealed.
-	sealed map[string]bool
-}
-
-func (e *evidence) effect(id string) {
-	e.planned[id].times++
-	e.effects = append(e.effects, e.planned[id])
-}
-
-func gather(r *run, s store.Store, o *outside, log *e2e.Log, p *plan) *evidence {
-	found := &evidence{planned: map[string]*event{}, sealed: map[string]bool{}}
-	records := r.records(s)
-	for _, e := range p.events {
-		record := records[dedupe.Key(e.arm.name, contract.DefaultTenant, e.id)]
-		unasked := o.unasked[handler.CalleeKey(e.arm.name, contract.DefaultTenant, e.id)] - 1
-		found.planned[e.id], e.fate = e, fate{times: max(0, unasked), unrecorded: record.Status != dedupe.Completed}
-	}
-	r.each(s, effectsOf, func(doc store.Document) {
-		times, _ := doc.Fields["times"].(int64) // of an event
-		for range times {
-			found.effect(doc.Key.ID)
-		}
-		seen, _ := doc.Fields["seen"].([]any) // of a key
-		for _, id := range seen {
-			found.effect(id.(string))
-		}
-	})
-	applied := map[string]bool{}
-	for _, d := range o.service.Deliveries() { // one that is forgotten was applied, if none was before
-		if d.Outcome == standin.Applied || d.Outcome == standin.Forgotten && !applied[d.EventID] {
-			found.effect(d.EventID)
-			applied[d.EventID] = true
-		}
-	}
-	r.each(s, ledger.Entries, func(doc store.Document) {
-		entry, err := ledger.Read(doc)
-		r.must(err)
-		_, err = seal.Locate(r.ctx, s, &entry)
-		r.must(err)
-		found.effect(entry.EventID)
-		found.sealed[entry.EventID] = entry.Seal > 0
-	})
-	refunded := map[string]bool{}
-	r.each(s, payments.RefundsCollection, func(doc store.Document) {
-		refund, err := payments.ReadRefund(doc)
-		r.must(err)
-		refunded[refund.PaymentID] = refund.State == payments.Refunded
-	})
-	for _, d := range log.Deliveries("") {
-		if d.Outcome == "processed" {
-			found.planned[d.EventID].claims++
-		}
-	}
-	for _, e := range p.events {
-		switch {
-		case e.arm.name == armRefunds: // of the payment's: one, whichever event it was for
-			e.times, e.unrecorded = o.gateway.Refunded(e.key), e.unrecorded || !refunded[e.key]
-		case e.arm.control: // its records and answers say nothing about its own effect
-			e.unrecorded, e.claims = false, 0
-		}
-	}
-	return found
-}
-
 func count(
 	r *run, s store.Store, o *outside, b *standin.Broker, log *e2e.Log, p *plan, arms []*arm,
 ) (verdicts []*verdict) {
-	found := gather(r, s, o, log, p)
+	planned, events, effects := map[string]*event{}, map[*arm][]*event{}, map[*arm][]*event{}
+	for _, e := range p.events {
+		planned[e.id], events[e.arm] = e, append(events[e.arm], e)
+	}
+	effect := func(id string) { effects[planned[id].arm] = append(effects[planned[id].arm], planned[id]) }
+	for _, doc := range everything(r, s, effectsOf, whole) {
+		times, _ := doc.Fields["times"].(int64) // of an event
+		for range times {
+			effect(doc.Key.ID)
+		}
+		seen, _ := doc.Fields["seen"].([]any) // of a key
+		for _, id := range seen {
+			effect(id.(string))
+		}
+	}
+	applied := map[string]bool{}
+	for _, d := range o.service.Deliveries() { // one that is forgotten was applied, if none was before
+		if d.Outcome == standin.Applied || d.Outcome == standin.Forgotten && !applied[d.EventID] {
+			effect(d.EventID)
+			applied[d.EventID] = true
+		}
+	}
+	var entries, sealed []*event
+	for _, entry := range everything(r, s, ledger.Entries, ledger.Read) {
+		_, err := seal.Locate(r.ctx, s, &entry)
+		r.must(err)
+		effect(entry.EventID)
+		entries = append(entries, planned[entry.EventID])
+		if entry.Seal > 0 {
+			sealed = append(sealed, planned[entry.EventID])
+		}
+	}
+	refunded := map[string]bool{}
+	for _, refund := range everything(r, s, payments.RefundsCollection, payments.ReadRefund) {
+		refunded[refund.PaymentID] = refund.State == payments.Refunded
+	}
+	claims := counts{}
+	for _, d := range log.Deliveries("") {
+		if d.Outcome == "processed" {
+			claims[d.EventID]++
+		}
+	}
+	known, records := map[*event]fate{}, r.records(s)
+	for _, e := range p.events {
+		record := records[dedupe.Key(e.arm.name, contract.DefaultTenant, e.id)]
+		of := fate{unrecorded: record.Status != dedupe.Completed, claims: claims[e.id]}
+		more := o.unasked[handler.CalleeKey(e.arm.name, contract.DefaultTenant, e.id)] - 1
+		switch {
+		case e.arm.name == armRefunds: // of the payment's: one, whichever event it was for
+			more, of.unrecorded = o.gateway.Refunded(e.key), of.unrecorded || !refunded[e.key]
+		case e.arm.control: // its records and answers say nothing about its own effect
+			of = fate{}
+		}
+		known[e] = of
+		for range more {
+			effect(e.id)
+		}
+	}
 	for _, a := range arms {
-		v := &verdict{name: a.name, ordered: a.ordered, control: a.control}
-		own := func(events []*event) []*event {
-			return slices.DeleteFunc(slices.Clone(events), func(e *event) bool { return e.arm != a })
-		}
-		events := own(p.events)
-		for _, e := range events {
-			v.take(e.id, e.fate)
-		}
-		if a.ordered {
-			v.order(own(found.effects))
-		}
-		verdicts = append(verdicts, v)
+		verdicts = append(verdicts, verdictOn(a.name, a, events[a], effects[a], known))
 		for _, topic := range a.handler.Emits {
-			verdicts = append(verdicts, messagesVerdict(r, a, events, found.planned, b.Held(topic)))
+			about := published(r, planned, b.Held(topic))
+			verdicts = append(verdicts, verdictOn("its messages", a, events[a], about, nil))
 		}
 		if a.name == armJournal {
-			verdicts = append(verdicts, sealsVerdict(r, s, found.sealed))
+			v := verdictOn("its seals", a, entries, sealed, nil) // an entry without a seal is lost
+			v.verify(r, s)
+			verdicts = append(verdicts, v)
 		}
 	}
 	return verdicts
 }
 
-// messagesVerdict counts what an arm has published: a message about each event. The same message may come
-// again. Two messages about one event are doubled.
-func messagesVerdict(r *run, a *arm, events []*event, planned map[string]*event, messages []standin.Message) *verdict {
-	v := &verdict{name: "its messages", ordered: a.ordered}
-	ids, published := map[*event]counts{}, []*event(nil)
+// published are the events that messages are about, in their order. The same message may come again. Two
+// messages about one event are doubled.
+func published(r *run, planned map[string]*event, messages []standin.Message) (about []*event) {
+	known := map[string]bool{}
 	for _, m := range messages {
 		var body struct {
 			ID            string
 			Payload, Data contract.Payload // it has one of them
 		}
 		r.must(json.Unmarshal(m.Data, &body))
-		about := planned[body.Payload.EventID+body.Data.EventID]
-		if about == nil {
+		e := planned[body.Payload.EventID+body.Data.EventID]
+		if e == nil {
 			r.Fatalf("a message about what is no event of the plan: %s", body.ID)
 		}
-		if ids[about] == nil {
-			ids[about] = counts{}
+		if !known[e.id+" "+body.ID] {
+			about = append(about, e)
 		}
-		ids[about].add(body.ID, 1)
-		published = append(published, about)
+		known[e.id+" "+body.ID] = true
 	}
-	for _, e := range events {
-		v.take("message of "+e.id, fate{times: len(ids[e])})
-	}
-	if a.ordered {
-		v.order(published)
-	}
-	return v
+	return about
 }
 
-// sealsVerdict verifies the books. An entry without a seal is lost. What verification finds, and a
-// sum that is not that of the entries, is doubled.
-func sealsVerdict(r *run, s store.Store, sealed map[string]bool) *verdict {
-	v := &verdict{name: "its seals"}
-	for id, has := range sealed {
-		v.take("seal of "+id, fate{times: map[bool]int{true: 1}[has]})
-	}
+// verify verifies the books. What verification finds, and a sum that is not that of the entries, is doubled.
+func (v *verdict) verify(r *run, s store.Store) {
 	findings, err := sealtest.Findings(r.ctx, seal.Verifier{From: s, Origins: sealtest.Trusting{}})
 	r.must(err)
 	for _, found := range findings {
 		v.count(&v.doubled, "%s: %s, %s", found.Document, found.Kind, found.Detail)
 	}
-	if len(sealed) == 0 {
-		return v
+	if v.events == 0 {
+		return
 	}
 	balances, err := seal.Balances(r.ctx, s, contract.DefaultTenant, ledger.PeriodOf(happened), ledger.PeriodOf(happened))
 	r.must(err)
@@ -231,8 +198,7 @@ func sealsVerdict(r *run, s store.Store, sealed map[string]bool) *verdict {
 	for _, line := range balances.Balances {
 		debit, credit = debit+line.Debit, credit+line.Credit
 	}
-	if want := int64(len(sealed)) * cents; debit != want || credit != want {
-		v.count(&v.doubled, "debits of %d and credits of %d, for %d entries", debit, credit, len(sealed))
+	if want := int64(v.events) * cents; debit != want || credit != want {
+		v.count(&v.doubled, "debits of %d and credits of %d, for %d entries", debit, credit, v.events)
 	}
-	return v
 }

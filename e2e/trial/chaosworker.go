@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"billhook/catalog"
+	"billhook/catalog/catalogtest"
 	"billhook/e2e"
 	"billhook/internal/compose/service"
 	"billhook/internal/compose/worker"
@@ -59,7 +60,7 @@ var arms = []*arm{
 	{name: armLeasedOrdered, body: envelope(chaosEvent), ordered: true, handler: catalog.Handler{Post: effectPost}},
 	{
 		name: "batched", body: envelope(chaosEvent), batch: catalog.Batch{Size: 8, Wait: 20 * time.Millisecond},
-		handler: catalog.Handler{Post: catalog.Post{Target: effects, Path: "/batches", Form: catalog.NDJSON}},
+		handler: catalog.Handler{Post: batchPost},
 	},
 	{name: armRefunds, body: envelope("refund"), handler: catalog.Handler{Name: "refunds.initiate", Calls: []string{gateway}}},
 	{name: armJournal, body: invoice, handler: catalog.Handler{Name: catalog.JournalPost, Emits: []string{posted}}},
@@ -97,8 +98,11 @@ const (
 	chaosTimeout = 4 * time.Second
 )
 
-// effectPost asks before it posts again.
-var effectPost = catalog.Post{Target: effects, Path: "/effects", Reconcile: "/effects/{id}"}
+var (
+	// effectPost asks before it posts again.
+	effectPost = catalog.Post{Target: effects, Path: "/effects", Reconcile: "/effects/{id}"}
+	batchPost  = catalog.Post{Target: effects, Path: "/batches", Form: catalog.NDJSON}
+)
 
 // happened is when everything happened that the events tell of.
 var happened = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -113,15 +117,14 @@ func envelope(action string) func(*event) contract.Body {
 	}
 }
 
-// Each invoice is paid with amount, which is cents.
+// Each invoice is paid with 12.50, in cents.
 const (
-	amount   = "12.50"
 	currency = "EUR"
 	cents    = 1250
 )
 
 func invoice(e *event) contract.Body {
-	paid := json.RawMessage(`{"invoice_id":"` + e.key + `","amount":"` + amount + `","currency":"` + currency + `"}`)
+	paid := json.RawMessage(`{"invoice_id":"` + e.key + `","amount":"12.50","currency":"` + currency + `"}`)
 	return contract.Of(&contract.Event{
 		ID: e.id, Type: "billing.invoice.paid", Timestamp: happened.Format(time.RFC3339), Version: 1, Data: paid,
 	})
@@ -162,10 +165,7 @@ func work(ctx context.Context, getenv func(string) string, stdout io.Writer) err
 		return err
 	}
 	defer func() { _ = publisher.Close(); _ = documents.Close() }() // the process ends; nothing is lost
-	declared, err := catalog.Load("")
-	if err != nil {
-		return err
-	}
+	declared := catalogtest.Shipped()
 	declared.Queues = nil
 	for _, a := range arms {
 		declared.Queues = append(declared.Queues, a.queue())
@@ -224,69 +224,58 @@ func once(event handler.Event) store.Write {
 }
 
 func (h handlers) txOrdered(ctx context.Context, event handler.Event) (handler.Effect, error) {
-	key := store.Key{Collection: effectsOf, ID: event.OrderingKey}
-	doc, err := h.store.Get(ctx, key)
-	if err != nil && !errors.Is(err, store.ErrNotFound) {
+	doc, err := store.Find(ctx, h.store, store.Key{Collection: effectsOf, ID: event.OrderingKey})
+	if err != nil {
 		return handler.Effect{}, retry.Down("store_unavailable", err)
 	}
 	seen, _ := doc.Fields["seen"].([]any)
-	fields := map[string]any{"seen": append(seen, event.ID)}
-	write := store.Create(key, fields)
-	if doc.Version != 0 {
-		write = store.Replace(key, doc.Version, fields)
-	}
+	write := store.Replace(doc.Key, doc.Version, map[string]any{"seen": append(seen, event.ID)})
 	about := contract.Payload{EventID: event.ID, SubscriptionID: event.OrderingKey}
 	message := contract.Of(&contract.Envelope{Action: chaosEvent, Payload: about})
 	return handler.Effect{
-		Writes: []store.Write{write}, Result: "applied",
+		Writes: []store.Write{write}, Result: applied.Result,
 		Emit: []handler.Emission{{To: outbox, OrderingKey: event.OrderingKey, Body: message}},
 	}, stall(ctx, event)
 }
 
 // checkThenAct and markThenAct are of steps that are each right, and wrong together: nothing holds between two.
 func (h handlers) checkThenAct(ctx context.Context, event handler.Event) (handler.Effect, error) {
-	if _, err := h.store.Get(ctx, markOf(event)); !errors.Is(err, store.ErrNotFound) {
-		return applied, err
-	}
-	err := h.act(ctx, event)
-	if err == nil {
-		_, err = h.mark(ctx, event)
+	marked, err := store.Find(ctx, h.store, markOf(event))
+	if err == nil && marked.Version == 0 {
+		err = h.act(ctx, event, store.Set(markOf(event), done))
 	}
 	return applied, err
 }
 
 func (h handlers) markThenAct(ctx context.Context, event handler.Event) (handler.Effect, error) {
-	first, err := h.mark(ctx, event)
-	if first {
+	_, err := h.store.Commit(ctx, []store.Write{store.Create(markOf(event), done)})
+	switch {
+	case errors.Is(err, store.ErrExists):
+		return applied, nil
+	case err == nil:
 		err = h.act(ctx, event)
 	}
 	return applied, err
 }
 
+var done = map[string]any{"done": true}
+
 func markOf(event handler.Event) store.Key { return store.Key{Collection: marksOf, ID: event.ID} }
 
-// mark reports whether the event was not marked before.
-func (h handlers) mark(ctx context.Context, event handler.Event) (first bool, err error) {
-	_, err = h.store.Commit(ctx, []store.Write{store.Create(markOf(event), map[string]any{"done": true})})
-	if errors.Is(err, store.ErrExists) {
-		return false, nil
+// act counts the event, and then commits what follows.
+func (h handlers) act(ctx context.Context, event handler.Event, follows ...store.Write) error {
+	err := stall(ctx, event)
+	for _, write := range append([]store.Write{once(event)}, follows...) {
+		if err == nil {
+			_, err = h.store.Commit(ctx, []store.Write{write})
+		}
 	}
-	return err == nil, err
-}
-
-func (h handlers) act(ctx context.Context, event handler.Event) error {
-	if err := stall(ctx, event); err != nil {
-		return err
-	}
-	_, err := h.store.Commit(ctx, []store.Write{once(event)})
 	return err
 }
 
 // stall waits for as long as the delivery's attribute says, or until ctx ends.
 func stall(ctx context.Context, event handler.Event) error {
 	wait, _ := time.ParseDuration(event.Attributes[stalls]) // without the attribute 0
-	if !e2e.Wait(ctx, wait) {
-		return ctx.Err()
-	}
-	return nil
+	e2e.Wait(ctx, wait)
+	return ctx.Err()
 }

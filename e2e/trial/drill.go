@@ -55,7 +55,7 @@ func drill(flags *flag.FlagSet) func(*run) {
 // program is bin/billhook, built for the run.
 func (r *run) program() string {
 	folder := r.TempDir()
-	r.must(e2e.Build(r.ctx, folder, "", "billhook"))
+	r.must(e2e.Build(r.ctx, folder, "", "billhook/cmd/billhook"))
 	return filepath.Join(folder, "billhook")
 }
 
@@ -159,13 +159,14 @@ func (n *night) ask(answer any, arguments ...string) {
 }
 
 func (n *night) show(arguments []string) {
-	words := slices.Clone(arguments)
-	for i, word := range words {
+	line := "$ bin/billhook"
+	for _, word := range arguments {
 		if strings.Contains(word, " ") {
-			words[i] = strconv.Quote(word)
+			word = strconv.Quote(word)
 		}
+		line += " " + word
 	}
-	n.printf("$ bin/billhook %s\n", strings.Join(words, " "))
+	n.printf("%s\n", line)
 }
 
 func (n *night) quietly(answer any, arguments ...string) error {
@@ -176,11 +177,11 @@ func (n *night) quietly(answer any, arguments ...string) error {
 	var failed bytes.Buffer
 	command.Stderr = &failed
 	said, err := command.Output()
-	switch {
-	case err != nil:
+	if err != nil {
 		return fmt.Errorf("billhook %s: %w: %s%s", strings.Join(arguments, " "), err, said, failed.Bytes())
-	case answer == nil:
-		return nil
 	}
-	return json.Unmarshal(said, answer)
+	if answer != nil {
+		err = json.Unmarshal(said, answer)
+	}
+	return err
 }

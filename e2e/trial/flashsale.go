@@ -18,7 +18,7 @@ import (
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/standin"
-	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 )
 
 // flashsale sells a hundred pieces of one product to three thousand buyers at once, in an open loop, to two
@@ -35,7 +35,27 @@ func flashsale(flags *flag.FlagSet) func(*run) {
 		sender, _ := shipped.EmitsTo(notifications.FanOut)
 		m := &market{deployed: deploy(r, taker.ID, fanOut.ID, sender.ID), orders: *many, pieces: *pieces, queue: taker.ID}
 		r.printf("%d orders for %d pieces, two workers, kill -9 about every %s\n", m.orders, m.pieces, *killsEvery)
-		m.sell(*killsEvery)
+		stock := orders.StockEditor{Store: m.store, Now: time.Now, NewID: uuid.NewString}
+		pieces := int64(m.pieces)
+		set := orders.SetStock{Available: &pieces}
+		set.Tenant, set.ProductID, set.Why = contract.DefaultTenant, onSale, "the pieces of the sale"
+		_, err := stock.Set(m.ctx, audit.Author{Proof: audit.Identity, Name: "flashsale"}, set)
+		m.must(err)
+		began := time.Now()
+		tell := func(what string) { m.printf("%s after %s\n", what, time.Since(began).Round(100*time.Millisecond)) }
+		m.beside(func() {
+			m.pay()
+			tell("every order had ended")
+		}, func(context.Context) {
+			m.forEach(m.orders, 128, m.order)
+			tell("the webhook service had taken all")
+		},
+			func(ctx context.Context) { m.rage(ctx, *killsEvery) },
+			func(ctx context.Context) { m.schedule(ctx, time.Second) })
+		ended := m.count()
+		wanted := m.wanted(ended[string(orders.OrderConfirmed)], ended[string(orders.OrderCancelled)]).total()
+		m.settle(m.store, func() bool { return m.notified().total() >= wanted })
+		tell("every buyer was notified")
 		m.tellOthers()
 		found := m.count()
 		r.printf("%s\n", found)
@@ -51,38 +71,14 @@ type market struct {
 
 const onSale = "flash-sale-piece"
 
-// sell makes all orders, pays for what is reserved, and waits until every buyer was notified.
-func (m *market) sell(killsEvery time.Duration) {
-	stock := m.stock()
-	pieces := int64(m.pieces)
-	set := orders.SetStock{Available: &pieces}
-	set.Tenant, set.ProductID, set.Why = contract.DefaultTenant, onSale, "the pieces of the sale"
-	_, err := stock.Set(m.ctx, audit.Author{Proof: audit.Identity, Name: "flashsale"}, set)
-	m.must(err)
-	began := time.Now()
-	tell := func(what string) { m.printf("%s after %s\n", what, time.Since(began).Round(100*time.Millisecond)) }
-	m.beside(func() {
-		m.beside(m.pay, func(context.Context) {
-			m.forEach(m.orders, 128, m.order)
-			tell("the webhook service had taken all")
-		})
-		tell("every order had ended")
-	}, func(ctx context.Context) { m.rage(ctx, killsEvery) }, func(ctx context.Context) { m.schedule(ctx, time.Second) })
-	ended := m.count()
-	wanted := m.wanted(ended[string(orders.OrderConfirmed)], ended[string(orders.OrderCancelled)]).total()
-	m.settle(m.store, func() bool { return m.notified().total() >= wanted })
-	tell("every buyer was notified")
+func (m *market) taken() []orders.Order {
+	return everything(m.run, m.store, orders.Collection, orders.Read)
 }
-
-func (m *market) stock() orders.StockEditor {
-	return orders.StockEditor{Store: m.store, Now: time.Now, NewID: uuid.NewString}
-}
-
-func orderID(i int) string { return fmt.Sprintf("order-%05d", i) }
 
 func (m *market) order(i int) {
-	m.tell("created-"+orderID(i), "order.created", fmt.Sprintf(
-		`{"order_id":%q,"user_id":"buyer-%d","total":1000,"items_count":1,"items":[{"product_id":%q,"quantity":1}]}`, orderID(i), i, onSale))
+	id := fmt.Sprintf("order-%05d", i)
+	m.tell("created-"+id, "order.created", fmt.Sprintf(
+		`{"order_id":%q,"user_id":"buyer-%d","total":1000,"items_count":1,"items":[{"product_id":%q,"quantity":1}]}`, id, i, onSale))
 }
 
 func (m *market) tell(id, eventType, data string) {
@@ -97,28 +93,17 @@ func (m *market) pay() {
 	// The emulator of Firestore reads all orders at each look, in the time of the workers.
 	m.until("every order to end", time.Second, func() bool {
 		ended := 0
-		for id, o := range m.taken() {
+		for _, o := range m.taken() {
 			switch {
 			case o.State == orders.OrderConfirmed || o.State == orders.OrderCancelled:
 				ended++
-			case o.State == orders.PaymentInitiated && !paid[id]:
-				m.tell("paid-"+id, "order.payment_confirmed", fmt.Sprintf(`{"order_id":%q,"payment_id":"payment-%s"}`, id, id))
-				paid[id] = true
+			case o.State == orders.PaymentInitiated && !paid[o.ID]:
+				m.tell("paid-"+o.ID, "order.payment_confirmed", fmt.Sprintf(`{"order_id":%q,"payment_id":"payment-%s"}`, o.ID, o.ID))
+				paid[o.ID] = true
 			}
 		}
 		return ended >= m.orders
 	})
-}
-
-// taken are the orders that there are, by their ids.
-func (m *market) taken() map[string]orders.Order {
-	found := map[string]orders.Order{}
-	m.each(m.store, orders.Collection, func(doc store.Document) {
-		order, err := orders.Read(doc)
-		m.must(err)
-		found[order.ID] = order
-	})
-	return found
 }
 
 // wanted is how many notifications there should be, by type, of so many confirmed and cancelled orders.
@@ -162,13 +147,12 @@ func (m *market) count() counts {
 			found.add("passed a state twice", 1)
 		}
 	}
-	stock := m.stock()
-	left, err := stock.Get(m.ctx, contract.DefaultTenant, onSale)
+	left, err := orders.ReadStock(storetest.Get(m, m.store, orders.StockKey(contract.DefaultTenant, onSale)))
 	m.must(err)
 	found.add("available", int(left.Available))
 	found.add("reserved", int(left.Reserved))
 	found.add("sold", int(left.Sold))
-	m.each(m.store, deadletter.Collection, func(store.Document) { found.add("dead letters", 1) })
+	found.add("dead letters", len(everything(m.run, m.store, deadletter.Collection, whole)))
 	return found
 }
 

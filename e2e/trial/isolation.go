@@ -39,8 +39,8 @@ func isolation(flags *flag.FlagSet) func(*run) {
 			var with, without []figures
 			for range *rounds {
 				var beside, alone figures
-				r.part(row.name, func(r *run) { alone = publishing{*events, *rate, row.others}.measure(r, row.behaving) })
-				r.part(row.name, func(r *run) { beside = publishing{*events, *rate, row.perEvent}.measure(r, row.target) })
+				r.part(row.name, func(r *run) { alone = measure(r, row.behaving, *events, *rate, row.others) })
+				r.part(row.name, func(r *run) { beside = measure(r, row.target, *events, *rate, row.perEvent) })
 				with, without = append(with, beside), append(without, alone)
 			}
 			rows(tell(row.name, with, without)...)
@@ -99,16 +99,10 @@ func raw(answer func(net.Conn)) http.HandlerFunc {
 
 // trickle answers bit by bit, until the other side has closed the connection.
 func trickle(c net.Conn, first string) {
-	every := time.NewTicker(10 * time.Millisecond)
-	defer every.Stop()
 	for _, err := io.WriteString(c, first); err == nil; _, err = io.WriteString(c, "a") {
-		<-every.C
+		<-time.After(10 * time.Millisecond)
 	}
 }
-
-// publishing is what is published: payment events, how many a second, and with each so many of the other
-// queue.
-type publishing struct{ events, rate, others int }
 
 // figures are what one measurement has found: the requests to the other target, the p99 of the waits of payment
 // events in milliseconds, and the most that was left of the heap by a garbage collection, with the stacks, in
@@ -157,7 +151,8 @@ func twoQueues() (c *catalog.Catalog, payments catalog.Queue, eventType string) 
 	return c, payments, eventType
 }
 
-func (p publishing) measure(r *run, target http.HandlerFunc) figures {
+// measure publishes payment events, so many a second, and with each so many of the other queue.
+func measure(r *run, target http.HandlerFunc, events, rate, others int) figures {
 	c, payments, eventType := twoQueues()
 	var asked atomic.Int64
 	harm := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
@@ -170,13 +165,31 @@ func (p publishing) measure(r *run, target http.HandlerFunc) figures {
 		otherQueue: {URL: harm.URL, Secret: e2e.DeliverySecret},
 	}})
 	r.Cleanup(harm.CloseClientConnections) // what hangs ends
+	publish := func(topic, id string) {
+		key := "subscription-" + id
+		_, err := e.Publisher.Publish(r.ctx, topic, r.message(contract.Of(&contract.Envelope{
+			ID: id, Action: eventType, CreatedAt: "2026-11-20T09:00:00Z", Payload: contract.Payload{SubscriptionID: key},
+		}), key))
+		r.must(err)
+	}
 	var ended ends
 	var memory uint64
 	runtime.GC()
 	r.beside(func() {
-		p.publish(r, e, payments.Topic(), eventType)
-		ended = e.await(p.events)
-		r.until("a request to the other target", often, func() bool { return p.others == 0 || asked.Load() > 0 })
+		var sending sync.WaitGroup
+		due := time.Now()
+		for i := 0; i < events && e2e.Wait(r.ctx, time.Until(due)); i++ {
+			due = due.Add(time.Second / time.Duration(rate))
+			for n := range others {
+				sending.Go(func() { publish(otherQueue, fmt.Sprintf("other-%d-%d", i, n)) })
+			}
+			id := fmt.Sprintf("payment-%d", i)
+			e.sent.Store(id, time.Now())
+			sending.Go(func() { publish(payments.Topic(), id) })
+		}
+		sending.Wait()
+		ended = e.await(events)
+		r.until("a request to the other target", often, func() bool { return others == 0 || asked.Load() > 0 })
 	}, func(ctx context.Context) {
 		sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}}
 		for e2e.Wait(ctx, 5*time.Millisecond) {
@@ -191,27 +204,4 @@ func (p publishing) measure(r *run, target http.HandlerFunc) figures {
 		}
 	}
 	return figures{float64(asked.Load()), 1000 * ended.within(0.99).Seconds(), float64(memory) / 1e6}
-}
-
-func (p publishing) publish(r *run, e *embedded, topic, eventType string) {
-	send := func(topic, id string) {
-		key := "subscription-" + id
-		_, err := e.Publisher.Publish(r.ctx, topic, r.message(contract.Of(&contract.Envelope{
-			ID: id, Action: eventType, CreatedAt: "2026-11-20T09:00:00Z", Payload: contract.Payload{SubscriptionID: key},
-		}), key))
-		r.must(err)
-	}
-	every := time.NewTicker(time.Second / time.Duration(p.rate))
-	defer every.Stop()
-	var sending sync.WaitGroup
-	for i := 0; i < p.events && r.ctx.Err() == nil; i++ {
-		for n := range p.others {
-			sending.Go(func() { send(otherQueue, fmt.Sprintf("other-%d-%d", i, n)) })
-		}
-		id := fmt.Sprintf("payment-%d", i)
-		e.sent.Store(id, time.Now())
-		sending.Go(func() { send(topic, id) })
-		<-every.C
-	}
-	sending.Wait()
 }

@@ -108,12 +108,9 @@ func (r *run) perform(of func(*run)) error {
 	part.ctx, part.stop = context.WithCancel(r.ctx)
 	defer part.stop()
 	guarded := func(do func()) {
-		ended := make(chan struct{})
-		go func() { // FailNow ends it
-			defer close(ended)
-			do()
-		}()
-		<-ended
+		var ended sync.WaitGroup
+		ended.Go(do) // FailNow ends it
+		ended.Wait()
 	}
 	guarded(func() { of(part) })
 	if len(part.seen) > 0 {
@@ -170,7 +167,11 @@ func (r *run) Helper() {}
 
 func (r *run) Context() context.Context { return r.ctx }
 
-func (r *run) Cleanup(closing func()) { r.cleanups = append(r.cleanups, closing) }
+func (r *run) Cleanup(closing func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cleanups = append(r.cleanups, closing)
+}
 
 func (r *run) TempDir() string {
 	folder, err := os.MkdirTemp("", "billhook-trial-")
@@ -233,22 +234,23 @@ func (r *run) beside(something func(), others ...func(context.Context)) {
 	something()
 }
 
-// each reads the documents of a collection.
-func (r *run) each(from store.Querier, collection string, take func(store.Document)) {
-	for doc, err := range store.Each(r.ctx, from, store.Query{Collection: collection, Limit: store.MaxPage}) {
-		r.must(err)
-		take(doc)
-	}
+// everything is what read makes of the documents in a collection.
+func everything[T any](r *run, from store.Querier, in string, read func(store.Document) (T, error)) []T {
+	all, err := store.All(r.ctx, from, store.Query{Collection: in}, read)
+	r.must(err)
+	return all
 }
+
+func whole(doc store.Document) (store.Document, error) { return doc, nil }
 
 // records are those of the events, by their keys.
 func (r *run) records(from store.Querier) map[store.Key]dedupe.Record {
 	all := map[store.Key]dedupe.Record{}
-	r.each(from, dedupe.Collection, func(doc store.Document) {
+	for _, doc := range everything(r, from, dedupe.Collection, whole) {
 		record, err := dedupe.FromDocument(doc)
 		r.must(err)
-		all[doc.Key] = record
-	})
+		all[doc.Key] = record // another payload under a used id has a record beside the event's
+	}
 	return all
 }
 

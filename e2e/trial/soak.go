@@ -12,7 +12,6 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
-	"billhook/internal/platform/store"
 )
 
 // soak proves the one promise from the webhook to the balance, on Google's emulators, with thousands of
@@ -27,7 +26,28 @@ func soak(flags *flag.FlagSet) func(*run) {
 		d, planned := deploy(r), planWebhooks(r.seed, *events, *customers)
 		r.printf("%d events of %d customers, two workers, %d kills -9\n", *events, *customers, *kills)
 		began := time.Now()
-		d.soak(planned, *events, *kills)
+		d.beside(func() {
+			for i := range *kills {
+				after := *events * (i + 1) / (*kills + 1)
+				d.until("deliveries", often, func() bool { return len(d.log.Deliveries("")) >= after })
+				d.kill()
+			}
+		}, func(context.Context) {
+			d.forEach(len(planned), 8, func(i int) { // those of a customer one after the other
+				for _, w := range planned[i] {
+					for _, body := range w.bodies {
+						d.hook(w.order.EventID, body)
+					}
+				}
+			})
+		})
+		last, since := -1, time.Now()
+		d.settle(d.store, func() bool {
+			if n := len(d.log.Deliveries("")); n != last {
+				last, since = n, time.Now()
+			}
+			return time.Since(since) > 10*time.Second
+		})
 		found, wrong := d.reckon(planned)
 		r.printf("handled in %s: %s\n", time.Since(began).Round(time.Second), found)
 		d.tellOthers()
@@ -100,40 +120,11 @@ func (d *drawing) id() string {
 
 func points(o e2e.Order) int64 { return o.Lines[0].Quantity * e2e.PointsPerPiece }
 
-// soak sends all events, those of a customer one after the other, while the workers are killed at regular
-// intervals, and waits until there was no delivery for ten seconds.
-func (d *deployed) soak(planned [][]webhook, events, kills int) {
-	d.beside(func() {
-		for i := range kills {
-			after := events * (i + 1) / (kills + 1)
-			d.must(d.log.Until(d.ctx, func() bool { return len(d.log.Deliveries("")) >= after }))
-			d.kill()
-		}
-	}, func(context.Context) {
-		d.forEach(len(planned), 8, func(i int) {
-			for _, w := range planned[i] {
-				for _, body := range w.bodies {
-					d.hook(w.order.EventID, body)
-				}
-			}
-		})
-	})
-	last, since := -1, time.Now()
-	d.settle(d.store, func() bool {
-		if n := len(d.log.Deliveries("")); n != last {
-			last, since = n, time.Now()
-		}
-		return time.Since(since) > 10*time.Second
-	})
-}
-
 func (d *deployed) reckon(planned [][]webhook) (found, wrong counts) {
 	deadLetters, want, records := map[string]bool{}, map[string]int64{}, d.records(d.store)
-	d.each(d.store, deadletter.Collection, func(doc store.Document) {
-		item, err := deadletter.ItemOf(doc)
-		d.must(err)
+	for _, item := range everything(d.run, d.store, deadletter.Collection, deadletter.ItemOf) {
 		deadLetters[item.EventID+" "+item.Reason] = true
-	})
+	}
 	found, wrong = counts{"dead-lettered": len(deadLetters)}, counts{}
 	for _, events := range planned {
 		var times []time.Time

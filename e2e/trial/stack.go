@@ -1,10 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
-	"math"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -70,12 +71,8 @@ type ends map[string]end
 
 // within is in what time so large a share of them came.
 func (all ends) within(share float64) time.Duration {
-	var waits []time.Duration
-	for _, end := range all {
-		waits = append(waits, end.took)
-	}
-	slices.Sort(waits)
-	return waits[int(share*float64(len(waits)-1))]
+	sorted := slices.SortedFunc(maps.Values(all), func(a, b end) int { return cmp.Compare(a.took, b.took) })
+	return sorted[int(share*float64(len(sorted)-1))].took
 }
 
 // ends are those of all that was sent.
@@ -207,7 +204,7 @@ func deploy(r *run, queues ...string) *deployed {
 	d.catalog, err = catalogtest.Shipped().Only(queues)
 	r.must(err)
 	folder := r.TempDir()
-	r.must(e2e.Build(r.ctx, folder, ""))
+	r.must(e2e.Build(r.ctx, folder, "", "billhook/cmd/webhook", "billhook/cmd/worker"))
 	broker, database := r.emulated(emulator.SDK.StartPubSub), r.emulated(emulator.SDK.StartFirestore)
 	d.store = r.documents(database)
 	d.receiver, err = standin.NewReceiver(standin.ServiceConfig{
@@ -262,15 +259,11 @@ func (ws *workers) begin(r *run, binary string, output *e2e.Log, environment fun
 	ws.start = func(i int) {
 		process, err := e2e.Start(r.ctx, binary, environment(i), output)
 		r.must(err)
+		r.Cleanup(process.Kill)
 		ws.both[i].Store(process)
 	}
 	for i := range ws.both {
 		ws.start(i)
-		r.Cleanup(func() {
-			if process := ws.both[i].Load(); process != nil {
-				process.Kill()
-			}
-		})
 	}
 }
 
@@ -297,7 +290,7 @@ func (ws *workers) front(forgets time.Duration) (url string) {
 			defer end()
 			ctx = later
 		}
-		answer, err := e2e.Post(ctx, ws.one().URL+r.URL.Path, body, nil)
+		answer, err := e2e.Do(e2e.Request(ctx, http.MethodPost, ws.one().URL+r.URL.Path, body, nil))
 		ws.of.saw("pushes", 1)
 		switch {
 		case err != nil:
@@ -335,10 +328,7 @@ func (ws *workers) rage(ctx context.Context, every time.Duration) {
 // freeze pauses a worker, about every three seconds until ctx ends, for longer than chaos' lease.
 func (ws *workers) freeze(ctx context.Context) {
 	for random := rand.New(rand.NewPCG(ws.of.seed, 11)); e2e.Wait(ctx, about(random, 3*time.Second)); {
-		process := ws.one()
-		process.Freeze()
-		e2e.Wait(ctx, about(random, 500*time.Millisecond))
-		process.Thaw()
+		ws.one().Freeze(ctx, about(random, 500*time.Millisecond))
 		ws.of.saw("freezes", 1)
 	}
 }
@@ -350,7 +340,7 @@ func (ws *workers) relay(ctx context.Context) {
 	defer cancel()
 	url := ws.one().URL
 	for _, task := range []string{"/tasks/relay-outbox", tasks.ReleasePath, "/tasks/seal-journal"} {
-		_, _ = e2e.Post(ctx, url+task, nil, nil)
+		_, _ = e2e.Do(e2e.Request(ctx, http.MethodPost, url+task, nil, nil))
 	}
 }
 
@@ -364,11 +354,7 @@ func (ws *workers) schedule(ctx context.Context, every time.Duration) {
 // comes before they have stopped.
 func (ws *workers) settle(documents store.Store, done func() bool) {
 	r := ws.of
-	waiting := func(kind lane.Kind) bool {
-		n, err := store.Count(r.ctx, documents, store.Query{Collection: kind.Entries(), Limit: math.MaxInt32})
-		r.must(err)
-		return n > 0
-	}
+	waiting := func(kind lane.Kind) bool { return len(everything(r, documents, kind.Entries(), whole)) > 0 }
 	r.until("everything to be handled", 500*time.Millisecond, func() bool {
 		// A message leaves its lane after it was published, and is acknowledged after it was put into one. A lane
 		// without a message may be left until it expires.

@@ -45,7 +45,7 @@ TESTS = CGO_ENABLED=0 GOFLAGS="$$(go env GOFLAGS) -trimpath" go test -ldflags='-
 
 .PHONY: test
 test: ## the tests that a person waits for: the embedded stack, what only Google's emulators can show, one walk of the pages
-	@$(TESTS) -short ./e2e ./... # the longest first
+	@$(TESTS) -p 3 -short ./e2e ./... # the longest first, which waits more than it works
 	@go run -trimpath ./emulator/installed
 
 # The browser comes alone: it and the emulators would take each other's time.

@@ -373,3 +373,13 @@ func TestEveryIDOfAShopOrderCanBeEmitted(t *testing.T) {
 		require.Equal(rt, []string{lane.ID(event, 0)}, handler.EmittedIDs(emitted.Messages))
 	})
 }
+
+func TestHandlersStandUnderTheNamesThatTheCatalogUses(t *testing.T) {
+	t.Parallel()
+	registry := handler.NewRegistry()
+	billing.Register(registry, billing.Points{}, billing.Subscriptions{})
+	for _, name := range []string{"points.credit", "points.reverse", "points.acknowledge", "subscriptions.record"} {
+		_, found := registry.Lookup(name)
+		require.True(t, found, name)
+	}
+}

@@ -23,13 +23,13 @@ type RabbitMQ struct {
 	// channel is transactional: acknowledgements and publications count when they are committed.
 	channel *amqp.Channel
 	catalog *catalog.Catalog
-	queues  []old
+	queues  []brokerQueue
 	newID   func() string
 	at      int
 }
 
-// old is a queue of the broker, all of whose messages are in one part.
-type old struct {
+// brokerQueue is a queue of the broker, all of whose messages are in one part.
+type brokerQueue struct {
 	Name
 	part Part
 }
@@ -55,12 +55,12 @@ func NewRabbitMQ(
 	}
 	for _, name := range names {
 		q, _ := c.Queue(name.Queue)
-		r.queues = append(r.queues, old{name, Waiting})
+		r.queues = append(r.queues, brokerQueue{name, Waiting})
 		if !failed {
 			name.Left = cmp.Or(name.Left, failedStay)
 		}
 		for _, name.Source = range q.DeadLetter.Aliases {
-			r.queues = append(r.queues, old{name, Failed})
+			r.queues = append(r.queues, brokerQueue{name, Failed})
 		}
 	}
 	return r, nil
@@ -82,7 +82,7 @@ func (r *RabbitMQ) Look(_ context.Context, sample int) (places []Place, messages
 
 // show counts the ready messages of a queue, 0 where there is no such queue, and delivers up to sample of what
 // would be moved of them.
-func (r *RabbitMQ) show(q old, sample int) (count int64, messages []Message, err error) {
+func (r *RabbitMQ) show(q brokerQueue, sample int) (count int64, messages []Message, err error) {
 	channel, err := r.connection.Channel() // the broker closes it where there is no such queue
 	if err != nil {
 		return 0, nil, fmt.Errorf("rabbitmq: %w", err)
@@ -167,7 +167,7 @@ func typeOf(queue string, d amqp.Delivery) string {
 	return cmp.Or(d.Type, d.RoutingKey)
 }
 
-func (r *RabbitMQ) message(of old, d amqp.Delivery) Message {
+func (r *RabbitMQ) message(of brokerQueue, d amqp.Delivery) Message {
 	m := Message{
 		Source: of.Source, Queue: of.Queue, Part: of.part, Body: d.Body, ID: d.MessageId, Type: typeOf(of.Source, d),
 		Created: d.Timestamp, Attempts: deaths(of.Source, d.Headers), tag: d.DeliveryTag,

@@ -57,7 +57,21 @@ func Listen(ctx context.Context, host, port string) (net.Listener, error) {
 // Run serves on the listener until ctx ends, then drains. It logs one line with the message "listening" and the address
 // once requests are accepted. It returns nil when all requests in flight were answered in time.
 func (s *Server) Run(ctx context.Context, listener net.Listener) error {
+	if err := s.check(); err != nil {
+		return errors.Join(err, listener.Close())
+	}
 	return s.run(ctx, listener, func() {})
+}
+
+// check refuses a server on which slow clients would stay for ever.
+func (s *Server) check() error {
+	switch {
+	case s.ReadTimeout <= 0:
+		return fmt.Errorf("%s: no read timeout", s.Name)
+	case s.Longest <= 0:
+		return fmt.Errorf("%s: no write timeout", s.Name)
+	}
+	return nil
 }
 
 func (s *Server) run(ctx context.Context, listener net.Listener, listening func()) error {
@@ -249,6 +263,9 @@ func (p Ports) Listen(ctx context.Context) (service, metrics net.Listener, err e
 // RunWithMetrics is Run, and serves GET /metrics on a listener of its own until the service has drained: scrapes take
 // no connection of the service.
 func (s *Server) RunWithMetrics(ctx context.Context, listener net.Listener, metrics http.Handler, on net.Listener) error {
+	if err := s.check(); err != nil {
+		return errors.Join(err, listener.Close(), on.Close())
+	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	router := chi.NewRouter()

@@ -174,18 +174,22 @@ func TestTheWriteTimeoutHoldsTheLongestRequestAndItsWork(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
-func TestAServiceWithoutItsMetricsEnds(t *testing.T) {
+func TestAServiceWithoutItsMetricsOrItsTimeoutsEnds(t *testing.T) {
 	t.Parallel()
-	listener, beside, err := serve.Ports{Host: "127.0.0.1", Service: "0"}.Listen(t.Context())
-	require.NoError(t, err)
-	require.NoError(t, beside.Close())
-	server := &serve.Server{
-		Name: "test", Log: slog.New(slog.DiscardHandler), Handler: http.NotFoundHandler(),
-		ReadTimeout: time.Minute, Longest: time.Minute,
+	for says, server := range map[string]*serve.Server{
+		"test-metrics: serve":    {ReadTimeout: time.Minute, Longest: time.Minute},
+		"test: no read timeout":  {Longest: time.Minute},
+		"test: no write timeout": {ReadTimeout: time.Minute},
+	} {
+		listener, beside, err := serve.Ports{Host: "127.0.0.1", Service: "0"}.Listen(t.Context())
+		require.NoError(t, err)
+		if server.ReadTimeout > 0 && server.Longest > 0 {
+			require.NoError(t, beside.Close())
+		}
+		server.Name, server.Log, server.Handler = "test", slog.New(slog.DiscardHandler), http.NotFoundHandler()
+		require.ErrorContains(t, server.RunWithMetrics(t.Context(), listener, http.NotFoundHandler(), beside), says)
+		require.ErrorIs(t, beside.Close(), net.ErrClosed)
 	}
-	err = server.RunWithMetrics(t.Context(), listener, http.NotFoundHandler(), beside)
-	require.ErrorContains(t, err, "test-metrics: serve")
-	require.ErrorIs(t, beside.Close(), net.ErrClosed)
 }
 
 func TestEachServerHasAPortOfItsOwn(t *testing.T) {

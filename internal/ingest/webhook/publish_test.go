@@ -266,6 +266,7 @@ func TestNewNamesEachMistakeOfItsConfiguration(t *testing.T) {
 		"empty and short secrets":        {secrets([]string{""}, []string{short}), []string{paynowSecrets, genericSecrets}, ""},
 		"a short one beside a good one":  {secrets([]string{paynowSecret, short}, []string{genericSecret}), []string{paynowSecrets}, genericSecrets},
 		"an empty one beside a good one": {secrets([]string{paynowSecret}, []string{genericSecret, ""}), []string{genericSecrets}, paynowSecrets},
+		"a budget below one body":        {func(c *webhook.Config) { c.BodyBudget = 1 << 20 }, []string{"a body budget of 1048576 bytes is too small"}, ""},
 		"an account that nobody declared": {func(c *webhook.Config) {
 			c.Accounts = webhook.Accounts{Tokens: issued{}, Emails: map[string]string{"nobody": "jobs@shop.example"}}
 		}, []string{`the catalog has no account "nobody"`}, ""},

@@ -117,7 +117,8 @@ func New(config Config) (*Service, error) {
 	if config.Blocks != nil {
 		s.limits = NewLimits(config)
 	}
-	s.bodies = semaphore.NewWeighted(cmp.Or(config.BodyBudget, serve.DefaultBodyBudget))
+	room := cmp.Or(config.BodyBudget, serve.DefaultBodyBudget)
+	s.bodies = semaphore.NewWeighted(room)
 	var mistakes []error
 	for name := range config.Accounts.Emails {
 		if _, ok := config.Catalog.Accounts[name]; !ok {
@@ -129,6 +130,9 @@ func New(config Config) (*Service, error) {
 		if err != nil {
 			mistakes = append(mistakes, fmt.Errorf("%s: %w", declared.SecretVariable, err))
 			continue
+		}
+		if need := 2*declared.MaxBodyBytes + mostKept; room < need { // as much may be held while a buffer grows
+			mistakes = append(mistakes, fmt.Errorf("webhook: source %s: a body budget of %d bytes is too small: at least %d", name, room, need))
 		}
 		at := &source{Source: declared, verifier: verifier}
 		at.limiters, at.routes = map[string]*rate.Limiter{}, map[string]*destination{}

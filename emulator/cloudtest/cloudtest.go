@@ -77,7 +77,7 @@ func Start() *Cloud {
 		}},
 		Policies: map[string]Document{}, Unsettled: map[string]bool{},
 		Faults: map[string]string{}, Agent: true,
-		Enabled: map[string]bool{"artifactregistry": true, "cloudresourcemanager": true, "pubsub": true, "serviceusage": true},
+		Enabled: map[string]bool{"artifactregistry": true, "cloudresourcemanager": true, "pubsub": true, "serviceusage": true, "storage": true},
 	}}
 	c.server = httptest.NewServer(c)
 	return c

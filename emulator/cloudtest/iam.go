@@ -111,6 +111,11 @@ func (c *Cloud) services(r call) (Document, error) {
 			c.say("enable %s", id)
 		}
 		return operation(c, "", Document{}), nil
+	case r.verb == "generateServiceIdentity":
+		api := strings.TrimSuffix(last(r.path), ".googleapis.com")
+		c.held.Agent = c.held.Agent || api == "pubsub"
+		c.say("identity of %s", api)
+		return operation(c, "", Document{"email": "service-" + Number + "@gcp-sa-" + api + ".iam.gserviceaccount.com"}), nil
 	case r.method == http.MethodGet:
 		enabled := []any{}
 		for _, api := range slices.Sorted(maps.Keys(c.held.Enabled)) {

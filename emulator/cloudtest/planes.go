@@ -50,6 +50,8 @@ func byNumber(path string) string {
 
 // planes are the collections by API and name; * is any other.
 var planes = map[string]collection{
+	"artifactregistry/repositories": {ids: []string{"repositoryId", "repository_id"}, ends: operation, new: Document{"createTime": start}},
+	"storage/b":                     {ids: []string{"name"}, called: last, new: Document{"metageneration": "1"}},
 	"cloudscheduler/jobs": {new: Document{"state": "ENABLED", "retryConfig": Document{
 		"maxRetryDuration": "0s", "minBackoffDuration": "5s", "maxBackoffDuration": "3600s", "maxDoublings": 5,
 	}}},
@@ -114,6 +116,8 @@ func (c *Cloud) plain(r call) (answer Document, err error) {
 	case there != nil && states[r.verb] != nil:
 		there["state"] = states[r.verb]
 		return there, nil
+	case there != nil && r.verb == "addVersion":
+		return c.addVersion(last(r.path)), nil
 	case there != nil && r.verb == "undelete":
 		delete(there, "deleted")
 		return there, nil
@@ -229,10 +233,16 @@ const secretsOf = "secretmanager/projects/" + Project + "/secrets/"
 
 // AddVersion adds a version to a secret, as gcloud secrets versions add does. Nobody here reads a value.
 func (c *Cloud) AddVersion(secret string) {
-	c.Change(func(held *State) {
-		number := fmt.Sprint(len(c.keys(secretsOf+secret+"/versions/")) + 1)
-		name := "projects/" + Number + "/secrets/" + secret + "/versions/" + number
-		held.Resources[secretsOf+secret+"/versions/"+number] = Document{"name": name, "state": "ENABLED", "createTime": start}
-		c.say("create %s%s/versions/%s", secretsOf, secret, number)
-	})
+	c.Change(func(*State) { c.addVersion(secret) })
+}
+
+func (c *Cloud) addVersion(secret string) Document {
+	number := fmt.Sprint(len(c.keys(secretsOf+secret+"/versions/")) + 1)
+	version := Document{
+		"name": "projects/" + Number + "/secrets/" + secret + "/versions/" + number, "state": "ENABLED", "createTime": start,
+		"clientSpecifiedPayloadChecksum": true, // the sender's was right
+	}
+	c.held.Resources[secretsOf+secret+"/versions/"+number] = version
+	c.say("create %s%s/versions/%s", secretsOf, secret, number)
+	return version
 }

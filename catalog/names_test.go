@@ -218,7 +218,7 @@ func TestACatalogOfFewFilesHasTheProgramsLimitsNoQuotaNoRuleAndTellsNobody(t *te
 
 func TestAnEventHasTheNarrowestRule(t *testing.T) {
 	t.Parallel()
-	c, err := catalog.Load(withJournal(t, `  "*.fee.charged":
+	c := filetest.Must(catalog.Load(withJournal(t, `  "*.fee.charged":
     lines:
       - { debit: cash, amount: cents, currency: EUR }
       - { credit: revenue, amount: [cents], currency: EUR }
@@ -231,8 +231,7 @@ func TestAnEventHasTheNarrowestRule(t *testing.T) {
   card.fee.charged:
     1: { fee: amount!, currency: currency! }
     2: { fee: amount!, currency: currency!, card: id }
-`))
-	require.NoError(t, err)
+`)))(t)
 	for eventType, want := range map[string]string{"card.fee.charged": "tax", "bank.fee.charged": "revenue", "billing.invoice.paid": "revenue", "billing.invoice.sent": ""} {
 		rule, ok := c.Journal.Rule(eventType)
 		require.Equal(t, want != "", ok, eventType)

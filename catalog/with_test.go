@@ -49,8 +49,7 @@ func TestFilesThatMakeNoCatalogAreRefused(t *testing.T) {
 		"a catalog of no files":       {&catalog.Catalog{}, map[string]string{"products.yaml": ""}, "made of no files"},
 		"a queue that is gone by now": {mustOnly(t, shipped, "paynow-events", "pay-subscription-update"), map[string]string{"topics.yaml": "topics: []\n"}, ": queue orders-process: topic: no shared topic has the id orders"},
 	} {
-		_, err := test.of.With(test.files)
-		require.ErrorContains(t, err, test.want, name)
+		require.ErrorContains(t, filetest.ErrorOf(test.of.With(test.files)), test.want, name)
 	}
 }
 
@@ -104,8 +103,7 @@ func (d deployment) narrowed(t *testing.T, of map[string]*catalog.Catalog) *cata
 	}
 	off := from(t, "")
 	off.Queues[slices.IndexFunc(off.Queues, func(q catalog.Queue) bool { return q.ID == "events-low" })].Enabled = false
-	_, err := off.Only(d.Queues)
-	require.EqualError(t, err, d.Refused, d.What)
+	require.EqualError(t, filetest.ErrorOf(off.Only(d.Queues)), d.Refused, d.What)
 	return nil
 }
 

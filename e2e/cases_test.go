@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"billhook/internal/console"
+	"billhook/internal/filetest"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
@@ -167,8 +168,7 @@ func killedAfterItsCommit(t *testing.T, s *stack) {
 	require.Len(t, waiting, 1)
 	requireNothingPersonal(t, text(waiting))
 	relay := func() string {
-		done, err := s.task(t.Context(), "relay-outbox")
-		require.NoError(t, err)
+		done := filetest.Must(s.task(t.Context(), "relay-outbox"))(t)
 		return fmt.Sprint(done["published"])
 	}
 	require.Equal(t, "0", relay(), "for half a minute the lane belongs to its worker")
@@ -301,10 +301,9 @@ func (s *stack) notifiedBy(t *testing.T, record dedupe.Record) int {
 // waitingOf returns the messages of an event that wait in lanes of the kind.
 func (s *stack) waitingOf(t *testing.T, kind lane.Kind, eventID string) []store.Document {
 	t.Helper()
-	page, err := s.store.Query(t.Context(), store.Query{
+	page := filetest.Must(s.store.Query(t.Context(), store.Query{
 		Collection: kind.Entries(), Equal: map[string]any{"event_id": eventID}, Limit: 2,
-	})
-	require.NoError(t, err)
+	}))(t)
 	return page.Documents
 }
 
@@ -323,8 +322,7 @@ func (s *stack) bringForward(t *testing.T, field string, documents ...store.Docu
 		doc.Fields[field] = time.Now().Add(-time.Second).UTC().Truncate(time.Microsecond)
 		writes = append(writes, store.Set(doc.Key, doc.Fields))
 	}
-	_, err := s.store.Commit(t.Context(), writes)
-	require.NoError(t, err)
+	require.NoError(t, filetest.ErrorOf(s.store.Commit(t.Context(), writes)))
 }
 
 func shopOrderPaid(t *testing.T, s *stack) {
@@ -361,8 +359,7 @@ func shopOrderTimesOut(t *testing.T, s *stack) {
 	require.NoError(t, err)
 	s.bringForward(t, "payment_due", kept.Documents...)
 	s.bringForward(t, "due_at", waiting[0], s.laneOf(t, lane.Delayed, waiting[0]))
-	_, err = s.task(t.Context(), "release-delayed")
-	require.NoError(t, err)
+	require.NoError(t, filetest.ErrorOf(s.task(t.Context(), "release-delayed")))
 	late := s.ends(t, orderQueue, record.Emitted[0].EventID)
 	require.Equal(t, "cancelled_payment_timeout", late.Result)
 	require.Equal(t, [3]int64{5, 0, 0}, s.pieces(t, product))

@@ -27,6 +27,7 @@ import (
 	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/apps/subscriptions"
 	"billhook/internal/dedupe"
+	"billhook/internal/filetest"
 	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/handler"
@@ -467,8 +468,7 @@ func sealed(t *testing.T, s *crashed) {
 	}
 	post()
 	for range 2 { // the second time there is nothing left to seal
-		_, err := s.task(t.Context(), "seal-journal")
-		require.NoError(t, err)
+		require.NoError(t, filetest.ErrorOf(s.task(t.Context(), "seal-journal")))
 	}
 	leaves := s.leaves(t)
 	require.Len(t, leaves, int(posted))

@@ -105,7 +105,7 @@ func TestCatalogCheckTakesMembersThatAHandlersTypeHasNot(t *testing.T) {
 	folder := shipped(t, "messages.yaml", func(text string) string {
 		return strings.Replace(text, "# The data of messages.\n", "  upgrade:\n    1: { subscription_id: id!, amount: amount, currency: currency, seats: integer, prorated: boolean, invoice: { invoice_id: id! } }\n\n# The data of messages.\n", 1)
 	})
-	require.NoError(t, errorOf(check(t, "", folder)))
+	require.NoError(t, filetest.ErrorOf(check(t, "", folder)))
 }
 
 // Whatever line of a catalog is missing, the check ends with mistakes in its files, or finds none.
@@ -212,7 +212,7 @@ func TestAnImportPreviewsAsksMovesAndSaysWhatWasRefused(t *testing.T) {
 	} {
 		require.Contains(t, said, line)
 	}
-	require.EqualError(t, errorOf(run("no\n")), "nothing was changed")
+	require.EqualError(t, filetest.ErrorOf(run("no\n")), "nothing was changed")
 	require.Zero(t, *taken)
 
 	said, err = run("5\n")
@@ -231,6 +231,6 @@ func TestAnImportPreviewsAsksMovesAndSaysWhatWasRefused(t *testing.T) {
 		"nobody":        `the catalog has no queue "nobody"`,
 		"paynow-events": "the queue paynow-events had no name before: say paynow-events=<old name>",
 	} {
-		require.ErrorContains(t, errorOf(run("", argument)), want)
+		require.ErrorContains(t, filetest.ErrorOf(run("", argument)), want)
 	}
 }

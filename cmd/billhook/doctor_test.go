@@ -68,7 +68,8 @@ func TestTheCanaryGoesThroughOrSaysWhereItIsLost(t *testing.T) {
 		"the worker has not handled it: ":                                {map[string]string{"OPS_TOKEN": "another-token-of-somebody-else"}, stack.WebhookURL, stack.WorkerURL},
 		"the worker has not handled it: waited too long: ask the worker": {nil, stack.WebhookURL, nobody},
 	} {
-		require.ErrorContains(t, errorOf(canaryThrough(t, test.environment, test.webhook, test.server)), want)
+		_, err := canaryThrough(t, test.environment, test.webhook, test.server)
+		require.ErrorContains(t, err, want)
 	}
 }
 
@@ -329,7 +330,7 @@ func TestEachFaultOfAnInstallationIsOneFinding(t *testing.T) {
 	pool := "push-" + i.catalog.TasksPool // a grant on the project counts
 	i.Revoke(runOf+"billhook-worker-"+i.catalog.TasksPool, "roles/run.invoker", "serviceAccount:"+emailOf(pool))
 	i.Grant("cloudresourcemanager/projects/"+cloudtest.Project, "roles/run.invoker", "serviceAccount:"+emailOf(pool))
-	require.NoError(t, errorOf(i.diagnose(t, "--known", "copies")))
+	require.NoError(t, filetest.ErrorOf(i.diagnose(t, "--known", "copies")))
 }
 
 // denied answers 403 to what goes to a host, and to one whose path has the word.
@@ -407,7 +408,8 @@ func TestTheDoctorSaysWhatItLeavesOut(t *testing.T) {
 	require.NotContains(t, told.Unread, finding.Unread{What: "services, jobs and secrets", Why: "no worker's address names the region: say --region"})
 	require.Contains(t, foundBy(t, told), "job billhook-relay-outbox job_missing")
 	delete(i.environment, "PUSH_SERVICE_ACCOUNT")
-	require.ErrorContains(t, errorOf(i.say(t, "admin", "doctor")), "PUSH_SERVICE_ACCOUNT and PUSH_AUDIENCE are required")
+	_, err = i.say(t, "admin", "doctor")
+	require.ErrorContains(t, err, "PUSH_SERVICE_ACCOUNT and PUSH_AUDIENCE are required")
 }
 
 func TestTheGuideHasThePermissionsThatTheDoctorTakes(t *testing.T) {

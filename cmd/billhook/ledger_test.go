@@ -179,8 +179,7 @@ func TestAMonthIsExportedWholeOrNotAtAll(t *testing.T) {
 	cancel()
 	args := []string{"journal", "ls", "--period", "2026-03", "--out", d.file("none.json"), "--server", d.server}
 	require.Error(t, programOf(t, nil, io.Discard).execute(ctx, args))
-	left := filetest.Must(os.ReadDir(d.folder))(t)
-	require.Len(t, left, 1, "what failed has left nothing")
+	require.Len(t, filetest.Must(os.ReadDir(d.folder))(t), 1, "what failed has left nothing")
 }
 
 func TestTheBooksAreVerifiedAndWhatIsWrongIsNamed(t *testing.T) {
@@ -251,6 +250,6 @@ func TestAProofIsCheckedByAStranger(t *testing.T) {
 	out := filetest.Must(stranger(proof))(t)
 	require.Contains(t, out, "in seal 1 of tenant default, which is the one that was kept.")
 	require.Contains(t, out, `"event_id": "in-1"`)
-	require.ErrorIs(t, errorOf(stranger(forged)), seal.ErrProof)
-	require.ErrorContains(t, errorOf(stranger(of)), "no seal 1 of acme")
+	require.ErrorIs(t, filetest.ErrorOf(stranger(forged)), seal.ErrProof)
+	require.ErrorContains(t, filetest.ErrorOf(stranger(of)), "no seal 1 of acme")
 }

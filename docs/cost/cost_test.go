@@ -87,8 +87,7 @@ func livesOf(t *testing.T) (all []life) {
 		kind, rest, _ := strings.Cut(strings.TrimSpace(line), " | ")
 		var n [7]float64
 		for i, text := range strings.Split(rest, " | ") {
-			number, err := strconv.ParseFloat(text, 64)
-			require.NoError(t, err)
+			number := filetest.Must(strconv.ParseFloat(text, 64))(t)
 			n[i] = number
 		}
 		all = append(all, life{kind, operations{n[0] + n[3], n[1], n[2]}, n[3], n[4], operations{reads: n[5], writes: n[6]}})
@@ -306,8 +305,7 @@ func TestTheDocumentsHaveTheTablesOfTheCosts(t *testing.T) {
 	events, found := queues.HandledBy("subscriptions.record")
 	told, tells := queues.EmitsTo("subscriptions.record")
 	require.True(t, found && tells)
-	payNow, err := queues.Only([]string{events.ID, told.ID})
-	require.NoError(t, err)
+	payNow := filetest.Must(queues.Only([]string{events.ID, told.ID}))(t)
 	lives, called := livesOf(t), runsPerMonth(t, read(t, "terraform/main.tf"))
 	credit := slices.IndexFunc(lives, func(of life) bool { return of.kind == "a credit" })
 	tasks := upkeep{ // of one tenant that has entries in every minute

@@ -86,8 +86,7 @@ func TestASmallSaleIsSoldOutAndASmallSoakLosesNothing(t *testing.T) {
 		t.Run(arguments, func(t *testing.T) {
 			t.Parallel()
 			var out bytes.Buffer
-			err := try(t.Context(), &out, strings.Fields(arguments)...)
-			require.NoError(t, err, out.String())
+			require.NoError(t, try(t.Context(), &out, strings.Fields(arguments)...), out.String())
 			require.Contains(t, out.String(), says)
 		})
 	}

@@ -73,8 +73,7 @@ func TestTheImagesAreBuiltAsTheDockerfileSays(t *testing.T) {
 			require.LessOrEqual(t, info.Size(), most, out)
 			file := filetest.Must(elf.Open(out))(t)
 			require.Equal(t, machine, file.Machine)
-			libraries := filetest.Must(file.ImportedLibraries())(t)
-			require.Empty(t, libraries, "the base image has none")
+			require.Empty(t, filetest.Must(file.ImportedLibraries())(t), "the base image has none")
 			require.Nil(t, file.Section(".symtab"), "symbols are left out")
 			require.NoError(t, file.Close())
 		}

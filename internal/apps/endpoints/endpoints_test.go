@@ -100,11 +100,10 @@ func open(t *testing.T) *town {
 var shipped = catalogtest.Shipped()
 
 func event(t require.TestingT, id, endpoint, eventType string) handler.Event {
-	body, err := shipped.Contracts.Held(contract.Of(&contract.Event{
+	body := filetest.Must(shipped.Contracts.Held(contract.Of(&contract.Event{
 		ID: id, Type: "webhook_delivery", Timestamp: "2026-03-02T11:59:58Z", Version: 1,
 		Data: map[string]string{"endpoint_id": endpoint, "event_type": eventType, "subject_id": "sub-7"},
-	}))
-	require.NoError(t, err)
+	})))(t)
 	return handler.Event{Queue: "q", Tenant: "default", ID: id, Type: "webhook_delivery", CorrelationID: "c-1", Attempt: 1, Body: body}
 }
 
@@ -123,8 +122,6 @@ func (w *town) told(t require.TestingT, e handler.Event) (handler.Effect, error)
 }
 
 // errorOf is the error of a call whose answer does not matter.
-func errorOf[T any](_ T, err error) error { return err }
-
 func (w *town) add(t require.TestingT, asked endpoints.AddEndpoint) endpoints.Secret {
 	if asked.URL == "" {
 		asked.URL = "https://partner.example/hooks"
@@ -204,12 +201,12 @@ func TestAnEndpointEnabledDuringAFailedRequestStaysEnabledAndIsDisabledOnce(t *t
 	w.add(t, endpoints.AddEndpoint{ID: "p"})
 	w.posting.answers(503)
 	e := event(t, "evt-1", "p", "a")
-	require.Error(t, errorOf(w.told(t, e)))
+	require.Error(t, filetest.ErrorOf(w.told(t, e)))
 	w.now = noon.Add(days)
 	w.meanwhile(func() {
-		require.NoError(t, errorOf(w.Enable(t.Context(), ada.Who, of("p"))))
+		require.NoError(t, filetest.ErrorOf(w.Enable(t.Context(), ada.Who, of("p"))))
 	})
-	require.EqualError(t, errorOf(w.told(t, e)), "callee_failed_503")
+	require.EqualError(t, filetest.ErrorOf(w.told(t, e)), "callee_failed_503")
 	require.Equal(t, endpoints.Enabled, w.get(t, "p").State)
 	require.Equal(t, noon.Add(days), w.get(t, "p").FailingSince)
 
@@ -232,15 +229,15 @@ func TestASuccessEndsAFailureBeforeItsEventIsDone(t *testing.T) {
 	w.add(t, endpoints.AddEndpoint{ID: "p"})
 	w.posting.answers(503)
 	e := event(t, "evt-1", "p", "a")
-	require.Error(t, errorOf(w.told(t, e)))
+	require.Error(t, filetest.ErrorOf(w.told(t, e)))
 	w.posting.answers(200)
 	w.faults.FailBefore(1)
 	_, err := w.told(t, e)
 	require.Equal(t, retry.EveryMessage, retry.Decide(err).Scope)
 	w.meanwhile(func() {
-		require.NoError(t, errorOf(w.Rotate(t.Context(), ada.Who, of("p"))))
+		require.NoError(t, filetest.ErrorOf(w.Rotate(t.Context(), ada.Who, of("p"))))
 	})
-	require.NoError(t, errorOf(w.told(t, e)))
+	require.NoError(t, filetest.ErrorOf(w.told(t, e)))
 	require.Zero(t, w.get(t, "p").FailingSince)
 	require.NotZero(t, w.get(t, "p").OldSecretUntil, "and the rotation stands")
 }
@@ -252,15 +249,15 @@ func TestASuccessLeavesAFailureThatCameMeanwhile(t *testing.T) {
 	fails := func(id string) {
 		w.now = w.now.Add(time.Minute)
 		w.posting.answers(503)
-		require.Error(t, errorOf(w.told(t, event(t, id, "p", "a"))))
+		require.Error(t, filetest.ErrorOf(w.told(t, event(t, id, "p", "a"))))
 		w.posting.answers(200)
 	}
 	fails("evt-1")
 	w.meanwhile(func() {
-		require.NoError(t, errorOf(w.Enable(t.Context(), ada.Who, of("p"))))
+		require.NoError(t, filetest.ErrorOf(w.Enable(t.Context(), ada.Who, of("p"))))
 		fails("evt-2")
 	})
-	require.NoError(t, errorOf(w.told(t, event(t, "evt-3", "p", "a"))))
+	require.NoError(t, filetest.ErrorOf(w.told(t, event(t, "evt-3", "p", "a"))))
 	require.Equal(t, noon.Add(2*time.Minute), w.get(t, "p").FailingSince)
 }
 
@@ -278,7 +275,7 @@ func TestATestRequestChangesNothing(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	w.add(t, endpoints.AddEndpoint{ID: "p", Events: []string{"invoice.*"}})
-	require.NoError(t, errorOf(w.Disable(t.Context(), ada.Who, of("p"))))
+	require.NoError(t, filetest.ErrorOf(w.Disable(t.Context(), ada.Who, of("p"))))
 	before := w.get(t, "p")
 	got := filetest.Must(w.Test(t.Context(), "p"))(t)
 	require.Equal(t, endpoints.Tested{ID: "p", WebhookID: got.WebhookID, Delivered: true, Status: 204}, got)
@@ -289,7 +286,7 @@ func TestATestRequestChangesNothing(t *testing.T) {
 	require.NotEmpty(t, got.Reason)
 	require.False(t, got.Delivered)
 	require.Equal(t, before, w.get(t, "p"))
-	require.ErrorIs(t, errorOf(w.Test(t.Context(), "q")), endpoints.ErrUnknown)
+	require.ErrorIs(t, filetest.ErrorOf(w.Test(t.Context(), "q")), endpoints.ErrUnknown)
 }
 
 func TestANewSecretIsOneOfStandardWebhooks(t *testing.T) {
@@ -298,8 +295,7 @@ func TestANewSecretIsOneOfStandardWebhooks(t *testing.T) {
 	require.NotEqual(t, first, second)
 	encoded, ok := strings.CutPrefix(first, "whsec_")
 	require.True(t, ok)
-	key := filetest.Must(base64.StdEncoding.DecodeString(encoded))(t)
-	require.Len(t, key, 32)
+	require.Len(t, filetest.Must(base64.StdEncoding.DecodeString(encoded))(t), 32)
 }
 
 func TestANewEndpointHasDefaultsAndItsSecretIsShownOnce(t *testing.T) {
@@ -317,7 +313,7 @@ func TestANewEndpointHasDefaultsAndItsSecretIsShownOnce(t *testing.T) {
 
 	lost := endpoints.AddEndpoint{ID: "lost", URL: "https://other.example"}
 	w.faults.FailAfter(1)
-	require.ErrorIs(t, errorOf(w.register(lost)), storetest.ErrFault)
+	require.ErrorIs(t, filetest.ErrorOf(w.register(lost)), storetest.ErrFault)
 	_, err = w.register(lost)
 	require.ErrorIs(t, err, endpoints.ErrExists, "so whoever has not heard the answer knows")
 }
@@ -329,7 +325,7 @@ func TestAnInvalidEndpointIsRefused(t *testing.T) {
 		"an odd id": {ID: "a~b"}, "an odd tenant": {Tenant: "a/b"}, "a pattern that is none": {Events: []string{"a", "b..c"}},
 		"too many patterns": {Events: slices.Repeat([]string{"a"}, 51)}, "a URL that is too long": {URL: "https://a.example/" + strings.Repeat("x", 2048)},
 	} {
-		require.ErrorIs(t, errorOf(w.register(asked)), audit.ErrInvalid, sentence)
+		require.ErrorIs(t, filetest.ErrorOf(w.register(asked)), audit.ErrInvalid, sentence)
 	}
 	w.posting.checks = fmt.Errorf("%w: not there", audit.ErrInvalid)
 	_, err := w.register(endpoints.AddEndpoint{URL: "https://a.example"})
@@ -349,7 +345,7 @@ func TestAListBeginsWithTheNewestOrWithThatWhichFailedLast(t *testing.T) {
 	w.posting.answers(503)
 	for _, id := range []string{"p4", "p0"} {
 		w.now = w.now.Add(time.Minute)
-		require.Error(t, errorOf(w.told(t, event(t, "evt-"+id, id, "a"))))
+		require.Error(t, filetest.ErrorOf(w.told(t, event(t, "evt-"+id, id, "a"))))
 	}
 	for state, want := range map[string][]string{"": {"p4", "p3", "p2", "p1", "p0"}, "failing": {"p0", "p4"}} {
 		page, err := w.List(t.Context(), ada.Who, endpoints.ListEndpoints{State: state, Page: console.Page{Limit: 10}})
@@ -395,7 +391,7 @@ func TestDeliveriesShowHowManyAttemptsSucceededAndHowLongTheyTook(t *testing.T) 
 	require.Equal(t, []string{"2 of 3 attempts succeeded (66 %). An attempt took 40 ms in the median, 900 ms at most.", "The others failed with: callee_failed_503 1."}, found.Notes())
 	require.Equal(t, endpoints.Sent{EventID: "e0", Queue: "one-queue", At: noon, Status: dedupe.Completed, Result: endpoints.Delivered, Attempts: 2, Failure: "callee_failed_503", Milliseconds: 40}, found.Items[3])
 	require.Len(t, found.Items, 4)
-	require.ErrorIs(t, errorOf(show("nobody")), endpoints.ErrUnknown)
+	require.ErrorIs(t, filetest.ErrorOf(show("nobody")), endpoints.ErrUnknown)
 }
 
 type expected struct {
@@ -553,8 +549,7 @@ func TestEveryHistoryOfAnEndpointAgreesWithTheModel(t *testing.T) {
 					{State: "disabled"}: m.there && m.state == endpoints.Disabled, {State: "failing"}: m.there && !m.failing.IsZero(),
 				} {
 					in.Page = console.Page{Limit: store.MaxPage}
-					page, err := w.List(context.Background(), ada.Who, in)
-					require.NoError(t, err)
+					page := filetest.Must(w.List(context.Background(), ada.Who, in))(t)
 					require.Equal(t, on, slices.ContainsFunc(page.Items, func(e endpoints.Endpoint) bool { return e.ID == id }), in)
 				}
 			},

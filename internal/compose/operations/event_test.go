@@ -31,13 +31,11 @@ func (r *rig) event(t require.TestingT, id string) events.Event {
 
 func (r *rig) begin(t *testing.T, runs bool) (op bulk.Operation) {
 	t.Helper()
-	op, err := r.operator.Begin(t.Context(), bulk.Operation{
+	op = filetest.Must(r.operator.Begin(t.Context(), bulk.Operation{
 		Kind: deadletter.Replay, Filter: bulk.Filter{Queue: "orders"}, Why: "the product is set",
-	}, audit.Author{Proof: audit.Identity, Name: "ilse-ops"}, 1)
-	require.NoError(t, err)
+	}, audit.Author{Proof: audit.Identity, Name: "ilse-ops"}, 1))(t)
 	if runs {
-		_, err = r.operator.Run(t.Context(), op.ID)
-		require.NoError(t, err)
+		require.NoError(t, filetest.ErrorOf(r.operator.Run(t.Context(), op.ID)))
 	}
 	return op
 }

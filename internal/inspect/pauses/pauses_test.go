@@ -155,10 +155,8 @@ func TestAPauseThatCannotBeReadIsNotHiddenAndCanBeResumed(t *testing.T) {
 	db := storetest.Open(t)
 	storetest.Put(t, db, store.Create(store.Key{Collection: pause.Collection, ID: orders.ID}, map[string]any{"queue": "another"}))
 	k := operator(db, &broker{stands: pause.Paused})
-	_, err := pause.List(t.Context(), db)
-	require.ErrorIs(t, err, pause.ErrBroken)
-	_, err = k.Look(t.Context(), orders)
-	require.ErrorIs(t, err, pause.ErrBroken)
+	require.ErrorIs(t, filetest.ErrorOf(pause.List(t.Context(), db)), pause.ErrBroken)
+	require.ErrorIs(t, filetest.ErrorOf(k.Look(t.Context(), orders)), pause.ErrBroken)
 	found := filetest.Must(k.Set(t.Context(), orders, false, by("w")))(t)
 	require.True(t, found.Settled())
 }

@@ -56,7 +56,8 @@ func (l *line) open(t require.TestingT) lane.Lane {
 // commit makes a change of the lane, unless a relay was faster.
 func (l *line) commit(t require.TestingT, change func(lane.Lane) ([]store.Write, bool)) {
 	if writes, ok := change(l.open(t)); ok {
-		require.NoError(t, errorOf(l.db.Commit(context.Background(), writes)), "nothing is between the two")
+		_, err := l.db.Commit(context.Background(), writes)
+		require.NoError(t, err, "nothing is between the two")
 	}
 }
 
@@ -219,7 +220,7 @@ func TestALaneIsNotOverWithWhatAnotherRelayHasPublishedPast(t *testing.T) {
 	r.broker.after = func() {
 		r.broker.after = nil
 		l.keep(t, message("e2"), time.Time{})
-		require.NoError(t, errorOf(other.Due(t.Context(), 10, nil)))
+		require.NoError(t, filetest.ErrorOf(other.Due(t.Context(), 10, nil)))
 	}
 	r.due(t, 10)
 	found := l.open(t)

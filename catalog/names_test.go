@@ -148,10 +148,7 @@ func TestAPoolNeedsTheTargetsThatItsEnabledQueuesPostToOrCall(t *testing.T) {
 	} {
 		c, err := catalog.Load(edited(t, posting(t), "queues.yaml", test.old, test.replacement))
 		require.NoError(t, err, sentence)
-		var names []string
-		for _, target := range c.TargetsOf(test.pool) {
-			names = append(names, target.Name)
-		}
+		names := filetest.Map(c.TargetsOf(test.pool), func(of catalog.Target) string { return of.Name })
 		require.Equal(t, test.want, names, sentence)
 	}
 }

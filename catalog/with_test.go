@@ -121,10 +121,9 @@ func TestADeploymentRunsTheQueuesThatItNamesOrIsRefusedWithTheReason(t *testing.
 		}
 		if d.Runs != nil {
 			require.Equal(t, d.Runs, running(only), d.What)
-			var variables []string
-			for _, target := range only.TargetsOf("") {
-				variables = append(variables, target.URLVariable)
-			}
+			variables := filetest.Map(only.TargetsOf(""), func(c catalog.Target) string {
+				return c.URLVariable
+			})
 			require.Equal(t, d.Variables, variables, d.What)
 			require.Equal(t, d.Sources, slices.Sorted(maps.Keys(only.Sources)), d.What)
 		}
@@ -173,10 +172,7 @@ func TestAQueueThatIsNotEnabledIsNotEmittedTo(t *testing.T) {
 func TestANarrowedCatalogNeedsNothingThatDoesNotRun(t *testing.T) {
 	t.Parallel()
 	shipped := from(t, "")
-	var names []string
-	for _, q := range shipped.Queues {
-		names = append(names, q.ID)
-	}
+	names := filetest.Map(shipped.Queues, func(q catalog.Queue) string { return q.ID })
 	rapid.Check(t, func(t *rapid.T) {
 		chosen := rapid.SliceOfDistinct(rapid.SampledFrom(names), func(s string) string { return s }).Draw(t, "names")
 		only, err := shipped.Only(chosen)
@@ -299,8 +295,7 @@ func TestTerraformExpandsAndGrantsWhatGoDoes(t *testing.T) {
 				require.Equal(t, string(want), have.String())
 				require.Equal(t, c.Hash(), string(output("-raw", "hash")))
 			}
-			var granted map[string][]string
-			require.NoError(t, json.Unmarshal(output("-json", "publishers"), &granted))
+			granted := filetest.JSON[map[string][]string](t, output("-json", "publishers"))
 			maps.DeleteFunc(granted, func(_ string, services []string) bool { return len(services) == 0 })
 			for _, q := range c.Queues { // modules/queue gives each queue's worker its dead-letter topic
 				if q.Enabled && !q.DeadLetter.Drop {

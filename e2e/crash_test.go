@@ -305,10 +305,8 @@ func (s *crashed) acked() map[string]bool {
 
 func (s *crashed) requireCounts(t *testing.T, records, entries, payments, deadLetters int) {
 	t.Helper()
-	var got []int
-	for _, collection := range []string{dedupe.Collection, ledger.Entries, subscriptions.Collection, deadletter.Collection} {
-		got = append(got, len(s.documents(t, collection)))
-	}
+	of := []string{dedupe.Collection, ledger.Entries, subscriptions.Collection, deadletter.Collection}
+	got := filetest.Map(of, func(collection string) int { return len(s.documents(t, collection)) })
 	require.Equal(t, []int{records, entries, payments, deadLetters}, got)
 }
 
@@ -388,10 +386,7 @@ func renewedTwice(t *testing.T, s *crashed) {
 	second := s.event + "1"
 	s.sends(t, s.sample(samples.SubscriptionRenewed, second))
 	s.settles(t, "COMPLETED COMPLETED")
-	var came []string
-	for _, d := range s.service.Deliveries() {
-		came = append(came, d.EventID)
-	}
+	came := filetest.Map(s.service.Deliveries(), func(d standin.Delivery) string { return d.EventID })
 	require.Equal(t, []string{s.update, handler.CalleeKey(e2e.Queue, dedupe.DefaultTenant, second)}, slices.Compact(came))
 	for _, id := range came {
 		require.Equal(t, 1, s.service.Applied(id))

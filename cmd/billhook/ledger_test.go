@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/csv"
-	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -154,8 +153,7 @@ func TestAMonthIsExportedWholeOrNotAtAll(t *testing.T) {
 	}
 	file := d.file("march.json")
 	require.Empty(t, d.says(t, "journal ls --period 2026-03 -o json --out "+file))
-	var list console.List[journal.Entry]
-	require.NoError(t, json.Unmarshal([]byte(filetest.Read(t, file)), &list))
+	list := filetest.JSON[console.List[journal.Entry]](t, filetest.Read(t, file))
 	require.Empty(t, list.Next)
 	seen := map[string]bool{}
 	for _, e := range list.Items {
@@ -169,8 +167,8 @@ func TestAMonthIsExportedWholeOrNotAtAll(t *testing.T) {
 	rows := filetest.Must(csv.NewReader(strings.NewReader(out)).ReadAll())(t)
 	require.Len(t, rows, 1+2*232, "a row for each line, of the entries that have the account")
 
-	var whole journal.Statement
-	require.NoError(t, json.Unmarshal([]byte(d.says(t, "accounts statement revenue --period 2026-03 -o json")), &whole))
+	out = d.says(t, "accounts statement revenue --period 2026-03 -o json")
+	whole := filetest.JSON[journal.Statement](t, out)
 	require.Len(t, whole.Lines, 232)
 	require.Equal(t, whole.Closing["EUR"], whole.Lines[231].Balance, "the parts are added up in one order")
 	require.EqualValues(t, -10000-5000-250-230*231/2, whole.Closing["EUR"])

@@ -116,9 +116,7 @@ func TestWhatIsRepeatedIsNewUnlessItsEventIDIsNamed(t *testing.T) {
 			t.Parallel()
 			webhook := &webhookStub{}
 			said := filetest.Must(webhook.serve(t)("", append(strings.Fields(test.args), "--json")...))(t)
-			var list struct{ Items []importer.Result }
-			require.NoError(t, json.Unmarshal([]byte(said), &list))
-			require.Len(t, list.Items, 3)
+			require.Len(t, filetest.JSON[struct{ Items []importer.Result }](t, said).Items, 3)
 			require.Len(t, webhook.bodies, 3)
 			for _, body := range webhook.bodies {
 				for _, member := range []string{"timestamp", "created_at"} { // when a body was made is no part of what it says

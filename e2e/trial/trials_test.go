@@ -19,6 +19,7 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 	"billhook/internal/retry"
 )
 
@@ -136,8 +137,8 @@ func TestWrongBalancesAreFound(t *testing.T) {
 	for points, broken := range map[int64]bool{0: true, 1000: false, 2000: true} {
 		err := failure(t, func(r *run) {
 			e, _ := changed(r, func(*catalog.Queue) {})
-			_, err := e.Store.Commit(r.ctx, []store.Write{store.Increment(ledger.UserPoints("u").Key("default"), map[string]int64{"balance": 1000}, nil)})
-			r.must(err)
+			account := ledger.UserPoints("u").Key("default")
+			storetest.Put(r, e.Store, store.Increment(account, map[string]int64{"balance": 1000}, nil))
 			r.none(e.wrongPoints(map[string]int64{"u": points}))
 		})
 		require.Equal(t, broken, err != nil, "%d: %v", points, err)

@@ -113,16 +113,16 @@ func TestProvisionMakesOnceWhatDoctorAndSimulatorExpect(t *testing.T) {
 				changes := filetest.Must(pubsub.Provision(t.Context(), c, target, options...))(t)
 				found := filetest.Must(pubsub.Examine(t.Context(), c, target, pubsub.Look{}, options...))(t)
 				require.Empty(t, found.Findings)
-				var made, simulated []string
+				var made []string
 				for _, change := range changes {
 					require.Equal(t, pubsub.Created, change.Action, "%v is made once", change)
 					if change.Kind == "subscription" {
 						made = append(made, change.ID)
 					}
 				}
-				for _, sub := range standin.Topology(enabled) {
-					simulated = append(simulated, sub.ID)
-				}
+				simulated := filetest.Map(standin.Topology(enabled), func(s standin.Subscription) string {
+					return s.ID
+				})
 				require.ElementsMatch(t, made, simulated)
 			})
 		}

@@ -141,10 +141,9 @@ func TestADeadLetterNamesTheUnknownProducts(t *testing.T) {
 	} {
 		s, counted := newShop(t), &asked{shelf: shelf{"known": {Points: 1}, "most": {Points: 1 << 62}}}
 		s.points.PointsOf = counted.Points
-		var items []contract.Item
-		for _, id := range strings.Fields(test.items) {
-			items = append(items, item(id, 9))
-		}
+		items := filetest.Map(strings.Fields(test.items), func(id string) contract.Item {
+			return item(id, 9)
+		})
 		_, err := s.run(s.points.Credit, paid("", items...))
 		requireVerdict(t, retry.BadRequest("unknown_product", nil), err)
 		var marked *retry.Error

@@ -121,12 +121,17 @@ func (w *town) told(t require.TestingT, e handler.Event) (handler.Effect, error)
 	}
 }
 
-// errorOf is the error of a call whose answer does not matter.
 func (w *town) add(t require.TestingT, asked endpoints.AddEndpoint) endpoints.Secret {
 	if asked.URL == "" {
 		asked.URL = "https://partner.example/hooks"
 	}
 	return filetest.Must(w.register(asked))(t)
+}
+
+// list has ada look at a list.
+func (w *town) list(t require.TestingT, of endpoints.ListEndpoints) []endpoints.Endpoint {
+	of.Page = console.Page{Limit: store.MaxPage}
+	return filetest.Must(w.List(context.Background(), ada.Who, of))(t).Items
 }
 
 // register has ada add an endpoint.
@@ -330,9 +335,7 @@ func TestAnInvalidEndpointIsRefused(t *testing.T) {
 	w.posting.checks = fmt.Errorf("%w: not there", audit.ErrInvalid)
 	_, err := w.register(endpoints.AddEndpoint{URL: "https://a.example"})
 	require.ErrorIs(t, err, audit.ErrInvalid, "where requests may not go, nothing is registered")
-	page, err := w.List(t.Context(), ada.Who, endpoints.ListEndpoints{Page: console.Page{Limit: 10}})
-	require.NoError(t, err)
-	require.Empty(t, page.Items)
+	require.Empty(t, w.list(t, endpoints.ListEndpoints{}))
 }
 
 func TestAListBeginsWithTheNewestOrWithThatWhichFailedLast(t *testing.T) {
@@ -348,13 +351,8 @@ func TestAListBeginsWithTheNewestOrWithThatWhichFailedLast(t *testing.T) {
 		require.Error(t, filetest.ErrorOf(w.told(t, event(t, "evt-"+id, id, "a"))))
 	}
 	for state, want := range map[string][]string{"": {"p4", "p3", "p2", "p1", "p0"}, "failing": {"p0", "p4"}} {
-		page, err := w.List(t.Context(), ada.Who, endpoints.ListEndpoints{State: state, Page: console.Page{Limit: 10}})
-		require.NoError(t, err)
-		var ids []string
-		for _, e := range page.Items {
-			ids = append(ids, e.ID)
-		}
-		require.Equal(t, want, ids)
+		page := w.list(t, endpoints.ListEndpoints{State: state})
+		require.Equal(t, want, filetest.Map(page, func(e endpoints.Endpoint) string { return e.ID }))
 	}
 }
 
@@ -537,20 +535,17 @@ func TestEveryHistoryOfAnEndpointAgreesWithTheModel(t *testing.T) {
 					require.NoError(t, err)
 					require.Equal(t, expected{there: true, state: e.State, reason: e.Reason, failing: e.FailingSince, secret: m.secret, older: m.older, until: e.OldSecretUntil, audit: m.audit}, m)
 				}
-				changes, err := audit.Subject{Kind: endpoints.Kind, ID: id}.All(context.Background(), w.faults)
-				require.NoError(t, err)
-				var done []string
-				for _, c := range changes {
-					done = append(done, c.Who+" "+c.Action+" "+c.Why)
-				}
-				require.ElementsMatch(t, m.audit, done)
+				of := audit.Subject{Kind: endpoints.Kind, ID: id}
+				changes := filetest.Must(of.All(context.Background(), w.faults))(t)
+				require.ElementsMatch(t, m.audit, filetest.Map(changes, func(c audit.Entry) string {
+					return c.Who + " " + c.Action + " " + c.Why
+				}))
 				for in, on := range map[endpoints.ListEndpoints]bool{
 					{}: m.there, {Tenant: "default"}: m.there, {Tenant: "other"}: false,
 					{State: "disabled"}: m.there && m.state == endpoints.Disabled, {State: "failing"}: m.there && !m.failing.IsZero(),
 				} {
-					in.Page = console.Page{Limit: store.MaxPage}
-					page := filetest.Must(w.List(context.Background(), ada.Who, in))(t)
-					require.Equal(t, on, slices.ContainsFunc(page.Items, func(e endpoints.Endpoint) bool { return e.ID == id }), in)
+					ids := filetest.Map(w.list(t, in), func(e endpoints.Endpoint) string { return e.ID })
+					require.Equal(t, on, slices.Contains(ids, id), in)
 				}
 			},
 		})

@@ -77,7 +77,6 @@ func (d *office) entry(t *testing.T, id string) ledger.Entry {
 	return filetest.Must(ledger.Read(storetest.Get(t, d.Store, ledger.Key(id))))(t)
 }
 
-// errorOf is the error of a call whose answer does not matter.
 func more(t *testing.T, unmapped string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -151,10 +150,9 @@ func TestTheRuleOfAnEventTypeMakesTheLinesOfItsEntry(t *testing.T) {
 		}
 		require.Equal(t, journal.Posted, run.Record.Result, sentence)
 		entry := d.entry(t, run.Record.Ref)
-		var lines []string
-		for _, line := range entry.Lines {
-			lines = append(lines, fmt.Sprintf("%s %d %s", line.Account, line.Debit-line.Credit, line.Currency))
-		}
+		lines := filetest.Map(entry.Lines, func(of ledger.Line) string {
+			return fmt.Sprintf("%s %d %s", of.Account, of.Debit-of.Credit, of.Currency)
+		})
 		require.Equal(t, test.want, strings.Join(lines, ", "), sentence)
 		require.Equal(t, []string{"acme", id, test.eventType, "2026-11"}, []string{entry.Tenant, entry.EventID, entry.EventType, entry.Period}, sentence)
 	}

@@ -188,8 +188,7 @@ func vectors(t *testing.T) map[string]store.Document {
 func TestTheLeafHashesAreWhatTheyWere(t *testing.T) {
 	t.Parallel()
 	text := filetest.Read(t, "testdata", "leaves.json")
-	var want map[string]struct{ Canonical, Leaf string }
-	require.NoError(t, json.Unmarshal([]byte(text), &want))
+	want := filetest.JSON[map[string]struct{ Canonical, Leaf string }](t, text)
 	documents := vectors(t)
 	require.Len(t, documents, len(want))
 	for name, doc := range documents {

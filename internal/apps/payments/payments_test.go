@@ -80,7 +80,6 @@ func envelopes(t *testing.T, effect handler.Effect) (all []*contract.Envelope) {
 	return all
 }
 
-// errorOf is the error of a call whose answer does not matter.
 func requireVerdict(t *testing.T, err, means error) {
 	t.Helper()
 	require.Equal(t, retry.Decide(means), retry.Decide(err), "%v", err)

@@ -111,11 +111,7 @@ func TestAnEventIsFoundInEveryPlaceThatItCanWaitIn(t *testing.T) {
 				test.happens(t, r)
 			}
 			event := r.event(t, "e1")
-			var got []string
-			for _, spot := range event.Places {
-				got = append(got, placed(spot))
-			}
-			require.Equal(t, test.want, got)
+			require.Equal(t, test.want, filetest.Map(event.Places, placed))
 			require.Equal(t, []any{test.status, "orders"}, []any{event.Status, event.Queue})
 		})
 	}
@@ -193,10 +189,7 @@ func TestAnEventIsToldByWhatThereIsOfIt(t *testing.T) {
 			r := open(t)
 			r.commit(t, test.write)
 			event := r.event(t, "e1")
-			var happened []events.What
-			for _, step := range event.History {
-				happened = append(happened, step.What)
-			}
+			happened := filetest.Map(event.History, func(of events.Step) events.What { return of.What })
 			require.Equal(t, test.want, happened)
 			require.Equal(t, []any{test.status, test.reason}, []any{event.Status, event.Reason})
 		})

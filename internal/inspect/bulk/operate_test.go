@@ -60,7 +60,6 @@ func (b *broker) Publish(_ context.Context, topic string, m contract.Message) (s
 	return "1", nil
 }
 
-// errorOf is the error of a call whose answer does not matter.
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	c := &catalog.Catalog{Queues: []catalog.Queue{queue}}

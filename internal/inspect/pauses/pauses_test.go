@@ -65,12 +65,9 @@ func of(who, why string) audit.Change {
 	return audit.Change{Who: audit.Author{Proof: audit.Identity, Name: who}, Why: why}
 }
 
-func entries(t require.TestingT, s store.Store) (actions []string) {
+func entries(t require.TestingT, s store.Store) []string {
 	found := filetest.Must(audit.Subject{Kind: pauses.Kind, ID: orders.ID}.All(context.Background(), s))(t)
-	for _, e := range found {
-		actions = append(actions, e.Action)
-	}
-	return actions
+	return filetest.Map(found, func(of audit.Entry) string { return of.Action })
 }
 
 func TestAPauseIsRecordedAndAuditedOnceAndTheSubscriptionFollows(t *testing.T) {

@@ -210,10 +210,7 @@ func TestTheAnswerToABatchDecidesForAllOfItsEventsUnlessItHasItems(t *testing.T)
 
 func items(statuses ...int) func(http.ResponseWriter, []string) {
 	return func(w http.ResponseWriter, _ []string) {
-		var all []string
-		for _, s := range statuses {
-			all = append(all, fmt.Sprintf(`{"status":%d}`, s))
-		}
+		all := filetest.Map(statuses, func(s int) string { return fmt.Sprintf(`{"status":%d}`, s) })
 		_, _ = io.WriteString(w, `{"items":[`+strings.Join(all, ",")+`]}`)
 	}
 }

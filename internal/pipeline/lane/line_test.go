@@ -265,9 +265,6 @@ func TestWhatIsPublishedTogetherDoesNotWaitAgain(t *testing.T) {
 	require.False(t, l.open(t).Behind(r.broker.taken[2]))
 }
 
-func events(messages []contract.Message) (ids []string) {
-	for _, m := range messages {
-		ids = append(ids, m.Attributes[contract.AttrEventID])
-	}
-	return ids
+func events(messages []contract.Message) []string {
+	return filetest.Map(messages, func(m contract.Message) string { return m.Attributes["event_id"] })
 }

@@ -45,11 +45,8 @@ func (b *broker) Publish(_ context.Context, to string, m contract.Message) (stri
 	return fmt.Sprint(len(b.taken)), nil
 }
 
-func (b *broker) says() (ids []string) {
-	for _, m := range b.taken {
-		ids = append(ids, m.Attributes[contract.AttrCorrelationID])
-	}
-	return ids
+func (b *broker) says() []string {
+	return filetest.Map(b.taken, func(m contract.Message) string { return m.Attributes["correlation_id"] })
 }
 
 type rig struct {
@@ -76,7 +73,6 @@ func emission(key, says string) handler.Emission {
 	return handler.Emission{To: topic, OrderingKey: key, Body: contract.Of(&contract.Envelope{Action: "renewal", CorrelationID: says})}
 }
 
-// errorOf is the error of a call whose answer does not matter.
 var declared = catalogtest.Contracts()
 
 func (r *rig) commit(t *testing.T, event handler.Event, effect handler.Effect) (lane.Emitted, error) {

@@ -55,7 +55,6 @@ func post(t *testing.T, s store.Committer, entries ...ledger.Entry) {
 	}
 }
 
-// errorOf is the error of a call whose answer does not matter.
 func sealer(s store.Store) seal.Sealer {
 	return seal.Sealer{Store: s, Origins: sealtest.Trusting{}, Now: func() time.Time { return noon.Add(time.Hour) }}
 }

@@ -72,7 +72,7 @@ var planes = map[string]collection{
 	},
 	"logging/*": {called: last},
 	// Every field is there, and most never written.
-	"firestore/fields":  {old: Document{}, refuses: (*Cloud).inDatabase, ends: operation},
+	"firestore/fields":  {old: Document{}, refuses: (*Cloud).field, ends: operation},
 	"firestore/indexes": {new: Document{"state": "READY"}, refuses: (*Cloud).inDatabase, ends: operation},
 	"firestore/databases": {ids: []string{"databaseId"}, ends: operation, new: Document{
 		"state": "READY", "uid": "uid", "etag": "etag", "createTime": start, "earliestVersionTime": start,
@@ -211,6 +211,14 @@ func (c *Cloud) inDatabase(r call) error {
 		return notFound("The database %s does not exist", database)
 	}
 	return nil
+}
+
+// field refuses a time to live of the field *, which is every field of a collection that has no settings of its own.
+func (c *Cloud) field(r call) error {
+	if last(r.path) == "*" && (object(r.body, "ttlConfig") != nil || strings.Contains(r.query.Get("updateMask"), "ttlConfig")) {
+		return invalid("Updating ttl other than single field level is not supported")
+	}
+	return c.inDatabase(r)
 }
 
 // alerting names the conditions of an alert.

@@ -356,6 +356,10 @@ run "paynow_alone" {
     error_message = "There are the topics of what runs, and no others."
   }
   assert {
+    condition     = length([for key in keys(google_firestore_field.unindexed) : key if startswith(key, "orders.") || startswith(key, "usage")]) == 0 && contains(keys(google_firestore_field.unindexed), "webhookEvents.*")
+    error_message = "What no running queue's app writes has nothing to be taken out of indexes."
+  }
+  assert {
     condition     = join(" ", sort(keys(google_secret_manager_secret.secret))) == "DELIVERY_SIGNING_SECRET OPS_TOKEN WEBHOOK_SECRET_PAYNOW WEBHOOK_SIGNING_SECRET"
     error_message = "The secrets are those of the sources and targets that are left."
   }

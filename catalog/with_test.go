@@ -214,11 +214,16 @@ func TestANarrowedCatalogNeedsNothingThatDoesNotRun(t *testing.T) {
 
 // applied applies the catalog module to a folder, for the named queues: it has no provider and makes nothing, so an apply is
 // its outputs and needs no network. It returns what prints an output, and what terraform printed.
-func applied(t *testing.T, folder string, queues ...string) (output func(arguments ...string) []byte, printed string, err error) {
+func applied(
+	t *testing.T, folder string, queues ...string,
+) (output func(arguments ...string) []byte, printed string, err error) {
 	t.Helper()
 	module := emulatortest.Terraform(t, "..", filepath.Join("modules", "catalog"))
 	names := filetest.Must(json.Marshal(append([]string{}, queues...)))(t)
-	module.Environment = []string{"TF_VAR_directory=" + filetest.Must(filepath.Abs(folder))(t), "TF_VAR_queues=" + string(names), "TF_CLI_CONFIG_FILE=" + os.DevNull}
+	module.Environment = []string{
+		"TF_VAR_directory=" + filetest.Must(filepath.Abs(folder))(t), "TF_VAR_queues=" + string(names),
+		"TF_CLI_CONFIG_FILE=" + os.DevNull,
+	}
 	printed, err = module.Run(t.Context(), "apply", "-auto-approve", "-input=false", "-no-color")
 	return func(arguments ...string) []byte {
 		text, err := module.Run(t.Context(), append([]string{"output"}, arguments...)...)
@@ -251,8 +256,8 @@ func TestTerraformRefusesTheQueuesThatTheServicesRefuse(t *testing.T) {
 
 func set(texts []string) []string { return slices.Compact(slices.Sorted(slices.Values(texts))) }
 
-// Terraform reads the catalog as Go does, and grants what the doctor looks for: a topic that differs would be a grant that
-// nobody misses, or one that nobody gives.
+// Terraform reads the catalog as Go does, and grants what the doctor looks for: a topic that differs would be a
+// grant that nobody misses, or one that nobody gives.
 func TestTerraformReadsAndGrantsWhatGoDoes(t *testing.T) {
 	t.Parallel()
 	emulatortest.NeedsTerraform(t)

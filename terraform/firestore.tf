@@ -12,8 +12,8 @@ locals {
     # The oldest open one of a queue.
     deadLetters = { collection = "deadLetters", fields = ["queue", "state", "kept_at"], order = "ASCENDING" }
 
-    # The dead letters, newest first. They are few, so that one part takes them. Where a question names several fields,
-    # the database merges these indexes. A queue's of a state have one of their own: they are counted every minute.
+    # The dead letters, newest first. They are few, so that one part takes them. Where a question names several
+    # fields, the database merges these indexes. A queue's of a state are counted every minute, and have their own.
     letters             = { collection = "deadLetters", fields = ["queue", "kept_at"], order = "DESCENDING" }
     letters_state       = { collection = "deadLetters", fields = ["state", "kept_at"], order = "DESCENDING" }
     letters_event       = { collection = "deadLetters", fields = ["event_id", "kept_at"], order = "DESCENDING" }
@@ -59,8 +59,9 @@ locals {
     seals_through          = { collection = "seals", fields = ["tenant", "through"], order = "ASCENDING" }
   }
 
-  # Fields without an index of their own: times that rise with every message, where one would be a hot spot, and what is large
-  # or changes all the time. * is every field of a collection but those below. Other collections are small, or change little.
+  # Fields without an index of their own: times that rise with every message, where one would be a hot spot, and
+  # what is large or changes all the time. * is every field of a collection but those below. Other collections are
+  # small, or change little.
   unindexed = {
     webhookEvents = ["*"]
     entries       = ["*"]
@@ -75,18 +76,19 @@ locals {
     usageEntries  = ["occurred_at", "counted_at"]
   }
 
-  # What queries compare where no other field has an index. Where they compare several, the database merges these.
+  # What queries compare where no other field has an index. Of several the database merges the indexes.
   indexed = {
     webhookEvents = [
-      "event_id", "queue", "tenant", "status", "lease_until", "correlation_id", "ordering_key", "idempotency_key",
+      "event_id", "queue", "tenant", "status", "lease_until",
+      "correlation_id", "ordering_key", "idempotency_key",
     ]
     entries = ["event_id", "order", "tenant", "account", "book", "postings"]
   }
 
   # Collections that have documents only where a queue runs that has one of the app's handlers.
   of_app = { orders = "orders", usage = "usage", usageEntries = "usage" }
-  apps   = [for name in flatten(values(local.enabled)[*].handlers) : split(".", name)[0]]
-  filled = [for name in keys(local.unindexed) : name if !contains(keys(local.of_app), name) || contains(local.apps, lookup(local.of_app, name, ""))]
+  apps   = concat(["any"], [for name in flatten(values(local.enabled)[*].handlers) : split(".", name)[0]])
+  filled = [for name in keys(local.unindexed) : name if contains(local.apps, lookup(local.of_app, name, "any"))]
 }
 
 resource "google_firestore_database" "this" {

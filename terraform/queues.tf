@@ -6,7 +6,9 @@ locals {
 
   # What becomes of each: it runs, it is off and kept, or it is off and there is nothing of it.
   states = {
-    for id, q in local.queues : id => q.enabled ? contains(var.paused_queues, id) ? "paused" : "runs" : contains(var.kept_queues, id) ? "kept" : "off"
+    for id, q in local.queues : id => q.enabled
+    ? contains(var.paused_queues, id) ? "paused" : "runs"
+    : contains(var.kept_queues, id) ? "kept" : "off"
   }
   standing = { for id, q in local.queues : id => q if local.states[id] != "off" }
 
@@ -25,7 +27,7 @@ locals {
       state                  = local.states[id]
       protected              = !local.discarded[id]
       topic_publishers       = { for name in q.publishers : name => local.members[name] }
-      dead_letter_publishers = { for pool, account in google_service_account.worker : "worker" => account.member if pool == q.pool && q.enabled }
+      dead_letter_publishers = { for name in compact([q.enabled ? "worker-${q.pool}" : ""]) : "worker" => local.members[name] }
     })
   }
 

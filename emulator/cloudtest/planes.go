@@ -213,9 +213,10 @@ func (c *Cloud) inDatabase(r call) error {
 	return nil
 }
 
-// field refuses a time to live of the field *, which is every field of a collection that has no settings of its own.
+// field refuses a time to live of the field *, which stands for all fields of a collection.
 func (c *Cloud) field(r call) error {
-	if last(r.path) == "*" && (object(r.body, "ttlConfig") != nil || strings.Contains(r.query.Get("updateMask"), "ttlConfig")) {
+	masked := strings.Contains(r.query.Get("updateMask"), "ttlConfig")
+	if last(r.path) == "*" && (masked || object(r.body, "ttlConfig") != nil) {
 		return invalid("Updating ttl other than single field level is not supported")
 	}
 	return c.inDatabase(r)

@@ -1,13 +1,14 @@
-# The catalog, as far as Google Cloud needs it: defaults filled in, names and the broker's numbers derived. A test holds it to
-# the Go loader's reading. What is wrong in the files `billhook admin catalog check` finds, in CI and before an image is built.
-# It does not see which queues an installation names, so that alone is checked here. The module needs no provider.
+# The catalog, as far as Google Cloud needs it: defaults filled in, names and the broker's numbers derived. A
+# test holds it to the Go loader's reading. What is wrong in the files `billhook admin catalog check` finds, in
+# CI and before an image is built. It does not see which queues an installation names: that alone is checked
+# here. The module needs no provider.
 
 terraform {
   required_version = ">= 1.9"
 }
 
 variable "directory" {
-  description = "The folder with queues.yaml and sources.yaml, topics.yaml where queues share topics, and targets.yaml where anything is posted."
+  description = "The folder of the catalog: targets.yaml and topics.yaml may be missing there."
   type        = string
 }
 
@@ -48,10 +49,13 @@ locals {
   # First pass: each queue completed by the defaults, and whether it runs here.
   filled = [
     for q in local.declared : merge(
-      { alias = "", topic = "", bindings = [], ordering_key = [], handlers = {}, min_instances = 0, backlog_alert_above = 0, backlog_warn_above = 0 },
+      { alias = "", topic = "", bindings = [], ordering_key = [], handlers = {} },
+      { enabled = false, min_instances = 0, backlog_alert_above = 0, backlog_warn_above = 0 },
       local.defaults, q,
       {
-        enabled = try(q.enabled, local.defaults.enabled, false) && (length(var.queues) == 0 || contains(var.queues, q.id) || contains(var.queues, try(q.alias, "")))
+        enabled = try(q.enabled, local.defaults.enabled, false) && (
+          length(var.queues) == 0 || length(setintersection(var.queues, local.names[q.id])) > 0
+        )
         dead_letter = merge(
           { drop = false, alert_above = 0, oldest_alert = "0s", warn_above = 0, oldest_warn = "0s" },
           try(local.defaults.dead_letter, {}), try(q.dead_letter, {}),
@@ -59,28 +63,34 @@ locals {
       },
     )
   ]
+  names   = { for q in local.declared : q.id => compact([q.id, try(q.alias, "")]) }
   running = [for q in local.filled : q.id if q.enabled]
 
-  # By Pub/Sub's documentation a retry policy waits 0 to 600 s and a dead-letter policy allows 5 to 100 attempts. The broker's
-  # waits go from the queue's first to the longest possible, and its limit is the highest: both are for outages, and must
-  # outlast them. The first wait of a schedule is that before the first attempt.
-  schedules = [for q in local.declared : try(q.retry_policy.schedule, can(q.retry_policy) ? [] : try(local.defaults.retry_policy.schedule, []))]
-  waits = [
-    for i, q in local.declared : [
-      for wait in length(local.schedules[i]) > 0 ? [local.schedules[i][min(1, length(local.schedules[i]) - 1)]] : [
-        for key in ["minimum_backoff", "maximum_backoff"] : try(q.retry_policy[key], local.defaults.retry_policy[key], "0s")
-      ] : tonumber(trimsuffix(wait, "s"))
-    ]
+  # By Pub/Sub's documentation a retry policy waits 0 to 600 s and a dead-letter policy allows 5 to 100 attempts.
+  # The broker's waits go from the queue's first to the longest possible, and its limit is the highest: both are
+  # for outages, and must outlast them. The first wait of a schedule is that before the first attempt.
+  schedules = [
+    for q in local.declared : try(q.retry_policy.schedule, can(q.retry_policy) ? [] : local.defaults.retry_policy.schedule, [])
+  ]
+  first_waits = [
+    for i, q in local.declared : length(local.schedules[i]) > 0
+    ? tonumber(trimsuffix(local.schedules[i][min(1, length(local.schedules[i]) - 1)], "s"))
+    : min([
+      for key in ["minimum_backoff", "maximum_backoff"] :
+      tonumber(trimsuffix(try(q.retry_policy[key], local.defaults.retry_policy[key], "0s"), "s"))
+    ]...)
   ]
 
   # The common beginning of all keys that a pattern holds. A # after a dot may stand for no
   # word at all, and then the dot is missing too.
   prefixes = [
-    for q in local.filled : [for p in q.bindings : strcontains(split("*", p)[0], "#") ? trimsuffix(split("#", p)[0], ".") : split("*", p)[0]]
+    for q in local.filled : [
+      for p in q.bindings : strcontains(split("*", p)[0], "#") ? trimsuffix(split("#", p)[0], ".") : split("*", p)[0]
+    ]
   ]
 
-  # The subscription's filter is the first of these with at most 256 bytes, Pub/Sub's limit: one condition for each pattern;
-  # the prefix that all patterns have; all messages that are for no other queue alone; all messages.
+  # The subscription's filter is the first of these with at most 256 bytes, Pub/Sub's limit: one condition for
+  # each pattern; the prefix that all patterns have; all messages that are for no other queue alone; all messages.
   filters = [
     for i, q in local.filled : length(q.bindings) == 0 ? "" : [
       for f in concat(
@@ -108,22 +118,30 @@ locals {
 
   queues = {
     for i, q in local.filled : q.id => merge(
-      { for key in ["id", "enabled", "pool", "priority", "concurrency", "min_instances", "max_instances"] : key => q[key] },
-      { for key in ["ack_deadline_seconds", "backlog_alert_above", "backlog_warn_above"] : key => q[key] },
+      {
+        for key in [
+          "id", "enabled", "pool", "priority", "concurrency", "min_instances", "max_instances",
+          "ack_deadline_seconds", "backlog_alert_above", "backlog_warn_above",
+        ] : key => q[key]
+      },
       { for key in ["message_retention_duration", "oldest_alert"] : key => "${tonumber(trimsuffix(q[key], "s"))}s" },
       {
-        topic                   = "${local.prefix}${q.topic == "" ? q.id : q.topic}"
+        topic                   = "${local.prefix}${local.topic_of[q.id]}"
         shared_topic            = q.topic
         push_subscription       = "${local.prefix}${q.id}-push"
         push_path               = "/push/${q.id}"
         filter                  = local.filters[i]
         enable_message_ordering = length(q.ordering_key) > 0
-        broker                  = { minimum_backoff = "${min(600, local.waits[i]...)}s", maximum_backoff = "600s", max_delivery_attempts = 100 }
-        rate                    = { per_second = try(q.rate.per_second, 0), per_user = try(q.rate.per_user, 0) }
-        max_backlog             = { messages = try(q.max_backlog.messages, 0) }
         handlers                = distinct([for h in values(q.handlers) : h.name if can(h.name)])
         emits                   = local.emits[q.id]
-        publishers              = local.publishers[q.topic == "" ? q.id : q.topic]
+        publishers              = local.publishers[local.topic_of[q.id]]
+        max_backlog             = { messages = try(q.max_backlog.messages, 0) }
+        rate                    = { for key in ["per_second", "per_user"] : key => try(q.rate[key], 0) }
+        broker = {
+          minimum_backoff       = "${min(600, local.first_waits[i])}s"
+          maximum_backoff       = "600s"
+          max_delivery_attempts = 100
+        }
         # A conditional would convert both of its sides to one type; an index does not.
         dead_letter = [
           {

@@ -1,5 +1,5 @@
 output "queues" {
-  description = "The queues by id, with the names that their topics and subscriptions have in the project, their publishers, and the topics that they emit to."
+  description = "The queues by id, with their names in the project, their publishers, and what they emit to."
   value       = local.queues
 
   precondition {
@@ -10,12 +10,16 @@ output "queues" {
 
 output "topics" {
   description = "The topics that are no queue's own, by id: their names in the project, and their publishers."
-  value       = { for id in local.topics : id => { name = "${local.prefix}${id}", publishers = local.publishers[id] } }
+  value = {
+    for id in local.topics : id => { name = "${local.prefix}${id}", publishers = local.publishers[id] }
+  }
 }
 
 output "sources" {
   description = "The senders of webhooks by name, with the environment variables of their secrets."
-  value       = { for name, s in local.senders : name => { secret_variable = s.secret_variable, api_key_variable = try(s.api_key_variable, "") } }
+  value = {
+    for name, s in local.senders : name => { for key in ["secret_variable", "api_key_variable"] : key => try(s[key], "") }
+  }
 }
 
 output "accounts" {
@@ -24,7 +28,7 @@ output "accounts" {
 }
 
 output "pools" {
-  description = "The pools that serve a queue that runs: its queues, what a service of the pool needs at most, and the variables of the targets that it posts to."
+  description = "The pools with a queue that runs: what a service of the pool needs, and its targets' variables."
   value       = local.pools
 }
 
@@ -47,13 +51,14 @@ output "hash" {
 }
 
 output "queue_secrets" {
-  description = "The environment variables of the secrets of each queue's targets and sender, also of a queue that does not run. The producers' is the webhook service's own."
+  description = "The variables of the secrets of each queue's targets and sender, also where it does not run."
   value = {
-    for id, targets in local.targets_of : id => distinct(concat(
+    for id, targets in local.targets_of : id => distinct(compact(concat(
       [for t in targets : local.targets[t].secret_variable],
-      compact(flatten([
-        for name, s in local.sources.sources : [s.secret_variable, try(s.api_key_variable, "")] if name != "generic" && contains(values(try(s.events, {})), id)
-      ])),
-    ))
+      flatten([ # the producers' is the webhook service's own
+        for name, s in local.sources.sources : [s.secret_variable, try(s.api_key_variable, "")]
+        if name != "generic" && contains(values(try(s.events, {})), id)
+      ]),
+    )))
   }
 }

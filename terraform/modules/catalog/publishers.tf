@@ -19,19 +19,21 @@ locals {
 
   # The targets that a queue posts to or calls.
   targets_of = {
-    for q in local.filled : q.id => distinct(flatten([for h in values(q.handlers) : concat([for post in try([h.post], []) : post.target], try(h.calls, []))]))
+    for q in local.filled : q.id => distinct(flatten([
+      for h in values(q.handlers) : concat([for post in try([h.post], []) : post.target], try(h.calls, []))
+    ]))
   }
 
   pools = {
-    for pool in distinct([for q in local.filled : q.pool if q.enabled]) : pool => {
-      queues        = [for q in local.filled : q.id if q.enabled && q.pool == pool]
-      concurrency   = sum([for q in local.filled : q.concurrency if q.enabled && q.pool == pool])
-      min_instances = max([for q in local.filled : q.min_instances if q.enabled && q.pool == pool]...)
-      max_instances = max([for q in local.filled : q.max_instances if q.enabled && q.pool == pool]...)
-      timeout       = max([for q in local.filled : q.ack_deadline_seconds if q.enabled && q.pool == pool]...)
+    for pool, queues in { for q in local.filled : q.pool => q... if q.enabled } : pool => {
+      queues        = queues[*].id
+      concurrency   = sum(queues[*].concurrency)
+      min_instances = max(queues[*].min_instances...)
+      max_instances = max(queues[*].max_instances...)
+      timeout       = max(queues[*].ack_deadline_seconds...)
       # What its worker needs to post: variables of the environment.
-      url_variables    = distinct(flatten([for q in local.filled : [for t in local.targets_of[q.id] : local.targets[t].url_variable] if q.enabled && q.pool == pool]))
-      secret_variables = distinct(flatten([for q in local.filled : [for t in local.targets_of[q.id] : local.targets[t].secret_variable] if q.enabled && q.pool == pool]))
+      url_variables    = distinct([for t in flatten([for q in queues : local.targets_of[q.id]]) : local.targets[t].url_variable])
+      secret_variables = distinct([for t in flatten([for q in queues : local.targets_of[q.id]]) : local.targets[t].secret_variable])
     }
   }
 
@@ -42,29 +44,33 @@ locals {
 
   # Where some queues run, a source routes to those alone. One that routes nowhere is left out, unless it is the
   # producers': with that one the webhook service accepts messages for every queue that runs.
-  routed   = { for name, s in local.sources.sources : name => [for id in values(try(s.events, {})) : id if contains(local.running, id)] }
-  senders  = { for name, s in local.sources.sources : name => s if length(var.queues) == 0 || name == "generic" || length(local.routed[name]) > 0 }
-  received = contains(keys(local.senders), "generic") ? local.running : flatten([for name in keys(local.senders) : local.routed[name]])
+  routed = {
+    for name, s in local.sources.sources : name => [for id in values(try(s.events, {})) : id if contains(local.running, id)]
+  }
+  senders = {
+    for name, s in local.sources.sources : name => s
+    if length(var.queues) == 0 || name == "generic" || length(local.routed[name]) > 0
+  }
+  received = contains(keys(local.senders), "generic") ? local.running : flatten(values(local.routed))
 
-  # A worker publishes its handlers' messages, right after their commit. It publishes nothing on its own queues' topics:
-  # messages that wait, are replayed or put back are written down, and a task publishes them. The worker that runs the tasks
-  # publishes these for all pools. What was written down before a queue was switched off goes to its subscription, and
-  # waits there.
+  # A worker publishes its handlers' messages, right after their commit. It publishes nothing on its own queues'
+  # topics: messages that wait, are replayed or put back are written down, and a task publishes them. The worker
+  # that runs the tasks publishes these for all pools. What was written down before a queue was switched off goes
+  # to its subscription, and waits there.
   emitted = { for pool, p in local.pools : pool => flatten([for id in p.queues : local.emits[id]]) }
   relayed = concat(local.running, var.kept, flatten(values(local.emitted)))
-
+  published = merge(
+    { webhook = local.received },
+    { for pool, ids in local.emitted : "worker-${pool}" => pool == local.tasks_pool ? local.relayed : ids },
+  )
   publishers = {
-    for topic in distinct(values(local.topic_of)) : topic => concat(
-      [for name in ["webhook"] : name if contains([for id in local.received : local.topic_of[id]], topic)],
-      [
-        for pool in keys(local.pools) : "worker-${pool}"
-        if contains([for id in pool == local.tasks_pool ? local.relayed : local.emitted[pool] : lookup(local.topic_of, id, id)], topic)
-      ],
-    )
+    for topic in distinct(values(local.topic_of)) : topic => [
+      for name, ids in local.published : name if contains([for id in ids : lookup(local.topic_of, id, id)], topic)
+    ]
   }
 
-  # The topics that queues share, as far as a queue that runs, or is kept, takes messages of them; and those that others
-  # subscribe to: where some queues run, as far as one of them, or one that is kept, emits to it.
+  # The topics that queues share, as far as a queue that runs, or is kept, takes messages of them; and those that
+  # others subscribe to: where some queues run, as far as one of them, or one that is kept, emits to it.
   told = flatten([for q in local.filled : local.emits[q.id] if q.enabled || contains(var.kept, q.id)])
   topics = concat(
     [for t in local.shared : t.id if contains(local.taken, t.id)],
@@ -72,20 +78,27 @@ locals {
   )
 
   # What is wrong with the choice of queues, in the words of the services, which would not start with it.
-  names = { for q in local.declared : q.id => compact([q.id, try(q.alias, "")]) }
+  off = [for q in local.declared : q.id if !try(q.enabled, local.defaults.enabled, false)]
   mistakes = concat(
+    [for name in var.queues : "QUEUES: an entry is empty" if trimspace(name) == ""],
     [
-      for name in var.queues : trimspace(name) == "" ? "QUEUES: an entry is empty" :
-      contains(flatten(values(local.names)), name) ? "QUEUES: queue ${name} is not enabled in the catalog" : "QUEUES: no queue has the id or alias ${name}"
-      if !contains(flatten([for q in local.declared : local.names[q.id] if try(q.enabled, local.defaults.enabled, false)]), name)
+      for name in var.queues : "QUEUES: no queue has the id or alias ${name}"
+      if trimspace(name) != "" && !contains(flatten(values(local.names)), name)
     ],
-    [for id, names in local.names : "QUEUES: queue ${id} is named twice" if length([for name in var.queues : name if contains(names, name)]) > 1],
-    distinct(flatten([
+    flatten([
+      for id, names in local.names : [
+        for wrong, is in {
+          "is not enabled in the catalog" = contains(local.off, id) && length(setintersection(var.queues, names)) > 0
+          "is named twice"                = length([for name in var.queues : name if contains(names, name)]) > 1
+        } : "QUEUES: queue ${id} ${wrong}" if is
+      ]
+    ]),
+    flatten([
       for q in local.filled : [
-        for id in local.emits[q.id] : contains(keys(local.names), id) ? "QUEUES: queue ${q.id} emits to queue ${id}, which does not run here: name it too" :
+        for id in setsubtract(local.emits[q.id], concat(local.running, local.topics)) :
+        contains(keys(local.names), id) ? "QUEUES: queue ${q.id} emits to queue ${id}, which does not run here: name it too" :
         "QUEUES: queue ${q.id} emits to topic ${id}, and no queue that takes messages of it runs here: name one too"
-        if !contains(concat(local.running, local.topics), id)
       ] if q.enabled
-    ])),
+    ]),
   )
 }

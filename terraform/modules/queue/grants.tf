@@ -33,7 +33,7 @@ resource "google_pubsub_subscription_iam_member" "agent_takes_from_the_queue" {
 # grant: the worker of a pool | topics of queues that its handlers emit to | messages emitted, after the commit
 # grant: the worker of the tasks' pool | topics of enabled queues | messages that are still in the outbox, replayed, delayed, or put back by the sweep
 resource "google_pubsub_topic_iam_member" "publishes" {
-  for_each = var.queue.shared_topic == "" ? var.queue.topic_publishers : {}
+  for_each = local.own ? var.queue.topic_publishers : {}
   project  = var.project_id
   topic    = google_pubsub_topic.topic["queue"].name
   role     = "roles/pubsub.publisher"

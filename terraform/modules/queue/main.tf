@@ -14,13 +14,18 @@ terraform {
 
 locals {
   letters = var.queue.dead_letter.drop ? [] : [var.queue.dead_letter]
-  topics  = merge(var.queue.shared_topic == "" ? { queue = var.queue.topic } : {}, { for letter in local.letters : "dead_letter" => letter.topic })
+  own     = var.queue.shared_topic == ""
+  shared  = "projects/${var.project_id}/topics/${var.queue.topic}"
+  topics = merge(
+    { for topic in compact([local.own ? var.queue.topic : ""]) : "queue" => topic },
+    { for letter in local.letters : "dead_letter" => letter.topic },
+  )
 
   # What holds messages. Terraform then deletes it only where an apply before has taken this away.
   deletion_policy = var.queue.protected ? "PREVENT" : "DELETE"
 
-  # A dead-letter policy on an ordered subscription ends the emulator's pushes for good, and a retry policy on an unordered one
-  # loses messages. Retention ends there at 7 days.
+  # A dead-letter policy on an ordered subscription ends the emulator's pushes for good, and a retry policy on an
+  # unordered one loses messages. Retention ends there at 7 days.
   emulator          = var.agent == null
   counts_deliveries = !var.queue.dead_letter.drop && !(local.emulator && var.queue.enable_message_ordering)
   longest           = local.emulator ? 604800 : 2678400
@@ -46,7 +51,7 @@ resource "google_pubsub_topic" "topic" {
 resource "google_pubsub_subscription" "push" {
   project                    = var.project_id
   name                       = var.queue.push_subscription
-  topic                      = var.queue.shared_topic == "" ? google_pubsub_topic.topic["queue"].id : "projects/${var.project_id}/topics/${var.queue.topic}"
+  topic                      = local.own ? google_pubsub_topic.topic["queue"].id : local.shared
   ack_deadline_seconds       = var.queue.ack_deadline_seconds
   message_retention_duration = "${min(local.longest, tonumber(trimsuffix(var.queue.message_retention_duration, "s")))}s"
   enable_message_ordering    = var.queue.enable_message_ordering
@@ -109,10 +114,11 @@ resource "google_pubsub_subscription" "push" {
   ]
 }
 
-# One keeps every dead letter, also while no worker runs: nobody pulls from it day to day, so it must never expire. By default
-# it would after 31 days without a reader. The other pushes to the queue's own worker, which keeps them, also of a paused queue.
+# One keeps every dead letter, also while no worker runs: nobody pulls from it day to day, so it must never expire.
+# By default it would after 31 days without a reader. The other pushes to the queue's own worker, which keeps them,
+# also of a paused queue.
 resource "google_pubsub_subscription" "dead_letters" {
-  for_each                   = merge([for letter in local.letters : { hold = letter.hold_subscription, push = letter.push_subscription }]...)
+  for_each                   = merge([for l in local.letters : { hold = l.hold_subscription, push = l.push_subscription }]...)
   project                    = var.project_id
   name                       = each.value
   topic                      = google_pubsub_topic.topic["dead_letter"].id

@@ -5,10 +5,10 @@ variable "project_id" {
 
 variable "queue" {
   description = <<-EOT
-    The queue, as the catalog module has it, and what becomes of it here. state is runs; paused, as billhook queues pause
-    left it; or kept: off, with its topic and subscriptions, and no worker perhaps. protected is whether Terraform refuses
-    to delete these, with the messages in them. The publishers are IAM members under names that are known at plan time.
-    A shared topic, and the grants on it, are made where the module is used.
+    The queue, as the catalog module has it, and what becomes of it here. state is runs; paused, as billhook
+    queues pause left it; or kept: off, with its topic and subscriptions, and no worker perhaps. protected is
+    whether Terraform refuses to delete these, with the messages in them. The publishers are IAM members under
+    names that are known at plan time. A shared topic, and the grants on it, are made where the module is used.
   EOT
   type = object({
     state                      = optional(string, "runs")
@@ -37,12 +37,12 @@ variable "queue" {
 }
 
 variable "push" {
-  description = "The worker's address, https://host without a path, and the account and the audience of a push's token."
+  description = "The worker's address, without a path, and the account and the audience of a push's token."
   type        = object({ base_url = string, account = optional(string), audience = optional(string) })
 }
 
 variable "agent" {
-  description = "Pub/Sub's own account, which forwards messages that no worker answers, as an IAM member. Null is Google's emulator, whose faults are then avoided, and which has no IAM."
+  description = "Pub/Sub's own account, as an IAM member; null is Google's emulator, without IAM and with faults."
   type        = string
   default     = null
 }

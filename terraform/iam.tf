@@ -148,7 +148,7 @@ resource "google_project_iam_member" "reads_metrics" {
 # grant: the worker of the tasks' pool | shared topics of which an enabled queue takes messages | messages that are still in the outbox, replayed, delayed, or put back by the sweep
 resource "google_pubsub_topic_iam_member" "publishes" {
   for_each = merge([
-    for topic in keys(local.shared_topics) : { for name in module.catalog.publishers[topic] : "${topic}/${name}" => { topic = topic, name = name } }
+    for id, topic in module.catalog.topics : { for name in topic.publishers : "${id}/${name}" => { topic = id, name = name } }
   ]...)
   project = var.project_id
   topic   = google_pubsub_topic.shared[each.value.topic].name
@@ -222,11 +222,10 @@ resource "google_secret_manager_secret_iam_member" "worker_reads" {
   }
 }
 
-# A grant takes a minute or two to work, and a first start without it fails. A service waits for its account's;
+# A grant takes a minute or two to work, and a first start without it fails. Services wait for all of them;
 # WAIT_FOR_GRANTS is another command to wait by.
 resource "terraform_data" "grants_work" {
-  for_each         = local.members
-  triggers_replace = [each.value, each.key == "webhook" ? local.webhook_secrets : local.worker_secrets[trimprefix(each.key, "worker-")]]
+  triggers_replace = [local.members, local.webhook_secrets, local.worker_secrets]
 
   provisioner "local-exec" {
     command = "$${WAIT_FOR_GRANTS:-sleep 120}"

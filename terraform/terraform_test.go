@@ -241,7 +241,7 @@ func TestASubscriptionComesLastAndGoesFirst(t *testing.T) {
 	for _, b := range blocks(t, "resource", "module") {
 		waits[b.Labels[len(b.Labels)-1]] = b.source("depends_on")
 	}
-	for _, name := range []string{"publishes", "publishes_dead_letters", "agent_publishes_dead_letters", "hold", "dead_letter_push"} {
+	for _, name := range []string{"publishes", "publishes_dead_letters", "agent_publishes_dead_letters", "dead_letters"} {
 		require.Regexp(t, `\.`+name+`\b`, waits["push"])
 	}
 	for _, name := range []string{`module\.worker`, "agent_signs_as_push", "publishes"} {

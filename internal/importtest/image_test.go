@@ -59,6 +59,7 @@ func TestTheImagesAreBuiltAsTheDockerfileSays(t *testing.T) {
 	}
 	run(root, "cp -r --parents "+strings.Join(copied(all), " ")+" "+source)
 	run(source, "find . -name '*_test.go' -delete") // as in .dockerignore
+	run(source, "go run "+only(t, all, "RUN go run "))
 	build := only(t, all, "RUN CGO_ENABLED=0 ")
 	require.Contains(t, build, "go build -trimpath -ldflags=\"-s -w\" -o /out/billhook ")
 	require.Equal(t, "/out/billhook /billhook", only(t, all, "COPY --from=build "))

@@ -155,7 +155,7 @@ func Ask(ctx context.Context, base, who, method, path string, question any) (Ans
 	return Do(Request(ctx, method, base+path, body, headers))
 }
 
-var sender = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 128}}
+var sender = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1024}}
 
 // Do sends a request, unless it could not be made, and reads its whole answer.
 func Do(request *http.Request, err error) (Answer, error) {

@@ -33,6 +33,7 @@ import (
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/lane"
 	at "billhook/internal/platform/failpoint"
+	"billhook/internal/platform/mirror"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 )
@@ -104,6 +105,9 @@ var crashCases = []crashCase{
 	{"a sweep dies before it puts an orphan back", points(at.LeasedDone, at.SweepRepublish), orphaned, claimed, "", ""},
 	{"a sweep dies after it has put an orphan back", points(at.LeasedDone, at.SweepRepublished), orphaned, claimed, "", ""},
 	{"a sweep dies after it has marked an orphan", points(at.LeasedDone, at.SweepMarked), orphaned, claimed, "", ""},
+
+	{"a customer is linked, and not copied", at.MirrorCopy, linked, untold, "", ""},
+	{"a customer is copied, and its to-do is there", at.MirrorCopied, linked, untold, "", ""},
 
 	{"a sealer dies before its commit, and the next one after it", points(at.SealCommit, at.SealCommitted), sealed, untold, "", ""},
 }
@@ -327,6 +331,18 @@ func credited(t *testing.T, s *crashed) {
 	s.settles(t, untold)
 	s.requirePoints(t, 1)
 	s.requireCounts(t, 1, 1, 0, 0)
+}
+
+// linked: the webhook service reads in its own database which user a customer is.
+func linked(t *testing.T, s *crashed) {
+	s.sends(t, s.order().JSON())
+	s.settles(t, untold)
+	require.Eventually(t, func() bool { return len(s.documents(t, mirror.Collection)) == 0 }, patience, pollInterval, "the task does it")
+	o := s.order()
+	refund := e2e.Refund{EventID: s.event + "1", RefundID: "1", OrderID: o.OrderID, CustomerID: o.CustomerID, Amount: o.Total(), Paid: o.Total()}
+	require.Equal(t, o.UID, s.accepted(t, refund.JSON()).OrderingKey)
+	s.settles(t, untold)
+	s.requireCounts(t, 2, 2, 0, 0)
 }
 
 func refunded(t *testing.T, s *crashed) {

@@ -104,28 +104,21 @@ resource "google_project_iam_member" "uses_database" {
   }
 }
 
-# grant: webhook service | the one database, by a condition | reads the mapping from customer to user
-resource "google_project_iam_member" "reads_database" {
-  project = var.project_id
-  role    = "roles/datastore.viewer"
-  member  = google_service_account.webhook.member
-
-  condition {
-    title      = local.database_alone.title
-    expression = local.database_alone.expression
-  }
-}
-
-# grant: webhook service | the webhook service's own database, by a condition | counts what queues with a rate take
-resource "google_project_iam_member" "counts_webhooks" {
-  count   = length(google_firestore_database.limits)
-  project = var.project_id
-  role    = "roles/datastore.user"
-  member  = google_service_account.webhook.member
+# grant: webhook service | the webhook service's own database, by a condition | reads copies of customers, products and orders; counts what queues with a rate take
+# grant: workers | the webhook service's own database, by a condition | make those copies
+resource "google_project_iam_member" "uses_ingest" {
+  for_each = local.members
+  project  = var.project_id
+  role     = "roles/datastore.user"
+  member   = each.value
 
   condition {
     title      = "the webhook service's database of ${local.name}"
-    expression = "resource.name == \"projects/${var.project_id}/databases/${google_firestore_database.limits[count.index].name}\""
+    expression = "resource.name == \"projects/${var.project_id}/databases/${google_firestore_database.ingest.name}\""
+  }
+
+  lifecycle {
+    create_before_destroy = true
   }
 }
 
@@ -233,7 +226,7 @@ resource "terraform_data" "grants_work" {
 
   depends_on = [
     google_secret_manager_secret_iam_member.webhook_reads, google_secret_manager_secret_iam_member.worker_reads, google_kms_crypto_key_iam_member.encrypts,
-    google_project_iam_member.reads_database, google_project_iam_member.uses_database, google_project_iam_member.counts_webhooks,
+    google_project_iam_member.uses_database, google_project_iam_member.uses_ingest,
     google_cloud_tasks_queue_iam_member.worker_asks, google_service_account_iam_member.worker_asks_as_push, google_pubsub_topic_iam_member.publishes,
   ]
 }

@@ -367,7 +367,7 @@ func TestTheDocumentsNameOutputsThatThereAre(t *testing.T) {
 func TestTheTasksAndTheExpiryAreThoseOfTheCode(t *testing.T) {
 	t.Parallel()
 	expiring := words(local(t, "firestore.tf", "ttl_collections"))
-	require.Contains(t, read(t, "firestore.tf"), strconv.Quote(webhook.BlocksCollection)+" => database")
+	require.Contains(t, read(t, "firestore.tf"), strconv.Quote(webhook.BlocksCollection)+" = google_firestore_database.ingest.name")
 	expiring = append(expiring, webhook.BlocksCollection)
 	require.Contains(t, expiring, api.RequestsCollection)
 	require.ElementsMatch(t, expiring, tasks.Expiring, "what has a TTL is what the cleanup removes where there is none")

@@ -104,7 +104,7 @@ run "everything_but_the_services_without_images" {
     error_message = "The oldest open dead letter of a queue is found by an index."
   }
   assert {
-    condition     = alltrue([for grant in concat(values(google_project_iam_member.uses_database), [google_project_iam_member.reads_database]) : endswith(grant.condition[0].expression, "/databases/billhook\"")])
+    condition     = alltrue([for grant in values(google_project_iam_member.uses_database) : endswith(grant.condition[0].expression, "/databases/billhook\"")])
     error_message = "Nobody may use another database."
   }
 }
@@ -211,8 +211,8 @@ run "the_services" {
     error_message = "What nobody asked for is not made."
   }
   assert {
-    condition     = length(google_firestore_database.limits) == (anytrue([for q in values(module.catalog.queues) : q.enabled && (q.rate.per_second > 0 || q.rate.per_user > 0)]) ? 1 : 0)
-    error_message = "The webhook service has a database where a queue has a rate, and none where not."
+    condition     = alltrue([for s in concat(module.webhook, values(module.worker)) : s.env.INGEST_DATABASE == google_firestore_database.ingest.name])
+    error_message = "The webhook service and the workers know the database of the copies."
   }
 }
 
@@ -311,15 +311,15 @@ run "an_account_publishes_what_its_service_publishes_and_no_more" {
     error_message = "The pool that posts to a target knows where it is."
   }
   assert {
-    condition     = module.webhook[0].env.LIMITS_DATABASE == "billhook-limits" && module.webhook[0].env.FIRESTORE_DATABASE == "billhook"
-    error_message = "It has both, and only reads the large one."
+    condition     = module.webhook[0].env.INGEST_DATABASE == "billhook-ingest" && lookup(module.webhook[0].env, "FIRESTORE_DATABASE", "") == ""
+    error_message = "It knows its own database alone."
   }
   assert {
-    condition     = google_project_iam_member.counts_webhooks[0].role == "roles/datastore.user" && endswith(google_project_iam_member.counts_webhooks[0].condition[0].expression, "/databases/billhook-limits\"")
-    error_message = "It writes in its own database alone."
+    condition     = toset(keys(google_project_iam_member.uses_ingest)) == toset(concat(["webhook"], [for pool in keys(module.worker) : "worker-${pool}"])) && alltrue([for grant in values(google_project_iam_member.uses_ingest) : endswith(grant.condition[0].expression, "/databases/billhook-ingest\"")]) && !contains([for grant in values(google_project_iam_member.uses_database) : grant.member], google_service_account.webhook.member)
+    error_message = "It has a grant on its own database alone, in which the workers make the copies."
   }
   assert {
-    condition     = google_firestore_field.ttl["rateBlocks"].database == "billhook-limits" && google_firestore_field.ttl["rateBlocks"].field == "expire_at"
+    condition     = google_firestore_field.ttl["rateBlocks"].database == "billhook-ingest" && google_firestore_field.ttl["rateBlocks"].field == "expire_at"
     error_message = "What it wrote is removed."
   }
   assert {

@@ -12,6 +12,8 @@ COPY cmd/ cmd/
 COPY docs/runbooks/ docs/runbooks/
 COPY emulator/ emulator/
 COPY internal/ internal/
+# Terraform takes the catalog as it is.
+RUN go run ./cmd/billhook admin catalog check
 # webhook, worker or billhook.
 ARG BINARY=worker
 ARG TARGETOS

@@ -10,6 +10,7 @@ TYPESCRIPT := 5.9.3
 NODE_TYPES := 20.19.25
 AXE := 4.14.1
 OPENAPI := 2.1.0
+BENCHSTAT := v0.0.0-20260908200009-22c9c6c9d4da
 FUZZTIME ?= 20s
 SOAK ?=
 MUTANTS ?=
@@ -20,6 +21,8 @@ BOOKS ?=
 FLASHSALE ?=
 DRILL ?=
 IMPORTS ?=
+LOAD ?=
+OLD ?=
 SCREENSHOTS ?= /tmp/billhook-screenshots
 ONLY ?=
 ARGS ?=
@@ -29,7 +32,7 @@ COUNT ?= 6
 .PHONY: help
 help: ## list the targets
 	@bold=; plain=; if [ -z "$${NO_COLOR:-}" ] && [ -t 1 ]; then bold=$$'\033[1m'; plain=$$'\033[0m'; fi; \
-	awk -F ':.*## ' -v bold="$$bold" -v plain="$$plain" '/^[a-z-]+:.*## / { printf "  %s%-12s%s %s\n", bold, $$1, plain, $$2 }' $(MAKEFILE_LIST)
+	awk -F ':.*## ' -v bold="$$bold" -v plain="$$plain" '/^[a-z-]+:.*## / { printf "  %s%-13s%s %s\n", bold, $$1, plain, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: run
 run: bin/billhook ## webhook, worker and stand-ins in one process; sends signed samples, then keeps serving: ARGS="--worker-port 0"
@@ -111,10 +114,28 @@ fuzz: ## every fuzz target for FUZZTIME (20s)
 	  done; \
 	done
 
-.PHONY: bench
-bench: ## Go benchmarks, benchstat-ready: BENCH=regexp COUNT=6; BENCH=Pages and BENCH=FirstLook fill a store of a million
-	@go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) ./internal/ingest/webhook ./internal/pii ./internal/pipeline/push \
+BENCHMARKS = go test -run '^$$' -bench '$(BENCH)' -benchmem ./internal/ingest/webhook ./internal/pii ./internal/pipeline/push \
 	  ./internal/compose/worker ./internal/platform/boltstore
+STATISTICS = go run golang.org/x/perf/cmd/benchstat@$(BENCHSTAT)
+
+.PHONY: bench
+bench: ## how fast it is: Go benchmarks, the webhook handler beside two baselines, and make load: BENCH=regexp COUNT=6; BENCH=Pages and BENCH=FirstLook fill a store of a million
+	@results=$$(mktemp); trap 'rm $$results' EXIT; $(BENCHMARKS) -count $(COUNT) | tee $$results; \
+	  $(STATISTICS) -filter .name:Webhook -col '/of@(read decode handler)' $$results
+	@$(MAKE) --no-print-directory load
+
+.PHONY: bench-compare
+bench-compare: ## the benchmarks of a commit and of this tree in turn, and their ratios: OLD=HEAD~1 BENCH=regexp COUNT=6
+	@[ -n "$(OLD)" ] || { echo "OLD is needed: make bench-compare OLD=HEAD~1"; exit 2; }
+	@at=$$(mktemp -d); trap 'git worktree remove --force $$at/tree; rm -r $$at' EXIT; git worktree add --detach $$at/tree $(OLD); \
+	  for round in $$(seq $(COUNT)); do \
+	    (cd $$at/tree; $(BENCHMARKS)) >> $$at/old; $(BENCHMARKS) >> $$at/new; \
+	  done; \
+	  $(STATISTICS) old=$$at/old new=$$at/new
+
+.PHONY: load
+load: ## webhooks by a schedule at several rates, in a burst of 1,000 and in a stall of the store, beside two baselines: LOAD="-rates 200"
+	@go run ./e2e/trial load $(LOAD)
 
 .PHONY: soak
 soak: ## 2,000 events on Google's emulators with duplicates, conflicts and kill -9; SOAK="-seed N"

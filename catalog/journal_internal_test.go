@@ -5,6 +5,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"billhook/internal/filetest"
 )
 
 // Whatever the amounts are: two random draws of large amounts never agree by accident.
@@ -62,13 +64,11 @@ func TestARuleIsTakenExactlyWhereItBalancesForAnyAmounts(t *testing.T) {
 
 // FuzzJournal: whatever the file says, it is read the same twice, and a rule that is taken has lines.
 func FuzzJournal(f *testing.F) {
-	shipped, err := embedded.ReadFile(journalFile)
-	require.NoError(f, err)
+	shipped := filetest.Must(embedded.ReadFile(journalFile))(f)
 	f.Add(shipped)
 	f.Add([]byte("unmapped: ignore\naccounts: {a: {type: asset, description: x}}\nrules: {a.b.c: {lines: [{debit: a, amount: [[], {}], currency: 3}]}}"))
 	f.Add([]byte("rules: {\"#\": {lines: [{}, {}]}, \"*.*.*\": []}"))
-	base, err := load(embedded)
-	require.NoError(f, err)
+	base := filetest.Must(load(embedded))(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		read := func() (*Catalog, *reader) {
 			c, r := *base, newReader()

@@ -69,31 +69,7 @@ func withJournal(t *testing.T, more, messages string) string {
 }
 
 // change is a row of testdata/mistakes.yaml, which says what each member is.
-type change struct{ What, Old, With, Messages, Loader, Terraform string }
-
-func eachMistake(t *testing.T, try func(t *testing.T, folder string, c change)) {
-	t.Helper()
-	all := filetest.YAML[map[string]map[string][]change](t, "testdata", "mistakes.yaml")
-	require.Len(t, all, 4)
-	for of, files := range all {
-		for file, changes := range files {
-			for _, c := range changes {
-				t.Run(of+" "+file+": "+c.What, func(t *testing.T) {
-					t.Parallel()
-					folder := map[string]func() string{
-						"small": func() string { return small }, "posts": func() string { return posting(t) },
-						"journal": func() string { return withJournal(t, "", c.Messages) }, "shipped": func() string { return shipped(t, nil) },
-					}[of]()
-					if c.Old == "" {
-						try(t, like(t, folder, map[string]string{file: c.With}), c)
-						return
-					}
-					try(t, edited(t, folder, file, c.Old, c.With), c)
-				})
-			}
-		}
-	}
-}
+type change struct{ What, Old, With, Messages, Loader string }
 
 var lineOfFile = regexp.MustCompile(`(?m)^([a-z/]+\.yaml):[0-9]+:`)
 
@@ -115,12 +91,29 @@ func requireMistakes(t *testing.T, err error, want string) {
 
 func TestEachMistakeNamesItsFileEntryAndKey(t *testing.T) {
 	t.Parallel()
-	eachMistake(t, func(t *testing.T, folder string, c change) {
-		t.Helper()
-		_, err := catalog.Load(folder)
-		requireMistakes(t, err, c.Loader)
-		requireLines(t, err, folder)
-	})
+	all := filetest.YAML[map[string]map[string][]change](t, "testdata", "mistakes.yaml")
+	require.Len(t, all, 4)
+	for of, files := range all {
+		for file, changes := range files {
+			for _, c := range changes {
+				t.Run(of+" "+file+": "+c.What, func(t *testing.T) {
+					t.Parallel()
+					folder := map[string]func() string{
+						"small": func() string { return small }, "posts": func() string { return posting(t) },
+						"journal": func() string { return withJournal(t, "", c.Messages) }, "shipped": func() string { return shipped(t, nil) },
+					}[of]()
+					if c.Old == "" {
+						folder = like(t, folder, map[string]string{file: c.With})
+					} else {
+						folder = edited(t, folder, file, c.Old, c.With)
+					}
+					_, err := catalog.Load(folder)
+					requireMistakes(t, err, c.Loader)
+					requireLines(t, err, folder)
+				})
+			}
+		}
+	}
 }
 
 // What a mistake's line says begins with the key, or with what the key would stand in.

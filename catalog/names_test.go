@@ -148,10 +148,7 @@ func TestAPoolNeedsTheTargetsThatItsEnabledQueuesPostToOrCall(t *testing.T) {
 	} {
 		c, err := catalog.Load(edited(t, posting(t), "queues.yaml", test.old, test.replacement))
 		require.NoError(t, err, sentence)
-		var names []string
-		for _, target := range c.TargetsOf(test.pool) {
-			names = append(names, target.Name)
-		}
+		names := filetest.Map(c.TargetsOf(test.pool), func(of catalog.Target) string { return of.Name })
 		require.Equal(t, test.want, names, sentence)
 	}
 }
@@ -218,7 +215,7 @@ func TestACatalogOfFewFilesHasTheProgramsLimitsNoQuotaNoRuleAndTellsNobody(t *te
 
 func TestAnEventHasTheNarrowestRule(t *testing.T) {
 	t.Parallel()
-	c, err := catalog.Load(withJournal(t, `  "*.fee.charged":
+	c := filetest.Must(catalog.Load(withJournal(t, `  "*.fee.charged":
     lines:
       - { debit: cash, amount: cents, currency: EUR }
       - { credit: revenue, amount: [cents], currency: EUR }
@@ -231,8 +228,7 @@ func TestAnEventHasTheNarrowestRule(t *testing.T) {
   card.fee.charged:
     1: { fee: amount!, currency: currency! }
     2: { fee: amount!, currency: currency!, card: id }
-`))
-	require.NoError(t, err)
+`)))(t)
 	for eventType, want := range map[string]string{"card.fee.charged": "tax", "bank.fee.charged": "revenue", "billing.invoice.paid": "revenue", "billing.invoice.sent": ""} {
 		rule, ok := c.Journal.Rule(eventType)
 		require.Equal(t, want != "", ok, eventType)

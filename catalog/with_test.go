@@ -1,14 +1,15 @@
 package catalog_test
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	"pgregory.net/rapid"
 
 	"billhook/catalog"
+	"billhook/emulator/emulatortest"
 	"billhook/internal/filetest"
 )
 
@@ -49,8 +51,7 @@ func TestFilesThatMakeNoCatalogAreRefused(t *testing.T) {
 		"a catalog of no files":       {&catalog.Catalog{}, map[string]string{"products.yaml": ""}, "made of no files"},
 		"a queue that is gone by now": {mustOnly(t, shipped, "paynow-events", "pay-subscription-update"), map[string]string{"topics.yaml": "topics: []\n"}, ": queue orders-process: topic: no shared topic has the id orders"},
 	} {
-		_, err := test.of.With(test.files)
-		require.ErrorContains(t, err, test.want, name)
+		require.ErrorContains(t, filetest.ErrorOf(test.of.With(test.files)), test.want, name)
 	}
 }
 
@@ -104,8 +105,7 @@ func (d deployment) narrowed(t *testing.T, of map[string]*catalog.Catalog) *cata
 	}
 	off := from(t, "")
 	off.Queues[slices.IndexFunc(off.Queues, func(q catalog.Queue) bool { return q.ID == "events-low" })].Enabled = false
-	_, err := off.Only(d.Queues)
-	require.EqualError(t, err, d.Refused, d.What)
+	require.EqualError(t, filetest.ErrorOf(off.Only(d.Queues)), d.Refused, d.What)
 	return nil
 }
 
@@ -123,10 +123,9 @@ func TestADeploymentRunsTheQueuesThatItNamesOrIsRefusedWithTheReason(t *testing.
 		}
 		if d.Runs != nil {
 			require.Equal(t, d.Runs, running(only), d.What)
-			var variables []string
-			for _, target := range only.TargetsOf("") {
-				variables = append(variables, target.URLVariable)
-			}
+			variables := filetest.Map(only.TargetsOf(""), func(c catalog.Target) string {
+				return c.URLVariable
+			})
 			require.Equal(t, d.Variables, variables, d.What)
 			require.Equal(t, d.Sources, slices.Sorted(maps.Keys(only.Sources)), d.What)
 		}
@@ -175,10 +174,7 @@ func TestAQueueThatIsNotEnabledIsNotEmittedTo(t *testing.T) {
 func TestANarrowedCatalogNeedsNothingThatDoesNotRun(t *testing.T) {
 	t.Parallel()
 	shipped := from(t, "")
-	var names []string
-	for _, q := range shipped.Queues {
-		names = append(names, q.ID)
-	}
+	names := filetest.Map(shipped.Queues, func(q catalog.Queue) string { return q.ID })
 	rapid.Check(t, func(t *rapid.T) {
 		chosen := rapid.SliceOfDistinct(rapid.SampledFrom(names), func(s string) string { return s }).Draw(t, "names")
 		only, err := shipped.Only(chosen)
@@ -210,107 +206,137 @@ func TestANarrowedCatalogNeedsNothingThatDoesNotRun(t *testing.T) {
 	})
 }
 
-func terraformBinary(t *testing.T) string {
-	t.Helper()
-	if testing.Short() {
-		t.Skip("left out: it starts Terraform")
-	}
-	terraform, err := exec.LookPath("terraform")
-	if err != nil && os.Getenv("REQUIRE_EMULATORS") == "" {
-		t.Skip("left out: terraform is not installed")
-	}
-	require.NoError(t, err, "CI leaves nothing out")
-	return terraform
-}
-
 // applied applies the catalog module to a folder, for the named queues: it has no provider and makes nothing, so an apply is
 // its outputs and needs no network. It returns what prints an output, and what terraform printed.
-func applied(t *testing.T, terraform, folder string, queues ...string) (output func(arguments ...string) []byte, printed []byte, err error) {
+func applied(
+	t *testing.T, folder string, queues ...string,
+) (output func(arguments ...string) []byte, printed string, err error) {
 	t.Helper()
-	folder = filetest.Must(filepath.Abs(folder))(t)
-	// A copy: terraform keeps its state beside the configuration.
-	module := t.TempDir()
-	require.NoError(t, os.CopyFS(module, os.DirFS(filepath.Join("..", "terraform", "modules", "catalog"))))
+	module := emulatortest.Terraform(t, "..", filepath.Join("modules", "catalog"))
 	names := filetest.Must(json.Marshal(append([]string{}, queues...)))(t)
-	run := func(arguments ...string) ([]byte, error) {
-		command := exec.CommandContext(t.Context(), terraform, arguments...)
-		command.Dir = module
-		command.Env = append(os.Environ(), "TF_VAR_directory="+folder, "TF_VAR_queues="+string(names), "CHECKPOINT_DISABLE=1", "TF_IN_AUTOMATION=1", "TF_CLI_CONFIG_FILE="+os.DevNull)
-		return command.CombinedOutput()
+	module.Environment = []string{
+		"TF_VAR_directory=" + filetest.Must(filepath.Abs(folder))(t), "TF_VAR_queues=" + string(names),
+		"TF_CLI_CONFIG_FILE=" + os.DevNull,
 	}
-	printed, err = run("apply", "-auto-approve", "-input=false", "-no-color")
+	printed, err = module.Run(t.Context(), "apply", "-auto-approve", "-input=false", "-no-color")
 	return func(arguments ...string) []byte {
-		text, err := run(append([]string{"output"}, arguments...)...)
-		require.NoError(t, err, "%s", text)
-		return text
+		text, err := module.Run(t.Context(), append([]string{"output"}, arguments...)...)
+		require.NoError(t, err, text)
+		return []byte(text)
 	}, printed, err
 }
 
-func TestTerraformRefusesWhatTheLoaderRefuses(t *testing.T) {
+func TestTerraformRefusesTheQueuesThatTheServicesRefuse(t *testing.T) {
 	t.Parallel()
-	terraform := terraformBinary(t)
-	_, printed, err := applied(t, terraform, posting(t))
-	require.NoError(t, err, "%s", printed)
-	eachMistake(t, func(t *testing.T, folder string, c change) {
-		t.Helper()
-		if c.Terraform == "" {
-			return
+	emulatortest.NeedsTerraform(t)
+	whole, refused := from(t, ""), 0
+	for _, d := range filetest.YAML[[]deployment](t, "testdata", "deployments.yaml") {
+		if _, err := whole.Only(d.Queues); err == nil { // others are not of the files as they are
+			continue
 		}
-		_, printed, err := applied(t, terraform, folder)
-		require.Error(t, err, "%s", printed)
-		// Terraform breaks long lines.
-		require.Contains(t, strings.Join(strings.Fields(string(printed)), " "), c.Terraform)
-	})
+		refused++
+		t.Run(d.What, func(t *testing.T) {
+			t.Parallel()
+			_, printed, err := applied(t, ".", d.Queues...)
+			require.Error(t, err, printed)
+			text := strings.Join(strings.Fields(printed), " ") // Terraform breaks long lines
+			for line := range strings.SplitSeq(d.Refused, "\n") {
+				require.Contains(t, text, line)
+			}
+		})
+	}
+	require.Greater(t, refused, 5)
 }
 
-// Terraform expands the catalog to the bytes that Go does, and grants what the doctor looks for: a topic that differs would
-// be a grant that nobody misses, or one that nobody gives.
-func TestTerraformExpandsAndGrantsWhatGoDoes(t *testing.T) {
+func set(texts []string) []string { return slices.Compact(slices.Sorted(slices.Values(texts))) }
+
+// Terraform reads the catalog as Go does, and grants what the doctor looks for: a topic that differs would be a
+// grant that nobody misses, or one that nobody gives.
+func TestTerraformReadsAndGrantsWhatGoDoes(t *testing.T) {
 	t.Parallel()
-	terraform := terraformBinary(t)
-	shipped := from(t, "")
-	events, ok := shipped.HandledBy("points.credit")
-	require.True(t, ok)
-	some := []string{events.ID}
-	for i := 0; i < len(some); i++ { // and those that it emits to, and these to
-		q, _ := shipped.Queue(some[i])
-		for _, h := range q.Handlers {
-			for _, to := range shipped.Queues {
-				if to.Enabled && !slices.Contains(some, to.ID) && (slices.Contains(h.Emits, to.ID) || slices.Contains(h.Emits, to.SharedTopic)) {
-					some = append(some, to.ID)
-				}
-			}
-		}
-	}
+	emulatortest.NeedsTerraform(t)
+	orders := []string{"paynow-events", "pay-subscription-update", "orders-process", "notifications-fanout", "notifications-send"}
 	for name, test := range map[string]struct {
 		folder string
 		queues []string
 	}{
-		"the shipped catalog": {".", nil}, "the shipped catalog, narrowed": {".", some}, "a small one": {small, nil},
+		"the shipped catalog": {".", nil}, "the shipped catalog, narrowed": {".", orders}, "a small one": {small, nil},
 		"one of two pools, whose defaults, schedules and parts of a second differ": {crooked, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := mustOnly(t, from(t, test.folder), test.queues...)
-			output, printed, err := applied(t, terraform, test.folder, test.queues...)
-			require.NoError(t, err, "%s", printed)
-			if test.queues == nil {
-				want := filetest.Must(c.JSON())(t)
-				var have bytes.Buffer
-				require.NoError(t, json.Indent(&have, output("-raw", "json"), "", "  "))
-				require.Equal(t, string(want), have.String())
-				require.Equal(t, c.Hash(), string(output("-raw", "hash")))
-			}
-			var granted map[string][]string
-			require.NoError(t, json.Unmarshal(output("-json", "publishers"), &granted))
-			maps.DeleteFunc(granted, func(_ string, services []string) bool { return len(services) == 0 })
-			for _, q := range c.Queues { // modules/queue gives each queue's worker its dead-letter topic
-				if q.Enabled && !q.DeadLetter.Drop {
-					granted[q.DeadLetter.Topic] = []string{catalog.WorkerOf(q.Pool)}
+			output, printed, err := applied(t, test.folder, test.queues...)
+			require.NoError(t, err, printed)
+			require.Equal(t, c.Hash(), string(output("-raw", "hash")))
+			require.Equal(t, c.TasksPool, string(output("-raw", "tasks_pool")))
+			var read struct {
+				Queues, Sources map[string]any
+				Topics          map[string]struct{ Publishers []string }
+				Pools           map[string]struct {
+					URLs    []string `json:"url_variables"`
+					Secrets []string `json:"secret_variables"`
 				}
+			}
+			for name, into := range map[string]any{"queues": &read.Queues, "sources": &read.Sources, "topics": &read.Topics, "pools": &read.Pools} {
+				require.NoError(t, json.Unmarshal(output("-json", name), into))
+			}
+			var whole struct {
+				Queues  []map[string]any
+				Sources map[string]any
+			}
+			require.NoError(t, json.Unmarshal(filetest.Must(c.JSON())(t), &whole))
+			granted := map[string][]string{}
+			grant := func(topic string, services any) {
+				if text := strings.Fields(strings.Trim(fmt.Sprint(services), "[]")); len(text) > 0 {
+					granted[topic] = text
+				}
+			}
+			require.Len(t, read.Queues, len(c.Queues))
+			for i, q := range c.Queues {
+				have, is := read.Queues[q.ID].(map[string]any)
+				require.True(t, is, q.ID)
+				var emits, handlers []string
+				for _, h := range q.Handlers {
+					emits = append(emits, h.Emits...)
+					if h.Post == (catalog.Post{}) {
+						handlers = append(handlers, h.Name)
+					}
+				}
+				for name, want := range map[string][]string{"emits": emits, "handlers": handlers} {
+					require.ElementsMatch(t, set(want), have[name], "%s of %s", name, q.ID)
+				}
+				require.Equal(t, q.SharedTopic, have["shared_topic"], q.ID)
+				grant(q.Topic(), have["publishers"])
+				if q.Enabled && !q.DeadLetter.Drop { // modules/queue gives each queue's worker its dead-letter topic
+					grant(q.DeadLetter.Topic, catalog.WorkerOf(q.Pool))
+				}
+				for name, value := range have {
+					if want, same := whole.Queues[i][name], fmt.Sprintf("%s of %s", name, q.ID); reflect.TypeOf(value).Kind() == reflect.Map {
+						require.Subset(t, want, value, same)
+					} else if !slices.Contains([]string{"emits", "handlers", "shared_topic", "publishers"}, name) {
+						require.Equal(t, want, value, same)
+					}
+				}
+			}
+			for topic, of := range read.Topics {
+				grant(topic, of.Publishers)
 			}
 			require.NotEmpty(t, granted)
 			require.Equal(t, granted, c.Publishers())
+			require.Equal(t, slices.Sorted(maps.Keys(whole.Sources)), slices.Sorted(maps.Keys(read.Sources)))
+			for name, source := range read.Sources {
+				require.Subset(t, whole.Sources[name], source)
+			}
+			require.Equal(t, c.Pools(), slices.Sorted(maps.Keys(read.Pools)))
+			for pool, needs := range read.Pools {
+				var urls, secrets []string
+				for _, target := range c.TargetsOf(pool) {
+					urls, secrets = append(urls, target.URLVariable), append(secrets, target.SecretVariable)
+				}
+				require.Equal(t, set(urls), set(needs.URLs), pool)
+				require.Equal(t, set(secrets), set(needs.Secrets), pool)
+			}
 		})
 	}
 }

@@ -27,11 +27,13 @@ import (
 	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/apps/subscriptions"
 	"billhook/internal/dedupe"
+	"billhook/internal/filetest"
 	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/lane"
 	at "billhook/internal/platform/failpoint"
+	"billhook/internal/platform/mirror"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 )
@@ -103,6 +105,9 @@ var crashCases = []crashCase{
 	{"a sweep dies before it puts an orphan back", points(at.LeasedDone, at.SweepRepublish), orphaned, claimed, "", ""},
 	{"a sweep dies after it has put an orphan back", points(at.LeasedDone, at.SweepRepublished), orphaned, claimed, "", ""},
 	{"a sweep dies after it has marked an orphan", points(at.LeasedDone, at.SweepMarked), orphaned, claimed, "", ""},
+
+	{"a customer is linked, and not copied", at.MirrorCopy, linked, untold, "", ""},
+	{"a customer is copied, and its to-do is there", at.MirrorCopied, linked, untold, "", ""},
 
 	{"a sealer dies before its commit, and the next one after it", points(at.SealCommit, at.SealCommitted), sealed, untold, "", ""},
 }
@@ -304,10 +309,8 @@ func (s *crashed) acked() map[string]bool {
 
 func (s *crashed) requireCounts(t *testing.T, records, entries, payments, deadLetters int) {
 	t.Helper()
-	var got []int
-	for _, collection := range []string{dedupe.Collection, ledger.Entries, subscriptions.Collection, deadletter.Collection} {
-		got = append(got, len(s.documents(t, collection)))
-	}
+	of := []string{dedupe.Collection, ledger.Entries, subscriptions.Collection, deadletter.Collection}
+	got := filetest.Map(of, func(collection string) int { return len(s.documents(t, collection)) })
 	require.Equal(t, []int{records, entries, payments, deadLetters}, got)
 }
 
@@ -328,6 +331,18 @@ func credited(t *testing.T, s *crashed) {
 	s.settles(t, untold)
 	s.requirePoints(t, 1)
 	s.requireCounts(t, 1, 1, 0, 0)
+}
+
+// linked: the webhook service reads in its own database which user a customer is.
+func linked(t *testing.T, s *crashed) {
+	s.sends(t, s.order().JSON())
+	s.settles(t, untold)
+	require.Eventually(t, func() bool { return len(s.documents(t, mirror.Collection)) == 0 }, patience, pollInterval, "the task does it")
+	o := s.order()
+	refund := e2e.Refund{EventID: s.event + "1", RefundID: "1", OrderID: o.OrderID, CustomerID: o.CustomerID, Amount: o.Total(), Paid: o.Total()}
+	require.Equal(t, o.UID, s.accepted(t, refund.JSON()).OrderingKey)
+	s.settles(t, untold)
+	s.requireCounts(t, 2, 2, 0, 0)
 }
 
 func refunded(t *testing.T, s *crashed) {
@@ -387,10 +402,7 @@ func renewedTwice(t *testing.T, s *crashed) {
 	second := s.event + "1"
 	s.sends(t, s.sample(samples.SubscriptionRenewed, second))
 	s.settles(t, "COMPLETED COMPLETED")
-	var came []string
-	for _, d := range s.service.Deliveries() {
-		came = append(came, d.EventID)
-	}
+	came := filetest.Map(s.service.Deliveries(), func(d standin.Delivery) string { return d.EventID })
 	require.Equal(t, []string{s.update, handler.CalleeKey(e2e.Queue, dedupe.DefaultTenant, second)}, slices.Compact(came))
 	for _, id := range came {
 		require.Equal(t, 1, s.service.Applied(id))
@@ -467,8 +479,7 @@ func sealed(t *testing.T, s *crashed) {
 	}
 	post()
 	for range 2 { // the second time there is nothing left to seal
-		_, err := s.task(t.Context(), "seal-journal")
-		require.NoError(t, err)
+		require.NoError(t, filetest.ErrorOf(s.task(t.Context(), "seal-journal")))
 	}
 	leaves := s.leaves(t)
 	require.Len(t, leaves, int(posted))

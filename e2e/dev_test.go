@@ -36,11 +36,9 @@ type devRun struct {
 // it has said all. It reports whether the line came.
 func startDev(t *testing.T, environment []string, line string, arguments ...string) (dev *devRun, found bool) {
 	t.Helper()
-	binary, err := program()
-	require.NoError(t, err)
+	binary := filetest.Must(program())(t)
 	dev = &devRun{process: exec.Command(binary, append([]string{"dev", "--webhook-port", "0", "--worker-port", "0", "--service-port", "0"}, arguments...)...)} //nolint:noctx // Ctrl-C ends it
-	stdout, err := dev.process.StdoutPipe()
-	require.NoError(t, err)
+	stdout := filetest.Must(dev.process.StdoutPipe())(t)
 	dev.process.Stderr, dev.process.Env = os.Stderr, append(os.Environ(), environment...)
 	require.NoError(t, dev.process.Start())
 	t.Cleanup(func() { _ = dev.process.Process.Kill() })
@@ -87,8 +85,7 @@ func TestOneCommandShowsEverySample(t *testing.T) {
 		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(dev.workerURL, "http://"))
 		require.NoError(t, err)
 		defer func() { _ = conn.Close() }()
-		_, err = conn.Write([]byte(text))
-		require.NoError(t, err)
+		require.NoError(t, filetest.ErrorOf(conn.Write([]byte(text))))
 	}
 	dev.end(t)
 }

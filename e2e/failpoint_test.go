@@ -55,10 +55,8 @@ func TestEveryFailPointIsHitInOnePlaceAndKillsAWorker(t *testing.T) {
 func TestAReleaseHasNoFailPoints(t *testing.T) {
 	t.Parallel()
 	onlyInFull(t)
-	release, err := services()
-	require.NoError(t, err)
-	crash, err := crashing()
-	require.NoError(t, err)
+	release := filetest.Must(services())(t)
+	crash := filetest.Must(crashing())(t)
 	for folder, want := range map[string]bool{release: false, crash: true} {
 		binary := filetest.Read(t, folder, "worker")
 		for _, word := range append(slices.Collect(maps.Values(failpoints(t))), "FAILPOINT") {

@@ -17,6 +17,7 @@ import (
 	"billhook/emulator/emulatortest"
 	"billhook/internal/apps/ledger"
 	"billhook/internal/contract"
+	"billhook/internal/filetest"
 	"billhook/internal/platform/gcp/pubsub"
 )
 
@@ -31,8 +32,7 @@ var paynowQueues = []string{e2e.Queue, "pay-subscription-update"}
 
 func install(t *testing.T, project, name string) installed {
 	t.Helper()
-	binary, err := program()
-	require.NoError(t, err)
+	binary := filetest.Must(program())(t)
 	i, folder := installed{}, shortWaits(t)
 	environment := []string{
 		"GOOGLE_CLOUD_PROJECT=" + project, "INSTALLATION=" + name, "PUBSUB_EMULATOR_HOST=" + emulatortest.PubSub(t), "QUEUES=" + strings.Join(paynowQueues, ","),

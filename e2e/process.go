@@ -132,6 +132,11 @@ func (p *Process) Stop() int {
 	return p.command.ProcessState.ExitCode()
 }
 
+// CPU is how much time of the processor the process has used, once it has ended.
+func (p *Process) CPU() time.Duration {
+	return p.command.ProcessState.UserTime() + p.command.ProcessState.SystemTime()
+}
+
 // Freeze stops the process for so long, as a pause of its machine would. It only waits after
 // the process has ended.
 func (p *Process) Freeze(ctx context.Context, long time.Duration) {

@@ -20,6 +20,7 @@ import (
 
 	"billhook/internal/apps/usage"
 	"billhook/internal/dedupe"
+	"billhook/internal/filetest"
 	"billhook/internal/inspect/events"
 	"billhook/internal/platform/signature"
 )
@@ -101,8 +102,7 @@ func TestTheProgramsForProducersSendUntilTheirMessageIsTakenAndItIsCountedOnce(t
 	t.Parallel()
 	dev, _ := startDev(t, nil, "", "--no-samples")
 	t.Cleanup(func() { dev.end(t) })
-	at, err := url.Parse(dev.webhookURL)
-	require.NoError(t, err)
+	at := filetest.Must(url.Parse(dev.webhookURL))(t)
 	forward := httputil.NewSingleHostReverseProxy(at)
 	refuse := func(status int) func(http.ResponseWriter, *http.Request) {
 		return func(w http.ResponseWriter, _ *http.Request) {
@@ -131,8 +131,7 @@ func TestTheProgramsForProducersSendUntilTheirMessageIsTakenAndItIsCountedOnce(t
 				refuse(http.StatusTooManyRequests),
 				refuse(http.StatusInternalServerError),
 			}}
-			said, err := send(webhook, "s-"+language)
-			require.NoError(t, err)
+			said := filetest.Must(send(webhook, "s-"+language))(t)
 			var answer struct {
 				EventID string `json:"event_id"`
 			}
@@ -172,8 +171,7 @@ func TestTheProgramsForProducersSendUntilTheirMessageIsTakenAndItIsCountedOnce(t
 func TestTheProgramsForReceiversTellAGenuineDelivery(t *testing.T) {
 	t.Parallel()
 	const secret = "a-secret-of-more-than-24-bytes"
-	signer, err := signature.NewSigner(signature.Generic, secret)
-	require.NoError(t, err)
+	signer := filetest.Must(signature.NewSigner(signature.Generic, secret))(t)
 	body := []byte(`{"event_id":"e1","name":"ü"}`)
 	for _, language := range []string{"Go", "Python", "TypeScript"} {
 		t.Run(language, func(t *testing.T) {

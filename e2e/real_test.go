@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -17,11 +18,19 @@ import (
 
 	"billhook/e2e"
 	"billhook/emulator/emulatortest"
+	"billhook/internal/apps/customers"
+	"billhook/internal/apps/orders"
+	"billhook/internal/apps/products"
 	"billhook/internal/contract"
+	"billhook/internal/dedupe"
+	"billhook/internal/ingest/webhook"
+	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/tasks"
 	"billhook/internal/platform/gcp/firestore"
 	"billhook/internal/platform/gcp/pubsub"
+	"billhook/internal/platform/mirror"
 	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
 )
 
 // site is where a Billhook of real processes runs, on Google's emulators.
@@ -92,7 +101,8 @@ func startReal(t *testing.T, of site) (*stack, *real) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _, _, _ = documents.Close(), publisher.Close(), r.admin.Close() })
 
-	common := append(e2e.Environment(of.Project, s.catalog, of.Queues, outside.URL), "INSTALLATION="+of.Installation, "CATALOG_DIR="+of.CatalogDir, "HOME="+binaries)
+	common := append(e2e.Environment(of.Project, s.catalog, of.Queues, outside.URL), "INSTALLATION="+of.Installation,
+		"INGEST_DATABASE="+e2e.IngestDatabase(of.Installation), "CATALOG_DIR="+of.CatalogDir, "HOME="+binaries)
 	s.workerURL, s.store, s.publish = "http://"+r.workerGate.Addr(), documents, publisher.Publish
 	r.start = func() (*e2e.Process, error) {
 		environment := append([]string{"PUBSUB_EMULATOR_HOST=" + r.workerBroker.Addr(), "FIRESTORE_EMULATOR_HOST=" + r.workerStore.Addr()}, common...)
@@ -142,6 +152,42 @@ func (r *real) provision(t *testing.T) {
 		return
 	}
 	require.NoError(t, e2e.Provision(t.Context(), r.Project, r.catalog, r.broker, r.workerURL))
+}
+
+// requireCopies requires that the webhook service's database has copies of what it reads, and nothing else.
+func (r *real) requireCopies(t *testing.T) {
+	t.Helper()
+	_, err := r.task(t.Context(), "relay-outbox") // what was killed has left to-dos
+	require.NoError(t, err)
+	require.Empty(t, r.documents(t, mirror.Collection))
+	collections := func(database string) []string {
+		url := "http://" + emulatortest.Firestore(t) + "/v1/projects/" + r.Project + "/databases/" + database + "/documents:listCollectionIds"
+		answer, err := e2e.Do(e2e.Request(t.Context(), http.MethodPost, url, []byte("{}"), map[string]string{"Authorization": "Bearer owner"}))
+		require.NoError(t, err)
+		var listed struct{ CollectionIDs []string }
+		require.NoError(t, json.Unmarshal([]byte(answer.Body), &listed))
+		return listed.CollectionIDs
+	}
+	require.Subset(t, collections("(default)"), []string{dedupe.Collection, deadletter.Collection, customers.Collection})
+	require.Subset(t, []string{customers.Collection, orders.Collection, products.Collection, mirror.Collection, webhook.BlocksCollection},
+		collections(e2e.IngestDatabase(r.Installation)))
+	copies, err := firestore.NewEmulated(t.Context(), emulatortest.Firestore(t), r.Project, e2e.IngestDatabase(r.Installation))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, copies.Close()) }()
+	linked := 0
+	for doc, err := range store.Each(t.Context(), copies, store.Query{Collection: customers.Collection, Limit: store.MaxPage}) {
+		require.NoError(t, err)
+		of, err := store.Find(t.Context(), r.store, doc.Key)
+		require.NoError(t, err)
+		delete(doc.Fields, "token")
+		want := map[string]any{"uid": of.Fields["uid"]}
+		if of.Version == 0 {
+			want = map[string]any{"gone": true}
+		}
+		require.Equal(t, want, doc.Fields)
+		linked++
+	}
+	require.GreaterOrEqual(t, linked, len(r.documents(t, customers.Collection)))
 }
 
 // killAt is what a stack's crash is.

@@ -43,12 +43,18 @@ func Provision(ctx context.Context, project string, c *catalog.Catalog, broker, 
 	return err
 }
 
+// IngestDatabase is the database of an installation's webhook service.
+func IngestDatabase(installation string) string {
+	return strings.TrimPrefix(installation+"-ingest", "-")
+}
+
 // Environment is that of a service of a project on the emulators, as NAME=value, for the queues that run;
 // none: all. Every target that they need is at one URL.
 func Environment(project string, c *catalog.Catalog, queues []string, targets string) []string {
 	environment := []string{
 		"HOST=127.0.0.1", "PORT=0", "METRICS_PORT=0", "GOOGLE_CLOUD_PROJECT=" + project, "PUSH_AUTH=none", "PATH=" + os.Getenv("PATH"),
 		"WEBHOOK_SECRET_PAYNOW=" + Secret, "WEBHOOK_SIGNING_SECRET=" + Secret, "QUEUES=" + strings.Join(queues, ","),
+		"INGEST_DATABASE=" + IngestDatabase(""),
 	}
 	for _, target := range c.TargetsOf("") {
 		environment = append(environment, target.URLVariable+"="+targets, target.SecretVariable+"="+DeliverySecret)
@@ -155,7 +161,7 @@ func Ask(ctx context.Context, base, who, method, path string, question any) (Ans
 	return Do(Request(ctx, method, base+path, body, headers))
 }
 
-var sender = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 128}}
+var sender = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1024}}
 
 // Do sends a request, unless it could not be made, and reads its whole answer.
 func Do(request *http.Request, err error) (Answer, error) {

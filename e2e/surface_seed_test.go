@@ -23,6 +23,7 @@ import (
 	"billhook/internal/console"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
+	"billhook/internal/filetest"
 	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/inspect/bulk"
 	"billhook/internal/pipeline/deadletter"
@@ -54,8 +55,7 @@ func (r *surface) settled() {
 		page, err := r.store.Query(r.t.Context(), store.Query{Collection: dedupe.Collection, Limit: 1000})
 		require.NoError(c, err)
 		for _, doc := range page.Documents {
-			record, err := dedupe.FromDocument(doc)
-			require.NoError(c, err)
+			record := filetest.Must(dedupe.FromDocument(doc))(c)
 			open := record.Status != dedupe.Completed && record.Status != dedupe.DeadLettered
 			for _, emitted := range record.Emitted {
 				require.True(c, later.MatchString(emitted.EventType) || ended(emitted.EventID), "%s has emitted %s: %v", record.EventID, emitted.EventType, r.log.Deliveries(emitted.EventID))
@@ -68,8 +68,7 @@ func (r *surface) settled() {
 // answered records what a request was answered, and returns it.
 func (r *surface) answered(file, what string, request *http.Request) e2e.Answer {
 	r.t.Helper()
-	got, err := e2e.Do(request, nil)
-	require.NoError(r.t, err)
+	got := filetest.Must(e2e.Do(request, nil))(r.t)
 	entry := map[string]any{"what": what, "status": got.Status, "answer": content([]byte(got.Body))}
 	if got.RetryAfter != "" {
 		entry["retry_after"] = got.RetryAfter
@@ -81,8 +80,7 @@ func (r *surface) answered(file, what string, request *http.Request) e2e.Answer 
 // webhook sends a body as PayNow does.
 func (r *surface) webhook(what string, body []byte, more ...func(*http.Request)) {
 	r.t.Helper()
-	request, err := e2e.Webhook(r.t.Context(), r.webhookURL, body)
-	require.NoError(r.t, err)
+	request := filetest.Must(e2e.Webhook(r.t.Context(), r.webhookURL, body))(r.t)
 	for _, change := range more {
 		change(request)
 	}
@@ -99,8 +97,7 @@ func (r *surface) message(what, path, body string) {
 // does calls the API as a person, records the answer, and puts it into answer.
 func (r *surface) does(who, method, path string, question, answer any) {
 	r.t.Helper()
-	body, err := json.Marshal(question)
-	require.NoError(r.t, err)
+	body := filetest.Must(json.Marshal(question))(r.t)
 	request, err := http.NewRequestWithContext(r.t.Context(), method, r.workerURL+path, bytes.NewReader(body))
 	require.NoError(r.t, err)
 	request.Header.Set("X-Operator", who)
@@ -196,13 +193,11 @@ func (r *surface) refusals() {
 
 // messages sends a message of the programs inside to each queue, and those that make a story.
 func (r *surface) messages() {
-	all, err := catalog.Load(r.catalogFolder)
-	require.NoError(r.t, err)
+	all := filetest.Must(catalog.Load(r.catalogFolder))(r.t)
 	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	for _, q := range all.Queues {
 		if q.Enabled {
-			body, err := samples.Message(all, q, samples.TypeFor(all, q), q.ID, at)
-			require.NoError(r.t, err)
+			body := filetest.Must(samples.Message(all, q, samples.TypeFor(all, q), q.ID, at))(r.t)
 			r.message(q.ID, "/queues/"+q.ID, string(body))
 			r.until(r.t, samples.IDPrefix+q.ID, "processed")
 			r.settled()

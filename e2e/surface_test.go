@@ -141,8 +141,7 @@ func (r *surface) routes() {
 func (r *surface) get(path string) (status int, body []byte) {
 	request, err := http.NewRequestWithContext(r.t.Context(), http.MethodGet, r.workerURL+r.named(path), http.NoBody)
 	require.NoError(r.t, err)
-	answer, err := http.DefaultClient.Do(request)
-	require.NoError(r.t, err)
+	answer := filetest.Must(http.DefaultClient.Do(request))(r.t)
 	body, err = io.ReadAll(answer.Body)
 	require.NoError(r.t, errors.Join(err, answer.Body.Close()))
 	return answer.StatusCode, body
@@ -166,8 +165,7 @@ func (r *surface) commandsOf(parents ...string) (all []string) {
 
 // run runs a command as a person, whose errors are its other output.
 func (r *surface) run(who string, arguments ...string) (out, errs []byte, exit int) {
-	binary, err := program()
-	require.NoError(r.t, err)
+	binary := filetest.Must(program())(r.t)
 	command := exec.CommandContext(r.t.Context(), binary, arguments...)
 	command.Env = []string{
 		"OPS_OPERATOR=" + who, "BILLHOOK_SERVER=" + r.workerURL, "BILLHOOK_WEBHOOK=" + r.webhookURL, "CATALOG_DIR=" + r.catalogFolder,
@@ -250,8 +248,7 @@ func early(line any) int {
 // stored are all documents of all collections, of the store that is closed.
 func (r *surface) stored() {
 	var collections []string
-	file, err := bbolt.Open(r.storeFile, 0o600, &bbolt.Options{ReadOnly: true})
-	require.NoError(r.t, err)
+	file := filetest.Must(bbolt.Open(r.storeFile, 0o600, &bbolt.Options{ReadOnly: true}))(r.t)
 	require.NoError(r.t, file.View(func(tx *bbolt.Tx) error {
 		return tx.ForEach(func(name []byte, _ *bbolt.Bucket) error {
 			if regexp.MustCompile(`^[a-zA-Z]+$`).Match(name) { // the others are indexes
@@ -261,16 +258,14 @@ func (r *surface) stored() {
 		})
 	}))
 	require.NoError(r.t, file.Close())
-	documents, err := boltstore.Open(r.storeFile)
-	require.NoError(r.t, err)
+	documents := filetest.Must(boltstore.Open(r.storeFile))(r.t)
 	defer func() { require.NoError(r.t, documents.Close()) }()
 	for _, collection := range collections {
 		page, err := documents.Query(r.t.Context(), store.Query{Collection: collection, Limit: 1000})
 		require.NoError(r.t, err)
 		require.Empty(r.t, page.Next)
 		for i, doc := range page.Documents {
-			fields, err := json.Marshal(doc.Fields)
-			require.NoError(r.t, err)
+			fields := filetest.Must(json.Marshal(doc.Fields))(r.t)
 			if i == 0 || collection != "hours" && collection != "days" { // of those the test may be in two
 				r.seen("documents/"+collection, map[string]any{"id": doc.Key.ID, "fields": content(fields)})
 			}
@@ -404,11 +399,9 @@ func (r *surface) compare() {
 			require.NoError(r.t, os.WriteFile(filepath.Join(root, file), []byte(text), 0o600))
 		}
 	}
-	recorded, err := filepath.Glob(filepath.Join(root, "*", "*.json"))
-	require.NoError(r.t, err)
+	recorded := filetest.Must(filepath.Glob(filepath.Join(root, "*", "*.json")))(r.t)
 	for _, path := range recorded {
-		file, err := filepath.Rel(root, path)
-		require.NoError(r.t, err)
+		file := filetest.Must(filepath.Rel(root, path))(r.t)
 		want := filetest.Read(r.t, path)
 		require.Contains(r.t, got, filepath.ToSlash(file), "there is nothing of this file any more")
 		is, was := strings.Split(got[filepath.ToSlash(file)], "\n"), strings.Split(want, "\n")

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"billhook/emulator"
+	"billhook/internal/filetest"
 )
 
 // parentVariable makes the test program start an emulator, print its address and wait to be
@@ -83,17 +84,14 @@ func TestAnEmulatorEndsWithItsKilledParent(t *testing.T) {
 		t.Skip("left out: only Linux ties a process to its parent")
 	}
 	installed(t)
-	self, err := os.Executable()
-	require.NoError(t, err)
+	self := filetest.Must(os.Executable())(t)
 	command := exec.CommandContext(t.Context(), self)
 	command.Env = append(os.Environ(), parentVariable+"=1")
-	_, err = command.StdinPipe() // the open pipe makes the parent wait
+	_, err := command.StdinPipe() // the open pipe makes the parent wait
 	require.NoError(t, err)
-	output, err := command.StdoutPipe()
-	require.NoError(t, err)
+	output := filetest.Must(command.StdoutPipe())(t)
 	require.NoError(t, command.Start())
-	line, err := bufio.NewReader(output).ReadString('\n')
-	require.NoError(t, err)
+	line := filetest.Must(bufio.NewReader(output).ReadString('\n'))(t)
 	addr := strings.TrimSpace(line)
 	require.NoError(t, dial(t.Context(), addr))
 	require.NoError(t, command.Process.Kill())

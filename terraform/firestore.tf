@@ -1,4 +1,4 @@
-# The database, and a small one for the webhook service. Single-field indexes answer a query that compares fields for equality
+# The database, and one for the webhook service. Single-field indexes answer a query that compares fields for equality
 # and pages by id, and one that goes by one time alone. A query that does both needs composite indexes. Tests hold
 # these lists against the queries of the code: an emulator needs no index, so that a missing one would show here alone.
 
@@ -12,8 +12,8 @@ locals {
     # The oldest open one of a queue.
     deadLetters = { collection = "deadLetters", fields = ["queue", "state", "kept_at"], order = "ASCENDING" }
 
-    # The dead letters, newest first. They are few, so that one part takes them. A question names a queue, or is of all;
-    # where it names several fields besides, the database merges these indexes.
+    # The dead letters, newest first. They are few, so that one part takes them. Where a question names several
+    # fields, the database merges these indexes. A queue's of a state are counted every minute, and have their own.
     letters             = { collection = "deadLetters", fields = ["queue", "kept_at"], order = "DESCENDING" }
     letters_state       = { collection = "deadLetters", fields = ["state", "kept_at"], order = "DESCENDING" }
     letters_event       = { collection = "deadLetters", fields = ["event_id", "kept_at"], order = "DESCENDING" }
@@ -21,9 +21,6 @@ locals {
     letters_of_reason   = { collection = "deadLetters", fields = ["reason", "kept_at"], order = "DESCENDING" }
     letters_of_type     = { collection = "deadLetters", fields = ["event_type", "kept_at"], order = "DESCENDING" }
     letters_of_key      = { collection = "deadLetters", fields = ["ordering_key", "kept_at"], order = "DESCENDING" }
-    letters_reason      = { collection = "deadLetters", fields = ["queue", "reason", "kept_at"], order = "DESCENDING" }
-    letters_type        = { collection = "deadLetters", fields = ["queue", "event_type", "kept_at"], order = "DESCENDING" }
-    letters_key         = { collection = "deadLetters", fields = ["queue", "ordering_key", "kept_at"], order = "DESCENDING" }
 
     # Replays and discards of one progress, and refunds of one state, newest first. All of them are found by the time alone.
     operations = { collection = "audit", fields = ["progress", "created_at"], order = "DESCENDING" }
@@ -62,42 +59,36 @@ locals {
     seals_through          = { collection = "seals", fields = ["tenant", "through"], order = "ASCENDING" }
   }
 
-  # Fields that no query names alone, and that rise, are large, or are written at every attempt.
+  # Fields without an index of their own: times that rise with every message, where one would be a hot spot, and
+  # what is large or changes all the time. * is every field of a collection but those below. Other collections are
+  # small, or change little.
   unindexed = {
-    webhookEvents = [
-      "created_at", "updated_at", "processed_at", "next_retry_at", "message", "emitted", "last_error", "payload_hash", "corrected", "dead_letters", "shard",
-      "action", "attempts", "attempts_log", "conflicts_with", "delay_ticket", "lease_token", "message_id", "ref", "result", "published_at", "webhook_received_at",
-      "committed_at",
-    ]
-    deadLetters = ["attributes", "data", "data_base64", "first_published_at", "dead_lettered_at", "kept_at", "history"]
-    outbox      = ["created_at", "message"]
-    delayed     = ["created_at", "message"]
-
-    # The ids that an operation names.
-    audit = ["items"]
-
-    entries = ["created_at", "occurred_at", "posted_at", "lines", "from", "to", "reverts", "refund_id", "shard", "committed_at"]
-
-    seals      = ["previous", "root", "count", "sealed_at", "totals", "running", "periods", "through", "through_id"]
-    sealLeaves = ["leaves"]
-    sealHeads  = ["periods", "through", "through_id", "now", "behind", "runs"]
-
-    customers = ["since", "linked_by"]
-
-    endpoints = ["url", "events", "secret", "old_secret", "changed_at"]
-
-    refunds = ["settled_at"]
-
-    orders       = ["items", "history", "created_at", "updated_at", "payment_due"]
-    usage        = ["start", "end", "used", "entries", "counted_at"]
-    usageEntries = ["quantity", "occurred_at", "counted_at"]
-    hours        = ["queues", "targets", "services", "releases"]
-    days         = ["queues"]
-
-    requests = ["print", "answer", "begun_at"]
-
-    subscriptionPeriods = ["start", "end", "told_at"]
+    webhookEvents = ["*"]
+    entries       = ["*"]
+    sealLeaves    = ["*"]
+    hours         = ["*"]
+    days          = ["*"]
+    outbox        = ["created_at", "message"]
+    delayed       = ["created_at", "message"]
+    customers     = ["since"]
+    orders        = ["created_at", "updated_at", "payment_due"]
+    usage         = ["counted_at"]
+    usageEntries  = ["occurred_at", "counted_at"]
   }
+
+  # What queries compare where no other field has an index. Of several the database merges the indexes.
+  indexed = {
+    webhookEvents = [
+      "event_id", "queue", "tenant", "status", "lease_until",
+      "correlation_id", "ordering_key", "idempotency_key",
+    ]
+    entries = ["event_id", "order", "tenant", "account", "book", "postings"]
+  }
+
+  # Collections that have documents only where a queue runs that has one of the app's handlers.
+  of_app = { orders = "orders", usage = "usage", usageEntries = "usage" }
+  apps   = concat(["any"], [for name in flatten(values(local.enabled)[*].handlers) : split(".", name)[0]])
+  filled = [for name in keys(local.unindexed) : name if contains(local.apps, lookup(local.of_app, name, "any"))]
 }
 
 resource "google_firestore_database" "this" {
@@ -126,17 +117,16 @@ resource "google_firestore_database" "this" {
   depends_on = [google_project_service.api, google_kms_crypto_key_iam_member.firestore_encrypts]
 }
 
-# What the webhook service's instances count together, where a queue has a rate. It is a database of its own,
-# so that the one service that anybody may call writes nothing else.
-resource "google_firestore_database" "limits" {
-  count                             = anytrue([for q in values(local.enabled) : q.rate.per_second > 0 || q.rate.per_user > 0]) ? 1 : 0
+# What the webhook service reads, as copies that the workers make, and what its instances count together. The one
+# service that anybody may call has no other database.
+resource "google_firestore_database" "ingest" {
   project                           = var.project_id
-  name                              = "${local.name}-limits"
+  name                              = "${local.name}-ingest"
   location_id                       = var.firestore.location
   type                              = "FIRESTORE_NATIVE"
   concurrency_mode                  = "OPTIMISTIC"
   point_in_time_recovery_enablement = "POINT_IN_TIME_RECOVERY_DISABLED"
-  # Nothing in it is of use for longer than a minute.
+  # The tasks fill an empty one.
   delete_protection_state = "DELETE_PROTECTION_DISABLED"
   deletion_policy         = "DELETE"
 
@@ -153,7 +143,7 @@ resource "google_firestore_database" "limits" {
 resource "google_firestore_field" "ttl" {
   for_each = merge(
     { for collection in local.ttl_collections : collection => google_firestore_database.this.name },
-    { for database in google_firestore_database.limits[*].name : "rateBlocks" => database },
+    { "rateBlocks" = google_firestore_database.ingest.name },
   )
   project    = var.project_id
   database   = each.value
@@ -164,14 +154,41 @@ resource "google_firestore_field" "ttl" {
   index_config {}
 }
 
-resource "google_firestore_field" "unindexed" {
-  for_each = merge([
-    for collection, fields in local.unindexed : { for field in fields : "${collection}.${field}" => { collection = collection, field = field } }
-  ]...)
+resource "google_firestore_field" "indexed" {
+  for_each   = toset(flatten([for collection, fields in local.indexed : formatlist("${collection}.%s", fields)]))
   project    = var.project_id
   database   = google_firestore_database.this.name
-  collection = each.value.collection
-  field      = each.value.field
+  collection = split(".", each.key)[0]
+  field      = split(".", each.key)[1]
+
+  index_config {
+    indexes {
+      order        = endswith(each.key, ".postings") ? null : "ASCENDING"
+      array_config = endswith(each.key, ".postings") ? "CONTAINS" : null
+    }
+  }
+}
+
+resource "google_firestore_field" "unindexed" {
+  for_each   = toset(flatten([for collection in local.filled : formatlist("${collection}.%s", local.unindexed[collection])]))
+  project    = var.project_id
+  database   = google_firestore_database.this.name
+  collection = split(".", each.key)[0]
+  field      = split(".", each.key)[1]
+
+  index_config {}
+
+  # A field keeps its index where all others of its collection lose theirs.
+  depends_on = [google_firestore_field.indexed]
+}
+
+# The webhook service asks for documents by their ids alone. Times of copies that rise would make a hot spot.
+resource "google_firestore_field" "unindexed_copies" {
+  for_each   = toset(["created_at", "updated_at", "payment_due"])
+  project    = var.project_id
+  database   = google_firestore_database.ingest.name
+  collection = "orders"
+  field      = each.key
 
   index_config {}
 }

@@ -104,28 +104,21 @@ resource "google_project_iam_member" "uses_database" {
   }
 }
 
-# grant: webhook service | the one database, by a condition | reads the mapping from customer to user
-resource "google_project_iam_member" "reads_database" {
-  project = var.project_id
-  role    = "roles/datastore.viewer"
-  member  = google_service_account.webhook.member
-
-  condition {
-    title      = local.database_alone.title
-    expression = local.database_alone.expression
-  }
-}
-
-# grant: webhook service | the webhook service's own database, by a condition | counts what queues with a rate take
-resource "google_project_iam_member" "counts_webhooks" {
-  count   = length(google_firestore_database.limits)
-  project = var.project_id
-  role    = "roles/datastore.user"
-  member  = google_service_account.webhook.member
+# grant: webhook service | the webhook service's own database, by a condition | reads copies of customers, products and orders; counts what queues with a rate take
+# grant: workers | the webhook service's own database, by a condition | make those copies
+resource "google_project_iam_member" "uses_ingest" {
+  for_each = local.members
+  project  = var.project_id
+  role     = "roles/datastore.user"
+  member   = each.value
 
   condition {
     title      = "the webhook service's database of ${local.name}"
-    expression = "resource.name == \"projects/${var.project_id}/databases/${google_firestore_database.limits[count.index].name}\""
+    expression = "resource.name == \"projects/${var.project_id}/databases/${google_firestore_database.ingest.name}\""
+  }
+
+  lifecycle {
+    create_before_destroy = true
   }
 }
 
@@ -148,7 +141,7 @@ resource "google_project_iam_member" "reads_metrics" {
 # grant: the worker of the tasks' pool | shared topics of which an enabled queue takes messages | messages that are still in the outbox, replayed, delayed, or put back by the sweep
 resource "google_pubsub_topic_iam_member" "publishes" {
   for_each = merge([
-    for topic in keys(local.shared_topics) : { for name in module.catalog.publishers[topic] : "${topic}/${name}" => { topic = topic, name = name } }
+    for id, topic in module.catalog.topics : { for name in topic.publishers : "${id}/${name}" => { topic = id, name = name } }
   ]...)
   project = var.project_id
   topic   = google_pubsub_topic.shared[each.value.topic].name
@@ -222,11 +215,10 @@ resource "google_secret_manager_secret_iam_member" "worker_reads" {
   }
 }
 
-# A grant takes a minute or two to work, and a first start without it fails. A service waits for its account's;
+# A grant takes a minute or two to work, and a first start without it fails. Services wait for all of them;
 # WAIT_FOR_GRANTS is another command to wait by.
 resource "terraform_data" "grants_work" {
-  for_each         = local.members
-  triggers_replace = [each.value, each.key == "webhook" ? local.webhook_secrets : local.worker_secrets[trimprefix(each.key, "worker-")]]
+  triggers_replace = [local.members, local.webhook_secrets, local.worker_secrets]
 
   provisioner "local-exec" {
     command = "$${WAIT_FOR_GRANTS:-sleep 120}"
@@ -234,7 +226,7 @@ resource "terraform_data" "grants_work" {
 
   depends_on = [
     google_secret_manager_secret_iam_member.webhook_reads, google_secret_manager_secret_iam_member.worker_reads, google_kms_crypto_key_iam_member.encrypts,
-    google_project_iam_member.reads_database, google_project_iam_member.uses_database, google_project_iam_member.counts_webhooks,
+    google_project_iam_member.uses_database, google_project_iam_member.uses_ingest,
     google_cloud_tasks_queue_iam_member.worker_asks, google_service_account_iam_member.worker_asks_as_push, google_pubsub_topic_iam_member.publishes,
   ]
 }

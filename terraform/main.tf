@@ -114,12 +114,11 @@ module "webhook" {
   env = merge(
     {
       GOOGLE_CLOUD_PROJECT      = var.project_id
-      FIRESTORE_DATABASE        = google_firestore_database.this.name
+      INGEST_DATABASE           = google_firestore_database.ingest.name
       LOG_LEVEL                 = var.log_level
       WEBHOOK_TOLERANCE_SECONDS = var.webhook_tolerance_seconds
     },
     local.running,
-    { for database in google_firestore_database.limits[*].name : "LIMITS_DATABASE" => database },
     { for account in values(google_service_account.scheduler) : "PRODUCER_ACCOUNTS" => "scheduler=${account.email}" },
     { for name in keys(local.schedules) : "PRODUCER_AUDIENCE" => local.webhook_url },
   )
@@ -159,6 +158,7 @@ module "worker" {
     {
       GOOGLE_CLOUD_PROJECT = var.project_id
       FIRESTORE_DATABASE   = google_firestore_database.this.name
+      INGEST_DATABASE      = google_firestore_database.ingest.name
       LOG_LEVEL            = var.log_level
       POOL                 = each.key
       TASKS_POOL           = local.tasks_pool

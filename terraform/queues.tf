@@ -2,65 +2,67 @@
 
 locals {
   # By the names that their topics and subscriptions have in the project.
-  queues = module.catalog.named
+  queues = module.catalog.queues
 
   # What becomes of each: it runs, it is off and kept, or it is off and there is nothing of it.
   states = {
-    for id, q in module.catalog.queues : id => q.enabled ? contains(var.paused_queues, id) ? "paused" : "runs" : contains(var.kept_queues, id) ? "kept" : "off"
+    for id, q in local.queues : id => q.enabled
+    ? contains(var.paused_queues, id) ? "paused" : "runs"
+    : contains(var.kept_queues, id) ? "kept" : "off"
   }
   standing = { for id, q in local.queues : id => q if local.states[id] != "off" }
 
   # Whether what holds messages may be deleted. Several queues hold the messages of a shared topic, and what
   # is told to others is of the queues whose handlers tell it.
-  discarded     = { for id in keys(local.queues) : id => !var.deletion_protection || contains(var.discard_backlog, id) }
-  shared_topics = merge(module.catalog.shared_topics, module.catalog.outbound_topics)
+  discarded = { for id in keys(local.queues) : id => !var.deletion_protection || contains(var.discard_backlog, id) }
   discarded_topics = {
-    for topic in keys(local.shared_topics) : topic => alltrue([
-      for id, q in module.catalog.queues : local.discarded[id]
-      if contains(keys(local.standing), id) && (q.topic == topic || contains(flatten([for h in values(q.handlers) : h.emits]), topic))
+    for topic in keys(module.catalog.topics) : topic => alltrue([
+      for id, q in local.standing : local.discarded[id] if q.shared_topic == topic || contains(q.emits, topic)
     ])
   }
 
-  misspelt_queues = setsubtract(concat(var.kept_queues, var.discard_backlog), keys(module.catalog.queues))
+  # With what becomes of it, and who publishes on its topics.
+  made = {
+    for id, q in local.standing : id => merge(q, {
+      state                  = local.states[id]
+      protected              = !local.discarded[id]
+      topic_publishers       = { for name in q.publishers : name => local.members[name] }
+      dead_letter_publishers = { for name in compact([q.enabled ? "worker-${q.pool}" : ""]) : "worker" => local.members[name] }
+    })
+  }
+
+  misspelt_queues = setsubtract(concat(var.kept_queues, var.discard_backlog), keys(local.queues))
 }
 
 # A queue that is off has no topic, unless it is kept. Its sender is refused and keeps the message; a
 # topic without a reader would accept the message and lose it.
 module "queue" {
-  source        = "./modules/queue"
-  for_each      = local.standing
-  project_id    = var.project_id
-  queue         = each.value
-  labels        = local.labels
-  catalog_hash  = module.catalog.hash
-  push_base_url = try(local.worker_urls[each.value.pool], null)
-  shared_topic  = each.value.shared ? google_pubsub_topic.shared[module.catalog.queues[each.key].topic].id : null
-  paused        = local.states[each.key] == "paused"
-  kept          = local.states[each.key] == "kept"
-  protected     = !local.discarded[each.key]
-
+  source          = "./modules/queue"
+  for_each        = local.made
+  project_id      = var.project_id
+  queue           = each.value
+  agent           = local.pubsub_agent
   message_storage = var.message_storage
+  labels          = local.labels
+  catalog_hash    = module.catalog.hash
 
-  identity = {
-    service_account = try(google_service_account.push[each.value.pool].email, null)
-    audience        = local.audience
-    agent           = local.pubsub_agent
+  push = {
+    base_url = try(local.worker_urls[each.value.pool], "")
+    account  = try(google_service_account.push[each.value.pool].email, null)
+    audience = local.audience
   }
-
-  publishers             = { for name in module.catalog.publishers[module.catalog.queues[each.key].topic] : name => local.members[name] }
-  dead_letter_publishers = { for pool, account in google_service_account.worker : "worker" => account.member if pool == each.value.pool && each.value.enabled }
 
   # A subscription changes to a worker that has started, and that its pushes may call. What it changed from
   # goes afterwards.
   depends_on = [
     google_project_service.api, google_kms_crypto_key_iam_member.pubsub_encrypts, module.worker, google_service_account_iam_member.agent_signs_as_push,
-    google_pubsub_topic_iam_member.publishes,
+    google_pubsub_topic.shared, google_pubsub_topic_iam_member.publishes,
   ]
 }
 
 # A topic that several queues take messages of, or others than a queue, is made once.
 resource "google_pubsub_topic" "shared" {
-  for_each        = local.shared_topics
+  for_each        = module.catalog.topics
   project         = var.project_id
   name            = each.value.name
   labels          = local.labels

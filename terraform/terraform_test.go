@@ -241,7 +241,7 @@ func TestASubscriptionComesLastAndGoesFirst(t *testing.T) {
 	for _, b := range blocks(t, "resource", "module") {
 		waits[b.Labels[len(b.Labels)-1]] = b.source("depends_on")
 	}
-	for _, name := range []string{"publishes", "publishes_dead_letters", "agent_publishes_dead_letters", "hold", "dead_letter_push"} {
+	for _, name := range []string{"publishes", "publishes_dead_letters", "agent_publishes_dead_letters", "dead_letters"} {
 		require.Regexp(t, `\.`+name+`\b`, waits["push"])
 	}
 	for _, name := range []string{`module\.worker`, "agent_signs_as_push", "publishes"} {
@@ -367,7 +367,7 @@ func TestTheDocumentsNameOutputsThatThereAre(t *testing.T) {
 func TestTheTasksAndTheExpiryAreThoseOfTheCode(t *testing.T) {
 	t.Parallel()
 	expiring := words(local(t, "firestore.tf", "ttl_collections"))
-	require.Contains(t, read(t, "firestore.tf"), strconv.Quote(webhook.BlocksCollection)+" => database")
+	require.Contains(t, read(t, "firestore.tf"), strconv.Quote(webhook.BlocksCollection)+" = google_firestore_database.ingest.name")
 	expiring = append(expiring, webhook.BlocksCollection)
 	require.Contains(t, expiring, api.RequestsCollection)
 	require.ElementsMatch(t, expiring, tasks.Expiring, "what has a TTL is what the cleanup removes where there is none")

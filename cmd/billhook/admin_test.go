@@ -25,11 +25,8 @@ func check(t *testing.T, dir string, args ...string) (string, error) {
 	return say(t, map[string]string{"CATALOG_DIR": dir}, append([]string{"admin", "catalog", "check"}, args...)...)
 }
 
-func checkedAs(t *testing.T, printed string) (answer struct{ Mistakes []catalog.Mistake }) {
-	t.Helper()
-	require.NoError(t, json.Unmarshal([]byte(printed), &answer), printed)
-	return answer
-}
+// checkAnswer is what --json prints of a check.
+type checkAnswer struct{ Mistakes []catalog.Mistake }
 
 func TestCatalogCheckReportsWhatTheWorkerWouldRefuse(t *testing.T) {
 	t.Parallel()
@@ -84,7 +81,7 @@ func TestCatalogCheckTellsEveryKindOfMistakeAtOnce(t *testing.T) {
 	require.NoError(t, os.WriteFile(messages, []byte(strings.Replace(text, "1: { order_id: id!, payment_id: id }", "1: { order_id: id!, payment_id: quantity }", 1)), 0o600))
 	printed, err := check(t, "", folder, "--json")
 	require.Equal(t, 1, serve.ExitCode(err))
-	answer := checkedAs(t, printed)
+	answer := filetest.JSON[checkAnswer](t, printed)
 	var told []string
 	for _, m := range answer.Mistakes {
 		require.Equal(t, filepath.Join(folder, "queues.yaml"), m.File)
@@ -105,7 +102,7 @@ func TestCatalogCheckTakesMembersThatAHandlersTypeHasNot(t *testing.T) {
 	folder := shipped(t, "messages.yaml", func(text string) string {
 		return strings.Replace(text, "# The data of messages.\n", "  upgrade:\n    1: { subscription_id: id!, amount: amount, currency: currency, seats: integer, prorated: boolean, invoice: { invoice_id: id! } }\n\n# The data of messages.\n", 1)
 	})
-	require.NoError(t, errorOf(check(t, "", folder)))
+	require.NoError(t, filetest.ErrorOf(check(t, "", folder)))
 }
 
 // Whatever line of a catalog is missing, the check ends with mistakes in its files, or finds none.
@@ -120,7 +117,7 @@ func TestCatalogCheckReadsACatalogThatLacksAnyLine(t *testing.T) {
 				return strings.Join(slices.Delete(lines, i, i+1), "")
 			})
 			printed, err := check(t, "", folder, "--json")
-			answer := checkedAs(t, printed)
+			answer := filetest.JSON[checkAnswer](t, printed)
 			require.Equal(t, err == nil, len(answer.Mistakes) == 0)
 			for _, m := range answer.Mistakes {
 				require.NotEmpty(t, m.File, "%s:%d: %s", file, i+1, m)
@@ -212,7 +209,7 @@ func TestAnImportPreviewsAsksMovesAndSaysWhatWasRefused(t *testing.T) {
 	} {
 		require.Contains(t, said, line)
 	}
-	require.EqualError(t, errorOf(run("no\n")), "nothing was changed")
+	require.EqualError(t, filetest.ErrorOf(run("no\n")), "nothing was changed")
 	require.Zero(t, *taken)
 
 	said, err = run("5\n")
@@ -223,14 +220,13 @@ func TestAnImportPreviewsAsksMovesAndSaysWhatWasRefused(t *testing.T) {
 
 	said, err = run("", "--json", "--yes", "--member", "email=", "sub-plan-change")
 	require.Error(t, err)
-	var report struct{ Moved, Refused int }
-	require.NoError(t, json.Unmarshal([]byte(said), &report))
-	require.Equal(t, struct{ Moved, Refused int }{1, 1}, report)
+	type report struct{ Moved, Refused int }
+	require.Equal(t, report{1, 1}, filetest.JSON[report](t, said))
 
 	for argument, want := range map[string]string{
 		"nobody":        `the catalog has no queue "nobody"`,
 		"paynow-events": "the queue paynow-events had no name before: say paynow-events=<old name>",
 	} {
-		require.ErrorContains(t, errorOf(run("", argument)), want)
+		require.ErrorContains(t, filetest.ErrorOf(run("", argument)), want)
 	}
 }

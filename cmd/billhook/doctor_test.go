@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -68,7 +67,8 @@ func TestTheCanaryGoesThroughOrSaysWhereItIsLost(t *testing.T) {
 		"the worker has not handled it: ":                                {map[string]string{"OPS_TOKEN": "another-token-of-somebody-else"}, stack.WebhookURL, stack.WorkerURL},
 		"the worker has not handled it: waited too long: ask the worker": {nil, stack.WebhookURL, nobody},
 	} {
-		require.ErrorContains(t, errorOf(canaryThrough(t, test.environment, test.webhook, test.server)), want)
+		_, err := canaryThrough(t, test.environment, test.webhook, test.server)
+		require.ErrorContains(t, err, want)
 	}
 }
 
@@ -89,9 +89,8 @@ func TestTheDoctorFindsNothingAfterProvision(t *testing.T) {
 	require.Error(t, err, "there is nothing yet")
 	require.Contains(t, out, "topic_missing")
 	succeeds(t, environment, append([]string{"admin", "provision"}, pools...)...)
-	var found diagnosis
 	out = succeeds(t, environment, append([]string{"admin", "doctor", "--json"}, pools...)...)
-	require.NoError(t, json.Unmarshal([]byte(out), &found))
+	found := filetest.JSON[diagnosis](t, out)
 	found.Off = nil // as the catalog has it
 	require.NotEmpty(t, found.PausesUnread, "no worker runs here")
 	require.NotEmpty(t, found.LeftOut, "an emulator has no services")
@@ -115,8 +114,7 @@ func TestProvisionTellsWhatBecameOfEachResource(t *testing.T) {
 	printed, err := say(t, environment, "admin", "provision", "--json")
 	require.ErrorContains(t, err, "4 of ")
 	require.Equal(t, 1, serve.ExitCode(err))
-	var told provisioned
-	require.NoError(t, json.Unmarshal([]byte(printed), &told))
+	told := filetest.JSON[provisioned](t, printed)
 	require.True(t, slices.ContainsFunc(told.Changes, func(c pubsub.Change) bool { return c.Action == pubsub.Unchanged }))
 	printed, err = say(t, environment, "admin", "provision")
 	require.Error(t, err)
@@ -163,7 +161,7 @@ func install(t *testing.T) *installedIn {
 		"GOOGLE_CLOUD_PROJECT": cloudtest.Project, "PUSH_AUDIENCE": audience, "PUSH_BASE_URL": workerOf(c.TasksPool), "PUSH_SERVICE_ACCOUNT": emailOf("push-" + c.TasksPool),
 	}}
 	var urls, accounts []string
-	for _, name := range append([]string{catalog.Webhook}, workers(c)...) {
+	for _, name := range append([]string{catalog.Webhook}, filetest.Map(c.Pools(), catalog.WorkerOf)...) {
 		i.account(name)
 		i.Put(runOf+"billhook-"+name, cloudtest.Document{
 			"invokerIamDisabled": name == catalog.Webhook, "terminalCondition": cloudtest.Document{"type": "Ready", "state": "CONDITION_SUCCEEDED"},
@@ -202,13 +200,6 @@ func install(t *testing.T) *installedIn {
 	return i
 }
 
-func workers(c *catalog.Catalog) (names []string) {
-	for _, pool := range c.Pools() {
-		names = append(names, catalog.WorkerOf(pool))
-	}
-	return names
-}
-
 func (i *installedIn) account(id string) {
 	i.Put("iam/projects/"+cloudtest.Project+"/serviceAccounts/"+emailOf(id), cloudtest.Document{"email": emailOf(id)})
 }
@@ -228,8 +219,7 @@ func (i *installedIn) say(t *testing.T, args ...string) (string, error) {
 func (i *installedIn) diagnose(t *testing.T, args ...string) (found diagnosis, err error) {
 	t.Helper()
 	out, err := i.say(t, append([]string{"admin", "doctor", "--json"}, args...)...)
-	require.NoError(t, json.Unmarshal([]byte(out), &found), out)
-	return found, err
+	return filetest.JSON[diagnosis](t, out), err
 }
 
 func foundBy(t *testing.T, d diagnosis) (found []string) {
@@ -329,7 +319,7 @@ func TestEachFaultOfAnInstallationIsOneFinding(t *testing.T) {
 	pool := "push-" + i.catalog.TasksPool // a grant on the project counts
 	i.Revoke(runOf+"billhook-worker-"+i.catalog.TasksPool, "roles/run.invoker", "serviceAccount:"+emailOf(pool))
 	i.Grant("cloudresourcemanager/projects/"+cloudtest.Project, "roles/run.invoker", "serviceAccount:"+emailOf(pool))
-	require.NoError(t, errorOf(i.diagnose(t, "--known", "copies")))
+	require.NoError(t, filetest.ErrorOf(i.diagnose(t, "--known", "copies")))
 }
 
 // denied answers 403 to what goes to a host, and to one whose path has the word.
@@ -407,17 +397,15 @@ func TestTheDoctorSaysWhatItLeavesOut(t *testing.T) {
 	require.NotContains(t, told.Unread, finding.Unread{What: "services, jobs and secrets", Why: "no worker's address names the region: say --region"})
 	require.Contains(t, foundBy(t, told), "job billhook-relay-outbox job_missing")
 	delete(i.environment, "PUSH_SERVICE_ACCOUNT")
-	require.ErrorContains(t, errorOf(i.say(t, "admin", "doctor")), "PUSH_SERVICE_ACCOUNT and PUSH_AUDIENCE are required")
+	_, err = i.say(t, "admin", "doctor")
+	require.ErrorContains(t, err, "PUSH_SERVICE_ACCOUNT and PUSH_AUDIENCE are required")
 }
 
 func TestTheGuideHasThePermissionsThatTheDoctorTakes(t *testing.T) {
 	t.Parallel()
 	guide := filetest.Read(t, "..", "..", "docs", "start", "first-deployment.md")
 	named := regexp.MustCompile("`((?:pubsub|run|cloudscheduler|secretmanager|resourcemanager)\\.[a-z]+\\.[a-zA-Z]+)`").FindAllStringSubmatch(guide, -1)
-	var permissions []string
-	for _, match := range named {
-		permissions = append(permissions, match[1])
-	}
+	permissions := filetest.Map(named, func(match []string) string { return match[1] })
 	require.Subset(t, permissions, slices.Concat(pubsub.Permissions, installed.Permissions))
 }
 

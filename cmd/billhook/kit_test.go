@@ -68,9 +68,6 @@ func succeeds(t *testing.T, environment map[string]string, args ...string) strin
 	return out
 }
 
-// errorOf is the error of a call whose answer does not matter.
-func errorOf[T any](_ T, err error) error { return err }
-
 func programOf(t *testing.T, environment map[string]string, out io.Writer) *program {
 	t.Helper()
 	p, err := newProgram(func(name string) string { return environment[name] }, out)

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/csv"
-	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -154,8 +153,7 @@ func TestAMonthIsExportedWholeOrNotAtAll(t *testing.T) {
 	}
 	file := d.file("march.json")
 	require.Empty(t, d.says(t, "journal ls --period 2026-03 -o json --out "+file))
-	var list console.List[journal.Entry]
-	require.NoError(t, json.Unmarshal([]byte(filetest.Read(t, file)), &list))
+	list := filetest.JSON[console.List[journal.Entry]](t, filetest.Read(t, file))
 	require.Empty(t, list.Next)
 	seen := map[string]bool{}
 	for _, e := range list.Items {
@@ -169,8 +167,8 @@ func TestAMonthIsExportedWholeOrNotAtAll(t *testing.T) {
 	rows := filetest.Must(csv.NewReader(strings.NewReader(out)).ReadAll())(t)
 	require.Len(t, rows, 1+2*232, "a row for each line, of the entries that have the account")
 
-	var whole journal.Statement
-	require.NoError(t, json.Unmarshal([]byte(d.says(t, "accounts statement revenue --period 2026-03 -o json")), &whole))
+	out = d.says(t, "accounts statement revenue --period 2026-03 -o json")
+	whole := filetest.JSON[journal.Statement](t, out)
 	require.Len(t, whole.Lines, 232)
 	require.Equal(t, whole.Closing["EUR"], whole.Lines[231].Balance, "the parts are added up in one order")
 	require.EqualValues(t, -10000-5000-250-230*231/2, whole.Closing["EUR"])
@@ -179,8 +177,7 @@ func TestAMonthIsExportedWholeOrNotAtAll(t *testing.T) {
 	cancel()
 	args := []string{"journal", "ls", "--period", "2026-03", "--out", d.file("none.json"), "--server", d.server}
 	require.Error(t, programOf(t, nil, io.Discard).execute(ctx, args))
-	left := filetest.Must(os.ReadDir(d.folder))(t)
-	require.Len(t, left, 1, "what failed has left nothing")
+	require.Len(t, filetest.Must(os.ReadDir(d.folder))(t), 1, "what failed has left nothing")
 }
 
 func TestTheBooksAreVerifiedAndWhatIsWrongIsNamed(t *testing.T) {
@@ -251,6 +248,6 @@ func TestAProofIsCheckedByAStranger(t *testing.T) {
 	out := filetest.Must(stranger(proof))(t)
 	require.Contains(t, out, "in seal 1 of tenant default, which is the one that was kept.")
 	require.Contains(t, out, `"event_id": "in-1"`)
-	require.ErrorIs(t, errorOf(stranger(forged)), seal.ErrProof)
-	require.ErrorContains(t, errorOf(stranger(of)), "no seal 1 of acme")
+	require.ErrorIs(t, filetest.ErrorOf(stranger(forged)), seal.ErrProof)
+	require.ErrorContains(t, filetest.ErrorOf(stranger(of)), "no seal 1 of acme")
 }

@@ -21,6 +21,7 @@ import (
 	"billhook/internal/apps/products"
 	"billhook/internal/compose/operations"
 	"billhook/internal/console"
+	"billhook/internal/filetest"
 	"billhook/internal/inspect/events"
 	"billhook/internal/inspect/pauses"
 	"billhook/internal/pipeline/pause"
@@ -142,9 +143,8 @@ func TestPagesAreFollowedUpToTheLimit(t *testing.T) {
 		assert.NoError(t, json.NewEncoder(w).Encode(page))
 	}))
 	for limit, want := range map[string]int{"1": 1, "200": 200, "210": 210, "1000": 250, "0": 250} {
-		var list console.List[events.Line]
 		out := succeeds(t, asAda, "events", "ls", "--json", "--limit", limit, "--server", worker)
-		require.NoError(t, json.Unmarshal([]byte(out), &list), "one document")
+		list := filetest.JSON[console.List[events.Line]](t, out) // one document
 		require.Equal(t, want < 250, list.Next != "")
 		require.Len(t, list.Items, want)
 		for n, line := range list.Items {

@@ -90,7 +90,7 @@ func TestARefundIsOfTheOrderThatIsNamed(t *testing.T) {
 	require.Equal(t, []any{"ON_ORDER_COMPLETED", "50211300441099001", "50211300441099002", "50211300441099003", "some-user"},
 		[]any{order["event_type"], order["event_id"], inside(order, "body.id"), inside(order, "body.customer.id"), inside(order, "body.checkout.metadata.uid")})
 
-	require.NoError(t, errorOf(run("", strings.Fields("send paynow --json --sample refund"+ids)...)))
+	require.NoError(t, filetest.ErrorOf(run("", strings.Fields("send paynow --json --sample refund"+ids)...)))
 	refund := webhook.bodies[1]
 	require.Equal(t, []any{"ON_REFUND", "50211300441099002", "50211300441099003", inside(order, "body.total_amount")},
 		[]any{refund["event_type"], inside(refund, "body.order_id"), inside(refund, "body.customer.id"), inside(refund, "body.amount")})
@@ -116,9 +116,7 @@ func TestWhatIsRepeatedIsNewUnlessItsEventIDIsNamed(t *testing.T) {
 			t.Parallel()
 			webhook := &webhookStub{}
 			said := filetest.Must(webhook.serve(t)("", append(strings.Fields(test.args), "--json")...))(t)
-			var list struct{ Items []importer.Result }
-			require.NoError(t, json.Unmarshal([]byte(said), &list))
-			require.Len(t, list.Items, 3)
+			require.Len(t, filetest.JSON[struct{ Items []importer.Result }](t, said).Items, 3)
 			require.Len(t, webhook.bodies, 3)
 			for _, body := range webhook.bodies {
 				for _, member := range []string{"timestamp", "created_at"} { // when a body was made is no part of what it says
@@ -164,7 +162,8 @@ func TestAMessageIsSentAsTheFileHasItButForWhatTheFlagsSay(t *testing.T) {
 func TestAWaitIsATimeFromNowOn(t *testing.T) {
 	t.Parallel()
 	webhook := &webhookStub{}
-	require.NoError(t, errorOf(webhook.serve(t)("", "enqueue", "events-high", "--deliver-at", "10m")))
+	_, err := webhook.serve(t)("", "enqueue", "events-high", "--deliver-at", "10m")
+	require.NoError(t, err)
 	due := filetest.Must(time.Parse(time.RFC3339, inside(webhook.bodies[0], "deliver_at").(string)))(t)
 	require.WithinRange(t, due, time.Now().Add(9*time.Minute), time.Now().Add(10*time.Minute))
 }

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,7 +19,7 @@ import (
 	"billhook/internal/ingest/webhook"
 	"billhook/internal/platform/env"
 	"billhook/internal/platform/gcp/auth"
-	"billhook/internal/platform/gcp/firestore"
+	"billhook/internal/platform/mirror"
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/signature"
 	"billhook/internal/platform/telemetry"
@@ -29,9 +30,7 @@ func main() { service.Main("webhook", help, run) }
 type config struct {
 	Port env.Port `env:"PORT" envDefault:"8080" about:"the port to listen on; 0 chooses one, which the line \"message\":\"listening\" names"`
 	service.Config
-	// LimitsDatabase has the blocks that instances share to keep to a queue's rate; empty: FIRESTORE_DATABASE.
-	LimitsDatabase   string `env:"LIMITS_DATABASE" about:"the database in which the instances count together what they let in; empty is that of FIRESTORE_DATABASE"`
-	ToleranceSeconds int    `env:"WEBHOOK_TOLERANCE_SECONDS" envDefault:"300" about:"how old or early a signed time may be: 1 to 3600"`
+	ToleranceSeconds int `env:"WEBHOOK_TOLERANCE_SECONDS" envDefault:"300" about:"how old or early a signed time may be: 1 to 3600"`
 	// ProducerAccounts are the catalog's accounts that send by a token.
 	ProducerAccounts map[string]string `env:"PRODUCER_ACCOUNTS" envKeyValSeparator:"=" about:"whose the catalog's accounts are, which send by a token: name=e-mail, comma-separated; set with PRODUCER_AUDIENCE"`
 	ProducerAudience string            `env:"PRODUCER_AUDIENCE" about:"what the audience of such a token begins with, before the path that it is sent to; set with PRODUCER_ACCOUNTS"`
@@ -106,19 +105,12 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	log := telemetry.NewLogger(stdout, cfg.LogLevel)
 	// Clients outlive the signal: requests in flight still need them during the drain.
 	clients := context.WithoutCancel(ctx)
-	publisher, documents, err := cfg.Open(clients)
+	publisher, documents, err := cfg.Open(clients, cmp.Or(cfg.IngestDatabase, cfg.MainDatabase()))
 	if err != nil {
 		return err
 	}
 	defer func() { _ = publisher.Close(); _ = documents.Close() }() // every publish has been answered
-	blocks := documents
-	if cfg.LimitsDatabase != "" {
-		if blocks, err = firestore.New(clients, cfg.Project, cfg.LimitsDatabase); err != nil {
-			return err
-		}
-		defer func() { _ = blocks.Close() }() // the process ends; nothing is lost
-	}
-
+	read := mirror.Copies{Store: documents}
 	accounts := webhook.Accounts{Emails: cfg.ProducerAccounts, Audience: cfg.ProducerAudience}
 	if len(cfg.ProducerAccounts) > 0 {
 		if accounts.Tokens, err = auth.NewAccounts(auth.Config{}); err != nil {
@@ -128,9 +120,9 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	metrics := telemetry.NewMetrics()
 	hooks, err := webhook.New(webhook.Config{
 		Catalog: cat, Secrets: secrets, Keys: apiKeys, Tolerance: time.Duration(cfg.ToleranceSeconds) * time.Second,
-		Publisher: publisher, UID: webhook.UIDs(documents, time.Now), Points: products.NewReader(documents, cat.Products, time.Now).Points,
+		Publisher: publisher, UID: webhook.UIDs(read, time.Now), Points: products.NewReader(read, cat.Products, time.Now).Points,
 		Log: log, Metrics: metrics, Now: time.Now, PublishTimeout: publishTimeout,
-		Release: serve.BuildOf().Release(cat.Hash()), Accounts: accounts, Store: documents, Blocks: blocks,
+		Release: serve.BuildOf().Release(cat.Hash()), Accounts: accounts, Store: read, Blocks: read,
 	})
 	if err != nil {
 		return err

@@ -26,6 +26,7 @@ import (
 	"billhook/internal/pipeline/tasks"
 	"billhook/internal/platform/env"
 	"billhook/internal/platform/gcp/auth"
+	"billhook/internal/platform/gcp/firestore"
 	"billhook/internal/platform/gcp/pubsub"
 	cloudtasks "billhook/internal/platform/gcp/tasks"
 	"billhook/internal/platform/serve"
@@ -255,7 +256,7 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	}
 	// Clients outlive the signal: requests in flight still need them during the drain.
 	clients := context.WithoutCancel(ctx)
-	publisher, documents, err := cfg.Open(clients)
+	publisher, documents, err := cfg.Open(clients, cfg.MainDatabase())
 	if err != nil {
 		return err
 	}
@@ -266,6 +267,14 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 		Authenticator: verifier,
 		Access:        access, Log: log, Metrics: metrics, Now: time.Now, PrivateEndpoints: cfg.Emulated(),
 		Instance: instanceOf(getenv("K_REVISION"), uuid.NewString()[:8]), Settings: env.Settings(cfg, help(getenv).Catalog, getenv), Links: cfg.links(getenv("K_REVISION")), Environment: strings.TrimSuffix(cfg.Project+"/"+cfg.Installation, "/"),
+	}
+	if cfg.IngestDatabase != "" {
+		copies, err := firestore.New(clients, cfg.Project, cfg.IngestDatabase)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = copies.Close() }() // what is not copied has its to-do
+		parts.Mirror(copies, cfg.MainDatabase())
 	}
 	if !cfg.Emulated() { // an emulator counts nothing
 		if parts.Backlogs, err = pubsub.NewBacklogs(clients, cfg.Names(), time.Now); err != nil {

@@ -36,10 +36,8 @@ func TestTheSignatureOfThePageIsTheWebhookServices(t *testing.T) {
 		cells[row[1]] = row[2]
 	}
 	var seconds int64
-	_, err := fmt.Sscan(cells["timestamp"], &seconds)
-	require.NoError(t, err)
-	signer, err := signature.NewSigner(signature.Generic, cells["secret"])
-	require.NoError(t, err)
+	require.NoError(t, filetest.ErrorOf(fmt.Sscan(cells["timestamp"], &seconds)))
+	signer := filetest.Must(signature.NewSigner(signature.Generic, cells["secret"]))(t)
 	body, at := []byte(cells["body"]), time.Unix(seconds, 0)
 	require.Equal(t, map[string]string{"X-Webhook-Timestamp": cells["timestamp"], "X-Webhook-Signature": cells["signature without a destination"]}, signer.Sign("", body, at))
 	require.Equal(t, map[string]string{

@@ -21,6 +21,8 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/require"
+
+	"billhook/internal/filetest"
 )
 
 // binary returns the path of Chromium, or of a browser made of it. The test is skipped where there is none, but with
@@ -139,9 +141,7 @@ func run[T any](p *tab, action chromedp.Action[T]) T {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.ctx, patience)
 	defer cancel()
-	answer, err := chromedp.Run(ctx, action)
-	require.NoError(p.t, err)
-	return answer
+	return filetest.Must(chromedp.Run(ctx, action))(p.t)
 }
 
 func (p *tab) visit(path string) (status int) {
@@ -196,8 +196,7 @@ var inPage string
 
 func ask[T any](p *tab, function string, arguments ...any) T {
 	p.t.Helper()
-	encoded, err := json.Marshal(append([]any{}, arguments...))
-	require.NoError(p.t, err)
+	encoded := filetest.Must(json.Marshal(append([]any{}, arguments...)))(p.t)
 	script := fmt.Sprintf("(() => {%s\nreturn %s(...%s)})()", inPage, function, encoded)
 	return run(p, chromedp.Evaluate[T](script, chromedp.EvalAwaitPromise))
 }

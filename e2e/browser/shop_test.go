@@ -15,6 +15,7 @@ import (
 	"billhook/catalog"
 	"billhook/e2e"
 	"billhook/internal/compose/devstack"
+	"billhook/internal/filetest"
 	"billhook/internal/inspect/events"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
@@ -41,8 +42,7 @@ func openShop(t *testing.T) *shop {
 	t.Helper()
 	s := &shop{faults: &storetest.Faults{}}
 	var err error
-	s.catalog, err = catalog.Load("")
-	require.NoError(t, err)
+	s.catalog = filetest.Must(catalog.Load(""))(t)
 	for i := range s.catalog.Queues {
 		s.catalog.Queues[i].Backoff = soon
 		for eventType, h := range s.catalog.Queues[i].Handlers {
@@ -82,8 +82,7 @@ func (s *shop) post(t *testing.T, q catalog.Queue, body []byte) {
 	if q.SharedTopic != "" {
 		to = "/topics/" + q.SharedTopic
 	}
-	answer, err := e2e.Produce(t.Context(), s.WebhookURL, to, body)
-	require.NoError(t, err)
+	answer := filetest.Must(e2e.Produce(t.Context(), s.WebhookURL, to, body))(t)
 	require.Less(t, answer.Status, http.StatusMultipleChoices, "the webhook service of %s: %s", q.ID, answer.Code)
 }
 
@@ -98,8 +97,7 @@ func (s *shop) put(t *testing.T, id, eventType string, data map[string]any, more
 	for name, value := range more {
 		message[name] = value
 	}
-	body, err := json.Marshal(message)
-	require.NoError(t, err)
+	body := filetest.Must(json.Marshal(message))(t)
 	s.post(t, q, body)
 }
 
@@ -113,9 +111,7 @@ func (s *shop) send(t *testing.T, body []byte) {
 // ask calls the API as somebody, or as nobody.
 func (s *shop) ask(t *testing.T, who, method, path string, question any) e2e.Answer {
 	t.Helper()
-	got, err := e2e.Ask(t.Context(), s.WorkerURL, who, method, path, question)
-	require.NoError(t, err)
-	return got
+	return filetest.Must(e2e.Ask(t.Context(), s.WorkerURL, who, method, path, question))(t)
 }
 
 // as calls the API as somebody, whom it obeys. The answer may be nil.

@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
+
+	"billhook/internal/filetest"
 )
 
 func TestEachAcceptedSurvivorNamesAFunctionOfAMeasuredPackageAndAReason(t *testing.T) {
@@ -24,12 +26,10 @@ func TestEachAcceptedSurvivorNamesAFunctionOfAMeasuredPackageAndAReason(t *testi
 		named[a.place] = true
 	}
 	for _, pkg := range packages {
-		paths, err := filepath.Glob(filepath.Join("..", "..", pkg, "*.go"))
-		require.NoError(t, err)
+		paths := filetest.Must(filepath.Glob(filepath.Join("..", "..", pkg, "*.go")))(t)
 		require.NotEmpty(t, paths, "%s is no package", pkg)
 		for _, path := range paths {
-			functions, err := functionsOf(path)
-			require.NoError(t, err)
+			functions := filetest.Must(functionsOf(path))(t)
 			maps.DeleteFunc(named, func(p place, _ bool) bool {
 				return p.Package == pkg && slices.Contains(functions, p.Function)
 			})

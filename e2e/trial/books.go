@@ -12,6 +12,7 @@ import (
 	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/apps/ledger/seal/sealtest"
 	"billhook/internal/dedupe"
+	"billhook/internal/filetest"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 )
@@ -35,8 +36,7 @@ func books(flags *flag.FlagSet) func(*run) {
 		}
 		b.post(*entries, *tenants)
 		step("post")
-		sealed, err := seal.Sealer{Store: b, Origins: b.origins(), Now: time.Now}.Run(r.ctx)
-		r.must(err)
+		sealed := filetest.Must(seal.Sealer{Store: b, Origins: b.origins(), Now: time.Now}.Run(r.ctx))(r)
 		if sealed.Entries != *entries {
 			r.broken("%d of %d entries were sealed", sealed.Entries, *entries)
 		}
@@ -46,21 +46,17 @@ func books(flags *flag.FlagSet) func(*run) {
 		}
 		step("verify")
 		for i := range *tenants {
-			_, err := seal.Balances(r.ctx, b, tenant(i), "2026-11", "2026-11")
-			r.must(err)
+			r.must(filetest.ErrorOf(seal.Balances(r.ctx, b, tenant(i), "2026-11", "2026-11")))
 		}
 		step("balances")
 		r.printf("%d seals; balances are those of each tenant once\n", sealed.Seals)
 		id := ledger.EntryID(tenant(0), "event-000000")
-		text, err := seal.Prove(b.ctx, b, id)
-		b.must(err)
+		text := filetest.Must(seal.Prove(b.ctx, b, id))(b)
 		kept, _, err := seal.List(b.ctx, b, tenant(0), store.Cursor{ID: "2"}, 1)
 		b.must(err)
-		_, err = seal.CheckProof(text, kept)
-		b.must(err)
+		b.must(filetest.ErrorOf(seal.CheckProof(text, kept)))
 		b.printf("a proof has %d bytes\n", len(text))
-		_, err = b.Commit(b.ctx, []store.Write{store.Increment(ledger.Key(id), map[string]int64{"more": 1}, nil)})
-		b.must(err)
+		storetest.Put(b, b, store.Increment(ledger.Key(id), map[string]int64{"more": 1}, nil))
 		if n := b.verify(); n != 1 {
 			b.broken("%d findings after one change", n)
 		}
@@ -96,18 +92,16 @@ func (b *ledgers) post(entries, tenants int) {
 				{Account: "2200:tax", Currency: "SGD", Credit: amount / 10},
 			},
 		}
-		writes, err := ledger.Post(entry)
-		b.must(err)
+		writes := filetest.Must(ledger.Post(entry))(b)
 		record := dedupe.Record{Status: dedupe.Completed, Ref: writes[0].Key.ID}
 		record.Queue, record.Tenant, record.EventID, record.EventType = journalQueue, entry.Tenant, event, entry.EventType
-		_, err = b.Commit(b.ctx, append(writes, store.Create(dedupe.Key(journalQueue, entry.Tenant, event), record.Fields()).Stamped(writes[0].Stamp)))
-		b.must(err)
+		own := store.Create(dedupe.Key(journalQueue, entry.Tenant, event), record.Fields())
+		storetest.Put(b, b, append(writes, own.Stamped(writes[0].Stamp))...)
 	}
 }
 
 func (b *ledgers) verify() (findings int) {
-	found, err := sealtest.Findings(b.ctx, seal.Verifier{From: b, Origins: b.origins()})
-	b.must(err)
+	found := filetest.Must(sealtest.Findings(b.ctx, seal.Verifier{From: b, Origins: b.origins()}))(b)
 	for _, f := range found {
 		b.printf("%s %s: %s\n", f.Kind, f.Document, f.Detail)
 	}

@@ -44,7 +44,7 @@ func burst(flags *flag.FlagSet) func(*run) {
 		slow.Wait()
 		shipped, _ := catalogtest.Shipped().Queue(e2e.Queue)
 		for _, wait := range []time.Duration{0, shipped.SlotWait} {
-			r.part("a burst", func(r *run) { load(r, sent, wait, *orders, *senders) })
+			r.part("a burst", func(r *run) { crowd(r, sent, wait, *orders, *senders) })
 		}
 	}
 }
@@ -57,7 +57,7 @@ func changed(r *run, change func(*catalog.Queue)) (*embedded, catalog.Queue) {
 	return embed(r, devstack.Config{Catalog: c}), c.Queues[i]
 }
 
-func load(r *run, row func(...any), slotWait time.Duration, many, senders int) {
+func crowd(r *run, row func(...any), slotWait time.Duration, many, senders int) {
 	e, _ := changed(r, func(q *catalog.Queue) { q.SlotWait = slotWait })
 	d, want := newDrawing(r.seed), map[string]int64{}
 	orders := make([]e2e.Order, many)

@@ -24,6 +24,7 @@ import (
 	"billhook/internal/apps/ledger"
 	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/contract"
+	"billhook/internal/filetest"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 )
@@ -38,14 +39,12 @@ func chaos(flags *flag.FlagSet) func(*run) {
 	events := flags.Int("events", 15000, "how many events, controls not counted")
 	names := flags.String("arms", "", "which arms, separated by commas; all if empty")
 	return func(r *run) {
-		arms, err := chosen(*names)
-		r.must(err)
+		arms := filetest.Must(chosen(*names))(r)
 		p := draw(r, arms, *events)
 		r.printf("%d events in %d messages\n", len(p.events), len(p.publishes))
 		database := r.emulated(emulator.SDK.StartFirestore)
 		documents := r.documents(database)
-		program, err := os.Executable()
-		r.must(err)
+		program := filetest.Must(os.Executable())(r)
 		ws, log, o := &workers{}, &e2e.Log{}, newOutside(r)
 		b := newBroker(r)
 		stores := [2]*e2e.Gate{e2e.NewGate(r, database), e2e.NewGate(r, database)}
@@ -62,8 +61,7 @@ func chaos(flags *flag.FlagSet) func(*run) {
 		r.beside(func() {
 			for _, m := range p.publishes {
 				e2e.Wait(r.ctx, m.due-time.Since(began))
-				_, err := b.Publish(r.ctx, m.arm.name, m.message)
-				r.must(err)
+				r.must(filetest.ErrorOf(b.Publish(r.ctx, m.arm.name, m.message)))
 			}
 			r.until("each message to be acknowledged", often, func() bool { return empty(r, b) })
 		},
@@ -217,8 +215,7 @@ func newBroker(r *run) *standin.Broker {
 			config.Subscriptions = append(config.Subscriptions, standin.Subscription{ID: topic, Topic: topic})
 		}
 	}
-	b, err := standin.NewBroker(config)
-	r.must(err)
+	b := filetest.Must(standin.NewBroker(config))(r)
 	r.Cleanup(func() { r.must(b.Close()) })
 	return b
 }
@@ -250,11 +247,8 @@ func newOutside(r *run) *outside {
 	o := &outside{run: r, random: rand.New(rand.NewPCG(r.seed, 2)), unasked: counts{}}
 	posts := []catalog.Post{effectPost, batchPost}
 	config := standin.ServiceConfig{Secrets: []string{chaosSecret}, Posts: posts, Tolerance: time.Minute}
-	var err error
-	o.gateway, err = standin.NewGateway(config)
-	r.must(err)
-	o.service, err = standin.NewReceiver(config)
-	r.must(err)
+	o.gateway = filetest.Must(standin.NewGateway(config))(r)
+	o.service = filetest.Must(standin.NewReceiver(config))(r)
 	o.gateway.Before(o.service)
 	o.Server = httptest.NewServer(o)
 	r.Cleanup(o.Close)

@@ -18,10 +18,12 @@ import (
 	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/apps/ledger/seal/sealtest"
 	"billhook/internal/contract"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/signature"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 )
 
 // failure is what fails of a part of a trial.
@@ -74,8 +76,7 @@ func TestLossesDoublesAndDisorderAreCounted(t *testing.T) {
 
 // post posts to what is outside, signed.
 func (o *outside) post(r *run, path, key, body string) {
-	signer, err := signature.NewSigner(signature.Generic, chaosSecret)
-	r.must(err)
+	signer := filetest.Must(signature.NewSigner(signature.Generic, chaosSecret))(r)
 	request := httptest.NewRequestWithContext(r.ctx, http.MethodPost, path, strings.NewReader(body))
 	request.Header.Set("Idempotency-Key", key)
 	for name, value := range signer.Sign(key, []byte(body), time.Now()) {
@@ -102,15 +103,13 @@ func TestWhatIsWrongWithAnArmIsCounted(t *testing.T) {
 	posts := func(r *run, p *plan, _ *outside, b *standin.Broker, db store.Store) {
 		for _, message := range []struct{ id, event string }{{"m1", p.events[0].id}, {"m2", p.events[1].id}, {"m3", p.events[1].id}} {
 			data := fmt.Appendf(nil, `{"id":%q,"data":{"event_id":%q}}`, message.id, message.event)
-			_, err := b.Publish(r.ctx, posted, contract.Message{Data: data})
-			r.must(err)
+			r.must(filetest.ErrorOf(b.Publish(r.ctx, posted, contract.Message{Data: data})))
 		}
-		_, err := db.Commit(r.ctx, []store.Write{entryOf(r, p.events[0]), entryOf(r, p.events[1])})
-		r.must(err)
+		storetest.Put(r, db, entryOf(r, p.events[0]), entryOf(r, p.events[1]))
 	}
 	seals := func(r *run, db store.Store) {
-		_, err := seal.Sealer{Store: db, Origins: sealtest.Trusting{}, Now: time.Now}.Run(r.ctx)
-		r.must(err)
+		sealer := seal.Sealer{Store: db, Origins: sealtest.Trusting{}, Now: time.Now}
+		r.must(filetest.ErrorOf(sealer.Run(r.ctx)))
 	}
 	for name, test := range map[string]struct {
 		arm     string
@@ -146,22 +145,20 @@ func TestWhatIsWrongWithAnArmIsCounted(t *testing.T) {
 		"an entry that was changed": {armJournal, func(r *run, p *plan, _ *outside, b *standin.Broker, db store.Store) {
 			posts(r, p, nil, b, db)
 			seals(r, db)
-			_, err := db.Commit(r.ctx, []store.Write{store.Increment(entryOf(r, p.events[0]).Key, map[string]int64{"more": 1}, nil)})
-			r.must(err)
+			more := map[string]int64{"more": 1}
+			storetest.Put(r, db, store.Increment(entryOf(r, p.events[0]).Key, more, nil))
 		}, [][3]int{{9, 0, 0}, {7, 1, 0}, {0, 1, 0}}},
 	} {
 		require.NoError(t, failure(t, func(r *run) {
-			of, err := chosen(test.arm)
-			r.must(err)
+			of := filetest.Must(chosen(test.arm))(r)
 			db := r.temporary()
 			o, b, p := newOutside(r), newBroker(r), draw(r, of, 9)
 			o.mend()
 			test.happens(r, p, o, b, db)
-			var got [][3]int
-			for _, v := range count(r, db, o, b, &e2e.Log{}, p, of) {
-				got = append(got, [3]int{v.lost, v.doubled, v.outOfOrder})
-			}
-			require.Equal(r, test.want, got, name)
+			verdicts := count(r, db, o, b, &e2e.Log{}, p, of)
+			require.Equal(r, test.want, filetest.Map(verdicts, func(v *verdict) [3]int {
+				return [3]int{v.lost, v.doubled, v.outOfOrder}
+			}), name)
 		}))
 	}
 }

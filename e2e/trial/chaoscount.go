@@ -12,6 +12,7 @@ import (
 	"billhook/internal/apps/payments"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
@@ -111,8 +112,7 @@ func count(
 	}
 	var entries, sealed []*event
 	for _, entry := range everything(r, s, ledger.Entries, ledger.Read) {
-		_, err := seal.Locate(r.ctx, s, &entry)
-		r.must(err)
+		r.must(filetest.ErrorOf(seal.Locate(r.ctx, s, &entry)))
 		effect(entry.EventID)
 		entries = append(entries, planned[entry.EventID])
 		if entry.Seal > 0 {

@@ -160,7 +160,7 @@ func work(ctx context.Context, getenv func(string) string, stdout io.Writer) err
 		return err
 	}
 	services := service.Config{Host: "127.0.0.1", Project: project, MetricsPort: "0"}
-	publisher, documents, err := services.Open(context.WithoutCancel(ctx))
+	publisher, documents, err := services.Open(context.WithoutCancel(ctx), services.MainDatabase())
 	if err != nil {
 		return err
 	}

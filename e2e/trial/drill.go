@@ -21,6 +21,7 @@ import (
 	"billhook/internal/compose/devstack"
 	"billhook/internal/console"
 	"billhook/internal/dedupe"
+	"billhook/internal/filetest"
 	"billhook/internal/inspect/deadletters"
 	"billhook/internal/inspect/events"
 	"billhook/internal/inspect/queues"
@@ -37,8 +38,7 @@ func drill(flags *flag.FlagSet) func(*run) {
 		config.Catalog.ShortenWaits(time.Second)
 		require.Contains(r, []string{"emulators", "dev"}, *stack, "-stack")
 		if *stack == "emulators" {
-			sdk, err := emulator.Find()
-			r.must(err)
+			sdk := filetest.Must(emulator.Find())(r)
 			config.Emulators = &sdk
 		}
 		n := &night{embedded: embed(r, config), binary: r.program()}

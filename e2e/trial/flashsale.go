@@ -15,6 +15,7 @@ import (
 	"billhook/internal/apps/notifications"
 	"billhook/internal/apps/orders"
 	"billhook/internal/contract"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/standin"
@@ -39,8 +40,8 @@ func flashsale(flags *flag.FlagSet) func(*run) {
 		pieces := int64(m.pieces)
 		set := orders.SetStock{Available: &pieces}
 		set.Tenant, set.ProductID, set.Why = contract.DefaultTenant, onSale, "the pieces of the sale"
-		_, err := stock.Set(m.ctx, audit.Author{Proof: audit.Identity, Name: "flashsale"}, set)
-		m.must(err)
+		by := audit.Author{Proof: audit.Identity, Name: "flashsale"}
+		m.must(filetest.ErrorOf(stock.Set(m.ctx, by, set)))
 		began := time.Now()
 		tell := func(what string) { m.printf("%s after %s\n", what, time.Since(began).Round(100*time.Millisecond)) }
 		m.beside(func() {
@@ -147,8 +148,8 @@ func (m *market) count() counts {
 			found.add("passed a state twice", 1)
 		}
 	}
-	left, err := orders.ReadStock(storetest.Get(m, m.store, orders.StockKey(contract.DefaultTenant, onSale)))
-	m.must(err)
+	stock := storetest.Get(m, m.store, orders.StockKey(contract.DefaultTenant, onSale))
+	left := filetest.Must(orders.ReadStock(stock))(m)
 	found.add("available", int(left.Available))
 	found.add("reserved", int(left.Reserved))
 	found.add("sold", int(left.Sold))

@@ -22,6 +22,7 @@ import (
 	"billhook/e2e"
 	"billhook/internal/compose/devstack"
 	"billhook/internal/contract"
+	"billhook/internal/filetest"
 	"billhook/internal/ingest/importer/importertest"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/store"
@@ -110,8 +111,7 @@ const never = -1
 // drain runs an import, and returns what it has said. After so many requests it is killed with SIGKILL: the
 // webhook service has accepted the last of them, and the import has not learned of it.
 func (s *system) drain(to *embedded, binary, name string, kill int) string {
-	at, err := url.Parse(to.webhookURL)
-	to.must(err)
+	at := filetest.Must(url.Parse(to.webhookURL))(to)
 	life, end := context.WithCancel(context.WithoutCancel(to.ctx))
 	defer end()
 	var requests atomic.Int64
@@ -179,12 +179,10 @@ func fillRabbitMQ(s *system) {
 	connection, address := importertest.RabbitMQ(s)
 	s.address = "RABBITMQ_URL=" + address
 	s.takes("upgrade", "/v1/plan-changes")
-	channel, err := connection.Channel()
-	s.must(err)
+	channel := filetest.Must(connection.Channel())(s)
 	const name = "plan.changes"
 	s.queues = []string{s.queue.ID + "=" + name}
-	_, err = channel.QueueDeclare(name, true, false, false, false, nil)
-	s.must(err)
+	s.must(filetest.ErrorOf(channel.QueueDeclare(name, true, false, false, false, nil)))
 	s.must(channel.Tx())
 	s.holds("plan-%d", func(i int, id string, later bool) {
 		m := amqp.Publishing{DeliveryMode: amqp.Persistent, Body: fmt.Appendf(nil, `{"id":%q,"action":"downgrade","payload":{"subscription_id":"s%d"}}`, id, i)}
@@ -197,8 +195,7 @@ func fillRabbitMQ(s *system) {
 	s.rest = func() int {
 		var queue amqp.Queue
 		for range 100 { // the broker counts what a connection that is gone gives back
-			queue, err = channel.QueueDeclarePassive(name, true, false, false, false, nil)
-			s.must(err)
+			queue = filetest.Must(channel.QueueDeclarePassive(name, true, false, false, false, nil))(s)
 		}
 		return queue.Messages
 	}

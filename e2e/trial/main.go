@@ -1,6 +1,6 @@
 // Command trial tries whole Billhooks, each time in another way:
 //
-//	go run ./e2e/trial chaos|soak|burst|isolation|books|flashsale|drill|imports [-flag value ...]
+//	go run ./e2e/trial load|chaos|soak|burst|isolation|books|flashsale|drill|imports [-flag value ...]
 //
 // It prints what it has counted and measured, and exits non-zero where a promise is broken, or where a
 // control, which is wrong on purpose, goes unnoticed: a trial that cannot fail proves nothing. A seed
@@ -32,6 +32,10 @@ import (
 )
 
 func main() {
+	if described := os.Getenv(standingVariable); described != "" {
+		serve.Main("standing", func(ctx context.Context) error { return stand(ctx, described) })
+		return
+	}
 	if os.Getenv(outsideVariable) != "" {
 		serve.Main("worker", func(ctx context.Context) error { return work(ctx, os.Getenv, os.Stdout) })
 		return
@@ -43,6 +47,7 @@ var trials = []struct {
 	name, proves string
 	of           func(*flag.FlagSet) func(*run)
 }{
+	{"load", "what events wait for at several rates, in a burst and in a stall, and two baselines", load},
 	{"chaos", "nothing is lost, doubled or disordered under kill -9, stalls and lost answers; controls fail", chaos},
 	{"soak", "the same from the webhook to the balance, of the real binaries on Google's emulators", soak},
 	{"burst", "what an unknown product and a burst cost others, with the catalog's waits and without", burst},

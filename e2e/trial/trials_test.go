@@ -2,10 +2,12 @@ package main
 
 import (
 	"bytes"
+	"encoding/xml"
 	"errors"
 	"io"
 	"maps"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -17,10 +19,43 @@ import (
 	"billhook/emulator"
 	"billhook/internal/apps/ledger"
 	"billhook/internal/contract"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 	"billhook/internal/retry"
 )
+
+func TestMain(m *testing.M) {
+	if os.Getenv(standingVariable) != "" { // the load's process is the test's program
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func TestALoadIsCountedInTheBooksAndPlotted(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	plot := filepath.Join(t.TempDir(), "load.svg")
+	require.NoError(t, try(t.Context(), &out, "load", "-rates", "20,40", "-for", "1s", "-warm", "0s", "-on", "40",
+		"-bursts", "20", "-stall", "300ms", "-plot", plot), out.String())
+	for _, row := range []string{"20/s", "40/s", "40/s, 20 at once", "40/s, a stall of 300ms", "40/s, a typed decode too"} {
+		require.Regexp(t, `(?m)^`+row+` +[1-9]\d*/s`, out.String())
+	}
+	require.NoError(t, xml.Unmarshal([]byte(filetest.Read(t, plot)), new(struct{})))
+}
+
+func TestAStallIsOverAfterTheLastSlowSecond(t *testing.T) {
+	t.Parallel()
+	of := traffic{lasts: 4 * time.Second, stall: time.Second}
+	due := []time.Duration{0, 2 * time.Second, 3 * time.Second, 4 * time.Second}
+	for slow, after := range map[int]time.Duration{0: 0, 1: time.Second, 2: 2 * time.Second, 3: 3 * time.Second} {
+		took := make([]time.Duration, len(due))
+		took[slow] = soon
+		require.Equal(t, after, of.recovered(due, took))
+	}
+}
 
 // The numbers of seconds are not asserted: they are the machine's.
 func TestANightOnCallIsSpentWithTheRunbook(t *testing.T) {
@@ -86,8 +121,7 @@ func TestASmallSaleIsSoldOutAndASmallSoakLosesNothing(t *testing.T) {
 		t.Run(arguments, func(t *testing.T) {
 			t.Parallel()
 			var out bytes.Buffer
-			err := try(t.Context(), &out, strings.Fields(arguments)...)
-			require.NoError(t, err, out.String())
+			require.NoError(t, try(t.Context(), &out, strings.Fields(arguments)...), out.String())
 			require.Contains(t, out.String(), says)
 		})
 	}
@@ -137,8 +171,8 @@ func TestWrongBalancesAreFound(t *testing.T) {
 	for points, broken := range map[int64]bool{0: true, 1000: false, 2000: true} {
 		err := failure(t, func(r *run) {
 			e, _ := changed(r, func(*catalog.Queue) {})
-			_, err := e.Store.Commit(r.ctx, []store.Write{store.Increment(ledger.UserPoints("u").Key("default"), map[string]int64{"balance": 1000}, nil)})
-			r.must(err)
+			account := ledger.UserPoints("u").Key("default")
+			storetest.Put(r, e.Store, store.Increment(account, map[string]int64{"balance": 1000}, nil))
 			r.none(e.wrongPoints(map[string]int64{"u": points}))
 		})
 		require.Equal(t, broken, err != nil, "%d: %v", points, err)

@@ -74,7 +74,7 @@ var planes = map[string]collection{
 	},
 	"logging/*": {called: last},
 	// Every field is there, and most never written.
-	"firestore/fields":  {old: Document{}, refuses: (*Cloud).inDatabase, ends: operation},
+	"firestore/fields":  {old: Document{}, refuses: (*Cloud).field, ends: operation},
 	"firestore/indexes": {new: Document{"state": "READY"}, refuses: (*Cloud).inDatabase, ends: operation},
 	"firestore/databases": {ids: []string{"databaseId"}, ends: operation, new: Document{
 		"state": "READY", "uid": "uid", "etag": "etag", "createTime": start, "earliestVersionTime": start,
@@ -215,6 +215,15 @@ func (c *Cloud) inDatabase(r call) error {
 		return notFound("The database %s does not exist", database)
 	}
 	return nil
+}
+
+// field refuses a time to live of the field *, which stands for all fields of a collection.
+func (c *Cloud) field(r call) error {
+	masked := strings.Contains(r.query.Get("updateMask"), "ttlConfig")
+	if last(r.path) == "*" && (masked || object(r.body, "ttlConfig") != nil) {
+		return invalid("Updating ttl other than single field level is not supported")
+	}
+	return c.inDatabase(r)
 }
 
 // alerting names the conditions of an alert.

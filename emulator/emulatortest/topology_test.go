@@ -15,6 +15,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/emulator/emulatortest"
+	"billhook/internal/filetest"
 	"billhook/internal/platform/gcp/pubsub"
 	"billhook/internal/platform/standin"
 )
@@ -24,8 +25,7 @@ func TestMain(m *testing.M) { os.Exit(emulatortest.Main(m)) }
 // topologyOf lists the topology of a project without the project's name.
 func topologyOf(t *testing.T, addr, project string) []string {
 	t.Helper()
-	client, err := gcppubsub.NewClient(t.Context(), project, pubsub.EmulatorOptions(addr)...)
-	require.NoError(t, err)
+	client := filetest.Must(gcppubsub.NewClient(t.Context(), project, pubsub.EmulatorOptions(addr)...))(t)
 	defer func() { require.NoError(t, client.Close()) }()
 	// protobuf randomizes the spaces of single-line text, so they are normalized.
 	text := func(m interface{ String() string }) string {
@@ -54,10 +54,11 @@ func TestTerraformMakesOnTheEmulatorWhatProvisionMakes(t *testing.T) {
 			t.Parallel()
 			module := emulatortest.Terraform(t, filepath.Join("..", ".."), "emulator", "modules/queue/*.tf", "modules/catalog/*.tf")
 			addr := emulatortest.PubSub(t)
-			c, err := catalog.Load(test.dir)
-			require.NoError(t, err)
+			c := filetest.Must(catalog.Load(test.dir))(t)
 			const worker = "http://127.0.0.1:9"
-			_, err = pubsub.Provision(t.Context(), c, pubsub.Target{Names: pubsub.Names{ProjectID: test.provisioned}, PushBaseURL: worker, Emulator: true}, pubsub.EmulatorOptions(addr)...)
+			names := pubsub.Names{ProjectID: test.provisioned}
+			_, err := pubsub.Provision(t.Context(), c, pubsub.Target{Names: names, PushBaseURL: worker, Emulator: true},
+				pubsub.EmulatorOptions(addr)...)
 			require.NoError(t, err)
 
 			said, err := module.Run(t.Context(), "init", "-input=false", "-no-color", "-reconfigure", "-backend-config=path="+filepath.Join(t.TempDir(), "terraform.tfstate"))
@@ -68,8 +69,7 @@ func TestTerraformMakesOnTheEmulatorWhatProvisionMakes(t *testing.T) {
 			run := func(workerURL string, arguments ...string) (string, error) {
 				arguments = append(arguments, "-input=false", "-no-color", "-var=emulator_host="+addr, "-var=project_id="+test.terraformed, "-var=push_base_url="+workerURL)
 				if test.dir != "" {
-					folder, err := filepath.Abs(test.dir)
-					require.NoError(t, err)
+					folder := filetest.Must(filepath.Abs(test.dir))(t)
 					arguments = append(arguments, "-var=catalog_dir="+folder)
 				}
 				return module.Run(t.Context(), arguments...)
@@ -99,8 +99,7 @@ func TestProvisionMakesOnceWhatDoctorAndSimulatorExpect(t *testing.T) {
 		for everything, all := range map[string]bool{"as it is": false, "with every queue enabled": true} {
 			t.Run(name+", "+everything, func(t *testing.T) {
 				t.Parallel()
-				c, err := catalog.Load(dir)
-				require.NoError(t, err)
+				c := filetest.Must(catalog.Load(dir))(t)
 				var enabled []catalog.Queue
 				for i := range c.Queues {
 					if c.Queues[i].Enabled = all || c.Queues[i].Enabled; c.Queues[i].Enabled {
@@ -111,21 +110,19 @@ func TestProvisionMakesOnceWhatDoctorAndSimulatorExpect(t *testing.T) {
 				t.Cleanup(func() { _ = server.Close() })
 				options := pubsub.EmulatorOptions(server.Addr)
 				target := pubsub.Target{Names: pubsub.Names{ProjectID: "p"}, PushBaseURL: "http://127.0.0.1:9", Emulator: true}
-				changes, err := pubsub.Provision(t.Context(), c, target, options...)
-				require.NoError(t, err)
-				found, err := pubsub.Examine(t.Context(), c, target, pubsub.Look{}, options...)
-				require.NoError(t, err)
+				changes := filetest.Must(pubsub.Provision(t.Context(), c, target, options...))(t)
+				found := filetest.Must(pubsub.Examine(t.Context(), c, target, pubsub.Look{}, options...))(t)
 				require.Empty(t, found.Findings)
-				var made, simulated []string
+				var made []string
 				for _, change := range changes {
 					require.Equal(t, pubsub.Created, change.Action, "%v is made once", change)
 					if change.Kind == "subscription" {
 						made = append(made, change.ID)
 					}
 				}
-				for _, sub := range standin.Topology(enabled) {
-					simulated = append(simulated, sub.ID)
-				}
+				simulated := filetest.Map(standin.Topology(enabled), func(s standin.Subscription) string {
+					return s.ID
+				})
 				require.ElementsMatch(t, made, simulated)
 			})
 		}
@@ -137,10 +134,9 @@ func TestAFiltersTextSaysWhatTheSimulatorDoes(t *testing.T) {
 	t.Parallel()
 	server := pstest.NewServer()
 	t.Cleanup(func() { _ = server.Close() })
-	client, err := gcppubsub.NewClient(t.Context(), "p", pubsub.EmulatorOptions(server.Addr)...)
-	require.NoError(t, err)
+	client := filetest.Must(gcppubsub.NewClient(t.Context(), "p", pubsub.EmulatorOptions(server.Addr)...))(t)
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
-	_, err = client.TopicAdminClient.CreateTopic(t.Context(), &pubsubpb.Topic{Name: "projects/p/topics/all"})
+	_, err := client.TopicAdminClient.CreateTopic(t.Context(), &pubsubpb.Topic{Name: "projects/p/topics/all"})
 	require.NoError(t, err)
 
 	messages := []map[string]string{nil, {"queue": "another"}, {"queue": "another", "routing_key": "order.created"}, {"routing_key": ""}}
@@ -151,8 +147,7 @@ func TestAFiltersTextSaysWhatTheSimulatorDoes(t *testing.T) {
 	}
 	var bound []catalog.Queue
 	for _, dir := range []string{"", filepath.Join("..", "..", "catalog", "testdata", "crooked")} {
-		c, err := catalog.Load(dir)
-		require.NoError(t, err)
+		c := filetest.Must(catalog.Load(dir))(t)
 		for _, q := range c.Queues {
 			if len(q.Bindings) > 0 {
 				bound, messages = append(bound, q), append(messages, map[string]string{"queue": q.ID})

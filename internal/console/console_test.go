@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/console"
+	"billhook/internal/filetest"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
 )
@@ -92,10 +93,9 @@ func TestAValueIsShownAsPeopleReadIt(t *testing.T) {
 	at := time.Date(2026, 11, 22, 12, 0, 0, 7000, time.UTC)
 	owed := int64(1999)
 	full := &box{ID: "b1", Kept: at, Inside: inside{1250, "EUR"}, Data: jsontext.Value(`{"a":1}`), Owed: &owed, Unit: "points", Users: []string{"u1", "u2"}}
-	var texts []string
-	for _, c := range show("").Columns {
-		texts = append(texts, c.Label+" "+c.Text(full)+" "+c.Text(&box{}))
-	}
+	texts := filetest.Map(show("").Columns, func(c console.Column) string {
+		return c.Label + " " + c.Text(full) + " " + c.Text(&box{})
+	})
 	require.Equal(t, []string{"Box b1 ", "Kept 2026-11-22T12:00:00Z ", "Price 12.50 EUR 0", "Sold  ", "Data {\n  \"a\": 1\n} ", "Owed 1999 points ", "Users u1, u2 "}, texts)
 	require.Equal(t, "u1", show("").Columns[6].Inside[0].Text(full.Users[0]), "each leads somewhere")
 	for name, want := range map[string]string{"id": "b1", "kept": "2026-11-22T12:00:00.000007Z", "inside.currency": "EUR", "owed": "1999", "inside.colour": "", "sold.currency": "", "colour": ""} {

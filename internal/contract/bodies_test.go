@@ -213,8 +213,7 @@ func TestMembersBeyondAHandlersTypeTravelOn(t *testing.T) {
 	require.JSONEq(t, upgrade, string(onTopic))
 
 	posted := filetest.Must(body.Post("key-1", "default"))(t)
-	var sent struct{ Payload json.RawMessage }
-	require.NoError(t, json.Unmarshal(posted, &sent))
+	sent := filetest.JSON[struct{ Payload json.RawMessage }](t, posted)
 	require.JSONEq(t, `{"subscription_id":"s1","seats":7,"prorated":true,"accepted":false,"invoice":{"invoice_id":"i1","paid":true,"amount":"9.99","currency":"EUR"}}`, string(sent.Payload))
 
 	type invoice struct {

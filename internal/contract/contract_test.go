@@ -116,8 +116,7 @@ func FuzzDecode(f *testing.F) {
 			if err != nil || m.Validate() != nil {
 				continue
 			}
-			_, err = m.PayloadHash()
-			require.NoError(t, err)
+			require.NoError(t, filetest.ErrorOf(m.PayloadHash()))
 			again := filetest.Must(m.Append(nil))(t)
 			back := filetest.Must(contracts().Decode(format, again))(t)
 			require.Equal(t, m, back)
@@ -285,10 +284,8 @@ func TestAFormatOfOneMoreRowIsReadPostedHashedAndDescribed(t *testing.T) {
 	typed := filetest.Must(contract.As[about](body))(t)
 	require.Equal(t, int64(70), typed.Grams)
 
-	schemas := filetest.Must(set.Schemas())(t)
-	require.Contains(t, schemas, "parcel.v1.json")
-	_, err = body.Contract().Projection().Append(nil, data)
-	require.NoError(t, err)
+	require.Contains(t, filetest.Must(set.Schemas())(t), "parcel.v1.json")
+	require.NoError(t, filetest.ErrorOf(body.Contract().Projection().Append(nil, data)))
 }
 
 func TestTheGoTypesFitWhatIsDeclared(t *testing.T) {

@@ -183,8 +183,7 @@ func TestARecordThatCannotBeReadIsNeverTakenForAbsent(t *testing.T) {
 				require.Equal(t, dedupe.Fresh, seen)
 				require.False(t, retry.Decide(err).Class.Terminal())
 			}
-			_, err := b.calls.Get(t.Context(), account)
-			require.ErrorIs(t, err, store.ErrNotFound)
+			require.ErrorIs(t, filetest.ErrorOf(b.calls.Get(t.Context(), account)), store.ErrNotFound)
 		})
 	}
 }

@@ -150,8 +150,7 @@ func TestSweepPassesByWhatItCannotRead(t *testing.T) {
 		return dedupe.Sweep(t.Context(), b, b.now, b.now, 10, func(context.Context, dedupe.Record) (bool, error) { return true, nil })
 	}
 	b.FailReads(1)
-	_, err := sweep()
-	require.ErrorIs(t, err, storetest.ErrFault)
+	require.ErrorIs(t, filetest.ErrorOf(sweep()), storetest.ErrFault)
 	swept := filetest.Must(sweep())(t)
 	require.Equal(t, dedupe.Swept{Republished: 1, Failed: 1}, swept)
 	record := b.record(t, "orphan")

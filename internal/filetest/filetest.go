@@ -1,9 +1,11 @@
-// Package filetest reads the files that tests go by, and compares what a program makes with the file that records it.
+// Package filetest reads the files and answers that tests go by, and compares what a program makes with the
+// file that records it.
 // It owns the flag -update, which writes such files anew. It refuses to guess: a file, a mark or an answer that is missing
 // ends the test.
 package filetest
 
 import (
+	"encoding/json"
 	"flag"
 	"os"
 	"path/filepath"
@@ -34,6 +36,21 @@ func Must[T any](answer T, err error) func(require.TestingT) T {
 
 // ErrorOf is the error of a call whose answer does not matter.
 func ErrorOf[T any](_ T, err error) error { return err }
+
+// Map is what a function makes of each of a list; nil of none.
+func Map[T, R any](list []T, of func(T) R) (all []R) {
+	for _, one := range list {
+		all = append(all, of(one))
+	}
+	return all
+}
+
+// JSON decodes a text.
+func JSON[T any, S ~string | ~[]byte](t require.TestingT, text S) (answer T) {
+	helps(t)()
+	require.NoError(t, json.Unmarshal([]byte(text), &answer), string(text))
+	return answer
+}
 
 // Read returns the file at the parts of a path.
 func Read(t require.TestingT, path ...string) string {

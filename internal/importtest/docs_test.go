@@ -86,8 +86,7 @@ func TestWhatTheDocumentsNameExists(t *testing.T) {
 		require.Len(t, slices.Compact(slices.Sorted(slices.Values(headings))), len(headings), "a section stands twice in %s", document)
 		for _, path := range matches(text, "`((?:internal|cmd|e2e|emulator|catalog|terraform|docs)/[a-z0-9/_.-]+)`") {
 			if !strings.Contains(path, "parcels") && !slices.Contains([]string{"terraform/backend.tf", "terraform/terraform.tfvars", "terraform/.terraform.lock.hcl"}, path) { // what the page has its reader write
-				_, err := os.Stat(filepath.Join(root, path))
-				require.NoError(t, err, document)
+				require.NoError(t, filetest.ErrorOf(os.Stat(filepath.Join(root, path))), document)
 				seen++
 			}
 		}

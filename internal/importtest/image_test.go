@@ -59,6 +59,7 @@ func TestTheImagesAreBuiltAsTheDockerfileSays(t *testing.T) {
 	}
 	run(root, "cp -r --parents "+strings.Join(copied(all), " ")+" "+source)
 	run(source, "find . -name '*_test.go' -delete") // as in .dockerignore
+	run(source, "go run "+only(t, all, "RUN go run "))
 	build := only(t, all, "RUN CGO_ENABLED=0 ")
 	require.Contains(t, build, "go build -trimpath -ldflags=\"-s -w\" -o /out/billhook ")
 	require.Equal(t, "/out/billhook /billhook", only(t, all, "COPY --from=build "))
@@ -73,8 +74,7 @@ func TestTheImagesAreBuiltAsTheDockerfileSays(t *testing.T) {
 			require.LessOrEqual(t, info.Size(), most, out)
 			file := filetest.Must(elf.Open(out))(t)
 			require.Equal(t, machine, file.Machine)
-			libraries := filetest.Must(file.ImportedLibraries())(t)
-			require.Empty(t, libraries, "the base image has none")
+			require.Empty(t, filetest.Must(file.ImportedLibraries())(t), "the base image has none")
 			require.Nil(t, file.Section(".symtab"), "symbols are left out")
 			require.NoError(t, file.Close())
 		}

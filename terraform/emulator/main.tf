@@ -34,12 +34,11 @@ variable "project_id" {
 variable "push_base_url" {
   description = "The worker's address, http://host:port."
   type        = string
-}
 
-variable "installation" {
-  description = "What stands before the ids of topics and subscriptions; empty is nothing."
-  type        = string
-  default     = ""
+  validation {
+    condition     = can(regex("^https?://[^/?#]+$", var.push_base_url))
+    error_message = "push_base_url must be http(s)://host, without a path."
+  }
 }
 
 variable "catalog_dir" {
@@ -57,24 +56,21 @@ provider "google" {
 }
 
 module "catalog" {
-  source       = "../modules/catalog"
-  directory    = var.catalog_dir == null ? "${path.module}/../../catalog" : var.catalog_dir
-  installation = var.installation
+  source    = "../modules/catalog"
+  directory = var.catalog_dir == null ? "${path.module}/../../catalog" : var.catalog_dir
 }
 
 module "queue" {
-  source        = "../modules/queue"
-  for_each      = { for id, q in module.catalog.named : id => q if q.enabled }
-  project_id    = var.project_id
-  queue         = each.value
-  push_base_url = var.push_base_url
-  shared_topic  = each.value.shared ? google_pubsub_topic.shared[module.catalog.queues[each.key].topic].id : null
-  emulator      = true
-  protected     = false # the emulator forgets, and refuses updates
+  source     = "../modules/queue"
+  for_each   = { for id, q in module.catalog.queues : id => q if q.enabled }
+  project_id = var.project_id
+  queue      = merge(each.value, { protected = false }) # the emulator forgets, and refuses updates
+  push       = { base_url = var.push_base_url }
+  depends_on = [google_pubsub_topic.shared]
 }
 
 resource "google_pubsub_topic" "shared" {
-  for_each = merge(module.catalog.shared_topics, module.catalog.outbound_topics)
+  for_each = module.catalog.topics
   project  = var.project_id
   name     = each.value.name
 }

@@ -221,7 +221,8 @@ func (i *installation) point() {
 const fewIndexes = `locals {
   ttl_collections = ["deadLetters"]
   composite       = { one = { collection = "deadLetters", fields = ["queue", "kept_at"], order = "DESCENDING" } }
-  unindexed       = { deadLetters = ["payload"] }
+  unindexed       = { webhookEvents = ["*"] }
+  indexed         = { webhookEvents = ["queue"] }
 }
 `
 

@@ -77,7 +77,7 @@ run "all_that_is_optional" {
     error_message = "Each Monday's backup is kept for fourteen weeks."
   }
   assert {
-    condition     = alltrue([for database in concat([google_firestore_database.this], google_firestore_database.limits) : database.cmek_config[0].kms_key_name == var.firestore.kms_key]) && length(google_firestore_database.limits) == 1
+    condition     = alltrue([for database in [google_firestore_database.this, google_firestore_database.ingest] : database.cmek_config[0].kms_key_name == var.firestore.kms_key])
     error_message = "Both databases are encrypted with the key."
   }
   assert {

@@ -104,7 +104,7 @@ run "everything_but_the_services_without_images" {
     error_message = "The oldest open dead letter of a queue is found by an index."
   }
   assert {
-    condition     = alltrue([for grant in concat(values(google_project_iam_member.uses_database), [google_project_iam_member.reads_database]) : endswith(grant.condition[0].expression, "/databases/billhook\"")])
+    condition     = alltrue([for grant in values(google_project_iam_member.uses_database) : endswith(grant.condition[0].expression, "/databases/billhook\"")])
     error_message = "Nobody may use another database."
   }
 }
@@ -179,10 +179,6 @@ run "the_services" {
     error_message = "Cloud Tasks is switched on."
   }
   assert {
-    condition     = alltrue([for id, q in module.catalog.queues : module.queue[id].push_audience == output.push_audience if q.enabled])
-    error_message = "Every push names the same audience."
-  }
-  assert {
     condition     = alltrue([for w in values(module.worker) : w.audiences == tolist([output.push_audience]) && w.env.PUSH_AUDIENCE == output.push_audience && w.env.PUSH_AUTH == "iam"])
     error_message = "Service and verifier take the audience that pushes name."
   }
@@ -215,8 +211,8 @@ run "the_services" {
     error_message = "What nobody asked for is not made."
   }
   assert {
-    condition     = length(google_firestore_database.limits) == (anytrue([for q in values(module.catalog.queues) : q.enabled && (q.rate.per_second > 0 || q.rate.per_user > 0)]) ? 1 : 0)
-    error_message = "The webhook service has a database where a queue has a rate, and none where not."
+    condition     = alltrue([for s in concat(module.webhook, values(module.worker)) : s.env.INGEST_DATABASE == google_firestore_database.ingest.name])
+    error_message = "The webhook service and the workers know the database of the copies."
   }
 }
 
@@ -257,10 +253,9 @@ run "an_account_publishes_what_its_service_publishes_and_no_more" {
     error_message = "Two pools, of which that runs the tasks which the variable names."
   }
   assert {
-    condition = { for id, queue in module.queue : id => join(" ", queue.publishers) } == {
+    condition = { for id, q in local.made : id => join(" ", sort(values(q.topic_publishers))) if q.shared_topic == "" } == {
       bookings  = "serviceAccount:letters serviceAccount:webhook"
       reminders = "serviceAccount:letters serviceAccount:seats"
-      ordered   = ""
     }
     error_message = "A queue that is not enabled is not there. The publishers of a queue's own topic are the pools that emit to it, the pool of the tasks, and the webhook service where a source routes to it: seats not on its own bookings. The grants on a shared topic are the root's."
   }
@@ -273,10 +268,9 @@ run "an_account_publishes_what_its_service_publishes_and_no_more" {
     error_message = "The pool of the tasks alone publishes on a shared topic that no handler emits to and no source routes to, and with the pools that emit to it on an outbound topic. A topic without an enabled queue is not there; on unheard nobody publishes."
   }
   assert {
-    condition = { for id, queue in module.queue : id => join(" ", queue.dead_letter_publishers) } == {
-      bookings  = "serviceAccount:seats"
-      reminders = ""
-      ordered   = "serviceAccount:letters"
+    condition = { for id, q in local.made : id => join(" ", values(q.dead_letter_publishers)) if !q.dead_letter.drop } == {
+      bookings = "serviceAccount:seats"
+      ordered  = "serviceAccount:letters"
     }
     error_message = "On a dead-letter topic publishes the worker of its queue's pool, besides Pub/Sub's agent."
   }
@@ -317,15 +311,15 @@ run "an_account_publishes_what_its_service_publishes_and_no_more" {
     error_message = "The pool that posts to a target knows where it is."
   }
   assert {
-    condition     = module.webhook[0].env.LIMITS_DATABASE == "billhook-limits" && module.webhook[0].env.FIRESTORE_DATABASE == "billhook"
-    error_message = "It has both, and only reads the large one."
+    condition     = module.webhook[0].env.INGEST_DATABASE == "billhook-ingest" && lookup(module.webhook[0].env, "FIRESTORE_DATABASE", "") == ""
+    error_message = "It knows its own database alone."
   }
   assert {
-    condition     = google_project_iam_member.counts_webhooks[0].role == "roles/datastore.user" && endswith(google_project_iam_member.counts_webhooks[0].condition[0].expression, "/databases/billhook-limits\"")
-    error_message = "It writes in its own database alone."
+    condition     = toset(keys(google_project_iam_member.uses_ingest)) == toset(concat(["webhook"], [for pool in keys(module.worker) : "worker-${pool}"])) && alltrue([for grant in values(google_project_iam_member.uses_ingest) : endswith(grant.condition[0].expression, "/databases/billhook-ingest\"")]) && !contains([for grant in values(google_project_iam_member.uses_database) : grant.member], google_service_account.webhook.member)
+    error_message = "It has a grant on its own database alone, in which the workers make the copies."
   }
   assert {
-    condition     = google_firestore_field.ttl["rateBlocks"].database == "billhook-limits" && google_firestore_field.ttl["rateBlocks"].field == "expire_at"
+    condition     = google_firestore_field.ttl["rateBlocks"].database == "billhook-ingest" && google_firestore_field.ttl["rateBlocks"].field == "expire_at"
     error_message = "What it wrote is removed."
   }
   assert {
@@ -334,29 +328,18 @@ run "an_account_publishes_what_its_service_publishes_and_no_more" {
   }
 }
 
-# For the names of its queues.
-run "the_catalog" {
-  command = plan
-
-  module {
-    source = "./modules/catalog"
-  }
-
-  variables {
-    directory = "../catalog"
-  }
-}
-
 # Two services, one address, no secret that nobody reads, and the alerts of both queues.
 run "paynow_alone" {
   command = plan
 
   variables {
-    queues = concat(
-      distinct(values(run.the_catalog.sources["paynow"].events)),
-      # What subscriptions are told to. Orders are told of where their queue runs.
-      distinct(flatten([for type, h in run.the_catalog.queues[values(run.the_catalog.sources["paynow"].events)[0]].handlers : h.emits if startswith(type, "subscription.")])),
-    )
+    queues = distinct(concat(
+      values(yamldecode(file("../catalog/sources.yaml")).sources.paynow.events),
+      flatten([
+        for q in yamldecode(file("../catalog/queues.yaml")).queues : [for h in values(q.handlers) : try(h.emits, [])]
+        if contains(values(yamldecode(file("../catalog/sources.yaml")).sources.paynow.events), q.id)
+      ]),
+    ))
     target_urls           = { SUBSCRIPTION_SERVICE_URL = "https://subscriptions.example" }
     notification_channels = []
   }
@@ -371,6 +354,10 @@ run "paynow_alone" {
   assert {
     condition     = length(module.queue) == 2 && length(google_pubsub_topic.shared) == 0 && output.tasks_pool == "payments"
     error_message = "There are the topics of what runs, and no others."
+  }
+  assert {
+    condition     = length([for key in keys(google_firestore_field.unindexed) : key if startswith(key, "orders.") || startswith(key, "usage")]) == 0 && contains(keys(google_firestore_field.unindexed), "webhookEvents.*")
+    error_message = "What no running queue's app writes has nothing to be taken out of indexes."
   }
   assert {
     condition     = join(" ", sort(keys(google_secret_manager_secret.secret))) == "DELIVERY_SIGNING_SECRET OPS_TOKEN WEBHOOK_SECRET_PAYNOW WEBHOOK_SIGNING_SECRET"

@@ -70,8 +70,8 @@ run "a_second_installation_with_a_queue_that_is_off_and_kept" {
     error_message = "The pool that is named runs the tasks, and the workers are told."
   }
   assert {
-    condition     = module.queue["ordered"].push_audience == null && module.queue["bookings"].push_audience == output.push_audience
-    error_message = "Nothing of the kept queue is pushed."
+    condition     = length(local.made["ordered"].dead_letter_publishers) == 0 && keys(local.made["bookings"].dead_letter_publishers) == ["worker"]
+    error_message = "No worker publishes dead letters of the kept queue."
   }
   assert {
     condition     = google_pubsub_topic.shared["halls"].deletion_policy == "PREVENT" && google_pubsub_topic.shared["seat-news"].deletion_policy == "PREVENT"

@@ -15,6 +15,7 @@ import (
 	"billhook/internal/apps/ledger"
 	"billhook/internal/contract"
 	"billhook/internal/contract/money"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
@@ -167,8 +168,7 @@ func (s *shop) requireBooks(t *rapid.T, plain model, uids []string) {
 	guest := ledger.CustomerPoints(s.customer)
 	holds := map[ledger.Account]int64{}
 	for id, o := range plain {
-		chain, err := ledger.Load(context.Background(), s, tenant, id)
-		require.NoError(t, err)
+		chain := filetest.Must(ledger.Load(context.Background(), s, tenant, id))(t)
 		to := guest
 		if o.uid != "" {
 			to = ledger.UserPoints(o.uid)
@@ -247,8 +247,7 @@ func TestPointsAreConservedWhateverHappensMeanwhile(t *testing.T) {
 					t.Skip("nobody is linked")
 				}
 				c := drawChange(t)
-				done, err := s.operator.Link(context.Background(), ada, c)
-				require.NoError(t, err)
+				done := filetest.Must(s.operator.Link(context.Background(), ada, c))(t)
 				require.Zero(t, done.Left)
 				require.Zero(t, s.balance(t, ledger.CustomerPoints(s.customer)))
 				require.Equal(t, c.UID, s.uid(t))

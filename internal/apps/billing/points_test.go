@@ -17,6 +17,7 @@ import (
 	"billhook/internal/apps/ledger"
 	"billhook/internal/apps/products"
 	"billhook/internal/contract"
+	"billhook/internal/filetest"
 	"billhook/internal/pii"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/lane"
@@ -140,10 +141,9 @@ func TestADeadLetterNamesTheUnknownProducts(t *testing.T) {
 	} {
 		s, counted := newShop(t), &asked{shelf: shelf{"known": {Points: 1}, "most": {Points: 1 << 62}}}
 		s.points.PointsOf = counted.Points
-		var items []contract.Item
-		for _, id := range strings.Fields(test.items) {
-			items = append(items, item(id, 9))
-		}
+		items := filetest.Map(strings.Fields(test.items), func(id string) contract.Item {
+			return item(id, 9)
+		})
 		_, err := s.run(s.points.Credit, paid("", items...))
 		requireVerdict(t, retry.BadRequest("unknown_product", nil), err)
 		var marked *retry.Error
@@ -294,10 +294,9 @@ func TestAGuestsOrderIsNotCreditedAgainAfterItsPointsWereMoved(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	s.must(t, s.points.Credit, s.order("e1", "o1", ""), billing.Credited)
-	_, err := s.operator.Link(t.Context(), ada, s.link("u1"))
-	require.NoError(t, err)
+	require.NoError(t, filetest.ErrorOf(s.operator.Link(t.Context(), ada, s.link("u1"))))
 	s.must(t, s.points.Credit, s.order("e2", "o1", "u1"), billing.AlreadyCredited)
-	_, err = s.run(s.points.Credit, s.order("e3", "o1", "u2"))
+	_, err := s.run(s.points.Credit, s.order("e3", "o1", "u2"))
 	requireVerdict(t, retry.Conflicting("order_credited_differently", nil), err)
 	require.Equal(t, int64(perPiece), s.balance(t, user))
 }
@@ -366,10 +365,8 @@ func TestEveryIDOfAShopOrderCanBeEmitted(t *testing.T) {
 		id := rapid.OneOf(rapid.StringMatching(`[A-Za-z0-9][A-Za-z0-9._:-]{0,127}`), rapid.StringMatching(`[0-9]{1,24}`), rapid.Just("4111111111111111"), rapid.Just("203.0.113.77")).Draw(rt, "id")
 		require.True(rt, pii.ID.Valid(id))
 		event.Attributes[contract.AttrShopOrderID] = id
-		effect, err := handler.Typed(s.points.Credit)(context.Background(), event)
-		require.NoError(rt, err)
-		emitted, err := lane.Emit(c, event, &effect, noon)
-		require.NoError(rt, err)
+		effect := filetest.Must(handler.Typed(s.points.Credit)(context.Background(), event))(rt)
+		emitted := filetest.Must(lane.Emit(c, event, &effect, noon))(rt)
 		require.Equal(rt, []string{lane.ID(event, 0)}, handler.EmittedIDs(emitted.Messages))
 	})
 }

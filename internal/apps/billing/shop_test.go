@@ -369,8 +369,7 @@ func TestEverySubscriptionEventThatIngestAcceptsCanBeEmitted(t *testing.T) {
 		event := eventOf(body, attributes.Map())
 		event.Queue, event.Tenant = "events", dedupe.DefaultTenant
 		effect := filetest.Must(record(event, nil))(t)
-		_, err := lane.Emit(declared, event, &effect, noon)
-		require.NoError(t, err)
+		require.NoError(t, filetest.ErrorOf(lane.Emit(declared, event, &effect, noon)))
 		require.NoError(t, store.CheckWrites(effect.Writes))
 	})
 }

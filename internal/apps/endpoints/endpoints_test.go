@@ -100,11 +100,10 @@ func open(t *testing.T) *town {
 var shipped = catalogtest.Shipped()
 
 func event(t require.TestingT, id, endpoint, eventType string) handler.Event {
-	body, err := shipped.Contracts.Held(contract.Of(&contract.Event{
+	body := filetest.Must(shipped.Contracts.Held(contract.Of(&contract.Event{
 		ID: id, Type: "webhook_delivery", Timestamp: "2026-03-02T11:59:58Z", Version: 1,
 		Data: map[string]string{"endpoint_id": endpoint, "event_type": eventType, "subject_id": "sub-7"},
-	}))
-	require.NoError(t, err)
+	})))(t)
 	return handler.Event{Queue: "q", Tenant: "default", ID: id, Type: "webhook_delivery", CorrelationID: "c-1", Attempt: 1, Body: body}
 }
 
@@ -122,14 +121,17 @@ func (w *town) told(t require.TestingT, e handler.Event) (handler.Effect, error)
 	}
 }
 
-// errorOf is the error of a call whose answer does not matter.
-func errorOf[T any](_ T, err error) error { return err }
-
 func (w *town) add(t require.TestingT, asked endpoints.AddEndpoint) endpoints.Secret {
 	if asked.URL == "" {
 		asked.URL = "https://partner.example/hooks"
 	}
 	return filetest.Must(w.register(asked))(t)
+}
+
+// list has ada look at a list.
+func (w *town) list(t require.TestingT, of endpoints.ListEndpoints) []endpoints.Endpoint {
+	of.Page = console.Page{Limit: store.MaxPage}
+	return filetest.Must(w.List(context.Background(), ada.Who, of))(t).Items
 }
 
 // register has ada add an endpoint.
@@ -204,12 +206,12 @@ func TestAnEndpointEnabledDuringAFailedRequestStaysEnabledAndIsDisabledOnce(t *t
 	w.add(t, endpoints.AddEndpoint{ID: "p"})
 	w.posting.answers(503)
 	e := event(t, "evt-1", "p", "a")
-	require.Error(t, errorOf(w.told(t, e)))
+	require.Error(t, filetest.ErrorOf(w.told(t, e)))
 	w.now = noon.Add(days)
 	w.meanwhile(func() {
-		require.NoError(t, errorOf(w.Enable(t.Context(), ada.Who, of("p"))))
+		require.NoError(t, filetest.ErrorOf(w.Enable(t.Context(), ada.Who, of("p"))))
 	})
-	require.EqualError(t, errorOf(w.told(t, e)), "callee_failed_503")
+	require.EqualError(t, filetest.ErrorOf(w.told(t, e)), "callee_failed_503")
 	require.Equal(t, endpoints.Enabled, w.get(t, "p").State)
 	require.Equal(t, noon.Add(days), w.get(t, "p").FailingSince)
 
@@ -232,15 +234,15 @@ func TestASuccessEndsAFailureBeforeItsEventIsDone(t *testing.T) {
 	w.add(t, endpoints.AddEndpoint{ID: "p"})
 	w.posting.answers(503)
 	e := event(t, "evt-1", "p", "a")
-	require.Error(t, errorOf(w.told(t, e)))
+	require.Error(t, filetest.ErrorOf(w.told(t, e)))
 	w.posting.answers(200)
 	w.faults.FailBefore(1)
 	_, err := w.told(t, e)
 	require.Equal(t, retry.EveryMessage, retry.Decide(err).Scope)
 	w.meanwhile(func() {
-		require.NoError(t, errorOf(w.Rotate(t.Context(), ada.Who, of("p"))))
+		require.NoError(t, filetest.ErrorOf(w.Rotate(t.Context(), ada.Who, of("p"))))
 	})
-	require.NoError(t, errorOf(w.told(t, e)))
+	require.NoError(t, filetest.ErrorOf(w.told(t, e)))
 	require.Zero(t, w.get(t, "p").FailingSince)
 	require.NotZero(t, w.get(t, "p").OldSecretUntil, "and the rotation stands")
 }
@@ -252,15 +254,15 @@ func TestASuccessLeavesAFailureThatCameMeanwhile(t *testing.T) {
 	fails := func(id string) {
 		w.now = w.now.Add(time.Minute)
 		w.posting.answers(503)
-		require.Error(t, errorOf(w.told(t, event(t, id, "p", "a"))))
+		require.Error(t, filetest.ErrorOf(w.told(t, event(t, id, "p", "a"))))
 		w.posting.answers(200)
 	}
 	fails("evt-1")
 	w.meanwhile(func() {
-		require.NoError(t, errorOf(w.Enable(t.Context(), ada.Who, of("p"))))
+		require.NoError(t, filetest.ErrorOf(w.Enable(t.Context(), ada.Who, of("p"))))
 		fails("evt-2")
 	})
-	require.NoError(t, errorOf(w.told(t, event(t, "evt-3", "p", "a"))))
+	require.NoError(t, filetest.ErrorOf(w.told(t, event(t, "evt-3", "p", "a"))))
 	require.Equal(t, noon.Add(2*time.Minute), w.get(t, "p").FailingSince)
 }
 
@@ -278,7 +280,7 @@ func TestATestRequestChangesNothing(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	w.add(t, endpoints.AddEndpoint{ID: "p", Events: []string{"invoice.*"}})
-	require.NoError(t, errorOf(w.Disable(t.Context(), ada.Who, of("p"))))
+	require.NoError(t, filetest.ErrorOf(w.Disable(t.Context(), ada.Who, of("p"))))
 	before := w.get(t, "p")
 	got := filetest.Must(w.Test(t.Context(), "p"))(t)
 	require.Equal(t, endpoints.Tested{ID: "p", WebhookID: got.WebhookID, Delivered: true, Status: 204}, got)
@@ -289,7 +291,7 @@ func TestATestRequestChangesNothing(t *testing.T) {
 	require.NotEmpty(t, got.Reason)
 	require.False(t, got.Delivered)
 	require.Equal(t, before, w.get(t, "p"))
-	require.ErrorIs(t, errorOf(w.Test(t.Context(), "q")), endpoints.ErrUnknown)
+	require.ErrorIs(t, filetest.ErrorOf(w.Test(t.Context(), "q")), endpoints.ErrUnknown)
 }
 
 func TestANewSecretIsOneOfStandardWebhooks(t *testing.T) {
@@ -298,8 +300,7 @@ func TestANewSecretIsOneOfStandardWebhooks(t *testing.T) {
 	require.NotEqual(t, first, second)
 	encoded, ok := strings.CutPrefix(first, "whsec_")
 	require.True(t, ok)
-	key := filetest.Must(base64.StdEncoding.DecodeString(encoded))(t)
-	require.Len(t, key, 32)
+	require.Len(t, filetest.Must(base64.StdEncoding.DecodeString(encoded))(t), 32)
 }
 
 func TestANewEndpointHasDefaultsAndItsSecretIsShownOnce(t *testing.T) {
@@ -317,7 +318,7 @@ func TestANewEndpointHasDefaultsAndItsSecretIsShownOnce(t *testing.T) {
 
 	lost := endpoints.AddEndpoint{ID: "lost", URL: "https://other.example"}
 	w.faults.FailAfter(1)
-	require.ErrorIs(t, errorOf(w.register(lost)), storetest.ErrFault)
+	require.ErrorIs(t, filetest.ErrorOf(w.register(lost)), storetest.ErrFault)
 	_, err = w.register(lost)
 	require.ErrorIs(t, err, endpoints.ErrExists, "so whoever has not heard the answer knows")
 }
@@ -329,14 +330,12 @@ func TestAnInvalidEndpointIsRefused(t *testing.T) {
 		"an odd id": {ID: "a~b"}, "an odd tenant": {Tenant: "a/b"}, "a pattern that is none": {Events: []string{"a", "b..c"}},
 		"too many patterns": {Events: slices.Repeat([]string{"a"}, 51)}, "a URL that is too long": {URL: "https://a.example/" + strings.Repeat("x", 2048)},
 	} {
-		require.ErrorIs(t, errorOf(w.register(asked)), audit.ErrInvalid, sentence)
+		require.ErrorIs(t, filetest.ErrorOf(w.register(asked)), audit.ErrInvalid, sentence)
 	}
 	w.posting.checks = fmt.Errorf("%w: not there", audit.ErrInvalid)
 	_, err := w.register(endpoints.AddEndpoint{URL: "https://a.example"})
 	require.ErrorIs(t, err, audit.ErrInvalid, "where requests may not go, nothing is registered")
-	page, err := w.List(t.Context(), ada.Who, endpoints.ListEndpoints{Page: console.Page{Limit: 10}})
-	require.NoError(t, err)
-	require.Empty(t, page.Items)
+	require.Empty(t, w.list(t, endpoints.ListEndpoints{}))
 }
 
 func TestAListBeginsWithTheNewestOrWithThatWhichFailedLast(t *testing.T) {
@@ -349,16 +348,11 @@ func TestAListBeginsWithTheNewestOrWithThatWhichFailedLast(t *testing.T) {
 	w.posting.answers(503)
 	for _, id := range []string{"p4", "p0"} {
 		w.now = w.now.Add(time.Minute)
-		require.Error(t, errorOf(w.told(t, event(t, "evt-"+id, id, "a"))))
+		require.Error(t, filetest.ErrorOf(w.told(t, event(t, "evt-"+id, id, "a"))))
 	}
 	for state, want := range map[string][]string{"": {"p4", "p3", "p2", "p1", "p0"}, "failing": {"p0", "p4"}} {
-		page, err := w.List(t.Context(), ada.Who, endpoints.ListEndpoints{State: state, Page: console.Page{Limit: 10}})
-		require.NoError(t, err)
-		var ids []string
-		for _, e := range page.Items {
-			ids = append(ids, e.ID)
-		}
-		require.Equal(t, want, ids)
+		page := w.list(t, endpoints.ListEndpoints{State: state})
+		require.Equal(t, want, filetest.Map(page, func(e endpoints.Endpoint) string { return e.ID }))
 	}
 }
 
@@ -395,7 +389,7 @@ func TestDeliveriesShowHowManyAttemptsSucceededAndHowLongTheyTook(t *testing.T) 
 	require.Equal(t, []string{"2 of 3 attempts succeeded (66 %). An attempt took 40 ms in the median, 900 ms at most.", "The others failed with: callee_failed_503 1."}, found.Notes())
 	require.Equal(t, endpoints.Sent{EventID: "e0", Queue: "one-queue", At: noon, Status: dedupe.Completed, Result: endpoints.Delivered, Attempts: 2, Failure: "callee_failed_503", Milliseconds: 40}, found.Items[3])
 	require.Len(t, found.Items, 4)
-	require.ErrorIs(t, errorOf(show("nobody")), endpoints.ErrUnknown)
+	require.ErrorIs(t, filetest.ErrorOf(show("nobody")), endpoints.ErrUnknown)
 }
 
 type expected struct {
@@ -541,21 +535,17 @@ func TestEveryHistoryOfAnEndpointAgreesWithTheModel(t *testing.T) {
 					require.NoError(t, err)
 					require.Equal(t, expected{there: true, state: e.State, reason: e.Reason, failing: e.FailingSince, secret: m.secret, older: m.older, until: e.OldSecretUntil, audit: m.audit}, m)
 				}
-				changes, err := audit.Subject{Kind: endpoints.Kind, ID: id}.All(context.Background(), w.faults)
-				require.NoError(t, err)
-				var done []string
-				for _, c := range changes {
-					done = append(done, c.Who+" "+c.Action+" "+c.Why)
-				}
-				require.ElementsMatch(t, m.audit, done)
+				of := audit.Subject{Kind: endpoints.Kind, ID: id}
+				changes := filetest.Must(of.All(context.Background(), w.faults))(t)
+				require.ElementsMatch(t, m.audit, filetest.Map(changes, func(c audit.Entry) string {
+					return c.Who + " " + c.Action + " " + c.Why
+				}))
 				for in, on := range map[endpoints.ListEndpoints]bool{
 					{}: m.there, {Tenant: "default"}: m.there, {Tenant: "other"}: false,
 					{State: "disabled"}: m.there && m.state == endpoints.Disabled, {State: "failing"}: m.there && !m.failing.IsZero(),
 				} {
-					in.Page = console.Page{Limit: store.MaxPage}
-					page, err := w.List(context.Background(), ada.Who, in)
-					require.NoError(t, err)
-					require.Equal(t, on, slices.ContainsFunc(page.Items, func(e endpoints.Endpoint) bool { return e.ID == id }), in)
+					ids := filetest.Map(w.list(t, in), func(e endpoints.Endpoint) string { return e.ID })
+					require.Equal(t, on, slices.Contains(ids, id), in)
 				}
 			},
 		})

@@ -77,9 +77,6 @@ func (d *office) entry(t *testing.T, id string) ledger.Entry {
 	return filetest.Must(ledger.Read(storetest.Get(t, d.Store, ledger.Key(id))))(t)
 }
 
-// errorOf is the error of a call whose answer does not matter.
-func errorOf[T any](_ T, err error) error { return err }
-
 func more(t *testing.T, unmapped string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -153,10 +150,9 @@ func TestTheRuleOfAnEventTypeMakesTheLinesOfItsEntry(t *testing.T) {
 		}
 		require.Equal(t, journal.Posted, run.Record.Result, sentence)
 		entry := d.entry(t, run.Record.Ref)
-		var lines []string
-		for _, line := range entry.Lines {
-			lines = append(lines, fmt.Sprintf("%s %d %s", line.Account, line.Debit-line.Credit, line.Currency))
-		}
+		lines := filetest.Map(entry.Lines, func(of ledger.Line) string {
+			return fmt.Sprintf("%s %d %s", of.Account, of.Debit-of.Credit, of.Currency)
+		})
 		require.Equal(t, test.want, strings.Join(lines, ", "), sentence)
 		require.Equal(t, []string{"acme", id, test.eventType, "2026-11"}, []string{entry.Tenant, entry.EventID, entry.EventType, entry.Period}, sentence)
 	}
@@ -220,7 +216,8 @@ func TestAPersonReversesAnEntryOnce(t *testing.T) {
 		require.ErrorIs(t, err, journal.ErrReverted)
 		require.Equal(t, reversal.EventID, before.EventID, "the one that stands")
 	}
-	require.ErrorIs(t, errorOf(d.reverter.Revert(t.Context(), "acme", reversal.ID, ada)), journal.ErrReversal)
+	_, err := d.reverter.Revert(t.Context(), "acme", reversal.ID, ada)
+	require.ErrorIs(t, err, journal.ErrReversal)
 }
 
 type publisher func(topic string, m contract.Message)
@@ -261,7 +258,7 @@ func TestAnEntryIsSealedOnlyWithTheRecordOfItsEventOrTheAuditOfItsAuthor(t *test
 	}
 	_, reason := d.deliver(t, "r2", "billing.invoice.reverted", `{"reverts":"e2"}`)
 	require.Empty(t, reason)
-	require.NoError(t, errorOf(d.reverter.Revert(t.Context(), "acme", "e3", ada)))
+	require.NoError(t, filetest.ErrorOf(d.reverter.Revert(t.Context(), "acme", "e3", ada)))
 	queue, _ := d.Catalog.HandledBy("points.credit")
 	for _, order := range []string{"o1", "o2"} {
 		writes := credited(order)
@@ -289,7 +286,7 @@ func TestAnEntryIsSealedOnlyWithTheRecordOfItsEventOrTheAuditOfItsAuthor(t *test
 	require.False(t, vouched(moved[1]))
 	storetest.Put(t, d.Store, store.Delete(reversal[0].Key, 0))
 
-	require.NoError(t, errorOf(d.periods.Close(t.Context(), "acme", october, ada)))
+	require.NoError(t, filetest.ErrorOf(d.periods.Close(t.Context(), "acme", october, ada)))
 	d.pass(journal.Notice + seal.SealedWithin + time.Minute)
 	for sentence, e := range map[string]ledger.Entry{
 		"of no event":                     {Kind: ledger.KindJournal, EventID: "invented", Period: "2026-11"},

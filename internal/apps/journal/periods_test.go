@@ -125,19 +125,19 @@ func TestAnInvalidClosingIsRefused(t *testing.T) {
 	}
 	months := filetest.Must(d.periods.Months(t.Context(), "acme"))(t)
 	require.Equal(t, []journal.Period{{Tenant: "acme", Month: "2026-11", State: journal.Open}}, months, "the one that runs")
-	require.ErrorIs(t, errorOf(d.periods.Get(t.Context(), "a/b", october)), audit.ErrInvalid)
-	require.ErrorIs(t, errorOf(d.periods.Months(t.Context(), "a/b")), audit.ErrInvalid)
+	require.ErrorIs(t, filetest.ErrorOf(d.periods.Get(t.Context(), "a/b", october)), audit.ErrInvalid)
+	require.ErrorIs(t, filetest.ErrorOf(d.periods.Months(t.Context(), "a/b")), audit.ErrInvalid)
 }
 
 func TestAPeriodThatCannotBeReadIsNotTakenForOpen(t *testing.T) {
 	t.Parallel()
 	d := open(t, "")
-	require.NoError(t, errorOf(d.periods.Close(t.Context(), "acme", october, ada)))
+	require.NoError(t, filetest.ErrorOf(d.periods.Close(t.Context(), "acme", october, ada)))
 	all := func(want error) {
 		t.Helper()
-		require.ErrorIs(t, errorOf(d.periods.Get(t.Context(), "acme", october)), want)
-		require.ErrorIs(t, errorOf(d.periods.Months(t.Context(), "acme")), want)
-		require.ErrorIs(t, errorOf(d.periods.Close(t.Context(), "acme", october, ada)), want)
+		require.ErrorIs(t, filetest.ErrorOf(d.periods.Get(t.Context(), "acme", october)), want)
+		require.ErrorIs(t, filetest.ErrorOf(d.periods.Months(t.Context(), "acme")), want)
+		require.ErrorIs(t, filetest.ErrorOf(d.periods.Close(t.Context(), "acme", october, ada)), want)
 	}
 	page, err := d.Store.Query(t.Context(), store.Query{Collection: journal.PeriodsCollection, IDPrefix: store.ID("acme"), Limit: 1})
 	require.NoError(t, err)
@@ -185,7 +185,7 @@ func TestAClosedPeriodTakesNoEntry(t *testing.T) {
 		return refusal.Verdict.Reason
 	}
 	require.Empty(t, fee("e1", "acme", "2026-10-31T23:59:59Z"))
-	require.NoError(t, errorOf(d.periods.Close(t.Context(), "acme", october, ada)))
+	require.NoError(t, filetest.ErrorOf(d.periods.Close(t.Context(), "acme", october, ada)))
 	require.Empty(t, fee("e2", "acme", "2026-10-31T23:59:59Z"), "it is closed from a moment that is ahead")
 	d.pass(journal.Notice)
 	require.Equal(t, "period_closed", fee("e3", "acme", "2026-10-31T23:59:59Z"))
@@ -200,7 +200,7 @@ func TestAClosedPeriodTakesNoEntry(t *testing.T) {
 	require.Equal(t, "period_closed", retry.Decide(err).Reason)
 
 	for _, by := range []audit.Change{ada, bob} {
-		require.NoError(t, errorOf(d.periods.Reopen(t.Context(), "acme", october, by)))
+		require.NoError(t, filetest.ErrorOf(d.periods.Reopen(t.Context(), "acme", october, by)))
 	}
 	d.pass(time.Minute)
 	require.Empty(t, fee("e3", "acme", "2026-10-31T23:59:59Z"), "its dead letter is replayed")
@@ -230,7 +230,7 @@ func TestACalendarIsReadEveryFewSeconds(t *testing.T) {
 		asks(false)
 		asks(false)
 		require.EqualValues(t, 1, reads(), "one read says that nothing was ever closed")
-		require.NoError(t, errorOf(d.periods.Close(t.Context(), "acme", october, ada)))
+		require.NoError(t, filetest.ErrorOf(d.periods.Close(t.Context(), "acme", october, ada)))
 		d.pass(journal.Notice)
 		asks(true)
 		before := reads()
@@ -256,7 +256,7 @@ func TestACalendarIsReadEveryFewSeconds(t *testing.T) {
 func TestOfManyPeopleAtOnceTwoReopenAPeriod(t *testing.T) {
 	t.Parallel()
 	d := open(t, "")
-	require.NoError(t, errorOf(d.periods.Close(t.Context(), "acme", october, ada)))
+	require.NoError(t, filetest.ErrorOf(d.periods.Close(t.Context(), "acme", october, ada)))
 	var wait sync.WaitGroup
 	for i := range 8 {
 		wait.Go(func() {

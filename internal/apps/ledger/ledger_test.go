@@ -154,10 +154,9 @@ func TestADocumentThatContradictsItselfIsNoEntry(t *testing.T) {
 		"a chain's entry without a tenant":     {chain, func(d store.Document) { delete(d.Fields, "tenant") }},
 	} {
 		doc := test.document()
-		_, err := ledger.Read(doc)
-		require.NoError(t, err, name)
+		require.NoError(t, filetest.ErrorOf(ledger.Read(doc)), name)
 		test.spoil(doc)
-		_, err = ledger.Read(doc)
+		_, err := ledger.Read(doc)
 		require.ErrorIs(t, err, ledger.ErrBroken, name)
 		require.NotContains(t, err.Error(), "11900", name)
 	}
@@ -189,8 +188,7 @@ func vectors(t *testing.T) map[string]store.Document {
 func TestTheLeafHashesAreWhatTheyWere(t *testing.T) {
 	t.Parallel()
 	text := filetest.Read(t, "testdata", "leaves.json")
-	var want map[string]struct{ Canonical, Leaf string }
-	require.NoError(t, json.Unmarshal([]byte(text), &want))
+	want := filetest.JSON[map[string]struct{ Canonical, Leaf string }](t, text)
 	documents := vectors(t)
 	require.Len(t, documents, len(want))
 	for name, doc := range documents {
@@ -232,8 +230,7 @@ func TestAValueWithoutAnExactFormHasNoHash(t *testing.T) {
 		change(doc.Fields)
 		entry, err := ledger.Read(doc)
 		require.NoError(t, err, name)
-		_, err = entry.LeafHash()
-		require.ErrorIs(t, err, ledger.ErrBroken, name)
+		require.ErrorIs(t, filetest.ErrorOf(entry.LeafHash()), ledger.ErrBroken, name)
 	}
 }
 

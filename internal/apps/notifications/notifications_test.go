@@ -14,6 +14,7 @@ import (
 	"billhook/catalog/catalogtest"
 	"billhook/internal/apps/notifications"
 	"billhook/internal/contract"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/retry"
@@ -76,10 +77,9 @@ func TestAnEventBecomesAMessageForEachOfItsChannels(t *testing.T) {
 		require.NoError(t, err, eventType)
 		require.Equal(t, notifications.FannedOut, effect.Result, eventType)
 		require.Empty(t, effect.Writes, eventType)
-		var keys []string
-		for _, channel := range shipped.Notifications[eventType] {
-			keys = append(keys, "notification."+channel+"."+strings.ReplaceAll(eventType, ".", "_"))
-		}
+		keys := filetest.Map(shipped.Notifications[eventType], func(channel string) string {
+			return "notification." + channel + "." + strings.ReplaceAll(eventType, ".", "_")
+		})
 		require.ElementsMatch(t, keys, slices.Collect(maps.Keys(messages)))
 		for key, m := range messages {
 			var body struct {

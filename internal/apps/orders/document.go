@@ -46,6 +46,18 @@ type Order struct {
 	version store.Version
 }
 
+// Standing is what an order's sender may know of it.
+type Standing struct {
+	OrderID string `json:"order_id" store:"order_id,required"`
+	State   State  `json:"state" store:"state,required"`
+	// Reason is why it is cancelled, such as out_of_stock; ShortOf is then the product that was short.
+	Reason     string    `json:"reason,omitempty" store:"reason"`
+	ShortOf    string    `json:"short_of,omitempty" store:"short_of"`
+	PaymentDue time.Time `json:"payment_due,omitzero" store:"payment_due"`
+	CreatedAt  time.Time `json:"created_at" store:"created_at"`
+	UpdatedAt  time.Time `json:"updated_at" store:"updated_at"`
+}
+
 // Item is the pieces of one product.
 type Item struct {
 	ProductID string `json:"product_id" show:"Product" link:"stock"`
@@ -93,6 +105,16 @@ func Read(doc store.Document) (Order, error) {
 // Find returns an order of a tenant. The error is ErrUnknown, ErrBroken, or says that nothing is known.
 func Find(ctx context.Context, from store.Getter, tenant, id string) (Order, error) {
 	return store.Read(ctx, from, key(tenant, id), ErrUnknown, Read)
+}
+
+// FindStanding returns what the sender of an order may know of it. The error is as of Find.
+func FindStanding(ctx context.Context, from store.Getter, tenant, id string) (Standing, error) {
+	return store.Read(ctx, from, key(tenant, id), ErrUnknown, func(doc store.Document) (s Standing, err error) {
+		if store.Decode(doc.Fields, &s) != nil {
+			err = fmt.Errorf("%w: %s", ErrBroken, doc.Key)
+		}
+		return s, err
+	})
 }
 
 // OfUser returns orders of a tenant's user, at most limit, in no order that means anything.

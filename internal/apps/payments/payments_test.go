@@ -80,9 +80,6 @@ func envelopes(t *testing.T, effect handler.Effect) (all []*contract.Envelope) {
 	return all
 }
 
-// errorOf is the error of a call whose answer does not matter.
-func errorOf[T any](_ T, err error) error { return err }
-
 func requireVerdict(t *testing.T, err, means error) {
 	t.Helper()
 	require.Equal(t, retry.Decide(means), retry.Decide(err), "%v", err)
@@ -106,8 +103,7 @@ func TestASuccessfulPaymentEmitsAnUpdateOfItsAction(t *testing.T) {
 		require.Equal(t, []string{"updates", "sub-1"}, []string{effect.Emit[0].To, effect.Emit[0].OrderingKey})
 		requireEmitted(t, event, effect)
 
-		found, err := h.Reconcile(t.Context(), event)
-		require.NoError(t, err)
+		found := filetest.Must(h.Reconcile(t.Context(), event))(t)
 		require.True(t, found.Done)
 		require.Equal(t, effect, found.Effect, "a payment that is reconciled has the effect of the first attempt")
 		require.Equal(t, []string{key}, d.asked)
@@ -119,7 +115,7 @@ func TestASuccessfulPaymentEmitsAnUpdateOfItsAction(t *testing.T) {
 
 func requireEmitted(t *testing.T, event handler.Event, effect handler.Effect) {
 	t.Helper()
-	require.NoError(t, errorOf(lane.Emit(catalogtest.Shipped(), event, &effect, noon)))
+	require.NoError(t, filetest.ErrorOf(lane.Emit(catalogtest.Shipped(), event, &effect, noon)))
 }
 
 func TestASuccessfulTrialEmitsAnUpdateAndARefund(t *testing.T) {
@@ -231,7 +227,7 @@ func TestAPaymentThatTheGatewayDoesNotKnowIsNotSettled(t *testing.T) {
 	require.False(t, found.Done, "the gateway has no such order")
 
 	lost := paymentsOf(&stubGateway{err: errLost}).Initiate()
-	require.ErrorIs(t, errorOf(lost.Do(t.Context(), asked("renewal", renewal))), errLost)
+	require.ErrorIs(t, filetest.ErrorOf(lost.Do(t.Context(), asked("renewal", renewal))), errLost)
 	found, err = lost.Reconcile(t.Context(), asked("renewal", renewal))
 	require.ErrorIs(t, err, errLost)
 	require.False(t, found.Done)

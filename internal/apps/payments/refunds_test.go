@@ -197,7 +197,8 @@ func TestARefundIsSeenAtEachOfItsSteps(t *testing.T) {
 	db, b := storetest.Open(t), newBank("fail", "decline")
 	h := refunding(db, b)
 	for _, id := range []string{"pay-1", "no/id"} {
-		require.ErrorIs(t, errorOf(payments.FindRefund(t.Context(), db, "default", id)), payments.ErrNoRefund)
+		_, err := payments.FindRefund(t.Context(), db, "default", id)
+		require.ErrorIs(t, err, payments.ErrNoRefund)
 	}
 	first := refundOf("r-1", "pay-1", "")
 	// Of what was refused nothing happened, so another message may ask again; that one may not.
@@ -233,18 +234,19 @@ func TestTheAmountOfARefundIsThatWhichIsStored(t *testing.T) {
 	t.Parallel()
 	db, b := storetest.Open(t), newBank("fail")
 	h := refunding(db, b)
-	require.ErrorIs(t, errorOf(deliver(t.Context(), h, refundOf("r-1", "pay-1", "9.99"))), errLost)
+	require.ErrorIs(t, filetest.ErrorOf(deliver(t.Context(), h, refundOf("r-1", "pay-1", "9.99"))), errLost)
 	for _, other := range []handler.Event{refundOf("r-1", "pay-1", "99.90"), refundOf("r-1", "pay-1", ""), in("USD", refundOf("r-1", "pay-1", "9.99"))} {
 		for _, event := range []handler.Event{other, again(other)} { // as a first attempt, and as a further one
 			_, err := deliver(t.Context(), h, event)
 			requireVerdict(t, err, retry.Permanent("refunded_otherwise", nil))
 		}
-		requireVerdict(t, errorOf(h.Plan(t.Context(), other)), retry.Permanent("refunded_otherwise", nil))
+		_, err := h.Plan(t.Context(), other)
+		requireVerdict(t, err, retry.Permanent("refunded_otherwise", nil))
 	}
 	_, err := deliver(t.Context(), h, refundOf("r-2", "pay-1", "5.00"))
 	requireVerdict(t, err, retry.Missing("refund_under_way", nil)) // another message waits, whatever it asks for
 	require.Equal(t, 1, b.orders, "the gateway is not asked for another amount")
-	require.NoError(t, errorOf(deliver(t.Context(), h, again(refundOf("r-1", "pay-1", "9.99")))))
+	require.NoError(t, filetest.ErrorOf(deliver(t.Context(), h, again(refundOf("r-1", "pay-1", "9.99")))))
 	require.Equal(t, "9.99", refundIn(t, db, "pay-1").Amount)
 	require.Equal(t, "9.99", b.made[refundOf("r-1", "", "").CalleeKey()].Amount)
 }
@@ -260,7 +262,7 @@ func TestALateAnswerToOneMessageLeavesTheRefundOfAnotherAlone(t *testing.T) {
 			_, err := h.Do(t.Context(), refundOf("r-1", "pay-1", ""))
 			requireVerdict(t, err, retry.Permanent("callee_refused_422", nil))
 			require.ErrorIs(t, err, errRefused, "it says more than what is kept of it")
-			require.ErrorIs(t, errorOf(h.Do(t.Context(), refundOf("r-2", "pay-1", ""))), errLost)
+			require.ErrorIs(t, filetest.ErrorOf(h.Do(t.Context(), refundOf("r-2", "pay-1", ""))), errLost)
 		}
 		_, err := h.Do(t.Context(), refundOf("r-1", "pay-1", ""))
 		requireVerdict(t, err, retry.Permanent(reason, nil))
@@ -330,7 +332,8 @@ func TestNothingIsRefundedWhileTheStoreIsDown(t *testing.T) {
 	db.Down(true)
 	_, err := refunding(db, b).Do(t.Context(), refundOf("r-1", "pay-1", ""))
 	requireVerdict(t, err, retry.Outage("store_unavailable", nil))
-	require.ErrorIs(t, errorOf(payments.FindRefund(t.Context(), db, "default", "pay-1")), storetest.ErrFault)
+	_, err = payments.FindRefund(t.Context(), db, "default", "pay-1")
+	require.ErrorIs(t, err, storetest.ErrFault)
 	require.Zero(t, b.orders)
 }
 
@@ -346,7 +349,7 @@ func TestAnUnknownOutcomeKeepsTheReservationAndIsAskedForAgainByTheSameOrder(t *
 		require.Equal(t, "under_way", m.state())
 		require.Empty(t, d.asked, "a first attempt has nothing to ask for")
 		d.err = nil
-		require.Error(t, errorOf(refunding(m, d).Do(t.Context(), again(event))))
+		require.Error(t, filetest.ErrorOf(refunding(m, d).Do(t.Context(), again(event))))
 		order := event.CalleeKey() + ` {"event_id":"` + event.CalleeKey() + `","tenant":"default","source_event_id":"r-1","action":"refund","payment_id":"pay-1","subscription_id":"sub-1","correlation_id":"sub-1","amount":"9.99","currency":"EUR"}`
 		require.Equal(t, []string{order, order}, d.orders)
 		require.Equal(t, []string{event.CalleeKey()}, d.asked, "a further one asks what became of it before it repeats the order")
@@ -363,13 +366,13 @@ func TestADocumentThatCannotBeReadIsRetriedAndNotTakenForAbsent(t *testing.T) {
 	} {
 		m, b := newMemory(), newBank("decline")
 		h, event := refunding(m, b), refundOf("r-1", "pay-1", "")
-		requireVerdict(t, errorOf(h.Do(t.Context(), event)), retry.Permanent("refund_declined", nil))
+		requireVerdict(t, filetest.ErrorOf(h.Do(t.Context(), event)), retry.Permanent("refund_declined", nil))
 		change(m.docs[refundKey].Fields)
-		requireVerdict(t, errorOf(h.Do(t.Context(), event)), want)
+		requireVerdict(t, filetest.ErrorOf(h.Do(t.Context(), event)), want)
 		_, err := h.Reconcile(t.Context(), event)
 		requireVerdict(t, err, want)
-		requireVerdict(t, errorOf(h.Plan(t.Context(), event)), want)
-		require.Error(t, errorOf(payments.FindRefund(t.Context(), m, "default", "pay-1")), name)
+		requireVerdict(t, filetest.ErrorOf(h.Plan(t.Context(), event)), want)
+		require.Error(t, filetest.ErrorOf(payments.FindRefund(t.Context(), m, "default", "pay-1")), name)
 		require.Equal(t, 1, b.orders, name)
 	}
 }
@@ -383,15 +386,15 @@ func TestAPlanSaysWhatWouldBeReservedAndRequested(t *testing.T) {
 	require.Equal(t, []string{"gateway", event.CalleeKey()}, []string{fresh.Calls[0].Target, fresh.Calls[0].ID})
 	require.Empty(t, m.docs, "a plan does nothing")
 
-	require.ErrorIs(t, errorOf(h.Do(t.Context(), event)), errLost)
+	require.ErrorIs(t, filetest.ErrorOf(h.Do(t.Context(), event)), errLost)
 	reserved := filetest.Must(h.Plan(t.Context(), event))(t)
 	require.Equal(t, handler.Plan{Calls: fresh.Calls}, reserved, "it is reserved already")
 	_, err := h.Plan(t.Context(), refundOf("r-2", "pay-1", "9.99"))
 	requireVerdict(t, err, retry.Missing("refund_under_way", nil))
 
-	requireVerdict(t, errorOf(h.Do(t.Context(), event)), retry.Permanent("refund_declined", nil))
-	requireVerdict(t, errorOf(h.Plan(t.Context(), event)), retry.Permanent("refund_declined", nil))
-	require.NoError(t, errorOf(h.Do(t.Context(), refundOf("r-2", "pay-1", "9.99"))))
+	requireVerdict(t, filetest.ErrorOf(h.Do(t.Context(), event)), retry.Permanent("refund_declined", nil))
+	requireVerdict(t, filetest.ErrorOf(h.Plan(t.Context(), event)), retry.Permanent("refund_declined", nil))
+	require.NoError(t, filetest.ErrorOf(h.Do(t.Context(), refundOf("r-2", "pay-1", "9.99"))))
 	done := filetest.Must(h.Plan(t.Context(), refundOf("r-2", "pay-1", "9.99")))(t)
 	require.Equal(t, handler.Plan{Effect: handler.Effect{Result: "refunded"}}, done, "it is done already")
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/apps/subscriptions"
+	"billhook/internal/filetest"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 )
@@ -32,11 +33,8 @@ func TestTheHistoryOfASubscriptionHasItsNewestEventFirst(t *testing.T) {
 	events, more, err := subscriptions.History(t.Context(), db, "default", "s1")
 	require.NoError(t, err)
 	require.False(t, more)
-	var ids []string
-	for _, e := range events {
-		ids = append(ids, e.EventID)
-	}
-	require.Equal(t, []string{"d", "b", "a", "c"}, ids)
+	require.Equal(t, []string{"d", "b", "a", "c"},
+		filetest.Map(events, func(e subscriptions.Event) string { return e.EventID }))
 	require.Equal(t, &paid, events[3].Amount)
 	require.Equal(t, time.Date(2026, 3, 3, 0, 0, 0, 1000, time.UTC), events[0].RecordedAt)
 	_, err = db.Commit(t.Context(), []store.Write{events[0].Write()})

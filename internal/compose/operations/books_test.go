@@ -17,6 +17,8 @@ import (
 	"billhook/internal/console"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
+	"billhook/internal/filetest"
+	"billhook/internal/inspect/events"
 	"billhook/internal/inspect/search"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
@@ -57,11 +59,9 @@ func TestEverythingOfACustomerIsFoundByTheirID(t *testing.T) {
 		"event e4, order.paid, has failed with callee_down and is tried again",
 		"event e6 is a dead letter of queue orders: unknown_product",
 	}, found.Findings)
-	var events []string
-	for _, e := range found.Events {
-		events = append(events, e.EventID+" "+e.OrderingKey)
-	}
-	require.Equal(t, []string{"e4 u1", "e3 u2", "e2 c1", "e1 u1", "e0 u1"}, events, "whatever their key, the newest first")
+	require.Equal(t, []string{"e4 u1", "e3 u2", "e2 c1", "e1 u1", "e0 u1"},
+		filetest.Map(found.Events, func(of events.Line) string { return of.EventID + " " + of.OrderingKey }),
+		"whatever their key, the newest first")
 	require.Len(t, found.Moves, 3)
 	require.Equal(t, []search.ActivityBalance{{Account: "points:customer:c1", Balance: 100}, {Account: "points:user:u1", Balance: 200}, {Account: "points:user:u2", Balance: 100}}, found.Balances)
 	require.Equal(t, []any{"shop-1", "pay:1", "e6", "s1", int64(100)},

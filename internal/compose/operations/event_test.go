@@ -31,13 +31,11 @@ func (r *rig) event(t require.TestingT, id string) events.Event {
 
 func (r *rig) begin(t *testing.T, runs bool) (op bulk.Operation) {
 	t.Helper()
-	op, err := r.operator.Begin(t.Context(), bulk.Operation{
+	op = filetest.Must(r.operator.Begin(t.Context(), bulk.Operation{
 		Kind: deadletter.Replay, Filter: bulk.Filter{Queue: "orders"}, Why: "the product is set",
-	}, audit.Author{Proof: audit.Identity, Name: "ilse-ops"}, 1)
-	require.NoError(t, err)
+	}, audit.Author{Proof: audit.Identity, Name: "ilse-ops"}, 1))(t)
 	if runs {
-		_, err = r.operator.Run(t.Context(), op.ID)
-		require.NoError(t, err)
+		require.NoError(t, filetest.ErrorOf(r.operator.Run(t.Context(), op.ID)))
 	}
 	return op
 }
@@ -113,11 +111,7 @@ func TestAnEventIsFoundInEveryPlaceThatItCanWaitIn(t *testing.T) {
 				test.happens(t, r)
 			}
 			event := r.event(t, "e1")
-			var got []string
-			for _, spot := range event.Places {
-				got = append(got, placed(spot))
-			}
-			require.Equal(t, test.want, got)
+			require.Equal(t, test.want, filetest.Map(event.Places, placed))
 			require.Equal(t, []any{test.status, "orders"}, []any{event.Status, event.Queue})
 		})
 	}
@@ -195,10 +189,7 @@ func TestAnEventIsToldByWhatThereIsOfIt(t *testing.T) {
 			r := open(t)
 			r.commit(t, test.write)
 			event := r.event(t, "e1")
-			var happened []events.What
-			for _, step := range event.History {
-				happened = append(happened, step.What)
-			}
+			happened := filetest.Map(event.History, func(of events.Step) events.What { return of.What })
 			require.Equal(t, test.want, happened)
 			require.Equal(t, []any{test.status, test.reason}, []any{event.Status, event.Reason})
 		})

@@ -15,6 +15,7 @@ import (
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
+	"billhook/internal/filetest"
 	"billhook/internal/inspect/deadletters"
 	"billhook/internal/inspect/events"
 	"billhook/internal/inspect/queues"
@@ -170,9 +171,7 @@ const exact = `{"z":12345678901234567890.1234567890,"a":1e400,"b":[0.10]}`
 // looked are the audit's entries about a payload.
 func (r *rig) looked(t *testing.T, subject string) []audit.Entry {
 	t.Helper()
-	entries, err := audit.Subject{Kind: events.PayloadKind, ID: subject}.All(t.Context(), r.store)
-	require.NoError(t, err)
-	return entries
+	return filetest.Must(audit.Subject{Kind: events.PayloadKind, ID: subject}.All(t.Context(), r.store))(t)
 }
 
 func TestAPayloadIsShownAsItWasWrittenToSomebodyWhoSaysWhy(t *testing.T) {
@@ -313,8 +312,7 @@ func TestADeadLetterSaysWhatCameAfterItOfItsKey(t *testing.T) {
 			}
 			of := deadletters.Reads{}
 			of.Store, of.Catalog = r.store, &catalog.Catalog{Queues: []catalog.Queue{{ID: "orders", OrderingKey: []string{"uid"}}, {ID: "refunds"}}}
-			later, err := of.Later(t.Context(), item)
-			require.NoError(t, err)
+			later := filetest.Must(of.Later(t.Context(), item))(t)
 			require.Equal(t, test.want, later)
 		})
 	}

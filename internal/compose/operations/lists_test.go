@@ -21,6 +21,7 @@ import (
 	"billhook/internal/apps/usage"
 	"billhook/internal/console"
 	"billhook/internal/dedupe"
+	"billhook/internal/filetest"
 	"billhook/internal/inspect/bulk"
 	"billhook/internal/inspect/search"
 	"billhook/internal/pipeline/deadletter"
@@ -48,11 +49,9 @@ func pages[T any](t require.TestingT, r *rig, path string) (found [][]T) {
 }
 
 // all returns a field of each item of a list of /v1/ops.
-func (r *rig) all(t require.TestingT, path, field string) (found []string) {
-	for _, item := range slices.Concat(pages[map[string]any](t, r, path)...) {
-		found = append(found, fmt.Sprint(item[field]))
-	}
-	return found
+func (r *rig) all(t require.TestingT, path, field string) []string {
+	items := slices.Concat(pages[map[string]any](t, r, path)...)
+	return filetest.Map(items, func(item map[string]any) string { return fmt.Sprint(item[field]) })
 }
 
 var paged = []string{

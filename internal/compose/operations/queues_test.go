@@ -16,6 +16,7 @@ import (
 	"billhook/internal/compose/system"
 	"billhook/internal/console"
 	"billhook/internal/dedupe"
+	"billhook/internal/filetest"
 	"billhook/internal/inspect/bulk"
 	"billhook/internal/inspect/events"
 	"billhook/internal/inspect/queues"
@@ -155,10 +156,7 @@ func TestAQueueSaysWhichKeysWaitAndBehindWhat(t *testing.T) {
 	require.Equal(t, []any{events.PlaceDelayed, of(2)}, []any{keys["e3"].Place, keys["e3"].Messages})
 	require.Equal(t, []any{events.PlaceDelayed, at.Add(time.Hour)}, []any{keys["e1"].Place, keys["e1"].Until})
 	require.False(t, got.KeysMore)
-	var targets []string
-	for _, target := range got.Targets {
-		targets = append(targets, target.Name)
-	}
+	targets := filetest.Map(got.Targets, func(of queues.TargetState) string { return of.Name })
 	require.Equal(t, []string{"a", "b", "c", "d", "ledger"}, targets, "a page that is refreshed shows them in the same place")
 	require.Equal(t, "ledger", got.Breakers[0].Target)
 	for i := range 12 {

@@ -27,6 +27,7 @@ import (
 	"billhook/internal/console/api"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
+	"billhook/internal/filetest"
 	"billhook/internal/inspect/bulk"
 	"billhook/internal/inspect/events"
 	"billhook/internal/pipeline/deadletter"
@@ -197,8 +198,7 @@ func (r *rig) bury(t require.TestingT, q catalog.Queue, event, messageID, data s
 		"event_id": event, "event_type": "order.paid", "ordering_key": "u1", "dead_letter_reason": "unknown_product", "dead_letter_status": "422",
 		"source_message_id": messageID, "delivery_attempts": "5", "dead_lettered_at": at.Format(time.RFC3339),
 	}}
-	_, err := deadletter.Keep(context.Background(), r.store, q, m, messageID, at)
-	require.NoError(t, err)
+	require.NoError(t, filetest.ErrorOf(deadletter.Keep(context.Background(), r.store, q, m, messageID, at)))
 	return deadletter.ItemID(q, messageID, m)
 }
 
@@ -257,8 +257,7 @@ func sale(tenant, event, period string, amount int64) ledger.Entry {
 func (r *rig) enter(t *testing.T, entries ...ledger.Entry) {
 	t.Helper()
 	for _, e := range entries {
-		writes, err := ledger.Post(e)
-		require.NoError(t, err)
+		writes := filetest.Must(ledger.Post(e))(t)
 		r.commit(t, writes...)
 	}
 }

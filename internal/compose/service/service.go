@@ -29,15 +29,24 @@ type Config struct {
 	PubSubEmulator    string     `env:"PUBSUB_EMULATOR_HOST" about:"host:port of Google's Pub/Sub emulator, in place of Pub/Sub"`
 	FirestoreEmulator string     `env:"FIRESTORE_EMULATOR_HOST" about:"host:port of Google's Firestore emulator, in place of Firestore"`
 	Database          string     `env:"FIRESTORE_DATABASE" about:"the Firestore database; empty is INSTALLATION, or (default) where that is empty too"`
+	IngestDatabase    string     `env:"INGEST_DATABASE" about:"the Firestore database with what the webhook service reads, which workers copy there, and counts; empty is FIRESTORE_DATABASE"`
 	CatalogDir        string     `env:"CATALOG_DIR" about:"a folder with the catalog's files; empty is the built-in catalog"`
 	Queues            []string   `env:"QUEUES" about:"the queues that run, by id or alias, comma-separated; empty is all that are enabled"`
 	LogLevel          slog.Level `env:"LOG_LEVEL" envDefault:"INFO" about:"DEBUG, INFO, WARN or ERROR"`
 }
 
-// Check refuses one port for two servers, and names that nothing can have.
+// Check refuses one port for two servers, names that nothing can have, and copies in place of what they are copies of.
 func (c Config) Check(port env.Port) error {
-	return errors.Join(c.ports(port).Check(), c.Names().Check())
+	var same error
+	if c.IngestDatabase == c.MainDatabase() {
+		same = errors.New("INGEST_DATABASE: is FIRESTORE_DATABASE; leave it empty, or name another")
+	}
+	return errors.Join(c.ports(port).Check(), c.Names().Check(), same)
 }
+
+// MainDatabase is the id of the database with all documents, which is the installation's own, unless another is named:
+// events of two installations in one would be taken for duplicates of each other.
+func (c Config) MainDatabase() string { return cmp.Or(c.Database, c.Installation, "(default)") }
 
 func (c Config) ports(port env.Port) serve.Ports {
 	return serve.Ports{Host: c.Host, Service: string(port), Metrics: string(c.MetricsPort)}
@@ -63,14 +72,13 @@ func (c Config) Shown() *catalog.Catalog {
 	return cat
 }
 
-// Open connects to Pub/Sub, and to Firestore. The database is the installation's own, unless another is named:
-// events of two installations in one would be taken for duplicates of each other.
-func (c Config) Open(ctx context.Context) (*pubsub.Publisher, *firestore.Store, error) {
+// Open connects to Pub/Sub, and to a Firestore database.
+func (c Config) Open(ctx context.Context, database string) (*pubsub.Publisher, *firestore.Store, error) {
 	publisher, err := pubsub.NewPublisher(ctx, c.Names())
 	if err != nil {
 		return nil, nil, err
 	}
-	documents, err := firestore.New(ctx, c.Project, cmp.Or(c.Database, c.Installation))
+	documents, err := firestore.New(ctx, c.Project, database)
 	if err != nil {
 		return nil, nil, errors.Join(err, publisher.Close())
 	}

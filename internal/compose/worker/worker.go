@@ -48,6 +48,7 @@ import (
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/backlog"
 	"billhook/internal/platform/env"
+	"billhook/internal/platform/mirror"
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/telemetry"
@@ -57,8 +58,10 @@ import (
 type Config struct {
 	Catalog *catalog.Catalog
 	// Pool limits the worker to the queues of one pool; empty: all.
-	Pool          string
-	Store         store.Store
+	Pool  string
+	Store store.Store
+	// Ingest is the store, where the webhook service has a database of its own; see Mirror. nil: it reads the one.
+	Ingest        *mirror.Mirror
 	Publisher     contract.Publisher
 	Targets       delivery.Targets
 	Authenticator push.Authenticator
@@ -89,6 +92,14 @@ type Config struct {
 	// PrivateEndpoints lets endpoints of third parties be at any address: for development.
 	PrivateEndpoints bool
 	Handlers         func(*handler.Registry)
+}
+
+// Mirror has what the webhook service reads of the store copied into a database of its own. of names the store's.
+func (c *Config) Mirror(copies store.Store, of string) {
+	c.Ingest = &mirror.Mirror{Store: c.Store, Copies: copies, Of: of, NewID: uuid.NewString, Members: map[string]map[string]any{
+		customers.Collection: {"uid": ""}, orders.Collection: store.Encode(&orders.Standing{}), products.Collection: store.Encode(&products.Product{}),
+	}}
+	c.Store = c.Ingest
 }
 
 // Worker is the worker's HTTP service.
@@ -260,7 +271,7 @@ func (c Config) delivering() (*Worker, error) {
 	release.Of = lane.Delayed
 	w.upkeep = &tasks.Service{
 		Catalog: c.Catalog, Store: c.lists(c.Store), Outbox: w.relay, Delayed: &release, Backlogs: c.Backlogs, Subscriptions: c.Subscriptions,
-		Log: c.Log, Metrics: c.Metrics, Now: c.Now, SealLag: c.SealLag,
+		Ingest: c.Ingest, Log: c.Log, Metrics: c.Metrics, Now: c.Now, SealLag: c.SealLag,
 	}
 	switch {
 	case c.Alarm != nil:

@@ -356,8 +356,7 @@ func TestAnAnswerThatHoldsAListSaysWhereThatGoesOn(t *testing.T) {
 		}),
 	})
 	_, answer, _ := ask(t, c, ada, "GET", "/v1/bill", "")
-	var page console.Continued
-	require.NoError(t, json.Unmarshal([]byte(answer), &page))
+	page := filetest.JSON[console.Continued](t, answer)
 	_, _, log := ask(t, c, ada, "GET", "/v1/bill?page="+page.Next, "")
 	require.Contains(t, log, "at l7")
 

@@ -19,6 +19,7 @@ import (
 	"billhook/internal/console"
 	"billhook/internal/console/access"
 	"billhook/internal/dedupe"
+	"billhook/internal/filetest"
 	"billhook/internal/inspect/deadletters"
 	"billhook/internal/inspect/events"
 	"billhook/internal/inspect/queues"
@@ -120,10 +121,9 @@ func TestTheOverviewHasTheWorstQueueFirst(t *testing.T) {
 		"?sort=queue":        "alert backlog breaker_open failing off_waiting pause_failed paused off ok",
 	} {
 		_, body, _ := visit(t, "/ops/"+sort, "", answers)
-		var order []string
-		for _, name := range regexp.MustCompile(`<th scope="row"><a href="/ops/queues/([^"]+)">`).FindAllStringSubmatch(body, -1) {
-			order = append(order, name[1])
-		}
+		links := regexp.MustCompile(`<th scope="row"><a href="/ops/queues/([^"]+)">`)
+		names := links.FindAllStringSubmatch(body, -1)
+		order := filetest.Map(names, func(name []string) string { return name[1] })
 		require.Equal(t, want, strings.Join(order, " "), sort)
 		require.Contains(t, body, "<h1>6 of 9 queues need you</h1>")
 		require.Contains(t, body, "2 of 9 are well or do not run")

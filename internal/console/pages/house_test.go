@@ -27,6 +27,7 @@ import (
 	"billhook/internal/console"
 	"billhook/internal/console/access"
 	"billhook/internal/console/pages"
+	"billhook/internal/filetest"
 	"billhook/internal/platform/serve"
 )
 
@@ -357,10 +358,8 @@ func TestAFileIsKeptForAsLongAsItIsThatFile(t *testing.T) {
 	require.Equal(t, "gzip", zipped.Header().Get("Content-Encoding"))
 	require.Equal(t, "Accept-Encoding", zipped.Header().Get("Vary"))
 	require.Contains(t, zipped.Header().Get("Cache-Control"), "immutable")
-	reader, err := gzip.NewReader(bytes.NewReader(zipped.Body.Bytes()))
-	require.NoError(t, err)
-	body, err := io.ReadAll(reader)
-	require.NoError(t, err)
+	reader := filetest.Must(gzip.NewReader(bytes.NewReader(zipped.Body.Bytes())))(t)
+	body := filetest.Must(io.ReadAll(reader))(t)
 	plain := h.visits(t, http.MethodGet, address, nil, nil)
 	require.Equal(t, plain.Body.String(), string(body))
 	require.Contains(t, plain.Header().Get("Content-Type"), "text/css")

@@ -19,6 +19,7 @@ import (
 	"billhook/internal/compose/operations/operationstest"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/rates"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
@@ -256,9 +257,8 @@ func (s *shop) works(t *testing.T) {
 
 func shelve(t *testing.T, s *shop) {
 	t.Helper()
-	machine, err := orderstest.Open(s.store)
-	require.NoError(t, err)
-	_, err = machine.Deliver(t.Context(), s.store, orderstest.Created("e-order", "o1"), false)
+	machine := filetest.Must(orderstest.Open(s.store))(t)
+	_, err := machine.Deliver(t.Context(), s.store, orderstest.Created("e-order", "o1"), false)
 	require.NoError(t, err)
 	paid := int64(999)
 	record := dedupe.Record{Status: dedupe.Failed, Times: dedupe.Times{CreatedAt: noon}, Identity: dedupe.Identity{

@@ -24,8 +24,7 @@ func TestAnAmountIsReadByTheDigitsOfItsCurrency(t *testing.T) {
 		require.ErrorIs(t, err, want, test.What)
 		require.Equal(t, test.Minor, minor, test.What)
 	}
-	_, err := money.Format(5, "usd")
-	require.ErrorIs(t, err, money.ErrCurrency)
+	require.ErrorIs(t, filetest.ErrorOf(money.Format(5, "usd")), money.ErrCurrency)
 	require.Equal(t, []string{"0.05", "5"}, []string{money.Text(5, "EUR"), money.Text(5, "points")})
 }
 

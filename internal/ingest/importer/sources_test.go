@@ -153,8 +153,7 @@ func (c cut) Settle(context.Context, []importer.Message, []importer.Message) err
 
 func cutOff(t *testing.T, s importer.Source, d sender) {
 	t.Helper()
-	_, err := run(t, cut{s}, d, &waits{at: now}).Do(t.Context())
-	require.ErrorIs(t, err, errCut)
+	require.ErrorIs(t, filetest.ErrorOf(run(t, cut{s}, d, &waits{at: now}).Do(t.Context())), errCut)
 }
 
 func TestEqualMessagesWithoutAnIDAreTwoAndStayTwoWhereARunIsCutOff(t *testing.T) {
@@ -232,8 +231,7 @@ func TestEachQueueOfABrokerIsDrainedOverAMQP(t *testing.T) {
 	channel := filetest.Must(connection.Channel())(t)
 	ctx := t.Context()
 	for _, name := range []string{orders, orders + ".dlq"} {
-		_, err := channel.QueueDeclare(name, true, false, false, false, nil)
-		require.NoError(t, err)
+		require.NoError(t, filetest.ErrorOf(channel.QueueDeclare(name, true, false, false, false, nil)))
 	}
 	require.NoError(t, channel.ExchangeDeclare("orders", "direct", true, false, false, false, nil))
 	require.NoError(t, channel.QueueBind(orders, "order.created", "orders", false, nil))

@@ -36,40 +36,49 @@ type again struct{ bytes.Reader }
 
 func (*again) Close() error { return nil }
 
-func repeat(tb testing.TB, content []byte) func() int {
+func repeat(tb testing.TB, handler http.Handler, content []byte) func() int {
 	tb.Helper()
-	d := open(tb, func(c *webhook.Config) {
-		unlimited(c)
-		c.Publisher = nowhere{}
-		c.Log = telemetry.NewLogger(io.Discard, slog.LevelInfo)
-	})
 	r, w, body := payNow(tb, content), &answer{header: http.Header{}}, &again{}
 	send := func() int {
 		clear(w.header)
 		w.status = 0
 		body.Reset(content)
 		r.Body = body
-		d.ServeHTTP(w, r)
+		handler.ServeHTTP(w, r)
 		return w.status
 	}
 	require.Equal(tb, http.StatusAccepted, send())
 	return send
 }
 
-// Only the broker is missing.
+func silent(tb testing.TB) http.Handler {
+	tb.Helper()
+	return open(tb, func(c *webhook.Config) {
+		unlimited(c)
+		c.Publisher = nowhere{}
+		c.Log = telemetry.NewLogger(io.Discard, slog.LevelInfo)
+	})
+}
+
+// Of the handler only the broker is missing. What it costs more than the baselines is what they leave out: minimizing,
+// validation, what may pass, the message and the log line.
 func BenchmarkWebhook(b *testing.B) {
-	for _, size := range []int{4 << 10, 64 << 10, 1<<20 - 4096} {
-		b.Run(fmt.Sprint(size>>10, "KiB"), func(b *testing.B) {
-			body := webhooktest.Order(size)
-			send := repeat(b, body)
-			b.SetBytes(int64(len(body)))
-			b.ReportAllocs()
-			for b.Loop() {
-				if status := send(); status != http.StatusAccepted {
-					b.Fatal(status)
+	for name, handler := range map[string]http.Handler{
+		"read": webhooktest.Baseline(paynowSecret, false), "decode": webhooktest.Baseline(paynowSecret, true), "handler": silent(b),
+	} {
+		for _, size := range []int{4 << 10, 64 << 10, 1<<20 - 4096} {
+			b.Run(fmt.Sprintf("of=%s/size=%dKiB", name, size>>10), func(b *testing.B) {
+				body := webhooktest.Order(size)
+				send := repeat(b, handler, body)
+				b.SetBytes(int64(len(body)))
+				b.ReportAllocs()
+				for b.Loop() {
+					if status := send(); status != http.StatusAccepted {
+						b.Fatal(status)
+					}
 				}
-			}
-		})
+			})
+		}
 	}
 }
 
@@ -78,6 +87,6 @@ func BenchmarkWebhook(b *testing.B) {
 //nolint:paralleltest // AllocsPerRun counts those of every goroutine
 func TestTheWholeHandlerAllocatesLittle(t *testing.T) {
 	const most = 80
-	send := repeat(t, webhooktest.Order(4<<10))
+	send := repeat(t, silent(t), webhooktest.Order(4<<10))
 	require.LessOrEqual(t, testing.AllocsPerRun(200, func() { send() }), float64(most))
 }

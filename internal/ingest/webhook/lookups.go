@@ -92,17 +92,6 @@ var (
 	errOrders = refusals.Add(http.StatusServiceUnavailable, "order_lookup_failed", "The order cannot be looked up now; ask again.", 5)
 )
 
-type orderState struct {
-	OrderID string       `json:"order_id"`
-	State   orders.State `json:"state"`
-	// Reason is why it is cancelled, such as out_of_stock; ShortOf is then the product that was short.
-	Reason     string    `json:"reason,omitempty"`
-	ShortOf    string    `json:"short_of,omitempty"`
-	PaymentDue time.Time `json:"payment_due,omitzero"`
-	CreatedAt  time.Time `json:"created_at"`
-	UpdatedAt  time.Time `json:"updated_at"`
-}
-
 // order answers what became of an order, to whom the producers' secret has signed its path for.
 func (s *Service) order(w http.ResponseWriter, r *http.Request) {
 	o := &outcome{source: catalog.Producers, started: s.config.Now()}
@@ -117,33 +106,30 @@ func (s *Service) order(w http.ResponseWriter, r *http.Request) {
 	s.record(r.Context(), o)
 }
 
-func (s *Service) lookUpOrder(r *http.Request) (orderState, error) {
+func (s *Service) lookUpOrder(r *http.Request) (orders.Standing, error) {
 	from := s.sources[catalog.Producers]
 	if from == nil {
-		return orderState{}, errOrder
+		return orders.Standing{}, errOrder
 	}
 	claim, err := from.claimed(r, true) // without a path nothing says which order is asked for
 	if err != nil {
-		return orderState{}, err
+		return orders.Standing{}, err
 	}
 	if err := claim.Verify(nil); err != nil {
-		return orderState{}, unsigned.Problem(err)
+		return orders.Standing{}, unsigned.Problem(err)
 	}
 	id, err := url.PathUnescape(chi.URLParam(r, "id"))
 	if err != nil {
-		return orderState{}, errOrder
+		return orders.Standing{}, errOrder
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), s.config.PublishTimeout)
 	defer cancel()
-	found, err := orders.Find(ctx, s.config.Store, cmp.Or(r.URL.Query().Get("tenant"), contract.DefaultTenant), id)
+	found, err := orders.FindStanding(ctx, s.config.Store, cmp.Or(r.URL.Query().Get("tenant"), contract.DefaultTenant), id)
 	switch {
 	case errors.Is(err, orders.ErrUnknown):
-		return orderState{}, errOrder
+		err = errOrder
 	case err != nil:
-		return orderState{}, errOrders
+		err = errOrders
 	}
-	return orderState{
-		OrderID: found.ID, State: found.State, Reason: found.Reason, ShortOf: found.ShortOf, PaymentDue: found.PaymentDue,
-		CreatedAt: found.CreatedAt, UpdatedAt: found.UpdatedAt,
-	}, nil
+	return found, err
 }

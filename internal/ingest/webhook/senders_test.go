@@ -146,6 +146,14 @@ func TestARequestIsTakenOrRefusedByItsHeadersAndSignature(t *testing.T) {
 	})
 }
 
+func TestABurstOfPayNowIsTaken(t *testing.T) {
+	t.Parallel()
+	d, body := open(t, nil), samples.Read(samples.OrderCompleted, samples.Event{})
+	for range 1500 {
+		require.Equal(t, http.StatusAccepted, d.send(payNow(t, body)).Code)
+	}
+}
+
 func TestTheRateLimitCountsOnlyWhatIsSigned(t *testing.T) {
 	t.Parallel()
 	now := fixed

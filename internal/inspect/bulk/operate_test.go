@@ -60,9 +60,6 @@ func (b *broker) Publish(_ context.Context, topic string, m contract.Message) (s
 	return "1", nil
 }
 
-// errorOf is the error of a call whose answer does not matter.
-func errorOf[T any](_ T, err error) error { return err }
-
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	c := &catalog.Catalog{Queues: []catalog.Queue{queue}}
@@ -100,7 +97,8 @@ func (d *rig) bury(t *testing.T, n int, key, reason string, change func(*contrac
 	if change != nil {
 		change(&m)
 	}
-	require.NoError(t, errorOf(deadletter.Keep(t.Context(), d.store, *d.queue, m, fmt.Sprint(9000+n), d.now)))
+	_, err := deadletter.Keep(t.Context(), d.store, *d.queue, m, fmt.Sprint(9000+n), d.now)
+	require.NoError(t, err)
 }
 
 func (d *rig) begin(t *testing.T, kind deadletter.Kind, f bulk.Filter, change func(*bulk.Operation)) bulk.Operation {
@@ -224,7 +222,7 @@ func TestAReplayThatFailsAgainIsTheSameItem(t *testing.T) {
 		op = d.begin(t, deadletter.Replay, orders, func(op *bulk.Operation) {
 			op.Force, op.Why = replays >= bulk.MaxReplays, fmt.Sprint("try ", replays)
 		})
-		require.NoError(t, errorOf(d.Run(t.Context(), op.ID)))
+		require.NoError(t, filetest.ErrorOf(d.Run(t.Context(), op.ID)))
 		d.now = d.now.Add(time.Minute)
 		again := d.broker.messages[replays]
 		require.Equal(t, fmt.Sprint(replays+1), again.Attributes["replay_count"])
@@ -254,7 +252,7 @@ func TestWhatTakesTwoPeopleIsApprovedOrRejectedByNameAndForAReason(t *testing.T)
 	// What has died since it was begun is none of it.
 	d.now = d.now.Add(time.Minute)
 	d.bury(t, 2, "u2", "unknown_product", nil)
-	require.NoError(t, errorOf(d.Approve(t.Context(), op.ID, byName("marta", "checked"), 1)))
+	require.NoError(t, filetest.ErrorOf(d.Approve(t.Context(), op.ID, byName("marta", "checked"), 1)))
 	op = filetest.Must(d.Run(t.Context(), op.ID))(t)
 	require.Equal(t, []string{"ilse", "marta", "checked"}, []string{op.Who, op.ApprovedBy, op.ApprovedWhy})
 	require.Len(t, d.broker.messages, 1)
@@ -264,7 +262,8 @@ func TestWhatTakesTwoPeopleIsApprovedOrRejectedByNameAndForAReason(t *testing.T)
 		require.Len(t, listed, want, "without the entries of the audit beside them")
 	}
 	for _, doc := range storetest.All(t, d.store, audit.Collection) {
-		require.Equal(t, audit.IsEntry(doc.Key.ID), errors.Is(errorOf(d.Operation(t.Context(), doc.Key.ID)), bulk.ErrUnknown))
+		_, err := d.Operation(t.Context(), doc.Key.ID)
+		require.Equal(t, audit.IsEntry(doc.Key.ID), errors.Is(err, bulk.ErrUnknown))
 	}
 }
 
@@ -287,7 +286,8 @@ func TestADeadLetterTakesTwoPeopleWhereItIsStoredWhateverTheCallerNames(t *testi
 	}, ilse, 1)
 	require.NoError(t, err)
 	require.Equal(t, []any{bulk.Waiting, ""}, []any{op.Progress, op.ApprovedBy}, "nobody approves by what they send")
-	require.ErrorIs(t, errorOf(d.End(t.Context(), op.ID, bulk.Rejected, byName(" ILSE", "w"))), bulk.ErrRefused, "nobody refuses their own")
+	_, err = d.End(t.Context(), op.ID, bulk.Rejected, byName(" ILSE", "w"))
+	require.ErrorIs(t, err, bulk.ErrRefused, "nobody refuses their own")
 }
 
 // With -short rapid takes a fifth of its steps, too few to come to each end of an operation.

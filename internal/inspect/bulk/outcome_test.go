@@ -24,7 +24,7 @@ func (d *rig) ends(t *testing.T, m contract.Message, outcome retry.Outcome) {
 func (d *rig) dies(t *testing.T, m contract.Message) {
 	t.Helper()
 	var n int
-	require.NoError(t, errorOf(fmt.Sscanf(m.Attributes["event_id"], "e%d", &n)))
+	require.NoError(t, filetest.ErrorOf(fmt.Sscanf(m.Attributes["event_id"], "e%d", &n)))
 	d.bury(t, n, "u1", "attempts_exhausted", func(again *contract.Message) {
 		for _, name := range []string{deadletter.AttrReplayCount, deadletter.AttrReplayOf} {
 			again.Attributes[name] = m.Attributes[name]

@@ -12,6 +12,7 @@ import (
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
+	"billhook/internal/filetest"
 	"billhook/internal/inspect/events"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/dryrun"
@@ -61,8 +62,7 @@ func keep(t *testing.T, s store.Store) {
 	claimed := message("claimed", "calls")
 	writes := []store.Write{record("delayed", dedupe.Failed, nil), record("claimed", dedupe.Processing, &claimed)}
 	for id, tenant := range map[string]string{"dead": "default", "delayed": "default", "of-two": "another"} {
-		at, err := lane.Open(t.Context(), s, lane.Name{Queue: "orders", Message: id})
-		require.NoError(t, err)
+		at := filetest.Must(lane.Open(t.Context(), s, lane.Name{Queue: "orders", Message: id}))(t)
 		_, put, err := at.Put(lane.Kept{Topic: "orders", Message: message(id, "retry"), Source: lane.Source{Tenant: tenant, EventID: id}, DueAt: now.Add(time.Minute)}, time.Time{}, "", now)
 		require.NoError(t, err)
 		writes = append(writes, put...)
@@ -109,8 +109,7 @@ func TestAnEventIsTriedByTheMessageThatIsKeptOfIt(t *testing.T) {
 		},
 	} {
 		for _, asked := range refused {
-			_, err := d.Try(t.Context(), audit.Author{}, asked)
-			require.ErrorIs(t, err, want, asked)
+			require.ErrorIs(t, filetest.ErrorOf(d.Try(t.Context(), audit.Author{}, asked)), want, asked)
 		}
 	}
 	s.FailReads(1)

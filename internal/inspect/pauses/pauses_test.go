@@ -65,12 +65,9 @@ func of(who, why string) audit.Change {
 	return audit.Change{Who: audit.Author{Proof: audit.Identity, Name: who}, Why: why}
 }
 
-func entries(t require.TestingT, s store.Store) (actions []string) {
+func entries(t require.TestingT, s store.Store) []string {
 	found := filetest.Must(audit.Subject{Kind: pauses.Kind, ID: orders.ID}.All(context.Background(), s))(t)
-	for _, e := range found {
-		actions = append(actions, e.Action)
-	}
-	return actions
+	return filetest.Map(found, func(of audit.Entry) string { return of.Action })
 }
 
 func TestAPauseIsRecordedAndAuditedOnceAndTheSubscriptionFollows(t *testing.T) {
@@ -155,10 +152,8 @@ func TestAPauseThatCannotBeReadIsNotHiddenAndCanBeResumed(t *testing.T) {
 	db := storetest.Open(t)
 	storetest.Put(t, db, store.Create(store.Key{Collection: pause.Collection, ID: orders.ID}, map[string]any{"queue": "another"}))
 	k := operator(db, &broker{stands: pause.Paused})
-	_, err := pause.List(t.Context(), db)
-	require.ErrorIs(t, err, pause.ErrBroken)
-	_, err = k.Look(t.Context(), orders)
-	require.ErrorIs(t, err, pause.ErrBroken)
+	require.ErrorIs(t, filetest.ErrorOf(pause.List(t.Context(), db)), pause.ErrBroken)
+	require.ErrorIs(t, filetest.ErrorOf(k.Look(t.Context(), orders)), pause.ErrBroken)
 	found := filetest.Must(k.Set(t.Context(), orders, false, by("w")))(t)
 	require.True(t, found.Settled())
 }

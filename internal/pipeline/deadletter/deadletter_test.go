@@ -141,8 +141,7 @@ func TestAnyMessageOfPubSubCanBeDeadLettered(t *testing.T) {
 		l.Attributes = rapid.MapOfN(names, rapid.StringN(0, 1500, 3000), 0, 120).Draw(t, "attributes")
 		l.Detail = rapid.StringN(0, 1500, 3000).Draw(t, "detail")
 		require.NoError(t, deadletter.Publish(context.Background(), to, queue, "", l))
-		fresh, err := deadletter.Keep(context.Background(), db, queue, to.last, "99", dead)
-		require.NoError(t, err)
+		fresh := filetest.Must(deadletter.Keep(context.Background(), db, queue, to.last, "99", dead))(t)
 		require.True(t, fresh)
 	})
 }
@@ -157,9 +156,7 @@ func TestOneItemIsKeptPerSourceMessage(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, fresh)
 	m.Data = []byte("another, after an emulator has begun to count again")
-	fresh, err = deadletter.Keep(t.Context(), db, queue, m, "103", dead)
-	require.NoError(t, err)
-	require.True(t, fresh)
+	require.True(t, filetest.Must(deadletter.Keep(t.Context(), db, queue, m, "103", dead))(t))
 }
 
 func TestWhateverTheBrokerDeadLettersIsKeptInAFormTheStoreTakes(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 	"billhook/catalog"
 	"billhook/catalog/catalogtest"
 	"billhook/internal/contract"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/delivery"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/signature"
@@ -32,8 +33,7 @@ func changed(t testing.TB, id, document string, version int) handler.Event {
 func productEvent(t testing.TB, eventType, id, document string, version int) handler.Event {
 	t.Helper()
 	data := fmt.Sprintf(`{"id":%q,"type":%q,"timestamp":"2026-11-20T08:59:58Z","version":1,"data":{"document_id":%q,"version":%d}}`, id, eventType, document, version)
-	body, err := shipped.Decode(contract.MessageV1, []byte(data))
-	require.NoError(t, err)
+	body := filetest.Must(shipped.Decode(contract.MessageV1, []byte(data)))(t)
 	return handler.Event{Queue: "documents", Tenant: "acme", ID: id, Type: eventType, OrderingKey: document, Attempt: 1, Body: body}
 }
 
@@ -210,10 +210,7 @@ func TestTheAnswerToABatchDecidesForAllOfItsEventsUnlessItHasItems(t *testing.T)
 
 func items(statuses ...int) func(http.ResponseWriter, []string) {
 	return func(w http.ResponseWriter, _ []string) {
-		var all []string
-		for _, s := range statuses {
-			all = append(all, fmt.Sprintf(`{"status":%d}`, s))
-		}
+		all := filetest.Map(statuses, func(s int) string { return fmt.Sprintf(`{"status":%d}`, s) })
 		_, _ = io.WriteString(w, `{"items":[`+strings.Join(all, ",")+`]}`)
 	}
 }

@@ -266,8 +266,7 @@ func TestWhatCannotBeSentIsPermanentAndNotSent(t *testing.T) {
 func TestAConfigurationThatCannotBeMeantIsRefusedAndNotPrinted(t *testing.T) {
 	t.Parallel()
 	good := delivery.Config{Target: service, BaseURL: "https://subscriptions.example", Secrets: []string{secret}, Now: clock}
-	_, err := delivery.New(good)
-	require.NoError(t, err)
+	require.NoError(t, filetest.ErrorOf(delivery.New(good)))
 	for name, change := range map[string]func(*delivery.Config){
 		"no URL":         func(c *delivery.Config) { c.BaseURL = "" },
 		"no scheme":      func(c *delivery.Config) { c.BaseURL = "hush.example" },
@@ -293,8 +292,7 @@ func TestADialThatTakesTooLongIsNoTimeoutOfTheHandler(t *testing.T) {
 		"delivery: no answer: context deadline exceeded": context.DeadlineExceeded, // of the caller's own client
 	} {
 		silent := offline(t, nil, func(*http.Request) (*http.Response, error) { return nil, reason })
-		_, err := silent.Post(payment).Do(t.Context(), event())
-		require.EqualError(t, err, want)
+		require.EqualError(t, filetest.ErrorOf(silent.Post(payment).Do(t.Context(), event())), want)
 	}
 }
 
@@ -321,8 +319,7 @@ func TestThePostsOfEnabledQueuesAreRegisteredAndPlanTheirRequest(t *testing.T) {
 		call := plan.Calls[0]
 		require.Equal(t, []string{service.Name, http.MethodPost, "/" + string(form), event().CalleeKey()}, []string{call.Target, call.Method, call.Path, call.ID})
 		require.True(t, strings.HasSuffix(string(call.Body), ends))
-		_, err := h.Leased.Plan(t.Context(), handler.Event{})
-		require.EqualError(t, err, "body_expected")
+		require.EqualError(t, filetest.ErrorOf(h.Leased.Plan(t.Context(), handler.Event{})), "body_expected")
 	}
 	for _, name := range []string{"missing", service.Name + string(catalog.Bulk)} {
 		_, ok := registry.Lookup(name)

@@ -14,6 +14,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/apps/endpoints"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/delivery"
 	"billhook/internal/pipeline/rates"
 	"billhook/internal/platform/audit"
@@ -61,11 +62,7 @@ func TestOnlyAPublicAddressIsRegistered(t *testing.T) {
 		if found == nil {
 			return nil, errors.New("a foreign text with " + host)
 		}
-		var all []netip.Addr
-		for _, ip := range found {
-			all = append(all, netip.MustParseAddr(ip))
-		}
-		return all, nil
+		return filetest.Map(found, netip.MustParseAddr), nil
 	})
 	for want, addresses := range map[string][]string{
 		"":                   {"https://partner.example/hooks", "https://partner.example:8443/hooks", "https://93.184.216.34/hooks"},

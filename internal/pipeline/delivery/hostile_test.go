@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/delivery"
 	"billhook/internal/retry"
 )
@@ -24,8 +25,7 @@ import (
 // raw serves connections as a test says, until it ends.
 func raw(t testing.TB, answer func(net.Conn)) string {
 	t.Helper()
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	listener := filetest.Must((&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -140,8 +140,7 @@ func TestATargetThatMeansHarmTakesNoMoreThanItsTimeAndItsBytes(t *testing.T) {
 		"it speaks no HTTP":                            {says("hush hush\r\n\r\n", nil), unreachable, ""},
 		"its header is none":                           {says(ok+"hush hush\r\n\r\n", nil), unreachable, ""},
 		"nobody listens": {func(t *testing.T) (string, *http.Client) {
-			listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-			require.NoError(t, err)
+			listener := filetest.Must((&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 			require.NoError(t, listener.Close())
 			return "http://" + listener.Addr().String(), nil
 		}, unreachable + ": connection refused", ""},

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/dedupe"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/dryrun"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/store"
@@ -79,8 +80,7 @@ func TestLeasedHandlerIsAskedForItsPlanAlone(t *testing.T) {
 	} {
 		var trial dryrun.Trial
 		h := trial.Asking(handler.Handler{Leased: &handler.Leased{Plan: func(context.Context, handler.Event) (handler.Plan, error) { return plan, nil }}})
-		effect, err := h.Tx(t.Context(), handler.Event{Try: 1})
-		require.NoError(t, err)
+		effect := filetest.Must(h.Tx(t.Context(), handler.Event{Try: 1}))(t)
 		require.Equal(t, []any{2, own, plan.Effect.Result}, []any{trial.Tries, effect.Writes, effect.Result}, want)
 		require.Len(t, trial.Calls, len(plan.Calls))
 	}
@@ -90,8 +90,7 @@ func TestLeasedHandlerIsAskedForItsPlanAlone(t *testing.T) {
 	h := trial.Asking(handler.Handler{Tx: func(context.Context, handler.Event) (handler.Effect, error) {
 		return handler.Effect{Result: "done"}, nil
 	}})
-	effect, err := h.Tx(t.Context(), handler.Event{})
-	require.NoError(t, err)
+	effect := filetest.Must(h.Tx(t.Context(), handler.Event{}))(t)
 	require.Equal(t, "done", effect.Result)
 }
 

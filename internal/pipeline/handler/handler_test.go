@@ -17,6 +17,7 @@ import (
 	"billhook/catalog"
 	"billhook/catalog/catalogtest"
 	"billhook/internal/contract"
+	"billhook/internal/filetest"
 	"billhook/internal/pii"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/retry"
@@ -215,8 +216,7 @@ func TestAttemptsAreGatheredUntilThereAreEnoughOrTheirTimeIsOver(t *testing.T) {
 					attempts.Go(func() {
 						<-time.After(after)
 						id := fmt.Sprint(i)
-						effect, err := g.Do(t.Context(), handler.Event{Queue: "q", ID: id})
-						require.NoError(t, err)
+						effect := filetest.Must(g.Do(t.Context(), handler.Event{Queue: "q", ID: id}))(t)
 						require.Equal(t, id, effect.Result, "each has the result of its own item")
 					})
 				}

@@ -56,7 +56,8 @@ func (l *line) open(t require.TestingT) lane.Lane {
 // commit makes a change of the lane, unless a relay was faster.
 func (l *line) commit(t require.TestingT, change func(lane.Lane) ([]store.Write, bool)) {
 	if writes, ok := change(l.open(t)); ok {
-		require.NoError(t, errorOf(l.db.Commit(context.Background(), writes)), "nothing is between the two")
+		_, err := l.db.Commit(context.Background(), writes)
+		require.NoError(t, err, "nothing is between the two")
 	}
 }
 
@@ -219,7 +220,7 @@ func TestALaneIsNotOverWithWhatAnotherRelayHasPublishedPast(t *testing.T) {
 	r.broker.after = func() {
 		r.broker.after = nil
 		l.keep(t, message("e2"), time.Time{})
-		require.NoError(t, errorOf(other.Due(t.Context(), 10, nil)))
+		require.NoError(t, filetest.ErrorOf(other.Due(t.Context(), 10, nil)))
 	}
 	r.due(t, 10)
 	found := l.open(t)
@@ -264,9 +265,6 @@ func TestWhatIsPublishedTogetherDoesNotWaitAgain(t *testing.T) {
 	require.False(t, l.open(t).Behind(r.broker.taken[2]))
 }
 
-func events(messages []contract.Message) (ids []string) {
-	for _, m := range messages {
-		ids = append(ids, m.Attributes[contract.AttrEventID])
-	}
-	return ids
+func events(messages []contract.Message) []string {
+	return filetest.Map(messages, func(m contract.Message) string { return m.Attributes["event_id"] })
 }

@@ -15,6 +15,7 @@ import (
 
 	"billhook/internal/contract"
 	"billhook/internal/dedupe/dedupetest"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/boltstore"
@@ -50,8 +51,7 @@ func play(t *testing.T, of lane.Kind, model func(*rapid.T, *stage) (publish func
 	dir, rounds := t.TempDir(), 0
 	rapid.Check(t, func(t *rapid.T) {
 		rounds++
-		db, err := boltstore.OpenTemporary(filepath.Join(dir, fmt.Sprint(rounds)))
-		require.NoError(t, err)
+		db := filetest.Must(boltstore.OpenTemporary(filepath.Join(dir, fmt.Sprint(rounds))))(t)
 		s := &stage{db: db, now: start, of: of}
 		defer func() {
 			s.settle()
@@ -119,8 +119,7 @@ func (o *outbox) effect(t *rapid.T) {
 	for _, key := range keys {
 		effect.Emit = append(effect.Emit, emission(key, "x"))
 	}
-	emitted, err := lane.Emit(declared, event, &effect, o.now)
-	require.NoError(t, err)
+	emitted := filetest.Must(lane.Emit(declared, event, &effect, o.now))(t)
 	if rapid.IntRange(0, 9).Draw(t, "the commit fails") == 0 {
 		return
 	}

@@ -45,11 +45,8 @@ func (b *broker) Publish(_ context.Context, to string, m contract.Message) (stri
 	return fmt.Sprint(len(b.taken)), nil
 }
 
-func (b *broker) says() (ids []string) {
-	for _, m := range b.taken {
-		ids = append(ids, m.Attributes[contract.AttrCorrelationID])
-	}
-	return ids
+func (b *broker) says() []string {
+	return filetest.Map(b.taken, func(m contract.Message) string { return m.Attributes["correlation_id"] })
 }
 
 type rig struct {
@@ -75,9 +72,6 @@ func newRig(t *testing.T, of lane.Kind) *rig {
 func emission(key, says string) handler.Emission {
 	return handler.Emission{To: topic, OrderingKey: key, Body: contract.Of(&contract.Envelope{Action: "renewal", CorrelationID: says})}
 }
-
-// errorOf is the error of a call whose answer does not matter.
-func errorOf[T any](_ T, err error) error { return err }
 
 var declared = catalogtest.Contracts()
 
@@ -113,11 +107,10 @@ func (r *rig) left(t *testing.T) [2]int {
 
 func (r *rig) due(t *testing.T, limit int) (report lane.Report, failed []string) {
 	t.Helper()
-	report, err := r.Due(t.Context(), limit, func(lane string, err error) {
+	report = filetest.Must(r.Due(t.Context(), limit, func(lane string, err error) {
 		require.Error(t, err)
 		failed = append(failed, lane)
-	})
-	require.NoError(t, err)
+	}))(t)
 	return report, failed
 }
 
@@ -157,7 +150,7 @@ func TestAnEntryOfTheSameMomentKeepsTheLane(t *testing.T) {
 		r.now = r.now.Add(-time.Millisecond) // which emit adds again
 		r.emit(t, emission("sub-1", "second"))
 	}
-	require.NoError(t, errorOf(r.Lane(t.Context(), lanes[0])))
+	require.NoError(t, filetest.ErrorOf(r.Lane(t.Context(), lanes[0])))
 	require.Equal(t, [2]int{}, r.left(t))
 	require.Len(t, r.broker.taken, 2)
 }
@@ -180,7 +173,7 @@ func TestWhatWasPublishedBeforeAFailureIsNotPublishedAgain(t *testing.T) {
 			require.EqualError(t, err, fmt.Sprintf("lane: entry %s: no answer", storetest.All(t, r.db, lane.Outbox.Entries())[0].Key.ID), "that it waits now is no failure")
 			require.Equal(t, 1, published)
 			r.broker.down, r.broker.after = false, nil
-			require.NoError(t, errorOf(r.Lane(t.Context(), lanes[0])))
+			require.NoError(t, filetest.ErrorOf(r.Lane(t.Context(), lanes[0])))
 			require.Equal(t, want, r.broker.says())
 			require.Equal(t, [2]int{}, r.left(t))
 		})
@@ -281,8 +274,8 @@ func TestARunTakesTheLongestDueFirstAndSaysThatThereIsMore(t *testing.T) {
 	}
 	require.Equal(t, []string{"n0", "n1", "n2", "n3", "n4"}, r.broker.says())
 	r.faults.Down(true)
-	require.Error(t, errorOf(r.Oldest(t.Context())))
-	require.Error(t, errorOf(r.Due(t.Context(), 10, nil)))
+	require.Error(t, filetest.ErrorOf(r.Oldest(t.Context())))
+	require.Error(t, filetest.ErrorOf(r.Due(t.Context(), 10, nil)))
 }
 
 func TestARunThatIsOutOfTimeLeavesTheRest(t *testing.T) {

@@ -139,10 +139,8 @@ func TestWhatWasCountedWhileTheStoreWasDownGoesToTheHourOfTheLastOfIt(t *testing
 		require.Error(t, r.Flush(t.Context()))
 		at.pass(time.Hour)
 	}
-	_, err := rates.Recent(t.Context(), db, at.Now())
-	require.Error(t, err)
-	_, err = rates.Series(t.Context(), db, rates.Hour, 4, at.Now(), "orders")
-	require.Error(t, err)
+	require.Error(t, filetest.ErrorOf(rates.Recent(t.Context(), db, at.Now())))
+	require.Error(t, filetest.ErrorOf(rates.Series(t.Context(), db, rates.Hour, 4, at.Now(), "orders")))
 	(*rates.Recorder)(nil).Arrived("orders") // nobody counts
 	db.Down(false)
 	require.NoError(t, r.Flush(t.Context()))

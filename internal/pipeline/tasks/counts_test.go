@@ -125,8 +125,7 @@ func TestTheBacklogsOfQueuesAreWrittenInOneDocument(t *testing.T) {
 			require.Equal(t, test.status, code)
 			require.Contains(t, body, test.answer)
 			require.Contains(t, r.log.String(), `"task":"count-backlogs"`)
-			counted, err := backlog.Read(t.Context(), r.db)
-			require.NoError(t, err)
+			counted := filetest.Must(backlog.Read(t.Context(), r.db))(t)
 			require.Equal(t, test.written, counted.Messages)
 			if test.written != nil {
 				require.Equal(t, start.Add(-time.Minute), counted.At, "the time of the count, not of the task")

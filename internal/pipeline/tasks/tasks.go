@@ -24,6 +24,7 @@ import (
 	"billhook/internal/pipeline/rates"
 	"billhook/internal/platform/backlog"
 	"billhook/internal/platform/failpoint"
+	"billhook/internal/platform/mirror"
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/telemetry"
@@ -45,7 +46,9 @@ const Longest = runTime + 10*time.Second
 type Service struct {
 	Catalog *catalog.Catalog
 	Store   store.Store
-	Outbox  *lane.Relay
+	// Ingest copies what the webhook service reads into a database of its own; nil: it reads the store.
+	Ingest *mirror.Mirror
+	Outbox *lane.Relay
 	// Delayed publishes what has waited long enough.
 	Delayed *lane.Relay
 	// Operations continues at most so many of people's operations that run, and says what it did.
@@ -144,10 +147,19 @@ type relayed struct {
 	lane.Report
 	// OldestSeconds is the age of the oldest message that still waits; 0: none waits.
 	OldestSeconds int64 `json:"oldest_seconds"`
+	// Copies that were made of what the webhook service reads.
+	Copies int `json:"copies,omitzero"`
 }
 
+// relayOutbox publishes the messages, and makes the copies, that commits have left.
 func (s *Service) relayOutbox(ctx context.Context) (any, error) {
-	return s.relay(ctx, s.Outbox, "outbox", s.Metrics.Outbox)
+	done, err := s.relay(ctx, s.Outbox, "outbox", s.Metrics.Outbox)
+	if s.Ingest != nil {
+		var failed error
+		done.Copies, failed = s.Ingest.CatchUp(ctx)
+		err = errors.Join(err, failed)
+	}
+	return done, err
 }
 
 // releaseDelayed publishes all messages whose wait is over: the rest would wait for the scheduler.
@@ -331,6 +343,9 @@ func (s *Service) countBacklogs(ctx context.Context) (found waiting, err error) 
 	}
 	if found.Queues = len(counted); found.Queues > 0 {
 		err = backlog.Write(ctx, s.Store, at, counted)
+		if s.Ingest != nil {
+			err = errors.Join(err, backlog.Write(ctx, s.Ingest.Copies, at, counted))
+		}
 	}
 	return found, err
 }

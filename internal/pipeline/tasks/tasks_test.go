@@ -20,6 +20,7 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/contract/routing"
 	"billhook/internal/dedupe"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/lane"
@@ -133,8 +134,7 @@ func (r *rig) claim(t *testing.T, queue, id string, keep bool) {
 	if keep {
 		message = &contract.Message{Data: []byte("ilse@example.org"), Attributes: map[string]string{"event_id": id}, OrderingKey: id}
 	}
-	_, err := run.Claim(t.Context(), 2*time.Minute, message, false)
-	require.NoError(t, err)
+	require.NoError(t, filetest.ErrorOf(run.Claim(t.Context(), 2*time.Minute, message, false)))
 }
 
 func TestTheOutboxIsRelayed(t *testing.T) {

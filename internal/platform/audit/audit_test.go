@@ -65,8 +65,7 @@ func TestAnInvalidEntryIsRefused(t *testing.T) {
 	} {
 		e := change("c1", noon)
 		spoil(&e)
-		_, err := e.With("r1")
-		require.ErrorIs(t, err, audit.ErrInvalid, name)
+		require.ErrorIs(t, filetest.ErrorOf(e.With("r1")), audit.ErrInvalid, name)
 	}
 }
 

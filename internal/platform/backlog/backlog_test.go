@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"billhook/internal/filetest"
 	"billhook/internal/platform/backlog"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
@@ -24,8 +25,7 @@ func TestACountIsReadAsItWasWritten(t *testing.T) {
 
 	require.NoError(t, backlog.Write(t.Context(), db, noon.Add(-time.Hour), map[string]backlog.Held{"gone": {Messages: 1}}))
 	require.NoError(t, backlog.Write(t.Context(), db, noon, map[string]backlog.Held{"orders": {Messages: 7, Oldest: noon.Add(-time.Hour)}, "letters": {}}))
-	counted, err := backlog.Read(t.Context(), db)
-	require.NoError(t, err)
+	counted := filetest.Must(backlog.Read(t.Context(), db))(t)
 	require.Equal(t, noon, counted.At)
 	for queue, want := range map[string]struct {
 		held  backlog.Held
@@ -44,11 +44,9 @@ func TestAStoreThatIsDownHasCountedNothing(t *testing.T) {
 	db := storetest.Open(t)
 	faults := &storetest.Faults{Store: db}
 	faults.Down(true)
-	_, err := backlog.Read(t.Context(), faults)
-	require.ErrorIs(t, err, storetest.ErrFault)
+	require.ErrorIs(t, filetest.ErrorOf(backlog.Read(t.Context(), faults)), storetest.ErrFault)
 	require.ErrorIs(t, backlog.Write(t.Context(), faults, noon, nil), storetest.ErrFault)
 
 	storetest.Put(t, db, store.Set(store.Key{Collection: backlog.Collection, ID: "all"}, map[string]any{"counted_at": "today"}))
-	_, err = backlog.Read(t.Context(), db)
-	require.ErrorIs(t, err, store.ErrUnreadable)
+	require.ErrorIs(t, filetest.ErrorOf(backlog.Read(t.Context(), db)), store.ErrUnreadable)
 }

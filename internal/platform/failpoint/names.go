@@ -18,6 +18,9 @@ const (
 	OutboxPublish   = "outbox.publish"
 	OutboxPublished = "outbox.published"
 	OutboxRemoved   = "outbox.removed"
+	// After a commit with to-dos of copies, and after a copy, before its to-do is removed.
+	MirrorCopy   = "mirror.copy"
+	MirrorCopied = "mirror.copied"
 	// Before and after a lane whose message could not be published is postponed.
 	OutboxPutOff = "outbox.put_off"
 	OutboxLater  = "outbox.later"

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -46,9 +45,8 @@ func running(t *testing.T, server *serve.Server, metrics http.HandlerFunc) (addr
 	go func() { result <- server.RunWithMetrics(ctx, listener, metrics, on) }()
 	lines := bufio.NewScanner(reader)
 	for _, want := range []line{{"listening", listener.Addr().String(), "test"}, {"listening", on.Addr().String(), "test-metrics"}} {
-		var said line
 		require.True(t, lines.Scan())
-		require.NoError(t, json.Unmarshal(lines.Bytes(), &said))
+		said := filetest.JSON[line](t, lines.Bytes())
 		require.Equal(t, want, said, "the first line is the service's")
 	}
 	return listener.Addr().String(), on.Addr().String(), stop, result
@@ -230,8 +228,7 @@ func TestRecoverAnswersAProblemAndNeverPrintsThePanicsValue(t *testing.T) {
 	require.Equal(t, http.StatusInternalServerError, w.Code)
 	require.Equal(t, "application/problem+json", w.Header().Get("Content-Type"))
 	body := filetest.Must(io.ReadAll(w.Body))(t)
-	var problem serve.Problem
-	require.NoError(t, json.Unmarshal(body, &problem))
+	problem := filetest.JSON[serve.Problem](t, body)
 	require.Equal(t, "internal", problem.Code)
 	require.NotContains(t, log.String()+string(body), "marta")
 	require.Contains(t, log.String(), `"type":"string"`)

@@ -73,11 +73,10 @@ func serveOnce(r http.Handler, request *http.Request) (status int, answer string
 	return recorder.Code, recorder.Body.String(), false
 }
 
-func outcomes(r *standin.Receiver) (all []string) {
-	for _, d := range r.Deliveries() {
-		all = append(all, d.EventID+" "+d.Outcome)
-	}
-	return all
+func outcomes(r *standin.Receiver) []string {
+	return filetest.Map(r.Deliveries(), func(of standin.Delivery) string {
+		return of.EventID + " " + of.Outcome
+	})
 }
 
 // Against a simple model: modes are used up in order, a key is applied once, and a key with another body is another

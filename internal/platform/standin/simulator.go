@@ -93,8 +93,8 @@ type lane struct {
 // NewSimulator returns a running simulator. The catalog has checked its subscriptions.
 func NewSimulator(config SimulatorConfig) *Simulator {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.MaxIdleConnsPerHost = 100 // enough for a window
-	client := &http.Client{             // a redirect is never followed: Pub/Sub treats it as a failure
+	transport.MaxIdleConns, transport.MaxIdleConnsPerHost = 0, maxWindow // each push of a full window has one
+	client := &http.Client{                                              // a redirect is never followed: Pub/Sub treats it as a failure
 		Transport:     cmp.Or[http.RoundTripper](config.Transport, transport),
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}

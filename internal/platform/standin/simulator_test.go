@@ -82,13 +82,7 @@ func (w *worker) pushes() []received {
 	return slices.Clone(w.all)
 }
 
-func (w *worker) texts() []string {
-	var texts []string
-	for _, push := range w.pushes() {
-		texts = append(texts, push.text())
-	}
-	return texts
-}
+func (w *worker) texts() []string { return filetest.Map(w.pushes(), received.text) }
 
 // moments are the pushes, a line for each time: those of an ordered key in their order, and all else sorted.
 func (w *worker) moments(ordered bool) (lines []string) {

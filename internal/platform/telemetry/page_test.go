@@ -1,7 +1,6 @@
 package telemetry_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -50,11 +49,9 @@ func metricsOf(t *testing.T) map[string][]string {
 func linesOf(t *testing.T) (rows []string) {
 	t.Helper()
 	type line map[string]any
-	var events []struct{ Lines []line }
-	var others []struct{ Line line }
 	const folder = "../../../e2e/testdata/surface/log/"
-	require.NoError(t, json.Unmarshal([]byte(filetest.Read(t, folder+"events.json")), &events))
-	require.NoError(t, json.Unmarshal([]byte(filetest.Read(t, folder+"others.json")), &others))
+	events := filetest.JSON[[]struct{ Lines []line }](t, filetest.Read(t, folder+"events.json"))
+	others := filetest.JSON[[]struct{ Line line }](t, filetest.Read(t, folder+"others.json"))
 	fields := map[string]map[string]any{}
 	add := func(l line) {
 		message := l["message"].(string)

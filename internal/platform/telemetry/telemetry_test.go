@@ -2,7 +2,6 @@ package telemetry_test
 
 import (
 	"bytes"
-	"encoding/json"
 	"log/slog"
 	"net/http/httptest"
 	"testing"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"billhook/internal/filetest"
 	"billhook/internal/platform/telemetry"
 )
 
@@ -21,8 +21,7 @@ func TestALineHasTheNamesOfCloudLogging(t *testing.T) {
 		var out bytes.Buffer
 		log := telemetry.NewLogger(&out, slog.LevelDebug)
 		log.LogAttrs(t.Context(), level, "delivery", slog.Group("inner", slog.String("level", "kept"), slog.String("msg", "kept")))
-		var line map[string]any
-		require.NoError(t, json.Unmarshal(out.Bytes(), &line))
+		line := filetest.JSON[map[string]any](t, out.Bytes())
 		require.Equal(t, "delivery", line["message"])
 		require.Equal(t, want, line["severity"])
 		require.NotEmpty(t, line["time"])

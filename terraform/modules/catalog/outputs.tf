@@ -1,16 +1,6 @@
-output "json" {
-  description = "The expanded catalog, as `billhook admin catalog print` has it, on one line."
-  value       = jsonencode(local.expanded)
-
-  precondition {
-    condition     = length(local.mistakes) == 0
-    error_message = join("\n", local.mistakes)
-  }
-}
-
 output "queues" {
-  description = "The queues by id, expanded."
-  value       = { for q in local.queues : q.id => q }
+  description = "The queues by id, with their names in the project, their publishers, and what they emit to."
+  value       = local.queues
 
   precondition {
     condition     = length(local.mistakes) == 0
@@ -18,41 +8,27 @@ output "queues" {
   }
 }
 
-output "named" {
-  description = "The queues by id, with the names that their topics and subscriptions have in the project."
+output "topics" {
+  description = "The topics that are no queue's own, by id: their names in the project, and their publishers."
   value = {
-    for q in local.queues : q.id => merge(q, {
-      topic             = "${local.prefix}${q.topic}"
-      push_subscription = "${local.prefix}${q.push_subscription}"
-      dead_letter = merge(q.dead_letter, {
-        for key in ["topic", "hold_subscription", "push_subscription"] : key => "${local.prefix}${q.dead_letter[key]}" if !q.dead_letter.drop
-      })
-    })
+    for id in local.topics : id => { name = "${local.prefix}${id}", publishers = local.publishers[id] }
   }
-}
-
-output "shared_topics" {
-  description = "The topics that queues share, by id, with their names in the project, as far as a queue that runs, or is kept, takes messages of them."
-  value       = { for t in local.shared_topics : t.id => merge(t, { name = "${local.prefix}${t.id}" }) if contains(local.taken, t.id) }
-}
-
-output "outbound_topics" {
-  description = "The topics that others subscribe to, by id, with their names in the project; where some queues run, as far as one of them, or one that is kept, emits to it."
-  value       = { for t in local.outbound_topics : t.id => merge(t, { name = "${local.prefix}${t.id}" }) if length(var.queues) == 0 || contains(concat(local.kept_emit, flatten(values(local.emitted))), t.id) }
 }
 
 output "sources" {
-  description = "The senders of webhooks, by name."
-  value       = local.expanded.sources
+  description = "The senders of webhooks by name, with the environment variables of their secrets."
+  value = {
+    for name, s in local.senders : name => { for key in ["secret_variable", "api_key_variable"] : key => try(s[key], "") }
+  }
 }
 
 output "accounts" {
   description = "The queues and topics that each account may send to by a token, by its name."
-  value       = merge({ scheduler = [] }, try(yamldecode(file("${var.directory}/sources.yaml")).accounts, {}))
+  value       = merge({ scheduler = [] }, try(local.sources.accounts, {}))
 }
 
 output "pools" {
-  description = "The pools that serve an enabled queue: its queues, what a service of the pool needs at most, and the variables of the targets that it posts to."
+  description = "The pools with a queue that runs: what a service of the pool needs, and its targets' variables."
   value       = local.pools
 }
 
@@ -64,14 +40,9 @@ output "tasks_pool" {
 output "tasks_pool_mistake" {
   description = "Why the pool of the tasks is not known; empty where it is. Its value then is that of the first pool by name."
   value = (
-    length(local.mistakes) > 0 || contains(keys(local.pools), local.named_pool) || (length(local.pools) == 1 && var.tasks_pool == null) ? "" :
+    contains(keys(local.pools), local.named_pool) || (length(local.pools) == 1 && var.tasks_pool == null) ? "" :
     "${local.named_pool == "" ? "No pool is named for the tasks" : "No queue of pool ${local.named_pool}, which is to run the tasks, runs here"}: name one in tasks_pool, of ${join(", ", keys(local.pools))}."
   )
-}
-
-output "publishers" {
-  description = "The publishers of a topic, by its id: webhook, or worker-<pool>."
-  value       = local.publishers
 }
 
 output "hash" {
@@ -80,6 +51,14 @@ output "hash" {
 }
 
 output "queue_secrets" {
-  description = "The environment variables of the secrets of each queue's targets and sender, also of a queue that does not run."
-  value       = local.queue_secrets
+  description = "The variables of the secrets of each queue's targets and sender, also where it does not run."
+  value = {
+    for id, targets in local.targets_of : id => distinct(compact(concat(
+      [for t in targets : local.targets[t].secret_variable],
+      flatten([ # the producers' is the webhook service's own
+        for name, s in local.sources.sources : [s.secret_variable, try(s.api_key_variable, "")]
+        if name != "generic" && contains(values(try(s.events, {})), id)
+      ]),
+    )))
+  }
 }

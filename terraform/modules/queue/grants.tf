@@ -3,17 +3,13 @@
 # whenever its resource is. Grants of the services' accounts are made before those go that they replace:
 # another account's, since a topic is never replaced under its own name.
 
-locals {
-  agent_grants = var.identity != null && local.counts_deliveries ? [var.identity.agent] : []
-}
-
 # grant: Pub/Sub's service agent | the queue's dead-letter topic | forwards messages that no worker answered
 resource "google_pubsub_topic_iam_member" "agent_publishes_dead_letters" {
-  count   = length(local.agent_grants)
+  count   = local.counts_deliveries && !local.emulator ? 1 : 0
   project = var.project_id
   topic   = google_pubsub_topic.topic["dead_letter"].name
   role    = "roles/pubsub.publisher"
-  member  = local.agent_grants[count.index]
+  member  = var.agent
 
   lifecycle {
     replace_triggered_by = [google_pubsub_topic.topic["dead_letter"].id]
@@ -22,11 +18,11 @@ resource "google_pubsub_topic_iam_member" "agent_publishes_dead_letters" {
 
 # grant: Pub/Sub's service agent | the queue's push subscription | acknowledges forwarded messages
 resource "google_pubsub_subscription_iam_member" "agent_takes_from_the_queue" {
-  count        = length(local.agent_grants)
+  count        = local.counts_deliveries && !local.emulator ? 1 : 0
   project      = var.project_id
   subscription = google_pubsub_subscription.push.name
   role         = "roles/pubsub.subscriber"
-  member       = local.agent_grants[count.index]
+  member       = var.agent
 
   lifecycle {
     replace_triggered_by = [google_pubsub_subscription.push.id]
@@ -37,7 +33,7 @@ resource "google_pubsub_subscription_iam_member" "agent_takes_from_the_queue" {
 # grant: the worker of a pool | topics of queues that its handlers emit to | messages emitted, after the commit
 # grant: the worker of the tasks' pool | topics of enabled queues | messages that are still in the outbox, replayed, delayed, or put back by the sweep
 resource "google_pubsub_topic_iam_member" "publishes" {
-  for_each = var.queue.shared ? {} : var.publishers
+  for_each = local.own ? var.queue.topic_publishers : {}
   project  = var.project_id
   topic    = google_pubsub_topic.topic["queue"].name
   role     = "roles/pubsub.publisher"
@@ -51,7 +47,7 @@ resource "google_pubsub_topic_iam_member" "publishes" {
 
 # grant: the worker of the queue's pool | the queue's dead-letter topic | forwards events that cannot succeed, with the reason
 resource "google_pubsub_topic_iam_member" "publishes_dead_letters" {
-  for_each = var.queue.dead_letter.drop ? {} : var.dead_letter_publishers
+  for_each = var.queue.dead_letter.drop ? {} : var.queue.dead_letter_publishers
   project  = var.project_id
   topic    = google_pubsub_topic.topic["dead_letter"].name
   role     = "roles/pubsub.publisher"

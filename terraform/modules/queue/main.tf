@@ -13,21 +13,22 @@ terraform {
 }
 
 locals {
-  topics  = merge(var.queue.shared ? {} : { queue = var.queue.topic }, { for letter in local.letters : "dead_letter" => letter.topic })
-  topic   = var.queue.shared ? var.shared_topic : google_pubsub_topic.topic["queue"].id
   letters = var.queue.dead_letter.drop ? [] : [var.queue.dead_letter]
-
-  longest_retention = var.emulator ? 604800 : 2678400
-  retention         = "${min(local.longest_retention, tonumber(trimsuffix(var.queue.message_retention_duration, "s")))}s"
-  letter_retention  = [for letter in local.letters : "${min(local.longest_retention, tonumber(trimsuffix(letter.retention, "s")))}s"]
+  own     = var.queue.shared_topic == ""
+  shared  = "projects/${var.project_id}/topics/${var.queue.topic}"
+  topics = merge(
+    { for topic in compact([local.own ? var.queue.topic : ""]) : "queue" => topic },
+    { for letter in local.letters : "dead_letter" => letter.topic },
+  )
 
   # What holds messages. Terraform then deletes it only where an apply before has taken this away.
-  deletion_policy = var.protected ? "PREVENT" : "DELETE"
+  deletion_policy = var.queue.protected ? "PREVENT" : "DELETE"
 
-  # Without an endpoint messages wait: those of a queue that is paused, or off and kept.
-  pushes = !var.paused && !var.kept
-
-  counts_deliveries = !var.queue.dead_letter.drop && !(var.emulator && var.queue.enable_message_ordering)
+  # A dead-letter policy on an ordered subscription ends the emulator's pushes for good, and a retry policy on an
+  # unordered one loses messages. Retention ends there at 7 days.
+  emulator          = var.agent == null
+  counts_deliveries = !var.queue.dead_letter.drop && !(local.emulator && var.queue.enable_message_ordering)
+  longest           = local.emulator ? 604800 : 2678400
 }
 
 resource "google_pubsub_topic" "topic" {
@@ -47,29 +48,12 @@ resource "google_pubsub_topic" "topic" {
   }
 }
 
-# This subscription keeps every dead letter, also while no worker runs. Nobody pulls from it
-# day to day, so it must never expire: by default it would after 31 days without a reader.
-resource "google_pubsub_subscription" "hold" {
-  count                      = length(local.letters)
-  project                    = var.project_id
-  name                       = local.letters[count.index].hold_subscription
-  topic                      = google_pubsub_topic.topic["dead_letter"].id
-  ack_deadline_seconds       = 60
-  message_retention_duration = local.letter_retention[count.index]
-  labels                     = var.labels
-  deletion_policy            = local.deletion_policy
-
-  expiration_policy {
-    ttl = ""
-  }
-}
-
 resource "google_pubsub_subscription" "push" {
   project                    = var.project_id
   name                       = var.queue.push_subscription
-  topic                      = local.topic
+  topic                      = local.own ? google_pubsub_topic.topic["queue"].id : local.shared
   ack_deadline_seconds       = var.queue.ack_deadline_seconds
-  message_retention_duration = local.retention
+  message_retention_duration = "${min(local.longest, tonumber(trimsuffix(var.queue.message_retention_duration, "s")))}s"
   enable_message_ordering    = var.queue.enable_message_ordering
   filter                     = var.queue.filter == "" ? null : var.queue.filter
   labels                     = var.catalog_hash == "" ? var.labels : merge(var.labels, { billhook-catalog = var.catalog_hash })
@@ -79,15 +63,16 @@ resource "google_pubsub_subscription" "push" {
     ttl = ""
   }
 
+  # Without an endpoint messages wait.
   dynamic "push_config" {
-    for_each = local.pushes ? [var.queue.push_path] : []
+    for_each = var.queue.state == "runs" ? [var.push] : []
     content {
-      push_endpoint = "${var.push_base_url}${push_config.value}"
+      push_endpoint = "${push_config.value.base_url}${var.queue.push_path}"
 
       dynamic "oidc_token" {
-        for_each = var.identity[*]
+        for_each = local.emulator ? [] : [var.push]
         content {
-          service_account_email = oidc_token.value.service_account
+          service_account_email = oidc_token.value.account
           audience              = oidc_token.value.audience
         }
       }
@@ -95,7 +80,7 @@ resource "google_pubsub_subscription" "push" {
   }
 
   dynamic "retry_policy" {
-    for_each = var.emulator && !var.queue.enable_message_ordering ? [] : [var.queue.broker]
+    for_each = local.emulator && !var.queue.enable_message_ordering ? [] : [var.queue.broker]
     content {
       minimum_backoff = retry_policy.value.minimum_backoff
       maximum_backoff = retry_policy.value.maximum_backoff
@@ -113,11 +98,11 @@ resource "google_pubsub_subscription" "push" {
   # billhook queues pause leaves this label. A plan refuses to undo a pause, or to make one, in silence.
   lifecycle {
     postcondition {
-      condition     = !local.pushes || !contains(keys(self.effective_labels), "billhook-paused")
+      condition     = var.queue.state != "runs" || !contains(keys(self.effective_labels), "billhook-paused")
       error_message = "Queue ${var.queue.id} is paused, and this would have its messages pushed again. Name it in paused_queues, or resume it first: billhook queues resume. billhook admin doctor says who has paused it, when and why."
     }
     postcondition {
-      condition     = !var.paused || contains(keys(self.effective_labels), "billhook-paused")
+      condition     = var.queue.state != "paused" || contains(keys(self.effective_labels), "billhook-paused")
       error_message = "paused_queues names queue ${var.queue.id}, which is not paused. Take it out, or pause it first: billhook queues pause."
     }
   }
@@ -125,18 +110,20 @@ resource "google_pubsub_subscription" "push" {
   # Terraform deletes it before these. So where it refuses to, the queue keeps all that it works with.
   depends_on = [
     google_pubsub_topic_iam_member.publishes, google_pubsub_topic_iam_member.publishes_dead_letters, google_pubsub_topic_iam_member.agent_publishes_dead_letters,
-    google_pubsub_subscription.hold, google_pubsub_subscription.dead_letter_push,
+    google_pubsub_subscription.dead_letters,
   ]
 }
 
-# Dead letters are pushed to the queue's own worker, which keeps them.
-resource "google_pubsub_subscription" "dead_letter_push" {
-  count                      = length(local.letters)
+# One keeps every dead letter, also while no worker runs: nobody pulls from it day to day, so it must never expire.
+# By default it would after 31 days without a reader. The other pushes to the queue's own worker, which keeps them,
+# also of a paused queue.
+resource "google_pubsub_subscription" "dead_letters" {
+  for_each                   = merge([for l in local.letters : { hold = l.hold_subscription, push = l.push_subscription }]...)
   project                    = var.project_id
-  name                       = local.letters[count.index].push_subscription
+  name                       = each.value
   topic                      = google_pubsub_topic.topic["dead_letter"].id
-  ack_deadline_seconds       = var.queue.ack_deadline_seconds
-  message_retention_duration = local.letter_retention[count.index]
+  ack_deadline_seconds       = each.key == "push" ? var.queue.ack_deadline_seconds : 60
+  message_retention_duration = "${min(local.longest, tonumber(trimsuffix(var.queue.dead_letter.retention, "s")))}s"
   labels                     = var.labels
   deletion_policy            = local.deletion_policy
 
@@ -144,16 +131,15 @@ resource "google_pubsub_subscription" "dead_letter_push" {
     ttl = ""
   }
 
-  # A paused queue's worker goes on keeping them.
   dynamic "push_config" {
-    for_each = var.kept ? [] : [local.letters[count.index].push_path]
+    for_each = each.key == "push" && var.queue.state != "kept" ? [var.push] : []
     content {
-      push_endpoint = "${var.push_base_url}${push_config.value}"
+      push_endpoint = "${push_config.value.base_url}${var.queue.dead_letter.push_path}"
 
       dynamic "oidc_token" {
-        for_each = var.identity[*]
+        for_each = local.emulator ? [] : [var.push]
         content {
-          service_account_email = oidc_token.value.service_account
+          service_account_email = oidc_token.value.account
           audience              = oidc_token.value.audience
         }
       }
@@ -161,10 +147,25 @@ resource "google_pubsub_subscription" "dead_letter_push" {
   }
 
   dynamic "retry_policy" {
-    for_each = var.emulator ? [] : [var.queue.broker]
+    for_each = each.key == "push" && !local.emulator ? [var.queue.broker] : []
     content {
       minimum_backoff = retry_policy.value.minimum_backoff
       maximum_backoff = retry_policy.value.maximum_backoff
     }
   }
+}
+
+moved {
+  from = google_pubsub_subscription.hold[0]
+  to   = google_pubsub_subscription.dead_letters["hold"]
+}
+
+moved {
+  from = google_pubsub_subscription.dead_letter_push[0]
+  to   = google_pubsub_subscription.dead_letters["push"]
+}
+
+output "push_subscription" {
+  description = "The name of the subscription that pushes the queue's messages, once it is there."
+  value       = google_pubsub_subscription.push.name
 }

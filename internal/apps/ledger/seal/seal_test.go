@@ -55,9 +55,6 @@ func post(t *testing.T, s store.Committer, entries ...ledger.Entry) {
 	}
 }
 
-// errorOf is the error of a call whose answer does not matter.
-func errorOf[T any](_ T, err error) error { return err }
-
 func sealer(s store.Store) seal.Sealer {
 	return seal.Sealer{Store: s, Origins: sealtest.Trusting{}, Now: func() time.Time { return noon.Add(time.Hour) }}
 }
@@ -261,13 +258,14 @@ func TestAnEntryThatIsNotAsItWasSealedIsNotProven(t *testing.T) {
 	t.Parallel()
 	s := storetest.Open(t)
 	post(t, s, sale("acme", "a", "2026-11", 100, 0))
-	require.ErrorIs(t, errorOf(seal.Prove(t.Context(), s, ledger.EntryID("acme", "a"))), seal.ErrUnsealed)
-	require.ErrorIs(t, errorOf(seal.Prove(t.Context(), s, "a/b")), seal.ErrNoEntry)
+	_, err := seal.Prove(t.Context(), s, ledger.EntryID("acme", "a"))
+	require.ErrorIs(t, err, seal.ErrUnsealed)
+	require.ErrorIs(t, filetest.ErrorOf(seal.Prove(t.Context(), s, "a/b")), seal.ErrNoEntry)
 	key := ledger.Key(ledger.EntryID("acme", "a"))
 	for name, value := range map[string]any{"event_type": "other.event.happened", "shard": int64(7), "committed_at": nil, "lines": "none"} {
 		all := sealedBooks(t)
 		all[key] = with(all[key], name, value)
-		require.ErrorIs(t, errorOf(seal.Prove(t.Context(), all, key.ID)), seal.ErrBroken, name)
+		require.ErrorIs(t, filetest.ErrorOf(seal.Prove(t.Context(), all, key.ID)), seal.ErrBroken, name)
 	}
 }
 
@@ -299,7 +297,7 @@ func TestAProofInAnotherFormOrOfAnotherSealProvesNothing(t *testing.T) {
 	good, kept := vector(t)
 	proven := filetest.Must(seal.CheckProof([]byte(good), kept))(t)
 	require.EqualValues(t, 1, proven.Index)
-	require.ErrorContains(t, errorOf(seal.CheckProof([]byte(good), nil)), "no seal 1 of acme")
+	require.ErrorContains(t, filetest.ErrorOf(seal.CheckProof([]byte(good), nil)), "no seal 1 of acme")
 	_, again := proofs(t, 2)
 	_, err := seal.CheckProof([]byte(good), again)
 	require.ErrorIs(t, err, seal.ErrProof, "the books were sealed again, without an entry")
@@ -309,7 +307,7 @@ func TestAProofInAnotherFormOrOfAnotherSealProvesNothing(t *testing.T) {
 	} {
 		_, other := vector(t)
 		change(&other[0])
-		require.ErrorIs(t, errorOf(seal.CheckProof([]byte(good), other)), seal.ErrProof, name)
+		require.ErrorIs(t, filetest.ErrorOf(seal.CheckProof([]byte(good), other)), seal.ErrProof, name)
 	}
 	zeros := `"` + base64.StdEncoding.EncodeToString(make([]byte, 32)) + `"`
 	begin, rest, _ := strings.Cut(good, `"path":[`)
@@ -341,7 +339,7 @@ func TestAProofInAnotherFormOrOfAnotherSealProvesNothing(t *testing.T) {
 		"something behind the last line": good + "x",
 	} {
 		require.NotEqual(t, good, text, sentence)
-		require.ErrorIs(t, errorOf(seal.CheckProof([]byte(text), kept)), seal.ErrProof, sentence)
+		require.ErrorIs(t, filetest.ErrorOf(seal.CheckProof([]byte(text), kept)), seal.ErrProof, sentence)
 	}
 }
 
@@ -468,7 +466,7 @@ func TestTwoStepsAtOnceCountEachPartOnce(t *testing.T) {
 	faults.OnCommit = func(ctx context.Context, _ []store.Write, do func() error) error {
 		if first {
 			first = false
-			require.NoError(t, errorOf(watch(s).Step(ctx)))
+			require.NoError(t, filetest.ErrorOf(watch(s).Step(ctx)))
 		}
 		return do()
 	}

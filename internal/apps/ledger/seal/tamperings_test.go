@@ -461,9 +461,9 @@ func TestAPageThatIsNoneIsRefused(t *testing.T) {
 	for _, at := range []string{
 		"x", "1", "{}x", "[]", `{"part":"others"}`, `{"part":"seals","seal":-1}`, `{"part":"seals","more":1}`, `{"part":"accounts","after":3}`,
 	} {
-		require.ErrorIs(t, errorOf(verifier.Page(t.Context(), "acme", at)), seal.ErrPage, at)
+		require.ErrorIs(t, filetest.ErrorOf(verifier.Page(t.Context(), "acme", at)), seal.ErrPage, at)
 	}
-	require.ErrorIs(t, errorOf(verifier.Page(t.Context(), "", `{"part":"seals"}`)), seal.ErrPage)
+	require.ErrorIs(t, filetest.ErrorOf(verifier.Page(t.Context(), "", `{"part":"seals"}`)), seal.ErrPage)
 }
 
 // A balance that moves meanwhile is no finding.

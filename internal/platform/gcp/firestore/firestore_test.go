@@ -169,10 +169,8 @@ func TestACommitIsStoredThoughItsContextEndsBeforeTheAnswer(t *testing.T) {
 				}
 				return status.FromContextError(want).Err()
 			})
-			_, err := s.Commit(ctx, []store.Write{create})
-			require.ErrorIs(t, err, want)
-			_, err = s.Get(t.Context(), record)
-			require.NoError(t, err)
+			require.ErrorIs(t, filetest.ErrorOf(s.Commit(ctx, []store.Write{create})), want)
+			require.NoError(t, filetest.ErrorOf(s.Get(t.Context(), record)))
 		})
 	}
 }
@@ -198,8 +196,7 @@ func TestAGetWhoseStreamBreaksIsRepeated(t *testing.T) {
 			stream, err := streamer(ctx, desc, cc, method, o...)
 			return brokenOnce{ClientStream: stream, broken: &broken}, err
 		})))
-	_, err := s.Get(t.Context(), record)
-	require.ErrorIs(t, err, store.ErrNotFound)
+	require.ErrorIs(t, filetest.ErrorOf(s.Get(t.Context(), record)), store.ErrNotFound)
 	require.True(t, broken.Load())
 }
 
@@ -225,9 +222,8 @@ func TestAMissingDatabaseDoesNotLookEmpty(t *testing.T) {
 			func(context.Context, *grpc.StreamDesc, *grpc.ClientConn, string, grpc.Streamer, ...grpc.CallOption) (grpc.ClientStream, error) {
 				return nil, gone
 			})))
-	_, err := s.Get(t.Context(), record)
-	require.EqualError(t, err, "firestore: get: NotFound")
-	_, err = s.Query(t.Context(), store.Query{Collection: "c", Limit: 1})
+	require.EqualError(t, filetest.ErrorOf(s.Get(t.Context(), record)), "firestore: get: NotFound")
+	_, err := s.Query(t.Context(), store.Query{Collection: "c", Limit: 1})
 	require.EqualError(t, err, "firestore: query: NotFound")
 	_, err = s.Commit(t.Context(), []store.Write{create})
 	require.EqualError(t, err, "firestore: commit: NotFound")
@@ -238,8 +234,7 @@ func TestNewFollowsTheEnvironmentToTheEmulator(t *testing.T) {
 	t.Setenv("FIRESTORE_EMULATOR_HOST", emulatortest.Firestore(t))
 	s := filetest.Must(firestore.New(t.Context(), "p-"+uuid.NewString(), ""))(t)
 	defer func() { require.NoError(t, s.Close()) }()
-	_, err := s.Get(t.Context(), record)
-	require.ErrorIs(t, err, store.ErrNotFound)
+	require.ErrorIs(t, filetest.ErrorOf(s.Get(t.Context(), record)), store.ErrNotFound)
 }
 
 func TestAnErrorHoldsNothingOfADocument(t *testing.T) {

@@ -173,11 +173,10 @@ func TestAGrantOnTheProjectIsOneOnItsTopics(t *testing.T) {
 
 func TestWhatTheAccountMayNotLookAtIsNamedOneByOneAndNothingElseIsExcused(t *testing.T) {
 	t.Parallel()
-	unread := func(permission string, what ...string) (all []finding.Unread) {
-		for _, one := range what {
-			all = append(all, finding.Unread{What: one, Permission: permission, Why: "PermissionDenied"})
-		}
-		return all
+	unread := func(permission string, what ...string) []finding.Unread {
+		return filetest.Map(what, func(one string) finding.Unread {
+			return finding.Unread{What: one, Permission: permission, Why: "PermissionDenied"}
+		})
 	}
 	grants := func(on ...string) (all []finding.Unread) {
 		for _, one := range on {

@@ -65,8 +65,7 @@ func provisioned(t *testing.T) emulated {
 	e.target = pubsub.Target{Names: pubsub.Names{ProjectID: e.project}, PushBaseURL: "http://127.0.0.1:1", Emulator: true}
 	_, err := pubsub.Provision(t.Context(), catalogtest.Shipped(), e.target, e.options...)
 	require.NoError(t, err)
-	e.Client, err = client.NewClient(t.Context(), e.project, e.options...)
-	require.NoError(t, err)
+	e.Client = filetest.Must(client.NewClient(t.Context(), e.project, e.options...))(t)
 	t.Cleanup(func() { _ = e.Close() })
 	return e
 }

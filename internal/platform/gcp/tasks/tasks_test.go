@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 	"pgregory.net/rapid"
 
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/alarm"
 	"billhook/internal/platform/gcp/tasks"
 	"billhook/internal/platform/store/storetest"
@@ -70,8 +71,7 @@ func (c *cloud) times() []time.Time {
 
 func newAlarm(t *testing.T, c *cloud, now func() time.Time) *tasks.Alarm {
 	t.Helper()
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	listener := filetest.Must((&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 	return alarmOn(t, c, listener, now, option.WithEndpoint(listener.Addr().String()))
 }
 

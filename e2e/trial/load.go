@@ -1,0 +1,298 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"log/slog"
+	"math"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+	"github.com/stretchr/testify/require"
+
+	"billhook/catalog/catalogtest"
+	"billhook/e2e"
+	"billhook/internal/compose/devstack"
+	"billhook/internal/ingest/webhook/webhooktest"
+	"billhook/internal/platform/boltstore"
+	"billhook/internal/platform/serve"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
+	"billhook/internal/platform/telemetry"
+)
+
+// load measures how fast a whole Billhook is, in a process as `billhook dev` runs it, and two baselines.
+// Webhooks are sent by a schedule, whether or not those before were answered, and each wait is counted from
+// its time in the schedule. It fails where an event was lost or doubled, where one was answered 429, or 503
+// in a burst, and where a stall of the store became nacks.
+func load(flags *flag.FlagSet) func(*run) {
+	rates := flags.String("rates", "100,500,1000", "events a second, a measurement for each")
+	lasts := flags.Duration("for", 10*time.Second, "how long each of them counts")
+	warm := flags.Duration("warm", 2*time.Second, "how long it goes on before that")
+	on := flags.Int("on", 490, "the events a second of the burst, of the stall and of the baselines")
+	burst := flags.Int("bursts", 1000, "how many more come at once in a burst")
+	stall := flags.Duration("stall", 5*time.Second, "how long the store answers nothing")
+	plot := flags.String("plot", "", "the file for a plot of the waits over the rates, as SVG")
+	return func(r *run) {
+		all := []traffic{
+			{name: fmt.Sprint(*on, "/s, ", *burst, " at once"), rate: *on, burst: *burst},
+			{name: fmt.Sprint(*on, "/s, a stall of ", *stall), rate: *on, stall: *stall},
+			{name: fmt.Sprint(*on, "/s, HMAC and read alone"), rate: *on, shape: readAlone},
+			{name: fmt.Sprint(*on, "/s, a typed decode too"), rate: *on, shape: decodeAlone},
+		}
+		steady := strings.Split(*rates, ",")
+		for i, rate := range steady {
+			n, err := strconv.Atoi(rate)
+			r.must(err)
+			all = slices.Insert(all, i, traffic{name: rate + "/s", rate: n})
+		}
+		row := r.table("", "reached", "answer p50", "p99", "effect p50", "p90", "p99", "max",
+			"429", "503", "nacks", "CPU an event", "lost", "doubled")
+		found := make([]*hdrhistogram.Histogram, len(all))
+		for i, t := range all {
+			t.warm, t.lasts = *warm, *lasts+t.stall
+			r.part(t.name, func(r *run) { found[i] = t.measure(r, row) })
+		}
+		if *plot != "" {
+			r.must(os.WriteFile(*plot, plotted(steady, found), 0o600))
+		}
+	}
+}
+
+// traffic is one measurement: so many events a second, and in the midst of them burst more at once, or a
+// stall of the store. With a shape it is one of a baseline, which answers a webhook and does no more for it.
+type traffic struct {
+	name, shape        string
+	rate, burst        int
+	warm, lasts, stall time.Duration
+}
+
+const (
+	readAlone, decodeAlone = "read", "decode"
+	// soon is the p99 at which a stall is over.
+	soon = 100 * time.Millisecond
+)
+
+// midst is when the burst or the stall comes.
+func (t traffic) midst() time.Duration { return t.warm + t.lasts/4 }
+
+// schedule is when each event comes.
+func (t traffic) schedule() []time.Duration {
+	due := slices.Repeat([]time.Duration{t.midst()}, t.burst)
+	for at := time.Duration(0); at < t.warm+t.lasts; at += time.Second / time.Duration(t.rate) {
+		due = append(due, at)
+	}
+	slices.Sort(due)
+	return due
+}
+
+// standing is the process that is measured: a baseline, or a whole Billhook whose store stalls once.
+type standing struct {
+	Shape, Store string
+	Stall, After time.Duration
+}
+
+const standingVariable = "TRIAL_STANDING"
+
+// stand serves what is described until ctx ends.
+func stand(ctx context.Context, described string) error {
+	var s standing
+	if err := json.Unmarshal([]byte(described), &s); err != nil {
+		return err
+	}
+	log, from := telemetry.NewLogger(os.Stdout, slog.LevelInfo), time.Now().Add(s.After)
+	if s.Shape != "" {
+		listener, err := serve.Listen(ctx, "127.0.0.1", "0")
+		if err != nil {
+			return err
+		}
+		server := serve.Server{Name: "webhook", Log: log, Drain: time.Second, ReadTimeout: time.Minute}
+		server.Longest, server.Handler = time.Minute, webhooktest.Baseline(e2e.Secret, s.Shape == decodeAlone)
+		return server.Run(ctx, listener)
+	}
+	stalls := func(ctx context.Context, do func() error) error {
+		if now := time.Now(); now.After(from) {
+			e2e.Wait(ctx, s.Stall-now.Sub(from))
+		}
+		return do()
+	}
+	return (&run{ctx: ctx, out: os.Stderr}).perform(func(r *run) {
+		embed(r, devstack.Config{
+			Catalog: catalogtest.Shipped(), StorePath: s.Store, TaskEvery: 10 * time.Second, Log: log,
+			WrapStore: func(documents store.Store) store.Store {
+				return &storetest.Faults{
+					Store: documents, OnRead: func(do func() error) error { return stalls(ctx, do) },
+					OnCommit: func(ctx context.Context, _ []store.Write, do func() error) error {
+						return stalls(ctx, do)
+					},
+				}
+			},
+		})
+		<-ctx.Done()
+	})
+}
+
+var listens = regexp.MustCompile(`"address":"([^"]+)","service":"webhook"`)
+
+// begin starts the process, and returns what stops it and says what it has used of the processor.
+func (s standing) begin(b *billhook) (stop func() time.Duration) {
+	program, err := os.Executable()
+	b.must(err)
+	described, err := json.Marshal(s)
+	b.must(err)
+	environment := []string{standingVariable + "=" + string(described), "TMPDIR=" + os.TempDir()}
+	process, err := e2e.Start(b.ctx, program, environment, &b.log)
+	b.must(err)
+	b.Cleanup(process.Kill)
+	b.until("its webhook service", time.Millisecond, func() bool {
+		at := listens.FindStringSubmatch(b.log.Text())
+		b.webhookURL = "http://" + strings.Join(at[min(1, len(at)):], "")
+		return at != nil
+	})
+	return func() time.Duration {
+		require.Zero(b, process.Stop(), "the code with which what is measured has ended")
+		return process.CPU()
+	}
+}
+
+// measure sends the schedule to a process of its own, counts what became of it, and returns the waits to the
+// effect in microseconds.
+func (t traffic) measure(r *run, row func(...any)) *hdrhistogram.Histogram {
+	b, d, due, want := &billhook{run: r}, newDrawing(r.seed), t.schedule(), map[string]int64{}
+	orders, bodies := make([]e2e.Order, len(due)), make([][]byte, len(due))
+	for i := range due {
+		orders[i] = d.order(d.random.IntN(1000), e2e.Product)
+		bodies[i] = orders[i].JSON()
+		want[orders[i].UID] += points(orders[i])
+	}
+	of := standing{Shape: t.shape, Store: filepath.Join(r.TempDir(), "idle.db"), After: t.midst()}
+	idle := of.begin(&billhook{run: r})
+	of.Store, of.Stall = filepath.Join(r.TempDir(), "store.db"), t.stall
+	e2e.Wait(r.ctx, t.warm)
+	unloaded, stop, answers := idle(), of.begin(b), counts{}
+	began, answered := time.Now(), make([]time.Duration, len(due))
+	var mu sync.Mutex
+	var sending sync.WaitGroup
+	for i := range due {
+		at := began.Add(due[i])
+		e2e.Wait(r.ctx, time.Until(at))
+		b.sent.Store(orders[i].EventID, at)
+		sending.Go(func() {
+			_, _, err := e2e.UntilAccepted(r.ctx, func() (e2e.Answer, error) {
+				answer, err := e2e.Send(r.ctx, b.webhookURL, bodies[i])
+				mu.Lock()
+				defer mu.Unlock()
+				answers.add(strconv.Itoa(answer.Status), 1)
+				return answer, err
+			})
+			r.must(err)
+			answered[i] = time.Since(at)
+		})
+	}
+	sending.Wait()
+	took, wrong := answered, counts{}
+	if t.shape == "" {
+		ended := b.await(len(due))
+		took = make([]time.Duration, len(due))
+		for i := range due {
+			took[i] = ended[orders[i].EventID].took
+		}
+	}
+	used := stop() - unloaded
+	if t.shape == "" {
+		documents, err := boltstore.Open(of.Store)
+		r.must(err)
+		b.store = documents
+		wrong = b.wrongPoints(want)
+		r.must(documents.Close())
+	}
+	nacks := len(slices.DeleteFunc(b.log.Deliveries(""), func(d e2e.Delivery) bool {
+		return d.Message != "delivery" || d.Status < http.StatusMultipleChoices
+	}))
+	answer, effect := t.histogram(due, answered), t.histogram(due, took)
+	last := time.Duration(0)
+	for i := range due {
+		last = max(last, due[i]+took[i])
+	}
+	reached := float64(len(due)) / last.Seconds()
+	each := (used / time.Duration(len(due))).Round(10 * time.Microsecond)
+	row(t.name, fmt.Sprintf("%.0f/s", reached), within(answer, 50), within(answer, 99),
+		within(effect, 50), within(effect, 90), within(effect, 99), within(effect, 100),
+		answers["429"], answers["503"], nacks, each, wrong["lost"], wrong["doubled"])
+	if t.stall > 0 {
+		r.printf("%s: p99 was below %s again %s after it\n", t.name, soon, t.recovered(due, took))
+	}
+	if answers["429"] > 0 || t.burst > 0 && answers["503"] > 0 || t.stall > 0 && nacks > 0 {
+		r.broken("answered 429 %d, answered 503 %d, nacks %d", answers["429"], answers["503"], nacks)
+	}
+	r.none(wrong)
+	return effect
+}
+
+func (t traffic) histogram(due, took []time.Duration) *hdrhistogram.Histogram {
+	of := hdrhistogram.New(1, patience.Microseconds(), 3)
+	for i := range due {
+		if due[i] >= t.warm {
+			_ = of.RecordValue(took[i].Microseconds()) // none is longer than the trial's patience
+		}
+	}
+	return of
+}
+
+func within(of *hdrhistogram.Histogram, percent float64) time.Duration {
+	return (time.Duration(of.ValueAtPercentile(percent)) * time.Microsecond).Round(100 * time.Microsecond)
+}
+
+// recovered is how long after the stall the last second ended whose p99 was not as it should be.
+func (t traffic) recovered(due, took []time.Duration) (after time.Duration) {
+	seconds := map[time.Duration][]time.Duration{}
+	for i := range due {
+		if since := due[i] - t.midst() - t.stall; since >= 0 {
+			seconds[since.Truncate(time.Second)] = append(seconds[since.Truncate(time.Second)], took[i])
+		}
+	}
+	for second, all := range seconds {
+		if slices.Sort(all); all[len(all)*99/100] >= soon {
+			after = max(after, second+time.Second)
+		}
+	}
+	return after
+}
+
+// plotted draws percentiles of the waits over the rates, as SVG.
+func plotted(rates []string, found []*hdrhistogram.Histogram) []byte {
+	b := bytes.NewBufferString(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 700 380">` +
+		`<rect width="700" height="380" fill="white"/>` +
+		`<text x="60" y="18">From webhook to effect, by events a second</text>`)
+	x := func(i int) int { return 60 + 560*(2*i+1)/(2*len(rates)) }
+	y := func(wait time.Duration) int { return 330 - int(75*math.Log10(max(1, wait.Seconds()*1000))) }
+	for decade := time.Millisecond; decade <= 10*time.Second; decade *= 10 {
+		fmt.Fprintf(b, "\n<path d='M60 %dH620' stroke='silver'/><text y='%[1]d'>%s</text>", y(decade), decade)
+	}
+	for _, line := range []struct {
+		percent     float64
+		name, color string
+	}{{50, "p50", "green"}, {90, "p90", "blue"}, {99, "p99", "darkorange"}, {100, "max", "red"}} {
+		var points string
+		for i, rate := range rates {
+			points = fmt.Sprintf("%s %d,%d", points, x(i), y(within(found[i], line.percent)))
+			fmt.Fprintf(b, "\n<text x='%d' y='354' text-anchor='middle'>%s</text>", x(i), rate)
+		}
+		last := len(rates) - 1
+		fmt.Fprintf(b, "\n<polyline points='%s' fill='none' stroke='%s'/>", points, line.color)
+		end := y(within(found[last], line.percent))
+		fmt.Fprintf(b, "<text x='%d' y='%d' fill='%s'>%s</text>", x(last)+8, end, line.color, line.name)
+	}
+	return append(b.Bytes(), "\n</svg>\n"...)
+}

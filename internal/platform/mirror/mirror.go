@@ -1,0 +1,178 @@
+// Package mirror copies documents of one database into a second, for a program that may not read the first: the members
+// that it reads, and no others. It owns the copies, and the to-do of each that may not be up to date. It refuses to decide
+// what is copied.
+package mirror
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"billhook/internal/platform/failpoint"
+	"billhook/internal/platform/store"
+)
+
+// Collection has the to-dos in the first database, and in the second how far all of the first was copied.
+const Collection = "mirrors"
+
+const (
+	// copyTime bounds how long a commit waits for its copies; a task makes those that are left.
+	copyTime = 3 * time.Second
+	// A run of the task makes no further copies after so many.
+	page, most = 500, 5000
+
+	token, gone = "token", "gone"
+)
+
+// Mirror is the first database, whose commits are followed by their copies. Every field is required. It is safe for
+// concurrent use, by any number of processes.
+type Mirror struct {
+	store.Store
+	// Copies is the second database.
+	Copies store.Store
+	// Of names the first, which is another one after a backup was restored.
+	Of string
+	// Members are a document of each collection that is copied, with the members that are.
+	Members map[string]map[string]any
+	// NewID makes each write another version, since one that changes nothing leaves the version as it was; random.
+	NewID func() string
+}
+
+// Commit writes a to-do with each document that is copied, and then makes the copies. After the commit there is no error:
+// CatchUp does what is left.
+func (m *Mirror) Commit(ctx context.Context, writes []store.Write) ([]store.Version, error) {
+	var todos []store.Write
+	for _, w := range writes {
+		if m.Members[w.Key.Collection] != nil {
+			key := store.Key{Collection: Collection, ID: w.Key.Collection + "~" + w.Key.ID}
+			todos = append(todos, store.Set(key, map[string]any{token: m.NewID()}))
+		}
+	}
+	versions, err := m.Store.Commit(ctx, slices.Concat(writes, todos))
+	if err != nil || len(todos) == 0 {
+		return versions, err
+	}
+	failpoint.Hit(failpoint.MirrorCopy)
+	ctx, cancel := context.WithTimeout(ctx, copyTime)
+	defer cancel()
+	for i, w := range todos {
+		_ = m.do(ctx, store.Document{Key: w.Key, Version: versions[len(writes)+i]}) // the to-do stays
+	}
+	return versions[:len(writes)], nil
+}
+
+// do does a to-do, which was read before what it is about: a later change of that leaves a to-do of another version.
+func (m *Mirror) do(ctx context.Context, todo store.Document) error {
+	collection, id, _ := strings.Cut(todo.Key.ID, "~")
+	if err := m.copy(ctx, store.Key{Collection: collection, ID: id}); err != nil {
+		return err
+	}
+	failpoint.Hit(failpoint.MirrorCopied)
+	_, err := m.Store.Commit(ctx, []store.Write{store.Delete(todo.Key, todo.Version)})
+	if err != nil && !errors.Is(err, store.ErrStale) {
+		return fmt.Errorf("mirror: %s: %w", todo.Key, err)
+	}
+	return nil
+}
+
+// copy brings a copy up to date. It is read before the document, and replaced at the version that was read: whoever read
+// an older document than another finds the copy changed. No version comes back, since each write has a token, and a copy
+// whose document is gone says so in place.
+func (m *Mirror) copy(ctx context.Context, key store.Key) error {
+	_, err := store.Update(ctx, m.Copies, key, func(copied store.Document) ([]store.Write, error) {
+		doc, err := store.Find(ctx, m.Store, key)
+		fields := map[string]any{token: m.NewID()}
+		if doc.Version == 0 {
+			fields[gone] = true
+		}
+		for name := range m.Members[key.Collection] {
+			if value, there := doc.Fields[name]; there {
+				fields[name] = value
+			}
+		}
+		return []store.Write{store.Replace(key, copied.Version, fields)}, err
+	})
+	if err != nil {
+		return fmt.Errorf("mirror: copy of %s: %w", key.Collection, err)
+	}
+	return nil
+}
+
+// CatchUp does the to-dos that are left, and copies all where the second database has not all copies of the first.
+func (m *Mirror) CatchUp(ctx context.Context) (copies int, err error) {
+	for n := page; n == page && copies < most; copies += n {
+		if n, _, err = each(ctx, m.Store, store.Query{Collection: Collection, Limit: page}, m.do); err != nil {
+			return copies, err
+		}
+	}
+	for n, over := 0, false; !over && copies < most; copies += n {
+		if n, over, err = m.rebuild(ctx); err != nil {
+			return copies, err
+		}
+	}
+	return copies, nil
+}
+
+// each calls does with each document of a page. The error is the first of theirs, once all were called.
+func each(
+	ctx context.Context, from store.Querier, q store.Query, does func(context.Context, store.Document) error,
+) (n int, next store.Cursor, err error) {
+	found, err := from.Query(ctx, q)
+	failed := make([]error, len(found.Documents))
+	_ = store.AtOnce(ctx, len(failed), func(ctx context.Context, i int) error {
+		failed[i] = does(ctx, found.Documents[i])
+		return nil
+	})
+	return len(failed), found.Next, cmp.Or(append(failed, err)...)
+}
+
+// progress is how far all was copied: through the copies first, of which a document may be gone, then the documents.
+type progress struct {
+	Of    string `store:"of"`
+	Pass  int    `store:"pass"`
+	After string `store:"after"`
+}
+
+// rebuild makes a page of all copies again, unless that is over.
+func (m *Mirror) rebuild(ctx context.Context) (n int, over bool, err error) {
+	of, collections := fmt.Sprint(m.Of, m.Members), slices.Sorted(maps.Keys(m.Members))
+	key := store.Key{Collection: Collection, ID: "rebuilt"}
+	moved, err := store.Update(ctx, m.Copies, key, func(doc store.Document) (writes []store.Write, err error) {
+		var at progress
+		if err := store.Decode(doc.Fields, &at); err != nil || at.Of != of {
+			at = progress{Of: of}
+		}
+		from := store.Querier(m.Copies)
+		if at.Pass >= len(collections) {
+			from = m.Store
+		}
+		if at.Pass >= 2*len(collections) {
+			return nil, nil
+		}
+		query := store.Query{Collection: collections[at.Pass%len(collections)], After: store.Cursor{ID: at.After}, Limit: page}
+		var next store.Cursor
+		n, next, err = each(ctx, from, query, func(ctx context.Context, doc store.Document) error { return m.copy(ctx, doc.Key) })
+		if at.After = next.ID; next.IsZero() {
+			at.Pass++
+		}
+		return []store.Write{store.Replace(doc.Key, doc.Version, store.Encode(&at))}, err
+	})
+	return n, len(moved) == 0, err
+}
+
+// Copies is the second database as it is read: what is gone is not there.
+type Copies struct{ store.Store }
+
+// Get returns a copy, or an error that wraps store.ErrNotFound.
+func (c Copies) Get(ctx context.Context, key store.Key) (store.Document, error) {
+	doc, err := c.Store.Get(ctx, key)
+	if err == nil && doc.Fields[gone] == true {
+		return store.Document{}, fmt.Errorf("mirror: get %s: %w", key, store.ErrNotFound)
+	}
+	return doc, err
+}

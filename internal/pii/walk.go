@@ -3,15 +3,14 @@ package pii
 import (
 	"bytes"
 	"errors"
-	"strings"
+	"hash/maphash"
+	"slices"
+	"strconv"
 	"sync"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 )
-
-// valid: Parse has looked for names that stand twice.
-var valid = jsontext.AllowDuplicateNames(true)
 
 func offset(src []byte) int64 {
 	var syntactic *jsontext.SyntacticError
@@ -21,7 +20,13 @@ func offset(src []byte) int64 {
 	return 0
 }
 
-var walks = sync.Pool{New: func() any { return &walk{Decoder: new(jsontext.Decoder)} }}
+var (
+	walks = sync.Pool{New: func() any { return new(walk) }}
+	seed  = maphash.MakeSeed()
+)
+
+// mostNames bounds the hashes that are kept for the next walk.
+const mostNames = 4 << 10
 
 type mode uint8
 
@@ -31,19 +36,36 @@ const (
 	exact        // refuses names that are not on the list, and completes times
 )
 
-// walk is one run of a projection over a document that is known to be valid JSON.
+// walk is one run of a projection over a document that is known to be valid JSON: what parts its tokens says
+// nothing, and what is not read is passed over by its quotes and brackets.
 type walk struct {
-	*jsontext.Decoder
-	src bytes.Buffer // which the decoder reads in place
+	src []byte
+	pos int
 	mode
+	path  []step // to the value at hand
+	depth int
+	// names are the hashes of those of the objects around it: two are equal once in 2^64.
+	names []uint64
+	// malformed is where it is nested too deep, or where an object ends in which a name stands twice; 0: nowhere.
+	malformed  int
 	violations []Violation
 	dropped    Dropped
 	values     *[]Value // nil: they are not taken down
 }
 
+// step is a member's name, or an element's index where there is none.
+type step struct {
+	name  []byte
+	index int
+}
+
 // done gives the walk back. Nothing of a document stays behind.
 func (w *walk) done() {
-	*w = walk{Decoder: w.Decoder}
+	clear(w.path[:cap(w.path)])
+	if cap(w.names) > mostNames {
+		w.names = nil
+	}
+	*w = walk{path: w.path[:0], names: w.names[:0]}
 	walks.Put(w)
 }
 
@@ -53,27 +75,97 @@ func (w *walk) take(of *node, start, end int) {
 	}
 }
 
-// at is where the value or name that was read last is, as violations show it: with each index, or with [] for every.
+// at is where the walk is, as violations show it: with each index, or with [] for every.
 func (w *walk) at(every bool) (text string) {
-	depth := 0
-	for token := range w.StackPointer().Tokens() {
-		depth++
-		switch in, _ := w.StackIndex(depth); {
-		case in == '[' && every:
+	for _, s := range w.path {
+		switch {
+		case s.name == nil && every:
 			text += "[]"
-		case in == '[':
-			text += "[" + token + "]"
+		case s.name == nil:
+			text += "[" + strconv.Itoa(s.index) + "]"
 		case text == "":
-			text = token
+			text = string(s.name)
 		default:
-			text += "." + token
+			text += "." + string(s.name)
 		}
 	}
 	return text
 }
 
+// peek is the first byte of the next token.
+func (w *walk) peek() byte {
+	for {
+		c := w.src[w.pos]
+		if c > ' ' && c != ',' && c != ':' {
+			return c
+		}
+		w.pos++
+	}
+}
+
+func (w *walk) open() {
+	if w.depth++; w.depth > maxDepth {
+		w.refuse()
+	}
+	w.pos++
+}
+
+func (w *walk) refuse() {
+	if w.malformed == 0 {
+		w.malformed = w.pos
+	}
+}
+
+func (w *walk) close() {
+	w.depth--
+	w.pos++
+}
+
+// raw takes the next value, whatever is in it.
+func (w *walk) raw() []byte {
+	kind, start, depth := w.peek(), w.pos, w.depth
+	if kind != '"' && kind != '{' && kind != '[' {
+		for w.pos < len(w.src) && isScalar(w.src[w.pos]) {
+			w.pos++
+		}
+		return w.src[start:w.pos]
+	}
+	for {
+		switch w.src[w.pos] {
+		case '"':
+			w.pos = closing(w.src, w.pos) + 1
+		case '{', '[':
+			w.open()
+		case '}', ']':
+			w.close()
+		default:
+			w.pos++
+		}
+		if w.depth == depth {
+			return w.src[start:w.pos]
+		}
+	}
+}
+
+// isScalar: of a number, true, false or null.
+func isScalar(c byte) bool { return c > ' ' && c != ',' && c != ']' && c != '}' }
+
+// closing is where the quote stands that ends a string.
+func closing(src []byte, i int) int {
+	for {
+		i += 1 + bytes.IndexByte(src[i+1:], '"')
+		first := i
+		for src[first-1] == '\\' {
+			first--
+		}
+		if (i-first)%2 == 0 { // else the last of them escapes the quote
+			return i
+		}
+	}
+}
+
 func (w *walk) value(dst []byte, at *node) []byte {
-	kind, element, due := w.PeekKind(), at.children["[]"], "object"
+	kind, element, due := w.peek(), at.children["[]"], "object"
 	switch {
 	case at.rule != (Rule{}):
 		return w.scalar(dst, at)
@@ -84,24 +176,29 @@ func (w *walk) value(dst []byte, at *node) []byte {
 	case kind == '{':
 		return w.object(dst, at)
 	}
-	_ = w.SkipValue()
+	w.raw()
 	w.violate(at, due)
 	return dst
 }
 
 func (w *walk) object(dst []byte, at *node) []byte {
-	_, _ = w.ReadToken() // nothing here can fail: the document is valid
+	w.open()
 	dst = append(dst, '{')
-	empty := true
-	for w.PeekKind() != '}' {
+	empty, outside := true, len(w.names)
+	for w.peek() != '}' {
 		name := unquoted(w.raw())
 		child := at.children[string(name)]
-		if child == nil || w.PeekKind() == 'n' {
-			if child == nil && w.mode == exact {
+		w.names = append(w.names, maphash.Bytes(seed, name))
+		w.path = append(w.path, step{name: name})
+		switch {
+		case child == nil:
+			if w.mode == exact {
 				w.unknown(name)
 			}
-			_ = w.SkipValue()
-		} else {
+			w.raw()
+		case w.peek() == 'n':
+			w.raw()
+		default:
 			before := len(dst)
 			if !empty {
 				dst = append(dst, ',')
@@ -115,43 +212,52 @@ func (w *walk) object(dst []byte, at *node) []byte {
 				empty = false
 			}
 		}
+		w.path = w.path[:len(w.path)-1]
 	}
-	_, _ = w.ReadToken()
+	names := w.names[outside:]
+	slices.Sort(names)
+	if len(slices.Compact(names)) < len(names) {
+		w.refuse()
+	}
+	w.close()
+	w.names = w.names[:outside]
 	return append(dst, '}')
 }
 
 func (w *walk) array(dst []byte, element *node) []byte {
-	_, _ = w.ReadToken() // nothing here can fail: the document is valid
+	w.open()
 	dst = append(dst, '[')
-	for i := 0; w.PeekKind() != ']'; i++ {
+	for i := 0; w.peek() != ']'; i++ {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
 		w.take(element, len(dst), len(dst))
+		w.path = append(w.path, step{index: i})
 		dst = w.value(dst, element)
+		w.path = w.path[:len(w.path)-1]
 	}
-	_, _ = w.ReadToken()
+	w.close()
 	return append(dst, ']')
 }
 
 func (w *walk) scalar(dst []byte, at *node) []byte {
-	rule, kind := at.rule, w.PeekKind()
+	rule, kind := at.rule, w.peek()
 	var value []byte
 	switch {
 	case kind == '{' || kind == '[':
-		_ = w.SkipValue()
+		w.raw()
 	case rule.bare() && kind != '"':
 		value = w.raw()
 	case kind == '"' && !rule.bare():
 		if value = unquoted(w.raw()); len(value) == 0 {
 			return dst // providers write absent as empty; a required field is missed later
 		}
-	case kind == '0' && rule == UID && w.mode == lenient:
+	case rule == UID && kind < 'A' && w.mode == lenient:
 		if value = w.raw(); !spelled(value, maxText, digit, digit) {
 			value = nil // a fraction or an exponent is no name
 		}
 	default:
-		_ = w.SkipValue()
+		w.raw()
 	}
 	if rule == Time && w.mode == exact {
 		value = inUTC(value)
@@ -173,11 +279,6 @@ func (w *walk) scalar(dst []byte, at *node) []byte {
 	dst = append(dst, '"')
 	dst = append(dst, value...)
 	return append(dst, '"')
-}
-
-func (w *walk) raw() []byte {
-	text, _ := w.ReadValue()
-	return text
 }
 
 // unquoted copies only what is escaped and may be a name or a shape.
@@ -204,9 +305,8 @@ func (w *walk) unknown(name []byte) {
 	if len(w.violations) == maxViolations {
 		return
 	}
-	at := w.at(false)
 	if !Code.valid(name) || detect(Code, name) != "" {
-		at = strings.TrimSuffix(at, w.StackPointer().LastToken()) + "?"
+		w.path[len(w.path)-1].name = []byte("?")
 	}
-	w.violations = append(w.violations, Violation{Path: at, Rule: "unknown"})
+	w.violations = append(w.violations, Violation{Path: w.at(false), Rule: "unknown"})
 }

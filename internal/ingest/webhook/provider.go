@@ -138,7 +138,7 @@ func (m member) precedence() int {
 // read minimizes the webhook, and maps what is left into the contract. Of an event that no queue wants only
 // the head is read. The error is a *pii.Error or a *contract.Invalid.
 func (p *provider) read(ctx context.Context, b *buffers, from *source, event *event, o *outcome) error {
-	document, err := pii.Parse(event.raw)
+	document, err := pii.ParseRead(event.raw)
 	if err != nil {
 		return err
 	}

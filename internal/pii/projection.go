@@ -157,15 +157,9 @@ const (
 // Document is one JSON document in valid UTF-8.
 type Document struct{ text []byte }
 
-// Parse checks that src, which must not change, is a document, without a name that stands twice in an object. The
-// error is an *Error.
-func Parse(src []byte) (Document, error) { return parse(src) }
-
-// ParseRead is Parse, but that objects which no projection reads may have such names: those that one reads are
-// looked at when it does.
-func ParseRead(src []byte) (Document, error) { return parse(src, jsontext.AllowDuplicateNames(true)) }
-
-func parse(src []byte, as ...jsontext.Options) (Document, error) {
+// Parse checks that src, which must not change, is a document, without names that stand twice in an object.
+// Where they are allowed, projections refuse them all the same in objects that they read. The error is an *Error.
+func Parse(src []byte, as ...jsontext.Options) (Document, error) {
 	if !jsontext.Value(src).IsValid(as...) {
 		return Document{}, &Error{Malformed: true, Offset: offset(src)}
 	}
@@ -180,6 +174,12 @@ func (p *Projection) Append(dst, src []byte) ([]byte, error) {
 		return dst, err
 	}
 	dst, _, err = p.walk(dst, nil, d, plain)
+	return dst, err
+}
+
+// Again is Append of what this process has encoded itself: its JSON needs no check.
+func (p *Projection) Again(dst, encoded []byte) ([]byte, error) {
+	dst, _, err := p.walk(dst, nil, Document{encoded}, plain)
 	return dst, err
 }
 

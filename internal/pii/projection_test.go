@@ -176,7 +176,8 @@ func TestADocumentThatIsNotOneIsRefused(t *testing.T) {
 	for body, offset := range map[string]int64{
 		`{"event_id":"1", oops}`: 17, `{"event_id":"1"} {}`: 17, `{"x":1,"x":2}`: 7, `{"event_id":"1"`: 15,
 		"": -1, "  ": -1, "\ufeff{}": -1, `{"body":{"total_amount":NaN}}`: -1, `{"event_id":"1","event\u005fid":"2"}`: -1, `{"event_id":"1",}`: -1,
-		unread: -1, `{"body":{"id":null,"id":"2"}}`: -1, `{"body":{"lines":[{"a":1,"b":2,"a":3}]}}`: -1, "{\"event_id\":\"\xff\"}": -1, "{\"x\":\"\xff\"}": -1,
+		unread: -1, `{"body":{"id":null,"id":"2"}}`: -1, `{"body":{"lines":[{"a":1,"b":2,"a":3}]}}`: -1,
+		"{\"event_id\":\"\xff\"}": -1, "{\"x\":\"\xff\"}": -1,
 		// Nested too deep, wherever it is.
 		nest(65): -1, nest(5000): -1, `{"event_id":` + nest(64) + `}`: -1, `{"body":{"lines":[` + nest(62) + `]}}`: -1,
 	} {
@@ -187,7 +188,7 @@ func TestADocumentThatIsNotOneIsRefused(t *testing.T) {
 			require.Equal(t, offset, refused.Offset, body)
 		}
 		// A name that stands twice is refused by who reads the object that it is in.
-		d, err := pii.ParseRead([]byte(body))
+		d, err := pii.Parse([]byte(body), jsontext.AllowDuplicateNames(true))
 		if err == nil {
 			_, _, err = orders().Minimize(nil, d)
 		}
@@ -253,10 +254,6 @@ func FuzzAppend(f *testing.F) {
 			requireAllowed(t, p, out)
 			again := filetest.Must(p.Append(nil, out))(t)
 			require.Equal(t, string(out), string(again), "what was minimized is minimal")
-			d := filetest.Must(pii.ParseRead(in))(t)
-			read, _, err := p.Minimize(nil, d)
-			require.NoError(t, err)
-			require.Equal(t, string(out), string(read), "without names that stand twice there is one reading")
 		}
 		// The same with a marker in it: neither output nor error may tell of it.
 		i := int(at) % (len(in) + 1)

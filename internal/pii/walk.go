@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"errors"
 	"hash/maphash"
+	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/go-json-experiment/json"
@@ -25,9 +27,6 @@ var (
 	seed  = maphash.MakeSeed()
 )
 
-// mostNames bounds the hashes that are kept for the next walk.
-const mostNames = 4 << 10
-
 type mode uint8
 
 const (
@@ -39,32 +38,20 @@ const (
 // walk is one run of a projection over a document that is known to be valid JSON: what parts its tokens says
 // nothing, and what is not read is passed over by its quotes and brackets.
 type walk struct {
-	src []byte
-	pos int
+	src        []byte
+	pos, depth int
 	mode
-	path  []step // to the value at hand
-	depth int
-	// names are the hashes of those of the objects around it: two are equal once in 2^64.
-	names []uint64
-	// malformed is where it is nested too deep, or where an object ends in which a name stands twice; 0: nowhere.
+	path  []byte   // of the value at hand
+	names []uint64 // hashes of those of the objects around it: two are equal once in 2^64
+	// malformed is where it is nested too deep, or where an object ends that has a name twice; 0: nowhere.
 	malformed  int
 	violations []Violation
 	dropped    Dropped
 	values     *[]Value // nil: they are not taken down
 }
 
-// step is a member's name, or an element's index where there is none.
-type step struct {
-	name  []byte
-	index int
-}
-
-// done gives the walk back. Nothing of a document stays behind.
+// done gives the walk back. Nothing of a document stays behind but names that are on the list, and hashes.
 func (w *walk) done() {
-	clear(w.path[:cap(w.path)])
-	if cap(w.names) > mostNames {
-		w.names = nil
-	}
 	*w = walk{path: w.path[:0], names: w.names[:0]}
 	walks.Put(w)
 }
@@ -75,93 +62,62 @@ func (w *walk) take(of *node, start, end int) {
 	}
 }
 
-// at is where the walk is, as violations show it: with each index, or with [] for every.
-func (w *walk) at(every bool) (text string) {
-	for _, s := range w.path {
-		switch {
-		case s.name == nil && every:
-			text += "[]"
-		case s.name == nil:
-			text += "[" + strconv.Itoa(s.index) + "]"
-		case text == "":
-			text = string(s.name)
-		default:
-			text += "." + string(s.name)
-		}
-	}
-	return text
-}
-
 // peek is the first byte of the next token.
 func (w *walk) peek() byte {
-	for {
-		c := w.src[w.pos]
-		if c > ' ' && c != ',' && c != ':' {
-			return c
-		}
+	for w.src[w.pos] <= ' ' || w.src[w.pos] == ',' || w.src[w.pos] == ':' {
 		w.pos++
 	}
+	return w.src[w.pos]
 }
 
-func (w *walk) open() {
-	if w.depth++; w.depth > maxDepth {
-		w.refuse()
-	}
+// enter goes into an object or a list, or out of it. No projection is as deep as a document may be.
+func (w *walk) enter(by int) {
+	w.depth += by
 	w.pos++
 }
 
-func (w *walk) refuse() {
+func (w *walk) refuse(at int) {
 	if w.malformed == 0 {
-		w.malformed = w.pos
+		w.malformed = at
 	}
-}
-
-func (w *walk) close() {
-	w.depth--
-	w.pos++
 }
 
 // raw takes the next value, whatever is in it.
 func (w *walk) raw() []byte {
-	kind, start, depth := w.peek(), w.pos, w.depth
-	if kind != '"' && kind != '{' && kind != '[' {
-		for w.pos < len(w.src) && isScalar(w.src[w.pos]) {
-			w.pos++
+	kind, src, start, end := w.peek(), w.src, w.pos, w.pos
+	switch kind {
+	case '"':
+		end = closing(src, start) + 1
+	case '{', '[':
+		for depth := w.depth; end == start || depth > w.depth; end++ {
+			switch src[end] {
+			case '"':
+				end = closing(src, end)
+			case '{', '[':
+				if depth++; depth > maxDepth {
+					w.refuse(end)
+				}
+			case '}', ']':
+				depth--
+			}
 		}
-		return w.src[start:w.pos]
+	default:
+		for end < len(src) && src[end] > ' ' && src[end] != ',' && src[end] != ']' && src[end] != '}' {
+			end++
+		}
 	}
-	for {
-		switch w.src[w.pos] {
-		case '"':
-			w.pos = closing(w.src, w.pos) + 1
-		case '{', '[':
-			w.open()
-		case '}', ']':
-			w.close()
-		default:
-			w.pos++
-		}
-		if w.depth == depth {
-			return w.src[start:w.pos]
-		}
-	}
+	w.pos = end
+	return src[start:end]
 }
-
-// isScalar: of a number, true, false or null.
-func isScalar(c byte) bool { return c > ' ' && c != ',' && c != ']' && c != '}' }
 
 // closing is where the quote stands that ends a string.
 func closing(src []byte, i int) int {
-	for {
-		i += 1 + bytes.IndexByte(src[i+1:], '"')
-		first := i
-		for src[first-1] == '\\' {
-			first--
-		}
-		if (i-first)%2 == 0 { // else the last of them escapes the quote
-			return i
+	for i++; src[i] != '"'; i++ {
+		if src[i] == '\\' {
+			i++
 		}
 	}
+	return i
 }
 
 func (w *walk) value(dst []byte, at *node) []byte {
@@ -182,24 +138,21 @@ func (w *walk) value(dst []byte, at *node) []byte {
 }
 
 func (w *walk) object(dst []byte, at *node) []byte {
-	w.open()
+	w.enter(1)
 	dst = append(dst, '{')
 	empty, outside := true, len(w.names)
 	for w.peek() != '}' {
 		name := unquoted(w.raw())
 		child := at.children[string(name)]
 		w.names = append(w.names, maphash.Bytes(seed, name))
-		w.path = append(w.path, step{name: name})
-		switch {
-		case child == nil:
-			if w.mode == exact {
+		if child == nil || w.peek() == 'n' {
+			if child == nil && w.mode == exact {
 				w.unknown(name)
 			}
 			w.raw()
-		case w.peek() == 'n':
-			w.raw()
-		default:
-			before := len(dst)
+		} else {
+			before, above := len(dst), len(w.path)
+			w.path = append(append(w.path, '.'), name...)
 			if !empty {
 				dst = append(dst, ',')
 			}
@@ -211,32 +164,33 @@ func (w *walk) object(dst []byte, at *node) []byte {
 			} else {
 				empty = false
 			}
+			w.path = w.path[:above]
 		}
-		w.path = w.path[:len(w.path)-1]
 	}
 	names := w.names[outside:]
 	slices.Sort(names)
 	if len(slices.Compact(names)) < len(names) {
-		w.refuse()
+		w.refuse(w.pos)
 	}
-	w.close()
+	w.enter(-1)
 	w.names = w.names[:outside]
 	return append(dst, '}')
 }
 
 func (w *walk) array(dst []byte, element *node) []byte {
-	w.open()
+	w.enter(1)
 	dst = append(dst, '[')
+	above := len(w.path)
 	for i := 0; w.peek() != ']'; i++ {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
 		w.take(element, len(dst), len(dst))
-		w.path = append(w.path, step{index: i})
+		w.path = append(strconv.AppendInt(append(w.path[:above], '['), int64(i), 10), ']')
 		dst = w.value(dst, element)
-		w.path = w.path[:len(w.path)-1]
 	}
-	w.close()
+	w.path = w.path[:above]
+	w.enter(-1)
 	return append(dst, ']')
 }
 
@@ -290,23 +244,25 @@ func unquoted(quoted []byte) []byte {
 	return text
 }
 
+var indexes = regexp.MustCompile(`\[[0-9]+\]`)
+
+// violate takes down what is wrong with the value at hand, or that it is left out.
 func (w *walk) violate(at *node, what string) {
+	path := strings.TrimPrefix(string(w.path), ".")
 	if w.mode == lenient && at.optional {
-		w.dropped.Add(w.at(true), what)
-		return
-	}
-	if len(w.violations) < maxViolations {
-		w.violations = append(w.violations, Violation{Path: w.at(false), Rule: what})
+		w.dropped.Add(indexes.ReplaceAllString(path, "[]"), what)
+	} else if len(w.violations) < maxViolations {
+		w.violations = append(w.violations, Violation{Path: path, Rule: what})
 	}
 }
 
 // unknown names what is a code: anything else could be personal.
 func (w *walk) unknown(name []byte) {
-	if len(w.violations) == maxViolations {
-		return
-	}
 	if !Code.valid(name) || detect(Code, name) != "" {
-		w.path[len(w.path)-1].name = []byte("?")
+		name = []byte("?")
 	}
-	w.violations = append(w.violations, Violation{Path: w.at(false), Rule: "unknown"})
+	if len(w.violations) < maxViolations {
+		path := strings.TrimPrefix(string(w.path)+"."+string(name), ".")
+		w.violations = append(w.violations, Violation{Path: path, Rule: "unknown"})
+	}
 }

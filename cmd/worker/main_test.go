@@ -55,6 +55,7 @@ func TestABadEnvironmentIsReportedAtOnceAndWithoutItsSecrets(t *testing.T) {
 		emulator + "QUEUES=pay-subscription-update POOL=bulk":                                                      {"POOL: names a pool of which QUEUES names no queue; those that have one: payments"},
 		emulator + "QUEUES=pay-subscription-update TASKS_POOL=bulk":                                                {"TASKS_POOL: no queue that runs here is in pool bulk; the pools are payments"},
 		emulator + "QUEUES=sub-usage-sync,search-index POOL=bulk":                                                  {"TASKS_POOL: no queue of pool payments, the catalog's for the tasks, runs here: name one of bulk, search"},
+		cloud + "INSTALLATION=shop INGEST_DATABASE=shop":                                                           {"INGEST_DATABASE: is FIRESTORE_DATABASE"},
 		cloud + "INSTALLATION=Shop":                                                                                {"INSTALLATION: must be 3 to 12 of a-z, 0-9 and -"},
 		emulator + "SUBSCRIPTION_SERVICE_URL=http://u:0123456789abcdef@h DELIVERY_SIGNING_SECRET=0123456789abcdef": {"DELIVERY_SIGNING_SECRET: signature: secret 1 has 16 bytes"},
 		emulator + "SUBSCRIPTION_SERVICE_URL=http://h WEBHOOK_SIGNING_SECRET=a-secret-of-more-than-24-bytes":       {needed}, // the producers' is another

@@ -60,7 +60,7 @@ type Config struct {
 	// Pool limits the worker to the queues of one pool; empty: all.
 	Pool  string
 	Store store.Store
-	// Ingest is the store, where the webhook service has a database of its own; see Mirror. nil: it reads the one.
+	// Ingest is the store, where the webhook service has a database of its own; see Mirror. nil: it has none.
 	Ingest        *mirror.Mirror
 	Publisher     contract.Publisher
 	Targets       delivery.Targets
@@ -94,11 +94,13 @@ type Config struct {
 	Handlers         func(*handler.Registry)
 }
 
-// Mirror has what the webhook service reads of the store copied into a database of its own. of names the store's.
+// Mirror has what the webhook service reads of the store, which of names, copied into a database of its own.
 func (c *Config) Mirror(copies store.Store, of string) {
-	c.Ingest = &mirror.Mirror{Store: c.Store, Copies: copies, Of: of, NewID: uuid.NewString, Members: map[string]map[string]any{
-		customers.Collection: {"uid": ""}, orders.Collection: store.Encode(&orders.Standing{}), products.Collection: store.Encode(&products.Product{}),
-	}}
+	members := map[string]map[string]any{
+		customers.Collection: {"uid": ""}, orders.Collection: store.Encode(&orders.Standing{}),
+		products.Collection: store.Encode(&products.Product{}),
+	}
+	c.Ingest = &mirror.Mirror{Store: c.Store, Copies: copies, Of: of, NewID: uuid.NewString, Members: members}
 	c.Store = c.Ingest
 }
 

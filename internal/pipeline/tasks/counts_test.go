@@ -20,6 +20,7 @@ import (
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/pause"
 	"billhook/internal/platform/backlog"
+	"billhook/internal/platform/mirror"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 )
@@ -117,7 +118,8 @@ func TestTheBacklogsOfQueuesAreWrittenInOneDocument(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
 			counter := &storetest.Counter{Store: r.db}
-			r.service.Store, r.service.Backlogs = counter, test.meter
+			ingest := storetest.Open(t)
+			r.service.Store, r.service.Backlogs, r.service.Ingest = counter, test.meter, &mirror.Mirror{Copies: ingest}
 			r.service.Catalog.Queues = []catalog.Queue{
 				{ID: "orders", Enabled: true}, {ID: "clicks", Enabled: true}, {ID: "asleep"}, {ID: "unseen", Enabled: true},
 			}
@@ -131,6 +133,7 @@ func TestTheBacklogsOfQueuesAreWrittenInOneDocument(t *testing.T) {
 				require.Equal(t, start.Add(-time.Minute), counted.At, "the time of the count, not of the task")
 				require.Equal(t, map[string]time.Time{"orders": start.Add(-time.Hour)}, counted.Oldest)
 				require.Equal(t, int64(1), counter.Written.Load())
+				require.Equal(t, counted, filetest.Must(backlog.Read(t.Context(), ingest))(t), "for the webhook service")
 				r.measured(t, `billhook_backlog_messages{queue="orders"} 7`)
 			}
 		})

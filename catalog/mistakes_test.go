@@ -116,7 +116,6 @@ func requireMistakes(t *testing.T, err error, want string) {
 func TestEachMistakeNamesItsFileEntryAndKey(t *testing.T) {
 	t.Parallel()
 	eachMistake(t, func(t *testing.T, folder string, c change) {
-		t.Helper()
 		_, err := catalog.Load(folder)
 		requireMistakes(t, err, c.Loader)
 		requireLines(t, err, folder)

@@ -246,7 +246,6 @@ func TestTerraformRefusesWhatTheLoaderRefuses(t *testing.T) {
 	_, printed, err := applied(t, terraform, posting(t))
 	require.NoError(t, err, "%s", printed)
 	eachMistake(t, func(t *testing.T, folder string, c change) {
-		t.Helper()
 		if c.Terraform == "" {
 			return
 		}

@@ -152,8 +152,7 @@ func TestAMessageIsSentAsTheFileHasItButForWhatTheFlagsSay(t *testing.T) {
 			said, err := webhook.serve(t)(test.file, append([]string{"enqueue", "event_queue:high", "-f", "-"}, strings.Fields(test.args)...)...)
 			require.NoError(t, err, said)
 			require.Equal(t, []string{"/queues/events-high/messages"}, webhook.paths)
-			got := filetest.Must(json.Marshal(webhook.bodies[0]))(t)
-			require.JSONEq(t, test.want, string(got))
+			require.JSONEq(t, test.want, string(filetest.Must(json.Marshal(webhook.bodies[0]))(t)))
 			require.Equal(t, strings.Contains(test.want, "9007199254740993"), strings.Contains(webhook.raw[0], "9007199254740993"), "to the last digit")
 		})
 	}

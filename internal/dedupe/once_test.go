@@ -85,8 +85,7 @@ func (b *bench) claim(t *testing.T, id string, keep bool) *dedupe.Run {
 		message = &contract.Message{Data: []byte(id), Attributes: map[string]string{"event_id": id}, OrderingKey: "k"}
 	}
 	run := b.begin(id, "A")
-	seen := filetest.Must(run.Claim(t.Context(), 2*time.Minute, message, false))(t)
-	require.Equal(t, dedupe.Claimed, seen)
+	require.Equal(t, dedupe.Claimed, filetest.Must(run.Claim(t.Context(), 2*time.Minute, message, false))(t))
 	return run
 }
 
@@ -160,7 +159,6 @@ func TestARecordThatCannotBeReadIsNeverTakenForAbsent(t *testing.T) {
 	for name, prepare := range map[string]func(*testing.T, *bench){
 		"the store does not answer": func(_ *testing.T, b *bench) { b.Down(true) },
 		"it holds what cannot be read": func(t *testing.T, b *bench) {
-			t.Helper()
 			storetest.Put(t, b.calls, store.Create(keyOf("e1"), map[string]any{"status": "COMPLETED"}))
 		},
 	} {
@@ -197,8 +195,7 @@ func TestTheEndOfALeaseIsTriedThreeTimes(t *testing.T) {
 		run := b.claim(t, "e1", false)
 		b.FailBefore(1)
 		b.FailAfter(1)
-		seen := filetest.Must(run.Conclude(t.Context(), sent))(t)
-		require.Equal(t, dedupe.Own, seen)
+		require.Equal(t, dedupe.Own, filetest.Must(run.Conclude(t.Context(), sent))(t))
 		require.Equal(t, "sent", run.Record.Result)
 	})
 	t.Run("then the lease stands", func(t *testing.T) {

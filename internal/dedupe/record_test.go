@@ -151,8 +151,7 @@ func TestSweepPassesByWhatItCannotRead(t *testing.T) {
 	}
 	b.FailReads(1)
 	require.ErrorIs(t, filetest.ErrorOf(sweep()), storetest.ErrFault)
-	swept := filetest.Must(sweep())(t)
-	require.Equal(t, dedupe.Swept{Republished: 1, Failed: 1}, swept)
+	require.Equal(t, dedupe.Swept{Republished: 1, Failed: 1}, filetest.Must(sweep())(t))
 	record := b.record(t, "orphan")
 	require.Equal(t, []any{dedupe.Failed, dedupe.Orphaned, int64(1), "", true}, []any{record.Status, record.LastError, record.Attempts, record.LeaseToken, record.Message == nil})
 }
@@ -246,8 +245,7 @@ func TestAPruneLeavesWhatIsWrittenAnew(t *testing.T) {
 	}
 	b.completed(t, "e2", 2*time.Hour, time.Hour)
 	for _, want := range []dedupe.Pruned{{}, {Removed: 2, Remembered: 1}} { // the next finds it anew
-		got := filetest.Must(b.prune(t))(t)
-		require.Equal(t, want, got)
+		require.Equal(t, want, filetest.Must(b.prune(t))(t))
 		require.Equal(t, b.now.Add(time.Hour), b.record(t, "e2").ExpireAt)
 	}
 }

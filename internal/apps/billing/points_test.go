@@ -15,6 +15,7 @@ import (
 	"billhook/catalog/catalogtest"
 	"billhook/internal/apps/billing"
 	"billhook/internal/apps/ledger"
+	"billhook/internal/apps/ledger/ledgertest"
 	"billhook/internal/apps/products"
 	"billhook/internal/contract"
 	"billhook/internal/filetest"
@@ -225,10 +226,7 @@ func TestARefundTakesBackItsShareRoundedDown(t *testing.T) {
 func TestAStoreThatIsDownIsRetriedAndBrokenBooksAreADeadLetter(t *testing.T) {
 	t.Parallel()
 	broken := newShop(t)
-	credit, err := ledger.Credit(ledger.Move{
-		Tenant: tenant, Order: order, EventID: "e", From: ledger.IssuedPoints(order), To: user, Amount: 1, Currency: ledger.Points, CreatedAt: noon,
-	})
-	require.NoError(t, err)
+	credit := ledgertest.Credited(t, tenant, order, "e", user, 1, noon)
 	storetest.Put(t, broken, store.Create(credit[0].Key, map[string]any{"x": "y"}))
 	for name, test := range map[string]struct {
 		read func(do func() error) error
@@ -250,7 +248,7 @@ func TestAStoreThatIsDownIsRetriedAndBrokenBooksAreADeadLetter(t *testing.T) {
 	event := s.order("e1", "o1", "u1")
 	event.Try = 1
 	s.Down(true)
-	_, err = handler.Typed(s.points.Credit)(t.Context(), event)
+	_, err := handler.Typed(s.points.Credit)(t.Context(), event)
 	requireVerdict(t, retry.Outage("store_unavailable", nil), err) // of the customer
 }
 

@@ -223,8 +223,7 @@ func TestACalendarIsReadEveryFewSeconds(t *testing.T) {
 		reads := func() int64 { return d.counter.Gets.Load() + d.counter.Queries.Load() }
 		asks := func(want bool) {
 			t.Helper()
-			closed := filetest.Must(d.Calendar.Closed(t.Context(), "acme", october))(t)
-			require.Equal(t, want, closed)
+			require.Equal(t, want, filetest.Must(d.Calendar.Closed(t.Context(), "acme", october))(t))
 			synctest.Wait()
 		}
 		asks(false)

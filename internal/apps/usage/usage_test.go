@@ -268,8 +268,7 @@ func TestAnEventThatComesAgainWithOtherContentIsADeadLetter(t *testing.T) {
 	b := open(t)
 	first := b.used(t, "u-1", "calls", 30, "2026-11-02T11:00:00Z")
 	for _, result := range []string{usage.Counted, usage.AlreadyCounted} {
-		effect := filetest.Must(b.deliver(first))(t)
-		require.Equal(t, result, effect.Result)
+		require.Equal(t, result, filetest.Must(b.deliver(first))(t).Result)
 	}
 	for name, other := range map[string]handler.Event{
 		"another meter":    b.used(t, "u-1", "rows", 30, "2026-11-02T11:00:00Z"),

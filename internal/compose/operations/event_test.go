@@ -71,7 +71,7 @@ func TestAnEventIsFoundInEveryPlaceThatItCanWaitIn(t *testing.T) {
 		record.Status, record.ProcessedAt, record.NextRetryAt, record.LeaseUntil = status, time.Time{}, due, due
 		return own(record)
 	}
-	dies := func(t *testing.T, r *rig) { t.Helper(); r.bury(t, declared.Queues[0], "e1", "17", "{}") }
+	dies := func(t *testing.T, r *rig) { r.bury(t, declared.Queues[0], "e1", "17", "{}") }
 	for name, test := range map[string]struct {
 		writes  []store.Write
 		happens func(t *testing.T, r *rig)
@@ -93,9 +93,9 @@ func TestAnEventIsFoundInEveryPlaceThatItCanWaitIn(t *testing.T) {
 		},
 		"on the dead-letter topic": {[]store.Write{recorded(dedupe.DeadLettered)}, nil, dedupe.DeadLettered, []string{"dead_letter_topic of orders since 1s"}},
 		"in its dead letter":       {nil, dies, dedupe.DeadLettered, []string{"dead_letter of orders since 0s until 1h0m0s, 1 letters, 0 operations"}},
-		"in a replay, and in the outbox of it": {nil, func(t *testing.T, r *rig) { t.Helper(); dies(t, r); r.begin(t, true) }, dedupe.DeadLettered,
+		"in a replay, and in the outbox of it": {nil, func(t *testing.T, r *rig) { dies(t, r); r.begin(t, true) }, dedupe.DeadLettered,
 			[]string{"outbox of orders since 0s orders", "replay of orders since 0s, 1 letters, 1 operations"}},
-		"for a second person": {nil, func(t *testing.T, r *rig) { t.Helper(); r.fourEyes(); dies(t, r); r.begin(t, false) }, dedupe.DeadLettered, []string{
+		"for a second person": {nil, func(t *testing.T, r *rig) { r.fourEyes(); dies(t, r); r.begin(t, false) }, dedupe.DeadLettered, []string{
 			"dead_letter of orders since 0s until 1h0m0s, 1 letters, 0 operations", "approval of orders since 0s, 1 letters, 1 operations    ilse-ops the product is set",
 		}},
 		"in a paused queue": {[]store.Write{recorded(dedupe.Failed), paused("orders")}, nil, dedupe.Failed,

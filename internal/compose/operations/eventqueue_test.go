@@ -312,8 +312,7 @@ func TestADeadLetterSaysWhatCameAfterItOfItsKey(t *testing.T) {
 			}
 			of := deadletters.Reads{}
 			of.Store, of.Catalog = r.store, &catalog.Catalog{Queues: []catalog.Queue{{ID: "orders", OrderingKey: []string{"uid"}}, {ID: "refunds"}}}
-			later := filetest.Must(of.Later(t.Context(), item))(t)
-			require.Equal(t, test.want, later)
+			require.Equal(t, test.want, filetest.Must(of.Later(t.Context(), item))(t))
 		})
 	}
 }

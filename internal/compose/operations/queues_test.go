@@ -222,8 +222,7 @@ func TestWhatWaitsIsAskedOfOneQueueOrOfAll(t *testing.T) {
 		"?queue=refunds":  {Waiting: queues.Waiting{Unacknowledged: number(0), Outbox: of(1)}, InBroker: []queues.InBroker{}, Unknown: []string{}},
 		"":                {Waiting: all, InBroker: broker, Unknown: []string{}},
 	} {
-		got := look[queues.Elsewhere](t, r, "waiting"+query)
-		require.Equal(t, want, got, query)
+		require.Equal(t, want, look[queues.Elsewhere](t, r, "waiting"+query), query)
 	}
 	fresh := open(t)
 	counter := &storetest.Counter{Store: fresh.store}

@@ -135,8 +135,7 @@ func TestARefusedMessageIsPutBackToItsPlaceInTheList(t *testing.T) {
 	do("ZADD", list+":delayed", 1900000000.5, "no JSON\x00\n at all")
 	s, ingest := redisAt(t, address, false, "a"), newAccept()
 	ingest.refuse = `"n":`
-	report := drain(t, s, ingest)
-	require.Equal(t, 6, report.Refused)
+	require.Equal(t, 6, drain(t, s, ingest).Refused)
 	require.NoError(t, s.Release(ctx))
 	require.Equal(t, []string{`{"action":"upgrade","n":4}`, `{"action":"upgrade","n":3}`, `{"action":"upgrade","n":2}`, `{"action":"upgrade","n":1}`, `{"action":"upgrade","n":0}`},
 		texts(t, do("LRANGE", list, 0, -1)))
@@ -181,8 +180,7 @@ func TestWhatARunThatWasCutOffHasClaimedCanBePutBack(t *testing.T) {
 	places, _, err := s.Look(ctx, 10)
 	require.NoError(t, err)
 	require.Equal(t, []importer.Place{{Queue: "sub-plan-change", Name: list + ":import", Part: importer.Claimed, Count: 2}}, places)
-	count := filetest.Must(s.PutBack(ctx))(t)
-	require.Equal(t, 2, count)
+	require.Equal(t, 2, filetest.Must(s.PutBack(ctx))(t))
 	require.Equal(t, []string{envelope("w2", 0), envelope("w1", 0)}, texts(t, do("LRANGE", list, 0, -1)))
 }
 

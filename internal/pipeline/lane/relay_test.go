@@ -130,8 +130,7 @@ func TestALaneOfManyEntriesIsPublishedInOrder(t *testing.T) {
 				want = append(want, fmt.Sprint("n", len(want)))
 				lanes = r.emit(t, emission("sub-1", want[len(want)-1]))
 			}
-			published := filetest.Must(r.Lane(t.Context(), lanes[0]))(t)
-			require.Equal(t, count, published)
+			require.Equal(t, count, filetest.Must(r.Lane(t.Context(), lanes[0]))(t))
 			require.Equal(t, want, r.broker.says())
 			require.Equal(t, [2]int{}, r.left(t))
 			require.EqualValues(t, (count+99)/100, r.calls.Commits.Load(), "a commit removes a hundred")

@@ -14,6 +14,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/apps/ledger"
+	"billhook/internal/apps/ledger/ledgertest"
 	"billhook/internal/apps/ledger/seal/sealtest"
 	"billhook/internal/contract"
 	"billhook/internal/filetest"
@@ -193,12 +194,7 @@ func (r *rig) booked(t *testing.T, event string) store.Key {
 
 func (r *rig) entry(t *testing.T, event string) store.Write {
 	t.Helper()
-	writes, err := ledger.Post(ledger.Entry{
-		Tenant: "acme", Kind: ledger.KindJournal, EventID: event, Period: "2026-03", OccurredAt: r.now, PostedAt: r.now.Add(-time.Minute),
-		Lines: []ledger.Line{{Account: "1200:receivable", Currency: "SGD", Debit: 7}, {Account: "4000:revenue", Currency: "SGD", Credit: 7}},
-	})
-	require.NoError(t, err)
-	return writes[0]
+	return filetest.Must(ledger.Post(ledgertest.Sale("acme", event, "2026-03", 7, r.now.Add(-time.Minute))))(t)[0]
 }
 
 func TestWhatIsPostedIsSealedAndWhatIsLeftIsCounted(t *testing.T) {

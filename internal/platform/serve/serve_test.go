@@ -46,8 +46,7 @@ func running(t *testing.T, server *serve.Server, metrics http.HandlerFunc) (addr
 	lines := bufio.NewScanner(reader)
 	for _, want := range []line{{"listening", listener.Addr().String(), "test"}, {"listening", on.Addr().String(), "test-metrics"}} {
 		require.True(t, lines.Scan())
-		said := filetest.JSON[line](t, lines.Bytes())
-		require.Equal(t, want, said, "the first line is the service's")
+		require.Equal(t, want, filetest.JSON[line](t, lines.Bytes()), "the first line is the service's")
 	}
 	return listener.Addr().String(), on.Addr().String(), stop, result
 }
@@ -228,8 +227,7 @@ func TestRecoverAnswersAProblemAndNeverPrintsThePanicsValue(t *testing.T) {
 	require.Equal(t, http.StatusInternalServerError, w.Code)
 	require.Equal(t, "application/problem+json", w.Header().Get("Content-Type"))
 	body := filetest.Must(io.ReadAll(w.Body))(t)
-	problem := filetest.JSON[serve.Problem](t, body)
-	require.Equal(t, "internal", problem.Code)
+	require.Equal(t, "internal", filetest.JSON[serve.Problem](t, body).Code)
 	require.NotContains(t, log.String()+string(body), "marta")
 	require.Contains(t, log.String(), `"type":"string"`)
 }

@@ -277,7 +277,6 @@ func TestFirestoreFollowsEachModel(t *testing.T) {
 func TestFirestoreConformsWhereAnswersAreLost(t *testing.T) {
 	t.Parallel()
 	storetest.RunLostAnswers(t, func(t *testing.T) (store.Store, func()) {
-		t.Helper()
 		s, arm, _ := openLosing(t)
 		return s, func() { arm(codes.Internal) }
 	})

@@ -275,34 +275,32 @@ func TestTerraformExpandsAndGrantsWhatGoDoes(t *testing.T) {
 			}
 		}
 	}
-	for name, test := range map[string]struct {
+	type example struct {
 		folder string
 		queues []string
-	}{
+	}
+	filetest.Each(t, map[string]example{
 		"the shipped catalog": {".", nil}, "the shipped catalog, narrowed": {".", some}, "a small one": {small, nil},
 		"one of two pools, whose defaults, schedules and parts of a second differ": {crooked, nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := mustOnly(t, from(t, test.folder), test.queues...)
-			output, printed, err := applied(t, terraform, test.folder, test.queues...)
-			require.NoError(t, err, "%s", printed)
-			if test.queues == nil {
-				want := filetest.Must(c.JSON())(t)
-				var have bytes.Buffer
-				require.NoError(t, json.Indent(&have, output("-raw", "json"), "", "  "))
-				require.Equal(t, string(want), have.String())
-				require.Equal(t, c.Hash(), string(output("-raw", "hash")))
+	}, func(t *testing.T, test example) {
+		c := mustOnly(t, from(t, test.folder), test.queues...)
+		output, printed, err := applied(t, terraform, test.folder, test.queues...)
+		require.NoError(t, err, "%s", printed)
+		if test.queues == nil {
+			want := filetest.Must(c.JSON())(t)
+			var have bytes.Buffer
+			require.NoError(t, json.Indent(&have, output("-raw", "json"), "", "  "))
+			require.Equal(t, string(want), have.String())
+			require.Equal(t, c.Hash(), string(output("-raw", "hash")))
+		}
+		granted := filetest.JSON[map[string][]string](t, output("-json", "publishers"))
+		maps.DeleteFunc(granted, func(_ string, services []string) bool { return len(services) == 0 })
+		for _, q := range c.Queues { // modules/queue gives each queue's worker its dead-letter topic
+			if q.Enabled && !q.DeadLetter.Drop {
+				granted[q.DeadLetter.Topic] = []string{catalog.WorkerOf(q.Pool)}
 			}
-			granted := filetest.JSON[map[string][]string](t, output("-json", "publishers"))
-			maps.DeleteFunc(granted, func(_ string, services []string) bool { return len(services) == 0 })
-			for _, q := range c.Queues { // modules/queue gives each queue's worker its dead-letter topic
-				if q.Enabled && !q.DeadLetter.Drop {
-					granted[q.DeadLetter.Topic] = []string{catalog.WorkerOf(q.Pool)}
-				}
-			}
-			require.NotEmpty(t, granted)
-			require.Equal(t, granted, c.Publishers())
-		})
-	}
+		}
+		require.NotEmpty(t, granted)
+		require.Equal(t, granted, c.Publishers())
+	})
 }

@@ -254,8 +254,7 @@ func TestAFormatOfOneMoreRowIsReadPostedHashedAndDescribed(t *testing.T) {
 	data := []byte(`{"number":"p1","kind":"parcel.sent","sent":"2026-03-02T10:15:00Z","rev":2,"about":{"grams":70,"order_id":"o1","things":[{"product_id":"x"}]}}`)
 	require.Equal(t, "parcel.v1", set.Detect(nil, data))
 	m := contract.Message{Data: data, Attributes: map[string]string{"event_id": "p1", "event_type": "parcel.sent", "ordering_key": "o1"}}
-	body, attributes, err := set.Receive("parcel.v1", []string{"order_id"}, m, time.Time{})
-	require.NoError(t, err)
+	body, attributes := filetest.Both(set.Receive("parcel.v1", []string{"order_id"}, m, time.Time{}))(t)
 	require.NoError(t, body.Validate())
 	require.NoError(t, body.CheckAttributes(attributes))
 	id, eventType := body.Identity()

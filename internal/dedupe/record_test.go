@@ -179,8 +179,7 @@ func TestWhatHasExpiredIsRemovedBoundedly(t *testing.T) {
 		removed int
 		more    bool
 	}{{2, true}, {2, true}, {1, false}, {0, false}} {
-		removed, more, err := clean()
-		require.NoError(t, err)
+		removed, more := filetest.Both(clean())(t)
 		require.Equal(t, want.removed, removed)
 		require.Equal(t, want.more, more)
 	}

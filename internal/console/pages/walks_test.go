@@ -26,10 +26,12 @@ import (
 	"billhook/internal/retry"
 )
 
-var walks = map[string]struct {
+type walkthrough struct {
 	seed  func(*testing.T, *shop)
 	steps []step
-}{
+}
+
+var walks = map[string]walkthrough{
 	"a product is set and retired": {steps: []step{
 		{asks: "/ops/products", says: []string{`href="/ops/products/hat"`, "250", "catalog"}},
 		{asks: "/ops/products?id=scarf", says: []string{"Neither the catalog nor the store", `href="/ops/products/scarf/set"`}},
@@ -203,16 +205,13 @@ var walks = map[string]struct {
 
 func TestWhatPeopleSeeAndDoPageByPage(t *testing.T) {
 	t.Parallel()
-	for name, walk := range walks {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := openShop(t, operationstest.Partner{})
-			if walk.seed != nil {
-				walk.seed(t, s)
-			}
-			s.does(t, walk.steps...)
-		})
-	}
+	filetest.Each(t, walks, func(t *testing.T, walk walkthrough) {
+		s := openShop(t, operationstest.Partner{})
+		if walk.seed != nil {
+			walk.seed(t, s)
+		}
+		s.does(t, walk.steps...)
+	})
 }
 
 // {well} is a queue that does well, and {failing} one that fails, whose target has an open breaker.

@@ -38,8 +38,7 @@ func running(t *testing.T, server *serve.Server, metrics http.HandlerFunc) (addr
 	server.Name, server.Log = "test", slog.New(slog.NewJSONHandler(writer, nil))
 	server.Drain, server.ReadTimeout = cmp.Or(server.Drain, time.Minute), cmp.Or(server.ReadTimeout, time.Minute)
 	server.Longest = cmp.Or(server.Longest, time.Minute)
-	listener, on, err := serve.Ports{Host: "127.0.0.1", Service: "0"}.Listen(t.Context())
-	require.NoError(t, err)
+	listener, on := filetest.Both(serve.Ports{Host: "127.0.0.1", Service: "0"}.Listen(t.Context()))(t)
 	ctx, stop := context.WithCancel(t.Context())
 	result := make(chan error, 1)
 	go func() { result <- server.RunWithMetrics(ctx, listener, metrics, on) }()
@@ -178,8 +177,7 @@ func TestAServiceWithoutItsMetricsOrItsTimeoutsEnds(t *testing.T) {
 		"test: no read timeout":  {Longest: time.Minute},
 		"test: no write timeout": {ReadTimeout: time.Minute},
 	} {
-		listener, beside, err := serve.Ports{Host: "127.0.0.1", Service: "0"}.Listen(t.Context())
-		require.NoError(t, err)
+		listener, beside := filetest.Both(serve.Ports{Host: "127.0.0.1", Service: "0"}.Listen(t.Context()))(t)
 		if server.ReadTimeout > 0 && server.Longest > 0 {
 			require.NoError(t, beside.Close())
 		}

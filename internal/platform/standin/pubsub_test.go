@@ -304,8 +304,7 @@ func TestAPausedQueueIsNotAttemptedHoweverLongAndGoesOnInOrder(t *testing.T) {
 			return http.StatusInternalServerError
 		}, waiting())
 		holds := func() backlog.Held {
-			all, at, err := s.Backlogs(t.Context())
-			require.NoError(t, err)
+			all, at := filetest.Both(s.Backlogs(t.Context()))(t)
 			require.Equal(t, time.Now(), at)
 			require.Contains(t, all, "hold", "a subscription that holds nothing is known to hold nothing")
 			return all[paused.PushSubscription()]

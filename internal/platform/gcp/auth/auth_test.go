@@ -54,12 +54,15 @@ func TestAConfigurationThatSkipsACheckIsRefused(t *testing.T) {
 		"none where no emulator host is set": push(func(c *auth.Config) { c.Mode = auth.ModeNone }),
 		"people of no audience":              people(func(c *auth.Config) { c.Audience = " " }),
 		"nobody":                             people(func(c *auth.Config) { c.Allow = nil }),
-		"people's keys over plain http":      people(func(c *auth.Config) { c.KeysURL = "http://keys.example.test/" }),
-		"the proxy's keys over plain http":   people(func(c *auth.Config) { c.ProxyKeysURL = "http://keys.example.test/" }),
-		"an empty address":                   allowed(""),
-		"a domain":                           allowed("example.test"),
-		"a pattern":                          allowed("*@example.test"),
-		"an address not ASCII":               allowed("\u212aay@example.test"),
+		"nobody before a load balancer": people(func(c *auth.Config) {
+			c.Audience, c.Allow = "/projects/1/global/backendServices/2", nil
+		}),
+		"people's keys over plain http":    people(func(c *auth.Config) { c.KeysURL = "http://keys.example.test/" }),
+		"the proxy's keys over plain http": people(func(c *auth.Config) { c.ProxyKeysURL = "http://keys.example.test/" }),
+		"an empty address":                 allowed(""),
+		"a domain":                         allowed("example.test"),
+		"a pattern":                        allowed("*@example.test"),
+		"an address not ASCII":             allowed("\u212aay@example.test"),
 	} {
 		require.Error(t, err, name)
 	}
@@ -317,6 +320,35 @@ func TestIdentifyAcceptsTheListedPeopleAlone(t *testing.T) {
 				require.NotContains(t, err.Error(), "example.test", "an error repeats nothing of the token")
 			}
 		})
+	}
+}
+
+// The proxy before a service on Cloud Run has a list of its own; whom it does not vouch for is nobody.
+func TestTheProxyAloneVouchesForPeopleWhomNoListNames(t *testing.T) {
+	t.Parallel()
+	const resource = "/projects/123456789012/locations/europe-west3/services/billhook-ops"
+	tokens, proxy := serveKeys(t, publishOld), serveKeys(t, publishPoints(point("proxy", nil)))
+	identity := filetest.Must(auth.NewIdentity(auth.Config{
+		Audience: resource, KeysURL: tokens.URL, ProxyKeysURL: proxy.URL, Client: tokens.Client(), Now: (&clock{}).Now,
+	}))(t)
+	proven := func(claim string, value any) http.Header {
+		return proxyHeader(signedAssertion(changed(jwt.MapClaims{"aud": resource}, jwt.MapClaims{claim: value})))
+	}
+	for name, test := range map[string]struct {
+		header http.Header
+		who    string
+		want   error
+	}{
+		"anybody whom it lets in":    {proven("email", "Eve@example.test"), "eve@example.test", nil},
+		"an account":                 {proven("email", account), account, nil},
+		"a member without address":   {proven("email", "group:all"), "", serve.ErrNotAllowed},
+		"of another service":         {proven("aud", resource+"2"), "", auth.ErrInvalid},
+		"an ID token for the same":   {bearerHeader(signed(personClaims(jwt.MapClaims{"aud": resource}))), "", serve.ErrNoToken},
+		"nothing but its plain name": {http.Header{"X-Goog-Authenticated-User-Email": {operator}}, "", serve.ErrNoToken},
+	} {
+		who, err := identity.Identify(t.Context(), test.header)
+		require.Equal(t, test.who, who, name)
+		require.ErrorIs(t, err, test.want, name)
 	}
 }
 

@@ -39,8 +39,8 @@ type site struct {
 	Provision func(ctx context.Context, broker, workerURL string) error
 	// FailPoint, if there is one, says which fail point ends the next worker.
 	FailPoint func() string
-	// Apart has a process of its own serve people, and the worker pushes and tasks alone.
-	Apart bool
+	// Serves is what the worker serves; empty: all.
+	Serves string
 	// Around, if it is there, stands before the services that are called.
 	Around func(http.Handler) http.Handler
 }
@@ -54,8 +54,6 @@ type real struct {
 	taps   []string
 	worker *e2e.Process
 	start  func(serves string) (*e2e.Process, error)
-	// people is the process that serves people; nil: the worker does.
-	people *e2e.Process
 	// workerStore and workerBroker are between the worker and its dependencies. workerGate is in front of the worker: each
 	// of its processes has a port of its own, and the subscriptions push to one address.
 	workerStore, workerBroker, workerGate *e2e.Gate
@@ -108,10 +106,6 @@ func startReal(t *testing.T, of site) (*stack, *real) {
 	}
 	r.startWorker(t)
 	t.Cleanup(func() { r.worker.Kill() })
-	if of.Apart {
-		r.startPeople(t)
-		t.Cleanup(func() { r.people.Kill() })
-	}
 	r.provision(t)
 	r.tap(t)
 	webhook, err := e2e.Start(t.Context(), filepath.Join(binaries, "webhook"),
@@ -191,18 +185,9 @@ func shut(g *e2e.Gate) func(bool) {
 func (r *real) startWorker(t *testing.T) {
 	t.Helper()
 	var err error
-	r.worker, err = r.start(map[bool]string{true: "pushes"}[r.Apart])
+	r.worker, err = r.start(r.Serves)
 	require.NoError(t, err)
 	r.workerGate.Aim(strings.TrimPrefix(r.worker.URL, "http://"))
-}
-
-// startPeople starts the process that serves people, which is not running.
-func (r *real) startPeople(t *testing.T) {
-	t.Helper()
-	var err error
-	r.people, err = r.start("people")
-	require.NoError(t, err)
-	r.opsURL = r.people.URL
 }
 
 // tap adds a subscription to the topics of every enabled queue, dead letters included, to see

@@ -54,9 +54,7 @@ func TestABadEnvironmentIsReportedAtOnceAndWithoutItsSecrets(t *testing.T) {
 		emulator + "OPS_TOKEN=0123456789abcdef01234567,": {"OPS_TOKEN: each token needs at least 24 bytes"},
 		cloud + "OPS_ALLOW=ada@example.org,example.org,": {"OPS_AUDIENCE and OPS_ALLOW: set both, or neither", "OPS_ALLOW: entry 2 is no e-mail address", "OPS_ALLOW: entry 3"},
 		emulator: {needed},
-		cloud + "SERVES=all OPS_AUDIENCE=/projects/p": {
-			"SERVES: must be pushes, people or empty", "OPS_AUDIENCE and OPS_ALLOW: set both, or neither",
-		},
+		cloud + "SERVES=all OPS_AUDIENCE=/projects/p": {"SERVES: must be pushes, people or empty", "OPS_AUDIENCE and OPS_ALLOW"},
 		cloud + "SERVES=pushes PUSH_BASE_URL=https://w.example " + proxied: {
 			"OPS_TOKEN, OPS_AUDIENCE, OPS_ALLOW: not with SERVES=pushes", "PUSH_BASE_URL: not with SERVES=pushes",
 			"PUSH_AUDIENCE: required with PUSH_AUTH=oidc",
@@ -166,31 +164,23 @@ func TestAWorkerForPayNowAloneNeedsNoOtherAddress(t *testing.T) {
 	require.Equal(t, http.StatusBadRequest, servicetest.Status(t, http.MethodPost, url+"/push/paynow-events"), "it runs, and wants a push's body")
 }
 
-// It has neither a target's address nor a way to authenticate pushes, and shows the queues of all pools.
-func TestAProcessForPeopleServesNothingElseAndOneForPushesNoPeople(t *testing.T) {
-	t.Parallel()
-	const push, task, page, operation = "POST /push/search-index", "POST /tasks/x", "GET /ops/catalog", "GET /v1/ops/catalog"
-	pushes := "PUSH_AUTH=none SERVES=pushes QUEUES=search-index SEARCH_URL=http://127.0.0.1:1 " +
-		"DELIVERY_SIGNING_SECRET=a-secret-of-more-than-24-bytes"
-	for line, want := range map[string]map[string]int{
-		pushes:                                  {push: 400, page: 404, operation: 404},
-		"SERVES=people POOL=nowhere " + proxied: {push: 404, task: 404, page: 200, operation: 200},
-	} {
-		url, _, end := servicetest.Start(t, run, values(line))
-		for request, status := range want {
-			method, path, _ := strings.Cut(request, " ")
-			require.Equal(t, status, servicetest.Status(t, method, url+path), request)
-		}
-		require.Equal(t, strings.Contains(line, "pushes"), strings.Contains(end(), "queue served"), line)
-	}
-}
-
 // A worker of one pool serves no queue of another. It asks for a token where the configuration says so, on an emulator too.
+// A process for people has neither a target's address nor a way to authenticate pushes, and shows all pools.
 func TestTheWorkerFollowsItsEnvironment(t *testing.T) {
 	t.Parallel()
-	for mode, want := range map[string]int{"none": http.StatusNotFound, "oidc": http.StatusUnauthorized, "iam": http.StatusUnauthorized} {
-		url, _, _ := servicetest.Start(t, run, values("POOL=ledger PUSH_AUDIENCE=https://worker.example.org PUSH_SERVICE_ACCOUNT=push@example.org PUSH_AUTH="+mode))
-		require.Equal(t, want, servicetest.Status(t, http.MethodPost, url+"/push/paynow-events"), mode)
+	const push = "POOL=ledger PUSH_AUDIENCE=https://worker.example.org PUSH_SERVICE_ACCOUNT=push@example.org PUSH_AUTH="
+	for line, want := range map[string][4]int{
+		push + "none": {404, 503, 200, 200}, push + "oidc": {401, 401, 200, 200}, push + "iam": {401, 401, 200, 200},
+		push + "none SERVES=pushes": {404, 503, 404, 404}, "SERVES=people POOL=nowhere " + proxied: {404, 404, 200, 200},
+	} {
+		url, _, end := servicetest.Start(t, run, values(line))
+		for i, request := range []string{
+			"POST /push/paynow-events", "POST /tasks/cleanup", "GET /ops/catalog", "GET /v1/ops/catalog/queues/paynow-events",
+		} {
+			method, path, _ := strings.Cut(request, " ")
+			require.Equal(t, want[i], servicetest.Status(t, method, url+path), "%s: %s", line, request)
+		}
+		require.Equal(t, !strings.Contains(line, "people"), strings.Contains(end(), "queue served"), line)
 	}
 }
 

@@ -46,6 +46,8 @@ type site struct {
 	Provision func(ctx context.Context, broker, workerURL string) error
 	// FailPoint, if there is one, says which fail point ends the next worker.
 	FailPoint func() string
+	// Serves is what the worker serves; empty: all.
+	Serves string
 	// Around, if it is there, stands before the services that are called.
 	Around func(http.Handler) http.Handler
 }
@@ -58,7 +60,7 @@ type real struct {
 	admin  *client.Client
 	taps   []string
 	worker *e2e.Process
-	start  func() (*e2e.Process, error)
+	start  func(serves string) (*e2e.Process, error)
 	// workerStore and workerBroker are between the worker and its dependencies. workerGate is in front of the worker: each
 	// of its processes has a port of its own, and the subscriptions push to one address.
 	workerStore, workerBroker, workerGate *e2e.Gate
@@ -102,8 +104,9 @@ func startReal(t *testing.T, of site) (*stack, *real) {
 	common := append(e2e.Environment(of.Project, s.catalog, of.Queues, outside.URL), "HOME="+binaries,
 		"CATALOG_DIR="+of.CatalogDir, "INSTALLATION="+of.Installation, "INGEST_DATABASE="+e2e.IngestDatabase(of.Installation))
 	s.workerURL, s.store, s.publish = "http://"+r.workerGate.Addr(), documents, publisher.Publish
-	r.start = func() (*e2e.Process, error) {
-		environment := append([]string{"PUBSUB_EMULATOR_HOST=" + r.workerBroker.Addr(), "FIRESTORE_EMULATOR_HOST=" + r.workerStore.Addr()}, common...)
+	s.opsURL = s.workerURL
+	r.start = func(serves string) (*e2e.Process, error) {
+		environment := append([]string{"SERVES=" + serves, "PUBSUB_EMULATOR_HOST=" + r.workerBroker.Addr(), "FIRESTORE_EMULATOR_HOST=" + r.workerStore.Addr()}, common...)
 		if of.FailPoint != nil {
 			environment = append(environment, "FAILPOINT="+of.FailPoint())
 		}
@@ -229,7 +232,7 @@ func shut(g *e2e.Gate) func(bool) {
 func (r *real) startWorker(t *testing.T) {
 	t.Helper()
 	var err error
-	r.worker, err = r.start()
+	r.worker, err = r.start(r.Serves)
 	require.NoError(t, err)
 	r.workerGate.Aim(strings.TrimPrefix(r.worker.URL, "http://"))
 }

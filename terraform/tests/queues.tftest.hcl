@@ -58,7 +58,7 @@ run "a_second_installation_with_a_queue_that_is_off_and_kept" {
     error_message = "Topics and subscriptions have the installation's name before them."
   }
   assert {
-    condition     = output.services.webhook == "shop-webhook" && output.database == "shop" && output.installation == "shop" && google_secret_manager_secret.secret["OPS_TOKEN"].secret_id == "shop-ops-token"
+    condition     = output.services.webhook == "shop-webhook" && output.database == "shop" && output.installation == "shop" && google_secret_manager_secret.applied.secret_id == "shop-applied" && module.ops[0].name == "shop-ops"
     error_message = "So has everything else, unless name says otherwise; the database is its own."
   }
   assert {

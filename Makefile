@@ -121,7 +121,7 @@ STATISTICS = go run golang.org/x/perf/cmd/benchstat@$(BENCHSTAT)
 .PHONY: bench
 bench: ## how fast it is: Go benchmarks, the webhook handler beside two baselines, and make load: BENCH=regexp COUNT=6; BENCH=Pages and BENCH=FirstLook fill a store of a million
 	@results=$$(mktemp); trap 'rm $$results' EXIT; $(BENCHMARKS) -count $(COUNT) | tee $$results; \
-	  $(STATISTICS) -filter .name:Webhook -col '/of@(read decode handler)' $$results
+	  $(STATISTICS) -filter '.name:(Webhook OR Peers)' -col '/of@(read decode handler)' $$results
 	@$(MAKE) --no-print-directory load
 
 .PHONY: bench-compare

@@ -337,9 +337,11 @@ func credited(t *testing.T, s *crashed) {
 func linked(t *testing.T, s *crashed) {
 	s.sends(t, s.order().JSON())
 	s.settles(t, untold)
-	require.Eventually(t, func() bool { return len(s.documents(t, mirror.Collection)) == 0 }, patience, pollInterval, "the task does it")
+	done := func() bool { return len(s.documents(t, mirror.Collection)) == 0 }
+	require.Eventually(t, done, patience, pollInterval, "the task does it")
 	o := s.order()
-	refund := e2e.Refund{EventID: s.event + "1", RefundID: "1", OrderID: o.OrderID, CustomerID: o.CustomerID, Amount: o.Total(), Paid: o.Total()}
+	refund := e2e.Refund{EventID: s.event + "1", RefundID: "1", OrderID: o.OrderID, CustomerID: o.CustomerID}
+	refund.Amount, refund.Paid = o.Total(), o.Total()
 	require.Equal(t, o.UID, s.accepted(t, refund.JSON()).OrderingKey)
 	s.settles(t, untold)
 	s.requireCounts(t, 2, 2, 0, 0)

@@ -80,15 +80,17 @@ func billhook(t *testing.T, arguments ...string) (string, error) {
 
 type stack struct {
 	webhookURL, workerURL string
-	catalog               *catalog.Catalog
-	serviceURL            string // empty on the emulators
-	log                   *e2e.Log
-	store                 store.Store
-	publish               func(ctx context.Context, topic string, m contract.Message) (string, error)
-	published             func(t *testing.T) []contract.Message
-	deadLetters           func(t *testing.T) []contract.Message
-	storeDown             func(down bool)
-	brokerDown            func(down bool)
+	// opsURL is where people ask: the worker, unless a process of their own serves them.
+	opsURL      string
+	catalog     *catalog.Catalog
+	serviceURL  string // empty on the emulators
+	log         *e2e.Log
+	store       store.Store
+	publish     func(ctx context.Context, topic string, m contract.Message) (string, error)
+	published   func(t *testing.T) []contract.Message
+	deadLetters func(t *testing.T) []contract.Message
+	storeDown   func(down bool)
+	brokerDown  func(down bool)
 	// crash runs send and kills the worker during the event's commit, before the commit has
 	// reached the store or after it. Then the worker is restarted. It reports false, and kills
 	// nothing, where something else than the commit was caught, such as a read before it.
@@ -173,7 +175,7 @@ func startEmbedded(t *testing.T, c *catalog.Catalog, adds ...func(*devstack.Conf
 	t.Cleanup(closing)
 	return &stack{
 		catalog: c, storeFile: config.StorePath, close: closing, serviceURL: running.ServiceURL,
-		webhookURL: running.WebhookURL, workerURL: running.WorkerURL, log: log, store: running.Store,
+		webhookURL: running.WebhookURL, workerURL: running.WorkerURL, opsURL: running.WorkerURL, log: log, store: running.Store,
 		publish:   running.Publisher.Publish,
 		published: func(*testing.T) []contract.Message { return append(taps["webhook"].all(), taps["worker"].all()...) },
 		deadLetters: func(*testing.T) (all []contract.Message) {
@@ -299,7 +301,7 @@ func platformEvent(id, eventType, data string) string {
 
 func (s *stack) ask(t *testing.T, method, path string, question, answer any) {
 	t.Helper()
-	got, err := e2e.Ask(t.Context(), s.workerURL, "ada", method, path, question)
+	got, err := e2e.Ask(t.Context(), s.opsURL, "ada", method, path, question)
 	require.NoError(t, err)
 	require.Less(t, got.Status, http.StatusMultipleChoices, "%s: %s", path, got.Body)
 	if answer != nil {
@@ -309,7 +311,7 @@ func (s *stack) ask(t *testing.T, method, path string, question, answer any) {
 
 func (s *stack) terminal(t *testing.T, arguments ...string) string {
 	t.Helper()
-	said, err := billhook(t, append(arguments, "--server", s.workerURL)...)
+	said, err := billhook(t, append(arguments, "--server", s.opsURL)...)
 	require.NoError(t, err, said)
 	return said
 }

@@ -68,8 +68,7 @@ func dial(ctx context.Context, addr string) error {
 
 func TestBothEmulatorsStartAnswerAndEndWithStop(t *testing.T) {
 	t.Parallel()
-	pubsub, firestore, err := installed(t).Start(t.Context())
-	require.NoError(t, err)
+	pubsub, firestore := filetest.Both(installed(t).Start(t.Context()))(t)
 	for _, p := range []*emulator.Process{pubsub, firestore} {
 		require.NoError(t, dial(t.Context(), p.Addr()))
 		require.NoError(t, p.Stop())

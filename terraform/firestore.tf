@@ -86,9 +86,9 @@ locals {
   }
 
   # Collections that have documents only where a queue runs that has one of the app's handlers.
-  of_app = { orders = "orders", usage = "usage", usageEntries = "usage" }
-  apps   = concat(["any"], [for name in flatten(values(local.enabled)[*].handlers) : split(".", name)[0]])
-  filled = [for name in keys(local.unindexed) : name if contains(local.apps, lookup(local.of_app, name, "any"))]
+  of_app  = { orders = "orders", usage = "usage", usageEntries = "usage" }
+  apps    = concat(["any"], [for name in flatten(values(local.enabled)[*].handlers) : split(".", name)[0]])
+  written = [for name in keys(local.unindexed) : name if contains(local.apps, lookup(local.of_app, name, "any"))]
 }
 
 resource "google_firestore_database" "this" {
@@ -155,7 +155,7 @@ resource "google_firestore_field" "ttl" {
 }
 
 resource "google_firestore_field" "indexed" {
-  for_each   = toset(flatten([for collection, fields in local.indexed : formatlist("${collection}.%s", fields)]))
+  for_each   = toset(flatten([for name, fields in local.indexed : formatlist("${name}.%s", fields)]))
   project    = var.project_id
   database   = google_firestore_database.this.name
   collection = split(".", each.key)[0]
@@ -170,7 +170,7 @@ resource "google_firestore_field" "indexed" {
 }
 
 resource "google_firestore_field" "unindexed" {
-  for_each   = toset(flatten([for collection in local.filled : formatlist("${collection}.%s", local.unindexed[collection])]))
+  for_each   = toset(flatten([for name in local.written : formatlist("${name}.%s", local.unindexed[name])]))
   project    = var.project_id
   database   = google_firestore_database.this.name
   collection = split(".", each.key)[0]

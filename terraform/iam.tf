@@ -105,9 +105,9 @@ resource "google_project_iam_member" "uses_database" {
 }
 
 # grant: webhook service | the webhook service's own database, by a condition | reads copies of customers, products and orders; counts what queues with a rate take
-# grant: workers | the webhook service's own database, by a condition | make those copies
+# grant: workers, the service for people | the webhook service's own database, by a condition | make those copies
 resource "google_project_iam_member" "uses_ingest" {
-  for_each = local.members
+  for_each = merge(local.members, { ops = google_service_account.ops.member })
   project  = var.project_id
   role     = "roles/datastore.user"
   member   = each.value
@@ -162,34 +162,6 @@ resource "google_pubsub_subscription_iam_member" "sees_subscriptions" {
   member       = google_service_account.worker[local.tasks_pool].member
 }
 
-# No role of Google's updates a subscription and can neither delete nor read it empty.
-resource "google_project_iam_custom_role" "pauses" {
-  count       = var.worker_pauses ? 1 : 0
-  project     = var.project_id
-  role_id     = "${replace(local.name, "-", "_")}_pauses_queues"
-  title       = "Billhook: pauses queues"
-  description = "Takes the push endpoint of a subscription away, and gives it back."
-  permissions = ["pubsub.subscriptions.get", "pubsub.subscriptions.update"]
-  depends_on  = [google_project_service.api]
-}
-
-# grant: the worker of the tasks' pool, where `worker_pauses` is set | the subscriptions that push queues' messages | pauses and resumes queues
-resource "google_pubsub_subscription_iam_member" "pauses" {
-  for_each     = { for id, q in module.queue : id => q if var.worker_pauses }
-  project      = var.project_id
-  subscription = each.value.push_subscription
-  role         = google_project_iam_custom_role.pauses[0].name
-  member       = google_service_account.worker[local.tasks_pool].member
-}
-
-# grant: the worker of the tasks' pool, where `worker_pauses` is set | the push accounts alone | names one in the endpoint that a resumed queue gets
-resource "google_service_account_iam_member" "pauses_as_push" {
-  for_each           = { for pool, account in google_service_account.push : pool => account if var.worker_pauses }
-  service_account_id = each.value.name
-  role               = "roles/iam.serviceAccountUser"
-  member             = google_service_account.worker[local.tasks_pool].member
-}
-
 # grant: webhook service | its own secrets | verifies signatures
 resource "google_secret_manager_secret_iam_member" "webhook_reads" {
   for_each  = toset(local.webhook_secrets)
@@ -199,7 +171,6 @@ resource "google_secret_manager_secret_iam_member" "webhook_reads" {
   member    = google_service_account.webhook.member
 }
 
-# grant: workers | the secret `OPS_TOKEN` | knows operators
 # grant: the worker of a pool that posts to targets | the secrets of those targets | signs what it posts
 resource "google_secret_manager_secret_iam_member" "worker_reads" {
   for_each = merge([

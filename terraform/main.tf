@@ -47,7 +47,7 @@ locals {
 
   # An account's id has at most 30 characters.
   account_ids = {
-    for id in concat(["${local.name}-webhook"], flatten([for pool in keys(local.pools) : ["${local.name}-worker-${pool}", "${local.name}-push-${pool}"]])) :
+    for id in concat(["${local.name}-webhook", "${local.name}-ops"], flatten([for pool in keys(local.pools) : ["${local.name}-worker-${pool}", "${local.name}-push-${pool}"]])) :
     id => length(id) <= 30 ? id : "${substr(id, 0, 23)}-${substr(sha1(id), 0, 6)}"
   }
 
@@ -60,7 +60,7 @@ locals {
   # The instances of each service.
   scaling = {
     for name, s in merge(
-      { (local.webhook_name) = var.webhook_scaling },
+      { (local.webhook_name) = var.webhook_scaling, (local.ops_name) = { min = 0, max = 1 } },
       { for pool, p in local.pools : local.worker_names[pool] => { min = var.catalog_min_instances ? p.min_instances : local.awaited[pool] ? 1 : 0, max = p.max_instances } },
     ) : name => { min = var.scale_to_zero ? 0 : s.min, max = s.max }
   }
@@ -81,7 +81,7 @@ data "google_project" "this" {
 
 resource "google_project_service" "api" {
   for_each = toset([
-    "cloudscheduler.googleapis.com", "cloudtasks.googleapis.com", "firestore.googleapis.com", "iam.googleapis.com",
+    "cloudscheduler.googleapis.com", "cloudtasks.googleapis.com", "firestore.googleapis.com", "iam.googleapis.com", "iap.googleapis.com",
     "logging.googleapis.com", "monitoring.googleapis.com", "pubsub.googleapis.com", "run.googleapis.com", "secretmanager.googleapis.com",
   ])
   project = var.project_id
@@ -138,9 +138,9 @@ module "worker" {
   name            = local.worker_names[each.key]
   image           = local.images["worker-${each.key}"]
   service_account = google_service_account.worker[each.key].email
-  ingress         = var.worker_ingress
+  ingress         = "INGRESS_TRAFFIC_INTERNAL_ONLY"
   audiences       = [local.audience]
-  invokers        = merge({ push = google_service_account.push[each.key].member }, { for name, member in var.ops_invokers : "ops-${name}" => member })
+  invokers        = { push = google_service_account.push[each.key].member }
   scaling         = local.scaling[local.worker_names[each.key]]
   resources       = var.worker_resources
   traffic         = local.traffic["worker-${each.key}"]
@@ -149,7 +149,7 @@ module "worker" {
   encryption_key  = var.service_kms_key
   extra_env       = lookup(var.extra_env, "worker-${each.key}", {})
   labels          = local.labels
-  # Room for a burst that waits for slots of its queue, for tasks, and for operators.
+  # Room for a burst that waits for slots of its queue, and for tasks.
   concurrency = min(1000, 4 * each.value.concurrency + 10)
   # Above every handler's deadline, and above a task's minute.
   timeout_seconds = max(120, each.value.timeout)
@@ -160,6 +160,7 @@ module "worker" {
       FIRESTORE_DATABASE   = google_firestore_database.this.name
       INGEST_DATABASE      = google_firestore_database.ingest.name
       LOG_LEVEL            = var.log_level
+      SERVES               = "pushes"
       POOL                 = each.key
       TASKS_POOL           = local.tasks_pool
       PUSH_AUTH            = "iam" # Cloud Run checks the token, and strips its signature
@@ -171,13 +172,7 @@ module "worker" {
       ALARM_SERVICE_ACCOUNT = google_service_account.push[local.tasks_pool].email
     },
     local.running,
-    var.worker_pauses && each.key == local.tasks_pool ? {
-      PUSH_BASE_URL      = local.worker_urls[each.key]
-      PUSH_POOL_URLS     = join(",", [for pool, url in local.worker_urls : "${pool}=${url}"])
-      PUSH_POOL_ACCOUNTS = join(",", [for pool, account in google_service_account.push : "${pool}=${account.email}"])
-    } : {},
     { for variable in each.value.url_variables : variable => lookup(var.target_urls, variable, "") },
-    var.ops.audience == "" ? {} : { OPS_AUDIENCE = var.ops.audience, OPS_ALLOW = join(",", var.ops.allow) },
   )
   secrets = { for variable in local.worker_secrets[each.key] : variable => local.secret_references[variable] }
 

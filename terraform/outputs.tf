@@ -13,8 +13,13 @@ output "worker_urls" {
   value       = local.worker_urls
 }
 
+output "ops_url" {
+  description = "The address of the service for people: its pages are at /ops/."
+  value       = local.ops_url
+}
+
 output "services" {
-  description = "The services' names on Cloud Run: webhook, and worker-<pool>."
+  description = "The services' names on Cloud Run: webhook, ops, and worker-<pool>."
   value       = local.service_names
 
   precondition {

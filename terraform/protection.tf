@@ -4,15 +4,15 @@ locals {
   # What can never be changed of each queue's subscription: another one would take its place.
   lasting = { for id, q in local.standing : id => sha1(jsonencode([q.topic, q.filter, q.enable_message_ordering])) }
 
-  # What an apply leaves behind protected. It stands in an annotation of the operators' secret, where the plan of the
-  # next change reads it, whoever makes that.
+  # What an apply leaves behind protected. It stands in an annotation, where the plan of the next change reads it,
+  # whoever makes that.
   protected = {
     services = local.deployed && var.deletion_protection
     queues   = { for id, what in local.lasting : id => what if !local.discarded[id] }
   }
   applied = merge({ services = false, queues = {} }, [
     for secret in data.google_secret_manager_secrets.applied.secrets : jsondecode(secret.annotations["billhook-applied"])
-    if secret.secret_id == "${local.name}-ops-token" && can(secret.annotations["billhook-applied"])
+    if secret.secret_id == "${local.name}-applied" && can(secret.annotations["billhook-applied"])
   ]...)
   taken_away = [for id, what in local.applied.queues : id if what != lookup(local.lasting, id, "")]
 }
@@ -20,7 +20,20 @@ locals {
 # A list, since there may be none: in an empty project, whose API the same apply enables.
 data "google_secret_manager_secrets" "applied" {
   project    = var.project_id
-  filter     = "name:${local.name}-ops-token"
+  filter     = "name:${local.name}-applied"
+  depends_on = [google_project_service.api]
+}
+
+# A secret without a value, since it keeps an annotation, and is no service's.
+resource "google_secret_manager_secret" "applied" {
+  project     = var.project_id
+  secret_id   = "${local.name}-applied"
+  annotations = { billhook-applied = jsonencode(local.protected) }
+
+  replication {
+    auto {}
+  }
+
   depends_on = [google_project_service.api]
 }
 
@@ -34,11 +47,12 @@ resource "terraform_data" "protected" {
   }
 
   depends_on = [
-    module.webhook, module.worker, module.queue, module.front,
+    module.webhook, module.worker, module.ops, module.queue, module.front,
     google_billing_budget.project, google_cloud_scheduler_job.message, google_cloud_scheduler_job.task, google_firestore_backup_schedule.this,
     google_firestore_field.ttl, google_firestore_field.unindexed, google_logging_project_exclusion.dropped,
     google_logging_project_exclusion.kept_elsewhere, google_monitoring_alert_policy.alert, google_monitoring_dashboard.this, google_project_iam_audit_config.secrets,
-    google_project_iam_member.reads_metrics, google_project_service.optional, google_pubsub_subscription_iam_member.pauses,
-    google_pubsub_subscription_iam_member.sees_subscriptions, google_service_account_iam_member.pauses_as_push,
+    google_project_iam_member.reads_metrics, google_project_service.optional, google_pubsub_subscription_iam_member.sees_subscriptions,
+    google_project_iam_member.ops_uses_database, google_pubsub_subscription_iam_member.ops_pauses,
+    google_pubsub_subscription_iam_member.ops_sees_subscriptions, google_secret_manager_secret.applied, google_service_account_iam_member.ops_names_push,
   ]
 }

@@ -27,7 +27,7 @@ locals {
       state                  = local.states[id]
       protected              = !local.discarded[id]
       topic_publishers       = { for name in q.publishers : name => local.members[name] }
-      dead_letter_publishers = { for name in compact([q.enabled ? "worker-${q.pool}" : ""]) : "worker" => local.members[name] }
+      dead_letter_publishers = q.enabled ? { worker = local.members["worker-${q.pool}"] } : {}
     })
   }
 

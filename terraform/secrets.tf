@@ -3,7 +3,7 @@
 
 locals {
   webhook_secrets = distinct(compact(flatten([for name, source in module.catalog.sources : [source.secret_variable, source.api_key_variable]])))
-  worker_secrets  = { for pool, p in local.pools : pool => concat(["OPS_TOKEN"], p.secret_variables) }
+  worker_secrets  = { for pool, p in local.pools : pool => p.secret_variables }
   read_secrets    = distinct(concat(local.webhook_secrets, flatten(values(local.worker_secrets))))
   # A kept queue's secrets stay with it, for the day on which it runs again.
   secrets = distinct(concat(local.read_secrets, flatten([for id in var.kept_queues : lookup(module.catalog.queue_secrets, id, [])])))
@@ -49,8 +49,6 @@ resource "google_secret_manager_secret" "secret" {
   project   = var.project_id
   secret_id = local.secret_ids[each.key]
   labels    = local.labels
-
-  annotations = each.key == "OPS_TOKEN" ? { billhook-applied = jsonencode(local.protected) } : {}
 
   # The values are nowhere else.
   deletion_protection = var.deletion_protection && !contains(local.discarded_secrets, each.key)

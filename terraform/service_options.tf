@@ -33,8 +33,8 @@ variable "extra_env" {
   default     = {}
 
   validation {
-    condition     = length(setsubtract(keys(var.extra_env), concat(["webhook"], [for pool in keys(module.catalog.pools) : "worker-${pool}"]))) == 0
-    error_message = "extra_env names no service: ${join(", ", setsubtract(keys(var.extra_env), concat(["webhook"], [for pool in keys(module.catalog.pools) : "worker-${pool}"])))}. There are webhook and ${join(", ", [for pool in keys(module.catalog.pools) : "worker-${pool}"])}."
+    condition     = length(setsubtract(keys(var.extra_env), concat(["webhook", "ops"], [for pool in keys(module.catalog.pools) : "worker-${pool}"]))) == 0
+    error_message = "extra_env names no service: ${join(", ", setsubtract(keys(var.extra_env), concat(["webhook", "ops"], [for pool in keys(module.catalog.pools) : "worker-${pool}"])))}. There are webhook, ops and ${join(", ", [for pool in keys(module.catalog.pools) : "worker-${pool}"])}."
   }
 }
 
@@ -84,7 +84,7 @@ variable "webhook_timeout_seconds" {
 
 variable "vpc" {
   description = <<-EOT
-    The network that the workers' requests leave through, by direct egress: a network, a subnetwork of it in
+    The network that the requests of workers and ops leave through, by direct egress: a network, a subnetwork of it in
     the region, or both. PRIVATE_RANGES_ONLY sends those to private addresses through it; ALL_TRAFFIC all,
     which then needs Private Google Access, and Cloud NAT for targets outside. With webhook = true the webhook
     service's go there too.

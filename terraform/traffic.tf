@@ -1,8 +1,8 @@
 # Which image each service has, which revisions have its requests, and what Cloud Run says of it.
 
 locals {
-  # The services by their keys: webhook, and worker-<pool>.
-  service_names = merge({ webhook = local.webhook_name }, { for pool, name in local.worker_names : "worker-${pool}" => name })
+  # The services by their keys: webhook, ops, and worker-<pool>.
+  service_names = merge({ webhook = local.webhook_name, ops = local.ops_name }, { for pool, name in local.worker_names : "worker-${pool}" => name })
 
   # A canary's image makes the latest revision; what served before is not changed.
   images = {
@@ -29,6 +29,7 @@ locals {
 
   failures = merge(
     { for service in module.webhook : "webhook" => service.failure if service.failure != "" },
+    { for service in module.ops : "ops" => service.failure if service.failure != "" },
     { for pool, service in module.worker : "worker-${pool}" => service.failure if service.failure != "" },
   )
 }

@@ -79,8 +79,8 @@ variable "canary" {
   default     = {}
 
   validation {
-    condition     = length(setsubtract(keys(var.canary), concat(["webhook"], [for pool in keys(module.catalog.pools) : "worker-${pool}"]))) == 0
-    error_message = "canary names no service: ${join(", ", setsubtract(keys(var.canary), concat(["webhook"], [for pool in keys(module.catalog.pools) : "worker-${pool}"])))}. There are webhook and ${join(", ", [for pool in keys(module.catalog.pools) : "worker-${pool}"])}."
+    condition     = length(setsubtract(keys(var.canary), concat(["webhook", "ops"], [for pool in keys(module.catalog.pools) : "worker-${pool}"]))) == 0
+    error_message = "canary names no service: ${join(", ", setsubtract(keys(var.canary), concat(["webhook", "ops"], [for pool in keys(module.catalog.pools) : "worker-${pool}"])))}. There are webhook, ops and ${join(", ", [for pool in keys(module.catalog.pools) : "worker-${pool}"])}."
   }
   validation {
     condition     = alltrue([for c in values(var.canary) : can(regex("@sha256:[0-9a-f]{64}$", c.image))])
@@ -105,8 +105,8 @@ variable "redeploy" {
   default     = {}
 
   validation {
-    condition     = length(setsubtract(keys(var.redeploy), concat(["webhook"], [for pool in keys(module.catalog.pools) : "worker-${pool}"]))) == 0
-    error_message = "redeploy names no service: ${join(", ", setsubtract(keys(var.redeploy), concat(["webhook"], [for pool in keys(module.catalog.pools) : "worker-${pool}"])))}. There are webhook and ${join(", ", [for pool in keys(module.catalog.pools) : "worker-${pool}"])}."
+    condition     = length(setsubtract(keys(var.redeploy), concat(["webhook", "ops"], [for pool in keys(module.catalog.pools) : "worker-${pool}"]))) == 0
+    error_message = "redeploy names no service: ${join(", ", setsubtract(keys(var.redeploy), concat(["webhook", "ops"], [for pool in keys(module.catalog.pools) : "worker-${pool}"])))}. There are webhook, ops and ${join(", ", [for pool in keys(module.catalog.pools) : "worker-${pool}"])}."
   }
   validation {
     condition     = alltrue([for value in values(var.redeploy) : can(regex("^[a-z0-9_-]{1,63}$", value))])
@@ -230,48 +230,6 @@ variable "paused_queues" {
   validation {
     condition     = length(setsubtract(var.paused_queues, [for id, q in module.catalog.queues : id if q.enabled])) == 0
     error_message = "paused_queues names no queue that runs: ${join(", ", setsubtract(var.paused_queues, [for id, q in module.catalog.queues : id if q.enabled]))}."
-  }
-}
-
-variable "worker_pauses" {
-  description = <<-EOT
-    Whether the worker that runs the tasks, which operators ask, may pause and resume queues itself: it is
-    granted to read and update their subscriptions, and to name the push accounts. Without it an operator
-    needs these rights. Whoever applies this needs roles/iam.roleAdmin, for the role.
-  EOT
-  type        = bool
-  default     = false
-}
-
-variable "ops" {
-  description = "Users of the ops API besides bearers of its token: the audience of their ID tokens, and their e-mail addresses. Both or neither."
-  type        = object({ audience = string, allow = list(string) })
-  default     = { audience = "", allow = [] }
-
-  validation {
-    condition     = (var.ops.audience == "") == (length(var.ops.allow) == 0)
-    error_message = "ops needs both audience and allow, or neither."
-  }
-  validation {
-    condition     = alltrue([for email in var.ops.allow : can(regex("^[^@ ]+@[^@ ]+$", email))])
-    error_message = "ops.allow lists e-mail addresses."
-  }
-}
-
-variable "ops_invokers" {
-  description = "IAM members that may call the workers besides Pub/Sub and Cloud Scheduler, such as group:operators@example.com; by any name. Keep them few: Cloud Run vouches for the caller alone, so each of them could hand a worker a made-up push."
-  type        = map(string)
-  default     = {}
-}
-
-variable "worker_ingress" {
-  description = "The ingress of the workers. INGRESS_TRAFFIC_INTERNAL_ONLY lets in Pub/Sub, Cloud Scheduler and Cloud Tasks of this project; operators then come from its network."
-  type        = string
-  default     = "INGRESS_TRAFFIC_INTERNAL_ONLY"
-
-  validation {
-    condition     = contains(["INGRESS_TRAFFIC_ALL", "INGRESS_TRAFFIC_INTERNAL_ONLY", "INGRESS_TRAFFIC_INTERNAL_LOAD_BALANCER"], var.worker_ingress)
-    error_message = "worker_ingress must be INGRESS_TRAFFIC_ALL, INGRESS_TRAFFIC_INTERNAL_ONLY or INGRESS_TRAFFIC_INTERNAL_LOAD_BALANCER."
   }
 }
 

@@ -248,7 +248,7 @@ func (p *program) doctor() {
 			"secret's value. TASKS_POOL names the pool that runs the tasks, where that is not the catalog's. What your account may not\n" +
 			"look at is told, and is a failure, too. Who paused a queue it asks the worker.\n\n" +
 			"With --canary a signed event that moves nothing goes through the webhook service, Pub/Sub and the worker to its record,\n" +
-			"which stays as long as any other's. That takes WEBHOOK_SIGNING_SECRET and OPS_TOKEN.",
+			"which stays as long as any other's. That takes WEBHOOK_SIGNING_SECRET, and IAP_TOKEN or OPS_TOKEN.",
 	}, func(ctx context.Context, c *catalog.Catalog, in doctorFlags) (found diagnosis, err error) {
 		if len(in.URLs) > 0 { // without them one worker serves all pools
 			if c, err = c.ForTasks(p.env.TasksPool); err != nil {

@@ -139,6 +139,8 @@ const (
 	topicsOf        = "pubsub/projects/" + cloudtest.Project + "/topics/"
 	subscriptionsOf = "pubsub/projects/" + cloudtest.Project + "/subscriptions/"
 	audience        = "https://billhook.push.example"
+	proxyAt         = "iap/projects/" + cloudtest.Project + "/iap_web/cloud_run-" + installedRegion + "/services/"
+	operators       = "group:operators@example.com"
 )
 
 func emailOf(id string) string { return id + "@" + cloudtest.Project + ".iam.gserviceaccount.com" }
@@ -161,16 +163,19 @@ func install(t *testing.T) *installedIn {
 		"GOOGLE_CLOUD_PROJECT": cloudtest.Project, "PUSH_AUDIENCE": audience, "PUSH_BASE_URL": workerOf(c.TasksPool), "PUSH_SERVICE_ACCOUNT": emailOf("push-" + c.TasksPool),
 	}}
 	var urls, accounts []string
-	for _, name := range append([]string{catalog.Webhook}, filetest.Map(c.Pools(), catalog.WorkerOf)...) {
+	for _, name := range append([]string{catalog.Webhook, "ops"}, filetest.Map(c.Pools(), catalog.WorkerOf)...) {
 		i.account(name)
 		i.Put(runOf+"billhook-"+name, cloudtest.Document{
-			"invokerIamDisabled": name == catalog.Webhook, "terminalCondition": cloudtest.Document{"type": "Ready", "state": "CONDITION_SUCCEEDED"},
+			"invokerIamDisabled": name == catalog.Webhook, "iapEnabled": name == "ops", "terminalCondition": cloudtest.Document{"type": "Ready", "state": "CONDITION_SUCCEEDED"},
 			"latestReadyRevision": "first", "customAudiences": []any{audience},
 			"template": cloudtest.Document{"serviceAccount": emailOf(name), "containers": []any{cloudtest.Document{"env": []any{
 				cloudtest.Document{"name": "SECRET", "valueSource": cloudtest.Document{"secretKeyRef": cloudtest.Document{"secret": "billhook-of-all", "version": "1"}}},
+				cloudtest.Document{"name": "SERVES", "value": map[bool]string{name == "ops": "people", name != "ops": "pushes"}[true]},
 			}}}},
 		})
 	}
+	i.Grant(runOf+"billhook-ops", "roles/run.invoker", "serviceAccount:"+cloudtest.ProxyAgent)
+	i.Grant(proxyAt+"billhook-ops", "roles/iap.httpsResourceAccessor", operators)
 	for _, pool := range c.Pools() {
 		i.account("push-" + pool)
 		i.Grant(runOf+"billhook-worker-"+pool, "roles/run.invoker", "serviceAccount:"+emailOf("push-"+pool))
@@ -262,12 +267,21 @@ func plants(i *installedIn) map[string]planted {
 			set(runOf+"billhook-webhook", "terminalCondition", failed)()
 			i.change(runOf+"billhook-webhook", func(d cloudtest.Document) { delete(d, "latestReadyRevision") })
 		}, "CONDITION_FAILED: CONTAINER_MISSING: no such image"},
-		"service billhook-webhook webhook_missing":      {func() { i.Remove(runOf + "billhook-webhook") }, ""},
-		"service billhook-webhook webhook_closed":       {set(runOf+"billhook-webhook", "invokerIamDisabled", false), "a token is asked for"},
-		"service " + worker + " worker_missing":         {func() { i.Remove(runOf + worker) }, ""},
-		"service " + worker + " service_not_updated":    {set(runOf+worker, "terminalCondition", failed), "CONDITION_FAILED: CONTAINER_MISSING: no such image"},
-		"service " + worker + " worker_open":            {set(runOf+worker, "invokerIamDisabled", true), "no token is asked for"},
-		"service " + worker + " worker_open to all":     {func() { i.Grant(runOf+worker, "roles/run.invoker", "allUsers") }, "roles/run.invoker for allUsers"},
+		"service billhook-webhook webhook_missing":   {func() { i.Remove(runOf + "billhook-webhook") }, ""},
+		"service billhook-webhook webhook_closed":    {set(runOf+"billhook-webhook", "invokerIamDisabled", false), "a token is asked for"},
+		"service " + worker + " worker_missing":      {func() { i.Remove(runOf + worker) }, ""},
+		"service " + worker + " service_not_updated": {set(runOf+worker, "terminalCondition", failed), "CONDITION_FAILED: CONTAINER_MISSING: no such image"},
+		"service " + worker + " worker_open":         {set(runOf+worker, "invokerIamDisabled", true), "no token is asked for"},
+		"service " + worker + " worker_open to all":  {func() { i.Grant(runOf+worker, "roles/run.invoker", "allUsers") }, "roles/run.invoker for allUsers"},
+		"service " + worker + " worker_invoker_unknown": {
+			func() { i.Grant(runOf+worker, "roles/run.invoker", operators) }, "roles/run.invoker for " + operators,
+		},
+		"service " + worker + " service_serves_others":  {set(runOf+worker, "template", nil), "pushes and people"},
+		"service billhook-ops ops_missing":              {func() { i.Remove(runOf + "billhook-ops") }, ""},
+		"service billhook-ops ops_unproxied":            {set(runOf+"billhook-ops", "iapEnabled", false), "the proxy can be passed by"},
+		"service billhook-ops service_serves_others":    {set(runOf+"billhook-ops", "template", nil), "pushes and people"},
+		"service billhook-ops proxy_grant_missing":      {revoke(runOf+"billhook-ops", "roles/run.invoker", cloudtest.ProxyAgent), ""},
+		"service billhook-ops ops_without_people":       {func() { i.Revoke(proxyAt+"billhook-ops", "roles/iap.httpsResourceAccessor", operators) }, ""},
 		"service " + worker + " audience_refused":       {set(runOf+worker, "customAudiences", []any{"https://other.example"}), "https://other.example"},
 		"service " + worker + " invoker_grant_missing":  {revoke(runOf+worker, "roles/run.invoker", emailOf("push-"+q.Pool)), ""},
 		"job " + job + " job_missing":                   {func() { i.Remove(jobsOf + job) }, ""},
@@ -346,6 +360,7 @@ func TestWhatTheDoctorMayNotLookAtIsSaidAndIsNoHealth(t *testing.T) {
 	}{
 		"run.services.get":                      {"run", "/services/", []string{webhook, "service billhook-worker-" + i.catalog.TasksPool}},
 		"run.services.getIamPolicy":             {"run", "getIamPolicy", []string{worker}},
+		"iap.webServices.getIamPolicy":          {"iap", "getIamPolicy", []string{"who may open service billhook-ops"}},
 		"cloudscheduler.jobs.get":               {"cloudscheduler", "", []string{"job billhook-relay-outbox", "job billhook-seal-journal"}},
 		"secretmanager.versions.get":            {"secretmanager", "/versions/", []string{"version 1 of secret billhook-of-all"}},
 		"secretmanager.secrets.list":            {"secretmanager", "", []string{"secrets that no service reads yet"}},
@@ -404,7 +419,7 @@ func TestTheDoctorSaysWhatItLeavesOut(t *testing.T) {
 func TestTheGuideHasThePermissionsThatTheDoctorTakes(t *testing.T) {
 	t.Parallel()
 	guide := filetest.Read(t, "..", "..", "docs", "start", "first-deployment.md")
-	named := regexp.MustCompile("`((?:pubsub|run|cloudscheduler|secretmanager|resourcemanager)\\.[a-z]+\\.[a-zA-Z]+)`").FindAllStringSubmatch(guide, -1)
+	named := regexp.MustCompile("`((?:pubsub|run|iap|cloudscheduler|secretmanager|resourcemanager)\\.[a-zA-Z]+\\.[a-zA-Z]+)`").FindAllStringSubmatch(guide, -1)
 	permissions := filetest.Map(named, func(match []string) string { return match[1] })
 	require.Subset(t, permissions, slices.Concat(pubsub.Permissions, installed.Permissions))
 }

@@ -76,6 +76,8 @@ type environment struct {
 	Webhook            string     `env:"BILLHOOK_WEBHOOK" envDefault:"http://127.0.0.1:8080"`
 	OpsToken           env.Secret `env:"OPS_TOKEN"`
 	OpsOperator        string     `env:"OPS_OPERATOR"`
+	// ProxyToken is for Identity-Aware Proxy before the API, which takes it away.
+	ProxyToken env.Secret `env:"IAP_TOKEN"`
 }
 
 func (e environment) Check() error { return e.names().Check() }

@@ -230,6 +230,9 @@ func (p *program) ask(ctx context.Context, method, path, key string, body []byte
 	if tokens := p.env.OpsToken.List(); len(tokens) > 0 {
 		headers["Authorization"] = "Bearer " + tokens[0]
 	}
+	if p.env.ProxyToken != "" {
+		headers["Proxy-Authorization"] = "Bearer " + string(p.env.ProxyToken)
+	}
 	for name, value := range headers {
 		if value != "" {
 			request.Header.Set(name, value)

@@ -66,10 +66,11 @@ const replay = "dlq replay orders --yes --why mended"
 
 func TestAReplaySaysWhatBecameOfIt(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
+	type row struct {
 		shown             []string
 		with, want, fails string
-	}{
+	}
+	filetest.Each(t, map[string]row{
 		"when all are processed": {
 			[]string{operation("running", 1, `"processed":1,"waiting":1`), operation("finished", 2, `"processed":2`)}, "",
 			"DEAD LETTERS 2\n…operation id-1: 1 of 2; 1 processed, 1 still waiting\n…operation id-1: 2 of 2; 2 processed…DONE 2…", "",
@@ -77,19 +78,16 @@ func TestAReplaySaysWhatBecameOfIt(t *testing.T) {
 		"when one is dead again":       {[]string{operation("finished", 2, `"processed":1,"dead_again":1`)}, "", "1 processed, 1 dead again…", "operations items id-1"},
 		"when nothing is heard of one": {[]string{operation("finished", 2, `"processed":1,"waiting":1`)}, " --wait 1500ms", "It goes on by itself. Look on: bin/billhook operations run id-1", "not all are processed: 1 processed, 1 still waiting"},
 		"when nobody wants to know":    {nil, " --wait 0", "PROGRESS running", ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			worker, server := script(t, map[string][]string{
-				"/dead-letters/preview": {`{"total":2,"filter":{"queue":"orders"}}`}, "/dead-letters/replay": {operation("running", 0, "")}, "/operations/id-1/run": {operation("running", 0, "")}, "/operations/id-1": test.shown,
-			})
-			play(t, onPlace, server, []step{{line: replay + test.with, want: test.want, fails: test.fails}})
-			require.JSONEq(t, `{"queue":"orders","expect":2,"why":"mended"}`, worker.bodies["/dead-letters/replay"], "it is for what was seen")
-			require.NotEmpty(t, worker.keys["/dead-letters/replay"], "it can be sent again")
-			play(t, onPlace, server, []step{{line: "dlq replay orders --force --wait 0 --yes --why mended"}})
-			require.Contains(t, worker.bodies["/dead-letters/replay"], `"force":true`)
+	}, func(t *testing.T, test row) {
+		worker, server := script(t, map[string][]string{
+			"/dead-letters/preview": {`{"total":2,"filter":{"queue":"orders"}}`}, "/dead-letters/replay": {operation("running", 0, "")}, "/operations/id-1/run": {operation("running", 0, "")}, "/operations/id-1": test.shown,
 		})
-	}
+		play(t, onPlace, server, []step{{line: replay + test.with, want: test.want, fails: test.fails}})
+		require.JSONEq(t, `{"queue":"orders","expect":2,"why":"mended"}`, worker.bodies["/dead-letters/replay"], "it is for what was seen")
+		require.NotEmpty(t, worker.keys["/dead-letters/replay"], "it can be sent again")
+		play(t, onPlace, server, []step{{line: "dlq replay orders --force --wait 0 --yes --why mended"}})
+		require.Contains(t, worker.bodies["/dead-letters/replay"], `"force":true`)
+	})
 }
 
 func TestAReplayOfNothingAsksNobody(t *testing.T) {

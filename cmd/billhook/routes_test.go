@@ -74,7 +74,6 @@ func TestEveryRouteHasACommandThatAsksForIt(t *testing.T) {
 	}))
 	t.Run("commands", func(t *testing.T) {
 		useAll(t, worker, []string{"--json"}, func(*program) {}, func(t *testing.T, _, out string, err error) {
-			t.Helper()
 			require.NoError(t, err)
 			decoder := json.NewDecoder(strings.NewReader(out))
 			var document any
@@ -105,7 +104,6 @@ func TestNoCommandChangesAnythingWithoutAReason(t *testing.T) {
 	}
 	require.Greater(t, reasons, 20)
 	useAll(t, worker, []string{"--why="}, func(*program) {}, func(t *testing.T, name, _ string, err error) {
-		t.Helper()
 		require.Equal(t, misused, serve.ExitCode(err), "%s: %v", name, err)
 	})
 	_, err := say(t, nil, "stock", "set", "mug", "--available", "1", "--why", "  ")
@@ -129,7 +127,6 @@ func TestNoCommandPrintsWhatATerminalActsOn(t *testing.T) {
 		t.Run(form, func(t *testing.T) {
 			t.Parallel()
 			useAll(t, worker, []string{form}, evil, func(t *testing.T, command, out string, err error) {
-				t.Helper()
 				for line := range strings.SplitSeq(fmt.Sprint(out, err), "\n") {
 					require.Equal(t, audit.Escape(line), line, command)
 				}

@@ -101,62 +101,57 @@ func TestARefundIsOfTheOrderThatIsNamed(t *testing.T) {
 
 func TestWhatIsRepeatedIsNewUnlessItsEventIDIsNamed(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
+	type row struct {
 		args string
 		same bool
-	}{
+	}
+	filetest.Each(t, map[string]row{
 		"webhooks":                {"send paynow --repeat 3", false},
 		"one webhook":             {"send paynow --repeat 3 --event-id 50211300441099001", true},
 		"messages":                {"enqueue events-high --repeat 3", false},
 		"one message":             {"enqueue events-high --repeat 3 --event-id e-1", true},
 		"messages, of one key":    {"enqueue events-high --repeat 3 --key k-1", false},
 		"one message of its name": {"enqueue q:sub:usage_sync --repeat 3 --event-id sample-abc", true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			webhook := &webhookStub{}
-			said := filetest.Must(webhook.serve(t)("", append(strings.Fields(test.args), "--json")...))(t)
-			require.Len(t, filetest.JSON[struct{ Items []importer.Result }](t, said).Items, 3)
-			require.Len(t, webhook.bodies, 3)
-			for _, body := range webhook.bodies {
-				for _, member := range []string{"timestamp", "created_at"} { // when a body was made is no part of what it says
-					delete(body, member)
-				}
+	}, func(t *testing.T, test row) {
+		webhook := &webhookStub{}
+		said := filetest.Must(webhook.serve(t)("", append(strings.Fields(test.args), "--json")...))(t)
+		require.Len(t, filetest.JSON[struct{ Items []importer.Result }](t, said).Items, 3)
+		require.Len(t, webhook.bodies, 3)
+		for _, body := range webhook.bodies {
+			for _, member := range []string{"timestamp", "created_at"} { // when a body was made is no part of what it says
+				delete(body, member)
 			}
-			if test.same {
-				require.Equal(t, webhook.bodies[0], webhook.bodies[1])
-				return
-			}
-			require.NotEqual(t, webhook.bodies[0], webhook.bodies[1])
-			require.NotEqual(t, webhook.bodies[1], webhook.bodies[2])
-		})
-	}
+		}
+		if test.same {
+			require.Equal(t, webhook.bodies[0], webhook.bodies[1])
+			return
+		}
+		require.NotEqual(t, webhook.bodies[0], webhook.bodies[1])
+		require.NotEqual(t, webhook.bodies[1], webhook.bodies[2])
+	})
 }
 
 func TestAMessageIsSentAsTheFileHasItButForWhatTheFlagsSay(t *testing.T) {
 	t.Parallel()
 	const message = `{"id":"m1","type":"usage_tracking","version":1,"data":{"subscription_id":"s1","quantity":9007199254740993}}`
-	for name, test := range map[string]struct {
+	type row struct {
 		file, args, want string
-	}{
+	}
+	filetest.Each(t, map[string]row{
 		"as it is":         {message, "", message},
 		"a list, as it is": {`{"messages":[{"message":{"id":"m1"}},7]}`, "", `{"messages":[{"message":{"id":"m1"}},7]}`},
 		"what is asked for": {message, "--deliver-at 2026-03-01T12:00:00Z",
 			`{"deliver_at":"2026-03-01T12:00:00Z","message":` + message + `}`},
 		"an item, and more": {`{"priority":"high","message":` + message + `}`, "--deliver-at 2026-03-01T12:00:00Z",
 			`{"priority":"high","deliver_at":"2026-03-01T12:00:00Z","message":` + message + `}`},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			webhook := &webhookStub{}
-			said, err := webhook.serve(t)(test.file, append([]string{"enqueue", "event_queue:high", "-f", "-"}, strings.Fields(test.args)...)...)
-			require.NoError(t, err, said)
-			require.Equal(t, []string{"/queues/events-high/messages"}, webhook.paths)
-			got := filetest.Must(json.Marshal(webhook.bodies[0]))(t)
-			require.JSONEq(t, test.want, string(got))
-			require.Equal(t, strings.Contains(test.want, "9007199254740993"), strings.Contains(webhook.raw[0], "9007199254740993"), "to the last digit")
-		})
-	}
+	}, func(t *testing.T, test row) {
+		webhook := &webhookStub{}
+		said, err := webhook.serve(t)(test.file, append([]string{"enqueue", "event_queue:high", "-f", "-"}, strings.Fields(test.args)...)...)
+		require.NoError(t, err, said)
+		require.Equal(t, []string{"/queues/events-high/messages"}, webhook.paths)
+		require.JSONEq(t, test.want, string(filetest.Must(json.Marshal(webhook.bodies[0]))(t)))
+		require.Equal(t, strings.Contains(test.want, "9007199254740993"), strings.Contains(webhook.raw[0], "9007199254740993"), "to the last digit")
+	})
 }
 
 func TestAWaitIsATimeFromNowOn(t *testing.T) {
@@ -171,25 +166,23 @@ func TestAWaitIsATimeFromNowOn(t *testing.T) {
 func TestWhatIsRefusedFailsTheCommandAndSaysWhy(t *testing.T) {
 	t.Parallel()
 	const mixed = `{"results":[{"status":202,"event_id":"e1"},{"status":503,"code":"key_held_up","detail":"Send both again."}]}`
-	for name, test := range map[string]struct {
+	type row struct {
 		status                    int
 		answer, args, fails, says string
-	}{
+	}
+	filetest.Each(t, map[string]row{
 		"for good": {
 			422, `{"code":"contract_broken","detail":"Fields break the contract.","violations":[{"path":"data.note","rule":"unknown"}]}`, "enqueue events-high", "1 of 1 were refused",
 			"422     -      -      -        -    contract_broken\ncontract_broken: Fields break the contract.\ndata.note: unknown\n",
 		},
 		"one of a list":       {200, mixed, "enqueue events-high -f -", "1 of 2 were refused", "ACCEPTED  1\nREFUSED   1\n"},
 		"for now, both times": {429, `{"code":"rate_limited","detail":"It is too much.","retry_after":7}`, "send paynow --repeat 2", "2 of 2 were refused", "rate_limited: It is too much.\nSend it again in 7 s.\n"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			webhook := &webhookStub{status: test.status, answer: test.answer}
-			said, err := webhook.serve(t)(`{"messages":[]}`, strings.Fields(test.args)...)
-			require.EqualError(t, err, test.fails)
-			require.Contains(t, said, test.says)
-		})
-	}
+	}, func(t *testing.T, test row) {
+		webhook := &webhookStub{status: test.status, answer: test.answer}
+		said, err := webhook.serve(t)(`{"messages":[]}`, strings.Fields(test.args)...)
+		require.EqualError(t, err, test.fails)
+		require.Contains(t, said, test.says)
+	})
 	said, err := (&webhookStub{status: http.StatusOK, answer: mixed}).serve(t)(`{"messages":[]}`, "enqueue", "events-high", "-f", "-", "--json")
 	require.EqualError(t, err, "1 of 2 were refused")
 	require.JSONEq(t, `{"accepted":1,"refused":1,"items":[{"status":202,"event_id":"e1"},{"status":503,"code":"key_held_up","detail":"Send both again."}]}`, said)
@@ -330,8 +323,7 @@ func TestAPortInUseIsToldWithTheFlagThatChangesIt(t *testing.T) {
 	t.Parallel()
 	taken := filetest.Must((&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 	defer func() { _ = taken.Close() }()
-	_, port, err := net.SplitHostPort(taken.Addr().String())
-	require.NoError(t, err)
+	_, port := filetest.Both(net.SplitHostPort(taken.Addr().String()))(t)
 	for _, of := range []string{"webhook", "worker", "service"} {
 		flag := "--" + of + "-port"
 		_, err := say(t, nil, "dev", "--no-samples", "--webhook-port", "0", "--worker-port", "0", "--service-port", "0", flag, port)

@@ -16,6 +16,7 @@ import (
 
 	"billhook/internal/compose/operations/operationstest"
 	"billhook/internal/console"
+	"billhook/internal/filetest"
 	"billhook/internal/platform/screen"
 	"billhook/internal/platform/serve"
 )
@@ -158,8 +159,7 @@ func page(next string, lines ...string) string {
 func TestATailPrintsWhatIsNewOrHasChanged(t *testing.T) {
 	t.Parallel()
 	answers := []string{page("", came), "503", "429", page("", strange, went), page("more", later), page("")}
-	out, asked, err := tailed(t, answers, "--queue", "orders")
-	require.NoError(t, err)
+	out, asked := filetest.Both(tailed(t, answers, "--queue", "orders"))(t)
 	require.Equal(t, `2026-03-02T10:15:00Z orders e1 order.paid PROCESSING
 The worker cannot be asked: It says so. (told)
 The worker cannot be asked: It says so. (told)
@@ -170,8 +170,7 @@ More has come in than is shown here; see: bin/billhook events ls
 `, strings.ReplaceAll(strings.Join(strings.FieldsFunc(out, func(r rune) bool { return r == ' ' }), " "), " \n", "\n"))
 	require.Equal(t, slices.Repeat([]string{"/v1/ops/events?queue=orders"}, 6), asked)
 
-	out, _, err = tailed(t, answers, "--json")
-	require.NoError(t, err)
+	out, _ = filetest.Both(tailed(t, answers, "--json"))(t)
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	require.Len(t, lines, 4)
 	require.Contains(t, lines[2], `"reason":"a\u001b[2J\u202eb"`)

@@ -289,7 +289,7 @@ func TestTheServerIsThatOfTheFlagElseOfTheEnvironment(t *testing.T) {
 	asked := make(chan string, 2)
 	worker := func(name string) string {
 		return listen(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			asked <- name + r.URL.Path + " " + r.Header.Get("X-Operator") + " " + r.Header.Get("Authorization")
+			asked <- name + r.URL.Path + " " + r.Header.Get("X-Operator") + " " + r.Header.Get("Authorization") + r.Header.Get("Proxy-Authorization")
 			answering(`{}`)(w, r)
 		}))
 	}
@@ -298,6 +298,8 @@ func TestTheServerIsThatOfTheFlagElseOfTheEnvironment(t *testing.T) {
 	require.Equal(t, "environment/v1/ops/queues ada Bearer token", <-asked)
 	succeeds(t, environment, "queues", "ls", "--server", worker("flag"))
 	require.Equal(t, "flag/v1/ops/queues ada Bearer token", <-asked)
+	succeeds(t, map[string]string{"BILLHOOK_SERVER": worker("proxy"), "IAP_TOKEN": "signed"}, "queues", "ls")
+	require.Equal(t, "proxy/v1/ops/queues  Bearer signed", <-asked, "the proxy takes its token, and the API gets none")
 }
 
 func TestTheShellCompletesValues(t *testing.T) {

@@ -23,6 +23,7 @@ import (
 	"billhook/internal/inspect/events"
 	"billhook/internal/pipeline/alarm"
 	"billhook/internal/pipeline/delivery"
+	"billhook/internal/pipeline/push"
 	"billhook/internal/pipeline/tasks"
 	"billhook/internal/platform/env"
 	"billhook/internal/platform/gcp/auth"
@@ -38,16 +39,17 @@ func main() { service.Main("worker", help, run) }
 type config struct {
 	Port env.Port `env:"PORT" envDefault:"8081" about:"the port to listen on; 0 chooses one, which the line \"message\":\"listening\" names"`
 	service.Config
+	Serves             string            `env:"SERVES" about:"what this process serves: pushes, with the tasks; people, with pages and API of all queues; empty is both"`
 	Pool               string            `env:"POOL" about:"the pool whose queues this worker serves; empty is all pools"`
 	TasksPool          string            `env:"TASKS_POOL" about:"the pool whose worker runs the tasks; empty is the catalog's tasks_pool, or the pool that runs alone"`
 	PushAuth           string            `env:"PUSH_AUTH" envDefault:"oidc" about:"how a push is authenticated: oidc, iam behind Cloud Run's own check, or none beside an emulator"`
 	PushAudience       string            `env:"PUSH_AUDIENCE" about:"the audience of a push's token; required with oidc and iam"`
 	PushServiceAccount string            `env:"PUSH_SERVICE_ACCOUNT" about:"the account of a push's token; required with oidc and iam"`
-	PushBaseURL        string            `env:"PUSH_BASE_URL" about:"where Pub/Sub pushes to; set, this worker pauses and resumes queues, which takes a grant on their subscriptions"`
+	PushBaseURL        string            `env:"PUSH_BASE_URL" about:"where Pub/Sub pushes to; set, people pause and resume queues here, which takes a grant on their subscriptions"`
 	PushPoolURLs       map[string]string `env:"PUSH_POOL_URLS" envKeyValSeparator:"=" about:"the addresses of pools with workers of their own, as pool=https://host, comma-separated"`
 	PushPoolAccounts   map[string]string `env:"PUSH_POOL_ACCOUNTS" envKeyValSeparator:"=" about:"the accounts of those pools' pushes, as pool=e-mail, comma-separated"`
 	OpsToken           env.Secret        `env:"OPS_TOKEN" about:"the bearer tokens of people for /v1/ops, with which they sign in at /ops/ too, comma-separated; each needs at least 24 bytes"`
-	OpsAudience        string            `env:"OPS_AUDIENCE" about:"the audience of Google's tokens for /v1/ops; set with OPS_ALLOW"`
+	OpsAudience        string            `env:"OPS_AUDIENCE" about:"the audience of Google's tokens for /v1/ops, set with OPS_ALLOW; or that of Identity-Aware Proxy alone: /projects/<number>/locations/<region>/services/<service>"`
 	OpsAllow           []string          `env:"OPS_ALLOW" about:"the e-mail addresses that OPS_AUDIENCE lets in, comma-separated"`
 	AlarmQueue         string            `env:"ALARM_QUEUE" about:"the Cloud Tasks queue that releases kept messages on time: projects/P/locations/L/queues/Q"`
 	AlarmURL           string            `env:"ALARM_URL" about:"the worker that ALARM_QUEUE calls: https://host; set with ALARM_QUEUE"`
@@ -66,6 +68,9 @@ func help(getenv func(string) string) env.Help {
 		told[v.Name] = true
 	}
 	targets := cat.TargetsOf(cfg.Pool)
+	if cfg.Serves == worker.ServesPeople {
+		targets = nil
+	}
 	for _, t := range targets {
 		tell(env.Variable{Name: t.URLVariable, About: "the base URL of target " + t.Name, Required: true})
 	}
@@ -97,10 +102,33 @@ func (c config) Check() error {
 	for pool := range c.PushPoolAccounts {
 		all.add(c.PushPoolURLs[pool] == "", "PUSH_POOL_ACCOUNTS: names a pool that PUSH_POOL_URLS does not")
 	}
-	all.add((strings.TrimSpace(c.OpsAudience) == "") != (len(c.OpsAllow) == 0), "OPS_AUDIENCE and OPS_ALLOW: set both, or neither")
+	audience, allowed := strings.TrimSpace(c.OpsAudience) != "", len(c.OpsAllow) > 0
+	all.add(audience != allowed && !auth.IsProxied(c.OpsAudience),
+		"OPS_AUDIENCE and OPS_ALLOW: set both, or neither")
 	for i, email := range c.OpsAllow {
 		all.add(!auth.IsAddress(email), "OPS_ALLOW: entry %d is no e-mail address", i+1)
 	}
+	asked := audience || allowed || len(c.OpsToken.List()) > 0
+	switch c.Serves {
+	case "":
+	case worker.ServesPushes:
+		all.add(asked, "OPS_TOKEN, OPS_AUDIENCE, OPS_ALLOW: not with SERVES=pushes, which serves no people")
+		all.add(c.PushBaseURL != "", "PUSH_BASE_URL: not with SERVES=pushes, where nobody pauses queues")
+	case worker.ServesPeople:
+		all.add(!asked && !c.Emulated(),
+			"OPS_AUDIENCE or OPS_TOKEN: required with SERVES=people, else nobody is let in")
+		all.add(c.AlarmQueue+c.AlarmURL+c.AlarmAccount != "",
+			"ALARM_QUEUE: not with SERVES=people, which keeps no message")
+		all.add(c.PushBaseURL != "" && !c.Emulated() && (c.PushAudience == "" || c.PushServiceAccount == ""),
+			"PUSH_AUDIENCE and PUSH_SERVICE_ACCOUNT: required with PUSH_BASE_URL, to resume a queue")
+		return errors.Join(all...)
+	default:
+		all.add(true, "SERVES: must be pushes, people or empty")
+	}
+	return errors.Join(slices.Concat(all, c.checkPushes(), c.checkAlarm())...)
+}
+
+func (c config) checkPushes() (all mistakes) {
 	switch c.PushAuth {
 	case auth.ModeOIDC, auth.ModeIAM:
 		all.add(c.PushAudience == "", "PUSH_AUDIENCE: required with PUSH_AUTH=%s", c.PushAuth)
@@ -110,7 +138,7 @@ func (c config) Check() error {
 	default:
 		all.add(true, "PUSH_AUTH: must be oidc, iam or none")
 	}
-	return errors.Join(append(all, c.checkAlarm()...)...)
+	return all
 }
 
 var queueName = regexp.MustCompile(`^projects/[^/]+/locations/[^/]+/queues/[^/]+$`)
@@ -135,9 +163,12 @@ func (c config) links(revision string) events.Links {
 	if c.Emulated() {
 		return events.Links{}
 	}
-	ours := ""
-	if name, _, known := strings.Cut(revision, "-worker-"); known {
-		ours = "\nresource.labels.service_name=~\"^" + name + "-\""
+	ours, mark := "", "-worker-"
+	if c.Serves == worker.ServesPeople {
+		mark = "-ops-"
+	}
+	if at := strings.LastIndex(revision, mark); at > 0 {
+		ours = "\nresource.labels.service_name=~\"^" + revision[:at] + "-\""
 	}
 	query := url.QueryEscape("resource.type=\"cloud_run_revision\"" + ours + "\njsonPayload.event_id=\"{event_id}\"\ntimestamp>=\"{since}\"")
 	query = strings.NewReplacer("+", "%20", "%7B", "{", "%7D", "}").Replace(query)
@@ -150,7 +181,7 @@ func (c config) links(revision string) events.Links {
 
 func (c config) access() (access.Access, error) {
 	access := access.Access{Tokens: c.OpsToken.List(), OpenOnLoopback: c.Emulated()}
-	if len(c.OpsAllow) > 0 {
+	if c.OpsAudience != "" {
 		identity, err := auth.NewIdentity(auth.Config{Audience: c.OpsAudience, Allow: c.OpsAllow})
 		if err != nil {
 			return access, fmt.Errorf("OPS_AUDIENCE, OPS_ALLOW: %w", err)
@@ -202,6 +233,7 @@ func (c config) subscriptions(ctx context.Context, parts *worker.Config) (closeI
 
 func (c config) alarm(ctx context.Context, parts *worker.Config) (closeIt func() error, err error) {
 	switch {
+	case c.Serves == worker.ServesPeople:
 	case c.AlarmQueue != "":
 		asked, err := cloudtasks.New(ctx, cloudtasks.Config{
 			Queue: c.AlarmQueue, URL: c.AlarmURL + tasks.ReleasePath,
@@ -225,8 +257,14 @@ func (c config) load(getenv func(string) string) (cat *catalog.Catalog, targets 
 	if err != nil {
 		return nil, nil, "", fmt.Errorf("CATALOG_DIR: %w", err)
 	}
+	if c.Serves == worker.ServesPeople {
+		c.Pool = "" // people see all queues
+	}
 	if cat, err = c.only(whole); err != nil {
 		return nil, nil, "", err
+	}
+	if c.Serves == worker.ServesPeople {
+		return cat, nil, whole.TasksPool, worker.Check(cat, "")
 	}
 	targets, err = delivery.Open(cat, c.Pool, func(t catalog.Target) (string, []string) {
 		return getenv(t.URLVariable), env.Secret(getenv(t.SecretVariable)).List()
@@ -244,11 +282,17 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	if cat.TasksPool != tasksPool {
 		log.LogAttrs(ctx, slog.LevelInfo, "tasks of another pool than the catalog's", slog.String("catalog", tasksPool), slog.String("pool", cat.TasksPool))
 	}
-	verifier, err := auth.New(auth.Config{
-		Mode: cfg.PushAuth, Audience: cfg.PushAudience, ServiceAccount: cfg.PushServiceAccount, EmulatorHost: cfg.Emulated(),
-	})
-	if err != nil {
-		return err
+	var verifier push.Authenticator
+	var err error
+	people := cfg.Serves == worker.ServesPeople
+	if !people {
+		verifier, err = auth.New(auth.Config{
+			Mode: cfg.PushAuth, Audience: cfg.PushAudience, ServiceAccount: cfg.PushServiceAccount,
+			EmulatorHost: cfg.Emulated(),
+		})
+		if err != nil {
+			return err
+		}
 	}
 	access, err := cfg.access()
 	if err != nil {
@@ -263,7 +307,8 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	defer func() { _ = publisher.Close(); _ = documents.Close() }() // every publish has been answered
 	metrics := telemetry.NewMetrics()
 	parts := worker.Config{
-		Catalog: cat, Targets: targets, Pool: cfg.Pool, Store: documents, SealLag: documents.Lag(), Publisher: publisher,
+		Catalog: cat, Serves: cfg.Serves, Targets: targets, Pool: cfg.Pool,
+		Store: documents, SealLag: documents.Lag(), Publisher: publisher,
 		Authenticator: verifier,
 		Access:        access, Log: log, Metrics: metrics, Now: time.Now, PrivateEndpoints: cfg.Emulated(),
 		Instance: instanceOf(getenv("K_REVISION"), uuid.NewString()[:8]), Settings: env.Settings(cfg, help(getenv).Catalog, getenv), Links: cfg.links(getenv("K_REVISION")), Environment: strings.TrimSuffix(cfg.Project+"/"+cfg.Installation, "/"),
@@ -276,7 +321,7 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 		defer func() { _ = copies.Close() }() // what is not copied has its to-do
 		parts.Mirror(copies, cfg.MainDatabase())
 	}
-	if !cfg.Emulated() { // an emulator counts nothing
+	if !people && !cfg.Emulated() { // an emulator counts nothing
 		if parts.Backlogs, err = pubsub.NewBacklogs(clients, cfg.Names(), time.Now); err != nil {
 			return err
 		}
@@ -291,11 +336,14 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 		return err
 	}
 	defer func() { _ = closeAlarm() }() // Cloud Tasks keeps the tasks that were created
-	pushes, err := worker.New(parts)
+	served, err := worker.New(parts)
 	if err != nil {
 		return err
 	}
-	pushes.Start()
-	defer pushes.Close() // what it has counted in the drain too
-	return cfg.Serve(ctx, serve.Server{Name: "worker", Log: log, ReadTimeout: time.Minute}, cfg.Port, pushes, metrics)
+	if !people {
+		served.Start()
+		defer served.Close() // what it has counted in the drain too
+	}
+	server := serve.Server{Name: "worker", Log: log, ReadTimeout: time.Minute}
+	return cfg.Serve(ctx, server, cfg.Port, served, metrics)
 }

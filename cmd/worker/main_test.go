@@ -22,6 +22,9 @@ import (
 
 func TestMain(m *testing.M) { servicetest.Main(m) }
 
+// proxied is the audience of Identity-Aware Proxy before a service on Cloud Run.
+const proxied = "OPS_AUDIENCE=/projects/1/locations/l/services/s"
+
 func values(line string) map[string]string {
 	all := map[string]string{}
 	for pair := range strings.FieldsSeq(line) {
@@ -50,11 +53,21 @@ func TestABadEnvironmentIsReportedAtOnceAndWithoutItsSecrets(t *testing.T) {
 		cloud + "PUSH_AUTH=" + secret:                    {"PUSH_AUTH: must be oidc, iam or none"},
 		emulator + "OPS_TOKEN=0123456789abcdef01234567,": {"OPS_TOKEN: each token needs at least 24 bytes"},
 		cloud + "OPS_ALLOW=ada@example.org,example.org,": {"OPS_AUDIENCE and OPS_ALLOW: set both, or neither", "OPS_ALLOW: entry 2 is no e-mail address", "OPS_ALLOW: entry 3"},
-		emulator:                                 {needed},
-		emulator + "QUEUES=paynow-events,nobody": {"QUEUES: no queue has the id or alias nobody", "paynow-events emits to queue pay-subscription-update, which does not run here"},
+		emulator: {needed},
+		cloud + "SERVES=all OPS_AUDIENCE=/projects/p": {"SERVES: must be pushes, people or empty", "OPS_AUDIENCE and OPS_ALLOW"},
+		cloud + "SERVES=pushes PUSH_BASE_URL=https://w.example " + proxied: {
+			"OPS_TOKEN, OPS_AUDIENCE, OPS_ALLOW: not with SERVES=pushes", "PUSH_BASE_URL: not with SERVES=pushes",
+			"PUSH_AUDIENCE: required with PUSH_AUTH=oidc",
+		},
+		cloud + "SERVES=people ALARM_ACCOUNT=x ALARM_URL=https://w.example PUSH_BASE_URL=https://w.example": {
+			"OPS_AUDIENCE or OPS_TOKEN: required with SERVES=people", "ALARM_QUEUE: not with SERVES=people",
+			"PUSH_AUDIENCE and PUSH_SERVICE_ACCOUNT: required with PUSH_BASE_URL",
+		},
+		emulator + "QUEUES=paynow-events,nobody":                                                                   {"QUEUES: no queue has the id or alias nobody", "paynow-events emits to queue pay-subscription-update, which does not run here"},
 		emulator + "QUEUES=pay-subscription-update POOL=bulk":                                                      {"POOL: names a pool of which QUEUES names no queue; those that have one: payments"},
 		emulator + "QUEUES=pay-subscription-update TASKS_POOL=bulk":                                                {"TASKS_POOL: no queue that runs here is in pool bulk; the pools are payments"},
 		emulator + "QUEUES=sub-usage-sync,search-index POOL=bulk":                                                  {"TASKS_POOL: no queue of pool payments, the catalog's for the tasks, runs here: name one of bulk, search"},
+		cloud + "INSTALLATION=shop INGEST_DATABASE=shop":                                                           {"INGEST_DATABASE: is FIRESTORE_DATABASE"},
 		cloud + "INSTALLATION=Shop":                                                                                {"INSTALLATION: must be 3 to 12 of a-z, 0-9 and -"},
 		emulator + "SUBSCRIPTION_SERVICE_URL=http://u:0123456789abcdef@h DELIVERY_SIGNING_SECRET=0123456789abcdef": {"DELIVERY_SIGNING_SECRET: signature: secret 1 has 16 bytes"},
 		emulator + "SUBSCRIPTION_SERVICE_URL=http://h WEBHOOK_SIGNING_SECRET=a-secret-of-more-than-24-bytes":       {needed}, // the producers' is another
@@ -153,11 +166,22 @@ func TestAWorkerForPayNowAloneNeedsNoOtherAddress(t *testing.T) {
 }
 
 // A worker of one pool serves no queue of another. It asks for a token where the configuration says so, on an emulator too.
+// A process for people has neither a target's address nor a way to authenticate pushes, and shows all pools.
 func TestTheWorkerFollowsItsEnvironment(t *testing.T) {
 	t.Parallel()
-	for mode, want := range map[string]int{"none": http.StatusNotFound, "oidc": http.StatusUnauthorized, "iam": http.StatusUnauthorized} {
-		url, _, _ := servicetest.Start(t, run, values("POOL=ledger PUSH_AUDIENCE=https://worker.example.org PUSH_SERVICE_ACCOUNT=push@example.org PUSH_AUTH="+mode))
-		require.Equal(t, want, servicetest.Status(t, http.MethodPost, url+"/push/paynow-events"), mode)
+	const push = "POOL=ledger PUSH_AUDIENCE=https://worker.example.org PUSH_SERVICE_ACCOUNT=push@example.org PUSH_AUTH="
+	for line, want := range map[string][4]int{
+		push + "none": {404, 503, 200, 200}, push + "oidc": {401, 401, 200, 200}, push + "iam": {401, 401, 200, 200},
+		push + "none SERVES=pushes": {404, 503, 404, 404}, "SERVES=people POOL=nowhere " + proxied: {404, 404, 200, 200},
+	} {
+		url, _, end := servicetest.Start(t, run, values(line))
+		for i, request := range []string{
+			"POST /push/paynow-events", "POST /tasks/cleanup", "GET /ops/catalog", "GET /v1/ops/catalog/queues/paynow-events",
+		} {
+			method, path, _ := strings.Cut(request, " ")
+			require.Equal(t, want[i], servicetest.Status(t, method, url+path), "%s: %s", line, request)
+		}
+		require.Equal(t, !strings.Contains(line, "people"), strings.Contains(end(), "queue served"), line)
 	}
 }
 
@@ -186,6 +210,8 @@ func TestLinksLeadToTheProjectsOwnPages(t *testing.T) {
 	t.Parallel()
 	require.Empty(t, config{Config: service.Config{Project: "shop", FirestoreEmulator: "127.0.0.1:1"}}.links(""))
 	links := config{Config: service.Config{Project: "shop"}}.links("staging-worker-payments-00042-abc")
+	people := config{Config: service.Config{Project: "shop"}, Serves: worker.ServesPeople}
+	require.Equal(t, links, people.links("staging-ops-00042-abc"))
 	require.Equal(t, "https://console.cloud.google.com/traces/list?project=shop&tid={trace}", links.Trace)
 	logged, err := url.Parse(strings.NewReplacer("{event_id}", "e1", "{since}", "2026-03-02T10%3A15%3A00Z").Replace(links.Log))
 	require.NoError(t, err)

@@ -149,13 +149,13 @@ func (u upkeep) store() float64 {
 func idleRun(task string, deadLetterQueues int) upkeep {
 	switch task {
 	case "relay-outbox":
-		return upkeep{runs: 1, reads: 4, lines: 1} // what is due, and the oldest, what is to be copied, and how far all was
+		return upkeep{runs: 1, reads: 4, lines: 1} // what is due, the oldest, what is to be copied, how far all was
 	case "release-delayed":
 		return upkeep{runs: 1, reads: 2, lines: 1} // what is due, and the oldest
 	case "count-dead-letters":
 		return upkeep{runs: 1, reads: deadLetterQueues, lines: deadLetterQueues + 1}
 	case "count-backlogs":
-		return upkeep{runs: 1, writes: 2, lines: 1} // all queues in one document, for people and for the webhook service
+		return upkeep{runs: 1, writes: 2, lines: 1} // all queues in a document, for people and for ingest
 	case "seal-journal":
 		return upkeep{runs: 1, reads: 1 + ledger.Shards, writes: 1, lines: 1} // the database's time, and each shard
 	default:
@@ -341,7 +341,10 @@ func TestAnIdleTaskAndAFlushOfRatesCostTheirDeclaredReadsWritesAndLines(t *testi
 	var log bytes.Buffer
 	copies := &storetest.Counter{Store: storetest.Open(t)}
 	spent := func() (reads, writes int) {
-		return int(counter.Gets.Load() + counter.Queries.Load() + copies.Gets.Load() + copies.Queries.Load()), int(counter.Written.Load() + copies.Written.Load())
+		for _, of := range []*storetest.Counter{counter, copies} {
+			reads, writes = reads+int(of.Gets.Load()+of.Queries.Load()), writes+int(of.Written.Load())
+		}
+		return reads, writes
 	}
 	service := &tasks.Service{
 		Ingest:  &mirror.Mirror{Store: counter, Copies: copies, NewID: uuid.NewString},

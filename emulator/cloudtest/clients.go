@@ -86,7 +86,7 @@ var endpoints = []endpoint{
 	{"cloud_billing", "cloudbilling", "v1/"}, {"cloud_resource_manager", "cloudresourcemanager", "v1/"},
 	{"cloud_run_v2", "run", "v2/"}, {"cloud_scheduler", "cloudscheduler", "v1/"},
 	{"cloud_tasks", "cloudtasks", "v2/"}, {"compute", "compute", "v1/"},
-	{"firestore", "firestore", "v1/"}, {"iam", "iam", "v1/"}, {"iam_beta", "iam", "v1/"},
+	{"firestore", "firestore", "v1/"}, {"iam", "iam", "v1/"}, {"iam_beta", "iam", "v1/"}, {"iap", "iap", "v1/"},
 	{"kms", "cloudkms", "v1/"}, {"logging", "logging", "v2/"}, {"monitoring", "monitoring", ""},
 	{"pubsub", "pubsub", "v1/"}, {"resource_manager", "cloudresourcemanager", "v1/"},
 	{"secret_manager", "secretmanager", "v1/"}, {"service_usage", "serviceusage", "v1/"},

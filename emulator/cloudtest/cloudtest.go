@@ -29,8 +29,12 @@ const (
 	Number  = "123456789012"
 )
 
-// PubSubAgent is the e-mail address of Pub/Sub's own account in the project.
-const PubSubAgent = "service-" + Number + "@gcp-sa-pubsub.iam.gserviceaccount.com"
+// PubSubAgent and ProxyAgent are the e-mail addresses of Pub/Sub's and Identity-Aware Proxy's own accounts in the
+// project.
+const (
+	PubSubAgent = "service-" + Number + "@gcp-sa-pubsub.iam.gserviceaccount.com"
+	ProxyAgent  = "service-" + Number + "@gcp-sa-iap.iam.gserviceaccount.com"
+)
 
 // Document is a resource as the APIs write it in JSON.
 type Document = map[string]any
@@ -77,7 +81,9 @@ func Start() *Cloud {
 		}},
 		Policies: map[string]Document{}, Unsettled: map[string]bool{},
 		Faults: map[string]string{}, Agent: true,
-		Enabled: map[string]bool{"artifactregistry": true, "cloudresourcemanager": true, "pubsub": true, "serviceusage": true, "storage": true},
+		Enabled: map[string]bool{
+			"artifactregistry": true, "cloudresourcemanager": true, "iap": true, "pubsub": true, "serviceusage": true, "storage": true,
+		},
 	}}
 	c.server = httptest.NewServer(c)
 	return c
@@ -86,7 +92,7 @@ func Start() *Cloud {
 // Close stops answering.
 func (c *Cloud) Close() { c.server.Close() }
 
-// Endpoint is the address of an API (run, cloudscheduler, secretmanager, pubsub, iam, monitoring,
+// Endpoint is the address of an API (run, cloudscheduler, secretmanager, pubsub, iam, iap, monitoring,
 // logging, firestore, cloudtasks, cloudresourcemanager, serviceusage, compute, billingbudgets),
 // in the place of https://<api>.googleapis.com/.
 func (c *Cloud) Endpoint(api string) string { return c.server.URL + "/" + api + "/" }

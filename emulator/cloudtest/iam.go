@@ -5,12 +5,37 @@ import (
 	"maps"
 	"net/http"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
+
+// proxied is what the proxy calls the services of a region.
+var proxied = regexp.MustCompile(`iap_web/cloud_run-([a-z0-9-]+)/`)
+
+// Visit is how a request from outside to a service is answered before its program: by the proxy, which has a list of
+// its own and needs to be an invoker itself, or by Cloud Run's check of the member.
+func (c *Cloud) Visit(region, service, member string) (code int) {
+	c.Change(func(held *State) {
+		name := "/services/" + service
+		key := "run/projects/" + Project + "/locations/" + region + name
+		there, list := held.Resources[key], "iap/projects/"+Project+"/iap_web/cloud_run-"+region+name
+		proxied := there["iapEnabled"] == true
+		switch {
+		case there["ingress"] != "INGRESS_TRAFFIC_ALL":
+			code = http.StatusNotFound
+		case proxied && c.has(list, "roles/iap.httpsResourceAccessor", member) && c.has(key, "roles/run.invoker", "serviceAccount:"+ProxyAgent),
+			!proxied && (there["invokerIamDisabled"] == true || c.has(key, "roles/run.invoker", member)):
+			code = http.StatusOK
+		default:
+			code = http.StatusForbidden
+		}
+	})
+	return code
+}
 
 // members are those who have a role by a policy.
 func members(policy Document, role string) (all []any) {
@@ -61,12 +86,17 @@ func (c *Cloud) policy(key string) Document {
 // setPolicy replaces a policy. A policy that was changed since it was read is refused, and so is a
 // member that does not exist.
 func (c *Cloud) setPolicy(r call) (Document, error) {
-	policy, before := object(r.body, "policy"), c.policy(r.key())
+	policy, before, of := object(r.body, "policy"), c.policy(r.key()), r
 	if policy == nil {
 		return nil, invalid("no policy")
 	}
-	if _, err := c.find(r); err != nil {
+	if r.api == "iap" {
+		of.api, of.path = "run", proxied.ReplaceAllString(r.path, "locations/$1/")
+	}
+	if there, err := c.find(of); err != nil {
 		return nil, err
+	} else if r.api == "iap" && there["iapEnabled"] != true {
+		return nil, invalid("IAP is not enabled on %s.", r.path)
 	}
 	if etag := text(policy, "etag"); etag != "" && etag != text(before, "etag") {
 		return nil, status.Error(codes.AlreadyExists, "There were concurrent policy changes. Please retry the whole read-modify-write with exponential backoff.")
@@ -91,8 +121,11 @@ func (c *Cloud) setPolicy(r call) (Document, error) {
 
 // exists reports whether there is such an account. Google's own ones come with their API.
 func (c *Cloud) exists(email string) bool {
-	if email == PubSubAgent {
+	switch email {
+	case PubSubAgent:
 		return c.held.Agent
+	case ProxyAgent:
+		return c.held.Enabled["iap"]
 	}
 	agent := strings.HasSuffix(email, ".iam.gserviceaccount.com") && strings.Contains(email, "@gcp-sa-")
 	return agent || strings.Contains(email, "@serverless-robot-prod.") ||

@@ -45,51 +45,49 @@ func topologyOf(t *testing.T, addr, project string) []string {
 
 func TestTerraformMakesOnTheEmulatorWhatProvisionMakes(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct{ dir, terraformed, provisioned string }{
+	type row struct{ dir, terraformed, provisioned string }
+	filetest.Each(t, map[string]row{
 		"the shipped catalog": {"", "made-by-terraform", "made-by-provision"},
 		// Ordered and not, with and without dead letters, all of them enabled.
 		"one of all kinds": {filepath.Join("..", "..", "catalog", "testdata", "crooked"), "kinds-by-terraform", "kinds-by-provision"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			module := emulatortest.Terraform(t, filepath.Join("..", ".."), "emulator", "modules/queue/*.tf", "modules/catalog/*.tf")
-			addr := emulatortest.PubSub(t)
-			c := filetest.Must(catalog.Load(test.dir))(t)
-			const worker = "http://127.0.0.1:9"
-			names := pubsub.Names{ProjectID: test.provisioned}
-			_, err := pubsub.Provision(t.Context(), c, pubsub.Target{Names: names, PushBaseURL: worker, Emulator: true},
-				pubsub.EmulatorOptions(addr)...)
-			require.NoError(t, err)
+	}, func(t *testing.T, test row) {
+		module := emulatortest.Terraform(t, filepath.Join("..", ".."), "emulator", "modules/queue/*.tf", "modules/catalog/*.tf")
+		addr := emulatortest.PubSub(t)
+		c := filetest.Must(catalog.Load(test.dir))(t)
+		const worker = "http://127.0.0.1:9"
+		names := pubsub.Names{ProjectID: test.provisioned}
+		_, err := pubsub.Provision(t.Context(), c, pubsub.Target{Names: names, PushBaseURL: worker, Emulator: true},
+			pubsub.EmulatorOptions(addr)...)
+		require.NoError(t, err)
 
-			said, err := module.Run(t.Context(), "init", "-input=false", "-no-color", "-reconfigure", "-backend-config=path="+filepath.Join(t.TempDir(), "terraform.tfstate"))
-			if errors.Is(err, emulatortest.ErrNoProvider) {
-				t.Skip(err)
+		said, err := module.Run(t.Context(), "init", "-input=false", "-no-color", "-reconfigure", "-backend-config=path="+filepath.Join(t.TempDir(), "terraform.tfstate"))
+		if errors.Is(err, emulatortest.ErrNoProvider) {
+			t.Skip(err)
+		}
+		require.NoError(t, err, said)
+		run := func(workerURL string, arguments ...string) (string, error) {
+			arguments = append(arguments, "-input=false", "-no-color", "-var=emulator_host="+addr, "-var=project_id="+test.terraformed, "-var=push_base_url="+workerURL)
+			if test.dir != "" {
+				folder := filetest.Must(filepath.Abs(test.dir))(t)
+				arguments = append(arguments, "-var=catalog_dir="+folder)
 			}
-			require.NoError(t, err, said)
-			run := func(workerURL string, arguments ...string) (string, error) {
-				arguments = append(arguments, "-input=false", "-no-color", "-var=emulator_host="+addr, "-var=project_id="+test.terraformed, "-var=push_base_url="+workerURL)
-				if test.dir != "" {
-					folder := filetest.Must(filepath.Abs(test.dir))(t)
-					arguments = append(arguments, "-var=catalog_dir="+folder)
-				}
-				return module.Run(t.Context(), arguments...)
-			}
-			said, err = run(worker+"/push", "apply", "-auto-approve")
-			require.Error(t, err)
-			require.Contains(t, said, "without a path")
-			said, err = run(worker, "apply", "-auto-approve")
-			require.NoError(t, err, said)
-			made := topologyOf(t, addr, test.terraformed)
-			require.NotEmpty(t, made)
-			require.ElementsMatch(t, topologyOf(t, addr, test.provisioned), made)
+			return module.Run(t.Context(), arguments...)
+		}
+		said, err = run(worker+"/push", "apply", "-auto-approve")
+		require.Error(t, err)
+		require.Contains(t, said, "without a path")
+		said, err = run(worker, "apply", "-auto-approve")
+		require.NoError(t, err, said)
+		made := topologyOf(t, addr, test.terraformed)
+		require.NotEmpty(t, made)
+		require.ElementsMatch(t, topologyOf(t, addr, test.provisioned), made)
 
-			said, err = run(worker, "plan", "-detailed-exitcode")
-			require.NoError(t, err, "the plan is empty: %s", said)
-			said, err = run(worker, "destroy", "-auto-approve")
-			require.NoError(t, err, said)
-			require.Empty(t, topologyOf(t, addr, test.terraformed))
-		})
-	}
+		said, err = run(worker, "plan", "-detailed-exitcode")
+		require.NoError(t, err, "the plan is empty: %s", said)
+		said, err = run(worker, "destroy", "-auto-approve")
+		require.NoError(t, err, said)
+		require.Empty(t, topologyOf(t, addr, test.terraformed))
+	})
 }
 
 // The catalog's own tests hold Terraform to the same topics and filters, byte by byte.

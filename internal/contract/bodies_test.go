@@ -209,8 +209,7 @@ func TestMembersBeyondAHandlersTypeTravelOn(t *testing.T) {
 	body := filetest.Must(set.Decode(contract.EnvelopeV1, minimized))(t)
 	require.NoError(t, body.Validate())
 	require.Equal(t, []any{"s1", "", int64(7), int64(0)}, []any{body.Text("subscription_id"), body.Text("seats"), body.Number("seats"), body.Number("subscription_id")})
-	onTopic := filetest.Must(body.Append(nil))(t)
-	require.JSONEq(t, upgrade, string(onTopic))
+	require.JSONEq(t, upgrade, string(filetest.Must(body.Append(nil))(t)))
 
 	posted := filetest.Must(body.Post("key-1", "default"))(t)
 	sent := filetest.JSON[struct{ Payload json.RawMessage }](t, posted)

@@ -118,8 +118,7 @@ func FuzzDecode(f *testing.F) {
 			}
 			require.NoError(t, filetest.ErrorOf(m.PayloadHash()))
 			again := filetest.Must(m.Append(nil))(t)
-			back := filetest.Must(contracts().Decode(format, again))(t)
-			require.Equal(t, m, back)
+			require.Equal(t, m, filetest.Must(contracts().Decode(format, again))(t))
 			a := m.Attributes()
 			a.OrderingKey = "k"
 			require.NoError(t, m.CheckAttributes(a.Map()))
@@ -255,8 +254,7 @@ func TestAFormatOfOneMoreRowIsReadPostedHashedAndDescribed(t *testing.T) {
 	data := []byte(`{"number":"p1","kind":"parcel.sent","sent":"2026-03-02T10:15:00Z","rev":2,"about":{"grams":70,"order_id":"o1","things":[{"product_id":"x"}]}}`)
 	require.Equal(t, "parcel.v1", set.Detect(nil, data))
 	m := contract.Message{Data: data, Attributes: map[string]string{"event_id": "p1", "event_type": "parcel.sent", "ordering_key": "o1"}}
-	body, attributes, err := set.Receive("parcel.v1", []string{"order_id"}, m, time.Time{})
-	require.NoError(t, err)
+	body, attributes := filetest.Both(set.Receive("parcel.v1", []string{"order_id"}, m, time.Time{}))(t)
 	require.NoError(t, body.Validate())
 	require.NoError(t, body.CheckAttributes(attributes))
 	id, eventType := body.Identity()
@@ -270,8 +268,7 @@ func TestAFormatOfOneMoreRowIsReadPostedHashedAndDescribed(t *testing.T) {
 	hash := filetest.Must(body.PayloadHash())(t)
 	other, err := set.Decode("parcel.v1", []byte(`{"kind":"parcel.sent","number":"p2","rev":2,"sent":"2026-03-02T10:15:00Z","about":{"order_id":"o1","things":[{"product_id":"x"}],"grams":70}}`))
 	require.NoError(t, err)
-	same := filetest.Must(other.PayloadHash())(t)
-	require.Equal(t, hash, same, "the order of members says nothing")
+	require.Equal(t, hash, filetest.Must(other.PayloadHash())(t), "the order of members says nothing")
 
 	type about struct {
 		OrderID string `json:"order_id"`
@@ -281,8 +278,7 @@ func TestAFormatOfOneMoreRowIsReadPostedHashedAndDescribed(t *testing.T) {
 		} `json:"things"`
 	}
 	require.NoError(t, set.Takes("parcel.v1", "parcel.sent", reflect.TypeFor[about]()))
-	typed := filetest.Must(contract.As[about](body))(t)
-	require.Equal(t, int64(70), typed.Grams)
+	require.Equal(t, int64(70), filetest.Must(contract.As[about](body))(t).Grams)
 
 	require.Contains(t, filetest.Must(set.Schemas())(t), "parcel.v1.json")
 	require.NoError(t, filetest.ErrorOf(body.Contract().Projection().Append(nil, data)))

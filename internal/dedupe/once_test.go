@@ -2,9 +2,7 @@ package dedupe_test
 
 import (
 	"context"
-	"flag"
 	"fmt"
-	"os"
 	"testing"
 	"time"
 
@@ -28,15 +26,7 @@ var (
 )
 
 // With -short rapid takes a fifth of its steps, which leaves states unseen that no other test comes to.
-func TestMain(m *testing.M) {
-	flag.Parse()
-	if testing.Short() {
-		if err := flag.Set("rapid.steps", "150"); err != nil {
-			panic(err)
-		}
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { storetest.Stepping(m, "150") }
 
 func TestAnEventIsCompletedOnceOnTheEmbeddedStore(t *testing.T) {
 	t.Parallel()
@@ -85,8 +75,7 @@ func (b *bench) claim(t *testing.T, id string, keep bool) *dedupe.Run {
 		message = &contract.Message{Data: []byte(id), Attributes: map[string]string{"event_id": id}, OrderingKey: "k"}
 	}
 	run := b.begin(id, "A")
-	seen := filetest.Must(run.Claim(t.Context(), 2*time.Minute, message, false))(t)
-	require.Equal(t, dedupe.Claimed, seen)
+	require.Equal(t, dedupe.Claimed, filetest.Must(run.Claim(t.Context(), 2*time.Minute, message, false))(t))
 	return run
 }
 
@@ -110,41 +99,39 @@ var failed = dedupe.Ending{Status: dedupe.Failed, Reason: "handler_error", Next:
 func TestAnEffectThatMeetsAConflictIsDecidedAgainThreeTimes(t *testing.T) {
 	t.Parallel()
 	taken := store.Create(store.Key{Collection: "entries", ID: "x"}, nil)
-	for name, test := range map[string]struct {
+	type row struct {
 		redelivered, failedBefore, yields bool
 		tries                             []int
-	}{
+	}
+	filetest.Each(t, map[string]row{
 		"and may then find what it wants done":                           {yields: true, tries: []int{0, 1}},
 		"and is then left to a redelivery":                               {tries: []int{0, 1, 2}},
 		"where the record was read first":                                {redelivered: true, tries: []int{0, 1, 2}},
 		"where an attempt has failed: finding its record is no conflict": {failedBefore: true, tries: []int{0, 0, 1, 2}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := newBench(t)
-			storetest.Put(t, b.calls, taken)
-			if test.failedBefore {
-				ends(t, b.begin("e1", "A"), failed)
+	}, func(t *testing.T, test row) {
+		b := newBench(t)
+		storetest.Put(t, b.calls, taken)
+		if test.failedBefore {
+			ends(t, b.begin("e1", "A"), failed)
+		}
+		var tries []int
+		run := b.begin("e1", "A")
+		_, err := dedupetest.Effect(t.Context(), run, handler.Event{}, test.redelivered, func(_ context.Context, e handler.Event) (handler.Effect, error) {
+			if tries = append(tries, e.Try); test.yields && e.Try > 0 {
+				return handler.Effect{Result: "already_credited"}, nil
 			}
-			var tries []int
-			run := b.begin("e1", "A")
-			_, err := dedupetest.Effect(t.Context(), run, handler.Event{}, test.redelivered, func(_ context.Context, e handler.Event) (handler.Effect, error) {
-				if tries = append(tries, e.Try); test.yields && e.Try > 0 {
-					return handler.Effect{Result: "already_credited"}, nil
-				}
-				return handler.Effect{Writes: []store.Write{taken}}, nil
-			})
-			require.Equal(t, test.tries, tries)
-			if test.yields {
-				require.NoError(t, err)
-				require.Equal(t, "already_credited", run.Record.Result)
-				return
-			}
-			require.Equal(t, retry.Verdict{Class: retry.Unavailable, Reason: "contention"}, retry.Decide(err), "no attempt is counted")
-			_, err = b.Get(t.Context(), keyOf("e1"))
-			require.Equal(t, test.failedBefore, err == nil)
+			return handler.Effect{Writes: []store.Write{taken}}, nil
 		})
-	}
+		require.Equal(t, test.tries, tries)
+		if test.yields {
+			require.NoError(t, err)
+			require.Equal(t, "already_credited", run.Record.Result)
+			return
+		}
+		require.Equal(t, retry.Verdict{Class: retry.Unavailable, Reason: "contention"}, retry.Decide(err), "no attempt is counted")
+		_, err = b.Get(t.Context(), keyOf("e1"))
+		require.Equal(t, test.failedBefore, err == nil)
+	})
 }
 
 func TestWritesThatNoStoreTakesAreRejected(t *testing.T) {
@@ -157,35 +144,31 @@ func TestWritesThatNoStoreTakesAreRejected(t *testing.T) {
 
 func TestARecordThatCannotBeReadIsNeverTakenForAbsent(t *testing.T) {
 	t.Parallel()
-	for name, prepare := range map[string]func(*testing.T, *bench){
+	filetest.Each(t, map[string]func(*testing.T, *bench){
 		"the store does not answer": func(_ *testing.T, b *bench) { b.Down(true) },
 		"it holds what cannot be read": func(t *testing.T, b *bench) {
-			t.Helper()
 			storetest.Put(t, b.calls, store.Create(keyOf("e1"), map[string]any{"status": "COMPLETED"}))
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := newBench(t)
-			prepare(t, b)
-			credit := dedupe.Ending{Status: dedupe.Completed, Effect: handler.Effect{Writes: []store.Write{store.Create(account, nil)}}}
-			run := b.begin("e1", "A")
-			run.DeadLetters = deadLetters("dead")
-			for _, call := range []func() (dedupe.Seen, error){
-				func() (dedupe.Seen, error) { return run.Look(t.Context()) },
-				func() (dedupe.Seen, error) { return run.Claim(t.Context(), time.Minute, nil, false) },
-				func() (dedupe.Seen, error) { return run.Claim(t.Context(), time.Minute, nil, true) },
-				func() (dedupe.Seen, error) { return run.Conclude(t.Context(), credit) },
-				func() (dedupe.Seen, error) { return run.Conclude(t.Context(), failed) },
-				func() (dedupe.Seen, error) { return dedupe.Fresh, run.Broken(t.Context(), "contract_broken") },
-			} {
-				seen, err := call()
-				require.Equal(t, dedupe.Fresh, seen)
-				require.False(t, retry.Decide(err).Class.Terminal())
-			}
-			require.ErrorIs(t, filetest.ErrorOf(b.calls.Get(t.Context(), account)), store.ErrNotFound)
-		})
-	}
+	}, func(t *testing.T, prepare func(*testing.T, *bench)) {
+		b := newBench(t)
+		prepare(t, b)
+		credit := dedupe.Ending{Status: dedupe.Completed, Effect: handler.Effect{Writes: []store.Write{store.Create(account, nil)}}}
+		run := b.begin("e1", "A")
+		run.DeadLetters = deadLetters("dead")
+		for _, call := range []func() (dedupe.Seen, error){
+			func() (dedupe.Seen, error) { return run.Look(t.Context()) },
+			func() (dedupe.Seen, error) { return run.Claim(t.Context(), time.Minute, nil, false) },
+			func() (dedupe.Seen, error) { return run.Claim(t.Context(), time.Minute, nil, true) },
+			func() (dedupe.Seen, error) { return run.Conclude(t.Context(), credit) },
+			func() (dedupe.Seen, error) { return run.Conclude(t.Context(), failed) },
+			func() (dedupe.Seen, error) { return dedupe.Fresh, run.Broken(t.Context(), "contract_broken") },
+		} {
+			seen, err := call()
+			require.Equal(t, dedupe.Fresh, seen)
+			require.False(t, retry.Decide(err).Class.Terminal())
+		}
+		require.ErrorIs(t, filetest.ErrorOf(b.calls.Get(t.Context(), account)), store.ErrNotFound)
+	})
 }
 
 func TestTheEndOfALeaseIsTriedThreeTimes(t *testing.T) {
@@ -197,8 +180,7 @@ func TestTheEndOfALeaseIsTriedThreeTimes(t *testing.T) {
 		run := b.claim(t, "e1", false)
 		b.FailBefore(1)
 		b.FailAfter(1)
-		seen := filetest.Must(run.Conclude(t.Context(), sent))(t)
-		require.Equal(t, dedupe.Own, seen)
+		require.Equal(t, dedupe.Own, filetest.Must(run.Conclude(t.Context(), sent))(t))
 		require.Equal(t, "sent", run.Record.Result)
 	})
 	t.Run("then the lease stands", func(t *testing.T) {

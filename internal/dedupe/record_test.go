@@ -151,8 +151,7 @@ func TestSweepPassesByWhatItCannotRead(t *testing.T) {
 	}
 	b.FailReads(1)
 	require.ErrorIs(t, filetest.ErrorOf(sweep()), storetest.ErrFault)
-	swept := filetest.Must(sweep())(t)
-	require.Equal(t, dedupe.Swept{Republished: 1, Failed: 1}, swept)
+	require.Equal(t, dedupe.Swept{Republished: 1, Failed: 1}, filetest.Must(sweep())(t))
 	record := b.record(t, "orphan")
 	require.Equal(t, []any{dedupe.Failed, dedupe.Orphaned, int64(1), "", true}, []any{record.Status, record.LastError, record.Attempts, record.LeaseToken, record.Message == nil})
 }
@@ -180,8 +179,7 @@ func TestWhatHasExpiredIsRemovedBoundedly(t *testing.T) {
 		removed int
 		more    bool
 	}{{2, true}, {2, true}, {1, false}, {0, false}} {
-		removed, more, err := clean()
-		require.NoError(t, err)
+		removed, more := filetest.Both(clean())(t)
 		require.Equal(t, want.removed, removed)
 		require.Equal(t, want.more, more)
 	}
@@ -246,8 +244,7 @@ func TestAPruneLeavesWhatIsWrittenAnew(t *testing.T) {
 	}
 	b.completed(t, "e2", 2*time.Hour, time.Hour)
 	for _, want := range []dedupe.Pruned{{}, {Removed: 2, Remembered: 1}} { // the next finds it anew
-		got := filetest.Must(b.prune(t))(t)
-		require.Equal(t, want, got)
+		require.Equal(t, want, filetest.Must(b.prune(t))(t))
 		require.Equal(t, b.now.Add(time.Hour), b.record(t, "e2").ExpireAt)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"testing"
 
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
@@ -34,6 +35,15 @@ func Must[T any](answer T, err error) func(require.TestingT) T {
 	}
 }
 
+// Both are the two answers of a call that has to succeed.
+func Both[T, U any](one T, other U, err error) func(require.TestingT) (T, U) {
+	return func(t require.TestingT) (T, U) {
+		helps(t)()
+		require.NoError(t, err)
+		return one, other
+	}
+}
+
 // ErrorOf is the error of a call whose answer does not matter.
 func ErrorOf[T any](_ T, err error) error { return err }
 
@@ -43,6 +53,17 @@ func Map[T, R any](list []T, of func(T) R) (all []R) {
 		all = append(all, of(one))
 	}
 	return all
+}
+
+// Each runs a test for each of a table, under its name and beside the others.
+func Each[T any](t *testing.T, table map[string]T, test func(t *testing.T, row T)) {
+	t.Helper()
+	for name, row := range table {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, row)
+		})
+	}
 }
 
 // JSON decodes a text.

@@ -1,13 +1,12 @@
 package pii
 
 import (
-	"bytes"
-	"errors"
-	"io"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // Projection is an allow-list of JSON paths with rules. It is safe for concurrent use.
@@ -155,28 +154,16 @@ const (
 	maxEscaped = 6*maxText + 2
 )
 
-// Document is one JSON document in valid UTF-8, without duplicate names.
-type Document struct {
-	text []byte
-	deep int64 // where it is nested too deep; 0: nowhere
-}
+// Document is one JSON document in valid UTF-8.
+type Document struct{ text []byte }
 
-// Parse checks that src, which must not change, is a document. The error is an *Error.
-func Parse(src []byte) (Document, error) {
-	d, w := Document{text: src}, walks.Get().(*walk)
-	defer w.done()
-	w.src = *bytes.NewBuffer(src)
-	w.Reset(&w.src)
-	_, err := w.ReadToken()
-	for ; err == nil; _, err = w.ReadToken() {
-		if d.deep == 0 && w.StackDepth() > maxDepth {
-			d.deep = w.InputOffset()
-		}
-	}
-	if _, values := w.StackIndex(0); values != 1 || !errors.Is(err, io.EOF) {
+// Parse checks that src, which must not change, is a document, without names that stand twice in an object.
+// Where they are allowed, projections refuse them all the same in objects that they read. The error is an *Error.
+func Parse(src []byte, as ...jsontext.Options) (Document, error) {
+	if !jsontext.Value(src).IsValid(as...) {
 		return Document{}, &Error{Malformed: true, Offset: offset(src)}
 	}
-	return d, nil
+	return Document{src}, nil
 }
 
 // Append projects src and appends the result, compact, in the order of the input: allowed fields alone, nulls
@@ -187,6 +174,12 @@ func (p *Projection) Append(dst, src []byte) ([]byte, error) {
 		return dst, err
 	}
 	dst, _, err = p.walk(dst, nil, d, plain)
+	return dst, err
+}
+
+// Again is Append of what this process has encoded itself: its JSON needs no check.
+func (p *Projection) Again(dst, encoded []byte) ([]byte, error) {
+	dst, _, err := p.walk(dst, nil, Document{encoded}, plain)
 	return dst, err
 }
 
@@ -208,15 +201,14 @@ func (p *Projection) Exact(dst []byte, d Document) ([]byte, error) {
 }
 
 func (p *Projection) walk(dst []byte, values *[]Value, d Document, as mode) ([]byte, Dropped, error) {
-	if d.deep > 0 {
-		return dst, nil, &Error{Malformed: true, Offset: d.deep}
-	}
 	w := walks.Get().(*walk)
 	defer w.done()
-	w.mode, w.src, w.values = as, *bytes.NewBuffer(d.text), values
-	w.Reset(&w.src, valid)
+	w.src, w.mode, w.values = d.text, as, values
 	out := w.value(dst, p.root)
-	if len(w.violations) > 0 {
+	switch {
+	case w.malformed > 0:
+		return dst, nil, &Error{Malformed: true, Offset: int64(w.malformed)}
+	case len(w.violations) > 0:
 		return dst, w.dropped, &Error{Violations: w.violations}
 	}
 	return out, w.dropped, nil

@@ -170,12 +170,14 @@ func TestADocumentThatIsNotOneIsRefused(t *testing.T) {
 	nest := func(depth int) string {
 		return `{"x":` + strings.Repeat("[", depth-1) + strings.Repeat("]", depth-1) + `}`
 	}
+	const unread = `{"x":{"y":[{"z":1,"z":2}]}}`
 	out := filetest.Must(orders().Append(nil, []byte(nest(64))))(t)
 	require.Equal(t, "{}", string(out))
 	for body, offset := range map[string]int64{
 		`{"event_id":"1", oops}`: 17, `{"event_id":"1"} {}`: 17, `{"x":1,"x":2}`: 7, `{"event_id":"1"`: 15,
 		"": -1, "  ": -1, "\ufeff{}": -1, `{"body":{"total_amount":NaN}}`: -1, `{"event_id":"1","event\u005fid":"2"}`: -1, `{"event_id":"1",}`: -1,
-		`{"x":{"y":[{"z":1,"z":2}]}}`: -1, "{\"event_id\":\"\xff\"}": -1, "{\"x\":\"\xff\"}": -1,
+		unread: -1, `{"body":{"id":null,"id":"2"}}`: -1, `{"body":{"lines":[{"a":1,"b":2,"a":3}]}}`: -1,
+		"{\"event_id\":\"\xff\"}": -1, "{\"x\":\"\xff\"}": -1,
 		// Nested too deep, wherever it is.
 		nest(65): -1, nest(5000): -1, `{"event_id":` + nest(64) + `}`: -1, `{"body":{"lines":[` + nest(62) + `]}}`: -1,
 	} {
@@ -185,6 +187,12 @@ func TestADocumentThatIsNotOneIsRefused(t *testing.T) {
 		if offset >= 0 {
 			require.Equal(t, offset, refused.Offset, body)
 		}
+		// A name that stands twice is refused by who reads the object that it is in.
+		d, err := pii.Parse([]byte(body), jsontext.AllowDuplicateNames(true))
+		if err == nil {
+			_, _, err = orders().Minimize(nil, d)
+		}
+		require.Equal(t, body != unread, err != nil && refusedBy(t, err).Malformed, body)
 	}
 }
 

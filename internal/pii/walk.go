@@ -3,15 +3,16 @@ package pii
 import (
 	"bytes"
 	"errors"
+	"hash/maphash"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 )
-
-// valid: Parse has looked for names that stand twice.
-var valid = jsontext.AllowDuplicateNames(true)
 
 func offset(src []byte) int64 {
 	var syntactic *jsontext.SyntacticError
@@ -21,7 +22,10 @@ func offset(src []byte) int64 {
 	return 0
 }
 
-var walks = sync.Pool{New: func() any { return &walk{Decoder: new(jsontext.Decoder)} }}
+var (
+	walks = sync.Pool{New: func() any { return new(walk) }}
+	seed  = maphash.MakeSeed()
+)
 
 type mode uint8
 
@@ -31,19 +35,24 @@ const (
 	exact        // refuses names that are not on the list, and completes times
 )
 
-// walk is one run of a projection over a document that is known to be valid JSON.
+// walk is one run of a projection over a document that is known to be valid JSON: what parts its tokens says
+// nothing, and what is not read is passed over by its quotes and brackets.
 type walk struct {
-	*jsontext.Decoder
-	src bytes.Buffer // which the decoder reads in place
+	src        []byte
+	pos, depth int
 	mode
+	path  []byte   // of the value at hand
+	names []uint64 // hashes of those of the objects around it: two are equal once in 2^64
+	// malformed is where it is nested too deep, or where an object ends that has a name twice; 0: nowhere.
+	malformed  int
 	violations []Violation
 	dropped    Dropped
 	values     *[]Value // nil: they are not taken down
 }
 
-// done gives the walk back. Nothing of a document stays behind.
+// done gives the walk back. Nothing of a document stays behind but names that are on the list, and hashes.
 func (w *walk) done() {
-	*w = walk{Decoder: w.Decoder}
+	*w = walk{path: w.path[:0], names: w.names[:0]}
 	walks.Put(w)
 }
 
@@ -53,27 +62,66 @@ func (w *walk) take(of *node, start, end int) {
 	}
 }
 
-// at is where the value or name that was read last is, as violations show it: with each index, or with [] for every.
-func (w *walk) at(every bool) (text string) {
-	depth := 0
-	for token := range w.StackPointer().Tokens() {
-		depth++
-		switch in, _ := w.StackIndex(depth); {
-		case in == '[' && every:
-			text += "[]"
-		case in == '[':
-			text += "[" + token + "]"
-		case text == "":
-			text = token
-		default:
-			text += "." + token
+// peek is the first byte of the next token.
+func (w *walk) peek() byte {
+	for w.src[w.pos] <= ' ' || w.src[w.pos] == ',' || w.src[w.pos] == ':' {
+		w.pos++
+	}
+	return w.src[w.pos]
+}
+
+// enter goes into an object or a list, or out of it. No projection is as deep as a document may be.
+func (w *walk) enter(by int) {
+	w.depth += by
+	w.pos++
+}
+
+func (w *walk) refuse(at int) {
+	if w.malformed == 0 {
+		w.malformed = at
+	}
+}
+
+// raw takes the next value, whatever is in it.
+func (w *walk) raw() []byte {
+	kind, src, start, end := w.peek(), w.src, w.pos, w.pos
+	switch kind {
+	case '"':
+		end = closing(src, start) + 1
+	case '{', '[':
+		for depth := w.depth; end == start || depth > w.depth; end++ {
+			switch src[end] {
+			case '"':
+				end = closing(src, end)
+			case '{', '[':
+				if depth++; depth > maxDepth {
+					w.refuse(end)
+				}
+			case '}', ']':
+				depth--
+			}
+		}
+	default:
+		for end < len(src) && src[end] > ' ' && src[end] != ',' && src[end] != ']' && src[end] != '}' {
+			end++
 		}
 	}
-	return text
+	w.pos = end
+	return src[start:end]
+}
+
+// closing is where the quote stands that ends a string.
+func closing(src []byte, i int) int {
+	for i++; src[i] != '"'; i++ {
+		if src[i] == '\\' {
+			i++
+		}
+	}
+	return i
 }
 
 func (w *walk) value(dst []byte, at *node) []byte {
-	kind, element, due := w.PeekKind(), at.children["[]"], "object"
+	kind, element, due := w.peek(), at.children["[]"], "object"
 	switch {
 	case at.rule != (Rule{}):
 		return w.scalar(dst, at)
@@ -84,25 +132,27 @@ func (w *walk) value(dst []byte, at *node) []byte {
 	case kind == '{':
 		return w.object(dst, at)
 	}
-	_ = w.SkipValue()
+	w.raw()
 	w.violate(at, due)
 	return dst
 }
 
 func (w *walk) object(dst []byte, at *node) []byte {
-	_, _ = w.ReadToken() // nothing here can fail: the document is valid
+	w.enter(1)
 	dst = append(dst, '{')
-	empty := true
-	for w.PeekKind() != '}' {
+	empty, outside := true, len(w.names)
+	for w.peek() != '}' {
 		name := unquoted(w.raw())
 		child := at.children[string(name)]
-		if child == nil || w.PeekKind() == 'n' {
+		w.names = append(w.names, maphash.Bytes(seed, name))
+		if child == nil || w.peek() == 'n' {
 			if child == nil && w.mode == exact {
 				w.unknown(name)
 			}
-			_ = w.SkipValue()
+			w.raw()
 		} else {
-			before := len(dst)
+			before, above := len(dst), len(w.path)
+			w.path = append(append(w.path, '.'), name...)
 			if !empty {
 				dst = append(dst, ',')
 			}
@@ -114,44 +164,54 @@ func (w *walk) object(dst []byte, at *node) []byte {
 			} else {
 				empty = false
 			}
+			w.path = w.path[:above]
 		}
 	}
-	_, _ = w.ReadToken()
+	names := w.names[outside:]
+	slices.Sort(names)
+	if len(slices.Compact(names)) < len(names) {
+		w.refuse(w.pos)
+	}
+	w.enter(-1)
+	w.names = w.names[:outside]
 	return append(dst, '}')
 }
 
 func (w *walk) array(dst []byte, element *node) []byte {
-	_, _ = w.ReadToken() // nothing here can fail: the document is valid
+	w.enter(1)
 	dst = append(dst, '[')
-	for i := 0; w.PeekKind() != ']'; i++ {
+	above := len(w.path)
+	for i := 0; w.peek() != ']'; i++ {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
 		w.take(element, len(dst), len(dst))
+		w.path = append(strconv.AppendInt(append(w.path[:above], '['), int64(i), 10), ']')
 		dst = w.value(dst, element)
 	}
-	_, _ = w.ReadToken()
+	w.path = w.path[:above]
+	w.enter(-1)
 	return append(dst, ']')
 }
 
 func (w *walk) scalar(dst []byte, at *node) []byte {
-	rule, kind := at.rule, w.PeekKind()
+	rule, kind := at.rule, w.peek()
 	var value []byte
 	switch {
 	case kind == '{' || kind == '[':
-		_ = w.SkipValue()
+		w.raw()
 	case rule.bare() && kind != '"':
 		value = w.raw()
 	case kind == '"' && !rule.bare():
 		if value = unquoted(w.raw()); len(value) == 0 {
 			return dst // providers write absent as empty; a required field is missed later
 		}
-	case kind == '0' && rule == UID && w.mode == lenient:
+	case rule == UID && kind < 'A' && w.mode == lenient:
 		if value = w.raw(); !spelled(value, maxText, digit, digit) {
 			value = nil // a fraction or an exponent is no name
 		}
 	default:
-		_ = w.SkipValue()
+		w.raw()
 	}
 	if rule == Time && w.mode == exact {
 		value = inUTC(value)
@@ -175,11 +235,6 @@ func (w *walk) scalar(dst []byte, at *node) []byte {
 	return append(dst, '"')
 }
 
-func (w *walk) raw() []byte {
-	text, _ := w.ReadValue()
-	return text
-}
-
 // unquoted copies only what is escaped and may be a name or a shape.
 func unquoted(quoted []byte) []byte {
 	if bytes.IndexByte(quoted, '\\') < 0 || len(quoted) > maxEscaped {
@@ -189,24 +244,25 @@ func unquoted(quoted []byte) []byte {
 	return text
 }
 
+var indexes = regexp.MustCompile(`\[[0-9]+\]`)
+
+// violate takes down what is wrong with the value at hand, or that it is left out.
 func (w *walk) violate(at *node, what string) {
+	path := strings.TrimPrefix(string(w.path), ".")
 	if w.mode == lenient && at.optional {
-		w.dropped.Add(w.at(true), what)
-		return
-	}
-	if len(w.violations) < maxViolations {
-		w.violations = append(w.violations, Violation{Path: w.at(false), Rule: what})
+		w.dropped.Add(indexes.ReplaceAllString(path, "[]"), what)
+	} else if len(w.violations) < maxViolations {
+		w.violations = append(w.violations, Violation{Path: path, Rule: what})
 	}
 }
 
 // unknown names what is a code: anything else could be personal.
 func (w *walk) unknown(name []byte) {
-	if len(w.violations) == maxViolations {
-		return
-	}
-	at := w.at(false)
 	if !Code.valid(name) || detect(Code, name) != "" {
-		at = strings.TrimSuffix(at, w.StackPointer().LastToken()) + "?"
+		name = []byte("?")
 	}
-	w.violations = append(w.violations, Violation{Path: at, Rule: "unknown"})
+	if len(w.violations) < maxViolations {
+		path := strings.TrimPrefix(string(w.path)+"."+string(name), ".")
+		w.violations = append(w.violations, Violation{Path: path, Rule: "unknown"})
+	}
 }

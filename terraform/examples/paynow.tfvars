@@ -10,8 +10,8 @@ queues = ["paynow-events", "pay-subscription-update"]
 # Where the targets of catalog/targets.yaml are that these queues post to.
 target_urls = { SUBSCRIPTION_SERVICE_URL = "https://subscriptions.example.com" }
 
-# The callers of the workers, the channels of the alerts, and the address of the runbooks.
-ops_invokers          = { operators = "group:operators@example.com" }
+# Who may open the pages and use the API, the channels of the alerts, and the address of the runbooks.
+ops                   = { people = ["group:operators@example.com"] }
 notification_channels = ["projects/my-project/notificationChannels/1234567890"]
 runbooks              = "https://git.example.com/billhook/docs/runbooks"
 

@@ -151,7 +151,7 @@ func TestEachChangeDoesWhatThePageSays(t *testing.T) {
 					case name == "queues":
 						i.set["target_urls"] = urls(t, events.ID, updates.ID, another(t, shipped(t)).ID)
 					case name == "secret_versions":
-						i.cloud.AddVersion("billhook-ops-token")
+						i.cloud.AddVersion("billhook-delivery-signing-secret")
 					}
 					if of == "variables" {
 						i.with(variables{name: to})

@@ -23,12 +23,35 @@ func TestAnInstallationIsMadeSettledAndTornDown(t *testing.T) {
 	i := installed(t)
 	events, updates := paynow(t, shipped(t))
 	require.Equal(t, map[string]int{image("worker", 'a'): 100}, i.cloud.Serving(region, worker(events.Pool)))
+	require.Equal(t, map[string]int{image("worker", 'a'): 100}, i.cloud.Serving(region, "billhook-ops"))
 	require.Equal(t, events.Pool, updates.Pool)
-	require.Len(t, i.cloud.Keys("run/projects/"+cloudtest.Project+"/locations/"+region+"/services/"), 4, "two services with a revision each")
+	const services = "run/projects/" + cloudtest.Project + "/locations/" + region + "/services/"
+	require.Len(t, i.cloud.Keys(services), 6, "three services with a revision each")
+
+	// Whom the variable names come to the service for people, and with a push that they have made up to no worker.
+	const ops, operators = "billhook-ops", "group:operators@example.com"
+	visited := func(want ...int) {
+		t.Helper()
+		came, forged := i.cloud.Visit(region, ops, operators), i.cloud.Visit(region, worker(events.Pool), operators)
+		require.Equal(t, want, []int{came, forged, i.cloud.Visit(region, ops, "user:eve@example.com")})
+	}
+	visited(http.StatusForbidden, http.StatusNotFound, http.StatusForbidden)
+	i.with(variables{"ops": variables{"people": []string{operators}, "pauses": true}}).apply()
+	i.settled()
+	visited(http.StatusOK, http.StatusNotFound, http.StatusForbidden)
+	opened := i.cloud.Get(services + worker(events.Pool))
+	opened["ingress"] = "INGRESS_TRAFFIC_ALL" // by hand, and back by an apply
+	i.cloud.Put(services+worker(events.Pool), opened)
+	i.cloud.Revoke(services+ops, "roles/run.invoker", "serviceAccount:"+cloudtest.ProxyAgent)
+	visited(http.StatusForbidden, http.StatusForbidden, http.StatusForbidden)
+	i.apply()
+	visited(http.StatusOK, http.StatusNotFound, http.StatusForbidden)
+	i.with(variables{"ops": variables{"people": []string{"serviceAccount:nobody@" + cloudtest.Project + ".iam.gserviceaccount.com"}}})
+	require.Contains(t, i.refused(), "does not exist")
 
 	i.refusesToGo()
 	i.cloud.Watch(nil)
-	i.with(variables{"deletion_protection": false}).apply()
+	i.with(variables{"deletion_protection": false, "ops": nil}).apply()
 	said, err := i.destroy()
 	require.NoError(t, err, said)
 	for _, prefix := range []string{"run/", "pubsub/", "iam/projects/" + cloudtest.Project + "/serviceAccounts/", "secretmanager/", "cloudscheduler/", "cloudtasks/", "firestore/projects/" + cloudtest.Project + "/databases/", "monitoring/", "logging/"} {

@@ -142,26 +142,25 @@ run "choices_that_do_not_fit_are_refused" {
 
   variables {
     images          = { webhook = "example/webhook:latest", worker = "example/worker:latest" }
-    secret_versions = { OPS_TOKEN = 0 }
+    secret_versions = { POST_OFFICE_SECRET = 0 }
     target_urls     = { POST_OFFICE_URL = "http://post-office.example" }
-    ops             = { audience = "", allow = ["ada@example.com"] }
-    worker_ingress  = "INTERNAL"
+    ops             = { people = ["ada@example.com"] }
     webhook_scaling = { min = 5, max = 1 }
     paused_queues   = ["lost"]
     name            = "an-installation-of-ours"
   }
 
   expect_failures = [
-    var.images, var.secret_versions, var.target_urls, var.ops, var.worker_ingress, var.webhook_scaling, var.paused_queues, var.name,
+    var.images, var.secret_versions, var.target_urls, var.ops, var.webhook_scaling, var.paused_queues, var.name,
   ]
 }
 
-run "a_target_without_an_address_and_an_operator_without_one_are_refused" {
+run "a_target_without_an_address_and_people_without_an_identity_are_refused" {
   command = plan
 
   variables {
     target_urls = {}
-    ops         = { audience = "https://ops.example", allow = ["ada"] }
+    ops         = { people = ["allAuthenticatedUsers"] }
   }
 
   expect_failures = [var.target_urls, var.ops]

@@ -183,7 +183,7 @@ run "the_services" {
     error_message = "Service and verifier take the audience that pushes name."
   }
   assert {
-    condition     = output.services == merge({ webhook = module.webhook[0].name }, { for pool, w in module.worker : "worker-${pool}" => w.name })
+    condition     = output.services == merge({ webhook = module.webhook[0].name, ops = module.ops[0].name }, { for pool, w in module.worker : "worker-${pool}" => w.name })
     error_message = "The services' names are told."
   }
   assert {
@@ -227,7 +227,7 @@ run "an_account_publishes_what_its_service_publishes_and_no_more" {
     catalog_dir         = "../catalog/testdata/crooked"
     tasks_pool          = "letters"
     deletion_protection = false
-    ops_invokers        = { operators = "group:operators@example.com" }
+    ops                 = { people = ["group:operators@example.com"], pauses = true }
     target_urls         = { POST_OFFICE_URL = "https://post-office.example" }
   }
 
@@ -238,6 +238,10 @@ run "an_account_publishes_what_its_service_publishes_and_no_more" {
   override_resource {
     target = google_service_account.push["letters"]
     values = { name = "projects/example/serviceAccounts/push-letters@example.iam.gserviceaccount.com", email = "push-letters@example.iam.gserviceaccount.com", member = "serviceAccount:push-letters" }
+  }
+  override_resource {
+    target = google_service_account.ops
+    values = { email = "ops@example.iam.gserviceaccount.com", member = "serviceAccount:ops" }
   }
   override_resource {
     target = google_service_account.worker["letters"]
@@ -299,11 +303,11 @@ run "an_account_publishes_what_its_service_publishes_and_no_more" {
     error_message = "Every worker may have a token made for the push account of the tasks' pool, and for no other."
   }
   assert {
-    condition     = toset(keys(google_secret_manager_secret_iam_member.worker_reads)) == toset(["OPS_TOKEN/letters", "OPS_TOKEN/seats", "POST_OFFICE_SECRET/letters"])
+    condition     = toset(keys(google_secret_manager_secret_iam_member.worker_reads)) == toset(["POST_OFFICE_SECRET/letters"])
     error_message = "The secret of a target is read by the pool that posts to it, letters."
   }
   assert {
-    condition     = { for pool, w in module.worker : pool => join(" ", sort(w.secrets)) } == { letters = "OPS_TOKEN POST_OFFICE_SECRET", seats = "OPS_TOKEN" }
+    condition     = { for pool, w in module.worker : pool => join(" ", sort(w.secrets)) } == { letters = "POST_OFFICE_SECRET", seats = "" }
     error_message = "A worker is given the secrets that its account may read."
   }
   assert {
@@ -311,11 +315,34 @@ run "an_account_publishes_what_its_service_publishes_and_no_more" {
     error_message = "The pool that posts to a target knows where it is."
   }
   assert {
+    condition = (
+      module.ops[0].ingress == "INGRESS_TRAFFIC_ALL" && module.ops[0].image == var.images.worker && length(module.ops[0].secrets) == 0 &&
+      module.ops[0].env.SERVES == "people" && module.ops[0].env.OPS_AUDIENCE == "/projects/123456789012/locations/europe-west3/services/billhook-ops" &&
+      output.scaling["billhook-ops"] == { min = 0, max = 1 }
+    )
+    error_message = "The service for people is the workers' image, keeps no instance and reads no secret."
+  }
+  assert {
+    condition = alltrue([
+      for w in values(module.worker) : w.ingress == "INGRESS_TRAFFIC_INTERNAL_ONLY" && w.env.SERVES == "pushes" && lookup(w.env, "PUSH_BASE_URL", "") == ""
+    ])
+    error_message = "Workers are reached from inside, answer nobody but Pub/Sub and the tasks, and pause nothing."
+  }
+  assert {
+    condition = toset(keys(google_pubsub_subscription_iam_member.ops_pauses)) == toset(keys(module.queue)) && alltrue([
+      for grant in concat(
+        values(google_pubsub_subscription_iam_member.ops_pauses), values(google_pubsub_subscription_iam_member.ops_sees_subscriptions),
+        values(google_service_account_iam_member.ops_names_push), [google_project_iam_member.ops_uses_database],
+      ) : grant.member == "serviceAccount:ops"
+    ]) && !anytrue([for grant in values(google_pubsub_topic_iam_member.publishes) : grant.member == "serviceAccount:ops"])
+    error_message = "It pauses what is pushed, and publishes nowhere."
+  }
+  assert {
     condition     = module.webhook[0].env.INGEST_DATABASE == "billhook-ingest" && lookup(module.webhook[0].env, "FIRESTORE_DATABASE", "") == ""
     error_message = "It knows its own database alone."
   }
   assert {
-    condition     = toset(keys(google_project_iam_member.uses_ingest)) == toset(concat(["webhook"], [for pool in keys(module.worker) : "worker-${pool}"])) && alltrue([for grant in values(google_project_iam_member.uses_ingest) : endswith(grant.condition[0].expression, "/databases/billhook-ingest\"")]) && !contains([for grant in values(google_project_iam_member.uses_database) : grant.member], google_service_account.webhook.member)
+    condition     = toset(keys(google_project_iam_member.uses_ingest)) == toset(concat(["webhook", "ops"], [for pool in keys(module.worker) : "worker-${pool}"])) && alltrue([for grant in values(google_project_iam_member.uses_ingest) : endswith(grant.condition[0].expression, "/databases/billhook-ingest\"")]) && !contains([for grant in values(google_project_iam_member.uses_database) : grant.member], google_service_account.webhook.member)
     error_message = "It has a grant on its own database alone, in which the workers make the copies."
   }
   assert {
@@ -360,7 +387,7 @@ run "paynow_alone" {
     error_message = "What no running queue's app writes has nothing to be taken out of indexes."
   }
   assert {
-    condition     = join(" ", sort(keys(google_secret_manager_secret.secret))) == "DELIVERY_SIGNING_SECRET OPS_TOKEN WEBHOOK_SECRET_PAYNOW WEBHOOK_SIGNING_SECRET"
+    condition     = join(" ", sort(keys(google_secret_manager_secret.secret))) == "DELIVERY_SIGNING_SECRET WEBHOOK_SECRET_PAYNOW WEBHOOK_SIGNING_SECRET"
     error_message = "The secrets are those of the sources and targets that are left."
   }
   assert {

@@ -163,7 +163,7 @@ run "a_version_that_was_destroyed_is_found_before_anything_changes" {
   command = plan
 
   override_data {
-    target = data.google_secret_manager_secret_version.read["OPS_TOKEN"]
+    target = data.google_secret_manager_secret_version.read["POST_OFFICE_SECRET"]
     values = { enabled = true, destroy_time = "2026-01-01T00:00:00Z" }
   }
 

@@ -15,6 +15,7 @@ import (
 	"billhook/catalog/catalogtest"
 	"billhook/internal/apps/billing"
 	"billhook/internal/apps/ledger"
+	"billhook/internal/apps/ledger/ledgertest"
 	"billhook/internal/apps/products"
 	"billhook/internal/contract"
 	"billhook/internal/filetest"
@@ -78,11 +79,12 @@ func TestAnOrderWithoutAnExactWorthIsADeadLetter(t *testing.T) {
 	goods := shelf{"known": {Points: 1}, "max": {Points: ledger.MaxAmount}, "most": {Points: math.MaxInt64}, "below": {Points: -1}, "free": {Points: 0}}.Points
 	long := paid("", item("known", 1))
 	as[*contract.Payment](long.Body).Data.Order.ID = strings.Repeat("o", 1500)
-	for name, test := range map[string]struct {
+	type row struct {
 		event    handler.Event
 		products func(context.Context, string, string) (int64, bool, error)
 		want     error
-	}{
+	}
+	filetest.Each(t, map[string]row{
 		"no items": {paid(""), goods, retry.Permanent("no_items", nil)},
 		"points times quantity beyond 128 bits/2": {paid("", item("most", 1<<53-1)), goods, retry.Permanent("amount_overflow", nil)},
 		"a quantity beyond the bound":             {paid("", item("known", ledger.MaxAmount+1)), goods, retry.Permanent("amount_overflow", nil)},
@@ -99,16 +101,13 @@ func TestAnOrderWithoutAnExactWorthIsADeadLetter(t *testing.T) {
 		"a body of another contract":              {handler.Event{Body: contract.Of(&contract.Envelope{})}, goods, retry.Permanent("unexpected_body", nil)},
 		"a store that is down":                    {paid("", item("known", 1)), unreadable{errors.New("no answer")}.Points, retry.Outage("store_unavailable", nil)},
 		"a product that cannot be read":           {paid("", item("known", 1)), unreadable{fmt.Errorf("%w: odd", products.ErrBroken)}.Points, retry.Transient("product_broken", nil)},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newShop(t)
-			s.points.PointsOf = test.products
-			_, err := s.run(s.points.Credit, test.event)
-			requireVerdict(t, test.want, err)
-			s.requireNothingBooked(t)
-		})
-	}
+	}, func(t *testing.T, test row) {
+		s := newShop(t)
+		s.points.PointsOf = test.products
+		_, err := s.run(s.points.Credit, test.event)
+		requireVerdict(t, test.want, err)
+		s.requireNothingBooked(t)
+	})
 	s := newShop(t)
 	s.points.PointsOf = goods
 	s.must(t, s.points.Credit, paid("", item("max", 1)), billing.Credited)
@@ -225,10 +224,7 @@ func TestARefundTakesBackItsShareRoundedDown(t *testing.T) {
 func TestAStoreThatIsDownIsRetriedAndBrokenBooksAreADeadLetter(t *testing.T) {
 	t.Parallel()
 	broken := newShop(t)
-	credit, err := ledger.Credit(ledger.Move{
-		Tenant: tenant, Order: order, EventID: "e", From: ledger.IssuedPoints(order), To: user, Amount: 1, Currency: ledger.Points, CreatedAt: noon,
-	})
-	require.NoError(t, err)
+	credit := ledgertest.Credited(t, tenant, order, "e", user, 1, noon)
 	storetest.Put(t, broken, store.Create(credit[0].Key, map[string]any{"x": "y"}))
 	for name, test := range map[string]struct {
 		read func(do func() error) error
@@ -250,7 +246,7 @@ func TestAStoreThatIsDownIsRetriedAndBrokenBooksAreADeadLetter(t *testing.T) {
 	event := s.order("e1", "o1", "u1")
 	event.Try = 1
 	s.Down(true)
-	_, err = handler.Typed(s.points.Credit)(t.Context(), event)
+	_, err := handler.Typed(s.points.Credit)(t.Context(), event)
 	requireVerdict(t, retry.Outage("store_unavailable", nil), err) // of the customer
 }
 

@@ -145,8 +145,7 @@ func (s *shop) run(h deed, event handler.Event) (string, error) {
 
 func (s *shop) must(t *testing.T, h deed, event handler.Event, want string) {
 	t.Helper()
-	result := filetest.Must(s.run(h, event))(t)
-	require.Equal(t, want, result)
+	require.Equal(t, want, filetest.Must(s.run(h, event))(t))
 }
 
 func (s *shop) balance(t require.TestingT, account ledger.Account) int64 {

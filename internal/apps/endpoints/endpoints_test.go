@@ -219,8 +219,7 @@ func TestAnEndpointEnabledDuringAFailedRequestStaysEnabledAndIsDisabledOnce(t *t
 	w.posting.answers(410)
 	w.posting.sent = nil
 	w.meanwhile(func() {
-		effect := filetest.Must(w.told(t, event(t, "evt-2", "p", "a")))(t)
-		require.Len(t, effect.Emit, 1)
+		require.Len(t, filetest.Must(w.told(t, event(t, "evt-2", "p", "a")))(t).Emit, 1)
 	})
 	effect := filetest.Must(w.told(t, e))(t)
 	require.Empty(t, effect.Emit)

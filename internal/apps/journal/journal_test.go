@@ -17,6 +17,7 @@ import (
 	"billhook/internal/apps/journal"
 	"billhook/internal/apps/journal/journaltest"
 	"billhook/internal/apps/ledger"
+	"billhook/internal/apps/ledger/ledgertest"
 	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/apps/ledger/seal/sealtest"
 	"billhook/internal/console"
@@ -241,12 +242,7 @@ func TestAnEntryIsSealedOnlyWithTheRecordOfItsEventOrTheAuditOfItsAuthor(t *test
 		return filetest.Must(origins.Vouched(t.Context(), entry))(t)
 	}
 	credited := func(order string) []store.Write {
-		writes, err := ledger.Credit(ledger.Move{
-			Tenant: "default", Order: order, EventID: "e-" + order, From: ledger.IssuedPoints(order), To: ledger.CustomerPoints("c1"), Amount: 10,
-			Currency: ledger.Points, CreatedAt: noon,
-		})
-		require.NoError(t, err)
-		return writes
+		return ledgertest.Credited(t, "default", order, "e-"+order, ledger.CustomerPoints("c1"), 10, noon)
 	}
 	for event, data := range map[string]string{"e1": invoice, "e2": invoice, "e3": invoice, "unmapped": ""} {
 		eventType := "billing.invoice.paid"

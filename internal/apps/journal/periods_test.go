@@ -42,10 +42,11 @@ func TestAPeriodIsClosedByOnePersonAndReopenedByTwo(t *testing.T) {
 		want  error
 	}
 	shut, reopen := (*journal.Periods).Close, (*journal.Periods).Reopen
-	for sentence, test := range map[string]struct {
+	type row struct {
 		steps []step
 		audit []string
-	}{
+	}
+	filetest.Each(t, map[string]row{
 		"closing":       {[]step{{shut, ada, journal.Closing, "", nil}}, []string{"close"}},
 		"closing twice": {[]step{{shut, ada, journal.Closing, "", nil}, {shut, bob, journal.Closed, "", nil}}, []string{"close"}},
 		"reopening by two": {
@@ -73,28 +74,25 @@ func TestAPeriodIsClosedByOnePersonAndReopenedByTwo(t *testing.T) {
 			[]step{{shut, ada, journal.Closing, "", nil}, {reopen, ada, journal.Closed, "ada", nil}, {reopen, bob, journal.Open, "", nil}, {shut, bob, journal.Closing, "", nil}},
 			[]string{"close", "ask_to_reopen", "reopen", "close"},
 		},
-	} {
-		t.Run(sentence, func(t *testing.T) {
-			t.Parallel()
-			d := open(t, "")
-			for i, s := range test.steps {
-				got, err := s.what(d.periods, t.Context(), "acme", october, s.by)
-				require.ErrorIs(t, err, s.want, i)
-				found := filetest.Must(d.periods.Get(t.Context(), "acme", october))(t)
-				if s.want == nil {
-					require.Equal(t, found, got, i)
-				}
-				waits := ""
-				if found.Reopening != nil {
-					waits = found.Reopening.Who
-				}
-				require.Equal(t, []string{string(s.state), s.asked}, []string{string(found.State), waits}, i)
-				d.pass(journal.Notice)
+	}, func(t *testing.T, test row) {
+		d := open(t, "")
+		for i, s := range test.steps {
+			got, err := s.what(d.periods, t.Context(), "acme", october, s.by)
+			require.ErrorIs(t, err, s.want, i)
+			found := filetest.Must(d.periods.Get(t.Context(), "acme", october))(t)
+			if s.want == nil {
+				require.Equal(t, found, got, i)
 			}
-			actions, _ := d.audited(t)
-			require.Equal(t, test.audit, actions)
-		})
-	}
+			waits := ""
+			if found.Reopening != nil {
+				waits = found.Reopening.Who
+			}
+			require.Equal(t, []string{string(s.state), s.asked}, []string{string(found.State), waits}, i)
+			d.pass(journal.Notice)
+		}
+		actions, _ := d.audited(t)
+		require.Equal(t, test.audit, actions)
+	})
 }
 
 func (d *office) audited(t *testing.T) (actions, who []string) {
@@ -223,8 +221,7 @@ func TestACalendarIsReadEveryFewSeconds(t *testing.T) {
 		reads := func() int64 { return d.counter.Gets.Load() + d.counter.Queries.Load() }
 		asks := func(want bool) {
 			t.Helper()
-			closed := filetest.Must(d.Calendar.Closed(t.Context(), "acme", october))(t)
-			require.Equal(t, want, closed)
+			require.Equal(t, want, filetest.Must(d.Calendar.Closed(t.Context(), "acme", october))(t))
 			synctest.Wait()
 		}
 		asks(false)

@@ -458,8 +458,7 @@ func TestTheOrdersOfAnAccountAreFoundAndMovedInPages(t *testing.T) {
 	}
 	held := func() (all []ledger.Chain) {
 		for after := (store.Cursor{}); ; {
-			chains, next, err := ledger.HeldBy(t.Context(), books, "default", guest, after)
-			require.NoError(t, err)
+			chains, next := filetest.Both(ledger.HeldBy(t.Context(), books, "default", guest, after))(t)
 			all = append(all, chains...)
 			if next.IsZero() {
 				return all
@@ -550,8 +549,7 @@ func TestAnAccountIsShownAsOfADate(t *testing.T) {
 		"": {13, all}, "2026-03-04": {13, all}, "2026-03-03": {7, all[2:]}, "2026-03-03T12:00:00Z": {3, all[3:]},
 		"2026-03-03T12:00:00.0001Z": {7, all[2:]}, "2026-02-28": {0, nil},
 	} {
-		found, entries, err := shown(t, books, user, asOf)
-		require.NoError(t, err)
+		found, entries := filetest.Both(shown(t, books, user, asOf))(t)
 		require.Equal(t, want.balance, found.Balance, asOf)
 		require.Equal(t, want.entries, entries, asOf)
 	}

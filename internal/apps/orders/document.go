@@ -107,14 +107,10 @@ func Find(ctx context.Context, from store.Getter, tenant, id string) (Order, err
 	return store.Read(ctx, from, key(tenant, id), ErrUnknown, Read)
 }
 
-// FindStanding returns what the sender of an order may know of it. The error is as of Find.
-func FindStanding(ctx context.Context, from store.Getter, tenant, id string) (Standing, error) {
-	return store.Read(ctx, from, key(tenant, id), ErrUnknown, func(doc store.Document) (s Standing, err error) {
-		if store.Decode(doc.Fields, &s) != nil {
-			err = fmt.Errorf("%w: %s", ErrBroken, doc.Key)
-		}
-		return s, err
-	})
+// FindStanding returns what an order's sender may know of it. The error is ErrUnknown, or nothing is known.
+func FindStanding(ctx context.Context, from store.Getter, tenant, id string) (s Standing, err error) {
+	read := func(doc store.Document) (Standing, error) { err := store.Decode(doc.Fields, &s); return s, err }
+	return store.Read(ctx, from, key(tenant, id), ErrUnknown, read)
 }
 
 // OfUser returns orders of a tenant's user, at most limit, in no order that means anything.

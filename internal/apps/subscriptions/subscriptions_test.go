@@ -30,14 +30,13 @@ func TestTheHistoryOfASubscriptionHasItsNewestEventFirst(t *testing.T) {
 		subscriptions.Event{Tenant: "default", Subscription: "s1", EventID: "d", OccurredAt: "soon", RecordedAt: time.Date(2026, 3, 3, 0, 0, 0, 1500, time.UTC)},
 		subscriptions.Event{Tenant: "default", Subscription: "s11", EventID: "e", OccurredAt: "2026-03-02T10:00:00Z"},
 	)
-	events, more, err := subscriptions.History(t.Context(), db, "default", "s1")
-	require.NoError(t, err)
+	events, more := filetest.Both(subscriptions.History(t.Context(), db, "default", "s1"))(t)
 	require.False(t, more)
 	require.Equal(t, []string{"d", "b", "a", "c"},
 		filetest.Map(events, func(e subscriptions.Event) string { return e.EventID }))
 	require.Equal(t, &paid, events[3].Amount)
 	require.Equal(t, time.Date(2026, 3, 3, 0, 0, 0, 1000, time.UTC), events[0].RecordedAt)
-	_, err = db.Commit(t.Context(), []store.Write{events[0].Write()})
+	_, err := db.Commit(t.Context(), []store.Write{events[0].Write()})
 	require.ErrorIs(t, err, store.ErrExists, "an event is kept once")
 }
 
@@ -58,8 +57,7 @@ func TestEachSubscriptionIsListedOnceAsItsNewestEventSays(t *testing.T) {
 		found, after := map[string]string{}, store.Cursor{}
 		for pages := 0; pages == 0 || !after.IsZero(); pages++ {
 			require.Less(t, pages, 40)
-			page, next, err := subscriptions.List(t.Context(), db, tenant, after, limit)
-			require.NoError(t, err)
+			page, next := filetest.Both(subscriptions.List(t.Context(), db, tenant, after, limit))(t)
 			require.LessOrEqual(t, len(page), limit)
 			for _, s := range page {
 				require.NotContains(t, found, s.ID)
@@ -77,7 +75,6 @@ func TestEachSubscriptionIsListedOnceAsItsNewestEventSays(t *testing.T) {
 		}
 		require.Len(t, list("long", limit), 2, "one of more events than a page has is listed once")
 	}
-	events, more, err := subscriptions.History(t.Context(), db, "long", "s0")
-	require.NoError(t, err)
+	events, more := filetest.Both(subscriptions.History(t.Context(), db, "long", "s0"))(t)
 	require.Equal(t, []any{subscriptions.MaxListed, true}, []any{len(events), more})
 }

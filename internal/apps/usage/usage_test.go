@@ -93,9 +93,8 @@ var owned, tenOfThem = console.Owned{Tenant: dedupe.DefaultTenant}, console.Page
 
 func (b *books) total(t *testing.T, period, meter string) usage.Total {
 	t.Helper()
-	totals, _, err := usage.Totals(t.Context(), b.faults,
-		usage.ListUsage{Owned: owned, Subscription: sub, Period: period, Page: tenOfThem})
-	require.NoError(t, err)
+	totals, _ := filetest.Both(usage.Totals(t.Context(), b.faults,
+		usage.ListUsage{Owned: owned, Subscription: sub, Period: period, Page: tenOfThem}))(t)
 	i := slices.IndexFunc(totals, func(total usage.Total) bool { return total.Meter == meter })
 	require.GreaterOrEqual(t, i, 0, meter)
 	return totals[i]
@@ -187,12 +186,10 @@ func TestUsageIsStoredAsAnEntryAndAddedToATotal(t *testing.T) {
 	}, b.total(t, "2026-11", "calls"))
 	require.Zero(t, b.total(t, "2026-11", "rows").Quota, "a meter that the catalog does not know is counted")
 	of := usage.ListEntries{Owned: owned, Subscription: sub, Period: "2026-11", Page: tenOfThem}
-	entries, _, err := usage.Entries(t.Context(), b.faults, of)
-	require.NoError(t, err)
+	entries, _ := filetest.Both(usage.Entries(t.Context(), b.faults, of))(t)
 	require.Len(t, entries, 3)
 	of.Meter = "calls"
-	entries, _, err = usage.Entries(t.Context(), b.faults, of)
-	require.NoError(t, err)
+	entries, _ = filetest.Both(usage.Entries(t.Context(), b.faults, of))(t)
 	require.Len(t, entries, 2)
 	require.Equal(t, usage.Entry{
 		Tenant: "default", Subscription: sub, Period: "2026-11", Meter: "calls", EventID: "u-1", Quantity: 30,
@@ -268,8 +265,7 @@ func TestAnEventThatComesAgainWithOtherContentIsADeadLetter(t *testing.T) {
 	b := open(t)
 	first := b.used(t, "u-1", "calls", 30, "2026-11-02T11:00:00Z")
 	for _, result := range []string{usage.Counted, usage.AlreadyCounted} {
-		effect := filetest.Must(b.deliver(first))(t)
-		require.Equal(t, result, effect.Result)
+		require.Equal(t, result, filetest.Must(b.deliver(first))(t).Result)
 	}
 	for name, other := range map[string]handler.Event{
 		"another meter":    b.used(t, "u-1", "rows", 30, "2026-11-02T11:00:00Z"),

@@ -107,11 +107,8 @@ func TestAnEntryIsShownByItsEventOrByItsIDAndProvenToItsTenant(t *testing.T) {
 	r.store.FailReads(1)
 	r.refuses(t, http.MethodGet, "/v1/ops/journal/entries/e1/proof", "", http.StatusServiceUnavailable, "store_unavailable")
 	r.get(t, "journal/entries/e2/proof?tenant=acme", &proof)
-	kept, _, err := seal.List(t.Context(), r.store, "acme", store.Cursor{}, 1)
-	require.NoError(t, err)
-	proven, err := seal.CheckProof([]byte(proof.Proof), kept)
-	require.NoError(t, err)
-	require.Equal(t, "acme", proven.Tenant)
+	kept, _ := filetest.Both(seal.List(t.Context(), r.store, "acme", store.Cursor{}, 1))(t)
+	require.Equal(t, "acme", filetest.Must(seal.CheckProof([]byte(proof.Proof), kept))(t).Tenant)
 	require.Contains(t, r.get(t, "journal/tenants", nil), `"items":["acme","default"]`)
 }
 
@@ -120,12 +117,13 @@ func TestAnEntryIsShownByItsEventOrByItsIDAndProvenToItsTenant(t *testing.T) {
 func TestAnEntryThatWasChangedSaysSo(t *testing.T) {
 	t.Parallel()
 	debit := func(f map[string]any) { f["lines"].([]any)[0].(map[string]any)["debit"] = int64(9) }
-	for sentence, test := range map[string]struct {
+	type row struct {
 		sealed bool
 		change func(fields map[string]any)
 		// listed: it cannot be read, so lists say it, too.
 		listed bool
-	}{
+	}
+	filetest.Each(t, map[string]row{
 		"sealed, and reads well":         {true, func(f map[string]any) { f["rule"] = "another" }, false},
 		"sealed, and cannot be read":     {true, func(f map[string]any) { delete(f, "kind") }, true},
 		"sealed, with a field more":      {true, func(f map[string]any) { f["leaf"] = int64(7) }, false},
@@ -133,36 +131,33 @@ func TestAnEntryThatWasChangedSaysSo(t *testing.T) {
 		"not sealed, and cannot be read": {false, func(f map[string]any) { delete(f, "kind") }, true},
 		"not sealed, its amount changed": {false, debit, true},
 		"sealed, in another shard":       {true, func(f map[string]any) { f["shard"] = int64(9) }, true},
-	} {
-		t.Run(sentence, func(t *testing.T) {
-			t.Parallel()
-			r := open(t)
-			r.enter(t, sale("default", "e1", "2026-03", 1), sale("default", "e2", "2026-03", 2))
-			if test.sealed {
-				r.seal(t)
-			}
-			id := ledger.EntryID("default", "e1")
-			storetest.Edit(t, r.store, ledger.Key(id), test.change)
-			told := record("refunds", "default", "e1")
-			told.Ref = id
-			r.commit(t, own(told))
+	}, func(t *testing.T, test row) {
+		r := open(t)
+		r.enter(t, sale("default", "e1", "2026-03", 1), sale("default", "e2", "2026-03", 2))
+		if test.sealed {
+			r.seal(t)
+		}
+		id := ledger.EntryID("default", "e1")
+		storetest.Edit(t, r.store, ledger.Key(id), test.change)
+		told := record("refunds", "default", "e1")
+		told.Ref = id
+		r.commit(t, own(told))
 
-			var shown, other journal.Entry
-			r.get(t, "journal/entries/e1", &shown)
-			r.get(t, "journal/entries/e2", &other)
-			require.Equal(t, []bool{true, test.sealed, false}, []bool{shown.Changed, shown.Seal > 0, other.Changed})
-			inLists := map[bool]string{true: "true", false: "<nil>"}[test.listed]
-			require.ElementsMatch(t, []string{inLists, "<nil>"}, r.all(t, "journal/entries?period=2026-03", "changed"))
-			require.True(t, r.event(t, "e1").Effect[0].Changed || !test.listed)
-			trial := look[seal.TrialBalance](t, r, "journal/balances?period=2026-03")
-			want := int64(3)
-			if !test.sealed {
-				want = 2
-				require.Equal(t, []string{id}, trial.Changed)
-			}
-			require.Equal(t, want, trial.Balances[0].Closing, "what is sealed counts as it was sealed")
-		})
-	}
+		var shown, other journal.Entry
+		r.get(t, "journal/entries/e1", &shown)
+		r.get(t, "journal/entries/e2", &other)
+		require.Equal(t, []bool{true, test.sealed, false}, []bool{shown.Changed, shown.Seal > 0, other.Changed})
+		inLists := map[bool]string{true: "true", false: "<nil>"}[test.listed]
+		require.ElementsMatch(t, []string{inLists, "<nil>"}, r.all(t, "journal/entries?period=2026-03", "changed"))
+		require.True(t, r.event(t, "e1").Effect[0].Changed || !test.listed)
+		trial := look[seal.TrialBalance](t, r, "journal/balances?period=2026-03")
+		want := int64(3)
+		if !test.sealed {
+			want = 2
+			require.Equal(t, []string{id}, trial.Changed)
+		}
+		require.Equal(t, want, trial.Balances[0].Closing, "what is sealed counts as it was sealed")
+	})
 }
 
 func TestBooksThatWereChangedAreRefusedOrFoundAndLogged(t *testing.T) {

@@ -182,7 +182,6 @@ func TestWhatNeedsTwoPeopleIsDoneByASecondOneWithAnIdentity(t *testing.T) {
 	type person func(*http.Request)
 	begin := map[string]func(t *testing.T, r *rig, ada person) (path, body string){
 		"operations approve": func(t *testing.T, r *rig, ada person) (path, body string) {
-			t.Helper()
 			const replay = `{"queue":"orders","expect":1,"why":"mended"}`
 			var first, second deadletters.Preview
 			var op bulk.Operation
@@ -197,7 +196,6 @@ func TestWhatNeedsTwoPeopleIsDoneByASecondOneWithAnIdentity(t *testing.T) {
 			return "/v1/ops/operations/" + op.ID + "/approve", `{"why":"checked","expect":1}`
 		},
 		"periods reopen": func(t *testing.T, r *rig, ada person) (path, body string) {
-			t.Helper()
 			for _, verb := range []string{"close", "reopen"} {
 				r.does(t, http.MethodPost, "/v1/ops/journal/periods/2026-02/"+verb, `{"why":"the books are done"}`, nil, ada)
 			}

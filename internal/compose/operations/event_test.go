@@ -71,13 +71,14 @@ func TestAnEventIsFoundInEveryPlaceThatItCanWaitIn(t *testing.T) {
 		record.Status, record.ProcessedAt, record.NextRetryAt, record.LeaseUntil = status, time.Time{}, due, due
 		return own(record)
 	}
-	dies := func(t *testing.T, r *rig) { t.Helper(); r.bury(t, declared.Queues[0], "e1", "17", "{}") }
-	for name, test := range map[string]struct {
+	dies := func(t *testing.T, r *rig) { r.bury(t, declared.Queues[0], "e1", "17", "{}") }
+	type row struct {
 		writes  []store.Write
 		happens func(t *testing.T, r *rig)
 		status  dedupe.Status
 		want    []string
-	}{
+	}
+	filetest.Each(t, map[string]row{
 		"in the broker, for its next attempt": {[]store.Write{recorded(dedupe.Failed)}, nil, dedupe.Failed, []string{"broker of orders since 1s until 1h0m0s"}},
 		"with a worker":                       {[]store.Write{recorded(dedupe.Processing)}, nil, dedupe.Processing, []string{"lease of orders since 1s until 1h0m0s"}},
 		"delayed, without a record": {
@@ -93,28 +94,25 @@ func TestAnEventIsFoundInEveryPlaceThatItCanWaitIn(t *testing.T) {
 		},
 		"on the dead-letter topic": {[]store.Write{recorded(dedupe.DeadLettered)}, nil, dedupe.DeadLettered, []string{"dead_letter_topic of orders since 1s"}},
 		"in its dead letter":       {nil, dies, dedupe.DeadLettered, []string{"dead_letter of orders since 0s until 1h0m0s, 1 letters, 0 operations"}},
-		"in a replay, and in the outbox of it": {nil, func(t *testing.T, r *rig) { t.Helper(); dies(t, r); r.begin(t, true) }, dedupe.DeadLettered,
+		"in a replay, and in the outbox of it": {nil, func(t *testing.T, r *rig) { dies(t, r); r.begin(t, true) }, dedupe.DeadLettered,
 			[]string{"outbox of orders since 0s orders", "replay of orders since 0s, 1 letters, 1 operations"}},
-		"for a second person": {nil, func(t *testing.T, r *rig) { t.Helper(); r.fourEyes(); dies(t, r); r.begin(t, false) }, dedupe.DeadLettered, []string{
+		"for a second person": {nil, func(t *testing.T, r *rig) { r.fourEyes(); dies(t, r); r.begin(t, false) }, dedupe.DeadLettered, []string{
 			"dead_letter of orders since 0s until 1h0m0s, 1 letters, 0 operations", "approval of orders since 0s, 1 letters, 1 operations    ilse-ops the product is set",
 		}},
 		"in a paused queue": {[]store.Write{recorded(dedupe.Failed), paused("orders")}, nil, dedupe.Failed,
 			[]string{"broker of orders since 1s until 1h0m0s", "paused of orders since 0s    ilse-ops the books are closed"}},
 		"nowhere: it is done": {[]store.Write{recorded(dedupe.Completed)}, nil, dedupe.Completed, nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := open(t)
-			if test.writes != nil {
-				r.commit(t, test.writes...)
-			} else {
-				test.happens(t, r)
-			}
-			event := r.event(t, "e1")
-			require.Equal(t, test.want, filetest.Map(event.Places, placed))
-			require.Equal(t, []any{test.status, "orders"}, []any{event.Status, event.Queue})
-		})
-	}
+	}, func(t *testing.T, test row) {
+		r := open(t)
+		if test.writes != nil {
+			r.commit(t, test.writes...)
+		} else {
+			test.happens(t, r)
+		}
+		event := r.event(t, "e1")
+		require.Equal(t, test.want, filetest.Map(event.Places, placed))
+		require.Equal(t, []any{test.status, "orders"}, []any{event.Status, event.Queue})
+	})
 }
 
 func TestTheHistoryOfAnEventIsInTheOrderOfTime(t *testing.T) {
@@ -169,12 +167,13 @@ func TestAnEventIsToldByWhatThereIsOfIt(t *testing.T) {
 	died.EventID, died.FirstPublished, died.Attributes = "e1", time.Time{}, map[string]string{contract.AttrReceived: "2026-03-02T10:14:00Z"}
 	processed, corrected := died, died
 	processed.State, corrected.State = deadletter.Processed, deadletter.Corrected
-	for name, test := range map[string]struct {
+	type row struct {
 		write  store.Write
 		status dedupe.Status
 		reason string
 		want   []events.What
-	}{
+	}
+	filetest.Each(t, map[string]row{
 		"what waits":                            {waits(lane.Delayed, "l-1", "e1", "", received("2026-03-02T10:14:00Z")), events.Waits, "", []events.What{events.StepReceived, events.StepKept}},
 		"what waits and came another way":       {waits(lane.Delayed, "l-1", "e1", "", nil), events.Waits, "", []events.What{events.StepKept}},
 		"what waits and was received who knows": {waits(lane.Delayed, "l-1", "e1", "", received("yesterday")), events.Waits, "", []events.What{events.StepKept}},
@@ -183,17 +182,14 @@ func TestAnEventIsToldByWhatThereIsOfIt(t *testing.T) {
 		"the broker's dead letter":              {inStore(died), dedupe.DeadLettered, "delivery_attempts_exhausted", []events.What{events.StepReceived, events.StepDied}},
 		"one whose replay has ended":            {inStore(processed), dedupe.DeadLettered, "delivery_attempts_exhausted", []events.What{events.StepReplayEnded, events.StepReceived, events.StepDied}},
 		"one that was corrected":                {inStore(corrected), dedupe.DeadLettered, "delivery_attempts_exhausted", []events.What{events.StepCorrected, events.StepReceived, events.StepDied}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := open(t)
-			r.commit(t, test.write)
-			event := r.event(t, "e1")
-			happened := filetest.Map(event.History, func(of events.Step) events.What { return of.What })
-			require.Equal(t, test.want, happened)
-			require.Equal(t, []any{test.status, test.reason}, []any{event.Status, event.Reason})
-		})
-	}
+	}, func(t *testing.T, test row) {
+		r := open(t)
+		r.commit(t, test.write)
+		event := r.event(t, "e1")
+		happened := filetest.Map(event.History, func(of events.Step) events.What { return of.What })
+		require.Equal(t, test.want, happened)
+		require.Equal(t, []any{test.status, test.reason}, []any{event.Status, event.Reason})
+	})
 }
 
 func TestAnEventSaysWhatBecameOfWhatItEmitted(t *testing.T) {

@@ -213,27 +213,25 @@ func TestAPayloadIsFoundWhereverTheEventWaits(t *testing.T) {
 	replay := func(fields map[string]any) {
 		fields["message"] = store.Encode(&contract.Message{Data: []byte("{}"), Attributes: map[string]string{"event_id": "e1", deadletter.AttrReplayOf: "d1"}})
 	}
-	for name, test := range map[string]struct {
+	type row struct {
 		write store.Write
 		place events.Where
-	}{
+	}
+	filetest.Each(t, map[string]row{
 		"delayed":                     {waits(lane.Delayed, "l-1", "e1", "", nil), events.PlaceDelayed},
 		"in the outbox, for a replay": {waits(lane.Outbox, "l-1", "e1", "", replay), events.PlaceOutbox},
 		"in the outbox, emitted":      {waits(lane.Outbox, "l-1", "e0", "e1", nil), events.PlaceOutbox},
 		"with a worker":               {own(held), events.PlaceLease},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := open(t)
-			r.commit(t, test.write)
-			var payload events.Payload
-			r.does(t, http.MethodPost, "/v1/ops/events/e1/payload", `{"why":"OPS-7"}`, &payload)
-			require.Len(t, payload.Items, 1)
-			require.Equal(t, []any{test.place, "orders", false}, []any{payload.Items[0].Place, payload.Queue, payload.More})
-			require.Contains(t, []string{"{}", "no\xffJSON"}, string(payload.Items[0].Data)+string(payload.Items[0].Base64))
-			require.Len(t, r.looked(t, "e1"), 1)
-		})
-	}
+	}, func(t *testing.T, test row) {
+		r := open(t)
+		r.commit(t, test.write)
+		var payload events.Payload
+		r.does(t, http.MethodPost, "/v1/ops/events/e1/payload", `{"why":"OPS-7"}`, &payload)
+		require.Len(t, payload.Items, 1)
+		require.Equal(t, []any{test.place, "orders", false}, []any{payload.Items[0].Place, payload.Queue, payload.More})
+		require.Contains(t, []string{"{}", "no\xffJSON"}, string(payload.Items[0].Data)+string(payload.Items[0].Base64))
+		require.Len(t, r.looked(t, "e1"), 1)
+	})
 	r := open(t)
 	for i := range 12 {
 		r.bury(t, declared.Queues[0], "e1", strings.Repeat("7", i+1), "{}")
@@ -273,12 +271,13 @@ func TestADeadLetterSaysWhatCameAfterItOfItsKey(t *testing.T) {
 	for i := range 101 {
 		hundred = append(hundred, after(fmt.Sprint("e", i), dedupe.Completed, nil))
 	}
-	for name, test := range map[string]struct {
+	type row struct {
 		letter func(*deadletter.Item)
 		events []dedupe.Record
 		kept   int
 		want   *deadletters.Later
-	}{
+	}
+	filetest.Each(t, map[string]row{
 		"nothing": {want: &deadletters.Later{}},
 		"each kind of event": {
 			events: []dedupe.Record{
@@ -297,23 +296,19 @@ func TestADeadLetterSaysWhatCameAfterItOfItsKey(t *testing.T) {
 		"its key keeps no order":     {letter: func(i *deadletter.Item) { i.OrderingKey = contract.UnknownOrderingKey }},
 		"its queue keeps no order":   {letter: func(i *deadletter.Item) { i.Queue = "refunds" }},
 		"it is not open":             {letter: func(i *deadletter.Item) { i.State = deadletter.Discarded }},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r, item := open(t), dead("orders", "d1", "unknown_product", 0)
-			if test.letter != nil {
-				test.letter(&item)
-			}
-			for _, event := range test.events {
-				r.commit(t, own(event))
-			}
-			for i := range test.kept {
-				r.put(t, "orders", "u1", fmt.Sprint("kept-", i), time.Time{}, false)
-			}
-			of := deadletters.Reads{}
-			of.Store, of.Catalog = r.store, &catalog.Catalog{Queues: []catalog.Queue{{ID: "orders", OrderingKey: []string{"uid"}}, {ID: "refunds"}}}
-			later := filetest.Must(of.Later(t.Context(), item))(t)
-			require.Equal(t, test.want, later)
-		})
-	}
+	}, func(t *testing.T, test row) {
+		r, item := open(t), dead("orders", "d1", "unknown_product", 0)
+		if test.letter != nil {
+			test.letter(&item)
+		}
+		for _, event := range test.events {
+			r.commit(t, own(event))
+		}
+		for i := range test.kept {
+			r.put(t, "orders", "u1", fmt.Sprint("kept-", i), time.Time{}, false)
+		}
+		of := deadletters.Reads{}
+		of.Store, of.Catalog = r.store, &catalog.Catalog{Queues: []catalog.Queue{{ID: "orders", OrderingKey: []string{"uid"}}, {ID: "refunds"}}}
+		require.Equal(t, test.want, filetest.Must(of.Later(t.Context(), item))(t))
+	})
 }

@@ -258,8 +258,7 @@ func TestASearchFindsAnIDOfAnyKindAndKeepsToATenant(t *testing.T) {
 			if narrow {
 				query.Set("tenant", tenant)
 			}
-			found := r.search(t, query.Encode())
-			require.Equal(t, want, found)
+			require.Equal(t, want, r.search(t, query.Encode()))
 		})
 	}
 }

@@ -222,8 +222,7 @@ func TestWhatWaitsIsAskedOfOneQueueOrOfAll(t *testing.T) {
 		"?queue=refunds":  {Waiting: queues.Waiting{Unacknowledged: number(0), Outbox: of(1)}, InBroker: []queues.InBroker{}, Unknown: []string{}},
 		"":                {Waiting: all, InBroker: broker, Unknown: []string{}},
 	} {
-		got := look[queues.Elsewhere](t, r, "waiting"+query)
-		require.Equal(t, want, got, query)
+		require.Equal(t, want, look[queues.Elsewhere](t, r, "waiting"+query), query)
 	}
 	fresh := open(t)
 	counter := &storetest.Counter{Store: fresh.store}
@@ -293,44 +292,42 @@ func (r *rig) standing(t *testing.T, d system.Doctor) *catalog.Catalog {
 
 func TestEachServiceIsComparedWithWhatIsDeployed(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
+	type row struct {
 		deployed []string
 		want     map[string]system.Agreement // by instance; the webhook service is empty
 		own      system.Agreement
-	}{
+	}
+	filetest.Each(t, map[string]row{
 		"where the queues say it": {[]string{"HASH", "HASH"}, map[string]system.Agreement{"new": system.Same, "old": system.Differs, "": system.Same}, system.Same},
 		"where they say another":  {[]string{"00000000"}, map[string]system.Agreement{"new": system.Differs, "old": system.Same, "": system.Differs}, system.Differs},
 		"where they do not agree": {[]string{"00000000", "HASH"}, map[string]system.Agreement{"new": system.Differs, "old": system.Differs, "": system.Differs}, system.Differs},
 		"where nobody says it":    {nil, map[string]system.Agreement{"new": system.Same, "old": system.Differs, "": system.Same}, system.NotKnown},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r, d := open(t), &doctor{found: system.Examination{Catalogs: map[string]string{}}}
-			c := r.standing(t, d.Examine)
-			for i, hash := range test.deployed {
-				d.found.Catalogs[fmt.Sprint(i)] = map[string]string{"HASH": c.Hash(), "00000000": hash}[hash]
-			}
-			for instance, of := range map[string]struct {
-				hash, webhook string
-				ago           time.Duration
-			}{"new": {c.Hash(), "v1.4.0:" + c.Hash(), time.Minute}, "old": {"00000000", "", 2 * time.Minute}} {
-				recorder := rates.NewRecorder(rates.Config{
-					Store: r.store, Now: func() time.Time { return at.Add(-of.ago) }, Breakers: func() []rates.Breaker { return nil },
-					Self: rates.Service{Name: "worker", Instance: instance, Version: "v1.4.0", Catalog: of.hash, StartedAt: at.Add(-time.Hour)},
-				})
-				recorder.Release(of.webhook)
-				recorder.Arrived("orders")
-				require.NoError(t, recorder.Flush(t.Context()))
-			}
-			got := look[system.Status](t, r, "status")
-			require.Equal(t, []any{c.Hash(), test.own, "v1.4.0", "[redacted]"}, []any{got.Catalog, got.Agreement, got.Build.Version, got.Configuration[0].Value})
-			require.Len(t, got.Services, 3)
-			require.EqualValues(t, 60, got.Services[0].SeenSeconds, "the newest first")
-			for _, one := range got.Services {
-				require.Equal(t, test.want[one.Instance], one.Agreement, one.Instance)
-			}
-		})
-	}
+	}, func(t *testing.T, test row) {
+		r, d := open(t), &doctor{found: system.Examination{Catalogs: map[string]string{}}}
+		c := r.standing(t, d.Examine)
+		for i, hash := range test.deployed {
+			d.found.Catalogs[fmt.Sprint(i)] = map[string]string{"HASH": c.Hash(), "00000000": hash}[hash]
+		}
+		for instance, of := range map[string]struct {
+			hash, webhook string
+			ago           time.Duration
+		}{"new": {c.Hash(), "v1.4.0:" + c.Hash(), time.Minute}, "old": {"00000000", "", 2 * time.Minute}} {
+			recorder := rates.NewRecorder(rates.Config{
+				Store: r.store, Now: func() time.Time { return at.Add(-of.ago) }, Breakers: func() []rates.Breaker { return nil },
+				Self: rates.Service{Name: "worker", Instance: instance, Version: "v1.4.0", Catalog: of.hash, StartedAt: at.Add(-time.Hour)},
+			})
+			recorder.Release(of.webhook)
+			recorder.Arrived("orders")
+			require.NoError(t, recorder.Flush(t.Context()))
+		}
+		got := look[system.Status](t, r, "status")
+		require.Equal(t, []any{c.Hash(), test.own, "v1.4.0", "[redacted]"}, []any{got.Catalog, got.Agreement, got.Build.Version, got.Configuration[0].Value})
+		require.Len(t, got.Services, 3)
+		require.EqualValues(t, 60, got.Services[0].SeenSeconds, "the newest first")
+		for _, one := range got.Services {
+			require.Equal(t, test.want[one.Instance], one.Agreement, one.Instance)
+		}
+	})
 }
 
 func TestTheDoctorIsAskedWithThePausesAndWhatItCannotReadIsSaid(t *testing.T) {

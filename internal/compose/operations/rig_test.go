@@ -18,6 +18,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/apps/ledger"
+	"billhook/internal/apps/ledger/ledgertest"
 	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/apps/ledger/seal/sealtest"
 	"billhook/internal/compose/operations"
@@ -239,26 +240,19 @@ func (r *rig) emitted(t *testing.T, queue string, events ...string) {
 
 // credit credits an order's points to an account, by an event, that long after now. It returns the id of the entry.
 func (r *rig) credit(t require.TestingT, tenant, event, order string, to ledger.Account, amount int64, later time.Duration) string {
-	writes, err := ledger.Credit(ledger.Move{
-		Tenant: tenant, Order: order, EventID: event, From: ledger.IssuedPoints(order), To: to, Amount: amount, Currency: ledger.Points, CreatedAt: at.Add(later),
-	})
-	require.NoError(t, err)
+	writes := ledgertest.Credited(t, tenant, order, event, to, amount, at.Add(later))
 	r.commit(t, writes...)
 	return writes[0].Key.ID
 }
 
 func sale(tenant, event, period string, amount int64) ledger.Entry {
-	return ledger.Entry{
-		Tenant: tenant, Kind: ledger.KindJournal, EventID: event, EventType: "t", Rule: "t", Period: period, OccurredAt: at, PostedAt: at,
-		Lines: []ledger.Line{{Account: "cash", Currency: "EUR", Debit: amount}, {Account: "revenue", Currency: "EUR", Credit: amount}},
-	}
+	return ledgertest.Sale(tenant, event, period, amount, at)
 }
 
 func (r *rig) enter(t *testing.T, entries ...ledger.Entry) {
 	t.Helper()
 	for _, e := range entries {
-		writes := filetest.Must(ledger.Post(e))(t)
-		r.commit(t, writes...)
+		r.commit(t, filetest.Must(ledger.Post(e))(t)...)
 	}
 }
 

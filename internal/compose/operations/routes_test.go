@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/apps/ledger"
+	"billhook/internal/apps/ledger/ledgertest"
 	"billhook/internal/apps/orders"
 	"billhook/internal/apps/orders/orderstest"
 	"billhook/internal/apps/payments"
@@ -350,10 +351,7 @@ func (r *rig) stock(t *testing.T, documents int) {
 			Progress: []bulk.Progress{bulk.Finished, bulk.Running}[i%2],
 		}
 		entered := filetest.Must(ledger.Post(sale("default", fmt.Sprint("e", i), "2026-03", 100)))(t)
-		credited, err := ledger.Credit(ledger.Move{
-			Tenant: "default", Order: fmt.Sprint("o", i), EventID: "e", From: ledger.IssuedPoints(fmt.Sprint("o", i)), To: ledger.UserPoints("u1"), Amount: 1, Currency: ledger.Points, CreatedAt: at,
-		})
-		require.NoError(t, err)
+		credited := ledgertest.Credited(t, "default", fmt.Sprint("o", i), "e", ledger.UserPoints("u1"), 1, at)
 		writes = append(writes, own(event), entered[0], credited[0], store.Create(store.Key{Collection: audit.Collection, ID: fmt.Sprintf("op-%05d", i)}, store.Encode(&op)))
 	}
 	for _, collection := range []string{

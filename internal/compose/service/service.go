@@ -29,13 +29,13 @@ type Config struct {
 	PubSubEmulator    string     `env:"PUBSUB_EMULATOR_HOST" about:"host:port of Google's Pub/Sub emulator, in place of Pub/Sub"`
 	FirestoreEmulator string     `env:"FIRESTORE_EMULATOR_HOST" about:"host:port of Google's Firestore emulator, in place of Firestore"`
 	Database          string     `env:"FIRESTORE_DATABASE" about:"the Firestore database; empty is INSTALLATION, or (default) where that is empty too"`
-	IngestDatabase    string     `env:"INGEST_DATABASE" about:"the Firestore database with what the webhook service reads, which workers copy there, and counts; empty is FIRESTORE_DATABASE"`
+	IngestDatabase    string     `env:"INGEST_DATABASE" about:"the webhook service's database, with copies that the workers make of what it reads; empty is FIRESTORE_DATABASE"`
 	CatalogDir        string     `env:"CATALOG_DIR" about:"a folder with the catalog's files; empty is the built-in catalog"`
 	Queues            []string   `env:"QUEUES" about:"the queues that run, by id or alias, comma-separated; empty is all that are enabled"`
 	LogLevel          slog.Level `env:"LOG_LEVEL" envDefault:"INFO" about:"DEBUG, INFO, WARN or ERROR"`
 }
 
-// Check refuses one port for two servers, names that nothing can have, and copies in place of what they are copies of.
+// Check refuses one port for two servers, names that nothing can have, and copies that overwrite documents.
 func (c Config) Check(port env.Port) error {
 	var same error
 	if c.IngestDatabase == c.MainDatabase() {
@@ -44,7 +44,7 @@ func (c Config) Check(port env.Port) error {
 	return errors.Join(c.ports(port).Check(), c.Names().Check(), same)
 }
 
-// MainDatabase is the id of the database with all documents, which is the installation's own, unless another is named:
+// MainDatabase is the id of the database with all documents, the installation's own unless another is named:
 // events of two installations in one would be taken for duplicates of each other.
 func (c Config) MainDatabase() string { return cmp.Or(c.Database, c.Installation, "(default)") }
 

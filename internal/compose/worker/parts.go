@@ -57,8 +57,15 @@ func uncalled(c *catalog.Catalog) delivery.Targets {
 	return targets
 }
 
-// trial returns the worker that this one would be with other files of its catalog, for all pools. Its store takes no writes,
-// its publisher no messages, and it has the address and the secret of no target.
+// apart is the configuration of what delivers nothing: it knows all queues, publishes no message, and has the
+// address and the secret of no target.
+func (c Config) apart() Config {
+	c.Pool, c.Publisher, c.Targets = "", unpublished{}, uncalled(c.Catalog)
+	c.Backlogs, c.Alarm, c.AfterFunc = nil, byTheMinute{}, nil
+	return c
+}
+
+// trial returns the worker that this one would be with other files of its catalog. Its store takes no writes.
 func (c Config) trial(files map[string]string) (dryrun.Worker, error) {
 	if len(files) > 0 {
 		replaced, err := c.Catalog.With(files)
@@ -67,8 +74,8 @@ func (c Config) trial(files map[string]string) (dryrun.Worker, error) {
 		}
 		c.Catalog = replaced
 	}
-	c.Pool, c.Store, c.Publisher, c.Targets = "", dryrun.ReadOnly(c.Store), unpublished{}, uncalled(c.Catalog)
-	c.Backlogs, c.Alarm, c.AfterFunc, c.Log = nil, byTheMinute{}, nil, c.Log.With("trial", true)
+	c = c.apart()
+	c.Store, c.Log = dryrun.ReadOnly(c.Store), c.Log.With("trial", true)
 	w, err := c.delivering()
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", dryrun.ErrCatalog, err)
@@ -79,7 +86,7 @@ func (c Config) trial(files map[string]string) (dryrun.Worker, error) {
 type unpublished struct{}
 
 func (unpublished) Publish(context.Context, string, contract.Message) (string, error) {
-	return "", errors.New("a trial publishes nothing")
+	return "", errors.New("neither a trial nor a process for people publishes")
 }
 
 var exampleAt = time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC)

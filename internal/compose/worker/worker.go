@@ -54,13 +54,21 @@ import (
 	"billhook/internal/platform/telemetry"
 )
 
+// What a process may serve, where it does not serve both.
+const (
+	ServesPushes = "pushes" // what Pub/Sub pushes, and tasks
+	ServesPeople = "people" // pages and API
+)
+
 // Config is what a Worker is made of.
 type Config struct {
 	Catalog *catalog.Catalog
+	// Serves is ServesPushes, ServesPeople, or empty for both. ServesPeople knows all queues and publishes nothing.
+	Serves string
 	// Pool limits the worker to the queues of one pool; empty: all.
 	Pool  string
 	Store store.Store
-	// Ingest is the store, where the webhook service has a database of its own; see Mirror. nil: it reads the one.
+	// Ingest is the store, where the webhook service has a database of its own; see Mirror. nil: it has none.
 	Ingest        *mirror.Mirror
 	Publisher     contract.Publisher
 	Targets       delivery.Targets
@@ -94,11 +102,13 @@ type Config struct {
 	Handlers         func(*handler.Registry)
 }
 
-// Mirror has what the webhook service reads of the store copied into a database of its own. of names the store's.
+// Mirror has what the webhook service reads of the store, which of names, copied into a database of its own.
 func (c *Config) Mirror(copies store.Store, of string) {
-	c.Ingest = &mirror.Mirror{Store: c.Store, Copies: copies, Of: of, NewID: uuid.NewString, Members: map[string]map[string]any{
-		customers.Collection: {"uid": ""}, orders.Collection: store.Encode(&orders.Standing{}), products.Collection: store.Encode(&products.Product{}),
-	}}
+	members := map[string]map[string]any{
+		customers.Collection: {"uid": ""}, orders.Collection: store.Encode(&orders.Standing{}),
+		products.Collection: store.Encode(&products.Product{}),
+	}
+	c.Ingest = &mirror.Mirror{Store: c.Store, Copies: copies, Of: of, NewID: uuid.NewString, Members: members}
 	c.Store = c.Ingest
 }
 
@@ -293,6 +303,9 @@ func (c Config) delivering() (*Worker, error) {
 // New puts the worker together. It reports all mistakes of the catalog together.
 func New(config Config) (*Worker, error) {
 	config.Instance = cmp.Or(config.Instance, uuid.NewString()[:8])
+	if config.Serves == ServesPeople {
+		config = config.apart()
+	}
 	w, err := config.delivering()
 	if err != nil {
 		return nil, err
@@ -302,11 +315,17 @@ func New(config Config) (*Worker, error) {
 	router := chi.NewRouter()
 	router.Use(func(next http.Handler) http.Handler { return serve.Recover(config.Log, next) })
 	serve.Health(router, w.push.Draining)
-	w.push.Routes(router)
-	router.Group(func(r chi.Router) {
-		r.Use(w.push.Authenticated)
-		w.upkeep.Routes(r)
-	})
+	w.Handler, w.looks = router, server.Catalog
+	if config.Serves != ServesPeople {
+		w.push.Routes(router)
+		router.Group(func(r chi.Router) {
+			r.Use(w.push.Authenticated)
+			w.upkeep.Routes(r)
+		})
+	}
+	if config.Serves == ServesPushes {
+		return w, nil
+	}
 	router.Group(func(r chi.Router) {
 		r.Use(config.Access.Guard)
 		server.Routes(r)
@@ -320,19 +339,27 @@ func New(config Config) (*Worker, error) {
 		Environment: config.Environment, Live: !config.Access.OpenOnLoopback, Log: config.Log, Now: config.Now,
 	}
 	site.Routes(router)
-	w.Handler, w.looks = router, server.Catalog
 	return w, nil
 }
 
 // apps are what people's operations work on.
 func (c Config) apps(w *Worker) operations.Apps {
 	listed := w.upkeep.Store
-	// Deployed, only the worker that runs the tasks may publish on every queue: it publishes a replay through another.
-	relay := func(ctx context.Context, lane string) error {
-		_, err := w.relay.Lane(ctx, lane)
-		return err
+	operator := &bulk.Operator{
+		Store: listed, Catalog: c.Catalog, Now: c.Now, NewID: uuid.NewString, Wait: wait,
 	}
-	operator := &bulk.Operator{Store: listed, Catalog: c.Catalog, Now: c.Now, NewID: uuid.NewString, Wait: wait, Relay: relay}
+	reverter := &journal.Reverter{Store: c.Store, Catalog: c.Catalog, Now: c.Now, NewID: uuid.NewString}
+	if c.Serves != ServesPeople { // the worker that runs the tasks may publish on every queue, and does it for people
+		operator.Relay = func(ctx context.Context, lane string) error {
+			_, err := w.relay.Lane(ctx, lane)
+			return err
+		}
+		reverter.Committed = func(ctx context.Context, lanes []string) {
+			for _, id := range lanes {
+				_ = operator.Relay(ctx, id) // what is left is published by the task
+			}
+		}
+	}
 	w.upkeep.Operations = operator.RunAll
 	return operations.Apps{
 		Store: listed, Log: c.Log, DeadLetters: operator, Example: c.example,
@@ -345,12 +372,7 @@ func (c Config) apps(w *Worker) operations.Apps {
 			Settings: c.Settings, Doctor: c.Doctor,
 		},
 		Pauses:  &pauses.Operator{Store: listed, Viewer: c.Subscriptions, Switch: c.Switch, Now: c.Now, NewID: uuid.NewString},
-		Periods: &journal.Periods{Store: listed, Now: c.Now, NewID: uuid.NewString},
-		Reverter: &journal.Reverter{Store: c.Store, Catalog: c.Catalog, Now: c.Now, NewID: uuid.NewString, Committed: func(ctx context.Context, lanes []string) {
-			for _, id := range lanes {
-				_ = relay(ctx, id) // what is left is published by the task
-			}
-		}},
+		Periods: &journal.Periods{Store: listed, Now: c.Now, NewID: uuid.NewString}, Reverter: reverter,
 		Customers: &customers.Operator{Store: c.lists(w.watched), Now: c.Now, NewID: uuid.NewString},
 		Products:  &products.Editor{Store: listed, Start: c.Catalog.Products, Now: c.Now, NewID: uuid.NewString, Changed: w.worth.Forget},
 		Stock:     &orders.StockEditor{Store: listed, Now: c.Now, NewID: uuid.NewString},

@@ -244,25 +244,36 @@ func TestWorkerPublishesWithTheGrantsOfTerraform(t *testing.T) {
 
 	// A replay through the worker that runs the tasks publishes at once. Through another it is written down, and its
 	// publishing left to the task.
-	replay := func(through http.Handler, id string) {
+	replay := func(through http.Handler, id string, becomes bulk.Progress) (op bulk.Operation) {
 		t.Helper()
 		data := filetest.Must(order.Append(nil))(t)
 		attributes := map[string]string{"event_id": "paid", deadletter.AttrSourceMessageID: id}
 		_, err := deadletter.Keep(t.Context(), base.Store, events, contract.Message{Data: data, Attributes: attributes}, id, now)
 		require.NoError(t, err)
 		now = now.Add(time.Second)
-		var op bulk.Operation
 		post(t, through, 201, "/v1/ops/dead-letters/replay", `{"queue":"`+events.ID+`","expect":1,"why":"mended"}`, &op)
 		post(t, through, 200, "/v1/ops/operations/"+op.ID+"/run", "", &op)
-		require.Equal(t, bulk.Finished, op.Progress)
+		require.Equal(t, becomes, op.Progress)
+		return op
 	}
-	replay(news, "m-1")
+	replay(news, "m-1", bulk.Finished)
 	did(newsBroker, []string{events.Topic()}, nil)
-	replay(sales, "m-2")
+	replay(sales, "m-2", bulk.Finished)
 	did(salesBroker, nil, []string{events.Topic()})
 	now = now.Add(time.Minute)
 	task(t, news, "relay-outbox")
 	did(newsBroker, []string{events.Topic()}, nil)
+
+	// A process for people publishes nothing: the worker that runs the tasks performs the replay, at its rate.
+	base.Serves = worker.ServesPeople
+	people, nobodysBroker := start("")
+	asked := replay(people, "m-3", bulk.Running)
+	task(t, news, "run-operations")
+	did(newsBroker, []string{events.Topic()}, nil)
+	did(nobodysBroker, nil, nil)
+	var op bulk.Operation
+	answered(t, people, "/v1/ops/operations/"+asked.ID, &op)
+	require.Equal(t, []any{bulk.Finished, int64(1)}, []any{op.Progress, op.Done})
 }
 
 // fiveMinutes is how far apart the clocks of the two workers are.

@@ -126,11 +126,12 @@ var ada = audit.Author{Proof: audit.ThisMachine, Name: "ada"}
 func TestARequestIsReadAndRefusedByItsTags(t *testing.T) {
 	t.Parallel()
 	c := operations(console.Reason)
-	for name, test := range map[string]struct {
+	type example struct {
 		method, path, body string
 		status             int
 		want               string
-	}{
+	}
+	filetest.Each(t, map[string]example{
 		"a list":                        {"GET", "/v1/shelves?limit=1", "", 200, `"id":"0"`},
 		"of a tenant":                   {"GET", "/v1/shelves/a?tenant=acme", "", 200, `"tenant":"acme"`},
 		"of the default tenant":         {"GET", "/v1/shelves/a", "", 200, `"tenant":"default"`},
@@ -168,15 +169,12 @@ func TestARequestIsReadAndRefusedByItsTags(t *testing.T) {
 		"a filter of the document":      {"GET", "/v1/ops/openapi.json?x=1", "", 400, `"parameter_unknown"`},
 		"a malformed query of it":       {"GET", "/v1/ops/openapi.json?%zz", "", 400, `"query_invalid"`},
 		"another method":                {"POST", "/v1/shelves/a", "", 405, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			status, answer, _ := ask(t, c, ada, test.method, test.path, test.body)
-			require.Equal(t, test.status, status, answer)
-			require.Contains(t, answer, test.want)
-			require.NotContains(t, answer, "counted", "no answer repeats the reason")
-		})
-	}
+	}, func(t *testing.T, test example) {
+		status, answer, _ := ask(t, c, ada, test.method, test.path, test.body)
+		require.Equal(t, test.status, status, answer)
+		require.Contains(t, answer, test.want)
+		require.NotContains(t, answer, "counted", "no answer repeats the reason")
+	})
 }
 
 func forged(t *testing.T, token string, part int, value string) string {

@@ -228,8 +228,7 @@ func TestAPayloadIsHiddenUntilSomebodySaysWhy(t *testing.T) {
 
 func TestARunbookIsShownWithoutItsMarks(t *testing.T) {
 	t.Parallel()
-	files, err := runbooks.Files.ReadDir(".")
-	require.NoError(t, err)
+	files := filetest.Must(runbooks.Files.ReadDir("."))(t)
 	for _, file := range files {
 		status, body, _ := visit(t, "/ops/runbooks/"+strings.TrimSuffix(file.Name(), ".md"), "", nil)
 		require.Equal(t, http.StatusOK, status, file.Name())

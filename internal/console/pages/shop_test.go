@@ -18,11 +18,13 @@ import (
 	"billhook/catalog"
 	"billhook/catalog/catalogtest"
 	"billhook/internal/apps/ledger"
+	"billhook/internal/apps/ledger/ledgertest"
 	"billhook/internal/compose/operations"
 	"billhook/internal/compose/operations/operationstest"
 	"billhook/internal/console/access"
 	"billhook/internal/console/api"
 	"billhook/internal/contract"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
@@ -139,24 +141,16 @@ func (s *shop) commit(t *testing.T, writes ...store.Write) {
 	storetest.Put(t, s.store, writes...)
 }
 
+func morning(day int) time.Time { return time.Date(2026, 11, day, 9, 0, 0, 0, time.UTC) }
+
 func (s *shop) credit(t *testing.T, order string, to ledger.Account, amount int64, day int) {
 	t.Helper()
-	writes, err := ledger.Credit(ledger.Move{
-		Tenant: "default", Order: order, EventID: "e-" + order, From: ledger.IssuedPoints(order), To: to, Amount: amount, Currency: ledger.Points,
-		CreatedAt: time.Date(2026, 11, day, 9, 0, 0, 0, time.UTC),
-	})
-	require.NoError(t, err)
-	s.commit(t, writes...)
+	s.commit(t, ledgertest.Credited(t, "default", order, "e-"+order, to, amount, morning(day))...)
 }
 
-func (s *shop) sells(t *testing.T, tenant, event, period string, day int) (writes []store.Write) {
+func (s *shop) sells(t *testing.T, tenant, event, period string, day int) []store.Write {
 	t.Helper()
-	at := time.Date(2026, 11, day, 9, 0, 0, 0, time.UTC)
-	writes, err := ledger.Post(ledger.Entry{
-		Tenant: tenant, Kind: ledger.KindJournal, EventID: event, EventType: "invoice.paid", Rule: "sale", Period: period, OccurredAt: at, PostedAt: at,
-		Lines: []ledger.Line{{Account: "cash", Currency: "EUR", Debit: 1250}, {Account: "revenue", Currency: "EUR", Credit: 1250}},
-	})
-	require.NoError(t, err)
+	writes := filetest.Must(ledger.Post(ledgertest.Sale(tenant, event, period, 1250, morning(day))))(t)
 	s.commit(t, writes...)
 	return writes
 }

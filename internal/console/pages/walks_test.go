@@ -26,10 +26,12 @@ import (
 	"billhook/internal/retry"
 )
 
-var walks = map[string]struct {
+type walkthrough struct {
 	seed  func(*testing.T, *shop)
 	steps []step
-}{
+}
+
+var walks = map[string]walkthrough{
 	"a product is set and retired": {steps: []step{
 		{asks: "/ops/products", says: []string{`href="/ops/products/hat"`, "250", "catalog"}},
 		{asks: "/ops/products?id=scarf", says: []string{"Neither the catalog nor the store", `href="/ops/products/scarf/set"`}},
@@ -44,7 +46,6 @@ var walks = map[string]struct {
 		{asks: "/ops/products/scarf/set", form: form("sold since today", "points", "5", "expect", "0"), says: []string{"Points 5"}},
 	}},
 	"a customer is found, linked and unlinked": {seed: func(t *testing.T, s *shop) {
-		t.Helper()
 		s.credit(t, "o1", ledger.CustomerPoints("c1"), 2000, 22)
 	}, steps: []step{
 		{asks: "/ops/customers", says: []string{"No customer is linked to a user."}},
@@ -56,7 +57,6 @@ var walks = map[string]struct {
 		{asks: "/ops/customers?id=c%2F1", status: 422},
 	}},
 	"an endpoint is kept, and its secret shown once": {seed: func(t *testing.T, s *shop) {
-		t.Helper()
 		s.commit(t, store.Create(dedupe.Key("one-queue", "default", "e1"), dedupe.Record{
 			Identity: dedupe.Identity{Queue: "one-queue", Tenant: "default", EventID: "e1", EventType: "webhook_delivery", OrderingKey: "p:1"},
 			Status:   dedupe.Failed, Times: dedupe.Times{CreatedAt: noon}, Tries: dedupe.Tries{Attempts: 1, Log: []dedupe.Attempt{
@@ -81,7 +81,6 @@ var walks = map[string]struct {
 		{asks: "/ops/endpoints/p:1", status: 404},
 	}},
 	"a month is closed and asked to be opened again": {seed: func(t *testing.T, s *shop) {
-		t.Helper()
 		s.sells(t, "default", "e1", "2026-10", 22)
 	}, steps: []step{
 		{asks: "/ops/journal/periods", says: []string{"2026-11 open"}},
@@ -92,7 +91,6 @@ var walks = map[string]struct {
 		{asks: "/ops/journal/periods/2026-10/reopen", says: []string{"2026-10 opens again when a second person asks for it, after local:ada."}},
 	}},
 	"dead letters are grouped and filtered": {seed: func(t *testing.T, s *shop) {
-		t.Helper()
 		s.does(t, step{asks: "/ops/dead-letters", says: []string{"No dead letter is in this list."}})
 		s.dies(t, false, append([]string{"rare"}, strings.Split(strings.Repeat("often ", 60), " ")[:60]...)...)
 	}, steps: []step{
@@ -104,7 +102,7 @@ var walks = map[string]struct {
 		{asks: "/ops/dead-letters?state=all", status: 400, says: []string{"Of all queues the list has one state"}},
 		{asks: "/ops/dead-letters/{d0}", says: []string{"It could not be handled: rare; Billhook gave up on", `href="/ops/events/e0?queue={queue}"`, "Nobody has dealt with it.", "/payload\""}},
 	}},
-	"the form of a replay says how many and what would happen": {seed: func(t *testing.T, s *shop) { t.Helper(); s.dies(t, false, "a", "b", "b", "a") }, steps: []step{
+	"the form of a replay says how many and what would happen": {seed: func(t *testing.T, s *shop) { s.dies(t, false, "a", "b", "b", "a") }, steps: []step{
 		{asks: "/ops/dead-letters/-/replay?queue={queue}", says: []string{
 			"Replay 4 dead letters of {queue}", `name="expect" value="4"`, "a 2 b 2", "credited", `name="rate"`, "required", "Each was tried just now", `status-ok">processed`,
 		}},
@@ -116,7 +114,7 @@ var walks = map[string]struct {
 		{asks: "/ops/dead-letters/-/replay?queue={queue}&since=90s", says: []string{"Replay 2 dead letters", `name="since" value="2026-11-22T11:58:30Z"`}},
 		{asks: "/ops/dead-letters/-/replay?queue={queue}", form: form("ticket 7", "expect", "3", "rate", "50"), status: 409, says: []string{"4 items match now, not 3", `name="expect" value="4"`}},
 	}},
-	"dead letters that are chosen are dealt with and the others are not": {seed: func(t *testing.T, s *shop) { t.Helper(); s.dies(t, false, "a", "a", "a", "a") }, steps: []step{
+	"dead letters that are chosen are dealt with and the others are not": {seed: func(t *testing.T, s *shop) { s.dies(t, false, "a", "a", "a", "a") }, steps: []step{
 		{asks: "/ops/dead-letters/-/replay?queue={queue}&chosen=yes&items={d0}&items={d2}", form: form("the product is set", "expect", "2", "rate", "50"),
 			says: []string{"finished", "2 of 2 done", "the product is set", "2 chosen", "still wait", "{d0}", "{d2}", "!{d1}", "data-refresh"}},
 		{asks: "/ops/operations", says: []string{`href="{at}"`, "finished"}},
@@ -127,7 +125,7 @@ var walks = map[string]struct {
 		{asks: "/ops/dead-letters/-/discard?queue={queue}", form: form("a test", "expect", "1"), says: []string{"1 of 1 done", "!data-refresh"}},
 		{asks: "/ops/dead-letters?queue={queue}&state=discarded", says: []string{"{d1}"}},
 	}},
-	"an operation that needs a second person waits and is cancelled": {seed: func(t *testing.T, s *shop) { t.Helper(); s.dies(t, true, "a", "a") }, steps: []step{
+	"an operation that needs a second person waits and is cancelled": {seed: func(t *testing.T, s *shop) { s.dies(t, true, "a", "a") }, steps: []step{
 		{asks: "/ops/dead-letters/-/replay?queue={queue}", says: []string{"need a second person"}},
 		{asks: "/ops/dead-letters/-/replay?queue={queue}", form: form("ticket 7", "expect", "2", "rate", "50"),
 			says: []string{"waits for a second person", "0 of 2 done", "You have requested it", "!/approve"}},
@@ -138,7 +136,6 @@ var walks = map[string]struct {
 		{asks: "{at}/run", form: form(""), says: []string{"cancelled"}},
 	}},
 	"the second person sees what the first has seen": {seed: func(t *testing.T, s *shop) {
-		t.Helper()
 		s.dies(t, true, "a", "b")
 		s.does(t, step{asks: "/ops/dead-letters/-/replay?queue={queue}", says: []string{"a 1 b 1", "What a replay would do now", "credited", "{d0}", "{d1}"}},
 			step{asks: "/ops/dead-letters/-/replay?queue={queue}", form: form("ticket 7", "expect", "2", "rate", "50")})
@@ -150,7 +147,6 @@ var walks = map[string]struct {
 		{asks: "{at}/approve", form: form("checked", "expect", "2"), says: []string{"finished", "local:ada", "Approved by local:bob", "Approved why checked"}},
 	}},
 	"a queue shows how it stands and is paused": {seed: func(t *testing.T, s *shop) {
-		t.Helper()
 		s.dies(t, false, "product_unknown")
 		s.works(t)
 	}, steps: []step{
@@ -209,16 +205,13 @@ var walks = map[string]struct {
 
 func TestWhatPeopleSeeAndDoPageByPage(t *testing.T) {
 	t.Parallel()
-	for name, walk := range walks {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := openShop(t, operationstest.Partner{})
-			if walk.seed != nil {
-				walk.seed(t, s)
-			}
-			s.does(t, walk.steps...)
-		})
-	}
+	filetest.Each(t, walks, func(t *testing.T, walk walkthrough) {
+		s := openShop(t, operationstest.Partner{})
+		if walk.seed != nil {
+			walk.seed(t, s)
+		}
+		s.does(t, walk.steps...)
+	})
 }
 
 // {well} is a queue that does well, and {failing} one that fails, whose target has an open breaker.

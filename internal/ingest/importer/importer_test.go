@@ -149,13 +149,14 @@ func TestARunEndsAsTheWebhookServiceAnswers(t *testing.T) {
 	t.Parallel()
 	type answer = func(stop context.CancelFunc, call int, items []importer.Item) ([]importer.Result, error)
 	accepted := func(items []importer.Item) ([]importer.Result, error) { return all(202, items), nil }
-	for name, test := range map[string]struct {
+	type example struct {
 		waiting, requests, moved, unknown int
 		answer                            answer
 		is                                error
 		says                              string
 		slept                             []time.Duration
-	}{
+	}
+	filetest.Each(t, map[string]example{
 		"what it cannot take yet is sent again, alone, after the time that it asks for": {
 			waiting: 3, requests: 2, moved: 3, slept: []time.Duration{7 * time.Second},
 			answer: func(_ context.CancelFunc, call int, items []importer.Item) ([]importer.Result, error) {
@@ -196,24 +197,21 @@ func TestARunEndsAsTheWebhookServiceAnswers(t *testing.T) {
 				return accepted(items)
 			},
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s, clock := &store{waiting: refunds(test.waiting)}, &waits{at: now}
-			ctx, stop := context.WithCancel(t.Context())
-			defer stop()
-			d := &ingest{answer: func(call int, items []importer.Item) ([]importer.Result, error) {
-				return test.answer(stop, call, items)
-			}}
-			report, err := run(t, s, d, clock).Do(ctx)
-			require.True(t, test.says == "" || strings.Contains(err.Error(), test.says))
-			require.True(t, test.says != "" || errors.Is(err, test.is), "%v", err)
-			require.Equal(t, []int{test.requests, test.moved, test.unknown}, []int{len(d.requests), report.Moved, report.Unknown})
-			require.Len(t, s.accepted, test.moved)
-			require.Empty(t, s.refused)
-			require.Equal(t, test.slept, clock.slept)
-		})
-	}
+	}, func(t *testing.T, test example) {
+		s, clock := &store{waiting: refunds(test.waiting)}, &waits{at: now}
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		d := &ingest{answer: func(call int, items []importer.Item) ([]importer.Result, error) {
+			return test.answer(stop, call, items)
+		}}
+		report, err := run(t, s, d, clock).Do(ctx)
+		require.True(t, test.says == "" || strings.Contains(err.Error(), test.says))
+		require.True(t, test.says != "" || errors.Is(err, test.is), "%v", err)
+		require.Equal(t, []int{test.requests, test.moved, test.unknown}, []int{len(d.requests), report.Moved, report.Unknown})
+		require.Len(t, s.accepted, test.moved)
+		require.Empty(t, s.refused)
+		require.Equal(t, test.slept, clock.slept)
+	})
 }
 
 func TestARequestIsOfOneQueueAndNoLargerThanTheWebhookServiceTakes(t *testing.T) {

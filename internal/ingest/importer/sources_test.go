@@ -87,8 +87,7 @@ func TestEachListOfAQueueIsDrained(t *testing.T) {
 	do("SET", "lock:"+list+":p1", "worker")
 	s := redisAt(t, address, false, "a")
 
-	places, messages, err := s.Look(ctx, 10)
-	require.NoError(t, err)
+	places, messages := filetest.Both(s.Look(ctx, 10))(t)
 	require.Len(t, messages, 4, "a preview looks into what would be moved")
 	require.Equal(t, []string{"1 claimed stays", "2 waiting", "2 delayed", "1 failed stays"}, summary(places))
 
@@ -135,8 +134,7 @@ func TestARefusedMessageIsPutBackToItsPlaceInTheList(t *testing.T) {
 	do("ZADD", list+":delayed", 1900000000.5, "no JSON\x00\n at all")
 	s, ingest := redisAt(t, address, false, "a"), newAccept()
 	ingest.refuse = `"n":`
-	report := drain(t, s, ingest)
-	require.Equal(t, 6, report.Refused)
+	require.Equal(t, 6, drain(t, s, ingest).Refused)
 	require.NoError(t, s.Release(ctx))
 	require.Equal(t, []string{`{"action":"upgrade","n":4}`, `{"action":"upgrade","n":3}`, `{"action":"upgrade","n":2}`, `{"action":"upgrade","n":1}`, `{"action":"upgrade","n":0}`},
 		texts(t, do("LRANGE", list, 0, -1)))
@@ -178,11 +176,9 @@ func TestWhatARunThatWasCutOffHasClaimedCanBePutBack(t *testing.T) {
 	cutOff(t, redisAt(t, address, false, "a"), newAccept())
 	require.Zero(t, do("LLEN", list))
 	s := redisAt(t, address, false, "b")
-	places, _, err := s.Look(ctx, 10)
-	require.NoError(t, err)
+	places, _ := filetest.Both(s.Look(ctx, 10))(t)
 	require.Equal(t, []importer.Place{{Queue: "sub-plan-change", Name: list + ":import", Part: importer.Claimed, Count: 2}}, places)
-	count := filetest.Must(s.PutBack(ctx))(t)
-	require.Equal(t, 2, count)
+	require.Equal(t, 2, filetest.Must(s.PutBack(ctx))(t))
 	require.Equal(t, []string{envelope("w2", 0), envelope("w1", 0)}, texts(t, do("LRANGE", list, 0, -1)))
 }
 
@@ -262,8 +258,7 @@ func TestEachQueueOfABrokerIsDrainedOverAMQP(t *testing.T) {
 	require.Eventually(t, func() bool { return count(orders) == 8 && count(orders+".dlq") == 1 }, time.Minute, 10*time.Millisecond)
 
 	s := rabbitAt(t, address, false, "a")
-	places, messages, err := s.Look(ctx, 10)
-	require.NoError(t, err)
+	places, messages := filetest.Both(s.Look(ctx, 10))(t)
 	require.Len(t, messages, 8)
 	require.Equal(t, []string{"8 waiting", "1 failed stays"}, summary(places))
 	require.NoError(t, s.Release(ctx))
@@ -329,8 +324,7 @@ func (o old) rowsAreMovedAndSayWhereTo(t *testing.T) {
 	_, err := worker.Exec(ctx, `SELECT 1 FROM event_queue WHERE id = 8 FOR UPDATE`)
 	require.NoError(t, err)
 	s := o.source(t, "event_queue", false)
-	places, messages, err := s.Look(ctx, 10)
-	require.NoError(t, err)
+	places, messages := filetest.Both(s.Look(ctx, 10))(t)
 	require.Len(t, messages, 5)
 	require.ElementsMatch(t, []string{"1 failed stays", "1 waiting stays", "1 waiting", "2 waiting", "1 claimed stays", "1 claimed"}, summary(places))
 
@@ -370,8 +364,7 @@ func (o old) rowThatIsOddIsNamedAndLeftAndTheRestMoves(t *testing.T) {
 	ctx := t.Context()
 	o.has(t, "odd", strings.ReplaceAll(textOf(t, "table.sql"), " NOT NULL", "")+textOf(t, "odd.sql"))
 	s := o.source(t, "odd.event_queue", false)
-	_, messages, err := s.Look(ctx, 100)
-	require.NoError(t, err)
+	_, messages := filetest.Both(s.Look(ctx, 100))(t)
 	require.Len(t, messages, 12, "all but the one that a worker may be at")
 	ingest := newAccept()
 	report := drain(t, s, ingest)

@@ -16,7 +16,7 @@ import (
 	"billhook/internal/platform/signature"
 )
 
-// mostKept is the largest buffer that is kept: larger ones are rare, and would hold their memory.
+// mostKept is the largest body's buffer that is kept: larger ones are rare, and would hold their memory.
 const mostKept = 64 << 10
 
 type buffers struct {
@@ -35,11 +35,11 @@ func (s *Service) release(b *buffers) {
 	b.body.Release(s.bodies, mostKept)
 	b.one[0] = event{} // nothing of the body stays
 	for _, buffer := range []*[]byte{&b.minimized, &b.encoded} {
-		if cap(*buffer) > mostKept {
+		if cap(*buffer) > 4*mostKept { // what is made of 1 MiB is half as large
 			*buffer = nil
 		}
 	}
-	if cap(b.values) > mostKept/16 {
+	if cap(b.values) > mostKept/8 {
 		b.values = nil
 	}
 	s.buffers.Put(b)

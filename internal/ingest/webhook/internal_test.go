@@ -50,7 +50,7 @@ func TestALargeBufferIsNotKeptForTheNextRequest(t *testing.T) {
 	t.Parallel()
 	for size, kept := range map[int]bool{1: true, mostKept - 1: true, mostKept: false, 1<<20 - 1: false} {
 		s := &Service{bodies: semaphore.NewWeighted(4 << 20)}
-		b := &buffers{minimized: make([]byte, size+1), encoded: make([]byte, size+1)}
+		b := &buffers{minimized: make([]byte, 4*size+1), encoded: make([]byte, 4*size+1)}
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader(strings.Repeat("x", size)))
 		require.NoError(t, b.body.Read(httptest.NewRecorder(), r, 1<<20, s.bodies))
 		require.Len(t, b.body.Bytes(), size)

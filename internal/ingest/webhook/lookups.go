@@ -124,7 +124,8 @@ func (s *Service) lookUpOrder(r *http.Request) (orders.Standing, error) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), s.config.PublishTimeout)
 	defer cancel()
-	found, err := orders.FindStanding(ctx, s.config.Store, cmp.Or(r.URL.Query().Get("tenant"), contract.DefaultTenant), id)
+	tenant := cmp.Or(r.URL.Query().Get("tenant"), contract.DefaultTenant)
+	found, err := orders.FindStanding(ctx, s.config.Store, tenant, id)
 	switch {
 	case errors.Is(err, orders.ErrUnknown):
 		err = errOrder

@@ -135,10 +135,13 @@ func (m member) precedence() int {
 	}
 }
 
+// unread: what is dropped unread may have names that stand twice.
+var unread = jsontext.AllowDuplicateNames(true)
+
 // read minimizes the webhook, and maps what is left into the contract. Of an event that no queue wants only
 // the head is read. The error is a *pii.Error or a *contract.Invalid.
 func (p *provider) read(ctx context.Context, b *buffers, from *source, event *event, o *outcome) error {
-	document, err := pii.Parse(event.raw)
+	document, err := pii.Parse(event.raw, unread)
 	if err != nil {
 		return err
 	}

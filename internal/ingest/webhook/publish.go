@@ -73,7 +73,7 @@ func (s *Service) compose(ctx context.Context, in *event, b *buffers, o *outcome
 	encoded, err := in.body.Append(b.encoded[:0])
 	if err == nil {
 		b.encoded = encoded
-		b.minimized, err = in.body.Contract().Projection().Append(b.minimized[:0], encoded)
+		b.minimized, err = in.body.Contract().Projection().Again(b.minimized[:0], encoded)
 	}
 	if err == nil {
 		err = pii.CheckAttributes(attributes, a.Rules())

@@ -95,7 +95,7 @@ func (p *provider) readMore(ctx context.Context, f *filling, event *event, o *ou
 		o.cause = cause
 		return errNotRead
 	}
-	document, err := pii.Parse(body)
+	document, err := pii.Parse(body, unread)
 	if err != nil {
 		return err
 	}

@@ -4,11 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"log/slog"
 	"maps"
-	"os"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -122,33 +120,31 @@ var orders = bulk.Filter{Queue: "orders"}
 
 func TestAReplayIsTheMessageAsItWasFirstPublishedAndCounted(t *testing.T) {
 	t.Parallel()
-	for sentence, test := range map[string]struct {
+	type row struct {
 		topic    string
 		bindings []routing.Pattern
 		own      map[string]string // further attributes
-	}{
+	}
+	filetest.Each(t, map[string]row{
 		"on a queue's own topic":                 {},
 		"on a shared topic, for the queue alone": {"sales", []routing.Pattern{"order.#"}, map[string]string{"queue": "orders"}},
-	} {
-		t.Run(sentence, func(t *testing.T) {
-			t.Parallel()
-			d := newRig(t)
-			d.queue.SharedTopic, d.queue.Bindings = test.topic, test.bindings
-			d.bury(t, 1, "u1", "unknown_product", nil)
-			id := d.only(t).ID
-			op := d.run(t, deadletter.Replay)
-			want := map[string]string{
-				"event_id": "e1", "event_type": "order.paid", "ordering_key": "u1", "contract": "payment.v1", "trace": "x",
-				"first_published_at": dead.Add(time.Second).Format(time.RFC3339Nano), "replay_count": "1", "replay_of": id,
-			}
-			maps.Copy(want, test.own)
-			require.Equal(t, []contract.Message{{Data: []byte(`{"eventId":"e1"}`), OrderingKey: "u1", Attributes: want}}, d.broker.messages)
-			require.Equal(t, []string{cmp.Or(test.topic, "orders")}, d.broker.topics)
-			again := filetest.Must(d.Run(t.Context(), op.ID))(t)
-			require.Equal(t, []any{bulk.Finished, op.Done}, []any{again.Progress, again.Done})
-			require.Len(t, d.broker.messages, 1, "a finished operation does nothing")
-		})
-	}
+	}, func(t *testing.T, test row) {
+		d := newRig(t)
+		d.queue.SharedTopic, d.queue.Bindings = test.topic, test.bindings
+		d.bury(t, 1, "u1", "unknown_product", nil)
+		id := d.only(t).ID
+		op := d.run(t, deadletter.Replay)
+		want := map[string]string{
+			"event_id": "e1", "event_type": "order.paid", "ordering_key": "u1", "contract": "payment.v1", "trace": "x",
+			"first_published_at": dead.Add(time.Second).Format(time.RFC3339Nano), "replay_count": "1", "replay_of": id,
+		}
+		maps.Copy(want, test.own)
+		require.Equal(t, []contract.Message{{Data: []byte(`{"eventId":"e1"}`), OrderingKey: "u1", Attributes: want}}, d.broker.messages)
+		require.Equal(t, []string{cmp.Or(test.topic, "orders")}, d.broker.topics)
+		again := filetest.Must(d.Run(t.Context(), op.ID))(t)
+		require.Equal(t, []any{bulk.Finished, op.Done}, []any{again.Progress, again.Done})
+		require.Len(t, d.broker.messages, 1, "a finished operation does nothing")
+	})
 }
 
 func TestAReplayKeepsToItsRate(t *testing.T) {
@@ -186,8 +182,7 @@ func TestAFilterSelectsExactly(t *testing.T) {
 	d.now = d.now.Add(time.Hour)
 	d.bury(t, 2, "u2", "unknown_product", nil)
 	d.bury(t, 3, "u2", "attempts_exhausted", func(m *contract.Message) { m.Attributes["event_type"] = "order.refunded" })
-	all, _, err := d.List(t.Context(), orders, deadletter.Open, store.Cursor{}, 100)
-	require.NoError(t, err)
+	all, _ := filetest.Both(d.List(t.Context(), orders, deadletter.Open, store.Cursor{}, 100))(t)
 	for name, test := range map[string]struct {
 		filter bulk.Filter
 		want   int
@@ -257,8 +252,7 @@ func TestWhatTakesTwoPeopleIsApprovedOrRejectedByNameAndForAReason(t *testing.T)
 	require.Equal(t, []string{"ilse", "marta", "checked"}, []string{op.Who, op.ApprovedBy, op.ApprovedWhy})
 	require.Len(t, d.broker.messages, 1)
 	for progress, want := range map[bulk.Progress]int{"": 1, bulk.Finished: 1, bulk.Running: 0} {
-		listed, _, err := d.InStage(t.Context(), progress, store.Cursor{}, 10)
-		require.NoError(t, err)
+		listed, _ := filetest.Both(d.InStage(t.Context(), progress, store.Cursor{}, 10))(t)
 		require.Len(t, listed, want, "without the entries of the audit beside them")
 	}
 	for _, doc := range storetest.All(t, d.store, audit.Collection) {
@@ -291,15 +285,7 @@ func TestADeadLetterTakesTwoPeopleWhereItIsStoredWhateverTheCallerNames(t *testi
 }
 
 // With -short rapid takes a fifth of its steps, too few to come to each end of an operation.
-func TestMain(m *testing.M) {
-	flag.Parse()
-	if testing.Short() {
-		if err := flag.Set("rapid.steps", "60"); err != nil {
-			panic(err)
-		}
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { storetest.Stepping(m, "60") }
 
 func TestNoHistoryReplaysAnItemTwiceOrGoesOnAfterItsEnd(t *testing.T) {
 	t.Parallel()
@@ -309,41 +295,39 @@ func TestNoHistoryReplaysAnItemTwiceOrGoesOnAfterItsEnd(t *testing.T) {
 // A run reads its operation, then what matches, then each item of a step. Its first commit takes the operation.
 func TestARunThatIsCutOffLeavesTheOperationToTheNextAtOnce(t *testing.T) {
 	t.Parallel()
-	for sentence, at := range map[string]struct{ read, commit int }{
+	type row struct{ read, commit int }
+	filetest.Each(t, map[string]row{
 		"while it looks for what is left": {read: 3},
 		"in the middle of a step":         {read: 8},
 		"with its commit":                 {commit: 2},
-	} {
-		t.Run(sentence, func(t *testing.T) {
-			t.Parallel()
-			d := newRig(t)
-			d.many(t, 150, nil)
-			op := d.begin(t, deadletter.Replay, orders, nil)
-			ctx, cancel := context.WithCancel(t.Context())
-			reads, commits := 0, 0
-			d.store.OnRead = func(do func() error) error {
-				if reads++; reads == at.read {
-					cancel()
-					return ctx.Err()
-				}
-				return do()
+	}, func(t *testing.T, at row) {
+		d := newRig(t)
+		d.many(t, 150, nil)
+		op := d.begin(t, deadletter.Replay, orders, nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		reads, commits := 0, 0
+		d.store.OnRead = func(do func() error) error {
+			if reads++; reads == at.read {
+				cancel()
+				return ctx.Err()
 			}
-			d.store.OnCommit = func(_ context.Context, _ []store.Write, do func() error) error {
-				err := do()
-				if commits++; commits == at.commit { // it is written, and nobody waits for the answer
-					cancel()
-					return ctx.Err()
-				}
-				return err
+			return do()
+		}
+		d.store.OnCommit = func(_ context.Context, _ []store.Write, do func() error) error {
+			err := do()
+			if commits++; commits == at.commit { // it is written, and nobody waits for the answer
+				cancel()
+				return ctx.Err()
 			}
-			after, err := d.Run(ctx, op.ID)
-			require.NoError(t, err, "how far it is")
-			require.Equal(t, bulk.Running, after.Progress)
-			require.Less(t, after.Done, int64(150))
-			ran := filetest.Must(d.operator(d.Catalog).RunAll(t.Context(), 10, slog.New(slog.DiscardHandler)))(t)
-			require.Equal(t, "{1 1 0 0}", fmt.Sprint(ran), "nobody has it any more")
-			after = filetest.Must(d.Operation(t.Context(), op.ID))(t)
-			require.Equal(t, []int64{150, 150, 0}, []int64{after.Total, after.Done, after.Skipped})
-		})
-	}
+			return err
+		}
+		after, err := d.Run(ctx, op.ID)
+		require.NoError(t, err, "how far it is")
+		require.Equal(t, bulk.Running, after.Progress)
+		require.Less(t, after.Done, int64(150))
+		ran := filetest.Must(d.operator(d.Catalog).RunAll(t.Context(), 10, slog.New(slog.DiscardHandler)))(t)
+		require.Equal(t, "{1 1 0 0}", fmt.Sprint(ran), "nobody has it any more")
+		after = filetest.Must(d.Operation(t.Context(), op.ID))(t)
+		require.Equal(t, []int64{150, 150, 0}, []int64{after.Total, after.Done, after.Skipped})
+	})
 }

@@ -55,16 +55,14 @@ func TestAReplayThatHasEndedIsNotReopenedByALateCopyOfAnEarlierDeath(t *testing.
 	require.EqualValues(t, 1, d.outcomes(t, second.ID).Processed)
 	d.ends(t, contract.Message{Attributes: map[string]string{deadletter.AttrReplayOf: "gone-orders~1"}}, retry.Processed)
 	for state, want := range map[deadletter.State]int{"": 1, deadletter.Processed: 1, deadletter.Open: 0} {
-		items, _, err := d.Items(t.Context(), second.ID, state, store.Cursor{}, 10)
-		require.NoError(t, err)
+		items, _ := filetest.Both(d.Items(t.Context(), second.ID, state, store.Cursor{}, 10))(t)
 		require.Len(t, items, want, state)
 	}
 }
 
 func (d *rig) only(t *testing.T) deadletter.Item {
 	t.Helper()
-	all, _, err := d.List(t.Context(), orders, "", store.Cursor{}, 10)
-	require.NoError(t, err)
+	all, _ := filetest.Both(d.List(t.Context(), orders, "", store.Cursor{}, 10))(t)
 	require.Len(t, all, 1)
 	return all[0]
 }

@@ -53,7 +53,8 @@ type Operator struct {
 	NewID func() string
 	// Wait waits for a time, or returns ctx's error.
 	Wait func(ctx context.Context, d time.Duration) error
-	// Relay publishes what the outbox lane holds, or else it is published later.
+	// Relay publishes what the outbox lane holds, or else it is published later. nil: nothing is published here, and
+	// replays are left to the process that publishes them, at their rate.
 	Relay func(ctx context.Context, lane string) error
 }
 
@@ -63,6 +64,9 @@ func (o *Operator) Run(ctx context.Context, id string) (Operation, error) {
 	op, err := o.Operation(ctx, id)
 	if err != nil {
 		return Operation{}, err
+	}
+	if o.Relay == nil && op.Kind == deadletter.Replay && op.Progress == Running {
+		return op, nil
 	}
 	runner := o.NewID()
 	op, err = o.change(ctx, op.ID, func(op *Operation) ([]store.Write, error) {

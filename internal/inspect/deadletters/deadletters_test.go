@@ -83,45 +83,44 @@ func (r *rig) many(t *testing.T, items int, change func(n int, i *deadletter.Ite
 
 func TestAPreviewCountsAllAndReadsTheNewestOnly(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
+	type row struct {
 		items, expired int
 		filter         bulk.Filter
 		total, looked  int
 		reads          int64
-	}{
+	}
+	filetest.Each(t, map[string]row{
 		"all":                       {2_300, 0, orders, 2_300, 500, 3 + 5*100},
 		"those of a reason":         {2_300, 0, bulk.Filter{Queue: "orders", Reason: "other"}, 230, 230, 230 + 3},
 		"those of a span":           {2_300, 0, bulk.Filter{Queue: "orders", Since: dead.Add(2_250 * time.Second)}, 50, 50, 51},
 		"without what has expired":  {2_300, 30, orders, 2_270, 500, 3 + 5*100},
 		"of a reason, none expired": {2_300, 30, bulk.Filter{Queue: "orders", Reason: "other"}, 227, 227, 230 + 3},
 		"none":                      {10, 10, orders, 0, 0, 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t)
-			r.many(t, test.items, func(n int, i *deadletter.Item) {
-				if n%10 == 0 {
-					i.Reason = "other"
-				}
-			})
-			r.now = dead.Add(r.Catalog.Queues[0].DeadLetter.Retention + time.Duration(test.expired-1)*time.Second)
-			r.counter.Reads.Store(0)
-			preview := filetest.Must(r.Preview(t.Context(), test.filter))(t)
-			require.Equal(t, []int{test.total, test.looked}, []int{preview.Total, preview.Looked})
-			require.LessOrEqual(t, r.counter.Reads.Load(), test.reads)
-			require.Len(t, preview.Items, min(test.total, 20))
+	}, func(t *testing.T, test row) {
+		r := newRig(t)
+		r.many(t, test.items, func(n int, i *deadletter.Item) {
+			if n%10 == 0 {
+				i.Reason = "other"
+			}
 		})
-	}
+		r.now = dead.Add(r.Catalog.Queues[0].DeadLetter.Retention + time.Duration(test.expired-1)*time.Second)
+		r.counter.Reads.Store(0)
+		preview := filetest.Must(r.Preview(t.Context(), test.filter))(t)
+		require.Equal(t, []int{test.total, test.looked}, []int{preview.Total, preview.Looked})
+		require.LessOrEqual(t, r.counter.Reads.Load(), test.reads)
+		require.Len(t, preview.Items, min(test.total, 20))
+	})
 }
 
 func TestReasonsAreCountedWithoutReadingThemAll(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
+	type row struct {
 		items  int
 		reason func(n int) string
 		want   map[string]int64
 		reads  int64
-	}{
+	}
+	filetest.Each(t, map[string]row{
 		"one":                {1_500, func(int) string { return "a" }, map[string]int64{"a": 1_500}, 2 + 20 + 2},
 		"two that alternate": {1_500, func(n int) string { return string(rune('a' + n%2)) }, map[string]int64{"a": 750, "b": 750}, 2 + 20 + 2},
 		"one that has long passed goes under others": {1_500, func(n int) string { return string(rune('b' - n/800)) }, map[string]int64{"a": 700, "": 800}, 2 + 20 + 1},
@@ -132,27 +131,24 @@ func TestReasonsAreCountedWithoutReadingThemAll(t *testing.T) {
 			return "a"
 		}, map[string]int64{"a": 1_497, "": 3}, 2 + 20 + 2},
 		"none": {0, nil, map[string]int64{}, 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t)
-			r.many(t, test.items, func(n int, i *deadletter.Item) { i.Reason = test.reason(n) })
-			r.now = dead.Add(time.Duration(test.items) * time.Second)
-			r.counter.Reads.Store(0)
-			found := filetest.Must(deadletters.Reasons(t.Context(), r.Operator, orders))(t)
-			got := map[string]int64{}
-			for i, r := range found {
-				require.Equal(t, []any{"orders", r.Reason == "", false}, []any{r.Queue, r.Others, r.More})
-				require.True(t, i == 0 || r.Others || r.Count <= found[i-1].Count, "the most frequent first")
-				got[r.Reason] = r.Count
-			}
-			require.Equal(t, test.want, got)
-			require.LessOrEqual(t, r.counter.Reads.Load(), test.reads)
-			standing := filetest.Must(deadletter.Look(t.Context(), r.Store, r.Catalog.Queues[0], r.now))(t)
-			require.EqualValues(t, test.items, standing.Open)
-			require.Equal(t, time.Duration(test.items)*time.Second, standing.Age(r.now).Truncate(time.Second), "since the oldest is kept")
-		})
-	}
+	}, func(t *testing.T, test row) {
+		r := newRig(t)
+		r.many(t, test.items, func(n int, i *deadletter.Item) { i.Reason = test.reason(n) })
+		r.now = dead.Add(time.Duration(test.items) * time.Second)
+		r.counter.Reads.Store(0)
+		found := filetest.Must(deadletters.Reasons(t.Context(), r.Operator, orders))(t)
+		got := map[string]int64{}
+		for i, r := range found {
+			require.Equal(t, []any{"orders", r.Reason == "", false}, []any{r.Queue, r.Others, r.More})
+			require.True(t, i == 0 || r.Others || r.Count <= found[i-1].Count, "the most frequent first")
+			got[r.Reason] = r.Count
+		}
+		require.Equal(t, test.want, got)
+		require.LessOrEqual(t, r.counter.Reads.Load(), test.reads)
+		standing := filetest.Must(deadletter.Look(t.Context(), r.Store, r.Catalog.Queues[0], r.now))(t)
+		require.EqualValues(t, test.items, standing.Open)
+		require.Equal(t, time.Duration(test.items)*time.Second, standing.Age(r.now).Truncate(time.Second), "since the oldest is kept")
+	})
 }
 
 func TestAPreviewCountsReasonsKeysAndWhatAReplayPassesBy(t *testing.T) {

@@ -113,13 +113,14 @@ func TestARefusedChangeChangesNothing(t *testing.T) {
 func TestTheOutcomeIsWhatTheSubscriptionDoes(t *testing.T) {
 	t.Parallel()
 	refused := func() error { return errors.New("PermissionDenied") }
-	for name, test := range map[string]struct {
+	type row struct {
 		broker  broker
 		granted bool
 		viewed  bool
 		want    pause.Standing
 		problem string
-	}{
+	}
+	filetest.Each(t, map[string]row{
 		"the broker refuses":             {broker{stands: pause.Pushing, before: refused}, true, true, pause.Pushing, "PermissionDenied"},
 		"the worker was not granted it":  {broker{stands: pause.Pushing}, false, true, pause.Pushing, ""},
 		"the worker may not even look":   {broker{stands: pause.Pushing}, false, false, pause.Unknown, ""},
@@ -127,24 +128,21 @@ func TestTheOutcomeIsWhatTheSubscriptionDoes(t *testing.T) {
 		"there is no subscription":       {broker{stands: pause.Missing}, true, true, pause.Missing, ""},
 		"it is paused already, unmarked": {broker{stands: pause.Unmarked}, true, true, pause.Paused, ""},
 		"a pause was undone":             {broker{stands: pause.Undone}, true, true, pause.Paused, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			k := operator(storetest.Open(t), &test.broker)
-			if !test.granted {
-				k.Switch = nil
-			}
-			if !test.viewed {
-				k.Viewer = nil
-			}
-			found := filetest.Must(k.Set(t.Context(), orders, true, by("w")))(t)
-			require.NotNil(t, found.Pause, "it is recorded all the same")
-			require.Equal(t, test.want, found.Subscription)
-			require.Equal(t, test.problem, found.Problem)
-			require.Equal(t, test.granted, found.Granted)
-			require.Equal(t, test.want == pause.Paused, found.Settled())
-		})
-	}
+	}, func(t *testing.T, test row) {
+		k := operator(storetest.Open(t), &test.broker)
+		if !test.granted {
+			k.Switch = nil
+		}
+		if !test.viewed {
+			k.Viewer = nil
+		}
+		found := filetest.Must(k.Set(t.Context(), orders, true, by("w")))(t)
+		require.NotNil(t, found.Pause, "it is recorded all the same")
+		require.Equal(t, test.want, found.Subscription)
+		require.Equal(t, test.problem, found.Problem)
+		require.Equal(t, test.granted, found.Granted)
+		require.Equal(t, test.want == pause.Paused, found.Settled())
+	})
 }
 
 func TestAPauseThatCannotBeReadIsNotHiddenAndCanBeResumed(t *testing.T) {

@@ -115,10 +115,11 @@ func TestABulkHasAnActionForEachEventAndTheDocumentOfEachThatIsNotDeleted(t *tes
 	priced.Body, err = shipped.Decode(contract.MessageV1, []byte(`{"id":"e1","type":"product.created","timestamp":"2026-11-20T08:59:58Z","version":1,`+
 		`"data":{"document_id":"p-1","version":7,"price":"9.99","currency":"EUR","status":"listed"}}`))
 	require.NoError(t, err)
-	for name, test := range map[string]struct {
+	type row struct {
 		event handler.Event
 		want  string
-	}{
+	}
+	filetest.Each(t, map[string]row{
 		"with its version": {
 			changed(t, "e1", "p-1", 7),
 			`{"index":{"_id":"acme~p-1","version":7,"version_type":"external"}}` + "\n" + `{"document_id":"p-1","tenant":"acme","version":7}` + "\n",
@@ -130,14 +131,11 @@ func TestABulkHasAnActionForEachEventAndTheDocumentOfEachThatIsNotDeleted(t *tes
 		},
 		"deleted":                   {productEvent(t, "product.deleted", "e1", "p-1", 0), `{"delete":{"_id":"acme~p-1"}}` + "\n"},
 		"deleted, with its version": {productEvent(t, "product.deleted", "e1", "p-1", 8), `{"delete":{"_id":"acme~p-1","version":8,"version_type":"external"}}` + "\n"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			got, requests := batched(t, catalog.Bulk, bulkOf(map[string]int{"p-1": 201}), test.event)
-			require.Equal(t, []string{delivery.Delivered}, got)
-			require.Equal(t, []posted{{test.event.CalleeKey(), "application/x-ndjson", test.want}}, requests)
-		})
-	}
+	}, func(t *testing.T, test row) {
+		got, requests := batched(t, catalog.Bulk, bulkOf(map[string]int{"p-1": 201}), test.event)
+		require.Equal(t, []string{delivery.Delivered}, got)
+		require.Equal(t, []posted{{test.event.CalleeKey(), "application/x-ndjson", test.want}}, requests)
+	})
 }
 
 func TestEachItemOfABulkDecidesForItsOwnEvent(t *testing.T) {
@@ -168,12 +166,13 @@ func TestEachItemOfABulkDecidesForItsOwnEvent(t *testing.T) {
 func TestTheAnswerToABatchDecidesForAllOfItsEventsUnlessItHasItems(t *testing.T) {
 	t.Parallel()
 	const unclear = "callee_answer_unclear"
-	for sentence, test := range map[string]struct {
+	type row struct {
 		form   catalog.Form
 		answer func(http.ResponseWriter, []string)
 		// want is what becomes of the event of the first line, and of the second.
 		want, second string
-	}{
+	}
+	filetest.Each(t, map[string]row{
 		"lines, and nothing is said":     {catalog.NDJSON, status(204, ""), delivery.Delivered, delivery.Delivered},
 		"lines, and a word is said":      {catalog.NDJSON, status(200, "Ok."), delivery.Delivered, delivery.Delivered},
 		"an object that has no items":    {catalog.NDJSON, status(200, `{"rows":2}`), delivery.Delivered, delivery.Delivered},
@@ -195,17 +194,14 @@ func TestTheAnswerToABatchDecidesForAllOfItsEventsUnlessItHasItems(t *testing.T)
 			w.Header().Set("Content-Length", "100")
 			_, _ = io.WriteString(w, `{"items":[`)
 		}, "callee_unreachable", "callee_unreachable"},
-	} {
-		t.Run(sentence, func(t *testing.T) {
-			t.Parallel()
-			got, requests := batched(t, test.form, test.answer, changed(t, "e1", "p-1", 1), changed(t, "e2", "p-2", 1))
-			require.Len(t, requests, 1, "it is not sent again by itself")
-			if strings.Index(requests[0].body, `"p-1"`) > strings.Index(requests[0].body, `"p-2"`) { // the attempts come in any order
-				slices.Reverse(got)
-			}
-			require.Equal(t, []string{test.want, test.second}, got)
-		})
-	}
+	}, func(t *testing.T, test row) {
+		got, requests := batched(t, test.form, test.answer, changed(t, "e1", "p-1", 1), changed(t, "e2", "p-2", 1))
+		require.Len(t, requests, 1, "it is not sent again by itself")
+		if strings.Index(requests[0].body, `"p-1"`) > strings.Index(requests[0].body, `"p-2"`) { // the attempts come in any order
+			slices.Reverse(got)
+		}
+		require.Equal(t, []string{test.want, test.second}, got)
+	})
 }
 
 func items(statuses ...int) func(http.ResponseWriter, []string) {

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/delivery"
 	"billhook/internal/platform/store/storetest"
 	"billhook/internal/retry"
@@ -37,12 +38,13 @@ func TestACallReturnsNoMoreThanWasAskedFor(t *testing.T) {
 			_, _ = io.WriteString(w, body)
 		}
 	}
-	for name, test := range map[string]struct {
+	type row struct {
 		answer http.HandlerFunc
 		most   int64
 		want   delivery.Answer
 		reason string
-	}{
+	}
+	filetest.Each(t, map[string]row{
 		"a body within the bound":             {say(200, "12345", false), 5, delivery.Answer{Status: 200, Body: []byte("12345")}, ""},
 		"a body beyond it, of unknown length": {say(200, "123456", true), 5, delivery.Answer{Status: 200}, "callee_answer_too_long"},
 		"a body that nobody wants":            {say(200, "123456", false), 0, delivery.Answer{Status: 200}, ""},
@@ -58,19 +60,16 @@ func TestACallReturnsNoMoreThanWasAskedFor(t *testing.T) {
 			w.WriteHeader(http.StatusBadGateway)
 			_, _ = io.WriteString(w, "123")
 		}, 5, delivery.Answer{Status: 502}, "callee_failed_502"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			answer, err := target(t, test.answer).Call(t.Context(), delivery.Request{Method: http.MethodPost, ID: "evt-1", MaxAnswer: test.most})
-			require.Equal(t, test.want, answer)
-			if test.reason == "" {
-				require.NoError(t, err)
-				return
-			}
-			require.Equal(t, test.reason, retry.Decide(err).Reason)
-			require.NotContains(t, err.Error(), "123", "nothing of a body is repeated")
-		})
-	}
+	}, func(t *testing.T, test row) {
+		answer, err := target(t, test.answer).Call(t.Context(), delivery.Request{Method: http.MethodPost, ID: "evt-1", MaxAnswer: test.most})
+		require.Equal(t, test.want, answer)
+		if test.reason == "" {
+			require.NoError(t, err)
+			return
+		}
+		require.Equal(t, test.reason, retry.Decide(err).Reason)
+		require.NotContains(t, err.Error(), "123", "nothing of a body is repeated")
+	})
 }
 
 func TestWhatARefusalSaysIsKeptAsFarAsItMay(t *testing.T) {
@@ -161,8 +160,7 @@ func TestWhatIsMissingForATargetIsReportedAtOnceAndWithoutItsSecret(t *testing.T
 	require.NotContains(t, err.Error(), "hush")
 	require.NotContains(t, err.Error(), "HERE")
 	require.NotContains(t, err.Error(), "IDLE")
-	targets, err := delivery.Open(c, "another", place, clock)
-	require.NoError(t, err)
+	targets := filetest.Must(delivery.Open(c, "another", place, clock))(t)
 	require.Empty(t, targets, "a pool needs its own targets alone")
 	targets.Close()
 }

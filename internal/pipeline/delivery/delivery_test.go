@@ -125,13 +125,14 @@ func TestEveryAttemptPostsWhatTheCalleeWasPromised(t *testing.T) {
 		}),
 	}
 	renewal, paid := event().CalleeKey(), order.CalleeKey()
-	for name, test := range map[string]struct {
+	type row struct {
 		scheme catalog.Scheme
 		secret string
 		post   catalog.Post
 		event  handler.Event
 		want   string // the begin of the request
-	}{
+	}
+	filetest.Each(t, map[string]row{
 		"an update": {
 			catalog.SchemeGeneric, secret, payment, event(), `POST /billing/v1/webhooks/payment [` + renewal + `] application/json alice:hush ` +
 				`{"event_id":"` + renewal + `","tenant":"acme","source_event_id":"evt-1","action":"renewal","subscription_id":"sub-7",` +
@@ -142,35 +143,32 @@ func TestEveryAttemptPostsWhatTheCalleeWasPromised(t *testing.T) {
 			catalog.SchemeStandard, standard, catalog.Post{Target: "service", Path: "/hooks"}, order, `POST /billing/hooks [` + paid + `] application/json alice:hush ` +
 				`{"event_id":"` + paid + `","tenant":"acme","source_event_id":"evt-2","event_type":"order.paid","created_at":"2026-11-20T08:59:58Z","data":{"order":{"id":"order-9",`,
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			declared := service
-			declared.Scheme = test.scheme
-			url, requests := recorded(t, signature.Own[string(test.scheme)], test.secret)
-			url = strings.Replace(url, "http://", "http://alice:hush@", 1) + "/billing/"
-			post := at(t, delivery.Config{Target: declared, BaseURL: url, Secrets: []string{cmp.Or(test.secret, secret)}}).Post(test.post)
-			require.Equal(t, test.post.Reconcile == "", post.SafeToRepeat, "a target without a question applies a key once")
-			require.Equal(t, test.post.Reconcile == "", post.Reconcile == nil)
-			for attempt := range 2 {
-				test.event.Attempt, test.event.Try = attempt+1, attempt
-				effect := filetest.Must(post.Do(t.Context(), test.event))(t)
-				require.Equal(t, delivery.Delivered, effect.Result)
-			}
-			require.True(t, strings.HasPrefix((*requests)[0], test.want), (*requests)[0])
-			require.Equal(t, (*requests)[0], (*requests)[1])
-		})
-	}
+	}, func(t *testing.T, test row) {
+		declared := service
+		declared.Scheme = test.scheme
+		url, requests := recorded(t, signature.Own[string(test.scheme)], test.secret)
+		url = strings.Replace(url, "http://", "http://alice:hush@", 1) + "/billing/"
+		post := at(t, delivery.Config{Target: declared, BaseURL: url, Secrets: []string{cmp.Or(test.secret, secret)}}).Post(test.post)
+		require.Equal(t, test.post.Reconcile == "", post.SafeToRepeat, "a target without a question applies a key once")
+		require.Equal(t, test.post.Reconcile == "", post.Reconcile == nil)
+		for attempt := range 2 {
+			test.event.Attempt, test.event.Try = attempt+1, attempt
+			require.Equal(t, delivery.Delivered, filetest.Must(post.Do(t.Context(), test.event))(t).Result)
+		}
+		require.True(t, strings.HasPrefix((*requests)[0], test.want), (*requests)[0])
+		require.Equal(t, (*requests)[0], (*requests)[1])
+	})
 }
 
 // TestAskedWhatBecameOfIt: that there is no such event is what was asked, and no failure of the target.
 func TestAskedWhatBecameOfIt(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
+	type row struct {
 		statuses []int
 		want     string // reason of the error, without the status
 		opens    bool   // the breaker
-	}{
+	}
+	filetest.Each(t, map[string]row{
 		"it has it":                     {[]int{200}, "", false},
 		"it has not, or cannot be said": {[]int{404, 405, 501}, "", false},
 		"it does not know us":           {[]int{401, 403}, "callee_unauthorized_", true},
@@ -179,33 +177,30 @@ func TestAskedWhatBecameOfIt(t *testing.T) {
 		"it failed":                     {[]int{500, 503}, "callee_failed_", true},
 		"it says neither yes nor no":    {[]int{201, 204, 302, 400, 409, 410, 422}, "callee_unclear_", false},
 		"it says what nobody knows":     {[]int{600}, "callee_unclear_", true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			odd := event()
-			odd.ID = "../../admin"
-			for _, status := range test.statuses {
-				asked := 0
-				target := offline(t, func(c *catalog.Target) { c.Breaker = catalog.Breaker{Failures: 1, Rest: time.Hour} }, func(r *http.Request) (*http.Response, error) {
-					require.Len(t, r.Header, 4, "signature and time, agent and what it accepts: a question changes nothing, and has no key")
-					require.Equal(t, "GET /v1/webhooks/payment/"+odd.CalleeKey(), r.Method+" "+r.URL.Path)
-					asked++
-					return answers(status, nil)(r)
-				})
-				known, err := target.Post(payment).Reconcile(t.Context(), odd)
-				require.Equal(t, status == 200, known.Done, status)
-				require.Equal(t, status == 200, known.Effect.Result == delivery.Delivered, status)
-				if test.want == "" {
-					require.NoError(t, err)
-				} else {
-					require.EqualError(t, err, test.want+strconv.Itoa(status))
-					require.False(t, retry.Decide(err).Class.Terminal(), "what is not known is no reason to give up")
-				}
-				_, _ = target.Post(payment).Reconcile(t.Context(), odd)
-				require.Equal(t, test.opens, asked == 1, status)
+	}, func(t *testing.T, test row) {
+		odd := event()
+		odd.ID = "../../admin"
+		for _, status := range test.statuses {
+			asked := 0
+			target := offline(t, func(c *catalog.Target) { c.Breaker = catalog.Breaker{Failures: 1, Rest: time.Hour} }, func(r *http.Request) (*http.Response, error) {
+				require.Len(t, r.Header, 4, "signature and time, agent and what it accepts: a question changes nothing, and has no key")
+				require.Equal(t, "GET /v1/webhooks/payment/"+odd.CalleeKey(), r.Method+" "+r.URL.Path)
+				asked++
+				return answers(status, nil)(r)
+			})
+			known, err := target.Post(payment).Reconcile(t.Context(), odd)
+			require.Equal(t, status == 200, known.Done, status)
+			require.Equal(t, status == 200, known.Effect.Result == delivery.Delivered, status)
+			if test.want == "" {
+				require.NoError(t, err)
+			} else {
+				require.EqualError(t, err, test.want+strconv.Itoa(status))
+				require.False(t, retry.Decide(err).Class.Terminal(), "what is not known is no reason to give up")
 			}
-		})
-	}
+			_, _ = target.Post(payment).Reconcile(t.Context(), odd)
+			require.Equal(t, test.opens, asked == 1, status)
+		}
+	})
 }
 
 func TestAConflictIsSettledByAskingWhereTheTargetCanBeAsked(t *testing.T) {
@@ -241,26 +236,24 @@ func TestWhatCannotBeSentIsPermanentAndNotSent(t *testing.T) {
 	t.Parallel()
 	_, err := offline(t, nil, nil).Call(t.Context(), delivery.Request{Method: http.MethodPost, ID: "a\r\nb"})
 	require.EqualError(t, err, "key_invalid")
-	for name, test := range map[string]struct {
+	type row struct {
 		change func(*handler.Event)
 		want   string
-	}{
+	}
+	filetest.Each(t, map[string]row{
 		"no body":                   {func(e *handler.Event) { e.Body = contract.Body{} }, "body_expected"},
 		"no subscription":           {func(e *handler.Event) { envelopeOf(e.Body).Payload.SubscriptionID = "" }, "subscription_id_missing"},
 		"a string that is not text": {func(e *handler.Event) { envelopeOf(e.Body).Payload.Status = "\xff" }, "body_not_encodable"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			bad := event()
-			test.change(&bad)
-			_, err := offline(t, nil, func(*http.Request) (*http.Response, error) {
-				t.Error("it was sent")
-				return nil, nil
-			}).Post(payment).Do(t.Context(), bad)
-			require.EqualError(t, err, test.want)
-			require.True(t, retry.Decide(err).Class.Terminal())
-		})
-	}
+	}, func(t *testing.T, test row) {
+		bad := event()
+		test.change(&bad)
+		_, err := offline(t, nil, func(*http.Request) (*http.Response, error) {
+			t.Error("it was sent")
+			return nil, nil
+		}).Post(payment).Do(t.Context(), bad)
+		require.EqualError(t, err, test.want)
+		require.True(t, retry.Decide(err).Class.Terminal())
+	})
 }
 
 func TestAConfigurationThatCannotBeMeantIsRefusedAndNotPrinted(t *testing.T) {

@@ -213,10 +213,11 @@ func TestTheLimitsOfATargetHoldItsRequestsBack(t *testing.T) {
 	breaks := func(failures int) func(*catalog.Target) {
 		return func(c *catalog.Target) { c.Breaker = catalog.Breaker{Failures: failures, Rest: time.Minute} }
 	}
-	for sentence, test := range map[string]struct {
+	type row struct {
 		declare func(*catalog.Target)
 		steps   []step
-	}{
+	}
+	filetest.Each(t, map[string]row{
 		"a target is asked no more often than its rate": {func(c *catalog.Target) { c.RatePerSecond, c.Burst = 2, 3 }, []step{
 			{status: 200}, {status: 200}, {status: 200},
 			{want: "callee_rate", wait: 500 * time.Millisecond}, {want: "callee_rate", wait: 500 * time.Millisecond}, // that reserved nothing
@@ -246,29 +247,26 @@ func TestTheLimitsOfATargetHoldItsRequestsBack(t *testing.T) {
 			{move: begins}, {status: 503, want: failed}, {after: 30 * time.Second, move: answered, status: 503, want: failed},
 			{want: resting, wait: 30 * time.Second},
 		}},
-	} {
-		t.Run(sentence, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				l := limit(t, test.declare)
-				for i, s := range test.steps {
-					<-time.After(s.after)
-					asked := l.asked
-					err := l.make(t, s)
-					if s.want == "" {
-						require.NoError(t, err, i)
-						continue
-					}
-					verdict := retry.Decide(err)
-					require.Equal(t, []any{s.want, s.wait}, []any{verdict.Reason, retry.Asked(err)}, i)
-					if s.status == 0 && s.move == posts {
-						require.False(t, verdict.Counts, "what was not sent was not tried")
-						require.Equal(t, asked, l.asked, i)
-					}
+	}, func(t *testing.T, test row) {
+		synctest.Test(t, func(t *testing.T) {
+			l := limit(t, test.declare)
+			for i, s := range test.steps {
+				<-time.After(s.after)
+				asked := l.asked
+				err := l.make(t, s)
+				if s.want == "" {
+					require.NoError(t, err, i)
+					continue
 				}
-			})
+				verdict := retry.Decide(err)
+				require.Equal(t, []any{s.want, s.wait}, []any{verdict.Reason, retry.Asked(err)}, i)
+				if s.status == 0 && s.move == posts {
+					require.False(t, verdict.Counts, "what was not sent was not tried")
+					require.Equal(t, asked, l.asked, i)
+				}
+			}
 		})
-	}
+	})
 }
 
 func TestAnswersAndOpenBreakersAreSeen(t *testing.T) {

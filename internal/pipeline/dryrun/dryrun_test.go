@@ -90,8 +90,7 @@ func TestLeasedHandlerIsAskedForItsPlanAlone(t *testing.T) {
 	h := trial.Asking(handler.Handler{Tx: func(context.Context, handler.Event) (handler.Effect, error) {
 		return handler.Effect{Result: "done"}, nil
 	}})
-	effect := filetest.Must(h.Tx(t.Context(), handler.Event{}))(t)
-	require.Equal(t, "done", effect.Result)
+	require.Equal(t, "done", filetest.Must(h.Tx(t.Context(), handler.Event{}))(t).Result)
 }
 
 func TestATrialHasALineForEachEffect(t *testing.T) {

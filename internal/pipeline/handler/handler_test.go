@@ -64,12 +64,13 @@ func TestACatalogThatDoesNotFitTheHandlersIsRefused(t *testing.T) {
 	require.False(t, ok)
 	two := catalog.Batch{Size: 2, Wait: time.Millisecond}
 	const disagree = " and the queue disagree on whether attempts are gathered into batches"
-	for sentence, test := range map[string]struct {
+	type row struct {
 		handler string
 		queue   catalog.Queue
 		emits   []string
 		want    string // of the queue and event type
-	}{
+	}
+	filetest.Each(t, map[string]row{
 		"a handler that is registered":        {"any", catalog.Queue{}, nil, ""},
 		"a handler that is not":               {"points.lose", catalog.Queue{}, nil, `no handler is registered as "points.lose"`},
 		"what it emits to, in any order":      {"plans.change", catalog.Queue{}, []string{"mails", "news"}, ""},
@@ -84,26 +85,23 @@ func TestACatalogThatDoesNotFitTheHandlersIsRefused(t *testing.T) {
 		"the queue and its handler gather":    {"search.index", catalog.Queue{Batch: two}, nil, ""},
 		"the handler alone gathers":           {"search.index", catalog.Queue{}, nil, "search.index" + disagree},
 		"the queue alone gathers":             {"any", catalog.Queue{Batch: two}, nil, "any" + disagree},
-	} {
-		t.Run(sentence, func(t *testing.T) {
-			t.Parallel()
-			q := test.queue
-			q.ID, q.Enabled = "plans", true
-			q.Handlers = map[string]catalog.Handler{"upgrade": {Name: test.handler, Emits: test.emits}}
-			asleep := catalog.Queue{ID: "asleep", Handlers: map[string]catalog.Handler{"mail": {Name: "mail.dream"}}}
-			err := r.Check(&catalog.Catalog{Contracts: shipped.Contracts, Queues: []catalog.Queue{q, asleep}})
-			if test.want == "" {
-				require.NoError(t, err)
-				return
-			}
-			require.EqualError(t, err, "queue plans: event type upgrade: "+test.want)
-			another := q
-			another.ID = "also"
-			err = r.Check(&catalog.Catalog{Contracts: shipped.Contracts, Queues: []catalog.Queue{q, another}})
-			require.ErrorContains(t, err, "queue plans: ")
-			require.ErrorContains(t, err, "queue also: ", "all are named at once")
-		})
-	}
+	}, func(t *testing.T, test row) {
+		q := test.queue
+		q.ID, q.Enabled = "plans", true
+		q.Handlers = map[string]catalog.Handler{"upgrade": {Name: test.handler, Emits: test.emits}}
+		asleep := catalog.Queue{ID: "asleep", Handlers: map[string]catalog.Handler{"mail": {Name: "mail.dream"}}}
+		err := r.Check(&catalog.Catalog{Contracts: shipped.Contracts, Queues: []catalog.Queue{q, asleep}})
+		if test.want == "" {
+			require.NoError(t, err)
+			return
+		}
+		require.EqualError(t, err, "queue plans: event type upgrade: "+test.want)
+		another := q
+		another.ID = "also"
+		err = r.Check(&catalog.Catalog{Contracts: shipped.Contracts, Queues: []catalog.Queue{q, another}})
+		require.ErrorContains(t, err, "queue plans: ")
+		require.ErrorContains(t, err, "queue also: ", "all are named at once")
+	})
 }
 
 func TestATypedHandlerGetsItsBodyAndNoOther(t *testing.T) {
@@ -197,43 +195,42 @@ func echo(_ context.Context, events []handler.Event) ([]handler.Outcome, error) 
 
 func TestAttemptsAreGatheredUntilThereAreEnoughOrTheirTimeIsOver(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
+	type row struct {
 		arrive []time.Duration
 		want   [][]string
-	}{
+	}
+	filetest.Each(t, map[string]row{
 		"as many as one call takes":               {[]time.Duration{0, 0, 0}, [][]string{{"0", "1", "2"}}},
 		"one alone":                               {[]time.Duration{0}, [][]string{{"0"}}},
 		"what comes before the first's time ends": {[]time.Duration{0, 19 * time.Millisecond}, [][]string{{"0", "1"}}},
 		"what comes after it":                     {[]time.Duration{0, 21 * time.Millisecond}, [][]string{{"0"}, {"1"}}},
 		"the rest of a burst":                     {[]time.Duration{0, 1, 2, 3, 4}, [][]string{{"0", "1", "2"}, {"3", "4"}}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				g := gathering(3, echo)
-				var attempts sync.WaitGroup
-				for i, after := range test.arrive {
-					attempts.Go(func() {
-						<-time.After(after)
-						id := fmt.Sprint(i)
-						effect := filetest.Must(g.Do(t.Context(), handler.Event{Queue: "q", ID: id}))(t)
-						require.Equal(t, id, effect.Result, "each has the result of its own item")
-					})
-				}
-				attempts.Wait()
-				require.Equal(t, test.want, g.calls)
-			})
+	}, func(t *testing.T, test row) {
+		synctest.Test(t, func(t *testing.T) {
+			g := gathering(3, echo)
+			var attempts sync.WaitGroup
+			for i, after := range test.arrive {
+				attempts.Go(func() {
+					<-time.After(after)
+					id := fmt.Sprint(i)
+					effect := filetest.Must(g.Do(t.Context(), handler.Event{Queue: "q", ID: id}))(t)
+					require.Equal(t, id, effect.Result, "each has the result of its own item")
+				})
+			}
+			attempts.Wait()
+			require.Equal(t, test.want, g.calls)
 		})
-	}
+	})
 }
 
 func TestEachAttemptIsAnsweredByItsOwnItem(t *testing.T) {
 	t.Parallel()
 	const panicking = "a panic"
-	for name, test := range map[string]struct {
+	type row struct {
 		call func(context.Context, []handler.Event) ([]handler.Outcome, error)
 		want map[string]string // the result, or the error, by id
-	}{
+	}
+	filetest.Each(t, map[string]row{
 		"one is refused": {echo, map[string]string{"good": "good", "bad": "bad_bad"}},
 		"the whole call fails": {func(context.Context, []handler.Event) ([]handler.Outcome, error) {
 			return nil, retry.Down("index_down", errors.New("no index"))
@@ -244,31 +241,28 @@ func TestEachAttemptIsAnsweredByItsOwnItem(t *testing.T) {
 		"the call panics": {func(context.Context, []handler.Event) ([]handler.Outcome, error) {
 			panic(panicking)
 		}, map[string]string{"good": panicking, "bad": panicking}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				g := gathering(2, test.call)
-				var attempts sync.WaitGroup
-				for id, want := range test.want {
-					attempts.Go(func() {
-						defer func() {
-							if got := recover(); got != nil {
-								require.Equal(t, want, got, "as if the attempt had made the call itself")
-							}
-						}()
-						effect, err := g.Do(t.Context(), handler.Event{Queue: "q", ID: id, Type: id})
-						if err != nil {
-							require.EqualError(t, err, want)
-							return
+	}, func(t *testing.T, test row) {
+		synctest.Test(t, func(t *testing.T) {
+			g := gathering(2, test.call)
+			var attempts sync.WaitGroup
+			for id, want := range test.want {
+				attempts.Go(func() {
+					defer func() {
+						if got := recover(); got != nil {
+							require.Equal(t, want, got, "as if the attempt had made the call itself")
 						}
-						require.Equal(t, want, effect.Result)
-					})
-				}
-				attempts.Wait()
-			})
+					}()
+					effect, err := g.Do(t.Context(), handler.Event{Queue: "q", ID: id, Type: id})
+					if err != nil {
+						require.EqualError(t, err, want)
+						return
+					}
+					require.Equal(t, want, effect.Result)
+				})
+			}
+			attempts.Wait()
 		})
-	}
+	})
 }
 
 func TestACallEndsByTheEarliestDeadlineOfItsAttempts(t *testing.T) {

@@ -204,8 +204,7 @@ func TestALaneIsOverWithItsLastMessage(t *testing.T) {
 		if next != "" {
 			l.keep(t, message(next), time.Time{})
 		}
-		first, waiting, err := lane.First(t.Context(), r.db, l.open(t), 10)
-		require.NoError(t, err)
+		first, waiting := filetest.Both(lane.First(t.Context(), r.db, l.open(t), 10))(t)
 		require.Equal(t, []any{next, int64(len(next) / 2)}, []any{first.EventID, waiting})
 	}
 }

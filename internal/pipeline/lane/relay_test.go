@@ -130,8 +130,7 @@ func TestALaneOfManyEntriesIsPublishedInOrder(t *testing.T) {
 				want = append(want, fmt.Sprint("n", len(want)))
 				lanes = r.emit(t, emission("sub-1", want[len(want)-1]))
 			}
-			published := filetest.Must(r.Lane(t.Context(), lanes[0]))(t)
-			require.Equal(t, count, published)
+			require.Equal(t, count, filetest.Must(r.Lane(t.Context(), lanes[0]))(t))
 			require.Equal(t, want, r.broker.says())
 			require.Equal(t, [2]int{}, r.left(t))
 			require.EqualValues(t, (count+99)/100, r.calls.Commits.Load(), "a commit removes a hundred")
@@ -157,27 +156,26 @@ func TestAnEntryOfTheSameMomentKeepsTheLane(t *testing.T) {
 
 func TestWhatWasPublishedBeforeAFailureIsNotPublishedAgain(t *testing.T) {
 	t.Parallel()
-	for sentence, grows := range map[string]bool{"where the lane is as it was read": false, "where it has got another entry since": true} {
-		t.Run(sentence, func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t, lane.Outbox)
-			want := []string{"first", "second"}
-			lanes := r.emit(t, emission("sub-1", want[0]), emission("sub-1", want[1]))
-			r.broker.after = func() {
-				if r.broker.down = true; grows {
-					want = append(want, "third")
-					r.emit(t, emission("sub-1", "third"))
-				}
+	filetest.Each(t, map[string]bool{
+		"where the lane is as it was read": false, "where it has got another entry since": true,
+	}, func(t *testing.T, grows bool) {
+		r := newRig(t, lane.Outbox)
+		want := []string{"first", "second"}
+		lanes := r.emit(t, emission("sub-1", want[0]), emission("sub-1", want[1]))
+		r.broker.after = func() {
+			if r.broker.down = true; grows {
+				want = append(want, "third")
+				r.emit(t, emission("sub-1", "third"))
 			}
-			published, err := r.Lane(t.Context(), lanes[0])
-			require.EqualError(t, err, fmt.Sprintf("lane: entry %s: no answer", storetest.All(t, r.db, lane.Outbox.Entries())[0].Key.ID), "that it waits now is no failure")
-			require.Equal(t, 1, published)
-			r.broker.down, r.broker.after = false, nil
-			require.NoError(t, filetest.ErrorOf(r.Lane(t.Context(), lanes[0])))
-			require.Equal(t, want, r.broker.says())
-			require.Equal(t, [2]int{}, r.left(t))
-		})
-	}
+		}
+		published, err := r.Lane(t.Context(), lanes[0])
+		require.EqualError(t, err, fmt.Sprintf("lane: entry %s: no answer", storetest.All(t, r.db, lane.Outbox.Entries())[0].Key.ID), "that it waits now is no failure")
+		require.Equal(t, 1, published)
+		r.broker.down, r.broker.after = false, nil
+		require.NoError(t, filetest.ErrorOf(r.Lane(t.Context(), lanes[0])))
+		require.Equal(t, want, r.broker.says())
+		require.Equal(t, [2]int{}, r.left(t))
+	})
 }
 
 func TestAPoisonedLaneHoldsUpNoOtherAndWaitsLongerEachTime(t *testing.T) {

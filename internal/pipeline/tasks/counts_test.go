@@ -14,12 +14,14 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/apps/ledger"
+	"billhook/internal/apps/ledger/ledgertest"
 	"billhook/internal/apps/ledger/seal/sealtest"
 	"billhook/internal/contract"
 	"billhook/internal/filetest"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/pause"
 	"billhook/internal/platform/backlog"
+	"billhook/internal/platform/mirror"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 )
@@ -99,12 +101,13 @@ func (m meter) Backlogs(context.Context) (map[string]backlog.Held, time.Time, er
 
 func TestTheBacklogsOfQueuesAreWrittenInOneDocument(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
+	type row struct {
 		meter   backlog.Counter
 		answer  string
 		status  int
 		written map[string]int64
-	}{
+	}
+	filetest.Each(t, map[string]row{
 		"counted": {
 			meter{map[string]backlog.Held{"orders-push": {Messages: 7, Oldest: start.Add(-time.Hour)}, "clicks-push": {}, "asleep-push": {Messages: 9}, "orders-dlq-push": {Messages: 3}}, start.Add(-time.Minute), nil},
 			`{"queues":3,"messages":16,"kept":1,"pauses_undone":0}`, http.StatusOK, map[string]int64{"orders": 7, "clicks": 0, "asleep": 9},
@@ -112,29 +115,28 @@ func TestTheBacklogsOfQueuesAreWrittenInOneDocument(t *testing.T) {
 		"nothing is known":    {meter{map[string]backlog.Held{}, start, nil}, `{"queues":0,"messages":0,"kept":0,"pauses_undone":0}`, http.StatusOK, nil},
 		"nothing counts here": {nil, `{"queues":0,"messages":0,"kept":0,"pauses_undone":0}`, http.StatusOK, nil},
 		"not known":           {meter{err: errors.New("denied")}, `"code":"task_failed"`, http.StatusServiceUnavailable, nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t)
-			counter := &storetest.Counter{Store: r.db}
-			r.service.Store, r.service.Backlogs = counter, test.meter
-			r.service.Catalog.Queues = []catalog.Queue{
-				{ID: "orders", Enabled: true}, {ID: "clicks", Enabled: true}, {ID: "asleep"}, {ID: "unseen", Enabled: true},
-			}
-			code, body := r.call(t, "count-backlogs")
-			require.Equal(t, test.status, code)
-			require.Contains(t, body, test.answer)
-			require.Contains(t, r.log.String(), `"task":"count-backlogs"`)
-			counted := filetest.Must(backlog.Read(t.Context(), r.db))(t)
-			require.Equal(t, test.written, counted.Messages)
-			if test.written != nil {
-				require.Equal(t, start.Add(-time.Minute), counted.At, "the time of the count, not of the task")
-				require.Equal(t, map[string]time.Time{"orders": start.Add(-time.Hour)}, counted.Oldest)
-				require.Equal(t, int64(1), counter.Written.Load())
-				r.measured(t, `billhook_backlog_messages{queue="orders"} 7`)
-			}
-		})
-	}
+	}, func(t *testing.T, test row) {
+		r := newRig(t)
+		counter := &storetest.Counter{Store: r.db}
+		ingest := storetest.Open(t)
+		r.service.Store, r.service.Backlogs, r.service.Ingest = counter, test.meter, &mirror.Mirror{Copies: ingest}
+		r.service.Catalog.Queues = []catalog.Queue{
+			{ID: "orders", Enabled: true}, {ID: "clicks", Enabled: true}, {ID: "asleep"}, {ID: "unseen", Enabled: true},
+		}
+		code, body := r.call(t, "count-backlogs")
+		require.Equal(t, test.status, code)
+		require.Contains(t, body, test.answer)
+		require.Contains(t, r.log.String(), `"task":"count-backlogs"`)
+		counted := filetest.Must(backlog.Read(t.Context(), r.db))(t)
+		require.Equal(t, test.written, counted.Messages)
+		if test.written != nil {
+			require.Equal(t, start.Add(-time.Minute), counted.At, "the time of the count, not of the task")
+			require.Equal(t, map[string]time.Time{"orders": start.Add(-time.Hour)}, counted.Oldest)
+			require.Equal(t, int64(1), counter.Written.Load())
+			require.Equal(t, counted, filetest.Must(backlog.Read(t.Context(), ingest))(t), "for the webhook service")
+			r.measured(t, `billhook_backlog_messages{queue="orders"} 7`)
+		}
+	})
 }
 
 // subscription is a queue's subscription that stands so; empty: it cannot be read.
@@ -149,12 +151,13 @@ func (s subscription) Standing(context.Context, catalog.Queue) (pause.Standing, 
 
 func TestAPauseThatWasUndoneIsALineForTheAlert(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
+	type row struct {
 		stands pause.Standing
 		since  time.Duration
 		undone int
 		line   string
-	}{
+	}
+	filetest.Each(t, map[string]row{
 		"it holds":                  {pause.Paused, time.Hour, 0, ""},
 		"it pushes":                 {pause.Pushing, time.Hour, 1, "pause undone"},
 		"it is marked and pushes":   {pause.Undone, time.Hour, 1, "pause undone"},
@@ -163,24 +166,21 @@ func TestAPauseThatWasUndoneIsALineForTheAlert(t *testing.T) {
 		"it cannot be seen":         {"", time.Hour, 0, "pause not seen"},
 		"it has no subscription":    {pause.Missing, time.Hour, 0, ""},
 		"it begins to hold by then": {pause.Pushing, time.Minute, 1, "pause undone"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t)
-			r.service.Catalog = &catalog.Catalog{Queues: []catalog.Queue{{ID: "orders", Enabled: true}}}
-			r.service.Subscriptions = subscription(test.stands)
-			record := pause.Pause{Queue: "orders", Who: "ada", Why: "w", At: start.Add(-test.since)}
-			storetest.Put(t, r.db, store.Create(store.Key{Collection: pause.Collection, ID: "orders"}, store.Encode(&record)))
-			code, body := r.call(t, "count-backlogs")
-			require.Equal(t, http.StatusOK, code)
-			require.Contains(t, body, fmt.Sprintf(`"pauses_undone":%d`, test.undone))
-			if test.line == "" {
-				require.NotContains(t, r.log.String(), `"msg":"pause`)
-				return
-			}
-			require.Contains(t, r.log.String(), `"msg":"`+test.line+`","queue":"orders"`)
-		})
-	}
+	}, func(t *testing.T, test row) {
+		r := newRig(t)
+		r.service.Catalog = &catalog.Catalog{Queues: []catalog.Queue{{ID: "orders", Enabled: true}}}
+		r.service.Subscriptions = subscription(test.stands)
+		record := pause.Pause{Queue: "orders", Who: "ada", Why: "w", At: start.Add(-test.since)}
+		storetest.Put(t, r.db, store.Create(store.Key{Collection: pause.Collection, ID: "orders"}, store.Encode(&record)))
+		code, body := r.call(t, "count-backlogs")
+		require.Equal(t, http.StatusOK, code)
+		require.Contains(t, body, fmt.Sprintf(`"pauses_undone":%d`, test.undone))
+		if test.line == "" {
+			require.NotContains(t, r.log.String(), `"msg":"pause`)
+			return
+		}
+		require.Contains(t, r.log.String(), `"msg":"`+test.line+`","queue":"orders"`)
+	})
 }
 
 // booked posts an entry that was made a minute before the clock, with the record of its event.
@@ -193,12 +193,7 @@ func (r *rig) booked(t *testing.T, event string) store.Key {
 
 func (r *rig) entry(t *testing.T, event string) store.Write {
 	t.Helper()
-	writes, err := ledger.Post(ledger.Entry{
-		Tenant: "acme", Kind: ledger.KindJournal, EventID: event, Period: "2026-03", OccurredAt: r.now, PostedAt: r.now.Add(-time.Minute),
-		Lines: []ledger.Line{{Account: "1200:receivable", Currency: "SGD", Debit: 7}, {Account: "4000:revenue", Currency: "SGD", Credit: 7}},
-	})
-	require.NoError(t, err)
-	return writes[0]
+	return filetest.Must(ledger.Post(ledgertest.Sale("acme", event, "2026-03", 7, r.now.Add(-time.Minute))))(t)[0]
 }
 
 func TestWhatIsPostedIsSealedAndWhatIsLeftIsCounted(t *testing.T) {

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"billhook/internal/filetest"
 )
 
 func TestAFailpointEndsTheProcessWhereItIsCompiledIn(t *testing.T) {
@@ -20,10 +22,11 @@ func TestAFailpointEndsTheProcessWhereItIsCompiledIn(t *testing.T) {
 	}
 	with, without := build("failpoints"), build("")
 	const all = "first again again again last "
-	for sentence, test := range map[string]struct {
+	type row struct {
 		program, variable, says string
 		killed                  bool
-	}{
+	}
+	filetest.Each(t, map[string]row{
 		"at the first hit":                        {with, "FAILPOINT=first", "", true},
 		"of a name":                               {with, "FAILPOINT=last", "first again again again ", true},
 		"and not at a later one":                  {with, "FAILPOINT=again", "first ", true},
@@ -32,22 +35,19 @@ func TestAFailpointEndsTheProcessWhereItIsCompiledIn(t *testing.T) {
 		"not at a name that is none":              {with, "FAILPOINT=agai", all, false},
 		"not where nothing is asked for":          {with, "FAILPOINT=", all, false},
 		"not in a program that is compiled as is": {without, "FAILPOINT=first", all, false},
-	} {
-		t.Run(sentence, func(t *testing.T) {
-			t.Parallel()
-			command := exec.CommandContext(t.Context(), test.program)
-			command.Env = append(os.Environ(), test.variable)
-			output, err := command.Output()
-			require.Equal(t, test.says, string(output))
-			if !test.killed {
-				require.NoError(t, err)
-				return
-			}
-			var exit *exec.ExitError
-			require.ErrorAs(t, err, &exit)
-			status, ok := exit.Sys().(syscall.WaitStatus)
-			require.True(t, ok)
-			require.Equal(t, syscall.SIGKILL, status.Signal(), "nothing is cleaned up, as in a crash")
-		})
-	}
+	}, func(t *testing.T, test row) {
+		command := exec.CommandContext(t.Context(), test.program)
+		command.Env = append(os.Environ(), test.variable)
+		output, err := command.Output()
+		require.Equal(t, test.says, string(output))
+		if !test.killed {
+			require.NoError(t, err)
+			return
+		}
+		var exit *exec.ExitError
+		require.ErrorAs(t, err, &exit)
+		status, ok := exit.Sys().(syscall.WaitStatus)
+		require.True(t, ok)
+		require.Equal(t, syscall.SIGKILL, status.Signal(), "nothing is cleaned up, as in a crash")
+	})
 }

@@ -1,6 +1,6 @@
-// Package mirror copies documents of one database into a second, for a program that may not read the first: the members
-// that it reads, and no others. It owns the copies, and the to-do of each that may not be up to date. It refuses to decide
-// what is copied.
+// Package mirror copies documents of one database into a second, for a program that may not read the first:
+// the members that it reads, and no others. It owns the copies, and the to-do of each that may not be up to
+// date. It refuses to decide what is copied.
 package mirror
 
 import (
@@ -29,8 +29,8 @@ const (
 	token, gone = "token", "gone"
 )
 
-// Mirror is the first database, whose commits are followed by their copies. Every field is required. It is safe for
-// concurrent use, by any number of processes.
+// Mirror is the first database, whose commits are followed by their copies. Every field is required. It is
+// safe for concurrent use, by any number of processes.
 type Mirror struct {
 	store.Store
 	// Copies is the second database.
@@ -39,12 +39,12 @@ type Mirror struct {
 	Of string
 	// Members are a document of each collection that is copied, with the members that are.
 	Members map[string]map[string]any
-	// NewID makes each write another version, since one that changes nothing leaves the version as it was; random.
+	// NewID makes each write another version, since one that changes nothing has the version before; random.
 	NewID func() string
 }
 
-// Commit writes a to-do with each document that is copied, and then makes the copies. After the commit there is no error:
-// CatchUp does what is left.
+// Commit writes a to-do with each document that is copied, and then makes the copies. After the commit there
+// is no error: CatchUp does what is left.
 func (m *Mirror) Commit(ctx context.Context, writes []store.Write) ([]store.Version, error) {
 	var todos []store.Write
 	for _, w := range writes {
@@ -66,7 +66,7 @@ func (m *Mirror) Commit(ctx context.Context, writes []store.Write) ([]store.Vers
 	return versions[:len(writes)], nil
 }
 
-// do does a to-do, which was read before what it is about: a later change of that leaves a to-do of another version.
+// do does a to-do, which was read before its document: a later change leaves a to-do of another version.
 func (m *Mirror) do(ctx context.Context, todo store.Document) error {
 	collection, id, _ := strings.Cut(todo.Key.ID, "~")
 	if err := m.copy(ctx, store.Key{Collection: collection, ID: id}); err != nil {
@@ -80,9 +80,9 @@ func (m *Mirror) do(ctx context.Context, todo store.Document) error {
 	return nil
 }
 
-// copy brings a copy up to date. It is read before the document, and replaced at the version that was read: whoever read
-// an older document than another finds the copy changed. No version comes back, since each write has a token, and a copy
-// whose document is gone says so in place.
+// copy brings a copy up to date. It is read before the document, and replaced at the version that was read:
+// whoever read an older document than another finds the copy changed. No version comes back, since each write
+// has a token, and a copy whose document is gone says so in place.
 func (m *Mirror) copy(ctx context.Context, key store.Key) error {
 	_, err := store.Update(ctx, m.Copies, key, func(copied store.Document) ([]store.Write, error) {
 		doc, err := store.Find(ctx, m.Store, key)
@@ -103,10 +103,12 @@ func (m *Mirror) copy(ctx context.Context, key store.Key) error {
 	return nil
 }
 
-// CatchUp does the to-dos that are left, and copies all where the second database has not all copies of the first.
+// CatchUp does the to-dos that are left, and copies all where the second database has copies of another
+// first one, or of none.
 func (m *Mirror) CatchUp(ctx context.Context) (copies int, err error) {
+	left := store.Query{Collection: Collection, Limit: page}
 	for n := page; n == page && copies < most; copies += n {
-		if n, _, err = each(ctx, m.Store, store.Query{Collection: Collection, Limit: page}, m.do); err != nil {
+		if n, _, err = each(ctx, m.Store, left, m.do); err != nil {
 			return copies, err
 		}
 	}
@@ -128,10 +130,10 @@ func each(
 		failed[i] = does(ctx, found.Documents[i])
 		return nil
 	})
-	return len(failed), found.Next, cmp.Or(append(failed, err)...)
+	return len(failed), found.Next, cmp.Or(err, cmp.Or(failed...))
 }
 
-// progress is how far all was copied: through the copies first, of which a document may be gone, then the documents.
+// progress is how far all was copied: by the copies, whose documents may be gone, then by the documents.
 type progress struct {
 	Of    string `store:"of"`
 	Pass  int    `store:"pass"`
@@ -141,23 +143,24 @@ type progress struct {
 // rebuild makes a page of all copies again, unless that is over.
 func (m *Mirror) rebuild(ctx context.Context) (n int, over bool, err error) {
 	of, collections := fmt.Sprint(m.Of, m.Members), slices.Sorted(maps.Keys(m.Members))
+	again := func(ctx context.Context, doc store.Document) error { return m.copy(ctx, doc.Key) }
 	key := store.Key{Collection: Collection, ID: "rebuilt"}
-	moved, err := store.Update(ctx, m.Copies, key, func(doc store.Document) (writes []store.Write, err error) {
+	moved, err := store.Update(ctx, m.Copies, key, func(doc store.Document) ([]store.Write, error) {
 		var at progress
 		if err := store.Decode(doc.Fields, &at); err != nil || at.Of != of {
 			at = progress{Of: of}
 		}
-		from := store.Querier(m.Copies)
+		from := m.Copies
 		if at.Pass >= len(collections) {
 			from = m.Store
 		}
 		if at.Pass >= 2*len(collections) {
 			return nil, nil
 		}
-		query := store.Query{Collection: collections[at.Pass%len(collections)], After: store.Cursor{ID: at.After}, Limit: page}
-		var next store.Cursor
-		n, next, err = each(ctx, from, query, func(ctx context.Context, doc store.Document) error { return m.copy(ctx, doc.Key) })
-		if at.After = next.ID; next.IsZero() {
+		query := store.Query{Collection: collections[at.Pass%len(collections)], Limit: page}
+		query.After.ID = at.After
+		copied, next, err := each(ctx, from, query, again)
+		if n, at.After = copied, next.ID; next.IsZero() {
 			at.Pass++
 		}
 		return []store.Write{store.Replace(doc.Key, doc.Version, store.Encode(&at))}, err

@@ -3,7 +3,9 @@ package serve
 import (
 	"errors"
 	"io"
+	"math/bits"
 	"net/http"
+	"sync"
 
 	"golang.org/x/sync/semaphore"
 )
@@ -12,6 +14,9 @@ import (
 const DefaultBodyBudget = 128 << 20
 
 const leastBody = 4 << 10
+
+// spares are buffers that others have outgrown, or do not keep, by the bits of their size.
+var spares [64]sync.Pool
 
 // The errors of Body.Read. Any other is the sender's.
 var (
@@ -72,13 +77,29 @@ func (b *Body) grow(most int64, budget *semaphore.Weighted) bool {
 		size = min(size, most+1)
 	}
 	size = max(size, leastBody)
-	if !b.claim(budget, size) {
+	var larger []byte
+	spare, _ := spares[bits.Len64(uint64(size))].Get().(*[]byte)
+	if spare != nil && int64(cap(*spare)) >= size && int64(cap(*spare)) <= size+size/8 {
+		larger = (*spare)[:0]
+	}
+	if !b.claim(budget, max(size, int64(cap(larger)))) {
 		return false
 	}
-	b.bytes = append(make([]byte, 0, size), b.bytes...)
+	if larger == nil {
+		larger = make([]byte, 0, size)
+	}
+	larger = append(larger, b.bytes...)
+	put(b.bytes)
+	b.bytes = larger
 	budget.Release(old)
 	b.claimed -= old
 	return true
+}
+
+func put(buffer []byte) {
+	if buffer != nil {
+		spares[bits.Len(uint(cap(buffer)))].Put(&buffer)
+	}
 }
 
 func (b *Body) claim(budget *semaphore.Weighted, bytes int64) bool {
@@ -89,12 +110,16 @@ func (b *Body) claim(budget *semaphore.Weighted, bytes int64) bool {
 	return true
 }
 
-// Release releases the claim. It leaves a buffer of more than keep bytes to the garbage
-// collector and keeps a smaller one for the next Read.
+// Release releases the claim. It leaves a buffer of more than keep bytes to others, or to the garbage
+// collector where nothing is kept, and keeps a smaller one for the next Read.
 func (b *Body) Release(budget *semaphore.Weighted, keep int) {
 	budget.Release(b.claimed)
 	b.claimed = 0
-	if cap(b.bytes) > keep {
-		b.bytes = nil
+	if cap(b.bytes) <= keep {
+		return
 	}
+	if keep > 0 {
+		put(b.bytes)
+	}
+	b.bytes = nil
 }

@@ -38,16 +38,14 @@ func running(t *testing.T, server *serve.Server, metrics http.HandlerFunc) (addr
 	server.Name, server.Log = "test", slog.New(slog.NewJSONHandler(writer, nil))
 	server.Drain, server.ReadTimeout = cmp.Or(server.Drain, time.Minute), cmp.Or(server.ReadTimeout, time.Minute)
 	server.Longest = cmp.Or(server.Longest, time.Minute)
-	listener, on, err := serve.Ports{Host: "127.0.0.1", Service: "0"}.Listen(t.Context())
-	require.NoError(t, err)
+	listener, on := filetest.Both(serve.Ports{Host: "127.0.0.1", Service: "0"}.Listen(t.Context()))(t)
 	ctx, stop := context.WithCancel(t.Context())
 	result := make(chan error, 1)
 	go func() { result <- server.RunWithMetrics(ctx, listener, metrics, on) }()
 	lines := bufio.NewScanner(reader)
 	for _, want := range []line{{"listening", listener.Addr().String(), "test"}, {"listening", on.Addr().String(), "test-metrics"}} {
 		require.True(t, lines.Scan())
-		said := filetest.JSON[line](t, lines.Bytes())
-		require.Equal(t, want, said, "the first line is the service's")
+		require.Equal(t, want, filetest.JSON[line](t, lines.Bytes()), "the first line is the service's")
 	}
 	return listener.Addr().String(), on.Addr().String(), stop, result
 }
@@ -179,8 +177,7 @@ func TestAServiceWithoutItsMetricsOrItsTimeoutsEnds(t *testing.T) {
 		"test: no read timeout":  {Longest: time.Minute},
 		"test: no write timeout": {ReadTimeout: time.Minute},
 	} {
-		listener, beside, err := serve.Ports{Host: "127.0.0.1", Service: "0"}.Listen(t.Context())
-		require.NoError(t, err)
+		listener, beside := filetest.Both(serve.Ports{Host: "127.0.0.1", Service: "0"}.Listen(t.Context()))(t)
 		if server.ReadTimeout > 0 && server.Longest > 0 {
 			require.NoError(t, beside.Close())
 		}
@@ -228,8 +225,7 @@ func TestRecoverAnswersAProblemAndNeverPrintsThePanicsValue(t *testing.T) {
 	require.Equal(t, http.StatusInternalServerError, w.Code)
 	require.Equal(t, "application/problem+json", w.Header().Get("Content-Type"))
 	body := filetest.Must(io.ReadAll(w.Body))(t)
-	problem := filetest.JSON[serve.Problem](t, body)
-	require.Equal(t, "internal", problem.Code)
+	require.Equal(t, "internal", filetest.JSON[serve.Problem](t, body).Code)
 	require.NotContains(t, log.String()+string(body), "marta")
 	require.Contains(t, log.String(), `"type":"string"`)
 }

@@ -157,8 +157,7 @@ func TestATokenIsUsedAgainAndRenewedInTime(t *testing.T) {
 	now := start
 	issuer, verifier := verifying(t, func() time.Time { return now })
 	first := filetest.Must(issuer.Token(audience, account))(t)
-	again := filetest.Must(issuer.Token(audience, account))(t)
-	require.Equal(t, first, again)
+	require.Equal(t, first, filetest.Must(issuer.Token(audience, account))(t))
 	require.NoError(t, verifier.Verify(t.Context(), "Bearer "+first))
 
 	now = now.Add(31 * time.Minute)
@@ -199,8 +198,7 @@ func TestWhatWaitsOutlivesTheProcessHoweverItEnds(t *testing.T) {
 					}
 					return status
 				}, waiting())
-				loaded := filetest.Must(s.Load(path))(t)
-				require.Equal(t, want, loaded)
+				require.Equal(t, want, filetest.Must(s.Load(path))(t))
 				does(t, s)
 				if killed {
 					text := filetest.Read(t, path)
@@ -215,7 +213,6 @@ func TestWhatWaitsOutlivesTheProcessHoweverItEnds(t *testing.T) {
 		}
 		attempts, kept := map[string]int{}, []standin.Message(nil)
 		process(standin.Loaded{}, http.StatusInternalServerError, "t01", func(t *testing.T, s *bench) {
-			t.Helper()
 			require.NoError(t, s.Pause(t.Context(), paused, time.Time{}))
 			for i := range 12 {
 				s.publish(fmt.Sprint("k", i%2), fmt.Sprintf("t%02d", i))
@@ -231,7 +228,6 @@ func TestWhatWaitsOutlivesTheProcessHoweverItEnds(t *testing.T) {
 		})
 		// What was acknowledged is not delivered again.
 		process(standin.Loaded{Waiting: 13}, http.StatusNoContent, "", func(t *testing.T, s *bench) {
-			t.Helper()
 			s.publish("k0", "t99")
 			s.advance(time.Hour)
 			require.Equal(t, kept, s.Held("hold"))
@@ -252,9 +248,7 @@ func TestWhatWaitsOutlivesTheProcessHoweverItEnds(t *testing.T) {
 			require.Equal(t, "kept", s.worker.texts()[13])
 		})
 		process(standin.Loaded{}, http.StatusNoContent, "", func(t *testing.T, s *bench) {
-			t.Helper()
-			stands := filetest.Must(s.Standing(t.Context(), paused))(t)
-			require.Equal(t, pause.Pushing, stands)
+			require.Equal(t, pause.Pushing, filetest.Must(s.Standing(t.Context(), paused))(t))
 		})
 	}
 }
@@ -310,8 +304,7 @@ func TestAPausedQueueIsNotAttemptedHoweverLongAndGoesOnInOrder(t *testing.T) {
 			return http.StatusInternalServerError
 		}, waiting())
 		holds := func() backlog.Held {
-			all, at, err := s.Backlogs(t.Context())
-			require.NoError(t, err)
+			all, at := filetest.Both(s.Backlogs(t.Context()))(t)
 			require.Equal(t, time.Now(), at)
 			require.Contains(t, all, "hold", "a subscription that holds nothing is known to hold nothing")
 			return all[paused.PushSubscription()]

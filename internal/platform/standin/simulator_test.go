@@ -288,8 +288,7 @@ func TestPushBodyIsTheWrappedOne(t *testing.T) {
 		} {
 			test.config.Token = func() (string, error) { return "a.b.c", nil }
 			s := newBench(t, always(200), test.config)
-			got := filetest.Must(s.Publish(t.Context(), "orders", test.message))(t)
-			require.Equal(t, id, got)
+			require.Equal(t, id, filetest.Must(s.Publish(t.Context(), "orders", test.message))(t))
 			require.NoError(t, s.Idle(t.Context()))
 			push := s.worker.pushes()[0]
 			require.JSONEq(t, want, push.Raw)

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"billhook/internal/filetest"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 )
@@ -38,11 +39,10 @@ func TestAListIsAPageOfWhatCanBeRead(t *testing.T) {
 		}
 		return doc.Key.ID, nil
 	}
-	list, next, err := store.List(t.Context(), shelf{}, store.Query{}, id)
-	require.NoError(t, err)
+	list, next := filetest.Both(store.List(t.Context(), shelf{}, store.Query{}, id))(t)
 	require.Equal(t, []string{"a", "b"}, list)
 	require.Equal(t, store.Cursor{ID: "b"}, next)
-	_, _, err = store.List(t.Context(), shelf{}, store.Query{After: next}, id)
+	_, _, err := store.List(t.Context(), shelf{}, store.Query{After: next}, id)
 	require.ErrorIs(t, err, broken)
 	_, _, err = store.List(t.Context(), shelf{down: true}, store.Query{}, id)
 	require.ErrorContains(t, err, "down")

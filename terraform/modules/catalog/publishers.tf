@@ -71,10 +71,10 @@ locals {
 
   # The topics that queues share, as far as a queue that runs, or is kept, takes messages of them; and those that
   # others subscribe to: where some queues run, as far as one of them, or one that is kept, emits to it.
-  told = flatten([for q in local.filled : local.emits[q.id] if q.enabled || contains(var.kept, q.id)])
+  outgoing = flatten([for q in local.filled : local.emits[q.id] if q.enabled || contains(var.kept, q.id)])
   topics = concat(
     [for t in local.shared : t.id if contains(local.taken, t.id)],
-    [for t in local.outbound : t.id if length(var.queues) == 0 || contains(local.told, t.id)],
+    [for t in local.outbound : t.id if length(var.queues) == 0 || contains(local.outgoing, t.id)],
   )
 
   # What is wrong with the choice of queues, in the words of the services, which would not start with it.

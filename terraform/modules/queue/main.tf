@@ -13,12 +13,12 @@ terraform {
 }
 
 locals {
-  letters = var.queue.dead_letter.drop ? [] : [var.queue.dead_letter]
-  own     = var.queue.shared_topic == ""
-  shared  = "projects/${var.project_id}/topics/${var.queue.topic}"
+  dead_letters = var.queue.dead_letter.drop ? [] : [var.queue.dead_letter]
+  own          = var.queue.shared_topic == ""
+  shared       = "projects/${var.project_id}/topics/${var.queue.topic}"
   topics = merge(
-    { for topic in compact([local.own ? var.queue.topic : ""]) : "queue" => topic },
-    { for letter in local.letters : "dead_letter" => letter.topic },
+    local.own ? { queue = var.queue.topic } : {},
+    { for d in local.dead_letters : "dead_letter" => d.topic },
   )
 
   # What holds messages. Terraform then deletes it only where an apply before has taken this away.
@@ -118,7 +118,9 @@ resource "google_pubsub_subscription" "push" {
 # By default it would after 31 days without a reader. The other pushes to the queue's own worker, which keeps them,
 # also of a paused queue.
 resource "google_pubsub_subscription" "dead_letters" {
-  for_each                   = merge([for l in local.letters : { hold = l.hold_subscription, push = l.push_subscription }]...)
+  for_each = merge([
+    for d in local.dead_letters : { hold = d.hold_subscription, push = d.push_subscription }
+  ]...)
   project                    = var.project_id
   name                       = each.value
   topic                      = google_pubsub_topic.topic["dead_letter"].id

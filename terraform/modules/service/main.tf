@@ -20,6 +20,7 @@ resource "google_cloud_run_v2_service" "service" {
   labels           = var.labels
   # A grant to allUsers would do the same, where the organization's policy permits one.
   invoker_iam_disabled = var.public
+  iap_enabled          = var.people != null
   # A service holds nothing. Protected, one whose first start failed could not be made anew.
   deletion_protection = false
 
@@ -130,7 +131,8 @@ resource "google_cloud_run_v2_service" "service" {
   }
 }
 
-# grant: a pool's push account; the members of `ops_invokers` | the worker service of that pool | delivers messages, calls tasks; uses the ops API
+# grant: a pool's push account | the worker service of that pool | delivers messages, calls tasks
+# grant: Identity-Aware Proxy's service agent | the service for people | hands on the requests of those whom it lets in
 resource "google_cloud_run_v2_service_iam_member" "invokes" {
   for_each = var.invokers
   project  = var.project_id
@@ -138,6 +140,21 @@ resource "google_cloud_run_v2_service_iam_member" "invokes" {
   name     = google_cloud_run_v2_service.service.name
   role     = "roles/run.invoker"
   member   = each.value
+
+  lifecycle {
+    create_before_destroy = true
+    replace_triggered_by  = [google_cloud_run_v2_service.service.id]
+  }
+}
+
+# grant: the members of `ops` | the service for people, at Identity-Aware Proxy | open pages and use the API, each under their own name
+resource "google_iap_web_cloud_run_service_iam_member" "lets_in" {
+  for_each               = toset(var.people == null ? [] : var.people)
+  project                = var.project_id
+  location               = var.region
+  cloud_run_service_name = google_cloud_run_v2_service.service.name
+  role                   = "roles/iap.httpsResourceAccessor"
+  member                 = each.key
 
   lifecycle {
     create_before_destroy = true

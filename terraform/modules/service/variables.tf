@@ -49,6 +49,12 @@ variable "public" {
   default     = false
 }
 
+variable "people" {
+  description = "The IAM members that Identity-Aware Proxy lets in, which then stands before the service and is an invoker; null: it does not stand there."
+  type        = list(string)
+  default     = null
+}
+
 variable "audiences" {
   description = "Custom audiences that a caller's token may name, besides the service's own address."
   type        = list(string)

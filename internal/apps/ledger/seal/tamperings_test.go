@@ -182,12 +182,13 @@ func TestEachTamperingIsFoundByWhomTheDocsSay(t *testing.T) {
 			maps.Copy(all, whole(t, clocks, forced...))
 		}
 	}
-	table := map[string]struct {
+	type row struct {
 		by   string
 		do   func(books)
 		kind string
 		key  store.Key
-	}{
+	}
+	table := map[string]row{
 		"an entry is gone":          {byVerify, lost(a), seal.Missing, a},
 		"an entry was changed":      {byVerify, set(a, "event_type", "other.event.happened"), seal.Changed, a},
 		"an entry has a field more": {byVerify, set(a, "note", "x"), seal.Changed, a},
@@ -273,32 +274,28 @@ func TestEachTamperingIsFoundByWhomTheDocsSay(t *testing.T) {
 	base := whole(t, usual)
 	var kept []seal.Seal
 	for _, tenant := range []string{"acme", "beta"} {
-		seals, _, err := seal.List(t.Context(), base, tenant, store.Cursor{}, 100)
-		require.NoError(t, err)
+		seals, _ := filetest.Both(seal.List(t.Context(), base, tenant, store.Cursor{}, 100))(t)
 		kept = append(kept, seals...)
 	}
 	found, withKept := base.verified(t, kept)
 	require.Empty(t, append(found, withKept...))
-	for sentence, test := range table {
-		t.Run(sentence, func(t *testing.T) {
-			t.Parallel()
-			all := maps.Clone(base)
-			test.do(all)
-			found, withKept := all.verified(t, kept)
-			switch test.by {
-			case byVerify:
-				withKept = found
-			case byKept:
-				require.Empty(t, found, "nothing here tells of it")
-			case nobody:
-				require.Empty(t, append(found, withKept...))
-				return
-			}
-			require.True(t, slices.ContainsFunc(withKept, func(f seal.Finding) bool {
-				return f.Kind == test.kind && f.Document == test.key.String()
-			}), "%+v", withKept)
-		})
-	}
+	filetest.Each(t, table, func(t *testing.T, test row) {
+		all := maps.Clone(base)
+		test.do(all)
+		found, withKept := all.verified(t, kept)
+		switch test.by {
+		case byVerify:
+			withKept = found
+		case byKept:
+			require.Empty(t, found, "nothing here tells of it")
+		case nobody:
+			require.Empty(t, append(found, withKept...))
+			return
+		}
+		require.True(t, slices.ContainsFunc(withKept, func(f seal.Finding) bool {
+			return f.Kind == test.kind && f.Document == test.key.String()
+		}), "%+v", withKept)
+	})
 
 	page := "| found by | what was done |\n| --- | --- |\n"
 	for _, who := range []string{byVerify, byKept, nobody} {

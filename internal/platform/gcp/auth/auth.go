@@ -62,7 +62,8 @@ type Config struct {
 	ServiceAccount string
 	// EmulatorHost reports whether an emulator host is set. The mode none requires it.
 	EmulatorHost bool
-	// Allow lists the e-mail addresses of the accepted people, in any case.
+	// Allow lists the e-mail addresses of the accepted people, in any case. It may be empty where IsProxied: the
+	// proxy's own list then says who comes in, and no ID token is accepted.
 	Allow []string
 	// KeysURL and ProxyKeysURL are the URLs of the JSON Web Key Sets of tokens and of the proxy's assertions; empty:
 	// Google's. Plain http is accepted for loopback alone: the server of this URL decides which tokens are genuine.
@@ -194,10 +195,16 @@ func fold(email string) (string, bool) {
 	return strings.ToLower(email), len(email) <= 254 && address.MatchString(email)
 }
 
+var behindProxy = regexp.MustCompile(`^/projects/[0-9]+/locations/[a-z0-9-]+/services/[a-z0-9-]+$`)
+
+// IsProxied reports whether an audience is that of the proxy before a service on Cloud Run.
+func IsProxied(audience string) bool { return behindProxy.MatchString(audience) }
+
 // NewIdentity returns an Identity, or all mistakes of the configuration.
 func NewIdentity(config Config) (*Identity, error) {
 	i := &Identity{allow: map[string]bool{}}
-	errs := []error{checkAudience(config.Audience), refuse(len(config.Allow) == 0, "nobody is allowed")}
+	nobody := len(config.Allow) == 0 && !IsProxied(config.Audience)
+	errs := []error{checkAudience(config.Audience), refuse(nobody, "nobody is allowed")}
 	for _, email := range config.Allow {
 		small, ok := fold(email)
 		errs = append(errs, refuse(!ok, "an allowed e-mail address is malformed"))
@@ -218,10 +225,14 @@ func NewIdentity(config Config) (*Identity, error) {
 // Verify's does. Where the proxy's header is present, nothing else is read.
 func (i *Identity) Identify(ctx context.Context, header http.Header) (string, error) {
 	by, texts, read := i.token, header.Values("Authorization"), bearer
-	if asserted := header.Values(proxyHeader); len(asserted) > 0 {
+	asserted := header.Values(proxyHeader)
+	if len(asserted) > 0 {
 		by, texts, read = i.proxy, asserted, wellFormed
 	}
-	if len(texts) > 1 {
+	switch {
+	case len(asserted) == 0 && len(i.allow) == 0:
+		return "", serve.ErrNoToken
+	case len(texts) > 1:
 		return "", invalid("malformed")
 	}
 	token, err := read(strings.Join(texts, ""))
@@ -233,7 +244,7 @@ func (i *Identity) Identify(ctx context.Context, header http.Header) (string, er
 		return "", err
 	}
 	email, ok := fold(content.Email)
-	if !ok || !i.allow[email] {
+	if !ok || (len(i.allow) > 0 && !i.allow[email]) {
 		return "", fmt.Errorf("%w: email", serve.ErrNotAllowed)
 	}
 	return email, nil

@@ -54,12 +54,15 @@ func TestAConfigurationThatSkipsACheckIsRefused(t *testing.T) {
 		"none where no emulator host is set": push(func(c *auth.Config) { c.Mode = auth.ModeNone }),
 		"people of no audience":              people(func(c *auth.Config) { c.Audience = " " }),
 		"nobody":                             people(func(c *auth.Config) { c.Allow = nil }),
-		"people's keys over plain http":      people(func(c *auth.Config) { c.KeysURL = "http://keys.example.test/" }),
-		"the proxy's keys over plain http":   people(func(c *auth.Config) { c.ProxyKeysURL = "http://keys.example.test/" }),
-		"an empty address":                   allowed(""),
-		"a domain":                           allowed("example.test"),
-		"a pattern":                          allowed("*@example.test"),
-		"an address not ASCII":               allowed("\u212aay@example.test"),
+		"nobody before a load balancer": people(func(c *auth.Config) {
+			c.Audience, c.Allow = "/projects/1/global/backendServices/2", nil
+		}),
+		"people's keys over plain http":    people(func(c *auth.Config) { c.KeysURL = "http://keys.example.test/" }),
+		"the proxy's keys over plain http": people(func(c *auth.Config) { c.ProxyKeysURL = "http://keys.example.test/" }),
+		"an empty address":                 allowed(""),
+		"a domain":                         allowed("example.test"),
+		"a pattern":                        allowed("*@example.test"),
+		"an address not ASCII":             allowed("\u212aay@example.test"),
 	} {
 		require.Error(t, err, name)
 	}
@@ -318,6 +321,30 @@ func TestIdentifyAcceptsTheListedPeopleAlone(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The proxy before a service on Cloud Run has a list of its own; whom it does not vouch for is nobody.
+func TestTheProxyAloneVouchesForPeopleWhomNoListNames(t *testing.T) {
+	t.Parallel()
+	const resource = "/projects/123456789012/locations/europe-west3/services/billhook-ops"
+	tokens, proxy := serveKeys(t, publishOld), serveKeys(t, publishPoints(point("proxy", nil)))
+	identity := filetest.Must(auth.NewIdentity(auth.Config{
+		Audience: resource, KeysURL: tokens.URL, ProxyKeysURL: proxy.URL, Client: tokens.Client(), Now: (&clock{}).Now,
+	}))(t)
+	proven := func(claims jwt.MapClaims) http.Header {
+		return proxyHeader(signedAssertion(changed(jwt.MapClaims{"aud": resource}, claims)))
+	}
+	identified := func(header http.Header, who string, want error) {
+		t.Helper()
+		got, err := identity.Identify(t.Context(), header)
+		require.Equal(t, who, got)
+		require.ErrorIs(t, err, want)
+	}
+	identified(proven(jwt.MapClaims{"email": "Eve@example.test"}), "eve@example.test", nil)
+	identified(proven(jwt.MapClaims{"email": "group:all"}), "", serve.ErrNotAllowed)
+	identified(proven(jwt.MapClaims{"aud": resource + "2"}), "", auth.ErrInvalid)
+	identified(bearerHeader(signed(personClaims(jwt.MapClaims{"aud": resource}))), "", serve.ErrNoToken)
+	identified(http.Header{"X-Goog-Authenticated-User-Email": {operator}}, "", serve.ErrNoToken)
 }
 
 func TestWithoutTheProxysKeysItsAssertionsFailAndIDTokensPass(t *testing.T) {

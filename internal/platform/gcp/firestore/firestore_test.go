@@ -97,13 +97,14 @@ func requireSum(t *testing.T, s *firestore.Store, want int64) {
 // The client library repeats a call that is answered Unavailable.
 func TestACommitAnsweredUnavailableIsRepeatedUnlessItCouldAddTwice(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
+	type row struct {
 		// writes are made with the version of the document before
 		writes func(store.Version) []store.Write
 		before bool
 		sent   int64
 		named  error
-	}{
+	}
+	filetest.Each(t, map[string]row{
 		"a create meets itself":              {func(store.Version) []store.Write { return []store.Write{create} }, false, 2, store.ErrExists},
 		"an increment beside a create too":   {func(store.Version) []store.Write { return []store.Write{sum, create} }, false, 2, store.ErrExists},
 		"an increment beside a deletion too": {func(v store.Version) []store.Write { return []store.Write{sum, store.Delete(record, v)} }, true, 2, store.ErrStale},
@@ -111,29 +112,26 @@ func TestACommitAnsweredUnavailableIsRepeatedUnlessItCouldAddTwice(t *testing.T)
 			return []store.Write{sum, store.Replace(record, v, create.Fields)}
 		}, true, 1, nil},
 		"a bare increment does not": {func(store.Version) []store.Write { return []store.Write{sum} }, false, 1, nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s, arm, sent := openLosing(t)
-			versions := []store.Version{0}
-			if test.before {
-				versions = filetest.Must(s.Commit(t.Context(), []store.Write{create}))(t)
-			}
-			sent.Store(0)
-			arm(codes.Unavailable)
-			writes := test.writes(versions[0])
-			_, err := s.Commit(t.Context(), writes)
-			if test.named != nil {
-				require.ErrorIs(t, err, test.named)
-			} else {
-				require.EqualError(t, err, "firestore: commit: Unavailable")
-			}
-			require.Equal(t, test.sent, sent.Load())
-			if writes[0].Op == store.OpIncrement {
-				requireSum(t, s, 7)
-			}
-		})
-	}
+	}, func(t *testing.T, test row) {
+		s, arm, sent := openLosing(t)
+		versions := []store.Version{0}
+		if test.before {
+			versions = filetest.Must(s.Commit(t.Context(), []store.Write{create}))(t)
+		}
+		sent.Store(0)
+		arm(codes.Unavailable)
+		writes := test.writes(versions[0])
+		_, err := s.Commit(t.Context(), writes)
+		if test.named != nil {
+			require.ErrorIs(t, err, test.named)
+		} else {
+			require.EqualError(t, err, "firestore: commit: Unavailable")
+		}
+		require.Equal(t, test.sent, sent.Load())
+		if writes[0].Op == store.OpIncrement {
+			requireSum(t, s, 7)
+		}
+	})
 }
 
 // Aborted is Firestore's code for contention. Nothing was written, so even an increment is repeated.
@@ -248,10 +246,11 @@ func TestAnErrorHoldsNothingOfADocument(t *testing.T) {
 // is that the store conforms, and that an event is completed once.
 func TestFirestoreFollowsEachModel(t *testing.T) {
 	t.Parallel()
-	for name, suite := range map[string]struct {
+	type row struct {
 		run  func(*testing.T, func(testing.TB) store.Store)
 		long bool
-	}{
+	}
+	filetest.Each(t, map[string]row{
 		"the store":    {storetest.Run, false},
 		"queries":      {storetest.RunQueries, false},
 		"events":       {dedupetest.Run, false},
@@ -263,21 +262,17 @@ func TestFirestoreFollowsEachModel(t *testing.T) {
 		"usage":        {usagetest.Run, true},
 		"dead letters": {bulktest.Run, true},
 		"rates":        {ratestest.Run, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			if suite.long && testing.Short() {
-				t.Skip("runs in test-all; here it runs on the embedded store")
-			}
-			suite.run(t, func(t testing.TB) store.Store { return open(t) })
-		})
-	}
+	}, func(t *testing.T, suite row) {
+		if suite.long && testing.Short() {
+			t.Skip("runs in test-all; here it runs on the embedded store")
+		}
+		suite.run(t, func(t testing.TB) store.Store { return open(t) })
+	})
 }
 
 func TestFirestoreConformsWhereAnswersAreLost(t *testing.T) {
 	t.Parallel()
 	storetest.RunLostAnswers(t, func(t *testing.T) (store.Store, func()) {
-		t.Helper()
 		s, arm, _ := openLosing(t)
 		return s, func() { arm(codes.Internal) }
 	})

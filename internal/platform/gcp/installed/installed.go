@@ -18,6 +18,7 @@ import (
 	"google.golang.org/api/cloudresourcemanager/v1"
 	"google.golang.org/api/cloudscheduler/v1"
 	"google.golang.org/api/googleapi"
+	"google.golang.org/api/iap/v1"
 	"google.golang.org/api/option"
 	"google.golang.org/api/run/v2"
 	"google.golang.org/api/secretmanager/v1"
@@ -50,6 +51,7 @@ type Installation struct {
 	jobs     *cloudscheduler.Service
 	secrets  *secretmanager.Service
 	projects *cloudresourcemanager.Service
+	proxy    *iap.Service
 	// policy is who holds what on the whole project, read at the first question; failed, why it could not be.
 	policy func() *cloudresourcemanager.Policy
 	failed error
@@ -59,11 +61,12 @@ type Installation struct {
 func Open(ctx context.Context, config Config, options ...option.ClientOption) (*Installation, error) {
 	config.Region = cmp.Or(config.Region, config.region())
 	i := &Installation{config: config}
-	var failed [4]error
+	var failed [5]error
 	i.services, failed[0] = run.NewService(ctx, options...)
 	i.jobs, failed[1] = cloudscheduler.NewService(ctx, options...)
 	i.secrets, failed[2] = secretmanager.NewService(ctx, options...)
 	i.projects, failed[3] = cloudresourcemanager.NewService(ctx, options...)
+	i.proxy, failed[4] = iap.NewService(ctx, options...)
 	if err := errors.Join(failed[:]...); err != nil {
 		return nil, fmt.Errorf("installed: clients: %w", err)
 	}
@@ -108,7 +111,9 @@ func (i *Installation) Examine(ctx context.Context) Found {
 		found.Unread = []finding.Unread{{What: what, Why: "no worker's address names the region: say --region"}}
 		return found
 	}
-	questions := []func(context.Context, *look){func(ctx context.Context, at *look) { at.webhook(ctx) }}
+	questions := []func(context.Context, *look){
+		func(ctx context.Context, at *look) { at.webhook(ctx) }, func(ctx context.Context, at *look) { at.ops(ctx) },
+	}
 	for _, pool := range i.config.Catalog.Pools() {
 		questions = append(questions, func(ctx context.Context, at *look) { at.worker(ctx, pool) })
 	}
@@ -182,7 +187,7 @@ func (i *Installation) parent() string {
 const getProjectPolicy = "resourcemanager.projects.getIamPolicy"
 
 // Permissions are those that Examine and Inherits take.
-var Permissions = []string{getService, getPolicy, getJob, listSecrets, getVersion, listVersions, getProjectPolicy}
+var Permissions = []string{getService, getPolicy, getPeople, getJob, listSecrets, getVersion, listVersions, getProjectPolicy}
 
 // Inherits reports whether a member of the project holds one of the roles on all of it, whatever the hour. Where that
 // cannot be looked at none does, and Unread says so.

@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"context"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
 	"google.golang.org/api/cloudscheduler/v1"
+	"google.golang.org/api/iap/v1"
 	"google.golang.org/api/run/v2"
 	"google.golang.org/api/secretmanager/v1"
 
@@ -22,7 +24,13 @@ const (
 	underWay   = "CONDITION_RECONCILING"
 	getService = "run.services.get"
 	getPolicy  = "run.services.getIamPolicy"
+	getPeople  = "iap.webServices.getIamPolicy"
+	accessor   = "roles/iap.httpsResourceAccessor"
+	people     = "ops" // the service for people, which publishes nothing
 )
+
+// proxyAgent is the member that Identity-Aware Proxy calls services as.
+var proxyAgent = regexp.MustCompile(`^serviceAccount:service-\d+@gcp-sa-iap\.iam\.gserviceaccount\.com$`)
 
 // everybody are the members that need no account of this project.
 var everybody = []string{allUsers, "allAuthenticatedUsers"}
@@ -40,12 +48,56 @@ func (l *look) webhook(ctx context.Context) {
 	}
 }
 
+// ops looks whether the proxy stands before the service for people, may call it, and lets somebody in.
+func (l *look) ops(ctx context.Context) {
+	id := l.config.Name + "-" + people
+	service := l.service(ctx, id, people)
+	if service == nil {
+		return
+	}
+	l.serves(service, "people")
+	if !service.IapEnabled || service.InvokerIamDisabled {
+		l.find("service", id, OpsOpen, "the proxy can be passed by", "Identity-Aware Proxy, and Cloud Run's own check")
+		return
+	}
+	members, ok := l.callers(ctx, id)
+	if ok && !slices.ContainsFunc(members, proxyAgent.MatchString) && !l.Inherits(invoking, proxyAgent.MatchString) {
+		l.find("service", id, ProxyRefused, "", invoker+" for Identity-Aware Proxy's service agent")
+	}
+	resource := "projects/" + l.config.ProjectID + "/iap_web/cloud_run-" + l.config.Region + "/services/" + id
+	policy, err := l.proxy.V1.GetIamPolicy(resource, &iap.GetIamPolicyRequest{}).Context(ctx).Do()
+	if err != nil {
+		_ = l.missing(err, "who may open service "+id, getPeople) // a service has a policy
+		return
+	}
+	somebody := func(b *iap.Binding) bool { return b.Role == accessor && len(b.Members) > 0 }
+	if !slices.ContainsFunc(policy.Bindings, somebody) && !l.Inherits([]string{accessor}, func(string) bool { return true }) {
+		l.find("service", id, OpsNobody, "", accessor+" for those who operate")
+	}
+}
+
+// serves compares what a service serves with what Terraform has it serve.
+func (l *look) serves(service *run.GoogleCloudRunV2Service, want string) {
+	have := "pushes and people"
+	for _, container := range cmp.Or(service.Template, &run.GoogleCloudRunV2RevisionTemplate{}).Containers {
+		for _, variable := range container.Env {
+			if variable.Name == "SERVES" && variable.Value != "" {
+				have = variable.Value
+			}
+		}
+	}
+	if have != want {
+		l.find("service", l.id, ServesOthers, have, want)
+	}
+}
+
 func (l *look) worker(ctx context.Context, pool string) {
 	id, account := l.config.Name+"-worker-"+pool, l.config.Of(pool).ServiceAccount
 	service := l.service(ctx, id, catalog.WorkerOf(pool))
 	if service == nil {
 		return
 	}
+	l.serves(service, "pushes")
 	if l.config.PushAudience != "" && !slices.Contains(service.CustomAudiences, l.config.PushAudience) {
 		l.find("service", id, AudienceUnknown, cmp.Or(strings.Join(service.CustomAudiences, ", "), "none"), l.config.PushAudience)
 	}
@@ -57,9 +109,12 @@ func (l *look) worker(ctx context.Context, pool string) {
 	if !ok {
 		return
 	}
-	for _, anybody := range everybody {
-		if slices.Contains(members, anybody) {
-			l.find("service", id, WorkerOpen, invoker+" for "+anybody, invoker+" for those who call it")
+	for _, member := range members {
+		switch {
+		case slices.Contains(everybody, member):
+			l.find("service", id, WorkerOpen, invoker+" for "+member, invoker+" for those who call it")
+		case account != "" && member != "serviceAccount:"+account:
+			l.find("service", id, PushForgeable, invoker+" for "+member, invoker+" for "+account+" alone")
 		}
 	}
 	is := func(member string) bool { return member == "serviceAccount:"+account }
@@ -74,11 +129,8 @@ func (l *look) service(ctx context.Context, id, name string) *run.GoogleCloudRun
 	service, err := l.services.Projects.Locations.Services.Get(l.parent() + "/services/" + id).Context(ctx).Do()
 	if err != nil {
 		if l.missing(err, "service "+id, getService) {
-			code := WorkerMissing
-			if name == catalog.Webhook {
-				code = WebhookMissing
-			}
-			l.find("service", id, code, "", "in "+l.config.Region)
+			code := map[string]finding.Code{catalog.Webhook: WebhookMissing, people: OpsMissing}[name]
+			l.find("service", id, cmp.Or(code, WorkerMissing), "", "in "+l.config.Region)
 		}
 		return nil
 	}
@@ -244,6 +296,12 @@ var (
 	NotUpdated      = finding.New("service_not_updated", "The newest configuration does not run. The revision before it still serves, as it was.", logs)
 	WebhookClosed   = finding.New("webhook_closed", "Cloud Run asks senders for a token of Google's: each webhook is answered 403.", apply)
 	WorkerOpen      = finding.New("worker_open", "Anybody may call the worker, and it relies on Cloud Run to check tokens: whoever writes a token is believed to be Pub/Sub.", apply+" Ask who has opened it.")
+	OpsMissing      = finding.New("ops_missing", "There is no service for people: nobody opens a page or asks the API.", apply+" Where it has another name or region: --name, --region.")
+	OpsOpen         = finding.New("ops_unproxied", "Identity-Aware Proxy does not stand before the service: nobody is known there, and everybody is refused.", apply)
+	OpsNobody       = finding.New("ops_without_people", "Identity-Aware Proxy lets nobody in: no page opens, and the API answers nobody.", "Name people in Terraform's variable ops, and apply.")
+	ProxyRefused    = finding.New("proxy_grant_missing", "Cloud Run refuses Identity-Aware Proxy: whoever opens a page is answered 403.", grant)
+	ServesOthers    = finding.New("service_serves_others", "Pushes or people find no answer here; or who may open a page may also make up a push.", apply)
+	PushForgeable   = finding.New("worker_invoker_unknown", "Cloud Run vouches for whoever may call the worker: this member may hand it a push that it has made up.", "Ask who has granted it, and take the grant away.")
 	InvokerMissing  = finding.New("invoker_grant_missing", "Cloud Run answers 403 to every push and every task of this pool: nothing of its queues is handled.", grant)
 	AudienceUnknown = finding.New("audience_refused", "Cloud Run answers 401 to every push and every task of this pool: it does not know the audience of their tokens.", apply)
 	JobMissing      = finding.New("job_missing", "Nobody calls the task, so what it does is not done.", apply)

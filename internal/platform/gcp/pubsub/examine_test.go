@@ -118,11 +118,12 @@ func TestAPauseThatHoldsIsToldFromOneThatDoesNot(t *testing.T) {
 	t.Parallel()
 	record := map[string]pause.Pause{"orders-test": {Queue: "orders-test", Who: "ada", Why: "w", At: pausedAt}}
 	none, unknown := map[string]pause.Pause{}, map[string]pause.Pause(nil)
-	for name, test := range map[string]struct {
+	type attempt struct {
 		endpoint, mark bool // what the subscription has
 		recorded       map[string]pause.Pause
 		want           string
-	}{
+	}
+	filetest.Each(t, map[string]attempt{
 		"paused and recorded":                               {false, true, record, ""},
 		"paused, and nobody can be asked":                   {false, true, unknown, "pause_unread"},
 		"paused, and nobody is recorded":                    {false, true, none, "pause_unrecorded"},
@@ -134,25 +135,22 @@ func TestAPauseThatHoldsIsToldFromOneThatDoesNot(t *testing.T) {
 		"without an endpoint, of which nobody can be asked": {false, false, unknown, "not_pushed"},
 		"resumed by hand, with its mark left":               {true, true, none, "pause_mark_left"},
 		"never paused":                                      {true, false, none, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			p := applied(t)
-			if !test.endpoint {
-				p.subscriptions[ordersPush].PushConfig = &pubsubpb.PushConfig{}
-			}
-			if test.mark {
-				p.subscriptions[ordersPush].Labels = map[string]string{pubsub.PausedLabel: "20261122t114455z"}
-			}
-			p.look.Paused = test.recorded
-			var want []string
-			if test.want != "" {
-				want = []string{"subscription orders-test-push " + test.want}
-			}
-			got, _ := p.examine()
-			require.Equal(t, want, got)
-		})
-	}
+	}, func(t *testing.T, test attempt) {
+		p := applied(t)
+		if !test.endpoint {
+			p.subscriptions[ordersPush].PushConfig = &pubsubpb.PushConfig{}
+		}
+		if test.mark {
+			p.subscriptions[ordersPush].Labels = map[string]string{pubsub.PausedLabel: "20261122t114455z"}
+		}
+		p.look.Paused = test.recorded
+		var want []string
+		if test.want != "" {
+			want = []string{"subscription orders-test-push " + test.want}
+		}
+		got, _ := p.examine()
+		require.Equal(t, want, got)
+	})
 }
 
 func TestAGrantOnTheProjectIsOneOnItsTopics(t *testing.T) {

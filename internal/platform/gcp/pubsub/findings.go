@@ -285,7 +285,7 @@ var (
 	StrayTopic             = finding.New("stray_topic", "The catalog has no such topic: what is published there is accepted, and reaches no queue.", "See who publishes there, and delete it.")
 	PauseUndone            = finding.New("pause_undone", "The queue is paused, and its messages are pushed all the same: what it was paused for goes on. Somebody has given the subscription its endpoint past Billhook.", "Pause it again (billhook queues pause), or resume it if it need not be paused.")
 	PauseUnrecorded        = finding.New("pause_unrecorded", "Its messages wait until they are too old, and nobody is recorded to have paused the queue: nobody knows when to resume it.", "Ask who has paused it; then resume it (billhook queues resume).")
-	PauseUnread            = finding.New("pause_unread", "Its messages wait until they are too old. Who has paused the queue is not known: the worker could not be asked.", "Ask again where the worker can be asked (--server, OPS_TOKEN).")
+	PauseUnread            = finding.New("pause_unread", "Its messages wait until they are too old. Who has paused the queue is not known: the worker could not be asked.", "Ask again where the worker can be asked (--server, IAP_TOKEN or OPS_TOKEN).")
 	PauseUnmarked          = finding.New("pause_unmarked", "The queue is paused, and nothing at Pub/Sub says so: the next run of provision or Terraform gives the subscription its endpoint.", "Pause it again (billhook queues pause).")
 	PauseMarkLeft          = finding.New("pause_mark_left", "The queue is not paused and its messages are pushed; for its mark Terraform refuses to plan.", "Resume it again (billhook queues resume).")
 )

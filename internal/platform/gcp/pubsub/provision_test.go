@@ -255,8 +255,7 @@ func (p *project) openSwitch() *pubsub.Switch { return openSwitch(p.t, p.target,
 
 func stands(t *testing.T, s *pubsub.Switch, q catalog.Queue, want pause.Standing) {
 	t.Helper()
-	have := filetest.Must(s.Standing(t.Context(), q))(t)
-	require.Equal(t, want, have)
+	require.Equal(t, want, filetest.Must(s.Standing(t.Context(), q))(t))
 }
 
 func TestOnTheEmulatorAQueueIsPausedMarkedAndResumedAsItWas(t *testing.T) {

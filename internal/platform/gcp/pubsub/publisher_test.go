@@ -82,14 +82,15 @@ func TestAnErrorOfPublishNamesItsCauseAndNobodysIDs(t *testing.T) {
 	attributes := large(contract.MaxMessageBytes)
 	attributes.Attributes = map[string]string{"a": "b"}
 	said := func(code codes.Code) error { return status.Error(code, "quotes a value") }
-	for name, test := range map[string]struct {
+	type example struct {
 		ctx     context.Context //nolint:containedctx // one caller of several
 		topic   string
 		message contract.Message
 		answer  error
 		want    error
 		cause   string
-	}{
+	}
+	filetest.Each(t, map[string]example{
 		"the topic is missing":                    {t.Context(), "absent", message, nil, contract.ErrTopicMissing, "topic_missing"},
 		"the grant is missing":                    {t.Context(), "t", message, said(codes.PermissionDenied), contract.ErrPublishDenied, "grant_missing"},
 		"nobody knows who it is":                  {t.Context(), "t", message, said(codes.Unauthenticated), contract.ErrPublishDenied, "grant_missing"},
@@ -99,33 +100,30 @@ func TestAnErrorOfPublishNamesItsCauseAndNobodysIDs(t *testing.T) {
 		"at the limit, and the request around it": {t.Context(), "t", large(contract.MaxMessageBytes), nil, contract.ErrLimit, ""},
 		"refused as invalid by the broker":        {t.Context(), "t", message, said(codes.InvalidArgument), contract.ErrLimit, ""},
 		"the caller's time is up":                 {ended, "t", message, nil, context.Canceled, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			server, options := inMemory(t)
-			publisher := opened(t, options, func(invoke func() error) error {
-				if test.answer != nil {
-					return test.answer
-				}
-				return invoke()
-			})
-			_, err := publisher.Publish(test.ctx, test.topic, test.message)
-			require.Error(t, err)
-			require.NotContains(t, err.Error(), message.OrderingKey)
-			require.Empty(t, server.Messages())
-			if test.want != nil {
-				require.ErrorIs(t, err, test.want)
+	}, func(t *testing.T, test example) {
+		server, options := inMemory(t)
+		publisher := opened(t, options, func(invoke func() error) error {
+			if test.answer != nil {
+				return test.answer
 			}
-			if errors.Is(test.want, contract.ErrLimit) {
-				require.NotContains(t, err.Error(), "quotes a value")
-				return
-			}
-			require.NotErrorIs(t, err, contract.ErrLimit, "trying again may help")
-			if test.cause != "" {
-				require.Equal(t, test.cause, contract.PublishCause(err))
-			}
+			return invoke()
 		})
-	}
+		_, err := publisher.Publish(test.ctx, test.topic, test.message)
+		require.Error(t, err)
+		require.NotContains(t, err.Error(), message.OrderingKey)
+		require.Empty(t, server.Messages())
+		if test.want != nil {
+			require.ErrorIs(t, err, test.want)
+		}
+		if errors.Is(test.want, contract.ErrLimit) {
+			require.NotContains(t, err.Error(), "quotes a value")
+			return
+		}
+		require.NotErrorIs(t, err, contract.ErrLimit, "trying again may help")
+		if test.cause != "" {
+			require.Equal(t, test.cause, contract.PublishCause(err))
+		}
+	})
 	_, options := inMemory(t)
 	publisher, err := pubsub.NewPublisher(t.Context(), pubsub.Names{ProjectID: "p", Installation: "shop"}, options...)
 	require.NoError(t, err)

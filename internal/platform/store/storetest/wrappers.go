@@ -3,6 +3,8 @@ package storetest
 import (
 	"context"
 	"errors"
+	"flag"
+	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -169,6 +171,16 @@ func Open(t testing.TB) store.Store {
 // Main runs a package's tests, and requires that they leave no goroutine behind but that of Google's clients.
 func Main(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"))
+}
+
+// Stepping runs a package's tests; with -short a model takes so many steps, not the fifth that rapid would take.
+func Stepping(m *testing.M, steps string) {
+	if flag.Parse(); testing.Short() {
+		if err := flag.Set("rapid.steps", steps); err != nil {
+			panic(err)
+		}
+	}
+	os.Exit(m.Run())
 }
 
 // Put commits writes that a test needs, and returns their versions.

@@ -24,7 +24,7 @@ run "a_worker" {
   command = plan
 
   assert {
-    condition     = google_cloud_run_v2_service.service.ingress == "INGRESS_TRAFFIC_INTERNAL_ONLY" && !google_cloud_run_v2_service.service.invoker_iam_disabled
+    condition     = google_cloud_run_v2_service.service.ingress == "INGRESS_TRAFFIC_INTERNAL_ONLY" && !google_cloud_run_v2_service.service.invoker_iam_disabled && !google_cloud_run_v2_service.service.iap_enabled
     error_message = "A worker is reached from inside, by who may."
   }
   assert {
@@ -83,6 +83,22 @@ run "a_worker" {
   assert {
     condition     = google_cloud_run_v2_service_iam_member.invokes["push"].role == "roles/run.invoker"
     error_message = "The push account may call it."
+  }
+}
+
+run "behind_the_proxy" {
+  command = plan
+
+  variables {
+    ingress = "INGRESS_TRAFFIC_ALL"
+    people  = ["group:operators@example.com"]
+  }
+
+  assert {
+    condition = google_cloud_run_v2_service.service.iap_enabled && !google_cloud_run_v2_service.service.invoker_iam_disabled && {
+      for member, grant in google_iap_web_cloud_run_service_iam_member.lets_in : member => "${grant.role} ${grant.cloud_run_service_name}"
+    } == { "group:operators@example.com" = "roles/iap.httpsResourceAccessor billhook-worker-seats" }
+    error_message = "The proxy stands before it and lets the members in."
   }
 }
 

@@ -111,7 +111,7 @@ resource "google_firestore_database" "this" {
   deletion_policy                   = var.deletion_protection ? "ABANDON" : "DELETE"
 
   dynamic "cmek_config" {
-    for_each = var.firestore.kms_key[*]
+    for_each = var.keys.database[*]
     content {
       kms_key_name = cmek_config.value
     }
@@ -123,7 +123,7 @@ resource "google_firestore_database" "this" {
     create_before_destroy = true
   }
 
-  depends_on = [google_project_service.api, google_kms_crypto_key_iam_member.firestore_encrypts]
+  depends_on = [google_project_service.api]
 }
 
 # What the webhook service's instances count together, where a queue has a rate. It is a database of its own,
@@ -141,13 +141,13 @@ resource "google_firestore_database" "limits" {
   deletion_policy         = "DELETE"
 
   dynamic "cmek_config" {
-    for_each = var.firestore.kms_key[*]
+    for_each = var.keys.database[*]
     content {
       kms_key_name = cmek_config.value
     }
   }
 
-  depends_on = [google_project_service.api, google_kms_crypto_key_iam_member.firestore_encrypts]
+  depends_on = [google_project_service.api]
 }
 
 resource "google_firestore_field" "ttl" {

@@ -97,32 +97,25 @@ locals {
   failed = "metric.labels.response_class = one_of(\"remote_server_4xx\", \"remote_server_5xx\", \"invalid\", \"unreachable\")"
   late   = "metric.labels.response_class = \"deadline_exceeded\""
 
-  push_policies = merge([
-    for i, names in chunklist(values(local.push), local.names_in_a_filter) : {
-      for cause, p in {
-        push-failures = {
-          runbook = "push-failures.md", severity = "ERROR", combiner = "AND_WITH_MATCHING_RESOURCE"
-          about   = "More than ${local.at.push_failure_share * 100} % of a queue's pushes fail, and at least ${local.at.push_failures_at_least} in ten minutes."
-          conditions = [
-            merge(local.pushes, { name = "pushes that fail above ${local.at.push_failure_share * 100} %", filter = local.failed, share_of = "", threshold = local.at.push_failure_share, period = "600s" }),
-            merge(local.pushes, { name = "at least ${local.at.push_failures_at_least} pushes that fail in ten minutes", filter = local.failed, threshold = local.at.push_failures_at_least - 0.5, period = "600s" }),
-          ]
-        }
-        ack-deadline = {
-          runbook = "push-failures.md#ack-deadline", severity = "WARNING", combiner = "OR"
-          about   = "Pushes of a queue were not answered within its ack deadline, ${local.at.ack_deadlines_at_least} or more in an hour: they are delivered again while the first may still run."
-          conditions = [
-            merge(local.pushes, { name = "at least ${local.at.ack_deadlines_at_least} pushes past the ack deadline in an hour", filter = local.late, threshold = local.at.ack_deadlines_at_least - 0.5, period = "3600s" }),
-          ]
-        }
-        } : (i == 0 ? cause : "${cause}/${i + 1}") => merge(p, { conditions = [for c in p.conditions : merge(c, {
-          filter   = "${local.pushed_to[i]} AND ${c.filter}"
-          share_of = c.share_of == null ? null : local.pushed_to[i]
-      })] })
-    }
-  ]...)
   pushed_to = [
     for names in chunklist(values(local.push), local.names_in_a_filter) :
     "${local.of_subscription}push_request_count\" AND resource.labels.subscription_id = one_of(${join(", ", [for name in names : jsonencode(name)])})"
   ]
+  push_policies = merge([
+    for i, of in local.pushed_to : {
+      (i == 0 ? "push-failures" : "push-failures/${i + 1}") = {
+        runbook = "push-failures.md", severity = "ERROR", combiner = "AND_WITH_MATCHING_RESOURCE"
+        about   = "More than ${local.at.push_failure_share * 100} % of a queue's pushes fail, and at least ${local.at.push_failures_at_least} in ten minutes."
+        conditions = [
+          merge(local.pushes, { name = "pushes that fail above ${local.at.push_failure_share * 100} %", filter = "${of} AND ${local.failed}", share_of = of, threshold = local.at.push_failure_share, period = "600s" }),
+          merge(local.pushes, { name = "at least ${local.at.push_failures_at_least} pushes that fail in ten minutes", filter = "${of} AND ${local.failed}", threshold = local.at.push_failures_at_least - 0.5, period = "600s" }),
+        ]
+      }
+      (i == 0 ? "ack-deadline" : "ack-deadline/${i + 1}") = {
+        runbook    = "push-failures.md#ack-deadline", severity = "WARNING", combiner = "OR"
+        about      = "Pushes of a queue were not answered within its ack deadline, ${local.at.ack_deadlines_at_least} or more in an hour: they are delivered again while the first may still run."
+        conditions = [merge(local.pushes, { name = "at least ${local.at.ack_deadlines_at_least} pushes past the ack deadline in an hour", filter = "${of} AND ${local.late}", threshold = local.at.ack_deadlines_at_least - 0.5, period = "3600s" })]
+      }
+    }
+  ]...)
 }

@@ -71,20 +71,11 @@ variable "thresholds" {
     error_message = "thresholds has ${join(", ", setsubtract(keys(var.thresholds), keys(local.numbers)))}, which no alert compares. There are ${join(", ", keys(local.numbers))}."
   }
   validation {
-    condition     = alltrue([for name, n in var.thresholds : !endswith(name, "_share") || (0 < n && n < 1)])
-    error_message = "A share must be above 0 and below 1."
-  }
-  validation {
-    condition     = alltrue([for name, n in var.thresholds : !endswith(name, "_at_least") || (1 <= n && n == floor(n))])
-    error_message = "A least number must be a whole number from 1."
-  }
-  validation {
-    condition     = 0.9 <= lookup(var.thresholds, "objective", 0.9) && lookup(var.thresholds, "objective", 0.9) <= 0.9999
-    error_message = "The objective must be 0.9 to 0.9999."
-  }
-  validation {
-    condition     = alltrue([for name, least in { outbox_oldest = 60, unsealed_oldest = 60, ttl_late_by = 86400 } : lookup(var.thresholds, name, least) >= least])
-    error_message = "outbox_oldest and unsealed_oldest must be at least 60, ttl_late_by at least 86400: TTL deletes within a day."
+    condition = alltrue([
+      for name, n in var.thresholds : endswith(name, "_share") ? 0 < n && n < 1 : endswith(name, "_at_least") ? 1 <= n && n == floor(n) : (
+      name == "objective" ? 0.9 <= n && n <= 0.9999 : n >= (name == "ttl_late_by" ? 86400 : 60))
+    ])
+    error_message = "A share is above 0 and below 1, a least number whole from 1, the objective 0.9 to 0.9999, ttl_late_by at least 86400, since TTL deletes within a day, and any other at least 60."
   }
 }
 

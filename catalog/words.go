@@ -39,7 +39,7 @@ func (q Queue) Words() (words []string) {
 	add(q.OnCorrected == Accept, "Another payload under the id of a dead letter corrects it, and the same one sent again is tried again.")
 	add(q.FourEyes, "What is done to its dead letters takes two people.")
 	add(true, "It is served by pool %s, on at most %d instances, each with up to %d messages at once.", q.Pool, q.MaxInstances, q.Concurrency)
-	add(q.MinInstances > 0, "It is to have at least %d: a deployment keeps so many where catalog_min_instances is set, else one at the most.", q.MinInstances)
+	add(q.MinInstances > 0, "It is to have at least %d: a deployment keeps so many where worker.keeps is catalog, else one at the most.", q.MinInstances)
 	add(q.Batch.Size > 1, "One call of its handler takes up to %d messages.", q.Batch.Size)
 	add(q.Charges(), "A producer signs the path with the message.")
 	add(q.Rate.PerSecond > 0, "The webhook service takes up to %d messages a second for it.", q.Rate.PerSecond)

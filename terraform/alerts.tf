@@ -1,4 +1,4 @@
-# Alerts. What there are and when they tell is data, in modules/alerts; here they are made. Each links its
+# Alerts. What there are and what they compare is data, in modules/alerts; here they are made. Each links its
 # runbook in docs/runbooks; a test finds an alert without a page and a page without an alert.
 
 locals {
@@ -6,45 +6,51 @@ locals {
 
   subscription = "resource.type = \"pubsub_subscription\" AND resource.labels.subscription_id = "
   service      = "resource.type = \"cloud_run_revision\" AND resource.labels.service_name = "
-  logged       = module.alerts.logged
+  requests     = "${local.service}\"${local.webhook_name}\" AND metric.type = \"run.googleapis.com/request_count\""
+  objective    = "${local.name}-webhooks-taken"
+  burns        = toset([for name in keys(module.alerts.policies) : name if name == "slo-burn"])
 }
 
 module "alerts" {
-  source       = "./modules/alerts"
-  name         = local.name
-  database     = local.database_id
-  webhook      = local.webhook_name
-  tasks_worker = local.worker_names[local.tasks_pool]
-  scaling      = local.scaling
-  tasks        = keys(local.tasks)
-  sources      = keys(module.catalog.sources)
-  queues       = local.enabled
-  kept         = { for id, state in local.states : id => local.queues[id] if state == "kept" }
-  thresholds   = var.alerts
-  more         = local.secret_alerts
-  # Known before the objective is made.
-  slo = "projects/${local.number}/services/${local.webhook_name}/serviceLevelObjectives/${local.objective}"
-}
-
-locals {
-  objective = "${local.name}-webhooks-taken"
+  source         = "./modules/alerts"
+  scaling        = local.scaling
+  tasks          = keys(local.tasks)
+  sources        = keys(module.catalog.sources)
+  queues         = local.enabled
+  kept           = { for id, state in local.states : id => local.queues[id] if state == "kept" }
+  on             = var.alerts.on
+  off            = var.alerts.off
+  thresholds     = var.alerts.thresholds
+  webhooks_a_day = var.alerts.webhooks_a_day
+  names = {
+    installation = local.name, database = local.database_id, webhook = local.webhook_name, tasks_worker = local.worker_names[local.tasks_pool]
+    slo          = "projects/${local.number}/services/${local.webhook_name}/serviceLevelObjectives/${local.objective}" # before it is made
+  }
+  # Google's account for Cloud Run acts for a service that starts, and may be the one that a record names.
+  secrets = {
+    ids = values(local.secret_ids)
+    readers = concat(
+      [for account in concat([google_service_account.webhook], values(google_service_account.worker)) : account.email],
+      ["service-${local.number}@serverless-robot-prod.iam.gserviceaccount.com"], var.alerts.secret_readers,
+    )
+  }
 }
 
 check "notification_channels" {
   assert {
-    condition     = !local.deployed || length(var.notification_channels) > 0
-    error_message = "Nobody is told of an alert: notification_channels is empty."
+    condition     = !local.deployed || length(var.alerts.channels) > 0
+    error_message = "Nobody is told of an alert: alerts has no channels."
   }
 }
 
 resource "google_logging_metric" "logged" {
   for_each         = module.alerts.log_metrics
   project          = var.project_id
-  name             = each.value.name
+  name             = "${local.name}-${each.key}"
   description      = each.value.about
   filter           = each.value.filter
   value_extractor  = each.value.value == null ? null : "EXTRACT(${each.value.value})"
-  label_extractors = { for label in each.value.labels : label => "EXTRACT(jsonPayload.${label})" }
+  label_extractors = each.value.labels
 
   metric_descriptor {
     metric_kind = "DELTA"
@@ -53,9 +59,9 @@ resource "google_logging_metric" "logged" {
     dynamic "labels" {
       for_each = each.value.labels
       content {
-        key         = labels.value
+        key         = labels.key
         value_type  = "STRING"
-        description = "The ${labels.value} that the line names."
+        description = "The ${labels.key} that the line names."
       }
     }
   }
@@ -74,17 +80,19 @@ resource "google_logging_metric" "logged" {
   depends_on = [google_project_service.api]
 }
 
+# The objective is there for the alert slo-burn: the share of all answers that are not our own failures.
 resource "google_monitoring_custom_service" "webhook" {
+  for_each     = local.burns
   project      = var.project_id
   service_id   = local.webhook_name
   display_name = "Billhook: webhooks"
   depends_on   = [google_project_service.api]
 }
 
-# The share of all answers that are not our own failures.
 resource "google_monitoring_slo" "webhooks" {
+  for_each            = google_monitoring_custom_service.webhook
   project             = var.project_id
-  service             = google_monitoring_custom_service.webhook.service_id
+  service             = each.value.service_id
   slo_id              = local.objective
   display_name        = "Webhooks answered without a 5xx"
   goal                = module.alerts.objective
@@ -92,8 +100,8 @@ resource "google_monitoring_slo" "webhooks" {
 
   request_based_sli {
     good_total_ratio {
-      total_service_filter = "${local.service}\"${local.webhook_name}\" AND metric.type = \"run.googleapis.com/request_count\""
-      bad_service_filter   = "${local.service}\"${local.webhook_name}\" AND metric.type = \"run.googleapis.com/request_count\" AND metric.labels.response_code_class = \"5xx\""
+      total_service_filter = local.requests
+      bad_service_filter   = "${local.requests} AND metric.labels.response_code_class = \"5xx\""
     }
   }
 }
@@ -106,17 +114,17 @@ resource "google_monitoring_alert_policy" "alert" {
   display_name          = "${local.name}: ${each.key}"
   combiner              = each.value.combiner
   severity              = each.value.severity
-  notification_channels = var.notification_channels
+  notification_channels = var.alerts.channels
   user_labels           = merge(local.labels, { alert = split("/", each.key)[0] })
 
   documentation {
     mime_type = "text/markdown"
-    content   = "${each.value.about}\n\nWhat to do: [${each.value.runbook}](${var.runbooks}/${each.value.runbook})."
+    content   = "${each.value.about}\n\nWhat to do: [${each.value.runbook}](${var.alerts.runbooks}/${each.value.runbook})."
     dynamic "links" {
-      for_each = startswith(var.runbooks, "https://") ? [var.runbooks] : []
+      for_each = startswith(var.alerts.runbooks, "https://") ? [var.alerts.runbooks] : []
       content {
         display_name = "Runbook: ${each.value.runbook}"
-        url          = "${var.runbooks}/${each.value.runbook}"
+        url          = "${var.alerts.runbooks}/${each.value.runbook}"
       }
     }
   }
@@ -156,5 +164,5 @@ resource "google_monitoring_alert_policy" "alert" {
   }
 
   # A burn rate is that of the objective; metrics made of log lines are looked up by name.
-  depends_on = [google_project_service.api, google_monitoring_slo.webhooks, google_logging_metric.logged, google_logging_metric.secret_access]
+  depends_on = [google_project_service.api, google_monitoring_slo.webhooks, google_logging_metric.logged]
 }

@@ -1,23 +1,23 @@
 # One dashboard: the services first, then a row for each queue.
 
 locals {
-  tile_width  = 12
-  tile_height = 12
+  tile = 12 # its width and its height
 
   service_tiles = [
-    { title = "Webhooks by answer", filter = "${local.service}\"${local.webhook_name}\" AND metric.type = \"run.googleapis.com/request_count\"", align = "ALIGN_RATE", reduce = "REDUCE_SUM", by = ["metric.label.response_code_class"] },
-    { title = "Webhooks: p95 latency", filter = "${local.service}\"${local.webhook_name}\" AND metric.type = \"run.googleapis.com/request_latencies\"", align = "ALIGN_PERCENTILE_95", reduce = "REDUCE_MAX", by = [] },
-    { title = "Instances", filter = "resource.type = \"cloud_run_revision\" AND metric.type = \"run.googleapis.com/container/instance_count\" AND resource.labels.service_name = one_of(${join(", ", [for name in values(local.service_names) : jsonencode(name)])})", align = "ALIGN_MAX", reduce = "REDUCE_SUM", by = ["resource.label.service_name"] },
-    { title = "Oldest in outbox and waits", filter = local.logged["oldest-seconds"], align = "ALIGN_DELTA", reduce = "REDUCE_MEAN", by = ["metric.label.task"] },
+    ["Webhooks by answer", local.requests, "ALIGN_RATE", "REDUCE_SUM", ["metric.label.response_code_class"]],
+    ["Webhooks: p95 latency", replace(local.requests, "request_count", "request_latencies"), "ALIGN_PERCENTILE_95", "REDUCE_MAX", []],
+    ["Instances", "${local.service}one_of(${join(", ", [for name in values(local.service_names) : jsonencode(name)])}) AND metric.type = \"run.googleapis.com/container/instance_count\"", "ALIGN_MAX", "REDUCE_SUM", ["resource.label.service_name"]],
+    ["Oldest in outbox and waits", module.alerts.logged["oldest-seconds"], "ALIGN_DELTA", "REDUCE_MEAN", ["metric.label.task"]],
   ]
-
   queue_tiles = [
     for id, q in local.enabled : concat([
-      { title = "${id}: messages waiting", filter = "${local.subscription}\"${q.push_subscription}\" AND metric.type = \"pubsub.googleapis.com/subscription/num_undelivered_messages\"", align = "ALIGN_MAX", reduce = "REDUCE_SUM", by = [] },
-      { title = "${id}: oldest message", filter = "${local.subscription}\"${q.push_subscription}\" AND metric.type = \"pubsub.googleapis.com/subscription/oldest_unacked_message_age\"", align = "ALIGN_MAX", reduce = "REDUCE_MAX", by = [] },
-      { title = "${id}: pushes by answer", filter = "${local.subscription}\"${q.push_subscription}\" AND metric.type = \"pubsub.googleapis.com/subscription/push_request_count\"", align = "ALIGN_RATE", reduce = "REDUCE_SUM", by = ["metric.label.response_class"] },
+      for metric, tile in {
+        num_undelivered_messages   = ["${id}: messages waiting", "ALIGN_MAX", "REDUCE_SUM", []]
+        oldest_unacked_message_age = ["${id}: oldest message", "ALIGN_MAX", "REDUCE_MAX", []]
+        push_request_count         = ["${id}: pushes by answer", "ALIGN_RATE", "REDUCE_SUM", ["metric.label.response_class"]]
+      } : [tile[0], "${local.subscription}\"${q.push_subscription}\" AND metric.type = \"pubsub.googleapis.com/subscription/${metric}\"", tile[1], tile[2], tile[3]]
       ], q.dead_letter.drop ? [] : [
-      { title = "${id}: open dead letters", filter = "${local.logged["open-dead-letters"]} AND metric.labels.queue = \"${id}\"", align = "ALIGN_DELTA", reduce = "REDUCE_MEAN", by = [] },
+      ["${id}: open dead letters", "${module.alerts.logged["open-dead-letters"]} AND metric.labels.queue = \"${id}\"", "ALIGN_DELTA", "REDUCE_MEAN", []],
     ])
   ]
 }
@@ -27,33 +27,20 @@ resource "google_monitoring_dashboard" "this" {
   dashboard_json = jsonencode({
     displayName = "Billhook (${local.name})"
     mosaicLayout = {
-      columns = 4 * local.tile_width
+      columns = 4 * local.tile
       tiles = flatten([
         for row, tiles in concat([local.service_tiles], local.queue_tiles) : [
           for column, tile in tiles : {
-            xPos   = column * local.tile_width
-            yPos   = row * local.tile_height
-            width  = local.tile_width
-            height = local.tile_height
+            xPos = column * local.tile, yPos = row * local.tile, width = local.tile, height = local.tile
             widget = {
-              title = tile.title
-              xyChart = {
-                dataSets = [{
-                  plotType   = "LINE"
-                  targetAxis = "Y1"
-                  timeSeriesQuery = {
-                    timeSeriesFilter = {
-                      filter = tile.filter
-                      aggregation = {
-                        alignmentPeriod    = "60s"
-                        perSeriesAligner   = tile.align
-                        crossSeriesReducer = tile.reduce
-                        groupByFields      = tile.by
-                      }
-                    }
-                  }
-                }]
-              }
+              title = tile[0]
+              xyChart = { dataSets = [{
+                plotType = "LINE", targetAxis = "Y1"
+                timeSeriesQuery = { timeSeriesFilter = {
+                  filter      = tile[1]
+                  aggregation = { alignmentPeriod = "60s", perSeriesAligner = tile[2], crossSeriesReducer = tile[3], groupByFields = tile[4] }
+                } }
+              }] }
             }
           }
         ]

@@ -102,7 +102,7 @@ resource "google_firestore_database" "this" {
   deletion_policy                   = var.deletion_protection ? "ABANDON" : "DELETE"
 
   dynamic "cmek_config" {
-    for_each = var.firestore.kms_key[*]
+    for_each = var.keys.database[*]
     content {
       kms_key_name = cmek_config.value
     }
@@ -114,7 +114,7 @@ resource "google_firestore_database" "this" {
     create_before_destroy = true
   }
 
-  depends_on = [google_project_service.api, google_kms_crypto_key_iam_member.firestore_encrypts]
+  depends_on = [google_project_service.api]
 }
 
 # What the webhook service reads, as copies that the workers make, and what its instances count together. The one
@@ -131,13 +131,13 @@ resource "google_firestore_database" "ingest" {
   deletion_policy         = "DELETE"
 
   dynamic "cmek_config" {
-    for_each = var.firestore.kms_key[*]
+    for_each = var.keys.database[*]
     content {
       kms_key_name = cmek_config.value
     }
   }
 
-  depends_on = [google_project_service.api, google_kms_crypto_key_iam_member.firestore_encrypts]
+  depends_on = [google_project_service.api]
 }
 
 resource "google_firestore_field" "ttl" {

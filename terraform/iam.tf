@@ -196,7 +196,7 @@ resource "terraform_data" "grants_work" {
   }
 
   depends_on = [
-    google_secret_manager_secret_iam_member.webhook_reads, google_secret_manager_secret_iam_member.worker_reads, google_kms_crypto_key_iam_member.encrypts,
+    google_secret_manager_secret_iam_member.webhook_reads, google_secret_manager_secret_iam_member.worker_reads,
     google_project_iam_member.uses_database, google_project_iam_member.uses_ingest,
     google_cloud_tasks_queue_iam_member.worker_asks, google_service_account_iam_member.worker_asks_as_push, google_pubsub_topic_iam_member.publishes,
   ]

@@ -7,10 +7,8 @@ locals {
   tasks_pool = module.catalog.tasks_pool
 
   # What stands before the names of services, accounts, secrets, metrics and alerts.
-  name = coalesce(var.name, var.installation, "billhook")
-
-  # The database is not called by name: an older installation would be given another one.
-  database_id = coalesce(var.firestore.database, var.installation, "billhook")
+  name        = coalesce(var.installation, "billhook")
+  database_id = coalesce(var.firestore.database, local.name)
 
   # The services' QUEUES, where some queues run, and their INSTALLATION, where the project has several.
   running = merge(
@@ -51,19 +49,25 @@ locals {
     id => length(id) <= 30 ? id : "${substr(id, 0, 23)}-${substr(sha1(id), 0, 6)}"
   }
 
+  # Behind a load balancer the webhook service's own address is closed: what is refused there would come in here.
+  webhook_url = var.webhook.domain == null ? "https://${local.webhook_name}-${local.number}.${var.region}.run.app" : "https://${var.webhook.domain}"
+
   deployed = var.images != null
 
-  # The workers that keep an instance: those with a queue where a buyer waits, which the catalog says
-  # by its priority and by instances of its own.
-  awaited = { for pool, p in local.pools : pool => anytrue([for id in p.queues : local.queues[id].priority == "high" && local.queues[id].min_instances > 0]) }
+  # What a worker keeps: a buyer waits for a queue which the catalog gives priority, and instances of its own.
+  kept_instances = { for pool, p in local.pools : pool => {
+    awaited = anytrue([for id in p.queues : local.queues[id].priority == "high" && local.queues[id].min_instances > 0]) ? 1 : 0
+    catalog = p.min_instances
+    none    = 0
+  }[var.worker.keeps] }
 
   # The instances of each service.
-  scaling = {
-    for name, s in merge(
-      { (local.webhook_name) = var.webhook_scaling, (local.ops_name) = { min = 0, max = 1 } },
-      { for pool, p in local.pools : local.worker_names[pool] => { min = var.catalog_min_instances ? p.min_instances : local.awaited[pool] ? 1 : 0, max = p.max_instances } },
-    ) : name => { min = var.scale_to_zero ? 0 : s.min, max = s.max }
-  }
+  scaling = merge(
+    { (local.webhook_name) = var.webhook.scaling, (local.ops_name) = { min = 0, max = 1 } },
+    { for pool, p in local.pools : local.worker_names[pool] => { min = local.kept_instances[pool], max = p.max_instances } },
+  )
+
+  url_variables = distinct(flatten([for p in values(local.pools) : p.url_variables]))
 }
 
 module "catalog" {
@@ -98,25 +102,24 @@ module "webhook" {
   name            = local.webhook_name
   image           = local.images["webhook"]
   service_account = google_service_account.webhook.email
-  ingress         = local.webhook_ingress
+  ingress         = var.webhook.domain == null ? "INGRESS_TRAFFIC_ALL" : "INGRESS_TRAFFIC_INTERNAL_LOAD_BALANCER"
   public          = true
   scaling         = local.scaling[local.webhook_name]
-  resources       = var.webhook_resources
-  concurrency     = var.webhook_concurrency
-  timeout_seconds = var.webhook_timeout_seconds
-  vpc             = local.webhook_vpc
-  encryption_key  = var.service_kms_key
-  extra_env       = lookup(var.extra_env, "webhook", {})
+  resources       = var.webhook.resources
+  concurrency     = var.webhook.concurrency
+  timeout_seconds = var.webhook.timeout_seconds
+  vpc             = try(var.vpc.webhook, false) ? var.vpc : null
+  encryption_key  = var.keys.services
+  extra_env       = try(var.services["webhook"].env, {})
   traffic         = local.traffic["webhook"]
-  redeploy        = lookup(var.redeploy, "webhook", "")
+  redeploy        = try(var.services["webhook"].redeploy, "")
   labels          = local.labels
 
   env = merge(
     {
       GOOGLE_CLOUD_PROJECT      = var.project_id
       INGEST_DATABASE           = google_firestore_database.ingest.name
-      LOG_LEVEL                 = var.log_level
-      WEBHOOK_TOLERANCE_SECONDS = var.webhook_tolerance_seconds
+      WEBHOOK_TOLERANCE_SECONDS = var.webhook.tolerance_seconds
     },
     local.running,
     { for account in values(google_service_account.scheduler) : "PRODUCER_ACCOUNTS" => "scheduler=${account.email}" },
@@ -142,12 +145,12 @@ module "worker" {
   audiences       = [local.audience]
   invokers        = { push = google_service_account.push[each.key].member }
   scaling         = local.scaling[local.worker_names[each.key]]
-  resources       = var.worker_resources
+  resources       = var.worker.resources
   traffic         = local.traffic["worker-${each.key}"]
-  redeploy        = lookup(var.redeploy, "worker-${each.key}", "")
+  redeploy        = try(var.services["worker-${each.key}"].redeploy, "")
   vpc             = var.vpc
-  encryption_key  = var.service_kms_key
-  extra_env       = lookup(var.extra_env, "worker-${each.key}", {})
+  encryption_key  = var.keys.services
+  extra_env       = try(var.services["worker-${each.key}"].env, {})
   labels          = local.labels
   # Room for a burst that waits for slots of its queue, and for tasks.
   concurrency = min(1000, 4 * each.value.concurrency + 10)
@@ -159,7 +162,6 @@ module "worker" {
       GOOGLE_CLOUD_PROJECT = var.project_id
       FIRESTORE_DATABASE   = google_firestore_database.this.name
       INGEST_DATABASE      = google_firestore_database.ingest.name
-      LOG_LEVEL            = var.log_level
       SERVES               = "pushes"
       POOL                 = each.key
       TASKS_POOL           = local.tasks_pool

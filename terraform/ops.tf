@@ -37,23 +37,23 @@ module "ops" {
   people          = var.ops.people
   invokers        = { iap = "serviceAccount:service-${local.number}@gcp-sa-iap.iam.gserviceaccount.com" }
   scaling         = local.scaling[local.ops_name]
-  resources       = var.worker_resources
+  resources       = var.worker.resources
   concurrency     = 80
   # Above the seconds for which a request goes on with an operation.
   timeout_seconds = 120
   vpc             = var.vpc
-  encryption_key  = var.service_kms_key
-  extra_env       = lookup(var.extra_env, "ops", {})
+  encryption_key  = var.keys.services
+  extra_env       = try(var.services["ops"].env, {})
   traffic         = local.traffic["ops"]
-  redeploy        = lookup(var.redeploy, "ops", "")
+  redeploy        = try(var.services["ops"].redeploy, "")
   labels          = local.labels
+  secrets         = {}
 
   env = merge(
     {
       GOOGLE_CLOUD_PROJECT = var.project_id
       FIRESTORE_DATABASE   = google_firestore_database.this.name
       INGEST_DATABASE      = google_firestore_database.ingest.name
-      LOG_LEVEL            = var.log_level
       SERVES               = "people"
       TASKS_POOL           = local.tasks_pool
       OPS_AUDIENCE         = "/projects/${local.number}/locations/${var.region}/services/${local.ops_name}"
@@ -68,7 +68,7 @@ module "ops" {
     } : {},
   )
 
-  depends_on = [google_project_service.api, google_kms_crypto_key_iam_member.encrypts, google_firestore_index.composite]
+  depends_on = [google_project_service.api, google_firestore_index.composite]
 }
 
 resource "google_service_account" "ops" {

@@ -3,11 +3,6 @@ output "webhook_url" {
   value       = local.webhook_url
 }
 
-output "front" {
-  description = "The records of DNS by domain, where front is set: prove has a certificate issued; point, once it is active, has senders come through the load balancer."
-  value       = merge([for front in module.front : front.dns_records]...)
-}
-
 output "worker_urls" {
   description = "The workers by pool."
   value       = local.worker_urls
@@ -22,6 +17,9 @@ output "services" {
   description = "The services' names on Cloud Run: webhook, ops, and worker-<pool>."
   value       = local.service_names
 
+  # Who names a service wants it to be there.
+  depends_on = [module.webhook, module.worker]
+
   precondition {
     condition     = local.deployed || !local.applied.services
     error_message = "bootstrap is for the first apply. Here services run, and would be deleted with the scheduler's jobs and the alerts: name in images what runs."
@@ -31,11 +29,6 @@ output "services" {
     condition     = alltrue([for name in values(local.service_names) : can(regex("^[a-z]([a-z0-9-]{0,47}[a-z0-9])?$", name))])
     error_message = "Cloud Run takes names of at most 49 of a-z, 0-9 and -. Shorten the installation's name, or the pool's in the catalog: ${join(", ", [for name in values(local.service_names) : name if !can(regex("^[a-z]([a-z0-9-]{0,47}[a-z0-9])?$", name))])}."
   }
-}
-
-output "scaling" {
-  description = "The instances of each service, at least and at most."
-  value       = local.scaling
 }
 
 output "tasks_pool" {
@@ -66,11 +59,6 @@ output "queues" {
   }
 }
 
-output "installation" {
-  description = "What services and commands read as INSTALLATION; empty where the project has one installation."
-  value       = var.installation
-}
-
 output "push_audience" {
   description = "The audience of every push's token."
   value       = local.audience
@@ -89,9 +77,4 @@ output "secrets" {
 output "database" {
   description = "The Firestore database's id."
   value       = google_firestore_database.this.name
-}
-
-output "alerts" {
-  description = "The alerts' names: each has its page in docs/runbooks."
-  value       = sort(distinct([for name in keys(module.alerts.policies) : split("/", name)[0]]))
 }

@@ -42,7 +42,7 @@ module "queue" {
   project_id      = var.project_id
   queue           = each.value
   agent           = local.pubsub_agent
-  message_storage = var.message_storage
+  message_storage = merge(var.message_storage, { kms_key = var.keys.messages })
   labels          = local.labels
   catalog_hash    = module.catalog.hash
 
@@ -55,7 +55,7 @@ module "queue" {
   # A subscription changes to a worker that has started, and that its pushes may call. What it changed from
   # goes afterwards.
   depends_on = [
-    google_project_service.api, google_kms_crypto_key_iam_member.pubsub_encrypts, module.worker, google_service_account_iam_member.agent_signs_as_push,
+    google_project_service.api, module.worker, google_service_account_iam_member.agent_signs_as_push,
     google_pubsub_topic.shared, google_pubsub_topic_iam_member.publishes,
   ]
 }
@@ -67,8 +67,8 @@ resource "google_pubsub_topic" "shared" {
   name            = each.value.name
   labels          = local.labels
   deletion_policy = local.discarded_topics[each.key] ? "DELETE" : "PREVENT"
-  kms_key_name    = var.message_storage.kms_key
-  depends_on      = [google_project_service.api, google_kms_crypto_key_iam_member.pubsub_encrypts]
+  kms_key_name    = var.keys.messages
+  depends_on      = [google_project_service.api]
 
   dynamic "message_storage_policy" {
     for_each = length(var.message_storage.regions) > 0 ? [var.message_storage] : []
@@ -77,12 +77,4 @@ resource "google_pubsub_topic" "shared" {
       enforce_in_transit          = message_storage_policy.value.enforce_in_transit
     }
   }
-}
-
-# grant: Pub/Sub's service agent | the key of `message_storage.kms_key` | encrypts and decrypts messages
-resource "google_kms_crypto_key_iam_member" "pubsub_encrypts" {
-  for_each      = toset(var.message_storage.kms_key[*])
-  crypto_key_id = each.key
-  role          = "roles/cloudkms.cryptoKeyEncrypterDecrypter"
-  member        = local.pubsub_agent
 }

@@ -16,6 +16,12 @@ locals {
 
   secret_ids = { for variable in local.secrets : variable => "${local.name}-${lower(replace(variable, "_", "-"))}" }
 
+  # The versions that services read, and that are older than a year.
+  old_secrets = [
+    for variable, version in data.google_secret_manager_secret_version.read : variable
+    if try(timecmp(timeadd(version.create_time, "${24 * 365}h"), plantimestamp()) < 0, false)
+  ]
+
   secret_references = {
     for variable in local.secrets : variable => {
       secret  = google_secret_manager_secret.secret[variable].secret_id
@@ -56,7 +62,7 @@ resource "google_secret_manager_secret" "secret" {
   replication {
     auto {
       dynamic "customer_managed_encryption" {
-        for_each = var.secret_kms_key[*]
+        for_each = var.keys.secrets[*]
         content {
           kms_key_name = customer_managed_encryption.value
         }
@@ -72,5 +78,13 @@ resource "google_secret_manager_secret" "secret" {
     }
   }
 
-  depends_on = [google_project_service.api, google_kms_crypto_key_iam_member.encrypts]
+  depends_on = [google_project_service.api]
+}
+
+# Secret Manager's own reminders go to a topic, which somebody has to read.
+check "secrets_are_rotated" {
+  assert {
+    condition     = length(local.old_secrets) == 0
+    error_message = "Older than a year: ${join(", ", local.old_secrets)}. docs/guides/change-an-installation.md says how to rotate one."
+  }
 }

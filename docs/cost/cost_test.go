@@ -233,13 +233,13 @@ const (
 
 func webhookService(t *testing.T, variables string) *pool {
 	t.Helper()
-	match := matched(t, variables, `(?s)\nvariable "webhook_scaling" \{.+?default += \{ min = (\d+), max = (\d+) \}`)
+	match := matched(t, variables, `scaling += optional\(object\(\{ min = number, max = number \}\), \{ min = (\d+), max = (\d+) \}\)`)
 	least, _ := strconv.Atoi(match[1]) // the expression matches digits only
 	most, _ := strconv.Atoi(match[2])  // the same
 	return &pool{name: "webhook", least: least, ofCatalog: least, most: most, slots: 80, enabled: true}
 }
 
-// pool is a worker. ofCatalog is the least that it keeps with catalog_min_instances.
+// pool is a worker. ofCatalog is the least that it keeps where worker.keeps is catalog.
 type pool struct {
 	name                          string
 	least, most, ofCatalog, slots int
@@ -287,7 +287,7 @@ func poolTable(services []*pool) string {
 	}
 	kept, ofCatalog := idlingOf(services)
 	fmt.Fprintf(&b, "\nAn instance costs $%.2f a month without requests, and $%.2f if it is busy all the time. Pools without an enabled queue have no\nservice. "+
-		"The others and the webhook service cost **$%.2f** a month without requests, $%.2f with `catalog_min_instances = true`, and\nnothing with `scale_to_zero = true`.\n", idleMonth, busyMonth, kept, ofCatalog)
+		"The others and the webhook service cost **$%.2f** a month without requests, $%.2f where `worker.keeps`\nis `catalog`, and nothing with `none` and no instance of the webhook service's.\n", idleMonth, busyMonth, kept, ofCatalog)
 	return b.String()
 }
 
@@ -326,7 +326,7 @@ func TestTheDocumentsHaveTheTablesOfTheCosts(t *testing.T) {
 	alone, _ := idlingOf(append([]*pool{service}, poolsOf(payNow)...))
 	documented(t, "idling", fmt.Sprintf(
 		"A month without requests costs **$%.2f** for the instances that are kept where every queue of the catalog runs, and $%.2f\n"+
-			"where PayNow's alone do. With `catalog_min_instances = true` it is $%.2f, with `scale_to_zero = true` nothing.\n", all, alone, ofCatalog), "..", "..", "terraform", "README.md")
+			"where PayNow's alone do; $%.2f where `worker.keeps` is `catalog`, nothing with `none` and no webhook instance.\n", all, alone, ofCatalog), "..", "..", "terraform", "README.md")
 }
 
 func TestAnIdleTaskAndAFlushOfRatesCostTheirDeclaredReadsWritesAndLines(t *testing.T) {

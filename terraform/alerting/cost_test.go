@@ -61,8 +61,10 @@ func TestTheCostOfAlertsIsTheModules(t *testing.T) {
 		name     string
 		policies map[string]policy
 	}{
-		{"all of the catalog", policies(t)},
-		{"PayNow's alone", read(t, paynowAlone(t), []string{}, map[string]any{})},
+		{"PayNow's alone", read(t, asked{"queues": paynowAlone(t)})},
+		{"PayNow's alone, all alerts", read(t, asked{"queues": paynowAlone(t), "on": []string{"all"}})},
+		{"all of the catalog", read(t, asked{})},
+		{"all of the catalog, all alerts", policies(t)},
 	} {
 		conditions, references, series := 0, 0, 0
 		for name, p := range row.policies {
@@ -81,12 +83,16 @@ func TestTheCostOfAlertsIsTheModules(t *testing.T) {
 	filetest.Part(t, table, begin, end, "..", "..", "docs", "reference", "costs.md")
 }
 
+// asked is what an installation asks for, as the variables of testdata/main.tf.
+type asked = map[string]any
+
 // read applies the modules, of a copy, which makes nothing, and returns the policies.
-func read(t *testing.T, queues, kept []string, thresholds map[string]any) (found map[string]policy) {
+func read(t *testing.T, of asked) (found map[string]policy) {
 	t.Helper()
 	folder := filepath.Join("alerting", "testdata")
 	module := emulatortest.Terraform(t, filepath.Join("..", ".."), folder, "modules/alerts/*.tf", "modules/catalog/*.tf")
-	said, err := json.Marshal(map[string]any{"tasks": called(), "queues": queues, "kept": kept, "thresholds": thresholds})
+	of["tasks"] = called()
+	said, err := json.Marshal(of)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(module.Folder, "terraform.tfvars.json"), said, 0o600))
 	module.Environment = []string{"TF_CLI_CONFIG_FILE=" + os.DevNull} // what it warns of is not said
@@ -100,7 +106,7 @@ func read(t *testing.T, queues, kept []string, thresholds map[string]any) (found
 	return found
 }
 
-// shipped are the policies of the shipped catalog with the defaults, read once.
+// shipped are all policies of the shipped catalog, read once.
 var shipped struct {
 	sync.Once
 	policies map[string]policy
@@ -109,7 +115,7 @@ var shipped struct {
 func policies(t *testing.T) map[string]policy {
 	t.Helper()
 	emulatortest.NeedsTerraform(t)
-	shipped.Do(func() { shipped.policies = read(t, []string{}, []string{}, map[string]any{}) })
+	shipped.Do(func() { shipped.policies = read(t, asked{"on": []string{"all"}}) })
 	require.NotEmpty(t, shipped.policies, "the first test that read them has failed")
 	return shipped.policies
 }

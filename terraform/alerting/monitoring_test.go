@@ -172,7 +172,7 @@ func (c condition) reduced(t *testing.T, w *world, filter string) map[string][]f
 	matches := parse(t, filter)
 	require.NotNil(t, c.Align, c.Name)
 	period := minutesOf(t, *c.Period)
-	type aligned struct{ values, weights []float64 }
+	type aligned struct{ values, weights, points []float64 }
 	groups := map[string][]aligned{}
 	for _, s := range w.series {
 		if !matches(s.labels) {
@@ -186,14 +186,15 @@ func (c condition) reduced(t *testing.T, w *world, filter string) map[string][]f
 		}
 		values, weights := s.align(t, *c.Align, period)
 		key := strings.Join(group, " ")
-		groups[key] = append(groups[key], aligned{values, weights})
+		groups[key] = append(groups[key], aligned{values, weights, s.points})
 	}
 	found := map[string][]float64{}
 	for group, all := range groups {
 		values := make([]float64, w.minutes)
 		for minute := range values {
-			sum, most, weight := 0.0, math.Inf(-1), 0.0
+			sum, most, weight, points := 0.0, math.Inf(-1), 0.0, []float64(nil)
 			for _, a := range all {
+				points = append(points, a.points[max(0, minute-period+1):minute+1]...)
 				if v := a.values[minute]; !math.IsNaN(v) {
 					sum, most, weight = sum+v*a.weights[minute], max(most, v), weight+a.weights[minute]
 				}
@@ -205,6 +206,10 @@ func (c condition) reduced(t *testing.T, w *world, filter string) map[string][]f
 				values[minute] = sum
 			case *c.Reduce == "REDUCE_MAX":
 				values[minute] = most
+			case *c.Reduce == "REDUCE_PERCENTILE_95":
+				points = slices.DeleteFunc(points, math.IsNaN)
+				slices.Sort(points)
+				values[minute] = points[(len(points)*95+99)/100-1]
 			default:
 				require.Equal(t, "REDUCE_MEAN", *c.Reduce)
 				values[minute] = sum / weight

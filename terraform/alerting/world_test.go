@@ -100,6 +100,11 @@ func (w *world) webhooks(source, status string) *series {
 	return w.one("counter", "cloud_run_revision", "logging.googleapis.com/user/billhook-webhooks", "metric.labels.source", source, "metric.labels.status", status)
 }
 
+// answeredIn is how long the accepted webhooks of a minute took, in milliseconds.
+func (w *world) answeredIn() *series {
+	return w.one("distribution", "cloud_run_revision", "logging.googleapis.com/user/billhook-webhook-ms", "metric.labels.source", "paynow", "metric.labels.status", "202")
+}
+
 func (w *world) pushes(q catalog.Queue, class string) *series {
 	return w.one("counter", reportedAll, "pubsub.googleapis.com/subscription/push_request_count", "resource.labels.subscription_id", q.PushSubscription(), "metric.labels.response_class", class)
 }
@@ -191,6 +196,7 @@ func (w *world) runs(visitors shop) {
 			for range 1 + w.rand.IntN(3) {
 				taken.add(minute, 1)
 				noted.add(minute, 1)
+				w.answeredIn().set(minute, minute+1, 40)
 				w.pushes(first, "ack").add(minute, 1)
 				w.pushes(queues[w.rand.IntN(len(queues))], "ack").add(minute, 1)
 			}

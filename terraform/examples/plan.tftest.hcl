@@ -1,5 +1,4 @@
-# Plans an example with a mocked provider, before its first apply and after:
-# terraform test -test-directory=examples -var-file=examples/paynow.tfvars
+# Plans each example, with a mocked provider: terraform init -test-directory=examples, terraform test -test-directory=examples
 
 mock_provider "google" {
   mock_data "google_project" {
@@ -13,40 +12,57 @@ mock_provider "google" {
   mock_data "google_secret_manager_secret_version" {
     defaults = { enabled = true, destroy_time = "" }
   }
-  mock_resource "google_service_account" {
-    defaults = {
-      name   = "projects/example/serviceAccounts/account@example.iam.gserviceaccount.com"
-      email  = "account@example.iam.gserviceaccount.com"
-      member = "serviceAccount:account@example.iam.gserviceaccount.com"
-    }
-  }
-  mock_resource "google_pubsub_topic" {
-    defaults = { id = "projects/example/topics/made-up" }
-  }
 }
 
-run "the_first_apply" {
+run "paynow" {
   command = plan
+  module { source = "./examples/paynow" }
 
   assert {
-    condition     = length(module.webhook) == 0 && length(module.queue) > 0
-    error_message = "The first apply makes everything but the services."
+    condition     = keys(module.billhook.services) == ["webhook", "worker-payments"]
+    error_message = "Two services."
   }
 }
 
-run "the_services" {
+run "whole_catalog" {
   command = plan
+  module { source = "./examples/whole-catalog" }
 
+  assert {
+    condition     = length(module.billhook.services) > 5
+    error_message = "A service for each pool."
+  }
+}
+
+run "two_installations" {
+  command = plan
+  module { source = "./examples/two-installations" }
+
+  assert {
+    condition     = module.billhook.services.webhook == "billhook-webhook" && module.staging.services.webhook == "staging-webhook" && module.billhook.database != module.staging.database
+    error_message = "They share no name."
+  }
+}
+
+run "load_balancer" {
+  command = plan
+  module { source = "./examples/load-balancer" }
+
+  assert {
+    condition     = google_compute_region_network_endpoint_group.webhook.cloud_run[0].service == "billhook-webhook" && module.billhook.webhook_url == "https://hooks.example.com"
+    error_message = "It leads to the webhook service, which is told its address."
+  }
+}
+
+run "around" {
+  command = plan
+  module { source = "./examples/around" }
   variables {
-    bootstrap = false
-    images = {
-      webhook = "europe-docker.pkg.dev/example/billhook/webhook@sha256:0000000000000000000000000000000000000000000000000000000000000000"
-      worker  = "europe-docker.pkg.dev/example/billhook/worker@sha256:0000000000000000000000000000000000000000000000000000000000000000"
-    }
+    slack_token = "a token"
   }
 
   assert {
-    condition     = length(module.webhook) == 1 && toset(keys(module.worker)) == toset(keys(module.catalog.pools))
-    error_message = "The webhook service runs, and a worker for each pool."
+    condition     = google_firestore_backup_schedule.weekly.database == "billhook" && length(google_kms_crypto_key_iam_member.encrypts) == 4
+    error_message = "The database is backed up, and Google's accounts may use the keys."
   }
 }

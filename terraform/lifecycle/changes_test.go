@@ -98,8 +98,6 @@ var holds = map[string]bool{"google_pubsub_topic": true, "google_pubsub_subscrip
 func (i *installation) thing(kind string) string {
 	i.t.Helper()
 	switch {
-	case strings.HasPrefix(kind, "google_compute_"), strings.HasPrefix(kind, "google_certificate_manager_"):
-		return "the load balancer"
 	case strings.HasSuffix(kind, "_iam_member"):
 		return "grants"
 	}

@@ -83,7 +83,7 @@ func prepare(t *testing.T) emulatortest.Module {
 	if testing.Short() {
 		t.Skip("left out: whole applies take minutes")
 	}
-	module, p := emulatortest.Terraform(t, repository, "", "modules/*/*.tf"), &prepared
+	module, p := emulatortest.Terraform(t, repository, "", "modules/*/*.tf", "examples/*/*.tf"), &prepared
 	p.once.Do(func() {
 		p.err = errors.New("terraform init could not be tried")
 		var err error
@@ -183,7 +183,7 @@ func shipped(t *testing.T) *catalog.Catalog {
 func everything(t *testing.T) variables {
 	t.Helper()
 	return variables{
-		"project_id": cloudtest.Project, "region": region, "firestore": variables{"location": "eur3"}, "runbooks": "https://example.com/runbooks",
+		"project_id": cloudtest.Project, "region": region, "firestore": variables{"location": "eur3"}, "alerts": variables{"runbooks": "https://example.com/runbooks"},
 		"target_urls": urls(t),
 	}
 }

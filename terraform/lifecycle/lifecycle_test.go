@@ -103,7 +103,8 @@ func TestACanaryTakesItsShareAndGoesBackByAVariable(t *testing.T) {
 	events, _ := paynow(t, shipped(t))
 	name := worker(events.Pool)
 	canary := func(percent int) variables {
-		return variables{"canary": variables{"worker-" + events.Pool: variables{"image": image("worker", 'b'), "percent": percent}}}
+		beside := variables{"canary": variables{"image": image("worker", 'b'), "percent": percent}}
+		return variables{"services": variables{"worker-" + events.Pool: beside}}
 	}
 	for _, step := range []struct {
 		set  variables
@@ -112,14 +113,14 @@ func TestACanaryTakesItsShareAndGoesBackByAVariable(t *testing.T) {
 		{canary(20), map[string]int{image("worker", 'a'): 80, image("worker", 'b'): 20}},
 		{canary(50), map[string]int{image("worker", 'a'): 50, image("worker", 'b'): 50}},
 		{canary(0), map[string]int{image("worker", 'a'): 100}},
-		{variables{"canary": nil, "images": images('b')}, map[string]int{image("worker", 'b'): 100}},
+		{variables{"services": nil, "images": images('b')}, map[string]int{image("worker", 'b'): 100}},
 		{variables{"images": images('a')}, map[string]int{image("worker", 'a'): 100}}, // the rollback
 	} {
 		i.with(step.set).apply()
 		require.Equal(t, step.want, i.cloud.Serving(region, name))
 		said, changed := i.plan()
 		require.False(t, changed, said)
-		require.Equal(t, i.set["canary"] != nil, strings.Contains(said, "reach the requests of their canary alone"), said)
+		require.Equal(t, i.set["services"] != nil, strings.Contains(said, "reach the requests of their canary alone"), said)
 	}
 }
 
@@ -147,7 +148,7 @@ func TestAFailedUpdateIsToldByEveryPlanUntilItIsMended(t *testing.T) {
 		require.Contains(t, said, "no memory")
 	}
 	i.cloud.Change(func(held *cloudtest.State) { clear(held.Faults) })
-	i.with(variables{"redeploy": variables{"webhook": "again"}}).apply()
+	i.with(variables{"services": variables{"webhook": variables{"redeploy": "again"}}}).apply()
 	require.Equal(t, map[string]int{image("webhook", 'b'): 100}, i.cloud.Serving(region, webhook))
 	said, changed := i.plan()
 	require.False(t, changed)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -97,31 +98,52 @@ func order(t *testing.T, happened []string, parts ...string) {
 func TestWhatIsOptionalComesAndGoesWithoutTouchingTheRest(t *testing.T) {
 	t.Parallel()
 	i := installed(t)
-	before := i.cloud.Snapshot()
-	ingress := func() any { return i.service("billhook-webhook")["ingress"] }
-
-	i.with(variables{
-		"front": variables{"domains": []string{"hooks.example.com"}, "direct": true}, "backups": variables{"daily_days": 7, "weekly_weeks": 14},
-		"budget":        variables{"billing_account": "012345-6789AB-CDEF01", "amount": 200},
-		"logs":          variables{"retention_days": 90, "instead_of_default": true, "exclude": variables{"tasks": `jsonPayload.message="task"`}},
-		"secret_access": variables{"readers": []string{"you@example.com"}},
-	})
+	before, alerts := i.cloud.Snapshot(), i.set["alerts"]
+	i.with(variables{"alerts": variables{"on": []string{"all"}}, "webhook": variables{"domain": "hooks.example.com"}})
 	require.Empty(t, failures(i.apply()))
 	i.settled()
 	i.refusesToGo()
-	require.Equal(t, "INGRESS_TRAFFIC_ALL", ingress(), "the senders still come to the old address")
+	require.Equal(t, "INGRESS_TRAFFIC_INTERNAL_LOAD_BALANCER", i.service("billhook-webhook")["ingress"])
 
-	i.with(variables{"front": variables{"domains": []string{"hooks.example.com", "hooks.example.org"}}})
-	require.Empty(t, failures(i.apply()))
-	i.settled()
-	require.Equal(t, "INGRESS_TRAFFIC_INTERNAL_LOAD_BALANCER", ingress())
-
-	i.with(variables{"front": nil, "backups": nil, "budget": nil, "logs": nil, "secret_access": nil})
+	i.with(variables{"alerts": alerts, "webhook": nil})
 	require.Empty(t, failures(i.apply()))
 	i.settled()
 	after := i.cloud.Keys("")
 	i.cloud.Restore(before)
 	require.Equal(t, i.cloud.Keys(""), after)
+}
+
+// What examples have around an installation is made with it, and settles.
+func TestTheExamplesAreApplied(t *testing.T) {
+	t.Parallel()
+	for _, example := range []string{"paynow", "load-balancer", "around"} {
+		t.Run(example, func(t *testing.T) {
+			t.Parallel()
+			module := prepare(t)
+			module.Folder, module.Data = filepath.Join(module.Folder, "examples", example), t.TempDir()
+			module.Environment = []string{"TF_VAR_slack_token=a-token"}
+			i := &installation{t: t, module: module, folder: module.Folder, cloud: cloudtest.Start()}
+			t.Cleanup(i.cloud.Close)
+			i.cloud.Change(func(held *cloudtest.State) { held.Enabled["cloudkms"] = true })
+			for _, place := range []string{region, "global", "europe"} {
+				i.cloud.Put("cloudkms/projects/my-keys/locations/"+place+"/keyRings/shop/cryptoKeys/billhook", cloudtest.Document{})
+			}
+			i.cloud.Put("monitoring/projects/"+cloudtest.Project+"/notificationChannels/1234567890", cloudtest.Document{})
+			text := filetest.Read(t, repository, "terraform", "examples", example, "main.tf")
+			text = regexp.MustCompile(`(?s)\nprovider "google" \{.*?\n\}`).ReplaceAllString(strings.ReplaceAll(text, "my-project", cloudtest.Project), "")
+			first := regexp.MustCompile(`(?s)images = \{.*?\n  \}`).ReplaceAllString(text, "bootstrap = true")
+			require.NotEqual(t, text, first)
+			for _, text := range []string{first, text} {
+				require.NoError(t, os.WriteFile(filepath.Join(i.folder, "main.tf"), []byte(text), 0o600))
+				i.point()
+				said, err := i.terraform("init", "-input=false", "-no-color")
+				require.NoError(t, err, said)
+				require.Empty(t, failures(i.apply()))
+				i.fill()
+			}
+			i.settled()
+		})
+	}
 }
 
 // What would take away what runs ends the plan. Neither the project nor the state is touched.
@@ -290,13 +312,14 @@ func TestAFirstStartThatFailedIsMendedInPlace(t *testing.T) {
 	i := installed(t)
 	i.cloud.Change(func(held *cloudtest.State) { held.Settles = filepath.Join(i.folder, "never") })
 	require.Contains(t, i.withAnother(added).refused(), "Permission denied on secret")
-	require.NotNil(t, i.service(worker(added.Pool)))
+	address := `module.worker["` + added.Pool + `"].google_cloud_run_v2_service.service`
+	require.Regexp(t, "already exists.* with "+regexp.QuoteMeta(address), i.refused(), "a plain apply makes it again")
 	require.Equal(t, map[string]int{image("worker", 'a'): 100}, i.cloud.Serving(region, worker(events.Pool)), "the other serves as before")
 
 	i.cloud.Change(func(held *cloudtest.State) { held.Settles, held.Unsettled = "", map[string]bool{} })
-	said, err := i.terraform("untaint", `module.worker["`+added.Pool+`"].google_cloud_run_v2_service.service`)
+	said, err := i.terraform("untaint", address)
 	require.NoError(t, err, said)
-	require.Empty(t, failures(i.with(variables{"redeploy": variables{"worker-" + added.Pool: "again"}}).apply()))
+	require.Empty(t, failures(i.with(variables{"services": variables{"worker-" + added.Pool: variables{"redeploy": "again"}}}).apply()))
 	require.Equal(t, map[string]int{image("worker", 'a'): 100}, i.cloud.Serving(region, worker(added.Pool)))
 	i.settled()
 }

@@ -8,7 +8,7 @@ mock_provider "google" {
     defaults = { number = "123456789012" }
   }
   mock_data "google_secret_manager_secret_version" {
-    defaults = { enabled = true, destroy_time = "", create_time = "2020-01-01T00:00:00Z" }
+    defaults = { enabled = true, destroy_time = "" }
   }
   mock_resource "google_cloud_run_v2_service" {
     defaults = { terminal_condition = [] }
@@ -17,13 +17,12 @@ mock_provider "google" {
 
 # Two pools: letters runs the tasks and posts, seats does neither.
 variables {
-  project_id          = "example"
-  region              = "europe-west3"
-  firestore           = { location = "eur3" }
-  catalog_dir         = "../catalog/testdata/crooked"
-  tasks_pool          = "letters"
-  target_urls         = { POST_OFFICE_URL = "https://post-office.example" }
-  secret_max_age_days = 0
+  project_id  = "example"
+  region      = "europe-west3"
+  firestore   = { location = "eur3" }
+  catalog_dir = "../catalog/testdata/crooked"
+  tasks_pool  = "letters"
+  target_urls = { POST_OFFICE_URL = "https://post-office.example" }
   images = {
     webhook = "europe-docker.pkg.dev/example/billhook/webhook@sha256:0000000000000000000000000000000000000000000000000000000000000000"
     worker  = "europe-docker.pkg.dev/example/billhook/worker@sha256:0000000000000000000000000000000000000000000000000000000000000000"
@@ -34,18 +33,18 @@ run "a_canary_beside_what_serves" {
   command = plan
 
   variables {
-    canary = {
-      webhook        = { image = "example/webhook@sha256:1111111111111111111111111111111111111111111111111111111111111111", percent = 5 }
-      worker-letters = { image = "example/worker@sha256:1111111111111111111111111111111111111111111111111111111111111111", percent = 0 }
+    services = {
+      webhook        = { canary = { image = "example/webhook@sha256:1111111111111111111111111111111111111111111111111111111111111111", percent = 5 } }
+      worker-letters = { canary = { image = "example/worker@sha256:1111111111111111111111111111111111111111111111111111111111111111", percent = 0 } }
+      worker-seats   = { redeploy = "2026-11-22", env = { GODEBUG = "http2client=0" } }
     }
-    redeploy              = { worker-seats = "2026-11-22" }
-    labels                = { team = "billing" }
-    extra_env             = { worker-seats = { GODEBUG = "http2client=0" } }
-    log_level             = "WARN"
-    vpc                   = { subnetwork = "private", egress = "ALL_TRAFFIC" }
-    service_kms_key       = "projects/keys/locations/europe-west3/keyRings/r/cryptoKeys/services"
-    secret_kms_key        = "projects/keys/locations/global/keyRings/r/cryptoKeys/secrets"
-    catalog_min_instances = true
+    labels = { team = "billing" }
+    vpc    = { subnetwork = "private", egress = "ALL_TRAFFIC" }
+    keys = {
+      services = "projects/keys/locations/europe-west3/keyRings/r/cryptoKeys/services"
+      secrets  = "projects/keys/locations/global/keyRings/r/cryptoKeys/secrets"
+    }
+    worker = { keeps = "catalog" }
   }
 
   # The first was chosen by an apply before; the second serves as the latest.
@@ -71,38 +70,31 @@ run "a_canary_beside_what_serves" {
   expect_failures = [check.no_canary_holds_changes_back]
 
   assert {
-    condition     = module.webhook[0].traffic == { latest = 5, billhook-webhook-00007-old = 95 } && module.webhook[0].image == var.canary.webhook.image
+    condition     = { for t in module.webhook[0].service.traffic : t.type == "TRAFFIC_TARGET_ALLOCATION_TYPE_LATEST" ? "latest" : t.revision => t.percent } == { latest = 5, billhook-webhook-00007-old = 95 } && module.webhook[0].service.template[0].containers[0].image == var.services.webhook.canary.image
     error_message = "The canary is the latest revision and has its percent; what served before keeps the rest, also when it is no longer the latest."
   }
   assert {
-    condition     = module.worker["letters"].traffic == { billhook-worker-letters-00003-old = 100 }
+    condition     = { for t in module.worker["letters"].service.traffic : t.type == "TRAFFIC_TARGET_ALLOCATION_TYPE_LATEST" ? "latest" : t.revision => t.percent } == { billhook-worker-letters-00003-old = 100 }
     error_message = "A canary of 0 percent serves nothing."
   }
   assert {
-    condition     = module.worker["seats"].traffic == { latest = 100 } && module.worker["seats"].image == var.images.worker
+    condition     = { for t in module.worker["seats"].service.traffic : t.type == "TRAFFIC_TARGET_ALLOCATION_TYPE_LATEST" ? "latest" : t.revision => t.percent } == { latest = 100 } && module.worker["seats"].service.template[0].containers[0].image == var.images.worker
     error_message = "Where there is no canary the latest revision serves, of the image of all."
   }
   assert {
-    condition     = [for w in [module.webhook[0], module.worker["letters"], module.worker["seats"]] : join(" ", values(w.template_labels))] == ["billhook billing", "billhook billing", "billhook 2026-11-22 billing"]
+    condition     = [for w in [module.webhook[0], module.worker["letters"], module.worker["seats"]] : join(" ", values(w.service.template[0].labels))] == ["billhook billing", "billhook billing", "billhook 2026-11-22 billing"]
     error_message = "One service is deployed anew, and all have the labels."
   }
   assert {
-    condition     = { for key, w in merge({ webhook = module.webhook[0] }, module.worker) : key => "${w.env.LOG_LEVEL} ${lookup(w.env, "GODEBUG", "")} ${w.egress}" } == { webhook = "WARN  none", letters = "WARN  ALL_TRAFFIC", seats = "WARN http2client=0 ALL_TRAFFIC" }
-    error_message = "Each service has its environment, and the workers the way out."
+    condition     = { for key, w in merge({ webhook = module.webhook[0] }, module.worker) : key => "${lookup(w.env, "GODEBUG", "")} ${join("", w.service.template[0].vpc_access[*].egress)} ${w.service.template[0].encryption_key == var.keys.services}" } == { webhook = "  true", letters = " ALL_TRAFFIC true", seats = "http2client=0 ALL_TRAFFIC true" }
+    error_message = "Each service has its environment and its key, and the workers the way out."
   }
   assert {
-    condition     = module.webhook[0].env.WEBHOOK_TOLERANCE_SECONDS == "300" && alltrue([for s in values(google_secret_manager_secret.secret) : s.deletion_protection && s.replication[0].auto[0].customer_managed_encryption[0].kms_key_name == var.secret_kms_key])
+    condition     = module.webhook[0].env.WEBHOOK_TOLERANCE_SECONDS == "300" && alltrue([for s in values(google_secret_manager_secret.secret) : s.deletion_protection && s.replication[0].auto[0].customer_managed_encryption[0].kms_key_name == var.keys.secrets])
     error_message = "A secret has its key, and does not go by mistake."
   }
   assert {
-    condition = { for what, grant in google_kms_crypto_key_iam_member.encrypts : what => "${grant.crypto_key_id} ${grant.member}" } == {
-      services = "${var.service_kms_key} serviceAccount:service-123456789012@serverless-robot-prod.iam.gserviceaccount.com"
-      secrets  = "${var.secret_kms_key} serviceAccount:service-123456789012@gcp-sa-secretmanager.iam.gserviceaccount.com"
-    }
-    error_message = "Google's accounts may use the keys, each its own."
-  }
-  assert {
-    condition     = { for pool, p in module.catalog.pools : pool => output.scaling[output.services["worker-${pool}"]].min } == { for pool, p in module.catalog.pools : pool => p.min_instances }
+    condition     = { for pool, p in module.catalog.pools : pool => local.scaling[output.services["worker-${pool}"]].min } == { for pool, p in module.catalog.pools : pool => p.min_instances }
     error_message = "The catalog's instances are kept where somebody asks for them."
   }
 }
@@ -110,10 +102,10 @@ run "a_canary_beside_what_serves" {
 run "what_is_not_as_it_should_be_is_told_of_by_every_plan" {
   command = plan
 
-  variables {
-    secret_max_age_days = 365
+  override_data {
+    target = data.google_secret_manager_secret_version.read["OPS_TOKEN"]
+    values = { enabled = true, destroy_time = "", create_time = "2020-01-01T00:00:00Z" }
   }
-
   override_resource {
     target          = module.worker["seats"].google_cloud_run_v2_service.service
     override_during = plan
@@ -125,38 +117,20 @@ run "what_is_not_as_it_should_be_is_told_of_by_every_plan" {
 
 run "an_apply_without_images_is_refused_and_so_are_misspelt_services" {
   command = plan
-
   variables {
-    images                  = null
-    canary                  = { worker-letter = { image = "example/worker@sha256:1111111111111111111111111111111111111111111111111111111111111111", percent = 5 } }
-    redeploy                = { worker-letter = "1" }
-    extra_env               = { worker-letter = {} }
-    log_level               = "info"
-    labels                  = { app = "another" }
-    vpc                     = { egress = "ALL_TRAFFIC" }
-    webhook_timeout_seconds = 10
-    service_kms_key         = "k"
-    secret_kms_key          = "projects/keys/locations/europe-west3/keyRings/r/cryptoKeys/secrets"
-    catalog_min_instances   = true
-    scale_to_zero           = true
+    images   = null
+    services = { worker-letter = {} }
   }
-
-  expect_failures = [
-    var.images, var.canary, var.redeploy, var.extra_env, var.log_level, var.labels, var.vpc, var.webhook_timeout_seconds, var.service_kms_key, var.secret_kms_key,
-    var.catalog_min_instances,
-  ]
+  expect_failures = [var.images, var.services]
 }
 
-run "bootstrap_beside_images_and_a_version_that_was_destroyed_are_refused" {
+run "bootstrap_beside_images_and_a_canary_by_a_tag_are_refused" {
   command = plan
-
   variables {
     bootstrap = true
-    canary    = { webhook = { image = "example/webhook:latest", percent = 100 } }
-    redeploy  = { webhook = "Now!" }
+    services  = { webhook = { canary = { image = "example/webhook:latest", percent = 100 } } }
   }
-
-  expect_failures = [var.images, var.canary, var.redeploy]
+  expect_failures = [var.images, var.services]
 }
 
 run "a_version_that_was_destroyed_is_found_before_anything_changes" {

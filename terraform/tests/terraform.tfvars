@@ -1,2 +1,2 @@
 # What every plan of the tests has: without it each of them would warn that nobody is told.
-notification_channels = ["projects/example/notificationChannels/1"]
+alerts = { channels = ["projects/example/notificationChannels/1"] }

@@ -1,55 +1,74 @@
-# The alerts, as data: which policies there are, and their conditions. The root makes them. The module
+# The alerts, as data: a row of causes.tf is a cause and its policy, or policies. The root makes them. The module
 # needs no provider, so a test reads its output and judges the conditions on made-up series: those of a
-# quiet shop's month, and those of outages (terraform/alerting_test.go).
-#
-# Every alert has its page of docs/runbooks, and its section there.
-
-terraform {
-  required_version = ">= 1.9"
-}
+# quiet shop's month, and those of outages (terraform/alerting). Every alert has its section in docs/runbooks.
 
 locals {
-  # The form of a condition, and what it has unless it says otherwise.
-  condition = {
+  # Those that wake somebody: money may be lost, or the shop stands still. terraform/README.md says why these.
+  by_default = [
+    "ingest-errors", "webhooks-refused", "webhooks-stopped", "push-failures", "dead-letters", "oldest-unacked", "outbox-stuck", "tasks-stopped",
+  ]
+
+  # What the rows compare that is no queue's. A share is 0 to 1; what ends with _at_least is how many there must be
+  # before a share says anything; ages are seconds.
+  numbers = {
+    ingest_error_share        = 0.03
+    ingest_errors_at_least    = 5
+    objective                 = 0.999
+    burnt_at_least            = 20
+    webhook_ms                = 2000
+    slow_webhooks_at_least    = 50
+    webhooks_refused_share    = 0.3
+    webhooks_refused_at_least = 4
+    push_failure_share        = 0.2
+    push_failures_at_least    = 20
+    ack_deadlines_at_least    = 3
+    outbox_oldest             = 600
+    unsealed_oldest           = 900
+    ttl_late_by               = 259200
+  }
+  at = merge(local.numbers, var.thresholds)
+
+  # The kinds of conditions: what is measured at any time, and what it has unless it says otherwise.
+  measured = {
     comparison = "COMPARISON_GT", duration = "0s", missing = null, period = "60s", align = "ALIGN_MAX", reduce = "REDUCE_MAX", by = [], share_of = null
   }
-
+  # What a task writes into a line each minute.
+  written = merge(local.measured, { period = "120s", align = "ALIGN_DELTA", reduce = "REDUCE_MEAN" })
   # What is counted over a window. A count that is no longer reported has ended: without this its
   # incident stays open for days, and the next one is not told. Cloud Monitoring takes a word on missing
   # data where a condition lasts for a minute.
-  counted = { align = "ALIGN_DELTA", reduce = "REDUCE_SUM", duration = "60s", missing = "EVALUATION_MISSING_DATA_INACTIVE" }
-
+  counted = merge(local.measured, { align = "ALIGN_DELTA", reduce = "REDUCE_SUM", duration = "60s", missing = "EVALUATION_MISSING_DATA_INACTIVE" })
   # A silence: no news is the same as no event.
-  silent = merge(local.counted, { comparison = "COMPARISON_LT", missing = "EVALUATION_MISSING_DATA_ACTIVE" })
+  silent = merge(local.counted, { comparison = "COMPARISON_LT", threshold = 0.5, missing = "EVALUATION_MISSING_DATA_ACTIVE" })
 
-  # Cloud Monitoring takes six conditions in a policy.
+  # A filter has at most 2048 characters, which hold so many names of queues, and a policy six conditions.
+  names_in_a_filter      = 20
   conditions_in_a_policy = 6
 
-  queue_policies = merge([
-    for cause, c in local.queue_causes : {
-      for i in range(ceil(length(local.queue_conditions[cause]) / local.conditions_in_a_policy)) : (i == 0 ? cause : "${cause}/${i + 1}") => {
-        runbook    = c.runbook
-        severity   = c.severity
-        combiner   = "OR"
-        about      = c.about
-        conditions = [for j, condition in local.queue_conditions[cause] : condition if floor(j / local.conditions_in_a_policy) == i]
-      }
-    }
-  ]...)
-
-  all = merge(local.queue_policies, local.push_policies, local.webhook_policies, local.system_policies, var.more)
-
-  # A name with a number is one of several policies of a cause.
+  # A name with a number, or a source, is one of several policies of a cause.
+  all    = { for name, p in merge(local.queue_policies, local.push_policies, local.policies) : name => merge({ combiner = "OR" }, p) }
   causes = { for name in keys(local.all) : name => split("/", name)[0] }
+
+  on = setunion(local.by_default, var.on)
+  made = {
+    for name, p in local.all : name => p
+    if length(setintersection(["all", name, local.causes[name]], local.on)) > 0 && length(setintersection([name, local.causes[name]], var.off)) == 0
+  }
+
+  # Names that an installation need not have, so that one list fits several.
+  sometimes = concat(
+    keys(local.queue_causes), local.by_default, ["all", "ack-deadline", "max-instances", "slo-burn"], [for source in var.sources : "webhooks-stopped/${source}"],
+  )
+  misspelt = setsubtract(setunion(var.on, var.off), concat(keys(local.all), values(local.causes), local.sometimes))
 }
 
 output "policies" {
   description = "The policies by name: runbook, severity, combiner, what it is about, and the conditions."
-  value       = { for name, p in local.all : name => p if !contains(var.thresholds.off, name) && !contains(var.thresholds.off, local.causes[name]) }
+  value       = local.made
 
   precondition {
-    condition     = length(setsubtract(var.thresholds.off, concat(keys(local.all), values(local.causes), local.sometimes))) == 0
-    error_message = "off names no alert: ${join(", ", setsubtract(var.thresholds.off, concat(keys(local.all), values(local.causes), local.sometimes)))}. There are ${join(", ", distinct(values(local.causes)))}."
+    condition     = length(local.misspelt) == 0
+    error_message = "on and off name no alert: ${join(", ", local.misspelt)}. There are ${join(", ", distinct(values(local.causes)))}."
   }
   precondition {
     condition     = alltrue(flatten([for p in values(local.all) : [for c in p.conditions : length(c.filter) <= 2048 && length(coalesce(c.share_of, "-")) <= 2048]]))
@@ -59,5 +78,5 @@ output "policies" {
 
 output "objective" {
   description = "The share of webhooks that are to be answered without a 5xx."
-  value       = var.thresholds.objective
+  value       = local.at.objective
 }

@@ -1,6 +1,6 @@
 # The metrics made of log lines, as data. Those of the tasks carry the alerts; those of each webhook
 # and each delivery are what the runbooks name. A value is a distribution, the only kind that takes a
-# number from a line. Its REDUCE_MEAN is exact; a percentile would be as coarse as the buckets.
+# number from a line. Its REDUCE_MEAN is exact; a percentile is as coarse as the buckets.
 
 locals {
   log_metrics = {
@@ -15,32 +15,44 @@ locals {
     deliveries                 = { by = "workers", about = "Deliveries by what became of them.", filter = "jsonPayload.message=\"delivery\"", labels = ["queue", "outcome", "reason"], value = null, unit = "1" }
     delivery-ms                = { by = "workers", about = "From the first byte of a delivery to its answer.", filter = "jsonPayload.message=\"delivery\"", labels = ["queue"], value = "jsonPayload.duration_ms", unit = "ms" }
     webhooks                   = { by = "webhook", about = "Webhooks by their answer.", filter = "jsonPayload.message=\"webhook\"", labels = ["source", "status", "reason"], value = null, unit = "1" }
-    webhook-ms                 = { by = "webhook", about = "From the first byte of a webhook to its answer.", filter = "jsonPayload.message=\"webhook\"", labels = ["source"], value = "jsonPayload.duration_ms", unit = "ms" }
+    webhook-ms                 = { by = "webhook", about = "From the first byte of a webhook to its answer.", filter = "jsonPayload.message=\"webhook\"", labels = ["source", "status"], value = "jsonPayload.duration_ms", unit = "ms" }
   }
 
   # The services whose lines a metric is made of.
   logged_by = {
-    tasks   = "=\"${var.tasks_worker}\""
-    workers = "=~\"^${var.name}-worker-\""
-    webhook = "=\"${var.webhook}\""
+    tasks   = "=\"${var.names.tasks_worker}\""
+    workers = "=~\"^${var.names.installation}-worker-\""
+    webhook = "=\"${var.names.webhook}\""
   }
 
   # The filter of each metric's series.
-  logged = { for name in keys(local.log_metrics) : name => "resource.type = \"cloud_run_revision\" AND metric.type = \"logging.googleapis.com/user/${var.name}-${name}\"" }
+  logged = { for name in keys(local.log_metrics) : name => "resource.type = \"cloud_run_revision\" AND metric.type = \"logging.googleapis.com/user/${var.names.installation}-${name}\"" }
+
+  # Of Google's own lines, which there are where reads of secrets are recorded.
+  reads = {
+    secret-access = {
+      about = "Values of secrets that neither a service nor a named person read.", value = null, unit = "1"
+      filter = join(" AND ", [
+        "log_id(\"cloudaudit.googleapis.com/data_access\")",
+        "protoPayload.serviceName=\"secretmanager.googleapis.com\"",
+        "protoPayload.methodName=~\"AccessSecretVersion$\"",
+        "protoPayload.resourceName=~\"/secrets/(${join("|", sort(var.secrets.ids))})/versions/\"",
+        "NOT protoPayload.authenticationInfo.principalEmail=(${join(" OR ", [for email in var.secrets.readers : "\"${email}\""])})",
+      ])
+      labels = { secret = "REGEXP_EXTRACT(protoPayload.resourceName, \"/secrets/([^/]+)/\")" }
+    }
+  }
 }
 
 output "log_metrics" {
-  description = "The metrics made of log lines, by name: the lines, the number in them, the labels."
-  value = {
+  description = "The metrics made of log lines, by the end of their names: the lines, the number in them, the labels with their extractors."
+  value = merge({
     for key, m in local.log_metrics : key => {
-      name   = "${var.name}-${key}"
-      about  = m.about
+      about  = m.about, value = m.value, unit = m.unit
       filter = "resource.type=\"cloud_run_revision\" AND resource.labels.service_name${local.logged_by[m.by]} AND ${m.filter}"
-      labels = m.labels
-      value  = m.value
-      unit   = m.unit
+      labels = { for label in m.labels : label => "EXTRACT(jsonPayload.${label})" }
     }
-  }
+  }, { for key, m in local.reads : key => m if contains(keys(local.made), key) })
 }
 
 output "logged" {

@@ -1,21 +1,6 @@
-variable "name" {
-  description = "The installation's name: the metrics made of log lines begin with it."
-  type        = string
-}
-
-variable "database" {
-  description = "The Firestore database's id."
-  type        = string
-}
-
-variable "webhook" {
-  description = "The webhook service's name on Cloud Run."
-  type        = string
-}
-
-variable "tasks_worker" {
-  description = "The name on Cloud Run of the worker that runs the tasks."
-  type        = string
+variable "names" {
+  description = "The installation's name, before those of the metrics made of log lines; the database's; those on Cloud Run of the webhook service and of the worker that runs the tasks; and the objective's, in full."
+  type        = object({ installation = string, database = string, webhook = string, tasks_worker = string, slo = string })
 }
 
 variable "scaling" {
@@ -31,11 +16,6 @@ variable "tasks" {
 variable "sources" {
   description = "The senders of webhooks, by name."
   type        = set(string)
-}
-
-variable "slo" {
-  description = "The full name of the webhook service's objective: projects/<number>/services/<service>/serviceLevelObjectives/<id>."
-  type        = string
 }
 
 variable "queues" {
@@ -63,87 +43,49 @@ variable "kept" {
   default     = {}
 }
 
+variable "secrets" {
+  description = "The ids of the secrets whose reads the alert secret-access is about, and who may read them, by e-mail address."
+  type        = object({ ids = list(string), readers = list(string) })
+  default     = { ids = [], readers = [] }
+}
+
+variable "on" {
+  description = "The alerts that are made beside those by default, by name; all is all of them."
+  type        = set(string)
+  default     = []
+}
+
+variable "off" {
+  description = "The alerts that are not made, by name."
+  type        = set(string)
+  default     = []
+}
+
 variable "thresholds" {
-  description = <<-EOT
-    The numbers that are no queue's. A share is 0 to 1; what ends with _at_least is how many there must be
-    before a share says anything; ages are seconds. webhooks_a_day is how many a usual day has at least, by
-    source: of a provider 10, of producers 1000, unless it says otherwise; 0 has no silence told. off names
-    the alerts that are not made.
-  EOT
-  type = object({
-    off = optional(set(string), [])
-
-    ingest_error_share     = optional(number, 0.03)
-    ingest_errors_at_least = optional(number, 5)
-    objective              = optional(number, 0.999)
-    burnt_at_least         = optional(number, 20)
-
-    push_failure_share     = optional(number, 0.2)
-    push_failures_at_least = optional(number, 20)
-    ack_deadlines_at_least = optional(number, 3)
-
-    webhooks_a_day = optional(map(number), {})
-
-    webhooks_refused_share    = optional(number, 0.3)
-    webhooks_refused_at_least = optional(number, 4)
-
-    ttl_late_by     = optional(number, 259200)
-    outbox_oldest   = optional(number, 600)
-    unsealed_oldest = optional(number, 900)
-  })
-  default = {}
+  description = "Numbers in the place of local.numbers, by name."
+  type        = map(number)
+  default     = {}
 
   validation {
-    condition = (
-      0 < var.thresholds.push_failure_share && var.thresholds.push_failure_share < 1 &&
-      0 < var.thresholds.ingest_error_share && var.thresholds.ingest_error_share < 1 &&
-      0 < var.thresholds.webhooks_refused_share && var.thresholds.webhooks_refused_share < 1
-    )
-    error_message = "A share of failures must be above 0 and below 1."
+    condition     = length(setsubtract(keys(var.thresholds), keys(local.numbers))) == 0
+    error_message = "thresholds has ${join(", ", setsubtract(keys(var.thresholds), keys(local.numbers)))}, which no alert compares. There are ${join(", ", keys(local.numbers))}."
   }
   validation {
     condition = alltrue([
-      for n in [
-        var.thresholds.ingest_errors_at_least, var.thresholds.burnt_at_least, var.thresholds.push_failures_at_least,
-        var.thresholds.ack_deadlines_at_least, var.thresholds.webhooks_refused_at_least,
-      ] : 1 <= n && n == floor(n)
+      for name, n in var.thresholds : endswith(name, "_share") ? 0 < n && n < 1 : endswith(name, "_at_least") ? 1 <= n && n == floor(n) : (
+      name == "objective" ? 0.9 <= n && n <= 0.9999 : n >= (name == "ttl_late_by" ? 86400 : 60))
     ])
-    error_message = "A least number must be a whole number from 1."
-  }
-  validation {
-    condition     = 0.9 <= var.thresholds.objective && var.thresholds.objective <= 0.9999
-    error_message = "The objective must be 0.9 to 0.9999."
-  }
-  validation {
-    condition     = alltrue([for source, n in var.thresholds.webhooks_a_day : contains(var.sources, source) && (n == 0 || n >= 10) && n == floor(n)])
-    error_message = "webhooks_a_day names sources that run, each with 0, or a whole number from 10: of fewer a silence says nothing. There are ${join(", ", var.sources)}."
-  }
-  validation {
-    condition     = 60 <= var.thresholds.outbox_oldest && 60 <= var.thresholds.unsealed_oldest && 86400 <= var.thresholds.ttl_late_by
-    error_message = "outbox_oldest and unsealed_oldest must be at least 60, ttl_late_by at least 86400: TTL deletes within a day."
+    error_message = "A share is above 0 and below 1, a least number whole from 1, the objective 0.9 to 0.9999, ttl_late_by at least 86400, since TTL deletes within a day, and any other at least 60."
   }
 }
 
-variable "more" {
-  description = "Policies of other modules, by name, in the form of the output policies."
-  type = map(object({
-    runbook  = string
-    severity = string
-    combiner = string
-    about    = string
-    conditions = list(object({
-      name       = string
-      filter     = string
-      comparison = string
-      threshold  = number
-      duration   = string
-      missing    = string
-      period     = string
-      align      = string
-      reduce     = string
-      by         = list(string)
-      share_of   = string
-    }))
-  }))
-  default = {}
+variable "webhooks_a_day" {
+  description = "How many webhooks a usual day has at least, by source: of a provider 10, of producers 1000, unless it says otherwise; 0 has no silence told."
+  type        = map(number)
+  default     = {}
+
+  validation {
+    condition     = alltrue([for source, n in var.webhooks_a_day : contains(var.sources, source) && (n == 0 || n >= 10) && n == floor(n)])
+    error_message = "webhooks_a_day names sources that run, each with 0, or a whole number from 10: of fewer a silence says nothing. There are ${join(", ", var.sources)}."
+  }
 }

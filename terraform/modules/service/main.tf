@@ -1,16 +1,5 @@
 # One service on Cloud Run, under an account of its own.
 
-terraform {
-  required_version = ">= 1.9"
-
-  required_providers {
-    google = {
-      source  = "hashicorp/google"
-      version = ">= 7.32, < 8.0"
-    }
-  }
-}
-
 resource "google_cloud_run_v2_service" "service" {
   project          = var.project_id
   location         = var.region

@@ -11,11 +11,6 @@ variable "region" {
 variable "name" {
   description = "The service's name."
   type        = string
-
-  validation {
-    condition     = can(regex("^[a-z]([a-z0-9-]{0,47}[a-z0-9])?$", var.name))
-    error_message = "A service's name has at most 49 of a-z, 0-9 and -, begins with a letter, and does not end with -."
-  }
 }
 
 variable "image" {
@@ -34,13 +29,8 @@ variable "service_account" {
 }
 
 variable "ingress" {
-  description = "The ingress of the service: INGRESS_TRAFFIC_ALL, or INGRESS_TRAFFIC_INTERNAL_ONLY, which lets in Pub/Sub and Cloud Scheduler of the same project."
+  description = "The ingress of the service. INGRESS_TRAFFIC_INTERNAL_ONLY lets in Pub/Sub and Cloud Scheduler of the same project."
   type        = string
-
-  validation {
-    condition     = contains(["INGRESS_TRAFFIC_ALL", "INGRESS_TRAFFIC_INTERNAL_ONLY", "INGRESS_TRAFFIC_INTERNAL_LOAD_BALANCER"], var.ingress)
-    error_message = "ingress must be INGRESS_TRAFFIC_ALL, INGRESS_TRAFFIC_INTERNAL_ONLY or INGRESS_TRAFFIC_INTERNAL_LOAD_BALANCER."
-  }
 }
 
 variable "public" {
@@ -70,7 +60,6 @@ variable "invokers" {
 variable "env" {
   description = "Environment variables, none of them secret."
   type        = map(string)
-  default     = {}
 }
 
 variable "extra_env" {
@@ -80,18 +69,13 @@ variable "extra_env" {
 
   validation {
     condition     = length(setintersection(keys(var.extra_env), concat(keys(var.env), keys(var.secrets)))) == 0
-    error_message = "extra_env has ${join(", ", setintersection(keys(var.extra_env), concat(keys(var.env), keys(var.secrets))))}, which the module itself sets."
-  }
-  validation {
-    condition     = alltrue([for name in keys(var.extra_env) : can(regex("^[A-Za-z_][A-Za-z0-9_]*$", name)) && !can(regex("^(HOST|PORT|METRICS_PORT|K_.*|CLOUD_RUN_.*)$", name))])
-    error_message = "extra_env must have names of letters, digits and _, and neither HOST, PORT, METRICS_PORT nor Cloud Run's own."
+    error_message = "env has ${join(", ", setintersection(keys(var.extra_env), concat(keys(var.env), keys(var.secrets))))}, which the module itself sets."
   }
 }
 
 variable "secrets" {
   description = "Environment variables from Secret Manager: the secret's id and the number of its version. A number, not latest: a revision's secrets must not change under it."
   type        = map(object({ secret = string, version = string }))
-  default     = {}
 
   validation {
     condition     = alltrue([for s in values(var.secrets) : can(regex("^[1-9][0-9]*$", s.version))])
@@ -102,11 +86,6 @@ variable "secrets" {
 variable "scaling" {
   description = "Instances of the service at least and at most, of all its revisions together."
   type        = object({ min = number, max = number })
-
-  validation {
-    condition     = 0 <= var.scaling.min && var.scaling.min <= var.scaling.max && 1 <= var.scaling.max && var.scaling.max <= 1000
-    error_message = "scaling must have 0 <= min <= max, and max 1 to 1000."
-  }
 }
 
 variable "resources" {
@@ -117,54 +96,29 @@ variable "resources" {
 variable "concurrency" {
   description = "Requests that one instance serves at once."
   type        = number
-
-  validation {
-    condition     = 1 <= var.concurrency && var.concurrency <= 1000
-    error_message = "concurrency must be 1 to 1000."
-  }
 }
 
 variable "timeout_seconds" {
   description = "The time after which Cloud Run ends a request. It is above every deadline of the program, so the program answers first."
   type        = number
-
-  validation {
-    condition     = 1 <= var.timeout_seconds && var.timeout_seconds <= 3600
-    error_message = "timeout_seconds must be 1 to 3600."
-  }
 }
 
 variable "traffic" {
   description = "Where requests go, in percent: a revision by its name, or the latest one where the name is empty."
   type        = list(object({ revision = optional(string, ""), percent = number }))
   default     = [{ percent = 100 }]
-
-  validation {
-    condition     = sum(concat([0], var.traffic[*].percent)) == 100 && alltrue([for t in var.traffic : 0 < t.percent && t.percent == floor(t.percent)])
-    error_message = "traffic must be whole percents above 0, 100 together."
-  }
 }
 
 variable "redeploy" {
   description = "A label of the revision. Another value makes another revision of the same configuration: after a failed update Terraform sees no difference, and nothing tries again."
   type        = string
   default     = ""
-
-  validation {
-    condition     = can(regex("^[a-z0-9_-]{0,63}$", var.redeploy))
-    error_message = "redeploy must be at most 63 of a-z, 0-9, _ and -."
-  }
 }
 
 variable "vpc" {
-  description = "The network of the service's outgoing requests, a subnetwork of it, or both; null is none. With egress ALL_TRAFFIC every request goes through it, with PRIVATE_RANGES_ONLY those to private addresses."
-  type = object({
-    network    = optional(string)
-    subnetwork = optional(string)
-    egress     = optional(string, "PRIVATE_RANGES_ONLY")
-    tags       = optional(list(string), [])
-  })
-  default = null
+  description = "The network of the service's outgoing requests, a subnetwork of it, or both; null is none."
+  type        = object({ network = optional(string), subnetwork = optional(string), egress = optional(string), tags = optional(list(string)) })
+  default     = null
 }
 
 variable "encryption_key" {

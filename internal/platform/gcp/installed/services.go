@@ -285,7 +285,7 @@ func idOf(name string) string { return name[strings.LastIndexByte(name, '/')+1:]
 const (
 	apply = "Apply Terraform again."
 	grant = "Apply Terraform again, and ask who took the grant away. Google takes some minutes to heed a new grant."
-	logs  = "Read the revision's log (gcloud run services logs read), mend the cause, and deploy again; Terraform's variable redeploy makes a new revision of the same configuration."
+	logs  = "Read the revision's log (gcloud run services logs read), mend the cause, and deploy again; another redeploy of it in Terraform's services makes a new revision of the same configuration."
 )
 
 // What Examine finds, what each does, and what to do.

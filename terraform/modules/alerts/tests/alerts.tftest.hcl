@@ -2,15 +2,15 @@
 # nothing else, is judged in Go.
 
 variables {
-  name         = "billhook"
-  database     = "billhook"
-  webhook      = "billhook-webhook"
-  tasks_worker = "billhook-worker-letters"
-  scaling      = { billhook-webhook = { min = 1, max = 10 }, billhook-worker-letters = { min = 0, max = 10 }, billhook-worker-seats = { min = 1, max = 1 } }
-  tasks        = ["relay-outbox", "sweep-leases"]
-  sources      = ["box-office"]
-  slo          = "projects/1/services/billhook-webhook/serviceLevelObjectives/billhook-webhooks-taken"
-  queues       = {}
+  names = {
+    installation = "billhook", database = "billhook", webhook = "billhook-webhook", tasks_worker = "billhook-worker-letters"
+    slo          = "projects/1/services/billhook-webhook/serviceLevelObjectives/billhook-webhooks-taken"
+  }
+  scaling = { billhook-webhook = { min = 1, max = 10 }, billhook-worker-letters = { min = 0, max = 10 }, billhook-worker-seats = { min = 1, max = 1 } }
+  tasks   = ["relay-outbox", "sweep-leases"]
+  sources = ["box-office"]
+  queues  = {}
+  on      = ["all"]
 }
 
 run "the_catalog" {
@@ -157,7 +157,8 @@ run "each_cause_has_its_switch" {
 
   variables {
     queues     = { for id, q in run.the_catalog.queues : id => q if q.enabled }
-    thresholds = { off = ["oldest-unacked", "webhooks-stopped/box-office", "ttl-dead", "backlog-full", "slo-burn"], objective = 0.99 }
+    off        = ["oldest-unacked", "webhooks-stopped/box-office", "ttl-dead", "backlog-full", "slo-burn"]
+    thresholds = { objective = 0.99 }
   }
 
   assert {
@@ -166,15 +167,38 @@ run "each_cause_has_its_switch" {
   }
 }
 
+run "eight_wake_somebody_and_others_are_asked_for" {
+  command = plan
+
+  variables {
+    queues = { for id, q in run.the_catalog.queues : id => q if q.enabled }
+    on     = ["orphans", "secret-access"]
+  }
+
+  assert {
+    condition = toset([for name in keys(output.policies) : split("/", name)[0]]) == toset([
+      "ingest-errors", "webhooks-refused", "webhooks-stopped", "push-failures", "dead-letters", "oldest-unacked", "outbox-stuck", "tasks-stopped", "orphans", "secret-access",
+    ])
+    error_message = "The eight, and the two."
+  }
+  assert {
+    condition     = contains(keys(output.log_metrics), "secret-access")
+    error_message = "Reads of secrets are counted where somebody is told of them."
+  }
+}
+
 run "a_switch_without_an_alert_is_refused" {
   command = plan
-  variables { thresholds = { off = ["webhooks"] } }
+  variables {
+    on  = ["webhook"]
+    off = ["webhooks"]
+  }
   expect_failures = [output.policies]
 }
 
-run "a_share_above_everything_is_refused" {
+run "a_share_above_everything_and_a_number_that_nothing_compares_are_refused" {
   command = plan
-  variables { thresholds = { push_failure_share = 2 } }
+  variables { thresholds = { push_failure_share = 2, objective = 1, outbox_oldest = 1, pushes_at_least = 0.5 } }
   expect_failures = [var.thresholds]
 }
 
@@ -182,8 +206,8 @@ run "a_sender_is_silent_by_its_own_rhythm" {
   command = plan
 
   variables {
-    sources    = ["box-office", "kiosk", "generic", "archive"]
-    thresholds = { webhooks_a_day = { kiosk = 150, archive = 0 } }
+    sources        = ["box-office", "kiosk", "generic", "archive"]
+    webhooks_a_day = { kiosk = 150, archive = 0 }
   }
 
   assert {
@@ -198,6 +222,6 @@ run "a_sender_is_silent_by_its_own_rhythm" {
 
 run "a_rhythm_that_a_day_does_not_show_is_refused" {
   command = plan
-  variables { thresholds = { webhooks_a_day = { box-office = 3 } } }
-  expect_failures = [var.thresholds]
+  variables { webhooks_a_day = { box-office = 3 } }
+  expect_failures = [var.webhooks_a_day]
 }

@@ -134,14 +134,6 @@ run "a_canary_in_a_network_with_a_key" {
   }
 }
 
-run "more_than_all_requests_is_refused" {
-  command = plan
-  variables {
-    traffic = [{ percent = 5 }, { revision = "billhook-worker-seats-00007-abc", percent = 100 }]
-  }
-  expect_failures = [var.traffic]
-}
-
 run "a_tag_is_refused" {
   command = plan
   variables {
@@ -156,12 +148,4 @@ run "latest_is_refused" {
     secrets = { OPS_TOKEN = { secret = "ops-token", version = "latest" } }
   }
   expect_failures = [var.secrets]
-}
-
-run "more_at_least_than_at_most_is_refused" {
-  command = plan
-  variables {
-    scaling = { min = 3, max = 2 }
-  }
-  expect_failures = [var.scaling]
 }

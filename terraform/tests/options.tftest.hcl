@@ -81,11 +81,10 @@ run "choices_that_do_not_fit_are_refused" {
     webhook       = { timeout_seconds = 10 }
     worker        = { keeps = "one" }
     paused_queues = ["lost"]
-    installation  = "an-installation-of-ours"
   }
 
   expect_failures = [
-    var.images, var.target_urls, var.ops, var.webhook, var.worker, var.paused_queues, var.installation,
+    var.images, var.target_urls, var.ops, var.webhook, var.worker, var.paused_queues,
   ]
 }
 
@@ -108,4 +107,14 @@ run "an_address_that_nobody_reads_is_refused" {
   }
 
   expect_failures = [var.target_urls]
+}
+
+run "an_installation_of_a_long_name_is_refused" {
+  command = plan
+
+  variables {
+    installation = "an-installation-of-ours"
+  }
+
+  expect_failures = [var.installation]
 }

@@ -321,7 +321,7 @@ run "an_account_publishes_what_its_service_publishes_and_no_more" {
       module.ops[0].service.ingress == "INGRESS_TRAFFIC_ALL" && module.ops[0].service.template[0].containers[0].image == var.images.worker &&
       alltrue([for e in module.ops[0].service.template[0].containers[0].env : length(e.value_source) == 0]) &&
       module.ops[0].env.SERVES == "people" && module.ops[0].env.OPS_AUDIENCE == "/projects/123456789012/locations/europe-west3/services/billhook-ops" &&
-      output.scaling["billhook-ops"] == { min = 0, max = 1 }
+      local.scaling["billhook-ops"] == { min = 0, max = 1 }
     )
     error_message = "The service for people is the workers' image, keeps no instance and reads no secret."
   }

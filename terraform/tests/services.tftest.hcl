@@ -103,7 +103,7 @@ run "what_is_not_as_it_should_be_is_told_of_by_every_plan" {
   command = plan
 
   override_data {
-    target = data.google_secret_manager_secret_version.read["OPS_TOKEN"]
+    target = data.google_secret_manager_secret_version.read["POST_OFFICE_SECRET"]
     values = { enabled = true, destroy_time = "", create_time = "2020-01-01T00:00:00Z" }
   }
   override_resource {

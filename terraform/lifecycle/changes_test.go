@@ -97,8 +97,7 @@ var holds = map[string]bool{"google_pubsub_topic": true, "google_pubsub_subscrip
 
 func (i *installation) thing(kind string) string {
 	i.t.Helper()
-	switch {
-	case strings.HasSuffix(kind, "_iam_member"):
+	if strings.HasSuffix(kind, "_iam_member") {
 		return "grants"
 	}
 	word, known := changes(i.t)["words"][kind].(string)

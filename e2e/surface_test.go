@@ -141,7 +141,8 @@ func (r *surface) routes() {
 func (r *surface) get(path string) (status int, body []byte) {
 	request, err := http.NewRequestWithContext(r.t.Context(), http.MethodGet, r.workerURL+r.named(path), http.NoBody)
 	require.NoError(r.t, err)
-	answer := filetest.Must(http.DefaultClient.Do(request))(r.t)
+	answer, err := http.DefaultClient.Do(request)
+	require.NoError(r.t, err)
 	body, err = io.ReadAll(answer.Body)
 	require.NoError(r.t, errors.Join(err, answer.Body.Close()))
 	return answer.StatusCode, body

@@ -81,9 +81,7 @@ func (d *office) post(t *testing.T, e ledger.Entry) {
 }
 
 func (d *office) seal(t *testing.T) {
-	t.Helper()
-	_, err := seal.Sealer{Store: d.db, Origins: journal.Origins{Catalog: booksCatalog, Store: d.db}, Now: func() time.Time { return d.now }}.Run(t.Context())
-	require.NoError(t, err)
+	sealtest.Seal(t, d.db, journal.Origins{Catalog: booksCatalog, Store: d.db}, d.now)
 }
 
 // says is what a command prints, run by ada, who is on the worker's machine.

@@ -19,11 +19,9 @@ import (
 
 var page = filepath.Join("..", "guides", "produce.md")
 
-func read(t *testing.T, path string) string { return filetest.Read(t, path) }
-
 func section(t *testing.T, heading string) string {
 	t.Helper()
-	_, text, ok := strings.Cut(read(t, page), "\n## "+heading+"\n")
+	_, text, ok := strings.Cut(filetest.Read(t, page), "\n## "+heading+"\n")
 	require.True(t, ok, heading)
 	text, _, _ = strings.Cut(text, "\n## ")
 	return text

@@ -19,7 +19,6 @@ import (
 	"billhook/catalog"
 	"billhook/internal/apps/ledger"
 	"billhook/internal/apps/ledger/ledgertest"
-	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/apps/ledger/seal/sealtest"
 	"billhook/internal/compose/operations"
 	"billhook/internal/compose/operations/operationstest"
@@ -256,11 +255,7 @@ func (r *rig) enter(t *testing.T, entries ...ledger.Entry) {
 	}
 }
 
-func (r *rig) seal(t *testing.T) {
-	t.Helper()
-	_, err := seal.Sealer{Store: r.store, Origins: sealtest.Trusting{}, Now: func() time.Time { return at }}.Run(t.Context())
-	require.NoError(t, err)
-}
+func (r *rig) seal(t *testing.T) { sealtest.Seal(t, r.store, sealtest.Trusting{}, at) }
 
 // identities takes anybody for whom a header names.
 type identities struct{}

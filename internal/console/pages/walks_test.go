@@ -251,8 +251,8 @@ func (s *shop) works(t *testing.T) {
 func shelve(t *testing.T, s *shop) {
 	t.Helper()
 	machine := filetest.Must(orderstest.Open(s.store))(t)
-	_, err := machine.Deliver(t.Context(), s.store, orderstest.Created("e-order", "o1"), false)
-	require.NoError(t, err)
+	created := orderstest.Created("e-order", "o1")
+	require.NoError(t, filetest.ErrorOf(machine.Deliver(t.Context(), s.store, created, false)))
 	paid := int64(999)
 	record := dedupe.Record{Status: dedupe.Failed, Times: dedupe.Times{CreatedAt: noon}, Identity: dedupe.Identity{
 		Queue: "one-queue", Tenant: dedupe.DefaultTenant, EventID: "e-last", EventType: "order.paid", OrderingKey: "auth0|u7",
@@ -266,8 +266,7 @@ func shelve(t *testing.T, s *shop) {
 	for event, day := range map[string]int{"s1": 10, "s2": 20} {
 		s.commit(t, sealtest.Record(t, "fis-ingestion", s.sells(t, "acme", event, "2026-11", day)[0]))
 	}
-	_, err = (&seal.Sealer{Store: s.store, Origins: sealtest.Trusting{}, Now: func() time.Time { return noon }}).Run(t.Context())
-	require.NoError(t, err)
+	sealtest.Seal(t, s.store, sealtest.Trusting{}, noon)
 	s.commit(t, sealtest.Record(t, "fis-ingestion", s.sells(t, "acme", "s3", "2026-11", 22)[0]))
 	s.names["s1"] = url.PathEscape(ledger.EntryID("acme", "s1"))
 }

@@ -40,10 +40,7 @@ func whole(t *testing.T, clocks [2]int, forced ...ledger.Entry) books {
 		storetest.Put(t, s, append(writes, sealtest.Record(t, "books", writes[0]))...)
 	}
 	sealed := func(hours int) {
-		t.Helper()
-		now := func() time.Time { return noon.Add(time.Duration(hours) * time.Hour) }
-		_, err := seal.Sealer{Store: s, Origins: sealtest.Trusting{}, Now: now}.Run(t.Context())
-		require.NoError(t, err)
+		sealtest.Seal(t, s, sealtest.Trusting{}, noon.Add(time.Duration(hours)*time.Hour))
 	}
 	posted(ledger.Post(sale("acme", "a", "2026-10", 100, 0)))
 	posted(ledger.Post(sale("acme", "b", "2026-11", 200, time.Second)))
@@ -133,12 +130,11 @@ func TestManyEntriesAreVouchedForByTheNumberOfTheirRecords(t *testing.T) {
 			storetest.Put(t, s, store.Delete(ledger.Key(ledger.EntryID("acme", "invented")), 0))
 		}
 		gets := s.Gets.Load()
-		done := filetest.Must(seal.Sealer{Store: s, Origins: origins, Now: func() time.Time { return noon }}.Run(t.Context()))(t)
+		done := sealtest.Seal(t, s, origins, noon)
 		require.Equal(t, []int{40 - unreadable, invented, unreadable}, []int{done.Entries, done.Unfounded, done.Unreadable})
 		require.Equal(t, round > 0, s.Gets.Load()-gets > 39, "each is asked about")
 		if round == 2 {
-			done = filetest.Must(seal.Sealer{Store: s, Origins: origins, Now: func() time.Time { return noon }}.Run(t.Context()))(t)
-			require.Equal(t, 1, done.Unreadable, "its turn comes again")
+			require.Equal(t, 1, sealtest.Seal(t, s, origins, noon).Unreadable, "its turn comes again")
 		}
 	}
 }

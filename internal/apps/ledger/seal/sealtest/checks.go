@@ -6,12 +6,14 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"billhook/internal/apps/ledger"
 	"billhook/internal/apps/ledger/seal"
+	"billhook/internal/filetest"
 	"billhook/internal/platform/store"
 )
 
@@ -45,6 +47,12 @@ func (w *world) findings(t *rapid.T, s store.Store) {
 		ids = append(ids, strings.TrimPrefix(f.Document, ledger.Entries+"/"))
 	}
 	require.ElementsMatch(t, w.passed(t, false), ids)
+}
+
+// Seal puts what waits under seals, at a time.
+func Seal(t require.TestingT, in store.Store, origins seal.Origins, at time.Time) seal.Sealed {
+	sealer := seal.Sealer{Store: in, Origins: origins, Now: func() time.Time { return at }}
+	return filetest.Must(sealer.Run(context.Background()))(t)
 }
 
 // Findings verifies all books as people and the daily verification do, page after page.

@@ -85,13 +85,23 @@ data "google_project" "this" {
 
 resource "google_project_service" "api" {
   for_each = toset([
-    "cloudscheduler.googleapis.com", "cloudtasks.googleapis.com", "firestore.googleapis.com", "iam.googleapis.com", "iap.googleapis.com",
+    "artifactregistry.googleapis.com", "cloudscheduler.googleapis.com", "cloudtasks.googleapis.com", "firestore.googleapis.com", "iam.googleapis.com", "iap.googleapis.com",
     "logging.googleapis.com", "monitoring.googleapis.com", "pubsub.googleapis.com", "run.googleapis.com", "secretmanager.googleapis.com",
   ])
   project = var.project_id
   service = each.key
   # Others in the project may need it.
   disable_on_destroy = false
+}
+
+# Of several regions where there are such registries, so that the images are left where one region is lost.
+resource "google_artifact_registry_repository" "images" {
+  project       = var.project_id
+  location      = can(regex("^(asia|europe|us)-", var.region)) ? split("-", var.region)[0] : var.region
+  repository_id = local.name
+  format        = "DOCKER"
+  labels        = local.labels
+  depends_on    = [google_project_service.api]
 }
 
 module "webhook" {

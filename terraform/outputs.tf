@@ -13,6 +13,26 @@ output "ops_url" {
   value       = local.ops_url
 }
 
+output "registry" {
+  description = "Where the images go."
+  value       = "${google_artifact_registry_repository.images.location}-docker.pkg.dev/${var.project_id}/${local.name}"
+}
+
+output "doctor" {
+  description = "What to run, behind env, to have the installation compared with the catalog."
+  value = join(" ", concat(
+    [for variable, value in local.running : "${variable}=${value}"],
+    [
+      "GOOGLE_CLOUD_PROJECT=${var.project_id}", "TASKS_POOL=${local.tasks_pool}", "PUSH_AUDIENCE=${local.audience}",
+      "PUSH_BASE_URL=${local.worker_urls[local.tasks_pool]}",
+      "PUSH_SERVICE_ACCOUNT=${google_service_account.push[local.tasks_pool].email}",
+      "BILLHOOK_SERVER=${local.ops_url}", "BILLHOOK_WEBHOOK=${local.webhook_url}", "bin/billhook", "admin", "doctor",
+      "--pool-urls", join(",", [for pool, url in local.worker_urls : "${pool}=${url}"]),
+      "--pool-accounts", join(",", [for pool, account in google_service_account.push : "${pool}=${account.email}"]),
+    ],
+  ))
+}
+
 output "services" {
   description = "The services' names on Cloud Run: webhook, ops, and worker-<pool>."
   value       = local.service_names

@@ -2,6 +2,7 @@ package pii
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"hash/maphash"
 	"regexp"
@@ -76,12 +77,6 @@ func (w *walk) enter(by int) {
 	w.pos++
 }
 
-func (w *walk) refuse(at int) {
-	if w.malformed == 0 {
-		w.malformed = at
-	}
-}
-
 // raw takes the next value, whatever is in it.
 func (w *walk) raw() []byte {
 	kind, src, start, end := w.peek(), w.src, w.pos, w.pos
@@ -95,7 +90,7 @@ func (w *walk) raw() []byte {
 				end = closing(src, end)
 			case '{', '[':
 				if depth++; depth > maxDepth {
-					w.refuse(end)
+					w.malformed = cmp.Or(w.malformed, end)
 				}
 			case '}', ']':
 				depth--
@@ -170,7 +165,7 @@ func (w *walk) object(dst []byte, at *node) []byte {
 	names := w.names[outside:]
 	slices.Sort(names)
 	if len(slices.Compact(names)) < len(names) {
-		w.refuse(w.pos)
+		w.malformed = cmp.Or(w.malformed, w.pos)
 	}
 	w.enter(-1)
 	w.names = w.names[:outside]

@@ -33,7 +33,7 @@ func (p *Pages) declaredRoutes(r chi.Router) {
 
 // shape is the template of an operation's own, or of the forms that show its answer; else the one of all.
 func shape(name, declared string) string {
-	if own := strings.ReplaceAll(name, " ", "_") + ".html"; templates()[own] != nil {
+	if own := strings.ReplaceAll(name, " ", "_") + ".html"; templates[own] != nil {
 		return own
 	}
 	return declared

@@ -132,7 +132,7 @@ type elsewhere string
 func (elsewhere) Error() string { return "the page is elsewhere" }
 
 func (p *Pages) page(r chi.Router, route, file string, load func(*visit) (any, error)) {
-	if templates()[file] == nil {
+	if templates[file] == nil {
 		panic("pages: no template " + file) // a mistake of ours, which every test finds
 	}
 	r.Get(route, func(w http.ResponseWriter, r *http.Request) {

@@ -117,16 +117,21 @@ func tone(state any) string {
 	}
 }
 
-// templates are those of the pages by their files, each with the layout and what all share.
-var templates = sync.OnceValue(func() map[string]*template.Template {
-	layout := template.Must(template.New("layout.html").Funcs(functions).ParseFS(files, "templates/layout.html", "templates/partials*.html"))
-	all := map[string]*template.Template{}
+// templates are those of the pages by their files, with what all share. Each is made when it is first shown.
+var templates = func() map[string]func() *template.Template {
+	layout := sync.OnceValue(func() *template.Template {
+		made := template.New("layout.html").Funcs(functions)
+		return template.Must(made.ParseFS(files, "templates/layout.html", "templates/partials*.html"))
+	})
+	all := map[string]func() *template.Template{}
 	found, _ := files.ReadDir("templates") // it is embedded
 	for _, file := range found {
-		all[file.Name()] = template.Must(template.Must(layout.Clone()).ParseFS(files, "templates/"+file.Name()))
+		all[file.Name()] = sync.OnceValue(func() *template.Template {
+			return template.Must(template.Must(layout().Clone()).ParseFS(files, "templates/"+file.Name()))
+		})
 	}
 	return all
-})
+}()
 
 var functions = template.FuncMap{
 	"static": static, "entry": entry, "when": when, "timed": timed, "number": number, "href": href, "of": of, "params": with, "tone": tone,
@@ -219,7 +224,7 @@ func (p *Pages) render(v *visit, status int, file string, data any) {
 		values = v.request.PostForm
 	}
 	var page bytes.Buffer
-	err := templates()[file].Execute(&page, frame{
+	err := templates[file]().Execute(&page, frame{
 		Data: data, Who: access.Author(v.ctx), Environment: p.Environment, Live: p.Live, Path: v.request.URL.RequestURI(), Now: v.now, Problem: v.problem, Skipped: v.skipped.String(), Form: values,
 		Until: access.SessionEnd(v.ctx), Signs: !access.SessionEnd(v.ctx).IsZero() || (access.Author(v.ctx).Name == "" && access.Who(v.ctx) != "" && p.signsIn(v.request)),
 	})

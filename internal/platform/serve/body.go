@@ -89,18 +89,16 @@ func (b *Body) grow(most int64, budget *semaphore.Weighted) bool {
 		larger = make([]byte, 0, size)
 	}
 	larger = append(larger, b.bytes...)
-	put(b.bytes)
+	if old > 0 {
+		put(b.bytes)
+	}
 	b.bytes = larger
 	budget.Release(old)
 	b.claimed -= old
 	return true
 }
 
-func put(buffer []byte) {
-	if buffer != nil {
-		spares[bits.Len(uint(cap(buffer)))].Put(&buffer)
-	}
-}
+func put(buffer []byte) { spares[bits.Len(uint(cap(buffer)))].Put(&buffer) }
 
 func (b *Body) claim(budget *semaphore.Weighted, bytes int64) bool {
 	if !budget.TryAcquire(bytes) {

@@ -10,8 +10,8 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// The keys of an index are kept in blocks: the first one is a key of the bucket, and the others are its
-// value, with their lengths. The library goes through a page by its keys: each costs it more than a block's bytes.
+// The keys of an index are kept in blocks: the first one is a key of the bucket, and the others its value,
+// with their lengths. The library reads a page by its keys: each costs it more than a block's bytes.
 
 // blockBytes is the length at which a block is divided. A page has some blocks.
 const blockBytes = 1000

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
@@ -84,6 +85,8 @@ type change struct {
 	before, after stored
 }
 
+func (c change) changes() bool { return c.after.version != c.before.version }
+
 // stamp is the time of the next commit, which is not before that of the last. Who writes is alone.
 func (s *Store) stamp() time.Time {
 	if now := time.Now().UTC().Truncate(time.Microsecond); now.After(s.stamped) {
@@ -111,9 +114,9 @@ func (c *commit) prepare(tx *bbolt.Tx, at time.Time) ([]change, error) {
 func applied(have stored, w store.Write, at time.Time) (to change, err error) {
 	to = change{key: w.Key, before: have}
 	if w.Stamp != "" {
-		stamped := map[string]any{w.Stamp: at}
+		stamped := make(map[string]any, len(w.Fields)+1)
 		maps.Copy(stamped, w.Fields)
-		w.Fields = stamped
+		stamped[w.Stamp], w.Fields = at, stamped
 	}
 	switch {
 	case w.Op == store.OpCreate && have.version != 0:
@@ -131,11 +134,13 @@ func applied(have stored, w store.Write, at time.Time) (to change, err error) {
 			return to, err
 		}
 	}
-	if size := size(w.Fields) + len(w.Key.Collection) + len(w.Key.ID) + 18; size > maxDocument {
-		return to, fmt.Errorf("%w: %d bytes are too large a document", store.ErrInvalid, size)
+	to.after = stored{newVersion, appendFields(make([]byte, versionBytes, 1024), w.Fields)}
+	if len(to.after.data) > maxDocument/shortest {
+		if size := size(w.Fields) + len(w.Key.Collection) + len(w.Key.ID) + 18; size > maxDocument {
+			return to, fmt.Errorf("%w: %d bytes are too large a document", store.ErrInvalid, size)
+		}
 	}
-	to.after = stored{newVersion, appendFields(nil, w.Fields)}
-	if have.version != 0 && bytes.Equal(to.after.body, have.body) {
+	if have.data != nil && bytes.Equal(to.after.data[versionBytes:], have.data[versionBytes:]) {
 		to.after.version = have.version
 	}
 	return to, nil
@@ -147,8 +152,11 @@ const newVersion = -1
 // put returns the new versions; 0 for a removed document. Its errors are the file's.
 func put(tx *bbolt.Tx, changes []change) ([]store.Version, error) {
 	after := make([]store.Version, len(changes))
+	if err := note(tx, changes); err != nil {
+		return nil, fmt.Errorf("commit: %w", err)
+	}
 	for i, to := range changes {
-		if after[i] = to.after.version; to.after.version == to.before.version {
+		if after[i] = to.after.version; !to.changes() {
 			continue
 		}
 		bucket, err := tx.CreateBucketIfNotExists([]byte(to.key.Collection))
@@ -158,9 +166,10 @@ func put(tx *bbolt.Tx, changes []change) ([]store.Version, error) {
 			var next uint64
 			next, err = tx.Bucket(versions).NextSequence()
 			after[i] = store.Version(next) //nolint:gosec // a count of writes
-			err = cmp.Or(err, bucket.Put([]byte(to.key.ID), stored{after[i], to.after.body}.data()))
+			binary.BigEndian.PutUint64(to.after.data, next)
+			err = cmp.Or(err, bucket.Put([]byte(to.key.ID), to.after.data))
 		}
-		if err = cmp.Or(err, note(tx, to)); err != nil {
+		if err != nil {
 			return nil, fmt.Errorf("commit %s: %w", to.key, err)
 		}
 	}

@@ -2,11 +2,13 @@ package boltstore
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -120,11 +122,129 @@ func TestAnIndexThatIsMadeWhileOthersWriteHasWhatAScanFinds(t *testing.T) {
 			}
 			slices.SortFunc(want, bytes.Compare)
 			cursor := tx.Bucket(indexes).Bucket(name).Cursor()
-			for key, _ := cursor.First(); key != nil; key, _ = cursor.Next() {
-				got = append(got, key)
+			for first, others := cursor.First(); first != nil; first, others = cursor.Next() {
+				got = appendKeys(got, first, others)
 			}
 			require.Equal(t, want, got)
 			return err
 		}))
 	})
+}
+
+// TestBlocksHaveWhatWasAddedAndNotRemoved removes many keys at once, too: that leaves empty pages behind.
+func TestBlocksHaveWhatWasAddedAndNotRemoved(t *testing.T) {
+	t.Parallel()
+	s, rounds := filetest.Must(OpenTemporary(filepath.Join(t.TempDir(), "store.db")))(t), 0
+	defer func() { require.NoError(t, s.Close()) }()
+	key := func(i int) []byte { return fmt.Appendf(nil, "%04d-%s", i, strings.Repeat("x", i%90)) }
+	rapid.Check(t, func(t *rapid.T) {
+		rounds++
+		there, name := map[int]bool{}, fmt.Append(nil, rounds)
+		for range rapid.IntRange(1, 6).Draw(t, "transactions") {
+			var edits []edit
+			var want [][]byte
+			gone, step := rapid.Bool().Draw(t, "gone"), rapid.IntRange(1, 9).Draw(t, "step")
+			from, to := rapid.IntRange(0, 1000).Draw(t, "from"), rapid.IntRange(0, 1000).Draw(t, "to")
+			for i := from; i <= to; i += step {
+				edits, there[i] = append(edits, edit{key(i), gone}), !gone
+			}
+			low, high := rapid.IntRange(0, 1000).Draw(t, "low"), rapid.IntRange(0, 1000).Draw(t, "high")
+			for i := low; i < high; i++ {
+				if there[i] {
+					want = append(want, key(i))
+				}
+			}
+			require.NoError(t, s.db.Update(func(tx *bbolt.Tx) error {
+				return write(filetest.Must(tx.Bucket(indexes).CreateBucketIfNotExists(name))(t), edits)
+			}))
+			require.NoError(t, s.db.View(func(tx *bbolt.Tx) error {
+				cursor := tx.Bucket(indexes).Bucket(name).Cursor()
+				require.Equal(t, want, slices.Collect(keysFrom(cursor, key(low), key(high), false, false)))
+				slices.Reverse(want)
+				require.Equal(t, want, slices.Collect(keysFrom(cursor, key(low), key(high), true, false)))
+				return nil
+			}))
+		}
+	})
+}
+
+// TestAWriteWaitsForAPartOfAnIndex counts what the transactions write that are made while one commit waits.
+func TestAWriteWaitsForAPartOfAnIndex(t *testing.T) {
+	t.Parallel()
+	s, commits := filetest.Must(OpenTemporary(filepath.Join(t.TempDir(), "store.db")))(t), int64(0)
+	defer func() { require.NoError(t, s.Close()) }()
+	put := func(from, n int) {
+		var writes []store.Write
+		for i := from; i < from+n; i++ {
+			key := store.Key{Collection: "c", ID: store.ID(fmt.Sprint(i))}
+			writes = append(writes, store.Set(key, map[string]any{"color": fmt.Sprint(i % 7), "n": commits}))
+		}
+		commits++
+		require.NoError(t, filetest.ErrorOf(s.Commit(t.Context(), writes)))
+	}
+	for from := 0; from < 100_000; from += store.MaxWrites {
+		put(from, store.MaxWrites)
+	}
+	written := func() (transactions, pages int64) {
+		require.NoError(t, s.db.View(func(tx *bbolt.Tx) error { transactions = int64(tx.ID()); return nil }))
+		stats := s.db.Stats()
+		return transactions, stats.TxStats.GetWrite()
+	}
+	looked, q := make(chan error), store.Query{Collection: "c", Equal: map[string]any{"color": "1"}, Limit: 9}
+	go func() { looked <- filetest.ErrorOf(s.Query(t.Context(), q)) }()
+	for most := int64(0); ; {
+		made, pages := written()
+		put(0, 1)
+		nowMade, now := written()
+		most = max(most, (now-pages)/(nowMade-made))
+		select {
+		case err := <-looked:
+			require.NoError(t, err)
+			require.NoError(t, s.db.View(func(tx *bbolt.Tx) error {
+				pages := tx.Bucket(indexes).Bucket(indexFor(q).name("c")).Stats().LeafPageN
+				require.Less(t, most, int64(pages/8), "of %d pages of the index", pages)
+				return nil
+			}))
+			return
+		default:
+		}
+	}
+}
+
+// TestAFileOfTheSecondFormIsTakenOver writes one: a key of its indexes stands alone, and a changed document.
+func TestAFileOfTheSecondFormIsTakenOver(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "store.db")
+	red := store.Query{Collection: "c", Equal: map[string]any{"color": "red"}, Limit: 300}
+	s := filetest.Must(OpenTemporary(path))(t)
+	set := func(i int, color string) store.Version {
+		key := store.Key{Collection: "c", ID: fmt.Sprintf("%03d", i)}
+		write := []store.Write{store.Set(key, map[string]any{"color": color})}
+		version := filetest.Must(s.Commit(t.Context(), write))(t)[0]
+		require.NoError(t, filetest.ErrorOf(s.Query(t.Context(), red)))
+		return version
+	}
+	for i := range 230 {
+		set(i, []string{"red", "blue"}[i%2])
+	}
+	set(1, "red")
+	want := filetest.Must(s.Query(t.Context(), red))(t)
+	require.NoError(t, s.db.Update(func(tx *bbolt.Tx) error {
+		bucket, noted := tx.Bucket(indexes).Bucket(indexFor(red).name("c")), asIndexed(tx)
+		require.NoError(t, empty(tx))
+		for name, doc := range noted {
+			data := cmp.Or(string(doc.data), strings.Repeat("\x00", versionBytes))
+			require.NoError(t, tx.Bucket(changed).Put([]byte(name), []byte(data)))
+		}
+		for _, one := range slices.Collect(keysFrom(bucket.Cursor(), nil, []byte(end), false, false)) {
+			require.NoError(t, bucket.Put(one, nil))
+		}
+		old := filetest.Must(tx.CreateBucket(second))(t)
+		return cmp.Or(old.SetSequence(tx.Bucket(versions).Sequence()), tx.DeleteBucket(versions))
+	}))
+	require.NoError(t, s.Close())
+	s = filetest.Must(OpenTemporary(path))(t)
+	require.Equal(t, want, filetest.Must(s.Query(t.Context(), red))(t))
+	require.EqualValues(t, 232, set(999, "red"), "versions go on from the last one")
+	require.NoError(t, s.Close())
 }

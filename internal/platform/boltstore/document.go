@@ -3,7 +3,6 @@ package boltstore
 import (
 	"encoding/binary"
 	"errors"
-	"maps"
 	"slices"
 	"time"
 
@@ -12,11 +11,11 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// stored is a document as the file has it: version 0 means that there is none. A body is the fields in the order of
-// their names, so that equal fields are equal bytes.
+// stored is a document as the file has it: its data are the version, and the fields in the order of their
+// names, so that equal fields are equal bytes. Version 0 means that there is none.
 type stored struct {
 	version store.Version
-	body    []byte
+	data    []byte
 }
 
 func read(tx *bbolt.Tx, key store.Key) stored {
@@ -29,7 +28,7 @@ func read(tx *bbolt.Tx, key store.Key) stored {
 
 const versionBytes = 8
 
-// parse splits data, nil for no document, into the version and the body. What is too short is no document's body.
+// parse reads the version of data, nil for no document. What is too short is no document's.
 func parse(data []byte) stored {
 	switch {
 	case data == nil:
@@ -37,36 +36,46 @@ func parse(data []byte) stored {
 	case len(data) < versionBytes:
 		return stored{version: newVersion}
 	}
-	return stored{store.Version(binary.BigEndian.Uint64(data)), data[versionBytes:]} //nolint:gosec // written from an int64
-}
-
-func (s stored) data() []byte {
-	return append(binary.BigEndian.AppendUint64(nil, uint64(s.version)), s.body...) //nolint:gosec // the same bits
+	return stored{store.Version(binary.BigEndian.Uint64(data)), data} //nolint:gosec // written from an int64
 }
 
 func (s stored) fields() (fields map[string]any, err error) {
-	if s.version == 0 {
+	switch {
+	case s.version == 0:
 		return nil, nil
+	case s.data == nil:
+		return nil, errCutShort
 	}
+	return decode(s.data[versionBytes:])
+}
+
+var errCutShort = errors.New("boltstore: a document is cut short")
+
+// decode reads what appendFields has written.
+func decode(body []byte) (fields map[string]any, err error) {
 	defer func() {
 		if recover() != nil { // an index out of range
-			fields, err = nil, errors.New("boltstore: a document is cut short")
+			fields, err = nil, errCutShort
 		}
 	}()
-	rest := decoder(s.body)
-	fields = rest.fields()
-	return fields, nil
+	rest := decoder(body)
+	return rest.fields(), nil
 }
 
 func appendFields(to []byte, fields map[string]any) []byte {
 	to = binary.AppendUvarint(to, uint64(len(fields)))
-	for _, name := range slices.Sorted(maps.Keys(fields)) {
+	names := make([]string, 0, 24) // on the stack, for most documents
+	for name := range fields {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
 		to = appendValue(appendText(to, name), fields[name])
 	}
 	return to
 }
 
-func appendText(to []byte, text string) []byte {
+func appendText[T string | []byte](to []byte, text T) []byte {
 	return append(binary.AppendUvarint(to, uint64(len(text))), text...)
 }
 
@@ -151,6 +160,9 @@ func (d *decoder) value() any {
 
 // maxDocument is Firestore's limit: no test passes with a document that production refuses.
 const maxDocument = 1 << 20
+
+// shortest is how many times shorter than by Firestore's rules a document may be here, at the most.
+const shortest = 16
 
 // size measures a value by Firestore's rules.
 func size(value any) int {

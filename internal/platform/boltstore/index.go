@@ -32,7 +32,10 @@ func (x index) name(collection string) []byte {
 }
 
 func (x index) keys(id string, fields map[string]any) (keys [][]byte) {
-	key := make([]byte, 0, 48*(1+len(x.Equal))+len(id))
+	if fields == nil {
+		return nil
+	}
+	key := make([]byte, 0, 24*(1+len(x.Equal))+len(id))
 	for _, name := range x.Equal {
 		var ok bool
 		if key, ok = appendSpelled(key, fields[name]); !ok {
@@ -90,13 +93,40 @@ func appendTime(to []byte, at time.Time) []byte {
 	return binary.BigEndian.AppendUint64(to, uint64(at.UnixMicro())^(1<<63))
 }
 
-// note writes down, of a document with indexes, what these have: nothing of it changes there until they catch up.
-func note(tx *bbolt.Tx, to change) error {
-	noted, key, begins := tx.Bucket(changed), []byte(to.key.String()), []byte(to.key.Collection+"/")
-	if name, _ := tx.Bucket(indexes).Cursor().Seek(begins); !bytes.HasPrefix(name, begins) || noted.Get(key) != nil {
+// note writes down, of documents with indexes, what these have: nothing of it changes there until they catch
+// up. What a commit changes stands together, behind what others change: documents are all over the file.
+func note(tx *bbolt.Tx, changes []change) error {
+	cursor, noted := tx.Bucket(indexes).Cursor(), tx.Bucket(changed)
+	var entry []byte
+	at := noted.Sequence() // how many documents are noted
+	for _, to := range changes {
+		begins := []byte(to.key.Collection + "/")
+		if name, _ := cursor.Seek(begins); to.changes() && bytes.HasPrefix(name, begins) {
+			entry, at = appendText(appendText(entry, to.key.String()), to.before.data), at+1
+		}
+	}
+	if entry == nil {
 		return nil
 	}
-	return cmp.Or(noted.Put(key, to.before.data()), noted.SetSequence(noted.Sequence()+1))
+	return cmp.Or(noted.SetSequence(at), noted.Put(binary.BigEndian.AppendUint64(nil, at), entry))
+}
+
+// asIndexed are the documents that have changed, by their keys, as indexes have them: as they were when these
+// caught up.
+func asIndexed(tx *bbolt.Tx) map[string]stored {
+	all, cursor := map[string]stored{}, tx.Bucket(changed).Cursor()
+	for at, entry := cursor.First(); at != nil; at, entry = cursor.Next() {
+		for rest := decoder(entry); rest != ""; {
+			key, data := rest.next(rest.number()), rest.next(rest.number())
+			if _, before := all[key]; before {
+				continue
+			}
+			if all[key] = (stored{}); data != "" { // else there was none
+				all[key] = parse([]byte(data))
+			}
+		}
+	}
+	return all
 }
 
 // changedAtMost is how many changed documents a commit leaves to the next ones, and each query looks at.
@@ -105,14 +135,13 @@ const changedAtMost = 200
 // catchUp writes to the indexes what has changed since they last caught up, if that is more than most: many documents
 // at once share the pages that they change.
 func catchUp(tx *bbolt.Tx, most uint64) error {
-	noted := tx.Bucket(changed)
-	if noted.Sequence() <= most {
+	if tx.Bucket(changed).Sequence() <= most {
 		return nil
 	}
-	all, cursor := map[string][]moved{}, noted.Cursor()
-	for key, data := cursor.First(); key != nil; key, data = cursor.Next() {
-		collection, id, _ := strings.Cut(string(key), "/")
-		had, err := parse(data).fields()
+	all := map[string][]moved{}
+	for key, before := range asIndexed(tx) {
+		collection, id, _ := strings.Cut(key, "/")
+		had, err := before.fields()
 		has, failed := read(tx, store.Key{Collection: collection, ID: id}).fields()
 		if err = cmp.Or(err, failed); err != nil {
 			return err
@@ -123,7 +152,7 @@ func catchUp(tx *bbolt.Tx, most uint64) error {
 		cursor, begins := tx.Bucket(indexes).Cursor(), []byte(collection+"/")
 		for name, _ := cursor.Seek(begins); bytes.HasPrefix(name, begins); name, _ = cursor.Next() {
 			var x index
-			fields, err := stored{newVersion, name[len(begins):]}.fields()
+			fields, err := decode(name[len(begins):])
 			if err = cmp.Or(err, store.Decode(fields, &x)); err == nil {
 				err = x.move(tx.Bucket(indexes).Bucket(name), documents)
 			}
@@ -132,6 +161,11 @@ func catchUp(tx *bbolt.Tx, most uint64) error {
 			}
 		}
 	}
+	return empty(tx)
+}
+
+// empty notes no document any more.
+func empty(tx *bbolt.Tx) error {
 	err := tx.DeleteBucket(changed)
 	if err == nil {
 		_, err = tx.CreateBucket(changed)
@@ -145,34 +179,28 @@ type moved struct {
 	had, has map[string]any
 }
 
-func (x index) move(bucket *bbolt.Bucket, documents []moved) (err error) {
+func (x index) move(bucket *bbolt.Bucket, documents []moved) error {
 	complete := bucket.Sequence() == whole
+	var edits []edit
 	for _, doc := range documents {
 		had, has := x.keys(doc.id, doc.had), x.keys(doc.id, doc.has)
 		for _, key := range had {
 			if !contains(has, key) {
-				err = cmp.Or(err, bucket.Delete(key))
+				edits = append(edits, edit{key, true})
 			}
 		}
 		for _, key := range has {
 			if !complete || !contains(had, key) {
-				err = cmp.Or(err, bucket.Put(key, nil))
+				edits = append(edits, edit{key, false})
 			}
 		}
 	}
-	return err
+	slices.SortFunc(edits, func(a, b edit) int { return bytes.Compare(a.key, b.key) })
+	return write(bucket, edits)
 }
 
 func contains(keys [][]byte, key []byte) bool {
 	return slices.ContainsFunc(keys, func(one []byte) bool { return bytes.Equal(one, key) })
-}
-
-// asIndexed is a document as indexes have it: as it was when they caught up.
-func asIndexed(tx *bbolt.Tx, key store.Key) stored {
-	if noted := tx.Bucket(changed).Get([]byte(key.String())); noted != nil {
-		return parse(noted)
-	}
-	return read(tx, key)
 }
 
 // makeIndex makes an index, unless there is one.
@@ -254,13 +282,16 @@ type entry struct {
 
 // extend appends the entries of some documents from an id on, and returns the id to go on at; nil: none is left.
 func (x index) extend(to []entry, tx *bbolt.Tx, collection string, from []byte) ([]entry, []byte, error) {
-	cursor, n := tx.Bucket([]byte(collection)).Cursor(), 0
-	for id, _ := cursor.Seek(from); id != nil; id, _ = cursor.Next() {
+	cursor, changed, n := tx.Bucket([]byte(collection)).Cursor(), asIndexed(tx), 0
+	for id, data := cursor.Seek(from); id != nil; id, data = cursor.Next() {
 		if n++; n > readAtOnce {
 			return to, bytes.Clone(id), nil
 		}
 		key := store.Key{Collection: collection, ID: string(id)}
-		doc := asIndexed(tx, key)
+		doc, differs := changed[key.String()]
+		if !differs {
+			doc = parse(data)
+		}
 		fields, err := doc.fields()
 		if err != nil {
 			return nil, nil, err
@@ -272,13 +303,18 @@ func (x index) extend(to []entry, tx *bbolt.Tx, collection string, from []byte) 
 	return to, nil, nil
 }
 
-// add adds entries to an index, but those of documents that have changed.
-func add(tx *bbolt.Tx, name []byte, entries []entry) (err error) {
-	bucket := tx.Bucket(indexes).Bucket(name)
+// add adds entries to an index, in the order of their keys, but those of documents that have changed.
+func add(tx *bbolt.Tx, name []byte, entries []entry) error {
+	var edits []edit
+	changed := asIndexed(tx)
 	for _, one := range entries {
-		if asIndexed(tx, one.of).version == one.version {
-			err = cmp.Or(err, bucket.Put(one.key, nil))
+		doc, differs := changed[one.of.String()]
+		if !differs {
+			doc = read(tx, one.of)
+		}
+		if doc.version == one.version {
+			edits = append(edits, edit{key: one.key})
 		}
 	}
-	return err
+	return write(tx.Bucket(indexes).Bucket(name), edits)
 }

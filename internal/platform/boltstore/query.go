@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -104,9 +105,15 @@ func within(q store.Query) (from, to []byte, id int) {
 func (s *Store) look(tx *bbolt.Tx, q store.Query, x index, cursor *bbolt.Cursor) (page store.Page, _ error) {
 	documents, changedIDs := tx.Bucket([]byte(q.Collection)), map[string]bool{}
 	var fresh, keys [][]byte
-	noted, begins := tx.Bucket(changed).Cursor(), []byte(q.Collection+"/")
-	for key, _ := noted.Seek(begins); !x.ofIDs() && bytes.HasPrefix(key, begins); key, _ = noted.Next() {
-		id := string(key[len(begins):])
+	noted := map[string]stored{}
+	if !x.ofIDs() {
+		noted = asIndexed(tx)
+	}
+	for key := range noted {
+		collection, id, _ := strings.Cut(key, "/")
+		if collection != q.Collection {
+			continue
+		}
 		fields, err := parse(documents.Get([]byte(id))).fields()
 		if err != nil {
 			return page, err
@@ -114,27 +121,22 @@ func (s *Store) look(tx *bbolt.Tx, q store.Query, x index, cursor *bbolt.Cursor)
 		changedIDs[id], fresh = true, append(fresh, x.keys(id, fields)...)
 	}
 	from, to, id := within(q)
-	outside := func(key []byte) bool {
-		return key == nil || bytes.Compare(key, from) < 0 || bytes.Compare(key, to) >= 0
-	}
-	compare, next := bytes.Compare, cursor.Next
-	key, _ := cursor.Seek(from)
-	if q.Newest != nil { // from the last to the first
-		compare, next = func(a, b []byte) int { return bytes.Compare(b, a) }, cursor.Prev
-		if key, _ = cursor.Seek(to); key == nil {
-			key, _ = cursor.Last()
-		} else {
-			key, _ = cursor.Prev()
-		}
+	outside := func(key []byte) bool { return bytes.Compare(key, from) < 0 || bytes.Compare(key, to) >= 0 }
+	compare := bytes.Compare
+	if q.Newest != nil {
+		compare = func(a, b []byte) int { return bytes.Compare(b, a) }
 	}
 	n := 0
-	for ; !outside(key) && n <= q.Limit; key, _ = next() {
+	for key := range keysFrom(cursor, from, to, q.Newest != nil, x.ofIDs()) {
 		s.looked.Add(1)
 		if changedIDs[string(key[id:])] {
 			continue
 		}
 		if n++; !q.Count { // a count may be of all
 			keys = append(keys, key)
+		}
+		if n > q.Limit {
+			break
 		}
 	}
 	fresh = slices.DeleteFunc(fresh, outside)

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -85,13 +86,16 @@ func Damaged(path string) error {
 // No collection's name has a slash. The sequence of versions numbers the versions: it starts at 1 and never falls, also
 // after deletes. Its name says how documents are encoded.
 var (
-	versions = []byte("/versions/2")
+	versions = []byte("/versions/3")
 	changed  = []byte("/changed")
 	indexes  = []byte("/indexes")
+	// second is versions as a file of the second form has it: its changed documents stand under their keys.
+	second = []byte("/versions/2")
 )
 
 func begin(tx *bbolt.Tx) error {
-	if first, _ := tx.Cursor().First(); first != nil && tx.Bucket(versions) == nil {
+	old := tx.Bucket(second)
+	if first, _ := tx.Cursor().First(); first != nil && old == nil && tx.Bucket(versions) == nil {
 		return ErrDamaged
 	}
 	for _, name := range [][]byte{versions, changed, indexes} {
@@ -99,7 +103,20 @@ func begin(tx *bbolt.Tx) error {
 			return err
 		}
 	}
-	return nil
+	if old == nil {
+		return nil
+	}
+	var changes []change
+	if err := tx.Bucket(changed).ForEach(func(name, before []byte) error {
+		collection, id, _ := strings.Cut(string(name), "/")
+		key := store.Key{Collection: collection, ID: id}
+		changes = append(changes, change{key: key, before: parse(before), after: stored{version: newVersion}})
+		return nil
+	}); err != nil {
+		return err
+	}
+	err := tx.Bucket(versions).SetSequence(old.Sequence())
+	return cmp.Or(err, tx.DeleteBucket(second), empty(tx), note(tx, changes))
 }
 
 // readable reads all of the file once, so that what is damaged is found at the start.
@@ -109,7 +126,10 @@ func readable(db *bbolt.DB) error {
 			return bucket.ForEach(func(inner, data []byte) error {
 				switch {
 				case data == nil:
-					return bucket.Bucket(inner).ForEach(func(_, _ []byte) error { return nil })
+					return bucket.Bucket(inner).ForEach(func(first, others []byte) error {
+						_ = appendKeys(nil, first, others)
+						return nil
+					})
 				case name[0] == '/':
 					return nil
 				}

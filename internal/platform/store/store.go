@@ -133,8 +133,10 @@ func Move(key Key, add map[string]int64, floor string) Write {
 // Incremented is what an Increment or a Move makes of the fields of its document; nil: there is none. The error is ErrStale
 // below the floor, or ErrInvalid for a sum outside int64.
 func (w Write) Incremented(have map[string]any) (map[string]any, error) {
-	fields := map[string]any{}
-	maps.Copy(fields, have)
+	fields := maps.Clone(have)
+	if fields == nil {
+		fields = map[string]any{}
+	}
 	maps.Copy(fields, w.Fields)
 	for name, add := range w.Add {
 		old, _ := fields[name].(int64)

@@ -36,7 +36,7 @@ resource "terraform_data" "protected" {
   depends_on = [
     module.webhook, module.worker, module.queue, module.front,
     google_billing_budget.project, google_cloud_scheduler_job.message, google_cloud_scheduler_job.task, google_firestore_backup_schedule.this,
-    google_firestore_field.ttl, google_firestore_field.unindexed, google_logging_project_exclusion.dropped,
+    google_firestore_field.ttl, google_firestore_field.unindexed, google_firestore_field.unindexed_copies, google_logging_project_exclusion.dropped,
     google_logging_project_exclusion.kept_elsewhere, google_monitoring_alert_policy.alert, google_monitoring_dashboard.this, google_project_iam_audit_config.secrets,
     google_project_iam_member.reads_metrics, google_project_service.optional, google_pubsub_subscription_iam_member.pauses,
     google_pubsub_subscription_iam_member.sees_subscriptions, google_service_account_iam_member.pauses_as_push,

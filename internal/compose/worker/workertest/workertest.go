@@ -1,0 +1,173 @@
+// Package workertest simulates what a worker does under a load, at the latencies of production. Time is
+// that of a bubble of testing/synctest, in which work takes none: what it finds follows from slots, waits
+// and nacks alone. It refuses to say what a processor carries.
+package workertest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"billhook/catalog"
+	"billhook/catalog/catalogtest"
+	"billhook/internal/compose/worker"
+	"billhook/internal/contract"
+	"billhook/internal/ingest/webhook/samples"
+	"billhook/internal/pipeline/delivery"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
+	"billhook/internal/platform/telemetry"
+)
+
+// What production takes for a publish, for a push on its way, and for a call of the store.
+const (
+	PublishTakes = 30 * time.Millisecond
+	PushTakes    = 10 * time.Millisecond
+	StoreTakes   = 20 * time.Millisecond
+)
+
+// Load is events of a type that come to a queue by a schedule, so many a second. After two seconds Burst
+// more come at once, or the store stalls.
+type Load struct {
+	Queue, EventType          string
+	PerSecond, Burst, Seconds int
+	Stall                     time.Duration
+}
+
+// Found is what became of them. Waits are from the webhook to the effect, by the second in which an event
+// came.
+type Found struct {
+	Waits [][]time.Duration
+	// Slots is the time that all of them had a slot or waited for one. Refused counts the pushes that were
+	// refused.
+	Slots   time.Duration
+	Refused int
+}
+
+// Within is in what time 99 of 100 took effect, of those that came from a second on.
+func (f Found) Within(second int) time.Duration {
+	all := slices.Sorted(slices.Values(slices.Concat(f.Waits[second:]...)))
+	return all[len(all)*99/100].Truncate(time.Millisecond)
+}
+
+// production publishes as it does there, and lets everybody push.
+type production struct{}
+
+func (production) Publish(context.Context, string, contract.Message) (string, error) {
+	<-time.After(PublishTakes)
+	return "1", nil
+}
+
+func (production) Verify(context.Context, string) error { return nil }
+
+// transport pushes without a network.
+type transport func(http.ResponseWriter, *http.Request)
+
+func (p transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	<-time.After(PushTakes)
+	answer := httptest.NewRecorder()
+	p(answer, r)
+	return answer.Result(), nil
+}
+
+// open makes one instance of the shipped worker, whose store stalls two seconds after began.
+func open(t *testing.T, c *catalog.Catalog, began time.Time, stall time.Duration) *worker.Worker {
+	t.Helper()
+	answers := func(do func() error) error {
+		if <-time.After(StoreTakes); time.Since(began) > 2*time.Second {
+			<-time.After(time.Until(began.Add(2*time.Second + stall)))
+		}
+		return do()
+	}
+	targets, err := delivery.Open(c, "", func(catalog.Target) (string, []string) {
+		return "http://127.0.0.1:1", []string{"a-secret-of-more-than-24-bytes"}
+	}, time.Now)
+	require.NoError(t, err)
+	w, err := worker.New(worker.Config{
+		Catalog: c, Targets: targets, Publisher: production{}, Authenticator: production{}, Now: time.Now,
+		Log: slog.New(slog.DiscardHandler), Metrics: telemetry.NewMetrics(), Store: &storetest.Faults{
+			Store: storetest.Open(t), OnRead: answers,
+			OnCommit: func(_ context.Context, _ []store.Write, do func() error) error { return answers(do) },
+		},
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { w.Drain(); targets.Close() })
+	return w
+}
+
+// Simulate has one instance of the shipped worker handle events that have nothing to do with each other.
+// Each takes effect.
+func Simulate(t *testing.T, l Load) Found {
+	t.Helper()
+	var mu sync.Mutex
+	began, came, found := time.Now(), map[string]time.Time{}, Found{Waits: make([][]time.Duration, l.Seconds)}
+	c := catalogtest.Shipped()
+	w := open(t, c, began, l.Stall)
+	push := func(out http.ResponseWriter, r *http.Request) {
+		var push struct {
+			Message struct{ Attributes map[string]string }
+		}
+		body, answer, pushed := bytes.Buffer{}, httptest.NewRecorder(), time.Now()
+		assert.NoError(t, json.NewDecoder(io.TeeReader(r.Body, &body)).Decode(&push))
+		r.Body = io.NopCloser(&body)
+		w.ServeHTTP(answer, r)
+		out.WriteHeader(answer.Code)
+		mu.Lock()
+		defer mu.Unlock()
+		if found.Slots += time.Since(pushed); answer.Code != http.StatusOK {
+			found.Refused++
+			return
+		}
+		at := came[push.Message.Attributes[contract.AttrEventID]]
+		second := at.Sub(began) / time.Second
+		found.Waits[second] = append(found.Waits[second], time.Since(at))
+	}
+	simulator := standin.NewSimulator(standin.SimulatorConfig{
+		ProjectID: "p", Subscriptions: standin.Topology(c.Queues), Transport: transport(push),
+	})
+	simulator.PushTo("http://worker")
+	t.Cleanup(func() { require.NoError(t, simulator.Close()) })
+	q, _ := c.Queue(l.Queue)
+	send := func() {
+		unique := fmt.Sprint(len(came))
+		data, err := samples.Message(c, q, l.EventType, unique, began)
+		require.NoError(t, err)
+		id, key := samples.IDPrefix+unique, "key-"+unique
+		mu.Lock()
+		came[id] = time.Now()
+		mu.Unlock()
+		m := contract.Message{Data: data, OrderingKey: key, Attributes: map[string]string{
+			contract.AttrEventID: id, "ordering_key": key,
+			"event_type": l.EventType, "routing_key": l.EventType,
+		}}
+		time.AfterFunc(PublishTakes, func() {
+			_, err := simulator.Publish(t.Context(), q.Topic(), m)
+			assert.NoError(t, err)
+		})
+	}
+	for i := range l.PerSecond * l.Seconds {
+		due := began.Add(time.Duration(i) * time.Second / time.Duration(l.PerSecond))
+		<-time.After(time.Until(due))
+		if send(); i == 2*l.PerSecond {
+			for range l.Burst {
+				send()
+			}
+		}
+	}
+	<-time.After(time.Minute)
+	require.Len(t, slices.Concat(found.Waits...), len(came), "each takes effect once")
+	return found
+}

@@ -161,6 +161,8 @@ func killedAfterItsCommit(t *testing.T, s *stack) {
 		e = samples.Event{EventID: n, SubscriptionID: n + "4", CustomerID: n + "3", UID: "uid-" + n}
 		if killed = s.crash(t, true, n, func() { s.accepted(t, samples.Read(samples.SubscriptionRenewed, e)) }); !killed {
 			s.until(t, n, "processed")
+			published := func() bool { return len(s.waitingOf(t, lane.Outbox, n)) == 0 } // no later answer of the store is of it
+			require.Eventually(t, published, patience, pollInterval)
 		}
 	}
 	record := s.ends(t, e2e.Queue, e.EventID)

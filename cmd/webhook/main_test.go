@@ -139,9 +139,8 @@ func TestTheHelpListsTheVariablesOfTheDeployment(t *testing.T) {
 // A request that Cloud Run ends is answered by nobody, and the sender learns nothing of it.
 func TestCloudRunEndsNoRequestThatTheWebhookServiceStillAnswers(t *testing.T) {
 	t.Parallel()
-	_, variable, _ := strings.Cut(filetest.Read(t, "..", "..", "terraform", "service_options.tf"), "\nvariable \"webhook_timeout_seconds\" {\n")
-	variable, _, _ = strings.Cut(variable, "\n}\n")
+	variables := filetest.Read(t, "..", "..", "terraform", "variables.tf")
 	longest := int((readTimeout + 2*publishTimeout) / time.Second)
-	require.Regexp(t, fmt.Sprintf(`condition += %d <= var\.webhook_timeout_seconds`, longest), variable, "no less is taken")
-	require.Regexp(t, fmt.Sprintf(`default += %d\n`, longest), variable)
+	require.Regexp(t, fmt.Sprintf(`condition += var\.webhook\.timeout_seconds >= %d`, longest), variables, "no less is taken")
+	require.Regexp(t, fmt.Sprintf(`timeout_seconds += optional\(number, %d\)`, longest), variables)
 }

@@ -184,7 +184,7 @@ resource "google_firestore_field" "unindexed" {
 
 # The webhook service asks for documents by their ids alone. Times of copies that rise would make a hot spot.
 resource "google_firestore_field" "unindexed_copies" {
-  for_each   = toset(["created_at", "updated_at", "payment_due"])
+  for_each   = toset(contains(local.apps, "orders") ? ["created_at", "updated_at", "payment_due"] : [])
   project    = var.project_id
   database   = google_firestore_database.ingest.name
   collection = "orders"

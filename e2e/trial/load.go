@@ -18,12 +18,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/HdrHistogram/hdrhistogram-go"
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog/catalogtest"
 	"billhook/e2e"
 	"billhook/internal/compose/devstack"
+	"billhook/internal/filetest"
 	"billhook/internal/ingest/webhook/webhooktest"
 	"billhook/internal/platform/boltstore"
 	"billhook/internal/platform/serve"
@@ -59,7 +59,7 @@ func load(flags *flag.FlagSet) func(*run) {
 		}
 		row := r.table("", "reached", "answer p50", "p99", "effect p50", "p90", "p99", "max",
 			"429", "503", "nacks", "CPU an event", "lost", "doubled")
-		found := make([]*hdrhistogram.Histogram, len(all))
+		found := make([][]time.Duration, len(all))
 		for i, t := range all {
 			t.warm, t.lasts = *warm, *lasts+t.stall
 			r.part(t.name, func(r *run) { found[i] = t.measure(r, row) })
@@ -147,13 +147,9 @@ var listens = regexp.MustCompile(`"address":"([^"]+)","service":"webhook"`)
 
 // begin starts the process, and returns what stops it and says what it has used of the processor.
 func (s standing) begin(b *billhook) (stop func() time.Duration) {
-	program, err := os.Executable()
-	b.must(err)
-	described, err := json.Marshal(s)
-	b.must(err)
+	program, described := filetest.Must(os.Executable())(b), filetest.Must(json.Marshal(s))(b)
 	environment := []string{standingVariable + "=" + string(described), "TMPDIR=" + os.TempDir()}
-	process, err := e2e.Start(b.ctx, program, environment, &b.log)
-	b.must(err)
+	process := filetest.Must(e2e.Start(b.ctx, program, environment, &b.log))(b)
 	b.Cleanup(process.Kill)
 	b.until("its webhook service", time.Millisecond, func() bool {
 		at := listens.FindStringSubmatch(b.log.Text())
@@ -167,8 +163,8 @@ func (s standing) begin(b *billhook) (stop func() time.Duration) {
 }
 
 // measure sends the schedule to a process of its own, counts what became of it, and returns the waits to the
-// effect in microseconds.
-func (t traffic) measure(r *run, row func(...any)) *hdrhistogram.Histogram {
+// effect.
+func (t traffic) measure(r *run, row func(...any)) []time.Duration {
 	b, d, due, want := &billhook{run: r}, newDrawing(r.seed), t.schedule(), map[string]int64{}
 	orders, bodies := make([]e2e.Order, len(due)), make([][]byte, len(due))
 	for i := range due {
@@ -211,8 +207,7 @@ func (t traffic) measure(r *run, row func(...any)) *hdrhistogram.Histogram {
 	}
 	used := stop() - unloaded
 	if t.shape == "" {
-		documents, err := boltstore.Open(of.Store)
-		r.must(err)
+		documents := filetest.Must(boltstore.Open(of.Store))(r)
 		b.store = documents
 		wrong = b.wrongPoints(want)
 		r.must(documents.Close())
@@ -220,16 +215,18 @@ func (t traffic) measure(r *run, row func(...any)) *hdrhistogram.Histogram {
 	nacks := len(slices.DeleteFunc(b.log.Deliveries(""), func(d e2e.Delivery) bool {
 		return d.Message != "delivery" || d.Status < http.StatusMultipleChoices
 	}))
-	answer, effect := t.histogram(due, answered), t.histogram(due, took)
-	last := time.Duration(0)
+	last, warm := time.Duration(0), 0
 	for i := range due {
 		last = max(last, due[i]+took[i])
+		if due[i] < t.warm {
+			warm++
+		}
 	}
-	reached := float64(len(due)) / last.Seconds()
-	each := (used / time.Duration(len(due))).Round(10 * time.Microsecond)
-	row(t.name, fmt.Sprintf("%.0f/s", reached), within(answer, 50), within(answer, 99),
-		within(effect, 50), within(effect, 90), within(effect, 99), within(effect, 100),
-		answers["429"], answers["503"], nacks, each, wrong["lost"], wrong["doubled"])
+	row(t.name, fmt.Sprintf("%.0f/s", float64(len(due))/last.Seconds()),
+		within(answered[warm:], 50), within(answered[warm:], 99),
+		within(took[warm:], 50), within(took[warm:], 90), within(took[warm:], 99), within(took[warm:], 100),
+		answers["429"], answers["503"], nacks, (used / time.Duration(len(due))).Round(10*time.Microsecond),
+		wrong["lost"], wrong["doubled"])
 	if t.stall > 0 {
 		r.printf("%s: p99 was below %s again %s after it\n", t.name, soon, t.recovered(due, took))
 	}
@@ -237,21 +234,7 @@ func (t traffic) measure(r *run, row func(...any)) *hdrhistogram.Histogram {
 		r.broken("answered 429 %d, answered 503 %d, nacks %d", answers["429"], answers["503"], nacks)
 	}
 	r.none(wrong)
-	return effect
-}
-
-func (t traffic) histogram(due, took []time.Duration) *hdrhistogram.Histogram {
-	of := hdrhistogram.New(1, patience.Microseconds(), 3)
-	for i := range due {
-		if due[i] >= t.warm {
-			_ = of.RecordValue(took[i].Microseconds()) // none is longer than the trial's patience
-		}
-	}
-	return of
-}
-
-func within(of *hdrhistogram.Histogram, percent float64) time.Duration {
-	return (time.Duration(of.ValueAtPercentile(percent)) * time.Microsecond).Round(100 * time.Microsecond)
+	return took[warm:]
 }
 
 // recovered is how long after the stall the last second ended whose p99 was not as it should be.
@@ -263,7 +246,7 @@ func (t traffic) recovered(due, took []time.Duration) (after time.Duration) {
 		}
 	}
 	for second, all := range seconds {
-		if slices.Sort(all); all[len(all)*99/100] >= soon {
+		if within(all, 99) >= soon {
 			after = max(after, second+time.Second)
 		}
 	}
@@ -271,7 +254,7 @@ func (t traffic) recovered(due, took []time.Duration) (after time.Duration) {
 }
 
 // plotted draws percentiles of the waits over the rates, as SVG.
-func plotted(rates []string, found []*hdrhistogram.Histogram) []byte {
+func plotted(rates []string, found [][]time.Duration) []byte {
 	b := bytes.NewBufferString(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 700 380">` +
 		`<rect width="700" height="380" fill="white"/>` +
 		`<text x="60" y="18">From webhook to effect, by events a second</text>`)
@@ -281,7 +264,7 @@ func plotted(rates []string, found []*hdrhistogram.Histogram) []byte {
 		fmt.Fprintf(b, "\n<path d='M60 %dH620' stroke='silver'/><text y='%[1]d'>%s</text>", y(decade), decade)
 	}
 	for _, line := range []struct {
-		percent     float64
+		percent     int
 		name, color string
 	}{{50, "p50", "green"}, {90, "p90", "blue"}, {99, "p99", "darkorange"}, {100, "max", "red"}} {
 		var points string

@@ -1,6 +1,6 @@
 // Command trial tries whole Billhooks, each time in another way:
 //
-//	go run ./e2e/trial load|chaos|soak|burst|isolation|books|flashsale|drill|imports [-flag value ...]
+//	go run ./e2e/trial load|chaos|soak|behind|isolation|books|flashsale|drill|imports [-flag value ...]
 //
 // It prints what it has counted and measured, and exits non-zero where a promise is broken, or where a
 // control, which is wrong on purpose, goes unnoticed: a trial that cannot fail proves nothing. A seed
@@ -50,7 +50,7 @@ var trials = []struct {
 	{"load", "what events wait for at several rates, in a burst and in a stall, and two baselines", load},
 	{"chaos", "nothing is lost, doubled or disordered under kill -9, stalls and lost answers; controls fail", chaos},
 	{"soak", "the same from the webhook to the balance, of the real binaries on Google's emulators", soak},
-	{"burst", "what an unknown product and a burst cost others, with the catalog's waits and without", burst},
+	{"behind", "how long an order waits behind events that cannot be processed, with the catalog's waits and without", behind},
 	{"isolation", "what a target that means harm, or a flood, costs the other queues", isolation},
 	{"flashsale", "one burst of orders sells out exactly, and every buyer is notified once, under kill -9", flashsale},
 	{"books", "what it costs to post, seal and verify the books; a change of an entry is found", books},

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -67,18 +66,14 @@ type end struct {
 	took      time.Duration
 }
 
-// ends are those of events, by their ids.
-type ends map[string]end
-
-// within is in what time so large a share of them came.
-func (all ends) within(share float64) time.Duration {
-	sorted := slices.SortedFunc(maps.Values(all), func(a, b end) int { return cmp.Compare(a.took, b.took) })
-	return sorted[int(share*float64(len(sorted)-1))].took
+// within is in what time so many percent of them came.
+func within(took []time.Duration, percent int) time.Duration {
+	return slices.Sorted(slices.Values(took))[percent*(len(took)-1)/100].Round(10 * time.Microsecond)
 }
 
-// ends are those of all that was sent.
-func (b *billhook) ends() ends {
-	ended := ends{}
+// ends are those of all that was sent, by the events' ids.
+func (b *billhook) ends() map[string]end {
+	ended := map[string]end{}
 	for _, d := range b.log.Deliveries("") {
 		sent, ours := b.sent.Load(d.EventID) // or it was emitted
 		if !ours || d.Outcome != "processed" && d.Outcome != "dead_lettered" {
@@ -97,7 +92,7 @@ func (b *billhook) ends() ends {
 }
 
 // await waits until so many of the events that were sent have come to their end.
-func (b *billhook) await(many int) (ended ends) {
+func (b *billhook) await(many int) (ended map[string]end) {
 	b.until("ends", often, func() bool {
 		ended = b.ends()
 		return len(ended) >= many

@@ -144,8 +144,8 @@ func (p *Process) warm(ctx context.Context) (err error) {
 
 var errPortTaken = errors.New("emulator: the port is in use")
 
-// start runs an emulator on a free port, waits for its output line that it serves, and then until it answers. The
-// answer alone could be another program's.
+// start runs an emulator on a free port, reads its output up to the line that it serves, and then tries until it
+// answers. The answer alone could be another program's. An emulator that has not got ready in two minutes is killed.
 func (s SDK) start(
 	ctx context.Context, ready string, answers func(*Process, context.Context) error, arguments ...string,
 ) (*Process, error) {
@@ -168,20 +168,27 @@ func (s SDK) start(
 	if err != nil {
 		return nil, fmt.Errorf("emulator: start: %w", err)
 	}
-	p := &Process{addr: addr.String(), command: command, ended: make(chan struct{})}
-	serves, head := make(chan error, 1), &bytes.Buffer{}
+	p, head := &Process{addr: addr.String(), command: command, ended: make(chan struct{})}, &bytes.Buffer{}
+	limited, cancel := context.WithTimeout(ctx, 2*time.Minute) // it takes seconds on a busy machine
+	defer cancel()
+	defer context.AfterFunc(limited, func() { _ = kill(command.Process) })()
+	err = listen(io.TeeReader(output, head), ready)
 	go func() {
 		defer close(p.ended)
-		serves <- listen(io.TeeReader(output, head), ready)
 		_, _ = io.Copy(io.Discard, output)
 		_ = command.Wait() // Stop ends it by a signal, so an error is expected
 	}()
-	if err = p.await(ctx, serves, answers); err == nil {
-		return p, nil
+	for err == nil {
+		if err = answers(p, limited); err == nil {
+			return p, nil
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+			err = nil
+		case <-p.ended:
+		}
 	}
-	if stopped := p.Stop(); stopped != nil {
-		return nil, errors.Join(err, stopped)
-	}
+	err = errors.Join(limited.Err(), err, p.Stop())
 	if errors.Is(err, errPortTaken) { // by another program, before Java did
 		return s.start(ctx, ready, answers, arguments...)
 	}
@@ -199,35 +206,6 @@ func listen(output io.Reader, ready string) error {
 		}
 	}
 	return errors.New("emulator: it ended while starting")
-}
-
-// await waits until the emulator serves, and tries until it is answered.
-func (p *Process) await(
-	ctx context.Context, serves <-chan error, answers func(*Process, context.Context) error,
-) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute) // it takes seconds on a busy machine
-	defer cancel()
-	select {
-	case err = <-serves:
-	case <-ctx.Done():
-		err = fmt.Errorf("emulator: it did not get ready: %w", ctx.Err())
-	}
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for err == nil {
-		if err = answers(p, ctx); err == nil {
-			return nil
-		}
-		select {
-		case <-tick.C:
-			err = nil
-		case <-p.ended:
-			err = fmt.Errorf("emulator: it ended while starting: %w", err)
-		case <-ctx.Done():
-			err = fmt.Errorf("emulator: it does not answer: %w: %w", ctx.Err(), err)
-		}
-	}
-	return err
 }
 
 // Addr is the emulator's host:port, for PUBSUB_EMULATOR_HOST or FIRESTORE_EMULATOR_HOST.

@@ -84,13 +84,6 @@ var planes = map[string]collection{
 		"fingerprint": "fp", "address": "203.0.113.7", "status": "RESERVED",
 	}},
 	"compute/*": {called: last, linked: true, ends: computing, new: Document{"fingerprint": "fp"}},
-	"certificatemanager/certificateMapEntries": {
-		ids: []string{"certificateMapEntryId"}, linked: true, ends: operation, new: Document{"state": "ACTIVE"},
-	},
-	"certificatemanager/dnsAuthorizations": {ids: []string{"dnsAuthorizationId"}, linked: true, ends: operation, new: Document{
-		"dnsResourceRecord": Document{"name": "_acme-challenge.example.com.", "type": "CNAME", "data": "authorize.example.com."},
-	}},
-	"certificatemanager/*": {ids: []string{"certificateId", "certificateMapId"}, linked: true, ends: operation},
 }
 
 const start = "2026-01-01T00:00:00Z"

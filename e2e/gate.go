@@ -49,8 +49,7 @@ func NewGate(t interface {
 // Addr is the gate's own host:port.
 func (g *Gate) Addr() string { return g.listener.Addr().String() }
 
-// HoldRequests holds the clients' bytes from now on. The channel closes when the first bytes
-// are held.
+// HoldRequests holds the clients' bytes from now on. The channel closes when the first bytes are held.
 func (g *Gate) HoldRequests() <-chan struct{} { return g.set(gateHoldRequests, false) }
 
 // HoldAnswers holds the dependency's bytes from now on and lets requests pass. The channel

@@ -31,8 +31,7 @@ type Log struct {
 	deliveries []Delivery
 }
 
-// Delivery is the log line of a delivery, or of an attempt that another one follows in the same
-// delivery.
+// Delivery is the log line of a delivery, or of an attempt that another one follows in the same delivery.
 type Delivery struct {
 	Time    time.Time `json:"time"`
 	Message string    `json:"message"`
@@ -62,8 +61,7 @@ func (l *Log) Text() string {
 	return l.text.String()
 }
 
-// Deliveries returns the lines of deliveries so far: those of one event, or all for an empty
-// id.
+// Deliveries returns the lines of deliveries so far: those of one event, or all for an empty id.
 func (l *Log) Deliveries(eventID string) []Delivery {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -76,8 +74,7 @@ func (l *Log) Deliveries(eventID string) []Delivery {
 	return all
 }
 
-// Start runs a binary with exactly this environment. It returns when the service has logged its
-// address.
+// Start runs a binary with exactly this environment. It returns when the service has logged its address.
 func Start(ctx context.Context, binary string, environment []string, log *Log) (*Process, error) {
 	p := &Process{ended: make(chan struct{})}
 	p.command = exec.Command(binary) //nolint:noctx // it outlives ctx: Kill and Stop end it

@@ -1,7 +1,6 @@
-// Package e2e runs whole Billhooks: the embedded stack in one process, and the real binaries on
-// Google's emulators, behind gates that can be shut, under kill -9. Its tests run the same
-// cases against both. It refuses to use internals: it sends webhooks and reads what is stored,
-// published and logged.
+// Package e2e runs whole Billhooks: the embedded stack in one process, and the real binaries on Google's
+// emulators, behind gates that can be shut, under kill -9. Its tests run the same cases against both. It
+// refuses to use internals: it sends webhooks and reads what is stored, published and logged.
 package e2e
 
 import (
@@ -120,23 +119,19 @@ func Produce(ctx context.Context, base, to string, body []byte) (Answer, error) 
 	return Do(Request(ctx, http.MethodPost, base+to, body, generic.SignFor(to, "", body, time.Now())))
 }
 
-// UntilAccepted sends until it is accepted, as PayNow does. It returns when the accepted request was sent,
-// and how many requests were refused before.
-func UntilAccepted(ctx context.Context, send func() (Answer, error)) (sent time.Time, refused int, err error) {
+// UntilAccepted sends until it is accepted, as PayNow does. It returns when the accepted request was sent.
+func UntilAccepted(ctx context.Context, send func() (Answer, error)) (sent time.Time, err error) {
 	for {
 		sent = time.Now()
 		answer, err := send()
-		switch {
-		case err != nil:
-			return sent, refused, err
-		case answer.Status == http.StatusAccepted:
-			return sent, refused, nil
-		case answer.Status != http.StatusServiceUnavailable && answer.Status != http.StatusTooManyRequests:
-			return sent, refused, fmt.Errorf("answered %d %s", answer.Status, answer.Code)
+		if err != nil || answer.Status == http.StatusAccepted {
+			return sent, err
 		}
-		refused++
+		if answer.Status != http.StatusServiceUnavailable && answer.Status != http.StatusTooManyRequests {
+			return sent, fmt.Errorf("answered %d %s", answer.Status, answer.Code)
+		}
 		if !Wait(ctx, 100*time.Millisecond) {
-			return sent, refused, ctx.Err()
+			return sent, ctx.Err()
 		}
 	}
 }

@@ -1,7 +1,6 @@
-// Package emulator runs Google's Pub/Sub and Firestore emulators directly on Java. The Cloud
-// SDK's own wrapper is not used: when it is stopped, it leaves them running. It owns finding,
-// starting, awaiting and stopping them. It refuses to install anything, and to know what runs
-// on them.
+// Package emulator runs Google's Pub/Sub and Firestore emulators directly on Java. The Cloud SDK's own
+// wrapper is not used: when it is stopped, it leaves them running. It owns finding, starting, awaiting and
+// stopping them. It refuses to install anything, and to know what runs on them.
 package emulator
 
 import (
@@ -70,8 +69,7 @@ func Find() (sdk SDK, err error) {
 	return sdk, nil
 }
 
-// Process is a running emulator. It ends with Stop, and on Linux also with the program that
-// started it.
+// Process is a running emulator. It ends with Stop, and on Linux also with the program that started it.
 type Process struct {
 	addr    string
 	command *exec.Cmd

@@ -75,8 +75,8 @@ func chaos(flags *flag.FlagSet) func(*run) {
 		)
 		o.mend()
 		ws.settle(documents, func() bool {
-			unsealed, err := store.Count(r.ctx, documents, store.Query{Collection: ledger.Entries, Limit: math.MaxInt32})
-			r.must(err)
+			all := store.Query{Collection: ledger.Entries, Limit: math.MaxInt32}
+			unsealed := filetest.Must(store.Count(r.ctx, documents, all))(r)
 			for _, doc := range everything(r, documents, seal.Leaves, whole) {
 				unsealed -= int64(len(doc.Fields["leaves"].([]any)))
 			}
@@ -222,8 +222,7 @@ func newBroker(r *run) *standin.Broker {
 
 // empty reports whether every message was acknowledged.
 func empty(r *run, b *standin.Broker) bool {
-	held, _, err := b.Backlogs(r.ctx)
-	r.must(err)
+	held, _ := filetest.Both(b.Backlogs(r.ctx))(r)
 	return !slices.ContainsFunc(arms, func(a *arm) bool { return held[a.name].Messages > 0 })
 }
 

@@ -184,16 +184,14 @@ func published(r *run, planned map[string]*event, messages []standin.Message) (a
 
 // verify verifies the books. What verification finds, and a sum that is not that of the entries, is doubled.
 func (v *verdict) verify(r *run, s store.Store) {
-	findings, err := sealtest.Findings(r.ctx, seal.Verifier{From: s, Origins: sealtest.Trusting{}})
-	r.must(err)
-	for _, found := range findings {
+	for _, found := range filetest.Must(sealtest.Findings(r.ctx, seal.Verifier{From: s, Origins: sealtest.Trusting{}}))(r) {
 		v.count(&v.doubled, "%s: %s, %s", found.Document, found.Kind, found.Detail)
 	}
 	if v.events == 0 {
 		return
 	}
-	balances, err := seal.Balances(r.ctx, s, contract.DefaultTenant, ledger.PeriodOf(happened), ledger.PeriodOf(happened))
-	r.must(err)
+	month := ledger.PeriodOf(happened)
+	balances := filetest.Must(seal.Balances(r.ctx, s, contract.DefaultTenant, month, month))(r)
 	var debit, credit int64
 	for _, line := range balances.Balances {
 		debit, credit = debit+line.Debit, credit+line.Credit

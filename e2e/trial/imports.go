@@ -205,14 +205,12 @@ func fillPostgres(s *system) {
 	connection, address := importertest.Postgres(s)
 	s.address = "DATABASE_URL=" + address
 	s.takes("quota_warning", "/v1/quota-warnings")
-	_, err := connection.Exec(s.ctx, `CREATE TABLE event_queue (
+	s.must(filetest.ErrorOf(connection.Exec(s.ctx, `CREATE TABLE event_queue (
 		id serial PRIMARY KEY, type varchar(100) NOT NULL, payload text NOT NULL, priority varchar(20), status varchar(20),
-		attempts integer, max_attempts integer, next_retry_at timestamp, error text, created_at timestamp, updated_at timestamp, processed_at timestamp)`)
-	s.must(err)
-	_, err = connection.Exec(s.ctx, `INSERT INTO event_queue (type, payload, priority, status, attempts, max_attempts, next_retry_at, created_at, updated_at)
+		attempts integer, max_attempts integer, next_retry_at timestamp, error text, created_at timestamp, updated_at timestamp, processed_at timestamp)`)))
+	s.must(filetest.ErrorOf(connection.Exec(s.ctx, `INSERT INTO event_queue (type, payload, priority, status, attempts, max_attempts, next_retry_at, created_at, updated_at)
 		SELECT 'quota_warning', '{"subscription_id":"s' || n || '","meter":"calls","percent":80}', 'normal', 'pending', 1, 5,
-			CASE WHEN n % 10 = 0 THEN $2::timestamp ELSE now() - interval '1 minute' END, now(), now() FROM generate_series(1, $1::int) AS n`, s.many, s.due.UTC())
-	s.must(err)
+			CASE WHEN n % 10 = 0 THEN $2::timestamp ELSE now() - interval '1 minute' END, now(), now() FROM generate_series(1, $1::int) AS n`, s.many, s.due.UTC())))
 	s.holds("event_queue-%d", func(int, string, bool) {})
 	s.rest = func() (left int) {
 		s.must(connection.QueryRow(s.ctx, `SELECT count(*) FROM event_queue WHERE status <> 'moved'`).Scan(&left))

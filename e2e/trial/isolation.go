@@ -21,6 +21,7 @@ import (
 	"billhook/e2e"
 	"billhook/internal/compose/devstack"
 	"billhook/internal/contract"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/handler"
 )
 
@@ -167,10 +168,9 @@ func measure(r *run, target http.HandlerFunc, events, rate, others int) figures 
 	r.Cleanup(harm.CloseClientConnections) // what hangs ends
 	publish := func(topic, id string) {
 		key := "subscription-" + id
-		_, err := e.Publisher.Publish(r.ctx, topic, r.message(contract.Of(&contract.Envelope{
+		r.must(filetest.ErrorOf(e.Publisher.Publish(r.ctx, topic, r.message(contract.Of(&contract.Envelope{
 			ID: id, Action: eventType, CreatedAt: "2026-11-20T09:00:00Z", Payload: contract.Payload{SubscriptionID: key},
-		}), key))
-		r.must(err)
+		}), key))))
 	}
 	var ended map[string]end
 	var took []time.Duration

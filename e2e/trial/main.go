@@ -27,6 +27,7 @@ import (
 
 	"billhook/e2e"
 	"billhook/internal/dedupe"
+	"billhook/internal/filetest"
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/store"
 )
@@ -179,8 +180,7 @@ func (r *run) Cleanup(closing func()) {
 }
 
 func (r *run) TempDir() string {
-	folder, err := os.MkdirTemp("", "billhook-trial-")
-	r.must(err)
+	folder := filetest.Must(os.MkdirTemp("", "billhook-trial-"))(r)
 	r.Cleanup(func() { _ = os.RemoveAll(folder) })
 	return folder
 }
@@ -241,9 +241,7 @@ func (r *run) beside(something func(), others ...func(context.Context)) {
 
 // everything is what read makes of the documents in a collection.
 func everything[T any](r *run, from store.Querier, in string, read func(store.Document) (T, error)) []T {
-	all, err := store.All(r.ctx, from, store.Query{Collection: in}, read)
-	r.must(err)
-	return all
+	return filetest.Must(store.All(r.ctx, from, store.Query{Collection: in}, read))(r)
 }
 
 func whole(doc store.Document) (store.Document, error) { return doc, nil }
@@ -252,9 +250,7 @@ func whole(doc store.Document) (store.Document, error) { return doc, nil }
 func (r *run) records(from store.Querier) map[store.Key]dedupe.Record {
 	all := map[store.Key]dedupe.Record{}
 	for _, doc := range everything(r, from, dedupe.Collection, whole) {
-		record, err := dedupe.FromDocument(doc)
-		r.must(err)
-		all[doc.Key] = record // another payload under a used id has a record beside the event's
+		all[doc.Key] = filetest.Must(dedupe.FromDocument(doc))(r) // another payload under a used id has a record beside the event's
 	}
 	return all
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
@@ -42,14 +43,13 @@ type billhook struct {
 	sent sync.Map
 }
 
-// refusals are the requests that the webhook service has refused before it has accepted them.
-const refusals = "refusals by the webhook service"
-
 // send sends one event's request until it is accepted.
 func (b *billhook) send(id string, post func() (e2e.Answer, error)) {
-	sent, refused, err := e2e.UntilAccepted(b.ctx, post)
-	b.saw(refusals, refused)
-	b.saw("requests accepted", 1)
+	sent, err := e2e.UntilAccepted(b.ctx, func() (e2e.Answer, error) {
+		answer, err := post()
+		b.saw(fmt.Sprint("answered ", answer.Status), 1)
+		return answer, err
+	})
 	require.NoError(b, err, "event %s", id)
 	b.sent.Store(id, sent)
 }

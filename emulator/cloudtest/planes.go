@@ -27,8 +27,7 @@ type collection struct {
 	own []string
 	// ends says what an operation on it is that has ended well; nil: the API answers with the resource.
 	ends func(c *Cloud, path string, of Document) Document
-	// linked: what another resource names cannot be deleted. taken: the name of what
-	// was deleted stays taken.
+	// linked: what another resource names cannot be deleted. taken: the name of what was deleted stays taken.
 	linked, taken bool
 	// short and long are how short and how long the id of a new resource may be; 0: as it likes. fixed is a member that
 	// cannot be changed.

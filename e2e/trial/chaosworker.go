@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +18,7 @@ import (
 	"billhook/internal/compose/worker"
 	"billhook/internal/console/access"
 	"billhook/internal/contract"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/alarm"
 	"billhook/internal/pipeline/delivery"
 	"billhook/internal/pipeline/handler"
@@ -154,17 +155,11 @@ func (a *arm) queue() catalog.Queue {
 const outsideVariable = "CHAOS_OUTSIDE"
 
 // work is the worker of chaos: that of cmd/worker, with the queues of the arms.
-func work(ctx context.Context, getenv func(string) string, stdout io.Writer) error {
-	verifier, err := auth.New(auth.Config{Mode: auth.ModeNone, EmulatorHost: true})
-	if err != nil {
-		return err
-	}
+func work(r *run, outsideURL string) {
+	verifier := filetest.Must(auth.New(auth.Config{Mode: auth.ModeNone, EmulatorHost: true}))(r)
 	services := service.Config{Host: "127.0.0.1", Project: project, MetricsPort: "0"}
-	publisher, documents, err := services.Open(context.WithoutCancel(ctx), services.MainDatabase())
-	if err != nil {
-		return err
-	}
-	defer func() { _ = publisher.Close(); _ = documents.Close() }() // the process ends; nothing is lost
+	life := context.WithoutCancel(r.ctx) // the process ends it
+	publisher, documents := filetest.Both(services.Open(life, services.MainDatabase()))(r)
 	declared := catalogtest.Shipped()
 	declared.Queues = nil
 	for _, a := range arms {
@@ -175,25 +170,18 @@ func work(ctx context.Context, getenv func(string) string, stdout io.Writer) err
 		target.Timeouts.Total = answerWithin
 		declared.Targets[name] = target
 	}
-	targets, err := delivery.Open(declared, "", func(catalog.Target) (string, []string) {
-		return getenv(outsideVariable), []string{chaosSecret}
-	}, time.Now)
-	if err != nil {
-		return err
-	}
-	defer targets.Close()
-	log := telemetry.NewLogger(stdout, slog.LevelInfo)
-	metrics := telemetry.NewMetrics()
-	pushes, err := worker.New(worker.Config{
+	targets := filetest.Must(delivery.Open(declared, "", func(catalog.Target) (string, []string) {
+		return outsideURL, []string{chaosSecret}
+	}, time.Now))(r)
+	log, metrics := telemetry.NewLogger(os.Stdout, slog.LevelInfo), telemetry.NewMetrics()
+	pushes := filetest.Must(worker.New(worker.Config{
 		Catalog: declared, Store: documents, Publisher: publisher, Targets: targets,
 		Authenticator: verifier, Access: access.Access{OpenOnLoopback: true},
 		Log: log, Metrics: metrics, Now: time.Now, AfterFunc: alarm.AfterFunc,
 		Handlers: handlers{documents}.register,
-	})
-	if err != nil {
-		return err
-	}
-	return services.Serve(ctx, serve.Server{Name: "worker", Log: log, ReadTimeout: time.Minute}, "0", pushes, metrics)
+	}))(r)
+	server := serve.Server{Name: "worker", Log: log, ReadTimeout: time.Minute}
+	r.must(services.Serve(r.ctx, server, "0", pushes, metrics))
 }
 
 type handlers struct{ store store.Store }

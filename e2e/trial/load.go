@@ -101,44 +101,35 @@ type standing struct {
 	Stall, After time.Duration
 }
 
+// standingVariable describes it in JSON, to a process of this program.
 const standingVariable = "TRIAL_STANDING"
 
-// stand serves what is described until ctx ends.
-func stand(ctx context.Context, described string) error {
-	var s standing
-	if err := json.Unmarshal([]byte(described), &s); err != nil {
-		return err
-	}
-	log, from := telemetry.NewLogger(os.Stdout, slog.LevelInfo), time.Now().Add(s.After)
+// stand serves what is described until the run's context ends.
+func stand(r *run, described string) {
+	s, log := filetest.JSON[standing](r, described), telemetry.NewLogger(os.Stdout, slog.LevelInfo)
 	if s.Shape != "" {
-		listener, err := serve.Listen(ctx, "127.0.0.1", "0")
-		if err != nil {
-			return err
-		}
 		server := serve.Server{Name: "webhook", Log: log, Drain: time.Second, ReadTimeout: time.Minute}
 		server.Longest, server.Handler = time.Minute, webhooktest.Baseline(e2e.Secret, s.Shape == decodeAlone)
-		return server.Run(ctx, listener)
+		r.must(server.Run(r.ctx, filetest.Must(serve.Listen(r.ctx, "127.0.0.1", "0"))(r)))
+		return
 	}
+	from := time.Now().Add(s.After)
 	stalls := func(ctx context.Context, do func() error) error {
 		if now := time.Now(); now.After(from) {
 			e2e.Wait(ctx, s.Stall-now.Sub(from))
 		}
 		return do()
 	}
-	return (&run{ctx: ctx, out: os.Stderr}).perform(func(r *run) {
-		embed(r, devstack.Config{
-			Catalog: catalogtest.Shipped(), StorePath: s.Store, TaskEvery: 10 * time.Second, Log: log,
-			WrapStore: func(documents store.Store) store.Store {
-				return &storetest.Faults{
-					Store: documents, OnRead: func(do func() error) error { return stalls(ctx, do) },
-					OnCommit: func(ctx context.Context, _ []store.Write, do func() error) error {
-						return stalls(ctx, do)
-					},
-				}
-			},
-		})
-		<-ctx.Done()
+	embed(r, devstack.Config{
+		Catalog: catalogtest.Shipped(), StorePath: s.Store, TaskEvery: 10 * time.Second, Log: log,
+		WrapStore: func(documents store.Store) store.Store {
+			return &storetest.Faults{
+				Store: documents, OnRead: func(do func() error) error { return stalls(r.ctx, do) },
+				OnCommit: func(ctx context.Context, _ []store.Write, do func() error) error { return stalls(ctx, do) },
+			}
+		},
 	})
+	<-r.ctx.Done()
 }
 
 var listens = regexp.MustCompile(`"address":"([^"]+)","service":"webhook"`)

@@ -33,13 +33,13 @@ import (
 )
 
 func main() {
-	if described := os.Getenv(standingVariable); described != "" {
-		serve.Main("standing", func(ctx context.Context) error { return stand(ctx, described) })
-		return
-	}
-	if os.Getenv(outsideVariable) != "" {
-		serve.Main("worker", func(ctx context.Context) error { return work(ctx, os.Getenv, os.Stdout) })
-		return
+	for variable, child := range map[string]func(*run, string){standingVariable: stand, outsideVariable: work} {
+		if given := os.Getenv(variable); given != "" {
+			serve.Main(variable, func(ctx context.Context) error {
+				return (&run{ctx: ctx, out: os.Stderr}).perform(func(r *run) { child(r, given) })
+			})
+			return
+		}
 	}
 	serve.Main("trial", func(ctx context.Context) error { return try(ctx, os.Stdout, os.Args[1:]...) })
 }

@@ -8,8 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Gate is a TCP proxy in front of a dependency. A test can shut it, or hold requests or answers
-// at a known time.
+// Gate is a TCP proxy before a dependency, which can be shut, or hold requests or answers.
 type Gate struct {
 	listener net.Listener
 	wg       sync.WaitGroup
@@ -52,8 +51,7 @@ func (g *Gate) Addr() string { return g.listener.Addr().String() }
 // HoldRequests holds the clients' bytes from now on. The channel closes when the first bytes are held.
 func (g *Gate) HoldRequests() <-chan struct{} { return g.set(gateHoldRequests, false) }
 
-// HoldAnswers holds the dependency's bytes from now on and lets requests pass. The channel
-// closes when the first bytes are held.
+// HoldAnswers holds the dependency's bytes in the same way, and lets requests pass.
 func (g *Gate) HoldAnswers() <-chan struct{} { return g.set(gateHoldAnswers, false) }
 
 // Open lets everything pass again. Held bytes continue where their connection still exists.

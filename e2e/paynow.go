@@ -16,8 +16,7 @@ type Line struct {
 	Price int64
 }
 
-// Order is an order in a PayNow store. JSON returns PayNow's webhook of it, with all personal
-// data that PayNow sends.
+// Order is an order in a PayNow store. JSON returns PayNow's webhook of it, with all its personal data.
 type Order struct {
 	EventID    string
 	OrderID    string

@@ -120,8 +120,7 @@ func (p *Process) Kill() {
 // stopWithin is longer than any service drains. A process that still runs then hangs.
 const stopWithin = time.Minute
 
-// Stop sends SIGTERM, waits for the end, and returns the exit code. A process that has not ended in a minute
-// prints its goroutines to stderr and ends with code 2.
+// Stop sends SIGTERM, and returns the exit code: 2, after its goroutines, where it has not ended in a minute.
 func (p *Process) Stop() int {
 	_ = p.command.Process.Signal(syscall.SIGTERM)
 	defer time.AfterFunc(stopWithin, func() { _ = p.command.Process.Signal(syscall.SIGQUIT) }).Stop()
@@ -134,8 +133,7 @@ func (p *Process) CPU() time.Duration {
 	return p.command.ProcessState.UserTime() + p.command.ProcessState.SystemTime()
 }
 
-// Freeze stops the process for so long, as a pause of its machine would. It only waits after
-// the process has ended.
+// Freeze stops the process for so long, as a pause of its machine would, unless it has ended.
 func (p *Process) Freeze(ctx context.Context, long time.Duration) {
 	_ = p.command.Process.Signal(syscall.SIGSTOP)
 	Wait(ctx, long)
@@ -151,8 +149,7 @@ func Wait(ctx context.Context, d time.Duration) bool {
 	return ctx.Err() == nil
 }
 
-// Build compiles commands, such as billhook/cmd/worker, into a folder. Without a tag the binaries are those of
-// production. With the tag failpoints, FAILPOINT ends a service at a fail point.
+// Build compiles commands into a folder. With the tag failpoints, FAILPOINT ends them at a fail point.
 func Build(ctx context.Context, folder, tag string, commands ...string) error {
 	// Symbols are left out, as in the images: linking them takes half of the time.
 	arguments := []string{"build", "-ldflags=-s -w", "-tags", tag, "-o", folder + string(filepath.Separator)}

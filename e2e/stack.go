@@ -34,8 +34,7 @@ const DeliverySecret = "e2e-delivery-secret-of-more-than-24-bytes"
 // Queue is the queue of PayNow's orders, which the cases use.
 var Queue = catalogtest.Shipped().Sources[samples.Provider].Events["ON_ORDER_COMPLETED"]
 
-// Provision creates a project's queues, by the program's own provisioning, on the emulator at broker
-// (host:port), with pushes to workerURL.
+// Provision creates a project's queues on the emulator at broker (host:port), with pushes to workerURL.
 func Provision(ctx context.Context, project string, c *catalog.Catalog, broker, workerURL string) error {
 	to := pubsub.Target{Names: pubsub.Names{ProjectID: project}, PushBaseURL: workerURL, Emulator: true}
 	_, err := pubsub.Provision(ctx, c, to, pubsub.EmulatorOptions(broker)...)

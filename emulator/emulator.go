@@ -37,9 +37,8 @@ type SDK struct {
 	firestore string
 }
 
-// Find looks for the emulators in the Cloud SDK: in the folder that CLOUDSDK_ROOT_DIR or GOOGLE_CLOUD_SDK
-// names, else in the one that the gcloud on the PATH links to. The error wraps ErrNotInstalled and says what
-// is missing.
+// Find looks for the emulators in the Cloud SDK that CLOUDSDK_ROOT_DIR or GOOGLE_CLOUD_SDK names, or else
+// gcloud's on the PATH. The error wraps ErrNotInstalled and says what is missing.
 func Find() (sdk SDK, err error) {
 	if sdk.java, err = exec.LookPath("java"); err != nil {
 		return SDK{}, fmt.Errorf("%w: no java on the PATH", ErrNotInstalled)
@@ -76,9 +75,8 @@ type Process struct {
 	ended   chan struct{}
 }
 
-// common are the options of both emulators. All but the last turn off Java's optimizations that pay
-// off only after minutes. With them an emulator uses most of a processor for longer than most tests
-// take. A Java without these options ignores them.
+// common are the options of both, which a Java without them ignores. All but the last turn off optimizations
+// that pay off only after minutes, and use most of a processor until then.
 var common = []string{"-XX:+IgnoreUnrecognizedVMOptions", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx2g"}
 
 // Start starts both emulators, or neither.
@@ -209,8 +207,7 @@ func listen(output io.Reader, ready string) error {
 // Addr is the emulator's host:port, for PUBSUB_EMULATOR_HOST or FIRESTORE_EMULATOR_HOST.
 func (p *Process) Addr() string { return p.addr }
 
-// Stop kills the emulator, which stores nothing, and waits until it has ended. It may be called more than
-// once, and for none.
+// Stop kills the emulator, which stores nothing, and waits for its end. It may be called again, and for none.
 func (p *Process) Stop() error {
 	if p == nil {
 		return nil

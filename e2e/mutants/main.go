@@ -28,8 +28,7 @@ var packages = []string{
 	"internal/apps/ledger", "internal/apps/ledger/seal", "internal/apps/orders", "internal/apps/journal",
 }
 
-// alsoTested is, for a package whose operations are tested where they are put together, where that is: its
-// own tests reach about half of its mutants.
+// alsoTested is where the operations of a package are tested whose own tests reach half of its mutants.
 var alsoTested = map[string]string{"internal/apps/journal": "billhook/internal/compose/operations"}
 
 const list = "e2e/mutants/accepted.yaml"
@@ -99,8 +98,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	return nil
 }
 
-// measure counts what gremlins reports, of about one of every mutants, others for each seed. A mutant whose
-// tests do not end is killed.
+// measure counts what gremlins reports, of about one of every mutants; one whose tests do not end is killed.
 func measure(ctx context.Context, pkg string, every int, seed uint64, stdout io.Writer) (score, error) {
 	realGo, err := exec.LookPath("go")
 	if err != nil {
@@ -175,8 +173,7 @@ func functionsOf(path string) (names []string, err error) {
 	return names, err
 }
 
-// judge compares survivors with the list: lines about those that it does not name, and about what it names
-// and the tests kill.
+// judge returns lines about survivors that the list does not name, and about those that it names for nothing.
 func judge(s score, accepted []acceptance) (unknown, gone []string) {
 	may := map[place]int{}
 	for _, a := range accepted {

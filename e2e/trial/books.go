@@ -17,9 +17,8 @@ import (
 	"billhook/internal/platform/store/storetest"
 )
 
-// books posts journal entries of many tenants to a store of the embedded kind, seals them as the task does,
-// verifies all of it, and proves one entry. It prints what each step costs: seconds, calls of the store,
-// documents. It fails if anything is found wrong, or if a change that it makes at the end is not found.
+// books posts journal entries of many tenants to a store of the embedded kind, seals and verifies all, proves
+// one, and prints what each step costs. It fails if anything is found wrong, or a change is not found.
 func books(flags *flag.FlagSet) func(*run) {
 	entries := flags.Int("entries", 100_000, "entries")
 	tenants := flags.Int("tenants", 20, "tenants")

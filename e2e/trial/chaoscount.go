@@ -21,8 +21,7 @@ import (
 // fate is what has become of an event, beside its effects.
 type fate struct {
 	unrecorded bool
-	// claims counts the deliveries whose answer says that they processed the event. The answer
-	// may be missing where its worker was killed.
+	// claims counts the answers by which the event was processed; that of a killed worker may be missing.
 	claims int
 }
 
@@ -160,8 +159,7 @@ func count(
 	return verdicts
 }
 
-// published are the events that messages are about, in their order. The same message may come again. Two
-// messages about one event are doubled.
+// published are the events that messages are about, in their order. The same message may come again.
 func published(r *run, planned map[string]*event, messages []standin.Message) (about []*event) {
 	known := map[string]bool{}
 	for _, m := range messages {

@@ -93,8 +93,7 @@ const (
 	gateway      = "gateway"
 	answerWithin = 700 * time.Millisecond
 	attempts     = 1000
-	// A lease is shorter than a stall. A catalog file may not declare that: a handler's timeout ends before
-	// its lease there.
+	// A lease is shorter than a stall, which a catalog file may not declare.
 	chaosLease   = 300 * time.Millisecond
 	chaosTimeout = 4 * time.Second
 )
@@ -150,8 +149,7 @@ func (a *arm) queue() catalog.Queue {
 	return q
 }
 
-// outsideVariable is the URL of everything that is not Billhook's, which is the trial. A process of this
-// program that has it is chaos' worker.
+// outsideVariable is the URL of what is outside, which the trial serves to this program as chaos' worker.
 const outsideVariable = "CHAOS_OUTSIDE"
 
 // work is the worker of chaos: that of cmd/worker, with the queues of the arms.
@@ -193,8 +191,8 @@ func (h handlers) register(r *handler.Registry) {
 	r.Tx("chaos."+armMarkThenAct, h.markThenAct)
 }
 
-// Collections of the worker's own handlers: how often an event took effect, or the events of a key in the
-// order of their effects; and the events that a control has marked as handled.
+// effectsOf counts the effects of an event, or has those of a key in order; marksOf are the marks of
+// controls.
 const (
 	effectsOf = "chaosEffects"
 	marksOf   = "chaosMarks"

@@ -104,8 +104,7 @@ func incidents(c *catalog.Catalog) []incident {
 	}
 }
 
-// handle provokes an incident, waits for its alert, and follows the runbook on dead letters. It returns its
-// name, and the seconds from the alert to the end of each step.
+// handle provokes an incident, follows the runbook, and returns the seconds from the alert to each step.
 func (n *night) handle(i incident) (row []any) {
 	i.provoke(n)
 	n.until("an alert", often, func() bool { return n.alert(i.queue) })

@@ -28,9 +28,8 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// imports moves messages of Redis, RabbitMQ and Postgres to a whole Billhook. Each import is killed twice with SIGKILL,
-// where the webhook service has accepted a request and the import has not learned of it. It needs a message to have an id
-// of its own: the importer's own tests have those without.
+// imports moves messages of Redis, RabbitMQ and Postgres to a whole Billhook, each import killed twice. A
+// message needs an id of its own: the importer's tests have those without.
 //
 // It fails unless each message was handled once, none before its time, and none is left behind.
 func imports(flags *flag.FlagSet) func(*run) {
@@ -48,15 +47,13 @@ func imports(flags *flag.FlagSet) func(*run) {
 // system is an old one, with messages that an import moves.
 type system struct {
 	*run
-	// many messages are put into it, of which each tenth is due later than the import takes, so that it has to keep
-	// it.
+	// many messages are put into it, of which each tenth is due later than the import takes.
 	many int
 	due  time.Time
 
 	address string // as the import's environment has it
 	queues  []string
-	// queue is the one that takes its messages, and ids are the event ids, with the time at which each is due;
-	// zero: at once.
+	// queue takes its messages, and ids are the event ids, with the time at which each is due; zero: at once.
 	queue catalog.Queue
 	ids   map[string]time.Time
 	rest  func() int

@@ -25,10 +25,8 @@ import (
 	"billhook/internal/pipeline/handler"
 )
 
-// isolation measures what one queue's target, or one queue's flood, costs the other queues of the same
-// worker: the time from the publish of a payment event to its acknowledgement, and memory, beside the same
-// load with a target that behaves. docs/why/measured.md says what the rows are. It fails where a payment event
-// was not posted exactly once.
+// isolation measures what one queue's target, or its flood, costs the other queues of the same worker, beside
+// the same load with a target that behaves. It fails where a payment event was not posted exactly once.
 func isolation(flags *flag.FlagSet) func(*run) {
 	events := flags.Int("events", 400, "how many payment events a measurement has")
 	rate := flags.Int("rate", 50, "how many payment events are published a second")
@@ -49,8 +47,7 @@ func isolation(flags *flag.FlagSet) func(*run) {
 	}
 }
 
-// beside is one comparison: a target, and how many events its queue gets for each of the payments', with what it is
-// compared with.
+// beside is one comparison: a target, and how many events it gets for each payment, beside one that behaves.
 type beside struct {
 	name             string
 	target, behaving http.HandlerFunc
@@ -105,13 +102,11 @@ func trickle(c net.Conn, first string) {
 	}
 }
 
-// figures are what one measurement has found: the requests to the other target, the p99 of the waits of payment
-// events in milliseconds, and the most that was left of the heap by a garbage collection, with the stacks, in
-// megabytes.
+// figures are the requests to the other target, the payments' p99 in milliseconds, and the largest live heap
+// with the stacks in megabytes.
 type figures [3]float64
 
-// tell is a row: the median of the rounds, and the median of their ratios. One round that
-// the machine has disturbed changes neither.
+// tell is a row: medians of the rounds and of their ratios, which one round that the machine disturbs leaves.
 func tell(name string, with, without []figures) (cells []any) {
 	cells = []any{name}
 	median := func(of func(round int) float64) float64 {
@@ -133,8 +128,7 @@ func tell(name string, with, without []figures) (cells []any) {
 
 const otherQueue = "isolation-other"
 
-// twoQueues returns a catalog of the queue of payments' outcomes, as it is shipped, and one that
-// is like it and posts to another target.
+// twoQueues is a catalog of the queue of payments' outcomes, and of one like it with a target of its own.
 func twoQueues() (c *catalog.Catalog, payments catalog.Queue, eventType string) {
 	c = catalogtest.Shipped()
 	payments, _ = c.EmitsTo("subscriptions.record")

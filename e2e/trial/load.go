@@ -32,10 +32,9 @@ import (
 	"billhook/internal/platform/telemetry"
 )
 
-// load measures how fast a whole Billhook is, in a process as `billhook dev` runs it, and two baselines.
-// Webhooks are sent by a schedule, whether or not those before were answered, and each wait is counted from
-// its time in the schedule. It fails where an event was lost or doubled, where one was answered 429, or 503
-// in a burst, and where a stall of the store became nacks.
+// load measures how fast a whole Billhook is, as `billhook dev` runs it, and two baselines, by a schedule
+// from which each wait is counted. It fails where an event was lost, doubled or answered 429, or 503 in a
+// burst, and where a stall of the store became nacks.
 func load(flags *flag.FlagSet) func(*run) {
 	rates := flags.String("rates", "100,500,1000", "events a second, a measurement for each")
 	lasts := flags.Duration("for", 10*time.Second, "how long each of them counts")
@@ -68,8 +67,7 @@ func load(flags *flag.FlagSet) func(*run) {
 	}
 }
 
-// traffic is one measurement: so many events a second, and in the midst of them burst more at once, or a
-// stall of the store. With a shape it is one of a baseline, which answers a webhook and does no more for it.
+// traffic is one measurement, with a burst or a stall of the store in its midst; a shape is a baseline's.
 type traffic struct {
 	name, shape        string
 	rate, burst        int
@@ -151,8 +149,7 @@ func (s standing) begin(b *billhook) (stop func() time.Duration) {
 	}
 }
 
-// measure sends the schedule to a process of its own, counts what became of it, and returns the waits to the
-// effect.
+// measure sends the schedule to a process of its own, and returns the waits to the effect.
 func (t traffic) measure(r *run, row func(...any)) []time.Duration {
 	b, d, due, want := &billhook{run: r}, newDrawing(r.seed), t.schedule(), map[string]int64{}
 	orders, bodies := make([]e2e.Order, len(due)), make([][]byte, len(due))

@@ -2,9 +2,8 @@
 //
 //	go run ./e2e/trial load|chaos|soak|behind|isolation|books|flashsale|drill|imports [-flag value ...]
 //
-// It prints what it has counted and measured, and exits non-zero where a promise is broken, or where a
-// control, which is wrong on purpose, goes unnoticed: a trial that cannot fail proves nothing. A seed
-// repeats what a trial plans; timing is up to the machine.
+// It prints what it has counted and measured, and exits non-zero where a promise is broken, or a control,
+// which is wrong on purpose, goes unnoticed. A seed repeats what a trial plans; timing is up to the machine.
 package main
 
 import (
@@ -107,8 +106,7 @@ const (
 	grace    = 2 * time.Minute
 )
 
-// perform runs a trial, or a part of one, with the context, the seed and the output of r. What it has started is
-// closed in the end, the last first, also where closing fails.
+// perform runs a trial, or a part of one. What it has started is closed in the end, also where closing fails.
 func (r *run) perform(of func(*run)) error {
 	part := &run{seed: r.seed, out: r.out, seen: counts{}}
 	part.ctx, part.stop = context.WithCancel(r.ctx)
@@ -128,8 +126,7 @@ func (r *run) perform(of func(*run)) error {
 	return errors.Join(part.failures...)
 }
 
-// part is a part of the run, at whose end what it has started is closed. Where it fails, the run goes on, and
-// fails in the end.
+// part is a part of the run with an end of its own. Where it fails, the run goes on, and fails in the end.
 func (r *run) part(name string, of func(*run)) {
 	if err := r.perform(of); err != nil {
 		r.Errorf("%s: %w", name, err)

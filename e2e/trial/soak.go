@@ -14,10 +14,8 @@ import (
 	"billhook/internal/pipeline/deadletter"
 )
 
-// soak proves the one promise from the webhook to the balance, on Google's emulators, with thousands of
-// PayNow's events. Some are sent twice, some have unknown products, some have another payload under a used
-// id. Meanwhile the workers are killed with SIGKILL in turn. It fails if anything is lost, doubled or out of
-// order, a balance is wrong, or a dead letter is missing.
+// soak proves the one promise from the webhook to the balance, on Google's emulators, with two workers under
+// kill -9. Some events are sent twice, some have unknown products or another payload under a used id.
 func soak(flags *flag.FlagSet) func(*run) {
 	events := flags.Int("events", 2000, "how many events")
 	customers := flags.Int("customers", 200, "of how many customers")
@@ -59,8 +57,7 @@ func soak(flags *flag.FlagSet) func(*run) {
 type webhook struct {
 	order  e2e.Order
 	bodies [][]byte
-	// reason is that of its dead letter; empty: there is none. A conflict is one beside the event that was
-	// credited.
+	// reason is that of its dead letter; empty: none. A conflict's is beside the event that was credited.
 	reason string
 }
 

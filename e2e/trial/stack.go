@@ -59,8 +59,7 @@ func (b *billhook) hook(id string, body []byte) {
 	b.send(id, func() (e2e.Answer, error) { return e2e.Send(b.ctx, b.webhookURL, body) })
 }
 
-// end is what became of one event: how often it was processed, and how long it took to its first end, which
-// may be that of a dead letter.
+// end is how often an event was processed, and when it first ended, maybe as a dead letter.
 type end struct {
 	processed int
 	took      time.Duration
@@ -100,8 +99,7 @@ func (b *billhook) await(many int) (ended map[string]end) {
 	return ended
 }
 
-// tellOthers prints, from the workers' log, how deliveries were answered other than by success. What a killed
-// worker had in hand it has not logged.
+// tellOthers prints how the workers say that they answered deliveries, other than by success.
 func (b *billhook) tellOthers() {
 	found := counts{}
 	for _, line := range b.log.Deliveries("") {
@@ -179,8 +177,7 @@ func (r *run) temporary() store.Store {
 
 const project = "trial"
 
-// deployed is one as it is deployed: the real binaries, of the webhook service once, and of the worker twice,
-// on Google's emulators.
+// deployed is the real binaries on Google's emulators: the webhook service once, and the worker twice.
 type deployed struct {
 	billhook
 	workers
@@ -226,8 +223,7 @@ func (r *run) documents(database string) store.Store {
 	return documents
 }
 
-// workers are two processes that share everything. One of them at a time is killed, and started again at
-// another address.
+// workers are two processes that share everything. One at a time is killed, and has another address then.
 type workers struct {
 	of    *run
 	start func(i int)
@@ -250,8 +246,7 @@ func (ws *workers) begin(r *run, binary string, output *e2e.Log, environment fun
 	}
 }
 
-// one is a worker that runs, each in its turn. While one of them starts, the other does: they are killed one
-// at a time.
+// one is a worker that runs, each in its turn: while one of them starts, the other does.
 func (ws *workers) one() (process *e2e.Process) {
 	for process == nil {
 		process = ws.both[ws.next.Add(1)%2].Load()
@@ -316,8 +311,7 @@ func (ws *workers) freeze(ctx context.Context) {
 	}
 }
 
-// relay has a worker publish what waits, and seal what is posted, as Cloud Scheduler does each minute. A call
-// that fails is followed by the next one.
+// relay calls tasks of a worker, as Cloud Scheduler does. A call that fails is followed by the next one.
 func (ws *workers) relay(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -333,14 +327,12 @@ func (ws *workers) schedule(ctx context.Context, every time.Duration) {
 	}
 }
 
-// settle waits until all is done and no message waits in a lane, and stops both workers: what comes too often
-// comes before they have stopped.
+// settle waits until all is done and no message waits, and stops both workers: what is doubled has come then.
 func (ws *workers) settle(documents store.Store, done func() bool) {
 	r := ws.of
 	waiting := func(kind lane.Kind) bool { return len(everything(r, documents, kind.Entries(), whole)) > 0 }
 	r.until("everything to be handled", 500*time.Millisecond, func() bool {
-		// A message leaves its lane after it was published, and is acknowledged after it was put into one. A lane
-		// without a message may be left until it expires.
+		// A message is published before it leaves its lane, and acknowledged after it was put into one.
 		if done() && !waiting(lane.Outbox) && !waiting(lane.Delayed) && done() {
 			return true
 		}

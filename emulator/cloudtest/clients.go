@@ -31,8 +31,7 @@ func (c *Cloud) RoundTrip(request *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(sent)
 }
 
-// Broker are the options that have Google's Go client of Pub/Sub, which speaks gRPC, administer this
-// project's topics and subscriptions. They publish and pull nothing.
+// Broker are the options that have Google's gRPC client of Pub/Sub administer this project, without messages.
 func (c *Cloud) Broker() []option.ClientOption {
 	return []option.ClientOption{
 		option.WithEndpoint("127.0.0.1:1"), option.WithoutAuthentication(), // nothing is sent there
@@ -41,8 +40,7 @@ func (c *Cloud) Broker() []option.ClientOption {
 	}
 }
 
-// translations are what the calls of gRPC are in JSON: a method at the name that a member of the request is,
-// and at what follows it.
+// translations are the calls of gRPC in JSON: the method, the member that has the name, and what follows it.
 var translations = map[string]struct{ method, member, after, verb string }{
 	"CreateTopic":            {http.MethodPut, "name", "", ""},
 	"GetTopic":               {http.MethodGet, "topic", "", ""},

@@ -20,8 +20,7 @@ type collection struct {
 	within string
 	// called is what the API calls it in what it writes; nil: by its path.
 	called func(path string) string
-	// new are the members that the API adds to a new resource, and old a resource that was there before anybody
-	// wrote it.
+	// new are the members that the API adds, and old a resource that was there before anybody wrote it.
 	new, old Document
 	// own are the members that the API alone writes, where a change without a mask takes away what it does not have.
 	own []string
@@ -29,8 +28,7 @@ type collection struct {
 	ends func(c *Cloud, path string, of Document) Document
 	// linked: what another resource names cannot be deleted. taken: the name of what was deleted stays taken.
 	linked, taken bool
-	// short and long are how short and how long the id of a new resource may be; 0: as it likes. fixed is a member that
-	// cannot be changed.
+	// short and long bound the id of a new resource; 0: as it likes. fixed is a member that never changes.
 	short, long int
 	fixed       string
 	// refuses says what is wrong besides with a resource that is to be written.
@@ -166,8 +164,7 @@ func (c *Cloud) write(r *call) (written Document, err error) {
 	return written, err
 }
 
-// references are how a resource, of a collection or of any, names another one, which must be there: under what key,
-// and what is said where it is not.
+// references are how a resource names another one, which must be there, and what is said if it is not.
 var references = []struct {
 	in        string
 	named     *regexp.Regexp

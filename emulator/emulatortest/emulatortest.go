@@ -54,8 +54,7 @@ func (s *shared) get(tb testing.TB, running string, start func(emulator.SDK, con
 	return s.process.Addr()
 }
 
-// Main runs the tests of a package and stops the shared emulators. Call it from TestMain. It
-// returns the exit code.
+// Main runs a package's tests from TestMain, stops the shared emulators, and returns the exit code.
 func Main(m *testing.M) int {
 	code := m.Run()
 	for _, s := range []*shared{&pubsub, &firestore} {

@@ -103,16 +103,9 @@ func (b *billhook) await(many int) (ended map[string]end) {
 func (b *billhook) tellOthers() {
 	found := counts{}
 	for _, line := range b.log.Deliveries("") {
-		name := line.Queue + " " + line.Reason
-		switch {
-		case line.Outcome == "processed":
-			continue
-		case line.Message == "attempt again":
-			name += " (waited in its request)"
-		case line.Outcome == "retry":
-			name += map[bool]string{true: " (kept)", false: " (nacked)"}[line.Status < http.StatusMultipleChoices]
+		if line.Outcome != "processed" {
+			found.add(fmt.Sprintf("%s %s (%s %d)", line.Queue, line.Reason, line.Message, line.Status), 1)
 		}
-		found.add(name, 1)
 	}
 	b.printf("deliveries besides those that succeeded: %s\n", found)
 }

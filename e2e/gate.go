@@ -16,15 +16,13 @@ type Gate struct {
 	mu      sync.Mutex
 	changed *sync.Cond // the mode is
 	target  string
-	mode    gateMode
+	mode    int
 	caught  context.CancelFunc // is called when bytes are held
 	conns   map[net.Conn]struct{}
 }
 
-type gateMode int
-
 const (
-	gateOpen gateMode = iota
+	gateOpen = iota
 	gateShut
 	gateHoldRequests
 	gateHoldAnswers
@@ -66,7 +64,7 @@ func (g *Gate) close() {
 	g.wg.Wait()
 }
 
-func (g *Gate) set(mode gateMode, cuts bool) <-chan struct{} {
+func (g *Gate) set(mode int, cuts bool) <-chan struct{} {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for conn := range g.conns {
@@ -100,7 +98,7 @@ func (g *Gate) accept() {
 }
 
 // pump copies from one side to the other. It stops while its direction is held, and ends where the gate is shut.
-func (g *Gate) pump(to, from net.Conn, held gateMode) {
+func (g *Gate) pump(to, from net.Conn, held int) {
 	for buffer := make([]byte, 32<<10); ; {
 		n, err := from.Read(buffer)
 		if err != nil || !g.passes(held) {
@@ -117,7 +115,7 @@ func (g *Gate) pump(to, from net.Conn, held gateMode) {
 }
 
 // passes waits while bytes of a direction are held, and reports whether they pass then.
-func (g *Gate) passes(held gateMode) bool {
+func (g *Gate) passes(held int) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for g.mode == held {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -65,13 +66,8 @@ func (l *Log) Text() string {
 func (l *Log) Deliveries(eventID string) []Delivery {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var all []Delivery
-	for _, d := range l.deliveries {
-		if eventID == "" || d.EventID == eventID {
-			all = append(all, d)
-		}
-	}
-	return all
+	others := func(d Delivery) bool { return eventID != "" && d.EventID != eventID }
+	return slices.DeleteFunc(slices.Clone(l.deliveries), others)
 }
 
 // Start runs a binary with exactly this environment. It returns when the service has logged its address.

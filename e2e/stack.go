@@ -148,11 +148,7 @@ func Ask(ctx context.Context, base, who, method, path string, question any) (Ans
 	if err != nil {
 		return Answer{}, err
 	}
-	headers := map[string]string{}
-	if who != "" {
-		headers["X-Operator"] = who
-	}
-	return Do(Request(ctx, method, base+path, body, headers))
+	return Do(Request(ctx, method, base+path, body, map[string]string{"X-Operator": who}))
 }
 
 var sender = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1024}}

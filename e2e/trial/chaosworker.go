@@ -159,10 +159,7 @@ func work(r *run, outsideURL string) {
 	life := context.WithoutCancel(r.ctx) // the process ends it
 	publisher, documents := filetest.Both(services.Open(life, services.MainDatabase()))(r)
 	declared := catalogtest.Shipped()
-	declared.Queues = nil
-	for _, a := range arms {
-		declared.Queues = append(declared.Queues, a.queue())
-	}
+	declared.Queues = filetest.Map(arms, (*arm).queue)
 	declared.Targets[effects] = catalog.Target{Name: effects, Scheme: catalog.SchemeGeneric, Internal: true}
 	for name, target := range declared.Targets {
 		target.Timeouts.Total = answerWithin

@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -26,6 +25,7 @@ import (
 	"billhook/internal/inspect/events"
 	"billhook/internal/inspect/queues"
 	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/platform/screen"
 	"billhook/internal/platform/standin"
 )
 
@@ -158,14 +158,7 @@ func (n *night) ask(answer any, arguments ...string) {
 }
 
 func (n *night) show(arguments []string) {
-	line := "$ bin/billhook"
-	for _, word := range arguments {
-		if strings.Contains(word, " ") {
-			word = strconv.Quote(word)
-		}
-		line += " " + word
-	}
-	n.printf("%s\n", line)
+	n.printf("$ bin/billhook %s\n", strings.Join(filetest.Map(arguments, screen.Quoted), " "))
 }
 
 func (n *night) quietly(answer any, arguments ...string) error {

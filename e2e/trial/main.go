@@ -19,7 +19,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"text/tabwriter"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -27,6 +26,7 @@ import (
 	"billhook/e2e"
 	"billhook/internal/dedupe"
 	"billhook/internal/filetest"
+	"billhook/internal/platform/screen"
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/store"
 )
@@ -254,15 +254,12 @@ func (r *run) records(from store.Querier) map[store.Key]dedupe.Record {
 
 // table begins a table, which is printed when its run ends, and returns what adds a row to it.
 func (r *run) table(head ...any) (row func(cells ...any)) {
-	rows := tabwriter.NewWriter(r.out, 0, 0, 3, ' ', 0)
-	r.Cleanup(func() { _ = rows.Flush() }) // to the output, like everything
+	var rows [][]string
+	r.Cleanup(func() { r.printf("%s", screen.Columns(rows)) })
 	row = func(cells ...any) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		for _, cell := range cells {
-			_, _ = fmt.Fprint(rows, cell, "\t")
-		}
-		_, _ = fmt.Fprintln(rows)
+		rows = append(rows, filetest.Map(cells, func(cell any) string { return fmt.Sprint(cell) }))
 	}
 	row(head...)
 	return row
@@ -286,9 +283,6 @@ func (c counts) total() (n int) {
 }
 
 func (c counts) String() string {
-	var all []string
-	for _, name := range slices.Sorted(maps.Keys(c)) {
-		all = append(all, fmt.Sprintf("%s %d", name, c[name]))
-	}
-	return strings.Join(all, ", ")
+	names := slices.Sorted(maps.Keys(c))
+	return strings.Join(filetest.Map(names, func(name string) string { return fmt.Sprint(name, " ", c[name]) }), ", ")
 }

@@ -70,7 +70,7 @@ func TestANightOnCallIsSpentWithTheRunbook(t *testing.T) {
 		require.Contains(t, said, "ALERT on "+i.queue)
 		require.Regexp(t, `(?m)^`+i.name+`( +\d+\.\d){4} *$`, said)
 	}
-	require.Contains(t, said, `$ bin/billhook products set 502113004410000777 --points 500 --why "sold since today"`)
+	require.Contains(t, said, `$ bin/billhook products set 502113004410000777 --points 500 --why 'sold since today'`)
 }
 
 func TestATrialRefusesWhatItDoesNotKnow(t *testing.T) {

@@ -49,7 +49,7 @@ func startDev(t *testing.T, environment []string, line string, arguments ...stri
 	dev.said = strings.Join(strings.Fields(strings.Join(dev.lines, " ")), " ")
 	up := regexp.MustCompile(`webhook (http://[^,]+), worker (http://[^,]+),`).FindStringSubmatch(dev.said)
 	require.NotNil(t, up, dev.said)
-	dev.webhookURL, dev.workerURL = up[1], up[2]
+	dev.webhookURL, dev.workerURL, dev.opsURL = up[1], up[2], up[2]
 	return dev, found
 }
 

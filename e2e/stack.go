@@ -46,8 +46,7 @@ func IngestDatabase(installation string) string {
 	return strings.TrimPrefix(installation+"-ingest", "-")
 }
 
-// Environment is that of a service of a project on the emulators, as NAME=value, for the queues that run;
-// none: all. Every target that they need is at one URL.
+// Environment is that of a service on the emulators, as NAME=value, for the queues that run; none: all.
 func Environment(project string, c *catalog.Catalog, queues []string, targets string) []string {
 	environment := []string{
 		"HOST=127.0.0.1", "PORT=0", "METRICS_PORT=0", "GOOGLE_CLOUD_PROJECT=" + project, "PUSH_AUTH=none", "PATH=" + os.Getenv("PATH"),
@@ -77,15 +76,18 @@ const (
 	PointsPerPiece = 1000
 )
 
-func signer(scheme signature.Scheme) *signature.Signer {
-	signer, err := signature.NewSigner(scheme, Secret)
+// must is for what follows from constants and samples alone.
+func must[T any](value T, err error) T {
 	if err != nil {
-		panic(err) // the secret is a constant
+		panic(err)
 	}
-	return signer
+	return value
 }
 
-var payNow, generic = signer(catalogtest.Shipped().Providers[samples.Provider].Signature), signer(signature.Generic)
+var (
+	payNow  = must(signature.NewSigner(catalogtest.Shipped().Providers[samples.Provider].Signature, Secret))
+	generic = must(signature.NewSigner(signature.Generic, Secret))
+)
 
 // Request is one of JSON, with these headers.
 func Request(

@@ -24,7 +24,6 @@ func books(flags *flag.FlagSet) func(*run) {
 	tenants := flags.Int("tenants", 20, "tenants")
 	return func(r *run) {
 		b, began := &ledgers{&storetest.Counter{Store: r.temporary()}, r}, time.Now()
-		r.printf("%d entries of %d tenants, on the embedded store\n", *entries, *tenants)
 		row := r.table("", "seconds", "gets", "queries", "commits", "written", "calls per entry", "written per entry")
 		step := func(name string) {
 			gets, queries, commits, written := b.Gets.Swap(0), b.Queries.Swap(0), b.Commits.Swap(0), b.Written.Swap(0)

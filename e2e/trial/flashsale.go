@@ -34,7 +34,6 @@ func flashsale(flags *flag.FlagSet) func(*run) {
 		fanOut, _ := shipped.HandledBy(notifications.FanOut)
 		sender, _ := shipped.EmitsTo(notifications.FanOut)
 		m := &market{deployed: deploy(r, taker.ID, fanOut.ID, sender.ID), orders: *many, pieces: *pieces, queue: taker.ID}
-		r.printf("%d orders for %d pieces, two workers, kill -9 about every %s\n", m.orders, m.pieces, *killsEvery)
 		stock := orders.StockEditor{Store: m.store, Now: time.Now, NewID: uuid.NewString}
 		pieces := int64(m.pieces)
 		set := orders.SetStock{Available: &pieces}

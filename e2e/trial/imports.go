@@ -105,8 +105,7 @@ func move(r *run, binary, name string, many int, fill func(*system)) {
 
 const never = -1
 
-// drain runs an import, and returns what it has said. After so many requests it is killed with SIGKILL: the
-// webhook service has accepted the last of them, and the import has not learned of it.
+// drain runs an import, and kills it after so many requests, the last of which it has not learned of.
 func (s *system) drain(to *embedded, binary, name string, kill int) string {
 	at := filetest.Must(url.Parse(to.webhookURL))(to)
 	life, end := context.WithCancel(context.WithoutCancel(to.ctx))

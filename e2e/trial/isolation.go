@@ -32,7 +32,6 @@ func isolation(flags *flag.FlagSet) func(*run) {
 	rate := flags.Int("rate", 50, "how many payment events are published a second")
 	rounds := flags.Int("rounds", 3, "how often each row is measured, with and without")
 	return func(r *run) {
-		r.printf("%d payment events, %d a second\n\n", *events, *rate)
 		rows := r.table("the other target", "its requests", "p99", "", "memory", "")
 		for _, row := range besides() {
 			var with, without []figures

@@ -76,7 +76,9 @@ func try(ctx context.Context, out io.Writer, args ...string) error {
 		debug.SetTraceback("all") // it then shows where each goroutine waits
 		defer time.AfterFunc(patience+grace, func() { panic("it hangs beyond its time") }).Stop()
 		r, began := &run{ctx: ctx, seed: *seed, out: out}, time.Now()
-		r.printf("%s, seed %d; %d cores, %s %s/%s\n", t.name, r.seed, runtime.NumCPU(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+		r.printf("%s", t.name)
+		flags.VisitAll(func(f *flag.Flag) { r.printf(" -%s %s", f.Name, f.Value) })
+		r.printf("; %d cores, %s %s/%s\n", runtime.NumCPU(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 		err := r.perform(start)
 		r.printf("in %s\n", time.Since(began).Round(time.Second))
 		return err
@@ -84,8 +86,7 @@ func try(ctx context.Context, out io.Writer, args ...string) error {
 	return errors.New(strings.Join(known, "\n"))
 }
 
-// run is one run of a trial. It is to the trial what a *testing.T is to a test, and require takes it, too:
-// what fails ends the trial, and what was started is closed.
+// run is to a trial what a *testing.T is to a test: what fails ends it, and what was started is closed.
 type run struct {
 	// ctx ends with the patience, and where something has failed that ends the trial.
 	ctx  context.Context

@@ -22,7 +22,6 @@ func soak(flags *flag.FlagSet) func(*run) {
 	kills := flags.Int("kills", 5, "how often a worker is killed")
 	return func(r *run) {
 		d, planned := deploy(r), planWebhooks(r.seed, *events, *customers)
-		r.printf("%d events of %d customers, two workers, %d kills -9\n", *events, *customers, *kills)
 		began := time.Now()
 		d.beside(func() {
 			for i := range *kills {
@@ -66,8 +65,7 @@ const (
 	payloadConflict = "payload_conflict"
 )
 
-// planWebhooks draws the events by customer: 20 % are sent twice, 5 % have an unknown product, 2 % are
-// followed by another payload under their id.
+// planWebhooks draws events by customer: 20 % are sent twice, 5 % have an unknown product, 2 % a conflict.
 func planWebhooks(seed uint64, events, customers int) [][]webhook {
 	d := newDrawing(seed)
 	byCustomer := make([][]webhook, customers)

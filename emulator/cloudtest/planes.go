@@ -9,8 +9,7 @@ import (
 	"strings"
 )
 
-// collection is how an API treats the resources of one kind. What it does not say is so for all: they are
-// created under a path and an id, read, changed, deleted and listed.
+// collection is how an API treats the resources of one kind, where that is not as with all.
 type collection struct {
 	// ids are the parameters of the query, or the members of the body, that have a new resource's id; none: it is
 	// the end of its own name, or a number. email: it is that of an account.

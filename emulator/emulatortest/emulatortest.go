@@ -21,8 +21,7 @@ type shared struct {
 
 var pubsub, firestore shared
 
-// PubSub returns the host:port of the Pub/Sub emulator of the test process. If none is
-// installed, it skips the test with a message; with REQUIRE_EMULATORS=1 the test fails.
+// PubSub is the address of the Pub/Sub emulator. Without one the test is skipped, unless REQUIRE_EMULATORS=1.
 func PubSub(tb testing.TB) string {
 	tb.Helper()
 	return pubsub.get(tb, os.Getenv("PUBSUB_EMULATOR_HOST"), emulator.SDK.StartPubSub)

@@ -15,7 +15,7 @@ FUZZTIME ?= 20s
 SOAK ?=
 MUTANTS ?=
 CHAOS ?=
-BURST ?=
+BEHIND ?=
 ISOLATION ?=
 BOOKS ?=
 FLASHSALE ?=
@@ -149,9 +149,9 @@ mutants: bin/gremlins ## change operators in the packages of money and messages,
 chaos: ## 15,000 events 2.3 times to two workers under kill -9, with controls that must fail; CHAOS="-seed N -events 1500"
 	@go run ./e2e/trial chaos $(CHAOS)
 
-.PHONY: burst
-burst: ## the cost of a forgotten product and of 64 senders at once to others, before and after: BURST="-seed N"
-	@go run ./e2e/trial burst $(BURST)
+.PHONY: behind
+behind: ## how long a good order waits behind those of a forgotten product, with the catalog's numbers and without: BEHIND="-seed N"
+	@go run ./e2e/trial behind $(BEHIND)
 
 .PHONY: isolation
 isolation: ## what a target that means harm, or a flood, costs the other queues: time and memory, with and without: ISOLATION="-rounds 3"

@@ -8,7 +8,6 @@ require (
 	cloud.google.com/go/iam v1.12.0
 	cloud.google.com/go/pubsub/v2 v2.8.0
 	code.dny.dev/ssrf v0.3.0
-	github.com/HdrHistogram/hdrhistogram-go v1.4.0
 	github.com/caarlos0/env/v11 v11.4.2
 	github.com/chromedp/cdproto v0.159.0
 	github.com/chromedp/chromedp v0.23.0

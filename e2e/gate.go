@@ -8,8 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Gate is a TCP proxy in front of a dependency. A test can shut it, or hold requests or answers
-// at a known time.
+// Gate is a TCP proxy before a dependency, which can be shut, or hold requests or answers.
 type Gate struct {
 	listener net.Listener
 	wg       sync.WaitGroup
@@ -17,15 +16,13 @@ type Gate struct {
 	mu      sync.Mutex
 	changed *sync.Cond // the mode is
 	target  string
-	mode    gateMode
+	mode    int
 	caught  context.CancelFunc // is called when bytes are held
 	conns   map[net.Conn]struct{}
 }
 
-type gateMode int
-
 const (
-	gateOpen gateMode = iota
+	gateOpen = iota
 	gateShut
 	gateHoldRequests
 	gateHoldAnswers
@@ -49,12 +46,10 @@ func NewGate(t interface {
 // Addr is the gate's own host:port.
 func (g *Gate) Addr() string { return g.listener.Addr().String() }
 
-// HoldRequests holds the clients' bytes from now on. The channel closes when the first bytes
-// are held.
+// HoldRequests holds the clients' bytes from now on. The channel closes when the first bytes are held.
 func (g *Gate) HoldRequests() <-chan struct{} { return g.set(gateHoldRequests, false) }
 
-// HoldAnswers holds the dependency's bytes from now on and lets requests pass. The channel
-// closes when the first bytes are held.
+// HoldAnswers holds the dependency's bytes in the same way, and lets requests pass.
 func (g *Gate) HoldAnswers() <-chan struct{} { return g.set(gateHoldAnswers, false) }
 
 // Open lets everything pass again. Held bytes continue where their connection still exists.
@@ -69,7 +64,7 @@ func (g *Gate) close() {
 	g.wg.Wait()
 }
 
-func (g *Gate) set(mode gateMode, cuts bool) <-chan struct{} {
+func (g *Gate) set(mode int, cuts bool) <-chan struct{} {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for conn := range g.conns {
@@ -103,7 +98,7 @@ func (g *Gate) accept() {
 }
 
 // pump copies from one side to the other. It stops while its direction is held, and ends where the gate is shut.
-func (g *Gate) pump(to, from net.Conn, held gateMode) {
+func (g *Gate) pump(to, from net.Conn, held int) {
 	for buffer := make([]byte, 32<<10); ; {
 		n, err := from.Read(buffer)
 		if err != nil || !g.passes(held) {
@@ -120,7 +115,7 @@ func (g *Gate) pump(to, from net.Conn, held gateMode) {
 }
 
 // passes waits while bytes of a direction are held, and reports whether they pass then.
-func (g *Gate) passes(held gateMode) bool {
+func (g *Gate) passes(held int) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for g.mode == held {

@@ -16,8 +16,7 @@ type Line struct {
 	Price int64
 }
 
-// Order is an order in a PayNow store. JSON returns PayNow's webhook of it, with all personal
-// data that PayNow sends.
+// Order is an order in a PayNow store. JSON returns PayNow's webhook of it, with all its personal data.
 type Order struct {
 	EventID    string
 	OrderID    string
@@ -53,15 +52,9 @@ type object = map[string]any
 // changed is a sample's webhook with the ids of an event, and with what change makes of its body.
 func changed(sample string, of samples.Event, change func(body object)) []byte {
 	var webhook object
-	if err := json.Unmarshal(samples.Read(sample, of), &webhook); err != nil {
-		panic(err) // the samples are JSON
-	}
+	must(0, json.Unmarshal(samples.Read(sample, of), &webhook))
 	change(webhook["body"].(object))
-	text, err := json.Marshal(webhook)
-	if err != nil {
-		panic(err) // it was JSON before
-	}
-	return text
+	return must(json.Marshal(webhook))
 }
 
 // JSON is the body of the order's webhook.

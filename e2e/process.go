@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -31,8 +32,7 @@ type Log struct {
 	deliveries []Delivery
 }
 
-// Delivery is the log line of a delivery, or of an attempt that another one follows in the same
-// delivery.
+// Delivery is the log line of a delivery, or of an attempt that another one follows in the same delivery.
 type Delivery struct {
 	Time    time.Time `json:"time"`
 	Message string    `json:"message"`
@@ -62,22 +62,15 @@ func (l *Log) Text() string {
 	return l.text.String()
 }
 
-// Deliveries returns the lines of deliveries so far: those of one event, or all for an empty
-// id.
+// Deliveries returns the lines of deliveries so far: those of one event, or all for an empty id.
 func (l *Log) Deliveries(eventID string) []Delivery {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var all []Delivery
-	for _, d := range l.deliveries {
-		if eventID == "" || d.EventID == eventID {
-			all = append(all, d)
-		}
-	}
-	return all
+	others := func(d Delivery) bool { return eventID != "" && d.EventID != eventID }
+	return slices.DeleteFunc(slices.Clone(l.deliveries), others)
 }
 
-// Start runs a binary with exactly this environment. It returns when the service has logged its
-// address.
+// Start runs a binary with exactly this environment. It returns when the service has logged its address.
 func Start(ctx context.Context, binary string, environment []string, log *Log) (*Process, error) {
 	p := &Process{ended: make(chan struct{})}
 	p.command = exec.Command(binary) //nolint:noctx // it outlives ctx: Kill and Stop end it
@@ -123,8 +116,7 @@ func (p *Process) Kill() {
 // stopWithin is longer than any service drains. A process that still runs then hangs.
 const stopWithin = time.Minute
 
-// Stop sends SIGTERM, waits for the end, and returns the exit code. A process that has not ended in a minute
-// prints its goroutines to stderr and ends with code 2.
+// Stop sends SIGTERM, and returns the exit code: 2, after its goroutines, where it has not ended in a minute.
 func (p *Process) Stop() int {
 	_ = p.command.Process.Signal(syscall.SIGTERM)
 	defer time.AfterFunc(stopWithin, func() { _ = p.command.Process.Signal(syscall.SIGQUIT) }).Stop()
@@ -137,8 +129,7 @@ func (p *Process) CPU() time.Duration {
 	return p.command.ProcessState.UserTime() + p.command.ProcessState.SystemTime()
 }
 
-// Freeze stops the process for so long, as a pause of its machine would. It only waits after
-// the process has ended.
+// Freeze stops the process for so long, as a pause of its machine would, unless it has ended.
 func (p *Process) Freeze(ctx context.Context, long time.Duration) {
 	_ = p.command.Process.Signal(syscall.SIGSTOP)
 	Wait(ctx, long)
@@ -154,8 +145,7 @@ func Wait(ctx context.Context, d time.Duration) bool {
 	return ctx.Err() == nil
 }
 
-// Build compiles commands, such as billhook/cmd/worker, into a folder. Without a tag the binaries are those of
-// production. With the tag failpoints, FAILPOINT ends a service at a fail point.
+// Build compiles commands into a folder. With the tag failpoints, FAILPOINT ends them at a fail point.
 func Build(ctx context.Context, folder, tag string, commands ...string) error {
 	// Symbols are left out, as in the images: linking them takes half of the time.
 	arguments := []string{"build", "-ldflags=-s -w", "-tags", tag, "-o", folder + string(filepath.Separator)}

@@ -1,7 +1,6 @@
-// Package e2e runs whole Billhooks: the embedded stack in one process, and the real binaries on
-// Google's emulators, behind gates that can be shut, under kill -9. Its tests run the same
-// cases against both. It refuses to use internals: it sends webhooks and reads what is stored,
-// published and logged.
+// Package e2e runs whole Billhooks: the embedded stack in one process, and the real binaries on Google's
+// emulators, behind gates that can be shut, under kill -9. Its tests run the same cases against both. It
+// refuses to use internals: it sends webhooks and reads what is stored, published and logged.
 package e2e
 
 import (
@@ -35,8 +34,7 @@ const DeliverySecret = "e2e-delivery-secret-of-more-than-24-bytes"
 // Queue is the queue of PayNow's orders, which the cases use.
 var Queue = catalogtest.Shipped().Sources[samples.Provider].Events["ON_ORDER_COMPLETED"]
 
-// Provision creates a project's queues, by the program's own provisioning, on the emulator at broker
-// (host:port), with pushes to workerURL.
+// Provision creates a project's queues on the emulator at broker (host:port), with pushes to workerURL.
 func Provision(ctx context.Context, project string, c *catalog.Catalog, broker, workerURL string) error {
 	to := pubsub.Target{Names: pubsub.Names{ProjectID: project}, PushBaseURL: workerURL, Emulator: true}
 	_, err := pubsub.Provision(ctx, c, to, pubsub.EmulatorOptions(broker)...)
@@ -48,8 +46,7 @@ func IngestDatabase(installation string) string {
 	return strings.TrimPrefix(installation+"-ingest", "-")
 }
 
-// Environment is that of a service of a project on the emulators, as NAME=value, for the queues that run;
-// none: all. Every target that they need is at one URL.
+// Environment is that of a service on the emulators, as NAME=value, for the queues that run; none: all.
 func Environment(project string, c *catalog.Catalog, queues []string, targets string) []string {
 	environment := []string{
 		"HOST=127.0.0.1", "PORT=0", "METRICS_PORT=0", "GOOGLE_CLOUD_PROJECT=" + project, "PUSH_AUTH=none", "PATH=" + os.Getenv("PATH"),
@@ -79,15 +76,18 @@ const (
 	PointsPerPiece = 1000
 )
 
-func signer(scheme signature.Scheme) *signature.Signer {
-	signer, err := signature.NewSigner(scheme, Secret)
+// must is for what follows from constants and samples alone.
+func must[T any](value T, err error) T {
 	if err != nil {
-		panic(err) // the secret is a constant
+		panic(err)
 	}
-	return signer
+	return value
 }
 
-var payNow, generic = signer(catalogtest.Shipped().Providers[samples.Provider].Signature), signer(signature.Generic)
+var (
+	payNow  = must(signature.NewSigner(catalogtest.Shipped().Providers[samples.Provider].Signature, Secret))
+	generic = must(signature.NewSigner(signature.Generic, Secret))
+)
 
 // Request is one of JSON, with these headers.
 func Request(
@@ -120,23 +120,19 @@ func Produce(ctx context.Context, base, to string, body []byte) (Answer, error) 
 	return Do(Request(ctx, http.MethodPost, base+to, body, generic.SignFor(to, "", body, time.Now())))
 }
 
-// UntilAccepted sends until it is accepted, as PayNow does. It returns when the accepted request was sent,
-// and how many requests were refused before.
-func UntilAccepted(ctx context.Context, send func() (Answer, error)) (sent time.Time, refused int, err error) {
+// UntilAccepted sends until it is accepted, as PayNow does. It returns when the accepted request was sent.
+func UntilAccepted(ctx context.Context, send func() (Answer, error)) (sent time.Time, err error) {
 	for {
 		sent = time.Now()
 		answer, err := send()
-		switch {
-		case err != nil:
-			return sent, refused, err
-		case answer.Status == http.StatusAccepted:
-			return sent, refused, nil
-		case answer.Status != http.StatusServiceUnavailable && answer.Status != http.StatusTooManyRequests:
-			return sent, refused, fmt.Errorf("answered %d %s", answer.Status, answer.Code)
+		if err != nil || answer.Status == http.StatusAccepted {
+			return sent, err
 		}
-		refused++
+		if answer.Status != http.StatusServiceUnavailable && answer.Status != http.StatusTooManyRequests {
+			return sent, fmt.Errorf("answered %d %s", answer.Status, answer.Code)
+		}
 		if !Wait(ctx, 100*time.Millisecond) {
-			return sent, refused, ctx.Err()
+			return sent, ctx.Err()
 		}
 	}
 }
@@ -154,11 +150,7 @@ func Ask(ctx context.Context, base, who, method, path string, question any) (Ans
 	if err != nil {
 		return Answer{}, err
 	}
-	headers := map[string]string{}
-	if who != "" {
-		headers["X-Operator"] = who
-	}
-	return Do(Request(ctx, method, base+path, body, headers))
+	return Do(Request(ctx, method, base+path, body, map[string]string{"X-Operator": who}))
 }
 
 var sender = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1024}}

@@ -275,7 +275,7 @@ func (s *stack) accepted(t *testing.T, body []byte) (answer e2e.Answer) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	_, _, err := e2e.UntilAccepted(ctx, func() (e2e.Answer, error) {
+	_, err := e2e.UntilAccepted(ctx, func() (e2e.Answer, error) {
 		var err error
 		answer, err = e2e.Send(ctx, s.webhookURL, body)
 		return answer, err

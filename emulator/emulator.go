@@ -1,7 +1,6 @@
-// Package emulator runs Google's Pub/Sub and Firestore emulators directly on Java. The Cloud
-// SDK's own wrapper is not used: when it is stopped, it leaves them running. It owns finding,
-// starting, awaiting and stopping them. It refuses to install anything, and to know what runs
-// on them.
+// Package emulator runs Google's Pub/Sub and Firestore emulators directly on Java. The Cloud SDK's own
+// wrapper is not used: when it is stopped, it leaves them running. It owns finding, starting, awaiting and
+// stopping them. It refuses to install anything, and to know what runs on them.
 package emulator
 
 import (
@@ -38,9 +37,8 @@ type SDK struct {
 	firestore string
 }
 
-// Find looks for the emulators in the Cloud SDK: in the folder that CLOUDSDK_ROOT_DIR or GOOGLE_CLOUD_SDK
-// names, else in the one that the gcloud on the PATH links to. The error wraps ErrNotInstalled and says what
-// is missing.
+// Find looks for the emulators in the Cloud SDK that CLOUDSDK_ROOT_DIR or GOOGLE_CLOUD_SDK names, or else
+// gcloud's on the PATH. The error wraps ErrNotInstalled and says what is missing.
 func Find() (sdk SDK, err error) {
 	if sdk.java, err = exec.LookPath("java"); err != nil {
 		return SDK{}, fmt.Errorf("%w: no java on the PATH", ErrNotInstalled)
@@ -70,17 +68,15 @@ func Find() (sdk SDK, err error) {
 	return sdk, nil
 }
 
-// Process is a running emulator. It ends with Stop, and on Linux also with the program that
-// started it.
+// Process is a running emulator. It ends with Stop, and on Linux also with the program that started it.
 type Process struct {
 	addr    string
 	command *exec.Cmd
 	ended   chan struct{}
 }
 
-// common are the options of both emulators. All but the last turn off Java's optimizations that pay
-// off only after minutes. With them an emulator uses most of a processor for longer than most tests
-// take. A Java without these options ignores them.
+// common are the options of both, which a Java without them ignores. All but the last turn off optimizations
+// that pay off only after minutes, and use most of a processor until then.
 var common = []string{"-XX:+IgnoreUnrecognizedVMOptions", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx2g"}
 
 // Start starts both emulators, or neither.
@@ -144,8 +140,8 @@ func (p *Process) warm(ctx context.Context) (err error) {
 
 var errPortTaken = errors.New("emulator: the port is in use")
 
-// start runs an emulator on a free port, waits for its output line that it serves, and then until it answers. The
-// answer alone could be another program's.
+// start runs an emulator on a free port, reads its output up to the line that it serves, and then tries until it
+// answers. The answer alone could be another program's. An emulator that has not got ready in two minutes is killed.
 func (s SDK) start(
 	ctx context.Context, ready string, answers func(*Process, context.Context) error, arguments ...string,
 ) (*Process, error) {
@@ -168,20 +164,27 @@ func (s SDK) start(
 	if err != nil {
 		return nil, fmt.Errorf("emulator: start: %w", err)
 	}
-	p := &Process{addr: addr.String(), command: command, ended: make(chan struct{})}
-	serves, head := make(chan error, 1), &bytes.Buffer{}
+	p, head := &Process{addr: addr.String(), command: command, ended: make(chan struct{})}, &bytes.Buffer{}
+	limited, cancel := context.WithTimeout(ctx, 2*time.Minute) // it takes seconds on a busy machine
+	defer cancel()
+	defer context.AfterFunc(limited, func() { _ = kill(command.Process) })()
+	err = listen(io.TeeReader(output, head), ready)
 	go func() {
 		defer close(p.ended)
-		serves <- listen(io.TeeReader(output, head), ready)
 		_, _ = io.Copy(io.Discard, output)
 		_ = command.Wait() // Stop ends it by a signal, so an error is expected
 	}()
-	if err = p.await(ctx, serves, answers); err == nil {
-		return p, nil
+	for err == nil {
+		if err = answers(p, limited); err == nil {
+			return p, nil
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+			err = nil
+		case <-p.ended:
+		}
 	}
-	if stopped := p.Stop(); stopped != nil {
-		return nil, errors.Join(err, stopped)
-	}
+	err = errors.Join(limited.Err(), err, p.Stop())
 	if errors.Is(err, errPortTaken) { // by another program, before Java did
 		return s.start(ctx, ready, answers, arguments...)
 	}
@@ -201,40 +204,10 @@ func listen(output io.Reader, ready string) error {
 	return errors.New("emulator: it ended while starting")
 }
 
-// await waits until the emulator serves, and tries until it is answered.
-func (p *Process) await(
-	ctx context.Context, serves <-chan error, answers func(*Process, context.Context) error,
-) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute) // it takes seconds on a busy machine
-	defer cancel()
-	select {
-	case err = <-serves:
-	case <-ctx.Done():
-		err = fmt.Errorf("emulator: it did not get ready: %w", ctx.Err())
-	}
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for err == nil {
-		if err = answers(p, ctx); err == nil {
-			return nil
-		}
-		select {
-		case <-tick.C:
-			err = nil
-		case <-p.ended:
-			err = fmt.Errorf("emulator: it ended while starting: %w", err)
-		case <-ctx.Done():
-			err = fmt.Errorf("emulator: it does not answer: %w: %w", ctx.Err(), err)
-		}
-	}
-	return err
-}
-
 // Addr is the emulator's host:port, for PUBSUB_EMULATOR_HOST or FIRESTORE_EMULATOR_HOST.
 func (p *Process) Addr() string { return p.addr }
 
-// Stop kills the emulator, which stores nothing, and waits until it has ended. It may be called more than
-// once, and for none.
+// Stop kills the emulator, which stores nothing, and waits for its end. It may be called again, and for none.
 func (p *Process) Stop() error {
 	if p == nil {
 		return nil

@@ -7,10 +7,8 @@ import (
 	"syscall"
 )
 
-// tie makes the kernel end the emulator when this process is killed. It also gives the emulator
-// a process group: Ctrl-C then reaches this process alone, which may still need the emulator to
-// drain. The kernel watches the starting thread. Go ends a thread early only where a goroutine
-// has locked it, which none here does.
+// tie makes the kernel end the emulator when this process is killed, and keeps Ctrl-C from it: this process
+// may still drain. The kernel watches the starting thread, which Go ends early only where it is locked.
 func tie(command *exec.Cmd) {
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 }

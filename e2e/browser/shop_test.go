@@ -104,7 +104,7 @@ func (s *shop) put(t *testing.T, id, eventType string, data map[string]any, more
 // send sends a webhook as PayNow does.
 func (s *shop) send(t *testing.T, body []byte) {
 	t.Helper()
-	_, _, err := e2e.UntilAccepted(t.Context(), func() (e2e.Answer, error) { return e2e.Send(t.Context(), s.WebhookURL, body) })
+	_, err := e2e.UntilAccepted(t.Context(), func() (e2e.Answer, error) { return e2e.Send(t.Context(), s.WebhookURL, body) })
 	require.NoError(t, err)
 }
 

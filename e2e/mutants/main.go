@@ -1,13 +1,13 @@
 // Command mutants measures what the tests of the packages that own money and messages notice: gremlins
-// changes one operator at a time and runs the package's own tests, and those that alsoTested names. The
-// command fails on a survivor that accepted.yaml does not name. It owns the list of packages, the sample, the
-// accepted survivors and the table; the mutations and their runs are gremlins' own.
+// changes one operator at a time and runs tests. It fails on a survivor that accepted.yaml does not name, and
+// owns the list of packages, the sample and the table; the mutations are gremlins' own.
 package main
 
 import (
 	"context"
 	_ "embed"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -28,8 +28,7 @@ var packages = []string{
 	"internal/apps/ledger", "internal/apps/ledger/seal", "internal/apps/orders", "internal/apps/journal",
 }
 
-// alsoTested is, for a package whose operations are tested where they are put together, where that is: its
-// own tests reach about half of its mutants.
+// alsoTested is where the operations of a package are tested whose own tests reach half of its mutants.
 var alsoTested = map[string]string{"internal/apps/journal": "billhook/internal/compose/operations"}
 
 const list = "e2e/mutants/accepted.yaml"
@@ -99,15 +98,11 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	return nil
 }
 
-// measure counts what gremlins reports, of about one of every mutants, others for each seed. A mutant whose
-// tests do not end is killed.
+// measure counts what gremlins reports, of about one of every mutants; one whose tests do not end is killed.
 func measure(ctx context.Context, pkg string, every int, seed uint64, stdout io.Writer) (score, error) {
-	realGo, err := exec.LookPath("go")
-	if err != nil {
-		return score{}, err
-	}
+	realGo, missing := exec.LookPath("go")
 	standIn, err := filepath.Abs("e2e/mutants/path")
-	if err != nil {
+	if err = errors.Join(missing, err); err != nil {
 		return score{}, err
 	}
 	report := filepath.Join(os.TempDir(), fmt.Sprintf("mutants-%d.json", os.Getpid()))
@@ -119,12 +114,10 @@ func measure(ctx context.Context, pkg string, every int, seed uint64, stdout io.
 		"MUTANTS_PACKAGE=billhook/"+pkg, "MUTANTS_ALSO="+alsoTested[pkg],
 		fmt.Sprint("MUTANTS_EVERY=", every), fmt.Sprint("MUTANTS_SEED=", seed), "RAPID_SEED=1", "RAPID_NOFAILFILE=true")
 	gremlins.Stdout, gremlins.Stderr = stdout, stdout
-	if err := gremlins.Run(); err != nil {
-		return score{}, fmt.Errorf("gremlins: %w", err)
-	}
+	failed := gremlins.Run()
 	content, err := os.ReadFile(report)
-	if err != nil {
-		return score{}, err
+	if err = errors.Join(failed, err); err != nil {
+		return score{}, fmt.Errorf("gremlins: %w", err)
 	}
 	var found struct {
 		Files []struct {
@@ -175,8 +168,7 @@ func functionsOf(path string) (names []string, err error) {
 	return names, err
 }
 
-// judge compares survivors with the list: lines about those that it does not name, and about what it names
-// and the tests kill.
+// judge returns lines about survivors that the list does not name, and about those that it names for nothing.
 func judge(s score, accepted []acceptance) (unknown, gone []string) {
 	may := map[place]int{}
 	for _, a := range accepted {

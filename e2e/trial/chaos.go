@@ -29,10 +29,8 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// chaos tries to break the one promise on Google's Firestore emulator. Each event is published about 2.3 times,
-// reordered and delayed, and pushed in parallel to two worker processes, some pushes once more while they still run.
-// About every second it kills one of them with SIGKILL. Handlers stall past their lease, whole workers are frozen, and
-// answers of the store, of the broker and of an outside service are dropped. Then it counts.
+// chaos tries to break the one promise on Firestore's emulator, with two workers. Messages come again, late
+// and out of order, workers are killed and frozen, handlers stall past their lease, answers are dropped.
 //
 // It fails unless the arms have lost, doubled and disordered nothing, and the control check-then-act has doubled.
 func chaos(flags *flag.FlagSet) func(*run) {
@@ -75,8 +73,8 @@ func chaos(flags *flag.FlagSet) func(*run) {
 		)
 		o.mend()
 		ws.settle(documents, func() bool {
-			unsealed, err := store.Count(r.ctx, documents, store.Query{Collection: ledger.Entries, Limit: math.MaxInt32})
-			r.must(err)
+			all := store.Query{Collection: ledger.Entries, Limit: math.MaxInt32}
+			unsealed := filetest.Must(store.Count(r.ctx, documents, all))(r)
 			for _, doc := range everything(r, documents, seal.Leaves, whole) {
 				unsealed -= int64(len(doc.Fields["leaves"].([]any)))
 			}
@@ -137,15 +135,13 @@ const (
 	perPayment = 3
 	// gap is the time between two events, if the machine is fast enough.
 	gap = 3 * time.Millisecond
-	// stalls is the attribute of a message whose handler stalls before its effect, and stalled the share of those. It
-	// stalls for less than the ack deadline: a duplicate stalls again.
+	// stalls is the attribute of messages whose handler stalls before its effect; stalled is their share.
 	stalls  = "chaos_stalls"
 	stalled = 0.03
 )
 
-// draw draws a plan. The events are split evenly among the arms that must hold. Each control gets a tenth as
-// many. Of each event 2.3 messages are published on average: of those of an ordering key the broker sometimes
-// goes back some, and others come again later. The arms run side by side.
+// draw draws a plan: 2.3 messages of each event on average, of those of an ordering key in the order in which
+// a broker repeats them. The arms run side by side; each control gets a tenth of the events.
 func draw(r *run, arms []*arm, events int) *plan {
 	p, random := &plan{}, rand.New(rand.NewPCG(r.seed, 1))
 	send := func(e *event, due time.Duration) {
@@ -191,14 +187,12 @@ func draw(r *run, arms []*arm, events int) *plan {
 }
 
 const (
-	// ackDeadline is the time after which a delivery without an answer is repeated. Its earlier
-	// request may still run, for as long as the push client that has forgotten it takes to give it up.
+	// A delivery without an answer is repeated after ackDeadline. Its request may run on until forgotten.
 	ackDeadline = 2 * chaosLease
 	forgotten   = 3 * time.Second
 )
 
-// newBroker has a topic and a subscription for each arm, of which every second one counts its deliveries. What
-// arms publish about their events it holds.
+// newBroker has a topic and a subscription for each arm, and holds what arms publish about their events.
 func newBroker(r *run) *standin.Broker {
 	config := standin.SimulatorConfig{ProjectID: project}
 	for i, a := range arms {
@@ -222,13 +216,11 @@ func newBroker(r *run) *standin.Broker {
 
 // empty reports whether every message was acknowledged.
 func empty(r *run, b *standin.Broker) bool {
-	held, _, err := b.Backlogs(r.ctx)
-	r.must(err)
+	held, _ := filetest.Both(b.Backlogs(r.ctx))(r)
 	return !slices.ContainsFunc(arms, func(a *arm) bool { return held[a.name].Messages > 0 })
 }
 
-// outside is everything that is not Billhook's: a service that applies an effect once per idempotency key and
-// tells whether it has, and a payment gateway. Both fail at random.
+// outside is a service with idempotency keys and a payment gateway, which fail at random.
 type outside struct {
 	*httptest.Server
 	run     *run
@@ -238,8 +230,7 @@ type outside struct {
 	mu     sync.Mutex
 	random *rand.Rand
 	well   bool // it no longer fails
-	// unasked counts, by key, how many more posts than questions there were: each attempt but the first must ask
-	// before it posts, or it would double in a service without idempotency keys.
+	// unasked counts, by key, the posts without a question before: without idempotency keys they double.
 	unasked counts
 }
 
@@ -264,8 +255,7 @@ func (o *outside) mend() {
 	o.run.must(errors.Join(o.service.Behave("", standin.Normal, 1), o.gateway.Behave("", standin.Normal, 1)))
 }
 
-// late is a mode beside those of the stand-ins: a request has its effect after its lease, and maybe when nobody
-// waits for it any more.
+// late is a mode beside those of the stand-ins: a request has its effect after its lease.
 const late = standin.Mode("late")
 
 // ServeHTTP draws a request's mode and how late it is, and notes who asks before they post again.

@@ -21,8 +21,7 @@ import (
 // fate is what has become of an event, beside its effects.
 type fate struct {
 	unrecorded bool
-	// claims counts the deliveries whose answer says that they processed the event. The answer
-	// may be missing where its worker was killed.
+	// claims counts the answers by which the event was processed; that of a killed worker may be missing.
 	claims int
 }
 
@@ -160,8 +159,7 @@ func count(
 	return verdicts
 }
 
-// published are the events that messages are about, in their order. The same message may come again. Two
-// messages about one event are doubled.
+// published are the events that messages are about, in their order. The same message may come again.
 func published(r *run, planned map[string]*event, messages []standin.Message) (about []*event) {
 	known := map[string]bool{}
 	for _, m := range messages {
@@ -184,16 +182,14 @@ func published(r *run, planned map[string]*event, messages []standin.Message) (a
 
 // verify verifies the books. What verification finds, and a sum that is not that of the entries, is doubled.
 func (v *verdict) verify(r *run, s store.Store) {
-	findings, err := sealtest.Findings(r.ctx, seal.Verifier{From: s, Origins: sealtest.Trusting{}})
-	r.must(err)
-	for _, found := range findings {
+	for _, found := range filetest.Must(sealtest.Findings(r.ctx, seal.Verifier{From: s, Origins: sealtest.Trusting{}}))(r) {
 		v.count(&v.doubled, "%s: %s, %s", found.Document, found.Kind, found.Detail)
 	}
 	if v.events == 0 {
 		return
 	}
-	balances, err := seal.Balances(r.ctx, s, contract.DefaultTenant, ledger.PeriodOf(happened), ledger.PeriodOf(happened))
-	r.must(err)
+	month := ledger.PeriodOf(happened)
+	balances := filetest.Must(seal.Balances(r.ctx, s, contract.DefaultTenant, month, month))(r)
 	var debit, credit int64
 	for _, line := range balances.Balances {
 		debit, credit = debit+line.Debit, credit+line.Credit

@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +18,7 @@ import (
 	"billhook/internal/compose/worker"
 	"billhook/internal/console/access"
 	"billhook/internal/contract"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/alarm"
 	"billhook/internal/pipeline/delivery"
 	"billhook/internal/pipeline/handler"
@@ -92,8 +93,7 @@ const (
 	gateway      = "gateway"
 	answerWithin = 700 * time.Millisecond
 	attempts     = 1000
-	// A lease is shorter than a stall. A catalog file may not declare that: a handler's timeout ends before
-	// its lease there.
+	// A lease is shorter than a stall, which a catalog file may not declare.
 	chaosLease   = 300 * time.Millisecond
 	chaosTimeout = 4 * time.Second
 )
@@ -149,51 +149,34 @@ func (a *arm) queue() catalog.Queue {
 	return q
 }
 
-// outsideVariable is the URL of everything that is not Billhook's, which is the trial. A process of this
-// program that has it is chaos' worker.
+// outsideVariable is the URL of what is outside, which the trial serves to this program as chaos' worker.
 const outsideVariable = "CHAOS_OUTSIDE"
 
 // work is the worker of chaos: that of cmd/worker, with the queues of the arms.
-func work(ctx context.Context, getenv func(string) string, stdout io.Writer) error {
-	verifier, err := auth.New(auth.Config{Mode: auth.ModeNone, EmulatorHost: true})
-	if err != nil {
-		return err
-	}
+func work(r *run, outsideURL string) {
+	verifier := filetest.Must(auth.New(auth.Config{Mode: auth.ModeNone, EmulatorHost: true}))(r)
 	services := service.Config{Host: "127.0.0.1", Project: project, MetricsPort: "0"}
-	publisher, documents, err := services.Open(context.WithoutCancel(ctx), services.MainDatabase())
-	if err != nil {
-		return err
-	}
-	defer func() { _ = publisher.Close(); _ = documents.Close() }() // the process ends; nothing is lost
+	life := context.WithoutCancel(r.ctx) // the process ends it
+	publisher, documents := filetest.Both(services.Open(life, services.MainDatabase()))(r)
 	declared := catalogtest.Shipped()
-	declared.Queues = nil
-	for _, a := range arms {
-		declared.Queues = append(declared.Queues, a.queue())
-	}
+	declared.Queues = filetest.Map(arms, (*arm).queue)
 	declared.Targets[effects] = catalog.Target{Name: effects, Scheme: catalog.SchemeGeneric, Internal: true}
 	for name, target := range declared.Targets {
 		target.Timeouts.Total = answerWithin
 		declared.Targets[name] = target
 	}
-	targets, err := delivery.Open(declared, "", func(catalog.Target) (string, []string) {
-		return getenv(outsideVariable), []string{chaosSecret}
-	}, time.Now)
-	if err != nil {
-		return err
-	}
-	defer targets.Close()
-	log := telemetry.NewLogger(stdout, slog.LevelInfo)
-	metrics := telemetry.NewMetrics()
-	pushes, err := worker.New(worker.Config{
+	targets := filetest.Must(delivery.Open(declared, "", func(catalog.Target) (string, []string) {
+		return outsideURL, []string{chaosSecret}
+	}, time.Now))(r)
+	log, metrics := telemetry.NewLogger(os.Stdout, slog.LevelInfo), telemetry.NewMetrics()
+	pushes := filetest.Must(worker.New(worker.Config{
 		Catalog: declared, Store: documents, Publisher: publisher, Targets: targets,
 		Authenticator: verifier, Access: access.Access{OpenOnLoopback: true},
 		Log: log, Metrics: metrics, Now: time.Now, AfterFunc: alarm.AfterFunc,
 		Handlers: handlers{documents}.register,
-	})
-	if err != nil {
-		return err
-	}
-	return services.Serve(ctx, serve.Server{Name: "worker", Log: log, ReadTimeout: time.Minute}, "0", pushes, metrics)
+	}))(r)
+	server := serve.Server{Name: "worker", Log: log, ReadTimeout: time.Minute}
+	r.must(services.Serve(r.ctx, server, "0", pushes, metrics))
 }
 
 type handlers struct{ store store.Store }
@@ -205,8 +188,8 @@ func (h handlers) register(r *handler.Registry) {
 	r.Tx("chaos."+armMarkThenAct, h.markThenAct)
 }
 
-// Collections of the worker's own handlers: how often an event took effect, or the events of a key in the
-// order of their effects; and the events that a control has marked as handled.
+// effectsOf counts the effects of an event, or has those of a key in order; marksOf are the marks of
+// controls.
 const (
 	effectsOf = "chaosEffects"
 	marksOf   = "chaosMarks"

@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -26,6 +25,7 @@ import (
 	"billhook/internal/inspect/events"
 	"billhook/internal/inspect/queues"
 	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/platform/screen"
 	"billhook/internal/platform/standin"
 )
 
@@ -104,8 +104,7 @@ func incidents(c *catalog.Catalog) []incident {
 	}
 }
 
-// handle provokes an incident, waits for its alert, and follows the runbook on dead letters. It returns its
-// name, and the seconds from the alert to the end of each step.
+// handle provokes an incident, follows the runbook, and returns the seconds from the alert to each step.
 func (n *night) handle(i incident) (row []any) {
 	i.provoke(n)
 	n.until("an alert", often, func() bool { return n.alert(i.queue) })
@@ -159,14 +158,7 @@ func (n *night) ask(answer any, arguments ...string) {
 }
 
 func (n *night) show(arguments []string) {
-	line := "$ bin/billhook"
-	for _, word := range arguments {
-		if strings.Contains(word, " ") {
-			word = strconv.Quote(word)
-		}
-		line += " " + word
-	}
-	n.printf("%s\n", line)
+	n.printf("$ bin/billhook %s\n", strings.Join(filetest.Map(arguments, screen.Quoted), " "))
 }
 
 func (n *night) quietly(answer any, arguments ...string) error {

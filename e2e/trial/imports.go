@@ -28,9 +28,8 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// imports moves messages of Redis, RabbitMQ and Postgres to a whole Billhook. Each import is killed twice with SIGKILL,
-// where the webhook service has accepted a request and the import has not learned of it. It needs a message to have an id
-// of its own: the importer's own tests have those without.
+// imports moves messages of Redis, RabbitMQ and Postgres to a whole Billhook, each import killed twice. A
+// message needs an id of its own: the importer's tests have those without.
 //
 // It fails unless each message was handled once, none before its time, and none is left behind.
 func imports(flags *flag.FlagSet) func(*run) {
@@ -48,15 +47,13 @@ func imports(flags *flag.FlagSet) func(*run) {
 // system is an old one, with messages that an import moves.
 type system struct {
 	*run
-	// many messages are put into it, of which each tenth is due later than the import takes, so that it has to keep
-	// it.
+	// many messages are put into it, of which each tenth is due later than the import takes.
 	many int
 	due  time.Time
 
 	address string // as the import's environment has it
 	queues  []string
-	// queue is the one that takes its messages, and ids are the event ids, with the time at which each is due;
-	// zero: at once.
+	// queue takes its messages, and ids are the event ids, with the time at which each is due; zero: at once.
 	queue catalog.Queue
 	ids   map[string]time.Time
 	rest  func() int
@@ -108,8 +105,7 @@ func move(r *run, binary, name string, many int, fill func(*system)) {
 
 const never = -1
 
-// drain runs an import, and returns what it has said. After so many requests it is killed with SIGKILL: the
-// webhook service has accepted the last of them, and the import has not learned of it.
+// drain runs an import, and kills it after so many requests, the last of which it has not learned of.
 func (s *system) drain(to *embedded, binary, name string, kill int) string {
 	at := filetest.Must(url.Parse(to.webhookURL))(to)
 	life, end := context.WithCancel(context.WithoutCancel(to.ctx))
@@ -205,14 +201,12 @@ func fillPostgres(s *system) {
 	connection, address := importertest.Postgres(s)
 	s.address = "DATABASE_URL=" + address
 	s.takes("quota_warning", "/v1/quota-warnings")
-	_, err := connection.Exec(s.ctx, `CREATE TABLE event_queue (
+	s.must(filetest.ErrorOf(connection.Exec(s.ctx, `CREATE TABLE event_queue (
 		id serial PRIMARY KEY, type varchar(100) NOT NULL, payload text NOT NULL, priority varchar(20), status varchar(20),
-		attempts integer, max_attempts integer, next_retry_at timestamp, error text, created_at timestamp, updated_at timestamp, processed_at timestamp)`)
-	s.must(err)
-	_, err = connection.Exec(s.ctx, `INSERT INTO event_queue (type, payload, priority, status, attempts, max_attempts, next_retry_at, created_at, updated_at)
+		attempts integer, max_attempts integer, next_retry_at timestamp, error text, created_at timestamp, updated_at timestamp, processed_at timestamp)`)))
+	s.must(filetest.ErrorOf(connection.Exec(s.ctx, `INSERT INTO event_queue (type, payload, priority, status, attempts, max_attempts, next_retry_at, created_at, updated_at)
 		SELECT 'quota_warning', '{"subscription_id":"s' || n || '","meter":"calls","percent":80}', 'normal', 'pending', 1, 5,
-			CASE WHEN n % 10 = 0 THEN $2::timestamp ELSE now() - interval '1 minute' END, now(), now() FROM generate_series(1, $1::int) AS n`, s.many, s.due.UTC())
-	s.must(err)
+			CASE WHEN n % 10 = 0 THEN $2::timestamp ELSE now() - interval '1 minute' END, now(), now() FROM generate_series(1, $1::int) AS n`, s.many, s.due.UTC())))
 	s.holds("event_queue-%d", func(int, string, bool) {})
 	s.rest = func() (left int) {
 		s.must(connection.QueryRow(s.ctx, `SELECT count(*) FROM event_queue WHERE status <> 'moved'`).Scan(&left))

@@ -21,19 +21,17 @@ import (
 	"billhook/e2e"
 	"billhook/internal/compose/devstack"
 	"billhook/internal/contract"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/handler"
 )
 
-// isolation measures what one queue's target, or one queue's flood, costs the other queues of the same
-// worker: the time from the publish of a payment event to its acknowledgement, and memory, beside the same
-// load with a target that behaves. docs/why/measured.md says what the rows are. It fails where a payment event
-// was not posted exactly once.
+// isolation measures what one queue's target, or its flood, costs the other queues of the same worker, beside
+// the same load with a target that behaves. It fails where a payment event was not posted exactly once.
 func isolation(flags *flag.FlagSet) func(*run) {
 	events := flags.Int("events", 400, "how many payment events a measurement has")
 	rate := flags.Int("rate", 50, "how many payment events are published a second")
 	rounds := flags.Int("rounds", 3, "how often each row is measured, with and without")
 	return func(r *run) {
-		r.printf("%d payment events, %d a second\n\n", *events, *rate)
 		rows := r.table("the other target", "its requests", "p99", "", "memory", "")
 		for _, row := range besides() {
 			var with, without []figures
@@ -48,8 +46,7 @@ func isolation(flags *flag.FlagSet) func(*run) {
 	}
 }
 
-// beside is one comparison: a target, and how many events its queue gets for each of the payments', with what it is
-// compared with.
+// beside is one comparison: a target, and how many events it gets for each payment, beside one that behaves.
 type beside struct {
 	name             string
 	target, behaving http.HandlerFunc
@@ -104,13 +101,11 @@ func trickle(c net.Conn, first string) {
 	}
 }
 
-// figures are what one measurement has found: the requests to the other target, the p99 of the waits of payment
-// events in milliseconds, and the most that was left of the heap by a garbage collection, with the stacks, in
-// megabytes.
+// figures are the requests to the other target, the payments' p99 in milliseconds, and the largest live heap
+// with the stacks in megabytes.
 type figures [3]float64
 
-// tell is a row: the median of the rounds, and the median of their ratios. One round that
-// the machine has disturbed changes neither.
+// tell is a row: medians of the rounds and of their ratios, which one round that the machine disturbs leaves.
 func tell(name string, with, without []figures) (cells []any) {
 	cells = []any{name}
 	median := func(of func(round int) float64) float64 {
@@ -132,8 +127,7 @@ func tell(name string, with, without []figures) (cells []any) {
 
 const otherQueue = "isolation-other"
 
-// twoQueues returns a catalog of the queue of payments' outcomes, as it is shipped, and one that
-// is like it and posts to another target.
+// twoQueues is a catalog of the queue of payments' outcomes, and of one like it with a target of its own.
 func twoQueues() (c *catalog.Catalog, payments catalog.Queue, eventType string) {
 	c = catalogtest.Shipped()
 	payments, _ = c.EmitsTo("subscriptions.record")
@@ -167,12 +161,12 @@ func measure(r *run, target http.HandlerFunc, events, rate, others int) figures 
 	r.Cleanup(harm.CloseClientConnections) // what hangs ends
 	publish := func(topic, id string) {
 		key := "subscription-" + id
-		_, err := e.Publisher.Publish(r.ctx, topic, r.message(contract.Of(&contract.Envelope{
+		r.must(filetest.ErrorOf(e.Publisher.Publish(r.ctx, topic, r.message(contract.Of(&contract.Envelope{
 			ID: id, Action: eventType, CreatedAt: "2026-11-20T09:00:00Z", Payload: contract.Payload{SubscriptionID: key},
-		}), key))
-		r.must(err)
+		}), key))))
 	}
-	var ended ends
+	var ended map[string]end
+	var took []time.Duration
 	var memory uint64
 	runtime.GC()
 	r.beside(func() {
@@ -198,10 +192,11 @@ func measure(r *run, target http.HandlerFunc, events, rate, others int) figures 
 		}
 	})
 	posted := e.posted()
-	for id := range ended {
+	for id, of := range ended {
+		took = append(took, of.took)
 		if n := len(posted[handler.CalleeKey(payments.ID, contract.DefaultTenant, id)]); n != 1 {
 			r.broken("a payment event was posted %d times", n)
 		}
 	}
-	return figures{float64(asked.Load()), 1000 * ended.within(0.99).Seconds(), float64(memory) / 1e6}
+	return figures{float64(asked.Load()), 1000 * within(took, 99).Seconds(), float64(memory) / 1e6}
 }

@@ -18,12 +18,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/HdrHistogram/hdrhistogram-go"
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog/catalogtest"
 	"billhook/e2e"
 	"billhook/internal/compose/devstack"
+	"billhook/internal/filetest"
 	"billhook/internal/ingest/webhook/webhooktest"
 	"billhook/internal/platform/boltstore"
 	"billhook/internal/platform/serve"
@@ -32,10 +32,9 @@ import (
 	"billhook/internal/platform/telemetry"
 )
 
-// load measures how fast a whole Billhook is, in a process as `billhook dev` runs it, and two baselines.
-// Webhooks are sent by a schedule, whether or not those before were answered, and each wait is counted from
-// its time in the schedule. It fails where an event was lost or doubled, where one was answered 429, or 503
-// in a burst, and where a stall of the store became nacks.
+// load measures how fast a whole Billhook is, as `billhook dev` runs it, and two baselines, by a schedule
+// from which each wait is counted. It fails where an event was lost, doubled or answered 429, or 503 in a
+// burst, and where a stall of the store became nacks.
 func load(flags *flag.FlagSet) func(*run) {
 	rates := flags.String("rates", "100,500,1000", "events a second, a measurement for each")
 	lasts := flags.Duration("for", 10*time.Second, "how long each of them counts")
@@ -53,13 +52,11 @@ func load(flags *flag.FlagSet) func(*run) {
 		}
 		steady := strings.Split(*rates, ",")
 		for i, rate := range steady {
-			n, err := strconv.Atoi(rate)
-			r.must(err)
-			all = slices.Insert(all, i, traffic{name: rate + "/s", rate: n})
+			all = slices.Insert(all, i, traffic{name: rate + "/s", rate: filetest.Must(strconv.Atoi(rate))(r)})
 		}
 		row := r.table("", "reached", "answer p50", "p99", "effect p50", "p90", "p99", "max",
 			"429", "503", "nacks", "CPU an event", "lost", "doubled")
-		found := make([]*hdrhistogram.Histogram, len(all))
+		found := make([][]time.Duration, len(all))
 		for i, t := range all {
 			t.warm, t.lasts = *warm, *lasts+t.stall
 			r.part(t.name, func(r *run) { found[i] = t.measure(r, row) })
@@ -70,8 +67,7 @@ func load(flags *flag.FlagSet) func(*run) {
 	}
 }
 
-// traffic is one measurement: so many events a second, and in the midst of them burst more at once, or a
-// stall of the store. With a shape it is one of a baseline, which answers a webhook and does no more for it.
+// traffic is one measurement, with a burst or a stall of the store in its midst; a shape is a baseline's.
 type traffic struct {
 	name, shape        string
 	rate, burst        int
@@ -103,57 +99,44 @@ type standing struct {
 	Stall, After time.Duration
 }
 
+// standingVariable describes it in JSON, to a process of this program.
 const standingVariable = "TRIAL_STANDING"
 
-// stand serves what is described until ctx ends.
-func stand(ctx context.Context, described string) error {
-	var s standing
-	if err := json.Unmarshal([]byte(described), &s); err != nil {
-		return err
-	}
-	log, from := telemetry.NewLogger(os.Stdout, slog.LevelInfo), time.Now().Add(s.After)
+// stand serves what is described until the run's context ends.
+func stand(r *run, described string) {
+	s, log := filetest.JSON[standing](r, described), telemetry.NewLogger(os.Stdout, slog.LevelInfo)
 	if s.Shape != "" {
-		listener, err := serve.Listen(ctx, "127.0.0.1", "0")
-		if err != nil {
-			return err
-		}
 		server := serve.Server{Name: "webhook", Log: log, Drain: time.Second, ReadTimeout: time.Minute}
 		server.Longest, server.Handler = time.Minute, webhooktest.Baseline(e2e.Secret, s.Shape == decodeAlone)
-		return server.Run(ctx, listener)
+		r.must(server.Run(r.ctx, filetest.Must(serve.Listen(r.ctx, "127.0.0.1", "0"))(r)))
+		return
 	}
+	from := time.Now().Add(s.After)
 	stalls := func(ctx context.Context, do func() error) error {
 		if now := time.Now(); now.After(from) {
 			e2e.Wait(ctx, s.Stall-now.Sub(from))
 		}
 		return do()
 	}
-	return (&run{ctx: ctx, out: os.Stderr}).perform(func(r *run) {
-		embed(r, devstack.Config{
-			Catalog: catalogtest.Shipped(), StorePath: s.Store, TaskEvery: 10 * time.Second, Log: log,
-			WrapStore: func(documents store.Store) store.Store {
-				return &storetest.Faults{
-					Store: documents, OnRead: func(do func() error) error { return stalls(ctx, do) },
-					OnCommit: func(ctx context.Context, _ []store.Write, do func() error) error {
-						return stalls(ctx, do)
-					},
-				}
-			},
-		})
-		<-ctx.Done()
+	embed(r, devstack.Config{
+		Catalog: catalogtest.Shipped(), StorePath: s.Store, TaskEvery: 10 * time.Second, Log: log,
+		WrapStore: func(documents store.Store) store.Store {
+			return &storetest.Faults{
+				Store: documents, OnRead: func(do func() error) error { return stalls(r.ctx, do) },
+				OnCommit: func(ctx context.Context, _ []store.Write, do func() error) error { return stalls(ctx, do) },
+			}
+		},
 	})
+	<-r.ctx.Done()
 }
 
 var listens = regexp.MustCompile(`"address":"([^"]+)","service":"webhook"`)
 
 // begin starts the process, and returns what stops it and says what it has used of the processor.
 func (s standing) begin(b *billhook) (stop func() time.Duration) {
-	program, err := os.Executable()
-	b.must(err)
-	described, err := json.Marshal(s)
-	b.must(err)
+	program, described := filetest.Must(os.Executable())(b), filetest.Must(json.Marshal(s))(b)
 	environment := []string{standingVariable + "=" + string(described), "TMPDIR=" + os.TempDir()}
-	process, err := e2e.Start(b.ctx, program, environment, &b.log)
-	b.must(err)
+	process := filetest.Must(e2e.Start(b.ctx, program, environment, &b.log))(b)
 	b.Cleanup(process.Kill)
 	b.until("its webhook service", time.Millisecond, func() bool {
 		at := listens.FindStringSubmatch(b.log.Text())
@@ -166,9 +149,8 @@ func (s standing) begin(b *billhook) (stop func() time.Duration) {
 	}
 }
 
-// measure sends the schedule to a process of its own, counts what became of it, and returns the waits to the
-// effect in microseconds.
-func (t traffic) measure(r *run, row func(...any)) *hdrhistogram.Histogram {
+// measure sends the schedule to a process of its own, and returns the waits to the effect.
+func (t traffic) measure(r *run, row func(...any)) []time.Duration {
 	b, d, due, want := &billhook{run: r}, newDrawing(r.seed), t.schedule(), map[string]int64{}
 	orders, bodies := make([]e2e.Order, len(due)), make([][]byte, len(due))
 	for i := range due {
@@ -180,24 +162,16 @@ func (t traffic) measure(r *run, row func(...any)) *hdrhistogram.Histogram {
 	idle := of.begin(&billhook{run: r})
 	of.Store, of.Stall = filepath.Join(r.TempDir(), "store.db"), t.stall
 	e2e.Wait(r.ctx, t.warm)
-	unloaded, stop, answers := idle(), of.begin(b), counts{}
+	unloaded, stop := idle(), of.begin(b)
 	began, answered := time.Now(), make([]time.Duration, len(due))
-	var mu sync.Mutex
 	var sending sync.WaitGroup
 	for i := range due {
 		at := began.Add(due[i])
 		e2e.Wait(r.ctx, time.Until(at))
-		b.sent.Store(orders[i].EventID, at)
 		sending.Go(func() {
-			_, _, err := e2e.UntilAccepted(r.ctx, func() (e2e.Answer, error) {
-				answer, err := e2e.Send(r.ctx, b.webhookURL, bodies[i])
-				mu.Lock()
-				defer mu.Unlock()
-				answers.add(strconv.Itoa(answer.Status), 1)
-				return answer, err
-			})
-			r.must(err)
+			b.hook(orders[i].EventID, bodies[i])
 			answered[i] = time.Since(at)
+			b.sent.Store(orders[i].EventID, at)
 		})
 	}
 	sending.Wait()
@@ -211,47 +185,35 @@ func (t traffic) measure(r *run, row func(...any)) *hdrhistogram.Histogram {
 	}
 	used := stop() - unloaded
 	if t.shape == "" {
-		documents, err := boltstore.Open(of.Store)
-		r.must(err)
+		documents := filetest.Must(boltstore.Open(of.Store))(r)
 		b.store = documents
 		wrong = b.wrongPoints(want)
 		r.must(documents.Close())
 	}
+	full, unavailable := r.seen["answered 429"], r.seen["answered 503"]
 	nacks := len(slices.DeleteFunc(b.log.Deliveries(""), func(d e2e.Delivery) bool {
 		return d.Message != "delivery" || d.Status < http.StatusMultipleChoices
 	}))
-	answer, effect := t.histogram(due, answered), t.histogram(due, took)
-	last := time.Duration(0)
+	last, warm := time.Duration(0), 0
 	for i := range due {
 		last = max(last, due[i]+took[i])
+		if due[i] < t.warm {
+			warm++
+		}
 	}
-	reached := float64(len(due)) / last.Seconds()
-	each := (used / time.Duration(len(due))).Round(10 * time.Microsecond)
-	row(t.name, fmt.Sprintf("%.0f/s", reached), within(answer, 50), within(answer, 99),
-		within(effect, 50), within(effect, 90), within(effect, 99), within(effect, 100),
-		answers["429"], answers["503"], nacks, each, wrong["lost"], wrong["doubled"])
+	row(t.name, fmt.Sprintf("%.0f/s", float64(len(due))/last.Seconds()),
+		within(answered[warm:], 50), within(answered[warm:], 99),
+		within(took[warm:], 50), within(took[warm:], 90), within(took[warm:], 99), within(took[warm:], 100),
+		full, unavailable, nacks, (used / time.Duration(len(due))).Round(10*time.Microsecond),
+		wrong["lost"], wrong["doubled"])
 	if t.stall > 0 {
 		r.printf("%s: p99 was below %s again %s after it\n", t.name, soon, t.recovered(due, took))
 	}
-	if answers["429"] > 0 || t.burst > 0 && answers["503"] > 0 || t.stall > 0 && nacks > 0 {
-		r.broken("answered 429 %d, answered 503 %d, nacks %d", answers["429"], answers["503"], nacks)
+	if full > 0 || t.burst > 0 && unavailable > 0 || t.stall > 0 && nacks > 0 {
+		r.broken("answered 429 %d, answered 503 %d, nacks %d", full, unavailable, nacks)
 	}
 	r.none(wrong)
-	return effect
-}
-
-func (t traffic) histogram(due, took []time.Duration) *hdrhistogram.Histogram {
-	of := hdrhistogram.New(1, patience.Microseconds(), 3)
-	for i := range due {
-		if due[i] >= t.warm {
-			_ = of.RecordValue(took[i].Microseconds()) // none is longer than the trial's patience
-		}
-	}
-	return of
-}
-
-func within(of *hdrhistogram.Histogram, percent float64) time.Duration {
-	return (time.Duration(of.ValueAtPercentile(percent)) * time.Microsecond).Round(100 * time.Microsecond)
+	return took[warm:]
 }
 
 // recovered is how long after the stall the last second ended whose p99 was not as it should be.
@@ -263,7 +225,7 @@ func (t traffic) recovered(due, took []time.Duration) (after time.Duration) {
 		}
 	}
 	for second, all := range seconds {
-		if slices.Sort(all); all[len(all)*99/100] >= soon {
+		if within(all, 99) >= soon {
 			after = max(after, second+time.Second)
 		}
 	}
@@ -271,7 +233,7 @@ func (t traffic) recovered(due, took []time.Duration) (after time.Duration) {
 }
 
 // plotted draws percentiles of the waits over the rates, as SVG.
-func plotted(rates []string, found []*hdrhistogram.Histogram) []byte {
+func plotted(rates []string, found [][]time.Duration) []byte {
 	b := bytes.NewBufferString(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 700 380">` +
 		`<rect width="700" height="380" fill="white"/>` +
 		`<text x="60" y="18">From webhook to effect, by events a second</text>`)
@@ -281,7 +243,7 @@ func plotted(rates []string, found []*hdrhistogram.Histogram) []byte {
 		fmt.Fprintf(b, "\n<path d='M60 %dH620' stroke='silver'/><text y='%[1]d'>%s</text>", y(decade), decade)
 	}
 	for _, line := range []struct {
-		percent     float64
+		percent     int
 		name, color string
 	}{{50, "p50", "green"}, {90, "p90", "blue"}, {99, "p99", "darkorange"}, {100, "max", "red"}} {
 		var points string

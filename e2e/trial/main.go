@@ -1,10 +1,9 @@
 // Command trial tries whole Billhooks, each time in another way:
 //
-//	go run ./e2e/trial load|chaos|soak|burst|isolation|books|flashsale|drill|imports [-flag value ...]
+//	go run ./e2e/trial load|chaos|soak|behind|isolation|books|flashsale|drill|imports [-flag value ...]
 //
-// It prints what it has counted and measured, and exits non-zero where a promise is broken, or where a
-// control, which is wrong on purpose, goes unnoticed: a trial that cannot fail proves nothing. A seed
-// repeats what a trial plans; timing is up to the machine.
+// It prints what it has counted and measured, and exits non-zero where a promise is broken, or a control,
+// which is wrong on purpose, goes unnoticed. A seed repeats what a trial plans; timing is up to the machine.
 package main
 
 import (
@@ -20,25 +19,26 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"text/tabwriter"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"billhook/e2e"
 	"billhook/internal/dedupe"
+	"billhook/internal/filetest"
+	"billhook/internal/platform/screen"
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/store"
 )
 
 func main() {
-	if described := os.Getenv(standingVariable); described != "" {
-		serve.Main("standing", func(ctx context.Context) error { return stand(ctx, described) })
-		return
-	}
-	if os.Getenv(outsideVariable) != "" {
-		serve.Main("worker", func(ctx context.Context) error { return work(ctx, os.Getenv, os.Stdout) })
-		return
+	for variable, child := range map[string]func(*run, string){standingVariable: stand, outsideVariable: work} {
+		if given := os.Getenv(variable); given != "" {
+			serve.Main(variable, func(ctx context.Context) error {
+				return (&run{ctx: ctx, out: os.Stderr}).perform(func(r *run) { child(r, given) })
+			})
+			return
+		}
 	}
 	serve.Main("trial", func(ctx context.Context) error { return try(ctx, os.Stdout, os.Args[1:]...) })
 }
@@ -50,7 +50,7 @@ var trials = []struct {
 	{"load", "what events wait for at several rates, in a burst and in a stall, and two baselines", load},
 	{"chaos", "nothing is lost, doubled or disordered under kill -9, stalls and lost answers; controls fail", chaos},
 	{"soak", "the same from the webhook to the balance, of the real binaries on Google's emulators", soak},
-	{"burst", "what an unknown product and a burst cost others, with the catalog's waits and without", burst},
+	{"behind", "how long an order waits behind events that cannot be processed, with the catalog's waits and without", behind},
 	{"isolation", "what a target that means harm, or a flood, costs the other queues", isolation},
 	{"flashsale", "one burst of orders sells out exactly, and every buyer is notified once, under kill -9", flashsale},
 	{"books", "what it costs to post, seal and verify the books; a change of an entry is found", books},
@@ -76,7 +76,9 @@ func try(ctx context.Context, out io.Writer, args ...string) error {
 		debug.SetTraceback("all") // it then shows where each goroutine waits
 		defer time.AfterFunc(patience+grace, func() { panic("it hangs beyond its time") }).Stop()
 		r, began := &run{ctx: ctx, seed: *seed, out: out}, time.Now()
-		r.printf("%s, seed %d; %d cores, %s %s/%s\n", t.name, r.seed, runtime.NumCPU(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+		r.printf("%s", t.name)
+		flags.VisitAll(func(f *flag.Flag) { r.printf(" -%s %s", f.Name, f.Value) })
+		r.printf("; %d cores, %s %s/%s\n", runtime.NumCPU(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 		err := r.perform(start)
 		r.printf("in %s\n", time.Since(began).Round(time.Second))
 		return err
@@ -84,8 +86,7 @@ func try(ctx context.Context, out io.Writer, args ...string) error {
 	return errors.New(strings.Join(known, "\n"))
 }
 
-// run is one run of a trial. It is to the trial what a *testing.T is to a test, and require takes it, too:
-// what fails ends the trial, and what was started is closed.
+// run is to a trial what a *testing.T is to a test: what fails ends it, and what was started is closed.
 type run struct {
 	// ctx ends with the patience, and where something has failed that ends the trial.
 	ctx  context.Context
@@ -106,8 +107,7 @@ const (
 	grace    = 2 * time.Minute
 )
 
-// perform runs a trial, or a part of one, with the context, the seed and the output of r. What it has started is
-// closed in the end, the last first, also where closing fails.
+// perform runs a trial, or a part of one. What it has started is closed in the end, also where closing fails.
 func (r *run) perform(of func(*run)) error {
 	part := &run{seed: r.seed, out: r.out, seen: counts{}}
 	part.ctx, part.stop = context.WithCancel(r.ctx)
@@ -127,8 +127,7 @@ func (r *run) perform(of func(*run)) error {
 	return errors.Join(part.failures...)
 }
 
-// part is a part of the run, at whose end what it has started is closed. Where it fails, the run goes on, and
-// fails in the end.
+// part is a part of the run with an end of its own. Where it fails, the run goes on, and fails in the end.
 func (r *run) part(name string, of func(*run)) {
 	if err := r.perform(of); err != nil {
 		r.Errorf("%s: %w", name, err)
@@ -179,8 +178,7 @@ func (r *run) Cleanup(closing func()) {
 }
 
 func (r *run) TempDir() string {
-	folder, err := os.MkdirTemp("", "billhook-trial-")
-	r.must(err)
+	folder := filetest.Must(os.MkdirTemp("", "billhook-trial-"))(r)
 	r.Cleanup(func() { _ = os.RemoveAll(folder) })
 	return folder
 }
@@ -241,9 +239,7 @@ func (r *run) beside(something func(), others ...func(context.Context)) {
 
 // everything is what read makes of the documents in a collection.
 func everything[T any](r *run, from store.Querier, in string, read func(store.Document) (T, error)) []T {
-	all, err := store.All(r.ctx, from, store.Query{Collection: in}, read)
-	r.must(err)
-	return all
+	return filetest.Must(store.All(r.ctx, from, store.Query{Collection: in}, read))(r)
 }
 
 func whole(doc store.Document) (store.Document, error) { return doc, nil }
@@ -252,24 +248,19 @@ func whole(doc store.Document) (store.Document, error) { return doc, nil }
 func (r *run) records(from store.Querier) map[store.Key]dedupe.Record {
 	all := map[store.Key]dedupe.Record{}
 	for _, doc := range everything(r, from, dedupe.Collection, whole) {
-		record, err := dedupe.FromDocument(doc)
-		r.must(err)
-		all[doc.Key] = record // another payload under a used id has a record beside the event's
+		all[doc.Key] = filetest.Must(dedupe.FromDocument(doc))(r) // another payload under a used id has a record beside the event's
 	}
 	return all
 }
 
 // table begins a table, which is printed when its run ends, and returns what adds a row to it.
 func (r *run) table(head ...any) (row func(cells ...any)) {
-	rows := tabwriter.NewWriter(r.out, 0, 0, 3, ' ', 0)
-	r.Cleanup(func() { _ = rows.Flush() }) // to the output, like everything
+	var rows [][]string
+	r.Cleanup(func() { r.printf("%s", screen.Columns(rows)) })
 	row = func(cells ...any) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		for _, cell := range cells {
-			_, _ = fmt.Fprint(rows, cell, "\t")
-		}
-		_, _ = fmt.Fprintln(rows)
+		rows = append(rows, filetest.Map(cells, func(cell any) string { return fmt.Sprint(cell) }))
 	}
 	row(head...)
 	return row
@@ -293,9 +284,6 @@ func (c counts) total() (n int) {
 }
 
 func (c counts) String() string {
-	var all []string
-	for _, name := range slices.Sorted(maps.Keys(c)) {
-		all = append(all, fmt.Sprintf("%s %d", name, c[name]))
-	}
-	return strings.Join(all, ", ")
+	names := slices.Sorted(maps.Keys(c))
+	return strings.Join(filetest.Map(names, func(name string) string { return fmt.Sprint(name, " ", c[name]) }), ", ")
 }

@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
-	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -43,14 +43,13 @@ type billhook struct {
 	sent sync.Map
 }
 
-// refusals are the requests that the webhook service has refused before it has accepted them.
-const refusals = "refusals by the webhook service"
-
 // send sends one event's request until it is accepted.
 func (b *billhook) send(id string, post func() (e2e.Answer, error)) {
-	sent, refused, err := e2e.UntilAccepted(b.ctx, post)
-	b.saw(refusals, refused)
-	b.saw("requests accepted", 1)
+	sent, err := e2e.UntilAccepted(b.ctx, func() (e2e.Answer, error) {
+		answer, err := post()
+		b.saw(fmt.Sprint("answered ", answer.Status), 1)
+		return answer, err
+	})
 	require.NoError(b, err, "event %s", id)
 	b.sent.Store(id, sent)
 }
@@ -60,25 +59,20 @@ func (b *billhook) hook(id string, body []byte) {
 	b.send(id, func() (e2e.Answer, error) { return e2e.Send(b.ctx, b.webhookURL, body) })
 }
 
-// end is what became of one event: how often it was processed, and how long it took to its first end, which
-// may be that of a dead letter.
+// end is how often an event was processed, and when it first ended, maybe as a dead letter.
 type end struct {
 	processed int
 	took      time.Duration
 }
 
-// ends are those of events, by their ids.
-type ends map[string]end
-
-// within is in what time so large a share of them came.
-func (all ends) within(share float64) time.Duration {
-	sorted := slices.SortedFunc(maps.Values(all), func(a, b end) int { return cmp.Compare(a.took, b.took) })
-	return sorted[int(share*float64(len(sorted)-1))].took
+// within is in what time so many percent of them came.
+func within(took []time.Duration, percent int) time.Duration {
+	return slices.Sorted(slices.Values(took))[percent*(len(took)-1)/100].Round(10 * time.Microsecond)
 }
 
-// ends are those of all that was sent.
-func (b *billhook) ends() ends {
-	ended := ends{}
+// ends are those of all that was sent, by the events' ids.
+func (b *billhook) ends() map[string]end {
+	ended := map[string]end{}
 	for _, d := range b.log.Deliveries("") {
 		sent, ours := b.sent.Load(d.EventID) // or it was emitted
 		if !ours || d.Outcome != "processed" && d.Outcome != "dead_lettered" {
@@ -97,7 +91,7 @@ func (b *billhook) ends() ends {
 }
 
 // await waits until so many of the events that were sent have come to their end.
-func (b *billhook) await(many int) (ended ends) {
+func (b *billhook) await(many int) (ended map[string]end) {
 	b.until("ends", often, func() bool {
 		ended = b.ends()
 		return len(ended) >= many
@@ -105,21 +99,13 @@ func (b *billhook) await(many int) (ended ends) {
 	return ended
 }
 
-// tellOthers prints, from the workers' log, how deliveries were answered other than by success. What a killed
-// worker had in hand it has not logged.
+// tellOthers prints how the workers say that they answered deliveries, other than by success.
 func (b *billhook) tellOthers() {
 	found := counts{}
 	for _, line := range b.log.Deliveries("") {
-		name := line.Queue + " " + line.Reason
-		switch {
-		case line.Outcome == "processed":
-			continue
-		case line.Message == "attempt again":
-			name += " (waited in its request)"
-		case line.Outcome == "retry":
-			name += map[bool]string{true: " (kept)", false: " (nacked)"}[line.Status < http.StatusMultipleChoices]
+		if line.Outcome != "processed" {
+			found.add(fmt.Sprintf("%s %s (%s %d)", line.Queue, line.Reason, line.Message, line.Status), 1)
 		}
-		found.add(name, 1)
 	}
 	b.printf("deliveries besides those that succeeded: %s\n", found)
 }
@@ -184,8 +170,7 @@ func (r *run) temporary() store.Store {
 
 const project = "trial"
 
-// deployed is one as it is deployed: the real binaries, of the webhook service once, and of the worker twice,
-// on Google's emulators.
+// deployed is the real binaries on Google's emulators: the webhook service once, and the worker twice.
 type deployed struct {
 	billhook
 	workers
@@ -231,8 +216,7 @@ func (r *run) documents(database string) store.Store {
 	return documents
 }
 
-// workers are two processes that share everything. One of them at a time is killed, and started again at
-// another address.
+// workers are two processes that share everything. One at a time is killed, and has another address then.
 type workers struct {
 	of    *run
 	start func(i int)
@@ -255,8 +239,7 @@ func (ws *workers) begin(r *run, binary string, output *e2e.Log, environment fun
 	}
 }
 
-// one is a worker that runs, each in its turn. While one of them starts, the other does: they are killed one
-// at a time.
+// one is a worker that runs, each in its turn: while one of them starts, the other does.
 func (ws *workers) one() (process *e2e.Process) {
 	for process == nil {
 		process = ws.both[ws.next.Add(1)%2].Load()
@@ -321,8 +304,7 @@ func (ws *workers) freeze(ctx context.Context) {
 	}
 }
 
-// relay has a worker publish what waits, and seal what is posted, as Cloud Scheduler does each minute. A call
-// that fails is followed by the next one.
+// relay calls tasks of a worker, as Cloud Scheduler does. A call that fails is followed by the next one.
 func (ws *workers) relay(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -338,14 +320,12 @@ func (ws *workers) schedule(ctx context.Context, every time.Duration) {
 	}
 }
 
-// settle waits until all is done and no message waits in a lane, and stops both workers: what comes too often
-// comes before they have stopped.
+// settle waits until all is done and no message waits, and stops both workers: what is doubled has come then.
 func (ws *workers) settle(documents store.Store, done func() bool) {
 	r := ws.of
 	waiting := func(kind lane.Kind) bool { return len(everything(r, documents, kind.Entries(), whole)) > 0 }
 	r.until("everything to be handled", 500*time.Millisecond, func() bool {
-		// A message leaves its lane after it was published, and is acknowledged after it was put into one. A lane
-		// without a message may be left until it expires.
+		// A message is published before it leaves its lane, and acknowledged after it was put into one.
 		if done() && !waiting(lane.Outbox) && !waiting(lane.Delayed) && done() {
 			return true
 		}

@@ -31,8 +31,7 @@ func (c *Cloud) RoundTrip(request *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(sent)
 }
 
-// Broker are the options that have Google's Go client of Pub/Sub, which speaks gRPC, administer this
-// project's topics and subscriptions. They publish and pull nothing.
+// Broker are the options that have Google's gRPC client of Pub/Sub administer this project, without messages.
 func (c *Cloud) Broker() []option.ClientOption {
 	return []option.ClientOption{
 		option.WithEndpoint("127.0.0.1:1"), option.WithoutAuthentication(), // nothing is sent there
@@ -41,8 +40,7 @@ func (c *Cloud) Broker() []option.ClientOption {
 	}
 }
 
-// translations are what the calls of gRPC are in JSON: a method at the name that a member of the request is,
-// and at what follows it.
+// translations are the calls of gRPC in JSON: the method, the member that has the name, and what follows it.
 var translations = map[string]struct{ method, member, after, verb string }{
 	"CreateTopic":            {http.MethodPut, "name", "", ""},
 	"GetTopic":               {http.MethodGet, "topic", "", ""},
@@ -82,8 +80,7 @@ type endpoint struct{ option, api, version string }
 // endpoints are the provider's names of the APIs, with the versions that it expects in the address.
 var endpoints = []endpoint{
 	{"artifact_registry", "artifactregistry", "v1/"}, {"storage", "storage", "v1/"},
-	{"billing_budgets", "billingbudgets", "v1/"}, {"certificate_manager", "certificatemanager", "v1/"},
-	{"cloud_billing", "cloudbilling", "v1/"}, {"cloud_resource_manager", "cloudresourcemanager", "v1/"},
+	{"billing_budgets", "billingbudgets", "v1/"}, {"cloud_billing", "cloudbilling", "v1/"}, {"cloud_resource_manager", "cloudresourcemanager", "v1/"},
 	{"cloud_run_v2", "run", "v2/"}, {"cloud_scheduler", "cloudscheduler", "v1/"},
 	{"cloud_tasks", "cloudtasks", "v2/"}, {"compute", "compute", "v1/"},
 	{"firestore", "firestore", "v1/"}, {"iam", "iam", "v1/"}, {"iam_beta", "iam", "v1/"}, {"iap", "iap", "v1/"},

@@ -29,8 +29,7 @@ const (
 	Number  = "123456789012"
 )
 
-// PubSubAgent and ProxyAgent are the e-mail addresses of Pub/Sub's and Identity-Aware Proxy's own accounts in the
-// project.
+// PubSubAgent and ProxyAgent are Pub/Sub's and Identity-Aware Proxy's own accounts in the project.
 const (
 	PubSubAgent = "service-" + Number + "@gcp-sa-pubsub.iam.gserviceaccount.com"
 	ProxyAgent  = "service-" + Number + "@gcp-sa-iap.iam.gserviceaccount.com"
@@ -56,8 +55,7 @@ type State struct {
 	// Faults are the words with which a thing fails: an image ("…/worker@sha256:…") whose container does not
 	// start, or "<api>:<region>" that answers 503.
 	Faults map[string]string
-	// Hidden are the keys of log metrics that Cloud Monitoring does not know, as for ten minutes after they were
-	// made.
+	// Hidden are the keys of log metrics that Cloud Monitoring does not know in their first ten minutes.
 	Hidden []string
 	// Last numbers operations, etags and revisions.
 	Last int
@@ -92,9 +90,7 @@ func Start() *Cloud {
 // Close stops answering.
 func (c *Cloud) Close() { c.server.Close() }
 
-// Endpoint is the address of an API (run, cloudscheduler, secretmanager, pubsub, iam, iap, monitoring,
-// logging, firestore, cloudtasks, cloudresourcemanager, serviceusage, compute, billingbudgets),
-// in the place of https://<api>.googleapis.com/.
+// Endpoint is the address of an API, such as run, in the place of https://<api>.googleapis.com/.
 func (c *Cloud) Endpoint(api string) string { return c.server.URL + "/" + api + "/" }
 
 // Change changes what the project holds behind everybody's back.
@@ -116,8 +112,7 @@ func (c *Cloud) Snapshot() (s State) {
 // Restore makes the project hold what another did. Its log stays.
 func (c *Cloud) Restore(s State) { c.Change(func(held *State) { *held = copied(s) }) }
 
-// Get returns a copy of a resource by its key, such as
-// run/projects/demo-proj/locations/europe-west1/services/billhook-webhook, or nil.
+// Get returns a copy of a resource by its key, such as run/projects/<p>/locations/<l>/services/<s>, or nil.
 func (c *Cloud) Get(key string) (found Document) {
 	c.Change(func(held *State) { found = copied(held.Resources[key]) })
 	return found
@@ -176,8 +171,7 @@ func invalid(format string, arguments ...any) error {
 	return status.Errorf(codes.InvalidArgument, format, arguments...)
 }
 
-// call is one request: DELETE run v2 projects/p/... with its verb, the word after the colon, or after a slash the
-// set of what is set.
+// call is a request: DELETE run v2 projects/p/... Its verb follows a colon, or is the set of a member.
 type call struct {
 	collection
 	method, api, path, verb string

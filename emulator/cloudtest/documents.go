@@ -106,8 +106,7 @@ func (c *Cloud) change(r call) (Document, error) {
 	return current, nil
 }
 
-// delete refuses to delete what is protected, and what another resource names. A topic leaves its
-// subscriptions. No messages are kept: those that wait are counted, of each subscription without an endpoint.
+// delete refuses what is protected or named elsewhere. The messages that wait in a subscription are lost.
 func (c *Cloud) delete(r call) (Document, error) {
 	there, err := c.find(r)
 	if text(there, "deleteProtectionState") == "DELETE_PROTECTION_ENABLED" {
@@ -146,8 +145,7 @@ func (c *Cloud) readers(topic string) []string {
 	return slices.DeleteFunc(c.keys(subscriptionsOf), others)
 }
 
-// Publish publishes one message on a topic, by its short name. A subscription that pushes is taken
-// to deliver at once. A message to a topic without a subscription is lost.
+// Publish publishes a message on a topic, by its short name. Without a subscription it is lost.
 func (c *Cloud) Publish(topic string) {
 	c.Change(func(*State) {
 		readers := c.readers("projects/" + Project + "/topics/" + topic)

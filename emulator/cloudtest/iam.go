@@ -16,8 +16,7 @@ import (
 // proxied is what the proxy calls the services of a region.
 var proxied = regexp.MustCompile(`iap_web/cloud_run-([a-z0-9-]+)/`)
 
-// Visit is how a request from outside to a service is answered before its program: by the proxy, which has a list of
-// its own and needs to be an invoker itself, or by Cloud Run's check of the member.
+// Visit is how a request from outside is answered before the program: by the proxy, or by Cloud Run.
 func (c *Cloud) Visit(region, service, member string) (code int) {
 	c.Change(func(held *State) {
 		name := "/services/" + service
@@ -83,8 +82,7 @@ func (c *Cloud) policy(key string) Document {
 	return Document{"version": 1, "etag": "BwX0="}
 }
 
-// setPolicy replaces a policy. A policy that was changed since it was read is refused, and so is a
-// member that does not exist.
+// setPolicy replaces a policy, unless it was changed since it was read, or a member does not exist.
 func (c *Cloud) setPolicy(r call) (Document, error) {
 	policy, before, of := object(r.body, "policy"), c.policy(r.key()), r
 	if policy == nil {

@@ -9,8 +9,7 @@ import (
 	"strings"
 )
 
-// collection is how an API treats the resources of one kind. What it does not say is so for all: they are
-// created under a path and an id, read, changed, deleted and listed.
+// collection is how an API treats the resources of one kind, where that is not as with all.
 type collection struct {
 	// ids are the parameters of the query, or the members of the body, that have a new resource's id; none: it is
 	// the end of its own name, or a number. email: it is that of an account.
@@ -20,18 +19,15 @@ type collection struct {
 	within string
 	// called is what the API calls it in what it writes; nil: by its path.
 	called func(path string) string
-	// new are the members that the API adds to a new resource, and old a resource that was there before anybody
-	// wrote it.
+	// new are the members that the API adds, and old a resource that was there before anybody wrote it.
 	new, old Document
 	// own are the members that the API alone writes, where a change without a mask takes away what it does not have.
 	own []string
 	// ends says what an operation on it is that has ended well; nil: the API answers with the resource.
 	ends func(c *Cloud, path string, of Document) Document
-	// linked: what another resource names cannot be deleted. taken: the name of what
-	// was deleted stays taken.
+	// linked: what another resource names cannot be deleted. taken: the name of what was deleted stays taken.
 	linked, taken bool
-	// short and long are how short and how long the id of a new resource may be; 0: as it likes. fixed is a member that
-	// cannot be changed.
+	// short and long bound the id of a new resource; 0: as it likes. fixed is a member that never changes.
 	short, long int
 	fixed       string
 	// refuses says what is wrong besides with a resource that is to be written.
@@ -84,13 +80,6 @@ var planes = map[string]collection{
 		"fingerprint": "fp", "address": "203.0.113.7", "status": "RESERVED",
 	}},
 	"compute/*": {called: last, linked: true, ends: computing, new: Document{"fingerprint": "fp"}},
-	"certificatemanager/certificateMapEntries": {
-		ids: []string{"certificateMapEntryId"}, linked: true, ends: operation, new: Document{"state": "ACTIVE"},
-	},
-	"certificatemanager/dnsAuthorizations": {ids: []string{"dnsAuthorizationId"}, linked: true, ends: operation, new: Document{
-		"dnsResourceRecord": Document{"name": "_acme-challenge.example.com.", "type": "CNAME", "data": "authorize.example.com."},
-	}},
-	"certificatemanager/*": {ids: []string{"certificateId", "certificateMapId"}, linked: true, ends: operation},
 }
 
 const start = "2026-01-01T00:00:00Z"
@@ -174,8 +163,7 @@ func (c *Cloud) write(r *call) (written Document, err error) {
 	return written, err
 }
 
-// references are how a resource, of a collection or of any, names another one, which must be there: under what key,
-// and what is said where it is not.
+// references are how a resource names another one, which must be there, and what is said if it is not.
 var references = []struct {
 	in        string
 	named     *regexp.Regexp

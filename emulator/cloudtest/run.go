@@ -29,8 +29,7 @@ func (c *Cloud) deployable(r call) error {
 	return nil
 }
 
-// deploy makes a revision where the template has changed, and says what became of it. A revision
-// that does not get ready leaves the traffic where it is.
+// deploy makes a revision where the template has changed. One that does not get ready gets no traffic.
 func deploy(c *Cloud, path string, service Document) Document {
 	key := "run/" + path
 	if c.held.Resources[key] == nil {

@@ -21,8 +21,7 @@ type shared struct {
 
 var pubsub, firestore shared
 
-// PubSub returns the host:port of the Pub/Sub emulator of the test process. If none is
-// installed, it skips the test with a message; with REQUIRE_EMULATORS=1 the test fails.
+// PubSub is the address of the Pub/Sub emulator. Without one the test is skipped, unless REQUIRE_EMULATORS=1.
 func PubSub(tb testing.TB) string {
 	tb.Helper()
 	return pubsub.get(tb, os.Getenv("PUBSUB_EMULATOR_HOST"), emulator.SDK.StartPubSub)
@@ -54,8 +53,7 @@ func (s *shared) get(tb testing.TB, running string, start func(emulator.SDK, con
 	return s.process.Addr()
 }
 
-// Main runs the tests of a package and stops the shared emulators. Call it from TestMain. It
-// returns the exit code.
+// Main runs a package's tests from TestMain, stops the shared emulators, and returns the exit code.
 func Main(m *testing.M) int {
 	code := m.Run()
 	for _, s := range []*shared{&pubsub, &firestore} {

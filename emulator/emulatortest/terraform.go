@@ -16,8 +16,7 @@ import (
 // ErrNoProvider: Google's provider cannot be downloaded here, as not on every machine.
 var ErrNoProvider = errors.New("left out: the provider hashicorp/google cannot be had here")
 
-// Module is a copy of one of the repository's modules of Terraform, which writes beside it. The catalog
-// stands where the module looks for it.
+// Module is a copy of one of the repository's Terraform modules, with the catalog where it looks for it.
 type Module struct {
 	Folder string
 	// Data is where Terraform keeps providers and modules.
@@ -26,8 +25,7 @@ type Module struct {
 	Environment []string
 }
 
-// NeedsTerraform skips a test without Terraform, or with -short, with a message; without Terraform it fails with
-// REQUIRE_EMULATORS=1.
+// NeedsTerraform skips a test without Terraform, unless REQUIRE_EMULATORS=1, or with -short.
 func NeedsTerraform(tb testing.TB) {
 	tb.Helper()
 	if testing.Short() {
@@ -40,8 +38,7 @@ func NeedsTerraform(tb testing.TB) {
 	require.NoError(tb, err, "CI leaves nothing out that can be had")
 }
 
-// Terraform copies the module in a folder of the repository's terraform/, with what else matches the patterns
-// there. The test needs Terraform.
+// Terraform copies the module in a folder of terraform/, with what else matches the patterns there.
 func Terraform(tb testing.TB, repository, folder string, patterns ...string) Module {
 	tb.Helper()
 	NeedsTerraform(tb)

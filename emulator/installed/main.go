@@ -1,5 +1,4 @@
-// Command installed reports, after the tests, whether Google's emulators are installed and
-// which tests were skipped without them.
+// Command installed reports, after the tests, which were skipped because Google's emulators are missing.
 package main
 
 import (

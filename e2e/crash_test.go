@@ -131,7 +131,7 @@ func TestAWorkerKilledAtAnyStepLosesAndDoublesNothing(t *testing.T) {
 
 func shortTimes(t *testing.T) string {
 	t.Helper()
-	return changedCatalog(t, "ack_deadline_seconds: 60", "ack_deadline_seconds: 10", `lease: "120s"`, `lease: "10s"`, `handler_timeout: "30s"`, `handler_timeout: "5s"`,
+	return changedCatalog(t, `slot_wait: "15s"`, `slot_wait: "2s"`, "ack_deadline_seconds: 60", "ack_deadline_seconds: 10", `lease: "120s"`, `lease: "10s"`, `handler_timeout: "30s"`, `handler_timeout: "5s"`,
 		`minimum_backoff: "60s"`, `minimum_backoff: "1s"`, `maximum_backoff: "3600s"`, `maximum_backoff: "1s"`, `jitter: "30s"`, `jitter: "0s"`,
 		`minimum_backoff: "10s"`, `minimum_backoff: "1s"`, `minimum_backoff: "5s"`, `minimum_backoff: "1s"`, `minimum_backoff: "3s"`, `minimum_backoff: "1s"`,
 		`minimum_backoff: "2s"`, `minimum_backoff: "1s"`, `maximum_backoff: "600s"`, `maximum_backoff: "1s"`,

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/console/access"
+	"billhook/internal/filetest"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/serve"
 )
@@ -67,12 +68,13 @@ func TestEachSenderIsLetInUnderTheirNameOrRefused(t *testing.T) {
 	local := access.Access{Tokens: []string{token}, Identifier: identities{}, OpenOnLoopback: true}
 	type headers map[string]string
 	named := func(name string) headers { return headers{"Authorization": bearer, "X-Operator": name} }
-	for name, test := range map[string]struct {
+	type row struct {
 		access access.Access
 		peer   string
 		headers
 		want string // who, or the code of the refusal
-	}{
+	}
+	filetest.Each(t, map[string]row{
 		"the token":                               {closed, far, headers{"Authorization": bearer}, "token"},
 		"the new token while it replaces":         {closed, far, headers{"Authorization": "Bearer " + next}, "token"},
 		"another token":                           {both, far, headers{"Authorization": "Bearer " + next}, "forbidden"},
@@ -119,30 +121,27 @@ func TestEachSenderIsLetInUnderTheirNameOrRefused(t *testing.T) {
 		"another origin":                          {local, here, headers{"Origin": "https://rebound.example"}, "cross_origin"},
 		"another port's origin":                   {local, here, headers{"Origin": "http://localhost:3000"}, "cross_origin"},
 		"an origin that is not named":             {local, here, headers{"Origin": "null"}, "cross_origin"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			who := ""
-			site := test.access.Guard(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { who = access.Who(r.Context()) }))
-			request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
-			request.RemoteAddr, request.Host = test.peer, "localhost:8081"
-			for name, value := range test.headers {
-				request.Header[http.CanonicalHeaderKey(name)] = []string{value}
-			}
-			answer := httptest.NewRecorder()
-			site.ServeHTTP(answer, request)
-			status, refused := statusOf[test.want]
-			if !refused {
-				require.Equal(t, test.want, who, answer.Body)
-				return
-			}
-			require.Empty(t, who)
-			require.Equal(t, []any{status, test.want}, []any{answer.Code, codeOf(answer.Body.String())})
-			require.NotContains(t, answer.Body.String(), token)
-			require.Equal(t, status == http.StatusUnauthorized, answer.Header().Get("WWW-Authenticate") != "")
-			require.Equal(t, status == http.StatusServiceUnavailable, answer.Header().Get("Retry-After") != "")
-		})
-	}
+	}, func(t *testing.T, test row) {
+		who := ""
+		site := test.access.Guard(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { who = access.Who(r.Context()) }))
+		request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+		request.RemoteAddr, request.Host = test.peer, "localhost:8081"
+		for name, value := range test.headers {
+			request.Header[http.CanonicalHeaderKey(name)] = []string{value}
+		}
+		answer := httptest.NewRecorder()
+		site.ServeHTTP(answer, request)
+		status, refused := statusOf[test.want]
+		if !refused {
+			require.Equal(t, test.want, who, answer.Body)
+			return
+		}
+		require.Empty(t, who)
+		require.Equal(t, []any{status, test.want}, []any{answer.Code, codeOf(answer.Body.String())})
+		require.NotContains(t, answer.Body.String(), token)
+		require.Equal(t, status == http.StatusUnauthorized, answer.Header().Get("WWW-Authenticate") != "")
+		require.Equal(t, status == http.StatusServiceUnavailable, answer.Header().Get("Retry-After") != "")
+	})
 	two := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 	two.Header = http.Header{"Authorization": {bearer}, "X-Operator": {"ada", "eve"}}
 	answer := httptest.NewRecorder()
@@ -240,7 +239,7 @@ func TestAForgedSessionIsNone(t *testing.T) {
 	later := sessionsOf(access.Access{Tokens: []string{token}})
 	later.now = d.now.Add(2 * time.Hour)
 	ahead := later.signsIn(t, far, token, "ada")
-	for name, value := range map[string]string{
+	filetest.Each(t, map[string]string{
 		"nothing":                        "",
 		"no MAC":                         text,
 		"an empty MAC":                   text + ".",
@@ -254,14 +253,11 @@ func TestAForgedSessionIsNone(t *testing.T) {
 		"a long one":                     strings.Repeat("a", 5000) + "." + mac,
 		"text that is no base64":         "!!!." + mac,
 		"base64 with bits that are lost": text + "." + mac[:len(mac)-1] + "~",
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			for _, cookie := range []string{good.Name, local.Name} {
-				require.Equal(t, "sign_in_needed", d.enters(asks(t, http.MethodGet, far, &http.Cookie{Name: cookie, Value: value})))
-			}
-		})
-	}
+	}, func(t *testing.T, value string) {
+		for _, cookie := range []string{good.Name, local.Name} {
+			require.Equal(t, "sign_in_needed", d.enters(asks(t, http.MethodGet, far, &http.Cookie{Name: cookie, Value: value})))
+		}
+	})
 	require.Equal(t, "token:ada", d.enters(asks(t, http.MethodGet, far, good)))
 }
 

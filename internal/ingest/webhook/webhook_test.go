@@ -354,13 +354,3 @@ func queueOf(id string, change func(*catalog.Queue)) func(*webhook.Config) {
 		}
 	}
 }
-
-func each[T any](t *testing.T, rows map[string]T, test func(t *testing.T, row T)) {
-	t.Helper()
-	for name, row := range rows {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			test(t, row)
-		})
-	}
-}

@@ -183,7 +183,7 @@ func TestAnAnswerWithoutAUsableKeyIsAFailedFetch(t *testing.T) {
 	rsaKey := func(more, modulus, exponent string) string {
 		return `{"keys":[{"kty":"RSA","kid":"old",` + more + `"n":"` + modulus + `","e":"` + exponent + `"}]}`
 	}
-	for name, body := range map[string]string{
+	filetest.Each(t, map[string]string{
 		"nothing":                   ``,
 		"HTML":                      `<html>`,
 		"an empty set":              `{"keys":[]}`,
@@ -193,13 +193,10 @@ func TestAnAnswerWithoutAUsableKeyIsAFailedFetch(t *testing.T) {
 		"an even exponent":          rsaKey("", strings.Repeat("_", 342), "Ag"),
 		"a key for encryption":      rsaKey(`"use":"enc",`, strings.Repeat("_", 342), "AQAB"),
 		"more than the limit holds": string(keySetJSON(map[string]*rsa.PrivateKey{"old": oldKey()})) + strings.Repeat(" ", 256<<10),
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			verifier := newVerifier(t, auth.ModeOIDC, serveKeys(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) }))
-			require.ErrorIs(t, verifier.Verify(t.Context(), "Bearer "+signed(claimsWith(nil))), serve.ErrKeysUnavailable)
-		})
-	}
+	}, func(t *testing.T, body string) {
+		verifier := newVerifier(t, auth.ModeOIDC, serveKeys(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) }))
+		require.ErrorIs(t, verifier.Verify(t.Context(), "Bearer "+signed(claimsWith(nil))), serve.ErrKeysUnavailable)
+	})
 	for name, key := range map[string]map[string]string{
 		"another curve":            point("proxy", map[string]string{"crv": "P-384"}),
 		"another type":             point("proxy", map[string]string{"kty": "RSA"}),

@@ -56,8 +56,7 @@ func read(t *testing.T, file string) string { return filetest.Read(t, file) }
 
 func runbooks(t *testing.T) []string {
 	t.Helper()
-	pages, err := filepath.Glob(filepath.Join("..", "docs", "runbooks", "*.md"))
-	require.NoError(t, err)
+	pages := filetest.Must(filepath.Glob(filepath.Join("..", "docs", "runbooks", "*.md")))(t)
 	require.NotEmpty(t, pages)
 	return pages
 }

@@ -189,8 +189,7 @@ func (d *sessions) enters(r *http.Request) (who string) {
 
 func (d *sessions) signsIn(t *testing.T, peer, shown, name string) *http.Cookie {
 	t.Helper()
-	cookie, err := d.SignIn(asks(t, http.MethodPost, peer), shown, name)
-	require.NoError(t, err)
+	cookie := filetest.Must(d.SignIn(asks(t, http.MethodPost, peer), shown, name))(t)
 	return cookie
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/contract"
+	"billhook/internal/filetest"
 	"billhook/internal/ingest/webhook"
 	"billhook/internal/ingest/webhook/webhooktest"
 	"billhook/internal/platform/telemetry"
@@ -102,8 +103,7 @@ func BenchmarkPeers(b *testing.B) {
 				for b.Loop() {
 					r := payNow(b, body)
 					r.URL.Scheme, r.URL.Host, r.RequestURI = "http", server.Listener.Addr().String(), ""
-					response, err := server.Client().Do(r)
-					require.NoError(b, err)
+					response := filetest.Must(server.Client().Do(r))(b)
 					_, _ = io.Copy(io.Discard, response.Body)
 					_ = response.Body.Close()
 					require.Equal(b, http.StatusAccepted, response.StatusCode)

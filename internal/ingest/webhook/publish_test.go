@@ -116,8 +116,7 @@ func TestAMessageSaysWhenItWasReceivedAndByWhichRelease(t *testing.T) {
 		require.Len(t, sent, test.messages, "%s", answer.Body)
 		for _, one := range sent {
 			attributes := one.message.Attributes
-			received, err := time.Parse(time.RFC3339Nano, attributes[contract.AttrReceived])
-			require.NoError(t, err)
+			received := filetest.Must(time.Parse(time.RFC3339Nano, attributes[contract.AttrReceived]))(t)
 			published, err := time.Parse(time.RFC3339Nano, attributes[contract.AttrFirstPublished])
 			require.NoError(t, err)
 			require.True(t, received.Before(published))

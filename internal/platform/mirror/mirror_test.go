@@ -169,8 +169,7 @@ func play(t *testing.T, seed uint64, mistake func(first, second *edited)) (wrong
 	for i := range processes {
 		processes[i].Settle()
 	}
-	_, err := last.CatchUp(t.Context())
-	require.NoError(t, err)
+	require.NoError(t, filetest.ErrorOf(last.CatchUp(t.Context())))
 	require.Empty(t, storetest.All(t, first, mirror.Collection))
 	check()
 	return wrong

@@ -70,8 +70,7 @@ type vector struct {
 
 func TestAGenuineSignatureAloneIsAcceptedInEveryScheme(t *testing.T) {
 	t.Parallel()
-	all := filetest.YAML[[]vector](t, "testdata", "vectors.yaml")
-	for _, test := range all {
+	for _, test := range filetest.YAML[[]vector](t, "testdata", "vectors.yaml") {
 		want, known := map[string]error{
 			"": nil, "missing": signature.ErrMissing, "malformed": signature.ErrMalformed, "mismatch": signature.ErrSignature,
 			"old": signature.ErrTooOld, "new": signature.ErrTooNew,

@@ -285,8 +285,7 @@ func fresh(cacheControl string) http.HandlerFunc {
 func TestKeysAreFetchedOnceForAllWhenTheyAreNeeded(t *testing.T) {
 	t.Parallel()
 	headers := tokens()
-	all := filetest.YAML[[]course](t, "testdata", "fetches.yaml")
-	for _, test := range all {
+	for _, test := range filetest.YAML[[]course](t, "testdata", "fetches.yaml") {
 		t.Run(test.What, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {

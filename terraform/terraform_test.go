@@ -164,11 +164,8 @@ var quoted = regexp.MustCompile(`"([^"]+)"`)
 
 func words(text string) []string { return all(quoted, text) }
 
-func all(of *regexp.Regexp, text string) (found []string) {
-	for _, match := range of.FindAllStringSubmatch(text, -1) {
-		found = append(found, match[1])
-	}
-	return found
+func all(of *regexp.Regexp, text string) []string {
+	return filetest.Map(of.FindAllStringSubmatch(text, -1), func(match []string) string { return match[1] })
 }
 
 func TestOnlyGooglesProviderIsUsedInAPinnedRange(t *testing.T) {

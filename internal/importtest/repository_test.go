@@ -25,11 +25,9 @@ const root = "../.."
 
 func read(t *testing.T, path string) string { return filetest.Read(t, root, path) }
 
-func matches(text, expression string) (all []string) {
-	for _, match := range regexp.MustCompile(expression).FindAllStringSubmatch(text, -1) {
-		all = append(all, match[1])
-	}
-	return all
+func matches(text, expression string) []string {
+	all := regexp.MustCompile(expression).FindAllStringSubmatch(text, -1)
+	return filetest.Map(all, func(match []string) string { return match[1] })
 }
 
 func documents(t *testing.T) map[string]string {

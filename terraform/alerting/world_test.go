@@ -196,10 +196,7 @@ func busy(minute int) float64 {
 func (w *world) runs(visitors shop) {
 	queues := w.enabled()
 	first, taken, noted := w.paid(), w.answered("2xx"), w.webhooks("paynow", "202")
-	var done []*series
-	for _, task := range called() {
-		done = append(done, w.logged("counter", "tasks-done", "task", task))
-	}
+	done := filetest.Map(called(), func(task string) *series { return w.logged("counter", "tasks-done", "task", task) })
 	for minute := range w.minutes {
 		for range w.poisson(visitors(minute)) {
 			// An order is several events: it is paid, and its subscription begins.

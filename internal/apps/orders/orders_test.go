@@ -81,11 +81,7 @@ func (s *shop) pieces(t *testing.T, product string) [3]int64 {
 }
 
 func way(o orders.Order) string {
-	var states []string
-	for _, step := range o.History {
-		states = append(states, string(step.State))
-	}
-	return strings.Join(states, " ")
+	return strings.Join(filetest.Map(o.History, func(s orders.Step) string { return string(s.State) }), " ")
 }
 
 func told(effect handler.Effect) (all []string) {

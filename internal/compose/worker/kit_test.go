@@ -119,8 +119,7 @@ func config(t testing.TB, change func(*worker.Config)) worker.Config {
 
 func open(t *testing.T, change func(*worker.Config)) *worker.Worker {
 	t.Helper()
-	w := filetest.Must(worker.New(config(t, change)))(t)
-	return w
+	return filetest.Must(worker.New(config(t, change)))(t)
 }
 
 func counting(t *testing.T, change func(*worker.Config)) (w *worker.Worker, counter *storetest.Counter) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net/http/httptest"
 	"slices"
 	"testing"
@@ -232,9 +233,7 @@ func drawEvent(t *rapid.T, c *catalog.Catalog) deed {
 	}
 	return func(h *house, tenant string) string {
 		own := map[string]string{"tenant": tenant}
-		for attribute, value := range attributes {
-			own[attribute] = value
-		}
+		maps.Copy(own, attributes)
 		answer := h.push(q.ID, contract.Message{Data: data, Attributes: own, OrderingKey: key})
 		h.settle()
 		return answer

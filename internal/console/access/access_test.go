@@ -1,8 +1,8 @@
 package access_test
 
 import (
-	"cmp"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -149,8 +149,7 @@ func (d *sessions) enters(r *http.Request) (who string) {
 
 func (d *sessions) signsIn(t *testing.T, peer, shown, name string) *http.Cookie {
 	t.Helper()
-	cookie := filetest.Must(d.SignIn(asks(t, http.MethodPost, peer), shown, name))(t)
-	return cookie
+	return filetest.Must(d.SignIn(asks(t, http.MethodPost, peer), shown, name))(t)
 }
 
 func (d *sessions) refuses(t *testing.T, r *http.Request, shown, name string) string {

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -347,8 +346,7 @@ func (d *service) list(t *testing.T, path string, items ...string) listed {
 	t.Helper()
 	w := d.send(generic(t, path, []byte(`{"messages":[`+strings.Join(items, ",")+`]}`)))
 	require.Equal(t, http.StatusOK, w.Code, "%s", w.Body)
-	var answer listed
-	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &answer))
+	answer := filetest.JSON[listed](t, w.Body.Bytes())
 	require.Len(t, answer.Results, len(items))
 	requireNothingLeaks(t, d, w, "Mette")
 	return answer

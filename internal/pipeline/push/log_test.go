@@ -3,7 +3,6 @@ package push_test
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -57,9 +56,7 @@ func (j *journal) lines(t *testing.T, message string) []map[string]any {
 	t.Helper()
 	var found []map[string]any
 	for line := range bytes.Lines([]byte(j.String())) {
-		var fields map[string]any
-		require.NoError(t, json.Unmarshal(line, &fields))
-		if fields["msg"] == message {
+		if fields := filetest.JSON[map[string]any](t, line); fields["msg"] == message {
 			found = append(found, fields)
 		}
 	}

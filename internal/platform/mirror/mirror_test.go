@@ -207,11 +207,9 @@ func TestADatabaseThatIsEmptyOrOfAnotherIsFilled(t *testing.T) {
 		uids[store.Key{Collection: one.Collection, ID: fmt.Sprint(i)}] = fmt.Sprint("u", i)
 	}
 	for some := range slices.Chunk(slices.Collect(maps.Keys(uids)), store.MaxWrites) {
-		writes := []store.Write{}
-		for _, key := range some {
-			writes = append(writes, store.Set(key, map[string]any{"uid": uids[key]}))
-		}
-		storetest.Put(t, m.Store, writes...)
+		storetest.Put(t, m.Store, filetest.Map(some, func(key store.Key) store.Write {
+			return store.Set(key, map[string]any{"uid": uids[key]})
+		})...)
 	}
 	storetest.Put(t, second.Store, store.Set(one, map[string]any{"uid": "of what is gone"}))
 	for _, run := range []struct {

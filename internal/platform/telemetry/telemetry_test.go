@@ -8,12 +8,10 @@ import (
 	"go/token"
 	"log/slog"
 	"maps"
-	"net/http/httptest"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -42,26 +40,6 @@ func TestALineBelowTheLevelIsNotWritten(t *testing.T) {
 	var out bytes.Buffer
 	telemetry.NewLogger(&out, slog.LevelWarn).Info("quiet")
 	require.Empty(t, out.String())
-}
-
-func TestTheMetricsCountByCode(t *testing.T) {
-	t.Parallel()
-	m := telemetry.NewMetrics()
-	m.Webhook("paynow", 202, "", time.Millisecond)
-	m.Delivery("orders", "processed", "credited", time.Millisecond)
-	m.Delivery("orders", "processed", "credited", time.Millisecond)
-	m.LargeMessage("orders")
-	recorder := httptest.NewRecorder()
-	m.Handler().ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), "GET", "/metrics", nil))
-	for _, want := range []string{
-		`billhook_webhooks_total{reason="",source="paynow",status="202"} 1`,
-		`billhook_deliveries_total{outcome="processed",queue="orders",reason="credited"} 2`,
-		`billhook_large_messages_total{queue="orders"} 1`,
-		`billhook_delivery_duration_seconds_count{queue="orders"} 2`,
-		`billhook_webhook_duration_seconds_count{source="paynow"} 1`,
-	} {
-		require.Contains(t, recorder.Body.String(), want)
-	}
 }
 
 // metricsOf are the metrics that the package declares, by kind.

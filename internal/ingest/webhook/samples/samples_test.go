@@ -73,8 +73,7 @@ func TestAMessageKeepsItsContractAndSaysTheSameWheneverItIsMade(t *testing.T) {
 				require.NoError(t, body.Validate(), string(message))
 				id, made := body.Identity()
 				require.Equal(t, []string{samples.IDPrefix + unique, eventType}, []string{id, made})
-				sum := filetest.Must(body.PayloadHash())(t)
-				return sum
+				return filetest.Must(body.PayloadHash())(t)
 			}
 			require.Equal(t, hash("a", morning), hash("a", morning.Add(time.Hour)), "%s: %s", q.ID, eventType)
 			seen++

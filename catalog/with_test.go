@@ -258,92 +258,90 @@ func TestTerraformReadsAndGrantsWhatGoDoes(t *testing.T) {
 	orders := []string{
 		"paynow-events", "pay-subscription-update", "orders-process", "notifications-fanout", "notifications-send",
 	}
-	for name, test := range map[string]struct {
+	type row struct {
 		folder string
 		queues []string
-	}{
+	}
+	filetest.Each(t, map[string]row{
 		"the shipped catalog": {folder: "."}, "the same, narrowed": {".", orders}, "a small one": {folder: small},
 		"one of two pools, whose defaults, schedules and parts of a second differ": {crooked, nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := mustOnly(t, from(t, test.folder), test.queues...)
-			output, printed, err := applied(t, test.folder, test.queues...)
-			require.NoError(t, err, printed)
-			require.Equal(t, c.Hash(), string(output("-raw", "hash")))
-			require.Equal(t, c.TasksPool, string(output("-raw", "tasks_pool")))
-			var read struct {
-				Queues, Sources map[string]any
-				Topics          map[string]struct{ Publishers []string }
-				Pools           map[string]struct {
-					URLs    []string `json:"url_variables"`
-					Secrets []string `json:"secret_variables"`
+	}, func(t *testing.T, test row) {
+		c := mustOnly(t, from(t, test.folder), test.queues...)
+		output, printed, err := applied(t, test.folder, test.queues...)
+		require.NoError(t, err, printed)
+		require.Equal(t, c.Hash(), string(output("-raw", "hash")))
+		require.Equal(t, c.TasksPool, string(output("-raw", "tasks_pool")))
+		var read struct {
+			Queues, Sources map[string]any
+			Topics          map[string]struct{ Publishers []string }
+			Pools           map[string]struct {
+				URLs    []string `json:"url_variables"`
+				Secrets []string `json:"secret_variables"`
+			}
+		}
+		for name, into := range map[string]any{
+			"queues": &read.Queues, "sources": &read.Sources, "topics": &read.Topics, "pools": &read.Pools,
+		} {
+			require.NoError(t, json.Unmarshal(output("-json", name), into))
+		}
+		var whole struct {
+			Queues  []map[string]any
+			Sources map[string]any
+		}
+		require.NoError(t, json.Unmarshal(filetest.Must(c.JSON())(t), &whole))
+		granted := map[string][]string{}
+		grant := func(topic string, services any) {
+			if text := strings.Fields(strings.Trim(fmt.Sprint(services), "[]")); len(text) > 0 {
+				granted[topic] = text
+			}
+		}
+		require.Len(t, read.Queues, len(c.Queues))
+		for i, q := range c.Queues {
+			have, is := read.Queues[q.ID].(map[string]any)
+			require.True(t, is, q.ID)
+			var emits, handlers []string
+			for _, h := range q.Handlers {
+				emits = append(emits, h.Emits...)
+				if h.Post == (catalog.Post{}) {
+					handlers = append(handlers, h.Name)
 				}
 			}
-			for name, into := range map[string]any{
-				"queues": &read.Queues, "sources": &read.Sources, "topics": &read.Topics, "pools": &read.Pools,
-			} {
-				require.NoError(t, json.Unmarshal(output("-json", name), into))
+			for name, want := range map[string][]string{"emits": emits, "handlers": handlers} {
+				require.ElementsMatch(t, set(want), have[name], "%s of %s", name, q.ID)
 			}
-			var whole struct {
-				Queues  []map[string]any
-				Sources map[string]any
+			require.Equal(t, q.SharedTopic, have["shared_topic"], q.ID)
+			grant(q.Topic(), have["publishers"])
+			if q.Enabled && !q.DeadLetter.Drop { // modules/queue grants it to each queue's worker
+				grant(q.DeadLetter.Topic, catalog.WorkerOf(q.Pool))
 			}
-			require.NoError(t, json.Unmarshal(filetest.Must(c.JSON())(t), &whole))
-			granted := map[string][]string{}
-			grant := func(topic string, services any) {
-				if text := strings.Fields(strings.Trim(fmt.Sprint(services), "[]")); len(text) > 0 {
-					granted[topic] = text
-				}
+			for _, compared := range []string{"emits", "handlers", "shared_topic", "publishers"} {
+				delete(have, compared)
 			}
-			require.Len(t, read.Queues, len(c.Queues))
-			for i, q := range c.Queues {
-				have, is := read.Queues[q.ID].(map[string]any)
-				require.True(t, is, q.ID)
-				var emits, handlers []string
-				for _, h := range q.Handlers {
-					emits = append(emits, h.Emits...)
-					if h.Post == (catalog.Post{}) {
-						handlers = append(handlers, h.Name)
-					}
+			for name, value := range have {
+				if reflect.TypeOf(value).Kind() == reflect.Map {
+					require.Subset(t, whole.Queues[i][name], value, "%s of %s", name, q.ID)
+					continue
 				}
-				for name, want := range map[string][]string{"emits": emits, "handlers": handlers} {
-					require.ElementsMatch(t, set(want), have[name], "%s of %s", name, q.ID)
-				}
-				require.Equal(t, q.SharedTopic, have["shared_topic"], q.ID)
-				grant(q.Topic(), have["publishers"])
-				if q.Enabled && !q.DeadLetter.Drop { // modules/queue grants it to each queue's worker
-					grant(q.DeadLetter.Topic, catalog.WorkerOf(q.Pool))
-				}
-				for _, compared := range []string{"emits", "handlers", "shared_topic", "publishers"} {
-					delete(have, compared)
-				}
-				for name, value := range have {
-					if reflect.TypeOf(value).Kind() == reflect.Map {
-						require.Subset(t, whole.Queues[i][name], value, "%s of %s", name, q.ID)
-						continue
-					}
-					require.Equal(t, whole.Queues[i][name], value, "%s of %s", name, q.ID)
-				}
+				require.Equal(t, whole.Queues[i][name], value, "%s of %s", name, q.ID)
 			}
-			for topic, of := range read.Topics {
-				grant(topic, of.Publishers)
+		}
+		for topic, of := range read.Topics {
+			grant(topic, of.Publishers)
+		}
+		require.NotEmpty(t, granted)
+		require.Equal(t, granted, c.Publishers())
+		require.Equal(t, slices.Sorted(maps.Keys(whole.Sources)), slices.Sorted(maps.Keys(read.Sources)))
+		for name, source := range read.Sources {
+			require.Subset(t, whole.Sources[name], source)
+		}
+		require.Equal(t, c.Pools(), slices.Sorted(maps.Keys(read.Pools)))
+		for pool, needs := range read.Pools {
+			var urls, secrets []string
+			for _, target := range c.TargetsOf(pool) {
+				urls, secrets = append(urls, target.URLVariable), append(secrets, target.SecretVariable)
 			}
-			require.NotEmpty(t, granted)
-			require.Equal(t, granted, c.Publishers())
-			require.Equal(t, slices.Sorted(maps.Keys(whole.Sources)), slices.Sorted(maps.Keys(read.Sources)))
-			for name, source := range read.Sources {
-				require.Subset(t, whole.Sources[name], source)
-			}
-			require.Equal(t, c.Pools(), slices.Sorted(maps.Keys(read.Pools)))
-			for pool, needs := range read.Pools {
-				var urls, secrets []string
-				for _, target := range c.TargetsOf(pool) {
-					urls, secrets = append(urls, target.URLVariable), append(secrets, target.SecretVariable)
-				}
-				require.Equal(t, set(urls), set(needs.URLs), pool)
-				require.Equal(t, set(secrets), set(needs.Secrets), pool)
-			}
-		})
-	}
+			require.Equal(t, set(urls), set(needs.URLs), pool)
+			require.Equal(t, set(secrets), set(needs.Secrets), pool)
+		}
+	})
 }

@@ -35,6 +35,7 @@ import (
 	"billhook/internal/console/access"
 	"billhook/internal/console/api"
 	"billhook/internal/dedupe"
+	"billhook/internal/filetest"
 	"billhook/internal/inspect/bulk"
 	"billhook/internal/inspect/events"
 	"billhook/internal/inspect/search"
@@ -227,8 +228,7 @@ func written(t *testing.T) queries {
 		if !strings.Contains(source, "store.Query{") && !strings.Contains(source, "store.Equals(") {
 			continue
 		}
-		parsed, err := parser.ParseFile(token.NewFileSet(), path, source, 0)
-		require.NoError(t, err)
+		parsed := filetest.Must(parser.ParseFile(token.NewFileSet(), path, source, 0))(t)
 		r.own = parsed.Name.Name
 		ast.Inspect(parsed, r.read(""))
 		for name, collection := range ofAll {

@@ -56,8 +56,7 @@ func read(t *testing.T, file string) string { return filetest.Read(t, file) }
 
 func runbooks(t *testing.T) []string {
 	t.Helper()
-	pages, err := filepath.Glob(filepath.Join("..", "docs", "runbooks", "*.md"))
-	require.NoError(t, err)
+	pages := filetest.Must(filepath.Glob(filepath.Join("..", "docs", "runbooks", "*.md")))(t)
 	require.NotEmpty(t, pages)
 	return pages
 }
@@ -165,11 +164,8 @@ var quoted = regexp.MustCompile(`"([^"]+)"`)
 
 func words(text string) []string { return all(quoted, text) }
 
-func all(of *regexp.Regexp, text string) (found []string) {
-	for _, match := range of.FindAllStringSubmatch(text, -1) {
-		found = append(found, match[1])
-	}
-	return found
+func all(of *regexp.Regexp, text string) []string {
+	return filetest.Map(of.FindAllStringSubmatch(text, -1), func(match []string) string { return match[1] })
 }
 
 func TestOnlyGooglesProviderIsUsedInAPinnedRange(t *testing.T) {

@@ -224,38 +224,7 @@ func TestTheCommandsOfTheDocumentsExist(t *testing.T) {
 
 func TestAWrongUseExitsWith2AndSaysWhatToType(t *testing.T) {
 	t.Parallel()
-	for arguments, want := range map[string]string{
-		"":                                   "billhook: say which command",
-		"qeues":                              `no command "qeues"; did you mean queues?`,
-		"dlq":                                "dlq: say which command",
-		"operations aprove":                  `operations has no command "aprove"; did you mean approve?` + "\nusage: billhook operations <command>\nbillhook operations --help says more",
-		"dlq rpelay paynow-events":           "did you mean replay?",
-		"dlq xylophone":                      `dlq has no command "xylophone"` + "\n",
-		"events lst":                         "did you mean ls?",
-		"admin doctor":                       "PUSH_BASE_URL must say where the worker is",
-		"admin import redus":                 `"redus" is none of redis, rabbitmq, postgres`,
-		"completion basj":                    "did you mean bash?",
-		"dlq show a b":                       "accepts between 1 and 1 arg(s), received 2\nusage: billhook dlq show <id>",
-		"outbox ls now":                      "received 1",
-		"products set --points 5":            "received 0",
-		"events ls --quue x":                 "unknown flag: --quue",
-		"events ls --limit many":             `invalid argument "many" for "--limit" flag: a whole number`,
-		"events ls --queue":                  "flag needs an argument: --queue",
-		"events ls --status DEAD_LETTERD":    "is none of PROCESSING, COMPLETED, FAILED, DEAD_LETTERED",
-		"queues ls --watch=long":             `invalid duration`,
-		"stock set mug --why w":              `required flag(s) "available" not set`,
-		"products set 7 --points 5":          "--why: say why, for the audit",
-		"endpoints add https://a.example":    `--why: say why, for the audit`,
-		"queues ls --server 127.0.0.1:8081":  "such as http://127.0.0.1:8081",
-		"dev --waits long":                   "is none of short, catalog",
-		"products set 7 --points -5 --why w": `invalid argument "-5" for "--points" flag: a number from 1 to 1000000000`,
-		"stock set mug --available -1":       "a number from 0 to 1000000000",
-		"seals ls --watch --out seals":       "none of the others can be",
-		"journal ls --from 2026-02 -o yaml":  `"yaml" is none of table, json, csv`,
-		"events try e --catalog nowhere":     "the folder nowhere has no .yaml file",
-		"send paynw":                         `"paynw" is none of generic, paynow`,
-		"send paynow --sample refnd":         `"refnd" is none of`,
-	} {
+	for arguments, want := range filetest.YAML[map[string]string](t, "testdata", "wrong.yaml") {
 		t.Run(arguments, func(t *testing.T) {
 			t.Parallel()
 			_, err := say(t, nil, strings.Fields(arguments)...)

@@ -36,64 +36,20 @@ func values(line string) map[string]string {
 
 func TestABadEnvironmentIsReportedAtOnceAndWithoutItsSecrets(t *testing.T) {
 	t.Parallel()
-	const (
-		secret   = "short-and-secret"
-		cloud    = "GOOGLE_CLOUD_PROJECT=p "
-		emulator = cloud + "PUSH_AUTH=none PUBSUB_EMULATOR_HOST=h "
-		needed   = "SUBSCRIPTION_SERVICE_URL and DELIVERY_SIGNING_SECRET: required to post to subscription-service"
-	)
-	small := filepath.Join("..", "..", "catalog", "testdata", "small")
-	for line, want := range map[string][]string{
-		"": {"GOOGLE_CLOUD_PROJECT", "PUSH_AUDIENCE: required with PUSH_AUTH=oidc", "PUSH_SERVICE_ACCOUNT: required with PUSH_AUTH=oidc"},
-		"LOG_LEVEL=chatty PUSH_AUTH=iam OPS_TOKEN=" + secret + ",0123456789abcdef01234567": {
-			"GOOGLE_CLOUD_PROJECT: is required", "LOG_LEVEL: must be DEBUG, INFO, WARN or ERROR", "PUSH_AUDIENCE: required with PUSH_AUTH=iam",
-			"PUSH_SERVICE_ACCOUNT", "OPS_TOKEN: each token needs at least 24 bytes",
-		},
-		cloud + "PUSH_AUTH=none OPS_TOKEN=" + secret:     {"PUSH_AUTH: none is accepted only where an emulator host is set", "OPS_TOKEN"},
-		cloud + "PUSH_AUTH=" + secret:                    {"PUSH_AUTH: must be oidc, iam or none"},
-		emulator + "OPS_TOKEN=0123456789abcdef01234567,": {"OPS_TOKEN: each token needs at least 24 bytes"},
-		cloud + "OPS_ALLOW=ada@example.org,example.org,": {"OPS_AUDIENCE and OPS_ALLOW: set both, or neither", "OPS_ALLOW: entry 2 is no e-mail address", "OPS_ALLOW: entry 3"},
-		emulator: {needed},
-		cloud + "SERVES=all OPS_AUDIENCE=/projects/p": {"SERVES: must be pushes, people or empty", "OPS_AUDIENCE and OPS_ALLOW"},
-		cloud + "SERVES=pushes PUSH_BASE_URL=https://w.example " + proxied: {
-			"OPS_TOKEN, OPS_AUDIENCE, OPS_ALLOW: not with SERVES=pushes", "PUSH_BASE_URL: not with SERVES=pushes",
-			"PUSH_AUDIENCE: required with PUSH_AUTH=oidc",
-		},
-		cloud + "SERVES=people ALARM_ACCOUNT=x ALARM_URL=https://w.example PUSH_BASE_URL=https://w.example": {
-			"OPS_AUDIENCE or OPS_TOKEN: required with SERVES=people", "ALARM_QUEUE: not with SERVES=people",
-			"PUSH_AUDIENCE and PUSH_SERVICE_ACCOUNT: required with PUSH_BASE_URL",
-		},
-		emulator + "QUEUES=paynow-events,nobody":                                                                   {"QUEUES: no queue has the id or alias nobody", "paynow-events emits to queue pay-subscription-update, which does not run here"},
-		emulator + "QUEUES=pay-subscription-update POOL=bulk":                                                      {"POOL: names a pool of which QUEUES names no queue; those that have one: payments"},
-		emulator + "QUEUES=pay-subscription-update TASKS_POOL=bulk":                                                {"TASKS_POOL: no queue that runs here is in pool bulk; the pools are payments"},
-		emulator + "QUEUES=sub-usage-sync,search-index POOL=bulk":                                                  {"TASKS_POOL: no queue of pool payments, the catalog's for the tasks, runs here: name one of bulk, search"},
-		cloud + "INSTALLATION=shop INGEST_DATABASE=shop":                                                           {"INGEST_DATABASE: is FIRESTORE_DATABASE"},
-		cloud + "INSTALLATION=Shop":                                                                                {"INSTALLATION: must be 3 to 12 of a-z, 0-9 and -"},
-		emulator + "SUBSCRIPTION_SERVICE_URL=http://u:0123456789abcdef@h DELIVERY_SIGNING_SECRET=0123456789abcdef": {"DELIVERY_SIGNING_SECRET: signature: secret 1 has 16 bytes"},
-		emulator + "SUBSCRIPTION_SERVICE_URL=http://h WEBHOOK_SIGNING_SECRET=a-secret-of-more-than-24-bytes":       {needed}, // the producers' is another
-		cloud + "ALARM_QUEUE=projects/p/queues/q":                                                                  {"ALARM_QUEUE, ALARM_URL and ALARM_SERVICE_ACCOUNT: set all of them, or none", "ALARM_QUEUE: must be projects/P/locations/L/queues/Q"},
-		cloud + "ALARM_QUEUE=projects/p/locations/l/queues/q/tasks/t ALARM_URL=https://worker.example/tasks ALARM_SERVICE_ACCOUNT=push": {
-			"ALARM_QUEUE: must be", "ALARM_URL: must be https://host, without a path", "ALARM_SERVICE_ACCOUNT: is no e-mail address", "PUSH_AUDIENCE",
-		},
-		cloud + "ALARM_URL=http://worker.example": {"ALARM_URL: must be https://host", "set all of them, or none"},
-		"PUSH_AUTH=none PORT=70000 METRICS_PORT=metrics POOL=" + secret: {
-			"GOOGLE_CLOUD_PROJECT: is required", "PUSH_AUTH: none is accepted only", "PORT: must be a port", "METRICS_PORT: must be a port",
-			"POOL: no enabled queue is in a pool of that name; the pools are analytics, bulk, events-high, ",
-		},
-		cloud + "QUEUES=nobody POOL=nowhere":   {"QUEUES: no queue has the id or alias nobody", "POOL: no enabled queue is in a pool of that name"},
-		cloud + "PORT=9090":                    {"METRICS_PORT: must be another port than PORT", "PUSH_AUDIENCE"},
-		cloud + "PORT=-1 CATALOG_DIR=" + small: {`no handler is registered as "seats.take"`, `no handler is registered as "seats.free"`, "PORT: must be a port"},
-		"PUSH_AUTH=none CATALOG_DIR=nowhere":   {"GOOGLE_CLOUD_PROJECT", "PUSH_AUTH", "CATALOG_DIR: products.yaml"},
-	} {
-		t.Run(line, func(t *testing.T) {
+	type row struct {
+		Environment string
+		Says        []string
+	}
+	for _, test := range filetest.YAML[[]row](t, "testdata", "refused.yaml") {
+		t.Run(test.Environment, func(t *testing.T) {
 			t.Parallel()
 			var out strings.Builder
-			err := run(t.Context(), servicetest.Environment(values(line)), &out)
+			err := run(t.Context(), servicetest.Environment(values(test.Environment)), &out)
 			require.Error(t, err)
-			for _, part := range want {
+			for _, part := range test.Says {
 				require.ErrorContains(t, err, part)
 			}
-			require.NotContains(t, err.Error()+out.String(), secret)
+			require.NotContains(t, err.Error()+out.String(), "short-and-secret")
 			require.NotContains(t, err.Error()+out.String(), "0123456789abcdef")
 		})
 	}

@@ -180,7 +180,7 @@ func TestAMessageSaysHowOftenItWasTried(t *testing.T) {
 
 func upgrades(t *testing.T, more ...contract.Member) *contract.Set {
 	t.Helper()
-	set := filetest.Must(contract.NewSet(contract.Formats, []contract.Declaration{
+	return filetest.Must(contract.NewSet(contract.Formats, []contract.Declaration{
 		{Format: contract.EnvelopeV1, Type: "#", Version: 1, Members: []contract.Member{{Name: "subscription_id", Shape: "id"}}},
 		{Format: contract.EnvelopeV1, Type: "upgrade", Version: 1, Members: append([]contract.Member{
 			{Name: "subscription_id", Shape: "id", Required: true},
@@ -192,7 +192,6 @@ func upgrades(t *testing.T, more ...contract.Member) *contract.Set {
 			}},
 		}, more...)},
 	}))(t)
-	return set
 }
 
 const upgrade = `{"id":"u1","action":"upgrade","created_at":"2026-03-02T10:15:00Z","attempts":0,` +

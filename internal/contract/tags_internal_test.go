@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"billhook/internal/filetest"
 	"billhook/internal/pii"
 )
 
@@ -73,8 +74,7 @@ func TestTheTagsSayWhatIsOptional(t *testing.T) {
 		`{"status":5}`: true, `{"n":"x"}`: true, `{"inner":"x"}`: true, `{"inner":{"at":5}}`: true, `{"all":"x"}`: true, `{"all":[{"at":5}]}`: true, `{"strict":{"at":5}}`: true,
 		`{"id":5}`: false, `{"odd":5}`: false, `{"sum":5}`: false, `{"m":"x"}`: false, `{"inner":{"id":5}}`: false, `{"strict":"x"}`: false, `{"all":["x"]}`: false, `{"all":[{"id":5}]}`: false,
 	} {
-		d, err := pii.Parse([]byte(in))
-		require.NoError(t, err)
+		d := filetest.Must(pii.Parse([]byte(in)))(t)
 		_, dropped, err := p.Minimize(nil, d)
 		require.Equal(t, left, err == nil, in)
 		require.Equal(t, left, len(dropped) == 1, in)

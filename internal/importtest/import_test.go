@@ -22,6 +22,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"billhook/internal/filetest"
 )
 
 var (
@@ -84,8 +86,7 @@ func imports(t *testing.T) map[string][]string {
 	t.Helper()
 	list := exec.CommandContext(t.Context(), "go", "list", "-deps", "-json=ImportPath,Doc,GoFiles,Imports", "./...")
 	list.Dir = "../.."
-	output, err := list.Output()
-	require.NoError(t, err)
+	output := filetest.Must(list.Output())(t)
 	graph := map[string][]string{}
 	for decoder := json.NewDecoder(bytes.NewReader(output)); ; {
 		var p struct {

@@ -320,10 +320,7 @@ func TestADocumentIsMinimizedOrRefusedAsRecorded(t *testing.T) {
 				require.Equal(t, "before"+out, string(appended), row.What)
 				require.Equal(t, err, same, row.What)
 			}
-			var dropped []string
-			for _, v := range violations {
-				dropped = append(dropped, v.Path+": "+v.Rule)
-			}
+			dropped := filetest.Map(violations, func(v pii.Violation) string { return v.Path + ": " + v.Rule })
 			require.Equal(t, row.Dropped, dropped, row.What)
 			require.Equal(t, row.Out, out, row.What)
 			if row.Refused == "" {

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"billhook/internal/filetest"
 )
 
 // policy is one of the module's, as `terraform output -json` writes it.
@@ -295,8 +297,7 @@ func parse(t *testing.T, filter string) func(labels map[string]string) bool {
 
 func minutesOf(t *testing.T, seconds string) int {
 	t.Helper()
-	n, err := strconv.Atoi(strings.TrimSuffix(seconds, "s"))
-	require.NoError(t, err)
+	n := filetest.Must(strconv.Atoi(strings.TrimSuffix(seconds, "s")))(t)
 	require.Zero(t, n%60, "%s is not whole minutes", seconds)
 	return int(time.Duration(n) * time.Second / time.Minute)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
+	"billhook/internal/filetest"
 )
 
 const broken = 2*day + 9*hour
@@ -331,17 +332,14 @@ func (w *world) deployment(at int) {
 // Of the shops between, fortnights have the same single failures and deployments, and nights that are only quieter.
 func TestNobodyIsPagedWhereAllIsWell(t *testing.T) {
 	t.Parallel()
-	for name, of := range map[string]func(t *testing.T) *world{
+	filetest.Each(t, map[string]func(t *testing.T) *world{
 		"a quiet shop's month":    func(t *testing.T) *world { t.Helper(); return quietMonth(t, 0) },
 		"another one's":           func(t *testing.T) *world { t.Helper(); return quietMonth(t, 1) },
 		"forty customers an hour": func(t *testing.T) *world { t.Helper(); return fortnight(t, fair) },
 		"twenty a minute":         func(t *testing.T) *world { t.Helper(); return fortnight(t, busy) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			require.Empty(t, pages(t, of(t), policies(t)))
-		})
-	}
+	}, func(t *testing.T, of func(t *testing.T) *world) {
+		require.Empty(t, pages(t, of(t), policies(t)))
+	})
 }
 
 // The control: of a share, a burn rate or a silence each least number is needed.

@@ -81,11 +81,7 @@ func (s *shop) pieces(t *testing.T, product string) [3]int64 {
 }
 
 func way(o orders.Order) string {
-	var states []string
-	for _, step := range o.History {
-		states = append(states, string(step.State))
-	}
-	return strings.Join(states, " ")
+	return strings.Join(filetest.Map(o.History, func(s orders.Step) string { return string(s.State) }), " ")
 }
 
 func told(effect handler.Effect) (all []string) {
@@ -108,7 +104,7 @@ const (
 // What the store is asked, and the documents beside the event's record, are counted as docs/why/orders.md says it.
 func TestEachStepOfAnOrderMovesItsPiecesAndTellsOfIt(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
+	type row struct {
 		items  string
 		events []string // behind the first
 		result string
@@ -116,7 +112,8 @@ func TestEachStepOfAnOrderMovesItsPiecesAndTellsOfIt(t *testing.T) {
 		told   []string
 		cap    [3]int64 // of the product cap, of which there were five
 		cost   [3]int64 // commits, reads, documents beside the record
-	}{
+	}
+	filetest.Each(t, map[string]row{
 		"reserved": { // the order, the stock, the timeout and its lane
 			"cap 1", nil, "payment_initiated", ways, []string{"later orders-process order.payment_timeout"}, [3]int64{4, 1, 0}, [3]int64{1, 1, 4},
 		},
@@ -138,38 +135,35 @@ func TestEachStepOfAnOrderMovesItsPiecesAndTellsOfIt(t *testing.T) {
 			"cap 1", []string{"order.payment_confirmed", "order.shipped"}, "shipped", ways + "PaymentConfirmed OrderConfirmed OrderShipped",
 			[]string{"notifications/order.shipped order.shipped"}, [3]int64{4, 0, 1}, [3]int64{1, 1, 3},
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := open(t)
-			s.stocked(t, "cap", 5)
-			s.stocked(t, "hat", 5)
-			events := []orderstest.Event{orderstest.Created("e0", "o1", strings.Split(test.items, ",")...)}
-			for i, eventType := range test.events {
-				events = append(events, orderstest.About(fmt.Sprint("e", i+1), eventType, "o1"))
-			}
-			var cost [3]int64
-			var effect handler.Effect
-			for _, e := range events {
-				s.Wait(time.Second)
-				commits, reads, documents := s.Commits.Load(), s.Gets.Load(), s.Written.Load()
-				effect = s.tell(t, e)
-				cost = [3]int64{s.Commits.Load() - commits, s.Gets.Load() - reads, s.Written.Load() - documents - 1}
-			}
-			require.Equal(t, test.cost, cost)
-			require.Equal(t, test.result, effect.Result)
-			require.Equal(t, test.told, told(effect))
-			require.Equal(t, test.cap, s.pieces(t, "cap"))
-			o := s.order(t, "o1")
-			require.Equal(t, strings.TrimSpace(test.way), way(o))
-			require.Equal(t, events[len(events)-1].ID, o.History[len(o.History)-1].EventID)
-			due := time.Time{}
-			if o.State == orders.PaymentInitiated {
-				due = s.Now().Add(15 * time.Minute)
-			}
-			require.Equal(t, due, o.PaymentDue)
-		})
-	}
+	}, func(t *testing.T, test row) {
+		s := open(t)
+		s.stocked(t, "cap", 5)
+		s.stocked(t, "hat", 5)
+		events := []orderstest.Event{orderstest.Created("e0", "o1", strings.Split(test.items, ",")...)}
+		for i, eventType := range test.events {
+			events = append(events, orderstest.About(fmt.Sprint("e", i+1), eventType, "o1"))
+		}
+		var cost [3]int64
+		var effect handler.Effect
+		for _, e := range events {
+			s.Wait(time.Second)
+			commits, reads, documents := s.Commits.Load(), s.Gets.Load(), s.Written.Load()
+			effect = s.tell(t, e)
+			cost = [3]int64{s.Commits.Load() - commits, s.Gets.Load() - reads, s.Written.Load() - documents - 1}
+		}
+		require.Equal(t, test.cost, cost)
+		require.Equal(t, test.result, effect.Result)
+		require.Equal(t, test.told, told(effect))
+		require.Equal(t, test.cap, s.pieces(t, "cap"))
+		o := s.order(t, "o1")
+		require.Equal(t, strings.TrimSpace(test.way), way(o))
+		require.Equal(t, events[len(events)-1].ID, o.History[len(o.History)-1].EventID)
+		due := time.Time{}
+		if o.State == orders.PaymentInitiated {
+			due = s.Now().Add(15 * time.Minute)
+		}
+		require.Equal(t, due, o.PaymentDue)
+	})
 }
 
 func TestAConfirmedOrderNotifiesItsSellerAndTheIndexOfEachProductOnce(t *testing.T) {

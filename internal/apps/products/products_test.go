@@ -68,8 +68,7 @@ func (s *shop) change(id string, points int64) (products.Product, error) {
 
 func (s *shop) set(t *testing.T, id string, points int64) {
 	t.Helper()
-	_, err := s.change(id, points)
-	require.NoError(t, err)
+	require.NoError(t, filetest.ErrorOf(s.change(id, points)))
 }
 
 func (s *shop) changes(t *testing.T, id string) []audit.Entry {

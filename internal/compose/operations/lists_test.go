@@ -120,39 +120,10 @@ func TestAQuestionThatMakesNoSenseIsRefused(t *testing.T) {
 	r := open(t)
 	r.commit(t, own(record("orders", "default", "e1")), own(record("refunds", "default", "e2")), own(record("orders", "default", "e2")), own(record("orders", "other", "e2")))
 	r.enter(t, sale("default", "e1", "2026-03", 1))
-	for want, paths := range map[string][]string{
-		"account_invalid":      {"journal/entries?account=points:issued:o1", "journal/entries?account=a%20b&period=2026-03"},
-		"account_unknown":      {"accounts/points:user:nobody", "accounts/points%2Fuser%2Fother"},
-		"as_of_invalid":        {"accounts/points:user:u1?as_of=lately"},
-		"customer_not_linked":  {"customers/c1"},
-		"days_invalid":         {"rates?days=91", "rates?hours=1&days=1"},
-		"endpoint_unknown":     {"endpoints/q"},
-		"entry_unknown":        {"journal/entries/e9", "journal/entries/e9/proof", "journal/entries/~"},
-		"entry_unsealed":       {"journal/entries/e1/proof"},
-		"event_id_invalid":     {"events/ilse@example.org"},
-		"event_unknown":        {"events/e9", "events/e1?queue=refunds", "events/e1?tenant=other"},
-		"key_invalid":          {"dead-letters?queue=orders&key=ilse%40example.org"},
-		"limit_invalid":        {"outbox?limit=1000"},
-		"order_unknown":        {"orders/o3"},
-		"page_invalid":         {"journal/verify?page=x", "journal/verify?tenant=default&page=x"},
-		"period_invalid":       {"journal/entries?period=2026-3", "journal/balances?period=x", "usage/s:1?period=a%20b"},
-		"product_unknown":      {"products/odd"},
-		"queue_needed":         {"events/e2", "events/e2?queue=orders"},
-		"refund_unknown":       {"refunds/pay:3"},
-		"refused":              {"dead-letters/preview?queue=orders&items=" + strings.Repeat("a,", 100) + "a", "customers/a%20b", "journal/periods/2026-3"},
-		"search_empty":         {"search", "search?q=%22%22", "search?q=+"},
-		"search_invalid":       {"search?q=e2%00", "search?q=e%1b%5b2J2", "search?q=e2%e2%80%aee3", "search?q=e2%ff", "search?q=e2+e3", "search?q=e2%0ae3"},
-		"search_too_long":      {"search?q=" + strings.Repeat("e", 1001)},
-		"state_invalid":        {"dead-letters?state=all"},
-		"stock_unknown":        {"stock/odd"},
-		"subscription_unknown": {"subscriptions/s2"},
-		"unknown":              {"dead-letters/nothing", "operations/nothing", "operations/nothing/preview"},
-		"usage_of_what":        {"usage?month=2026-03&subscription=s:1"},
-		"queue_unknown": {
-			"events?queue=nobody", "events/e1?queue=nobody", "queues/nobody", "queues/nobody/pause", "waiting?queue=nobody",
-			"rates?queue=nobody", "catalog/queues/x", "dead-letters?queue=nobody", "dead-letters/preview", "dead-letters/reasons?queue=nobody",
-		},
-	} {
+	all := filetest.YAML[map[string][]string](t, "testdata", "refusals.yaml")
+	all["search_too_long"] = []string{"search?q=" + strings.Repeat("e", 1001)}
+	all["refused"] = append(all["refused"], "dead-letters/preview?queue=orders&items="+strings.Repeat("a,", 100)+"a")
+	for want, paths := range all {
 		for _, path := range paths {
 			got := r.send(t, http.MethodGet, "/v1/ops/"+path, "")
 			require.Equal(t, want, codeOf(got.Body.String()), "%s: %s", path, got.Body)
@@ -205,52 +176,13 @@ func TestASearchFindsAnIDOfAnyKindAndKeepsToATenant(t *testing.T) {
 	t.Parallel()
 	r := open(t)
 	r.shelve(t)
-	const event, acme = "event e2: order.paid, COMPLETED", "event e2: order.paid, COMPLETED of acme"
-	const letter, entry = "dead_letter dl-3: unknown_product, open", "entry "
-	for id, want := range map[string]map[string]string{
-		"e2":                      {event: "event id", acme: "event id"},
-		"c1":                      {event: "correlation id, the newest"},
-		"p1":                      {event: "idempotency key"},
-		"e-late":                  {"event e-late: WAITING": "event id, waiting for its attempt"},
-		"of-told":                 {"event of-told: WAITING": "event id, waiting to be published"},
-		"u-acme":                  {acme: "ordering key, the newest"},
-		"dl-3":                    {letter: "id"},
-		"e3":                      {letter: "event id"},
-		"u3":                      {letter: "ordering key"},
-		"m3":                      {letter: "message id"},
-		"op-1":                    {"operation op-1: replay, running": "id"},
-		"o1":                      {"order o1: PaymentInitiated": "id"},
-		"usr_42":                  {"order o1: PaymentInitiated": "user"},
-		"pay:1":                   {"refund pay:1: refunded": "payment"},
-		"c-7":                     {"customer c-7: linked to auth0|u7": "id"},
-		"auth0|u7":                {"customer c-7: linked to auth0|u7": "user"},
-		"points:user:u1":          {"account points:user:u1: 100 points": "name"},
-		"cash":                    {},
-		"points-1":                {entry + strings.TrimSuffix(ledger.ChainPrefix("default", "points-1"), "~") + "~0000: credit, 2026-03": "order whose points it moves"},
-		"e-sale":                  {entry + ledger.EntryID("acme", "e-sale") + ": journal, 2026-03 of acme": "event id"},
-		"s:1":                     {"subscription s:1: ": "id, in its usage"},
-		"sub-1":                   {"subscription sub-1: ": "id, in its events"},
-		"c-8":                     {"subscription sub-1: ": "customer"},
-		"auth0|u8":                {"subscription sub-1: ": "user"},
-		"hat":                     {"product hat: of the catalog": "id", "stock hat: 3 available": "product"},
-		"cup":                     {"product cup: retired": "id"},
-		"partner":                 {"endpoint partner: disabled, gone": "id"},
-		"q:orders":                {"queue orders: runs": "id or alias"},
-		"refunds":                 {"queue refunds: off": "id or alias"},
-		"../a/b":                  {},
-		"__reserved__":            {},
-		"nothing-has-this":        {},
-		"e2 in acme":              {acme: "event id"},
-		"c1 in acme":              {},
-		"o1 in acme":              {},
-		"cash in acme":            {"account cash: of the journal, in 2026-03 of acme": "name in the journal, this month and the last"},
-		"s:1 in shop":             {"subscription s:1: ": "id, in its usage"},
-		"c-7 in acme":             {},
-		"c-7 in default":          {"customer c-7: linked to auth0|u7": "id"},
-		"\u00a0“c-7”,\t":          {"customer c-7: linked to auth0|u7": "id"},
-		`<"c-7">`:                 {"customer c-7: linked to auth0|u7": "id"},
-		strings.Repeat("~", 1000): {},
-	} {
+	all := filetest.YAML[map[string]map[string]string](t, "testdata", "searches.yaml")
+	all[strings.Repeat("~", 1000)] = map[string]string{}
+	chain := strings.TrimSuffix(ledger.ChainPrefix("default", "points-1"), "~")
+	all["points-1"] = map[string]string{"entry " + chain + "~0000: credit, 2026-03": "order whose points it moves"}
+	sold := ledger.EntryID("acme", "e-sale")
+	all["e-sale"] = map[string]string{"entry " + sold + ": journal, 2026-03 of acme": "event id"}
+	for id, want := range all {
 		t.Run(id[:min(len(id), 30)], func(t *testing.T) {
 			t.Parallel()
 			pasted, tenant, narrow := strings.Cut(id, " in ")

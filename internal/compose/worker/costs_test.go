@@ -20,7 +20,9 @@ import (
 	"billhook/internal/apps/customers"
 	"billhook/internal/apps/ledger"
 	"billhook/internal/compose/worker"
+	"billhook/internal/compose/worker/workertest"
 	"billhook/internal/contract"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/alarm"
 	"billhook/internal/pipeline/delivery"
 	"billhook/internal/platform/standin"
@@ -35,7 +37,7 @@ import (
 func TestCreditCostsByWhatIsKnownOfItsCustomer(t *testing.T) {
 	t.Parallel()
 	const differs = "credited_mapping_differs"
-	for name, test := range map[string]struct {
+	type row struct {
 		// mapped is what the store says of the customer, which this worker has not heard; before is the uid of an order
 		// that this worker has credited to the customer; a uid with an asterisk was looked up by the customer.
 		mapped, before, uid string
@@ -45,7 +47,8 @@ func TestCreditCostsByWhatIsKnownOfItsCustomer(t *testing.T) {
 		reason     string
 		// cost is reads, commits, and documents written.
 		cost []int64
-	}{
+	}
+	filetest.Each(t, map[string]row{
 		"a guest's":                                  {"", "-", "", "", false, "credited", []int64{0, 1, 3}},
 		"a guest's, where every queue runs":          {"", "-", "", "", true, "credited", []int64{0, 1, 3}},
 		"of an order of the shop":                    {"", "-", "", "cart-7", true, "credited", []int64{2, 2, 7}},
@@ -59,54 +62,51 @@ func TestCreditCostsByWhatIsKnownOfItsCustomer(t *testing.T) {
 		"who is known here as another":               {"", "u2", "u1", "", false, differs, []int64{1, 1, 3}},
 		"one whose uid was looked up":                {"u1", "-", "u1*", "", false, "credited", []int64{0, 1, 3}},
 		"a guest's, though it is known who they are": {"", "u1", "", "", false, "credited", []int64{0, 1, 3}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			broker := &shelves{}
-			w, counter := counting(t, func(c *worker.Config) {
-				if c.Publisher = broker; !test.everyQueue {
-					var err error
-					c.Catalog, err = c.Catalog.Only([]string{"paynow-events", "pay-subscription-update"})
-					require.NoError(t, err)
-				}
-				if test.mapped != "" {
-					storetest.Put(t, c.Store, store.Create(customers.Key("default", "c1"), map[string]any{"uid": test.mapped}))
-				}
-			})
-			pay := func(event, customer, uid, shopOrder string) (int, string) {
-				attributes := []string{"ordering_key", customer, "paynow_customer_id", customer}
-				uid, lookedUp := strings.CutSuffix(uid, "*")
-				if uid != "" {
-					attributes = append(attributes, "uid", uid, "ordering_key", uid)
-				}
-				if lookedUp {
-					attributes = append(attributes, "uid_source", "customer")
-				}
-				if shopOrder != "" {
-					attributes = append(attributes, "shop_order_id", shopOrder)
-				}
-				return posted(t, w, "/push/paynow-events", paidOrder(event, customer, "411486491630370501"), attributes...)
+	}, func(t *testing.T, test row) {
+		broker := &shelves{}
+		w, counter := counting(t, func(c *worker.Config) {
+			if c.Publisher = broker; !test.everyQueue {
+				var err error
+				c.Catalog, err = c.Catalog.Only([]string{"paynow-events", "pay-subscription-update"})
+				require.NoError(t, err)
 			}
-			pay("warm", "another", "", "") // the product is known now, and that nothing waits
-			if test.before != "-" {
-				pay("before", "c1", test.before, "")
-			}
-			broker.all()
-			require.Equal(t, test.cost, spent(counter, func() {
-				_, reason := pay("e1", "c1", test.uid, test.shopOrder)
-				require.Equal(t, test.reason, reason)
-			}))
-			told := broker.take("orders")
-			require.Equal(t, test.shopOrder != "" && test.everyQueue, len(told) == 1)
-			code, _ := pay("e1", "c1", test.uid, test.shopOrder)
-			require.Equal(t, http.StatusNoContent, code, "a duplicate")
-			require.Empty(t, broker.all(), "tells nothing")
-			for _, m := range told {
-				require.Equal(t, "cart-7", m.Attributes["order_id"])
-				require.Contains(t, string(m.Data), `"data":{"order_id":"cart-7","payment_id":"order-e1"}`)
+			if test.mapped != "" {
+				storetest.Put(t, c.Store, store.Create(customers.Key("default", "c1"), map[string]any{"uid": test.mapped}))
 			}
 		})
-	}
+		pay := func(event, customer, uid, shopOrder string) (int, string) {
+			attributes := []string{"ordering_key", customer, "paynow_customer_id", customer}
+			uid, lookedUp := strings.CutSuffix(uid, "*")
+			if uid != "" {
+				attributes = append(attributes, "uid", uid, "ordering_key", uid)
+			}
+			if lookedUp {
+				attributes = append(attributes, "uid_source", "customer")
+			}
+			if shopOrder != "" {
+				attributes = append(attributes, "shop_order_id", shopOrder)
+			}
+			return posted(t, w, "/push/paynow-events", paidOrder(event, customer, "411486491630370501"), attributes...)
+		}
+		pay("warm", "another", "", "") // the product is known now, and that nothing waits
+		if test.before != "-" {
+			pay("before", "c1", test.before, "")
+		}
+		broker.all()
+		require.Equal(t, test.cost, spent(counter, func() {
+			_, reason := pay("e1", "c1", test.uid, test.shopOrder)
+			require.Equal(t, test.reason, reason)
+		}))
+		told := broker.take("orders")
+		require.Equal(t, test.shopOrder != "" && test.everyQueue, len(told) == 1)
+		code, _ := pay("e1", "c1", test.uid, test.shopOrder)
+		require.Equal(t, http.StatusNoContent, code, "a duplicate")
+		require.Empty(t, broker.all(), "tells nothing")
+		for _, m := range told {
+			require.Equal(t, "cart-7", m.Attributes["order_id"])
+			require.Contains(t, string(m.Data), `"data":{"order_id":"cart-7","payment_id":"order-e1"}`)
+		}
+	})
 }
 
 // TestCreditReadsAProductOnceAndAfterItsChange counts, in the worker as it is put together, what a credit costs the store:
@@ -324,13 +324,34 @@ func waits(t *testing.T, flood int, sick *callee) (worst time.Duration) {
 // one queue adds to another's waits is what it holds of what they share. The one has two slots.
 func TestQueueThatIsFloodedOrHangsCostsAnotherNothing(t *testing.T) {
 	t.Parallel()
-	for name, takes := range map[string]time.Duration{"ten times what it can handle": 200 * time.Millisecond, "a target that hangs": time.Hour, "a target that is down": 0} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				without := waits(t, 0, &callee{})
-				require.Equal(t, without, waits(t, 2, &callee{takes: takes, at: map[string]time.Time{}}))
-			})
+	filetest.Each(t, map[string]time.Duration{"ten times what it can handle": 200 * time.Millisecond, "a target that hangs": time.Hour, "a target that is down": 0}, func(t *testing.T, takes time.Duration) {
+		synctest.Test(t, func(t *testing.T) {
+			without := waits(t, 0, &callee{})
+			require.Equal(t, without, waits(t, 2, &callee{takes: takes, at: map[string]time.Time{}}))
 		})
+	})
+}
+
+func TestABurstAndAStallOfTheStoreAreWaitedOut(t *testing.T) {
+	t.Parallel()
+	const soon = 100 * time.Millisecond
+	type load = workertest.Load
+	type row struct {
+		load
+		from int           // the second
+		most time.Duration // the p99 of all that come from then on
 	}
+	filetest.Each(t, map[string]row{
+		"a burst":        {load{PerSecond: 490, Burst: 1000, Seconds: 4}, 2, 600 * time.Millisecond},
+		"a stall of 5 s": {load{PerSecond: 490, Stall: 5 * time.Second, Seconds: 11}, 10, soon},
+		"almost 10 s":    {load{PerSecond: 50, Stall: 9900 * time.Millisecond, Seconds: 14}, 13, soon},
+	}, func(t *testing.T, test row) {
+		synctest.Test(t, func(t *testing.T) {
+			credit := lives["a credit"]
+			test.Queue, test.EventType = credit.queue, credit.eventType
+			found := workertest.Simulate(t, test.load)
+			require.Zero(t, found.Refused)
+			require.LessOrEqual(t, found.Within(test.from), test.most)
+		})
+	})
 }

@@ -22,6 +22,7 @@ import (
 	"billhook/internal/compose/worker"
 	"billhook/internal/console/access"
 	"billhook/internal/contract"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/delivery"
 	"billhook/internal/platform/store/storetest"
 	"billhook/internal/platform/telemetry"
@@ -118,9 +119,7 @@ func config(t testing.TB, change func(*worker.Config)) worker.Config {
 
 func open(t *testing.T, change func(*worker.Config)) *worker.Worker {
 	t.Helper()
-	w, err := worker.New(config(t, change))
-	require.NoError(t, err)
-	return w
+	return filetest.Must(worker.New(config(t, change)))(t)
 }
 
 func counting(t *testing.T, change func(*worker.Config)) (w *worker.Worker, counter *storetest.Counter) {
@@ -167,8 +166,7 @@ func pushed(t require.TestingT, w http.Handler, path, messageID string, at time.
 
 // posted delivers a body as Pub/Sub does, with more attributes, and returns the answer's status and reason.
 func posted(t require.TestingT, w http.Handler, path string, body contract.Body, more ...string) (code int, reason string) {
-	data, err := body.Append(nil)
-	require.NoError(t, err)
+	data := filetest.Must(body.Append(nil))(t)
 	id, eventType := body.Identity()
 	attributes := map[string]string{"event_id": id, "event_type": eventType, "ordering_key": "key-" + id}
 	for i := 0; i < len(more); i += 2 {

@@ -177,8 +177,7 @@ func push(t *testing.T, w *worker.Worker, of life, eventType, prefix string, n i
 	q, _ := c.Queue(of.queue)
 	for i := range n {
 		unique := fmt.Sprintf("%s-%d", prefix, i)
-		body, err := samples.Message(c, q, eventType, unique, morning)
-		require.NoError(t, err)
+		body := filetest.Must(samples.Message(c, q, eventType, unique, morning))(t)
 		id := samples.IDPrefix + unique
 		if !first && of.before != "itself" { // an event of its own about the same thing
 			own := id + "-then"

@@ -19,6 +19,7 @@ import (
 	"billhook/internal/console/api"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/store"
@@ -185,8 +186,7 @@ func TestStatusOfTheGatewayDecidesThePayment(t *testing.T) {
 			c := config(t, func(c *worker.Config) {
 				c.Now, c.Targets = func() time.Time { return morning }, postedTo(t, c.Catalog, server.URL)
 			})
-			p, err := worker.New(c)
-			require.NoError(t, err)
+			p := filetest.Must(worker.New(c))(t)
 			name, ask := "refunds.initiate", asks("r-1", "refund", contract.Payload{PaymentID: "pay-1"})
 			if strings.HasPrefix(test.says, payments.Paid) {
 				name, ask = "payments.initiate", asks("r-1", "renewal", contract.Payload{SubscriptionID: "s-1"})
@@ -194,8 +194,7 @@ func TestStatusOfTheGatewayDecidesThePayment(t *testing.T) {
 			q, _ := c.Catalog.HandledBy(name)
 			posted(t, p, q.PushPath(), ask)
 			doc := storetest.Get(t, c.Store, dedupe.Key(q.ID, dedupe.DefaultTenant, "r-1"))
-			record, err := dedupe.FromDocument(doc)
-			require.NoError(t, err)
+			record := filetest.Must(dedupe.FromDocument(doc))(t)
 			require.Equal(t, test.status, record.Status)
 			require.Contains(t, []string{record.Result, record.LastError}, test.says)
 		})

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net/http/httptest"
 	"slices"
 	"testing"
@@ -24,6 +25,7 @@ import (
 	"billhook/internal/console"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/boltstore"
@@ -109,8 +111,7 @@ func newHouse(t *testing.T, check *rapid.T, folder string, base worker.Config) *
 	clock, broker := newClock(time.Date(2026, 3, 2, 10, 0, 0, 0, time.UTC)), &shelves{}
 	own := base
 	own.Store, own.Publisher, own.Now, own.Instance = db, broker, clock.Now, "one"
-	w, err := worker.New(own)
-	require.NoError(check, err)
+	w := filetest.Must(worker.New(own))(check)
 	check.Cleanup(w.Close)
 	var queues []catalog.Queue
 	for _, name := range []string{"points.credit", "usage.track", "orders.create", catalog.JournalRevert, "refunds.initiate", "payments.initiate"} {
@@ -221,8 +222,7 @@ func drawEvent(t *rapid.T, c *catalog.Catalog) deed {
 	}).Draw(t, "event")
 	q, ok := c.HandledBy(m.handler)
 	require.True(t, ok, m.handler)
-	data, err := m.body.Append(nil)
-	require.NoError(t, err)
+	data := filetest.Must(m.body.Append(nil))(t)
 	_, eventType := m.body.Identity()
 	key := one("key", "", customer)
 	attributes := map[string]string{"event_id": id, "event_type": eventType, "contract": q.Contract, "routing_key": eventType, "ordering_key": "unknown"}
@@ -233,9 +233,7 @@ func drawEvent(t *rapid.T, c *catalog.Catalog) deed {
 	}
 	return func(h *house, tenant string) string {
 		own := map[string]string{"tenant": tenant}
-		for attribute, value := range attributes {
-			own[attribute] = value
-		}
+		maps.Copy(own, attributes)
 		answer := h.push(q.ID, contract.Message{Data: data, Attributes: own, OrderingKey: key})
 		h.settle()
 		return answer

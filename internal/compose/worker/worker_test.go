@@ -217,10 +217,7 @@ func TestWorkerPublishesWithTheGrantsOfTerraform(t *testing.T) {
 	news, newsBroker := start("news", events.Topic(), updates.Topic(), updates.DeadLetter.Topic)
 	did := func(b *shelves, taken, refused []string) {
 		t.Helper()
-		var got []string
-		for _, p := range b.all() {
-			got = append(got, p.topic)
-		}
+		got := filetest.Map(b.all(), func(p published) string { return p.topic })
 		require.Equal(t, [][]string{taken, refused}, [][]string{got, b.refused})
 		b.refused = nil
 	}

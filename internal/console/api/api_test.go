@@ -127,52 +127,17 @@ func TestARequestIsReadAndRefusedByItsTags(t *testing.T) {
 	t.Parallel()
 	c := operations(console.Reason)
 	type example struct {
-		method, path, body string
-		status             int
-		want               string
+		Asks, Body, Want string
+		Status           int
 	}
-	filetest.Each(t, map[string]example{
-		"a list":                        {"GET", "/v1/shelves?limit=1", "", 200, `"id":"0"`},
-		"of a tenant":                   {"GET", "/v1/shelves/a?tenant=acme", "", 200, `"tenant":"acme"`},
-		"of the default tenant":         {"GET", "/v1/shelves/a", "", 200, `"tenant":"default"`},
-		"an id that was escaped":        {"GET", "/v1/shelves/a%3Ab", "", 200, `"id":"a:b"`},
-		"an id that is none":            {"GET", "/v1/shelves/a%7Cb", "", 400, `"id_invalid"`},
-		"a tenant that is none":         {"GET", "/v1/shelves?tenant=%20", "", 400, `"tenant_invalid"`},
-		"a limit that is no number":     {"GET", "/v1/shelves?limit=x", "", 400, `"limit_invalid"`},
-		"a limit of nothing":            {"GET", "/v1/shelves?limit=0", "", 400, "a number from 1 to 1000"},
-		"a limit of too much":           {"GET", "/v1/shelves?limit=1001", "", 400, "a number from 1 to 1000"},
-		"a value that is none of a few": {"GET", "/v1/shelves?sort=age", "", 400, "is id, pieces"},
-		"a month":                       {"GET", "/v1/shelves?month=2026-11", "", 200, `"items"`},
-		"a month that is none":          {"GET", "/v1/shelves?month=2026-13", "", 400, `"month_invalid"`},
-		"a value in other letters":      {"GET", "/v1/shelves?sort=PIECES&limit=10", "", 200, `"next":""`},
-		"a span from an age to a time":  {"GET", "/v1/shelves?since=36h&until=2026-11-21T08:00:00Z", "", 200, "2026-11-19T21:00:00Z to 2026-11-21T08:00:00Z"},
-		"an age in days":                {"GET", "/v1/shelves?since=7d", "", 200, "2026-11-14T09:00:00Z to"},
-		"an age that is none":           {"GET", "/v1/shelves?since=-7d", "", 400, `"since_invalid"`},
-		"a span that ends first":        {"GET", "/v1/shelves?since=1h&until=2h", "", 400, `"since_invalid"`},
-		"an unknown parameter":          {"GET", "/v1/shelves?colour=red", "", 400, `"parameter_unknown"`},
-		"a parameter twice":             {"GET", "/v1/shelves?limit=1&limit=2", "", 400, `"parameter_invalid"`},
-		"an empty parameter":            {"GET", "/v1/shelves?limit=", "", 400, `"parameter_invalid"`},
-		"a malformed query":             {"GET", "/v1/shelves?%zz", "", 400, `"query_invalid"`},
-		"a change":                      {"PUT", "/v1/shelves/a", `{"pieces":0,"marks":["x"],"why":"counted"}`, 200, `"who":"local:ada"`},
-		"no body":                       {"PUT", "/v1/shelves/a", ``, 400, "of pieces, marks, why, each once at most"},
-		"no reason":                     {"PUT", "/v1/shelves/a", `{"pieces":1}`, 422, "say why"},
-		"a member that is missing":      {"PUT", "/v1/shelves/a", `{"why":"counted"}`, 400, `"body_malformed"`},
-		"a member that is unknown":      {"PUT", "/v1/shelves/a", `{"pieces":1,"why":"w","colour":1}`, 400, `"body_malformed"`},
-		"a member that the path has":    {"PUT", "/v1/shelves/a", `{"pieces":1,"why":"w","ID":"b"}`, 400, `"body_malformed"`},
-		"a member twice":                {"PUT", "/v1/shelves/a", `{"pieces":1,"pieces":2,"why":"w"}`, 400, `"body_malformed"`},
-		"a member in capitals":          {"PUT", "/v1/shelves/a", `{"pieces":1,"PIECES":2,"why":"w"}`, 400, `"body_malformed"`},
-		"something behind the body":     {"PUT", "/v1/shelves/a", `{"pieces":1,"why":"w"} {}`, 400, `"body_malformed"`},
-		"a body that is too large":      {"PUT", "/v1/shelves/a", `{"pieces":1,"why":"` + strings.Repeat("w", 64<<10) + `"}`, 400, `"body_malformed"`},
-		"what the row maps":             {"GET", "/v1/shelves/none", "", 404, `"There is no such shelf."`},
-		"what the row maps by its text": {"PUT", "/v1/shelves/a", `{"pieces":10,"why":"w"}`, 422, `"at most 9"`},
-		"what no row maps":              {"GET", "/v1/shelves/down", "", 503, `"store_unavailable"`},
-		"a filter of the document":      {"GET", "/v1/ops/openapi.json?x=1", "", 400, `"parameter_unknown"`},
-		"a malformed query of it":       {"GET", "/v1/ops/openapi.json?%zz", "", 400, `"query_invalid"`},
-		"another method":                {"POST", "/v1/shelves/a", "", 405, ""},
-	}, func(t *testing.T, test example) {
-		status, answer, _ := ask(t, c, ada, test.method, test.path, test.body)
-		require.Equal(t, test.status, status, answer)
-		require.Contains(t, answer, test.want)
+	all := filetest.YAML[map[string]example](t, "testdata", "requests.yaml")
+	large := `{"pieces":1,"why":"` + strings.Repeat("w", 64<<10) + `"}`
+	all["a body that is too large"] = example{"PUT /v1/shelves/a", large, `"body_malformed"`, 400}
+	filetest.Each(t, all, func(t *testing.T, test example) {
+		method, path, _ := strings.Cut(test.Asks, " ")
+		status, answer, _ := ask(t, c, ada, method, path, test.Body)
+		require.Equal(t, test.Status, status, answer)
+		require.Contains(t, answer, test.Want)
 		require.NotContains(t, answer, "counted", "no answer repeats the reason")
 	})
 }

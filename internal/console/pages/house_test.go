@@ -6,6 +6,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -228,9 +229,7 @@ func TestAChangeThatAnotherSiteSendsIsNotMade(t *testing.T) {
 				w := h.visits(t, method, path, url.Values{"why": {"w"}, "name": {"eve"}}, func(r *http.Request) {
 					person(r)
 					r.Header.Del("Sec-Fetch-Site")
-					for name, values := range header {
-						r.Header[name] = values
-					}
+					maps.Copy(r.Header, header)
 					if host := header.Get("Host"); host != "" {
 						r.Host = host
 					}

@@ -12,8 +12,7 @@ import (
 )
 
 func pattern(t require.TestingT, text string) routing.Pattern {
-	p := filetest.Must(routing.Parse(text))(t)
-	return p
+	return filetest.Must(routing.Parse(text))(t)
 }
 
 func TestATextThatIsNoPatternIsRefused(t *testing.T) {

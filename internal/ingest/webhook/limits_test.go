@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"billhook/catalog"
+	"billhook/internal/filetest"
 	"billhook/internal/ingest/webhook"
 	"billhook/internal/platform/backlog"
 	"billhook/internal/platform/serve"
@@ -239,7 +240,7 @@ func TestAFullQueueRefusesWhereItsBoundSaysSo(t *testing.T) {
 		age     time.Duration
 		want    string
 	}
-	each(t, map[string]row{
+	filetest.Each(t, map[string]row{
 		"full":                     {full.MaxBacklog, "orders", 100, time.Minute, "queue_full"},
 		"one below":                {full.MaxBacklog, "orders", 99, time.Minute, ""},
 		"full, and an alert alone": {alert, "orders", 100, time.Minute, ""},

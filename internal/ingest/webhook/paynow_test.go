@@ -179,6 +179,8 @@ func TestALargeOrderIsTakenToTheLastByteAndWarnedAbout(t *testing.T) {
 		require.Equal(t, points == "9000000", large)
 		require.Equal(t, large, strings.Contains(d.log.String(), "large message"))
 		require.Equal(t, large, strings.Contains(d.scrape(t), `billhook_large_messages_total{queue="paynow-events"} 1`))
+		require.Contains(t, d.scrape(t), `billhook_webhook_duration_seconds_count{source="paynow"} 1`)
+		require.Contains(t, d.scrape(t), `billhook_webhooks_total{reason="",source="paynow",status="202"} 1`)
 	}
 	odd := strings.Replace(oneLine, "1000", "-7319", 1) + "," + strings.Replace(oneLine, "1000", `"7319"`, 1)
 	lines := spoil(t, oneLine, strings.TrimSuffix(strings.Repeat(odd+",", 1000), ","))

@@ -20,6 +20,7 @@ import (
 
 	"billhook/internal/apps/customers"
 	"billhook/internal/contract"
+	"billhook/internal/filetest"
 	"billhook/internal/ingest/webhook"
 	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/platform/signature"
@@ -58,7 +59,7 @@ func TestAnEventThatCannotBePublishedNowStaysWithItsSender(t *testing.T) {
 		cause  string // in the log alone
 		again  bool   // it is taken when it is sent again
 	}
-	each(t, map[string]row{
+	filetest.Each(t, map[string]row{
 		"a directory that fails":            {directory(people{err: errDown}.UID), 503, lookup, "", false},
 		"a directory that never answers":    {directory(absent{}.UID), 503, lookup, "", false},
 		"a directory that tells an address": {directory(people{uids: map[string]string{samples.CustomerID: address}}.UID), 422, broken, "", false},
@@ -97,7 +98,7 @@ func TestAMessageSaysWhenItWasReceivedAndByWhichRelease(t *testing.T) {
 		body, release string
 		messages      int
 	}
-	each(t, map[string]row{
+	filetest.Each(t, map[string]row{
 		"a webhook":    {"", "v1.4.0:1a2b3c4d", 1},
 		"a producer's": {renewal(1), "", 1},
 		"a list":       {`{"messages":[{"message":` + renewal(1) + `},{"message":` + renewal(2) + `}]}`, "", 2},
@@ -115,8 +116,7 @@ func TestAMessageSaysWhenItWasReceivedAndByWhichRelease(t *testing.T) {
 		require.Len(t, sent, test.messages, "%s", answer.Body)
 		for _, one := range sent {
 			attributes := one.message.Attributes
-			received, err := time.Parse(time.RFC3339Nano, attributes[contract.AttrReceived])
-			require.NoError(t, err)
+			received := filetest.Must(time.Parse(time.RFC3339Nano, attributes[contract.AttrReceived]))(t)
 			published, err := time.Parse(time.RFC3339Nano, attributes[contract.AttrFirstPublished])
 			require.NoError(t, err)
 			require.True(t, received.Before(published))
@@ -147,7 +147,7 @@ func TestAnOrderIsTakenWhateverItsProductsAre(t *testing.T) {
 		products *lookedUp
 		points   string
 	}
-	each(t, map[string]row{
+	filetest.Each(t, map[string]row{
 		"worth what the store says":                 {&lookedUp{points: 7, known: true}, "14"},
 		"unknown, which the worker finds out":       {&lookedUp{}, ""},
 		"not known now, which is no reason to wait": {&lookedUp{err: errDown}, ""},
@@ -196,7 +196,7 @@ func TestACustomerIsLookedUpOnceInAWhile(t *testing.T) {
 
 func TestALookupThatFailsAndADocumentWithoutAValidUIDAreNoAnswer(t *testing.T) {
 	t.Parallel()
-	each(t, map[string]map[string]any{
+	filetest.Each(t, map[string]map[string]any{
 		"the store is down": {"uid": "u1"}, "no uid": {}, "an empty one": {"uid": ""}, "a number": {"uid": int64(7)}, "an address": {"uid": "ilse.brandvold@example.org"},
 	}, func(t *testing.T, fields map[string]any) {
 		from, faults := knowing(t, fields)
@@ -261,7 +261,7 @@ func TestNewNamesEachMistakeOfItsConfiguration(t *testing.T) {
 		named  []string
 		not    string
 	}
-	each(t, map[string]row{
+	filetest.Each(t, map[string]row{
 		"no secrets":                     {secrets(nil, nil), []string{paynowSecrets, genericSecrets}, ""},
 		"empty and short secrets":        {secrets([]string{""}, []string{short}), []string{paynowSecrets, genericSecrets}, ""},
 		"a short one beside a good one":  {secrets([]string{paynowSecret, short}, []string{genericSecret}), []string{paynowSecrets}, genericSecrets},

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -118,7 +117,7 @@ func TestARequestIsTakenOrRefusedByItsHeadersAndSignature(t *testing.T) {
 	for _, h := range requests(t).Headers {
 		all[h.What] = row{h.change, h.Status, h.Code, h.Unread}
 	}
-	each(t, all, func(t *testing.T, test row) {
+	filetest.Each(t, all, func(t *testing.T, test row) {
 		d := open(t, func(c *webhook.Config) {
 			events := c.Catalog.Sources["generic"].Events
 			source("acme", func(s *catalog.Source) {
@@ -192,7 +191,7 @@ func TestBadSendersOnARealConnectionGetAnAnswer(t *testing.T) {
 		status        int
 		code          string
 	}
-	each(t, map[string]row{
+	filetest.Each(t, map[string]row{
 		"a sender that stops in the middle": {
 			fmt.Sprintf("Content-Length: %d\r\n", len(body)), body[:len(body)/2], http.StatusBadRequest, "body_unread",
 		},
@@ -274,7 +273,7 @@ func TestBodiesInFlightHoldNoMoreThanTheirBudget(t *testing.T) {
 		announced int64
 		size      int
 	}
-	each(t, map[string]row{
+	filetest.Each(t, map[string]row{
 		"of an announced length": {1 << 20, 1 << 20}, "in chunks": {-1, 1 << 20}, "announced, and nothing sent": {1 << 20, 1},
 	}, func(t *testing.T, test row) {
 		d := open(t, func(c *webhook.Config) {
@@ -347,8 +346,7 @@ func (d *service) list(t *testing.T, path string, items ...string) listed {
 	t.Helper()
 	w := d.send(generic(t, path, []byte(`{"messages":[`+strings.Join(items, ",")+`]}`)))
 	require.Equal(t, http.StatusOK, w.Code, "%s", w.Body)
-	var answer listed
-	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &answer))
+	answer := filetest.JSON[listed](t, w.Body.Bytes())
 	require.Len(t, answer.Results, len(items))
 	requireNothingLeaks(t, d, w, "Mette")
 	return answer
@@ -462,7 +460,7 @@ func TestWhatMayBeOfTheKeyOfAMessageWithoutOneIsHeldUp(t *testing.T) {
 func TestAFloodIntoOneQueueRefusesNothingOfAnother(t *testing.T) {
 	t.Parallel()
 	const second = "orders-seen"
-	each(t, map[string]string{
+	filetest.Each(t, map[string]string{
 		"over its address": "/queues/" + second + "/messages", "over the topic that both take from": onOrders,
 	}, func(t *testing.T, flood string) {
 		d := open(t, func(c *webhook.Config) {

@@ -3,7 +3,6 @@ package webhook_test
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -222,8 +221,7 @@ func requireProblem(t *testing.T, d *service, w *httptest.ResponseRecorder, stat
 	t.Helper()
 	require.Equal(t, status, w.Code, "%s", w.Body)
 	require.Equal(t, "application/problem+json", w.Header().Get("Content-Type"))
-	var p problem
-	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &p))
+	p := filetest.JSON[problem](t, w.Body.Bytes())
 	require.Equal(t, status, p.Status)
 	require.Equal(t, code, p.Code)
 	require.Equal(t, "urn:billhook:problem:"+code, p.Type)
@@ -280,10 +278,7 @@ func requireSent(t *testing.T, d *service, r *http.Request, secret string) publi
 		require.NotContains(t, string(got.message.Data), secret)
 		require.NotContains(t, fmt.Sprint(got.message.Attributes, got.message.OrderingKey), secret)
 	}
-	var line struct {
-		Dropped []string `json:"dropped"`
-	}
-	require.NoError(t, json.Unmarshal([]byte(d.log.String()), &line))
+	line := filetest.JSON[struct{ Dropped []string }](t, d.log.String())
 	got.dropped, got.answer = line.Dropped, w.Body.Bytes()
 	slices.Sort(got.dropped)
 	metrics := d.scrape(t)
@@ -352,15 +347,5 @@ func queueOf(id string, change func(*catalog.Queue)) func(*webhook.Config) {
 				change(&c.Catalog.Queues[i])
 			}
 		}
-	}
-}
-
-func each[T any](t *testing.T, rows map[string]T, test func(t *testing.T, row T)) {
-	t.Helper()
-	for name, row := range rows {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			test(t, row)
-		})
 	}
 }

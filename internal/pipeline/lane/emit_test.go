@@ -117,43 +117,41 @@ func TestADelayedEmissionIsPublishedWhenItIsDueAndLeavesNothing(t *testing.T) {
 
 func TestADelayedEmissionIsWithdrawnByItsNameAlone(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
+	type row struct {
 		by   handler.Event
 		name string
 		left int
 		late bool // while the relay publishes it
-	}{
+	}
+	filetest.Each(t, map[string]row{
 		"by another event of its queue and tenant": {withdrawer, "timeout o1", 0, false},
 		"too late, and still once":                 {withdrawer, "timeout o1", 1, true},
 		"not by another name":                      {withdrawer, "timeout o2", 1, false},
 		"not for another tenant":                   {handler.Event{Queue: "q", Tenant: "other", ID: "e2"}, "timeout o1", 1, false},
 		"not from another queue":                   {handler.Event{Queue: "p", Tenant: "acme", ID: "e2"}, "timeout o1", 1, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t, lane.Delayed)
-			_, err := r.commit(t, emitter, handler.Effect{Emit: []handler.Emission{later("timeout o1")}})
-			require.NoError(t, err)
-			_, err = r.commit(t, withdrawer, handler.Effect{Emit: []handler.Emission{later("timeout o1")}})
-			require.ErrorIs(t, err, store.ErrExists, "a name that waits is not given twice")
-			withdraw := func() {
-				for range 2 { // what is not there is passed over
-					_, err := r.commit(t, test.by, handler.Effect{Withdraw: []string{test.name}})
-					require.NoError(t, err)
-				}
+	}, func(t *testing.T, test row) {
+		r := newRig(t, lane.Delayed)
+		_, err := r.commit(t, emitter, handler.Effect{Emit: []handler.Emission{later("timeout o1")}})
+		require.NoError(t, err)
+		_, err = r.commit(t, withdrawer, handler.Effect{Emit: []handler.Emission{later("timeout o1")}})
+		require.ErrorIs(t, err, store.ErrExists, "a name that waits is not given twice")
+		withdraw := func() {
+			for range 2 { // what is not there is passed over
+				_, err := r.commit(t, test.by, handler.Effect{Withdraw: []string{test.name}})
+				require.NoError(t, err)
 			}
-			if r.broker.after = withdraw; !test.late {
-				withdraw()
-				require.Equal(t, [2]int{test.left, test.left}, r.left(t))
-			}
-			r.now = start.Add(time.Hour)
-			report, failed := r.due(t, 10)
-			require.Equal(t, test.left, report.Published)
-			require.Empty(t, failed)
-			require.Len(t, r.broker.taken, test.left)
-			require.Equal(t, [2]int{}, r.left(t))
-		})
-	}
+		}
+		if r.broker.after = withdraw; !test.late {
+			withdraw()
+			require.Equal(t, [2]int{test.left, test.left}, r.left(t))
+		}
+		r.now = start.Add(time.Hour)
+		report, failed := r.due(t, 10)
+		require.Equal(t, test.left, report.Published)
+		require.Empty(t, failed)
+		require.Len(t, r.broker.taken, test.left)
+		require.Equal(t, [2]int{}, r.left(t))
+	})
 }
 
 type empty struct{}

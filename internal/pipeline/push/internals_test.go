@@ -20,6 +20,7 @@ import (
 
 	"billhook/internal/filetest"
 	"billhook/internal/pii"
+	"billhook/internal/retry"
 )
 
 // BodyBudget gives the service another budget of the bodies in flight, and reports whether all of it but so many bytes is free.
@@ -40,10 +41,7 @@ func Dispositions() string {
 	text := strings.Builder{}
 	text.WriteString("| the message is not handled, since | and | so |\n| --- | --- | --- |\n")
 	for i, r := range dispositions {
-		var when []string
-		for _, c := range r.when {
-			when = append(when, c.text)
-		}
+		when := filetest.Map(r.when, func(c condition) string { return c.text })
 		if last := i+1 == len(dispositions) || dispositions[i+1].state != r.state; last != (len(when) == 0) {
 			panic(r.state)
 		}
@@ -60,10 +58,7 @@ func TestThePageOfAnswersHasWhatAPushIsAnswered(t *testing.T) {
 		if i > 0 && row.of[0] == statuses[i-1].of[0] {
 			otherwise = "else"
 		}
-		var outcomes []string
-		for _, outcome := range row.of {
-			outcomes = append(outcomes, "`"+string(outcome)+"`")
-		}
+		outcomes := filetest.Map(row.of, func(of retry.Outcome) string { return "`" + string(of) + "`" })
 		code := "that of its failure"
 		if row.code != 0 {
 			code = strconv.Itoa(row.code)
@@ -121,8 +116,7 @@ func FuzzDecodeEnvelope(f *testing.F) {
 			"deliveryAttempt": d.number,
 		})
 		require.NoError(t, err)
-		same, err := decodeEnvelope(again)
-		require.NoError(t, err)
+		same := filetest.Must(decodeEnvelope(again))(t)
 		require.True(t, d.publishedAt.Equal(same.publishedAt))
 		same.publishedAt = d.publishedAt
 		if len(d.message.Data) == 0 {

@@ -3,7 +3,6 @@ package push_test
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -22,6 +21,7 @@ import (
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
+	"billhook/internal/filetest"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/rates"
 	"billhook/internal/platform/serve"
@@ -56,9 +56,7 @@ func (j *journal) lines(t *testing.T, message string) []map[string]any {
 	t.Helper()
 	var found []map[string]any
 	for line := range bytes.Lines([]byte(j.String())) {
-		var fields map[string]any
-		require.NoError(t, json.Unmarshal(line, &fields))
-		if fields["msg"] == message {
+		if fields := filetest.JSON[map[string]any](t, line); fields["msg"] == message {
 			found = append(found, fields)
 		}
 	}
@@ -78,7 +76,7 @@ func TestAnswerLogAndDeadLetterHoldNothingOfTheMessage(t *testing.T) {
 		return handler.Effect{Writes: []store.Write{store.Set(store.Key{Collection: "ilse", ID: "ilse"}, map[string]any{"ilse": 1.5})}}
 	})
 	type fields map[string]any
-	for name, test := range map[string]struct {
+	type row struct {
 		with    setup
 		m       message
 		status  int
@@ -87,7 +85,8 @@ func TestAnswerLogAndDeadLetterHoldNothingOfTheMessage(t *testing.T) {
 		// line is what the line of the delivery says, detail what the dead letter does beside its reason.
 		line   fields
 		detail string
-	}{
+	}
+	filetest.Each(t, map[string]row{
 		"processed": {setup{}, good, 200, "processed", "done", fields{
 			"level": "INFO", "event_type": "order.paid", "ordering_key": buyer, "correlation_id": "corr-e1", "cause": "", "delivery_attempt": 1.0,
 		}, ""},
@@ -110,34 +109,31 @@ func TestAnswerLogAndDeadLetterHoldNothingOfTheMessage(t *testing.T) {
 		},
 		"a handler that quotes others": {setup{credit: always(retry.Permanent("bad", errHandler))}, good, 422, "dead_lettered", "bad", nil, ""},
 		"a write that no store takes":  {setup{credit: invalid}, good, 422, "dead_lettered", "effect_invalid", nil, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t, test.with)
-			got := r.deliver(test.m.again(1))
-			require.Equal(t, test.status, got.code)
-			require.Equal(t, "application/json", got.header.Get("Content-Type"))
-			attempt := 1
-			if test.reason == "queue_full" {
-				attempt = 0
-			}
-			require.JSONEq(t, fmt.Sprintf(`{"outcome":%q,"status":%d,"reason":%q,"event_id":"e1","attempt":%d}`, test.outcome, test.status, test.reason, attempt), got.text)
-			line := r.log.lines(t, "delivery")[0]
-			for field, want := range test.line {
-				require.Equal(t, want, line[field], field)
-			}
-			require.ElementsMatch(t, []string{
-				"time", "level", "msg", "queue", "event_id", "event_type", "message_id", "instance", "ordering_key", "correlation_id",
-				"attempt", "delivery_attempt", "outcome", "reason", "result", "cause", "status", "delayed", "duration_ms",
-			}, slices.Collect(maps.Keys(line)))
-			all := got.text + r.log.String()
-			for _, dead := range r.deadLetters() {
-				require.Equal(t, test.detail, dead.Attributes["dead_letter_detail"])
-				all += fmt.Sprint(dead.Attributes)
-			}
-			require.NotContains(t, all, "ilse")
-		})
-	}
+	}, func(t *testing.T, test row) {
+		r := newRig(t, test.with)
+		got := r.deliver(test.m.again(1))
+		require.Equal(t, test.status, got.code)
+		require.Equal(t, "application/json", got.header.Get("Content-Type"))
+		attempt := 1
+		if test.reason == "queue_full" {
+			attempt = 0
+		}
+		require.JSONEq(t, fmt.Sprintf(`{"outcome":%q,"status":%d,"reason":%q,"event_id":"e1","attempt":%d}`, test.outcome, test.status, test.reason, attempt), got.text)
+		line := r.log.lines(t, "delivery")[0]
+		for field, want := range test.line {
+			require.Equal(t, want, line[field], field)
+		}
+		require.ElementsMatch(t, []string{
+			"time", "level", "msg", "queue", "event_id", "event_type", "message_id", "instance", "ordering_key", "correlation_id",
+			"attempt", "delivery_attempt", "outcome", "reason", "result", "cause", "status", "delayed", "duration_ms",
+		}, slices.Collect(maps.Keys(line)))
+		all := got.text + r.log.String()
+		for _, dead := range r.deadLetters() {
+			require.Equal(t, test.detail, dead.Attributes["dead_letter_detail"])
+			all += fmt.Sprint(dead.Attributes)
+		}
+		require.NotContains(t, all, "ilse")
+	})
 }
 
 // TestLogAndRecordNameEachAttempt: the log before it runs, so that a worker which is killed in it has logged it.
@@ -196,8 +192,7 @@ func TestDeliveriesAreCountedByWhatBecameOfThem(t *testing.T) {
 	commits := r.counter.Commits.Load()
 	require.NoError(t, r.config.Rates.Flush(t.Context()))
 	require.Equal(t, commits, r.counter.Commits.Load(), "the rig's deliveries have written no counts")
-	now, err := rates.Recent(t.Context(), r.db, r.config.Now())
-	require.NoError(t, err)
+	now := filetest.Must(rates.Recent(t.Context(), r.db, r.config.Now()))(t)
 	require.Equal(t, rates.Counts{In: 2, Processed: 1, Other: 1, Dead: 1, Failed: 1}, now.Queues["orders"])
 	require.Len(t, now.Releases, 1)
 	require.Equal(t, "v2:1a2b3c4d", now.Releases[0].Name)

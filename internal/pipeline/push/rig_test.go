@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math"
 	"net/http"
 	"net/http/httptest"
@@ -266,11 +267,7 @@ func paid(event, product string, quantity int) message {
 }
 
 func (m message) with(change func(*message)) message {
-	attributes := map[string]string{}
-	for name, value := range m.attributes {
-		attributes[name] = value
-	}
-	m.attributes = attributes
+	m.attributes = maps.Clone(m.attributes)
 	change(&m)
 	return m
 }

@@ -32,8 +32,7 @@ func TestConcurrentCommitsShareOneForceToTheDisk(t *testing.T) {
 	key := func(id string) store.Key { return store.Key{Collection: "c", ID: id} }
 	sum := store.Increment(key("sum"), map[string]int64{"n": 1}, nil)
 	there := store.Create(key("there"), map[string]any{"n": int64(1)})
-	_, err := s.Commit(t.Context(), []store.Write{there})
-	require.NoError(t, err)
+	require.NoError(t, filetest.ErrorOf(s.Commit(t.Context(), []store.Write{there})))
 	gone, cancel := context.WithCancel(t.Context())
 
 	var commits sync.WaitGroup
@@ -64,8 +63,7 @@ func TestConcurrentCommitsShareOneForceToTheDisk(t *testing.T) {
 	doc := filetest.Must(s.Get(t.Context(), key("sum")))(t)
 	require.EqualValues(t, sums, doc.Fields["n"], "of those refused nothing is left")
 
-	_, err = s.Commit(t.Context(), []store.Write{there})
-	require.ErrorIs(t, err, store.ErrExists)
+	require.ErrorIs(t, filetest.ErrorOf(s.Commit(t.Context(), []store.Write{there})), store.ErrExists)
 	require.Equal(t, before+1, transactions(), "what is refused does not touch the disk")
 }
 

@@ -145,7 +145,7 @@ func TestAStoreOfAnotherVersionIsRefused(t *testing.T) {
 func TestTheEmbeddedStoreFollowsEachModel(t *testing.T) {
 	t.Parallel()
 	open := func(t testing.TB) store.Store { return openStore(t) }
-	for name, run := range map[string]func(*testing.T){
+	filetest.Each(t, map[string]func(*testing.T){
 		"the store": func(t *testing.T) { storetest.Run(t, open) },
 		"queries":   func(t *testing.T) { storetest.RunQueries(t, open) },
 		"new kinds of queries while others write": func(t *testing.T) { storetest.RunMade(t, open) },
@@ -163,12 +163,9 @@ func TestTheEmbeddedStoreFollowsEachModel(t *testing.T) {
 				return faults, func() { faults.FailAfter(1) }
 			})
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			run(t)
-		})
-	}
+	}, func(t *testing.T, run func(*testing.T)) {
+		run(t)
+	})
 }
 
 // BenchmarkFirstLook asks a kind of query of many documents for the first time, while others write one after the other.

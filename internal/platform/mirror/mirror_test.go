@@ -169,8 +169,7 @@ func play(t *testing.T, seed uint64, mistake func(first, second *edited)) (wrong
 	for i := range processes {
 		processes[i].Settle()
 	}
-	_, err := last.CatchUp(t.Context())
-	require.NoError(t, err)
+	require.NoError(t, filetest.ErrorOf(last.CatchUp(t.Context())))
 	require.Empty(t, storetest.All(t, first, mirror.Collection))
 	check()
 	return wrong
@@ -208,11 +207,9 @@ func TestADatabaseThatIsEmptyOrOfAnotherIsFilled(t *testing.T) {
 		uids[store.Key{Collection: one.Collection, ID: fmt.Sprint(i)}] = fmt.Sprint("u", i)
 	}
 	for some := range slices.Chunk(slices.Collect(maps.Keys(uids)), store.MaxWrites) {
-		writes := []store.Write{}
-		for _, key := range some {
-			writes = append(writes, store.Set(key, map[string]any{"uid": uids[key]}))
-		}
-		storetest.Put(t, m.Store, writes...)
+		storetest.Put(t, m.Store, filetest.Map(some, func(key store.Key) store.Write {
+			return store.Set(key, map[string]any{"uid": uids[key]})
+		})...)
 	}
 	storetest.Put(t, second.Store, store.Set(one, map[string]any{"uid": "of what is gone"}))
 	for _, run := range []struct {

@@ -55,8 +55,7 @@ func verifier(t *testing.T, scheme signature.Scheme, secrets ...string) *signatu
 
 func verifierAt(t *testing.T, at time.Time, scheme signature.Scheme, secrets ...string) *signature.Verifier {
 	t.Helper()
-	v := filetest.Must(signature.NewVerifier(scheme, secrets, 5*time.Minute, func() time.Time { return at }))(t)
-	return v
+	return filetest.Must(signature.NewVerifier(scheme, secrets, 5*time.Minute, func() time.Time { return at }))(t)
 }
 
 // vector is a row of testdata/vectors.yaml, which says what each member is.
@@ -70,8 +69,7 @@ type vector struct {
 
 func TestAGenuineSignatureAloneIsAcceptedInEveryScheme(t *testing.T) {
 	t.Parallel()
-	all := filetest.YAML[[]vector](t, "testdata", "vectors.yaml")
-	for _, test := range all {
+	for _, test := range filetest.YAML[[]vector](t, "testdata", "vectors.yaml") {
 		want, known := map[string]error{
 			"": nil, "missing": signature.ErrMissing, "malformed": signature.ErrMalformed, "mismatch": signature.ErrSignature,
 			"old": signature.ErrTooOld, "new": signature.ErrTooNew,

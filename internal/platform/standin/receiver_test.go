@@ -32,10 +32,9 @@ const (
 
 func newReceiver(t testing.TB) *standin.Receiver {
 	t.Helper()
-	r := filetest.Must(standin.NewReceiver(standin.ServiceConfig{
+	return filetest.Must(standin.NewReceiver(standin.ServiceConfig{
 		Secrets: []string{otherSecret, receiverSecret}, Tolerance: 5 * time.Minute, Now: func() time.Time { return start },
 	}))(t)
-	return r
 }
 
 func notice(id string) string {
@@ -317,11 +316,10 @@ func (b bulk) sent(t *testing.T, r *standin.Receiver) (status int, answer string
 func TestTheIndexTakesActionsAndDocumentsAlone(t *testing.T) {
 	t.Parallel()
 	indexing := func() *standin.Receiver {
-		r := filetest.Must(standin.NewReceiver(standin.ServiceConfig{
+		return filetest.Must(standin.NewReceiver(standin.ServiceConfig{
 			Secrets: []string{receiverSecret}, Tolerance: 5 * time.Minute, Now: func() time.Time { return start },
 			Posts: []catalog.Post{{Path: "/products/_bulk", Form: catalog.Bulk}},
 		}))(t)
-		return r
 	}
 	all := filetest.YAML[struct{ Taken, Steps []bulk }](t, "testdata", "bulk.yaml")
 	for _, b := range all.Taken {

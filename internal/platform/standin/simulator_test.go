@@ -221,8 +221,7 @@ func (c course) config() standin.SimulatorConfig {
 
 func TestPushesFollowThePoliciesOfTheirSubscriptionToTheMoment(t *testing.T) {
 	t.Parallel()
-	all := filetest.YAML[[]course](t, "testdata", "pushes.yaml")
-	for _, test := range all {
+	for _, test := range filetest.YAML[[]course](t, "testdata", "pushes.yaml") {
 		t.Run(test.What, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {

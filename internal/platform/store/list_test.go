@@ -97,8 +97,7 @@ func TestPagesLeaveOutWhatCannotBeReadAndNothingElse(t *testing.T) {
 			}
 			query := store.Query{Collection: collection, Limit: limit, Newest: newest}
 			for last := false; !last; {
-				page, err := lists.Query(context.Background(), query)
-				require.NoError(t, err)
+				page := filetest.Must(lists.Query(context.Background(), query))(t)
 				require.LessOrEqual(t, len(page.Documents), limit)
 				for _, doc := range page.Documents {
 					seen = append(seen, doc.Key.ID)

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog/catalogtest"
+	"billhook/internal/filetest"
 	"billhook/internal/ingest/webhook/samples"
 )
 
@@ -66,16 +67,13 @@ func TestAMessageKeepsItsContractAndSaysTheSameWheneverItIsMade(t *testing.T) {
 		types := slices.DeleteFunc(c.Contracts.Types(q.Contract), func(name string) bool { return strings.ContainsAny(name, "*#") })
 		for _, eventType := range append(types, samples.TypeFor(c, q)) {
 			hash := func(unique string, at time.Time) string {
-				message, err := samples.Message(c, q, eventType, unique, at)
-				require.NoError(t, err)
+				message := filetest.Must(samples.Message(c, q, eventType, unique, at))(t)
 				body, err := c.Contracts.Decode(q.Contract, message)
 				require.NoError(t, err, string(message))
 				require.NoError(t, body.Validate(), string(message))
 				id, made := body.Identity()
 				require.Equal(t, []string{samples.IDPrefix + unique, eventType}, []string{id, made})
-				sum, err := body.PayloadHash()
-				require.NoError(t, err)
-				return sum
+				return filetest.Must(body.PayloadHash())(t)
 			}
 			require.Equal(t, hash("a", morning), hash("a", morning.Add(time.Hour)), "%s: %s", q.ID, eventType)
 			seen++

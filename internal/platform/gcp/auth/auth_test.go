@@ -134,10 +134,11 @@ func TestTokensThatProveNothingAreRefused(t *testing.T) {
 	by := func(method jwt.SigningMethod, key any, kid string) string {
 		return "Bearer " + sign(method, key, kid, claimsWith(nil))
 	}
-	for name, test := range map[string]struct {
+	type row struct {
 		header string
 		want   error
-	}{
+	}
+	filetest.Each(t, map[string]row{
 		"whole":                         {"Bearer " + whole, nil},
 		"the scheme in lower case":      {"bearer " + whole, nil},
 		"two spaces after the scheme":   {"Bearer  " + whole, nil},
@@ -166,14 +167,11 @@ func TestTokensThatProveNothingAreRefused(t *testing.T) {
 		"a signature that was removed":  {"Bearer " + replaceSignature(whole, removed), auth.ErrInvalid},
 		"claims changed after signing":  {"Bearer " + replaceClaims(whole, `{"email":"`+account+`"}`), auth.ErrInvalid},
 		"forged, and of another person": {"Bearer " + sign(jwt.SigningMethodRS256, foreignKey(), "old", claimsWith(jwt.MapClaims{"email": "x"})), auth.ErrInvalid},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			require.ErrorIs(t, push.Verify(t.Context(), test.header), test.want)
-			_, err := people.Identify(t.Context(), http.Header{"Authorization": {test.header}})
-			require.ErrorIs(t, err, test.want)
-		})
-	}
+	}, func(t *testing.T, test row) {
+		require.ErrorIs(t, push.Verify(t.Context(), test.header), test.want)
+		_, err := people.Identify(t.Context(), http.Header{"Authorization": {test.header}})
+		require.ErrorIs(t, err, test.want)
+	})
 	for name, token := range map[string]string{
 		"an unchecked signature":              whole,
 		"another algorithm":                   replaceSignature(sign(jwt.SigningMethodHS256, []byte("x"), "old", claimsWith(nil)), removed),
@@ -275,11 +273,12 @@ func TestIdentifyAcceptsTheListedPeopleAlone(t *testing.T) {
 	}
 	short := func(signature string) http.Header { return proxyHeader(replaceSignature(proven, signature)) }
 
-	for name, test := range map[string]struct {
+	type row struct {
 		header http.Header
 		who    string
 		want   error
-	}{
+	}
+	filetest.Each(t, map[string]row{
 		"an ID token":                               {bearerHeader(person), operator, nil},
 		"an address with capitals":                  {token("ADA@Example.test"), operator, nil},
 		"an address that was allowed with capitals": {token("grace.hopper@example.test"), "grace.hopper@example.test", nil},
@@ -310,17 +309,14 @@ func TestIdentifyAcceptsTheListedPeopleAlone(t *testing.T) {
 		"an empty ES256 signature":                {short(""), "", auth.ErrInvalid},
 		"an ES256 signature of zeros":             {short(encoded(make([]byte, 64))), "", auth.ErrInvalid},
 		"a long ES256 signature":                  {short(encoded(make([]byte, 65))), "", auth.ErrInvalid},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			who, err := identity.Identify(t.Context(), test.header)
-			require.Equal(t, test.who, who)
-			require.ErrorIs(t, err, test.want)
-			if err != nil {
-				require.NotContains(t, err.Error(), "example.test", "an error repeats nothing of the token")
-			}
-		})
-	}
+	}, func(t *testing.T, test row) {
+		who, err := identity.Identify(t.Context(), test.header)
+		require.Equal(t, test.who, who)
+		require.ErrorIs(t, err, test.want)
+		if err != nil {
+			require.NotContains(t, err.Error(), "example.test", "an error repeats nothing of the token")
+		}
+	})
 }
 
 // The proxy before a service on Cloud Run has a list of its own; whom it does not vouch for is nobody.

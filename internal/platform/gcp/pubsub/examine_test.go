@@ -101,8 +101,7 @@ func (d difference) make(p *project) {
 
 func TestEachDifferenceIsFoundAndSaysWhatItDoes(t *testing.T) {
 	t.Parallel()
-	all := filetest.YAML[[]difference](t, "testdata", "differences.yaml")
-	for _, d := range all {
+	for _, d := range filetest.YAML[[]difference](t, "testdata", "differences.yaml") {
 		t.Run(d.What, func(t *testing.T) {
 			t.Parallel()
 			p := applied(t)

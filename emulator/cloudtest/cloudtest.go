@@ -1,8 +1,7 @@
-// Package cloudtest imitates, in one process, the control planes of one Google Cloud project: the APIs
-// that Terraform and the doctor call. It owns refusing what the real ones refuse where order and
-// change matter: APIs that are not enabled, accounts, versions of secrets, topics, log metrics and
-// grants that do not exist (yet), names that are too long or taken. It refuses to prove anything
-// about Google Cloud by what it accepts: what it refuses is worth a look.
+// Package cloudtest imitates, in one process, the control planes of one Google Cloud project that Terraform
+// and the doctor call. It owns refusing what the real ones refuse: APIs that are not enabled, accounts,
+// versions of secrets, topics, log metrics and grants that do not exist (yet), names that are too long or
+// taken. It refuses to prove anything about Google Cloud by what it accepts.
 package cloudtest
 
 import (

@@ -1,6 +1,5 @@
-// Package emulator runs Google's Pub/Sub and Firestore emulators directly on Java. The Cloud SDK's own
-// wrapper is not used: when it is stopped, it leaves them running. It owns finding, starting, awaiting and
-// stopping them. It refuses to install anything, and to know what runs on them.
+// Package emulator owns finding, starting and stopping Google's Pub/Sub and Firestore emulators on Java: the
+// SDK's own wrapper leaves them running. It refuses to install anything, and to know what runs on them.
 package emulator
 
 import (
@@ -116,8 +115,7 @@ func (p *Process) greets(ctx context.Context) error {
 	return err
 }
 
-// StartFirestore starts the Firestore emulator in the same way. It returns after one write and one
-// query have been answered: the first ones in a JVM may take longer than the timeout of a service.
+// StartFirestore starts Firestore's. A JVM's first write and query may outlast the timeout of a service.
 func (s SDK) StartFirestore(ctx context.Context) (*Process, error) {
 	return s.start(ctx, "is now running", (*Process).warm, "-Duser.language=en", "-cp", s.firestore,
 		"com.google.cloud.datastore.emulator.firestore.CloudFirestore", "start")

@@ -97,12 +97,12 @@ func disturb(ctx context.Context, r *run, of string, gate *e2e.Gate, stream uint
 		case <-hold():
 			if random.IntN(4) == 0 {
 				e2e.Wait(ctx, about(random, 400*time.Millisecond))
-				r.saw(what+"late", 1)
+				r.saw(what + "late")
 				break
 			}
 			e2e.Wait(ctx, time.Duration(random.IntN(20))*time.Millisecond)
 			gate.Drop()
-			r.saw(what+"cut", 1)
+			r.saw(what + "cut")
 		case <-time.After(200 * time.Millisecond): // nothing was sent
 		}
 		gate.Open()
@@ -281,7 +281,7 @@ func (o *outside) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fails := draw < len(modes) && !o.well
 	o.mu.Unlock()
 	if fails {
-		o.run.saw("outside to "+string(modes[draw]), 1)
+		o.run.saw("outside to " + string(modes[draw]))
 	}
 	switch {
 	case fails && modes[draw] == late:

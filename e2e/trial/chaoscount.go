@@ -42,8 +42,7 @@ func (v *verdict) count(into *int, format string, values ...any) {
 	v.broken = append(v.broken, fmt.Sprintf(format, values...))
 }
 
-// verdictOn counts what has become of events, by their effects, in the order of each key, and by what else is
-// known. Out of order are those that come after a later one of their key: the first time counts.
+// verdictOn counts what became of events. Out of order are those that first come after a later one.
 func verdictOn(name string, a *arm, events, effects []*event, known map[*event]fate) *verdict {
 	v := &verdict{name: name, events: len(events), ordered: a.ordered, control: a.control}
 	times, highest := map[*event]int{}, map[string]int64{}

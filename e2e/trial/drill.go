@@ -29,8 +29,7 @@ import (
 	"billhook/internal/platform/standin"
 )
 
-// drill is a night on call: it provokes what wakes people, and follows the runbook with bin/billhook as a
-// process and nothing else. It fails unless every event is processed in the end and no alert is left.
+// drill is a night on call by the runbook, with bin/billhook alone. It fails unless all ends processed.
 func drill(flags *flag.FlagSet) func(*run) {
 	stack := flags.String("stack", "emulators", "what it runs on: emulators, or dev for the stand-ins")
 	return func(r *run) {

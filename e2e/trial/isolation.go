@@ -101,8 +101,7 @@ func trickle(c net.Conn, first string) {
 	}
 }
 
-// figures are the requests to the other target, the payments' p99 in milliseconds, and the largest live heap
-// with the stacks in megabytes.
+// figures are requests to the other target, the payments' p99 in ms, and the largest heap and stacks in MB.
 type figures [3]float64
 
 // tell is a row: medians of the rounds and of their ratios, which one round that the machine disturbs leaves.

@@ -140,11 +140,11 @@ func (r *run) printf(format string, values ...any) {
 	_, _ = fmt.Fprintf(r.out, format, values...) // nobody reads it
 }
 
-// saw counts so many more of what has happened.
-func (r *run) saw(what string, many int) {
+// saw counts what has happened.
+func (r *run) saw(what string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.seen.add(what, many)
+	r.seen.add(what, 1)
 }
 
 func (r *run) Errorf(format string, values ...any) {

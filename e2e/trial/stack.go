@@ -47,7 +47,7 @@ type billhook struct {
 func (b *billhook) send(id string, post func() (e2e.Answer, error)) {
 	sent, err := e2e.UntilAccepted(b.ctx, func() (e2e.Answer, error) {
 		answer, err := post()
-		b.saw(fmt.Sprint("answered ", answer.Status), 1)
+		b.saw(fmt.Sprint("answered ", answer.Status))
 		return answer, err
 	})
 	require.NoError(b, err, "event %s", id)
@@ -262,13 +262,13 @@ func (ws *workers) front(forgets time.Duration) (url string) {
 			ctx = later
 		}
 		answer, err := e2e.Do(e2e.Request(ctx, http.MethodPost, ws.one().URL+r.URL.Path, body, nil))
-		ws.of.saw("pushes", 1)
+		ws.of.saw("pushes")
 		switch {
 		case err != nil:
-			ws.of.saw("pushes without an answer", 1)
+			ws.of.saw("pushes without an answer")
 			answer.Status = http.StatusBadGateway
 		case answer.Status >= http.StatusMultipleChoices:
-			ws.of.saw("pushes refused", 1)
+			ws.of.saw("pushes refused")
 		}
 		w.WriteHeader(answer.Status)
 	}))
@@ -286,7 +286,7 @@ func (ws *workers) kill() {
 	i := ws.kills % 2
 	ws.both[i].Swap(nil).Kill() // no new push goes to it
 	ws.kills++
-	ws.of.saw("kills -9", 1)
+	ws.of.saw("kills -9")
 	ws.start(i)
 }
 
@@ -300,7 +300,7 @@ func (ws *workers) rage(ctx context.Context, every time.Duration) {
 func (ws *workers) freeze(ctx context.Context) {
 	for random := rand.New(rand.NewPCG(ws.of.seed, 11)); e2e.Wait(ctx, about(random, 3*time.Second)); {
 		ws.one().Freeze(ctx, about(random, 500*time.Millisecond))
-		ws.of.saw("freezes", 1)
+		ws.of.saw("freezes")
 	}
 }
 

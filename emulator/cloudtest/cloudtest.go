@@ -1,8 +1,7 @@
-// Package cloudtest imitates, in one process, the control planes of one Google Cloud project: the APIs
-// that Terraform and the doctor call. It owns refusing what the real ones refuse where order and
-// change matter: APIs that are not enabled, accounts, versions of secrets, topics, log metrics and
-// grants that do not exist (yet), names that are too long or taken. It refuses to prove anything
-// about Google Cloud by what it accepts: what it refuses is worth a look.
+// Package cloudtest imitates, in one process, the control planes of one Google Cloud project that Terraform
+// and the doctor call. It owns refusing what the real ones refuse: APIs that are not enabled, accounts,
+// versions of secrets, topics, log metrics and grants that do not exist (yet), names that are too long or
+// taken. It refuses to prove anything about Google Cloud by what it accepts.
 package cloudtest
 
 import (
@@ -44,16 +43,14 @@ type State struct {
 	// without an endpoint has the number of messages that wait there as waiting.
 	Resources map[string]Document
 	Policies  map[string]Document
-	// Unsettled are the grants, by resource, role and member, that do not work yet: those that were given while
-	// Settles named a file, until there is that file. It stands for the minutes that IAM takes.
+	// Unsettled are grants that do not work yet: given while Settles named a file, until there is that file.
 	Unsettled map[string]bool
 	Settles   string
 	// Enabled are the APIs that were switched on, as gcloud services enable does: run, pubsub.
 	Enabled map[string]bool
 	// Agent reports whether Pub/Sub's own account is there: in a new project nobody has made it yet.
 	Agent bool
-	// Faults are the words with which a thing fails: an image ("…/worker@sha256:…") whose container does not
-	// start, or "<api>:<region>" that answers 503.
+	// Faults are the words with which an image does not start, or an "<api>:<region>" answers 503.
 	Faults map[string]string
 	// Hidden are the keys of log metrics that Cloud Monitoring does not know in their first ten minutes.
 	Hidden []string

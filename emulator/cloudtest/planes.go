@@ -11,8 +11,7 @@ import (
 
 // collection is how an API treats the resources of one kind, where that is not as with all.
 type collection struct {
-	// ids are the parameters of the query, or the members of the body, that have a new resource's id; none: it is
-	// the end of its own name, or a number. email: it is that of an account.
+	// ids are the parameters or members with a new id; else its name ends with it. email: an account has it.
 	ids   []string
 	email bool
 	// within is the member of the body that has the resource; empty, or not there: the body is it.

@@ -1,5 +1,4 @@
-// Package emulatortest gives tests an emulator. It owns sharing one of each kind per test
-// process, and the rule for machines without them. It refuses to skip a suite silently.
+// Package emulatortest shares an emulator of each kind per test process. It refuses to skip a suite silently.
 package emulatortest
 
 import (

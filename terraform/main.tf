@@ -164,8 +164,8 @@ module "worker" {
   labels          = local.labels
   # Room for a burst that waits for slots of its queue, and for tasks.
   concurrency = min(1000, 4 * each.value.concurrency + 10)
-  # Above every handler's deadline, and above a task's minute.
-  timeout_seconds = max(120, each.value.timeout)
+  # Above the ack deadline and what is read and written around a handler, 85 s at the most; and above a task's minute.
+  timeout_seconds = each.value.timeout + 90
 
   env = merge(
     {

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -390,4 +392,17 @@ func TestAlarmOfAWorkerReleasesWhatIsKeptWithoutTheScheduler(t *testing.T) {
 		require.NoError(t, w.Alarm.At(t.Context(), morning))
 		require.Equal(t, &recorder{morning}, given)
 	})
+}
+
+// A push that Cloud Run ends is answered by nobody, and comes again although it may have been done.
+func TestCloudRunEndsNoPushThatAWorkerStillAnswers(t *testing.T) {
+	t.Parallel()
+	var c *catalog.Catalog
+	w := open(t, func(config *worker.Config) { c = config.Catalog })
+	deadlines := filetest.Map(c.Queues, func(q catalog.Queue) time.Duration { return q.AckDeadline })
+	said := filetest.Read(t, "..", "..", "..", "terraform", "main.tf")
+	more := regexp.MustCompile(`timeout_seconds = each\.value\.timeout \+ (\d+)\n`).FindStringSubmatch(said)
+	require.NotNil(t, more)
+	beside := filetest.Must(time.ParseDuration(more[1] + "s"))(t)
+	require.LessOrEqual(t, w.Longest(), slices.Max(deadlines)+beside)
 }

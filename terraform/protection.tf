@@ -47,7 +47,7 @@ resource "terraform_data" "protected" {
   }
 
   depends_on = [
-    module.webhook, module.worker, module.ops, module.queue, google_cloud_scheduler_job.message, google_cloud_scheduler_job.task,
+    google_artifact_registry_repository.images, module.webhook, module.worker, module.ops, module.queue, google_cloud_scheduler_job.message, google_cloud_scheduler_job.task,
     google_firestore_field.ttl, google_firestore_field.unindexed, google_firestore_field.unindexed_copies, google_monitoring_alert_policy.alert, google_monitoring_dashboard.this,
     google_project_iam_member.reads_metrics, google_pubsub_subscription_iam_member.sees_subscriptions,
     google_project_iam_member.ops_uses_database, google_pubsub_subscription_iam_member.ops_pauses,

@@ -331,7 +331,7 @@ func TestALostRegionIsLeftAsThePageSays(t *testing.T) {
 	i.cloud.Watch(nil) // nobody answers there
 	events, _ := paynow(t, shipped(t))
 	i.cloud.Change(func(held *cloudtest.State) { held.Faults["run:"+region] = "the region does not answer" })
-	for _, address := range []string{"module.webhook", "module.worker", "google_cloud_scheduler_job.task", "google_cloud_tasks_queue.alarm", "google_cloud_tasks_queue_iam_member.worker_asks"} {
+	for _, address := range []string{"module.webhook", "module.worker", "module.ops", "google_cloud_scheduler_job.task", "google_cloud_tasks_queue.alarm", "google_cloud_tasks_queue_iam_member.worker_asks"} {
 		said, err := i.terraform("state", "rm", address)
 		require.NoError(t, err, said)
 	}

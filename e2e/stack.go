@@ -149,7 +149,11 @@ func Ask(ctx context.Context, base, who, method, path string, question any) (Ans
 	if err != nil {
 		return Answer{}, err
 	}
-	return Do(Request(ctx, method, base+path, body, map[string]string{"X-Operator": who}))
+	headers := map[string]string{}
+	if who != "" { // an empty name is refused
+		headers["X-Operator"] = who
+	}
+	return Do(Request(ctx, method, base+path, body, headers))
 }
 
 var sender = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1024}}

@@ -49,7 +49,9 @@ func openBooks(t *testing.T, day int) *office {
 	d.post(t, invoice("default", "in-1", 2, 11900, 1900, 0))
 	d.post(t, invoice("default", "in-2", 3, 5000, 0, 1))
 	d.post(t, invoice("acme", "in-1", 2, 700, 0, 2))
-	writes := ledgertest.Credited(t, "default", "o1", "paid-1", ledger.UserPoints("u1"), 1000, d.now.Add(-time.Hour))
+	writes := ledgertest.Credited(t, ledger.Move{
+		Tenant: "default", Order: "o1", EventID: "paid-1", To: ledger.UserPoints("u1"), Amount: 1000, CreatedAt: d.now.Add(-time.Hour),
+	})
 	storetest.Put(t, d.db, append(writes, sealtest.Record(t, "books", writes[0]))...)
 	d.seal(t)
 	d.post(t, invoice("default", "in-3", 3, 250, 0, 9))

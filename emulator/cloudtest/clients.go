@@ -80,7 +80,8 @@ type endpoint struct{ option, api, version string }
 // endpoints are the provider's names of the APIs, with the versions that it expects in the address.
 var endpoints = []endpoint{
 	{"artifact_registry", "artifactregistry", "v1/"}, {"storage", "storage", "v1/"},
-	{"billing_budgets", "billingbudgets", "v1/"}, {"cloud_billing", "cloudbilling", "v1/"}, {"cloud_resource_manager", "cloudresourcemanager", "v1/"},
+	{"billing_budgets", "billingbudgets", "v1/"}, {"cloud_billing", "cloudbilling", "v1/"},
+	{"cloud_resource_manager", "cloudresourcemanager", "v1/"},
 	{"cloud_run_v2", "run", "v2/"}, {"cloud_scheduler", "cloudscheduler", "v1/"},
 	{"cloud_tasks", "cloudtasks", "v2/"}, {"compute", "compute", "v1/"},
 	{"firestore", "firestore", "v1/"}, {"iam", "iam", "v1/"}, {"iam_beta", "iam", "v1/"}, {"iap", "iap", "v1/"},

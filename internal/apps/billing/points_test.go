@@ -224,7 +224,9 @@ func TestARefundTakesBackItsShareRoundedDown(t *testing.T) {
 func TestAStoreThatIsDownIsRetriedAndBrokenBooksAreADeadLetter(t *testing.T) {
 	t.Parallel()
 	broken := newShop(t)
-	credit := ledgertest.Credited(t, tenant, order, "e", user, 1, noon)
+	credit := ledgertest.Credited(t, ledger.Move{
+		Tenant: tenant, Order: order, EventID: "e", To: user, Amount: 1, CreatedAt: noon,
+	})
 	storetest.Put(t, broken, store.Create(credit[0].Key, map[string]any{"x": "y"}))
 	for name, test := range map[string]struct {
 		read func(do func() error) error

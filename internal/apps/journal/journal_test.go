@@ -242,7 +242,9 @@ func TestAnEntryIsSealedOnlyWithTheRecordOfItsEventOrTheAuditOfItsAuthor(t *test
 		return filetest.Must(origins.Vouched(t.Context(), entry))(t)
 	}
 	credited := func(order string) []store.Write {
-		return ledgertest.Credited(t, "default", order, "e-"+order, ledger.CustomerPoints("c1"), 10, noon)
+		return ledgertest.Credited(t, ledger.Move{
+			Tenant: "default", Order: order, EventID: "e-" + order, To: ledger.CustomerPoints("c1"), Amount: 10, CreatedAt: noon,
+		})
 	}
 	for event, data := range map[string]string{"e1": invoice, "e2": invoice, "e3": invoice, "unmapped": ""} {
 		eventType := "billing.invoice.paid"

@@ -239,7 +239,9 @@ func (r *rig) emitted(t *testing.T, queue string, events ...string) {
 
 // credit credits an order's points to an account, by an event, that long after now. It returns the id of the entry.
 func (r *rig) credit(t require.TestingT, tenant, event, order string, to ledger.Account, amount int64, later time.Duration) string {
-	writes := ledgertest.Credited(t, tenant, order, event, to, amount, at.Add(later))
+	writes := ledgertest.Credited(t, ledger.Move{
+		Tenant: tenant, Order: order, EventID: event, To: to, Amount: amount, CreatedAt: at.Add(later),
+	})
 	r.commit(t, writes...)
 	return writes[0].Key.ID
 }

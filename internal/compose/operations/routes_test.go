@@ -351,7 +351,9 @@ func (r *rig) stock(t *testing.T, documents int) {
 			Progress: []bulk.Progress{bulk.Finished, bulk.Running}[i%2],
 		}
 		entered := filetest.Must(ledger.Post(sale("default", fmt.Sprint("e", i), "2026-03", 100)))(t)
-		credited := ledgertest.Credited(t, "default", fmt.Sprint("o", i), "e", ledger.UserPoints("u1"), 1, at)
+		credited := ledgertest.Credited(t, ledger.Move{
+			Tenant: "default", Order: fmt.Sprint("o", i), EventID: "e", To: ledger.UserPoints("u1"), Amount: 1, CreatedAt: at,
+		})
 		writes = append(writes, own(event), entered[0], credited[0], store.Create(store.Key{Collection: audit.Collection, ID: fmt.Sprintf("op-%05d", i)}, store.Encode(&op)))
 	}
 	for _, collection := range []string{

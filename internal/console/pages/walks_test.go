@@ -153,7 +153,9 @@ func morning(day int) time.Time { return time.Date(2026, 11, day, 9, 0, 0, 0, ti
 
 func (s *shop) credit(t *testing.T, order string, to ledger.Account, amount int64, day int) {
 	t.Helper()
-	s.commit(t, ledgertest.Credited(t, "default", order, "e-"+order, to, amount, morning(day))...)
+	s.commit(t, ledgertest.Credited(t, ledger.Move{
+		Tenant: "default", Order: order, EventID: "e-" + order, To: to, Amount: amount, CreatedAt: morning(day),
+	})...)
 }
 
 func (s *shop) sells(t *testing.T, tenant, event, period string, day int) []store.Write {

@@ -132,7 +132,8 @@ func New(config Config) (*Service, error) {
 			continue
 		}
 		if need := 2*declared.MaxBodyBytes + mostKept; room < need { // as much may be held while a buffer grows
-			mistakes = append(mistakes, fmt.Errorf("webhook: source %s: a body budget of %d bytes is too small: at least %d", name, room, need))
+			mistakes = append(mistakes, fmt.Errorf(
+				"webhook: source %s: a body budget of %d bytes is too small: at least %d", name, room, need))
 		}
 		at := &source{Source: declared, verifier: verifier}
 		at.limiters, at.routes = map[string]*rate.Limiter{}, map[string]*destination{}

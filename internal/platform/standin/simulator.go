@@ -94,7 +94,8 @@ type lane struct {
 func NewSimulator(config SimulatorConfig) *Simulator {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConns, transport.MaxIdleConnsPerHost = 0, maxWindow // each push of a full window has one
-	client := &http.Client{                                              // a redirect is never followed: Pub/Sub treats it as a failure
+	// A redirect is never followed: Pub/Sub treats it as a failure.
+	client := &http.Client{
 		Transport:     cmp.Or[http.RoundTripper](config.Transport, transport),
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}

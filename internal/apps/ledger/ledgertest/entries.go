@@ -10,12 +10,10 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// Credited credits an order's points to an account, by an event.
-func Credited(t require.TestingT, tenant, order, event string, to ledger.Account, amount int64, at time.Time) []store.Write {
-	return filetest.Must(ledger.Credit(ledger.Move{
-		Tenant: tenant, Order: order, EventID: event, From: ledger.IssuedPoints(order), To: to, Amount: amount,
-		Currency: ledger.Points, CreatedAt: at,
-	}))(t)
+// Credited credits an order's points: of the move, what they are and where they come from need not be said.
+func Credited(t require.TestingT, m ledger.Move) []store.Write {
+	m.From, m.Currency = ledger.IssuedPoints(m.Order), ledger.Points
+	return filetest.Must(ledger.Credit(m))(t)
 }
 
 // Sale is an entry of the journal that an event makes: so many cents, in cash.

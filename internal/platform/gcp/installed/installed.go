@@ -187,7 +187,9 @@ func (i *Installation) parent() string {
 const getProjectPolicy = "resourcemanager.projects.getIamPolicy"
 
 // Permissions are those that Examine and Inherits take.
-var Permissions = []string{getService, getPolicy, getPeople, getJob, listSecrets, getVersion, listVersions, getProjectPolicy}
+var Permissions = []string{
+	getService, getPolicy, getPeople, getJob, listSecrets, getVersion, listVersions, getProjectPolicy,
+}
 
 // Inherits reports whether a member of the project holds one of the roles on all of it, whatever the hour. Where that
 // cannot be looked at none does, and Unread says so.

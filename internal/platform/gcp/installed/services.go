@@ -71,7 +71,8 @@ func (l *look) ops(ctx context.Context) {
 		return
 	}
 	somebody := func(b *iap.Binding) bool { return b.Role == accessor && len(b.Members) > 0 }
-	if !slices.ContainsFunc(policy.Bindings, somebody) && !l.Inherits([]string{accessor}, func(string) bool { return true }) {
+	anybody := func(string) bool { return true }
+	if !slices.ContainsFunc(policy.Bindings, somebody) && !l.Inherits([]string{accessor}, anybody) {
 		l.find("service", id, OpsNobody, "", accessor+" for those who operate")
 	}
 }

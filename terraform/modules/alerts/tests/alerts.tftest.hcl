@@ -96,8 +96,8 @@ run "a_warning_comes_before_its_alert" {
   command = plan
 
   variables {
-    queues = run.the_crooked_catalog.named
-    kept   = { for id, q in run.the_crooked_catalog.named : id => q if id == "bookings" }
+    queues = run.the_crooked_catalog.queues
+    kept   = { for id, q in run.the_crooked_catalog.queues : id => q if id == "bookings" }
   }
 
   assert {

@@ -66,14 +66,17 @@ type Queue struct {
 	Backoff     retry.Policy `json:"retry_policy"` // the waits between attempts
 	// ShortWaits: ShortenWaits has replaced the waits that the catalog declares.
 	ShortWaits bool `json:"-"`
-	// AckDeadline is how long Pub/Sub waits for the answer to a push, as a number of 10 to 600; above handler_timeout, and at
-	// most lease.
-	AckDeadline    time.Duration `json:"-"`
-	Lease          time.Duration `json:"lease"`           // how long a claimed event belongs to one attempt; at least ack_deadline_seconds
-	HandlerTimeout time.Duration `json:"handler_timeout"` // how long one attempt may take; below ack_deadline_seconds
+	// AckDeadline is how long Pub/Sub waits for the answer to a push, as a number of 10 to 600; above
+	// handler_timeout, and at most lease.
+	AckDeadline time.Duration `json:"-"`
+	// how long a claimed event belongs to one attempt; at least ack_deadline_seconds
+	Lease time.Duration `json:"lease"`
+	// how long one attempt may take; below ack_deadline_seconds
+	HandlerTimeout time.Duration `json:"handler_timeout"`
 	// MessageTTL is the age at which a message is no longer handled, unless it is replayed; 0 is never.
-	MessageTTL       time.Duration `json:"message_ttl"`
-	MessageRetention time.Duration `json:"message_retention_duration"` // how long Pub/Sub keeps an unacknowledged message
+	MessageTTL time.Duration `json:"message_ttl"`
+	// how long Pub/Sub keeps an unacknowledged message
+	MessageRetention time.Duration `json:"message_retention_duration"`
 	// RememberFor is how long the idempotency record is kept; 0: none is.
 	RememberFor time.Duration `json:"remember_for"`
 	Concurrency int           `json:"concurrency"` // how many messages one instance handles at once
@@ -88,11 +91,13 @@ type Queue struct {
 	// OldestAlert is above the wait for a next attempt, and below the age at which a message is useless.
 	OldestAlert time.Duration `json:"oldest_alert"`
 	DeadLetter  DeadLetter    `json:"dead_letter"` // what becomes of a message that cannot be handled
-	OnTerminal  OnTerminal    `json:"on_terminal"` // ack, or reject: the answer to a message that cannot succeed, once its dead letter is confirmed
+	// ack, or reject: the answer to a message that cannot succeed, once its dead letter is confirmed
+	OnTerminal OnTerminal `json:"on_terminal"`
 	// NackBudget is the time in which an instance nacks one push for the sake of a single message; later ones
 	// are kept or dead-lettered, and acknowledged. 0 is no limit.
-	NackBudget  time.Duration `json:"nack_budget"`
-	OnCorrected OnCorrected   `json:"on_corrected"` // refuse, or accept as a new attempt: another payload under the id of a dead letter
+	NackBudget time.Duration `json:"nack_budget"`
+	// refuse, or accept as a new attempt: another payload under the id of a dead letter
+	OnCorrected OnCorrected `json:"on_corrected"`
 	// DedupeBy is what an event of the queue is known by.
 	DedupeBy DedupeBy `json:"dedupe_by"`
 	// FourEyes is whether an operation on the queue's dead letters needs a second person.
@@ -138,8 +143,9 @@ const (
 	Refuse OnCorrected = "refuse" // a conflict, and a dead letter of its own
 	Accept OnCorrected = "accept" // a new attempt, which closes the dead letter
 
-	ByEventID        DedupeBy = "event_id"        // the id of its message
-	ByIdempotencyKey DedupeBy = "idempotency_key" // the key that its message names, or the id of one that names none
+	ByEventID DedupeBy = "event_id" // the id of its message
+	// the key that its message names, or the id of one that names none
+	ByIdempotencyKey DedupeBy = "idempotency_key"
 
 	RefuseMore OnFull = "refuse" // the webhook service refuses more, until some are done
 	AlertAlone OnFull = "alert"  // an alert fires, and the webhook service takes what comes
@@ -174,11 +180,13 @@ type DeadLetter struct {
 	Aliases   []string      `json:"aliases"`
 	Retention time.Duration `json:"retention"` // how long a dead letter can be replayed
 	// AlertAbove is the number of open dead letters above which the alert fires; 0 is none.
-	AlertAbove  int           `json:"alert_above"`
-	OldestAlert time.Duration `json:"oldest_alert"` // the age of the oldest one above which an alert fires; 0 is none
+	AlertAbove int `json:"alert_above"`
+	// the age of the oldest one above which an alert fires; 0 is none
+	OldestAlert time.Duration `json:"oldest_alert"`
 	// WarnAbove is the smaller number above which a warning does; 0 is none.
-	WarnAbove  int           `json:"warn_above"`
-	OldestWarn time.Duration `json:"oldest_warn"` // the age of the oldest one above which a warning does; 0 is none
+	WarnAbove int `json:"warn_above"`
+	// the age of the oldest one above which a warning does; 0 is none
+	OldestWarn time.Duration `json:"oldest_warn"`
 }
 
 // Topic is a topic that is no queue's own: several queues share it, or others subscribe to it.
@@ -205,7 +213,8 @@ const (
 // Source is one sender of webhooks.
 type Source struct {
 	Name string `json:"-"`
-	// Scheme is a provider of catalog/providers; generic or standard where it sends bodies of the contract's formats.
+	// Scheme is a provider of catalog/providers; generic or standard where it sends bodies of the contract's
+	// formats.
 	Scheme Scheme `json:"scheme"`
 	// SecretVariable names the environment variable with its secrets.
 	SecretVariable string `json:"secret_variable"`

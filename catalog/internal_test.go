@@ -25,14 +25,19 @@ func FuzzLoad(f *testing.F) {
 		}
 		f.Add(files[0], files[1], files[2], files[3], files[4], []byte("{}"))
 		for _, provider := range []string{"paynow", "stripe"} {
-			f.Add(files[0], files[1], files[2], files[3], files[4], []byte(filetest.Read(f, "providers", provider+".yaml")))
+			f.Add(files[0], files[1], files[2], files[3], files[4],
+				[]byte(filetest.Read(f, "providers", provider+".yaml")))
 		}
 	}
-	f.Add([]byte("queues: &a [*a]"), []byte("? {}\n: []"), []byte("sources: {<<: {}}"), []byte("topics: 3"), []byte("targets: {a: []}"), []byte("mappings: {a: {b: call}}"))
-	f.Add([]byte("queues: [{id: [], handlers: {a: {post: {target: []}, retry_policy: {schedule: []}}}}, []]"), []byte("---\n---\n"), []byte("!!x"), []byte(""), []byte("targets: {}"), []byte("signature: {signs: '{'}\nid: [a]"))
+	f.Add([]byte("queues: &a [*a]"), []byte("? {}\n: []"), []byte("sources: {<<: {}}"), []byte("topics: 3"),
+		[]byte("targets: {a: []}"), []byte("mappings: {a: {b: call}}"))
+	f.Add([]byte("queues: [{id: [], handlers: {a: {post: {target: []}, retry_policy: {schedule: []}}}}, []]"),
+		[]byte("---\n---\n"), []byte("!!x"), []byte(""), []byte("targets: {}"),
+		[]byte("signature: {signs: '{'}\nid: [a]"))
 	f.Fuzz(func(t *testing.T, queues, products, sources, topics, targets, provider []byte) {
 		files := fstest.MapFS{
-			queuesFile: {Data: queues}, productsFile: {Data: products}, sourcesFile: {Data: sources}, topicsFile: {Data: topics}, targetsFile: {Data: targets},
+			queuesFile: {Data: queues}, productsFile: {Data: products}, sourcesFile: {Data: sources},
+			topicsFile: {Data: topics}, targetsFile: {Data: targets},
 			"providers/own.yaml": {Data: provider},
 		}
 		c, err := load(files)
@@ -66,7 +71,8 @@ func FuzzLoad(f *testing.F) {
 				for _, id := range h.Emits {
 					at := slices.IndexFunc(c.Queues, func(other Queue) bool { return other.ID == id })
 					require.True(t, at < 0 || c.Queues[at].Enabled || !q.Enabled, "somebody takes what is emitted")
-					require.True(t, at >= 0 || !q.Enabled || slices.Contains(c.OtherTopics(), id), "somebody takes what is emitted")
+					require.True(t, at >= 0 || !q.Enabled || slices.Contains(c.OtherTopics(), id),
+						"somebody takes what is emitted")
 				}
 				require.Less(t, h.Timeout, q.AckDeadline)
 				require.LessOrEqual(t, h.MaxAttempts, BrokerMaxDeliveryAttempts)
@@ -89,7 +95,10 @@ func TestARuleIsTakenExactlyWhereItBalancesForAnyAmounts(t *testing.T) {
 		accounts := []string{"a", "b", "c", "d", "e"}
 		terms := rapid.SliceOfN(rapid.SampledFrom([]string{"x", "-x", "y", "-y", "z", "-z"}), 1, 3)
 		for i := range rapid.IntRange(2, 5).Draw(t, "lines") {
-			line := RuleLine{Amount: terms.Draw(t, "amount"), Currency: rapid.SampledFrom([]string{"currency", "EUR"}).Draw(t, "currency")}
+			line := RuleLine{
+				Amount: terms.Draw(t, "amount"), Currency: rapid.SampledFrom([]string{"currency", "EUR"}).Draw(t,
+					"currency"),
+			}
 			if rapid.Bool().Draw(t, "debit") {
 				line.Debit = accounts[i]
 			} else {
@@ -111,7 +120,9 @@ func TestARuleIsTakenExactlyWhereItBalancesForAnyAmounts(t *testing.T) {
 			rule.Lines = rule.Lines[:2*n]
 		}
 		balances := true
-		for _, amounts := range []map[string]int64{{"x": 1_000_003, "y": 20_000_033, "z": 303_000_017}, {"x": 7_000_001, "y": 11, "z": 13_000_027}} {
+		for _, amounts := range []map[string]int64{
+			{"x": 1_000_003, "y": 20_000_033, "z": 303_000_017}, {"x": 7_000_001, "y": 11, "z": 13_000_027},
+		} {
 			left := map[string]int64{}
 			for _, line := range rule.Lines {
 				for _, term := range line.Amount {
@@ -137,7 +148,8 @@ func TestARuleIsTakenExactlyWhereItBalancesForAnyAmounts(t *testing.T) {
 func FuzzJournal(f *testing.F) {
 	shipped := filetest.Must(embedded.ReadFile(journalFile))(f)
 	f.Add(shipped)
-	f.Add([]byte("unmapped: ignore\naccounts: {a: {type: asset, description: x}}\nrules: {a.b.c: {lines: [{debit: a, amount: [[], {}], currency: 3}]}}"))
+	f.Add([]byte("unmapped: ignore\naccounts: {a: {type: asset, description: x}}\nrules: {a.b.c: {lines: " +
+		"[{debit: a, amount: [[], {}], currency: 3}]}}"))
 	f.Add([]byte("rules: {\"#\": {lines: [{}, {}]}, \"*.*.*\": []}"))
 	base := filetest.Must(load(embedded))(f)
 	f.Fuzz(func(t *testing.T, data []byte) {

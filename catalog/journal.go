@@ -147,11 +147,14 @@ func (c *Catalog) readJournal(r *reader, file map[string]*yaml.Node) {
 	require := r.requirer(journalFile)
 	require(c.Journal.Ahead > 0, "ahead", "must be a time that is longer than 0")
 	require(c.Journal.Behind > 0, "behind", "must be a time that is longer than 0")
-	require(c.Journal.Unmapped == IgnoreUnmapped || c.Journal.Unmapped == DeadLetterUnmapped, "unmapped", "must be ignore or dead_letter")
+	require(c.Journal.Unmapped == IgnoreUnmapped || c.Journal.Unmapped == DeadLetterUnmapped, "unmapped",
+		"must be ignore or dead_letter")
 	c.Journal.Chart = each(r, file["accounts"], journalFile, "accounts", "account",
 		func(id string, a *Account, require requirer) {
-			require(accountID.MatchString(id), "", "an account's id is at most 64 of a-z, 0-9 and _ . -, and begins with a letter")
-			require(slices.Contains(accountTypes, a.Type), "type", "must be asset, liability, equity, revenue or expense")
+			require(accountID.MatchString(id), "",
+				"an account's id is at most 64 of a-z, 0-9 and _ . -, and begins with a letter")
+			require(slices.Contains(accountTypes, a.Type), "type",
+				"must be asset, liability, equity, revenue or expense")
 			require(a.Description != "", "description", "is missing")
 		})
 	var types []string
@@ -184,10 +187,12 @@ func (r *reader) checkRule(place string, rule Rule, chart map[string]Account) {
 		require(line.Currency != "", path+".currency", "is missing")
 		if !line.CurrencyMember() {
 			_, ok := money.Exponent(line.Currency)
-			require(ok, path+".currency", shown(line.Currency)+" is no currency with a minor unit, as ISO 4217 has them")
+			require(ok, path+".currency",
+				shown(line.Currency)+" is no currency with a minor unit, as ISO 4217 has them")
 		}
 		require(len(line.Amount) > 0, path+".amount", "is missing")
-		require(!stands[line.Account()+" "+line.Currency], path, "account "+shown(line.Account())+" stands in two lines of one currency")
+		require(!stands[line.Account()+" "+line.Currency], path,
+			"account "+shown(line.Account())+" stands in two lines of one currency")
 		stands[line.Account()+" "+line.Currency] = true
 		if sums[line.Currency] == nil {
 			sums[line.Currency] = map[string]int{}
@@ -208,7 +213,8 @@ func (r *reader) checkRule(place string, rule Rule, chart map[string]Account) {
 				left = append(left, shown(member))
 			}
 		}
-		require(len(left) == 0, "lines", "do not balance in "+shown(currency)+": what is debited and credited of "+strings.Join(left, ", ")+" differs")
+		require(len(left) == 0, "lines", "do not balance in "+shown(
+			currency)+": what is debited and credited of "+strings.Join(left, ", ")+" differs")
 	}
 }
 
@@ -228,7 +234,8 @@ func (r *reader) checkMembers(place, eventType string, c *Catalog) {
 			// What a narrower rule takes whole is not this rule's. Else the event decides.
 			rule, declared := routing.Pattern(eventType), routing.Pattern(content.Type)
 			other, ok := c.Journal.Rule(content.Type)
-			if (!ok || routing.Narrower(routing.Pattern(other.Name), rule) >= 0) && (rule.Match(content.Type) || declared.Match(eventType)) {
+			if (!ok || routing.Narrower(routing.Pattern(other.Name), rule) >= 0) &&
+				(rule.Match(content.Type) || declared.Match(eventType)) {
 				r.checkContent(place, c.Journal.Rules[eventType], content.Declaration)
 			}
 		}
@@ -254,7 +261,8 @@ func (r *reader) checkContent(place string, rule Rule, content contract.Declarat
 	for i, line := range rule.Lines {
 		path := linePath(i)
 		if line.CurrencyMember() && line.Currency != "" {
-			require(members[line.Currency].Shape == "currency", path+".currency", shown(line.Currency)+of+"no currency that is declared")
+			require(members[line.Currency].Shape == "currency", path+".currency",
+				shown(line.Currency)+of+"no currency that is declared")
 		}
 		for _, term := range line.Amount {
 			name, _ := Term(term)
@@ -265,14 +273,18 @@ func (r *reader) checkContent(place string, rule Rule, content contract.Declarat
 			case !ok:
 				r.wrong(place, path+".amount", shown(name)+of+"not declared")
 			case shape == "amount":
-				require(line.Currency == currency, path+".currency", shown(name)+of+"an amount of "+shown(currency)+", and not of "+shown(line.Currency))
+				require(line.Currency == currency, path+".currency",
+					shown(name)+of+"an amount of "+shown(currency)+", and not of "+shown(line.Currency))
 			case shape != "integer" && shape != "quantity":
 				r.wrong(place, path+".amount", shown(name)+of+"no amount, integer or quantity")
 			}
-			require(!ok || shape == "amount" || !line.CurrencyMember() || members[line.Currency].Required, path+".currency", shown(line.Currency)+of+"not required, and "+shown(name)+" does not say its currency itself")
+			require(!ok || shape == "amount" || !line.CurrencyMember() ||
+				members[line.Currency].Required, path+".currency",
+				shown(line.Currency)+of+"not required, and "+shown(name)+" does not say its currency itself")
 		}
 	}
-	require(needs || len(rule.Lines) == 0, "lines", "need no member of "+content.Type+" that is required: there could be nothing to post")
+	require(needs || len(rule.Lines) == 0, "lines",
+		"need no member of "+content.Type+" that is required: there could be nothing to post")
 }
 
 func linePath(i int) string { return "lines[" + strconv.Itoa(i) + "]" }

@@ -30,7 +30,8 @@ var embedded embed.FS
 
 // Load reads and checks the catalog in the folder dir, or the built-in one. A folder may lack topics.yaml,
 // targets.yaml, notifications.yaml and journal.yaml; messages.yaml, the limits of usage.yaml and providers of
-// other names than its own are those of the program. The error joins every Mistake; what could be read is returned beside it.
+// other names than its own are those of the program. The error joins every Mistake; what could be read is
+// returned beside it.
 func Load(dir string) (*Catalog, error) {
 	if dir == "" {
 		return load(embedded)
@@ -61,7 +62,8 @@ func load(files fs.FS) (*Catalog, error) {
 	if file, ok := r.file(files, productsFile, "products"); ok {
 		c.Products = each(r, file["products"], productsFile, "products", "product",
 			func(id string, p *Product, require requirer) {
-				require(productID.MatchString(id), "id", "must be at most 128 of letters, digits and . _ : -, and begin with a letter or digit")
+				require(productID.MatchString(id), "id",
+					"must be at most 128 of letters, digits and . _ : -, and begin with a letter or digit")
 				require(1 <= p.Points && p.Points <= MaxPoints, "points", "must be 1 to 1000000000")
 			})
 	}
@@ -105,7 +107,8 @@ func (r *reader) file(files fs.FS, name string, keys ...string) (map[string]*yam
 // root parses a file. One that may be missing is then no mistake.
 func (r *reader) root(files fs.FS, name string) (root *yaml.Node, ok bool) {
 	data, err := fs.ReadFile(files, name)
-	if errors.Is(err, fs.ErrNotExist) && slices.Contains([]string{topicsFile, targetsFile, notificationsFile, journalFile}, name) {
+	if errors.Is(err, fs.ErrNotExist) &&
+		slices.Contains([]string{topicsFile, targetsFile, notificationsFile, journalFile}, name) {
 		return nil, false
 	}
 	if err == nil {
@@ -118,7 +121,9 @@ func (r *reader) root(files fs.FS, name string) (root *yaml.Node, ok bool) {
 }
 
 // list visits the maps of a list that may be missing, each named by what it is, and its id or number.
-func (r *reader) list(node *yaml.Node, file, key, what string, visit func(place string, tree map[string]any)) {
+func (r *reader) list(
+	node *yaml.Node, file, key, what string, visit func(place string, tree map[string]any),
+) {
 	if node == nil {
 		return
 	}
@@ -178,7 +183,10 @@ type rawQueue struct {
 }
 
 // ofOneQueue are the keys that defaults cannot have.
-var ofOneQueue = []string{"id", "alias", "description", "topic", "bindings", "ordering_key", "priority", "pool", "handlers", "batch", "rate", "max_backlog"}
+var ofOneQueue = []string{
+	"id", "alias", "description", "topic", "bindings", "ordering_key", "priority", "pool", "handlers", "batch",
+	"rate", "max_backlog",
+}
 
 func (c *Catalog) readQueues(r *reader, file map[string]*yaml.Node, names map[string]string) {
 	defaults := Queue{OnCorrected: Refuse, DedupeBy: ByEventID}
@@ -208,7 +216,8 @@ func (c *Catalog) readQueues(r *reader, file map[string]*yaml.Node, names map[st
 		r.takeNames(names, place, "dead_letter.aliases", queue.DeadLetter.Aliases...)
 		c.Queues, places = append(c.Queues, queue), append(places, place)
 	})
-	c.OutboundTopics = r.readTopics(file["outbound_topics"], queuesFile, "outbound_topics", "outbound topic", names)
+	c.OutboundTopics = r.readTopics(file["outbound_topics"], queuesFile, "outbound_topics",
+		"outbound topic", names)
 	posts := map[string]Post{}
 	for i, q := range c.Queues {
 		r.checkIfRun(places[i], q, c)
@@ -219,7 +228,8 @@ func (c *Catalog) readQueues(r *reader, file map[string]*yaml.Node, names map[st
 		r.checkPosts(places[i], q, c, posts)
 	}
 	silent := defaults // what every queue must say itself
-	silent.ID, silent.Description, silent.Priority, silent.Pool, silent.Enabled = "silent", "It says nothing.", "low", "silent", false
+	silent.ID, silent.Description, silent.Priority, silent.Pool, silent.Enabled = "silent", "It says nothing.",
+		"low", "silent", false
 	silent.OrderingKey = []string{"silent"} // a default that needs an order is for those that have one
 	r.settleInherited(silent, c)
 	c.readTasksPool(r, file["tasks_pool"])
@@ -239,7 +249,9 @@ func (c *Catalog) readTasksPool(r *reader, node *yaml.Node) {
 	c.TasksPool = c.tasksPool(file.TasksPool)
 }
 
-func (r *reader) readTopics(node *yaml.Node, file, key, what string, names map[string]string) (topics []Topic) {
+func (r *reader) readTopics(
+	node *yaml.Node, file, key, what string, names map[string]string,
+) (topics []Topic) {
 	r.list(node, file, key, what, func(place string, tree map[string]any) {
 		var topic Topic
 		r.decode(tree, &topic, place, "")

@@ -38,7 +38,8 @@ func (r *reader) readContracts(files fs.FS) *contract.Set {
 					return
 				}
 				places[declarationName(format, eventType, n)] = at
-				declared = append(declared, contract.Declaration{Format: format, Type: eventType, Version: n, Members: r.members(members, at)})
+				declared = append(declared,
+					contract.Declaration{Format: format, Type: eventType, Version: n, Members: r.members(members, at)})
 			})
 		})
 	})
@@ -53,7 +54,8 @@ func (r *reader) readContracts(files fs.FS) *contract.Set {
 		for what := range strings.SplitSeq(strings.TrimPrefix(m.What, name+": "), "\n") {
 			member, _, _ := strings.Cut(what, ": ")
 			r.mistakes = append(r.mistakes, &Mistake{
-				File: messagesFile, Line: r.lines.of(cmp.Or(places[name], messagesFile), shown(member)), Where: name, What: what,
+				File: messagesFile, Line: r.lines.of(cmp.Or(places[name], messagesFile), shown(member)),
+				Where: name, What: what,
 			})
 		}
 	}
@@ -78,7 +80,8 @@ func (r *reader) members(node *yaml.Node, place string) (members []contract.Memb
 			r.wrong(at, "", what)
 		case value.Kind == yaml.ScalarNode:
 			member.Shape, member.Required = strings.CutSuffix(value.Value, "!")
-		case value.Kind == yaml.SequenceNode && (len(value.Content) == 1 || len(value.Content) == 2 && value.Content[1].Kind == yaml.ScalarNode):
+		case value.Kind == yaml.SequenceNode && (len(value.Content) == 1 || len(value.Content) == 2 &&
+			value.Content[1].Kind == yaml.ScalarNode):
 			member.List = r.members(value.Content[0], at+"[]")
 			if len(value.Content) == 2 {
 				member.Shape = value.Content[1].Value
@@ -86,7 +89,8 @@ func (r *reader) members(node *yaml.Node, place string) (members []contract.Memb
 		case value.Kind == yaml.MappingNode && len(value.Content) > 0:
 			member.Object = r.members(value, at)
 		default:
-			r.wrong(at, "", "must be a shape, an object, or a list of one object and perhaps its bounds, such as 0..100")
+			r.wrong(at, "",
+				"must be a shape, an object, or a list of one object and perhaps its bounds, such as 0..100")
 		}
 		members = append(members, member)
 	})
@@ -123,7 +127,8 @@ func (r *reader) checkContracts(place string, q Queue, contracts *contract.Set) 
 		r.wrong(place, "dedupe_by", "must be event_id: a "+q.Contract+" body names no idempotency key")
 	}
 	for name := range q.Handlers {
-		if _, err := routing.Parse(name); err == nil && eventType.MatchString(name) && !r.unread[messagesFile] && !contracts.Declares(q.Contract, name) {
+		if _, err := routing.Parse(name); err == nil && eventType.MatchString(name) && !r.unread[messagesFile] &&
+			!contracts.Declares(q.Contract, name) {
 			r.wrong(place, handlerPath(name), "is declared by no "+q.Contract+" contract")
 		}
 	}
@@ -140,7 +145,8 @@ func (r *reader) checkBindings(place string, q Queue, contracts *contract.Set) {
 	for i, one := range types {
 		for _, other := range types[i+1:] {
 			if routing.Ambiguous(routing.Pattern(one), routing.Pattern(other)) {
-				r.wrong(place, handlerPath(one), "holds event types that "+shown(other)+" holds too, and neither is narrower")
+				r.wrong(place, handlerPath(one),
+					"holds event types that "+shown(other)+" holds too, and neither is narrower")
 			}
 		}
 	}

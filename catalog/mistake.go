@@ -29,7 +29,9 @@ func (m *Mistake) Error() string {
 	if m.Line > 0 {
 		at += ":" + strconv.Itoa(m.Line)
 	}
-	return strings.Join(slices.DeleteFunc([]string{at, m.Where, m.Key, m.What}, func(part string) bool { return part == "" }), ": ")
+	return strings.Join(slices.DeleteFunc([]string{at, m.Where, m.Key, m.What}, func(part string) bool {
+		return part == ""
+	}), ": ")
 }
 
 // Unwrap is the error that the mistake was made of, if any.
@@ -108,7 +110,9 @@ type inherited struct{ place, path, what string }
 // settleInherited tells the mistake of a default once, and not for every queue that has it; and nothing that
 // follows where a default cannot be read.
 func (r *reader) settleInherited(defaults Queue, c *Catalog) {
-	unread := slices.ContainsFunc(r.mistakes, func(m *Mistake) bool { return strings.HasPrefix(m.Key, "defaults.") })
+	unread := slices.ContainsFunc(r.mistakes, func(m *Mistake) bool {
+		return strings.HasPrefix(m.Key, "defaults.")
+	})
 	probe := newReader()
 	probe.checkQueue("", defaults, nil)
 	if c.Contracts != nil {
@@ -116,7 +120,9 @@ func (r *reader) settleInherited(defaults Queue, c *Catalog) {
 	}
 	for _, i := range r.inherited {
 		set := r.lines[queuesFile+": defaults."+i.path] > 0
-		ofAll := set && slices.ContainsFunc(probe.mistakes, func(m *Mistake) bool { return m.Key == i.path && m.What == i.what })
+		ofAll := set && slices.ContainsFunc(probe.mistakes, func(m *Mistake) bool {
+			return m.Key == i.path && m.What == i.what
+		})
 		if ofAll {
 			i.place, i.path = queuesFile, "defaults."+i.path
 		}

@@ -16,7 +16,8 @@ import (
 	"billhook/internal/filetest"
 )
 
-// small is the folder of the catalog that most tests change. In crooked is everything that is easy to fill in differently.
+// small is the folder of the catalog that most tests change. In crooked is everything that is easy to fill in
+// differently.
 var small, crooked = filepath.Join("testdata", "small"), filepath.Join("testdata", "crooked")
 
 func from(t *testing.T, folder string) *catalog.Catalog {
@@ -45,7 +46,8 @@ func edited(t *testing.T, folder, file, old, replacement string) string {
 func posting(t *testing.T) string {
 	t.Helper()
 	dir := edited(t, small, "queues.yaml", "handlers:\n      reminder: { name: letters.send }",
-		"enabled: true\n    batch: { size: 5, wait: \"0.02s\" }\n    handlers:\n      reminder: { post: { target: post-office, path: /v1/letters, reconcile: \"/v1/letters/{id}\" } }")
+		"enabled: true\n    batch: { size: 5, wait: \"0.02s\" }\n    handlers:\n      reminder: { post: { "+
+			"target: post-office, path: /v1/letters, reconcile: \"/v1/letters/{id}\" } }")
 	return like(t, dir, map[string]string{"targets.yaml": filetest.Read(t, crooked, "targets.yaml")})
 }
 
@@ -64,7 +66,8 @@ func shipped(t *testing.T, files map[string]string) string {
 func withJournal(t *testing.T, more, messages string) string {
 	t.Helper()
 	return shipped(t, map[string]string{
-		"journal.yaml": filetest.Read(t, "testdata", "journal.yaml") + more, "messages.yaml": filetest.Read(t, ".", "messages.yaml") + messages,
+		"journal.yaml": filetest.Read(t, "testdata", "journal.yaml") + more, "messages.yaml": filetest.Read(t, ".",
+			"messages.yaml") + messages,
 	})
 }
 
@@ -100,7 +103,9 @@ func TestEachMistakeNamesItsFileEntryAndKey(t *testing.T) {
 					t.Parallel()
 					folder := map[string]func() string{
 						"small": func() string { return small }, "posts": func() string { return posting(t) },
-						"journal": func() string { return withJournal(t, "", c.Messages) }, "shipped": func() string { return shipped(t, nil) },
+						"journal": func() string { return withJournal(t, "", c.Messages) }, "shipped": func() string {
+							return shipped(t, nil)
+						},
 					}[of]()
 					if c.Old == "" {
 						folder = like(t, folder, map[string]string{file: c.With})
@@ -129,7 +134,9 @@ func requireLines(t *testing.T, err error, dir string) {
 		}
 		line := strings.Split(filetest.Read(t, dir, m.File), "\n")[m.Line-1]
 		said := strings.TrimLeft(line, " -{?[\"")
-		if strings.Contains(m.Where, " number ") || strings.Contains(m.Key, "[") && strings.HasPrefix(m.File, "providers/") { // an entry without an id
+		// an entry without an id
+		if strings.Contains(m.Where, " number ") || strings.Contains(m.Key, "[") &&
+			strings.HasPrefix(m.File, "providers/") {
 			require.True(t, strings.HasPrefix(strings.TrimSpace(line), "- "), m)
 			continue
 		}
@@ -137,8 +144,11 @@ func requireLines(t *testing.T, err error, dir string) {
 			require.Contains(t, line, ": {", m)
 			continue
 		}
-		names := append(strings.FieldsFunc(m.Key, func(r rune) bool { return strings.ContainsRune(`."[]`, r) }), "id", strings.Trim(m.Where[strings.LastIndex(m.Where, " ")+1:], `"`))
-		require.True(t, slices.ContainsFunc(names, func(name string) bool { return name != "" && strings.HasPrefix(said, name) }), "%s: line %d is %s", m, m.Line, line)
+		names := append(strings.FieldsFunc(m.Key, func(r rune) bool { return strings.ContainsRune(`."[]`, r) }),
+			"id", strings.Trim(m.Where[strings.LastIndex(m.Where, " ")+1:], `"`))
+		require.True(t, slices.ContainsFunc(names, func(name string) bool {
+			return name != "" && strings.HasPrefix(said, name)
+		}), "%s: line %d is %s", m, m.Line, line)
 	}
 }
 
@@ -155,12 +165,15 @@ func TestEveryMistakeIsToldAtOnce(t *testing.T) {
 		"queues.yaml: queue bookings: handlers.seat.freed.retries: unknown key",
 		"queues.yaml: queue bookings: handlers.seat.taken.timeout: must be below ack_deadline_seconds, 60s",
 		"queues.yaml: queue bookings: retry_policy.minimum_backoff: must be at most maximum_backoff, 600s",
-		"queues.yaml: queue number 2: id: must be 3 to 246 of a-z, 0-9 and -, begin with a letter, and not with goog",
+		"queues.yaml: queue number 2: id: must be 3 to 246 of a-z, 0-9 and -, begin with a letter, and " +
+			"not with goog",
 		"queues.yaml: queue number 2: pool: must be a string",
-		"queues.yaml: queue number 2: remember_for: must be above 0s unless the queue is unordered, tries once, drops what fails, refuses corrections, and emits nothing: without records that is all it can do",
+		"queues.yaml: queue number 2: remember_for: must be above 0s unless the queue is unordered, tries once, " +
+			"drops what fails, refuses corrections, and emits nothing: without records that is all it can do",
 		"sources.yaml: source box-office: events.seat.sold: queue bookings handles only seat.freed, seat.taken",
 		"sources.yaml: source box-office: events.seat.taken: no queue has the id reminders",
-		"sources.yaml: source box-office: secret_variable: must be an environment variable that begins with WEBHOOK_",
+		"sources.yaml: source box-office: secret_variable: must be an environment variable that begins " +
+			"with WEBHOOK_",
 	}, "\n"))
 }
 
@@ -180,11 +193,15 @@ func TestAFolderMustHoldAllThreeFiles(t *testing.T) {
 func TestTwoHandlersForOneTypeAreRefusedWhereNeitherIsNarrower(t *testing.T) {
 	t.Parallel()
 	for second, want := range map[string]string{
-		`"#.taken.#"`: "queues.yaml: queue bookings: handlers.\"#.late.#\": holds event types that \"#.taken.#\" holds too, and neither is narrower",
-		`"*.taken"`:   "", // it says more of the first word
+		`"#.taken.#"`: "queues.yaml: queue bookings: handlers.\"#.late.#\": holds event types that \"#.taken.#\" " +
+			"holds too, and neither is narrower",
+		`"*.taken"`: "", // it says more of the first word
 	} {
-		dir := edited(t, small, "queues.yaml", "      seat.taken: {", `      "#.late.#": { name: seats.see }`+"\n      "+second+": { name: seats.see }\n      seat.taken: {")
-		_, err := catalog.Load(like(t, dir, map[string]string{"messages.yaml": filetest.Read(t, small, "messages.yaml") + "  \"#\":\n    1: { seat_id: id! }\n"}))
+		dir := edited(t, small, "queues.yaml", "      seat.taken: {",
+			`      "#.late.#": { name: seats.see }`+"\n      "+second+": { name: seats.see }\n      seat.taken: {")
+		_, err := catalog.Load(like(t, dir, map[string]string{
+			"messages.yaml": filetest.Read(t, small, "messages.yaml") + "  \"#\":\n    1: { seat_id: id! }\n",
+		}))
 		if want == "" {
 			require.NoError(t, err)
 			continue

@@ -78,19 +78,22 @@ func TestTheBrokersWaitsFollowFromTheQueuesAndLastThroughAnOutage(t *testing.T) 
 			q.Handlers[string(rune('a'+i))] = catalog.Handler{MaxAttempts: 5, Backoff: p}
 		}
 		minimum, maximum := q.BrokerBackoff()
-		require.Equal(t, []time.Duration{test.Minimum, catalog.BrokerMaxBackoff}, []time.Duration{minimum, maximum}, test.What)
+		require.Equal(t, []time.Duration{test.Minimum, catalog.BrokerMaxBackoff},
+			[]time.Duration{minimum, maximum}, test.What)
 		require.Equal(t, test.Kept, q.BrokerKeepsTime(), test.What)
 		deliveries := 0
-		for waited, wait := time.Duration(0), max(minimum, time.Second); waited < 12*time.Hour; wait = min(2*wait, maximum) {
+		for waited, wait := time.Duration(0), max(minimum, time.Second); waited <
+			12*time.Hour; wait = min(2*wait, maximum) {
 			waited += wait
 			deliveries++
 		}
-		require.Less(t, deliveries, catalog.BrokerMaxDeliveryAttempts, "%s: deliveries in an outage of 12 hours", test.What)
+		require.Less(t, deliveries, catalog.BrokerMaxDeliveryAttempts,
+			"%s: deliveries in an outage of 12 hours", test.What)
 	}
 }
 
-// The printed form of two catalogs is compared whole, for Terraform and people read it: what their queues leave open
-// comes from the defaults, and what follows from a queue stands beside it.
+// The printed form of two catalogs is compared whole, for Terraform and people read it: what their queues
+// leave open comes from the defaults, and what follows from a queue stands beside it.
 func TestACatalogIsLoadedAndPrintedAsRecorded(t *testing.T) {
 	t.Parallel()
 	for _, folder := range []string{small, crooked} {
@@ -142,9 +145,13 @@ func TestAPoolNeedsTheTargetsThatItsEnabledQueuesPostToOrCall(t *testing.T) {
 		old, replacement, pool string
 		want                   []string
 	}{
-		"of a queue that posts":            {"reminders", "reminders", "letters", []string{"post-office"}},
-		"of a queue that is not enabled":   {"enabled: true\n    batch", "batch", "", nil},
-		"of a handler that says its calls": {"reminder: { post", "seat.taken: { name: letters.send, calls: [unheard] }\n      reminder: { post", "letters", []string{"post-office", "unheard"}},
+		"of a queue that posts":          {"reminders", "reminders", "letters", []string{"post-office"}},
+		"of a queue that is not enabled": {"enabled: true\n    batch", "batch", "", nil},
+		"of a handler that says its calls": {
+			"reminder: { post", "seat.taken: { name: letters.send, calls: [unheard] }\n      reminder: { post",
+			"letters",
+			[]string{"post-office", "unheard"},
+		},
 	} {
 		c, err := catalog.Load(edited(t, posting(t), "queues.yaml", test.old, test.replacement))
 		require.NoError(t, err, sentence)
@@ -168,7 +175,8 @@ func TestAHandlersNewsGoToTheQueueThatItEmitsTo(t *testing.T) {
 func TestTheShippedNumbersOfUsageSayWhereTheyComeFrom(t *testing.T) {
 	t.Parallel()
 	c := from(t, "")
-	require.Equal(t, 72*time.Hour, c.Usage.Grace, "ingestion-topology.md 6.4: covers worst-case weekend retry windows")
+	require.Equal(t, 72*time.Hour, c.Usage.Grace,
+		"ingestion-topology.md 6.4: covers worst-case weekend retry windows")
 	require.Equal(t, 300*time.Second, c.Usage.Ahead, "what a webhook's time may be off")
 	require.Equal(t, []int64{80, 100}, c.Usage.Thresholds, "near the quota, and at it")
 	for name, meter := range c.Usage.Meters {
@@ -229,7 +237,10 @@ func TestAnEventHasTheNarrowestRule(t *testing.T) {
     1: { fee: amount!, currency: currency! }
     2: { fee: amount!, currency: currency!, card: id }
 `)))(t)
-	for eventType, want := range map[string]string{"card.fee.charged": "tax", "bank.fee.charged": "revenue", "billing.invoice.paid": "revenue", "billing.invoice.sent": ""} {
+	for eventType, want := range map[string]string{
+		"card.fee.charged": "tax", "bank.fee.charged": "revenue", "billing.invoice.paid": "revenue",
+		"billing.invoice.sent": "",
+	} {
 		rule, ok := c.Journal.Rule(eventType)
 		require.Equal(t, want != "", ok, eventType)
 		if ok {
@@ -238,7 +249,8 @@ func TestAnEventHasTheNarrowestRule(t *testing.T) {
 	}
 	rule, _ := c.Journal.Rule("bank.fee.charged")
 	require.Equal(t, catalog.Rule{Name: "*.fee.charged", Lines: []catalog.RuleLine{
-		{Debit: "cash", Amount: catalog.Terms{"cents"}, Currency: "EUR"}, {Credit: "revenue", Amount: catalog.Terms{"cents"}, Currency: "EUR"},
+		{Debit: "cash", Amount: catalog.Terms{"cents"}, Currency: "EUR"},
+		{Credit: "revenue", Amount: catalog.Terms{"cents"}, Currency: "EUR"},
 	}}, rule)
 }
 
@@ -264,11 +276,16 @@ func TestWhatAQueueSaysOfItselfHasItsNumbers(t *testing.T) {
 	t.Parallel()
 	c := from(t, "")
 	for id, numbers := range map[string][]string{
-		"orders-process":          {"order.created", "order_id", "5s, 30s, 2m, 10m", "up to 5 times", "orders-process-dlq", "14d", "above 5 open", "4h", "500 messages", "5 messages a second for it of one user", "100000"},
+		"orders-process": {
+			"order.created", "order_id", "5s, 30s, 2m, 10m", "up to 5 times", "orders-process-dlq", "14d",
+			"above 5 open", "4h", "500 messages", "5 messages a second for it of one user", "100000",
+		},
 		"pay-refund-initiation":   {"1m, 2m, 4m", "30s more", "idempotency key", "48d", "two people"},
 		"pay-subscription-update": {"subscription_id, else the correlation_id"},
-		"analytics-track":         {"tried once", "6h", "100 messages", "No event is remembered", "is dropped", "an alert fires"},
-		"fis-ingestion":           {"corrects it", "250 messages at once", "at least 1"},
+		"analytics-track": {
+			"tried once", "6h", "100 messages", "No event is remembered", "is dropped", "an alert fires",
+		},
+		"fis-ingestion": {"corrects it", "250 messages at once", "at least 1"},
 	} {
 		q, ok := c.Queue(id)
 		require.True(t, ok)

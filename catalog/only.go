@@ -32,7 +32,9 @@ func (c *Catalog) Only(names []string) (*Catalog, error) {
 	only.emitIfRun()
 	only.TasksPool = only.tasksPool(c.TasksPool)
 	mistakes = append(mistakes, only.needs()...)
-	only.OutboundTopics = slices.DeleteFunc(slices.Clone(c.OutboundTopics), func(t Topic) bool { return !only.emits(t.ID) })
+	only.OutboundTopics = slices.DeleteFunc(slices.Clone(c.OutboundTopics), func(t Topic) bool {
+		return !only.emits(t.ID)
+	})
 	only.Sources = map[string]Source{}
 	for name, s := range c.Sources {
 		s.Events = maps.Clone(s.Events)
@@ -65,7 +67,9 @@ func (c *Catalog) emitIfRun() {
 			if len(h.EmitsIfRun) == 0 {
 				continue
 			}
-			h.Emits = slices.DeleteFunc(slices.Clone(h.Emits), func(id string) bool { return slices.Contains(h.EmitsIfRun, id) })
+			h.Emits = slices.DeleteFunc(slices.Clone(h.Emits), func(id string) bool {
+				return slices.Contains(h.EmitsIfRun, id)
+			})
 			for _, id := range h.EmitsIfRun {
 				if to, ok := c.Queue(id); ok && to.Enabled && to.ID == id {
 					h.Emits = append(h.Emits, id)
@@ -102,11 +106,14 @@ func (c *Catalog) ForTasks(pool string) (*Catalog, error) {
 	case slices.Contains(runs, named):
 		decided.TasksPool = named
 	case pool != "":
-		return nil, fmt.Errorf("TASKS_POOL: no queue that runs here is in pool %s; the pools are %s", shown(pool), strings.Join(runs, ", "))
+		return nil, fmt.Errorf("TASKS_POOL: no queue that runs here is in pool %s; the pools are %s", shown(pool),
+			strings.Join(runs, ", "))
 	case len(runs) > 1 && named == "":
-		return nil, fmt.Errorf("TASKS_POOL: the catalog's tasks_pool names none for the tasks: name one of %s", strings.Join(runs, ", "))
+		return nil, fmt.Errorf("TASKS_POOL: the catalog's tasks_pool names none for the tasks: name one of %s",
+			strings.Join(runs, ", "))
 	case len(runs) > 1:
-		return nil, fmt.Errorf("TASKS_POOL: no queue of pool %s, the catalog's for the tasks, runs here: name one of %s", named, strings.Join(runs, ", "))
+		return nil, fmt.Errorf("TASKS_POOL: no queue of pool %s, the catalog's for the tasks, runs here: name "+
+			"one of %s", named, strings.Join(runs, ", "))
 	}
 	return &decided, nil
 }
@@ -150,9 +157,11 @@ func (c *Catalog) needs() (mistakes []error) {
 			switch to, isQueue := c.Queue(id); {
 			case isQueue && to.Enabled, !isQueue && slices.Contains(c.OtherTopics(), id):
 			case isQueue:
-				reasons[fmt.Sprintf("QUEUES: queue %s emits to queue %s, which does not run here: name it too", q.ID, id)] = true
+				reasons[fmt.Sprintf("QUEUES: queue %s emits to queue %s, which does not run here: name it too",
+					q.ID, id)] = true
 			default:
-				reasons[fmt.Sprintf("QUEUES: queue %s emits to topic %s, and no queue that takes messages of it runs here: name one too", q.ID, id)] = true
+				reasons[fmt.Sprintf("QUEUES: queue %s emits to topic %s, and no queue that takes messages of it runs "+
+					"here: name one too", q.ID, id)] = true
 			}
 		}
 	}
@@ -165,7 +174,8 @@ func (c *Catalog) needs() (mistakes []error) {
 // Hash names the files by 8 hexadecimal digits, as Terraform computes it too; empty: there are none.
 func (c *Catalog) Hash() string { return c.hash }
 
-// hashOf sums up the catalog's files by name, as `ls *.yaml providers/*.yaml | LC_ALL=C sort | xargs sha256sum | sha256sum` does.
+// hashOf sums up the catalog's files by name, as `ls *.yaml providers/*.yaml | LC_ALL=C sort | xargs
+// sha256sum | sha256sum` does.
 func hashOf(files fs.FS) string {
 	names, err := fs.Glob(files, "*.yaml")
 	if err != nil || len(names) == 0 {

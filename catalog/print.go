@@ -16,12 +16,16 @@ import (
 )
 
 var asWritten = jsonv2.WithMarshalers(jsonv2.JoinMarshalers(
-	jsonv2.MarshalFunc(func(d time.Duration) ([]byte, error) { return strconv.AppendQuote(nil, seconds(d)), nil }),
+	jsonv2.MarshalFunc(func(d time.Duration) ([]byte, error) {
+		return strconv.AppendQuote(nil, seconds(d)), nil
+	}),
 	jsonv2.MarshalToFunc(func(to *jsontext.Encoder, p retry.Policy) error {
 		if len(p.Schedule) > 0 {
 			return jsonv2.MarshalEncode(to, map[string]any{"schedule": p.Schedule})
 		}
-		return jsonv2.MarshalEncode(to, map[string]any{"minimum_backoff": p.Base, "maximum_backoff": p.Max, "multiplier": p.Multiplier, "jitter": p.Jitter})
+		return jsonv2.MarshalEncode(to, map[string]any{
+			"minimum_backoff": p.Base, "maximum_backoff": p.Max, "multiplier": p.Multiplier, "jitter": p.Jitter,
+		})
 	}),
 ))
 
@@ -29,7 +33,8 @@ var asWritten = jsonv2.WithMarshalers(jsonv2.JoinMarshalers(
 // catalog gives the same bytes.
 func (c *Catalog) JSON() ([]byte, error) {
 	text, err := jsonv2.Marshal(map[string]any{
-		"queues": c.Queues, "topics": c.Topics, "outbound_topics": c.OutboundTopics, "products": c.Products, "sources": c.Sources, "targets": c.Targets,
+		"queues": c.Queues, "topics": c.Topics, "outbound_topics": c.OutboundTopics, "products": c.Products,
+		"sources": c.Sources, "targets": c.Targets,
 		"endpoints": c.Endpoints, "tasks_pool": c.TasksPool,
 	}, asWritten)
 	tree, err := treeOf(text, err)
@@ -68,16 +73,22 @@ func treeOf(text []byte, err error) (tree map[string]any, _ error) {
 func (q Queue) expand(tree map[string]any) {
 	minimum, maximum := q.BrokerBackoff()
 	maps.Copy(tree, map[string]any{
-		"ack_deadline_seconds": int(q.AckDeadline / time.Second), "enable_message_ordering": q.Ordered(), "filter": q.Filter().String(),
-		"topic": q.Topic(), "shared": q.SharedTopic != "", "push_subscription": q.PushSubscription(), "push_path": q.PushPath(),
-		"broker": map[string]any{"minimum_backoff": seconds(minimum), "maximum_backoff": seconds(maximum), "max_delivery_attempts": BrokerMaxDeliveryAttempts},
+		"ack_deadline_seconds": int(q.AckDeadline / time.Second), "enable_message_ordering": q.Ordered(),
+		"filter": q.Filter().String(),
+		"topic":  q.Topic(), "shared": q.SharedTopic != "", "push_subscription": q.PushSubscription(),
+		"push_path": q.PushPath(),
+		"broker": map[string]any{
+			"minimum_backoff": seconds(minimum), "maximum_backoff": seconds(maximum),
+			"max_delivery_attempts": BrokerMaxDeliveryAttempts,
+		},
 	})
 	if q.DeadLetter.Drop {
 		tree["dead_letter"] = map[string]bool{"drop": true}
 		return
 	}
 	maps.Copy(tree["dead_letter"].(map[string]any), map[string]any{
-		"topic": q.DeadLetter.Topic, "hold_subscription": q.DeadLetterHold(), "push_subscription": q.DeadLetterPush(), "push_path": q.DeadLetterPushPath(),
+		"topic": q.DeadLetter.Topic, "hold_subscription": q.DeadLetterHold(),
+		"push_subscription": q.DeadLetterPush(), "push_path": q.DeadLetterPushPath(),
 	})
 }
 

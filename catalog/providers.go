@@ -25,16 +25,20 @@ type Provider struct {
 	Description string           `json:"description"` // whose webhooks they are
 	Contract    string           `json:"contract"`    // the format of the messages that are made of them
 	Signature   signature.Scheme `json:"signature"`   // how they are signed, by its parts
-	// ID is the path of the event's id; header is that of the signature's id_header, body_hash a hash of the body.
-	ID   string  `json:"id"`
-	Type string  `json:"type"` // the path of the event's type
-	Time Reading `json:"time"` // when it happened, where an event does not say another; else the time of its receipt
-	API  API     `json:"api"`  // where more of an event is read before it is published, if its source has an api_key_variable
+	// ID is the path of the event's id; header is that of the signature's id_header, body_hash a hash of the
+	// body.
+	ID   string `json:"id"`
+	Type string `json:"type"` // the path of the event's type
+	// when it happened, where an event does not say another; else the time of its receipt
+	Time Reading `json:"time"`
+	// where more of an event is read before it is published, if its source has an api_key_variable
+	API API `json:"api"`
 	// Mappings are members of the contract, and uid and shop_order_id, with what each is read from; by a name.
 	Mappings map[string]map[string]Reading `json:"mappings"`
 	// Events by the provider's type. Others are ignored.
 	Events map[string]ProviderEvent `json:"events"`
-	Setup  []string                 `json:"setup"` // the steps in the settings of the provider: {url} is the address behind a tunnel, {local} that of dev
+	// the steps in the settings of the provider: {url} is the address behind a tunnel, {local} that of dev
+	Setup []string `json:"setup"`
 }
 
 // API is where a provider answers what its webhooks do not say.
@@ -48,7 +52,8 @@ type ProviderEvent struct {
 	Type    string  `json:"type"`    // the contract's event type
 	Mapping string  `json:"mapping"` // the name of its mapping
 	Time    Reading `json:"time"`    // when it happened
-	// Read is a path of the API, with an id of the body in braces. The answer is a member of the body under the name read.
+	// Read is a path of the API, with an id of the body in braces. The answer is a member of the body under the
+	// name read.
 	Read   string      `json:"read"`
 	Ignore []Condition `json:"ignore"` // events of the type that are not taken, each for a reason
 }
@@ -61,10 +66,11 @@ type Condition struct {
 	Reason string   `json:"reason"` // as the answer and the log say it
 }
 
-// Reading is where a value comes from: paths joined by |, of which the first that is there counts. Before them
-// may stand how it is read: upper, digits (a whole number is an id), unix (seconds), minor or minor_text (an amount
-// in the currency's minor unit, as a number or a text), or "call" and a function's name. "with" names the
-// amount without which this one is left out. A bad value is left out; behind ! it refuses the webhook.
+// Reading is where a value comes from: paths joined by |, of which the first that is there counts. Before
+// them may stand how it is read: upper, digits (a whole number is an id), unix (seconds), minor or minor_text
+// (an amount in the currency's minor unit, as a number or a text), or "call" and a function's name. "with"
+// names the amount without which this one is left out. A bad value is left out; behind ! it refuses the
+// webhook.
 type Reading struct {
 	As, Function, With string
 	Paths              []string
@@ -99,7 +105,8 @@ type form struct{ read, made pii.Rule }
 
 var forms = map[string]form{
 	"upper": {pii.Code, pii.Currency}, "digits": {pii.Quantity, pii.ID}, "unix": {pii.Integer, pii.Time},
-	"minor": {pii.Integer, pii.Amount}, "minor_text": {pii.Amount, pii.Amount}, "call": {pii.Integer, pii.Amount},
+	"minor": {pii.Integer, pii.Amount}, "minor_text": {pii.Amount, pii.Amount},
+	"call": {pii.Integer, pii.Amount},
 }
 
 // Rule is what a value must be to be read as a member of the rule that is given.
@@ -131,10 +138,12 @@ var (
 	// Placeholder is an id of the body in the path that an event reads.
 	Placeholder = regexp.MustCompile(`\{([^}]+)\}`)
 	// free are names of members that people write, or that are about them.
-	free = regexp.MustCompile(`(^|_)(name|email|phone|address|ip|street|city|description|content|note|message|title|comment)$`)
+	free = regexp.MustCompile(
+		`(^|_)(name|email|phone|address|ip|street|city|description|content|note|message|title|comment)$`)
 )
 
-// readProviders reads the folder's providers, and the built-in ones of other names whose events its contracts have.
+// readProviders reads the folder's providers, and the built-in ones of other names whose events its contracts
+// have.
 func (c *Catalog) readProviders(r *reader, files fs.FS) {
 	for file, p := range r.providers(files) {
 		r.checkProvider(file, p, c.Contracts)
@@ -169,13 +178,16 @@ func (r *reader) providers(files fs.FS) map[string]Provider {
 
 func (r *reader) checkProvider(place string, p Provider, contracts *contract.Set) {
 	require := r.requirer(place)
-	require(word.MatchString(p.Name) && p.Name != string(SchemeGeneric) && p.Name != string(SchemeStandard), "", "the file's name must be a word, and not generic or standard")
+	require(word.MatchString(p.Name) && p.Name != string(SchemeGeneric) && p.Name != string(SchemeStandard), "",
+		"the file's name must be a word, and not generic or standard")
 	require(p.Description != "", "description", "is missing")
 	for _, m := range Mistakes(p.Signature.Check()) {
 		r.wrong(place, "signature", strings.TrimPrefix(m.What, "signature: "))
 	}
-	require(bodyPath.MatchString(p.ID), "id", "must say where the event's id stands: a path, header or body_hash")
-	require(p.ID != "header" || p.Signature.IDHeader != "", "id", "is header, and the signature has no id_header")
+	require(bodyPath.MatchString(p.ID), "id",
+		"must say where the event's id stands: a path, header or body_hash")
+	require(p.ID != "header" || p.Signature.IDHeader != "", "id",
+		"is header, and the signature has no id_header")
 	require(bodyPath.MatchString(p.Type) && List(p.Type) == "", "type", "must be the path of the event's type")
 	r.checkReading(place, "time", p.Time, pii.Time)
 	require(len(p.Events) > 0, "events", "there is none")
@@ -191,7 +203,8 @@ func (r *reader) checkProvider(place string, p Provider, contracts *contract.Set
 		used := false
 		for _, eventType := range slices.Sorted(maps.Keys(p.Events)) {
 			if e := p.Events[eventType]; e.Mapping == name {
-				r.checkMapping(place, join("mappings", name), p.Mappings[name], contracts.Typed(p.Contract, e.Type), e.Type, !used)
+				r.checkMapping(place, join("mappings", name), p.Mappings[name], contracts.Typed(p.Contract, e.Type),
+					e.Type, !used)
 				used = true
 			}
 		}
@@ -199,45 +212,56 @@ func (r *reader) checkProvider(place string, p Provider, contracts *contract.Set
 	}
 	for eventType, e := range p.Events {
 		at := join("events", eventType)
-		require(eventName.MatchString(eventType), at, "must be an event type: at most 64 of letters, digits and _ . -, beginning with a letter")
-		require(eventName.MatchString(e.Type) && contracts.Typed(p.Contract, e.Type) != nil, at+".type", "is declared by no "+p.Contract+" contract")
+		require(eventName.MatchString(eventType), at,
+			"must be an event type: at most 64 of letters, digits and _ . -, beginning with a letter")
+		require(eventName.MatchString(e.Type) && contracts.Typed(p.Contract, e.Type) != nil, at+".type",
+			"is declared by no "+p.Contract+" contract")
 		require(p.Mappings[e.Mapping] != nil, at+".mapping", "there is no mapping "+shown(e.Mapping))
 		r.checkReading(place, at+".time", e.Time, pii.Time)
 		for i, condition := range e.Ignore {
 			here := fmt.Sprintf("%s.ignore[%d]", at, i)
-			require(bodyPath.MatchString(condition.Path) && List(condition.Path) == "", here+".path", "must be a path, of no list")
+			require(bodyPath.MatchString(condition.Path) && List(condition.Path) == "", here+".path",
+				"must be a path, of no list")
 			require((len(condition.Is) > 0) != (len(condition.Not) > 0), here, "must have is or not, and not both")
 			require(word.MatchString(condition.Reason), here+".reason", "must be a word")
 		}
 	}
 }
 
-// checkAPI checks where more of an event is read: always at the provider's own address, whatever a webhook says.
+// checkAPI checks where more of an event is read: always at the provider's own address, whatever a webhook
+// says.
 func (r *reader) checkAPI(place string, p Provider) {
 	require := r.requirer(place)
 	if p.API != (API{}) {
 		at, err := url.Parse(p.API.URL)
-		require(err == nil && at.Scheme == "https" && at.Host != "" && at.User == nil && !strings.ContainsAny(p.API.URL, "?#") && !strings.HasSuffix(at.Path, "/"),
+		require(err == nil && at.Scheme == "https" && at.Host != "" && at.User == nil &&
+			!strings.ContainsAny(p.API.URL, "?#") && !strings.HasSuffix(at.Path, "/"),
 			"api.url", "must be an https address, without a query and a / at its end")
-		require(strings.Count(p.API.Authorization, "{key}") == 1, "api.authorization", "must have {key} in it, once")
+		require(strings.Count(p.API.Authorization, "{key}") == 1, "api.authorization",
+			"must have {key} in it, once")
 	}
 	for eventType, e := range p.Events {
 		if e.Read == "" {
 			continue
 		}
 		at := join("events", eventType) + ".read"
-		require(readPath.MatchString(e.Read), at, "must be a path of the API such as /orders/{data.order_id}, with paths of the body in braces")
+		require(readPath.MatchString(e.Read), at,
+			"must be a path of the API such as /orders/{data.order_id}, with paths of the body in braces")
 		require(p.API != (API{}), at, "the provider has no api")
 		takes := false
 		for _, reading := range p.Mappings[e.Mapping] {
-			takes = takes || slices.ContainsFunc(reading.Paths, func(path string) bool { return strings.HasPrefix(path, "read.") })
+			takes = takes || slices.ContainsFunc(reading.Paths, func(path string) bool {
+				return strings.HasPrefix(path, "read.")
+			})
 		}
 		require(takes, at, "its mapping takes nothing of what is read: no path begins with read.")
 	}
 }
 
 // checkMapping checks the mapping for one of the events that use it.
-func (r *reader) checkMapping(place, at string, members map[string]Reading, into *contract.Contract, eventType string, first bool) {
+func (r *reader) checkMapping(
+	place, at string, members map[string]Reading, into *contract.Contract, eventType string, first bool,
+) {
 	if into == nil {
 		return // that is told of the event
 	}
@@ -250,7 +274,8 @@ func (r *reader) checkMapping(place, at string, members map[string]Reading, into
 		if !isAttribute {
 			slot, ok := into.Slot(member)
 			rule = slot.Rule
-			said(ok && strings.Contains(member, "."), member, "is no member of the data of "+eventType+", and neither uid nor shop_order_id")
+			said(ok && strings.Contains(member, "."), member,
+				"is no member of the data of "+eventType+", and neither uid nor shop_order_id")
 			if !ok {
 				continue
 			}
@@ -271,7 +296,8 @@ func (r *reader) checkMapping(place, at string, members map[string]Reading, into
 	}
 	for _, member := range slices.Sorted(maps.Keys(members)) {
 		reading := members[member]
-		said(reading.With == "" || amounts[reading.With], member, shown(reading.With)+" is no amount of the mapping")
+		said(reading.With == "" || amounts[reading.With], member,
+			shown(reading.With)+" is no amount of the mapping")
 		said(!reading.amount() || currencies == 1, member, "an amount needs the one currency of its mapping")
 	}
 	for _, needed := range into.Required(eventType) {
@@ -279,7 +305,8 @@ func (r *reader) checkMapping(place, at string, members map[string]Reading, into
 		touched, mapped := false, false
 		for member := range members {
 			touched = touched || strings.HasPrefix(member, parent+".")
-			mapped = mapped || member == needed || strings.HasPrefix(member, needed+".") || strings.HasPrefix(member, needed+"[].")
+			mapped = mapped || member == needed || strings.HasPrefix(member, needed+".") ||
+				strings.HasPrefix(member, needed+"[].")
 		}
 		require(mapped || !touched || parent == "", at, eventType+" needs "+needed+", which is not mapped")
 	}
@@ -293,12 +320,16 @@ func (r *reader) checkReading(place, at string, reading Reading, member pii.Rule
 	}
 	require := r.requirer(place)
 	for _, path := range reading.Paths {
-		require(bodyPath.MatchString(path) && strings.Count(path, "[]") <= 1, at, "must be a path of the body such as data.lines[].price, perhaps with how it is read before it")
-		require(!free.MatchString(path[strings.LastIndexByte(path, '.')+1:]), at, shown(path)+" holds free text, or is about a person: it does not leave ingest")
+		require(bodyPath.MatchString(path) && strings.Count(path, "[]") <= 1, at,
+			"must be a path of the body such as data.lines[].price, perhaps with how it is read before it")
+		require(!free.MatchString(path[strings.LastIndexByte(path, '.')+1:]), at,
+			shown(path)+" holds free text, or is about a person: it does not leave ingest")
 		require(List(path) == List(reading.Paths[0]), at, "its paths are of several lists")
 	}
-	require(reading.As == "" || forms[reading.As].made == member, at, reading.As+" does not make a value of the shape "+member.Name())
-	require(reading.As != "call" || slices.Contains(Functions, reading.Function), at, "no function has the name "+shown(reading.Function))
+	require(reading.As == "" || forms[reading.As].made == member, at,
+		reading.As+" does not make a value of the shape "+member.Name())
+	require(reading.As != "call" || slices.Contains(Functions, reading.Function), at,
+		"no function has the name "+shown(reading.Function))
 }
 
 // Mapped is the contract and the event type that a source's event leaves ingest as.

@@ -25,34 +25,49 @@ import (
 	"billhook/internal/filetest"
 )
 
-// reference is what docs/reference/catalog.md shows: for each file its maps, under the path of each, by the struct that they become.
+// reference is what docs/reference/catalog.md shows: for each file its maps, under the path of each, by the
+// struct that they become.
 var reference = []struct{ file, path, of string }{
-	{"queues.yaml", "", "Queue"}, {"queues.yaml", "retry_policy.", "Policy"},
-	{"queues.yaml", "handlers.<event type>.", "Handler"}, {"queues.yaml", "handlers.<event type>.post.", "Post"},
-	{"queues.yaml", "dead_letter.", "DeadLetter"}, {"queues.yaml", "batch.", "Batch"},
-	{"queues.yaml", "rate.", "Rate"}, {"queues.yaml", "max_backlog.", "MaxBacklog"},
-	{"topics.yaml", "", "Topic"}, {"sources.yaml", "", "Source"},
-	{"providers/<name>.yaml", "", "Provider"}, {"providers/<name>.yaml", "signature.", "Scheme"},
-	{"providers/<name>.yaml", "api.", "API"}, {"providers/<name>.yaml", "events.<type>.", "ProviderEvent"},
+	{"queues.yaml", "", "Queue"},
+	{"queues.yaml", "retry_policy.", "Policy"},
+	{"queues.yaml", "handlers.<event type>.", "Handler"},
+	{"queues.yaml", "handlers.<event type>.post.", "Post"},
+	{"queues.yaml", "dead_letter.", "DeadLetter"},
+	{"queues.yaml", "batch.", "Batch"},
+	{"queues.yaml", "rate.", "Rate"},
+	{"queues.yaml", "max_backlog.", "MaxBacklog"},
+	{"topics.yaml", "", "Topic"},
+	{"sources.yaml", "", "Source"},
+	{"providers/<name>.yaml", "", "Provider"},
+	{"providers/<name>.yaml", "signature.", "Scheme"},
+	{"providers/<name>.yaml", "api.", "API"},
+	{"providers/<name>.yaml", "events.<type>.", "ProviderEvent"},
 	{"providers/<name>.yaml", "events.<type>.ignore[].", "Condition"},
-	{"targets.yaml", "targets.<name>.", "Target"}, {"targets.yaml", "targets.<name>.timeouts.", "Timeouts"},
-	{"targets.yaml", "targets.<name>.breaker.", "Breaker"}, {"targets.yaml", "endpoints.", "Endpoints"},
-	{"products.yaml", "<product>.", "Product"}, {"journal.yaml", "accounts.<name>.", "Account"},
-	{"journal.yaml", "rules.<event type>.", "Rule"}, {"journal.yaml", "rules.<event type>.lines[].", "RuleLine"},
+	{"targets.yaml", "targets.<name>.", "Target"},
+	{"targets.yaml", "targets.<name>.timeouts.", "Timeouts"},
+	{"targets.yaml", "targets.<name>.breaker.", "Breaker"},
+	{"targets.yaml", "endpoints.", "Endpoints"},
+	{"products.yaml", "<product>.", "Product"},
+	{"journal.yaml", "accounts.<name>.", "Account"},
+	{"journal.yaml", "rules.<event type>.", "Rule"},
+	{"journal.yaml", "rules.<event type>.lines[].", "RuleLine"},
 	{"usage.yaml", "meters.<name>.", "Meter"},
 }
 
 // parts are those of a queue's keys, by the first key of each.
 var parts = map[string]string{
-	"id": "what it is", "topic": "what it takes", "priority": "who handles it", "max_attempts": "attempts", "message_ttl": "how long things are kept",
-	"concurrency": "how much at once", "backlog_alert_above": "alerts", "dead_letter": "what cannot be handled", "batch": "batches, and limits",
+	"id": "what it is", "topic": "what it takes", "priority": "who handles it", "max_attempts": "attempts",
+	"message_ttl": "how long things are kept",
+	"concurrency": "how much at once", "backlog_alert_above": "alerts", "dead_letter": "what cannot be handled",
+	"batch": "batches, and limits",
 }
 
 func TestTheReferenceOfTheCatalogHasTheKeysOfItsStructs(t *testing.T) {
 	t.Parallel()
 	structs := map[string]*ast.StructType{}
 	sources := filetest.Must(filepath.Glob("*.go"))(t)
-	for _, source := range append(sources, "../internal/platform/signature/scheme.go", "../internal/retry/policy.go") {
+	for _, source := range append(sources, "../internal/platform/signature/scheme.go",
+		"../internal/retry/policy.go") {
 		file := filetest.Must(parser.ParseFile(token.NewFileSet(), source, nil, parser.ParseComments))(t)
 		ast.Inspect(file, func(n ast.Node) bool {
 			if spec, ok := n.(*ast.TypeSpec); ok {
@@ -64,10 +79,13 @@ func TestTheReferenceOfTheCatalogHasTheKeysOfItsStructs(t *testing.T) {
 		})
 	}
 	var page strings.Builder
-	page.WriteString("# Keys of the catalog\n\nMade of the structs of `catalog/` by `go test ./catalog -run Reference -update`. " +
-		"A duration is a string such as `\"60s\"`.\nWhat a queue does not say is that of `defaults` in `catalog/queues.yaml`. " +
+	page.WriteString("# Keys of the catalog\n\nMade of the structs of `catalog/` by `go test ./catalog -run " +
+		"Reference -update`. " +
+		"A duration is a string such as `\"60s\"`.\nWhat a queue does not say is that of `defaults` in " +
+		"`catalog/queues.yaml`. " +
 		"`billhook admin catalog check` finds every mistake.\n")
-	names := strings.NewReplacer("time.Duration", "duration", "routing.", "", "retry.Policy", "retry_policy", "signature.Scheme", "signature")
+	names := strings.NewReplacer("time.Duration", "duration", "routing.", "", "retry.Policy", "retry_policy",
+		"signature.Scheme", "signature")
 	for i, section := range reference {
 		require.Contains(t, structs, section.of)
 		var keys []string
@@ -80,7 +98,8 @@ func TestTheReferenceOfTheCatalogHasTheKeysOfItsStructs(t *testing.T) {
 			require.NotEmpty(t, said, "%s.%s says nothing of itself", section.of, key)
 			said = strings.TrimPrefix(said, field.Names[0].Name+" ")
 			said = strings.TrimSuffix(strings.TrimPrefix(strings.TrimPrefix(said, "is "), "are "), ".")
-			keys = append(keys, fmt.Sprintf("`%s` (%s): %s", key, names.Replace(types.ExprString(field.Type)), strings.ReplaceAll(said, "|", `\|`)))
+			keys = append(keys, fmt.Sprintf("`%s` (%s): %s", key, names.Replace(types.ExprString(field.Type)),
+				strings.ReplaceAll(said, "|", `\|`)))
 		}
 		switch where := cmp.Or(strings.TrimSuffix(section.path, "."), section.file); {
 		case i == 0:
@@ -124,10 +143,12 @@ func isPage(t *testing.T, name, page string) {
 func TestTheReferenceOfContractsHasEachDeclaredMember(t *testing.T) {
 	t.Parallel()
 	var page strings.Builder
-	page.WriteString("# Contracts\n\nMade of `catalog/messages.yaml` by `go test ./catalog -run Reference -update`. " +
-		"A member that is not listed does not pass;\n`!` is required. The JSON Schemas are in `internal/contract/schema/`; " +
-		"`payment.v1` stands there alone.\n`*` stands for one word of an event type, `#` for any number.\n" +
-		"\n| format | event type | version | members of the data |\n| --- | --- | --- | --- |\n")
+	page.WriteString(
+		"# Contracts\n\nMade of `catalog/messages.yaml` by `go test ./catalog -run Reference -update`. " +
+			"A member that is not listed does not pass;\n`!` is required. The JSON Schemas are in " +
+			"`internal/contract/schema/`; " +
+			"`payment.v1` stands there alone.\n`*` stands for one word of an event type, `#` for any number.\n" +
+			"\n| format | event type | version | members of the data |\n| --- | --- | --- | --- |\n")
 	var list func(members []contract.Member) string
 	list = func(members []contract.Member) string {
 		all := make([]string, len(members))
@@ -163,13 +184,17 @@ func TestNoQueueIsNamedOutsideTheCatalog(t *testing.T) {
 	require.Empty(t, found, "names of queues belong to catalog/queues.yaml alone")
 	crossed := fstest.MapFS{}
 	for file, text := range map[string]string{
-		"a/main.go": "package a\n\nconst queue = \"search-index\"\n", "a/other.go": "var research-index, search-index2", "Makefile": "run:\n\tsend q:sub:plan_change\n",
-		"main.tf": "name = \"search-index-dlq-hold\"", "a/main_test.go": "search-index", "a/testdata/b.yaml": "search-index", "docs/page.yaml": "search-index",
+		"a/main.go":  "package a\n\nconst queue = \"search-index\"\n",
+		"a/other.go": "var research-index, search-index2", "Makefile": "run:\n\tsend q:sub:plan_change\n",
+		"main.tf": "name = \"search-index-dlq-hold\"", "a/main_test.go": "search-index",
+		"a/testdata/b.yaml": "search-index", "docs/page.yaml": "search-index",
 	} {
 		crossed[file] = &fstest.MapFile{Data: []byte(text)}
 	}
 	found = filetest.Must(strayNames(crossed, namesOf(c)))(t)
-	require.Equal(t, []string{"Makefile:2: q:sub:plan_change", "a/main.go:3: search-index", "main.tf:1: search-index-dlq-hold"}, found)
+	require.Equal(t, []string{
+		"Makefile:2: q:sub:plan_change", "a/main.go:3: search-index", "main.tf:1: search-index-dlq-hold",
+	}, found)
 }
 
 // namesOf lists every name of a catalog, derived ones included, the longest first.
@@ -205,19 +230,23 @@ func strayNames(tree fs.FS, names []string) (found []string, err error) {
 		}
 		name := entry.Name()
 		if entry.IsDir() {
-			if slices.Contains([]string{"catalog", "docs", "terraform/examples"}, path) || name == "testdata" || name == "bin" ||
+			if slices.Contains([]string{"catalog", "docs", "terraform/examples"}, path) || name == "testdata" ||
+				name == "bin" ||
 				(strings.HasPrefix(name, ".") && !slices.Contains([]string{".", ".ci", ".github"}, name)) {
 				return fs.SkipDir
 			}
 			return nil
 		}
-		read := name == "Makefile" || slices.Contains([]string{".go", ".yaml", ".yml", ".tf", ".tfvars", ".hcl"}, filepath.Ext(name))
+		read := name == "Makefile" || slices.Contains([]string{".go", ".yaml", ".yml", ".tf", ".tfvars", ".hcl"},
+			filepath.Ext(name))
 		if !read || strings.HasSuffix(name, "_test.go") {
 			return nil
 		}
 		data, err := fs.ReadFile(tree, path)
 		text := string(data)
-		if err != nil || !slices.ContainsFunc(names, func(name string) bool { return strings.Contains(text, name) }) {
+		if err != nil || !slices.ContainsFunc(names, func(name string) bool {
+			return strings.Contains(text, name)
+		}) {
 			return err // the expression is slow
 		}
 		for i, line := range strings.Split(text, "\n") {

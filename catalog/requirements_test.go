@@ -21,11 +21,13 @@ type numbers struct {
 		Of      []figure
 	}
 	Own []ownNumber
-	// Aliases are the names that queues, dead letters and exchanges had, with the routing keys of their bindings.
+	// Aliases are the names that queues, dead letters and exchanges had, with the routing keys of their
+	// bindings.
 	Aliases struct{ Queues, Topics map[string]string }
 }
 
-// figure is one figure of the requirements. Its key is one of keys; with " of type <event type>" that of the type's handler.
+// figure is one figure of the requirements. Its key is one of keys; with " of type <event type>" that of the
+// type's handler.
 type figure struct {
 	Words, Figure, Key string
 	Queues             []string
@@ -49,40 +51,67 @@ func declared(t *testing.T) (all numbers, figures []figure) {
 // Times are in seconds; a number that a queue does not have is not ok.
 var keys = map[string]func(catalog.Queue) (n float64, ok bool){
 	"attempts": func(q catalog.Queue) (float64, bool) { return float64(q.MaxAttempts), true },
-	// By the pseudocode of the billing queues the first try is no retry: attempts++, and again while attempts <= max.
-	"retries":      func(q catalog.Queue) (float64, bool) { return float64(q.MaxAttempts - 1), q.Contract == "envelope.v1" },
-	"first wait":   func(q catalog.Queue) (float64, bool) { return q.Backoff.Base.Seconds(), len(q.Backoff.Schedule) == 0 },
-	"multiplier":   func(q catalog.Queue) (float64, bool) { return q.Backoff.Multiplier, len(q.Backoff.Schedule) == 0 },
-	"longest wait": func(q catalog.Queue) (float64, bool) { return q.Backoff.Max.Seconds(), len(q.Backoff.Schedule) == 0 },
-	"jitter":       func(q catalog.Queue) (float64, bool) { return q.Backoff.Jitter.Seconds(), len(q.Backoff.Schedule) == 0 },
-	"wait 1":       scheduled(1),
-	"wait 2":       scheduled(2),
-	"wait 3":       scheduled(3),
-	"wait 4":       scheduled(4),
-	"wait 5":       scheduled(5),
-	"lease":        func(q catalog.Queue) (float64, bool) { return q.Lease.Seconds(), true },
-	"timeout":      func(q catalog.Queue) (float64, bool) { return q.HandlerTimeout.Seconds(), true },
-	"TTL":          func(q catalog.Queue) (float64, bool) { return q.MessageTTL.Seconds(), true },
-	"prefetch":     func(q catalog.Queue) (float64, bool) { return float64(q.Concurrency), true },
+	// By the pseudocode of the billing queues the first try is no retry: attempts++, and again while attempts <=
+	// max.
+	"retries": func(q catalog.Queue) (float64, bool) {
+		return float64(q.MaxAttempts - 1), q.Contract == "envelope.v1"
+	},
+	"first wait": func(q catalog.Queue) (float64, bool) {
+		return q.Backoff.Base.Seconds(), len(q.Backoff.Schedule) == 0
+	},
+	"multiplier": func(q catalog.Queue) (float64, bool) {
+		return q.Backoff.Multiplier, len(q.Backoff.Schedule) == 0
+	},
+	"longest wait": func(q catalog.Queue) (float64, bool) {
+		return q.Backoff.Max.Seconds(), len(q.Backoff.Schedule) == 0
+	},
+	"jitter": func(q catalog.Queue) (float64, bool) {
+		return q.Backoff.Jitter.Seconds(), len(q.Backoff.Schedule) == 0
+	},
+	"wait 1":   scheduled(1),
+	"wait 2":   scheduled(2),
+	"wait 3":   scheduled(3),
+	"wait 4":   scheduled(4),
+	"wait 5":   scheduled(5),
+	"lease":    func(q catalog.Queue) (float64, bool) { return q.Lease.Seconds(), true },
+	"timeout":  func(q catalog.Queue) (float64, bool) { return q.HandlerTimeout.Seconds(), true },
+	"TTL":      func(q catalog.Queue) (float64, bool) { return q.MessageTTL.Seconds(), true },
+	"prefetch": func(q catalog.Queue) (float64, bool) { return float64(q.Concurrency), true },
 	// A broker delivers the messages of an ordering key one after the other, over all instances.
-	"prefetch of a key": func(q catalog.Queue) (float64, bool) { return 1, slices.Equal(q.OrderingKey, []string{"order_id"}) },
-	"batch":             func(q catalog.Queue) (float64, bool) { return float64(q.Batch.Size), q.Batch.Size > 0 },
-	"workers":           func(q catalog.Queue) (float64, bool) { return float64(q.MinInstances), true },
-	"most workers":      func(q catalog.Queue) (float64, bool) { return float64(q.MaxInstances), true },
-	"depth":             func(q catalog.Queue) (float64, bool) { return float64(q.BacklogAlertAbove), true },
+	"prefetch of a key": func(q catalog.Queue) (float64, bool) {
+		return 1, slices.Equal(q.OrderingKey, []string{"order_id"})
+	},
+	"batch":        func(q catalog.Queue) (float64, bool) { return float64(q.Batch.Size), q.Batch.Size > 0 },
+	"workers":      func(q catalog.Queue) (float64, bool) { return float64(q.MinInstances), true },
+	"most workers": func(q catalog.Queue) (float64, bool) { return float64(q.MaxInstances), true },
+	"depth":        func(q catalog.Queue) (float64, bool) { return float64(q.BacklogAlertAbove), true },
 	"most messages": func(q catalog.Queue) (float64, bool) {
 		return float64(q.MaxBacklog.Messages), q.MaxBacklog.Messages > 0
 	},
-	"rate":                func(q catalog.Queue) (float64, bool) { return float64(q.Rate.PerSecond), q.Rate.PerSecond > 0 },
-	"rate of a user":      func(q catalog.Queue) (float64, bool) { return float64(q.Rate.PerUser), q.Rate.PerUser > 0 },
-	"dead letters":        func(q catalog.Queue) (float64, bool) { return float64(q.DeadLetter.AlertAbove), !q.DeadLetter.Drop },
-	"normal dead letters": func(q catalog.Queue) (float64, bool) { return float64(q.DeadLetter.WarnAbove), !q.DeadLetter.Drop },
-	"oldest dead letter":  func(q catalog.Queue) (float64, bool) { return q.DeadLetter.OldestAlert.Seconds(), !q.DeadLetter.Drop },
-	"normal age":          func(q catalog.Queue) (float64, bool) { return q.DeadLetter.OldestWarn.Seconds(), !q.DeadLetter.Drop },
-	"dead letters kept":   func(q catalog.Queue) (float64, bool) { return q.DeadLetter.Retention.Seconds(), !q.DeadLetter.Drop },
-	"no dead letters":     func(q catalog.Queue) (float64, bool) { return 0, q.DeadLetter.Drop },
-	"oldest message":      func(q catalog.Queue) (float64, bool) { return q.OldestAlert.Seconds(), q.OldestAlert != 25*time.Minute },
-	"remembered":          func(q catalog.Queue) (float64, bool) { return (3 * day).Seconds(), q.RememberFor >= 3*day },
+	"rate": func(q catalog.Queue) (float64, bool) { return float64(q.Rate.PerSecond), q.Rate.PerSecond > 0 },
+	"rate of a user": func(q catalog.Queue) (float64, bool) {
+		return float64(q.Rate.PerUser), q.Rate.PerUser > 0
+	},
+	"dead letters": func(q catalog.Queue) (float64, bool) {
+		return float64(q.DeadLetter.AlertAbove), !q.DeadLetter.Drop
+	},
+	"normal dead letters": func(q catalog.Queue) (float64, bool) {
+		return float64(q.DeadLetter.WarnAbove), !q.DeadLetter.Drop
+	},
+	"oldest dead letter": func(q catalog.Queue) (float64, bool) {
+		return q.DeadLetter.OldestAlert.Seconds(), !q.DeadLetter.Drop
+	},
+	"normal age": func(q catalog.Queue) (float64, bool) {
+		return q.DeadLetter.OldestWarn.Seconds(), !q.DeadLetter.Drop
+	},
+	"dead letters kept": func(q catalog.Queue) (float64, bool) {
+		return q.DeadLetter.Retention.Seconds(), !q.DeadLetter.Drop
+	},
+	"no dead letters": func(q catalog.Queue) (float64, bool) { return 0, q.DeadLetter.Drop },
+	"oldest message": func(q catalog.Queue) (float64, bool) {
+		return q.OldestAlert.Seconds(), q.OldestAlert != 25*time.Minute
+	},
+	"remembered": func(q catalog.Queue) (float64, bool) { return (3 * day).Seconds(), q.RememberFor >= 3*day },
 }
 
 func scheduled(attempt int) func(catalog.Queue) (float64, bool) {
@@ -110,7 +139,8 @@ func of(q catalog.Queue, key string) (n float64, ok bool) {
 	}
 }
 
-var number = regexp.MustCompile(`^[<>]? ?([0-9][0-9,]*(?:\.[0-9]+)?) ?(ms|s|seconds?|min|minutes?|h|hours?|days?)?$`)
+var number = regexp.MustCompile(
+	`^[<>]? ?([0-9][0-9,]*(?:\.[0-9]+)?) ?(ms|s|seconds?|min|minutes?|h|hours?|days?)?$`)
 
 // "< 10" is 9 of what is counted: the most that is normal.
 func read(t *testing.T, text string) float64 {
@@ -125,7 +155,9 @@ func read(t *testing.T, text string) float64 {
 	if strings.HasPrefix(text, "<") {
 		n--
 	}
-	unit := map[string]float64{"": 1, "ms": 0.001, "s": 1, "second": 1, "min": 60, "minute": 60, "h": 3600, "hour": 3600, "day": 86400}
+	unit := map[string]float64{
+		"": 1, "ms": 0.001, "s": 1, "second": 1, "min": 60, "minute": 60, "h": 3600, "hour": 3600, "day": 86400,
+	}
 	per, known := unit[strings.TrimSuffix(parts[2], "s")]
 	if parts[2] == "ms" || parts[2] == "s" {
 		per, known = unit[parts[2]], true
@@ -157,7 +189,9 @@ func TestEveryShippedNumberIsADocumentsOrSaysWhyItIsOurs(t *testing.T) {
 	for _, q := range c.Queues {
 		for key, value := range keys {
 			got, has := value(q)
-			if !has || slices.ContainsFunc(figures, func(f figure) bool { return f.Key == key && slices.Contains(f.Queues, q.ID) }) {
+			if !has || slices.ContainsFunc(figures, func(f figure) bool {
+				return f.Key == key && slices.Contains(f.Queues, q.ID)
+			}) {
 				continue
 			}
 			at := -1
@@ -166,7 +200,8 @@ func TestEveryShippedNumberIsADocumentsOrSaysWhyItIsOurs(t *testing.T) {
 					at = i
 				}
 			}
-			require.GreaterOrEqual(t, at, 0, "%s of %s is %v: no document gives it, and nothing says why", key, q.ID, got)
+			require.GreaterOrEqual(t, at, 0, "%s of %s is %v: no document gives it, and nothing says why",
+				key, q.ID, got)
 			require.NotEmpty(t, own[at].Reason)
 			require.InDelta(t, read(t, own[at].Number), got, 1e-9, "%s of %s", key, q.ID)
 		}
@@ -175,9 +210,12 @@ func TestEveryShippedNumberIsADocumentsOrSaysWhyItIsOurs(t *testing.T) {
 				continue
 			}
 			for _, key := range []string{"attempts of type ", "first wait of type "} {
-				at := slices.IndexFunc(own, func(o ownNumber) bool { return o.Key == key+eventType && slices.Contains(o.Queues, q.ID) })
+				at := slices.IndexFunc(own, func(o ownNumber) bool {
+					return o.Key == key+eventType && slices.Contains(o.Queues, q.ID)
+				})
 				if at < 0 {
-					require.True(t, slices.ContainsFunc(figures, func(f figure) bool { return f.Key == key+eventType }), "%s%s of %s", key, eventType, q.ID)
+					require.True(t, slices.ContainsFunc(figures, func(f figure) bool { return f.Key == key+eventType }),
+						"%s%s of %s", key, eventType, q.ID)
 					continue
 				}
 				got, _ := of(q, own[at].Key)

@@ -41,17 +41,19 @@ type Timeouts struct {
 
 // Breaker leaves a target alone for Rest after Failures in a row; 0 is any number.
 type Breaker struct {
-	Failures int           `json:"failures"` // how many in a row open it: then the target is left alone; 0 is any number
-	Rest     time.Duration `json:"rest"`     // how long it is left alone
+	// how many in a row open it: then the target is left alone; 0 is any number
+	Failures int           `json:"failures"`
+	Rest     time.Duration `json:"rest"` // how long it is left alone
 }
 
 // Endpoints are the addresses that third parties register. The zero value is none.
 type Endpoints struct {
-	Timeouts      Timeouts `json:"timeouts"`        // how long one request may take
-	Concurrency   int      `json:"concurrency"`     // requests to one endpoint under way at once, of one instance; 0 is no limit
-	RatePerSecond float64  `json:"rate_per_second"` // to one endpoint, of one instance; 0 is no limit
-	Burst         int      `json:"burst"`           // how many may go out at once
-	Breaker       Breaker  `json:"breaker"`         // when an endpoint is left alone
+	Timeouts Timeouts `json:"timeouts"` // how long one request may take
+	// requests to one endpoint under way at once, of one instance; 0 is no limit
+	Concurrency   int     `json:"concurrency"`
+	RatePerSecond float64 `json:"rate_per_second"` // to one endpoint, of one instance; 0 is no limit
+	Burst         int     `json:"burst"`           // how many may go out at once
+	Breaker       Breaker `json:"breaker"`         // when an endpoint is left alone
 	// Remembered is how many endpoints an instance keeps limits and breakers for.
 	Remembered int `json:"remembered"`
 	// DisableAfter is how long an endpoint may fail without a success before it is disabled.
@@ -109,7 +111,9 @@ func (c *Catalog) Posts(pool string) []Post {
 			found[h.Name] = h.Post
 		}
 	}
-	return slices.SortedFunc(maps.Values(found), func(a, b Post) int { return cmp.Compare(a.handler(), b.handler()) })
+	return slices.SortedFunc(maps.Values(found), func(a, b Post) int {
+		return cmp.Compare(a.handler(), b.handler())
+	})
 }
 
 // TargetsOf returns the targets that the enabled queues of the pool post to or call, by name.
@@ -137,12 +141,16 @@ func (c *Catalog) readTargets(r *reader, node *yaml.Node) {
 	c.Targets = each(r, node, targetsFile, "targets", "target",
 		func(name string, t *Target, require requirer) {
 			t.Name = name
-			require(targetName.MatchString(t.Name), "name", "must be at most 40 of a-z, 0-9 and -, begin with a letter, and not end with -")
+			require(targetName.MatchString(t.Name), "name",
+				"must be at most 40 of a-z, 0-9 and -, begin with a letter, and not end with -")
 			require(t.Description != "", "description", "is missing")
-			require(urlVariable.MatchString(t.URLVariable) && !slices.Contains(ownVariables, t.URLVariable), "url_variable", "must be an environment variable that ends with _URL, and none of the programs' own")
-			require(secretVariable.MatchString(t.SecretVariable), "secret_variable", "must be an environment variable that ends with _SECRET")
+			require(urlVariable.MatchString(t.URLVariable) && !slices.Contains(ownVariables, t.URLVariable),
+				"url_variable", "must be an environment variable that ends with _URL, and none of the programs' own")
+			require(secretVariable.MatchString(t.SecretVariable), "secret_variable",
+				"must be an environment variable that ends with _SECRET")
 			// A source's begins so.
-			require(!strings.HasPrefix(t.SecretVariable, "WEBHOOK_"), "secret_variable", "must not begin with WEBHOOK_: who receives could sign as a sender")
+			require(!strings.HasPrefix(t.SecretVariable, "WEBHOOK_"), "secret_variable",
+				"must not begin with WEBHOOK_: who receives could sign as a sender")
 			require(t.Scheme == SchemeGeneric || t.Scheme == SchemeStandard, "scheme", "must be generic or standard")
 			checkLimits(require, *t)
 		})
@@ -162,8 +170,10 @@ func (c *Catalog) readEndpoints(r *reader, node *yaml.Node) {
 	require, e := r.requirer(place), c.Endpoints
 	checkLimits(require, e.Target())
 	require(1 <= e.Remembered && e.Remembered <= 1e6, "remembered", "must be 1 to 1000000")
-	require(time.Hour <= e.DisableAfter && e.DisableAfter <= 90*24*time.Hour, "disable_after", "must be 3600s to 7776000s")
-	require(time.Minute <= e.OldSecretFor && e.OldSecretFor <= 30*24*time.Hour, "old_secret_for", "must be 60s to 2592000s")
+	require(time.Hour <= e.DisableAfter && e.DisableAfter <= 90*24*time.Hour, "disable_after",
+		"must be 3600s to 7776000s")
+	require(time.Minute <= e.OldSecretFor && e.OldSecretFor <= 30*24*time.Hour, "old_secret_for",
+		"must be 60s to 2592000s")
 }
 
 var (
@@ -176,26 +186,34 @@ var (
 )
 
 func checkLimits(require requirer, t Target) {
-	require(0 < t.Timeouts.Connect && t.Timeouts.Connect <= t.Timeouts.Total, "timeouts.connect", "must be above 0 and at most timeouts.total, "+seconds(t.Timeouts.Total))
+	require(0 < t.Timeouts.Connect && t.Timeouts.Connect <= t.Timeouts.Total, "timeouts.connect",
+		"must be above 0 and at most timeouts.total, "+seconds(t.Timeouts.Total))
 	require(t.Timeouts.Total < maxAckDeadline, "timeouts.total", "must be below 600s, the longest ack deadline")
-	require(0 <= t.Concurrency && t.Concurrency <= maxConcurrency, "concurrency", "must be 0, which is no limit, to 1000")
-	require(0 <= t.RatePerSecond && t.RatePerSecond <= 1e6, "rate_per_second", "must be 0, which is no limit, to 1000000")
-	require((t.RatePerSecond > 0) == (t.Burst > 0) && 0 <= t.Burst && t.Burst <= 1e6, "burst", "must be 1 to 1000000 where rate_per_second is above 0, and only there")
-	require(0 <= t.Breaker.Failures && t.Breaker.Failures <= 1000, "breaker.failures", "must be 0, which is any number, to 1000")
-	require((t.Breaker.Failures > 0) == (t.Breaker.Rest > 0) && t.Breaker.Rest <= maxWait, "breaker.rest", "must be above 0s and at most 86400s where failures is above 0, and only there")
+	require(0 <= t.Concurrency && t.Concurrency <= maxConcurrency, "concurrency",
+		"must be 0, which is no limit, to 1000")
+	require(0 <= t.RatePerSecond && t.RatePerSecond <= 1e6, "rate_per_second",
+		"must be 0, which is no limit, to 1000000")
+	require((t.RatePerSecond > 0) == (t.Burst > 0) && 0 <= t.Burst && t.Burst <= 1e6, "burst",
+		"must be 1 to 1000000 where rate_per_second is above 0, and only there")
+	require(0 <= t.Breaker.Failures && t.Breaker.Failures <= 1000, "breaker.failures",
+		"must be 0, which is any number, to 1000")
+	require((t.Breaker.Failures > 0) == (t.Breaker.Rest > 0) && t.Breaker.Rest <= maxWait, "breaker.rest",
+		"must be above 0s and at most 86400s where failures is above 0, and only there")
 }
 
 // checkPosts checks posts and batch of a queue; posts are those of the queues before.
 func (r *reader) checkPosts(place string, q Queue, c *Catalog, posts map[string]Post) {
 	shortest := q.HandlerTimeout
-	for _, eventType := range slices.Sorted(maps.Keys(q.Handlers)) { // the first entry of a path is what the others are held to
+	// the first entry of a path is what the others are held to
+	for _, eventType := range slices.Sorted(maps.Keys(q.Handlers)) {
 		h := q.Handlers[eventType]
 		shortest = min(shortest, h.Timeout)
 		require := r.requirer(place)
 		for i, name := range h.Calls {
 			_, ok := c.Targets[name]
 			require(ok, handlerPath(eventType)+".calls", "no target has the name "+shown(name))
-			require(!slices.Contains(h.Calls[:i], name), handlerPath(eventType)+".calls", "lists "+shown(name)+" twice")
+			require(!slices.Contains(h.Calls[:i], name), handlerPath(eventType)+".calls",
+				"lists "+shown(name)+" twice")
 		}
 		if h.Post == (Post{}) {
 			continue
@@ -204,22 +222,31 @@ func (r *reader) checkPosts(place string, q Queue, c *Catalog, posts map[string]
 		path := handlerPath(eventType) + ".post"
 		_, ok := c.Targets[h.Post.Target]
 		require(ok, path+".target", "no target has the name "+shown(h.Post.Target))
-		require(postPath.MatchString(h.Post.Path), path+".path", "must be / and a segment of letters, digits and _ . -, up to nine times")
+		require(postPath.MatchString(h.Post.Path), path+".path",
+			"must be / and a segment of letters, digits and _ . -, up to nine times")
 		before, after, found := strings.Cut(h.Post.Reconcile, "/{id}")
-		require(h.Post.Reconcile == "" || (found && (after == "" || after[0] == '/') && postPath.MatchString(before+after)), path+".reconcile", "must be a path like that, with {id} for one segment that is not its first")
+		require(h.Post.Reconcile == "" ||
+			(found && (after == "" || after[0] == '/') && postPath.MatchString(before+after)), path+".reconcile",
+			"must be a path like that, with {id} for one segment that is not its first")
 		require(len(h.Emits) == 0, handlerPath(eventType)+".emits", "a post emits nothing")
 		form := h.Post.Form
-		require(slices.Contains([]Form{Single, Bulk, NDJSON}, form), path+".form", "must be bulk or ndjson, or left out")
+		require(slices.Contains([]Form{Single, Bulk, NDJSON}, form), path+".form",
+			"must be bulk or ndjson, or left out")
 		require(form == Single || q.Batch != (Batch{}), path+".form", "is that of a batch, and the queue has none")
-		require(form != Bulk || q.Ordered(), path+".form", "a bulk names documents by the ordering key, and the queue has none")
-		require(form == Single || h.Post.Reconcile == "", path+".reconcile", "a batch is not asked about: the target applies the same line once")
+		require(form != Bulk || q.Ordered(), path+".form",
+			"a bulk names documents by the ordering key, and the queue has none")
+		require(form == Single || h.Post.Reconcile == "", path+".reconcile",
+			"a batch is not asked about: the target applies the same line once")
 		other, twice := posts[h.Name]
-		require(!twice || other == h.Post, path+".reconcile", "must be the same in every entry that posts to this path, and so must the form")
+		require(!twice || other == h.Post, path+".reconcile",
+			"must be the same in every entry that posts to this path, and so must the form")
 		if !twice {
 			posts[h.Name] = h.Post
 		}
 	}
 	b, require := q.Batch, r.requirer(place)
-	require(b == (Batch{}) || (2 <= b.Size && b.Size <= q.Concurrency), "batch.size", "must be 2 to concurrency: what is not handled at once cannot be gathered")
-	require(b == (Batch{}) || (0 < b.Wait && b.Wait <= time.Second && (b.Wait < shortest || shortest <= 0)), "batch.wait", "must be above 0s, at most 1s, and below the shortest timeout")
+	require(b == (Batch{}) || (2 <= b.Size && b.Size <= q.Concurrency), "batch.size",
+		"must be 2 to concurrency: what is not handled at once cannot be gathered")
+	require(b == (Batch{}) || (0 < b.Wait && b.Wait <= time.Second && (b.Wait < shortest || shortest <= 0)),
+		"batch.wait", "must be above 0s, at most 1s, and below the shortest timeout")
 }

@@ -69,19 +69,22 @@ func (c *Catalog) readUsage(r *reader, files fs.FS) {
 		require, u := r.requirer(usageFile), c.Usage
 		require(0 < u.Grace && u.Grace <= maxGrace, "usage.grace", `must be above "0s", and at most "2678400s"`)
 		require(0 <= u.Ahead && u.Ahead <= time.Hour, "usage.ahead", `must be "0s" to "3600s"`)
-		require(len(u.Thresholds) > 0 && rises(u.Thresholds), "usage.thresholds", "must list percents of 1 to 1000, each above the one before")
+		require(len(u.Thresholds) > 0 && rises(u.Thresholds), "usage.thresholds",
+			"must list percents of 1 to 1000, each above the one before")
 	}
 	if absent {
 		return
 	}
 	c.Usage.Meters = each(r, file["meters"], usageFile, "meters", "meter",
 		func(name string, m *Meter, require requirer) {
-			require(meterName.MatchString(name), "name", "must be at most 64 of letters, digits and . _ -, and begin with a letter")
+			require(meterName.MatchString(name), "name",
+				"must be at most 64 of letters, digits and . _ -, and begin with a letter")
 			require(m.Description != "", "description", "is missing")
 			require(0 <= m.Quota && m.Quota <= MaxUsage, "quota", "must be 0, which is none, to 9007199254740991")
 			for _, plan := range slices.Sorted(maps.Keys(m.Plans)) {
 				require(productID.MatchString(plan), join("plans", plan), "must be the id of a product")
-				require(0 <= m.Plans[plan] && m.Plans[plan] <= MaxUsage, join("plans", plan), "must be 0, which is none, to 9007199254740991")
+				require(0 <= m.Plans[plan] && m.Plans[plan] <= MaxUsage, join("plans", plan),
+					"must be 0, which is none, to 9007199254740991")
 			}
 		})
 }

@@ -26,7 +26,8 @@ func TestFilesReplaceThoseOfACatalog(t *testing.T) {
 	t.Parallel()
 	shipped := from(t, "")
 	narrowed := mustOnly(t, shipped, "paynow-events", "pay-subscription-update")
-	other := filetest.Must(narrowed.With(map[string]string{"products.yaml": "products: {hat: {points: 7}}\n"}))(t)
+	other := filetest.Must(
+		narrowed.With(map[string]string{"products.yaml": "products: {hat: {points: 7}}\n"}))(t)
 	require.Equal(t, map[string]catalog.Product{"hat": {Points: 7}}, other.Products)
 	require.Len(t, shipped.Products, 2, "the catalog itself stays as it is")
 	for _, q := range other.Queues {
@@ -46,10 +47,22 @@ func TestFilesThatMakeNoCatalogAreRefused(t *testing.T) {
 		files map[string]string
 		want  string
 	}{
-		"a file of another name":      {shipped, map[string]string{"../queues.yaml": "", "prices.yaml": ""}, "prices.yaml: no file of a catalog has this name"},
-		"a mistake":                   {shipped, map[string]string{"products.yaml": "products: {hat: {points: 0}}\n"}, "products.yaml:1: product hat: points: must be 1 to 1000000000"},
-		"a catalog of no files":       {&catalog.Catalog{}, map[string]string{"products.yaml": ""}, "made of no files"},
-		"a queue that is gone by now": {mustOnly(t, shipped, "paynow-events", "pay-subscription-update"), map[string]string{"topics.yaml": "topics: []\n"}, ": queue orders-process: topic: no shared topic has the id orders"},
+		"a file of another name": {
+			shipped,
+			map[string]string{"../queues.yaml": "", "prices.yaml": ""},
+			"prices.yaml: no file of a catalog has this name",
+		},
+		"a mistake": {
+			shipped,
+			map[string]string{"products.yaml": "products: {hat: {points: 0}}\n"},
+			"products.yaml:1: product hat: points: must be 1 to 1000000000",
+		},
+		"a catalog of no files": {&catalog.Catalog{}, map[string]string{"products.yaml": ""}, "made of no files"},
+		"a queue that is gone by now": {
+			mustOnly(t, shipped, "paynow-events", "pay-subscription-update"), map[string]string{
+				"topics.yaml": "topics: []\n",
+			}, ": queue orders-process: topic: no shared topic has the id orders",
+		},
 	} {
 		require.ErrorContains(t, filetest.ErrorOf(test.of.With(test.files)), test.want, name)
 	}
@@ -67,15 +80,18 @@ func TestTheHashIsOfTheFilesWhereverTheyAreAndWhateverRuns(t *testing.T) {
 	folder := shipped(t, nil)
 	copied := from(t, folder)
 	require.Equal(t, built.Hash(), copied.Hash())
-	require.Equal(t, built.Hash(), mustOnly(t, copied, "paynow-events", "pay-subscription-update").Hash(), "what runs is no part of it")
+	require.Equal(t, built.Hash(), mustOnly(t, copied, "paynow-events", "pay-subscription-update").Hash(),
+		"what runs is no part of it")
 	same := filetest.Must(copied.With(map[string]string{"products.yaml": "products: {}\n"}))(t)
 	require.NotEqual(t, built.Hash(), same.Hash())
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "products.yaml"), []byte("products: {}\n"), 0o600))
-	require.Equal(t, built.Hash(), copied.Hash(), "the hash is of what was loaded, not of what stands there since")
+	require.Equal(t, built.Hash(), copied.Hash(),
+		"the hash is of what was loaded, not of what stands there since")
 	changed := from(t, folder)
 	require.Equal(t, same.Hash(), changed.Hash())
 	require.Empty(t, (&catalog.Catalog{}).Hash())
-	sums, err := exec.CommandContext(t.Context(), "sh", "-c", "LC_ALL=C; export LC_ALL; ls *.yaml providers/*.yaml | sort | xargs sha256sum").Output()
+	sums, err := exec.CommandContext(t.Context(), "sh", "-c",
+		"LC_ALL=C; export LC_ALL; ls *.yaml providers/*.yaml | sort | xargs sha256sum").Output()
 	require.NoError(t, err)
 	sum := sha256.Sum256(sums)
 	require.Equal(t, hex.EncodeToString(sum[:])[:8], built.Hash(), "anybody can compute it without Billhook")
@@ -104,7 +120,9 @@ func (d deployment) narrowed(t *testing.T, of map[string]*catalog.Catalog) *cata
 		return mustOnly(t, of[d.Of], d.Queues...)
 	}
 	off := from(t, "")
-	off.Queues[slices.IndexFunc(off.Queues, func(q catalog.Queue) bool { return q.ID == "events-low" })].Enabled = false
+	off.Queues[slices.IndexFunc(off.Queues, func(q catalog.Queue) bool {
+		return q.ID == "events-low"
+	})].Enabled = false
 	require.EqualError(t, filetest.ErrorOf(off.Only(d.Queues)), d.Refused, d.What)
 	return nil
 }
@@ -147,7 +165,8 @@ func TestADeploymentRunsTheQueuesThatItNamesOrIsRefusedWithTheReason(t *testing.
 		require.Equal(t, d.Pool, again.TasksPool, "%s, also with other files", d.What)
 	}
 	before := running(shipped)
-	payNow := mustOnly(t, mustOnly(t, shipped, "paynow-events", "pay-subscription-update", "orders-process", "notifications-fanout", "notifications-send"),
+	payNow := mustOnly(t, mustOnly(t, shipped, "paynow-events", "pay-subscription-update", "orders-process",
+		"notifications-fanout", "notifications-send"),
 		"paynow-events", "pay-subscription-update")
 	require.Empty(t, payNow.EmitsOf("points.credit"), "a narrowed catalog is narrowed again")
 	require.Same(t, shipped, mustOnly(t, shipped), "without names every enabled queue runs")
@@ -162,9 +181,11 @@ func TestADeploymentRunsTheQueuesThatItNamesOrIsRefusedWithTheReason(t *testing.
 func TestAQueueThatIsNotEnabledIsNotEmittedTo(t *testing.T) {
 	t.Parallel()
 	for list, want := range map[string][]string{
-		"[reminders]": {"seat-news"}, "[bookings]": {"seat-news", "bookings"}, "[reminders, bookings]": {"seat-news", "bookings"}, "[]": {"seat-news"},
+		"[reminders]": {"seat-news"}, "[bookings]": {"seat-news", "bookings"},
+		"[reminders, bookings]": {"seat-news", "bookings"}, "[]": {"seat-news"},
 	} {
-		c := from(t, edited(t, small, "queues.yaml", "emits: [seat-news]", "emits: [seat-news]\n        emits_if_run: "+list))
+		c := from(t, edited(t, small, "queues.yaml", "emits: [seat-news]",
+			"emits: [seat-news]\n        emits_if_run: "+list))
 		require.Equal(t, want, c.EmitsOf("seats.free"), list)
 	}
 }
@@ -176,7 +197,9 @@ func TestANarrowedCatalogNeedsNothingThatDoesNotRun(t *testing.T) {
 	shipped := from(t, "")
 	names := filetest.Map(shipped.Queues, func(q catalog.Queue) string { return q.ID })
 	rapid.Check(t, func(t *rapid.T) {
-		chosen := rapid.SliceOfDistinct(rapid.SampledFrom(names), func(s string) string { return s }).Draw(t, "names")
+		chosen := rapid.SliceOfDistinct(rapid.SampledFrom(names), func(s string) string {
+			return s
+		}).Draw(t, "names")
 		only, err := shipped.Only(chosen)
 		if err != nil {
 			for line := range strings.SplitSeq(err.Error(), "\n") {
@@ -206,8 +229,9 @@ func TestANarrowedCatalogNeedsNothingThatDoesNotRun(t *testing.T) {
 	})
 }
 
-// applied applies the catalog module to a folder, for the named queues: it has no provider and makes nothing, so an apply is
-// its outputs and needs no network. It returns what prints an output, and what terraform printed.
+// applied applies the catalog module to a folder, for the named queues: it has no provider and makes nothing,
+// so an apply is its outputs and needs no network. It returns what prints an output, and what terraform
+// printed.
 func applied(
 	t *testing.T, folder string, queues ...string,
 ) (output func(arguments ...string) []byte, printed string, err error) {
@@ -250,8 +274,8 @@ func TestTerraformRefusesTheQueuesThatTheServicesRefuse(t *testing.T) {
 
 func set(texts []string) []string { return slices.Compact(slices.Sorted(slices.Values(texts))) }
 
-// Terraform reads the catalog as Go does, and grants what the doctor looks for: a topic that differs would be a
-// grant that nobody misses, or one that nobody gives.
+// Terraform reads the catalog as Go does, and grants what the doctor looks for: a topic that differs would be
+// a grant that nobody misses, or one that nobody gives.
 func TestTerraformReadsAndGrantsWhatGoDoes(t *testing.T) {
 	t.Parallel()
 	emulatortest.NeedsTerraform(t)

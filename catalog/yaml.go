@@ -67,7 +67,8 @@ func newReader() *reader { return &reader{unread: map[string]bool{}, lines: line
 
 // wrong records a mistake about a value, unless that value could not be read.
 func (r *reader) wrong(place, path, what string) {
-	if r.isUnread(place, path) || (strings.HasPrefix(place, queuePlace) && r.isUnread(queuesFile, "defaults."+path)) {
+	if r.isUnread(place, path) || (strings.HasPrefix(place, queuePlace) &&
+		r.isUnread(queuesFile, "defaults."+path)) {
 		return
 	}
 	if strings.HasPrefix(place, queuePlace) && path != "" && r.lines[place+": "+path] == 0 {
@@ -164,14 +165,15 @@ func (r *reader) pairs(node *yaml.Node, place, path string, visit func(key, valu
 }
 
 // strict takes no member that the value does not have, and no duration but in seconds.
-var strict = json.JoinOptions(json.RejectUnknownMembers(true), json.WithUnmarshalers(json.UnmarshalFunc(func(text []byte, d *time.Duration) error {
-	unquoted, err := jsontext.AppendUnquote(nil, text)
-	if err != nil || !durationShape.Match(unquoted) {
-		return errors.New("no duration")
-	}
-	*d, err = time.ParseDuration(string(unquoted))
-	return err
-})))
+var strict = json.JoinOptions(json.RejectUnknownMembers(true),
+	json.WithUnmarshalers(json.UnmarshalFunc(func(text []byte, d *time.Duration) error {
+		unquoted, err := jsontext.AppendUnquote(nil, text)
+		if err != nil || !durationShape.Match(unquoted) {
+			return errors.New("no duration")
+		}
+		*d, err = time.ParseDuration(string(unquoted))
+		return err
+	})))
 
 // decode fills v. Each mistake is recorded and taken out of the tree, until the rest can be read.
 func (r *reader) decode(tree, v any, place, path string) {
@@ -222,7 +224,8 @@ func wanted(mistake *json.SemanticError) string {
 		return errTerms.Error()
 	}
 	return "must be " + map[reflect.Kind]string{
-		reflect.String: "a string", reflect.Bool: "true or false", reflect.Int: "a whole number", reflect.Int64: "a whole number",
+		reflect.String: "a string", reflect.Bool: "true or false", reflect.Int: "a whole number",
+		reflect.Int64:   "a whole number",
 		reflect.Float64: "a number", reflect.Slice: "a list", reflect.Struct: "a map", reflect.Map: "a map",
 	}[mistake.GoType.Kind()]
 }
@@ -251,14 +254,16 @@ func ambiguity(node *yaml.Node) string {
 		return "has no value; leave the key out"
 	}
 	if !clear {
-		return shown(node.Value) + " means different things to different readers of YAML; quote it, or write it as true, false or a plain decimal number"
+		return shown(node.Value) + " means different things to different readers of YAML; quote it, or write it " +
+			"as true, false or a plain decimal number"
 	}
 	return ""
 }
 
 // shown is a value of our own file as a message shows it: plain or quoted, and never long.
 func shown(value string) string {
-	if strings.IndexAny(value, alphanumeric) == 0 && strings.Trim(value, alphanumeric+"_.:-") == "" && len(value) <= 256 {
+	if strings.IndexAny(value, alphanumeric) == 0 && strings.Trim(value, alphanumeric+"_.:-") == "" &&
+		len(value) <= 256 {
 		return value
 	}
 	if len(value) > 60 {

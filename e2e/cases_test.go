@@ -41,14 +41,18 @@ type stackCase struct {
 	real bool
 }
 
-// The cases run on the stand-ins in this process, and on the binaries with Google's emulators. That Terraform makes the same
-// queues there, emulator/emulatortest shows. What one event of each kind is answered, logs and stores, the recording of the surface has.
+// The cases run on the stand-ins in this process, and on the binaries with Google's emulators. That Terraform
+// makes the same queues there, emulator/emulatortest shows. What one event of each kind is answered, logs and
+// stores, the recording of the surface has.
 var cases = []stackCase{
 	{"an order is credited", credit, true},
 	{"an unknown product is one dead letter and later events flow", unknownProduct, true},
 	{"a store that is down costs a retry and no event", storeFailure, true},
 	{"a worker killed before its commit loses nothing", killedBeforeItsCommit, false},
-	{"a worker killed after its commit doubles nothing, and what it told nobody is relayed", killedAfterItsCommit, true},
+	{
+		"a worker killed after its commit doubles nothing, and what it told nobody is relayed",
+		killedAfterItsCommit, true,
+	},
 	{"thirty events of one customer keep their order beside thirty others", order, true},
 	{"a refund that comes before its order waits for it", refundFirst, true},
 	{"a broker that is down answers 503 and leaves the key usable", brokerFailure, true},
@@ -56,7 +60,8 @@ var cases = []stackCase{
 	{"an order that PayNow says is paid is confirmed and told", shopOrderPaid, false},
 	{"an order whose payment does not come gives its pieces back", shopOrderTimesOut, false},
 	{"each type of each queue that a service works for ends as it should", everyQueue, false},
-	{"no personal value is anywhere behind the webhook service", noPersonalData, false}, // the last case: it looks at the data of all others
+	// the last case: it looks at the data of all others
+	{"no personal value is anywhere behind the webhook service", noPersonalData, false},
 }
 
 func runCases(t *testing.T, s *stack, cases []stackCase) {
@@ -108,7 +113,8 @@ func unknownProduct(t *testing.T, s *stack) {
 	s.accepted(t, later.JSON())
 	deliveries := s.until(t, o.EventID, "dead_lettered")
 	i := slices.IndexFunc(deliveries, func(d e2e.Delivery) bool { return d.Outcome == "dead_lettered" })
-	if deliveries[i].Status == http.StatusBadRequest { // 200 where the budget of nacks, which all cases share, is used up
+	// 200 where the budget of nacks, which all cases share, is used up
+	if deliveries[i].Status == http.StatusBadRequest {
 		deliveries = s.until(t, o.EventID, "duplicate") // what was nacked comes again
 		require.Equal(t, "dead_lettered_before", deliveries[len(deliveries)-1].Reason)
 	} else {
@@ -118,9 +124,11 @@ func unknownProduct(t *testing.T, s *stack) {
 	deadLetters := s.deadLettersOf(t, o.EventID)
 	require.Len(t, deadLetters, 1)
 	require.Equal(t, []string{"unknown_product", e2e.UnknownProduct, e2e.Queue}, []string{
-		deadLetters[0].Attributes["dead_letter_reason"], deadLetters[0].Attributes["dead_letter_detail"], deadLetters[0].Attributes["source_queue"],
+		deadLetters[0].Attributes["dead_letter_reason"], deadLetters[0].Attributes["dead_letter_detail"],
+		deadLetters[0].Attributes["source_queue"],
 	})
-	require.Equal(t, int64(2000), s.balance(t, ledger.UserPoints(o.UID)), "the known item beside it is not credited")
+	require.Equal(t, int64(2000), s.balance(t, ledger.UserPoints(o.UID)),
+		"the known item beside it is not credited")
 	require.Equal(t, "DEAD_LETTERED", s.status(t, o.EventID))
 	q, _ := s.catalog.Queue(e2e.Queue)
 	s.requireDeadLetters(t, q, o.EventID, 1) // in the store, too
@@ -159,9 +167,12 @@ func killedAfterItsCommit(t *testing.T, s *stack) {
 	for killed := false; !killed; {
 		n := fmt.Sprint(700000000000000000 + s.seq.Add(1)*100)
 		e = samples.Event{EventID: n, SubscriptionID: n + "4", CustomerID: n + "3", UID: "uid-" + n}
-		if killed = s.crash(t, true, n, func() { s.accepted(t, samples.Read(samples.SubscriptionRenewed, e)) }); !killed {
+		if killed = s.crash(t, true, n, func() {
+			s.accepted(t, samples.Read(samples.SubscriptionRenewed, e))
+		}); !killed {
 			s.until(t, n, "processed")
-			published := func() bool { return len(s.waitingOf(t, lane.Outbox, n)) == 0 } // no later answer of the store is of it
+			// no later answer of the store is of it
+			published := func() bool { return len(s.waitingOf(t, lane.Outbox, n)) == 0 }
 			require.Eventually(t, published, patience, pollInterval)
 		}
 	}
@@ -177,7 +188,8 @@ func killedAfterItsCommit(t *testing.T, s *stack) {
 	}
 	require.Equal(t, "0", relay(), "for half a minute the lane belongs to its worker")
 	s.bringForward(t, "due_at", s.laneOf(t, lane.Outbox, waiting[0]))
-	require.Eventually(t, func() bool { return relay() == "1" || len(s.processed([]string{told})) > 0 }, patience, pollInterval)
+	require.Eventually(t, func() bool { return relay() == "1" || len(s.processed([]string{told})) > 0 },
+		patience, pollInterval)
 	s.until(t, told, "processed")
 	s.until(t, e.EventID, "duplicate")
 	require.Equal(t, 1, s.service.Applied(told))
@@ -206,7 +218,10 @@ func refundFirst(t *testing.T, s *stack) {
 	o := s.newOrder()
 	// The refund names only the customer, who has no link to the uid: it has another ordering
 	// key.
-	refund := e2e.Refund{EventID: o.EventID + "9", RefundID: "1", OrderID: o.OrderID, CustomerID: o.CustomerID, Amount: o.Total(), Paid: o.Total()}
+	refund := e2e.Refund{
+		EventID: o.EventID + "9", RefundID: "1", OrderID: o.OrderID, CustomerID: o.CustomerID, Amount: o.Total(),
+		Paid: o.Total(),
+	}
 	s.accepted(t, refund.JSON())
 	deliveries := s.until(t, refund.EventID, "retry")
 	require.Equal(t, "order_not_seen", deliveries[0].Reason)
@@ -238,12 +253,17 @@ func customerKeeps(t *testing.T, s *stack) {
 	s.accepted(t, o.JSON())
 	s.until(t, o.EventID, "processed")
 	chargeback := samples.Read(samples.Chargeback, samples.Event{EventID: o.EventID + "3", OrderID: o.OrderID})
-	renewal := samples.Read(samples.SubscriptionRenewed, samples.Event{EventID: o.EventID + "2", SubscriptionID: o.EventID + "4", CustomerID: o.CustomerID})
-	part := e2e.Refund{EventID: o.EventID + "1", RefundID: "1", OrderID: o.OrderID, CustomerID: o.CustomerID, Amount: 500, Paid: o.Total()}
+	renewal := samples.Read(samples.SubscriptionRenewed,
+		samples.Event{EventID: o.EventID + "2", SubscriptionID: o.EventID + "4", CustomerID: o.CustomerID})
+	part := e2e.Refund{
+		EventID: o.EventID + "1", RefundID: "1", OrderID: o.OrderID, CustomerID: o.CustomerID, Amount: 500,
+		Paid: o.Total(),
+	}
 	for id, body := range map[string][]byte{
 		o.EventID + "1": part.JSON(),
 		o.EventID + "2": bytes.ReplaceAll(renewal, []byte(samples.UID), nil),
-		o.EventID + "3": bytes.Replace(chargeback, []byte(`"customer": null`), fmt.Appendf(nil, `"customer": {"id": %q}`, o.CustomerID), 1),
+		o.EventID + "3": bytes.Replace(chargeback, []byte(`"customer": null`),
+			fmt.Appendf(nil, `"customer": {"id": %q}`, o.CustomerID), 1),
 	} {
 		require.Equal(t, o.UID, s.accepted(t, body).OrderingKey, id)
 		s.until(t, id, "processed")
@@ -274,8 +294,10 @@ func (s *stack) ordered(t *testing.T) (order, product string, record dedupe.Reco
 	t.Helper()
 	available := int64(5)
 	order, product = "order-"+uuid.NewString(), "product-"+uuid.NewString()
-	s.ask(t, http.MethodPut, "/v1/ops/stock/"+product, orders.SetStock{Available: &available, Edit: console.Edit{Change: console.Change{Why: "counted"}}}, nil)
-	record = s.happens(t, order, "created", fmt.Sprintf(`,"user_id":"user-%s","seller_id":"s","total":5497,"items_count":1,"items":[{"product_id":%q,"quantity":2}]`, order, product))
+	s.ask(t, http.MethodPut, "/v1/ops/stock/"+product,
+		orders.SetStock{Available: &available, Edit: console.Edit{Change: console.Change{Why: "counted"}}}, nil)
+	record = s.happens(t, order, "created", fmt.Sprintf(`,"user_id":"user-%s","seller_id":"s","total":5497,`+
+		`"items_count":1,"items":[{"product_id":%q,"quantity":2}]`, order, product))
 	require.Equal(t, "payment_initiated", record.Result)
 	require.Equal(t, [3]int64{3, 2, 0}, s.pieces(t, product))
 	return order, product, record
@@ -285,7 +307,8 @@ func (s *stack) ordered(t *testing.T) (order, product string, record dedupe.Reco
 func (s *stack) happens(t *testing.T, order, what, more string) dedupe.Record {
 	t.Helper()
 	id := "evt-" + uuid.NewString()
-	answer := s.signed(t, "/topics/orders", `{"message":`+platformEvent(id, "order."+what, fmt.Sprintf(`{"order_id":%q%s}`, order, more))+`}`)
+	answer := s.signed(t, "/topics/orders", `{"message":`+platformEvent(id, "order."+what,
+		fmt.Sprintf(`{"order_id":%q%s}`, order, more))+`}`)
 	require.Equal(t, http.StatusAccepted, answer.Status, answer.Body)
 	return s.ends(t, orderQueue, id)
 }
@@ -299,7 +322,9 @@ func (s *stack) pieces(t *testing.T, product string) [3]int64 {
 
 func (s *stack) notifiedBy(t *testing.T, record dedupe.Record) int {
 	t.Helper()
-	user := slices.IndexFunc(record.Emitted, func(e handler.Emitted) bool { return e.To == "notifications" && e.EventType != "seller.order_created" })
+	user := slices.IndexFunc(record.Emitted, func(e handler.Emitted) bool {
+		return e.To == "notifications" && e.EventType != "seller.order_created"
+	})
 	require.GreaterOrEqual(t, user, 0)
 	fanned := s.ends(t, "notifications-fanout", record.Emitted[user].EventID)
 	require.Equal(t, "fanned_out", fanned.Result)
@@ -367,7 +392,8 @@ func shopOrderTimesOut(t *testing.T, s *stack) {
 	order, product, record := s.ordered(t)
 	waiting := s.waitingOf(t, lane.Delayed, record.EventID)
 	require.Len(t, waiting, 1)
-	kept, err := s.store.Query(t.Context(), store.Query{Collection: orders.Collection, Equal: map[string]any{"order_id": order}, Limit: 1})
+	kept, err := s.store.Query(t.Context(),
+		store.Query{Collection: orders.Collection, Equal: map[string]any{"order_id": order}, Limit: 1})
 	require.NoError(t, err)
 	s.bringForward(t, "payment_due", kept.Documents...)
 	s.bringForward(t, "due_at", waiting[0], s.laneOf(t, lane.Delayed, waiting[0]))
@@ -385,9 +411,11 @@ func noPersonalData(t *testing.T, s *stack) {
 		s.accepted(t, samples.Read(name, samples.Event{EventID: id}))
 		s.until(t, id, map[bool]string{false: "processed", true: "dead_lettered"}[name == samples.UnknownProduct])
 	}
-	require.Equal(t, http.StatusAccepted, s.signed(t, "/queues/events-high", string(samples.Request(samples.Usage))).Status)
+	require.Equal(t, http.StatusAccepted, s.signed(t, "/queues/events-high",
+		string(samples.Request(samples.Usage))).Status)
 	s.until(t, "dev-usage", "processed")
-	refused := s.send(t, []byte(`{"event_type":"ON_ORDER_COMPLETED","event_id":"ilse.brandvold@example.org","body":{}}`))
+	refused := s.send(t,
+		[]byte(`{"event_type":"ON_ORDER_COMPLETED","event_id":"ilse.brandvold@example.org","body":{}}`))
 	require.Equal(t, http.StatusUnprocessableEntity, refused.Status)
 
 	contracts, deadLetters := map[string]bool{}, map[string]bool{}
@@ -401,7 +429,8 @@ func noPersonalData(t *testing.T, s *stack) {
 	delete(deadLetters, "")
 	require.Greater(t, len(deadLetters), 1, "the dead letters of more than one queue")
 	for _, collection := range []string{
-		dedupe.Collection, deadletter.Collection, ledger.Accounts, ledger.Entries, subscriptions.Collection, customers.Collection,
+		dedupe.Collection, deadletter.Collection, ledger.Accounts, ledger.Entries, subscriptions.Collection,
+		customers.Collection,
 		audit.Collection, usage.Collection, usage.EntriesCollection, usage.PeriodsCollection,
 	} {
 		documents := s.documents(t, collection)

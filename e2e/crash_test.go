@@ -40,8 +40,8 @@ import (
 
 type crashCase struct {
 	name string
-	// points end one worker after the other, with a blank between them. The worker after the last point lives. name:2 is
-	// the second hit of the point.
+	// points end one worker after the other, with a blank between them. The worker after the last point lives.
+	// name:2 is the second hit of the point.
 	points string
 	story  func(*testing.T, *crashed)
 	// left is the state after the first kill: the status of the event's record, and of the
@@ -80,36 +80,99 @@ var crashCases = []crashCase{
 	{"a message is about to be published", at.OutboxPublish, renewed, untold, "", ""},
 	{"a message is published and still in the outbox", at.OutboxPublished, renewed, "", "", ""},
 	{"a message is published and removed", at.OutboxRemoved, renewed, "", "", ""},
-	{"the relay dies at each of its steps", points(at.TxCommitted, at.OutboxPublish, at.OutboxPublished, at.OutboxRemoved), renewed, untold, "", ""},
-	{"the relay dies between two messages of a key", points(at.OutboxPublish, at.OutboxPublish+":2"), renewedTwice, untold, "", ""},
+	{
+		"the relay dies at each of its steps", points(at.TxCommitted, at.OutboxPublish, at.OutboxPublished,
+			at.OutboxRemoved), renewed, untold, "", "",
+	},
+	{
+		"the relay dies between two messages of a key", points(at.OutboxPublish, at.OutboxPublish+":2"),
+		renewedTwice, untold, "", "",
+	},
 	{"a lane that cannot be published is not put off", at.OutboxPutOff, unpublished, untold, "", ""},
 	{"a lane that cannot be published is put off", at.OutboxLater, unpublished, untold, "", ""},
 
 	{"an update is not claimed", at.LeasedClaim, renewed, untold, "", "POST 200"},
-	{"an update is claimed, and the service was told nothing", at.LeasedClaimed, renewed, claimed, "", "GET 404, POST 200"},
-	{"the service has applied it, and there is no record", at.LeasedDone, renewed, claimed, "", "POST 200, GET 200"},
-	{"the service forgot to answer, and the worker is gone", at.LeasedDone, renewed, claimed, standin.Forget, "POST cut, GET 200"},
-	{"the service forgot to answer, and the update is given back", at.LeasedReleased, renewed, givenBack, standin.Forget, "POST cut, GET 200"},
-	{"an update is completed, and the broker not told", at.LeasedCompleted, renewed, "COMPLETED COMPLETED", "", "POST 200"},
-	{"the service fails, and there is no record", at.LeasedDone, renewed, claimed, standin.Fail, "POST 503, GET 404, POST 200"},
-	{"the service fails, and the update is not given back", at.LeasedRelease, renewed, claimed, standin.Fail, "POST 503, GET 404, POST 200"},
-	{"the service fails, and the update is given back", at.LeasedReleased, renewed, givenBack, standin.Fail, "POST 503, GET 404, POST 200"},
-	{"the service knows nothing, and the worker dies on it", at.LeasedReconciled, renewed, claimed, standin.Fail, "POST 503, GET 404, GET 404, POST 200"},
-	{"the service was told, and the worker dies on it", points(at.LeasedDone, at.LeasedReconciled), renewed, claimed, "", "POST 200, GET 200, GET 200"},
-	{"every attempt kills its worker before the service is told", points(at.LeasedClaimed, at.LeasedClaimed), canceledInVain, claimed, "", "GET 404"},
-	{"every attempt kills its worker after the service was told", points(at.LeasedDone, at.LeasedDone), canceled, claimed, "", "POST 200, GET 200, GET 200"},
-	{"the service refuses, and there is no dead letter yet", at.BuryPublish, refused, claimed, standin.Refuse, "POST 422, GET 404, POST 422"},
-	{"the service refuses, and the dead letter is not recorded", at.BuryPublished, refused, claimed, standin.Refuse, "POST 422, GET 404, POST 422"},
-	{"the service refuses, and the broker is not told", at.BuryMarked, refused, "COMPLETED DEAD_LETTERED", standin.Refuse, "POST 422"},
+	{
+		"an update is claimed, and the service was told nothing", at.LeasedClaimed, renewed, claimed, "",
+		"GET 404, POST 200",
+	},
+	{
+		"the service has applied it, and there is no record", at.LeasedDone, renewed, claimed, "",
+		"POST 200, GET 200",
+	},
+	{
+		"the service forgot to answer, and the worker is gone", at.LeasedDone, renewed, claimed, standin.Forget,
+		"POST cut, GET 200",
+	},
+	{
+		"the service forgot to answer, and the update is given back", at.LeasedReleased, renewed, givenBack,
+		standin.Forget, "POST cut, GET 200",
+	},
+	{
+		"an update is completed, and the broker not told", at.LeasedCompleted, renewed, "COMPLETED COMPLETED",
+		"", "POST 200",
+	},
+	{
+		"the service fails, and there is no record", at.LeasedDone, renewed, claimed, standin.Fail,
+		"POST 503, GET 404, POST 200",
+	},
+	{
+		"the service fails, and the update is not given back", at.LeasedRelease, renewed, claimed, standin.Fail,
+		"POST 503, GET 404, POST 200",
+	},
+	{
+		"the service fails, and the update is given back", at.LeasedReleased, renewed, givenBack, standin.Fail,
+		"POST 503, GET 404, POST 200",
+	},
+	{
+		"the service knows nothing, and the worker dies on it", at.LeasedReconciled, renewed, claimed, standin.Fail,
+		"POST 503, GET 404, GET 404, POST 200",
+	},
+	{
+		"the service was told, and the worker dies on it", points(at.LeasedDone, at.LeasedReconciled), renewed,
+		claimed, "", "POST 200, GET 200, GET 200",
+	},
+	{
+		"every attempt kills its worker before the service is told", points(at.LeasedClaimed, at.LeasedClaimed),
+		canceledInVain, claimed, "", "GET 404",
+	},
+	{
+		"every attempt kills its worker after the service was told", points(at.LeasedDone, at.LeasedDone), canceled,
+		claimed, "", "POST 200, GET 200, GET 200",
+	},
+	{
+		"the service refuses, and there is no dead letter yet", at.BuryPublish, refused, claimed, standin.Refuse,
+		"POST 422, GET 404, POST 422",
+	},
+	{
+		"the service refuses, and the dead letter is not recorded", at.BuryPublished, refused, claimed,
+		standin.Refuse, "POST 422, GET 404, POST 422",
+	},
+	{
+		"the service refuses, and the broker is not told", at.BuryMarked, refused, "COMPLETED DEAD_LETTERED",
+		standin.Refuse, "POST 422",
+	},
 
-	{"a sweep dies before it puts an orphan back", points(at.LeasedDone, at.SweepRepublish), orphaned, claimed, "", ""},
-	{"a sweep dies after it has put an orphan back", points(at.LeasedDone, at.SweepRepublished), orphaned, claimed, "", ""},
-	{"a sweep dies after it has marked an orphan", points(at.LeasedDone, at.SweepMarked), orphaned, claimed, "", ""},
+	{
+		"a sweep dies before it puts an orphan back", points(at.LeasedDone, at.SweepRepublish), orphaned,
+		claimed, "", "",
+	},
+	{
+		"a sweep dies after it has put an orphan back", points(at.LeasedDone, at.SweepRepublished), orphaned,
+		claimed, "", "",
+	},
+	{
+		"a sweep dies after it has marked an orphan", points(at.LeasedDone, at.SweepMarked), orphaned,
+		claimed, "", "",
+	},
 
 	{"a customer is linked, and not copied", at.MirrorCopy, linked, untold, "", ""},
 	{"a customer is copied, and its to-do is there", at.MirrorCopied, linked, untold, "", ""},
 
-	{"a sealer dies before its commit, and the next one after it", points(at.SealCommit, at.SealCommitted), sealed, untold, "", ""},
+	{
+		"a sealer dies before its commit, and the next one after it", points(at.SealCommit, at.SealCommitted),
+		sealed, untold, "", "",
+	},
 }
 
 func points(all ...string) string { return strings.Join(all, " ") }
@@ -131,9 +194,13 @@ func TestAWorkerKilledAtAnyStepLosesAndDoublesNothing(t *testing.T) {
 
 func shortTimes(t *testing.T) string {
 	t.Helper()
-	return changedCatalog(t, `slot_wait: "15s"`, `slot_wait: "2s"`, "ack_deadline_seconds: 60", "ack_deadline_seconds: 10", `lease: "120s"`, `lease: "10s"`, `handler_timeout: "30s"`, `handler_timeout: "5s"`,
-		`minimum_backoff: "60s"`, `minimum_backoff: "1s"`, `maximum_backoff: "3600s"`, `maximum_backoff: "1s"`, `jitter: "30s"`, `jitter: "0s"`,
-		`minimum_backoff: "10s"`, `minimum_backoff: "1s"`, `minimum_backoff: "5s"`, `minimum_backoff: "1s"`, `minimum_backoff: "3s"`, `minimum_backoff: "1s"`,
+	return changedCatalog(t, `slot_wait: "15s"`, `slot_wait: "2s"`, "ack_deadline_seconds: 60",
+		"ack_deadline_seconds: 10", `lease: "120s"`, `lease: "10s"`, `handler_timeout: "30s"`,
+		`handler_timeout: "5s"`,
+		`minimum_backoff: "60s"`, `minimum_backoff: "1s"`, `maximum_backoff: "3600s"`, `maximum_backoff: "1s"`,
+		`jitter: "30s"`, `jitter: "0s"`,
+		`minimum_backoff: "10s"`, `minimum_backoff: "1s"`, `minimum_backoff: "5s"`, `minimum_backoff: "1s"`,
+		`minimum_backoff: "3s"`, `minimum_backoff: "1s"`,
 		`minimum_backoff: "2s"`, `minimum_backoff: "1s"`, `maximum_backoff: "600s"`, `maximum_backoff: "1s"`,
 		"      cancellation:\n", "      cancellation:\n        max_attempts: 2\n") // a test can use up two attempts
 }
@@ -156,7 +223,10 @@ type crashed struct {
 func (test crashCase) run(t *testing.T, folder string) {
 	t.Helper()
 	id := fmt.Sprint(800_000_000_000_000_000 + rand.Int64N(100_000_000_000_000)*100)
-	s := &crashed{points: strings.Fields(test.points), left: test.left, event: id, update: handler.CalleeKey(e2e.Queue, dedupe.DefaultTenant, id)}
+	s := &crashed{
+		points: strings.Fields(test.points), left: test.left, event: id,
+		update: handler.CalleeKey(e2e.Queue, dedupe.DefaultTenant, id),
+	}
 	_, s.real = startReal(t, site{
 		Project: "crash-" + uuid.NewString(), CatalogDir: folder, Queues: paynowQueues, Around: s.recordCalls,
 		FailPoint: func() string { return append(slices.Clone(s.points), "")[0] },
@@ -264,7 +334,8 @@ func (s *crashed) state(t *testing.T) string {
 func (s *crashed) settles(t *testing.T, state string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		return s.state(t) == state && len(s.documents(t, lane.Outbox.Entries())) == 0 && len(s.documents(t, lane.Outbox.Lanes())) == 0
+		return s.state(t) == state && len(s.documents(t, lane.Outbox.Entries())) == 0 &&
+			len(s.documents(t, lane.Outbox.Lanes())) == 0
 	}, patience, 2*pollInterval)
 	open := map[string]bool{}
 	require.Eventually(t, func() bool {
@@ -350,7 +421,10 @@ func linked(t *testing.T, s *crashed) {
 func refunded(t *testing.T, s *crashed) {
 	o := s.order()
 	o.EventID += "1"
-	s.sends(t, e2e.Refund{EventID: s.event, RefundID: "1", OrderID: o.OrderID, CustomerID: o.CustomerID, Amount: o.Total(), Paid: o.Total()}.JSON())
+	s.sends(t, e2e.Refund{
+		EventID: s.event, RefundID: "1", OrderID: o.OrderID, CustomerID: o.CustomerID, Amount: o.Total(),
+		Paid: o.Total(),
+	}.JSON())
 	s.accepted(t, o.JSON())
 	s.settles(t, untold)
 	s.requirePoints(t, 0)
@@ -377,7 +451,9 @@ func conflicted(t *testing.T, s *crashed) {
 }
 
 func (s *crashed) sample(name, eventID string) []byte {
-	return samples.Read(name, samples.Event{EventID: eventID, UID: "uid-" + s.event, CustomerID: s.event + "3", SubscriptionID: s.event + "4"})
+	return samples.Read(name, samples.Event{
+		EventID: eventID, UID: "uid-" + s.event, CustomerID: s.event + "3", SubscriptionID: s.event + "4",
+	})
 }
 
 func renewed(t *testing.T, s *crashed) { s.notified(t, samples.SubscriptionRenewed) }
@@ -405,7 +481,8 @@ func renewedTwice(t *testing.T, s *crashed) {
 	s.sends(t, s.sample(samples.SubscriptionRenewed, second))
 	s.settles(t, "COMPLETED COMPLETED")
 	came := filetest.Map(s.service.Deliveries(), func(d standin.Delivery) string { return d.EventID })
-	require.Equal(t, []string{s.update, handler.CalleeKey(e2e.Queue, dedupe.DefaultTenant, second)}, slices.Compact(came))
+	require.Equal(t, []string{s.update, handler.CalleeKey(e2e.Queue, dedupe.DefaultTenant, second)},
+		slices.Compact(came))
 	for _, id := range came {
 		require.Equal(t, 1, s.service.Applied(id))
 	}
@@ -438,9 +515,10 @@ func (s *crashed) undelivered(t *testing.T, sample string) {
 func orphaned(t *testing.T, s *crashed) {
 	s.accepted(t, s.sample(samples.SubscriptionRenewed, s.event))
 	s.awaitDeath(t)
-	require.NoError(t, s.admin.SubscriptionAdminClient.DeleteSubscription(t.Context(), &pubsubpb.DeleteSubscriptionRequest{
-		Subscription: s.name("subscriptions", s.updates.PushSubscription()),
-	}))
+	require.NoError(t, s.admin.SubscriptionAdminClient.DeleteSubscription(t.Context(),
+		&pubsubpb.DeleteSubscriptionRequest{
+			Subscription: s.name("subscriptions", s.updates.PushSubscription()),
+		}))
 	for _, m := range s.pull(t, s.tapOf(s.updates.Topic())) {
 		s.dropped = append(s.dropped, s.updates.ID+" "+m.MessageId)
 	}
@@ -488,7 +566,8 @@ func sealed(t *testing.T, s *crashed) {
 	for _, doc := range s.documents(t, ledger.Entries) {
 		require.Len(t, leaves[doc.Key.ID], 1, "one place under one seal")
 	}
-	require.Regexp(t, `SEALS +2\nSEALED ENTRIES +5\nENTRIES WITHOUT A SEAL +0\n(.*\n)*The books verify: nothing was found\.`, s.terminal(t, "ledger", "verify"))
+	require.Regexp(t, `SEALS +2\nSEALED ENTRIES +5\nENTRIES WITHOUT A SEAL +0\n(.*\n)*The books verify: `+
+		`nothing was found\.`, s.terminal(t, "ledger", "verify"))
 	s.requirePoints(t, posted)
 }
 

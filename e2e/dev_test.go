@@ -32,9 +32,11 @@ type devRun struct {
 	lines []string
 }
 
-// startDev starts dev with these variables, as NAME=value, and waits until a line of its output begins so; empty: until
-// it has said all. It reports whether the line came.
-func startDev(t *testing.T, environment []string, line string, arguments ...string) (dev *devRun, found bool) {
+// startDev starts dev with these variables, as NAME=value, and waits until a line of its output begins so;
+// empty: until it has said all. It reports whether the line came.
+func startDev(
+	t *testing.T, environment []string, line string, arguments ...string,
+) (dev *devRun, found bool) {
 	t.Helper()
 	binary := filetest.Must(program())(t)
 	dev = &devRun{process: exec.Command(binary, append([]string{"dev", "--webhook-port", "0", "--worker-port", "0", "--service-port", "0"}, arguments...)...)} //nolint:noctx // Ctrl-C ends it
@@ -81,7 +83,9 @@ func TestOneCommandShowsEverySample(t *testing.T) {
 	}
 
 	// One sender stops in the middle of its request, and one has sent nothing.
-	for _, text := range []string{"POST /push/paynow-events HTTP/1.1\r\nHost: worker\r\nContent-Length: 9\r\n\r\n{", ""} {
+	for _, text := range []string{
+		"POST /push/paynow-events HTTP/1.1\r\nHost: worker\r\nContent-Length: 9\r\n\r\n{", "",
+	} {
 		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(dev.workerURL, "http://"))
 		require.NoError(t, err)
 		defer func() { _ = conn.Close() }()
@@ -120,7 +124,9 @@ func TestSamplesOfQueuesThatDoNotRunAreLeftOut(t *testing.T) {
 			"a subscription that renews 202", "a trial with its payment left out: sub-trial-payment does not run here",
 			"five products, one of them bad left out: search-index does not run here",
 		},
-		"events-low": {"an order left out: no queue that runs here is for it", "an event for a third party 202, then delivered"},
+		"events-low": {
+			"an order left out: no queue that runs here is for it", "an event for a third party 202, then delivered",
+		},
 	} {
 		t.Run(queues, func(t *testing.T) {
 			t.Parallel()
@@ -142,20 +148,26 @@ func TestAKilledDevGoesOn(t *testing.T) {
 	t.Parallel()
 	onlyInFull(t) // it waits for leases to end
 	folder := filepath.Join(t.TempDir(), "kept", "here")
-	for i, behind := range []string{"an order  ", "a full refund", "a trial with its payment", "an order is confirmed"} {
+	for i, behind := range []string{
+		"an order  ", "a full refund", "a trial with its payment", "an order is confirmed",
+	} {
 		dev, found := startDev(t, nil, "  "+behind, "--data", folder)
-		require.Contains(t, dev.said, []string{"Its state is kept in " + folder, "It goes on with the state in " + folder}[min(i, 1)])
-		require.True(t, found || i == 3, "%s: what was not sent is sent now", behind) // the last may be sent before the kill
+		require.Contains(t, dev.said,
+			[]string{"Its state is kept in " + folder, "It goes on with the state in " + folder}[min(i, 1)])
+		// the last may be sent before the kill
+		require.True(t, found || i == 3, "%s: what was not sent is sent now", behind)
 		require.NoError(t, dev.process.Process.Kill())
 		require.Error(t, dev.process.Wait())
 	}
 	dev, _ := startDev(t, nil, "", "--data", folder)
-	second, err := billhook(t, "dev", "--data", folder, "--webhook-port", "0", "--worker-port", "0", "--service-port", "0")
+	second, err := billhook(t, "dev", "--data", folder, "--webhook-port", "0", "--worker-port", "0",
+		"--service-port", "0")
 	require.Error(t, err)
 	require.Contains(t, second, "another billhook dev is using "+folder)
 
 	statuses := map[string]int{}
-	require.Eventually(t, func() bool { // what was in hand when dev was killed is taken up when its lease is over
+	// what was in hand when dev was killed is taken up when its lease is over
+	require.Eventually(t, func() bool {
 		var all console.List[events.Line]
 		dev.ask(t, http.MethodGet, "/v1/ops/events?limit=100", nil, &all)
 		clear(statuses)
@@ -164,18 +176,22 @@ func TestAKilledDevGoesOn(t *testing.T) {
 			statuses[line.Queue+" "+string(line.Status)]++
 			leased = leased || line.Status == dedupe.Processing
 		}
-		return !leased && statuses["sub-trial-payment COMPLETED"]+statuses["pay-refund-initiation COMPLETED"]+statuses["pay-subscription-update COMPLETED"] == 8 &&
+		return !leased && statuses["sub-trial-payment COMPLETED"]+statuses["pay-refund-initiation "+
+			"COMPLETED"]+statuses["pay-subscription-update COMPLETED"] == 8 &&
 			statuses["search-index COMPLETED"]+statuses["notifications-send COMPLETED"] == 11
 	}, 3*time.Minute, pollInterval)
 	require.Equal(t, map[string]int{
 		"paynow-events COMPLETED": 4, "paynow-events DEAD_LETTERED": 1, "pay-subscription-update COMPLETED": 4,
-		"sub-trial-payment COMPLETED": 1, "sub-payment-initiation COMPLETED": 1, "pay-refund-initiation COMPLETED": 3,
-		"orders-process COMPLETED": 2, "notifications-fanout COMPLETED": 2, "notifications-send COMPLETED": 6,
-		"events-high COMPLETED": 1, "events-normal COMPLETED": 1, "fis-ingestion COMPLETED": 1,
+		"sub-trial-payment COMPLETED": 1, "sub-payment-initiation COMPLETED": 1,
+		"pay-refund-initiation COMPLETED": 3,
+		"orders-process COMPLETED":        2, "notifications-fanout COMPLETED": 2,
+		"notifications-send COMPLETED": 6,
+		"events-high COMPLETED":        1, "events-normal COMPLETED": 1, "fis-ingestion COMPLETED": 1,
 		"search-index COMPLETED": 5, "search-index DEAD_LETTERED": 1, "events-low COMPLETED": 1,
 	}, statuses, "nothing is lost, and nothing is done under a second id")
 	var got ledger.Holding
 	dev.ask(t, http.MethodGet, "/v1/ops/accounts/"+string(ledger.UserPoints(samples.UID)), nil, &got)
-	require.Equal(t, []int64{0, 2}, []int64{got.Balance, int64(len(got.Entries))}, "credited once, and refunded once")
+	require.Equal(t, []int64{0, 2}, []int64{got.Balance, int64(len(got.Entries))},
+		"credited once, and refunded once")
 	dev.end(t)
 }

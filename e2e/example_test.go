@@ -55,7 +55,8 @@ func (s *stack) event(t *testing.T, topic, routingKey, id, eventType, data strin
 
 func fenced(t *testing.T, language string) (blocks []string) {
 	t.Helper()
-	for _, block := range regexp.MustCompile("(?s)```"+language+"\n(.*?)```").FindAllStringSubmatch(filetest.Read(t, "..", "CONTRIBUTING.md"), -1) {
+	for _, block := range regexp.MustCompile("(?s)```"+language+"\n(.*?)```").
+		FindAllStringSubmatch(filetest.Read(t, "..", "CONTRIBUTING.md"), -1) {
 		blocks = append(blocks, block[1])
 	}
 	return blocks
@@ -72,8 +73,8 @@ func exampleLines(t *testing.T) map[string]string {
 	return lines
 }
 
-// TestTheWorkedExampleIsDoneAsItIsWritten does to a copy of the tree what the page says, line by line, and has the
-// program check it: the handler is registered by that one line, for the check and for the worker.
+// TestTheWorkedExampleIsDoneAsItIsWritten does to a copy of the tree what the page says, line by line, and
+// has the program check it: the handler is registered by that one line, for the check and for the worker.
 func TestTheWorkedExampleIsDoneAsItIsWritten(t *testing.T) {
 	t.Parallel()
 	onlyInFull(t) // it compiles a tree of its own
@@ -85,7 +86,8 @@ func TestTheWorkedExampleIsDoneAsItIsWritten(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(tree, file), []byte(filetest.Read(t, "..", file)), 0o600))
 	}
 	check := func() (string, error) {
-		command := exec.CommandContext(t.Context(), "go", "run", "./cmd/billhook", "admin", "catalog", "check", "./catalog")
+		command := exec.CommandContext(t.Context(), "go", "run", "./cmd/billhook", "admin", "catalog", "check",
+			"./catalog")
 		command.Dir = tree
 		said, err := command.CombinedOutput()
 		return string(said), err
@@ -95,7 +97,8 @@ func TestTheWorkedExampleIsDoneAsItIsWritten(t *testing.T) {
 	require.Error(t, err, "nothing is registered yet")
 	require.Contains(t, said, "parcels.count")
 
-	require.NoError(t, os.CopyFS(filepath.Join(tree, "internal", "apps", "parcels"), os.DirFS(filepath.Join("testdata", "parcels"))))
+	require.NoError(t, os.CopyFS(filepath.Join(tree, "internal", "apps", "parcels"),
+		os.DirFS(filepath.Join("testdata", "parcels"))))
 	worker := filepath.Join(tree, "internal", "compose", "worker", "worker.go")
 	filetest.Replace(t, "w *Worker) {\n", "w *Worker) {\n\t"+fenced(t, "go")[0], worker)
 	filetest.Replace(t, "\nimport (\n", "\nimport (\n\t\"billhook/internal/apps/parcels\"\n", worker)
@@ -109,7 +112,8 @@ func TestTheWorkedExampleIsAQueueInOneFileAndOneLine(t *testing.T) {
 		config.Handlers = func(registry *handler.Registry) { parcels.Register(registry) }
 	})
 	scans := func() any {
-		doc, err := s.store.Get(t.Context(), store.Key{Collection: parcels.Collection, ID: store.ID("default", "p-1")})
+		doc, err := s.store.Get(t.Context(),
+			store.Key{Collection: parcels.Collection, ID: store.ID("default", "p-1")})
 		require.NoError(t, err)
 		require.Equal(t, "north", doc.Fields["depot"])
 		return doc.Fields["scans"]
@@ -176,14 +180,18 @@ func TestAQueueThatPostsToAServiceIsCatalogLinesAlone(t *testing.T) {
 		posted <- strings.Join([]string{r.Method, r.URL.Path, r.Header.Get("Idempotency-Key"), string(body)}, " ")
 	}))
 	t.Cleanup(mailer.Close)
-	folder := addedTo(t, map[string]string{"queues.yaml, under queues": aQueue, "targets.yaml, under targets": aTarget})
+	folder := addedTo(t,
+		map[string]string{"queues.yaml, under queues": aQueue, "targets.yaml, under targets": aTarget})
 	s := startEmbedded(t, loaded(t, folder), func(config *devstack.Config) {
 		config.Targets["mailer"] = devstack.Address{URL: mailer.URL + "/mail", Secret: mailerSecret}
 	})
-	answer := s.signed(t, "/queues/welcome-mails", envelope("new-1", "initial", `{"subscription_id":"s-1"}`, `"correlation_id":"s-1",`))
+	answer := s.signed(t, "/queues/welcome-mails", envelope("new-1", "initial", `{"subscription_id":"s-1"}`,
+		`"correlation_id":"s-1",`))
 	require.Equal(t, http.StatusAccepted, answer.Status, answer.Body)
 	key := handler.CalleeKey("welcome-mails", "default", "new-1")
-	require.Equal(t, `POST /mail/v1/letters `+key+` {"event_id":"`+key+`","tenant":"default","source_event_id":"new-1",`+
-		`"action":"initial","subscription_id":"s-1","correlation_id":"s-1","created_at":"2026-03-01T12:00:00Z","payload":{"subscription_id":"s-1"}}`, <-posted)
+	require.Equal(t,
+		`POST /mail/v1/letters `+key+` {"event_id":"`+key+`","tenant":"default","source_event_id":"new-1",`+
+			`"action":"initial","subscription_id":"s-1","correlation_id":"s-1","created_at":"2026-03-01T12:00:00Z",`+
+			`"payload":{"subscription_id":"s-1"}}`, <-posted)
 	require.Empty(t, s.service.Deliveries(), "the stand-in of the other targets was told nothing")
 }

@@ -31,14 +31,17 @@ func TestEveryFailPointIsHitInOnePlaceAndKillsAWorker(t *testing.T) {
 	t.Parallel()
 	names := failpoints(t)
 	var hits, killed []string
-	require.NoError(t, filepath.WalkDir(filepath.Join("..", "internal"), func(path string, _ fs.DirEntry, err error) error {
-		if err == nil && strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") && !strings.Contains(path, "testdata") {
-			for _, call := range regexp.MustCompile(`failpoint\.Hit\((?:failpoint\.)?(\w+)`).FindAllStringSubmatch(filetest.Read(t, path), -1) {
-				hits = append(hits, call[1])
+	require.NoError(t, filepath.WalkDir(filepath.Join("..", "internal"),
+		func(path string, _ fs.DirEntry, err error) error {
+			if err == nil && strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") &&
+				!strings.Contains(path, "testdata") {
+				for _, call := range regexp.MustCompile(`failpoint\.Hit\((?:failpoint\.)?(\w+)`).
+					FindAllStringSubmatch(filetest.Read(t, path), -1) {
+					hits = append(hits, call[1])
+				}
 			}
-		}
-		return err
-	}))
+			return err
+		}))
 	require.ElementsMatch(t, slices.Collect(maps.Keys(names)), hits)
 	for _, c := range crashCases {
 		for point := range strings.FieldsSeq(c.points) {

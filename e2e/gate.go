@@ -33,7 +33,8 @@ func NewGate(t interface {
 	require.TestingT
 	Context() context.Context
 	Cleanup(closing func())
-}, target string) *Gate {
+}, target string,
+) *Gate {
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	g := &Gate{listener: listener, target: target, conns: map[net.Conn]struct{}{}}
@@ -97,7 +98,8 @@ func (g *Gate) accept() {
 	}
 }
 
-// pump copies from one side to the other. It stops while its direction is held, and ends where the gate is shut.
+// pump copies from one side to the other. It stops while its direction is held, and ends where the gate is
+// shut.
 func (g *Gate) pump(to, from net.Conn, held int) {
 	for buffer := make([]byte, 32<<10); ; {
 		n, err := from.Read(buffer)

@@ -35,7 +35,8 @@ func install(t *testing.T, project, name string) installed {
 	binary := filetest.Must(program())(t)
 	i, folder := installed{}, shortWaits(t)
 	environment := []string{
-		"GOOGLE_CLOUD_PROJECT=" + project, "INSTALLATION=" + name, "PUBSUB_EMULATOR_HOST=" + emulatortest.PubSub(t), "QUEUES=" + strings.Join(paynowQueues, ","),
+		"GOOGLE_CLOUD_PROJECT=" + project, "INSTALLATION=" + name, "PUBSUB_EMULATOR_HOST=" + emulatortest.PubSub(t),
+		"QUEUES=" + strings.Join(paynowQueues, ","),
 		"OPS_OPERATOR=ada", "WEBHOOK_SIGNING_SECRET=" + e2e.Secret, "HOME=" + t.TempDir(), "CATALOG_DIR=" + folder,
 	}
 	i.billhook = func(ctx context.Context, arguments ...string) (string, error) {
@@ -44,14 +45,17 @@ func install(t *testing.T, project, name string) installed {
 		said, err := command.CombinedOutput()
 		return string(said), err
 	}
-	_, i.real = startReal(t, site{Project: project, Installation: name, CatalogDir: folder, Queues: paynowQueues, Provision: func(ctx context.Context, _, workerURL string) error {
-		environment = append(environment, "PUSH_BASE_URL="+workerURL, "BILLHOOK_SERVER="+workerURL)
-		said, err := i.billhook(ctx, "admin", "provision")
-		if err != nil {
-			return errors.New(said)
-		}
-		return nil
-	}})
+	_, i.real = startReal(t, site{
+		Project: project, Installation: name, CatalogDir: folder, Queues: paynowQueues,
+		Provision: func(ctx context.Context, _, workerURL string) error {
+			environment = append(environment, "PUSH_BASE_URL="+workerURL, "BILLHOOK_SERVER="+workerURL)
+			said, err := i.billhook(ctx, "admin", "provision")
+			if err != nil {
+				return errors.New(said)
+			}
+			return nil
+		},
+	})
 	return i
 }
 
@@ -62,7 +66,8 @@ func (i installed) says(t *testing.T, arguments ...string) string {
 	return said
 }
 
-// requireSilence requires that nothing is delivered of some events, for longer than several waits between two attempts.
+// requireSilence requires that nothing is delivered of some events, for longer than several waits between two
+// attempts.
 func (i installed) requireSilence(t *testing.T, ids []string) {
 	t.Helper()
 	e2e.Wait(t.Context(), 2*time.Second) // four waits of a failed push
@@ -87,7 +92,8 @@ func TestInstallationsOfOneProjectDoNotSeeEachOther(t *testing.T) {
 			want = append(want, id, id+"-dlq")
 		}
 	}
-	for topic, err := range all[0].admin.TopicAdminClient.ListTopics(t.Context(), &pubsubpb.ListTopicsRequest{Project: "projects/" + project}).All() {
+	for topic, err := range all[0].admin.TopicAdminClient.ListTopics(t.Context(),
+		&pubsubpb.ListTopicsRequest{Project: "projects/" + project}).All() {
 		require.NoError(t, err)
 		topics = append(topics, topic.Name)
 	}
@@ -97,21 +103,25 @@ func TestInstallationsOfOneProjectDoNotSeeEachOther(t *testing.T) {
 	for n, i := range all {
 		o := one
 		o.Lines = []e2e.Line{{Product: e2e.Product, Quantity: int64(n + 1), Price: 1000}}
-		require.Contains(t, i.accepted(t, o.JSON()).Body, `"queue":"`+e2e.Queue+`"`, "senders know the catalog's ids alone")
+		require.Contains(t, i.accepted(t, o.JSON()).Body, `"queue":"`+e2e.Queue+`"`,
+			"senders know the catalog's ids alone")
 	}
 	for n, i := range all {
 		i.until(t, one.EventID, "processed")
-		require.Equal(t, int64(1000*(n+1)), i.balance(t, ledger.UserPoints(one.UID)), "of installation %q", names[n])
+		require.Equal(t, int64(1000*(n+1)), i.balance(t, ledger.UserPoints(one.UID)),
+			"of installation %q", names[n])
 		require.Len(t, i.published(t), 1, "on the topics of installation %q", names[n])
 		answer := i.signed(t, "/queues/shop-"+e2e.Queue+"", `{"subscription_id":"s"}`)
 		require.Equal(t, http.StatusNotFound, answer.Status, "a producer names a queue of the catalog")
-		require.Contains(t, i.says(t, "admin", "doctor", "--canary", "--webhook", i.webhookURL, "--known", strings.Join(i.taps, ",")), "is noted, at attempt ")
+		require.Contains(t, i.says(t, "admin", "doctor", "--canary", "--webhook", i.webhookURL, "--known",
+			strings.Join(i.taps, ",")), "is noted, at attempt ")
 	}
 
 	// The runbooks' commands change their own installation. A paused queue waits through a kill of its worker.
 	shop, others := all[1], []installed{all[0], all[2]}
 	// This worker may not change subscriptions, and says so; somebody who may does it.
-	said, err := shop.billhook(t.Context(), "queues", "pause", e2e.Queue, "--yes", "--why", "the points are being mended")
+	said, err := shop.billhook(t.Context(), "queues", "pause", e2e.Queue, "--yes", "--why",
+		"the points are being mended")
 	require.Error(t, err, said)
 	require.Contains(t, said, "run billhook admin switch "+e2e.Queue)
 	require.Contains(t, shop.says(t, "admin", "switch", e2e.Queue), "Its subscription pushes nothing.")
@@ -143,7 +153,8 @@ func TestInstallationsOfOneProjectDoNotSeeEachOther(t *testing.T) {
 	require.Equal(t, sent, shop.processed(sent), "each once, in the order of their publishing")
 	require.Equal(t, int64(20*2000), shop.balance(t, ledger.UserPoints(customer)))
 
-	publisher, err := pubsub.NewPublisher(t.Context(), pubsub.Names{ProjectID: project, Installation: "store"}, pubsub.EmulatorOptions(emulatortest.PubSub(t))...)
+	publisher, err := pubsub.NewPublisher(t.Context(), pubsub.Names{ProjectID: project, Installation: "store"},
+		pubsub.EmulatorOptions(emulatortest.PubSub(t))...)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, publisher.Close()) })
 	_, err = publisher.Publish(t.Context(), e2e.Queue, contract.Message{Data: []byte("{}")})

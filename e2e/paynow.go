@@ -75,7 +75,8 @@ func (o Order) JSON() []byte {
 			lines[i] = maps.Clone(sample)
 			maps.Copy(lines[i], object{
 				"id": fmt.Sprintf("%s%d", o.OrderID, i), "product_id": l.Product, "product_version_id": l.Product,
-				"price": l.Price, "quantity": l.Quantity, "subtotal_amount": l.Price * l.Quantity, "total_amount": l.Price * l.Quantity,
+				"price": l.Price, "quantity": l.Quantity, "subtotal_amount": l.Price * l.Quantity,
+				"total_amount": l.Price * l.Quantity,
 			})
 		}
 		body["lines"] = lines

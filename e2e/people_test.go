@@ -16,12 +16,14 @@ import (
 	"billhook/internal/pipeline/deadletter"
 )
 
-// People have a process of their own: it takes no push and no task, the worker answers no person, and what people ask
-// for there the worker does, also when their process is killed meanwhile.
+// People have a process of their own: it takes no push and no task, the worker answers no person, and what
+// people ask for there the worker does, also when their process is killed meanwhile.
 func TestPeopleAndPushesAreServedByProcessesOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	onlyInFull(t)
-	s, r := startReal(t, site{Project: "people-" + uuid.NewString(), CatalogDir: shortWaits(t), Queues: paynowQueues, Serves: "pushes"})
+	s, r := startReal(t, site{
+		Project: "people-" + uuid.NewString(), CatalogDir: shortWaits(t), Queues: paynowQueues, Serves: "pushes",
+	})
 	people := func() *e2e.Process {
 		p, err := r.start("people")
 		require.NoError(t, err)
@@ -35,7 +37,9 @@ func TestPeopleAndPushesAreServedByProcessesOfTheirOwn(t *testing.T) {
 		"POST /push/" + e2e.Queue: {400, 404}, "POST /tasks/relay-outbox": {200, 404},
 	} {
 		method, path, _ := strings.Cut(request, " ")
-		require.Equal(t, want, [2]int{servicetest.Status(t, method, s.workerURL+path), servicetest.Status(t, method, s.opsURL+path)}, request)
+		require.Equal(t, want, [2]int{
+			servicetest.Status(t, method, s.workerURL+path), servicetest.Status(t, method, s.opsURL+path),
+		}, request)
 	}
 
 	var buried []e2e.Order
@@ -48,11 +52,13 @@ func TestPeopleAndPushesAreServedByProcessesOfTheirOwn(t *testing.T) {
 	for _, o := range buried {
 		require.Equal(t, deadletter.Open, s.deadLetter(t, e2e.Queue, o.EventID).State)
 	}
-	s.ask(t, http.MethodPut, "/v1/ops/products/"+e2e.UnknownProduct, map[string]any{"points": 500, "why": "sold since today"}, nil)
+	s.ask(t, http.MethodPut, "/v1/ops/products/"+e2e.UnknownProduct,
+		map[string]any{"points": 500, "why": "sold since today"}, nil)
 
 	// One a second, so that the process for people can be killed between two.
 	var op bulk.Operation
-	s.ask(t, http.MethodPost, "/v1/ops/dead-letters/replay", map[string]any{"queue": e2e.Queue, "expect": 4, "rate": 1, "why": "it is sold now"}, &op)
+	s.ask(t, http.MethodPost, "/v1/ops/dead-letters/replay",
+		map[string]any{"queue": e2e.Queue, "expect": 4, "rate": 1, "why": "it is sold now"}, &op)
 	s.ask(t, http.MethodPost, "/v1/ops/operations/"+op.ID+"/run", nil, &op)
 	require.Equal(t, bulk.Running, op.Progress)
 	var ran errgroup.Group

@@ -49,7 +49,8 @@ func (l *Log) Write(line []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var logged Delivery
-	if json.Unmarshal(line, &logged) == nil && (logged.Message == "delivery" || logged.Message == "attempt again") {
+	if json.Unmarshal(line, &logged) == nil && (logged.Message == "delivery" ||
+		logged.Message == "attempt again") {
 		l.deliveries = append(l.deliveries, logged)
 	}
 	return l.text.Write(line)

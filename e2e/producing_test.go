@@ -58,16 +58,18 @@ func example(t *testing.T, language, name string) (command []string) {
 		return []string{needed(t, "python3", "apt-get install python3"), filepath.Join(folder, name+".py")}
 	default:
 		onlyInFull(t) // as long
-		node, tools := needed(t, "node", "apt-get install nodejs npm"), filepath.Join("..", "bin", "typescript", "node_modules")
+		node, tools := needed(t, "node", "apt-get install nodejs npm"), filepath.Join("..", "bin", "typescript",
+			"node_modules")
 		run(needed(t, filepath.Join(tools, ".bin", "tsc"), "make typescript"),
-			"--strict", "--erasableSyntaxOnly", "--noUnusedLocals", "--target", "es2022", "--module", "commonjs", "--types", "node",
+			"--strict", "--erasableSyntaxOnly", "--noUnusedLocals", "--target", "es2022", "--module", "commonjs",
+			"--types", "node",
 			"--typeRoots", filepath.Join(tools, "@types"), "--outDir", built, filepath.Join(folder, name+".ts"))
 		return []string{node, filepath.Join(built, name+".js")}
 	}
 }
 
-// trouble is a way to a webhook service on which requests and answers are lost. It keeps the bodies, and passes
-// only what is signed now.
+// trouble is a way to a webhook service on which requests and answers are lost. It keeps the bodies, and
+// passes only what is signed now.
 type trouble struct {
 	t        *testing.T
 	forward  http.Handler
@@ -142,7 +144,8 @@ func TestTheProgramsForProducersSendUntilTheirMessageIsTakenAndItIsCountedOnce(t
 			}
 			// One more message of the same key comes behind all of them.
 			behind := filepath.Join(t.TempDir(), "behind.json")
-			message := `{"id":"behind-` + language + `","type":"usage_tracking","version":1,"data":{"subscription_id":"s-` + language + `","meter":"calls","quantity":1}}`
+			message := `{"id":"behind-` + language + `","type":"usage_tracking","version":1,` +
+				`"data":{"subscription_id":"s-` + language + `","meter":"calls","quantity":1}}`
 			require.NoError(t, os.WriteFile(behind, []byte(message), 0o600))
 			told, err := billhook(t, "enqueue", "events-high", "--webhook", dev.webhookURL, "-f", behind)
 			require.NoError(t, err, told)
@@ -151,7 +154,8 @@ func TestTheProgramsForProducersSendUntilTheirMessageIsTakenAndItIsCountedOnce(t
 				dev.ask(t, http.MethodGet, "/v1/ops/usage/s-"+language, nil, &used)
 				return used.Meters["calls"].Entries >= 2
 			}, patience, pollInterval)
-			require.Equal(t, []int64{8, 2}, []int64{used.Meters["calls"].Used, used.Meters["calls"].Entries}, "of two messages of one id one counts")
+			require.Equal(t, []int64{8, 2}, []int64{used.Meters["calls"].Used, used.Meters["calls"].Entries},
+				"of two messages of one id one counts")
 			var story events.Event
 			dev.ask(t, http.MethodGet, "/v1/ops/events/"+answer.EventID, nil, &story)
 			require.Equal(t, dedupe.Completed, story.Status)
@@ -183,21 +187,28 @@ func TestTheProgramsForReceiversTellAGenuineDelivery(t *testing.T) {
 				change  func(headers map[string]string)
 				genuine bool
 			}{
-				"genuine":              {0, body, nil, true},
-				"another body":         {0, append([]byte(" "), body...), nil, false},
-				"too old":              {-6 * time.Minute, body, nil, false},
-				"too early":            {6 * time.Minute, body, nil, false},
-				"another time":         {0, body, func(h map[string]string) { h["X-Webhook-Timestamp"] = fmt.Sprint(time.Now().Unix() + 1) }, false},
-				"no time":              {0, body, func(h map[string]string) { h["X-Webhook-Timestamp"] = "" }, false},
-				"no signature":         {0, body, func(h map[string]string) { h["X-Webhook-Signature"] = "" }, false},
-				"part of a signature":  {0, body, func(h map[string]string) { h["X-Webhook-Signature"] = h["X-Webhook-Signature"][:62] }, false},
+				"genuine":      {0, body, nil, true},
+				"another body": {0, append([]byte(" "), body...), nil, false},
+				"too old":      {-6 * time.Minute, body, nil, false},
+				"too early":    {6 * time.Minute, body, nil, false},
+				"another time": {
+					0, body, func(h map[string]string) {
+						h["X-Webhook-Timestamp"] = fmt.Sprint(time.Now().Unix() + 1)
+					}, false,
+				},
+				"no time":      {0, body, func(h map[string]string) { h["X-Webhook-Timestamp"] = "" }, false},
+				"no signature": {0, body, func(h map[string]string) { h["X-Webhook-Signature"] = "" }, false},
+				"part of a signature": {
+					0, body, func(h map[string]string) { h["X-Webhook-Signature"] = h["X-Webhook-Signature"][:62] }, false,
+				},
 				"what is no signature": {0, body, func(h map[string]string) { h["X-Webhook-Signature"] = "ü" }, false},
 			} {
 				headers := signer.Sign("", body, time.Now().Add(test.after)) // a program may take long to start
 				if test.change != nil {
 					test.change(headers)
 				}
-				run := exec.CommandContext(t.Context(), command[0], append(command[1:], headers["X-Webhook-Timestamp"], headers["X-Webhook-Signature"])...)
+				run := exec.CommandContext(t.Context(), command[0], append(command[1:], headers["X-Webhook-Timestamp"],
+					headers["X-Webhook-Signature"])...)
 				run.Env, run.Stdin = append(os.Environ(), "DELIVERY_SIGNING_SECRET="+secret), bytes.NewReader(test.body)
 				said, err := run.CombinedOutput()
 				require.Equal(t, test.genuine, err == nil, "%s: %s", name, said)

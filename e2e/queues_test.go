@@ -19,7 +19,8 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// queueStory are event types of a queue, with a blank between them, as their effect is seen in the service that does it.
+// queueStory are event types of a queue, with a blank between them, as their effect is seen in the service
+// that does it.
 type queueStory struct {
 	queue, eventType string
 	// content is the payload or the data; %s is a new id.
@@ -33,13 +34,17 @@ type queueStory struct {
 // queueStories are the types of all queues whose effect another service does. A type of such a
 // queue that is not here fails the test.
 var queueStories = []queueStory{
-	{"sub-payment-initiation", "initial renewal upgrade downgrade", `{"subscription_id":"%s","amount":"9.99","currency":"EUR"}`, true, false},
+	{
+		"sub-payment-initiation", "initial renewal upgrade downgrade",
+		`{"subscription_id":"%s","amount":"9.99","currency":"EUR"}`, true, false,
+	},
 	{"sub-trial-payment", "trial", `{"subscription_id":"%s","amount":"1.00","currency":"EUR"}`, true, false},
 	{"pay-refund-initiation", "refund", `{"payment_id":"%s","amount":"9.99","currency":"EUR"}`, true, false},
 	{"sub-plan-change", "upgrade downgrade", `{"subscription_id":"%s"}`, false, false},
 	{"sub-usage-sync", "usage_sync", `{"subscription_id":"%s"}`, false, false},
 	{
-		"pay-subscription-update", "initial renewal upgrade downgrade payment_declined cancellation trial trial_completed trial_canceled",
+		"pay-subscription-update",
+		"initial renewal upgrade downgrade payment_declined cancellation trial trial_completed trial_canceled",
 		`{"subscription_id":"%s"}`, false, false,
 	},
 	{"events-high", "subscription_created", `{"subscription_id":"%s"}`, false, false},
@@ -48,20 +53,27 @@ var queueStories = []queueStory{
 	{"events-normal", "invoice_generation", `{"subscription_id":"%s"}`, false, false},
 	{"events-normal", "quota_warning", `{"subscription_id":"%s","meter":"calls","percent":80}`, false, false},
 	{
-		"notifications-send", "notification.email.order_confirmed notification.sms.order_confirmed notification.push.order_confirmed",
+		"notifications-send",
+		"notification.email.order_confirmed notification.sms.order_confirmed notification.push.order_confirmed",
 		`{"user_id":"u","order_id":"%s"}`, false, false,
 	},
 	{"search-index", "product.updated", `{"document_id":"%s","version":1}`, false, true},
-	{"search-index", "product.sold", `{"document_id":"%s","version":1,"sold_at":"2026-03-01T12:00:00Z"}`, false, true},
+	{
+		"search-index", "product.sold", `{"document_id":"%s","version":1,"sold_at":"2026-03-01T12:00:00Z"}`,
+		false, true,
+	},
 	{"analytics-track", "analytics.event", `{"name":"seen","subject_id":"%s"}`, false, false},
 }
 
 // ownCases are queues, and types of queues, whose cases need more than a message and a service that is
 // told how to answer.
-var ownCases = []string{"paynow-events", "events-low", "notifications-fanout", "fis-ingestion", "orders-process", "events-high usage_tracking"}
+var ownCases = []string{
+	"paynow-events", "events-low", "notifications-fanout", "fis-ingestion", "orders-process",
+	"events-high usage_tracking",
+}
 
-// everyQueue tries each type of each queue that another service works for: happy, duplicate, terminal, transient and then
-// success, exhausted, expired.
+// everyQueue tries each type of each queue that another service works for: happy, duplicate, terminal,
+// transient and then success, exhausted, expired.
 func everyQueue(t *testing.T, s *stack) {
 	c, stories := loaded(t, ""), map[string]bool{}
 	for _, story := range queueStories {
@@ -177,10 +189,14 @@ func runQueueStory(t *testing.T, s *stack, q catalog.Queue, story queueStory) {
 
 	if q.MessageTTL > 0 {
 		stale := s.newQueueEvent()
-		_, err := s.publish(t.Context(), q.Topic(), contract.Message{Data: []byte(story.body(q, stale)), Attributes: q.Addressed(map[string]string{
-			contract.AttrContract: q.Contract, contract.AttrEventID: stale.id, contract.AttrEventType: story.eventType, contract.AttrRoutingKey: story.eventType,
-			contract.AttrOrderingKey: contract.UnknownOrderingKey, contract.AttrFirstPublished: time.Now().Add(-q.MessageTTL - time.Minute).UTC().Format(time.RFC3339Nano),
-		})})
+		_, err := s.publish(t.Context(), q.Topic(),
+			contract.Message{Data: []byte(story.body(q, stale)), Attributes: q.Addressed(map[string]string{
+				contract.AttrContract: q.Contract, contract.AttrEventID: stale.id,
+				contract.AttrEventType:      story.eventType,
+				contract.AttrRoutingKey:     story.eventType,
+				contract.AttrOrderingKey:    contract.UnknownOrderingKey,
+				contract.AttrFirstPublished: time.Now().Add(-q.MessageTTL - time.Minute).UTC().Format(time.RFC3339Nano),
+			})})
 		require.NoError(t, err)
 		s.until(t, stale.id, "expired")
 		require.Zero(t, s.effects(story, stale))
@@ -197,7 +213,9 @@ func (s *stack) requireDeadLetters(t *testing.T, q catalog.Queue, eventID string
 		want = 0
 	}
 	require.Eventually(t, func() bool {
-		page, err := s.store.Query(t.Context(), store.Query{Collection: deadletter.Collection, Equal: map[string]any{"event_id": eventID, "queue": q.ID}, Limit: 9})
+		page, err := s.store.Query(t.Context(), store.Query{
+			Collection: deadletter.Collection, Equal: map[string]any{"event_id": eventID, "queue": q.ID}, Limit: 9,
+		})
 		return err == nil && len(page.Documents) == want
 	}, patience, pollInterval, strings.Join([]string{q.ID, eventID}, " "))
 }
@@ -209,13 +227,16 @@ func TestAQueueThatDoesNotRunTakesNothing(t *testing.T) {
 	running := []string{e2e.Queue, "pay-subscription-update"}
 	s := startEmbedded(t, loaded(t, shortWaits(t), running...))
 	for _, q := range loaded(t, "").Queues {
-		_, err := s.publish(t.Context(), q.Topic(), contract.Message{Data: []byte(`{}`), Attributes: map[string]string{"event_id": "e1"}})
+		_, err := s.publish(t.Context(), q.Topic(),
+			contract.Message{Data: []byte(`{}`), Attributes: map[string]string{"event_id": "e1"}})
 		if slices.Contains(running, q.ID) {
 			require.NoError(t, err, q.ID)
 			continue
 		}
 		require.ErrorIs(t, err, contract.ErrTopicMissing, q.ID)
-		for path, code := range map[string]string{"/queues/" + q.ID: "queue_unknown", "/topics/" + q.Topic(): "topic_unknown"} {
+		for path, code := range map[string]string{
+			"/queues/" + q.ID: "queue_unknown", "/topics/" + q.Topic(): "topic_unknown",
+		} {
 			answer := s.signed(t, path, `{"subscription_id":"off"}`)
 			require.Equal(t, []any{http.StatusNotFound, code}, []any{answer.Status, answer.Code}, path)
 		}

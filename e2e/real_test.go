@@ -41,8 +41,8 @@ type site struct {
 	CatalogDir string
 	// Queues are those that run, and no other address than theirs is set; none: all that are enabled.
 	Queues []string
-	// Provision creates the project's queues on the emulator at broker (host:port), with pushes to workerURL; nil: as the
-	// program does.
+	// Provision creates the project's queues on the emulator at broker (host:port), with pushes to workerURL;
+	// nil: as the program does.
 	Provision func(ctx context.Context, broker, workerURL string) error
 	// FailPoint, if there is one, says which fail point ends the next worker.
 	FailPoint func() string
@@ -61,17 +61,21 @@ type real struct {
 	taps   []string
 	worker *e2e.Process
 	start  func(serves string) (*e2e.Process, error)
-	// workerStore and workerBroker are between the worker and its dependencies. workerGate is in front of the worker: each
-	// of its processes has a port of its own, and the subscriptions push to one address.
+	// workerStore and workerBroker are between the worker and its dependencies. workerGate is in front of the
+	// worker: each of its processes has a port of its own, and the subscriptions push to one address.
 	workerStore, workerBroker, workerGate *e2e.Gate
 }
 
 // startReal provisions the project, and starts the services.
 func startReal(t *testing.T, of site) (*stack, *real) {
 	t.Helper()
-	broker, database, life := emulatortest.PubSub(t), emulatortest.Firestore(t), context.WithoutCancel(t.Context())
+	broker, database, life := emulatortest.PubSub(t), emulatortest.Firestore(t),
+		context.WithoutCancel(t.Context())
 	s := &stack{catalog: loaded(t, of.CatalogDir, of.Queues...), log: &e2e.Log{}}
-	r := &real{site: of, stack: s, broker: broker, workerStore: e2e.NewGate(t, database), workerBroker: e2e.NewGate(t, broker), workerGate: e2e.NewGate(t, "")}
+	r := &real{
+		site: of, stack: s, broker: broker, workerStore: e2e.NewGate(t, database),
+		workerBroker: e2e.NewGate(t, broker), workerGate: e2e.NewGate(t, ""),
+	}
 	webhookBroker, build := e2e.NewGate(t, broker), services
 	if of.FailPoint != nil {
 		build = crashing
@@ -79,9 +83,12 @@ func startReal(t *testing.T, of site) (*stack, *real) {
 	binaries, err := build()
 	require.NoError(t, err)
 
-	s.service, err = standin.NewReceiver(standin.ServiceConfig{Secrets: []string{e2e.DeliverySecret}, Posts: s.catalog.Posts(""), Tolerance: 5 * time.Minute})
+	s.service, err = standin.NewReceiver(standin.ServiceConfig{
+		Secrets: []string{e2e.DeliverySecret}, Posts: s.catalog.Posts(""), Tolerance: 5 * time.Minute,
+	})
 	require.NoError(t, err)
-	s.gateway, err = standin.NewGateway(standin.ServiceConfig{Secrets: []string{e2e.DeliverySecret}, Tolerance: 5 * time.Minute})
+	s.gateway, err = standin.NewGateway(
+		standin.ServiceConfig{Secrets: []string{e2e.DeliverySecret}, Tolerance: 5 * time.Minute})
 	require.NoError(t, err)
 	called := s.gateway.Before(s.service)
 	if of.Around != nil {
@@ -95,18 +102,23 @@ func startReal(t *testing.T, of site) (*stack, *real) {
 	// The store, the publisher and the taps connect to the emulators without a gate.
 	documents, err := firestore.NewEmulated(life, database, of.Project, of.Installation)
 	require.NoError(t, err)
-	publisher, err := pubsub.NewPublisher(life, pubsub.Names{ProjectID: of.Project, Installation: of.Installation}, pubsub.EmulatorOptions(broker)...)
+	publisher, err := pubsub.NewPublisher(life,
+		pubsub.Names{ProjectID: of.Project, Installation: of.Installation}, pubsub.EmulatorOptions(broker)...)
 	require.NoError(t, err)
 	r.admin, err = client.NewClient(life, of.Project, pubsub.EmulatorOptions(broker)...)
 	require.NoError(t, err)
 	t.Cleanup(func() { _, _, _ = documents.Close(), publisher.Close(), r.admin.Close() })
 
 	common := append(e2e.Environment(of.Project, s.catalog, of.Queues, outside.URL), "HOME="+binaries,
-		"CATALOG_DIR="+of.CatalogDir, "INSTALLATION="+of.Installation, "INGEST_DATABASE="+e2e.IngestDatabase(of.Installation))
+		"CATALOG_DIR="+of.CatalogDir, "INSTALLATION="+of.Installation,
+		"INGEST_DATABASE="+e2e.IngestDatabase(of.Installation))
 	s.workerURL, s.store, s.publish = "http://"+r.workerGate.Addr(), documents, publisher.Publish
 	s.opsURL = s.workerURL
 	r.start = func(serves string) (*e2e.Process, error) {
-		environment := append([]string{"SERVES=" + serves, "PUBSUB_EMULATOR_HOST=" + r.workerBroker.Addr(), "FIRESTORE_EMULATOR_HOST=" + r.workerStore.Addr()}, common...)
+		environment := append([]string{
+			"SERVES=" + serves, "PUBSUB_EMULATOR_HOST=" + r.workerBroker.Addr(), "FIRESTORE_EMULATOR_HOST=" +
+				r.workerStore.Addr(),
+		}, common...)
 		if of.FailPoint != nil {
 			environment = append(environment, "FAILPOINT="+of.FailPoint())
 		}
@@ -117,12 +129,14 @@ func startReal(t *testing.T, of site) (*stack, *real) {
 	r.provision(t)
 	r.tap(t)
 	webhook, err := e2e.Start(t.Context(), filepath.Join(binaries, "webhook"),
-		append([]string{"PUBSUB_EMULATOR_HOST=" + webhookBroker.Addr(), "FIRESTORE_EMULATOR_HOST=" + database}, common...), s.log)
+		append([]string{"PUBSUB_EMULATOR_HOST=" + webhookBroker.Addr(), "FIRESTORE_EMULATOR_HOST=" + database},
+			common...), s.log)
 	require.NoError(t, err)
 	t.Cleanup(webhook.Kill)
 
 	var published, deadLetters []contract.Message
-	s.webhookURL, s.storeDown, s.brokerDown, s.crash = webhook.URL, shut(r.workerStore), shut(webhookBroker), r.killAt
+	s.webhookURL, s.storeDown, s.brokerDown, s.crash = webhook.URL, shut(r.workerStore),
+		shut(webhookBroker), r.killAt
 	s.published = func(t *testing.T) []contract.Message {
 		t.Helper()
 		for _, tap := range r.taps {
@@ -257,8 +271,8 @@ func (r *real) tap(t *testing.T) {
 
 func (r *real) tapOf(topic string) string { return "e2e-tap-" + r.id(topic) }
 
-// id is what a topic or subscription is called at the broker. It repeats the rule of internal/platform/gcp/pubsub,
-// so that the two can differ.
+// id is what a topic or subscription is called at the broker. It repeats the rule of
+// internal/platform/gcp/pubsub, so that the two can differ.
 func (r *real) id(ofCatalog string) string {
 	return strings.TrimPrefix(r.Installation+"-"+ofCatalog, "-")
 }
@@ -272,7 +286,8 @@ func (r *real) pull(t *testing.T, id string) (all []*pubsubpb.PubsubMessage) {
 	t.Helper()
 	for {
 		short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-		answer, err := r.admin.SubscriptionAdminClient.Pull(short, &pubsubpb.PullRequest{Subscription: r.name("subscriptions", id), MaxMessages: 1000})
+		answer, err := r.admin.SubscriptionAdminClient.Pull(short,
+			&pubsubpb.PullRequest{Subscription: r.name("subscriptions", id), MaxMessages: 1000})
 		timedOut := short.Err() != nil
 		cancel()
 		if err != nil && timedOut || err == nil && len(answer.ReceivedMessages) == 0 {
@@ -284,7 +299,8 @@ func (r *real) pull(t *testing.T, id string) (all []*pubsubpb.PubsubMessage) {
 		for _, m := range answer.ReceivedMessages {
 			all, ids = append(all, m.Message), append(ids, m.AckId)
 		}
-		require.NoError(t, r.admin.SubscriptionAdminClient.Acknowledge(t.Context(), &pubsubpb.AcknowledgeRequest{Subscription: r.name("subscriptions", id), AckIds: ids}))
+		require.NoError(t, r.admin.SubscriptionAdminClient.Acknowledge(t.Context(),
+			&pubsubpb.AcknowledgeRequest{Subscription: r.name("subscriptions", id), AckIds: ids}))
 	}
 }
 

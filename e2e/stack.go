@@ -48,8 +48,10 @@ func IngestDatabase(installation string) string {
 // Environment is that of a service on the emulators, as NAME=value, for the queues that run; none: all.
 func Environment(project string, c *catalog.Catalog, queues []string, targets string) []string {
 	environment := []string{
-		"HOST=127.0.0.1", "PORT=0", "METRICS_PORT=0", "GOOGLE_CLOUD_PROJECT=" + project, "PUSH_AUTH=none", "PATH=" + os.Getenv("PATH"),
-		"WEBHOOK_SECRET_PAYNOW=" + Secret, "WEBHOOK_SIGNING_SECRET=" + Secret, "QUEUES=" + strings.Join(queues, ","),
+		"HOST=127.0.0.1", "PORT=0", "METRICS_PORT=0", "GOOGLE_CLOUD_PROJECT=" + project, "PUSH_AUTH=none",
+		"PATH=" + os.Getenv("PATH"),
+		"WEBHOOK_SECRET_PAYNOW=" + Secret, "WEBHOOK_SIGNING_SECRET=" + Secret,
+		"QUEUES=" + strings.Join(queues, ","),
 		"INGEST_DATABASE=" + IngestDatabase(""),
 	}
 	for _, target := range c.TargetsOf("") {
@@ -172,7 +174,9 @@ func Do(request *http.Request, err error) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
-	answer := Answer{Status: response.StatusCode, RetryAfter: response.Header.Get("Retry-After"), Body: string(text)}
+	answer := Answer{
+		Status: response.StatusCode, RetryAfter: response.Header.Get("Retry-After"), Body: string(text),
+	}
 	if len(text) > 0 && json.Unmarshal(text, &answer) != nil {
 		return answer, errors.New("the answer is not JSON")
 	}

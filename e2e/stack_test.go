@@ -61,10 +61,12 @@ var program = sync.OnceValues(func() (string, error) {
 // The folders of the services: those of production, and those that a fail point can end.
 var (
 	services = sync.OnceValues(func() (string, error) {
-		return filepath.Join(built, "services"), e2e.Build(context.Background(), filepath.Join(built, "services"), "", commands...)
+		return filepath.Join(built, "services"), e2e.Build(context.Background(), filepath.Join(built, "services"),
+			"", commands...)
 	})
 	crashing = sync.OnceValues(func() (string, error) {
-		return filepath.Join(built, "crashing"), e2e.Build(context.Background(), filepath.Join(built, "crashing"), "failpoints", commands...)
+		return filepath.Join(built, "crashing"), e2e.Build(context.Background(), filepath.Join(built, "crashing"),
+			"failpoints", commands...)
 	})
 )
 
@@ -117,7 +119,9 @@ func onlyInFull(t *testing.T) {
 // double, and breakers that many failures of cases side by side do not open.
 func shortWaits(t *testing.T) (folder string) {
 	t.Helper()
-	pairs := []string{`jitter: "30s"`, `jitter: "0s"`, `schedule: ["0s", "5s", "30s"]`, `schedule: ["0s", "0.5s", "1s"]`}
+	pairs := []string{
+		`jitter: "30s"`, `jitter: "0s"`, `schedule: ["0s", "5s", "30s"]`, `schedule: ["0s", "0.5s", "1s"]`,
+	}
 	for _, wait := range []string{"1s", "2s", "3s", "5s", "10s", "60s"} {
 		pairs = append(pairs, fmt.Sprintf("minimum_backoff: %q", wait), `minimum_backoff: "0.5s"`)
 	}
@@ -155,7 +159,8 @@ func startEmbedded(t *testing.T, c *catalog.Catalog, adds ...func(*devstack.Conf
 	taps := map[string]*tappedPublisher{}
 	config := devstack.Config{
 		Catalog: c, ProjectID: "e2e", Secrets: map[string][]string{"paynow": {e2e.Secret}, "generic": {e2e.Secret}},
-		Targets: map[string]devstack.Address{}, WebhookPort: "0", WorkerPort: "0", StorePath: filepath.Join(t.TempDir(), "store.db"),
+		Targets: map[string]devstack.Address{}, WebhookPort: "0", WorkerPort: "0",
+		StorePath: filepath.Join(t.TempDir(), "store.db"),
 		Log:       telemetry.NewLogger(log, nil),
 		WrapStore: func(s store.Store) store.Store { breaking.Store = s; return breaking },
 		WrapPublisher: func(service string, p contract.Publisher) contract.Publisher {
@@ -175,9 +180,12 @@ func startEmbedded(t *testing.T, c *catalog.Catalog, adds ...func(*devstack.Conf
 	t.Cleanup(closing)
 	return &stack{
 		catalog: c, storeFile: config.StorePath, close: closing, serviceURL: running.ServiceURL,
-		webhookURL: running.WebhookURL, workerURL: running.WorkerURL, opsURL: running.WorkerURL, log: log, store: running.Store,
-		publish:   running.Publisher.Publish,
-		published: func(*testing.T) []contract.Message { return append(taps["webhook"].all(), taps["worker"].all()...) },
+		webhookURL: running.WebhookURL, workerURL: running.WorkerURL, opsURL: running.WorkerURL, log: log,
+		store:   running.Store,
+		publish: running.Publisher.Publish,
+		published: func(*testing.T) []contract.Message {
+			return append(taps["webhook"].all(), taps["worker"].all()...)
+		},
 		deadLetters: func(*testing.T) (all []contract.Message) {
 			for _, m := range running.Broker.Held(e2e.Queue + "-dlq-hold") {
 				all = append(all, m.Message)
@@ -292,11 +300,13 @@ func (s *stack) signed(t *testing.T, to, body string) e2e.Answer {
 }
 
 func envelope(id, action, payload, more string) string {
-	return fmt.Sprintf(`{"id":%q,"action":%q,"created_at":"2026-03-01T12:00:00Z",%s"payload":%s}`, id, action, more, payload)
+	return fmt.Sprintf(`{"id":%q,"action":%q,"created_at":"2026-03-01T12:00:00Z",%s"payload":%s}`, id, action,
+		more, payload)
 }
 
 func platformEvent(id, eventType, data string) string {
-	return fmt.Sprintf(`{"id":%q,"type":%q,"timestamp":"2026-03-01T12:00:00Z","version":1,"data":%s}`, id, eventType, data)
+	return fmt.Sprintf(`{"id":%q,"type":%q,"timestamp":"2026-03-01T12:00:00Z","version":1,"data":%s}`, id,
+		eventType, data)
 }
 
 func (s *stack) ask(t *testing.T, method, path string, question, answer any) {
@@ -319,7 +329,9 @@ func (s *stack) terminal(t *testing.T, arguments ...string) string {
 func (s *stack) until(t *testing.T, eventID, outcome string) []e2e.Delivery {
 	t.Helper()
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
-		became := slices.ContainsFunc(s.log.Deliveries(eventID), func(d e2e.Delivery) bool { return d.Outcome == outcome })
+		became := slices.ContainsFunc(s.log.Deliveries(eventID), func(d e2e.Delivery) bool {
+			return d.Outcome == outcome
+		})
 		require.True(c, became, "no delivery of %s became %s: %v", eventID, outcome, s.log.Deliveries(eventID))
 	}, patience, 10*time.Millisecond)
 	return s.log.Deliveries(eventID)
@@ -374,7 +386,8 @@ func (s *stack) ends(t *testing.T, queue, id string) (record dedupe.Record) {
 
 func (s *stack) documents(t *testing.T, collection string) (all []store.Document) {
 	t.Helper()
-	for doc, err := range store.Each(t.Context(), s.store, store.Query{Collection: collection, Limit: store.MaxPage}) {
+	for doc, err := range store.Each(t.Context(), s.store,
+		store.Query{Collection: collection, Limit: store.MaxPage}) {
 		require.NoError(t, err)
 		all = append(all, doc)
 	}
@@ -383,14 +396,17 @@ func (s *stack) documents(t *testing.T, collection string) (all []store.Document
 
 func (s *stack) deadLettersOf(t *testing.T, eventID string) []contract.Message {
 	t.Helper()
-	return slices.DeleteFunc(s.deadLetters(t), func(m contract.Message) bool { return m.Attributes["event_id"] != eventID })
+	return slices.DeleteFunc(s.deadLetters(t), func(m contract.Message) bool {
+		return m.Attributes["event_id"] != eventID
+	})
 }
 
 func (s *stack) deadLetter(t *testing.T, queue, eventID string) deadletter.Item {
 	t.Helper()
 	var found console.List[deadletter.Item]
 	require.Eventually(t, func() bool {
-		s.ask(t, http.MethodGet, "/v1/ops/dead-letters?queue="+url.QueryEscape(queue)+"&event_id="+eventID, nil, &found)
+		s.ask(t, http.MethodGet, "/v1/ops/dead-letters?queue="+url.QueryEscape(queue)+"&event_id="+eventID,
+			nil, &found)
 		return len(found.Items) > 0
 	}, patience, pollInterval)
 	require.Len(t, found.Items, 1)

@@ -34,7 +34,10 @@ import (
 
 // seed has the stack do a bit of everything, one thing after the other, and records every answer.
 func (r *surface) seed() {
-	for _, part := range []func(){r.manage, r.webhooks, r.refusals, r.messages, r.failures, r.waiting, r.operations, r.tasks} {
+	for _, part := range []func(){
+		r.manage, r.webhooks, r.refusals, r.messages, r.failures, r.waiting,
+		r.operations, r.tasks,
+	} {
 		part()
 		r.settled()
 	}
@@ -58,9 +61,11 @@ func (r *surface) settled() {
 			record := filetest.Must(dedupe.FromDocument(doc))(c)
 			open := record.Status != dedupe.Completed && record.Status != dedupe.DeadLettered
 			for _, emitted := range record.Emitted {
-				require.True(c, later.MatchString(emitted.EventType) || ended(emitted.EventID), "%s has emitted %s: %v", record.EventID, emitted.EventType, r.log.Deliveries(emitted.EventID))
+				require.True(c, later.MatchString(emitted.EventType) || ended(emitted.EventID), "%s has emitted %s: %v",
+					record.EventID, emitted.EventType, r.log.Deliveries(emitted.EventID))
 			}
-			require.True(c, !open || slices.Contains(r.waits, record.EventID), "%s is %s and has emitted %v", record.EventID, record.Status, record.Emitted)
+			require.True(c, !open || slices.Contains(r.waits, record.EventID), "%s is %s and has emitted %v",
+				record.EventID, record.Status, record.Emitted)
 		}
 	}, patience, 20*time.Millisecond)
 }
@@ -91,7 +96,8 @@ func (r *surface) webhook(what string, body []byte, more ...func(*http.Request))
 func (r *surface) message(what, path, body string) {
 	r.t.Helper()
 	got := r.signed(r.t, path, body)
-	r.seen("answers/messages", map[string]any{"what": what, "status": got.Status, "answer": content([]byte(got.Body))})
+	r.seen("answers/messages",
+		map[string]any{"what": what, "status": got.Status, "answer": content([]byte(got.Body))})
 }
 
 // does calls the API as a person, records the answer, and puts it into answer.
@@ -112,10 +118,14 @@ func (r *surface) does(who, method, path string, question, answer any) {
 func (r *surface) manage() {
 	pieces := int64(40)
 	why := "the recording shows it"
-	r.does("ada", http.MethodPut, "/v1/ops/stock/"+samples.Product, orders.SetStock{Available: &pieces, Edit: console.Edit{Change: console.Change{Why: why}}}, nil)
-	r.does("ada", http.MethodPut, "/v1/ops/products/700000000000000995", products.SetProduct{Points: 500, Edit: console.Edit{Change: console.Change{Why: why}}}, nil)
-	r.does("grace", http.MethodPut, "/v1/ops/products/700000000000000995", products.SetProduct{Points: 750, Edit: console.Edit{Change: console.Change{Why: why}}}, nil)
-	r.does("grace", http.MethodPut, "/v1/ops/products/700000000000000996", products.SetProduct{Points: 1, Edit: console.Edit{Change: console.Change{Why: why}}}, nil)
+	r.does("ada", http.MethodPut, "/v1/ops/stock/"+samples.Product,
+		orders.SetStock{Available: &pieces, Edit: console.Edit{Change: console.Change{Why: why}}}, nil)
+	r.does("ada", http.MethodPut, "/v1/ops/products/700000000000000995",
+		products.SetProduct{Points: 500, Edit: console.Edit{Change: console.Change{Why: why}}}, nil)
+	r.does("grace", http.MethodPut, "/v1/ops/products/700000000000000995",
+		products.SetProduct{Points: 750, Edit: console.Edit{Change: console.Change{Why: why}}}, nil)
+	r.does("grace", http.MethodPut, "/v1/ops/products/700000000000000996",
+		products.SetProduct{Points: 1, Edit: console.Edit{Change: console.Change{Why: why}}}, nil)
 	r.does("grace", http.MethodDelete, "/v1/ops/products/700000000000000996", console.Change{Why: why}, nil)
 	var partner endpoints.Secret
 	r.does("ada", http.MethodPost, "/v1/ops/endpoints", endpoints.AddEndpoint{
@@ -127,7 +137,8 @@ func (r *surface) manage() {
 		ID: "other", URL: r.serviceURL + "/other", Events: []string{"order.#"}, Change: console.Change{Why: why},
 	}, nil)
 	r.does("ada", http.MethodPost, "/v1/ops/endpoints/other/disable", console.Change{Why: why}, nil)
-	r.does("ada", http.MethodPut, "/v1/ops/customers/890000000000000001", map[string]string{"uid": "uid-of-buyer-1", "why": why}, nil)
+	r.does("ada", http.MethodPut, "/v1/ops/customers/890000000000000001",
+		map[string]string{"uid": "uid-of-buyer-1", "why": why}, nil)
 	r.does("ada", http.MethodPost, "/v1/ops/journal/periods/2026-02/close", console.Change{Why: why}, nil)
 }
 
@@ -145,10 +156,14 @@ func (r *surface) webhooks() {
 	order.OrderID = "502113004410990777"
 	r.webhook("another order under its id", samples.Read(samples.OrderCompleted, order))
 	r.until(r.t, order.EventID, "dead_lettered")
-	guest := e2e.Order{EventID: "920000000000000001", OrderID: "920000000000000002", CustomerID: "920000000000000003", Lines: []e2e.Line{{Product: e2e.Product, Quantity: 1, Price: 1000}}}
+	guest := e2e.Order{
+		EventID: "920000000000000001", OrderID: "920000000000000002", CustomerID: "920000000000000003",
+		Lines: []e2e.Line{{Product: e2e.Product, Quantity: 1, Price: 1000}},
+	}
 	r.webhook("a guest's order", guest.JSON())
 	r.until(r.t, guest.EventID, "processed")
-	r.does("ada", http.MethodPut, "/v1/ops/customers/"+guest.CustomerID, map[string]string{"uid": "uid-of-guest", "why": "they have written to us"}, nil)
+	r.does("ada", http.MethodPut, "/v1/ops/customers/"+guest.CustomerID,
+		map[string]string{"uid": "uid-of-guest", "why": "they have written to us"}, nil)
 }
 
 // refusals sends what the webhook service does not take.
@@ -168,8 +183,10 @@ func (r *surface) refusals() {
 	r.webhook("by another secret", body, header("Paynow-Signature", "AAAA"))
 	r.webhook("long ago", body, header("Paynow-Timestamp", "1"))
 	r.webhook("not JSON", []byte(`{"event_type":`))
-	r.webhook("an address for an id", []byte(`{"event_type":"ON_ORDER_COMPLETED","event_id":"ilse@example.org","body":{}}`))
-	r.webhook("of a type that no queue takes", []byte(`{"event_type":"ON_PAYMENT_FAILED","event_id":"930000000000000002","body":{"id":"1"}}`))
+	r.webhook("an address for an id",
+		[]byte(`{"event_type":"ON_ORDER_COMPLETED","event_id":"ilse@example.org","body":{}}`))
+	r.webhook("of a type that no queue takes",
+		[]byte(`{"event_type":"ON_PAYMENT_FAILED","event_id":"930000000000000002","body":{"id":"1"}}`))
 	r.webhook("too large", append(body, bytes.Repeat([]byte(" "), 2<<20)...))
 	r.webhook("from nobody", body, func(request *http.Request) { request.URL.Path = "/webhooks/nobody" })
 	r.webhook("as text", body, header("Content-Type", "text/plain"))
@@ -179,13 +196,16 @@ func (r *surface) refusals() {
 	r.message("for a queue that is not there", "/queues/nowhere", `{}`)
 	r.message("for a topic that is not there", "/topics/nowhere", `{}`)
 	r.message("not JSON", "/queues/pay-refund-initiation", `{`)
-	r.message("without what it needs", "/queues/pay-refund-initiation", `{"id":"bad-1","action":"refund","created_at":"2026-03-01T12:00:00Z","payload":{}}`)
-	r.message("of a type that the queue does not have", "/queues/pay-refund-initiation", `{"id":"bad-2","action":"renewal","created_at":"2026-03-01T12:00:00Z","payload":{"subscription_id":"s"}}`)
+	r.message("without what it needs", "/queues/pay-refund-initiation",
+		`{"id":"bad-1","action":"refund","created_at":"2026-03-01T12:00:00Z","payload":{}}`)
+	r.message("of a type that the queue does not have", "/queues/pay-refund-initiation",
+		`{"id":"bad-2","action":"renewal","created_at":"2026-03-01T12:00:00Z","payload":{"subscription_id":"s"}}`)
 	r.message("a list with a bad one", "/queues/pay-refund-initiation", `{"messages":[
 		{"message":{"id":"listed-1","action":"refund","created_at":"2026-03-01T12:00:00Z","payload":{"payment_id":"listed","amount":"9.99","currency":"EUR"}}},
 		{"message":{"id":"listed-2","action":"refund","created_at":"2026-03-01T12:00:00Z","payload":{"note":"Ilse"}}}]}`)
 	for _, body := range []string{"{", `{"message":{"data":"e30=","attributes":{}},"subscription":"s"}`} {
-		request, err := http.NewRequestWithContext(r.t.Context(), http.MethodPost, r.workerURL+"/push/"+e2e.Queue, strings.NewReader(body))
+		request, err := http.NewRequestWithContext(r.t.Context(), http.MethodPost, r.workerURL+"/push/"+e2e.Queue,
+			strings.NewReader(body))
 		require.NoError(r.t, err)
 		r.answered("answers/pushes", "a push without a token", request)
 	}
@@ -204,10 +224,14 @@ func (r *surface) messages() {
 		}
 	}
 	for _, one := range []struct{ sample, path, last string }{
-		{samples.Trial, "/queues/sub-trial-payment", "dev-trial"}, {samples.Renewal, "/queues/sub-payment-initiation", "dev-renewal"},
-		{samples.Refunds, "/queues/pay-refund-initiation", "dev-refund-again"}, {samples.OrderCreated, "/topics/orders", "dev-order-created"},
-		{samples.OrderPayment, "/topics/orders", "dev-order-payment"}, {samples.Usage, "/queues/events-high", "dev-usage"},
-		{samples.InvoicePaid, "/topics/fis-events", "dev-invoice"}, {samples.OrderConfirmed, "/topics/notifications", "dev-order-confirmed"},
+		{samples.Trial, "/queues/sub-trial-payment", "dev-trial"},
+		{samples.Renewal, "/queues/sub-payment-initiation", "dev-renewal"},
+		{samples.Refunds, "/queues/pay-refund-initiation", "dev-refund-again"},
+		{samples.OrderCreated, "/topics/orders", "dev-order-created"},
+		{samples.OrderPayment, "/topics/orders", "dev-order-payment"},
+		{samples.Usage, "/queues/events-high", "dev-usage"},
+		{samples.InvoicePaid, "/topics/fis-events", "dev-invoice"},
+		{samples.OrderConfirmed, "/topics/notifications", "dev-order-confirmed"},
 		{samples.WebhookDelivery, "/queues/events-low", "dev-webhook"},
 	} {
 		r.message(one.sample, one.path, string(samples.Request(one.sample)))
@@ -217,13 +241,17 @@ func (r *surface) messages() {
 	book := func(id, eventType, data string) string {
 		return `{"message":` + platformEvent(id, eventType, data) + `}`
 	}
-	r.message("a shipment", "/topics/orders", book("shipped-1", "order.shipped", `{"order_id":"dev-shop-order"}`))
+	r.message("a shipment", "/topics/orders", book("shipped-1", "order.shipped",
+		`{"order_id":"dev-shop-order"}`))
 	r.until(r.t, "shipped-1", "processed")
-	r.message("an invoice that is not right", "/topics/fis-events", book("invoice-2", "billing.invoice.paid", `{"invoice_id":"invoice-2","amount":"1.00","currency":"EUR","tax_amount":"19.00"}`))
+	r.message("an invoice that is not right", "/topics/fis-events", book("invoice-2", "billing.invoice.paid",
+		`{"invoice_id":"invoice-2","amount":"1.00","currency":"EUR","tax_amount":"19.00"}`))
 	r.until(r.t, "invoice-2", "dead_lettered")
-	r.message("the invoice, corrected", "/topics/fis-events", book("invoice-2", "billing.invoice.paid", `{"invoice_id":"invoice-2","amount":"20.00","currency":"EUR","tax_amount":"1.00"}`))
+	r.message("the invoice, corrected", "/topics/fis-events", book("invoice-2", "billing.invoice.paid",
+		`{"invoice_id":"invoice-2","amount":"20.00","currency":"EUR","tax_amount":"1.00"}`))
 	r.until(r.t, "invoice-2", "processed")
-	r.message("an invoice is undone", "/topics/fis-events", book("undone-2", "billing.invoice.reverted", `{"reverts":"invoice-2"}`))
+	r.message("an invoice is undone", "/topics/fis-events", book("undone-2", "billing.invoice.reverted",
+		`{"reverts":"invoice-2"}`))
 	r.until(r.t, "undone-2", "processed")
 }
 
@@ -233,20 +261,23 @@ func (r *surface) failures() {
 	for n := range 4 {
 		id := fmt.Sprint("refused-", n)
 		require.NoError(r.t, r.service.Behave(id, standin.Refuse, 10))
-		r.message("that its service refuses", update, envelope(id, "cancellation", fmt.Sprintf(`{"subscription_id":"s-%d"}`, n), ""))
+		r.message("that its service refuses", update,
+			envelope(id, "cancellation", fmt.Sprintf(`{"subscription_id":"s-%d"}`, n), ""))
 		r.until(r.t, id, "dead_lettered")
 	}
 	for n := range 4 {
 		id := fmt.Sprint("fails-", n)
 		require.NoError(r.t, r.gateway.Behave("payment-"+id, standin.Fail, 2))
-		r.message("whose attempts are used up", refund, envelope(id, "refund", fmt.Sprintf(`{"payment_id":"payment-%s"}`, id), `"max_attempts":2,`))
+		r.message("whose attempts are used up", refund,
+			envelope(id, "refund", fmt.Sprintf(`{"payment_id":"payment-%s"}`, id), `"max_attempts":2,`))
 		r.until(r.t, id, "dead_lettered")
 	}
 	require.NoError(r.t, r.service.Behave("forgotten", standin.Forget, 1))
 	r.message("whose answer is lost", update, envelope("forgotten", "renewal", `{"subscription_id":"s-9"}`, ""))
 	r.until(r.t, "forgotten", "processed")
 	require.NoError(r.t, r.gateway.Behave("s-declined", standin.Decline, 1))
-	r.message("whose payment is declined", "/queues/sub-payment-initiation", envelope("declined", "upgrade", `{"subscription_id":"s-declined"}`, ""))
+	r.message("whose payment is declined", "/queues/sub-payment-initiation",
+		envelope("declined", "upgrade", `{"subscription_id":"s-declined"}`, ""))
 	r.until(r.t, "declined", "processed")
 	r.settled() // none of the events before it is under way
 	r.storeDown(true)
@@ -254,16 +285,24 @@ func (r *surface) failures() {
 	r.until(r.t, "unstored", "retry")
 	r.storeDown(false)
 	r.until(r.t, "unstored", "processed")
-	_, err := r.publish(r.t.Context(), "pay-refund-initiation", contract.Message{Data: []byte(`{"id":`), Attributes: map[string]string{"event_id": "unreadable", "event_type": "refund"}})
+	_, err := r.publish(r.t.Context(), "pay-refund-initiation", contract.Message{
+		Data: []byte(`{"id":`), Attributes: map[string]string{"event_id": "unreadable", "event_type": "refund"},
+	})
 	require.NoError(r.t, err)
 	r.until(r.t, "unreadable", "dead_lettered")
 }
 
-// waiting leaves what waits: a refund for its order, with an order that it does not hold up, a message that failed, with
-// one behind it, and messages of a queue that is paused.
+// waiting leaves what waits: a refund for its order, with an order that it does not hold up, a message that
+// failed, with one behind it, and messages of a queue that is paused.
 func (r *surface) waiting() {
-	early := e2e.Refund{EventID: "940000000000000001", RefundID: "1", OrderID: "940000000000000009", CustomerID: "940000000000000003", Amount: 100, Paid: 1000}
-	beside := e2e.Order{EventID: "940000000000000004", OrderID: "940000000000000005", CustomerID: early.CustomerID, Lines: []e2e.Line{{Product: e2e.Product, Quantity: 1, Price: 1000}}}
+	early := e2e.Refund{
+		EventID: "940000000000000001", RefundID: "1", OrderID: "940000000000000009",
+		CustomerID: "940000000000000003", Amount: 100, Paid: 1000,
+	}
+	beside := e2e.Order{
+		EventID: "940000000000000004", OrderID: "940000000000000005", CustomerID: early.CustomerID,
+		Lines: []e2e.Line{{Product: e2e.Product, Quantity: 1, Price: 1000}},
+	}
 	r.waits = append(r.waits, early.EventID)
 	r.webhook("a refund before its order", early.JSON())
 	r.until(r.t, early.EventID, "retry")
@@ -272,15 +311,20 @@ func (r *surface) waiting() {
 	r.waits = append(r.waits, "first", "behind")
 	require.NoError(r.t, r.service.Behave("first", standin.Fail, 1))
 	for _, id := range []string{"first", "behind"} {
-		r.message("whose gateway fails, or behind it", "/queues/events-high", platformEvent(id, "payment_processing", `{"payment_id":"in-turn"}`))
+		r.message("whose gateway fails, or behind it", "/queues/events-high",
+			platformEvent(id, "payment_processing", `{"payment_id":"in-turn"}`))
 		r.until(r.t, id, "retry")
 	}
-	r.does("ada", http.MethodPost, "/v1/ops/queues/sub-usage-sync/pause", console.Change{Why: "the platform is being mended"}, nil)
+	r.does("ada", http.MethodPost, "/v1/ops/queues/sub-usage-sync/pause",
+		console.Change{Why: "the platform is being mended"}, nil)
 	for n := range 2 {
-		r.message("for a queue that is paused", "/queues/sub-usage-sync", envelope(fmt.Sprint("paused-", n), "usage_sync", `{"subscription_id":"s-1"}`, ""))
+		r.message("for a queue that is paused", "/queues/sub-usage-sync",
+			envelope(fmt.Sprint("paused-", n), "usage_sync", `{"subscription_id":"s-1"}`, ""))
 	}
-	r.does("ada", http.MethodPost, "/v1/ops/queues/sub-plan-change/pause", console.Change{Why: "for a moment"}, nil)
-	r.does("grace", http.MethodPost, "/v1/ops/queues/sub-plan-change/resume", console.Change{Why: "it is over"}, nil)
+	r.does("ada", http.MethodPost, "/v1/ops/queues/sub-plan-change/pause",
+		console.Change{Why: "for a moment"}, nil)
+	r.does("grace", http.MethodPost, "/v1/ops/queues/sub-plan-change/resume",
+		console.Change{Why: "it is over"}, nil)
 }
 
 // operations leaves an operation on dead letters of each progress, and names them.
@@ -306,7 +350,8 @@ func (r *surface) operations() {
 		r.names["dead-letter-of-"+one.name] = url.PathEscape(deadLetter.ID)
 		var op bulk.Operation
 		r.does("ada", http.MethodPost, "/v1/ops/dead-letters/"+string(one.kind), bulk.Begin{
-			Filter: bulk.Filter{Queue: one.queue, EventID: one.event}, Change: console.Change{Why: "the recording shows it"}, Expect: 1,
+			Filter: bulk.Filter{Queue: one.queue, EventID: one.event},
+			Change: console.Change{Why: "the recording shows it"}, Expect: 1,
 		}, &op)
 		r.names[one.name] = op.ID
 		for _, step := range one.then {
@@ -328,7 +373,9 @@ func (r *surface) operations() {
 
 // tasks calls the tasks of the worker, but for the one that would end what is to be seen.
 func (r *surface) tasks() {
-	for _, name := range slices.DeleteFunc(slices.Clone(tasks.Names), func(name string) bool { return name == "run-operations" }) {
+	for _, name := range slices.DeleteFunc(slices.Clone(tasks.Names), func(name string) bool {
+		return name == "run-operations"
+	}) {
 		done, err := r.task(r.t.Context(), name)
 		require.NoError(r.t, err, name)
 		r.seen("answers/tasks", map[string]any{"task": name, "answer": maps.Clone(done)})

@@ -31,19 +31,24 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// TestTheSurfaceIsAsRecorded has a Billhook on the stand-ins do a bit of everything, and compares what can be seen of
-// it with testdata/surface: what each webhook and message was answered, the log lines of each event, every GET route
-// of the API, every command of the command line, and every stored document. A change that is meant is written by
+// TestTheSurfaceIsAsRecorded has a Billhook on the stand-ins do a bit of everything, and compares what can be
+// seen of it with testdata/surface: what each webhook and message was answered, the log lines of each event,
+// every GET route of the API, every command of the command line, and every stored document. A change that is
+// meant is written by
 //
 //	go test ./e2e -run TestTheSurfaceIsAsRecorded -update
 func TestTheSurfaceIsAsRecorded(t *testing.T) {
 	t.Parallel()
 	onlyInFull(t) // a process for each command
-	folder := changedCatalog(t, `minimum_backoff: "60s"`, `minimum_backoff: "0.1s"`, `jitter: "30s"`, `jitter: "0s"`,
-		`minimum_backoff: "10s"`, `minimum_backoff: "0.1s"`, `minimum_backoff: "5s"`, `minimum_backoff: "600s"`, "{ name: points.reverse }",
-		`{ name: points.reverse, retry_policy: { minimum_backoff: "600s", maximum_backoff: "600s", multiplier: 2, jitter: "0s" } }`, `nack_budget: "10s"`, `nack_budget: "3600s"`)
+	folder := changedCatalog(t, `minimum_backoff: "60s"`, `minimum_backoff: "0.1s"`, `jitter: "30s"`,
+		`jitter: "0s"`,
+		`minimum_backoff: "10s"`, `minimum_backoff: "0.1s"`, `minimum_backoff: "5s"`, `minimum_backoff: "600s"`,
+		"{ name: points.reverse }",
+		`{ name: points.reverse, retry_policy: { minimum_backoff: "600s", maximum_backoff: "600s", multiplier: `+
+			`2, jitter: "0s" } }`, `nack_budget: "10s"`, `nack_budget: "3600s"`)
 	r := &surface{
-		t: t, stack: startEmbedded(t, loaded(t, folder)), began: time.Now(), catalogFolder: folder, folder: t.TempDir(), files: map[string][]any{},
+		t: t, stack: startEmbedded(t, loaded(t, folder)), began: time.Now(), catalogFolder: folder,
+		folder: t.TempDir(), files: map[string][]any{},
 		names: map[string]string{"month": time.Now().UTC().Format("2006-01")},
 	}
 	require.NoError(t, yaml.Unmarshal([]byte(filetest.Read(t, "testdata", "surface.yaml")), r))
@@ -119,17 +124,20 @@ func (r *surface) routes() {
 	server := &api.Server{Catalog: operations.All(operations.Apps{})}
 	server.Routes(router)
 	server.Scripts(router, operations.Scripts(operations.Apps{}))
-	require.NoError(r.t, chi.Walk(router, func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
-		if method == http.MethodGet {
-			known = append(known, route)
-		}
-		return nil
-	}))
-	require.ElementsMatch(r.t, known, slices.Collect(maps.Keys(r.Routes)), "surface.yaml has the routes that there are")
+	require.NoError(r.t,
+		chi.Walk(router, func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
+			if method == http.MethodGet {
+				known = append(known, route)
+			}
+			return nil
+		}))
+	require.ElementsMatch(r.t, known, slices.Collect(maps.Keys(r.Routes)),
+		"surface.yaml has the routes that there are")
 	for _, route := range slices.Sorted(maps.Keys(r.Routes)) {
 		for _, path := range r.Routes[route] {
 			status, body := r.get(path)
-			for bytes.Contains(body, []byte("could not be tried in time")) { // a preview has a second for all of its trials
+			// a preview has a second for all of its trials
+			for bytes.Contains(body, []byte("could not be tried in time")) {
 				status, body = r.get(path)
 			}
 			group := strings.Split(strings.TrimPrefix(strings.TrimPrefix(route, "/v1/ops/"), "/api/v1/"), "/")[0]
@@ -139,7 +147,8 @@ func (r *surface) routes() {
 }
 
 func (r *surface) get(path string) (status int, body []byte) {
-	request, err := http.NewRequestWithContext(r.t.Context(), http.MethodGet, r.workerURL+r.named(path), http.NoBody)
+	request, err := http.NewRequestWithContext(r.t.Context(), http.MethodGet, r.workerURL+r.named(path),
+		http.NoBody)
 	require.NoError(r.t, err)
 	answer, err := http.DefaultClient.Do(request)
 	require.NoError(r.t, err)
@@ -153,7 +162,8 @@ func (r *surface) commandsOf(parents ...string) (all []string) {
 	out, _, _ := r.run("", append(slices.Clone(parents), "--help")...)
 	_, list, _ := strings.Cut(string(out), "Available Commands:\n")
 	list, _, _ = strings.Cut(list, "\n\n")
-	if name := strings.Join(parents, " "); name != "" && (list == "" || strings.Contains(string(out), "\n  billhook "+name+" [flags]\n")) {
+	if name := strings.Join(parents, " "); name != "" &&
+		(list == "" || strings.Contains(string(out), "\n  billhook "+name+" [flags]\n")) {
 		all = append(all, name)
 	}
 	for line := range strings.Lines(list) {
@@ -169,7 +179,8 @@ func (r *surface) run(who string, arguments ...string) (out, errs []byte, exit i
 	binary := filetest.Must(program())(r.t)
 	command := exec.CommandContext(r.t.Context(), binary, arguments...)
 	command.Env = []string{
-		"OPS_OPERATOR=" + who, "BILLHOOK_SERVER=" + r.workerURL, "BILLHOOK_WEBHOOK=" + r.webhookURL, "CATALOG_DIR=" + r.catalogFolder,
+		"OPS_OPERATOR=" + who, "BILLHOOK_SERVER=" + r.workerURL, "BILLHOOK_WEBHOOK=" + r.webhookURL,
+		"CATALOG_DIR=" + r.catalogFolder,
 		"WEBHOOK_SECRET_PAYNOW=" + e2e.Secret, "WEBHOOK_SIGNING_SECRET=" + e2e.Secret, "HOME=" + r.catalogFolder,
 	}
 	command.Dir = r.folder
@@ -191,7 +202,8 @@ func (r *surface) commands() {
 	require.NoError(r.t, os.CopyFS(filepath.Join(r.folder, "samples"), os.DirFS("../catalog/providers/samples")))
 	r.run("ada", "seals", "ls", "--all", "-o", "json", "--out", "kept.seals")
 	known := slices.DeleteFunc(r.commandsOf(), func(name string) bool { return r.NotRun[name] != "" })
-	require.ElementsMatch(r.t, known, slices.Collect(maps.Keys(r.Commands)), "surface.yaml has the commands that there are")
+	require.ElementsMatch(r.t, known, slices.Collect(maps.Keys(r.Commands)),
+		"surface.yaml has the commands that there are")
 	for _, writes := range []bool{false, true} {
 		for _, name := range slices.Sorted(maps.Keys(r.Commands)) {
 			for _, arguments := range r.Commands[name] {
@@ -227,7 +239,9 @@ func (r *surface) lines() {
 		event, _ := logged["event_id"].(string)
 		if event = r.text(event); event == "" {
 			others[fmt.Sprint(shown)] = shown
-		} else if !slices.ContainsFunc(of[event], func(before any) bool { return fmt.Sprint(before) == fmt.Sprint(shown) }) {
+		} else if !slices.ContainsFunc(of[event], func(before any) bool {
+			return fmt.Sprint(before) == fmt.Sprint(shown)
+		}) {
 			of[event] = append(of[event], shown) // once, however often it was tried
 		}
 	}
@@ -290,21 +304,25 @@ var (
 		{regexp.MustCompile(`^\(devel\)$|^v0\.0\.0-.*`), "version"},
 		{regexp.MustCompile(`[0-9a-f]{8}(-[a-z-]+~~message|-local:[a-z]+~uuid)`), "hash$1"},
 		{regexp.MustCompile(`[0-9a-f]{16}-([a-z-]+(~|%7E)message)`), "hash-$1"},
-		{regexp.MustCompile(`("version":")[1-9]\d*`), "${1}version"},  // of a record
-		{regexp.MustCompile(`"state":"closing"`), `"state":"closed"`}, // a month closes a while after it is asked for
+		{regexp.MustCompile(`("version":")[1-9]\d*`), "${1}version"}, // of a record
+		// a month closes a while after it is asked for
+		{regexp.MustCompile(`"state":"closing"`), `"state":"closed"`},
 		{regexp.MustCompile(`whsec_[A-Za-z0-9+/=]+`), "whsec_secret"},
 		{regexp.MustCompile(`\b2026-11\b`), "<month>"}, // an example in texts
 		{regexp.MustCompile(`"version":"\d+"`), `"version":"number"`},
 		{regexp.MustCompile(`127\.0\.0\.1:\d+`), "127.0.0.1:port"},
-		{regexp.MustCompile(`; \d+ % of the attempts failed in the last hour`), ""}, // by what is counted now and then
+		// by what is counted now and then
+		{regexp.MustCompile(`; \d+ % of the attempts failed in the last hour`), ""},
 	}
 )
 
-// text is a text without what differs from run to run. The times of the samples are months ago, and whole seconds.
+// text is a text without what differs from run to run. The times of the samples are months ago, and whole
+// seconds.
 func (r *surface) text(of string) string {
 	of = moments.ReplaceAllStringFunc(of, func(moment string) string {
 		at, err := time.Parse(time.RFC3339Nano, moment)
-		if err == nil && at.Before(r.began.AddDate(0, -2, 0)) && at.Nanosecond() == 0 && strings.HasPrefix(moment, "2026-0") {
+		if err == nil && at.Before(r.began.AddDate(0, -2, 0)) && at.Nanosecond() == 0 &&
+			strings.HasPrefix(moment, "2026-0") {
 			return moment
 		}
 		return "time"
@@ -357,7 +375,8 @@ func (r *surface) shown(name string, value any) any {
 				continue // of a queue it has what was counted by then
 			}
 			_, number := inner.(json.Number)
-			ofTarget := v["breaker_failures"] != nil && slices.Contains([]string{"answers", "instances", "last"}, member)
+			ofTarget := v["breaker_failures"] != nil &&
+				slices.Contains([]string{"answers", "instances", "last"}, member)
 			if number && v["in"] != nil || ofTarget || member == "payload_hash" && v["event_type"] == "product.sold" {
 				inner = "counted" // by the hour, and now and then; and a product is sold at another time
 			}
@@ -368,7 +387,8 @@ func (r *surface) shown(name string, value any) any {
 	return value
 }
 
-// anyOrder reports whether the order of a list differs from run to run: of events, since some are handled side by side.
+// anyOrder reports whether the order of a list differs from run to run: of events, since some are handled
+// side by side.
 func anyOrder(name string, list []any) bool {
 	return name == "findings" || !slices.ContainsFunc(list, func(one any) bool {
 		member, _ := one.(map[string]any)

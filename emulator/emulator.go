@@ -76,7 +76,9 @@ type Process struct {
 
 // common are the options of both, which a Java without them ignores. All but the last turn off optimizations
 // that pay off only after minutes, and use most of a processor until then.
-var common = []string{"-XX:+IgnoreUnrecognizedVMOptions", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx2g"}
+var common = []string{
+	"-XX:+IgnoreUnrecognizedVMOptions", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx2g",
+}
 
 // Start starts both emulators, or neither.
 func (s SDK) Start(ctx context.Context) (pubsub, firestore *Process, err error) {
@@ -138,8 +140,9 @@ func (p *Process) warm(ctx context.Context) (err error) {
 
 var errPortTaken = errors.New("emulator: the port is in use")
 
-// start runs an emulator on a free port, reads its output up to the line that it serves, and then tries until it
-// answers. The answer alone could be another program's. An emulator that has not got ready in two minutes is killed.
+// start runs an emulator on a free port, reads its output up to the line that it serves, and then tries until
+// it answers. The answer alone could be another program's. An emulator that has not got ready in two minutes
+// is killed.
 func (s SDK) start(
 	ctx context.Context, ready string, answers func(*Process, context.Context) error, arguments ...string,
 ) (*Process, error) {

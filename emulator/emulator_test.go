@@ -95,18 +95,21 @@ func TestAnEmulatorEndsWithItsKilledParent(t *testing.T) {
 	require.NoError(t, dial(t.Context(), addr))
 	require.NoError(t, command.Process.Kill())
 	require.Error(t, command.Wait())
-	require.Eventually(t, func() bool { return dial(t.Context(), addr) != nil }, 30*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return dial(t.Context(), addr) != nil }, 30*time.Second,
+		10*time.Millisecond)
 }
 
 func TestTheCloudSDKIsFoundOrWhatIsMissingOfIt(t *testing.T) {
 	whole := sdkWith(t, pubsubJar, "cloud-firestore-emulator/cloud-firestore-emulator.jar")
 	for name, test := range map[string]struct{ path, root, says string }{
-		"no Java":                         {t.TempDir(), "", "no java on the PATH"},
-		"no gcloud":                       {withJava(t), "", "no gcloud on the PATH"},
-		"a Cloud SDK without any":         {withJava(t), t.TempDir(), "has no "},
-		"a Cloud SDK with Pub/Sub's":      {withJava(t), sdkWith(t, pubsubJar), "has no cloud-firestore-emulator"},
-		"a Cloud SDK beside the link":     {linkTo(t, sdkWith(t, pubsubJar)), "", "has no cloud-firestore-emulator"},
-		"the link leads to the Cloud SDK": {linkTo(t, whole), "", ""},
+		"no Java":                     {t.TempDir(), "", "no java on the PATH"},
+		"no gcloud":                   {withJava(t), "", "no gcloud on the PATH"},
+		"a Cloud SDK without any":     {withJava(t), t.TempDir(), "has no "},
+		"a Cloud SDK with Pub/Sub's":  {withJava(t), sdkWith(t, pubsubJar), "has no cloud-firestore-emulator"},
+		"a Cloud SDK beside the link": {linkTo(t, sdkWith(t, pubsubJar)), "", "has no cloud-firestore-emulator"},
+		"the link leads to the Cloud SDK": {
+			linkTo(t, whole), "", "",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("PATH", test.path)

@@ -68,11 +68,12 @@ func composites(t *testing.T) (all []index) {
 // queries are those that the code writes out, in the files that query.
 type queries struct {
 	t *testing.T
-	// fields are those that single-field indexes are asked by: every name that stands as a key of a map, or as the field of
-	// what is due; more than are queried, never fewer. Of a query that needs a composite index the time is not.
+	// fields are those that single-field indexes are asked by: every name that stands as a key of a map, or as
+	// the field of what is due; more than are queried, never fewer. Of a query that needs a composite index the
+	// time is not.
 	fields []string
-	// alone are those of the job log and of the ledger's entries, by collection: what a query of it names and, of each
-	// file that names the collection, what is compared in none that the file says there.
+	// alone are those of the job log and of the ledger's entries, by collection: what a query of it names and,
+	// of each file that names the collection, what is compared in none that the file says there.
 	alone map[string][]string
 	// due are the fields that are compared, and the time, of queries that take what is due of what equals.
 	due []string
@@ -189,7 +190,8 @@ func (r reader) read(collection string) func(ast.Node) bool {
 			}
 			if due, taken := member(n, "Due").(*ast.UnaryExpr); taken && member(n, "Equal") != nil {
 				equal, until := r.keys(member(n, "Equal")), due.X.(*ast.CompositeLit)
-				require.NotEmpty(r.t, equal, "a query of what is due of what equals writes both out, for this test to read")
+				require.NotEmpty(r.t, equal,
+					"a query of what is due of what equals writes both out, for this test to read")
 				slices.Sort(equal)
 				r.due = append(r.due, strings.Join(append(equal, r.text(member(until, "Field"))), ", "))
 				return false // its fields need the composite index alone
@@ -241,12 +243,15 @@ func written(t *testing.T) queries {
 	return found
 }
 
-// Where no other field has an index, those that a query compares have one, and no others: a query without would
-// fail in production alone.
+// Where no other field has an index, those that a query compares have one, and no others: a query without
+// would fail in production alone.
 func TestWhatQueriesCompareHasAnIndexOfItsOwn(t *testing.T) {
 	t.Parallel()
 	queries := written(t)
-	require.Subset(t, queries.fields, []string{"queue", "status", "event_id", "correlation_id", "tenant", "lease_until", "state", "reason", "ordering_key", "due_at", "oldest_at", "progress", "account"})
+	require.Subset(t, queries.fields, []string{
+		"queue", "status", "event_id", "correlation_id", "tenant", "lease_until", "state", "reason", "ordering_key",
+		"due_at", "oldest_at", "progress", "account",
+	})
 	for _, field := range words(local(t, "firestore.tf", "unindexed")) {
 		require.NotContains(t, queries.fields, field)
 	}
@@ -318,15 +323,28 @@ func newestAsked(t *testing.T) []store.Query {
 		Worker: func(map[string]string) (dryrun.Worker, error) { return nil, nil },
 	}
 	letters := &bulk.Operator{Store: db, Now: time.Now, Catalog: reads.Catalog}
-	apps := operations.Apps{Store: db, Reads: reads, DeadLetters: letters, Endpoints: &endpoints.Editor{Store: db, Now: time.Now}}
-	server := &api.Server{Catalog: operations.All(apps), Log: slog.New(slog.DiscardHandler), Author: access.Author, Now: time.Now, Store: db}
+	apps := operations.Apps{
+		Store: db, Reads: reads, DeadLetters: letters, Endpoints: &endpoints.Editor{Store: db, Now: time.Now},
+	}
+	server := &api.Server{
+		Catalog: operations.All(apps), Log: slog.New(slog.DiscardHandler), Author: access.Author,
+		Now: time.Now, Store: db,
+	}
 	router.Use(access.Access{OpenOnLoopback: true}.Guard)
 	server.Routes(router)
 	server.Scripts(router, operations.Scripts(apps))
 	for path, filters := range map[string]url.Values{
-		"/v1/ops/dead-letters":         {"queue": {"orders"}, "reason": {"r"}, "type": {"t"}, "event_id": {"e"}, "key": {"k"}, "since": {"7d"}, "state": {"all"}},
-		"/v1/ops/dead-letters/reasons": {"queue": {"orders"}, "reason": {"r"}, "type": {"t"}, "event_id": {"e"}, "key": {"k"}},
-		"/v1/ops/events":               {"queue": {"orders"}, "status": {"FAILED"}, "type": {"t"}, "event_id": {"e"}, "correlation_id": {"c"}, "key": {"k"}, "since": {"2s"}},
+		"/v1/ops/dead-letters": {
+			"queue": {"orders"}, "reason": {"r"}, "type": {"t"}, "event_id": {"e"}, "key": {"k"}, "since": {"7d"},
+			"state": {"all"},
+		},
+		"/v1/ops/dead-letters/reasons": {
+			"queue": {"orders"}, "reason": {"r"}, "type": {"t"}, "event_id": {"e"}, "key": {"k"},
+		},
+		"/v1/ops/events": {
+			"queue": {"orders"}, "status": {"FAILED"}, "type": {"t"}, "event_id": {"e"}, "correlation_id": {"c"},
+			"key": {"k"}, "since": {"2s"},
+		},
 		"/v1/ops/dead-letters/preview": {"reason": {"r"}, "type": {"t"}, "event_id": {"e"}, "key": {"k"}},
 		"/v1/ops/operations":           {"progress": {"running"}},
 		"/v1/ops/audit":                {"kind": {bulk.AuditKind}, "subject": {"s"}, "who": {"w"}, "since": {"2s"}},
@@ -344,20 +362,24 @@ func newestAsked(t *testing.T) []store.Query {
 					query[name] = filters[name]
 				}
 			}
-			if strings.HasSuffix(path, "/preview") || query.Has("state") && strings.HasPrefix(path, "/v1/ops/dead-letters") {
+			if strings.HasSuffix(path, "/preview") || query.Has("state") &&
+				strings.HasPrefix(path, "/v1/ops/dead-letters") {
 				query.Set("queue", "orders")
 			}
-			request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, strings.TrimSuffix(path, "/")+"?"+query.Encode(), nil)
+			request := httptest.NewRequestWithContext(t.Context(), http.MethodGet,
+				strings.TrimSuffix(path, "/")+"?"+query.Encode(), nil)
 			request.RemoteAddr, request.Host = "127.0.0.1:4711", "127.0.0.1:8081"
 			answer := httptest.NewRecorder()
 			router.ServeHTTP(answer, request)
 			require.Equal(t, http.StatusOK, answer.Code, answer.Body.String())
 		}
 	}
-	_, _, err := letters.List(t.Context(), bulk.Filter{EventID: "e"}, deadletter.Open, store.Cursor{}, 1) // a retry's
+	// a retry's
+	_, _, err := letters.List(t.Context(), bulk.Filter{EventID: "e"}, deadletter.Open, store.Cursor{}, 1)
 	require.NoError(t, err)
 	show, _ := console.NewCatalog(ledger.Operations(holding{db})).Find("accounts show")
-	_, err = show.Call(t.Context(), audit.Author{}, console.Input{Path: map[string]string{"account": "points:user:u"}})
+	_, err = show.Call(t.Context(), audit.Author{},
+		console.Input{Path: map[string]string{"account": "points:user:u"}})
 	require.NoError(t, err)
 	return slices.DeleteFunc(db.queries, func(q store.Query) bool { return q.Newest == nil })
 }
@@ -375,7 +397,9 @@ func searched(t *testing.T) map[string][]string {
 	compared, keyed := map[string][]string{}, false
 	for _, tenant := range []string{"", "acme"} {
 		db := &asked{}
-		find := search.Reads{Reads: events.Reads{Store: db, Catalog: &catalog.Catalog{}, Now: time.Now}}.Operations()[0]
+		find := search.Reads{
+			Reads: events.Reads{Store: db, Catalog: &catalog.Catalog{}, Now: time.Now},
+		}.Operations()[0]
 		query := url.Values{"q": {"id"}}
 		if tenant != "" {
 			query.Set("tenant", tenant)
@@ -400,19 +424,22 @@ func searched(t *testing.T) map[string][]string {
 }
 
 // ownIndex reports whether an index of exactly the compared fields has to answer, because a merge would
-// walk far. One filter has one of its own, and so have a queue's events of a status and its dead letters of a state.
+// walk far. One filter has one of its own, and so have a queue's events of a status and its dead letters of a
+// state.
 func ownIndex(fields []string) bool {
 	if slices.Contains(fields, "shard") {
 		return len(fields) <= 2 || slices.Equal(fields, []string{"queue", "shard", "status"})
 	}
-	return len(fields) == 1 || slices.Contains([]string{"queue state", "account tenant"}, strings.Join(fields, " "))
+	return len(fields) == 1 || slices.Contains([]string{"queue state", "account tenant"},
+		strings.Join(fields, " "))
 }
 
 // answers reports whether the indexes answer a query, and without a merge that walks far.
 func answers(indexes []index, q store.Query) bool {
 	fields := slices.Sorted(maps.Keys(q.Equal))
 	own := slices.ContainsFunc(indexes, func(x index) bool {
-		return x.collection == q.Collection && x.newest && slices.Equal(slices.Sorted(slices.Values(x.compared)), fields)
+		return x.collection == q.Collection && x.newest &&
+			slices.Equal(slices.Sorted(slices.Values(x.compared)), fields)
 	})
 	return merges(indexes, q) && (own || !ownIndex(fields))
 }
@@ -452,13 +479,16 @@ func TestIndexesMergeForEachCombinationOfFilters(t *testing.T) {
 		}
 		require.True(t, answers(all, q), "%s %v", q.Collection, q.Equal)
 	}
-	require.Equal(t, map[string]bool{audit.Collection: true, payments.RefundsCollection: true, endpoints.Collection: true}, alone)
+	require.Equal(t, map[string]bool{
+		audit.Collection: true, payments.RefundsCollection: true, endpoints.Collection: true,
+	}, alone)
 	for i, x := range all {
 		if !x.newest {
 			continue
 		}
 		others := slices.Delete(slices.Clone(all), i, i+1)
-		require.True(t, slices.ContainsFunc(queries, func(q store.Query) bool { return !answers(others, q) }), "nothing needs %v", x)
+		require.True(t, slices.ContainsFunc(queries, func(q store.Query) bool { return !answers(others, q) }),
+			"nothing needs %v", x)
 	}
 }
 

@@ -65,12 +65,15 @@ func TestPlansAreWhatTheyShouldBe(t *testing.T) {
 	t.Parallel()
 	root := emulatortest.Terraform(t, "..", "", files(t, ".tf", ".hcl", ".tfvars")...).Folder
 	for module, needsProvider := range map[string]bool{
-		".": true, "emulator": true, "modules/queue": true, "modules/service": true, "modules/catalog": false, "modules/alerts": false,
+		".": true, "emulator": true, "modules/queue": true, "modules/service": true, "modules/catalog": false,
+		"modules/alerts": false,
 	} {
 		t.Run(module, func(t *testing.T) {
 			t.Parallel()
 			folder := filepath.Join(root, module)
-			run := emulatortest.Module{Folder: folder, Data: filepath.Join(folder, ".terraform"), Environment: []string{"WAIT_FOR_GRANTS=true"}}.Run
+			run := emulatortest.Module{
+				Folder: folder, Data: filepath.Join(folder, ".terraform"), Environment: []string{"WAIT_FOR_GRANTS=true"},
+			}.Run
 			output, err := run(t.Context(), "init", "-input=false", "-no-color")
 			if needsProvider && errors.Is(err, emulatortest.ErrNoProvider) {
 				t.Skip(err)
@@ -90,7 +93,8 @@ func TestPlansAreWhatTheyShouldBe(t *testing.T) {
 				in := filepath.Base(filepath.Dir(file))
 				t.Run(in+"/"+filepath.Base(file), func(t *testing.T) {
 					t.Parallel()
-					output, err := run(t.Context(), "test", "-no-color", "-test-directory="+in, "-filter="+filepath.Join(in, filepath.Base(file)))
+					output, err := run(t.Context(), "test", "-no-color", "-test-directory="+in,
+						"-filter="+filepath.Join(in, filepath.Base(file)))
 					require.NoError(t, err, output)
 					require.Regexp(t, `[1-9]\d* passed, 0 failed`, output)
 				})
@@ -143,7 +147,9 @@ func blocks(t *testing.T, kinds ...string) []block {
 			}
 		}
 	})
-	found := slices.DeleteFunc(slices.Clone(parsed), func(b block) bool { return !slices.Contains(kinds, b.Type) })
+	found := slices.DeleteFunc(slices.Clone(parsed), func(b block) bool {
+		return !slices.Contains(kinds, b.Type)
+	})
 	require.NotEmpty(t, found)
 	return found
 }
@@ -174,7 +180,8 @@ func TestOnlyGooglesProviderIsUsedInAPinnedRange(t *testing.T) {
 		require.NotEmpty(t, b.source("required_version"), b.at())
 		if providers := b.child("required_providers"); len(providers.Body.Attributes) > 0 {
 			require.Len(t, providers.Body.Attributes, 1, b.at())
-			require.Regexp(t, `"hashicorp/google"(.|\n)*version = ">= \d+\.\d+, < \d+\.0"`, providers.source("google"), b.at())
+			require.Regexp(t, `"hashicorp/google"(.|\n)*version = ">= \d+\.\d+, < \d+\.0"`,
+				providers.source("google"), b.at())
 		}
 	}
 }
@@ -189,8 +196,9 @@ func TestEveryVariableAndOutputIsDescribedAndTyped(t *testing.T) {
 	}
 }
 
-// No secret's value is in the state, no subscription expires, what holds messages is protected by one choice for each
-// queue, and a grant on a topic or subscription is made anew with it: it goes with it, and terraform would not notice.
+// No secret's value is in the state, no subscription expires, what holds messages is protected by one choice
+// for each queue, and a grant on a topic or subscription is made anew with it: it goes with it, and terraform
+// would not notice.
 func TestResourcesHoldWhatTheyAreTrustedWith(t *testing.T) {
 	t.Parallel()
 	for _, b := range blocks(t, "resource", "data") {
@@ -203,7 +211,8 @@ func TestResourcesHoldWhatTheyAreTrustedWith(t *testing.T) {
 		if kind == "google_pubsub_subscription" {
 			require.Equal(t, `""`, b.child("expiration_policy").source("ttl"), b.at())
 		}
-		if (kind == "google_pubsub_topic" || kind == "google_pubsub_subscription") && filepath.Dir(b.file) != "emulator" {
+		if (kind == "google_pubsub_topic" || kind == "google_pubsub_subscription") &&
+			filepath.Dir(b.file) != "emulator" {
 			want := "local.deletion_policy"
 			if b.file == "queues.tf" {
 				want = `local.discarded_topics[each.key] ? "DELETE" : "PREVENT"`
@@ -227,21 +236,24 @@ func TestTheDatabaseIsCalledByTheNameThatWasChosen(t *testing.T) {
 	}
 }
 
-// A queue's push subscription goes before all that its queue works with: where Terraform refuses to delete it,
-// that stays. And it waits for its worker, and for whom its pushes are signed by.
+// A queue's push subscription goes before all that its queue works with: where Terraform refuses to delete
+// it, that stays. And it waits for its worker, and for whom its pushes are signed by.
 func TestASubscriptionComesLastAndGoesFirst(t *testing.T) {
 	t.Parallel()
 	waits := map[string]string{}
 	for _, b := range blocks(t, "resource", "module") {
 		waits[b.Labels[len(b.Labels)-1]] = b.source("depends_on")
 	}
-	for _, name := range []string{"publishes", "publishes_dead_letters", "agent_publishes_dead_letters", "dead_letters"} {
+	for _, name := range []string{
+		"publishes", "publishes_dead_letters", "agent_publishes_dead_letters", "dead_letters",
+	} {
 		require.Regexp(t, `\.`+name+`\b`, waits["push"])
 	}
 	for _, name := range []string{`module\.worker`, "agent_signs_as_push", "publishes"} {
 		require.Regexp(t, `\b`+name+`\b`, waits["queue"])
 	}
-	require.NotContains(t, waits["webhook"], "module.queue", "a subscription could not be replaced under its name")
+	require.NotContains(t, waits["webhook"], "module.queue",
+		"a subscription could not be replaced under its name")
 }
 
 // grantLine is what stands before a grant, once or more: who | on what | why.
@@ -260,7 +272,8 @@ func grants(t *testing.T) string {
 		role := roleOf(t, b)
 		require.NotRegexp(t, `^roles/(owner|editor|viewer)$|[aA]dmin$`, role, b.at())
 		if b.Labels[0] == "google_project_iam_member" { // no condition fits a metric
-			require.True(t, b.child("condition").source("expression") != "" || role == "roles/monitoring.viewer", "%s: a grant on the project has a condition", b.at())
+			require.True(t, b.child("condition").source("expression") != "" || role == "roles/monitoring.viewer",
+				"%s: a grant on the project has a condition", b.at())
 		}
 		lines, granted := strings.Split(string(b.text), "\n"), false
 		for at := b.DefRange().Start.Line - 2; at >= 0 && grantLine.MatchString(lines[at]); at-- {
@@ -272,7 +285,8 @@ func grants(t *testing.T) string {
 	}
 	text := "| account | role, on what, and why |\n| --- | --- |\n"
 	for _, account := range slices.Sorted(maps.Keys(rows)) {
-		text += fmt.Sprintf("| %s | %s |\n", account, strings.Join(slices.Sorted(slices.Values(rows[account])), "<br>"))
+		text += fmt.Sprintf("| %s | %s |\n", account,
+			strings.Join(slices.Sorted(slices.Values(rows[account])), "<br>"))
 	}
 	return text
 }
@@ -324,7 +338,8 @@ func TestEveryAlertHasARunbookAndEveryRunbookAnAlert(t *testing.T) {
 	for _, b := range blocks(t, "resource") {
 		if b.Labels[0] == "google_monitoring_alert_policy" {
 			alerts++
-			require.Contains(t, b.child("documentation").source("content"), "${var.alerts.runbooks}/${each.value.runbook})", b.at())
+			require.Contains(t, b.child("documentation").source("content"),
+				"${var.alerts.runbooks}/${each.value.runbook})", b.at())
 		}
 	}
 	require.Equal(t, 1, alerts, "one resource for all, with one way to link a page")
@@ -332,7 +347,8 @@ func TestEveryAlertHasARunbookAndEveryRunbookAnAlert(t *testing.T) {
 	for _, file := range files(t, ".tf") {
 		for _, runbook := range all(regexp.MustCompile(`runbook\s*=\s*"([^"]+)"`), read(t, file)) {
 			page, section, _ := strings.Cut(runbook, "#")
-			text := strings.ReplaceAll(strings.ToLower(read(t, filepath.Join("..", "docs", "runbooks", page))), " ", "-")
+			text := strings.ReplaceAll(strings.ToLower(read(t, filepath.Join("..", "docs", "runbooks",
+				page))), " ", "-")
 			require.True(t, section == "" || strings.Contains(text, "\n##-"+section+"\n"), runbook)
 			named = append(named, page)
 		}
@@ -352,8 +368,10 @@ func TestTheDocumentsNameOutputsThatThereAre(t *testing.T) {
 		there[b.Labels[0]] = there[b.Labels[0]] || b.file == "outputs.tf"
 	}
 	seen := 0
-	for _, page := range append(runbooks(t), "README.md", filepath.Join("..", "docs", "start", "first-deployment.md"), filepath.Join("..", "docs", "guides", "change-an-installation.md")) {
-		for _, name := range all(regexp.MustCompile("(?:=terraform output(?: -raw| -json)? |\\(out -raw |\\(out -json |\\(pools |output `)([a-z_]+)"), read(t, page)) {
+	for _, page := range append(runbooks(t), "README.md", filepath.Join("..", "docs", "start",
+		"first-deployment.md"), filepath.Join("..", "docs", "guides", "change-an-installation.md")) {
+		for _, name := range all(regexp.MustCompile("(?:=terraform output(?: -raw| -json)? |\\(out -raw |\\(out "+
+			"-json |\\(pools |output `)([a-z_]+)"), read(t, page)) {
 			require.True(t, there[name], "%s names the output %s", page, name)
 			seen++
 		}
@@ -364,13 +382,16 @@ func TestTheDocumentsNameOutputsThatThereAre(t *testing.T) {
 func TestTheTasksAndTheExpiryAreThoseOfTheCode(t *testing.T) {
 	t.Parallel()
 	expiring := words(local(t, "firestore.tf", "ttl_collections"))
-	require.Contains(t, read(t, "firestore.tf"), strconv.Quote(webhook.BlocksCollection)+" = google_firestore_database.ingest.name")
+	require.Contains(t, read(t, "firestore.tf"),
+		strconv.Quote(webhook.BlocksCollection)+" = google_firestore_database.ingest.name")
 	expiring = append(expiring, webhook.BlocksCollection)
 	require.Contains(t, expiring, api.RequestsCollection)
-	require.ElementsMatch(t, expiring, tasks.Expiring, "what has a TTL is what the cleanup removes where there is none")
+	require.ElementsMatch(t, expiring, tasks.Expiring,
+		"what has a TTL is what the cleanup removes where there is none")
 	called := local(t, "main.tf", "tasks")
 	for _, task := range tasks.Names {
-		require.Equal(t, slices.Contains(tasks.Scheduled, task), regexp.MustCompile(`\b`+task+`\s*=`).MatchString(called), task)
+		require.Equal(t, slices.Contains(tasks.Scheduled, task),
+			regexp.MustCompile(`\b`+task+`\s*=`).MatchString(called), task)
 	}
 }
 
@@ -379,7 +400,8 @@ func TestTheTasksAndTheExpiryAreThoseOfTheCode(t *testing.T) {
 func TestTheBodyBudgetIsAQuarterOfAnInstance(t *testing.T) {
 	t.Parallel()
 	found := all(regexp.MustCompile(`memory = "(\d+)Mi"`), read(t, "variables.tf"))
-	require.Equal(t, slices.Repeat([]string{strconv.Itoa(4 * serve.DefaultBodyBudget >> 20)}, 2), found, "the webhook service's, and the workers'")
+	require.Equal(t, slices.Repeat([]string{strconv.Itoa(4 * serve.DefaultBodyBudget >> 20)}, 2), found,
+		"the webhook service's, and the workers'")
 }
 
 // lines are what the services log, by the packages that write it.
@@ -392,14 +414,15 @@ type lines struct {
 func logged(t *testing.T) lines {
 	t.Helper()
 	packages := map[string]string{}
-	require.NoError(t, filepath.WalkDir(filepath.Join("..", "internal"), func(path string, _ os.DirEntry, err error) error {
-		if err == nil && filepath.Ext(path) == ".go" && !strings.HasSuffix(path, "_test.go") {
-			if text := read(t, path); strings.Contains(text, "slog.") {
-				packages[filepath.Dir(path)] += text
+	require.NoError(t, filepath.WalkDir(filepath.Join("..", "internal"),
+		func(path string, _ os.DirEntry, err error) error {
+			if err == nil && filepath.Ext(path) == ".go" && !strings.HasSuffix(path, "_test.go") {
+				if text := read(t, path); strings.Contains(text, "slog.") {
+					packages[filepath.Dir(path)] += text
+				}
 			}
-		}
-		return err
-	}))
+			return err
+		}))
 	return lines{t: t, packages: slices.Collect(maps.Values(packages)), seen: map[string]bool{}}
 }
 
@@ -427,7 +450,9 @@ func (l lines) require(filter string, fields []string) {
 		knows := func(text string) bool {
 			return field == "message" || regexp.MustCompile(`"`+field+`[",]`).MatchString(text)
 		}
-		require.True(l.t, slices.ContainsFunc(words(said[1]), func(message string) bool { return slices.ContainsFunc(of[message], knows) }), "lines %s have no %s", said[1], field)
+		require.True(l.t, slices.ContainsFunc(words(said[1]), func(message string) bool {
+			return slices.ContainsFunc(of[message], knows)
+		}), "lines %s have no %s", said[1], field)
 	}
 }
 
@@ -442,7 +467,10 @@ func TestTheMetricsOfLogLinesAreOfLinesThatAreWritten(t *testing.T) {
 			logged.require(filter, words(labels))
 		}
 	}
-	for _, name := range []string{"open dead letters", "task", "orphan", "delivery", "webhook", "queue", "open", "oldest_seconds", "done", "outcome"} {
+	for _, name := range []string{
+		"open dead letters", "task", "orphan", "delivery", "webhook", "queue", "open", "oldest_seconds",
+		"done", "outcome",
+	} {
 		require.True(t, logged.seen[name], "the search finds %s", name)
 	}
 }
@@ -452,21 +480,28 @@ func TestTheMetricsOfLogLinesAreOfLinesThatAreWritten(t *testing.T) {
 func TestTheRunbooksNameLinesAndMetricsThatThereAre(t *testing.T) {
 	t.Parallel()
 	logged, commands, metrics := logged(t), 0, 0
-	made := local(t, filepath.Join("modules", "alerts", "metrics.tf"), "log_metrics") + "\n secret-access =" // the last is of Google's lines
+	// the last is of Google's lines
+	made := local(t, filepath.Join("modules", "alerts", "metrics.tf"), "log_metrics") + "\n secret-access ="
 	for _, page := range runbooks(t) {
 		text := read(t, page)
-		require.NotRegexp(t, "`billhook_[a-z_]+|`\"message\"", text, "%s names what nobody collects, or a line without its command", page)
+		require.NotRegexp(t, "`billhook_[a-z_]+|`\"message\"", text,
+			"%s names what nobody collects, or a line without its command", page)
 		require.Regexp(t, "(?m)^(gcloud|bin/billhook) ", text, "%s begins with a command", page)
-		for _, metric := range regexp.MustCompile("`([a-z]+)\\.googleapis\\.com/([^`]+)`").FindAllStringSubmatch(text, -1) {
+		for _, metric := range regexp.MustCompile("`([a-z]+)\\.googleapis\\.com/([^`]+)`").
+			FindAllStringSubmatch(text, -1) {
 			name, ours := strings.CutPrefix(metric[2], "user/billhook-")
 			require.Equal(t, metric[1] == "logging", ours, "%s: %s", page, metric[0])
-			require.True(t, !ours || regexp.MustCompile(`\n\s+`+name+` +=`).MatchString(made), "%s: nothing makes %s", page, metric[0])
+			require.True(t, !ours || regexp.MustCompile(`\n\s+`+name+` +=`).MatchString(made), "%s: nothing makes %s",
+				page, metric[0])
 			metrics++
 		}
-		reads := regexp.MustCompile(`gcloud logging read [^']*'table\(([^)]*)\)' \\\n  '([^']+)'\n`).FindAllStringSubmatch(text, -1)
-		require.Len(t, reads, strings.Count(text, "gcloud logging read"), "%s: a command that this test does not read", page)
+		reads := regexp.MustCompile(`gcloud logging read [^']*'table\(([^)]*)\)' \\\n  '([^']+)'\n`).
+			FindAllStringSubmatch(text, -1)
+		require.Len(t, reads, strings.Count(text, "gcloud logging read"),
+			"%s: a command that this test does not read", page)
 		for _, read := range reads {
-			if !strings.HasPrefix(read[2], `log_id("cloudaudit.googleapis.com/data_access")`) { // Google writes these lines
+			// Google writes these lines
+			if !strings.HasPrefix(read[2], `log_id("cloudaudit.googleapis.com/data_access")`) {
 				logged.require(read[2], all(regexp.MustCompile(`jsonPayload\.([a-z_]+)`), read[1]))
 				commands++
 			}

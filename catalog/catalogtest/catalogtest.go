@@ -11,8 +11,8 @@ import (
 
 var shipped = sync.OnceValues(func() (*catalog.Catalog, error) { return catalog.Load("") })
 
-// Shipped is the built-in catalog, read once. Its queues and their handlers are the test's own, and all else is
-// shared. It panics where the catalog is wrong: the tests of the catalog say why.
+// Shipped is the built-in catalog, read once. Its queues and their handlers are the test's own, and all else
+// is shared. It panics where the catalog is wrong: the tests of the catalog say why.
 func Shipped() *catalog.Catalog {
 	read, err := shipped()
 	if err != nil {

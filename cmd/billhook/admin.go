@@ -38,9 +38,12 @@ type provisioned struct {
 
 func (p *program) provision() {
 	ofCatalog(p, console.Row{
-		Name: "admin provision", Summary: "Create the topics, subscriptions and dead-letter topics of the catalog; safe to repeat",
-		Help: "Creates in GOOGLE_CLOUD_PROJECT, on Google Cloud or, with PUBSUB_EMULATOR_HOST, on an emulator, what the\n" +
-			"catalog declares, pushing to PUSH_BASE_URL. INSTALLATION stands before each id, if it is set. It changes what differs and\n" +
+		Name:    "admin provision",
+		Summary: "Create the topics, subscriptions and dead-letter topics of the catalog; safe to repeat",
+		Help: "Creates in GOOGLE_CLOUD_PROJECT, on Google Cloud or, with PUBSUB_EMULATOR_HOST, on an emulator, " +
+			"what the\n" +
+			"catalog declares, pushing to PUSH_BASE_URL. INSTALLATION stands before each id, if it is set. It " +
+			"changes what differs and\n" +
 			"deletes nothing. It goes on after a failure, and tells what became of each resource.",
 	}, func(ctx context.Context, c *catalog.Catalog, in ownPools) (provisioned, error) {
 		target, err := p.target(in)
@@ -82,7 +85,8 @@ func (p *program) target(pools ownPools) (pubsub.Target, error) {
 		return pubsub.Target{}, usageError("PUSH_BASE_URL must say where the worker is")
 	}
 	if p.env.PubSubEmulator == "" && (p.env.PushServiceAccount == "" || p.env.PushAudience == "") {
-		return pubsub.Target{}, usageError("PUSH_SERVICE_ACCOUNT and PUSH_AUDIENCE are required: the worker refuses pushes without a token")
+		return pubsub.Target{}, usageError(
+			"PUSH_SERVICE_ACCOUNT and PUSH_AUDIENCE are required: the worker refuses pushes without a token")
 	}
 	of := map[string]pubsub.Pool{}
 	for _, name := range slices.Concat(slices.Collect(maps.Keys(urls)), slices.Collect(maps.Keys(accounts))) {
@@ -108,9 +112,12 @@ type switchFlags struct {
 
 func (p *program) switching() {
 	ofCatalog(p, console.Row{
-		Name: "admin switch", Summary: "Pause or resume a queue's subscription with your own credentials, as the queue's record says",
-		Help: "queues pause and queues resume record what is asked for, and the worker switches the subscription where it was granted that.\n" +
-			"Where it was not, this does it with your own credentials, in GOOGLE_CLOUD_PROJECT; to resume, it needs PUSH_BASE_URL, PUSH_AUDIENCE\n" +
+		Name:    "admin switch",
+		Summary: "Pause or resume a queue's subscription with your own credentials, as the queue's record says",
+		Help: "queues pause and queues resume record what is asked for, and the worker switches the subscription " +
+			"where it was granted that.\n" +
+			"Where it was not, this does it with your own credentials, in GOOGLE_CLOUD_PROJECT; to resume, it needs " +
+			"PUSH_BASE_URL, PUSH_AUDIENCE\n" +
 			"and PUSH_SERVICE_ACCOUNT as provision does. Run again, it mends what was left half done.",
 	}, func(ctx context.Context, c *catalog.Catalog, in switchFlags) (stands pauses.PauseState, err error) {
 		if err := p.get(ctx, "/v1/ops/queues/"+url.PathEscape(in.Queue)+"/pause", &stands); err != nil {
@@ -146,10 +153,14 @@ type checkFlags struct {
 
 func (p *program) catalogs() {
 	own(p, console.Row{
-		Name: "admin catalog check", Summary: "Report every mistake of the catalog at once, with file and line, and what a worker would refuse",
-		Help: "Reads the folder's files, else those of CATALOG_DIR, else the built-in catalog. It reports what cannot be read,\n" +
-			"relations that do not hold, handlers that no worker has, and contracts that a handler cannot decode, each with file and\n" +
-			"line. The exit code is 0 for a sound catalog, 1 for one with mistakes, and 2 where there is no such folder.",
+		Name:    "admin catalog check",
+		Summary: "Report every mistake of the catalog at once, with file and line, and what a worker would refuse",
+		Help: "Reads the folder's files, else those of CATALOG_DIR, else the built-in catalog. It reports what " +
+			"cannot be read,\n" +
+			"relations that do not hold, handlers that no worker has, and contracts that a handler cannot decode, " +
+			"each with file and\n" +
+			"line. The exit code is 0 for a sound catalog, 1 for one with mistakes, and 2 where there is no " +
+			"such folder.",
 	}, func(_ context.Context, in checkFlags) (checked, error) {
 		folder := cmp.Or(in.Folder, p.env.CatalogDir)
 		if info, err := os.Stat(folder); folder != "" && (err != nil || !info.IsDir()) {
@@ -173,7 +184,8 @@ func (p *program) catalogs() {
 		return checked{len(c.Queues), mistakes, folder}, err
 	})
 	ofCatalog(p, console.Row{
-		Name: "admin catalog print", Summary: "Print the catalog expanded, as JSON: defaults applied, names derived",
+		Name:    "admin catalog print",
+		Summary: "Print the catalog expanded, as JSON: defaults applied, names derived",
 	}, func(_ context.Context, c *catalog.Catalog, _ struct{}) (nothing struct{}, err error) {
 		expanded, err := c.JSON()
 		if err == nil {
@@ -196,7 +208,8 @@ func (c checked) Notes() (notes []string) {
 		notes = append(notes, m.Error())
 	}
 	if notes == nil {
-		notes = append(notes, fmt.Sprintf("The catalog is sound: %d queues, %s.", c.Queues, cmp.Or(c.folder, "built in")))
+		notes = append(notes, fmt.Sprintf("The catalog is sound: %d queues, %s.", c.Queues,
+			cmp.Or(c.folder, "built in")))
 	}
 	return notes
 }
@@ -219,7 +232,8 @@ type diagnosis struct {
 
 func (d diagnosis) Notes() (notes []string) {
 	for _, f := range d.Findings {
-		notes = append(notes, fmt.Sprintf("%s: %s %s: %s", cmp.Or(f.Queue, "of no single queue"), f.Kind, f.ID, f.Code))
+		notes = append(notes, fmt.Sprintf("%s: %s %s: %s", cmp.Or(f.Queue, "of no single queue"), f.Kind,
+			f.ID, f.Code))
 		if f.Have != "" || f.Want != "" {
 			notes = append(notes, "    is: "+cmp.Or(f.Have, "-"), "    should be: "+cmp.Or(f.Want, "-"))
 		}
@@ -240,14 +254,21 @@ type doctorFlags struct {
 
 func (p *program) doctor() {
 	command := ofCatalog(p, console.Row{
-		Name: "admin doctor", Summary: "Compare the live installation with the catalog, and send a canary through it; fails if anything is wrong",
-		Help: "Reads the topics, subscriptions and grants of GOOGLE_CLOUD_PROJECT, its services on Cloud Run and who may call them, the\n" +
-			"jobs of its tasks, and which versions its secrets have, and says what differs from the catalog, what that does, and what\n" +
-			"to do. It also finds what the catalog does not have. With PUBSUB_EMULATOR_HOST there are topics and subscriptions alone.\n" +
-			"It needs PUSH_BASE_URL, PUSH_AUDIENCE and PUSH_SERVICE_ACCOUNT as provision does, changes nothing, and reads no\n" +
-			"secret's value. TASKS_POOL names the pool that runs the tasks, where that is not the catalog's. What your account may not\n" +
+		Name: "admin doctor", Summary: "Compare the live installation with the catalog, and send a canary " +
+			"through it; fails if anything is wrong",
+		Help: "Reads the topics, subscriptions and grants of GOOGLE_CLOUD_PROJECT, its services on Cloud Run and " +
+			"who may call them, the\n" +
+			"jobs of its tasks, and which versions its secrets have, and says what differs from the catalog, what " +
+			"that does, and what\n" +
+			"to do. It also finds what the catalog does not have. With PUBSUB_EMULATOR_HOST there are topics and " +
+			"subscriptions alone.\n" +
+			"It needs PUSH_BASE_URL, PUSH_AUDIENCE and PUSH_SERVICE_ACCOUNT as provision does, changes nothing, and " +
+			"reads no\n" +
+			"secret's value. TASKS_POOL names the pool that runs the tasks, where that is not the catalog's. What " +
+			"your account may not\n" +
 			"look at is told, and is a failure, too. Who paused a queue it asks the worker.\n\n" +
-			"With --canary a signed event that moves nothing goes through the webhook service, Pub/Sub and the worker to its record,\n" +
+			"With --canary a signed event that moves nothing goes through the webhook service, Pub/Sub and the " +
+			"worker to its record,\n" +
 			"which stays as long as any other's. That takes WEBHOOK_SIGNING_SECRET, and IAP_TOKEN or OPS_TOKEN.",
 	}, func(ctx context.Context, c *catalog.Catalog, in doctorFlags) (found diagnosis, err error) {
 		if len(in.URLs) > 0 { // without them one worker serves all pools
@@ -262,7 +283,8 @@ func (p *program) doctor() {
 			ctx, cancel := context.WithTimeout(ctx, canaryTimeout)
 			defer cancel()
 			if found.Canary, err = p.canary(ctx, c); err != nil {
-				lost := finding.New("canary_lost", err.Error(), "Look where it stopped: billhook search names what there is of its id.")
+				lost := finding.New("canary_lost", err.Error(),
+					"Look where it stopped: billhook search names what there is of its id.")
 				found.Findings = append(found.Findings, lost.Of("event", "canary", "", ""))
 			}
 		}
@@ -286,12 +308,16 @@ const (
 )
 
 // examine compares what there is with the catalog. A worker that cannot be asked leaves the pauses unknown.
-func (p *program) examine(ctx context.Context, c *catalog.Catalog, of doctorFlags) (found diagnosis, err error) {
+func (p *program) examine(
+	ctx context.Context, c *catalog.Catalog, of doctorFlags,
+) (found diagnosis, err error) {
 	target, err := p.target(of.ownPools)
 	if err != nil {
 		return found, err
 	}
-	found = diagnosis{Findings: []finding.Finding{}, Unread: []finding.Unread{}, Paused: []pause.Pause{}, Off: []string{}}
+	found = diagnosis{
+		Findings: []finding.Finding{}, Unread: []finding.Unread{}, Paused: []pause.Pause{}, Off: []string{},
+	}
 	for _, q := range c.Queues {
 		if !q.Enabled {
 			found.Off = append(found.Off, q.ID)
@@ -340,7 +366,8 @@ func (p *program) canary(ctx context.Context, c *catalog.Catalog) (became string
 		return ok && q.Enabled && c.Sources[name].Scheme == catalog.SchemeGeneric
 	})
 	if i < 0 {
-		return "", fmt.Errorf("no source of the generic scheme sends %s to an enabled queue", contract.OrderChargebackClosed)
+		return "", fmt.Errorf("no source of the generic scheme sends %s to an enabled queue",
+			contract.OrderChargebackClosed)
 	}
 	source, id := c.Sources[names[i]], "canary-"+uuid.NewString()
 	body, _ := json.Marshal(contract.Payment{ // texts always marshal

@@ -22,7 +22,8 @@ import (
 
 func check(t *testing.T, dir string, args ...string) (string, error) {
 	t.Helper()
-	return say(t, map[string]string{"CATALOG_DIR": dir}, append([]string{"admin", "catalog", "check"}, args...)...)
+	return say(t, map[string]string{"CATALOG_DIR": dir}, append([]string{"admin", "catalog", "check"},
+		args...)...)
 }
 
 // checkAnswer is what --json prints of a check.
@@ -45,7 +46,8 @@ func TestCatalogCheckReportsWhatTheWorkerWouldRefuse(t *testing.T) {
 	}
 	printed, err = check(t, filepath.Join("..", "..", "catalog", "testdata", "crooked"))
 	require.Error(t, err)
-	require.Contains(t, printed, "queue ordered: event type hall.*.closed: post:post-office/cards and the queue disagree on whether attempts are gathered into batches")
+	require.Contains(t, printed, "queue ordered: event type hall.*.closed: post:post-office/cards and the "+
+		"queue disagree on whether attempts are gathered into batches")
 	require.NotContains(t, printed, `registered as "post:`, "a post needs no handler of Go")
 	printed, err = check(t, "", filepath.Join(small, "queues.yaml"))
 	require.ErrorContains(t, err, "queues.yaml is no folder")
@@ -74,11 +76,13 @@ func shipped(t *testing.T, file string, change func(text string) string) string 
 func TestCatalogCheckTellsEveryKindOfMistakeAtOnce(t *testing.T) {
 	t.Parallel()
 	folder := shipped(t, "queues.yaml", func(text string) string {
-		return strings.NewReplacer("name: orders.ship", "name: orders.send", "name: webhooks.deliver", "name: webhooks.send", `lease: "120s"`, `lease: 2m`).Replace(text)
+		return strings.NewReplacer("name: orders.ship", "name: orders.send", "name: webhooks.deliver",
+			"name: webhooks.send", `lease: "120s"`, `lease: 2m`).Replace(text)
 	})
 	messages := filepath.Join(folder, "messages.yaml")
 	text := filetest.Read(t, messages)
-	require.NoError(t, os.WriteFile(messages, []byte(strings.Replace(text, "1: { order_id: id!, payment_id: id }", "1: { order_id: id!, payment_id: quantity }", 1)), 0o600))
+	require.NoError(t, os.WriteFile(messages, []byte(strings.Replace(text,
+		"1: { order_id: id!, payment_id: id }", "1: { order_id: id!, payment_id: quantity }", 1)), 0o600))
 	printed, err := check(t, "", folder, "--json")
 	require.Equal(t, 1, serve.ExitCode(err))
 	answer := filetest.JSON[checkAnswer](t, printed)
@@ -91,7 +95,8 @@ func TestCatalogCheckTellsEveryKindOfMistakeAtOnce(t *testing.T) {
 	require.Equal(t, []string{
 		`: defaults.lease: must be a duration in seconds, in quotes, such as "600s"`,
 		`queue events-low: event type webhook_delivery: no handler is registered as "webhooks.send"`,
-		"queue orders-process: event type order.payment_confirmed: orders.confirm: message.v1 order.payment_confirmed, version 1: data .payment_id is no string",
+		"queue orders-process: event type order.payment_confirmed: orders.confirm: message.v1 " +
+			"order.payment_confirmed, version 1: data .payment_id is no string",
 		`queue orders-process: event type order.shipped: no handler is registered as "orders.send"`,
 	}, told)
 }
@@ -100,7 +105,9 @@ func TestCatalogCheckTellsEveryKindOfMistakeAtOnce(t *testing.T) {
 func TestCatalogCheckTakesMembersThatAHandlersTypeHasNot(t *testing.T) {
 	t.Parallel()
 	folder := shipped(t, "messages.yaml", func(text string) string {
-		return strings.Replace(text, "# The data of messages.\n", "  upgrade:\n    1: { subscription_id: id!, amount: amount, currency: currency, seats: integer, prorated: boolean, invoice: { invoice_id: id! } }\n\n# The data of messages.\n", 1)
+		return strings.Replace(text, "# The data of messages.\n",
+			"  upgrade:\n    1: { subscription_id: id!, amount: amount, currency: currency, seats: integer, "+
+				"prorated: boolean, invoice: { invoice_id: id! } }\n\n# The data of messages.\n", 1)
 	})
 	require.NoError(t, filetest.ErrorOf(check(t, "", folder)))
 }
@@ -109,7 +116,10 @@ func TestCatalogCheckTakesMembersThatAHandlersTypeHasNot(t *testing.T) {
 func TestCatalogCheckReadsACatalogThatLacksAnyLine(t *testing.T) {
 	t.Parallel()
 	step := map[bool]int{true: 37, false: 5}[testing.Short()]
-	for _, file := range []string{"queues.yaml", "messages.yaml", "targets.yaml", "journal.yaml", "topics.yaml", "notifications.yaml", "usage.yaml", "sources.yaml"} {
+	for _, file := range []string{
+		"queues.yaml", "messages.yaml", "targets.yaml", "journal.yaml", "topics.yaml", "notifications.yaml",
+		"usage.yaml", "sources.yaml",
+	} {
 		text := filetest.Read(t, "..", "..", "catalog", file)
 		for i := 0; i < strings.Count(text, "\n"); i += step {
 			folder := shipped(t, file, func(text string) string {
@@ -138,7 +148,8 @@ func TestAProviderIsAddedByFollowingItsPage(t *testing.T) {
 	folder := shipped(t, "sources.yaml", func(text string) string { return text + "\n" })
 	sample := filepath.Join(folder, "sample.json")
 	require.NoError(t, os.MkdirAll(filepath.Join(folder, "providers"), 0o700))
-	require.NoError(t, os.WriteFile(filepath.Join(folder, "providers", "acme.yaml"), []byte(block("yaml")), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "providers", "acme.yaml"),
+		[]byte(block("yaml")), 0o600))
 	require.NoError(t, os.WriteFile(sample, []byte(block("json")), 0o600))
 	set := map[string]string{"CATALOG_DIR": folder}
 	succeeds(t, set, "admin", "catalog", "check")
@@ -167,7 +178,8 @@ func serveIngest(t *testing.T) (address string, taken *int) {
 		var results []string
 		for _, message := range request.Messages {
 			if strings.Contains(string(message), "refuse") {
-				results = append(results, `{"status":422,"code":"contract_broken","violations":[{"path":"payload.email","rule":"unknown"}]}`)
+				results = append(results,
+					`{"status":422,"code":"contract_broken","violations":[{"path":"payload.email","rule":"unknown"}]}`)
 				continue
 			}
 			results = append(results, `{"status":202}`)
@@ -182,9 +194,11 @@ func TestAnImportPreviewsAsksMovesAndSaysWhatWasRefused(t *testing.T) {
 	t.Parallel()
 	do, from := importertest.Redis(t)
 	for i := range 3 {
-		do("LPUSH", "q:sub:plan_change", fmt.Sprintf(`{"id":"m%d","action":"upgrade","payload":{"subscription_id":"hunter2"}}`, i))
+		do("LPUSH", "q:sub:plan_change",
+			fmt.Sprintf(`{"id":"m%d","action":"upgrade","payload":{"subscription_id":"hunter2"}}`, i))
 	}
-	do("LPUSH", "q:sub:plan_change", `{"id":"m3","action":"downgrade","payload":{"email":"refuse"}}`, `not JSON: hunter2`)
+	do("LPUSH", "q:sub:plan_change", `{"id":"m3","action":"downgrade","payload":{"email":"refuse"}}`,
+		`not JSON: hunter2`)
 	do("LPUSH", "q:sub:plan_change:failed", `{}`)
 	do("LPUSH", "orders.process", `{}`)
 	ingest, taken := serveIngest(t)
@@ -203,9 +217,11 @@ func TestAnImportPreviewsAsksMovesAndSaysWhatWasRefused(t *testing.T) {
 	require.NoError(t, err)
 	for _, line := range []string{
 		"sub-plan-change  q:sub:plan_change         waiting  5         -\n",
-		"sub-plan-change  q:sub:plan_change:failed  failed   1         they have failed; --failed takes them, with all attempts again\n",
+		"sub-plan-change  q:sub:plan_change:failed  failed   1         they have failed; --failed takes them, " +
+			"with all attempts again\n",
 		"orders-process   orders.process            waiting  1         the queue is not enabled\n",
-		"TYPES OF THE FIRST  upgrade 3, downgrade 1, not_an_object 1\nWOULD BE MOVED      5\nSTAY                2\nFIRST LOOKED AT     5\n",
+		"TYPES OF THE FIRST  upgrade 3, downgrade 1, not_an_object 1\nWOULD BE MOVED      5\nSTAY              " +
+			"  2\nFIRST LOOKED AT     5\n",
 	} {
 		require.Contains(t, said, line)
 	}
@@ -215,7 +231,8 @@ func TestAnImportPreviewsAsksMovesAndSaysWhatWasRefused(t *testing.T) {
 	said, err = run("5\n")
 	require.EqualError(t, err, "2 messages were refused, and stay where they were")
 	require.Equal(t, 3, *taken)
-	require.Contains(t, said, "\nMoved: sub-plan-change 3\nRefused, and where they were, of which the first 2 are listed: contract_broken payload.email: unknown 1, not_an_object 1\n")
+	require.Contains(t, said, "\nMoved: sub-plan-change 3\nRefused, and where they were, of which the first "+
+		"2 are listed: contract_broken payload.email: unknown 1, not_an_object 1\n")
 	require.EqualValues(t, 2, do("LLEN", "q:sub:plan_change"))
 
 	said, err = run("", "--json", "--yes", "--member", "email=", "sub-plan-change")

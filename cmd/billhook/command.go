@@ -33,7 +33,8 @@ type asked struct {
 	wait time.Duration
 }
 
-// parts are the fields of an operation that people name, and behind them those of the operation that it comes before.
+// parts are the fields of an operation that people name, and behind them those of the operation that it comes
+// before.
 func (p *program) parts(o console.Operation) (parts []console.Field) {
 	before, _ := known().Find(o.Before)
 	_, whole := o.Answer().(console.Parted)
@@ -66,15 +67,19 @@ func (p *program) operation(o console.Operation) {
 	if o.List {
 		command.Flags().DurationVar(&a.every, "watch", 0, "list again and again, so often, until it is stopped")
 		command.Flags().Lookup("watch").NoOptDefVal = "2s"
-		command.Flags().StringVar(&a.out, "out", "", "the file to write, which is there whole or not at all; without --limit it has all")
+		command.Flags().StringVar(&a.out, "out", "",
+			"the file to write, which is there whole or not at all; without --limit it has all")
 		p.completes(command, "out", cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault))
 		command.MarkFlagsMutuallyExclusive("watch", "out")
 	}
 }
 
-// own adds a command that this program carries out itself: a function, and a struct with its arguments and flags by the
-// tags of operations. What the function returns is printed as an operation's answer is, also what it has until it fails.
-func own[Flags, Answer any](p *program, row console.Row, do func(context.Context, Flags) (Answer, error)) *cobra.Command {
+// own adds a command that this program carries out itself: a function, and a struct with its arguments and
+// flags by the tags of operations. What the function returns is printed as an operation's answer is, also
+// what it has until it fails.
+func own[Flags, Answer any](
+	p *program, row console.Row, do func(context.Context, Flags) (Answer, error),
+) *cobra.Command {
 	var failed error
 	row.Path = "GET /" + row.Name
 	o := console.New(row, func(ctx context.Context, _ audit.Author, flags Flags) (answer Answer, _ error) {
@@ -113,7 +118,9 @@ func ofCatalog[Flags, Answer any](
 
 // command adds a command with the fields of an operation: what stands in the path are its arguments, all else
 // are flags. The nouns of its name are made where there are none yet.
-func (p *program) command(o console.Operation, run func(ctx context.Context, a *asked) error) (*cobra.Command, *asked) {
+func (p *program) command(
+	o console.Operation, run func(ctx context.Context, a *asked) error,
+) (*cobra.Command, *asked) {
 	a := &asked{Operation: o, program: p, given: map[string]string{}}
 	use, required, arguments := o.Name[strings.LastIndex(o.Name, " ")+1:], 0, []console.Field{}
 	command := &cobra.Command{Short: o.Summary, Long: o.Help}
@@ -158,7 +165,8 @@ func (p *program) command(o console.Operation, run func(ctx context.Context, a *
 		}
 	}
 	if o.Follow != "" {
-		command.Flags().DurationVar(&a.wait, "wait", 5*time.Minute, "how long to wait, at most, for what becomes of it; 0: not at all")
+		command.Flags().DurationVar(&a.wait, "wait", 5*time.Minute,
+			"how long to wait, at most, for what becomes of it; 0: not at all")
 	}
 	command.RunE = func(command *cobra.Command, args []string) error {
 		p.runs, a.args = true, args

@@ -59,10 +59,13 @@ type devRun struct {
 
 func (p *program) dev() {
 	command := ofCatalog(p, console.Row{
-		Name: "dev", Summary: "Run webhook, worker and stand-ins in this process, send signed samples, then keep serving",
-		Help: "With --data the documents of the store and the messages that wait for delivery are kept in a folder from one run to the\n" +
+		Name:    "dev",
+		Summary: "Run webhook, worker and stand-ins in this process, send signed samples, then keep serving",
+		Help: "With --data the documents of the store and the messages that wait for delivery are kept in a " +
+			"folder from one run to the\n" +
 			"next. Without it they are in a temporary folder and gone with the process.\n\n" +
-			"A target whose address is in the environment (such as SUBSCRIPTION_SERVICE_URL) is called there, and not at the stand-in;\n" +
+			"A target whose address is in the environment (such as SUBSCRIPTION_SERVICE_URL) is called there, and " +
+			"not at the stand-in;\n" +
 			"then no samples are sent.",
 	}, func(ctx context.Context, c *catalog.Catalog, in devFlags) (nothing struct{}, err error) {
 		if p.output != asTable {
@@ -99,8 +102,10 @@ func (d *devRun) run(ctx context.Context) (err error) {
 	}()
 	d.env.Server, d.env.Webhook = stack.WorkerURL, stack.WebhookURL
 	d.printf("Look at it in a browser: %s/ops/\n\n", stack.WorkerURL)
-	d.printf("Billhook is up: webhook %s, worker %s,\nstand-ins for the services that it calls %s.\n", stack.WebhookURL, stack.WorkerURL, stack.ServiceURL)
-	d.printf("The waits between attempts are %s (--waits short or catalog).\n", map[string]string{"short": "1 s each", "catalog": "those of the catalog"}[d.Waits])
+	d.printf("Billhook is up: webhook %s, worker %s,\nstand-ins for the services that it calls %s.\n",
+		stack.WebhookURL, stack.WorkerURL, stack.ServiceURL)
+	d.printf("The waits between attempts are %s (--waits short or catalog).\n",
+		map[string]string{"short": "1 s each", "catalog": "those of the catalog"}[d.Waits])
 	real := false
 	for _, target := range d.catalog.TargetsOf("") {
 		if at := d.getenv(target.URLVariable); at != "" {
@@ -109,7 +114,8 @@ func (d *devRun) run(ctx context.Context) (err error) {
 		}
 	}
 	if d.reused {
-		d.printf("It goes on with the state in %s; messages that wait for delivery: %d; dropped, as their queues are gone: %d.\n", d.folder, stack.Loaded.Waiting, stack.Loaded.Gone)
+		d.printf("It goes on with the state in %s; messages that wait for delivery: %d; dropped, as their queues "+
+			"are gone: %d.\n", d.folder, stack.Loaded.Waiting, stack.Loaded.Gone)
 	} else if d.Data != "" {
 		d.printf("Its state is kept in %s: documents, and messages that wait for delivery.\n", d.folder)
 	}
@@ -145,7 +151,9 @@ func (d *devRun) configure() (err error) {
 		c.APIKeys[name] = d.getenv(source.APIKeyVariable) // without one nothing is read of the provider
 	}
 	for name, target := range d.catalog.Targets {
-		c.Targets[name] = devstack.Address{URL: d.getenv(target.URLVariable), Secret: d.secrets(target.SecretVariable)[0]}
+		c.Targets[name] = devstack.Address{
+			URL: d.getenv(target.URLVariable), Secret: d.secrets(target.SecretVariable)[0],
+		}
 	}
 	c.TaskEvery, c.Drain = taskEvery, devDrain
 	if c.Log = telemetry.NewLogger(io.Discard, slog.LevelError); d.Verbose {
@@ -182,13 +190,15 @@ func (d *devRun) printHints() {
 	stack := d.stack
 	d.printf("\nLook further in another terminal:\n\n")
 	d.printf("  export BILLHOOK_SERVER=%s BILLHOOK_WEBHOOK=%s\n", stack.WorkerURL, stack.WebhookURL)
-	d.printf("  bin/billhook queues ls\n  bin/billhook events ls\n  bin/billhook send %s\n  curl -s %s/metrics\n", samples.Provider, stack.WorkerMetricsURL)
+	d.printf("  bin/billhook queues ls\n  bin/billhook events ls\n  bin/billhook send %s\n  curl -s "+
+		"%s/metrics\n", samples.Provider, stack.WorkerMetricsURL)
 	d.printf("\nHave a service that it calls forget its answer, and see what it was told:\n\n")
-	d.printf("  curl -s %s/tell -d '{\"mode\":\"forget\",\"times\":1}'\n  curl -s %s/deliveries\n\nServing until Ctrl-C.\n", stack.ServiceURL, stack.ServiceURL)
+	d.printf("  curl -s %s/tell -d '{\"mode\":\"forget\",\"times\":1}'\n  curl -s %s/deliveries\n\nServing "+
+		"until Ctrl-C.\n", stack.ServiceURL, stack.ServiceURL)
 }
 
-// demoFlows are the samples that dev sends. Each has a customer or a subscription of its own, so that none waits for
-// another.
+// demoFlows are the samples that dev sends. Each has a customer or a subscription of its own, so that none
+// waits for another.
 //
 //go:embed demo.json
 var demoFlows []byte
@@ -261,7 +271,8 @@ func (d *devRun) sent(ctx context.Context, f flow) (string, error) {
 	if !received {
 		return "left out: no queue that runs here is for it", nil
 	}
-	if d.reused && len(f.Follow) > 0 && d.get(ctx, "/v1/ops/events/"+f.Follow[len(f.Follow)-1], &events.Event{}) == nil {
+	if d.reused && len(f.Follow) > 0 && d.get(ctx, "/v1/ops/events/"+f.Follow[len(f.Follow)-1],
+		&events.Event{}) == nil {
 		return "sent by an earlier run", nil
 	}
 	if err := d.prepare(ctx, f.Before); err != nil {
@@ -295,9 +306,9 @@ func (d *devRun) sent(ctx context.Context, f flow) (string, error) {
 	return strings.Join(texts, ", "), nil
 }
 
-// prepare does what a sample needs: that a service forgets an answer, that there are pieces of the product, or that the
-// stand-in is registered as a third party's endpoint, in place of an earlier run's. A secret is shown once, and the stand-in
-// has forgotten it.
+// prepare does what a sample needs: that a service forgets an answer, that there are pieces of the product,
+// or that the stand-in is registered as a third party's endpoint, in place of an earlier run's. A secret is
+// shown once, and the stand-in has forgotten it.
 func (d *devRun) prepare(ctx context.Context, what string) error {
 	const why = `"why":"billhook dev shows it"}`
 	var answer struct{ Secret string }
@@ -305,7 +316,8 @@ func (d *devRun) prepare(ctx context.Context, what string) error {
 	case "forget":
 		return d.stack.Service.Behave("", standin.Forget, 1)
 	case "stock":
-		return d.ask(ctx, http.MethodPut, "/v1/ops/stock/"+samples.Product, "", []byte(`{"available":10,`+why), &answer)
+		return d.ask(ctx, http.MethodPut, "/v1/ops/stock/"+samples.Product, "",
+			[]byte(`{"available":10,`+why), &answer)
 	case "endpoint":
 		const path = "/v1/ops/endpoints"
 		if d.reused {

@@ -32,7 +32,9 @@ import (
 )
 
 // canaryThrough sends a canary through a stack, as somebody with an environment.
-func canaryThrough(t *testing.T, environment map[string]string, webhook, worker string) (became string, err error) {
+func canaryThrough(
+	t *testing.T, environment map[string]string, webhook, worker string,
+) (became string, err error) {
 	t.Helper()
 	p := programOf(t, environment, io.Discard)
 	p.env.Webhook, p.env.Server = webhook, worker
@@ -62,9 +64,14 @@ func TestTheCanaryGoesThroughOrSaysWhereItIsLost(t *testing.T) {
 		environment     map[string]string
 		webhook, server string
 	}{
-		"is not accepted: the webhook service answers 401":               {map[string]string{"OPS_TOKEN": opsToken, "WEBHOOK_SIGNING_SECRET": "another-secret-of-somebody-else"}, stack.WebhookURL, stack.WorkerURL},
-		"is not accepted: send: ":                                        {nil, nobody, stack.WorkerURL},
-		"the worker has not handled it: ":                                {map[string]string{"OPS_TOKEN": "another-token-of-somebody-else"}, stack.WebhookURL, stack.WorkerURL},
+		"is not accepted: the webhook service answers 401": {
+			map[string]string{"OPS_TOKEN": opsToken, "WEBHOOK_SIGNING_SECRET": "another-secret-of-somebody-else"},
+			stack.WebhookURL, stack.WorkerURL,
+		},
+		"is not accepted: send: ": {nil, nobody, stack.WorkerURL},
+		"the worker has not handled it: ": {
+			map[string]string{"OPS_TOKEN": "another-token-of-somebody-else"}, stack.WebhookURL, stack.WorkerURL,
+		},
 		"the worker has not handled it: waited too long: ask the worker": {nil, stack.WebhookURL, nobody},
 	} {
 		_, err := canaryThrough(t, test.environment, test.webhook, test.server)
@@ -72,13 +79,17 @@ func TestTheCanaryGoesThroughOrSaysWhereItIsLost(t *testing.T) {
 	}
 }
 
-// emulated is an environment with an emulator of its own, which cannot point a subscription elsewhere, and without a worker.
+// emulated is an environment with an emulator of its own, which cannot point a subscription elsewhere, and
+// without a worker.
 func emulated(t *testing.T) map[string]string {
 	t.Helper()
 	server := pstest.NewServer(pstest.WithErrorInjection("UpdateSubscription", codes.Unimplemented, "no"))
 	t.Cleanup(func() { _ = server.Close() })
 	const nobody = "http://127.0.0.1:1"
-	return map[string]string{"PUBSUB_EMULATOR_HOST": server.Addr, "GOOGLE_CLOUD_PROJECT": "p", "PUSH_BASE_URL": nobody, "BILLHOOK_SERVER": nobody}
+	return map[string]string{
+		"PUBSUB_EMULATOR_HOST": server.Addr, "GOOGLE_CLOUD_PROJECT": "p", "PUSH_BASE_URL": nobody,
+		"BILLHOOK_SERVER": nobody,
+	}
 }
 
 func TestTheDoctorFindsNothingAfterProvision(t *testing.T) {
@@ -95,7 +106,9 @@ func TestTheDoctorFindsNothingAfterProvision(t *testing.T) {
 	require.NotEmpty(t, found.PausesUnread, "no worker runs here")
 	require.NotEmpty(t, found.LeftOut, "an emulator has no services")
 	found.PausesUnread, found.LeftOut = "", ""
-	require.Equal(t, diagnosis{Healthy: true, Findings: []finding.Finding{}, Unread: []finding.Unread{}, Paused: []pause.Pause{}}, found)
+	require.Equal(t, diagnosis{
+		Healthy: true, Findings: []finding.Finding{}, Unread: []finding.Unread{}, Paused: []pause.Pause{},
+	}, found)
 	out, err = say(t, environment, "admin", "doctor")
 	require.Error(t, err, "without the pool's own worker")
 	require.Contains(t, out, "wrong_endpoint\n    is: http://127.0.0.1:2/push/")
@@ -115,7 +128,9 @@ func TestProvisionTellsWhatBecameOfEachResource(t *testing.T) {
 	require.ErrorContains(t, err, "4 of ")
 	require.Equal(t, 1, serve.ExitCode(err))
 	told := filetest.JSON[provisioned](t, printed)
-	require.True(t, slices.ContainsFunc(told.Changes, func(c pubsub.Change) bool { return c.Action == pubsub.Unchanged }))
+	require.True(t, slices.ContainsFunc(told.Changes, func(c pubsub.Change) bool {
+		return c.Action == pubsub.Unchanged
+	}))
 	printed, err = say(t, environment, "admin", "provision")
 	require.Error(t, err)
 	require.Contains(t, printed, "WHY")
@@ -139,8 +154,9 @@ const (
 	topicsOf        = "pubsub/projects/" + cloudtest.Project + "/topics/"
 	subscriptionsOf = "pubsub/projects/" + cloudtest.Project + "/subscriptions/"
 	audience        = "https://billhook.push.example"
-	proxyAt         = "iap/projects/" + cloudtest.Project + "/iap_web/cloud_run-" + installedRegion + "/services/"
-	operators       = "group:operators@example.com"
+	proxyAt         = "iap/projects/" + cloudtest.Project + "/iap_web/cloud_run-" + installedRegion +
+		"/services/"
+	operators = "group:operators@example.com"
 )
 
 func emailOf(id string) string { return id + "@" + cloudtest.Project + ".iam.gserviceaccount.com" }
@@ -160,18 +176,28 @@ func install(t *testing.T) *installedIn {
 	})
 	c := catalogtest.Shipped()
 	i := &installedIn{Cloud: project, catalog: c, rest: project.Clients(), environment: map[string]string{
-		"GOOGLE_CLOUD_PROJECT": cloudtest.Project, "PUSH_AUDIENCE": audience, "PUSH_BASE_URL": workerOf(c.TasksPool), "PUSH_SERVICE_ACCOUNT": emailOf("push-" + c.TasksPool),
+		"GOOGLE_CLOUD_PROJECT": cloudtest.Project, "PUSH_AUDIENCE": audience,
+		"PUSH_BASE_URL": workerOf(c.TasksPool), "PUSH_SERVICE_ACCOUNT": emailOf("push-" + c.TasksPool),
 	}}
 	var urls, accounts []string
 	for _, name := range append([]string{catalog.Webhook, "ops"}, filetest.Map(c.Pools(), catalog.WorkerOf)...) {
 		i.account(name)
 		i.Put(runOf+"billhook-"+name, cloudtest.Document{
-			"invokerIamDisabled": name == catalog.Webhook, "iapEnabled": name == "ops", "terminalCondition": cloudtest.Document{"type": "Ready", "state": "CONDITION_SUCCEEDED"},
+			"invokerIamDisabled": name == catalog.Webhook, "iapEnabled": name == "ops",
+			"terminalCondition":   cloudtest.Document{"type": "Ready", "state": "CONDITION_SUCCEEDED"},
 			"latestReadyRevision": "first", "customAudiences": []any{audience},
-			"template": cloudtest.Document{"serviceAccount": emailOf(name), "containers": []any{cloudtest.Document{"env": []any{
-				cloudtest.Document{"name": "SECRET", "valueSource": cloudtest.Document{"secretKeyRef": cloudtest.Document{"secret": "billhook-of-all", "version": "1"}}},
-				cloudtest.Document{"name": "SERVES", "value": map[bool]string{name == "ops": "people", name != "ops": "pushes"}[true]},
-			}}}},
+			"template": cloudtest.Document{
+				"serviceAccount": emailOf(name), "containers": []any{cloudtest.Document{"env": []any{
+					cloudtest.Document{
+						"name": "SECRET", "valueSource": cloudtest.Document{
+							"secretKeyRef": cloudtest.Document{"secret": "billhook-of-all", "version": "1"},
+						},
+					},
+					cloudtest.Document{
+						"name": "SERVES", "value": map[bool]string{name == "ops": "people", name != "ops": "pushes"}[true],
+					},
+				}}},
+			},
 		})
 	}
 	i.Grant(runOf+"billhook-ops", "roles/run.invoker", "serviceAccount:"+cloudtest.ProxyAgent)
@@ -184,10 +210,15 @@ func install(t *testing.T) *installedIn {
 	i.pools = []string{"--pool-urls", strings.Join(urls, ","), "--pool-accounts", strings.Join(accounts, ",")}
 	for _, task := range tasks.Scheduled {
 		i.Put(jobsOf+"billhook-"+task, cloudtest.Document{"state": "ENABLED", "httpTarget": cloudtest.Document{
-			"httpMethod": "POST", "uri": workerOf(c.TasksPool) + "/tasks/" + task, "oidcToken": cloudtest.Document{"serviceAccountEmail": emailOf("push-" + c.TasksPool), "audience": audience},
+			"httpMethod": "POST", "uri": workerOf(c.TasksPool) + "/tasks/" + task, "oidcToken": cloudtest.Document{
+				"serviceAccountEmail": emailOf("push-" + c.TasksPool), "audience": audience,
+			},
 		}})
 	}
-	i.Put(secretsAt+"billhook-of-all", cloudtest.Document{"name": "projects/" + cloudtest.Number + "/secrets/billhook-of-all", "labels": cloudtest.Document{"app": "billhook"}})
+	i.Put(secretsAt+"billhook-of-all", cloudtest.Document{
+		"name":   "projects/" + cloudtest.Number + "/secrets/billhook-of-all",
+		"labels": cloudtest.Document{"app": "billhook"},
+	})
 	i.AddVersion("billhook-of-all")
 	out, err := i.say(t, "admin", "provision")
 	require.NoError(t, err, out)
@@ -199,14 +230,16 @@ func install(t *testing.T) *installedIn {
 	for _, q := range c.Queues {
 		if q.Enabled && !q.DeadLetter.Drop {
 			i.Grant(topicsOf+q.DeadLetter.Topic, "roles/pubsub.publisher", "serviceAccount:"+cloudtest.PubSubAgent)
-			i.Grant(subscriptionsOf+q.PushSubscription(), "roles/pubsub.subscriber", "serviceAccount:"+cloudtest.PubSubAgent)
+			i.Grant(subscriptionsOf+q.PushSubscription(), "roles/pubsub.subscriber",
+				"serviceAccount:"+cloudtest.PubSubAgent)
 		}
 	}
 	return i
 }
 
 func (i *installedIn) account(id string) {
-	i.Put("iam/projects/"+cloudtest.Project+"/serviceAccounts/"+emailOf(id), cloudtest.Document{"email": emailOf(id)})
+	i.Put("iam/projects/"+cloudtest.Project+"/serviceAccounts/"+emailOf(id),
+		cloudtest.Document{"email": emailOf(id)})
 }
 
 // change changes a resource behind Terraform's back.
@@ -218,7 +251,8 @@ func (i *installedIn) change(key string, change func(cloudtest.Document)) {
 
 func (i *installedIn) say(t *testing.T, args ...string) (string, error) {
 	t.Helper()
-	return sayWith(t, i.environment, func(p *program) { p.google = google{pubsub: i.Broker(), rest: i.rest} }, append(args, i.pools...)...)
+	return sayWith(t, i.environment, func(p *program) { p.google = google{pubsub: i.Broker(), rest: i.rest} },
+		append(args, i.pools...)...)
 }
 
 func (i *installedIn) diagnose(t *testing.T, args ...string) (found diagnosis, err error) {
@@ -238,8 +272,8 @@ func foundBy(t *testing.T, d diagnosis) (found []string) {
 	return found
 }
 
-// plants are faults of an installation by what is found, each with what there is in place of what should be. The other
-// differences of topics and subscriptions are a table of the package pubsub.
+// plants are faults of an installation by what is found, each with what there is in place of what should be.
+// The other differences of topics and subscriptions are a table of the package pubsub.
 func plants(i *installedIn) map[string]planted {
 	q, _ := i.catalog.HandledBy("points.credit")
 	push, worker, job := q.PushSubscription(), "billhook-worker-"+q.Pool, "billhook-release-delayed"
@@ -255,10 +289,13 @@ func plants(i *installedIn) map[string]planted {
 		return func() { i.Revoke(key, role, "serviceAccount:"+account) }
 	}
 	ours := cloudtest.Document{"app": "billhook"}
-	failed := cloudtest.Document{"state": "CONDITION_FAILED", "revisionReason": "CONTAINER_MISSING", "message": "no such image"}
+	failed := cloudtest.Document{
+		"state": "CONDITION_FAILED", "revisionReason": "CONTAINER_MISSING", "message": "no such image",
+	}
 	return map[string]planted{
 		"subscription " + push + " wrong_endpoint": {
-			in(subscriptionsOf+push, "pushConfig", "pushEndpoint", "https://worker.example/push/x"), "https://worker.example/push/x",
+			in(subscriptionsOf+push, "pushConfig", "pushEndpoint", "https://worker.example/push/x"),
+			"https://worker.example/push/x",
 		},
 		"subscription copies foreign_subscription": {put(subscriptionsOf+"copies", cloudtest.Document{
 			"name": projects + "/subscriptions/copies", "topic": projects + "/topics/" + q.Topic(),
@@ -267,32 +304,62 @@ func plants(i *installedIn) map[string]planted {
 			set(runOf+"billhook-webhook", "terminalCondition", failed)()
 			i.change(runOf+"billhook-webhook", func(d cloudtest.Document) { delete(d, "latestReadyRevision") })
 		}, "CONDITION_FAILED: CONTAINER_MISSING: no such image"},
-		"service billhook-webhook webhook_missing":   {func() { i.Remove(runOf + "billhook-webhook") }, ""},
-		"service billhook-webhook webhook_closed":    {set(runOf+"billhook-webhook", "invokerIamDisabled", false), "a token is asked for"},
-		"service " + worker + " worker_missing":      {func() { i.Remove(runOf + worker) }, ""},
-		"service " + worker + " service_not_updated": {set(runOf+worker, "terminalCondition", failed), "CONDITION_FAILED: CONTAINER_MISSING: no such image"},
-		"service " + worker + " worker_open":         {set(runOf+worker, "invokerIamDisabled", true), "no token is asked for"},
-		"service " + worker + " worker_open to all":  {func() { i.Grant(runOf+worker, "roles/run.invoker", "allUsers") }, "roles/run.invoker for allUsers"},
+		"service billhook-webhook webhook_missing": {func() { i.Remove(runOf + "billhook-webhook") }, ""},
+		"service billhook-webhook webhook_closed": {
+			set(runOf+"billhook-webhook", "invokerIamDisabled", false), "a token is asked for",
+		},
+		"service " + worker + " worker_missing": {func() { i.Remove(runOf + worker) }, ""},
+		"service " + worker + " service_not_updated": {
+			set(runOf+worker, "terminalCondition", failed), "CONDITION_FAILED: CONTAINER_MISSING: no such image",
+		},
+		"service " + worker +
+			" worker_open": {set(runOf+worker, "invokerIamDisabled", true), "no token is asked for"},
+		"service " + worker + " worker_open to all": {
+			func() { i.Grant(runOf+worker, "roles/run.invoker", "allUsers") }, "roles/run.invoker for allUsers",
+		},
 		"service " + worker + " worker_invoker_unknown": {
 			func() { i.Grant(runOf+worker, "roles/run.invoker", operators) }, "roles/run.invoker for " + operators,
 		},
-		"service " + worker + " service_serves_others":  {set(runOf+worker, "template", nil), "pushes and people"},
-		"service billhook-ops ops_missing":              {func() { i.Remove(runOf + "billhook-ops") }, ""},
-		"service billhook-ops ops_unproxied":            {set(runOf+"billhook-ops", "iapEnabled", false), "the proxy can be passed by"},
-		"service billhook-ops service_serves_others":    {set(runOf+"billhook-ops", "template", nil), "pushes and people"},
-		"service billhook-ops proxy_grant_missing":      {revoke(runOf+"billhook-ops", "roles/run.invoker", cloudtest.ProxyAgent), ""},
-		"service billhook-ops ops_without_people":       {func() { i.Revoke(proxyAt+"billhook-ops", "roles/iap.httpsResourceAccessor", operators) }, ""},
-		"service " + worker + " audience_refused":       {set(runOf+worker, "customAudiences", []any{"https://other.example"}), "https://other.example"},
-		"service " + worker + " invoker_grant_missing":  {revoke(runOf+worker, "roles/run.invoker", emailOf("push-"+q.Pool)), ""},
-		"job " + job + " job_missing":                   {func() { i.Remove(jobsOf + job) }, ""},
-		"job " + job + " job_paused":                    {set(jobsOf+job, "state", "PAUSED"), "PAUSED"},
-		"job " + job + " job_wrong_address":             {in(jobsOf+job, "httpTarget", "uri", "https://old.example/x"), "POST https://old.example/x"},
-		"job " + job + " job_wrong_address by a method": {in(jobsOf+job, "httpTarget", "httpMethod", "GET"), "GET " + workerOf(i.catalog.TasksPool) + "/tasks/release-delayed"},
-		"job " + job + " job_wrong_token":               {in(jobsOf+job, "httpTarget", "oidcToken", nil), "no account for no audience"},
-		secret + " secret_version_unusable":             {set(secretsAt+"billhook-of-all/versions/1", "state", "DISABLED"), "version 1 is DISABLED"},
-		secret + " secret_version_unusable, as none is": {func() { i.Remove(secretsAt + "billhook-of-all/versions/1") }, "there is no version 1"},
+		"service " + worker + " service_serves_others": {set(runOf+worker, "template", nil), "pushes and people"},
+		"service billhook-ops ops_missing":             {func() { i.Remove(runOf + "billhook-ops") }, ""},
+		"service billhook-ops ops_unproxied": {
+			set(runOf+"billhook-ops", "iapEnabled", false), "the proxy can be passed by",
+		},
+		"service billhook-ops service_serves_others": {
+			set(runOf+"billhook-ops", "template", nil), "pushes and people",
+		},
+		"service billhook-ops proxy_grant_missing": {
+			revoke(runOf+"billhook-ops", "roles/run.invoker", cloudtest.ProxyAgent), "",
+		},
+		"service billhook-ops ops_without_people": {
+			func() { i.Revoke(proxyAt+"billhook-ops", "roles/iap.httpsResourceAccessor", operators) }, "",
+		},
+		"service " + worker + " audience_refused": {
+			set(runOf+worker, "customAudiences", []any{"https://other.example"}), "https://other.example",
+		},
+		"service " + worker +
+			" invoker_grant_missing": {revoke(runOf+worker, "roles/run.invoker", emailOf("push-"+q.Pool)), ""},
+		"job " + job + " job_missing": {func() { i.Remove(jobsOf + job) }, ""},
+		"job " + job + " job_paused":  {set(jobsOf+job, "state", "PAUSED"), "PAUSED"},
+		"job " + job + " job_wrong_address": {
+			in(jobsOf+job, "httpTarget", "uri", "https://old.example/x"), "POST https://old.example/x",
+		},
+		"job " + job + " job_wrong_address by a method": {
+			in(jobsOf+job, "httpTarget", "httpMethod", "GET"), "GET " + workerOf(i.catalog.TasksPool) +
+				"/tasks/release-delayed",
+		},
+		"job " + job + " job_wrong_token": {
+			in(jobsOf+job, "httpTarget", "oidcToken", nil), "no account for no audience",
+		},
+		secret + " secret_version_unusable": {
+			set(secretsAt+"billhook-of-all/versions/1", "state", "DISABLED"), "version 1 is DISABLED",
+		},
+		secret + " secret_version_unusable, as none is": {
+			func() { i.Remove(secretsAt + "billhook-of-all/versions/1") }, "there is no version 1",
+		},
 		"secret billhook-new secret_without_version": {
-			put(secretsAt+"billhook-new", cloudtest.Document{"name": "projects/" + cloudtest.Number + "/secrets/billhook-new", "labels": ours}), "",
+			put(secretsAt+"billhook-new",
+				cloudtest.Document{"name": "projects/" + cloudtest.Number + "/secrets/billhook-new", "labels": ours}), "",
 		},
 	}
 }
@@ -332,7 +399,8 @@ func TestEachFaultOfAnInstallationIsOneFinding(t *testing.T) {
 	plants(i)["subscription copies foreign_subscription"].plant()
 	pool := "push-" + i.catalog.TasksPool // a grant on the project counts
 	i.Revoke(runOf+"billhook-worker-"+i.catalog.TasksPool, "roles/run.invoker", "serviceAccount:"+emailOf(pool))
-	i.Grant("cloudresourcemanager/projects/"+cloudtest.Project, "roles/run.invoker", "serviceAccount:"+emailOf(pool))
+	i.Grant("cloudresourcemanager/projects/"+cloudtest.Project, "roles/run.invoker",
+		"serviceAccount:"+emailOf(pool))
 	require.NoError(t, filetest.ErrorOf(i.diagnose(t, "--known", "copies")))
 }
 
@@ -344,7 +412,9 @@ type denied struct {
 
 func (d denied) RoundTrip(request *http.Request) (*http.Response, error) {
 	if strings.HasPrefix(request.URL.Host, d.host) && strings.Contains(request.URL.Path, d.word) {
-		return &http.Response{StatusCode: http.StatusForbidden, Body: http.NoBody, Header: http.Header{}, Request: request}, nil
+		return &http.Response{
+			StatusCode: http.StatusForbidden, Body: http.NoBody, Header: http.Header{}, Request: request,
+		}, nil
 	}
 	return d.next.RoundTrip(request)
 }
@@ -358,19 +428,30 @@ func TestWhatTheDoctorMayNotLookAtIsSaidAndIsNoHealth(t *testing.T) {
 		host, word string
 		want       []string // some of what is not looked at
 	}{
-		"run.services.get":                      {"run", "/services/", []string{webhook, "service billhook-worker-" + i.catalog.TasksPool}},
-		"run.services.getIamPolicy":             {"run", "getIamPolicy", []string{worker}},
-		"iap.webServices.getIamPolicy":          {"iap", "getIamPolicy", []string{"who may open service billhook-ops"}},
-		"cloudscheduler.jobs.get":               {"cloudscheduler", "", []string{"job billhook-relay-outbox", "job billhook-seal-journal"}},
-		"secretmanager.versions.get":            {"secretmanager", "/versions/", []string{"version 1 of secret billhook-of-all"}},
-		"secretmanager.secrets.list":            {"secretmanager", "", []string{"secrets that no service reads yet"}},
-		"resourcemanager.projects.getIamPolicy": {"cloudresourcemanager", "", []string{"whether what is said to be missing is granted on the whole project"}},
+		"run.services.get": {
+			"run", "/services/", []string{webhook, "service billhook-worker-" + i.catalog.TasksPool},
+		},
+		"run.services.getIamPolicy":    {"run", "getIamPolicy", []string{worker}},
+		"iap.webServices.getIamPolicy": {"iap", "getIamPolicy", []string{"who may open service billhook-ops"}},
+		"cloudscheduler.jobs.get": {
+			"cloudscheduler", "", []string{"job billhook-relay-outbox", "job billhook-seal-journal"},
+		},
+		"secretmanager.versions.get": {
+			"secretmanager", "/versions/", []string{"version 1 of secret billhook-of-all"},
+		},
+		"secretmanager.secrets.list": {"secretmanager", "", []string{"secrets that no service reads yet"}},
+		"resourcemanager.projects.getIamPolicy": {
+			"cloudresourcemanager", "", []string{"whether what is said to be missing is granted on the whole project"},
+		},
 	} {
 		i.Restore(whole)
 		if test.host == "cloudresourcemanager" { // it is asked where a grant is missing
-			i.Revoke(runOf+"billhook-worker-"+i.catalog.TasksPool, "roles/run.invoker", "serviceAccount:"+emailOf("push-"+i.catalog.TasksPool))
+			i.Revoke(runOf+"billhook-worker-"+i.catalog.TasksPool, "roles/run.invoker",
+				"serviceAccount:"+emailOf("push-"+i.catalog.TasksPool))
 		}
-		i.rest = []option.ClientOption{option.WithHTTPClient(&http.Client{Transport: denied{test.host, test.word, i}})}
+		i.rest = []option.ClientOption{
+			option.WithHTTPClient(&http.Client{Transport: denied{test.host, test.word, i}}),
+		}
 		told, err := i.diagnose(t)
 		require.Error(t, err, permission)
 		require.False(t, told.Healthy, permission)
@@ -406,10 +487,14 @@ func TestTheDoctorSaysWhatItLeavesOut(t *testing.T) {
 	i.environment["PUSH_BASE_URL"], i.pools = "https://worker.example", nil
 	told, err = i.diagnose(t)
 	require.Error(t, err)
-	require.Contains(t, told.Unread, finding.Unread{What: "services, jobs and secrets", Why: "no worker's address names the region: say --region"})
+	require.Contains(t, told.Unread, finding.Unread{
+		What: "services, jobs and secrets", Why: "no worker's address names the region: say --region",
+	})
 	told, err = i.diagnose(t, "--region", installedRegion)
 	require.Error(t, err)
-	require.NotContains(t, told.Unread, finding.Unread{What: "services, jobs and secrets", Why: "no worker's address names the region: say --region"})
+	require.NotContains(t, told.Unread, finding.Unread{
+		What: "services, jobs and secrets", Why: "no worker's address names the region: say --region",
+	})
 	require.Contains(t, foundBy(t, told), "job billhook-relay-outbox job_missing")
 	delete(i.environment, "PUSH_SERVICE_ACCOUNT")
 	_, err = i.say(t, "admin", "doctor")
@@ -419,7 +504,9 @@ func TestTheDoctorSaysWhatItLeavesOut(t *testing.T) {
 func TestTheGuideHasThePermissionsThatTheDoctorTakes(t *testing.T) {
 	t.Parallel()
 	guide := filetest.Read(t, "..", "..", "docs", "start", "first-deployment.md")
-	named := regexp.MustCompile("`((?:pubsub|run|iap|cloudscheduler|secretmanager|resourcemanager)\\.[a-zA-Z]+\\.[a-zA-Z]+)`").FindAllStringSubmatch(guide, -1)
+	named := regexp.MustCompile(
+		"`((?:pubsub|run|iap|cloudscheduler|secretmanager|resourcemanager)\\.[a-zA-Z]+\\.[a-zA-Z]+)`").
+		FindAllStringSubmatch(guide, -1)
 	permissions := filetest.Map(named, func(match []string) string { return match[1] })
 	require.Subset(t, permissions, slices.Concat(pubsub.Permissions, installed.Permissions))
 }
@@ -429,8 +516,10 @@ func TestTerraformGivesTheNamesThatTheDoctorLooksFor(t *testing.T) {
 	t.Parallel()
 	text := filetest.Read(t, "..", "..", "terraform", "main.tf")
 	for _, line := range []string{
-		`webhook_name = "${local.name}-webhook"`, `pool => "${local.name}-worker-${pool}" }`, `{ app = local.name }`, `name             = "${local.name}-${each.key}"`,
-		`"https://${name}-${local.number}.${var.region}.run.app"`, `uri         = "${local.worker_urls[local.tasks_pool]}/tasks/${each.key}"`,
+		`webhook_name = "${local.name}-webhook"`, `pool => "${local.name}-worker-${pool}" }`,
+		`{ app = local.name }`, `name             = "${local.name}-${each.key}"`,
+		`"https://${name}-${local.number}.${var.region}.run.app"`,
+		`uri         = "${local.worker_urls[local.tasks_pool]}/tasks/${each.key}"`,
 	} {
 		require.Contains(t, text, line)
 	}

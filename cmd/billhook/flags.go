@@ -31,18 +31,19 @@ func (a *asked) flag(command *cobra.Command, f console.Field) {
 	if f.Type.Kind() == reflect.Bool {
 		add = command.Flags().BoolFuncP
 	}
-	add(flagOf(f), map[string]string{"file": "f", "verbose": "v"}[f.Name], f.Help, func(text string) (err error) {
-		if before, again := a.given[flagOf(f)]; again && several(f) {
-			text = before + "," + text
-		}
-		if len(f.OneOf) > 0 {
-			err = oneOf(f.OneOf, &text)
-		} else if f.Typed() {
-			err = f.Check(text)
-		}
-		a.given[flagOf(f)] = text
-		return err
-	})
+	add(flagOf(f), map[string]string{"file": "f", "verbose": "v"}[f.Name], f.Help,
+		func(text string) (err error) {
+			if before, again := a.given[flagOf(f)]; again && several(f) {
+				text = before + "," + text
+			}
+			if len(f.OneOf) > 0 {
+				err = oneOf(f.OneOf, &text)
+			} else if f.Typed() {
+				err = f.Check(text)
+			}
+			a.given[flagOf(f)] = text
+			return err
+		})
 	command.Flags().Lookup(flagOf(f)).DefValue = f.Standard
 	a.completes(command, flagOf(f), a.completion("", f))
 }
@@ -87,7 +88,8 @@ func (a *asked) input(o console.Operation, expected any) (console.Input, error) 
 	return in, nil
 }
 
-// contentOf is what a file holds of a member that nobody can type: JSON; of files by their names it is a folder's.
+// contentOf is what a file holds of a member that nobody can type: JSON; of files by their names it is a
+// folder's.
 func (p *program) contentOf(path string, member reflect.Type) (string, error) {
 	if member.Kind() != reflect.Map {
 		text, err := p.readFile(path)
@@ -127,8 +129,8 @@ func (p *program) readFile(name string) (data []byte, err error) {
 // misused is the exit code of a command that was used wrongly. One that failed has 1.
 const misused = 2
 
-// codedError is an error with an exit code. A terminal may have its text, which may have several lines, of several
-// mistakes: an answer of the worker may be part of it.
+// codedError is an error with an exit code. A terminal may have its text, which may have several lines, of
+// several mistakes: an answer of the worker may be part of it.
 type codedError struct {
 	error
 	code int
@@ -144,8 +146,8 @@ func (e codedError) ExitCode() int { return e.code }
 // usageError is a wrong use of a command: its text says what to type instead.
 func usageError(text string) error { return codedError{errors.New(text), misused} }
 
-// failure is what the program ends with. Of a wrong use, which is what Cobra refuses before the command runs, and what has
-// that exit code, it says what to type instead.
+// failure is what the program ends with. Of a wrong use, which is what Cobra refuses before the command runs,
+// and what has that exit code, it says what to type instead.
 func (p *program) failure(command *cobra.Command, err error) error {
 	if code := serve.ExitCode(err); p.runs && code != misused {
 		return codedError{err, code}
@@ -162,8 +164,8 @@ func nameOf(command *cobra.Command) string {
 	return strings.TrimPrefix(command.CommandPath(), command.Root().Name()+" ")
 }
 
-// grouped has a command that others stand below refuse to do anything itself, and name those that are close. Cobra by
-// itself prints its help, and succeeds.
+// grouped has a command that others stand below refuse to do anything itself, and name those that are close.
+// Cobra by itself prints its help, and succeeds.
 func grouped(command *cobra.Command) {
 	var names []string
 	for _, sub := range command.Commands() {
@@ -201,7 +203,8 @@ func oneOf(known []string, text *string) error {
 func queue(c *catalog.Catalog, name string) (catalog.Queue, error) {
 	q, ok := c.Queue(name)
 	if !ok {
-		return q, usageError(fmt.Sprintf("the catalog has no queue %q; it has %s", name, strings.Join(queuesOf(c), ", ")))
+		return q, usageError(fmt.Sprintf("the catalog has no queue %q; it has %s", name,
+			strings.Join(queuesOf(c), ", ")))
 	}
 	return q, nil
 }
@@ -217,8 +220,9 @@ func (p *program) completes(command *cobra.Command, flag string, by cobra.Comple
 	_ = command.RegisterFlagCompletionFunc(flag, by) // it is there
 }
 
-// completion has the shell complete the first argument of a command about a noun, or without a noun a flag: queues from the catalog,
-// files, and what else is listed from the list. What nobody knows is not completed: the names of files would be offered.
+// completion has the shell complete the first argument of a command about a noun, or without a noun a flag:
+// queues from the catalog, files, and what else is listed from the list. What nobody knows is not completed:
+// the names of files would be offered.
 func (p *program) completion(noun string, of console.Field) cobra.CompletionFunc {
 	called := name(of)
 	if noun == "" {
@@ -235,7 +239,8 @@ func (p *program) completion(noun string, of console.Field) cobra.CompletionFunc
 			}
 		case called == "sample":
 			values = samples.Names()
-		case slices.Contains([]string{"data", "file", "folder", "read", "seals"}, called), noun == "" && !of.Typed():
+		case slices.Contains([]string{"data", "file", "folder", "read", "seals"}, called), noun == "" &&
+			!of.Typed():
 			return nil, cobra.ShellCompDirectiveDefault
 		case noun != "":
 			values = p.listed(command.Context(), noun)

@@ -20,7 +20,8 @@ import (
 
 const opsToken = "0123456789abcdef01234567"
 
-// asAda is the environment of somebody with a token. As local:ada she is known by her place on the worker's machine.
+// asAda is the environment of somebody with a token. As local:ada she is known by her place on the worker's
+// machine.
 var (
 	asAda   = map[string]string{"OPS_TOKEN": opsToken, "OPS_OPERATOR": "ada", "COLUMNS": "200"}
 	onPlace = map[string]string{"OPS_OPERATOR": "ada", "COLUMNS": "200"}
@@ -39,7 +40,10 @@ func answering(answer string) http.HandlerFunc {
 
 func serveAPI(t *testing.T, apps operations.Apps) (address string) {
 	t.Helper()
-	server := &api.Server{Catalog: operations.All(apps), Log: slog.New(slog.DiscardHandler), Author: access.Author, Now: apps.Reads.Now, Store: apps.Reads.Store}
+	server := &api.Server{
+		Catalog: operations.All(apps), Log: slog.New(slog.DiscardHandler), Author: access.Author,
+		Now: apps.Reads.Now, Store: apps.Reads.Store,
+	}
 	router := chi.NewRouter()
 	router.Use(access.Access{Tokens: []string{opsToken}, OpenOnLoopback: true}.Guard)
 	server.Routes(router)
@@ -51,7 +55,9 @@ func say(t *testing.T, environment map[string]string, args ...string) (string, e
 	return sayWith(t, environment, func(*program) {}, args...)
 }
 
-func sayWith(t *testing.T, environment map[string]string, change func(*program), args ...string) (string, error) {
+func sayWith(
+	t *testing.T, environment map[string]string, change func(*program), args ...string,
+) (string, error) {
 	t.Helper()
 	var out strings.Builder
 	p := programOf(t, environment, &out)
@@ -81,15 +87,16 @@ func programOf(t *testing.T, environment map[string]string, out io.Writer) *prog
 	return p
 }
 
-// step is a line that a person types, what she types when she is asked, and what is printed, or how the line fails.
-// Texts with … between them are printed one behind the other.
+// step is a line that a person types, what she types when she is asked, and what is printed, or how the line
+// fails. Texts with … between them are printed one behind the other.
 type step struct{ line, typed, want, fails string }
 
 // play runs lines one after the other. The columns of tables are one space apart in what it compares.
 func play(t *testing.T, as map[string]string, server string, steps []step) {
 	t.Helper()
 	for _, s := range steps {
-		out, err := sayWith(t, as, func(p *program) { p.stdin = strings.NewReader(s.typed) }, append(strings.Fields(s.line), "--server", server)...)
+		out, err := sayWith(t, as, func(p *program) { p.stdin = strings.NewReader(s.typed) },
+			append(strings.Fields(s.line), "--server", server)...)
 		if s.fails == "" {
 			require.NoError(t, err, s.line)
 		} else {

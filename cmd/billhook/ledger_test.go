@@ -37,27 +37,37 @@ type office struct {
 }
 
 // booksCatalog has one queue, whose events make entries.
-var booksCatalog = &catalog.Catalog{Journal: catalog.Journal{Chart: map[string]catalog.Account{"cash": {Type: catalog.Asset}}}, Queues: []catalog.Queue{
-	{ID: "books", Handlers: map[string]catalog.Handler{"*.*.*": {Name: catalog.JournalPost}, "order.paid": {Name: "points.credit"}}},
+var booksCatalog = &catalog.Catalog{Journal: catalog.Journal{
+	Chart: map[string]catalog.Account{"cash": {Type: catalog.Asset}},
+}, Queues: []catalog.Queue{
+	{
+		ID: "books", Handlers: map[string]catalog.Handler{
+			"*.*.*": {Name: catalog.JournalPost}, "order.paid": {Name: "points.credit"},
+		},
+	},
 }}
 
-// openBooks opens books of two months: of the tenant default, invoices of February and March 2026 and the points
-// of an order, all sealed on a day of March but the last invoice; of the tenant acme one invoice.
+// openBooks opens books of two months: of the tenant default, invoices of February and March 2026 and the
+// points of an order, all sealed on a day of March but the last invoice; of the tenant acme one invoice.
 func openBooks(t *testing.T, day int) *office {
 	t.Helper()
-	d := &office{db: storetest.Open(t), folder: t.TempDir(), now: time.Date(2026, 3, day, 10, 15, 0, 0, time.UTC)}
+	d := &office{
+		db: storetest.Open(t), folder: t.TempDir(), now: time.Date(2026, 3, day, 10, 15, 0, 0, time.UTC),
+	}
 	d.post(t, invoice("default", "in-1", 2, 11900, 1900, 0))
 	d.post(t, invoice("default", "in-2", 3, 5000, 0, 1))
 	d.post(t, invoice("acme", "in-1", 2, 700, 0, 2))
 	writes := ledgertest.Credited(t, ledger.Move{
-		Tenant: "default", Order: "o1", EventID: "paid-1", To: ledger.UserPoints("u1"), Amount: 1000, CreatedAt: d.now.Add(-time.Hour),
+		Tenant: "default", Order: "o1", EventID: "paid-1", To: ledger.UserPoints("u1"), Amount: 1000,
+		CreatedAt: d.now.Add(-time.Hour),
 	})
 	storetest.Put(t, d.db, append(writes, sealtest.Record(t, "books", writes[0]))...)
 	d.seal(t)
 	d.post(t, invoice("default", "in-3", 3, 250, 0, 9))
 	now := func() time.Time { return d.now }
 	d.server = serveAPI(t, operations.Apps{
-		Store: d.db, Reads: events.Reads{Store: d.db, Now: now, Catalog: booksCatalog}, Log: slog.New(slog.DiscardHandler),
+		Store: d.db, Reads: events.Reads{Store: d.db, Now: now, Catalog: booksCatalog},
+		Log:     slog.New(slog.DiscardHandler),
 		Periods: &journal.Periods{Store: d.db, Now: now, NewID: uuid.NewString},
 	})
 	return d
@@ -66,12 +76,16 @@ func openBooks(t *testing.T, day int) *office {
 // invoice is the entry of an invoice, on the second of a month of 2026.
 func invoice(tenant, event string, month time.Month, amount, tax int64, minute int) ledger.Entry {
 	at := time.Date(2026, month, 2, 9, minute, 0, 0, time.UTC)
-	lines := []ledger.Line{{Account: "cash", Currency: "EUR", Debit: amount}, {Account: "revenue", Currency: "EUR", Credit: amount - tax}}
+	lines := []ledger.Line{
+		{Account: "cash", Currency: "EUR", Debit: amount},
+		{Account: "revenue", Currency: "EUR", Credit: amount - tax},
+	}
 	if tax > 0 {
 		lines = append(lines, ledger.Line{Account: "tax-payable", Currency: "EUR", Credit: tax})
 	}
 	return ledger.Entry{
-		Tenant: tenant, Kind: ledger.KindJournal, EventID: event, EventType: "billing.invoice.paid", Rule: "billing.invoice.paid",
+		Tenant: tenant, Kind: ledger.KindJournal, EventID: event, EventType: "billing.invoice.paid",
+		Rule:   "billing.invoice.paid",
 		Period: ledger.PeriodOf(at), OccurredAt: at, PostedAt: at, Lines: lines,
 	}
 }
@@ -110,7 +124,10 @@ tax-payable - EUR -19.00 0.00 0.00 -19.00
 …Summed up to seal 1, and 1 entries that are not sealed yet.
 `},
 		{line: "journal balances --period 2026-01", want: "\nThe books of default have nothing up to 2026-01.\n"},
-		{line: "journal balances --from 2026-02 --to 2026-03 -o csv", want: "\nACCOUNT,TYPE,CURRENCY,OPENING,DEBIT,CREDIT,CLOSING\ncash,asset,EUR,0.00,171.50,0.00,171.50\n"},
+		{
+			line: "journal balances --from 2026-02 --to 2026-03 -o csv",
+			want: "\nACCOUNT,TYPE,CURRENCY,OPENING,DEBIT,CREDIT,CLOSING\ncash,asset,EUR,0.00,171.50,0.00,171.50\n",
+		},
 		{line: "accounts statement cash --from 2026-02 --to 2026-03", want: `
 TENANT default
 MONTHS 2026-02/2026-03
@@ -121,16 +138,26 @@ ACCOUNT cash
 …in-3 billing.invoice.paid journal cash EUR 2.50 0.00 171.50
 EUR: opening 0.00, closing 171.50
 `},
-		{line: "accounts statement points:user:u1 --period 2026-03 -o csv", want: "credit,points:user:u1,points,0,1000,-1000\n"},
-		{line: "accounts statement points:user:u1 --period 2026-04", want: "Nothing has moved on it.\npoints: opening -1000, closing -1000\n"},
-		{line: "accounts statement points:issued --period 2026-03", want: "paid-1 - credit points:issued:o1 points 1000"},
+		{
+			line: "accounts statement points:user:u1 --period 2026-03 -o csv",
+			want: "credit,points:user:u1,points,0,1000,-1000\n",
+		},
+		{
+			line: "accounts statement points:user:u1 --period 2026-04",
+			want: "Nothing has moved on it.\npoints: opening -1000, closing -1000\n",
+		},
+		{
+			line: "accounts statement points:issued --period 2026-03",
+			want: "paid-1 - credit points:issued:o1 points 1000",
+		},
 		{line: "accounts statement rent --period 2026-03", want: "Nothing has moved on it."},
 		{line: "journal ls --from 2025-12 --to 2026-03 --account cash -o csv", want: ",cash,EUR,119.00,0.00\n"},
 	}
 	for line, code := range map[string]string{
-		"accounts statement points:issued:o1": "account_invalid",
-		"ledger prove in-3":                   "entry_unsealed",
-		"journal balances --from 2026-02":     "period_invalid", "journal balances --from 2026-03 --to 2026-02": "the earlier first",
+		"accounts statement points:issued:o1":                 "account_invalid",
+		"ledger prove in-3":                                   "entry_unsealed",
+		"journal balances --from 2026-02":                     "period_invalid",
+		"journal balances --from 2026-03 --to 2026-02":        "the earlier first",
 		"accounts statement cash --from 2026-03 --to 2026-02": "the earlier first",
 		"ledger check-proof nowhere --seals seals":            "read:", "ledger compare nowhere": "read:",
 	} {
@@ -200,7 +227,10 @@ func TestTheBooksAreVerifiedAndWhatIsWrongIsNamed(t *testing.T) {
 	require.NoError(t, os.WriteFile(empty, nil, 0o600))
 	play(t, onPlace, other.server, []step{
 		{line: "ledger verify", want: sound},
-		{line: "ledger compare " + kept + " --wide", want: "\nresealed acme …\nresealed default seals/" + seal.ID("default", 1), fails: "the seals are not those that were kept: 2 findings"},
+		{
+			line: "ledger compare " + kept + " --wide", want: "\nresealed acme …\nresealed default seals/" +
+				seal.ID("default", 1), fails: "the seals are not those that were kept: 2 findings",
+		},
 		{line: "ledger compare " + spoiled, fails: "seal 1 of default"},
 		{line: "ledger compare " + empty, fails: "has no seal"},
 	})
@@ -211,21 +241,33 @@ func TestTheBooksAreVerifiedAndWhatIsWrongIsNamed(t *testing.T) {
 	lines[0].(map[string]any)["debit"], lines[1].(map[string]any)["credit"] = int64(5001), int64(5001)
 	storetest.Put(t, d.db, store.Set(doc.Key, doc.Fields))
 	play(t, onPlace, d.server, []step{
-		{line: "ledger verify --wide", want: "\nchanged default entries/" + id + " 1 ", fails: "the books do not verify"},
+		{
+			line: "ledger verify --wide", want: "\nchanged default entries/" + id + " 1 ",
+			fails: "the books do not verify",
+		},
 		{line: "journal balances --period 2026-03", want: "\ntotal - EUR ", fails: ""},
-		{line: "journal show in-2", want: " was changed after it was sealed. Verify", fails: "Entry " + id + " was changed"},
+		{
+			line: "journal show in-2", want: " was changed after it was sealed. Verify", fails: "Entry " + id +
+				" was changed",
+		},
 	})
 	lines[0].(map[string]any)["debit"] = int64(5002) // it does not balance
 	storetest.Put(t, d.db, store.Set(doc.Key, doc.Fields))
 	play(t, onPlace, d.server, []step{
-		{line: "journal show in-2", want: " was changed after it was sealed, and cannot be read any more.", fails: "Verify the books"},
+		{
+			line: "journal show in-2", want: " was changed after it was sealed, and cannot be read any more.",
+			fails: "Verify the books",
+		},
 		{line: "journal ls --period 2026-03 -o csv", fails: "Entry " + id + " was changed after it was posted"},
 		{line: "journal balances --period 2026-03", want: "\nSummed up to seal 1"},
 	})
 	unsealed := ledger.Key(ledger.EntryID("default", "in-3"))
 	storetest.Edit(t, d.db, unsealed, func(fields map[string]any) { delete(fields, "kind") })
 	play(t, onPlace, d.server, []step{
-		{line: "journal balances --period 2026-03", want: "left out: " + unsealed.ID, fails: "the books do not balance"},
+		{
+			line: "journal balances --period 2026-03", want: "left out: " + unsealed.ID,
+			fails: "the books do not balance",
+		},
 		{line: "journal balances --period 2026-03 --json", want: unsealed.ID, fails: "the books do not balance"},
 	})
 }
@@ -233,12 +275,14 @@ func TestTheBooksAreVerifiedAndWhatIsWrongIsNamed(t *testing.T) {
 func TestAProofIsCheckedByAStranger(t *testing.T) {
 	t.Parallel()
 	d := openBooks(t, 12)
-	proof, of, forged, kept := d.file("in-1.proof"), d.file("acme.proof"), d.file("forged.proof"), d.file("seals.jsonl")
+	proof, of, forged, kept := d.file("in-1.proof"), d.file("acme.proof"), d.file("forged.proof"),
+		d.file("seals.jsonl")
 	d.says(t, "seals ls -o json --out "+kept)
 	for line, file := range map[string]string{"ledger prove in-1": proof, "ledger prove in-1 --tenant acme": of} {
 		require.NoError(t, os.WriteFile(file, []byte(d.says(t, line+" -o json")), 0o600))
 	}
-	require.NoError(t, os.WriteFile(forged, []byte(strings.Replace(filetest.Read(t, proof), `"proof": "`, `"proof": "x`, 1)), 0o600))
+	require.NoError(t, os.WriteFile(forged,
+		[]byte(strings.Replace(filetest.Read(t, proof), `"proof": "`, `"proof": "x`, 1)), 0o600))
 	stranger := func(proof string) (string, error) {
 		return say(t, nil, "ledger", "check-proof", proof, "--seals", kept)
 	}

@@ -51,15 +51,15 @@ type program struct {
 	runs bool
 	// google is how Google Cloud is reached.
 	google google
-	// load reads a catalog, as catalog.Load does, after waits, as time.After does, and decode reads an answer of the worker,
-	// as json.Unmarshal does.
+	// load reads a catalog, as catalog.Load does, after waits, as time.After does, and decode reads an answer of
+	// the worker, as json.Unmarshal does.
 	load   func(dir string) (*catalog.Catalog, error)
 	after  func(time.Duration) <-chan time.Time
 	decode func(answer []byte, into any) error
 }
 
-// google are the options of the clients of Google's APIs. Without any the libraries find the addresses and the
-// credentials.
+// google are the options of the clients of Google's APIs. Without any the libraries find the addresses and
+// the credentials.
 type google struct{ pubsub, rest []option.ClientOption }
 
 type environment struct {
@@ -114,8 +114,9 @@ var known = sync.OnceValue(func() *console.Catalog { return operations.All(opera
 func (p *program) commands() *cobra.Command {
 	build := serve.BuildOf()
 	root := &cobra.Command{
-		Use:           "billhook",
-		Short:         "Billing events on Google Cloud: nothing lost, nothing doubled, no personal data past the webhook service",
+		Use: "billhook",
+		Short: "Billing events on Google Cloud: nothing lost, nothing doubled, no personal data past the " +
+			"webhook service",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		// grouped suggests.
@@ -123,7 +124,8 @@ func (p *program) commands() *cobra.Command {
 		Version:            fmt.Sprintf("%s, commit %s, %s", build.Version, build.Commit, build.Go),
 	}
 	flags := root.PersistentFlags()
-	flags.FuncP("output", "o", "print a `table`, json or csv: of csv, tables and records alone, with every column", func(text string) error {
+	flags.FuncP("output", "o", "print a `table`, json or csv: of csv, tables and records alone, with "+
+		"every column", func(text string) error {
 		p.output = text
 		return oneOf(outputs, &p.output)
 	})
@@ -131,7 +133,8 @@ func (p *program) commands() *cobra.Command {
 	flags.BoolFunc("json", "print JSON, as -o json does", func(string) error { p.output = asJSON; return nil })
 	flags.BoolVar(&p.wide, "wide", false, "leave no column of a table out")
 	flags.StringVar(&p.env.Server, "server", p.env.Server, "the worker's address, else that of BILLHOOK_SERVER")
-	flags.StringVar(&p.env.Webhook, "webhook", p.env.Webhook, "the webhook service's address, else that of BILLHOOK_WEBHOOK")
+	flags.StringVar(&p.env.Webhook, "webhook", p.env.Webhook,
+		"the webhook service's address, else that of BILLHOOK_WEBHOOK")
 	p.root = root
 	for _, o := range known().Operations {
 		p.operation(o)
@@ -148,7 +151,8 @@ func (p *program) commands() *cobra.Command {
 	root.InitDefaultCompletionCmd()
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	// A command that only has others below it is run to refuse that; its help does not name that use.
-	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), "{{if .Runnable}}", "{{if and .Runnable (not .HasAvailableSubCommands)}}"))
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), "{{if .Runnable}}",
+		"{{if and .Runnable (not .HasAvailableSubCommands)}}"))
 	grouped(root)
 	return root
 }

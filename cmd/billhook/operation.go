@@ -43,8 +43,8 @@ func (a *asked) watch(ctx context.Context) error {
 	}
 }
 
-// list prints the items of a list, page after page, up to the flag limit, and what the answer says beside them. Rows of CSV
-// are printed as they come: there may be more than fit in memory.
+// list prints the items of a list, page after page, up to the flag limit, and what the answer says beside
+// them. Rows of CSV are printed as they come: there may be more than fit in memory.
 func (a *asked) list(ctx context.Context) error {
 	in, err := a.input(a.Operation, nil)
 	if err != nil {
@@ -175,8 +175,8 @@ func (a *asked) follow(ctx context.Context, answer console.Followed) (console.Fo
 	return answer, err
 }
 
-// change shows what there is, asks, makes the change and prints what is so then. Where nothing is there yet nobody is
-// asked: nothing is lost.
+// change shows what there is, asks, makes the change and prints what is so then. Where nothing is there yet
+// nobody is asked: nothing is lost.
 func (a *asked) change(ctx context.Context) error {
 	before, ok := known().Find(a.Before)
 	if !ok {
@@ -188,7 +188,8 @@ func (a *asked) change(ctx context.Context) error {
 	}
 	now, expected := before.Answer(), any(nil)
 	err = a.get(ctx, before.URL(in), now)
-	if problem, ok := errors.AsType[*serve.Problem](err); err != nil && (!ok || problem.Status != http.StatusNotFound) {
+	if problem, ok := errors.AsType[*serve.Problem](err); err != nil &&
+		(!ok || problem.Status != http.StatusNotFound) {
 		return err
 	}
 	known := err == nil
@@ -247,11 +248,14 @@ func (p *program) ask(ctx context.Context, method, path, key string, body []byte
 		return fmt.Errorf("ask the worker: %w", nobody(err, p.env.Server, "--server", "BILLHOOK_SERVER", "worker"))
 	}
 	if status != http.StatusOK && status != http.StatusCreated {
-		problem := serve.Problem{Detail: "the worker answers", Code: fmt.Sprint(status, " ", http.StatusText(status))}
+		problem := serve.Problem{
+			Detail: "the worker answers", Code: fmt.Sprint(status, " ", http.StatusText(status)),
+		}
 		_ = json.Unmarshal(answered, &problem) // without a problem document the status says it
 		problem.Status, problem.Code = status, audit.Escape(problem.Code)
 		return codedError{
-			fmt.Errorf("%s (%w)", audit.Escape(problem.Detail), &problem), map[bool]int{true: misused, false: 1}[status == http.StatusBadRequest],
+			fmt.Errorf("%s (%w)", audit.Escape(problem.Detail), &problem),
+			map[bool]int{true: misused, false: 1}[status == http.StatusBadRequest],
 		}
 	}
 	if what := header.Get(api.HeaderSkipped); what != "" {
@@ -278,19 +282,23 @@ func nobody(err error, address, flag, variable, service string) error {
 	if !errors.Is(err, syscall.ECONNREFUSED) {
 		return err
 	}
-	return fmt.Errorf("nobody listens at %s: say with %s or %s where the %s is (make run starts one): %w", address, flag, variable, service, err)
+	return fmt.Errorf("nobody listens at %s: say with %s or %s where the %s is (make run starts one): %w",
+		address, flag, variable, service, err)
 }
 
 // poll repeats ask every so often until it reports done, and returns its error. It goes on where the worker
 // is unreachable, fails, or answers with the status pending.
-func (p *program) poll(ctx context.Context, every time.Duration, pending int, ask func() (done bool, err error)) error {
+func (p *program) poll(
+	ctx context.Context, every time.Duration, pending int, ask func() (done bool, err error),
+) error {
 	for {
 		done, err := ask()
 		var problem *serve.Problem
 		switch {
 		case done:
 			return err
-		case errors.As(err, &problem) && problem.Status != pending && problem.Status < http.StatusInternalServerError:
+		case errors.As(err, &problem) && problem.Status != pending &&
+			problem.Status < http.StatusInternalServerError:
 			return err
 		}
 		select {
@@ -315,13 +323,14 @@ const tailEvery = 2 * time.Second
 func (p *program) eventsTail() {
 	list, _ := known().Find("events ls")
 	list.Name, list.Summary = "events tail", "Follow events as they come in and end"
-	list.Help = "It begins with the newest events, and goes on until Ctrl-C: a line for each event that comes in, and another each time that it\n" +
+	list.Help = "It begins with the newest events, and goes on until Ctrl-C: a line for each event that comes " +
+		"in, and another each time that it\n" +
 		"has gone on. With --json each line is a JSON object. Where more comes in than it can show, it says so."
 	p.command(list, func(ctx context.Context, a *asked) error { return a.tail(ctx) })
 }
 
-// tail prints the events that are new, or have changed since the look before, the oldest first. A worker that cannot be
-// asked is asked again, but at first.
+// tail prints the events that are new, or have changed since the look before, the oldest first. A worker that
+// cannot be asked is asked again, but at first.
 func (a *asked) tail(ctx context.Context) error {
 	in, err := a.input(a.Operation, nil)
 	if err != nil {

@@ -34,8 +34,8 @@ import (
 	"billhook/internal/platform/store/storetest"
 )
 
-// scripted is a worker that answers each call as a script says, and keeps what it was sent. A path has several answers
-// one after the other, and the last again and again; a problem is one of the status 409.
+// scripted is a worker that answers each call as a script says, and keeps what it was sent. A path has
+// several answers one after the other, and the last again and again; a problem is one of the status 409.
 type scripted struct {
 	answers map[string][]string
 	bodies  map[string]string
@@ -65,7 +65,8 @@ func script(t *testing.T, answers map[string][]string) (s *scripted, server stri
 
 // operation is a replay of two dead letters, as it stands.
 func operation(progress string, done int, outcomes string) string {
-	return fmt.Sprintf(`{"id":"id-1","kind":"replay","progress":%q,"total":2,"done":%d,"outcomes":{%s}}`, progress, done, outcomes)
+	return fmt.Sprintf(`{"id":"id-1","kind":"replay","progress":%q,"total":2,"done":%d,"outcomes":{%s}}`,
+		progress, done, outcomes)
 }
 
 const replay = "dlq replay orders --yes --why mended"
@@ -78,18 +79,31 @@ func TestAReplaySaysWhatBecameOfIt(t *testing.T) {
 	}
 	filetest.Each(t, map[string]row{
 		"when all are processed": {
-			[]string{operation("running", 1, `"processed":1,"waiting":1`), operation("finished", 2, `"processed":2`)}, "",
-			"DEAD LETTERS 2\n…operation id-1: 1 of 2; 1 processed, 1 still waiting\n…operation id-1: 2 of 2; 2 processed…DONE 2…", "",
+			[]string{operation("running", 1, `"processed":1,"waiting":1`), operation("finished", 2, `"processed":2`)},
+			"",
+			"DEAD LETTERS 2\n…operation id-1: 1 of 2; 1 processed, 1 still waiting\n…operation id-1: 2 of 2; 2 " +
+				"processed…DONE 2…", "",
 		},
-		"when one is dead again":       {[]string{operation("finished", 2, `"processed":1,"dead_again":1`)}, "", "1 processed, 1 dead again…", "operations items id-1"},
-		"when nothing is heard of one": {[]string{operation("finished", 2, `"processed":1,"waiting":1`)}, " --wait 1500ms", "It goes on by itself. Look on: bin/billhook operations run id-1", "not all are processed: 1 processed, 1 still waiting"},
-		"when nobody wants to know":    {nil, " --wait 0", "PROGRESS running", ""},
+		"when one is dead again": {
+			[]string{operation("finished", 2, `"processed":1,"dead_again":1`)},
+			"", "1 processed, 1 dead again…",
+			"operations items id-1",
+		},
+		"when nothing is heard of one": {
+			[]string{operation("finished", 2, `"processed":1,"waiting":1`)},
+			" --wait 1500ms", "It goes on by itself. Look on: bin/billhook operations run id-1",
+			"not all are processed: 1 processed, 1 still waiting",
+		},
+		"when nobody wants to know": {nil, " --wait 0", "PROGRESS running", ""},
 	}, func(t *testing.T, test row) {
 		worker, server := script(t, map[string][]string{
-			"/dead-letters/preview": {`{"total":2,"filter":{"queue":"orders"}}`}, "/dead-letters/replay": {operation("running", 0, "")}, "/operations/id-1/run": {operation("running", 0, "")}, "/operations/id-1": test.shown,
+			"/dead-letters/preview": {`{"total":2,"filter":{"queue":"orders"}}`},
+			"/dead-letters/replay":  {operation("running", 0, "")},
+			"/operations/id-1/run":  {operation("running", 0, "")}, "/operations/id-1": test.shown,
 		})
 		play(t, onPlace, server, []step{{line: replay + test.with, want: test.want, fails: test.fails}})
-		require.JSONEq(t, `{"queue":"orders","expect":2,"why":"mended"}`, worker.bodies["/dead-letters/replay"], "it is for what was seen")
+		require.JSONEq(t, `{"queue":"orders","expect":2,"why":"mended"}`, worker.bodies["/dead-letters/replay"],
+			"it is for what was seen")
 		require.NotEmpty(t, worker.keys["/dead-letters/replay"], "it can be sent again")
 		play(t, onPlace, server, []step{{line: "dlq replay orders --force --wait 0 --yes --why mended"}})
 		require.Contains(t, worker.bodies["/dead-letters/replay"], `"force":true`)
@@ -98,20 +112,30 @@ func TestAReplaySaysWhatBecameOfIt(t *testing.T) {
 
 func TestAReplayOfNothingAsksNobody(t *testing.T) {
 	t.Parallel()
-	worker, server := script(t, map[string][]string{"/dead-letters/preview": {`{"total":0,"filter":{"queue":"orders"}}`}})
-	play(t, onPlace, server, []step{{line: "dlq replay orders --why mended", want: "Nothing matches.", fails: "there is nothing to replay"}})
+	worker, server := script(t,
+		map[string][]string{"/dead-letters/preview": {`{"total":0,"filter":{"queue":"orders"}}`}})
+	play(t, onPlace, server, []step{
+		{line: "dlq replay orders --why mended", want: "Nothing matches.", fails: "there is nothing to replay"},
+	})
 	require.Empty(t, worker.bodies["/dead-letters/replay"])
 }
 
 func TestTheSecondPersonSeesThePreviewAndConfirms(t *testing.T) {
 	t.Parallel()
 	worker, server := script(t, map[string][]string{
-		"/dead-letters/preview": {`{"total":2,"filter":{"queue":"orders"}}`}, "/dead-letters/replay": {operation("waiting_for_approval", 0, "")}, "/operations/id-1/preview": {`{"total":2}`},
-		"/operations/id-1/approve": {`{"code":"changed","detail":"1 items match now."}`, operation("finished", 2, `"processed":2`)},
+		"/dead-letters/preview": {`{"total":2,"filter":{"queue":"orders"}}`}, "/dead-letters/replay": {
+			operation("waiting_for_approval", 0, ""),
+		}, "/operations/id-1/preview": {`{"total":2}`},
+		"/operations/id-1/approve": {
+			`{"code":"changed","detail":"1 items match now."}`, operation("finished", 2, `"processed":2`),
+		},
 	})
 	play(t, onPlace, server, []step{
 		{line: replay, fails: "waits for the approval of somebody else"},
-		{line: "operations approve id-1 --why checked", want: "DEAD LETTERS 2\n…Type id-1 to approve it:", fails: "nothing was changed"},
+		{
+			line: "operations approve id-1 --why checked", want: "DEAD LETTERS 2\n…Type id-1 to approve it:",
+			fails: "nothing was changed",
+		},
 		{line: "operations approve id-1 --why checked", typed: "id-1\n", fails: "1 items match now. (changed)"},
 		{line: "operations approve id-1 --why checked --yes", want: "2 processed"},
 	})
@@ -123,11 +147,14 @@ func TestAPauseThatIsOnPaperAloneFails(t *testing.T) {
 	t.Parallel()
 	server := listen(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_ = json.NewEncoder(w).Encode(pauses.PauseState{
-			Queue: "orders", Pause: &pause.Pause{Queue: "orders", Who: "ada", Why: "w\x1b[2J", At: time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC)}, Subscription: pause.Pushing,
+			Queue: "orders", Pause: &pause.Pause{
+				Queue: "orders", Who: "ada", Why: "w\x1b[2J", At: time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC),
+			}, Subscription: pause.Pushing,
 		})
 	}))
 	play(t, nil, server, []step{{
-		line: "queues pause orders --why w --yes", want: `w\u001b[2J…run billhook admin switch orders, with your own credentials`, fails: "the subscription of orders is pushing, and should be paused",
+		line: "queues pause orders --why w --yes", want: `w\u001b[2J…run billhook admin switch orders, with your ` +
+			`own credentials`, fails: "the subscription of orders is pushing, and should be paused",
 	}})
 }
 
@@ -160,7 +187,9 @@ func TestPagesAreFollowedUpToTheLimit(t *testing.T) {
 func TestAFileBecomesAMemberOfTheRequest(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
-	for name, text := range map[string]string{"body.json": `{"n":9007199254740993}`, "text.txt": "not JSON", "products.yaml": "products: {}\n"} {
+	for name, text := range map[string]string{
+		"body.json": `{"n":9007199254740993}`, "text.txt": "not JSON", "products.yaml": "products: {}\n",
+	} {
 		require.NoError(t, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600))
 	}
 	worker, server := script(t, map[string][]string{"/events/try": {`{"event_id":"e-1"}`}})
@@ -168,9 +197,15 @@ func TestAFileBecomesAMemberOfTheRequest(t *testing.T) {
 		"e-1":                        `{"event_id":"e-1"}`,
 		"--body body.json --queue q": `{"body":{"n":9007199254740993},"queue":"q"}`,
 		"--message - --tenant t":     `{"message":{"typed":true},"tenant":"t"}`,
-		"e-1 --catalog " + folder + string(filepath.Separator): `{"event_id":"e-1","catalog":{"products.yaml":"products: {}\n"}}`,
+		"e-1 --catalog " + folder +
+			string(filepath.Separator): `{"event_id":"e-1","catalog":{"products.yaml":"products: {}\n"}}`,
 	} {
-		play(t, asAda, server, []step{{line: "events try " + strings.Replace(args, "body.json", filepath.Join(folder, "body.json"), 1), typed: `{"typed":true}`, want: "EVENT e-1\n"}})
+		play(t, asAda, server, []step{
+			{
+				line:  "events try " + strings.Replace(args, "body.json", filepath.Join(folder, "body.json"), 1),
+				typed: `{"typed":true}`, want: "EVENT e-1\n",
+			},
+		})
 		require.JSONEq(t, want, worker.bodies["/events/try"], args)
 	}
 	play(t, asAda, server, []step{
@@ -192,8 +227,14 @@ func TestAChangeIsMadeOnceItsEffectIsConfirmed(t *testing.T) {
 		{line: "products ls", want: "PRODUCT POINTS STATE FROM SINCE\nhat 250 active catalog -"},
 		{line: "products set absent --points 4 --dry-run"},
 		{line: "products set new --points 500 --why sold", want: "POINTS 500"},
-		{line: "products set hat --points 300 --why dearer", want: "POINTS 250", fails: "nobody has answered; --yes does it without asking"},
-		{line: "products set hat --points 300 --why dearer", typed: "yes\n", want: "Type hat to set it:", fails: "nothing was changed"},
+		{
+			line: "products set hat --points 300 --why dearer", want: "POINTS 250",
+			fails: "nobody has answered; --yes does it without asking",
+		},
+		{
+			line: "products set hat --points 300 --why dearer", typed: "yes\n", want: "Type hat to set it:",
+			fails: "nothing was changed",
+		},
 		{line: "products set hat --points 300 --why dearer", typed: "hat\n", want: "POINTS 300"},
 		{line: "products set hat --points 7 --why w --dry-run", want: "FROM store"},
 		{line: "products set hat --points 6 --why w --json", fails: "--yes"},
@@ -207,7 +248,9 @@ func TestSearchNamesTheCommandThatShowsWhatItFinds(t *testing.T) {
 	t.Parallel()
 	server := listen(t, answering(`{"query":"auth0|u7","items":[{"kind":"customer","id":"c-7","path":"/v1/ops/customers/c-7"},
 		{"kind":"account","id":"points:user:auth0|u7","path":"/v1/ops/accounts/points:user:auth0%7Cu7"}]}`))
-	play(t, asAda, server, []step{{line: "search auth0|u7 --wide", want: "customers show c-7\n…accounts show 'points:user:auth0|u7'\n"}})
+	play(t, asAda, server, []step{
+		{line: "search auth0|u7 --wide", want: "customers show c-7\n…accounts show 'points:user:auth0|u7'\n"},
+	})
 }
 
 // job is an item of a list, whose columns but three can be left out.
@@ -232,7 +275,10 @@ func printed(width int, wide bool, jobs ...job) string {
 func TestTableFitsTheScreenByLeavingColumnsOut(t *testing.T) {
 	t.Parallel()
 	jobs := []job{
-		{"2026-11-22T12:05:04Z", "pay-refund-initiation", "7286d212-2d1c-541f-8d0d-f444efc5ed70", "refund", 1, "refunded", ""},
+		{
+			"2026-11-22T12:05:04Z", "pay-refund-initiation", "7286d212-2d1c-541f-8d0d-f444efc5ed70", "refund", 1,
+			"refunded", "",
+		},
 		{"2026-11-22T12:05:03Z", "orders-process", "order-7", "order.payment_confirmed", 2, "größer", ""},
 	}
 	require.Equal(t, `CREATED               QUEUE                  EVENT                                 RESULT    WHY
@@ -247,7 +293,8 @@ Left out: TYPE, ATTEMPTS. See all with --wide.
 
 func TestAListIsPrintedAsItIsAskedForAndAgainAndAgain(t *testing.T) {
 	t.Parallel()
-	server := listen(t, answering(`{"items":[{"product_id":"=1+1","tenant":"default","available":-5}],"next":""}`))
+	server := listen(t,
+		answering(`{"items":[{"product_id":"=1+1","tenant":"default","available":-5}],"next":""}`))
 	for as, want := range map[string]string{
 		"-o table": "=1+1 ", "-o json": `"product_id": "=1+1"`, "--json": `"product_id": "=1+1"`,
 		"-o csv": "'=1+1,-5,",
@@ -257,7 +304,10 @@ func TestAListIsPrintedAsItIsAskedForAndAgainAndAgain(t *testing.T) {
 	stock := listen(t, answering(`{"product_id":"hat","tenant":"default","available":7}`))
 	play(t, nil, stock, []step{
 		{line: "stock set hat --available 7 --why counted -o csv", typed: "hat\n", fails: "--yes"},
-		{line: "stock set hat --available 7 --why counted -o csv --yes", want: "\nPRODUCT,AVAILABLE,RESERVED,SOLD\nhat,7,0,0\n"},
+		{
+			line: "stock set hat --available 7 --why counted -o csv --yes",
+			want: "\nPRODUCT,AVAILABLE,RESERVED,SOLD\nhat,7,0,0\n",
+		},
 	})
 	ctx, stop := context.WithCancel(t.Context())
 	var out strings.Builder
@@ -277,7 +327,8 @@ func TestAListIsPrintedAsItIsAskedForAndAgainAndAgain(t *testing.T) {
 	require.Equal(t, 3, strings.Count(out.String(), "=1+1"))
 }
 
-// A table of any list leaves columns out where there is no room, and of the first one nothing but the end of an id.
+// A table of any list leaves columns out where there is no room, and of the first one nothing but the end of
+// an id.
 func TestNothingOfTheFirstColumnIsLost(t *testing.T) {
 	t.Parallel()
 	for _, o := range known().Operations {
@@ -304,13 +355,18 @@ func TestNothingOfTheFirstColumnIsLost(t *testing.T) {
 }
 
 const (
-	came    = `{"event_id":"e1","queue":"orders","event_type":"order.paid","status":"PROCESSING","attempts":1,"created_at":"2026-03-02T10:15:00Z"}`
-	went    = `{"event_id":"e1","queue":"orders","event_type":"order.paid","status":"COMPLETED","attempts":1,"result":"credited","created_at":"2026-03-02T10:15:00Z"}`
-	strange = `{"event_id":"an-id-that-is-long","queue":"orders","event_type":"order.paid","status":"FAILED","attempts":2,"reason":"a\u001b[2J\u202eb","created_at":"2026-03-02T10:15:01Z"}`
-	later   = `{"event_id":"e3","queue":"orders","event_type":"order.paid","status":"COMPLETED","attempts":1,"created_at":"2026-03-02T10:20:00Z"}`
+	came = `{"event_id":"e1","queue":"orders","event_type":"order.paid","status":"PROCESSING","attempts":1,` +
+		`"created_at":"2026-03-02T10:15:00Z"}`
+	went = `{"event_id":"e1","queue":"orders","event_type":"order.paid","status":"COMPLETED","attempts":1,` +
+		`"result":"credited","created_at":"2026-03-02T10:15:00Z"}`
+	strange = `{"event_id":"an-id-that-is-long","queue":"orders","event_type":"order.paid","status":"FAILED",` +
+		`"attempts":2,"reason":"a\u001b[2J\u202eb","created_at":"2026-03-02T10:15:01Z"}`
+	later = `{"event_id":"e3","queue":"orders","event_type":"order.paid","status":"COMPLETED","attempts":1,` +
+		`"created_at":"2026-03-02T10:20:00Z"}`
 )
 
-// tailed is what a tail prints while a worker gives these answers, of which one of three digits is a status, and what it asks.
+// tailed is what a tail prints while a worker gives these answers, of which one of three digits is a status,
+// and what it asks.
 func tailed(t *testing.T, answers []string, args ...string) (printed string, asked []string, err error) {
 	t.Helper()
 	worker := listen(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

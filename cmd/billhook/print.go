@@ -28,8 +28,9 @@ var outputs = []string{asTable, asJSON, asCSV}
 // laidOut is a text that the program has laid out itself, with lines, and has escaped where others wrote it.
 type laidOut string
 
-// printf prints text for a person, and nothing with --json or -o csv. Others may have written what the arguments hold:
-// what a terminal would act on is escaped in each, so that it neither moves the cursor nor begins a line.
+// printf prints text for a person, and nothing with --json or -o csv. Others may have written what the
+// arguments hold: what a terminal would act on is escaped in each, so that it neither moves the cursor nor
+// begins a line.
 func (p *program) printf(format string, args ...any) {
 	if p.output != asTable {
 		return
@@ -73,15 +74,17 @@ func (p *program) printJSON(v any) error {
 	return nil
 }
 
-// fields prints an answer, member by member, and the lists in it as tables; as CSV it is the first of these, where there
-// is one.
+// fields prints an answer, member by member, and the lists in it as tables; as CSV it is the first of these,
+// where there is one.
 func (p *program) fields(columns []console.Column, answer any) {
 	first := slices.IndexFunc(columns, func(c console.Column) bool { return c.Inside != nil })
 	if p.output == asCSV && first >= 0 {
 		p.items(columns[first].Inside, columns[first].Value(answer))
 		return
 	}
-	single := slices.DeleteFunc(slices.Clone(columns), func(c console.Column) bool { return c.Inside != nil || c.Block })
+	single := slices.DeleteFunc(slices.Clone(columns), func(c console.Column) bool {
+		return c.Inside != nil || c.Block
+	})
 	names, cells := headings(single), p.cells(single, answer)
 	if p.output == asCSV {
 		if len(names) > 0 {
@@ -129,8 +132,8 @@ func (p *program) items(columns []console.Column, items reflect.Value) {
 	p.notes(notes)
 }
 
-// rows are the headings and the cells of a list, and what its items say beside them. As CSV an item with a brief list in
-// it has a row for each item of that.
+// rows are the headings and the cells of a list, and what its items say beside them. As CSV an item with a
+// brief list in it has a row for each item of that.
 func (p *program) rows(columns []console.Column, items reflect.Value) (rows [][]string, notes []string) {
 	shown, inside := p.tabled(columns), console.Column{}
 	for _, c := range columns {
@@ -179,7 +182,8 @@ func (p *program) cells(columns []console.Column, item any) (cells []string) {
 	return cells
 }
 
-// table prints rows, of which the first names the columns, and says which are left out as there is no room; none with --wide.
+// table prints rows, of which the first names the columns, and says which are left out as there is no room;
+// none with --wide.
 func (p *program) table(columns []console.Column, rows [][]string) {
 	width, shown := p.width, []screen.Column{}
 	if p.wide {

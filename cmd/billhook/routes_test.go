@@ -22,7 +22,8 @@ import (
 	"billhook/internal/platform/serve"
 )
 
-// routeOf is the route of the API that a request asks for, such as "GET /v1/ops/orders/{id}"; empty: it is none.
+// routeOf is the route of the API that a request asks for, such as "GET /v1/ops/orders/{id}"; empty: it is
+// none.
 func routeOf(api chi.Routes, r *http.Request) string {
 	found := chi.NewRouteContext()
 	if !strings.HasPrefix(r.URL.Path, "/v1/ops/") || !api.Match(found, r.Method, r.URL.EscapedPath()) {
@@ -35,17 +36,20 @@ func routes(t *testing.T) (router chi.Router, all []string) {
 	t.Helper()
 	router = chi.NewRouter()
 	(&api.Server{Catalog: known()}).Routes(router)
-	require.NoError(t, chi.Walk(router, func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
-		if strings.HasPrefix(route, "/v1/ops/") {
-			all = append(all, method+" "+strings.TrimSuffix(route, "/"))
-		}
-		return nil
-	}))
+	require.NoError(t,
+		chi.Walk(router, func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
+			if strings.HasPrefix(route, "/v1/ops/") {
+				all = append(all, method+" "+strings.TrimSuffix(route, "/"))
+			}
+			return nil
+		}))
 	return router, all
 }
 
 // noWhy are the routes that are no look, and for which no command takes a reason, as in the API's own test.
-var noWhy = []string{"POST /v1/ops/operations/{id}/run", "POST /v1/ops/events/try", "POST /v1/ops/endpoints/{id}/test"}
+var noWhy = []string{
+	"POST /v1/ops/operations/{id}/run", "POST /v1/ops/events/try", "POST /v1/ops/endpoints/{id}/test",
+}
 
 // notCalled are the routes that no command asks for, each with the reason.
 var notCalled = map[string]string{
@@ -67,7 +71,8 @@ func TestEveryRouteHasACommandThatAsksForIt(t *testing.T) {
 			if r.Method != http.MethodGet {
 				var reason struct{ Why string }
 				_ = json.NewDecoder(r.Body).Decode(&reason) // no body has no reason
-				assert.NotEqual(t, slices.Contains(noWhy, route), strings.TrimSpace(reason.Why) != "", "%s: either it is given a reason, or noWhy has it", route)
+				assert.NotEqual(t, slices.Contains(noWhy, route), strings.TrimSpace(reason.Why) != "",
+					"%s: either it is given a reason, or noWhy has it", route)
 			}
 		}
 		fullWorker(w, r)
@@ -83,7 +88,8 @@ func TestEveryRouteHasACommandThatAsksForIt(t *testing.T) {
 	})
 	for _, route := range all {
 		_, is := asked.Load(route)
-		require.NotEqual(t, is, notCalled[route] != "", "%s: either a command asks for it, or notCalled says why none does", route)
+		require.NotEqual(t, is, notCalled[route] != "",
+			"%s: either a command asks for it, or notCalled says why none does", route)
 	}
 }
 
@@ -110,8 +116,8 @@ func TestNoCommandChangesAnythingWithoutAReason(t *testing.T) {
 	require.ErrorContains(t, err, "--why: say why, for the audit", "a blank is none")
 }
 
-// TestNoCommandPrintsWhatATerminalActsOn runs every command against a worker whose answers have, as each text, one that
-// clears the screen, turns the direction of the line and begins another.
+// TestNoCommandPrintsWhatATerminalActsOn runs every command against a worker whose answers have, as each
+// text, one that clears the screen, turns the direction of the line and begins another.
 func TestNoCommandPrintsWhatATerminalActsOn(t *testing.T) {
 	t.Parallel()
 	worker := listen(t, http.HandlerFunc(fullWorker))

@@ -50,15 +50,18 @@ type sent struct {
 // ingest is the webhook service, for what is signed with a secret.
 func (p *program) ingest(scheme signature.Scheme, secret string) (*importer.HTTPIngest, error) {
 	if at, err := url.Parse(p.env.Webhook); err != nil || at.Host == "" {
-		return nil, usageError(fmt.Sprintf("--webhook: %q is no address of a webhook service, such as http://127.0.0.1:8080", p.env.Webhook))
+		return nil, usageError(fmt.Sprintf(
+			"--webhook: %q is no address of a webhook service, such as http://127.0.0.1:8080", p.env.Webhook))
 	}
 	signer, err := signature.NewSigner(scheme, secret)
 	client := &http.Client{Timeout: 30 * time.Second}
-	return &importer.HTTPIngest{Base: strings.TrimSuffix(p.env.Webhook, "/"), Signer: signer, Client: client, Now: time.Now}, err
+	return &importer.HTTPIngest{
+		Base: strings.TrimSuffix(p.env.Webhook, "/"), Signer: signer, Client: client, Now: time.Now,
+	}, err
 }
 
-// post signs a body as a source does, with its own secret where none is given, and posts it. A list has a result for each
-// of its items, in their order.
+// post signs a body as a source does, with its own secret where none is given, and posts it. A list has a
+// result for each of its items, in their order.
 func (p *program) post(
 	ctx context.Context, c *catalog.Catalog, path string, source catalog.Source, secret string, body []byte,
 ) ([]importer.Result, error) {
@@ -69,7 +72,8 @@ func (p *program) post(
 	answer, err := to.Post(ctx, path, strconv.FormatInt(time.Now().UnixNano(), 10), body)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("send: %w", nobody(err, p.env.Webhook, "--webhook", "BILLHOOK_WEBHOOK", "webhook service"))
+		return nil, fmt.Errorf("send: %w", nobody(err, p.env.Webhook, "--webhook", "BILLHOOK_WEBHOOK",
+			"webhook service"))
 	case answer.Unread:
 		return nil, fmt.Errorf("send: the answer to it (%d) is not JSON", answer.Status)
 	case len(answer.Results) > 0:
@@ -131,8 +135,10 @@ type sendFlags struct {
 func (p *program) send() {
 	command := ofCatalog(p, console.Row{
 		Name: "send", Summary: "Sign a webhook as its provider does, and post it; without -f a sample with new ids",
-		Help: "The secret is the first of the source's variable (such as WEBHOOK_SIGNING_SECRET), else the public one that\n" +
-			"`billhook dev` accepts. A refund and a chargeback are about an order that was sent before: name it with --order.\n" +
+		Help: "The secret is the first of the source's variable (such as WEBHOOK_SIGNING_SECRET), else the " +
+			"public one that\n" +
+			"`billhook dev` accepts. A refund and a chargeback are about an order that was sent before: name it " +
+			"with --order.\n" +
 			"With --repeat each sample has ids of its own; together with --event-id it is the same event each time.",
 	}, func(ctx context.Context, c *catalog.Catalog, in sendFlags) (sent, error) {
 		body, unread := p.readFile(in.File)
@@ -146,13 +152,15 @@ func (p *program) send() {
 			return sent{}, usageError("there is no sample for this source; name a file with -f")
 		}
 		if kind, personal := pii.Detect(pii.UID, in.UID); personal {
-			p.warn("--uid is personal data (%s): the webhook service leaves it out, and the customer is credited.", kind)
+			p.warn("--uid is personal data (%s): the webhook service leaves it out, and the customer is credited.",
+				kind)
 		}
 		return in.post(ctx, p, c, source, "/webhooks/"+in.Source, func() ([]byte, string, error) {
 			if body != nil {
 				return body, "", nil
 			}
-			// The other new ids follow from the event's: another body under an id that is used again would be a conflict.
+			// The other new ids follow from the event's: another body under an id that is used again would be a
+			// conflict.
 			id := cmp.Or(in.EventID, strconv.FormatInt(time.Now().UnixMicro(), 10)+"1")
 			event := samples.Event{EventID: id, SubscriptionID: id + "3", CustomerID: in.Customer, UID: in.UID}
 			event.OrderID = cmp.Or(in.Order, id+"2")
@@ -179,9 +187,12 @@ type enqueueFlags struct {
 
 func (p *program) enqueue() {
 	command := ofCatalog(p, console.Row{
-		Name: "enqueue", Summary: "Sign a message as an internal service does, and send it to a queue; without -f a sample with a new id",
-		Help: "The file has a message, an item with what is asked for it, or a list of items: what docs/guides/produce.md describes. The secret is\n" +
-			"the first of WEBHOOK_SIGNING_SECRET, else the public one that `billhook dev` accepts. With --repeat each sample has an id of\n" +
+		Name: "enqueue", Summary: "Sign a message as an internal service does, and send it to a queue; without " +
+			"-f a sample with a new id",
+		Help: "The file has a message, an item with what is asked for it, or a list of items: what " +
+			"docs/guides/produce.md describes. The secret is\n" +
+			"the first of WEBHOOK_SIGNING_SECRET, else the public one that `billhook dev` accepts. With --repeat " +
+			"each sample has an id of\n" +
 			"its own; together with --event-id it is the same event each time.",
 	}, func(ctx context.Context, c *catalog.Catalog, in enqueueFlags) (sent, error) {
 		given, unread := p.readFile(in.File)
@@ -206,15 +217,19 @@ func (p *program) enqueue() {
 	ofSamples(command, "type", "key", "event-id")
 }
 
-// sample is a message for a queue. It follows from its id: another one under an id that is used again would be a conflict.
-func sample(c *catalog.Catalog, q catalog.Queue, eventType, eventID, key string) (body []byte, id string, err error) {
+// sample is a message for a queue. It follows from its id: another one under an id that is used again would
+// be a conflict.
+func sample(
+	c *catalog.Catalog, q catalog.Queue, eventType, eventID, key string,
+) (body []byte, id string, err error) {
 	if eventType == "" {
 		return nil, "", usageError(fmt.Sprintf("there is no sample for the queue %s; name a file with -f", q.ID))
 	}
 	id = cmp.Or(eventID, samples.IDPrefix+strings.ToLower(rand.Text()[:10]))
 	body, err = samples.Keyed(c, q, eventType, id, key, time.Now())
 	if errors.Is(err, samples.ErrNoKey) {
-		err = usageError(fmt.Sprintf("--key: a message of the queue %s has no member that its ordering key is made of", q.ID))
+		err = usageError(
+			fmt.Sprintf("--key: a message of the queue %s has no member that its ordering key is made of", q.ID))
 	}
 	return body, id, err
 }
@@ -262,8 +277,10 @@ type listening struct {
 
 func (p *program) providers() {
 	ofCatalog(p, console.Row{
-		Name: "providers try", Summary: "Show what would leave ingest of a provider's webhook, what is dropped and why",
-		Help: "It runs the mapping of catalog/providers/<provider>.yaml on this machine: no signature is checked, and nothing is sent.",
+		Name:    "providers try",
+		Summary: "Show what would leave ingest of a provider's webhook, what is dropped and why",
+		Help: "It runs the mapping of catalog/providers/<provider>.yaml on this machine: no signature is " +
+			"checked, and nothing is sent.",
 	}, func(_ context.Context, c *catalog.Catalog, in tryFlags) (trial webhook.Trial, err error) {
 		of, unknown := in.provider(c)
 		body, unread := p.readFile(in.File)
@@ -281,7 +298,8 @@ func (p *program) providers() {
 		return *made, nil
 	})
 	ofCatalog(p, console.Row{
-		Name: "listen", Summary: "Say where dev takes a provider's webhooks, and the steps that bring its test events there",
+		Name:    "listen",
+		Summary: "Say where dev takes a provider's webhooks, and the steps that bring its test events there",
 	}, func(_ context.Context, c *catalog.Catalog, in ofProvider) (said listening, err error) {
 		of, err := in.provider(c)
 		if err != nil {
@@ -293,10 +311,12 @@ func (p *program) providers() {
 		}
 		path := "/webhooks/" + source.Name
 		said.URL = p.env.Webhook + path
-		said.Steps = append(said.Steps, "Start dev with the provider's secret: CATALOG_DIR=catalog "+source.SecretVariable+"=... bin/billhook dev",
+		said.Steps = append(said.Steps,
+			"Start dev with the provider's secret: CATALOG_DIR=catalog "+source.SecretVariable+"=... bin/billhook dev",
 			"Have a tunnel of yours lead to "+p.env.Webhook+", such as: cloudflared tunnel --url "+p.env.Webhook)
 		for _, step := range of.Setup {
-			said.Steps = append(said.Steps, strings.NewReplacer("{url}", "https://<your tunnel>"+path, "{local}", said.URL).Replace(step))
+			said.Steps = append(said.Steps, strings.NewReplacer("{url}", "https://<your tunnel>"+path, "{local}",
+				said.URL).Replace(step))
 		}
 		said.Steps = append(said.Steps, "See what came: bin/billhook events ls")
 		p.printf("dev takes the webhooks of %s at %s\n\n", of.Name, said.URL)

@@ -48,7 +48,8 @@ func (d *webhookStub) serve(t *testing.T) func(stdin string, args ...string) (st
 		}
 		verifier, fails := signature.NewVerifier(scheme, []string{devSecret}, time.Minute, time.Now)
 		var read map[string]any
-		if err != nil || fails != nil || verifier.Verify(r.Header.Values, body) != nil || json.Unmarshal(body, &read) != nil {
+		if err != nil || fails != nil || verifier.Verify(r.Header.Values, body) != nil ||
+			json.Unmarshal(body, &read) != nil {
 			w.WriteHeader(http.StatusUnauthorized)
 			return
 		}
@@ -64,7 +65,8 @@ func (d *webhookStub) serve(t *testing.T) func(stdin string, args ...string) (st
 	}))
 	return func(stdin string, args ...string) (string, error) {
 		t.Helper()
-		return sayWith(t, nil, func(p *program) { p.stdin = strings.NewReader(stdin) }, append(args, "--webhook", address)...)
+		return sayWith(t, nil, func(p *program) { p.stdin = strings.NewReader(stdin) },
+			append(args, "--webhook", address)...)
 	}
 }
 
@@ -85,15 +87,24 @@ func TestARefundIsOfTheOrderThatIsNamed(t *testing.T) {
 	ids := " --order 50211300441099002 --customer 50211300441099003"
 	said, err := run("", strings.Fields("send paynow --event-id 50211300441099001 --uid some-user"+ids)...)
 	require.NoError(t, err)
-	require.Equal(t, "ACCEPTED  1\nREFUSED   0\n\nSTATUS  EVENT  QUEUE  MESSAGE  KEY  REFUSED\n202     e1     q      17       k    -\n", said)
+	require.Equal(t, "ACCEPTED  1\nREFUSED   0\n\nSTATUS  EVENT  QUEUE  MESSAGE  KEY  REFUSED\n202     e1   "+
+		"  q      17       k    -\n", said)
 	order := webhook.bodies[0]
-	require.Equal(t, []any{"ON_ORDER_COMPLETED", "50211300441099001", "50211300441099002", "50211300441099003", "some-user"},
-		[]any{order["event_type"], order["event_id"], inside(order, "body.id"), inside(order, "body.customer.id"), inside(order, "body.checkout.metadata.uid")})
+	require.Equal(t,
+		[]any{"ON_ORDER_COMPLETED", "50211300441099001", "50211300441099002", "50211300441099003", "some-user"},
+		[]any{
+			order["event_type"], order["event_id"], inside(order, "body.id"), inside(order, "body.customer.id"),
+			inside(order, "body.checkout.metadata.uid"),
+		})
 
 	require.NoError(t, filetest.ErrorOf(run("", strings.Fields("send paynow --json --sample refund"+ids)...)))
 	refund := webhook.bodies[1]
-	require.Equal(t, []any{"ON_REFUND", "50211300441099002", "50211300441099003", inside(order, "body.total_amount")},
-		[]any{refund["event_type"], inside(refund, "body.order_id"), inside(refund, "body.customer.id"), inside(refund, "body.amount")})
+	require.Equal(t,
+		[]any{"ON_REFUND", "50211300441099002", "50211300441099003", inside(order, "body.total_amount")},
+		[]any{
+			refund["event_type"], inside(refund, "body.order_id"), inside(refund, "body.customer.id"),
+			inside(refund, "body.amount"),
+		})
 	require.NotEqual(t, order["event_id"], refund["event_id"])
 	said = filetest.Must(run("", "send", "paynow", "--uid", "ilse@example.org"))(t)
 	require.Contains(t, said, "--uid is personal data (email)")
@@ -118,7 +129,8 @@ func TestWhatIsRepeatedIsNewUnlessItsEventIDIsNamed(t *testing.T) {
 		require.Len(t, filetest.JSON[struct{ Items []importer.Result }](t, said).Items, 3)
 		require.Len(t, webhook.bodies, 3)
 		for _, body := range webhook.bodies {
-			for _, member := range []string{"timestamp", "created_at"} { // when a body was made is no part of what it says
+			// when a body was made is no part of what it says
+			for _, member := range []string{"timestamp", "created_at"} {
 				delete(body, member)
 			}
 		}
@@ -133,24 +145,33 @@ func TestWhatIsRepeatedIsNewUnlessItsEventIDIsNamed(t *testing.T) {
 
 func TestAMessageIsSentAsTheFileHasItButForWhatTheFlagsSay(t *testing.T) {
 	t.Parallel()
-	const message = `{"id":"m1","type":"usage_tracking","version":1,"data":{"subscription_id":"s1","quantity":9007199254740993}}`
+	const message = `{"id":"m1","type":"usage_tracking","version":1,"data":{"subscription_id":"s1",` +
+		`"quantity":9007199254740993}}`
 	type row struct {
 		file, args, want string
 	}
 	filetest.Each(t, map[string]row{
-		"as it is":         {message, "", message},
-		"a list, as it is": {`{"messages":[{"message":{"id":"m1"}},7]}`, "", `{"messages":[{"message":{"id":"m1"}},7]}`},
-		"what is asked for": {message, "--deliver-at 2026-03-01T12:00:00Z",
-			`{"deliver_at":"2026-03-01T12:00:00Z","message":` + message + `}`},
-		"an item, and more": {`{"priority":"high","message":` + message + `}`, "--deliver-at 2026-03-01T12:00:00Z",
-			`{"priority":"high","deliver_at":"2026-03-01T12:00:00Z","message":` + message + `}`},
+		"as it is": {message, "", message},
+		"a list, as it is": {
+			`{"messages":[{"message":{"id":"m1"}},7]}`, "", `{"messages":[{"message":{"id":"m1"}},7]}`,
+		},
+		"what is asked for": {
+			message, "--deliver-at 2026-03-01T12:00:00Z",
+			`{"deliver_at":"2026-03-01T12:00:00Z","message":` + message + `}`,
+		},
+		"an item, and more": {
+			`{"priority":"high","message":` + message + `}`, "--deliver-at 2026-03-01T12:00:00Z",
+			`{"priority":"high","deliver_at":"2026-03-01T12:00:00Z","message":` + message + `}`,
+		},
 	}, func(t *testing.T, test row) {
 		webhook := &webhookStub{}
-		said, err := webhook.serve(t)(test.file, append([]string{"enqueue", "event_queue:high", "-f", "-"}, strings.Fields(test.args)...)...)
+		said, err := webhook.serve(t)(test.file, append([]string{"enqueue", "event_queue:high", "-f", "-"},
+			strings.Fields(test.args)...)...)
 		require.NoError(t, err, said)
 		require.Equal(t, []string{"/queues/events-high/messages"}, webhook.paths)
 		require.JSONEq(t, test.want, string(filetest.Must(json.Marshal(webhook.bodies[0]))(t)))
-		require.Equal(t, strings.Contains(test.want, "9007199254740993"), strings.Contains(webhook.raw[0], "9007199254740993"), "to the last digit")
+		require.Equal(t, strings.Contains(test.want, "9007199254740993"),
+			strings.Contains(webhook.raw[0], "9007199254740993"), "to the last digit")
 	})
 }
 
@@ -165,27 +186,37 @@ func TestAWaitIsATimeFromNowOn(t *testing.T) {
 
 func TestWhatIsRefusedFailsTheCommandAndSaysWhy(t *testing.T) {
 	t.Parallel()
-	const mixed = `{"results":[{"status":202,"event_id":"e1"},{"status":503,"code":"key_held_up","detail":"Send both again."}]}`
+	const mixed = `{"results":[{"status":202,"event_id":"e1"},{"status":503,"code":"key_held_up",` +
+		`"detail":"Send both again."}]}`
 	type row struct {
 		status                    int
 		answer, args, fails, says string
 	}
 	filetest.Each(t, map[string]row{
 		"for good": {
-			422, `{"code":"contract_broken","detail":"Fields break the contract.","violations":[{"path":"data.note","rule":"unknown"}]}`, "enqueue events-high", "1 of 1 were refused",
-			"422     -      -      -        -    contract_broken\ncontract_broken: Fields break the contract.\ndata.note: unknown\n",
+			422, `{"code":"contract_broken","detail":"Fields break the contract.","violations":[{"path":"data.note",` +
+				`"rule":"unknown"}]}`, "enqueue events-high", "1 of 1 were refused",
+			"422     -      -      -        -    contract_broken\ncontract_broken: Fields break the " +
+				"contract.\ndata.note: unknown\n",
 		},
-		"one of a list":       {200, mixed, "enqueue events-high -f -", "1 of 2 were refused", "ACCEPTED  1\nREFUSED   1\n"},
-		"for now, both times": {429, `{"code":"rate_limited","detail":"It is too much.","retry_after":7}`, "send paynow --repeat 2", "2 of 2 were refused", "rate_limited: It is too much.\nSend it again in 7 s.\n"},
+		"one of a list": {
+			200, mixed, "enqueue events-high -f -", "1 of 2 were refused", "ACCEPTED  1\nREFUSED   1\n",
+		},
+		"for now, both times": {
+			429, `{"code":"rate_limited","detail":"It is too much.","retry_after":7}`, "send paynow --repeat 2",
+			"2 of 2 were refused", "rate_limited: It is too much.\nSend it again in 7 s.\n",
+		},
 	}, func(t *testing.T, test row) {
 		webhook := &webhookStub{status: test.status, answer: test.answer}
 		said, err := webhook.serve(t)(`{"messages":[]}`, strings.Fields(test.args)...)
 		require.EqualError(t, err, test.fails)
 		require.Contains(t, said, test.says)
 	})
-	said, err := (&webhookStub{status: http.StatusOK, answer: mixed}).serve(t)(`{"messages":[]}`, "enqueue", "events-high", "-f", "-", "--json")
+	said, err := (&webhookStub{status: http.StatusOK, answer: mixed}).serve(t)(`{"messages":[]}`, "enqueue",
+		"events-high", "-f", "-", "--json")
 	require.EqualError(t, err, "1 of 2 were refused")
-	require.JSONEq(t, `{"accepted":1,"refused":1,"items":[{"status":202,"event_id":"e1"},{"status":503,"code":"key_held_up","detail":"Send both again."}]}`, said)
+	require.JSONEq(t, `{"accepted":1,"refused":1,"items":[{"status":202,"event_id":"e1"},{"status":503,`+
+		`"code":"key_held_up","detail":"Send both again."}]}`, said)
 }
 
 func TestWhatCannotBeSentIsToldBeforeAnythingIs(t *testing.T) {
@@ -215,14 +246,17 @@ func TestWhatCannotBeSentIsToldBeforeAnythingIs(t *testing.T) {
 
 func TestAnAddressWhereNobodyListensIsToldWithWhatToSet(t *testing.T) {
 	t.Parallel()
-	const nobody, again = "http://127.0.0.1:1", "whether it was taken is not known: send it again with --event-id 50211300441099001"
+	const nobody, again = "http://127.0.0.1:1",
+		"whether it was taken is not known: send it again with --event-id 50211300441099001"
 	environment := map[string]string{"BILLHOOK_SERVER": nobody, "BILLHOOK_WEBHOOK": nobody}
 	_, err := say(t, environment, "events", "ls")
-	require.ErrorContains(t, err, "nobody listens at "+nobody+": say with --server or BILLHOOK_SERVER where the worker is (make run starts one)")
+	require.ErrorContains(t, err, "nobody listens at "+nobody+": say with --server or BILLHOOK_SERVER where "+
+		"the worker is (make run starts one)")
 	for _, command := range []string{"send paynow", "enqueue events-high"} {
 		args := append(strings.Fields(command), "--event-id", "50211300441099001")
 		_, err := say(t, environment, args...)
-		require.ErrorContains(t, err, "nobody listens at "+nobody+": say with --webhook or BILLHOOK_WEBHOOK where the webhook service is (make run starts one)")
+		require.ErrorContains(t, err, "nobody listens at "+nobody+": say with --webhook or BILLHOOK_WEBHOOK "+
+			"where the webhook service is (make run starts one)")
 		require.ErrorContains(t, err, again)
 		for _, none := range []string{"http://[here", "here:8080"} {
 			_, err = say(t, nil, append(args, "--webhook", none)...)
@@ -275,8 +309,11 @@ func startDev(t *testing.T, environment map[string]string, args ...string) strin
 func TestDevSaysItsPagesAndItsWaitsFirst(t *testing.T) {
 	t.Parallel()
 	for waits, want := range map[string]struct{ said, rule string }{
-		"short":   {"The waits between attempts are 1 s each (--waits short or catalog).", "after waits of 1s"},
-		"catalog": {"The waits between attempts are those of the catalog (--waits short or catalog).", "after waits of 10s, 20s"},
+		"short": {"The waits between attempts are 1 s each (--waits short or catalog).", "after waits of 1s"},
+		"catalog": {
+			"The waits between attempts are those of the catalog (--waits short or catalog).",
+			"after waits of 10s, 20s",
+		},
 	} {
 		t.Run(waits, func(t *testing.T) {
 			t.Parallel()
@@ -288,7 +325,9 @@ func TestDevSaysItsPagesAndItsWaitsFirst(t *testing.T) {
 			webhook := regexp.MustCompile(`webhook (http://[^,]+),`).FindStringSubmatch(said)[1]
 			require.Contains(t, said, "\n  export BILLHOOK_SERVER="+worker+" BILLHOOK_WEBHOOK="+webhook+"\n")
 			require.NotContains(t, strings.ReplaceAll(said, "2>", ""), "<", "a command can be pasted")
-			for path, rule := range map[string]string{"/v1/ops/catalog/queues/paynow-events": want.rule, "/ops/catalog/queues/paynow-events": want.rule} {
+			for path, rule := range map[string]string{
+				"/v1/ops/catalog/queues/paynow-events": want.rule, "/ops/catalog/queues/paynow-events": want.rule,
+			} {
 				response, err := http.Get(worker + path) //nolint:noctx // the server is the test's own
 				require.NoError(t, err)
 				page, err := io.ReadAll(response.Body)
@@ -304,10 +343,13 @@ func TestDevSaysItsPagesAndItsWaitsFirst(t *testing.T) {
 func TestATargetOfTheEnvironmentWinsOverTheStandIn(t *testing.T) {
 	t.Parallel()
 	asked := make(chan string, 10)
-	service := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked <- r.URL.Path }))
+	service := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		asked <- r.URL.Path
+	}))
 	t.Cleanup(service.Close)
 	said := startDev(t, map[string]string{"SUBSCRIPTION_SERVICE_URL": service.URL})
-	require.Contains(t, said, "SUBSCRIPTION_SERVICE_URL: "+service.URL+", not a stand-in. No samples are sent, for they would reach it.")
+	require.Contains(t, said,
+		"SUBSCRIPTION_SERVICE_URL: "+service.URL+", not a stand-in. No samples are sent, for they would reach it.")
 	webhook := regexp.MustCompile(`webhook (http://[^,]+),`).FindStringSubmatch(said)[1]
 	succeeds(t, map[string]string{"BILLHOOK_WEBHOOK": webhook}, "enqueue", "pay-subscription-update")
 	select {
@@ -326,8 +368,10 @@ func TestAPortInUseIsToldWithTheFlagThatChangesIt(t *testing.T) {
 	_, port := filetest.Both(net.SplitHostPort(taken.Addr().String()))(t)
 	for _, of := range []string{"webhook", "worker", "service"} {
 		flag := "--" + of + "-port"
-		_, err := say(t, nil, "dev", "--no-samples", "--webhook-port", "0", "--worker-port", "0", "--service-port", "0", flag, port)
-		require.EqualError(t, err, flag+": port "+port+" is in use: another program listens there; "+flag+` 0 chooses a free one (make run ARGS="`+flag+` 0")`)
+		_, err := say(t, nil, "dev", "--no-samples", "--webhook-port", "0", "--worker-port", "0", "--service-port",
+			"0", flag, port)
+		require.EqualError(t, err, flag+": port "+port+" is in use: another program listens "+
+			"there; "+flag+` 0 chooses a free one (make run ARGS="`+flag+` 0")`)
 	}
 }
 
@@ -335,7 +379,8 @@ func TestAPortInUseIsToldWithTheFlagThatChangesIt(t *testing.T) {
 func TestMakePassesArgumentsOn(t *testing.T) {
 	t.Parallel()
 	for _, target := range []string{"run", "emulators"} {
-		out, err := exec.CommandContext(t.Context(), "make", "-C", "../..", "--dry-run", target, "ARGS=--worker-port 0 --no-samples").CombinedOutput()
+		out, err := exec.CommandContext(t.Context(), "make", "-C", "../..", "--dry-run", target,
+			"ARGS=--worker-port 0 --no-samples").CombinedOutput()
 		require.NoError(t, err, string(out))
 		require.Contains(t, string(out), " --worker-port 0 --no-samples\n")
 	}

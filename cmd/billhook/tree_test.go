@@ -77,7 +77,8 @@ var notAsked = map[string]string{
 	"ledger check-proof": "it reads a file of seals",
 }
 
-// uses are one use of each command that the worker or the webhook service of a test answers, but for those of operations.
+// uses are one use of each command that the worker or the webhook service of a test answers, but for those of
+// operations.
 var uses = map[string]string{
 	"listen": "stripe", "providers try": "stripe -f ../../catalog/providers/samples/stripe/invoice.paid.json",
 	"send": "paynow", "enqueue": "<queue>", "admin catalog check": "", "admin catalog print": "",
@@ -104,15 +105,22 @@ func useOf(o console.Operation) (words []string) {
 	return words
 }
 
-// useAll runs a use of each command, side by side, against a worker and a webhook service at an address. Each has the flags with
-// besides, and a program that is changed. It gives each output to its check.
-func useAll(t *testing.T, server string, with []string, change func(*program), check func(t *testing.T, name, out string, err error)) {
+// useAll runs a use of each command, side by side, against a worker and a webhook service at an address. Each
+// has the flags with besides, and a program that is changed. It gives each output to its check.
+func useAll(
+	t *testing.T, server string, with []string,
+	change func(*program), check func(t *testing.T, name, out string, err error),
+) {
 	t.Helper()
 	c := catalogtest.Shipped()
-	shop := slices.IndexFunc(c.Queues, func(q catalog.Queue) bool { _, takes := q.Handlers["order.shipped"]; return takes })
+	shop := slices.IndexFunc(c.Queues, func(q catalog.Queue) bool {
+		_, takes := q.Handlers["order.shipped"]
+		return takes
+	})
 	for _, command := range leaves(t) {
 		name := nameOf(command)
-		if flag, _, _ := strings.Cut(with[0], "="); notAsked[name] != "" || flag == "--why" && command.Flag("why") == nil {
+		if flag, _, _ := strings.Cut(with[0], "="); notAsked[name] != "" || flag == "--why" &&
+			command.Flag("why") == nil {
 			continue
 		}
 		given := strings.Fields(uses[name])
@@ -138,13 +146,15 @@ func useAll(t *testing.T, server string, with []string, change func(*program), c
 	}
 }
 
-// fullWorker answers what has one of everything, so that a command asks all that it may ask. Nobody waits for an operation.
+// fullWorker answers what has one of everything, so that a command asks all that it may ask. Nobody waits for
+// an operation.
 func fullWorker(w http.ResponseWriter, r *http.Request) {
 	answer := `{"progress":"finished","subscription":"pushing"}`
 	switch path := r.URL.Path; {
 	case r.Method == http.MethodPost && strings.HasSuffix(path, "/pause"):
 		answer = `{"queue":"q","pause":{"queue":"q"},"subscription":"paused"}`
-	case strings.HasSuffix(path, "/dead-letters/preview"), strings.HasPrefix(path, "/v1/ops/operations/") && strings.HasSuffix(path, "/preview"):
+	case strings.HasSuffix(path, "/dead-letters/preview"), strings.HasPrefix(path, "/v1/ops/operations/") &&
+		strings.HasSuffix(path, "/preview"):
 		answer = `{"total":1}`
 	case strings.HasPrefix(path, "/v1/ops/operations/"), strings.HasPrefix(path, "/v1/ops/dead-letters/"):
 		answer = `{"id":"operation","progress":"finished","outcomes":{}}`
@@ -169,7 +179,8 @@ func TestTheReferenceIsThatOfTheProgram(t *testing.T) {
 		usage := strings.ReplaceAll(strings.TrimSuffix(command.UseLine(), " [flags]"), "|", `\|`)
 		name := strings.TrimPrefix(command.CommandPath(), "billhook ")
 		noun, _, has := strings.Cut(name, " ")
-		line := fmt.Sprintf("`%s`: %s", strings.TrimPrefix(strings.TrimPrefix(usage, "billhook "), noun+" "), command.Short)
+		line := fmt.Sprintf("`%s`: %s", strings.TrimPrefix(strings.TrimPrefix(usage, "billhook "), noun+" "),
+			command.Short)
 		if !has {
 			noun, line = alone, fmt.Sprintf("`%s`: %s", strings.TrimPrefix(usage, "billhook "), command.Short)
 		}
@@ -187,13 +198,17 @@ func TestTheReferenceIsThatOfTheProgram(t *testing.T) {
 	}
 	require.Empty(t, asked, "an operation without a command")
 	var page strings.Builder
-	page.WriteString("# Commands and routes\n\nMade of the program by `go test ./cmd/billhook -run Reference -update`. " +
-		"`billhook <command> --help` has the flags of each.\n" +
-		"Every command has `-o table|json|csv`, `--wide`, `--server` and `--webhook`; a list has `--watch` and `--out`.\n" +
-		"`GET /v1/ops/openapi.json` has each route with its parameters, bodies and answers, as OpenAPI 3.1. A change takes\n" +
-		"`--why`, and its route an `Idempotency-Key`: sent again with the same key, it is done once. A command without a route\n" +
-		"calls several, or none. [Reasons](reasons.md) says what a code in an answer means.\n\n" +
-		"| noun | commands of `billhook`: what each does, and its route |\n| --- | --- |\n")
+	page.WriteString(
+		"# Commands and routes\n\nMade of the program by `go test ./cmd/billhook -run Reference -update`. " +
+			"`billhook <command> --help` has the flags of each.\n" +
+			"Every command has `-o table|json|csv`, `--wide`, `--server` and `--webhook`; a list has `--watch` and " +
+			"`--out`.\n" +
+			"`GET /v1/ops/openapi.json` has each route with its parameters, bodies and answers, as OpenAPI 3.1. " +
+			"A change takes\n" +
+			"`--why`, and its route an `Idempotency-Key`: sent again with the same key, it is done once. A command " +
+			"without a route\n" +
+			"calls several, or none. [Reasons](reasons.md) says what a code in an answer means.\n\n" +
+			"| noun | commands of `billhook`: what each does, and its route |\n| --- | --- |\n")
 	for _, noun := range nouns {
 		fmt.Fprintf(&page, "| %s | %s |\n", noun, strings.Join(lines[noun], "<br>"))
 	}
@@ -207,13 +222,15 @@ func TestTheCommandsOfTheDocumentsExist(t *testing.T) {
 		if err != nil || filepath.Ext(document) != ".md" || strings.Contains(document, "node_modules") {
 			return err
 		}
-		for _, match := range regexp.MustCompile("bin/billhook((?: [a-z]+(?:-[a-z]+)*)+)([^\n`#]*)").FindAllStringSubmatch(filetest.Read(t, document), -1) {
+		for _, match := range regexp.MustCompile("bin/billhook((?: [a-z]+(?:-[a-z]+)*)+)([^\n`#]*)").
+			FindAllStringSubmatch(filetest.Read(t, document), -1) {
 			// The rest may be arguments, such as the name of a source.
 			command, rest, err := root.Find(strings.Fields(match[1]))
 			require.NoError(t, err, document)
 			require.True(t, len(rest) == 0 || !command.HasSubCommands(), "%s names bin/billhook%s", document, match[1])
 			for _, flag := range regexp.MustCompile(`(?:^| )(--[a-z][a-z-]*)`).FindAllStringSubmatch(match[2], -1) {
-				require.Contains(t, command.UsageString(), flag[1]+" ", "%s names bin/billhook%s%s", document, match[1], match[2])
+				require.Contains(t, command.UsageString(), flag[1]+" ", "%s names bin/billhook%s%s", document,
+					match[1], match[2])
 			}
 			seen++
 		}
@@ -238,7 +255,8 @@ func TestAWrongUseExitsWith2AndSaysWhatToType(t *testing.T) {
 func TestOnlyAnAnswerToAWrongQuestionIsAWrongUse(t *testing.T) {
 	t.Parallel()
 	for status, code := range map[int]int{
-		http.StatusBadRequest: 2, http.StatusUnauthorized: 1, http.StatusNotFound: 1, http.StatusConflict: 1, http.StatusServiceUnavailable: 1,
+		http.StatusBadRequest: 2, http.StatusUnauthorized: 1, http.StatusNotFound: 1, http.StatusConflict: 1,
+		http.StatusServiceUnavailable: 1,
 	} {
 		worker := listen(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(status)
@@ -258,17 +276,21 @@ func TestTheServerIsThatOfTheFlagElseOfTheEnvironment(t *testing.T) {
 	asked := make(chan string, 2)
 	worker := func(name string) string {
 		return listen(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			asked <- name + r.URL.Path + " " + r.Header.Get("X-Operator") + " " + r.Header.Get("Authorization") + r.Header.Get("Proxy-Authorization")
+			asked <- name + r.URL.Path + " " + r.Header.Get("X-Operator") + " " + r.Header.Get("Authorization") +
+				r.Header.Get("Proxy-Authorization")
 			answering(`{}`)(w, r)
 		}))
 	}
-	environment := map[string]string{"BILLHOOK_SERVER": worker("environment"), "OPS_OPERATOR": "ada", "OPS_TOKEN": "token"}
+	environment := map[string]string{
+		"BILLHOOK_SERVER": worker("environment"), "OPS_OPERATOR": "ada", "OPS_TOKEN": "token",
+	}
 	succeeds(t, environment, "queues", "ls")
 	require.Equal(t, "environment/v1/ops/queues ada Bearer token", <-asked)
 	succeeds(t, environment, "queues", "ls", "--server", worker("flag"))
 	require.Equal(t, "flag/v1/ops/queues ada Bearer token", <-asked)
 	succeeds(t, map[string]string{"BILLHOOK_SERVER": worker("proxy"), "IAP_TOKEN": "signed"}, "queues", "ls")
-	require.Equal(t, "proxy/v1/ops/queues  Bearer signed", <-asked, "the proxy takes its token, and the API gets none")
+	require.Equal(t, "proxy/v1/ops/queues  Bearer signed", <-asked,
+		"the proxy takes its token, and the API gets none")
 }
 
 func TestTheShellCompletesValues(t *testing.T) {
@@ -276,10 +298,11 @@ func TestTheShellCompletesValues(t *testing.T) {
 	queue := catalogtest.Shipped().Queues[0].ID
 	worker := listen(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		answer, known := map[string]string{
-			"/v1/ops/events":     `{"items":[{"event_id":"e-7","queue":"q","status":"FAILED"}]}`,
-			"/v1/ops/operations": `{"items":[{"id":"op-7","kind":"replay","filter":{"queue":"q"},"progress":"running"}]}`,
-			"/v1/ops/endpoints":  `{"items":[{"id":"partner-7","state":"enabled"}]}`,
-			"/v1/ops/products":   `{"items":[{"id":"new-product"}]}`,
+			"/v1/ops/events": `{"items":[{"event_id":"e-7","queue":"q","status":"FAILED"}]}`,
+			"/v1/ops/operations": `{"items":[{"id":"op-7","kind":"replay","filter":{"queue":"q"},` +
+				`"progress":"running"}]}`,
+			"/v1/ops/endpoints": `{"items":[{"id":"partner-7","state":"enabled"}]}`,
+			"/v1/ops/products":  `{"items":[{"id":"new-product"}]}`,
 		}[r.URL.RequestURI()]
 		if !known {
 			w.WriteHeader(http.StatusNotFound)

@@ -53,7 +53,10 @@ func (c config) Check() error {
 }
 
 func help(getenv func(string) string) env.Help {
-	h := env.Help{About: "webhook takes signed webhooks and producers' messages, and publishes them to Pub/Sub.", Own: env.Variables[config]()}
+	h := env.Help{
+		About: "webhook takes signed webhooks and producers' messages, and publishes them to Pub/Sub.",
+		Own:   env.Variables[config](),
+	}
 	cfg, _ := env.Parse[config](getenv) // what cannot be read is told at the start
 	cat := cfg.Shown()
 	for _, name := range slices.Sorted(maps.Keys(cat.Sources)) {
@@ -62,7 +65,8 @@ func help(getenv func(string) string) env.Help {
 			About: "the secrets that source " + name + " signs with, comma-separated; each needs at least 24 bytes",
 		})
 		if key := cat.Sources[name].APIKeyVariable; key != "" {
-			h.Catalog = append(h.Catalog, env.Variable{Name: key, Required: true, About: "the key of the API of source " + name})
+			h.Catalog = append(h.Catalog,
+				env.Variable{Name: key, Required: true, About: "the key of the API of source " + name})
 		}
 	}
 	return h
@@ -90,7 +94,8 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 		source := cat.Sources[name]
 		secrets[name] = env.Secret(getenv(source.SecretVariable)).List()
 		// webhook.New refuses weak secrets too, but only after the other mistakes are reported.
-		if _, err := signature.NewVerifier(cat.Signature(source), secrets[name], time.Second, time.Now); err != nil {
+		if _, err := signature.NewVerifier(cat.Signature(source), secrets[name], time.Second,
+			time.Now); err != nil {
 			mistakes = append(mistakes, fmt.Errorf("%s: %w", source.SecretVariable, err))
 		}
 		if source.APIKeyVariable != "" {
@@ -120,12 +125,14 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	metrics := telemetry.NewMetrics()
 	hooks, err := webhook.New(webhook.Config{
 		Catalog: cat, Secrets: secrets, Keys: apiKeys, Tolerance: time.Duration(cfg.ToleranceSeconds) * time.Second,
-		Publisher: publisher, UID: webhook.UIDs(read, time.Now), Points: products.NewReader(read, cat.Products, time.Now).Points,
+		Publisher: publisher, UID: webhook.UIDs(read, time.Now), Points: products.NewReader(read, cat.Products,
+			time.Now).Points,
 		Log: log, Metrics: metrics, Now: time.Now, PublishTimeout: publishTimeout,
 		Release: serve.BuildOf().Release(cat.Hash()), Accounts: accounts, Store: read, Blocks: read,
 	})
 	if err != nil {
 		return err
 	}
-	return cfg.Serve(ctx, serve.Server{Name: "webhook", Log: log, ReadTimeout: readTimeout}, cfg.Port, hooks, metrics)
+	return cfg.Serve(ctx, serve.Server{Name: "webhook", Log: log, ReadTimeout: readTimeout}, cfg.Port,
+		hooks, metrics)
 }

@@ -57,7 +57,10 @@ type config struct {
 }
 
 func help(getenv func(string) string) env.Help {
-	h := env.Help{About: "worker takes the pushes of Pub/Sub, and does the effect of each event once.", Own: env.Variables[config]()}
+	h := env.Help{
+		About: "worker takes the pushes of Pub/Sub, and does the effect of each event once.",
+		Own:   env.Variables[config](),
+	}
 	cfg, _ := env.Parse[config](getenv) // what cannot be read is told at the start
 	cat := cfg.Shown()
 	told := map[string]bool{}
@@ -77,7 +80,8 @@ func help(getenv func(string) string) env.Help {
 	for _, t := range targets {
 		tell(env.Variable{
 			Name: t.SecretVariable, Required: true, Secret: true,
-			About: "the secrets that sign what is posted to targets, comma-separated: the first signs, with at least 24 bytes",
+			About: "the secrets that sign what is posted to targets, comma-separated: the first signs, with at " +
+				"least 24 bytes",
 		})
 	}
 	return h
@@ -98,7 +102,8 @@ func (c config) Check() error {
 	for _, token := range c.OpsToken.List() {
 		all.add(len(token) < minToken, "OPS_TOKEN: each token needs at least %d bytes", minToken)
 	}
-	all.add(c.PushBaseURL == "" && len(c.PushPoolURLs)+len(c.PushPoolAccounts) > 0, "PUSH_POOL_URLS, PUSH_POOL_ACCOUNTS: only with PUSH_BASE_URL")
+	all.add(c.PushBaseURL == "" && len(c.PushPoolURLs)+len(c.PushPoolAccounts) > 0,
+		"PUSH_POOL_URLS, PUSH_POOL_ACCOUNTS: only with PUSH_BASE_URL")
 	for pool := range c.PushPoolAccounts {
 		all.add(c.PushPoolURLs[pool] == "", "PUSH_POOL_ACCOUNTS: names a pool that PUSH_POOL_URLS does not")
 	}
@@ -145,11 +150,15 @@ var queueName = regexp.MustCompile(`^projects/[^/]+/locations/[^/]+/queues/[^/]+
 
 func (c config) checkAlarm() (all mistakes) {
 	isSet := c.AlarmQueue != ""
-	all.add((c.AlarmURL != "") != isSet || (c.AlarmAccount != "") != isSet, "ALARM_QUEUE, ALARM_URL and ALARM_SERVICE_ACCOUNT: set all of them, or none")
-	all.add(isSet && !queueName.MatchString(c.AlarmQueue), "ALARM_QUEUE: must be projects/P/locations/L/queues/Q")
+	all.add((c.AlarmURL != "") != isSet || (c.AlarmAccount != "") != isSet,
+		"ALARM_QUEUE, ALARM_URL and ALARM_SERVICE_ACCOUNT: set all of them, or none")
+	all.add(isSet && !queueName.MatchString(c.AlarmQueue),
+		"ALARM_QUEUE: must be projects/P/locations/L/queues/Q")
 	base, err := url.Parse(c.AlarmURL)
-	all.add(c.AlarmURL != "" && (err != nil || base.Host == "" || c.AlarmURL != "https://"+base.Host), "ALARM_URL: must be https://host, without a path")
-	all.add(c.AlarmAccount != "" && !auth.IsAddress(c.AlarmAccount), "ALARM_SERVICE_ACCOUNT: is no e-mail address")
+	all.add(c.AlarmURL != "" && (err != nil || base.Host == "" || c.AlarmURL != "https://"+base.Host),
+		"ALARM_URL: must be https://host, without a path")
+	all.add(c.AlarmAccount != "" && !auth.IsAddress(c.AlarmAccount),
+		"ALARM_SERVICE_ACCOUNT: is no e-mail address")
 	return all
 }
 
@@ -157,8 +166,8 @@ func (c config) checkAlarm() (all mistakes) {
 // Run sets in K_REVISION and which is empty elsewhere, and by a part that tells its instances apart.
 func instanceOf(revision, chance string) string { return strings.TrimPrefix(revision+"-"+chance, "-") }
 
-// links lead people to Google's pages about an event: what this installation's services, by the name that their revisions
-// begin with, have logged of it, and its traces. An emulator has none.
+// links lead people to Google's pages about an event: what this installation's services, by the name that
+// their revisions begin with, have logged of it, and its traces. An emulator has none.
 func (c config) links(revision string) events.Links {
 	if c.Emulated() {
 		return events.Links{}
@@ -170,7 +179,8 @@ func (c config) links(revision string) events.Links {
 	if at := strings.LastIndex(revision, mark); at > 0 {
 		ours = "\nresource.labels.service_name=~\"^" + revision[:at] + "-\""
 	}
-	query := url.QueryEscape("resource.type=\"cloud_run_revision\"" + ours + "\njsonPayload.event_id=\"{event_id}\"\ntimestamp>=\"{since}\"")
+	query := url.QueryEscape("resource.type=\"cloud_run_revision\"" + ours +
+		"\njsonPayload.event_id=\"{event_id}\"\ntimestamp>=\"{since}\"")
 	query = strings.NewReplacer("+", "%20", "%7B", "{", "%7D", "}").Replace(query)
 	project := url.QueryEscape(c.Project)
 	return events.Links{
@@ -219,7 +229,8 @@ func (c config) subscriptions(ctx context.Context, parts *worker.Config) (closeI
 		pools[pool] = pubsub.Pool{URL: address, ServiceAccount: c.PushPoolAccounts[pool]}
 	}
 	opened, err := pubsub.NewSwitch(ctx, pubsub.Target{
-		Names: c.Names(), PushBaseURL: c.PushBaseURL, Pools: pools, PushAudience: c.PushAudience, PushServiceAccount: c.PushServiceAccount, Emulator: c.Emulated(),
+		Names: c.Names(), PushBaseURL: c.PushBaseURL, Pools: pools, PushAudience: c.PushAudience,
+		PushServiceAccount: c.PushServiceAccount, Emulator: c.Emulated(),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("PUSH_BASE_URL, PUSH_POOL_URLS: %w", err)
@@ -247,12 +258,15 @@ func (c config) alarm(ctx context.Context, parts *worker.Config) (closeIt func()
 	case c.Emulated():
 		parts.AfterFunc = alarm.AfterFunc
 	default:
-		parts.Log.LogAttrs(ctx, slog.LevelWarn, "no alarm: without ALARM_QUEUE kept messages are released by the scheduler's minute")
+		parts.Log.LogAttrs(ctx, slog.LevelWarn,
+			"no alarm: without ALARM_QUEUE kept messages are released by the scheduler's minute")
 	}
 	return func() error { return nil }, nil
 }
 
-func (c config) load(getenv func(string) string) (cat *catalog.Catalog, targets delivery.Targets, pool string, err error) {
+func (c config) load(
+	getenv func(string) string,
+) (cat *catalog.Catalog, targets delivery.Targets, pool string, err error) {
 	whole, err := catalog.Load(c.CatalogDir)
 	if err != nil {
 		return nil, nil, "", fmt.Errorf("CATALOG_DIR: %w", err)
@@ -280,7 +294,8 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	}
 	log := telemetry.NewLogger(stdout, cfg.LogLevel)
 	if cat.TasksPool != tasksPool {
-		log.LogAttrs(ctx, slog.LevelInfo, "tasks of another pool than the catalog's", slog.String("catalog", tasksPool), slog.String("pool", cat.TasksPool))
+		log.LogAttrs(ctx, slog.LevelInfo, "tasks of another pool than the catalog's",
+			slog.String("catalog", tasksPool), slog.String("pool", cat.TasksPool))
 	}
 	var verifier push.Authenticator
 	var err error
@@ -311,7 +326,9 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 		Store: documents, SealLag: documents.Lag(), Publisher: publisher,
 		Authenticator: verifier,
 		Access:        access, Log: log, Metrics: metrics, Now: time.Now, PrivateEndpoints: cfg.Emulated(),
-		Instance: instanceOf(getenv("K_REVISION"), uuid.NewString()[:8]), Settings: env.Settings(cfg, help(getenv).Catalog, getenv), Links: cfg.links(getenv("K_REVISION")), Environment: strings.TrimSuffix(cfg.Project+"/"+cfg.Installation, "/"),
+		Instance: instanceOf(getenv("K_REVISION"), uuid.NewString()[:8]),
+		Settings: env.Settings(cfg, help(getenv).Catalog, getenv), Links: cfg.links(getenv("K_REVISION")),
+		Environment: strings.TrimSuffix(cfg.Project+"/"+cfg.Installation, "/"),
 	}
 	if cfg.IngestDatabase != "" {
 		copies, err := firestore.New(clients, cfg.Project, cfg.IngestDatabase)

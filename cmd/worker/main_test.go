@@ -57,7 +57,9 @@ func TestABadEnvironmentIsReportedAtOnceAndWithoutItsSecrets(t *testing.T) {
 
 func TestTheOpsAPIIsOpenOnLoopbackOnlyWithAnEmulator(t *testing.T) {
 	t.Parallel()
-	for with, open := range map[*service.Config]bool{{}: false, {PubSubEmulator: "h"}: true, {FirestoreEmulator: "h"}: true} {
+	for with, open := range map[*service.Config]bool{
+		{}: false, {PubSubEmulator: "h"}: true, {FirestoreEmulator: "h"}: true,
+	} {
 		access := filetest.Must(config{Config: *with}.access())(t)
 		require.Equal(t, open, access.OpenOnLoopback)
 		require.Nil(t, access.Identifier)
@@ -65,13 +67,17 @@ func TestTheOpsAPIIsOpenOnLoopbackOnlyWithAnEmulator(t *testing.T) {
 }
 
 // credentials belong to no account. They are enough for a client that sends no request.
-const credentials = `{"type": "authorized_user", "client_id": "c", "client_secret": "s", "refresh_token": "r"}`
+const credentials = `{"type": "authorized_user", "client_id": "c", "client_secret": "s",` +
+	` "refresh_token": "r"}`
 
 func TestTheEnvironmentChoosesTheAlarm(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "credentials.json")
 	require.NoError(t, os.WriteFile(file, []byte(credentials), 0o600))
 	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", file)
-	queue := config{AlarmQueue: "projects/p/locations/l/queues/q", AlarmURL: "https://worker.example", AlarmAccount: "push@p.iam.gserviceaccount.com"}
+	queue := config{
+		AlarmQueue: "projects/p/locations/l/queues/q", AlarmURL: "https://worker.example",
+		AlarmAccount: "push@p.iam.gserviceaccount.com",
+	}
 	require.Empty(t, queue.checkAlarm())
 	both := queue
 	both.PubSubEmulator = "h"
@@ -80,10 +86,12 @@ func TestTheEnvironmentChoosesTheAlarm(t *testing.T) {
 		cloud, itself bool
 		warned        string
 	}{
-		"a queue":                     {config: queue, cloud: true},
-		"a queue, beside an emulator": {config: both, cloud: true},
-		"an emulator":                 {config: config{Config: service.Config{FirestoreEmulator: "h"}}, itself: true},
-		"neither":                     {config: config{}, warned: "no alarm"},
+		"a queue": {config: queue, cloud: true},
+		"a queue, beside an emulator": {
+			config: both, cloud: true,
+		},
+		"an emulator": {config: config{Config: service.Config{FirestoreEmulator: "h"}}, itself: true},
+		"neither":     {config: config{}, warned: "no alarm"},
 	} {
 		var out strings.Builder
 		parts := worker.Config{Log: telemetry.NewLogger(&out, slog.LevelInfo)}
@@ -100,11 +108,16 @@ func TestTheEnvironmentChoosesTheAlarm(t *testing.T) {
 func TestTheWorkerListensAnswersAndEnds(t *testing.T) {
 	t.Parallel()
 	const token = "0123456789abcdef01234567"
-	url, metrics, end := servicetest.Start(t, run, values("PUSH_AUTH=none POOL=payments SUBSCRIPTION_SERVICE_URL=http://127.0.0.1:1 PLATFORM_URL=http://127.0.0.1:1 GATEWAY_URL=http://127.0.0.1:1 "+
-		"DELIVERY_SIGNING_SECRET=a-secret-of-more-than-24-bytes OPS_AUDIENCE=https://worker.example.org OPS_ALLOW=ada@example.org,grace@example.org OPS_TOKEN="+token))
+	url, metrics, end := servicetest.Start(t,
+		run, values("PUSH_AUTH=none POOL=payments SUBSCRIPTION_SERVICE_URL=http://127.0.0.1:1 "+
+			"PLATFORM_URL=http://127.0.0.1:1 GATEWAY_URL=http://127.0.0.1:1 "+
+			"DELIVERY_SIGNING_SECRET=a-secret-of-more-than-24-bytes OPS_AUDIENCE=https://worker.example.org "+
+			"OPS_ALLOW=ada@example.org,grace@example.org OPS_TOKEN="+token))
 	for path, want := range map[string]int{
-		url + "/health/live": http.StatusOK, url + "/health/ready": http.StatusOK, url + "/v1/ops/events/a%20b": http.StatusBadRequest,
-		url + "/metrics": http.StatusNotFound, metrics + "/metrics": http.StatusOK, metrics + "/v1/ops/events/e1": http.StatusNotFound,
+		url + "/health/live": http.StatusOK, url + "/health/ready": http.StatusOK,
+		url + "/v1/ops/events/a%20b": http.StatusBadRequest,
+		url + "/metrics":             http.StatusNotFound, metrics + "/metrics": http.StatusOK,
+		metrics + "/v1/ops/events/e1": http.StatusNotFound,
 	} {
 		require.Equal(t, want, servicetest.Status(t, http.MethodGet, path), path)
 	}
@@ -115,24 +128,32 @@ func TestTheWorkerListensAnswersAndEnds(t *testing.T) {
 
 func TestAWorkerForPayNowAloneNeedsNoOtherAddress(t *testing.T) {
 	t.Parallel()
-	url, _, _ := servicetest.Start(t, run, values("PUSH_AUTH=none QUEUES=paynow-events,pay-subscription-update SUBSCRIPTION_SERVICE_URL=http://127.0.0.1:1 "+
-		"DELIVERY_SIGNING_SECRET=a-secret-of-more-than-24-bytes"))
-	require.Equal(t, http.StatusNotFound, servicetest.Status(t, http.MethodPost, url+"/push/sub-plan-change"), "it does not run here")
-	require.Equal(t, http.StatusBadRequest, servicetest.Status(t, http.MethodPost, url+"/push/paynow-events"), "it runs, and wants a push's body")
+	url, _, _ := servicetest.Start(t, run, values(
+		"PUSH_AUTH=none QUEUES=paynow-events,pay-subscription-update SUBSCRIPTION_SERVICE_URL=http://127.0.0.1:1 "+
+			"DELIVERY_SIGNING_SECRET=a-secret-of-more-than-24-bytes"))
+	require.Equal(t, http.StatusNotFound, servicetest.Status(t, http.MethodPost, url+"/push/sub-plan-change"),
+		"it does not run here")
+	require.Equal(t, http.StatusBadRequest, servicetest.Status(t, http.MethodPost, url+"/push/paynow-events"),
+		"it runs, and wants a push's body")
 }
 
-// A worker of one pool serves no queue of another. It asks for a token where the configuration says so, on an emulator too.
-// A process for people has neither a target's address nor a way to authenticate pushes, and shows all pools.
+// A worker of one pool serves no queue of another. It asks for a token where the configuration says so, on an
+// emulator too. A process for people has neither a target's address nor a way to authenticate pushes, and
+// shows all pools.
 func TestTheWorkerFollowsItsEnvironment(t *testing.T) {
 	t.Parallel()
-	const push = "POOL=ledger PUSH_AUDIENCE=https://worker.example.org PUSH_SERVICE_ACCOUNT=push@example.org PUSH_AUTH="
+	const push = "POOL=ledger PUSH_AUDIENCE=https://worker.example.org " +
+		"PUSH_SERVICE_ACCOUNT=push@example.org PUSH_AUTH="
 	for line, want := range map[string][4]int{
-		push + "none": {404, 503, 200, 200}, push + "oidc": {401, 401, 200, 200}, push + "iam": {401, 401, 200, 200},
-		push + "none SERVES=pushes": {404, 503, 404, 404}, "SERVES=people POOL=nowhere " + proxied: {404, 404, 200, 200},
+		push + "none": {404, 503, 200, 200}, push + "oidc": {401, 401, 200, 200},
+		push + "iam":                {401, 401, 200, 200},
+		push + "none SERVES=pushes": {404, 503, 404, 404}, "SERVES=people POOL=nowhere " +
+			proxied: {404, 404, 200, 200},
 	} {
 		url, _, end := servicetest.Start(t, run, values(line))
 		for i, request := range []string{
-			"POST /push/paynow-events", "POST /tasks/cleanup", "GET /ops/catalog", "GET /v1/ops/catalog/queues/paynow-events",
+			"POST /push/paynow-events", "POST /tasks/cleanup", "GET /ops/catalog",
+			"GET /v1/ops/catalog/queues/paynow-events",
 		} {
 			method, path, _ := strings.Cut(request, " ")
 			require.Equal(t, want[i], servicetest.Status(t, method, url+path), "%s: %s", line, request)
@@ -169,11 +190,13 @@ func TestLinksLeadToTheProjectsOwnPages(t *testing.T) {
 	people := config{Config: service.Config{Project: "shop"}, Serves: worker.ServesPeople}
 	require.Equal(t, links, people.links("staging-ops-00042-abc"))
 	require.Equal(t, "https://console.cloud.google.com/traces/list?project=shop&tid={trace}", links.Trace)
-	logged, err := url.Parse(strings.NewReplacer("{event_id}", "e1", "{since}", "2026-03-02T10%3A15%3A00Z").Replace(links.Log))
+	logged, err := url.Parse(strings.NewReplacer("{event_id}", "e1", "{since}", "2026-03-02T10%3A15%3A00Z").
+		Replace(links.Log))
 	require.NoError(t, err)
 	require.Equal(t, "shop", logged.Query().Get("project"))
 	_, query, _ := strings.Cut(logged.Path, ";query=")
-	require.Equal(t, "resource.type=\"cloud_run_revision\"\nresource.labels.service_name=~\"^staging-\"\njsonPayload.event_id=\"e1\"\ntimestamp>=\"2026-03-02T10:15:00Z\"", query)
+	require.Equal(t,
+		"resource.type=\"cloud_run_revision\"\nresource.labels.service_name=~\"^staging-\"\njsonPayload.event_id=\"e1\"\ntimestamp>=\"2026-03-02T10:15:00Z\"", query)
 }
 
 func TestAnInstanceIsNamedByItsRevision(t *testing.T) {

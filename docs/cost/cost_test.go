@@ -62,21 +62,25 @@ const (
 
 // Assumptions.
 const (
-	memoryGiB      = 0.5
-	billedSeconds  = 0.1  // of an instance per request: the least that is billed, as if no two requests shared one
+	memoryGiB = 0.5
+	// of an instance per request: the least that is billed, as if no two requests shared one
+	billedSeconds  = 0.1
 	attributeBytes = 450  // of a message, including its id and timestamp
 	storedBytes    = 4096 // of an event, including its index entries
 	monthSeconds   = 30 * 24 * 3600
 )
 
-// kinds are the shares of the events by kind, under the names that the counting test of their lives gives them.
+// kinds are the shares of the events by kind, under the names that the counting test of their lives gives
+// them.
 var kinds = map[string]float64{"a credit": 0.95, "a refund": 0.03, "a duplicate": 0.02}
 
-// life is what an event of a kind costs from the push to the removal of its record, as internal/compose/worker counts it.
+// life is what an event of a kind costs from the push to the removal of its record, as
+// internal/compose/worker counts it.
 type life struct {
 	kind string
 	operations
-	// sealing are those of the reads that its seal costs, and verifying those of each daily verification, beside them.
+	// sealing are those of the reads that its seal costs, and verifying those of each daily verification, beside
+	// them.
 	sealing, verifying float64
 	// seal is what a run of the sealer costs that finds such entries, however many.
 	seal operations
@@ -91,7 +95,8 @@ func livesOf(t *testing.T) (all []life) {
 			number := filetest.Must(strconv.ParseFloat(text, 64))(t)
 			n[i] = number
 		}
-		all = append(all, life{kind, operations{n[0] + n[3], n[1], n[2]}, n[3], n[4], operations{reads: n[5], writes: n[6]}})
+		all = append(all,
+			life{kind, operations{n[0] + n[3], n[1], n[2]}, n[3], n[4], operations{reads: n[5], writes: n[6]}})
 	}
 	return all
 }
@@ -120,20 +125,26 @@ func averageOf(lives []life) (all operations) {
 func lifeTable(t *testing.T, lives []life, runs int) string {
 	t.Helper()
 	var b strings.Builder
-	b.WriteString("| kind of event | read | of it for its seal | written | removed | a million |\n| --- | ---: | ---: | ---: | ---: | ---: |\n")
+	b.WriteString("| kind of event | read | of it for its seal | written | removed | a million |\n| --- | " +
+		"---: | ---: | ---: | ---: | ---: |\n")
 	number := func(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
 	byKind := map[string]life{}
 	for _, of := range lives {
 		byKind[of.kind] = of
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | $%.2f |\n", of.kind, number(of.reads), number(of.sealing), number(of.writes), number(of.deletes), of.dollars(1_000_000))
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | $%.2f |\n", of.kind, number(of.reads), number(of.sealing),
+			number(of.writes), number(of.deletes), of.dollars(1_000_000))
 	}
 	credit, entry := byKind["a credit"], byKind["an entry of the journal"]
 	require.Equal(t, credit.seal, entry.seal)
-	fmt.Fprintf(&b, "\nA seal is made in each run of its task that finds entries of a tenant: %s reads and %s writes beside those of its entries, $%.2f a month\n"+
-		"for a tenant that has some in every minute. ", number(credit.seal.reads), number(credit.seal.writes), credit.seal.dollars(float64(runs)))
+	fmt.Fprintf(&b, "\nA seal is made in each run of its task that finds entries of a tenant: %s reads and %s "+
+		"writes beside those of its entries, $%.2f a month\n"+
+		"for a tenant that has some in every minute. ", number(credit.seal.reads), number(credit.seal.writes),
+		credit.seal.dollars(float64(runs)))
 	month := func(of life) float64 { return operations{reads: of.verifying}.dollars(30 * 1_000_000) }
-	fmt.Fprintf(&b, "The daily verification reads %s documents for each credit that the books hold, and %s\nfor each entry of the journal: "+
-		"$%.2f and $%.2f a month for each million that is kept, which no table here has in it.\n", number(credit.verifying), number(entry.verifying), month(credit), month(entry))
+	fmt.Fprintf(&b, "The daily verification reads %s documents for each credit that the books hold, and "+
+		"%s\nfor each entry of the journal: "+
+		"$%.2f and $%.2f a month for each million that is kept, which no table here has in it.\n",
+		number(credit.verifying), number(entry.verifying), month(credit), month(entry))
 	return b.String()
 }
 
@@ -164,7 +175,9 @@ func idleRun(task string, deadLetterQueues int) upkeep {
 }
 
 func deadLetterQueues(c *catalog.Catalog) int {
-	return len(slices.DeleteFunc(slices.Clone(c.Queues), func(q catalog.Queue) bool { return q.DeadLetter.Drop }))
+	return len(slices.DeleteFunc(slices.Clone(c.Queues), func(q catalog.Queue) bool {
+		return q.DeadLetter.Drop
+	}))
 }
 
 func runsPerMonth(t *testing.T, configuration string) map[string]int {
@@ -184,7 +197,8 @@ func runsPerMonth(t *testing.T, configuration string) map[string]int {
 // The task is created and dispatched, beyond the free part, and the run finds nothing.
 func millionAlarms() float64 {
 	run := idleRun("release-delayed", 0)
-	return 2*millionOperations + millionRequest + 1_000_000*billedSeconds*(cpuSecond+memoryGiB*memorySecond) + 10*float64(run.reads)*readsPer100k
+	return 2*millionOperations + millionRequest + 1_000_000*billedSeconds*(cpuSecond+memoryGiB*memorySecond) +
+		10*float64(run.reads)*readsPer100k
 }
 
 type month struct{ firestore, storage, pubsub, cpu, memory, requests float64 }
@@ -195,30 +209,41 @@ func price(events float64, of operations, tasks upkeep, messageBytes float64) mo
 	return month{
 		firestore: of.dollars(events) + tasks.store(),
 		storage:   events * storedBytes / gib * storagePerGiB,
-		pubsub:    max(0, 2*events*max(leastBytes, messageBytes)-freeThroughput) / tib * throughputPerTiB, // published and pushed
-		cpu:       max(0, seconds-freeCPU) * cpuSecond,
-		memory:    max(0, seconds*memoryGiB-freeMemory) * memorySecond,
-		requests:  max(0, requests-freeRequests) / 1_000_000 * millionRequest,
+		// published and pushed
+		pubsub:   max(0, 2*events*max(leastBytes, messageBytes)-freeThroughput) / tib * throughputPerTiB,
+		cpu:      max(0, seconds-freeCPU) * cpuSecond,
+		memory:   max(0, seconds*memoryGiB-freeMemory) * memorySecond,
+		requests: max(0, requests-freeRequests) / 1_000_000 * millionRequest,
 	}
 }
 
 func table(of operations, tasks upkeep, messageBytes float64) string {
 	var b strings.Builder
-	b.WriteString("| events a month | Firestore operations | Firestore storage | Pub/Sub | Cloud Run CPU | memory | requests | together |\n")
+	b.WriteString("| events a month | Firestore operations | Firestore storage | Pub/Sub | Cloud Run CPU " +
+		"| memory | requests | together |\n")
 	b.WriteString("| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n")
 	for _, millions := range []float64{1, 10, 100} {
 		m := price(millions*1_000_000, of, tasks, messageBytes)
 		fmt.Fprintf(&b, "| %.0f million | $%.2f | $%.2f | $%.2f | $%.2f | $%.2f | $%.2f | **$%.2f** |\n",
-			millions, m.firestore, m.storage, m.pubsub, m.cpu, m.memory, m.requests, m.firestore+m.storage+m.pubsub+m.cpu+m.memory+m.requests)
+			millions, m.firestore, m.storage, m.pubsub, m.cpu, m.memory, m.requests,
+			m.firestore+m.storage+m.pubsub+m.cpu+m.memory+m.requests)
 	}
-	fmt.Fprintf(&b, "\nAn event is %.2f documents read, %.2f written and %.2f removed on average, and %.0f bytes on its topic, charged twice.\n",
+	fmt.Fprintf(&b, "\nAn event is %.2f documents read, %.2f written and %.2f removed on average, and %.0f "+
+		"bytes on its topic, charged twice.\n",
 		of.reads, of.writes, of.deletes, max(leastBytes, messageBytes))
-	fmt.Fprintf(&b, "The tasks are in it, and cost the same for any number of events: %d runs a month, which look for work\nin %d reads ($%.2f), write how many messages wait, and a seal each minute ($%.2f), and log %d lines.\n",
-		tasks.runs, tasks.reads, float64(tasks.reads)/100_000*readsPer100k, float64(tasks.writes)/100_000*writesPer100k, tasks.lines)
-	fmt.Fprintf(&b, "Alarms are not in it: a million cost $%.2f, and an instance asks for %.1f million a month at most.\n",
+	fmt.Fprintf(&b, "The tasks are in it, and cost the same for any number of events: %d runs a month, which "+
+		"look for work\nin %d reads ($%.2f), write how many messages wait, and a seal each minute ($%.2f), and "+
+		"log %d lines.\n",
+		tasks.runs, tasks.reads, float64(tasks.reads)/100_000*readsPer100k,
+		float64(tasks.writes)/100_000*writesPer100k, tasks.lines)
+	fmt.Fprintf(&b,
+		"Alarms are not in it: a million cost $%.2f, and an instance asks for %.1f million a month at most.\n",
 		millionAlarms(), float64(monthSeconds*time.Second/alarm.Step)/1_000_000)
-	fmt.Fprintf(&b, "What becomes of deliveries is counted for people, for any number of events: an instance that is busy all month adds it with\n%d reads and %d writes ($%.2f), and one that has nothing to count, and a CPU, with a quarter of that.\n",
-		flushes*flushReads, flushes*flushWrites, upkeep{reads: flushes * flushReads, writes: flushes * flushWrites}.store())
+	fmt.Fprintf(&b, "What becomes of deliveries is counted for people, for any number of events: an instance "+
+		"that is busy all month adds it with\n%d reads and %d writes ($%.2f), and one that has nothing to count, "+
+		"and a CPU, with a quarter of that.\n",
+		flushes*flushReads, flushes*flushWrites,
+		upkeep{reads: flushes * flushReads, writes: flushes * flushWrites}.store())
 	return b.String()
 }
 
@@ -233,7 +258,8 @@ const (
 
 func webhookService(t *testing.T, variables string) *pool {
 	t.Helper()
-	match := matched(t, variables, `scaling += optional\(object\(\{ min = number, max = number \}\), \{ min = (\d+), max = (\d+) \}\)`)
+	match := matched(t, variables,
+		`scaling += optional\(object\(\{ min = number, max = number \}\), \{ min = (\d+), max = (\d+) \}\)`)
 	least, _ := strconv.Atoi(match[1]) // the expression matches digits only
 	most, _ := strconv.Atoi(match[2])  // the same
 	return &pool{name: "webhook", least: least, ofCatalog: least, most: most, slots: 80, enabled: true}
@@ -247,7 +273,8 @@ type pool struct {
 	enabled                       bool
 }
 
-// A worker keeps an instance where a queue of priority high has any in the catalog, as terraform/main.tf has it.
+// A worker keeps an instance where a queue of priority high has any in the catalog, as terraform/main.tf has
+// it.
 func poolsOf(c *catalog.Catalog) (pools []*pool) {
 	for _, q := range c.Queues {
 		at := slices.IndexFunc(pools, func(p *pool) bool { return p.name == q.Pool })
@@ -258,7 +285,8 @@ func poolsOf(c *catalog.Catalog) (pools []*pool) {
 		if q.Priority == "high" && q.MinInstances > 0 {
 			p.least = 1
 		}
-		p.ofCatalog, p.most, p.slots = max(p.ofCatalog, q.MinInstances), max(p.most, q.MaxInstances), p.slots+q.Concurrency
+		p.ofCatalog, p.most, p.slots = max(p.ofCatalog, q.MinInstances), max(p.most, q.MaxInstances),
+			p.slots+q.Concurrency
 		p.queues, p.enabled = append(p.queues, q.ID), p.enabled || q.Enabled
 	}
 	return pools
@@ -275,19 +303,24 @@ func idlingOf(services []*pool) (kept, ofCatalog float64) {
 
 func poolTable(services []*pool) string {
 	var b strings.Builder
-	b.WriteString("| service | queues | at once, per instance | instances | a month without requests | a month of all instances, busy |\n")
+	b.WriteString("| service | queues | at once, per instance | instances | a month without requests | a " +
+		"month of all instances, busy |\n")
 	b.WriteString("| --- | --- | ---: | ---: | ---: | ---: |\n")
 	for _, p := range services {
 		name := p.name
 		if !p.enabled {
 			name += ", not enabled"
 		}
-		fmt.Fprintf(&b, "| %s | %s | %d | %d to %d | $%.2f | $%.2f |\n", name, strings.Join(p.queues, ", "), p.slots, p.least, p.most,
+		fmt.Fprintf(&b, "| %s | %s | %d | %d to %d | $%.2f | $%.2f |\n", name, strings.Join(p.queues, ", "),
+			p.slots, p.least, p.most,
 			float64(p.least)*idleMonth, float64(p.most)*busyMonth)
 	}
 	kept, ofCatalog := idlingOf(services)
-	fmt.Fprintf(&b, "\nAn instance costs $%.2f a month without requests, and $%.2f if it is busy all the time. Pools without an enabled queue have no\nservice. "+
-		"The others and the webhook service cost **$%.2f** a month without requests, $%.2f where `worker.keeps`\nis `catalog`, and nothing with `none` and no instance of the webhook service's.\n", idleMonth, busyMonth, kept, ofCatalog)
+	fmt.Fprintf(&b, "\nAn instance costs $%.2f a month without requests, and $%.2f if it is busy all the "+
+		"time. Pools without an enabled queue have no\nservice. "+
+		"The others and the webhook service cost **$%.2f** a month without requests, $%.2f "+
+		"where `worker.keeps`\nis `catalog`, and nothing with `none` and no instance of the webhook service's.\n",
+		idleMonth, busyMonth, kept, ofCatalog)
 	return b.String()
 }
 
@@ -296,7 +329,8 @@ func read(t *testing.T, path string) string { return filetest.Read(t, "..", ".."
 // documented holds a part of a document to what is computed.
 func documented(t *testing.T, name, text string, path ...string) {
 	t.Helper()
-	filetest.Part(t, text, "<!-- "+name+": go test ./docs/cost -update -->\n", "<!-- end of "+name+" -->\n", path...)
+	filetest.Part(t, text, "<!-- "+name+": go test ./docs/cost -update -->\n",
+		"<!-- end of "+name+" -->\n", path...)
 }
 
 func TestTheDocumentsHaveTheTablesOfTheCosts(t *testing.T) {
@@ -304,7 +338,8 @@ func TestTheDocumentsHaveTheTablesOfTheCosts(t *testing.T) {
 	queues := catalogtest.Shipped()
 	service := webhookService(t, read(t, "terraform/variables.tf"))
 	var message bytes.Buffer
-	require.NoError(t, json.Compact(&message, []byte(read(t, "internal/contract/testdata/payment.v1/order_paid.json"))))
+	require.NoError(t, json.Compact(&message,
+		[]byte(read(t, "internal/contract/testdata/payment.v1/order_paid.json"))))
 	events, found := queues.HandledBy("subscriptions.record")
 	told, tells := queues.EmitsTo("subscriptions.record")
 	require.True(t, found && tells)
@@ -312,21 +347,28 @@ func TestTheDocumentsHaveTheTablesOfTheCosts(t *testing.T) {
 	lives, called := livesOf(t), runsPerMonth(t, read(t, "terraform/main.tf"))
 	credit := slices.IndexFunc(lives, func(of life) bool { return of.kind == "a credit" })
 	tasks := upkeep{ // of one tenant that has entries in every minute
-		reads: called["seal-journal"] * int(lives[credit].seal.reads), writes: called["seal-journal"] * int(lives[credit].seal.writes),
+		reads:  called["seal-journal"] * int(lives[credit].seal.reads),
+		writes: called["seal-journal"] * int(lives[credit].seal.writes),
 	}
 	documented(t, "lives", lifeTable(t, lives, called["seal-journal"]), "..", "reference", "costs.md")
 	for task, runs := range called {
 		one := idleRun(task, deadLetterQueues(queues))
-		tasks = upkeep{tasks.runs + runs, tasks.reads + runs*one.reads, tasks.writes + runs*one.writes, tasks.lines + runs*one.lines}
+		tasks = upkeep{
+			tasks.runs + runs, tasks.reads + runs*one.reads, tasks.writes + runs*one.writes,
+			tasks.lines + runs*one.lines,
+		}
 	}
 	services := append([]*pool{service}, poolsOf(queues)...)
-	documented(t, "month", table(averageOf(lives), tasks, float64(message.Len()+attributeBytes)), "..", "reference", "costs.md")
+	documented(t, "month", table(averageOf(lives), tasks, float64(message.Len()+attributeBytes)), "..",
+		"reference", "costs.md")
 	documented(t, "pools", poolTable(services), "..", "reference", "costs.md")
 	all, ofCatalog := idlingOf(services)
 	alone, _ := idlingOf(append([]*pool{service}, poolsOf(payNow)...))
 	documented(t, "idling", fmt.Sprintf(
-		"A month without requests costs **$%.2f** for the instances that are kept where every queue of the catalog runs, and $%.2f\n"+
-			"where PayNow's alone do; $%.2f where `worker.keeps` is `catalog`, nothing with `none` and no webhook instance.\n", all, alone, ofCatalog), "..", "..", "terraform", "README.md")
+		"A month without requests costs **$%.2f** for the instances that are kept where every queue of the "+
+			"catalog runs, and $%.2f\n"+
+			"where PayNow's alone do; $%.2f where `worker.keeps` is `catalog`, nothing with `none` and no webhook "+
+			"instance.\n", all, alone, ofCatalog), "..", "..", "terraform", "README.md")
 }
 
 func TestAnIdleTaskAndAFlushOfRatesCostTheirDeclaredReadsWritesAndLines(t *testing.T) {
@@ -351,7 +393,8 @@ func TestAnIdleTaskAndAFlushOfRatesCostTheirDeclaredReadsWritesAndLines(t *testi
 		Catalog: c, Store: counter, Outbox: &lane.Relay{Of: lane.Outbox, Store: counter, Now: time.Now},
 		Delayed:    &lane.Relay{Of: lane.Delayed, Store: counter, Now: time.Now},
 		Operations: (&bulk.Operator{Store: counter, Catalog: c, Now: time.Now, NewID: uuid.NewString}).RunAll,
-		Log:        slog.New(slog.NewJSONHandler(&log, nil)), Metrics: telemetry.NewMetrics(), Now: time.Now, Backlogs: subscriptions,
+		Log:        slog.New(slog.NewJSONHandler(&log, nil)), Metrics: telemetry.NewMetrics(), Now: time.Now,
+		Backlogs: subscriptions,
 	}
 	router := chi.NewRouter()
 	service.Routes(router)
@@ -360,7 +403,8 @@ func TestAnIdleTaskAndAFlushOfRatesCostTheirDeclaredReadsWritesAndLines(t *testi
 	require.Len(t, called, len(tasks.Names)-1)
 	for task := range called {
 		// A day's first run of verify-books verifies; the idle ones look whether the day is over.
-		router.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/tasks/"+task, nil))
+		router.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodPost,
+			"/tasks/"+task, nil))
 		log.Reset()
 		reads, writes := spent()
 		answer := httptest.NewRecorder()
@@ -372,7 +416,8 @@ func TestAnIdleTaskAndAFlushOfRatesCostTheirDeclaredReadsWritesAndLines(t *testi
 		require.Equal(t, want.lines, bytes.Count(log.Bytes(), []byte("\n")), task)
 	}
 	counter = &storetest.Counter{Store: db}
-	recorder := rates.NewRecorder(rates.Config{Store: counter, Self: rates.Service{Instance: "i1"}, Now: time.Now})
+	recorder := rates.NewRecorder(
+		rates.Config{Store: counter, Self: rates.Service{Instance: "i1"}, Now: time.Now})
 	recorder.Arrived("orders")
 	require.NoError(t, recorder.Flush(t.Context()))
 	require.EqualValues(t, flushReads, counter.Reads.Load())
@@ -398,7 +443,8 @@ func TestTheFreePartOfAMonthCostsNothing(t *testing.T) {
 	require.InDelta(t, 21_000, price(1_000_000, credit, more, 900).cpu/cpuSecond, 0.01)
 	// 200 GB less 10 GiB.
 	require.InDelta(t, (200e9-10*gib)/tib*40, price(100_000_000, credit, upkeep{}, 900).pubsub, 0.001)
-	// A million alarms: $0.80, $0.40, $2.40 and $0.125, $1.20. An instance of a month: without requests, and busy.
+	// A million alarms: $0.80, $0.40, $2.40 and $0.125, $1.20. An instance of a month: without requests, and
+	// busy.
 	require.InDelta(t, 4.925, millionAlarms(), 0.001)
 	require.InDelta(t, 9.72, idleMonth, 0.001)
 	require.InDelta(t, 65.448, busyMonth, 0.001)

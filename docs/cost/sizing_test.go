@@ -80,8 +80,9 @@ func TestTheSizesFollowFromTheCatalogAndTheSimulation(t *testing.T) {
 		credit, entry, order, credited, posted, ordered)
 	documented(t, "rates", b.String(), "..", "reference", "sizing.md")
 	b.Reset()
-	b.WriteString("| queue | the catalog's least to most | kept by default | where `worker.keeps` is `catalog` " +
-		"| depth | instances at that depth |\n| --- " + strings.Repeat("| ---: ", 5) + "|\n")
+	b.WriteString(
+		"| queue | the catalog's least to most | kept by default | where `worker.keeps` is `catalog` " +
+			"| depth | instances at that depth |\n| --- " + strings.Repeat("| ---: ", 5) + "|\n")
 	scaled := "orders-process notifications-send search-index analytics-track fis-ingestion"
 	for id := range strings.FieldsSeq(scaled) {
 		q, _ := c.Queue(id)

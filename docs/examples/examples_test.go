@@ -30,16 +30,20 @@ func section(t *testing.T, heading string) string {
 func TestTheSignatureOfThePageIsTheWebhookServices(t *testing.T) {
 	t.Parallel()
 	cells := map[string]string{}
-	for _, row := range regexp.MustCompile("(?m)^\\| ([\\w ]+) \\| `(.+)` \\|$").FindAllStringSubmatch(section(t, "The signature"), -1) {
+	for _, row := range regexp.MustCompile("(?m)^\\| ([\\w ]+) \\| `(.+)` \\|$").
+		FindAllStringSubmatch(section(t, "The signature"), -1) {
 		cells[row[1]] = row[2]
 	}
 	var seconds int64
 	require.NoError(t, filetest.ErrorOf(fmt.Sscan(cells["timestamp"], &seconds)))
 	signer := filetest.Must(signature.NewSigner(signature.Generic, cells["secret"]))(t)
 	body, at := []byte(cells["body"]), time.Unix(seconds, 0)
-	require.Equal(t, map[string]string{"X-Webhook-Timestamp": cells["timestamp"], "X-Webhook-Signature": cells["signature without a destination"]}, signer.Sign("", body, at))
 	require.Equal(t, map[string]string{
-		"X-Webhook-Timestamp": cells["timestamp"], "X-Webhook-Destination": cells["destination"], "X-Webhook-Signature": cells["signature"],
+		"X-Webhook-Timestamp": cells["timestamp"], "X-Webhook-Signature": cells["signature without a destination"],
+	}, signer.Sign("", body, at))
+	require.Equal(t, map[string]string{
+		"X-Webhook-Timestamp": cells["timestamp"], "X-Webhook-Destination": cells["destination"],
+		"X-Webhook-Signature": cells["signature"],
 	}, signer.SignFor(cells["destination"], "", body, at))
 }
 
@@ -47,7 +51,8 @@ func TestTheMessagesOfThePageKeepTheirContracts(t *testing.T) {
 	t.Parallel()
 	c := catalogtest.Shipped()
 	seen := map[string]int{}
-	for _, block := range regexp.MustCompile("(?s)```json\n(.*?)```").FindAllStringSubmatch(section(t, "What a body is"), -1) {
+	for _, block := range regexp.MustCompile("(?s)```json\n(.*?)```").FindAllStringSubmatch(section(t,
+		"What a body is"), -1) {
 		format := c.Contracts.Detect(nil, []byte(block[1]))
 		body, err := c.Contracts.Decode(format, []byte(block[1]))
 		require.NoError(t, err, block[1])

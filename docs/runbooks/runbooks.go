@@ -1,5 +1,5 @@
-// Package runbooks holds the runbooks, so that a worker shows those of its own release, and reads the few forms of
-// their Markdown. It refuses to show what is no runbook.
+// Package runbooks holds the runbooks, so that a worker shows those of its own release, and reads the few
+// forms of their Markdown. It refuses to show what is no runbook.
 package runbooks
 
 import (
@@ -20,7 +20,8 @@ type Book struct {
 	Blocks []Block
 }
 
-// Block is a part of a runbook: a heading, code, the rows of a table, the first of which are its heads, or lines of text.
+// Block is a part of a runbook: a heading, code, the rows of a table, the first of which are its heads, or
+// lines of text.
 type Block struct {
 	Head, Code string
 

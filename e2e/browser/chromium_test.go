@@ -25,8 +25,8 @@ import (
 	"billhook/internal/filetest"
 )
 
-// binary returns the path of Chromium, or of a browser made of it. The test is skipped where there is none, but with
-// REQUIRE_EMULATORS=1.
+// binary returns the path of Chromium, or of a browser made of it. The test is skipped where there is none,
+// but with REQUIRE_EMULATORS=1.
 func binary(t *testing.T) string {
 	t.Helper()
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable"} {
@@ -48,7 +48,8 @@ type chromium struct{ browser context.Context }
 
 func startChromium(t *testing.T) *chromium {
 	t.Helper()
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(binary(t)), chromedp.Flag("hide-scrollbars", true))
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(binary(t)),
+		chromedp.Flag("hide-scrollbars", true))
 	if os.Geteuid() == 0 { // its sandbox refuses root
 		options = append(options, chromedp.NoSandbox)
 	}
@@ -76,8 +77,8 @@ const (
 	dark  = "dark"
 )
 
-// tab is a tab in a profile of its own: two tabs are two persons, who use the keyboard alone. It is not safe for
-// concurrent use.
+// tab is a tab in a profile of its own: two tabs are two persons, who use the keyboard alone. It is not safe
+// for concurrent use.
 type tab struct {
 	t          *testing.T
 	ctx        context.Context
@@ -108,8 +109,8 @@ func openTab(of context.Context, t *testing.T, base string, options ...chromedp.
 	return p
 }
 
-// hear takes note of what the browser complains of: an error of a script, or what the policy of the page does not
-// allow. An answer other than 200 is none; see visit.
+// hear takes note of what the browser complains of: an error of a script, or what the policy of the page does
+// not allow. An answer other than 200 is none; see visit.
 func (p *tab) hear(event any) {
 	said := ""
 	switch event := event.(type) {
@@ -169,7 +170,9 @@ func (p *tab) show(s size, scheme string) {
 	run(p, chromedp.EmulateViewport(s.width, s.height, options...))
 	run(p, chromedp.Func(func(ctx context.Context, target *chromedp.Target) error {
 		_, err := cdp.Call(ctx, target, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
-			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: "reduce"}},
+			Features: []*emulation.MediaFeature{
+				{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: "reduce"},
+			},
 		})
 		return err
 	}))
@@ -183,7 +186,9 @@ func (p *tab) picture(s size) []byte {
 	return run(p, func(ctx context.Context, target *chromedp.Target) ([]byte, error) {
 		taken, err := cdp.Call(ctx, target, page.CaptureScreenshot, page.CaptureScreenshotParams{
 			Format: page.CaptureScreenshotFormatPng, CaptureBeyondViewport: &yes,
-			Clip: &page.Viewport{Width: float64(s.width), Height: float64(min(max(height, s.height), tallest)), Scale: 1},
+			Clip: &page.Viewport{
+				Width: float64(s.width), Height: float64(min(max(height, s.height), tallest)), Scale: 1,
+			},
 		})
 		return taken.Data, err
 	})
@@ -206,8 +211,8 @@ func (p *tab) press(keys string) {
 	run(p, chromedp.KeyEvent(keys))
 }
 
-// finds moves the focus to the first control of a role whose name a regular expression finds, those of the menu
-// last: a link, a button or a field. As a way it is a link to an address that begins so.
+// finds moves the focus to the first control of a role whose name a regular expression finds, those of the
+// menu last: a link, a button or a field. As a way it is a link to an address that begins so.
 func (p *tab) finds(role, name string) bool {
 	p.t.Helper()
 	return ask[bool](p, "focusOn", role, name)

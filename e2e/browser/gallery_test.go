@@ -1,8 +1,10 @@
-// Package browser looks at the operations pages in a headless Chromium, as people see them: on a desktop and on a phone,
-// light and dark, of a full shop, of an empty one, and while the database is down. Its tests walk the pages as people
-// on call do, and ask axe-core and the keyboard about each. They start processes of their own; one walk runs with -short.
+// Package browser looks at the operations pages in a headless Chromium, as people see them: on a desktop and
+// on a phone, light and dark, of a full shop, of an empty one, and while the database is down. Its tests walk
+// the pages as people on call do, and ask axe-core and the keyboard about each. They start processes of their
+// own; one walk runs with -short.
 //
-// `make screenshots` has pictures of every page taken in the place of that, and those of the README by ONLY=readme.
+// `make screenshots` has pictures of every page taken in the place of that, and those of the README by
+// ONLY=readme.
 package browser
 
 import (
@@ -56,12 +58,12 @@ type address struct {
 	refused bool
 }
 
-// alike is how many pages are looked at of those that say that something is not there, or cannot be shown: they look
-// the same.
+// alike is how many pages are looked at of those that say that something is not there, or cannot be shown:
+// they look the same.
 const alike = 8
 
-// Every page that the pages declare, of a full shop, of an empty one, and while the database is down. With -into the pages
-// are photographed in the place of being read.
+// Every page that the pages declare, of a full shop, of an empty one, and while the database is down. With
+// -into the pages are photographed in the place of being read.
 func TestEveryPageIsForEverybody(t *testing.T) {
 	t.Parallel()
 	onlyInFull(t)
@@ -122,7 +124,8 @@ func photograph(p *tab) []string {
 	for _, scheme := range []string{light, dark} {
 		for _, s := range []size{desktop, phone} {
 			p.show(s, scheme)
-			require.NoError(p.t, os.WriteFile(strings.Join([]string{name, s.name, scheme}, "-")+".png", p.picture(s), 0o600))
+			require.NoError(p.t, os.WriteFile(strings.Join([]string{name, s.name, scheme}, "-")+".png",
+				p.picture(s), 0o600))
 		}
 	}
 	return p.fits(narrow, phone, desktop)
@@ -163,15 +166,18 @@ func (p *tab) fits(sizes ...size) (faults []string) {
 			faults = append(faults, fmt.Sprintf("at %d: %s", s.width, fault))
 		}
 		screens := map[string]int64{desktop.name: 1, phone.name: 2}[s.name]
-		height := run(p, chromedp.Evaluate[int64](`document.querySelectorAll("#queues tbody tr").length > 6 ? 0 : document.documentElement.scrollHeight`))
-		if p.path() == "/ops/" && screens > 0 && height > screens*s.height { // with up to six queues that need somebody
+		height := run(p, chromedp.Evaluate[int64](
+			`document.querySelectorAll("#queues tbody tr").length > 6 ? 0 : document.documentElement.scrollHeight`))
+		// with up to six queues that need somebody
+		if p.path() == "/ops/" && screens > 0 && height > screens*s.height {
 			faults = append(faults, fmt.Sprintf("at %d: the overview is %d high", s.width, height))
 		}
 	}
 	return faults
 }
 
-// maxStops bounds how often Tab is pressed on a page. What comes behind is in lists, whose first rows were reached.
+// maxStops bounds how often Tab is pressed on a page. What comes behind is in lists, whose first rows were
+// reached.
 const maxStops = 70
 
 // byTab finds what Tab does not reach in the order of the page, where the focus is not seen, and what moves.
@@ -191,8 +197,8 @@ func byTab(p *tab) []string {
 	return faults
 }
 
-// forEverybody has a page reached by Tab, looked at, on the smallest screen with everything unfolded, and read by all of
-// axe-core's rules. In the other scheme it has the contrast looked at: nothing else changes.
+// forEverybody has a page reached by Tab, looked at, on the smallest screen with everything unfolded, and
+// read by all of axe-core's rules. In the other scheme it has the contrast looked at: nothing else changes.
 func forEverybody(script string) func(*tab) []string {
 	return func(p *tab) []string {
 		faults := append(byTab(p), p.fits(desktop, phone, narrow)...)
@@ -212,7 +218,8 @@ func forEverybody(script string) func(*tab) []string {
 	}
 }
 
-// answers looks at forms that are answered by a page of their own: what they say has no address, and is seen once.
+// answers looks at forms that are answered by a page of their own: what they say has no address, and is seen
+// once.
 func (p *tab) answers(check func(*tab) []string) {
 	p.t.Helper()
 	for _, form := range []struct{ path, button, says string }{
@@ -235,7 +242,9 @@ func (p *tab) searches(s *shop) {
 	p.t.Helper()
 	for prefix, ids := range s.subjects(p.t) {
 		kind := strings.Trim(strings.TrimPrefix(strings.TrimSuffix(prefix, "{"), "/ops/"), "/")
-		if slices.Contains([]string{"queues", "catalog/queues", "catalog/contracts", "journal/periods", "runbooks", "stock", "usage"}, kind) {
+		if slices.Contains([]string{
+			"queues", "catalog/queues", "catalog/contracts", "journal/periods", "runbooks", "stock", "usage",
+		}, kind) {
 			continue // these have names, or one that something else has
 		}
 		p.search(ids[len(ids)-1], "/ops/"+kind+"/"+ids[len(ids)-1])
@@ -276,14 +285,16 @@ func (s *shop) links(t *testing.T) {
 		s.get(t, path, &list)
 		for _, line := range list.Items {
 			found++
-			page := "/ops/events/" + url.PathEscape(line.EventID) + "?" + url.Values{"queue": {line.Queue}, "tenant": {line.Tenant}}.Encode()
+			page := "/ops/events/" + url.PathEscape(line.EventID) + "?" +
+				url.Values{"queue": {line.Queue}, "tenant": {line.Tenant}}.Encode()
 			status, links := load(page)
 			require.Equal(t, http.StatusOK, status, page)
 			for _, link := range links {
 				if way := html.UnescapeString(link[1]); !followed[way] {
 					followed[way] = true
 					status, _ := load(way)
-					assert.Equal(t, http.StatusOK, status, "%s, %s in %s, links to %s", page, line.EventType, line.Queue, way)
+					assert.Equal(t, http.StatusOK, status, "%s, %s in %s, links to %s", page, line.EventType,
+						line.Queue, way)
 				}
 			}
 		}
@@ -305,12 +316,13 @@ func (s *shop) routes(t *testing.T) (all []string) {
 	}
 	router := chi.NewRouter()
 	site.Routes(router)
-	require.NoError(t, chi.Walk(router, func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
-		if method == http.MethodGet && !strings.HasSuffix(route, "*") && route != "/ops" {
-			all = append(all, route)
-		}
-		return nil
-	}))
+	require.NoError(t,
+		chi.Walk(router, func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
+			if method == http.MethodGet && !strings.HasSuffix(route, "*") && route != "/ops" {
+				all = append(all, route)
+			}
+			return nil
+		}))
 	slices.Sort(all)
 	return slices.Compact(all)
 }
@@ -357,8 +369,8 @@ func (s *shop) subjects(t *testing.T) map[string][]string {
 	return found
 }
 
-// addresses are all pages of the shop, each route at least once, some with a question in their address. An empty shop is
-// asked for the pages of a full one.
+// addresses are all pages of the shop, each route at least once, some with a question in their address. An
+// empty shop is asked for the pages of a full one.
 func (s *shop) addresses(t *testing.T) (all []address) {
 	t.Helper()
 	orders := "queue=" + s.queueOf("order.paid").ID
@@ -368,10 +380,14 @@ func (s *shop) addresses(t *testing.T) (all []address) {
 		"/ops/events":       {"status=DEAD_LETTERED", "event_id=" + event},
 	}
 	// These show nothing without a question.
-	onlyAsked := map[string]string{"/ops/dead-letters/preview": orders, "/ops/dead-letters/-/replay": orders, "/ops/dead-letters/-/discard": orders, "/ops/dead-letters/-/complete": orders}
+	onlyAsked := map[string]string{
+		"/ops/dead-letters/preview": orders, "/ops/dead-letters/-/replay": orders,
+		"/ops/dead-letters/-/discard": orders, "/ops/dead-letters/-/complete": orders,
+	}
 	subjects := s.subjects(t)
 	for _, route := range s.routes(t) {
-		name := strings.Trim(strings.NewReplacer("/", "-", "{", "", "}", "").Replace(strings.TrimPrefix(route, "/ops")), "-")
+		name := strings.Trim(strings.NewReplacer("/", "-", "{", "", "}",
+			"").Replace(strings.TrimPrefix(route, "/ops")), "-")
 		if name == "" {
 			name = "overview"
 		}
@@ -392,7 +408,9 @@ func (s *shop) addresses(t *testing.T) (all []address) {
 			ids = ids[:1]
 		}
 		for i, question := range questions[route] {
-			all = append(all, address{fmt.Sprint(name, "-asked-", i+1), route + "?" + question, strings.Contains(question, "%3Cscript")})
+			all = append(all, address{
+				fmt.Sprint(name, "-asked-", i+1), route + "?" + question, strings.Contains(question, "%3Cscript"),
+			})
 		}
 		require.Equal(t, has, len(ids) > 0, "subjects has no example for %s", route)
 		for i, id := range ids {

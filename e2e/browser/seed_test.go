@@ -53,7 +53,8 @@ const (
 	usageOf           = "dev-subscription"
 )
 
-// notification is an event type whose service is not asked what it knows, so that its failures follow each other.
+// notification is an event type whose service is not asked what it knows, so that its failures follow each
+// other.
 const notification = "notification.email.order_confirmed"
 
 // longID is an id as long as an id may be.
@@ -67,11 +68,16 @@ const markup = `<b onmouseover="alert(1)">&amp;</b><script>alert(1)</script>`
 
 func (s *shop) fill(t *testing.T) {
 	t.Helper()
-	for _, step := range []func(*testing.T){s.remember, s.manage, s.sample, s.sell, s.fail, s.keepWaiting, s.operate} {
+	for _, step := range []func(*testing.T){
+		s.remember, s.manage, s.sample, s.sell, s.fail, s.keepWaiting,
+		s.operate,
+	} {
 		step(t)
 	}
 	// The worker's tasks count and seal what there is, but for those that would end what is to be seen.
-	for _, name := range slices.DeleteFunc(slices.Clone(tasks.Names), func(name string) bool { return name == "run-operations" }) {
+	for _, name := range slices.DeleteFunc(slices.Clone(tasks.Names), func(name string) bool {
+		return name == "run-operations"
+	}) {
 		_, err := s.Task(t.Context(), name)
 		require.NoError(t, err, name)
 	}
@@ -80,12 +86,17 @@ func (s *shop) fill(t *testing.T) {
 	})
 }
 
-// remember has a worker of the past count what it did in each hour of a day, and in one of each day of a month.
+// remember has a worker of the past count what it did in each hour of a day, and in one of each day of a
+// month.
 func (s *shop) remember(t *testing.T) {
 	t.Helper()
 	now := time.Now().UTC()
 	var at time.Time
-	counted := rates.NewRecorder(rates.Config{Store: s.Store, Self: rates.Service{Instance: "worker-of-the-past", Name: "worker", Version: "v0.9.0", StartedAt: now.AddDate(0, 0, -30)}, Now: func() time.Time { return at }})
+	counted := rates.NewRecorder(rates.Config{
+		Store: s.Store, Self: rates.Service{
+			Instance: "worker-of-the-past", Name: "worker", Version: "v0.9.0", StartedAt: now.AddDate(0, 0, -30),
+		}, Now: func() time.Time { return at },
+	})
 	for i := range 29 + 24 {
 		times := 1
 		if at = now.Add(time.Duration(i-29-24) * time.Hour); i < 29 {
@@ -113,23 +124,56 @@ func (s *shop) manage(t *testing.T) {
 		who, method, path string
 		question, answer  any
 	}{
-		{"ada", http.MethodPut, "/v1/ops/stock/" + samples.Product, orders.SetStock{Available: &pieces, Edit: console.Edit{Change: console.Change{Why: "they have come in"}}}, nil},
+		{
+			"ada", http.MethodPut, "/v1/ops/stock/" + samples.Product, orders.SetStock{
+				Available: &pieces, Edit: console.Edit{Change: console.Change{Why: "they have come in"}},
+			}, nil,
+		},
 		{"ada", http.MethodPost, "/v1/ops/endpoints", endpoints.AddEndpoint{
 			ID: samples.Partner, URL: s.ServiceURL + standin.PartnerPath, Events: []string{"invoice.#"},
 			Change: console.Change{Why: "the contract is signed"},
 		}, &partner},
-		{"ada", http.MethodPut, "/v1/ops/products/700000000000000995", products.SetProduct{Points: 500, Edit: console.Edit{Change: console.Change{Why: "sold since today"}}}, nil},
-		{"grace", http.MethodPut, "/v1/ops/products/700000000000000995", products.SetProduct{Points: 750, Edit: console.Edit{Change: console.Change{Why: longWhy}}}, nil},
-		{"ada", http.MethodPut, "/v1/ops/products/700000000000000996", products.SetProduct{Points: 1, Edit: console.Edit{Change: console.Change{Why: markup}}}, nil},
+		{
+			"ada", http.MethodPut, "/v1/ops/products/700000000000000995", products.SetProduct{
+				Points: 500, Edit: console.Edit{Change: console.Change{Why: "sold since today"}},
+			}, nil,
+		},
+		{
+			"grace", http.MethodPut, "/v1/ops/products/700000000000000995",
+			products.SetProduct{Points: 750, Edit: console.Edit{Change: console.Change{Why: longWhy}}},
+			nil,
+		},
+		{
+			"ada", http.MethodPut, "/v1/ops/products/700000000000000996",
+			products.SetProduct{Points: 1, Edit: console.Edit{Change: console.Change{Why: markup}}},
+			nil,
+		},
 		{"ada", http.MethodDelete, "/v1/ops/products/700000000000000996", console.Change{Why: "sold out"}, nil},
-		{"ada", http.MethodPut, "/v1/ops/customers/890000000000000001", map[string]string{"uid": "uid-of-buyer-1", "why": "they have written to us"}, nil},
+		{
+			"ada", http.MethodPut, "/v1/ops/customers/890000000000000001",
+			map[string]string{"uid": "uid-of-buyer-1", "why": "they have written to us"},
+			nil,
+		},
 		{"grace", http.MethodPost, "/v1/ops/endpoints", endpoints.AddEndpoint{
-			ID: longID[:100], URL: s.ServiceURL + "/" + strings.Repeat("a-long-way/", 12), Events: []string{"order.#", "invoice.#", "a.pattern.of.many.words.*"},
+			ID: longID[:100], URL: s.ServiceURL + "/" + strings.Repeat("a-long-way/", 12),
+			Events: []string{"order.#", "invoice.#", "a.pattern.of.many.words.*"},
 			Change: console.Change{Why: markup},
 		}, nil},
-		{"grace", http.MethodPost, "/v1/ops/endpoints/" + longID[:100] + "/disable", console.Change{Why: longWhy}, nil},
-		{"ada", http.MethodPost, "/v1/ops/journal/periods/2026-02/close", console.Change{Why: "the books are done"}, nil},
-		{"ada", http.MethodPost, "/v1/ops/queues/" + s.queueOf("usage_sync").ID + "/pause", console.Change{Why: "the platform is being mended"}, nil},
+		{
+			"grace", http.MethodPost, "/v1/ops/endpoints/" + longID[:100] + "/disable",
+			console.Change{Why: longWhy},
+			nil,
+		},
+		{
+			"ada", http.MethodPost, "/v1/ops/journal/periods/2026-02/close",
+			console.Change{Why: "the books are done"},
+			nil,
+		},
+		{
+			"ada", http.MethodPost, "/v1/ops/queues/" + s.queueOf("usage_sync").ID + "/pause",
+			console.Change{Why: "the platform is being mended"},
+			nil,
+		},
 	} {
 		s.as(t, change.who, change.method, change.path, change.question, change.answer)
 	}
@@ -139,10 +183,15 @@ func (s *shop) manage(t *testing.T) {
 func (s *shop) sample(t *testing.T) {
 	t.Helper()
 	for _, one := range []struct{ sample, eventType, event string }{
-		{samples.Trial, "trial", "dev-trial"}, {samples.Renewal, "renewal", "dev-renewal"}, {samples.Refunds, "refund", "dev-refund-again"},
-		{samples.OrderCreated, "order.created", "dev-order-created"}, {samples.OrderPayment, "order.payment_confirmed", "dev-order-payment"},
-		{samples.Usage, "usage_tracking", "dev-usage"}, {samples.InvoicePaid, "billing.invoice.paid", journalEvent},
-		{samples.OrderConfirmed, "order.confirmed", "dev-order-confirmed"}, {samples.Products, "product.updated", "dev-product-bad"},
+		{samples.Trial, "trial", "dev-trial"},
+		{samples.Renewal, "renewal", "dev-renewal"},
+		{samples.Refunds, "refund", "dev-refund-again"},
+		{samples.OrderCreated, "order.created", "dev-order-created"},
+		{samples.OrderPayment, "order.payment_confirmed", "dev-order-payment"},
+		{samples.Usage, "usage_tracking", "dev-usage"},
+		{samples.InvoicePaid, "billing.invoice.paid", journalEvent},
+		{samples.OrderConfirmed, "order.confirmed", "dev-order-confirmed"},
+		{samples.Products, "product.updated", "dev-product-bad"},
 		{samples.WebhookDelivery, "webhook_delivery", "dev-webhook"},
 	} {
 		s.post(t, s.queueOf(one.eventType), samples.Request(one.sample))
@@ -157,7 +206,8 @@ func (s *shop) sample(t *testing.T) {
 func order(ids string, n int, product string) e2e.Order {
 	last := fmt.Sprintf("%016d", n)
 	return e2e.Order{
-		EventID: ids + last, OrderID: "84" + last, CustomerID: fmt.Sprintf("83%016d", n%buyers), UID: fmt.Sprint("uid-of-buyer-", n%buyers),
+		EventID: ids + last, OrderID: "84" + last, CustomerID: fmt.Sprintf("83%016d", n%buyers),
+		UID:   fmt.Sprint("uid-of-buyer-", n%buyers),
 		Lines: []e2e.Line{{Product: product, Quantity: int64(1 + n%3), Price: 1000}},
 	}
 }
@@ -181,13 +231,16 @@ func (s *shop) sell(t *testing.T) {
 		s.send(t, o.JSON())
 	}
 	s.ended(t, all...)
-	refund := e2e.Refund{EventID: "850000000000000000", RefundID: "1", OrderID: payNowOrder, CustomerID: buyersCustomer, Amount: 500, Paid: 1000}
+	refund := e2e.Refund{
+		EventID: "850000000000000000", RefundID: "1", OrderID: payNowOrder, CustomerID: buyersCustomer,
+		Amount: 500, Paid: 1000,
+	}
 	s.send(t, refund.JSON())
 	s.ended(t, refund.EventID)
 }
 
-// fail has the services that are called refuse, also what is as long as it may be, and one of them fail until its
-// breaker is open.
+// fail has the services that are called refuse, also what is as long as it may be, and one of them fail until
+// its breaker is open.
 func (s *shop) fail(t *testing.T) {
 	t.Helper()
 	all := []string{longID[:128]}
@@ -196,7 +249,8 @@ func (s *shop) fail(t *testing.T) {
 	}
 	for _, refused := range all {
 		require.NoError(t, s.Service.Behave(refused, standin.Refuse, 10))
-		s.put(t, refused, "cancellation", map[string]any{"subscription_id": refused}, map[string]any{"correlation_id": refused})
+		s.put(t, refused, "cancellation", map[string]any{"subscription_id": refused},
+			map[string]any{"correlation_id": refused})
 	}
 	for n := range failures {
 		failing := fmt.Sprint("failing-", n)
@@ -206,7 +260,8 @@ func (s *shop) fail(t *testing.T) {
 	for n := range 3 {
 		refund := fmt.Sprint("refund-that-fails-", n)
 		require.NoError(t, s.Gateway.Behave("payment-"+refund, standin.Fail, 4))
-		s.put(t, refund, "refund", map[string]any{"payment_id": "payment-" + refund}, map[string]any{"max_attempts": 2})
+		s.put(t, refund, "refund", map[string]any{"payment_id": "payment-" + refund},
+			map[string]any{"max_attempts": 2})
 		all = append(all, refund)
 	}
 	s.ended(t, all...)
@@ -217,7 +272,10 @@ func (s *shop) keepWaiting(t *testing.T) {
 	t.Helper()
 	for n := range paused {
 		s.put(t, fmt.Sprint("usage-", n), "usage_sync", map[string]any{"subscription_id": fmt.Sprint("s-", n)}, nil)
-		refund := e2e.Refund{EventID: fmt.Sprintf("87%016d", n), RefundID: "1", OrderID: fmt.Sprintf("88%016d", n), CustomerID: buyersCustomer, Amount: 100, Paid: 1000}
+		refund := e2e.Refund{
+			EventID: fmt.Sprintf("87%016d", n), RefundID: "1", OrderID: fmt.Sprintf("88%016d", n),
+			CustomerID: buyersCustomer, Amount: 100, Paid: 1000,
+		}
 		s.send(t, refund.JSON())
 	}
 }

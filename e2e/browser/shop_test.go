@@ -53,8 +53,10 @@ func openShop(t *testing.T) *shop {
 		}
 	}
 	s.Stack, err = devstack.Start(context.WithoutCancel(t.Context()), devstack.Config{
-		Catalog: s.catalog, ProjectID: "pages", Secrets: map[string][]string{"paynow": {e2e.Secret}, catalog.Producers: {e2e.Secret}},
-		WebhookPort: "0", WorkerPort: "0", ServicePort: "0", StorePath: filepath.Join(t.TempDir(), "store.db"), Log: telemetry.NewLogger(io.Discard, nil),
+		Catalog: s.catalog, ProjectID: "pages",
+		Secrets:     map[string][]string{"paynow": {e2e.Secret}, catalog.Producers: {e2e.Secret}},
+		WebhookPort: "0", WorkerPort: "0", ServicePort: "0", StorePath: filepath.Join(t.TempDir(), "store.db"),
+		Log:       telemetry.NewLogger(io.Discard, nil),
 		WrapStore: func(inner store.Store) store.Store { s.faults.Store = inner; return s.faults },
 	})
 	require.NoError(t, err)
@@ -83,16 +85,21 @@ func (s *shop) post(t *testing.T, q catalog.Queue, body []byte) {
 		to = "/topics/" + q.SharedTopic
 	}
 	answer := filetest.Must(e2e.Produce(t.Context(), s.WebhookURL, to, body))(t)
-	require.Less(t, answer.Status, http.StatusMultipleChoices, "the webhook service of %s: %s", q.ID, answer.Code)
+	require.Less(t, answer.Status, http.StatusMultipleChoices, "the webhook service of %s: %s", q.ID,
+		answer.Code)
 }
 
 // put sends a message of an event type to its queue, in the queue's format.
 func (s *shop) put(t *testing.T, id, eventType string, data map[string]any, more map[string]any) {
 	t.Helper()
 	q := s.queueOf(eventType)
-	message := map[string]any{"id": id, "type": eventType, "version": 1, "timestamp": "2026-03-01T12:00:00Z", "data": data}
+	message := map[string]any{
+		"id": id, "type": eventType, "version": 1, "timestamp": "2026-03-01T12:00:00Z", "data": data,
+	}
 	if q.Contract == "envelope.v1" {
-		message = map[string]any{"id": id, "action": eventType, "created_at": "2026-03-01T12:00:00Z", "payload": data}
+		message = map[string]any{
+			"id": id, "action": eventType, "created_at": "2026-03-01T12:00:00Z", "payload": data,
+		}
 	}
 	for name, value := range more {
 		message[name] = value
@@ -104,7 +111,9 @@ func (s *shop) put(t *testing.T, id, eventType string, data map[string]any, more
 // send sends a webhook as PayNow does.
 func (s *shop) send(t *testing.T, body []byte) {
 	t.Helper()
-	_, err := e2e.UntilAccepted(t.Context(), func() (e2e.Answer, error) { return e2e.Send(t.Context(), s.WebhookURL, body) })
+	_, err := e2e.UntilAccepted(t.Context(), func() (e2e.Answer, error) {
+		return e2e.Send(t.Context(), s.WebhookURL, body)
+	})
 	require.NoError(t, err)
 }
 
@@ -144,7 +153,9 @@ func until[T any](t *testing.T, s *shop, path string, shall func(T) bool) (answe
 // story waits until an event has one of some statuses.
 func (s *shop) story(t *testing.T, id string, statuses ...string) {
 	t.Helper()
-	until(t, s, "/v1/ops/events/"+id, func(e events.Event) bool { return slices.Contains(statuses, string(e.Status)) })
+	until(t, s, "/v1/ops/events/"+id, func(e events.Event) bool {
+		return slices.Contains(statuses, string(e.Status))
+	})
 }
 
 // ended waits until events have come to their end, whichever.

@@ -66,7 +66,8 @@ func opened(t *testing.T) (*shop, *chromium) {
 
 func (s *shop) deadLetters(t *testing.T, queue string, count int) console.List[deadletter.Item] {
 	t.Helper()
-	return until(t, s, "/v1/ops/dead-letters?queue="+url.QueryEscape(queue), func(found console.List[deadletter.Item]) bool { return len(found.Items) == count })
+	return until(t, s, "/v1/ops/dead-letters?queue="+url.QueryEscape(queue),
+		func(found console.List[deadletter.Item]) bool { return len(found.Items) == count })
 }
 
 // The walk that is taken with -short too.
@@ -84,7 +85,9 @@ func TestOnCallAProductIsFoundMissingSetAndItsOrdersReplayed(t *testing.T) {
 
 	ada.goes("/ops/")
 	ada.sees(queue + " alert .*dead letters: 2")
-	require.LessOrEqual(t, run(ada, chromedp.Evaluate[float64](`document.querySelector("main").getBoundingClientRect().top`)), 110.0, "the head leaves the phone to the page")
+	require.LessOrEqual(t,
+		run(ada, chromedp.Evaluate[float64](`document.querySelector("main").getBoundingClientRect().top`)), 110.0,
+		"the head leaves the phone to the page")
 	ada.presses("way", "/ops/queues/"+queue)
 	ada.sees("unknown_product")
 	ada.presses("way", "/ops/dead-letters?")
@@ -162,7 +165,8 @@ func TestMoneyIsReplayedByTwoPersonsInTwoBrowsers(t *testing.T) {
 	grace.sees(of)
 	grace.focus("button", "^Approve")
 	grace.press(kb.Enter)
-	require.False(t, run(grace, chromedp.Evaluate[bool](`document.querySelector("main form[method=post]").checkValidity()`)), "without a reason")
+	require.False(t, run(grace, chromedp.Evaluate[bool](
+		`document.querySelector("main form[method=post]").checkValidity()`)), "without a reason")
 	grace.at(asked + "/approve")
 	grace.types("^Why", "checked with the gateway")
 	grace.presses("button", "^Approve")
@@ -184,7 +188,8 @@ func TestALinkInAChatLeadsToThePageOfWhoeverIsSignedIn(t *testing.T) {
 	s, c := opened(t)
 	ada := s.visits(t, c, "ada")
 	chat := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = w.Write([]byte(`<!doctype html><title>Chat</title><main><a href="` + s.WorkerURL + `/ops/events?status=FAILED">the alert</a></main>`))
+		_, _ = w.Write([]byte(`<!doctype html><title>Chat</title><main><a href="` + s.WorkerURL +
+			`/ops/events?status=FAILED">the alert</a></main>`))
 	}))
 	t.Cleanup(chat.Close)
 	ada.loads("the chat", chromedp.Navigate(strings.Replace(chat.URL, "127.0.0.1", "localhost", 1)))

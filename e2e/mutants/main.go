@@ -112,7 +112,8 @@ func measure(ctx context.Context, pkg string, every int, seed uint64, stdout io.
 		"--invert-assignments", "--remove-self-assignments", "--output-statuses", "lt", "./"+pkg)
 	gremlins.Env = append(os.Environ(), "PATH="+standIn+":"+os.Getenv("PATH"), "MUTANTS_GO="+realGo,
 		"MUTANTS_PACKAGE=billhook/"+pkg, "MUTANTS_ALSO="+alsoTested[pkg],
-		fmt.Sprint("MUTANTS_EVERY=", every), fmt.Sprint("MUTANTS_SEED=", seed), "RAPID_SEED=1", "RAPID_NOFAILFILE=true")
+		fmt.Sprint("MUTANTS_EVERY=", every), fmt.Sprint("MUTANTS_SEED=", seed), "RAPID_SEED=1",
+		"RAPID_NOFAILFILE=true")
 	gremlins.Stdout, gremlins.Stderr = stdout, stdout
 	failed := gremlins.Run()
 	content, err := os.ReadFile(report)

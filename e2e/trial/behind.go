@@ -15,7 +15,8 @@ import (
 // and without. It fails where an order was lost or doubled, or a dead letter is missing.
 func behind(flags *flag.FlagSet) func(*run) {
 	forgotten := flags.Int("forgotten", 20, "how many orders of a forgotten product come before the good one")
-	longest := flags.Duration("longest", 110*time.Second, "how long the good order is waited for without a budget")
+	longest := flags.Duration("longest", 110*time.Second,
+		"how long the good order is waited for without a budget")
 	return func(r *run) {
 		row := r.table("orders ahead", "on_terminal", "nack_budget", "waited", "dead letters")
 		shipped, _ := catalogtest.Shipped().Queue(e2e.Queue)

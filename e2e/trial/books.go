@@ -24,7 +24,8 @@ func books(flags *flag.FlagSet) func(*run) {
 	tenants := flags.Int("tenants", 20, "tenants")
 	return func(r *run) {
 		b, began := &ledgers{&storetest.Counter{Store: r.temporary()}, r}, time.Now()
-		row := r.table("", "seconds", "gets", "queries", "commits", "written", "calls per entry", "written per entry")
+		row := r.table("", "seconds", "gets", "queries", "commits", "written", "calls per entry",
+			"written per entry")
 		step := func(name string) {
 			gets, queries, commits, written := b.Gets.Swap(0), b.Queries.Swap(0), b.Commits.Swap(0), b.Written.Swap(0)
 			perEntry := func(n int64) string { return fmt.Sprintf("%.4f", float64(n)/float64(*entries)) }
@@ -82,16 +83,19 @@ func (b *ledgers) post(entries, tenants int) {
 		amount, event := 100+dice.Int64N(1_000_000), fmt.Sprintf("event-%06d", i)
 		at = at.Add(time.Second)
 		entry := ledger.Entry{
-			Tenant: tenant(i % tenants), Kind: ledger.KindJournal, EventID: event, EventType: "ecommerce.order.completed", Rule: "ecommerce.order.completed",
+			Tenant: tenant(i % tenants), Kind: ledger.KindJournal, EventID: event,
+			EventType: "ecommerce.order.completed", Rule: "ecommerce.order.completed",
 			Period: ledger.PeriodOf(at), OccurredAt: at, PostedAt: at,
 			Lines: []ledger.Line{
-				{Account: "1200:receivable", Currency: "SGD", Debit: amount}, {Account: "4000:revenue", Currency: "SGD", Credit: amount - amount/10},
+				{Account: "1200:receivable", Currency: "SGD", Debit: amount},
+				{Account: "4000:revenue", Currency: "SGD", Credit: amount - amount/10},
 				{Account: "2200:tax", Currency: "SGD", Credit: amount / 10},
 			},
 		}
 		writes := filetest.Must(ledger.Post(entry))(b)
 		record := dedupe.Record{Status: dedupe.Completed, Ref: writes[0].Key.ID}
-		record.Queue, record.Tenant, record.EventID, record.EventType = journalQueue, entry.Tenant, event, entry.EventType
+		record.Queue, record.Tenant, record.EventID, record.EventType = journalQueue, entry.Tenant, event,
+			entry.EventType
 		own := store.Create(dedupe.Key(journalQueue, entry.Tenant, event), record.Fields())
 		storetest.Put(b, b, append(writes, own.Stamped(writes[0].Stamp))...)
 	}

@@ -32,7 +32,8 @@ import (
 // chaos tries to break the one promise on Firestore's emulator, with two workers. Messages come again, late
 // and out of order, workers are killed and frozen, handlers stall past their lease, answers are dropped.
 //
-// It fails unless the arms have lost, doubled and disordered nothing, and the control check-then-act has doubled.
+// It fails unless the arms have lost, doubled and disordered nothing, and the control check-then-act has
+// doubled.
 func chaos(flags *flag.FlagSet) func(*run) {
 	events := flags.Int("events", 15000, "how many events, controls not counted")
 	names := flags.String("arms", "", "which arms, separated by commas; all if empty")
@@ -69,7 +70,8 @@ func chaos(flags *flag.FlagSet) func(*run) {
 			func(ctx context.Context) { disturb(ctx, r, "store", stores[1], 21) },
 			func(ctx context.Context) { disturb(ctx, r, "broker", brokers, 22) },
 			func(ctx context.Context) { ws.schedule(ctx, time.Second) },
-			func(ctx context.Context) { ws.schedule(ctx, 700*time.Millisecond) }, // a second sealer, and a second relay
+			// a second sealer, and a second relay
+			func(ctx context.Context) { ws.schedule(ctx, 700*time.Millisecond) },
 		)
 		o.mend()
 		ws.settle(documents, func() bool {
@@ -85,7 +87,8 @@ func chaos(flags *flag.FlagSet) func(*run) {
 	}
 }
 
-// disturb has a gate hold requests or answers about every second, and then cuts them off, or lets them through late.
+// disturb has a gate hold requests or answers about every second, and then cuts them off, or lets them
+// through late.
 func disturb(ctx context.Context, r *run, of string, gate *e2e.Gate, stream uint64) {
 	random := rand.New(rand.NewPCG(r.seed, stream))
 	for e2e.Wait(ctx, about(random, time.Second)) {
@@ -168,7 +171,9 @@ func draw(r *run, arms []*arm, events int) *plan {
 			if a.name == armRefunds {
 				key, cycle = j/perPayment, j%perPayment // they come one after the other, and meet
 			}
-			e := &event{arm: a, id: fmt.Sprintf("%s-%06d", a.name, j), key: fmt.Sprintf("key-%04d", key), cycle: int64(cycle) + 1}
+			e := &event{
+				arm: a, id: fmt.Sprintf("%s-%06d", a.name, j), key: fmt.Sprintf("key-%04d", key), cycle: int64(cycle) + 1,
+			}
 			p.events, byKey[key] = append(p.events, e), append(byKey[key], e)
 			due := gap * time.Duration(j*all/n)
 			send(e, due)

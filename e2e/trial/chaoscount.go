@@ -181,7 +181,8 @@ func published(r *run, planned map[string]*event, messages []standin.Message) (a
 
 // verify verifies the books. What verification finds, and a sum that is not that of the entries, is doubled.
 func (v *verdict) verify(r *run, s store.Store) {
-	for _, found := range filetest.Must(sealtest.Findings(r.ctx, seal.Verifier{From: s, Origins: sealtest.Trusting{}}))(r) {
+	for _, found := range filetest.Must(sealtest.Findings(r.ctx,
+		seal.Verifier{From: s, Origins: sealtest.Trusting{}}))(r) {
 		v.count(&v.doubled, "%s: %s, %s", found.Document, found.Kind, found.Detail)
 	}
 	if v.events == 0 {

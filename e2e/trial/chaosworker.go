@@ -56,15 +56,27 @@ const (
 // arms in the order of the report. Those that post, refund and keep books run Billhook's own handlers.
 var arms = []*arm{
 	{name: armTx, body: envelope(chaosEvent)},
-	{name: armTxOrdered, body: envelope(chaosEvent), ordered: true, handler: catalog.Handler{Emits: []string{outbox}}},
+	{
+		name: armTxOrdered, body: envelope(chaosEvent), ordered: true,
+		handler: catalog.Handler{Emits: []string{outbox}},
+	},
 	{name: "leased", body: envelope(chaosEvent), handler: catalog.Handler{Post: effectPost}},
-	{name: armLeasedOrdered, body: envelope(chaosEvent), ordered: true, handler: catalog.Handler{Post: effectPost}},
+	{
+		name: armLeasedOrdered, body: envelope(chaosEvent), ordered: true,
+		handler: catalog.Handler{Post: effectPost},
+	},
 	{
 		name: "batched", body: envelope(chaosEvent), batch: catalog.Batch{Size: 8, Wait: 20 * time.Millisecond},
 		handler: catalog.Handler{Post: batchPost},
 	},
-	{name: armRefunds, body: envelope("refund"), handler: catalog.Handler{Name: "refunds.initiate", Calls: []string{gateway}}},
-	{name: armJournal, body: invoice, handler: catalog.Handler{Name: catalog.JournalPost, Emits: []string{posted}}},
+	{
+		name: armRefunds, body: envelope("refund"),
+		handler: catalog.Handler{Name: "refunds.initiate", Calls: []string{gateway}},
+	},
+	{
+		name: armJournal, body: invoice,
+		handler: catalog.Handler{Name: catalog.JournalPost, Emits: []string{posted}},
+	},
 	{name: armCheckThenAct, body: envelope(chaosEvent), control: true},
 	{name: armMarkThenAct, body: envelope(chaosEvent), control: true},
 }
@@ -221,7 +233,8 @@ func (h handlers) txOrdered(ctx context.Context, event handler.Event) (handler.E
 	}, stall(ctx, event)
 }
 
-// checkThenAct and markThenAct are of steps that are each right, and wrong together: nothing holds between two.
+// checkThenAct and markThenAct are of steps that are each right, and wrong together: nothing holds between
+// two.
 func (h handlers) checkThenAct(ctx context.Context, event handler.Event) (handler.Effect, error) {
 	marked, err := store.Find(ctx, h.store, markOf(event))
 	if err == nil && marked.Version == 0 {

@@ -93,7 +93,8 @@ func incidents(c *catalog.Catalog) []incident {
 			},
 		},
 		{
-			name: "failing service", queue: updates.ID, reason: "callee_failed_503", why: "the service is back", events: 1,
+			name: "failing service", queue: updates.ID, reason: "callee_failed_503",
+			why: "the service is back", events: 1,
 			provoke: func(n *night) {
 				n.must(n.Service.Behave("", standin.Fail, 1000))
 				n.ask(nil, "send", "paynow", "--sample", "subscription_renewed", "--webhook", n.webhookURL)
@@ -113,7 +114,8 @@ func (n *night) handle(i incident) (row []any) {
 	n.printf("   ALERT on %s\n", i.queue)
 
 	var deadLetters console.List[deadletter.Item]
-	n.repeat(&deadLetters, func() bool { return len(deadLetters.Items) == i.events }, "dlq", "ls", i.queue, "--reason", i.reason)
+	n.repeat(&deadLetters, func() bool { return len(deadLetters.Items) == i.events }, "dlq", "ls", i.queue,
+		"--reason", i.reason)
 	done()
 
 	var deadLetter deadletters.Kept
@@ -131,7 +133,8 @@ func (n *night) handle(i incident) (row []any) {
 	n.ask(nil, "events", "try", deadLetter.EventID, "--queue", i.queue)
 	n.ask(nil, "dlq", "replay", i.queue, "--reason", i.reason, "--why", i.why, "--yes")
 	for _, l := range deadLetters.Items {
-		n.repeat(&event, func() bool { return event.Status == dedupe.Completed }, "events", "show", l.EventID, "--queue", i.queue)
+		n.repeat(&event, func() bool { return event.Status == dedupe.Completed }, "events", "show", l.EventID,
+			"--queue", i.queue)
 	}
 	done()
 	n.until("the end of the alert", often, func() bool { return !n.alert(i.queue) })
@@ -141,13 +144,17 @@ func (n *night) handle(i incident) (row []any) {
 func (n *night) alert(queue string) bool {
 	var all queues.Queues
 	n.must(n.quietly(&all, "queues", "ls"))
-	return slices.ContainsFunc(all.Items, func(q queues.Queue) bool { return q.ID == queue && q.DeadLetters.Alert })
+	return slices.ContainsFunc(all.Items, func(q queues.Queue) bool {
+		return q.ID == queue && q.DeadLetters.Alert
+	})
 }
 
 // repeat runs a command until its answer is as it should be, and prints it once.
 func (n *night) repeat(answer any, so func() bool, arguments ...string) {
 	n.show(arguments)
-	n.until(strings.Join(arguments, " "), often, func() bool { return n.quietly(answer, arguments...) == nil && so() })
+	n.until(strings.Join(arguments, " "), often, func() bool {
+		return n.quietly(answer, arguments...) == nil && so()
+	})
 }
 
 // ask prints a command, runs it, and reads its JSON into answer, nil for none.
@@ -163,7 +170,8 @@ func (n *night) show(arguments []string) {
 func (n *night) quietly(answer any, arguments ...string) error {
 	command := exec.CommandContext(n.ctx, n.binary, append(arguments, "--json")...)
 	command.Env = []string{
-		"HOME=" + filepath.Dir(n.binary), "OPS_OPERATOR=on-call", "BILLHOOK_SERVER=" + n.WorkerURL, "WEBHOOK_SECRET_PAYNOW=" + e2e.Secret,
+		"HOME=" + filepath.Dir(n.binary), "OPS_OPERATOR=on-call", "BILLHOOK_SERVER=" + n.WorkerURL,
+		"WEBHOOK_SECRET_PAYNOW=" + e2e.Secret,
 	}
 	var failed bytes.Buffer
 	command.Stderr = &failed

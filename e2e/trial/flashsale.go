@@ -27,13 +27,16 @@ import (
 func flashsale(flags *flag.FlagSet) func(*run) {
 	many := flags.Int("orders", 3000, "how many orders come at once")
 	pieces := flags.Int("pieces", 100, "how many pieces there are")
-	killsEvery := flags.Duration("kills-every", time.Second, "how often a worker is killed, on average; 0: never")
+	killsEvery := flags.Duration("kills-every", time.Second,
+		"how often a worker is killed, on average; 0: never")
 	return func(r *run) {
 		shipped := catalogtest.Shipped()
 		taker, _ := shipped.HandledBy("orders.create")
 		fanOut, _ := shipped.HandledBy(notifications.FanOut)
 		sender, _ := shipped.EmitsTo(notifications.FanOut)
-		m := &market{deployed: deploy(r, taker.ID, fanOut.ID, sender.ID), orders: *many, pieces: *pieces, queue: taker.ID}
+		m := &market{
+			deployed: deploy(r, taker.ID, fanOut.ID, sender.ID), orders: *many, pieces: *pieces, queue: taker.ID,
+		}
 		stock := orders.StockEditor{Store: m.store, Now: time.Now, NewID: uuid.NewString}
 		pieces := int64(m.pieces)
 		set := orders.SetStock{Available: &pieces}
@@ -77,7 +80,8 @@ func (m *market) taken() []orders.Order {
 func (m *market) order(i int) {
 	id := fmt.Sprintf("order-%05d", i)
 	m.tell("created-"+id, "order.created", fmt.Sprintf(
-		`{"order_id":%q,"user_id":"buyer-%d","total":1000,"items_count":1,"items":[{"product_id":%q,"quantity":1}]}`, id, i, onSale))
+		`{"order_id":%q,"user_id":"buyer-%d","total":1000,"items_count":1,"items":[{"product_id":%q,`+
+			`"quantity":1}]}`, id, i, onSale))
 }
 
 func (m *market) tell(id, eventType, data string) {
@@ -97,7 +101,8 @@ func (m *market) pay() {
 			case o.State == orders.OrderConfirmed || o.State == orders.OrderCancelled:
 				ended++
 			case o.State == orders.PaymentInitiated && !paid[o.ID]:
-				m.tell("paid-"+o.ID, "order.payment_confirmed", fmt.Sprintf(`{"order_id":%q,"payment_id":"payment-%s"}`, o.ID, o.ID))
+				m.tell("paid-"+o.ID, "order.payment_confirmed", fmt.Sprintf(`{"order_id":%q,"payment_id":"payment-%s"}`,
+					o.ID, o.ID))
 				paid[o.ID] = true
 			}
 		}

@@ -37,7 +37,9 @@ func imports(flags *flag.FlagSet) func(*run) {
 	return func(r *run) {
 		binary := r.program()
 		var all sync.WaitGroup
-		for name, fill := range map[string]func(*system){"redis": fillRedis, "rabbitmq": fillRabbitMQ, "postgres": fillPostgres} {
+		for name, fill := range map[string]func(*system){
+			"redis": fillRedis, "rabbitmq": fillRabbitMQ, "postgres": fillPostgres,
+		} {
 			all.Go(func() { r.part(name, func(r *run) { move(r, binary, name, *messages, fill) }) })
 		}
 		all.Wait()
@@ -62,7 +64,9 @@ type system struct {
 // takes chooses the shipped queue that posts an event type to a path.
 func (s *system) takes(eventType, path string) {
 	c := catalogtest.Shipped()
-	i := slices.IndexFunc(c.Queues, func(q catalog.Queue) bool { return q.Handlers[eventType].Post.Path == path })
+	i := slices.IndexFunc(c.Queues, func(q catalog.Queue) bool {
+		return q.Handlers[eventType].Post.Path == path
+	})
 	require.GreaterOrEqual(s, i, 0, "a queue posts %s to %s", eventType, path)
 	s.queue = c.Queues[i]
 }
@@ -81,7 +85,9 @@ func (s *system) holds(form string, put func(i int, id string, later bool)) {
 func move(r *run, binary, name string, many int, fill func(*system)) {
 	// A store without a sync for each commit: no process that writes to it is killed here.
 	documents := r.temporary()
-	e := embed(r, devstack.Config{Catalog: catalogtest.Shipped(), WrapStore: func(store.Store) store.Store { return documents }})
+	e := embed(r, devstack.Config{
+		Catalog: catalogtest.Shipped(), WrapStore: func(store.Store) store.Store { return documents },
+	})
 	due := time.Now().Add(20*time.Second + time.Duration(many)*8*time.Millisecond).Truncate(time.Second)
 	old := &system{run: r, many: many, due: due, ids: map[string]time.Time{}}
 	fill(old)
@@ -97,7 +103,8 @@ func move(r *run, binary, name string, many int, fill func(*system)) {
 	e.await(many)
 	handled := e.posted()
 	old.check(r, handled)
-	r.printf("%-9s %d messages in 3 runs, of which 2 ended by kill -9: %d handled, %d left behind\n", name, many, len(handled), old.rest())
+	r.printf("%-9s %d messages in 3 runs, of which 2 ended by kill -9: %d handled, %d left behind\n", name, many,
+		len(handled), old.rest())
 	if rest := old.rest(); rest > 0 {
 		r.broken("%d messages are left behind", rest)
 	}
@@ -121,11 +128,13 @@ func (s *system) drain(to *embedded, binary, name string, kill int) string {
 	}
 	server := httptest.NewServer(proxy)
 	defer server.Close()
-	arguments := append([]string{"admin", "import", name, "--yes", "--rate", "0", "--webhook", server.URL}, s.queues...)
+	arguments := append([]string{"admin", "import", name, "--yes", "--rate", "0", "--webhook", server.URL},
+		s.queues...)
 	command := exec.CommandContext(life, binary, arguments...)
 	command.Env = []string{"WEBHOOK_SIGNING_SECRET=" + e2e.Secret, s.address}
 	said, err := command.CombinedOutput()
-	if killed := err != nil && err.Error() == "signal: killed"; killed != (kill != never) || err != nil && !killed {
+	if killed := err != nil && err.Error() == "signal: killed"; killed != (kill != never) ||
+		err != nil && !killed {
 		to.Fatalf("the import has ended otherwise, %w: %s", err, said)
 	}
 	return string(said)
@@ -152,7 +161,8 @@ func fillRedis(s *system) {
 	s.takes("upgrade", "/v1/plan-changes")
 	name := s.queue.Alias
 	s.holds("plan-%d", func(i int, id string, later bool) {
-		body := fmt.Sprintf(`{"id":%q,"action":"upgrade","correlation_id":null,"created_at":"2026-11-01T00:00:00.123456","attempts":1,`+
+		body := fmt.Sprintf(`{"id":%q,"action":"upgrade","correlation_id":null,`+
+			`"created_at":"2026-11-01T00:00:00.123456","attempts":1,`+
 			`"payload":{"subscription_id":"s%d"}}`, id, i)
 		switch {
 		case later:
@@ -164,7 +174,9 @@ func fillRedis(s *system) {
 		}
 	})
 	s.rest = func() (left int) {
-		for key, count := range map[string]string{name: "LLEN", name + ":processing": "LLEN", name + ":delayed": "ZCARD", name + ":import": "HLEN"} {
+		for key, count := range map[string]string{
+			name: "LLEN", name + ":processing": "LLEN", name + ":delayed": "ZCARD", name + ":import": "HLEN",
+		} {
 			left += int(do(count, key).(int64))
 		}
 		return left
@@ -181,7 +193,11 @@ func fillRabbitMQ(s *system) {
 	s.must(filetest.ErrorOf(channel.QueueDeclare(name, true, false, false, false, nil)))
 	s.must(channel.Tx())
 	s.holds("plan-%d", func(i int, id string, later bool) {
-		m := amqp.Publishing{DeliveryMode: amqp.Persistent, Body: fmt.Appendf(nil, `{"id":%q,"action":"downgrade","payload":{"subscription_id":"s%d"}}`, id, i)}
+		m := amqp.Publishing{
+			DeliveryMode: amqp.Persistent,
+			Body: fmt.Appendf(nil,
+				`{"id":%q,"action":"downgrade","payload":{"subscription_id":"s%d"}}`, id, i),
+		}
 		if later {
 			m.Timestamp, m.Headers = s.due.Add(-time.Hour), amqp.Table{"x-delay": int32(time.Hour.Milliseconds())}
 		}

@@ -59,7 +59,11 @@ func besides() []beside {
 	all := []beside{
 		{name: "hangs", target: func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }},
 		{name: "trickles headers", target: raw(func(c net.Conn) { trickle(c, "HTTP/1.1 200 OK\r\nX-A: ") })},
-		{name: "trickles a body", target: raw(func(c net.Conn) { trickle(c, "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n") })},
+		{
+			name: "trickles a body", target: raw(func(c net.Conn) {
+				trickle(c, "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
+			}),
+		},
 		{name: "answers 1 GB", target: func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "1073741824")
 			chunk := make([]byte, 64<<10)
@@ -118,7 +122,9 @@ func tell(name string, with, without []figures) (cells []any) {
 	for f, form := range []string{"%.0f", "%.1f ms", "%.1f MB"} {
 		cells = append(cells, fmt.Sprintf(form, median(func(i int) float64 { return with[i][f] })))
 		if f > 0 {
-			cells = append(cells, fmt.Sprintf("x %.2f", median(func(i int) float64 { return with[i][f] / without[i][f] })))
+			cells = append(cells, fmt.Sprintf("x %.2f", median(func(i int) float64 {
+				return with[i][f] / without[i][f]
+			})))
 		}
 	}
 	return cells
@@ -132,7 +138,8 @@ func twoQueues() (c *catalog.Catalog, payments catalog.Queue, eventType string) 
 	payments, _ = c.EmitsTo("subscriptions.record")
 	eventType = slices.Sorted(maps.Keys(payments.Handlers))[0]
 	entry, other := payments.Handlers[eventType], payments
-	other.ID, other.Alias, other.DeadLetter.Topic, other.DeadLetter.Aliases = otherQueue, "", otherQueue+"-dlq", nil
+	other.ID, other.Alias, other.DeadLetter.Topic, other.DeadLetter.Aliases = otherQueue, "",
+		otherQueue+"-dlq", nil
 	kept := entry.Post.Target
 	target := c.Targets[kept]
 	c.Targets = map[string]catalog.Target{kept: target}
@@ -161,7 +168,8 @@ func measure(r *run, target http.HandlerFunc, events, rate, others int) figures 
 	publish := func(topic, id string) {
 		key := "subscription-" + id
 		r.must(filetest.ErrorOf(e.Publisher.Publish(r.ctx, topic, r.message(contract.Of(&contract.Envelope{
-			ID: id, Action: eventType, CreatedAt: "2026-11-20T09:00:00Z", Payload: contract.Payload{SubscriptionID: key},
+			ID: id, Action: eventType, CreatedAt: "2026-11-20T09:00:00Z",
+			Payload: contract.Payload{SubscriptionID: key},
 		}), key))))
 	}
 	var ended map[string]end

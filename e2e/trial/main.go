@@ -48,11 +48,20 @@ var trials = []struct {
 	of           func(*flag.FlagSet) func(*run)
 }{
 	{"load", "what events wait for at several rates, in a burst and in a stall, and two baselines", load},
-	{"chaos", "nothing is lost, doubled or disordered under kill -9, stalls and lost answers; controls fail", chaos},
+	{
+		"chaos", "nothing is lost, doubled or disordered under kill -9, stalls and lost answers; controls fail",
+		chaos,
+	},
 	{"soak", "the same from the webhook to the balance, of the real binaries on Google's emulators", soak},
-	{"behind", "how long an order waits behind events that cannot be processed, with the catalog's waits and without", behind},
+	{
+		"behind", "how long an order waits behind events that cannot be processed, with the catalog's waits and " +
+			"without", behind,
+	},
 	{"isolation", "what a target that means harm, or a flood, costs the other queues", isolation},
-	{"flashsale", "one burst of orders sells out exactly, and every buyer is notified once, under kill -9", flashsale},
+	{
+		"flashsale", "one burst of orders sells out exactly, and every buyer is notified once, under kill -9",
+		flashsale,
+	},
 	{"books", "what it costs to post, seal and verify the books; a change of an entry is found", books},
 	{"drill", "a night on call by the runbook's commands alone, and what each step takes", drill},
 	{"imports", "messages of Redis, RabbitMQ and Postgres are moved once each, under kill -9", imports},
@@ -248,7 +257,8 @@ func whole(doc store.Document) (store.Document, error) { return doc, nil }
 func (r *run) records(from store.Querier) map[store.Key]dedupe.Record {
 	all := map[store.Key]dedupe.Record{}
 	for _, doc := range everything(r, from, dedupe.Collection, whole) {
-		all[doc.Key] = filetest.Must(dedupe.FromDocument(doc))(r) // another payload under a used id has a record beside the event's
+		// another payload under a used id has a record beside the event's
+		all[doc.Key] = filetest.Must(dedupe.FromDocument(doc))(r)
 	}
 	return all
 }
@@ -285,5 +295,7 @@ func (c counts) total() (n int) {
 
 func (c counts) String() string {
 	names := slices.Sorted(maps.Keys(c))
-	return strings.Join(filetest.Map(names, func(name string) string { return fmt.Sprint(name, " ", c[name]) }), ", ")
+	return strings.Join(filetest.Map(names, func(name string) string {
+		return fmt.Sprint(name, " ", c[name])
+	}), ", ")
 }

@@ -103,7 +103,8 @@ func newDrawing(seed uint64) *drawing { return &drawing{random: rand.New(rand.Ne
 func (d *drawing) order(customer int, product string) e2e.Order {
 	id := d.id()
 	return e2e.Order{
-		EventID: id, OrderID: id + "1", CustomerID: fmt.Sprintf("63000000%010d", customer), UID: fmt.Sprintf("user-%d", customer),
+		EventID: id, OrderID: id + "1", CustomerID: fmt.Sprintf("63000000%010d", customer),
+		UID:   fmt.Sprintf("user-%d", customer),
 		Lines: []e2e.Line{{Product: product, Quantity: 1 + d.random.Int64N(5), Price: 1000}},
 	}
 }

@@ -247,8 +247,8 @@ func (ws *workers) one() (process *e2e.Process) {
 	return process
 }
 
-// front leads each push to a worker, and answers 502 where that dies, as Google's load balancer does. Where it
-// forgets, every second request goes on for so long after the broker has given it up.
+// front leads each push to a worker, and answers 502 where that dies, as Google's load balancer does. Where
+// it forgets, every second request goes on for so long after the broker has given it up.
 func (ws *workers) front(forgets time.Duration) (url string) {
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)

@@ -38,9 +38,12 @@ func TestALoadIsCountedInTheBooksAndPlotted(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
 	plot := filepath.Join(t.TempDir(), "load.svg")
-	require.NoError(t, try(t.Context(), &out, "load", "-rates", "20,40", "-for", "1s", "-warm", "0s", "-on", "40",
+	require.NoError(t, try(t.Context(), &out, "load", "-rates", "20,40", "-for", "1s", "-warm", "0s",
+		"-on", "40",
 		"-bursts", "20", "-stall", "300ms", "-plot", plot), out.String())
-	for _, row := range []string{"20/s", "40/s", "40/s, 20 at once", "40/s, a stall of 300ms", "40/s, a typed decode too"} {
+	for _, row := range []string{
+		"20/s", "40/s", "40/s, 20 at once", "40/s, a stall of 300ms", "40/s, a typed decode too",
+	} {
 		require.Regexp(t, `(?m)^`+row+` +[1-9]\d*/s`, out.String())
 	}
 	require.NoError(t, xml.Unmarshal([]byte(filetest.Read(t, plot)), new(struct{})))
@@ -70,7 +73,8 @@ func TestANightOnCallIsSpentWithTheRunbook(t *testing.T) {
 		require.Contains(t, said, "ALERT on "+i.queue)
 		require.Regexp(t, `(?m)^`+i.name+`( +\d+\.\d){4} *$`, said)
 	}
-	require.Contains(t, said, `$ bin/billhook products set 502113004410000777 --points 500 --why 'sold since today'`)
+	require.Contains(t, said,
+		`$ bin/billhook products set 502113004410000777 --points 500 --why 'sold since today'`)
 }
 
 func TestATrialRefusesWhatItDoesNotKnow(t *testing.T) {
@@ -91,7 +95,8 @@ func TestAnImportThatWentWrongIsNoticed(t *testing.T) {
 	t.Parallel()
 	due := time.Now()
 	s := system{queue: catalog.Queue{ID: "q"}, ids: map[string]time.Time{"a": {}, "b": due}}
-	a, b := handler.CalleeKey("q", contract.DefaultTenant, "a"), handler.CalleeKey("q", contract.DefaultTenant, "b")
+	a, b := handler.CalleeKey("q", contract.DefaultTenant, "a"),
+		handler.CalleeKey("q", contract.DefaultTenant, "b")
 	for name, test := range map[string]struct {
 		handled map[string][]time.Time
 		broken  bool
@@ -111,7 +116,8 @@ func TestASmallSaleIsSoldOutAndASmallSoakLosesNothing(t *testing.T) {
 		t.Skip("it builds and starts the services")
 	}
 	t.Parallel()
-	if _, err := emulator.Find(); errors.Is(err, emulator.ErrNotInstalled) && os.Getenv("REQUIRE_EMULATORS") == "" {
+	if _, err := emulator.Find(); errors.Is(err, emulator.ErrNotInstalled) &&
+		os.Getenv("REQUIRE_EMULATORS") == "" {
 		t.Skip(err)
 	}
 	for says, arguments := range map[string]string{
@@ -134,9 +140,12 @@ func TestASaleThatWentWrongIsNoticed(t *testing.T) {
 	maps.Copy(good, counts{"OrderConfirmed": 2, "OrderCancelled": 8, "sold": 2})
 	require.NoError(t, failure(t, func(r *run) { m.judge(r, good) }))
 	for name, change := range map[string]counts{
-		"one confirmed too many": {"OrderConfirmed": 1}, "one cancelled too few": {"OrderCancelled": -1}, "one for no reason": {"cancelled without a reason": 1},
-		"one that waits": {"PaymentInitiated": 1}, "one lost": {"lost": 1}, "one that passed a state twice": {"passed a state twice": 1}, "a piece left": {"available": 1},
-		"a piece reserved": {"reserved": 1}, "a piece sold twice": {"sold": 1}, "a buyer notified twice": {"notified twice": 1}, "a dead letter": {"dead letters": 1},
+		"one confirmed too many": {"OrderConfirmed": 1}, "one cancelled too few": {"OrderCancelled": -1},
+		"one for no reason": {"cancelled without a reason": 1},
+		"one that waits":    {"PaymentInitiated": 1}, "one lost": {"lost": 1},
+		"one that passed a state twice": {"passed a state twice": 1}, "a piece left": {"available": 1},
+		"a piece reserved": {"reserved": 1}, "a piece sold twice": {"sold": 1},
+		"a buyer notified twice": {"notified twice": 1}, "a dead letter": {"dead letters": 1},
 		"a buyer who was not notified": {"notification.email.order_cancelled": -1},
 	} {
 		found := maps.Clone(good)
@@ -149,7 +158,8 @@ func TestASaleThatWentWrongIsNoticed(t *testing.T) {
 
 func TestAnOrderBehindAForgottenProductIsNotLost(t *testing.T) {
 	t.Parallel()
-	require.NoError(t, try(t.Context(), io.Discard, "behind", "-seed", "1", "-forgotten", "3", "-longest", "1ms"))
+	require.NoError(t, try(t.Context(), io.Discard, "behind", "-seed", "1", "-forgotten", "3",
+		"-longest", "1ms"))
 }
 
 func TestWrongBalancesAreFound(t *testing.T) {

@@ -77,7 +77,8 @@ func Start() *Cloud {
 		Policies: map[string]Document{}, Unsettled: map[string]bool{},
 		Faults: map[string]string{}, Agent: true,
 		Enabled: map[string]bool{
-			"artifactregistry": true, "cloudresourcemanager": true, "iap": true, "pubsub": true, "serviceusage": true, "storage": true,
+			"artifactregistry": true, "cloudresourcemanager": true, "iap": true, "pubsub": true, "serviceusage": true,
+			"storage": true,
 		},
 	}}
 	c.server = httptest.NewServer(c)
@@ -254,7 +255,8 @@ func (c *Cloud) serve(r call) (Document, error) {
 		return nil, status.Error(codes.Unavailable, words)
 	case r.api != "serviceusage" && !c.held.Enabled[r.api] && r.api != "cloudbilling":
 		return nil, status.Errorf(codes.PermissionDenied,
-			"SERVICE_DISABLED: %s.googleapis.com has not been used in project %s before or it is disabled.", r.api, Number)
+			"SERVICE_DISABLED: %s.googleapis.com has not been used in project %s before or it is disabled.",
+			r.api, Number)
 	case r.verb == "getIamPolicy":
 		return c.policy(r.key()), nil
 	case r.verb == "setIamPolicy":

@@ -15,9 +15,12 @@ import (
 
 // collections are the last parts of the paths that list.
 var collections = map[string]bool{
-	"services": true, "revisions": true, "jobs": true, "queues": true, "secrets": true, "versions": true, "topics": true, "subscriptions": true,
-	"databases": true, "indexes": true, "backupSchedules": true, "alertPolicies": true, "dashboards": true, "notificationChannels": true,
-	"metrics": true, "serviceAccounts": true, "roles": true, "serviceLevelObjectives": true, "budgets": true,
+	"services": true, "revisions": true, "jobs": true, "queues": true, "secrets": true, "versions": true,
+	"topics": true, "subscriptions": true,
+	"databases": true, "indexes": true, "backupSchedules": true, "alertPolicies": true, "dashboards": true,
+	"notificationChannels": true,
+	"metrics":              true, "serviceAccounts": true, "roles": true, "serviceLevelObjectives": true,
+	"budgets": true,
 }
 
 // find is the resource that a call is about, which is no copy.
@@ -163,14 +166,18 @@ func (c *Cloud) Publish(topic string) {
 
 // ended is an operation that has ended: with a response, or with an error.
 func (c *Cloud) ended(how string, with Document) Document {
-	return Document{"name": fmt.Sprintf("projects/%s/operations/op-%d", Project, c.next()), "done": true, how: with}
+	return Document{
+		"name": fmt.Sprintf("projects/%s/operations/op-%d", Project, c.next()), "done": true, how: with,
+	}
 }
 
 var underscore = regexp.MustCompile(`_(.)`)
 
 // camel writes push_config as pushConfig.
 func camel(field string) string {
-	return underscore.ReplaceAllStringFunc(field, func(found string) string { return strings.ToUpper(found[1:]) })
+	return underscore.ReplaceAllStringFunc(field, func(found string) string {
+		return strings.ToUpper(found[1:])
+	})
 }
 
 // must is for what was JSON when it came.

@@ -26,7 +26,8 @@ func (c *Cloud) Visit(region, service, member string) (code int) {
 		switch {
 		case there["ingress"] != "INGRESS_TRAFFIC_ALL":
 			code = http.StatusNotFound
-		case proxied && c.has(list, "roles/iap.httpsResourceAccessor", member) && c.has(key, "roles/run.invoker", "serviceAccount:"+ProxyAgent),
+		case proxied && c.has(list, "roles/iap.httpsResourceAccessor", member) &&
+			c.has(key, "roles/run.invoker", "serviceAccount:"+ProxyAgent),
 			!proxied && (there["invokerIamDisabled"] == true || c.has(key, "roles/run.invoker", member)):
 			code = http.StatusOK
 		default:
@@ -60,7 +61,9 @@ func (c *Cloud) Revoke(key, role, member string) {
 	c.Change(func(held *State) {
 		for _, binding := range list(held.Policies[key], "bindings") {
 			if text(binding, "role") == role {
-				object(binding)["members"] = slices.DeleteFunc(list(binding, "members"), func(m any) bool { return m == member })
+				object(binding)["members"] = slices.DeleteFunc(list(binding, "members"), func(m any) bool {
+					return m == member
+				})
 			}
 		}
 	})
@@ -97,7 +100,8 @@ func (c *Cloud) setPolicy(r call) (Document, error) {
 		return nil, invalid("IAP is not enabled on %s.", r.path)
 	}
 	if etag := text(policy, "etag"); etag != "" && etag != text(before, "etag") {
-		return nil, status.Error(codes.AlreadyExists, "There were concurrent policy changes. Please retry the whole read-modify-write with exponential backoff.")
+		return nil, status.Error(codes.AlreadyExists,
+			"There were concurrent policy changes. Please retry the whole read-modify-write with exponential backoff.")
 	}
 	for _, binding := range list(policy, "bindings") {
 		role := text(binding, "role")
@@ -146,13 +150,15 @@ func (c *Cloud) services(r call) (Document, error) {
 		api := strings.TrimSuffix(last(r.path), ".googleapis.com")
 		c.held.Agent = c.held.Agent || api == "pubsub"
 		c.say("identity of %s", api)
-		return operation(c, "", Document{"email": "service-" + Number + "@gcp-sa-" + api + ".iam.gserviceaccount.com"}), nil
+		return operation(c, "",
+			Document{"email": "service-" + Number + "@gcp-sa-" + api + ".iam.gserviceaccount.com"}), nil
 	case r.method == http.MethodGet:
 		enabled := []any{}
 		for _, api := range slices.Sorted(maps.Keys(c.held.Enabled)) {
 			name := api + ".googleapis.com"
 			enabled = append(enabled, Document{
-				"name": "projects/" + Number + "/services/" + name, "parent": "projects/" + Number, "state": "ENABLED", "config": Document{"name": name},
+				"name": "projects/" + Number + "/services/" + name, "parent": "projects/" + Number, "state": "ENABLED",
+				"config": Document{"name": name},
 			})
 		}
 		return Document{"services": enabled}, nil

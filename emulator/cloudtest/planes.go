@@ -20,7 +20,8 @@ type collection struct {
 	called func(path string) string
 	// new are the members that the API adds, and old a resource that was there before anybody wrote it.
 	new, old Document
-	// own are the members that the API alone writes, where a change without a mask takes away what it does not have.
+	// own are the members that the API alone writes, where a change without a mask takes away what it does not
+	// have.
 	own []string
 	// ends says what an operation on it is that has ended well; nil: the API answers with the resource.
 	ends func(c *Cloud, path string, of Document) Document
@@ -36,7 +37,10 @@ type collection struct {
 func operation(c *Cloud, _ string, of Document) Document { return c.ended("response", of) }
 
 func computing(c *Cloud, path string, _ Document) Document {
-	return Document{"kind": "compute#operation", "name": fmt.Sprintf("operation-%d", c.next()), "status": "DONE", "progress": 100, "targetLink": c.link(path)}
+	return Document{
+		"kind": "compute#operation", "name": fmt.Sprintf("operation-%d", c.next()), "status": "DONE",
+		"progress": 100, "targetLink": c.link(path),
+	}
 }
 
 func byNumber(path string) string {
@@ -45,20 +49,30 @@ func byNumber(path string) string {
 
 // planes are the collections by API and name; * is any other.
 var planes = map[string]collection{
-	"artifactregistry/repositories": {ids: []string{"repositoryId", "repository_id"}, ends: operation, new: Document{"createTime": start}},
-	"storage/b":                     {ids: []string{"name"}, called: last, new: Document{"metageneration": "1"}},
+	"artifactregistry/repositories": {
+		ids: []string{"repositoryId", "repository_id"}, ends: operation, new: Document{"createTime": start},
+	},
+	"storage/b": {ids: []string{"name"}, called: last, new: Document{"metageneration": "1"}},
 	"cloudscheduler/jobs": {new: Document{"state": "ENABLED", "retryConfig": Document{
 		"maxRetryDuration": "0s", "minBackoffDuration": "5s", "maxBackoffDuration": "3600s", "maxDoublings": 5,
 	}}},
-	"cloudtasks/queues":        {new: Document{"state": "RUNNING"}},
-	"cloudbilling/*":           {old: Document{"projectId": Project, "billingAccountName": "billingAccounts/0", "billingEnabled": true}},
-	"iam/serviceAccounts":      {ids: []string{"accountId"}, within: "serviceAccount", email: true, short: 6, long: 30},
-	"iam/roles":                {ids: []string{"roleId"}, within: "role", taken: true},
-	"run/services":             {ids: []string{"serviceId"}, long: 49, own: outputs, refuses: (*Cloud).deployable, ends: deploy},
-	"secretmanager/secrets":    {ids: []string{"secretId"}, called: byNumber, new: Document{"createTime": start}},
-	"monitoring/alertPolicies": {refuses: (*Cloud).alerting, new: Document{"etag": "etag"}},
-	"monitoring/*":             {ids: []string{"serviceLevelObjectiveId", "serviceId"}, new: Document{"etag": "etag"}},
-	"pubsub/topics":            {within: "topic", new: Document{"state": "ACTIVE"}, short: 3, long: 255},
+	"cloudtasks/queues": {new: Document{"state": "RUNNING"}},
+	"cloudbilling/*": {
+		old: Document{"projectId": Project, "billingAccountName": "billingAccounts/0", "billingEnabled": true},
+	},
+	"iam/serviceAccounts": {
+		ids: []string{"accountId"}, within: "serviceAccount", email: true, short: 6, long: 30,
+	},
+	"iam/roles": {ids: []string{"roleId"}, within: "role", taken: true},
+	"run/services": {
+		ids: []string{"serviceId"}, long: 49, own: outputs, refuses: (*Cloud).deployable, ends: deploy,
+	},
+	"secretmanager/secrets": {ids: []string{"secretId"}, called: byNumber, new: Document{"createTime": start}},
+	"monitoring/alertPolicies": {
+		refuses: (*Cloud).alerting, new: Document{"etag": "etag"},
+	},
+	"monitoring/*":  {ids: []string{"serviceLevelObjectiveId", "serviceId"}, new: Document{"etag": "etag"}},
+	"pubsub/topics": {within: "topic", new: Document{"state": "ACTIVE"}, short: 3, long: 255},
 	"pubsub/subscriptions": {
 		within: "subscription", short: 3, long: 255, fixed: "filter",
 		new: Document{"state": "ACTIVE", "expirationPolicy": Document{"ttl": "2678400s"}},
@@ -170,13 +184,18 @@ var references = []struct {
 }{
 	{"", regexp.MustCompile(`/compute/v1/([^"]+)"`), "compute/", "The resource '%s' was not found"},
 	{"", regexp.MustCompile(`"(projects/[^"/]+/topics/[^"]+)"`), "pubsub/", "Resource not found (resource=%s)."},
-	{"", regexp.MustCompile(`"(projects/[^"/]+/notificationChannels/[^"]+)"`), "monitoring/", "Cannot find notification channel %s"},
 	{
-		"", regexp.MustCompile(`"serviceAccount(?:Email)?":"([^"]+)"`), "iam/projects/" + Project + "/serviceAccounts/",
+		"", regexp.MustCompile(`"(projects/[^"/]+/notificationChannels/[^"]+)"`), "monitoring/",
+		"Cannot find notification channel %s",
+	},
+	{
+		"", regexp.MustCompile(`"serviceAccount(?:Email)?":"([^"]+)"`), "iam/projects/" + Project +
+			"/serviceAccounts/",
 		"Service account %s does not exist",
 	},
 	{
-		"/alertPolicies", regexp.MustCompile(`logging\.googleapis\.com/user/([A-Za-z0-9_/-]+)`), "logging/projects/" + Project + "/metrics/",
+		"/alertPolicies", regexp.MustCompile(`logging\.googleapis\.com/user/([A-Za-z0-9_/-]+)`),
+		"logging/projects/" + Project + "/metrics/",
 		"Cannot find metric that matches type = \"logging.googleapis.com/user/%s\". " +
 			"If a metric was created recently, it could take up to 10 minutes to become available.",
 	},
@@ -188,7 +207,8 @@ func (c *Cloud) refers(r call) error {
 	for _, reference := range references {
 		for _, found := range reference.named.FindAllStringSubmatch(written, -1) {
 			key := reference.key + found[1]
-			if strings.Contains(r.path, reference.in) && key != r.key() && (c.held.Resources[key] == nil || slices.Contains(c.held.Hidden, key)) {
+			if strings.Contains(r.path, reference.in) && key != r.key() &&
+				(c.held.Resources[key] == nil || slices.Contains(c.held.Hidden, key)) {
 				return notFound(reference.says, found[1])
 			}
 		}
@@ -235,7 +255,8 @@ func (c *Cloud) AddVersion(secret string) {
 func (c *Cloud) addVersion(secret string) Document {
 	number := fmt.Sprint(len(c.keys(secretsOf+secret+"/versions/")) + 1)
 	version := Document{
-		"name": "projects/" + Number + "/secrets/" + secret + "/versions/" + number, "state": "ENABLED", "createTime": start,
+		"name": "projects/" + Number + "/secrets/" + secret + "/versions/" + number, "state": "ENABLED",
+		"createTime":                     start,
 		"clientSpecifiedPayloadChecksum": true, // the sender's was right
 	}
 	c.held.Resources[secretsOf+secret+"/versions/"+number] = version

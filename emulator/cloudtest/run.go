@@ -10,7 +10,8 @@ import (
 
 // outputs are the members that Cloud Run alone writes.
 var outputs = []string{
-	"uri", "urls", "uid", "createTime", "generation", "observedGeneration", "terminalCondition", "conditions", "launchStage",
+	"uri", "urls", "uid", "createTime", "generation", "observedGeneration", "terminalCondition", "conditions",
+	"launchStage",
 	"latestReadyRevision", "latestCreatedRevision", "trafficStatuses", "reconciling", "name", "etag",
 }
 
@@ -48,7 +49,9 @@ func deploy(c *Cloud, path string, service Document) Document {
 	latest := c.held.Resources["run/"+text(service, "latestCreatedRevision")]
 	if latest == nil || !reflect.DeepEqual(latest["template"], service["template"]) {
 		id := fmt.Sprintf("%s-%05d-%03x", last(path), len(c.keys(key+"/revisions/"))+1, c.next())
-		latest = Document{"name": path + "/revisions/" + id, "template": service["template"], "problem": c.problem(service)}
+		latest = Document{
+			"name": path + "/revisions/" + id, "template": service["template"], "problem": c.problem(service),
+		}
 		c.held.Resources[key+"/revisions/"+id] = latest
 		service["latestCreatedRevision"] = latest["name"]
 	}
@@ -57,7 +60,8 @@ func deploy(c *Cloud, path string, service Document) Document {
 	if problem == "" {
 		service["latestReadyRevision"] = service["latestCreatedRevision"]
 	} else {
-		condition["state"], condition["message"], condition["revisionReason"] = "CONDITION_FAILED", problem, "CONTAINER_MISSING"
+		condition["state"], condition["message"], condition["revisionReason"] = "CONDITION_FAILED", problem,
+			"CONTAINER_MISSING"
 	}
 	if len(list(service, "traffic")) == 0 {
 		service["traffic"] = []any{Document{"type": "TRAFFIC_TARGET_ALLOCATION_TYPE_LATEST", "percent": 100.0}}
@@ -75,11 +79,13 @@ func deploy(c *Cloud, path string, service Document) Document {
 func route(service Document) (statuses []any) {
 	for _, target := range list(service, "traffic") {
 		status := Document{"type": text(target, "type"), "percent": At[any](target, "percent")}
-		if revision := cmp.Or(text(target, "revision"), last(text(service, "latestReadyRevision"))); revision != "" {
+		if revision := cmp.Or(text(target, "revision"),
+			last(text(service, "latestReadyRevision"))); revision != "" {
 			status["revision"] = revision
 		}
 		if tag := text(target, "tag"); tag != "" {
-			status["tag"], status["uri"] = tag, "https://"+tag+"---"+strings.TrimPrefix(text(service, "uri"), "https://")
+			status["tag"], status["uri"] = tag,
+				"https://"+tag+"---"+strings.TrimPrefix(text(service, "uri"), "https://")
 		}
 		statuses = append(statuses, status)
 	}
@@ -120,7 +126,8 @@ func (c *Cloud) Serving(region, service string) map[string]int {
 	found := map[string]int{}
 	for _, status := range list(c.Get(key), "trafficStatuses") {
 		percent := At[float64](status, "percent")
-		for _, container := range list(c.Get(key+"/revisions/"+text(status, "revision")), "template", "containers") {
+		for _, container := range list(c.Get(key+"/revisions/"+text(status, "revision")), "template",
+			"containers") {
 			if percent > 0 {
 				found[text(container, "image")] += int(percent)
 			}

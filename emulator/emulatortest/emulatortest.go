@@ -32,7 +32,9 @@ func Firestore(tb testing.TB) string {
 	return firestore.get(tb, os.Getenv("FIRESTORE_EMULATOR_HOST"), emulator.SDK.StartFirestore)
 }
 
-func (s *shared) get(tb testing.TB, running string, start func(emulator.SDK, context.Context) (*emulator.Process, error)) string {
+func (s *shared) get(
+	tb testing.TB, running string, start func(emulator.SDK, context.Context) (*emulator.Process, error),
+) string {
 	tb.Helper()
 	if running != "" {
 		return running

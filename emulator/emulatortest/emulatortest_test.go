@@ -36,9 +36,15 @@ func TestATestWithoutAnEmulatorSkipsOrFailsAndSaysWhy(t *testing.T) {
 		running, required, sdk string
 		want                   string
 	}{
-		"it skips where none is installed":     {sdk: t.TempDir(), want: "skipped: left out: emulator: Google's emulators are not installed"},
-		"it fails where they are required":     {sdk: t.TempDir(), required: "1", want: "failed: the emulator is needed here"},
-		"it needs none where one runs already": {sdk: t.TempDir(), required: "1", running: "127.0.0.1:1", want: "got 127.0.0.1:1"},
+		"it skips where none is installed": {
+			sdk: t.TempDir(), want: "skipped: left out: emulator: Google's emulators are not installed",
+		},
+		"it fails where they are required": {
+			sdk: t.TempDir(), required: "1", want: "failed: the emulator is needed here",
+		},
+		"it needs none where one runs already": {
+			sdk: t.TempDir(), required: "1", running: "127.0.0.1:1", want: "got 127.0.0.1:1",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("CLOUDSDK_ROOT_DIR", test.sdk)

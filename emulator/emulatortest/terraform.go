@@ -43,7 +43,8 @@ func Terraform(tb testing.TB, repository, folder string, patterns ...string) Mod
 	tb.Helper()
 	NeedsTerraform(tb)
 	root := tb.TempDir()
-	require.NoError(tb, os.CopyFS(filepath.Join(root, "catalog"), os.DirFS(filepath.Join(repository, "catalog"))))
+	require.NoError(tb, os.CopyFS(filepath.Join(root, "catalog"),
+		os.DirFS(filepath.Join(repository, "catalog"))))
 	from := os.DirFS(filepath.Join(repository, "terraform"))
 	for _, pattern := range append(patterns, filepath.Join(folder, "*.tf")) {
 		files, err := fs.Glob(from, pattern)
@@ -64,7 +65,8 @@ func Terraform(tb testing.TB, repository, folder string, patterns ...string) Mod
 func (m Module) Run(ctx context.Context, arguments ...string) (string, error) {
 	command := exec.CommandContext(ctx, "terraform", arguments...)
 	command.Dir = m.Folder
-	command.Env = append(append(os.Environ(), "TF_DATA_DIR="+m.Data, "TF_IN_AUTOMATION=1", "CHECKPOINT_DISABLE=1"), m.Environment...)
+	command.Env = append(append(os.Environ(), "TF_DATA_DIR="+m.Data, "TF_IN_AUTOMATION=1",
+		"CHECKPOINT_DISABLE=1"), m.Environment...)
 	said, err := command.CombinedOutput()
 	if bytes.Contains(said, []byte("Failed to query available provider packages")) {
 		err = ErrNoProvider

@@ -32,11 +32,13 @@ func topologyOf(t *testing.T, addr, project string) []string {
 		return strings.Join(strings.Fields(strings.ReplaceAll(m.String(), "projects/"+project+"/", "")), " ")
 	}
 	found := []string{}
-	for topic, err := range client.TopicAdminClient.ListTopics(t.Context(), &pubsubpb.ListTopicsRequest{Project: "projects/" + project}).All() {
+	for topic, err := range client.TopicAdminClient.ListTopics(t.Context(),
+		&pubsubpb.ListTopicsRequest{Project: "projects/" + project}).All() {
 		require.NoError(t, err)
 		found = append(found, "topic "+text(topic))
 	}
-	for subscription, err := range client.SubscriptionAdminClient.ListSubscriptions(t.Context(), &pubsubpb.ListSubscriptionsRequest{Project: "projects/" + project}).All() {
+	for subscription, err := range client.SubscriptionAdminClient.ListSubscriptions(t.Context(),
+		&pubsubpb.ListSubscriptionsRequest{Project: "projects/" + project}).All() {
 		require.NoError(t, err)
 		found = append(found, "subscription "+text(subscription))
 	}
@@ -49,9 +51,12 @@ func TestTerraformMakesOnTheEmulatorWhatProvisionMakes(t *testing.T) {
 	filetest.Each(t, map[string]row{
 		"the shipped catalog": {"", "made-by-terraform", "made-by-provision"},
 		// Ordered and not, with and without dead letters, all of them enabled.
-		"one of all kinds": {filepath.Join("..", "..", "catalog", "testdata", "crooked"), "kinds-by-terraform", "kinds-by-provision"},
+		"one of all kinds": {
+			filepath.Join("..", "..", "catalog", "testdata", "crooked"), "kinds-by-terraform", "kinds-by-provision",
+		},
 	}, func(t *testing.T, test row) {
-		module := emulatortest.Terraform(t, filepath.Join("..", ".."), "emulator", "modules/queue/*.tf", "modules/catalog/*.tf")
+		module := emulatortest.Terraform(t, filepath.Join("..", ".."), "emulator", "modules/queue/*.tf",
+			"modules/catalog/*.tf")
 		addr := emulatortest.PubSub(t)
 		c := filetest.Must(catalog.Load(test.dir))(t)
 		const worker = "http://127.0.0.1:9"
@@ -60,13 +65,15 @@ func TestTerraformMakesOnTheEmulatorWhatProvisionMakes(t *testing.T) {
 			pubsub.EmulatorOptions(addr)...)
 		require.NoError(t, err)
 
-		said, err := module.Run(t.Context(), "init", "-input=false", "-no-color", "-reconfigure", "-backend-config=path="+filepath.Join(t.TempDir(), "terraform.tfstate"))
+		said, err := module.Run(t.Context(), "init", "-input=false", "-no-color", "-reconfigure",
+			"-backend-config=path="+filepath.Join(t.TempDir(), "terraform.tfstate"))
 		if errors.Is(err, emulatortest.ErrNoProvider) {
 			t.Skip(err)
 		}
 		require.NoError(t, err, said)
 		run := func(workerURL string, arguments ...string) (string, error) {
-			arguments = append(arguments, "-input=false", "-no-color", "-var=emulator_host="+addr, "-var=project_id="+test.terraformed, "-var=push_base_url="+workerURL)
+			arguments = append(arguments, "-input=false", "-no-color", "-var=emulator_host="+addr,
+				"-var=project_id="+test.terraformed, "-var=push_base_url="+workerURL)
 			if test.dir != "" {
 				folder := filetest.Must(filepath.Abs(test.dir))(t)
 				arguments = append(arguments, "-var=catalog_dir="+folder)
@@ -93,7 +100,9 @@ func TestTerraformMakesOnTheEmulatorWhatProvisionMakes(t *testing.T) {
 // The catalog's own tests hold Terraform to the same topics and filters, byte by byte.
 func TestProvisionMakesOnceWhatDoctorAndSimulatorExpect(t *testing.T) {
 	t.Parallel()
-	for name, dir := range map[string]string{"the shipped catalog": "", "one of all kinds": filepath.Join("..", "..", "catalog", "testdata", "crooked")} {
+	for name, dir := range map[string]string{
+		"the shipped catalog": "", "one of all kinds": filepath.Join("..", "..", "catalog", "testdata", "crooked"),
+	} {
 		for everything, all := range map[string]bool{"as it is": false, "with every queue enabled": true} {
 			t.Run(name+", "+everything, func(t *testing.T) {
 				t.Parallel()
@@ -107,7 +116,9 @@ func TestProvisionMakesOnceWhatDoctorAndSimulatorExpect(t *testing.T) {
 				server := pstest.NewServer()
 				t.Cleanup(func() { _ = server.Close() })
 				options := pubsub.EmulatorOptions(server.Addr)
-				target := pubsub.Target{Names: pubsub.Names{ProjectID: "p"}, PushBaseURL: "http://127.0.0.1:9", Emulator: true}
+				target := pubsub.Target{
+					Names: pubsub.Names{ProjectID: "p"}, PushBaseURL: "http://127.0.0.1:9", Emulator: true,
+				}
 				changes := filetest.Must(pubsub.Provision(t.Context(), c, target, options...))(t)
 				found := filetest.Must(pubsub.Examine(t.Context(), c, target, pubsub.Look{}, options...))(t)
 				require.Empty(t, found.Findings)
@@ -137,9 +148,12 @@ func TestAFiltersTextSaysWhatTheSimulatorDoes(t *testing.T) {
 	_, err := client.TopicAdminClient.CreateTopic(t.Context(), &pubsubpb.Topic{Name: "projects/p/topics/all"})
 	require.NoError(t, err)
 
-	messages := []map[string]string{nil, {"queue": "another"}, {"queue": "another", "routing_key": "order.created"}, {"routing_key": ""}}
+	messages := []map[string]string{
+		nil, {"queue": "another"}, {"queue": "another", "routing_key": "order.created"}, {"routing_key": ""},
+	}
 	for _, key := range []string{
-		"order.created", "order.shipped.late", "notification.email.sent", "notification.fax.sent", "a.b.c", "hall", "hall.opened", "hall.red.closed", "halls", "seats", "x.opened",
+		"order.created", "order.shipped.late", "notification.email.sent", "notification.fax.sent", "a.b.c", "hall",
+		"hall.opened", "hall.red.closed", "halls", "seats", "x.opened",
 	} {
 		messages = append(messages, map[string]string{"routing_key": key})
 	}
@@ -150,7 +164,8 @@ func TestAFiltersTextSaysWhatTheSimulatorDoes(t *testing.T) {
 			if len(q.Bindings) > 0 {
 				bound, messages = append(bound, q), append(messages, map[string]string{"queue": q.ID})
 				_, err := client.SubscriptionAdminClient.CreateSubscription(t.Context(), &pubsubpb.Subscription{
-					Name: "projects/p/subscriptions/" + q.ID, Topic: "projects/p/topics/all", Filter: q.Filter().String(), AckDeadlineSeconds: 600,
+					Name: "projects/p/subscriptions/" + q.ID, Topic: "projects/p/topics/all", Filter: q.Filter().String(),
+					AckDeadlineSeconds: 600,
 				})
 				require.NoError(t, err, "%s: %s", q.ID, q.Filter())
 			}

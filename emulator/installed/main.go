@@ -10,11 +10,13 @@ import (
 
 func main() {
 	if _, err := emulator.Find(); err != nil {
-		_, _ = fmt.Fprintln(os.Stdout, "LEFT OUT: the same cases on Google's own Pub/Sub and Firestore emulators (e2e, internal/platform/gcp/...):", err)
+		_, _ = fmt.Fprintln(os.Stdout, "LEFT OUT: the same cases on Google's own Pub/Sub and Firestore emulators "+
+			"(e2e, internal/platform/gcp/...):", err)
 		if os.Getenv("REQUIRE_EMULATORS") != "" {
 			os.Exit(1)
 		}
 		return
 	}
-	_, _ = fmt.Fprintln(os.Stdout, "The end-to-end and conformance cases ran on Google's own Pub/Sub and Firestore emulators too.")
+	_, _ = fmt.Fprintln(os.Stdout,
+		"The end-to-end and conformance cases ran on Google's own Pub/Sub and Firestore emulators too.")
 }

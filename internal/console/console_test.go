@@ -50,7 +50,10 @@ type bodied struct {
 
 func row[Request any](name, path string, needs console.Needs) func() {
 	return func() {
-		all := []console.Operation{console.New(console.Row{Name: name, Path: path, Needs: needs, Before: "boxes look"}, func(context.Context, audit.Author, Request) (box, error) { return box{}, nil })}
+		all := []console.Operation{
+			console.New(console.Row{Name: name, Path: path, Needs: needs, Before: "boxes look"},
+				func(context.Context, audit.Author, Request) (box, error) { return box{}, nil }),
+		}
 		console.NewCatalog(all, all)
 	}
 }
@@ -58,22 +61,34 @@ func row[Request any](name, path string, needs console.Needs) func() {
 func TestARowThatCannotBeServedIsAMistakeAtTheStart(t *testing.T) {
 	t.Parallel()
 	for name, made := range map[string]func(){
-		"console: a row needs a name, a method and a path: boxes show":       row[struct{}]("boxes show", "/boxes", console.Look),
-		"console: a row needs a name, a method and a path: ":                 row[struct{}]("", "GET /boxes", console.Look),
-		"console: boxes show: a body must not have id":                       row[bodied]("boxes show", "GET /boxes/{id}", console.Look),
-		"console: boxes show has no {id} in its path":                        row[boxOf]("boxes show", "GET /boxes", console.Look),
-		"console: a change embeds Change, and nothing else does: boxes set":  row[boxOf]("boxes set", "PUT /boxes/{id}", console.Reason),
-		"console: a change embeds Change, and nothing else does: boxes show": row[changed]("boxes show", "GET /boxes/{id}", console.Look),
-		"console: two operations are called boxes show":                      row[boxOf]("boxes show", "GET /boxes/{id}", console.Look),
-		"console: boxes show names boxes look, which is no operation":        func() { console.NewCatalog([]console.Operation{show("boxes look")}) },
-		"console: a text cannot become a map[string]string":                  func() { _ = console.Field{Type: reflect.TypeFor[map[string]string]()}.Check("x") },
+		"console: a row needs a name, a method and a path: boxes show": row[struct{}]("boxes show", "/boxes",
+			console.Look),
+		"console: a row needs a name, a method and a path: ": row[struct{}]("", "GET /boxes",
+			console.Look),
+		"console: boxes show: a body must not have id": row[bodied]("boxes show",
+			"GET /boxes/{id}", console.Look),
+		"console: boxes show has no {id} in its path": row[boxOf]("boxes show", "GET /boxes",
+			console.Look),
+		"console: a change embeds Change, and nothing else does: boxes set": row[boxOf]("boxes set",
+			"PUT /boxes/{id}", console.Reason),
+		"console: a change embeds Change, and nothing else does: boxes show": row[changed]("boxes show",
+			"GET /boxes/{id}", console.Look),
+		"console: two operations are called boxes show": row[boxOf]("boxes show",
+			"GET /boxes/{id}", console.Look),
+		"console: boxes show names boxes look, which is no operation": func() {
+			console.NewCatalog([]console.Operation{show("boxes look")})
+		},
+		"console: a text cannot become a map[string]string": func() {
+			_ = console.Field{Type: reflect.TypeFor[map[string]string]()}.Check("x")
+		},
 	} {
 		require.PanicsWithValue(t, name, made)
 	}
 }
 
 func show(before string) console.Operation {
-	return console.New(console.Row{Name: "boxes show", Path: "GET /v1/boxes/{id}", Before: before}, func(context.Context, audit.Author, boxOf) (box, error) { return box{}, nil })
+	return console.New(console.Row{Name: "boxes show", Path: "GET /v1/boxes/{id}", Before: before},
+		func(context.Context, audit.Author, boxOf) (box, error) { return box{}, nil })
 }
 
 func TestAnAddressLeadsToTheLookThatItAsksFor(t *testing.T) {
@@ -81,7 +96,8 @@ func TestAnAddressLeadsToTheLookThatItAsksFor(t *testing.T) {
 	c := console.NewCatalog([]console.Operation{show("")})
 	o, in, found := c.At("/v1/boxes/a%2Fb?since=7d")
 	require.True(t, found)
-	require.Equal(t, []string{"boxes show", "a/b", "7d", "/v1/boxes/a%2Fb?since=7d"}, []string{o.Name, in.Path["id"], in.Query.Get("since"), o.URL(in)})
+	require.Equal(t, []string{"boxes show", "a/b", "7d", "/v1/boxes/a%2Fb?since=7d"},
+		[]string{o.Name, in.Path["id"], in.Query.Get("since"), o.URL(in)})
 	for _, other := range []string{"/v1/boxes", "/v1/boxes/a/b", "/v1/shelves/a", ""} {
 		_, _, found = c.At(other)
 		require.False(t, found, other)
@@ -92,17 +108,30 @@ func TestAValueIsShownAsPeopleReadIt(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 22, 12, 0, 0, 7000, time.UTC)
 	owed := int64(1999)
-	full := &box{ID: "b1", Kept: at, Inside: inside{1250, "EUR"}, Data: jsontext.Value(`{"a":1}`), Owed: &owed, Unit: "points", Users: []string{"u1", "u2"}}
+	full := &box{
+		ID: "b1", Kept: at, Inside: inside{1250, "EUR"}, Data: jsontext.Value(`{"a":1}`), Owed: &owed,
+		Unit: "points", Users: []string{"u1", "u2"},
+	}
 	texts := filetest.Map(show("").Columns, func(c console.Column) string {
 		return c.Label + " " + c.Text(full) + " " + c.Text(&box{})
 	})
-	require.Equal(t, []string{"Box b1 ", "Kept 2026-11-22T12:00:00Z ", "Price 12.50 EUR 0", "Sold  ", "Data {\n  \"a\": 1\n} ", "Owed 1999 points ", "Users u1, u2 "}, texts)
+	require.Equal(t, []string{
+		"Box b1 ", "Kept 2026-11-22T12:00:00Z ", "Price 12.50 EUR 0", "Sold  ", "Data {\n  \"a\": 1\n} ",
+		"Owed 1999 points ", "Users u1, u2 ",
+	}, texts)
 	require.Equal(t, "u1", show("").Columns[6].Inside[0].Text(full.Users[0]), "each leads somewhere")
-	for name, want := range map[string]string{"id": "b1", "kept": "2026-11-22T12:00:00.000007Z", "inside.currency": "EUR", "owed": "1999", "inside.colour": "", "sold.currency": "", "colour": ""} {
+	for name, want := range map[string]string{
+		"id": "b1", "kept": "2026-11-22T12:00:00.000007Z", "inside.currency": "EUR", "owed": "1999",
+		"inside.colour": "", "sold.currency": "", "colour": "",
+	} {
 		require.Equal(t, want, console.Member(full, name), name)
 	}
 	require.Empty(t, console.Member(nil, "id"))
-	for value, want := range map[any]string{console.Seconds(0): "0s", console.Seconds(59): "59s", console.Seconds(60): "1m", console.Seconds(3661): "1h 1m", console.Seconds(90000): "1d 1h", 0.5: "0.5", true: "yes", false: "no", store.Version(3): "3"} {
+	for value, want := range map[any]string{
+		console.Seconds(0): "0s", console.Seconds(59): "59s", console.Seconds(60): "1m",
+		console.Seconds(3661): "1h 1m", console.Seconds(90000): "1d 1h", 0.5: "0.5", true: "yes", false: "no",
+		store.Version(3): "3",
+	} {
 		require.Equal(t, want, console.Text(reflect.ValueOf(value)))
 	}
 	require.Equal(t, "a 1, b x", console.Text(reflect.ValueOf(map[string]any{"b": "x", "a": 1})))
@@ -117,14 +146,18 @@ func TestATextThatAFieldDoesNotTakeIsRefusedBeforeItIsSent(t *testing.T) {
 		require.ErrorContains(t, err, "refused", name)
 	}
 	in, err := o.Input(func(f console.Field) (string, bool) {
-		return map[string]string{"id": "b1", "since": "7d", "full": "true", "size": "12", "files": `{"a":[1]}`}[f.Name], true
+		return map[string]string{
+			"id": "b1", "since": "7d", "full": "true", "size": "12", "files": `{"a":[1]}`,
+		}[f.Name], true
 	})
 	require.NoError(t, err)
 	require.JSONEq(t, `{"full":true,"size":12,"files":{"a":[1]}}`, string(in.Body))
 	_, err = o.Call(t.Context(), audit.Author{Proof: audit.ThisMachine, Name: "ada"}, in)
 	var refused *console.Refusal
 	require.ErrorAs(t, err, &refused)
-	require.Equal(t, console.Refusal{Kind: console.Refused, Code: "refused", Detail: "The member size is a number from 1 to 9."}, *refused)
+	require.Equal(t, console.Refusal{
+		Kind: console.Refused, Code: "refused", Detail: "The member size is a number from 1 to 9.",
+	}, *refused)
 	for _, f := range o.Fields {
 		require.Equal(t, f.Name != "files", f.Typed(), f.Name)
 		most, bounded := f.Rule("max")

@@ -60,8 +60,8 @@ func Listed[T any](items []T, next store.Cursor, err error) (List[T], error) {
 
 func (List[T]) item() reflect.Type { return reflect.TypeFor[T]() }
 
-// page reads the token of a request for a list. It refuses one of another list or of other filters. A token grants
-// nothing: whoever makes one up sees what they could have asked for.
+// page reads the token of a request for a list. It refuses one of another list or of other filters. A token
+// grants nothing: whoever makes one up sees what they could have asked for.
 func (o Operation) page(in Input, request reflect.Value) error {
 	page := partOf[Page](request)
 	if page == nil || page.Token == "" {
@@ -69,7 +69,8 @@ func (o Operation) page(in Input, request reflect.Value) error {
 	}
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(page.Token)
 	parts, times := strings.SplitN(string(raw), "|", 5), [3]time.Time{}
-	ok := err == nil && len(page.Token) <= 2*store.MaxIDBytes && len(parts) == 5 && parts[0] == o.print(in) && parts[4] != ""
+	ok := err == nil && len(page.Token) <= 2*store.MaxIDBytes && len(parts) == 5 && parts[0] == o.print(in) &&
+		parts[4] != ""
 	for i := 0; ok && i < len(times); i++ {
 		micros, err := strconv.ParseInt(parts[i+1], 10, 64)
 		times[i], ok = time.UnixMicro(micros).UTC(), err == nil
@@ -77,15 +78,16 @@ func (o Operation) page(in Input, request reflect.Value) error {
 	at, since, until, span := times[0], times[1], times[2], cmp.Or(partOf[Span](request), &Span{})
 	if !ok || since.IsZero() != span.Since.IsZero() || until.IsZero() != span.Until.IsZero() ||
 		at.Before(since) || !until.IsZero() && !at.Before(until) {
-		return Refuse(Malformed, "page_invalid", "This page token is not of this list with these filters; start again without one.")
+		return Refuse(Malformed, "page_invalid",
+			"This page token is not of this list with these filters; start again without one.")
 	}
 	page.After = store.Cursor{At: at, ID: parts[4]} // The store judges the id.
 	span.Since, span.Until = Moment{since}, Moment{until}
 	return nil
 }
 
-// next has an answer say the token of the page behind it. The span of time stays that of the first page, from which
-// ages count.
+// next has an answer say the token of the page behind it. The span of time stays that of the first page, from
+// which ages count.
 func (o Operation) next(in Input, request, answer reflect.Value) {
 	part, span := partOf[Continued](answer), cmp.Or(partOf[Span](request), &Span{})
 	if part == nil || part.Behind.IsZero() {
@@ -139,21 +141,24 @@ type OwnedHistory struct {
 
 // History is the operation "<noun> history": who has changed a tenant's thing of a kind, when and why.
 func History(noun, kind string, from store.Querier) Operation {
-	return New(history(noun), func(ctx context.Context, _ audit.Author, in OwnedHistory) (List[audit.Entry], error) {
-		return Listed(audit.Subject{Kind: kind, Tenant: in.Tenant, ID: in.ID}.List(ctx, from, in.After, in.Limit))
-	})
+	return New(history(noun),
+		func(ctx context.Context, _ audit.Author, in OwnedHistory) (List[audit.Entry], error) {
+			return Listed(audit.Subject{Kind: kind, Tenant: in.Tenant, ID: in.ID}.List(ctx, from, in.After, in.Limit))
+		})
 }
 
 // HistoryWithoutTenant is History of a thing that belongs to no tenant.
 func HistoryWithoutTenant(noun, kind string, from store.Querier) Operation {
-	return New(history(noun), func(ctx context.Context, _ audit.Author, in HistoryOf) (List[audit.Entry], error) {
-		return Listed(audit.Subject{Kind: kind, ID: in.ID}.List(ctx, from, in.After, in.Limit))
-	})
+	return New(history(noun),
+		func(ctx context.Context, _ audit.Author, in HistoryOf) (List[audit.Entry], error) {
+			return Listed(audit.Subject{Kind: kind, ID: in.ID}.List(ctx, from, in.After, in.Limit))
+		})
 }
 
 func history(noun string) Row {
 	return Row{
-		Name: noun + " history", Path: "GET /v1/ops/" + noun + "/{id}/changes", Summary: "Show who changed it, when and why, newest first",
-		Empty: "Nobody has changed it yet.",
+		Name: noun + " history", Path: "GET /v1/ops/" + noun + "/{id}/changes",
+		Summary: "Show who changed it, when and why, newest first",
+		Empty:   "Nobody has changed it yet.",
 	}
 }

@@ -29,14 +29,15 @@ const (
 	Act
 	// Reason is a change: the request has a member why, which the audit keeps beside who.
 	Reason
-	// TwoPeople is a change that a second person ends, each known by name: a shared token names nobody. Who was the first
-	// is what the change is about, and the operation refuses them with audit.TwoPeople.
+	// TwoPeople is a change that a second person ends, each known by name: a shared token names nobody. Who was
+	// the first is what the change is about, and the operation refuses them with audit.TwoPeople.
 	TwoPeople
 )
 
 // Row declares an operation.
 type Row struct {
-	// Name is a noun and a verb, such as "stock set", or a single word, such as "status". The command is called so.
+	// Name is a noun and a verb, such as "stock set", or a single word, such as "status". The command is called
+	// so.
 	Name string
 	// Path is the route: method and pattern, such as "PUT /v1/ops/stock/{id}".
 	Path string
@@ -75,12 +76,15 @@ type Operation struct {
 	do                func(ctx context.Context, by audit.Author, in Input, request reflect.Value) (any, error)
 }
 
-// New makes an operation of its row and its function, which gets a request that keeps its tags' rules and a caller who
-// has what the row needs. It panics where the row cannot be served.
-func New[Request, Answer any](row Row, do func(context.Context, audit.Author, Request) (Answer, error)) Operation {
+// New makes an operation of its row and its function, which gets a request that keeps its tags' rules and a
+// caller who has what the row needs. It panics where the row cannot be served.
+func New[Request, Answer any](
+	row Row, do func(context.Context, audit.Author, Request) (Answer, error),
+) Operation {
 	o := Operation{Row: row, request: reflect.TypeFor[Request](), response: reflect.TypeFor[Answer]()}
 	if o.Needs == TwoPeople {
-		o.Help = strings.TrimSpace(o.Help + " It takes two people, each with an identity of their own: a shared token is nobody's.")
+		o.Help = strings.TrimSpace(o.Help +
+			" It takes two people, each with an identity of their own: a shared token is nobody's.")
 	}
 	var found bool
 	if o.Method, o.Pattern, found = strings.Cut(row.Path, " "); !found || o.Noun() == "" {
@@ -140,9 +144,11 @@ type Field struct {
 	// OneOf are the only values; none: any. Standard is what holds where it is left out.
 	OneOf    []string
 	Standard string
-	// Expects names the member of Before's answer that this one repeats: somebody else's change meanwhile is seen.
+	// Expects names the member of Before's answer that this one repeats: somebody else's change meanwhile is
+	// seen.
 	Expects string
-	// Argument: a command takes it without the name of a flag, as what stands in the path. Called is its name there.
+	// Argument: a command takes it without the name of a flag, as what stands in the path. Called is its name
+	// there.
 	Argument bool
 	Called   string
 	Type     reflect.Type
@@ -164,7 +170,10 @@ const (
 // fieldsOf are those of a request's type, by its tags.
 func fieldsOf(t reflect.Type) (fields []Field) {
 	for _, s := range reflect.VisibleFields(t) {
-		f := Field{Help: s.Tag.Get("help"), Standard: s.Tag.Get("default"), Expects: s.Tag.Get("expects"), Type: s.Type, index: s.Index, Rules: s.Tag.Get("validate")}
+		f := Field{
+			Help: s.Tag.Get("help"), Standard: s.Tag.Get("default"), Expects: s.Tag.Get("expects"), Type: s.Type,
+			index: s.Index, Rules: s.Tag.Get("validate"),
+		}
 		f.Called, f.Argument = s.Tag.Lookup("arg")
 		body, _, _ := strings.Cut(s.Tag.Get("json"), ",")
 		switch path, query := s.Tag.Get("path"), s.Tag.Get("query"); {
@@ -179,7 +188,8 @@ func fieldsOf(t reflect.Type) (fields []Field) {
 		}
 		values, _ := f.Rule("oneof")
 		_, required := f.Rule("required")
-		f.OneOf, f.Required, f.Argument = strings.Fields(values), required || f.In == InPath, f.Argument || f.In == InPath
+		f.OneOf, f.Required, f.Argument = strings.Fields(values), required || f.In == InPath, f.Argument ||
+			f.In == InPath
 		if f.Type.Kind() == reflect.Pointer {
 			f.Type = f.Type.Elem()
 		}
@@ -195,13 +205,15 @@ type Column struct {
 	Less, Detail bool
 	// ID: nobody has chosen its values, and Find knows them by their beginnings.
 	ID bool
-	// Address: it is an address of the API, which a table has as the command that asks for it, and a page as a link.
+	// Address: it is an address of the API, which a table has as the command that asks for it, and a page as a
+	// link.
 	Address bool
 	// Link is the noun whose page the value leads to; empty: none.
 	Link string
 	// Inside are the columns of a list within; none: it is a value.
 	Inside []Column
-	// Block: its text has lines of its own, such as a payload. What has one is shown by itself, and never in a table.
+	// Block: its text has lines of its own, such as a payload. What has one is shown by itself, and never in a
+	// table.
 	Block bool
 
 	index []int
@@ -211,9 +223,10 @@ type Column struct {
 	bare bool
 }
 
-// columnsOf reads tags `show:"Label,less"`; `show:"*"` takes the columns of the struct within. A list within is a table
-// of its own, and with the option brief also a value of an item of a list. An amount in minor units is tagged
-// `in:"<its currency's field>"`; the currency stands behind it, unless that is a column of its own.
+// columnsOf reads tags `show:"Label,less"`; `show:"*"` takes the columns of the struct within. A list within
+// is a table of its own, and with the option brief also a value of an item of a list. An amount in minor
+// units is tagged `in:"<its currency's field>"`; the currency stands behind it, unless that is a column of
+// its own.
 func columnsOf(t reflect.Type) (columns []Column) {
 	if t.Kind() != reflect.Struct {
 		return nil
@@ -234,7 +247,10 @@ func columnsOf(t reflect.Type) (columns []Column) {
 			}
 			continue
 		}
-		c := Column{Label: label, Name: name, Less: options == "less", Detail: options == "detail", ID: options == "id", Address: options == "address", Link: s.Tag.Get("link"), index: s.Index}
+		c := Column{
+			Label: label, Name: name, Less: options == "less", Detail: options == "detail", ID: options == "id",
+			Address: options == "address", Link: s.Tag.Get("link"), index: s.Index,
+		}
 		if in := s.Tag.Get("in"); in != "" {
 			unit, _ := t.FieldByNameFunc(func(name string) bool { return strings.EqualFold(name, in) })
 			c.unit, c.bare = unit.Index, unit.Tag.Get("show") != ""
@@ -276,8 +292,8 @@ func (c Column) Text(of any) string {
 	return strings.TrimSpace(money.Text(v.Int(), currency) + " " + currency)
 }
 
-// Member is the member of an answer, or of an item of a list, that has the name in JSON, such as id or filter.queue, as a
-// request may repeat it; empty: none has.
+// Member is the member of an answer, or of an item of a list, that has the name in JSON, such as id or
+// filter.queue, as a request may repeat it; empty: none has.
 func Member(of any, name string) string {
 	v := reflect.Indirect(reflect.ValueOf(of))
 	if v.Kind() != reflect.Struct {

@@ -63,10 +63,26 @@ func (r Refusal) in(known, err error) *Refusal {
 // shared are the errors that any operation may return.
 var shared = []Refusal{
 	{Of: audit.ErrInvalid, Kind: Refused, Code: "refused", Detail: ""},
-	{Of: audit.ErrChanged, Kind: Conflict, Code: "changed", Detail: "Somebody has changed it meanwhile; look at it again."},
-	{Of: audit.ErrNoIdentity, Kind: Forbidden, Code: "identity_needed", Detail: "This takes two people, each with an identity of their own: that of Identity-Aware Proxy, one of OPS_ALLOW, or beside emulators and stand-ins a name without a token. A token says nothing about who holds it."},
-	{Of: audit.ErrSamePerson, Kind: Refused, Code: "second_person_needed", Detail: "You have begun this: somebody else has to approve it."},
-	{Of: store.ErrBusy, Kind: Conflict, Code: "busy", Detail: "Others have changed it at the same time; look at it again."},
+	{
+		Of: audit.ErrChanged, Kind: Conflict, Code: "changed",
+		Detail: "Somebody has changed it meanwhile; look at it again.",
+	},
+	{
+		Of: audit.ErrNoIdentity, Kind: Forbidden, Code: "identity_needed", Detail: "This takes two people, each " +
+			"with an identity of their own: that of Identity-Aware Proxy, one of OPS_ALLOW, or beside emulators and " +
+			"stand-ins a name without a token. A token says nothing about who holds it.",
+	},
+	{
+		Of: audit.ErrSamePerson, Kind: Refused, Code: "second_person_needed",
+		Detail: "You have begun this: somebody else has to approve it.",
+	},
+	{
+		Of: store.ErrBusy, Kind: Conflict, Code: "busy",
+		Detail: "Others have changed it at the same time; look at it again.",
+	},
 	{Of: store.ErrAmbiguous, Kind: Malformed, Code: "id_ambiguous", Detail: ""},
-	{Of: store.ErrInvalid, Kind: Malformed, Code: "page_invalid", Detail: "The page is the next of an earlier answer."},
+	{
+		Of: store.ErrInvalid, Kind: Malformed, Code: "page_invalid",
+		Detail: "The page is the next of an earlier answer.",
+	},
 }

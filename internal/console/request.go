@@ -30,8 +30,9 @@ type Change struct {
 // By is the change as its caller asks for it.
 func (c Change) By(who audit.Author) audit.Change { return audit.Change{Who: who, Why: c.Why} }
 
-// Edit is the part of a request for a change of a record that the operation Before shows. The answer of that has a member
-// version; a change that expects it is refused where somebody else has changed the record meanwhile.
+// Edit is the part of a request for a change of a record that the operation Before shows. The answer of that
+// has a member version; a change that expects it is refused where somebody else has changed the record
+// meanwhile.
 type Edit struct {
 	Change
 	Expect *store.Version `json:"expect" expects:"version" help:"the version that was seen; 0: none was there. Refused if it is another one now"`
@@ -80,7 +81,9 @@ type Owned struct {
 var rules = func() *validator.Validate {
 	v := validator.New(validator.WithRequiredStructEnabled())
 	for name, shape := range shapes {
-		if err := v.RegisterValidation(name, func(f validator.FieldLevel) bool { return shape.holds(f.Field().String()) }); err != nil {
+		if err := v.RegisterValidation(name, func(f validator.FieldLevel) bool {
+			return shape.holds(f.Field().String())
+		}); err != nil {
 			panic(err)
 		}
 	}
@@ -124,14 +127,17 @@ func (o Operation) decode(in Input) (reflect.Value, error) {
 		if f.In == InBody || text == "" {
 			continue
 		}
-		if i := slices.IndexFunc(f.OneOf, func(value string) bool { return strings.EqualFold(value, text) }); i >= 0 {
+		if i := slices.IndexFunc(f.OneOf, func(value string) bool {
+			return strings.EqualFold(value, text)
+		}); i >= 0 {
 			text = f.OneOf[i]
 		}
 		if err := set(request.FieldByIndex(f.index), text, in.Now); err != nil {
 			return request, f.refused(err.Error())
 		}
 	}
-	if span := partOf[Span](request); span != nil && !span.Until.IsZero() && !span.Since.Before(span.Until.Time) {
+	if span := partOf[Span](request); span != nil && !span.Until.IsZero() &&
+		!span.Since.Before(span.Until.Time) {
 		return request, Refuse(Malformed, "since_invalid", "The parameter since is before until.")
 	}
 	for _, f := range o.Fields {
@@ -158,7 +164,8 @@ func (o Operation) known(query url.Values) error {
 	for name, given := range query {
 		switch {
 		case !slices.Contains(names, name):
-			return Refuse(Malformed, "parameter_unknown", "This takes "+strings.Join(names, ", ")+" and no other parameter.")
+			return Refuse(Malformed, "parameter_unknown",
+				"This takes "+strings.Join(names, ", ")+" and no other parameter.")
 		case len(given) != 1 || given[0] == "":
 			return Refuse(Malformed, "parameter_invalid", "Give each parameter once, with a value.")
 		}
@@ -186,7 +193,8 @@ func (o Operation) body(body []byte, into reflect.Value) error {
 		}
 	}
 	for _, f := range o.Fields {
-		if v := into.FieldByIndex(f.index); f.In == InBody && f.Required && v.Kind() == reflect.Pointer && v.IsNil() {
+		if v := into.FieldByIndex(f.index); f.In == InBody && f.Required &&
+			v.Kind() == reflect.Pointer && v.IsNil() {
 			return malformed
 		}
 	}
@@ -259,7 +267,9 @@ func set(into reflect.Value, text string, now time.Time) error {
 		}
 		into.SetBool(b)
 	case into.Kind() == reflect.Slice:
-		into.Set(reflect.ValueOf(strings.FieldsFunc(text, func(r rune) bool { return r == ',' || unicode.IsSpace(r) })))
+		into.Set(reflect.ValueOf(strings.FieldsFunc(text, func(r rune) bool {
+			return r == ',' || unicode.IsSpace(r)
+		})))
 	default:
 		panic("console: a text cannot become a " + into.Type().String())
 	}
@@ -275,7 +285,8 @@ func (f Field) Typed() bool {
 	return moment || (f.Type.Kind() != reflect.Struct && f.Type.Kind() != reflect.Map)
 }
 
-// Check reports what is wrong with a text for the field; nil: its type and its rules take it. An empty text is left out.
+// Check reports what is wrong with a text for the field; nil: its type and its rules take it. An empty text
+// is left out.
 func (f Field) Check(text string) error {
 	value := reflect.New(f.Type) // there, whatever it points to: a rule that the field is required holds
 	err := set(value.Elem(), text, time.Time{}.Add(maxAge))
@@ -285,8 +296,9 @@ func (f Field) Check(text string) error {
 	return errors.New(cmp.Or(f.rule(), "another value"))
 }
 
-// Input makes the input of an operation of texts, as a form and a command line have them; of what nobody can type the
-// text is JSON. Where get reports that a field is not there it is left out. The error says which text is wrong.
+// Input makes the input of an operation of texts, as a form and a command line have them; of what nobody can
+// type the text is JSON. Where get reports that a field is not there it is left out. The error says which
+// text is wrong.
 func (o Operation) Input(get func(Field) (text string, given bool)) (in Input, err error) {
 	in, members := Input{Path: map[string]string{}, Query: url.Values{}}, map[string]any{}
 	for _, f := range o.Fields {

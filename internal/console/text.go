@@ -13,7 +13,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Text is a value as a table on a terminal or a page has it. A moment is in UTC to the second; what is empty is empty.
+// Text is a value as a table on a terminal or a page has it. A moment is in UTC to the second; what is empty
+// is empty.
 func Text(v reflect.Value) string {
 	if v = reflect.Indirect(v); !v.IsValid() {
 		return ""
@@ -86,8 +87,8 @@ func pairs[V any](of map[string]V) string {
 	return strings.Join(parts, ", ")
 }
 
-// Notes are the sentences that an answer, or an item of a list, has to say beside its columns: those of its method
-// Notes() []string.
+// Notes are the sentences that an answer, or an item of a list, has to say beside its columns: those of its
+// method Notes() []string.
 func Notes(of any) []string {
 	if n, ok := of.(interface{ Notes() []string }); ok {
 		return n.Notes()
@@ -101,8 +102,8 @@ func Alerts(of any) bool {
 	return ok && a.Alerts()
 }
 
-// Failure is what an answer says is wrong, so that a command that asked for it fails: its method Failure() string, which
-// is empty where nothing is.
+// Failure is what an answer says is wrong, so that a command that asked for it fails: its method Failure()
+// string, which is empty where nothing is.
 func Failure(of any) error {
 	if f, ok := of.(interface{ Failure() string }); ok && f.Failure() != "" {
 		return errors.New(f.Failure())
@@ -118,14 +119,14 @@ type Followed interface {
 	Missed() error
 }
 
-// Parted is an answer that may come in parts. Join adds what the parts before it have, which are a pointer of the same
-// type, and returns the parameter page of the request for the part behind it; empty: it is the last.
+// Parted is an answer that may come in parts. Join adds what the parts before it have, which are a pointer of
+// the same type, and returns the parameter page of the request for the part behind it; empty: it is the last.
 type Parted interface {
 	Join(before any) (page string)
 }
 
-// Allows reports whether a verb makes sense for an answer as it stands: what its method Allows(verb) bool says, else it
-// does.
+// Allows reports whether a verb makes sense for an answer as it stands: what its method Allows(verb) bool
+// says, else it does.
 func Allows(of any, verb string) bool {
 	a, ok := of.(interface{ Allows(verb string) bool })
 	return !ok || a.Allows(verb)

@@ -13,8 +13,9 @@ const (
 	TrialCanceled         = "trial.canceled"
 )
 
-// Payment is the body of a payment.v1 message (requirements: PayNow contract, version 1.0). Amounts are decimal strings
-// with exactly the digits of their currency. Total, currency and refund are new: a part is reversed by them.
+// Payment is the body of a payment.v1 message (requirements: PayNow contract, version 1.0). Amounts are
+// decimal strings with exactly the digits of their currency. Total, currency and refund are new: a part is
+// reversed by them.
 type Payment struct {
 	// EventID is the provider's own event id; the idempotency key.
 	EventID   string `json:"eventId" validate:"required,id"`

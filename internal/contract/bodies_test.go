@@ -23,9 +23,11 @@ import (
 func TestAttributesAgreeWithTheBodyThatTheyRepeat(t *testing.T) {
 	t.Parallel()
 	const rule = "agrees_with_body"
-	disagrees := map[string]string{"order_paid order": rule, "renewal story": rule, "renewal uid": rule} // what only these bodies say
+	// what only these bodies say
+	disagrees := map[string]string{"order_paid order": rule, "renewal story": rule, "renewal uid": rule}
 	for file, correlation := range map[string]string{
-		"payment.v1/order_paid": "530217764480012801", "payment.v1/trial_activated": "530217764480017001", "envelope.v1/renewal": "530217764480015001",
+		"payment.v1/order_paid": "530217764480012801", "payment.v1/trial_activated": "530217764480017001",
+		"envelope.v1/renewal": "530217764480015001",
 	} {
 		format, name, _ := strings.Cut(file, "/")
 		m := filetest.Must(contracts().Decode(format, goldenOf(t, format, name)))(t)
@@ -36,9 +38,12 @@ func TestAttributesAgreeWithTheBodyThatTheyRepeat(t *testing.T) {
 		require.Equal(t, []string{correlation, "530217764480019001"}, []string{a.CorrelationID, a.CustomerID})
 		for change, rule := range map[string]string{
 			"event_id=other": rule, "event_type=order.refunded": rule, "paynow_customer_id=other": "agrees_with_body",
-			"contract=" + contract.MessageV1: rule, "event_id=": "required", "points=1.5": "number", "first_published_at=yesterday": "timestamp",
-			"ordering_key=": "required", "uid=ilse@example.org": "uid", "order_id=other": disagrees[name+" order"], "correlation_id=other": disagrees[name+" story"],
-			"uid=u1": disagrees[name+" uid"], "googclient_traceparent=00-1-2-01": "", "points=5": "",
+			"contract=" + contract.MessageV1: rule, "event_id=": "required", "points=1.5": "number",
+			"first_published_at=yesterday": "timestamp",
+			"ordering_key=":                "required", "uid=ilse@example.org": "uid",
+			"order_id=other":       disagrees[name+" order"],
+			"correlation_id=other": disagrees[name+" story"],
+			"uid=u1":               disagrees[name+" uid"], "googclient_traceparent=00-1-2-01": "", "points=5": "",
 		} {
 			attribute, value, _ := strings.Cut(change, "=")
 			attributes := a.Map()
@@ -60,7 +65,10 @@ func TestTheAttributesSchemaAgreesWithTheRules(t *testing.T) {
 	names := append(slices.Sorted(maps.Keys(contract.AttributeRules)), "googclient_traceparent")
 	rapid.Check(t, func(t *rapid.T) {
 		value := rapid.OneOf(
-			rapid.SampledFrom([]string{"", "unknown", "1000", "-1", "99999999999999999999", "three", "a/b", "now", "a\nb", "customer", contract.EnvelopeV1, "2026-03-02T10:15:00.123456789Z"}),
+			rapid.SampledFrom([]string{
+				"", "unknown", "1000", "-1", "99999999999999999999", "three", "a/b", "now", "a\nb", "customer",
+				contract.EnvelopeV1, "2026-03-02T10:15:00.123456789Z",
+			}),
 			rapid.StringMatching(`[A-Za-z0-9._:|@/ -]{0,66}|[a-z]{60,70}|[0-9a-z|]{120,135}|[0-9]{1,21}`),
 		).Draw(t, "value")
 		attributes := map[string]string{"event_id": "1", "event_type": "order.paid", "ordering_key": "u1"}
@@ -121,8 +129,10 @@ func TestTheIDThatIsMadeUpIsThatOfTheSameMessage(t *testing.T) {
 	first := id(`{"order_id":"o1"}`, "order.shipped")
 	require.Equal(t, first, id("{ \"order_id\" :\n\"o1\" }", "order.shipped"), "spaces say nothing")
 	require.NotEqual(t, first, id(`{"order_id":"o2"}`, "order.shipped"))
-	require.NotEqual(t, first, id(`{"order_id":"o1"}`, "order.payment_confirmed"), "of one order several things are told")
-	require.Equal(t, id(`{"type":"order.shipped","order_id":"o1"}`, ""), id(`{"type":"order.shipped","order_id":"o1"}`, "order.shipped"))
+	require.NotEqual(t, first, id(`{"order_id":"o1"}`, "order.payment_confirmed"),
+		"of one order several things are told")
+	require.Equal(t, id(`{"type":"order.shipped","order_id":"o1"}`, ""),
+		id(`{"type":"order.shipped","order_id":"o1"}`, "order.shipped"))
 }
 
 func TestARawObjectIsReceivedAsAnEnvelope(t *testing.T) {
@@ -130,7 +140,8 @@ func TestARawObjectIsReceivedAsAnEnvelope(t *testing.T) {
 	const own, raw = `{"action":"renewal","subscription_id":"s1"}`, `{"subscription_id":"s1"}`
 	hashed := func(said string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(said))) }
 	receive := func(data string, attributes map[string]string) (contract.Body, error) {
-		body, _, err := contracts().Receive(contract.EnvelopeV1, []string{"subscription_id"}, contract.Message{Data: []byte(data), Attributes: attributes}, given("").At)
+		body, _, err := contracts().Receive(contract.EnvelopeV1, []string{"subscription_id"},
+			contract.Message{Data: []byte(data), Attributes: attributes}, given("").At)
 		return body, err
 	}
 	for name, test := range map[string]struct {
@@ -138,15 +149,22 @@ func TestARawObjectIsReceivedAsAnEnvelope(t *testing.T) {
 		attributes map[string]string
 		id, action string
 	}{
-		"its id is its hash":                        {own, nil, hashed(own), "renewal"},
-		"its own action comes first":                {own, map[string]string{"event_id": "e1", "event_type": "initial"}, "e1", "renewal"},
-		"else the action is that of the attributes": {raw, map[string]string{"event_type": "initial"}, hashed(raw + "\x00initial"), "initial"},
+		"its id is its hash": {own, nil, hashed(own), "renewal"},
+		"its own action comes first": {
+			own, map[string]string{"event_id": "e1", "event_type": "initial"}, "e1", "renewal",
+		},
+		"else the action is that of the attributes": {
+			raw, map[string]string{"event_type": "initial"}, hashed(raw + "\x00initial"), "initial",
+		},
 	} {
 		body, err := receive(test.data, test.attributes)
 		require.NoError(t, err, name)
 		require.NoError(t, body.Validate(), name)
 		m := filetest.Must(contract.As[*contract.Envelope](body))(t)
-		require.Equal(t, &contract.Envelope{ID: test.id, Action: test.action, CreatedAt: "2026-03-02T10:15:00Z", Payload: contract.Payload{SubscriptionID: "s1"}}, m, name)
+		require.Equal(t, &contract.Envelope{
+			ID: test.id, Action: test.action, CreatedAt: "2026-03-02T10:15:00Z",
+			Payload: contract.Payload{SubscriptionID: "s1"},
+		}, m, name)
 	}
 	_, err := receive(`{"action":"renewal","subscription_id":"s1","email":"ilse@example.org"}`, nil)
 	require.ErrorIs(t, err, contract.ErrMalformed, "a member that no payload has")
@@ -157,7 +175,9 @@ func TestARawObjectIsReceivedAsAnEnvelope(t *testing.T) {
 
 func TestWhatIsNoMessageIsNotCompleted(t *testing.T) {
 	t.Parallel()
-	for _, data := range []string{``, `null`, `[]`, `{}`, `{"type":"order.shipped"}`, `{"order_id":"o1"}x`, `{"uid":"a","uid":"b"}`, `"x"`} {
+	for _, data := range []string{
+		``, `null`, `[]`, `{}`, `{"type":"order.shipped"}`, `{"order_id":"o1"}x`, `{"uid":"a","uid":"b"}`, `"x"`,
+	} {
 		_, err := contracts().Complete(contract.MessageV1, []byte(data), given("order.shipped"))
 		require.ErrorIs(t, err, contract.ErrMalformed, data)
 	}
@@ -168,7 +188,8 @@ func TestWhatIsNoMessageIsNotCompleted(t *testing.T) {
 func TestAMessageSaysHowOftenItWasTried(t *testing.T) {
 	t.Parallel()
 	const envelope = `{"id":"e1","action":"renewal","created_at":"2026-03-02T10:15:00Z",`
-	const message = `{"id":"e1","type":"order.shipped","version":1,"timestamp":"2026-03-02T10:15:00Z","data":{"order_id":"o1"}`
+	const message = `{"id":"e1","type":"order.shipped","version":1,"timestamp":"2026-03-02T10:15:00Z",` +
+		`"data":{"order_id":"o1"}`
 	for data, want := range map[string]int{
 		envelope + `"attempts":0,"payload":{}}`: 0, envelope + `"attempts":2,"payload":{}}`: 2, message + `}`: 0,
 		message + `,"metadata":{"attempt":1}}`: 0, message + `,"metadata":{"attempt":3,"max_retries":5}}`: 2,
@@ -181,21 +202,28 @@ func TestAMessageSaysHowOftenItWasTried(t *testing.T) {
 func upgrades(t *testing.T, more ...contract.Member) *contract.Set {
 	t.Helper()
 	return filetest.Must(contract.NewSet(contract.Formats, []contract.Declaration{
-		{Format: contract.EnvelopeV1, Type: "#", Version: 1, Members: []contract.Member{{Name: "subscription_id", Shape: "id"}}},
+		{
+			Format: contract.EnvelopeV1, Type: "#", Version: 1,
+			Members: []contract.Member{{Name: "subscription_id", Shape: "id"}},
+		},
 		{Format: contract.EnvelopeV1, Type: "upgrade", Version: 1, Members: append([]contract.Member{
 			{Name: "subscription_id", Shape: "id", Required: true},
 			{Name: "seats", Shape: "integer 0..1000"},
 			{Name: "prorated", Shape: "boolean"},
 			{Name: "accepted", Shape: "boolean", Required: true},
 			{Name: "invoice", Object: []contract.Member{
-				{Name: "invoice_id", Shape: "id", Required: true}, {Name: "paid", Shape: "boolean"}, {Name: "amount", Shape: "amount"}, {Name: "currency", Shape: "currency"},
+				{Name: "invoice_id", Shape: "id", Required: true},
+				{Name: "paid", Shape: "boolean"},
+				{Name: "amount", Shape: "amount"},
+				{Name: "currency", Shape: "currency"},
 			}},
 		}, more...)},
 	}))(t)
 }
 
 const upgrade = `{"id":"u1","action":"upgrade","created_at":"2026-03-02T10:15:00Z","attempts":0,` +
-	`"payload":{"subscription_id":"s1","seats":7,"prorated":true,"accepted":false,"invoice":{"invoice_id":"i1","paid":true,"amount":"9.99","currency":"EUR"}}}`
+	`"payload":{"subscription_id":"s1","seats":7,"prorated":true,"accepted":false,` +
+	`"invoice":{"invoice_id":"i1","paid":true,"amount":"9.99","currency":"EUR"}}}`
 
 func TestMembersBeyondAHandlersTypeTravelOn(t *testing.T) {
 	t.Parallel()
@@ -207,12 +235,15 @@ func TestMembersBeyondAHandlersTypeTravelOn(t *testing.T) {
 	require.JSONEq(t, upgrade, string(minimized), "it passes ingest")
 	body := filetest.Must(set.Decode(contract.EnvelopeV1, minimized))(t)
 	require.NoError(t, body.Validate())
-	require.Equal(t, []any{"s1", "", int64(7), int64(0)}, []any{body.Text("subscription_id"), body.Text("seats"), body.Number("seats"), body.Number("subscription_id")})
+	require.Equal(t, []any{"s1", "", int64(7), int64(0)}, []any{
+		body.Text("subscription_id"), body.Text("seats"), body.Number("seats"), body.Number("subscription_id"),
+	})
 	require.JSONEq(t, upgrade, string(filetest.Must(body.Append(nil))(t)))
 
 	posted := filetest.Must(body.Post("key-1", "default"))(t)
 	sent := filetest.JSON[struct{ Payload json.RawMessage }](t, posted)
-	require.JSONEq(t, `{"subscription_id":"s1","seats":7,"prorated":true,"accepted":false,"invoice":{"invoice_id":"i1","paid":true,"amount":"9.99","currency":"EUR"}}`, string(sent.Payload))
+	require.JSONEq(t, `{"subscription_id":"s1","seats":7,"prorated":true,"accepted":false,`+
+		`"invoice":{"invoice_id":"i1","paid":true,"amount":"9.99","currency":"EUR"}}`, string(sent.Payload))
 
 	type invoice struct {
 		InvoiceID string `json:"invoice_id"`
@@ -269,38 +300,65 @@ func TestWhatCannotBeDeclaredOfAnObjectIsSaid(t *testing.T) {
 		member contract.Member
 		want   string
 	}{
-		"an object in an object": {contract.Member{Name: "a", Object: []contract.Member{{Name: "b", Object: []contract.Member{{Name: "c", Shape: "id"}}}}}, "a: an object has members of shapes alone"},
-		"a list in an object":    {contract.Member{Name: "a", Object: []contract.Member{{Name: "b", List: []contract.Member{{Name: "c", Shape: "id"}}}}}, "a: an object has members of shapes alone"},
-		"a boolean with bounds":  {contract.Member{Name: "a", Shape: "boolean 0..1"}, `"boolean 0..1" is not a shape`},
-		"a text in an object":    {contract.Member{Name: "a", Object: []contract.Member{{Name: "b", Shape: "text"}}}, `a: b: "text" is not a shape`},
-		"an amount alone in one": {contract.Member{Name: "a", Object: []contract.Member{{Name: "b", Shape: "amount"}}}, "a: b: an amount has its currency beside it"},
+		"an object in an object": {
+			contract.Member{
+				Name: "a", Object: []contract.Member{{Name: "b", Object: []contract.Member{{Name: "c", Shape: "id"}}}},
+			}, "a: an object has members of shapes alone",
+		},
+		"a list in an object": {
+			contract.Member{
+				Name: "a", Object: []contract.Member{{Name: "b", List: []contract.Member{{Name: "c", Shape: "id"}}}},
+			}, "a: an object has members of shapes alone",
+		},
+		"a boolean with bounds": {
+			contract.Member{Name: "a", Shape: "boolean 0..1"}, `"boolean 0..1" is not a shape`,
+		},
+		"a text in an object": {
+			contract.Member{Name: "a", Object: []contract.Member{{Name: "b", Shape: "text"}}},
+			`a: b: "text" is not a shape`,
+		},
+		"an amount alone in one": {
+			contract.Member{Name: "a", Object: []contract.Member{{Name: "b", Shape: "amount"}}},
+			"a: b: an amount has its currency beside it",
+		},
 	} {
-		_, err := contract.NewSet(contract.Formats, []contract.Declaration{{Format: contract.MessageV1, Type: "x.y", Version: 1, Members: []contract.Member{test.member}}})
+		_, err := contract.NewSet(contract.Formats, []contract.Declaration{
+			{Format: contract.MessageV1, Type: "x.y", Version: 1, Members: []contract.Member{test.member}},
+		})
 		require.ErrorContains(t, err, test.want, name)
 	}
 }
 
 // orderOf draws an order whose optional fields may break the contract in any way that a shape allows.
 func orderOf(t *rapid.T) *contract.Order {
-	amount := rapid.SampledFrom([]string{"", "0.00", "10.00", "10.0", "10", "1.000", "-5.00", "10000000000000.00", "10000000000000.01", "99999999999999999999.00"})
+	amount := rapid.SampledFrom([]string{
+		"", "0.00", "10.00", "10.0", "10", "1.000", "-5.00", "10000000000000.00", "10000000000000.01",
+		"99999999999999999999.00",
+	})
 	order := &contract.Order{
-		ID: "o1", CustomerID: "c1", Currency: rapid.SampledFrom([]string{"", "USD", "JPY", "KWD", "QQQ"}).Draw(t, "currency"),
+		ID: "o1", CustomerID: "c1", Currency: rapid.SampledFrom([]string{"", "USD", "JPY", "KWD", "QQQ"}).Draw(t,
+			"currency"),
 		Total: amount.Draw(t, "total"),
 	}
 	for range rapid.IntRange(1, 4).Draw(t, "items") {
-		order.Items = append(order.Items, contract.Item{ProductID: "p", Quantity: 1, Price: amount.Draw(t, "price")})
+		order.Items = append(order.Items,
+			contract.Item{ProductID: "p", Quantity: 1, Price: amount.Draw(t, "price")})
 	}
 	return order
 }
 
-// What is wrong with a refund's amount or its currency stays wrong: without an amount it would be of the whole order.
+// What is wrong with a refund's amount or its currency stays wrong: without an amount it would be of the
+// whole order.
 func TestARelaxedOrderAndRefundAreWorthWhatTheyWere(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		order := orderOf(t)
 		was := *order
 		was.Items = slices.Clone(order.Items)
-		m := &contract.Payment{EventID: "e1", EventType: contract.OrderPaid, Timestamp: "2026-03-02T10:15:00Z", Data: contract.PaymentData{Order: order}}
+		m := &contract.Payment{
+			EventID: "e1", EventType: contract.OrderPaid, Timestamp: "2026-03-02T10:15:00Z",
+			Data: contract.PaymentData{Order: order},
+		}
 		amount := rapid.SampledFrom([]string{"none", "", "5.00", "5", "5.0", "-5.00"}).Draw(t, "refunded amount")
 		if amount != "none" {
 			m.EventType, m.Data.Refund = contract.OrderRefunded, &contract.Refund{ID: "r1", Amount: amount}
@@ -312,7 +370,8 @@ func TestARelaxedOrderAndRefundAreWorthWhatTheyWere(t *testing.T) {
 			if amount != "" {
 				require.Equal(t, was.Currency, order.Currency)
 			}
-			good := amount == "" || (amount == "5.00" && was.Currency == "USD") || (amount == "5" && was.Currency == "JPY")
+			good := amount == "" || (amount == "5.00" && was.Currency == "USD") ||
+				(amount == "5" && was.Currency == "JPY")
 			require.Equal(t, good, contract.Of(m).Validate() == nil)
 			return
 		}
@@ -338,7 +397,9 @@ func TestAnEnvelopesAmountIsNeverCleared(t *testing.T) {
 	body, err := contracts().Decode(contract.EnvelopeV1, []byte(`{"id":"e1","action":"refund","created_at":"2026-03-02T10:15:00Z","max_attempts":5000,
 		"payload":{"currency":"QQQ","amount":"5.0","cycle":-1}}`))
 	require.NoError(t, err)
-	require.Equal(t, pii.Dropped{{Path: "max_attempts", Rule: "max=1000"}, {Path: "payload.cycle", Rule: "min=0"}}, body.Relax(nil))
+	require.Equal(t, pii.Dropped{
+		{Path: "max_attempts", Rule: "max=1000"}, {Path: "payload.cycle", Rule: "min=0"},
+	}, body.Relax(nil))
 	m := filetest.Must(contract.As[*contract.Envelope](body))(t)
 	require.Equal(t, []string{"5.0", "QQQ"}, []string{m.Payload.Amount, m.Payload.Currency})
 	require.Error(t, body.Validate())
@@ -347,8 +408,10 @@ func TestAnEnvelopesAmountIsNeverCleared(t *testing.T) {
 func TestEachCauseOfAnUnconfirmedPublishHasACode(t *testing.T) {
 	t.Parallel()
 	for code, err := range map[string]error{
-		"unknown": nil, "topic_missing": contract.ErrTopicMissing, "grant_missing": contract.ErrPublishDenied, "broker_unavailable": contract.ErrBrokerDown,
-		"quota": contract.ErrBrokerQuota, "flow_control": contract.ErrPublisherFull, "key_held_up": contract.ErrKeyHeldUp,
+		"unknown": nil, "topic_missing": contract.ErrTopicMissing, "grant_missing": contract.ErrPublishDenied,
+		"broker_unavailable": contract.ErrBrokerDown,
+		"quota":              contract.ErrBrokerQuota, "flow_control": contract.ErrPublisherFull,
+		"key_held_up": contract.ErrKeyHeldUp,
 	} {
 		require.Equal(t, code, contract.PublishCause(err))
 	}
@@ -357,19 +420,32 @@ func TestEachCauseOfAnUnconfirmedPublishHasACode(t *testing.T) {
 func TestABodyIsFilledInByPaths(t *testing.T) {
 	t.Parallel()
 	members := []contract.Member{
-		{Name: "order_id", Shape: "id", Required: true}, {Name: "gift", Shape: "boolean"}, {Name: "pieces", Shape: "integer 0..9", Required: true},
-		{Name: "lines", List: []contract.Member{{Name: "product_id", Shape: "id", Required: true}}}, {Name: "shop", Object: []contract.Member{{Name: "shop_id", Shape: "id"}}},
+		{Name: "order_id", Shape: "id", Required: true},
+		{Name: "gift", Shape: "boolean"},
+		{Name: "pieces", Shape: "integer 0..9", Required: true},
+		{Name: "lines", List: []contract.Member{{Name: "product_id", Shape: "id", Required: true}}},
+		{Name: "shop", Object: []contract.Member{{Name: "shop_id", Shape: "id"}}},
 	}
 	set := filetest.Must(contract.NewSet(contract.Formats, []contract.Declaration{
-		{Format: contract.MessageV1, Type: "order.made", Version: 1, Members: members[:1]}, {Format: contract.MessageV1, Type: "order.made", Version: 2, Members: members},
+		{Format: contract.MessageV1, Type: "order.made", Version: 1, Members: members[:1]},
+		{Format: contract.MessageV1, Type: "order.made", Version: 2, Members: members},
 	}))(t)
 	require.Nil(t, set.Typed(contract.MessageV1, "order.lost"))
 	require.Nil(t, set.Typed("message.v9", "order.made"))
 	c := set.Typed(contract.MessageV1, "order.made")
-	require.ElementsMatch(t, []string{"id", "type", "timestamp", "version", "data.order_id", "data.pieces", "data.lines[].product_id"}, c.Required("order.made"))
-	require.Contains(t, set.Typed(contract.PaymentV1, contract.OrderPaid).Required(contract.OrderPaid), "data.order.items")
+	require.ElementsMatch(t, []string{
+		"id", "type", "timestamp", "version", "data.order_id", "data.pieces", "data.lines[].product_id",
+	}, c.Required("order.made"))
+	require.Contains(t, set.Typed(contract.PaymentV1, contract.OrderPaid).Required(contract.OrderPaid),
+		"data.order.items")
 	body := c.New("e1", "order.made", "2026-03-02T10:00:00Z")
-	for i, part := range [][2]string{{"data.lines[].product_id", "p"}, {"data.order_id", "o1"}, {"data.gift", "true"}, {"data.pieces", "7"}, {"data.shop.shop_id", "s1"}} {
+	for i, part := range [][2]string{
+		{"data.lines[].product_id", "p"},
+		{"data.order_id", "o1"},
+		{"data.gift", "true"},
+		{"data.pieces", "7"},
+		{"data.shop.shop_id", "s1"},
+	} {
 		slot, known := c.Slot(part[0])
 		require.True(t, known)
 		if i == 0 {

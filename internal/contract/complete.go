@@ -51,7 +51,8 @@ func (s *Set) Complete(format string, data []byte, given Given) ([]byte, error) 
 	lacks := raw
 	fill := func(name, with string) {
 		if has := head[name]; with != "" && (len(has) == 0 || string(has) == `""`) {
-			head[name], _ = jsontext.AppendQuote(nil, with) // what is no UTF-8 becomes so, and is refused for its shape
+			// what is no UTF-8 becomes so, and is refused for its shape
+			head[name], _ = jsontext.AppendQuote(nil, with)
 			lacks = true
 		}
 	}

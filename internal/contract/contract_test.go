@@ -112,7 +112,9 @@ func FuzzDecode(f *testing.F) {
 	f.Add(goldenOf(f, contract.MessageV1, "billing.invoice.paid"), "", "")
 	f.Fuzz(func(t *testing.T, data []byte, id, eventType string) {
 		for _, format := range []string{contract.PaymentV1, contract.EnvelopeV1, contract.MessageV1} {
-			m, _, err := contracts().Receive(format, nil, contract.Message{Data: data, Attributes: map[string]string{"event_id": id, "event_type": eventType}}, time.Unix(0, 0))
+			m, _, err := contracts().Receive(format, nil, contract.Message{
+				Data: data, Attributes: map[string]string{"event_id": id, "event_type": eventType},
+			}, time.Unix(0, 0))
 			if err != nil || m.Validate() != nil {
 				continue
 			}
@@ -132,13 +134,16 @@ func FuzzDecode(f *testing.F) {
 func TestABodyThatIsNotTheContractsIsMalformed(t *testing.T) {
 	t.Parallel()
 	for _, body := range []string{
-		"", "x", "[]", `{"eventId":"1","email":"ilse@example.org"}`, `{"data":{"order":{"id":"1","customer":{"name":"Ilse"}}}}`,
-		`{"eventId":"1","eventId":"2"}`, "{\"eventId\":\"\xff\"}", `{"data":{"order":{"items":[{"quantity":1.5}]}}}`, `{"data":{"order":{"items":[{"quantity":1e400}]}}}`,
+		"", "x", "[]", `{"eventId":"1","email":"ilse@example.org"}`,
+		`{"data":{"order":{"id":"1","customer":{"name":"Ilse"}}}}`,
+		`{"eventId":"1","eventId":"2"}`, "{\"eventId\":\"\xff\"}",
+		`{"data":{"order":{"items":[{"quantity":1.5}]}}}`, `{"data":{"order":{"items":[{"quantity":1e400}]}}}`,
 	} {
 		for _, format := range []string{contract.PaymentV1, contract.EnvelopeV1, contract.MessageV1} {
 			decoded, err := contracts().Decode(format, []byte(body))
 			var invalid *contract.Invalid // of a format that does not find its event type
-			require.True(t, errors.Is(err, contract.ErrMalformed) || (format != contract.PaymentV1 && errors.As(err, &invalid)), "%s: %v", body, err)
+			require.True(t, errors.Is(err, contract.ErrMalformed) ||
+				(format != contract.PaymentV1 && errors.As(err, &invalid)), "%s: %v", body, err)
 			require.True(t, decoded.None())
 			require.NotContains(t, err.Error(), "ilse")
 		}
@@ -149,10 +154,12 @@ func TestThePayloadHashCoversWhatABodySaysAndNotItsWay(t *testing.T) {
 	t.Parallel()
 	for file, test := range map[string]struct{ same, other string }{
 		"payment.v1/order_paid": {
-			`"eventId": "530217764480030001"=>"eventId": "other"|2026-03-02T10:15:00Z=>2030-01-01T00:00:00Z`, `"quantity": 2=>"quantity": 3|order.paid=>order.refunded`,
+			`"eventId": "530217764480030001"=>"eventId": "other"|2026-03-02T10:15:00Z=>2030-01-01T00:00:00Z`,
+			`"quantity": 2=>"quantity": 3|order.paid=>order.refunded`,
 		},
 		"envelope.v1/renewal": {
-			`6f1d2c9a-3b7e-4d15-9a58-1c0e7b2f4a02=>other|2026-04-02T10:15:01Z=>2030-01-01T00:00:00Z|"attempts": 0=>"attempts": 3`, `"cycle": 2=>"cycle": 3|"renewal"=>"initial"`,
+			`6f1d2c9a-3b7e-4d15-9a58-1c0e7b2f4a02=>other|2026-04-02T10:15:01Z=>2030-01-01T00:00:00Z|"attempts": ` +
+				`0=>"attempts": 3`, `"cycle": 2=>"cycle": 3|"renewal"=>"initial"`,
 		},
 	} {
 		format, name, _ := strings.Cut(file, "/")
@@ -175,9 +182,12 @@ func TestThePayloadHashCoversWhatABodySaysAndNotItsWay(t *testing.T) {
 
 func TestAnEnvelopesKeyIsTheFirstFieldThatItHas(t *testing.T) {
 	t.Parallel()
-	m := contract.Of(&contract.Envelope{CorrelationID: "c", Payload: contract.Payload{PaymentID: "p", OrderID: "o", CustomerID: "k", UID: "u"}})
+	m := contract.Of(&contract.Envelope{
+		CorrelationID: "c", Payload: contract.Payload{PaymentID: "p", OrderID: "o", CustomerID: "k", UID: "u"},
+	})
 	for fields, want := range map[string]string{
-		"correlation_id": "c", "subscription_id": "", "payment_id": "p", "order_id": "o", "customer_id": "k", "uid": "u", "colour": "",
+		"correlation_id": "c", "subscription_id": "", "payment_id": "p", "order_id": "o", "customer_id": "k",
+		"uid": "u", "colour": "",
 		"subscription_id payment_id uid": "p", "": "",
 	} {
 		require.Equal(t, want, m.OrderingKey(strings.Fields(fields), nil), fields)
@@ -187,7 +197,10 @@ func TestAnEnvelopesKeyIsTheFirstFieldThatItHas(t *testing.T) {
 func TestAMessageOverALimitIsNamedByTheLimit(t *testing.T) {
 	t.Parallel()
 	full := func(bytes int) contract.Message {
-		most := contract.Message{Attributes: map[string]string{strings.Repeat("k", 256): strings.Repeat("v", 1024)}, OrderingKey: strings.Repeat("o", 1024)}
+		most := contract.Message{
+			Attributes:  map[string]string{strings.Repeat("k", 256): strings.Repeat("v", 1024)},
+			OrderingKey: strings.Repeat("o", 1024),
+		}
 		for i := range 99 {
 			most.Attributes[fmt.Sprint("a", i)] = ""
 		}
@@ -195,13 +208,20 @@ func TestAMessageOverALimitIsNamedByTheLimit(t *testing.T) {
 		return most
 	}
 	require.NoError(t, full(contract.MaxMessageBytes).Check(), "at every limit")
-	require.ErrorIs(t, full(contract.MaxMessageBytes+1).Check(), contract.ErrLimit, "attributes and ordering key count")
+	require.ErrorIs(t, full(contract.MaxMessageBytes+1).Check(), contract.ErrLimit,
+		"attributes and ordering key count")
 	for name, spoil := range map[string]func(*contract.Message){
-		"nothing at all":      func(m *contract.Message) { m.Data, m.Attributes = nil, nil },
-		"too many attributes": func(m *contract.Message) { m.Attributes["one more"] = "" },
-		"a long key":          func(m *contract.Message) { m.Attributes = map[string]string{strings.Repeat("k", 257): ""} },
-		"an empty key":        func(m *contract.Message) { m.Attributes = map[string]string{"": "v"} },
-		"a long value":        func(m *contract.Message) { m.Attributes = map[string]string{"k": strings.Repeat("v", 1025)} },
+		"nothing at all": func(m *contract.Message) { m.Data, m.Attributes = nil, nil },
+		"too many attributes": func(m *contract.Message) {
+			m.Attributes["one more"] = ""
+		},
+		"a long key": func(m *contract.Message) { m.Attributes = map[string]string{strings.Repeat("k", 257): ""} },
+		"an empty key": func(m *contract.Message) {
+			m.Attributes = map[string]string{"": "v"}
+		},
+		"a long value": func(m *contract.Message) {
+			m.Attributes = map[string]string{"k": strings.Repeat("v", 1025)}
+		},
 		"a long ordering key": func(m *contract.Message) { m.OrderingKey += "o" },
 	} {
 		m := full(100_000)
@@ -238,11 +258,18 @@ func parcels(t *testing.T) *contract.Set {
 		Name: "parcel.v1", Marks: []string{"number", "kind"}, Head: reflect.TypeFor[parcel](), Content: "about",
 		ID: "number", Type: "kind", Time: "sent", Version: "rev", Correlation: []string{"about.order_id"},
 		Repeated: map[string][]string{contract.AttrOrderID: {"about.order_id"}}, Hashed: []string{"kind", "about"},
-		Posted: []contract.Posted{{Name: "no", Path: "number", Needed: true}, {Name: "about", Path: "about", Needed: true}},
+		Posted: []contract.Posted{
+			{Name: "no", Path: "number", Needed: true}, {Name: "about", Path: "about", Needed: true},
+		},
 	}), []contract.Declaration{
-		{Format: "parcel.v1", Type: "parcel.*", Version: 1, Members: []contract.Member{{Name: "order_id", Shape: "id", Required: true}}},
+		{
+			Format: "parcel.v1", Type: "parcel.*", Version: 1,
+			Members: []contract.Member{{Name: "order_id", Shape: "id", Required: true}},
+		},
 		{Format: "parcel.v1", Type: "parcel.*", Version: 2, Members: []contract.Member{
-			{Name: "order_id", Shape: "id", Required: true}, {Name: "grams", Shape: "integer 0..9000"}, {Name: "things", List: []contract.Member{{Name: "product_id", Shape: "id", Required: true}}},
+			{Name: "order_id", Shape: "id", Required: true},
+			{Name: "grams", Shape: "integer 0..9000"},
+			{Name: "things", List: []contract.Member{{Name: "product_id", Shape: "id", Required: true}}},
 		}},
 	}))(t)
 	return set
@@ -251,22 +278,30 @@ func parcels(t *testing.T) *contract.Set {
 func TestAFormatOfOneMoreRowIsReadPostedHashedAndDescribed(t *testing.T) {
 	t.Parallel()
 	set := parcels(t)
-	data := []byte(`{"number":"p1","kind":"parcel.sent","sent":"2026-03-02T10:15:00Z","rev":2,"about":{"grams":70,"order_id":"o1","things":[{"product_id":"x"}]}}`)
+	data := []byte(`{"number":"p1","kind":"parcel.sent","sent":"2026-03-02T10:15:00Z","rev":2,` +
+		`"about":{"grams":70,"order_id":"o1","things":[{"product_id":"x"}]}}`)
 	require.Equal(t, "parcel.v1", set.Detect(nil, data))
-	m := contract.Message{Data: data, Attributes: map[string]string{"event_id": "p1", "event_type": "parcel.sent", "ordering_key": "o1"}}
+	m := contract.Message{
+		Data:       data,
+		Attributes: map[string]string{"event_id": "p1", "event_type": "parcel.sent", "ordering_key": "o1"},
+	}
 	body, attributes := filetest.Both(set.Receive("parcel.v1", []string{"order_id"}, m, time.Time{}))(t)
 	require.NoError(t, body.Validate())
 	require.NoError(t, body.CheckAttributes(attributes))
 	id, eventType := body.Identity()
 	require.Equal(t, []any{"p1", "parcel.sent", int64(2)}, []any{id, eventType, body.Contract().Version})
-	require.Equal(t, "o1", body.OrderingKey([]string{"subject"}, nil), "what it is about is the id that it must have")
+	require.Equal(t, "o1", body.OrderingKey([]string{"subject"}, nil),
+		"what it is about is the id that it must have")
 	made := body.Attributes()
-	require.Equal(t, []string{"parcel.v1", "o1", "o1"}, []string{made.Contract, made.OrderID, made.CorrelationID})
+	require.Equal(t, []string{"parcel.v1", "o1", "o1"},
+		[]string{made.Contract, made.OrderID, made.CorrelationID})
 
 	posted := filetest.Must(body.Post("key-1", "acme"))(t)
-	require.JSONEq(t, `{"event_id":"key-1","tenant":"acme","no":"p1","about":{"order_id":"o1","grams":70,"things":[{"product_id":"x"}]}}`, string(posted))
+	require.JSONEq(t, `{"event_id":"key-1","tenant":"acme","no":"p1","about":{"order_id":"o1","grams":70,`+
+		`"things":[{"product_id":"x"}]}}`, string(posted))
 	hash := filetest.Must(body.PayloadHash())(t)
-	other, err := set.Decode("parcel.v1", []byte(`{"kind":"parcel.sent","number":"p2","rev":2,"sent":"2026-03-02T10:15:00Z","about":{"order_id":"o1","things":[{"product_id":"x"}],"grams":70}}`))
+	other, err := set.Decode("parcel.v1", []byte(`{"kind":"parcel.sent","number":"p2","rev":2,`+
+		`"sent":"2026-03-02T10:15:00Z","about":{"order_id":"o1","things":[{"product_id":"x"}],"grams":70}}`))
 	require.NoError(t, err)
 	require.Equal(t, hash, filetest.Must(other.PayloadHash())(t), "the order of members says nothing")
 
@@ -301,28 +336,50 @@ func TestTheGoTypesFitWhatIsDeclared(t *testing.T) {
 		b                 reflect.Type
 		want              string
 	}{
-		"an event of PayNow's":        {contract.PaymentV1, contract.OrderPaid, reflect.TypeFor[*contract.Payment](), ""},
-		"an envelope":                 {contract.EnvelopeV1, contract.ActionRenewal, reflect.TypeFor[*contract.Envelope](), ""},
-		"an envelope's payload":       {contract.EnvelopeV1, "refund", reflect.TypeFor[contract.Payload](), ""},
-		"envelopes by a pattern":      {contract.EnvelopeV1, "*", reflect.TypeFor[*contract.Envelope](), ""},
-		"any body":                    {contract.MessageV1, "order.created", reflect.TypeFor[contract.Body](), ""},
-		"a whole message":             {contract.MessageV1, "order.created", reflect.TypeFor[*contract.Event](), ""},
-		"a message's data":            {contract.MessageV1, "billing.invoice.paid", reflect.TypeFor[invoice](), ""},
-		"a pointer to it":             {contract.MessageV1, "billing.invoice.paid", reflect.TypeFor[*invoice](), ""},
-		"another format's body":       {contract.PaymentV1, contract.OrderPaid, reflect.TypeFor[*contract.Envelope](), "format payment.v1 is taken as *contract.Payment, and not as *contract.Envelope"},
-		"a member of another kind":    {contract.MessageV1, "billing.invoice.paid", reflect.TypeFor[short](), "message.v1 billing.invoice.paid, version 1: data .invoice_id is no int64"},
-		"members that it has not":     {contract.MessageV1, "order.created", reflect.TypeFor[invoice](), ""},
-		"what nothing declares":       {contract.MessageV1, "order.lost", reflect.TypeFor[invoice](), "message.v1 order.lost: undeclared"},
-		"a format that is not known":  {"message.v2", "order.created", reflect.TypeFor[invoice](), "format message.v2"},
-		"a pattern over declarations": {contract.MessageV1, "billing.#", reflect.TypeFor[short](), "billing.invoice.paid"},
+		"an event of PayNow's": {
+			contract.PaymentV1, contract.OrderPaid, reflect.TypeFor[*contract.Payment](), "",
+		},
+		"an envelope": {contract.EnvelopeV1, contract.ActionRenewal, reflect.TypeFor[*contract.Envelope](), ""},
+		"an envelope's payload": {
+			contract.EnvelopeV1, "refund", reflect.TypeFor[contract.Payload](), "",
+		},
+		"envelopes by a pattern": {
+			contract.EnvelopeV1, "*", reflect.TypeFor[*contract.Envelope](), "",
+		},
+		"any body":         {contract.MessageV1, "order.created", reflect.TypeFor[contract.Body](), ""},
+		"a whole message":  {contract.MessageV1, "order.created", reflect.TypeFor[*contract.Event](), ""},
+		"a message's data": {contract.MessageV1, "billing.invoice.paid", reflect.TypeFor[invoice](), ""},
+		"a pointer to it":  {contract.MessageV1, "billing.invoice.paid", reflect.TypeFor[*invoice](), ""},
+		"another format's body": {
+			contract.PaymentV1, contract.OrderPaid, reflect.TypeFor[*contract.Envelope](),
+			"format payment.v1 is taken as *contract.Payment, and not as *contract.Envelope",
+		},
+		"a member of another kind": {
+			contract.MessageV1, "billing.invoice.paid", reflect.TypeFor[short](),
+			"message.v1 billing.invoice.paid, version 1: data .invoice_id is no int64",
+		},
+		"members that it has not": {contract.MessageV1, "order.created", reflect.TypeFor[invoice](), ""},
+		"what nothing declares": {
+			contract.MessageV1, "order.lost", reflect.TypeFor[invoice](), "message.v1 order.lost: undeclared",
+		},
+		"a format that is not known": {
+			"message.v2", "order.created", reflect.TypeFor[invoice](), "format message.v2",
+		},
+		"a pattern over declarations": {
+			contract.MessageV1, "billing.#", reflect.TypeFor[short](), "billing.invoice.paid",
+		},
 	} {
 		err := contracts().Takes(test.format, test.eventType, test.b)
 		require.Equal(t, test.want == "", err == nil, name)
 		require.True(t, err == nil || strings.Contains(err.Error(), test.want), "%s: %v", name, err)
 	}
-	for _, eventType := range []string{contract.ActionInitial, contract.ActionRenewal, contract.ActionCancellation, contract.ActionTrial, contract.ActionTrialCompleted, contract.ActionTrialCanceled} {
+	for _, eventType := range []string{
+		contract.ActionInitial, contract.ActionRenewal, contract.ActionCancellation, contract.ActionTrial,
+		contract.ActionTrialCompleted, contract.ActionTrialCanceled,
+	} {
 		c := filetest.Must(contracts().Find(contract.EnvelopeV1, []byte(`{"action":"`+eventType+`"}`)))(t)
-		require.Len(t, c.Projection().Rules(), 7+reflect.TypeFor[contract.Payload]().NumField(), "each member of the type is declared")
+		require.Len(t, c.Projection().Rules(), 7+reflect.TypeFor[contract.Payload]().NumField(),
+			"each member of the type is declared")
 	}
 }
 
@@ -332,12 +389,16 @@ func TestAnEmissionIsHeldToWhatIsDeclared(t *testing.T) {
 	type data struct {
 		OrderID string `json:"order_id,omitempty"`
 	}
-	made := contract.Of(&contract.Event{Type: "order.shipped", Version: 1, Producer: "billhook", Data: data{"o1"}})
-	body, m, err := contracts().Compose(made, contract.Stamp{ID: "e1", Tenant: "acme", RoutingKey: "order.shipped", OrderingKey: "o1", At: at})
+	made := contract.Of(
+		&contract.Event{Type: "order.shipped", Version: 1, Producer: "billhook", Data: data{"o1"}})
+	body, m, err := contracts().Compose(made,
+		contract.Stamp{ID: "e1", Tenant: "acme", RoutingKey: "order.shipped", OrderingKey: "o1", At: at})
 	require.NoError(t, err)
-	require.JSONEq(t, `{"id":"e1","type":"order.shipped","timestamp":"2026-03-02T10:15:00Z","version":1,"producer":"billhook","data":{"order_id":"o1"}}`, string(m.Data))
+	require.JSONEq(t, `{"id":"e1","type":"order.shipped","timestamp":"2026-03-02T10:15:00Z","version":1,`+
+		`"producer":"billhook","data":{"order_id":"o1"}}`, string(m.Data))
 	require.Equal(t, map[string]string{
-		"event_id": "e1", "event_type": "order.shipped", "ordering_key": "o1", "order_id": "o1", "contract": "message.v1", "correlation_id": "e1",
+		"event_id": "e1", "event_type": "order.shipped", "ordering_key": "o1", "order_id": "o1",
+		"contract": "message.v1", "correlation_id": "e1",
 		"tenant": "acme", "routing_key": "order.shipped", "first_published_at": "2026-03-02T10:15:00Z",
 	}, m.Attributes)
 	require.NoError(t, body.CheckAttributes(m.Attributes))
@@ -347,7 +408,9 @@ func TestAnEmissionIsHeldToWhatIsDeclared(t *testing.T) {
 		"an undeclared type":     {Type: "order.lost", Version: 1, Data: data{"o1"}},
 		"an undeclared version":  {Type: "order.shipped", Version: 9, Data: data{"o1"}},
 		"a member that it needs": {Type: "order.shipped", Version: 1, Data: data{}},
-		"another member":         {Type: "order.shipped", Version: 1, Data: map[string]string{"order_id": "o1", "email": "ilse@example.org"}},
+		"another member": {
+			Type: "order.shipped", Version: 1, Data: map[string]string{"order_id": "o1", "email": "ilse@example.org"},
+		},
 	} {
 		_, _, err := contracts().Compose(contract.Of(&bad), contract.Stamp{ID: "e1", At: at})
 		require.Error(t, err, name)
@@ -358,10 +421,22 @@ func TestAnEmissionIsHeldToWhatIsDeclared(t *testing.T) {
 func TestEachContractHasAnIDAndASchemaOfItsOwn(t *testing.T) {
 	t.Parallel()
 	set := filetest.Must(contract.NewSet(contract.Formats, []contract.Declaration{
-		{Format: contract.MessageV1, Type: "order.created", Version: 1, Members: []contract.Member{{Name: "order_id", Shape: "id", Required: true}}},
-		{Format: contract.MessageV1, Type: "order.created", Version: 2, Members: []contract.Member{{Name: "shop_id", Shape: "id", Required: true}}},
-		{Format: contract.MessageV1, Type: "*.reverted", Version: 1, Members: []contract.Member{{Name: "reverts", Shape: "id", Required: true}}},
-		{Format: contract.EnvelopeV1, Type: "#", Version: 1, Members: []contract.Member{{Name: "payment_id", Shape: "id"}}},
+		{
+			Format: contract.MessageV1, Type: "order.created", Version: 1,
+			Members: []contract.Member{{Name: "order_id", Shape: "id", Required: true}},
+		},
+		{
+			Format: contract.MessageV1, Type: "order.created", Version: 2,
+			Members: []contract.Member{{Name: "shop_id", Shape: "id", Required: true}},
+		},
+		{
+			Format: contract.MessageV1, Type: "*.reverted", Version: 1,
+			Members: []contract.Member{{Name: "reverts", Shape: "id", Required: true}},
+		},
+		{
+			Format: contract.EnvelopeV1, Type: "#", Version: 1,
+			Members: []contract.Member{{Name: "payment_id", Shape: "id"}},
+		},
 	}))(t)
 	var ids []string
 	for _, c := range set.All() {
@@ -372,7 +447,10 @@ func TestEachContractHasAnIDAndASchemaOfItsOwn(t *testing.T) {
 		require.True(t, ok)
 		require.Same(t, c, found)
 	}
-	require.Equal(t, []string{"payment.v1", "envelope.v1:#:1", "message.v1:order.created:1", "message.v1:order.created:2", "message.v1:*.reverted:1"}, ids)
+	require.Equal(t, []string{
+		"payment.v1", "envelope.v1:#:1", "message.v1:order.created:1", "message.v1:order.created:2",
+		"message.v1:*.reverted:1",
+	}, ids)
 	_, ok := set.Contract("message.v1:order.created:3")
 	require.False(t, ok)
 	require.Empty(t, (*contract.Set)(nil).All())

@@ -35,13 +35,15 @@ var declarable = strings.Fields("amount boolean code currency id integer quantit
 
 const maxListed = 5000
 
-// structOf makes the Go type of declared members. Required numbers and booleans are pointers, to tell 0 from none.
+// structOf makes the Go type of declared members. Required numbers and booleans are pointers, to tell 0 from
+// none.
 func structOf(members []Member) (reflect.Type, error) {
 	var fields []reflect.StructField
 	var mistakes []error
 	currencies := 0
 	for i, m := range members {
-		if !pii.Code.Valid(m.Name) || strings.ContainsAny(m.Name, ".-") || slices.ContainsFunc(members[:i], func(o Member) bool { return o.Name == m.Name }) {
+		if !pii.Code.Valid(m.Name) || strings.ContainsAny(m.Name, ".-") ||
+			slices.ContainsFunc(members[:i], func(o Member) bool { return o.Name == m.Name }) {
 			mistakes = append(mistakes, fmt.Errorf("%q is no name of a member, or one of two", m.Name))
 			continue
 		}
@@ -68,7 +70,8 @@ func structOf(members []Member) (reflect.Type, error) {
 			currencies++
 		}
 		fields = append(fields, reflect.StructField{
-			Name: "M" + strconv.Itoa(i), Type: of, Tag: reflect.StructTag(fmt.Sprintf(`json:"%s%s" validate:"%s"%s`, m.Name, omit, strings.TrimSuffix(presence+tag, ","), strict)),
+			Name: "M" + strconv.Itoa(i), Type: of, Tag: reflect.StructTag(fmt.Sprintf(`json:"%s%s" validate:"%s"%s`,
+				m.Name, omit, strings.TrimSuffix(presence+tag, ","), strict)),
 		})
 	}
 	if currencies > 1 {
@@ -97,7 +100,9 @@ func (m Member) typed(beside []Member) (of reflect.Type, tag string, err error) 
 		}
 		return reflect.SliceOf(of), tag, nil
 	case m.Object != nil:
-		if of, err = structOf(m.Object); slices.ContainsFunc(m.Object, func(o Member) bool { return o.List != nil || o.Object != nil }) {
+		if of, err = structOf(m.Object); slices.ContainsFunc(m.Object, func(o Member) bool {
+			return o.List != nil || o.Object != nil
+		}) {
 			err = errors.Join(err, errors.New("an object has members of shapes alone"))
 		}
 		if err != nil {
@@ -105,7 +110,8 @@ func (m Member) typed(beside []Member) (of reflect.Type, tag string, err error) 
 		}
 		return reflect.PointerTo(of), "", nil
 	case !slices.Contains(declarable, name) || (bounded && name != "integer"):
-		return nil, "", fmt.Errorf("%q is not a shape: %s, an integer's bounds such as \"integer 0..100\", a list or an object", m.Shape, strings.Join(declarable, ", "))
+		return nil, "", fmt.Errorf("%q is not a shape: %s, an integer's bounds such as \"integer 0..100\", a "+
+			"list or an object", m.Shape, strings.Join(declarable, ", "))
 	case bounded:
 		low, high, _ := strings.Cut(bounds, "..")
 		l, errLow := strconv.ParseInt(low, 10, 64)

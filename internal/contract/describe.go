@@ -65,7 +65,8 @@ func (s *Set) Takes(format, eventType string, b reflect.Type) error {
 	var mistakes []error
 	for _, c := range found {
 		for _, misfit := range fits(c.typeAt(f.Content), b, "") {
-			mistakes = append(mistakes, fmt.Errorf("%s %s, version %d: %s %s", format, c.Type, c.Version, f.Content, misfit))
+			mistakes = append(mistakes, fmt.Errorf("%s %s, version %d: %s %s", format, c.Type, c.Version,
+				f.Content, misfit))
 		}
 	}
 	return errors.Join(mistakes...)
@@ -147,5 +148,6 @@ func fits(declared, in reflect.Type, path string) (misfits []string) {
 // Keys reports whether an ordering key may be made of the field: an attribute, or a member of some body.
 func (s *Set) Keys(format, name string) bool {
 	f := s.format(format)
-	return AttributeRules[name] != (pii.Rule{}) || (f != nil && slices.ContainsFunc(f.all, func(c *Contract) bool { return c.keys[name] != "" }))
+	return AttributeRules[name] != (pii.Rule{}) ||
+		(f != nil && slices.ContainsFunc(f.all, func(c *Contract) bool { return c.keys[name] != "" }))
 }

@@ -57,31 +57,45 @@ var Formats = []Format{
 		// The time is left out: an event without one of its own has that of its receipt, and a
 		// provider's second delivery must not look like another payload.
 		Hashed: []string{"eventType", "data"},
-		Posted: []Posted{{"source_event_id", "eventId", true}, {"event_type", "eventType", true}, {"created_at", "timestamp", false}, {"data", "data", true}},
+		Posted: []Posted{
+			{"source_event_id", "eventId", true},
+			{"event_type", "eventType", true},
+			{"created_at", "timestamp", false},
+			{"data", "data", true},
+		},
 		Needs: []Need{
-			{"order.", "data.order"}, {OrderPaid, "data.order.items"}, {"subscription.", "data.subscription"}, {"trial.", "data.subscription"},
+			{"order.", "data.order"},
+			{OrderPaid, "data.order.items"},
+			{"subscription.", "data.subscription"},
+			{"trial.", "data.subscription"},
 		},
 	},
 	{
-		Name: EnvelopeV1, Marks: []string{"action", "payload"}, Head: reflect.TypeFor[Envelope](), Content: "payload",
-		ID: "id", Type: "action", Time: "created_at",
+		Name: EnvelopeV1, Marks: []string{"action", "payload"}, Head: reflect.TypeFor[Envelope](),
+		Content: "payload",
+		ID:      "id", Type: "action", Time: "created_at",
 		Correlation: []string{"payload.subscription_id", "id"},
 		Repeated: map[string][]string{
-			AttrCorrelationID: {"correlation_id"}, AttrIdempotencyKey: {"idempotency_key"}, AttrOrderID: {"payload.order_id"}, AttrCustomerID: {"payload.customer_id"}, AttrUID: {"payload.uid"},
+			AttrCorrelationID: {"correlation_id"}, AttrIdempotencyKey: {"idempotency_key"},
+			AttrOrderID: {"payload.order_id"}, AttrCustomerID: {"payload.customer_id"}, AttrUID: {"payload.uid"},
 		},
 		IdempotencyKey: "idempotency_key", MaxAttempts: "max_attempts", Attempts: "attempts",
 		// What else an envelope has is about its way, and another try may have it otherwise.
 		Hashed: []string{"action", "payload"},
 		Posted: []Posted{
-			{"source_event_id", "id", true}, {"action", "action", true},
+			{"source_event_id", "id", true},
+			{"action", "action", true},
 			// A correlation id is often the same, and sometimes is not: no guessing.
 			{"subscription_id", "payload.subscription_id", true},
-			{"correlation_id", "correlation_id", false}, {"created_at", "created_at", false}, {"payload", "payload", false},
+			{"correlation_id", "correlation_id", false},
+			{"created_at", "created_at", false},
+			{"payload", "payload", false},
 		},
 	},
 	{
-		Name: MessageV1, Marks: []string{"type", "data", "version"}, Head: reflect.TypeFor[Event](), Content: "data",
-		ID: "id", Type: "type", Time: "timestamp", Version: "version",
+		Name: MessageV1, Marks: []string{"type", "data", "version"}, Head: reflect.TypeFor[Event](),
+		Content: "data",
+		ID:      "id", Type: "type", Time: "timestamp", Version: "version",
 		Correlation: []string{"id"},
 		Repeated: map[string][]string{
 			AttrCorrelationID: {"correlation_id"}, AttrOrderID: {"data.order_id"},
@@ -89,8 +103,13 @@ var Formats = []Format{
 		MaxAttempts: "metadata.max_retries", Attempt: "metadata.attempt",
 		Hashed: []string{"type", "version", "data"},
 		Posted: []Posted{
-			{"source_event_id", "id", true}, {"event_type", "type", true}, {"version", "version", true}, {"producer", "producer", false},
-			{"correlation_id", "correlation_id", false}, {"created_at", "timestamp", false}, {"data", "data", false},
+			{"source_event_id", "id", true},
+			{"event_type", "type", true},
+			{"version", "version", true},
+			{"producer", "producer", false},
+			{"correlation_id", "correlation_id", false},
+			{"created_at", "timestamp", false},
+			{"data", "data", false},
 		},
 	},
 }

@@ -115,13 +115,15 @@ var ErrLimit = errors.New("contract: message exceeds a Pub/Sub limit")
 func (m Message) Check() error {
 	switch size := m.Size(); {
 	case size > MaxMessageBytes:
-		return fmt.Errorf("%w: %d bytes with attributes and ordering key, at most %d", ErrLimit, size, MaxMessageBytes)
+		return fmt.Errorf("%w: %d bytes with attributes and ordering key, at most %d", ErrLimit, size,
+			MaxMessageBytes)
 	case len(m.Data) == 0 && len(m.Attributes) == 0:
 		return fmt.Errorf("%w: neither data nor attributes", ErrLimit)
 	case len(m.Attributes) > MaxAttributes:
 		return fmt.Errorf("%w: %d attributes, at most %d", ErrLimit, len(m.Attributes), MaxAttributes)
 	case len(m.OrderingKey) > MaxOrderingKeyBytes:
-		return fmt.Errorf("%w: ordering key of %d bytes, at most %d", ErrLimit, len(m.OrderingKey), MaxOrderingKeyBytes)
+		return fmt.Errorf("%w: ordering key of %d bytes, at most %d", ErrLimit, len(m.OrderingKey),
+			MaxOrderingKeyBytes)
 	}
 	for key, value := range m.Attributes {
 		switch {
@@ -282,9 +284,14 @@ func PublishCause(err error) string {
 		err  error
 		code string
 	}{
-		{ErrTopicMissing, "topic_missing"}, {ErrPublishDenied, "grant_missing"}, {ErrPublisherFull, "flow_control"},
-		{ErrBrokerQuota, "quota"}, {ErrBrokerDown, "broker_unavailable"}, {ErrKeyHeldUp, "key_held_up"},
-		{context.DeadlineExceeded, "broker_unavailable"}, {context.Canceled, "canceled"},
+		{ErrTopicMissing, "topic_missing"},
+		{ErrPublishDenied, "grant_missing"},
+		{ErrPublisherFull, "flow_control"},
+		{ErrBrokerQuota, "quota"},
+		{ErrBrokerDown, "broker_unavailable"},
+		{ErrKeyHeldUp, "key_held_up"},
+		{context.DeadlineExceeded, "broker_unavailable"},
+		{context.Canceled, "canceled"},
 	} {
 		if errors.Is(err, known.err) {
 			return known.code

@@ -32,7 +32,10 @@ func (o object) MarshalJSONTo(e *jsontext.Encoder) error {
 // Schemas returns the JSON Schemas (2020-12) of the messages, by file name.
 func (s *Set) Schemas() (map[string][]byte, error) {
 	// A message may carry more attributes, such as a trace context.
-	all := map[string]object{PaymentV1 + " attributes": attributeRules.schema(map[string]any{AttrContract: object{{"enum", s.Names()}}}, true)}
+	all := map[string]object{
+		PaymentV1 +
+			" attributes": attributeRules.schema(map[string]any{AttrContract: object{{"enum", s.Names()}}}, true),
+	}
 	for _, f := range s.formats {
 		all[f.Name] = f.schema()
 	}
@@ -48,7 +51,9 @@ func (s *Set) Schemas() (map[string][]byte, error) {
 }
 
 func document(title string, of object) ([]byte, error) {
-	text, err := json.Marshal(append(object{{"$schema", "https://json-schema.org/draft/2020-12/schema"}, {"title", title}}, of...), jsontext.WithIndent("  "))
+	text, err := json.Marshal(append(object{
+		{"$schema", "https://json-schema.org/draft/2020-12/schema"}, {"title", title},
+	}, of...), jsontext.WithIndent("  "))
 	if err != nil {
 		return nil, fmt.Errorf("contract: schema of %s: %w", title, err)
 	}
@@ -96,7 +101,8 @@ func (k *known) schema() object {
 		if k.Version != "" {
 			when = append(when, member{k.Version, object{{"const", c.Version}}})
 		}
-		kinds = append(kinds, object{{"properties", append(when, member{k.Content, c.members[k.Content].inside.schema(nil, false)})}})
+		kinds = append(kinds,
+			object{{"properties", append(when, member{k.Content, c.members[k.Content].inside.schema(nil, false)})}})
 	}
 	return append(k.whole.rules.schema(map[string]any{k.Content: true}, false), member{"anyOf", kinds})
 }
@@ -127,7 +133,8 @@ func (k *known) relations() object {
 }
 
 func expression(p routing.Pattern) string {
-	return "^" + strings.NewReplacer(`.#`, `(\..+)?`, `#.`, `(.+\.)?`, `*`, `[^.]+`, `.`, `\.`, `#`, `.*`).Replace(string(p)) + "$"
+	return "^" + strings.NewReplacer(`.#`, `(\..+)?`, `#.`, `(.+\.)?`, `*`, `[^.]+`, `.`, `\.`, `#`,
+		`.*`).Replace(string(p)) + "$"
 }
 
 // schema: members in instead have the schema there; others: the object may have more members.

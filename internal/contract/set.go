@@ -177,7 +177,8 @@ func (c *Contract) Decode(data []byte) (Body, error) {
 // strict refuses members that the contract does not name, so that no consumer sees more.
 var strict = json.RejectUnknownMembers(true)
 
-// Detect names the format of a message, by its contract attribute or else by the body's marks; empty: it is not known.
+// Detect names the format of a message, by its contract attribute or else by the body's marks; empty: it is
+// not known.
 func (s *Set) Detect(attributes map[string]string, data []byte) string {
 	if name, ok := attributes[AttrContract]; ok {
 		if s.Known(name) {
@@ -253,9 +254,12 @@ func (s *Set) Decode(format string, data []byte) (Body, error) {
 
 // Receive reads a message of a queue of the format, and returns its attributes with it, made up where a raw
 // message lacks them. The error is as Decode's.
-func (s *Set) Receive(format string, orderingKey []string, m Message, publishedAt time.Time) (Body, map[string]string, error) {
+func (s *Set) Receive(
+	format string, orderingKey []string, m Message, publishedAt time.Time,
+) (Body, map[string]string, error) {
 	found := s.Detect(m.Attributes, m.Data)
-	if _, named := m.Attributes[AttrContract]; found == "" && !named && s.Known(format) && s.format(format).Content != "" {
+	if _, named := m.Attributes[AttrContract]; found == "" && !named && s.Known(format) &&
+		s.format(format).Content != "" {
 		data, err := s.Complete(format, m.Data, Given{
 			ID: m.Attributes[AttrEventID], Type: cmp.Or(m.Attributes[AttrEventType], m.Attributes[AttrRoutingKey]),
 			CorrelationID: m.Attributes[AttrCorrelationID], At: publishedAt,

@@ -31,9 +31,15 @@ var shapes = map[string]shape{
 	"currency":   {pii.Currency, isCurrency, `^[A-Z]{3}$`},
 	"amount":     {pii.Amount, nil, `^(0|[1-9][0-9]{0,18})(\.[0-9]{1,4})?$`},
 	"number":     {pii.Rule{}, nil, `^[0-9]+$`},
-	"timestamp":  {pii.Time, pii.Time.Valid, `^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})$`},
+	"timestamp": {
+		pii.Time, pii.Time.Valid,
+		`^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})$`,
+	},
 	// The rule is that of an ordering key which is not the uid; see Attributes.Rules.
-	"ordering_key": {pii.ID, func(key string) bool { return pii.ID.Valid(key) || pii.UID.Valid(key) }, `^[A-Za-z0-9_-][A-Za-z0-9._:|-]{0,127}$`},
+	"ordering_key": {
+		pii.ID, func(key string) bool { return pii.ID.Valid(key) || pii.UID.Valid(key) },
+		`^[A-Za-z0-9_-][A-Za-z0-9._:|-]{0,127}$`,
+	},
 }
 
 const codes = `^[A-Za-z][A-Za-z0-9._-]{0,63}$`
@@ -47,8 +53,8 @@ func isCurrency(code string) bool {
 type rules []rule
 
 type rule struct {
-	// path is the name from the top, such as data.items[].price, and at the fields on the way to it, with element
-	// for any of a list.
+	// path is the name from the top, such as data.items[].price, and at the fields on the way to it, with
+	// element for any of a list.
 	name, path string
 	at         []int
 	// kind is a value's, or an element's where the field is a list.
@@ -221,7 +227,8 @@ var validation = func() *validator.Validate {
 	})
 	ofOrder := func(bare bool) validator.Func {
 		return func(field validator.FieldLevel) bool {
-			order := field.Top().Interface().(*Payment).Data.Order // found without the tags' paths, which cost more than the check
+			// found without the tags' paths, which cost more than the check
+			order := field.Top().Interface().(*Payment).Data.Order
 			return order != nil && isAmount(field.Field().String(), order.Currency, bare)
 		}
 	}
@@ -230,7 +237,8 @@ var validation = func() *validator.Validate {
 	return v
 }()
 
-// isAmount: 0 to money.Max, with exactly the digits of the currency. Where that is given and wrong, it is the violation, once.
+// isAmount: 0 to money.Max, with exactly the digits of the currency. Where that is given and wrong, it is the
+// violation, once.
 func isAmount(text, currency string, bare bool) bool {
 	if currency == "" {
 		return bare && pii.Amount.Valid(text)
@@ -261,9 +269,9 @@ func check(value any, prefix string) (violations []pii.Violation) {
 
 var indexes = regexp.MustCompile(`\[[0-9]+\]`)
 
-// Relax clears what is bad and optional in a provider's body, and returns dropped with it added. Nothing that is
-// cleared changes what the event does to money: amounts go with their currency, the prices of an order with its
-// total, and what a refund gives back stays, since without an amount that is all of it.
+// Relax clears what is bad and optional in a provider's body, and returns dropped with it added. Nothing that
+// is cleared changes what the event does to money: amounts go with their currency, the prices of an order
+// with its total, and what a refund gives back stays, since without an amount that is all of it.
 func (b Body) Relax(dropped pii.Dropped) pii.Dropped {
 	for _, v := range slices.Clone(dropped) {
 		b.clearWith(v.Path, &dropped)
@@ -297,8 +305,8 @@ func (b Body) clearWith(path string, dropped *pii.Dropped) {
 	}
 }
 
-// clear reports whether there was an optional value at a path, which is now gone; of a list, in any element. The
-// currency of an amount that stays is not.
+// clear reports whether there was an optional value at a path, which is now gone; of a list, in any element.
+// The currency of an amount that stays is not.
 func (b Body) clear(path, rule string, dropped *pii.Dropped) (gone bool) {
 	f := b.contract.members[path]
 	if f == nil || !f.optional || f.inside != nil {

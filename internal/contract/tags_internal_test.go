@@ -71,8 +71,10 @@ func TestTheTagsSayWhatIsOptional(t *testing.T) {
 		All    []inner `json:"all,omitempty" validate:"omitempty,dive"`
 	}]())
 	for in, left := range map[string]bool{
-		`{"status":5}`: true, `{"n":"x"}`: true, `{"inner":"x"}`: true, `{"inner":{"at":5}}`: true, `{"all":"x"}`: true, `{"all":[{"at":5}]}`: true, `{"strict":{"at":5}}`: true,
-		`{"id":5}`: false, `{"odd":5}`: false, `{"sum":5}`: false, `{"m":"x"}`: false, `{"inner":{"id":5}}`: false, `{"strict":"x"}`: false, `{"all":["x"]}`: false, `{"all":[{"id":5}]}`: false,
+		`{"status":5}`: true, `{"n":"x"}`: true, `{"inner":"x"}`: true, `{"inner":{"at":5}}`: true,
+		`{"all":"x"}`: true, `{"all":[{"at":5}]}`: true, `{"strict":{"at":5}}`: true,
+		`{"id":5}`: false, `{"odd":5}`: false, `{"sum":5}`: false, `{"m":"x"}`: false, `{"inner":{"id":5}}`: false,
+		`{"strict":"x"}`: false, `{"all":["x"]}`: false, `{"all":[{"id":5}]}`: false,
 	} {
 		d := filetest.Must(pii.Parse([]byte(in)))(t)
 		_, dropped, err := p.Minimize(nil, d)

@@ -16,7 +16,9 @@ import (
 // Claim takes the event for this run: for the length of the lease any other delivery of it is Held. It
 // returns Claimed where it did, else what the record says. keep, if not nil and where a document may hold it,
 // stands in the record until the run is over. With redelivered the record is read first.
-func (r *Run) Claim(ctx context.Context, lease time.Duration, keep *contract.Message, redelivered bool) (Seen, error) {
+func (r *Run) Claim(
+	ctx context.Context, lease time.Duration, keep *contract.Message, redelivered bool,
+) (Seen, error) {
 	if redelivered {
 		if seen, err := r.Look(ctx); err != nil || seen != Fresh {
 			return seen, err
@@ -53,7 +55,8 @@ func (r *Run) Claim(ctx context.Context, lease time.Duration, keep *contract.Mes
 	return Fresh, retry.Busy("contention", nil)
 }
 
-// Uncount takes back an attempt that was counted before it ran. Where none was it returns Fresh without a commit.
+// Uncount takes back an attempt that was counted before it ran. Where none was it returns Fresh without a
+// commit.
 func (r *Run) Uncount(ctx context.Context, reason string) (Seen, error) {
 	if !r.mine() || r.Record.LastError != Begun {
 		return Fresh, nil
@@ -79,14 +82,16 @@ func (r *Run) Conclude(ctx context.Context, end Ending) (Seen, error) {
 			if err != nil || !seen.Undecided() || end.Status != Completed {
 				return seen, err
 			}
-			if r.claimed || assumed != 0 || r.version == 0 { // else the record that was found may alone have been in the way
+			// else the record that was found may alone have been in the way
+			if r.claimed || assumed != 0 || r.version == 0 {
 				r.Try++
 			}
 			if r.Try == MaxTry {
 				return seen, retry.Busy("contention", nil)
 			}
 			return seen, nil
-		case errors.Is(err, store.ErrInvalid) && end.Status == Completed && (!r.claimed || len(end.Effect.Writes) > 0):
+		case errors.Is(err, store.ErrInvalid) && end.Status == Completed &&
+			(!r.claimed || len(end.Effect.Writes) > 0):
 			// The writes themselves are wrong; they will be wrong again.
 			return Fresh, retry.Permanent("effect_invalid", err)
 		case errors.Is(err, store.ErrInvalid):

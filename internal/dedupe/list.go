@@ -9,7 +9,8 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// Shards is how many parts the time index of the records has: one takes about 500 writes a second, since its times rise.
+// Shards is how many parts the time index of the records has: one takes about 500 writes a second, since its
+// times rise.
 const Shards = 8
 
 const fieldShard = "shard"
@@ -32,9 +33,12 @@ type Listing struct {
 }
 
 // List returns a page of the job log, the newest first, ties by the record's id, the greatest first. next is
-// zero where no record is behind it. The database reads at most a quarter of the limit, and spare, of each part, however
-// many records there are. Where so many of a part are newer than the others', the page is shorter than the limit.
-func List(ctx context.Context, from store.Querier, page Listing) (records []Record, next store.Cursor, err error) {
+// zero where no record is behind it. The database reads at most a quarter of the limit, and spare, of each
+// part, however many records there are. Where so many of a part are newer than the others', the page is
+// shorter than the limit.
+func List(
+	ctx context.Context, from store.Querier, page Listing,
+) (records []Record, next store.Cursor, err error) {
 	type listed struct {
 		Record
 		at store.Cursor

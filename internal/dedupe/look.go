@@ -136,7 +136,8 @@ func (r *Run) correct(version store.Version, found Record) Seen {
 // adopt takes over from a record what the run's own goes on from.
 func (r *Run) adopt(version store.Version, found Record) {
 	r.version, r.Found = version, found
-	r.Record.LeaseToken, r.Record.Attempts, r.Record.CreatedAt = found.LeaseToken, found.Attempts, found.CreatedAt
+	r.Record.LeaseToken, r.Record.Attempts, r.Record.CreatedAt = found.LeaseToken, found.Attempts,
+		found.CreatedAt
 	r.Record.Result, r.Record.Ref, r.Record.Log = found.Result, found.Ref, found.Log
 	r.Record.Corrected, r.Record.DeadLetters, r.Record.Again = found.Corrected, found.DeadLetters, found.Again
 	if found.Status == "" {

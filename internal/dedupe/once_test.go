@@ -64,7 +64,8 @@ func keyOf(id string) store.Key { return dedupe.Key("q", dedupe.DefaultTenant, i
 
 func (b *bench) begin(id, payload string) *dedupe.Run {
 	return b.once.Begin(keyOf(id), dedupe.Record{Identity: dedupe.Identity{
-		Queue: "q", Tenant: dedupe.DefaultTenant, EventID: id, EventType: "order.paid", PayloadHash: "sha256:" + payload,
+		Queue: "q", Tenant: dedupe.DefaultTenant, EventID: id, EventType: "order.paid",
+		PayloadHash: "sha256:" + payload,
 	}}, remember)
 }
 
@@ -72,7 +73,9 @@ func (b *bench) claim(t *testing.T, id string, keep bool) *dedupe.Run {
 	t.Helper()
 	var message *contract.Message
 	if keep {
-		message = &contract.Message{Data: []byte(id), Attributes: map[string]string{"event_id": id}, OrderingKey: "k"}
+		message = &contract.Message{
+			Data: []byte(id), Attributes: map[string]string{"event_id": id}, OrderingKey: "k",
+		}
 	}
 	run := b.begin(id, "A")
 	require.Equal(t, dedupe.Claimed, filetest.Must(run.Claim(t.Context(), 2*time.Minute, message, false))(t))
@@ -104,10 +107,12 @@ func TestAnEffectThatMeetsAConflictIsDecidedAgainThreeTimes(t *testing.T) {
 		tries                             []int
 	}
 	filetest.Each(t, map[string]row{
-		"and may then find what it wants done":                           {yields: true, tries: []int{0, 1}},
-		"and is then left to a redelivery":                               {tries: []int{0, 1, 2}},
-		"where the record was read first":                                {redelivered: true, tries: []int{0, 1, 2}},
-		"where an attempt has failed: finding its record is no conflict": {failedBefore: true, tries: []int{0, 0, 1, 2}},
+		"and may then find what it wants done": {yields: true, tries: []int{0, 1}},
+		"and is then left to a redelivery":     {tries: []int{0, 1, 2}},
+		"where the record was read first":      {redelivered: true, tries: []int{0, 1, 2}},
+		"where an attempt has failed: finding its record is no conflict": {
+			failedBefore: true, tries: []int{0, 0, 1, 2},
+		},
 	}, func(t *testing.T, test row) {
 		b := newBench(t)
 		storetest.Put(t, b.calls, taken)
@@ -116,19 +121,21 @@ func TestAnEffectThatMeetsAConflictIsDecidedAgainThreeTimes(t *testing.T) {
 		}
 		var tries []int
 		run := b.begin("e1", "A")
-		_, err := dedupetest.Effect(t.Context(), run, handler.Event{}, test.redelivered, func(_ context.Context, e handler.Event) (handler.Effect, error) {
-			if tries = append(tries, e.Try); test.yields && e.Try > 0 {
-				return handler.Effect{Result: "already_credited"}, nil
-			}
-			return handler.Effect{Writes: []store.Write{taken}}, nil
-		})
+		_, err := dedupetest.Effect(t.Context(), run, handler.Event{}, test.redelivered,
+			func(_ context.Context, e handler.Event) (handler.Effect, error) {
+				if tries = append(tries, e.Try); test.yields && e.Try > 0 {
+					return handler.Effect{Result: "already_credited"}, nil
+				}
+				return handler.Effect{Writes: []store.Write{taken}}, nil
+			})
 		require.Equal(t, test.tries, tries)
 		if test.yields {
 			require.NoError(t, err)
 			require.Equal(t, "already_credited", run.Record.Result)
 			return
 		}
-		require.Equal(t, retry.Verdict{Class: retry.Unavailable, Reason: "contention"}, retry.Decide(err), "no attempt is counted")
+		require.Equal(t, retry.Verdict{Class: retry.Unavailable, Reason: "contention"}, retry.Decide(err),
+			"no attempt is counted")
 		_, err = b.Get(t.Context(), keyOf("e1"))
 		require.Equal(t, test.failedBefore, err == nil)
 	})
@@ -137,9 +144,11 @@ func TestAnEffectThatMeetsAConflictIsDecidedAgainThreeTimes(t *testing.T) {
 func TestWritesThatNoStoreTakesAreRejected(t *testing.T) {
 	t.Parallel()
 	_, err := newBench(t).begin("e1", "A").Conclude(t.Context(), dedupe.Ending{
-		Status: dedupe.Completed, Effect: handler.Effect{Writes: []store.Write{store.Set(account, map[string]any{"n": 1.5})}},
+		Status: dedupe.Completed,
+		Effect: handler.Effect{Writes: []store.Write{store.Set(account, map[string]any{"n": 1.5})}},
 	})
-	require.Equal(t, retry.Verdict{Class: retry.Rejected, Reason: "effect_invalid", Counts: true}, retry.Decide(err))
+	require.Equal(t, retry.Verdict{Class: retry.Rejected, Reason: "effect_invalid", Counts: true},
+		retry.Decide(err))
 }
 
 func TestARecordThatCannotBeReadIsNeverTakenForAbsent(t *testing.T) {
@@ -152,7 +161,9 @@ func TestARecordThatCannotBeReadIsNeverTakenForAbsent(t *testing.T) {
 	}, func(t *testing.T, prepare func(*testing.T, *bench)) {
 		b := newBench(t)
 		prepare(t, b)
-		credit := dedupe.Ending{Status: dedupe.Completed, Effect: handler.Effect{Writes: []store.Write{store.Create(account, nil)}}}
+		credit := dedupe.Ending{
+			Status: dedupe.Completed, Effect: handler.Effect{Writes: []store.Write{store.Create(account, nil)}},
+		}
 		run := b.begin("e1", "A")
 		run.DeadLetters = deadLetters("dead")
 		for _, call := range []func() (dedupe.Seen, error){

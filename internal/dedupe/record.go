@@ -1,5 +1,6 @@
-// Package dedupe owns the idempotency record of an event, which is also its line in the job log, and the state machine that
-// makes an effect happen once. It refuses to know what an effect is, how an event arrived, and how it is answered.
+// Package dedupe owns the idempotency record of an event, which is also its line in the job log, and the
+// state machine that makes an effect happen once. It refuses to know what an effect is, how an event arrived,
+// and how it is answered.
 package dedupe
 
 import (
@@ -39,7 +40,8 @@ type Record struct {
 	Status   Status `store:"status,required"`
 	Tries    `store:",inline"`
 	Delay    `store:",inline"`
-	// Corrected are the hashes of the payloads whose place this one took, oldest first; empty: of a broken message.
+	// Corrected are the hashes of the payloads whose place this one took, oldest first; empty: of a broken
+	// message.
 	Corrected []string `store:"corrected,omitzero"`
 	// DeadLetters are the open dead letters under the id, as far as the record knows.
 	DeadLetters []string `store:"dead_letters,omitzero"`
@@ -67,7 +69,8 @@ type Identity struct {
 	// IdempotencyKey names what the message was made from; the event id stands in for it.
 	IdempotencyKey string `store:"idempotency_key"`
 	OrderingKey    string `store:"ordering_key"`
-	// Customer is whose event it is, as contract.CustomerOf names them, whatever the ordering key is; empty: nobody's.
+	// Customer is whose event it is, as contract.CustomerOf names them, whatever the ordering key is; empty:
+	// nobody's.
 	Customer  string `store:"customer,omitzero"`
 	MessageID string `store:"message_id"`
 }
@@ -142,8 +145,8 @@ func FromDocument(doc store.Document) (r Record, err error) {
 	return Record{}, fmt.Errorf("dedupe: record %s is not readable", doc.Key)
 }
 
-// Key is the key of a record by queue, tenant and event id, and also by the payload's hash where the id was used
-// with another before. Its hash goes first, since documents of rising ids make one hot range.
+// Key is the key of a record by queue, tenant and event id, and also by the payload's hash where the id was
+// used with another before. Its hash goes first, since documents of rising ids make one hot range.
 func Key(names ...string) store.Key {
 	return store.Key{Collection: Collection, ID: store.ID(names...)}
 }

@@ -88,22 +88,32 @@ func sample() dedupe.Record {
 	at := func(second int) time.Time { return morning.Add(time.Duration(second)*time.Second + 123_456_000) }
 	return dedupe.Record{
 		Identity: dedupe.Identity{
-			Queue: "q", Tenant: "default", EventID: "e1", EventType: "order.paid", PayloadHash: "sha256:00", ConflictsWith: "sha256:01",
+			Queue: "q", Tenant: "default", EventID: "e1", EventType: "order.paid", PayloadHash: "sha256:00",
+			ConflictsWith: "sha256:01",
 			CorrelationID: "c1", IdempotencyKey: "p1", OrderingKey: "u1", Customer: "u1", MessageID: "17",
 		},
 		Status: dedupe.Failed, Corrected: []string{"sha256:02"}, DeadLetters: []string{"l1"}, Again: true,
 		Tries: dedupe.Tries{
 			Attempts: 2, Replays: 1, LastError: "store_unavailable", LeaseToken: "t1", LeaseUntil: at(1),
-			Message: &contract.Message{Data: []byte("{}"), Attributes: map[string]string{"event_id": "e1"}, OrderingKey: "u1"},
+			Message: &contract.Message{
+				Data: []byte("{}"), Attributes: map[string]string{"event_id": "e1"}, OrderingKey: "u1",
+			},
 			Log: []dedupe.Attempt{
 				{Number: 1, Delivery: 3, MessageID: "16", Instance: "i1", Begun: at(0), Trace: "0af7"},
-				{Number: 2, MessageID: "17", Instance: "i2", Begun: at(1), Ended: at(2), Outcome: retry.Retry, Reason: "store_unavailable", Next: at(3)},
+				{
+					Number: 2, MessageID: "17", Instance: "i2", Begun: at(1), Ended: at(2), Outcome: retry.Retry,
+					Reason: "store_unavailable", Next: at(3),
+				},
 			},
 		},
-		Emitted: []handler.Emitted{{EventID: "e2", EventType: "t", To: "q2"}, {EventID: "e3", EventType: "t", To: "q3"}},
-		Result:  "r", Ref: "r1", Entry: "n1", Delay: dedupe.Delay{NextRetryAt: at(2), DelayTicket: "d1", DelayedBeside: true},
+		Emitted: []handler.Emitted{
+			{EventID: "e2", EventType: "t", To: "q2"}, {EventID: "e3", EventType: "t", To: "q3"},
+		},
+		Result: "r", Ref: "r1", Entry: "n1",
+		Delay: dedupe.Delay{NextRetryAt: at(2), DelayTicket: "d1", DelayedBeside: true},
 		Times: dedupe.Times{
-			ReceivedAt: at(7), PublishedAt: at(0), CreatedAt: at(3), UpdatedAt: at(4), ProcessedAt: at(5), ExpireAt: at(6),
+			ReceivedAt: at(7), PublishedAt: at(0), CreatedAt: at(3), UpdatedAt: at(4), ProcessedAt: at(5),
+			ExpireAt: at(6),
 		},
 	}
 }
@@ -126,7 +136,8 @@ func TestARecordComesBackAsItWas(t *testing.T) {
 func TestARecordThatDecidesWrongIsNotReadable(t *testing.T) {
 	t.Parallel()
 	for field, wrong := range map[string][]any{ // nil: it is missing
-		"status": {nil, "DONE"}, "attempts": {nil, "2", int64(-1)}, "payload_hash": {nil}, "lease_token": {nil}, "event_id": {nil},
+		"status": {nil, "DONE"}, "attempts": {nil, "2", int64(-1)}, "payload_hash": {nil}, "lease_token": {nil},
+		"event_id":  {nil},
 		"expire_at": {"2026-01-01"}, "lease_until": {int64(1)},
 	} {
 		for _, value := range wrong {
@@ -144,16 +155,20 @@ func TestSweepPassesByWhatItCannotRead(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.claim(t, "orphan", true)
-	storetest.Put(t, b.calls, store.Set(store.Key{Collection: dedupe.Collection, ID: "unreadable"}, map[string]any{"lease_until": morning}))
+	storetest.Put(t, b.calls, store.Set(store.Key{Collection: dedupe.Collection, ID: "unreadable"},
+		map[string]any{"lease_until": morning}))
 	b.now = b.now.Add(time.Hour)
 	sweep := func() (dedupe.Swept, error) {
-		return dedupe.Sweep(t.Context(), b, b.now, b.now, 10, func(context.Context, dedupe.Record) (bool, error) { return true, nil })
+		return dedupe.Sweep(t.Context(), b, b.now, b.now, 10, func(context.Context, dedupe.Record) (bool, error) {
+			return true, nil
+		})
 	}
 	b.FailReads(1)
 	require.ErrorIs(t, filetest.ErrorOf(sweep()), storetest.ErrFault)
 	require.Equal(t, dedupe.Swept{Republished: 1, Failed: 1}, filetest.Must(sweep())(t))
 	record := b.record(t, "orphan")
-	require.Equal(t, []any{dedupe.Failed, dedupe.Orphaned, int64(1), "", true}, []any{record.Status, record.LastError, record.Attempts, record.LeaseToken, record.Message == nil})
+	require.Equal(t, []any{dedupe.Failed, dedupe.Orphaned, int64(1), "", true},
+		[]any{record.Status, record.LastError, record.Attempts, record.LeaseToken, record.Message == nil})
 }
 
 func TestWhatHasExpiredIsRemovedBoundedly(t *testing.T) {
@@ -192,7 +207,9 @@ func (b *bench) completed(t *testing.T, id string, completed, expired time.Durat
 	storetest.Put(t, b.calls, store.Set(keyOf(id), dedupe.Record{
 		Identity: dedupe.Identity{Queue: "q", Tenant: dedupe.DefaultTenant, EventID: id, PayloadHash: "sha256:00"},
 		Status:   dedupe.Completed, Tries: dedupe.Tries{LeaseToken: "t"},
-		Times: dedupe.Times{CreatedAt: b.now.Add(-completed), ProcessedAt: b.now.Add(-completed), ExpireAt: b.now.Add(-expired)},
+		Times: dedupe.Times{
+			CreatedAt: b.now.Add(-completed), ProcessedAt: b.now.Add(-completed), ExpireAt: b.now.Add(-expired),
+		},
 	}.Fields()))
 }
 

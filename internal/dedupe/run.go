@@ -109,8 +109,8 @@ func (r *Run) Due() time.Time {
 	return r.Found.NextRetryAt
 }
 
-// Begun is the last error of an attempt that was counted before it ran and has not ended: so an event whose workers
-// die uses its attempts up.
+// Begun is the last error of an attempt that was counted before it ran and has not ended: so an event whose
+// workers die uses its attempts up.
 const Begun = "worker_died"
 
 // Seen is what the record says of a delivery.

@@ -23,11 +23,17 @@ type Swept struct {
 	More bool `json:"more"`
 }
 
-// Sweep looks for events whose lease ended so long ago that no redelivery can be on its way: at most limit, the oldest
-// first. Each is handed to republish, which reports whether it has put the message back on its queue, and is then marked
-// as failed. Two sweeps at once may both republish a message; its consumer handles one.
-func Sweep(ctx context.Context, s store.Store, endedBefore time.Time, now time.Time, limit int, republish func(context.Context, Record) (bool, error)) (Swept, error) {
-	page, err := s.Query(ctx, store.Query{Collection: Collection, Due: &store.Due{Field: "lease_until", Until: endedBefore}, Limit: limit})
+// Sweep looks for events whose lease ended so long ago that no redelivery can be on its way: at most limit,
+// the oldest first. Each is handed to republish, which reports whether it has put the message back on its
+// queue, and is then marked as failed. Two sweeps at once may both republish a message; its consumer handles
+// one.
+func Sweep(
+	ctx context.Context, s store.Store, endedBefore time.Time, now time.Time, limit int,
+	republish func(context.Context, Record) (bool, error),
+) (Swept, error) {
+	page, err := s.Query(ctx, store.Query{
+		Collection: Collection, Due: &store.Due{Field: "lease_until", Until: endedBefore}, Limit: limit,
+	})
 	if err != nil {
 		return Swept{}, fmt.Errorf("dedupe: read ended leases: %w", err)
 	}
@@ -46,7 +52,10 @@ func Sweep(ctx context.Context, s store.Store, endedBefore time.Time, now time.T
 	return swept, nil
 }
 
-func sweep(ctx context.Context, s store.Committer, doc store.Document, now time.Time, republish func(context.Context, Record) (bool, error)) (bool, error) {
+func sweep(
+	ctx context.Context, s store.Committer, doc store.Document, now time.Time,
+	republish func(context.Context, Record) (bool, error),
+) (bool, error) {
 	record, err := FromDocument(doc)
 	if err != nil {
 		return false, err
@@ -65,9 +74,13 @@ func sweep(ctx context.Context, s store.Committer, doc store.Document, now time.
 	return again, err
 }
 
-// Clean removes at most limit documents whose expire_at has passed. It reports how many, and whether there may be more.
-func Clean(ctx context.Context, s store.Store, collection string, now time.Time, limit int) (removed int, more bool, err error) {
-	page, err := s.Query(ctx, store.Query{Collection: collection, Due: &store.Due{Field: "expire_at", Until: now}, Limit: limit})
+// Clean removes at most limit documents whose expire_at has passed. It reports how many, and whether there
+// may be more.
+func Clean(
+	ctx context.Context, s store.Store, collection string, now time.Time, limit int,
+) (removed int, more bool, err error) {
+	page, err := s.Query(ctx,
+		store.Query{Collection: collection, Due: &store.Due{Field: "expire_at", Until: now}, Limit: limit})
 	if err != nil {
 		return 0, false, fmt.Errorf("dedupe: read what has expired: %w", err)
 	}
@@ -83,13 +96,14 @@ type Pruned struct {
 	Remembered int
 }
 
-// Prune removes what has expired by now of a page of the events that were completed before a time, and returns the
-// next page, zero at the end.
+// Prune removes what has expired by now of a page of the events that were completed before a time, and
+// returns the next page, zero at the end.
 func Prune(
 	ctx context.Context, s store.Store, before, now time.Time, after store.Cursor,
 ) (Pruned, store.Cursor, error) {
 	page, err := s.Query(ctx, store.Query{
-		Collection: Collection, Equal: map[string]any{"status": string(Completed)}, After: after, Limit: store.MaxWrites,
+		Collection: Collection, Equal: map[string]any{"status": string(Completed)}, After: after,
+		Limit: store.MaxWrites,
 	})
 	if err != nil {
 		return Pruned{}, store.Cursor{}, fmt.Errorf("dedupe: read completed records: %w", err)
@@ -110,7 +124,8 @@ func Prune(
 	return pruned, page.Next, err
 }
 
-// remove deletes documents in one commit. Where one of them has been written anew, all are left to the next run.
+// remove deletes documents in one commit. Where one of them has been written anew, all are left to the next
+// run.
 func remove(ctx context.Context, s store.Committer, expired []store.Document) (removed int, err error) {
 	if len(expired) == 0 {
 		return 0, nil

@@ -1,7 +1,7 @@
 // Package filetest reads the files and answers that tests go by, and compares what a program makes with the
 // file that records it.
-// It owns the flag -update, which writes such files anew. It refuses to guess: a file, a mark or an answer that is missing
-// ends the test.
+// It owns the flag -update, which writes such files anew. It refuses to guess: a file, a mark or an answer
+// that is missing ends the test.
 package filetest
 
 import (

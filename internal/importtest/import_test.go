@@ -37,7 +37,9 @@ var (
 	contract = []string{"catalog", "internal/contract", "internal/pii", "internal/dedupe", "internal/retry"}
 	google   = []string{"cloud.google.com", "google.golang.org"}
 	// drained are the clients of the systems that billhook admin import drains.
-	drained = []string{"github.com/gomodule/redigo/redis", "github.com/rabbitmq/amqp091-go", "github.com/jackc/pgx/v5"}
+	drained = []string{
+		"github.com/gomodule/redigo/redis", "github.com/rabbitmq/amqp091-go", "github.com/jackc/pgx/v5",
+	}
 )
 
 // walls lists forbidden imports. The packages in from (empty: all) must not import those in never; those in
@@ -47,16 +49,50 @@ var walls = []struct {
 	from, except, never []string
 	through             bool
 }{
-	{"apps know neither HTTP, nor Google, nor who calls them", apps, nil, slices.Concat([]string{"net/http", "internal/pipeline/push"}, google, ingest, inspect, console, mains), true},
-	{"what a message is knows neither HTTP, nor Google, nor the wings above it", contract, nil, slices.Concat([]string{"net/http"}, google, apps, ingest, inspect, console, mains), true},
-	{"the webhook service and the push worker share only what is below both", ingest, nil, slices.Concat(pipeline, inspect, console, mains), false},
-	{"the push worker and the webhook service share only what is below both", pipeline, nil, slices.Concat(ingest, inspect, console, mains), false},
-	{"what people see is read from what the others leave, and knows neither HTTP nor Google", inspect, nil, slices.Concat([]string{"net/http", "internal/pipeline/push"}, google, ingest, console, mains), true},
+	{
+		"apps know neither HTTP, nor Google, nor who calls them", apps, nil, slices.Concat(
+			[]string{"net/http", "internal/pipeline/push"}, google, ingest, inspect, console, mains), true,
+	},
+	{
+		"what a message is knows neither HTTP, nor Google, nor the wings above it", contract, nil,
+		slices.Concat([]string{"net/http"}, google, apps, ingest, inspect, console, mains), true,
+	},
+	{
+		"the webhook service and the push worker share only what is below both", ingest, nil,
+		slices.Concat(pipeline, inspect, console, mains), false,
+	},
+	{
+		"the push worker and the webhook service share only what is below both", pipeline, nil,
+		slices.Concat(ingest, inspect, console, mains), false,
+	},
+	{
+		"what people see is read from what the others leave, and knows neither HTTP nor Google", inspect, nil,
+		slices.Concat([]string{"net/http", "internal/pipeline/push"}, google, ingest, console, mains), true,
+	},
 	{"only mains assemble the console", nil, slices.Concat(console, mains), console, false},
-	{"only the adapters and the mains name Google", nil, append([]string{"internal/platform/gcp", "internal/platform/standin"}, mains...), google, false},
-	{"only the importer, and what tries it, name the clients of what it drains", nil, []string{"internal/ingest/importer", "e2e/trial"}, drained, false},
-	{"the services are built without the importer's clients", []string{"cmd/webhook", "cmd/worker"}, nil, drained, true},
-	{"encoding/json takes a name in any case, and the last of two: what decides who may do what uses go-json-experiment", []string{"internal/platform/gcp/auth", "internal/console/access"}, nil, []string{"encoding/json"}, false},
+	{
+		"only the adapters and the mains name Google", nil,
+		append([]string{"internal/platform/gcp", "internal/platform/standin"}, mains...), google, false,
+	},
+	{
+		"only the importer, and what tries it, name the clients of what it drains", nil,
+		[]string{"internal/ingest/importer", "e2e/trial"},
+		drained, false,
+	},
+	{
+		"the services are built without the importer's clients",
+		[]string{"cmd/webhook", "cmd/worker"},
+		nil,
+		drained, true,
+	},
+	{
+		"encoding/json takes a name in any case, and the last of two: what decides who may " +
+			"do what uses go-json-experiment",
+		[]string{"internal/platform/gcp/auth", "internal/console/access"},
+		nil,
+		[]string{"encoding/json"},
+		false,
+	},
 	{"a package for tests is imported by tests", nil, []string{"e2e"}, []string{"*test"}, false},
 }
 
@@ -84,7 +120,8 @@ func TestEachWallHoldsAgainstAnImportThroughIt(t *testing.T) {
 // The program's own packages go without the module's name.
 func imports(t *testing.T) map[string][]string {
 	t.Helper()
-	list := exec.CommandContext(t.Context(), "go", "list", "-deps", "-json=ImportPath,Doc,GoFiles,Imports", "./...")
+	list := exec.CommandContext(t.Context(), "go", "list", "-deps",
+		"-json=ImportPath,Doc,GoFiles,Imports", "./...")
 	list.Dir = "../.."
 	output := filetest.Must(list.Output())(t)
 	graph := map[string][]string{}
@@ -111,7 +148,8 @@ func imports(t *testing.T) map[string][]string {
 func violations(graph map[string][]string) (found []string) {
 	for _, name := range slices.Sorted(maps.Keys(graph)) {
 		for _, wall := range walls {
-			if !ours(name) || strings.HasSuffix(name, "test") || under(name, wall.except) || (wall.from != nil && !under(name, wall.from)) {
+			if !ours(name) || strings.HasSuffix(name, "test") || under(name, wall.except) ||
+				(wall.from != nil && !under(name, wall.from)) {
 				continue
 			}
 			reached := graph[name]
@@ -119,7 +157,8 @@ func violations(graph map[string][]string) (found []string) {
 				reached = reach(graph, name)
 			}
 			for _, path := range reached {
-				if under(path, wall.never) || (slices.Contains(wall.never, "*test") && ours(path) && strings.HasSuffix(path, "test")) {
+				if under(path, wall.never) || (slices.Contains(wall.never, "*test") && ours(path) &&
+					strings.HasSuffix(path, "test")) {
 					found = append(found, fmt.Sprintf("%s imports %s: %s", name, path, wall.why))
 				}
 			}
@@ -133,7 +172,9 @@ func ours(name string) bool {
 }
 
 func under(path string, folders []string) bool {
-	return slices.ContainsFunc(folders, func(folder string) bool { return path == folder || strings.HasPrefix(path, folder+"/") })
+	return slices.ContainsFunc(folders, func(folder string) bool {
+		return path == folder || strings.HasPrefix(path, folder+"/")
+	})
 }
 
 func reach(graph map[string][]string, from string) (all []string) {

@@ -48,14 +48,16 @@ func TestWhatTheDocumentsNameExists(t *testing.T) {
 	t.Parallel()
 	var all strings.Builder
 	for _, folder := range []string{"cmd", "internal", "catalog", "terraform"} {
-		require.NoError(t, filepath.WalkDir(filepath.Join(root, folder), func(path string, entry os.DirEntry, err error) error {
-			if err != nil || entry.IsDir() || strings.HasSuffix(path, "_test.go") || !slices.Contains([]string{".go", ".yaml", ".tf"}, filepath.Ext(path)) {
+		require.NoError(t, filepath.WalkDir(filepath.Join(root, folder),
+			func(path string, entry os.DirEntry, err error) error {
+				if err != nil || entry.IsDir() || strings.HasSuffix(path, "_test.go") ||
+					!slices.Contains([]string{".go", ".yaml", ".tf"}, filepath.Ext(path)) {
+					return err
+				}
+				text, err := os.ReadFile(path)
+				all.Write(text)
 				return err
-			}
-			text, err := os.ReadFile(path)
-			all.Write(text)
-			return err
-		}))
+			}))
 	}
 	var tests strings.Builder
 	require.NoError(t, filepath.WalkDir(root, func(path string, _ os.DirEntry, err error) error {
@@ -88,9 +90,13 @@ func TestWhatTheDocumentsNameExists(t *testing.T) {
 			continue
 		}
 		headings := matches(text, `(?m)^(## .*)$`)
-		require.Len(t, slices.Compact(slices.Sorted(slices.Values(headings))), len(headings), "a section stands twice in %s", document)
-		for _, path := range matches(text, "`((?:internal|cmd|e2e|emulator|catalog|terraform|docs)/[a-z0-9/_.-]+)`") {
-			if !strings.Contains(path, "parcels") && !slices.Contains([]string{"terraform/backend.tf", "terraform/terraform.tfvars", "terraform/.terraform.lock.hcl"}, path) { // what the page has its reader write
+		require.Len(t, slices.Compact(slices.Sorted(slices.Values(headings))), len(headings),
+			"a section stands twice in %s", document)
+		for _, path := range matches(text,
+			"`((?:internal|cmd|e2e|emulator|catalog|terraform|docs)/[a-z0-9/_.-]+)`") {
+			// what the page has its reader write
+			if !strings.Contains(path, "parcels") && !slices.Contains(
+				[]string{"terraform/backend.tf", "terraform/terraform.tfvars", "terraform/.terraform.lock.hcl"}, path) {
 				require.NoError(t, filetest.ErrorOf(os.Stat(filepath.Join(root, path))), document)
 				seen++
 			}
@@ -107,7 +113,8 @@ func TestWhatTheDocumentsNameExists(t *testing.T) {
 		for _, task := range matches(strings.ReplaceAll(text, "cloud.google.com/tasks/", ""), `/tasks/([a-z-]+)`) {
 			contains(document, code, `"`+task+`"`)
 		}
-		if strings.Contains(document, "runbooks") || strings.Contains(document, "deployment") || strings.Contains(document, "installation") {
+		if strings.Contains(document, "runbooks") || strings.Contains(document, "deployment") ||
+			strings.Contains(document, "installation") {
 			for _, name := range matches(text, "`([A-Z]+_[A-Z_]+|[a-z]+_[a-z_]+)`") {
 				require.True(t, words[name], "%s names %s", document, name)
 			}
@@ -147,14 +154,16 @@ func TestTheQueueOfTheREADMEIsSound(t *testing.T) {
 
 // dialect are words that were this project's own, in names, comments and pages, each with the field's word.
 var dialect = map[string]string{
-	"door": "ingest, or webhook service", "calm": "no waiting messages", "teacher": "what it does", "desk": "what it does",
+	"door": "ingest, or webhook service", "calm": "no waiting messages", "teacher": "what it does",
+	"desk":   "what it does",
 	"keeper": "what it stores", "rung": "error mapping", "ladder": "error mapping",
 }
 
 // onPages are of pages alone: code has the words in other senses, too.
 var onPages = map[string]string{
 	"told": "notified", "tells": "says, or notifies", "news": "an event, or a notification",
-	"the letter": "the dead letter", "this letter": "this dead letter", "its turn": "the ordering check", "a turn": "the ordering check",
+	"the letter": "the dead letter", "this letter": "this dead letter", "its turn": "the ordering check",
+	"a turn": "the ordering check",
 }
 
 var (
@@ -190,7 +199,8 @@ func TestNobodyHasToTranslateTheWords(t *testing.T) {
 				check(path, filetest.Read(t, path), dialect)
 			}
 		case ".go":
-			file := filetest.Must(parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments|parser.SkipObjectResolution))(t)
+			file := filetest.Must(parser.ParseFile(token.NewFileSet(), path, nil,
+				parser.ParseComments|parser.SkipObjectResolution))(t)
 			seen++
 			if filepath.Base(path) != "repository_test.go" {
 				for _, comment := range file.Comments {
@@ -223,7 +233,9 @@ func steps(t *testing.T) []string {
 
 func only(t *testing.T, all []string, beginning string) string {
 	t.Helper()
-	found := slices.DeleteFunc(slices.Clone(all), func(step string) bool { return !strings.HasPrefix(step, beginning) })
+	found := slices.DeleteFunc(slices.Clone(all), func(step string) bool {
+		return !strings.HasPrefix(step, beginning)
+	})
 	require.Len(t, found, 1, beginning)
 	return strings.TrimPrefix(found[0], beginning)
 }
@@ -263,7 +275,8 @@ func TestTheImagesAreBuiltAsTheDockerfileSays(t *testing.T) {
 	for arch, machine := range map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64} {
 		for binary, most := range most {
 			out := filepath.Join(source, binary+"-"+arch)
-			run(source, "CGO_ENABLED=0 "+strings.ReplaceAll(build, "/out/billhook", out), "TARGETOS=linux", "TARGETARCH="+arch, "BINARY="+binary, "GOTOOLCHAIN=local", "GOWORK=off")
+			run(source, "CGO_ENABLED=0 "+strings.ReplaceAll(build, "/out/billhook", out), "TARGETOS=linux",
+				"TARGETARCH="+arch, "BINARY="+binary, "GOTOOLCHAIN=local", "GOWORK=off")
 			info := filetest.Must(os.Stat(out))(t)
 			require.LessOrEqual(t, info.Size(), most, out)
 			file := filetest.Must(elf.Open(out))(t)
@@ -279,7 +292,8 @@ func TestTheImagesSayWhatTheRepositorySays(t *testing.T) {
 	t.Parallel()
 	all, ko := steps(t), read(t, ".ko.yaml")
 	version := matches(read(t, "go.mod"), `(?m)^go (\d+\.\d+)`)[0]
-	require.Contains(t, only(t, all, "FROM --platform=$BUILDPLATFORM "), "golang:"+version+"-", "go.mod says go %s", version)
+	require.Contains(t, only(t, all, "FROM --platform=$BUILDPLATFORM "), "golang:"+version+"-",
+		"go.mod says go %s", version)
 	base := only(t, all, "FROM gcr.io/")
 	require.Regexp(t, `^distroless/static-.*:nonroot`, base)
 	require.Equal(t, "65532:65532", only(t, all, "USER "))
@@ -287,15 +301,18 @@ func TestTheImagesSayWhatTheRepositorySays(t *testing.T) {
 		require.Regexp(t, `^@sha256:[0-9a-f]{64}$`, digest)
 	}
 	require.Contains(t, read(t, ".goreleaser.yaml"), "base_image: gcr.io/"+base+"\n")
-	require.Contains(t, ko, "defaultBaseImage: gcr.io/"+base+"\ndefaultPlatforms:\n  - linux/amd64\n  - linux/arm64\nbuilds:\n")
+	require.Contains(t, ko,
+		"defaultBaseImage: gcr.io/"+base+"\ndefaultPlatforms:\n  - linux/amd64\n  - linux/arm64\nbuilds:\n")
 	for _, id := range []string{"webhook", "worker", "billhook"} {
-		require.Contains(t, ko, fmt.Sprintf("  - id: %[1]s\n    main: ./cmd/%[1]s\n    env: [CGO_ENABLED=0]\n    flags: [-trimpath]\n    ldflags: [-s, -w]\n", id))
+		require.Contains(t, ko, fmt.Sprintf("  - id: %[1]s\n    main: ./cmd/%[1]s\n    env: [CGO_ENABLED=0]\n  "+
+			"  flags: [-trimpath]\n    ldflags: [-s, -w]\n", id))
 	}
 	let := "*\n"
 	for _, path := range copied(all) {
 		let += "!" + path + "\n"
 	}
-	require.Equal(t, let+"**/*_test.go\n", regexp.MustCompile(`(?m)^#.*\n`).ReplaceAllString(read(t, ".dockerignore"), ""), "nothing else is let through")
+	require.Equal(t, let+"**/*_test.go\n", regexp.MustCompile(`(?m)^#.*\n`).ReplaceAllString(read(t,
+		".dockerignore"), ""), "nothing else is let through")
 }
 
 // A tag of an action can be moved by whoever takes over its repository; a commit cannot.
@@ -311,6 +328,7 @@ func TestWorkflowsUseActionsByCommitAndMayDoLittle(t *testing.T) {
 		}
 		jobs := strings.Count(text, "runs-on: ")
 		require.Equal(t, jobs, strings.Count(text, "timeout-minutes: "), "%s: each job ends", file)
-		require.Equal(t, strings.Count(text, "actions/checkout@"), strings.Count(text, "persist-credentials: false"), file)
+		require.Equal(t, strings.Count(text, "actions/checkout@"),
+			strings.Count(text, "persist-credentials: false"), file)
 	}
 }

@@ -22,8 +22,13 @@ func TestShapesAndMinimizationAllocateNothing(t *testing.T) {
 	optional := pii.NewProjection(p.Rules(), "body.total_amount", "body.currency", "body.lines[].price")
 	dst := make([]byte, 0, len(body))
 	require.Zero(t, testing.AllocsPerRun(100, func() {
-		for _, value := range []string{"order-20260302-000001-and-more-than-32-bytes", "2026-03-02T10:01:00.123456789+01:00", "9223372036854775807", large} {
-			for _, rule := range []pii.Rule{pii.ID, pii.Code, pii.Currency, pii.Time, pii.Amount, pii.Integer, pii.Quantity} {
+		for _, value := range []string{
+			"order-20260302-000001-and-more-than-32-bytes", "2026-03-02T10:01:00.123456789+01:00",
+			"9223372036854775807", large,
+		} {
+			for _, rule := range []pii.Rule{
+				pii.ID, pii.Code, pii.Currency, pii.Time, pii.Amount, pii.Integer, pii.Quantity,
+			} {
 				_ = rule.Valid(value)
 			}
 		}
@@ -65,7 +70,10 @@ func BenchmarkMinimize(b *testing.B) {
 }
 
 func BenchmarkDetect(b *testing.B) {
-	for _, id := range []string{"411486491630370501", "2f3d0a11-1111-4111-8111-111111111111", "ORD-2025-001-002", "auth0|5f7c8ec7c33c6c004bbafe82", "4539148803436467"} {
+	for _, id := range []string{
+		"411486491630370501", "2f3d0a11-1111-4111-8111-111111111111", "ORD-2025-001-002",
+		"auth0|5f7c8ec7c33c6c004bbafe82", "4539148803436467",
+	} {
 		b.Run(id, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {

@@ -155,7 +155,9 @@ func isHex(c byte) bool {
 
 // hasIPv4: leading zeros, or a fifth number, make it a date or a version.
 func hasIPv4(value []byte) bool {
-	for run := range strings.FieldsFuncSeq(string(value), func(r rune) bool { return r != '.' && (r < '0' || r > '9') }) {
+	for run := range strings.FieldsFuncSeq(string(value), func(r rune) bool {
+		return r != '.' && (r < '0' || r > '9')
+	}) {
 		for numbers := range strings.SplitSeq(run, "..") {
 			if _, err := netip.ParseAddr(strings.Trim(numbers, ".")); err == nil {
 				return true
@@ -165,7 +167,8 @@ func hasIPv4(value []byte) bool {
 	return false
 }
 
-// hasIPv6: an address may stand behind nothing, a mark, a label and a colon, or letters that are no part of it.
+// hasIPv6: an address may stand behind nothing, a mark, a label and a colon, or letters that are no part of
+// it.
 func hasIPv6(value []byte) bool {
 	for start := 0; start < len(value); {
 		if !isHex(value[start]) && value[start] != ':' {

@@ -69,8 +69,10 @@ func TestDigitsAloneAreLookedAtAsTheirRuleSays(t *testing.T) {
 
 func FuzzDetect(f *testing.F) {
 	for _, value := range []string{
-		"card-4539148803436467", "ibanPL61 1090 1014 0000 0712 1981 2874", "auth0|5f7c8ec7c33c6c004bbafe82", "tel:+48 601 234 567", "x::2001:db8::17:", "::", "1.2.3.4.", "00:1a:2b:ff:fe:3c:4d:5e",
-		"2f3d0a11-1111-4111-8111-111111111111:1", "ilse@example.org", "aa1", "0", ":", "a:::", "1:2:3:4:5:6:7:", "+1 (", "555-123-4567x", "ad", "AD1", "A(0000000",
+		"card-4539148803436467", "ibanPL61 1090 1014 0000 0712 1981 2874", "auth0|5f7c8ec7c33c6c004bbafe82",
+		"tel:+48 601 234 567", "x::2001:db8::17:", "::", "1.2.3.4.", "00:1a:2b:ff:fe:3c:4d:5e",
+		"2f3d0a11-1111-4111-8111-111111111111:1", "ilse@example.org", "aa1", "0", ":", "a:::", "1:2:3:4:5:6:7:",
+		"+1 (", "555-123-4567x", "ad", "AD1", "A(0000000",
 	} {
 		f.Add(value)
 	}
@@ -147,7 +149,8 @@ func TestAllButPhonesAreFoundNoIDIsRefusedAndThePageSaysHowMany(t *testing.T) {
 	for _, one := range measured.refused {
 		require.True(t, one.hits <= drawn/part/50_000 || one.Chance && one.hits < drawn/part/20, one.Name)
 	}
-	require.Equal(t, []string{"99.9 %", "100 %"}, []string{percent(99_999, 100_000), percent(7, 7)}, "a share below all is below a hundred percent")
+	require.Equal(t, []string{"99.9 %", "100 %"}, []string{percent(99_999, 100_000), percent(7, 7)},
+		"a share below all is below a hundred percent")
 	if part > 1 {
 		return
 	}
@@ -207,7 +210,8 @@ func (r *result) table() string {
 	b.WriteString("| found | alone | behind a prefix | in a sentence |\n| --- | ---: | ---: | ---: |\n")
 	alike := alikes{}
 	line := func(name string, found [3]int, of int) {
-		alike.add(name, fmt.Sprintf("%s | %s | %s", percent(found[0], of), percent(found[1], of), percent(found[2], of)))
+		alike.add(name, fmt.Sprintf("%s | %s | %s", percent(found[0], of), percent(found[1], of),
+			percent(found[2], of)))
 	}
 	personal := 0
 	for _, kind := range []string{"email", "ip", "card", "iban", "phone"} {
@@ -239,7 +243,8 @@ func (r *result) table() string {
 			ids += drawn
 		}
 	}
-	fmt.Fprintf(&b, "%s\n%d of each spelling and %d of each kind of id were drawn, by seed %d. Of %d ids, without those\nof random digits and groups of four, %d were refused: a precision of %s.\n",
+	fmt.Fprintf(&b, "%s\n%d of each spelling and %d of each kind of id were drawn, by seed %d. Of %d ids, "+
+		"without those\nof random digits and groups of four, %d were refused: a precision of %s.\n",
 		alike.rows(), texts, drawn, seed, ids, hits, percent(personal, personal+hits))
 	return b.String()
 }
@@ -337,7 +342,8 @@ type place struct {
 	put  func(g *generator, personal string) string
 }
 
-var words, letters = like(`card|iban|mail|ip|user|CUSTOMER|acct|paid|invoice|samlp\|acme|x`), like(`[A-Za-z]{1,8}`)
+var words, letters = like(`card|iban|mail|ip|user|CUSTOMER|acct|paid|invoice|samlp\|acme|x`),
+	like(`[A-Za-z]{1,8}`)
 
 // prefixed puts letters and marks before it, as an identity provider's name may have.
 func prefixed(g *generator, personal string) string {
@@ -352,7 +358,8 @@ var places = []place{
 	{"alone", func(_ *generator, personal string) string { return personal }},
 	{"behind a prefix", prefixed},
 	{"in a sentence", func(g *generator, personal string) string {
-		return fmt.Sprintf(pick(g, "%s", "Please write to %s before noon.", "my new one is %s, the old one is gone", "(%s)", "order 1001 of %s", "from %s; see above", "\"%s\"",
+		return fmt.Sprintf(pick(g, "%s", "Please write to %s before noon.", "my new one is %s, the old one is gone",
+			"(%s)", "order 1001 of %s", "from %s; see above", "\"%s\"",
 			"Dear Ilse,\n%s\nRegards"), personal)
 	}},
 }
@@ -405,12 +412,19 @@ var spellings = []spelling{
 		return grouped(number, pick(g, " ", "-", "."), sizes...)
 	}},
 	{"iban", "without gaps", func(g *generator) string { return g.cased(g.iban()) }},
-	{"iban", "in groups", func(g *generator) string { return grouped(g.cased(g.iban()), pick(g, " ", "-", "."), 4) }},
+	{
+		"iban", "in groups", func(g *generator) string {
+			return grouped(g.cased(g.iban()), pick(g, " ", "-", "."), 4)
+		},
+	},
 	{"phone", "`+48601234567`", phone(`\+`+abroad, "")},
 	{"phone", "`+48 601 234 567`, with dashes or dots", phone(`\+`+abroad, " ", "-", ".")},
 	{"phone", "`0048601234567`", phone(`00`+abroad, "")},
 	{"phone", "`0048 601 234 567`", phone(`00`+abroad, " ")},
-	{"phone", "`tel:48601234567`, `phone-601-234-567`", phone(`(?i)(tel|phone|mobile|whatsapp)[-:_]?(`+abroad+`|`+atHome+`)`, "", "-", ".")},
+	{
+		"phone", "`tel:48601234567`, `phone-601-234-567`",
+		phone(`(?i)(tel|phone|mobile|whatsapp)[-:_]?(`+abroad+`|`+atHome+`)`, "", "-", "."),
+	},
 	{"phone", "`601 234 567`", phone(atHome, " ")},
 	{"phone", "`601.234.567`", phone(atHome, ".")},
 	{"phone", "`601-234-567`", phone(atHome, "-")},
@@ -441,15 +455,21 @@ func (g *generator) ipv6() string {
 	return g.cased(pick(g, address.StringExpanded(), address.String(), address.String(), address.String()))
 }
 
-// cards are networks: how their numbers begin and go on, without the last digit, and the groups they are written in.
+// cards are networks: how their numbers begin and go on, without the last digit, and the groups they are
+// written in.
 var cards = []struct {
 	body  form
 	sizes [][]int
 }{
-	{like(`4[0-9]{14}`), [][]int{{4}}}, {like(`5[1-5][0-9]{13}`), [][]int{{4}}}, {like(`2(22[1-9]|2[3-9][0-9]|[3-6][0-9]{2}|7[01][0-9]|720)[0-9]{11}`), [][]int{{4}}},
-	{like(`3[47][0-9]{12}`), [][]int{{4}, {4, 6, 5}}}, {like(`3[68][0-9]{11}`, `30[05][0-9]{10}`), [][]int{{4}, {4, 6, 4}}},
-	{like(`(6011|64[4-9][0-9]|65[0-9]{2})([0-9]{11}|[0-9]{14})`), [][]int{{4}}}, {like(`35(2[89]|[3-8][0-9])[0-9]{11}`), [][]int{{4}}},
-	{like(`62([0-9]{13}|[0-9]{16})`), [][]int{{4}}}, {like(`(5018|5020|5038|6304|6759|6761)([0-9]{8}|[0-9]{11}|[0-9]{14})`), [][]int{{4}}},
+	{like(`4[0-9]{14}`), [][]int{{4}}},
+	{like(`5[1-5][0-9]{13}`), [][]int{{4}}},
+	{like(`2(22[1-9]|2[3-9][0-9]|[3-6][0-9]{2}|7[01][0-9]|720)[0-9]{11}`), [][]int{{4}}},
+	{like(`3[47][0-9]{12}`), [][]int{{4}, {4, 6, 5}}},
+	{like(`3[68][0-9]{11}`, `30[05][0-9]{10}`), [][]int{{4}, {4, 6, 4}}},
+	{like(`(6011|64[4-9][0-9]|65[0-9]{2})([0-9]{11}|[0-9]{14})`), [][]int{{4}}},
+	{like(`35(2[89]|[3-8][0-9])[0-9]{11}`), [][]int{{4}}},
+	{like(`62([0-9]{13}|[0-9]{16})`), [][]int{{4}}},
+	{like(`(5018|5020|5038|6304|6759|6761)([0-9]{8}|[0-9]{11}|[0-9]{14})`), [][]int{{4}}},
 }
 
 func (g *generator) card() (number string, sizes []int) {
@@ -467,14 +487,19 @@ func (g *generator) card() (number string, sizes []int) {
 
 var (
 	counted    = regexp.MustCompile(`([0-9]+)([nac])`)
-	characters = map[string]string{"n": "0123456789", "a": "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "c": strings.Repeat("0123456789", 24) + "ABCDEFGHIJKLMNOPQRSTUVWXYZ"}
+	characters = map[string]string{
+		"n": "0123456789", "a": "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "c": strings.Repeat("0123456789", 24) +
+			"ABCDEFGHIJKLMNOPQRSTUVWXYZ",
+	}
 )
 
-// iban is one of a country; its check digits are reckoned as ISO 13616 says. Banks fill the places of digits or letters
-// with digits, mostly.
+// iban is one of a country; its check digits are reckoned as ISO 13616 says. Banks fill the places of digits
+// or letters with digits, mostly.
 func (g *generator) iban() string {
-	country := pick(g, "NO11n", "PL24n", "DE18n", "FR10n11c2n", "GB4a14n", "NL4a10n", "ES20n", "IT1a10n12c", "BE12n", "CH5n12c", "AT16n", "SE20n", "MT4a5n18c",
-		"SA2n18c", "TR6n16c", "UA6n19c", "GR7n16c", "PT21n", "RO4a16c", "LV4a13c", "KZ3n13c", "AE19n", "BR23n1a1c", "GE2a16n", "MU4a19n3a", "LC4a24c", "GT24c", "MD20c")
+	country := pick(g, "NO11n", "PL24n", "DE18n", "FR10n11c2n", "GB4a14n", "NL4a10n", "ES20n", "IT1a10n12c",
+		"BE12n", "CH5n12c", "AT16n", "SE20n", "MT4a5n18c",
+		"SA2n18c", "TR6n16c", "UA6n19c", "GR7n16c", "PT21n", "RO4a16c", "LV4a13c", "KZ3n13c", "AE19n", "BR23n1a1c",
+		"GE2a16n", "MU4a19n3a", "LC4a24c", "GT24c", "MD20c")
 	account, remainder := "", 0
 	for _, part := range counted.FindAllStringSubmatch(country[2:], -1) {
 		n, _ := strconv.Atoi(part[1]) // the countries above are constants
@@ -492,7 +517,8 @@ func (g *generator) iban() string {
 	return fmt.Sprintf("%s%02d%s", country[:2], 98-remainder, account)
 }
 
-// ids are of one kind, drawn by one of the expressions. Chance: some are a card's number by any rule that finds cards.
+// ids are of one kind, drawn by one of the expressions. Chance: some are a card's number by any rule that
+// finds cards.
 type ids struct {
 	Name   string
 	Draw   []string

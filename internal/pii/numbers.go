@@ -30,20 +30,36 @@ const (
 // networks are those of ISO/IEC 7812 that have cards, but for the rare ones of 17 and 18 digits: so many ids
 // have as many.
 var networks = [...]network{
-	{4000, 4999, of13 | of16 | of19},       // Visa, Elo, Dankort
-	{5100, 5599, of16}, {2221, 2720, of16}, // Mastercard
-	{3400, 3499, of15}, {3700, 3799, of15}, // American Express
-	{3000, 3059, of14 | of16}, {3095, 3095, of14 | of16}, // Diners Club
-	{3600, 3699, of14}, {3800, 3999, of14}, // the same
-	{3528, 3589, of16},                     // JCB, RuPay
-	{1800, 1800, of15}, {2131, 2131, of15}, // older JCB
-	{6000, 6999, of16 | of19},                            // Discover, UnionPay, Maestro, RuPay, Elo
-	{5000, 5099, of16 | of19}, {5600, 5899, of16 | of19}, // Maestro, Elo, Verve
-	{5018, 5018, short}, {5020, 5020, short}, {5038, 5038, short}, {5600, 5899, of12},
-	{5893, 5893, short}, {6304, 6304, short}, {6390, 6390, short}, {6759, 6759, short},
-	{6761, 6763, short}, {604, 604, of12}, // short ones of Maestro
-	{2200, 2205, of16}, {8100, 8299, of16}, // Mir and Borica; RuPay and UnionPay
-	{8600, 8600, of16}, {9792, 9792, of16}, {9860, 9860, of16}, // Uzcard, Troy, Humo
+	{4000, 4999, of13 | of16 | of19}, // Visa, Elo, Dankort
+	{5100, 5599, of16},
+	{2221, 2720, of16}, // Mastercard
+	{3400, 3499, of15},
+	{3700, 3799, of15}, // American Express
+	{3000, 3059, of14 | of16},
+	{3095, 3095, of14 | of16}, // Diners Club
+	{3600, 3699, of14},
+	{3800, 3999, of14}, // the same
+	{3528, 3589, of16}, // JCB, RuPay
+	{1800, 1800, of15},
+	{2131, 2131, of15},        // older JCB
+	{6000, 6999, of16 | of19}, // Discover, UnionPay, Maestro, RuPay, Elo
+	{5000, 5099, of16 | of19},
+	{5600, 5899, of16 | of19}, // Maestro, Elo, Verve
+	{5018, 5018, short},
+	{5020, 5020, short},
+	{5038, 5038, short},
+	{5600, 5899, of12},
+	{5893, 5893, short},
+	{6304, 6304, short},
+	{6390, 6390, short},
+	{6759, 6759, short},
+	{6761, 6763, short},
+	{604, 604, of12}, // short ones of Maestro
+	{2200, 2205, of16},
+	{8100, 8299, of16}, // Mir and Borica; RuPay and UnionPay
+	{8600, 8600, of16},
+	{9792, 9792, of16},
+	{9860, 9860, of16}, // Uzcard, Troy, Humo
 }
 
 const short = of12 | of13 | of14 | of15
@@ -70,8 +86,19 @@ func luhn(digits []byte) bool {
 
 // layouts are the groups that cards have: any grouping would take one dated id in ten for a card.
 var layouts = [...][]int{
-	{4, 4, 4, 4}, {4, 4, 4, 4, 1}, {4, 4, 4, 4, 2}, {4, 4, 4, 4, 3}, {4, 6, 5}, {4, 6, 4}, {4, 4, 4, 1}, {4, 4, 4, 2},
-	{4, 4, 4, 3}, {8, 8}, {6, 13}, {6, 10}, {4, 4, 4},
+	{4, 4, 4, 4},
+	{4, 4, 4, 4, 1},
+	{4, 4, 4, 4, 2},
+	{4, 4, 4, 4, 3},
+	{4, 6, 5},
+	{4, 6, 4},
+	{4, 4, 4, 1},
+	{4, 4, 4, 2},
+	{4, 4, 4, 3},
+	{8, 8},
+	{6, 13},
+	{6, 10},
+	{4, 4, 4},
 }
 
 func hasCard(value []byte, i int, text bool) bool {
@@ -211,7 +238,9 @@ func readNumber(value []byte, i, most int, gaps string, extended bool) (n number
 }
 
 // Words before a phone's number; the last four in text alone, where they are no prefixes of ids.
-var phoneWords = [...]string{"tel", "phone", "telephone", "mobile", "msisdn", "whatsapp", "gsm", "fax", "cell", "mob", "call", "sms"}
+var phoneWords = [...]string{
+	"tel", "phone", "telephone", "mobile", "msisdn", "whatsapp", "gsm", "fax", "cell", "mob", "call", "sms",
+}
 
 // named reports whether the word before the number, or glued to it, says what it is.
 func (n *number) named(value []byte, text bool) bool {
@@ -228,7 +257,9 @@ func (n *number) named(value []byte, text bool) bool {
 		words = words[:8]
 	}
 	return (start == 0 || class[value[start-1]] != digit) &&
-		slices.ContainsFunc(words, func(word string) bool { return bytes.EqualFold(value[start:end], []byte(word)) })
+		slices.ContainsFunc(words, func(word string) bool {
+			return bytes.EqualFold(value[start:end], []byte(word))
+		})
 }
 
 // isDated: it begins with a year or a day, as ids and times do.
@@ -245,8 +276,9 @@ func (n *number) isDated() bool {
 	return false
 }
 
-// isPhone reports whether the number is a phone's; word is where what it stands in begins. Order ids are digits and
-// dashes, so in an id only what is called a phone's is one, or dotted groups, or 00 in front; text may have more.
+// isPhone reports whether the number is a phone's; word is where what it stands in begins. Order ids are
+// digits and dashes, so in an id only what is called a phone's is one, or dotted groups, or 00 in front; text
+// may have more.
 func (n *number) isPhone(value []byte, word int, text bool) bool {
 	if n.groups == 0 || n.groups > len(n.sizes) || n.n < 7 || n.n > 17 {
 		return false
@@ -256,7 +288,8 @@ func (n *number) isPhone(value []byte, word int, text bool) bool {
 		before--
 	}
 	digits := n.digits[:n.n]
-	zeros := n.n >= 10 && digits[0] == '0' && digits[1] == '0' && digits[2] != '0' // no country's code begins with 0
+	// no country's code begins with 0
+	zeros := n.n >= 10 && digits[0] == '0' && digits[1] == '0' && digits[2] != '0'
 	dated := n.isDated()
 	switch {
 	case before > 0 && value[before-1] == '+':
@@ -276,7 +309,8 @@ func (n *number) isPhone(value []byte, word int, text bool) bool {
 		return n.n >= 10
 	case dated || n.n > 12:
 		return false
-	case digits[0] == '0' && digits[1] != '0', before < n.from && bytes.HasPrefix(value[n.from+n.sizes[0]:], []byte{')'}):
+	case digits[0] == '0' && digits[1] != '0', before < n.from && bytes.HasPrefix(value[n.from+n.sizes[0]:],
+		[]byte{')'}):
 		return n.n >= 9
 	case n.groups == 2:
 		return n.n >= 9 && n.n <= 11 && n.sizes[0] >= 3 && n.sizes[1] >= 3 && n.sizes[0] <= 5
@@ -285,5 +319,6 @@ func (n *number) isPhone(value []byte, word int, text bool) bool {
 }
 
 func (n *number) isNational() bool {
-	return n.groups >= 3 && n.n >= 9 && n.n <= 11 && !slices.ContainsFunc(n.sizes[1:n.groups], func(size int) bool { return size < 2 })
+	return n.groups >= 3 && n.n >= 9 && n.n <= 11 &&
+		!slices.ContainsFunc(n.sizes[1:n.groups], func(size int) bool { return size < 2 })
 }

@@ -30,7 +30,9 @@ type node struct {
 // at the optional ones, and objects in which everything is optional. It panics on a bad path, which is a
 // mistake of the program.
 func NewProjection(rules map[string]Rule, optional ...string) *Projection {
-	p := &Projection{root: &node{children: map[string]*node{}}, rules: maps.Clone(rules), paths: map[string]*node{}}
+	p := &Projection{
+		root: &node{children: map[string]*node{}}, rules: maps.Clone(rules), paths: map[string]*node{},
+	}
 	for path, rule := range rules {
 		at := p.add(path)
 		if at == nil || at.children != nil || rule == (Rule{}) {
@@ -50,7 +52,8 @@ func NewProjection(rules map[string]Rule, optional ...string) *Projection {
 	return p
 }
 
-// Number names a path, or the elements of an array such as lines[], among the values that Read gives. From 1 on.
+// Number names a path, or the elements of an array such as lines[], among the values that Read gives. From 1
+// on.
 func (p *Projection) Number(path string) int {
 	if at := p.paths[path]; at != nil {
 		return at.number
@@ -58,7 +61,8 @@ func (p *Projection) Number(path string) int {
 	return 0
 }
 
-// Value is a value that was read: what it is of, and where it stands. An array's element stands before what is in it.
+// Value is a value that was read: what it is of, and where it stands. An array's element stands before what
+// is in it.
 type Value struct{ Number, Start, End int }
 
 // add is the node at a path, made where it is not there; nil: there can be none.
@@ -158,7 +162,8 @@ const (
 type Document struct{ text []byte }
 
 // Parse checks that src, which must not change, is a document, without names that stand twice in an object.
-// Where they are allowed, projections refuse them all the same in objects that they read. The error is an *Error.
+// Where they are allowed, projections refuse them all the same in objects that they read. The error is an
+// *Error.
 func Parse(src []byte, as ...jsontext.Options) (Document, error) {
 	if !jsontext.Value(src).IsValid(as...) {
 		return Document{}, &Error{Malformed: true, Offset: offset(src)}

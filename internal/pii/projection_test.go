@@ -53,8 +53,12 @@ func value(t *rapid.T, depth int) any {
 	case 0, 1:
 		object := map[string]any{}
 		for range rapid.IntRange(0, 4).Draw(t, "fields") {
-			name := rapid.SampledFrom([]string{"body", "lines", "id", "event_id", "event_type", "customer", "checkout", "metadata",
-				"uid", "product_id", "quantity", "price", "currency", "total_amount", "name", marker, "é", "a.b", "lines[]", "", `"`, `\`}).Draw(t, "name")
+			name := rapid.SampledFrom(
+				[]string{
+					"body", "lines", "id", "event_id", "event_type", "customer", "checkout", "metadata",
+					"uid", "product_id", "quantity", "price", "currency", "total_amount", "name", marker, "é", "a.b",
+					"lines[]", "", `"`, `\`,
+				}).Draw(t, "name")
 			object[name] = value(t, depth-1)
 		}
 		return object
@@ -67,7 +71,8 @@ func value(t *rapid.T, depth int) any {
 	case 3:
 		return marker + rapid.String().Draw(t, "text")
 	case 4:
-		return rapid.SampledFrom([]string{"1", "502113004410990001", "USD", "ORDER", "2026-03-02T10:01:00Z", ""}).Draw(t, "fitting")
+		return rapid.SampledFrom([]string{"1", "502113004410990001", "USD", "ORDER", "2026-03-02T10:01:00Z", ""}).
+			Draw(t, "fitting")
 	case 5:
 		return rapid.SampledFrom([]any{0, 1, -1, 1.5, 1e300, 9007199254740991}).Draw(t, "number")
 	case 6:
@@ -125,7 +130,8 @@ func TestNothingThatIsNotAllowedComesOutOfAnyDocument(t *testing.T) {
 	t.Parallel()
 	p := orders()
 	rapid.Check(t, func(t *rapid.T) {
-		in := filetest.Must(json.Marshal(map[string]any{"body": value(t, 5), "event_id": value(t, 1), marker: value(t, 4)}))(t)
+		in := filetest.Must(
+			json.Marshal(map[string]any{"body": value(t, 5), "event_id": value(t, 1), marker: value(t, 4)}))(t)
 		out, err := p.Append(nil, in)
 		requireSilent(t, out, err)
 		if err == nil {
@@ -143,15 +149,19 @@ func refusedBy(t require.TestingT, err error) *pii.Error {
 func TestEveryAllowedStringOfTheContractIsBoundedByARule(t *testing.T) {
 	t.Parallel()
 	sentence := "Ilse Brandvold, Storgata 7"
-	personal := []string{sentence, "ilse@example.org", "Ilse Brandvold", "Storgata 7", "+47 73 59 00 00", "4111 1111 1111 1111",
-		"NO93 8601 1117 947", "198.51.100.23/24", "<p>", "a/b", "a\nb", "a\x00b", " ", strings.Repeat("1", 1500)}
+	personal := []string{
+		sentence, "ilse@example.org", "Ilse Brandvold", "Storgata 7", "+47 73 59 00 00", "4111 1111 1111 1111",
+		"NO93 8601 1117 947", "198.51.100.23/24", "<p>", "a/b", "a\nb", "a\x00b", " ", strings.Repeat("1", 1500),
+	}
 	of := func(format, body string) *pii.Projection {
 		c := filetest.Must(catalogtest.Shipped().Contracts.Find(format, []byte(body)))(t)
 		return c.Projection()
 	}
 	for name, p := range map[string]*pii.Projection{
-		"payment.v1": of(contract.PaymentV1, ``), "envelope.v1": of(contract.EnvelopeV1, `{"action":"renewal"}`), "attributes": pii.NewProjection(contract.AttributeRules),
-		"an order": of(contract.MessageV1, `{"type":"order.created","version":1}`), "an invoice": of(contract.MessageV1, `{"type":"billing.invoice.paid","version":1}`),
+		"payment.v1": of(contract.PaymentV1, ``), "envelope.v1": of(contract.EnvelopeV1, `{"action":"renewal"}`),
+		"attributes": pii.NewProjection(contract.AttributeRules),
+		"an order":   of(contract.MessageV1, `{"type":"order.created","version":1}`),
+		"an invoice": of(contract.MessageV1, `{"type":"billing.invoice.paid","version":1}`),
 	} {
 		require.NotEmpty(t, p.Rules(), name)
 		for path, rule := range p.Rules() {
@@ -159,7 +169,8 @@ func TestEveryAllowedStringOfTheContractIsBoundedByARule(t *testing.T) {
 				require.False(t, rule.Valid(value), "%s: %s (%s) allows %q", name, path, rule.Name(), value)
 				out, err := p.Append(nil, document(path, value))
 				require.Empty(t, out)
-				require.Equal(t, []pii.Violation{{Path: strings.ReplaceAll(path, "[]", "[0]"), Rule: rule.Name()}}, refusedBy(t, err).Violations)
+				require.Equal(t, []pii.Violation{{Path: strings.ReplaceAll(path, "[]", "[0]"), Rule: rule.Name()}},
+					refusedBy(t, err).Violations)
 			}
 		}
 	}
@@ -175,11 +186,13 @@ func TestADocumentThatIsNotOneIsRefused(t *testing.T) {
 	require.Equal(t, "{}", string(out))
 	for body, offset := range map[string]int64{
 		`{"event_id":"1", oops}`: 17, `{"event_id":"1"} {}`: 17, `{"x":1,"x":2}`: 7, `{"event_id":"1"`: 15,
-		"": -1, "  ": -1, "\ufeff{}": -1, `{"body":{"total_amount":NaN}}`: -1, `{"event_id":"1","event\u005fid":"2"}`: -1, `{"event_id":"1",}`: -1,
+		"": -1, "  ": -1, "\ufeff{}": -1, `{"body":{"total_amount":NaN}}`: -1,
+		`{"event_id":"1","event\u005fid":"2"}`: -1, `{"event_id":"1",}`: -1,
 		unread: -1, `{"body":{"id":null,"id":"2"}}`: -1, `{"body":{"lines":[{"a":1,"b":2,"a":3}]}}`: -1,
 		"{\"event_id\":\"\xff\"}": -1, "{\"x\":\"\xff\"}": -1,
 		// Nested too deep, wherever it is.
-		nest(65): -1, nest(5000): -1, `{"event_id":` + nest(64) + `}`: -1, `{"body":{"lines":[` + nest(62) + `]}}`: -1,
+		nest(65): -1, nest(5000): -1, `{"event_id":` + nest(64) + `}`: -1, `{"body":{"lines":[` +
+			nest(62) + `]}}`: -1,
 	} {
 		_, err := orders().Append(nil, []byte(body))
 		refused := refusedBy(t, err)
@@ -227,8 +240,10 @@ func TestAttributesNeedARule(t *testing.T) {
 	t.Parallel()
 	rules := map[string]pii.Rule{"event_id": pii.ID, "uid": pii.UID}
 	require.NoError(t, pii.CheckAttributes(map[string]string{"event_id": "1", "uid": "u"}, rules))
-	err := pii.CheckAttributes(map[string]string{"event_id": "", "uid": "198.51.100.23", "ilse@example.org": "x"}, rules)
-	require.Equal(t, []pii.Violation{{"attribute", "unknown"}, {"event_id", "id"}, {"uid", "ip"}}, refusedBy(t, err).Violations)
+	err := pii.CheckAttributes(
+		map[string]string{"event_id": "", "uid": "198.51.100.23", "ilse@example.org": "x"}, rules)
+	require.Equal(t, []pii.Violation{{"attribute", "unknown"}, {"event_id", "id"}, {"uid", "ip"}},
+		refusedBy(t, err).Violations)
 }
 
 func FuzzAppend(f *testing.F) {
@@ -278,12 +293,15 @@ func depth(document []byte) int {
 func lenient() *pii.Projection {
 	return pii.NewProjection(map[string]pii.Rule{
 		"id": pii.ID, "lines[].product": pii.ID, "lines[].quantity": pii.Quantity, "lines[].price": pii.Integer,
-		"at": pii.Time, "currency": pii.Currency, "who.uid": pii.UID, "who.id": pii.ID, "tags[]": pii.Code, "notes[].code": pii.Code,
+		"at": pii.Time, "currency": pii.Currency, "who.uid": pii.UID, "who.id": pii.ID, "tags[]": pii.Code,
+		"notes[].code":  pii.Code,
 		"refund.amount": pii.Amount, "refund.id": pii.ID,
 	}, "lines[].price", "at", "currency", "who.uid", "who.id", "tags", "notes[].code", "refund.id")
 }
 
-func minimize(t require.TestingT, p *pii.Projection, in string) (out string, dropped []pii.Violation, err error) {
+func minimize(
+	t require.TestingT, p *pii.Projection, in string,
+) (out string, dropped []pii.Violation, err error) {
 	d := filetest.Must(pii.Parse([]byte(in)))(t)
 	minimized, dropped, err := p.Minimize([]byte("before"), d)
 	require.True(t, strings.HasPrefix(string(minimized), "before"))
@@ -300,10 +318,15 @@ func TestADocumentIsMinimizedOrRefusedAsRecorded(t *testing.T) {
 	t.Parallel()
 	all := filetest.YAML[map[string][]row](t, "testdata", "documents.yaml")
 	require.Len(t, all, 3)
-	all["orders"] = append(all["orders"], row{What: "an order as PayNow sends it", In: string(webhooktest.Order(1)), Out: `{"event_type":"ON_ORDER_COMPLETED",` +
-		`"event_id":"502113004410990001","body":{"id":"502113004410990002","customer":{"id":"502113004410990003"},` +
-		`"checkout":{"metadata":{"uid":"Zk3uQm0aBcD4eFgH5iJkL6mNoPq7"}},"currency":"USD","completed_at":"2026-03-02T10:01:00Z",` +
-		`"lines":[{"product_id":"411486491630370501","price":1000,"quantity":2}],"total_amount":2000}}`})
+	all["orders"] = append(all["orders"], row{
+		What: "an order as PayNow sends it",
+		In:   string(webhooktest.Order(1)), Out: `{"event_type":"ON_ORDER_COMPLETED",` +
+			`"event_id":"502113004410990001","body":{"id":"502113004410990002",` +
+			`"customer":{"id":"502113004410990003"},` +
+			`"checkout":{"metadata":{"uid":"Zk3uQm0aBcD4eFgH5iJkL6mNoPq7"}},"currency":"USD",` +
+			`"completed_at":"2026-03-02T10:01:00Z",` +
+			`"lines":[{"product_id":"411486491630370501","price":1000,"quantity":2}],"total_amount":2000}}`,
+	})
 	for of, rows := range all {
 		for _, row := range rows {
 			var out string
@@ -340,7 +363,9 @@ func TestADocumentIsMinimizedOrRefusedAsRecorded(t *testing.T) {
 // What is dropped leaks no more than what is refused, and what comes out is allowed.
 func TestNothingComesOutOfWhatIsLeftOut(t *testing.T) {
 	t.Parallel()
-	for name, p := range map[string]*pii.Projection{"orders": orders(), "the contract": contract.Of(&contract.Payment{}).Contract().Projection()} {
+	for name, p := range map[string]*pii.Projection{
+		"orders": orders(), "the contract": contract.Of(&contract.Payment{}).Contract().Projection(),
+	} {
 		every := slices.Sorted(maps.Keys(p.Rules()))
 		optional := pii.NewProjection(p.Rules(), every...)
 		t.Run(name, func(t *testing.T) {
@@ -393,7 +418,9 @@ func TestTheListOfViolationsIsBounded(t *testing.T) {
 	for i := range 1000 {
 		unknown += fmt.Sprintf(`,"m%d":1`, i)
 	}
-	for _, in := range []string{unknown + `}`, `{"body":{"lines":[` + strings.Repeat(`{"quantity":0},`, 1000) + `{}]}}`} {
+	for _, in := range []string{
+		unknown + `}`, `{"body":{"lines":[` + strings.Repeat(`{"quantity":0},`, 1000) + `{}]}}`,
+	} {
 		_, err := exactly(t, orders(), in)
 		require.Len(t, refusedBy(t, err).Violations, 20)
 	}
@@ -407,8 +434,10 @@ func TestTheListOfViolationsIsBounded(t *testing.T) {
 
 func TestReadTellsWhereTheValuesAreAndWhereAnElementBegins(t *testing.T) {
 	t.Parallel()
-	p := pii.NewProjection(map[string]pii.Rule{"id": pii.ID, "lines[].product": pii.ID, "lines[].price": pii.Integer}, "lines[].price")
-	d := filetest.Must(pii.Parse([]byte(`{"lines":[{"product":"p1","price":5},{"price":"mette","product":"p2"}],"name":"mette","id":"o1"}`)))(t)
+	p := pii.NewProjection(
+		map[string]pii.Rule{"id": pii.ID, "lines[].product": pii.ID, "lines[].price": pii.Integer}, "lines[].price")
+	d := filetest.Must(pii.Parse([]byte(
+		`{"lines":[{"product":"p1","price":5},{"price":"mette","product":"p2"}],"name":"mette","id":"o1"}`)))(t)
 	var values []pii.Value
 	out, dropped, err := p.Read(nil, &values, d)
 	require.NoError(t, err)

@@ -48,7 +48,8 @@ func (r Rule) valid(value []byte) bool {
 	case "id":
 		return spelled(value, maxText, letter|digit, letter|digit|mark|colon)
 	case "uid":
-		return len(value) > 0 && value[0] != '.' && spelled(value, maxText, letter|digit|mark, letter|digit|mark|colon|bar)
+		return len(value) > 0 && value[0] != '.' && spelled(value, maxText, letter|digit|mark,
+			letter|digit|mark|colon|bar)
 	case "code":
 		return spelled(value, 64, letter, letter|digit|mark)
 	case "currency":
@@ -138,7 +139,8 @@ func inUTC(value []byte) []byte {
 
 // isOffset: +00:00 to +23:59, or the same with a minus.
 func isOffset(zone []byte) bool {
-	return len(zone) == 6 && (zone[0] == '+' || zone[0] == '-') && zone[3] == ':' && spelled(zone[1:3], 2, digit, digit) && spelled(zone[4:], 2, digit, digit) &&
+	return len(zone) == 6 && (zone[0] == '+' || zone[0] == '-') && zone[3] == ':' &&
+		spelled(zone[1:3], 2, digit, digit) && spelled(zone[4:], 2, digit, digit) &&
 		pair(zone[1:]) < 24 && pair(zone[4:]) < 60
 }
 

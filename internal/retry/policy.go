@@ -7,14 +7,17 @@ import (
 
 // Policy says how long to wait before the next attempt; the tags are the names in the catalog.
 type Policy struct {
-	Base       time.Duration   `json:"minimum_backoff"` // the wait before the second attempt
-	Multiplier float64         `json:"multiplier"`      // of each wait after it
-	Max        time.Duration   `json:"maximum_backoff"` // the longest wait
-	Jitter     time.Duration   `json:"jitter"`          // the most that is added at random, within the longest wait
-	Schedule   []time.Duration `json:"schedule"`        // in place of all others: the waits one after another, of which the last one repeats
+	Base       time.Duration `json:"minimum_backoff"` // the wait before the second attempt
+	Multiplier float64       `json:"multiplier"`      // of each wait after it
+	Max        time.Duration `json:"maximum_backoff"` // the longest wait
+	// the most that is added at random, within the longest wait
+	Jitter time.Duration `json:"jitter"`
+	// in place of all others: the waits one after another, of which the last one repeats
+	Schedule []time.Duration `json:"schedule"`
 }
 
-// Wait returns how long to wait after a failed attempt, from 1 on. dice, in [0,1), is the caller's randomness.
+// Wait returns how long to wait after a failed attempt, from 1 on. dice, in [0,1), is the caller's
+// randomness.
 func (p Policy) Wait(failed int, dice float64) time.Duration {
 	failed = max(failed, 1)
 	if len(p.Schedule) > 0 {

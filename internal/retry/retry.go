@@ -27,7 +27,8 @@ const (
 	Retry        Outcome = "retry"         // it is tried again
 )
 
-// Class is why a delivery ended as it did: the code of the table in docs/reference/answers.md, which borrows HTTP's numbers.
+// Class is why a delivery ended as it did: the code of the table in docs/reference/answers.md, which borrows
+// HTTP's numbers.
 type Class int
 
 // The classes of failure. The first three are terminal, the others transient.
@@ -65,7 +66,8 @@ const (
 	OneMessage Scope = iota
 	// EveryMessage: what failed is shared by all messages, such as the database.
 	EveryMessage
-	// OtherEvent: the message has to wait for what another event brings, or for its time, and others go before it.
+	// OtherEvent: the message has to wait for what another event brings, or for its time, and others go before
+	// it.
 	OtherEvent
 )
 
@@ -111,7 +113,8 @@ func Down(reason string, cause error) error {
 	return &Error{Verdict: Verdict{Class: Unavailable, Reason: reason, Counts: true}, Err: cause}
 }
 
-// Outage marks a failure of what every message needs, such as the database. It is no attempt. cause may be nil.
+// Outage marks a failure of what every message needs, such as the database. It is no attempt. cause may be
+// nil.
 func Outage(reason string, cause error) error {
 	return &Error{Verdict: Verdict{Class: Unavailable, Reason: reason, Scope: EveryMessage}, Err: cause}
 }
@@ -126,9 +129,11 @@ func Busy(reason string, cause error) error {
 	return &Error{Verdict: Verdict{Class: Unavailable, Reason: reason}, Err: cause}
 }
 
-// Early marks what came a wait before its time. It is no attempt, and holds up nothing behind it. cause may be nil.
+// Early marks what came a wait before its time. It is no attempt, and holds up nothing behind it. cause may
+// be nil.
 func Early(reason string, wait time.Duration, cause error) error {
-	return After(wait, &Error{Verdict: Verdict{Class: Unavailable, Reason: reason, Scope: OtherEvent}, Err: cause})
+	return After(wait,
+		&Error{Verdict: Verdict{Class: Unavailable, Reason: reason, Scope: OtherEvent}, Err: cause})
 }
 
 // Decide turns an error into its verdict. The outermost mark wins; an error without one is transient.
@@ -146,14 +151,16 @@ func Decide(err error) Verdict {
 	}
 }
 
-// HTTPStatus is the meaning of the status of a called service: nil for 2xx, else a marked error that names it.
+// HTTPStatus is the meaning of the status of a called service: nil for 2xx, else a marked error that names
+// it.
 func HTTPStatus(status int) error {
 	code := strconv.Itoa(status)
 	switch {
 	case status >= 200 && status < 300:
 		return nil
 	case status == 401 || status == 403 || status == 407:
-		// Our setup is wrong, which is no message's fault: as a refusal, one bad rollout would dead-letter all there is.
+		// Our setup is wrong, which is no message's fault: as a refusal, one bad rollout would dead-letter all
+		// there is.
 		return Down("callee_unauthorized_"+code, nil)
 	case status == 408:
 		return &Error{Verdict: Verdict{Class: TimedOut, Reason: "callee_timeout_408", Counts: true}}
@@ -183,7 +190,8 @@ type noted struct {
 
 func (e noted) Unwrap() error { return e.error }
 
-// After adds to a failure that its callee asks not to be called before wait has passed, MaxAfter at most; nil stays nil.
+// After adds to a failure that its callee asks not to be called before wait has passed, MaxAfter at most; nil
+// stays nil.
 func After(wait time.Duration, failure error) error {
 	if failure == nil || wait <= 0 {
 		return failure
@@ -199,7 +207,8 @@ func noteOf(failure error) (found noted) {
 // Asked returns the wait that an error's callee has asked for; 0 if none.
 func Asked(failure error) time.Duration { return noteOf(failure).wait }
 
-// Says adds to a failure what its callee says of it, for dead letter and log: nothing personal. nil stays nil.
+// Says adds to a failure what its callee says of it, for dead letter and log: nothing personal. nil stays
+// nil.
 func Says(said string, failure error) error {
 	if failure == nil || said == "" {
 		return failure
@@ -210,18 +219,24 @@ func Says(said string, failure error) error {
 // Said returns what an error's callee says of it; empty where it says nothing.
 func Said(failure error) string { return noteOf(failure).said }
 
-// Exhausted is a failure of a message whose attempts are used up. Its reason and its scope stay those of the failure.
+// Exhausted is a failure of a message whose attempts are used up. Its reason and its scope stay those of the
+// failure.
 func Exhausted(means Verdict, failure error) error {
 	last := &Error{Verdict: Verdict{Class: Rejected, Reason: "attempts_exhausted", Counts: true}}
-	return Says(Said(failure), &Error{Verdict: Verdict{Class: Rejected, Reason: means.Reason, Counts: true, Scope: means.Scope}, Err: last})
+	return Says(Said(failure), &Error{
+		Verdict: Verdict{Class: Rejected, Reason: means.Reason, Counts: true, Scope: means.Scope}, Err: last,
+	})
 }
 
 // MaxSubjects is how many subjects a verdict names at most.
 const MaxSubjects = 5
 
-// BadRequest marks a message that names what does not exist: the subjects, of which MaxSubjects ids are kept at most.
+// BadRequest marks a message that names what does not exist: the subjects, of which MaxSubjects ids are kept
+// at most.
 func BadRequest(reason string, cause error, subjects ...string) error {
-	named := slices.DeleteFunc(slices.Clone(subjects), func(subject string) bool { return !pii.ID.Valid(subject) })
+	named := slices.DeleteFunc(slices.Clone(subjects), func(subject string) bool {
+		return !pii.ID.Valid(subject)
+	})
 	return &Error{
 		Verdict:  Verdict{Class: Malformed, Reason: reason, Counts: true},
 		Subjects: named[:min(len(named), MaxSubjects)], Err: cause,

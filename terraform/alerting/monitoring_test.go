@@ -40,7 +40,8 @@ type page struct {
 }
 
 func (p page) String() string {
-	return fmt.Sprintf("%s %s on day %d at %02d:%02d", p.policy, p.group, p.minute/1440, p.minute/60%24, p.minute%60)
+	return fmt.Sprintf("%s %s on day %d at %02d:%02d", p.policy, p.group, p.minute/1440, p.minute/60%24,
+		p.minute%60)
 }
 
 // reportedAfter is how late a point of Google's metrics may come: what is told is told by so much later.
@@ -89,7 +90,9 @@ func evaluate(t *testing.T, w *world, name string, p policy) []page {
 	case "AND_WITH_MATCHING_RESOURCE":
 		for group := range met[0] {
 			opens(group, func(minute int) bool {
-				return !slices.ContainsFunc(met, func(groups map[string][]bool) bool { return groups[group] == nil || !groups[group][minute] })
+				return !slices.ContainsFunc(met, func(groups map[string][]bool) bool {
+					return groups[group] == nil || !groups[group][minute]
+				})
 			})
 		}
 	default:
@@ -143,7 +146,8 @@ func (c condition) violates(value float64) bool {
 	return value > c.Threshold
 }
 
-var burnRate = regexp.MustCompile(`^select_slo_burn_rate\("projects/[^"]+/serviceLevelObjectives/[^"]+", "(\d+s)"\)$`)
+var burnRate = regexp.MustCompile(
+	`^select_slo_burn_rate\("projects/[^"]+/serviceLevelObjectives/[^"]+", "(\d+s)"\)$`)
 
 // values are those that the condition compares, by group and minute.
 func (c condition) values(t *testing.T, w *world) map[string][]float64 {
@@ -269,7 +273,8 @@ func (s *series) align(t *testing.T, aligner string, period int) (values, weight
 	return values, weights
 }
 
-var term = regexp.MustCompile(`^((?:resource|metric)\.(?:type|labels\.[a-z_]+)) = ("[^"]+"|one_of\("[^"]+"(?:, "[^"]+")*\))$`)
+var term = regexp.MustCompile(
+	`^((?:resource|metric)\.(?:type|labels\.[a-z_]+)) = ("[^"]+"|one_of\("[^"]+"(?:, "[^"]+")*\))$`)
 
 // parse reads a filter of Cloud Monitoring: terms with AND, each a label and its value, or values.
 func parse(t *testing.T, filter string) func(labels map[string]string) bool {

@@ -27,12 +27,14 @@ var outages = []struct {
 	{"the webhook service answers 5xx", busy, "ingest-errors", 10, "", func(w *world) {
 		w.webhookFails(broken, broken+2*hour, 1)
 	}},
-	{"the webhook service of a quiet shop answers 5xx, and its sender repeats", quiet,
+	{
+		"the webhook service of a quiet shop answers 5xx, and its sender repeats", quiet,
 		"ingest-errors", 30, "", func(w *world) {
 			for _, after := range []int{0, 1, 3, 7, 15, 25} {
 				w.answered("5xx").add(broken+after, 1)
 			}
-		}},
+		},
+	},
 	{"a tenth of a busy shop's webhooks is answered late", busy, "ingest-latency", 15, "", func(w *world) {
 		for minute := broken; minute < broken+hour; minute += 10 {
 			w.answeredIn().set(minute, minute+1, 3000)
@@ -41,25 +43,31 @@ var outages = []struct {
 	{"two in a hundred webhooks fail for hours", busy, "slo-burn", 3 * hour, "", func(w *world) {
 		w.webhookFails(broken, broken+6*hour, 0.02)
 	}},
-	{"the sender of a quiet shop is gone, and producers still send", quiet,
+	{
+		"the sender of a quiet shop is gone, and producers still send", quiet,
 		"webhooks-stopped/paynow", day + 15, "", func(w *world) {
 			w.webhooks("paynow", "202").drop(broken, w.minutes)
 			w.webhooks("generic", "202").adds(0, w.minutes, 1)
-		}},
+		},
+	},
 	{"producers of a busy shop are gone", busy, "webhooks-stopped/generic", 6*hour + 15, "", func(w *world) {
 		w.webhooks("generic", "202").adds(0, broken, 2)
 	}},
-	{"the secret of a quiet shop is another one at its sender", quiet,
+	{
+		"the secret of a quiet shop is another one at its sender", quiet,
 		"webhooks-refused/paynow", 3 * hour, "", func(w *world) {
 			w.refuses("paynow", "paynow", "401")
-		}},
+		},
+	},
 	{"producers sign with an old secret", busy, "webhooks-refused/generic", 15, "", func(w *world) {
 		w.webhooks("generic", "401").adds(broken, broken+hour, 1)
 	}},
-	{"the address of a quiet shop's sender is gone", quiet,
+	{
+		"the address of a quiet shop's sender is gone", quiet,
 		"webhooks-refused/unknown", 3 * hour, "", func(w *world) {
 			w.refuses("paynow", "unknown", "404")
-		}},
+		},
+	},
 	{"half of a queue's pushes fail", busy, "push-failures", 15, "", func(w *world) {
 		w.pushes(w.paid(), "remote_server_5xx").adds(broken, broken+hour, 15)
 	}},
@@ -73,7 +81,8 @@ var outages = []struct {
 	{"the scheduler calls nobody", quiet, "tasks-stopped", 25, "", func(w *world) {
 		w.unscheduled(broken, w.minutes)
 	}},
-	{"the database does not answer", busy,
+	{
+		"the database does not answer", busy,
 		"push-failures tasks-stopped", 25, "oldest-unacked", func(w *world) {
 			for _, q := range w.enabled() {
 				w.pushes(q, "ack").drop(broken, broken+hour)
@@ -81,23 +90,28 @@ var outages = []struct {
 			}
 			w.unscheduled(broken, broken+hour)
 			w.waits(broken, broken+hour)
-		}},
-	{"a message is a dead letter, and nobody looks for a day", quiet,
+		},
+	},
+	{
+		"a message is a dead letter, and nobody looks for a day", quiet,
 		"dead-letters oldest-dead-letter-warning oldest-dead-letter", 4*hour + 10, "", func(w *world) {
 			w.logged("distribution", "open-dead-letters", "queue", w.paid().ID).set(broken, w.minutes, 1)
 			w.logged("distribution", "oldest-dead-letter-seconds", "queue", w.paid().ID).grows(broken, w.minutes, 60)
-		}},
+		},
+	},
 	{"more dead letters than is normal", quiet, "dead-letters-warning", 10, "", func(w *world) {
 		for _, q := range w.enabled() {
 			if !q.DeadLetter.Drop && q.DeadLetter.WarnAbove < q.DeadLetter.AlertAbove {
-				w.logged("distribution", "open-dead-letters", "queue", q.ID).set(broken, broken+20, float64(q.DeadLetter.AlertAbove))
+				w.logged("distribution", "open-dead-letters", "queue", q.ID).set(broken, broken+20,
+					float64(q.DeadLetter.AlertAbove))
 			}
 		}
 	}},
 	{"dead letters do not reach the store", quiet, "dead-letters-unkept", 15, "", func(w *world) {
 		w.oldest(w.paid().DeadLetterPush()).grows(broken, broken+hour, 60)
 	}},
-	{"a sale is more than the workers manage", busy,
+	{
+		"a sale is more than the workers manage", busy,
 		"backlog-warning backlog backlog-full max-instances", 2*hour + 10, "", func(w *world) {
 			for _, q := range w.enabled() {
 				w.depth(q.PushSubscription()).grows(broken, broken+2*hour, 1000)
@@ -106,7 +120,8 @@ var outages = []struct {
 			for pool, most := range w.pools() {
 				w.instances("billhook-worker-"+pool).set(broken, broken+2*hour, float64(most))
 			}
-		}},
+		},
+	},
 	{"answers come later than the ack deadline", busy, "ack-deadline", 40, "", func(w *world) {
 		for minute := 0; minute < hour; minute += 10 {
 			w.pushes(w.paid(), "deadline_exceeded").add(broken+minute, 1)
@@ -118,7 +133,8 @@ var outages = []struct {
 	{"an event was claimed and never finished", quiet, "orphans", 10, "", counts("orphans", "queue", 1)},
 	{"somebody undoes a pause", quiet, "pause-undone", 10, "", counts("pauses-undone", "queue", 10)},
 	{"somebody reads a secret", quiet, "secret-access", 10, "", func(w *world) {
-		w.one("counter", "audited_resource", "logging.googleapis.com/user/billhook-secret-access", "metric.labels.secret", "billhook-ops-token").add(broken, 1)
+		w.one("counter", "audited_resource", "logging.googleapis.com/user/billhook-secret-access",
+			"metric.labels.secret", "billhook-ops-token").add(broken, 1)
 	}},
 	{"records are deleted days too late", quiet, "ttl-dead", 10, "", func(w *world) {
 		w.ttlDelay().set(broken, broken+3*hour, 4*24*3600)
@@ -227,7 +243,8 @@ func TestEachPolicyTellsItsOutageInTimeAndOnce(t *testing.T) {
 			first, groups, told := map[string]int{}, map[string]bool{}, pages(t, w, policies(t))
 			for _, p := range told {
 				require.GreaterOrEqual(t, p.minute, broken, "%s, before anything broke", p)
-				require.Contains(t, append(strings.Fields(outage.beside), want...), p.policy, "%s, beside what is broken", p)
+				require.Contains(t, append(strings.Fields(outage.beside), want...), p.policy,
+					"%s, beside what is broken", p)
 				if _, known := first[p.policy]; !known {
 					first[p.policy] = p.minute
 				}
@@ -274,7 +291,9 @@ func quietMonth(t *testing.T, seed uint64) *world {
 		}
 		if d == 11 { // the first records expire, and TTL removes them within a day
 			w.ttlDelay().set(at, at+hour, 20*3600)
-			w.one("counter", "firestore.googleapis.com/Database", "firestore.googleapis.com/document/ttl_deletion_count", "resource.labels.database_id", "billhook").add(at, 3)
+			w.one("counter", "firestore.googleapis.com/Database",
+				"firestore.googleapis.com/document/ttl_deletion_count", "resource.labels.database_id",
+				"billhook").add(at, 3)
 		}
 	}
 	for _, q := range queues { // few open dead letters, where few are normal
@@ -329,7 +348,8 @@ func (w *world) deployment(at int) {
 	}
 }
 
-// Of the shops between, fortnights have the same single failures and deployments, and nights that are only quieter.
+// Of the shops between, fortnights have the same single failures and deployments, and nights that are only
+// quieter.
 func TestNobodyIsPagedWhereAllIsWell(t *testing.T) {
 	t.Parallel()
 	filetest.Each(t, map[string]func(t *testing.T) *world{
@@ -353,13 +373,17 @@ func TestTheSameMonthOrFortnightPagesWithoutTheLeastNumbers(t *testing.T) {
 		return 0
 	})
 	for name, p := range policies(t) {
-		alone := slices.DeleteFunc(slices.Clone(p.Conditions), func(c condition) bool { return strings.HasPrefix(c.Name, "at least ") })
-		if len(alone) == 0 || len(alone) == len(p.Conditions) || strings.HasSuffix(name, "/generic") { // of whom there is none
+		alone := slices.DeleteFunc(slices.Clone(p.Conditions), func(c condition) bool {
+			return strings.HasPrefix(c.Name, "at least ")
+		})
+		// of whom there is none
+		if len(alone) == 0 || len(alone) == len(p.Conditions) || strings.HasSuffix(name, "/generic") {
 			continue
 		}
 		tried++
 		p.Conditions = alone
-		require.NotEmpty(t, slices.Concat(evaluate(t, month, name, p), evaluate(t, between, name, p), evaluate(t, seldom, name, p)), name)
+		require.NotEmpty(t, slices.Concat(evaluate(t, month, name, p), evaluate(t, between, name, p),
+			evaluate(t, seldom, name, p)), name)
 	}
 	require.Equal(t, 6, tried)
 }

@@ -42,9 +42,13 @@ type world struct {
 
 func newWorld(t *testing.T, minutes int, seed uint64) *world {
 	t.Helper()
-	emulatortest.NeedsTerraform(t) // which has the policies that it is for; it takes longer to make than to leave out
+	// which has the policies that it is for; it takes longer to make than to leave out
+	emulatortest.NeedsTerraform(t)
 	c := catalogtest.Shipped()
-	return &world{catalog: c, rand: rand.New(rand.NewPCG(seed, 15)), minutes: minutes, byName: map[string]*series{}, objective: 0.999}
+	return &world{
+		catalog: c, rand: rand.New(rand.NewPCG(seed, 15)), minutes: minutes, byName: map[string]*series{},
+		objective: 0.999,
+	}
 }
 
 func (w *world) enabled() (queues []catalog.Queue) {
@@ -103,40 +107,50 @@ func (s *series) grows(from, to int, by float64) {
 func (s *series) drop(from, to int) { s.set(from, to, absent) }
 
 func (w *world) answered(class string) *series {
-	return w.one("counter", "cloud_run_revision", "run.googleapis.com/request_count", "resource.labels.service_name", webhookService, "metric.labels.response_code_class", class)
+	return w.one("counter", "cloud_run_revision", "run.googleapis.com/request_count",
+		"resource.labels.service_name", webhookService, "metric.labels.response_code_class", class)
 }
 
 func (w *world) webhooks(source, status string) *series {
-	return w.one("counter", "cloud_run_revision", "logging.googleapis.com/user/billhook-webhooks", "metric.labels.source", source, "metric.labels.status", status)
+	return w.one("counter", "cloud_run_revision", "logging.googleapis.com/user/billhook-webhooks",
+		"metric.labels.source", source, "metric.labels.status", status)
 }
 
 // answeredIn is how long the accepted webhooks of a minute took, in milliseconds.
 func (w *world) answeredIn() *series {
-	return w.one("distribution", "cloud_run_revision", "logging.googleapis.com/user/billhook-webhook-ms", "metric.labels.source", "paynow", "metric.labels.status", "202")
+	return w.one("distribution", "cloud_run_revision", "logging.googleapis.com/user/billhook-webhook-ms",
+		"metric.labels.source", "paynow", "metric.labels.status", "202")
 }
 
 func (w *world) pushes(q catalog.Queue, class string) *series {
-	return w.one("counter", reportedAll, "pubsub.googleapis.com/subscription/push_request_count", "resource.labels.subscription_id", q.PushSubscription(), "metric.labels.response_class", class)
+	return w.one("counter", reportedAll, "pubsub.googleapis.com/subscription/push_request_count",
+		"resource.labels.subscription_id", q.PushSubscription(), "metric.labels.response_class", class)
 }
 
 func (w *world) oldest(subscription string) *series {
-	return w.one("gauge", reportedAll, "pubsub.googleapis.com/subscription/oldest_unacked_message_age", "resource.labels.subscription_id", subscription)
+	return w.one("gauge", reportedAll, "pubsub.googleapis.com/subscription/oldest_unacked_message_age",
+		"resource.labels.subscription_id", subscription)
 }
 
 func (w *world) depth(subscription string) *series {
-	return w.one("gauge", reportedAll, "pubsub.googleapis.com/subscription/num_undelivered_messages", "resource.labels.subscription_id", subscription)
+	return w.one("gauge", reportedAll, "pubsub.googleapis.com/subscription/num_undelivered_messages",
+		"resource.labels.subscription_id", subscription)
 }
 
 func (w *world) instances(service string) *series {
-	return w.one("gauge", "cloud_run_revision", "run.googleapis.com/container/instance_count", "resource.labels.service_name", service, "metric.labels.state", "active")
+	return w.one("gauge", "cloud_run_revision", "run.googleapis.com/container/instance_count",
+		"resource.labels.service_name", service, "metric.labels.state", "active")
 }
 
 func (w *world) logged(of, metric, label, value string) *series {
-	return w.one(of, "cloud_run_revision", "logging.googleapis.com/user/billhook-"+metric, "metric.labels."+label, value)
+	return w.one(of, "cloud_run_revision", "logging.googleapis.com/user/billhook-"+metric,
+		"metric.labels."+label, value)
 }
 
 func (w *world) ttlDelay() *series {
-	return w.one("distribution", "firestore.googleapis.com/Database", "firestore.googleapis.com/document/ttl_expiration_to_deletion_delays", "resource.labels.database_id", "billhook")
+	return w.one("distribution", "firestore.googleapis.com/Database",
+		"firestore.googleapis.com/document/ttl_expiration_to_deletion_delays",
+		"resource.labels.database_id", "billhook")
 }
 
 // burn is how many times too fast the webhook service's failures are used up, over a window.
@@ -196,7 +210,9 @@ func busy(minute int) float64 {
 func (w *world) runs(visitors shop) {
 	queues := w.enabled()
 	first, taken, noted := w.paid(), w.answered("2xx"), w.webhooks("paynow", "202")
-	done := filetest.Map(called(), func(task string) *series { return w.logged("counter", "tasks-done", "task", task) })
+	done := filetest.Map(called(), func(task string) *series {
+		return w.logged("counter", "tasks-done", "task", task)
+	})
 	for minute := range w.minutes {
 		for range w.poisson(visitors(minute)) {
 			// An order is several events: it is paid, and its subscription begins.
@@ -236,7 +252,9 @@ func (w *world) runs(visitors shop) {
 	}
 }
 
-var withoutCleanup = slices.DeleteFunc(slices.Clone(tasks.Names), func(task string) bool { return task == "cleanup" })
+var withoutCleanup = slices.DeleteFunc(slices.Clone(tasks.Names), func(task string) bool {
+	return task == "cleanup"
+})
 
 // called are the tasks that the scheduler calls: where there is TTL, it calls no cleanup.
 func called() []string { return withoutCleanup }
@@ -309,7 +327,8 @@ func (c condition) returned() int {
 func TestTheCostOfAlertsIsTheModules(t *testing.T) {
 	t.Parallel()
 	const begin, end = "<!-- alerts: go test ./terraform/alerting -update -->\n", "<!-- end of alerts -->\n"
-	table := "| queues | policies | conditions | metrics that they name | series that they compare | a month |\n| --- | ---: | ---: | ---: | ---: | ---: |\n"
+	table := "| queues | policies | conditions | metrics that they name | series that they compare | a month " +
+		"|\n| --- | ---: | ---: | ---: | ---: | ---: |\n"
 	for _, row := range []struct {
 		name     string
 		policies map[string]policy
@@ -330,7 +349,8 @@ func TestTheCostOfAlertsIsTheModules(t *testing.T) {
 				}
 			}
 		}
-		table += fmt.Sprintf("| %s | %d | %d | %d | %d | $%.2f |\n", row.name, len(row.policies), conditions, references, series,
+		table += fmt.Sprintf("| %s | %d | %d | %d | %d | $%.2f |\n", row.name, len(row.policies), conditions,
+			references, series,
 			float64(references)*referenceMonth+float64(series*evaluations)/1e6*millionPoints)
 	}
 	filetest.Part(t, table, begin, end, "..", "..", "docs", "reference", "costs.md")
@@ -343,14 +363,17 @@ type asked = map[string]any
 func read(t *testing.T, of asked) (found map[string]policy) {
 	t.Helper()
 	folder := filepath.Join("alerting", "testdata")
-	module := emulatortest.Terraform(t, filepath.Join("..", ".."), folder, "modules/alerts/*.tf", "modules/catalog/*.tf")
+	module := emulatortest.Terraform(t, filepath.Join("..", ".."), folder, "modules/alerts/*.tf",
+		"modules/catalog/*.tf")
 	of["tasks"] = called()
 	said, err := json.Marshal(of)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(module.Folder, "terraform.tfvars.json"), said, 0o600))
 	module.Environment = []string{"TF_CLI_CONFIG_FILE=" + os.DevNull} // what it warns of is not said
 	text := ""
-	for _, command := range []string{"init -input=false -no-color", "apply -auto-approve -input=false -no-color", "output -json policies"} {
+	for _, command := range []string{
+		"init -input=false -no-color", "apply -auto-approve -input=false -no-color", "output -json policies",
+	} {
 		text, err = module.Run(t.Context(), strings.Fields(command)...)
 		require.NoError(t, err, text)
 	}

@@ -7,8 +7,8 @@ import (
 	"billhook/emulator/cloudtest"
 )
 
-// look says what a webhook of PayNow's and a push of its queue would be answered by what the project holds now,
-// where either would be turned away. An installed shop is looked at after each change.
+// look says what a webhook of PayNow's and a push of its queue would be answered by what the project holds
+// now, where either would be turned away. An installed shop is looked at after each change.
 func (i *installation) look(held cloudtest.State) {
 	events, _ := paynow(i.t, shipped(i.t))
 	const project = "projects/" + cloudtest.Project
@@ -19,7 +19,8 @@ func (i *installation) look(held cloudtest.State) {
 	}
 	granted := func(key, role, to string) bool {
 		for _, binding := range cloudtest.At[[]any](held.Policies[key], "bindings") {
-			if cloudtest.At[string](binding, "role") == role && slices.Contains(cloudtest.At[[]any](binding, "members"), any("serviceAccount:"+to)) {
+			if cloudtest.At[string](binding, "role") == role &&
+				slices.Contains(cloudtest.At[[]any](binding, "members"), any("serviceAccount:"+to)) {
 				return true
 			}
 		}
@@ -28,7 +29,8 @@ func (i *installation) look(held cloudtest.State) {
 	// serving are the revisions that have requests of a service.
 	serving := func(key string) (revisions []any) {
 		for _, status := range cloudtest.At[[]any](held.Resources[key], "trafficStatuses") {
-			if revision := held.Resources[key+"/revisions/"+cloudtest.At[string](status, "revision")]; revision != nil {
+			if revision := held.Resources[key+"/revisions/"+cloudtest.At[string](status,
+				"revision")]; revision != nil {
 				revisions = append(revisions, revision)
 			}
 		}
@@ -41,18 +43,23 @@ func (i *installation) look(held cloudtest.State) {
 		wrong("a webhook: nothing serves")
 	}
 	for _, revision := range revisions {
-		for _, variable := range cloudtest.At[[]any](cloudtest.At[[]any](revision, "template", "containers")[0], "env") {
-			if cloudtest.At[string](variable, "name") == "QUEUES" && !slices.Contains(strings.Split(cloudtest.At[string](variable, "value"), ","), events.ID) {
+		for _, variable := range cloudtest.At[[]any](cloudtest.At[[]any](revision, "template",
+			"containers")[0], "env") {
+			if cloudtest.At[string](variable, "name") == "QUEUES" &&
+				!slices.Contains(strings.Split(cloudtest.At[string](variable, "value"), ","), events.ID) {
 				wrong("a webhook: 404, since its queue does not run")
 			}
 		}
-		if !granted(topic, "roles/pubsub.publisher", cloudtest.At[string](revision, "template", "serviceAccount")) || held.Resources[topic] == nil {
+		if !granted(topic, "roles/pubsub.publisher", cloudtest.At[string](revision, "template",
+			"serviceAccount")) || held.Resources[topic] == nil {
 			wrong("a webhook: 503, since it cannot be published")
 		}
 	}
 
-	push := cloudtest.At[any](held.Resources["pubsub/"+project+"/subscriptions/"+events.PushSubscription()], "pushConfig")
-	name, place, _ := strings.Cut(strings.TrimPrefix(cloudtest.At[string](push, "pushEndpoint"), "https://"), "-"+cloudtest.Number+".")
+	push := cloudtest.At[any](held.Resources["pubsub/"+project+"/subscriptions/"+events.PushSubscription()],
+		"pushConfig")
+	name, place, _ := strings.Cut(strings.TrimPrefix(cloudtest.At[string](push, "pushEndpoint"), "https://"),
+		"-"+cloudtest.Number+".")
 	worker := "run/" + project + "/locations/" + strings.Split(place, ".")[0] + "/services/" + name
 	switch {
 	case name == "":

@@ -34,8 +34,10 @@ func changes(t *testing.T) (all map[string]map[string]any) {
 	c := shipped(t)
 	events, updates := paynow(t, c)
 	text := strings.NewReplacer(
-		"<events>", events.ID, "<updates>", updates.ID, "<added>", another(t, c).ID, "<pool>", events.Pool, "<worker>", "worker-"+events.Pool,
-		"<webhook-b>", image("webhook", 'b'), "<worker-b>", image("worker", 'b'), "<project>", cloudtest.Project, "<region>", region,
+		"<events>", events.ID, "<updates>", updates.ID, "<added>", another(t, c).ID, "<pool>", events.Pool,
+		"<worker>", "worker-"+events.Pool,
+		"<webhook-b>", image("webhook", 'b'), "<worker-b>", image("worker", 'b'), "<project>", cloudtest.Project,
+		"<region>", region,
 	).Replace(changesFile)
 	require.NoError(t, yaml.Unmarshal([]byte(text), &all))
 	return all
@@ -90,10 +92,14 @@ func (i *installation) did() string {
 	return strings.Join(parts, "; ")
 }
 
-var actions = map[string]string{"create": "new", "update": "in place", "replace": "made anew", "delete": "gone"}
+var actions = map[string]string{
+	"create": "new", "update": "in place", "replace": "made anew", "delete": "gone",
+}
 
 // holds are the resources that refuse to be deleted while they are protected.
-var holds = map[string]bool{"google_pubsub_topic": true, "google_pubsub_subscription": true, "google_firestore_database": true}
+var holds = map[string]bool{
+	"google_pubsub_topic": true, "google_pubsub_subscription": true, "google_firestore_database": true,
+}
 
 func (i *installation) thing(kind string) string {
 	i.t.Helper()
@@ -158,7 +164,8 @@ func TestEachChangeDoesWhatThePageSays(t *testing.T) {
 					defer mu.Unlock()
 					saw[of][name] = did
 					if !*filetest.Update {
-						require.Equal(t, rows(t, of)[name], did, "go test ./terraform/lifecycle -run ThePage -update writes it anew")
+						require.Equal(t, rows(t, of)[name], did,
+							"go test ./terraform/lifecycle -run ThePage -update writes it anew")
 					}
 				})
 			}
@@ -173,7 +180,8 @@ func TestEachChangeDoesWhatThePageSays(t *testing.T) {
 
 func table(t *testing.T, of string) (before, table, after string) {
 	t.Helper()
-	before, rest, found := strings.Cut(filetest.Read(t, page), "<!-- "+of+": go test ./terraform/lifecycle -run ThePage -update -->\n")
+	before, rest, found := strings.Cut(filetest.Read(t, page),
+		"<!-- "+of+": go test ./terraform/lifecycle -run ThePage -update -->\n")
 	require.True(t, found)
 	table, after, found = strings.Cut(rest, "<!-- end of "+of+" -->")
 	require.True(t, found)
@@ -196,8 +204,8 @@ func rows(t *testing.T, of string) map[string]string {
 	return found
 }
 
-// write writes what plans have done. What the page says about a change is its own. Changes of which it says nothing share
-// a row with those that do the same.
+// write writes what plans have done. What the page says about a change is its own. Changes of which it says
+// nothing share a row with those that do the same.
 func write(t *testing.T, of string, saw map[string]string) {
 	t.Helper()
 	before, text, after := table(t, of)

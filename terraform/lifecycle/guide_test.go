@@ -33,8 +33,8 @@ func commandsOf(t *testing.T, page string) (commands []string) {
 	return commands
 }
 
-// tools are what stands before Google's own on the path: what needs a person, a registry or services that run. The
-// programs are recorded with what they would have read.
+// tools are what stands before Google's own on the path: what needs a person, a registry or services that
+// run. The programs are recorded with what they would have read.
 const tools = `#!/bin/sh
 case "$(basename "$0") $1" in
 "gcloud auth") ;;
@@ -44,8 +44,9 @@ ko*) for service in webhook worker; do echo "$KO_DOCKER_REPO/$service@sha256:$(p
 esac
 `
 
-// TestTheGuideLeadsFromAnEmptyProjectToTheFirstWebhook: each command of docs/start/first-deployment.md is run, by
-// Terraform and gcloud themselves, on an empty project with nothing enabled but what every project has.
+// TestTheGuideLeadsFromAnEmptyProjectToTheFirstWebhook: each command of docs/start/first-deployment.md is
+// run, by Terraform and gcloud themselves, on an empty project with nothing enabled but what every project
+// has.
 func TestTheGuideLeadsFromAnEmptyProjectToTheFirstWebhook(t *testing.T) {
 	t.Parallel()
 	gcloud, err := exec.LookPath("gcloud")
@@ -60,19 +61,25 @@ func TestTheGuideLeadsFromAnEmptyProjectToTheFirstWebhook(t *testing.T) {
 	for _, name := range []string{"gcloud", "ko", "billhook"} {
 		require.NoError(t, os.WriteFile(filepath.Join(path, name), fmt.Appendf(nil, tools, gcloud), 0o700))
 	}
-	environment := append(os.Environ(), "PATH="+path+":"+os.Getenv("PATH"), "TF_DATA_DIR="+t.TempDir(), "TF_IN_AUTOMATION=1",
-		"TF_CLI_ARGS_apply=-auto-approve -input=false -parallelism=30", "CHECKPOINT_DISABLE=1", "WEBHOOK_SECRET_PAYNOW=s",
-		"CLOUDSDK_CONFIG="+t.TempDir(), "CLOUDSDK_AUTH_DISABLE_CREDENTIALS=true", "CLOUDSDK_CORE_PROJECT="+cloudtest.Project)
+	environment := append(os.Environ(), "PATH="+path+":"+os.Getenv("PATH"), "TF_DATA_DIR="+t.TempDir(),
+		"TF_IN_AUTOMATION=1",
+		"TF_CLI_ARGS_apply=-auto-approve -input=false -parallelism=30", "CHECKPOINT_DISABLE=1",
+		"WEBHOOK_SECRET_PAYNOW=s",
+		"CLOUDSDK_CONFIG="+t.TempDir(), "CLOUDSDK_AUTH_DISABLE_CREDENTIALS=true",
+		"CLOUDSDK_CORE_PROJECT="+cloudtest.Project)
 	for _, api := range []string{"artifactregistry", "cloudresourcemanager", "iam", "secretmanager", "serviceusage"} {
-		environment = append(environment, "CLOUDSDK_API_ENDPOINT_OVERRIDES_"+strings.ToUpper(api)+"="+i.cloud.Endpoint(api))
+		environment = append(environment,
+			"CLOUDSDK_API_ENDPOINT_OVERRIDES_"+strings.ToUpper(api)+"="+i.cloud.Endpoint(api))
 	}
-	environment = append(environment, "CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE="+i.cloud.Endpoint("storage")+"v1/")
+	environment = append(environment,
+		"CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE="+i.cloud.Endpoint("storage")+"v1/")
 
 	commands := commandsOf(t, filepath.Join(repository, "docs", "start", "first-deployment.md"))
 	require.LessOrEqual(t, len(commands), 12)
 	// What the page has people write down: what runs, and after ko has printed them the images.
 	written := []variables{{"bootstrap": true}, {"bootstrap": nil, "images": images('a')}}
-	places := strings.NewReplacer("<bucket>", "the-bucket", "<eu, us or asia>", "eu", "<project>", cloudtest.Project)
+	places := strings.NewReplacer("<bucket>", "the-bucket", "<eu, us or asia>", "eu", "<project>",
+		cloudtest.Project)
 	for _, line := range commands {
 		if strings.HasSuffix(line, " apply") {
 			i.with(written[0])
@@ -91,7 +98,10 @@ func TestTheGuideLeadsFromAnEmptyProjectToTheFirstWebhook(t *testing.T) {
 	require.Equal(t, map[string]int{image("worker", 'a'): 100}, i.cloud.Serving(region, worker(events.Pool)))
 	require.NotNil(t, i.cloud.Get("storage/b/the-bucket"))
 	asked := filetest.Read(t, root, "asked")
-	for _, part := range []string{"admin doctor --pool-urls " + events.Pool + "=https://", "PUSH_AUDIENCE=https://", "send paynow --webhook https://billhook-webhook-"} {
+	for _, part := range []string{
+		"admin doctor --pool-urls " + events.Pool + "=https://", "PUSH_AUDIENCE=https://",
+		"send paynow --webhook https://billhook-webhook-",
+	} {
 		require.Contains(t, asked, part)
 	}
 

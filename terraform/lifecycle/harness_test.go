@@ -33,7 +33,8 @@ type variables = map[string]any
 
 // image is a made-up image of a service, by digest; each letter is another one.
 func image(service string, letter byte) string {
-	return "europe-docker.pkg.dev/" + cloudtest.Project + "/billhook/" + service + "@sha256:" + strings.Repeat(string(letter), 64)
+	return "europe-docker.pkg.dev/" + cloudtest.Project + "/billhook/" + service + "@sha256:" +
+		strings.Repeat(string(letter), 64)
 }
 
 func images(letter byte) variables {
@@ -89,7 +90,8 @@ func prepare(t *testing.T) emulatortest.Module {
 		var err error
 		p.data, err = os.MkdirTemp("", "lifecycle") //nolint:usetesting // it outlives this test
 		require.NoError(t, err)
-		said, err := emulatortest.Module{Folder: module.Folder, Data: p.data}.Run(t.Context(), "init", "-input=false", "-no-color")
+		said, err := emulatortest.Module{Folder: module.Folder, Data: p.data}.Run(t.Context(), "init",
+			"-input=false", "-no-color")
 		if p.err = err; err != nil {
 			t.Log(said)
 			return
@@ -133,7 +135,8 @@ func installed(t *testing.T) *installation {
 		i.bootstrap()
 		i.with(variables{"images": images('a')}).apply()
 		i.settled()
-		p.snapshot, p.set, p.state = i.cloud.Snapshot(), i.set, []byte(filetest.Read(t, i.folder, "terraform.tfstate"))
+		p.snapshot, p.set, p.state = i.cloud.Snapshot(), i.set,
+			[]byte(filetest.Read(t, i.folder, "terraform.tfstate"))
 	})
 	require.NotEmpty(t, p.state, "the first installation has failed")
 	i := small(t, maps.Clone(p.set))
@@ -183,7 +186,8 @@ func shipped(t *testing.T) *catalog.Catalog {
 func everything(t *testing.T) variables {
 	t.Helper()
 	return variables{
-		"project_id": cloudtest.Project, "region": region, "firestore": variables{"location": "eur3"}, "alerts": variables{"runbooks": "https://example.com/runbooks"},
+		"project_id": cloudtest.Project, "region": region, "firestore": variables{"location": "eur3"},
+		"alerts":      variables{"runbooks": "https://example.com/runbooks"},
 		"target_urls": urls(t),
 	}
 }
@@ -213,7 +217,8 @@ func urls(t *testing.T, queues ...string) variables {
 // point writes the provider's block, which sends all calls to this installation's project.
 func (i *installation) point() {
 	i.t.Helper()
-	require.NoError(i.t, os.WriteFile(filepath.Join(i.folder, "provider.tf"), []byte(i.cloud.Provider(region)), 0o600))
+	require.NoError(i.t, os.WriteFile(filepath.Join(i.folder, "provider.tf"),
+		[]byte(i.cloud.Provider(region)), 0o600))
 }
 
 // fewIndexes leaves out most of what only makes plans long, the fields of documents without an
@@ -255,7 +260,8 @@ func (i *installation) edit(file, before, after string) *installation {
 // try runs a command that changes or plans, and returns the errors on one line, without Terraform's frame.
 func (i *installation) try(verb string, arguments ...string) (string, error) {
 	i.t.Helper()
-	said, err := i.terraform(append([]string{verb, "-input=false", "-no-color", "-parallelism=30"}, arguments...)...)
+	said, err := i.terraform(append([]string{verb, "-input=false", "-no-color", "-parallelism=30"},
+		arguments...)...)
 	return unframed(problems(said)), err
 }
 
@@ -300,7 +306,8 @@ func (i *installation) fill() {
 	i.t.Helper()
 	prefix := "secretmanager/projects/" + cloudtest.Project + "/secrets/"
 	for _, key := range i.cloud.Keys(prefix) {
-		if name := strings.TrimPrefix(key, prefix); !strings.Contains(name, "/") && len(i.cloud.Keys(key+"/versions/")) == 0 {
+		if name := strings.TrimPrefix(key, prefix); !strings.Contains(name, "/") &&
+			len(i.cloud.Keys(key+"/versions/")) == 0 {
 			i.cloud.AddVersion(name)
 		}
 	}

@@ -28,7 +28,8 @@ func TestAnInstallationIsMadeSettledAndTornDown(t *testing.T) {
 	const services = "run/projects/" + cloudtest.Project + "/locations/" + region + "/services/"
 	require.Len(t, i.cloud.Keys(services), 6, "three services with a revision each")
 
-	// Whom the variable names come to the service for people, and with a push that they have made up to no worker.
+	// Whom the variable names come to the service for people, and with a push that they have made up to no
+	// worker.
 	const ops, operators = "billhook-ops", "group:operators@example.com"
 	visited := func(want ...int) {
 		t.Helper()
@@ -46,7 +47,11 @@ func TestAnInstallationIsMadeSettledAndTornDown(t *testing.T) {
 	visited(http.StatusForbidden, http.StatusForbidden, http.StatusForbidden)
 	i.apply()
 	visited(http.StatusOK, http.StatusNotFound, http.StatusForbidden)
-	i.with(variables{"ops": variables{"people": []string{"serviceAccount:nobody@" + cloudtest.Project + ".iam.gserviceaccount.com"}}})
+	i.with(variables{
+		"ops": variables{
+			"people": []string{"serviceAccount:nobody@" + cloudtest.Project + ".iam.gserviceaccount.com"},
+		},
+	})
 	require.Contains(t, i.refused(), "does not exist")
 
 	i.refusesToGo()
@@ -54,13 +59,17 @@ func TestAnInstallationIsMadeSettledAndTornDown(t *testing.T) {
 	i.with(variables{"deletion_protection": false, "ops": nil}).apply()
 	said, err := i.destroy()
 	require.NoError(t, err, said)
-	for _, prefix := range []string{"run/", "pubsub/", "iam/projects/" + cloudtest.Project + "/serviceAccounts/", "secretmanager/", "cloudscheduler/", "cloudtasks/", "firestore/projects/" + cloudtest.Project + "/databases/", "monitoring/", "logging/"} {
+	for _, prefix := range []string{
+		"run/", "pubsub/", "iam/projects/" + cloudtest.Project + "/serviceAccounts/", "secretmanager/",
+		"cloudscheduler/", "cloudtasks/", "firestore/projects/" + cloudtest.Project + "/databases/",
+		"monitoring/", "logging/",
+	} {
 		require.Empty(t, i.cloud.Keys(prefix), "nothing is left of %s", prefix)
 	}
 }
 
-// The new service, and its grants, are there before a push comes, and the old one serves until then: no message is turned
-// away for good.
+// The new service, and its grants, are there before a push comes, and the old one serves until then: no
+// message is turned away for good.
 func TestAPoolThatIsRenamedIsThereBeforeTheOldOneGoes(t *testing.T) {
 	t.Parallel()
 	i := installed(t)
@@ -70,12 +79,15 @@ func TestAPoolThatIsRenamedIsThereBeforeTheOldOneGoes(t *testing.T) {
 	require.Empty(t, failures(happened))
 	const project = "projects/" + cloudtest.Project
 	order(t, happened,
-		"create iam/"+project+"/serviceAccounts/billhook-worker-money@", "create run/"+project+"/locations/"+region+"/services/"+worker("money"),
+		"create iam/"+project+"/serviceAccounts/billhook-worker-money@",
+		"create run/"+project+"/locations/"+region+"/services/"+worker("money"),
 		"iam run/"+project+"/locations/"+region+"/services/"+worker("money"),
-		"change pubsub/"+project+"/subscriptions/", "delete run/"+project+"/locations/"+region+"/services/"+worker(events.Pool),
+		"change pubsub/"+project+"/subscriptions/",
+		"delete run/"+project+"/locations/"+region+"/services/"+worker(events.Pool),
 	)
 	for _, key := range i.cloud.Keys("pubsub/" + project + "/subscriptions/") {
-		require.NotContains(t, i.endpoint(strings.TrimPrefix(key, "pubsub/"+project+"/subscriptions/")), worker(events.Pool))
+		require.NotContains(t, i.endpoint(strings.TrimPrefix(key, "pubsub/"+project+"/subscriptions/")),
+			worker(events.Pool))
 	}
 	i.settled()
 }
@@ -88,7 +100,8 @@ func TestTrafficThatSomebodyPinnedByHandComesBack(t *testing.T) {
 	old := i.revision(name)
 	i.with(variables{"images": images('b')}).apply()
 	i.pin(name, old)
-	require.Equal(t, map[string]int{image("worker", 'a'): 100}, i.cloud.Serving(region, name), "gcloud run services update-traffic --to-revisions")
+	require.Equal(t, map[string]int{image("worker", 'a'): 100}, i.cloud.Serving(region, name),
+		"gcloud run services update-traffic --to-revisions")
 	_, changed := i.plan()
 	require.True(t, changed, "the plan shows what was done by hand")
 
@@ -120,7 +133,8 @@ func TestACanaryTakesItsShareAndGoesBackByAVariable(t *testing.T) {
 		require.Equal(t, step.want, i.cloud.Serving(region, name))
 		said, changed := i.plan()
 		require.False(t, changed, said)
-		require.Equal(t, i.set["services"] != nil, strings.Contains(said, "reach the requests of their canary alone"), said)
+		require.Equal(t, i.set["services"] != nil,
+			strings.Contains(said, "reach the requests of their canary alone"), said)
 	}
 }
 
@@ -142,7 +156,8 @@ func TestAFailedUpdateIsToldByEveryPlanUntilItIsMended(t *testing.T) {
 	i := installed(t)
 	i.cloud.Change(func(held *cloudtest.State) { held.Faults[image("webhook", 'b')] = "no memory" })
 	require.Contains(t, i.with(variables{"images": images('b')}).refused(), "no memory")
-	require.Equal(t, map[string]int{image("webhook", 'a'): 100}, i.cloud.Serving(region, webhook), "the old revision serves")
+	require.Equal(t, map[string]int{image("webhook", 'a'): 100}, i.cloud.Serving(region, webhook),
+		"the old revision serves")
 	for range 2 {
 		said, _ := i.plan()
 		require.Contains(t, said, "no memory")
@@ -212,7 +227,8 @@ func TestTwoInstallationsOfOneProjectDoNotMeet(t *testing.T) {
 	events, _ := paynow(t, shipped(t))
 	require.NotNil(t, first.subscription("staging-"+events.PushSubscription()))
 	require.Equal(t, map[string]int{image("worker", 'a'): 100}, first.cloud.Serving(region, worker(events.Pool)))
-	require.Equal(t, map[string]int{image("worker", 'b'): 100}, first.cloud.Serving(region, "staging-worker-"+events.Pool))
+	require.Equal(t, map[string]int{image("worker", 'b'): 100},
+		first.cloud.Serving(region, "staging-worker-"+events.Pool))
 
 	// One goes, and the other stays whole.
 	second.with(variables{"deletion_protection": false}).apply()

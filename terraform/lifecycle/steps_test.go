@@ -29,15 +29,19 @@ func (i *installation) revision(service string) string {
 func (i *installation) pin(service, revision string) {
 	i.t.Helper()
 	body := i.service(service)
-	body["traffic"] = []any{cloudtest.Document{"type": "TRAFFIC_TARGET_ALLOCATION_TYPE_REVISION", "revision": revision, "percent": 100}}
-	i.call(http.MethodPatch, "run", "v2/projects/"+cloudtest.Project+"/locations/"+region+"/services/"+service, body)
+	body["traffic"] = []any{
+		cloudtest.Document{"type": "TRAFFIC_TARGET_ALLOCATION_TYPE_REVISION", "revision": revision, "percent": 100},
+	}
+	i.call(http.MethodPatch, "run",
+		"v2/projects/"+cloudtest.Project+"/locations/"+region+"/services/"+service, body)
 }
 
 func (i *installation) call(method, api, path string, body cloudtest.Document) {
 	i.t.Helper()
 	text, err := json.Marshal(body)
 	require.NoError(i.t, err)
-	request, err := http.NewRequestWithContext(i.t.Context(), method, i.cloud.Endpoint(api)+path, strings.NewReader(string(text)))
+	request, err := http.NewRequestWithContext(i.t.Context(), method, i.cloud.Endpoint(api)+path,
+		strings.NewReader(string(text)))
 	require.NoError(i.t, err)
 	response, err := http.DefaultClient.Do(request)
 	require.NoError(i.t, err)
@@ -74,7 +78,8 @@ func unframed(said string) string { return strings.TrimSpace(frame.ReplaceAllStr
 func failures(happened []string) []string {
 	var found []string
 	for _, line := range happened {
-		if strings.HasPrefix(line, "REFUSED") || strings.HasPrefix(line, "RUN FAILED") || strings.HasPrefix(line, "LOST") {
+		if strings.HasPrefix(line, "REFUSED") || strings.HasPrefix(line, "RUN FAILED") ||
+			strings.HasPrefix(line, "LOST") {
 			found = append(found, line)
 		}
 	}
@@ -91,7 +96,8 @@ func order(t *testing.T, happened []string, parts ...string) {
 		for ; at < len(happened) && !found; at++ {
 			found = strings.Contains(happened[at], part)
 		}
-		require.True(t, found, "%q does not come after what is before it in %q:\n%s", part, parts, strings.Join(happened, "\n"))
+		require.True(t, found, "%q does not come after what is before it in %q:\n%s", part, parts,
+			strings.Join(happened, "\n"))
 	}
 }
 
@@ -99,7 +105,8 @@ func TestWhatIsOptionalComesAndGoesWithoutTouchingTheRest(t *testing.T) {
 	t.Parallel()
 	i := installed(t)
 	before, alerts := i.cloud.Snapshot(), i.set["alerts"]
-	i.with(variables{"alerts": variables{"on": []string{"all"}}, "webhook": variables{"domain": "hooks.example.com"}})
+	i.with(
+		variables{"alerts": variables{"on": []string{"all"}}, "webhook": variables{"domain": "hooks.example.com"}})
 	require.Empty(t, failures(i.apply()))
 	i.settled()
 	i.refusesToGo()
@@ -126,11 +133,14 @@ func TestTheExamplesAreApplied(t *testing.T) {
 			t.Cleanup(i.cloud.Close)
 			i.cloud.Change(func(held *cloudtest.State) { held.Enabled["cloudkms"] = true })
 			for _, place := range []string{region, "global", "europe"} {
-				i.cloud.Put("cloudkms/projects/my-keys/locations/"+place+"/keyRings/shop/cryptoKeys/billhook", cloudtest.Document{})
+				i.cloud.Put("cloudkms/projects/my-keys/locations/"+place+"/keyRings/shop/cryptoKeys/billhook",
+					cloudtest.Document{})
 			}
-			i.cloud.Put("monitoring/projects/"+cloudtest.Project+"/notificationChannels/1234567890", cloudtest.Document{})
+			i.cloud.Put("monitoring/projects/"+cloudtest.Project+"/notificationChannels/1234567890",
+				cloudtest.Document{})
 			text := filetest.Read(t, repository, "terraform", "examples", example, "main.tf")
-			text = regexp.MustCompile(`(?s)\nprovider "google" \{.*?\n\}`).ReplaceAllString(strings.ReplaceAll(text, "my-project", cloudtest.Project), "")
+			text = regexp.MustCompile(`(?s)\nprovider "google" \{.*?\n\}`).ReplaceAllString(strings.ReplaceAll(text,
+				"my-project", cloudtest.Project), "")
 			first := regexp.MustCompile(`(?s)images = \{.*?\n  \}`).ReplaceAllString(text, "bootstrap = true")
 			require.NotEqual(t, text, first)
 			for _, text := range []string{first, text} {
@@ -157,10 +167,12 @@ func TestWhatWouldTakeAwayWhatRunsIsRefusedBeforeAnythingChanges(t *testing.T) {
 		set   variables
 		words string
 	}{
-		"a queue that runs is no longer named":         {without, events.ID + ": of a queue that runs"},
-		"it is given up by the apply that takes it":    {discarded, events.ID + ": of a queue that runs"},
-		"protection goes by the apply that takes it":   {unprotected, events.ID + ": of a queue that runs"},
-		"the first apply comes again, without images":  {variables{"bootstrap": true, "images": nil}, "bootstrap is for the first apply"},
+		"a queue that runs is no longer named":       {without, events.ID + ": of a queue that runs"},
+		"it is given up by the apply that takes it":  {discarded, events.ID + ": of a queue that runs"},
+		"protection goes by the apply that takes it": {unprotected, events.ID + ": of a queue that runs"},
+		"the first apply comes again, without images": {
+			variables{"bootstrap": true, "images": nil}, "bootstrap is for the first apply",
+		},
 		"a queue's subscription could not stay itself": {nil, events.ID + ": of a queue that runs"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -191,7 +203,8 @@ func TestWhatIsGivenUpIsTurnedAway(t *testing.T) {
 	i.unanswered = nil
 }
 
-// refusesToGo has a destroy refused while the installation is protected, and nothing gone from project or state.
+// refusesToGo has a destroy refused while the installation is protected, and nothing gone from project or
+// state.
 func (i *installation) refusesToGo() {
 	i.t.Helper()
 	held := func() string {
@@ -221,7 +234,8 @@ func TestADatabaseIsNotMovedAndKeepsItsIndexes(t *testing.T) {
 	t.Parallel()
 	i := installed(t)
 	before := i.cloud.Keys("firestore/")
-	require.Contains(t, i.with(variables{"firestore": variables{"location": "nam5"}}).refused(), "already exists")
+	require.Contains(t, i.with(variables{"firestore": variables{"location": "nam5"}}).refused(),
+		"already exists")
 	require.Equal(t, before, i.cloud.Keys("firestore/"))
 	i.with(variables{"firestore": variables{"location": "eur3"}}).apply()
 	i.settled()
@@ -257,8 +271,8 @@ func TestAPauseIsNeitherUndoneNorMadeInSilence(t *testing.T) {
 	i.settled()
 }
 
-// What docs/start/first-deployment.md says of an empty project: what is missing ends an apply with the words that
-// the page has, nothing is half made for good, and the same command goes on from there.
+// What docs/start/first-deployment.md says of an empty project: what is missing ends an apply with the words
+// that the page has, nothing is half made for good, and the same command goes on from there.
 func TestEachFailureOfTheFirstAppliesIsMendedAsThePageSays(t *testing.T) {
 	t.Parallel()
 	i := small(t, shop(t))
@@ -298,12 +312,13 @@ func TestAPoolIsAddedWhileGrantsTakeTheirTime(t *testing.T) {
 	i := installed(t)
 	i.cloud.Change(func(held *cloudtest.State) { held.Settles = filepath.Join(i.folder, "settled") })
 	require.Empty(t, failures(i.withAnother(another(t, shipped(t))).apply()))
-	require.Equal(t, map[string]int{image("worker", 'a'): 100}, i.cloud.Serving(region, worker(another(t, shipped(t)).Pool)))
+	require.Equal(t, map[string]int{image("worker", 'a'): 100},
+		i.cloud.Serving(region, worker(another(t, shipped(t)).Pool)))
 	i.settled()
 }
 
-// A first start that failed all the same, and the page's way out of it: the service that is there is changed, and not
-// made again under the name that it has.
+// A first start that failed all the same, and the page's way out of it: the service that is there is changed,
+// and not made again under the name that it has.
 func TestAFirstStartThatFailedIsMendedInPlace(t *testing.T) {
 	t.Parallel()
 	c := shipped(t)
@@ -313,13 +328,16 @@ func TestAFirstStartThatFailedIsMendedInPlace(t *testing.T) {
 	i.cloud.Change(func(held *cloudtest.State) { held.Settles = filepath.Join(i.folder, "never") })
 	require.Contains(t, i.withAnother(added).refused(), "Permission denied on secret")
 	address := `module.worker["` + added.Pool + `"].google_cloud_run_v2_service.service`
-	require.Regexp(t, "already exists.* with "+regexp.QuoteMeta(address), i.refused(), "a plain apply makes it again")
-	require.Equal(t, map[string]int{image("worker", 'a'): 100}, i.cloud.Serving(region, worker(events.Pool)), "the other serves as before")
+	require.Regexp(t, "already exists.* with "+regexp.QuoteMeta(address), i.refused(),
+		"a plain apply makes it again")
+	require.Equal(t, map[string]int{image("worker", 'a'): 100}, i.cloud.Serving(region, worker(events.Pool)),
+		"the other serves as before")
 
 	i.cloud.Change(func(held *cloudtest.State) { held.Settles, held.Unsettled = "", map[string]bool{} })
 	said, err := i.terraform("untaint", address)
 	require.NoError(t, err, said)
-	require.Empty(t, failures(i.with(variables{"services": variables{"worker-" + added.Pool: variables{"redeploy": "again"}}}).apply()))
+	require.Empty(t, failures(
+		i.with(variables{"services": variables{"worker-" + added.Pool: variables{"redeploy": "again"}}}).apply()))
 	require.Equal(t, map[string]int{image("worker", 'a'): 100}, i.cloud.Serving(region, worker(added.Pool)))
 	i.settled()
 }
@@ -331,7 +349,10 @@ func TestALostRegionIsLeftAsThePageSays(t *testing.T) {
 	i.cloud.Watch(nil) // nobody answers there
 	events, _ := paynow(t, shipped(t))
 	i.cloud.Change(func(held *cloudtest.State) { held.Faults["run:"+region] = "the region does not answer" })
-	for _, address := range []string{"module.webhook", "module.worker", "module.ops", "google_cloud_scheduler_job.task", "google_cloud_tasks_queue.alarm", "google_cloud_tasks_queue_iam_member.worker_asks"} {
+	for _, address := range []string{
+		"module.webhook", "module.worker", "module.ops", "google_cloud_scheduler_job.task",
+		"google_cloud_tasks_queue.alarm", "google_cloud_tasks_queue_iam_member.worker_asks",
+	} {
 		said, err := i.terraform("state", "rm", address)
 		require.NoError(t, err, said)
 	}

@@ -61,8 +61,8 @@ const (
 	mostWait  = 30 * time.Second
 )
 
-// send puts a message on a queue and returns the webhook service's answer. An error means that the message was
-// refused, or that it is still to be sent, under the same id.
+// send puts a message on a queue and returns the webhook service's answer. An error means that the message
+// was refused, or that it is still to be sent, under the same id.
 func send(ctx context.Context, queue string, message any) ([]byte, error) {
 	body, err := json.Marshal(message) // every attempt sends these bytes
 	if err != nil {
@@ -76,7 +76,8 @@ func send(ctx context.Context, queue string, message any) ([]byte, error) {
 		case err == nil && status != http.StatusTooManyRequests && status < http.StatusInternalServerError:
 			return nil, fmt.Errorf("refused with %d, and would be again: %s", status, answer)
 		case attempt == attempts:
-			return nil, fmt.Errorf("not taken in %d attempts, the last with %d: keep it and send it later", attempts, status)
+			return nil, fmt.Errorf("not taken in %d attempts, the last with %d: keep it and send it later",
+				attempts, status)
 		}
 		pause := max(after, wait/2+rand.N(wait))
 		fmt.Fprintf(os.Stderr, "attempt %d: %d; the next one in %v\n", attempt, status, pause)
@@ -90,7 +91,9 @@ func send(ctx context.Context, queue string, message any) ([]byte, error) {
 
 // post signs a body and posts it once. A status of 0 means that there was no answer. after is how
 // long the webhook service asks to wait.
-func post(ctx context.Context, queue string, body []byte) (status int, after time.Duration, answer []byte, err error) {
+func post(
+	ctx context.Context, queue string, body []byte,
+) (status int, after time.Duration, answer []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	path := "/queues/" + url.PathEscape(queue) + "/messages"

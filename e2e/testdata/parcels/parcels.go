@@ -27,7 +27,8 @@ func Register(r *handler.Registry) {
 func count(_ context.Context, e handler.Event, scan Scanned) (handler.Effect, error) {
 	parcel := store.Key{Collection: Collection, ID: store.ID(e.Tenant, scan.ParcelID)}
 	return handler.Effect{
-		Writes: []store.Write{store.Increment(parcel, map[string]int64{"scans": 1}, map[string]any{"depot": scan.Depot})},
+		Writes: []store.Write{
+			store.Increment(parcel, map[string]int64{"scans": 1}, map[string]any{"depot": scan.Depot})},
 		Result: "counted",
 	}, nil
 }

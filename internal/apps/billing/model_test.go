@@ -89,7 +89,10 @@ func (m model) expect(f fact) outcome {
 func (m model) apply(f fact, out outcome) {
 	switch {
 	case out.change > 0:
-		m[f.order] = &booked{eventID: f.id, uid: f.uid, credited: out.change, left: out.change, total: f.total, reversals: map[string]bool{}}
+		m[f.order] = &booked{
+			eventID: f.id, uid: f.uid, credited: out.change, left: out.change, total: f.total,
+			reversals: map[string]bool{},
+		}
 	case out.change < 0:
 		o := m[f.order]
 		o.left += out.change
@@ -128,7 +131,8 @@ func drawFact(t *rapid.T, customer string, uids []string) fact {
 		}).Draw(t, "kind"),
 		quantity: rapid.SampledFrom([]int64{1, 10, 1000, 1_000_000_000_000}).Draw(t, "quantity"),
 		total:    rapid.SampledFrom([]int64{-1, 0, 1, 3, 999, 100_000}).Draw(t, "total"),
-		amount:   rapid.OneOf(rapid.Just(int64(-1)), rapid.Int64Range(0, 400), rapid.Int64Range(0, 120_000)).Draw(t, "amount"),
+		amount: rapid.OneOf(rapid.Just(int64(-1)), rapid.Int64Range(0, 400), rapid.Int64Range(0, 120_000)).
+			Draw(t, "amount"),
 	}
 	if f.kind != "order.paid" {
 		f.refund = rapid.SampledFrom([]string{"", "", "r1", "r2", "r3"}).Draw(t, "refund")
@@ -136,7 +140,8 @@ func drawFact(t *rapid.T, customer string, uids []string) fact {
 	return f
 }
 
-// Entries are only created, accounts only incremented, and points go to whom the customer is linked to at that moment.
+// Entries are only created, accounts only incremented, and points go to whom the customer is linked to at
+// that moment.
 func (s *shop) requireRules(t *rapid.T) {
 	or := func(uid any) string { text, _ := uid.(string); return text } // or nobody's
 	s.around = func(writes []store.Write) func() {
@@ -156,7 +161,8 @@ func (s *shop) requireRules(t *rapid.T) {
 					audited = true
 					before, _ := w.Fields["before"].(map[string]any)
 					after, _ := w.Fields["after"].(map[string]any)
-					require.Equal(t, []string{mapped, now}, []string{or(before["uid"]), or(after["uid"])}, "the audit says what was there, and what is")
+					require.Equal(t, []string{mapped, now}, []string{or(before["uid"]), or(after["uid"])},
+						"the audit says what was there, and what is")
 				}
 			}
 			require.True(t, audited || mapped == now || mapped == "", "a mapping has changed, and nobody said so")
@@ -190,8 +196,8 @@ func (s *shop) requireBooks(t *rapid.T, plain model, uids []string) {
 	}
 }
 
-// Events and links come in the middle of one another's commits, with answers lost and instances replaced. Nothing
-// remembers which events were seen: the chains alone must do.
+// Events and links come in the middle of one another's commits, with answers lost and instances replaced.
+// Nothing remembers which events were seen: the chains alone must do.
 func TestPointsAreConservedWhateverHappensMeanwhile(t *testing.T) {
 	t.Parallel()
 	db := storetest.Open(t)
@@ -222,7 +228,9 @@ func TestPointsAreConservedWhateverHappensMeanwhile(t *testing.T) {
 			}
 			plain.apply(f, want)
 		}
-		drawChange := func(t *rapid.T) customers.LinkCustomer { return s.link(rapid.SampledFrom(uids).Draw(t, "to")) }
+		drawChange := func(t *rapid.T) customers.LinkCustomer {
+			return s.link(rapid.SampledFrom(uids).Draw(t, "to"))
+		}
 		either := func(t *rapid.T) {
 			if !links || rapid.Bool().Draw(t, "event") {
 				event(t)
@@ -236,7 +244,8 @@ func TestPointsAreConservedWhateverHappensMeanwhile(t *testing.T) {
 				_, err = s.operator.Link(context.Background(), ada, c)
 			}
 			if err != nil {
-				require.True(t, errors.Is(err, customers.ErrUnknown) || errors.Is(err, audit.ErrChanged) || errors.Is(err, errLost), "%v", err)
+				require.True(t, errors.Is(err, customers.ErrUnknown) || errors.Is(err, audit.ErrChanged) ||
+					errors.Is(err, errLost), "%v", err)
 			}
 		}
 		t.Repeat(map[string]func(*rapid.T){

@@ -65,12 +65,15 @@ func Register(r *handler.Registry, p Points, s Subscriptions) {
 	handler.RegisterTx(r, "subscriptions.record", s.Record, s.Updates.ID)
 }
 
-// Credit gives a paid order's points to its user, else to its customer: for every item, what its product is worth now
-// times the quantity, and nothing that a sender could set. The order's total is kept for refunds. An order of the shop
-// that its checkout names is confirmed, and one that names its customer and a uid teaches who the customer is, in the
-// same commit. A first try reads nothing: the entry's id follows from the order, so the store refuses a second credit.
-// A further try looks, and accepts the credit that is there if it is the same.
-func (p Points) Credit(ctx context.Context, event handler.Event, body *contract.Payment) (handler.Effect, error) {
+// Credit gives a paid order's points to its user, else to its customer: for every item, what its product is
+// worth now times the quantity, and nothing that a sender could set. The order's total is kept for refunds.
+// An order of the shop that its checkout names is confirmed, and one that names its customer and a uid
+// teaches who the customer is, in the same commit. A first try reads nothing: the entry's id follows from the
+// order, so the store refuses a second credit. A further try looks, and accepts the credit that is there if
+// it is the same.
+func (p Points) Credit(
+	ctx context.Context, event handler.Event, body *contract.Payment,
+) (handler.Effect, error) {
 	order := body.Data.Order
 	if order == nil {
 		return handler.Effect{}, retry.Permanent("no_order", nil)
@@ -125,22 +128,28 @@ func (p Points) told(event handler.Event, order *contract.Order, effect handler.
 		return effect
 	}
 	for _, queue := range p.Orders {
-		effect.Emit = append(effect.Emit, handler.Emission{To: queue, OrderingKey: shopOrder, Body: contract.Of(&contract.Event{
-			Type: "order.payment_confirmed", Version: 1, CorrelationID: event.CorrelationID, Data: payment{shopOrder, order.ID},
-		})})
+		effect.Emit = append(effect.Emit,
+			handler.Emission{To: queue, OrderingKey: shopOrder, Body: contract.Of(&contract.Event{
+				Type: "order.payment_confirmed", Version: 1, CorrelationID: event.CorrelationID,
+				Data: payment{shopOrder, order.ID},
+			})})
 	}
 	return effect
 }
 
-// learn returns what is learned of a paid order that names its customer and a uid. A uid that the webhook service
-// looked up by the customer teaches nothing: it would bring back a mapping that a person has changed since.
-func (p Points) learn(ctx context.Context, event handler.Event, order *contract.Order) (customers.Learned, error) {
+// learn returns what is learned of a paid order that names its customer and a uid. A uid that the webhook
+// service looked up by the customer teaches nothing: it would bring back a mapping that a person has changed
+// since.
+func (p Points) learn(
+	ctx context.Context, event handler.Event, order *contract.Order,
+) (customers.Learned, error) {
 	seen := customers.Mapping{
 		Tenant:     event.Tenant,
 		CustomerID: cmp.Or(order.CustomerID, event.Attributes[contract.AttrCustomerID]),
 		UID:        event.Attributes[contract.AttrUID], LinkedBy: event.ID,
 	}
-	if p.Mappings == nil || seen.CustomerID == "" || seen.UID == "" || event.Attributes[contract.AttrUIDSource] != "" {
+	if p.Mappings == nil || seen.CustomerID == "" || seen.UID == "" ||
+		event.Attributes[contract.AttrUIDSource] != "" {
 		return customers.Learned{}, nil
 	}
 	learned, err := p.Mappings.Learn(ctx, seen, event.Try)
@@ -153,8 +162,11 @@ func (p Points) learn(ctx context.Context, event handler.Event, order *contract.
 // Reverse takes the points of an order back from the account that holds them. A chargeback, a refund without
 // an amount and one of the order's total or more take all that is left. A partial refund takes the credit
 // times amount / total, rounded down, and never more than is left.
-// A refund that has an id of its own takes back once, under whatever event. A reversal before its order is tried again.
-func (p Points) Reverse(ctx context.Context, event handler.Event, body *contract.Payment) (handler.Effect, error) {
+// A refund that has an id of its own takes back once, under whatever event. A reversal before its order is
+// tried again.
+func (p Points) Reverse(
+	ctx context.Context, event handler.Event, body *contract.Payment,
+) (handler.Effect, error) {
 	order := body.Data.Order
 	if order == nil {
 		return handler.Effect{}, retry.Permanent("no_order", nil)

@@ -34,7 +34,8 @@ func TestARefundAndAChargebackTakeBackWhatAnOrderWasCredited(t *testing.T) {
 	s.must(t, s.points.Credit, golden(t, "order_paid"), billing.Credited)
 	s.must(t, s.points.Reverse, golden(t, "order_refunded_partial"), billing.Reversed)
 	s.must(t, s.points.Reverse, golden(t, "order_refunded_partial"), billing.Reversed)
-	require.EqualValues(t, 1350, s.balance(t, user), "of 2250 it takes 2250 x 10.01 / 25.00, which is 900.9, rounded down")
+	require.EqualValues(t, 1350, s.balance(t, user),
+		"of 2250 it takes 2250 x 10.01 / 25.00, which is 900.9, rounded down")
 	s.must(t, s.points.Reverse, golden(t, "order_chargeback"), billing.Reversed)
 	s.must(t, s.points.Acknowledge, golden(t, "order_chargeback_closed"), billing.Noted)
 	require.Zero(t, s.balance(t, user))
@@ -47,11 +48,19 @@ func TestPointsGoToTheUserOrElseToTheCustomer(t *testing.T) {
 		customerID string
 		account    ledger.Account
 	}{
-		"the user, where one is known":        {map[string]string{"uid": "u1", "paynow_customer_id": "c2"}, "c1", "points:user:u1"},
-		"else the customer of the order":      {map[string]string{"paynow_customer_id": "c2"}, "c1", "points:customer:c1"},
-		"else the customer of the attributes": {map[string]string{"paynow_customer_id": "c2"}, "", "points:customer:c2"},
-		"an empty user is none":               {map[string]string{"uid": ""}, "c1", "points:customer:c1"},
-		"a points attribute changes nothing":  {map[string]string{"uid": "u1", "points": "999999"}, "", "points:user:u1"},
+		"the user, where one is known": {
+			map[string]string{"uid": "u1", "paynow_customer_id": "c2"}, "c1", "points:user:u1",
+		},
+		"else the customer of the order": {
+			map[string]string{"paynow_customer_id": "c2"}, "c1", "points:customer:c1",
+		},
+		"else the customer of the attributes": {
+			map[string]string{"paynow_customer_id": "c2"}, "", "points:customer:c2",
+		},
+		"an empty user is none": {map[string]string{"uid": ""}, "c1", "points:customer:c1"},
+		"a points attribute changes nothing": {
+			map[string]string{"uid": "u1", "points": "999999"}, "", "points:user:u1",
+		},
 		"nobody, without attributes and body": {nil, "", ""},
 		"nobody, where all of them are empty": {map[string]string{"uid": "", "paynow_customer_id": ""}, "", ""},
 	} {
@@ -76,7 +85,10 @@ func (f unreadable) Points(context.Context, string, string) (int64, bool, error)
 
 func TestAnOrderWithoutAnExactWorthIsADeadLetter(t *testing.T) {
 	t.Parallel()
-	goods := shelf{"known": {Points: 1}, "max": {Points: ledger.MaxAmount}, "most": {Points: math.MaxInt64}, "below": {Points: -1}, "free": {Points: 0}}.Points
+	goods := shelf{
+		"known": {Points: 1}, "max": {Points: ledger.MaxAmount}, "most": {Points: math.MaxInt64},
+		"below": {Points: -1}, "free": {Points: 0},
+	}.Points
 	long := paid("", item("known", 1))
 	as[*contract.Payment](long.Body).Data.Order.ID = strings.Repeat("o", 1500)
 	type row struct {
@@ -86,21 +98,43 @@ func TestAnOrderWithoutAnExactWorthIsADeadLetter(t *testing.T) {
 	}
 	filetest.Each(t, map[string]row{
 		"no items": {paid(""), goods, retry.Permanent("no_items", nil)},
-		"points times quantity beyond 128 bits/2": {paid("", item("most", 1<<53-1)), goods, retry.Permanent("amount_overflow", nil)},
-		"a quantity beyond the bound":             {paid("", item("known", ledger.MaxAmount+1)), goods, retry.Permanent("amount_overflow", nil)},
-		"a sum beyond the bound":                  {paid("", item("max", 1), item("known", 1)), goods, retry.Permanent("amount_overflow", nil)},
-		"a negative quantity":                     {paid("", item("known", -1)), goods, retry.Permanent("amount_overflow", nil)},
-		"a product of negative worth":             {paid("", item("below", 1)), goods, retry.Permanent("amount_overflow", nil)},
-		"an order worth nothing":                  {paid("", item("free", 1)), goods, retry.Permanent("entry_invalid", nil)},
-		"a total with the wrong digits":           {paid("10.0", item("known", 1)), goods, retry.Permanent("bad_amount", nil)},
-		"a negative total":                        {paid("-10.00", item("known", 1)), goods, retry.Permanent("bad_amount", nil)},
-		"an order id too long for a document":     {long, goods, retry.Permanent("entry_invalid", nil)},
-		"a body without an order":                 {eventOf(&contract.Payment{}, nil), goods, retry.Permanent("no_order", nil)},
-		"no body":                                 {handler.Event{}, goods, retry.Permanent("unexpected_body", nil)},
-		"a nil body":                              {handler.Event{Body: contract.Body{}}, goods, retry.Permanent("unexpected_body", nil)},
-		"a body of another contract":              {handler.Event{Body: contract.Of(&contract.Envelope{})}, goods, retry.Permanent("unexpected_body", nil)},
-		"a store that is down":                    {paid("", item("known", 1)), unreadable{errors.New("no answer")}.Points, retry.Outage("store_unavailable", nil)},
-		"a product that cannot be read":           {paid("", item("known", 1)), unreadable{fmt.Errorf("%w: odd", products.ErrBroken)}.Points, retry.Transient("product_broken", nil)},
+		"points times quantity beyond 128 bits/2": {
+			paid("", item("most", 1<<53-1)), goods, retry.Permanent("amount_overflow", nil),
+		},
+		"a quantity beyond the bound": {
+			paid("", item("known", ledger.MaxAmount+1)), goods, retry.Permanent("amount_overflow", nil),
+		},
+		"a sum beyond the bound": {
+			paid("", item("max", 1), item("known", 1)), goods, retry.Permanent("amount_overflow", nil),
+		},
+		"a negative quantity": {paid("", item("known", -1)), goods, retry.Permanent("amount_overflow", nil)},
+		"a product of negative worth": {
+			paid("", item("below", 1)), goods, retry.Permanent("amount_overflow", nil),
+		},
+		"an order worth nothing": {paid("", item("free", 1)), goods, retry.Permanent("entry_invalid", nil)},
+		"a total with the wrong digits": {
+			paid("10.0", item("known", 1)), goods, retry.Permanent("bad_amount", nil),
+		},
+		"a negative total": {paid("-10.00", item("known", 1)), goods, retry.Permanent("bad_amount", nil)},
+		"an order id too long for a document": {
+			long, goods, retry.Permanent("entry_invalid", nil),
+		},
+		"a body without an order": {
+			eventOf(&contract.Payment{}, nil), goods, retry.Permanent("no_order", nil),
+		},
+		"no body":    {handler.Event{}, goods, retry.Permanent("unexpected_body", nil)},
+		"a nil body": {handler.Event{Body: contract.Body{}}, goods, retry.Permanent("unexpected_body", nil)},
+		"a body of another contract": {
+			handler.Event{Body: contract.Of(&contract.Envelope{})}, goods, retry.Permanent("unexpected_body", nil),
+		},
+		"a store that is down": {
+			paid("", item("known", 1)), unreadable{errors.New("no answer")}.Points,
+			retry.Outage("store_unavailable", nil),
+		},
+		"a product that cannot be read": {
+			paid("", item("known", 1)), unreadable{fmt.Errorf("%w: odd", products.ErrBroken)}.Points,
+			retry.Transient("product_broken", nil),
+		},
 	}, func(t *testing.T, test row) {
 		s := newShop(t)
 		s.points.PointsOf = test.products
@@ -175,9 +209,11 @@ func TestAnOrderCostsItsTotalOrElseTheSumOfItsPrices(t *testing.T) {
 		s := newShop(t)
 		costs := contract.Order{ID: order, Currency: test.currency, Total: test.total}
 		for i, price := range strings.Fields(test.prices) {
-			costs.Items = append(costs.Items, contract.Item{ProductID: "point", Quantity: max(2-int64(i), 1), Price: strings.Trim(price, "-")})
+			costs.Items = append(costs.Items,
+				contract.Item{ProductID: "point", Quantity: max(2-int64(i), 1), Price: strings.Trim(price, "-")})
 		}
-		event := eventOf(&contract.Payment{EventID: "e", Data: contract.PaymentData{Order: &costs}}, map[string]string{"uid": "u1"})
+		event := eventOf(&contract.Payment{EventID: "e", Data: contract.PaymentData{Order: &costs}},
+			map[string]string{"uid": "u1"})
 		_, err := s.run(s.points.Credit, event)
 		if test.reason != "" {
 			requireVerdict(t, retry.Permanent(test.reason, nil), err)
@@ -186,7 +222,8 @@ func TestAnOrderCostsItsTotalOrElseTheSumOfItsPrices(t *testing.T) {
 		require.NoError(t, err, name)
 		chain, err := ledger.Load(t.Context(), s, tenant, order)
 		require.NoError(t, err, name)
-		require.Equal(t, []any{test.want, test.in}, []any{chain.Entries[0].OrderTotal, chain.Entries[0].OrderCurrency}, name)
+		require.Equal(t, []any{test.want, test.in},
+			[]any{chain.Entries[0].OrderTotal, chain.Entries[0].OrderCurrency}, name)
 	}
 }
 
@@ -201,13 +238,17 @@ func TestARefundTakesBackItsShareRoundedDown(t *testing.T) {
 		left             int64
 		reason           string
 	}{
-		"a third":                           {100, "10.00", "3.33", "USD", 67, ""},
-		"half, without naming the currency": {100, "10.00", "5.00", "", 50, ""},
-		"a product beyond 64 bits":          {most, "92233720368547758.07", "46116860184273879.03", "USD", most/2 + 1, ""},
-		"a part in another currency":        {100, "10.00", "5.00", "EUR", 100, "currency_mismatch"},
-		"a part of an unknown total":        {100, "", "5.00", "USD", 100, "order_total_unknown"},
-		"an amount with the wrong digits":   {100, "10.00", "5", "USD", 100, "bad_amount"},
-		"a negative amount":                 {100, "10.00", "-5.00", "USD", 100, "bad_amount"},
+		"a third": {100, "10.00", "3.33", "USD", 67, ""},
+		"half, without naming the currency": {
+			100, "10.00", "5.00", "", 50, "",
+		},
+		"a product beyond 64 bits":   {most, "92233720368547758.07", "46116860184273879.03", "USD", most/2 + 1, ""},
+		"a part in another currency": {100, "10.00", "5.00", "EUR", 100, "currency_mismatch"},
+		"a part of an unknown total": {100, "", "5.00", "USD", 100, "order_total_unknown"},
+		"an amount with the wrong digits": {
+			100, "10.00", "5", "USD", 100, "bad_amount",
+		},
+		"a negative amount": {100, "10.00", "-5.00", "USD", 100, "bad_amount"},
 	} {
 		s := newShop(t)
 		s.must(t, s.points.Credit, paid(test.total, item("point", test.points)), billing.Credited)
@@ -232,8 +273,10 @@ func TestAStoreThatIsDownIsRetriedAndBrokenBooksAreADeadLetter(t *testing.T) {
 		read func(do func() error) error
 		want error
 	}{
-		"no answer":                 {func(func() error) error { return errLost }, retry.Outage("store_unavailable", nil)},
-		"a query it refuses":        {func(func() error) error { return store.ErrInvalid }, retry.Permanent("entry_invalid", nil)},
+		"no answer": {func(func() error) error { return errLost }, retry.Outage("store_unavailable", nil)},
+		"a query it refuses": {
+			func(func() error) error { return store.ErrInvalid }, retry.Permanent("entry_invalid", nil),
+		},
 		"entries that are no chain": {nil, retry.Permanent("ledger_broken", nil)},
 	} {
 		broken.points.Mappings, broken.OnRead = nil, test.read
@@ -254,7 +297,9 @@ func TestAStoreThatIsDownIsRetriedAndBrokenBooksAreADeadLetter(t *testing.T) {
 
 func (s *shop) order(event, order, uid string) handler.Event {
 	body := &contract.Payment{EventID: event, EventType: "order.paid"}
-	body.Data.Order = &contract.Order{ID: s.customer + order, CustomerID: s.customer, Items: []contract.Item{item("piece", 1)}}
+	body.Data.Order = &contract.Order{
+		ID: s.customer + order, CustomerID: s.customer, Items: []contract.Item{item("piece", 1)},
+	}
 	return eventOf(body, map[string]string{contract.AttrUID: uid, contract.AttrCustomerID: s.customer})
 }
 
@@ -320,15 +365,26 @@ func TestAPaidOrderConfirmsTheOrderOfTheShopThatItNames(t *testing.T) {
 		emits    int
 		want     error
 	}{
-		"a first try":                            {[]string{"orders"}, "cart-7", "", goods, 0, billing.Credited, 1, nil},
-		"where nobody takes it":                  {nil, "cart-7", "", goods, 0, billing.Credited, 0, nil},
-		"an order of nothing in the shop":        {[]string{"orders"}, "", "", goods, 0, billing.Credited, 0, nil},
-		"a second try, of what is not there":     {[]string{"orders"}, "cart-7", "", goods, 1, billing.Credited, 1, nil},
-		"a second try, of what another has done": {[]string{"orders"}, "cart-7", "e0", goods, 1, billing.AlreadyCredited, 1, nil},
-		"a second try, of what its own has done": {[]string{"orders"}, "cart-7", "e1", goods, 1, billing.Credited, 1, nil},
-		"products that are not known":            {[]string{"orders"}, "cart-7", "", shelf{}, 0, "", 0, retry.BadRequest("unknown_product", nil)},
+		"a first try":                     {[]string{"orders"}, "cart-7", "", goods, 0, billing.Credited, 1, nil},
+		"where nobody takes it":           {nil, "cart-7", "", goods, 0, billing.Credited, 0, nil},
+		"an order of nothing in the shop": {[]string{"orders"}, "", "", goods, 0, billing.Credited, 0, nil},
+		"a second try, of what is not there": {
+			[]string{"orders"}, "cart-7", "", goods, 1, billing.Credited, 1, nil,
+		},
+		"a second try, of what another has done": {
+			[]string{"orders"}, "cart-7", "e0", goods, 1, billing.AlreadyCredited, 1, nil,
+		},
+		"a second try, of what its own has done": {
+			[]string{"orders"}, "cart-7", "e1", goods, 1, billing.Credited, 1, nil,
+		},
+		"products that are not known": {
+			[]string{"orders"}, "cart-7", "", shelf{}, 0, "", 0, retry.BadRequest("unknown_product", nil),
+		},
 		"products of another worth since": {
-			[]string{"orders"}, "cart-7", "e0", shelf{"411486491630370501": {Points: 1}, "411486491630370502": {}}, 1, "", 0,
+			[]string{"orders"},
+			"cart-7", "e0",
+			shelf{"411486491630370501": {Points: 1}, "411486491630370502": {}},
+			1, "", 0,
 			retry.Conflicting("order_credited_differently", nil),
 		},
 	} {
@@ -347,7 +403,8 @@ func TestAPaidOrderConfirmsTheOrderOfTheShopThatItNames(t *testing.T) {
 		for _, emission := range effect.Emit {
 			m := as[*contract.Event](emission.Body)
 			require.Equal(t, "orders cart-7 order.payment_confirmed {cart-7 "+order+"}",
-				fmt.Sprint(emission.To, " ", emission.OrderingKey, " ", m.Type, " ", m.Data), "behind what else is told of the order")
+				fmt.Sprint(emission.To, " ", emission.OrderingKey, " ", m.Type, " ", m.Data),
+				"behind what else is told of the order")
 			require.True(t, emission.Due.IsZero())
 		}
 	}
@@ -360,7 +417,8 @@ func TestEveryIDOfAShopOrderCanBeEmitted(t *testing.T) {
 	require.Len(t, s.points.Orders, 1)
 	event := forShop(t, "e1", "")
 	rapid.Check(t, func(rt *rapid.T) {
-		id := rapid.OneOf(rapid.StringMatching(`[A-Za-z0-9][A-Za-z0-9._:-]{0,127}`), rapid.StringMatching(`[0-9]{1,24}`), rapid.Just("4111111111111111"), rapid.Just("203.0.113.77")).Draw(rt, "id")
+		id := rapid.OneOf(rapid.StringMatching(`[A-Za-z0-9][A-Za-z0-9._:-]{0,127}`), rapid.StringMatching(
+			`[0-9]{1,24}`), rapid.Just("4111111111111111"), rapid.Just("203.0.113.77")).Draw(rt, "id")
 		require.True(rt, pii.ID.Valid(id))
 		event.Attributes[contract.AttrShopOrderID] = id
 		effect := filetest.Must(handler.Typed(s.points.Credit)(context.Background(), event))(rt)

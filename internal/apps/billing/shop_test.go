@@ -45,7 +45,10 @@ const (
 
 var user = ledger.UserPoints("u1")
 
-var goods = shelf{"411486491630370501": {Points: 1000}, "411486491630370502": {Points: 250}, "piece": {Points: perPiece}, "point": {Points: 1}}
+var goods = shelf{
+	"411486491630370501": {Points: 1000}, "411486491630370502": {Points: 250}, "piece": {Points: perPiece},
+	"point": {Points: 1},
+}
 
 type shelf map[string]catalog.Product
 
@@ -114,7 +117,11 @@ func (s *shop) reopen() {
 	now := func() time.Time { return noon }
 	s.mappings = customers.NewMappings(s, slog.New(slog.DiscardHandler), now)
 	s.points = billing.Points{Store: s, PointsOf: goods.Points, Now: now, Mappings: s.mappings}
-	s.operator = &customers.Operator{Store: s.mappings.Watch(s), Now: now, NewID: func() string { return fmt.Sprint(s.customer, "-", shops.Add(1)) }}
+	s.operator = &customers.Operator{
+		Store: s.mappings.Watch(s), Now: now, NewID: func() string {
+			return fmt.Sprint(s.customer, "-", shops.Add(1))
+		},
+	}
 }
 
 var ada = audit.Author{Proof: audit.Identity, Name: "ada"}
@@ -188,7 +195,9 @@ func paid(total string, items ...contract.Item) handler.Event {
 	if total != "" {
 		o.Currency = "USD"
 	}
-	return eventOf(&contract.Payment{EventID: "paid", EventType: "order.paid", Data: contract.PaymentData{Order: o}}, map[string]string{contract.AttrUID: "u1"})
+	return eventOf(&contract.Payment{
+		EventID: "paid", EventType: "order.paid", Data: contract.PaymentData{Order: o},
+	}, map[string]string{contract.AttrUID: "u1"})
 }
 
 func item(id string, quantity int64) contract.Item {
@@ -219,7 +228,9 @@ var updates = catalog.Queue{ID: "updates", OrderingKey: []string{"subscription_i
 
 // A first try reads nothing; what a further one reads is found, or the error of the read.
 func record(event handler.Event, found error) (handler.Effect, error) {
-	s := billing.Subscriptions{Store: getter{found}, Updates: updates, Now: func() time.Time { return noon.Add(1500 * time.Nanosecond) }}
+	s := billing.Subscriptions{
+		Store: getter{found}, Updates: updates, Now: func() time.Time { return noon.Add(1500 * time.Nanosecond) },
+	}
 	return handler.Typed(s.Record)(context.Background(), event)
 }
 
@@ -254,12 +265,15 @@ func TestEachSubscriptionEventIsStoredAndEmitsAnUpdate(t *testing.T) {
 		write, period := effect.Writes[0], effect.Writes[1]
 		require.Equal(t, []any{store.OpCreate, usage.PeriodsCollection, about.ProductID, event.ID},
 			[]any{period.Op, period.Key.Collection, period.Fields["plan"], period.Fields["event_id"]}, name)
-		require.Equal(t, []any{store.OpCreate, subscriptions.Collection}, []any{write.Op, write.Key.Collection}, name)
+		require.Equal(t, []any{store.OpCreate, subscriptions.Collection},
+			[]any{write.Op, write.Key.Collection}, name)
 		for field, want := range map[string]any{
 			"event_id": event.ID, "event_type": event.Type, "action": test.action, "subscription_id": test.correlation,
-			"customer_id": "530217764480019001", "product_id": about.ProductID, "uid": "u1", "status": about.Status, "cycle": about.Cycle,
-			"occurred_at": body.Timestamp, "period_start": about.PeriodStart, "period_end": about.PeriodEnd, "recorded_at": noon.Add(time.Microsecond),
-			"amount": test.amount,
+			"customer_id": "530217764480019001", "product_id": about.ProductID, "uid": "u1", "status": about.Status,
+			"cycle":       about.Cycle,
+			"occurred_at": body.Timestamp, "period_start": about.PeriodStart, "period_end": about.PeriodEnd,
+			"recorded_at": noon.Add(time.Microsecond),
+			"amount":      test.amount,
 		} {
 			require.Equal(t, want, write.Fields[field], name+" "+field)
 		}
@@ -271,8 +285,10 @@ func TestEachSubscriptionEventIsStoredAndEmitsAnUpdate(t *testing.T) {
 			Body: contract.Of(&contract.Envelope{
 				Action: test.action, CorrelationID: test.correlation, IdempotencyKey: event.CalleeKey(),
 				Payload: contract.Payload{
-					EventID: event.ID, EventType: event.Type, SubscriptionID: test.correlation, CustomerID: "530217764480019001", UID: "u1",
-					ProductID: about.ProductID, Status: about.Status, Currency: about.Currency, Amount: about.Total, Cycle: about.Cycle,
+					EventID: event.ID, EventType: event.Type, SubscriptionID: test.correlation,
+					CustomerID: "530217764480019001", UID: "u1",
+					ProductID: about.ProductID, Status: about.Status, Currency: about.Currency, Amount: about.Total,
+					Cycle:       about.Cycle,
 					PeriodStart: about.PeriodStart, PeriodEnd: about.PeriodEnd, OccurredAt: body.Timestamp,
 				},
 			}),
@@ -287,8 +303,10 @@ func TestAnAmountOfASubscriptionIsStoredInMinorUnits(t *testing.T) {
 		want            any // nil: none
 		refused         bool
 	}{
-		"three digits": {"1.234", "KWD", int64(1234), false}, "nothing to pay": {"0.00", "USD", int64(0), false}, "no price": {"", "EUR", nil, false},
-		"too large": {"92233720368547758.08", "USD", nil, true}, "less than nothing": {"-9.99", "EUR", nil, true}, "no currency": {"9.99", "", nil, true},
+		"three digits": {"1.234", "KWD", int64(1234), false}, "nothing to pay": {"0.00", "USD", int64(0), false},
+		"no price":  {"", "EUR", nil, false},
+		"too large": {"92233720368547758.08", "USD", nil, true}, "less than nothing": {"-9.99", "EUR", nil, true},
+		"no currency": {"9.99", "", nil, true},
 	} {
 		event := golden(t, "subscription_renewed")
 		about := as[*contract.Payment](event.Body).Data.Subscription
@@ -309,7 +327,8 @@ func TestAnEventWithoutASubscriptionIsADeadLetter(t *testing.T) {
 	t.Parallel()
 	for reason, events := range map[string][]handler.Event{
 		"unexpected_body": {
-			{Type: contract.SubscriptionRenewed, Body: contract.Of(&contract.Envelope{})}, {Type: contract.SubscriptionRenewed, Body: contract.Body{}},
+			{Type: contract.SubscriptionRenewed, Body: contract.Of(&contract.Envelope{})},
+			{Type: contract.SubscriptionRenewed, Body: contract.Body{}},
 		},
 		"event_type_unknown": {{Type: "order.paid", Body: contract.Of(&contract.Payment{})}},
 		"no_subscription":    {{Type: contract.SubscriptionRenewed, Body: contract.Of(&contract.Payment{})}},
@@ -333,8 +352,8 @@ func TestASecondTryEmitsNothingForWhatIsRecorded(t *testing.T) {
 	requireVerdict(t, retry.Outage("store_unavailable", nil), err)
 }
 
-// No body that keeps the rules of payment.v1 makes an envelope that breaks those of envelope.v1, or a document that no
-// store takes.
+// No body that keeps the rules of payment.v1 makes an envelope that breaks those of envelope.v1, or a
+// document that no store takes.
 func TestEverySubscriptionEventThatIngestAcceptsCanBeEmitted(t *testing.T) {
 	t.Parallel()
 	types := []string{
@@ -347,21 +366,34 @@ func TestEverySubscriptionEventThatIngestAcceptsCanBeEmitted(t *testing.T) {
 		maybe := func(g *rapid.Generator[string], name string) string {
 			return rapid.OneOf(rapid.Just(""), g).Draw(t, name)
 		}
-		times := rapid.SampledFrom([]string{"2026-03-02T10:15:00Z", "2026-03-02T10:15:00.123456789+05:30", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z"})
+		times := rapid.SampledFrom([]string{
+			"2026-03-02T10:15:00Z", "2026-03-02T10:15:00.123456789+05:30", "0001-01-01T00:00:00Z",
+			"9999-12-31T23:59:59Z",
+		})
 		body := &contract.Payment{
-			EventID: id.Draw(t, "event"), EventType: rapid.SampledFrom(types).Draw(t, "type"), Timestamp: times.Draw(t, "at"),
+			EventID: id.Draw(t, "event"), EventType: rapid.SampledFrom(types).Draw(t, "type"),
+			Timestamp: times.Draw(t, "at"),
 			Data: contract.PaymentData{Subscription: &contract.Subscription{
-				ID: id.Draw(t, "subscription"), CustomerID: maybe(id, "customer"), ProductID: maybe(id, "product"), CheckoutID: maybe(id, "checkout"),
-				Status: maybe(code, "status"), Cycle: rapid.Int64Range(0, 1_000_000).Draw(t, "cycle"),
+				ID: id.Draw(t, "subscription"), CustomerID: maybe(id, "customer"), ProductID: maybe(id, "product"),
+				CheckoutID: maybe(id, "checkout"),
+				Status:     maybe(code, "status"), Cycle: rapid.Int64Range(0, 1_000_000).Draw(t, "cycle"),
 				PeriodStart: maybe(times, "from"), PeriodEnd: maybe(times, "to"),
 			}},
 		}
 		priced := rapid.SampledFrom([][2]string{
-			{"", ""}, {"", "EUR"}, {"9.99", "EUR"}, {"0.00", "USD"}, {"1500", "JPY"}, {"92233720368547758.07", "USD"}, {"92233720368547758.08", "USD"},
+			{"", ""},
+			{"", "EUR"},
+			{"9.99", "EUR"},
+			{"0.00", "USD"},
+			{"1500", "JPY"},
+			{"92233720368547758.07", "USD"},
+			{"92233720368547758.08", "USD"},
 		}).Draw(t, "price")
 		body.Data.Subscription.Total, body.Data.Subscription.Currency = priced[0], priced[1]
 		uid := maybe(rapid.StringMatching(`[A-Za-z][A-Za-z0-9._:-]{0,127}`), "uid")
-		attributes := contract.Attributes{OrderingKey: "k", EventID: body.EventID, EventType: body.EventType, UID: uid}
+		attributes := contract.Attributes{
+			OrderingKey: "k", EventID: body.EventID, EventType: body.EventType, UID: uid,
+		}
 		if contract.Of(body).Validate() != nil || attributes.Validate() != nil {
 			t.Skip("ingest does not take it")
 		}

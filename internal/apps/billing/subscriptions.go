@@ -38,7 +38,9 @@ type Subscriptions struct {
 
 // Record keeps the payment event and the billing period that it tells, and emits an envelope.v1 about it. A
 // first try reads nothing. Where the event's document is there already, nothing is emitted again.
-func (s Subscriptions) Record(ctx context.Context, event handler.Event, body *contract.Payment) (handler.Effect, error) {
+func (s Subscriptions) Record(
+	ctx context.Context, event handler.Event, body *contract.Payment,
+) (handler.Effect, error) {
 	action, ok := actions[event.Type]
 	if !ok {
 		return handler.Effect{}, retry.Permanent("event_type_unknown", nil)
@@ -56,8 +58,9 @@ func (s Subscriptions) Record(ctx context.Context, event handler.Event, body *co
 		}
 	}
 	kept := subscriptions.Event{
-		Tenant: event.Tenant, EventID: event.ID, EventType: event.Type, Action: action, Subscription: subscription.ID,
-		Customer: subscription.CustomerID, Product: subscription.ProductID, Status: subscription.Status,
+		Tenant: event.Tenant, EventID: event.ID, EventType: event.Type, Action: action,
+		Subscription: subscription.ID,
+		Customer:     subscription.CustomerID, Product: subscription.ProductID, Status: subscription.Status,
 		UID: event.Attributes[contract.AttrUID], Cycle: subscription.Cycle, OccurredAt: body.Timestamp,
 		PeriodStart: subscription.PeriodStart, PeriodEnd: subscription.PeriodEnd, RecordedAt: s.Now(),
 	}
@@ -71,8 +74,9 @@ func (s Subscriptions) Record(ctx context.Context, event handler.Event, body *co
 	update := contract.Of(&contract.Envelope{
 		Action: action, CorrelationID: subscription.ID, IdempotencyKey: event.CalleeKey(),
 		Payload: contract.Payload{
-			EventID: event.ID, EventType: event.Type, SubscriptionID: subscription.ID, CustomerID: subscription.CustomerID,
-			UID: event.Attributes[contract.AttrUID], ProductID: subscription.ProductID, Status: subscription.Status,
+			EventID: event.ID, EventType: event.Type, SubscriptionID: subscription.ID,
+			CustomerID: subscription.CustomerID,
+			UID:        event.Attributes[contract.AttrUID], ProductID: subscription.ProductID, Status: subscription.Status,
 			Currency: subscription.Currency, Amount: subscription.Total, Cycle: subscription.Cycle,
 			PeriodStart: subscription.PeriodStart, PeriodEnd: subscription.PeriodEnd, OccurredAt: body.Timestamp,
 		},
@@ -83,6 +87,8 @@ func (s Subscriptions) Record(ctx context.Context, event handler.Event, body *co
 	}
 	return handler.Effect{
 		Writes: writes, Result: Recorded,
-		Emit: []handler.Emission{{To: s.Updates.ID, OrderingKey: update.OrderingKey(s.Updates.OrderingKey, nil), Body: update}},
+		Emit: []handler.Emission{
+			{To: s.Updates.ID, OrderingKey: update.OrderingKey(s.Updates.OrderingKey, nil), Body: update},
+		},
 	}, nil
 }

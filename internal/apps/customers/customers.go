@@ -59,7 +59,8 @@ const (
 	maxKnown = 50_000
 )
 
-// Mappings learn from orders which user a customer is, and remember known ones. They are safe for concurrent use.
+// Mappings learn from orders which user a customer is, and remember known ones. They are safe for concurrent
+// use.
 type Mappings struct {
 	from store.Getter
 	log  *slog.Logger
@@ -107,8 +108,10 @@ func (t *Mappings) Learn(ctx context.Context, order Mapping, try int) (Learned, 
 	if mapping.UID == order.UID {
 		return Learned{Looked: true}, nil
 	}
-	t.log.LogAttrs(ctx, slog.LevelWarn, "customer is mapped to another uid", slog.String("event_id", order.LinkedBy),
-		slog.String("tenant", order.Tenant), slog.String("customer_id", order.CustomerID), slog.String("uid", order.UID), slog.String("mapped_uid", mapping.UID))
+	t.log.LogAttrs(ctx, slog.LevelWarn, "customer is mapped to another uid",
+		slog.String("event_id", order.LinkedBy),
+		slog.String("tenant", order.Tenant), slog.String("customer_id", order.CustomerID),
+		slog.String("uid", order.UID), slog.String("mapped_uid", mapping.UID))
 	return Learned{Differs: true, Looked: true}, nil
 }
 
@@ -195,16 +198,21 @@ func (o *Operator) Operations() []console.Operation {
 		console.New(console.Row{
 			Name: "customers unlink", Path: "DELETE /v1/ops/customers/{id}", Needs: console.Reason,
 			Before: "customers preview", Errors: ledger.Failures,
-			Summary: "Remove the link between a customer and a user", Help: "No points move. The next order that names the customer and a user links them again.",
+			Summary: "Remove the link between a customer and a user",
+			Help:    "No points move. The next order that names the customer and a user links them again.",
 		}, o.Unlink),
 		console.History("customers", AuditKind, o.Store),
 	}
 }
 
 // list returns a page of a tenant's mappings, in no order that means anything.
-func (o *Operator) list(ctx context.Context, _ audit.Author, in console.OwnedList) (console.List[Mapping], error) {
-	query := store.Query{Collection: Collection, Equal: map[string]any{"tenant": in.Tenant},
-		After: in.After, Limit: in.Limit}
+func (o *Operator) list(
+	ctx context.Context, _ audit.Author, in console.OwnedList,
+) (console.List[Mapping], error) {
+	query := store.Query{
+		Collection: Collection, Equal: map[string]any{"tenant": in.Tenant},
+		After: in.After, Limit: in.Limit,
+	}
 	return console.Listed(store.List(ctx, o.Store, query, func(doc store.Document) (Mapping, error) {
 		m := Mapping{Version: doc.Version}
 		return m, store.Decode(doc.Fields, &m)
@@ -220,7 +228,8 @@ func (s State) Notes() (notes []string) {
 		notes = append(notes, "A person has linked the customer.")
 	}
 	if s.GuestPoints != 0 {
-		notes = append(notes, fmt.Sprintf("%d points of guests' orders are on %s; linking moves them.", s.GuestPoints, s.GuestAccount))
+		notes = append(notes, fmt.Sprintf("%d points of guests' orders are on %s; linking moves them.",
+			s.GuestPoints, s.GuestAccount))
 	}
 	return notes
 }

@@ -39,7 +39,9 @@ func newOffice(t *testing.T) *office {
 	clock := func() time.Time { return d.now }
 	d.Mappings = customers.NewMappings(d.faults, slog.New(slog.NewJSONHandler(&d.log, nil)), clock)
 	d.store = d.Watch(d.faults)
-	d.Operator = &customers.Operator{Store: d.store, Now: clock, NewID: func() string { d.ids++; return fmt.Sprint("id-", d.ids) }}
+	d.Operator = &customers.Operator{
+		Store: d.store, Now: clock, NewID: func() string { d.ids++; return fmt.Sprint("id-", d.ids) },
+	}
 	return d
 }
 
@@ -48,11 +50,14 @@ func (d *office) guestOrders(t *testing.T, from, n int, points int64) {
 	account := ledger.CustomerPoints("c1")
 	for begin := from; begin < from+n; begin += 400 {
 		end := min(begin+400, from+n)
-		writes := []store.Write{store.Increment(account.Key("default"), map[string]int64{"balance": points * int64(end-begin)}, nil)}
+		writes := []store.Write{
+			store.Increment(account.Key("default"), map[string]int64{"balance": points * int64(end-begin)}, nil),
+		}
 		for i := begin; i < end; i++ {
 			order := fmt.Sprint("order-", i)
 			w, err := ledger.Credit(ledger.Move{
-				Tenant: "default", Order: order, EventID: fmt.Sprint("e", i), From: ledger.IssuedPoints(order), To: account,
+				Tenant: "default", Order: order, EventID: fmt.Sprint("e", i), From: ledger.IssuedPoints(order),
+				To:     account,
 				Amount: points, Currency: ledger.Points, CreatedAt: noon,
 			})
 			require.NoError(t, err)
@@ -71,7 +76,8 @@ func (d *office) balance(t *testing.T, account ledger.Account) int64 {
 
 func (d *office) changes(t *testing.T) []audit.Entry {
 	t.Helper()
-	entries, err := audit.Subject{Kind: customers.AuditKind, Tenant: "default", ID: "c1"}.All(t.Context(), d.Store)
+	entries, err := audit.Subject{Kind: customers.AuditKind, Tenant: "default", ID: "c1"}.All(
+		t.Context(), d.Store)
 	require.NoError(t, err)
 	return entries
 }
@@ -110,7 +116,8 @@ func TestALinkMovesTheGuestsPointsOnceAndNoneOfTheUserBefore(t *testing.T) {
 		d.now = noon.Add(time.Duration(i) * time.Hour)
 		d.guestOrders(t, 10*i, step.orders, 100)
 		shown := filetest.Must(d.Show(t.Context(), "default", "c1"))(t)
-		require.Equal(t, []any{step.before, "points:customer:c1", int64(100 * step.orders)}, []any{shown.UID, shown.GuestAccount, shown.GuestPoints})
+		require.Equal(t, []any{step.before, "points:customer:c1", int64(100 * step.orders)},
+			[]any{shown.UID, shown.GuestAccount, shown.GuestPoints})
 		audited := len(d.changes(t))
 		done, err := d.Link(t.Context(), ada, link(step.uid))
 		require.NoError(t, err, step.sentence)
@@ -118,7 +125,8 @@ func TestALinkMovesTheGuestsPointsOnceAndNoneOfTheUserBefore(t *testing.T) {
 			Tenant: "default", CustomerID: "c1", UID: step.uid, Before: step.before, Operation: done.Operation,
 			MovedPoints: step.moved, MovedOrders: step.moved / 100,
 		}, done, step.sentence)
-		require.Equal(t, []int64{step.first, step.another}, []int64{d.balance(t, ledger.UserPoints("u1")), d.balance(t, ledger.UserPoints("u2"))})
+		require.Equal(t, []int64{step.first, step.another},
+			[]int64{d.balance(t, ledger.UserPoints("u1")), d.balance(t, ledger.UserPoints("u2"))})
 		changes := d.changes(t)
 		if step.action == "" {
 			require.Len(t, changes, audited, "what changes nothing is no change")
@@ -129,19 +137,24 @@ func TestALinkMovesTheGuestsPointsOnceAndNoneOfTheUserBefore(t *testing.T) {
 			before = map[string]any{"uid": step.before}
 		}
 		require.Equal(t, audit.Entry{
-			Kind: "customer", Tenant: "default", Subject: "c1", Action: step.action, Who: "local:ada", Why: "ticket 7", At: d.now,
+			Kind: "customer", Tenant: "default", Subject: "c1", Action: step.action, Who: "local:ada",
+			Why: "ticket 7", At: d.now,
 			Before: before, After: map[string]any{"uid": step.uid, "operation": done.Operation},
 		}, changes[0], step.sentence)
 	}
 	state := filetest.Must(d.Show(t.Context(), "default", "c1"))(t)
-	require.Equal(t, customers.Mapping{Tenant: "default", CustomerID: "c1", UID: "u2", Since: d.now, MovedPoints: 100, MovedOrders: 1, Version: state.Version}, state.Mapping)
+	require.Equal(t, customers.Mapping{
+		Tenant: "default", CustomerID: "c1", UID: "u2", Since: d.now, MovedPoints: 100, MovedOrders: 1,
+		Version: state.Version,
+	}, state.Mapping)
 
 	d.now = d.now.Add(time.Hour)
 	state = filetest.Must(d.Unlink(t.Context(), ada, unlink))(t)
 	require.Empty(t, state.UID)
 	require.Equal(t, int64(100), d.balance(t, ledger.UserPoints("u2")), "nothing moves back")
 	require.Equal(t, audit.Entry{
-		Kind: "customer", Tenant: "default", Subject: "c1", Action: "unlink", Who: "local:ada", Why: "ticket 7", At: d.now, Before: map[string]any{"uid": "u2"},
+		Kind: "customer", Tenant: "default", Subject: "c1", Action: "unlink", Who: "local:ada", Why: "ticket 7",
+		At: d.now, Before: map[string]any{"uid": "u2"},
 	}, d.changes(t)[0])
 	require.ErrorIs(t, errorOf(d.Unlink(t.Context(), ada, unlink)), customers.ErrUnknown)
 }
@@ -184,7 +197,8 @@ func TestTenThousandOrdersMoveInPagesAndGoOnWhereTheyStopped(t *testing.T) {
 	require.Equal(t, 4, calls)
 	require.Equal(t, int64(2*orders), d.balance(t, ledger.UserPoints("u1")))
 	require.Zero(t, d.balance(t, ledger.CustomerPoints("c1")))
-	require.LessOrEqual(t, d.counter.Commits.Load(), int64(orders/200+10), "two hundred orders a commit, but for the ends of pages")
+	require.LessOrEqual(t, d.counter.Commits.Load(), int64(orders/200+10),
+		"two hundred orders a commit, but for the ends of pages")
 	require.LessOrEqual(t, d.counter.Queries.Load(), int64(2*orders/ledger.MaxEntries+4))
 
 	d.counter.Queries.Store(0)
@@ -193,10 +207,12 @@ func TestTenThousandOrdersMoveInPagesAndGoOnWhereTheyStopped(t *testing.T) {
 }
 
 func passing(s store.Store, pass func()) store.Store {
-	return &storetest.Faults{Store: s, OnCommit: func(_ context.Context, _ []store.Write, do func() error) error {
-		pass()
-		return do()
-	}}
+	return &storetest.Faults{
+		Store: s, OnCommit: func(_ context.Context, _ []store.Write, do func() error) error {
+			pass()
+			return do()
+		},
+	}
 }
 
 func TestALinkEndsWhereSomebodyChangesItMeanwhile(t *testing.T) {
@@ -213,7 +229,8 @@ func TestALinkEndsWhereSomebodyChangesItMeanwhile(t *testing.T) {
 			}
 		})
 		require.ErrorIs(t, errorOf(d.Link(t.Context(), ada, link("u1"))), audit.ErrChanged, name)
-		require.Equal(t, []int64{300, 0}, []int64{d.balance(t, ledger.CustomerPoints("c1")), d.balance(t, ledger.UserPoints("u1"))}, name)
+		require.Equal(t, []int64{300, 0},
+			[]int64{d.balance(t, ledger.CustomerPoints("c1")), d.balance(t, ledger.UserPoints("u1"))}, name)
 	}
 }
 
@@ -224,7 +241,8 @@ func TestAChangeThatOthersAlwaysPrecedeIsAnError(t *testing.T) {
 	n := 0
 	d.Store = passing(d.store, func() {
 		n++
-		storetest.Put(t, d.store, store.Set(customers.Key("default", "c1"), map[string]any{"uid": "u1", "n": int64(n)}))
+		storetest.Put(t, d.store, store.Set(customers.Key("default", "c1"),
+			map[string]any{"uid": "u1", "n": int64(n)}))
 	})
 	require.ErrorIs(t, errorOf(d.Link(t.Context(), ada, link("u1"))), store.ErrBusy)
 	require.ErrorIs(t, errorOf(d.Unlink(t.Context(), ada, unlink)), store.ErrBusy)
@@ -232,7 +250,8 @@ func TestAChangeThatOthersAlwaysPrecedeIsAnError(t *testing.T) {
 
 func (d *office) learn(t *testing.T, customer, uid string, try int) customers.Learned {
 	t.Helper()
-	learned, err := d.Learn(t.Context(), customers.Mapping{Tenant: "default", CustomerID: customer, UID: uid, LinkedBy: "e1"}, try)
+	learned, err := d.Learn(t.Context(),
+		customers.Mapping{Tenant: "default", CustomerID: customer, UID: uid, LinkedBy: "e1"}, try)
 	require.NoError(t, err)
 	return learned
 }
@@ -242,9 +261,11 @@ func TestTheFirstOrderOfACustomerWritesItsMapping(t *testing.T) {
 	d := newOffice(t)
 	first := d.learn(t, "c1", "u1", 0)
 	require.Equal(t, []store.Write{store.Create(customers.Key("default", "c1"), map[string]any{
-		"uid": "u1", "since": noon, "linked_by": "e1", "moved_points": int64(0), "tenant": "default", "customer_id": "c1", "moved_orders": int64(0),
+		"uid": "u1", "since": noon, "linked_by": "e1", "moved_points": int64(0), "tenant": "default",
+		"customer_id": "c1", "moved_orders": int64(0),
 	})}, first.Writes)
-	require.Equal(t, first.Writes, d.learn(t, "c1", "u1", 0).Writes, "as long as nobody has committed it, nobody knows")
+	require.Equal(t, first.Writes, d.learn(t, "c1", "u1", 0).Writes,
+		"as long as nobody has committed it, nobody knows")
 	storetest.Put(t, d.store, first.Writes...)
 	for _, try := range []int{0, 1, 2} {
 		require.Equal(t, customers.Learned{}, d.learn(t, "c1", "u1", try))
@@ -265,7 +286,8 @@ func TestAMappingThatWasRefusedIsReadAndAnotherUserIsLoggedAndChangesNone(t *tes
 	require.Equal(t, customers.Learned{}, d.learn(t, "c1", "u1", 0), "and remembered")
 	require.EqualValues(t, 2, d.counter.Gets.Load())
 	require.Equal(t, customers.Learned{Differs: true, Looked: true}, d.learn(t, "c1", "u2", 0))
-	require.Contains(t, d.log.String(), `"event_id":"e1","tenant":"default","customer_id":"c1","uid":"u2","mapped_uid":"u1"`)
+	require.Contains(t, d.log.String(),
+		`"event_id":"e1","tenant":"default","customer_id":"c1","uid":"u2","mapped_uid":"u1"`)
 	// A person changes it through another instance: what is known here does not accuse anybody.
 	storetest.Put(t, d.faults, store.Set(customers.Key("default", "c1"), map[string]any{"uid": "u2"}))
 	require.Equal(t, customers.Learned{Looked: true}, d.learn(t, "c1", "u2", 0))
@@ -307,8 +329,11 @@ func TestALinkSaysWhatItMovesAndWhatIsLeft(t *testing.T) {
 	state.LinkedBy, state.GuestPoints = "e1", 0
 	require.Empty(t, state.Notes(), "an order has linked it")
 	linked := customers.Linked{MovedPoints: 3, MovedOrders: 1, Left: 4, Next: "more"}
-	require.Equal(t, "more", linked.Join(&customers.Linked{Operation: "o1", Before: "u0", MovedPoints: 2, MovedOrders: 1}))
-	require.Equal(t, []any{int64(5), int64(2), "u0"}, []any{linked.MovedPoints, linked.MovedOrders, linked.Before})
-	require.Equal(t, []string{"4 points are left on the guest account; link once more to move them."}, linked.Notes())
+	require.Equal(t, "more",
+		linked.Join(&customers.Linked{Operation: "o1", Before: "u0", MovedPoints: 2, MovedOrders: 1}))
+	require.Equal(t, []any{int64(5), int64(2), "u0"},
+		[]any{linked.MovedPoints, linked.MovedOrders, linked.Before})
+	require.Equal(t, []string{"4 points are left on the guest account; link once more to move them."},
+		linked.Notes())
 	require.Empty(t, customers.Linked{}.Notes())
 }

@@ -104,7 +104,9 @@ func (o *Operator) Link(ctx context.Context, by audit.Author, change LinkCustome
 	return done, err
 }
 
-func (o *Operator) settle(ctx context.Context, change LinkCustomer, by audit.Change, done *Linked) (audited bool, err error) {
+func (o *Operator) settle(
+	ctx context.Context, change LinkCustomer, by audit.Change, done *Linked,
+) (audited bool, err error) {
 	key, now := Key(change.Tenant, change.ID), o.Now()
 	return by.Update(ctx, o.Store, key, change.subject(), now, done.Operation,
 		func(doc store.Document) (made audit.Made, err error) {
@@ -126,7 +128,9 @@ func (o *Operator) settle(ctx context.Context, change LinkCustomer, by audit.Cha
 		})
 }
 
-func (o *Operator) move(ctx context.Context, change LinkCustomer, by audit.Change, audited bool, done *Linked) error {
+func (o *Operator) move(
+	ctx context.Context, change LinkCustomer, by audit.Change, audited bool, done *Linked,
+) error {
 	from, to, began, long := ledger.CustomerPoints(change.ID), ledger.UserPoints(change.UID), o.Now(), moveFor
 	if ends, ok := ctx.Deadline(); ok { // who waits for a shorter time, such as a page, is answered in time
 		long = min(long, time.Until(ends)*3/4)
@@ -139,31 +143,34 @@ func (o *Operator) move(ctx context.Context, change LinkCustomer, by audit.Chang
 			return nil
 		}
 		var points, orders int64
-		versions, err := store.Update(ctx, o.Store, Key(change.Tenant, change.ID), func(doc store.Document) (writes []store.Write, err error) {
-			m := of(doc, change.Tenant, change.ID)
-			if m.UID != change.UID {
-				return nil, audit.ErrChanged
-			}
-			if read {
-				if chains, next, err = ledger.HeldBy(ctx, o.Store, change.Tenant, from, store.Cursor{ID: after}); err != nil {
+		versions, err := store.Update(ctx, o.Store, Key(change.Tenant, change.ID),
+			func(doc store.Document) (writes []store.Write, err error) {
+				m := of(doc, change.Tenant, change.ID)
+				if m.UID != change.UID {
+					return nil, audit.ErrChanged
+				}
+				if read {
+					if chains, next, err = ledger.HeldBy(ctx, o.Store, change.Tenant, from,
+						store.Cursor{ID: after}); err != nil {
+						return nil, err
+					}
+				}
+				// where a refund, a link or an unlink comes between, it looks again
+				read, some = true, chains[:min(batch, len(chains))]
+				if writes, points, err = ledger.Transfer(some, to, done.Operation, o.Now()); err != nil || points == 0 {
 					return nil, err
 				}
-			}
-			read, some = true, chains[:min(batch, len(chains))] // where a refund, a link or an unlink comes between, it looks again
-			if writes, points, err = ledger.Transfer(some, to, done.Operation, o.Now()); err != nil || points == 0 {
-				return nil, err
-			}
-			orders = int64(len(writes)-2) / 2 // two entries each, and the two accounts
-			m.MovedPoints, m.MovedOrders = m.MovedPoints+points, m.MovedOrders+orders
-			writes = append(writes, store.Replace(doc.Key, doc.Version, store.Encode(&m)))
-			if audited {
-				return writes, nil
-			}
-			return audit.Entry{
-				Kind: AuditKind, Tenant: change.Tenant, Subject: change.ID, Action: "move", At: o.Now(),
-				Before: map[string]any{"uid": m.UID}, After: map[string]any{"uid": m.UID, "operation": done.Operation},
-			}.By(by).With(done.Operation, writes...)
-		})
+				orders = int64(len(writes)-2) / 2 // two entries each, and the two accounts
+				m.MovedPoints, m.MovedOrders = m.MovedPoints+points, m.MovedOrders+orders
+				writes = append(writes, store.Replace(doc.Key, doc.Version, store.Encode(&m)))
+				if audited {
+					return writes, nil
+				}
+				return audit.Entry{
+					Kind: AuditKind, Tenant: change.Tenant, Subject: change.ID, Action: "move", At: o.Now(),
+					Before: map[string]any{"uid": m.UID}, After: map[string]any{"uid": m.UID, "operation": done.Operation},
+				}.By(by).With(done.Operation, writes...)
+			})
 		if err != nil {
 			return err
 		}
@@ -190,7 +197,10 @@ func (o *Operator) Unlink(ctx context.Context, by audit.Author, change UnlinkCus
 				return audit.Made{}, ErrUnknown
 			}
 			m := of(doc, change.Tenant, change.ID)
-			return audit.Made{Action: "unlink", Before: map[string]any{"uid": m.UID}, Writes: []store.Write{store.Delete(doc.Key, doc.Version)}}, nil
+			return audit.Made{
+				Action: "unlink", Before: map[string]any{"uid": m.UID},
+				Writes: []store.Write{store.Delete(doc.Key, doc.Version)},
+			}, nil
 		})
 	if err != nil {
 		return State{}, err

@@ -100,11 +100,16 @@ func (d Deliverer) plan(ctx context.Context, event handler.Event, asked Delivery
 	if err != nil || untold != "" {
 		return handler.Plan{Effect: handler.Effect{Result: untold}}, err
 	}
-	return handler.Plan{Calls: []handler.Call{{Target: "endpoint:" + e.ID, Method: "POST", ID: event.CalleeKey(), Body: body}}}, nil
+	return handler.Plan{
+		Calls: []handler.Call{{Target: "endpoint:" + e.ID, Method: "POST", ID: event.CalleeKey(), Body: body}},
+	}, nil
 }
 
-// find returns the event's endpoint and what it is sent, or the result of an event whose endpoint is not told.
-func (d Deliverer) find(ctx context.Context, event handler.Event, asked Delivery) (e stored, body []byte, untold string, err error) {
+// find returns the event's endpoint and what it is sent, or the result of an event whose endpoint is not
+// told.
+func (d Deliverer) find(
+	ctx context.Context, event handler.Event, asked Delivery,
+) (e stored, body []byte, untold string, err error) {
 	e, err = read(ctx, d.Store, asked.EndpointID)
 	switch {
 	case errors.Is(err, ErrUnknown), err == nil && e.Tenant != event.Tenant:
@@ -115,7 +120,9 @@ func (d Deliverer) find(ctx context.Context, event handler.Event, asked Delivery
 		return e, nil, "", retry.Outage("store_unavailable", err)
 	case e.State == Disabled:
 		return e, nil, EndpointDisabled, nil
-	case !slices.ContainsFunc(e.Events, func(pattern string) bool { return routing.Pattern(pattern).Match(asked.EventType) }):
+	case !slices.ContainsFunc(e.Events, func(pattern string) bool {
+		return routing.Pattern(pattern).Match(asked.EventType)
+	}):
 		return e, nil, Filtered, nil
 	}
 	whole, err := contract.As[*contract.Event](event.Body)
@@ -147,20 +154,24 @@ func (d Deliverer) heal(ctx context.Context, e stored) error {
 	return retry.Outage("store_unavailable", err)
 }
 
-func (d Deliverer) giveUp(event handler.Event, e stored, reason string, now time.Time) (handler.Effect, error) {
+func (d Deliverer) giveUp(
+	event handler.Event, e stored, reason string, now time.Time,
+) (handler.Effect, error) {
 	after := e.disabled(reason, now)
 	writes, err := audit.Entry{
-		Kind: Kind, Subject: e.ID, Action: "disable", Who: "billhook", Why: reason, At: now, Before: e.side(), After: after.side(),
+		Kind: Kind, Subject: e.ID, Action: "disable", Who: "billhook", Why: reason, At: now, Before: e.side(),
+		After: after.side(),
 	}.With(event.CalleeKey(), after.write())
 	if err != nil {
 		return handler.Effect{}, err
 	}
 	effect := handler.Effect{Writes: writes, Result: EndpointDisabled}
 	for _, to := range d.Notices {
-		effect.Emit = append(effect.Emit, handler.Emission{To: to, OrderingKey: e.ID, Body: contract.Of(&contract.Event{
-			Type: DisabledType, Version: 1, Producer: "billhook", CorrelationID: event.CorrelationID,
-			Data: disabledData{EndpointID: e.ID, Reason: reason, FailingSince: e.FailingSince},
-		})})
+		effect.Emit = append(effect.Emit,
+			handler.Emission{To: to, OrderingKey: e.ID, Body: contract.Of(&contract.Event{
+				Type: DisabledType, Version: 1, Producer: "billhook", CorrelationID: event.CorrelationID,
+				Data: disabledData{EndpointID: e.ID, Reason: reason, FailingSince: e.FailingSince},
+			})})
 	}
 	return effect, nil
 }
@@ -220,8 +231,10 @@ func (d Deliveries) Notes() []string {
 	if d.Attempts == 0 {
 		return nil
 	}
-	notes := []string{fmt.Sprintf("%d of %d attempts succeeded (%d %%). An attempt took %d ms in the median, %d ms at most.",
-		d.Succeeded, d.Attempts, d.Succeeded*100/d.Attempts, d.MedianMilliseconds, d.MaxMilliseconds)}
+	notes := []string{
+		fmt.Sprintf("%d of %d attempts succeeded (%d %%). An attempt took %d ms in the median, %d ms at most.",
+			d.Succeeded, d.Attempts, d.Succeeded*100/d.Attempts, d.MedianMilliseconds, d.MaxMilliseconds),
+	}
 	var failed []string
 	for _, code := range slices.Sorted(maps.Keys(d.Failures)) {
 		failed = append(failed, fmt.Sprintf("%s %d", code, d.Failures[code]))
@@ -250,7 +263,10 @@ func (ed *Editor) deliveries(ctx context.Context, _ audit.Author, in DeliveriesO
 		if r.Tenant != e.Tenant { // which has no such endpoint
 			continue
 		}
-		line := Sent{EventID: r.EventID, Queue: r.Queue, At: r.CreatedAt, Status: r.Status, Result: r.Result, Attempts: r.Attempts}
+		line := Sent{
+			EventID: r.EventID, Queue: r.Queue, At: r.CreatedAt, Status: r.Status, Result: r.Result,
+			Attempts: r.Attempts,
+		}
 		for _, a := range r.Log {
 			if a.Ended.IsZero() {
 				continue

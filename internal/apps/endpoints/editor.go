@@ -68,8 +68,12 @@ func (ed *Editor) Add(ctx context.Context, by audit.Author, asked AddEndpoint) (
 	switch {
 	case !pii.ID.Valid(asked.ID), !pii.ID.Valid(asked.Tenant):
 		return Secret{}, audit.ErrID
-	case len(asked.Events) > maxEvents, slices.ContainsFunc(asked.Events, func(text string) bool { _, err := routing.Parse(text); return err != nil }):
-		return Secret{}, fmt.Errorf("%w: events are at most %d patterns of words, * and # joined by dots", audit.ErrInvalid, maxEvents)
+	case len(asked.Events) > maxEvents, slices.ContainsFunc(asked.Events, func(text string) bool {
+		_, err := routing.Parse(text)
+		return err != nil
+	}):
+		return Secret{}, fmt.Errorf("%w: events are at most %d patterns of words, * and # joined by dots",
+			audit.ErrInvalid, maxEvents)
 	case len(asked.URL) > maxURL:
 		return Secret{}, fmt.Errorf("%w: the URL has more than %d bytes", audit.ErrInvalid, maxURL)
 	}
@@ -78,13 +82,15 @@ func (ed *Editor) Add(ctx context.Context, by audit.Author, asked AddEndpoint) (
 	}
 	now := ed.now()
 	e := stored{Secret: ed.NewSecret(), Endpoint: Endpoint{
-		ID: asked.ID, Tenant: asked.Tenant, URL: asked.URL, Events: asked.Events, State: Enabled, CreatedAt: now, ChangedAt: now,
+		ID: asked.ID, Tenant: asked.Tenant, URL: asked.URL, Events: asked.Events, State: Enabled, CreatedAt: now,
+		ChangedAt: now,
 	}}
 	err := ed.update(ctx, asked.By(by), e.ID, now, func(doc store.Document) (audit.Made, error) {
 		if doc.Version != 0 {
 			return audit.Made{}, ErrExists
 		}
-		return audit.Made{Action: "add", After: e.side(), Writes: []store.Write{e.write()}, Version: &e.Version}, nil
+		return audit.Made{Action: "add", After: e.side(), Writes: []store.Write{e.write()}, Version: &e.Version},
+			nil
 	})
 	return Secret{e.Endpoint, e.Secret}, err
 }
@@ -152,7 +158,8 @@ func (ed *Editor) change(
 }
 
 func (ed *Editor) update(
-	ctx context.Context, by audit.Change, id string, now time.Time, decide func(store.Document) (audit.Made, error),
+	ctx context.Context, by audit.Change, id string, now time.Time,
+	decide func(store.Document) (audit.Made, error),
 ) error {
 	_, err := by.Update(ctx, ed.Store, Key(id), audit.Subject{Kind: Kind, ID: id}, now, ed.NewID(), decide)
 	return err

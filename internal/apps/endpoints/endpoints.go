@@ -59,7 +59,8 @@ type Endpoint struct {
 
 // Allows reports whether it can be enabled or disabled.
 func (e Endpoint) Allows(verb string) bool {
-	return verb != "disable" && verb != "enable" || verb == "disable" == (e.State == Enabled) || verb == "enable" && !e.FailingSince.IsZero()
+	return verb != "disable" && verb != "enable" || verb == "disable" == (e.State == Enabled) ||
+		verb == "enable" && !e.FailingSince.IsZero()
 }
 
 // side is what the audit says of it. An address may name a customer, and stays out.
@@ -176,11 +177,16 @@ type AddEndpoint struct {
 }
 
 // List returns a page of endpoints, the newest first; of failing ones those that failed last.
-func (ed *Editor) List(ctx context.Context, _ audit.Author, in ListEndpoints) (console.List[Endpoint], error) {
+func (ed *Editor) List(
+	ctx context.Context, _ audit.Author, in ListEndpoints,
+) (console.List[Endpoint], error) {
 	if in.State != "" && in.Tenant != "" {
-		return console.List[Endpoint]{}, console.Refuse(console.Malformed, "parameter_invalid", "Give a state or a tenant, not both.")
+		return console.List[Endpoint]{}, console.Refuse(console.Malformed, "parameter_invalid",
+			"Give a state or a tenant, not both.")
 	}
-	query := store.Query{Collection: Collection, Newest: &store.Newest{Field: "created_at"}, After: in.After, Limit: in.Limit}
+	query := store.Query{
+		Collection: Collection, Newest: &store.Newest{Field: "created_at"}, After: in.After, Limit: in.Limit,
+	}
 	switch {
 	case in.State == "failing":
 		query.Newest.Field = "failing_since"
@@ -195,30 +201,39 @@ func (ed *Editor) List(ctx context.Context, _ audit.Author, in ListEndpoints) (c
 // Operations are what people do with endpoints.
 func (ed *Editor) Operations() []console.Operation {
 	change := func(path, verb, summary, help string) console.Row {
-		return console.Row{Name: "endpoints " + verb, Path: path, Summary: summary, Help: help,
-			Needs: console.Reason, Before: "endpoints show"}
+		return console.Row{
+			Name: "endpoints " + verb, Path: path, Summary: summary, Help: help,
+			Needs: console.Reason, Before: "endpoints show",
+		}
 	}
 	return []console.Operation{
 		console.New(console.Row{
 			Name: "endpoints ls", Path: "GET /v1/ops/endpoints", Summary: "List endpoints, newest first",
-			Empty: "No endpoint is in this list. A third party gets events once its address is registered: endpoints add.",
+			Empty: "No endpoint is in this list. A third party gets events once its address is registered: " +
+				"endpoints add.",
 		}, ed.List),
 		console.New(console.Row{
-			Name: "endpoints show", Path: "GET /v1/ops/endpoints/{id}", Summary: "Show an endpoint, and since when its deliveries fail",
-			Beside: []string{"endpoints deliveries", "endpoints history"},
-		}, func(ctx context.Context, _ audit.Author, in EndpointOf) (Endpoint, error) { return ed.Get(ctx, in.ID) }),
+			Name: "endpoints show", Path: "GET /v1/ops/endpoints/{id}",
+			Summary: "Show an endpoint, and since when its deliveries fail",
+			Beside:  []string{"endpoints deliveries", "endpoints history"},
+		}, func(ctx context.Context, _ audit.Author, in EndpointOf) (Endpoint, error) {
+			return ed.Get(ctx, in.ID)
+		}),
 		console.New(console.Row{
 			Name: "endpoints deliveries", Path: "GET /v1/ops/endpoints/{id}/deliveries",
-			Summary: "Show the newest deliveries to an endpoint: how each ended, how many succeeded and how long they took",
-			Empty:   "No event was to be delivered to it yet. A producer sends webhook_delivery with its id.",
+			Summary: "Show the newest deliveries to an endpoint: how each ended, how many succeeded and how " +
+				"long they took",
+			Empty: "No event was to be delivered to it yet. A producer sends webhook_delivery with its id.",
 		}, ed.deliveries),
 		console.New(console.Row{
-			Name: "endpoints add", Path: "POST /v1/ops/endpoints", Summary: "Register an endpoint, and show its secret once", Needs: console.Reason,
+			Name: "endpoints add", Path: "POST /v1/ops/endpoints",
+			Summary: "Register an endpoint, and show its secret once", Needs: console.Reason,
 			Help: "It gets events from now on.", Created: true, Once: true,
 		}, ed.Add),
 		console.New(secret(change("POST /v1/ops/endpoints/{id}/rotate", "rotate",
 			"Give an endpoint a new secret, and show it once",
-			"The secret that it has signs beside the new one for a time; one from before an earlier rotation ends now.")), ed.Rotate),
+			"The secret that it has signs beside the new one for a time; one from before an earlier rotation "+
+				"ends now.")), ed.Rotate),
 		console.New(change("POST /v1/ops/endpoints/{id}/enable", "enable",
 			"Resume deliveries to an endpoint", "What it has missed is not sent."), ed.Enable),
 		console.New(change("POST /v1/ops/endpoints/{id}/disable", "disable", "Stop deliveries to an endpoint",
@@ -226,8 +241,9 @@ func (ed *Editor) Operations() []console.Operation {
 		console.New(change("DELETE /v1/ops/endpoints/{id}", "rm", "Delete an endpoint and its secrets",
 			"Events that name it are done without a request."), ed.Remove),
 		console.New(console.Row{
-			Name: "endpoints test", Path: "POST /v1/ops/endpoints/{id}/test", Summary: "Send an endpoint a signed event of type endpoint.test",
-			Help: "It is sent even if the endpoint is disabled. Nothing else changes.", Needs: console.Act,
+			Name: "endpoints test", Path: "POST /v1/ops/endpoints/{id}/test",
+			Summary: "Send an endpoint a signed event of type endpoint.test",
+			Help:    "It is sent even if the endpoint is disabled. Nothing else changes.", Needs: console.Act,
 			Before: "endpoints show", Once: true,
 		}, func(ctx context.Context, _ audit.Author, in EndpointOf) (Tested, error) { return ed.Test(ctx, in.ID) }),
 		console.HistoryWithoutTenant("endpoints", Kind, ed.Store),

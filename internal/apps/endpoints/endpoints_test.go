@@ -90,7 +90,9 @@ func open(t *testing.T) *town {
 		NewSecret: func() string { return "whsec_" + next() },
 	}
 	registry := handler.NewRegistry()
-	endpoints.Register(registry, endpoints.Deliverer{Store: w.faults, Poster: &w.posting, DisableAfter: days, Notices: []string{news}, Now: clock})
+	endpoints.Register(registry, endpoints.Deliverer{
+		Store: w.faults, Poster: &w.posting, DisableAfter: days, Notices: []string{news}, Now: clock,
+	})
 	h, ok := registry.Lookup(endpoints.Handler)
 	require.True(t, ok)
 	w.deliver = h.Leased
@@ -104,7 +106,10 @@ func event(t require.TestingT, id, endpoint, eventType string) handler.Event {
 		ID: id, Type: "webhook_delivery", Timestamp: "2026-03-02T11:59:58Z", Version: 1,
 		Data: map[string]string{"endpoint_id": endpoint, "event_type": eventType, "subject_id": "sub-7"},
 	})))(t)
-	return handler.Event{Queue: "q", Tenant: "default", ID: id, Type: "webhook_delivery", CorrelationID: "c-1", Attempt: 1, Body: body}
+	return handler.Event{
+		Queue: "q", Tenant: "default", ID: id, Type: "webhook_delivery", CorrelationID: "c-1",
+		Attempt: 1, Body: body,
+	}
 }
 
 func (w *town) told(t require.TestingT, e handler.Event) (handler.Effect, error) {
@@ -159,9 +164,11 @@ func TestAnEndpointGetsTheTypeTheTimeAndTheSubjectAlone(t *testing.T) {
 	require.Equal(t, handler.Effect{Result: endpoints.Delivered}, effect)
 	require.Equal(t, []sent{{
 		endpoints.Address{ID: "partner-1", URL: "https://partner.example/hooks", Secrets: []string{added.Secret}},
-		event(t, "evt-1", "partner-1", "subscription.renewed").CalleeKey(), `{"type":"subscription.renewed","timestamp":"2026-03-02T11:59:58Z","data":{"id":"sub-7"}}`,
+		event(t, "evt-1", "partner-1", "subscription.renewed").CalleeKey(),
+		`{"type":"subscription.renewed","timestamp":"2026-03-02T11:59:58Z","data":{"id":"sub-7"}}`,
 	}}, w.posting.sent)
-	require.Equal(t, []int64{1, 0}, []int64{w.counter.Gets.Load() - reads, w.counter.Commits.Load() - commits}, "it reads one document")
+	require.Equal(t, []int64{1, 0}, []int64{w.counter.Gets.Load() - reads, w.counter.Commits.Load() - commits},
+		"it reads one document")
 }
 
 func TestAnEventThatIsNotForTheEndpointIsNotSent(t *testing.T) {
@@ -172,12 +179,26 @@ func TestAnEventThatIsNotForTheEndpointIsNotSent(t *testing.T) {
 		tenant string
 		want   string
 	}{
-		"a type that it does not want":     {endpoints.AddEndpoint{Events: []string{"invoice.*", "subscription.#"}}, "order.paid", "default", endpoints.Filtered},
-		"a type that it wants":             {endpoints.AddEndpoint{Events: []string{"invoice.*", "subscription.#"}}, "subscription.a.b", "default", endpoints.Delivered},
-		"a type that is longer":            {endpoints.AddEndpoint{Events: []string{"invoice.*"}}, "invoice.line.added", "default", endpoints.Filtered},
-		"an endpoint of another tenant":    {endpoints.AddEndpoint{Tenant: "other"}, "a", "default", endpoints.EndpointUnknown},
-		"an event of another tenant":       {endpoints.AddEndpoint{}, "a", "other", endpoints.EndpointUnknown},
-		"an endpoint that there never was": {endpoints.AddEndpoint{ID: "q"}, "a", "default", endpoints.EndpointUnknown},
+		"a type that it does not want": {
+			endpoints.AddEndpoint{Events: []string{"invoice.*", "subscription.#"}},
+			"order.paid", "default",
+			endpoints.Filtered,
+		},
+		"a type that it wants": {
+			endpoints.AddEndpoint{Events: []string{"invoice.*", "subscription.#"}},
+			"subscription.a.b", "default",
+			endpoints.Delivered,
+		},
+		"a type that is longer": {
+			endpoints.AddEndpoint{Events: []string{"invoice.*"}}, "invoice.line.added", "default", endpoints.Filtered,
+		},
+		"an endpoint of another tenant": {
+			endpoints.AddEndpoint{Tenant: "other"}, "a", "default", endpoints.EndpointUnknown,
+		},
+		"an event of another tenant": {endpoints.AddEndpoint{}, "a", "other", endpoints.EndpointUnknown},
+		"an endpoint that there never was": {
+			endpoints.AddEndpoint{ID: "q"}, "a", "default", endpoints.EndpointUnknown,
+		},
 	} {
 		w := open(t)
 		if test.asked.ID == "" {
@@ -283,7 +304,8 @@ func TestATestRequestChangesNothing(t *testing.T) {
 	before := w.get(t, "p")
 	got := filetest.Must(w.Test(t.Context(), "p"))(t)
 	require.Equal(t, endpoints.Tested{ID: "p", WebhookID: got.WebhookID, Delivered: true, Status: 204}, got)
-	require.JSONEq(t, `{"type":"endpoint.test","timestamp":"2026-03-02T12:00:00Z","data":{"id":"p"}}`, w.posting.sent[0].body)
+	require.JSONEq(t, `{"type":"endpoint.test","timestamp":"2026-03-02T12:00:00Z","data":{"id":"p"}}`,
+		w.posting.sent[0].body)
 	w.posting.answers(410)
 	got = filetest.Must(w.Test(t.Context(), "p"))(t)
 	require.Equal(t, 410, got.Status)
@@ -307,7 +329,8 @@ func TestANewEndpointHasDefaultsAndItsSecretIsShownOnce(t *testing.T) {
 	w := open(t)
 	added := w.add(t, endpoints.AddEndpoint{})
 	require.Equal(t, endpoints.Endpoint{
-		ID: "ep_id-1", Tenant: "default", URL: "https://partner.example/hooks", Events: []string{"#"}, State: endpoints.Enabled, CreatedAt: noon, ChangedAt: noon, Version: added.Version,
+		ID: "ep_id-1", Tenant: "default", URL: "https://partner.example/hooks", Events: []string{"#"},
+		State: endpoints.Enabled, CreatedAt: noon, ChangedAt: noon, Version: added.Version,
 	}, added.Endpoint)
 	require.Equal(t, "whsec_id-2", added.Secret)
 	require.Equal(t, added.Endpoint, w.get(t, "ep_id-1"))
@@ -326,8 +349,10 @@ func TestAnInvalidEndpointIsRefused(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	for sentence, asked := range map[string]endpoints.AddEndpoint{
-		"an odd id": {ID: "a~b"}, "an odd tenant": {Tenant: "a/b"}, "a pattern that is none": {Events: []string{"a", "b..c"}},
-		"too many patterns": {Events: slices.Repeat([]string{"a"}, 51)}, "a URL that is too long": {URL: "https://a.example/" + strings.Repeat("x", 2048)},
+		"an odd id": {ID: "a~b"}, "an odd tenant": {Tenant: "a/b"},
+		"a pattern that is none": {Events: []string{"a", "b..c"}},
+		"too many patterns":      {Events: slices.Repeat([]string{"a"}, 51)},
+		"a URL that is too long": {URL: "https://a.example/" + strings.Repeat("x", 2048)},
 	} {
 		require.ErrorIs(t, filetest.ErrorOf(w.register(asked)), audit.ErrInvalid, sentence)
 	}
@@ -361,21 +386,31 @@ func TestDeliveriesShowHowManyAttemptsSucceededAndHowLongTheyTook(t *testing.T) 
 	w.add(t, endpoints.AddEndpoint{ID: "p"})
 	begun := noon.Add(-time.Hour)
 	attempt := func(ms int, outcome retry.Outcome, reason string) dedupe.Attempt {
-		return dedupe.Attempt{Begun: begun, Ended: begun.Add(time.Duration(ms) * time.Millisecond), Outcome: outcome, Reason: reason}
+		return dedupe.Attempt{
+			Begun: begun, Ended: begun.Add(time.Duration(ms) * time.Millisecond), Outcome: outcome, Reason: reason,
+		}
 	}
 	for i, r := range []dedupe.Record{
 		{Status: dedupe.Completed, Result: endpoints.Delivered, Tries: dedupe.Tries{Log: []dedupe.Attempt{
 			attempt(900, retry.Retry, "callee_failed_503"), attempt(40, retry.Processed, ""),
 		}}},
-		{Status: dedupe.Completed, Result: endpoints.Delivered, Tries: dedupe.Tries{Log: []dedupe.Attempt{attempt(20, retry.Processed, "")}}},
-		{Status: dedupe.Completed, Result: endpoints.Filtered, Tries: dedupe.Tries{Log: []dedupe.Attempt{attempt(1, retry.Processed, "")}}},
+		{
+			Status: dedupe.Completed, Result: endpoints.Delivered,
+			Tries: dedupe.Tries{Log: []dedupe.Attempt{attempt(20, retry.Processed, "")}},
+		},
+		{
+			Status: dedupe.Completed, Result: endpoints.Filtered,
+			Tries: dedupe.Tries{Log: []dedupe.Attempt{attempt(1, retry.Processed, "")}},
+		},
 		{Status: dedupe.Processing, Tries: dedupe.Tries{Log: []dedupe.Attempt{{Begun: begun}}}},
 		{Status: dedupe.Completed, Identity: dedupe.Identity{Tenant: "other"}, Result: endpoints.EndpointUnknown},
 		{Status: dedupe.Completed, Identity: dedupe.Identity{EventType: "order.paid"}, Result: "credited"},
 		{Status: dedupe.Completed, Identity: dedupe.Identity{OrderingKey: "q"}, Result: endpoints.Delivered},
 	} {
-		r.Queue, r.EventID, r.CreatedAt, r.Attempts = "one-queue", fmt.Sprint("e", i), noon.Add(time.Duration(i)*time.Second), int64(len(r.Log))
-		r.Tenant, r.EventType, r.OrderingKey = cmp.Or(r.Tenant, "default"), cmp.Or(r.EventType, "webhook_delivery"), cmp.Or(r.OrderingKey, "p")
+		r.Queue, r.EventID, r.CreatedAt, r.Attempts = "one-queue", fmt.Sprint("e", i),
+			noon.Add(time.Duration(i)*time.Second), int64(len(r.Log))
+		r.Tenant, r.EventType, r.OrderingKey = cmp.Or(r.Tenant, "default"), cmp.Or(r.EventType, "webhook_delivery"),
+			cmp.Or(r.OrderingKey, "p")
 		storetest.Put(t, w.Store, store.Create(dedupe.Key(r.Queue, r.Tenant, r.EventID), r.Fields()))
 	}
 	show := func(id string) (endpoints.Deliveries, error) {
@@ -385,8 +420,14 @@ func TestDeliveriesShowHowManyAttemptsSucceededAndHowLongTheyTook(t *testing.T) 
 		return found, err
 	}
 	found := filetest.Must(show("p"))(t)
-	require.Equal(t, []string{"2 of 3 attempts succeeded (66 %). An attempt took 40 ms in the median, 900 ms at most.", "The others failed with: callee_failed_503 1."}, found.Notes())
-	require.Equal(t, endpoints.Sent{EventID: "e0", Queue: "one-queue", At: noon, Status: dedupe.Completed, Result: endpoints.Delivered, Attempts: 2, Failure: "callee_failed_503", Milliseconds: 40}, found.Items[3])
+	require.Equal(t, []string{
+		"2 of 3 attempts succeeded (66 %). An attempt took 40 ms in the median, 900 ms at most.",
+		"The others failed with: callee_failed_503 1.",
+	}, found.Notes())
+	require.Equal(t, endpoints.Sent{
+		EventID: "e0", Queue: "one-queue", At: noon, Status: dedupe.Completed, Result: endpoints.Delivered,
+		Attempts: 2, Failure: "callee_failed_503", Milliseconds: 40,
+	}, found.Items[3])
 	require.Len(t, found.Items, 4)
 	require.ErrorIs(t, filetest.ErrorOf(show("nobody")), endpoints.ErrUnknown)
 }
@@ -412,7 +453,9 @@ func TestEveryHistoryOfAnEndpointAgreesWithTheModel(t *testing.T) {
 		w.faults.Down(false)
 		w.now = noon
 		added := w.add(t, endpoints.AddEndpoint{ID: id})
-		m := expected{there: true, state: endpoints.Enabled, secret: added.Secret, audit: []string{"local:ada add a partner"}}
+		m := expected{
+			there: true, state: endpoints.Enabled, secret: added.Secret, audit: []string{"local:ada add a partner"},
+		}
 		tell := func(t *rapid.T, status int) {
 			w.posting.answers(status)
 			if status == 0 {
@@ -445,14 +488,16 @@ func TestEveryHistoryOfAnEndpointAgreesWithTheModel(t *testing.T) {
 					}
 					require.Equal(t, endpoints.EndpointDisabled, effect.Result)
 					require.Equal(t, []string{news}, []string{effect.Emit[0].To})
-					_, message, err := shipped.Contracts.Compose(effect.Emit[0].Body, contract.Stamp{ID: "n-1", OrderingKey: effect.Emit[0].OrderingKey, At: w.now})
+					_, message, err := shipped.Contracts.Compose(effect.Emit[0].Body,
+						contract.Stamp{ID: "n-1", OrderingKey: effect.Emit[0].OrderingKey, At: w.now})
 					require.NoError(t, err, "the news are as the catalog declares them")
 					since := ""
 					if !m.failing.IsZero() {
 						since = `,"failing_since":"` + m.failing.Format(time.RFC3339) + `"`
 					}
 					require.Contains(t, string(message.Data), `"type":"endpoint.disabled"`)
-					require.Contains(t, string(message.Data), `"data":{"endpoint_id":"`+id+`","reason":"`+m.reason+`"`+since+`}`)
+					require.Contains(t, string(message.Data),
+						`"data":{"endpoint_id":"`+id+`","reason":"`+m.reason+`"`+since+`}`)
 					m.audit = append(m.audit, "billhook disable "+m.reason)
 				default:
 					require.Error(t, err)
@@ -464,7 +509,9 @@ func TestEveryHistoryOfAnEndpointAgreesWithTheModel(t *testing.T) {
 			require.Len(t, w.posting.sent, requests)
 		}
 		// change is a person's, which m follows, and says whether that changed anything.
-		change := func(name string, do func(context.Context, audit.Author, endpoints.ChangeEndpoint) (endpoints.Endpoint, error), follow func() bool) {
+		change := func(name string, do func(context.Context, audit.Author, endpoints.ChangeEndpoint) (
+			endpoints.Endpoint, error), follow func() bool,
+		) {
 			_, err := do(context.Background(), ada.Who, of(id))
 			if !m.there {
 				require.ErrorIs(t, err, endpoints.ErrUnknown)
@@ -476,14 +523,17 @@ func TestEveryHistoryOfAnEndpointAgreesWithTheModel(t *testing.T) {
 			}
 		}
 		t.Repeat(map[string]func(*rapid.T){
-			"the endpoint answers": func(t *rapid.T) { tell(t, rapid.SampledFrom([]int{200, 200, 503, 404, 0, 410}).Draw(t, "status")) },
+			"the endpoint answers": func(t *rapid.T) {
+				tell(t, rapid.SampledFrom([]int{200, 200, 503, 404, 0, 410}).Draw(t, "status"))
+			},
 			"it is not called": func(t *rapid.T) {
 				w.posting.status, w.posting.err = 0, retry.Busy("callee_resting", nil)
 				_, err := w.told(t, event(t, "evt-busy", id, "a"))
 				require.Equal(t, m.there && m.state == endpoints.Enabled, err != nil)
 			},
 			"time passes": func(t *rapid.T) {
-				w.now = w.now.Add(rapid.SampledFrom([]time.Duration{time.Minute, 12 * time.Hour, days - time.Hour, days}).Draw(t, "wait"))
+				w.now = w.now.Add(rapid.SampledFrom([]time.Duration{time.Minute, 12 * time.Hour, days - time.Hour, days}).
+					Draw(t, "wait"))
 			},
 			"the store is down": func(t *rapid.T) {
 				w.faults.Down(true)
@@ -509,7 +559,9 @@ func TestEveryHistoryOfAnEndpointAgreesWithTheModel(t *testing.T) {
 			},
 			"a person rotates its secret": func(*rapid.T) {
 				var rotated endpoints.Secret
-				change("rotate", func(ctx context.Context, by audit.Author, in endpoints.ChangeEndpoint) (_ endpoints.Endpoint, err error) {
+				change("rotate", func(ctx context.Context, by audit.Author, in endpoints.ChangeEndpoint) (
+					_ endpoints.Endpoint, err error,
+				) {
 					rotated, err = w.Rotate(ctx, by, in)
 					return rotated.Endpoint, err
 				}, func() bool {
@@ -532,7 +584,10 @@ func TestEveryHistoryOfAnEndpointAgreesWithTheModel(t *testing.T) {
 					require.ErrorIs(t, err, endpoints.ErrUnknown)
 				} else {
 					require.NoError(t, err)
-					require.Equal(t, expected{there: true, state: e.State, reason: e.Reason, failing: e.FailingSince, secret: m.secret, older: m.older, until: e.OldSecretUntil, audit: m.audit}, m)
+					require.Equal(t, expected{
+						there: true, state: e.State, reason: e.Reason, failing: e.FailingSince, secret: m.secret,
+						older: m.older, until: e.OldSecretUntil, audit: m.audit,
+					}, m)
 				}
 				of := audit.Subject{Kind: endpoints.Kind, ID: id}
 				changes := filetest.Must(of.All(context.Background(), w.faults))(t)
@@ -541,7 +596,8 @@ func TestEveryHistoryOfAnEndpointAgreesWithTheModel(t *testing.T) {
 				}))
 				for in, on := range map[endpoints.ListEndpoints]bool{
 					{}: m.there, {Tenant: "default"}: m.there, {Tenant: "other"}: false,
-					{State: "disabled"}: m.there && m.state == endpoints.Disabled, {State: "failing"}: m.there && !m.failing.IsZero(),
+					{State: "disabled"}: m.there && m.state == endpoints.Disabled, {State: "failing"}: m.there &&
+						!m.failing.IsZero(),
 				} {
 					ids := filetest.Map(w.list(t, in), func(e endpoints.Endpoint) string { return e.ID })
 					require.Equal(t, on, slices.Contains(ids, id), in)

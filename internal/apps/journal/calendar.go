@@ -17,8 +17,8 @@ const (
 	readTime = 5 * time.Second
 )
 
-// Calendar knows which periods are closed, and asks every few seconds at most, for all who post. It is safe for
-// concurrent use.
+// Calendar knows which periods are closed, and asks every few seconds at most, for all who post. It is safe
+// for concurrent use.
 type Calendar struct {
 	store ledger.Reader
 	now   func() time.Time
@@ -64,7 +64,9 @@ func (c *Calendar) read(ctx context.Context) (calendar, time.Duration, error) {
 	}
 	// The count went first: a change behind it is in the list perhaps, and in the next count surely.
 	closes := map[string]time.Time{}
-	query := store.Query{Collection: PeriodsCollection, Equal: map[string]any{"closed": true}, Limit: store.MaxPage}
+	query := store.Query{
+		Collection: PeriodsCollection, Equal: map[string]any{"closed": true}, Limit: store.MaxPage,
+	}
 	for doc, err := range store.Each(ctx, c.store, query) {
 		if err != nil {
 			return calendar{}, 0, err

@@ -51,7 +51,8 @@ func (e Entry) Notes() []string {
 	case !e.Changed:
 		return nil
 	}
-	note := "Entry " + e.ID + " was changed after it was " + map[bool]string{true: "posted", false: "sealed"}[e.Seal == 0]
+	note := "Entry " + e.ID + " was changed after it was " +
+		map[bool]string{true: "posted", false: "sealed"}[e.Seal == 0]
 	if e.Hash == "" {
 		note += ", and cannot be read any more"
 	}
@@ -81,15 +82,18 @@ var errOneOrder = console.Refuse(console.Malformed, "account_invalid",
 	"What was issued for one order has no list of its "+
 		"own; ask for the account points:issued, or for the account of the user.")
 
-// The bounds of a page of entries, each of which may have ledger.MaxLines, and of the months that it looks through.
+// The bounds of a page of entries, each of which may have ledger.MaxLines, and of the months that it looks
+// through.
 const (
 	maxListed = 200
 	maxMonths = 24
 )
 
-// listEntries returns a page of a tenant's entries of months, one month after the other, or those with lines of an
-// account. Those of an account of points that is no control account are found in all months at once.
-func listEntries(ctx context.Context, from store.Querier, in ListOfEntries, now string) ([]Entry, store.Cursor, error) {
+// listEntries returns a page of a tenant's entries of months, one month after the other, or those with lines
+// of an account. Those of an account of points that is no control account are found in all months at once.
+func listEntries(
+	ctx context.Context, from store.Querier, in ListOfEntries, now string,
+) ([]Entry, store.Cursor, error) {
 	single := ledger.Control(in.Account) != in.Account
 	if single {
 		now = ""
@@ -103,7 +107,9 @@ func listEntries(ctx context.Context, from store.Querier, in ListOfEntries, now 
 	}
 	month, id, _ := strings.Cut(in.After.ID, "/") // no month has a slash
 	month = cmp.Or(month, first)
-	query := store.Query{Collection: ledger.Entries, Limit: min(in.Limit, maxListed), After: store.Cursor{ID: id}}
+	query := store.Query{
+		Collection: ledger.Entries, Limit: min(in.Limit, maxListed), After: store.Cursor{ID: id},
+	}
 	for range maxMonths {
 		switch {
 		case single:
@@ -142,8 +148,9 @@ const KindEntry = "entry"
 
 // The errors of Revert, beside audit.ErrInvalid and ErrBroken.
 var (
-	ErrUnknown = console.Refuse(console.Absent, "entry_unknown", "The tenant's journal has no entry of that id, nor one "+
-		"that an event of that id has made. Points are taken back by refunds.")
+	ErrUnknown = console.Refuse(console.Absent, "entry_unknown",
+		"The tenant's journal has no entry of that id, nor one "+
+			"that an event of that id has made. Points are taken back by refunds.")
 	ErrReversal = console.Refuse(console.Conflict, "entry_is_reversal",
 		"The entry is a reversal, which nobody reverts; have the event sent again under another id.")
 	ErrReverted = errors.New("journal: the entry is reverted already")
@@ -176,7 +183,8 @@ func (r *Reverter) Revert(ctx context.Context, tenant, named string, by audit.Ch
 	switch {
 	case err != nil:
 		return ledger.Entry{}, fmt.Errorf("%w: %w", ErrBroken, err)
-	case original.Tenant != tenant, original.Kind != ledger.KindJournal && original.Kind != ledger.KindJournalReversal:
+	case original.Tenant != tenant, original.Kind != ledger.KindJournal &&
+		original.Kind != ledger.KindJournalReversal:
 		return ledger.Entry{}, ErrUnknown
 	case original.Kind == ledger.KindJournalReversal:
 		return ledger.Entry{}, ErrReversal
@@ -193,22 +201,25 @@ func (r *Reverter) Revert(ctx context.Context, tenant, named string, by audit.Ch
 	var emitted lane.Emitted
 	if err == nil {
 		queue, _ := r.Catalog.HandledBy(catalog.JournalRevert)
-		emitted, err = lane.Emit(r.Catalog, handler.Event{Queue: queue.ID, Tenant: tenant, ID: operation}, &effect, now)
+		emitted, err = lane.Emit(r.Catalog, handler.Event{Queue: queue.ID, Tenant: tenant, ID: operation},
+			&effect, now)
 	}
 	if err != nil {
 		return ledger.Entry{}, fmt.Errorf("%w: %w", audit.ErrInvalid, err)
 	}
-	_, err = store.Update(ctx, r.Store, ledger.Key(reversal.ID), func(doc store.Document) ([]store.Write, error) {
-		if doc.Version != 0 {
-			if reversal, err = ledger.Read(doc); err != nil {
-				return nil, fmt.Errorf("%w: %w", ErrBroken, err)
+	_, err = store.Update(ctx, r.Store, ledger.Key(reversal.ID),
+		func(doc store.Document) ([]store.Write, error) {
+			if doc.Version != 0 {
+				if reversal, err = ledger.Read(doc); err != nil {
+					return nil, fmt.Errorf("%w: %w", ErrBroken, err)
+				}
+				return nil, ErrReverted
 			}
-			return nil, ErrReverted
-		}
-		return audit.Entry{
-			Kind: KindEntry, Tenant: tenant, Subject: original.ID, Action: "revert", At: now, After: map[string]any{"reversal": reversal.ID},
-		}.By(by).With(r.NewID(), effect.Writes...)
-	})
+			return audit.Entry{
+				Kind: KindEntry, Tenant: tenant, Subject: original.ID, Action: "revert", At: now,
+				After: map[string]any{"reversal": reversal.ID},
+			}.By(by).With(r.NewID(), effect.Writes...)
+		})
 	if err == nil && r.Committed != nil {
 		r.Committed(ctx, emitted.Lanes)
 	}
@@ -251,28 +262,35 @@ type RevertEntry struct {
 	console.Change
 }
 
-// builtIn are the types of the accounts of points, which no chart has: what people hold, and what was given to them.
+// builtIn are the types of the accounts of points, which no chart has: what people hold, and what was given
+// to them.
 var builtIn = map[string]catalog.AccountType{
-	ledger.Control(string(ledger.UserPoints(""))): catalog.Liability, ledger.Control(string(ledger.CustomerPoints(""))): catalog.Liability,
-	ledger.Control(string(ledger.IssuedPoints(""))): catalog.Expense,
+	ledger.Control(string(ledger.UserPoints(""))):     catalog.Liability,
+	ledger.Control(string(ledger.CustomerPoints(""))): catalog.Liability,
+	ledger.Control(string(ledger.IssuedPoints(""))):   catalog.Expense,
 }
 
 // Operations are what people do with entries and months.
-func Operations(from store.Store, c *catalog.Catalog, periods *Periods, reverter *Reverter) []console.Operation {
+func Operations(
+	from store.Store, c *catalog.Catalog, periods *Periods, reverter *Reverter,
+) []console.Operation {
 	thisMonth := func() string { return ledger.PeriodOf(periods.Now()) }
 	return append([]console.Operation{
 		console.New(console.Row{
 			Name: "accounts statement", Path: "GET /v1/ops/accounts/{account}/statement", Errors: failures,
 			Summary: "Show the entries of an account in one month or several, with the balance after each",
-			Help: "The lines are in the order in which they were posted. An account is one of the chart of catalog/journal.yaml, or one of\n" +
-				"points: of a user (points:user:<uid>), a customer (points:customer:<id>), or all of a kind (points:user).",
+			Help: "The lines are in the order in which they were posted. An account is one of the chart of " +
+				"catalog/journal.yaml, or one of\n" +
+				"points: of a user (points:user:<uid>), a customer (points:customer:<id>), or all of a kind " +
+				"(points:user).",
 		}, func(ctx context.Context, _ audit.Author, in StatementOf) (Statement, error) {
 			return statement(ctx, from, in, thisMonth())
 		}),
 		console.New(console.Row{
-			Name: "journal ls", Path: "GET /v1/ops/journal/entries", Summary: "List the journal entries of one month or several, or of one account, unordered",
-			Help:  "The entries of one user's or customer's points are those of all months.",
-			Empty: "No entry is in this list. Events that move money or points make entries.", Errors: failures,
+			Name: "journal ls", Path: "GET /v1/ops/journal/entries",
+			Summary: "List the journal entries of one month or several, or of one account, unordered",
+			Help:    "The entries of one user's or customer's points are those of all months.",
+			Empty:   "No entry is in this list. Events that move money or points make entries.", Errors: failures,
 		}, func(ctx context.Context, _ audit.Author, in ListOfEntries) (console.List[Entry], error) {
 			return console.Listed(listEntries(ctx, from, in, thisMonth()))
 		}),
@@ -297,8 +315,10 @@ func Operations(from store.Store, c *catalog.Catalog, periods *Periods, reverter
 		}),
 		console.New(console.Row{
 			Name: "journal balances", Path: "GET /v1/ops/journal/balances", Errors: failures,
-			Summary: "Show the trial balance of one month or several: opening, debit, credit and closing of each account",
-			Help: "A balance is debits minus credits: what is owed to others, and revenue, is negative. All balances of a currency " +
+			Summary: "Show the trial balance of one month or several: opening, debit, credit and closing of " +
+				"each account",
+			Help: "A balance is debits minus credits: what is owed to others, and revenue, is negative. All " +
+				"balances of a currency " +
 				"add up to nothing, or the books are broken.",
 		}, func(ctx context.Context, _ audit.Author, in BalancesOf) (seal.TrialBalance, error) {
 			first, last, err := in.span(thisMonth())
@@ -312,19 +332,23 @@ func Operations(from store.Store, c *catalog.Catalog, periods *Periods, reverter
 			return trial, err
 		}),
 		console.New(console.Row{
-			Name: "journal revert", Path: "POST /v1/ops/journal/entries/{entry}/revert", Needs: console.Reason, Before: "journal show",
-			Summary: "Reverse an entry: post its lines with debit and credit exchanged, in the current month", Errors: failures,
+			Name: "journal revert", Path: "POST /v1/ops/journal/entries/{entry}/revert", Needs: console.Reason,
+			Before:  "journal show",
+			Summary: "Reverse an entry: post its lines with debit and credit exchanged, in the current month",
+			Errors:  failures,
 		}, func(ctx context.Context, by audit.Author, in RevertEntry) (ledger.Entry, error) {
 			reversal, err := reverter.Revert(ctx, in.Tenant, in.ID, in.By(by))
 			if errors.Is(err, ErrReverted) {
-				err = console.Refuse(console.Conflict, "entry_reverted", "The entry is reverted already, by "+reversal.ID+".")
+				err = console.Refuse(console.Conflict, "entry_reverted",
+					"The entry is reverted already, by "+reversal.ID+".")
 			}
 			return reversal, err
 		}),
 	}, periods.operations()...)
 }
 
-var errSpan = console.Refuse(console.Malformed, "period_invalid", "Say either period, or from and to: two months, the earlier first.")
+var errSpan = console.Refuse(console.Malformed, "period_invalid",
+	"Say either period, or from and to: two months, the earlier first.")
 
 var failures = append([]console.Refusal{
 	{Of: ErrBroken, Kind: console.Broken, Code: "books_broken", Detail: seal.Unreadable},

@@ -46,7 +46,9 @@ type Deps struct {
 
 // Register adds the two handlers, which emit to what the catalog lists for each.
 func Register(r *handler.Registry, deps Deps) {
-	for name, handle := range map[string]func(Deps, []string) handler.Tx{catalog.JournalPost: post, catalog.JournalRevert: revert} {
+	for name, handle := range map[string]func(Deps, []string) handler.Tx{
+		catalog.JournalPost: post, catalog.JournalRevert: revert,
+	} {
 		emits := deps.Catalog.EmitsOf(name)
 		r.Tx(name, handle(deps, emits), emits...)
 	}
@@ -75,14 +77,16 @@ func post(deps Deps, emits []string) handler.Tx {
 			return handler.Effect{}, err
 		}
 		entry := ledger.Entry{
-			ID: ledger.EntryID(event.Tenant, event.ID), Tenant: event.Tenant, Kind: ledger.KindJournal, EventID: event.ID, EventType: event.Type, Rule: rule.Name,
+			ID: ledger.EntryID(event.Tenant, event.ID), Tenant: event.Tenant, Kind: ledger.KindJournal,
+			EventID: event.ID, EventType: event.Type, Rule: rule.Name,
 			Period: ledger.PeriodOf(occurred), OccurredAt: occurred, PostedAt: deps.Now(), Lines: lines,
 		}
 		if event.Try > 0 { // a commit was refused: by the record perhaps, or by the entry
 			switch before, there, err := read(ctx, deps.Store, entry.ID); {
 			case err != nil:
 				return handler.Effect{}, err
-			case there && (before.EventType != entry.EventType || !slices.Equal(before.Lines, entry.Lines)): // at whatever time
+			// at whatever time
+			case there && (before.EventType != entry.EventType || !slices.Equal(before.Lines, entry.Lines)):
 				return handler.Effect{}, retry.Conflicting("entry_conflict", nil)
 			case there:
 				return handler.Effect{Result: PostedBefore, Ref: entry.ID}, nil
@@ -136,7 +140,9 @@ func missing(ctx context.Context, from store.Getter, event handler.Event, revert
 }
 
 // effectOf posts an entry, unless its period is closed, and data of it. reverts is the event that it undoes.
-func effectOf(ctx context.Context, deps Deps, entry ledger.Entry, reverts string, emits []string) (handler.Effect, error) {
+func effectOf(
+	ctx context.Context, deps Deps, entry ledger.Entry, reverts string, emits []string,
+) (handler.Effect, error) {
 	switch now, rules := deps.Now(), deps.Catalog.Journal; {
 	case entry.OccurredAt.After(now.Add(rules.Ahead)):
 		return handler.Effect{}, retry.Permanent("occurred_in_the_future", nil)
@@ -149,7 +155,8 @@ func effectOf(ctx context.Context, deps Deps, entry ledger.Entry, reverts string
 		return handler.Effect{}, err
 	case closed:
 		return handler.Effect{}, &retry.Error{
-			Verdict: retry.Verdict{Class: retry.Rejected, Reason: "period_closed", Counts: true}, Subjects: []string{entry.Period},
+			Verdict:  retry.Verdict{Class: retry.Rejected, Reason: "period_closed", Counts: true},
+			Subjects: []string{entry.Period},
 		}
 	}
 	effect := handler.Effect{Result: Posted, Ref: entry.ID}
@@ -186,7 +193,8 @@ func emissionsOf(entry ledger.Entry, reverts string, emits []string) (all []hand
 	}
 	for _, to := range emits {
 		all = append(all, handler.Emission{
-			To: to, RoutingKey: kind, OrderingKey: key, Body: contract.Of(&contract.Event{Type: kind, Version: 1, Data: data}),
+			To: to, RoutingKey: kind, OrderingKey: key,
+			Body: contract.Of(&contract.Event{Type: kind, Version: 1, Data: data}),
 		})
 	}
 	return all, nil

@@ -66,7 +66,8 @@ func (d *office) pass(by time.Duration) { d.clock.Add(int64(by)) }
 
 func (d *office) deliver(t *testing.T, id, eventType, data string) (run *dedupe.Run, reason string) {
 	t.Helper()
-	_, run, err := d.Deliver(t.Context(), "acme", journaltest.Message(t, d.Catalog, id, eventType, noon, data), false)
+	_, run, err := d.Deliver(t.Context(), "acme", journaltest.Message(t, d.Catalog, id, eventType, noon,
+		data), false)
 	if err != nil {
 		return run, retry.Decide(err).Reason
 	}
@@ -116,30 +117,56 @@ func TestTheRuleOfAnEventTypeMakesTheLinesOfItsEntry(t *testing.T) {
 		result, reason  string
 	}{
 		"an invoice with tax": {
-			eventType: "billing.invoice.paid", data: invoice, want: "cash 11900 EUR, subscription-revenue -10000 EUR, tax-payable -1900 EUR",
+			eventType: "billing.invoice.paid", data: invoice,
+			want: "cash 11900 EUR, subscription-revenue -10000 EUR, tax-payable -1900 EUR",
 		},
 		"without tax it has no line of nothing": {
-			eventType: "billing.invoice.paid", data: `{"invoice_id":"i1","amount":"5.00","currency":"EUR"}`, want: "cash 500 EUR, subscription-revenue -500 EUR",
+			eventType: "billing.invoice.paid", data: `{"invoice_id":"i1","amount":"5.00","currency":"EUR"}`,
+			want: "cash 500 EUR, subscription-revenue -500 EUR",
 		},
 		"a currency without digits": {
-			eventType: "payroll.salary.disbursed", data: `{"payment_run_id":"p1","amount":"5","currency":"JPY"}`, want: "salaries 5 JPY, cash -5 JPY",
+			eventType: "payroll.salary.disbursed", data: `{"payment_run_id":"p1","amount":"5","currency":"JPY"}`,
+			want: "salaries 5 JPY, cash -5 JPY",
 		},
 		"a currency with three": {
-			eventType: "payroll.salary.disbursed", data: `{"payment_run_id":"p1","amount":"5.000","currency":"KWD"}`, want: "salaries 5000 KWD, cash -5000 KWD",
+			eventType: "payroll.salary.disbursed", data: `{"payment_run_id":"p1","amount":"5.000","currency":"KWD"}`,
+			want: "salaries 5000 KWD, cash -5000 KWD",
 		},
 		"two currencies, each for itself": {
-			eventType: "bank.refund.sent", data: `{"amount":"5.00","currency":"EUR","fee":7}`, want: "cash 500 EUR, salaries 7 USD, receivables -500 EUR, tax-payable -7 USD",
+			eventType: "bank.refund.sent", data: `{"amount":"5.00","currency":"EUR","fee":7}`,
+			want: "cash 500 EUR, salaries 7 USD, receivables -500 EUR, tax-payable -7 USD",
 		},
-		"minor units of the rule's currency":    {eventType: "card.fee.charged", data: `{"cents":30}`, want: "salaries 30 EUR, cash -30 EUR"},
-		"an invoice of nothing":                 {eventType: "billing.invoice.paid", data: `{"invoice_id":"i1","amount":"0.00","currency":"EUR"}`, result: journal.NothingToPost},
-		"more tax than there is":                {eventType: "billing.invoice.paid", data: `{"invoice_id":"i1","amount":"1.00","currency":"EUR","tax_amount":"2.00"}`, reason: "amount_negative"},
-		"as much as a line may move":            {eventType: "card.fee.charged", data: `{"cents":1000000000000000}`, want: "salaries 1000000000000000 EUR, cash -1000000000000000 EUR"},
-		"as much below nothing":                 {eventType: "card.fee.charged", data: `{"cents":-1000000000000000}`, reason: "amount_negative"},
-		"more than that below nothing":          {eventType: "card.fee.charged", data: `{"cents":-1000000000000001}`, reason: "amount_too_large"},
-		"a charge below nothing":                {eventType: "card.fee.charged", data: `{"cents":-1}`, reason: "amount_negative"},
-		"more than a line may move":             {eventType: "card.fee.charged", data: `{"cents":1000000000000001}`, reason: "amount_too_large"},
-		"an event that no rule takes":           {eventType: "billing.invoice.sent", data: `{"invoice_id":"i1"}`, reason: "unmapped"},
-		"a declaration that is half the rule's": {eventType: "notification.refund.sent", data: `{"user_id":"u1"}`, reason: "rule_unfit"},
+		"minor units of the rule's currency": {
+			eventType: "card.fee.charged", data: `{"cents":30}`, want: "salaries 30 EUR, cash -30 EUR",
+		},
+		"an invoice of nothing": {
+			eventType: "billing.invoice.paid", data: `{"invoice_id":"i1","amount":"0.00","currency":"EUR"}`,
+			result: journal.NothingToPost,
+		},
+		"more tax than there is": {
+			eventType: "billing.invoice.paid", data: `{"invoice_id":"i1","amount":"1.00","currency":"EUR",` +
+				`"tax_amount":"2.00"}`, reason: "amount_negative",
+		},
+		"as much as a line may move": {
+			eventType: "card.fee.charged", data: `{"cents":1000000000000000}`,
+			want: "salaries 1000000000000000 EUR, cash -1000000000000000 EUR",
+		},
+		"as much below nothing": {
+			eventType: "card.fee.charged", data: `{"cents":-1000000000000000}`, reason: "amount_negative",
+		},
+		"more than that below nothing": {
+			eventType: "card.fee.charged", data: `{"cents":-1000000000000001}`, reason: "amount_too_large",
+		},
+		"a charge below nothing": {eventType: "card.fee.charged", data: `{"cents":-1}`, reason: "amount_negative"},
+		"more than a line may move": {
+			eventType: "card.fee.charged", data: `{"cents":1000000000000001}`, reason: "amount_too_large",
+		},
+		"an event that no rule takes": {
+			eventType: "billing.invoice.sent", data: `{"invoice_id":"i1"}`, reason: "unmapped",
+		},
+		"a declaration that is half the rule's": {
+			eventType: "notification.refund.sent", data: `{"user_id":"u1"}`, reason: "rule_unfit",
+		},
 	} {
 		ids++
 		id := fmt.Sprint("e-", ids)
@@ -155,21 +182,26 @@ func TestTheRuleOfAnEventTypeMakesTheLinesOfItsEntry(t *testing.T) {
 			return fmt.Sprintf("%s %d %s", of.Account, of.Debit-of.Credit, of.Currency)
 		})
 		require.Equal(t, test.want, strings.Join(lines, ", "), sentence)
-		require.Equal(t, []string{"acme", id, test.eventType, "2026-11"}, []string{entry.Tenant, entry.EventID, entry.EventType, entry.Period}, sentence)
+		require.Equal(t, []string{"acme", id, test.eventType, "2026-11"},
+			[]string{entry.Tenant, entry.EventID, entry.EventType, entry.Period}, sentence)
 	}
 	ignoring := open(t, "")
 	run, reason := ignoring.deliver(t, "e1", "billing.invoice.sent", `{"invoice_id":"i1"}`)
-	require.Equal(t, []string{"", journal.Unmapped, ""}, []string{reason, run.Record.Result, run.Record.Ref}, "it is ignored where the catalog says so")
+	require.Equal(t, []string{"", journal.Unmapped, ""}, []string{reason, run.Record.Result, run.Record.Ref},
+		"it is ignored where the catalog says so")
 }
 
 func TestAnEntryAndItsReversalArePublishedInOrder(t *testing.T) {
 	t.Parallel()
 	d := open(t, "")
 	var sent []contract.Message
-	relay := &lane.Relay{Of: lane.Outbox, Store: d.faults, Now: d.Now, AtOnce: 1, Publisher: publisher(func(topic string, m contract.Message) {
-		require.Equal(t, "fis-domain-events", topic)
-		sent = append(sent, m)
-	})}
+	relay := &lane.Relay{
+		Of: lane.Outbox, Store: d.faults, Now: d.Now, AtOnce: 1,
+		Publisher: publisher(func(topic string, m contract.Message) {
+			require.Equal(t, "fis-domain-events", topic)
+			sent = append(sent, m)
+		}),
+	}
 	d.deliver(t, "e1", "billing.invoice.paid", invoice)
 	d.pass(time.Microsecond) // messages of one moment have no order
 	d.deliver(t, "undo", "billing.invoice.reverted", `{"reverts":"e1"}`)
@@ -182,8 +214,13 @@ func TestAnEntryAndItsReversalArePublishedInOrder(t *testing.T) {
 		require.Equal(t, "acme", sent[i].Attributes[contract.AttrTenant])
 		require.Contains(t, string(sent[i].Data), want)
 	}
-	require.Contains(t, string(sent[0].Data), `"data":{"event_id":"e1","event_type":"billing.invoice.paid","period":"2026-11","lines":[{"account":"cash","currency":"EUR","debit":"119.00"},{"account":"subscription-revenue","currency":"EUR","credit":"100.00"},{"account":"tax-payable","currency":"EUR","credit":"19.00"}]}`)
-	require.Contains(t, string(sent[1].Data), `"data":{"event_id":"undo","event_type":"billing.invoice.reverted","reverts":"e1","period":"2026-11","lines":[{"account":"cash","currency":"EUR","credit":"119.00"},`)
+	require.Contains(t, string(sent[0].Data),
+		`"data":{"event_id":"e1","event_type":"billing.invoice.paid","period":"2026-11",`+
+			`"lines":[{"account":"cash","currency":"EUR","debit":"119.00"},{"account":"subscription-revenue",`+
+			`"currency":"EUR","credit":"100.00"},{"account":"tax-payable","currency":"EUR","credit":"19.00"}]}`)
+	require.Contains(t, string(sent[1].Data),
+		`"data":{"event_id":"undo","event_type":"billing.invoice.reverted","reverts":"e1","period":"2026-11",`+
+			`"lines":[{"account":"cash","currency":"EUR","credit":"119.00"},`)
 }
 
 func TestAPersonReversesAnEntryOnce(t *testing.T) {
@@ -198,7 +235,8 @@ func TestAPersonReversesAnEntryOnce(t *testing.T) {
 		by            audit.Change
 		want          error
 	}{
-		"an event of another tenant": {"globex", "e1", ada, journal.ErrUnknown}, "an entry of another tenant": {"globex", posted.Record.Ref, ada, journal.ErrUnknown},
+		"an event of another tenant":                    {"globex", "e1", ada, journal.ErrUnknown},
+		"an entry of another tenant":                    {"globex", posted.Record.Ref, ada, journal.ErrUnknown},
 		"no id of an entry":                             {"acme", "e/1~", ada, journal.ErrUnknown},
 		"an event whose id another entry's begins with": {"acme", posted.Record.Ref[:8], ada, journal.ErrUnknown},
 	} {
@@ -243,7 +281,8 @@ func TestAnEntryIsSealedOnlyWithTheRecordOfItsEventOrTheAuditOfItsAuthor(t *test
 	}
 	credited := func(order string) []store.Write {
 		return ledgertest.Credited(t, ledger.Move{
-			Tenant: "default", Order: order, EventID: "e-" + order, To: ledger.CustomerPoints("c1"), Amount: 10, CreatedAt: noon,
+			Tenant: "default", Order: order, EventID: "e-" + order, To: ledger.CustomerPoints("c1"), Amount: 10,
+			CreatedAt: noon,
 		})
 	}
 	for event, data := range map[string]string{"e1": invoice, "e2": invoice, "e3": invoice, "unmapped": ""} {
@@ -290,11 +329,15 @@ func TestAnEntryIsSealedOnlyWithTheRecordOfItsEventOrTheAuditOfItsAuthor(t *test
 		"of no event":                     {Kind: ledger.KindJournal, EventID: "invented", Period: "2026-11"},
 		"in a closed month, dated before": {Kind: ledger.KindJournal, EventID: "dated", Period: october},
 		"of an event that has made none":  {Kind: ledger.KindJournal, EventID: "unmapped", Period: "2026-11"},
-		"the reversal of no event":        {Kind: ledger.KindJournalReversal, EventID: "r9", Period: "2026-11", Reverts: ledger.EntryID("acme", "e1")},
-		"of another tenant's event":       {Kind: ledger.KindJournal, EventID: "e-o1", Period: "2026-11"},
+		"the reversal of no event": {
+			Kind: ledger.KindJournalReversal, EventID: "r9", Period: "2026-11", Reverts: ledger.EntryID("acme", "e1"),
+		},
+		"of another tenant's event": {Kind: ledger.KindJournal, EventID: "e-o1", Period: "2026-11"},
 	} {
 		e.Tenant, e.OccurredAt, e.PostedAt = "acme", noon, noon
-		e.Lines = []ledger.Line{{Account: "cash", Currency: "EUR", Debit: 1}, {Account: "salaries", Currency: "EUR", Credit: 1}}
+		e.Lines = []ledger.Line{
+			{Account: "cash", Currency: "EUR", Debit: 1}, {Account: "salaries", Currency: "EUR", Credit: 1},
+		}
 		writes := filetest.Must(ledger.Post(e))(t)
 		storetest.Put(t, d.Store, writes...)
 		require.False(t, vouched(writes...), sentence)
@@ -321,13 +364,16 @@ func TestTheJournalHoldsOneEntryForAnEventOnTheEmbeddedStore(t *testing.T) {
 func TestEntriesMonthsAndStatementsSayHowTheyStand(t *testing.T) {
 	t.Parallel()
 	entry := func(sealed int64, hash string, changed bool) journal.Entry {
-		return journal.Entry{Entry: ledger.Entry{ID: "e1", Kind: ledger.KindJournal, Seal: sealed}, Hash: hash, Changed: changed}
+		return journal.Entry{
+			Entry: ledger.Entry{ID: "e1", Kind: ledger.KindJournal, Seal: sealed}, Hash: hash, Changed: changed,
+		}
 	}
 	for says, of := range map[string]journal.Entry{
 		"": entry(4, "ab", false),
-		"It is not sealed yet, and nothing proves it before.":                                      entry(0, "ab", false),
-		"Entry e1 was changed after it was sealed. Verify the books.":                              entry(4, "ab", true),
-		"Entry e1 was changed after it was posted, and cannot be read any more. Verify the books.": entry(0, "", true),
+		"It is not sealed yet, and nothing proves it before.":         entry(0, "ab", false),
+		"Entry e1 was changed after it was sealed. Verify the books.": entry(4, "ab", true),
+		"Entry e1 was changed after it was posted, and cannot be read any more. Verify the books.": entry(
+			0, "", true),
 	} {
 		require.Equal(t, says, strings.Join(of.Notes(), " "))
 		require.Equal(t, of.Changed, of.Alerts())
@@ -347,11 +393,18 @@ func TestEntriesMonthsAndStatementsSayHowTheyStand(t *testing.T) {
 		close, reopen bool
 	}{
 		{journal.Period{Month: "2026-11", State: journal.Open}, "", true, false},
-		{journal.Period{Month: "2026-11", State: journal.Closing, ClosesAt: at}, "2026-11 takes entries until 2026-12-01T00:00:00Z.", false, true},
-		{journal.Period{Month: "2026-11", State: journal.Closed, Reopening: asked}, "2026-11 opens again when a second person asks for it, after ada.", true, true},
+		{
+			journal.Period{Month: "2026-11", State: journal.Closing, ClosesAt: at},
+			"2026-11 takes entries until 2026-12-01T00:00:00Z.", false, true,
+		},
+		{
+			journal.Period{Month: "2026-11", State: journal.Closed, Reopening: asked},
+			"2026-11 opens again when a second person asks for it, after ada.", true, true,
+		},
 	} {
 		require.Equal(t, test.says, strings.Join(test.period.Notes(), " "))
-		require.Equal(t, []bool{test.close, test.reopen, true}, []bool{test.period.Allows("close"), test.period.Allows("reopen"), test.period.Allows("show")})
+		require.Equal(t, []bool{test.close, test.reopen, true},
+			[]bool{test.period.Allows("close"), test.period.Allows("reopen"), test.period.Allows("show")})
 	}
 	money := func(minor int64) map[string]int64 { return map[string]int64{"EUR": minor} }
 	line := journal.Stated{Line: ledger.Line{Currency: "EUR", Debit: 250}, PostedAt: at}

@@ -52,13 +52,16 @@ func (o Origins) Vouched(ctx context.Context, e ledger.Entry) (bool, error) {
 	}
 }
 
-// Made counts the records of a tenant's events that the database stamped with the entries that they made. The error is
-// that of reading.
+// Made counts the records of a tenant's events that the database stamped with the entries that they made. The
+// error is that of reading.
 func (o Origins) Made(ctx context.Context, tenant string, from, to time.Time) (all int64, err error) {
 	for shard := range int64(dedupe.Shards) {
 		n, err := store.Count(ctx, o.Store, store.Query{
-			Collection: dedupe.Collection, Equal: map[string]any{"tenant": tenant, "shard": shard}, Limit: math.MaxInt32,
-			Due: &store.Due{Field: "committed_at", Until: to}, After: store.Cursor{At: from.Add(-time.Microsecond), ID: "~"}, // behind all ids
+			Collection: dedupe.Collection, Equal: map[string]any{"tenant": tenant, "shard": shard},
+			Limit: math.MaxInt32,
+			// behind all ids
+			Due:   &store.Due{Field: "committed_at", Until: to},
+			After: store.Cursor{At: from.Add(-time.Microsecond), ID: "~"},
 		})
 		if err != nil {
 			return 0, err
@@ -86,7 +89,9 @@ func (o Origins) audited(ctx context.Context, kind, tenant, subject, name, value
 	case err != nil:
 		return false, err
 	}
-	return slices.ContainsFunc(changes, func(change audit.Entry) bool { return change.After[name] == value }), nil
+	return slices.ContainsFunc(changes, func(change audit.Entry) bool {
+		return change.After[name] == value
+	}), nil
 }
 
 // transferred reports whether a person has linked the customer whose points the entry moves. The half of a

@@ -162,35 +162,39 @@ func (p *Periods) Get(ctx context.Context, tenant, period string) (Period, error
 // Close has a period that is over take no entries from Notice on. One that is closed stays so, and a request
 // to reopen it is withdrawn. The error is ErrNotOver, wraps ErrBroken, or is as of audit.Change.Update.
 func (p *Periods) Close(ctx context.Context, tenant, period string, by audit.Change) (Period, error) {
-	return p.change(ctx, tenant, period, by, func(before Period, now time.Time) (after Period, action string, err error) {
-		switch after = before; {
-		case period >= ledger.PeriodOf(now):
-			return Period{}, "", ErrNotOver
-		case before.ClosesAt.IsZero():
-			after.ClosesAt, after.Who, after.Why, after.Since, after.Reopening = now.Add(Notice), by.Who.String(), by.Why, now, nil
-			return after, "close", nil
-		case before.Reopening != nil:
-			after.Reopening = nil
-			return after, "keep_closed", nil
-		}
-		return after, "", nil
-	})
+	return p.change(ctx, tenant, period, by,
+		func(before Period, now time.Time) (after Period, action string, err error) {
+			switch after = before; {
+			case period >= ledger.PeriodOf(now):
+				return Period{}, "", ErrNotOver
+			case before.ClosesAt.IsZero():
+				after.ClosesAt, after.Who, after.Why, after.Since, after.Reopening = now.Add(Notice), by.Who.String(),
+					by.Why, now, nil
+				return after, "close", nil
+			case before.Reopening != nil:
+				after.Reopening = nil
+				return after, "keep_closed", nil
+			}
+			return after, "", nil
+		})
 }
 
 // Reopen has a closed period take entries again, once two people have asked for it; the request of the first
 // is kept. The error is as of Close, or one of audit.TwoPeople.
 func (p *Periods) Reopen(ctx context.Context, tenant, period string, by audit.Change) (Period, error) {
-	return p.change(ctx, tenant, period, by, func(before Period, now time.Time) (after Period, action string, err error) {
-		switch after = before; {
-		case before.ClosesAt.IsZero():
-			return after, "", nil
-		case before.Reopening == nil:
-			after.Reopening = &Request{Who: by.Who.String(), Why: by.Why, At: now}
-			return after, "ask_to_reopen", audit.TwoPeople("", by.Who)
-		}
-		after.ClosesAt, after.Who, after.Why, after.Since, after.Reopening = time.Time{}, by.Who.String(), by.Why, now, nil
-		return after, "reopen", audit.TwoPeople(before.Reopening.Who, by.Who)
-	})
+	return p.change(ctx, tenant, period, by,
+		func(before Period, now time.Time) (after Period, action string, err error) {
+			switch after = before; {
+			case before.ClosesAt.IsZero():
+				return after, "", nil
+			case before.Reopening == nil:
+				after.Reopening = &Request{Who: by.Who.String(), Why: by.Why, At: now}
+				return after, "ask_to_reopen", audit.TwoPeople("", by.Who)
+			}
+			after.ClosesAt, after.Who, after.Why, after.Since, after.Reopening = time.Time{}, by.Who.String(),
+				by.Why, now, nil
+			return after, "reopen", audit.TwoPeople(before.Reopening.Who, by.Who)
+		})
 }
 
 func checkPeriod(tenant, period string) error {
@@ -211,29 +215,33 @@ func (p *Periods) read(doc store.Document, tenant, period string) (Period, error
 }
 
 // change commits what decide makes of a period, audited. An empty action changes nothing.
-func (p *Periods) change(ctx context.Context, tenant, period string, by audit.Change, decide func(before Period, now time.Time) (after Period, action string, err error)) (Period, error) {
+func (p *Periods) change(
+	ctx context.Context, tenant, period string, by audit.Change,
+	decide func(before Period, now time.Time) (after Period, action string, err error),
+) (Period, error) {
 	if err := checkPeriod(tenant, period); err != nil {
 		return Period{}, err
 	}
 	var after Period
 	now, of := p.Now().UTC().Truncate(time.Microsecond), audit.Subject{Kind: Kind, Tenant: tenant, ID: period}
-	_, err := by.Update(ctx, p.Store, periodKey(tenant, period), of, now, p.NewID(), func(doc store.Document) (made audit.Made, err error) {
-		before, err := p.read(doc, tenant, period)
-		if err != nil {
-			return made, err
-		}
-		if after, made.Action, err = decide(before, now); err != nil || made.Action == "" {
-			return made, err
-		}
-		after.State, after.Closed = after.stateAt(now), !after.ClosesAt.IsZero()
-		made.Before, made.After = before.side(), after.side()
-		made.Writes = []store.Write{
-			store.Replace(doc.Key, doc.Version, store.Encode(&after)),
-			store.Increment(changesKey, map[string]int64{fieldChanges: 1}, nil),
-		}
-		made.Version = &after.Version
-		return made, nil
-	})
+	_, err := by.Update(ctx, p.Store, periodKey(tenant, period), of, now, p.NewID(),
+		func(doc store.Document) (made audit.Made, err error) {
+			before, err := p.read(doc, tenant, period)
+			if err != nil {
+				return made, err
+			}
+			if after, made.Action, err = decide(before, now); err != nil || made.Action == "" {
+				return made, err
+			}
+			after.State, after.Closed = after.stateAt(now), !after.ClosesAt.IsZero()
+			made.Before, made.After = before.side(), after.side()
+			made.Writes = []store.Write{
+				store.Replace(doc.Key, doc.Version, store.Encode(&after)),
+				store.Increment(changesKey, map[string]int64{fieldChanges: 1}, nil),
+			}
+			made.Version = &after.Version
+			return made, nil
+		})
 	return after, err
 }
 
@@ -249,8 +257,8 @@ func (m Month) Alerts() bool { return m.Books.Alerts() }
 // Notes says what its state means, and what its books say.
 func (m Month) Notes() []string { return slices.Concat(m.Period.Notes(), m.Books.Notes()) }
 
-// Months returns the months of a tenant that have sealed entries or were ever closed, and the one that runs, the newest
-// first. The error is as of Get, or that of reading the seals.
+// Months returns the months of a tenant that have sealed entries or were ever closed, and the one that runs,
+// the newest first. The error is as of Get, or that of reading the seals.
 func (p *Periods) Months(ctx context.Context, tenant string) ([]Period, error) {
 	if !pii.ID.Valid(tenant) {
 		return nil, audit.ErrID
@@ -260,7 +268,9 @@ func (p *Periods) Months(ctx context.Context, tenant string) ([]Period, error) {
 		return nil, err
 	}
 	query := store.Query{Collection: PeriodsCollection, IDPrefix: periodPrefix(tenant)}
-	all, err := store.All(ctx, p.Store, query, func(doc store.Document) (Period, error) { return ReadPeriod(doc, p.Now()) })
+	all, err := store.All(ctx, p.Store, query, func(doc store.Document) (Period, error) {
+		return ReadPeriod(doc, p.Now())
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -289,7 +299,8 @@ func (p *Periods) operations() []console.Operation {
 	return []console.Operation{
 		console.New(console.Row{
 			Name: "periods ls", Path: "GET /v1/ops/journal/periods", Errors: failures,
-			Summary: "List the months of a tenant's books: who closed or reopened each, and which wait for a second person",
+			Summary: "List the months of a tenant's books: who closed or reopened each, and which wait for a " +
+				"second person",
 		}, func(ctx context.Context, _ audit.Author, in console.OwnedList) (console.List[Period], error) {
 			months, err := p.Months(ctx, in.Tenant)
 			if in.After.ID != "" {
@@ -311,15 +322,18 @@ func (p *Periods) operations() []console.Operation {
 			return m, err
 		}),
 		console.New(console.Row{
-			Name: "periods close", Path: "POST /v1/ops/journal/periods/{period}/close", Needs: console.Reason, Before: "periods show",
+			Name: "periods close", Path: "POST /v1/ops/journal/periods/{period}/close", Needs: console.Reason,
+			Before:  "periods show",
 			Summary: "Close a month that is over: no more entries are posted to it", Errors: failures,
-			Help: "It takes no entries from two minutes after that. An event of the month becomes a dead letter with the reason " +
+			Help: "It takes no entries from two minutes after that. An event of the month becomes a dead letter " +
+				"with the reason " +
 				"period_closed. Two people are needed to open it again.",
 		}, func(ctx context.Context, by audit.Author, in ChangePeriod) (Period, error) {
 			return p.Close(ctx, in.Tenant, in.Period, in.By(by))
 		}),
 		console.New(console.Row{
-			Name: "periods reopen", Path: "POST /v1/ops/journal/periods/{period}/reopen", Needs: console.TwoPeople, Before: "periods show",
+			Name: "periods reopen", Path: "POST /v1/ops/journal/periods/{period}/reopen", Needs: console.TwoPeople,
+			Before:  "periods show",
 			Summary: "Reopen a closed month; a second person has to ask for the same", Errors: failures,
 			Help: "The first request is kept until a second person asks for the same.",
 		}, func(ctx context.Context, by audit.Author, in ChangePeriod) (Period, error) {

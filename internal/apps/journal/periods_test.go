@@ -28,8 +28,12 @@ var (
 	ada = audit.Change{Who: audit.Author{Proof: audit.Identity, Name: "ada"}, Why: "the year is done"}
 	bob = audit.Change{Who: audit.Author{Proof: audit.Identity, Name: "bob"}, Why: "an invoice was late"}
 	// token is whoever holds the token, and almostToken a person whose name begins like it.
-	token       = audit.Change{Who: audit.Author{Proof: audit.SharedToken, Name: "ada"}, Why: "an invoice was late"}
-	almostToken = audit.Change{Who: audit.Author{Proof: audit.Identity, Name: "token-desk@shop.example"}, Why: "an invoice was late"}
+	token = audit.Change{
+		Who: audit.Author{Proof: audit.SharedToken, Name: "ada"}, Why: "an invoice was late",
+	}
+	almostToken = audit.Change{
+		Who: audit.Author{Proof: audit.Identity, Name: "token-desk@shop.example"}, Why: "an invoice was late",
+	}
 )
 
 func TestAPeriodIsClosedByOnePersonAndReopenedByTwo(t *testing.T) {
@@ -47,31 +51,60 @@ func TestAPeriodIsClosedByOnePersonAndReopenedByTwo(t *testing.T) {
 		audit []string
 	}
 	filetest.Each(t, map[string]row{
-		"closing":       {[]step{{shut, ada, journal.Closing, "", nil}}, []string{"close"}},
-		"closing twice": {[]step{{shut, ada, journal.Closing, "", nil}, {shut, bob, journal.Closed, "", nil}}, []string{"close"}},
+		"closing": {[]step{{shut, ada, journal.Closing, "", nil}}, []string{"close"}},
+		"closing twice": {
+			[]step{{shut, ada, journal.Closing, "", nil}, {shut, bob, journal.Closed, "", nil}}, []string{"close"},
+		},
 		"reopening by two": {
-			[]step{{shut, ada, journal.Closing, "", nil}, {reopen, ada, journal.Closed, "ada", nil}, {reopen, bob, journal.Open, "", nil}},
+			[]step{
+				{shut, ada, journal.Closing, "", nil},
+				{reopen, ada, journal.Closed, "ada", nil},
+				{reopen, bob, journal.Open, "", nil},
+			},
 			[]string{"close", "ask_to_reopen", "reopen"},
 		},
 		"one person does not make two": {
-			[]step{{shut, ada, journal.Closing, "", nil}, {reopen, bob, journal.Closed, "bob", nil}, {reopen, bob, journal.Closed, "bob", audit.ErrSamePerson}},
+			[]step{
+				{shut, ada, journal.Closing, "", nil},
+				{reopen, bob, journal.Closed, "bob", nil},
+				{reopen, bob, journal.Closed, "bob", audit.ErrSamePerson},
+			},
 			[]string{"close", "ask_to_reopen"},
 		},
 		"a token is nobody": {
-			[]step{{shut, ada, journal.Closing, "", nil}, {reopen, token, journal.Closed, "", audit.ErrNoIdentity}, {reopen, ada, journal.Closed, "ada", nil}, {reopen, token, journal.Closed, "ada", audit.ErrNoIdentity}},
+			[]step{
+				{shut, ada, journal.Closing, "", nil},
+				{reopen, token, journal.Closed, "", audit.ErrNoIdentity},
+				{reopen, ada, journal.Closed, "ada", nil},
+				{reopen, token, journal.Closed, "ada", audit.ErrNoIdentity},
+			},
 			[]string{"close", "ask_to_reopen"},
 		},
 		"an identity whose name begins with token is one": {
-			[]step{{shut, token, journal.Closing, "", nil}, {reopen, almostToken, journal.Closed, almostToken.Who.Name, nil}, {reopen, ada, journal.Open, "", nil}},
+			[]step{
+				{shut, token, journal.Closing, "", nil},
+				{reopen, almostToken, journal.Closed, almostToken.Who.Name, nil},
+				{reopen, ada, journal.Open, "", nil},
+			},
 			[]string{"close", "ask_to_reopen", "reopen"},
 		},
 		"closing withdraws a request": {
-			[]step{{shut, ada, journal.Closing, "", nil}, {reopen, bob, journal.Closed, "bob", nil}, {shut, ada, journal.Closed, "", nil}, {reopen, ada, journal.Closed, "ada", nil}},
+			[]step{
+				{shut, ada, journal.Closing, "", nil},
+				{reopen, bob, journal.Closed, "bob", nil},
+				{shut, ada, journal.Closed, "", nil},
+				{reopen, ada, journal.Closed, "ada", nil},
+			},
 			[]string{"close", "ask_to_reopen", "keep_closed", "ask_to_reopen"},
 		},
 		"what is open stays open": {[]step{{reopen, ada, journal.Open, "", nil}}, nil},
 		"closing again": {
-			[]step{{shut, ada, journal.Closing, "", nil}, {reopen, ada, journal.Closed, "ada", nil}, {reopen, bob, journal.Open, "", nil}, {shut, bob, journal.Closing, "", nil}},
+			[]step{
+				{shut, ada, journal.Closing, "", nil},
+				{reopen, ada, journal.Closed, "ada", nil},
+				{reopen, bob, journal.Open, "", nil},
+				{shut, bob, journal.Closing, "", nil},
+			},
 			[]string{"close", "ask_to_reopen", "reopen", "close"},
 		},
 	}, func(t *testing.T, test row) {
@@ -122,7 +155,8 @@ func TestAnInvalidClosingIsRefused(t *testing.T) {
 		require.ErrorIs(t, err, test.want, sentence)
 	}
 	months := filetest.Must(d.periods.Months(t.Context(), "acme"))(t)
-	require.Equal(t, []journal.Period{{Tenant: "acme", Month: "2026-11", State: journal.Open}}, months, "the one that runs")
+	require.Equal(t, []journal.Period{{Tenant: "acme", Month: "2026-11", State: journal.Open}}, months,
+		"the one that runs")
 	require.ErrorIs(t, filetest.ErrorOf(d.periods.Get(t.Context(), "a/b", october)), audit.ErrInvalid)
 	require.ErrorIs(t, filetest.ErrorOf(d.periods.Months(t.Context(), "a/b")), audit.ErrInvalid)
 }
@@ -137,7 +171,8 @@ func TestAPeriodThatCannotBeReadIsNotTakenForOpen(t *testing.T) {
 		require.ErrorIs(t, filetest.ErrorOf(d.periods.Months(t.Context(), "acme")), want)
 		require.ErrorIs(t, filetest.ErrorOf(d.periods.Close(t.Context(), "acme", october, ada)), want)
 	}
-	page, err := d.Store.Query(t.Context(), store.Query{Collection: journal.PeriodsCollection, IDPrefix: store.ID("acme"), Limit: 1})
+	page, err := d.Store.Query(t.Context(),
+		store.Query{Collection: journal.PeriodsCollection, IDPrefix: store.ID("acme"), Limit: 1})
 	require.NoError(t, err)
 	storetest.Put(t, d.Store, store.Set(page.Documents[0].Key, map[string]any{"period": int64(10)}))
 	all(journal.ErrBroken)
@@ -152,12 +187,15 @@ func TestAnEventFarInThePastOrFutureIsADeadLetter(t *testing.T) {
 		happened time.Time
 		reason   string
 	}{
-		{noon.Add(bounds.Ahead), ""}, {noon.Add(bounds.Ahead + time.Second), "occurred_in_the_future"},
-		{noon.Add(-bounds.Behind), ""}, {noon.Add(-bounds.Behind - time.Second), "occurred_too_long_ago"},
+		{noon.Add(bounds.Ahead), ""},
+		{noon.Add(bounds.Ahead + time.Second), "occurred_in_the_future"},
+		{noon.Add(-bounds.Behind), ""},
+		{noon.Add(-bounds.Behind - time.Second), "occurred_too_long_ago"},
 		{time.Date(1, 1, 1, 0, 0, 0, 0, time.UTC), "occurred_too_long_ago"},
 		{time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC), "occurred_in_the_future"},
 	} {
-		_, _, err := d.Deliver(t.Context(), "acme", journaltest.Message(t, d.Catalog, fmt.Sprint("e", id), "card.fee.charged", test.happened, `{"cents":30}`), false)
+		_, _, err := d.Deliver(t.Context(), "acme", journaltest.Message(t, d.Catalog, fmt.Sprint("e", id),
+			"card.fee.charged", test.happened, `{"cents":30}`), false)
 		if test.reason == "" {
 			require.NoError(t, err, test.happened)
 		} else {
@@ -194,7 +232,8 @@ func TestAClosedPeriodTakesNoEntry(t *testing.T) {
 	run, reason := d.deliver(t, "undo", "billing.invoice.reverted", `{"reverts":"e1"}`)
 	require.Empty(t, reason)
 	require.Equal(t, "2026-11", d.entry(t, run.Record.Ref).Period)
-	_, _, err := d.Deliver(t.Context(), "acme", journaltest.Message(t, d.Catalog, "late", "billing.invoice.reverted", noon.AddDate(0, -1, 0), `{"reverts":"e2"}`), false)
+	_, _, err := d.Deliver(t.Context(), "acme", journaltest.Message(t, d.Catalog, "late",
+		"billing.invoice.reverted", noon.AddDate(0, -1, 0), `{"reverts":"e2"}`), false)
 	require.Equal(t, "period_closed", retry.Decide(err).Reason)
 
 	for _, by := range []audit.Change{ada, bob} {
@@ -239,7 +278,9 @@ func TestACalendarIsReadEveryFewSeconds(t *testing.T) {
 		asks(true)
 		d.pass(6 * time.Second)
 		_, err := d.Calendar.Closed(t.Context(), "acme", october)
-		require.Equal(t, retry.Verdict{Class: retry.Unavailable, Reason: "periods_unknown", Scope: retry.EveryMessage}, retry.Decide(err), "what was known is too old")
+		require.Equal(t, retry.Verdict{
+			Class: retry.Unavailable, Reason: "periods_unknown", Scope: retry.EveryMessage,
+		}, retry.Decide(err), "what was known is too old")
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
 		_, err = d.Calendar.Closed(gone, "acme", october)
@@ -257,7 +298,8 @@ func TestOfManyPeopleAtOnceTwoReopenAPeriod(t *testing.T) {
 	var wait sync.WaitGroup
 	for i := range 8 {
 		wait.Go(func() {
-			_, err := d.periods.Reopen(t.Context(), "acme", october, audit.Change{Who: audit.Author{Proof: audit.Identity, Name: fmt.Sprint("p", i)}, Why: "why"})
+			_, err := d.periods.Reopen(t.Context(), "acme", october,
+				audit.Change{Who: audit.Author{Proof: audit.Identity, Name: fmt.Sprint("p", i)}, Why: "why"})
 			require.True(t, err == nil || errors.Is(err, store.ErrBusy), err)
 		})
 	}

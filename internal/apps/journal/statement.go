@@ -85,9 +85,9 @@ func (s *Statement) Join(before any) (page string) {
 	return s.Next
 }
 
-// statement reads a page of an account's entries. The opening balance of an account with totals is that of the trial
-// balance, on the first page; that of another one is the sum of its earlier entries, which are listed with those of all
-// months.
+// statement reads a page of an account's entries. The opening balance of an account with totals is that of
+// the trial balance, on the first page; that of another one is the sum of its earlier entries, which are
+// listed with those of all months.
 func statement(ctx context.Context, from store.Store, in StatementOf, thisMonth string) (Statement, error) {
 	first, last, err := in.span(thisMonth)
 	if err != nil {

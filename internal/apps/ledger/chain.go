@@ -37,7 +37,8 @@ type Chain struct {
 
 // Load reads the chain of a tenant's order with one query. The error wraps ErrBroken, or is the query's.
 func Load(ctx context.Context, q store.Querier, tenant, order string) (Chain, error) {
-	page, err := q.Query(ctx, store.Query{Collection: Entries, IDPrefix: ChainPrefix(tenant, order), Limit: MaxEntries})
+	page, err := q.Query(ctx,
+		store.Query{Collection: Entries, IDPrefix: ChainPrefix(tenant, order), Limit: MaxEntries})
 	if err != nil {
 		return Chain{}, fmt.Errorf("ledger: query entries: %w", err)
 	}
@@ -110,12 +111,16 @@ func (c Chain) Holder() (holder Account) {
 
 // Reversed reports whether the event has made a reversal of this chain.
 func (c Chain) Reversed(eventID string) bool {
-	return slices.ContainsFunc(c.Entries, func(m Move) bool { return m.Kind == KindReversal && m.EventID == eventID })
+	return slices.ContainsFunc(c.Entries, func(m Move) bool {
+		return m.Kind == KindReversal && m.EventID == eventID
+	})
 }
 
 // Refunded reports whether a refund of that id has made a reversal of this chain.
 func (c Chain) Refunded(refund string) bool {
-	return slices.ContainsFunc(c.Entries, func(m Move) bool { return m.Kind == KindReversal && m.Refund == refund })
+	return slices.ContainsFunc(c.Entries, func(m Move) bool {
+		return m.Kind == KindReversal && m.Refund == refund
+	})
 }
 
 // Reverse returns the writes that take an amount of the credit back from the account that holds it. The
@@ -130,7 +135,8 @@ func (c Chain) Reverse(refund, eventID string, amount int64, at time.Time) ([]st
 		return nil, ErrFull
 	}
 	reversal := c.Entries[0]
-	reversal.Seq, reversal.Kind, reversal.EventID, reversal.Refund = len(c.Entries), KindReversal, eventID, refund
+	reversal.Seq, reversal.Kind, reversal.EventID, reversal.Refund = len(c.Entries), KindReversal,
+		eventID, refund
 	reversal.From, reversal.To, reversal.Account = c.Holder(), reversal.From, c.Holder()
 	reversal.Amount, reversal.CreatedAt = amount, at
 	return reversal.writes()
@@ -139,8 +145,13 @@ func (c Chain) Reverse(refund, eventID string, amount int64, at time.Time) ([]st
 // HeldBy returns a page of the chains that a tenant's account holds something of, behind the entry after;
 // next is zero on the last. Nothing is transferred to such an account: while it holds a chain, all entries of
 // the chain are its own. The error wraps ErrBroken, or is that of the query.
-func HeldBy(ctx context.Context, q store.Querier, tenant string, account Account, after store.Cursor) (chains []Chain, next store.Cursor, err error) {
-	page, err := q.Query(ctx, store.Query{Collection: Entries, Equal: map[string]any{"tenant": tenant, "account": string(account)}, After: after, Limit: MaxEntries})
+func HeldBy(
+	ctx context.Context, q store.Querier, tenant string, account Account, after store.Cursor,
+) (chains []Chain, next store.Cursor, err error) {
+	page, err := q.Query(ctx, store.Query{
+		Collection: Entries, Equal: map[string]any{"tenant": tenant, "account": string(account)}, After: after,
+		Limit: MaxEntries,
+	})
 	if err != nil {
 		return nil, next, fmt.Errorf("ledger: query entries: %w", err)
 	}
@@ -148,7 +159,9 @@ func HeldBy(ctx context.Context, q store.Querier, tenant string, account Account
 	for len(documents) > 0 {
 		// Ids put the entries of one order together, in sequence.
 		order := strings.TrimRight(documents[0].Key.ID, "0123456789") // without the number in its chain
-		n := slices.IndexFunc(documents, func(doc store.Document) bool { return !strings.HasPrefix(doc.Key.ID, order) })
+		n := slices.IndexFunc(documents, func(doc store.Document) bool {
+			return !strings.HasPrefix(doc.Key.ID, order)
+		})
 		if n == -1 {
 			n = len(documents)
 			if !page.Next.IsZero() && n < len(page.Documents) {
@@ -181,7 +194,9 @@ func HeldBy(ctx context.Context, q store.Querier, tenant string, account Account
 // entries, out of the holder and into the account, through the chain's issuing account; and one increment for
 // each account. It skips chains that have nothing left, that the account holds already, or that have no room
 // for two entries and a reversal. id names the operation. The error wraps ErrInvalid.
-func Transfer(chains []Chain, to Account, id string, at time.Time) (writes []store.Write, amount int64, err error) {
+func Transfer(
+	chains []Chain, to Account, id string, at time.Time,
+) (writes []store.Write, amount int64, err error) {
 	increments := map[Account]store.Write{}
 	for _, chain := range chains {
 		left, holder := chain.Left(), chain.Holder()
@@ -189,7 +204,8 @@ func Transfer(chains []Chain, to Account, id string, at time.Time) (writes []sto
 			continue
 		}
 		out := chain.Entries[0]
-		out.Seq, out.Kind, out.EventID, out.Amount, out.CreatedAt = len(chain.Entries), KindTransferOut, id, left, at
+		out.Seq, out.Kind, out.EventID, out.Amount, out.CreatedAt = len(chain.Entries), KindTransferOut,
+			id, left, at
 		out.From, out.To, out.Account = holder, out.From, holder
 		in := out
 		in.Seq, in.Kind = out.Seq+1, KindTransferIn

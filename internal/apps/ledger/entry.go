@@ -105,8 +105,8 @@ type Entry struct {
 	Lines []Line `json:"lines" store:"lines,required" show:"Lines,brief"`
 	// CommittedAt is when the database took it. With the id it is the entry's position, which seals follow.
 	CommittedAt time.Time `json:"committed_at,omitzero" show:"Committed,detail"`
-	// Seal is the number of the entry's seal, from 1, and Leaf its place in it. The seals know them, and not the entry:
-	// both are 0 in lists.
+	// Seal is the number of the entry's seal, from 1, and Leaf its place in it. The seals know them, and not the
+	// entry: both are 0 in lists.
 	Seal int64 `json:"seal,omitzero" show:"Seal,detail"`
 	Leaf int64 `json:"leaf,omitzero" show:"Position in the seal,detail"`
 
@@ -120,10 +120,12 @@ func EntryID(tenant, eventID string) string { return store.ID(tenant, eventID) }
 // shortest is how much of an entry's id names it: its hash, which the id of an event may look like, and more.
 const shortest = 12
 
-// Find returns the document of the entry that a person means, who names the event that made it, or it: by its id, or by
-// so much of it that no other begins so. No event's id has a tilde. The error is absent where there is none, or is as of
-// store.Named.
-func Find(ctx context.Context, from Reader, tenant, named string, absent error) (doc store.Document, err error) {
+// Find returns the document of the entry that a person means, who names the event that made it, or it: by its
+// id, or by so much of it that no other begins so. No event's id has a tilde. The error is absent where there
+// is none, or is as of store.Named.
+func Find(
+	ctx context.Context, from Reader, tenant, named string, absent error,
+) (doc store.Document, err error) {
 	id := strings.Contains(named, "~")
 	if !id {
 		doc, err = from.Get(ctx, Key(EntryID(tenant, named)))
@@ -173,7 +175,8 @@ func Control(account string) string {
 }
 
 // Post returns the writes that post an entry of a journal: one create. The commit fails with store.ErrExists
-// if it was posted before. The caller fills all but ID, CommittedAt, Seal and Leaf. The error wraps ErrInvalid.
+// if it was posted before. The caller fills all but ID, CommittedAt, Seal and Leaf. The error wraps
+// ErrInvalid.
 func Post(e Entry) ([]store.Write, error) {
 	e.ID = e.journalID()
 	if err := e.check(); err != nil {
@@ -191,8 +194,8 @@ func (e Entry) journalID() string {
 	return EntryID(e.Tenant, e.EventID)
 }
 
-// index is what an entry is found by: its book, each of its control accounts once, and its shard with its time. No
-// other field but account, with created_at, should have an index in the database: their values rise.
+// index is what an entry is found by: its book, each of its control accounts once, and its shard with its
+// time. No other field but account, with created_at, should have an index in the database: their values rise.
 type index struct {
 	Tenant   string   `store:"tenant"`
 	Period   string   `store:"period"`
@@ -263,15 +266,17 @@ func (e Entry) checkLines() error {
 	return nil
 }
 
-// Reversal returns the entry that takes back the whole of a journal's entry, in a period, as of a moment. eventID names
-// the event or the operation that reverts. Two reversals of an entry have the same id. The error wraps ErrIrreversible.
+// Reversal returns the entry that takes back the whole of a journal's entry, in a period, as of a moment.
+// eventID names the event or the operation that reverts. Two reversals of an entry have the same id. The
+// error wraps ErrIrreversible.
 func (e Entry) Reversal(eventID, period string, at time.Time) (Entry, error) {
 	if e.Kind != KindJournal {
 		return Entry{}, fmt.Errorf("%w: it is a %s", ErrIrreversible, e.Kind)
 	}
 	reversal := Entry{
-		ID: ReversalID(e.ID), Tenant: e.Tenant, Kind: KindJournalReversal, EventID: eventID, Rule: e.Rule, Reverts: e.ID,
-		Period: period, OccurredAt: at, PostedAt: at,
+		ID: ReversalID(e.ID), Tenant: e.Tenant, Kind: KindJournalReversal, EventID: eventID, Rule: e.Rule,
+		Reverts: e.ID,
+		Period:  period, OccurredAt: at, PostedAt: at,
 	}
 	for _, line := range e.Lines {
 		line.Debit, line.Credit = line.Credit, line.Debit

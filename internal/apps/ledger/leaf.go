@@ -24,7 +24,9 @@ const maxExact = 1<<53 - 1
 
 // exact writes times and integers as the canonical bytes have them.
 var exact = json.WithMarshalers(json.JoinMarshalers(
-	json.MarshalFunc(func(at time.Time) ([]byte, error) { return jsontext.AppendQuote(nil, at.UTC().Format(leafTime)) }),
+	json.MarshalFunc(func(at time.Time) ([]byte, error) {
+		return jsontext.AppendQuote(nil, at.UTC().Format(leafTime))
+	}),
 	json.MarshalFunc(func(n int64) ([]byte, error) {
 		if n < -maxExact || n > maxExact {
 			return nil, errors.New("a number that JSON does not keep exact")
@@ -34,7 +36,8 @@ var exact = json.WithMarshalers(json.JoinMarshalers(
 ))
 
 // Canonical returns the bytes that stand for an entry in its seal: RFC 8785 JSON of its id and of all stored
-// fields, with times in UTC with six digits of a second. The error wraps ErrBroken: the fields have no such form.
+// fields, with times in UTC with six digits of a second. The error wraps ErrBroken: the fields have no such
+// form.
 func (e Entry) Canonical() ([]byte, error) {
 	fields := maps.Clone(e.Document.Fields)
 	if _, there := fields["id"]; there {
@@ -112,15 +115,15 @@ func read(doc store.Document) (Entry, error) {
 	return e, err
 }
 
-// Position is where an entry stands among all: by the time of its commit, and by its id. Seals go on by it. Of what has
-// no such time it has none.
+// Position is where an entry stands among all: by the time of its commit, and by its id. Seals go on by it.
+// Of what has no such time it has none.
 func Position(doc store.Document) store.Cursor {
 	at, _ := doc.Fields[FieldCommitted].(time.Time)
 	return store.Cursor{At: at, ID: doc.Key.ID}
 }
 
-// Reposition returns the write that gives the document of an entry without a seal a new time, at the version that was
-// read: its turn to be sealed comes again.
+// Reposition returns the write that gives the document of an entry without a seal a new time, at the version
+// that was read: its turn to be sealed comes again.
 func Reposition(doc store.Document) store.Write {
 	fields := maps.Clone(doc.Fields)
 	delete(fields, FieldCommitted)

@@ -29,7 +29,8 @@ import (
 
 func paid() ledger.Entry {
 	return ledger.Entry{
-		Tenant: "acme", Kind: ledger.KindJournal, EventID: "evt-1", EventType: "billing.invoice.paid", Rule: "invoice-paid", Period: "2026-03",
+		Tenant: "acme", Kind: ledger.KindJournal, EventID: "evt-1", EventType: "billing.invoice.paid",
+		Rule: "invoice-paid", Period: "2026-03",
 		OccurredAt: noon.Add(-time.Hour), PostedAt: noon,
 		Lines: []ledger.Line{
 			{Account: "assets:bank", Currency: "EUR", Debit: 11900},
@@ -42,33 +43,40 @@ func paid() ledger.Entry {
 func TestAnEntryThatDoesNotBalanceOrLacksAPartIsNotPosted(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(e *ledger.Entry){
-		"no tenant":                        func(e *ledger.Entry) { e.Tenant = "" },
-		"no event":                         func(e *ledger.Entry) { e.EventID = "" },
-		"a kind of a chain":                func(e *ledger.Entry) { e.Kind = ledger.KindCredit },
-		"a reversal of nothing":            func(e *ledger.Entry) { e.Kind = ledger.KindJournalReversal },
-		"no reversal that reverts":         func(e *ledger.Entry) { e.Reverts = "x" },
-		"no period":                        func(e *ledger.Entry) { e.Period = "" },
-		"a period that is a day":           func(e *ledger.Entry) { e.Period = "2026-03-02" },
-		"a month that there is not":        func(e *ledger.Entry) { e.Period = "2026-13" },
-		"a year that there is not":         func(e *ledger.Entry) { e.Period = "0000-01" },
-		"no time of what happened":         func(e *ledger.Entry) { e.OccurredAt = time.Time{} },
-		"no time of the posting":           func(e *ledger.Entry) { e.PostedAt = time.Time{} },
-		"no lines":                         func(e *ledger.Entry) { e.Lines = nil },
-		"one line":                         func(e *ledger.Entry) { e.Lines = e.Lines[:1] },
-		"lines that differ by one":         func(e *ledger.Entry) { e.Lines[0].Debit++ },
-		"a line of another currency":       func(e *ledger.Entry) { e.Lines[2].Currency = "USD" },
-		"a line of no account":             func(e *ledger.Entry) { e.Lines[0].Account = "" },
-		"a line of no currency":            func(e *ledger.Entry) { e.Lines[0].Currency = "" },
-		"a line of both sides":             func(e *ledger.Entry) { e.Lines[0].Debit, e.Lines[0].Credit = 11901, 1 },
-		"a line of nothing":                func(e *ledger.Entry) { e.Lines = append(e.Lines, ledger.Line{Account: "a", Currency: "EUR"}) },
-		"a negative debit for a credit":    func(e *ledger.Entry) { e.Lines[1].Credit, e.Lines[1].Debit = 0, -10000 },
-		"more than a line may move":        func(e *ledger.Entry) { e.Lines[0].Debit, e.Lines[1].Credit = ledger.MaxAmount+1, ledger.MaxAmount-1899 },
-		"an account that is too long":      func(e *ledger.Entry) { e.Lines[0].Account = strings.Repeat("a", 1500) },
-		"an event too long for a reversal": func(e *ledger.Entry) { e.EventID = strings.Repeat("e", 1480) },
+		"no tenant":                  func(e *ledger.Entry) { e.Tenant = "" },
+		"no event":                   func(e *ledger.Entry) { e.EventID = "" },
+		"a kind of a chain":          func(e *ledger.Entry) { e.Kind = ledger.KindCredit },
+		"a reversal of nothing":      func(e *ledger.Entry) { e.Kind = ledger.KindJournalReversal },
+		"no reversal that reverts":   func(e *ledger.Entry) { e.Reverts = "x" },
+		"no period":                  func(e *ledger.Entry) { e.Period = "" },
+		"a period that is a day":     func(e *ledger.Entry) { e.Period = "2026-03-02" },
+		"a month that there is not":  func(e *ledger.Entry) { e.Period = "2026-13" },
+		"a year that there is not":   func(e *ledger.Entry) { e.Period = "0000-01" },
+		"no time of what happened":   func(e *ledger.Entry) { e.OccurredAt = time.Time{} },
+		"no time of the posting":     func(e *ledger.Entry) { e.PostedAt = time.Time{} },
+		"no lines":                   func(e *ledger.Entry) { e.Lines = nil },
+		"one line":                   func(e *ledger.Entry) { e.Lines = e.Lines[:1] },
+		"lines that differ by one":   func(e *ledger.Entry) { e.Lines[0].Debit++ },
+		"a line of another currency": func(e *ledger.Entry) { e.Lines[2].Currency = "USD" },
+		"a line of no account":       func(e *ledger.Entry) { e.Lines[0].Account = "" },
+		"a line of no currency":      func(e *ledger.Entry) { e.Lines[0].Currency = "" },
+		"a line of both sides":       func(e *ledger.Entry) { e.Lines[0].Debit, e.Lines[0].Credit = 11901, 1 },
+		"a line of nothing": func(e *ledger.Entry) {
+			e.Lines = append(e.Lines, ledger.Line{Account: "a", Currency: "EUR"})
+		},
+		"a negative debit for a credit": func(e *ledger.Entry) { e.Lines[1].Credit, e.Lines[1].Debit = 0, -10000 },
+		"more than a line may move": func(e *ledger.Entry) {
+			e.Lines[0].Debit, e.Lines[1].Credit = ledger.MaxAmount+1, ledger.MaxAmount-1899
+		},
+		"an account that is too long": func(e *ledger.Entry) { e.Lines[0].Account = strings.Repeat("a", 1500) },
+		"an event too long for a reversal": func(e *ledger.Entry) {
+			e.EventID = strings.Repeat("e", 1480)
+		},
 		"more lines than an entry may have": func(e *ledger.Entry) {
 			e.Lines = nil
 			for range ledger.MaxLines/2 + 1 {
-				e.Lines = append(e.Lines, ledger.Line{Account: "a", Currency: "EUR", Debit: 1}, ledger.Line{Account: "b", Currency: "EUR", Credit: 1})
+				e.Lines = append(e.Lines, ledger.Line{Account: "a", Currency: "EUR", Debit: 1},
+					ledger.Line{Account: "b", Currency: "EUR", Credit: 1})
 			}
 		},
 	} {
@@ -88,8 +96,13 @@ func TestPostTakesWhatIsJustWithinTheLimits(t *testing.T) {
 	t.Parallel()
 	longest := strings.Repeat("a", store.MaxIDBytes-len(ledger.PostingKey("acme", "2026-03", "")))
 	for name, lines := range map[string][]ledger.Line{
-		"the largest amount":  {{Account: "a", Currency: "EUR", Debit: ledger.MaxAmount}, {Account: "b", Currency: "EUR", Credit: ledger.MaxAmount}},
-		"the longest account": {{Account: longest, Currency: "EUR", Debit: 1}, {Account: "b", Currency: "EUR", Credit: 1}},
+		"the largest amount": {
+			{Account: "a", Currency: "EUR", Debit: ledger.MaxAmount},
+			{Account: "b", Currency: "EUR", Credit: ledger.MaxAmount},
+		},
+		"the longest account": {
+			{Account: longest, Currency: "EUR", Debit: 1}, {Account: "b", Currency: "EUR", Credit: 1},
+		},
 		"as many lines as an entry may have": slices.Repeat([]ledger.Line{
 			{Account: "a", Currency: "EUR", Debit: 1}, {Account: "b", Currency: "EUR", Credit: 1},
 		}, ledger.MaxLines/2),
@@ -128,30 +141,46 @@ func TestADocumentThatContradictsItselfIsNoEntry(t *testing.T) {
 		document func() store.Document
 		spoil    func(d store.Document)
 	}{
-		"a kind that is a number":              {journal, func(d store.Document) { d.Fields["kind"] = int64(1) }},
-		"an id of another event":               {journal, func(d store.Document) { d.Fields["event_id"] = "evt-2" }},
-		"another tenant":                       {journal, func(d store.Document) { d.Fields["tenant"] = "another" }},
-		"another book":                         {journal, func(d store.Document) { d.Fields["book"] = "acme~2026-04" }},
-		"another account than it is found by":  {journal, func(d store.Document) { d.Fields["postings"].([]any)[0] = "acme~2026-03~assets" }},
-		"no postings":                          {journal, func(d store.Document) { delete(d.Fields, "postings") }},
-		"lines that do not balance":            {journal, func(d store.Document) { line(d)["debit"] = int64(1) }},
-		"a line that is a text":                {journal, func(d store.Document) { d.Fields["lines"].([]any)[0] = "x" }},
-		"lines that are a text":                {journal, func(d store.Document) { d.Fields["lines"] = "x" }},
-		"no lines":                             {journal, func(d store.Document) { delete(d.Fields, "lines") }},
-		"a debit that is a text":               {journal, func(d store.Document) { line(d)["debit"] = "11900" }},
-		"no time of its commit":                {journal, func(d store.Document) { delete(d.Fields, "committed_at") }},
-		"a time of its commit that is a text":  {journal, func(d store.Document) { d.Fields["committed_at"] = "2026-03-02" }},
-		"another shard":                        {journal, func(d store.Document) { d.Fields["shard"] = (d.Fields["shard"].(int64) + 1) % ledger.Shards }},
-		"no shard":                             {journal, func(d store.Document) { delete(d.Fields, "shard") }},
-		"a chain's lines that another made":    {chain, func(d store.Document) { line(d)["account"] = "points:issued:order-2" }},
+		"a kind that is a number": {journal, func(d store.Document) { d.Fields["kind"] = int64(1) }},
+		"an id of another event":  {journal, func(d store.Document) { d.Fields["event_id"] = "evt-2" }},
+		"another tenant":          {journal, func(d store.Document) { d.Fields["tenant"] = "another" }},
+		"another book":            {journal, func(d store.Document) { d.Fields["book"] = "acme~2026-04" }},
+		"another account than it is found by": {
+			journal, func(d store.Document) { d.Fields["postings"].([]any)[0] = "acme~2026-03~assets" },
+		},
+		"no postings":               {journal, func(d store.Document) { delete(d.Fields, "postings") }},
+		"lines that do not balance": {journal, func(d store.Document) { line(d)["debit"] = int64(1) }},
+		"a line that is a text":     {journal, func(d store.Document) { d.Fields["lines"].([]any)[0] = "x" }},
+		"lines that are a text":     {journal, func(d store.Document) { d.Fields["lines"] = "x" }},
+		"no lines":                  {journal, func(d store.Document) { delete(d.Fields, "lines") }},
+		"a debit that is a text":    {journal, func(d store.Document) { line(d)["debit"] = "11900" }},
+		"no time of its commit":     {journal, func(d store.Document) { delete(d.Fields, "committed_at") }},
+		"a time of its commit that is a text": {
+			journal, func(d store.Document) { d.Fields["committed_at"] = "2026-03-02" },
+		},
+		"another shard": {
+			journal, func(d store.Document) { d.Fields["shard"] = (d.Fields["shard"].(int64) + 1) % ledger.Shards },
+		},
+		"no shard": {journal, func(d store.Document) { delete(d.Fields, "shard") }},
+		"a chain's lines that another made": {
+			chain, func(d store.Document) { line(d)["account"] = "points:issued:order-2" },
+		},
 		"a chain's entry under another number": {chain, func(d store.Document) { d.Fields["seq"] = int64(1) }},
-		"a chain's entry of another month":     {chain, func(d store.Document) { d.Fields["created_at"] = noon.AddDate(0, 1, 0).Truncate(time.Microsecond) }},
-		"a chain's entry of a journal's kind":  {chain, func(d store.Document) { d.Fields["kind"] = "journal" }},
-		"a chain's entry without lines":        {chain, func(d store.Document) { delete(d.Fields, "lines") }},
-		"a total of the order of no currency":  {chain, func(d store.Document) { delete(d.Fields, "order_currency") }},
-		"a currency of no total of the order":  {chain, func(d store.Document) { delete(d.Fields, "order_total") }},
-		"a total of the order below nothing":   {chain, func(d store.Document) { d.Fields["order_total"] = int64(-1) }},
-		"a chain's entry without a tenant":     {chain, func(d store.Document) { delete(d.Fields, "tenant") }},
+		"a chain's entry of another month": {
+			chain, func(d store.Document) {
+				d.Fields["created_at"] = noon.AddDate(0, 1, 0).Truncate(time.Microsecond)
+			},
+		},
+		"a chain's entry of a journal's kind": {chain, func(d store.Document) { d.Fields["kind"] = "journal" }},
+		"a chain's entry without lines":       {chain, func(d store.Document) { delete(d.Fields, "lines") }},
+		"a total of the order of no currency": {
+			chain, func(d store.Document) { delete(d.Fields, "order_currency") },
+		},
+		"a currency of no total of the order": {chain, func(d store.Document) { delete(d.Fields, "order_total") }},
+		"a total of the order below nothing": {
+			chain, func(d store.Document) { d.Fields["order_total"] = int64(-1) },
+		},
+		"a chain's entry without a tenant": {chain, func(d store.Document) { delete(d.Fields, "tenant") }},
 	} {
 		doc := test.document()
 		require.NoError(t, filetest.ErrorOf(ledger.Read(doc)), name)
@@ -168,12 +197,19 @@ func vectors(t *testing.T) map[string]store.Document {
 	entry := filetest.Must(ledger.Read(document(ledger.Post(paid()))))(t)
 	reversal := filetest.Must(entry.Reversal("evt-2", "2026-04", noon.AddDate(0, 1, 0)))(t)
 	order := credit("order-1", 1000)
-	writes, _, err := ledger.Transfer([]ledger.Chain{{Entries: []ledger.Move{credited(order)}}}, guest, "op-1", noon)
+	writes, _, err := ledger.Transfer([]ledger.Chain{{Entries: []ledger.Move{credited(order)}}}, guest,
+		"op-1", noon)
 	odd := paid()
 	odd.Tenant, odd.EventID, odd.EventType, odd.Rule = "a~b/ü", "e\"\\\u2028\x7f😀", "", ""
-	odd.Lines = []ledger.Line{{Account: "€<&>", Currency: "JPY", Credit: ledger.MaxAmount}, {Account: "\U0001f600", Currency: "JPY", Debit: ledger.MaxAmount}}
+	odd.Lines = []ledger.Line{
+		{Account: "€<&>", Currency: "JPY", Credit: ledger.MaxAmount},
+		{Account: "\U0001f600", Currency: "JPY", Debit: ledger.MaxAmount},
+	}
 	later := document(ledger.Post(paid()))
-	later.Fields["later"] = map[string]any{"é": nil, "z": true, "a": []any{int64(-1), "x", time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}, "\U0001f600": "", "\ufb33": false}
+	later.Fields["later"] = map[string]any{
+		"é": nil, "z": true, "a": []any{int64(-1), "x", time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)},
+		"\U0001f600": "", "\ufb33": false,
+	}
 	return map[string]store.Document{
 		"an invoice":                       document(ledger.Post(paid())),
 		"its reversal":                     document(ledger.Post(reversal)),
@@ -184,7 +220,8 @@ func vectors(t *testing.T) map[string]store.Document {
 	}
 }
 
-// A hash that changes makes every seal a lie. The file was computed with another program as well, and never changes.
+// A hash that changes makes every seal a lie. The file was computed with another program as well, and never
+// changes.
 func TestTheLeafHashesAreWhatTheyWere(t *testing.T) {
 	t.Parallel()
 	text := filetest.Read(t, "testdata", "leaves.json")
@@ -222,9 +259,13 @@ func TestTheShardsOfEntriesAreAboutAsLarge(t *testing.T) {
 func TestAValueWithoutAnExactFormHasNoHash(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(fields map[string]any){
-		"a number beyond doubles":   func(f map[string]any) { f["later"] = int64(1 << 53) },
-		"one below them":            func(f map[string]any) { f["later"] = []any{map[string]any{"x": int64(math.MinInt64)}} },
-		"a field that is called id": func(f map[string]any) { f["id"] = "x" },
+		"a number beyond doubles": func(f map[string]any) {
+			f["later"] = int64(1 << 53)
+		},
+		"one below them": func(f map[string]any) { f["later"] = []any{map[string]any{"x": int64(math.MinInt64)}} },
+		"a field that is called id": func(f map[string]any) {
+			f["id"] = "x"
+		},
 	} {
 		doc := document(ledger.Post(paid()))
 		change(doc.Fields)
@@ -235,7 +276,9 @@ func TestAValueWithoutAnExactFormHasNoHash(t *testing.T) {
 }
 
 func FuzzRead(f *testing.F) {
-	for _, doc := range []store.Document{document(ledger.Post(paid())), document(ledger.Credit(credit("order-1", 1000)))} {
+	for _, doc := range []store.Document{
+		document(ledger.Post(paid())), document(ledger.Credit(credit("order-1", 1000))),
+	} {
 		text := filetest.Must(json.Marshal(doc.Fields))(f)
 		f.Add(doc.Key.ID, text)
 	}
@@ -332,21 +375,23 @@ func bookCredit(t *testing.T, into store.Committer, m ledger.Move) {
 func TestAnInvalidCreditIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(*ledger.Move){
-		"nothing moves":                      func(e *ledger.Move) { e.Amount = 0 },
-		"a negative amount":                  func(e *ledger.Move) { e.Amount = -1 },
-		"more than one entry may move":       func(e *ledger.Move) { e.Amount = ledger.MaxAmount + 1 },
-		"no order":                           func(e *ledger.Move) { e.Order = "" },
-		"no event":                           func(e *ledger.Move) { e.EventID = "" },
-		"no source":                          func(e *ledger.Move) { e.From = "" },
-		"no destination":                     func(e *ledger.Move) { e.To = "" },
-		"from an account to itself":          func(e *ledger.Move) { e.From = e.To },
-		"no currency":                        func(e *ledger.Move) { e.Currency = "" },
-		"no time":                            func(e *ledger.Move) { e.CreatedAt = time.Time{} },
-		"a negative total":                   func(e *ledger.Move) { e.OrderTotal = -1 },
-		"a total without currency":           func(e *ledger.Move) { e.OrderCurrency = "" },
-		"an order too long for a document":   func(e *ledger.Move) { e.Order = strings.Repeat("o", 1500) },
-		"a short order that escapes to 1.5k": func(e *ledger.Move) { e.Order = strings.Repeat("/", 500) },
-		"an account too long":                func(e *ledger.Move) { e.To = ledger.UserPoints(strings.Repeat("u", 1500)) },
+		"nothing moves":                    func(e *ledger.Move) { e.Amount = 0 },
+		"a negative amount":                func(e *ledger.Move) { e.Amount = -1 },
+		"more than one entry may move":     func(e *ledger.Move) { e.Amount = ledger.MaxAmount + 1 },
+		"no order":                         func(e *ledger.Move) { e.Order = "" },
+		"no event":                         func(e *ledger.Move) { e.EventID = "" },
+		"no source":                        func(e *ledger.Move) { e.From = "" },
+		"no destination":                   func(e *ledger.Move) { e.To = "" },
+		"from an account to itself":        func(e *ledger.Move) { e.From = e.To },
+		"no currency":                      func(e *ledger.Move) { e.Currency = "" },
+		"no time":                          func(e *ledger.Move) { e.CreatedAt = time.Time{} },
+		"a negative total":                 func(e *ledger.Move) { e.OrderTotal = -1 },
+		"a total without currency":         func(e *ledger.Move) { e.OrderCurrency = "" },
+		"an order too long for a document": func(e *ledger.Move) { e.Order = strings.Repeat("o", 1500) },
+		"a short order that escapes to 1.5k": func(e *ledger.Move) {
+			e.Order = strings.Repeat("/", 500)
+		},
+		"an account too long": func(e *ledger.Move) { e.To = ledger.UserPoints(strings.Repeat("u", 1500)) },
 	} {
 		move := credit("order-1", 1000)
 		spoil(&move)
@@ -399,7 +444,8 @@ func TestABrokenChainIsNotLoaded(t *testing.T) {
 	moved := func(change int, name string, value any) []store.Document {
 		first := toGuest("order-1", 1000)
 		documents := []store.Document{document(ledger.Credit(first))}
-		writes, _, err := ledger.Transfer([]ledger.Chain{{Entries: []ledger.Move{credited(first)}}}, user, "op-1", noon)
+		writes, _, err := ledger.Transfer([]ledger.Chain{{Entries: []ledger.Move{credited(first)}}}, user,
+			"op-1", noon)
 		require.NoError(t, err)
 		documents = append(documents, document(writes, nil), document(writes[1:], nil))
 		documents[change].Fields[name] = value
@@ -412,19 +458,36 @@ func TestABrokenChainIsNotLoaded(t *testing.T) {
 		next      string
 		err       error
 	}{
-		"no entries":                   {},
-		"a credit":                     {documents: []store.Document{doc(0, "credit", nil)}},
-		"a credit and a reversal":      {documents: []store.Document{doc(0, "credit", nil), doc(1, "reversal", nil)}},
-		"a transfer":                   {documents: whole},
-		"a credit that is gone":        {documents: []store.Document{doc(1, "reversal", nil)}, err: ledger.ErrBroken},
-		"a reversal that is gone":      {documents: []store.Document{doc(0, "credit", nil), doc(2, "reversal", nil)}, err: ledger.ErrBroken},
-		"two credits":                  {documents: []store.Document{doc(0, "credit", nil), doc(1, "credit", nil)}, err: ledger.ErrBroken},
-		"an entry of another order":    {documents: []store.Document{doc(0, "credit", map[string]any{"order": "order-2"})}, err: ledger.ErrBroken},
-		"an amount that is text":       {documents: []store.Document{doc(0, "credit", map[string]any{"amount": "1000"})}, err: ledger.ErrBroken},
-		"an amount that is gone":       {documents: []store.Document{doc(0, "credit", map[string]any{"amount": nil})}, err: ledger.ErrBroken},
-		"more undone than credited":    {documents: []store.Document{doc(0, "credit", nil), doc(1, "reversal", nil), doc(2, "reversal", nil)}, err: ledger.ErrBroken},
-		"lines that are text":          {documents: []store.Document{doc(0, "credit", map[string]any{"lines": "x"})}, err: ledger.ErrBroken},
-		"more than one page":           {documents: []store.Document{doc(0, "credit", nil)}, next: "x", err: ledger.ErrBroken},
+		"no entries":              {},
+		"a credit":                {documents: []store.Document{doc(0, "credit", nil)}},
+		"a credit and a reversal": {documents: []store.Document{doc(0, "credit", nil), doc(1, "reversal", nil)}},
+		"a transfer":              {documents: whole},
+		"a credit that is gone":   {documents: []store.Document{doc(1, "reversal", nil)}, err: ledger.ErrBroken},
+		"a reversal that is gone": {
+			documents: []store.Document{doc(0, "credit", nil), doc(2, "reversal", nil)}, err: ledger.ErrBroken,
+		},
+		"two credits": {
+			documents: []store.Document{doc(0, "credit", nil), doc(1, "credit", nil)}, err: ledger.ErrBroken,
+		},
+		"an entry of another order": {
+			documents: []store.Document{doc(0, "credit", map[string]any{"order": "order-2"})}, err: ledger.ErrBroken,
+		},
+		"an amount that is text": {
+			documents: []store.Document{doc(0, "credit", map[string]any{"amount": "1000"})}, err: ledger.ErrBroken,
+		},
+		"an amount that is gone": {
+			documents: []store.Document{doc(0, "credit", map[string]any{"amount": nil})}, err: ledger.ErrBroken,
+		},
+		"more undone than credited": {
+			documents: []store.Document{doc(0, "credit", nil), doc(1, "reversal", nil), doc(2, "reversal", nil)},
+			err:       ledger.ErrBroken,
+		},
+		"lines that are text": {
+			documents: []store.Document{doc(0, "credit", map[string]any{"lines": "x"})}, err: ledger.ErrBroken,
+		},
+		"more than one page": {
+			documents: []store.Document{doc(0, "credit", nil)}, next: "x", err: ledger.ErrBroken,
+		},
 		"out and not in":               {documents: whole[:2], err: ledger.ErrBroken},
 		"in and not out":               {documents: []store.Document{second[0], second[2]}, err: ledger.ErrBroken},
 		"more in than out":             {documents: moved(2, "amount", int64(1001)), err: ledger.ErrBroken},
@@ -505,7 +568,9 @@ func TestOrdersWithNothingToMoveAreNotTransferred(t *testing.T) {
 	require.ErrorIs(t, err, ledger.ErrInvalid)
 }
 
-func shown(t *testing.T, books store.Store, account ledger.Account, asOf string) (found ledger.Holding, entries []string, err error) {
+func shown(
+	t *testing.T, books store.Store, account ledger.Account, asOf string,
+) (found ledger.Holding, entries []string, err error) {
 	t.Helper()
 	show, _ := console.NewCatalog(ledger.Operations(books)).Find("accounts show")
 	query := url.Values{"limit": {"2"}}
@@ -513,7 +578,8 @@ func shown(t *testing.T, books store.Store, account ledger.Account, asOf string)
 		query.Set("as_of", asOf)
 	}
 	for {
-		answer, err := show.Call(t.Context(), audit.Author{}, console.Input{Path: map[string]string{"account": string(account)}, Query: query})
+		answer, err := show.Call(t.Context(), audit.Author{},
+			console.Input{Path: map[string]string{"account": string(account)}, Query: query})
 		if err != nil {
 			return found, nil, err
 		}
@@ -555,7 +621,8 @@ func TestAnAccountIsShownAsOfADate(t *testing.T) {
 	}
 	show, _ := console.NewCatalog(ledger.Operations(books)).Find("accounts show")
 	longest := url.Values{"limit": {fmt.Sprint(store.MaxPage)}}
-	_, err = show.Call(t.Context(), audit.Author{}, console.Input{Path: map[string]string{"account": string(user)}, Query: longest})
+	_, err = show.Call(t.Context(), audit.Author{},
+		console.Input{Path: map[string]string{"account": string(user)}, Query: longest})
 	require.NoError(t, err)
 }
 

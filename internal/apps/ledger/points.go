@@ -197,8 +197,8 @@ type Held struct {
 // Moved is an entry on an account of points.
 type Moved struct {
 	Move
-	// Moved is what it has added to the account, and Balance what the account had then; nil where earlier pages hold
-	// the entries behind it.
+	// Moved is what it has added to the account, and Balance what the account had then; nil where earlier pages
+	// hold the entries behind it.
 	Moved   int64  `json:"moved" show:"Moved" in:"currency"`
 	Balance *int64 `json:"balance,omitempty" show:"Balance then" in:"currency"`
 }
@@ -227,17 +227,21 @@ func (h HoldingOf) before() (time.Time, error) {
 }
 
 var (
-	errAsOf      = console.Refuse(console.Malformed, "as_of_invalid", "The parameter as_of is a day such as 2026-11-30 or a time such as 2026-11-21T09:00:00Z.")
-	errNoAccount = console.Refuse(console.Absent, "account_unknown", "No entry has moved anything on an account of that name.")
-	errLongAgo   = console.Refuse(console.Refused, "too_long_ago", "More than 1000 entries have moved on the account since then; ask for a later day, or: billhook accounts statement.")
-	errMoving    = console.Refuse(console.Conflict, "busy", "Entries keep moving on the account; ask again.")
+	errAsOf = console.Refuse(console.Malformed, "as_of_invalid",
+		"The parameter as_of is a day such as 2026-11-30 or a time such as 2026-11-21T09:00:00Z.")
+	errNoAccount = console.Refuse(console.Absent, "account_unknown",
+		"No entry has moved anything on an account of that name.")
+	errLongAgo = console.Refuse(console.Refused, "too_long_ago", "More than 1000 entries have moved on the "+
+		"account since then; ask for a later day, or: billhook accounts statement.")
+	errMoving = console.Refuse(console.Conflict, "busy", "Entries keep moving on the account; ask again.")
 )
 
 // Operations are what people do with accounts of points.
 func Operations(from store.Store) []console.Operation {
 	list := console.New(console.Row{
-		Name: "accounts ls", Path: "GET /v1/ops/accounts", Summary: "List the points accounts with their balances, unordered",
-		Empty: "No account has points. An order that is paid credits its user or customer.",
+		Name: "accounts ls", Path: "GET /v1/ops/accounts",
+		Summary: "List the points accounts with their balances, unordered",
+		Empty:   "No account has points. An order that is paid credits its user or customer.",
 	}, func(ctx context.Context, _ audit.Author, in console.OwnedList) (console.List[Held], error) {
 		of := map[string]any{"tenant": in.Tenant}
 		query := store.Query{Collection: Accounts, Equal: of, After: in.After, Limit: in.Limit}
@@ -246,8 +250,10 @@ func Operations(from store.Store) []console.Operation {
 		}))
 	})
 	return []console.Operation{list, console.New(console.Row{
-		Name: "accounts show", Path: "GET /v1/ops/accounts/{account}", Summary: "Show the points of a user or a customer, now or at the end of a day",
-		Errors: Failures, Help: "An account is points:user:<uid> or points:customer:<id>. A statement shows the others, a month at a time.",
+		Name: "accounts show", Path: "GET /v1/ops/accounts/{account}",
+		Summary: "Show the points of a user or a customer, now or at the end of a day",
+		Errors:  Failures, Help: "An account is points:user:<uid> or points:customer:<id>. A statement shows the " +
+			"others, a month at a time.",
 	}, func(ctx context.Context, _ audit.Author, in HoldingOf) (Holding, error) {
 		found, err := in.balance(ctx, from)
 		if err == nil {
@@ -258,10 +264,13 @@ func Operations(from store.Store) []console.Operation {
 }
 
 // Failures are how it is answered that an entry cannot be read.
-var Failures = []console.Refusal{{Of: ErrBroken, Kind: console.Conflict, Code: "books_changed", Detail: ChangedBooks}}
+var Failures = []console.Refusal{
+	{Of: ErrBroken, Kind: console.Conflict, Code: "books_changed", Detail: ChangedBooks},
+}
 
 // ChangedBooks is how it is answered that somebody has changed the books.
-const ChangedBooks = "An entry or a seal that this needs was changed after it was sealed, or after it was posted, and cannot be read; " +
+const ChangedBooks = "An entry or a seal that this needs was changed after it was sealed, or after it was " +
+	"posted, and cannot be read; " +
 	"billhook ledger verify names it."
 
 // Reader is what accounts, seals and balances are read from.

@@ -45,7 +45,8 @@ func Check(c *catalog.Catalog) error {
 	for _, q := range c.Queues {
 		for _, eventType := range slices.Sorted(maps.Keys(q.Handlers)) {
 			if q.Enabled && q.Handlers[eventType].Name == FanOut && len(c.Notifications[eventType]) == 0 {
-				mistakes = append(mistakes, c.WrongHandler(q.ID, eventType, errors.New("notifications.yaml has no row for it")))
+				mistakes = append(mistakes, c.WrongHandler(q.ID, eventType,
+					errors.New("notifications.yaml has no row for it")))
 			}
 		}
 	}
@@ -59,7 +60,10 @@ type fanOut struct {
 
 // handle emits a message for each channel. Their age counts from when the event was first published.
 func (f fanOut) handle(_ context.Context, event handler.Event, body contract.Body) (handler.Effect, error) {
-	notice := Notice{UserID: body.Text("user_id"), OrderID: body.Text("order_id"), ProductID: body.Text("product_id"), PaymentID: body.Text("payment_id"), Reason: body.Text("reason")}
+	notice := Notice{
+		UserID: body.Text("user_id"), OrderID: body.Text("order_id"), ProductID: body.Text("product_id"),
+		PaymentID: body.Text("payment_id"), Reason: body.Text("reason"),
+	}
 	channels := f.channels[event.Type]
 	switch {
 	case len(channels) == 0:
@@ -73,7 +77,8 @@ func (f fanOut) handle(_ context.Context, event handler.Event, body contract.Bod
 		told := catalog.NotificationType(channel, event.Type)
 		effect.Emit = append(effect.Emit, handler.Emission{
 			To: f.send, RoutingKey: told, Since: since,
-			Body: contract.Of(&contract.Event{Type: told, Version: 1, CorrelationID: event.CorrelationID, Data: notice}),
+			Body: contract.Of(
+				&contract.Event{Type: told, Version: 1, CorrelationID: event.CorrelationID, Data: notice}),
 		})
 	}
 	return effect, nil

@@ -28,25 +28,32 @@ var shipped = catalogtest.Shipped()
 func TestTheMatrixIsThatOfTheQueueDesign(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, map[string][]string{
-		"order.confirmed": {"email", "sms", "push"}, "order.shipped": {"email", "push"}, "order.cancelled": {"email", "push"},
-		"payment.failed": {"email", "push"}, "seller.order_created": {"email", "push"}, "review.received": {"email"}, "flash_sale.starting": {"push"},
+		"order.confirmed": {"email", "sms", "push"}, "order.shipped": {"email", "push"},
+		"order.cancelled": {"email", "push"},
+		"payment.failed":  {"email", "push"}, "seller.order_created": {"email", "push"},
+		"review.received": {"email"}, "flash_sale.starting": {"push"},
 	}, shipped.Notifications)
 	require.NoError(t, notifications.Check(shipped))
 	send, _ := shipped.EmitsTo(notifications.FanOut)
 	fanOut, _ := shipped.HandledBy(notifications.FanOut)
-	require.Equal(t, []time.Duration{24 * time.Hour, 24 * time.Hour}, []time.Duration{send.MessageTTL, fanOut.MessageTTL})
+	require.Equal(t, []time.Duration{24 * time.Hour, 24 * time.Hour},
+		[]time.Duration{send.MessageTTL, fanOut.MessageTTL})
 }
 
-func told(t *testing.T, eventType, data string, attributes map[string]string) (map[string]contract.Message, handler.Effect, error) {
+func told(
+	t *testing.T, eventType, data string, attributes map[string]string,
+) (map[string]contract.Message, handler.Effect, error) {
 	t.Helper()
-	body, err := shipped.Contracts.Decode(contract.MessageV1, fmt.Appendf(nil, `{"id":"e1","type":%q,"timestamp":"2026-11-20T08:59:58Z","version":1,"data":%s}`, eventType, data))
+	body, err := shipped.Contracts.Decode(contract.MessageV1, fmt.Appendf(nil,
+		`{"id":"e1","type":%q,"timestamp":"2026-11-20T08:59:58Z","version":1,"data":%s}`, eventType, data))
 	require.NoError(t, err)
 	registry := handler.NewRegistry()
 	notifications.Register(registry, shipped)
 	h, ok := registry.Lookup(notifications.FanOut)
 	require.True(t, ok)
 	event := handler.Event{
-		Queue: "notifications-fanout", Tenant: "default", ID: "e1", Type: eventType, CorrelationID: "req-1", PublishedAt: start, Body: body, Attributes: attributes,
+		Queue: "notifications-fanout", Tenant: "default", ID: "e1", Type: eventType, CorrelationID: "req-1",
+		PublishedAt: start, Body: body, Attributes: attributes,
 	}
 	effect, err := h.Tx(t.Context(), event)
 	if err != nil {
@@ -55,7 +62,9 @@ func told(t *testing.T, eventType, data string, attributes map[string]string) (m
 	messages := map[string]contract.Message{}
 	for i, emission := range effect.Emit {
 		require.Equal(t, "notifications-send", emission.To)
-		_, m, err := shipped.Contracts.Compose(emission.Body, contract.Stamp{ID: lane.ID(event, i), RoutingKey: emission.RoutingKey, Since: emission.Since, At: start.Add(time.Hour)})
+		_, m, err := shipped.Contracts.Compose(emission.Body, contract.Stamp{
+			ID: lane.ID(event, i), RoutingKey: emission.RoutingKey, Since: emission.Since, At: start.Add(time.Hour),
+		})
 		require.NoError(t, err)
 		messages[emission.RoutingKey] = m
 	}
@@ -100,10 +109,14 @@ func TestAnEventBecomesAMessageForEachOfItsChannels(t *testing.T) {
 // It is counted from its first publishing, where it was kept before.
 func TestAMessageIsAsOldAsItsEvent(t *testing.T) {
 	t.Parallel()
-	for first, want := range map[string]string{"": start.Format(time.RFC3339), "2026-11-19T10:00:00Z": "2026-11-19T10:00:00Z"} {
-		messages, _, err := told(t, "review.received", `{"product_id":"x-1","user_id":"u-1"}`, map[string]string{contract.AttrFirstPublished: first})
+	for first, want := range map[string]string{
+		"": start.Format(time.RFC3339), "2026-11-19T10:00:00Z": "2026-11-19T10:00:00Z",
+	} {
+		messages, _, err := told(t, "review.received", `{"product_id":"x-1","user_id":"u-1"}`,
+			map[string]string{contract.AttrFirstPublished: first})
 		require.NoError(t, err)
-		at, err := time.Parse(time.RFC3339Nano, messages["notification.email.review_received"].Attributes[contract.AttrFirstPublished])
+		at, err := time.Parse(time.RFC3339Nano,
+			messages["notification.email.review_received"].Attributes[contract.AttrFirstPublished])
 		require.NoError(t, err)
 		require.Equal(t, want, at.Format(time.RFC3339))
 	}
@@ -112,7 +125,8 @@ func TestAMessageIsAsOldAsItsEvent(t *testing.T) {
 func TestAnEventWithoutAUserOrAChannelIsADeadLetter(t *testing.T) {
 	t.Parallel()
 	_, _, err := told(t, "order.shipped", `{"order_id":"o-1"}`, nil)
-	require.Equal(t, retry.Verdict{Class: retry.Rejected, Reason: "user_missing", Counts: true}, retry.Decide(err))
+	require.Equal(t, retry.Verdict{Class: retry.Rejected, Reason: "user_missing", Counts: true},
+		retry.Decide(err))
 	_, _, err = told(t, "order.created", `{"order_id":"o-1","user_id":"u-1"}`, nil)
 	require.Equal(t, "channels_missing", retry.Decide(err).Reason)
 }
@@ -122,7 +136,8 @@ func TestEveryHandledEventTypeHasChannels(t *testing.T) {
 	c := *shipped
 	c.Notifications = maps.Clone(c.Notifications)
 	delete(c.Notifications, "review.received")
-	require.ErrorContains(t, notifications.Check(&c), ": queue notifications-fanout: event type review.received: notifications.yaml has no row for it")
+	require.ErrorContains(t, notifications.Check(&c),
+		": queue notifications-fanout: event type review.received: notifications.yaml has no row for it")
 	c.Queues = nil
 	require.NoError(t, notifications.Check(&c), "a deployment that tells nobody")
 }

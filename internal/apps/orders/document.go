@@ -114,13 +114,20 @@ func FindStanding(ctx context.Context, from store.Getter, tenant, id string) (s 
 }
 
 // OfUser returns orders of a tenant's user, at most limit, in no order that means anything.
-func OfUser(ctx context.Context, from store.Querier, tenant, userID string, limit int) (all []Order, more bool, err error) {
-	all, next, err := store.List(ctx, from, store.Query{Collection: Collection, Equal: map[string]any{"tenant": tenant, "user_id": userID}, Limit: limit}, Read)
+func OfUser(
+	ctx context.Context, from store.Querier, tenant, userID string, limit int,
+) (all []Order, more bool, err error) {
+	all, next, err := store.List(ctx, from, store.Query{
+		Collection: Collection, Equal: map[string]any{"tenant": tenant, "user_id": userID}, Limit: limit,
+	}, Read)
 	return all, !next.IsZero(), err
 }
 
-// List returns a page of the orders in a state of rest, or of all, by their ids: an index of rising times would be a hot spot.
-func List(ctx context.Context, from store.Querier, state State, after store.Cursor, limit int) (page []Order, next store.Cursor, err error) {
+// List returns a page of the orders in a state of rest, or of all, by their ids: an index of rising times
+// would be a hot spot.
+func List(
+	ctx context.Context, from store.Querier, state State, after store.Cursor, limit int,
+) (page []Order, next store.Cursor, err error) {
 	query := store.Query{Collection: Collection, After: after, Limit: limit}
 	query.Equal = store.Equals("state", string(state))
 	return store.List(ctx, from, query, Read)
@@ -163,8 +170,8 @@ func ReadStock(doc store.Document) (Stock, error) {
 	return s, nil
 }
 
-// moving returns the write that reserves pieces, where so many are available, or sells or releases reserved ones.
-// The order's own write holds that it happens once.
+// moving returns the write that reserves pieces, where so many are available, or sells or releases reserved
+// ones. The order's own write holds that it happens once.
 func moving(tenant string, to move, item Item) store.Write {
 	n, floor := item.Quantity, ""
 	add := map[string]int64{"reserved": -n, "sold": n}
@@ -191,8 +198,8 @@ func (ed *StockEditor) Get(ctx context.Context, tenant, product string) (Stock, 
 	return store.Read(ctx, ed.Store, StockKey(tenant, product), ErrNoStock, ReadStock)
 }
 
-// Set says how many pieces of a tenant's product can be ordered from now on. Those that are reserved or sold stay so.
-// The error is ErrBroken, or as of audit.Change.Update.
+// Set says how many pieces of a tenant's product can be ordered from now on. Those that are reserved or sold
+// stay so. The error is ErrBroken, or as of audit.Change.Update.
 func (ed *StockEditor) Set(ctx context.Context, by audit.Author, in SetStock) (Stock, error) {
 	return ed.change(ctx, in.StockOf, "set", in.By(by), func(Stock) int64 { return *in.Available })
 }
@@ -273,7 +280,8 @@ func Operations(from store.Store) []console.Operation {
 			return console.Listed(List(ctx, from, console.AllOr[State](in.State), in.After, in.Limit))
 		}),
 		console.New(console.Row{
-			Name: "orders show", Path: "GET /v1/ops/orders/{id}", Summary: "Show an order, and every state it has been in",
+			Name: "orders show", Path: "GET /v1/ops/orders/{id}",
+			Summary: "Show an order, and every state it has been in",
 		}, func(ctx context.Context, _ audit.Author, in OrderOf) (Order, error) {
 			return Find(ctx, from, in.Tenant, in.ID)
 		}),
@@ -287,19 +295,23 @@ func (ed *StockEditor) Operations() []console.Operation {
 			Name: "stock ls", Path: "GET /v1/ops/stock", Summary: "List the products that have a stock",
 			Empty: "No product has a stock. An order of a product without one is out of stock: set it with stock set.",
 		}, func(ctx context.Context, _ audit.Author, in console.OwnedList) (console.List[Stock], error) {
-			query := store.Query{Collection: StockCollection, IDPrefix: store.Path(in.Tenant) + "~", After: in.After, Limit: in.Limit}
+			query := store.Query{
+				Collection: StockCollection, IDPrefix: store.Path(in.Tenant) + "~", After: in.After, Limit: in.Limit,
+			}
 			return console.Listed(store.List(ctx, ed.Store, query, ReadStock))
 		}),
 		console.New(console.Row{
-			Name: "stock show", Path: "GET /v1/ops/stock/{id}", Summary: "Show the pieces of a product that are available, reserved and sold",
-			Beside: []string{"stock history"},
+			Name: "stock show", Path: "GET /v1/ops/stock/{id}",
+			Summary: "Show the pieces of a product that are available, reserved and sold",
+			Beside:  []string{"stock history"},
 		}, func(ctx context.Context, _ audit.Author, in StockOf) (Stock, error) {
 			return ed.Get(ctx, in.Tenant, in.ProductID)
 		}),
 		console.New(console.Row{
 			Name: "stock set", Path: "PUT /v1/ops/stock/{id}", Needs: console.Reason, Before: "stock show",
 			Summary: "Set how many pieces of a product can be ordered",
-			Help:    "Reserved and sold pieces stay as they are. The change is refused if orders have changed the stock since.",
+			Help: "Reserved and sold pieces stay as they are. The change is refused if orders have changed the " +
+				"stock since.",
 		}, ed.Set),
 		console.New(console.Row{
 			Name: "stock add", Path: "POST /v1/ops/stock/{id}/add", Needs: console.Reason, Before: "stock show",

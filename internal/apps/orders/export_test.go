@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// Diagram is the state machine, in Mermaid: each way that an order can go, with what takes it along and what is done.
+// Diagram is the state machine, in Mermaid: each way that an order can go, with what takes it along and what
+// is done.
 func Diagram() string {
 	text := "stateDiagram-v2\n"
 	for _, e := range edges {
@@ -15,14 +16,19 @@ func Diagram() string {
 			holds bool
 			text  string
 		}{
-			{e.on != "", e.on}, {e.inStock == &yes, "all pieces available"}, {e.inStock == &no, "out of stock"},
-			{e.waits, "the wait for the payment begins"}, {e.stock != "", string(e.stock) + " the pieces"}, {e.emits != "", "emit " + e.emits},
+			{e.on != "", e.on},
+			{e.inStock == &yes, "all pieces available"},
+			{e.inStock == &no, "out of stock"},
+			{e.waits, "the wait for the payment begins"},
+			{e.stock != "", string(e.stock) + " the pieces"},
+			{e.emits != "", "emit " + e.emits},
 		} {
 			if part.holds {
 				parts = append(parts, part.text)
 			}
 		}
-		text += strings.TrimSuffix(fmt.Sprintf("    %s --> %s: %s", cmp.Or(e.from, "[*]"), e.to, strings.Join(parts, ", ")), ": ") + "\n"
+		text += strings.TrimSuffix(fmt.Sprintf("    %s --> %s: %s", cmp.Or(e.from, "[*]"), e.to,
+			strings.Join(parts, ", ")), ": ") + "\n"
 	}
 	for _, last := range []State{OrderConfirmed, OrderCancelled, OrderShipped} {
 		text += fmt.Sprintf("    %s --> [*]\n", last)
@@ -38,7 +44,8 @@ func Answers() string {
 		for _, state := range a.at {
 			at = append(at, cmp.Or(string(state), "not seen"))
 		}
-		text += fmt.Sprintf("| %s | `%s` | %s | `%s` |\n", strings.Join(at, ", "), strings.Join(a.on, "`, `"), a.is, a.code)
+		text += fmt.Sprintf("| %s | `%s` | %s | `%s` |\n", strings.Join(at, ", "), strings.Join(a.on, "`, `"),
+			a.is, a.code)
 	}
 	return text
 }

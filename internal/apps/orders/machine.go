@@ -110,15 +110,23 @@ type answer struct {
 // answers are those to all events at all states of rest that have no edge.
 var answers = []answer{
 	{[]State{none}, []string{paymentConfirmed, paymentFailed, shipped}, missing, "order_not_seen"},
-	{[]State{none}, []string{paymentTimeout}, superseded, "order_unknown"}, // the commit that starts the wait writes the order
-	{[]State{PaymentInitiated, OrderConfirmed, OrderShipped, OrderCancelled}, []string{created}, superseded, "already_created"},
+	// the commit that starts the wait writes the order
+	{[]State{none}, []string{paymentTimeout}, superseded, "order_unknown"},
+	{
+		[]State{PaymentInitiated, OrderConfirmed, OrderShipped, OrderCancelled},
+		[]string{created},
+		superseded,
+		"already_created",
+	},
 	{[]State{PaymentInitiated, OrderCancelled}, []string{shipped}, illegal, "illegal_transition"},
 	{
-		[]State{OrderConfirmed, OrderShipped}, []string{paymentConfirmed, paymentFailed, paymentTimeout},
+		[]State{OrderConfirmed, OrderShipped},
+		[]string{paymentConfirmed, paymentFailed, paymentTimeout},
 		superseded, "already_confirmed",
 	},
 	{[]State{OrderShipped}, []string{shipped}, superseded, "already_shipped"},
-	{[]State{OrderCancelled}, []string{paymentConfirmed}, illegal, "paid_after_cancelled"}, // the money waits for a person
+	// the money waits for a person
+	{[]State{OrderCancelled}, []string{paymentConfirmed}, illegal, "paid_after_cancelled"},
 	{[]State{OrderCancelled}, []string{paymentFailed, paymentTimeout}, superseded, "already_cancelled"},
 }
 

@@ -1,6 +1,6 @@
-// Package orders owns what becomes of an order: its states and the ways between them, in one table, and the pieces of
-// products that it reserves, sells and releases. Every event of an order is one commit. It refuses to commit, retry or
-// remember events, and to move money: a payment that no order waits for is a dead letter.
+// Package orders owns what becomes of an order: its states and the ways between them, in one table, and the
+// pieces of products that it reserves, sells and releases. Every event of an order is one commit. It refuses
+// to commit, retry or remember events, and to move money: a payment that no order waits for is a dead letter.
 package orders
 
 import (
@@ -94,7 +94,8 @@ type Notice struct {
 	Reason  string `json:"reason,omitempty"`
 }
 
-// Sold is the data of what is told of a product that was sold. The version lets the index keep the newest sale.
+// Sold is the data of what is told of a product that was sold. The version lets the index keep the newest
+// sale.
 type Sold struct {
 	DocumentID string    `json:"document_id"`
 	Version    int64     `json:"version"`
@@ -105,11 +106,15 @@ type Sold struct {
 // short, the order is cancelled. A first try does not read the order: the store refuses to create another.
 func (h handlers) create(ctx context.Context, event handler.Event, body newOrder) (handler.Effect, error) {
 	items := merged(body.Items)
-	o := Order{ID: body.OrderID, Tenant: event.Tenant, UserID: body.UserID, SellerID: body.SellerID, Items: items, Total: body.Total}
+	o := Order{
+		ID: body.OrderID, Tenant: event.Tenant, UserID: body.UserID, SellerID: body.SellerID, Items: items,
+		Total: body.Total,
+	}
 	if event.Try > 0 {
 		there, err := Find(ctx, h.store, event.Tenant, o.ID)
 		switch {
-		case err == nil && (there.UserID != o.UserID || there.SellerID != o.SellerID || there.Total != o.Total || !slices.Equal(there.Items, o.Items)):
+		case err == nil && (there.UserID != o.UserID || there.SellerID != o.SellerID || there.Total != o.Total ||
+			!slices.Equal(there.Items, o.Items)):
 			return handler.Effect{}, retry.Conflicting("order_created_differently", nil)
 		case err == nil:
 			a, _ := answerTo(there.State, created)
@@ -156,7 +161,8 @@ func (h handlers) confirm(o *Order, body about) error {
 	return nil
 }
 
-// timeOut lets the timeout cancel an order whose payment is late by the order's own time; an early one is kept.
+// timeOut lets the timeout cancel an order whose payment is late by the order's own time; an early one is
+// kept.
 func (h handlers) timeOut(o *Order, _ about) error {
 	if early := o.PaymentDue.Sub(h.now()); o.State == PaymentInitiated && early > 0 {
 		return retry.Early("not_due", early, nil)
@@ -170,7 +176,9 @@ func (h handlers) ship(o *Order, body about) error {
 }
 
 // advance takes an order along the event's edge, or answers. check may complete or refuse one that is there.
-func (h handlers) advance(check func(*Order, about) error) func(context.Context, handler.Event, about) (handler.Effect, error) {
+func (h handlers) advance(
+	check func(*Order, about) error,
+) func(context.Context, handler.Event, about) (handler.Effect, error) {
 	return func(ctx context.Context, event handler.Event, body about) (handler.Effect, error) {
 		o, err := Find(ctx, h.store, event.Tenant, body.OrderID)
 		switch {
@@ -240,9 +248,9 @@ func (h handlers) follow(event handler.Event, o Order, path []edge) (handler.Eff
 	return effect, nil
 }
 
-// tell are the messages of what became of an order: to its user, and of one that is confirmed to the others, to its seller
-// and to the indexes of its products. Of at most 100 products, with their stock and two writes for each message, an order
-// stays within store.MaxWrites.
+// tell are the messages of what became of an order: to its user, and of one that is confirmed to the others,
+// to its seller and to the indexes of its products. Of at most 100 products, with their stock and two writes
+// for each message, an order stays within store.MaxWrites.
 func (h handlers) tell(event handler.Event, what string, o Order) (all []handler.Emission) {
 	notice, confirmed := Notice{OrderID: o.ID, UserID: o.UserID}, what == emitsConfirmed
 	for _, to := range h.others {
@@ -252,7 +260,8 @@ func (h handlers) tell(event handler.Event, what string, o Order) (all []handler
 	}
 	if confirmed && o.SellerID != "" {
 		seller := Notice{OrderID: o.ID, UserID: o.SellerID}
-		all = append(all, handler.Emission{To: h.notices, RoutingKey: emitsSeller, Body: message(event, emitsSeller, seller)})
+		all = append(all,
+			handler.Emission{To: h.notices, RoutingKey: emitsSeller, Body: message(event, emitsSeller, seller)})
 	}
 	if what == emitsCancelled {
 		notice.Reason = o.Reason
@@ -264,7 +273,8 @@ func (h handlers) tell(event handler.Event, what string, o Order) (all []handler
 		for _, item := range o.Items {
 			sold := Sold{DocumentID: item.ProductID, Version: o.UpdatedAt.UnixMicro(), SoldAt: o.UpdatedAt}
 			if confirmed {
-				all = append(all, handler.Emission{To: to, OrderingKey: item.ProductID, Body: message(event, emitsSold, sold)})
+				all = append(all,
+					handler.Emission{To: to, OrderingKey: item.ProductID, Body: message(event, emitsSold, sold)})
 			}
 		}
 	}
@@ -274,11 +284,14 @@ func (h handlers) tell(event handler.Event, what string, o Order) (all []handler
 func timeoutOf(order string) string { return "payment of order " + order }
 
 func message(event handler.Event, eventType string, data any) contract.Body {
-	return contract.Of(&contract.Event{Type: eventType, Version: 1, CorrelationID: event.CorrelationID, Data: data})
+	return contract.Of(
+		&contract.Event{Type: eventType, Version: 1, CorrelationID: event.CorrelationID, Data: data})
 }
 
 // results are those of orders that are not cancelled.
-var results = map[State]string{PaymentInitiated: "payment_initiated", OrderConfirmed: "confirmed", OrderShipped: "shipped"}
+var results = map[State]string{
+	PaymentInitiated: "payment_initiated", OrderConfirmed: "confirmed", OrderShipped: "shipped",
+}
 
 func marked(err error) error {
 	if errors.Is(err, ErrBroken) {

@@ -101,7 +101,8 @@ const (
 	ways  = "OrderCreated ValidateInventory InventoryLocked PaymentInitiated "
 )
 
-// What the store is asked, and the documents beside the event's record, are counted as docs/why/orders.md says it.
+// What the store is asked, and the documents beside the event's record, are counted as docs/why/orders.md
+// says it.
 func TestEachStepOfAnOrderMovesItsPiecesAndTellsOfIt(t *testing.T) {
 	t.Parallel()
 	type row struct {
@@ -115,25 +116,51 @@ func TestEachStepOfAnOrderMovesItsPiecesAndTellsOfIt(t *testing.T) {
 	}
 	filetest.Each(t, map[string]row{
 		"reserved": { // the order, the stock, the timeout and its lane
-			"cap 1", nil, "payment_initiated", ways, []string{"later orders-process order.payment_timeout"}, [3]int64{4, 1, 0}, [3]int64{1, 1, 4},
+			"cap 1", nil, "payment_initiated", ways,
+			[]string{"later orders-process order.payment_timeout"},
+			[3]int64{4, 1, 0},
+			[3]int64{1, 1, 4},
 		},
 		"reserved of two kinds": {
-			"cap 2,hat 1,cap 1", nil, "payment_initiated", ways, []string{"later orders-process order.payment_timeout"}, [3]int64{2, 3, 0}, [3]int64{1, 2, 5},
+			"cap 2,hat 1,cap 1", nil, "payment_initiated", ways,
+			[]string{"later orders-process order.payment_timeout"},
+			[3]int64{2, 3, 0},
+			[3]int64{1, 2, 5},
 		},
 		"out of stock": { // the order, what is told and its lane
-			"wig 1", nil, "cancelled_out_of_stock", "OrderCreated ValidateInventory OrderCancelled", []string{tells}, [3]int64{5, 0, 0}, [3]int64{1, 1, 3},
+			"wig 1", nil, "cancelled_out_of_stock", "OrderCreated ValidateInventory OrderCancelled",
+			[]string{tells},
+			[3]int64{5, 0, 0},
+			[3]int64{1, 1, 3},
 		},
 		"confirmed": { // and the timeout removed with its lane; analytics and the index are told too
-			"cap 1", []string{"order.payment_confirmed"}, "confirmed", ways + "PaymentConfirmed OrderConfirmed",
-			[]string{"analytics-track order.confirmed", "notifications/order.confirmed order.confirmed", "search-index product.sold"}, [3]int64{4, 0, 1}, [3]int64{1, 1, 10},
+			"cap 1",
+			[]string{"order.payment_confirmed"},
+			"confirmed", ways + "PaymentConfirmed OrderConfirmed",
+			[]string{
+				"analytics-track order.confirmed", "notifications/order.confirmed order.confirmed",
+				"search-index product.sold",
+			},
+			[3]int64{4, 0, 1},
+			[3]int64{1, 1, 10},
 		},
 		"failed": {
-			"cap 1", []string{"order.payment_failed"}, "cancelled_payment_failed", ways + "PaymentFailed InventoryReleased OrderCancelled",
-			[]string{tells}, [3]int64{5, 0, 0}, [3]int64{1, 1, 6},
+			"cap 1",
+			[]string{"order.payment_failed"},
+			"cancelled_payment_failed",
+			ways + "PaymentFailed InventoryReleased OrderCancelled",
+			[]string{tells},
+			[3]int64{5, 0, 0},
+			[3]int64{1, 1, 6},
 		},
 		"shipped": {
-			"cap 1", []string{"order.payment_confirmed", "order.shipped"}, "shipped", ways + "PaymentConfirmed OrderConfirmed OrderShipped",
-			[]string{"notifications/order.shipped order.shipped"}, [3]int64{4, 0, 1}, [3]int64{1, 1, 3},
+			"cap 1",
+			[]string{"order.payment_confirmed", "order.shipped"},
+			"shipped",
+			ways + "PaymentConfirmed OrderConfirmed OrderShipped",
+			[]string{"notifications/order.shipped order.shipped"},
+			[3]int64{4, 0, 1},
+			[3]int64{1, 1, 3},
 		},
 	}, func(t *testing.T, test row) {
 		s := open(t)
@@ -174,7 +201,8 @@ func TestAConfirmedOrderNotifiesItsSellerAndTheIndexOfEachProductOnce(t *testing
 	created := orderstest.Created("e1", "o1", "hat 1", "cap 1", "hat 2")
 	created.Data["seller_id"] = "seller-7"
 	s.tell(t, created)
-	require.Equal(t, []orders.Item{{ProductID: "cap", Quantity: 1}, {ProductID: "hat", Quantity: 3}}, s.order(t, "o1").Items)
+	require.Equal(t, []orders.Item{{ProductID: "cap", Quantity: 1}, {ProductID: "hat", Quantity: 3}},
+		s.order(t, "o1").Items)
 	effect := s.tell(t, orderstest.About("e2", "order.payment_confirmed", "o1"))
 	require.Equal(t, []string{
 		"analytics-track order.confirmed", "notifications/seller.order_created seller.order_created",
@@ -193,7 +221,8 @@ func TestAConfirmedOrderNotifiesItsSellerAndTheIndexOfEachProductOnce(t *testing
 
 	s.tell(t, orderstest.About("e3", "order.created", "o2"))
 	effect = s.tell(t, orderstest.About("e4", "order.payment_confirmed", "o2"))
-	require.Equal(t, []string{"analytics-track order.confirmed"}, told(effect), "without a user, a seller and items nobody else is told")
+	require.Equal(t, []string{"analytics-track order.confirmed"}, told(effect),
+		"without a user, a seller and items nobody else is told")
 }
 
 // Each product is a write of its stock, and a message of the outbox in a lane of its own.
@@ -211,7 +240,8 @@ func TestAnOrderOfAHundredProductsIsConfirmedInOneCommit(t *testing.T) {
 	written := s.Written.Load()
 	effect := s.tell(t, orderstest.About("e2", "order.payment_confirmed", "o1"))
 	require.Len(t, effect.Emit, 103)
-	require.Equal(t, int64(310), s.Written.Load()-written, "docs/why/orders.md says it; a commit has 500 at most")
+	require.Equal(t, int64(310), s.Written.Load()-written,
+		"docs/why/orders.md says it; a commit has 500 at most")
 	require.Equal(t, [3]int64{0, 0, 1}, s.pieces(t, "p-99"))
 }
 
@@ -229,15 +259,18 @@ func TestAnOrderThatIsShortOfOnePieceIsCancelledAndReservesNone(t *testing.T) {
 		"by many lines whose sum would overflow": slices.Repeat([]string{"cap 9007199254740991"}, 1100),
 	} {
 		id := strings.ReplaceAll(name, " ", "-")
-		require.Equal(t, "cancelled_out_of_stock", s.tell(t, orderstest.Created("e-"+id, id, items...)).Result, name)
+		require.Equal(t, "cancelled_out_of_stock",
+			s.tell(t, orderstest.Created("e-"+id, id, items...)).Result, name)
 		o := s.order(t, id)
 		require.Equal(t, orders.OutOfStock, o.Reason, name)
 		require.NotEmpty(t, o.ShortOf, name)
 		require.Equal(t, [3]int64{2, 0, 0}, s.pieces(t, "cap"), name)
 	}
 	s.stocked(t, "cap", orders.MaxPieces)
-	require.Equal(t, "cancelled_out_of_stock", s.tell(t, orderstest.Created("e1", "o1", "cap 1000000001")).Result)
-	require.Equal(t, "payment_initiated", s.tell(t, orderstest.Created("e2", "o2", "cap 1000000000")).Result, "the most there can be")
+	require.Equal(t, "cancelled_out_of_stock",
+		s.tell(t, orderstest.Created("e1", "o1", "cap 1000000001")).Result)
+	require.Equal(t, "payment_initiated", s.tell(t, orderstest.Created("e2", "o2", "cap 1000000000")).Result,
+		"the most there can be")
 }
 
 // Whoever made a timeout up, and however far clocks differ: one that comes early waits.
@@ -251,7 +284,8 @@ func TestAnOrderIsCancelledWhenItsPaymentIsLateAndNotBefore(t *testing.T) {
 	for _, wait := range []time.Duration{0, 14 * time.Minute, time.Minute - 2*time.Second} {
 		s.Wait(wait)
 		_, err := s.Deliver(t.Context(), s.Shop.Store, orderstest.About("e4", "order.payment_timeout", "o1"), false)
-		require.Equal(t, retry.Verdict{Class: retry.Unavailable, Reason: "not_due", Scope: retry.OtherEvent}, retry.Decide(err))
+		require.Equal(t, retry.Verdict{Class: retry.Unavailable, Reason: "not_due", Scope: retry.OtherEvent},
+			retry.Decide(err))
 		require.Equal(t, s.order(t, "o1").PaymentDue.Sub(s.Now()), retry.Asked(err))
 		require.Equal(t, orders.PaymentInitiated, s.order(t, "o1").State)
 	}
@@ -307,22 +341,26 @@ func TestASecondPaymentOfAnOrderIsADeadLetter(t *testing.T) {
 	require.Equal(t, "already_confirmed", s.tell(t, paid("e4", "")).Result, "nobody can tell")
 	require.Equal(t, "paid_twice", s.refused(t, paid("e5", "p2")).Reason)
 	s.tell(t, orderstest.About("e6", "order.shipped", "o1"))
-	require.Equal(t, "already_confirmed", s.tell(t, paid("e7", "p1")).Result, "a repetition, of an order that is shipped")
+	require.Equal(t, "already_confirmed", s.tell(t, paid("e7", "p1")).Result,
+		"a repetition, of an order that is shipped")
 	require.Equal(t, "paid_twice", s.refused(t, paid("e8", "p2")).Reason, "its money is owed back, too")
 	require.Equal(t, "p1", s.order(t, "o1").PaymentID)
 
 	unnamed := open(t)
 	unnamed.tell(t, orderstest.Created("e1", "o1"))
 	unnamed.tell(t, paid("e2", ""))
-	require.Equal(t, "already_confirmed", unnamed.tell(t, paid("e3", "p1")).Result, "the first may have been the same")
+	require.Equal(t, "already_confirmed", unnamed.tell(t, paid("e3", "p1")).Result,
+		"the first may have been the same")
 }
 
 // An event goes an edge of the diagram or gets the table's answer, and exactly one of the two.
 func TestEveryEventAtEveryStateOfRestIsAnsweredByTheTable(t *testing.T) {
 	t.Parallel()
-	created, paid, failed, late, shipped := "order.created", "order.payment_confirmed", "order.payment_failed", "order.payment_timeout", "order.shipped"
+	created, paid, failed, late, shipped := "order.created", "order.payment_confirmed", "order.payment_failed",
+		"order.payment_timeout", "order.shipped"
 	for state, before := range map[orders.State][]string{
-		"": nil, orders.PaymentInitiated: {created}, orders.OrderConfirmed: {created, paid}, orders.OrderCancelled: {created, failed}, orders.OrderShipped: {created, paid, shipped},
+		"": nil, orders.PaymentInitiated: {created}, orders.OrderConfirmed: {created, paid},
+		orders.OrderCancelled: {created, failed}, orders.OrderShipped: {created, paid, shipped},
 	} {
 		for _, on := range []string{created, paid, failed, late, shipped} {
 			t.Run(fmt.Sprint(state, " ", on), func(t *testing.T) {
@@ -350,7 +388,8 @@ func TestEveryEventAtEveryStateOfRestIsAnsweredByTheTable(t *testing.T) {
 					require.NoError(t, err)
 					require.Equal(t, []any{code, true}, []any{told.Effect.Result, told.Effect.Superseded})
 				case "tried again":
-					require.Equal(t, retry.Verdict{Class: retry.Failed, Reason: code, Counts: true, Scope: retry.OtherEvent}, means)
+					require.Equal(t,
+						retry.Verdict{Class: retry.Failed, Reason: code, Counts: true, Scope: retry.OtherEvent}, means)
 				default:
 					require.Equal(t, []any{true, code}, []any{means.Class.Terminal(), means.Reason})
 				}
@@ -367,7 +406,9 @@ func TestStockIsSetWithAReasonAndKeepsWhatIsReserved(t *testing.T) {
 	s.stocked(t, "cap", 5)
 	s.tell(t, orderstest.Created("e1", "o1", "cap 2"))
 	after := filetest.Must(s.Stock.Set(t.Context(), ada, orderstest.SetStock("cap", 9)))(t)
-	require.Equal(t, orders.Stock{Tenant: dedupe.DefaultTenant, ProductID: "cap", Available: 9, Reserved: 2, Version: after.Version}, after)
+	require.Equal(t, orders.Stock{
+		Tenant: dedupe.DefaultTenant, ProductID: "cap", Available: 9, Reserved: 2, Version: after.Version,
+	}, after)
 	s.tell(t, orderstest.About("e2", "order.payment_failed", "o1"))
 	require.Equal(t, [3]int64{11, 0, 0}, s.pieces(t, "cap"))
 	for _, available := range []int64{-1, orders.MaxPieces + 1, math.MinInt64} {
@@ -401,8 +442,10 @@ func TestAnOrderThatCannotBeReadIsADeadLetter(t *testing.T) {
 	doc := storetest.All(t, s.Shop.Store, orders.Collection)[0]
 	doc.Fields["items"] = map[string]any{"cap": int64(-2)}
 	storetest.Put(t, s.Shop.Store, store.Set(doc.Key, doc.Fields))
-	require.Equal(t, "order_unreadable", s.refused(t, orderstest.About("e2", "order.payment_confirmed", "o1")).Reason)
-	storetest.Put(t, s.Shop.Store, store.Set(orders.StockKey(dedupe.DefaultTenant, "cap"), map[string]any{"available": int64(-1)}))
+	require.Equal(t, "order_unreadable", s.refused(t, orderstest.About("e2", "order.payment_confirmed",
+		"o1")).Reason)
+	storetest.Put(t, s.Shop.Store, store.Set(orders.StockKey(dedupe.DefaultTenant, "cap"),
+		map[string]any{"available": int64(-1)}))
 	require.Equal(t, "order_unreadable", s.refused(t, orderstest.Created("e3", "o2", "cap 2")).Reason)
 }
 

@@ -1,6 +1,7 @@
-// Package payments starts payments and refunds at the payment gateway: a payment once per key of an event, and a
-// refund once per payment, in one document each. It owns what is asked of the gateway, what its answers mean, and whom
-// their outcome is told. It refuses to know how the gateway is called, to retry, and to decide whether a payment is due.
+// Package payments starts payments and refunds at the payment gateway: a payment once per key of an event,
+// and a refund once per payment, in one document each. It owns what is asked of the gateway, what its answers
+// mean, and whom their outcome is told. It refuses to know how the gateway is called, to retry, and to decide
+// whether a payment is due.
 package payments
 
 import (
@@ -143,7 +144,9 @@ func (p Payments) leased(refunded bool) handler.Leased {
 			}
 			return effect(event, body, answer)
 		}),
-		Reconcile: handler.Typed(func(ctx context.Context, event handler.Event, body envelope) (handler.Reconciled, error) {
+		Reconcile: handler.Typed(func(ctx context.Context, event handler.Event, body envelope) (
+			handler.Reconciled, error,
+		) {
 			answer, known, err := p.Gateway.Reconcile(ctx, event.CalleeKey())
 			if err != nil || !known {
 				return handler.Reconciled{}, err
@@ -155,7 +158,10 @@ func (p Payments) leased(refunded bool) handler.Leased {
 }
 
 func updateOf(event handler.Event, asked *contract.Envelope, s said) *contract.Envelope {
-	update := &contract.Envelope{Action: asked.Action, CorrelationID: event.CorrelationID, IdempotencyKey: event.CalleeKey(), Payload: asked.Payload}
+	update := &contract.Envelope{
+		Action: asked.Action, CorrelationID: event.CorrelationID, IdempotencyKey: event.CalleeKey(),
+		Payload: asked.Payload,
+	}
 	if s.Status == statusDeclined {
 		update.Action = ActionDeclined
 	}
@@ -167,13 +173,16 @@ func updateOf(event handler.Event, asked *contract.Envelope, s said) *contract.E
 	return update
 }
 
-// refund is the refund of a trial's payment, whole: billing-queues, section 7.1. Its key is another than the update's.
+// refund is the refund of a trial's payment, whole: billing-queues, section 7.1. Its key is another than the
+// update's.
 func (p Payments) refund(event handler.Event, update *contract.Envelope) handler.Emission {
 	paid := update.Payload
 	return emission(p.Refunds, &contract.Envelope{
-		Action: actionRefund, CorrelationID: update.CorrelationID, IdempotencyKey: handler.CalleeKey(p.Refunds.ID, event.Tenant, update.IdempotencyKey),
+		Action: actionRefund, CorrelationID: update.CorrelationID, IdempotencyKey: handler.CalleeKey(p.Refunds.ID,
+			event.Tenant, update.IdempotencyKey),
 		Payload: contract.Payload{
-			EventID: event.ID, EventType: paid.EventType, SubscriptionID: paid.SubscriptionID, PaymentID: paid.PaymentID,
+			EventID: event.ID, EventType: paid.EventType, SubscriptionID: paid.SubscriptionID,
+			PaymentID:  paid.PaymentID,
 			CustomerID: paid.CustomerID, UID: paid.UID, Currency: paid.Currency, Amount: paid.Amount,
 		},
 	})
@@ -187,6 +196,7 @@ func emission(to catalog.Queue, envelope *contract.Envelope) handler.Emission {
 // Register puts the handlers into the registry.
 func Register(r *handler.Registry, payment, trial Payments, refund Refunds) {
 	handler.RegisterLeased[envelope](r, "payments.initiate", payment.Initiate(), payment.Updates.ID)
-	handler.RegisterLeased[envelope](r, "payments.initiate_trial", trial.Trial(), trial.Updates.ID, trial.Refunds.ID)
+	handler.RegisterLeased[envelope](r, "payments.initiate_trial", trial.Trial(), trial.Updates.ID,
+		trial.Refunds.ID)
 	handler.RegisterLeased[envelope](r, "refunds.initiate", refund.Leased())
 }

@@ -33,7 +33,8 @@ var (
 var key = handler.CalleeKey("initiations", "default", "evt-1")
 
 func answerOf(payment, status string) string {
-	return fmt.Sprintf(`{"payment_id":%q,"subscription_id":"sub-1","amount":"9.99","currency":"EUR","status":%q}`, payment, status)
+	return fmt.Sprintf(
+		`{"payment_id":%q,"subscription_id":"sub-1","amount":"9.99","currency":"EUR","status":%q}`, payment, status)
 }
 
 type stubGateway struct {
@@ -58,12 +59,18 @@ func (d *stubGateway) Reconcile(_ context.Context, id string) ([]byte, bool, err
 }
 
 func asked(action string, payload contract.Payload) handler.Event {
-	body := contract.Of(&contract.Envelope{ID: "evt-1", Action: action, CreatedAt: "2027-03-01T12:00:00Z", CorrelationID: "story-1", Payload: payload})
-	return handler.Event{Queue: "initiations", Tenant: "default", ID: "evt-1", Type: action, CorrelationID: "story-1", Attempt: 1, Body: body}
+	body := contract.Of(&contract.Envelope{
+		ID: "evt-1", Action: action, CreatedAt: "2027-03-01T12:00:00Z", CorrelationID: "story-1", Payload: payload,
+	})
+	return handler.Event{
+		Queue: "initiations", Tenant: "default", ID: "evt-1", Type: action, CorrelationID: "story-1",
+		Attempt: 1, Body: body,
+	}
 }
 
 var renewal = contract.Payload{
-	SubscriptionID: "sub-1", CustomerID: "cus-1", UID: "u1", ProductID: "gold", Amount: "9.99", Currency: "EUR", Cycle: 3,
+	SubscriptionID: "sub-1", CustomerID: "cus-1", UID: "u1", ProductID: "gold", Amount: "9.99",
+	Currency: "EUR", Cycle: 3,
 	PeriodStart: "2027-03-01T00:00:00Z", PeriodEnd: "2027-04-01T00:00:00Z",
 }
 
@@ -93,13 +100,18 @@ func TestASuccessfulPaymentEmitsAnUpdateOfItsAction(t *testing.T) {
 		h := paymentsOf(d).Initiate()
 		effect := filetest.Must(h.Do(t.Context(), event))(t)
 		require.Equal(t, payments.Paid, effect.Result)
-		require.Equal(t, []string{key + ` {"event_id":"` + key + `","tenant":"default","source_event_id":"evt-1","action":"` + action + `","subscription_id":"sub-1","correlation_id":"story-1","created_at":"2027-03-01T12:00:00Z",` +
-			`"payload":{"subscription_id":"sub-1","customer_id":"cus-1","uid":"u1","product_id":"gold","currency":"EUR","amount":"9.99",` +
-			`"period_start":"2027-03-01T00:00:00Z","period_end":"2027-04-01T00:00:00Z","cycle":3}}`}, d.orders)
+		require.Equal(t,
+			[]string{key + ` {"event_id":"` + key + `","tenant":"default","source_event_id":"evt-1","action":"` +
+				action + `","subscription_id":"sub-1","correlation_id":"story-1","created_at":"2027-03-01T12:00:00Z",` +
+				`"payload":{"subscription_id":"sub-1","customer_id":"cus-1","uid":"u1","product_id":"gold",` +
+				`"currency":"EUR","amount":"9.99",` +
+				`"period_start":"2027-03-01T00:00:00Z","period_end":"2027-04-01T00:00:00Z","cycle":3}}`}, d.orders)
 
 		told := renewal
 		told.EventID, told.EventType, told.PaymentID, told.Status = "evt-1", action, "pay-7", "succeeded"
-		require.Equal(t, []*contract.Envelope{{Action: action, CorrelationID: "story-1", IdempotencyKey: key, Payload: told}}, envelopes(t, effect))
+		require.Equal(t, []*contract.Envelope{
+			{Action: action, CorrelationID: "story-1", IdempotencyKey: key, Payload: told},
+		}, envelopes(t, effect))
 		require.Equal(t, []string{"updates", "sub-1"}, []string{effect.Emit[0].To, effect.Emit[0].OrderingKey})
 		requireEmitted(t, event, effect)
 
@@ -108,7 +120,8 @@ func TestASuccessfulPaymentEmitsAnUpdateOfItsAction(t *testing.T) {
 		require.Equal(t, effect, found.Effect, "a payment that is reconciled has the effect of the first attempt")
 		require.Equal(t, []string{key}, d.asked)
 		plan := filetest.Must(h.Plan(t.Context(), event))(t)
-		require.Equal(t, []handler.Call{d.Request(key, []byte(strings.TrimPrefix(d.orders[0], key+" ")))}, plan.Calls)
+		require.Equal(t,
+			[]handler.Call{d.Request(key, []byte(strings.TrimPrefix(d.orders[0], key+" ")))}, plan.Calls)
 		require.Len(t, d.orders, 1, "a plan pays nothing")
 	}
 }
@@ -120,16 +133,24 @@ func requireEmitted(t *testing.T, event handler.Event, effect handler.Effect) {
 
 func TestASuccessfulTrialEmitsAnUpdateAndARefund(t *testing.T) {
 	t.Parallel()
-	event := asked("trial", contract.Payload{SubscriptionID: "sub-1", CustomerID: "cus-1", UID: "u1", Amount: "1.00", Currency: "EUR"})
-	effect, err := paymentsOf(&stubGateway{answer: strings.Replace(answerOf("pay-7", "succeeded"), "9.99", "1.00", 1)}).Trial().Do(t.Context(), event)
+	event := asked("trial",
+		contract.Payload{SubscriptionID: "sub-1", CustomerID: "cus-1", UID: "u1", Amount: "1.00", Currency: "EUR"})
+	effect, err := paymentsOf(&stubGateway{
+		answer: strings.Replace(answerOf("pay-7", "succeeded"), "9.99", "1.00", 1),
+	}).Trial().Do(t.Context(), event)
 	require.NoError(t, err)
 	require.Equal(t, payments.Paid, effect.Result)
 	told := envelopes(t, effect)
 	require.Len(t, told, 2)
-	require.Equal(t, []string{"trial", "story-1", key}, []string{told[0].Action, told[0].CorrelationID, told[0].IdempotencyKey})
-	require.Equal(t, &contract.Envelope{Action: "refund", CorrelationID: "story-1", IdempotencyKey: handler.CalleeKey("refunds", "default", key), Payload: contract.Payload{
-		EventID: "evt-1", EventType: "trial", SubscriptionID: "sub-1", PaymentID: "pay-7", CustomerID: "cus-1", UID: "u1", Amount: "1.00", Currency: "EUR",
-	}}, told[1])
+	require.Equal(t, []string{"trial", "story-1", key},
+		[]string{told[0].Action, told[0].CorrelationID, told[0].IdempotencyKey})
+	require.Equal(t, &contract.Envelope{
+		Action: "refund", CorrelationID: "story-1",
+		IdempotencyKey: handler.CalleeKey("refunds", "default", key), Payload: contract.Payload{
+			EventID: "evt-1", EventType: "trial", SubscriptionID: "sub-1", PaymentID: "pay-7", CustomerID: "cus-1",
+			UID: "u1", Amount: "1.00", Currency: "EUR",
+		},
+	}, told[1])
 	require.Equal(t, []string{"updates", "refunds"}, []string{effect.Emit[0].To, effect.Emit[1].To})
 	require.Equal(t, "pay-7", effect.Emit[1].OrderingKey)
 	requireEmitted(t, event, effect)
@@ -138,7 +159,8 @@ func TestASuccessfulTrialEmitsAnUpdateAndARefund(t *testing.T) {
 func TestADeclinedPaymentEmitsThatAndNoRefund(t *testing.T) {
 	t.Parallel()
 	for action, h := range map[string]handler.Leased{
-		"renewal": paymentsOf(&stubGateway{answer: answerOf("", "declined")}).Initiate(), "trial": paymentsOf(&stubGateway{answer: answerOf("pay-7", "declined")}).Trial(),
+		"renewal": paymentsOf(&stubGateway{answer: answerOf("", "declined")}).Initiate(),
+		"trial":   paymentsOf(&stubGateway{answer: answerOf("pay-7", "declined")}).Trial(),
 	} {
 		event := asked(action, renewal)
 		effect, err := h.Do(t.Context(), event)
@@ -146,7 +168,8 @@ func TestADeclinedPaymentEmitsThatAndNoRefund(t *testing.T) {
 		require.Equal(t, payments.Declined, effect.Result)
 		told := envelopes(t, effect)
 		require.Len(t, told, 1)
-		require.Equal(t, []string{payments.ActionDeclined, action, "declined"}, []string{told[0].Action, told[0].Payload.EventType, told[0].Payload.Status})
+		require.Equal(t, []string{payments.ActionDeclined, action, "declined"},
+			[]string{told[0].Action, told[0].Payload.EventType, told[0].Payload.Status})
 		requireEmitted(t, event, effect)
 	}
 }
@@ -154,7 +177,8 @@ func TestADeclinedPaymentEmitsThatAndNoRefund(t *testing.T) {
 func TestAPaymentWithoutASubscriptionIsNotMade(t *testing.T) {
 	t.Parallel()
 	d := &stubGateway{answer: `{"payment_id":"pay-7","status":"succeeded"}`}
-	_, err := paymentsOf(d).Initiate().Do(t.Context(), asked("renewal", contract.Payload{Amount: "9.99", Currency: "EUR"}))
+	_, err := paymentsOf(d).Initiate().Do(t.Context(),
+		asked("renewal", contract.Payload{Amount: "9.99", Currency: "EUR"}))
 	requireVerdict(t, err, retry.Permanent("subscription_id_missing", nil))
 	require.Empty(t, d.orders)
 }
@@ -162,13 +186,19 @@ func TestAPaymentWithoutASubscriptionIsNotMade(t *testing.T) {
 func TestAnUnclearAnswerOfTheGatewayIsRetried(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ answer, reason string }{
-		"no answer at all":            {``, "gateway_answer_unreadable"},
-		"two documents":               {`{"payment_id":"p","status":"succeeded"}{}`, "gateway_answer_unreadable"},
-		"two statuses":                {`{"payment_id":"p","status":"declined","status":"succeeded"}`, "gateway_answer_unreadable"},
-		"a list":                      {`["succeeded"]`, "gateway_answer_unreadable"},
-		"a number for an id":          {`{"payment_id":7,"status":"succeeded"}`, "gateway_answer_unreadable"},
-		"an id that is a sentence":    {`{"payment_id":"paid by Ada","status":"succeeded"}`, "gateway_answer_unreadable"},
-		"an id that is a book":        {`{"payment_id":"` + strings.Repeat("p", 129) + `","status":"succeeded"}`, "gateway_answer_unreadable"},
+		"no answer at all": {``, "gateway_answer_unreadable"},
+		"two documents":    {`{"payment_id":"p","status":"succeeded"}{}`, "gateway_answer_unreadable"},
+		"two statuses": {
+			`{"payment_id":"p","status":"declined","status":"succeeded"}`, "gateway_answer_unreadable",
+		},
+		"a list":             {`["succeeded"]`, "gateway_answer_unreadable"},
+		"a number for an id": {`{"payment_id":7,"status":"succeeded"}`, "gateway_answer_unreadable"},
+		"an id that is a sentence": {
+			`{"payment_id":"paid by Ada","status":"succeeded"}`, "gateway_answer_unreadable",
+		},
+		"an id that is a book": {
+			`{"payment_id":"` + strings.Repeat("p", 129) + `","status":"succeeded"}`, "gateway_answer_unreadable",
+		},
 		"a payment without an id":     {`{"status":"succeeded"}`, "gateway_answer_unclear"},
 		"a status of its own":         {`{"payment_id":"p","status":"requires_action"}`, "gateway_answer_unclear"},
 		"a payment that is not there": {`null`, "gateway_answer_unclear"},
@@ -210,7 +240,8 @@ func TestAnAnswerOfAnotherOrderIsNotBelieved(t *testing.T) {
 			require.Equal(t, name == "its own", found.Done, name)
 			if found.Done {
 				require.NoError(t, err)
-				require.Equal(t, "pay-7", envelopes(t, effect)[0].Payload.PaymentID, "the update names the payment that was asked for")
+				require.Equal(t, "pay-7", envelopes(t, effect)[0].Payload.PaymentID,
+					"the update names the payment that was asked for")
 				continue
 			}
 			requireVerdict(t, err, retry.Transient("gateway_answer_of_another_order", nil))
@@ -249,10 +280,12 @@ func TestNoHistoryRefundsAPaymentTwice(t *testing.T) {
 		take := func(id string) {
 			effect, err := deliver(t.Context(), h, event(id))
 			means := retry.Decide(err)
-			require.Equal(rt, means.Reason == "refund_under_way", means.Scope == retry.OtherEvent, "it waits for another message")
+			require.Equal(rt, means.Reason == "refund_under_way", means.Scope == retry.OtherEvent,
+				"it waits for another message")
 			switch {
 			case err == nil:
-				require.Contains(rt, []string{"", effect.Result}, answers[id], "an answer stays, until the record is gone")
+				require.Contains(rt, []string{"", effect.Result}, answers[id],
+					"an answer stays, until the record is gone")
 				answers[id] = effect.Result
 			case means.Class.Terminal():
 				if answers[id] == "" {
@@ -269,7 +302,8 @@ func TestNoHistoryRefundsAPaymentTwice(t *testing.T) {
 			if answers[id] != "" {
 				continue // the record has it
 			}
-			b.does = rapid.SliceOfN(rapid.SampledFrom([]string{"succeed", "fail", "lose", "decline", "refuse"}), 0, 2).Draw(rt, "gateway")
+			b.does = rapid.SliceOfN(rapid.SampledFrom([]string{"succeed", "fail", "lose", "decline", "refuse"}), 0,
+				2).Draw(rt, "gateway")
 			db.FailBefore(rapid.IntRange(0, 1).Draw(rt, "commits that fail"))
 			db.FailReads(rapid.SampledFrom([]int{0, 0, 1}).Draw(rt, "reads that fail"))
 			if rapid.Bool().Draw(rt, "loses an answer of the store") {
@@ -303,7 +337,8 @@ func TestNoHistoryRefundsAPaymentTwice(t *testing.T) {
 				refunded["pay-"+id[:1]]++
 			}
 		}
-		require.Equal(rt, b.refunded, refunded, "each payment was refunded for one message, and the others were told so")
+		require.Equal(rt, b.refunded, refunded,
+			"each payment was refunded for one message, and the others were told so")
 		for payment := range b.refunded {
 			found := filetest.Must(payments.FindRefund(t.Context(), db, "default", payment))(rt)
 			require.Equal(rt, payments.Refunded, found.State)

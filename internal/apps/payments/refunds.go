@@ -35,7 +35,8 @@ const (
 )
 
 // ErrNoRefund: nobody has asked for a refund of the payment.
-var ErrNoRefund = console.Refuse(console.Absent, "refund_unknown", "Nobody has asked for a refund of this payment.")
+var ErrNoRefund = console.Refuse(console.Absent, "refund_unknown",
+	"Nobody has asked for a refund of this payment.")
 
 // Refund is the refund of one payment.
 type Refund struct {
@@ -75,9 +76,11 @@ func FindRefund(ctx context.Context, from store.Getter, tenant, payment string) 
 	return store.Read(ctx, from, refundKey(tenant, payment), ErrNoRefund, ReadRefund)
 }
 
-// ListRefunds returns a page of the refunds in a state, any where it is empty, the newest first by the time that they
-// were reserved. next is zero where nothing is behind them.
-func ListRefunds(ctx context.Context, from store.Querier, state State, after store.Cursor, limit int) (page []Refund, next store.Cursor, err error) {
+// ListRefunds returns a page of the refunds in a state, any where it is empty, the newest first by the time
+// that they were reserved. next is zero where nothing is behind them.
+func ListRefunds(
+	ctx context.Context, from store.Querier, state State, after store.Cursor, limit int,
+) (page []Refund, next store.Cursor, err error) {
 	return store.List(ctx, from, store.Query{
 		Collection: RefundsCollection, Equal: store.Equals("state", string(state)),
 		Newest: &store.Newest{Field: "reserved_at"}, After: after, Limit: limit,
@@ -85,8 +88,13 @@ func ListRefunds(ctx context.Context, from store.Querier, state State, after sto
 }
 
 // RefundsOf returns the refunds of payments of a tenant's subscription, at most limit, in no order.
-func RefundsOf(ctx context.Context, from store.Querier, tenant, subscription string, limit int) (all []Refund, more bool, err error) {
-	query := store.Query{Collection: RefundsCollection, Equal: map[string]any{"tenant": tenant, "subscription_id": subscription}, Limit: limit}
+func RefundsOf(
+	ctx context.Context, from store.Querier, tenant, subscription string, limit int,
+) (all []Refund, more bool, err error) {
+	query := store.Query{
+		Collection: RefundsCollection, Equal: map[string]any{"tenant": tenant, "subscription_id": subscription},
+		Limit: limit,
+	}
 	all, next, err := store.List(ctx, from, query, ReadRefund)
 	return all, !next.IsZero(), err
 }
@@ -107,13 +115,15 @@ type RefundOf struct {
 func Operations(from store.Store) []console.Operation {
 	return []console.Operation{
 		console.New(console.Row{
-			Name: "refunds ls", Path: "GET /v1/ops/refunds", Summary: "List refunds, all or those in one state, newest first",
-			Empty: "No refund is in this list. A refund message starts one.",
+			Name: "refunds ls", Path: "GET /v1/ops/refunds",
+			Summary: "List refunds, all or those in one state, newest first",
+			Empty:   "No refund is in this list. A refund message starts one.",
 		}, func(ctx context.Context, _ audit.Author, in ListOfRefunds) (console.List[Refund], error) {
 			return console.Listed(ListRefunds(ctx, from, console.AllOr[State](in.State), in.After, in.Limit))
 		}),
 		console.New(console.Row{
-			Name: "refunds show", Path: "GET /v1/ops/refunds/{payment}", Summary: "Show the refund of a payment, and the message that it is for",
+			Name: "refunds show", Path: "GET /v1/ops/refunds/{payment}",
+			Summary: "Show the refund of a payment, and the message that it is for",
 		}, func(ctx context.Context, _ audit.Author, in RefundOf) (Refund, error) {
 			return FindRefund(ctx, from, in.Tenant, in.Payment)
 		}),
@@ -123,8 +133,8 @@ func Operations(from store.Store) []console.Operation {
 // AlreadyRefunded is the result of a message that asks for what another one has got.
 const AlreadyRefunded = "already_refunded"
 
-// Refunds pays back at the gateway what a payment took: it reserves the refund here, has the gateway make it, and
-// confirms it or rolls it back here.
+// Refunds pays back at the gateway what a payment took: it reserves the refund here, has the gateway make it,
+// and confirms it or rolls it back here.
 type Refunds struct {
 	Gateway Gateway
 	Store   store.GetCommitter
@@ -168,7 +178,9 @@ func (r Refunds) Leased() handler.Leased {
 			}
 			return handler.Effect{Result: result}, err
 		}),
-		Reconcile: handler.Typed(func(ctx context.Context, event handler.Event, body envelope) (handler.Reconciled, error) {
+		Reconcile: handler.Typed(func(ctx context.Context, event handler.Event, body envelope) (
+			handler.Reconciled, error,
+		) {
 			a, there, result, err := r.begin(ctx, event, body)
 			done := result != ""
 			if err == nil && !done && there.of(event) {
@@ -245,13 +257,14 @@ func (a attempt) outcome(there Refund) (result string, err error) {
 	return "", nil
 }
 
-// reserving are the writes that reserve the refund; none, where this message has reserved it. Of two messages that ask
-// for a payment's refund, one is let through.
+// reserving are the writes that reserve the refund; none, where this message has reserved it. Of two messages
+// that ask for a payment's refund, one is let through.
 func (a attempt) reserving(there Refund) ([]store.Write, error) {
 	switch {
 	case there.State == UnderWay && there.of(a.event):
 		return nil, nil
-	case there.State == UnderWay: // its outcome may be unknown for long, and after that it may be refused: no answer yet
+	// its outcome may be unknown for long, and after that it may be refused: no answer yet
+	case there.State == UnderWay:
 		return nil, retry.Missing("refund_under_way", nil)
 	}
 	return []store.Write{Refund{
@@ -289,7 +302,8 @@ func (a attempt) do(ctx context.Context) (result string, err error) {
 	if verdict.Class != retry.Rejected {
 		return "", refusal
 	}
-	// What was refused may be the repetition of a request that got through: this worker's own, or that of another one.
+	// What was refused may be the repetition of a request that got through: this worker's own, or that of
+	// another one.
 	if result, done, err := a.find(ctx); err != nil || done {
 		return result, err
 	}

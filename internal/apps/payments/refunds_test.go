@@ -125,9 +125,12 @@ func refundOf(id, payment, amount string) handler.Event {
 	if amount != "" {
 		payload.Currency = "EUR"
 	}
-	return handler.Event{Queue: "refunds", Tenant: "default", ID: id, Type: "refund", Attempt: 1, Body: contract.Of(&contract.Envelope{
-		ID: id, Action: "refund", CreatedAt: "2027-03-01T12:00:00Z", CorrelationID: "sub-1", Payload: payload,
-	})}
+	return handler.Event{
+		Queue: "refunds", Tenant: "default", ID: id, Type: "refund", Attempt: 1,
+		Body: contract.Of(&contract.Envelope{
+			ID: id, Action: "refund", CreatedAt: "2027-03-01T12:00:00Z", CorrelationID: "sub-1", Payload: payload,
+		}),
+	}
 }
 
 func in(currency string, event handler.Event) handler.Event {
@@ -181,7 +184,8 @@ func TestAPaymentIsRefundedOnceHoweverManyMessagesAskForIt(t *testing.T) {
 	require.Equal(t, map[string]int{"pay-1": 1, "pay-2": 1}, b.refunded)
 	require.Equal(t, 2, b.orders)
 	found := refundIn(t, db, "pay-1")
-	require.Equal(t, []string{"refunded", "r-1", "9.99", "EUR", "sub-1"}, []string{string(found.State), found.EventID, found.Amount, found.Currency, found.SubscriptionID})
+	require.Equal(t, []string{"refunded", "r-1", "9.99", "EUR", "sub-1"},
+		[]string{string(found.State), found.EventID, found.Amount, found.Currency, found.SubscriptionID})
 	require.Equal(t, []time.Time{noon, noon}, []time.Time{found.ReservedAt, found.SettledAt})
 
 	queue, tenant := refundOf("r-1", "pay-1", "9.99"), refundOf("r-1", "pay-1", "9.99")
@@ -218,7 +222,8 @@ func TestARefundIsSeenAtEachOfItsSteps(t *testing.T) {
 		effect, err := deliver(t.Context(), h, step.event)
 		require.Equal(t, retry.Decide(step.want), retry.Decide(err))
 		found := refundIn(t, db, "pay-1")
-		require.Equal(t, []string{step.result, string(step.state), step.of}, []string{effect.Result, string(found.State), strings.TrimSpace(found.EventID + " " + found.Reason)})
+		require.Equal(t, []string{step.result, string(step.state), step.of},
+			[]string{effect.Result, string(found.State), strings.TrimSpace(found.EventID + " " + found.Reason)})
 	}
 	require.Equal(t, 1, b.refunded["pay-1"])
 	require.Equal(t, 3, b.orders, "what was refused is not asked for again")
@@ -234,7 +239,10 @@ func TestTheAmountOfARefundIsThatWhichIsStored(t *testing.T) {
 	db, b := storetest.Open(t), newBank("fail")
 	h := refunding(db, b)
 	require.ErrorIs(t, filetest.ErrorOf(deliver(t.Context(), h, refundOf("r-1", "pay-1", "9.99"))), errLost)
-	for _, other := range []handler.Event{refundOf("r-1", "pay-1", "99.90"), refundOf("r-1", "pay-1", ""), in("USD", refundOf("r-1", "pay-1", "9.99"))} {
+	for _, other := range []handler.Event{
+		refundOf("r-1", "pay-1", "99.90"), refundOf("r-1", "pay-1", ""),
+		in("USD", refundOf("r-1", "pay-1", "9.99")),
+	} {
 		for _, event := range []handler.Event{other, again(other)} { // as a first attempt, and as a further one
 			_, err := deliver(t.Context(), h, event)
 			requireVerdict(t, err, retry.Permanent("refunded_otherwise", nil))
@@ -250,7 +258,8 @@ func TestTheAmountOfARefundIsThatWhichIsStored(t *testing.T) {
 	require.Equal(t, "9.99", b.made[refundOf("r-1", "", "").CalleeKey()].Amount)
 }
 
-// A worker of r-1 asks the gateway only once r-1 was refused to another worker, and r-2 has the refund, of unknown outcome.
+// A worker of r-1 asks the gateway only once r-1 was refused to another worker, and r-2 has the refund, of
+// unknown outcome.
 func TestALateAnswerToOneMessageLeavesTheRefundOfAnotherAlone(t *testing.T) {
 	t.Parallel()
 	for reason, forgets := range map[string]bool{"refund_declined": false, "two_phase_disagreement": true} {
@@ -273,7 +282,10 @@ func TestALateAnswerToOneMessageLeavesTheRefundOfAnotherAlone(t *testing.T) {
 
 func TestAnAnswerOfAnotherOrderSettlesNoRefund(t *testing.T) {
 	t.Parallel()
-	for _, answer := range []string{answerOf("pay-2", "succeeded"), answerOf("pay-2", "declined"), strings.Replace(answerOf("pay-1", "succeeded"), "sub-1", "sub-2", 1)} {
+	for _, answer := range []string{
+		answerOf("pay-2", "succeeded"), answerOf("pay-2", "declined"),
+		strings.Replace(answerOf("pay-1", "succeeded"), "sub-1", "sub-2", 1),
+	} {
 		db := storetest.Open(t)
 		h := refunding(db, &stubGateway{answer: answer, known: answer})
 		_, err := h.Do(t.Context(), refundOf("r-1", "pay-1", "9.99"))
@@ -305,9 +317,14 @@ func TestACommitThatAlwaysFailsSaysWhy(t *testing.T) {
 		retry.Busy("contention", nil):          func(*memory) error { return store.ErrStale },
 		retry.Outage("store_unavailable", nil): func(*memory) error { return errLost },
 		retry.Permanent("effect_invalid", nil): func(*memory) error { return store.ErrInvalid },
-		retry.Transient("refund_lost", nil):    func(m *memory) error { delete(m.docs, refundKey); return store.ErrStale },
+		retry.Transient("refund_lost", nil): func(m *memory) error {
+			delete(m.docs, refundKey)
+			return store.ErrStale
+		},
 	} {
-		for step, gateway := range map[string]*bank{"reserve": newBank(), "confirm": newBank(), "roll back": newBank("decline")} {
+		for step, gateway := range map[string]*bank{
+			"reserve": newBank(), "confirm": newBank(), "roll back": newBank("decline"),
+		} {
 			if step == "reserve" && retry.Decide(want).Reason == "refund_lost" {
 				continue // there is none yet
 			}
@@ -338,7 +355,8 @@ func TestNothingIsRefundedWhileTheStoreIsDown(t *testing.T) {
 func TestAnUnknownOutcomeKeepsTheReservationAndIsAskedForAgainByTheSameOrder(t *testing.T) {
 	t.Parallel()
 	for _, unknown := range []error{
-		errLost, retry.Down("gateway_down", nil), retry.Conflicting("key_reused", nil), retry.Unreadable("bad_answer", nil),
+		errLost, retry.Down("gateway_down", nil), retry.Conflicting("key_reused", nil),
+		retry.Unreadable("bad_answer", nil),
 		retry.Transient("again", retry.Permanent("declined", nil)),
 	} {
 		m, d, event := newMemory(), &stubGateway{err: unknown}, refundOf("r-1", "pay-1", "9.99")
@@ -348,9 +366,12 @@ func TestAnUnknownOutcomeKeepsTheReservationAndIsAskedForAgainByTheSameOrder(t *
 		require.Empty(t, d.asked, "a first attempt has nothing to ask for")
 		d.err = nil
 		require.Error(t, filetest.ErrorOf(refunding(m, d).Do(t.Context(), again(event))))
-		order := event.CalleeKey() + ` {"event_id":"` + event.CalleeKey() + `","tenant":"default","source_event_id":"r-1","action":"refund","payment_id":"pay-1","subscription_id":"sub-1","correlation_id":"sub-1","amount":"9.99","currency":"EUR"}`
+		order := event.CalleeKey() + ` {"event_id":"` + event.CalleeKey() +
+			`","tenant":"default","source_event_id":"r-1","action":"refund","payment_id":"pay-1",` +
+			`"subscription_id":"sub-1","correlation_id":"sub-1","amount":"9.99","currency":"EUR"}`
 		require.Equal(t, []string{order, order}, d.orders)
-		require.Equal(t, []string{event.CalleeKey()}, d.asked, "a further one asks what became of it before it repeats the order")
+		require.Equal(t, []string{event.CalleeKey()}, d.asked,
+			"a further one asks what became of it before it repeats the order")
 	}
 }
 

@@ -98,7 +98,8 @@ func (m *memory) state() string {
 	return state
 }
 
-// worker is one delivery of the event to one worker, stopped before every step: the worker's store and gateway.
+// worker is one delivery of the event to one worker, stopped before every step: the worker's store and
+// gateway.
 type worker struct {
 	w      *world
 	pause  func(string) bool
@@ -137,7 +138,8 @@ func (a *worker) step(name string, do func() error) error {
 }
 
 func (a *worker) Get(ctx context.Context, key store.Key) (doc store.Document, err error) {
-	// The race detector remembers the goroutines of all histories: in short a worker is not stopped before a read that cannot fail.
+	// The race detector remembers the goroutines of all histories: in short a worker is not stopped before a
+	// read that cannot fail.
 	if testing.Short() && len(a.w.befalls["read"]) < 2 {
 		return a.w.memory.Get(ctx, key)
 	}
@@ -248,7 +250,9 @@ func final(err error) bool { return err != nil && retry.Decide(err).Class.Termin
 
 // answered reports whether a worker has heard how it ended: nobody delivers the message again.
 func (w *world) answered() bool {
-	return slices.ContainsFunc(w.answers, func(a *worker) bool { return !a.dead && (a.err == nil || final(a.err)) })
+	return slices.ContainsFunc(w.answers, func(a *worker) bool {
+		return !a.dead && (a.err == nil || final(a.err))
+	})
 }
 
 func (w *world) arrive() {
@@ -345,8 +349,8 @@ func everyHistory(t *testing.T, begin func() *world, see func(w *world, err erro
 	t.Log(runs, "histories")
 }
 
-// Up to two steps of three deliveries fail, and the steps of two workers come in every order while one step seems to
-// fail, each to its end.
+// Up to two steps of three deliveries fail, and the steps of two workers come in every order while one step
+// seems to fail, each to its end.
 func TestNoCrashMakesARefundDisagreeWithTheGateway(t *testing.T) {
 	t.Parallel()
 	for name, open := range banks {
@@ -354,9 +358,11 @@ func TestNoCrashMakesARefundDisagreeWithTheGateway(t *testing.T) {
 			"reconciles": func() world {
 				return world{together: 1, deliveries: 3, budget: 2, befalls: everything, reconciles: true}
 			},
-			"does not":         func() world { return world{together: 1, deliveries: 3, budget: 2, befalls: everything} },
-			"with two workers": func() world { return world{together: 2, deliveries: 2, budget: 1, befalls: heldUp} },
-			"step by step":     func() world { return world{together: 2, deliveries: 2, befalls: everything} },
+			"does not": func() world { return world{together: 1, deliveries: 3, budget: 2, befalls: everything} },
+			"with two workers": func() world {
+				return world{together: 2, deliveries: 2, budget: 1, befalls: heldUp}
+			},
+			"step by step": func() world { return world{together: 2, deliveries: 2, befalls: everything} },
 		} {
 			t.Run(name+", "+kind, func(t *testing.T) {
 				t.Parallel()

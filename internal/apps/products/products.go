@@ -78,14 +78,17 @@ func (p Product) side() map[string]any {
 func Read(doc store.Document) (Product, error) {
 	p := Product{Origin: FromStore, Version: doc.Version}
 	err := store.Decode(doc.Fields, &p)
-	if err != nil || p.Points < 1 || p.Points > catalog.MaxPoints || (p.State != Active && p.State != Retired) || p.Since.IsZero() {
+	if err != nil || p.Points < 1 || p.Points > catalog.MaxPoints || (p.State != Active && p.State != Retired) ||
+		p.Since.IsZero() {
 		return Product{}, fmt.Errorf("%w: %s", ErrBroken, doc.Key)
 	}
 	return p, nil
 }
 
 // look reads a product past every cache. The error is ErrUnknown, ErrBroken, or says that nothing is known.
-func look(ctx context.Context, from store.Getter, start map[string]catalog.Product, tenant, id string) (Product, error) {
+func look(
+	ctx context.Context, from store.Getter, start map[string]catalog.Product, tenant, id string,
+) (Product, error) {
 	if !pii.ID.Valid(tenant) || !pii.ID.Valid(id) {
 		return Product{}, ErrUnknown
 	}
@@ -126,7 +129,9 @@ func (ed *Editor) Get(ctx context.Context, tenant, id string) (Product, error) {
 }
 
 // List returns a page of a tenant's products, of catalog and store, by id; next is zero on the last.
-func (ed *Editor) List(ctx context.Context, tenant string, after store.Cursor, limit int) (page []Product, next store.Cursor, err error) {
+func (ed *Editor) List(
+	ctx context.Context, tenant string, after store.Cursor, limit int,
+) (page []Product, next store.Cursor, err error) {
 	query := store.Query{Collection: Collection, IDPrefix: store.Path(tenant) + "~", Limit: limit}
 	if !after.IsZero() {
 		query.After.ID = store.Path(tenant, after.ID)
@@ -161,7 +166,8 @@ func (ed *Editor) List(ctx context.Context, tenant string, after store.Cursor, l
 	return page, next, nil
 }
 
-// Set makes a product known, or changes what it is worth, from now on. The error is as of audit.Change.Update.
+// Set makes a product known, or changes what it is worth, from now on. The error is as of
+// audit.Change.Update.
 func (ed *Editor) Set(ctx context.Context, by audit.Author, in SetProduct) (Product, error) {
 	return ed.change(ctx, in.ProductOf, "set", in.By(by),
 		func(Product) (int64, State, error) { return in.Points, Active, nil })
@@ -183,20 +189,23 @@ func (ed *Editor) change(
 ) (p Product, err error) {
 	now, tenant, id := ed.Now().UTC().Truncate(time.Microsecond), in.Tenant, in.ID
 	of := audit.Subject{Kind: Kind, Tenant: tenant, ID: id}
-	changed, err := by.Update(ctx, ed.Store, Key(tenant, id), of, now, ed.NewID(), func(doc store.Document) (made audit.Made, err error) {
-		before, _ := standing(doc, ed.Start, tenant, id) // what cannot be read can be set
-		after := Product{Tenant: tenant, ID: id, Origin: FromStore, Since: now}
-		p = before
-		if after.Points, after.State, err = decide(before); err != nil {
-			return made, err
-		}
-		if doc.Version != 0 && before.Points == after.Points && before.State == after.State {
-			return made, nil // perhaps by a commit of ours whose answer was lost
-		}
-		p = after
-		writes := []store.Write{store.Replace(doc.Key, doc.Version, store.Encode(&after))}
-		return audit.Made{Action: action, Before: before.side(), After: after.side(), Writes: writes, Version: &p.Version}, nil
-	})
+	changed, err := by.Update(ctx, ed.Store, Key(tenant, id), of, now, ed.NewID(),
+		func(doc store.Document) (made audit.Made, err error) {
+			before, _ := standing(doc, ed.Start, tenant, id) // what cannot be read can be set
+			after := Product{Tenant: tenant, ID: id, Origin: FromStore, Since: now}
+			p = before
+			if after.Points, after.State, err = decide(before); err != nil {
+				return made, err
+			}
+			if doc.Version != 0 && before.Points == after.Points && before.State == after.State {
+				return made, nil // perhaps by a commit of ours whose answer was lost
+			}
+			p = after
+			writes := []store.Write{store.Replace(doc.Key, doc.Version, store.Encode(&after))}
+			return audit.Made{
+				Action: action, Before: before.side(), After: after.side(), Writes: writes, Version: &p.Version,
+			}, nil
+		})
 	if err != nil {
 		return Product{}, err
 	}
@@ -271,14 +280,17 @@ type SetProduct struct {
 func (ed *Editor) Operations() []console.Operation {
 	return []console.Operation{
 		console.New(console.Row{
-			Name: "products ls", Path: "GET /v1/ops/products", Summary: "List the products of the catalog and of the store, with the points of one piece",
-			Empty: "No product is known: an order that names one becomes a dead letter. Set one, or declare it in the catalog.",
+			Name: "products ls", Path: "GET /v1/ops/products",
+			Summary: "List the products of the catalog and of the store, with the points of one piece",
+			Empty: "No product is known: an order that names one becomes a dead letter. Set one, or declare it in " +
+				"the catalog.",
 		}, func(ctx context.Context, _ audit.Author, in console.OwnedList) (console.List[Product], error) {
 			return console.Listed(ed.List(ctx, in.Tenant, in.After, in.Limit))
 		}),
 		console.New(console.Row{
-			Name: "products show", Path: "GET /v1/ops/products/{id}", Summary: "Show the points of a product, since when, and who changed them",
-			Beside: []string{"products history"},
+			Name: "products show", Path: "GET /v1/ops/products/{id}",
+			Summary: "Show the points of a product, since when, and who changed them",
+			Beside:  []string{"products history"},
 		}, func(ctx context.Context, _ audit.Author, in ProductOf) (Product, error) {
 			p, err := ed.Get(ctx, in.Tenant, in.ID)
 			if err == nil && p.State == Retired {
@@ -289,7 +301,8 @@ func (ed *Editor) Operations() []console.Operation {
 		console.New(console.Row{
 			Name: "products set", Path: "PUT /v1/ops/products/{id}", Needs: console.Reason, Before: "products show",
 			Summary: "Add a product, or change the points of one piece from now on",
-			Help:    "The new points are for orders that are credited after the change. Dead letters that name a product which was not known can be replayed.",
+			Help: "The new points are for orders that are credited after the change. Dead letters that name " +
+				"a product which was not known can be replayed.",
 		}, ed.Set),
 		console.New(console.Row{
 			Name: "products retire", Path: "DELETE /v1/ops/products/{id}", Needs: console.Reason,
@@ -301,4 +314,5 @@ func (ed *Editor) Operations() []console.Operation {
 	}
 }
 
-var errRetired = console.Refuse(console.Absent, "product_retired", "The product is retired; its history says since when and why. Setting it makes it known again.")
+var errRetired = console.Refuse(console.Absent, "product_retired",
+	"The product is retired; its history says since when and why. Setting it makes it known again.")

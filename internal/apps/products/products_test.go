@@ -44,7 +44,9 @@ func open(t *testing.T) *shop {
 	s.now.Store(noon.UnixNano())
 	clock := func() time.Time { return time.Unix(0, s.now.Load()).UTC() }
 	var ids atomic.Int64
-	s.Editor = &products.Editor{Store: s.faults, Start: start, Now: clock, NewID: func() string { return fmt.Sprint("id-", ids.Add(1)) }}
+	s.Editor = &products.Editor{
+		Store: s.faults, Start: start, Now: clock, NewID: func() string { return fmt.Sprint("id-", ids.Add(1)) },
+	}
 	s.reader = products.NewReader(s.faults, start, clock)
 	return s
 }
@@ -63,7 +65,8 @@ func (s *shop) change(id string, points int64) (products.Product, error) {
 	if points == retired {
 		return s.Retire(context.Background(), ada.Who, products.RetireProduct{ProductOf: product(id), Edit: edit})
 	}
-	return s.Set(context.Background(), ada.Who, products.SetProduct{ProductOf: product(id), Points: points, Edit: edit})
+	return s.Set(context.Background(), ada.Who,
+		products.SetProduct{ProductOf: product(id), Points: points, Edit: edit})
 }
 
 func (s *shop) set(t *testing.T, id string, points int64) {
@@ -73,7 +76,8 @@ func (s *shop) set(t *testing.T, id string, points int64) {
 
 func (s *shop) changes(t *testing.T, id string) []audit.Entry {
 	t.Helper()
-	return filetest.Must(audit.Subject{Kind: products.Kind, Tenant: tenant, ID: id}.All(t.Context(), s.faults))(t)
+	return filetest.Must(audit.Subject{Kind: products.Kind, Tenant: tenant, ID: id}.All(t.Context(),
+		s.faults))(t)
 }
 
 func TestAProductIsOfTheCatalogUntilItIsSetAndTheAuditHasWhatItWas(t *testing.T) {
@@ -82,17 +86,26 @@ func TestAProductIsOfTheCatalogUntilItIsSetAndTheAuditHasWhatItWas(t *testing.T)
 	side := func(p products.Product) map[string]any {
 		return map[string]any{"points": p.Points, "state": string(p.State), "origin": p.Origin}
 	}
-	stands := products.Product{Tenant: tenant, ID: "hat", Points: 250, State: products.Active, Origin: products.FromCatalog}
+	stands := products.Product{
+		Tenant: tenant, ID: "hat", Points: 250, State: products.Active, Origin: products.FromCatalog,
+	}
 	for _, step := range []struct {
 		set, points int64
 		state       products.State
-	}{{0, 250, products.Active}, {300, 300, products.Active}, {retired, 300, products.Retired}, {250, 250, products.Active}} {
+	}{
+		{0, 250, products.Active},
+		{300, 300, products.Active},
+		{retired, 300, products.Retired},
+		{250, 250, products.Active},
+	} {
 		if before := stands; step.set != 0 {
 			s.wait(time.Minute)
 			s.set(t, "hat", step.set)
-			stands.Points, stands.State, stands.Origin, stands.Since = step.points, step.state, products.FromStore, s.Now()
+			stands.Points, stands.State, stands.Origin, stands.Since = step.points, step.state,
+				products.FromStore, s.Now()
 			change := s.changes(t, "hat")[0]
-			require.Equal(t, []map[string]any{side(before), side(stands)}, []map[string]any{change.Before, change.After})
+			require.Equal(t, []map[string]any{side(before), side(stands)},
+				[]map[string]any{change.Before, change.After})
 		}
 		got := filetest.Must(s.Get(t.Context(), tenant, "hat"))(t)
 		stands.Version = got.Version
@@ -149,7 +162,10 @@ func TestProductsAreListedPageByPage(t *testing.T) {
 	s.set(t, "hat", retired)
 	s.set(t, "bee", 2)
 	s.set(t, "zoo", 3)
-	want := []string{"ant 1 active store", "bee 2 active store", "cap 10 active catalog", "hat 250 retired store", "wig 7 active catalog", "zoo 3 active store"}
+	want := []string{
+		"ant 1 active store", "bee 2 active store", "cap 10 active catalog", "hat 250 retired store",
+		"wig 7 active catalog", "zoo 3 active store",
+	}
 	for limit := 1; limit <= len(want)+1; limit++ {
 		var got []string
 		for after := (store.Cursor{}); ; {
@@ -178,8 +194,8 @@ func (s *shop) worth(t require.TestingT, id string) string {
 	return fmt.Sprint(points)
 }
 
-// What a reader says must have been true within the time that an answer is believed, and what it calls unknown must be
-// so now.
+// What a reader says must have been true within the time that an answer is believed, and what it calls
+// unknown must be so now.
 func TestWhateverHappensNoOldPriceIsCharged(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
@@ -226,7 +242,8 @@ func TestWhateverHappensNoOldPriceIsCharged(t *testing.T) {
 				}
 			},
 			"wait": func(r *rapid.T) {
-				s.wait(rapid.SampledFrom([]time.Duration{1, time.Second, 29 * time.Second, 30 * time.Second}).Draw(r, "for"))
+				s.wait(rapid.SampledFrom([]time.Duration{1, time.Second, 29 * time.Second, 30 * time.Second}).
+					Draw(r, "for"))
 			},
 			"break or mend": func(*rapid.T) {
 				down = !down

@@ -61,8 +61,11 @@ const MaxListed = 100
 
 // History returns the events of a tenant's subscription, the newest first; with more, any of them may be
 // missing. The error wraps store.ErrUnreadable, or is the store's.
-func History(ctx context.Context, from store.Querier, tenant, subscription string) (events []Event, more bool, err error) {
-	events, next, err := store.List(ctx, from, store.Query{Collection: Collection, IDPrefix: prefix(tenant, subscription), Limit: MaxListed}, read)
+func History(
+	ctx context.Context, from store.Querier, tenant, subscription string,
+) (events []Event, more bool, err error) {
+	events, next, err := store.List(ctx, from,
+		store.Query{Collection: Collection, IDPrefix: prefix(tenant, subscription), Limit: MaxListed}, read)
 	slices.SortFunc(events, func(a, b Event) int { return compare(b, a) })
 	return events, !next.IsZero(), err
 }
@@ -82,19 +85,26 @@ type Subscription struct {
 }
 
 func (e Event) subscription() Subscription {
-	return Subscription{ID: e.Subscription, Tenant: e.Tenant, Status: e.Status, Product: e.Product, Customer: e.Customer, UID: e.UID}
+	return Subscription{
+		ID: e.Subscription, Tenant: e.Tenant, Status: e.Status, Product: e.Product,
+		Customer: e.Customer, UID: e.UID,
+	}
 }
 
-// List returns a page of a tenant's subscriptions behind a place, in no order that means anything. It reads their events,
-// which stand together, and a page of many events is short. The error is as of History.
-func List(ctx context.Context, from store.Querier, tenant string, after store.Cursor, limit int) (page []Subscription, next store.Cursor, err error) {
+// List returns a page of a tenant's subscriptions behind a place, in no order that means anything. It reads
+// their events, which stand together, and a page of many events is short. The error is as of History.
+func List(
+	ctx context.Context, from store.Querier, tenant string, after store.Cursor, limit int,
+) (page []Subscription, next store.Cursor, err error) {
 	events, next, err := store.List(ctx, from, store.Query{
-		Collection: Collection, Equal: map[string]any{"tenant": tenant}, After: after, Limit: min(limit*MaxListed, store.MaxPage),
+		Collection: Collection, Equal: map[string]any{"tenant": tenant}, After: after,
+		Limit: min(limit*MaxListed, store.MaxPage),
 	}, read)
 	for len(events) > 0 {
 		id := events[0].Subscription
 		own := slices.IndexFunc(events, func(e Event) bool { return e.Subscription != id })
-		if full := len(page) == limit; full || (own < 0 && len(page) > 0 && !next.IsZero()) { // it begins the next page
+		// it begins the next page
+		if full := len(page) == limit; full || (own < 0 && len(page) > 0 && !next.IsZero()) {
 			next.ID = "more"
 			break
 		}
@@ -117,8 +127,12 @@ func read(doc store.Document) (e Event, err error) {
 }
 
 // OfCustomer returns events of a tenant's customer, at most limit, in no order that means anything.
-func OfCustomer(ctx context.Context, from store.Querier, tenant, customer string, limit int) (events []Event, more bool, err error) {
-	events, next, err := store.List(ctx, from, store.Query{Collection: Collection, Equal: map[string]any{"tenant": tenant, "customer_id": customer}, Limit: limit}, read)
+func OfCustomer(
+	ctx context.Context, from store.Querier, tenant, customer string, limit int,
+) (events []Event, more bool, err error) {
+	events, next, err := store.List(ctx, from, store.Query{
+		Collection: Collection, Equal: map[string]any{"tenant": tenant, "customer_id": customer}, Limit: limit,
+	}, read)
 	return events, !next.IsZero(), err
 }
 
@@ -160,14 +174,16 @@ var errUnknown = console.Refuse(console.Absent, "subscription_unknown",
 func Operations(from store.Querier) []console.Operation {
 	return []console.Operation{
 		console.New(console.Row{
-			Name: "subscriptions ls", Path: "GET /v1/ops/subscriptions", Summary: "List subscriptions, each with the state that its newest event gave it",
-			Empty: "No subscription is known. The first event of one lists it here.",
+			Name: "subscriptions ls", Path: "GET /v1/ops/subscriptions",
+			Summary: "List subscriptions, each with the state that its newest event gave it",
+			Empty:   "No subscription is known. The first event of one lists it here.",
 		}, func(ctx context.Context, _ audit.Author, in console.OwnedList) (console.List[Subscription], error) {
 			return console.Listed(List(ctx, from, in.Tenant, in.After, in.Limit))
 		}),
 		console.New(console.Row{
-			Name: "subscriptions show", Path: "GET /v1/ops/subscriptions/{subscription}", Summary: "Show the state of a subscription, and its events",
-			Beside: []string{"usage show", "usage ls"},
+			Name: "subscriptions show", Path: "GET /v1/ops/subscriptions/{subscription}",
+			Summary: "Show the state of a subscription, and its events",
+			Beside:  []string{"usage show", "usage ls"},
 		}, func(ctx context.Context, _ audit.Author, in SubscriptionOf) (Known, error) {
 			events, more, err := History(ctx, from, in.Tenant, in.ID)
 			if err == nil && len(events) == 0 {

@@ -24,11 +24,23 @@ func TestTheHistoryOfASubscriptionHasItsNewestEventFirst(t *testing.T) {
 	t.Parallel()
 	db, paid := storetest.Open(t), int64(999)
 	keep(t, db,
-		subscriptions.Event{Tenant: "default", Subscription: "s1", EventID: "a", OccurredAt: "2026-03-02T10:00:00Z"},
-		subscriptions.Event{Tenant: "default", Subscription: "s1", EventID: "c", OccurredAt: "2026-03-02T11:30:00+02:00", Amount: &paid, Currency: "USD"},
-		subscriptions.Event{Tenant: "default", Subscription: "s1", EventID: "b", OccurredAt: "2026-03-02T10:00:00Z"},
-		subscriptions.Event{Tenant: "default", Subscription: "s1", EventID: "d", OccurredAt: "soon", RecordedAt: time.Date(2026, 3, 3, 0, 0, 0, 1500, time.UTC)},
-		subscriptions.Event{Tenant: "default", Subscription: "s11", EventID: "e", OccurredAt: "2026-03-02T10:00:00Z"},
+		subscriptions.Event{
+			Tenant: "default", Subscription: "s1", EventID: "a", OccurredAt: "2026-03-02T10:00:00Z",
+		},
+		subscriptions.Event{
+			Tenant: "default", Subscription: "s1", EventID: "c", OccurredAt: "2026-03-02T11:30:00+02:00",
+			Amount: &paid, Currency: "USD",
+		},
+		subscriptions.Event{
+			Tenant: "default", Subscription: "s1", EventID: "b", OccurredAt: "2026-03-02T10:00:00Z",
+		},
+		subscriptions.Event{
+			Tenant: "default", Subscription: "s1", EventID: "d", OccurredAt: "soon",
+			RecordedAt: time.Date(2026, 3, 3, 0, 0, 0, 1500, time.UTC),
+		},
+		subscriptions.Event{
+			Tenant: "default", Subscription: "s11", EventID: "e", OccurredAt: "2026-03-02T10:00:00Z",
+		},
 	)
 	events, more := filetest.Both(subscriptions.History(t.Context(), db, "default", "s1"))(t)
 	require.False(t, more)
@@ -46,12 +58,21 @@ func TestEachSubscriptionIsListedOnceAsItsNewestEventSays(t *testing.T) {
 	for i := range 30 {
 		for n, state := range states[:1+i%3] {
 			id := fmt.Sprint("s", i)
-			keep(t, db, subscriptions.Event{Tenant: "default", Subscription: id, EventID: fmt.Sprint(9 - n), Status: state, OccurredAt: fmt.Sprintf("2026-03-0%dT00:00:00Z", 1+n)},
-				subscriptions.Event{Tenant: "acme", Subscription: id, EventID: fmt.Sprint(n), Status: "of acme", OccurredAt: "2026-03-01T00:00:00Z"})
+			keep(t, db, subscriptions.Event{
+				Tenant: "default", Subscription: id, EventID: fmt.Sprint(9 - n), Status: state,
+				OccurredAt: fmt.Sprintf("2026-03-0%dT00:00:00Z", 1+n),
+			},
+				subscriptions.Event{
+					Tenant: "acme", Subscription: id, EventID: fmt.Sprint(n), Status: "of acme",
+					OccurredAt: "2026-03-01T00:00:00Z",
+				})
 		}
 	}
 	for i := range 2 * store.MaxPage {
-		keep(t, db, subscriptions.Event{Tenant: "long", Subscription: fmt.Sprint("s", i/1500), EventID: fmt.Sprint(i), OccurredAt: "2026-03-01T00:00:00Z"})
+		keep(t, db, subscriptions.Event{
+			Tenant: "long", Subscription: fmt.Sprint("s", i/1500), EventID: fmt.Sprint(i),
+			OccurredAt: "2026-03-01T00:00:00Z",
+		})
 	}
 	list := func(tenant string, limit int) map[string]string {
 		found, after := map[string]string{}, store.Cursor{}

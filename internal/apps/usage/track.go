@@ -48,7 +48,8 @@ type Tracker struct {
 // Register adds the handler, which emits to the queue that the catalog lists for it, if that runs.
 func Register(r *handler.Registry, c *catalog.Catalog, db store.Store, now func() time.Time) {
 	warnings, _ := c.EmitsTo(Handler)
-	handler.RegisterTx(r, Handler, Tracker{Store: db, Limits: c.Usage, Warnings: warnings, Now: now}.Track, c.EmitsOf(Handler)...)
+	handler.RegisterTx(r, Handler, Tracker{Store: db, Limits: c.Usage, Warnings: warnings, Now: now}.Track,
+		c.EmitsOf(Handler)...)
 }
 
 // Track counts an event: its entry, and the total of its period at its version. Each threshold that the total
@@ -91,7 +92,8 @@ func (t Tracker) Track(ctx context.Context, event handler.Event, body contract.B
 // read takes what the event says, as an entry without its period, and checks what the contract does not.
 func read(event handler.Event, body contract.Body) (Entry, error) {
 	said := Entry{
-		Tenant: event.Tenant, Subscription: body.Text("subscription_id"), Meter: body.Text("meter"), EventID: event.ID,
+		Tenant: event.Tenant, Subscription: body.Text("subscription_id"), Meter: body.Text("meter"),
+		EventID:  event.ID,
 		Quantity: body.Number("quantity"),
 	}
 	if said.Subscription == "" || said.Meter == "" {
@@ -120,14 +122,17 @@ func (t Tracker) counted(ctx context.Context, key store.Key, said Entry, stated 
 		return false, nil
 	case err != nil:
 		return false, unread(err)
-	case entry.Meter != said.Meter, entry.Quantity != said.Quantity, stated && !entry.OccurredAt.Equal(said.OccurredAt):
+	case entry.Meter != said.Meter, entry.Quantity != said.Quantity, stated &&
+		!entry.OccurredAt.Equal(said.OccurredAt):
 		return false, retry.Conflicting("usage_counted_differently", nil)
 	}
 	return true, nil
 }
 
 // total reads the total of a period; that of one without usage is empty, and has no version.
-func (t Tracker) total(ctx context.Context, said Entry, p Period) (total Total, version store.Version, err error) {
+func (t Tracker) total(
+	ctx context.Context, said Entry, p Period,
+) (total Total, version store.Version, err error) {
 	total = Total{
 		Tenant: said.Tenant, Subscription: said.Subscription, Period: p.ID, Meter: said.Meter, Start: p.Start,
 		Month: said.Tenant + "~" + p.Start.Format(monthForm),
@@ -143,7 +148,9 @@ func (t Tracker) total(ctx context.Context, said Entry, p Period) (total Total, 
 	return total, doc.Version, nil
 }
 
-func (t Tracker) count(event handler.Event, effect handler.Effect, said Entry, total Total, version store.Version) (handler.Effect, error) {
+func (t Tracker) count(
+	event handler.Event, effect handler.Effect, said Entry, total Total, version store.Version,
+) (handler.Effect, error) {
 	if said.Quantity > catalog.MaxUsage-total.Used || said.Quantity < -catalog.MaxUsage-total.Used {
 		return handler.Effect{}, retry.Permanent("usage_total_out_of_bounds", nil)
 	}

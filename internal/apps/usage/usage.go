@@ -67,18 +67,24 @@ func subscriptionPrefix(tenant, subscription string) string {
 
 // Key is the key of a total.
 func Key(tenant, subscription, period, meter string) store.Key {
-	return store.Key{Collection: Collection, ID: subscriptionPrefix(tenant, subscription) + store.Path(period, meter)}
+	return store.Key{
+		Collection: Collection, ID: subscriptionPrefix(tenant, subscription) + store.Path(period, meter),
+	}
 }
 
 // EntryKey is the key of an event's entry: without the period, so that the event stays in the one that it was
 // counted in.
 func EntryKey(tenant, subscription, eventID string) store.Key {
-	return store.Key{Collection: EntriesCollection, ID: subscriptionPrefix(tenant, subscription) + store.Path(eventID)}
+	return store.Key{
+		Collection: EntriesCollection, ID: subscriptionPrefix(tenant, subscription) + store.Path(eventID),
+	}
 }
 
-// Totals returns a page of the totals of a subscription, period after period, of a month, or of all. next is empty on
-// the last page.
-func Totals(ctx context.Context, from store.Querier, of ListUsage) (page []Total, next store.Cursor, err error) {
+// Totals returns a page of the totals of a subscription, period after period, of a month, or of all. next is
+// empty on the last page.
+func Totals(
+	ctx context.Context, from store.Querier, of ListUsage,
+) (page []Total, next store.Cursor, err error) {
 	query := store.Query{Collection: Collection, After: of.After, Limit: of.Limit}
 	switch {
 	case of.Month != "":
@@ -95,7 +101,9 @@ func Totals(ctx context.Context, from store.Querier, of ListUsage) (page []Total
 }
 
 // Entries returns the entries of a subscription's period, by event id: a page as that of Totals.
-func Entries(ctx context.Context, from store.Querier, of ListEntries) (page []Entry, next store.Cursor, err error) {
+func Entries(
+	ctx context.Context, from store.Querier, of ListEntries,
+) (page []Entry, next store.Cursor, err error) {
 	equal := map[string]any{"tenant": of.Tenant, "subscription": of.Subscription, "period": of.Period}
 	if of.Meter != "" {
 		equal = map[string]any{"total": Key(of.Tenant, of.Subscription, of.Period, of.Meter).ID}
@@ -149,7 +157,8 @@ type period struct {
 	ToldAt       time.Time `store:"told_at"`
 }
 
-// Tell returns the write that keeps the period that an event tells. ok is false where it has no two bounds that follow.
+// Tell returns the write that keeps the period that an event tells. ok is false where it has no two bounds
+// that follow.
 func Tell(e subscriptions.Event) (write store.Write, ok bool) {
 	start, startErr := time.Parse(time.RFC3339Nano, e.PeriodStart)
 	end, endErr := time.Parse(time.RFC3339Nano, e.PeriodEnd)
@@ -184,11 +193,14 @@ func latestFirst(at time.Time) string {
 // PeriodAt returns the period of a subscription that holds a moment: of those that were told the one that
 // began last before it, or the one that begins at that one's end, or else the calendar month. It reads one
 // document at the most. The error wraps store.ErrUnreadable, or is the store's.
-func PeriodAt(ctx context.Context, from store.Querier, tenant, subscription string, at time.Time) (Period, error) {
+func PeriodAt(
+	ctx context.Context, from store.Querier, tenant, subscription string, at time.Time,
+) (Period, error) {
 	at = at.UTC().Truncate(time.Microsecond)
 	prefix := subscriptionPrefix(tenant, subscription)
 	periods, _, err := store.List(ctx, from, store.Query{
-		Collection: PeriodsCollection, IDPrefix: prefix, After: store.Cursor{ID: prefix + latestFirst(at)}, Limit: 1,
+		Collection: PeriodsCollection, IDPrefix: prefix,
+		After: store.Cursor{ID: prefix + latestFirst(at)}, Limit: 1,
 	}, decoded[period])
 	if err != nil || len(periods) == 0 {
 		return Month(at), err
@@ -199,7 +211,10 @@ func PeriodAt(ctx context.Context, from store.Querier, tenant, subscription stri
 		return told, nil
 	}
 	// It may last as long as the one before it, and so end as much later than the moment.
-	return Period{ID: told.End.Format(momentForm), Start: told.End, Plan: told.Plan, settles: at.Add(told.End.Sub(told.Start))}, nil
+	return Period{
+		ID: told.End.Format(momentForm), Start: told.End, Plan: told.Plan,
+		settles: at.Add(told.End.Sub(told.Start)),
+	}, nil
 }
 
 // ListUsage asks for the usage of a subscription, or of a month.
@@ -226,17 +241,20 @@ type ListEntries struct {
 func Operations(from store.Querier, now func() time.Time) []console.Operation {
 	return []console.Operation{
 		console.New(console.Row{
-			Name: "usage ls", Path: "GET /v1/ops/usage", Summary: "List the usage of all subscriptions and periods, of one subscription, or of the periods that begin in a month",
+			Name: "usage ls", Path: "GET /v1/ops/usage", Summary: "List the usage of all subscriptions and periods, " +
+				"of one subscription, or of the periods that begin in a month",
 			Empty: "No usage was recorded. Each usage_tracking event of a service adds to it.",
 		}, func(ctx context.Context, _ audit.Author, in ListUsage) (console.List[Total], error) {
 			if in.Month != "" && in.Subscription != "" {
-				return console.List[Total]{}, console.Refuse(console.Malformed, "usage_of_what", "Say subscription= or month=, not both.")
+				return console.List[Total]{}, console.Refuse(console.Malformed, "usage_of_what",
+					"Say subscription= or month=, not both.")
 			}
 			return console.Listed(Totals(ctx, from, in))
 		}),
 		console.New(console.Row{
-			Name: "usage entries", Path: "GET /v1/ops/usage/{subscription}/entries", Summary: "List the usage events of a subscription in a period",
-			Empty: "No usage event came in this period. Services send usage_tracking.",
+			Name: "usage entries", Path: "GET /v1/ops/usage/{subscription}/entries",
+			Summary: "List the usage events of a subscription in a period",
+			Empty:   "No usage event came in this period. Services send usage_tracking.",
 		}, func(ctx context.Context, _ audit.Author, in ListEntries) (console.List[Entry], error) {
 			if in.Period == "" {
 				period, err := PeriodAt(ctx, from, in.Tenant, in.Subscription, now())
@@ -248,7 +266,8 @@ func Operations(from store.Querier, now func() time.Time) []console.Operation {
 			return console.Listed(Entries(ctx, from, in))
 		}),
 		console.New(console.Row{
-			Name: "usage show", Path: "GET /v1/ops/usage/{subscription}", Summary: "Show what a subscription has used in a period, by meter",
+			Name: "usage show", Path: "GET /v1/ops/usage/{subscription}",
+			Summary: "Show what a subscription has used in a period, by meter",
 		}, func(ctx context.Context, _ audit.Author, in PeriodOf) (Usage, error) {
 			shown := Usage{Tenant: in.Tenant, Subscription: in.ID, Period: in.Period, Meters: map[string]MeterUsage{}}
 			if in.Period == "" {
@@ -308,7 +327,8 @@ type MeterUsage struct {
 	// Quota is the allowance, and Percent the part of it that is used, rounded down.
 	Quota   int64  `json:"quota,omitzero"`
 	Percent *int64 `json:"percent,omitempty"`
-	// Warned is the highest threshold that was crossed, in percent, and WarnedBy the event that emitted the warning.
+	// Warned is the highest threshold that was crossed, in percent, and WarnedBy the event that emitted the
+	// warning.
 	Warned    int64     `json:"warned,omitzero"`
 	WarnedBy  string    `json:"warned_by,omitempty"`
 	Plan      string    `json:"plan,omitempty"`
@@ -331,7 +351,8 @@ func (u Usage) Notes() (notes []string) {
 		if m.Percent != nil {
 			said += fmt.Sprintf(" of %d, %d %%", m.Quota, *m.Percent)
 		}
-		said += fmt.Sprintf(", in %d entries, the last counted %s", m.Entries, m.CountedAt.UTC().Format(time.RFC3339))
+		said += fmt.Sprintf(", in %d entries, the last counted %s", m.Entries,
+			m.CountedAt.UTC().Format(time.RFC3339))
 		if m.Warned > 0 {
 			said += fmt.Sprintf("; warned at %d %% by event %s", m.Warned, m.WarnedBy)
 		}

@@ -53,7 +53,9 @@ func open(t *testing.T) *books {
 	}
 	warnings, ok := shipped.EmitsTo(usage.Handler)
 	require.True(t, ok)
-	b.tracker = usage.Tracker{Store: b.faults, Limits: limits, Warnings: warnings, Now: func() time.Time { return b.now }}
+	b.tracker = usage.Tracker{
+		Store: b.faults, Limits: limits, Warnings: warnings, Now: func() time.Time { return b.now },
+	}
 	return b
 }
 
@@ -62,9 +64,12 @@ func (b *books) used(t require.TestingT, id, meter string, quantity int64, occur
 	if occurred != "" {
 		data["occurred_at"] = occurred
 	}
-	body, _, err := b.shipped.Contracts.Compose(contract.Of(&contract.Event{Type: "usage_tracking", Version: 1, Data: data}), contract.Stamp{ID: id, At: b.now})
+	body, _, err := b.shipped.Contracts.Compose(contract.Of(
+		&contract.Event{Type: "usage_tracking", Version: 1, Data: data}), contract.Stamp{ID: id, At: b.now})
 	require.NoError(t, err)
-	return handler.Event{Queue: "q", Tenant: dedupe.DefaultTenant, ID: id, Type: "usage_tracking", Attempt: 1, Body: body}
+	return handler.Event{
+		Queue: "q", Tenant: dedupe.DefaultTenant, ID: id, Type: "usage_tracking", Attempt: 1, Body: body,
+	}
 }
 
 func (b *books) deliver(event handler.Event) (handler.Effect, error) {
@@ -157,12 +162,16 @@ func TestAPeriodWithoutTwoBoundsIsNotKept(t *testing.T) {
 		"a start that is no time":      {"yesterday", "2026-11-01T00:00:00Z"},
 		"an end that is another thing": {"2026-11-01T00:00:00Z", "soon"},
 	} {
-		_, ok := usage.Tell(subscriptions.Event{Tenant: "t", Subscription: sub, EventID: "e",
-			OccurredAt: "2026-11-02T12:00:00Z", PeriodStart: bounds[0], PeriodEnd: bounds[1]})
+		_, ok := usage.Tell(subscriptions.Event{
+			Tenant: "t", Subscription: sub, EventID: "e",
+			OccurredAt: "2026-11-02T12:00:00Z", PeriodStart: bounds[0], PeriodEnd: bounds[1],
+		})
 		require.False(t, ok, name)
 	}
-	write, ok := usage.Tell(subscriptions.Event{Tenant: "t", Subscription: sub, EventID: "e",
-		PeriodStart: "2026-11-01T00:00:00Z", PeriodEnd: "2026-12-01T00:00:00Z"})
+	write, ok := usage.Tell(subscriptions.Event{
+		Tenant: "t", Subscription: sub, EventID: "e",
+		PeriodStart: "2026-11-01T00:00:00Z", PeriodEnd: "2026-12-01T00:00:00Z",
+	})
 	require.True(t, ok, "when it was told matters little")
 	require.NoError(t, store.CheckWrites([]store.Write{write}))
 }
@@ -193,7 +202,8 @@ func TestUsageIsStoredAsAnEntryAndAddedToATotal(t *testing.T) {
 	require.Len(t, entries, 2)
 	require.Equal(t, usage.Entry{
 		Tenant: "default", Subscription: sub, Period: "2026-11", Meter: "calls", EventID: "u-1", Quantity: 30,
-		OccurredAt: time.Date(2026, 11, 2, 11, 0, 0, 123_456_000, time.UTC), CountedAt: noon, Total: usage.Key("default", sub, "2026-11", "calls").ID,
+		OccurredAt: time.Date(2026, 11, 2, 11, 0, 0, 123_456_000, time.UTC), CountedAt: noon,
+		Total: usage.Key("default", sub, "2026-11", "calls").ID,
 	}, entries[0])
 	require.EqualValues(t, -10, entries[1].Quantity)
 }
@@ -213,7 +223,9 @@ func TestAWarningNamesSubscriptionMeterPeriodAndQuota(t *testing.T) {
 	require.Len(t, effect.Emit, 1)
 	require.Equal(t, []string{warnings.ID, sub}, []string{effect.Emit[0].To, effect.Emit[0].OrderingKey})
 	event := filetest.Must(contract.As[*contract.Event](effect.Emit[0].Body))(t)
-	require.Equal(t, usage.Warning{SubscriptionID: sub, Meter: "calls", Percent: 80, Period: "2026-11", Used: 86, Quota: 100}, event.Data)
+	require.Equal(t, usage.Warning{
+		SubscriptionID: sub, Meter: "calls", Percent: 80, Period: "2026-11", Used: 86, Quota: 100,
+	}, event.Data)
 	_, taken := warnings.Handler(event.Type)
 	require.True(t, taken, "its queue has a handler for it")
 	require.Empty(t, b.counts(t, "u-3", "calls", 1, "").Emit, "it is told once")
@@ -232,12 +244,18 @@ func TestUsageBeyondTheBoundsOfTimeIsADeadLetter(t *testing.T) {
 		result   string
 		reason   string
 	}{
-		"in its period":             {endOfNovember, 1, november, usage.Counted, ""},
-		"after the end":             {endOfNovember.Add(time.Microsecond), 1, november, usage.CountedLate, ""},
-		"at the end of the grace":   {endOfNovember.Add(limits.Grace), 1, november, usage.CountedLate, ""},
-		"after the grace":           {endOfNovember.Add(limits.Grace + time.Microsecond), 1, november, "", "usage_too_late"},
-		"as far ahead as is taken":  {noon, 1, noon.Add(limits.Ahead).Format(time.RFC3339Nano), usage.Counted, ""},
-		"further ahead":             {noon, 1, noon.Add(limits.Ahead + time.Microsecond).Format(time.RFC3339Nano), "", "usage_in_the_future"},
+		"in its period": {endOfNovember, 1, november, usage.Counted, ""},
+		"after the end": {endOfNovember.Add(time.Microsecond), 1, november, usage.CountedLate, ""},
+		"at the end of the grace": {
+			endOfNovember.Add(limits.Grace), 1, november, usage.CountedLate, "",
+		},
+		"after the grace": {endOfNovember.Add(limits.Grace + time.Microsecond), 1, november, "", "usage_too_late"},
+		"as far ahead as is taken": {
+			noon, 1, noon.Add(limits.Ahead).Format(time.RFC3339Nano), usage.Counted, "",
+		},
+		"further ahead": {
+			noon, 1, noon.Add(limits.Ahead + time.Microsecond).Format(time.RFC3339Nano), "", "usage_in_the_future",
+		},
 		"nothing":                   {noon, 0, "", usage.Counted, ""},
 		"before the first year":     {noon, 1, "0001-01-01T00:00:00+12:00", "", "usage_time_invalid"},
 		"in a year that no one has": {noon, 1, "9999-12-31T23:59:59-12:00", "", "usage_time_invalid"},
@@ -280,8 +298,13 @@ func TestAnEventThatComesAgainWithOtherContentIsADeadLetter(t *testing.T) {
 
 func TestUsageThatCannotBeReadIsTriedAgain(t *testing.T) {
 	t.Parallel()
-	told, _ := usage.Tell(subscriptions.Event{Tenant: "default", Subscription: sub, EventID: "e", OccurredAt: "2026-11-02T12:00:00Z", PeriodStart: "2026-11-01T00:00:00Z", PeriodEnd: "2026-12-01T00:00:00Z"})
-	for try, keys := range map[int][]store.Key{0: {usage.Key("default", sub, "2026-11", "calls"), told.Key}, 1: {usage.EntryKey("default", sub, "u-1")}} {
+	told, _ := usage.Tell(subscriptions.Event{
+		Tenant: "default", Subscription: sub, EventID: "e", OccurredAt: "2026-11-02T12:00:00Z",
+		PeriodStart: "2026-11-01T00:00:00Z", PeriodEnd: "2026-12-01T00:00:00Z",
+	})
+	for try, keys := range map[int][]store.Key{
+		0: {usage.Key("default", sub, "2026-11", "calls"), told.Key}, 1: {usage.EntryKey("default", sub, "u-1")},
+	} {
 		for _, unreadable := range keys {
 			b := open(t)
 			storetest.Put(t, b, store.Set(unreadable, map[string]any{"used": "a lot"}))
@@ -303,7 +326,8 @@ func TestATotalThatWouldNotBeExactIsADeadLetter(t *testing.T) {
 	for meter, sign := range map[string]int64{"calls": 1, "rows": -1} {
 		b.counts(t, "first-"+meter, meter, sign, "")
 		total := usage.Key("default", sub, "2026-11", meter)
-		storetest.Put(t, b.faults, store.Increment(total, map[string]int64{"used": sign * (catalog.MaxUsage - 2)}, nil))
+		storetest.Put(t, b.faults, store.Increment(total,
+			map[string]int64{"used": sign * (catalog.MaxUsage - 2)}, nil))
 		b.counts(t, "last-"+meter, meter, sign, "")
 		_, err := b.deliver(b.used(t, "beyond-"+meter, meter, sign, ""))
 		requireReason(t, err, retry.Rejected, "usage_total_out_of_bounds")
@@ -321,11 +345,15 @@ func TestWhatWasUsedIsSaidByMeterAndPartsAreJoined(t *testing.T) {
 	first := usage.Usage{Period: "2026-11", Meters: map[string]usage.MeterUsage{
 		"calls": {Used: 81, Entries: 3, Quota: 100, Percent: &percent, Warned: 80, WarnedBy: "e1", CountedAt: at},
 	}}
-	whole := usage.Usage{Period: "2026-11", Start: at, Next: "more", Meters: map[string]usage.MeterUsage{"bytes": {Used: 5, Entries: 1, CountedAt: at}}}
+	whole := usage.Usage{
+		Period: "2026-11", Start: at, Next: "more",
+		Meters: map[string]usage.MeterUsage{"bytes": {Used: 5, Entries: 1, CountedAt: at}},
+	}
 	require.Equal(t, "more", whole.Join(&first))
 	require.Equal(t, []string{
 		"bytes: 5 used, in 1 entries, the last counted 2026-11-02T00:00:00Z.",
-		"calls: 81 used of 100, 81 %, in 3 entries, the last counted 2026-11-02T00:00:00Z; warned at 80 % by event e1.",
+		"calls: 81 used of 100, 81 %, in 3 entries, the last counted 2026-11-02T00:00:00Z; warned at 80 % " +
+			"by event e1.",
 		"No event has told when the period ends.",
 	}, whole.Notes())
 	require.Equal(t, []string{"Nothing was used in period 2026-12."}, usage.Usage{Period: "2026-12"}.Notes())

@@ -1,6 +1,6 @@
-// Package devstack runs a whole Billhook in one process: the webhook service and the worker, on the embedded stand-ins or
-// on Google's emulators. It owns their wiring for development and for the end-to-end tests. It refuses to be deployed:
-// everything listens on loopback alone.
+// Package devstack runs a whole Billhook in one process: the webhook service and the worker, on the embedded
+// stand-ins or on Google's emulators. It owns their wiring for development and for the end-to-end tests. It
+// refuses to be deployed: everything listens on loopback alone.
 package devstack
 
 import (
@@ -53,7 +53,8 @@ const (
 type Config struct {
 	Catalog   *catalog.Catalog
 	ProjectID string
-	// Installation stands before ids on Google's emulators; see pubsub.Names. The stand-ins hold one installation.
+	// Installation stands before ids on Google's emulators; see pubsub.Names. The stand-ins hold one
+	// installation.
 	Installation string
 	// Secrets of each source by its name, and the key of its provider's API where there is one.
 	Secrets map[string][]string
@@ -172,9 +173,13 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 		backlogs = s.Broker
 	}
 	workerService, err := worker.New(worker.Config{
-		Catalog: config.Catalog, Targets: targets, Store: store, Publisher: publisherOf("worker", publisher), Authenticator: verifier,
-		Access: access.Access{Tokens: config.OpsTokens, OpenOnLoopback: true}, Backlogs: backlogs, Broker: backlogs, Subscriptions: s.subscriptions, Switch: s.subscriptions, Doctor: s.doctor,
-		Log: config.Log, Metrics: workerMetrics, Now: time.Now, AfterFunc: alarm.AfterFunc, Handlers: config.Handlers, PrivateEndpoints: true, Environment: "dev",
+		Catalog: config.Catalog, Targets: targets, Store: store, Publisher: publisherOf("worker", publisher),
+		Authenticator: verifier,
+		Access:        access.Access{Tokens: config.OpsTokens, OpenOnLoopback: true}, Backlogs: backlogs,
+		Broker:        backlogs,
+		Subscriptions: s.subscriptions, Switch: s.subscriptions, Doctor: s.doctor,
+		Log: config.Log, Metrics: workerMetrics, Now: time.Now, AfterFunc: alarm.AfterFunc,
+		Handlers: config.Handlers, PrivateEndpoints: true, Environment: "dev",
 	})
 	if err != nil {
 		return err
@@ -182,20 +187,25 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 	workerService.Start()
 	s.closers = append(s.closers, func() error { workerService.Close(); return nil })
 	webhookService, err := webhook.New(webhook.Config{
-		Catalog: config.Catalog, Secrets: config.Secrets, Keys: config.APIKeys, Tolerance: 5 * time.Minute, Publisher: publisherOf("webhook", publisher),
-		UID: webhook.UIDs(s.Store, time.Now), Points: products.NewReader(s.Store, config.Catalog.Products, time.Now).Points, Log: config.Log, Metrics: webhookMetrics,
+		Catalog: config.Catalog, Secrets: config.Secrets, Keys: config.APIKeys, Tolerance: 5 * time.Minute,
+		Publisher: publisherOf("webhook", publisher),
+		UID:       webhook.UIDs(s.Store, time.Now), Points: products.NewReader(s.Store, config.Catalog.Products,
+			time.Now).Points, Log: config.Log, Metrics: webhookMetrics,
 		Now: time.Now, PublishTimeout: 5 * time.Second, Release: serve.BuildOf().Release(config.Catalog.Hash()),
 		Store: store, Blocks: s.Store,
 	})
 	if err != nil {
 		return err
 	}
-	server := serve.Server{Name: "webhook", Log: config.Log, Drain: cmp.Or(config.Drain, 5*time.Second), ReadTimeout: 20 * time.Second}
+	server := serve.Server{
+		Name: "webhook", Log: config.Log, Drain: cmp.Or(config.Drain, 5*time.Second), ReadTimeout: 20 * time.Second,
+	}
 	if _, err = s.run(ctx, life, server, webhookListener, webhookService, webhookMetrics); err != nil {
 		return err
 	}
 	server.Name, server.ReadTimeout = "worker", time.Minute
-	if s.WorkerMetricsURL, err = s.run(ctx, life, server, workerListener, workerService, workerMetrics); err != nil {
+	if s.WorkerMetricsURL, err = s.run(ctx, life, server, workerListener, workerService,
+		workerMetrics); err != nil {
 		return err
 	}
 	if s.Broker != nil {
@@ -221,7 +231,8 @@ func (e *PortError) Error() string { return e.Of + ": " + e.Err.Error() }
 // Unwrap is the reason; see serve.Listen.
 func (e *PortError) Unwrap() error { return e.Err }
 
-// listen opens a port on loopback until Close, when its server may have closed it already. of names a port of the Config.
+// listen opens a port on loopback until Close, when its server may have closed it already. of names a port of
+// the Config.
 func (s *Stack) listen(ctx context.Context, of, port string) (net.Listener, error) {
 	listener, err := serve.Listen(ctx, "127.0.0.1", port)
 	switch {
@@ -272,7 +283,8 @@ func (s *Stack) targets(ctx context.Context, config Config) (delivery.Targets, e
 	}
 	var standIn http.Handler = s.Service
 	if len(known.Secrets) > 0 {
-		if s.Gateway, err = standin.NewGateway(standin.ServiceConfig{Secrets: known.Secrets, Tolerance: known.Tolerance}); err != nil {
+		if s.Gateway, err = standin.NewGateway(
+			standin.ServiceConfig{Secrets: known.Secrets, Tolerance: known.Tolerance}); err != nil {
 			return nil, err
 		}
 		standIn = s.Gateway.Before(s.Service)
@@ -287,7 +299,8 @@ func (s *Stack) schedule(life context.Context, config Config) {
 	for { // at once: their first queries make indexes, which costs nothing while there is nothing to read
 		for _, task := range tasks.Names {
 			if _, err := s.Task(life, task); err != nil && life.Err() == nil {
-				config.Log.LogAttrs(life, slog.LevelWarn, "task not called", slog.String("task", task), slog.String("cause", err.Error()))
+				config.Log.LogAttrs(life, slog.LevelWarn, "task not called", slog.String("task", task),
+					slog.String("cause", err.Error()))
 			}
 		}
 		select {
@@ -313,7 +326,8 @@ func (s *Stack) Task(ctx context.Context, name string) (map[string]any, error) {
 }
 
 func (s *Stack) run(
-	ctx, life context.Context, server serve.Server, on net.Listener, h service.Handler, metrics *telemetry.Metrics,
+	ctx, life context.Context, server serve.Server, on net.Listener, h service.Handler,
+	metrics *telemetry.Metrics,
 ) (metricsURL string, err error) {
 	metricsListener, err := s.listen(ctx, "", "0")
 	if err != nil {

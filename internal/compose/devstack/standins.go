@@ -16,7 +16,9 @@ import (
 )
 
 // standIns returns the address of the broker, and how the worker verifies its tokens.
-func (s *Stack) standIns(ctx, _ context.Context, config Config) (broker string, tokens auth.Config, err error) {
+func (s *Stack) standIns(
+	ctx, _ context.Context, config Config,
+) (broker string, tokens auth.Config, err error) {
 	issuer, err := standin.NewIssuer(time.Now)
 	if err != nil {
 		return "", tokens, err
@@ -26,10 +28,13 @@ func (s *Stack) standIns(ctx, _ context.Context, config Config) (broker string, 
 		return "", tokens, err
 	}
 	s.serveStandIn(keys, issuer)
-	enabled := slices.DeleteFunc(slices.Clone(config.Catalog.Queues), func(q catalog.Queue) bool { return !q.Enabled })
+	enabled := slices.DeleteFunc(slices.Clone(config.Catalog.Queues), func(q catalog.Queue) bool {
+		return !q.Enabled
+	})
 	s.token = func() (string, error) { return issuer.Token(audience, serviceAccount) }
 	s.Broker, err = standin.NewBroker(standin.SimulatorConfig{
-		ProjectID: config.ProjectID, Subscriptions: standin.Topology(enabled), Topics: config.Catalog.OtherTopics(), Token: s.token,
+		ProjectID: config.ProjectID, Subscriptions: standin.Topology(enabled), Topics: config.Catalog.OtherTopics(),
+		Token: s.token,
 	})
 	if err != nil {
 		return "", tokens, err
@@ -46,17 +51,25 @@ func (s *Stack) standIns(ctx, _ context.Context, config Config) (broker string, 
 		return "", tokens, err
 	}
 	s.closers, s.Store = append(s.closers, store.Close), store
-	return s.Broker.Addr(), auth.Config{Mode: auth.ModeOIDC, Audience: audience, ServiceAccount: serviceAccount, KeysURL: urlOf(keys)}, nil
+	return s.Broker.Addr(), auth.Config{
+		Mode: auth.ModeOIDC, Audience: audience, ServiceAccount: serviceAccount, KeysURL: urlOf(keys),
+	}, nil
 }
 
-func (s *Stack) emulators(ctx, life context.Context, config Config) (broker string, tokens auth.Config, err error) {
+func (s *Stack) emulators(
+	ctx, life context.Context, config Config,
+) (broker string, tokens auth.Config, err error) {
 	pubSub, database, err := config.Emulators.Start(ctx)
 	if err != nil {
 		return "", tokens, err
 	}
 	s.closers = append(s.closers, pubSub.Stop, database.Stop)
-	to := pubsub.Target{Names: pubsub.Names{ProjectID: config.ProjectID, Installation: config.Installation}, PushBaseURL: s.WorkerURL, Emulator: true}
-	if _, err := pubsub.Provision(ctx, config.Catalog, to, pubsub.EmulatorOptions(pubSub.Addr())...); err != nil {
+	to := pubsub.Target{
+		Names:       pubsub.Names{ProjectID: config.ProjectID, Installation: config.Installation},
+		PushBaseURL: s.WorkerURL, Emulator: true,
+	}
+	if _, err := pubsub.Provision(ctx, config.Catalog, to,
+		pubsub.EmulatorOptions(pubSub.Addr())...); err != nil {
 		return "", tokens, err
 	}
 	subscriptions, err := pubsub.NewSwitch(life, to, pubsub.EmulatorOptions(pubSub.Addr())...)

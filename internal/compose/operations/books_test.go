@@ -25,10 +25,13 @@ import (
 )
 
 // named has an event of the tenant's customer credit an order, under an ordering key of its own.
-func (r *rig) named(t *testing.T, tenant, customer, event, order string, to ledger.Account, key string, minute int) {
+func (r *rig) named(
+	t *testing.T, tenant, customer, event, order string, to ledger.Account, key string, minute int,
+) {
 	t.Helper()
 	e := record("orders", tenant, event)
-	e.OrderingKey, e.Customer, e.CreatedAt = key, contract.CustomerOf(tenant, customer), at.Add(time.Duration(minute)*time.Minute)
+	e.OrderingKey, e.Customer, e.CreatedAt = key, contract.CustomerOf(tenant, customer),
+		at.Add(time.Duration(minute)*time.Minute)
 	e.Entry = r.credit(t, tenant, event, order, to, 100, time.Duration(minute)*time.Minute)
 	r.commit(t, own(e))
 }
@@ -43,15 +46,19 @@ func TestEverythingOfACustomerIsFoundByTheirID(t *testing.T) {
 	r.named(t, "acme", "c1", "e1", "o1", ledger.UserPoints("u9"), "u9", 1)
 	r.named(t, "default", "c2", "e5", "o5", ledger.UserPoints("u1"), "u1", 1)
 	failing, nothing := record("orders", "default", "e4"), record("orders", "default", "e0")
-	failing.Status, failing.LastError, failing.Customer, failing.CreatedAt = dedupe.Failed, "callee_down", contract.CustomerOf("default", "c1"), at.Add(4*time.Minute)
+	failing.Status, failing.LastError, failing.Customer, failing.CreatedAt = dedupe.Failed, "callee_down",
+		contract.CustomerOf("default", "c1"), at.Add(4*time.Minute)
 	nothing.Ref, nothing.Customer, nothing.CreatedAt = "no-entry", failing.Customer, at
 	r.order(t, "e-shop", "shop-1")
 	died := dead("orders", "d6", "unknown_product", 0)
 	died.EventID, died.Customer = "e6", failing.Customer
 	paid := refund("default", "pay:1", payments.Refunded, 0)
 	paid.Fields["subscription_id"] = "s1"
-	r.commit(t, own(failing), own(nothing), inStore(died), paid, store.Create(customers.Key("default", "c1"), map[string]any{"uid": "u1"}),
-		subscriptions.Event{Tenant: "default", Subscription: "s1", EventID: "e7", Customer: "c1", UID: "usr_42"}.Write())
+	r.commit(t, own(failing), own(nothing), inStore(died), paid, store.Create(customers.Key("default", "c1"),
+		map[string]any{"uid": "u1"}),
+		subscriptions.Event{
+			Tenant: "default", Subscription: "s1", EventID: "e7", Customer: "c1", UID: "usr_42",
+		}.Write())
 
 	found := look[search.Activity](t, r, "customers/c1/activity")
 	require.Equal(t, []string{
@@ -63,15 +70,24 @@ func TestEverythingOfACustomerIsFoundByTheirID(t *testing.T) {
 		filetest.Map(found.Events, func(of events.Line) string { return of.EventID + " " + of.OrderingKey }),
 		"whatever their key, the newest first")
 	require.Len(t, found.Moves, 3)
-	require.Equal(t, []search.ActivityBalance{{Account: "points:customer:c1", Balance: 100}, {Account: "points:user:u1", Balance: 200}, {Account: "points:user:u2", Balance: 100}}, found.Balances)
+	require.Equal(t, []search.ActivityBalance{
+		{Account: "points:customer:c1", Balance: 100},
+		{Account: "points:user:u1", Balance: 200},
+		{Account: "points:user:u2", Balance: 100},
+	}, found.Balances)
 	require.Equal(t, []any{"shop-1", "pay:1", "e6", "s1", int64(100)},
-		[]any{found.Orders[0].ID, found.Refunds[0].PaymentID, found.DeadLetters[0].EventID, found.Subscriptions[0], found.GuestPoints})
+		[]any{
+			found.Orders[0].ID, found.Refunds[0].PaymentID, found.DeadLetters[0].EventID, found.Subscriptions[0],
+			found.GuestPoints,
+		})
 	require.Empty(t, found.More)
 	r.get(t, "customers/c1/activity?tenant=acme", &found)
-	require.Equal(t, []string{"order o1 was credited to u9, while the customer is mapped to nobody"}, found.Findings)
+	require.Equal(t, []string{"order o1 was credited to u9, while the customer is mapped to nobody"},
+		found.Findings)
 
 	for i := range 60 {
-		r.named(t, "default", "c3", fmt.Sprint("m", i), fmt.Sprint("m", i), ledger.UserPoints(fmt.Sprint("m", i)), "k", i)
+		r.named(t, "default", "c3", fmt.Sprint("m", i), fmt.Sprint("m", i),
+			ledger.UserPoints(fmt.Sprint("m", i)), "k", i)
 	}
 	db := &storetest.Counter{Store: r.store}
 	r.over(db)
@@ -105,7 +121,8 @@ func TestAnEntryIsShownByItsEventOrByItsIDAndProvenToItsTenant(t *testing.T) {
 	proof := look[seal.Proof](t, r, "journal/entries/"+whole[:12]+"/proof")
 	require.Equal(t, whole, proof.Entry)
 	r.store.FailReads(1)
-	r.refuses(t, http.MethodGet, "/v1/ops/journal/entries/e1/proof", "", http.StatusServiceUnavailable, "store_unavailable")
+	r.refuses(t, http.MethodGet, "/v1/ops/journal/entries/e1/proof", "", http.StatusServiceUnavailable,
+		"store_unavailable")
 	r.get(t, "journal/entries/e2/proof?tenant=acme", &proof)
 	kept, _ := filetest.Both(seal.List(t.Context(), r.store, "acme", store.Cursor{}, 1))(t)
 	require.Equal(t, "acme", filetest.Must(seal.CheckProof([]byte(proof.Proof), kept))(t).Tenant)
@@ -169,10 +186,12 @@ func TestBooksThatWereChangedAreRefusedOrFoundAndLogged(t *testing.T) {
 	part := look[seal.Verified](t, r, "journal/verify")
 	require.Len(t, part.Findings, 1)
 	require.Equal(t, seal.Missing, part.Findings[0].Kind)
-	require.Contains(t, r.log.String(), `"msg":"books do not verify","tenant":"default","kind":"missing","document":"entries/`+ledger.EntryID("default", "e2"))
+	require.Contains(t, r.log.String(), `"msg":"books do not verify","tenant":"default","kind":"missing",`+
+		`"document":"entries/`+ledger.EntryID("default", "e2"))
 	sealed := store.Key{Collection: seal.Seals, ID: seal.ID("default", 1)}
 	storetest.Edit(t, r.store, sealed, func(fields map[string]any) { fields["count"] = int64(3) })
-	r.refuses(t, http.MethodGet, "/v1/ops/journal/balances?period=2026-03", "", http.StatusConflict, "books_changed")
+	r.refuses(t, http.MethodGet, "/v1/ops/journal/balances?period=2026-03", "", http.StatusConflict,
+		"books_changed")
 	entry := ledger.Key(r.credit(t, "default", "e", "o1", ledger.UserPoints("u1"), 1, 0))
 	storetest.Edit(t, r.store, entry, func(fields map[string]any) { delete(fields, "from") })
 	r.refuses(t, http.MethodGet, "/v1/ops/accounts/points:user:u1", "", http.StatusConflict, "books_changed")
@@ -181,14 +200,17 @@ func TestBooksThatWereChangedAreRefusedOrFoundAndLogged(t *testing.T) {
 func TestAnEventTellsWhatItMoved(t *testing.T) {
 	t.Parallel()
 	r := open(t)
-	of, elsewhere, failed := record("orders", "default", "points"), record("refunds", "default", "e1"), record("orders", "default", "x")
+	of, elsewhere, failed := record("orders", "default", "points"), record("refunds", "default", "e1"),
+		record("orders", "default", "x")
 	of.Entry = r.credit(t, "default", "points", "o1", ledger.UserPoints("u1"), 1000, time.Second)
 	elsewhere.Ref = ledger.EntryID("default", "e1")
 	r.enter(t, sale("default", "e1", "2026-03", 250))
 	// Other queues and tenants have events of the same id, and a reference may be to no entry.
 	acme, nothing := record("orders", "acme", "x"), record("orders", "default", "y")
-	failed.Status, failed.Ref, acme.Ref, nothing.Ref = dedupe.Failed, of.Entry, of.Entry, "usage-entry-of-another-collection"
-	r.commit(t, own(of), own(elsewhere), own(failed), own(acme), own(record("refunds", "default", "x")), own(nothing))
+	failed.Status, failed.Ref, acme.Ref, nothing.Ref = dedupe.Failed, of.Entry, of.Entry,
+		"usage-entry-of-another-collection"
+	r.commit(t, own(of), own(elsewhere), own(failed), own(acme), own(record("refunds", "default", "x")),
+		own(nothing))
 	for event, want := range map[string]string{"points": of.Entry, "e1": elsewhere.Ref} {
 		effect := r.event(t, event).Effect
 		require.Len(t, effect, 1, event)
@@ -204,7 +226,8 @@ func TestEntriesAreListedByMonthAndByAccount(t *testing.T) {
 	r := open(t)
 	rent := sale("default", "rent", "2026-03", 7)
 	rent.Lines[0].Account, rent.Lines[1].Account = "rent", "cash"
-	r.enter(t, sale("default", "e1", "2026-03", 1), sale("default", "e3", "2026-02", 3), sale("acme", "e1", "2026-03", 4), rent)
+	r.enter(t, sale("default", "e1", "2026-03", 1), sale("default", "e3", "2026-02", 3),
+		sale("acme", "e1", "2026-03", 4), rent)
 	for i, tenant := range []string{"default", "default", "acme"} {
 		r.credit(t, tenant, fmt.Sprint("e-o", i), fmt.Sprint("o", i), ledger.UserPoints("u1"), 100, 0)
 	}

@@ -31,23 +31,33 @@ import (
 
 // first is what has to be so before a route can change something, as a method, a path and a body.
 var first = map[string]string{
-	"DELETE /v1/ops/products/{id}":                 `PUT /v1/ops/products/orders {"points":5,"why":"before"}`,
-	"DELETE /v1/ops/customers/{id}":                `PUT /v1/ops/customers/orders {"uid":"u1","why":"before"}`,
-	"DELETE /v1/ops/endpoints/{id}":                `POST /v1/ops/endpoints {"id":"orders","url":"https://p.example","why":"before"}`,
-	"POST /v1/ops/endpoints/{id}/rotate":           `POST /v1/ops/endpoints {"id":"orders","url":"https://p.example","why":"before"}`,
-	"POST /v1/ops/endpoints/{id}/disable":          `POST /v1/ops/endpoints {"id":"orders","url":"https://p.example","why":"before"}`,
-	"POST /v1/ops/endpoints/{id}/enable":           `POST /v1/ops/endpoints {"id":"orders","url":"https://p.example","why":"before"}`,
-	"POST /v1/ops/queues/{id}/resume":              `POST /v1/ops/queues/orders/pause {"why":"before"}`,
-	"POST /v1/ops/journal/periods/{period}/reopen": `POST /v1/ops/journal/periods/2026-02/close {"why":"before"}`,
+	"DELETE /v1/ops/products/{id}":  `PUT /v1/ops/products/orders {"points":5,"why":"before"}`,
+	"DELETE /v1/ops/customers/{id}": `PUT /v1/ops/customers/orders {"uid":"u1","why":"before"}`,
+	"DELETE /v1/ops/endpoints/{id}": `POST /v1/ops/endpoints {"id":"orders",` +
+		`"url":"https://p.example","why":"before"}`,
+	"POST /v1/ops/endpoints/{id}/rotate": `POST /v1/ops/endpoints {"id":"orders",` +
+		`"url":"https://p.example","why":"before"}`,
+	"POST /v1/ops/endpoints/{id}/disable": `POST /v1/ops/endpoints {"id":"orders",` +
+		`"url":"https://p.example","why":"before"}`,
+	"POST /v1/ops/endpoints/{id}/enable": `POST /v1/ops/endpoints {"id":"orders",` +
+		`"url":"https://p.example","why":"before"}`,
+	"POST /v1/ops/queues/{id}/resume": `POST /v1/ops/queues/orders/pause {"why":"before"}`,
+	"POST /v1/ops/journal/periods/{period}/reopen": `POST /v1/ops/journal/periods/2026-02/close ` +
+		`{"why":"before"}`,
 }
 
 // shelf is a rig with something of the id orders in each place.
 func shelf(t *testing.T) *rig {
 	t.Helper()
 	r, letter := open(t), dead("orders", "orders", "r", time.Minute)
-	letter.EventID, letter.Data, letter.Attributes = "orders", []byte(`{"a":1}`), map[string]string{"event_id": "orders"}
-	op := bulk.Operation{Kind: deadletter.Replay, Filter: bulk.Filter{Queue: "orders"}, Who: "ilse", Why: "w", Total: 1, Rate: 50, Progress: bulk.Waiting, CreatedAt: at}
-	r.commit(t, inStore(letter), store.Create(store.Key{Collection: audit.Collection, ID: "orders"}, store.Encode(&op)))
+	letter.EventID, letter.Data, letter.Attributes = "orders", []byte(`{"a":1}`),
+		map[string]string{"event_id": "orders"}
+	op := bulk.Operation{
+		Kind: deadletter.Replay, Filter: bulk.Filter{Queue: "orders"}, Who: "ilse", Why: "w", Total: 1, Rate: 50,
+		Progress: bulk.Waiting, CreatedAt: at,
+	}
+	r.commit(t, inStore(letter), store.Create(store.Key{Collection: audit.Collection, ID: "orders"},
+		store.Encode(&op)))
 	r.enter(t, sale("default", "orders", "2026-03", 100))
 	return r
 }
@@ -77,7 +87,9 @@ func TestEveryChangeIsInTheAuditInItsOwnCommitWithWhoWhyBeforeAndAfter(t *testin
 			t.Parallel()
 			r := shelfBefore(t, name)
 			r.store.OnCommit = func(_ context.Context, writes []store.Write, do func() error) error {
-				if !slices.ContainsFunc(writes, func(w store.Write) bool { return w.Key.Collection == audit.Collection }) {
+				if !slices.ContainsFunc(writes, func(w store.Write) bool {
+					return w.Key.Collection == audit.Collection
+				}) {
 					t.Errorf("%s: a commit without its entry: %v", name, writes)
 				}
 				return do()
@@ -91,28 +103,34 @@ func TestEveryChangeIsInTheAuditInItsOwnCommitWithWhoWhyBeforeAndAfter(t *testin
 			i := slices.IndexFunc(entries.Items, func(e audit.Entry) bool { return e.Why == "because 7" })
 			require.GreaterOrEqual(t, i, 0, "%s is not in %v", name, entries.Items)
 			require.Equal(t, "local:ada", entries.Items[i].Who)
-			require.NotEqual(t, entries.Items[i].Before, entries.Items[i].After, "what was there before, and what is there now")
+			require.NotEqual(t, entries.Items[i].Before, entries.Items[i].After,
+				"what was there before, and what is there now")
 			for _, secret := range []string{"whsec_", "p.example", "because"} {
-				require.NotContains(t, r.log.String(), secret, "reasons are for the audit, and addresses and secrets for nobody")
+				require.NotContains(t, r.log.String(), secret,
+					"reasons are for the audit, and addresses and secrets for nobody")
 			}
 			require.NotContains(t, r.get(t, "audit", nil), "whsec_")
-			require.Equal(t, route == "/v1/ops/endpoints" || strings.HasSuffix(route, "/rotate"), strings.Contains(answer, "whsec_"), "a secret is shown once")
+			require.Equal(t, route == "/v1/ops/endpoints" || strings.HasSuffix(route, "/rotate"),
+				strings.Contains(answer, "whsec_"), "a secret is shown once")
 		})
 	})
 }
 
-// What a change does and refuses is its own package's to show, and the pages walk through it: these are answers over HTTP
-// that neither has.
+// What a change does and refuses is its own package's to show, and the pages walk through it: these are
+// answers over HTTP that neither has.
 func TestAChangeAndALookAtItAreAnsweredOverHTTP(t *testing.T) {
 	t.Parallel()
 	r := shelf(t)
-	r.commit(t, used(usage.Total{Tenant: "default", Subscription: "s:1", Meter: "calls", Used: 85, Quota: 100, Warned: 80, WarnedBy: "e80"})...)
+	r.commit(t, used(usage.Total{
+		Tenant: "default", Subscription: "s:1", Meter: "calls", Used: 85, Quota: 100, Warned: 80, WarnedBy: "e80",
+	})...)
 	told, _ := usage.Tell(subscriptions.Event{
 		Tenant: "default", Subscription: "s:2", EventID: "e", PeriodStart: "2026-03-01T00:00:00Z",
 		PeriodEnd: "2026-04-01T00:00:00Z",
 	})
 	r.commit(t, told, refund("shop", "pay:1", payments.Refused, 0))
-	for _, step := range []struct{ asks, body, want string }{ // what is wanted: the code of a refusal, or a part of an answer, in quotes
+	// what is wanted: the code of a refusal, or a part of an answer, in quotes
+	for _, step := range []struct{ asks, body, want string }{
 		{"PUT products/hat?tenant=a%2Fb", `{"points":7,"why":"w"}`, "tenant_invalid"},
 		{"PUT products/hat?tenant=acme", `{"points":7,"why":"w"}`, `"points":7`},
 		{"PUT products/hat", `{"points":0,"why":"w"}`, "refused"},
@@ -121,7 +139,9 @@ func TestAChangeAndALookAtItAreAnsweredOverHTTP(t *testing.T) {
 		{"DELETE products/hat", `{"why":"w","expect":"0"}`, `"state":"retired"`},
 		{"GET products/hat", "", "product_retired"},
 		{"PUT customers/c1?force=1", `{"uid":"u2","why":"w"}`, "parameter_unknown"},
-		{"POST endpoints", `{"id":"p:1","url":"https://p.example","events":["a.*"],"why":"w"}`, `"state":"enabled"`},
+		{
+			"POST endpoints", `{"id":"p:1","url":"https://p.example","events":["a.*"],"why":"w"}`, `"state":"enabled"`,
+		},
 		{"POST endpoints", `{"id":"p:1","url":"https://p.example","why":"w"}`, "endpoint_exists"},
 		{"POST endpoints/p:1/test", "", `"status":204`},
 		{"POST endpoints/q/rotate", `{"why":"w"}`, "endpoint_unknown"},
@@ -129,8 +149,14 @@ func TestAChangeAndALookAtItAreAnsweredOverHTTP(t *testing.T) {
 		{"POST queues/q:orders/pause", `{"why":"w"}`, `"kept_until":"2026-03-02T10:15:00Z"`},
 		{"GET queues", "", `"subscription":"unknown"`},
 		{"GET refunds/pay%3A1?tenant=shop", "", `"state":"refused"`},
-		{"GET usage/s:1", "", `"calls":{"used":85,"entries":1,"quota":100,"percent":85,"warned":80,"warned_by":"e80"`},
-		{"GET usage/s:2", "", `"period":"20260301T000000Z","start":"2026-03-01T00:00:00Z","end":"2026-04-01T00:00:00Z"`},
+		{
+			"GET usage/s:1", "",
+			`"calls":{"used":85,"entries":1,"quota":100,"percent":85,"warned":80,"warned_by":"e80"`,
+		},
+		{
+			"GET usage/s:2", "",
+			`"period":"20260301T000000Z","start":"2026-03-01T00:00:00Z","end":"2026-04-01T00:00:00Z"`,
+		},
 	} {
 		method, path, _ := strings.Cut(step.asks, " ")
 		got := r.send(t, method, "/v1/ops/"+path, step.body)
@@ -187,7 +213,8 @@ func TestWhatNeedsTwoPeopleIsDoneByASecondOneWithAnIdentity(t *testing.T) {
 			var op bulk.Operation
 			r.fourEyes()
 			r.bury(t, declared.Queues[0], "e1", "101", `{"payment_id":"p1"}`)
-			r.refuses(t, http.MethodPost, "/v1/ops/dead-letters/replay", replay, http.StatusForbidden, "identity_needed", shared)
+			r.refuses(t, http.MethodPost, "/v1/ops/dead-letters/replay", replay, http.StatusForbidden,
+				"identity_needed", shared)
 			r.refuses(t, http.MethodPost, "/api/v1/events/dead-letter/e1/retry", "", http.StatusForbidden, "", shared)
 			r.does(t, http.MethodGet, "/v1/ops/dead-letters/preview?queue=orders", "", &first, ada)
 			r.does(t, http.MethodPost, "/v1/ops/dead-letters/replay", replay, &op, ada)
@@ -197,7 +224,8 @@ func TestWhatNeedsTwoPeopleIsDoneByASecondOneWithAnIdentity(t *testing.T) {
 		},
 		"periods reopen": func(t *testing.T, r *rig, ada person) (path, body string) {
 			for _, verb := range []string{"close", "reopen"} {
-				r.does(t, http.MethodPost, "/v1/ops/journal/periods/2026-02/"+verb, `{"why":"the books are done"}`, nil, ada)
+				r.does(t, http.MethodPost, "/v1/ops/journal/periods/2026-02/"+verb,
+					`{"why":"the books are done"}`, nil, ada)
 			}
 			return "/v1/ops/journal/periods/2026-02/reopen", `{"why":"a late entry"}`
 		},
@@ -218,7 +246,8 @@ func TestWhatNeedsTwoPeopleIsDoneByASecondOneWithAnIdentity(t *testing.T) {
 			}
 			path, body := begin[o.Name](t, r, by("ada"))
 			for _, first := range []string{"ada", "Ada", "ADA"} {
-				r.refuses(t, http.MethodPost, path, body, http.StatusUnprocessableEntity, "second_person_needed", by(first))
+				r.refuses(t, http.MethodPost, path, body, http.StatusUnprocessableEntity,
+					"second_person_needed", by(first))
 			}
 			r.refuses(t, http.MethodPost, path, body, http.StatusForbidden, "identity_needed", shared)
 			r.does(t, http.MethodPost, path, body, nil, by("token-desk"))
@@ -229,18 +258,22 @@ func TestWhatNeedsTwoPeopleIsDoneByASecondOneWithAnIdentity(t *testing.T) {
 func TestDeadLettersAreFoundByTheNamesOfTheirQueueAndCounted(t *testing.T) {
 	t.Parallel()
 	r := open(t)
-	r.commit(t, inStore(dead("orders", "d1", "r", time.Minute)), inStore(dead("refunds", "d2", "r", 2*time.Minute)), inStore(dead("orders", "d5", "r", time.Minute)),
+	r.commit(t, inStore(dead("orders", "d1", "r", time.Minute)),
+		inStore(dead("refunds", "d2", "r", 2*time.Minute)), inStore(dead("orders", "d5", "r", time.Minute)),
 		inStore(dead("refunds", "d3", "s", 3*time.Minute)), inStore(dead("refunds", "d4", "r", 4*time.Minute)))
 	for _, name := range []string{"orders", "q:orders", "orders-dlq", "orders.exchange"} {
 		require.Equal(t, []string{"d5", "d1"}, r.all(t, "dead-letters?queue="+name, "id"), name)
 	}
-	for query, want := range map[string][]string{"": {"2", "2", "1"}, "?queue=q:orders&key=u1": {"2"}, "?since=90s": {"2"}} {
+	for query, want := range map[string][]string{
+		"": {"2", "2", "1"}, "?queue=q:orders&key=u1": {"2"}, "?since=90s": {"2"},
+	} {
 		require.Equal(t, want, r.all(t, "dead-letters/reasons"+query, "count"), query)
 	}
 	preview := look[deadletters.Preview](t, r, "dead-letters/preview?queue=refunds&items=d2,d3,d9")
 	require.Equal(t, deadletters.Counts{"r": 1, "s": 1}, preview.ByReason)
 	for body, code := range map[string]string{
-		`{"queue":"nobody","expect":1,"why":"x"}`: "queue_unknown", `{"queue":"orders","expect":1,"why":"x"}`: "changed", `{"queue":"orders","reason":"none","expect":0,"why":"x"}`: "refused",
+		`{"queue":"nobody","expect":1,"why":"x"}`: "queue_unknown", `{"queue":"orders","expect":1,` +
+			`"why":"x"}`: "changed", `{"queue":"orders","reason":"none","expect":0,"why":"x"}`: "refused",
 	} {
 		got := r.send(t, http.MethodPost, "/v1/ops/dead-letters/discard", body)
 		require.Equal(t, code, codeOf(got.Body.String()), body)
@@ -252,9 +285,12 @@ func TestATrialIsOfAnEventOrOfAMessage(t *testing.T) {
 	r := open(t)
 	r.bury(t, declared.Queues[0], "e1", "101", `{"payment_id":"p1"}`)
 	for body, want := range map[string]string{
-		`{"event_id":"e1"}`: "", `{"queue":"orders","message":{"data":{"a":1}}}`: "", `{"queue":"orders","message":{"data_base64":"e30="}}`: "",
-		`{}`: "body_malformed", `{"event_id":"e1","message":{}}`: "body_malformed", `{"message":{}}`: "body_malformed", `{"queue":"orders","tenant":"t","message":{}}`: "body_malformed",
-		`{"event_id":"a b"}`: "refused", `{"event_id":"e9"}`: "payload_not_kept", `{"event_id":"e1","queue":"nobody"}`: "queue_unknown",
+		`{"event_id":"e1"}`: "", `{"queue":"orders","message":{"data":{"a":1}}}`: "",
+		`{"queue":"orders","message":{"data_base64":"e30="}}`: "",
+		`{}`: "body_malformed", `{"event_id":"e1","message":{}}`: "body_malformed",
+		`{"message":{}}`: "body_malformed", `{"queue":"orders","tenant":"t","message":{}}`: "body_malformed",
+		`{"event_id":"a b"}`: "refused", `{"event_id":"e9"}`: "payload_not_kept",
+		`{"event_id":"e1","queue":"nobody"}`: "queue_unknown",
 	} {
 		got := r.send(t, http.MethodPost, "/v1/ops/events/try", body)
 		require.Equal(t, want, codeOf(got.Body.String()), "%s: %s", body, got.Body)
@@ -262,7 +298,8 @@ func TestATrialIsOfAnEventOrOfAMessage(t *testing.T) {
 	}
 }
 
-// expectNothing are the changes of what people see before, which hold whatever somebody else has done meanwhile.
+// expectNothing are the changes of what people see before, which hold whatever somebody else has done
+// meanwhile.
 var expectNothing = map[string]string{
 	"stock add":         "adds to what there is",
 	"journal revert":    "an entry never changes, and has one reversal",
@@ -280,7 +317,8 @@ func TestEveryChangeOfARecordIsRefusedWhereSomebodyElseHasChangedItMeanwhile(t *
 			continue
 		}
 		i := slices.IndexFunc(o.Fields, func(f console.Field) bool { return f.Expects != "" })
-		require.GreaterOrEqual(t, i, 0, "%s takes no expect: say why in expectNothing, or embed console.Edit", o.Name)
+		require.GreaterOrEqual(t, i, 0,
+			"%s takes no expect: say why in expectNothing, or embed console.Edit", o.Name)
 		if o.Fields[i].Expects != "version" {
 			continue // an operation on dead letters expects their number: its package shows it
 		}
@@ -288,18 +326,21 @@ func TestEveryChangeOfARecordIsRefusedWhereSomebodyElseHasChangedItMeanwhile(t *
 			t.Parallel()
 			r := shelfBefore(t, o.Path)
 			before, _ := known.Find(o.Before)
-			_, after, seen := strings.Cut(r.send(t, http.MethodGet, ofOrders(before.Pattern), "").Body.String(), `"version":"`)
+			_, after, seen := strings.Cut(r.send(t, http.MethodGet, ofOrders(before.Pattern), "").Body.String(),
+				`"version":"`)
 			version, _, _ := strings.Cut(after, `"`)
 			if !seen {
 				version = "0" // there is nothing
 			}
 			expecting := func(version string) string {
-				return fmt.Sprintf(`%s,"expect":%q}`, strings.TrimSuffix(cmp.Or(bodies[o.Path], `{"why":"w"}`), "}"), version)
+				return fmt.Sprintf(`%s,"expect":%q}`, strings.TrimSuffix(cmp.Or(bodies[o.Path], `{"why":"w"}`),
+					"}"), version)
 			}
 			counter := &storetest.Counter{Store: r.store}
 			r.over(counter)
 			r.refuses(t, o.Method, ofOrders(o.Pattern), expecting(version+"1"), http.StatusConflict, "changed")
-			r.refuses(t, o.Method, ofOrders(o.Pattern), expecting("yesterday"), http.StatusBadRequest, "body_malformed")
+			r.refuses(t, o.Method, ofOrders(o.Pattern), expecting("yesterday"), http.StatusBadRequest,
+				"body_malformed")
 			require.Zero(t, counter.Commits.Load(), "a refused change writes nothing")
 			r.does(t, o.Method, ofOrders(o.Pattern), expecting(version), nil)
 		})

@@ -27,7 +27,8 @@ import (
 	"billhook/internal/platform/store/storetest"
 )
 
-// asks sends a request to the event queue's API, and reads the data of its answer, or returns the code of its refusal.
+// asks sends a request to the event queue's API, and reads the data of its answer, or returns the code of its
+// refusal.
 func (r *rig) asks(t *testing.T, method, path string, data any) (code string) {
 	t.Helper()
 	got := r.send(t, method, "/api/v1/events/"+path, "")
@@ -46,7 +47,9 @@ func (r *rig) asks(t *testing.T, method, path string, data any) (code string) {
 
 func TestTheEventQueuesStatsCountEachEventOnce(t *testing.T) {
 	t.Parallel()
-	recorded := func(r *rig, id string, status dedupe.Status) { r.commit(t, own(created("orders", id, status, 0))) }
+	recorded := func(r *rig, id string, status dedupe.Status) {
+		r.commit(t, own(created("orders", id, status, 0)))
+	}
 	events := []struct {
 		name            string
 		orders, refunds int64 // what the event has in the broker
@@ -55,14 +58,26 @@ func TestTheEventQueuesStatsCountEachEventOnce(t *testing.T) {
 	}{
 		{"waits in the broker", 1, 0, nil, "pending"},
 		{"waits on a paused queue", 0, 1, nil, "pending"},
-		{"waits behind another of its key", 0, 0, func(r *rig) { r.put(t, "orders", "", "behind", time.Time{}, false) }, "pending"},
+		{
+			"waits behind another of its key", 0, 0, func(r *rig) {
+				r.put(t, "orders", "", "behind", time.Time{}, false)
+			}, "pending",
+		},
 		{"is committed and not yet published", 0, 0, func(r *rig) { r.emitted(t, "orders", "emitted") }, "pending"},
-		{"is a timer of an order or has a time of delivery", 0, 0, func(r *rig) { r.put(t, "orders", "", "timer", at.Add(time.Hour), true) }, ""},
+		{
+			"is a timer of an order or has a time of delivery", 0, 0, func(r *rig) {
+				r.put(t, "orders", "", "timer", at.Add(time.Hour), true)
+			}, "",
+		},
 		{"failed, and its message is kept", 0, 0, func(r *rig) {
 			recorded(r, "kept", dedupe.Failed)
 			r.put(t, "orders", "", "kept", at.Add(time.Minute), false)
 		}, "failed"},
-		{"failed, and the broker has its message", 1, 0, func(r *rig) { recorded(r, "nacked", dedupe.Failed) }, "failed"},
+		{
+			"failed, and the broker has its message", 1, 0, func(r *rig) {
+				recorded(r, "nacked", dedupe.Failed)
+			}, "failed",
+		},
 		{"is in processing", 1, 0, func(r *rig) { recorded(r, "runs", dedupe.Processing) }, "processing"},
 		{"is completed", 0, 0, func(r *rig) { recorded(r, "done", dedupe.Completed) }, "completed"},
 		{"is dead", 0, 0, func(r *rig) {
@@ -71,7 +86,8 @@ func TestTheEventQueuesStatsCountEachEventOnce(t *testing.T) {
 		}, "deadLetter"},
 	}
 	stats := func(r *rig, orders, refunds int64) (counted map[string]any) {
-		require.NoError(t, backlog.Write(t.Context(), r.store, at, map[string]backlog.Held{"orders": {Messages: orders}, "refunds": {Messages: refunds}}))
+		require.NoError(t, backlog.Write(t.Context(), r.store, at,
+			map[string]backlog.Held{"orders": {Messages: orders}, "refunds": {Messages: refunds}}))
 		r.asks(t, http.MethodGet, "stats", &counted)
 		return counted
 	}
@@ -94,8 +110,10 @@ func TestTheEventQueuesStatsCountEachEventOnce(t *testing.T) {
 		require.Equal(t, want, stats(alone, event.orders, event.refunds), event.name)
 	}
 	require.Equal(t, all, stats(together, orders, refunds))
-	// An old count of the broker is none: how much a queue that runs has there is not known, and nothing is below zero.
-	require.NoError(t, backlog.Write(t.Context(), together.store, at.Add(-backlog.GoodFor-time.Second), map[string]backlog.Held{"orders": {Messages: 9}}))
+	// An old count of the broker is none: how much a queue that runs has there is not known, and nothing is
+	// below zero.
+	require.NoError(t, backlog.Write(t.Context(), together.store, at.Add(-backlog.GoodFor-time.Second),
+		map[string]backlog.Held{"orders": {Messages: 9}}))
 	var blind queues.Stats
 	together.asks(t, http.MethodGet, "stats", &blind)
 	require.Equal(t, queues.Stats{Processing: 1, Completed: 1, Failed: 2, DeadLetter: 1, AtLeast: true}, blind)
@@ -115,15 +133,19 @@ func TestADeadLetterOfTheEventQueueIsListedAndRetried(t *testing.T) {
 	require.Len(t, listed, 4)
 	require.Equal(t, 1, reads, "a list costs one query, however many queues there are")
 	for _, dead := range listed {
-		require.Equal(t, []any{"order.paid", "dead_letter", "unknown_product", int64(5), len(`{"eventId":""}`) + len(dead.EventID)},
+		require.Equal(t,
+			[]any{"order.paid", "dead_letter", "unknown_product", int64(5), len(`{"eventId":""}`) + len(dead.EventID)},
 			[]any{dead.Type, dead.Status, dead.Error, dead.Attempts, dead.PayloadBytes})
 	}
-	for id, want := range map[string]string{"d1": "", own: "", "nothing": "dead_letter_unknown", "a b": "dead_letter_unknown"} {
+	for id, want := range map[string]string{
+		"d1": "", own: "", "nothing": "dead_letter_unknown", "a b": "dead_letter_unknown",
+	} {
 		var done queues.Retried
 		require.Equal(t, want, r.asks(t, http.MethodPost, "dead-letter/"+id+"/retry", &done), id)
 		require.Equal(t, want == "", done.Replayed)
 	}
-	require.Equal(t, "dead_letter_unknown", r.asks(t, http.MethodPost, "dead-letter/d1/retry", nil), "it was replayed")
+	require.Equal(t, "dead_letter_unknown", r.asks(t, http.MethodPost, "dead-letter/d1/retry", nil),
+		"it was replayed")
 	r.bury(t, declared.Queues[1], "d2", "d2", "{}")
 	require.Equal(t, "id_needed", r.asks(t, http.MethodPost, "dead-letter/d2/retry", nil))
 	cost := func() int {
@@ -178,27 +200,36 @@ func TestAPayloadIsShownAsItWasWrittenToSomebodyWhoSaysWhy(t *testing.T) {
 	t.Parallel()
 	r := open(t)
 	letter := r.bury(t, declared.Queues[0], "e1", "101", exact)
-	paths := map[string]string{"dead-letters/" + letter + "/payload": letter, "events/e1/payload?queue=q:orders": "e1"}
+	paths := map[string]string{
+		"dead-letters/" + letter + "/payload": letter, "events/e1/payload?queue=q:orders": "e1",
+	}
 	for path := range paths {
 		for _, why := range []string{`{"why":" "}`, `{}`, `{"why":"for ilse@example.org"}`} {
 			answer := r.send(t, http.MethodPost, "/v1/ops/"+path, why)
 			require.Equal(t, http.StatusUnprocessableEntity, answer.Code, why)
 			require.NotContains(t, answer.Body.String(), "1234567890")
 		}
-		require.Equal(t, http.StatusMethodNotAllowed, r.send(t, http.MethodGet, "/v1/ops/"+path, "").Code, "a look changes nothing, and this does")
-		r.store.OnCommit = func(context.Context, []store.Write, func() error) error { return errors.New("no answer") }
+		require.Equal(t, http.StatusMethodNotAllowed, r.send(t, http.MethodGet, "/v1/ops/"+path, "").Code,
+			"a look changes nothing, and this does")
+		r.store.OnCommit = func(context.Context, []store.Write, func() error) error {
+			return errors.New("no answer")
+		}
 		answer := r.send(t, http.MethodPost, "/v1/ops/"+path, `{"why":"OPS-7"}`)
 		r.store.OnCommit = nil
-		require.Equal(t, http.StatusServiceUnavailable, answer.Code, "nothing is shown that the audit does not tell of")
+		require.Equal(t, http.StatusServiceUnavailable, answer.Code,
+			"nothing is shown that the audit does not tell of")
 		require.NotContains(t, answer.Body.String(), "1234567890")
 	}
 	for path, subject := range paths {
 		require.Empty(t, r.looked(t, subject))
-		require.Contains(t, r.does(t, http.MethodPost, "/v1/ops/"+path, `{"why":"OPS-7"}`, nil), exact[1:len(exact)-1])
+		require.Contains(t, r.does(t, http.MethodPost, "/v1/ops/"+path, `{"why":"OPS-7"}`, nil),
+			exact[1:len(exact)-1])
 		looked := r.looked(t, subject)
 		require.Len(t, looked, 1)
-		require.Equal(t, []string{"look", "local:ada", "OPS-7"}, []string{looked[0].Action, looked[0].Who, looked[0].Why})
-		require.Equal(t, []any{"e1", "orders", []any{letter}}, []any{looked[0].After["event_id"], looked[0].After["queue"], looked[0].After["dead_letters"]})
+		require.Equal(t, []string{"look", "local:ada", "OPS-7"},
+			[]string{looked[0].Action, looked[0].Who, looked[0].Why})
+		require.Equal(t, []any{"e1", "orders", []any{letter}},
+			[]any{looked[0].After["event_id"], looked[0].After["queue"], looked[0].After["dead_letters"]})
 	}
 	for _, path := range []string{"dead-letters/" + letter, "events/e1", "dead-letters?queue=orders"} {
 		require.NotContains(t, r.get(t, path, nil), "12345678901234567890", path)
@@ -209,9 +240,12 @@ func TestAPayloadIsShownAsItWasWrittenToSomebodyWhoSaysWhy(t *testing.T) {
 func TestAPayloadIsFoundWhereverTheEventWaits(t *testing.T) {
 	t.Parallel()
 	held := record("orders", "default", "e1")
-	held.Status, held.LeaseUntil, held.Message = dedupe.Processing, at.Add(time.Minute), &contract.Message{Data: []byte("no\xffJSON")}
+	held.Status, held.LeaseUntil, held.Message = dedupe.Processing, at.Add(time.Minute),
+		&contract.Message{Data: []byte("no\xffJSON")}
 	replay := func(fields map[string]any) {
-		fields["message"] = store.Encode(&contract.Message{Data: []byte("{}"), Attributes: map[string]string{"event_id": "e1", deadletter.AttrReplayOf: "d1"}})
+		fields["message"] = store.Encode(&contract.Message{
+			Data: []byte("{}"), Attributes: map[string]string{"event_id": "e1", deadletter.AttrReplayOf: "d1"},
+		})
 	}
 	type row struct {
 		write store.Write
@@ -228,8 +262,10 @@ func TestAPayloadIsFoundWhereverTheEventWaits(t *testing.T) {
 		var payload events.Payload
 		r.does(t, http.MethodPost, "/v1/ops/events/e1/payload", `{"why":"OPS-7"}`, &payload)
 		require.Len(t, payload.Items, 1)
-		require.Equal(t, []any{test.place, "orders", false}, []any{payload.Items[0].Place, payload.Queue, payload.More})
-		require.Contains(t, []string{"{}", "no\xffJSON"}, string(payload.Items[0].Data)+string(payload.Items[0].Base64))
+		require.Equal(t, []any{test.place, "orders", false},
+			[]any{payload.Items[0].Place, payload.Queue, payload.More})
+		require.Contains(t, []string{"{}", "no\xffJSON"},
+			string(payload.Items[0].Data)+string(payload.Items[0].Base64))
 		require.Len(t, r.looked(t, "e1"), 1)
 	})
 	r := open(t)
@@ -245,11 +281,14 @@ func TestAPayloadIsFoundWhereverTheEventWaits(t *testing.T) {
 func TestAPayloadThatIsNotThereIsSaidToBeMissing(t *testing.T) {
 	t.Parallel()
 	r := open(t)
-	r.commit(t, own(record("orders", "default", "e1")), own(record("orders", "default", "e2")), own(record("refunds", "default", "e2")))
+	r.commit(t, own(record("orders", "default", "e1")), own(record("orders", "default", "e2")),
+		own(record("refunds", "default", "e2")))
 	large := r.bury(t, declared.Queues[0], "e3", "103", "")
 	for path, code := range map[string]string{
-		"events/e1/payload": "payload_not_kept", "events/e2/payload": "queue_needed", "events/e3/payload": "payload_not_kept", "events/e9/payload": "event_unknown",
-		"events/a%2Fb/payload": "event_id_invalid", "dead-letters/nothing/payload": "unknown", "dead-letters/" + large + "/payload": "payload_not_kept",
+		"events/e1/payload": "payload_not_kept", "events/e2/payload": "queue_needed",
+		"events/e3/payload": "payload_not_kept", "events/e9/payload": "event_unknown",
+		"events/a%2Fb/payload": "event_id_invalid", "dead-letters/nothing/payload": "unknown",
+		"dead-letters/" + large + "/payload": "payload_not_kept",
 	} {
 		got := r.send(t, http.MethodPost, "/v1/ops/"+path, `{"why":"OPS-7"}`)
 		require.Equal(t, code, codeOf(got.Body.String()), path)
@@ -281,21 +320,28 @@ func TestADeadLetterSaysWhatCameAfterItOfItsKey(t *testing.T) {
 		"nothing": {want: &deadletters.Later{}},
 		"each kind of event": {
 			events: []dedupe.Record{
-				after("e1", dedupe.Completed, nil), after("e2", dedupe.Completed, nil), after("e3", dedupe.DeadLettered, nil), after("e4", dedupe.Processing, nil),
-				after("e5", dedupe.Failed, nil), after("e6", dedupe.Failed, func(r *dedupe.Record) { r.DelayTicket = "1-1" }),
+				after("e1", dedupe.Completed, nil), after("e2", dedupe.Completed, nil),
+				after("e3", dedupe.DeadLettered, nil), after("e4", dedupe.Processing, nil),
+				after("e5", dedupe.Failed, nil), after("e6", dedupe.Failed, func(r *dedupe.Record) {
+					r.DelayTicket = "1-1"
+				}),
 			}, kept: 1, want: &deadletters.Later{Done: 2, Dead: 1, Waiting: 3},
 		},
 		"of another key, tenant or queue, before it, or itself": {events: []dedupe.Record{
-			after("e1", dedupe.Completed, func(r *dedupe.Record) { r.OrderingKey = "u2" }), after("e2", dedupe.Completed, func(r *dedupe.Record) { r.Tenant = "acme" }),
-			after("e3", dedupe.Completed, func(r *dedupe.Record) { r.Queue = "refunds" }), after("e4", dedupe.Completed, func(r *dedupe.Record) { r.PublishedAt = at }),
+			after("e1", dedupe.Completed, func(r *dedupe.Record) { r.OrderingKey = "u2" }),
+			after("e2", dedupe.Completed, func(r *dedupe.Record) { r.Tenant = "acme" }),
+			after("e3", dedupe.Completed, func(r *dedupe.Record) { r.Queue = "refunds" }),
+			after("e4", dedupe.Completed, func(r *dedupe.Record) { r.PublishedAt = at }),
 			after("e-d1", dedupe.DeadLettered, nil),
 		}, want: &deadletters.Later{}},
 		"more than are looked at":    {events: hundred, want: &deadletters.Later{Done: 100, More: true}},
 		"more kept than are counted": {kept: 101, want: &deadletters.Later{Waiting: 100, More: true}},
 		"it has no key":              {letter: func(i *deadletter.Item) { i.OrderingKey = "" }},
-		"its key keeps no order":     {letter: func(i *deadletter.Item) { i.OrderingKey = contract.UnknownOrderingKey }},
-		"its queue keeps no order":   {letter: func(i *deadletter.Item) { i.Queue = "refunds" }},
-		"it is not open":             {letter: func(i *deadletter.Item) { i.State = deadletter.Discarded }},
+		"its key keeps no order": {
+			letter: func(i *deadletter.Item) { i.OrderingKey = contract.UnknownOrderingKey },
+		},
+		"its queue keeps no order": {letter: func(i *deadletter.Item) { i.Queue = "refunds" }},
+		"it is not open":           {letter: func(i *deadletter.Item) { i.State = deadletter.Discarded }},
 	}, func(t *testing.T, test row) {
 		r, item := open(t), dead("orders", "d1", "unknown_product", 0)
 		if test.letter != nil {
@@ -308,7 +354,8 @@ func TestADeadLetterSaysWhatCameAfterItOfItsKey(t *testing.T) {
 			r.put(t, "orders", "u1", fmt.Sprint("kept-", i), time.Time{}, false)
 		}
 		of := deadletters.Reads{}
-		of.Store, of.Catalog = r.store, &catalog.Catalog{Queues: []catalog.Queue{{ID: "orders", OrderingKey: []string{"uid"}}, {ID: "refunds"}}}
+		of.Store, of.Catalog = r.store,
+			&catalog.Catalog{Queues: []catalog.Queue{{ID: "orders", OrderingKey: []string{"uid"}}, {ID: "refunds"}}}
 		require.Equal(t, test.want, filetest.Must(of.Later(t.Context(), item))(t))
 	})
 }

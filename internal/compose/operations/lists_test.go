@@ -55,9 +55,12 @@ func (r *rig) all(t require.TestingT, path, field string) []string {
 }
 
 var paged = []string{
-	"events", "dead-letters", "operations", "operations/op/items", "audit", "audit?who=local:ada", "endpoints", "endpoints?tenant=t1", "endpoints/p0/changes", "orders", "orders?state=all", "stock",
-	"stock/hat/changes", "products", "products/hat/changes", "refunds", "refunds?state=all", "usage?month=2026-03", "usage/s:1/entries?period=2026-03&meter=calls",
-	"journal/entries?period=2026-03", "journal/entries?period=2026-03&account=cash", "journal/entries?account=points:user:u1", "journal/seals", "journal/periods", "customers/c1/changes",
+	"events", "dead-letters", "operations", "operations/op/items", "audit", "audit?who=local:ada", "endpoints",
+	"endpoints?tenant=t1", "endpoints/p0/changes", "orders", "orders?state=all", "stock",
+	"stock/hat/changes", "products", "products/hat/changes", "refunds", "refunds?state=all",
+	"usage?month=2026-03", "usage/s:1/entries?period=2026-03&meter=calls",
+	"journal/entries?period=2026-03", "journal/entries?period=2026-03&account=cash",
+	"journal/entries?account=points:user:u1", "journal/seals", "journal/periods", "customers/c1/changes",
 }
 
 func TestTheSmallPagesOfEachListHaveWhatItsLargePageHas(t *testing.T) {
@@ -73,7 +76,8 @@ func TestTheSmallPagesOfEachListHaveWhatItsLargePageHas(t *testing.T) {
 		r.does(t, http.MethodPut, "/v1/ops/products/p"+n, `{"points":1,"why":"w"}`, nil)
 		r.does(t, http.MethodPut, "/v1/ops/stock/hat", `{"available":1`+n+`,"why":"w"}`, nil)
 		r.does(t, http.MethodPut, "/v1/ops/customers/c1", `{"uid":"u`+n+`","why":"w"}`, nil)
-		r.does(t, http.MethodPost, "/v1/ops/endpoints", `{"id":"p`+n+`","url":"https://p.example","tenant":"t1","why":"w"}`, nil)
+		r.does(t, http.MethodPost, "/v1/ops/endpoints",
+			`{"id":"p`+n+`","url":"https://p.example","tenant":"t1","why":"w"}`, nil)
 		r.does(t, http.MethodPost, "/v1/ops/endpoints/p0/disable", `{"why":"w"}`, nil)
 		r.does(t, http.MethodPost, "/v1/ops/endpoints/p0/enable", `{"why":"w"}`, nil)
 		r.does(t, http.MethodPost, "/v1/ops/journal/periods/2026-0"+fmt.Sprint(i%2+1)+"/close", `{"why":"w"}`, nil)
@@ -97,8 +101,10 @@ func TestTheJobLogIsFiltered(t *testing.T) {
 	r := open(t)
 	other := created("refunds", "e4", dedupe.Completed, time.Minute)
 	other.EventType, other.CorrelationID, other.OrderingKey = "refund.made", "c4", "u4"
-	r.commit(t, own(created("orders", "e1", dedupe.Completed, 0)), own(created("orders", "e2", dedupe.Failed, 2*time.Hour)), own(other),
-		own(created("orders", "e5", dedupe.DeadLettered, 40*24*time.Hour)), own(created("orders", "e6", dedupe.Completed, 24*time.Hour)))
+	r.commit(t, own(created("orders", "e1", dedupe.Completed, 0)),
+		own(created("orders", "e2", dedupe.Failed, 2*time.Hour)), own(other),
+		own(created("orders", "e5", dedupe.DeadLettered, 40*24*time.Hour)),
+		own(created("orders", "e6", dedupe.Completed, 24*time.Hour)))
 	for query, want := range map[string][]string{
 		"":                                    {"e1", "e4", "e2", "e6", "e5"},
 		"queue=q:orders":                      {"e1", "e2", "e6", "e5"},
@@ -118,11 +124,13 @@ func TestTheJobLogIsFiltered(t *testing.T) {
 func TestAQuestionThatMakesNoSenseIsRefused(t *testing.T) {
 	t.Parallel()
 	r := open(t)
-	r.commit(t, own(record("orders", "default", "e1")), own(record("refunds", "default", "e2")), own(record("orders", "default", "e2")), own(record("orders", "other", "e2")))
+	r.commit(t, own(record("orders", "default", "e1")), own(record("refunds", "default", "e2")),
+		own(record("orders", "default", "e2")), own(record("orders", "other", "e2")))
 	r.enter(t, sale("default", "e1", "2026-03", 1))
 	all := filetest.YAML[map[string][]string](t, "testdata", "refusals.yaml")
 	all["search_too_long"] = []string{"search?q=" + strings.Repeat("e", 1001)}
-	all["refused"] = append(all["refused"], "dead-letters/preview?queue=orders&items="+strings.Repeat("a,", 100)+"a")
+	all["refused"] = append(all["refused"],
+		"dead-letters/preview?queue=orders&items="+strings.Repeat("a,", 100)+"a")
 	for want, paths := range all {
 		for _, path := range paths {
 			got := r.send(t, http.MethodGet, "/v1/ops/"+path, "")
@@ -162,14 +170,24 @@ func (r *rig) shelve(t *testing.T) {
 	other, died := record("orders", "acme", "e2"), dead("orders", "dl-3", "unknown_product", 0)
 	other.CorrelationID, other.IdempotencyKey, other.OrderingKey = "c-acme", "p-acme", "u-acme"
 	died.EventID, died.OrderingKey, died.SourceMessageID, died.Tenant = "e3", "u3", "m3", "default"
-	op := bulk.Operation{Kind: deadletter.Replay, Filter: bulk.Filter{Queue: "orders"}, Rate: 50, Progress: bulk.Running, CreatedAt: at}
+	op := bulk.Operation{
+		Kind: deadletter.Replay, Filter: bulk.Filter{Queue: "orders"}, Rate: 50, Progress: bulk.Running,
+		CreatedAt: at,
+	}
 	r.commit(t, append(used(usage.Total{Tenant: "shop", Subscription: "s:1", Meter: "calls", Used: 3}),
-		own(record("orders", "default", "e2")), own(other), inStore(died), refund("default", "pay:1", payments.Refunded, 0),
+		own(record("orders", "default", "e2")), own(other), inStore(died),
+		refund("default", "pay:1", payments.Refunded, 0),
 		store.Create(store.Key{Collection: audit.Collection, ID: "op-1"}, store.Encode(&op)),
-		store.Create(customers.Key("default", "c-7"), map[string]any{"tenant": "default", "customer_id": "c-7", "uid": "auth0|u7"}),
-		store.Create(endpoints.Key("partner"), map[string]any{"endpoint_id": "partner", "tenant": "default", "state": "disabled", "reason": "gone"}),
-		store.Create(products.Key("default", "cup"), map[string]any{"tenant": "default", "product_id": "cup", "state": "retired"}),
-		subscriptions.Event{Tenant: "default", Subscription: "sub-1", EventID: "e-sub", Customer: "c-8", UID: "auth0|u8", OccurredAt: "2026-03-01T00:00:00Z"}.Write())...)
+		store.Create(customers.Key("default", "c-7"),
+			map[string]any{"tenant": "default", "customer_id": "c-7", "uid": "auth0|u7"}),
+		store.Create(endpoints.Key("partner"),
+			map[string]any{"endpoint_id": "partner", "tenant": "default", "state": "disabled", "reason": "gone"}),
+		store.Create(products.Key("default", "cup"),
+			map[string]any{"tenant": "default", "product_id": "cup", "state": "retired"}),
+		subscriptions.Event{
+			Tenant: "default", Subscription: "sub-1", EventID: "e-sub", Customer: "c-8", UID: "auth0|u8",
+			OccurredAt: "2026-03-01T00:00:00Z",
+		}.Write())...)
 }
 
 func TestASearchFindsAnIDOfAnyKindAndKeepsToATenant(t *testing.T) {
@@ -179,7 +197,9 @@ func TestASearchFindsAnIDOfAnyKindAndKeepsToATenant(t *testing.T) {
 	all := filetest.YAML[map[string]map[string]string](t, "testdata", "searches.yaml")
 	all[strings.Repeat("~", 1000)] = map[string]string{}
 	chain := strings.TrimSuffix(ledger.ChainPrefix("default", "points-1"), "~")
-	all["points-1"] = map[string]string{"entry " + chain + "~0000: credit, 2026-03": "order whose points it moves"}
+	all["points-1"] = map[string]string{
+		"entry " + chain + "~0000: credit, 2026-03": "order whose points it moves",
+	}
 	sold := ledger.EntryID("acme", "e-sale")
 	all["e-sale"] = map[string]string{"entry " + sold + ": journal, 2026-03 of acme": "event id"}
 	for id, want := range all {
@@ -199,7 +219,8 @@ func TestASearchShowsTenOfEachAndSaysThatThereAreMore(t *testing.T) {
 	t.Parallel()
 	r := open(t)
 	for i := range 12 {
-		r.commit(t, own(created("orders", fmt.Sprintf("e%02d", i), dedupe.Completed, time.Duration(i)*time.Minute)), own(record("orders", fmt.Sprint("tenant-", i), "e2")))
+		r.commit(t, own(created("orders", fmt.Sprintf("e%02d", i), dedupe.Completed, time.Duration(i)*time.Minute)),
+			own(record("orders", fmt.Sprint("tenant-", i), "e2")))
 	}
 	whole := look[search.Search](t, r, "search?q=u1")
 	require.Len(t, whole.Items, 10)

@@ -61,7 +61,9 @@ func All(of Apps) *console.Catalog {
 		orders.Operations(of.Store),
 		payments.Operations(of.Store),
 		cmp.Or(of.Products, &products.Editor{}).Operations(),
-		seal.Operations(seal.Verifier{From: of.Store, Origins: journal.Origins{Catalog: of.Reads.Catalog, Store: of.Store}}, of.Log),
+		seal.Operations(seal.Verifier{
+			From: of.Store, Origins: journal.Origins{Catalog: of.Reads.Catalog, Store: of.Store},
+		}, of.Log),
 		cmp.Or(of.Stock, &orders.StockEditor{}).Operations(),
 		system.Reads{Reads: of.Reads, Deployment: of.Deployment, Example: of.Example}.Operations(),
 		queues.Reads{Reads: of.Reads}.Operations(),
@@ -71,5 +73,7 @@ func All(of Apps) *console.Catalog {
 
 // Scripts are the operations of the event queue that Billhook replaces.
 func Scripts(of Apps) []console.Operation {
-	return queues.EventQueue{Reads: queues.Reads{Reads: of.Reads}, Operator: of.DeadLetters, Log: of.Log}.Operations()
+	return queues.EventQueue{
+		Reads: queues.Reads{Reads: of.Reads}, Operator: of.DeadLetters, Log: of.Log,
+	}.Operations()
 }

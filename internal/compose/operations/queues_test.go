@@ -40,14 +40,16 @@ func number(n int64) *int64 { return &n }
 func seconds(n console.Seconds) *console.Seconds { return &n }
 
 var filled = queues.Waiting{
-	Unacknowledged: number(12), OldestUnackedSeconds: seconds(90), Delayed: of(4), Outbox: of(3), InReplay: of(1), ForApproval: of(1),
+	Unacknowledged: number(12), OldestUnackedSeconds: seconds(90), Delayed: of(4), Outbox: of(3),
+	InReplay: of(1), ForApproval: of(1),
 }
 
-// fill puts something into every place in which something of the queue orders can wait, and counts what a worker has
-// done in the last hour.
+// fill puts something into every place in which something of the queue orders can wait, and counts what a
+// worker has done in the last hour.
 func (r *rig) fill(t *testing.T) {
 	t.Helper()
-	require.NoError(t, backlog.Write(t.Context(), r.store, at, map[string]backlog.Held{"orders": {Messages: 12, Oldest: at.Add(-90 * time.Second)}, "refunds": {}}))
+	require.NoError(t, backlog.Write(t.Context(), r.store, at,
+		map[string]backlog.Held{"orders": {Messages: 12, Oldest: at.Add(-90 * time.Second)}, "refunds": {}}))
 	r.put(t, "orders", "k1", "e1", at.Add(time.Hour), false)
 	r.put(t, "orders", "", "e2", at.Add(time.Hour), false)
 	r.put(t, "orders", "k2", "e3", time.Time{}, false)
@@ -57,7 +59,9 @@ func (r *rig) fill(t *testing.T) {
 	replayed.State = deadletter.Replayed
 	r.commit(t, inStore(replayed), inStore(dead("orders", "d2", "r", time.Hour)))
 	for id, progress := range map[string]bulk.Progress{"o1": bulk.Waiting, "o2": bulk.Finished} {
-		r.commit(t, store.Create(store.Key{Collection: audit.Collection, ID: id}, map[string]any{"kind": "replay", "queue": "orders", "progress": string(progress), "rate": int64(50), "created_at": at}))
+		r.commit(t, store.Create(store.Key{Collection: audit.Collection, ID: id}, map[string]any{
+			"kind": "replay", "queue": "orders", "progress": string(progress), "rate": int64(50), "created_at": at,
+		}))
 	}
 	recorder := rates.NewRecorder(rates.Config{
 		Store: r.store, Now: func() time.Time { return at }, Self: rates.Service{Instance: "i1", Name: "worker"},
@@ -68,7 +72,9 @@ func (r *rig) fill(t *testing.T) {
 	for range 4 {
 		recorder.Arrived("orders")
 	}
-	for _, outcome := range []retry.Outcome{retry.Processed, retry.Processed, retry.Duplicate, retry.Retry, retry.DeadLettered} {
+	for _, outcome := range []retry.Outcome{
+		retry.Processed, retry.Processed, retry.Duplicate, retry.Retry, retry.DeadLettered,
+	} {
 		recorder.Ended("orders", outcome, 1)
 	}
 	recorder.Answered("ledger", 503, "callee_failed_503", 20*time.Millisecond)
@@ -84,19 +90,28 @@ func TestQueuesSayHowTheyStandAndWhatWaitsWhere(t *testing.T) {
 	t.Parallel()
 	r := open(t)
 	r.fill(t)
-	r.commit(t, own(created("orders", "e1", dedupe.Completed, 0)), own(created("refunds", "e4", dedupe.Processing, 0)), inStore(dead("refunds", "d4", "r", 4*time.Hour)))
+	r.commit(t, own(created("orders", "e1", dedupe.Completed, 0)),
+		own(created("refunds", "e4", dedupe.Processing, 0)), inStore(dead("refunds", "d4", "r", 4*time.Hour)))
 	all := r.queues(t)
 	orders, refunds := all.Items[0], all.Items[1]
 	require.Equal(t, filled, orders.Waiting)
-	require.Equal(t, queues.Waiting{Unacknowledged: number(0)}, refunds.Waiting, "nothing waits in the broker, and that is known")
+	require.Equal(t, queues.Waiting{Unacknowledged: number(0)}, refunds.Waiting,
+		"nothing waits in the broker, and that is known")
 	found := look[queues.QueueDetail](t, r, "queues/orders").Events
-	require.Equal(t, queues.Events{dedupe.Processing: {}, dedupe.Completed: of(1), dedupe.Failed: {}, dedupe.DeadLettered: {}}, found)
-	require.Equal(t, queues.Rate{Counts: rates.Counts{In: 4, Processed: 2, Other: 1, Dead: 1, Failed: 1}, Out: 4, FailurePercent: 50}, orders.LastHour)
+	require.Equal(t, queues.Events{
+		dedupe.Processing: {}, dedupe.Completed: of(1), dedupe.Failed: {}, dedupe.DeadLettered: {},
+	}, found)
+	require.Equal(t, queues.Rate{
+		Counts: rates.Counts{In: 4, Processed: 2, Other: 1, Dead: 1, Failed: 1}, Out: 4, FailurePercent: 50,
+	}, orders.LastHour)
 	require.Equal(t, &queues.Backlog{Messages: 12, CountedAt: at}, orders.Backlog)
-	require.Equal(t, []any{true, false}, []any{orders.DeadLetters.Alert, refunds.DeadLetters.Alert}, "above none, and not longer than it may wait")
+	require.Equal(t, []any{true, false}, []any{orders.DeadLetters.Alert, refunds.DeadLetters.Alert},
+		"above none, and not longer than it may wait")
 	r.commit(t, inStore(dead("refunds", "d5", "r", 4*time.Hour+time.Second)))
-	require.Equal(t, []any{console.Seconds(14401), true}, []any{r.queues(t).Items[1].DeadLetters.OldestSeconds, r.queues(t).Items[1].DeadLetters.Alert})
-	require.NoError(t, backlog.Write(t.Context(), r.store, at.Add(-backlog.GoodFor-time.Second), map[string]backlog.Held{"orders": {Messages: 7}}))
+	require.Equal(t, []any{console.Seconds(14401), true},
+		[]any{r.queues(t).Items[1].DeadLetters.OldestSeconds, r.queues(t).Items[1].DeadLetters.Alert})
+	require.NoError(t, backlog.Write(t.Context(), r.store, at.Add(-backlog.GoodFor-time.Second),
+		map[string]backlog.Held{"orders": {Messages: 7}}))
 	require.Nil(t, r.queues(t).Items[0].Backlog, "an old count is none")
 	r.over(many{r.store})
 	found = look[queues.QueueDetail](t, r, "queues/orders").Events
@@ -111,23 +126,42 @@ func TestAQueueSaysTheWorstOfItselfAndWhy(t *testing.T) {
 	for want, q := range map[string]queues.Queue{
 		"off ": {},
 		"ok ":  {Enabled: true},
-		"paused paused since 2026-03-02T10:15:00Z by ada: mended":                                    {Enabled: true, Paused: paused(pause.Paused)},
-		"pause_failed its subscription pushes; paused since 2026-03-02T10:15:00Z by ada: mended":     {Enabled: true, Paused: paused(pause.Pushing)},
-		"backlog 9 messages are in the broker; alert over 8":                                         {Enabled: true, Backlog: &queues.Backlog{Messages: 9, AlertAbove: 8}},
-		"failing 10 % of the attempts failed in the last hour":                                       {Enabled: true, LastHour: queues.Rate{FailurePercent: 10}},
-		"breaker_open the breaker of target t is half-open in instance i since 2026-03-02T10:15:00Z": {Enabled: true, Breakers: []rates.OpenBreaker{{Instance: "i", Breaker: rates.Breaker{Target: "t", State: "half_open", Since: at}}}},
-		"alert dead letters: 1, the oldest since 2026-03-02T10:15:00Z; alert over 0 or 4h; 10 % of the attempts failed in the last hour": {
-			Enabled: true, DeadLetters: queues.Depth{Count: of(1), OldestAt: at, OldestAlertSeconds: 4 * 3600, Alert: true}, LastHour: queues.Rate{FailurePercent: 10},
+		"paused paused since 2026-03-02T10:15:00Z by ada: mended": {
+			Enabled: true, Paused: paused(pause.Paused),
 		},
-		"off it does not run and keeps its subscription, in which nothing waits": {Kept: &queues.Kept{}, Waiting: queues.Waiting{Unacknowledged: number(0)}},
-		"off_waiting it does not run and keeps what waits for it: 3 in the broker, which deletes the oldest at 2026-03-02T10:15:00Z; it is handled once the queue runs again": {
+		"pause_failed its subscription pushes; paused since 2026-03-02T10:15:00Z by ada: mended": {
+			Enabled: true, Paused: paused(pause.Pushing),
+		},
+		"backlog 9 messages are in the broker; alert over 8": {
+			Enabled: true, Backlog: &queues.Backlog{Messages: 9, AlertAbove: 8},
+		},
+		"failing 10 % of the attempts failed in the last hour": {
+			Enabled: true, LastHour: queues.Rate{FailurePercent: 10},
+		},
+		"breaker_open the breaker of target t is half-open in instance i since 2026-03-02T10:15:00Z": {
+			Enabled: true, Breakers: []rates.OpenBreaker{
+				{Instance: "i", Breaker: rates.Breaker{Target: "t", State: "half_open", Since: at}},
+			},
+		},
+		"alert dead letters: 1, the oldest since 2026-03-02T10:15:00Z; alert over 0 or 4h; 10 % of the attempts " +
+			"failed in the last hour": {
+			Enabled: true, DeadLetters: queues.Depth{
+				Count: of(1), OldestAt: at, OldestAlertSeconds: 4 * 3600, Alert: true,
+			}, LastHour: queues.Rate{FailurePercent: 10},
+		},
+		"off it does not run and keeps its subscription, in which nothing waits": {
+			Kept: &queues.Kept{}, Waiting: queues.Waiting{Unacknowledged: number(0)},
+		},
+		"off_waiting it does not run and keeps what waits for it: 3 in the broker, which deletes the oldest at " +
+			"2026-03-02T10:15:00Z; it is handled once the queue runs again": {
 			Kept: &queues.Kept{DeletedAt: at}, Waiting: queues.Waiting{Unacknowledged: number(3)},
 		},
 	} {
 		var cause string
 		q.State, cause = q.Stands()
 		require.Equal(t, want, string(q.State)+" "+cause)
-		require.Equal(t, !slices.Contains([]queues.QueueState{queues.IsPaused, queues.Working, queues.Off}, q.State), q.Alerts())
+		require.Equal(t, !slices.Contains([]queues.QueueState{queues.IsPaused, queues.Working, queues.Off},
+			q.State), q.Alerts())
 	}
 }
 
@@ -147,7 +181,8 @@ func TestAQueueSaysWhichKeysWaitAndBehindWhat(t *testing.T) {
 	r.fill(t)
 	r.commit(t, own(created("orders", "e9", "FAILED", 0)), own(created("refunds", "e8", "COMPLETED", 0)))
 	got := look[queues.QueueDetail](t, r, "queues/q:orders")
-	require.Equal(t, []any{"orders", filled, int64(4), "e9"}, []any{got.ID, got.Waiting, got.LastHour.In, got.Outcomes[0].EventID})
+	require.Equal(t, []any{"orders", filled, int64(4), "e9"},
+		[]any{got.ID, got.Waiting, got.LastHour.In, got.Outcomes[0].EventID})
 	keys := map[string]queues.BlockedKey{}
 	for _, key := range got.Keys {
 		keys[key.Behind] = key
@@ -157,7 +192,8 @@ func TestAQueueSaysWhichKeysWaitAndBehindWhat(t *testing.T) {
 	require.Equal(t, []any{events.PlaceDelayed, at.Add(time.Hour)}, []any{keys["e1"].Place, keys["e1"].Until})
 	require.False(t, got.KeysMore)
 	targets := filetest.Map(got.Targets, func(of queues.TargetState) string { return of.Name })
-	require.Equal(t, []string{"a", "b", "c", "d", "ledger"}, targets, "a page that is refreshed shows them in the same place")
+	require.Equal(t, []string{"a", "b", "c", "d", "ledger"}, targets,
+		"a page that is refreshed shows them in the same place")
 	require.Equal(t, "ledger", got.Breakers[0].Target)
 	for i := range 12 {
 		r.put(t, "orders", fmt.Sprint("more-", i), fmt.Sprint("more-", i), at.Add(time.Hour), false)
@@ -175,10 +211,12 @@ func TestRatesAreOfTheHoursOrDaysThatAreAskedFor(t *testing.T) {
 		unit            string
 		queues, buckets int
 	}{
-		"": {"hour", 2, 24}, "?hours=2&queue=q:orders": {"hour", 1, 2}, "?days=30": {"day", 2, 30}, "?hours=192": {"hour", 2, 192}, "?days=90&queue=orders": {"day", 1, 90},
+		"": {"hour", 2, 24}, "?hours=2&queue=q:orders": {"hour", 1, 2}, "?days=30": {"day", 2, 30},
+		"?hours=192": {"hour", 2, 192}, "?days=90&queue=orders": {"day", 1, 90},
 	} {
 		got := look[queues.Rates](t, r, "rates"+query)
-		require.Equal(t, []any{want.unit, want.queues, want.buckets, int64(4)}, []any{got.Unit, len(got.Items), len(got.Items[0].Buckets), got.Items[0].Buckets[want.buckets-1].In}, query)
+		require.Equal(t, []any{want.unit, want.queues, want.buckets, int64(4)},
+			[]any{got.Unit, len(got.Items), len(got.Items[0].Buckets), got.Items[0].Buckets[want.buckets-1].In}, query)
 	}
 }
 
@@ -194,13 +232,19 @@ func (b broker) Backlogs(context.Context) (map[string]backlog.Held, time.Time, e
 func TestTheBrokerIsAskedWhereItCanBe(t *testing.T) {
 	t.Parallel()
 	r := open(t)
-	require.NoError(t, backlog.Write(t.Context(), r.store, at, map[string]backlog.Held{"orders": {Messages: 12}}))
+	require.NoError(t, backlog.Write(t.Context(), r.store, at,
+		map[string]backlog.Held{"orders": {Messages: 12}}))
 	for name, test := range map[string]struct {
 		broker broker
 		want   queues.Waiting
 	}{
-		"it answers":                        {broker{held: map[string]backlog.Held{"orders-push": {Messages: 3, Oldest: at.Add(-time.Minute)}}}, queues.Waiting{Unacknowledged: number(3), OldestUnackedSeconds: seconds(60)}},
-		"it does not know the subscription": {broker{held: map[string]backlog.Held{"other-push": {Messages: 3}}}, queues.Waiting{}},
+		"it answers": {
+			broker{held: map[string]backlog.Held{"orders-push": {Messages: 3, Oldest: at.Add(-time.Minute)}}},
+			queues.Waiting{Unacknowledged: number(3), OldestUnackedSeconds: seconds(60)},
+		},
+		"it does not know the subscription": {
+			broker{held: map[string]backlog.Held{"other-push": {Messages: 3}}}, queues.Waiting{},
+		},
 	} {
 		r.over(r.store, func(reads *events.Reads) { reads.Broker = test.broker })
 		require.Equal(t, test.want, r.queues(t).Items[0].Waiting, name)
@@ -219,8 +263,11 @@ func TestWhatWaitsIsAskedOfOneQueueOrOfAll(t *testing.T) {
 	broker := []queues.InBroker{{Queue: "orders", Messages: 12, OldestSeconds: 90}}
 	for query, want := range map[string]queues.Elsewhere{
 		"?queue=q:orders": {Waiting: filled, InBroker: broker, Unknown: []string{}},
-		"?queue=refunds":  {Waiting: queues.Waiting{Unacknowledged: number(0), Outbox: of(1)}, InBroker: []queues.InBroker{}, Unknown: []string{}},
-		"":                {Waiting: all, InBroker: broker, Unknown: []string{}},
+		"?queue=refunds": {
+			Waiting: queues.Waiting{Unacknowledged: number(0), Outbox: of(1)}, InBroker: []queues.InBroker{},
+			Unknown: []string{},
+		},
+		"": {Waiting: all, InBroker: broker, Unknown: []string{}},
 	} {
 		require.Equal(t, want, look[queues.Elsewhere](t, r, "waiting"+query), query)
 	}
@@ -228,7 +275,8 @@ func TestWhatWaitsIsAskedOfOneQueueOrOfAll(t *testing.T) {
 	counter := &storetest.Counter{Store: fresh.store}
 	fresh.over(counter)
 	got := look[queues.Elsewhere](t, fresh, "waiting")
-	require.Equal(t, queues.Elsewhere{InBroker: []queues.InBroker{}, Unknown: []string{"orders"}}, got, "what nobody has counted is not 0")
+	require.Equal(t, queues.Elsewhere{InBroker: []queues.InBroker{}, Unknown: []string{"orders"}}, got,
+		"what nobody has counted is not 0")
 	require.EqualValues(t, 5, counter.Queries.Load()+counter.Gets.Load())
 }
 
@@ -237,17 +285,25 @@ func TestAQueueThatDoesNotRunSaysWhatBecomesOfItsMessages(t *testing.T) {
 	t.Parallel()
 	r, week := open(t), 7*24*time.Hour
 	require.NoError(t, backlog.Write(t.Context(), r.store, at, map[string]backlog.Held{
-		"runs": {Messages: 5, Oldest: at.Add(-time.Hour)}, "kept": {Messages: 3, Oldest: at.Add(-2 * time.Hour)}, "empty": {}, "ageless": {Messages: 2},
+		"runs": {Messages: 5, Oldest: at.Add(-time.Hour)}, "kept": {Messages: 3, Oldest: at.Add(-2 * time.Hour)},
+		"empty": {}, "ageless": {Messages: 2},
 	}))
 	r.over(r.store, func(reads *events.Reads) {
 		reads.Catalog = &catalog.Catalog{Queues: []catalog.Queue{
-			{ID: "runs", Enabled: true, MessageRetention: week}, {ID: "kept", MessageRetention: week}, {ID: "empty", MessageRetention: week},
-			{ID: "ageless", MessageRetention: week}, {ID: "gone", MessageRetention: week},
+			{ID: "runs", Enabled: true, MessageRetention: week},
+			{ID: "kept", MessageRetention: week},
+			{ID: "empty", MessageRetention: week},
+			{ID: "ageless", MessageRetention: week},
+			{ID: "gone", MessageRetention: week},
 		}}
 	})
 	kept := &queues.Kept{RetentionSeconds: 7 * 86400}
 	got := r.queues(t)
-	for i, want := range []*queues.Kept{nil, {RetentionSeconds: kept.RetentionSeconds, DeletedAt: at.Add(-2 * time.Hour).Add(week)}, kept, kept, nil} {
+	for i, want := range []*queues.Kept{
+		nil,
+		{RetentionSeconds: kept.RetentionSeconds, DeletedAt: at.Add(-2 * time.Hour).Add(week)},
+		kept, kept, nil,
+	} {
 		require.Equal(t, want, got.Items[i].Kept, got.Items[i].ID)
 	}
 }
@@ -257,8 +313,10 @@ func TestTheOutboxShowsWhatWaitsLongest(t *testing.T) {
 	r := open(t)
 	r.commit(t, waitingLane("l1", time.Minute), waitingLane("l2", time.Hour), waitingLane("l3", time.Second))
 	lanes := look[queues.Lanes](t, r, "outbox?limit=2")
-	require.Equal(t, []any{"l2", console.Seconds(3600), "l1", true}, []any{lanes.Items[0].ID, lanes.Items[0].WaitsSeconds, lanes.Items[1].ID, lanes.More})
-	require.Equal(t, queues.Outbox{Lanes: of(3), OldestAt: at.Add(-time.Hour), OldestSeconds: 3600}, r.queues(t).Outbox)
+	require.Equal(t, []any{"l2", console.Seconds(3600), "l1", true},
+		[]any{lanes.Items[0].ID, lanes.Items[0].WaitsSeconds, lanes.Items[1].ID, lanes.More})
+	require.Equal(t, queues.Outbox{Lanes: of(3), OldestAt: at.Add(-time.Hour), OldestSeconds: 3600},
+		r.queues(t).Outbox)
 }
 
 // doctor finds what it is told to find.
@@ -298,10 +356,26 @@ func TestEachServiceIsComparedWithWhatIsDeployed(t *testing.T) {
 		own      system.Agreement
 	}
 	filetest.Each(t, map[string]row{
-		"where the queues say it": {[]string{"HASH", "HASH"}, map[string]system.Agreement{"new": system.Same, "old": system.Differs, "": system.Same}, system.Same},
-		"where they say another":  {[]string{"00000000"}, map[string]system.Agreement{"new": system.Differs, "old": system.Same, "": system.Differs}, system.Differs},
-		"where they do not agree": {[]string{"00000000", "HASH"}, map[string]system.Agreement{"new": system.Differs, "old": system.Differs, "": system.Differs}, system.Differs},
-		"where nobody says it":    {nil, map[string]system.Agreement{"new": system.Same, "old": system.Differs, "": system.Same}, system.NotKnown},
+		"where the queues say it": {
+			[]string{"HASH", "HASH"},
+			map[string]system.Agreement{"new": system.Same, "old": system.Differs, "": system.Same},
+			system.Same,
+		},
+		"where they say another": {
+			[]string{"00000000"}, map[string]system.Agreement{
+				"new": system.Differs, "old": system.Same, "": system.Differs,
+			}, system.Differs,
+		},
+		"where they do not agree": {
+			[]string{"00000000", "HASH"}, map[string]system.Agreement{
+				"new": system.Differs, "old": system.Differs, "": system.Differs,
+			}, system.Differs,
+		},
+		"where nobody says it": {
+			nil,
+			map[string]system.Agreement{"new": system.Same, "old": system.Differs, "": system.Same},
+			system.NotKnown,
+		},
 	}, func(t *testing.T, test row) {
 		r, d := open(t), &doctor{found: system.Examination{Catalogs: map[string]string{}}}
 		c := r.standing(t, d.Examine)
@@ -313,15 +387,20 @@ func TestEachServiceIsComparedWithWhatIsDeployed(t *testing.T) {
 			ago           time.Duration
 		}{"new": {c.Hash(), "v1.4.0:" + c.Hash(), time.Minute}, "old": {"00000000", "", 2 * time.Minute}} {
 			recorder := rates.NewRecorder(rates.Config{
-				Store: r.store, Now: func() time.Time { return at.Add(-of.ago) }, Breakers: func() []rates.Breaker { return nil },
-				Self: rates.Service{Name: "worker", Instance: instance, Version: "v1.4.0", Catalog: of.hash, StartedAt: at.Add(-time.Hour)},
+				Store: r.store, Now: func() time.Time { return at.Add(-of.ago) }, Breakers: func() []rates.Breaker {
+					return nil
+				},
+				Self: rates.Service{
+					Name: "worker", Instance: instance, Version: "v1.4.0", Catalog: of.hash, StartedAt: at.Add(-time.Hour),
+				},
 			})
 			recorder.Release(of.webhook)
 			recorder.Arrived("orders")
 			require.NoError(t, recorder.Flush(t.Context()))
 		}
 		got := look[system.Status](t, r, "status")
-		require.Equal(t, []any{c.Hash(), test.own, "v1.4.0", "[redacted]"}, []any{got.Catalog, got.Agreement, got.Build.Version, got.Configuration[0].Value})
+		require.Equal(t, []any{c.Hash(), test.own, "v1.4.0", "[redacted]"},
+			[]any{got.Catalog, got.Agreement, got.Build.Version, got.Configuration[0].Value})
 		require.Len(t, got.Services, 3)
 		require.EqualValues(t, 60, got.Services[0].SeenSeconds, "the newest first")
 		for _, one := range got.Services {
@@ -342,7 +421,10 @@ func TestTheDoctorIsAskedWithThePausesAndWhatItCannotReadIsSaid(t *testing.T) {
 	require.Contains(t, d.paused, "orders")
 	require.Positive(t, d.within)
 	require.LessOrEqual(t, d.within, 3*time.Second, "a page has 4")
-	for problem, d := range map[string]system.Doctor{"Unavailable": (&doctor{err: errors.New("read projects/p/topics/q: Unavailable")}).Examine, "nothing to compare": nil} {
+	for problem, d := range map[string]system.Doctor{
+		"Unavailable":        (&doctor{err: errors.New("read projects/p/topics/q: Unavailable")}).Examine,
+		"nothing to compare": nil,
+	} {
 		r.standing(t, d)
 		got := look[system.Status](t, r, "status")
 		require.Contains(t, got.Doctor.Problem, problem)

@@ -45,8 +45,18 @@ const (
 )
 
 var declared = &catalog.Catalog{Queues: []catalog.Queue{
-	{ID: "orders", Alias: "q:orders", Enabled: true, Handlers: map[string]catalog.Handler{"order.paid": {Name: "points.credit", Calls: []string{"c", "ledger", "a", "d", "b"}}}, DeadLetter: catalog.DeadLetter{Topic: "orders-dlq", Aliases: []string{"orders.exchange"}, Retention: time.Hour}},
-	{ID: "refunds", DeadLetter: catalog.DeadLetter{AlertAbove: 2, OldestAlert: 4 * time.Hour, Retention: time.Hour}},
+	{
+		ID: "orders", Alias: "q:orders", Enabled: true, Handlers: map[string]catalog.Handler{
+			"order.paid": {Name: "points.credit", Calls: []string{"c", "ledger", "a", "d", "b"}},
+		}, DeadLetter: catalog.DeadLetter{
+			Topic: "orders-dlq", Aliases: []string{"orders.exchange"},
+			Retention: time.Hour,
+		},
+	},
+	{
+		ID:         "refunds",
+		DeadLetter: catalog.DeadLetter{AlertAbove: 2, OldestAlert: 4 * time.Hour, Retention: time.Hour},
+	},
 }, Products: map[string]catalog.Product{"hat": {Points: 250}}}
 
 // rig is the API on a real store, at 10:15 on 2 March.
@@ -87,7 +97,9 @@ func (r *rig) over(s store.Store, changes ...func(*events.Reads)) *api.Server {
 	}
 	apps.Deployment, apps.Log, r.operator = r.deployment, log, apps.DeadLetters
 	apps.Endpoints.Now = func() time.Time { moment = moment.Add(time.Second); return moment }
-	server := &api.Server{Catalog: operations.All(apps), Log: log, Author: access.Author, Now: apps.Reads.Now, Store: s}
+	server := &api.Server{
+		Catalog: operations.All(apps), Log: log, Author: access.Author, Now: apps.Reads.Now, Store: s,
+	}
 	r.router = chi.NewRouter()
 	r.router.Use(r.access.Guard)
 	server.Routes(r.router)
@@ -113,7 +125,9 @@ const (
 	here = "127.0.0.1:1"
 )
 
-func (r *rig) send(t require.TestingT, method, path, body string, changes ...func(*http.Request)) *httptest.ResponseRecorder {
+func (r *rig) send(
+	t require.TestingT, method, path, body string, changes ...func(*http.Request),
+) *httptest.ResponseRecorder {
 	request, err := http.NewRequestWithContext(context.Background(), method, path, strings.NewReader(body))
 	require.NoError(t, err)
 	request.RemoteAddr, request.Host = here, "127.0.0.1:8081"
@@ -126,7 +140,9 @@ func (r *rig) send(t require.TestingT, method, path, body string, changes ...fun
 	return recorder
 }
 
-func (r *rig) does(t require.TestingT, method, path, body string, into any, changes ...func(*http.Request)) string {
+func (r *rig) does(
+	t require.TestingT, method, path, body string, into any, changes ...func(*http.Request),
+) string {
 	got := r.send(t, method, path, body, changes...)
 	require.Less(t, got.Code, 300, "%s: %s", path, got.Body)
 	if into != nil {
@@ -144,7 +160,9 @@ func look[T any](t require.TestingT, r *rig, path string) (shown T) {
 	return shown
 }
 
-func (r *rig) refuses(t require.TestingT, method, path, body string, status int, code string, changes ...func(*http.Request)) {
+func (r *rig) refuses(
+	t require.TestingT, method, path, body string, status int, code string, changes ...func(*http.Request),
+) {
 	got := r.send(t, method, path, body, changes...)
 	require.Equal(t, status, got.Code, "%s %s %s: %s", method, path, body, got.Body)
 	require.Equal(t, code, codeOf(got.Body.String()), "%s %s %s: %s", method, path, body, got.Body)
@@ -168,7 +186,10 @@ func record(queue, tenant, id string) dedupe.Record {
 			CorrelationID: "c1", IdempotencyKey: "p1", OrderingKey: "u1", MessageID: "17",
 		},
 		Status: dedupe.Completed, Tries: dedupe.Tries{Attempts: 2, LeaseToken: "t"}, Result: "credited",
-		Times: dedupe.Times{CreatedAt: at, UpdatedAt: at.Add(time.Second), ProcessedAt: at.Add(time.Second), ExpireAt: at.Add(time.Hour)},
+		Times: dedupe.Times{
+			CreatedAt: at, UpdatedAt: at.Add(time.Second), ProcessedAt: at.Add(time.Second),
+			ExpireAt: at.Add(time.Hour),
+		},
 	}
 }
 
@@ -185,9 +206,10 @@ func own(r dedupe.Record) store.Write {
 func dead(queue, id, reason string, ago time.Duration) deadletter.Item {
 	kept := at.Add(-ago)
 	return deadletter.Item{
-		ID: id, Queue: queue, State: deadletter.Open, Death: deadletter.Death{Reason: reason}, Expires: kept.Add(30 * 24 * time.Hour),
-		Source: deadletter.Source{EventType: "order.paid", EventID: "e-" + id, OrderingKey: "u1"},
-		Times:  deadletter.Times{FirstPublished: kept, DeadLettered: kept, Kept: kept},
+		ID: id, Queue: queue, State: deadletter.Open, Death: deadletter.Death{Reason: reason},
+		Expires: kept.Add(30 * 24 * time.Hour),
+		Source:  deadletter.Source{EventType: "order.paid", EventID: "e-" + id, OrderingKey: "u1"},
+		Times:   deadletter.Times{FirstPublished: kept, DeadLettered: kept, Kept: kept},
 	}
 }
 
@@ -195,7 +217,8 @@ func inStore(i deadletter.Item) store.Write { return store.Create(i.Key(), store
 
 func (r *rig) bury(t require.TestingT, q catalog.Queue, event, messageID, data string) string {
 	m := contract.Message{Data: []byte(data), Attributes: map[string]string{
-		"event_id": event, "event_type": "order.paid", "ordering_key": "u1", "dead_letter_reason": "unknown_product", "dead_letter_status": "422",
+		"event_id": event, "event_type": "order.paid", "ordering_key": "u1",
+		"dead_letter_reason": "unknown_product", "dead_letter_status": "422",
 		"source_message_id": messageID, "delivery_attempts": "5", "dead_lettered_at": at.Format(time.RFC3339),
 	}}
 	require.NoError(t, filetest.ErrorOf(deadletter.Keep(context.Background(), r.store, q, m, messageID, at)))
@@ -207,7 +230,8 @@ func waits(in lane.Kind, id, event, emits string, change func(fields map[string]
 	fields := map[string]any{
 		"queue": "orders", "tenant": "default", "event_id": event, "topic": "orders", "created_at": at,
 		"message": store.Encode(&contract.Message{
-			Data: []byte("{}"), OrderingKey: "u1", Attributes: map[string]string{"event_id": event, "event_type": "order.paid", "ordering_key": "u1"},
+			Data: []byte("{}"), OrderingKey: "u1",
+			Attributes: map[string]string{"event_id": event, "event_type": "order.paid", "ordering_key": "u1"},
 		}),
 	}
 	if emits != "" {
@@ -221,9 +245,13 @@ func waits(in lane.Kind, id, event, emits string, change func(fields map[string]
 
 func (r *rig) put(t *testing.T, queue, key, event string, due time.Time, timer bool) {
 	t.Helper()
-	l, err := lane.Open(t.Context(), r.store, lane.Name{Queue: queue, Tenant: "default", OrderingKey: key, Message: event})
+	l, err := lane.Open(t.Context(), r.store,
+		lane.Name{Queue: queue, Tenant: "default", OrderingKey: key, Message: event})
 	require.NoError(t, err)
-	_, writes, err := l.Put(lane.Kept{Topic: queue, Message: contract.Message{Data: []byte(`{}`)}, Source: lane.Source{Tenant: "default", EventID: event}, DueAt: due, Timer: timer}, time.Time{}, "", at)
+	_, writes, err := l.Put(lane.Kept{
+		Topic: queue, Message: contract.Message{Data: []byte(`{}`)},
+		Source: lane.Source{Tenant: "default", EventID: event}, DueAt: due, Timer: timer,
+	}, time.Time{}, "", at)
 	require.NoError(t, err)
 	r.commit(t, writes...)
 }
@@ -232,13 +260,17 @@ func (r *rig) emitted(t *testing.T, queue string, events ...string) {
 	t.Helper()
 	batch := lane.NewBatch(at)
 	for _, event := range events {
-		batch.Add("topic", event, contract.Message{Data: []byte(`{}`)}, lane.Source{Queue: queue, Tenant: "default", EventID: event, Emits: "of-" + event})
+		batch.Add("topic", event, contract.Message{Data: []byte(`{}`)},
+			lane.Source{Queue: queue, Tenant: "default", EventID: event, Emits: "of-" + event})
 	}
 	r.commit(t, batch.Writes()...)
 }
 
-// credit credits an order's points to an account, by an event, that long after now. It returns the id of the entry.
-func (r *rig) credit(t require.TestingT, tenant, event, order string, to ledger.Account, amount int64, later time.Duration) string {
+// credit credits an order's points to an account, by an event, that long after now. It returns the id of the
+// entry.
+func (r *rig) credit(
+	t require.TestingT, tenant, event, order string, to ledger.Account, amount int64, later time.Duration,
+) string {
 	writes := ledgertest.Credited(t, ledger.Move{
 		Tenant: tenant, Order: order, EventID: event, To: to, Amount: amount, CreatedAt: at.Add(later),
 	})

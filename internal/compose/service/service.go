@@ -96,7 +96,9 @@ type Handler interface {
 }
 
 // Serve has a server answer by the handler on the service's ports until ctx ends, and drains.
-func (c Config) Serve(ctx context.Context, s serve.Server, port env.Port, h Handler, m *telemetry.Metrics) error {
+func (c Config) Serve(
+	ctx context.Context, s serve.Server, port env.Port, h Handler, m *telemetry.Metrics,
+) error {
 	s.Handler, s.Longest, s.Draining, s.Drain = h, h.Longest(), h.Drain, drain
 	listener, beside, err := c.ports(port).Listen(ctx)
 	if err != nil {

@@ -95,11 +95,13 @@ func (a Reads) declared(context.Context, audit.Author, struct{}) (Declared, erro
 	}
 	slices.SortFunc(found.Topics, func(a, b DeclaredTopic) int { return strings.Compare(a.ID, b.ID) })
 	for _, name := range slices.Sorted(maps.Keys(c.Sources)) {
-		found.Sources = append(found.Sources, DeclaredSource{Name: name, Scheme: c.Sources[name].Scheme, Events: c.Sources[name].Events})
+		found.Sources = append(found.Sources,
+			DeclaredSource{Name: name, Scheme: c.Sources[name].Scheme, Events: c.Sources[name].Events})
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Targets)) {
 		t := c.Targets[name]
-		found.Targets = append(found.Targets, DeclaredTarget{Name: name, Description: t.Description, URLVariable: t.URLVariable, Scheme: t.Scheme})
+		found.Targets = append(found.Targets,
+			DeclaredTarget{Name: name, Description: t.Description, URLVariable: t.URLVariable, Scheme: t.Scheme})
 	}
 	return found, nil
 }
@@ -114,7 +116,10 @@ func takes(q catalog.Queue, c *contract.Contract) (types []string) {
 }
 
 func declaredInShort(q catalog.Queue) DeclaredQueue {
-	return DeclaredQueue{ID: q.ID, Alias: q.Alias, Description: q.Description, Enabled: q.Enabled, Contract: q.Contract, Topic: q.Topic(), Pool: q.Pool}
+	return DeclaredQueue{
+		ID: q.ID, Alias: q.Alias, Description: q.Description, Enabled: q.Enabled, Contract: q.Contract,
+		Topic: q.Topic(), Pool: q.Pool,
+	}
 }
 
 func contractInShort(c *contract.Contract) DeclaredContract {
@@ -166,10 +171,15 @@ func (a Reads) declaredQueue(_ context.Context, _ audit.Author, in pauses.Of) (Q
 	if err != nil {
 		return QueueDeclaration{}, err
 	}
-	found := QueueDeclaration{DeclaredQueue: declaredInShort(q), Words: q.Words(), Takes: []Taken{}, ProducedBy: producers(a.Catalog, q), Emits: []string{}}
+	found := QueueDeclaration{
+		DeclaredQueue: declaredInShort(q), Words: q.Words(), Takes: []Taken{}, ProducedBy: producers(a.Catalog, q),
+		Emits: []string{},
+	}
 	for _, eventType := range slices.Sorted(maps.Keys(q.Handlers)) {
 		h := q.Handlers[eventType]
-		taken := Taken{Type: eventType, Handler: h.Name, Contracts: []string{}, Target: h.Post.Target, Path: h.Post.Path}
+		taken := Taken{
+			Type: eventType, Handler: h.Name, Contracts: []string{}, Target: h.Post.Target, Path: h.Post.Path,
+		}
 		for _, of := range a.Catalog.Contracts.All() {
 			if slices.Contains(takes(q, of), eventType) {
 				taken.Contracts = append(taken.Contracts, of.ID())
@@ -237,12 +247,17 @@ type Consumer struct {
 	Types   []string `json:"types" show:"Event types"`
 }
 
-func (a Reads) declaredContract(_ context.Context, _ audit.Author, in ContractOf) (ContractDeclaration, error) {
+func (a Reads) declaredContract(
+	_ context.Context, _ audit.Author, in ContractOf,
+) (ContractDeclaration, error) {
 	c, ok := a.Catalog.Contracts.Contract(in.ID)
 	if !ok {
-		return ContractDeclaration{}, console.Refuse(console.Absent, "contract_unknown", "The catalog declares no contract of that id; GET /v1/ops/catalog lists them.")
+		return ContractDeclaration{}, console.Refuse(console.Absent, "contract_unknown",
+			"The catalog declares no contract of that id; GET /v1/ops/catalog lists them.")
 	}
-	found := ContractDeclaration{DeclaredContract: contractInShort(c), Example: jsontext.Value("null"), ConsumedBy: []Consumer{}}
+	found := ContractDeclaration{
+		DeclaredContract: contractInShort(c), Example: jsontext.Value("null"), ConsumedBy: []Consumer{},
+	}
 	schema, err := a.Catalog.Contracts.Schema(c)
 	if err != nil {
 		return found, err

@@ -1,5 +1,5 @@
-// Package system shows what runs: the deployment and its agreement with the catalog, the catalog that the worker runs with,
-// and what people have changed. It changes nothing.
+// Package system shows what runs: the deployment and its agreement with the catalog, the catalog that the
+// worker runs with, and what people have changed. It changes nothing.
 package system
 
 import (
@@ -30,7 +30,8 @@ type Reads struct {
 	events.Reads
 
 	Deployment *Deployment
-	// Example makes a body of a format, for an event type or a pattern of them; nil: contracts are shown without one.
+	// Example makes a body of a format, for an event type or a pattern of them; nil: contracts are shown without
+	// one.
 	Example func(format, eventType string) ([]byte, error)
 }
 
@@ -94,9 +95,11 @@ func (s Status) Notes() (notes []string) {
 		notes = append(notes, "Nothing was examined: "+strings.TrimSuffix(d.Problem, ".")+".")
 	}
 	if d.Unread > 0 {
-		notes = append(notes, fmt.Sprintf("This worker may not look at %d topics, subscriptions and grants; billhook admin doctor looks with your credentials.", d.Unread))
+		notes = append(notes, fmt.Sprintf("This worker may not look at %d topics, subscriptions and grants; "+
+			"billhook admin doctor looks with your credentials.", d.Unread))
 	}
-	return append(notes, "A worker without processor time between requests is not seen while it is idle; the webhook service is seen by its messages.")
+	return append(notes, "A worker without processor time between requests is not seen while it is idle; the "+
+		"webhook service is seen by its messages.")
 }
 
 // Agreement says whether a catalog is the deployed one, or this worker's where that is not known.
@@ -134,23 +137,28 @@ const webhookService = "webhook"
 func (a Reads) Operations() []console.Operation {
 	return []console.Operation{
 		console.New(console.Row{
-			Name: "status", Path: "GET /v1/ops/status", Summary: "Show what runs: versions, each service's catalog beside the deployed one, settings, and the findings of the worker's doctor",
+			Name: "status", Path: "GET /v1/ops/status", Summary: "Show what runs: versions, each service's catalog " +
+				"beside the deployed one, settings, and the findings of the worker's doctor",
 			Help: "The worker compares what it may look at. Of a secret it is shown that it is set, and no more.",
 		}, a.status),
 		console.New(console.Row{
-			Name: "audit ls", Path: "GET /v1/ops/audit", Summary: "List the changes that people made, newest first: who, when, why, and the value before",
-			Help:  "It lists changes of every kind; an operation on dead letters is one entry.",
-			Empty: "No change is in this list. Each change that a person makes appears here.",
+			Name: "audit ls", Path: "GET /v1/ops/audit",
+			Summary: "List the changes that people made, newest first: who, when, why, and the value before",
+			Help:    "It lists changes of every kind; an operation on dead letters is one entry.",
+			Empty:   "No change is in this list. Each change that a person makes appears here.",
 		}, a.changes),
 		console.New(console.Row{
-			Name: "catalog ls", Path: "GET /v1/ops/catalog", Summary: "Show the catalog that the worker runs with: queues, contracts, topics, sources and targets",
-			Help: "Its hash names the files. The catalog of this machine is shown by billhook admin catalog print.",
+			Name: "catalog ls", Path: "GET /v1/ops/catalog",
+			Summary: "Show the catalog that the worker runs with: queues, contracts, topics, sources and targets",
+			Help:    "Its hash names the files. The catalog of this machine is shown by billhook admin catalog print.",
 		}, a.declared),
 		console.New(console.Row{
-			Name: "catalog show", Path: "GET /v1/ops/catalog/queues/{id}", Summary: "Show what the worker's catalog declares about a queue, who produces for it, and what it accepts",
+			Name: "catalog show", Path: "GET /v1/ops/catalog/queues/{id}", Summary: "Show what the worker's catalog " +
+				"declares about a queue, who produces for it, and what it accepts",
 		}, a.declaredQueue),
 		console.New(console.Row{
-			Name: "catalog contract", Path: "GET /v1/ops/catalog/contracts/{id}", Summary: "Show a contract of the worker's catalog: schema, example, who produces and who consumes it",
+			Name: "catalog contract", Path: "GET /v1/ops/catalog/contracts/{id}",
+			Summary: "Show a contract of the worker's catalog: schema, example, who produces and who consumes it",
 		}, a.declaredContract),
 	}
 }
@@ -161,7 +169,10 @@ func (a Reads) status(ctx context.Context, _ audit.Author, _ struct{}) (Status, 
 	if err != nil {
 		return Status{}, err
 	}
-	found := Status{Self: d.Self, Catalog: a.Catalog.Hash(), Deployed: []string{}, Services: []ServiceStatus{}, Configuration: append([]env.Setting{}, d.Settings...)}
+	found := Status{
+		Self: d.Self, Catalog: a.Catalog.Hash(), Deployed: []string{}, Services: []ServiceStatus{},
+		Configuration: append([]env.Setting{}, d.Settings...),
+	}
 	found.Doctor = a.examine(ctx, d.Doctor, now)
 	found.Deployed = append(found.Deployed, slices.Compact(slices.Sorted(maps.Values(found.Doctor.Catalogs)))...)
 	found.Agreement = agreement(found.Catalog, found.Deployed)
@@ -174,7 +185,9 @@ func (a Reads) status(ctx context.Context, _ audit.Author, _ struct{}) (Status, 
 	}
 	for _, one := range seen.Releases {
 		version, catalog, _ := strings.Cut(one.Name, ":") // see serve.Build.Release
-		found.Services = append(found.Services, ServiceStatus{Service: rates.Service{Name: webhookService, Version: version, Catalog: catalog, SeenAt: one.SeenAt}})
+		found.Services = append(found.Services, ServiceStatus{
+			Service: rates.Service{Name: webhookService, Version: version, Catalog: catalog, SeenAt: one.SeenAt},
+		})
 	}
 	slices.SortStableFunc(found.Services, func(a, b ServiceStatus) int { return b.SeenAt.Compare(a.SeenAt) })
 	for i := range found.Services {
@@ -196,7 +209,8 @@ func agreement(hash string, deployed []string) Agreement {
 	}
 }
 
-var errNoDoctor = errors.New("this worker has nothing to compare the catalog with: its broker is in its own process")
+var errNoDoctor = errors.New(
+	"this worker has nothing to compare the catalog with: its broker is in its own process")
 
 func (a Reads) examine(ctx context.Context, by Doctor, now time.Time) Diagnosis {
 	ctx, cancel := context.WithTimeout(ctx, examinationTakes)

@@ -31,13 +31,16 @@ import (
 	"billhook/internal/platform/store/storetest"
 )
 
-// BenchmarkPush delivers events one after the other to the worker as it is put together: each credits points, posts to a
-// target or is posted in the journal. looked: every look was asked for before, so that its indexes are kept.
+// BenchmarkPush delivers events one after the other to the worker as it is put together: each credits points,
+// posts to a target or is posted in the journal. looked: every look was asked for before, so that its indexes
+// are kept.
 func BenchmarkPush(b *testing.B) {
 	answers := httptest.NewServer(&heard{})
 	b.Cleanup(answers.Close)
 	events := map[string]func(id string) contract.Body{
-		"points.credit": func(id string) contract.Body { return paidOrder(id, "customer-"+id, "411486491630370501") },
+		"points.credit": func(id string) contract.Body {
+			return paidOrder(id, "customer-"+id, "411486491630370501")
+		},
 		"post": func(id string) contract.Body {
 			return asks(id, "renewal", contract.Payload{SubscriptionID: "subscription-" + id})
 		},
@@ -66,9 +69,11 @@ func BenchmarkPush(b *testing.B) {
 					of := body(fmt.Sprintf("event-%07d", i))
 					data := filetest.Must(of.Append(nil))(b)
 					id, eventType := of.Identity()
-					requests[i] = pushOf(b, "/push/"+q.ID, id, morning, contract.Message{Data: data, Attributes: map[string]string{
-						contract.AttrEventID: id, "event_type": eventType, "routing_key": eventType, "ordering_key": "key-" + id,
-					}})
+					requests[i] = pushOf(b, "/push/"+q.ID, id, morning,
+						contract.Message{Data: data, Attributes: map[string]string{
+							contract.AttrEventID: id, "event_type": eventType, "routing_key": eventType,
+							"ordering_key": "key-" + id,
+						}})
 				}
 				b.ReportAllocs()
 				b.ResetTimer()
@@ -83,20 +88,23 @@ func BenchmarkPush(b *testing.B) {
 }
 
 var (
-	pageEvents   = flag.Int("pages.events", 1_000_000, "of how many events BenchmarkPages shows pages; every hundredth has a dead letter")
-	pageEmulated = flag.Int("pages.emulated", 1000, "and of how many on Firestore's emulator, which has no indexes and reads all of them at each look")
+	pageEvents = flag.Int("pages.events", 1_000_000,
+		"of how many events BenchmarkPages shows pages; every hundredth has a dead letter")
+	pageEmulated = flag.Int("pages.emulated", 1000,
+		"and of how many on Firestore's emulator, which has no indexes and reads all of them at each look")
 )
 
-// BenchmarkPages opens each kind of page that a link leads to, of many events and dead letters, on both stacks, as
-// somebody who is signed in. It prints how long the first look takes, and the median of the others, and the documents
-// that a look reads, as Firestore counts them.
+// BenchmarkPages opens each kind of page that a link leads to, of many events and dead letters, on both
+// stacks, as somebody who is signed in. It prints how long the first look takes, and the median of the
+// others, and the documents that a look reads, as Firestore counts them.
 func BenchmarkPages(b *testing.B) {
 	b.Run("embedded", func(b *testing.B) {
 		db := storetest.Open(b)
 		openPages(b, db, *pageEvents)
 	})
 	b.Run("emulator", func(b *testing.B) {
-		db, err := firestore.NewEmulated(context.WithoutCancel(b.Context()), emulatortest.Firestore(b), fmt.Sprintf("pages-%d", time.Now().UnixNano()), "")
+		db, err := firestore.NewEmulated(context.WithoutCancel(b.Context()), emulatortest.Firestore(b),
+			fmt.Sprintf("pages-%d", time.Now().UnixNano()), "")
 		require.NoError(b, err)
 		b.Cleanup(func() { require.NoError(b, db.Close()) })
 		openPages(b, db, *pageEmulated)
@@ -119,15 +127,18 @@ func openPages(b *testing.B, db store.Store, events int) {
 		first, others := took[0], took[1:]
 		slices.Sort(others)
 		slowest = max(slowest, others[looks/2])
-		b.Logf("first %9.1f ms, then %7.1f ms, %5d reads  %s", first.Seconds()*1000, others[looks/2].Seconds()*1000, (counter.Reads.Load()-before)/(1+looks), kindOfPage(path))
+		b.Logf("first %9.1f ms, then %7.1f ms, %5d reads  %s", first.Seconds()*1000, others[looks/2].Seconds()*1000,
+			(counter.Reads.Load()-before)/(1+looks), kindOfPage(path))
 		return body
 	})
 	b.ReportMetric(slowest.Seconds()*1000, "ms/slowest")
 }
 
-// eachPage fills a store on which each look was asked for once, and the tasks ran, as where dev starts. It lets these run
-// again, and looks at each kind of page that a link leads to.
-func eachPage(tb testing.TB, db store.Store, events int, look func(path string, visit func() string) (body string)) {
+// eachPage fills a store on which each look was asked for once, and the tasks ran, as where dev starts. It
+// lets these run again, and looks at each kind of page that a link leads to.
+func eachPage(
+	tb testing.TB, db store.Store, events int, look func(path string, visit func() string) (body string),
+) {
 	tb.Helper()
 	config := config(tb, func(c *worker.Config) { c.Store = db })
 	w := filetest.Must(worker.New(config))(tb)
@@ -191,7 +202,8 @@ func (k *kinds) Query(ctx context.Context, q store.Query) (store.Page, error) {
 		kind += q.Newest.Field
 	}
 	k.mu.Lock()
-	if of := len(q.Equal) + len(q.Contains); !k.seen[kind] && (of > 0 || q.Due != nil || q.Newest != nil) { // by ids it needs none
+	// by ids it needs none
+	if of := len(q.Equal) + len(q.Contains); !k.seen[kind] && (of > 0 || q.Due != nil || q.Newest != nil) {
 		k.seen[kind], k.fresh = true, append(k.fresh, kind)
 	}
 	k.mu.Unlock()
@@ -226,7 +238,8 @@ func kindOfPage(path string) string {
 	return kind + " " + strings.Join(slices.Sorted(maps.Keys(of.Query())), ",")
 }
 
-// fillPages writes events of one queue, one a second, of which some are dead-lettered and have their dead letters.
+// fillPages writes events of one queue, one a second, of which some are dead-lettered and have their dead
+// letters.
 func fillPages(b testing.TB, db store.Store, queue string, events int) {
 	b.Helper()
 	var group errgroup.Group
@@ -239,7 +252,8 @@ func fillPages(b testing.TB, db store.Store, queue string, events int) {
 				id, at := fmt.Sprintf("event-%07d", i), now.Add(-time.Duration(i)*time.Second)
 				record := dedupe.Record{
 					Identity: dedupe.Identity{
-						Queue: queue, Tenant: contract.DefaultTenant, EventID: id, EventType: contract.OrderPaid, PayloadHash: "sha256:00",
+						Queue: queue, Tenant: contract.DefaultTenant, EventID: id, EventType: contract.OrderPaid,
+						PayloadHash: "sha256:00",
 						OrderingKey: fmt.Sprint("customer-", i%5000), MessageID: fmt.Sprint(i),
 					},
 					Status: dedupe.Completed, Tries: dedupe.Tries{Attempts: 1}, Result: "credited",
@@ -248,7 +262,8 @@ func fillPages(b testing.TB, db store.Store, queue string, events int) {
 				if i%100 == 0 {
 					record.Status = dedupe.DeadLettered
 					item := deadletter.Item{
-						ID: fmt.Sprintf("dead-%07d", i), Queue: queue, State: deadletter.Open, Death: deadletter.Death{Reason: "unknown_product"},
+						ID: fmt.Sprintf("dead-%07d", i), Queue: queue, State: deadletter.Open,
+						Death:  deadletter.Death{Reason: "unknown_product"},
 						Source: deadletter.Source{EventType: record.EventType, EventID: id, OrderingKey: record.OrderingKey},
 						Times:  deadletter.Times{FirstPublished: at, DeadLettered: at, Kept: at}, Expires: at.AddDate(0, 1, 0),
 					}

@@ -30,16 +30,17 @@ import (
 	"billhook/internal/platform/store/storetest"
 )
 
-// TestCreditCostsByWhatIsKnownOfItsCustomer counts on the whole worker, with the program's own handlers: a credit of a
-// known customer is one round trip, no read, three documents. What is told of an order of the shop costs the two
-// documents of the outbox, and two reads and a commit that remove them when it is published. It costs nothing where the
-// queue of orders does not run.
+// TestCreditCostsByWhatIsKnownOfItsCustomer counts on the whole worker, with the program's own handlers: a
+// credit of a known customer is one round trip, no read, three documents. What is told of an order of the
+// shop costs the two documents of the outbox, and two reads and a commit that remove them when it is
+// published. It costs nothing where the queue of orders does not run.
 func TestCreditCostsByWhatIsKnownOfItsCustomer(t *testing.T) {
 	t.Parallel()
 	const differs = "credited_mapping_differs"
 	type row struct {
-		// mapped is what the store says of the customer, which this worker has not heard; before is the uid of an order
-		// that this worker has credited to the customer; a uid with an asterisk was looked up by the customer.
+		// mapped is what the store says of the customer, which this worker has not heard; before is the uid of an
+		// order that this worker has credited to the customer; a uid with an asterisk was looked up by the
+		// customer.
 		mapped, before, uid string
 		// shopOrder is the shop's own order that was paid. everyQueue runs, that of orders too.
 		shopOrder  string
@@ -71,7 +72,8 @@ func TestCreditCostsByWhatIsKnownOfItsCustomer(t *testing.T) {
 				require.NoError(t, err)
 			}
 			if test.mapped != "" {
-				storetest.Put(t, c.Store, store.Create(customers.Key("default", "c1"), map[string]any{"uid": test.mapped}))
+				storetest.Put(t, c.Store, store.Create(customers.Key("default", "c1"),
+					map[string]any{"uid": test.mapped}))
 			}
 		})
 		pay := func(event, customer, uid, shopOrder string) (int, string) {
@@ -109,8 +111,9 @@ func TestCreditCostsByWhatIsKnownOfItsCustomer(t *testing.T) {
 	})
 }
 
-// TestCreditReadsAProductOnceAndAfterItsChange counts, in the worker as it is put together, what a credit costs the store:
-// one round trip and three documents, and a read for a product that is not known. Whoever changes it has it forgotten.
+// TestCreditReadsAProductOnceAndAfterItsChange counts, in the worker as it is put together, what a credit
+// costs the store: one round trip and three documents, and a read for a product that is not known. Whoever
+// changes it has it forgotten.
 func TestCreditReadsAProductOnceAndAfterItsChange(t *testing.T) {
 	t.Parallel()
 	w, counter := counting(t, nil)
@@ -119,7 +122,8 @@ func TestCreditReadsAProductOnceAndAfterItsChange(t *testing.T) {
 	deliver := func(products ...string) func() int {
 		return func() int {
 			n++
-			code, _ := posted(t, w, "/push/paynow-events", paidOrder(fmt.Sprint("e", n), fmt.Sprint("customer-", n), products...))
+			code, _ := posted(t, w, "/push/paynow-events", paidOrder(fmt.Sprint("e", n), fmt.Sprint("customer-", n),
+				products...))
 			return code
 		}
 	}
@@ -132,23 +136,36 @@ func TestCreditReadsAProductOnceAndAfterItsChange(t *testing.T) {
 		code int
 		cost []int64
 	}{
-		{"the first order asks for its product, and whether any message waits", deliver(points), 200, []int64{2, 1, 3}},
+		{
+			"the first order asks for its product, and whether any message waits", deliver(points), 200,
+			[]int64{2, 1, 3},
+		},
 		{"the next does not", deliver(points, points), 200, []int64{0, 1, 3}},
-		{"an unknown one is asked for each time, beside the record", deliver(points, unknown), 400, []int64{2, 1, 1}},
-		{"setting it is a read and a commit with its audit", change(http.MethodPut, `{"points":500,"why":"w"}`), 200, []int64{1, 1, 2}},
+		{
+			"an unknown one is asked for each time, beside the record", deliver(points, unknown), 400,
+			[]int64{2, 1, 1},
+		},
+		{
+			"setting it is a read and a commit with its audit", change(http.MethodPut, `{"points":500,"why":"w"}`),
+			200,
+			[]int64{1, 1, 2},
+		},
 		{"then it is asked for once", deliver(points, unknown), 200, []int64{1, 1, 3}},
 		{"and known", deliver(points, unknown), 200, []int64{0, 1, 3}},
 		{"retiring it is the same", change(http.MethodDelete, `{"why":"w"}`), 200, []int64{1, 1, 2}},
 		{"and it is unknown at once", deliver(points, unknown), 200, []int64{2, 1, 1}},
 	} {
-		require.Equal(t, step.cost, spent(counter, func() { require.Equal(t, step.code, step.do(), step.does) }), step.does)
+		require.Equal(t, step.cost, spent(counter, func() {
+			require.Equal(t, step.code, step.do(), step.does)
+		}), step.does)
 	}
 	account := storetest.Get(t, counter, ledger.CustomerPoints("customer-4").Key("default"))
 	require.EqualValues(t, 1500, account.Fields["balance"])
 }
 
-// TestNoDocumentIsWrittenByTwoUnrelatedEvents delivers events of every kind in pairs that have nothing in common but their
-// queue, type and tenant. Were there a document that both write, a busy tenant would cost its neighbours.
+// TestNoDocumentIsWrittenByTwoUnrelatedEvents delivers events of every kind in pairs that have nothing in
+// common but their queue, type and tenant. Were there a document that both write, a busy tenant would cost
+// its neighbours.
 func TestNoDocumentIsWrittenByTwoUnrelatedEvents(t *testing.T) {
 	t.Parallel()
 	service, err := standin.NewReceiver(standin.ServiceConfig{Secrets: []string{secret}, Tolerance: time.Minute})
@@ -157,12 +174,14 @@ func TestNoDocumentIsWrittenByTwoUnrelatedEvents(t *testing.T) {
 	t.Cleanup(server.Close)
 	var keys []store.Key // those written since they were asked for last
 	w := open(t, func(c *worker.Config) {
-		c.Store = &storetest.Faults{Store: c.Store, OnCommit: func(_ context.Context, writes []store.Write, do func() error) error {
-			for _, write := range writes {
-				keys = append(keys, write.Key)
-			}
-			return do()
-		}}
+		c.Store = &storetest.Faults{
+			Store: c.Store, OnCommit: func(_ context.Context, writes []store.Write, do func() error) error {
+				for _, write := range writes {
+					keys = append(keys, write.Key)
+				}
+				return do()
+			},
+		}
 		for i := range c.Catalog.Queues {
 			c.Catalog.Queues[i].NackBudget = 0 // both of a pair get the same answer
 		}
@@ -171,11 +190,16 @@ func TestNoDocumentIsWrittenByTwoUnrelatedEvents(t *testing.T) {
 	const events, updates, points = "/push/paynow-events", "/push/pay-subscription-update", "411486491630370501"
 	paynow := func(eventType string, data func(id string) contract.PaymentData) func(id string) contract.Body {
 		return func(id string) contract.Body {
-			return contract.Of(&contract.Payment{EventID: id, EventType: eventType, Timestamp: "2026-03-02T10:15:00Z", Data: data(id)})
+			return contract.Of(
+				&contract.Payment{EventID: id, EventType: eventType, Timestamp: "2026-03-02T10:15:00Z", Data: data(id)})
 		}
 	}
 	order := func(id string) contract.PaymentData {
-		return contract.PaymentData{Order: &contract.Order{ID: "order-" + id, CustomerID: "customer-" + id, Items: []contract.Item{{ProductID: points, Quantity: 1}}}}
+		return contract.PaymentData{
+			Order: &contract.Order{
+				ID: "order-" + id, CustomerID: "customer-" + id, Items: []contract.Item{{ProductID: points, Quantity: 1}},
+			},
+		}
 	}
 	for name, test := range map[string]struct {
 		path string
@@ -186,11 +210,19 @@ func TestNoDocumentIsWrittenByTwoUnrelatedEvents(t *testing.T) {
 	}{
 		"paid orders":        {events, paynow("order.paid", order), 200, 3},
 		"closed chargebacks": {events, paynow("order.chargeback_closed", order), 200, 1},
-		"dead letters":       {events, func(id string) contract.Body { return paidOrder(id, "customer-"+id, "999999999999999999") }, 400, 1},
-		"failing events":     {events, paynow("order.refunded", order), 200, 3},
-		"subscriptions and what they emit": {events, paynow("subscription.renewed", func(id string) contract.PaymentData {
-			return contract.PaymentData{Subscription: &contract.Subscription{ID: "subscription-" + id, CustomerID: "customer-" + id}}
-		}), 200, 4},
+		"dead letters": {
+			events, func(id string) contract.Body {
+				return paidOrder(id, "customer-"+id, "999999999999999999")
+			}, 400, 1,
+		},
+		"failing events": {events, paynow("order.refunded", order), 200, 3},
+		"subscriptions and what they emit": {
+			events, paynow("subscription.renewed", func(id string) contract.PaymentData {
+				return contract.PaymentData{
+					Subscription: &contract.Subscription{ID: "subscription-" + id, CustomerID: "customer-" + id},
+				}
+			}), 200, 4,
+		},
 		"leased events": {updates, func(id string) contract.Body {
 			return asks(id, "renewal", contract.Payload{SubscriptionID: "subscription-" + id})
 		}, 200, 2},
@@ -252,8 +284,8 @@ func (c *callee) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Request: r}, nil
 }
 
-// waits is the longest wait of the events of a queue beside another queue, which gets so many events for each of the
-// first one's and posts them to a sick target.
+// waits is the longest wait of the events of a queue beside another queue, which gets so many events for each
+// of the first one's and posts them to a sick target.
 func waits(t *testing.T, flood int, sick *callee) (worst time.Duration) {
 	t.Helper()
 	const events, every = 100, 20 * time.Millisecond
@@ -276,8 +308,9 @@ func waits(t *testing.T, flood int, sick *callee) (worst time.Duration) {
 			var err error
 			c.Targets[name], err = delivery.New(delivery.Config{
 				Target: catalog.Target{
-					Name: name, Scheme: catalog.SchemeGeneric, Internal: true, Timeouts: catalog.Timeouts{Connect: time.Second, Total: 10 * time.Second},
-					Breaker: catalog.Breaker{Failures: 5, Rest: 5 * time.Minute},
+					Name: name, Scheme: catalog.SchemeGeneric, Internal: true,
+					Timeouts: catalog.Timeouts{Connect: time.Second, Total: 10 * time.Second},
+					Breaker:  catalog.Breaker{Failures: 5, Rest: 5 * time.Minute},
 				},
 				BaseURL: "http://" + name + ".example", Secrets: []string{secret}, Now: time.Now, Transport: at,
 			})
@@ -296,9 +329,11 @@ func waits(t *testing.T, flood int, sick *callee) (worst time.Duration) {
 	send := func(topic, id string) {
 		data, err := asks(id, "renewal", contract.Payload{SubscriptionID: "subscription-" + id}).Append(nil)
 		require.NoError(t, err)
-		_, err = simulator.Publish(t.Context(), topic, contract.Message{Data: data, OrderingKey: "subscription-" + id, Attributes: map[string]string{
-			"event_id": id, "event_type": "renewal", "contract": contract.EnvelopeV1, "ordering_key": "subscription-" + id,
-		}})
+		_, err = simulator.Publish(t.Context(), topic,
+			contract.Message{Data: data, OrderingKey: "subscription-" + id, Attributes: map[string]string{
+				"event_id": id, "event_type": "renewal", "contract": contract.EnvelopeV1,
+				"ordering_key": "subscription-" + id,
+			}})
 		require.NoError(t, err)
 	}
 	sent := map[string]time.Time{}
@@ -320,11 +355,14 @@ func waits(t *testing.T, flood int, sick *callee) (worst time.Duration) {
 	return worst
 }
 
-// TestQueueThatIsFloodedOrHangsCostsAnotherNothing runs both in the time of a bubble, in which work takes no time: what
-// one queue adds to another's waits is what it holds of what they share. The one has two slots.
+// TestQueueThatIsFloodedOrHangsCostsAnotherNothing runs both in the time of a bubble, in which work takes no
+// time: what one queue adds to another's waits is what it holds of what they share. The one has two slots.
 func TestQueueThatIsFloodedOrHangsCostsAnotherNothing(t *testing.T) {
 	t.Parallel()
-	filetest.Each(t, map[string]time.Duration{"ten times what it can handle": 200 * time.Millisecond, "a target that hangs": time.Hour, "a target that is down": 0}, func(t *testing.T, takes time.Duration) {
+	filetest.Each(t, map[string]time.Duration{
+		"ten times what it can handle": 200 * time.Millisecond, "a target that hangs": time.Hour,
+		"a target that is down": 0,
+	}, func(t *testing.T, takes time.Duration) {
 		synctest.Test(t, func(t *testing.T) {
 			without := waits(t, 0, &callee{})
 			require.Equal(t, without, waits(t, 2, &callee{takes: takes, at: map[string]time.Time{}}))

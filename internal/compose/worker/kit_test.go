@@ -97,7 +97,9 @@ func (a anyone) Verify(context.Context, string) error { return a.err }
 // postedTo are the targets of a catalog, all of them at one place.
 func postedTo(t testing.TB, c *catalog.Catalog, url string) delivery.Targets {
 	t.Helper()
-	targets, err := delivery.Open(c, "", func(catalog.Target) (string, []string) { return url, []string{secret} }, time.Now)
+	targets, err := delivery.Open(c, "", func(catalog.Target) (string, []string) {
+		return url, []string{secret}
+	}, time.Now)
 	require.NoError(t, err)
 	t.Cleanup(targets.Close)
 	return targets
@@ -108,8 +110,10 @@ func config(t testing.TB, change func(*worker.Config)) worker.Config {
 	db := storetest.Open(t)
 	shipped := catalogtest.Shipped()
 	c := worker.Config{
-		Catalog: shipped, Targets: postedTo(t, shipped, "http://127.0.0.1:1"), Store: db, Publisher: &shelves{}, Authenticator: anyone{},
-		Access: access.Access{OpenOnLoopback: true}, Log: slog.New(slog.DiscardHandler), Metrics: telemetry.NewMetrics(), Now: time.Now,
+		Catalog: shipped, Targets: postedTo(t, shipped, "http://127.0.0.1:1"), Store: db, Publisher: &shelves{},
+		Authenticator: anyone{},
+		Access:        access.Access{OpenOnLoopback: true}, Log: slog.New(slog.DiscardHandler),
+		Metrics: telemetry.NewMetrics(), Now: time.Now,
 	}
 	if change != nil {
 		change(&c)
@@ -136,16 +140,21 @@ func counting(t *testing.T, change func(*worker.Config)) (w *worker.Worker, coun
 
 // spent are the reads and the commits of what is done, and the documents that these have written.
 func spent(counter *storetest.Counter, do func()) []int64 {
-	reads, commits, documents := counter.Gets.Load()+counter.Queries.Load(), counter.Commits.Load(), counter.Written.Load()
+	reads, commits, documents := counter.Gets.Load()+counter.Queries.Load(), counter.Commits.Load(),
+		counter.Written.Load()
 	do()
-	return []int64{counter.Gets.Load() + counter.Queries.Load() - reads, counter.Commits.Load() - commits, counter.Written.Load() - documents}
+	return []int64{
+		counter.Gets.Load() + counter.Queries.Load() - reads, counter.Commits.Load() - commits,
+		counter.Written.Load() - documents,
+	}
 }
 
 // pushOf is the request with which Pub/Sub delivers a message.
 func pushOf(t require.TestingT, path, messageID string, at time.Time, m contract.Message) *http.Request {
 	body, err := json.Marshal(map[string]any{
 		"message": map[string]any{
-			"data": m.Data, "attributes": m.Attributes, "orderingKey": m.OrderingKey, "messageId": messageID, "publishTime": at.Format(time.RFC3339Nano),
+			"data": m.Data, "attributes": m.Attributes, "orderingKey": m.OrderingKey, "messageId": messageID,
+			"publishTime": at.Format(time.RFC3339Nano),
 		},
 		"subscription": "projects/p/subscriptions/s",
 	})
@@ -154,7 +163,9 @@ func pushOf(t require.TestingT, path, messageID string, at time.Time, m contract
 }
 
 // pushed delivers a message as Pub/Sub does, and returns the answer's status, outcome and reason.
-func pushed(t require.TestingT, w http.Handler, path, messageID string, at time.Time, m contract.Message) (code int, outcome, reason string) {
+func pushed(
+	t require.TestingT, w http.Handler, path, messageID string, at time.Time, m contract.Message,
+) (code int, outcome, reason string) {
 	recorder := httptest.NewRecorder()
 	w.ServeHTTP(recorder, pushOf(t, path, messageID, at, m))
 	var answer struct{ Outcome, Reason string }
@@ -165,7 +176,9 @@ func pushed(t require.TestingT, w http.Handler, path, messageID string, at time.
 }
 
 // posted delivers a body as Pub/Sub does, with more attributes, and returns the answer's status and reason.
-func posted(t require.TestingT, w http.Handler, path string, body contract.Body, more ...string) (code int, reason string) {
+func posted(
+	t require.TestingT, w http.Handler, path string, body contract.Body, more ...string,
+) (code int, reason string) {
 	data := filetest.Must(body.Append(nil))(t)
 	id, eventType := body.Identity()
 	attributes := map[string]string{"event_id": id, "event_type": eventType, "ordering_key": "key-" + id}
@@ -183,7 +196,8 @@ func paidOrder(event, customer string, products ...string) contract.Body {
 		order.Items = append(order.Items, contract.Item{ProductID: product, Quantity: 1})
 	}
 	return contract.Of(&contract.Payment{
-		EventID: event, EventType: contract.OrderPaid, Timestamp: "2026-03-02T10:15:00Z", Data: contract.PaymentData{Order: order},
+		EventID: event, EventType: contract.OrderPaid, Timestamp: "2026-03-02T10:15:00Z",
+		Data: contract.PaymentData{Order: order},
 	})
 }
 

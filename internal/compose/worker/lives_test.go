@@ -29,7 +29,9 @@ type cost struct {
 }
 
 func (c cost) less(other cost) cost {
-	return cost{c.Reads - other.Reads, c.Written - other.Written, c.Removed - other.Removed, c.Expired - other.Expired}
+	return cost{
+		c.Reads - other.Reads, c.Written - other.Written, c.Removed - other.Removed, c.Expired - other.Expired,
+	}
 }
 
 // meter counts all that a store is charged with.
@@ -65,28 +67,31 @@ func (m *meter) spent() cost {
 	return cost{m.Reads.Load(), m.Written.Load() - m.removed, m.removed, int64(len(m.expiring))}
 }
 
-// life is a kind of event: its queue, its type, the type of the event that comes before it, "itself" for a duplicate,
-// and the reason that the answer gives.
+// life is a kind of event: its queue, its type, the type of the event that comes before it, "itself" for a
+// duplicate, and the reason that the answer gives.
 type life struct{ queue, eventType, before, reason string }
 
 var lives = map[string]life{
-	"a credit":                             {"paynow-events", "order.paid", "", "credited"},
-	"a credit of an order of the shop":     {"paynow-events", "order.paid", "shop", "credited"},
-	"a credit, the first of a user":        {"paynow-events", "order.paid", "user", "credited"},
-	"an order of the shop, out of stock":   {"orders-process", "order.created", "", "cancelled_out_of_stock"},
-	"a refund":                             {"paynow-events", "order.refunded", "order.paid", "reversed"},
-	"a duplicate":                          {"paynow-events", "order.paid", "itself", ""},
-	"a subscription's event":               {"paynow-events", "subscription.renewed", "", "recorded"},
-	"an update posted to a service":        {"pay-subscription-update", "renewal", "", "delivered"},
-	"a use of a meter":                     {"events-high", "usage_tracking", "", "counted"},
-	"an entry of the journal":              {"fis-ingestion", "billing.invoice.paid", "", "posted"},
-	"a reversal in the journal":            {"fis-ingestion", "billing.invoice.reverted", "billing.invoice.paid", "reverted"},
+	"a credit":                           {"paynow-events", "order.paid", "", "credited"},
+	"a credit of an order of the shop":   {"paynow-events", "order.paid", "shop", "credited"},
+	"a credit, the first of a user":      {"paynow-events", "order.paid", "user", "credited"},
+	"an order of the shop, out of stock": {"orders-process", "order.created", "", "cancelled_out_of_stock"},
+	"a refund":                           {"paynow-events", "order.refunded", "order.paid", "reversed"},
+	"a duplicate":                        {"paynow-events", "order.paid", "itself", ""},
+	"a subscription's event":             {"paynow-events", "subscription.renewed", "", "recorded"},
+	"an update posted to a service":      {"pay-subscription-update", "renewal", "", "delivered"},
+	"a use of a meter":                   {"events-high", "usage_tracking", "", "counted"},
+	"an entry of the journal":            {"fis-ingestion", "billing.invoice.paid", "", "posted"},
+	"a reversal in the journal": {
+		"fis-ingestion", "billing.invoice.reverted", "billing.invoice.paid", "reverted",
+	},
 	"a notification to be sent":            {"notifications-fanout", "order.confirmed", "", "fanned_out"},
 	"a message of a queue without records": {"analytics-track", "analytics.event", "", ""},
 }
 
-// TestTheWholeLifeOfEachKindOfEventIsCounted pushes events of each kind to the whole worker, which publishes what they
-// emit, seals what they have entered in the books, verifies these, and counts what TTL removes of them in the end.
+// TestTheWholeLifeOfEachKindOfEventIsCounted pushes events of each kind to the whole worker, which publishes
+// what they emit, seals what they have entered in the books, verifies these, and counts what TTL removes of
+// them in the end.
 func TestTheWholeLifeOfEachKindOfEventIsCounted(t *testing.T) {
 	t.Parallel()
 	service, err := standin.NewReceiver(standin.ServiceConfig{Secrets: []string{secret}, Tolerance: time.Minute})
@@ -110,8 +115,8 @@ func TestTheWholeLifeOfEachKindOfEventIsCounted(t *testing.T) {
 	filetest.Recorded(t, strings.Join(rows, ""), "testdata", "lives.txt")
 }
 
-// lived returns what an event costs: reads, documents written, and documents removed; reads for its seal, and to verify
-// it once; and what a seal reads and writes, however many entries it has.
+// lived returns what an event costs: reads, documents written, and documents removed; reads for its seal, and
+// to verify it once; and what a seal reads and writes, however many entries it has.
 func lived(t *testing.T, of life, url string) string {
 	t.Helper()
 	var counted, copies *meter
@@ -143,7 +148,8 @@ func lived(t *testing.T, of life, url string) string {
 		seal()
 	}
 	prepare("warm", 20)
-	push(t, w, of, of.eventType, "warm", 20, false) // what is remembered is known now, and each shard has entries
+	// what is remembered is known now, and each shard has entries
+	push(t, w, of, of.eventType, "warm", 20, false)
 	seal()
 	idle := costs(seal)
 	var each, sealed, verified [2]cost
@@ -164,8 +170,10 @@ func lived(t *testing.T, of life, url string) string {
 	require.Equal(t, per(each[0].Written, int64(counts[0])), per(each[1].Written, last), "each costs the same")
 	seals := sealed[1].less(sealed[0]).Reads
 	row := []string{
-		per(each[1].Reads, last), per(each[1].Written, last), per(each[1].Removed+each[1].Expired, last), per(seals, more),
-		per(verified[1].less(verified[0]).Reads, last), per(sealed[1].Reads-seals*last/more, 1), per(sealed[1].Written, 1),
+		per(each[1].Reads, last), per(each[1].Written, last), per(each[1].Removed+each[1].Expired, last),
+		per(seals, more),
+		per(verified[1].less(verified[0]).Reads, last), per(sealed[1].Reads-seals*last/more, 1),
+		per(sealed[1].Written, 1),
 	}
 	return strings.Join(row, " | ")
 }
@@ -185,14 +193,17 @@ func push(t *testing.T, w *worker.Worker, of life, eventType, prefix string, n i
 			body = bytes.Replace(body, []byte(`"reverts":"revert-`+unique+`"`), []byte(`"reverts":"`+id+`"`), 1)
 			id = own
 		}
-		attributes := map[string]string{"event_id": id, "event_type": eventType, "ordering_key": "key-" + unique, "routing_key": eventType}
+		attributes := map[string]string{
+			"event_id": id, "event_type": eventType, "ordering_key": "key-" + unique, "routing_key": eventType,
+		}
 		switch of.before {
 		case "shop":
 			attributes["shop_order_id"] = "cart-" + unique
 		case "user":
 			attributes["uid"], attributes["paynow_customer_id"] = "uid-"+unique, "customer-"+unique
 		}
-		_, outcome, reason := pushed(t, w, "/push/"+of.queue, "m-"+id, morning, contract.Message{Data: body, Attributes: attributes})
+		_, outcome, reason := pushed(t, w, "/push/"+of.queue, "m-"+id, morning,
+			contract.Message{Data: body, Attributes: attributes})
 		require.True(t, first || reason == of.reason, "%s %s: %s", outcome, reason, body)
 	}
 }

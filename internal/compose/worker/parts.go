@@ -25,7 +25,8 @@ import (
 	"billhook/internal/retry"
 )
 
-// Start says in the log which queues the worker serves, and has it add what it counts to the store, until Close.
+// Start says in the log which queues the worker serves, and has it add what it counts to the store, until
+// Close.
 func (w *Worker) Start() {
 	for _, q := range w.served {
 		handlers := []string{}
@@ -33,7 +34,8 @@ func (w *Worker) Start() {
 			handlers = append(handlers, eventType+" -> "+h.Name)
 		}
 		slices.Sort(handlers)
-		w.log.LogAttrs(context.Background(), slog.LevelInfo, "queue served", slog.String("queue", q.ID), slog.String("pool", q.Pool), slog.Any("handlers", handlers))
+		w.log.LogAttrs(context.Background(), slog.LevelInfo, "queue served", slog.String("queue", q.ID),
+			slog.String("pool", q.Pool), slog.Any("handlers", handlers))
 	}
 	w.rates.Start()
 }
@@ -104,7 +106,8 @@ func (c Config) example(format, eventType string) ([]byte, error) {
 func Examiner(look *pubsub.Switch, c *catalog.Catalog) system.Doctor {
 	return func(ctx context.Context, paused map[string]pause.Pause) (system.Examination, error) {
 		found, err := look.Examine(ctx, c, paused)
-		return system.Examination{Findings: found.Findings, Unread: len(found.Unread), Catalogs: found.Catalogs}, err
+		return system.Examination{Findings: found.Findings, Unread: len(found.Unread), Catalogs: found.Catalogs},
+			err
 	}
 }
 
@@ -114,12 +117,18 @@ const (
 	refundsPath  = "/v1/refunds"
 )
 
-// registerPayments registers the handlers of payments and refunds; the registry's own check reports what is missing.
-func registerPayments(r *handler.Registry, c *catalog.Catalog, targets delivery.Targets, db store.GetCommitter, now func() time.Time) {
+// registerPayments registers the handlers of payments and refunds; the registry's own check reports what is
+// missing.
+func registerPayments(
+	r *handler.Registry, c *catalog.Catalog, targets delivery.Targets, db store.GetCommitter,
+	now func() time.Time,
+) {
 	refundQueue, _ := c.HandledBy("refunds.initiate")
 	payment := func(name string) payments.Payments {
 		updates, _ := c.EmitsTo(name)
-		return payments.Payments{Gateway: gatewayOf(c, targets, name, paymentsPath), Updates: updates, Refunds: refundQueue}
+		return payments.Payments{
+			Gateway: gatewayOf(c, targets, name, paymentsPath), Updates: updates, Refunds: refundQueue,
+		}
 	}
 	payments.Register(r, payment("payments.initiate"), payment("payments.initiate_trial"), payments.Refunds{
 		Gateway: gatewayOf(c, targets, "refunds.initiate", refundsPath), Store: db, Now: now,
@@ -166,7 +175,8 @@ func (g gateway) Request(key string, order []byte) handler.Call {
 // Reconcile asks for the order of a key. 404 alone says that there is none.
 func (g gateway) Reconcile(ctx context.Context, key string) (body []byte, known bool, err error) {
 	answer, err := g.target.Call(ctx, delivery.Request{
-		Method: http.MethodGet, Path: g.path + "/" + key, ID: key, MaxAnswer: payments.MaxAnswer, Unknown: []int{http.StatusNotFound},
+		Method: http.MethodGet, Path: g.path + "/" + key, ID: key, MaxAnswer: payments.MaxAnswer,
+		Unknown: []int{http.StatusNotFound},
 	})
 	switch {
 	case answer.Status == http.StatusNotFound:

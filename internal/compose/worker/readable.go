@@ -22,7 +22,8 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// readable says, by collection, why a document of a list cannot be read. The books' verification finds theirs.
+// readable says, by collection, why a document of a list cannot be read. The books' verification finds
+// theirs.
 var readable = map[string]func(store.Document) error{
 	audit.Collection: func(doc store.Document) error {
 		if audit.IsEntry(doc.Key.ID) {
@@ -60,15 +61,18 @@ func decodes[T any](doc store.Document) error { return store.Decode(doc.Fields, 
 // lists is the store as people and tasks list it: what cannot be read is left out, logged, counted and said.
 func (c Config) lists(from store.Store) store.Store {
 	return store.Readable{Store: from, Check: readable, Skipped: func(ctx context.Context, key store.Key) {
-		c.Log.LogAttrs(ctx, slog.LevelWarn, "document left out of a list", slog.String("collection", key.Collection), slog.String("id", key.ID))
+		c.Log.LogAttrs(ctx, slog.LevelWarn, "document left out of a list",
+			slog.String("collection", key.Collection), slog.String("id", key.ID))
 		c.Metrics.Unreadable(key.Collection)
 		api.Skip(ctx, key)
 	}}
 }
 
-// unreadable keeps what waited in a lane under a document that cannot be read as a dead letter of the queue that it fits.
+// unreadable keeps what waited in a lane under a document that cannot be read as a dead letter of the queue
+// that it fits.
 func (c Config) unreadable(doc store.Document, of string, now time.Time) []store.Write {
-	c.Log.LogAttrs(context.Background(), slog.LevelError, "message of a lane is not readable, kept as a dead letter", slog.String("collection", doc.Key.Collection), slog.String("id", doc.Key.ID))
+	c.Log.LogAttrs(context.Background(), slog.LevelError, "message of a lane is not readable, kept as "+
+		"a dead letter", slog.String("collection", doc.Key.Collection), slog.String("id", doc.Key.ID))
 	c.Metrics.Unreadable(doc.Key.Collection)
 	source, _ := doc.Fields["queue"].(string)
 	topic, _ := doc.Fields["topic"].(string)

@@ -27,7 +27,8 @@ import (
 	"billhook/internal/platform/telemetry"
 )
 
-// TestDamagedDocumentStopsNoList damages one document of each collection that people list, and asks for the list.
+// TestDamagedDocumentStopsNoList damages one document of each collection that people list, and asks for the
+// list.
 func TestDamagedDocumentStopsNoList(t *testing.T) {
 	t.Parallel()
 	now := time.Now().UTC().Truncate(time.Microsecond)
@@ -39,19 +40,46 @@ func TestDamagedDocumentStopsNoList(t *testing.T) {
 		fields map[string]any
 		paths  []string
 	}{
-		"deadLetters": {"x", map[string]any{"queue": "orders-process", "state": "open", "kept_at": now, "reason": int64(7)}, []string{
-			"/v1/ops/dead-letters?queue=orders-process", "/v1/ops/dead-letters?queue=orders-process&state=open", "/ops/dead-letters?queue=orders-process"}},
-		"audit":               {"~queue~~orders-process~0000000000000000001-x", map[string]any{"kind": "pause", "at": now, "why": int64(7)}, []string{"/v1/ops/audit", "/v1/ops/queues/orders-process/changes", "/ops/audit"}},
-		"webhookEvents":       {"x", map[string]any{"shard": shard, "created_at": now, "queue": "orders-process"}, []string{"/v1/ops/events", "/ops/events"}},
-		"orders":              {none, map[string]any{"state": "PaymentInitiated"}, []string{"/v1/ops/orders?state=PaymentInitiated"}},
-		"stock":               {"default~9", map[string]any{"available": "many"}, []string{"/v1/ops/stock"}},
-		"pauses":              {"orders-process", map[string]any{"who": int64(7)}, []string{"/v1/ops/pauses", "/v1/ops/queues", "/ops/"}},
-		"products":            {"default~9", map[string]any{"points": "many"}, []string{"/v1/ops/products"}},
-		"refunds":             {"x", map[string]any{"reserved_at": now, "state": "refunded"}, []string{"/v1/ops/refunds?state=refunded"}},
-		"audit, an operation": {"x", map[string]any{"created_at": now, "progress": "running"}, []string{"/v1/ops/operations", "/ops/operations"}},
-		"usage":               {none, map[string]any{"month": "default~2026-03"}, []string{"/v1/ops/usage?month=2026-03"}},
-		"periods":             {hex.EncodeToString(tenant[:4]) + "-default~2026-01", map[string]any{"who": int64(7)}, []string{"/v1/ops/journal/periods"}},
-		"endpoints":           {"x", map[string]any{"created_at": now, "url": int64(7)}, []string{"/v1/ops/endpoints"}},
+		"deadLetters": {"x", map[string]any{
+			"queue": "orders-process", "state": "open", "kept_at": now,
+			"reason": int64(7),
+		}, []string{
+			"/v1/ops/dead-letters?queue=orders-process", "/v1/ops/dead-letters?queue=orders-process&state=open",
+			"/ops/dead-letters?queue=orders-process",
+		}},
+		"audit": {
+			"~queue~~orders-process~0000000000000000001-x",
+			map[string]any{"kind": "pause", "at": now, "why": int64(7)},
+			[]string{"/v1/ops/audit", "/v1/ops/queues/orders-process/changes", "/ops/audit"},
+		},
+		"webhookEvents": {
+			"x",
+			map[string]any{"shard": shard, "created_at": now, "queue": "orders-process"},
+			[]string{"/v1/ops/events", "/ops/events"},
+		},
+		"orders": {
+			none, map[string]any{"state": "PaymentInitiated"}, []string{"/v1/ops/orders?state=PaymentInitiated"},
+		},
+		"stock": {"default~9", map[string]any{"available": "many"}, []string{"/v1/ops/stock"}},
+		"pauses": {
+			"orders-process", map[string]any{"who": int64(7)}, []string{"/v1/ops/pauses", "/v1/ops/queues", "/ops/"},
+		},
+		"products": {"default~9", map[string]any{"points": "many"}, []string{"/v1/ops/products"}},
+		"refunds": {
+			"x", map[string]any{"reserved_at": now, "state": "refunded"}, []string{"/v1/ops/refunds?state=refunded"},
+		},
+		"audit, an operation": {
+			"x",
+			map[string]any{"created_at": now, "progress": "running"},
+			[]string{"/v1/ops/operations", "/ops/operations"},
+		},
+		"usage": {none, map[string]any{"month": "default~2026-03"}, []string{"/v1/ops/usage?month=2026-03"}},
+		"periods": {
+			hex.EncodeToString(tenant[:4]) + "-default~2026-01",
+			map[string]any{"who": int64(7)},
+			[]string{"/v1/ops/journal/periods"},
+		},
+		"endpoints": {"x", map[string]any{"created_at": now, "url": int64(7)}, []string{"/v1/ops/endpoints"}},
 	} {
 		t.Run(collection, func(t *testing.T) {
 			t.Parallel()
@@ -75,14 +103,16 @@ func TestDamagedDocumentStopsNoList(t *testing.T) {
 			}
 			require.Contains(t, log.String(), `"msg":"document left out of a list","collection":"`+collection+`"`)
 			counted := httptest.NewRecorder()
-			metrics.Handler().ServeHTTP(counted, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
-			require.Contains(t, counted.Body.String(), `billhook_documents_unreadable_total{collection="`+collection+`"}`)
+			metrics.Handler().ServeHTTP(counted, httptest.NewRequestWithContext(t.Context(), http.MethodGet,
+				"/metrics", nil))
+			require.Contains(t, counted.Body.String(),
+				`billhook_documents_unreadable_total{collection="`+collection+`"}`)
 		})
 	}
 }
 
-// TestMessageThatCannotBeReadInItsLaneIsADeadLetter damages what waits in each kind of lane, with a message that
-// can be read and without one, and runs the task that publishes it.
+// TestMessageThatCannotBeReadInItsLaneIsADeadLetter damages what waits in each kind of lane, with a message
+// that can be read and without one, and runs the task that publishes it.
 func TestMessageThatCannotBeReadInItsLaneIsADeadLetter(t *testing.T) {
 	t.Parallel()
 	now := morning
@@ -96,18 +126,28 @@ func TestMessageThatCannotBeReadInItsLaneIsADeadLetter(t *testing.T) {
 				t.Parallel()
 				broker := &shelves{}
 				var db store.Store
-				w := open(t, func(c *worker.Config) { c.Publisher, c.Now, db = broker, func() time.Time { return now }, c.Store })
+				w := open(t, func(c *worker.Config) {
+					c.Publisher, c.Now, db = broker, func() time.Time {
+						return now
+					}, c.Store
+				})
 				for _, event := range []string{"e1", "e2"} {
-					m := contract.Message{Data: []byte(`{}`), Attributes: map[string]string{"event_id": event, "ordering_key": "k"}, OrderingKey: "k"}
+					m := contract.Message{
+						Data: []byte(`{}`), Attributes: map[string]string{"event_id": event, "ordering_key": "k"},
+						OrderingKey: "k",
+					}
 					var writes []store.Write
 					if kind == lane.Outbox {
 						batch := lane.NewBatch(now.Add(-time.Hour))
 						batch.Add("orders", event, m, lane.Source{Queue: "orders-process", Tenant: "default", EventID: event})
 						writes = batch.Writes()
 					} else {
-						kept, err := lane.Open(t.Context(), db, lane.Name{Queue: "orders-process", OrderingKey: "k", Message: event})
+						kept, err := lane.Open(t.Context(), db,
+							lane.Name{Queue: "orders-process", OrderingKey: "k", Message: event})
 						require.NoError(t, err)
-						_, writes, err = kept.Put(lane.Kept{Topic: "orders", Message: m, Source: lane.Source{EventID: event}, DueAt: now.Add(-time.Minute)}, now, "", now.Add(-time.Hour))
+						_, writes, err = kept.Put(lane.Kept{
+							Topic: "orders", Message: m, Source: lane.Source{EventID: event}, DueAt: now.Add(-time.Minute),
+						}, now, "", now.Add(-time.Hour))
 						require.NoError(t, err)
 					}
 					if event == "e1" {
@@ -139,7 +179,9 @@ func TestMessageThatCannotBeReadInItsLaneIsADeadLetter(t *testing.T) {
 }
 
 func asks(id, action string, payload contract.Payload) contract.Body {
-	return contract.Of(&contract.Envelope{ID: id, Action: action, CreatedAt: "2026-03-02T10:15:00Z", Payload: payload})
+	return contract.Of(&contract.Envelope{
+		ID: id, Action: action, CreatedAt: "2026-03-02T10:15:00Z", Payload: payload,
+	})
 }
 
 // One status decides each: what is asked of the gateway, and what its answers are taken for.
@@ -156,19 +198,34 @@ func TestStatusOfTheGatewayDecidesThePayment(t *testing.T) {
 		status    dedupe.Status
 		says      string // the record's result or last error
 	}{
-		"it has the order already":               {answer{409, ""}, answer{200, succeeded}, dedupe.Completed, "refunded"},
-		"it has the payment already":             {answer{409, ""}, answer{200, succeeded}, dedupe.Completed, payments.Paid},
-		"it contradicts":                         {answer{409, ""}, answer{404, ""}, dedupe.DeadLettered, "callee_refused_409"},
-		"it contradicts, and cannot be asked":    {answer{409, ""}, answer{405, ""}, dedupe.Failed, "callee_unclear_405"},
-		"it refuses":                             {answer{422, succeeded}, answer{404, ""}, dedupe.DeadLettered, "callee_refused_422"},
-		"it refuses, and yet has done it":        {answer{422, ""}, answer{200, succeeded}, dedupe.Completed, "refunded"},
-		"it refuses, and the question too":       {answer{422, ""}, answer{403, ""}, dedupe.Failed, "callee_unauthorized_403"},
-		"it fails":                               {answer{500, succeeded}, answer{404, ""}, dedupe.Failed, "callee_failed_500"},
-		"it says more than anybody reads":        {answer{200, succeeded + strings.Repeat(" ", payments.MaxAnswer)}, answer{404, ""}, dedupe.Failed, "callee_answer_too_long"},
-		"it declines":                            {answer{200, declined}, answer{200, declined}, dedupe.DeadLettered, "refund_declined"},
-		"it says nothing":                        {answer{204, ""}, answer{404, ""}, dedupe.Failed, "gateway_answer_unreadable"},
-		"it sends the order somewhere else":      {answer{307, ""}, answer{404, ""}, dedupe.DeadLettered, "callee_redirects_307"},
-		"it refuses, and the question redirects": {answer{422, ""}, answer{302, ""}, dedupe.Failed, "callee_unclear_302"},
+		"it has the order already":   {answer{409, ""}, answer{200, succeeded}, dedupe.Completed, "refunded"},
+		"it has the payment already": {answer{409, ""}, answer{200, succeeded}, dedupe.Completed, payments.Paid},
+		"it contradicts":             {answer{409, ""}, answer{404, ""}, dedupe.DeadLettered, "callee_refused_409"},
+		"it contradicts, and cannot be asked": {
+			answer{409, ""}, answer{405, ""}, dedupe.Failed, "callee_unclear_405",
+		},
+		"it refuses": {answer{422, succeeded}, answer{404, ""}, dedupe.DeadLettered, "callee_refused_422"},
+		"it refuses, and yet has done it": {
+			answer{422, ""}, answer{200, succeeded}, dedupe.Completed, "refunded",
+		},
+		"it refuses, and the question too": {
+			answer{422, ""}, answer{403, ""}, dedupe.Failed, "callee_unauthorized_403",
+		},
+		"it fails": {answer{500, succeeded}, answer{404, ""}, dedupe.Failed, "callee_failed_500"},
+		"it says more than anybody reads": {
+			answer{200, succeeded + strings.Repeat(" ", payments.MaxAnswer)},
+			answer{404, ""},
+			dedupe.Failed,
+			"callee_answer_too_long",
+		},
+		"it declines":     {answer{200, declined}, answer{200, declined}, dedupe.DeadLettered, "refund_declined"},
+		"it says nothing": {answer{204, ""}, answer{404, ""}, dedupe.Failed, "gateway_answer_unreadable"},
+		"it sends the order somewhere else": {
+			answer{307, ""}, answer{404, ""}, dedupe.DeadLettered, "callee_redirects_307",
+		},
+		"it refuses, and the question redirects": {
+			answer{422, ""}, answer{302, ""}, dedupe.Failed, "callee_unclear_302",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

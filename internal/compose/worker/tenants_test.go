@@ -35,8 +35,10 @@ import (
 
 // tenantsOwn are the collections whose documents each belong to one tenant.
 var tenantsOwn = []string{
-	ledger.Entries, ledger.Accounts, orders.Collection, orders.StockCollection, products.Collection, customers.Collection, subscriptions.Collection,
-	usage.PeriodsCollection, usage.Collection, usage.EntriesCollection, payments.RefundsCollection, dedupe.Collection, lane.Delayed.Entries(), audit.Collection,
+	ledger.Entries, ledger.Accounts, orders.Collection, orders.StockCollection, products.Collection,
+	customers.Collection, subscriptions.Collection,
+	usage.PeriodsCollection, usage.Collection, usage.EntriesCollection, payments.RefundsCollection,
+	dedupe.Collection, lane.Delayed.Entries(), audit.Collection,
 }
 
 // house is a worker that runs every app, with what people change beside it.
@@ -114,14 +116,19 @@ func newHouse(t *testing.T, check *rapid.T, folder string, base worker.Config) *
 	w := filetest.Must(worker.New(own))(check)
 	check.Cleanup(w.Close)
 	var queues []catalog.Queue
-	for _, name := range []string{"points.credit", "usage.track", "orders.create", catalog.JournalRevert, "refunds.initiate", "payments.initiate"} {
+	for _, name := range []string{
+		"points.credit", "usage.track", "orders.create", catalog.JournalRevert, "refunds.initiate",
+		"payments.initiate",
+	} {
 		q, ok := base.Catalog.HandledBy(name)
 		require.True(check, ok, name)
 		queues = append(queues, q)
 	}
 	return &house{
-		t: t, clock: clock, broker: broker, store: db, worker: w, queues: queues, nth: map[string]int{}, links: &customers.Operator{Store: db, Now: clock.Now},
-		products: &products.Editor{Store: db, Start: base.Catalog.Products, Now: clock.Now}, stock: &orders.StockEditor{Store: db, Now: clock.Now},
+		t: t, clock: clock, broker: broker, store: db, worker: w, queues: queues, nth: map[string]int{},
+		links:    &customers.Operator{Store: db, Now: clock.Now},
+		products: &products.Editor{Store: db, Start: base.Catalog.Products, Now: clock.Now},
+		stock:    &orders.StockEditor{Store: db, Now: clock.Now},
 	}
 }
 
@@ -135,7 +142,8 @@ func (h *house) as(tenant string) *house {
 
 // push delivers a message of a tenant, and what follows from it.
 func (h *house) push(queue string, m contract.Message) string {
-	return fmt.Sprint(pushed(h.t, h.worker, "/push/"+queue, "m-"+m.Attributes[contract.AttrEventID], h.clock.Now(), m))
+	return fmt.Sprint(pushed(h.t, h.worker, "/push/"+queue, "m-"+m.Attributes[contract.AttrEventID],
+		h.clock.Now(), m))
 }
 
 // sorts is the tenant, the key and the event of a message.
@@ -185,18 +193,25 @@ type deed func(h *house, tenant string) string
 // drawEvent draws an event of any app: of few ids, so that events meet.
 func drawEvent(t *rapid.T, c *catalog.Catalog) deed {
 	one := func(name string, of ...string) string { return rapid.SampledFrom(of).Draw(t, name) }
-	id, order, product := "e"+one("event", "1", "2", "3", "4", "5", "6"), one("order", "o1", "o2"), one("product", "cap", "hat")
-	uid, customer, subscription := one("uid", "", "u1", "u2"), one("customer", "c1", "c2"), one("subscription", "s1", "s2")
+	id, order, product := "e"+one("event", "1", "2", "3", "4", "5", "6"), one("order", "o1", "o2"),
+		one("product", "cap", "hat")
+	uid, customer, subscription := one("uid", "", "u1", "u2"), one("customer", "c1", "c2"),
+		one("subscription", "s1", "s2")
 	const at = "2026-03-02T10:00:00Z"
 	type sent struct {
 		handler string
 		body    contract.Body
 	}
 	paynow := func(eventType string, data contract.PaymentData) sent {
-		return sent{"points.credit", contract.Of(&contract.Payment{EventID: id, EventType: eventType, Timestamp: at, Data: data})}
+		return sent{
+			"points.credit",
+			contract.Of(&contract.Payment{EventID: id, EventType: eventType, Timestamp: at, Data: data}),
+		}
 	}
 	event := func(name, eventType string, data map[string]any) sent {
-		return sent{name, contract.Of(&contract.Event{ID: id, Type: eventType, Timestamp: at, Version: 1, Data: data})}
+		return sent{
+			name, contract.Of(&contract.Event{ID: id, Type: eventType, Timestamp: at, Version: 1, Data: data}),
+		}
 	}
 	envelope := func(name, action string, payload contract.Payload) sent {
 		return sent{name, contract.Of(&contract.Envelope{ID: id, Action: action, CreatedAt: at, Payload: payload})}
@@ -207,25 +222,36 @@ func drawEvent(t *rapid.T, c *catalog.Catalog) deed {
 	paid := paynow(contract.OrderPaid, contract.PaymentData{Order: &items})
 	m := rapid.SampledFrom([]sent{
 		paid, paid, paynow("order.chargeback", contract.PaymentData{Order: &of}),
-		paynow(contract.OrderRefunded, contract.PaymentData{Order: &of, Refund: &contract.Refund{ID: one("refund", "r1", "r2"), Amount: "2.50"}}),
+		paynow(contract.OrderRefunded,
+			contract.PaymentData{Order: &of, Refund: &contract.Refund{ID: one("refund", "r1", "r2"), Amount: "2.50"}}),
 		paynow(contract.SubscriptionRenewed, contract.PaymentData{Subscription: &contract.Subscription{
-			ID: subscription, CustomerID: customer, PeriodStart: "2026-03-01T00:00:00Z", PeriodEnd: "2026-04-01T00:00:00Z",
+			ID: subscription, CustomerID: customer, PeriodStart: "2026-03-01T00:00:00Z",
+			PeriodEnd: "2026-04-01T00:00:00Z",
 		}}),
-		event("usage.track", "usage_tracking", map[string]any{"subscription_id": subscription, "meter": "calls", "quantity": 7000}),
-		event("orders.create", "order.created", map[string]any{"order_id": order, "items": []any{map[string]any{"product_id": product, "quantity": 2}}}),
-		event("orders.create", "order.payment_confirmed", map[string]any{"order_id": order, "payment_id": customer}),
+		event("usage.track", "usage_tracking",
+			map[string]any{"subscription_id": subscription, "meter": "calls", "quantity": 7000}),
+		event("orders.create", "order.created",
+			map[string]any{"order_id": order, "items": []any{map[string]any{"product_id": product, "quantity": 2}}}),
+		event("orders.create", "order.payment_confirmed",
+			map[string]any{"order_id": order, "payment_id": customer}),
 		event("orders.create", "order.shipped", map[string]any{"order_id": order}),
-		event(catalog.JournalRevert, "billing.invoice.paid", map[string]any{"invoice_id": order, "amount": "119.00", "currency": "EUR"}),
-		event(catalog.JournalRevert, "billing.invoice.reverted", map[string]any{"reverts": "e" + one("reverts", "1", "2", "3")}),
+		event(catalog.JournalRevert, "billing.invoice.paid",
+			map[string]any{"invoice_id": order, "amount": "119.00", "currency": "EUR"}),
+		event(catalog.JournalRevert, "billing.invoice.reverted",
+			map[string]any{"reverts": "e" + one("reverts", "1", "2", "3")}),
 		envelope("refunds.initiate", "refund", contract.Payload{PaymentID: order, SubscriptionID: subscription}),
-		envelope("payments.initiate", "renewal", contract.Payload{SubscriptionID: subscription, Amount: "9.99", Currency: "EUR"}),
+		envelope("payments.initiate", "renewal",
+			contract.Payload{SubscriptionID: subscription, Amount: "9.99", Currency: "EUR"}),
 	}).Draw(t, "event")
 	q, ok := c.HandledBy(m.handler)
 	require.True(t, ok, m.handler)
 	data := filetest.Must(m.body.Append(nil))(t)
 	_, eventType := m.body.Identity()
 	key := one("key", "", customer)
-	attributes := map[string]string{"event_id": id, "event_type": eventType, "contract": q.Contract, "routing_key": eventType, "ordering_key": "unknown"}
+	attributes := map[string]string{
+		"event_id": id, "event_type": eventType, "contract": q.Contract, "routing_key": eventType,
+		"ordering_key": "unknown",
+	}
 	for attribute, value := range map[string]string{"ordering_key": key, "uid": uid, "paynow_customer_id": customer} {
 		if value != "" && (q.Contract == contract.PaymentV1 || attribute == "ordering_key") {
 			attributes[attribute] = value
@@ -243,12 +269,15 @@ func drawEvent(t *rapid.T, c *catalog.Catalog) deed {
 // drawChange draws what a person changes: the worth of a product, the stock, or a customer's link.
 func drawChange(t *rapid.T) deed {
 	what := rapid.SampledFrom([]string{"worth", "stock", "link"}).Draw(t, "what")
-	product, n := rapid.SampledFrom([]string{"cap", "hat"}).Draw(t, "product"), rapid.Int64Range(1, 5).Draw(t, "number")
-	customer, uid := rapid.SampledFrom([]string{"c1", "c2"}).Draw(t, "customer"), rapid.SampledFrom([]string{"u1", "u2"}).Draw(t, "uid")
+	product, n := rapid.SampledFrom([]string{"cap", "hat"}).Draw(t, "product"),
+		rapid.Int64Range(1, 5).Draw(t, "number")
+	customer, uid := rapid.SampledFrom([]string{"c1", "c2"}).Draw(t, "customer"),
+		rapid.SampledFrom([]string{"u1", "u2"}).Draw(t, "uid")
 	return func(h *house, tenant string) string {
 		h.as(tenant)
 		var err error
-		ada, why := audit.Author{Proof: audit.Identity, Name: "ada"}, console.Edit{Change: console.Change{Why: "drawn"}}
+		ada, why := audit.Author{Proof: audit.Identity, Name: "ada"},
+			console.Edit{Change: console.Change{Why: "drawn"}}
 		switch what {
 		case "worth":
 			set := products.SetProduct{Points: n * 100, Edit: why}

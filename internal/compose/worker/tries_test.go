@@ -44,7 +44,8 @@ func (h *heard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.all = append(h.all, handler.Call{Method: r.Method, Path: r.URL.Path, ID: r.Header.Get("Idempotency-Key"), Body: body})
+	h.all = append(h.all,
+		handler.Call{Method: r.Method, Path: r.URL.Path, ID: r.Header.Get("Idempotency-Key"), Body: body})
 	if !strings.Contains(r.URL.Path, "_bulk") {
 		var order struct {
 			contract.Payload
@@ -87,11 +88,14 @@ func newBench(t *testing.T) *bench {
 	t.Cleanup(server.Close)
 	b.Handler = open(t, func(c *worker.Config) {
 		b.catalog, b.store = c.Catalog, &storetest.Counter{Store: c.Store}
-		c.Store, c.Publisher, c.Now, c.PrivateEndpoints = b.store, b.broker, func() time.Time { return morning }, true
+		c.Store, c.Publisher, c.Now, c.PrivateEndpoints = b.store, b.broker, func() time.Time {
+			return morning
+		}, true
 		c.Targets = postedTo(t, c.Catalog, server.URL)
 		c.Log = slog.New(slog.NewJSONHandler(b.log, nil))
 	})
-	endpoint := fmt.Sprintf(`{"id":%q,"url":"%s/partner","events":["#"],"why":"for the test"}`, samples.Partner, server.URL)
+	endpoint := fmt.Sprintf(`{"id":%q,"url":"%s/partner","events":["#"],"why":"for the test"}`,
+		samples.Partner, server.URL)
 	post(t, b, http.StatusCreated, "/v1/ops/endpoints", endpoint, new(any))
 	return b
 }
@@ -115,7 +119,8 @@ type answer struct{ Outcome, Reason string }
 // deliver pushes a message, and returns what the worker answers.
 func (b *bench) deliver(t *testing.T, queue string, m *events.Message) answer {
 	t.Helper()
-	code, outcome, reason := pushed(t, b, "/push/"+queue, "17", morning, contract.Message{Data: m.Data, Attributes: m.Attributes, OrderingKey: m.OrderingKey})
+	code, outcome, reason := pushed(t, b, "/push/"+queue, "17", morning,
+		contract.Message{Data: m.Data, Attributes: m.Attributes, OrderingKey: m.OrderingKey})
 	if code == http.StatusNoContent {
 		outcome = "acknowledged"
 	}
@@ -128,14 +133,16 @@ func typeOf(c *catalog.Catalog, q catalog.Queue, entry string) string {
 		return entry
 	}
 	for _, declared := range c.Contracts.Types(q.Contract) {
-		if h, _ := q.Handler(declared); !strings.ContainsAny(declared, "*#") && routing.Pattern(entry).Match(declared) && h.Name == q.Handlers[entry].Name {
+		if h, _ := q.Handler(declared); !strings.ContainsAny(declared, "*#") &&
+			routing.Pattern(entry).Match(declared) && h.Name == q.Handlers[entry].Name {
 			return declared
 		}
 	}
 	return strings.NewReplacer("*", "some", "#", "some").Replace(entry)
 }
 
-// messageOf is a message of an event type, with what is declared of it. All of them are about the same things.
+// messageOf is a message of an event type, with what is declared of it. All of them are about the same
+// things.
 func messageOf(t *testing.T, c *catalog.Catalog, q catalog.Queue, eventType, id string) *events.Message {
 	t.Helper()
 	data := filetest.Must(samples.Message(c, q, eventType, "1", morning))(t)
@@ -147,8 +154,8 @@ func messageOf(t *testing.T, c *catalog.Catalog, q catalog.Queue, eventType, id 
 	return &events.Message{Data: data, Attributes: q.Addressed(attributes.Map()), OrderingKey: key}
 }
 
-// TestTrialDoesNothingAndSaysWhatADeliveryDoes: of each type of each queue that runs. So no handler writes, publishes or
-// calls while it is tried.
+// TestTrialDoesNothingAndSaysWhatADeliveryDoes: of each type of each queue that runs. So no handler writes,
+// publishes or calls while it is tried.
 func TestTrialDoesNothingAndSaysWhatADeliveryDoes(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -164,7 +171,8 @@ func TestTrialDoesNothingAndSaysWhatADeliveryDoes(t *testing.T) {
 			trial := b.try(t, events.Try{Queue: q.ID, Message: &events.GivenMessage{Message: *m}})
 			tried[about] = true
 			require.Equal(t, q.Handlers[entry].Name, trial.Handler, about)
-			require.NotContains(t, []string{"handler_panic", "handler_without_plan", dryrun.Commits}, trial.Reason, about)
+			require.NotContains(t, []string{"handler_panic", "handler_without_plan", dryrun.Commits},
+				trial.Reason, about)
 			require.NotContains(t, trial.Detail, dryrun.Commits, about)
 			called, published := len(b.services.all), len(b.broker.taken)
 			answer := b.deliver(t, q.ID, m)
@@ -179,7 +187,8 @@ func TestTrialDoesNothingAndSaysWhatADeliveryDoes(t *testing.T) {
 				if endpoint {
 					would.Path = was.Path // an endpoint's address is not shown
 				}
-				require.Equal(t, []string{was.Method, was.Path, was.ID}, []string{would.Method, would.Path, would.ID}, about)
+				require.Equal(t, []string{was.Method, was.Path, was.ID},
+					[]string{would.Method, would.Path, would.ID}, about)
 			case "processed":
 				require.Equal(t, []string{"processed", trial.Result}, []string{answer.Outcome, answer.Reason}, about)
 				require.Len(t, b.services.all, called, about)
@@ -188,10 +197,13 @@ func TestTrialDoesNothingAndSaysWhatADeliveryDoes(t *testing.T) {
 			case "superseded", "dropped", "expired", "duplicate":
 				require.Equal(t, "acknowledged", answer.Outcome, about)
 			default:
-				require.Equal(t, []string{string(trial.Outcome), trial.Reason}, []string{answer.Outcome, answer.Reason}, about)
+				require.Equal(t, []string{string(trial.Outcome), trial.Reason},
+					[]string{answer.Outcome, answer.Reason}, about)
 			}
-			if again := b.try(t, events.Try{Queue: q.ID, Message: &events.GivenMessage{Message: *m}}); trial.Outcome == "processed" && q.Remembers() {
-				require.Equal(t, []string{"duplicate", "processed_before"}, []string{string(again.Outcome), again.Reason}, about)
+			if again := b.try(t, events.Try{Queue: q.ID, Message: &events.GivenMessage{Message: *m}}); trial.Outcome ==
+				"processed" && q.Remembers() {
+				require.Equal(t, []string{"duplicate", "processed_before"},
+					[]string{string(again.Outcome), again.Reason}, about)
 				require.Equal(t, trial.Result, again.Result, about)
 			}
 		}
@@ -242,8 +254,9 @@ func emitted(t *testing.T, about string, would []dryrun.Emission, were []publish
 	require.ElementsMatch(t, got, expected, about)
 }
 
-// TestTrialSaysWhatTheWorkerWouldMeet: an order that was credited before by another event, another payload under the id, an
-// event without a handler, a body without its attributes, and a leased handler of a main, which is not run.
+// TestTrialSaysWhatTheWorkerWouldMeet: an order that was credited before by another event, another payload
+// under the id, an event without a handler, a body without its attributes, and a leased handler of a main,
+// which is not run.
 func TestTrialSaysWhatTheWorkerWouldMeet(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -252,8 +265,11 @@ func TestTrialSaysWhatTheWorkerWouldMeet(t *testing.T) {
 	first := messageOf(t, b.catalog, q, "order.paid", "first")
 	require.Equal(t, "processed", b.deliver(t, q.ID, first).Outcome)
 	other, alone := *first, messageOf(t, b.catalog, q, "order.paid", "alone")
-	other.Data, alone.Attributes = bytes.Replace(first.Data, []byte(`"quantity":`), []byte(`"quantity":1`), 1), nil
-	broken := &events.Message{Data: []byte(`{"eventId":"x"}`), Attributes: map[string]string{"contract": "payment.v1"}}
+	other.Data, alone.Attributes = bytes.Replace(first.Data, []byte(`"quantity":`),
+		[]byte(`"quantity":1`), 1), nil
+	broken := &events.Message{
+		Data: []byte(`{"eventId":"x"}`), Attributes: map[string]string{"contract": "payment.v1"},
+	}
 	for reason, m := range map[string]*events.Message{
 		"payload_conflict": &other, "processed_before": first, "contract_broken": broken,
 		"event_type_unknown": messageOf(t, b.catalog, q, "order.unheard", "unheard"),
@@ -264,20 +280,25 @@ func TestTrialSaysWhatTheWorkerWouldMeet(t *testing.T) {
 	}
 	for _, m := range []*events.Message{alone, messageOf(t, b.catalog, q, "order.paid", "second")} {
 		trial := b.try(t, events.Try{Queue: q.ID, Message: &events.GivenMessage{Message: *m}})
-		require.Equal(t, []any{"already_credited", 2}, []any{trial.Result, trial.Tries}, "the handler is asked again")
+		require.Equal(t, []any{"already_credited", 2}, []any{trial.Result, trial.Tries},
+			"the handler is asked again")
 		require.Empty(t, trial.Writes)
 	}
 	own := &bench{services: &heard{}, broker: &shelves{}}
 	own.Handler = open(t, func(c *worker.Config) {
 		ours(func(r *handler.Registry) {
-			r.Leased("ours", handler.Leased{SafeToRepeat: true, Do: func(context.Context, handler.Event) (handler.Effect, error) {
-				t.Error("it was run")
-				return handler.Effect{}, nil
-			}})
+			r.Leased("ours",
+				handler.Leased{SafeToRepeat: true, Do: func(context.Context, handler.Event) (handler.Effect, error) {
+					t.Error("it was run")
+					return handler.Effect{}, nil
+				}})
 		})(c)
 		own.catalog, own.store = c.Catalog, &storetest.Counter{Store: c.Store}
 		c.Store = own.store
 	})
 	q, _ = own.catalog.Queue("ours")
-	require.Equal(t, "handler_without_plan", own.try(t, events.Try{Queue: "ours", Message: &events.GivenMessage{Message: *messageOf(t, own.catalog, q, "order.confirmed", "e1")}}).Reason)
+	require.Equal(t, "handler_without_plan", own.try(t, events.Try{
+		Queue:   "ours",
+		Message: &events.GivenMessage{Message: *messageOf(t, own.catalog, q, "order.confirmed", "e1")},
+	}).Reason)
 }

@@ -1,5 +1,5 @@
-// Package worker puts the push worker together, of the store, the publisher and the clock that the mains bring. It decides
-// nothing itself.
+// Package worker puts the push worker together, of the store, the publisher and the clock that the mains
+// bring. It decides nothing itself.
 package worker
 
 import (
@@ -63,7 +63,8 @@ const (
 // Config is what a Worker is made of.
 type Config struct {
 	Catalog *catalog.Catalog
-	// Serves is ServesPushes, ServesPeople, or empty for both. ServesPeople knows all queues and publishes nothing.
+	// Serves is ServesPushes, ServesPeople, or empty for both. ServesPeople knows all queues and publishes
+	// nothing.
 	Serves string
 	// Pool limits the worker to the queues of one pool; empty: all.
 	Pool  string
@@ -80,7 +81,8 @@ type Config struct {
 	Broker backlog.Counter
 	// Instance names this process in logs and in the log of each event's attempts; empty: by chance.
 	Instance string
-	// Subscriptions shows whether paused queues are; nil: it cannot be seen. Switch pauses and resumes them; nil: it may not.
+	// Subscriptions shows whether paused queues are; nil: it cannot be seen. Switch pauses and resumes them;
+	// nil: it may not.
 	Subscriptions pause.Viewer
 	Switch        pause.Switch
 	// Doctor compares what is deployed with the catalog, for people who ask; nil: nothing can be compared.
@@ -94,7 +96,8 @@ type Config struct {
 	Now         func() time.Time
 	// SealLag is how long the store may take for a commit after it has taken its time.
 	SealLag time.Duration
-	// Alarm has kept messages released on time; nil: the worker releases them by AfterFunc, or else the scheduler does.
+	// Alarm has kept messages released on time; nil: the worker releases them by AfterFunc, or else the
+	// scheduler does.
 	Alarm     push.Alarm
 	AfterFunc func(d time.Duration, f func()) (stop func())
 	// PrivateEndpoints lets endpoints of third parties be at any address: for development.
@@ -132,8 +135,9 @@ type Worker struct {
 	upkeep   *tasks.Service
 }
 
-// LookOnce asks each look for what is not there: as it is, with each filter, and with each beside a queue. The embedded
-// store makes an index at the first query that needs it: while there is nothing to read, that costs nothing.
+// LookOnce asks each look for what is not there: as it is, with each filter, and with each beside a queue.
+// The embedded store makes an index at the first query that needs it: while there is nothing to read, that
+// costs nothing.
 func (w *Worker) LookOnce(ctx context.Context) {
 	queue := "none"
 	if len(w.served) > 0 {
@@ -161,7 +165,8 @@ func (w *Worker) LookOnce(ctx context.Context) {
 			filters = append(filters, all)
 		}
 		for _, query := range filters {
-			_, _ = o.Call(ctx, audit.Author{}, console.Input{Path: path, Query: query, Now: time.Now()}) // what is not there
+			// what is not there
+			_, _ = o.Call(ctx, audit.Author{}, console.Input{Path: path, Query: query, Now: time.Now()})
 		}
 	}
 }
@@ -184,16 +189,19 @@ func (w *Worker) Longest() time.Duration { return max(w.push.Longest(), tasks.Lo
 
 const lanesAtOnce = 16
 
-// Check reports what a worker of the pool, or of all, would refuse of the catalog, whatever its addresses and secrets.
+// Check reports what a worker of the pool, or of all, would refuse of the catalog, whatever its addresses and
+// secrets.
 func Check(c *catalog.Catalog, pool string) error {
-	config := Config{Catalog: c, Targets: uncalled(c), Store: struct{ store.Store }{}, Now: time.Now} // never read
+	// never read
+	config := Config{Catalog: c, Targets: uncalled(c), Store: struct{ store.Store }{}, Now: time.Now}
 	registry := handler.NewRegistry()
 	config.register(registry, &Worker{})
 	return refuse(c, queuesOf(c, pool), registry)
 }
 
-// Mistakes are those with which a catalog was loaded, and what a worker would refuse of it, but on lines that have a mistake
-// already: it would follow from that. A worker whose contracts cannot be read would refuse everything.
+// Mistakes are those with which a catalog was loaded, and what a worker would refuse of it, but on lines that
+// have a mistake already: it would follow from that. A worker whose contracts cannot be read would refuse
+// everything.
 func Mistakes(c *catalog.Catalog, loading error) []*catalog.Mistake {
 	known := catalog.Mistakes(loading)
 	if c.Contracts == nil {
@@ -217,11 +225,13 @@ func (c Config) register(registry *handler.Registry, w *Worker) {
 		},
 		billing.Subscriptions{Store: c.Store, Updates: updates, Now: c.Now})
 	endpoints.Register(registry, endpoints.Deliverer{
-		Store: c.Store, Poster: w.poster, DisableAfter: c.Catalog.Endpoints.DisableAfter, Notices: c.Catalog.EmitsOf(endpoints.Handler), Now: c.Now,
+		Store: c.Store, Poster: w.poster, DisableAfter: c.Catalog.Endpoints.DisableAfter,
+		Notices: c.Catalog.EmitsOf(endpoints.Handler), Now: c.Now,
 	})
 	notifications.Register(registry, c.Catalog)
 	usage.Register(registry, c.Catalog, c.Store, c.Now)
-	journal.Register(registry, journal.Deps{Catalog: c.Catalog, Store: c.Store, Calendar: journal.NewCalendar(c.Store, c.Now), Now: c.Now})
+	journal.Register(registry,
+		journal.Deps{Catalog: c.Catalog, Store: c.Store, Calendar: journal.NewCalendar(c.Store, c.Now), Now: c.Now})
 	orders.Register(registry, c.Catalog, c.Store, c.Now)
 	registerPayments(registry, c.Catalog, c.Targets, c.Store, c.Now)
 	if c.Handlers != nil {
@@ -231,7 +241,9 @@ func (c Config) register(registry *handler.Registry, w *Worker) {
 }
 
 func queuesOf(c *catalog.Catalog, pool string) []catalog.Queue {
-	return slices.DeleteFunc(slices.Clone(c.Queues), func(q catalog.Queue) bool { return pool != "" && q.Pool != pool })
+	return slices.DeleteFunc(slices.Clone(c.Queues), func(q catalog.Queue) bool {
+		return pool != "" && q.Pool != pool
+	})
 }
 
 func refuse(c *catalog.Catalog, queues []catalog.Queue, registry *handler.Registry) error {
@@ -239,7 +251,9 @@ func refuse(c *catalog.Catalog, queues []catalog.Queue, registry *handler.Regist
 	own.Queues = queues
 	var unsaid error
 	if _, delivers := c.HandledBy(endpoints.Handler); delivers && c.Endpoints == (catalog.Endpoints{}) {
-		unsaid = &catalog.Mistake{File: "targets.yaml", Key: "endpoints", What: "is missing, and a queue delivers to them"}
+		unsaid = &catalog.Mistake{
+			File: "targets.yaml", Key: "endpoints", What: "is missing, and a queue delivers to them",
+		}
 	}
 	return errors.Join(unsaid, notifications.Check(c), registry.Check(&own))
 }
@@ -252,7 +266,8 @@ func (c Config) delivering() (*Worker, error) {
 		rates: rates.NewRecorder(rates.Config{ // it adds nothing to the store until Start
 			Store: c.Store, Now: c.Now, Log: c.Log, AfterFunc: alarm.AfterFunc, Breakers: c.Targets.Breakers,
 			Self: rates.Service{
-				Instance: c.Instance, Name: "worker", Pool: c.Pool, Version: serve.BuildOf().Version, Catalog: c.Catalog.Hash(), StartedAt: c.Now(),
+				Instance: c.Instance, Name: "worker", Pool: c.Pool, Version: serve.BuildOf().Version,
+				Catalog: c.Catalog.Hash(), StartedAt: c.Now(),
 			},
 		}),
 	}
@@ -266,7 +281,8 @@ func (c Config) delivering() (*Worker, error) {
 	var mistakes []error
 	for _, q := range c.Catalog.Queues {
 		if q.Enabled && !c.Catalog.Contracts.Known(q.Contract) {
-			mistakes = append(mistakes, fmt.Errorf("queue %s: contract %s is not a body format that is known", q.ID, q.Contract))
+			mistakes = append(mistakes, fmt.Errorf("queue %s: contract %s is not a body format that is known", q.ID,
+				q.Contract))
 		}
 	}
 	mistakes = append(mistakes, refuse(c.Catalog, w.served, registry))
@@ -276,12 +292,16 @@ func (c Config) delivering() (*Worker, error) {
 	if err := errors.Join(mistakes...); err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
 	}
-	w.relay = &lane.Relay{Of: lane.Outbox, Store: c.Store, Publisher: c.Publisher, Now: c.Now, AtOnce: lanesAtOnce, Unreadable: c.unreadable}
+	w.relay = &lane.Relay{
+		Of: lane.Outbox, Store: c.Store, Publisher: c.Publisher, Now: c.Now, AtOnce: lanesAtOnce,
+		Unreadable: c.unreadable,
+	}
 	release := *w.relay
 	release.Of = lane.Delayed
 	w.upkeep = &tasks.Service{
-		Catalog: c.Catalog, Store: c.lists(c.Store), Outbox: w.relay, Delayed: &release, Backlogs: c.Backlogs, Subscriptions: c.Subscriptions,
-		Ingest: c.Ingest, Log: c.Log, Metrics: c.Metrics, Now: c.Now, SealLag: c.SealLag,
+		Catalog: c.Catalog, Store: c.lists(c.Store), Outbox: w.relay, Delayed: &release, Backlogs: c.Backlogs,
+		Subscriptions: c.Subscriptions,
+		Ingest:        c.Ingest, Log: c.Log, Metrics: c.Metrics, Now: c.Now, SealLag: c.SealLag,
 	}
 	switch {
 	case c.Alarm != nil:
@@ -293,7 +313,8 @@ func (c Config) delivering() (*Worker, error) {
 	}
 	w.push = push.New(push.Config{
 		Once:   dedupe.Once{Store: w.watched, Now: c.Now, NewToken: uuid.NewString, Instance: c.Instance},
-		Queues: w.served, Catalog: c.Catalog, Handlers: registry, Outbox: w.relay, Alarm: w.Alarm, Timer: after, Dice: rand.Float64,
+		Queues: w.served, Catalog: c.Catalog, Handlers: registry, Outbox: w.relay, Alarm: w.Alarm, Timer: after,
+		Dice:          rand.Float64,
 		Authenticator: c.Authenticator, Log: c.Log, Metrics: c.Metrics, Rates: w.rates,
 	})
 	w.served = slices.DeleteFunc(slices.Clone(w.served), func(q catalog.Queue) bool { return !q.Enabled })
@@ -311,7 +332,9 @@ func New(config Config) (*Worker, error) {
 		return nil, err
 	}
 	apps := config.apps(w)
-	server := &api.Server{Catalog: operations.All(apps), Log: config.Log, Author: access.Author, Now: config.Now, Store: apps.Store}
+	server := &api.Server{
+		Catalog: operations.All(apps), Log: config.Log, Author: access.Author, Now: config.Now, Store: apps.Store,
+	}
 	router := chi.NewRouter()
 	router.Use(func(next http.Handler) http.Handler { return serve.Recover(config.Log, next) })
 	serve.Health(router, w.push.Draining)
@@ -349,7 +372,8 @@ func (c Config) apps(w *Worker) operations.Apps {
 		Store: listed, Catalog: c.Catalog, Now: c.Now, NewID: uuid.NewString, Wait: wait,
 	}
 	reverter := &journal.Reverter{Store: c.Store, Catalog: c.Catalog, Now: c.Now, NewID: uuid.NewString}
-	if c.Serves != ServesPeople { // the worker that runs the tasks may publish on every queue, and does it for people
+	// the worker that runs the tasks may publish on every queue, and does it for people
+	if c.Serves != ServesPeople {
 		operator.Relay = func(ctx context.Context, lane string) error {
 			_, err := w.relay.Lane(ctx, lane)
 			return err
@@ -364,20 +388,26 @@ func (c Config) apps(w *Worker) operations.Apps {
 	return operations.Apps{
 		Store: listed, Log: c.Log, DeadLetters: operator, Example: c.example,
 		Reads: events.Reads{
-			Store: listed, Catalog: c.Catalog, Now: c.Now, NewID: uuid.NewString, Viewer: c.Subscriptions, Broker: c.Broker,
-			Links: c.Links, Worker: c.trial,
+			Store: listed, Catalog: c.Catalog, Now: c.Now, NewID: uuid.NewString, Viewer: c.Subscriptions,
+			Broker: c.Broker,
+			Links:  c.Links, Worker: c.trial,
 		},
 		Deployment: &system.Deployment{
 			Self:     system.Self{Build: serve.BuildOf(), Instance: c.Instance, Pool: c.Pool, StartedAt: c.Now().UTC()},
 			Settings: c.Settings, Doctor: c.Doctor,
 		},
-		Pauses:  &pauses.Operator{Store: listed, Viewer: c.Subscriptions, Switch: c.Switch, Now: c.Now, NewID: uuid.NewString},
+		Pauses: &pauses.Operator{
+			Store: listed, Viewer: c.Subscriptions, Switch: c.Switch, Now: c.Now, NewID: uuid.NewString,
+		},
 		Periods: &journal.Periods{Store: listed, Now: c.Now, NewID: uuid.NewString}, Reverter: reverter,
 		Customers: &customers.Operator{Store: c.lists(w.watched), Now: c.Now, NewID: uuid.NewString},
-		Products:  &products.Editor{Store: listed, Start: c.Catalog.Products, Now: c.Now, NewID: uuid.NewString, Changed: w.worth.Forget},
-		Stock:     &orders.StockEditor{Store: listed, Now: c.Now, NewID: uuid.NewString},
+		Products: &products.Editor{
+			Store: listed, Start: c.Catalog.Products, Now: c.Now, NewID: uuid.NewString, Changed: w.worth.Forget,
+		},
+		Stock: &orders.StockEditor{Store: listed, Now: c.Now, NewID: uuid.NewString},
 		Endpoints: &endpoints.Editor{
-			Store: listed, Poster: w.poster, OldSecretFor: c.Catalog.Endpoints.OldSecretFor, Now: c.Now, NewID: uuid.NewString, NewSecret: endpoints.NewSecret,
+			Store: listed, Poster: w.poster, OldSecretFor: c.Catalog.Endpoints.OldSecretFor, Now: c.Now,
+			NewID: uuid.NewString, NewSecret: endpoints.NewSecret,
 		},
 	}
 }

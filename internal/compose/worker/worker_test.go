@@ -40,10 +40,15 @@ func TestWorkerThatCouldNotWorkIsRefused(t *testing.T) {
 		change func(*worker.Config)
 		want   []string
 	}{
-		"a pool that no queue is in": {func(c *worker.Config) { c.Pool = "swimming" }, []string{"POOL names a pool that no queue is in"}},
+		"a pool that no queue is in": {
+			func(c *worker.Config) { c.Pool = "swimming" }, []string{"POOL names a pool that no queue is in"},
+		},
 		"a catalog whose handlers nobody registered": {func(c *worker.Config) {
 			c.Catalog = &catalog.Catalog{Contracts: c.Catalog.Contracts, Queues: []catalog.Queue{
-				{ID: "orders", Enabled: true, Contract: contract.PaymentV1, Handlers: map[string]catalog.Handler{"order.paid": {Name: "points.lose"}}},
+				{
+					ID: "orders", Enabled: true, Contract: contract.PaymentV1,
+					Handlers: map[string]catalog.Handler{"order.paid": {Name: "points.lose"}},
+				},
 				{ID: "mails", Enabled: true, Contract: "message.v2"},
 			}}
 		}, []string{
@@ -54,14 +59,19 @@ func TestWorkerThatCouldNotWorkIsRefused(t *testing.T) {
 			q, ok := c.Catalog.HandledBy("subscriptions.record")
 			require.True(t, ok)
 			q.Handlers["trial.canceled"] = catalog.Handler{Name: "subscriptions.record"}
-			q.Handlers["order.refunded"] = catalog.Handler{Name: "points.reverse", Emits: []string{"fis-domain-events"}}
+			q.Handlers["order.refunded"] = catalog.Handler{
+				Name: "points.reverse", Emits: []string{"fis-domain-events"},
+			}
 		}, []string{
-			`event type trial.canceled: subscriptions.record emits to ["pay-subscription-update"], and the catalog lists []`,
+			`event type trial.canceled: subscriptions.record emits to ["pay-subscription-update"], and the ` +
+				`catalog lists []`,
 			`event type order.refunded: points.reverse emits to [], and the catalog lists ["fis-domain-events"]`,
 		}},
-		"a catalog that delivers to endpoints and does not say how": {func(c *worker.Config) { c.Catalog.Endpoints = catalog.Endpoints{} }, []string{
-			"targets.yaml: endpoints: is missing, and a queue delivers to them",
-		}},
+		"a catalog that delivers to endpoints and does not say how": {
+			func(c *worker.Config) { c.Catalog.Endpoints = catalog.Endpoints{} }, []string{
+				"targets.yaml: endpoints: is missing, and a queue delivers to them",
+			},
+		},
 	} {
 		c := config(t, test.change)
 		_, err := worker.New(c)
@@ -98,20 +108,28 @@ func TestWorkerServesWhatItShould(t *testing.T) {
 	w := open(t, func(c *worker.Config) {
 		c.Store, c.Log = crooked{c.Store}, slog.New(slog.NewJSONHandler(&log, nil))
 		c.Catalog = &catalog.Catalog{Contracts: c.Catalog.Contracts, Queues: []catalog.Queue{
-			{ID: "orders", Enabled: true, Contract: contract.PaymentV1, Handlers: map[string]catalog.Handler{"order.paid": {Name: "points.lose"}}},
+			{
+				ID: "orders", Enabled: true, Contract: contract.PaymentV1,
+				Handlers: map[string]catalog.Handler{"order.paid": {Name: "points.lose"}},
+			},
 		}}
 		c.Handlers = func(r *handler.Registry) {
-			r.Tx("points.lose", func(context.Context, handler.Event) (handler.Effect, error) { return handler.Effect{}, nil })
+			r.Tx("points.lose", func(context.Context, handler.Event) (handler.Effect, error) {
+				return handler.Effect{}, nil
+			})
 		}
 	})
 	require.NoError(t, w.Alarm.At(t.Context(), morning), "an alarm is left to the minute")
 	w.Start()
 	defer w.Close()
-	require.Contains(t, log.String(), `"msg":"queue served","queue":"orders","pool":"","handlers":["order.paid -> points.lose"]`)
+	require.Contains(t, log.String(),
+		`"msg":"queue served","queue":"orders","pool":"","handlers":["order.paid -> points.lose"]`)
 	for _, drained := range []bool{false, true} {
 		for request, want := range map[string][2]int{
-			"GET /health/live": {200, 200}, "GET /health/ready": {200, 503}, "GET /metrics": {404, 404}, "GET /v1/ops/events/e1": {404, 404},
-			"POST /push/orders": {400, 503}, "POST /push/nobody": {404, 503}, "GET /push/nobody": {405, 405}, "GET /nothing": {404, 404},
+			"GET /health/live": {200, 200}, "GET /health/ready": {200, 503}, "GET /metrics": {404, 404},
+			"GET /v1/ops/events/e1": {404, 404},
+			"POST /push/orders":     {400, 503}, "POST /push/nobody": {404, 503}, "GET /push/nobody": {405, 405},
+			"GET /nothing":          {404, 404},
 			"GET /v1/ops/endpoints": {500, 500},
 		} {
 			method, path, _ := strings.Cut(request, " ")
@@ -123,15 +141,16 @@ func TestWorkerServesWhatItShould(t *testing.T) {
 	require.NotContains(t, log.String(), "ilse")
 }
 
-// TestOnlyPubSubAndTheSchedulerPushAndCallTasks: a token is asked of both. Beside an emulator none is: what keeps the
-// pages out that a developer has open is that a browser says that it is one.
+// TestOnlyPubSubAndTheSchedulerPushAndCallTasks: a token is asked of both. Beside an emulator none is: what
+// keeps the pages out that a developer has open is that a browser says that it is one.
 func TestOnlyPubSubAndTheSchedulerPushAndCallTasks(t *testing.T) {
 	t.Parallel()
 	paths := []string{"/push/paynow-events", "/push/dead-letters/paynow-events"}
 	for _, name := range tasks.Names {
 		paths = append(paths, "/tasks/"+name)
 	}
-	closed, browsed := open(t, func(c *worker.Config) { c.Authenticator = anyone{auth.ErrInvalid} }), open(t, nil)
+	closed, browsed := open(t, func(c *worker.Config) { c.Authenticator = anyone{auth.ErrInvalid} }),
+		open(t, nil)
 	for _, path := range paths {
 		require.Equal(t, http.StatusUnauthorized, asked(closed, http.MethodPost, path, "").Code, path)
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, strings.NewReader(`{}`))
@@ -197,9 +216,9 @@ func TestEachContractIsShownWithAnExampleThatKeepsIt(t *testing.T) {
 	}
 }
 
-// TestWorkerPublishesWithTheGrantsOfTerraform runs the queues as two pools, each worker with the grants that Terraform
-// gives it: sales what its handlers emit and its dead letters, and news, which runs the tasks, every queue and its own
-// dead letters.
+// TestWorkerPublishesWithTheGrantsOfTerraform runs the queues as two pools, each worker with the grants that
+// Terraform gives it: sales what its handlers emit and its dead letters, and news, which runs the tasks,
+// every queue and its own dead letters.
 func TestWorkerPublishesWithTheGrantsOfTerraform(t *testing.T) {
 	t.Parallel()
 	now := morning
@@ -232,25 +251,30 @@ func TestWorkerPublishesWithTheGrantsOfTerraform(t *testing.T) {
 	// What a handler emits, and a dead letter here and there.
 	push(200, sales, events.PushPath(), contract.Of(&contract.Payment{
 		EventID: "renewed", EventType: contract.SubscriptionRenewed, Timestamp: "2026-03-02T10:15:00Z",
-		Data: contract.PaymentData{Subscription: &contract.Subscription{ID: "subscription", CustomerID: "customer"}},
+		Data: contract.PaymentData{
+			Subscription: &contract.Subscription{ID: "subscription", CustomerID: "customer"},
+		},
 	}))
 	did(salesBroker, []string{updates.Topic()}, nil)
 	order := paidOrder("paid", "customer", "999999999999999999")
 	push(400, sales, events.PushPath(), order)
 	did(salesBroker, []string{events.DeadLetter.Topic}, nil)
-	push(200, news, updates.PushPath(), asks("update", "no such action", contract.Payload{SubscriptionID: "subscription"}))
+	push(200, news, updates.PushPath(), asks("update", "no such action",
+		contract.Payload{SubscriptionID: "subscription"}))
 	did(newsBroker, []string{updates.DeadLetter.Topic}, nil)
 
-	// A replay through the worker that runs the tasks publishes at once. Through another it is written down, and its
-	// publishing left to the task.
+	// A replay through the worker that runs the tasks publishes at once. Through another it is written down, and
+	// its publishing left to the task.
 	replay := func(through http.Handler, id string, becomes bulk.Progress) (op bulk.Operation) {
 		t.Helper()
 		data := filetest.Must(order.Append(nil))(t)
 		attributes := map[string]string{"event_id": "paid", deadletter.AttrSourceMessageID: id}
-		_, err := deadletter.Keep(t.Context(), base.Store, events, contract.Message{Data: data, Attributes: attributes}, id, now)
+		_, err := deadletter.Keep(t.Context(), base.Store, events,
+			contract.Message{Data: data, Attributes: attributes}, id, now)
 		require.NoError(t, err)
 		now = now.Add(time.Second)
-		post(t, through, 201, "/v1/ops/dead-letters/replay", `{"queue":"`+events.ID+`","expect":1,"why":"mended"}`, &op)
+		post(t, through, 201, "/v1/ops/dead-letters/replay",
+			`{"queue":"`+events.ID+`","expect":1,"why":"mended"}`, &op)
 		post(t, through, 200, "/v1/ops/operations/"+op.ID+"/run", "", &op)
 		require.Equal(t, becomes, op.Progress)
 		return op
@@ -282,18 +306,23 @@ const fiveMinutes = 5 * time.Minute
 func ours(register func(*handler.Registry)) func(*worker.Config) {
 	return func(c *worker.Config) {
 		q := catalog.Queue{
-			ID: "ours", Enabled: true, Contract: contract.MessageV1, Pool: "p", Concurrency: 10, RememberFor: 48 * 24 * time.Hour, MaxAttempts: 5,
-			AckDeadline: time.Minute, Lease: 2 * time.Minute, HandlerTimeout: 30 * time.Second, Backoff: retry.Policy{Schedule: []time.Duration{0, 30 * time.Second}},
+			ID: "ours", Enabled: true, Contract: contract.MessageV1, Pool: "p", Concurrency: 10,
+			RememberFor: 48 * 24 * time.Hour, MaxAttempts: 5,
+			AckDeadline: time.Minute, Lease: 2 * time.Minute, HandlerTimeout: 30 * time.Second,
+			Backoff:    retry.Policy{Schedule: []time.Duration{0, 30 * time.Second}},
 			DeadLetter: catalog.DeadLetter{Topic: "ours-dlq", Retention: 14 * 24 * time.Hour},
 		}
-		q.Handlers = map[string]catalog.Handler{"order.confirmed": {Name: "ours", MaxAttempts: 5, Timeout: 30 * time.Second, Backoff: q.Backoff}}
+		q.Handlers = map[string]catalog.Handler{
+			"order.confirmed": {Name: "ours", MaxAttempts: 5, Timeout: 30 * time.Second, Backoff: q.Backoff},
+		}
 		c.Catalog = &catalog.Catalog{Contracts: c.Catalog.Contracts, Queues: []catalog.Queue{q}}
 		c.Handlers = register
 	}
 }
 
-// TestWaitEndsOnceBetweenClocksFiveMinutesApart: what waits until a time is handled once, at most five minutes early or
-// late, and no attempt is lost or counted twice. An alarm that rings early finds nothing due; the minute releases it.
+// TestWaitEndsOnceBetweenClocksFiveMinutesApart: what waits until a time is handled once, at most five
+// minutes early or late, and no attempt is lost or counted twice. An alarm that rings early finds nothing
+// due; the minute releases it.
 func TestWaitEndsOnceBetweenClocksFiveMinutesApart(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -325,7 +354,8 @@ func TestWaitEndsOnceBetweenClocksFiveMinutesApart(t *testing.T) {
 					workers = append(workers, w)
 				}
 				posted(t, workers[0], "/push/ours", contract.Of(&contract.Event{
-					ID: "e1", Type: "order.confirmed", Timestamp: "2026-03-02T10:00:00Z", Version: 1, Data: map[string]any{"order_id": "e1"},
+					ID: "e1", Type: "order.confirmed", Timestamp: "2026-03-02T10:00:00Z", Version: 1,
+					Data: map[string]any{"order_id": "e1"},
 				}), test.attributes...)
 				took := time.Duration(-1)
 				for step := range 40 {
@@ -342,7 +372,8 @@ func TestWaitEndsOnceBetweenClocksFiveMinutesApart(t *testing.T) {
 				}
 				require.Equal(t, test.fails+1, calls)
 				most := float64(max(test.fails, 1))*fiveMinutes.Seconds() + 30
-				require.InDelta(t, test.wait.Seconds(), took.Seconds(), most, "each wait is early or late by five minutes at most")
+				require.InDelta(t, test.wait.Seconds(), took.Seconds(), most,
+					"each wait is early or late by five minutes at most")
 			})
 		}
 	}
@@ -355,8 +386,8 @@ func (r *recorder) At(_ context.Context, at time.Time) error {
 	return nil
 }
 
-// TestAlarmOfAWorkerReleasesWhatIsKeptWithoutTheScheduler: a quarter of a second after it is due at most. A worker that
-// drains begins nothing, and one that is given an alarm has none of its own.
+// TestAlarmOfAWorkerReleasesWhatIsKeptWithoutTheScheduler: a quarter of a second after it is due at most. A
+// worker that drains begins nothing, and one that is given an alarm has none of its own.
 func TestAlarmOfAWorkerReleasesWhatIsKeptWithoutTheScheduler(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -373,7 +404,9 @@ func TestAlarmOfAWorkerReleasesWhatIsKeptWithoutTheScheduler(t *testing.T) {
 			due := time.Now().Add(wait)
 			kept, err := lane.Open(t.Context(), db, lane.Name{Queue: "q", Message: string(rune('a' + i))})
 			require.NoError(t, err)
-			_, writes, err := kept.Put(lane.Kept{Topic: "q", Message: contract.Message{Data: []byte("{}")}, DueAt: due, Source: lane.Source{EventID: "e"}}, due, "", time.Now())
+			_, writes, err := kept.Put(lane.Kept{
+				Topic: "q", Message: contract.Message{Data: []byte("{}")}, DueAt: due, Source: lane.Source{EventID: "e"},
+			}, due, "", time.Now())
 			require.NoError(t, err)
 			storetest.Put(t, db, writes...)
 			require.NoError(t, w.Alarm.At(t.Context(), due))
@@ -387,7 +420,10 @@ func TestAlarmOfAWorkerReleasesWhatIsKeptWithoutTheScheduler(t *testing.T) {
 		}
 		given := &recorder{}
 		w = open(t, func(c *worker.Config) {
-			c.Alarm, c.AfterFunc = given, func(time.Duration, func()) func() { t.Error("it has an alarm of its own"); return func() {} }
+			c.Alarm, c.AfterFunc = given, func(time.Duration, func()) func() {
+				t.Error("it has an alarm of its own")
+				return func() {}
+			}
 		})
 		require.NoError(t, w.Alarm.At(t.Context(), morning))
 		require.Equal(t, &recorder{morning}, given)

@@ -57,7 +57,8 @@ func (identities) Identify(_ context.Context, header http.Header) (string, error
 }
 
 var statusOf = map[string]int{
-	"unauthorized": 401, "identity_invalid": 401, "forbidden": 403, "identity_not_allowed": 403, "host_not_local": 403, "cross_origin": 403,
+	"unauthorized": 401, "identity_invalid": 401, "forbidden": 403, "identity_not_allowed": 403,
+	"host_not_local": 403, "cross_origin": 403,
 	"operator_invalid": 400, "identity_unavailable": 503,
 }
 
@@ -76,13 +77,17 @@ func TestEachSenderIsLetInUnderTheirNameOrRefused(t *testing.T) {
 	}
 	all := filetest.YAML[map[string]row](t, "testdata", "senders.yaml")
 	named := func(name string) row {
-		return row{"both", "far", "operator_invalid", map[string]string{"Authorization": bearer, "X-Operator": name}}
+		return row{
+			"both", "far", "operator_invalid", map[string]string{"Authorization": bearer, "X-Operator": name},
+		}
 	}
 	all["the token, by a long name"] = named(strings.Repeat("a", 129))
 	all["the token, by a long address"] = named(strings.Repeat("a", 120) + "@example.org")
 	filetest.Each(t, all, func(t *testing.T, test row) {
 		who := ""
-		site := accesses[test.Access].Guard(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { who = access.Who(r.Context()) }))
+		site := accesses[test.Access].Guard(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			who = access.Who(r.Context())
+		}))
 		request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 		request.Host = "localhost:8081"
 		request.RemoteAddr = cmp.Or(map[string]string{"far": far, "here": here}[test.Peer], test.Peer)
@@ -121,7 +126,9 @@ type sessions struct {
 func sessionsOf(guarded access.Access) *sessions {
 	d := &sessions{now: at}
 	d.Sessions = &access.Sessions{
-		Access: guarded, Local: localKey, Log: slog.New(slog.NewJSONHandler(&d.log, nil)), Now: func() time.Time { return d.now },
+		Access: guarded, Local: localKey, Log: slog.New(slog.NewJSONHandler(&d.log, nil)), Now: func() time.Time {
+			return d.now
+		},
 	}
 	return d
 }
@@ -140,7 +147,9 @@ func asks(t *testing.T, method, peer string, cookies ...*http.Cookie) *http.Requ
 func (d *sessions) enters(r *http.Request) (who string) {
 	w := httptest.NewRecorder()
 	refuse := func(w http.ResponseWriter, _ *http.Request, problem *serve.Problem) { problem.Write(w) }
-	d.Guard(refuse)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { who = access.Who(r.Context()) })).ServeHTTP(w, r)
+	d.Guard(refuse)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		who = access.Who(r.Context())
+	})).ServeHTTP(w, r)
 	if who == "" {
 		who = codeOf(w.Body.String())
 	}
@@ -171,16 +180,20 @@ func TestWhoeverShowsTheTokenIsLetInForTwelveHours(t *testing.T) {
 	require.Equal(t, "token:ada@example.org", d.enters(asks(t, http.MethodPost, far, cookie)))
 
 	another := sessionsOf(access.Access{Tokens: []string{token}})
-	require.Equal(t, "token:ada@example.org", another.enters(asks(t, http.MethodGet, far, cookie)), "another instance knows it")
+	require.Equal(t, "token:ada@example.org", another.enters(asks(t, http.MethodGet, far, cookie)),
+		"another instance knows it")
 	rotated := sessionsOf(access.Access{Tokens: []string{next}})
-	require.Equal(t, "sign_in_needed", rotated.enters(asks(t, http.MethodGet, far, cookie)), "it ends with the token")
+	require.Equal(t, "sign_in_needed", rotated.enters(asks(t, http.MethodGet, far, cookie)),
+		"it ends with the token")
 	d.now = at.Add(access.SessionLife - time.Second)
 	require.Equal(t, "token:ada@example.org", d.enters(asks(t, http.MethodGet, far, cookie)))
 	d.now = at.Add(access.SessionLife)
-	require.Equal(t, "sign_in_needed", d.enters(asks(t, http.MethodGet, far, cookie)), "use does not make it longer")
+	require.Equal(t, "sign_in_needed", d.enters(asks(t, http.MethodGet, far, cookie)),
+		"use does not make it longer")
 
 	gone := d.SignOut(asks(t, http.MethodPost, far))
-	require.Equal(t, []any{cookie.Name, cookie.Path, "", true}, []any{gone.Name, gone.Path, gone.Value, gone.MaxAge < 0})
+	require.Equal(t, []any{cookie.Name, cookie.Path, "", true},
+		[]any{gone.Name, gone.Path, gone.Value, gone.MaxAge < 0})
 }
 
 func TestAForgedSessionIsNone(t *testing.T) {
@@ -191,21 +204,24 @@ func TestAForgedSessionIsNone(t *testing.T) {
 	at := strings.LastIndex(good.Value, ".")
 	text, mac := good.Value[:at], good.Value[at+1:]
 	head, claims, _ := strings.Cut(text, ".")
-	ofNobody, err := access.Sealed(access.KeyOf(""), audit.Author{Proof: audit.SharedToken, Name: "eve"}, d.now.Add(time.Hour))
+	ofNobody, err := access.Sealed(access.KeyOf(""), audit.Author{Proof: audit.SharedToken, Name: "eve"},
+		d.now.Add(time.Hour))
 	require.NoError(t, err)
 	encoded := base64.RawURLEncoding.EncodeToString
 	later := sessionsOf(access.Access{Tokens: []string{token}})
 	later.now = d.now.Add(2 * time.Hour)
 	ahead := later.signsIn(t, far, token, "ada")
 	filetest.Each(t, map[string]string{
-		"nothing":                        "",
-		"no MAC":                         text,
-		"an empty MAC":                   text + ".",
-		"the MAC of another text":        head + "." + encoded([]byte(`{"sub":"token:eve","exp":99999999999}`)) + "." + mac,
-		"no algorithm":                   encoded([]byte(`{"alg":"none","typ":"JWT"}`)) + "." + claims + ".",
-		"a MAC with a bit turned":        text + "." + encoded(append([]byte{1}, make([]byte, 31)...)),
-		"the MAC of an empty token":      ofNobody,
-		"the MAC of another token":       sessionsOf(access.Access{Tokens: []string{next}}).signsIn(t, far, next, "eve").Value,
+		"nothing":      "",
+		"no MAC":       text,
+		"an empty MAC": text + ".",
+		"the MAC of another text": head + "." +
+			encoded([]byte(`{"sub":"token:eve","exp":99999999999}`)) + "." + mac,
+		"no algorithm":              encoded([]byte(`{"alg":"none","typ":"JWT"}`)) + "." + claims + ".",
+		"a MAC with a bit turned":   text + "." + encoded(append([]byte{1}, make([]byte, 31)...)),
+		"the MAC of an empty token": ofNobody,
+		"the MAC of another token": sessionsOf(access.Access{Tokens: []string{next}}).signsIn(t, far, next,
+			"eve").Value,
 		"a local one from elsewhere":     local.Value,
 		"one that lasts longer":          ahead.Value,
 		"a long one":                     strings.Repeat("a", 5000) + "." + mac,
@@ -213,7 +229,8 @@ func TestAForgedSessionIsNone(t *testing.T) {
 		"base64 with bits that are lost": text + "." + mac[:len(mac)-1] + "~",
 	}, func(t *testing.T, value string) {
 		for _, cookie := range []string{good.Name, local.Name} {
-			require.Equal(t, "sign_in_needed", d.enters(asks(t, http.MethodGet, far, &http.Cookie{Name: cookie, Value: value})))
+			require.Equal(t, "sign_in_needed",
+				d.enters(asks(t, http.MethodGet, far, &http.Cookie{Name: cookie, Value: value})))
 		}
 	})
 	require.Equal(t, "token:ada", d.enters(asks(t, http.MethodGet, far, good)))
@@ -232,11 +249,13 @@ func TestANameAloneLetsInOnThisMachine(t *testing.T) {
 	rebound.Host = "rebound.example"
 	require.Equal(t, "host_not_local", d.enters(rebound))
 	require.Equal(t, "token_not_accepted", d.refuses(t, rebound, "", "eve"))
-	require.Equal(t, "token_not_accepted", d.refuses(t, asks(t, http.MethodPost, far), "", "eve"), "elsewhere a name is nothing")
+	require.Equal(t, "token_not_accepted", d.refuses(t, asks(t, http.MethodPost, far), "", "eve"),
+		"elsewhere a name is nothing")
 	closed := sessionsOf(access.Access{Tokens: []string{token}})
 	require.Equal(t, "token_not_accepted", closed.refuses(t, asks(t, http.MethodPost, here), "", "eve"))
 	restarted := &access.Sessions{
-		Access: access.Access{OpenOnLoopback: true}, Local: []byte("another"), Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return at },
+		Access: access.Access{OpenOnLoopback: true}, Local: []byte("another"), Log: slog.New(slog.DiscardHandler),
+		Now: func() time.Time { return at },
 	}
 	again := &sessions{Sessions: restarted}
 	require.Equal(t, "local", again.enters(asks(t, http.MethodGet, here, cookie)), "it ends with its process")
@@ -247,7 +266,8 @@ func TestAnIdentityNeedsNoSession(t *testing.T) {
 	d := sessionsOf(access.Access{Tokens: []string{token}, Identifier: identities{}})
 	cookie := d.signsIn(t, far, token, "eve")
 	for identity, want := range map[string]string{
-		"ada": "ada@example.org", "eve": "identity_not_allowed", "away": "identity_unavailable", "forged": "identity_invalid", "nobody": "forbidden", "": "token:eve",
+		"ada": "ada@example.org", "eve": "identity_not_allowed", "away": "identity_unavailable",
+		"forged": "identity_invalid", "nobody": "forbidden", "": "token:eve",
 	} {
 		r := asks(t, http.MethodGet, far, cookie)
 		r.Header.Set("X-Test-Identity", identity)
@@ -264,7 +284,9 @@ func TestATokenOrANameThatIsWrongIsRefusedAndNotLogged(t *testing.T) {
 	for range 50 {
 		require.Equal(t, "token_not_accepted", d.refuses(t, asks(t, http.MethodPost, far), next, "eve"))
 	}
-	for _, name := range []string{"", "ada l", "ada\nwho=eve", "<b>", "ada|x", "a\u202eb", strings.Repeat("a", 129), token} {
+	for _, name := range []string{
+		"", "ada l", "ada\nwho=eve", "<b>", "ada|x", "a\u202eb", strings.Repeat("a", 129), token,
+	} {
 		for _, shown := range []string{token, ""} {
 			require.Equal(t, "name_invalid", d.refuses(t, asks(t, http.MethodPost, here), shown, name), "%q", name)
 		}

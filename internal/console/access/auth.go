@@ -1,5 +1,5 @@
-// Package access is who may use the console: tokens, identities, sessions of pages, and nobody from another site. What
-// they may do is the operations' to say.
+// Package access is who may use the console: tokens, identities, sessions of pages, and nobody from another
+// site. What they may do is the operations' to say.
 package access
 
 import (
@@ -21,8 +21,8 @@ import (
 // Identifier verifies the sender of a request by its headers.
 type Identifier interface {
 	// Identify returns the e-mail address of a person who may use the API. The error wraps serve.ErrNoToken,
-	// serve.ErrNotAllowed or serve.ErrKeysUnavailable, or means that the identity is not valid. It repeats nothing
-	// of the headers.
+	// serve.ErrNotAllowed or serve.ErrKeysUnavailable, or means that the identity is not valid. It repeats
+	// nothing of the headers.
 	Identify(ctx context.Context, header http.Header) (who string, err error)
 }
 
@@ -46,7 +46,8 @@ var address = regexp.MustCompile(`^[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(\.[A-Za-z0-9-
 
 type admittedKey struct{}
 
-// admitted is the sender of an accepted request, and when the session ends that said so; zero: it came without one.
+// admitted is the sender of an accepted request, and when the session ends that said so; zero: it came
+// without one.
 type admitted struct {
 	who   audit.Author
 	until time.Time
@@ -69,28 +70,40 @@ func Who(ctx context.Context) string { return Author(ctx).String() }
 
 var (
 	errNotAccepted = serve.Refuse(http.StatusForbidden, "forbidden", "This token is not accepted.")
-	errOperator    = serve.Refuse(http.StatusBadRequest, "operator_invalid", "The header "+operatorHeader+" is sent once, with a name of letters, digits and . _ : - or an e-mail address, of at most 128 bytes.")
-	errOtherHost   = serve.Refuse(http.StatusForbidden, "host_not_local", "Without a token this answers to localhost, 127.0.0.1 and [::1] alone: ask under one of them, or send a token.")
-	errOtherSite   = serve.Refuse(http.StatusForbidden, "cross_origin", "Another site may not ask for this; use the API's own pages or a client.")
+	errOperator    = serve.Refuse(http.StatusBadRequest, "operator_invalid",
+		"The header "+operatorHeader+" is sent once, with a name of letters, digits and . _ : - or an e-mail "+
+			"address, of at most 128 bytes.")
+	errOtherHost = serve.Refuse(http.StatusForbidden, "host_not_local", "Without a token this answers to "+
+		"localhost, 127.0.0.1 and [::1] alone: ask under one of them, or send a token.")
+	errOtherSite = serve.Refuse(http.StatusForbidden, "cross_origin",
+		"Another site may not ask for this; use the API's own pages or a client.")
 )
 
 var problems = func() serve.ErrorMapping {
-	invalid := serve.Refuse(http.StatusUnauthorized, "identity_invalid", "This is neither the OPS_TOKEN nor a valid identity token for this service; get a new one.")
+	invalid := serve.Refuse(http.StatusUnauthorized, "identity_invalid",
+		"This is neither the OPS_TOKEN nor a valid identity token for this service; get a new one.")
 	invalid.Authenticate = `Bearer error="invalid_token"`
-	none := serve.Refuse(http.StatusUnauthorized, "unauthorized", "Send the header Authorization: Bearer with the OPS_TOKEN, or with an identity token where OPS_ALLOW names people.")
+	none := serve.Refuse(http.StatusUnauthorized, "unauthorized", "Send the header Authorization: Bearer with "+
+		"the OPS_TOKEN, or with an identity token where OPS_ALLOW names people.")
 	none.Authenticate = "Bearer"
 	return serve.ErrorMapping{
 		Known: []serve.KnownError{
-			{Of: serve.ErrNotAllowed, As: serve.Refuse(http.StatusForbidden, "identity_not_allowed", "This identity may not use the API; have its e-mail address added to OPS_ALLOW.")},
-			{Of: serve.ErrKeysUnavailable, As: serve.Refuse(http.StatusServiceUnavailable, "identity_unavailable", "The identity cannot be checked now; try again.").After(5)},
+			{
+				Of: serve.ErrNotAllowed, As: serve.Refuse(http.StatusForbidden, "identity_not_allowed",
+					"This identity may not use the API; have its e-mail address added to OPS_ALLOW."),
+			},
+			{
+				Of: serve.ErrKeysUnavailable, As: serve.Refuse(http.StatusServiceUnavailable, "identity_unavailable",
+					"The identity cannot be checked now; try again.").After(5),
+			},
 			{Of: serve.ErrNoToken, As: none},
 		},
 		Last: invalid,
 	}
 }()
 
-// Guard refuses requests that another site has a browser send, which adds cookies by itself, and those of senders who may
-// not use the API.
+// Guard refuses requests that another site has a browser send, which adds cookies by itself, and those of
+// senders who may not use the API.
 func (a Access) Guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if fromOtherSite(r) {
@@ -161,7 +174,8 @@ func (a Access) accepts(authorization string) bool {
 	return accepted == 1
 }
 
-// fromLoopback reports whether the connection is from this machine and no proxy, which names itself in the headers.
+// fromLoopback reports whether the connection is from this machine and no proxy, which names itself in the
+// headers.
 func fromLoopback(r *http.Request) bool {
 	for _, name := range []string{"X-Forwarded-For", "Forwarded", "X-Real-Ip", "Via"} {
 		if _, forwarded := r.Header[name]; forwarded {
@@ -172,7 +186,8 @@ func fromLoopback(r *http.Request) bool {
 	return err == nil && peer.Addr().Unmap().IsLoopback()
 }
 
-// namesThisMachine reports whether the Host is localhost or a loopback address: by DNS rebinding it is another site's name.
+// namesThisMachine reports whether the Host is localhost or a loopback address: by DNS rebinding it is
+// another site's name.
 func namesThisMachine(r *http.Request) bool {
 	host, _, err := net.SplitHostPort(r.Host)
 	if err != nil { // there is no port

@@ -49,18 +49,24 @@ type Sessions struct {
 }
 
 var (
-	errNoOrigin = serve.Refuse(http.StatusForbidden, "origin_unknown", "A change is made from a page of this site. This request does not say where it is from; use a current browser, or the API.")
-	errSignIn   = serve.Refuse(http.StatusUnauthorized, "sign_in_needed", "You are not signed in, or no longer: a session lasts 12 hours. Nothing was changed. Sign in, go back, and send it again.")
-	errToken    = serve.Refuse(http.StatusForbidden, "token_not_accepted", "This token is not accepted.")
-	errName     = serve.Refuse(http.StatusUnprocessableEntity, "name_invalid", "A name has letters, digits and . _ : - only, or is an e-mail address, with 128 characters at most. It is not the token.")
+	errNoOrigin = serve.Refuse(http.StatusForbidden, "origin_unknown", "A change is made from a page of this "+
+		"site. This request does not say where it is from; use a current browser, or the API.")
+	errSignIn = serve.Refuse(http.StatusUnauthorized, "sign_in_needed", "You are not signed in, or no "+
+		"longer: a session lasts 12 hours. Nothing was changed. Sign in, go back, and send it again.")
+	errToken = serve.Refuse(http.StatusForbidden, "token_not_accepted", "This token is not accepted.")
+	errName  = serve.Refuse(http.StatusUnprocessableEntity, "name_invalid", "A name has letters, digits "+
+		"and . _ : - only, or is an e-mail address, with 128 characters at most. It is not the token.")
 )
 
-// SessionEnd returns when the session ends in which a request was accepted; zero: it was accepted without one.
+// SessionEnd returns when the session ends in which a request was accepted; zero: it was accepted without
+// one.
 func SessionEnd(ctx context.Context) time.Time { return admittedIn(ctx).until }
 
-// Guard lets people to pages, and has others refused. Who says who they are. What another site has a browser ask for
-// is refused, be it a look; and so is a change that does not say where it is from.
-func (s *Sessions) Guard(refuse func(http.ResponseWriter, *http.Request, *serve.Problem)) func(http.Handler) http.Handler {
+// Guard lets people to pages, and has others refused. Who says who they are. What another site has a browser
+// ask for is refused, be it a look; and so is a change that does not say where it is from.
+func (s *Sessions) Guard(
+	refuse func(http.ResponseWriter, *http.Request, *serve.Problem),
+) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			problem := OwnPage(r)
@@ -154,7 +160,8 @@ func (s *Sessions) SignOut(r *http.Request) *http.Cookie {
 
 func (s *Sessions) cookie(r *http.Request, value string, age int) *http.Cookie {
 	cookie := &http.Cookie{ //nolint:gosec // It is Secure, except on this machine, which has no HTTPS.
-		Name: sessionCookie, Value: value, Path: "/", MaxAge: age, Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode,
+		Name: sessionCookie, Value: value, Path: "/", MaxAge: age, Secure: true, HttpOnly: true,
+		SameSite: http.SameSiteStrictMode,
 	}
 	if fromLoopback(r) {
 		cookie.Name, cookie.Path, cookie.Secure = sessionCookieLocal, "/ops", false
@@ -169,7 +176,8 @@ func keyOf(token string) []byte {
 }
 
 func sealed(key []byte, who audit.Author, end time.Time) (string, error) {
-	return jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.RegisteredClaims{Subject: who.String(), ExpiresAt: jwt.NewNumericDate(end)}).SignedString(key)
+	return jwt.NewWithClaims(jwt.SigningMethodHS256,
+		jwt.RegisteredClaims{Subject: who.String(), ExpiresAt: jwt.NewNumericDate(end)}).SignedString(key)
 }
 
 // read returns nobody for a cookie that is forged, over, or of a token that is no longer accepted.
@@ -188,8 +196,10 @@ func (s *Sessions) read(value string) (who audit.Author, end time.Time) {
 			}
 		}
 		return keys, nil
-	}, jwt.WithValidMethods([]string{jwt.SigningMethodHS256.Name}), jwt.WithExpirationRequired(), jwt.WithTimeFunc(s.Now), jwt.WithStrictDecoding())
-	if err != nil || len(value) > maxSession || claims.ExpiresAt.After(s.Now().Add(SessionLife+instancesDiffer)) {
+	}, jwt.WithValidMethods([]string{jwt.SigningMethodHS256.Name}), jwt.WithExpirationRequired(),
+		jwt.WithTimeFunc(s.Now), jwt.WithStrictDecoding())
+	if err != nil || len(value) > maxSession ||
+		claims.ExpiresAt.After(s.Now().Add(SessionLife+instancesDiffer)) {
 		return audit.Author{}, time.Time{}
 	}
 	return who, claims.ExpiresAt.UTC()

@@ -1,5 +1,6 @@
-// Package api serves what is declared as operations over HTTP: a route for each, refusals as problem documents, and the
-// OpenAPI document of all. It refuses to decide who may come in, and to know any operation.
+// Package api serves what is declared as operations over HTTP: a route for each, refusals as problem
+// documents, and the OpenAPI document of all. It refuses to decide who may come in, and to know any
+// operation.
 package api
 
 import (
@@ -48,7 +49,9 @@ const maxBody = 64 << 10
 // Routes adds a route for each operation.
 func (s *Server) Routes(r chi.Router) {
 	for _, o := range s.Operations {
-		r.Method(o.Method, o.Pattern, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serve(o, w, r) }))
+		r.Method(o.Method, o.Pattern, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			s.serve(o, w, r)
+		}))
 	}
 	r.Get("/v1/ops/openapi.json", func(w http.ResponseWriter, r *http.Request) {
 		switch query, err := url.ParseQuery(r.URL.RawQuery); {
@@ -83,7 +86,9 @@ func (s *Server) serve(o console.Operation, w http.ResponseWriter, r *http.Reque
 }
 
 // answer is that of the operation, or the one of before to a change that is named and sent again.
-func (s *Server) answer(ctx context.Context, o console.Operation, r *http.Request) (body []byte, repeated bool, err error) {
+func (s *Server) answer(
+	ctx context.Context, o console.Operation, r *http.Request,
+) (body []byte, repeated bool, err error) {
 	in, err := inputOf(o, r)
 	if err != nil {
 		return nil, false, err
@@ -97,7 +102,8 @@ func (s *Server) answer(ctx context.Context, o console.Operation, r *http.Reques
 		body, err = json.Marshal(answer)
 	}
 	if failed := s.end(ctx, o, change, body, err); failed != nil {
-		s.Log.LogAttrs(ctx, slog.LevelWarn, "answer not kept", slog.String("operation", o.Name), slog.String("error", failed.Error()))
+		s.Log.LogAttrs(ctx, slog.LevelWarn, "answer not kept", slog.String("operation", o.Name),
+			slog.String("error", failed.Error()))
 	}
 	return body, false, err
 }
@@ -114,7 +120,8 @@ func inputOf(o console.Operation, r *http.Request) (in console.Input, err error)
 		}
 	}
 	if in.Body, err = io.ReadAll(http.MaxBytesReader(nil, r.Body, cmp.Or(o.Body, maxBody))); err != nil {
-		return in, serve.Refuse(http.StatusBadRequest, "body_malformed", fmt.Sprintf("The body could not be read: it has at most %d KiB.", cmp.Or(o.Body, maxBody)>>10))
+		return in, serve.Refuse(http.StatusBadRequest, "body_malformed",
+			fmt.Sprintf("The body could not be read: it has at most %d KiB.", cmp.Or(o.Body, maxBody)>>10))
 	}
 	return in, nil
 }
@@ -130,8 +137,8 @@ func Param(r *http.Request, name string) string {
 	return value
 }
 
-// Call calls an operation for the caller of the context. The answer is a value of the operation's answer type. The
-// error is the *serve.Problem that it is answered with, or wraps the context's.
+// Call calls an operation for the caller of the context. The answer is a value of the operation's answer
+// type. The error is the *serve.Problem that it is answered with, or wraps the context's.
 func (s *Server) Call(ctx context.Context, o console.Operation, in console.Input) (any, error) {
 	in.Now = s.Now().UTC()
 	by := s.Author(ctx)
@@ -169,8 +176,10 @@ func (s *Server) Problem(ctx context.Context, o console.Operation, err error) *s
 	if r := o.Refusal(err); r != nil {
 		return serve.Refuse(int(r.Kind), r.Code, r.Detail)
 	}
-	s.Log.LogAttrs(ctx, slog.LevelWarn, "operation failed", slog.String("operation", o.Name), slog.String("error", err.Error()))
-	return serve.Refuse(http.StatusServiceUnavailable, "store_unavailable", "The store did not answer; try again.").After(5)
+	s.Log.LogAttrs(ctx, slog.LevelWarn, "operation failed", slog.String("operation", o.Name),
+		slog.String("error", err.Error()))
+	return serve.Refuse(http.StatusServiceUnavailable, "store_unavailable",
+		"The store did not answer; try again.").After(5)
 }
 
 type succeeded struct {
@@ -184,8 +193,8 @@ type failed struct {
 	Message string `json:"message"`
 }
 
-// Scripts adds a route for each operation of the event queue that Billhook replaces. Their answers have that queue's
-// envelope, under the statuses of all others.
+// Scripts adds a route for each operation of the event queue that Billhook replaces. Their answers have that
+// queue's envelope, under the statuses of all others.
 func (s *Server) Scripts(r chi.Router, operations []console.Operation) {
 	for _, o := range operations {
 		r.Method(o.Method, o.Pattern, serve.Answer(http.StatusOK, func(r *http.Request) (succeeded, error) {
@@ -205,7 +214,8 @@ func (s *Server) Scripts(r chi.Router, operations []console.Operation) {
 	}
 }
 
-// HeaderSkipped is the header that says how many unreadable documents the lists of an answer leave out, and the first keys.
+// HeaderSkipped is the header that says how many unreadable documents the lists of an answer leave out, and
+// the first keys.
 const HeaderSkipped = "Billhook-Skipped"
 
 const maxSkipped = 10

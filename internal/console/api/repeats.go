@@ -16,14 +16,15 @@ import (
 )
 
 const (
-	// headerKey names a change, so that a caller who has no answer can ask again; headerRepeated says that the answer is
-	// that of the request before.
+	// headerKey names a change, so that a caller who has no answer can ask again; headerRepeated says that the
+	// answer is that of the request before.
 	headerKey      = "Idempotency-Key"
 	headerRepeated = "Idempotent-Replayed"
 
 	// RequestsCollection holds the answers of named changes.
 	RequestsCollection = "requests"
-	// requestsKept is how long the answer to a named change is kept, and requestsTake how long one may be under way.
+	// requestsKept is how long the answer to a named change is kept, and requestsTake how long one may be under
+	// way.
 	requestsKept = 24 * time.Hour
 	requestsTake = time.Minute
 	// maxKept bounds an answer that is kept, in bytes.
@@ -31,11 +32,16 @@ const (
 )
 
 var (
-	errKey       = serve.Refuse(http.StatusBadRequest, "idempotency_key_invalid", "An Idempotency-Key has at most 128 of letters, digits and . _ : -, beginning with a letter or digit.")
-	errKeyReused = serve.Refuse(http.StatusUnprocessableEntity, "idempotency_key_reused", "This Idempotency-Key was given with another request; give each change its own.")
-	errUnderWay  = serve.Refuse(http.StatusConflict, "request_under_way", "The request with this Idempotency-Key is under way; ask again.").After(1)
-	errNoOutcome = serve.Refuse(http.StatusConflict, "outcome_unknown", "The request with this Idempotency-Key was begun and never ended. Look at what became of it, and give another key.")
-	errOnce      = serve.Refuse(http.StatusConflict, "answer_shown_once", "The request with this Idempotency-Key was done, and its answer is shown once.")
+	errKey = serve.Refuse(http.StatusBadRequest, "idempotency_key_invalid",
+		"An Idempotency-Key has at most 128 of letters, digits and . _ : -, beginning with a letter or digit.")
+	errKeyReused = serve.Refuse(http.StatusUnprocessableEntity, "idempotency_key_reused",
+		"This Idempotency-Key was given with another request; give each change its own.")
+	errUnderWay = serve.Refuse(http.StatusConflict, "request_under_way",
+		"The request with this Idempotency-Key is under way; ask again.").After(1)
+	errNoOutcome = serve.Refuse(http.StatusConflict, "outcome_unknown", "The request with this "+
+		"Idempotency-Key was begun and never ended. Look at what became of it, and give another key.")
+	errOnce = serve.Refuse(http.StatusConflict, "answer_shown_once",
+		"The request with this Idempotency-Key was done, and its answer is shown once.")
 )
 
 // change is one that its caller has named, as the document at its key holds it.
@@ -49,9 +55,12 @@ type change struct {
 	Answer string `store:"answer,omitzero"`
 }
 
-// begin names a change of a caller for its first request. Of a later one it returns the answer, or the *serve.Problem
-// that says why there is none. It is nil where there is no name, and for what is no change: a trial writes nothing.
-func (s *Server) begin(ctx context.Context, o console.Operation, in console.Input, name string) (_ *change, answer string, err error) {
+// begin names a change of a caller for its first request. Of a later one it returns the answer, or the
+// *serve.Problem that says why there is none. It is nil where there is no name, and for what is no change: a
+// trial writes nothing.
+func (s *Server) begin(
+	ctx context.Context, o console.Operation, in console.Input, name string,
+) (_ *change, answer string, err error) {
 	if name == "" || o.Needs < console.Reason {
 		return nil, "", nil
 	}
@@ -89,9 +98,11 @@ func (s *Server) begin(ctx context.Context, o console.Operation, in console.Inpu
 	}
 }
 
-// end keeps the answer of a named change. A refused one has changed nothing, and its name is free again. One whose
-// outcome is not known stays begun. The error means that it stays so though it has ended.
-func (s *Server) end(ctx context.Context, o console.Operation, c *change, answer []byte, refused error) error {
+// end keeps the answer of a named change. A refused one has changed nothing, and its name is free again. One
+// whose outcome is not known stays begun. The error means that it stays so though it has ended.
+func (s *Server) end(
+	ctx context.Context, o console.Operation, c *change, answer []byte, refused error,
+) error {
 	problem, known := errors.AsType[*serve.Problem](refused)
 	if c == nil || (refused != nil && (!known || problem.Status >= http.StatusInternalServerError)) {
 		return nil

@@ -16,8 +16,8 @@ import (
 // cell is a value on a page. Its label is beside it or above it.
 type cell struct {
 	Label, Text, Href string
-	// Amount: it is a number. State: it is one of a few words, which has a colour. Block: it has lines of its own.
-	// ID: people copy it, and seldom read it.
+	// Amount: it is a number. State: it is one of a few words, which has a colour. Block: it has lines of its
+	// own. ID: people copy it, and seldom read it.
 	Amount, State, Block, ID bool
 	Time                     time.Time
 }
@@ -65,8 +65,9 @@ func cellOf(c console.Column, of any, tenant string) cell {
 
 const looks = "/v1/ops/"
 
-// linkTo is the address of the page of a noun's thing, or of the search for it; of the page of the address that a member
-// has; or of a page whose address names members in braces, such as usage/{subscription}/entries?meter={meter}.
+// linkTo is the address of the page of a noun's thing, or of the search for it; of the page of the address
+// that a member has; or of a page whose address names members in braces, such as
+// usage/{subscription}/entries?meter={meter}.
 func linkTo(link, tenant, id string, item any) string {
 	path, query, _ := strings.Cut(link, "?")
 	switch {
@@ -80,7 +81,8 @@ func linkTo(link, tenant, id string, item any) string {
 	member := func(escape func(string) string) func(string) string {
 		return func(name string) string { return escape(console.Member(item, strings.Trim(name, "{}"))) }
 	}
-	path, query = braces.ReplaceAllStringFunc(path, member(url.PathEscape)), braces.ReplaceAllStringFunc(query, member(url.QueryEscape))
+	path, query = braces.ReplaceAllStringFunc(path, member(url.PathEscape)),
+		braces.ReplaceAllStringFunc(query, member(url.QueryEscape))
 	address := "/ops/" + strings.TrimSuffix(path+"?"+query, "?")
 	if strings.Contains(link, "{tenant}") {
 		return with(address, "tenant", console.Member(item, "tenant"))
@@ -105,7 +107,9 @@ type grid struct {
 }
 
 func gridOf(columns []console.Column, items reflect.Value, tenant string) (g grid) {
-	columns = slices.DeleteFunc(slices.Clone(columns), func(c console.Column) bool { return c.Detail || c.Address })
+	columns = slices.DeleteFunc(slices.Clone(columns), func(c console.Column) bool {
+		return c.Detail || c.Address
+	})
 	for _, c := range columns {
 		g.Heads = append(g.Heads, cell{Label: c.Label})
 	}

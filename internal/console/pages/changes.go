@@ -12,10 +12,14 @@ import (
 	"billhook/internal/platform/serve"
 )
 
-var errNoneChosen = serve.Refuse(http.StatusUnprocessableEntity, "none_chosen", "Choose at least one of the list, or take all that match.")
+var errNoneChosen = serve.Refuse(http.StatusUnprocessableEntity, "none_chosen",
+	"Choose at least one of the list, or take all that match.")
 
 func (p *Pages) form(v *visit, o console.Operation) (view declaredView, err error) {
-	view = declaredView{Summary: o.Summary, Help: o.Help, Noun: o.Noun(), ID: v.param(lastParam(o)), Button: title(verb(o)), Others: map[string]any{}}
+	view = declaredView{
+		Summary: o.Summary, Help: o.Help, Noun: o.Noun(), ID: v.param(lastParam(o)), Button: title(verb(o)),
+		Others: map[string]any{},
+	}
 	view.Title = named(o, view.ID)
 	view.Back, view.Reason = p.back(v, o), o.Needs >= console.Reason
 	if before, ok := p.Declared.Find(o.Before); ok {
@@ -37,7 +41,10 @@ func (p *Pages) form(v *visit, o console.Operation) (view declaredView, err erro
 		}
 	}
 	for _, f := range o.Fields {
-		made := input{Field: f, Label: title(f.Name), Value: cmp.Or(v.form(f.Name), v.query(f.Name), f.Standard), Number: f.Type.Kind() == reflect.Int64, Hidden: f.Expects != ""}
+		made := input{
+			Field: f, Label: title(f.Name), Value: cmp.Or(v.form(f.Name), v.query(f.Name), f.Standard),
+			Number: f.Type.Kind() == reflect.Int64, Hidden: f.Expects != "",
+		}
 		if made.Hidden {
 			made.Value = console.Member(view.Answer, f.Expects)
 		}
@@ -48,8 +55,8 @@ func (p *Pages) form(v *visit, o console.Operation) (view declaredView, err erro
 	return view, nil
 }
 
-// act makes the change that a form asks for, and returns the address where its outcome is seen. What is seen at no address,
-// such as a new secret, it shows.
+// act makes the change that a form asks for, and returns the address where its outcome is seen. What is seen
+// at no address, such as a new secret, it shows.
 func (p *Pages) act(v *visit, o console.Operation) (next string, err error) {
 	if o.Follow == o.Name {
 		return p.follow(v, o, v.param(lastParam(o)))
@@ -70,7 +77,8 @@ func (p *Pages) act(v *visit, o console.Operation) (next string, err error) {
 	return "", nil
 }
 
-// follow goes on with what was begun for most of the time that a page may take. What it has done until then stays done.
+// follow goes on with what was begun for most of the time that a page may take. What it has done until then
+// stays done.
 func (p *Pages) follow(v *visit, o console.Operation, id string) (string, error) {
 	ctx, cancel := context.WithTimeout(v.ctx, p.Longest*3/4)
 	defer cancel()

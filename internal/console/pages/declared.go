@@ -22,11 +22,16 @@ func (p *Pages) declaredRoutes(r chi.Router) {
 		switch {
 		case o.Needs != console.Look:
 			form := func(v *visit) (any, error) { return p.form(v, o) }
-			p.change(r.With(p.named), address, shape("form "+o.Before, "declared_form.html"), form, func(v *visit) (string, error) { return p.act(v, o) })
+			p.change(r.With(p.named), address, shape("form "+o.Before, "declared_form.html"), form,
+				func(v *visit) (string, error) { return p.act(v, o) })
 		case o.List && (!strings.Contains(o.Pattern, "{") || !p.beside(o)):
-			p.page(r, address, shape(o.Name, "declared_list.html"), func(v *visit) (any, error) { return p.list(v, o) })
+			p.page(r, address, shape(o.Name, "declared_list.html"), func(v *visit) (any, error) {
+				return p.list(v, o)
+			})
 		case !o.List && !p.beside(o):
-			p.page(r, address, shape(o.Name, "declared_detail.html"), func(v *visit) (any, error) { return p.detail(v, o) })
+			p.page(r, address, shape(o.Name, "declared_detail.html"), func(v *visit) (any, error) {
+				return p.detail(v, o)
+			})
 		}
 	}
 }
@@ -45,7 +50,8 @@ func (p *Pages) beside(o console.Operation) bool {
 	})
 }
 
-// pageOf puts the verb behind a route that another page has: behind a list after a mark that no id begins with.
+// pageOf puts the verb behind a route that another page has: behind a list after a mark that no id begins
+// with.
 func pageOf(o console.Operation) string {
 	pattern := strings.TrimPrefix(o.Pattern, "/v1")
 	if o.Needs != console.Look && !strings.Contains(pattern, "{") {
@@ -173,7 +179,8 @@ func (p *Pages) row(name string) console.Operation {
 	return o
 }
 
-// ask calls an operation with what the address and the form of the visit say, or what is given by name and value in turn.
+// ask calls an operation with what the address and the form of the visit say, or what is given by name and
+// value in turn.
 func (p *Pages) ask(v *visit, o console.Operation, given ...string) (any, error) {
 	in, err := o.Input(func(f console.Field) (string, bool) {
 		i := slices.Index(given, f.Name)
@@ -205,7 +212,8 @@ func (p *Pages) detail(v *visit, o console.Operation) (declaredView, error) {
 	}
 	view.Absent = notFound(err)
 	for _, other := range p.Declared.Operations {
-		if acts(other, o) && (view.Absent == nil && console.Allows(answer, other.Verb()) || view.Absent != nil && other.Method == http.MethodPut) {
+		if acts(other, o) && (view.Absent == nil && console.Allows(answer, other.Verb()) || view.Absent != nil &&
+			other.Method == http.MethodPut) {
 			view.Actions = append(view.Actions, link{Address: p.at(v, pageOf(other)), Name: title(verb(other))})
 		}
 	}
@@ -225,7 +233,9 @@ func (p *Pages) detail(v *visit, o console.Operation) (declaredView, error) {
 			return view, err
 		}
 	}
-	if view.Filters = p.filters(v, o); !slices.ContainsFunc(view.Filters, func(f input) bool { return f.Name != "tenant" }) {
+	if view.Filters = p.filters(v, o); !slices.ContainsFunc(view.Filters, func(f input) bool {
+		return f.Name != "tenant"
+	}) {
 		view.Filters = nil // whose it is, is known
 	}
 	shown := min(len(view.Notes), notesShown)
@@ -238,7 +248,8 @@ const (
 	filtersShown = 5
 )
 
-// partsFor is how long the parts of an answer on one page take together; one that has begun is brought to its end.
+// partsFor is how long the parts of an answer on one page take together; one that has begun is brought to its
+// end.
 const partsFor = time.Second / 2
 
 func (p *Pages) parts(v *visit, o console.Operation, answer any) (all any, err error) {
@@ -279,7 +290,8 @@ func (p *Pages) besides(v *visit, view *declaredView, name string) error {
 	return err
 }
 
-// show adds an answer to a page. Its values are those of the first, or of the last where there is no such thing.
+// show adds an answer to a page. Its values are those of the first, or of the last where there is no such
+// thing.
 func (p *Pages) show(v *visit, view *declaredView, o console.Operation, answer any) {
 	facts, tables, empty := []cell(nil), []grid(nil), []string(nil)
 	for _, c := range o.Columns {
@@ -299,7 +311,9 @@ func (p *Pages) show(v *visit, view *declaredView, o console.Operation, answer a
 		}
 		tables = append(tables, table)
 	}
-	slices.SortStableFunc(facts, func(a, b cell) int { return cmp.Compare(strconv.FormatBool(a.ID), strconv.FormatBool(b.ID)) })
+	slices.SortStableFunc(facts, func(a, b cell) int {
+		return cmp.Compare(strconv.FormatBool(a.ID), strconv.FormatBool(b.ID))
+	})
 	if len(empty) > 1 {
 		tables = slices.DeleteFunc(tables, func(g grid) bool { return g.Rows == nil && g.Records == nil })
 		tables = append(tables, grid{Title: "None yet", Empty: title(strings.Join(empty, ", ")) + "."})
@@ -312,7 +326,9 @@ func (p *Pages) show(v *visit, view *declaredView, o console.Operation, answer a
 }
 
 func (p *Pages) at(v *visit, pattern string) string {
-	address := braces.ReplaceAllStringFunc(pattern, func(name string) string { return url.PathEscape(v.param(strings.Trim(name, "{}"))) })
+	address := braces.ReplaceAllStringFunc(pattern, func(name string) string {
+		return url.PathEscape(v.param(strings.Trim(name, "{}")))
+	})
 	return with(address, "tenant", v.query("tenant"), "queue", v.query("queue"))
 }
 

@@ -46,7 +46,9 @@ func openHouse(t *testing.T, guarded access.Access) *house {
 }
 
 // visited asks as a browser on this machine does.
-func visited(t testing.TB, site http.Handler, method, path, form string, change func(*http.Request)) *httptest.ResponseRecorder {
+func visited(
+	t testing.TB, site http.Handler, method, path, form string, change func(*http.Request),
+) *httptest.ResponseRecorder {
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(form))
 	r.RemoteAddr, r.Host = "127.0.0.1:4711", "127.0.0.1:8081"
@@ -62,17 +64,23 @@ func visited(t testing.TB, site http.Handler, method, path, form string, change 
 	return w
 }
 
-func (h *house) visits(t *testing.T, method, path string, form url.Values, change func(*http.Request)) *httptest.ResponseRecorder {
+func (h *house) visits(
+	t *testing.T, method, path string, form url.Values, change func(*http.Request),
+) *httptest.ResponseRecorder {
 	t.Helper()
 	return visited(t, h, method, path, form.Encode(), change)
 }
 
 // opened are the pages over an API, at noon.
-func opened(t testing.TB, api pages.Caller, declared *console.Catalog, guarded access.Access, longest time.Duration) chi.Router {
+func opened(
+	t testing.TB, api pages.Caller, declared *console.Catalog, guarded access.Access, longest time.Duration,
+) chi.Router {
 	t.Helper()
 	log, now := slog.New(slog.NewTextHandler(t.Output(), nil)), func() time.Time { return noon }
 	site := &pages.Pages{
-		API: api, Declared: declared, Sessions: &access.Sessions{Access: guarded, Local: []byte("by chance"), Log: log, Now: now}, Catalog: catalogtest.Shipped(),
+		API: api, Declared: declared, Sessions: &access.Sessions{
+			Access: guarded, Local: []byte("by chance"), Log: log, Now: now,
+		}, Catalog: catalogtest.Shipped(),
 		Log: log, Now: now, Longest: longest,
 	}
 	router := chi.NewRouter()
@@ -120,14 +128,15 @@ func (e *everything) Call(ctx context.Context, o console.Operation, in console.I
 func walk(t *testing.T, routes chi.Routes, id string, visit func(method, route, path string)) {
 	t.Helper()
 	seen := 0
-	require.NoError(t, chi.Walk(routes, func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
-		if strings.HasSuffix(route, "*") {
+	require.NoError(t,
+		chi.Walk(routes, func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
+			if strings.HasSuffix(route, "*") {
+				return nil
+			}
+			seen++
+			visit(method, route, regexp.MustCompile(`\{[^}]+\}`).ReplaceAllLiteralString(route, url.PathEscape(id)))
 			return nil
-		}
-		seen++
-		visit(method, route, regexp.MustCompile(`\{[^}]+\}`).ReplaceAllLiteralString(route, url.PathEscape(id)))
-		return nil
-	}))
+		}))
 	require.Greater(t, seen, 20)
 }
 
@@ -166,7 +175,9 @@ func TestALookChangesNothingAndShowsWhatOthersHaveWrittenAsText(t *testing.T) {
 		h.api.refuses = method == http.MethodPost
 		if method == http.MethodGet {
 			before := len(h.api.called())
-			w := h.visits(t, method, path+"?"+url.Values{"q": {hostile}, "id": {hostile}, "type": {hostile}, "reason": {hostile}, "page": {hostile}}.Encode(), nil, person)
+			w := h.visits(t, method, path+"?"+url.Values{
+				"q": {hostile}, "id": {hostile}, "type": {hostile}, "reason": {hostile}, "page": {hostile},
+			}.Encode(), nil, person)
 			for _, call := range h.api.called()[before:] {
 				require.True(t, strings.HasPrefix(call, http.MethodGet+" "), call)
 				looks++
@@ -181,7 +192,8 @@ func TestALookChangesNothingAndShowsWhatOthersHaveWrittenAsText(t *testing.T) {
 			return
 		}
 		form := url.Values{}
-		for _, field := range fields.FindAllStringSubmatch(h.visits(t, http.MethodGet, path, nil, person).Body.String(), -1) {
+		for _, field := range fields.FindAllStringSubmatch(h.visits(t, http.MethodGet, path, nil, person).
+			Body.String(), -1) {
 			form.Set(field[1], hostile)
 		}
 		requireHarmless(t, path, h.visits(t, method, path, form, person).Body.String())
@@ -203,7 +215,8 @@ func TestNoPageWaitsForAStoreThatHasStalled(t *testing.T) {
 			if w.Code == http.StatusServiceUnavailable {
 				require.Contains(t, w.Body.String(), "within 4 seconds.", path)
 				require.Contains(t, w.Header().Get("Content-Type"), "text/html")
-				require.Equal(t, method == http.MethodPost, strings.Contains(w.Body.String(), "Whether it was done is not known"), "%s %s", method, path)
+				require.Equal(t, method == http.MethodPost, strings.Contains(w.Body.String(),
+					"Whether it was done is not known"), "%s %s", method, path)
 				stalled++
 			}
 		})
@@ -223,7 +236,8 @@ func TestAChangeThatAnotherSiteSendsIsNotMade(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			walk(t, h.routes, "x", func(method, _, path string) {
-				if method != http.MethodPost || (path == "/ops/sign-out" && header.Get("Host") != "") { // that removes the cookie of another name
+				// that removes the cookie of another name
+				if method != http.MethodPost || (path == "/ops/sign-out" && header.Get("Host") != "") {
 					return
 				}
 				w := h.visits(t, method, path, url.Values{"why": {"w"}, "name": {"eve"}}, func(r *http.Request) {
@@ -263,7 +277,8 @@ func TestALinkOfAnotherSiteLeadsToThePageByItself(t *testing.T) {
 	require.Equal(t, "0; url=/ops/dead-letters?queue=x", w.Header().Get("Refresh"), "with its cookie then")
 	require.Contains(t, w.Body.String(), `href="/ops/dead-letters?queue=x"`)
 	for _, other := range [][2]string{{"no-cors", "image"}, {"navigate", "iframe"}, {"cors", "empty"}} {
-		require.Equal(t, http.StatusForbidden, h.visits(t, http.MethodGet, "/ops/", nil, elsewhere(other[0], other[1])).Code)
+		require.Equal(t, http.StatusForbidden, h.visits(t, http.MethodGet, "/ops/", nil,
+			elsewhere(other[0], other[1])).Code)
 	}
 	require.Empty(t, h.api.called())
 }
@@ -280,14 +295,16 @@ func TestPeopleSignInAndOut(t *testing.T) {
 	require.Contains(t, page, `value="/ops/events?queue=x"`)
 	require.Contains(t, page, `type="password"`)
 
-	w = h.visits(t, http.MethodPost, "/ops/sign-in", url.Values{"token": {"guessed-" + opsToken}, "name": {"ada"}, "to": {"/ops/events?queue=x"}}, from(far))
+	w = h.visits(t, http.MethodPost, "/ops/sign-in",
+		url.Values{"token": {"guessed-" + opsToken}, "name": {"ada"}, "to": {"/ops/events?queue=x"}}, from(far))
 	require.Equal(t, http.StatusForbidden, w.Code)
 	require.Empty(t, w.Result().Cookies())
 	require.Contains(t, w.Body.String(), "This token is not accepted.")
 	require.Contains(t, w.Body.String(), `value="ada"`)
 	require.NotContains(t, w.Body.String(), opsToken, "what was typed is not shown")
 
-	w = h.visits(t, http.MethodPost, "/ops/sign-in", url.Values{"token": {" " + opsToken + "\n"}, "name": {"ada "}, "to": {"/ops/events?queue=x"}}, from(far))
+	w = h.visits(t, http.MethodPost, "/ops/sign-in",
+		url.Values{"token": {" " + opsToken + "\n"}, "name": {"ada "}, "to": {"/ops/events?queue=x"}}, from(far))
 	require.Equal(t, http.StatusSeeOther, w.Code)
 	require.Equal(t, "/ops/events?queue=x", w.Header().Get("Location"))
 	require.Equal(t, "no-store", w.Header().Get("Cache-Control"))
@@ -308,9 +325,13 @@ func TestASignInLeadsToThesePagesAlone(t *testing.T) {
 	t.Parallel()
 	h := openHouse(t, local)
 	for to, want := range map[string]string{
-		"/ops/events/e1?queue=x": "/ops/events/e1?queue=x", "/ops/customers/a%2Fb": "/ops/customers/a%2Fb", "/ops/": "/ops/", "": "/ops/",
-		"https://evil.example/ops/": "/ops/", "//evil.example/ops/": "/ops/", `/\evil.example/ops/`: "/ops/", "/ops/../../evil": "/ops/", "/ops/..//evil.example": "/ops/",
-		"javascript:alert(1)": "/ops/", "/v1/ops/events": "/ops/", "/opsx": "/ops/", "/ops/\r\nSet-Cookie: a=b": "/ops/", "/ops/sign-in?to=/ops/": "/ops/", "ops/": "/ops/", "/ops/\tx": "/ops/",
+		"/ops/events/e1?queue=x": "/ops/events/e1?queue=x", "/ops/customers/a%2Fb": "/ops/customers/a%2Fb",
+		"/ops/": "/ops/", "": "/ops/",
+		"https://evil.example/ops/": "/ops/", "//evil.example/ops/": "/ops/", `/\evil.example/ops/`: "/ops/",
+		"/ops/../../evil": "/ops/", "/ops/..//evil.example": "/ops/",
+		"javascript:alert(1)": "/ops/", "/v1/ops/events": "/ops/",
+		"/opsx": "/ops/", "/ops/\r\nSet-Cookie: a=b": "/ops/", "/ops/sign-in?to=/ops/": "/ops/", "ops/": "/ops/",
+		"/ops/\tx":   "/ops/",
 		"http:/ops/": "/ops/", "//user@evil.example/ops/": "/ops/",
 	} {
 		w := h.visits(t, http.MethodPost, "/ops/sign-in", url.Values{"name": {"ada"}, "to": {to}}, nil)
@@ -327,11 +348,13 @@ func TestOnThisMachineToLookTakesNoNameAndAChangeDoes(t *testing.T) {
 	require.Contains(t, page.Body.String(), "Sign in with your name")
 	w := h.visits(t, http.MethodGet, "/ops/products/x/set", nil, nil)
 	require.Equal(t, "/ops/sign-in?to=%2Fops%2Fproducts%2Fx%2Fset", w.Header().Get("Location"))
-	require.NotContains(t, h.visits(t, http.MethodGet, "/ops/sign-in", nil, nil).Body.String(), `type="password"`)
+	require.NotContains(t, h.visits(t, http.MethodGet, "/ops/sign-in", nil, nil).Body.String(),
+		`type="password"`)
 	w = h.visits(t, http.MethodPost, "/ops/products/x/set", url.Values{"why": {"w"}}, nil)
 	require.Equal(t, http.StatusForbidden, w.Code)
 	require.Contains(t, w.Body.String(), "Say who you are")
-	require.Equal(t, http.StatusOK, h.visits(t, http.MethodGet, "/ops/products/x/set", nil, h.signedIn(t, "ada")).Code)
+	require.Equal(t, http.StatusOK, h.visits(t, http.MethodGet, "/ops/products/x/set", nil,
+		h.signedIn(t, "ada")).Code)
 }
 
 func TestEachAnswerKeepsItsPageToItself(t *testing.T) {
@@ -342,8 +365,13 @@ func TestEachAnswerKeepsItsPageToItself(t *testing.T) {
 			return // it leads to /ops/
 		}
 		header := h.visits(t, method, path, nil, nil).Header()
-		require.Equal(t, "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'", header.Get("Content-Security-Policy"), path)
-		for name, want := range map[string]string{"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store", "Cross-Origin-Opener-Policy": "same-origin"} {
+		require.Equal(t, "default-src 'none'; style-src 'self'; script-src "+
+			"'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+			header.Get("Content-Security-Policy"), path)
+		for name, want := range map[string]string{
+			"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store",
+			"Cross-Origin-Opener-Policy": "same-origin",
+		} {
 			require.Equal(t, want, header.Get(name), path)
 		}
 	})
@@ -352,8 +380,11 @@ func TestEachAnswerKeepsItsPageToItself(t *testing.T) {
 func TestAFileIsKeptForAsLongAsItIsThatFile(t *testing.T) {
 	t.Parallel()
 	h := openHouse(t, access.Access{Tokens: []string{opsToken}})
-	address := regexp.MustCompile(`/ops/static/[0-9a-f]+/ops\.css`).FindString(h.visits(t, http.MethodGet, "/ops/sign-in", nil, nil).Body.String())
-	zipped := h.visits(t, http.MethodGet, address, nil, func(r *http.Request) { r.Header.Set("Accept-Encoding", "gzip") })
+	address := regexp.MustCompile(`/ops/static/[0-9a-f]+/ops\.css`).FindString(h.visits(t, http.MethodGet,
+		"/ops/sign-in", nil, nil).Body.String())
+	zipped := h.visits(t, http.MethodGet, address, nil, func(r *http.Request) {
+		r.Header.Set("Accept-Encoding", "gzip")
+	})
 	require.Equal(t, "gzip", zipped.Header().Get("Content-Encoding"))
 	require.Equal(t, "Accept-Encoding", zipped.Header().Get("Vary"))
 	require.Contains(t, zipped.Header().Get("Cache-Control"), "immutable")
@@ -365,6 +396,8 @@ func TestAFileIsKeptForAsLongAsItIsThatFile(t *testing.T) {
 	older := h.visits(t, http.MethodGet, "/ops/static/000000000000/ops.css", nil, nil)
 	require.Equal(t, http.StatusOK, older.Code, "a page of another release is not left bare")
 	require.Equal(t, "no-store", older.Header().Get("Cache-Control"))
-	require.Equal(t, http.StatusNotFound, h.visits(t, http.MethodGet, "/ops/static/000000000000/pages.go", nil, nil).Code)
-	require.Equal(t, http.StatusBadRequest, h.visits(t, http.MethodGet, "/ops/static/..%2Ftemplates/layout.html", nil, nil).Code)
+	require.Equal(t, http.StatusNotFound, h.visits(t, http.MethodGet, "/ops/static/000000000000/pages.go",
+		nil, nil).Code)
+	require.Equal(t, http.StatusBadRequest, h.visits(t, http.MethodGet, "/ops/static/..%2Ftemplates/layout.html",
+		nil, nil).Code)
 }

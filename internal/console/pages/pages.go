@@ -1,6 +1,7 @@
-// Package pages owns the pages at /ops/ for people: what the ops API knows and does, rendered on the server, complete
-// without a script, by the calls that the command line makes. It refuses to read or change anything but through the API,
-// to change anything on GET, and to let a style, a script or an address of another site into a page.
+// Package pages owns the pages at /ops/ for people: what the ops API knows and does, rendered on the server,
+// complete without a script, by the calls that the command line makes. It refuses to read or change anything
+// but through the API, to change anything on GET, and to let a style, a script or an address of another site
+// into a page.
 package pages
 
 import (
@@ -25,8 +26,8 @@ import (
 
 // Caller calls the ops API for the person of the context.
 type Caller interface {
-	// Call calls a declared operation, and returns a value of its answer's type. The error is the *serve.Problem that the
-	// API answers with, or wraps the context's.
+	// Call calls a declared operation, and returns a value of its answer's type. The error is the *serve.Problem
+	// that the API answers with, or wraps the context's.
 	Call(ctx context.Context, o console.Operation, in console.Input) (any, error)
 }
 
@@ -52,7 +53,9 @@ var files embed.FS
 // Routes adds the pages.
 func (p *Pages) Routes(r chi.Router) {
 	p.Longest = cmp.Or(p.Longest, longest)
-	r.Get("/ops", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/ops/", http.StatusSeeOther) })
+	r.Get("/ops", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "/ops/", http.StatusSeeOther)
+	})
 	r.Route("/ops/", func(r chi.Router) {
 		r.Use(secured...)
 		r.With(zipped).Get("/static/*", p.static)
@@ -154,9 +157,12 @@ func (p *Pages) page(r chi.Router, route, file string, load func(*visit) (any, e
 	})
 }
 
-// change adds a change: GET shows its form, POST makes it and goes on to the address that act returns, where its outcome is
-// seen; empty: act has answered. What is refused shows the form again, with why and with what was filled in.
-func (p *Pages) change(r chi.Router, route, file string, load func(*visit) (any, error), act func(*visit) (next string, err error)) {
+// change adds a change: GET shows its form, POST makes it and goes on to the address that act returns, where
+// its outcome is seen; empty: act has answered. What is refused shows the form again, with why and with what
+// was filled in.
+func (p *Pages) change(
+	r chi.Router, route, file string, load func(*visit) (any, error), act func(*visit) (next string, err error),
+) {
 	p.page(r, route, file, load)
 	r.Post(route, func(w http.ResponseWriter, r *http.Request) {
 		v := p.visit(w, r)
@@ -184,10 +190,15 @@ func (p *Pages) change(r chi.Router, route, file string, load func(*visit) (any,
 }
 
 var (
-	errStalled = serve.Refuse(http.StatusServiceUnavailable, "store_stalled", "The database has not answered within 4 seconds. Nothing is lost by that: what is delivered meanwhile comes again. Try again in a moment, and look at the database itself.")
-	errUnknown = serve.Refuse(http.StatusServiceUnavailable, "outcome_unknown", "This has not ended within 4 seconds. Whether it was done is not known: look at what became of it before you send it again.")
-	errFailed  = serve.Refuse(http.StatusServiceUnavailable, "page_failed", "This page could not be made; the worker's log says why.")
-	errForm    = serve.Refuse(http.StatusBadRequest, "form_malformed", "The form could not be read; go back and send it again.")
+	errStalled = serve.Refuse(http.StatusServiceUnavailable, "store_stalled",
+		"The database has not answered within 4 seconds. Nothing is lost by that: what is delivered meanwhile "+
+			"comes again. Try again in a moment, and look at the database itself.")
+	errUnknown = serve.Refuse(http.StatusServiceUnavailable, "outcome_unknown", "This has not ended within 4 "+
+		"seconds. Whether it was done is not known: look at what became of it before you send it again.")
+	errFailed = serve.Refuse(http.StatusServiceUnavailable, "page_failed",
+		"This page could not be made; the worker's log says why.")
+	errForm = serve.Refuse(http.StatusBadRequest, "form_malformed",
+		"The form could not be read; go back and send it again.")
 )
 
 func (p *Pages) fail(v *visit, err error) {
@@ -196,7 +207,8 @@ func (p *Pages) fail(v *visit, err error) {
 		problem = errUnknown
 	}
 	if problem.Status >= http.StatusInternalServerError {
-		p.Log.LogAttrs(v.ctx, slog.LevelWarn, "ops page failed", slog.String("code", problem.Code), slog.String("error", err.Error()), slog.String("who", access.Who(v.ctx)))
+		p.Log.LogAttrs(v.ctx, slog.LevelWarn, "ops page failed", slog.String("code", problem.Code),
+			slog.String("error", err.Error()), slog.String("who", access.Who(v.ctx)))
 	}
 	v.problem = problem
 	p.render(v, problem.Status, "problem.html", problem)

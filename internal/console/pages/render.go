@@ -82,9 +82,11 @@ func named(o console.Operation, id string) string {
 
 var names = map[string]string{
 	"catalog contract": "Contract", "catalog show": "Catalog of queue", "customers preview": "Customer",
-	"dlq ls": "Dead letters", "dlq payload": "Payload of dead letter", "dlq preview": "Preview of dead letters", "dlq reasons": "Dead letters by reason",
-	"events payload": "Payload of event", "journal show": "Entry", "journal revert": "Revert entry", "journal tenants": "Tenants with books",
-	"ledger prove": "Proof of entry", "ledger verify": "Verify the books",
+	"dlq ls": "Dead letters", "dlq payload": "Payload of dead letter", "dlq preview": "Preview of dead letters",
+	"dlq reasons":    "Dead letters by reason",
+	"events payload": "Payload of event", "journal show": "Entry", "journal revert": "Revert entry",
+	"journal tenants": "Tenants with books",
+	"ledger prove":    "Proof of entry", "ledger verify": "Verify the books",
 }
 
 func verb(o console.Operation) string { return did(o.Verb()) }
@@ -104,11 +106,13 @@ func tone(state any) string {
 		return "bad"
 	}
 	switch strings.ToLower(fmt.Sprint(state)) {
-	case "ok", "same", "completed", "processed", "finished", "enabled", "closed", "success", "corrected", "refunded":
+	case "ok", "same", "completed", "processed", "finished", "enabled", "closed", "success",
+		"corrected", "refunded":
 		return "ok"
 	case "processing", "running", "replayed", "waiting", "under_way", "half-open":
 		return "busy"
-	case "failed", "retry", "paused", "waiting_for_approval", "failing", "differs", "duplicate", "superseded", "backlog", "off_waiting":
+	case "failed", "retry", "paused", "waiting_for_approval", "failing", "differs", "duplicate", "superseded",
+		"backlog", "off_waiting":
 		return "warn"
 	case "dead_lettered", "dead_letter", "alert", "conflict", "refused", "error", "breaker_open", "pause_failed":
 		return "bad"
@@ -134,16 +138,19 @@ var templates = func() map[string]func() *template.Template {
 }()
 
 var functions = template.FuncMap{
-	"static": static, "entry": entry, "when": when, "timed": timed, "number": number, "href": href, "of": of, "params": with, "tone": tone,
+	"static": static, "entry": entry, "when": when, "timed": timed, "number": number, "href": href, "of": of,
+	"params": with, "tone": tone,
 	"iso":       func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
 	"words":     func(state any) string { return strings.ReplaceAll(fmt.Sprint(state), "_", " ") },
 	"lastMonth": func(period string) string { return period[strings.Index(period, "/")+1:] },
 	"decimal":   func(minor int64, currency string) string { return grouped(money.Text(minor, currency)) },
-	"runbook":   func(name string) string { return "/ops/runbooks/" + strings.Replace(path.Base(name), ".md", "", 1) },
-	"verb":      func(kind any) string { return title(did(fmt.Sprint(kind))) },
-	"began":     func(who string, by audit.Author) bool { return audit.SamePerson(who, by.String()) },
-	"ends":      func(who string, by audit.Author) bool { return audit.TwoPeople(who, by) == nil },
-	"pick":      func(table grid) grid { table.Choose = true; return table },
+	"runbook": func(name string) string {
+		return "/ops/runbooks/" + strings.Replace(path.Base(name), ".md", "", 1)
+	},
+	"verb":  func(kind any) string { return title(did(fmt.Sprint(kind))) },
+	"began": func(who string, by audit.Author) bool { return audit.SamePerson(who, by.String()) },
+	"ends":  func(who string, by audit.Author) bool { return audit.TwoPeople(who, by) == nil },
+	"pick":  func(table grid) grid { table.Choose = true; return table },
 }
 
 func when(t time.Time) string {
@@ -225,11 +232,15 @@ func (p *Pages) render(v *visit, status int, file string, data any) {
 	}
 	var page bytes.Buffer
 	err := templates[file]().Execute(&page, frame{
-		Data: data, Who: access.Author(v.ctx), Environment: p.Environment, Live: p.Live, Path: v.request.URL.RequestURI(), Now: v.now, Problem: v.problem, Skipped: v.skipped.String(), Form: values,
-		Until: access.SessionEnd(v.ctx), Signs: !access.SessionEnd(v.ctx).IsZero() || (access.Author(v.ctx).Name == "" && access.Who(v.ctx) != "" && p.signsIn(v.request)),
+		Data: data, Who: access.Author(v.ctx), Environment: p.Environment, Live: p.Live,
+		Path: v.request.URL.RequestURI(), Now: v.now, Problem: v.problem, Skipped: v.skipped.String(),
+		Form:  values,
+		Until: access.SessionEnd(v.ctx), Signs: !access.SessionEnd(v.ctx).IsZero() ||
+			(access.Author(v.ctx).Name == "" && access.Who(v.ctx) != "" && p.signsIn(v.request)),
 	})
 	if err != nil {
-		p.Log.LogAttrs(v.ctx, slog.LevelError, "ops page not rendered", slog.String("template", file), slog.String("error", err.Error()))
+		p.Log.LogAttrs(v.ctx, slog.LevelError, "ops page not rendered", slog.String("template", file),
+			slog.String("error", err.Error()))
 		errFailed.Write(v.w)
 		return
 	}
@@ -240,15 +251,18 @@ func (p *Pages) render(v *visit, status int, file string, data any) {
 }
 
 // policy lets a page load its own style and script, talk to its own origin, and be in no frame.
-const policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+const policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src " +
+	"'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
 var secured = chi.Chain(
-	middleware.SetHeader("Content-Security-Policy", policy), middleware.SetHeader("X-Content-Type-Options", "nosniff"), middleware.SetHeader("Cache-Control", "no-store"),
-	middleware.SetHeader("Referrer-Policy", "no-referrer"), middleware.SetHeader("Cross-Origin-Opener-Policy", "same-origin"),
+	middleware.SetHeader("Content-Security-Policy", policy), middleware.SetHeader("X-Content-Type-Options",
+		"nosniff"), middleware.SetHeader("Cache-Control", "no-store"),
+	middleware.SetHeader("Referrer-Policy", "no-referrer"), middleware.SetHeader("Cross-Origin-Opener-Policy",
+		"same-origin"),
 )
 
-// zipped compresses what a browser can unpack, with one set of writers for all routes. A page has nothing secret
-// beside what somebody else wrote: the lengths of its answers tell nothing.
+// zipped compresses what a browser can unpack, with one set of writers for all routes. A page has nothing
+// secret beside what somebody else wrote: the lengths of its answers tell nothing.
 var zipped = middleware.Compress(gzip.DefaultCompression, "text/html", "text/css", "text/javascript")
 
 // static is the address of a file that never changes under this address.

@@ -113,7 +113,8 @@ func (p *Pages) overview(v *visit) (any, error) {
 		if q.State == queues.Working || q.State == queues.Off {
 			in = &page.Well
 		}
-		in.Rows = append(in.Rows, queueRow{Queue: q, Hours: plotOf("The last 24 hours", "an hour", hours[q.ID], most)})
+		in.Rows = append(in.Rows,
+			queueRow{Queue: q, Hours: plotOf("The last 24 hours", "an hour", hours[q.ID], most)})
 	}
 	return page, nil
 }
@@ -126,7 +127,11 @@ var sorts = []struct {
 	{"", "State", func(a, b queues.Queue) int { return a.State.Compare(b.State) }},
 	{"dead_letters", "Dead letters", byDeadLetters},
 	{"waiting", "Waiting", byWaiting},
-	{"failed", "Last hour", func(a, b queues.Queue) int { return cmp.Compare(b.LastHour.FailurePercent, a.LastHour.FailurePercent) }},
+	{
+		"failed", "Last hour", func(a, b queues.Queue) int {
+			return cmp.Compare(b.LastHour.FailurePercent, a.LastHour.FailurePercent)
+		},
+	},
 	{"rate", "24 hours", func(a, b queues.Queue) int { return cmp.Compare(b.LastHour.In, a.LastHour.In) }},
 }
 
@@ -154,7 +159,8 @@ func plotOf(title, unit string, of queues.Series, most int64) plot {
 		p.Bars = append(p.Bars, bar{b.Processed + b.Other, b.Dead + b.Failed})
 		p.From, p.To = of.Buckets[0].At, b.At
 	}
-	p.Text = fmt.Sprintf("%s: about %s in, %s out, %d %% of attempts failed", title, number(sum.In), number(sum.Out), sum.FailurePercent)
+	p.Text = fmt.Sprintf("%s: about %s in, %s out, %d %% of attempts failed", title, number(sum.In),
+		number(sum.Out), sum.FailurePercent)
 	if own > 0 {
 		p.Text += fmt.Sprintf("; %s to %s attempts %s", number(least), number(own), unit)
 		p.Most = most
@@ -178,7 +184,8 @@ func (p *Pages) search(v *visit) (any, error) {
 	return view, err
 }
 
-// event is the page of an event, and of the dead letter that it has become until somebody has dealt with that.
+// event is the page of an event, and of the dead letter that it has become until somebody has dealt with
+// that.
 func (p *Pages) event(v *visit) (any, error) {
 	view, err := p.detail(v, p.row("events show"))
 	event, _ := view.Answer.(events.Event)
@@ -186,7 +193,8 @@ func (p *Pages) event(v *visit) (any, error) {
 		if dead.State == deadletter.Open && err == nil {
 			show := p.row("dlq show")
 			view.Others = map[string]any{}
-			view.Others[show.Name], err = p.API.Call(v.ctx, show, console.Input{Path: map[string]string{lastParam(show): dead.ID}})
+			view.Others[show.Name], err = p.API.Call(v.ctx, show,
+				console.Input{Path: map[string]string{lastParam(show): dead.ID}})
 		}
 	}
 	return view, err
@@ -208,7 +216,9 @@ func (p *Pages) balancesCSV(w http.ResponseWriter, r *http.Request) {
 		p.fail(v, err)
 		return
 	}
-	rows := [][]string{{"tenant", "period", "account", "type", "currency", "opening", "debit", "credit", "closing"}}
+	rows := [][]string{
+		{"tenant", "period", "account", "type", "currency", "opening", "debit", "credit", "closing"},
+	}
 	for _, b := range slices.Concat(trial.Balances, trial.Totals) {
 		row := []string{trial.Tenant, trial.Period, b.Account, b.Type, b.Currency}
 		for _, amount := range []int64{b.Opening, b.Debit, b.Credit, b.Closing} {

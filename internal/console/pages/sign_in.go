@@ -15,14 +15,16 @@ import (
 
 const signInPath = "/ops/sign-in"
 
-// signInRoutes adds the way in and out. A sign-in is a change as any other: another site must not sign somebody in.
+// signInRoutes adds the way in and out. A sign-in is a change as any other: another site must not sign
+// somebody in.
 func (p *Pages) signInRoutes(r chi.Router) {
 	p.change(r, "/sign-in", "sign_in.html", func(v *visit) (any, error) {
 		form := signIn{To: own(cmp.Or(v.form("to"), v.query("to"))), Name: v.form("name")}
 		form.Token, form.Asks = p.Sessions.Form(v.request)
 		return form, nil
 	}, func(v *visit) (string, error) {
-		cookie, err := p.Sessions.SignIn(v.request, strings.TrimSpace(v.form("token")), strings.TrimSpace(v.form("name")))
+		cookie, err := p.Sessions.SignIn(v.request, strings.TrimSpace(v.form("token")),
+			strings.TrimSpace(v.form("name")))
 		if err == nil {
 			http.SetCookie(v.w, cookie)
 		}
@@ -44,8 +46,10 @@ type signIn struct {
 func own(address string) string {
 	const overview = "/ops/"
 	to, err := url.Parse(address)
-	if err != nil || to.Scheme != "" || to.Host != "" || to.User != nil || to.Opaque != "" || strings.ContainsAny(address, "\\\r\n\t") ||
-		!strings.HasPrefix(to.Path, overview) || !strings.HasPrefix(path.Clean(to.Path)+"/", overview) || strings.HasPrefix(to.Path, signInPath) {
+	if err != nil || to.Scheme != "" || to.Host != "" || to.User != nil || to.Opaque != "" ||
+		strings.ContainsAny(address, "\\\r\n\t") ||
+		!strings.HasPrefix(to.Path, overview) || !strings.HasPrefix(path.Clean(to.Path)+"/", overview) ||
+		strings.HasPrefix(to.Path, signInPath) {
 		return overview
 	}
 	return to.RequestURI()
@@ -66,7 +70,8 @@ func (p *Pages) fromHere(next http.Handler) http.Handler {
 func (p *Pages) refuse(w http.ResponseWriter, r *http.Request, problem *serve.Problem) {
 	v, looks := p.visit(w, r), r.Method == http.MethodGet || r.Method == http.MethodHead
 	switch fetched := r.Header.Get; {
-	case problem.Code == "cross_origin" && looks && fetched("Sec-Fetch-Mode") == "navigate" && fetched("Sec-Fetch-Dest") == "document":
+	case problem.Code == "cross_origin" && looks && fetched("Sec-Fetch-Mode") == "navigate" &&
+		fetched("Sec-Fetch-Dest") == "document":
 		w.Header().Set("Refresh", "0; url="+own(r.URL.RequestURI()))
 		p.render(v, http.StatusOK, "elsewhere.html", own(r.URL.RequestURI()))
 	case problem.Status == http.StatusUnauthorized && looks && p.signsIn(r):
@@ -81,9 +86,11 @@ func (p *Pages) signsIn(r *http.Request) bool {
 	return asks
 }
 
-var errNameless = serve.Refuse(http.StatusForbidden, "name_needed", "Say who you are before you change something: sign in with your name, go back, and send it again.")
+var errNameless = serve.Refuse(http.StatusForbidden, "name_needed",
+	"Say who you are before you change something: sign in with your name, go back, and send it again.")
 
-// named refuses the changes of people without a name, where they can sign in with one: the audit says who it was.
+// named refuses the changes of people without a name, where they can sign in with one: the audit says who it
+// was.
 func (p *Pages) named(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {

@@ -84,8 +84,8 @@ var anchor = regexp.MustCompile(`href="([^"]+)" rel="next"`)
 
 var expects = regexp.MustCompile(`name="expect" value="(\d+)"`)
 
-// does takes the steps. {at} is where the last change led to, {next} the next page of the last list, and {seen} what the
-// last form expects.
+// does takes the steps. {at} is where the last change led to, {next} the next page of the last list, and
+// {seen} what the last form expects.
 func (s *shop) does(t *testing.T, steps ...step) (page string) {
 	t.Helper()
 	named := func(text string) string {
@@ -179,8 +179,10 @@ func (s *shop) dies(t *testing.T, fourEyes bool, reasons ...string) {
 	for n, reason := range reasons {
 		kept := noon.Add(time.Duration(n-len(reasons)+1) * time.Minute)
 		m := contract.Message{Data: []byte(`{}`), Attributes: map[string]string{
-			"event_id": fmt.Sprint("e", n), "event_type": "order.paid", "ordering_key": fmt.Sprint("u", n%2), "dead_letter_reason": reason,
-			"source_message_id": fmt.Sprint(100 + n), "delivery_attempts": "1", "dead_lettered_at": kept.Format(time.RFC3339),
+			"event_id": fmt.Sprint("e", n), "event_type": "order.paid", "ordering_key": fmt.Sprint("u", n%2),
+			"dead_letter_reason": reason,
+			"source_message_id":  fmt.Sprint(100 + n), "delivery_attempts": "1",
+			"dead_lettered_at": kept.Format(time.RFC3339),
 		}}
 		_, err := deadletter.Keep(t.Context(), s.store, q, m, fmt.Sprint(900+n), kept)
 		require.NoError(t, err)
@@ -207,9 +209,15 @@ var seeds = map[string]func(*testing.T, *shop){
 	},
 	"an endpoint is kept, and its secret shown once": func(t *testing.T, s *shop) {
 		s.commit(t, store.Create(dedupe.Key("one-queue", "default", "e1"), dedupe.Record{
-			Identity: dedupe.Identity{Queue: "one-queue", Tenant: "default", EventID: "e1", EventType: "webhook_delivery", OrderingKey: "p:1"},
-			Status:   dedupe.Failed, Times: dedupe.Times{CreatedAt: noon}, Tries: dedupe.Tries{Attempts: 1, Log: []dedupe.Attempt{
-				{Number: 1, Begun: noon, Ended: noon.Add(1500 * time.Millisecond), Outcome: retry.Retry, Reason: "callee_failed_503"},
+			Identity: dedupe.Identity{
+				Queue: "one-queue", Tenant: "default", EventID: "e1", EventType: "webhook_delivery", OrderingKey: "p:1",
+			},
+			Status: dedupe.Failed, Times: dedupe.Times{CreatedAt: noon},
+			Tries: dedupe.Tries{Attempts: 1, Log: []dedupe.Attempt{
+				{
+					Number: 1, Begun: noon, Ended: noon.Add(1500 * time.Millisecond), Outcome: retry.Retry,
+					Reason: "callee_failed_503",
+				},
 			}},
 		}.Fields()))
 	},
@@ -225,8 +233,13 @@ var seeds = map[string]func(*testing.T, *shop){
 	"an operation that needs a second person waits and is cancelled":     dying(true, "a", "a"),
 	"the second person sees what the first has seen": func(t *testing.T, s *shop) {
 		s.dies(t, true, "a", "b")
-		s.does(t, step{Asks: "/ops/dead-letters/-/replay?queue={queue}", Says: []string{"a 1 b 1", "What a replay would do now", "credited", "{d0}", "{d1}"}},
-			step{Asks: "/ops/dead-letters/-/replay?queue={queue}", Form: form("ticket 7", "expect", "2", "rate", "50")})
+		s.does(t, step{
+			Asks: "/ops/dead-letters/-/replay?queue={queue}",
+			Says: []string{"a 1 b 1", "What a replay would do now", "credited", "{d0}", "{d1}"},
+		},
+			step{
+				Asks: "/ops/dead-letters/-/replay?queue={queue}", Form: form("ticket 7", "expect", "2", "rate", "50"),
+			})
 		s.who = "bob"
 	},
 	"a queue shows how it stands and is paused": func(t *testing.T, s *shop) {
@@ -292,12 +305,20 @@ func shelve(t *testing.T, s *shop) {
 	created := orderstest.Created("e-order", "o1")
 	require.NoError(t, filetest.ErrorOf(machine.Deliver(t.Context(), s.store, created, false)))
 	paid := int64(999)
-	record := dedupe.Record{Status: dedupe.Failed, Times: dedupe.Times{CreatedAt: noon}, Identity: dedupe.Identity{
-		Queue: "one-queue", Tenant: dedupe.DefaultTenant, EventID: "e-last", EventType: "order.paid", OrderingKey: "auth0|u7",
-		Customer: contract.CustomerOf(dedupe.DefaultTenant, "c-7"),
-	}}
-	s.commit(t, store.Create(customers.Key("default", "c-7"), map[string]any{"tenant": "default", "customer_id": "c-7", "uid": "auth0|u7"}),
-		subscriptions.Event{Tenant: "default", Subscription: "sub-1", EventID: "e-sub", EventType: "subscription.renewed", Status: "active", UID: "auth0|u7", Product: "p1", Customer: "c-7", Amount: &paid, Currency: "USD", OccurredAt: "2026-11-01T00:00:00Z"}.Write(),
+	record := dedupe.Record{
+		Status: dedupe.Failed, Times: dedupe.Times{CreatedAt: noon}, Identity: dedupe.Identity{
+			Queue: "one-queue", Tenant: dedupe.DefaultTenant, EventID: "e-last", EventType: "order.paid",
+			OrderingKey: "auth0|u7",
+			Customer:    contract.CustomerOf(dedupe.DefaultTenant, "c-7"),
+		},
+	}
+	s.commit(t, store.Create(customers.Key("default", "c-7"),
+		map[string]any{"tenant": "default", "customer_id": "c-7", "uid": "auth0|u7"}),
+		subscriptions.Event{
+			Tenant: "default", Subscription: "sub-1", EventID: "e-sub", EventType: "subscription.renewed",
+			Status: "active", UID: "auth0|u7", Product: "p1", Customer: "c-7", Amount: &paid, Currency: "USD",
+			OccurredAt: "2026-11-01T00:00:00Z",
+		}.Write(),
 		store.Create(dedupe.Key(record.Queue, record.Tenant, record.EventID), record.Fields()))
 	s.credit(t, "r1", ledger.UserPoints("auth0|u7"), 100, 20)
 	s.credit(t, "r2", ledger.UserPoints("auth0|u7"), 100, 21)
@@ -315,14 +336,18 @@ func TestAnEndpointIsTestedForAsLongAsAPageMayTake(t *testing.T) {
 		third  func(context.Context) (int, error)
 		status int
 	}{
-		"Delivered yes":                        {func(context.Context) (int, error) { return 204, nil }, 200},
-		"Status 503":                           {func(context.Context) (int, error) { return 503, context.Canceled }, 200},
-		"This has not ended within 4 seconds.": {func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() }, 503},
+		"Delivered yes": {func(context.Context) (int, error) { return 204, nil }, 200},
+		"Status 503":    {func(context.Context) (int, error) { return 503, context.Canceled }, 200},
+		"This has not ended within 4 seconds.": {
+			func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() }, 503,
+		},
 	} {
 		t.Run(says, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				openShop(t, operationstest.Partner{Answers: test.third}).does(t, step{Asks: "/ops/endpoints/-/add", Form: form("w", "url", "https://p.example/h", "id", "p"), Status: 200},
+				openShop(t, operationstest.Partner{Answers: test.third}).does(t, step{
+					Asks: "/ops/endpoints/-/add", Form: form("w", "url", "https://p.example/h", "id", "p"), Status: 200,
+				},
 					step{Asks: "/ops/endpoints/p/test", Form: form(""), Status: test.status, Says: []string{says}})
 			})
 		})
@@ -339,14 +364,26 @@ func TestAVerificationNamesWhatWasChanged(t *testing.T) {
 		line[side] = int64(1)
 	}
 	s.commit(t, store.Set(doc.Key, doc.Fields))
-	s.does(t, step{Asks: "/ops/journal/verify?tenant=acme", Says: []string{"The books do not verify: 1 findings.", "changed acme entries/" + ledger.EntryID("acme", "s1")}})
+	s.does(t, step{
+		Asks: "/ops/journal/verify?tenant=acme", Says: []string{
+			"The books do not verify: 1 findings.", "changed acme entries/" + ledger.EntryID("acme", "s1"),
+		},
+	})
 	delete(doc.Fields, "kind")
 	s.commit(t, store.Set(doc.Key, doc.Fields))
 	// The daily verification finds it, too, and the first page says so.
 	_, err := (&seal.Watch{
-		Verifier: seal.Verifier{From: s.store, Origins: sealtest.Trusting{}}, Store: s.store, Now: func() time.Time { return noon }, Report: func(seal.Finding) {},
+		Verifier: seal.Verifier{From: s.store, Origins: sealtest.Trusting{}}, Store: s.store,
+		Now: func() time.Time { return noon }, Report: func(seal.Finding) {},
 	}).Step(t.Context())
 	require.NoError(t, err)
-	s.does(t, step{Asks: "/ops/journal/entries/s1?tenant=acme", Says: []string{"was changed after it was sealed, and cannot be read any more."}},
-		step{Asks: "/ops/", Says: []string{"The books do not verify: 1 findings in the verification of", `href="/ops/journal/verify?tenant=acme"`}})
+	s.does(t, step{
+		Asks: "/ops/journal/entries/s1?tenant=acme",
+		Says: []string{"was changed after it was sealed, and cannot be read any more."},
+	},
+		step{
+			Asks: "/ops/", Says: []string{
+				"The books do not verify: 1 findings in the verification of", `href="/ops/journal/verify?tenant=acme"`,
+			},
+		})
 }

@@ -33,7 +33,8 @@ func Parse(decimal, currency string) (int64, error) {
 	}
 	unsigned, negative := strings.CutPrefix(decimal, "-")
 	whole, fraction, pointed := strings.Cut(unsigned, ".")
-	shaped := pointed == (exponent > 0) && len(fraction) == exponent && whole != "" && (whole == "0" || whole[0] != '0')
+	shaped := pointed == (exponent > 0) && len(fraction) == exponent && whole != "" &&
+		(whole == "0" || whole[0] != '0')
 	if !shaped || strings.Trim(whole+fraction, "0123456789") != "" {
 		return 0, ErrAmount
 	}
@@ -67,7 +68,8 @@ func Format(minor int64, currency string) (string, error) {
 	return string(text), nil
 }
 
-// Text is an amount as people write it. A currency that ISO 4217 does not know, such as points, has no decimals.
+// Text is an amount as people write it. A currency that ISO 4217 does not know, such as points, has no
+// decimals.
 func Text(minor int64, currency string) string {
 	text, err := Format(minor, currency)
 	if err != nil {

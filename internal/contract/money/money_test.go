@@ -18,7 +18,9 @@ func TestAnAmountIsReadByTheDigitsOfItsCurrency(t *testing.T) {
 		Minor                         int64
 	}](t, "testdata", "amounts.yaml")
 	for _, test := range all {
-		want, known := map[string]error{"": nil, "range": money.ErrRange, "amount": money.ErrAmount, "currency": money.ErrCurrency}[test.Error]
+		want, known := map[string]error{
+			"": nil, "range": money.ErrRange, "amount": money.ErrAmount, "currency": money.ErrCurrency,
+		}[test.Error]
 		require.True(t, known, test.What)
 		minor, err := money.Parse(test.Amount, test.Currency)
 		require.ErrorIs(t, err, want, test.What)
@@ -47,8 +49,15 @@ func TestParseDoesNotAllocateAndFormatOnlyItsText(t *testing.T) { //nolint:paral
 
 func FuzzParse(f *testing.F) {
 	for _, seed := range [][2]string{
-		{"10.00", "USD"}, {"1000", "JPY"}, {"1.000", "KWD"}, {"-0.0001", "CLF"}, {"", ""},
-		{"92233720368547758.08", "USD"}, {"00", "JPY"}, {"1e3", "JPY"}, {"-0", "JPY"},
+		{"10.00", "USD"},
+		{"1000", "JPY"},
+		{"1.000", "KWD"},
+		{"-0.0001", "CLF"},
+		{"", ""},
+		{"92233720368547758.08", "USD"},
+		{"00", "JPY"},
+		{"1e3", "JPY"},
+		{"-0", "JPY"},
 	} {
 		f.Add(seed[0], seed[1])
 	}

@@ -135,7 +135,9 @@ func (b Binding) Takes(attributes map[string]string) bool {
 		return alone == b.Queue
 	}
 	key, keyed := attributes[AttrRoutingKey]
-	return !keyed && b.Own || slices.ContainsFunc(b.Patterns, func(p Pattern) bool { return p == "#" || p.Match(key) })
+	return !keyed && b.Own || slices.ContainsFunc(b.Patterns, func(p Pattern) bool {
+		return p == "#" || p.Match(key)
+	})
 }
 
 // Filter is a subscription filter. The zero value lets every message through.

@@ -17,7 +17,9 @@ func pattern(t require.TestingT, text string) routing.Pattern {
 
 func TestATextThatIsNoPatternIsRefused(t *testing.T) {
 	t.Parallel()
-	for _, text := range []string{"", ".", "a.", ".a", "a..b", "a b", "a*", "*a.b", "**", "a.##", `a"`, strings.Repeat("a", 129)} {
+	for _, text := range []string{
+		"", ".", "a.", ".a", "a..b", "a b", "a*", "*a.b", "**", "a.##", `a"`, strings.Repeat("a", 129),
+	} {
 		require.ErrorIs(t, filetest.ErrorOf(routing.Parse(text)), routing.ErrPattern, text)
 	}
 }
@@ -25,11 +27,14 @@ func TestATextThatIsNoPatternIsRefused(t *testing.T) {
 func TestTheNarrowestPatternIsFound(t *testing.T) {
 	t.Parallel()
 	table := routing.Table[string]{
-		"#": "all", "*.*.*": "three", "billing.#": "billing", "billing.*.paid": "paid", "billing.invoice.paid": "itself", "*.*.reverted": "reverted",
+		"#": "all", "*.*.*": "three", "billing.#": "billing", "billing.*.paid": "paid",
+		"billing.invoice.paid": "itself", "*.*.reverted": "reverted",
 	}
 	for key, want := range map[string]string{
-		"billing.invoice.paid": "itself", "billing.order.paid": "paid", "billing.invoice": "billing", "billing": "billing",
-		"billing.invoice.reverted": "billing", "payroll.salary.reverted": "reverted", "payroll.salary.disbursed": "three", "x": "all",
+		"billing.invoice.paid": "itself", "billing.order.paid": "paid", "billing.invoice": "billing",
+		"billing":                  "billing",
+		"billing.invoice.reverted": "billing", "payroll.salary.reverted": "reverted",
+		"payroll.salary.disbursed": "three", "x": "all",
 	} {
 		found, ok := table.Find(key)
 		require.True(t, ok, key)
@@ -54,7 +59,8 @@ func matches(pattern, key []string) bool {
 // patterns are drawn of few words, so that they often meet.
 func patterns() *rapid.Generator[string] {
 	return rapid.Custom(func(t *rapid.T) string {
-		return strings.Join(rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "*", "#"}), 1, 4).Draw(t, "words"), ".")
+		return strings.Join(rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "*", "#"}), 1, 4).Draw(t,
+			"words"), ".")
 	})
 }
 
@@ -140,13 +146,17 @@ func TestAMessageIsForOneQueueAloneOrForThoseBoundToItsKey(t *testing.T) {
 		attributes       map[string]string
 		shared, own, all bool
 	}{
-		"bound":                    {map[string]string{"routing_key": "order.created"}, true, true, true},
-		"not bound":                {map[string]string{"routing_key": "order.created.eu"}, false, false, true},
-		"without a key":            {nil, false, true, true},
-		"with an empty key":        {map[string]string{"routing_key": ""}, false, false, true},
-		"for the queue alone":      {map[string]string{"queue": "q", "routing_key": "mail"}, true, true, true},
-		"for another queue":        {map[string]string{"queue": "p", "routing_key": "order.created"}, false, false, false},
-		"for a queue without name": {map[string]string{"queue": ""}, false, false, false},
+		"bound":             {map[string]string{"routing_key": "order.created"}, true, true, true},
+		"not bound":         {map[string]string{"routing_key": "order.created.eu"}, false, false, true},
+		"without a key":     {nil, false, true, true},
+		"with an empty key": {map[string]string{"routing_key": ""}, false, false, true},
+		"for the queue alone": {
+			map[string]string{"queue": "q", "routing_key": "mail"}, true, true, true,
+		},
+		"for another queue": {map[string]string{"queue": "p", "routing_key": "order.created"}, false, false, false},
+		"for a queue without name": {
+			map[string]string{"queue": ""}, false, false, false,
+		},
 	} {
 		got := []bool{shared.Takes(test.attributes), own.Takes(test.attributes), all.Takes(test.attributes)}
 		require.Equal(t, []bool{test.shared, test.own, test.all}, got, sentence)
@@ -158,14 +168,17 @@ func TestAFilterFitsAndLetsThroughWhatIsTaken(t *testing.T) {
 	t.Parallel()
 	words := []string{"a", "b", "abc", strings.Repeat("long", 7)}
 	rapid.Check(t, func(t *rapid.T) {
-		b := routing.Binding{Queue: strings.Repeat("q", rapid.IntRange(1, 246).Draw(t, "id")), Own: rapid.Bool().Draw(t, "own")}
+		b := routing.Binding{
+			Queue: strings.Repeat("q", rapid.IntRange(1, 246).Draw(t, "id")), Own: rapid.Bool().Draw(t, "own"),
+		}
 		for range rapid.IntRange(0, 5).Draw(t, "patterns") {
 			p := rapid.SliceOfN(rapid.SampledFrom(append([]string{"*", "#"}, words...)), 1, 4).Draw(t, "pattern")
 			b.Patterns = append(b.Patterns, routing.Pattern(strings.Join(p, ".")))
 		}
 		attributes := map[string]string{}
 		if rapid.Bool().Draw(t, "keyed") {
-			attributes["routing_key"] = strings.Join(rapid.SliceOfN(rapid.SampledFrom(words), 0, 4).Draw(t, "key"), ".")
+			attributes["routing_key"] = strings.Join(rapid.SliceOfN(rapid.SampledFrom(words), 0, 4).Draw(t,
+				"key"), ".")
 		}
 		if rapid.IntRange(0, 3).Draw(t, "alone") == 0 {
 			attributes["queue"] = rapid.SampledFrom([]string{b.Queue, "p"}).Draw(t, "queue")

@@ -17,7 +17,9 @@ import (
 
 // Effect runs a Tx handler as the worker does: it commits the effect with the event's record, and
 // calls the handler again after a conflict. With look it reads the record first.
-func Effect(ctx context.Context, run *dedupe.Run, event handler.Event, look bool, h handler.Tx) (dedupe.Seen, error) {
+func Effect(
+	ctx context.Context, run *dedupe.Run, event handler.Event, look bool, h handler.Tx,
+) (dedupe.Seen, error) {
 	if look {
 		if seen, err := run.Look(ctx); err != nil || seen != dedupe.Fresh {
 			return seen, err
@@ -29,7 +31,8 @@ func Effect(ctx context.Context, run *dedupe.Run, event handler.Event, look bool
 		if err != nil {
 			return dedupe.Fresh, err
 		}
-		if seen, err := run.Conclude(ctx, dedupe.Ending{Status: dedupe.Completed, Effect: effect}); err != nil || seen != dedupe.Fresh {
+		if seen, err := run.Conclude(ctx, dedupe.Ending{Status: dedupe.Completed, Effect: effect}); err != nil ||
+			seen != dedupe.Fresh {
 			return seen, err
 		}
 	}
@@ -67,7 +70,8 @@ func (w *world) condemn(t *rapid.T) {
 
 // buries ends an attempt that counts with a dead letter.
 func (w *world) buries(t *rapid.T, a *attempt) {
-	seen := filetest.Must(a.run.Conclude(context.Background(), dedupe.Ending{Status: dedupe.DeadLettered, Reason: "refused"}))(t)
+	seen := filetest.Must(a.run.Conclude(context.Background(),
+		dedupe.Ending{Status: dedupe.DeadLettered, Reason: "refused"}))(t)
 	require.Equal(t, dedupe.Gone, seen)
 	a.event.ends(a, dedupe.DeadLettered)
 	w.logs(a, retry.DeadLettered, "refused")
@@ -81,7 +85,8 @@ func (w *world) broken(t *rapid.T) {
 	err := a.run.Broken(context.Background(), "contract_broken")
 	w.next = none
 	first := e.status == "" || !w.now.Before(e.expires)
-	remembers := first || e.status == dedupe.DeadLettered && len(e.open) < most && !slices.Contains(e.open, a.dead)
+	remembers := first || e.status == dedupe.DeadLettered && len(e.open) < most &&
+		!slices.Contains(e.open, a.dead)
 	require.Equal(t, remembers && (f == refuse || f == lose), err != nil)
 	switch {
 	case !remembers || f == refuse:
@@ -111,12 +116,14 @@ func (w *world) conflict(t *rapid.T) {
 	if seen == dedupe.Gone {
 		return
 	}
-	seen = filetest.Must(run.Conclude(context.Background(), dedupe.Ending{Status: dedupe.DeadLettered, Reason: "payload_conflict"}))(t)
+	seen = filetest.Must(run.Conclude(context.Background(),
+		dedupe.Ending{Status: dedupe.DeadLettered, Reason: "payload_conflict"}))(t)
 	require.Equal(t, dedupe.Gone, seen)
 	e.conflicts[a.payload] = w.now.Add(remember)
 	key := dedupe.Key("q", dedupe.DefaultTenant, e.id, hash(a.payload))
 	record := filetest.Must(dedupe.FromDocument(storetest.Get(t, w.store, key)))(t)
-	require.Equal(t, []string{hash(a.payload), hash(e.payload)}, []string{record.PayloadHash, record.ConflictsWith})
+	require.Equal(t, []string{hash(a.payload), hash(e.payload)},
+		[]string{record.PayloadHash, record.ConflictsWith})
 }
 
 // most bounds the dead letters of a record, and the corrections of its payload.

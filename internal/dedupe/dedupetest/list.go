@@ -26,7 +26,8 @@ func listed(i int) dedupe.Record {
 	at := begun.Add(time.Duration(i/10) * time.Millisecond)
 	return dedupe.Record{
 		Identity: dedupe.Identity{
-			Queue: fmt.Sprint("queue-", i%3), Tenant: dedupe.DefaultTenant, EventID: fmt.Sprintf("e%07d", i), EventType: "order.paid",
+			Queue: fmt.Sprint("queue-", i%3), Tenant: dedupe.DefaultTenant, EventID: fmt.Sprintf("e%07d", i),
+			EventType:   "order.paid",
 			PayloadHash: "sha256:00", CorrelationID: fmt.Sprint("c", i/7),
 		},
 		Status: status, Tries: dedupe.Tries{Attempts: 1, LeaseToken: "t"},
@@ -77,12 +78,20 @@ func RunList(t *testing.T, records int, open func(t testing.TB) store.Store) {
 		// every is how far apart the records are that it has: each, or one in so many.
 		every int
 	}{
-		"all":                      {dedupe.Listing{}, 1},
-		"of a queue":               {dedupe.Listing{Equal: map[string]any{"queue": fmt.Sprint("queue-", (records-1)%3)}}, 3},
-		"that have failed":         {dedupe.Listing{Equal: map[string]any{"status": "FAILED"}}, 100},
-		"of a queue, failed":       {dedupe.Listing{Equal: map[string]any{"queue": "queue-0", "status": "FAILED"}}, 300},
-		"of a type and a queue":    {dedupe.Listing{Equal: map[string]any{"queue": "queue-0", "event_type": "order.paid"}}, 3},
-		"of a span":                {dedupe.Listing{Since: newest.Add(-100 * time.Millisecond), Until: newest.Add(-50 * time.Millisecond)}, 1},
+		"all":        {dedupe.Listing{}, 1},
+		"of a queue": {dedupe.Listing{Equal: map[string]any{"queue": fmt.Sprint("queue-", (records-1)%3)}}, 3},
+		"that have failed": {
+			dedupe.Listing{Equal: map[string]any{"status": "FAILED"}}, 100,
+		},
+		"of a queue, failed": {
+			dedupe.Listing{Equal: map[string]any{"queue": "queue-0", "status": "FAILED"}}, 300,
+		},
+		"of a type and a queue": {
+			dedupe.Listing{Equal: map[string]any{"queue": "queue-0", "event_type": "order.paid"}}, 3,
+		},
+		"of a span": {
+			dedupe.Listing{Since: newest.Add(-100 * time.Millisecond), Until: newest.Add(-50 * time.Millisecond)}, 1,
+		},
 		"of an event":              {dedupe.Listing{Equal: map[string]any{"event_id": "e0000007"}}, records},
 		"of a correlation id":      {dedupe.Listing{Equal: map[string]any{"correlation_id": "c1"}}, 0},
 		"of nothing":               {dedupe.Listing{Equal: map[string]any{"queue": "nobody"}}, 0},

@@ -141,9 +141,14 @@ func newWorld(db store.Store, round int) *world {
 		now: time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC),
 	}
 	w.store.OnCommit = w.commitNext
-	w.once = &dedupe.Once{Store: w.store, Now: func() time.Time { return w.now }, NewToken: func() string { return fmt.Sprint(w.count) }, Instance: "model"}
+	w.once = &dedupe.Once{
+		Store: w.store, Now: func() time.Time { return w.now }, NewToken: func() string {
+			return fmt.Sprint(w.count)
+		}, Instance: "model",
+	}
 	for i := range 3 {
-		w.events = append(w.events, &event{id: fmt.Sprintf("round-%d-event-%d", round, i), accept: i > 0, conflicts: map[string]time.Time{}})
+		w.events = append(w.events,
+			&event{id: fmt.Sprintf("round-%d-event-%d", round, i), accept: i > 0, conflicts: map[string]time.Time{}})
 	}
 	return w
 }
@@ -172,7 +177,8 @@ func (w *world) begin(t *rapid.T, e *event) *attempt {
 	w.begun[w.count] = w.now
 	a := &attempt{
 		number: w.count, event: e, payload: rapid.SampledFrom([]string{"A", "A", "A", "B", "C"}).Draw(t, "payload"),
-		dead: fmt.Sprintf("%s-dead-%d", e.id, w.count), ticket: rapid.SampledFrom([]string{"", e.kept}).Draw(t, "ticket"),
+		dead:   fmt.Sprintf("%s-dead-%d", e.id, w.count),
+		ticket: rapid.SampledFrom([]string{"", e.kept}).Draw(t, "ticket"),
 	}
 	if e.status == dedupe.DeadLettered {
 		switch rapid.SampledFrom([]string{"another message", "a redelivery", "a replay"}).Draw(t, "it is") {
@@ -218,7 +224,8 @@ func (w *world) expire(e *event) {
 	}
 }
 
-// takes is what an attempt that counts does to the event when it writes the record. The log has one line of it.
+// takes is what an attempt that counts does to the event when it writes the record. The log has one line of
+// it.
 func (w *world) takes(e *event, a *attempt) {
 	w.expire(e)
 	if e.status == dedupe.DeadLettered {
@@ -233,7 +240,8 @@ func (w *world) takes(e *event, a *attempt) {
 	e.due, e.kept = time.Time{}, ""
 	e.attempts++
 	line := dedupe.Attempt{
-		Number: e.attempts, Delivery: int64(a.number), MessageID: fmt.Sprint("m-", a.number), Instance: "model", Begun: w.begun[a.number],
+		Number: e.attempts, Delivery: int64(a.number), MessageID: fmt.Sprint("m-", a.number), Instance: "model",
+		Begun: w.begun[a.number],
 	}
 	if last := len(e.log) - 1; last < 0 || e.log[last] != line {
 		e.log = append(e.log, line)
@@ -286,7 +294,8 @@ func (w *world) expects(e *event, a *attempt) (dedupe.Seen, bool) {
 		return dedupe.Fresh, false
 	case e.payload != a.payload && slices.Contains(e.corrected, a.payload):
 		return dedupe.Replaced, true
-	case e.payload != a.payload && e.status == dedupe.DeadLettered && (e.accept || e.payload == "") && len(e.corrected) < most:
+	case e.payload != a.payload && e.status == dedupe.DeadLettered && (e.accept || e.payload == "") &&
+		len(e.corrected) < most:
 		return dedupe.Fresh, false
 	case e.payload != a.payload:
 		return dedupe.Differs, true

@@ -78,7 +78,8 @@ func (w *world) looks(t *rapid.T, e *event, a *attempt) bool {
 func (w *world) complete(t *rapid.T) {
 	a := w.take(t)
 	w.draw(t)
-	if !w.concludes(t, a, dedupe.Ending{Status: dedupe.Completed, Effect: handler.Effect{Result: "delivered"}}, dedupe.Own) {
+	if !w.concludes(t, a, dedupe.Ending{Status: dedupe.Completed, Effect: handler.Effect{Result: "delivered"}},
+		dedupe.Own) {
 		return
 	}
 	require.Equal(t, "delivered", a.run.Record.Result)
@@ -93,7 +94,8 @@ func (w *world) release(t *rapid.T) {
 	w.draw(t)
 	counted, kept := rapid.Bool().Draw(t, "counted"), rapid.SampledFrom([]string{"", a.dead}).Draw(t, "kept")
 	if !w.concludes(t, a, dedupe.Ending{
-		Status: dedupe.Failed, Reason: "handler_error", Next: w.now.Add(time.Minute), Uncounted: !counted, Kept: dedupe.Kept{Ticket: kept},
+		Status: dedupe.Failed, Reason: "handler_error", Next: w.now.Add(time.Minute), Uncounted: !counted,
+		Kept: dedupe.Kept{Ticket: kept},
 	}, dedupe.Counted) {
 		return
 	}
@@ -128,7 +130,9 @@ func (w *world) die(t *rapid.T) { w.take(t) }
 
 // credit is a Tx handler: only the record keeps it from counting twice.
 func (e *event) credit(context.Context, handler.Event) (handler.Effect, error) {
-	return handler.Effect{Result: "credited", Writes: []store.Write{store.Increment(e.account(), map[string]int64{"n": 1}, nil)}}, nil
+	return handler.Effect{
+		Result: "credited", Writes: []store.Write{store.Increment(e.account(), map[string]int64{"n": 1}, nil)},
+	}, nil
 }
 
 func (e *event) account() store.Key { return store.Key{Collection: "accounts", ID: e.id} }
@@ -153,7 +157,8 @@ func (w *world) effects(t *rapid.T) {
 }
 
 func (w *world) commit(t *rapid.T, e *event, a *attempt, f fault, h handler.Tx) {
-	seen, err := Effect(context.Background(), a.run, handler.Event{Queue: "q", ID: e.id}, rapid.Bool().Draw(t, "redelivered"), h)
+	seen, err := Effect(context.Background(), a.run, handler.Event{Queue: "q", ID: e.id},
+		rapid.Bool().Draw(t, "redelivered"), h)
 	w.next = none
 	want, taken := w.expects(e, a)
 	switch {
@@ -183,13 +188,15 @@ func (w *world) committed(e *event, a *attempt) {
 func (w *world) fail(t *rapid.T) {
 	e := w.pick(t)
 	a := w.begin(t, e)
-	_, err := Effect(context.Background(), a.run, handler.Event{}, rapid.Bool().Draw(t, "redelivered"), func(context.Context, handler.Event) (handler.Effect, error) { return handler.Effect{}, errHandler })
+	_, err := Effect(context.Background(), a.run, handler.Event{}, rapid.Bool().Draw(t, "redelivered"),
+		func(context.Context, handler.Event) (handler.Effect, error) { return handler.Effect{}, errHandler })
 	if !errors.Is(err, errHandler) {
 		return
 	}
 	next := w.now.Add(rapid.SampledFrom([]time.Duration{0, time.Minute}).Draw(t, "it waits"))
 	for {
-		seen, err := a.run.Conclude(context.Background(), dedupe.Ending{Status: dedupe.Failed, Reason: "handler_error", Next: next})
+		seen, err := a.run.Conclude(context.Background(),
+			dedupe.Ending{Status: dedupe.Failed, Reason: "handler_error", Next: next})
 		require.NoError(t, err)
 		want, taken := w.expects(e, a)
 		switch {
@@ -228,7 +235,8 @@ func (w *world) early(t *rapid.T) {
 	require.Equal(t, e.due, a.run.Due())
 	shelf := store.Key{Collection: "shelf", ID: a.dead}
 	want, kept, there := dedupe.Waiting, a.dead, true
-	switch rapid.SampledFrom([]string{"nothing", "another copy is kept", "its place is taken"}).Draw(t, "meanwhile") {
+	switch rapid.SampledFrom([]string{"nothing", "another copy is kept", "its place is taken"}).Draw(t,
+		"meanwhile") {
 	case "another copy is kept":
 		other := w.begin(t, e)
 		if want, _ := w.expects(e, other); want != dedupe.Early || w.looks(t, e, other) {
@@ -248,7 +256,8 @@ func (w *world) early(t *rapid.T) {
 			want = dedupe.Fresh
 		}
 	}
-	seen, err := a.run.Conclude(context.Background(), dedupe.Ending{Kept: dedupe.Kept{Ticket: a.dead, Writes: []store.Write{store.Create(shelf, nil)}}})
+	seen, err := a.run.Conclude(context.Background(),
+		dedupe.Ending{Kept: dedupe.Kept{Ticket: a.dead, Writes: []store.Write{store.Create(shelf, nil)}}})
 	require.Equal(t, want, seen)
 	require.Equal(t, want == dedupe.Fresh, err != nil)
 	_, err = w.store.Get(context.Background(), shelf)
@@ -283,13 +292,16 @@ func (w *world) counts(t *rapid.T) {
 	})
 	w.takes(e, a)
 	e.status, e.owner = dedupe.Failed, 0
-	switch rapid.SampledFrom([]string{"its worker dies", "it has its effect", "it fails", "it is refused", "it is none"}).Draw(t, "then") {
+	switch rapid.SampledFrom([]string{
+		"its worker dies", "it has its effect", "it fails", "it is refused", "it is none",
+	}).Draw(t, "then") {
 	case "it has its effect":
 		e.attempts-- // counted once
 		w.commit(t, e, a, none, e.credit)
 	case "it fails":
 		concludes(dedupe.Counted, func() (dedupe.Seen, error) {
-			return a.run.Conclude(context.Background(), dedupe.Ending{Status: dedupe.Failed, Reason: "handler_error", Next: w.now})
+			return a.run.Conclude(context.Background(),
+				dedupe.Ending{Status: dedupe.Failed, Reason: "handler_error", Next: w.now})
 		})
 		w.failed(a, w.now)
 	case "it is refused":
@@ -315,32 +327,37 @@ func (w *world) sweep(t *rapid.T) {
 	}
 	left := len(orphans)
 	for more := true; more; {
-		swept := filetest.Must(dedupe.Sweep(context.Background(), w.store, w.now.Add(-orphaned), w.now, 50, func(_ context.Context, record dedupe.Record) (bool, error) {
-			require.NotNil(t, record.Message) // also of a round before, which failed
-			e := orphans[string(record.Message.Data)]
-			if e == nil {
-				require.False(t, slices.ContainsFunc(w.events, func(e *event) bool { return e.id == string(record.Message.Data) }), "no other one")
-				return true, nil
-			}
-			left--
-			switch meanwhile := rapid.SampledFrom([]string{"nothing", "nothing", "it cannot be published", "it is reported", "a worker takes it over"}).Draw(t, "meanwhile"); meanwhile {
-			case "it cannot be published":
-				failed++
-				return false, errLost
-			case "a worker takes it over":
-				before := e.owner
-				if w.claimed(t, e, true); e.owner != before {
-					return true, nil // the sweep writes over nobody's work
+		swept := filetest.Must(dedupe.Sweep(context.Background(), w.store, w.now.Add(-orphaned), w.now, 50,
+			func(_ context.Context, record dedupe.Record) (bool, error) {
+				require.NotNil(t, record.Message) // also of a round before, which failed
+				e := orphans[string(record.Message.Data)]
+				if e == nil {
+					require.False(t, slices.ContainsFunc(w.events, func(e *event) bool {
+						return e.id == string(record.Message.Data)
+					}), "no other one")
+					return true, nil
 				}
-				fallthrough
-			default:
-				e.status, e.owner = dedupe.Failed, 0
-				if meanwhile == "it is reported" {
-					reported++
+				left--
+				switch meanwhile := rapid.SampledFrom([]string{
+					"nothing", "nothing", "it cannot be published", "it is reported", "a worker takes it over",
+				}).Draw(t, "meanwhile"); meanwhile {
+				case "it cannot be published":
+					failed++
+					return false, errLost
+				case "a worker takes it over":
+					before := e.owner
+					if w.claimed(t, e, true); e.owner != before {
+						return true, nil // the sweep writes over nobody's work
+					}
+					fallthrough
+				default:
+					e.status, e.owner = dedupe.Failed, 0
+					if meanwhile == "it is reported" {
+						reported++
+					}
+					return meanwhile != "it is reported", nil
 				}
-				return meanwhile != "it is reported", nil
-			}
-		}))(t)
+			}))(t)
 		require.Equal(t, []int{failed, reported}, []int{swept.Failed, swept.Reported})
 		require.True(t, swept.More || left == 0, "each orphan is found")
 		failed, reported, more = 0, 0, swept.More && swept.Failed == 0

@@ -52,7 +52,10 @@ func (w *Worker) Call(do func() error) error {
 
 // Store is a store whose reads and commits are the worker's calls.
 func (w *Worker) Store(on store.Store) store.Store {
-	return &storetest.Faults{Store: on, OnRead: w.Call, OnCommit: func(_ context.Context, _ []store.Write, do func() error) error { return w.Call(do) }}
+	return &storetest.Faults{
+		Store: on, OnRead: w.Call,
+		OnCommit: func(_ context.Context, _ []store.Write, do func() error) error { return w.Call(do) },
+	}
 }
 
 // Start has a worker that is not running run, up to its first call.

@@ -33,7 +33,8 @@ type Composer struct {
 
 func unfit(code, detail string) *Result { return &Result{Code: code, Detail: detail} }
 
-var notAnObject = unfit("not_an_object", "the message is not a JSON object in UTF-8 without duplicate names that says something")
+var notAnObject = unfit("not_an_object",
+	"the message is not a JSON object in UTF-8 without duplicate names that says something")
 
 type object map[string]jsontext.Value
 
@@ -48,14 +49,17 @@ func (o object) set(name string, inside object) {
 
 func (c Composer) compose(known *catalog.Catalog, m Message, now time.Time) (made Item, why *Result) {
 	q, ok := known.Queue(m.Queue)
-	i := slices.IndexFunc(contract.Formats, func(f contract.Format) bool { return f.Name == q.Contract && f.Content != "" })
+	i := slices.IndexFunc(contract.Formats, func(f contract.Format) bool {
+		return f.Name == q.Contract && f.Content != ""
+	})
 	switch {
 	case m.Odd != "":
 		return made, unfit("odd", m.Odd)
 	case !ok || !q.Enabled:
 		return made, unfit("no_queue", "no enabled queue handles its type")
 	case i < 0:
-		return made, unfit("contract_unsupported", "old messages have no way to this queue: a provider's webhooks fill it")
+		return made, unfit("contract_unsupported",
+			"old messages have no way to this queue: a provider's webhooks fill it")
 	}
 	format, data := &contract.Formats[i], m.Body
 	if m.Content {

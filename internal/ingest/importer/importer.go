@@ -87,7 +87,8 @@ type Item struct {
 	id, eventType string
 }
 
-// Result is the webhook service's answer to one message. Code, Detail and Violations say why it is not accepted.
+// Result is the webhook service's answer to one message. Code, Detail and Violations say why it is not
+// accepted.
 type Result struct {
 	Status      int    `json:"status" show:"Status"`
 	EventID     string `json:"event_id,omitempty" show:"Event"`
@@ -331,6 +332,7 @@ func (r *Run) refuse(m Message, id string, why Result) {
 		r.report.Reasons[why.Code]++
 	}
 	if len(r.report.Refusals) < maxRefusals {
-		r.report.Refusals = append(r.report.Refusals, Refusal{Queue: m.Queue, Part: m.Part, EventID: id, Code: why.Code, Detail: why.Detail, Fields: fields})
+		r.report.Refusals = append(r.report.Refusals,
+			Refusal{Queue: m.Queue, Part: m.Part, EventID: id, Code: why.Code, Detail: why.Detail, Fields: fields})
 	}
 }

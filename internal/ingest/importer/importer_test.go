@@ -116,7 +116,8 @@ type sender interface {
 func run(t *testing.T, s importer.Source, d sender, clock *waits) *importer.Run {
 	t.Helper()
 	return &importer.Run{
-		Source: s, Send: d.Send, Catalog: everything(t), MaxBytes: 1 << 20, Patience: time.Minute, Now: clock.now, After: clock.after, Progress: func(importer.Report) {},
+		Source: s, Send: d.Send, Catalog: everything(t), MaxBytes: 1 << 20, Patience: time.Minute, Now: clock.now,
+		After: clock.after, Progress: func(importer.Report) {},
 	}
 }
 
@@ -127,7 +128,10 @@ func TestWhatIsAcceptedIsRemovedAndWhatIsRefusedStaysWithItsReason(t *testing.T)
 		results := all(202, items)
 		for i, item := range items {
 			if strings.Contains(string(item.Message), `"m7"`) {
-				results[i] = importer.Result{Status: 422, Code: "contract_broken", Violations: []pii.Violation{{Path: "payload.email", Rule: "undeclared"}}}
+				results[i] = importer.Result{
+					Status: 422, Code: "contract_broken",
+					Violations: []pii.Violation{{Path: "payload.email", Rule: "undeclared"}},
+				}
 			}
 		}
 		return results, nil
@@ -137,7 +141,8 @@ func TestWhatIsAcceptedIsRemovedAndWhatIsRefusedStaysWithItsReason(t *testing.T)
 	require.Equal(t, map[string]int{"pay-refund-initiation": 249}, report.Queues)
 	require.Equal(t, map[string]int{"contract_broken payload.email: undeclared": 1}, report.Reasons)
 	require.Equal(t, []importer.Refusal{{
-		Queue: "pay-refund-initiation", Part: importer.Waiting, EventID: "m7", Code: "contract_broken", Fields: []string{"payload.email: undeclared"},
+		Queue: "pay-refund-initiation", Part: importer.Waiting, EventID: "m7", Code: "contract_broken",
+		Fields: []string{"payload.email: undeclared"},
 	}}, report.Refusals)
 	require.Equal(t, []string{"7"}, s.refused)
 	require.Len(t, s.accepted, 249)
@@ -207,7 +212,8 @@ func TestARunEndsAsTheWebhookServiceAnswers(t *testing.T) {
 		report, err := run(t, s, d, clock).Do(ctx)
 		require.True(t, test.says == "" || strings.Contains(err.Error(), test.says))
 		require.True(t, test.says != "" || errors.Is(err, test.is), "%v", err)
-		require.Equal(t, []int{test.requests, test.moved, test.unknown}, []int{len(d.requests), report.Moved, report.Unknown})
+		require.Equal(t, []int{test.requests, test.moved, test.unknown},
+			[]int{len(d.requests), report.Moved, report.Unknown})
 		require.Len(t, s.accepted, test.moved)
 		require.Empty(t, s.refused)
 		require.Equal(t, test.slept, clock.slept)
@@ -217,8 +223,10 @@ func TestARunEndsAsTheWebhookServiceAnswers(t *testing.T) {
 func TestARequestIsOfOneQueueAndNoLargerThanTheWebhookServiceTakes(t *testing.T) {
 	t.Parallel()
 	mixed := refunds(4)
-	mixed[1].Queue, mixed[1].Body = "sub-usage-sync", []byte(`{"id":"u1","action":"usage_sync","payload":{"subscription_id":"s"}}`)
-	mixed[3].Body = fmt.Appendf(nil, `{"id":"large","action":"refund","payload":{"payment_id":%q}}`, strings.Repeat("x", 4000))
+	mixed[1].Queue, mixed[1].Body = "sub-usage-sync",
+		[]byte(`{"id":"u1","action":"usage_sync","payload":{"subscription_id":"s"}}`)
+	mixed[3].Body = fmt.Appendf(nil, `{"id":"large","action":"refund","payload":{"payment_id":%q}}`,
+		strings.Repeat("x", 4000))
 	s := &store{waiting: mixed}
 	d := &ingest{}
 	r := run(t, s, d, &waits{at: now})
@@ -249,7 +257,8 @@ func TestEachOldMessageBecomesWhatTheWebhookServiceTakes(t *testing.T) {
 	}
 	for _, test := range filetest.YAML[[]ofOld](t, "testdata", "messages.yaml") {
 		s, d := &store{waiting: []importer.Message{{
-			Queue: test.Queue, Part: importer.Part(test.Part), Type: test.Type, ID: test.ID, Body: []byte(test.Body), Content: test.Content,
+			Queue: test.Queue, Part: importer.Part(test.Part), Type: test.Type, ID: test.ID, Body: []byte(test.Body),
+			Content:  test.Content,
 			Attempts: test.Attempts, MaxAttempts: test.MaxAttempts, Due: after(test.Due), Created: after(test.Created),
 		}}}, &ingest{}
 		r := run(t, s, d, &waits{at: now})
@@ -274,12 +283,16 @@ func ingestAt(t *testing.T, answer http.HandlerFunc) *importer.HTTPIngest {
 	server := httptest.NewServer(answer)
 	t.Cleanup(server.Close)
 	signer := filetest.Must(signature.NewSigner(signature.Generic, secret))(t)
-	return &importer.HTTPIngest{Base: server.URL, Signer: signer, Client: server.Client(), Now: func() time.Time { return now }}
+	return &importer.HTTPIngest{
+		Base: server.URL, Signer: signer, Client: server.Client(), Now: func() time.Time { return now },
+	}
 }
 
 func TestAListIsPostedSignedAndEachResultIsRead(t *testing.T) {
 	t.Parallel()
-	verifier, err := signature.NewVerifier(signature.Generic, []string{secret}, time.Minute, func() time.Time { return now })
+	verifier, err := signature.NewVerifier(signature.Generic, []string{secret}, time.Minute, func() time.Time {
+		return now
+	})
 	require.NoError(t, err)
 	var path string
 	var body []byte
@@ -290,16 +303,24 @@ func TestAListIsPostedSignedAndEachResultIsRead(t *testing.T) {
 			w.WriteHeader(http.StatusUnauthorized)
 			return
 		}
-		_, _ = io.WriteString(w, `{"results":[{"status":202,"event_id":"a","message_id":"1"},{"status":422,"code":"contract_broken","detail":"d","violations":[{"path":"payload.email","rule":"undeclared"}]},{"status":503,"code":"key_held_up","retry_after":5}]}`)
+		_, _ = io.WriteString(w, `{"results":[{"status":202,"event_id":"a","message_id":"1"},{"status":422,`+
+			`"code":"contract_broken","detail":"d","violations":[{"path":"payload.email","rule":"undeclared"}]},`+
+			`{"status":503,"code":"key_held_up","retry_after":5}]}`)
 	})
 	results, err := ingest.Send(t.Context(), "orders", []importer.Item{
-		{Message: []byte(`{"id":"a","n":1.0}`), DeliverAt: now.Add(time.Hour), MaxAttempts: 3}, {Message: []byte(`{"id":"b"}`)},
+		{Message: []byte(`{"id":"a","n":1.0}`), DeliverAt: now.Add(time.Hour), MaxAttempts: 3},
+		{Message: []byte(`{"id":"b"}`)},
 	})
 	require.NoError(t, err)
 	require.Equal(t, "/queues/orders/messages", path)
-	require.JSONEq(t, `{"messages":[{"message":{"id":"a","n":1.0},"deliver_at":"2026-11-22T13:00:00Z","max_attempts":3},{"message":{"id":"b"}}]}`, string(body))
+	require.JSONEq(t, `{"messages":[{"message":{"id":"a","n":1.0},"deliver_at":"2026-11-22T13:00:00Z",`+
+		`"max_attempts":3},{"message":{"id":"b"}}]}`, string(body))
 	require.Equal(t, []importer.Result{
-		{Status: 202, EventID: "a", MessageID: "1"}, {Status: 422, Code: "contract_broken", Detail: "d", Violations: []pii.Violation{{Path: "payload.email", Rule: "undeclared"}}},
+		{Status: 202, EventID: "a", MessageID: "1"},
+		{
+			Status: 422, Code: "contract_broken", Detail: "d",
+			Violations: []pii.Violation{{Path: "payload.email", Rule: "undeclared"}},
+		},
 		{Status: 503, Code: "key_held_up", RetryAfter: 5},
 	}, results)
 }

@@ -33,7 +33,9 @@ const abandoned = 5 * time.Minute
 
 // NewPostgres connects to the database at address, a postgres:// URL or a connection string. Rows in failed
 // and dead_letter are taken only with failed. Columns may be named next_retry_at or nextRetryAt.
-func NewPostgres(ctx context.Context, address, table string, c *catalog.Catalog, failed bool) (*Postgres, error) {
+func NewPostgres(
+	ctx context.Context, address, table string, c *catalog.Catalog, failed bool,
+) (*Postgres, error) {
 	config, err := pgx.ParseConfig(address)
 	if err != nil {
 		return nil, errors.New("postgres: the address is no postgres:// URL") // the error may repeat a password
@@ -54,7 +56,8 @@ func NewPostgres(ctx context.Context, address, table string, c *catalog.Catalog,
 }
 
 func (p *Postgres) describe(ctx context.Context) error {
-	rows, _ := p.connection.Query(ctx, `SELECT attname FROM pg_attribute WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped`, p.quoted())
+	rows, _ := p.connection.Query(ctx, `SELECT attname FROM pg_attribute WHERE attrelid = to_regclass($1) AND `+
+		`attnum > 0 AND NOT attisdropped`, p.quoted())
 	names, err := pgx.CollectRows(rows, pgx.RowTo[string]) // which has the query's error, too
 	if err != nil {
 		return fmt.Errorf("postgres: %w", err)
@@ -66,7 +69,10 @@ func (p *Postgres) describe(ctx context.Context) error {
 	for _, name := range names {
 		p.columns[strings.ToLower(strings.ReplaceAll(name, "_", ""))] = pgx.Identifier{name}.Sanitize()
 	}
-	for _, needed := range []string{"id", "type", "payload", "priority", "status", "attempts", "maxattempts", "nextretryat", "error", "createdat", "updatedat", "processedat"} {
+	for _, needed := range []string{
+		"id", "type", "payload", "priority", "status", "attempts", "maxattempts", "nextretryat", "error",
+		"createdat", "updatedat", "processedat",
+	} {
 		if p.columns[needed] == "" {
 			return fmt.Errorf("postgres: the table %s has no column %s", p.table, needed)
 		}
@@ -124,7 +130,8 @@ func (p *Postgres) Look(ctx context.Context, sample int) (places []Place, messag
 		}
 		places[same].Count += place.Count
 	}
-	messages, err = p.rows(ctx, p.query(`SELECT `+members+` FROM {t} WHERE `+mine+` ORDER BY {id} LIMIT $3`), p.statuses, abandoned.Seconds(), sample)
+	messages, err = p.rows(ctx, p.query(`SELECT `+members+` FROM {t} WHERE `+mine+` ORDER BY {id} LIMIT $3`),
+		p.statuses, abandoned.Seconds(), sample)
 	return places, messages, err
 }
 
@@ -134,7 +141,8 @@ func (p *Postgres) Take(ctx context.Context, limit int) ([]Message, error) {
 	if err != nil {
 		return nil, fmt.Errorf("postgres: %w", err)
 	}
-	messages, err := p.rows(ctx, p.query(`SELECT `+members+` FROM {t} WHERE `+mine+` AND ($3::bigint IS NULL OR {id} > $3) ORDER BY {id} LIMIT $4 FOR UPDATE SKIP LOCKED`),
+	messages, err := p.rows(ctx, p.query(`SELECT `+members+` FROM {t} WHERE `+mine+` AND ($3::bigint IS NULL `+
+		`OR {id} > $3) ORDER BY {id} LIMIT $4 FOR UPDATE SKIP LOCKED`),
 		p.statuses, abandoned.Seconds(), p.after, limit)
 	if err != nil || len(messages) == 0 {
 		return nil, errors.Join(err, open.Rollback(ctx))
@@ -178,7 +186,8 @@ func (p *Postgres) rows(ctx context.Context, query string, arguments ...any) ([]
 }
 
 func partOf(status string) Part {
-	return cmp.Or(map[string]Part{"processing": Claimed, "failed": Failed, "dead_letter": Failed}[status], Waiting)
+	return cmp.Or(map[string]Part{"processing": Claimed, "failed": Failed, "dead_letter": Failed}[status],
+		Waiting)
 }
 
 // queueOf finds the queue of a type: that of the row's priority, else another of <table>:<priority>.

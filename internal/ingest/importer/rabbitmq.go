@@ -80,8 +80,8 @@ func (r *RabbitMQ) Look(_ context.Context, sample int) (places []Place, messages
 	return places, messages, nil
 }
 
-// show counts the ready messages of a queue, 0 where there is no such queue, and delivers up to sample of what
-// would be moved of them.
+// show counts the ready messages of a queue, 0 where there is no such queue, and delivers up to sample of
+// what would be moved of them.
 func (r *RabbitMQ) show(q brokerQueue, sample int) (count int64, messages []Message, err error) {
 	channel, err := r.connection.Channel() // the broker closes it where there is no such queue
 	if err != nil {
@@ -149,9 +149,11 @@ func identified(d amqp.Delivery) bool {
 // mark puts a message to the end of its queue under a message_id, with the next commit.
 func (r *RabbitMQ) mark(ctx context.Context, queue string, d amqp.Delivery) error {
 	err := r.channel.PublishWithContext(ctx, "", queue, true, false, amqp.Publishing{
-		MessageId: r.newID(), Type: typeOf(queue, d), Body: d.Body, Headers: d.Headers, ContentType: d.ContentType, ContentEncoding: d.ContentEncoding,
-		DeliveryMode: d.DeliveryMode, Priority: d.Priority, CorrelationId: d.CorrelationId, ReplyTo: d.ReplyTo, Expiration: d.Expiration,
-		Timestamp: d.Timestamp, AppId: d.AppId,
+		MessageId: r.newID(), Type: typeOf(queue, d), Body: d.Body, Headers: d.Headers, ContentType: d.ContentType,
+		ContentEncoding: d.ContentEncoding,
+		DeliveryMode:    d.DeliveryMode, Priority: d.Priority, CorrelationId: d.CorrelationId, ReplyTo: d.ReplyTo,
+		Expiration: d.Expiration,
+		Timestamp:  d.Timestamp, AppId: d.AppId,
 	})
 	if err == nil {
 		err = d.Ack(false)
@@ -169,7 +171,8 @@ func typeOf(queue string, d amqp.Delivery) string {
 
 func (r *RabbitMQ) message(of brokerQueue, d amqp.Delivery) Message {
 	m := Message{
-		Source: of.Source, Queue: of.Queue, Part: of.part, Body: d.Body, ID: d.MessageId, Type: typeOf(of.Source, d),
+		Source: of.Source, Queue: of.Queue, Part: of.part, Body: d.Body, ID: d.MessageId,
+		Type:    typeOf(of.Source, d),
 		Created: d.Timestamp, Attempts: deaths(of.Source, d.Headers), tag: d.DeliveryTag,
 	}
 	delay, ok := integer(d.Headers["x-delay"])

@@ -44,7 +44,9 @@ type Name struct {
 const failedStay = "they have failed; --failed takes them, with all attempts again"
 
 // NewRedis connects to a redis:// URL. newID makes event ids that sort by time.
-func NewRedis(ctx context.Context, address string, names []Name, failed bool, newID func() string) (*Redis, error) {
+func NewRedis(
+	ctx context.Context, address string, names []Name, failed bool, newID func() string,
+) (*Redis, error) {
 	at, err := url.Parse(address)
 	if err != nil || (at.Scheme != "redis" && at.Scheme != "rediss") {
 		return nil, errors.New("redis: the address is no redis:// URL") // the error may repeat a password
@@ -56,7 +58,8 @@ func NewRedis(ctx context.Context, address string, names []Name, failed bool, ne
 	}
 	r := &Redis{lists: names, parts: parts, newID: newID, refused: map[string][]string{}}
 	r.connections = &redis.Pool{DialContext: func(ctx context.Context) (redis.Conn, error) {
-		return redis.DialURLContext(ctx, address, redis.DialConnectTimeout(patience), redis.DialReadTimeout(patience), redis.DialWriteTimeout(patience))
+		return redis.DialURLContext(ctx, address, redis.DialConnectTimeout(patience),
+			redis.DialReadTimeout(patience), redis.DialWriteTimeout(patience))
 	}}
 	if _, err := r.do(ctx, "PING"); err != nil {
 		return nil, errors.Join(fmt.Errorf("redis: %w", err), r.connections.Close())
@@ -77,7 +80,8 @@ func (r *Redis) do(ctx context.Context, command string, arguments ...any) (any, 
 }
 
 func (l Name) key(part Part) string {
-	return l.Source + map[Part]string{Waiting: "", Claimed: ":processing", Delayed: ":delayed", Failed: ":failed"}[part]
+	return l.Source +
+		map[Part]string{Waiting: "", Claimed: ":processing", Delayed: ":delayed", Failed: ":failed"}[part]
 }
 
 // imported is behind the name of a list the key of what was claimed of it.
@@ -96,7 +100,8 @@ func (r *Redis) held(ctx context.Context, l Name, part Part) (string, error) {
 		return "", nil
 	}
 	for cursor := "0"; ; {
-		page, err := redis.Values(r.do(ctx, "SCAN", cursor, "MATCH", "lock:"+globless.Replace(l.Source)+":*", "COUNT", 1000))
+		page, err := redis.Values(r.do(ctx, "SCAN", cursor, "MATCH", "lock:"+globless.Replace(l.Source)+":*",
+			"COUNT", 1000))
 		var locks []string
 		if err == nil {
 			_, err = redis.Scan(page, &cursor, &locks)
@@ -120,8 +125,11 @@ var kept = []struct {
 	part        Part
 	count, show string
 }{
-	{imported, Claimed, "HLEN", ""}, {":processing", Claimed, "LLEN", "LRANGE"}, {"", Waiting, "LLEN", "LRANGE"},
-	{":delayed", Delayed, "ZCARD", "ZRANGE"}, {":failed", Failed, "LLEN", "LRANGE"},
+	{imported, Claimed, "HLEN", ""},
+	{":processing", Claimed, "LLEN", "LRANGE"},
+	{"", Waiting, "LLEN", "LRANGE"},
+	{":delayed", Delayed, "ZCARD", "ZRANGE"},
+	{":failed", Failed, "LLEN", "LRANGE"},
 }
 
 // Look counts the messages of each part.
@@ -270,7 +278,9 @@ func (l Name) message(id, claim string) (Message, error) {
 	if len(words) < 3 {
 		return Message{}, fmt.Errorf("redis: %s: %s is no claim", l.claims(), id)
 	}
-	m := Message{Handle: id, ID: id, Source: l.Source, Queue: l.Queue, Part: Part(words[0]), Body: []byte(words[2])}
+	m := Message{
+		Handle: id, ID: id, Source: l.Source, Queue: l.Queue, Part: Part(words[0]), Body: []byte(words[2]),
+	}
 	if m.Part == Delayed {
 		score, err := strconv.ParseFloat(words[1], 64)
 		if err != nil {
@@ -346,7 +356,9 @@ func (r *Redis) putBack(ctx context.Context, l Name, claims []string) error {
 	// What is put back last is taken next: that is the oldest.
 	newest := slices.SortedFunc(slices.Values(claims), func(a, b string) int { return cmp.Compare(b, a) })
 	for some := range slices.Chunk(newest, batchSize) {
-		arguments := []any{returnScript, 5, l.claims(), l.key(Waiting), l.key(Claimed), l.key(Delayed), l.key(Failed)}
+		arguments := []any{
+			returnScript, 5, l.claims(), l.key(Waiting), l.key(Claimed), l.key(Delayed), l.key(Failed),
+		}
 		for _, id := range some {
 			arguments = append(arguments, id)
 		}

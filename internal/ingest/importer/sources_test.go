@@ -73,7 +73,8 @@ func redisAt(t *testing.T, address string, failed bool, maker string) *importer.
 }
 
 func envelope(id string, attempts int) string {
-	return fmt.Sprintf(`{"id":%q,"action":"upgrade","attempts":%d,"payload":{"subscription_id":"s"}}`, id, attempts)
+	return fmt.Sprintf(`{"id":%q,"action":"upgrade","attempts":%d,"payload":{"subscription_id":"s"}}`,
+		id, attempts)
 }
 
 func TestEachListOfAQueueIsDrained(t *testing.T) {
@@ -82,7 +83,8 @@ func TestEachListOfAQueueIsDrained(t *testing.T) {
 	ctx, due := t.Context(), now.Add(90*time.Minute+250*time.Millisecond)
 	do("LPUSH", list, envelope("w1", 0), envelope("w2", 1))
 	do("LPUSH", list+":processing", envelope("p1", 1))
-	do("ZADD", list+":delayed", float64(due.UnixMilli())/1000, envelope("d1", 2), due.UnixMilli(), envelope("d2", 3))
+	do("ZADD", list+":delayed", float64(due.UnixMilli())/1000, envelope("d1", 2), due.UnixMilli(),
+		envelope("d2", 3))
 	do("LPUSH", list+":failed", envelope("f1", 5))
 	do("SET", "lock:"+list+":p1", "worker")
 	s := redisAt(t, address, false, "a")
@@ -136,9 +138,13 @@ func TestARefusedMessageIsPutBackToItsPlaceInTheList(t *testing.T) {
 	ingest.refuse = `"n":`
 	require.Equal(t, 6, drain(t, s, ingest).Refused)
 	require.NoError(t, s.Release(ctx))
-	require.Equal(t, []string{`{"action":"upgrade","n":4}`, `{"action":"upgrade","n":3}`, `{"action":"upgrade","n":2}`, `{"action":"upgrade","n":1}`, `{"action":"upgrade","n":0}`},
+	require.Equal(t, []string{
+		`{"action":"upgrade","n":4}`, `{"action":"upgrade","n":3}`, `{"action":"upgrade","n":2}`,
+		`{"action":"upgrade","n":1}`, `{"action":"upgrade","n":0}`,
+	},
 		texts(t, do("LRANGE", list, 0, -1)))
-	require.Equal(t, []string{"no JSON\x00\n at all", "1900000000.5"}, texts(t, do("ZRANGE", list+":delayed", 0, -1, "WITHSCORES")))
+	require.Equal(t, []string{"no JSON\x00\n at all", "1900000000.5"},
+		texts(t, do("ZRANGE", list+":delayed", 0, -1, "WITHSCORES")))
 	require.Zero(t, do("EXISTS", list+":import"))
 }
 
@@ -177,7 +183,9 @@ func TestWhatARunThatWasCutOffHasClaimedCanBePutBack(t *testing.T) {
 	require.Zero(t, do("LLEN", list))
 	s := redisAt(t, address, false, "b")
 	places, _ := filetest.Both(s.Look(ctx, 10))(t)
-	require.Equal(t, []importer.Place{{Queue: "sub-plan-change", Name: list + ":import", Part: importer.Claimed, Count: 2}}, places)
+	require.Equal(t, []importer.Place{
+		{Queue: "sub-plan-change", Name: list + ":import", Part: importer.Claimed, Count: 2},
+	}, places)
 	require.Equal(t, 2, filetest.Must(s.PutBack(ctx))(t))
 	require.Equal(t, []string{envelope("w2", 0), envelope("w1", 0)}, texts(t, do("LRANGE", list, 0, -1)))
 }
@@ -186,7 +194,9 @@ func TestAScoreThatIsNoTimeIsNamedAndLeft(t *testing.T) {
 	t.Parallel()
 	do, address := importertest.Redis(t)
 	ctx := t.Context()
-	odd := map[string]float64{"d1": 1e300, "d2": -1e300, "d3": math.Inf(1), "d4": math.Inf(-1), "d5": 1e18, "d6": 253402300800000}
+	odd := map[string]float64{
+		"d1": 1e300, "d2": -1e300, "d3": math.Inf(1), "d4": math.Inf(-1), "d5": 1e18, "d6": 253402300800000,
+	}
 	for id, score := range odd {
 		do("ZADD", list+":delayed", score, envelope(id, 1))
 	}
@@ -241,34 +251,42 @@ func TestEachQueueOfABrokerIsDrainedOverAMQP(t *testing.T) {
 		return queue.Messages
 	}
 	message := func(id string, attempt int) string {
-		return fmt.Sprintf(`{"id":%q,"type":"order.created","version":1,"data":{"order_id":"o"},"metadata":{"attempt":%d}}`, id, attempt)
+		return fmt.Sprintf(`{"id":%q,"type":"order.created","version":1,"data":{"order_id":"o"},`+
+			`"metadata":{"attempt":%d}}`, id, attempt)
 	}
 	publish("orders", "order.created", message("plain", 1), amqp.Publishing{})
-	publish("orders", "order.created", message("delayed", 1), amqp.Publishing{Headers: amqp.Table{"x-delay": int32(-30000)}})
-	publish("orders", "order.created", message("waits", 1), amqp.Publishing{Headers: amqp.Table{"x-delay": int32(120000)}, Timestamp: now.Add(-time.Minute)})
-	publish("orders", "order.created", message("forever", 1), amqp.Publishing{Headers: amqp.Table{"x-delay": int64(1) << 60}})
+	publish("orders", "order.created", message("delayed", 1),
+		amqp.Publishing{Headers: amqp.Table{"x-delay": int32(-30000)}})
+	publish("orders", "order.created", message("waits", 1),
+		amqp.Publishing{Headers: amqp.Table{"x-delay": int32(120000)}, Timestamp: now.Add(-time.Minute)})
+	publish("orders", "order.created", message("forever", 1),
+		amqp.Publishing{Headers: amqp.Table{"x-delay": int64(1) << 60}})
 	publish("orders", "order.created", message("died", 1), amqp.Publishing{Headers: amqp.Table{"x-death": []any{
-		amqp.Table{"count": int64(2), "queue": "orders.wait", "reason": "expired"}, amqp.Table{"count": int64(4), "queue": orders, "reason": "rejected"},
+		amqp.Table{"count": int64(2), "queue": "orders.wait", "reason": "expired"},
+		amqp.Table{"count": int64(4), "queue": orders, "reason": "rejected"},
 	}}})
 	publish("", orders+".dlq", message("dead", 5), amqp.Publishing{})
 	for range 2 {
 		publish("orders", "order.created", `{"order_id":"same"}`, amqp.Publishing{})
 	}
 	publish("orders", "order.created", `{"order_id":"named"}`, amqp.Publishing{MessageId: "of-amqp"})
-	require.Eventually(t, func() bool { return count(orders) == 8 && count(orders+".dlq") == 1 }, time.Minute, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return count(orders) == 8 && count(orders+".dlq") == 1 }, time.Minute,
+		10*time.Millisecond)
 
 	s := rabbitAt(t, address, false, "a")
 	places, messages := filetest.Both(s.Look(ctx, 10))(t)
 	require.Len(t, messages, 8)
 	require.Equal(t, []string{"8 waiting", "1 failed stays"}, summary(places))
 	require.NoError(t, s.Release(ctx))
-	require.Eventually(t, func() bool { return count(orders) == 8 }, time.Minute, 10*time.Millisecond, "a preview changes nothing")
+	require.Eventually(t, func() bool { return count(orders) == 8 }, time.Minute, 10*time.Millisecond,
+		"a preview changes nothing")
 
 	ingest := newAccept()
 	s = rabbitAt(t, address, false, "b")
 	cutOff(t, s, ingest)
 	require.NoError(t, s.Release(ctx))
-	require.Eventually(t, func() bool { return count(orders) == 8 }, time.Minute, 10*time.Millisecond, "what is not settled comes back")
+	require.Eventually(t, func() bool { return count(orders) == 8 }, time.Minute, 10*time.Millisecond,
+		"what is not settled comes back")
 
 	ingest.refuse = `"plain"`
 	s = rabbitAt(t, address, true, "c")
@@ -284,12 +302,14 @@ func TestEachQueueOfABrokerIsDrainedOverAMQP(t *testing.T) {
 	require.Contains(t, ingest.bodies["dead"], `"attempt":1`, "failed messages have all attempts again")
 	require.Contains(t, ingest.bodies["of-amqp"], `"type":"order.created"`, "the routing key is the type")
 	require.Contains(t, ingest.bodies["b-000001"], `"type":"order.created"`)
-	require.Eventually(t, func() bool { return count(orders) == 2 && count(orders+".dlq") == 0 }, time.Minute, 10*time.Millisecond, "the refused are where they were")
+	require.Eventually(t, func() bool { return count(orders) == 2 && count(orders+".dlq") == 0 }, time.Minute,
+		10*time.Millisecond, "the refused are where they were")
 }
 
 func textOf(t *testing.T, file string) string { return filetest.Read(t, "testdata", file) }
 
-// old is a Postgres whose tables are each in a schema of its own: the server takes longer to start than the tests.
+// old is a Postgres whose tables are each in a schema of its own: the server takes longer to start than the
+// tests.
 type old struct {
 	*pgx.Conn
 	address string
@@ -298,7 +318,8 @@ type old struct {
 // has makes a table in a schema.
 func (o old) has(t *testing.T, schema, statements string) {
 	t.Helper()
-	_, err := o.Exec(t.Context(), `CREATE SCHEMA IF NOT EXISTS `+schema+`; SET search_path TO `+schema+`;`+statements)
+	_, err := o.Exec(t.Context(),
+		`CREATE SCHEMA IF NOT EXISTS `+schema+`; SET search_path TO `+schema+`;`+statements)
 	require.NoError(t, err)
 }
 
@@ -326,7 +347,9 @@ func (o old) rowsAreMovedAndSayWhereTo(t *testing.T) {
 	s := o.source(t, "event_queue", false)
 	places, messages := filetest.Both(s.Look(ctx, 10))(t)
 	require.Len(t, messages, 5)
-	require.ElementsMatch(t, []string{"1 failed stays", "1 waiting stays", "1 waiting", "2 waiting", "1 claimed stays", "1 claimed"}, summary(places))
+	require.ElementsMatch(t, []string{
+		"1 failed stays", "1 waiting stays", "1 waiting", "2 waiting", "1 claimed stays", "1 claimed",
+	}, summary(places))
 
 	ingest := newAccept()
 	cutOff(t, s, ingest)
@@ -343,7 +366,8 @@ func (o old) rowsAreMovedAndSayWhereTo(t *testing.T) {
 	require.Contains(t, ingest.bodies["event_queue-6"], `"attempt":1`)
 	require.NoError(t, worker.Rollback(ctx))
 
-	rows, err := o.Query(ctx, `SELECT id || ' ' || status || ' ' || coalesce(error, '-') FROM event_queue ORDER BY id`)
+	rows, err := o.Query(ctx,
+		`SELECT id || ' ' || status || ' ' || coalesce(error, '-') FROM event_queue ORDER BY id`)
 	require.NoError(t, err)
 	lines := filetest.Must(pgx.CollectRows(rows, pgx.RowTo[string]))(t)
 	require.Equal(t, []string{
@@ -369,7 +393,9 @@ func (o old) rowThatIsOddIsNamedAndLeftAndTheRestMoves(t *testing.T) {
 	ingest := newAccept()
 	report := drain(t, s, ingest)
 	require.NoError(t, s.Release(ctx))
-	require.Equal(t, []string{"odd.event_queue--2147483648", "odd.event_queue--7", "odd.event_queue-0", "odd.event_queue-2147483647"}, ingest.order)
+	require.Equal(t, []string{
+		"odd.event_queue--2147483648", "odd.event_queue--7", "odd.event_queue-0", "odd.event_queue-2147483647",
+	}, ingest.order)
 	named := map[string]string{}
 	for _, refusal := range report.Refusals {
 		named[strings.TrimPrefix(refusal.EventID, "odd.")] = refusal.Code + ": " + refusal.Detail
@@ -385,17 +411,25 @@ func (o old) rowThatIsOddIsNamedAndLeftAndTheRestMoves(t *testing.T) {
 		"event_queue-8": "odd: it is in processing, and the time of its last change is NULL or infinity",
 	}, named)
 	var left int
-	require.NoError(t, o.QueryRow(ctx, `SELECT count(*) FROM event_queue WHERE status IS DISTINCT FROM 'moved'`).Scan(&left))
+	require.NoError(t, o.QueryRow(ctx, `SELECT count(*) FROM event_queue WHERE status IS DISTINCT FROM 'moved'`).
+		Scan(&left))
 	require.Equal(t, 9, left)
 }
 
 func (o old) columnsMayBeNamedAsProgramsDo(t *testing.T) {
 	t.Helper()
 	renamed := textOf(t, "table.sql")
-	for _, pair := range [][2]string{{"max_attempts", `"maxAttempts"`}, {"next_retry_at", `"nextRetryAt"`}, {"created_at", `"createdAt"`}, {"updated_at", `"updatedAt"`}, {"processed_at", `"processedAt"`}} {
+	for _, pair := range [][2]string{
+		{"max_attempts", `"maxAttempts"`},
+		{"next_retry_at", `"nextRetryAt"`},
+		{"created_at", `"createdAt"`},
+		{"updated_at", `"updatedAt"`},
+		{"processed_at", `"processedAt"`},
+	} {
 		renamed = strings.ReplaceAll(renamed, pair[0], pair[1])
 	}
-	o.has(t, "named", renamed+`INSERT INTO event_queue (type, payload, priority) VALUES ('quota_warning', '{}', 'normal')`)
+	o.has(t, "named",
+		renamed+`INSERT INTO event_queue (type, payload, priority) VALUES ('quota_warning', '{}', 'normal')`)
 	s, ingest := o.source(t, "named.event_queue", false), newAccept()
 	require.Equal(t, 1, drain(t, s, ingest).Moved)
 	require.NoError(t, s.Release(t.Context()))

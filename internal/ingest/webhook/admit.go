@@ -78,7 +78,9 @@ func (s *Service) receive(w http.ResponseWriter, r *http.Request, from *source, 
 
 // admit reads no byte of the body before everything has been said without it, and parses and remembers
 // nothing before its signature is good; rates come after it, so that a stranger cannot use them up.
-func (s *Service) admit(w http.ResponseWriter, r *http.Request, from *source, to *destination, b *buffers) (messageID string, err error) {
+func (s *Service) admit(
+	w http.ResponseWriter, r *http.Request, from *source, to *destination, b *buffers,
+) (messageID string, err error) {
 	switch {
 	case !isJSON(r.Header["Content-Type"]):
 		return "", errType
@@ -136,26 +138,36 @@ func tooLarge(from *source) error {
 	return &large
 }
 
-// refusals is the table of what a sender is answered whose request is not taken. docs/reference/answers.md prints it.
+// refusals is the table of what a sender is answered whose request is not taken. docs/reference/answers.md
+// prints it.
 var refusals serve.Refusals
 
 var (
-	errSource   = refusals.Add(http.StatusNotFound, "source_unknown", "No source of that name is declared.", 0)
-	errQueue    = refusals.Add(http.StatusNotFound, "queue_unknown", "No queue of that name takes messages. See the catalog: is it enabled?", 0)
-	errTopic    = refusals.Add(http.StatusNotFound, "topic_unknown", "No topic of that name takes messages. See the catalog: is one of its queues enabled?", 0)
+	errSource = refusals.Add(http.StatusNotFound, "source_unknown", "No source of that name is declared.", 0)
+	errQueue  = refusals.Add(http.StatusNotFound, "queue_unknown",
+		"No queue of that name takes messages. See the catalog: is it enabled?", 0)
+	errTopic = refusals.Add(http.StatusNotFound, "topic_unknown",
+		"No topic of that name takes messages. See the catalog: is one of its queues enabled?", 0)
 	errType     = refusals.Add(http.StatusUnsupportedMediaType, "content_type", "Send application/json.", 0)
-	errTooLarge = refusals.Add(http.StatusRequestEntityTooLarge, "too_large", "The body is larger than this source may send.", 0)
-	errEncoding = refusals.Add(http.StatusUnsupportedMediaType, "content_encoding", "Send the body without a content encoding.", 0)
-	errNoRoom   = refusals.Add(http.StatusServiceUnavailable, "bodies_in_flight", "Too much is being read at once; keep the event and send it again.", 1)
-	errUnread   = refusals.Add(http.StatusBadRequest, "body_unread", "The body did not arrive whole.", 0)
+	errTooLarge = refusals.Add(http.StatusRequestEntityTooLarge, "too_large",
+		"The body is larger than this source may send.", 0)
+	errEncoding = refusals.Add(http.StatusUnsupportedMediaType, "content_encoding",
+		"Send the body without a content encoding.", 0)
+	errNoRoom = refusals.Add(http.StatusServiceUnavailable, "bodies_in_flight",
+		"Too much is being read at once; keep the event and send it again.", 1)
+	errUnread = refusals.Add(http.StatusBadRequest, "body_unread", "The body did not arrive whole.", 0)
 	// One that is signed for no path could have been made for another queue.
-	errUndestined  = refusals.Add(http.StatusUnauthorized, "destination_missing", "Sign the path too, in X-Webhook-Destination: what is put on this queue moves money, or the path says what is asked for.", 0)
-	errDestination = refusals.Add(http.StatusUnauthorized, "destination_mismatch", "It is signed for another path.", 0)
+	errUndestined = refusals.Add(http.StatusUnauthorized, "destination_missing", "Sign the path too, in "+
+		"X-Webhook-Destination: what is put on this queue moves money, or the path says what is asked for.", 0)
+	errDestination = refusals.Add(http.StatusUnauthorized, "destination_mismatch",
+		"It is signed for another path.", 0)
 
 	unsigned = serve.ErrorMapping{
 		Known: []serve.KnownError{
-			{Of: signature.ErrMissing, As: unaccepted("signature_missing")}, {Of: signature.ErrMalformed, As: unaccepted("signature_malformed")},
-			{Of: signature.ErrTooOld, As: unaccepted("timestamp_too_old")}, {Of: signature.ErrTooNew, As: unaccepted("timestamp_too_new")},
+			{Of: signature.ErrMissing, As: unaccepted("signature_missing")},
+			{Of: signature.ErrMalformed, As: unaccepted("signature_malformed")},
+			{Of: signature.ErrTooOld, As: unaccepted("timestamp_too_old")},
+			{Of: signature.ErrTooNew, As: unaccepted("timestamp_too_new")},
 		},
 		Last: unaccepted("signature_mismatch"),
 	}

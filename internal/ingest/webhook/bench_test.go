@@ -62,8 +62,8 @@ func silent(tb testing.TB) http.Handler {
 	})
 }
 
-// Of the handler only the broker is missing. What it costs more than the baselines is what they leave out: minimizing,
-// validation, what may pass, the message and the log line.
+// Of the handler only the broker is missing. What it costs more than the baselines is what they leave out:
+// minimizing, validation, what may pass, the message and the log line.
 func BenchmarkWebhook(b *testing.B) {
 	for name, handler := range peers(b) {
 		for _, size := range []int{4 << 10, 64 << 10, 1<<20 - 4096} {
@@ -86,7 +86,8 @@ func BenchmarkWebhook(b *testing.B) {
 func peers(tb testing.TB) map[string]http.Handler {
 	tb.Helper()
 	return map[string]http.Handler{
-		"read": webhooktest.Baseline(paynowSecret, false), "decode": webhooktest.Baseline(paynowSecret, true), "handler": silent(tb),
+		"read": webhooktest.Baseline(paynowSecret, false), "decode": webhooktest.Baseline(paynowSecret, true),
+		"handler": silent(tb),
 	}
 }
 

@@ -31,7 +31,8 @@ func requireWhole(t *testing.T, m contract.Message) contract.Body {
 	return body
 }
 
-// A sender that knows the secret can still not crash the webhook service, nor get through it what the contract does not name.
+// A sender that knows the secret can still not crash the webhook service, nor get through it what the
+// contract does not name.
 func FuzzWebhook(f *testing.F) {
 	for _, name := range samples.Names() {
 		f.Add(samples.Read(name, samples.Event{}))
@@ -43,10 +44,14 @@ func FuzzWebhook(f *testing.F) {
 		}
 	}
 	for _, body := range []string{
-		order, ``, `{}`, `[]`, `null`, `"x"`, `{"event_id":"5","event_type":"ON_REFUND","body":[]}`, `{"action":"a","payload":{}}`,
-		`{"event_id":"5","event_id":"6"}`, "\xff", strings.Repeat("[", 20_000), strings.Replace(order, `"quantity":2`, `"quantity":9007199254740991`, 1),
-		renewed, shipped, `{"message":` + shipped + `,"deliver_at":"2026-03-04T10:00:00"}`, `{"messages":[` + of("o1", "e1") + `,{"message":` + renewed + `}]}`,
-		`{"messages":[]}`, `{"messages":{}}`, `{"message":null}`, `{"data":{}}`, `{"type":1,"data":{"order_id":"o1"}}`, `{"id":"","type":"order.shipped","order_id":"o1"}`,
+		order, ``, `{}`, `[]`, `null`, `"x"`, `{"event_id":"5","event_type":"ON_REFUND","body":[]}`,
+		`{"action":"a","payload":{}}`,
+		`{"event_id":"5","event_id":"6"}`, "\xff", strings.Repeat("[", 20_000),
+		strings.Replace(order, `"quantity":2`, `"quantity":9007199254740991`, 1),
+		renewed, shipped, `{"message":` + shipped + `,"deliver_at":"2026-03-04T10:00:00"}`,
+		`{"messages":[` + of("o1", "e1") + `,{"message":` + renewed + `}]}`,
+		`{"messages":[]}`, `{"messages":{}}`, `{"message":null}`, `{"data":{}}`,
+		`{"type":1,"data":{"order_id":"o1"}}`, `{"id":"","type":"order.shipped","order_id":"o1"}`,
 	} {
 		f.Add([]byte(body))
 	}
@@ -61,7 +66,8 @@ func FuzzWebhook(f *testing.F) {
 	f.Add([]byte(filetest.Read(f, readSamples, "read", "payment_intent.json")))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		// As the answer of a provider's API, which is read beside its webhook.
-		if trial, err := webhook.Try(declared, declared.Providers["stripe"], webhook.Beside(refunded, body), func() time.Time { return fixed }); err == nil {
+		if trial, err := webhook.Try(declared, declared.Providers["stripe"], webhook.Beside(refunded, body),
+			func() time.Time { return fixed }); err == nil {
 			m := filetest.Must(declared.Contracts.Decode(contract.PaymentV1, trial.Message))(t)
 			require.NoError(t, m.Validate())
 			require.True(t, trial.UID == "" || pii.UID.Valid(trial.UID), trial.UID)
@@ -90,7 +96,8 @@ func FuzzWebhook(f *testing.F) {
 			}
 			out := d.out(w)
 			for _, value := range samples.Personal {
-				if strings.ContainsAny(value, "@+ ") { // the fuzzer may move another into an id, where it has the shape of one
+				// the fuzzer may move another into an id, where it has the shape of one
+				if strings.ContainsAny(value, "@+ ") {
 					require.NotContains(t, out, value)
 				}
 			}
@@ -98,25 +105,32 @@ func FuzzWebhook(f *testing.F) {
 	})
 }
 
-const odd = `{"event_type":"ON_ORDER_COMPLETED","event_id":"5","body":{"id":"6","customer":%s,"customer_id":%s,"checkout":%s,"pretty_id":%s,"currency":%s,` +
-	`"total_amount":%s,"completed_at":%s,"created_at":%s,"amount":%s,"checkout_id":%s,"billing_cycle_sequence":%s,"status":%s,` +
+const odd = `{"event_type":"ON_ORDER_COMPLETED","event_id":"5","body":{"id":"6","customer":%s,` +
+	`"customer_id":%s,"checkout":%s,"pretty_id":%s,"currency":%s,` +
+	`"total_amount":%s,"completed_at":%s,"created_at":%s,"amount":%s,"checkout_id":%s,` +
+	`"billing_cycle_sequence":%s,"status":%s,` +
 	`"lines":[{"product_id":"411486491630370501","price":%s,"quantity":2}]}}`
 
 // The order stays what it is: accepted, and worth its points.
 func FuzzOptionalFields(f *testing.F) {
 	good := []string{
-		`{"id":"8"}`, `"9"`, `{"metadata":{"uid":"u1","order_id":"cart-7"}}`, `"BH-1"`, `"USD"`, `2000`, `"2026-03-02T10:01:00Z"`, `"2026-03-02T10:00:00Z"`, `null`, `null`, `null`, `null`, `1000`,
+		`{"id":"8"}`, `"9"`, `{"metadata":{"uid":"u1","order_id":"cart-7"}}`, `"BH-1"`, `"USD"`, `2000`,
+		`"2026-03-02T10:01:00Z"`, `"2026-03-02T10:00:00Z"`, `null`, `null`, `null`, `null`, `1000`,
 	}
 	for i, value := range []string{
-		`"#1001"`, `"ch/123"`, `1.5`, `-1`, `1e400`, `{"id":"mette@example.com"}`, `{"id":7}`, `{"metadata":{"uid":12345}}`, `{"metadata":{"uid":"auth0|5f7c"}}`, `{"metadata":[]}`, `[]`,
-		`true`, `""`, `"QQQ"`, `"2025-01-10 11:58:00"`, `9223372036854775808`, `4111111111111111`, `"203.0.113.77"`, `{"metadata":{"uid":"\u0000"}}`, `{"metadata":{"order_id":"+47 73 59 00 00"}}`, `{"metadata":{"order_id":"no9386011117947"}}`, `{"metadata":{"order_id":"x-4111111111111111"}}`,
+		`"#1001"`, `"ch/123"`, `1.5`, `-1`, `1e400`, `{"id":"mette@example.com"}`, `{"id":7}`,
+		`{"metadata":{"uid":12345}}`, `{"metadata":{"uid":"auth0|5f7c"}}`, `{"metadata":[]}`, `[]`,
+		`true`, `""`, `"QQQ"`, `"2025-01-10 11:58:00"`, `9223372036854775808`, `4111111111111111`,
+		`"203.0.113.77"`, `{"metadata":{"uid":"\u0000"}}`, `{"metadata":{"order_id":"+47 73 59 00 00"}}`,
+		`{"metadata":{"order_id":"no9386011117947"}}`, `{"metadata":{"order_id":"x-4111111111111111"}}`,
 	} {
 		f.Add(uint16(1<<(i%len(good))), []byte(value))
 		f.Add(uint16(1<<len(good)-1), []byte(value))
 	}
 	d := open(f, unlimited)
 	f.Fuzz(func(t *testing.T, places uint16, value []byte) {
-		if !jsontext.Value(value).IsValid() || bytes.Count(value, []byte{'['})+bytes.Count(value, []byte{'{'}) > 50 || len(value) > 4096 {
+		if !jsontext.Value(value).IsValid() || bytes.Count(value, []byte{'['})+bytes.Count(value, []byte{'{'}) >
+			50 || len(value) > 4096 {
 			t.Skip("the whole body would be refused")
 		}
 		value = bytes.TrimSpace(value)

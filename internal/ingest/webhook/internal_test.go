@@ -26,9 +26,11 @@ func TestEveryPathThatIsReadOfAProvidersBodyIsBoundedByARule(t *testing.T) {
 			maps.Copy(read, p.head.Rules())
 			for path, rule := range read {
 				for _, value := range []string{
-					"Ilse Brandvold", "ilse@example.org", "Storgata 7, Bodo", "+47 73 59 00 00", "4111 1111 1111 1111", "198.51.100.23/24", "NO93 8601 1117 947", " ",
+					"Ilse Brandvold", "ilse@example.org", "Storgata 7, Bodo", "+47 73 59 00 00", "4111 1111 1111 1111",
+					"198.51.100.23/24", "NO93 8601 1117 947", " ",
 				} {
-					require.False(t, rule.Valid(value), "%s %s: %s (%s) allows %q", name, eventType, path, rule.Name(), value)
+					require.False(t, rule.Valid(value), "%s %s: %s (%s) allows %q", name, eventType, path,
+						rule.Name(), value)
 				}
 			}
 		}
@@ -42,7 +44,8 @@ func TestThePageOfAnswersHasTheTableOfRefusals(t *testing.T) {
 		require.False(t, known[refused.Code], "%s is said twice", refused.Code)
 		known[refused.Code] = true
 	}
-	const begin, end = "<!-- refusals: go test ./internal/ingest/webhook -update -->\n", "<!-- end of refusals -->"
+	const begin, end = "<!-- refusals: go test ./internal/ingest/webhook -update -->\n",
+		"<!-- end of refusals -->"
 	filetest.Part(t, refusals.String(), begin, end, "../../../docs/reference/answers.md")
 }
 
@@ -51,7 +54,8 @@ func TestALargeBufferIsNotKeptForTheNextRequest(t *testing.T) {
 	for size, kept := range map[int]bool{1: true, mostKept - 1: true, mostKept: false, 1<<20 - 1: false} {
 		s := &Service{bodies: semaphore.NewWeighted(4 << 20)}
 		b := &buffers{minimized: make([]byte, 4*size+1), encoded: make([]byte, 4*size+1)}
-		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader(strings.Repeat("x", size)))
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/",
+			strings.NewReader(strings.Repeat("x", size)))
 		require.NoError(t, b.body.Read(httptest.NewRecorder(), r, 1<<20, s.bodies))
 		require.Len(t, b.body.Bytes(), size)
 		require.False(t, s.bodies.TryAcquire(4<<20-int64(size)))

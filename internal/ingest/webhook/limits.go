@@ -54,10 +54,14 @@ const (
 )
 
 var (
-	errRate      = refusals.Add(http.StatusTooManyRequests, "rate_limited", "The queue takes no more messages of this sender now; send it again later.", 1)
-	errQueueRate = refusals.Add(http.StatusTooManyRequests, "queue_rate_limited", "The queue takes no more messages in this second; send it again later.", 1)
-	errUserRate  = refusals.Add(http.StatusTooManyRequests, "user_rate_limited", "The queue takes no more messages of this user in this second; send it again later.", 1)
-	errQueueFull = refusals.Add(http.StatusTooManyRequests, "queue_full", "Too many messages wait on the queue; keep this one and send it again later.", fullAfter)
+	errRate = refusals.Add(http.StatusTooManyRequests, "rate_limited",
+		"The queue takes no more messages of this sender now; send it again later.", 1)
+	errQueueRate = refusals.Add(http.StatusTooManyRequests, "queue_rate_limited",
+		"The queue takes no more messages in this second; send it again later.", 1)
+	errUserRate = refusals.Add(http.StatusTooManyRequests, "user_rate_limited",
+		"The queue takes no more messages of this user in this second; send it again later.", 1)
+	errQueueFull = refusals.Add(http.StatusTooManyRequests, "queue_full",
+		"Too many messages wait on the queue; keep this one and send it again later.", fullAfter)
 )
 
 // Limits hold messages to the catalog's rates and bounds. They are safe for concurrent use.
@@ -76,9 +80,9 @@ type Limits struct {
 // NewLimits returns limits that have counted nothing yet.
 func NewLimits(config Config) *Limits { return &Limits{config: config, limits: map[string]*limit{}} }
 
-// Admit reports whether a message for the queue may be published now; the error is a *serve.Problem that says when
-// to come again. user may be empty. What cannot be known refuses nothing. The user's limit is counted first, so
-// that one user does not use up what is for all.
+// Admit reports whether a message for the queue may be published now; the error is a *serve.Problem that says
+// when to come again. user may be empty. What cannot be known refuses nothing. The user's limit is counted
+// first, so that one user does not use up what is for all.
 func (l *Limits) Admit(ctx context.Context, q catalog.Queue, user string) error {
 	switch {
 	case l.isFull(ctx, q):
@@ -112,7 +116,8 @@ func (l *Limits) within(ctx context.Context, q catalog.Queue, user string, perSe
 // unknown reports that a message was taken without knowing whether a limit lets it through.
 func (l *Limits) unknown(ctx context.Context, q catalog.Queue, limit string, err error) {
 	l.config.Metrics.Unlimited(q.ID, limit)
-	l.config.Log.LogAttrs(ctx, slog.LevelWarn, "limit not known", slog.String("queue", q.ID), slog.String("limit", limit), slog.String("cause", err.Error()))
+	l.config.Log.LogAttrs(ctx, slog.LevelWarn, "limit not known", slog.String("queue", q.ID),
+		slog.String("limit", limit), slog.String("cause", err.Error()))
 }
 
 // limit is that of a name in this second; nil where too many users are counted already.

@@ -45,7 +45,9 @@ func (l limited) ask(ctx context.Context, t require.TestingT, q catalog.Queue, u
 	problem, ok := errors.AsType[*serve.Problem](err)
 	require.True(t, ok)
 	require.Equal(t, http.StatusTooManyRequests, problem.Status)
-	require.Equal(t, map[string]int{"queue_full": 60, "queue_rate_limited": 1, "user_rate_limited": 1}[problem.Code], problem.RetryAfter)
+	require.Equal(t, map[string]int{
+		"queue_full": 60, "queue_rate_limited": 1, "user_rate_limited": 1,
+	}[problem.Code], problem.RetryAfter)
 	return problem.Code
 }
 
@@ -80,7 +82,10 @@ func TestInstancesTogetherKeepToTheirLimits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rate := rapid.SampledFrom([]int{0, 1, 3, 49, 50, 51, 120, 500}).Draw(t, "per second")
 		perUser := rapid.IntRange(0, 5).Draw(t, "per user")
-		q := catalog.Queue{ID: fmt.Sprint("orders-", queues.Add(1)), Rate: catalog.Rate{PerSecond: rate, PerUser: perUser, User: []string{"user_id"}}}
+		q := catalog.Queue{
+			ID:   fmt.Sprint("orders-", queues.Add(1)),
+			Rate: catalog.Rate{PerSecond: rate, PerUser: perUser, User: []string{"user_id"}},
+		}
 		now := fixed
 		instances := make([]limited, rapid.IntRange(1, 10).Draw(t, "instances"))
 		for i := range instances {
@@ -186,7 +191,8 @@ func TestUsersBeyondThoseThatAreCountedAreNotLimitedEachForItself(t *testing.T) 
 	require.Empty(t, ask("0"))
 	require.Equal(t, "user_rate_limited", ask("0"), "who is counted stays limited")
 	now = now.Add(time.Second)
-	require.Equal(t, []string{"", "", "user_rate_limited"}, []string{ask("one more"), ask("one more"), ask("one more")})
+	require.Equal(t, []string{"", "", "user_rate_limited"},
+		[]string{ask("one more"), ask("one more"), ask("one more")})
 }
 
 func TestAUserStandsInNoDocument(t *testing.T) {
@@ -225,10 +231,13 @@ func TestAStoreThatDoesNotAnswerRefusesNothing(t *testing.T) {
 	now = now.Add(time.Second)
 	require.Equal(t, 50+free(50), one.let(t, perSecond(50), 200))
 	require.Positive(t, asked)
-	require.Contains(t, (&service{metrics: one.metrics}).scrape(t), `billhook_limits_unknown_total{limit="rate",queue="orders"} 1`)
+	require.Contains(t, (&service{metrics: one.metrics}).scrape(t),
+		`billhook_limits_unknown_total{limit="rate",queue="orders"} 1`)
 }
 
-var full = catalog.Queue{ID: "orders", MaxBacklog: catalog.MaxBacklog{Messages: 100, OnFull: catalog.RefuseMore}}
+var full = catalog.Queue{
+	ID: "orders", MaxBacklog: catalog.MaxBacklog{Messages: 100, OnFull: catalog.RefuseMore},
+}
 
 func TestAFullQueueRefusesWhereItsBoundSaysSo(t *testing.T) {
 	t.Parallel()
@@ -250,8 +259,10 @@ func TestAFullQueueRefusesWhereItsBoundSaysSo(t *testing.T) {
 	}, func(t *testing.T, test row) {
 		shared := storetest.Open(t)
 		one := instance(shared, func() time.Time { return fixed })
-		require.NoError(t, backlog.Write(t.Context(), shared, fixed.Add(-test.age), map[string]backlog.Held{test.queue: {Messages: test.waiting}}))
-		require.Equal(t, test.want, one.ask(t.Context(), t, catalog.Queue{ID: "orders", MaxBacklog: test.bound}, ""))
+		require.NoError(t, backlog.Write(t.Context(), shared, fixed.Add(-test.age),
+			map[string]backlog.Held{test.queue: {Messages: test.waiting}}))
+		require.Equal(t, test.want, one.ask(t.Context(), t,
+			catalog.Queue{ID: "orders", MaxBacklog: test.bound}, ""))
 	})
 }
 
@@ -262,7 +273,8 @@ func TestABacklogIsReadEveryTenSecondsAndRefusesNothingWhereItIsNotKnown(t *test
 	now := fixed
 	one := instance(counter, func() time.Time { return now })
 	require.Equal(t, 1, one.let(t, full, 1), "nobody has counted yet")
-	require.NoError(t, backlog.Write(t.Context(), faults, now, map[string]backlog.Held{"orders": {Messages: 100}}))
+	require.NoError(t, backlog.Write(t.Context(), faults, now,
+		map[string]backlog.Held{"orders": {Messages: 100}}))
 	for _, step := range []struct {
 		sentence string
 		after    time.Duration
@@ -280,5 +292,6 @@ func TestABacklogIsReadEveryTenSecondsAndRefusesNothingWhereItIsNotKnown(t *test
 		require.Equal(t, step.let, one.let(t, full, 100), step.sentence)
 		require.Equal(t, step.gets, counter.Gets.Load(), step.sentence)
 	}
-	require.Contains(t, (&service{metrics: one.metrics}).scrape(t), `billhook_limits_unknown_total{limit="backlog",queue="orders"} 2`)
+	require.Contains(t, (&service{metrics: one.metrics}).scrape(t),
+		`billhook_limits_unknown_total{limit="backlog",queue="orders"} 2`)
 }

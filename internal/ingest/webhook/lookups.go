@@ -65,7 +65,9 @@ const (
 )
 
 // UIDs returns a Config's UID that looks in the store, and remembers some. It is safe for concurrent use.
-func UIDs(db store.Getter, now func() time.Time) func(ctx context.Context, tenant, id string) (string, error) {
+func UIDs(
+	db store.Getter, now func() time.Time,
+) func(ctx context.Context, tenant, id string) (string, error) {
 	uids := cache.New[string](maxCustomers, now) // by the id of the document; empty: there is none
 	return func(ctx context.Context, tenant, id string) (string, error) {
 		key := customers.Key(tenant, id)
@@ -88,8 +90,10 @@ func UIDs(db store.Getter, now func() time.Time) func(ctx context.Context, tenan
 }
 
 var (
-	errOrder  = refusals.Add(http.StatusNotFound, "order_unknown", "No order of that id has been seen; one that was sent just now may come.", 1)
-	errOrders = refusals.Add(http.StatusServiceUnavailable, "order_lookup_failed", "The order cannot be looked up now; ask again.", 5)
+	errOrder = refusals.Add(http.StatusNotFound, "order_unknown",
+		"No order of that id has been seen; one that was sent just now may come.", 1)
+	errOrders = refusals.Add(http.StatusServiceUnavailable, "order_lookup_failed",
+		"The order cannot be looked up now; ask again.", 5)
 )
 
 // order answers what became of an order, to whom the producers' secret has signed its path for.

@@ -93,7 +93,9 @@ func requests(t *testing.T) recorded {
 	t.Helper()
 	all := filetest.YAML[recorded](t, "testdata", "requests.yaml")
 	bodies := all.Bodies
-	maps.Copy(bodies, map[string]string{"order": order, "small_refund": refundOf(`"currency":"USD","amount":2000`), "shipped": shipped})
+	maps.Copy(bodies, map[string]string{
+		"order": order, "small_refund": refundOf(`"currency":"USD","amount":2000`), "shipped": shipped,
+	})
 	for _, name := range samples.Names() {
 		bodies[name] = string(samples.Read(name, samples.Event{}))
 	}
@@ -139,7 +141,8 @@ type record struct {
 	Dropped     []string          `json:"dropped,omitempty"`
 }
 
-// The effect of an event is what its lines say: whatever else is odd about it is left out, for the buyer has paid.
+// The effect of an event is what its lines say: whatever else is odd about it is left out, for the buyer has
+// paid.
 func TestEachRequestIsPublishedAsRecorded(t *testing.T) {
 	t.Parallel()
 	published := requests(t).Published
@@ -153,7 +156,9 @@ func TestEachRequestIsPublishedAsRecorded(t *testing.T) {
 				require.Contains(t, d.log.String(), fmt.Sprintf(`"event_id":%q`, got.message.Attributes["event_id"]))
 			}
 			require.Equal(t, 1, strings.Count(d.log.String(), "\n"), "one line per webhook")
-			all[name+": "+r.What] = record{got.topic, got.answer, got.message.Data, got.message.Attributes, got.message.OrderingKey, got.dropped}
+			all[name+": "+r.What] = record{
+				got.topic, got.answer, got.message.Data, got.message.Attributes, got.message.OrderingKey, got.dropped,
+			}
 		}
 	}
 	asRecorded(t, "testdata/published.json", all)
@@ -169,7 +174,8 @@ func asRecorded(t *testing.T, file string, all any) {
 func TestALargeOrderIsTakenToTheLastByteAndWarnedAbout(t *testing.T) {
 	t.Parallel()
 	for points, body := range map[string][]byte{
-		"2000": append([]byte(order), bytes.Repeat([]byte(" "), 1<<20-len(order))...), "2030000": webhooktest.Order(1<<20 - 4096),
+		"2000":    append([]byte(order), bytes.Repeat([]byte(" "), 1<<20-len(order))...),
+		"2030000": webhooktest.Order(1<<20 - 4096),
 		"9000000": spoil(t, oneLine, strings.TrimSuffix(strings.Repeat(oneLine+",", 4500), ",")),
 	} {
 		d := open(t, nil)
@@ -178,13 +184,15 @@ func TestALargeOrderIsTakenToTheLastByteAndWarnedAbout(t *testing.T) {
 		large := len(got.Data) > contract.WarnDataBytes
 		require.Equal(t, points == "9000000", large)
 		require.Equal(t, large, strings.Contains(d.log.String(), "large message"))
-		require.Equal(t, large, strings.Contains(d.scrape(t), `billhook_large_messages_total{queue="paynow-events"} 1`))
+		require.Equal(t, large, strings.Contains(d.scrape(t),
+			`billhook_large_messages_total{queue="paynow-events"} 1`))
 		require.Contains(t, d.scrape(t), `billhook_webhook_duration_seconds_count{source="paynow"} 1`)
 		require.Contains(t, d.scrape(t), `billhook_webhooks_total{reason="",source="paynow",status="202"} 1`)
 	}
 	odd := strings.Replace(oneLine, "1000", "-7319", 1) + "," + strings.Replace(oneLine, "1000", `"7319"`, 1)
 	lines := spoil(t, oneLine, strings.TrimSuffix(strings.Repeat(odd+",", 1000), ","))
-	got := requireTaken(t, open(t, nil), payNow(t, lines), []string{"body.lines[].price: integer", "body.lines[].price: negative"}, "7319")
+	got := requireTaken(t, open(t, nil), payNow(t, lines),
+		[]string{"body.lines[].price: integer", "body.lines[].price: negative"}, "7319")
 	require.Len(t, paid(t, got).Data.Order.Items, 2000, "what is left out of thousands of lines is a short line")
 }
 
@@ -198,15 +206,18 @@ func TestAnEventThatNoQueueWantsIsVerifiedAndIgnored(t *testing.T) {
 		w := d.send(r.sent(t))
 		require.Equal(t, http.StatusOK, w.Code, "%s", w.Body)
 		require.Equal(t, "application/json", w.Header().Get("Content-Type"))
-		require.JSONEq(t, fmt.Sprintf(`{"event_id":%q,"ignored":true,"reason":%q}`, r.Event, r.Reason), w.Body.String(), r.What)
+		require.JSONEq(t, fmt.Sprintf(`{"event_id":%q,"ignored":true,"reason":%q}`, r.Event, r.Reason),
+			w.Body.String(), r.What)
 		require.Empty(t, d.broker.all())
 		requireNothingLeaks(t, d, w, "")
-		require.Contains(t, d.scrape(t), fmt.Sprintf(`billhook_webhooks_total{reason=%q,source=%q,status="200"} 1`, r.Reason, from), "it is counted")
+		require.Contains(t, d.scrape(t), fmt.Sprintf(`billhook_webhooks_total{reason=%q,source=%q,status="200"} 1`,
+			r.Reason, from), "it is counted")
 	}
 }
 
 func refundOf(members string) string {
-	return `{"event_type":"ON_REFUND","event_id":"5","body":{"id":"6","order_id":"7","status":"completed",` + members + `}}`
+	return `{"event_type":"ON_REFUND","event_id":"5","body":{"id":"6","order_id":"7","status":"completed",` +
+		members + `}}`
 }
 
 // Notifications and analytics are unordered, and on shared topics.
@@ -216,7 +227,9 @@ func producing(change ...func(*catalog.Queue)) func(*webhook.Config) {
 		c.Catalog.Queues = slices.Clone(c.Catalog.Queues)
 		for i := range c.Catalog.Queues {
 			q := &c.Catalog.Queues[i]
-			if slices.Contains([]string{"orders-process", "notifications-send", "search-index", updates, "events-high", "fis-ingestion"}, q.ID) {
+			if slices.Contains([]string{
+				"orders-process", "notifications-send", "search-index", updates, "events-high", "fis-ingestion",
+			}, q.ID) {
 				q.Enabled = true
 			}
 			for _, f := range change {
@@ -237,7 +250,8 @@ const (
 // An upgrade of a plan is, byte for byte, an upgrade that is paid.
 func TestAMessageSignedForOneQueueIsNotTakenAtAnother(t *testing.T) {
 	t.Parallel()
-	upgrade := []byte(`{"id":"u1","action":"upgrade","payload":{"subscription_id":"s1","payment_id":"p1","amount":"9.99","currency":"EUR"}}`)
+	upgrade := []byte(`{"id":"u1","action":"upgrade","payload":{"subscription_id":"s1","payment_id":"p1",` +
+		`"amount":"9.99","currency":"EUR"}}`)
 	for _, test := range requests(t).Signed {
 		d, r := open(t, producing()), request(t, test.Path, bytes.NewReader(upgrade))
 		signFor(t, r, test.Destination, signature.Generic, genericSecret, upgrade, fixed)
@@ -252,7 +266,9 @@ func TestAMessageSignedForOneQueueIsNotTakenAtAnother(t *testing.T) {
 func TestAMessageThatIsSentAgainIsTheSameEvent(t *testing.T) {
 	t.Parallel()
 	d := open(t, producing())
-	for _, body := range []string{renewed, renewed, `{"message":` + renewed + `}`, `{"messages":[{"message":` + renewed + `}]}`} {
+	for _, body := range []string{
+		renewed, renewed, `{"message":` + renewed + `}`, `{"messages":[{"message":` + renewed + `}]}`,
+	} {
 		require.Less(t, d.send(generic(t, toUpdates, []byte(body))).Code, 300)
 	}
 	require.Len(t, d.broker.all(), 4)
@@ -268,13 +284,15 @@ func TestAnOrderHasAsManyItemsAsItsHandlerTakes(t *testing.T) {
 			strings.TrimSuffix(strings.Repeat(`{"product_id":"p1","quantity":1},`, items), ",") + `]}}`
 	}
 	taken(t, open(t, producing()), generic(t, toOrders, []byte(order(100))))
-	submission{Path: toOrders, Body: order(101), Code: broken, Where: "data.items", Rule: "max=100"}.check(t, producing())
+	submission{Path: toOrders, Body: order(101), Code: broken, Where: "data.items", Rule: "max=100"}.check(t,
+		producing())
 }
 
 func declaring(t *testing.T, eventType string, members ...contract.Member) func(*webhook.Config) {
 	t.Helper()
 	members = append(members, contract.Member{Name: "order_id", Shape: "id", Required: true})
-	contracts, err := contract.NewSet(contract.Formats, []contract.Declaration{{Format: contract.MessageV1, Type: eventType, Version: 1, Members: members}})
+	contracts, err := contract.NewSet(contract.Formats,
+		[]contract.Declaration{{Format: contract.MessageV1, Type: eventType, Version: 1, Members: members}})
 	require.NoError(t, err)
 	return func(c *webhook.Config) {
 		producing()(c)
@@ -291,7 +309,8 @@ func TestAMessageAboveWhatPubSubTakesIsRefusedAloneAndCountsForNoRate(t *testing
 		parts.List = append(parts.List, contract.Member{Name: name, Shape: "id"})
 		row += fmt.Sprintf(",%q:%q", name, strings.Repeat("p", 120))
 	}
-	huge := `{"id":"huge","type":"order.shipped","version":1,"data":{"order_id":"o1","parts":[` + strings.Repeat("{"+row[1:]+"},", 4999) + "{}]}}"
+	huge := `{"id":"huge","type":"order.shipped","version":1,"data":{"order_id":"o1","parts":[` +
+		strings.Repeat("{"+row[1:]+"},", 4999) + "{}]}}"
 	require.Greater(t, len(huge), contract.MaxMessageBytes)
 	declared := declaring(t, "order.shipped", parts)
 	roomy := func(c *webhook.Config) {
@@ -300,7 +319,8 @@ func TestAMessageAboveWhatPubSubTakesIsRefusedAloneAndCountsForNoRate(t *testing
 	}
 	d := open(t, roomy)
 	answer := d.list(t, toOrders, of("o1", "e1"), `{"message":`+huge+`}`, of("o1", "e2"))
-	require.Equal(t, []string{"202", "422message_limit", "202"}, answer.codes(), "it holds up nothing, and takes nothing of the rate")
+	require.Equal(t, []string{"202", "422message_limit", "202"}, answer.codes(),
+		"it holds up nothing, and takes nothing of the rate")
 	require.Len(t, d.broker.all(), 2)
 	answer = d.list(t, toOrders, of("o2", "e3"))
 	require.Equal(t, []string{"429rate_limited"}, answer.codes(), "each of a list counts for the rate")
@@ -313,17 +333,24 @@ func TestAMessageAboveWhatPubSubTakesIsRefusedAloneAndCountsForNoRate(t *testing
 
 func TestAMessageThatCannotWaitInADocumentIsNotAskedToWait(t *testing.T) {
 	t.Parallel()
-	declared := declaring(t, "order.created", contract.Member{Name: "items", List: []contract.Member{{Name: "product_id", Shape: "id"}}})
+	declared := declaring(t, "order.created",
+		contract.Member{Name: "items", List: []contract.Member{{Name: "product_id", Shape: "id"}}})
 	items := strings.TrimSuffix(strings.Repeat(fmt.Sprintf(`{"product_id":"%0110d"},`, 1), 5000), ",")
-	message := `{"message":{"type":"order.created","version":1,"data":{"order_id":"o1","items":[` + items + `]}},`
-	submission{Path: toOrders, Body: message + `"deliver_at":"2026-03-04T10:00:00Z"}`, Code: broken, Where: "deliver_at", Rule: "too_large_to_wait"}.check(t, declared)
+	message := `{"message":{"type":"order.created","version":1,"data":{"order_id":"o1","items":[` +
+		items + `]}},`
+	submission{
+		Path: toOrders, Body: message + `"deliver_at":"2026-03-04T10:00:00Z"}`, Code: broken, Where: "deliver_at",
+		Rule: "too_large_to_wait",
+	}.check(t, declared)
 	taken(t, open(t, declared), generic(t, toOrders, []byte(message+`"tenant":"t1"}`)))
 }
 
 // issued knows tokens by what they say: audience and account.
 type issued struct{ keysGone bool }
 
-func (i issued) Account(_ context.Context, audience, authorization string) (email, invalid string, err error) {
+func (i issued) Account(
+	_ context.Context, audience, authorization string,
+) (email, invalid string, err error) {
 	if i.keysGone {
 		return "", "", errDown
 	}
@@ -338,7 +365,9 @@ func (i issued) Account(_ context.Context, audience, authorization string) (emai
 func accounts(of webhook.Tokens) func(*webhook.Config) {
 	return func(c *webhook.Config) {
 		producing()(c)
-		c.Accounts = webhook.Accounts{Tokens: of, Audience: "https://hooks.example", Emails: map[string]string{"scheduler": "Jobs@shop.example"}}
+		c.Accounts = webhook.Accounts{
+			Tokens: of, Audience: "https://hooks.example", Emails: map[string]string{"scheduler": "Jobs@shop.example"},
+		}
 	}
 }
 
@@ -388,14 +417,17 @@ func TestEachRunOfAJobIsAnEventOfItsOwn(t *testing.T) {
 	run(invoice, "2026-03-02T11:00:00.5+01:00", true)
 	run(invoice, "2026-03-03T10:00:00Z", true)
 	run(`{"messages":[{"message":`+invoice+`},{"message":`+invoice+`}]}`, "2026-03-04T10:00:00Z", true)
-	run(`{"id":"own","type":"invoice_generation","version":1,"data":{"subscription_id":"s1"}}`, "2026-03-05T10:00:00Z", true)
-	run(`{"id":"signed","type":"invoice_generation","version":1,"data":{"subscription_id":"s1"}}`, "2026-03-05T10:00:00Z", false)
+	run(`{"id":"own","type":"invoice_generation","version":1,"data":{"subscription_id":"s1"}}`,
+		"2026-03-05T10:00:00Z", true)
+	run(`{"id":"signed","type":"invoice_generation","version":1,"data":{"subscription_id":"s1"}}`,
+		"2026-03-05T10:00:00Z", false)
 	ids, first := map[string]int{}, d.broker.all()[0].message.Data
 	for _, m := range d.broker.all() {
 		ids[m.message.Attributes["event_id"]]++
 	}
 	require.Equal(t, map[string]int{
-		"invoices-2026-03-02T10:00:00Z": 3, "invoices-2026-03-03T10:00:00Z": 1, "invoices-2026-03-04T10:00:00Z": 1, "invoices-2026-03-04T10:00:00Z-2": 1, "own": 1, "signed": 1,
+		"invoices-2026-03-02T10:00:00Z": 3, "invoices-2026-03-03T10:00:00Z": 1, "invoices-2026-03-04T10:00:00Z": 1,
+		"invoices-2026-03-04T10:00:00Z-2": 1, "own": 1, "signed": 1,
 	}, ids)
 	require.Equal(t, string(first), string(d.broker.all()[1].message.Data), "the same event, byte for byte")
 }

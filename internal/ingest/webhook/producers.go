@@ -31,7 +31,9 @@ type destination struct {
 	queues []catalog.Queue
 }
 
-func (s *Service) produce(find func(name string) (destination, bool), unknown *serve.Problem) http.HandlerFunc {
+func (s *Service) produce(
+	find func(name string) (destination, bool), unknown *serve.Problem,
+) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		from := s.sources[catalog.Producers]
 		name, err := url.PathUnescape(chi.URLParam(r, "name")) // an alias has colons, which some clients escape
@@ -121,7 +123,9 @@ func unpack(body []byte) (events []event, list bool, err error) {
 // readItem leaves the shapes of its texts to the check of the message's attributes.
 func readItem(value jsontext.Value) (i event) {
 	var broken mistakes
-	texts := map[string]*string{"routing_key": &i.routingKey, "deliver_at": &i.deliverAt, "priority": &i.priority, "tenant": &i.tenant}
+	texts := map[string]*string{
+		"routing_key": &i.routingKey, "deliver_at": &i.deliverAt, "priority": &i.priority, "tenant": &i.tenant,
+	}
 	if value.Kind() != '{' {
 		broken.add("", "object")
 	}
@@ -225,16 +229,23 @@ func (e *event) tenantID() string { return cmp.Or(e.tenant, contract.DefaultTena
 const workers = 16
 
 var (
-	errHeldUp   = refusals.Add(http.StatusServiceUnavailable, "key_held_up", "An earlier message of the list may share its ordering key and was not taken; send both again, in order.", 5)
-	errPanicked = refusals.Add(http.StatusInternalServerError, "internal", "An internal error. The message may have been accepted; send it again.", 0)
+	errHeldUp = refusals.Add(http.StatusServiceUnavailable, "key_held_up", "An earlier message of the list "+
+		"may share its ordering key and was not taken; send both again, in order.", 5)
+	errPanicked = refusals.Add(http.StatusInternalServerError, "internal",
+		"An internal error. The message may have been accepted; send it again.", 0)
 )
 
-// receiveAll answers a list. Messages behind one that is to be sent again are held up: they would overtake it.
-func (s *Service) receiveAll(w http.ResponseWriter, r *http.Request, from *source, to *destination, account string, events []event) {
+// receiveAll answers a list. Messages behind one that is to be sent again are held up: they would overtake
+// it.
+func (s *Service) receiveAll(
+	w http.ResponseWriter, r *http.Request, from *source, to *destination, account string, events []event,
+) {
 	started := s.config.Now()
 	outcomes := make([]outcome, len(events))
 	for i := range outcomes {
-		outcomes[i] = outcome{source: from.Name, account: account, started: started, bytes: len(events[i].raw), item: i + 1}
+		outcomes[i] = outcome{
+			source: from.Name, account: account, started: started, bytes: len(events[i].raw), item: i + 1,
+		}
 	}
 	s.atOnce(r.Context(), len(events), func(ctx context.Context, i int) {
 		b := s.buffers.Get().(*buffers)
@@ -281,7 +292,8 @@ func (s *Service) atOnce(ctx context.Context, n int, f func(ctx context.Context,
 		group.Go(func() error {
 			defer func() {
 				if value := recover(); value != nil {
-					s.config.Log.LogAttrs(ctx, slog.LevelError, "panic", slog.String("type", fmt.Sprintf("%T", value)), slog.String("stack", string(debug.Stack())))
+					s.config.Log.LogAttrs(ctx, slog.LevelError, "panic", slog.String("type", fmt.Sprintf("%T", value)),
+						slog.String("stack", string(debug.Stack())))
 				}
 			}()
 			f(ctx, i)

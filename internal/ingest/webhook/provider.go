@@ -39,7 +39,8 @@ type mapping struct {
 	// currency is of the amounts; of members the strict ones go first.
 	currency        catalog.Reading
 	members, listed []member
-	// element is the number of the list's elements in the body; 0: one element is made of members outside of lists.
+	// element is the number of the list's elements in the body; 0: one element is made of members outside of
+	// lists.
 	element int
 	// paths are the body's, by those of the contract.
 	paths map[string]string
@@ -123,7 +124,8 @@ func newMapping(of catalog.Provider, e catalog.ProviderEvent, into *contract.Con
 	return m
 }
 
-// precedence: an amount that must not be left out refuses before its currency is, and the other amounts go without it.
+// precedence: an amount that must not be left out refuses before its currency is, and the other amounts go
+// without it.
 func (m member) precedence() int {
 	switch {
 	case m.slot.Rule == pii.Amount && m.Needed:
@@ -204,8 +206,9 @@ func (p *provider) read(ctx context.Context, b *buffers, from *source, event *ev
 	return err
 }
 
-// refunded is the one function that a provider's declaration may call; see catalog.Functions. Of the payment's
-// amount and what was refunded of it, the smaller one above 0 counts. The error is a *contract.Invalid.
+// refunded is the one function that a provider's declaration may call; see catalog.Functions. Of the
+// payment's amount and what was refunded of it, the smaller one above 0 counts. The error is a
+// *contract.Invalid.
 func (f *filling) refunded(paths []string) (minor int64, given bool, err error) {
 	for i, path := range paths {
 		n, ok := whole(f.text(path))
@@ -240,7 +243,8 @@ type Drop struct {
 	Why  string `json:"why" show:"Why"`
 }
 
-// Try maps a body as the service would. The error is a *pii.Error or a *contract.Invalid, with the body's paths.
+// Try maps a body as the service would. The error is a *pii.Error or a *contract.Invalid, with the body's
+// paths.
 func Try(c *catalog.Catalog, of catalog.Provider, body []byte, now func() time.Time) (*Trial, error) {
 	p, from := newProvider(of, c.Contracts, now), &source{routes: map[string]*destination{}}
 	for eventType := range of.Events {
@@ -254,7 +258,10 @@ func Try(c *catalog.Catalog, of catalog.Provider, body []byte, now func() time.T
 	if err != nil {
 		return nil, err
 	}
-	t := &Trial{EventID: o.EventID, EventType: o.eventType, Ignored: o.Reason, UID: e.uid, ShopOrderID: e.shopOrder, Read: e.read, Dropped: []Drop{}}
+	t := &Trial{
+		EventID: o.EventID, EventType: o.eventType, Ignored: o.Reason, UID: e.uid, ShopOrderID: e.shopOrder,
+		Read: e.read, Dropped: []Drop{},
+	}
 	if !o.Ignored {
 		text, err := e.body.Append(nil)
 		if err != nil {

@@ -74,7 +74,10 @@ func provided(c *webhook.Config) {
 				events[eventType] = "fis-ingestion"
 			}
 		}
-		c.Catalog.Sources[name] = catalog.Source{Name: name, Scheme: catalog.Scheme(name), SecretVariable: "WEBHOOK_SECRET_X", MaxBodyBytes: 1 << 20, Events: events}
+		c.Catalog.Sources[name] = catalog.Source{
+			Name: name, Scheme: catalog.Scheme(name), SecretVariable: "WEBHOOK_SECRET_X", MaxBodyBytes: 1 << 20,
+			Events: events,
+		}
 		c.Secrets[name] = []string{paynowSecret, olderSecret}
 	}
 }
@@ -105,16 +108,20 @@ func TestEachSampleOfAProviderIsPublishedAsRecorded(t *testing.T) {
 		d := open(t, provided)
 		got := requireSent(t, d, sentBy(t, provider, paynowSecret, body, fixed), "")
 		requireWhole(t, got.message)
-		all[name] = record{got.topic, got.answer, got.message.Data, got.message.Attributes, got.message.OrderingKey, got.dropped}
+		all[name] = record{
+			got.topic, got.answer, got.message.Data, got.message.Attributes, got.message.OrderingKey, got.dropped,
+		}
 		c := loaded()
 		trial, err := webhook.Try(c, c.Providers[provider], []byte(body), func() time.Time { return fixed })
 		require.NoError(t, err)
-		require.JSONEq(t, string(got.message.Data), strings.Replace(string(trial.Message), "id-of-the-request", "msg_1", 1), "a trial is the same code")
+		require.JSONEq(t, string(got.message.Data), strings.Replace(string(trial.Message), "id-of-the-request",
+			"msg_1", 1), "a trial is the same code")
 	})
 	asRecorded(t, "testdata/provided.json", all)
 }
 
-// eachWebhook visits the samples of every shipped provider, those of PayNow's too, whose messages are recorded for themselves.
+// eachWebhook visits the samples of every shipped provider, those of PayNow's too, whose messages are
+// recorded for themselves.
 func eachWebhook(t testing.TB, visit func(name, provider, body string)) {
 	t.Helper()
 	eachSample(t, visit)
@@ -145,13 +152,17 @@ func TestAProvidersRequestIsRefusedWhereAnythingOfItsSignatureIsWrong(t *testing
 			"good":                  {func(*http.Request) {}, ""},
 			"the secret before":     {signed(olderSecret, fixed), ""},
 			"a secret that is gone": {signed(genericSecret, fixed), "signature_mismatch"},
-			"tampered":              {func(r *http.Request) { r.Body = io.NopCloser(strings.NewReader(body + " ")) }, "signature_mismatch"},
-			"stale":                 {signed(paynowSecret, fixed.Add(-tolerance-time.Second)), "timestamp_too_old"},
-			"of the future":         {signed(paynowSecret, fixed.Add(tolerance+2*time.Second)), "timestamp_too_new"},
-			"two headers":           {func(r *http.Request) { r.Header.Add(scheme.Header, r.Header.Get(scheme.Header)) }, "signature_malformed"},
-			"without":               {func(r *http.Request) { r.Header.Del(scheme.Header) }, "signature_missing"},
-			"truncated":             {header(func(value string) string { return value[:40] }), "signature_malformed"},
-			"no encoding":           {header(func(string) string { return scheme.Prefix + "%%%" }), "signature_malformed"},
+			"tampered": {
+				func(r *http.Request) { r.Body = io.NopCloser(strings.NewReader(body + " ")) }, "signature_mismatch",
+			},
+			"stale":         {signed(paynowSecret, fixed.Add(-tolerance-time.Second)), "timestamp_too_old"},
+			"of the future": {signed(paynowSecret, fixed.Add(tolerance+2*time.Second)), "timestamp_too_new"},
+			"two headers": {
+				func(r *http.Request) { r.Header.Add(scheme.Header, r.Header.Get(scheme.Header)) }, "signature_malformed",
+			},
+			"without":     {func(r *http.Request) { r.Header.Del(scheme.Header) }, "signature_missing"},
+			"truncated":   {header(func(value string) string { return value[:40] }), "signature_malformed"},
+			"no encoding": {header(func(string) string { return scheme.Prefix + "%%%" }), "signature_malformed"},
 			"the encoding of others": {header(func(value string) string {
 				if sum := inHex.FindString(value); sum != "" {
 					raw, _ := hex.DecodeString(sum)
@@ -179,8 +190,8 @@ func TestAProvidersRequestIsRefusedWhereAnythingOfItsSignatureIsWrong(t *testing
 	}
 }
 
-// A request that was listened to passes once more within the window, and its sender may sign it again, by another secret:
-// its event is known by its id and its payload.
+// A request that was listened to passes once more within the window, and its sender may sign it again, by
+// another secret: its event is known by its id and its payload.
 func TestAReplayedRequestIsTheSameEvent(t *testing.T) {
 	t.Parallel()
 	eachWebhook(t, func(name, provider, body string) {
@@ -199,7 +210,8 @@ func TestAReplayedRequestIsTheSameEvent(t *testing.T) {
 
 const canary = "Mette Lindqvist <mette@example.org>"
 
-// planted are a document's copies that have the canary in place of one text each: of every text that is no name.
+// planted are a document's copies that have the canary in place of one text each: of every text that is no
+// name.
 func planted(t testing.TB, document string) (copies []string) {
 	t.Helper()
 	decoder := jsontext.NewDecoder(strings.NewReader(document))
@@ -213,7 +225,8 @@ func planted(t testing.TB, document string) (copies []string) {
 		if value.Kind() == '"' && (in == '[' || n%2 == 0) {
 			end := decoder.InputOffset()
 			start := end - int64(len(strconv.Quote(value.String())))
-			require.Equal(t, strconv.Quote(value.String()), document[start:end], "samples have nothing that is escaped")
+			require.Equal(t, strconv.Quote(value.String()), document[start:end],
+				"samples have nothing that is escaped")
 			copies = append(copies, document[:start]+strconv.Quote(canary)+document[end:])
 		}
 	}
@@ -226,7 +239,8 @@ func TestNoTextOfAProvidersSampleLeavesUnlessItHasItsShape(t *testing.T) {
 		d, answers := open(t, provided), httptest.NewRecorder()
 		for _, changed := range planted(t, body) {
 			w := d.send(sentBy(t, provider, paynowSecret, changed, fixed))
-			require.Contains(t, []int{http.StatusOK, http.StatusAccepted, http.StatusUnprocessableEntity}, w.Code, "%s: %s", name, w.Body)
+			require.Contains(t, []int{http.StatusOK, http.StatusAccepted, http.StatusUnprocessableEntity}, w.Code,
+				"%s: %s", name, w.Body)
 			answers.Body.Write(w.Body.Bytes())
 		}
 		require.NotRegexp(t, "Mette|Brandvold", d.out(answers), name)
@@ -265,7 +279,8 @@ func TestWhatAWebhookDoesNotSayIsReadOfItsProvidersAPI(t *testing.T) {
 		require.Equal(t, "user-1", got.message.OrderingKey, name)
 		require.Equal(t, "cus_QXg1o8vlGExample", got.message.Attributes["paynow_customer_id"], name)
 		c := loaded()
-		trial, err := webhook.Try(c, c.Providers["stripe"], webhook.Beside([]byte(body), []byte(payment)), func() time.Time { return fixed })
+		trial, err := webhook.Try(c, c.Providers["stripe"], webhook.Beside([]byte(body), []byte(payment)),
+			func() time.Time { return fixed })
 		require.NoError(t, err)
 		require.Equal(t, "https://api.stripe.com/v1/payment_intents/pi_3PgafmBhExample0000000001", trial.Read)
 		require.JSONEq(t, string(got.message.Data), string(trial.Message), "a trial is the same code")
@@ -283,20 +298,44 @@ func TestAnEventIsNotPublishedUntilItsProvidersAPIHasAnswered(t *testing.T) {
 		want        int
 		says, asked string
 	}{
-		"it is down":               {code: 500, want: 503, says: `"cause":"api_500"`, asked: "yes"},
-		"the key is refused":       {code: 401, answer: payment, want: 503, says: `"cause":"api_401"`, asked: "yes"},
-		"it is elsewhere":          {code: 302, want: 503, says: `"cause":"api_302"`, asked: "yes"},
-		"no JSON":                  {code: 200, answer: "<html>", want: 503, says: `"cause":"api_malformed"`, asked: "yes"},
-		"too much":                 {code: 200, answer: `"` + strings.Repeat("x", 256<<10) + `"`, want: 503, says: `"cause":"api_too_large"`, asked: "yes"},
-		"cut off":                  {code: -1, want: 503, says: `"cause":"api_unavailable"`, asked: "yes"},
-		"there is none":            {code: 404, answer: payment, want: 202, says: `"ordering_key":"unknown"`, asked: "yes"},
-		"without a customer":       {code: 200, answer: `{}`, want: 202, says: `"ordering_key":"unknown"`, asked: "yes"},
-		"a customer that is text":  {code: 200, answer: `{"customer":"Ilse B"}`, want: 202, says: "read.customer: id", asked: "yes"},
-		"twice":                    {code: 200, answer: `{"customer":"a","customer":"b"}`, want: 503, says: `"cause":"api_malformed"`, asked: "yes"},
-		"a failed refund":          {code: 200, answer: payment, change: [2]string{`"succeeded"`, `"failed"`}, want: 200, says: "refund_not_completed"},
-		"an id that is a path":     {code: 200, answer: payment, change: [2]string{`"pi_3PgafmBhExample0000000001"`, `"../balance"`}, want: 422, says: "data.object.payment_intent"},
-		"a body with that member":  {code: 200, answer: payment, change: [2]string{`"livemode"`, `"read"`}, want: 400, says: "body_malformed", asked: "yes"},
-		"an event without a route": {code: 200, answer: payment, change: [2]string{`"refund.created"`, `"payout.paid"`}, want: 200, says: "no_queue"},
+		"it is down": {code: 500, want: 503, says: `"cause":"api_500"`, asked: "yes"},
+		"the key is refused": {
+			code: 401, answer: payment, want: 503, says: `"cause":"api_401"`, asked: "yes",
+		},
+		"it is elsewhere": {code: 302, want: 503, says: `"cause":"api_302"`, asked: "yes"},
+		"no JSON":         {code: 200, answer: "<html>", want: 503, says: `"cause":"api_malformed"`, asked: "yes"},
+		"too much": {
+			code: 200, answer: `"` + strings.Repeat("x", 256<<10) + `"`, want: 503, says: `"cause":"api_too_large"`,
+			asked: "yes",
+		},
+		"cut off":       {code: -1, want: 503, says: `"cause":"api_unavailable"`, asked: "yes"},
+		"there is none": {code: 404, answer: payment, want: 202, says: `"ordering_key":"unknown"`, asked: "yes"},
+		"without a customer": {
+			code: 200, answer: `{}`, want: 202, says: `"ordering_key":"unknown"`, asked: "yes",
+		},
+		"a customer that is text": {
+			code: 200, answer: `{"customer":"Ilse B"}`, want: 202, says: "read.customer: id", asked: "yes",
+		},
+		"twice": {
+			code: 200, answer: `{"customer":"a","customer":"b"}`, want: 503, says: `"cause":"api_malformed"`,
+			asked: "yes",
+		},
+		"a failed refund": {
+			code: 200, answer: payment, change: [2]string{`"succeeded"`, `"failed"`}, want: 200,
+			says: "refund_not_completed",
+		},
+		"an id that is a path": {
+			code: 200, answer: payment, change: [2]string{`"pi_3PgafmBhExample0000000001"`, `"../balance"`}, want: 422,
+			says: "data.object.payment_intent",
+		},
+		"a body with that member": {
+			code: 200, answer: payment, change: [2]string{`"livemode"`, `"read"`}, want: 400, says: "body_malformed",
+			asked: "yes",
+		},
+		"an event without a route": {
+			code: 200, answer: payment, change: [2]string{`"refund.created"`, `"payout.paid"`}, want: 200,
+			says: "no_queue",
+		},
 	} {
 		asked := ""
 		d := open(t, reading(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -308,7 +347,8 @@ func TestAnEventIsNotPublishedUntilItsProvidersAPIHasAnswered(t *testing.T) {
 			w.WriteHeader(test.code)
 			_, _ = io.WriteString(w, test.answer)
 		}))
-		body := strings.Replace(filetest.Read(t, readSamples, "refund.created.json"), test.change[0], test.change[1], 1)
+		body := strings.Replace(filetest.Read(t, readSamples, "refund.created.json"), test.change[0],
+			test.change[1], 1)
 		w := d.send(sentBy(t, "stripe", paynowSecret, body, fixed))
 		require.Equal(t, test.want, w.Code, "%s: %s", what, w.Body)
 		require.Equal(t, test.asked, asked, what)
@@ -338,23 +378,38 @@ func TestABadValueOfAProvidersSampleRefusesItOrIsLeftOut(t *testing.T) {
 	eachSample(t, func(name, _, body string) { bodies[name] = body })
 	for _, test := range []struct{ of, old, with, want string }{
 		{"stripe: invoice.paid", `"paid_at": 1772445659`, `"paid_at": -1`, "202 2026-03-02T10:02:03Z"},
-		{"stripe: invoice.paid", `"unit_amount": 1000`, `"unit_amount": -1`, "202 data.object.lines.data[].price.unit_amount: negative"},
+		{
+			"stripe: invoice.paid", `"unit_amount": 1000`, `"unit_amount": -1`,
+			"202 data.object.lines.data[].price.unit_amount: negative",
+		},
 		{"stripe: invoice.paid", `"currency": "usd",
       "customer"`, `"currency": "qqq",
       "customer"`, "202 data.object.currency: currency"},
 		{"stripe: invoice.paid", `"quantity": 2`, `"quantity": null`, "422 data.object.lines.data[0].quantity"},
-		{"stripe: invoice.paid", `"payment_intent": "pi_3PgafmBhExample0000000001"`, `"payment_intent": null`, "422 data.object.payment_intent"},
+		{
+			"stripe: invoice.paid", `"payment_intent": "pi_3PgafmBhExample0000000001"`, `"payment_intent": null`,
+			"422 data.object.payment_intent",
+		},
 		{"stripe: refund.created", `"currency": "usd"`, `"currency": null`, "422 data.object.currency"},
 		{"stripe: refund.created", `"currency": "usd"`, `"currency": "qqq"`, "422 data.object.currency"},
 		{"stripe: refund.created", `"amount": 1000`, `"amount": -1`, "422 data.object.amount"},
 		{"stripe: refund.created", `"succeeded"`, `"failed"`, "200 refund_not_completed"},
 		{"stripe: refund.created", `"refund.created"`, `"payout.paid"`, "200 no_queue"},
-		{"stripe: customer.subscription.created", `1775124100`, `253402300800`, "202 data.object.current_period_end: timestamp"},
-		{"paddle: transaction.completed", `"total": "2000"`, `"total": "20.00"`, "202 data.details.totals.total: integer"},
+		{
+			"stripe: customer.subscription.created", `1775124100`, `253402300800`,
+			"202 data.object.current_period_end: timestamp",
+		},
+		{
+			"paddle: transaction.completed", `"total": "2000"`, `"total": "20.00"`,
+			"202 data.details.totals.total: integer",
+		},
 		{"paddle: adjustment.updated", `"total": "1000"`, `"total": "10.00"`, "422 data.totals.total"},
 		{"paddle: adjustment.updated", `"action": "refund"`, `"action": "credit"`, "200 not_a_refund"},
 		{"lemon-squeezy: order_created", `"status": "paid"`, `"status": "pending"`, "200 order_not_paid"},
-		{"lemon-squeezy: order_created", `"meta": {`, `"meta": { "event_name": "order_created",`, "400 body_malformed"},
+		{
+			"lemon-squeezy: order_created", `"meta": {`, `"meta": { "event_name": "order_created",`,
+			"400 body_malformed",
+		},
 		{"lemon-squeezy: order_created", `"event_name": "order_created", `, ``, "422 meta.event_name"},
 		{"standard-webhooks: invoice.paid", `"amount": 11900`, `"amount": 1000000000000001`, "422 data.amount"},
 	} {
@@ -362,7 +417,8 @@ func TestABadValueOfAProvidersSampleRefusesItOrIsLeftOut(t *testing.T) {
 		provider, _, _ := strings.Cut(test.of, ":")
 		status, want, _ := strings.Cut(test.want, " ")
 		d := open(t, provided)
-		w := d.send(sentBy(t, provider, paynowSecret, strings.Replace(bodies[test.of], test.old, test.with, 1), fixed))
+		w := d.send(sentBy(t, provider, paynowSecret, strings.Replace(bodies[test.of], test.old,
+			test.with, 1), fixed))
 		require.Equal(t, status, strconv.Itoa(w.Code), "%s: %s: %s", test.of, test.with, w.Body)
 		require.Contains(t, d.out(w), want, "%s: %s", test.of, test.with)
 	}

@@ -17,13 +17,19 @@ import (
 )
 
 var (
-	errUnsupported = refusals.Add(http.StatusUnprocessableEntity, "contract_unsupported", "No enabled queue takes this body format here; send that of the queue's contract.", 0)
-	errLimit       = refusals.Add(http.StatusUnprocessableEntity, "message_limit", fmt.Sprintf("The message exceeds a limit of Pub/Sub: %d bytes with its attributes and ordering key.", contract.MaxMessageBytes), 0)
-	errRefused     = refusals.Add(http.StatusUnprocessableEntity, "body_refused", "The body cannot be taken.", 0)
-	errBroken      = refusals.Add(http.StatusUnprocessableEntity, "contract_broken", "Fields break the contract; see violations.", 0)
-	errMalformed   = refusals.Add(http.StatusBadRequest, "body_malformed", "The body is not one JSON document in UTF-8 without duplicate names.", 0)
-	errCustomer    = refusals.Add(http.StatusServiceUnavailable, "customer_lookup_failed", "The customer cannot be looked up now; keep the event and send it again.", 5)
-	errUnconfirmed = refusals.Add(http.StatusServiceUnavailable, "publish_unconfirmed", "The broker did not confirm; keep the event and send it again.", 5)
+	errUnsupported = refusals.Add(http.StatusUnprocessableEntity, "contract_unsupported",
+		"No enabled queue takes this body format here; send that of the queue's contract.", 0)
+	errLimit = refusals.Add(http.StatusUnprocessableEntity, "message_limit", fmt.Sprintf("The message "+
+		"exceeds a limit of Pub/Sub: %d bytes with its attributes and ordering key.", contract.MaxMessageBytes), 0)
+	errRefused = refusals.Add(http.StatusUnprocessableEntity, "body_refused", "The body cannot be taken.", 0)
+	errBroken  = refusals.Add(http.StatusUnprocessableEntity, "contract_broken",
+		"Fields break the contract; see violations.", 0)
+	errMalformed = refusals.Add(http.StatusBadRequest, "body_malformed",
+		"The body is not one JSON document in UTF-8 without duplicate names.", 0)
+	errCustomer = refusals.Add(http.StatusServiceUnavailable, "customer_lookup_failed",
+		"The customer cannot be looked up now; keep the event and send it again.", 5)
+	errUnconfirmed = refusals.Add(http.StatusServiceUnavailable, "publish_unconfirmed",
+		"The broker did not confirm; keep the event and send it again.", 5)
 )
 
 func refusal(err error) *serve.Problem {
@@ -156,7 +162,8 @@ func (s *Service) record(ctx context.Context, o *outcome) {
 	}
 	line := append(make([]slog.Attr, 0, 12),
 		slog.String("source", o.source), slog.String("event_id", o.EventID), slog.String("event_type", o.eventType),
-		slog.String("queue", o.Queue), slog.String("message_id", o.MessageID), slog.String("ordering_key", o.OrderingKey),
+		slog.String("queue", o.Queue), slog.String("message_id", o.MessageID),
+		slog.String("ordering_key", o.OrderingKey),
 		slog.Int("status", o.Status), slog.String("reason", o.Reason), slog.Int("bytes", o.bytes),
 		slog.Float64("duration_ms", took.Seconds()*1000))
 	for _, more := range [...][2]string{{"account", o.account}, {"topic", o.Topic}, {"cause", o.cause}} {

@@ -60,13 +60,18 @@ func TestAnEventThatCannotBePublishedNowStaysWithItsSender(t *testing.T) {
 		again  bool   // it is taken when it is sent again
 	}
 	filetest.Each(t, map[string]row{
-		"a directory that fails":            {directory(people{err: errDown}.UID), 503, lookup, "", false},
-		"a directory that never answers":    {directory(absent{}.UID), 503, lookup, "", false},
-		"a directory that tells an address": {directory(people{uids: map[string]string{samples.CustomerID: address}}.UID), 422, broken, "", false},
-		"a broker that fails":               {fails(errDown), 503, unconfirmed, "unknown", true},
-		"a broker without the topic":        {fails(contract.ErrTopicMissing), 503, unconfirmed, "topic_missing", true},
-		"a broker that never answers":       {func(c *webhook.Config) { c.Publisher, c.PublishTimeout = absent{}, time.Millisecond }, 503, unconfirmed, "broker_unavailable", false},
-		"a limit, which is final":           {fails(contract.ErrLimit), 422, "message_limit", "", false},
+		"a directory that fails":         {directory(people{err: errDown}.UID), 503, lookup, "", false},
+		"a directory that never answers": {directory(absent{}.UID), 503, lookup, "", false},
+		"a directory that tells an address": {
+			directory(people{uids: map[string]string{samples.CustomerID: address}}.UID), 422, broken, "", false,
+		},
+		"a broker that fails":        {fails(errDown), 503, unconfirmed, "unknown", true},
+		"a broker without the topic": {fails(contract.ErrTopicMissing), 503, unconfirmed, "topic_missing", true},
+		"a broker that never answers": {
+			func(c *webhook.Config) { c.Publisher, c.PublishTimeout = absent{}, time.Millisecond }, 503, unconfirmed,
+			"broker_unavailable", false,
+		},
+		"a limit, which is final": {fails(contract.ErrLimit), 422, "message_limit", "", false},
 	}, func(t *testing.T, test row) {
 		d := open(t, test.change)
 		body := samples.Read(samples.Refund, samples.Event{})
@@ -78,7 +83,8 @@ func TestAnEventThatCannotBePublishedNowStaysWithItsSender(t *testing.T) {
 			return
 		}
 		require.NotContains(t, w.Body.String(), test.cause)
-		require.Contains(t, d.scrape(t), fmt.Sprintf("billhook_webhook_unconfirmed_total{cause=%q,queue=%q} 1", test.cause, queue))
+		require.Contains(t, d.scrape(t), fmt.Sprintf("billhook_webhook_unconfirmed_total{cause=%q,queue=%q} 1",
+			test.cause, queue))
 		if test.again {
 			require.Empty(t, d.send(payNow(t, body)).Header().Get("Retry-After"))
 			require.Len(t, d.broker.all(), 1, "it is sent again, and taken")
@@ -87,12 +93,13 @@ func TestAnEventThatCannotBePublishedNowStaysWithItsSender(t *testing.T) {
 	})
 }
 
-// A message says when the request was received, which is not the moment of its publication, and which release has
-// received it.
+// A message says when the request was received, which is not the moment of its publication, and which release
+// has received it.
 func TestAMessageSaysWhenItWasReceivedAndByWhichRelease(t *testing.T) {
 	t.Parallel()
 	renewal := func(n int) string {
-		return fmt.Sprintf(`{"id":"e%d","action":"renewal","created_at":"2026-03-02T10:00:00Z","attempts":0,"payload":{"subscription_id":"s%d"}}`, n, n)
+		return fmt.Sprintf(`{"id":"e%d","action":"renewal","created_at":"2026-03-02T10:00:00Z","attempts":0,`+
+			`"payload":{"subscription_id":"s%d"}}`, n, n)
 	}
 	type row struct {
 		body, release string
@@ -120,7 +127,8 @@ func TestAMessageSaysWhenItWasReceivedAndByWhichRelease(t *testing.T) {
 			published, err := time.Parse(time.RFC3339Nano, attributes[contract.AttrFirstPublished])
 			require.NoError(t, err)
 			require.True(t, received.Before(published))
-			require.Equal(t, sent[0].message.Attributes[contract.AttrReceived], attributes[contract.AttrReceived], "those of one request were received at once")
+			require.Equal(t, sent[0].message.Attributes[contract.AttrReceived], attributes[contract.AttrReceived],
+				"those of one request were received at once")
 			said, is := attributes[contract.AttrRelease]
 			require.Equal(t, []any{test.release, test.release != ""}, []any{said, is})
 		}
@@ -197,7 +205,8 @@ func TestACustomerIsLookedUpOnceInAWhile(t *testing.T) {
 func TestALookupThatFailsAndADocumentWithoutAValidUIDAreNoAnswer(t *testing.T) {
 	t.Parallel()
 	filetest.Each(t, map[string]map[string]any{
-		"the store is down": {"uid": "u1"}, "no uid": {}, "an empty one": {"uid": ""}, "a number": {"uid": int64(7)}, "an address": {"uid": "ilse.brandvold@example.org"},
+		"the store is down": {"uid": "u1"}, "no uid": {}, "an empty one": {"uid": ""},
+		"a number": {"uid": int64(7)}, "an address": {"uid": "ilse.brandvold@example.org"},
 	}, func(t *testing.T, fields map[string]any) {
 		from, faults := knowing(t, fields)
 		faults.Down(fields["uid"] == "u1")
@@ -225,7 +234,8 @@ func (shelfOfOrders) Get(_ context.Context, key store.Key) (store.Document, erro
 	_, rest, _ := strings.Cut(key.ID, "-")
 	tenant, _, _ := strings.Cut(rest, "~")
 	return store.Document{Key: key, Version: 1, Fields: map[string]any{
-		"order_id": "o-1", "tenant": tenant, "user_id": "usr_1", "state": "OrderCancelled", "reason": "out_of_stock", "short_of": "p-" + tenant,
+		"order_id": "o-1", "tenant": tenant, "user_id": "usr_1", "state": "OrderCancelled",
+		"reason": "out_of_stock", "short_of": "p-" + tenant,
 		"items": map[string]any{"p-" + tenant: int64(3)}, "created_at": fixed, "updated_at": fixed.Add(time.Second),
 		"history": []any{map[string]any{"state": "OrderCancelled", "at": fixed, "event_id": "e1"}},
 	}}, nil
@@ -262,11 +272,21 @@ func TestNewNamesEachMistakeOfItsConfiguration(t *testing.T) {
 		not    string
 	}
 	filetest.Each(t, map[string]row{
-		"no secrets":                     {secrets(nil, nil), []string{paynowSecrets, genericSecrets}, ""},
-		"empty and short secrets":        {secrets([]string{""}, []string{short}), []string{paynowSecrets, genericSecrets}, ""},
-		"a short one beside a good one":  {secrets([]string{paynowSecret, short}, []string{genericSecret}), []string{paynowSecrets}, genericSecrets},
-		"an empty one beside a good one": {secrets([]string{paynowSecret}, []string{genericSecret, ""}), []string{genericSecrets}, paynowSecrets},
-		"a budget below one body":        {func(c *webhook.Config) { c.BodyBudget = 1 << 20 }, []string{"a body budget of 1048576 bytes is too small"}, ""},
+		"no secrets": {secrets(nil, nil), []string{paynowSecrets, genericSecrets}, ""},
+		"empty and short secrets": {
+			secrets([]string{""}, []string{short}), []string{paynowSecrets, genericSecrets}, "",
+		},
+		"a short one beside a good one": {
+			secrets([]string{paynowSecret, short}, []string{genericSecret}), []string{paynowSecrets}, genericSecrets,
+		},
+		"an empty one beside a good one": {
+			secrets([]string{paynowSecret}, []string{genericSecret, ""}), []string{genericSecrets}, paynowSecrets,
+		},
+		"a budget below one body": {
+			func(c *webhook.Config) { c.BodyBudget = 1 << 20 },
+			[]string{"a body budget of 1048576 bytes is too small"},
+			"",
+		},
 		"an account that nobody declared": {func(c *webhook.Config) {
 			c.Accounts = webhook.Accounts{Tokens: issued{}, Emails: map[string]string{"nobody": "jobs@shop.example"}}
 		}, []string{`the catalog has no account "nobody"`}, ""},
@@ -293,7 +313,8 @@ func TestConcurrentWebhooksDoNotShareABuffer(t *testing.T) {
 	var group sync.WaitGroup
 	for i := range n {
 		id := strconv.Itoa(800_000 + i)
-		r := payNow(t, samples.Read(samples.OrderCompleted, samples.Event{EventID: id, OrderID: "o" + id, UID: "u" + id}))
+		r := payNow(t, samples.Read(samples.OrderCompleted,
+			samples.Event{EventID: id, OrderID: "o" + id, UID: "u" + id}))
 		group.Go(func() { d.send(r) })
 	}
 	group.Wait()
@@ -312,7 +333,8 @@ func TestAServiceThatDrainsIsNotReadyButStillAnswers(t *testing.T) {
 	t.Parallel()
 	d := open(t, nil)
 	for _, want := range []int{http.StatusOK, http.StatusServiceUnavailable} {
-		require.Equal(t, want, d.send(httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/health/ready", http.NoBody)).Code)
+		require.Equal(t, want, d.send(httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/health/ready",
+			http.NoBody)).Code)
 		d.Drain()
 	}
 	taken(t, d, payNow(t, samples.Read(samples.OrderCompleted, samples.Event{})))
@@ -325,7 +347,9 @@ const (
 	unsupported = "contract_unsupported"
 )
 
-var statusOf = map[string]int{malformed: http.StatusBadRequest, broken: 422, unsupported: 422, "queue_unknown": 404, "topic_unknown": 404}
+var statusOf = map[string]int{
+	malformed: http.StatusBadRequest, broken: 422, unsupported: 422, "queue_unknown": 404, "topic_unknown": 404,
+}
 
 func (r submission) check(t *testing.T, change func(*webhook.Config)) {
 	t.Helper()
@@ -349,13 +373,25 @@ func TestARequestThatCannotBeTakenIsRefusedAndItsMistakeNamed(t *testing.T) {
 	const inside = "/queues/paynow-events/messages"
 	all["paynow"] = append(all["paynow"], []submission{ // bodies that no file says well
 		{What: "cut off in the middle", Body: order[:len(order)/2], Code: malformed},
-		{What: "invalid UTF-8 in what is dropped", Body: string(spoil(t, `Ilse Brandvold`, "mette\xc3\x28")), Code: malformed, Secret: "mette"},
-		{What: "100,000 deep", Body: string(spoil(t, `"Ilse Brandvold"`, strings.Repeat(`{"a":`, 100_000)+"1"+strings.Repeat("}", 100_000))), Code: malformed},
+		{
+			What: "invalid UTF-8 in what is dropped", Body: string(spoil(t, `Ilse Brandvold`, "mette\xc3\x28")),
+			Code: malformed, Secret: "mette",
+		},
+		{
+			What: "100,000 deep", Body: string(spoil(t, `"Ilse Brandvold"`,
+				strings.Repeat(`{"a":`, 100_000)+"1"+strings.Repeat("}", 100_000))), Code: malformed,
+		},
 	}...)
 	all["producers"] = append(all["producers"], []submission{
-		{What: "an envelope that is cut off", Path: inside, Body: strings.TrimSuffix(strings.TrimSpace(renewal), "}"), Code: malformed},
+		{
+			What: "an envelope that is cut off", Path: inside, Body: strings.TrimSuffix(strings.TrimSpace(renewal),
+				"}"), Code: malformed,
+		},
 		{What: "an envelope with more behind it", Path: inside, Body: renewal + "x", Code: malformed},
-		{What: "a list that is too long", Path: toOrders, Body: `{"messages":[` + items + `]}`, Code: broken, Where: "messages", Rule: "1 to 100"},
+		{
+			What: "a list that is too long", Path: toOrders, Body: `{"messages":[` + items + `]}`, Code: broken,
+			Where: "messages", Rule: "1 to 100",
+		},
 	}...)
 	for name, requests := range all {
 		for _, r := range requests {
@@ -369,7 +405,9 @@ func TestARequestThatCannotBeTakenIsRefusedAndItsMistakeNamed(t *testing.T) {
 
 func TestTheContractsOwnBodiesPassUnchanged(t *testing.T) {
 	t.Parallel()
-	for format, to := range map[string]string{contract.PaymentV1: queue, contract.EnvelopeV1: updates, contract.MessageV1: "orders-process"} {
+	for format, to := range map[string]string{
+		contract.PaymentV1: queue, contract.EnvelopeV1: updates, contract.MessageV1: "orders-process",
+	} {
 		for name, body := range goldens(t, format) {
 			paths := []string{"/queues/" + to + "/messages", "/webhooks/generic"}
 			if format == contract.MessageV1 {

@@ -27,15 +27,17 @@ type api struct {
 // mostRead bounds an answer of a provider's API.
 const mostRead = 256 << 10
 
-var errNotRead = refusals.Add(http.StatusServiceUnavailable, "provider_not_read", "The provider's API did not answer; keep the event and send it again.", 5)
+var errNotRead = refusals.Add(http.StatusServiceUnavailable, "provider_not_read",
+	"The provider's API did not answer; keep the event and send it again.", 5)
 
 func newAPI(of catalog.API, key string, client http.Client, timeout time.Duration) *api {
-	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // the key is for this address alone
+	// the key is for this address alone
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &api{client, strings.Replace(of.Authorization, "{key}", key, 1), timeout}
 }
 
-// extend is the body with the API's answer in it, and the body as it is where there is no such object. cause says
-// why there is no answer, for the log alone.
+// extend is the body with the API's answer in it, and the body as it is where there is no such object. cause
+// says why there is no answer, for the log alone.
 func (a *api) extend(ctx context.Context, body []byte, address string) (extended []byte, cause string) {
 	ctx, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()
@@ -68,7 +70,8 @@ func (a *api) extend(ctx context.Context, body []byte, address string) (extended
 	return Beside(body, answer), ""
 }
 
-// Beside puts an answer of a provider's API into the body of its webhook, which is an object that is not empty.
+// Beside puts an answer of a provider's API into the body of its webhook, which is an object that is not
+// empty.
 func Beside(body, answer []byte) []byte {
 	before := bytes.IndexByte(body, '{') + 1
 	return slices.Concat(body[:before], []byte(`"read":`), answer, []byte(","), body[before:])

@@ -85,7 +85,8 @@ func TestARequestIsTakenOrRefusedByItsHeadersAndSignature(t *testing.T) {
 		return func(r *http.Request) {
 			other := request(t, path, nil)
 			sign(t, other, scheme, secret, own, fixed)
-			r.URL.Path, r.Header, r.Body, r.ContentLength = path, other.Header, &measured{Reader: bytes.NewReader(own)}, int64(len(own))
+			r.URL.Path, r.Header, r.Body, r.ContentLength = path, other.Header,
+				&measured{Reader: bytes.NewReader(own)}, int64(len(own))
 		}
 	}
 	const inside = "/queues/paynow-events/messages"
@@ -101,14 +102,26 @@ func TestARequestIsTakenOrRefusedByItsHeadersAndSignature(t *testing.T) {
 		"a body in single bytes": {func(r *http.Request) {
 			r.Body, r.ContentLength = &measured{Reader: iotest.OneByteReader(bytes.NewReader(body))}, -1
 		}, 202, "", false},
-		"a body in halves":                 {func(r *http.Request) { r.Body = &measured{Reader: iotest.HalfReader(bytes.NewReader(body))} }, 202, "", false},
-		"too much, announced":              {func(r *http.Request) { r.ContentLength = 1 << 40 }, 413, "too_large", true},
-		"a body that fails behind its end": {func(r *http.Request) { r.Body = &measured{Reader: bytes.NewReader(body), err: errDown} }, 400, "body_unread", false},
-		"a body changed on its way":        {with(strings.Replace(string(body), `"quantity": 2`, `"quantity": 9`, 1)), 401, "signature_mismatch", false},
-		"no JSON, and not signed":          {with("{"), 401, "signature_mismatch", false},
-		"a secret of another source":       {signed(signature.Generic, inside, paynowSecret), 401, "signature_mismatch", false},
-		"a scheme of another source":       {signed(byPayNow, "/webhooks/generic", genericSecret), 401, "signature_missing", true},
-		"Standard Webhooks":                {signed(signature.Standard, "/webhooks/acme", genericSecret), 202, "", false},
+		"a body in halves": {
+			func(r *http.Request) { r.Body = &measured{Reader: iotest.HalfReader(bytes.NewReader(body))} },
+			202, "", false,
+		},
+		"too much, announced": {func(r *http.Request) { r.ContentLength = 1 << 40 }, 413, "too_large", true},
+		"a body that fails behind its end": {
+			func(r *http.Request) { r.Body = &measured{Reader: bytes.NewReader(body), err: errDown} }, 400,
+			"body_unread", false,
+		},
+		"a body changed on its way": {
+			with(strings.Replace(string(body), `"quantity": 2`, `"quantity": 9`, 1)), 401, "signature_mismatch", false,
+		},
+		"no JSON, and not signed": {with("{"), 401, "signature_mismatch", false},
+		"a secret of another source": {
+			signed(signature.Generic, inside, paynowSecret), 401, "signature_mismatch", false,
+		},
+		"a scheme of another source": {
+			signed(byPayNow, "/webhooks/generic", genericSecret), 401, "signature_missing", true,
+		},
+		"Standard Webhooks": {signed(signature.Standard, "/webhooks/acme", genericSecret), 202, "", false},
 		"Standard Webhooks, another id": {func(r *http.Request) {
 			signed(signature.Standard, "/webhooks/acme", genericSecret)(r)
 			r.Header.Set("Webhook-Id", "another")
@@ -121,7 +134,10 @@ func TestARequestIsTakenOrRefusedByItsHeadersAndSignature(t *testing.T) {
 		d := open(t, func(c *webhook.Config) {
 			events := c.Catalog.Sources["generic"].Events
 			source("acme", func(s *catalog.Source) {
-				*s = catalog.Source{Name: "acme", Scheme: catalog.SchemeStandard, SecretVariable: "WEBHOOK_SECRET_ACME", MaxBodyBytes: 1 << 20, Events: events}
+				*s = catalog.Source{
+					Name: "acme", Scheme: catalog.SchemeStandard, SecretVariable: "WEBHOOK_SECRET_ACME",
+					MaxBodyBytes: 1 << 20, Events: events,
+				}
 			})(c)
 			c.Secrets["acme"] = []string{genericSecret}
 		})
@@ -198,11 +214,19 @@ func TestBadSendersOnARealConnectionGetAnAnswer(t *testing.T) {
 		"a sender of chunks that never ends": {
 			"Transfer-Encoding: chunked\r\n", chunk(body), http.StatusBadRequest, "body_unread",
 		},
-		"a chunk that is none":                      {"Transfer-Encoding: chunked\r\n", "mette\r\n", http.StatusBadRequest, "body_unread"},
-		"1 MiB and a byte, announced and sent":      {fmt.Sprintf("Content-Length: %d\r\n", len(big)), big, http.StatusRequestEntityTooLarge, "too_large"},
-		"1 MiB and a byte, in chunks":               {"Transfer-Encoding: chunked\r\n", chunk(big) + chunk(""), http.StatusRequestEntityTooLarge, "too_large"},
-		"no length and no body":                     {"", "", http.StatusUnauthorized, "signature_mismatch"},
-		"chunks that end, of a body that is signed": {"Transfer-Encoding: chunked\r\n", chunk(body[:99]) + chunk(body[99:]) + chunk(""), http.StatusAccepted, ""},
+		"a chunk that is none": {
+			"Transfer-Encoding: chunked\r\n", "mette\r\n", http.StatusBadRequest, "body_unread",
+		},
+		"1 MiB and a byte, announced and sent": {
+			fmt.Sprintf("Content-Length: %d\r\n", len(big)), big, http.StatusRequestEntityTooLarge, "too_large",
+		},
+		"1 MiB and a byte, in chunks": {
+			"Transfer-Encoding: chunked\r\n", chunk(big) + chunk(""), http.StatusRequestEntityTooLarge, "too_large",
+		},
+		"no length and no body": {"", "", http.StatusUnauthorized, "signature_mismatch"},
+		"chunks that end, of a body that is signed": {
+			"Transfer-Encoding: chunked\r\n", chunk(body[:99]) + chunk(body[99:]) + chunk(""), http.StatusAccepted, "",
+		},
 	}, func(t *testing.T, test row) {
 		d := open(t, nil)
 		listener := filetest.Must(serve.Listen(t.Context(), "127.0.0.1", "0"))(t)
@@ -212,7 +236,10 @@ func TestBadSendersOnARealConnectionGetAnAnswer(t *testing.T) {
 		if test.code == "body_unread" {
 			patience = time.Second // of which the headers may take what they need
 		}
-		server := &serve.Server{Name: "test", Handler: d, Log: slog.New(slog.DiscardHandler), Drain: time.Minute, ReadTimeout: patience, Longest: time.Minute}
+		server := &serve.Server{
+			Name: "test", Handler: d, Log: slog.New(slog.DiscardHandler), Drain: time.Minute, ReadTimeout: patience,
+			Longest: time.Minute,
+		}
 		go func() { ended <- server.Run(ctx, listener) }()
 		defer func() {
 			stop()
@@ -220,8 +247,10 @@ func TestBadSendersOnARealConnectionGetAnAnswer(t *testing.T) {
 		}()
 
 		var request strings.Builder
-		request.WriteString("POST /webhooks/paynow HTTP/1.1\r\nHost: billhook.test\r\nContent-Type: application/json\r\n" + test.headers)
-		require.NoError(t, payNow(t, []byte(body)).Header.WriteSubset(&request, map[string]bool{"Content-Type": true}))
+		request.WriteString("POST /webhooks/paynow HTTP/1.1\r\nHost: billhook.test\r\nContent-Type: " +
+			"application/json\r\n" + test.headers)
+		require.NoError(t, payNow(t, []byte(body)).Header.WriteSubset(&request,
+			map[string]bool{"Content-Type": true}))
 		conn := filetest.Must((&net.Dialer{}).DialContext(t.Context(), "tcp", listener.Addr().String()))(t)
 		defer func() { _ = conn.Close() }()
 		go func() { _, _ = io.WriteString(conn, request.String()+"\r\n"+test.sent) }() // it may be cut off
@@ -264,8 +293,8 @@ func (f *flood) Read(p []byte) (int, error) {
 
 func (f *flood) Close() error { return nil }
 
-// A signature that is well-formed and wrong can only be found out with the whole body. What such senders make the service
-// hold together is bounded, and given back. A length that is only announced holds nothing.
+// A signature that is well-formed and wrong can only be found out with the whole body. What such senders make
+// the service hold together is bounded, and given back. A length that is only announced holds nothing.
 func TestBodiesInFlightHoldNoMoreThanTheirBudget(t *testing.T) {
 	t.Parallel()
 	const budget, crowd = 8 << 20, 100
@@ -274,7 +303,8 @@ func TestBodiesInFlightHoldNoMoreThanTheirBudget(t *testing.T) {
 		size      int
 	}
 	filetest.Each(t, map[string]row{
-		"of an announced length": {1 << 20, 1 << 20}, "in chunks": {-1, 1 << 20}, "announced, and nothing sent": {1 << 20, 1},
+		"of an announced length": {1 << 20, 1 << 20}, "in chunks": {-1, 1 << 20},
+		"announced, and nothing sent": {1 << 20, 1},
 	}, func(t *testing.T, test row) {
 		d := open(t, func(c *webhook.Config) {
 			unlimited(c)
@@ -290,7 +320,8 @@ func TestBodiesInFlightHoldNoMoreThanTheirBudget(t *testing.T) {
 			r.Body, r.ContentLength = &flood{left: test.size, stopped: settled, on: on}, test.announced
 			group.Go(func() {
 				switch w := d.send(r); {
-				case w.Code == http.StatusServiceUnavailable && strings.Contains(w.Body.String(), "bodies_in_flight") && w.Header().Get("Retry-After") != "":
+				case w.Code == http.StatusServiceUnavailable && strings.Contains(w.Body.String(), "bodies_in_flight") &&
+					w.Header().Get("Retry-After") != "":
 					refused.Add(1)
 				case w.Code == http.StatusUnauthorized:
 					unsigned.Add(1)
@@ -360,15 +391,18 @@ func (l listed) codes() (all []string) {
 }
 
 func of(order, id string) string {
-	return fmt.Sprintf(`{"message":{"id":%q,"type":"order.shipped","version":1,"data":{"order_id":%q}}}`, id, order)
+	return fmt.Sprintf(`{"message":{"id":%q,"type":"order.shipped","version":1,"data":{"order_id":%q}}}`, id,
+		order)
 }
 
 func TestEachMessageOfAListHasItsOwnResult(t *testing.T) {
 	t.Parallel()
 	d := open(t, producing())
 	answer := d.list(t, toOrders,
-		of("o1", "e1"), `{"message":{"type":"order.shipped","version":1,"data":{"order_id":"o1","name":"Mette"}}}`, `"Mette"`, `{"message":[]}`, `{}`,
-		`{"message":{"order_id":"o2"},"routing_key":"order.shipped"}`, `{"message":`+shipped+`,"priority":"low"}`, `{"message":{"eventId":"1","eventType":"order.paid"}}`, of("o1", "e9"),
+		of("o1", "e1"), `{"message":{"type":"order.shipped","version":1,"data":{"order_id":"o1","name":"Mette"}}}`,
+		`"Mette"`, `{"message":[]}`, `{}`,
+		`{"message":{"order_id":"o2"},"routing_key":"order.shipped"}`, `{"message":`+shipped+`,"priority":"low"}`,
+		`{"message":{"eventId":"1","eventType":"order.paid"}}`, of("o1", "e9"),
 	)
 	var paths []string
 	for _, r := range answer.Results {
@@ -377,14 +411,18 @@ func TestEachMessageOfAListHasItsOwnResult(t *testing.T) {
 		}
 	}
 	const broken = "422contract_broken"
-	require.Equal(t, []string{"202", broken, broken, broken, broken, "202", broken, "422contract_unsupported", "202"}, answer.codes())
+	require.Equal(t, []string{
+		"202", broken, broken, broken, broken, "202", broken, "422contract_unsupported", "202",
+	}, answer.codes())
 	require.Equal(t, []string{"data.name", "", "message", "message", "priority"}, paths)
-	require.Equal(t, []string{"e1", "orders-process"}, []string{answer.Results[0].EventID, answer.Results[0].Queue})
+	require.Equal(t, []string{"e1", "orders-process"},
+		[]string{answer.Results[0].EventID, answer.Results[0].Queue})
 	require.Len(t, d.broker.all(), 3)
 	require.Equal(t, 9, strings.Count(d.log.String(), `"message":"webhook"`), "each has its line")
 }
 
-// moody is a broker that confirms once enough messages wait for it, does not confirm some, and breaks down at others.
+// moody is a broker that confirms once enough messages wait for it, does not confirm some, and breaks down at
+// others.
 type moody struct {
 	recorder
 	wants, arrived int
@@ -437,22 +475,28 @@ func TestNothingOvertakesAMessageOfItsKeyThatIsToBeSentAgain(t *testing.T) {
 	t.Parallel()
 	broker := &moody{fails: []string{"e2"}, panics: []string{"p1"}}
 	d := open(t, func(c *webhook.Config) { producing()(c); c.Publisher = broker })
-	answer := d.list(t, toOrders, of("o1", "e1"), of("o1", "e2"), of("o1", "e3"), of("o2", "e4"), of("o3", "p1"), of("o3", "e6"), of("o2", "e7"))
+	answer := d.list(t, toOrders, of("o1", "e1"), of("o1", "e2"), of("o1", "e3"), of("o2", "e4"), of("o3", "p1"),
+		of("o3", "e6"), of("o2", "e7"))
 	for _, r := range answer.Results {
 		require.Equal(t, r.Status == http.StatusServiceUnavailable, r.RetryAfter > 0)
 	}
-	require.Equal(t, []string{"202", "503publish_unconfirmed", "503key_held_up", "202", "500internal", "500internal", "202"}, answer.codes())
+	require.Equal(t, []string{
+		"202", "503publish_unconfirmed", "503key_held_up", "202", "500internal", "500internal", "202",
+	}, answer.codes())
 	require.Len(t, broker.all(), 3)
 }
 
 func TestWhatMayBeOfTheKeyOfAMessageWithoutOneIsHeldUp(t *testing.T) {
 	t.Parallel()
 	d := open(t, func(c *webhook.Config) { c.UID = people{err: errDown}.UID })
-	refunded := `{"message":{"eventId":"5","eventType":"order.refunded","timestamp":"2026-03-02T10:00:00Z","data":{"order":{"id":"7","customerId":"8"}}}}`
+	refunded := `{"message":{"eventId":"5","eventType":"order.refunded","timestamp":"2026-03-02T10:00:00Z",` +
+		`"data":{"order":{"id":"7","customerId":"8"}}}}`
 	paid := `{"message":` + string(goldens(t, contract.PaymentV1)["order_paid.json"]) + `}`
 	answer := d.list(t, "/queues/"+queue+"/messages", `{"message":{}}`, refunded, refunded, paid)
 	got := answer.codes()
-	require.Equal(t, []string{"422contract_broken", "503customer_lookup_failed", "503customer_lookup_failed", "503"}, []string{got[0], got[1], got[2], got[3][:3]})
+	require.Equal(t, []string{
+		"422contract_broken", "503customer_lookup_failed", "503customer_lookup_failed", "503",
+	}, []string{got[0], got[1], got[2], got[3][:3]})
 	require.Empty(t, d.broker.all())
 }
 
@@ -473,14 +517,16 @@ func TestAFloodIntoOneQueueRefusesNothingOfAnother(t *testing.T) {
 		})
 		refused := 0
 		for i := range 60 {
-			created := fmt.Appendf(nil, `{"id":"flood_%d","type":"order.created","version":1,"data":{"order_id":"o1","user_id":"u1"}}`, i)
+			created := fmt.Appendf(nil,
+				`{"id":"flood_%d","type":"order.created","version":1,"data":{"order_id":"o1","user_id":"u1"}}`, i)
 			if d.send(generic(t, flood, created)).Code == http.StatusTooManyRequests {
 				refused++
 			}
 		}
 		require.Equal(t, 40, refused)
 		for i := range 20 {
-			taken(t, d, generic(t, toOrders, fmt.Appendf(nil, `{"id":"order_%d","type":"order.shipped","version":1,"data":{"order_id":"o2"}}`, i)))
+			taken(t, d, generic(t, toOrders,
+				fmt.Appendf(nil, `{"id":"order_%d","type":"order.shipped","version":1,"data":{"order_id":"o2"}}`, i)))
 		}
 	})
 }
@@ -488,19 +534,23 @@ func TestAFloodIntoOneQueueRefusesNothingOfAnother(t *testing.T) {
 func TestAMessageOfAListThatIsNotAdmittedHoldsUpItsKeyAlone(t *testing.T) {
 	t.Parallel()
 	by := func(order, user, id string) string {
-		return fmt.Sprintf(`{"message":{"id":%q,"type":"order.created","version":1,"data":{"order_id":%q,"user_id":%q}}}`, id, order, user)
+		return fmt.Sprintf(`{"message":{"id":%q,"type":"order.created","version":1,"data":{"order_id":%q,`+
+			`"user_id":%q}}}`, id, order, user)
 	}
 	shared := storetest.Open(t)
 	d := open(t, func(c *webhook.Config) { // one is free, and the limit is one
 		producing(func(q *catalog.Queue) { q.Rate.User, q.Rate.PerUser = []string{"user_id"}, 1 })(c)
 		c.Store, c.Blocks = shared, shared
 	})
-	answer := d.list(t, toOrders, by("o1", "u1", "e0"), by("o1", "u1", "e1"), by("o1", "u1", "e2"), by("o1", "u2", "e3"), by("o2", "u2", "e4"), by("o2", "u2", "e5"))
-	require.Equal(t, []string{"202", "202", "429user_rate_limited", "503key_held_up", "202", "202"}, answer.codes(), "what is held up is not counted")
+	answer := d.list(t, toOrders, by("o1", "u1", "e0"), by("o1", "u1", "e1"), by("o1", "u1", "e2"),
+		by("o1", "u2", "e3"), by("o2", "u2", "e4"), by("o2", "u2", "e5"))
+	require.Equal(t, []string{"202", "202", "429user_rate_limited", "503key_held_up", "202", "202"},
+		answer.codes(), "what is held up is not counted")
 
 	_, message, _ := strings.Cut(strings.TrimSuffix(by("o3", "u1", "e6"), "}"), `"message":`)
 	w := d.send(generic(t, toOrders, []byte(message)))
 	require.Equal(t, []any{http.StatusTooManyRequests, "1"}, []any{w.Code, w.Header().Get("Retry-After")})
 	require.Contains(t, w.Body.String(), `"user_rate_limited"`)
-	require.Contains(t, d.scrape(t), `billhook_webhooks_total{reason="user_rate_limited",source="generic",status="429"} 2`)
+	require.Contains(t, d.scrape(t),
+		`billhook_webhooks_total{reason="user_rate_limited",source="generic",status="429"} 2`)
 }

@@ -30,14 +30,18 @@ type Accounts struct {
 }
 
 var (
-	errToken        = refusals.Add(http.StatusUnauthorized, "token_invalid", "The token is not one of Google's for this address, or has expired.", 0)
-	errNotAllowed   = refusals.Add(http.StatusForbidden, "account_not_allowed", "The account may not send here; see the catalog's accounts.", 0)
-	errTokenUnknown = refusals.Add(http.StatusServiceUnavailable, "token_unchecked", "The token cannot be checked now; send it again.", 5)
+	errToken = refusals.Add(http.StatusUnauthorized, "token_invalid",
+		"The token is not one of Google's for this address, or has expired.", 0)
+	errNotAllowed = refusals.Add(http.StatusForbidden, "account_not_allowed",
+		"The account may not send here; see the catalog's accounts.", 0)
+	errTokenUnknown = refusals.Add(http.StatusServiceUnavailable, "token_unchecked",
+		"The token cannot be checked now; send it again.", 5)
 )
 
 // identify finds the account that a request's token is for, which may send to the place.
 func (s *Service) identify(r *http.Request, to *destination, o *outcome) error {
-	email, invalid, err := s.config.Accounts.Tokens.Account(r.Context(), s.config.Accounts.Audience+r.URL.RequestURI(), r.Header.Get("Authorization"))
+	email, invalid, err := s.config.Accounts.Tokens.Account(r.Context(),
+		s.config.Accounts.Audience+r.URL.RequestURI(), r.Header.Get("Authorization"))
 	switch {
 	case err != nil:
 		o.cause = "keys_unavailable"
@@ -47,7 +51,8 @@ func (s *Service) identify(r *http.Request, to *destination, o *outcome) error {
 		return errToken
 	}
 	for name, address := range s.config.Accounts.Emails {
-		if strings.EqualFold(address, email) && slices.Contains(s.config.Catalog.Accounts[name], cmp.Or(to.topic, to.queues[0].ID)) {
+		if strings.EqualFold(address, email) && slices.Contains(s.config.Catalog.Accounts[name],
+			cmp.Or(to.topic, to.queues[0].ID)) {
 			o.account = name
 			return nil
 		}

@@ -126,7 +126,8 @@ func New(config Config) (*Service, error) {
 		}
 	}
 	for name, declared := range config.Catalog.Sources {
-		verifier, err := signature.NewVerifier(config.Catalog.Signature(declared), config.Secrets[name], config.Tolerance, config.Now)
+		verifier, err := signature.NewVerifier(config.Catalog.Signature(declared), config.Secrets[name],
+			config.Tolerance, config.Now)
 		if err != nil {
 			mistakes = append(mistakes, fmt.Errorf("%s: %w", declared.SecretVariable, err))
 			continue
@@ -227,7 +228,9 @@ func (o *outcome) ignore(reason string) { o.Status, o.Ignored, o.Reason = http.S
 
 // prepare makes the message of a verified body; none where no queue wants it. to is where its producer puts
 // it, and nil for a provider's webhook.
-func (s *Service) prepare(ctx context.Context, from *source, to *destination, e *event, b *buffers, o *outcome) (err error) {
+func (s *Service) prepare(
+	ctx context.Context, from *source, to *destination, e *event, b *buffers, o *outcome,
+) (err error) {
 	switch {
 	case e.err != nil:
 		return e.err
@@ -269,7 +272,8 @@ func (s *Service) prepare(ctx context.Context, from *source, to *destination, e 
 // validate holds the body to its contract. Of a provider's what is bad and optional is left out.
 func (e *event) validate(o *outcome, provided bool) error {
 	err := e.body.Validate()
-	if provided && (err != nil || e.mapping == nil && len(o.dropped) > 0) { // others may go with what was dropped
+	// others may go with what was dropped
+	if provided && (err != nil || e.mapping == nil && len(o.dropped) > 0) {
 		before := len(o.dropped)
 		o.dropped = e.body.Relax(o.dropped)
 		e.mapping.sent(o.dropped[before:])

@@ -148,7 +148,10 @@ func sign(tb testing.TB, r *http.Request, scheme signature.Scheme, secret string
 }
 
 // signFor signs a request for a destination, which may be another than its own.
-func signFor(tb testing.TB, r *http.Request, destination string, scheme signature.Scheme, secret string, body []byte, at time.Time) {
+func signFor(
+	tb testing.TB, r *http.Request, destination string, scheme signature.Scheme, secret string, body []byte,
+	at time.Time,
+) {
 	tb.Helper()
 	signer := filetest.Must(signature.NewSigner(scheme, secret))(tb)
 	for name, value := range signer.SignFor(destination, "msg_1", body, at) {
@@ -195,7 +198,8 @@ func (d *service) out(w *httptest.ResponseRecorder) string {
 func (d *service) scrape(tb testing.TB) string {
 	tb.Helper()
 	page := httptest.NewRecorder()
-	d.metrics.Handler().ServeHTTP(page, httptest.NewRequestWithContext(tb.Context(), http.MethodGet, "/metrics", http.NoBody))
+	d.metrics.Handler().ServeHTTP(page, httptest.NewRequestWithContext(tb.Context(), http.MethodGet, "/metrics",
+		http.NoBody))
 	return page.Body.String()
 }
 
@@ -217,7 +221,9 @@ type problem struct {
 }
 
 // A refusal publishes nothing, and neither people nor the bad value are in its answer or the log.
-func requireProblem(t *testing.T, d *service, w *httptest.ResponseRecorder, status int, code, secret string) problem {
+func requireProblem(
+	t *testing.T, d *service, w *httptest.ResponseRecorder, status int, code, secret string,
+) problem {
 	t.Helper()
 	require.Equal(t, status, w.Code, "%s", w.Body)
 	require.Equal(t, "application/problem+json", w.Header().Get("Content-Type"))
@@ -247,9 +253,12 @@ func requireNothingLeaks(t *testing.T, d *service, w *httptest.ResponseRecorder,
 	}
 }
 
-const order = `{"event_type":"ON_ORDER_COMPLETED","event_id":"502113004410990001","body":{"id":"502113004410990002",` +
-	`"customer":{"id":"502113004410990003","name":"Ilse Brandvold"},"checkout":{"metadata":{"uid":"Zk3uQm0aBcD4eFgH5iJkL6mNoPq7"}},` +
-	`"currency":"USD","total_amount":2000,"completed_at":"2026-03-02T10:01:00Z","billing_email":"ilse.brandvold@example.org",` +
+const order = `{"event_type":"ON_ORDER_COMPLETED","event_id":"502113004410990001",` +
+	`"body":{"id":"502113004410990002",` +
+	`"customer":{"id":"502113004410990003","name":"Ilse Brandvold"},` +
+	`"checkout":{"metadata":{"uid":"Zk3uQm0aBcD4eFgH5iJkL6mNoPq7"}},` +
+	`"currency":"USD","total_amount":2000,"completed_at":"2026-03-02T10:01:00Z",` +
+	`"billing_email":"ilse.brandvold@example.org",` +
 	`"lines":[{"product_id":"411486491630370501","price":1000,"quantity":2}]}}`
 
 func spoil(tb testing.TB, old, replacement string) []byte {
@@ -258,7 +267,9 @@ func spoil(tb testing.TB, old, replacement string) []byte {
 	return []byte(strings.Replace(order, old, replacement, 1))
 }
 
-func requireTaken(t *testing.T, d *service, r *http.Request, dropped []string, secret string) contract.Message {
+func requireTaken(
+	t *testing.T, d *service, r *http.Request, dropped []string, secret string,
+) contract.Message {
 	t.Helper()
 	got := requireSent(t, d, r, secret)
 	require.ElementsMatch(t, dropped, got.dropped)
@@ -285,7 +296,8 @@ func requireSent(t *testing.T, d *service, r *http.Request, secret string) publi
 	require.Equal(t, len(got.dropped), strings.Count(metrics, "\nbillhook_webhook_dropped_fields_total{"))
 	for _, one := range got.dropped {
 		field, rule, _ := strings.Cut(one, ": ")
-		require.Contains(t, metrics, fmt.Sprintf("billhook_webhook_dropped_fields_total{field=%q,rule=%q,source=%q} 1", field, rule, source))
+		require.Contains(t, metrics,
+			fmt.Sprintf("billhook_webhook_dropped_fields_total{field=%q,rule=%q,source=%q} 1", field, rule, source))
 	}
 	return got
 }

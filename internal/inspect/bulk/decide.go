@@ -14,15 +14,19 @@ import (
 // AuditKind is the kind of the audit's entries about an operation.
 const AuditKind = "operation"
 
-// errDecided: the operation is as the decision would have it, perhaps by a commit of ours whose answer was lost.
+// errDecided: the operation is as the decision would have it, perhaps by a commit of ours whose answer was
+// lost.
 var errDecided = errors.New("bulk: decided already")
 
-// Begin records an operation of a person, which Run performs. The error is ErrChanged where other items match than expect,
-// the total of its preview, and may be one of audit.TwoPeople.
-func (o *Operator) Begin(ctx context.Context, asked Operation, by audit.Author, expect int) (Operation, error) {
+// Begin records an operation of a person, which Run performs. The error is ErrChanged where other items match
+// than expect, the total of its preview, and may be one of audit.TwoPeople.
+func (o *Operator) Begin(
+	ctx context.Context, asked Operation, by audit.Author, expect int,
+) (Operation, error) {
 	q, ok := o.Catalog.Queue(asked.Filter.Queue)
 	op := Operation{
-		ID: o.NewID(), Kind: asked.Kind, Filter: asked.Filter, Who: by.String(), Why: asked.Why, Force: asked.Force, Rate: cmp.Or(asked.Rate, Rate),
+		ID: o.NewID(), Kind: asked.Kind, Filter: asked.Filter, Who: by.String(), Why: asked.Why, Force: asked.Force,
+		Rate:     cmp.Or(asked.Rate, Rate),
 		Progress: Running, CreatedAt: o.Now().UTC().Truncate(time.Microsecond),
 	}
 	switch {
@@ -42,7 +46,8 @@ func (o *Operator) Begin(ctx context.Context, asked Operation, by audit.Author, 
 		return Operation{}, err
 	}
 	writes, err := audit.Entry{
-		Kind: AuditKind, Subject: op.ID, Action: string(op.Kind), Who: op.Who, Why: op.Why, At: op.CreatedAt, After: map[string]any{"queue": op.Filter.Queue, "total": op.Total},
+		Kind: AuditKind, Subject: op.ID, Action: string(op.Kind), Who: op.Who, Why: op.Why, At: op.CreatedAt,
+		After: map[string]any{"queue": op.Filter.Queue, "total": op.Total},
 	}.With(o.NewID(), store.Create(operationKey(op.ID), store.Encode(&op)))
 	if err != nil {
 		return Operation{}, err
@@ -67,9 +72,11 @@ func (o *Operator) expected(ctx context.Context, f Filter, expect int) (int64, e
 	return int64(total), nil
 }
 
-// change commits an operation as decide leaves it, with the writes that decide returns, as store.Update does. After
-// errDecided it returns the operation as it is.
-func (o *Operator) change(ctx context.Context, id string, decide func(*Operation) ([]store.Write, error)) (op Operation, err error) {
+// change commits an operation as decide leaves it, with the writes that decide returns, as store.Update does.
+// After errDecided it returns the operation as it is.
+func (o *Operator) change(
+	ctx context.Context, id string, decide func(*Operation) ([]store.Write, error),
+) (op Operation, err error) {
 	_, err = store.Update(ctx, o.Store, operationKey(id), func(doc store.Document) ([]store.Write, error) {
 		if op, err = OperationOf(doc); err != nil {
 			return nil, err
@@ -121,13 +128,16 @@ func (o *Operator) End(ctx context.Context, id string, to Progress, by audit.Cha
 		case to == Rejected && audit.SamePerson(by.Who.String(), op.Who):
 			return fmt.Errorf("%w: somebody else rejects it; who has asked for it cancels it", ErrRefused)
 		}
-		op.Progress, op.FinishedAt, op.EndedBy, op.EndedWhy = to, o.Now().UTC().Truncate(time.Microsecond), by.Who.String(), by.Why
+		op.Progress, op.FinishedAt, op.EndedBy, op.EndedWhy = to, o.Now().UTC().Truncate(time.Microsecond),
+			by.Who.String(), by.Why
 		return nil
 	})
 }
 
 // decide commits what a person decides of an operation, with the entry of the audit. A runner has it no more.
-func (o *Operator) decide(ctx context.Context, id, action string, by audit.Change, decision func(*Operation) error) (Operation, error) {
+func (o *Operator) decide(
+	ctx context.Context, id, action string, by audit.Change, decision func(*Operation) error,
+) (Operation, error) {
 	op, err := o.Operation(ctx, id)
 	if err != nil {
 		return Operation{}, err

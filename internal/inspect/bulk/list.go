@@ -16,7 +16,8 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// Filter selects items; an operation is about one queue. Since and Until are of the time that an item is kept since.
+// Filter selects items; an operation is about one queue. Since and Until are of the time that an item is kept
+// since.
 type Filter struct {
 	Queue       string    `json:"queue" store:"queue" expects:"filter.queue" help:"the queue, or its dead letters, by id or alias"`
 	Reason      string    `json:"reason,omitempty" store:"reason" expects:"filter.reason" help:"only of this reason"`
@@ -33,8 +34,12 @@ type Filter struct {
 func (f Filter) String() string {
 	parts := []string{f.Queue}
 	for _, part := range [][2]string{
-		{"reason", f.Reason}, {"type", f.EventType}, {"event", f.EventID}, {"key", f.OrderingKey},
-		{"kept since", console.Stamp(f.Since)}, {"kept before", console.Stamp(f.Until)},
+		{"reason", f.Reason},
+		{"type", f.EventType},
+		{"event", f.EventID},
+		{"key", f.OrderingKey},
+		{"kept since", console.Stamp(f.Since)},
+		{"kept before", console.Stamp(f.Until)},
 	} {
 		if part[1] != "" {
 			parts = append(parts, part[0]+" "+part[1])
@@ -55,21 +60,26 @@ func (f Filter) equal(state deadletter.State) map[string]any {
 }
 
 func (f Filter) selects(i deadletter.Item, state deadletter.State) bool {
-	has := Filter{Queue: i.Queue, Reason: i.Reason, EventType: i.EventType, EventID: i.EventID, OrderingKey: i.OrderingKey}.equal(i.State)
+	has := Filter{
+		Queue: i.Queue, Reason: i.Reason, EventType: i.EventType, EventID: i.EventID, OrderingKey: i.OrderingKey,
+	}.equal(i.State)
 	for name, value := range f.equal(state) {
 		if has[name] != value {
 			return false
 		}
 	}
-	return !i.Kept.Before(f.Since) && (f.Until.IsZero() || i.Kept.Before(f.Until)) && (len(f.Items) == 0 || slices.Contains(f.Items, i.ID))
+	return !i.Kept.Before(f.Since) && (f.Until.IsZero() || i.Kept.Before(f.Until)) &&
+		(len(f.Items) == 0 || slices.Contains(f.Items, i.ID))
 }
 
 func (f Filter) newest() *store.Newest {
-	return &store.Newest{Field: "kept_at", Since: f.Since.Truncate(time.Microsecond), Until: f.Until.Truncate(time.Microsecond)}
+	return &store.Newest{
+		Field: "kept_at", Since: f.Since.Truncate(time.Microsecond), Until: f.Until.Truncate(time.Microsecond),
+	}
 }
 
-// Choose is the filter with the id of its queue, which may be named as its dead letters are, and with whole ids of items.
-// The error may be ErrNoQueue.
+// Choose is the filter with the id of its queue, which may be named as its dead letters are, and with whole
+// ids of items. The error may be ErrNoQueue.
 func (o *Operator) Choose(ctx context.Context, f Filter) (Filter, error) {
 	q, ok := o.Catalog.DeadLetters(f.Queue)
 	if !ok && f.Queue != "" {
@@ -115,17 +125,25 @@ func (o *Operator) chosen(ctx context.Context, f Filter, state deadletter.State)
 			items = append(items, item)
 		}
 	}
-	slices.SortFunc(items, func(a, b deadletter.Item) int { return cmp.Or(b.Kept.Compare(a.Kept), strings.Compare(b.ID, a.ID)) })
+	slices.SortFunc(items, func(a, b deadletter.Item) int {
+		return cmp.Or(b.Kept.Compare(a.Kept), strings.Compare(b.ID, a.ID))
+	})
 	return items, nil
 }
 
-// List returns a page of items, the newest first by the time that they are kept since, ties by id, the greatest first: those
-// of a state, or all where it is empty. What has expired is left out. next is zero on the last page, or may be of an empty one.
-func (o *Operator) List(ctx context.Context, f Filter, state deadletter.State, after store.Cursor, limit int) (items []deadletter.Item, next store.Cursor, err error) {
+// List returns a page of items, the newest first by the time that they are kept since, ties by id, the
+// greatest first: those of a state, or all where it is empty. What has expired is left out. next is zero on
+// the last page, or may be of an empty one.
+func (o *Operator) List(
+	ctx context.Context, f Filter, state deadletter.State, after store.Cursor, limit int,
+) (items []deadletter.Item, next store.Cursor, err error) {
 	if len(f.Items) > 0 { // one page has all of them
 		items, err = o.chosen(ctx, f, state)
 	} else {
-		query := store.Query{Collection: deadletter.Collection, Equal: f.equal(state), Newest: f.newest(), After: after, Limit: min(limit, store.MaxPage)}
+		query := store.Query{
+			Collection: deadletter.Collection, Equal: f.equal(state), Newest: f.newest(), After: after,
+			Limit: min(limit, store.MaxPage),
+		}
 		items, next, err = store.List(ctx, o.Store, query, deadletter.ItemOf)
 	}
 	now := o.Now()
@@ -137,7 +155,9 @@ func (o *Operator) Show(ctx context.Context, id string) (deadletter.Item, error)
 	return named(ctx, o.Store, deadletter.Item{ID: id}.Key(), deadletter.ItemOf)
 }
 
-func named[T any](ctx context.Context, from store.Store, key store.Key, read func(store.Document) (T, error)) (found T, err error) {
+func named[T any](
+	ctx context.Context, from store.Store, key store.Key, read func(store.Document) (T, error),
+) (found T, err error) {
 	doc, err := store.Named(ctx, from, key)
 	if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrInvalid) {
 		err = fmt.Errorf("%w: %s", ErrUnknown, strconv.Quote(key.ID))
@@ -183,9 +203,12 @@ func (o *Operator) Total(ctx context.Context, f Filter) (int, error) {
 	return int(total), err
 }
 
-// Count counts the open items of a filter, also those that have expired and are not removed yet, up to a limit.
+// Count counts the open items of a filter, also those that have expired and are not removed yet, up to a
+// limit.
 func (f Filter) Count(ctx context.Context, from store.Querier, limit int) (int64, error) {
-	return store.Count(ctx, from, store.Query{Collection: deadletter.Collection, Equal: f.equal(deadletter.Open), Newest: f.newest(), Limit: limit})
+	return store.Count(ctx, from, store.Query{
+		Collection: deadletter.Collection, Equal: f.equal(deadletter.Open), Newest: f.newest(), Limit: limit,
+	})
 }
 
 // matches returns the open items of a filter, without their messages, in the order of their first publishing.
@@ -198,7 +221,8 @@ func (o *Operator) matches(ctx context.Context, f Filter) (all []deadletter.Item
 		all = append(all, i)
 	}
 	slices.SortFunc(all, func(a, b deadletter.Item) int {
-		return cmp.Or(a.Published().Compare(b.Published()), cmp.Compare(number(a), number(b)), strings.Compare(a.ID, b.ID))
+		return cmp.Or(a.Published().Compare(b.Published()), cmp.Compare(number(a), number(b)),
+			strings.Compare(a.ID, b.ID))
 	})
 	return all, nil
 }

@@ -28,8 +28,10 @@ import (
 )
 
 var (
-	queue = catalog.Queue{ID: "orders", DeadLetter: catalog.DeadLetter{Topic: "orders-dlq", Retention: 14 * 24 * time.Hour}}
-	dead  = time.Date(2026, 3, 2, 10, 15, 0, 123_456_789, time.UTC)
+	queue = catalog.Queue{
+		ID: "orders", DeadLetter: catalog.DeadLetter{Topic: "orders-dlq", Retention: 14 * 24 * time.Hour},
+	}
+	dead = time.Date(2026, 3, 2, 10, 15, 0, 123_456_789, time.UTC)
 )
 
 type rig struct {
@@ -61,16 +63,22 @@ func (b *broker) Publish(_ context.Context, topic string, m contract.Message) (s
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	c := &catalog.Catalog{Queues: []catalog.Queue{queue}}
-	d := &rig{store: &storetest.Faults{Store: storetest.Open(t)}, broker: &broker{}, now: dead, queue: &c.Queues[0]}
+	d := &rig{
+		store: &storetest.Faults{Store: storetest.Open(t)}, broker: &broker{}, now: dead, queue: &c.Queues[0],
+	}
 	d.queue.OrderingKey = []string{"uid"}
-	d.relay = &lane.Relay{Of: lane.Outbox, Store: d.store, Publisher: d.broker, Now: func() time.Time { return d.now }}
+	d.relay = &lane.Relay{
+		Of: lane.Outbox, Store: d.store, Publisher: d.broker, Now: func() time.Time { return d.now },
+	}
 	d.Operator = d.operator(c)
 	return d
 }
 
 func (d *rig) operator(c *catalog.Catalog) *bulk.Operator {
 	return &bulk.Operator{
-		Store: d.store, Now: func() time.Time { return d.now }, NewID: func() string { return fmt.Sprint("id-", d.ids.Add(1)) },
+		Store: d.store, Now: func() time.Time { return d.now }, NewID: func() string {
+			return fmt.Sprint("id-", d.ids.Add(1))
+		},
 		Catalog: c,
 		Wait: func(ctx context.Context, wait time.Duration) error {
 			d.waited += max(wait, 0)
@@ -88,9 +96,11 @@ func (d *rig) bury(t *testing.T, n int, key, reason string, change func(*contrac
 	t.Helper()
 	m := contract.Message{Data: fmt.Appendf(nil, `{"eventId":"e%d"}`, n), Attributes: map[string]string{
 		"event_id": fmt.Sprint("e", n), "event_type": "order.paid", "ordering_key": key, "contract": "payment.v1",
-		"dead_letter_reason": reason, "dead_letter_status": "422", "source_message_id": fmt.Sprint(1000 + n), "delivery_attempts": "5",
-		"dead_lettered_at": d.now.Format(time.RFC3339Nano), "first_published_at": dead.Add(time.Duration(n) * time.Second).Format(time.RFC3339Nano),
-		"replay_count": "0", "source_queue": "orders", "trace": "x",
+		"dead_letter_reason": reason, "dead_letter_status": "422", "source_message_id": fmt.Sprint(1000 + n),
+		"delivery_attempts":  "5",
+		"dead_lettered_at":   d.now.Format(time.RFC3339Nano),
+		"first_published_at": dead.Add(time.Duration(n) * time.Second).Format(time.RFC3339Nano),
+		"replay_count":       "0", "source_queue": "orders", "trace": "x",
 	}}
 	if change != nil {
 		change(&m)
@@ -99,7 +109,9 @@ func (d *rig) bury(t *testing.T, n int, key, reason string, change func(*contrac
 	require.NoError(t, err)
 }
 
-func (d *rig) begin(t *testing.T, kind deadletter.Kind, f bulk.Filter, change func(*bulk.Operation)) bulk.Operation {
+func (d *rig) begin(
+	t *testing.T, kind deadletter.Kind, f bulk.Filter, change func(*bulk.Operation),
+) bulk.Operation {
 	t.Helper()
 	total := filetest.Must(d.Total(t.Context(), f))(t)
 	op := bulk.Operation{Kind: kind, Filter: f, Why: "the product is known now", Rate: 1000}
@@ -126,8 +138,10 @@ func TestAReplayIsTheMessageAsItWasFirstPublishedAndCounted(t *testing.T) {
 		own      map[string]string // further attributes
 	}
 	filetest.Each(t, map[string]row{
-		"on a queue's own topic":                 {},
-		"on a shared topic, for the queue alone": {"sales", []routing.Pattern{"order.#"}, map[string]string{"queue": "orders"}},
+		"on a queue's own topic": {},
+		"on a shared topic, for the queue alone": {
+			"sales", []routing.Pattern{"order.#"}, map[string]string{"queue": "orders"},
+		},
 	}, func(t *testing.T, test row) {
 		d := newRig(t)
 		d.queue.SharedTopic, d.queue.Bindings = test.topic, test.bindings
@@ -139,7 +153,9 @@ func TestAReplayIsTheMessageAsItWasFirstPublishedAndCounted(t *testing.T) {
 			"first_published_at": dead.Add(time.Second).Format(time.RFC3339Nano), "replay_count": "1", "replay_of": id,
 		}
 		maps.Copy(want, test.own)
-		require.Equal(t, []contract.Message{{Data: []byte(`{"eventId":"e1"}`), OrderingKey: "u1", Attributes: want}}, d.broker.messages)
+		require.Equal(t, []contract.Message{
+			{Data: []byte(`{"eventId":"e1"}`), OrderingKey: "u1", Attributes: want},
+		}, d.broker.messages)
 		require.Equal(t, []string{cmp.Or(test.topic, "orders")}, d.broker.topics)
 		again := filetest.Must(d.Run(t.Context(), op.ID))(t)
 		require.Equal(t, []any{bulk.Finished, op.Done}, []any{again.Progress, again.Done})
@@ -153,7 +169,9 @@ func TestAReplayKeepsToItsRate(t *testing.T) {
 	for n := range 21 {
 		d.bury(t, n, "u1", "unknown_product", nil)
 	}
-	_, err := d.Run(t.Context(), d.begin(t, deadletter.Replay, orders, func(op *bulk.Operation) { op.Rate = 5 }).ID)
+	_, err := d.Run(t.Context(), d.begin(t, deadletter.Replay, orders, func(op *bulk.Operation) {
+		op.Rate = 5
+	}).ID)
 	require.NoError(t, err)
 	require.Equal(t, 4*time.Second, d.waited, "five at once, and a second after each five but the last")
 }
@@ -163,10 +181,12 @@ func TestAnOperationIsRefused(t *testing.T) {
 	d := newRig(t)
 	d.bury(t, 1, "u1", "unknown_product", nil)
 	for want, op := range map[string]bulk.Operation{
-		"queue_unknown":            {Kind: deadletter.Replay, Filter: bulk.Filter{Queue: "mails"}},
-		"needs a reason":           {Kind: deadletter.Replay, Filter: orders, Why: " "},
-		"0 items match now, not 1": {Kind: deadletter.Replay, Filter: bulk.Filter{Queue: "orders", Reason: "none"}, Why: "w"},
-		"the rate must be":         {Kind: deadletter.Replay, Filter: orders, Why: "w", Rate: -1},
+		"queue_unknown":  {Kind: deadletter.Replay, Filter: bulk.Filter{Queue: "mails"}},
+		"needs a reason": {Kind: deadletter.Replay, Filter: orders, Why: " "},
+		"0 items match now, not 1": {
+			Kind: deadletter.Replay, Filter: bulk.Filter{Queue: "orders", Reason: "none"}, Why: "w",
+		},
+		"the rate must be": {Kind: deadletter.Replay, Filter: orders, Why: "w", Rate: -1},
 	} {
 		_, err := d.Begin(t.Context(), op, ilse, 1)
 		require.True(t, errors.As(err, new(*console.Refusal)) || errors.Is(err, audit.ErrInvalid), want)
@@ -181,7 +201,9 @@ func TestAFilterSelectsExactly(t *testing.T) {
 	d.bury(t, 1, "u1", "unknown_product", nil)
 	d.now = d.now.Add(time.Hour)
 	d.bury(t, 2, "u2", "unknown_product", nil)
-	d.bury(t, 3, "u2", "attempts_exhausted", func(m *contract.Message) { m.Attributes["event_type"] = "order.refunded" })
+	d.bury(t, 3, "u2", "attempts_exhausted", func(m *contract.Message) {
+		m.Attributes["event_type"] = "order.refunded"
+	})
 	all, _ := filetest.Both(d.List(t.Context(), orders, deadletter.Open, store.Cursor{}, 100))(t)
 	for name, test := range map[string]struct {
 		filter bulk.Filter
@@ -203,7 +225,8 @@ func TestAFilterSelectsExactly(t *testing.T) {
 	}
 }
 
-// TestAReplayThatFailsAgainIsTheSameItem: it is passed by after three replays unless somebody insists, and its history is bounded.
+// TestAReplayThatFailsAgainIsTheSameItem: it is passed by after three replays unless somebody insists, and
+// its history is bounded.
 func TestAReplayThatFailsAgainIsTheSameItem(t *testing.T) {
 	t.Parallel()
 	d := newRig(t)
@@ -225,15 +248,20 @@ func TestAReplayThatFailsAgainIsTheSameItem(t *testing.T) {
 			d.dies(t, again)
 		}
 		item := d.only(t)
-		require.Equal(t, []any{deadletter.Open, int64(replays + 1), "attempts_exhausted", "1001"}, []any{item.State, item.ReplayCount, item.Reason, item.SourceMessageID})
+		require.Equal(t, []any{deadletter.Open, int64(replays + 1), "attempts_exhausted", "1001"},
+			[]any{item.State, item.ReplayCount, item.Reason, item.SourceMessageID})
 	}
 	history := d.only(t).History
 	require.Len(t, history, deadletter.MaxHistory)
-	require.Equal(t, deadletter.Act{Kind: deadletter.Replay, Operation: op.ID, Who: "ilse", Why: "try 11", At: d.now.Add(-time.Minute).Truncate(time.Microsecond)}, history[0], "the newest first")
+	require.Equal(t, deadletter.Act{
+		Kind: deadletter.Replay, Operation: op.ID, Who: "ilse", Why: "try 11",
+		At: d.now.Add(-time.Minute).Truncate(time.Microsecond),
+	}, history[0], "the newest first")
 	require.Equal(t, "try 2", history[len(history)-1].Why)
 }
 
-// TestWhatTakesTwoPeopleIsApprovedOrRejectedByNameAndForAReason: the model tries one person, tokens and other numbers.
+// TestWhatTakesTwoPeopleIsApprovedOrRejectedByNameAndForAReason: the model tries one person, tokens and other
+// numbers.
 func TestWhatTakesTwoPeopleIsApprovedOrRejectedByNameAndForAReason(t *testing.T) {
 	t.Parallel()
 	d := newRig(t)
@@ -269,17 +297,22 @@ func TestADeadLetterTakesTwoPeopleWhereItIsStoredWhateverTheCallerNames(t *testi
 	d.Catalog.Queues = append(d.Catalog.Queues, other)
 	d.bury(t, 1, "u1", "unknown_product", nil)
 	item := d.only(t).ID
-	for expect, f := range []bulk.Filter{{Queue: "others"}, {Queue: "others", Items: []string{item}}, {Queue: "others", EventID: "e1"}} {
+	for expect, f := range []bulk.Filter{
+		{Queue: "others"}, {Queue: "others", Items: []string{item}}, {Queue: "others", EventID: "e1"},
+	} {
 		for _, kind := range []deadletter.Kind{deadletter.Replay, deadletter.Discard, deadletter.Complete} {
-			_, err := d.Begin(t.Context(), bulk.Operation{Kind: kind, Filter: f, Why: "w", Force: true}, ilse, min(expect, 1))
+			_, err := d.Begin(t.Context(), bulk.Operation{Kind: kind, Filter: f, Why: "w", Force: true}, ilse,
+				min(expect, 1))
 			require.True(t, errors.Is(err, bulk.ErrRefused) || errors.Is(err, bulk.ErrChanged), "%s of %s", kind, f)
 		}
 	}
 	op, err := d.Begin(t.Context(), bulk.Operation{
-		Kind: deadletter.Replay, Filter: bulk.Filter{Queue: d.queue.ID, Items: []string{item}}, Why: "w", Progress: bulk.Running, ApprovedBy: "marta", Force: true,
+		Kind: deadletter.Replay, Filter: bulk.Filter{Queue: d.queue.ID, Items: []string{item}}, Why: "w",
+		Progress: bulk.Running, ApprovedBy: "marta", Force: true,
 	}, ilse, 1)
 	require.NoError(t, err)
-	require.Equal(t, []any{bulk.Waiting, ""}, []any{op.Progress, op.ApprovedBy}, "nobody approves by what they send")
+	require.Equal(t, []any{bulk.Waiting, ""}, []any{op.Progress, op.ApprovedBy},
+		"nobody approves by what they send")
 	_, err = d.End(t.Context(), op.ID, bulk.Rejected, byName(" ILSE", "w"))
 	require.ErrorIs(t, err, bulk.ErrRefused, "nobody refuses their own")
 }
@@ -292,7 +325,8 @@ func TestNoHistoryReplaysAnItemTwiceOrGoesOnAfterItsEnd(t *testing.T) {
 	bulktest.Run(t, storetest.Open)
 }
 
-// A run reads its operation, then what matches, then each item of a step. Its first commit takes the operation.
+// A run reads its operation, then what matches, then each item of a step. Its first commit takes the
+// operation.
 func TestARunThatIsCutOffLeavesTheOperationToTheNextAtOnce(t *testing.T) {
 	t.Parallel()
 	type row struct{ read, commit int }

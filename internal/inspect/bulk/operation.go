@@ -19,9 +19,11 @@ import (
 
 // kinds says of each what it does.
 var kinds = map[deadletter.Kind]string{
-	deadletter.Replay:   "Publish a queue's dead letters to it again, each under its ordering key, in their original order",
-	deadletter.Discard:  "Close a queue's dead letters for good; they stay on record",
-	deadletter.Complete: "Close a queue's dead letters as completed by hand: done elsewhere, as the reason says; they stay on record",
+	deadletter.Replay: "Publish a queue's dead letters to it again, each under its ordering key, in their " +
+		"original order",
+	deadletter.Discard: "Close a queue's dead letters for good; they stay on record",
+	deadletter.Complete: "Close a queue's dead letters as completed by hand: done elsewhere, as the reason " +
+		"says; they stay on record",
 }
 
 // Progress is where an operation stands.
@@ -80,7 +82,8 @@ func (op Operation) Stands() (line string, goesOn bool) {
 	if op.Outcomes != nil {
 		line += "; " + op.Outcomes.String()
 	}
-	return line, op.Progress == Running || op.Kind == deadletter.Replay && op.Progress.Over() && (op.Outcomes == nil || op.Outcomes.Waiting > 0)
+	return line, op.Progress == Running || op.Kind == deadletter.Replay && op.Progress.Over() &&
+		(op.Outcomes == nil || op.Outcomes.Waiting > 0)
 }
 
 // Missed says that not all that was to be replayed is processed, or dealt with by others.
@@ -93,7 +96,8 @@ func (op Operation) Missed() error {
 	case op.Outcomes == nil || op.Outcomes.DeadAgain+op.Outcomes.Waiting == 0 && op.Progress == Finished:
 		return nil
 	}
-	return fmt.Errorf("not all are processed: %s; look again with billhook operations items %s", op.Outcomes, op.ID)
+	return fmt.Errorf("not all are processed: %s; look again with billhook operations items %s",
+		op.Outcomes, op.ID)
 }
 
 // Notes says what a second person can do.
@@ -101,10 +105,14 @@ func (op Operation) Notes() []string {
 	if op.Progress != Waiting {
 		return nil
 	}
-	return []string{fmt.Sprintf("It waits for the approval of somebody else: billhook operations approve %s, or reject.", op.ID)}
+	return []string{
+		fmt.Sprintf("It waits for the approval of somebody else: billhook operations approve %s, or reject.",
+			op.ID),
+	}
 }
 
-// Matching is the filter of what the operation would deal with: what is kept since it was begun is not for it.
+// Matching is the filter of what the operation would deal with: what is kept since it was begun is not for
+// it.
 func (op *Operation) Matching() Filter {
 	f, last := op.Filter, op.CreatedAt.Add(time.Microsecond)
 	if f.Until.IsZero() || f.Until.After(last) {
@@ -116,7 +124,8 @@ func (op *Operation) Matching() Filter {
 // OperationOf reads an operation's document.
 func OperationOf(doc store.Document) (Operation, error) {
 	op := Operation{ID: doc.Key.ID}
-	if err := store.Decode(doc.Fields, &op); err != nil || op.Kind == "" || op.Progress == "" || op.Filter.Queue == "" || op.Rate < 1 {
+	if err := store.Decode(doc.Fields, &op); err != nil || op.Kind == "" || op.Progress == "" ||
+		op.Filter.Queue == "" || op.Rate < 1 {
 		return Operation{}, fmt.Errorf("bulk: operation %s is not readable", doc.Key.ID)
 	}
 	return op, nil
@@ -132,8 +141,11 @@ func (o *Operator) Operation(ctx context.Context, id string) (Operation, error) 
 	})
 }
 
-// InStage returns a page of operations, of one stage or all, the newest first by when they were begun, then by id.
-func (o *Operator) InStage(ctx context.Context, progress Progress, after store.Cursor, limit int) ([]Operation, store.Cursor, error) {
+// InStage returns a page of operations, of one stage or all, the newest first by when they were begun, then
+// by id.
+func (o *Operator) InStage(
+	ctx context.Context, progress Progress, after store.Cursor, limit int,
+) ([]Operation, store.Cursor, error) {
 	return store.List(ctx, o.Store, store.Query{
 		Collection: audit.Collection, Equal: store.Equals("progress", string(progress)), After: after, Limit: limit,
 		Newest: &store.Newest{Field: "created_at"}, // the entries beside them have no such time, and are not found
@@ -158,7 +170,10 @@ func (o Outcomes) String() string {
 		of   int64
 		text string
 	}{
-		{o.DeadAgain, "dead again"}, {o.Waiting, "still waiting"}, {o.Later, "dealt with since in another way"}, {o.PassedBy, "passed by"},
+		{o.DeadAgain, "dead again"},
+		{o.Waiting, "still waiting"},
+		{o.Later, "dealt with since in another way"},
+		{o.PassedBy, "passed by"},
 	} {
 		if more.of > 0 {
 			parts = append(parts, fmt.Sprint(more.of, " ", more.text))
@@ -174,9 +189,14 @@ func (o *Operator) Outcomes(ctx context.Context, op Operation) (Outcomes, error)
 	for _, of := range []struct {
 		state deadletter.State
 		count *int64
-	}{{deadletter.Replayed, &found.Waiting}, {deadletter.Open, &found.DeadAgain}, {deadletter.Processed, &found.Processed}} {
+	}{
+		{deadletter.Replayed, &found.Waiting},
+		{deadletter.Open, &found.DeadAgain},
+		{deadletter.Processed, &found.Processed},
+	} {
 		n, err := store.Count(ctx, o.Store, store.Query{
-			Collection: deadletter.Collection, Equal: store.Equals("operation", op.ID, "state", string(of.state)), Limit: MaxItems,
+			Collection: deadletter.Collection, Equal: store.Equals("operation", op.ID, "state", string(of.state)),
+			Limit: MaxItems,
 		})
 		if err != nil {
 			return Outcomes{}, err
@@ -186,19 +206,25 @@ func (o *Operator) Outcomes(ctx context.Context, op Operation) (Outcomes, error)
 	return found, nil
 }
 
-// Items returns a page, by id, of the items that an operation was the last to deal with: of one state, or all.
-func (o *Operator) Items(ctx context.Context, operation string, state deadletter.State, after store.Cursor, limit int) ([]deadletter.Item, store.Cursor, error) {
+// Items returns a page, by id, of the items that an operation was the last to deal with: of one state, or
+// all.
+func (o *Operator) Items(
+	ctx context.Context, operation string, state deadletter.State, after store.Cursor, limit int,
+) ([]deadletter.Item, store.Cursor, error) {
 	return store.List(ctx, o.Store, store.Query{
-		Collection: deadletter.Collection, Equal: store.Equals("operation", operation, "state", string(state)), After: after, Limit: limit,
+		Collection: deadletter.Collection, Equal: store.Equals("operation", operation, "state", string(state)),
+		After: after, Limit: limit,
 	}, deadletter.ItemOf)
 }
 
 const maxAsked = 50
 
-// Asked returns those of the first maxAsked operations that wait for a second person which would deal with the item.
+// Asked returns those of the first maxAsked operations that wait for a second person which would deal with
+// the item.
 func Asked(ctx context.Context, from store.Querier, item deadletter.Item) ([]Operation, error) {
 	waiting, _, err := store.List(ctx, from, store.Query{
-		Collection: audit.Collection, Equal: store.Equals("progress", string(Waiting), "queue", item.Queue), Limit: maxAsked,
+		Collection: audit.Collection, Equal: store.Equals("progress", string(Waiting), "queue", item.Queue),
+		Limit: maxAsked,
 	}, OperationOf)
 	return slices.DeleteFunc(waiting, func(op Operation) bool {
 		return !op.Matching().selects(item, deadletter.Open)

@@ -63,7 +63,8 @@ func (o *Operator) Operations() (all []console.Operation) {
 			if in.Filter, err = o.Choose(ctx, in.Filter); err != nil {
 				return op, err
 			}
-			return o.Begin(ctx, Operation{Kind: kind, Filter: in.Filter, Why: in.Why, Force: in.Force, Rate: in.Rate}, by, in.Expect)
+			return o.Begin(ctx, Operation{Kind: kind, Filter: in.Filter, Why: in.Why, Force: in.Force, Rate: in.Rate},
+				by, in.Expect)
 		}))
 	}
 	ending := func(to Progress, summary string) console.Operation {
@@ -84,7 +85,8 @@ func (o *Operator) Operations() (all []console.Operation) {
 		}),
 		console.New(console.Row{
 			Name: "operations show", Path: "GET /v1/ops/operations/{id}",
-			Summary: "Show an operation on dead letters, and the results of what it replayed", Beside: []string{"operations items"},
+			Summary: "Show an operation on dead letters, and the results of what it replayed",
+			Beside:  []string{"operations items"},
 		}, func(ctx context.Context, _ audit.Author, in OneOperation) (Operation, error) {
 			op, err := o.Operation(ctx, in.ID)
 			if err != nil || op.Kind != deadletter.Replay {
@@ -96,7 +98,8 @@ func (o *Operator) Operations() (all []console.Operation) {
 		}),
 		console.New(console.Row{
 			Name: "operations items", Path: "GET /v1/ops/operations/{id}/items",
-			Summary: "List the dead letters whose latest operation this is", Empty: "It has changed no dead letter, or later operations have changed them since.",
+			Summary: "List the dead letters whose latest operation this is",
+			Empty:   "It has changed no dead letter, or later operations have changed them since.",
 		}, func(ctx context.Context, _ audit.Author, in ListOfItems) (console.List[deadletter.Item], error) {
 			if op, err := o.Operation(ctx, in.ID); err == nil {
 				in.ID = op.ID // else it is that of no operation, which has dealt with nothing
@@ -107,7 +110,8 @@ func (o *Operator) Operations() (all []console.Operation) {
 		}),
 		console.New(console.Row{
 			Name: "operations approve", Path: "POST /v1/ops/operations/{id}/approve", Needs: console.TwoPeople,
-			Summary: "Approve an operation that another person started", Before: "operations preview", Follow: "operations run", Beside: []string{"operations show"},
+			Summary: "Approve an operation that another person started", Before: "operations preview",
+			Follow: "operations run", Beside: []string{"operations show"},
 			Help: "It starts now. It records your name and reason beside those of the person who asked for it.",
 		}, func(ctx context.Context, by audit.Author, in Approve) (Operation, error) {
 			return o.Approve(ctx, in.ID, in.By(by), in.Expect)
@@ -115,7 +119,8 @@ func (o *Operator) Operations() (all []console.Operation) {
 		ending(Rejected, "Reject an operation that another person started and that waits for approval"),
 		ending(Cancelled, "Cancel an operation; what it has done stays done"),
 		console.New(console.Row{
-			Name: "operations run", Path: "POST /v1/ops/operations/{id}/run", Needs: console.Act, Before: "operations show", Follow: "operations run",
+			Name: "operations run", Path: "POST /v1/ops/operations/{id}/run", Needs: console.Act,
+			Before: "operations show", Follow: "operations run",
 			Summary: "Continue an operation now, for some seconds; otherwise a task continues it every minute",
 		}, func(ctx context.Context, _ audit.Author, in OneOperation) (Operation, error) {
 			ctx, cancel := context.WithTimeout(ctx, runTime)

@@ -48,12 +48,14 @@ func TestAReplayThatHasEndedIsNotReopenedByALateCopyOfAnEarlierDeath(t *testing.
 	d.now = d.now.Add(time.Minute)
 	second := d.run(t, deadletter.Replay)
 	d.ends(t, first, retry.Duplicate)
-	require.EqualValues(t, 1, d.outcomes(t, second.ID).Waiting, "a copy of the first replay says nothing of the second")
+	require.EqualValues(t, 1, d.outcomes(t, second.ID).Waiting,
+		"a copy of the first replay says nothing of the second")
 	d.ends(t, d.broker.messages[1], retry.Processed)
 	d.dies(t, first)
 	d.dies(t, d.broker.messages[1])
 	require.EqualValues(t, 1, d.outcomes(t, second.ID).Processed)
-	d.ends(t, contract.Message{Attributes: map[string]string{deadletter.AttrReplayOf: "gone-orders~1"}}, retry.Processed)
+	d.ends(t, contract.Message{Attributes: map[string]string{deadletter.AttrReplayOf: "gone-orders~1"}},
+		retry.Processed)
 	for state, want := range map[deadletter.State]int{"": 1, deadletter.Processed: 1, deadletter.Open: 0} {
 		items, _ := filetest.Both(d.Items(t.Context(), second.ID, state, store.Cursor{}, 10))(t)
 		require.Len(t, items, want, state)
@@ -83,10 +85,13 @@ func TestSummariesNameWhatThereIs(t *testing.T) {
 	at := time.Date(2026, 11, 23, 14, 5, 6, 0, time.UTC)
 	for want, got := range map[string]fmt.Stringer{
 		"orders": orders,
-		"orders, reason r, type t, event e, key k, kept since 2026-11-23T14:05:06Z, kept before 2026-11-23T15:05:06Z, 2 chosen": bulk.Filter{
-			Queue: "orders", Reason: "r", EventType: "t", EventID: "e", OrderingKey: "k", Since: at, Until: at.Add(time.Hour), Items: []string{"1", "2"},
+		"orders, reason r, type t, event e, key k, kept since 2026-11-23T14:05:06Z, kept before " +
+			"2026-11-23T15:05:06Z, 2 chosen": bulk.Filter{
+			Queue: "orders", Reason: "r", EventType: "t", EventID: "e", OrderingKey: "k", Since: at,
+			Until: at.Add(time.Hour), Items: []string{"1", "2"},
 		},
-		"3 processed": bulk.Outcomes{Processed: 3}, "0 processed, 1 dead again, 2 still waiting": bulk.Outcomes{DeadAgain: 1, Waiting: 2},
+		"3 processed": bulk.Outcomes{Processed: 3},
+		"0 processed, 1 dead again, 2 still waiting": bulk.Outcomes{DeadAgain: 1, Waiting: 2},
 	} {
 		require.Equal(t, want, got.String())
 	}
@@ -112,6 +117,7 @@ func TestAnOperationIsFollowedUntilNothingOfItIsOpen(t *testing.T) {
 	} {
 		op := bulk.Operation{Kind: test.kind, Progress: test.progress, Outcomes: test.outcomes}
 		_, goesOn := op.Stands()
-		require.Equal(t, []any{test.goesOn, test.fails, test.notes}, []any{goesOn, op.Missed() != nil, len(op.Notes())}, name)
+		require.Equal(t, []any{test.goesOn, test.fails, test.notes},
+			[]any{goesOn, op.Missed() != nil, len(op.Notes())}, name)
 	}
 }

@@ -53,13 +53,14 @@ type Operator struct {
 	NewID func() string
 	// Wait waits for a time, or returns ctx's error.
 	Wait func(ctx context.Context, d time.Duration) error
-	// Relay publishes what the outbox lane holds, or else it is published later. nil: nothing is published here, and
-	// replays are left to the process that publishes them, at their rate.
+	// Relay publishes what the outbox lane holds, or else it is published later. nil: nothing is published here,
+	// and replays are left to the process that publishes them, at their rate.
 	Relay func(ctx context.Context, lane string) error
 }
 
-// Run continues an operation until it is over or ctx ends. Another call, on any instance, continues where it stopped; of two
-// at once one gets store.ErrBusy. Each batch is one commit: items, messages and progress. So nothing is done after a cancel.
+// Run continues an operation until it is over or ctx ends. Another call, on any instance, continues where it
+// stopped; of two at once one gets store.ErrBusy. Each batch is one commit: items, messages and progress. So
+// nothing is done after a cancel.
 func (o *Operator) Run(ctx context.Context, id string) (Operation, error) {
 	op, err := o.Operation(ctx, id)
 	if err != nil {
@@ -96,7 +97,8 @@ func (o *Operator) Run(ctx context.Context, id string) (Operation, error) {
 			return nil, errDecided // cancelled, or continued by another call
 		}
 		if op.Runner, op.RunnerUntil = "", (time.Time{}); whole {
-			op.Progress, op.FinishedAt, op.Skipped = Finished, o.Now().UTC().Truncate(time.Microsecond), op.Total-op.Done
+			op.Progress, op.FinishedAt, op.Skipped = Finished, o.Now().UTC().Truncate(time.Microsecond),
+				op.Total-op.Done
 		}
 		return nil, nil
 	})
@@ -149,7 +151,9 @@ func (o *Operator) work(ctx context.Context, op Operation, runner string) (whole
 	size, replays := batch, op.Kind == deadletter.Replay
 	if replays {
 		size = min(batch, int(op.Rate))
-		left = slices.DeleteFunc(left, func(i deadletter.Item) bool { return i.Omitted > 0 || (i.ReplayCount >= MaxReplays && !op.Force) })
+		left = slices.DeleteFunc(left, func(i deadletter.Item) bool {
+			return i.Omitted > 0 || (i.ReplayCount >= MaxReplays && !op.Force)
+		})
 	}
 	for len(left) > 0 && ctx.Err() == nil {
 		began, some := o.Now(), left[:min(size, len(left))]
@@ -163,15 +167,19 @@ func (o *Operator) work(ctx context.Context, op Operation, runner string) (whole
 				break // the relay's task has the rest
 			}
 		}
-		if replays && len(left) > 0 && o.Wait(ctx, time.Duration(done)*time.Second/time.Duration(op.Rate)-o.Now().Sub(began)) != nil {
+		if replays && len(left) > 0 && o.Wait(ctx, time.Duration(done)*time.Second/time.Duration(op.Rate)-o.Now().
+			Sub(began)) != nil {
 			break
 		}
 	}
 	return len(left) == 0, nil //nolint:nilerr // a wait that is cut off leaves the rest to the next run
 }
 
-// step deals with some items in one commit. It returns how many it has found open, and the lanes to be relayed.
-func (o *Operator) step(ctx context.Context, id, runner string, some []deadletter.Item) (done int64, lanes []string, err error) {
+// step deals with some items in one commit. It returns how many it has found open, and the lanes to be
+// relayed.
+func (o *Operator) step(
+	ctx context.Context, id, runner string, some []deadletter.Item,
+) (done int64, lanes []string, err error) {
 	_, err = o.change(ctx, id, func(op *Operation) ([]store.Write, error) {
 		q, ok := o.Catalog.Queue(op.Filter.Queue)
 		switch {

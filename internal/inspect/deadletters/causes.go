@@ -211,7 +211,8 @@ func causeOf(reason string) (found cause) {
 func (k Kept) cause() (what, do string) {
 	known := causeOf(k.Reason)
 	if known.name == "" {
-		return "It could not be handled: " + k.Reason, "Look at its payload and its event; mend the cause, then replay it."
+		return "It could not be handled: " + k.Reason,
+			"Look at its payload and its event; mend the cause, then replay it."
 	}
 	target := "The other service"
 	if k.Target != "" {

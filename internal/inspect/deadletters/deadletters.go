@@ -64,7 +64,8 @@ func (a Reads) Operations() []console.Operation {
 			f, err := a.choose(ctx, in.Chosen)
 			state := console.AllOr[deadletter.State](in.State)
 			if err == nil && f.Queue == "" && state == "" {
-				err = console.Refuse(console.Malformed, "state_invalid", "Of all queues the list has one state; name a queue for all states.")
+				err = console.Refuse(console.Malformed, "state_invalid",
+					"Of all queues the list has one state; name a queue for all states.")
 			}
 			if err != nil {
 				return console.List[deadletter.Item]{}, err
@@ -73,7 +74,8 @@ func (a Reads) Operations() []console.Operation {
 		}),
 		console.New(console.Row{
 			Name: "dlq reasons", Path: "GET /v1/ops/dead-letters/reasons",
-			Summary: "Count the open dead letters of one queue or all, by reason", Empty: "No dead letter is open. A message comes here when it cannot be handled.",
+			Summary: "Count the open dead letters of one queue or all, by reason",
+			Empty:   "No dead letter is open. A message comes here when it cannot be handled.",
 		}, func(ctx context.Context, _ audit.Author, in Choice) (console.List[Reason], error) {
 			f, err := a.choose(ctx, Chosen{Choice: in})
 			if err != nil {
@@ -140,7 +142,8 @@ func (a Reads) Operations() []console.Operation {
 
 func (a Reads) choose(ctx context.Context, in Chosen) (bulk.Filter, error) {
 	return a.Operator.Choose(ctx, bulk.Filter{
-		Queue: in.Queue, Reason: in.Reason, EventType: in.EventType, EventID: in.EventID, OrderingKey: in.OrderingKey,
-		Since: in.Since.Time, Until: in.Until.Time, Items: in.Items,
+		Queue: in.Queue, Reason: in.Reason, EventType: in.EventType, EventID: in.EventID,
+		OrderingKey: in.OrderingKey,
+		Since:       in.Since.Time, Until: in.Until.Time, Items: in.Items,
 	})
 }

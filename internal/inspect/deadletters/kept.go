@@ -41,7 +41,8 @@ func (a Reads) kept(item deadletter.Item) Kept {
 
 // Later says what became of the later messages of a dead letter's ordering key.
 type Later struct {
-	// Done are completed, Dead have a dead letter, and Waiting are with a worker, in the broker, or kept for later.
+	// Done are completed, Dead have a dead letter, and Waiting are with a worker, in the broker, or kept for
+	// later.
 	Done    int64 `json:"done"`
 	Dead    int64 `json:"dead_lettered"`
 	Waiting int64 `json:"waiting"`
@@ -65,7 +66,8 @@ func (l Later) String() string {
 func (a Reads) Later(ctx context.Context, item deadletter.Item) (*Later, error) {
 	q, known := a.Catalog.Queue(item.Queue)
 	key, tenant := item.OrderingKey, item.TenantID()
-	if !known || !q.Ordered() || item.State != deadletter.Open || key == "" || key == contract.UnknownOrderingKey {
+	if !known || !q.Ordered() || item.State != deadletter.Open || key == "" ||
+		key == contract.UnknownOrderingKey {
 		return nil, nil
 	}
 	since := cmp.Or(item.FirstPublished, item.Died())
@@ -131,7 +133,10 @@ func (k Kept) Notes() []string {
 }
 
 func times(n int64) string {
-	words := []string{"", "once", "twice", "three times", "four times", "five times", "six times", "seven times", "eight times", "nine times", "ten times"}
+	words := []string{
+		"", "once", "twice", "three times", "four times", "five times", "six times", "seven times", "eight times",
+		"nine times", "ten times",
+	}
 	if n < int64(len(words)) {
 		return words[n]
 	}

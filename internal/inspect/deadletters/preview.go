@@ -15,7 +15,8 @@ import (
 	"billhook/internal/pipeline/dryrun"
 )
 
-// Preview is what an operation would touch now: what the person sees who begins it, and the one who approves it.
+// Preview is what an operation would touch now: what the person sees who begins it, and the one who approves
+// it.
 type Preview struct {
 	// Total is exact, and Looked of how many the rest tells: all, or the newest MaxLooked.
 	Total    int    `json:"total" show:"Dead letters"`
@@ -52,7 +53,9 @@ type Counts map[string]int
 
 // String has the most frequent first.
 func (c Counts) String() string {
-	names := slices.SortedFunc(maps.Keys(c), func(a, b string) int { return cmp.Or(c[b]-c[a], strings.Compare(a, b)) })
+	names := slices.SortedFunc(maps.Keys(c), func(a, b string) int {
+		return cmp.Or(c[b]-c[a], strings.Compare(a, b))
+	})
 	for i, name := range names {
 		names[i] = fmt.Sprintf("%s %d", cmp.Or(name, "none"), c[name])
 	}
@@ -66,7 +69,8 @@ const (
 	tryTime   = time.Second
 )
 
-// Preview counts what matches, reads the newest of it, and has a worker try the newest of these. It touches nothing.
+// Preview counts what matches, reads the newest of it, and has a worker try the newest of these. It touches
+// nothing.
 func (a Reads) Preview(ctx context.Context, f bulk.Filter) (Preview, error) {
 	p := Preview{ByReason: Counts{}, ByType: Counts{}, Filter: f, Items: []Previewed{}}
 	q, _ := a.Catalog.Queue(f.Queue)
@@ -129,7 +133,8 @@ func (p Preview) Notes() (lines []string) {
 		lines = append(lines, fmt.Sprintf("All are counted, and the newest %d were looked at.", p.Looked))
 	}
 	if p.Looping > 0 {
-		lines = append(lines, fmt.Sprintf("A replay passes by %d that were replayed %d times, unless it is forced.", p.Looping, bulk.MaxReplays))
+		lines = append(lines, fmt.Sprintf("A replay passes by %d that were replayed %d times, unless it is forced.",
+			p.Looping, bulk.MaxReplays))
 	}
 	if p.Omitted > 0 {
 		lines = append(lines, fmt.Sprintf("A replay passes by %d that were too large to keep.", p.Omitted))

@@ -29,7 +29,8 @@ type Reason struct {
 // Notes say what the counts leave out.
 func (r Reason) Notes() (lines []string) {
 	if r.More {
-		lines = append(lines, fmt.Sprintf("There are more than %d of %s.", r.Count, cmp.Or(r.Reason, "other reasons")))
+		lines = append(lines, fmt.Sprintf("There are more than %d of %s.", r.Count,
+			cmp.Or(r.Reason, "other reasons")))
 	} else if r.Others {
 		lines = append(lines, fmt.Sprintf("%d of %s have other reasons.", r.Count, r.Queue))
 	}
@@ -39,8 +40,8 @@ func (r Reason) Notes() (lines []string) {
 // looked is how many of the newest items are read to find the reasons.
 const looked = 20
 
-// Reasons counts the open items of a filter, which names a queue and no items, by the reasons of the newest, the most
-// frequent first and each up to deadletter.CountTo. What is left goes under Others.
+// Reasons counts the open items of a filter, which names a queue and no items, by the reasons of the newest,
+// the most frequent first and each up to deadletter.CountTo. What is left goes under Others.
 func Reasons(ctx context.Context, o *bulk.Operator, f bulk.Filter) (found []Reason, err error) {
 	total, err := f.Count(ctx, o.Store, deadletter.CountTo+1)
 	if err != nil || total == 0 {
@@ -61,7 +62,10 @@ func Reasons(ctx context.Context, o *bulk.Operator, f bulk.Filter) (found []Reas
 		if err != nil {
 			return nil, err
 		}
-		found = append(found, Reason{Queue: item.Queue, Reason: item.Reason, Count: min(n, deadletter.CountTo), More: n > deadletter.CountTo, Newest: item.Kept})
+		found = append(found, Reason{
+			Queue: item.Queue, Reason: item.Reason, Count: min(n, deadletter.CountTo), More: n > deadletter.CountTo,
+			Newest: item.Kept,
+		})
 		left -= min(n, deadletter.CountTo)
 	}
 	slices.SortFunc(found, func(a, b Reason) int {

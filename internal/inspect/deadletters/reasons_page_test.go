@@ -37,8 +37,9 @@ func readSource(t *testing.T) source {
 }
 
 // marked is what gives an error its reason: a function of internal/retry, a verdict, or an order's answer.
-var marked = regexp.MustCompile(`(?:\b(?:retry\.)?(?:Permanent|Unreadable|Conflicting|Transient|Down|Outage|Missing|Busy|Early|BadRequest)\(` +
-	`|\bReason: +|, (?:missing|illegal), )"([a-z0-9_]+)"`)
+var marked = regexp.MustCompile(
+	`(?:\b(?:retry\.)?(?:Permanent|Unreadable|Conflicting|Transient|Down|Outage|Missing|Busy|Early|BadRequest)\(` +
+		`|\bReason: +|, (?:missing|illegal), )"([a-z0-9_]+)"`)
 
 func (s source) reasons() map[string]bool {
 	found := map[string]bool{}
@@ -73,7 +74,8 @@ func (s source) constants(t *testing.T, folder, of string) (found []string) {
 					text, _ = value.Values[0].(*ast.BasicLit)
 				}
 				if text == nil || text.Kind != token.STRING ||
-					(of == "" && !ofResults.MatchString(group.Doc.Text())) || (of != "" && (kind == nil || kind.Name != of)) {
+					(of == "" && !ofResults.MatchString(group.Doc.Text())) ||
+					(of != "" && (kind == nil || kind.Name != of)) {
 					continue
 				}
 				said := cmp.Or(value.Doc.Text(), value.Comment.Text())
@@ -97,21 +99,32 @@ var shown = []struct {
 	rows         []struct{ what, folder, of string }
 }{
 	{
-		"Results", "What a record, a log line and `billhook events show` say of an event that needs nothing more. An order's\n" +
+		"Results", "What a record, a log line and `billhook events show` say of an event that needs nothing " +
+			"more. An order's\n" +
 			"event that comes late has a code of [the table of orders](../why/orders.md).",
 		[]struct{ what, folder, of string }{
-			{"a message that is not handled", "pipeline/push", ""}, {"points", "apps/billing", ""},
-			{"a payment, a refund", "apps/payments", ""}, {"usage", "apps/usage", ""}, {"the journal", "apps/journal", ""},
-			{"notifications", "apps/notifications", ""}, {"a third party's endpoint", "apps/endpoints", ""},
+			{"a message that is not handled", "pipeline/push", ""},
+			{"points", "apps/billing", ""},
+			{"a payment, a refund", "apps/payments", ""},
+			{"usage", "apps/usage", ""},
+			{"the journal", "apps/journal", ""},
+			{"notifications", "apps/notifications", ""},
+			{"a third party's endpoint", "apps/endpoints", ""},
 			{"a batch", "pipeline/delivery", ""},
 		},
 	},
 	{
-		"States", "An event that waits and has no record yet is `WAITING`. The states of an order are in [orders](../why/orders.md).",
+		"States", "An event that waits and has no record yet is `WAITING`. The states of an order are in " +
+			"[orders](../why/orders.md).",
 		[]struct{ what, folder, of string }{
-			{"a delivery (outcome)", "retry", "Outcome"}, {"an event", "dedupe", "Status"}, {"a queue", "inspect/queues", "QueueState"},
-			{"a dead letter", "pipeline/deadletter", "State"}, {"an operation", "inspect/bulk", "Progress"},
-			{"a refund", "apps/payments", "State"}, {"a month", "apps/journal", "State"}, {"an endpoint", "apps/endpoints", "State"},
+			{"a delivery (outcome)", "retry", "Outcome"},
+			{"an event", "dedupe", "Status"},
+			{"a queue", "inspect/queues", "QueueState"},
+			{"a dead letter", "pipeline/deadletter", "State"},
+			{"an operation", "inspect/bulk", "Progress"},
+			{"a refund", "apps/payments", "State"},
+			{"a month", "apps/journal", "State"},
+			{"an endpoint", "apps/endpoints", "State"},
 		},
 	},
 }
@@ -130,10 +143,14 @@ func TestEveryReasonHasAnEntryOnThePageOfReasons(t *testing.T) {
 		names[name] = append(names[name], "`"+reason+"`")
 	}
 	var page strings.Builder
-	page.WriteString("# Reasons, results and states\n\nMade of the code by `go test ./internal/inspect/deadletters -run Reasons -update`.\n\n" +
-		"## Reasons\n\nWhy an attempt failed, or why a message waits: the reason of dead letters, records, log lines and metrics. A failure that\n" +
-		"another attempt may help is tried again first, by the queue's `retry_policy`; what to do is about the dead letter that is left.\n" +
-		"[Dead letters](../runbooks/dead-letters.md) has the commands. What a service answers a sender with is in [answers](answers.md).\n" +
+	page.WriteString("# Reasons, results and states\n\nMade of the code by `go test " +
+		"./internal/inspect/deadletters -run Reasons -update`.\n\n" +
+		"## Reasons\n\nWhy an attempt failed, or why a message waits: the reason of dead letters, records, log " +
+		"lines and metrics. A failure that\n" +
+		"another attempt may help is tried again first, by the queue's `retry_policy`; what to do is about the " +
+		"dead letter that is left.\n" +
+		"[Dead letters](../runbooks/dead-letters.md) has the commands. What a service answers a sender with is " +
+		"in [answers](answers.md).\n" +
 		"Who is at fault can mend it; reasons that ask for the same share a row.\n\n" +
 		"| reason, and what happened | at fault | what to do |\n| --- | --- | --- |\n")
 	said := strings.NewReplacer("%s", "the called service", "%c", "that status")

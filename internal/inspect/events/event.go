@@ -107,7 +107,8 @@ func (a Reads) find(ctx context.Context, id, queue, tenant string) (f found, err
 	return f, nil
 }
 
-// Destination is the queue that a message goes to once it is published; empty: several, or none of the catalog.
+// Destination is the queue that a message goes to once it is published; empty: several, or none of the
+// catalog.
 func (a Reads) Destination(k lane.Kept) string {
 	var takes []string
 	for _, q := range a.Catalog.Queues {
@@ -144,14 +145,17 @@ func (a Reads) event(ctx context.Context, _ audit.Author, in EventOf) (Event, er
 		}
 		attributes := f.own[0].Message.Attributes
 		event.Status, event.EventType, event.Action = Waits, attributes["event_type"], attributes["event_type"]
-		event.CorrelationID, event.OrderingKey, event.MessageID = attributes["correlation_id"], attributes["ordering_key"], attributes["first_message_id"]
+		event.CorrelationID, event.OrderingKey, event.MessageID = attributes["correlation_id"],
+			attributes["ordering_key"], attributes["first_message_id"]
 	}
 	more := []func(context.Context) error{
 		func(ctx context.Context) error { return a.places(ctx, &event, record, f.own) },
 		func(ctx context.Context) error { return a.emissions(ctx, &event, record, f) },
 		func(ctx context.Context) error { return a.effect(ctx, &event, record) },
 	}
-	if err := store.AtOnce(ctx, len(more), func(ctx context.Context, i int) error { return more[i](ctx) }); err != nil {
+	if err := store.AtOnce(ctx, len(more), func(ctx context.Context, i int) error {
+		return more[i](ctx)
+	}); err != nil {
 		return Event{}, err
 	}
 	history(&event, record, f.own)
@@ -224,10 +228,12 @@ func (a Reads) story(id string, f found) (event Event, own dedupe.Record, err er
 	case event.Status != "":
 	case len(event.Conflicts) > 0: // every message with this id is broken
 		first := event.Conflicts[0]
-		event.Status, event.Reason, event.PayloadHash, event.MessageID = first.Status, first.Reason, first.PayloadHash, first.MessageID
+		event.Status, event.Reason, event.PayloadHash, event.MessageID = first.Status, first.Reason,
+			first.PayloadHash, first.MessageID
 	case len(event.DeadLetters) > 0: // no worker has answered, and the broker gave up
 		first := event.DeadLetters[0]
-		event.Status, event.Reason, event.Attempts, event.MessageID = dedupe.DeadLettered, first.Reason, first.Attempts, first.SourceMessageID
+		event.Status, event.Reason, event.Attempts, event.MessageID = dedupe.DeadLettered, first.Reason,
+			first.Attempts, first.SourceMessageID
 	}
 	return event, own, nil
 }
@@ -271,8 +277,10 @@ type PayloadOf struct {
 func (a Reads) Operations() []console.Operation {
 	return []console.Operation{
 		console.New(console.Row{
-			Name: "events ls", Path: "GET /v1/ops/events", Summary: "List events, newest first", Beside: []string{"queues waiting"},
-			Help: "An event is as old as its record: a retry leaves it in its place. What waits for its first attempt has no record\n" +
+			Name: "events ls", Path: "GET /v1/ops/events", Summary: "List events, newest first",
+			Beside: []string{"queues waiting"},
+			Help: "An event is as old as its record: a retry leaves it in its place. What waits for its first " +
+				"attempt has no record\n" +
 				"yet: queues waiting counts it.",
 			Empty: "No event is in this list. A worker records an event at its first attempt.",
 		}, func(ctx context.Context, _ audit.Author, in ListEvents) (console.List[Line], error) {
@@ -293,7 +301,8 @@ func (a Reads) Operations() []console.Operation {
 		console.New(console.Row{
 			Name: "events payload", Path: "POST /v1/ops/events/{event_id}/payload", Needs: console.Reason, Once: true,
 			Summary: "Show the payload of an event that is kept",
-			Help:    "The payload is minimized: names and addresses were taken out on receipt. The audit says who has looked, and why.",
+			Help: "The payload is minimized: names and addresses were taken out on receipt. The audit says who " +
+				"has looked, and why.",
 		}, a.payload),
 		console.New(console.Row{
 			Name: "events try", Path: "POST /v1/ops/events/try", Needs: console.Act, Once: true, Body: maxBody,

@@ -1,6 +1,6 @@
-// Package events shows what has come of events, from the records, lanes and dead letters that the push worker leaves. It
-// shows ids, codes, amounts and times alone, but the minimized payload to somebody who says why, which it writes down
-// first. It changes nothing.
+// Package events shows what has come of events, from the records, lanes and dead letters that the push worker
+// leaves. It shows ids, codes, amounts and times alone, but the minimized payload to somebody who says why,
+// which it writes down first. It changes nothing.
 package events
 
 import (
@@ -22,12 +22,14 @@ type Reads struct {
 	Catalog *catalog.Catalog
 	Now     func() time.Time
 	NewID   func() string
-	// Broker is asked what it holds, where it answers at once; nil: what a task has counted is shown, as of Pub/Sub.
+	// Broker is asked what it holds, where it answers at once; nil: what a task has counted is shown, as of
+	// Pub/Sub.
 	Broker backlog.Counter
 	// Viewer shows the subscriptions of paused queues; nil: they cannot be seen from here.
 	Viewer pause.Viewer
 	Links  Links
-	// Worker returns the worker that this program would be with other files of the catalog. The error wraps dryrun.ErrCatalog.
+	// Worker returns the worker that this program would be with other files of the catalog. The error wraps
+	// dryrun.ErrCatalog.
 	Worker func(files map[string]string) (dryrun.Worker, error)
 }
 
@@ -73,8 +75,10 @@ func (a Reads) Events(ctx context.Context, page dedupe.Listing) ([]Line, store.C
 // LineOf is what is shown of a record in a list.
 func LineOf(r dedupe.Record) Line {
 	return Line{
-		EventID: r.EventID, EventType: r.EventType, Action: r.EventType, Queue: r.Queue, Tenant: r.Tenant, Status: r.Status, Attempts: r.Attempts,
-		Result: r.Result, Ref: r.Ref, Reason: r.LastError, CorrelationID: r.CorrelationID, IdempotencyKey: r.IdempotencyKey, OrderingKey: r.OrderingKey, MessageID: r.MessageID,
+		EventID: r.EventID, EventType: r.EventType, Action: r.EventType, Queue: r.Queue, Tenant: r.Tenant,
+		Status: r.Status, Attempts: r.Attempts,
+		Result: r.Result, Ref: r.Ref, Reason: r.LastError, CorrelationID: r.CorrelationID,
+		IdempotencyKey: r.IdempotencyKey, OrderingKey: r.OrderingKey, MessageID: r.MessageID,
 		NextRetryAt: r.NextRetryAt, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt, ProcessedAt: r.ProcessedAt,
 	}
 }
@@ -107,7 +111,8 @@ func (a Reads) Filtered(name string) (q catalog.Queue, err error) {
 	}
 	q, ok := a.Catalog.Queue(name)
 	if !ok {
-		return q, console.Refuse(console.Malformed, "queue_unknown", "The catalog has no queue of that name or alias; GET /v1/ops/queues lists them.")
+		return q, console.Refuse(console.Malformed, "queue_unknown",
+			"The catalog has no queue of that name or alias; GET /v1/ops/queues lists them.")
 	}
 	return q, nil
 }

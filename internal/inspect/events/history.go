@@ -23,12 +23,13 @@ type What string
 
 // The steps; Happened of a Step says what each is.
 const (
-	StepReceived    What = "received"
-	StepPublished   What = "published"
-	StepKept        What = "kept"
-	StepSilent      What = "silent"
-	StepTried       What = "attempt"  // without an End it is under way, or its end is not known
-	StepRecorded    What = "recorded" // this and the next are the first and the last write of a record without a log
+	StepReceived  What = "received"
+	StepPublished What = "published"
+	StepKept      What = "kept"
+	StepSilent    What = "silent"
+	StepTried     What = "attempt" // without an End it is under way, or its end is not known
+	// this and the next are the first and the last write of a record without a log
+	StepRecorded    What = "recorded"
 	StepDone        What = "processed"
 	StepConflicted  What = "conflict"
 	StepDied        What = "dead_lettered"
@@ -94,7 +95,10 @@ func history(e *Event, record dedupe.Record, own []lane.Kept) {
 	for _, spot := range e.Places {
 		switch spot.Place {
 		case PlaceApproval:
-			steps = append(steps, Step{At: spot.Since, What: StepAskedFor, DeadLetter: spot.DeadLetters[0], Operation: spot.Operation, Who: spot.Who, Why: spot.Why})
+			steps = append(steps, Step{
+				At: spot.Since, What: StepAskedFor, DeadLetter: spot.DeadLetters[0], Operation: spot.Operation,
+				Who: spot.Who, Why: spot.Why,
+			})
 		case PlacePaused:
 			steps = append(steps, Step{At: spot.Since, What: StepPaused, Who: spot.Who, Why: spot.Why})
 		default:
@@ -104,7 +108,8 @@ func history(e *Event, record dedupe.Record, own []lane.Kept) {
 	e.History = append(e.History, steps...)
 }
 
-// received is when the webhook service took the event in, by its record or a message of it; zero: nothing tells.
+// received is when the webhook service took the event in, by its record or a message of it; zero: nothing
+// tells.
 func received(record dedupe.Record, own []lane.Kept, deadLetters []deadletter.Item) time.Time {
 	at := record.ReceivedAt
 	for _, kept := range own {
@@ -117,15 +122,26 @@ func received(record dedupe.Record, own []lane.Kept, deadLetters []deadletter.It
 }
 
 func dealings(deadLetter deadletter.Item) []Step {
-	steps := []Step{{At: deadLetter.Died(), What: StepDied, DeadLetter: deadLetter.ID, Reason: deadLetter.Reason, MessageID: deadLetter.SourceMessageID}}
+	steps := []Step{
+		{
+			At: deadLetter.Died(), What: StepDied, DeadLetter: deadLetter.ID, Reason: deadLetter.Reason,
+			MessageID: deadLetter.SourceMessageID,
+		},
+	}
 	for _, act := range deadLetter.History {
-		steps = append(steps, Step{At: act.At, What: What(act.Kind), DeadLetter: deadLetter.ID, Operation: act.Operation, Who: act.Who, Why: act.Why})
+		steps = append(steps, Step{
+			At: act.At, What: What(act.Kind), DeadLetter: deadLetter.ID, Operation: act.Operation, Who: act.Who,
+			Why: act.Why,
+		})
 	}
 	switch deadLetter.State {
 	case deadletter.Processed:
-		steps = append(steps, Step{At: deadLetter.Closed, What: StepReplayEnded, DeadLetter: deadLetter.ID, Outcome: deadLetter.Outcome})
+		steps = append(steps,
+			Step{At: deadLetter.Closed, What: StepReplayEnded, DeadLetter: deadLetter.ID, Outcome: deadLetter.Outcome})
 	case deadletter.Corrected:
-		steps = append(steps, Step{At: deadLetter.Closed, What: StepCorrected, DeadLetter: deadLetter.ID, MessageID: deadLetter.CorrectedBy})
+		steps = append(steps, Step{
+			At: deadLetter.Closed, What: StepCorrected, DeadLetter: deadLetter.ID, MessageID: deadLetter.CorrectedBy,
+		})
 	case deadletter.Open, deadletter.Replayed, deadletter.Discarded, deadletter.Completed:
 	}
 	return steps
@@ -136,7 +152,8 @@ func attempts(log []dedupe.Attempt) []Step {
 	last := map[string]int64{} // the last delivery of each message
 	for _, a := range log {
 		if first := last[a.MessageID] + 1; a.Delivery > first {
-			steps = append(steps, Step{At: a.Begun, What: StepSilent, Delivery: first, Last: a.Delivery - 1, MessageID: a.MessageID})
+			steps = append(steps,
+				Step{At: a.Begun, What: StepSilent, Delivery: first, Last: a.Delivery - 1, MessageID: a.MessageID})
 		}
 		last[a.MessageID] = max(last[a.MessageID], a.Delivery)
 		steps = append(steps, Step{
@@ -182,7 +199,8 @@ func link(template string, places ...string) string {
 
 func (l Links) links(e *Event) {
 	if l.Log != "" && len(e.History) > 0 {
-		e.LogLink = link(l.Log, "{event_id}", e.EventID, "{since}", e.History[0].At.UTC().Truncate(time.Minute).Format(time.RFC3339))
+		e.LogLink = link(l.Log, "{event_id}", e.EventID, "{since}",
+			e.History[0].At.UTC().Truncate(time.Minute).Format(time.RFC3339))
 	}
 	for i, step := range e.History {
 		if l.Trace != "" && step.Trace != "" {

@@ -72,12 +72,15 @@ func (a Reads) places(ctx context.Context, e *Event, record dedupe.Record, own [
 	}
 	switch {
 	case record.Status == dedupe.Processing:
-		e.Places = append(e.Places, Spot{Place: PlaceLease, Queue: e.Queue, Since: record.UpdatedAt, Until: record.LeaseUntil})
+		e.Places = append(e.Places,
+			Spot{Place: PlaceLease, Queue: e.Queue, Since: record.UpdatedAt, Until: record.LeaseUntil})
 	case record.Status == dedupe.Failed && !delayed:
-		e.Places = append(e.Places, Spot{Place: PlaceBroker, Queue: e.Queue, Since: record.UpdatedAt, Until: record.NextRetryAt})
+		e.Places = append(e.Places,
+			Spot{Place: PlaceBroker, Queue: e.Queue, Since: record.UpdatedAt, Until: record.NextRetryAt})
 	case record.Status == dedupe.DeadLettered && len(e.DeadLetters) == 0:
 		// Kept within seconds; after its retention it is gone.
-		if q, ok := a.Catalog.Queue(e.Queue); ok && !q.DeadLetter.Drop && now.Sub(record.UpdatedAt) < q.DeadLetter.Retention {
+		if q, ok := a.Catalog.Queue(e.Queue); ok && !q.DeadLetter.Drop &&
+			now.Sub(record.UpdatedAt) < q.DeadLetter.Retention {
 			e.Places = append(e.Places, Spot{Place: PlaceDeadLetterTopic, Queue: e.Queue, Since: record.UpdatedAt})
 		}
 	}
@@ -101,7 +104,8 @@ func (a Reads) places(ctx context.Context, e *Event, record dedupe.Record, own [
 		}
 		for _, op := range asked {
 			e.Places = append(e.Places, Spot{
-				Place: PlaceApproval, Queue: deadLetter.Queue, DeadLetters: []string{deadLetter.ID}, Since: op.CreatedAt, Operation: op.ID, Who: op.Who, Why: op.Why,
+				Place: PlaceApproval, Queue: deadLetter.Queue, DeadLetters: []string{deadLetter.ID}, Since: op.CreatedAt,
+				Operation: op.ID, Who: op.Who, Why: op.Why,
 			})
 		}
 	}
@@ -126,7 +130,10 @@ func (a Reads) DelayOf(ctx context.Context, kept lane.Kept) (Spot, error) {
 	if err != nil {
 		return Spot{}, err
 	}
-	spot := Spot{Place: PlaceDelayed, Queue: a.Destination(kept), Since: kept.CreatedAt, Until: kept.DueAt, OrderingKey: kept.Message.OrderingKey}
+	spot := Spot{
+		Place: PlaceDelayed, Queue: a.Destination(kept), Since: kept.CreatedAt, Until: kept.DueAt,
+		OrderingKey: kept.Message.OrderingKey,
+	}
 	if first.EventID != kept.EventID || first.Emits != kept.Emits {
 		spot.Behind = first.EventID
 	}
@@ -151,7 +158,8 @@ const (
 )
 
 var emissionStates = map[dedupe.Status]EmissionState{
-	dedupe.Processing: EmissionProcessing, dedupe.Failed: EmissionFailed, dedupe.Completed: EmissionProcessed, dedupe.DeadLettered: EmissionDeadLettered,
+	dedupe.Processing: EmissionProcessing, dedupe.Failed: EmissionFailed, dedupe.Completed: EmissionProcessed,
+	dedupe.DeadLettered: EmissionDeadLettered,
 }
 
 // Emission is a message that the event has emitted, for a queue or a topic.
@@ -167,7 +175,10 @@ type Emission struct {
 
 func (a Reads) emissions(ctx context.Context, e *Event, record dedupe.Record, f found) error {
 	for _, emitted := range record.Emitted[:min(len(record.Emitted), closely)] {
-		one := Emission{EventID: emitted.EventID, Tenant: e.Tenant, EventType: emitted.EventType, Queue: emitted.To, State: EmissionPublished}
+		one := Emission{
+			EventID: emitted.EventID, Tenant: e.Tenant, EventType: emitted.EventType, Queue: emitted.To,
+			State: EmissionPublished,
+		}
 		i := slices.IndexFunc(f.waits, func(kept lane.Kept) bool { return kept.Emits == emitted.EventID })
 		if i >= 0 && f.waits[i].Outbox() {
 			one.State = EmissionWaiting
@@ -176,7 +187,8 @@ func (a Reads) emissions(ctx context.Context, e *Event, record dedupe.Record, f 
 		}
 		before := len(e.Emissions)
 		for _, q := range a.Catalog.Queues {
-			if q.ID == emitted.To || q.Topic() == emitted.To && q.Takes(map[string]string{"event_type": emitted.EventType}) {
+			if q.ID == emitted.To || q.Topic() == emitted.To &&
+				q.Takes(map[string]string{"event_type": emitted.EventType}) {
 				one.Queue = q.ID
 				e.Emissions = append(e.Emissions, one)
 			}
@@ -201,7 +213,9 @@ func (a Reads) emissions(ctx context.Context, e *Event, record dedupe.Record, f 
 }
 
 // errNowhere is the answer for an event that the store does not know: it says where the event may be.
-var errNowhere = console.Refuse(console.Absent, "event_unknown", "No worker has recorded an event of that id, and the outbox, the "+
-	"delayed messages and the dead letters do not have it. It may wait in the broker (billhook queues waiting counts what does), or be in its "+
-	"first attempt. Or it never passed the webhook service, or its record has expired. What was logged of it: "+
-	`gcloud logging read 'jsonPayload.event_id="<event id>"'.`)
+var errNowhere = console.Refuse(console.Absent, "event_unknown",
+	"No worker has recorded an event of that id, and the outbox, the "+
+		"delayed messages and the dead letters do not have it. It may wait in the broker (billhook queues waiting "+
+		"counts what does), or be in its "+
+		"first attempt. Or it never passed the webhook service, or its record has expired. What was logged of it: "+
+		`gcloud logging read 'jsonPayload.event_id="<event id>"'.`)

@@ -56,10 +56,12 @@ func (a Reads) Try(ctx context.Context, _ audit.Author, in Try) (dryrun.Trial, e
 	if brought != nil {
 		in.Queue = cmp.Or(in.Queue, brought.Queue)
 	}
-	whole := brought != nil && in.Queue != "" && in.Tenant == "" && (brought.Data != nil || brought.Base64 != nil)
+	whole := brought != nil && in.Queue != "" && in.Tenant == "" &&
+		(brought.Data != nil || brought.Base64 != nil)
 	if whole == (in.EventID != "") || !whole && brought != nil {
 		return dryrun.Trial{}, console.Refuse(console.Malformed, "body_malformed",
-			"Name an event_id, or a queue and a message or a body for it. A dead letter has its message where its payload is shown.")
+			"Name an event_id, or a queue and a message or a body for it. A dead letter has its message where its "+
+				"payload is shown.")
 	}
 	worker, err := a.Worker(in.Catalog)
 	if err != nil {
@@ -94,8 +96,8 @@ func rank(k stored) int {
 	return slices.Index([]Where{PlaceDelayed, PlaceLease, PlaceDeadLetter}, k.Place)
 }
 
-// kept finds the kept message of an event: its open dead letter, else what waits, else what a worker has in hand, else a
-// dead letter that is closed; of several, the newest.
+// kept finds the kept message of an event: its open dead letter, else what waits, else what a worker has in
+// hand, else a dead letter that is closed; of several, the newest.
 func (a Reads) kept(ctx context.Context, worker dryrun.Worker, asked Try) (dryrun.Message, error) {
 	f, err := a.find(ctx, asked.EventID, asked.Queue, asked.Tenant)
 	if err != nil {
@@ -107,7 +109,8 @@ func (a Reads) kept(ctx context.Context, worker dryrun.Worker, asked Try) (dryru
 	}
 	kept = slices.DeleteFunc(kept, func(k stored) bool {
 		_, runs := worker.Queue(k.Queue)
-		return k.From.Kind == "" || (k.Place == PlaceDeadLetter && !runs) || (asked.Tenant != "" && k.Tenant != asked.Tenant)
+		return k.From.Kind == "" || (k.Place == PlaceDeadLetter && !runs) ||
+			(asked.Tenant != "" && k.Tenant != asked.Tenant)
 	})
 	if len(kept) == 0 {
 		return dryrun.Message{}, ErrUntried
@@ -116,7 +119,9 @@ func (a Reads) kept(ctx context.Context, worker dryrun.Worker, asked Try) (dryru
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), b.PublishedAt.Compare(a.PublishedAt))
 	})
 	first := kept[0]
-	if slices.ContainsFunc(kept, func(k stored) bool { return k.Queue != first.Queue || k.Tenant != first.Tenant }) {
+	if slices.ContainsFunc(kept, func(k stored) bool {
+		return k.Queue != first.Queue || k.Tenant != first.Tenant
+	}) {
 		return dryrun.Message{}, ErrSeveral
 	}
 	if first.Place == PlaceDeadLetter {

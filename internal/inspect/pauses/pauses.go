@@ -75,7 +75,8 @@ func (o *Operator) Look(ctx context.Context, q catalog.Queue) (PauseState, error
 	}
 	found := PauseState{
 		Queue: q.ID, Granted: o.Switch != nil,
-		RetentionSeconds: console.Seconds(q.MessageRetention.Seconds()), MessageTTLSeconds: console.Seconds(q.MessageTTL.Seconds()),
+		RetentionSeconds:  console.Seconds(q.MessageRetention.Seconds()),
+		MessageTTLSeconds: console.Seconds(q.MessageTTL.Seconds()),
 	}
 	if doc.Version != 0 {
 		record, err := pause.Read(doc)
@@ -94,30 +95,34 @@ func (o *Operator) Look(ctx context.Context, q catalog.Queue) (PauseState, error
 // Set records that a queue is paused, or removes the record, and has its subscription follow, also where a
 // killed call has not. The error is that of audit.Change.Update, wraps ErrInvalid or ErrBroken, or says that
 // nothing is known.
-func (o *Operator) Set(ctx context.Context, q catalog.Queue, pauses bool, by audit.Change) (PauseState, error) {
+func (o *Operator) Set(
+	ctx context.Context, q catalog.Queue, pauses bool, by audit.Change,
+) (PauseState, error) {
 	if !q.Enabled {
-		return PauseState{}, fmt.Errorf("%w: the queue does not run here, so nothing of it is pushed; it is pushed again once the deployment runs it", ErrInvalid)
+		return PauseState{}, fmt.Errorf("%w: the queue does not run here, so nothing of it is pushed; it is "+
+			"pushed again once the deployment runs it", ErrInvalid)
 	}
 	changed, now := false, o.Now().UTC().Truncate(time.Microsecond)
-	_, err := by.Update(ctx, o.Store, key(q.ID), audit.Subject{Kind: Kind, ID: q.ID}, now, o.NewID(), func(doc store.Document) (audit.Made, error) {
-		was := doc.Version != 0
-		record, unreadable := pause.Read(doc) // what cannot be read can be replaced
-		changed = was != pauses || (was && unreadable != nil)
-		action := map[bool]string{true: "pause", false: "resume"}[pauses]
-		made := audit.Made{Action: action, Before: side(was), After: side(pauses)}
-		if changed {
-			record = pause.Pause{Queue: q.ID, Who: by.Who.String(), Why: by.Why, At: now}
-		} else if standing, _ := o.view(ctx, q); standing != wanted(was) {
-			made.Action += "_again" // the subscription does not follow its record
-		} else {
+	_, err := by.Update(ctx, o.Store, key(q.ID), audit.Subject{Kind: Kind, ID: q.ID}, now, o.NewID(),
+		func(doc store.Document) (audit.Made, error) {
+			was := doc.Version != 0
+			record, unreadable := pause.Read(doc) // what cannot be read can be replaced
+			changed = was != pauses || (was && unreadable != nil)
+			action := map[bool]string{true: "pause", false: "resume"}[pauses]
+			made := audit.Made{Action: action, Before: side(was), After: side(pauses)}
+			if changed {
+				record = pause.Pause{Queue: q.ID, Who: by.Who.String(), Why: by.Why, At: now}
+			} else if standing, _ := o.view(ctx, q); standing != wanted(was) {
+				made.Action += "_again" // the subscription does not follow its record
+			} else {
+				return made, nil
+			}
+			made.Writes = []store.Write{store.Delete(doc.Key, doc.Version)}
+			if pauses {
+				made.Writes[0] = store.Replace(doc.Key, doc.Version, store.Encode(&record))
+			}
 			return made, nil
-		}
-		made.Writes = []store.Write{store.Delete(doc.Key, doc.Version)}
-		if pauses {
-			made.Writes[0] = store.Replace(doc.Key, doc.Version, store.Encode(&record))
-		}
-		return made, nil
-	})
+		})
 	if err != nil {
 		return PauseState{}, err
 	}
@@ -128,7 +133,8 @@ func (o *Operator) Set(ctx context.Context, q catalog.Queue, pauses bool, by aud
 
 func side(paused bool) map[string]any { return map[string]any{"paused": paused} }
 
-// settle has the subscription follow the record, which it reads again behind each step: another may settle, too.
+// settle has the subscription follow the record, which it reads again behind each step: another may settle,
+// too.
 func (o *Operator) settle(ctx context.Context, q catalog.Queue) (PauseState, error) {
 	found, err := o.Look(ctx, q)
 	if err != nil || o.Switch == nil {
@@ -155,7 +161,8 @@ func (o *Operator) settle(ctx context.Context, q catalog.Queue) (PauseState, err
 	return found, nil
 }
 
-// view reads the subscription. The problem is empty where it could be read, or where this worker has no way to.
+// view reads the subscription. The problem is empty where it could be read, or where this worker has no way
+// to.
 func (o *Operator) view(ctx context.Context, q catalog.Queue) (standing pause.Standing, problem string) {
 	if o.Viewer == nil {
 		return pause.Unknown, ""

@@ -56,7 +56,10 @@ func (b *broker) Resume(context.Context, catalog.Queue) error { return b.change(
 
 func operator(s store.Store, b *broker) *pauses.Operator {
 	n := 0
-	return &pauses.Operator{Store: s, Viewer: b, Switch: b, Now: func() time.Time { return noon.Add(time.Duration(n) * time.Second) }, NewID: func() string { n++; return strconv.Itoa(n) }}
+	return &pauses.Operator{
+		Store: s, Viewer: b, Switch: b, Now: func() time.Time { return noon.Add(time.Duration(n) * time.Second) },
+		NewID: func() string { n++; return strconv.Itoa(n) },
+	}
 }
 
 func by(why string) audit.Change { return of("ada", why) }
@@ -76,9 +79,13 @@ func TestAPauseIsRecordedAndAuditedOnceAndTheSubscriptionFollows(t *testing.T) {
 	k := operator(db, b)
 	found := filetest.Must(k.Set(t.Context(), orders, true, by("mending")))(t)
 	first := &pause.Pause{Queue: "orders", Who: "ada", Why: "mending", At: noon}
-	require.Equal(t, pauses.PauseState{Queue: "orders", Pause: first, KeptUntil: noon, Changed: true, Subscription: pause.Paused, Granted: true}, found)
+	require.Equal(t, pauses.PauseState{
+		Queue: "orders", Pause: first, KeptUntil: noon, Changed: true, Subscription: pause.Paused, Granted: true,
+	}, found)
 	found = filetest.Must(k.Set(t.Context(), orders, true, of("bob", "also")))(t)
-	require.Equal(t, pauses.PauseState{Queue: "orders", Pause: first, KeptUntil: noon, Subscription: pause.Paused, Granted: true}, found, "who paused it first is kept")
+	require.Equal(t, pauses.PauseState{
+		Queue: "orders", Pause: first, KeptUntil: noon, Subscription: pause.Paused, Granted: true,
+	}, found, "who paused it first is kept")
 	b.stands = pause.Undone // by somebody past Billhook
 	require.False(t, filetest.Must(k.Look(t.Context(), orders))(t).Settled())
 	found = filetest.Must(k.Set(t.Context(), orders, true, by("terraform has undone it")))(t)
@@ -86,7 +93,8 @@ func TestAPauseIsRecordedAndAuditedOnceAndTheSubscriptionFollows(t *testing.T) {
 	all := filetest.Must(pause.List(t.Context(), db))(t)
 	require.Equal(t, []pause.Pause{*first}, all)
 	found = filetest.Must(k.Set(t.Context(), orders, false, by("mended")))(t)
-	require.Equal(t, pauses.PauseState{Queue: "orders", Changed: true, Subscription: pause.Pushing, Granted: true}, found)
+	require.Equal(t,
+		pauses.PauseState{Queue: "orders", Changed: true, Subscription: pause.Pushing, Granted: true}, found)
 	require.Equal(t, []string{"resume", "pause_again", "pause"}, entries(t, db))
 }
 
@@ -121,10 +129,14 @@ func TestTheOutcomeIsWhatTheSubscriptionDoes(t *testing.T) {
 		problem string
 	}
 	filetest.Each(t, map[string]row{
-		"the broker refuses":             {broker{stands: pause.Pushing, before: refused}, true, true, pause.Pushing, "PermissionDenied"},
-		"the worker was not granted it":  {broker{stands: pause.Pushing}, false, true, pause.Pushing, ""},
-		"the worker may not even look":   {broker{stands: pause.Pushing}, false, false, pause.Unknown, ""},
-		"the broker shows nothing":       {broker{stands: pause.Pushing, unseen: true}, false, true, pause.Unknown, "PermissionDenied"},
+		"the broker refuses": {
+			broker{stands: pause.Pushing, before: refused}, true, true, pause.Pushing, "PermissionDenied",
+		},
+		"the worker was not granted it": {broker{stands: pause.Pushing}, false, true, pause.Pushing, ""},
+		"the worker may not even look":  {broker{stands: pause.Pushing}, false, false, pause.Unknown, ""},
+		"the broker shows nothing": {
+			broker{stands: pause.Pushing, unseen: true}, false, true, pause.Unknown, "PermissionDenied",
+		},
 		"there is no subscription":       {broker{stands: pause.Missing}, true, true, pause.Missing, ""},
 		"it is paused already, unmarked": {broker{stands: pause.Unmarked}, true, true, pause.Paused, ""},
 		"a pause was undone":             {broker{stands: pause.Undone}, true, true, pause.Paused, ""},
@@ -148,7 +160,8 @@ func TestTheOutcomeIsWhatTheSubscriptionDoes(t *testing.T) {
 func TestAPauseThatCannotBeReadIsNotHiddenAndCanBeResumed(t *testing.T) {
 	t.Parallel()
 	db := storetest.Open(t)
-	storetest.Put(t, db, store.Create(store.Key{Collection: pause.Collection, ID: orders.ID}, map[string]any{"queue": "another"}))
+	storetest.Put(t, db, store.Create(store.Key{Collection: pause.Collection, ID: orders.ID},
+		map[string]any{"queue": "another"}))
 	k := operator(db, &broker{stands: pause.Paused})
 	require.ErrorIs(t, filetest.ErrorOf(pause.List(t.Context(), db)), pause.ErrBroken)
 	require.ErrorIs(t, filetest.ErrorOf(k.Look(t.Context(), orders)), pause.ErrBroken)
@@ -210,7 +223,8 @@ func TestWhateverHappensTheNextCommandMendsIt(t *testing.T) {
 				require.True(t, found.Settled(), "%v", found)
 				require.Equal(t, paused, found.Pause != nil)
 			case "past":
-				b.stands = rapid.SampledFrom([]pause.Standing{pause.Pushing, pause.Paused, pause.Undone, pause.Unmarked}).Draw(t, "somebody else")
+				b.stands = rapid.SampledFrom([]pause.Standing{pause.Pushing, pause.Paused, pause.Undone, pause.Unmarked}).
+					Draw(t, "somebody else")
 			}
 		}
 		found := filetest.Must(command(paused))(t)

@@ -19,8 +19,8 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// EventQueue is the API of the event queue that Billhook replaces, over all queues, for scripts that exist (requirements: event
-// retry, section 5).
+// EventQueue is the API of the event queue that Billhook replaces, over all queues, for scripts that exist
+// (requirements: event retry, section 5).
 type EventQueue struct {
 	Reads
 
@@ -37,7 +37,8 @@ type retryOf struct {
 }
 
 type cleanup struct {
-	Days int    `json:"-" query:"olderThanDays" default:"7" validate:"min=1,max=3660" help:"days since the events were completed"` // the event queue's own
+	// the event queue's own
+	Days int    `json:"-" query:"olderThanDays" default:"7" validate:"min=1,max=3660" help:"days since the events were completed"`
 	Page string `json:"-" query:"page" help:"where to continue: page of the previous answer"`
 }
 
@@ -49,7 +50,9 @@ func (a EventQueue) Operations() []console.Operation {
 		console.New(console.Row{
 			Name: "event-queue retry", Path: "POST /api/v1/events/dead-letter/{event_id}/retry", Needs: console.Act,
 		}, a.retry),
-		console.New(console.Row{Name: "event-queue cleanup", Path: "DELETE /api/v1/events/cleanup", Needs: console.Act}, a.cleanupDays),
+		console.New(console.Row{
+			Name: "event-queue cleanup", Path: "DELETE /api/v1/events/cleanup", Needs: console.Act,
+		}, a.cleanupDays),
 	}
 }
 
@@ -57,7 +60,8 @@ func (a EventQueue) Operations() []console.Operation {
 // once. A timer is not counted: an emission or a message that nobody wants before its time.
 type Stats struct {
 	// Pending counts the messages that wait for their first attempt, or that no record is kept of: those
-	// in the broker, on paused queues too, those that are kept behind others of their key, and those of the outbox.
+	// in the broker, on paused queues too, those that are kept behind others of their key, and those of the
+	// outbox.
 	Pending int64 `json:"pending"`
 	// Processing, Completed and Failed count the records of events. A failed one has an attempt ahead.
 	Processing int64 `json:"processing"`
@@ -68,8 +72,9 @@ type Stats struct {
 	AtLeast bool `json:"atLeast,omitempty"`
 }
 
-// stats counts the events of all queues, up to deadletter.CountTo. One that failed or is in processing has a record, and a
-// message that the broker or a lane still has: what is pending is what messages there are without these.
+// stats counts the events of all queues, up to deadletter.CountTo. One that failed or is in processing has a
+// record, and a message that the broker or a lane still has: what is pending is what messages there are
+// without these.
 func (a EventQueue) stats(ctx context.Context, _ audit.Author, _ struct{}) (stats Stats, err error) {
 	var messages, kept int64
 	status := func(s dedupe.Status) map[string]any { return store.Equals("status", string(s)) }
@@ -84,7 +89,10 @@ func (a EventQueue) stats(ctx context.Context, _ audit.Author, _ struct{}) (stat
 		{collection: dedupe.Collection, equal: status(dedupe.Processing), into: &stats.Processing},
 		{collection: dedupe.Collection, equal: status(dedupe.Completed), into: &stats.Completed},
 		{collection: dedupe.Collection, equal: status(dedupe.Failed), into: &stats.Failed},
-		{collection: deadletter.Collection, equal: store.Equals("state", string(deadletter.Open)), into: &stats.DeadLetter},
+		{
+			collection: deadletter.Collection, equal: store.Equals("state", string(deadletter.Open)),
+			into: &stats.DeadLetter,
+		},
 	}
 	var held map[string]backlog.Held
 	err = store.AtOnce(ctx, len(counts)+1, func(ctx context.Context, i int) (err error) {
@@ -122,7 +130,8 @@ type DeadEvent struct {
 	Type     string `json:"type"`
 	Priority string `json:"priority"`
 	Status   string `json:"status"` // dead_letter
-	// PayloadBytes is the size of the minimized message. POST /v1/ops/dead-letters/{id}/payload shows it to who says why.
+	// PayloadBytes is the size of the minimized message. POST /v1/ops/dead-letters/{id}/payload shows it to who
+	// says why.
 	PayloadBytes int       `json:"payloadBytes"`
 	Attempts     int64     `json:"attempts"`
 	MaxAttempts  int       `json:"maxAttempts"`
@@ -138,8 +147,10 @@ func (a EventQueue) deadEvents(ctx context.Context, _ audit.Author, in listDeadE
 		q, _ := a.Catalog.Queue(item.Queue)
 		h, _ := q.Handler(item.EventType)
 		events[i] = DeadEvent{
-			ID: item.ID, EventID: item.EventID, Queue: item.Queue, Type: item.EventType, Priority: q.Priority, Status: "dead_letter",
-			PayloadBytes: len(item.Data), Attempts: item.Attempts, MaxAttempts: h.MaxAttempts, Error: item.Reason, CreatedAt: item.FirstPublished, UpdatedAt: item.Died(),
+			ID: item.ID, EventID: item.EventID, Queue: item.Queue, Type: item.EventType, Priority: q.Priority,
+			Status:       "dead_letter",
+			PayloadBytes: len(item.Data), Attempts: item.Attempts, MaxAttempts: h.MaxAttempts, Error: item.Reason,
+			CreatedAt: item.FirstPublished, UpdatedAt: item.Died(),
 		}
 	}
 	return events, err
@@ -174,13 +185,16 @@ func (a EventQueue) retry(ctx context.Context, by audit.Author, in retryOf) (Ret
 		op, err = a.Operator.Run(ctx, op.ID)
 	}
 	return Retried{
-		ID: item.ID, EventID: item.EventID, Queue: item.Queue, Operation: op.ID, Progress: op.Progress, Replayed: op.Done > 0,
+		ID: item.ID, EventID: item.EventID, Queue: item.Queue, Operation: op.ID, Progress: op.Progress,
+		Replayed: op.Done > 0,
 	}, err
 }
 
 var (
-	errNotOpen       = console.Refuse(console.Absent, "dead_letter_unknown", "No open dead letter has this id or event id.")
-	errSeveralQueues = console.Refuse(console.Conflict, "id_needed", "Several open dead letters have this event id; retry them by their own ids.")
+	errNotOpen = console.Refuse(console.Absent, "dead_letter_unknown",
+		"No open dead letter has this id or event id.")
+	errSeveralQueues = console.Refuse(console.Conflict, "id_needed",
+		"Several open dead letters have this event id; retry them by their own ids.")
 )
 
 func (a EventQueue) openDeadLetter(ctx context.Context, id string) (deadletter.Item, error) {
@@ -204,7 +218,8 @@ func (a EventQueue) openDeadLetter(ctx context.Context, id string) (deadletter.I
 
 // CleanedDays is what a cleanup by days removed.
 type CleanedDays struct {
-	// Remembered counts those that were old enough and stay, since a late duplicate of their event could still come.
+	// Remembered counts those that were old enough and stay, since a late duplicate of their event could still
+	// come.
 	Deleted    int `json:"deleted"`
 	Remembered int `json:"remembered"`
 	// Page goes on where a request ended that took too long; empty at the end.
@@ -229,7 +244,8 @@ func (a EventQueue) cleanupDays(ctx context.Context, by audit.Author, in cleanup
 				cleaned.Page = fmt.Sprintf("%d~%s", next.At.UnixMicro(), next.ID)
 			}
 			a.Log.LogAttrs(ctx, slog.LevelInfo, "ops cleanup", slog.String("who", by.String()),
-				slog.Int("removed", cleaned.Deleted), slog.Int("remembered", cleaned.Remembered), slog.Bool("failed", err != nil))
+				slog.Int("removed", cleaned.Deleted), slog.Int("remembered", cleaned.Remembered),
+				slog.Bool("failed", err != nil))
 			return cleaned, err
 		}
 	}

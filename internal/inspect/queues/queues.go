@@ -1,5 +1,5 @@
-// Package queues shows where each queue stands: what waits and where, what became of deliveries, open dead letters, breakers
-// and pauses, and the worst of these with its cause. It changes nothing.
+// Package queues shows where each queue stands: what waits and where, what became of deliveries, open dead
+// letters, breakers and pauses, and the worst of these with its cause. It changes nothing.
 package queues
 
 import (
@@ -48,12 +48,14 @@ func (q Queues) Notes() []string {
 		notes = append(notes, fmt.Sprintf("Operations that wait for a second person: %d.", asked))
 	}
 	if q.Books.Found > 0 {
-		notes = append(notes, fmt.Sprintf("THE BOOKS DO NOT VERIFY: %d findings in the verification of %s. See: billhook ledger verify", q.Books.Found, console.Stamp(q.Books.BegunAt)))
+		notes = append(notes, fmt.Sprintf("THE BOOKS DO NOT VERIFY: %d findings in the verification of %s. See: "+
+			"billhook ledger verify", q.Books.Found, console.Stamp(q.Books.BegunAt)))
 	}
 	if q.Outbox.Lanes.Count == 0 {
 		return append(notes, "The outbox is empty.")
 	}
-	return append(notes, fmt.Sprintf("The outbox holds messages of %s keys, the oldest for %s.", q.Outbox.Lanes, q.Outbox.OldestSeconds))
+	return append(notes, fmt.Sprintf("The outbox holds messages of %s keys, the oldest for %s.", q.Outbox.Lanes,
+		q.Outbox.OldestSeconds))
 }
 
 // Queue is the state of one queue.
@@ -167,7 +169,9 @@ func (a Reads) queuesAndNow(requested context.Context) (Queues, rates.Now, error
 	group.SetLimit(store.ReadsAtOnce)
 	for i, q := range a.Catalog.Queues {
 		answer.Items[i] = Queue{ID: q.ID, Alias: q.Alias, Enabled: q.Enabled}
-		group.Go(into(ctx, &answer.Items[i].DeadLetters, func(ctx context.Context) (Depth, error) { return a.depth(ctx, q) }))
+		group.Go(into(ctx, &answer.Items[i].DeadLetters, func(ctx context.Context) (Depth, error) {
+			return a.depth(ctx, q)
+		}))
 	}
 	group.Go(into(ctx, &answer.Outbox, a.waiting))
 	group.Go(func() error {
@@ -184,7 +188,9 @@ func (a Reads) queuesAndNow(requested context.Context) (Queues, rates.Now, error
 	var all Waiting
 	group.Go(into(ctx, &all, func(ctx context.Context) (Waiting, error) { return a.counts(ctx, "", nil) }))
 	var now rates.Now
-	group.Go(into(ctx, &now, func(ctx context.Context) (rates.Now, error) { return rates.Recent(ctx, a.Store, a.Now()) }))
+	group.Go(into(ctx, &now, func(ctx context.Context) (rates.Now, error) {
+		return rates.Recent(ctx, a.Store, a.Now())
+	}))
 	var paused map[string]*QueuePaused
 	group.Go(into(ctx, &paused, a.paused))
 	if err := group.Wait(); err != nil {
@@ -205,7 +211,8 @@ func (a Reads) queuesAndNow(requested context.Context) (Queues, rates.Now, error
 			item.Waiting.add(one, a.Now())
 			item.Kept = keptOf(q, one)
 			item.Backlog = &Backlog{
-				Messages: one.Messages, CountedAt: counted, AlertAbove: q.BacklogAlertAbove, Max: q.MaxBacklog.Messages, OnFull: q.MaxBacklog.OnFull,
+				Messages: one.Messages, CountedAt: counted, AlertAbove: q.BacklogAlertAbove, Max: q.MaxBacklog.Messages,
+				OnFull: q.MaxBacklog.OnFull,
 			}
 		}
 		item.State, item.Cause = item.Stands()
@@ -215,7 +222,8 @@ func (a Reads) queuesAndNow(requested context.Context) (Queues, rates.Now, error
 
 // CountOf counts the documents that are equal in these fields, as far as a count goes.
 func (a Reads) CountOf(ctx context.Context, collection string, equal map[string]any) (Count, error) {
-	n, err := store.Count(ctx, a.Store, store.Query{Collection: collection, Equal: equal, Limit: deadletter.CountTo + 1})
+	n, err := store.Count(ctx, a.Store,
+		store.Query{Collection: collection, Equal: equal, Limit: deadletter.CountTo + 1})
 	return Count{Count: min(n, deadletter.CountTo), More: n > deadletter.CountTo}, err
 }
 
@@ -231,8 +239,9 @@ func (a Reads) depth(ctx context.Context, q catalog.Queue) (Depth, error) {
 	age, longest := standing.Age(now), q.DeadLetter.OldestAlert
 	return Depth{
 		Count: Count{Count: standing.Open, More: standing.More}, AlertAbove: q.DeadLetter.AlertAbove,
-		OldestAt: standing.Oldest, OldestSeconds: console.SecondsOf(age), OldestAlertSeconds: console.SecondsOf(longest),
-		Alert: standing.Open > int64(q.DeadLetter.AlertAbove) || (longest > 0 && age > longest),
+		OldestAt: standing.Oldest, OldestSeconds: console.SecondsOf(age),
+		OldestAlertSeconds: console.SecondsOf(longest),
+		Alert:              standing.Open > int64(q.DeadLetter.AlertAbove) || (longest > 0 && age > longest),
 	}, nil
 }
 
@@ -280,30 +289,40 @@ type OfQueue struct {
 func (a Reads) Operations() []console.Operation {
 	return []console.Operation{
 		console.New(console.Row{
-			Name: "queues ls", Path: "GET /v1/ops/queues", Summary: "Show the state of each queue: what waits and where, the last hour, the open dead letters",
-			Empty: "The catalog has no queue.",
+			Name: "queues ls", Path: "GET /v1/ops/queues",
+			Summary: "Show the state of each queue: what waits and where, the last hour, the open dead letters",
+			Empty:   "The catalog has no queue.",
 		}, func(ctx context.Context, _ audit.Author, _ struct{}) (Queues, error) {
 			all, _, err := a.queuesAndNow(ctx)
 			return all, err
 		}),
 		console.New(console.Row{
-			Name: "queues show", Path: "GET /v1/ops/queues/{id}", Beside: []string{"queues history"}, Summary: "Show one queue: its declaration, what waits and behind what, its targets, its newest events",
-			Help: "A queue is named by id or alias. The numbers of the last hour are about: an instance that is killed loses what it has " +
-				"counted in the last seconds, and of the hour before this one they take the part that is within 60 minutes.",
+			Name: "queues show", Path: "GET /v1/ops/queues/{id}", Beside: []string{"queues history"},
+			Summary: "Show one queue: its declaration, what waits and behind what, its targets, its newest events",
+			Help: "A queue is named by id or alias. The numbers of the last hour are about: an instance that is " +
+				"killed loses what it has " +
+				"counted in the last seconds, and of the hour before this one they take the part that is within " +
+				"60 minutes.",
 		}, a.queue),
 		console.New(console.Row{
-			Name: "queues rates", Path: "GET /v1/ops/rates", Summary: "Count the deliveries of the last hours or days by outcome, and of one queue hour by hour",
-			Help: "The numbers are about: an instance that is killed loses what it has counted in the last seconds. Hours are kept for 8 days, days for 90.",
+			Name: "queues rates", Path: "GET /v1/ops/rates",
+			Summary: "Count the deliveries of the last hours or days by outcome, and of one queue hour by hour",
+			Help: "The numbers are about: an instance that is killed loses what it has counted in the last seconds. " +
+				"Hours are kept for 8 days, days for 90.",
 		}, a.rates),
 		console.New(console.Row{
-			Name: "queues waiting", Path: "GET /v1/ops/waiting", Summary: "Count the messages that wait: in the broker, delayed, in the outbox, in a replay, for approval",
+			Name: "queues waiting", Path: "GET /v1/ops/waiting",
+			Summary: "Count the messages that wait: in the broker, delayed, in the outbox, in a replay, for approval",
 		}, a.waits),
 		console.New(console.Row{
-			Name: "outbox ls", Path: "GET /v1/ops/outbox", Summary: "List what is committed and waits to be published, by ordering key, longest wait first",
-			Empty: "Nothing waits to be published.",
+			Name: "outbox ls", Path: "GET /v1/ops/outbox",
+			Summary: "List what is committed and waits to be published, by ordering key, longest wait first",
+			Empty:   "Nothing waits to be published.",
 		}, func(ctx context.Context, _ audit.Author, in ListLanes) (Lanes, error) {
 			found, err := a.oldestLanes(ctx, in.Limit+1)
-			return Lanes{List: console.ListOf(found[:min(len(found), in.Limit)], store.Cursor{}), More: len(found) > in.Limit}, err
+			return Lanes{
+				List: console.ListOf(found[:min(len(found), in.Limit)], store.Cursor{}), More: len(found) > in.Limit,
+			}, err
 		}),
 	}
 }

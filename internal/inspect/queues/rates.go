@@ -47,7 +47,8 @@ func (r Rate) String() string {
 }
 
 func (r Rate) words() string {
-	text := fmt.Sprintf("about %d in, %d processed, %d ended otherwise, %d dead-lettered, %d attempts failed and follow again", r.In, r.Processed, r.Other, r.Dead, r.Failed)
+	text := fmt.Sprintf("about %d in, %d processed, %d ended otherwise, %d dead-lettered, %d attempts failed "+
+		"and follow again", r.In, r.Processed, r.Other, r.Dead, r.Failed)
 	if r.Attempts() > 0 {
 		text += fmt.Sprintf("; %d %% of the attempts failed", r.FailurePercent)
 	}
@@ -126,7 +127,8 @@ func (a Reads) rates(ctx context.Context, _ audit.Author, in RatesOf) (Rates, er
 // TargetState is a target that a queue posts to or calls.
 type TargetState struct {
 	rates.Target
-	// Internal: it is one of ours. Concurrency, RatePerSecond and Breaker are its limits in each instance; 0 is none.
+	// Internal: it is one of ours. Concurrency, RatePerSecond and Breaker are its limits in each instance; 0 is
+	// none.
 	Internal         bool            `json:"internal"`
 	Concurrency      int             `json:"concurrency"`
 	RatePerSecond    float64         `json:"rate_per_second"`
@@ -145,10 +147,13 @@ func (a Reads) targets(q catalog.Queue, now rates.Now) []TargetState {
 		declared := a.Catalog.Targets[name]
 		state, answered := now.Targets[name]
 		if !answered {
-			state = rates.Target{Name: name, Answers: map[string]int64{}, Last: []rates.Answer{}, Open: []rates.OpenBreaker{}}
+			state = rates.Target{
+				Name: name, Answers: map[string]int64{}, Last: []rates.Answer{}, Open: []rates.OpenBreaker{},
+			}
 		}
 		all = append(all, TargetState{
-			Target: state, Internal: declared.Internal, Concurrency: declared.Concurrency, RatePerSecond: declared.RatePerSecond,
+			Target: state, Internal: declared.Internal, Concurrency: declared.Concurrency,
+			RatePerSecond:   declared.RatePerSecond,
 			BreakerFailures: declared.Breaker.Failures, BreakerRestsSecs: console.SecondsOf(declared.Breaker.Rest),
 		})
 	}
@@ -166,15 +171,18 @@ func (t TargetState) String() string {
 	breaker := "no breaker is open"
 	if len(t.Open) > 0 {
 		first := t.Open[0]
-		breaker = fmt.Sprintf("breaker %s in %d of %d instances, the first since %s", strings.ReplaceAll(first.State, "_", "-"), len(t.Open), max(t.Instances, len(t.Open)), console.Stamp(first.Since))
+		breaker = fmt.Sprintf("breaker %s in %d of %d instances, the first since %s", strings.ReplaceAll(
+			first.State, "_", "-"), len(t.Open), max(t.Instances, len(t.Open)), console.Stamp(first.Since))
 	}
 	var classes []string
 	for _, class := range slices.Sorted(maps.Keys(t.Answers)) {
 		classes = append(classes, fmt.Sprint(class, " ", t.Answers[class]))
 	}
-	text := t.Name + ": " + breaker + "; answers since the beginning of the hour before: " + cmp.Or(strings.Join(classes, ", "), "none")
+	text := t.Name + ": " + breaker + "; answers since the beginning of the hour before: " +
+		cmp.Or(strings.Join(classes, ", "), "none")
 	for _, last := range t.Last[:min(1, len(t.Last))] {
-		text += fmt.Sprintf("; the last: %s in %d ms at %s", strings.TrimPrefix(fmt.Sprint(last.Status, " ", last.Code), "0 "), last.Milliseconds, console.Stamp(last.At))
+		text += fmt.Sprintf("; the last: %s in %d ms at %s", strings.TrimPrefix(fmt.Sprint(last.Status, " ",
+			last.Code), "0 "), last.Milliseconds, console.Stamp(last.At))
 	}
 	return text
 }
@@ -211,7 +219,8 @@ func (q QueueDetail) Notes() (notes []string) {
 		notes = append(notes, "There are more keys.")
 	}
 	if q.Backlog != nil && q.Backlog.Max > 0 {
-		notes = append(notes, fmt.Sprintf("The broker holds %d of at most %d messages.", q.Backlog.Messages, q.Backlog.Max))
+		notes = append(notes, fmt.Sprintf("The broker holds %d of at most %d messages.", q.Backlog.Messages,
+			q.Backlog.Max))
 	}
 	return append(append(notes, "Last hour: "+q.LastHour.words()+"."), q.Declares...)
 }
@@ -233,7 +242,9 @@ func (a Reads) queue(ctx context.Context, _ audit.Author, in pauses.Of) (QueueDe
 		}
 		return err
 	})
-	group.Go(into(asking, &detail.Events, func(ctx context.Context) (Events, error) { return a.eventsOf(ctx, q.ID) }))
+	group.Go(into(asking, &detail.Events, func(ctx context.Context) (Events, error) {
+		return a.eventsOf(ctx, q.ID)
+	}))
 	group.Go(func() (err error) {
 		detail.Keys, detail.KeysMore, err = a.blocked(asking, q)
 		return err
@@ -245,7 +256,8 @@ func (a Reads) queue(ctx context.Context, _ audit.Author, in pauses.Of) (QueueDe
 		return deadletters.Reasons(ctx, &bulk.Operator{Store: a.Store, Now: a.Now}, bulk.Filter{Queue: q.ID})
 	}))
 	group.Go(func() (err error) {
-		detail.Outcomes, _, err = a.Events(asking, dedupe.Listing{Equal: map[string]any{"queue": q.ID}, Limit: outcomesShown})
+		detail.Outcomes, _, err = a.Events(asking,
+			dedupe.Listing{Equal: map[string]any{"queue": q.ID}, Limit: outcomesShown})
 		return err
 	})
 	err = group.Wait()
@@ -271,7 +283,8 @@ func (e Events) String() string {
 func (a Reads) eventsOf(ctx context.Context, queue string) (Events, error) {
 	counts, found := make([]Count, len(statuses)), Events{}
 	err := store.AtOnce(ctx, len(statuses), func(ctx context.Context, i int) (err error) {
-		counts[i], err = a.CountOf(ctx, dedupe.Collection, store.Equals("queue", queue, "status", string(statuses[i])))
+		counts[i], err = a.CountOf(ctx, dedupe.Collection, store.Equals("queue", queue, "status",
+			string(statuses[i])))
 		return err
 	})
 	for i, status := range statuses {
@@ -288,7 +301,10 @@ func (a Reads) blocked(ctx context.Context, q catalog.Queue) (keys []BlockedKey,
 	}
 	err = store.AtOnce(ctx, len(lanes), func(ctx context.Context, i int) error {
 		kept, waiting, err := lane.First(ctx, a.Store, lanes[i], keptCounted+1)
-		keys[i] = BlockedKey{OrderingKey: kept.Message.OrderingKey, Messages: Count{Count: min(waiting, keptCounted), More: waiting > keptCounted}}
+		keys[i] = BlockedKey{
+			OrderingKey: kept.Message.OrderingKey,
+			Messages:    Count{Count: min(waiting, keptCounted), More: waiting > keptCounted},
+		}
 		if err != nil || waiting == 0 { // all that was kept is with the broker again
 			keys[i].Spot = events.Spot{Place: events.PlaceBroker, Queue: q.ID}
 			return err
@@ -297,7 +313,9 @@ func (a Reads) blocked(ctx context.Context, q catalog.Queue) (keys []BlockedKey,
 		keys[i].Behind, keys[i].Spot.OrderingKey = kept.EventID, "" // the first is behind nobody
 		return err
 	})
-	slices.SortStableFunc(keys, func(a, b BlockedKey) int { return cmp.Compare(b.Messages.Count, a.Messages.Count) })
+	slices.SortStableFunc(keys, func(a, b BlockedKey) int {
+		return cmp.Compare(b.Messages.Count, a.Messages.Count)
+	})
 	return keys, more, err
 }
 

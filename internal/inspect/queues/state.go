@@ -26,7 +26,9 @@ const (
 	Off         QueueState = "off"          // it does not run
 )
 
-var states = []QueueState{PauseFailed, Alerting, BreakerOpen, Failing, Backlogged, OffWaiting, IsPaused, Working, Off}
+var states = []QueueState{
+	PauseFailed, Alerting, BreakerOpen, Failing, Backlogged, OffWaiting, IsPaused, Working, Off,
+}
 
 // Compare is negative where s is worse than another state.
 func (s QueueState) Compare(other QueueState) int {
@@ -41,7 +43,8 @@ func (q Queue) Alerts() bool {
 // Runbook says more about what to do, where it stands in a state that needs somebody; else it is empty.
 func (q Queue) Runbook() string {
 	book := map[QueueState]string{
-		PauseFailed: "waiting.md#pause-undone", Alerting: "dead-letters.md", BreakerOpen: "push-failures.md", Failing: "push-failures.md",
+		PauseFailed: "waiting.md#pause-undone", Alerting: "dead-letters.md", BreakerOpen: "push-failures.md",
+		Failing:    "push-failures.md",
 		Backlogged: "waiting.md#backlog", OffWaiting: "waiting.md#kept-backlog",
 	}[q.State]
 	if book == "" {
@@ -104,5 +107,6 @@ func (k Kept) words(waits int64) string {
 	if !k.DeletedAt.IsZero() {
 		until = "which deletes the oldest at " + console.Stamp(k.DeletedAt)
 	}
-	return fmt.Sprintf("it does not run and keeps what waits for it: %d in the broker, %s; it is handled once the queue runs again", waits, until)
+	return fmt.Sprintf("it does not run and keeps what waits for it: %d in the broker, %s; it is handled once "+
+		"the queue runs again", waits, until)
 }

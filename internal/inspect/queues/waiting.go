@@ -18,8 +18,8 @@ import (
 // Waiting counts what waits, by the place where it does. A number of the broker that is not known is
 // nil, and null in JSON: 0 is nothing.
 type Waiting struct {
-	// Unacknowledged counts the messages in the broker: those that nobody has been given yet, and those whose attempt is
-	// under way, or that wait for a slot or for another attempt.
+	// Unacknowledged counts the messages in the broker: those that nobody has been given yet, and those whose
+	// attempt is under way, or that wait for a slot or for another attempt.
 	Unacknowledged       *int64           `json:"unacknowledged"`
 	OldestUnackedSeconds *console.Seconds `json:"oldest_unacked_seconds"`
 	// Delayed counts the messages that are kept until a time, or behind another of their key.
@@ -207,7 +207,9 @@ func (a Reads) oldestLanes(ctx context.Context, limit int) ([]Lane, error) {
 	longest, err := lane.Longest(ctx, a.Store, lane.Outbox, now.Add(ahead), limit)
 	found := make([]Lane, len(longest))
 	for i, l := range longest {
-		found[i] = Lane{ID: l.ID(), DueAt: l.DueAt, OldestAt: l.OldestAt, WaitsSeconds: console.SecondsOf(now.Sub(l.OldestAt))}
+		found[i] = Lane{
+			ID: l.ID(), DueAt: l.DueAt, OldestAt: l.OldestAt, WaitsSeconds: console.SecondsOf(now.Sub(l.OldestAt)),
+		}
 	}
 	return found, err
 }

@@ -26,7 +26,8 @@ func eventFound(r dedupe.Record) Found {
 	return Found{ID: r.EventID, Label: words(r.EventType, string(r.Status)), Queue: r.Queue, Tenant: r.Tenant}
 }
 
-// fields are a description by the field of the id, which is the key's where it is empty, and by those of the label.
+// fields are a description by the field of the id, which is the key's where it is empty, and by those of the
+// label.
 func fields(id string, label ...string) describe {
 	return labelled(id, func(doc store.Document) (all string) {
 		for _, name := range label {
@@ -43,7 +44,10 @@ func describeEvent(doc store.Document) (Found, bool) {
 
 func (a Reads) describeKept(doc store.Document) (Found, bool) {
 	kept, err := lane.KeptOf(doc)
-	f := Found{ID: text(doc, "emits"), Label: words(kept.Message.Attributes["event_type"], string(events.Waits)), Queue: a.Destination(kept), Tenant: kept.Tenant}
+	f := Found{
+		ID: text(doc, "emits"), Label: words(kept.Message.Attributes["event_type"], string(events.Waits)),
+		Queue: a.Destination(kept), Tenant: kept.Tenant,
+	}
 	if !kept.Emitted {
 		f.ID, f.Queue = text(doc, "event_id"), kept.Queue
 	}
@@ -62,9 +66,15 @@ func labelled(id string, label func(store.Document) string) describe {
 }
 
 var (
-	describeCustomer = labelled("customer_id", func(doc store.Document) string { return "linked to " + cmp.Or(text(doc, "uid"), "nobody") })
-	describeAccount  = labelled("account", func(doc store.Document) string { return number(doc, "balance") + " " + text(doc, "currency") })
-	describeStock    = labelled("product_id", func(doc store.Document) string { return number(doc, "available") + " available" })
+	describeCustomer = labelled("customer_id", func(doc store.Document) string {
+		return "linked to " + cmp.Or(text(doc, "uid"), "nobody")
+	})
+	describeAccount = labelled("account", func(doc store.Document) string {
+		return number(doc, "balance") + " " + text(doc, "currency")
+	})
+	describeStock = labelled("product_id", func(doc store.Document) string {
+		return number(doc, "available") + " available"
+	})
 )
 
 func number(doc store.Document, field string) string {

@@ -1,5 +1,5 @@
-// Package search shows what an id leads to, of whatever kind, and all that has come of one customer. It finds both by keys
-// and indexes, and changes nothing.
+// Package search shows what an id leads to, of whatever kind, and all that has come of one customer. It finds
+// both by keys and indexes, and changes nothing.
 package search
 
 import (
@@ -77,9 +77,11 @@ type Found struct {
 
 // Paths are the addresses that show what is of a kind, up to its id.
 var Paths = map[Kind]string{
-	KindQueue: "queues/", KindEvent: "events/", KindDeadLetter: "dead-letters/", KindOperation: "operations/", KindOrder: "orders/",
+	KindQueue: "queues/", KindEvent: "events/", KindDeadLetter: "dead-letters/", KindOperation: "operations/",
+	KindOrder:  "orders/",
 	KindRefund: "refunds/", KindCustomer: "customers/", KindAccount: "accounts/", KindEntry: "journal/entries/",
-	KindSubscription: "subscriptions/", KindProduct: "products/", KindStock: "stock/", KindEndpoint: "endpoints/",
+	KindSubscription: "subscriptions/", KindProduct: "products/", KindStock: "stock/",
+	KindEndpoint: "endpoints/",
 }
 
 func (f Found) path() string {
@@ -108,21 +110,27 @@ type Wanted struct {
 func (a Reads) Operations() []console.Operation {
 	return []console.Operation{
 		console.New(console.Row{
-			Name: "search", Path: "GET /v1/ops/search", Summary: "Find everything that has an id, and the command that shows it",
-			Help: "It takes the id of an event, an order, a customer, a user, an account, a subscription, a payment, an entry of the\n" +
-				"books, a dead letter, an operation, an endpoint or a product, and a correlation id, an ordering key or an idempotency\n" +
+			Name: "search", Path: "GET /v1/ops/search",
+			Summary: "Find everything that has an id, and the command that shows it",
+			Help: "It takes the id of an event, an order, a customer, a user, an account, a subscription, a " +
+				"payment, an entry of the\n" +
+				"books, a dead letter, an operation, an endpoint or a product, and a correlation id, an ordering key " +
+				"or an idempotency\n" +
 				"key. Space and quotes around it are left out. Of each kind at most ten are shown.",
 		}, a.search),
 		console.New(console.Row{
 			Name: "customers activity", Path: "GET /v1/ops/customers/{id}/activity", Errors: ledger.Failures,
-			Summary: "Show everything about a customer: points, events, orders, refunds, subscriptions and dead letters",
-			Help:    "It shows at most 50 of each kind.",
+			Summary: "Show everything about a customer: points, events, orders, refunds, subscriptions and " +
+				"dead letters",
+			Help: "It shows at most 50 of each kind.",
 		}, a.activity),
 	}
 }
 
 func pasted(text string) (string, error) {
-	id := strings.TrimFunc(text, func(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune("\"'`“”„‘’«»<>,;", r) })
+	id := strings.TrimFunc(text, func(r rune) bool {
+		return unicode.IsSpace(r) || strings.ContainsRune("\"'`“”„‘’«»<>,;", r)
+	})
 	code, detail := "", ""
 	switch {
 	case id == "":
@@ -195,13 +203,20 @@ type describe func(store.Document) (f Found, ok bool)
 
 func (a Reads) searched(id, tenant string) []searched {
 	s := searching{a, id, tenant}
-	dead, order, refund := fields("", "reason", "state"), fields("order_id", "state", "reason"), fields("payment_id", "state", "reason")
+	dead, order, refund := fields("", "reason", "state"), fields("order_id", "state", "reason"),
+		fields("payment_id", "state", "reason")
 	events, usages := fields("subscription_id"), fields("subscription")
 	return []searched{
 		{KindQueue, "id or alias", s.queue},
 		{KindEvent, "event id", s.equal(dedupe.Collection, "event_id", describeEvent)},
-		{KindEvent, "event id, waiting for its attempt", s.equal(lane.Delayed.Entries(), "event_id", a.describeKept)},
-		{KindEvent, "event id, waiting to be published late", s.equal(lane.Delayed.Entries(), "emits", a.describeKept)},
+		{
+			KindEvent, "event id, waiting for its attempt", s.equal(lane.Delayed.Entries(), "event_id",
+				a.describeKept),
+		},
+		{
+			KindEvent, "event id, waiting to be published late", s.equal(lane.Delayed.Entries(), "emits",
+				a.describeKept),
+		},
 		{KindEvent, "event id, waiting to be published", s.equal(lane.Outbox.Entries(), "emits", a.describeKept)},
 		{KindEvent, "correlation id, the newest", s.newest("correlation_id")},
 		{KindEvent, "ordering key, the newest", s.newest("ordering_key")},
@@ -283,7 +298,8 @@ func (s searching) newest(field string) look {
 		return s.equal(dedupe.Collection, field, describeEvent)
 	}
 	return func(ctx context.Context) (found []Found, more bool, err error) {
-		records, last, err := dedupe.List(ctx, s.Store, dedupe.Listing{Equal: map[string]any{field: s.id}, Limit: foundAtMost})
+		records, last, err := dedupe.List(ctx, s.Store,
+			dedupe.Listing{Equal: map[string]any{field: s.id}, Limit: foundAtMost})
 		for _, r := range records {
 			found = append(found, eventFound(r))
 		}
@@ -304,7 +320,8 @@ func (s searching) operation(ctx context.Context) ([]Found, bool, error) {
 	if errors.Is(err, bulk.ErrUnknown) {
 		return nil, false, nil
 	}
-	return []Found{{ID: op.ID, Label: words(string(op.Kind), string(op.Progress)), Queue: op.Filter.Queue}}, false, err
+	return []Found{{ID: op.ID, Label: words(string(op.Kind), string(op.Progress)), Queue: op.Filter.Queue}},
+		false, err
 }
 
 // control looks for an account that the books keep by months, and that has no document.
@@ -315,7 +332,8 @@ func (s searching) control(ctx context.Context) (found []Found, more bool, err e
 	tenant, now := cmp.Or(s.tenant, dedupe.DefaultTenant), s.Now().UTC()
 	for _, month := range []string{ledger.PeriodOf(now), ledger.PeriodOf(now.AddDate(0, 0, -now.Day()))} {
 		page, err := s.Store.Query(ctx, store.Query{
-			Collection: ledger.Entries, Contains: map[string]string{ledger.FieldPostings: ledger.PostingKey(tenant, month, s.id)}, Limit: 1,
+			Collection: ledger.Entries,
+			Contains:   map[string]string{ledger.FieldPostings: ledger.PostingKey(tenant, month, s.id)}, Limit: 1,
 		})
 		if err != nil {
 			return nil, false, err

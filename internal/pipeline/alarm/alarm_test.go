@@ -78,7 +78,8 @@ func TestEveryRequestedTimeGetsACall(t *testing.T) {
 			}
 			in := rapid.Int64Range(-int64(time.Second), int64(4*time.Second))
 			// Three of four calls ask for nothing.
-			during := rapid.SliceOfN(rapid.Int64Range(-int64(time.Second), int64(19*time.Second)), 20, 60).Draw(t, "during")
+			during := rapid.SliceOfN(rapid.Int64Range(-int64(time.Second), int64(19*time.Second)), 20,
+				60).Draw(t, "during")
 			pass(time.Duration(rapid.Int64Range(0, int64(time.Second)).Draw(t, "start")))
 			b := newBell(t, func(_ context.Context, b *bell) {
 				if n := len(b.calls) - 1; !ended.Load() && n < len(during) && during[n] <= int64(4*time.Second) {
@@ -108,7 +109,8 @@ func TestEveryRequestedTimeGetsACall(t *testing.T) {
 				require.True(t, found, "asked for %s, called at %v", a.at, b.calls)
 			}
 			for i := 1; i < len(b.calls); i++ {
-				require.False(t, alarm.Moment(b.calls[i-1]).Equal(alarm.Moment(b.calls[i])), "two calls for one quarter: %v", b.calls)
+				require.False(t, alarm.Moment(b.calls[i-1]).Equal(alarm.Moment(b.calls[i])),
+					"two calls for one quarter: %v", b.calls)
 			}
 			require.LessOrEqual(t, len(b.calls), len(asks))
 			require.Zero(t, b.pending.Load(), "no timer runs for nothing")
@@ -177,7 +179,8 @@ func TestATimerRunsOnTheMachinesClock(t *testing.T) {
 	t.Parallel()
 	called := make(chan struct{})
 	first := sync.OnceFunc(func() { close(called) })
-	timer := alarm.NewTimer(alarm.Config{Call: func(context.Context) { first() }, Now: time.Now, AfterFunc: alarm.AfterFunc})
+	timer := alarm.NewTimer(
+		alarm.Config{Call: func(context.Context) { first() }, Now: time.Now, AfterFunc: alarm.AfterFunc})
 	t.Cleanup(timer.Close)
 	for range 8 {
 		t.Run("a caller", func(t *testing.T) {

@@ -48,9 +48,10 @@ const (
 	brokerAttempts = "CloudPubSubDeadLetterSourceDeliveryCount"
 )
 
-// Publish puts a message that died on its queue's topic for them and returns once that is confirmed, or else an
-// Outage. The copy has no ordering key. The message names key, its idempotency key, which an attribute repeats.
-// Attributes that do not fit are left out, its own and the contract's last, and the detail says how many.
+// Publish puts a message that died on its queue's topic for them and returns once that is confirmed, or else
+// an Outage. The copy has no ordering key. The message names key, its idempotency key, which an attribute
+// repeats. Attributes that do not fit are left out, its own and the contract's last, and the detail says how
+// many.
 func Publish(ctx context.Context, to contract.Publisher, queue catalog.Queue, key string, dead Item) error {
 	from := dead.Attributes
 	attributes := map[string]string{
@@ -85,13 +86,16 @@ func Publish(ctx context.Context, to contract.Publisher, queue catalog.Queue, ke
 // carry adds what fits of the message's attributes, and returns how many it had to leave out or cut.
 func carry(attributes, from map[string]string, room int) (lost int) {
 	known := contract.AttributesOf(from).Map()
-	others := slices.DeleteFunc(slices.Sorted(maps.Keys(from)), func(name string) bool { return known[name] != "" })
+	others := slices.DeleteFunc(slices.Sorted(maps.Keys(from)), func(name string) bool {
+		return known[name] != ""
+	})
 	for _, name := range append(slices.Sorted(maps.Keys(known)), others...) {
 		_, set := attributes[name]
 		size := len(name) + min(len(from[name]), contract.MaxAttributeValue)
 		switch {
 		case set || strings.HasPrefix(name, brokerPrefix): // of an earlier death
-		case name == "" || len(name) > contract.MaxAttributeKey || len(attributes) == contract.MaxAttributes || size > room:
+		case name == "" || len(name) > contract.MaxAttributeKey || len(attributes) == contract.MaxAttributes ||
+			size > room:
 			lost++
 		default:
 			attributes[name], room = from[name], room-size
@@ -106,13 +110,18 @@ func carry(attributes, from map[string]string, room int) (lost int) {
 // Collection holds the items.
 const Collection = "deadLetters"
 
-// maxStoredData is the largest payload kept in an item, in bytes as stored. A larger one stays on the hold subscription alone.
+// maxStoredData is the largest payload kept in an item, in bytes as stored. A larger one stays on the hold
+// subscription alone.
 const maxStoredData = 768 << 10
 
-// Keep stores a message of a dead-letter topic, one item per source message, and reports whether it was new. messageID is its
-// id on that topic. A replayed message that died again has the same item, open again.
-func Keep(ctx context.Context, to store.GetCommitter, queue catalog.Queue, m contract.Message, messageID string, now time.Time) (bool, error) {
-	source, reason, counted := m.Attributes[AttrSourceMessageID], m.Attributes[AttrReason], m.Attributes[AttrAttempts]
+// Keep stores a message of a dead-letter topic, one item per source message, and reports whether it was new.
+// messageID is its id on that topic. A replayed message that died again has the same item, open again.
+func Keep(
+	ctx context.Context, to store.GetCommitter, queue catalog.Queue, m contract.Message, messageID string,
+	now time.Time,
+) (bool, error) {
+	source, reason, counted := m.Attributes[AttrSourceMessageID], m.Attributes[AttrReason],
+		m.Attributes[AttrAttempts]
 	status, _ := strconv.ParseInt(m.Attributes[AttrStatus], 10, 64) // 0: no worker has judged it
 	if failures, ok := m.Attributes[brokerAttempts]; ok {
 		// The broker itself: the other attributes of a death are those of an earlier one.
@@ -152,28 +161,36 @@ func Keep(ctx context.Context, to store.GetCommitter, queue catalog.Queue, m con
 	return len(versions) > 0, err
 }
 
-func itemFor(queue catalog.Queue, m contract.Message, source, reason string, status int64, now time.Time) Item {
+func itemFor(
+	queue catalog.Queue, m contract.Message, source, reason string, status int64, now time.Time,
+) Item {
 	item := Item{State: Open, Queue: queue.ID, Expires: now.Add(queue.DeadLetter.Retention)}
 	item.SourceMessageID, item.Reason, item.Status = source, reason, status
 	item.EventID = queue.EventID(m.Attributes[contract.AttrEventID], m.Attributes[contract.AttrIdempotencyKey])
-	item.EventType, item.OrderingKey = m.Attributes[contract.AttrEventType], m.Attributes[contract.AttrOrderingKey]
+	item.EventType, item.OrderingKey = m.Attributes[contract.AttrEventType],
+		m.Attributes[contract.AttrOrderingKey]
 	item.FirstPublished, item.Kept = contract.TimeOf(m.Attributes[contract.AttrFirstPublished]), now
 	item.Data, item.Attributes = append([]byte{}, m.Data...), maps.Clone(m.Attributes)
 	// The store keeps such names for itself.
-	maps.DeleteFunc(item.Attributes, func(name, _ string) bool { return name == "" || strings.HasPrefix(name, "__") })
-	if size := len(m.Data); size > maxStoredData || (!utf8.Valid(m.Data) && base64.StdEncoding.EncodedLen(size) > maxStoredData) {
+	maps.DeleteFunc(item.Attributes, func(name, _ string) bool {
+		return name == "" || strings.HasPrefix(name, "__")
+	})
+	if size := len(m.Data); size > maxStoredData ||
+		(!utf8.Valid(m.Data) && base64.StdEncoding.EncodedLen(size) > maxStoredData) {
 		item.Data, item.Omitted = nil, int64(size)
 	}
 	return item
 }
 
-// reopen puts the newest death into the item of the first one, if it is found, and reports whether it was fresh.
+// reopen puts the newest death into the item of the first one, if it is found, and reports whether it was
+// fresh.
 func reopen(ctx context.Context, to store.GetCommitter, id string, died Item) (fresh, found bool, err error) {
 	fresh, err = revise(ctx, to, id, func(item *Item) bool {
 		if found = item.Queue == died.Queue; !found {
 			return false
 		}
-		if item.State == Corrected || item.ReplayCount > died.ReplayCount || (item.ReplayCount == died.ReplayCount && item.State != Replayed) {
+		if item.State == Corrected || item.ReplayCount > died.ReplayCount ||
+			(item.ReplayCount == died.ReplayCount && item.State != Replayed) {
 			return false // known, of an earlier replay, or of no matter any more
 		}
 		item.Death = died.Death
@@ -214,28 +231,32 @@ func itemKey(queue, sourceMessageID string, data []byte) store.Key {
 
 func stamp(at time.Time) string { return at.UTC().Format(time.RFC3339Nano) }
 
-// ItemID is the id of the item that a message of a queue has, or would get: for a replay, that of the replayed one.
+// ItemID is the id of the item that a message of a queue has, or would get: for a replay, that of the
+// replayed one.
 func ItemID(queue catalog.Queue, messageID string, m contract.Message) string {
 	// Anybody may have written the attribute: it names an item of this queue, or nothing.
-	if id := m.Attributes[AttrReplayOf]; strings.Contains(id, "-"+queue.ID+"~") && store.CheckKey(keyOf(id)) == nil {
+	if id := m.Attributes[AttrReplayOf]; strings.Contains(id, "-"+queue.ID+"~") &&
+		store.CheckKey(keyOf(id)) == nil {
 		return id
 	}
 	return itemKey(queue.ID, messageID, m.Data).ID
 }
 
-// Correct returns the write that closes an item of a queue as corrected by a message, whatever became of it, for the commit
-// of what has corrected it.
+// Correct returns the write that closes an item of a queue as corrected by a message, whatever became of it,
+// for the commit of what has corrected it.
 func Correct(queue catalog.Queue, id, eventID, by string, at time.Time) store.Write {
 	at = at.UTC().Truncate(time.Microsecond)
 	return store.Increment(keyOf(id), map[string]int64{"corrections": 1}, map[string]any{
-		"state": string(Corrected), "closed_at": at, "queue": queue.ID, "event_id": eventID, "expire_at": at.Add(queue.DeadLetter.Retention), "corrected_by": by,
+		"state": string(Corrected), "closed_at": at, "queue": queue.ID, "event_id": eventID,
+		"expire_at": at.Add(queue.DeadLetter.Retention), "corrected_by": by,
 	})
 }
 
-// Settle marks the item of a replayed message whose replay has ended, and not in another death, unless the item has
-// been dealt with since: as Processed, Corrected, or Open, where its event has another dead letter.
+// Settle marks the item of a replayed message whose replay has ended, and not in another death, unless the
+// item has been dealt with since: as Processed, Corrected, or Open, where its event has another dead letter.
 func Settle(
-	ctx context.Context, in store.GetCommitter, m contract.Message, as State, outcome retry.Outcome, at time.Time,
+	ctx context.Context, in store.GetCommitter, m contract.Message, as State, outcome retry.Outcome,
+	at time.Time,
 ) error {
 	replays, _ := strconv.ParseInt(m.Attributes[AttrReplayCount], 10, 64)
 	_, err := revise(ctx, in, m.Attributes[AttrReplayOf], func(item *Item) bool {
@@ -256,8 +277,8 @@ func Settle(
 // EntryUnreadable is the reason of what waited in a lane under a document that cannot be read.
 const EntryUnreadable = "entry_unreadable"
 
-// Unreadable returns the writes that keep what waited in a lane under a document that cannot be read: its message, or else
-// the whole document as JSON.
+// Unreadable returns the writes that keep what waited in a lane under a document that cannot be read: its
+// message, or else the whole document as JSON.
 func Unreadable(queue catalog.Queue, doc store.Document, now time.Time) []store.Write {
 	var waited struct {
 		Message contract.Message `store:"message,required"`

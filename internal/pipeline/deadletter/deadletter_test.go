@@ -22,8 +22,10 @@ import (
 )
 
 var (
-	queue = catalog.Queue{ID: "orders", DeadLetter: catalog.DeadLetter{Topic: "orders-dlq", Retention: 14 * 24 * time.Hour}}
-	dead  = time.Date(2026, 3, 2, 10, 15, 0, 123_456_789, time.UTC)
+	queue = catalog.Queue{
+		ID: "orders", DeadLetter: catalog.DeadLetter{Topic: "orders-dlq", Retention: 14 * 24 * time.Hour},
+	}
+	dead = time.Date(2026, 3, 2, 10, 15, 0, 123_456_789, time.UTC)
 )
 
 // broker keeps the last message, if Pub/Sub would take it.
@@ -48,8 +50,10 @@ func stored(t *testing.T, db store.Querier) store.Document {
 func deadMessage() deadletter.Item {
 	return deadletter.Item{
 		Original: deadletter.Original{
-			Data:       []byte(`{"eventId":"e1"}`),
-			Attributes: map[string]string{"event_id": "e1", "event_type": "order.paid", "ordering_key": "u1", "trace": "x"},
+			Data: []byte(`{"eventId":"e1"}`),
+			Attributes: map[string]string{
+				"event_id": "e1", "event_type": "order.paid", "ordering_key": "u1", "trace": "x",
+			},
 		},
 		Death: deadletter.Death{Reason: "unknown_product", Status: 422, Attempts: 2}, Detail: "data.order.items[0]",
 		Source: deadletter.Source{SourceMessageID: "17", OrderingKey: "u1"},
@@ -64,8 +68,9 @@ func TestADeadLetterIsTheMessageAsItWasWithTheReason(t *testing.T) {
 		Data: []byte(`{"eventId":"e1"}`),
 		Attributes: map[string]string{
 			"event_id": "e1", "event_type": "order.paid", "ordering_key": "u1", "trace": "x",
-			"dead_letter_reason": "unknown_product", "dead_letter_status": "422", "dead_letter_detail": "data.order.items[0]",
-			"source_queue": "orders", "source_subscription": "orders-push", "source_message_id": "17",
+			"dead_letter_reason": "unknown_product", "dead_letter_status": "422",
+			"dead_letter_detail": "data.order.items[0]",
+			"source_queue":       "orders", "source_subscription": "orders-push", "source_message_id": "17",
 			"delivery_attempts": "2", "dead_lettered_at": "2026-03-02T10:15:00.123456789Z",
 			"first_published_at": "2026-03-02T09:15:00.123456789Z", "replay_count": "0",
 		},
@@ -73,12 +78,15 @@ func TestADeadLetterIsTheMessageAsItWasWithTheReason(t *testing.T) {
 
 	again := deadMessage()
 	again.Attributes = map[string]string{
-		"dead_letter_reason": "old", "source_message_id": "1", "replay_count": "3", "first_published_at": "2026-01-01T00:00:00Z",
+		"dead_letter_reason": "old", "source_message_id": "1", "replay_count": "3",
+		"first_published_at":                       "2026-01-01T00:00:00Z",
 		"CloudPubSubDeadLetterSourceDeliveryCount": "20",
 	}
 	got := published(t, again).Attributes
 	require.Equal(t, []string{"unknown_product", "17", "3", "2026-01-01T00:00:00Z"},
-		[]string{got["dead_letter_reason"], got["source_message_id"], got["replay_count"], got["first_published_at"]}, "one that dies again has its history")
+		[]string{
+			got["dead_letter_reason"], got["source_message_id"], got["replay_count"], got["first_published_at"],
+		}, "one that dies again has its history")
 	require.NotContains(t, got, "CloudPubSubDeadLetterSourceDeliveryCount")
 }
 
@@ -111,9 +119,17 @@ func TestAMessageWithFullAttributesCanStillBeDeadLettered(t *testing.T) {
 				a[fmt.Sprintf("a%02d", i)] = "x"
 			}
 		}, "data.order.items[0]; 9 attributes left out or cut"},
-		"a value longer than Pub/Sub takes": {func(a map[string]string) { a["a"] = strings.Repeat("ů", 600) }, "data.order.items[0]; 1 attributes left out or cut"},
-		"a key longer than Pub/Sub takes":   {func(a map[string]string) { a[strings.Repeat("k", 257)] = "x" }, "data.order.items[0]; 1 attributes left out or cut"},
-		"a key that is empty":               {func(a map[string]string) { a[""] = "x" }, "data.order.items[0]; 1 attributes left out or cut"},
+		"a value longer than Pub/Sub takes": {
+			func(a map[string]string) { a["a"] = strings.Repeat("ů", 600) },
+			"data.order.items[0]; 1 attributes left out or cut",
+		},
+		"a key longer than Pub/Sub takes": {
+			func(a map[string]string) { a[strings.Repeat("k", 257)] = "x" },
+			"data.order.items[0]; 1 attributes left out or cut",
+		},
+		"a key that is empty": {
+			func(a map[string]string) { a[""] = "x" }, "data.order.items[0]; 1 attributes left out or cut",
+		},
 	} {
 		l := deadMessage()
 		test.own(l.Attributes)
@@ -124,14 +140,18 @@ func TestAMessageWithFullAttributesCanStillBeDeadLettered(t *testing.T) {
 	}
 	l := deadMessage()
 	l.Detail = "x" + strings.Repeat("ů", 600)
-	require.Equal(t, "x"+strings.Repeat("ů", 511), published(t, l).Attributes["dead_letter_detail"], "cut between characters")
+	require.Equal(t, "x"+strings.Repeat("ů", 511), published(t, l).Attributes["dead_letter_detail"],
+		"cut between characters")
 }
 
 func TestAnyMessageOfPubSubCanBeDeadLettered(t *testing.T) {
 	t.Parallel()
 	names := rapid.OneOf(
 		rapid.String(), rapid.StringMatching(`[a-z]{1,300}`),
-		rapid.SampledFrom([]string{"event_id", "dead_letter_reason", "replay_count", "first_published_at", "CloudPubSubDeadLetterSourceDeliveryCount"}),
+		rapid.SampledFrom([]string{
+			"event_id", "dead_letter_reason", "replay_count", "first_published_at",
+			"CloudPubSubDeadLetterSourceDeliveryCount",
+		}),
 	)
 	db, deaths := storetest.Open(t), 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -170,27 +190,39 @@ func TestWhateverTheBrokerDeadLettersIsKeptInAFormTheStoreTakes(t *testing.T) {
 		field   string
 		want    any
 	}{
-		"text as it is":                      {of(nil), "data", "x"},
-		"nothing as nothing":                 {contract.Message{}, "data", ""},
-		"bytes in base64":                    {contract.Message{Data: []byte{0xff, 0xfe}}, "data_base64", "//4="},
-		"too much is left on the topic":      {contract.Message{Data: make([]byte, 1<<20)}, "data_omitted", int64(1 << 20)},
-		"too much in base64 is left as well": {contract.Message{Data: append(make([]byte, 600<<10), 0xff)}, "data_omitted", int64(600<<10 + 1)},
-		"without any attribute":              {of(nil), "attempts", int64(0)},
-		"with the broker's own":              {of(map[string]string{forwarded: "20"}), "attempts", int64(20)},
+		"text as it is":      {of(nil), "data", "x"},
+		"nothing as nothing": {contract.Message{}, "data", ""},
+		"bytes in base64":    {contract.Message{Data: []byte{0xff, 0xfe}}, "data_base64", "//4="},
+		"too much is left on the topic": {
+			contract.Message{Data: make([]byte, 1<<20)}, "data_omitted", int64(1 << 20),
+		},
+		"too much in base64 is left as well": {
+			contract.Message{Data: append(make([]byte, 600<<10), 0xff)}, "data_omitted", int64(600<<10 + 1),
+		},
+		"without any attribute": {of(nil), "attempts", int64(0)},
+		"with the broker's own": {of(map[string]string{forwarded: "20"}), "attempts", int64(20)},
 		"after an earlier death and a replay": {of(map[string]string{
-			forwarded: "20", "source_message_id": "17", "dead_letter_reason": "unknown_product", "dead_letter_status": "422", "delivery_attempts": "1",
+			forwarded: "20", "source_message_id": "17", "dead_letter_reason": "unknown_product",
+			"dead_letter_status": "422", "delivery_attempts": "1",
 		}), "attempts", int64(20)},
-		"with a source id that is none":        {of(map[string]string{"source_message_id": strings.Repeat("/", 1024)}), "attempts", int64(0)},
+		"with a source id that is none": {
+			of(map[string]string{"source_message_id": strings.Repeat("/", 1024)}), "attempts", int64(0),
+		},
 		"with names that the store would keep": {of(map[string]string{"__name__": "x"}), "attempts", int64(0)},
-		"of a replay of what nobody knows":     {of(map[string]string{"replay_count": "1", "replay_of": "nothing"}), "replay_count", int64(1)},
-		"of a replay of what no item can be":   {of(map[string]string{"replay_count": "1", "replay_of": "a/b"}), "replay_count", int64(1)},
+		"of a replay of what nobody knows": {
+			of(map[string]string{"replay_count": "1", "replay_of": "nothing"}), "replay_count", int64(1),
+		},
+		"of a replay of what no item can be": {
+			of(map[string]string{"replay_count": "1", "replay_of": "a/b"}), "replay_count", int64(1),
+		},
 	} {
 		db := storetest.Open(t)
 		fresh, err := deadletter.Keep(t.Context(), db, queue, test.message, "101", dead)
 		require.NoError(t, err, name)
 		require.True(t, fresh, name)
 		item := stored(t, db).Fields
-		require.Equal(t, []any{test.want, "101", "delivery_attempts_exhausted", int64(0)}, []any{item[test.field], item["source_message_id"], item["reason"], item["status"]}, name)
+		require.Equal(t, []any{test.want, "101", "delivery_attempts_exhausted", int64(0)},
+			[]any{item[test.field], item["source_message_id"], item["reason"], item["status"]}, name)
 	}
 }
 
@@ -202,7 +234,9 @@ func TestWhatWaitedUnderADocumentThatCannotBeReadIsKept(t *testing.T) {
 		event  string
 	}{
 		"its message, where that can be read": {map[string]any{
-			"message": store.Encode(&contract.Message{Data: []byte("x"), Attributes: map[string]string{"event_id": "e1"}}), "event_id": "another",
+			"message": store.Encode(&contract.Message{
+				Data: []byte("x"), Attributes: map[string]string{"event_id": "e1"},
+			}), "event_id": "another",
 		}, "x", "e1"},
 		"else all of it": {map[string]any{"topic": int64(7), "event_id": "e2"}, `{"event_id":"e2","topic":7}`, ""},
 	} {
@@ -211,7 +245,8 @@ func TestWhatWaitedUnderADocumentThatCannotBeReadIsKept(t *testing.T) {
 		storetest.Put(t, db, deadletter.Unreadable(queue, doc, dead)...)
 		item := stored(t, db).Fields
 		for field, want := range map[string]any{
-			"data": test.data, "event_id": test.event, "detail": "l-1", "source_message_id": "l-1", "reason": deadletter.EntryUnreadable, "status": int64(400),
+			"data": test.data, "event_id": test.event, "detail": "l-1", "source_message_id": "l-1",
+			"reason": deadletter.EntryUnreadable, "status": int64(400),
 		} {
 			require.Equal(t, want, item[field], "%s: %s", sentence, field)
 		}
@@ -222,8 +257,12 @@ func TestAnItemSaysWhatHasBecomeOfIt(t *testing.T) {
 	t.Parallel()
 	for want, item := range map[string]deadletter.Item{
 		"dead again": {State: deadletter.Open, Death: deadletter.Death{ReplayCount: 1}},
-		"still open": {State: deadletter.Open}, "still waiting": {State: deadletter.Replayed}, "completed by hand": {State: deadletter.Completed},
-		"duplicate": {State: deadletter.Processed, Resolution: deadletter.Resolution{Outcome: retry.Duplicate}}, "discarded": {State: deadletter.Discarded},
+		"still open": {State: deadletter.Open}, "still waiting": {State: deadletter.Replayed},
+		"completed by hand": {
+			State: deadletter.Completed,
+		},
+		"duplicate": {State: deadletter.Processed, Resolution: deadletter.Resolution{Outcome: retry.Duplicate}},
+		"discarded": {State: deadletter.Discarded},
 	} {
 		require.Equal(t, want, item.Became())
 	}

@@ -193,7 +193,8 @@ func (i Item) Replay(q catalog.Queue) contract.Message {
 	attributes := maps.Clone(i.Attributes)
 	for name := range attributes {
 		switch name {
-		case AttrReason, AttrStatus, AttrDetail, AttrSourceQueue, AttrSourceSubscription, AttrSourceMessageID, AttrAttempts,
+		case AttrReason, AttrStatus, AttrDetail, AttrSourceQueue, AttrSourceSubscription, AttrSourceMessageID,
+			AttrAttempts,
 			AttrDeadLetteredAt, contract.AttrDelayTicket, contract.AttrDeliverAt: // it has waited enough
 			delete(attributes, name)
 		default:

@@ -52,9 +52,9 @@ type Answer struct {
 	Body []byte
 }
 
-// Call makes one signed request, where the target's limits let it, and says what the answer means, as of Post. The error
-// carries what people may read of a problem document; see retry.Says. After a 2xx, a body longer than Request.MaxAnswer is
-// transient [callee_answer_too_long], and one that breaks off is no answer.
+// Call makes one signed request, where the target's limits let it, and says what the answer means, as of
+// Post. The error carries what people may read of a problem document; see retry.Says. After a 2xx, a body
+// longer than Request.MaxAnswer is transient [callee_answer_too_long], and one that breaks off is no answer.
 func (t *Target) Call(ctx context.Context, request Request) (Answer, error) {
 	if !pii.ID.Valid(request.ID) { // it goes into headers
 		return Answer{}, retry.Permanent("key_invalid", nil)
@@ -135,7 +135,8 @@ func (t *Target) send(ctx context.Context, r Request) (Answer, error) {
 // meaning is what the status of an answer means, with the wait that the target asks for.
 func (t *Target) meaning(response *http.Response) error {
 	failure := retry.HTTPStatus(response.StatusCode)
-	if response.StatusCode == http.StatusTooManyRequests || response.StatusCode == http.StatusServiceUnavailable {
+	if response.StatusCode == http.StatusTooManyRequests ||
+		response.StatusCode == http.StatusServiceUnavailable {
 		failure = retry.After(retryAfter(response.Header.Get("Retry-After"), t.config.Now()), failure)
 	}
 	return failure
@@ -148,7 +149,8 @@ func read(response *http.Response, most int64) ([]byte, error) {
 	return io.ReadAll(http.MaxBytesReader(nil, response.Body, most))
 }
 
-// retryAfter reads the header's value, seconds or a date of HTTP; 0 for anything else and for what has passed.
+// retryAfter reads the header's value, seconds or a date of HTTP; 0 for anything else and for what has
+// passed.
 func retryAfter(value string, now time.Time) time.Duration {
 	// Out of range it returns the greatest number there is.
 	if seconds, err := strconv.ParseUint(value, 10, 64); err == nil || errors.Is(err, strconv.ErrRange) {
@@ -161,7 +163,8 @@ func retryAfter(value string, now time.Time) time.Duration {
 	return min(max(at.Sub(now), 0), retry.MaxAfter)
 }
 
-// unanswered is what the absence of an answer means. Only causes of a fixed text are repeated: net/http quotes the URL.
+// unanswered is what the absence of an answer means. Only causes of a fixed text are repeated: net/http
+// quotes the URL.
 func unanswered(ctx context.Context, err error) error {
 	if ended := ctx.Err(); ended != nil {
 		return fmt.Errorf("delivery: no answer: %w", ended)

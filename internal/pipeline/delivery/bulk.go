@@ -40,7 +40,10 @@ const (
 //
 // An answer in items is {"items":[...]}, one for each event and in their order: {"status":200},
 // and in the form bulk {"index":{"_id":"...","status":200}}, by the action's name.
-func (t *Target) Batch(post catalog.Post, queue func(id string) (catalog.Queue, bool), timer func(time.Duration) (<-chan time.Time, func() bool)) handler.Leased {
+func (t *Target) Batch(
+	post catalog.Post,
+	queue func(id string) (catalog.Queue, bool), timer func(time.Duration) (<-chan time.Time, func() bool),
+) handler.Leased {
 	p := poster{Target: t, of: post}
 	h := handler.Batch{Queue: queue, Timer: timer, Call: p.batch}.Leased()
 	h.Plan = p.plan
@@ -118,7 +121,9 @@ func (p poster) line(event handler.Event) (l line, err error) {
 	return l, nil
 }
 
-var contentRefused = map[int]bool{http.StatusBadRequest: true, http.StatusRequestEntityTooLarge: true, http.StatusUnprocessableEntity: true}
+var contentRefused = map[int]bool{
+	http.StatusBadRequest: true, http.StatusRequestEntityTooLarge: true, http.StatusUnprocessableEntity: true,
+}
 
 // post posts the lines, and each half by itself where the target refuses what they say.
 func (p poster) post(ctx context.Context, lines []line) {
@@ -162,7 +167,8 @@ func nameOf(lines []line) string {
 	return "batch-" + hex.EncodeToString(sum.Sum(nil)[:16])
 }
 
-// settle sets the outcomes by the items of an answer, or none where that does not say what became of each line.
+// settle sets the outcomes by the items of an answer, or none where that does not say what became of each
+// line.
 func (p poster) settle(body []byte, lines []line) error {
 	unclear := retry.Transient("callee_answer_unclear", nil)
 	var answer struct {

@@ -32,16 +32,21 @@ func changed(t testing.TB, id, document string, version int) handler.Event {
 
 func productEvent(t testing.TB, eventType, id, document string, version int) handler.Event {
 	t.Helper()
-	data := fmt.Sprintf(`{"id":%q,"type":%q,"timestamp":"2026-11-20T08:59:58Z","version":1,"data":{"document_id":%q,"version":%d}}`, id, eventType, document, version)
+	data := fmt.Sprintf(`{"id":%q,"type":%q,"timestamp":"2026-11-20T08:59:58Z","version":1,`+
+		`"data":{"document_id":%q,"version":%d}}`, id, eventType, document, version)
 	body := filetest.Must(shipped.Decode(contract.MessageV1, []byte(data)))(t)
-	return handler.Event{Queue: "documents", Tenant: "acme", ID: id, Type: eventType, OrderingKey: document, Attempt: 1, Body: body}
+	return handler.Event{
+		Queue: "documents", Tenant: "acme", ID: id, Type: eventType, OrderingKey: document, Attempt: 1, Body: body,
+	}
 }
 
 type posted struct{ key, contentType, body string }
 
 // batched posts the events at once, as one batch, and returns what became of each, and the
 // requests. What cannot be mended ends "for good". The target's answers are those of answer.
-func batched(t *testing.T, form catalog.Form, answer func(w http.ResponseWriter, lines []string), events ...handler.Event) (got []string, requests []posted) {
+func batched(
+	t *testing.T, form catalog.Form, answer func(w http.ResponseWriter, lines []string), events ...handler.Event,
+) (got []string, requests []posted) {
 	t.Helper()
 	verifier, err := signature.NewVerifier(signature.Generic, []string{secret}, time.Second, clock)
 	require.NoError(t, err)
@@ -50,13 +55,15 @@ func batched(t *testing.T, form catalog.Form, answer func(w http.ResponseWriter,
 		if err != nil || verifier.Verify(r.Header.Values, body) != nil || r.URL.Path != "/products/_bulk" {
 			t.Error("the signature is not over what arrived, or it arrived elsewhere")
 		}
-		requests = append(requests, posted{r.Header.Get("Idempotency-Key"), r.Header.Get("Content-Type"), string(body)})
+		requests = append(requests,
+			posted{r.Header.Get("Idempotency-Key"), r.Header.Get("Content-Type"), string(body)})
 		answer(w, strings.Split(strings.TrimSuffix(string(body), "\n"), "\n"))
 	}).Batch(catalog.Post{Target: "service", Path: "/products/_bulk", Form: form},
 		func(id string) (catalog.Queue, bool) {
 			return catalog.Queue{ID: id, Batch: catalog.Batch{Size: len(events), Wait: time.Second}}, true
 		},
-		func(time.Duration) (<-chan time.Time, func() bool) { return nil, func() bool { return true } }) // never late
+		// never late
+		func(time.Duration) (<-chan time.Time, func() bool) { return nil, func() bool { return true } })
 	require.True(t, post.SafeToRepeat)
 	got = make([]string, len(events))
 	attempts := make(chan int)
@@ -101,7 +108,8 @@ func bulkOf(statuses map[string]int) func(http.ResponseWriter, []string) {
 				continue // a document
 			}
 			for name, of := range action {
-				items = append(items, fmt.Sprintf(`{%q:{"_id":%q,"_version":2,"status":%d}}`, name, of.ID, statuses[strings.TrimPrefix(of.ID, "acme~")]))
+				items = append(items, fmt.Sprintf(`{%q:{"_id":%q,"_version":2,"status":%d}}`, name, of.ID,
+					statuses[strings.TrimPrefix(of.ID, "acme~")]))
 			}
 		}
 		_, _ = io.WriteString(w, `{"took":1,"errors":true,"items":[`+strings.Join(items, ",")+`]}`)
@@ -112,8 +120,9 @@ func TestABulkHasAnActionForEachEventAndTheDocumentOfEachThatIsNotDeleted(t *tes
 	t.Parallel()
 	priced := changed(t, "e1", "p-1", 7)
 	var err error
-	priced.Body, err = shipped.Decode(contract.MessageV1, []byte(`{"id":"e1","type":"product.created","timestamp":"2026-11-20T08:59:58Z","version":1,`+
-		`"data":{"document_id":"p-1","version":7,"price":"9.99","currency":"EUR","status":"listed"}}`))
+	priced.Body, err = shipped.Decode(contract.MessageV1,
+		[]byte(`{"id":"e1","type":"product.created","timestamp":"2026-11-20T08:59:58Z","version":1,`+
+			`"data":{"document_id":"p-1","version":7,"price":"9.99","currency":"EUR","status":"listed"}}`))
 	require.NoError(t, err)
 	type row struct {
 		event handler.Event
@@ -122,15 +131,23 @@ func TestABulkHasAnActionForEachEventAndTheDocumentOfEachThatIsNotDeleted(t *tes
 	filetest.Each(t, map[string]row{
 		"with its version": {
 			changed(t, "e1", "p-1", 7),
-			`{"index":{"_id":"acme~p-1","version":7,"version_type":"external"}}` + "\n" + `{"document_id":"p-1","tenant":"acme","version":7}` + "\n",
+			`{"index":{"_id":"acme~p-1","version":7,"version_type":"external"}}` + "\n" +
+				`{"document_id":"p-1","tenant":"acme","version":7}` + "\n",
 		},
-		"without one": {changed(t, "e1", "p-1", 0), `{"index":{"_id":"acme~p-1"}}` + "\n" + `{"document_id":"p-1","tenant":"acme"}` + "\n"},
+		"without one": {
+			changed(t, "e1", "p-1", 0), `{"index":{"_id":"acme~p-1"}}` + "\n" +
+				`{"document_id":"p-1","tenant":"acme"}` + "\n",
+		},
 		"with all that is declared": {
 			priced, `{"index":{"_id":"acme~p-1","version":7,"version_type":"external"}}` + "\n" +
-				`{"currency":"EUR","document_id":"p-1","price":"9.99","status":"listed","tenant":"acme","version":7}` + "\n",
+				`{"currency":"EUR","document_id":"p-1","price":"9.99","status":"listed","tenant":"acme","version":7}` +
+				"\n",
 		},
-		"deleted":                   {productEvent(t, "product.deleted", "e1", "p-1", 0), `{"delete":{"_id":"acme~p-1"}}` + "\n"},
-		"deleted, with its version": {productEvent(t, "product.deleted", "e1", "p-1", 8), `{"delete":{"_id":"acme~p-1","version":8,"version_type":"external"}}` + "\n"},
+		"deleted": {productEvent(t, "product.deleted", "e1", "p-1", 0), `{"delete":{"_id":"acme~p-1"}}` + "\n"},
+		"deleted, with its version": {
+			productEvent(t, "product.deleted", "e1", "p-1", 8),
+			`{"delete":{"_id":"acme~p-1","version":8,"version_type":"external"}}` + "\n",
+		},
 	}, func(t *testing.T, test row) {
 		got, requests := batched(t, catalog.Bulk, bulkOf(map[string]int{"p-1": 201}), test.event)
 		require.Equal(t, []string{delivery.Delivered}, got)
@@ -147,11 +164,20 @@ func TestEachItemOfABulkDecidesForItsOwnEvent(t *testing.T) {
 		event           string
 		want            string
 	}{
-		{200, 3, "updated", delivery.Delivered}, {201, 3, "updated", delivery.Delivered}, {400, 3, "updated", "callee_refused_400 for good"},
-		{429, 3, "updated", "callee_busy_429"}, {503, 3, "updated", "callee_failed_503"}, {409, 3, "updated", newer},
-		{409, 0, "updated", "callee_refused_409 for good"}, {401, 3, "updated", "callee_unauthorized_401"}, {99, 3, "updated", "callee_unclear_99"},
-		{404, 3, "updated", "callee_refused_404 for good"}, {404, 3, "deleted", delivery.Delivered}, // it is not there
-		{409, 3, "deleted", newer}, {200, 3, "deleted", delivery.Delivered},
+		{200, 3, "updated", delivery.Delivered},
+		{201, 3, "updated", delivery.Delivered},
+		{400, 3, "updated", "callee_refused_400 for good"},
+		{429, 3, "updated", "callee_busy_429"},
+		{503, 3, "updated", "callee_failed_503"},
+		{409, 3, "updated", newer},
+		{409, 0, "updated", "callee_refused_409 for good"},
+		{401, 3, "updated", "callee_unauthorized_401"},
+		{99, 3, "updated", "callee_unclear_99"},
+		// it is not there
+		{404, 3, "updated", "callee_refused_404 for good"},
+		{404, 3, "deleted", delivery.Delivered},
+		{409, 3, "deleted", newer},
+		{200, 3, "deleted", delivery.Delivered},
 	} {
 		document := fmt.Sprint("p-", i)
 		statuses[document], wants = item.status, append(wants, item.want)
@@ -173,23 +199,41 @@ func TestTheAnswerToABatchDecidesForAllOfItsEventsUnlessItHasItems(t *testing.T)
 		want, second string
 	}
 	filetest.Each(t, map[string]row{
-		"lines, and nothing is said":     {catalog.NDJSON, status(204, ""), delivery.Delivered, delivery.Delivered},
-		"lines, and a word is said":      {catalog.NDJSON, status(200, "Ok."), delivery.Delivered, delivery.Delivered},
-		"an object that has no items":    {catalog.NDJSON, status(200, `{"rows":2}`), delivery.Delivered, delivery.Delivered},
-		"items, one of them refused":     {catalog.NDJSON, items(200, 422), delivery.Delivered, "callee_refused_422 for good"},
-		"items, one of them for later":   {catalog.NDJSON, items(202, 503), delivery.Delivered, "callee_failed_503"},
-		"items of another number":        {catalog.NDJSON, items(200), unclear, unclear},
-		"items that are no items":        {catalog.NDJSON, status(200, `{"items":[1,2]}`), unclear, unclear},
-		"an answer beyond every measure": {catalog.NDJSON, status(200, strings.Repeat("x", 1<<20)), "callee_answer_too_long", "callee_answer_too_long"},
-		"it failed":                      {catalog.Bulk, status(503, ""), "callee_failed_503", "callee_failed_503"},
-		"it has no time":                 {catalog.Bulk, status(429, ""), "callee_busy_429", "callee_busy_429"},
-		"there is no such index":         {catalog.Bulk, status(404, ""), "callee_refused_404", "callee_refused_404"},
-		"it redirects":                   {catalog.Bulk, status(308, ""), "callee_redirects_308", "callee_redirects_308"},
-		"it is no answer of a bulk":      {catalog.Bulk, status(200, "<html>"), unclear, unclear},
-		"it lacks an item":               {catalog.Bulk, status(200, `{"items":[{"index":{"status":200}}]}`), unclear, unclear},
-		"an item is of two actions":      {catalog.Bulk, status(200, `{"items":[{"index":{"status":200},"create":{"status":200}},{"index":{"status":200}}]}`), unclear, unclear},
-		"an item is of another action":   {catalog.Bulk, status(200, `{"items":[{"delete":{"status":200}},{"delete":{"status":200}}]}`), unclear, unclear},
-		"an item is of another document": {catalog.Bulk, status(200, `{"items":[{"index":{"_id":"p-9","status":200}},{"index":{"_id":"p-9","status":200}}]}`), unclear, unclear},
+		"lines, and nothing is said": {catalog.NDJSON, status(204, ""), delivery.Delivered, delivery.Delivered},
+		"lines, and a word is said":  {catalog.NDJSON, status(200, "Ok."), delivery.Delivered, delivery.Delivered},
+		"an object that has no items": {
+			catalog.NDJSON, status(200, `{"rows":2}`), delivery.Delivered, delivery.Delivered,
+		},
+		"items, one of them refused": {
+			catalog.NDJSON, items(200, 422), delivery.Delivered, "callee_refused_422 for good",
+		},
+		"items, one of them for later": {catalog.NDJSON, items(202, 503), delivery.Delivered, "callee_failed_503"},
+		"items of another number":      {catalog.NDJSON, items(200), unclear, unclear},
+		"items that are no items":      {catalog.NDJSON, status(200, `{"items":[1,2]}`), unclear, unclear},
+		"an answer beyond every measure": {
+			catalog.NDJSON, status(200, strings.Repeat("x", 1<<20)), "callee_answer_too_long",
+			"callee_answer_too_long",
+		},
+		"it failed":              {catalog.Bulk, status(503, ""), "callee_failed_503", "callee_failed_503"},
+		"it has no time":         {catalog.Bulk, status(429, ""), "callee_busy_429", "callee_busy_429"},
+		"there is no such index": {catalog.Bulk, status(404, ""), "callee_refused_404", "callee_refused_404"},
+		"it redirects":           {catalog.Bulk, status(308, ""), "callee_redirects_308", "callee_redirects_308"},
+		"it is no answer of a bulk": {
+			catalog.Bulk, status(200, "<html>"), unclear, unclear,
+		},
+		"it lacks an item": {catalog.Bulk, status(200, `{"items":[{"index":{"status":200}}]}`), unclear, unclear},
+		"an item is of two actions": {
+			catalog.Bulk, status(200, `{"items":[{"index":{"status":200},"create":{"status":200}},`+
+				`{"index":{"status":200}}]}`), unclear, unclear,
+		},
+		"an item is of another action": {
+			catalog.Bulk, status(200, `{"items":[{"delete":{"status":200}},{"delete":{"status":200}}]}`),
+			unclear, unclear,
+		},
+		"an item is of another document": {
+			catalog.Bulk, status(200, `{"items":[{"index":{"_id":"p-9","status":200}},{"index":{"_id":"p-9",`+
+				`"status":200}}]}`), unclear, unclear,
+		},
 		"its connection breaks in the end": {catalog.Bulk, func(w http.ResponseWriter, _ []string) {
 			w.Header().Set("Content-Length", "100")
 			_, _ = io.WriteString(w, `{"items":[`)
@@ -197,7 +241,8 @@ func TestTheAnswerToABatchDecidesForAllOfItsEventsUnlessItHasItems(t *testing.T)
 	}, func(t *testing.T, test row) {
 		got, requests := batched(t, test.form, test.answer, changed(t, "e1", "p-1", 1), changed(t, "e2", "p-2", 1))
 		require.Len(t, requests, 1, "it is not sent again by itself")
-		if strings.Index(requests[0].body, `"p-1"`) > strings.Index(requests[0].body, `"p-2"`) { // the attempts come in any order
+		// the attempts come in any order
+		if strings.Index(requests[0].body, `"p-1"`) > strings.Index(requests[0].body, `"p-2"`) {
 			slices.Reverse(got)
 		}
 		require.Equal(t, []string{test.want, test.second}, got)
@@ -255,7 +300,8 @@ func TestAnEventThatCannotBeWrittenIsNotInTheBatch(t *testing.T) {
 	nobody.OrderingKey = contract.UnknownOrderingKey
 	bad := changed(t, "e3", "p-3", 1)
 	bad.Body = contract.Body{}
-	got, requests := batched(t, catalog.Bulk, bulkOf(map[string]int{"p-1": 200}), changed(t, "e1", "p-1", 1), nobody, bad)
+	got, requests := batched(t, catalog.Bulk, bulkOf(map[string]int{"p-1": 200}), changed(t, "e1", "p-1", 1),
+		nobody, bad)
 	require.Equal(t, []string{delivery.Delivered, "document_missing for good", "body_expected for good"}, got)
 	require.Len(t, requests, 1)
 	require.Equal(t, handler.CalleeKey("documents", "acme", "e1"), requests[0].key)

@@ -52,12 +52,20 @@ func TestACallReturnsNoMoreThanWasAskedFor(t *testing.T) {
 		reason string
 	}
 	filetest.Each(t, map[string]row{
-		"a body within the bound":             {say(200, "12345", false), 5, delivery.Answer{Status: 200, Body: []byte("12345")}, ""},
-		"a body beyond it, of unknown length": {say(200, "123456", true), 5, delivery.Answer{Status: 200}, "callee_answer_too_long"},
-		"a body that nobody wants":            {say(200, "123456", false), 0, delivery.Answer{Status: 200}, ""},
-		"no body":                             {say(200, "", false), 5, delivery.Answer{Status: 200, Body: []byte{}}, ""},
-		"a refusal with its reasons":          {say(402, "12345", true), 5, delivery.Answer{Status: 402, Body: []byte("12345")}, "callee_refused_402"},
-		"a refusal with too many of them":     {say(402, "123456", true), 5, delivery.Answer{Status: 402}, "callee_refused_402"},
+		"a body within the bound": {
+			say(200, "12345", false), 5, delivery.Answer{Status: 200, Body: []byte("12345")}, "",
+		},
+		"a body beyond it, of unknown length": {
+			say(200, "123456", true), 5, delivery.Answer{Status: 200}, "callee_answer_too_long",
+		},
+		"a body that nobody wants": {say(200, "123456", false), 0, delivery.Answer{Status: 200}, ""},
+		"no body":                  {say(200, "", false), 5, delivery.Answer{Status: 200, Body: []byte{}}, ""},
+		"a refusal with its reasons": {
+			say(402, "12345", true), 5, delivery.Answer{Status: 402, Body: []byte("12345")}, "callee_refused_402",
+		},
+		"a refusal with too many of them": {
+			say(402, "123456", true), 5, delivery.Answer{Status: 402}, "callee_refused_402",
+		},
 		"a body that breaks off": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "5")
 			_, _ = io.WriteString(w, "123")
@@ -68,7 +76,8 @@ func TestACallReturnsNoMoreThanWasAskedFor(t *testing.T) {
 			_, _ = io.WriteString(w, "123")
 		}, 5, delivery.Answer{Status: 502}, "callee_failed_502"},
 	}, func(t *testing.T, test row) {
-		answer, err := target(t, test.answer).Call(t.Context(), delivery.Request{Method: http.MethodPost, ID: "evt-1", MaxAnswer: test.most})
+		answer, err := target(t, test.answer).Call(t.Context(),
+			delivery.Request{Method: http.MethodPost, ID: "evt-1", MaxAnswer: test.most})
 		require.Equal(t, test.want, answer)
 		if test.reason == "" {
 			require.NoError(t, err)
@@ -84,20 +93,30 @@ func TestWhatARefusalSaysIsKeptAsFarAsItMay(t *testing.T) {
 	const document = "application/problem+json"
 	for name, test := range map[string]struct{ contentType, body, said string }{
 		"all of it": {
-			document, `{"type":"https://pay.example/limits","title":"The limit is reached","status":422,"code":"limit_reached","detail":"of Ilse","instance":"/x"}`,
+			document, `{"type":"https://pay.example/limits","title":"The limit is reached","status":422,` +
+				`"code":"limit_reached","detail":"of Ilse","instance":"/x"}`,
 			`type "https://pay.example/limits", code "limit_reached", title "The limit is reached"`,
 		},
-		"its title alone":        {document + "; charset=utf-8", `{"title":"No plan gold"}`, `title "No plan gold"`},
-		"an address":             {document, `{"title":"ilse@example.org is unknown","code":"unknown"}`, `code "unknown", title left out: email`},
-		"a card":                 {document, `{"title":"card 4111 1111 1111 1111 is refused"}`, `title left out: card`},
-		"what moves the cursor":  {document, `{"title":"\u001b[2Jfine"}`, `title left out: it does not print`},
-		"what reverses the text": {document, `{"title":"a\u202eb"}`, `title left out: it does not print`},
-		"a novel":                {document, `{"title":"` + strings.Repeat("ä", 150) + `"}`, `title "` + strings.Repeat("ä", 100) + `"...`},
-		"a book":                 {document, `{"title":"` + strings.Repeat("a", 9<<10) + `"}`, ``},
-		"numbers for texts":      {document, `{"type":1,"code":["a"],"title":null}`, ``},
-		"nothing":                {document, ``, ``},
-		"no object":              {document, `"limit_reached"`, ``},
-		"a body of no problem":   {"application/json", `{"title":"The limit is reached"}`, ``},
+		"its title alone": {document + "; charset=utf-8", `{"title":"No plan gold"}`, `title "No plan gold"`},
+		"an address": {
+			document, `{"title":"ilse@example.org is unknown","code":"unknown"}`,
+			`code "unknown", title left out: email`,
+		},
+		"a card": {document, `{"title":"card 4111 1111 1111 1111 is refused"}`, `title left out: card`},
+		"what moves the cursor": {
+			document, `{"title":"\u001b[2Jfine"}`, `title left out: it does not print`,
+		},
+		"what reverses the text": {
+			document, `{"title":"a\u202eb"}`, `title left out: it does not print`,
+		},
+		"a novel": {
+			document, `{"title":"` + strings.Repeat("ä", 150) + `"}`, `title "` + strings.Repeat("ä", 100) + `"...`,
+		},
+		"a book":               {document, `{"title":"` + strings.Repeat("a", 9<<10) + `"}`, ``},
+		"numbers for texts":    {document, `{"type":1,"code":["a"],"title":null}`, ``},
+		"nothing":              {document, ``, ``},
+		"no object":            {document, `"limit_reached"`, ``},
+		"a body of no problem": {"application/json", `{"title":"The limit is reached"}`, ``},
 	} {
 		refuses := target(t, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", test.contentType)
@@ -105,7 +124,8 @@ func TestWhatARefusalSaysIsKeptAsFarAsItMay(t *testing.T) {
 			_, _ = fmt.Fprint(w, test.body)
 		})
 		for _, most := range []int64{0, 16 << 10} {
-			_, err := refuses.Call(t.Context(), delivery.Request{Method: http.MethodPost, ID: "evt-1", MaxAnswer: most})
+			_, err := refuses.Call(t.Context(),
+				delivery.Request{Method: http.MethodPost, ID: "evt-1", MaxAnswer: most})
 			require.EqualError(t, err, "callee_refused_422", "the text of the error holds nothing of it")
 			if most == 0 || name != "a book" { // of an answer that is wanted more is read
 				require.Equal(t, test.said, retry.Said(err), name)
@@ -122,8 +142,12 @@ func TestOnlyAnInternalTargetIsDialledAtAPrivateAddress(t *testing.T) {
 	declared.Internal = false
 	_, port, err := net.SplitHostPort(strings.TrimPrefix(url, "http://"))
 	require.NoError(t, err)
-	for _, host := range []string{"127.0.0.1", "localhost", "0x7f.1", "2130706433", "0", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "[::1]", "[::]", "[::127.0.0.1]"} {
-		_, err = at(t, delivery.Config{Target: declared, BaseURL: "http://" + host + ":" + port}).Post(payment).Do(t.Context(), event())
+	for _, host := range []string{
+		"127.0.0.1", "localhost", "0x7f.1", "2130706433", "0", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "[::1]",
+		"[::]", "[::127.0.0.1]",
+	} {
+		_, err = at(t, delivery.Config{Target: declared, BaseURL: "http://" + host + ":" + port}).Post(payment).
+			Do(t.Context(), event())
 		require.ErrorContains(t, err, "callee_unreachable", host)
 		require.Equal(t, retry.Unavailable, retry.Decide(err).Class)
 		if host == "127.0.0.1" || host == "localhost" {
@@ -132,13 +156,21 @@ func TestOnlyAnInternalTargetIsDialledAtAPrivateAddress(t *testing.T) {
 	}
 	require.False(t, asked.Load())
 	for address, want := range map[string]bool{
-		"93.184.216.34": true, "2606:2800:220:1::1": true, "2001:4860:4860::8888": true, "::ffff:93.184.216.34": true,
-		"127.0.0.1": false, "10.1.2.3": false, "172.16.0.1": false, "192.168.1.1": false, "169.254.169.254": false, "100.64.0.1": false,
-		"0.0.0.0": false, "0.1.2.3": false, "224.0.0.1": false, "255.255.255.255": false, "198.18.0.1": false, "192.0.0.8": false, "192.0.2.1": false,
-		"::1": false, "::": false, "fd00::1": false, "fd20:ce::254": false, "fe80::1": false, "fe80::1%eth0": false, "fec0::1": false, "ff02::1": false,
-		"::ffff:127.0.0.1": false, "::ffff:100.64.0.1": false, "::ffff:0:127.0.0.1": false, "::127.0.0.1": false, "::a9fe:a9fe": false,
-		"64:ff9b::7f00:1": false, "64:ff9b:1::a9fe:a9fe": false, "2002:7f00:1::": false, "2001:0:7f00:1::": false, "2001:db8::1": false,
-		"3fff::1": false, "100::1": false, "5f00::1": false, "2606:2800:220:1::1%eth0": false,
+		"93.184.216.34": true, "2606:2800:220:1::1": true, "2001:4860:4860::8888": true,
+		"::ffff:93.184.216.34": true,
+		"127.0.0.1":            false, "10.1.2.3": false, "172.16.0.1": false, "192.168.1.1": false,
+		"169.254.169.254": false,
+		"100.64.0.1":      false,
+		"0.0.0.0":         false, "0.1.2.3": false, "224.0.0.1": false, "255.255.255.255": false,
+		"198.18.0.1": false,
+		"192.0.0.8":  false, "192.0.2.1": false,
+		"::1": false, "::": false, "fd00::1": false, "fd20:ce::254": false, "fe80::1": false, "fe80::1%eth0": false,
+		"fec0::1": false, "ff02::1": false,
+		"::ffff:127.0.0.1": false, "::ffff:100.64.0.1": false, "::ffff:0:127.0.0.1": false, "::127.0.0.1": false,
+		"::a9fe:a9fe":     false,
+		"64:ff9b::7f00:1": false, "64:ff9b:1::a9fe:a9fe": false, "2002:7f00:1::": false, "2001:0:7f00:1::": false,
+		"2001:db8::1": false,
+		"3fff::1":     false, "100::1": false, "5f00::1": false, "2606:2800:220:1::1%eth0": false,
 	} {
 		require.Equal(t, want, delivery.Public(netip.MustParseAddr(address)), address)
 	}
@@ -149,13 +181,23 @@ func TestWhatIsMissingForATargetIsReportedAtOnceAndWithoutItsSecret(t *testing.T
 	t.Parallel()
 	of := func(name string) catalog.Target {
 		upper := strings.ToUpper(name)
-		return catalog.Target{Name: name, URLVariable: upper + "_URL", SecretVariable: upper + "_SECRET", Scheme: catalog.SchemeGeneric, Timeouts: catalog.Timeouts{Connect: 1, Total: 1}}
+		return catalog.Target{
+			Name: name, URLVariable: upper + "_URL", SecretVariable: upper + "_SECRET", Scheme: catalog.SchemeGeneric,
+			Timeouts: catalog.Timeouts{Connect: 1, Total: 1},
+		}
 	}
 	c := &catalog.Catalog{
-		Targets: map[string]catalog.Target{"here": of("here"), "lost": of("lost"), "weak": of("weak"), "idle": of("idle")},
-		Queues: []catalog.Queue{{ID: "q", Enabled: true, Pool: "p", Handlers: map[string]catalog.Handler{
-			"a": {Name: "a", Post: catalog.Post{Target: "here"}}, "b": {Name: "b", Post: catalog.Post{Target: "lost"}}, "c": {Name: "c", Post: catalog.Post{Target: "weak"}},
-		}}, {ID: "off", Handlers: map[string]catalog.Handler{"d": {Name: "d", Post: catalog.Post{Target: "idle"}}}}},
+		Targets: map[string]catalog.Target{
+			"here": of("here"), "lost": of("lost"), "weak": of("weak"), "idle": of("idle"),
+		},
+		Queues: []catalog.Queue{
+			{ID: "q", Enabled: true, Pool: "p", Handlers: map[string]catalog.Handler{
+				"a": {Name: "a", Post: catalog.Post{Target: "here"}},
+				"b": {Name: "b", Post: catalog.Post{Target: "lost"}},
+				"c": {Name: "c", Post: catalog.Post{Target: "weak"}},
+			}},
+			{ID: "off", Handlers: map[string]catalog.Handler{"d": {Name: "d", Post: catalog.Post{Target: "idle"}}}},
+		},
 	}
 	place := func(t catalog.Target) (string, []string) {
 		return map[string]string{"here": "http://here.example", "weak": "http://weak.example"}[t.Name],
@@ -267,30 +309,44 @@ func TestATargetThatMeansHarmTakesNoMoreThanItsTimeAndItsBytes(t *testing.T) {
 		late            = "delivery: no answer: context deadline exceeded"
 		unreachable     = "callee_unreachable"
 		tooLong         = "callee_answer_too_long"
-		hints, switches = "HTTP/1.1 103 Early Hints\r\nX-A: a\r\n\r\n", "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: tea\r\n\r\n"
+		hints, switches = "HTTP/1.1 103 Early Hints\r\nX-A: a\r\n\r\n",
+			"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: tea\r\n\r\n"
 	)
 	for name, test := range map[string]struct {
 		serve func(*testing.T) (string, *http.Client)
 		// want is the error's text where MaxAnswer is 0 and where it is most.
 		want, wanting string
 	}{
-		"it takes nothing":                             {plain(gone), late, ""},
-		"it hangs before headers":                      {says("", gone), late, ""},
-		"it trickles headers":                          {says(ok+"X-A: ", drip("a")), late, ""},
-		"its headers do not end":                       {says(ok+"X-A: ", flood), unreachable, ""},
-		"it asks for patience for ever":                {says("", func(c net.Conn) { endless(c, []byte(hints)) }), unreachable, ""},
-		"it trickles a body":                           {says(ok+"Content-Length: 1000000\r\n\r\n", drip("a")), "-", tooLong},
-		"it trickles a body in pieces":                 {says(ok+"Transfer-Encoding: chunked\r\n\r\n", drip("1\r\na\r\n")), "-", late},
-		"it answers a gigabyte":                        {says(ok+"Content-Length: 1073741824\r\n\r\n", flood), "-", tooLong},
-		"it answers without an end":                    {says(ok+"\r\n", flood), "-", tooLong},
-		"it answers in pieces of endless names":        {says(ok+"Transfer-Encoding: chunked\r\n\r\n1;", flood), "-", unreachable},
-		"it redirects to metadata":                     {says(found+"http://169.254.169.254/computeMetadata/v1/\r\n\r\n", nil), "callee_redirects_302", ""},
-		"it redirects to nowhere":                      {says(found+"http://hush:%zz/\r\n\r\n", nil), unreachable, ""},
-		"it switches protocols, and then says nothing": {says(switches, gone), "callee_unclear_101", ""},
-		"it resets":                                    {says("", func(c net.Conn) { _ = c.(*net.TCPConn).SetLinger(0) }), unreachable + ": connection reset by peer", ""},
-		"it closes in silence":                         {says("", nil), unreachable + ": unexpected EOF", ""},
-		"it speaks no HTTP":                            {says("hush hush\r\n\r\n", nil), unreachable, ""},
-		"its header is none":                           {says(ok+"hush hush\r\n\r\n", nil), unreachable, ""},
+		"it takes nothing":        {plain(gone), late, ""},
+		"it hangs before headers": {says("", gone), late, ""},
+		"it trickles headers":     {says(ok+"X-A: ", drip("a")), late, ""},
+		"its headers do not end":  {says(ok+"X-A: ", flood), unreachable, ""},
+		"it asks for patience for ever": {
+			says("", func(c net.Conn) { endless(c, []byte(hints)) }), unreachable, "",
+		},
+		"it trickles a body": {says(ok+"Content-Length: 1000000\r\n\r\n", drip("a")), "-", tooLong},
+		"it trickles a body in pieces": {
+			says(ok+"Transfer-Encoding: chunked\r\n\r\n", drip("1\r\na\r\n")), "-", late,
+		},
+		"it answers a gigabyte":     {says(ok+"Content-Length: 1073741824\r\n\r\n", flood), "-", tooLong},
+		"it answers without an end": {says(ok+"\r\n", flood), "-", tooLong},
+		"it answers in pieces of endless names": {
+			says(ok+"Transfer-Encoding: chunked\r\n\r\n1;", flood), "-", unreachable,
+		},
+		"it redirects to metadata": {
+			says(found+"http://169.254.169.254/computeMetadata/v1/\r\n\r\n", nil), "callee_redirects_302", "",
+		},
+		"it redirects to nowhere": {says(found+"http://hush:%zz/\r\n\r\n", nil), unreachable, ""},
+		"it switches protocols, and then says nothing": {
+			says(switches, gone), "callee_unclear_101", "",
+		},
+		"it resets": {
+			says("", func(c net.Conn) { _ = c.(*net.TCPConn).SetLinger(0) }),
+			unreachable + ": connection reset by peer", "",
+		},
+		"it closes in silence": {says("", nil), unreachable + ": unexpected EOF", ""},
+		"it speaks no HTTP":    {says("hush hush\r\n\r\n", nil), unreachable, ""},
+		"its header is none":   {says(ok+"hush hush\r\n\r\n", nil), unreachable, ""},
 		"nobody listens": {func(t *testing.T) (string, *http.Client) {
 			listener := filetest.Must((&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 			require.NoError(t, listener.Close())
@@ -304,12 +360,24 @@ func TestATargetThatMeansHarmTakesNoMoreThanItsTimeAndItsBytes(t *testing.T) {
 			return server.URL, nil
 		}, unreachable + ": certificate not accepted", ""},
 		"it speaks no TLS": {func(t *testing.T) (string, *http.Client) {
-			return "https://" + raw(t, func(c net.Conn) { _, _ = c.Read(make([]byte, 64<<10)); _, _ = c.Write(chunk) }), nil
+			return "https://" + raw(t, func(c net.Conn) {
+				_, _ = c.Read(make([]byte, 64<<10))
+				_, _ = c.Write(chunk)
+			}), nil
 		}, unreachable, ""},
-		"it hangs in TLS":         {func(t *testing.T) (string, *http.Client) { return "https://" + raw(t, gone), nil }, unreachable, ""},
-		"it floods a stream":      {over2(func(w http.ResponseWriter, _ *http.Request) { endless(w, chunk) }), "-", tooLong},
-		"it hangs in a stream":    {over2(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }), late, ""},
-		"its headers are a flood": {over2(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X-A", string(chunk)) }), unreachable, ""},
+		"it hangs in TLS": {
+			func(t *testing.T) (string, *http.Client) { return "https://" + raw(t, gone), nil }, unreachable, "",
+		},
+		"it floods a stream": {
+			over2(func(w http.ResponseWriter, _ *http.Request) { endless(w, chunk) }), "-", tooLong,
+		},
+		"it hangs in a stream": {
+			over2(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }), late, "",
+		},
+		"its headers are a flood": {
+			over2(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X-A", string(chunk)) }),
+			unreachable, "",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			url, client := test.serve(t)
@@ -323,13 +391,16 @@ func TestATargetThatMeansHarmTakesNoMoreThanItsTimeAndItsBytes(t *testing.T) {
 			withPassword := strings.Replace(url, "://", "://alice:hush@", 1) // which no error repeats
 			config := delivery.Config{Target: declared, BaseURL: withPassword}
 			if client != nil { // our own transport, and its certificate
-				trust := &tls.Config{RootCAs: client.Transport.(*http.Transport).TLSClientConfig.RootCAs, MinVersion: tls.VersionTLS12}
+				trust := &tls.Config{
+					RootCAs: client.Transport.(*http.Transport).TLSClientConfig.RootCAs, MinVersion: tls.VersionTLS12,
+				}
 				config.Transport = delivery.Transport(declared, trust)
 			}
 			target := at(t, config)
 			for _, wanted := range []int64{0, most} {
 				before := allocated()
-				answer, err := target.Call(context.Background(), delivery.Request{Method: http.MethodPost, ID: "evt-1", Body: []byte("{}"), MaxAnswer: wanted})
+				answer, err := target.Call(context.Background(),
+					delivery.Request{Method: http.MethodPost, ID: "evt-1", Body: []byte("{}"), MaxAnswer: wanted})
 				require.Less(t, allocated()-before, uint64(8<<20), "bytes")
 				require.LessOrEqual(t, len(answer.Body), most)
 				want := test.want
@@ -366,7 +437,8 @@ func TestATargetThatClosesKeptConnectionsIsAskedOnceForEachCall(t *testing.T) {
 	target := at(t, delivery.Config{BaseURL: "http://" + address})
 	answered := int64(0)
 	for range 50 {
-		_, err := target.Call(t.Context(), delivery.Request{Method: http.MethodPost, ID: "evt-1", Body: []byte("{}")})
+		_, err := target.Call(t.Context(),
+			delivery.Request{Method: http.MethodPost, ID: "evt-1", Body: []byte("{}")})
 		if err == nil {
 			answered++
 			continue
@@ -382,5 +454,6 @@ func TestATargetThatClosesKeptConnectionsIsAskedOnceForEachCall(t *testing.T) {
 func TestAStreamThatNobodyReadsIsSmall(t *testing.T) {
 	t.Parallel()
 	settings := delivery.Transport(service, nil).HTTP2
-	require.Equal(t, []int{64 << 10, 1 << 20}, []int{settings.MaxReceiveBufferPerStream, settings.MaxReceiveBufferPerConnection})
+	require.Equal(t, []int{64 << 10, 1 << 20},
+		[]int{settings.MaxReceiveBufferPerStream, settings.MaxReceiveBufferPerConnection})
 }

@@ -1,6 +1,6 @@
-// Package delivery tells other services what happened, by signed requests, and says what their answers mean. It owns the wire
-// form of a posted event and the limits of a target. It refuses to retry, to follow a redirect, and to repeat anything of an
-// answer but its status and what may be kept of a problem document.
+// Package delivery tells other services what happened, by signed requests, and says what their answers mean.
+// It owns the wire form of a posted event and the limits of a target. It refuses to retry, to follow a
+// redirect, and to repeat anything of an answer but its status and what may be kept of a problem document.
 package delivery
 
 import (
@@ -82,8 +82,10 @@ func (ts Targets) Breakers() (all []rates.Breaker) {
 // New returns a target. Its errors repeat neither URL nor secret.
 func New(config Config) (*Target, error) {
 	base, err := url.Parse(config.BaseURL)
-	if err != nil || (base.Scheme != "http" && base.Scheme != "https") || base.Host == "" || base.RawQuery != "" || base.Fragment != "" {
-		return nil, errors.New("delivery: the base URL must be http or https, with a host, without query or fragment")
+	if err != nil || (base.Scheme != "http" && base.Scheme != "https") || base.Host == "" ||
+		base.RawQuery != "" || base.Fragment != "" {
+		return nil,
+			errors.New("delivery: the base URL must be http or https, with a host, without query or fragment")
 	}
 	scheme := signature.Own[string(config.Target.Scheme)]
 	signer, err := signature.NewSigner(scheme, config.Secrets[0], config.Secrets[1:]...)
@@ -103,7 +105,10 @@ func New(config Config) (*Target, error) {
 type Targets map[string]*Target
 
 // Open returns the targets that the pool's enabled queues post to. place says where each is and what signs.
-func Open(c *catalog.Catalog, pool string, place func(catalog.Target) (url string, secrets []string), now func() time.Time) (Targets, error) {
+func Open(
+	c *catalog.Catalog, pool string,
+	place func(catalog.Target) (url string, secrets []string), now func() time.Time,
+) (Targets, error) {
 	targets := Targets{}
 	var mistakes []error
 	for _, declared := range c.TargetsOf(pool) {
@@ -123,8 +128,12 @@ func Open(c *catalog.Catalog, pool string, place func(catalog.Target) (url strin
 	return targets, errors.Join(mistakes...)
 }
 
-// Register registers the posts of the pool's queues, but those to a missing target, which the registry's check reports.
-func (ts Targets) Register(r *handler.Registry, c *catalog.Catalog, pool string, timer func(time.Duration) (<-chan time.Time, func() bool)) {
+// Register registers the posts of the pool's queues, but those to a missing target, which the registry's
+// check reports.
+func (ts Targets) Register(
+	r *handler.Registry, c *catalog.Catalog, pool string,
+	timer func(time.Duration) (<-chan time.Time, func() bool),
+) {
 	for _, q := range c.Queues {
 		for _, h := range q.Handlers {
 			t, ok := ts[h.Post.Target]
@@ -149,13 +158,13 @@ func (ts Targets) Close() {
 	}
 }
 
-// Post is the handler of an entry of the catalog. Its Do posts the event; its Reconcile asks whether the target has it. An
-// entry without a path for that says that the target applies one Idempotency-Key once.
+// Post is the handler of an entry of the catalog. Its Do posts the event; its Reconcile asks whether the
+// target has it. An entry without a path for that says that the target applies one Idempotency-Key once.
 //
-// retry.HTTPStatus says what an answer to the POST means, but that a 409 is delivered if the target, asked, has the event. No
-// answer in time is context.DeadlineExceeded, no connection is down [callee_unreachable], and what the target's own limits
-// hold back is busy [callee_crowded, callee_rate, callee_resting]. Of the answers to Reconcile, 200 is done, and 404, 405
-// and 501 are not; of the rest nothing is permanent.
+// retry.HTTPStatus says what an answer to the POST means, but that a 409 is delivered if the target, asked,
+// has the event. No answer in time is context.DeadlineExceeded, no connection is down [callee_unreachable],
+// and what the target's own limits hold back is busy [callee_crowded, callee_rate, callee_resting]. Of the
+// answers to Reconcile, 200 is done, and 404, 405 and 501 are not; of the rest nothing is permanent.
 func (t *Target) Post(post catalog.Post) handler.Leased {
 	p := poster{Target: t, of: post}
 	if post.Reconcile == "" {
@@ -246,7 +255,8 @@ type Endpoints struct {
 
 var _ endpoints.Poster = (*Endpoints)(nil)
 
-// NewEndpoints returns what posts to endpoints. private lets them be at any address and on http, for development.
+// NewEndpoints returns what posts to endpoints. private lets them be at any address and on http, for
+// development.
 func NewEndpoints(of catalog.Endpoints, private bool, now func() time.Time) *Endpoints {
 	like := of.Target()
 	like.Internal = private
@@ -260,7 +270,9 @@ func NewEndpoints(of catalog.Endpoints, private bool, now func() time.Time) *End
 func (e *Endpoints) Close() { (&http.Client{Transport: e.like.Transport}).CloseIdleConnections() }
 
 // Post implements endpoints.Poster.
-func (e *Endpoints) Post(ctx context.Context, to endpoints.Address, id string, body []byte) (status int, err error) {
+func (e *Endpoints) Post(
+	ctx context.Context, to endpoints.Address, id string, body []byte,
+) (status int, err error) {
 	t, err := e.target(to)
 	if err != nil {
 		return 0, err
@@ -291,7 +303,8 @@ func (e *Endpoints) target(to endpoints.Address) (*Target, error) {
 	return t, nil
 }
 
-// Check implements endpoints.Poster. It refuses what a connection, which is checked again, would be refused to now.
+// Check implements endpoints.Poster. It refuses what a connection, which is checked again, would be refused
+// to now.
 func (e *Endpoints) Check(ctx context.Context, address string) error {
 	at, err := url.Parse(address)
 	switch {
@@ -301,7 +314,8 @@ func (e *Endpoints) Check(ctx context.Context, address string) error {
 		return fmt.Errorf("%w: an endpoint is called by https", audit.ErrInvalid)
 	case at.User != nil, at.RawQuery != "", at.ForceQuery, at.Fragment != "":
 		// Lists and logs show the URL, and what stands there is often a password.
-		return fmt.Errorf("%w: an endpoint's URL has no user, query or fragment; what is sent is signed", audit.ErrInvalid)
+		return fmt.Errorf("%w: an endpoint's URL has no user, query or fragment; what is sent is signed",
+			audit.ErrInvalid)
 	case e.like.Target.Internal:
 		return nil
 	}

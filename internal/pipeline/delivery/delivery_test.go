@@ -39,21 +39,29 @@ func envelope() *contract.Envelope {
 	return &contract.Envelope{
 		ID: "evt-1", Action: "renewal", CorrelationID: "sub-7", IdempotencyKey: "412345678901234567",
 		CreatedAt: "2026-11-20T08:59:58Z", Attempts: 3, MaxAttempts: 5,
-		Payload: contract.Payload{SubscriptionID: "sub-7", OrderID: "order-9", Currency: "EUR", Amount: "9.90", Cycle: 2},
+		Payload: contract.Payload{
+			SubscriptionID: "sub-7", OrderID: "order-9", Currency: "EUR", Amount: "9.90", Cycle: 2,
+		},
 	}
 }
 
 func event() handler.Event {
-	return handler.Event{Queue: "pay-subscription-update", Tenant: "acme", ID: "evt-1", Type: "renewal", Attempt: 1, Body: contract.Of(envelope())}
+	return handler.Event{
+		Queue: "pay-subscription-update", Tenant: "acme", ID: "evt-1", Type: "renewal", Attempt: 1,
+		Body: contract.Of(envelope()),
+	}
 }
 
 // service is a target at an address of this machine, without limits.
 var service = catalog.Target{
-	Name: "service", Scheme: catalog.SchemeGeneric, Internal: true, Timeouts: catalog.Timeouts{Connect: 5 * time.Second, Total: time.Minute},
+	Name: "service", Scheme: catalog.SchemeGeneric, Internal: true,
+	Timeouts: catalog.Timeouts{Connect: 5 * time.Second, Total: time.Minute},
 }
 
 // payment is what the queue of updates posts.
-var payment = catalog.Post{Target: "service", Path: "/v1/webhooks/payment", Reconcile: "/v1/webhooks/payment/{id}"}
+var payment = catalog.Post{
+	Target: "service", Path: "/v1/webhooks/payment", Reconcile: "/v1/webhooks/payment/{id}",
+}
 
 // at is a target without limits at an address of this machine, unless the test says otherwise.
 func at(t testing.TB, config delivery.Config) *delivery.Target {
@@ -61,7 +69,8 @@ func at(t testing.TB, config delivery.Config) *delivery.Target {
 	if config.Target.Name == "" {
 		config.Target = service
 	}
-	config.BaseURL, config.Secrets = cmp.Or(config.BaseURL, "http://service.example"), append(config.Secrets, secret)[:1]
+	config.BaseURL, config.Secrets = cmp.Or(config.BaseURL, "http://service.example"),
+		append(config.Secrets, secret)[:1]
 	if config.Now == nil {
 		config.Now = clock
 	}
@@ -97,19 +106,22 @@ func callee(t testing.TB, answer http.HandlerFunc) string {
 	return server.URL
 }
 
-// recorded serves a callee that checks each signature, and keeps what it is sent: method, path, key, type, user, body.
+// recorded serves a callee that checks each signature, and keeps what it is sent: method, path, key, type,
+// user, body.
 func recorded(t testing.TB, scheme signature.Scheme, secret string) (url string, requests *[]string) {
 	t.Helper()
 	verifier := filetest.Must(signature.NewVerifier(scheme, []string{secret}, time.Second, clock))(t)
 	requests = new([]string)
 	return callee(t, func(_ http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
-		if err != nil || verifier.Verify(r.Header.Values, body) != nil || scheme == signature.Standard && r.Header.Get("Webhook-Id") == "" {
+		if err != nil || verifier.Verify(r.Header.Values, body) != nil || scheme == signature.Standard &&
+			r.Header.Get("Webhook-Id") == "" {
 			t.Error("the signature is not over what arrived")
 		}
 		user, password, _ := r.BasicAuth()
 		*requests = append(*requests, strings.Join([]string{
-			r.Method, r.URL.Path, fmt.Sprint(r.Header["Idempotency-Key"]), r.Header.Get("Content-Type"), user + ":" + password, string(body),
+			r.Method, r.URL.Path, fmt.Sprint(r.Header["Idempotency-Key"]), r.Header.Get("Content-Type"),
+			user + ":" + password, string(body),
 		}, " "))
 	}), requests
 }
@@ -118,10 +130,15 @@ func TestEveryAttemptPostsWhatTheCalleeWasPromised(t *testing.T) {
 	t.Parallel()
 	const standard = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 	order := handler.Event{
-		Queue: "paynow-events", Tenant: "acme", ID: "evt\r\nX-Other: 2", Type: contract.OrderPaid, CorrelationID: "order-9",
+		Queue: "paynow-events", Tenant: "acme", ID: "evt\r\nX-Other: 2", Type: contract.OrderPaid,
+		CorrelationID: "order-9",
 		Body: contract.Of(&contract.Payment{
 			EventID: "evt-2", EventType: contract.OrderPaid, Timestamp: "2026-11-20T08:59:58Z",
-			Data: contract.PaymentData{Order: &contract.Order{ID: "order-9", CustomerID: "customer-1", Items: []contract.Item{{ProductID: "p", Quantity: 1}}}},
+			Data: contract.PaymentData{
+				Order: &contract.Order{
+					ID: "order-9", CustomerID: "customer-1", Items: []contract.Item{{ProductID: "p", Quantity: 1}},
+				},
+			},
 		}),
 	}
 	renewal, paid := event().CalleeKey(), order.CalleeKey()
@@ -134,22 +151,31 @@ func TestEveryAttemptPostsWhatTheCalleeWasPromised(t *testing.T) {
 	}
 	filetest.Each(t, map[string]row{
 		"an update": {
-			catalog.SchemeGeneric, secret, payment, event(), `POST /billing/v1/webhooks/payment [` + renewal + `] application/json alice:hush ` +
-				`{"event_id":"` + renewal + `","tenant":"acme","source_event_id":"evt-1","action":"renewal","subscription_id":"sub-7",` +
+			catalog.SchemeGeneric, secret, payment, event(), `POST /billing/v1/webhooks/payment [` + renewal +
+				`] application/json alice:hush ` +
+				`{"event_id":"` + renewal +
+				`","tenant":"acme","source_event_id":"evt-1","action":"renewal","subscription_id":"sub-7",` +
 				`"correlation_id":"sub-7","created_at":"2026-11-20T08:59:58Z",` +
 				`"payload":{"subscription_id":"sub-7","order_id":"order-9","currency":"EUR","amount":"9.90","cycle":2}}`,
 		},
 		"another contract's data, by Standard Webhooks": {
-			catalog.SchemeStandard, standard, catalog.Post{Target: "service", Path: "/hooks"}, order, `POST /billing/hooks [` + paid + `] application/json alice:hush ` +
-				`{"event_id":"` + paid + `","tenant":"acme","source_event_id":"evt-2","event_type":"order.paid","created_at":"2026-11-20T08:59:58Z","data":{"order":{"id":"order-9",`,
+			catalog.SchemeStandard, standard,
+			catalog.Post{Target: "service", Path: "/hooks"},
+			order,
+			`POST /billing/hooks [` + paid + `] application/json alice:hush ` +
+				`{"event_id":"` + paid + `","tenant":"acme","source_event_id":"evt-2","event_type":"order.paid",` +
+				`"created_at":"2026-11-20T08:59:58Z","data":{"order":{"id":"order-9",`,
 		},
 	}, func(t *testing.T, test row) {
 		declared := service
 		declared.Scheme = test.scheme
 		url, requests := recorded(t, signature.Own[string(test.scheme)], test.secret)
 		url = strings.Replace(url, "http://", "http://alice:hush@", 1) + "/billing/"
-		post := at(t, delivery.Config{Target: declared, BaseURL: url, Secrets: []string{cmp.Or(test.secret, secret)}}).Post(test.post)
-		require.Equal(t, test.post.Reconcile == "", post.SafeToRepeat, "a target without a question applies a key once")
+		post := at(t, delivery.Config{
+			Target: declared, BaseURL: url, Secrets: []string{cmp.Or(test.secret, secret)},
+		}).Post(test.post)
+		require.Equal(t, test.post.Reconcile == "", post.SafeToRepeat,
+			"a target without a question applies a key once")
 		require.Equal(t, test.post.Reconcile == "", post.Reconcile == nil)
 		for attempt := range 2 {
 			test.event.Attempt, test.event.Try = attempt+1, attempt
@@ -182,12 +208,14 @@ func TestAskedWhatBecameOfIt(t *testing.T) {
 		odd.ID = "../../admin"
 		for _, status := range test.statuses {
 			asked := 0
-			target := offline(t, func(c *catalog.Target) { c.Breaker = catalog.Breaker{Failures: 1, Rest: time.Hour} }, func(r *http.Request) (*http.Response, error) {
-				require.Len(t, r.Header, 4, "signature and time, agent and what it accepts: a question changes nothing, and has no key")
-				require.Equal(t, "GET /v1/webhooks/payment/"+odd.CalleeKey(), r.Method+" "+r.URL.Path)
-				asked++
-				return answers(status, nil)(r)
-			})
+			target := offline(t, func(c *catalog.Target) { c.Breaker = catalog.Breaker{Failures: 1, Rest: time.Hour} },
+				func(r *http.Request) (*http.Response, error) {
+					require.Len(t, r.Header, 4,
+						"signature and time, agent and what it accepts: a question changes nothing, and has no key")
+					require.Equal(t, "GET /v1/webhooks/payment/"+odd.CalleeKey(), r.Method+" "+r.URL.Path)
+					asked++
+					return answers(status, nil)(r)
+				})
 			known, err := target.Post(payment).Reconcile(t.Context(), odd)
 			require.Equal(t, status == 200, known.Done, status)
 			require.Equal(t, status == 200, known.Effect.Result == delivery.Delivered, status)
@@ -241,9 +269,13 @@ func TestWhatCannotBeSentIsPermanentAndNotSent(t *testing.T) {
 		want   string
 	}
 	filetest.Each(t, map[string]row{
-		"no body":                   {func(e *handler.Event) { e.Body = contract.Body{} }, "body_expected"},
-		"no subscription":           {func(e *handler.Event) { envelopeOf(e.Body).Payload.SubscriptionID = "" }, "subscription_id_missing"},
-		"a string that is not text": {func(e *handler.Event) { envelopeOf(e.Body).Payload.Status = "\xff" }, "body_not_encodable"},
+		"no body": {func(e *handler.Event) { e.Body = contract.Body{} }, "body_expected"},
+		"no subscription": {
+			func(e *handler.Event) { envelopeOf(e.Body).Payload.SubscriptionID = "" }, "subscription_id_missing",
+		},
+		"a string that is not text": {
+			func(e *handler.Event) { envelopeOf(e.Body).Payload.Status = "\xff" }, "body_not_encodable",
+		},
 	}, func(t *testing.T, test row) {
 		bad := event()
 		test.change(&bad)
@@ -258,7 +290,9 @@ func TestWhatCannotBeSentIsPermanentAndNotSent(t *testing.T) {
 
 func TestAConfigurationThatCannotBeMeantIsRefusedAndNotPrinted(t *testing.T) {
 	t.Parallel()
-	good := delivery.Config{Target: service, BaseURL: "https://subscriptions.example", Secrets: []string{secret}, Now: clock}
+	good := delivery.Config{
+		Target: service, BaseURL: "https://subscriptions.example", Secrets: []string{secret}, Now: clock,
+	}
 	require.NoError(t, filetest.ErrorOf(delivery.New(good)))
 	for name, change := range map[string]func(*delivery.Config){
 		"no URL":         func(c *delivery.Config) { c.BaseURL = "" },
@@ -281,7 +315,9 @@ func TestAConfigurationThatCannotBeMeantIsRefusedAndNotPrinted(t *testing.T) {
 func TestADialThatTakesTooLongIsNoTimeoutOfTheHandler(t *testing.T) {
 	t.Parallel()
 	for want, reason := range map[string]error{
-		"callee_unreachable":                             &net.OpError{Op: "dial", Net: "tcp", Err: context.DeadlineExceeded},
+		"callee_unreachable": &net.OpError{
+			Op: "dial", Net: "tcp", Err: context.DeadlineExceeded,
+		},
 		"delivery: no answer: context deadline exceeded": context.DeadlineExceeded, // of the caller's own client
 	} {
 		silent := offline(t, nil, func(*http.Request) (*http.Response, error) { return nil, reason })
@@ -296,21 +332,30 @@ func TestThePostsOfEnabledQueuesAreRegisteredAndPlanTheirRequest(t *testing.T) {
 		return catalog.Handler{Name: target + string(form), Post: p}
 	}
 	registry := handler.NewRegistry()
-	delivery.Targets{service.Name: offline(t, nil, nil)}.Register(registry, &catalog.Catalog{Queues: []catalog.Queue{
-		{ID: "on", Enabled: true, Pool: "own", Handlers: map[string]catalog.Handler{
-			"single": post(service.Name, catalog.Single), "lines": post(service.Name, catalog.NDJSON), "elsewhere": post("missing", catalog.Single),
-		}},
-		{ID: "also", Enabled: true, Pool: "own", Handlers: map[string]catalog.Handler{"again": post(service.Name, catalog.Single)}},
-		{ID: "off", Pool: "own", Handlers: map[string]catalog.Handler{"bulk": post(service.Name, catalog.Bulk)}},
-		{ID: "others", Enabled: true, Pool: "other", Handlers: map[string]catalog.Handler{"bulk": post(service.Name, catalog.Bulk)}},
-	}}, "own", nil)
+	delivery.Targets{service.Name: offline(t, nil, nil)}.Register(registry,
+		&catalog.Catalog{Queues: []catalog.Queue{
+			{ID: "on", Enabled: true, Pool: "own", Handlers: map[string]catalog.Handler{
+				"single": post(service.Name, catalog.Single), "lines": post(service.Name, catalog.NDJSON),
+				"elsewhere": post("missing", catalog.Single),
+			}},
+			{
+				ID: "also", Enabled: true, Pool: "own",
+				Handlers: map[string]catalog.Handler{"again": post(service.Name, catalog.Single)},
+			},
+			{ID: "off", Pool: "own", Handlers: map[string]catalog.Handler{"bulk": post(service.Name, catalog.Bulk)}},
+			{
+				ID: "others", Enabled: true, Pool: "other",
+				Handlers: map[string]catalog.Handler{"bulk": post(service.Name, catalog.Bulk)},
+			},
+		}}, "own", nil)
 	for form, ends := range map[catalog.Form]string{catalog.Single: "}", catalog.NDJSON: "}\n"} {
 		h, ok := registry.Lookup(service.Name + string(form))
 		require.True(t, ok)
 		plan := filetest.Must(h.Leased.Plan(t.Context(), event()))(t)
 		require.Len(t, plan.Calls, 1)
 		call := plan.Calls[0]
-		require.Equal(t, []string{service.Name, http.MethodPost, "/" + string(form), event().CalleeKey()}, []string{call.Target, call.Method, call.Path, call.ID})
+		require.Equal(t, []string{service.Name, http.MethodPost, "/" + string(form), event().CalleeKey()},
+			[]string{call.Target, call.Method, call.Path, call.ID})
 		require.True(t, strings.HasSuffix(string(call.Body), ends))
 		require.EqualError(t, filetest.ErrorOf(h.Leased.Plan(t.Context(), handler.Event{})), "body_expected")
 	}
@@ -325,9 +370,11 @@ func TestNothingOfAnAnswerButItsStatusIsRepeated(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		status := rapid.IntRange(200, 999).Draw(t, "status")
 		word := "hush" + hex.EncodeToString(rapid.SliceOfN(rapid.Byte(), 0, 8).Draw(t, "word"))
-		header := rapid.SampledFrom([]string{"Location", "Retry-After", "Www-Authenticate", "Content-Type", "X-Error"}).Draw(t, "header")
+		header := rapid.SampledFrom(
+			[]string{"Location", "Retry-After", "Www-Authenticate", "Content-Type", "X-Error"}).Draw(t, "header")
 		webhook, err := delivery.New(delivery.Config{
-			Target: service, BaseURL: "http://alice:" + word + "@subscriptions.example", Secrets: []string{word + secret}, Now: clock,
+			Target: service, BaseURL: "http://alice:" + word + "@subscriptions.example",
+			Secrets: []string{word + secret}, Now: clock,
 			Transport: exchange(func(r *http.Request) (*http.Response, error) {
 				return &http.Response{
 					StatusCode: status, Status: word, Request: r, Header: http.Header{header: {word}},
@@ -359,14 +406,27 @@ func TestACalleeSaysHowLongItIsToBeLeftAlone(t *testing.T) {
 		header string
 		want   time.Duration
 	}{
-		{429, "1200", 20 * time.Minute}, {503, "30", 30 * time.Second}, // in seconds
-		{429, "Fri, 20 Nov 2026 10:00:00 GMT", time.Hour}, {503, "Friday, 20-Nov-26 10:00:00 GMT", time.Hour}, // by a date
-		{429, "Fri, 20 Nov 2026 08:00:00 GMT", 0},                                                                                                // which has passed
-		{429, "90000", 24 * time.Hour}, {429, "Fri, 20 Nov 2037 10:00:00 GMT", 24 * time.Hour}, {429, "99999999999999999999999", 24 * time.Hour}, // a day at most
-		{429, "", 0}, {503, "later", 0}, {503, "-5", 0},
-		{500, "1200", 0}, {308, "1200", 0}, {413, "1200", 0}, {422, "1200", 0}, // where it may not
+		{429, "1200", 20 * time.Minute},
+		{503, "30", 30 * time.Second}, // in seconds
+		// by a date
+		{429, "Fri, 20 Nov 2026 10:00:00 GMT", time.Hour},
+		{503, "Friday, 20-Nov-26 10:00:00 GMT", time.Hour},
+		// which has passed
+		{429, "Fri, 20 Nov 2026 08:00:00 GMT", 0},
+		// a day at most
+		{429, "90000", 24 * time.Hour},
+		{429, "Fri, 20 Nov 2037 10:00:00 GMT", 24 * time.Hour},
+		{429, "99999999999999999999999", 24 * time.Hour},
+		{429, "", 0},
+		{503, "later", 0},
+		{503, "-5", 0},
+		{500, "1200", 0},
+		{308, "1200", 0},
+		{413, "1200", 0},
+		{422, "1200", 0}, // where it may not
 	} {
-		handlers := at(t, delivery.Config{Transport: answers(test.status, http.Header{"Retry-After": {test.header}})}).Post(payment)
+		handlers := at(t,
+			delivery.Config{Transport: answers(test.status, http.Header{"Retry-After": {test.header}})}).Post(payment)
 		_, err := handlers.Do(t.Context(), event())
 		require.Equal(t, test.want, retry.Asked(err), "%d %s", test.status, test.header)
 		if test.status >= 429 || test.status == 500 {

@@ -39,12 +39,14 @@ func posting(t *testing.T, private bool) *delivery.Endpoints {
 	return e
 }
 
-// TestEndpointIsSignedForWithItsNewAndItsOldSecret: while it goes over from the one to the other it knows either.
+// TestEndpointIsSignedForWithItsNewAndItsOldSecret: while it goes over from the one to the other it knows
+// either.
 func TestEndpointIsSignedForWithItsNewAndItsOldSecret(t *testing.T) {
 	t.Parallel()
 	for knows, signs := range map[string][]string{newSecret: {newSecret}, oldSecret: {newSecret, oldSecret}} {
 		url, requests := recorded(t, signature.Standard, knows)
-		status, err := posting(t, true).Post(t.Context(), endpoints.Address{ID: "p", URL: url + "/hooks/billing", Secrets: signs}, "evt-1", []byte(`{"a":1}`))
+		status, err := posting(t, true).Post(t.Context(),
+			endpoints.Address{ID: "p", URL: url + "/hooks/billing", Secrets: signs}, "evt-1", []byte(`{"a":1}`))
 		require.NoError(t, err)
 		require.Equal(t, http.StatusOK, status)
 		require.Equal(t, []string{`POST /hooks/billing [evt-1] application/json : {"a":1}`}, *requests)
@@ -56,7 +58,8 @@ func TestOnlyAPublicAddressIsRegistered(t *testing.T) {
 	e := posting(t, false)
 	e.Resolve(func(_ context.Context, host string) ([]netip.Addr, error) {
 		found := map[string][]string{
-			"partner.example": {"93.184.216.34", "2606:2800:220:1::1"}, "inside.example": {"10.1.2.3"}, "both.example": {"93.184.216.34", "::1"},
+			"partner.example": {"93.184.216.34", "2606:2800:220:1::1"}, "inside.example": {"10.1.2.3"},
+			"both.example":     {"93.184.216.34", "::1"},
 			"metadata.example": {"169.254.169.254"}, "localhost": {"127.0.0.1"}, "none.example": {},
 		}[host]
 		if found == nil {
@@ -65,14 +68,20 @@ func TestOnlyAPublicAddressIsRegistered(t *testing.T) {
 		return filetest.Map(found, netip.MustParseAddr), nil
 	})
 	for want, addresses := range map[string][]string{
-		"":                   {"https://partner.example/hooks", "https://partner.example:8443/hooks", "https://93.184.216.34/hooks"},
-		"called by https":    {"http://partner.example/hooks", "ftp://partner.example/hooks"},
-		"no URL with a host": {"https://", "https://:443/", "partner.example", "https://a b/"},
+		"": {"https://partner.example/hooks", "https://partner.example:8443/hooks", "https://93.184.216.34/hooks"},
+		"called by https": {
+			"http://partner.example/hooks", "ftp://partner.example/hooks",
+		},
+		"no URL with a host": {
+			"https://", "https://:443/", "partner.example", "https://a b/",
+		},
 		"no user, query or fragment": {
-			"https://me:pass@partner.example/", "https://partner.example/?key=1", "https://partner.example/?", "https://partner.example/#a",
+			"https://me:pass@partner.example/", "https://partner.example/?key=1", "https://partner.example/?",
+			"https://partner.example/#a",
 		},
 		"an address that is not public": {
-			"https://inside.example/", "https://both.example/", "https://metadata.example/", "https://localhost/", "https://127.0.0.1/",
+			"https://inside.example/", "https://both.example/", "https://metadata.example/", "https://localhost/",
+			"https://127.0.0.1/",
 			"https://[::1]/", "https://[::ffff:169.254.169.254]/", "https://[fe80::1%25eth0]/",
 		},
 		"the host was not found": {"https://none.example/", "https://nowhere.example/"},
@@ -98,7 +107,9 @@ func TestOnlyAPublicAddressIsRegistered(t *testing.T) {
 func TestAnEndpointThatFailsIsLeftAloneAndTheOthersAreNot(t *testing.T) {
 	t.Parallel()
 	const failed, resting = "callee_failed_503", "callee_resting"
-	down := callee(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
+	down := callee(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	})
 	well := callee(t, func(http.ResponseWriter, *http.Request) {})
 	e := posting(t, true)
 	for i, step := range []struct {
@@ -106,16 +117,24 @@ func TestAnEndpointThatFailsIsLeftAloneAndTheOthersAreNot(t *testing.T) {
 		secrets []string
 		want    string
 	}{
-		{"a", down, []string{oldSecret}, failed}, {"a", down, []string{oldSecret}, failed}, {"a", down, []string{oldSecret}, resting},
+		{"a", down, []string{oldSecret}, failed},
+		{"a", down, []string{oldSecret}, failed},
+		{"a", down, []string{oldSecret}, resting},
 		{"a", down, []string{newSecret, oldSecret}, resting}, // another secret is no other address
 		{"b", well, []string{newSecret}, ""},
 		{"b", down, []string{newSecret}, failed}, // another address is
-		{"c", down, []string{newSecret}, failed}, {"a", down, []string{newSecret}, resting},
-		{"d", down, []string{newSecret}, failed}, {"d", down, []string{newSecret}, failed}, // it takes the place of b, the one used longest ago
-		{"c", down, []string{newSecret}, failed}, {"a", down, []string{newSecret}, resting}, {"b", well, []string{newSecret}, ""},
+		{"c", down, []string{newSecret}, failed},
+		{"a", down, []string{newSecret}, resting},
+		// it takes the place of b, the one used longest ago
+		{"d", down, []string{newSecret}, failed},
+		{"d", down, []string{newSecret}, failed},
+		{"c", down, []string{newSecret}, failed},
+		{"a", down, []string{newSecret}, resting},
+		{"b", well, []string{newSecret}, ""},
 		{"d", down, []string{newSecret}, failed}, // forgotten
 	} {
-		_, err := e.Post(t.Context(), endpoints.Address{ID: step.id, URL: step.url, Secrets: step.secrets}, "evt-1", nil)
+		_, err := e.Post(t.Context(), endpoints.Address{ID: step.id, URL: step.url, Secrets: step.secrets},
+			"evt-1", nil)
 		if step.want == "" {
 			require.NoError(t, err, i)
 			continue
@@ -171,8 +190,8 @@ const (
 	leaves   move = "the caller of that request leaves"
 )
 
-// step is a move after a time, the answer that the target would give, the reason of the error, and how long the
-// message is then to wait.
+// step is a move after a time, the answer that the target would give, the reason of the error, and how long
+// the message is then to wait.
 type step struct {
 	after  time.Duration
 	move   move
@@ -218,35 +237,65 @@ func TestTheLimitsOfATargetHoldItsRequestsBack(t *testing.T) {
 		steps   []step
 	}
 	filetest.Each(t, map[string]row{
-		"a target is asked no more often than its rate": {func(c *catalog.Target) { c.RatePerSecond, c.Burst = 2, 3 }, []step{
-			{status: 200}, {status: 200}, {status: 200},
-			{want: "callee_rate", wait: 500 * time.Millisecond}, {want: "callee_rate", wait: 500 * time.Millisecond}, // that reserved nothing
-			{after: 500 * time.Millisecond, status: 200}, {want: "callee_rate", wait: 500 * time.Millisecond},
-		}},
-		"a target has no more requests at once than it takes": {func(c *catalog.Target) { c.Concurrency = 1 }, []step{
-			{move: begins}, {want: "callee_crowded"}, {move: answered, status: 200}, {status: 200},
-		}},
+		"a target is asked no more often than its rate": {
+			func(c *catalog.Target) { c.RatePerSecond, c.Burst = 2, 3 }, []step{
+				{status: 200},
+				{status: 200},
+				{status: 200},
+				// that reserved nothing
+				{want: "callee_rate", wait: 500 * time.Millisecond},
+				{want: "callee_rate", wait: 500 * time.Millisecond},
+				{after: 500 * time.Millisecond, status: 200},
+				{want: "callee_rate", wait: 500 * time.Millisecond},
+			},
+		},
+		"a target has no more requests at once than it takes": {
+			func(c *catalog.Target) { c.Concurrency = 1 }, []step{
+				{move: begins}, {want: "callee_crowded"}, {move: answered, status: 200}, {status: 200},
+			},
+		},
 		"a target that fails is left alone": {breaks(3), []step{
-			{status: 503, want: failed}, {status: 408, want: "callee_timeout_408"},
+			{status: 503, want: failed},
+			{status: 408, want: "callee_timeout_408"},
 			{status: 422, want: "callee_refused_422"}, // an answer about the message: the target is well
-			{status: 503, want: failed}, {status: 401, want: "callee_unauthorized_401"}, {status: 429, want: "callee_busy_429"},
-			{want: resting, wait: time.Minute}, {after: 20 * time.Second, want: resting, wait: 40 * time.Second},
-			{after: 40*time.Second + 1, status: 503, want: failed}, {want: resting, wait: time.Minute}, // one a rest
-			{after: rested, status: 410, want: "callee_gone_410"}, {status: 200}, // it answers again
-			{status: 503, want: failed}, {status: 503, want: failed}, {status: 200},
+			{status: 503, want: failed},
+			{status: 401, want: "callee_unauthorized_401"},
+			{status: 429, want: "callee_busy_429"},
+			{want: resting, wait: time.Minute},
+			{after: 20 * time.Second, want: resting, wait: 40 * time.Second},
+			{after: 40*time.Second + 1, status: 503, want: failed},
+			{want: resting, wait: time.Minute}, // one a rest
+			{after: rested, status: 410, want: "callee_gone_410"},
+			{status: 200}, // it answers again
+			{status: 503, want: failed},
+			{status: 503, want: failed},
+			{status: 200},
 		}},
 		"an open breaker lets one request through, and the others wait for what becomes of it": {breaks(1), []step{
-			{status: 503, want: failed}, {after: rested, move: begins}, {want: resting, wait: time.Minute}, {want: resting, wait: time.Minute},
-			{move: answered, status: 200}, {status: 200},
+			{status: 503, want: failed},
+			{after: rested, move: begins},
+			{want: resting, wait: time.Minute},
+			{want: resting, wait: time.Minute},
+			{move: answered, status: 200},
+			{status: 200},
 		}},
 		"a caller that leaves neither opens a breaker nor holds it open": {breaks(1), []step{
-			{move: begins}, {move: leaves, want: "canceled"}, {status: 503, want: failed}, {want: resting, wait: time.Minute},
-			{after: rested, move: begins}, {move: leaves, want: "canceled"}, {status: 200},
+			{move: begins},
+			{move: leaves, want: "canceled"},
+			{status: 503, want: failed},
+			{want: resting, wait: time.Minute},
+			{after: rested, move: begins},
+			{move: leaves, want: "canceled"},
+			{status: 200},
 		}},
-		"a failure of a request that was sent before the breaker opened does not lengthen the rest": {breaks(1), []step{
-			{move: begins}, {status: 503, want: failed}, {after: 30 * time.Second, move: answered, status: 503, want: failed},
-			{want: resting, wait: 30 * time.Second},
-		}},
+		"a failure of a request that was sent before the breaker opened does not lengthen the rest": {
+			breaks(1), []step{
+				{move: begins},
+				{status: 503, want: failed},
+				{after: 30 * time.Second, move: answered, status: 503, want: failed},
+				{want: resting, wait: 30 * time.Second},
+			},
+		},
 	}, func(t *testing.T, test row) {
 		synctest.Test(t, func(t *testing.T) {
 			l := limit(t, test.declare)
@@ -288,7 +337,10 @@ func TestAnswersAndOpenBreakersAreSeen(t *testing.T) {
 		stands(rates.Breaker{Target: service.Name, State: "half_open", Since: opened}) // it is the same failure
 		require.NoError(t, l.make(t, step{status: 200}))
 		stands()
-		require.Equal(t, []string{"service 200  0s", "service 503 callee_failed_503 0s", "service 503 callee_failed_503 0s", "service 200  0s"}, l.seen,
+		require.Equal(t, []string{
+			"service 200  0s", "service 503 callee_failed_503 0s", "service 503 callee_failed_503 0s",
+			"service 200  0s",
+		}, l.seen,
 			"what was not sent has no answer")
 	})
 }

@@ -23,5 +23,6 @@ func (e *Endpoints) Resolve(lookup func(ctx context.Context, host string) ([]net
 
 // Public reports whether an address may be dialled for a target that is not internal.
 func Public(address netip.Addr) bool {
-	return public("tcp6", netip.AddrPortFrom(address.Unmap(), 0).String(), nil) == nil // net dials what it unmaps
+	// net dials what it unmaps
+	return public("tcp6", netip.AddrPortFrom(address.Unmap(), 0).String(), nil) == nil
 }

@@ -107,7 +107,8 @@ func transport(t catalog.Target) *http.Transport {
 		DisableCompression:     true, // a small body could become a large one
 		// Its default is four megabytes for each unread answer, and to wait on a silent connection for ever.
 		HTTP2: &http.HTTP2Config{
-			MaxReceiveBufferPerStream: 64 << 10, MaxReceiveBufferPerConnection: 1 << 20, SendPingTimeout: 15 * time.Second, PingTimeout: t.Timeouts.Connect,
+			MaxReceiveBufferPerStream: 64 << 10, MaxReceiveBufferPerConnection: 1 << 20,
+			SendPingTimeout: 15 * time.Second, PingTimeout: t.Timeouts.Connect,
 		},
 	}
 }

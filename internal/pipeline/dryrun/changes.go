@@ -45,7 +45,8 @@ type Emission struct {
 }
 
 var ops = map[store.Op]string{
-	store.OpCreate: "create", store.OpSet: "set", store.OpUpdate: "update", store.OpIncrement: "increment", store.OpDelete: "delete",
+	store.OpCreate: "create", store.OpSet: "set", store.OpUpdate: "update", store.OpIncrement: "increment",
+	store.OpDelete: "delete",
 }
 
 // Commits is the reason of a handler that would commit by itself, against its contract.
@@ -60,7 +61,8 @@ func (readOnly) Commit(context.Context, []store.Write) ([]store.Version, error) 
 	return nil, retry.Permanent(Commits, nil)
 }
 
-// Effects is the store of a trial's records: it takes no writes, and shows in the trial what they would change.
+// Effects is the store of a trial's records: it takes no writes, and shows in the trial what they would
+// change.
 type Effects struct {
 	store.Store
 	trial *Trial
@@ -84,7 +86,8 @@ func (e *Effects) Get(ctx context.Context, key store.Key) (store.Document, error
 	return doc, err
 }
 
-// Commit shows what the commit would change, but for what is recorded of the event. The error is as of a store.
+// Commit shows what the commit would change, but for what is recorded of the event. The error is as of a
+// store.
 func (e *Effects) Commit(ctx context.Context, writes []store.Write) ([]store.Version, error) {
 	err := e.trial.show(ctx, e.Store, slices.DeleteFunc(slices.Clone(writes), func(w store.Write) bool {
 		return w.Key.Collection == dedupe.Collection || w.Key.Collection == deadletter.Collection
@@ -120,7 +123,8 @@ func (t *Trial) Asking(h handler.Handler) handler.Handler {
 	}}
 }
 
-// show reads what the writes of an effect would meet, and adds to the trial what they would change, without lanes.
+// show reads what the writes of an effect would meet, and adds to the trial what they would change, without
+// lanes.
 func (t *Trial) show(ctx context.Context, from store.Getter, writes []store.Write) error {
 	t.Writes, t.Emits = []Change{}, []Emission{}
 	// The event's record is one of the commit's writes, too.
@@ -143,7 +147,8 @@ func (t *Trial) show(ctx context.Context, from store.Getter, writes []store.Writ
 		}
 		switch collection := w.Key.Collection; {
 		case collection == lane.Outbox.Lanes(), collection == lane.Delayed.Lanes():
-		case w.Op == store.OpCreate && (collection == lane.Outbox.Entries() || collection == lane.Delayed.Entries()):
+		case w.Op == store.OpCreate && (collection == lane.Outbox.Entries() ||
+			collection == lane.Delayed.Entries()):
 			kept, err := lane.KeptOf(store.Document{Key: w.Key, Fields: w.Fields})
 			if err != nil {
 				return err
@@ -232,7 +237,8 @@ func (t Trial) Effects() (lines []string) {
 		if !e.DueAt.IsZero() {
 			due = ", due " + e.DueAt.UTC().Format(time.RFC3339)
 		}
-		lines = append(lines, fmt.Sprintf("emit %s %s to %s, key %s%s: %s", e.EventType, e.EventID, e.Topic, cmp.Or(e.OrderingKey, "-"), due, e.Data))
+		lines = append(lines, fmt.Sprintf("emit %s %s to %s, key %s%s: %s", e.EventType, e.EventID, e.Topic,
+			cmp.Or(e.OrderingKey, "-"), due, e.Data))
 	}
 	for _, c := range t.Calls {
 		lines = append(lines, fmt.Sprintf("call %s %s %s, id %s: %s", c.Target, c.Method, c.Path, c.ID, c.Body))

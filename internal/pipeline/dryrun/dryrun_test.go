@@ -28,7 +28,9 @@ func TestAWriteIsShownAsWhatItChanges(t *testing.T) {
 	key := store.Key{Collection: "accounts", ID: "a"}
 	_, err := dryrun.ReadOnly(s).Commit(t.Context(), []store.Write{store.Create(key, nil)})
 	require.Equal(t, dryrun.Commits, retry.Decide(err).Reason, "a store for trials takes no writes")
-	versions, err := s.Commit(t.Context(), []store.Write{store.Create(key, map[string]any{"balance": int64(5), "secret": "s3cret", "at": now, "old": true})})
+	versions, err := s.Commit(t.Context(), []store.Write{
+		store.Create(key, map[string]any{"balance": int64(5), "secret": "s3cret", "at": now, "old": true}),
+	})
 	require.NoError(t, err)
 	absent := store.Key{Collection: "accounts", ID: "b"}
 	for name, test := range map[string]struct {
@@ -37,22 +39,30 @@ func TestAWriteIsShownAsWhatItChanges(t *testing.T) {
 		changed string
 		fails   error
 	}{
-		"a create":                        {store.Create(absent, map[string]any{"balance": int64(1)}), "balance", nil},
-		"a create of what is there":       {store.Create(key, nil), "", store.ErrStale},
-		"an update":                       {store.Replace(key, versions[0], map[string]any{"balance": int64(5), "secret": "another", "at": now, "new": "x"}), "new old", nil},
-		"an update of what has changed":   {store.Replace(key, versions[0]+1, nil), "", store.ErrStale},
-		"an update of nothing":            {store.Replace(absent, 1, nil), "", store.ErrStale},
-		"an increment":                    {store.Increment(key, map[string]int64{"balance": -2}, map[string]any{"by": "x"}), "balance by", nil},
-		"an increment of nothing":         {store.Increment(absent, map[string]int64{"balance": 2}, nil), "balance", nil},
-		"an increment beyond all numbers": {store.Increment(key, map[string]int64{"balance": math.MaxInt64}, nil), "", store.ErrInvalid},
-		"a set":                           {store.Set(key, map[string]any{"balance": int64(5)}), "at old secret", nil},
-		"a delete":                        {store.Delete(key, versions[0]), "at balance old secret", nil},
-		"a delete of another version":     {store.Delete(key, versions[0]+1), "", store.ErrStale},
-		"a delete of nothing":             {store.Delete(absent, 0), "", nil},
-		"no write at all":                 {store.Write{Key: key}, "", store.ErrInvalid},
+		"a create":                  {store.Create(absent, map[string]any{"balance": int64(1)}), "balance", nil},
+		"a create of what is there": {store.Create(key, nil), "", store.ErrStale},
+		"an update": {
+			store.Replace(key, versions[0],
+				map[string]any{"balance": int64(5), "secret": "another", "at": now, "new": "x"}), "new old", nil,
+		},
+		"an update of what has changed": {store.Replace(key, versions[0]+1, nil), "", store.ErrStale},
+		"an update of nothing":          {store.Replace(absent, 1, nil), "", store.ErrStale},
+		"an increment": {
+			store.Increment(key, map[string]int64{"balance": -2}, map[string]any{"by": "x"}), "balance by", nil,
+		},
+		"an increment of nothing": {store.Increment(absent, map[string]int64{"balance": 2}, nil), "balance", nil},
+		"an increment beyond all numbers": {
+			store.Increment(key, map[string]int64{"balance": math.MaxInt64}, nil), "", store.ErrInvalid,
+		},
+		"a set":                       {store.Set(key, map[string]any{"balance": int64(5)}), "at old secret", nil},
+		"a delete":                    {store.Delete(key, versions[0]), "at balance old secret", nil},
+		"a delete of another version": {store.Delete(key, versions[0]+1), "", store.ErrStale},
+		"a delete of nothing":         {store.Delete(absent, 0), "", nil},
+		"no write at all":             {store.Write{Key: key}, "", store.ErrInvalid},
 	} {
 		var trial dryrun.Trial
-		_, err := trial.On(s).Commit(t.Context(), []store.Write{test.write, store.Create(dedupe.Key("orders", "default", "e1"), nil)})
+		_, err := trial.On(s).Commit(t.Context(),
+			[]store.Write{test.write, store.Create(dedupe.Key("orders", "default", "e1"), nil)})
 		require.ErrorIs(t, err, test.fails, name)
 		changed := ""
 		for _, c := range trial.Writes {
@@ -75,11 +85,19 @@ func TestLeasedHandlerIsAskedForItsPlanAlone(t *testing.T) {
 	t.Parallel()
 	own := []store.Write{store.Set(store.Key{Collection: "c", ID: "1"}, nil)}
 	for want, plan := range map[string]handler.Plan{
-		"calls": {Writes: own, Calls: []handler.Call{{Target: "ledger", Method: "POST", Path: "/v1", ID: "k", Body: []byte("no JSON\xff")}}},
-		"done":  {Effect: handler.Effect{Result: "done", Writes: own}},
+		"calls": {
+			Writes: own, Calls: []handler.Call{
+				{Target: "ledger", Method: "POST", Path: "/v1", ID: "k", Body: []byte("no JSON\xff")},
+			},
+		},
+		"done": {Effect: handler.Effect{Result: "done", Writes: own}},
 	} {
 		var trial dryrun.Trial
-		h := trial.Asking(handler.Handler{Leased: &handler.Leased{Plan: func(context.Context, handler.Event) (handler.Plan, error) { return plan, nil }}})
+		h := trial.Asking(handler.Handler{
+			Leased: &handler.Leased{
+				Plan: func(context.Context, handler.Event) (handler.Plan, error) { return plan, nil },
+			},
+		})
 		effect := filetest.Must(h.Tx(t.Context(), handler.Event{Try: 1}))(t)
 		require.Equal(t, []any{2, own, plan.Effect.Result}, []any{trial.Tries, effect.Writes, effect.Result}, want)
 		require.Len(t, trial.Calls, len(plan.Calls))
@@ -99,8 +117,9 @@ func TestATrialHasALineForEachEffect(t *testing.T) {
 		End:   dryrun.End{Outcome: dryrun.Calls, Status: 422, Reason: "refused"},
 		Emits: []dryrun.Emission{{DueAt: now}}, Calls: []handler.Call{{Target: "ledger"}},
 		Writes: []dryrun.Change{{
-			Op: "update", Key: "c/i", Before: map[string]jsontext.Value{"n": jsontext.Value("1"), "old": jsontext.Value("3")},
-			After: map[string]jsontext.Value{"n": jsontext.Value("2"), "new": jsontext.Value("4")},
+			Op: "update", Key: "c/i",
+			Before: map[string]jsontext.Value{"n": jsontext.Value("1"), "old": jsontext.Value("3")},
+			After:  map[string]jsontext.Value{"n": jsontext.Value("2"), "new": jsontext.Value("4")},
 		}},
 	}
 	require.Len(t, trial.Effects(), 3)

@@ -1,5 +1,5 @@
-// Package dryrun tells what a worker would write, emit and call of a message, without doing it. It owns what a trial shows,
-// and a store that takes no writes. It refuses to decide what a message means: a Worker does.
+// Package dryrun tells what a worker would write, emit and call of a message, without doing it. It owns what
+// a trial shows, and a store that takes no writes. It refuses to decide what a message means: a Worker does.
 package dryrun
 
 import (
@@ -19,8 +19,8 @@ import (
 type Worker interface {
 	// Queue finds a queue of the worker's catalog by id or alias.
 	Queue(name string) (catalog.Queue, bool)
-	// Try says what the worker would do of a message, were it delivered now and first of its key. The error is ErrNoQueue, or
-	// says that this is not known now.
+	// Try says what the worker would do of a message, were it delivered now and first of its key. The error is
+	// ErrNoQueue, or says that this is not known now.
 	Try(ctx context.Context, m Message) (Trial, error)
 }
 
@@ -84,7 +84,8 @@ type End struct {
 	// Outcome is what would become of the message, and Status the class of its answer.
 	Outcome retry.Outcome `json:"outcome" show:"Would be"`
 	Status  int           `json:"status" show:"Answer"`
-	// Reason is the code of a failure, or of why nothing is to be done; Result that of what would have been done.
+	// Reason is the code of a failure, or of why nothing is to be done; Result that of what would have been
+	// done.
 	Reason string `json:"reason" show:"Reason"`
 	Detail string `json:"detail,omitempty" show:"Detail"`
 	Result string `json:"result" show:"Result"`

@@ -17,7 +17,8 @@ type Outcome struct {
 	Err    error
 }
 
-// Batch makes one call of concurrent attempts, which ends by their earliest deadline, and not when one is canceled.
+// Batch makes one call of concurrent attempts, which ends by their earliest deadline, and not when one is
+// canceled.
 type Batch struct {
 	// Queue finds a queue by its id; without a batch in the catalog it has batches of one.
 	Queue func(id string) (catalog.Queue, bool)

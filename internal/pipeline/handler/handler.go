@@ -1,5 +1,5 @@
-// Package handler is the socket of domain packages: an event type of a queue names a handler in the catalog, and the
-// registry holds the function of that name. It refuses to run, retry or record anything.
+// Package handler is the socket of domain packages: an event type of a queue names a handler in the catalog,
+// and the registry holds the function of that name. It refuses to run, retry or record anything.
 package handler
 
 import (
@@ -30,7 +30,8 @@ type Event struct {
 	MessageID     string
 	PublishedAt   time.Time
 	Attempt       int // 1 for the first
-	// Try rises with each conflict of this attempt's commit: what the handler read has changed, and it must look again.
+	// Try rises with each conflict of this attempt's commit: what the handler read has changed, and it must look
+	// again.
 	Try int
 	// Body is the decoded body; contract.As gives it as the Go type that a handler takes.
 	Body       contract.Body
@@ -54,11 +55,14 @@ type Effect struct {
 	// Emit are committed with the effect and published after it, at least once, in order per ordering key.
 	Emit   []Emission
 	Result string // a short code that the record keeps, such as credited
-	// Ref is the id of what the effect made, which the record and each answer to the event have. Empty: nothing to name.
+	// Ref is the id of what the effect made, which the record and each answer to the event have. Empty: nothing
+	// to name.
 	Ref string
-	// Entry is the id of the entry of the books that the effect makes, for the record alone, where Ref does not say it.
+	// Entry is the id of the entry of the books that the effect makes, for the record alone, where Ref does not
+	// say it.
 	Entry string
-	// Withdraw are the Names of delayed emissions, of this tenant and queue, that are removed if they still wait.
+	// Withdraw are the Names of delayed emissions, of this tenant and queue, that are removed if they still
+	// wait.
 	Withdraw []string
 	// Superseded: a later event has been handled before, which is the outcome of what is completed all the same.
 	Superseded bool
@@ -71,9 +75,11 @@ type Emission struct {
 	OrderingKey string // keeps messages in order; empty: the message waits for none
 	// Since is when its age, and so its message TTL, begins. Zero: with its own publishing.
 	Since time.Time
-	// Due is when it is published, 30 days ahead at most, and nothing waits behind it; zero: right after the commit.
+	// Due is when it is published, 30 days ahead at most, and nothing waits behind it; zero: right after the
+	// commit.
 	Due time.Time
-	// Name, of one that is Due later, is what to Withdraw it by. While it waits, a second one of its name is a conflict.
+	// Name, of one that is Due later, is what to Withdraw it by. While it waits, a second one of its name is a
+	// conflict.
 	Name string
 	// Body has no id and no time of its own: its id follows from the event and its place in Emit.
 	Body contract.Body
@@ -95,9 +101,10 @@ func EmittedIDs(all []Emitted) []string {
 	return ids
 }
 
-// Tx is a handler whose whole effect is documents. It returns writes and performs none: they are committed with the
-// event's record, or not at all. Where it has read the store, its writes must hold preconditions for that; a failed one
-// calls it again with a higher Try. The retry package's marks say what an error means; an unmarked one is tried again.
+// Tx is a handler whose whole effect is documents. It returns writes and performs none: they are committed
+// with the event's record, or not at all. Where it has read the store, its writes must hold preconditions for
+// that; a failed one calls it again with a higher Try. The retry package's marks say what an error means; an
+// unmarked one is tried again.
 type Tx func(ctx context.Context, event Event) (Effect, error)
 
 // Leased is a handler whose effect is outside: a gateway, another service. It runs under a lease on the
@@ -110,7 +117,8 @@ type Leased struct {
 	Do func(ctx context.Context, event Event) (Effect, error)
 	// Reconcile asks the other side about the event's key before Do is called again. An error leaves that open.
 	Reconcile func(ctx context.Context, event Event) (Reconciled, error)
-	// Plan says what Do would do, for people who want to see it first. It neither writes nor calls. nil: it cannot say.
+	// Plan says what Do would do, for people who want to see it first. It neither writes nor calls. nil: it
+	// cannot say.
 	Plan func(ctx context.Context, event Event) (Plan, error)
 	// SafeToRepeat declares that a second Do with the same id changes nothing.
 	SafeToRepeat bool
@@ -164,7 +172,8 @@ type Handler struct {
 	emits  []string     // the queues and topics that it may emit to
 }
 
-// Registry maps handler names to handlers. Fill it before serving: registration is not safe for concurrent use.
+// Registry maps handler names to handlers. Fill it before serving: registration is not safe for concurrent
+// use.
 type Registry struct {
 	handlers map[string]Handler
 }
@@ -172,12 +181,16 @@ type Registry struct {
 // NewRegistry returns an empty registry.
 func NewRegistry() *Registry { return &Registry{handlers: map[string]Handler{}} }
 
-// RegisterTx registers a handler of bodies of type B with what it emits to. It panics on an empty or repeated name.
-func RegisterTx[B any](r *Registry, name string, h func(context.Context, Event, B) (Effect, error), emits ...string) {
+// RegisterTx registers a handler of bodies of type B with what it emits to. It panics on an empty or repeated
+// name.
+func RegisterTx[B any](
+	r *Registry, name string, h func(context.Context, Event, B) (Effect, error), emits ...string,
+) {
 	r.add(name, Handler{Tx: Typed(h), body: reflect.TypeFor[B](), emits: emits})
 }
 
-// RegisterLeased registers a Leased as RegisterTx does a Tx. It panics also without Reconcile and SafeToRepeat.
+// RegisterLeased registers a Leased as RegisterTx does a Tx. It panics also without Reconcile and
+// SafeToRepeat.
 func RegisterLeased[B any](r *Registry, name string, h Leased, emits ...string) {
 	r.add(name, Handler{Leased: &h, body: reflect.TypeFor[B](), emits: emits})
 }
@@ -227,7 +240,8 @@ func (r *Registry) Check(c *catalog.Catalog) error {
 				wrong("no handler is registered as %q", h.Name)
 				continue
 			}
-			if emits, listed := slices.Sorted(slices.Values(registered.emits)), slices.Sorted(slices.Values(h.Emits)); !slices.Equal(emits, listed) {
+			if emits, listed := slices.Sorted(slices.Values(registered.emits)),
+				slices.Sorted(slices.Values(h.Emits)); !slices.Equal(emits, listed) {
 				wrong("%s emits to %q, and the catalog lists %q", h.Name, emits, listed)
 			}
 			if batched := registered.Leased != nil && registered.Leased.batched; batched != (q.Batch.Size > 0) {

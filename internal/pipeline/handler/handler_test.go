@@ -35,7 +35,9 @@ func TestAMistakeInRegisteringPanicsAtTheStart(t *testing.T) {
 			r.Tx("a", nothing)
 			r.Leased("a", handler.Leased{Do: nothing, SafeToRepeat: true})
 		},
-		"a leased handler that does nothing": func(r *handler.Registry) { r.Leased("a", handler.Leased{SafeToRepeat: true}) },
+		"a leased handler that does nothing": func(r *handler.Registry) {
+			r.Leased("a", handler.Leased{SafeToRepeat: true})
+		},
 		"a leased handler that can neither reconcile nor be repeated": func(r *handler.Registry) {
 			r.Leased("a", handler.Leased{Do: nothing})
 		},
@@ -52,9 +54,10 @@ func TestACatalogThatDoesNotFitTheHandlersIsRefused(t *testing.T) {
 	r.Tx("any", nothing)
 	r.Leased("mails.send", handler.Leased{Do: nothing, SafeToRepeat: true})
 	r.Leased("search.index", gathering(2, echo).Leased)
-	handler.RegisterTx(r, "orders", func(context.Context, handler.Event, *contract.Payment) (handler.Effect, error) {
-		return handler.Effect{}, nil
-	})
+	handler.RegisterTx(r, "orders",
+		func(context.Context, handler.Event, *contract.Payment) (handler.Effect, error) {
+			return handler.Effect{}, nil
+		})
 	handler.RegisterLeased[*contract.Envelope](r, "bills", handler.Leased{SafeToRepeat: true, Do: nothing})
 	for name, tx := range map[string]bool{"any": true, "mails.send": false} {
 		h, ok := r.Lookup(name)
@@ -71,16 +74,42 @@ func TestACatalogThatDoesNotFitTheHandlersIsRefused(t *testing.T) {
 		want    string // of the queue and event type
 	}
 	filetest.Each(t, map[string]row{
-		"a handler that is registered":        {"any", catalog.Queue{}, nil, ""},
-		"a handler that is not":               {"points.lose", catalog.Queue{}, nil, `no handler is registered as "points.lose"`},
-		"what it emits to, in any order":      {"plans.change", catalog.Queue{}, []string{"mails", "news"}, ""},
-		"one emission too few":                {"plans.change", catalog.Queue{}, []string{"news"}, `plans.change emits to ["mails" "news"], and the catalog lists ["news"]`},
-		"one emission too many":               {"plans.change", catalog.Queue{}, []string{"news", "mails", "ads"}, `plans.change emits to ["mails" "news"], and the catalog lists ["ads" "mails" "news"]`},
-		"a leased handler emits nothing":      {"mails.send", catalog.Queue{}, []string{"news"}, `mails.send emits to [], and the catalog lists ["news"]`},
-		"its own contract":                    {"orders", catalog.Queue{Contract: contract.PaymentV1}, nil, ""},
-		"another contract":                    {"orders", catalog.Queue{Contract: contract.EnvelopeV1}, nil, "orders: format envelope.v1 is taken as *contract.Envelope, and not as *contract.Payment"},
-		"its own contract, under a lease":     {"bills", catalog.Queue{Contract: contract.EnvelopeV1}, nil, ""},
-		"another contract, under a lease":     {"bills", catalog.Queue{Contract: contract.PaymentV1}, nil, "bills: format payment.v1 is taken as *contract.Payment, and not as *contract.Envelope"},
+		"a handler that is registered": {
+			"any", catalog.Queue{}, nil, "",
+		},
+		"a handler that is not": {"points.lose", catalog.Queue{}, nil, `no handler is registered as "points.lose"`},
+		"what it emits to, in any order": {
+			"plans.change", catalog.Queue{}, []string{"mails", "news"}, "",
+		},
+		"one emission too few": {
+			"plans.change",
+			catalog.Queue{},
+			[]string{"news"},
+			`plans.change emits to ["mails" "news"], and the catalog lists ["news"]`,
+		},
+		"one emission too many": {
+			"plans.change",
+			catalog.Queue{},
+			[]string{"news", "mails", "ads"},
+			`plans.change emits to ["mails" "news"], and the catalog lists ["ads" "mails" "news"]`,
+		},
+		"a leased handler emits nothing": {
+			"mails.send", catalog.Queue{}, []string{"news"}, `mails.send emits to [], and the catalog lists ["news"]`,
+		},
+		"its own contract": {"orders", catalog.Queue{Contract: contract.PaymentV1}, nil, ""},
+		"another contract": {
+			"orders",
+			catalog.Queue{Contract: contract.EnvelopeV1},
+			nil,
+			"orders: format envelope.v1 is taken as *contract.Envelope, and not as *contract.Payment",
+		},
+		"its own contract, under a lease": {"bills", catalog.Queue{Contract: contract.EnvelopeV1}, nil, ""},
+		"another contract, under a lease": {
+			"bills",
+			catalog.Queue{Contract: contract.PaymentV1},
+			nil,
+			"bills: format payment.v1 is taken as *contract.Payment, and not as *contract.Envelope",
+		},
 		"any contract, of one that takes all": {"any", catalog.Queue{Contract: contract.PaymentV1}, nil, ""},
 		"the queue and its handler gather":    {"search.index", catalog.Queue{Batch: two}, nil, ""},
 		"the handler alone gathers":           {"search.index", catalog.Queue{}, nil, "search.index" + disagree},
@@ -111,7 +140,9 @@ func TestATypedHandlerGetsItsBodyAndNoOther(t *testing.T) {
 	}
 	leased := handler.Leased{
 		Do: handler.Typed(said),
-		Reconcile: handler.Typed(func(ctx context.Context, event handler.Event, body *contract.Envelope) (handler.Reconciled, error) {
+		Reconcile: handler.Typed(func(ctx context.Context, event handler.Event, body *contract.Envelope) (
+			handler.Reconciled, error,
+		) {
 			effect, err := said(ctx, event, body)
 			return handler.Reconciled{Done: true, Effect: effect}, err
 		}),
@@ -121,13 +152,16 @@ func TestATypedHandlerGetsItsBodyAndNoOther(t *testing.T) {
 		require.Equal(t, err == nil, known.Done)
 		return known.Effect, err
 	}
-	for name, call := range map[string]handler.Tx{"a Tx": handler.Typed(said), "a Leased": leased.Do, "a Leased that is asked": ask} {
+	for name, call := range map[string]handler.Tx{
+		"a Tx": handler.Typed(said), "a Leased": leased.Do, "a Leased that is asked": ask,
+	} {
 		effect, err := call(t.Context(), handler.Event{Body: contract.Of(&contract.Envelope{ID: "e1"})})
 		require.NoError(t, err, name)
 		require.Equal(t, "e1", effect.Result, name)
 		for _, other := range []contract.Body{{}, contract.Of(&contract.Payment{})} {
 			_, err = call(t.Context(), handler.Event{Body: other})
-			require.Equal(t, retry.Verdict{Class: retry.Rejected, Reason: "unexpected_body", Counts: true}, retry.Decide(err), name)
+			require.Equal(t, retry.Verdict{Class: retry.Rejected, Reason: "unexpected_body", Counts: true},
+				retry.Decide(err), name)
 		}
 	}
 }
@@ -137,7 +171,14 @@ func TestACalleeKeyIsOfOneQueueTenantAndEventAlone(t *testing.T) {
 	t.Parallel()
 	keys := map[string][3]string{}
 	for _, of := range [][3]string{
-		{"a", "b", "c"}, {"a", "b", "d"}, {"a", "d", "c"}, {"d", "b", "c"}, {"b", "a", "c"}, {"a b", "", "c"}, {"a", "b c", ""}, {`a" "b`, "", "c"},
+		{"a", "b", "c"},
+		{"a", "b", "d"},
+		{"a", "d", "c"},
+		{"d", "b", "c"},
+		{"b", "a", "c"},
+		{"a b", "", "c"},
+		{"a", "b c", ""},
+		{`a" "b`, "", "c"},
 	} {
 		key := handler.Event{Queue: of[0], Tenant: of[1], ID: of[2]}.CalleeKey()
 		require.Equal(t, key, handler.CalleeKey(of[0], of[1], of[2]))
@@ -146,7 +187,8 @@ func TestACalleeKeyIsOfOneQueueTenantAndEventAlone(t *testing.T) {
 		keys[key] = of
 	}
 	// It is kept by callees: a release that derives it otherwise would move money twice.
-	require.Equal(t, "8a579226-9aa0-56fd-95bf-ab25793bc9b5", handler.CalleeKey("sub-payment-initiation", "default", "renewal-1"))
+	require.Equal(t, "8a579226-9aa0-56fd-95bf-ab25793bc9b5", handler.CalleeKey("sub-payment-initiation",
+		"default", "renewal-1"))
 }
 
 // gathered is a batch of at most size events that come within 20 ms, and what it was called with.
@@ -200,11 +242,13 @@ func TestAttemptsAreGatheredUntilThereAreEnoughOrTheirTimeIsOver(t *testing.T) {
 		want   [][]string
 	}
 	filetest.Each(t, map[string]row{
-		"as many as one call takes":               {[]time.Duration{0, 0, 0}, [][]string{{"0", "1", "2"}}},
-		"one alone":                               {[]time.Duration{0}, [][]string{{"0"}}},
-		"what comes before the first's time ends": {[]time.Duration{0, 19 * time.Millisecond}, [][]string{{"0", "1"}}},
-		"what comes after it":                     {[]time.Duration{0, 21 * time.Millisecond}, [][]string{{"0"}, {"1"}}},
-		"the rest of a burst":                     {[]time.Duration{0, 1, 2, 3, 4}, [][]string{{"0", "1", "2"}, {"3", "4"}}},
+		"as many as one call takes": {[]time.Duration{0, 0, 0}, [][]string{{"0", "1", "2"}}},
+		"one alone":                 {[]time.Duration{0}, [][]string{{"0"}}},
+		"what comes before the first's time ends": {
+			[]time.Duration{0, 19 * time.Millisecond}, [][]string{{"0", "1"}},
+		},
+		"what comes after it": {[]time.Duration{0, 21 * time.Millisecond}, [][]string{{"0"}, {"1"}}},
+		"the rest of a burst": {[]time.Duration{0, 1, 2, 3, 4}, [][]string{{"0", "1", "2"}, {"3", "4"}}},
 	}, func(t *testing.T, test row) {
 		synctest.Test(t, func(t *testing.T) {
 			g := gathering(3, echo)
@@ -288,7 +332,8 @@ func TestACallEndsByTheEarliestDeadlineOfItsAttempts(t *testing.T) {
 	})
 }
 
-// Attempts of two queues come and go. Each attempt that stays is in one call of its queue, and no call is too large.
+// Attempts of two queues come and go. Each attempt that stays is in one call of its queue, and no call is too
+// large.
 func TestEachAttemptThatStaysIsInOneCall(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {

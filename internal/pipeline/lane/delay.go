@@ -25,8 +25,8 @@ func Open(ctx context.Context, from store.Getter, name Name) (Lane, error) {
 	return l, err
 }
 
-// Behind reports whether a message must wait: it has never waited, or one before it waits again since it was published.
-// It never waits for one after it: two of them would wait for each other without end.
+// Behind reports whether a message must wait: it has never waited, or one before it waits again since it was
+// published. It never waits for one after it: two of them would wait for each other without end.
 func (l Lane) Behind(m contract.Message) bool {
 	if !l.Exists() || !l.Stays {
 		return false
@@ -35,7 +35,8 @@ func (l Lane) Behind(m contract.Message) bool {
 	return !ok || len(l.before(t)) > 0
 }
 
-// before are the messages that were put into the lane again before a message in rank, and after it was published.
+// before are the messages that were put into the lane again before a message in rank, and after it was
+// published.
 func (l Lane) before(t ticket) (before []again) {
 	for _, a := range l.Again {
 		if a.Rank < t.rank && a.Number > t.published {
@@ -48,8 +49,8 @@ func (l Lane) before(t ticket) (before []again) {
 // maxAgain is how many of a lane's messages are told apart. More make some wait once more than they have to.
 const maxAgain = 16
 
-// putAgain returns what the lane holds of the messages put into it again when t is one of them. Those before t that
-// are left out were delivered when t was, and those after t are behind it.
+// putAgain returns what the lane holds of the messages put into it again when t is one of them. Those before
+// t that are left out were delivered when t was, and those after t are behind it.
 func (l Lane) putAgain(t ticket) []again {
 	all := l.before(t)
 	if n := len(all); n == maxAgain { // it and the last become one: what is behind either is behind that
@@ -62,9 +63,9 @@ func (l Lane) putAgain(t ticket) []again {
 // ErrUnfit: the message cannot be kept in a document.
 var ErrUnfit = errors.New("lane: the message cannot be kept")
 
-// Put returns the writes that put a message into the lane as it was read, and its ticket. The message is due right
-// after those before it, or later at its DueAt, and keeps when it was first published and the broker's first id of it.
-// The error is ErrUnfit.
+// Put returns the writes that put a message into the lane as it was read, and its ticket. The message is due
+// right after those before it, or later at its DueAt, and keeps when it was first published and the broker's
+// first id of it. The error is ErrUnfit.
 func (l Lane) Put(
 	k Kept, firstPublished time.Time, firstID string, now time.Time,
 ) (ticketed string, writes []store.Write, err error) {
@@ -103,7 +104,8 @@ func (l Lane) Put(
 	return t.String(), writes, nil
 }
 
-// Over returns the write that removes the lane of a delivered message; ok reports whether it was the lane's last.
+// Over returns the write that removes the lane of a delivered message; ok reports whether it was the lane's
+// last.
 func (l Lane) Over(m contract.Message) (w store.Write, ok bool) {
 	t, _ := ticketOf(m) // no entry has the id of no ticket
 	if l.Holds() || l.entryID(t) != l.Newest {

@@ -20,7 +20,8 @@ func TestEmissionsAreCommittedWithTheirLanes(t *testing.T) {
 	t.Parallel()
 	own := store.Create(store.Key{Collection: "own", ID: "x"}, nil)
 	effect := handler.Effect{Writes: []store.Write{own}, Emit: []handler.Emission{
-		emission("sub-1", "first"), emission("sub-2", "second"), emission("sub-1", "third"), emission("", "fourth"), emission("", "fifth"),
+		emission("sub-1", "first"), emission("sub-2", "second"), emission("sub-1", "third"), emission("", "fourth"),
+		emission("", "fifth"),
 	}}
 	event := handler.Event{Queue: "q", Tenant: "acme", ID: "e1"}
 	emitted := filetest.Must(lane.Emit(declared, event, &effect, start.Add(500)))(t)
@@ -29,19 +30,27 @@ func TestEmissionsAreCommittedWithTheirLanes(t *testing.T) {
 	newest := map[string]string{}
 	for n, w := range effect.Writes[1:6] {
 		of, _, _ := strings.Cut(w.Key.ID, "-")
-		require.Equal(t, store.OpCreate, w.Op, "an id that is there already is a conflict, and nothing to write over")
+		require.Equal(t, store.OpCreate, w.Op,
+			"an id that is there already is a conflict, and nothing to write over")
 		require.Less(t, newest[of], w.Key.ID, "ids of a lane rise")
 		newest[of] = w.Key.ID
 		kept := filetest.Must(lane.KeptOf(store.Document{Key: w.Key, Fields: w.Fields}))(t)
-		require.Equal(t, []any{start, topic, lane.Source{Queue: "q", Tenant: "acme", EventID: "e1", Emits: lane.ID(event, n)}}, []any{kept.CreatedAt, kept.Topic, kept.Source})
+		require.Equal(t, []any{
+			start, topic, lane.Source{Queue: "q", Tenant: "acme", EventID: "e1", Emits: lane.ID(event, n)},
+		}, []any{kept.CreatedAt, kept.Topic, kept.Source})
 		require.Equal(t, effect.Emit[n].OrderingKey, kept.Message.OrderingKey)
 		attributes := kept.Message.Attributes
-		require.Equal(t, []string{lane.ID(event, n), "acme"}, []string{attributes[contract.AttrEventID], attributes[contract.AttrTenant]})
-		require.Equal(t, attributes[contract.AttrEventType], attributes[contract.AttrRoutingKey], "by which the topic's queues take it")
+		require.Equal(t, []string{lane.ID(event, n), "acme"},
+			[]string{attributes[contract.AttrEventID], attributes[contract.AttrTenant]})
+		require.Equal(t, attributes[contract.AttrEventType], attributes[contract.AttrRoutingKey],
+			"by which the topic's queues take it")
 	}
 	for i, w := range effect.Writes[6:] {
-		fields := map[string]any{"newest": newest[emitted.Lanes[i]], "due_at": start.Add(30 * time.Second), "oldest_at": start}
-		require.Equal(t, store.Set(store.Key{Collection: lane.Outbox.Lanes(), ID: emitted.Lanes[i]}, fields), w, "a lane may be there already")
+		fields := map[string]any{
+			"newest": newest[emitted.Lanes[i]], "due_at": start.Add(30 * time.Second), "oldest_at": start,
+		}
+		require.Equal(t, store.Set(store.Key{Collection: lane.Outbox.Lanes(), ID: emitted.Lanes[i]}, fields), w,
+			"a lane may be there already")
 	}
 }
 
@@ -49,10 +58,18 @@ func TestWhatNoBrokerTakesIsRejected(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(*handler.Emission, *contract.Envelope){
 		"a body that breaks its contract": func(_ *handler.Emission, m *contract.Envelope) { m.Action = "" },
-		"an ordering key that is no id":   func(e *handler.Emission, _ *contract.Envelope) { e.OrderingKey = "ilse@example.org" },
-		"a correlation id that is no id":  func(_ *handler.Emission, m *contract.Envelope) { m.CorrelationID = "a/b" },
-		"a string of the body not UTF-8":  func(_ *handler.Emission, m *contract.Envelope) { m.Payload.Status = "\xff" },
-		"a time of more than a month":     func(e *handler.Emission, _ *contract.Envelope) { e.Due = start.Add(contract.MaxAhead + 1) },
+		"an ordering key that is no id": func(e *handler.Emission, _ *contract.Envelope) {
+			e.OrderingKey = "ilse@example.org"
+		},
+		"a correlation id that is no id": func(_ *handler.Emission, m *contract.Envelope) {
+			m.CorrelationID = "a/b"
+		},
+		"a string of the body not UTF-8": func(_ *handler.Emission, m *contract.Envelope) {
+			m.Payload.Status = "\xff"
+		},
+		"a time of more than a month": func(e *handler.Emission, _ *contract.Envelope) {
+			e.Due = start.Add(contract.MaxAhead + 1)
+		},
 	} {
 		last, bad := later("x"), emission("sub-2", "bad")
 		last.Due = start.Add(contract.MaxAhead)
@@ -62,7 +79,8 @@ func TestWhatNoBrokerTakesIsRejected(t *testing.T) {
 		require.NoError(t, err, "before it is spoiled")
 		spoil(&bad, m)
 		_, err = lane.Emit(declared, emitter, &handler.Effect{Emit: []handler.Emission{last, bad}}, start)
-		require.Equal(t, retry.Verdict{Class: retry.Rejected, Reason: "emission_invalid", Counts: true}, retry.Decide(err), name)
+		require.Equal(t, retry.Verdict{Class: retry.Rejected, Reason: "emission_invalid", Counts: true},
+			retry.Decide(err), name)
 		require.NotContains(t, err.Error(), "ilse", name)
 	}
 }
@@ -83,7 +101,8 @@ var (
 func TestADelayedEmissionIsPublishedWhenItIsDueAndLeavesNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, lane.Delayed)
-	emitted, err := r.commit(t, emitter, handler.Effect{Emit: []handler.Emission{later("timeout o1"), emission("k", "now")}})
+	emitted, err := r.commit(t, emitter,
+		handler.Effect{Emit: []handler.Emission{later("timeout o1"), emission("k", "now")}})
 	require.NoError(t, err)
 	require.Equal(t, []string{lane.ID(emitter, 0), lane.ID(emitter, 1)}, handler.EmittedIDs(emitted.Messages))
 	require.Len(t, emitted.Lanes, 1, "that of the one which is published now")
@@ -91,14 +110,17 @@ func TestADelayedEmissionIsPublishedWhenItIsDueAndLeavesNothing(t *testing.T) {
 	own := filetest.Must(lane.Open(t.Context(), r.db, lane.Name{Queue: "q", OrderingKey: "k"}))(t)
 	_, some := filetest.Both(lane.Keys(t.Context(), r.db, "q", 0))(t)
 	require.Equal(t, []bool{false, false}, []bool{own.Exists(), some}, "it holds no message of its key up")
-	page, err := r.db.Query(t.Context(), store.Query{Collection: lane.Delayed.Entries(), Equal: map[string]any{"emits": lane.ID(emitter, 0)}, Limit: 2})
+	page, err := r.db.Query(t.Context(), store.Query{
+		Collection: lane.Delayed.Entries(), Equal: map[string]any{"emits": lane.ID(emitter, 0)}, Limit: 2,
+	})
 	require.NoError(t, err)
 	kept := filetest.Must(lane.KeptOf(page.Documents[0]))(t)
 	require.Equal(t, []bool{false, true}, []bool{kept.Outbox(), kept.Emitted})
 	line, first, err := lane.LineOf(t.Context(), r.db, kept)
 	require.NoError(t, err)
 	require.True(t, line.Exists())
-	require.Equal(t, lane.Source{Queue: "q", Tenant: "acme", EventID: "e1", Emits: lane.ID(emitter, 0)}, first, "nobody else knows an event that is not published yet")
+	require.Equal(t, lane.Source{Queue: "q", Tenant: "acme", EventID: "e1", Emits: lane.ID(emitter, 0)}, first,
+		"nobody else knows an event that is not published yet")
 	r.now = start.Add(15*time.Minute - time.Microsecond)
 	report, _ := r.due(t, 10)
 	require.Zero(t, report.Published, "it is not due")
@@ -124,11 +146,13 @@ func TestADelayedEmissionIsWithdrawnByItsNameAlone(t *testing.T) {
 		late bool // while the relay publishes it
 	}
 	filetest.Each(t, map[string]row{
-		"by another event of its queue and tenant": {withdrawer, "timeout o1", 0, false},
-		"too late, and still once":                 {withdrawer, "timeout o1", 1, true},
-		"not by another name":                      {withdrawer, "timeout o2", 1, false},
-		"not for another tenant":                   {handler.Event{Queue: "q", Tenant: "other", ID: "e2"}, "timeout o1", 1, false},
-		"not from another queue":                   {handler.Event{Queue: "p", Tenant: "acme", ID: "e2"}, "timeout o1", 1, false},
+		"by another event of its queue and tenant": {
+			withdrawer, "timeout o1", 0, false,
+		},
+		"too late, and still once": {withdrawer, "timeout o1", 1, true},
+		"not by another name":      {withdrawer, "timeout o2", 1, false},
+		"not for another tenant":   {handler.Event{Queue: "q", Tenant: "other", ID: "e2"}, "timeout o1", 1, false},
+		"not from another queue":   {handler.Event{Queue: "p", Tenant: "acme", ID: "e2"}, "timeout o1", 1, false},
 	}, func(t *testing.T, test row) {
 		r := newRig(t, lane.Delayed)
 		_, err := r.commit(t, emitter, handler.Effect{Emit: []handler.Emission{later("timeout o1")}})
@@ -168,7 +192,8 @@ func TestATicketIsOneOrItIsNone(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"1-1": "1-1", "1-2": "1-2", "1-2-3": "1-2", "1-2-1": "1-2",
-		"": "", "1": "", "2-1": "", "0-1": "", "1-0": "", "-1-1": "", "a-b": "", "1-2-": "", "1-2-3-4": "", "1-99999999999999999999": "", "1-4611686018427387904": "",
+		"": "", "1": "", "2-1": "", "0-1": "", "1-0": "", "-1-1": "", "a-b": "", "1-2-": "", "1-2-3-4": "",
+		"1-99999999999999999999": "", "1-4611686018427387904": "",
 	} {
 		require.Equal(t, want, lane.Ticket(ticketed(text)), text)
 	}
@@ -178,7 +203,8 @@ func TestATicketIsOneOrItIsNone(t *testing.T) {
 func TestAMessageThatNoDocumentHoldsIsNotKept(t *testing.T) {
 	t.Parallel()
 	l := filetest.Must(lane.Open(t.Context(), empty{}, lane.Name{Queue: "q", Message: "e1"}))(t)
-	_, _, err := l.Put(lane.Kept{Topic: "q", Message: contract.Message{Data: make([]byte, contract.MaxKept)}}, start, "", start)
+	_, _, err := l.Put(lane.Kept{Topic: "q", Message: contract.Message{Data: make([]byte, contract.MaxKept)}},
+		start, "", start)
 	require.NoError(t, err, "the largest")
 	full := map[string]string{}
 	for i := range contract.MaxAttributes {
@@ -206,11 +232,21 @@ func TestAWaitingMessageKeepsWhenAndAsWhatItWasFirstDelivered(t *testing.T) {
 		id      string
 		want    map[string]string
 	}{
-		{nil, start, "m-1", map[string]string{contract.AttrFirstPublished: start.Format(time.RFC3339Nano), contract.AttrFirstMessageID: "m-1"}},
-		{map[string]string{contract.AttrFirstPublished: "then", contract.AttrFirstMessageID: "m-0"}, start, "m-1", map[string]string{contract.AttrFirstPublished: "then", contract.AttrFirstMessageID: "m-0"}},
+		{
+			nil, start, "m-1", map[string]string{
+				contract.AttrFirstPublished: start.Format(time.RFC3339Nano), contract.AttrFirstMessageID: "m-1",
+			},
+		},
+		{
+			map[string]string{contract.AttrFirstPublished: "then", contract.AttrFirstMessageID: "m-0"},
+			start, "m-1",
+			map[string]string{contract.AttrFirstPublished: "then", contract.AttrFirstMessageID: "m-0"},
+		},
 		{nil, time.Time{}, "", map[string]string{}},
 	} {
-		ticket, writes, err := l.Put(lane.Kept{Message: contract.Message{Data: []byte("{}"), Attributes: test.carries}}, test.first, test.id, start)
+		ticket, writes, err := l.Put(lane.Kept{
+			Message: contract.Message{Data: []byte("{}"), Attributes: test.carries},
+		}, test.first, test.id, start)
 		require.NoError(t, err)
 		kept := filetest.Must(lane.KeptOf(store.Document{Key: writes[0].Key, Fields: writes[0].Fields}))(t)
 		require.False(t, kept.Emitted, "it waits for an attempt")
@@ -221,13 +257,16 @@ func TestAWaitingMessageKeepsWhenAndAsWhatItWasFirstDelivered(t *testing.T) {
 
 // FuzzTicket: whatever a message claims, putting it aside gives it a ticket that is one.
 func FuzzTicket(f *testing.F) {
-	for _, seed := range []string{"", "1-1", "1-2-3", "4611686018427387903-4611686018427387903", "-", "1772446500000000-1772446500000001-7"} {
+	for _, seed := range []string{
+		"", "1-1", "1-2-3", "4611686018427387903-4611686018427387903", "-", "1772446500000000-1772446500000001-7",
+	} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		l := filetest.Must(lane.Open(t.Context(), empty{}, lane.Name{Queue: "q", OrderingKey: "k"}))(t)
 		require.False(t, l.Behind(ticketed(text)), "there is no lane")
-		ticket, writes, err := l.Put(lane.Kept{Topic: "q", Message: ticketed(text), DueAt: start.Add(time.Hour)}, start, "", start)
+		ticket, writes, err := l.Put(lane.Kept{Topic: "q", Message: ticketed(text), DueAt: start.Add(time.Hour)},
+			start, "", start)
 		require.NoError(t, err)
 		require.NoError(t, store.CheckWrites(writes))
 		if !strings.HasSuffix(ticket, "-4611686018427387904") { // one more than there are numbers

@@ -1,7 +1,8 @@
-// Package lane owns the messages that wait to be published: the emissions of effects (the outbox), and messages that wait
-// longer than the broker can (delayed). An entry is one message; a lane stands for one ordering key, and stays until its
-// last message is delivered. A ticket comes back with each delayed message: its rank stays, its number is new each time.
-// It refuses to decide that a message waits, and never publishes what is not committed.
+// Package lane owns the messages that wait to be published: the emissions of effects (the outbox), and
+// messages that wait longer than the broker can (delayed). An entry is one message; a lane stands for one
+// ordering key, and stays until its last message is delivered. A ticket comes back with each delayed message:
+// its rank stays, its number is new each time. It refuses to decide that a message waits, and never publishes
+// what is not committed.
 package lane
 
 import (
@@ -40,7 +41,8 @@ type head struct {
 	OldestAt time.Time `store:"oldest_at,omitzero"`
 	// Last is the greatest number given out.
 	Last int64 `store:"last,omitzero"`
-	// Again are messages that came back and were put into the lane again. Both their ranks and their numbers rise.
+	// Again are messages that came back and were put into the lane again. Both their ranks and their numbers
+	// rise.
 	Again []again `store:"again,omitzero"`
 	// Stays: the lane outlives its entries.
 	Stays bool `store:"stays,omitzero"`
@@ -88,7 +90,8 @@ func moment(at time.Time) time.Time { return at.UTC().Truncate(time.Microsecond)
 type Name struct {
 	// Queue is the queue, or topic, that its messages go to.
 	Queue string
-	// Tenant is that of all its messages: the messages of one do not wait for those of another, whose keys may be the same.
+	// Tenant is that of all its messages: the messages of one do not wait for those of another, whose keys may
+	// be the same.
 	Tenant string
 	// OrderingKey is that of all messages of the lane; empty: the lane is for one message.
 	OrderingKey string
@@ -135,7 +138,9 @@ func (l Lane) replace(next head) store.Write {
 }
 
 func (l Lane) entries(limit int) store.Query {
-	return store.Query{Collection: strings.TrimSuffix(l.key.Collection, "Keys"), IDPrefix: l.key.ID + "-", Limit: limit}
+	return store.Query{
+		Collection: strings.TrimSuffix(l.key.Collection, "Keys"), IDPrefix: l.key.ID + "-", Limit: limit,
+	}
 }
 
 // KeptOf reads an entry of either kind.
@@ -153,26 +158,33 @@ func KeptOf(doc store.Document) (Kept, error) {
 // Outbox reports whether the message waits to be published at once.
 func (k Kept) Outbox() bool { return k.lane.Collection == Outbox.Lanes() }
 
-// Longest returns the lanes whose oldest message has waited since until or longer, the longest first, at most limit.
+// Longest returns the lanes whose oldest message has waited since until or longer, the longest first, at most
+// limit.
 func Longest(ctx context.Context, from store.Querier, of Kind, until time.Time, limit int) ([]Lane, error) {
 	return lanesOf(ctx, from, of, store.Query{Due: &store.Due{Field: "oldest_at", Until: until}, Limit: limit})
 }
 
 func lanesOf(ctx context.Context, from store.Querier, of Kind, query store.Query) ([]Lane, error) {
 	query.Collection = of.Lanes()
-	lanes, _, err := store.List(ctx, from, query, func(doc store.Document) (Lane, error) { return laneOf(doc), nil })
+	lanes, _, err := store.List(ctx, from, query, func(doc store.Document) (Lane, error) {
+		return laneOf(doc), nil
+	})
 	return lanes, err
 }
 
-// Keys returns the lanes of a queue's ordering keys, at most limit, and whether there are more: with a limit of 0,
-// whether there is one.
-func Keys(ctx context.Context, from store.Querier, queue string, limit int) (keys []Lane, more bool, err error) {
+// Keys returns the lanes of a queue's ordering keys, at most limit, and whether there are more: with a limit
+// of 0, whether there is one.
+func Keys(
+	ctx context.Context, from store.Querier, queue string, limit int,
+) (keys []Lane, more bool, err error) {
 	keys, err = lanesOf(ctx, from, Delayed, store.Query{Equal: map[string]any{"queue": queue}, Limit: limit + 1})
 	return keys[:min(len(keys), limit)], len(keys) > limit, err
 }
 
 // First returns the message of a lane that is published next, and how many wait there, counted up to limit.
-func First(ctx context.Context, from store.Querier, of Lane, limit int) (first Kept, waiting int64, err error) {
+func First(
+	ctx context.Context, from store.Querier, of Lane, limit int,
+) (first Kept, waiting int64, err error) {
 	if first, err = next(ctx, from, of); err != nil || first.Topic == "" {
 		return first, 0, err
 	}
@@ -180,8 +192,8 @@ func First(ctx context.Context, from store.Querier, of Lane, limit int) (first K
 	return first, waiting, err
 }
 
-// LineOf reads the lane of a message that waits, and the event whose message is its next to be published, which is empty
-// where there is none: two reads. A lane that is gone by now does not exist, and has no first.
+// LineOf reads the lane of a message that waits, and the event whose message is its next to be published,
+// which is empty where there is none: two reads. A lane that is gone by now does not exist, and has no first.
 func LineOf(ctx context.Context, from store.Store, k Kept) (line Lane, first Source, err error) {
 	doc, err := store.Find(ctx, from, k.lane)
 	if line = laneOf(doc); err != nil || !line.Exists() {

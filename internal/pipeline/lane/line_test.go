@@ -41,7 +41,9 @@ func (l *line) tell(format string, args ...any) {
 }
 
 func message(event string) contract.Message {
-	return contract.Message{Data: []byte("{}"), Attributes: map[string]string{contract.AttrEventID: event}, OrderingKey: "k"}
+	return contract.Message{
+		Data: []byte("{}"), Attributes: map[string]string{contract.AttrEventID: event}, OrderingKey: "k",
+	}
 }
 
 func (l *line) event(*rapid.T) {
@@ -64,7 +66,9 @@ func (l *line) commit(t require.TestingT, change func(lane.Lane) ([]store.Write,
 func (l *line) keep(t require.TestingT, m contract.Message, due time.Time) (ticket string) {
 	l.commit(t, func(found lane.Lane) (writes []store.Write, ok bool) {
 		var err error
-		ticket, writes, err = found.Put(lane.Kept{Topic: topic, Message: m, Source: lane.Source{EventID: m.Attributes[contract.AttrEventID]}, DueAt: due}, time.Time{}, "", l.now)
+		ticket, writes, err = found.Put(lane.Kept{
+			Topic: topic, Message: m, Source: lane.Source{EventID: m.Attributes[contract.AttrEventID]}, DueAt: due,
+		}, time.Time{}, "", l.now)
 		require.NoError(t, err)
 		return writes, true
 	})
@@ -147,11 +151,14 @@ func TestWhateverWaitsBehindWhateverAKeyIsDoneInOrder(t *testing.T) {
 				l.now = l.now.Add(21 * time.Minute)
 			}
 			t.Repeat(map[string]func(*rapid.T){
-				"an event": l.event, "an event +": l.event, "a delivery": deliver, "a delivery +": deliver, "a delivery ++": deliver,
-				"relay one": l.relay(0, none), "relay one +": l.relay(0, none), "relay two": l.relay(1, none), "relay two +": l.relay(1, none),
-				"repeat": l.repeat,
+				"an event": l.event, "an event +": l.event, "a delivery": deliver, "a delivery +": deliver,
+				"a delivery ++": deliver,
+				"relay one":     l.relay(0, none), "relay one +": l.relay(0, none), "relay two": l.relay(1, none),
+				"relay two +": l.relay(1, none),
+				"repeat":      l.repeat,
 				"time passes": func(t *rapid.T) {
-					l.now = l.now.Add(rapid.SampledFrom([]time.Duration{time.Microsecond, time.Second, 21 * time.Minute}).Draw(t, "time"))
+					l.now = l.now.Add(rapid.SampledFrom([]time.Duration{time.Microsecond, time.Second, 21 * time.Minute}).
+						Draw(t, "time"))
 				},
 			})
 			l.settle()
@@ -161,10 +168,12 @@ func TestWhateverWaitsBehindWhateverAKeyIsDoneInOrder(t *testing.T) {
 				l.start(l.actors[0], "")
 				l.settle()
 			}
-			deliveries, enough := 0, 100+(len(l.broker)+len(storetest.All(t, l.db, lane.Delayed.Entries())))*(1+len(l.arrived))*2
+			deliveries, enough := 0,
+				100+(len(l.broker)+len(storetest.All(t, l.db, lane.Delayed.Entries())))*(1+len(l.arrived))*2
 			rounds := 2*len(l.arrived) + 5
 			for round := range rounds {
-				if round == rounds-2 { // a lane whose last message was done before its relay left is over with the next one
+				// a lane whose last message was done before its relay left is over with the next one
+				if round == rounds-2 {
 					l.event(t)
 				}
 				relay(time.Hour)
@@ -179,12 +188,14 @@ func TestWhateverWaitsBehindWhateverAKeyIsDoneInOrder(t *testing.T) {
 			}
 			require.Equal(t, l.arrived, l.closed, "every event is done: %s", strings.Join(l.story, "\n"))
 			require.Empty(t, storetest.All(t, l.db, lane.Delayed.Entries()))
-			require.Empty(t, storetest.All(t, l.db, lane.Delayed.Lanes()), "a lane is over with its last message, or with the next")
+			require.Empty(t, storetest.All(t, l.db, lane.Delayed.Lanes()),
+				"a lane is over with its last message, or with the next")
 		}
 	})
 }
 
-// TestALaneIsOverWithItsLastMessage, and not before: a repetition of what was behind it would overtake the last.
+// TestALaneIsOverWithItsLastMessage, and not before: a repetition of what was behind it would overtake the
+// last.
 func TestALaneIsOverWithItsLastMessage(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, lane.Delayed)
@@ -199,7 +210,8 @@ func TestALaneIsOverWithItsLastMessage(t *testing.T) {
 		require.False(t, over(r.broker.taken[len(r.broker.taken)-1]), "while the relay has not left it")
 	}
 	r.due(t, 10)
-	require.Equal(t, []bool{false, false, true}, []bool{over(message("e2")), over(r.broker.taken[0]), over(r.broker.taken[1])})
+	require.Equal(t, []bool{false, false, true},
+		[]bool{over(message("e2")), over(r.broker.taken[0]), over(r.broker.taken[1])})
 	for _, next := range []string{"", "e3"} { // none waits, and one
 		if next != "" {
 			l.keep(t, message(next), time.Time{})
@@ -209,7 +221,8 @@ func TestALaneIsOverWithItsLastMessage(t *testing.T) {
 	}
 }
 
-// TestALaneIsNotOverWithWhatAnotherRelayHasPublishedPast: the relay that comes late to an empty lane leaves its newest entry.
+// TestALaneIsNotOverWithWhatAnotherRelayHasPublishedPast: the relay that comes late to an empty lane leaves
+// its newest entry.
 func TestALaneIsNotOverWithWhatAnotherRelayHasPublishedPast(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, lane.Delayed)

@@ -46,7 +46,9 @@ type stage struct {
 }
 
 // play checks a model. publish takes what the relays publish.
-func play(t *testing.T, of lane.Kind, model func(*rapid.T, *stage) (publish func(contract.Message), run func())) {
+func play(
+	t *testing.T, of lane.Kind, model func(*rapid.T, *stage) (publish func(contract.Message), run func()),
+) {
 	t.Helper()
 	dir, rounds := t.TempDir(), 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -68,7 +70,9 @@ func play(t *testing.T, of lane.Kind, model func(*rapid.T, *stage) (publish func
 // start has a relay that is not running run, up to its first call: on one lane, as a worker does after
 // its commit, or on what is due.
 func (s *stage) start(a *actor, one string) {
-	relay := &lane.Relay{Of: s.of, Store: a.Store(s.db), Publisher: a, Now: func() time.Time { return s.now }, Unreadable: bury}
+	relay := &lane.Relay{
+		Of: s.of, Store: a.Store(s.db), Publisher: a, Now: func() time.Time { return s.now }, Unreadable: bury,
+	}
 	a.Start(func() {
 		if one == "" { // what failed is found again
 			_, _ = relay.Due(context.Background(), 2, func(string, error) {})
@@ -173,7 +177,8 @@ func (o *outbox) check(t *rapid.T) {
 			}
 		}
 		require.LessOrEqual(t, len(first), len(readable))
-		require.Equal(t, readable[:len(first)], first, "the first of each message comes in order, and none that is not committed")
+		require.Equal(t, readable[:len(first)], first,
+			"the first of each message comes in order, and none that is not committed")
 	}
 }
 
@@ -183,7 +188,9 @@ func (o *outbox) check(t *rapid.T) {
 func TestWhateverRelaysDoEveryMessageComesInOrder(t *testing.T) {
 	t.Parallel()
 	play(t, lane.Outbox, func(t *rapid.T, s *stage) (func(contract.Message), func()) {
-		o := &outbox{stage: s, committed: map[string][]string{}, published: map[string][]string{}, damaged: map[string]string{}}
+		o := &outbox{
+			stage: s, committed: map[string][]string{}, published: map[string][]string{}, damaged: map[string]string{},
+		}
 		lanes := func() []string { return slices.Clone(o.lanes) }
 		publish := func(m contract.Message) {
 			o.published[m.OrderingKey] = append(o.published[m.OrderingKey], m.Attributes[contract.AttrEventID])
@@ -191,9 +198,11 @@ func TestWhateverRelaysDoEveryMessageComesInOrder(t *testing.T) {
 		return publish, func() {
 			t.Repeat(map[string]func(*rapid.T){
 				"an effect": o.effect, "an effect +": o.effect, "an entry is damaged": o.damage,
-				"relay one": o.relay(0, lanes), "relay one +": o.relay(0, lanes), "relay two": o.relay(1, lanes), "relay two +": o.relay(1, lanes),
+				"relay one": o.relay(0, lanes), "relay one +": o.relay(0, lanes), "relay two": o.relay(1, lanes),
+				"relay two +": o.relay(1, lanes),
 				"time passes": func(t *rapid.T) {
-					o.now = o.now.Add(rapid.SampledFrom([]time.Duration{time.Microsecond, time.Second, 31 * time.Second, time.Hour}).Draw(t, "time"))
+					o.now = o.now.Add(rapid.SampledFrom(
+						[]time.Duration{time.Microsecond, time.Second, 31 * time.Second, time.Hour}).Draw(t, "time"))
 				},
 				"": o.check,
 			})
@@ -204,7 +213,8 @@ func TestWhateverRelaysDoEveryMessageComesInOrder(t *testing.T) {
 				o.settle()
 			}
 			o.check(t)
-			require.Empty(t, storetest.All(t, o.db, lane.Outbox.Entries()), "every message is published, or a dead letter")
+			require.Empty(t, storetest.All(t, o.db, lane.Outbox.Entries()),
+				"every message is published, or a dead letter")
 			require.Empty(t, storetest.All(t, o.db, lane.Outbox.Lanes()), "a lane is there as long as its entries")
 		}
 	})

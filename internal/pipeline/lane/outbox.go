@@ -33,8 +33,12 @@ func NewBatch(now time.Time) *Batch { return &Batch{now: moment(now), newest: ma
 func (b *Batch) Add(topic, id string, m contract.Message, from Source) {
 	lane := Name{Queue: topic, Tenant: from.Tenant, OrderingKey: m.OrderingKey, Message: id}.id()
 	// Within a lane the order is that of the commits' times, then that of the batch.
-	key := store.Key{Collection: Outbox.Entries(), ID: fmt.Sprintf("%s-%020d-%03d-%s", lane, b.now.UnixMicro(), len(b.writes), id)}
-	b.writes = append(b.writes, store.Create(key, store.Encode(&Kept{Topic: topic, Message: m, CreatedAt: b.now, Source: from})))
+	key := store.Key{
+		Collection: Outbox.Entries(), ID: fmt.Sprintf("%s-%020d-%03d-%s", lane, b.now.UnixMicro(),
+			len(b.writes), id),
+	}
+	b.writes = append(b.writes,
+		store.Create(key, store.Encode(&Kept{Topic: topic, Message: m, CreatedAt: b.now, Source: from})))
 	if b.newest[lane] == "" {
 		b.lanes = append(b.lanes, lane)
 	}
@@ -55,7 +59,8 @@ func (b *Batch) Writes() []store.Write {
 	return writes
 }
 
-// ID is the event id of the n-th message that an event emits, from 0 on: the same however often the event is handled.
+// ID is the event id of the n-th message that an event emits, from 0 on: the same however often the event is
+// handled.
 func ID(event handler.Event, n int) string {
 	return uuid.NewSHA1(uuid.MustParse(event.CalleeKey()), []byte(strconv.Itoa(n))).String()
 }
@@ -69,9 +74,12 @@ type Emitted struct {
 	Due time.Time
 }
 
-// Emit gives the effect's emissions their ids and times, and adds the writes that commit and withdraw them to the effect's.
-// Those that are due later get delayed lanes of their own. The error, for what no broker would take, is permanent.
-func Emit(c *catalog.Catalog, event handler.Event, effect *handler.Effect, now time.Time) (e Emitted, err error) {
+// Emit gives the effect's emissions their ids and times, and adds the writes that commit and withdraw them to
+// the effect's. Those that are due later get delayed lanes of their own. The error, for what no broker would
+// take, is permanent.
+func Emit(
+	c *catalog.Catalog, event handler.Event, effect *handler.Effect, now time.Time,
+) (e Emitted, err error) {
 	for _, name := range effect.Withdraw {
 		key, laneKey := place(event, name)
 		effect.Writes = append(effect.Writes, store.Delete(key, 0), store.Delete(laneKey, 0))
@@ -80,7 +88,8 @@ func Emit(c *catalog.Catalog, event handler.Event, effect *handler.Effect, now t
 	for n, emission := range effect.Emit {
 		id := ID(event, n)
 		body, message, err := c.Contracts.Compose(emission.Body, contract.Stamp{
-			ID: id, Tenant: event.Tenant, RoutingKey: emission.RoutingKey, OrderingKey: emission.OrderingKey, Since: emission.Since, At: batch.now,
+			ID: id, Tenant: event.Tenant, RoutingKey: emission.RoutingKey, OrderingKey: emission.OrderingKey,
+			Since: emission.Since, At: batch.now,
 		})
 		if err != nil || emission.Due.Sub(now) > contract.MaxAhead {
 			return Emitted{}, retry.Permanent("emission_invalid", err)
@@ -92,7 +101,8 @@ func Emit(c *catalog.Catalog, event handler.Event, effect *handler.Effect, now t
 		} else if emission.RoutingKey == "" { // on a shared topic nobody takes what has none
 			message.Attributes[contract.AttrRoutingKey] = message.Attributes[contract.AttrEventType]
 		}
-		e.Messages = append(e.Messages, handler.Emitted{EventID: knownAs, EventType: message.Attributes[contract.AttrEventType], To: emission.To})
+		e.Messages = append(e.Messages,
+			handler.Emitted{EventID: knownAs, EventType: message.Attributes[contract.AttrEventType], To: emission.To})
 		from := Source{Queue: event.Queue, Tenant: event.Tenant, EventID: event.ID, Emits: knownAs}
 		if emission.Due.IsZero() {
 			batch.Add(topic, id, message, from)
@@ -105,7 +115,8 @@ func Emit(c *catalog.Catalog, event handler.Event, effect *handler.Effect, now t
 		key, laneKey := place(event, cmp.Or(emission.Name, id))
 		head := head{Newest: key.ID, DueAt: due, OldestAt: due}
 		effect.Writes = append(effect.Writes,
-			store.Create(key, store.Encode(&Kept{Topic: topic, Message: message, CreatedAt: batch.now, DueAt: due, Timer: true, Source: from})),
+			store.Create(key, store.Encode(
+				&Kept{Topic: topic, Message: message, CreatedAt: batch.now, DueAt: due, Timer: true, Source: from})),
 			store.Create(laneKey, store.Encode(&head)))
 	}
 	effect.Writes = append(effect.Writes, batch.Writes()...)
@@ -115,8 +126,10 @@ func Emit(c *catalog.Catalog, event handler.Event, effect *handler.Effect, now t
 
 const emitted = "-emission"
 
-// place has the keys of a delayed emission and of its lane: by its name another event removes both without a read.
+// place has the keys of a delayed emission and of its lane: by its name another event removes both without a
+// read.
 func place(event handler.Event, name string) (entry, lane store.Key) {
 	id := Name{Queue: event.Queue, Tenant: event.Tenant, Message: "emission " + name}.id()
-	return store.Key{Collection: Delayed.Entries(), ID: id + emitted}, store.Key{Collection: Delayed.Lanes(), ID: id}
+	return store.Key{Collection: Delayed.Entries(), ID: id + emitted},
+		store.Key{Collection: Delayed.Lanes(), ID: id}
 }

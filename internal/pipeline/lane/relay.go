@@ -22,7 +22,8 @@ type Relay struct {
 	Store     store.Store
 	Publisher contract.Publisher
 	Now       func() time.Time
-	// Unreadable returns the writes that keep what cannot be read as a dead letter. queue is the lane's, if it says it.
+	// Unreadable returns the writes that keep what cannot be read as a dead letter. queue is the lane's, if it
+	// says it.
 	Unreadable func(doc store.Document, queue string, now time.Time) []store.Write
 	// AtOnce is how many lanes Due relays at once, since many may be due at one moment. 0 is one.
 	AtOnce int
@@ -116,7 +117,8 @@ const (
 	maxWait = 10 * time.Minute
 )
 
-// Wait is how long a lane waits after a failure: half the age of its oldest Kept, from one second to ten minutes.
+// Wait is how long a lane waits after a failure: half the age of its oldest Kept, from one second to ten
+// minutes.
 func Wait(age time.Duration) time.Duration { return min(max(age/2, minWait), maxWait) }
 
 // keptEmpty is how long a lane without entries is kept: longer than a broker keeps a message.
@@ -147,10 +149,11 @@ type Report struct {
 	More bool `json:"more"`
 }
 
-// Due relays the lanes that are due, the longest due first, at most limit. The error is that of finding them; the
-// failure of a lane is counted, and handed to failed, one at a time.
+// Due relays the lanes that are due, the longest due first, at most limit. The error is that of finding them;
+// the failure of a lane is counted, and handed to failed, one at a time.
 func (r *Relay) Due(ctx context.Context, limit int, failed func(lane string, err error)) (Report, error) {
-	due, err := lanesOf(ctx, r.Store, r.Of, store.Query{Due: &store.Due{Field: "due_at", Until: r.Now()}, Limit: limit})
+	due, err := lanesOf(ctx, r.Store, r.Of,
+		store.Query{Due: &store.Due{Field: "due_at", Until: r.Now()}, Limit: limit})
 	if err != nil {
 		return Report{}, err
 	}

@@ -70,7 +70,9 @@ func newRig(t *testing.T, of lane.Kind) *rig {
 
 // emission is one that says so by its correlation id.
 func emission(key, says string) handler.Emission {
-	return handler.Emission{To: topic, OrderingKey: key, Body: contract.Of(&contract.Envelope{Action: "renewal", CorrelationID: says})}
+	return handler.Emission{
+		To: topic, OrderingKey: key, Body: contract.Of(&contract.Envelope{Action: "renewal", CorrelationID: says}),
+	}
 }
 
 var declared = catalogtest.Contracts()
@@ -87,7 +89,8 @@ func (r *rig) emit(t *testing.T, emissions ...handler.Emission) []string {
 	t.Helper()
 	r.events++
 	r.now = r.now.Add(time.Millisecond)
-	emitted, err := r.commit(t, handler.Event{Queue: "q", Tenant: "default", ID: fmt.Sprint("e-", r.events)}, handler.Effect{Emit: emissions})
+	emitted, err := r.commit(t, handler.Event{Queue: "q", Tenant: "default", ID: fmt.Sprint("e-", r.events)},
+		handler.Effect{Emit: emissions})
 	require.NoError(t, err)
 	return emitted.Lanes
 }
@@ -169,7 +172,8 @@ func TestWhatWasPublishedBeforeAFailureIsNotPublishedAgain(t *testing.T) {
 			}
 		}
 		published, err := r.Lane(t.Context(), lanes[0])
-		require.EqualError(t, err, fmt.Sprintf("lane: entry %s: no answer", storetest.All(t, r.db, lane.Outbox.Entries())[0].Key.ID), "that it waits now is no failure")
+		require.EqualError(t, err, fmt.Sprintf("lane: entry %s: no answer",
+			storetest.All(t, r.db, lane.Outbox.Entries())[0].Key.ID), "that it waits now is no failure")
 		require.Equal(t, 1, published)
 		r.broker.down, r.broker.after = false, nil
 		require.NoError(t, filetest.ErrorOf(r.Lane(t.Context(), lanes[0])))
@@ -214,7 +218,8 @@ func TestAPoisonedLaneHoldsUpNoOtherAndWaitsLongerEachTime(t *testing.T) {
 func TestALaneWaitsHalfTheAgeOfItsOldestEntryWithinBounds(t *testing.T) {
 	t.Parallel()
 	for age, want := range map[time.Duration]time.Duration{
-		-time.Hour: time.Second, 0: time.Second, 2 * time.Second: time.Second, 3 * time.Second: 1500 * time.Millisecond,
+		-time.Hour: time.Second, 0: time.Second, 2 * time.Second: time.Second,
+		3 * time.Second:  1500 * time.Millisecond,
 		20 * time.Minute: 10 * time.Minute, 21 * time.Minute: 10 * time.Minute, 1 << 62: 10 * time.Minute,
 	} {
 		require.Equal(t, want, lane.Wait(age), "%s", age)
@@ -252,7 +257,8 @@ func TestTheCostOfARunDependsOnWhatIsDueAlone(t *testing.T) {
 		report, _ := r.due(t, 500)
 		require.Equal(t, lane.Report{Lanes: 1, Published: 1}, report)
 		require.Equal(t, [2]int{waiting, waiting}, r.left(t))
-		require.Equal(t, [3]int64{1, 2, 1}, [3]int64{r.calls.Gets.Load(), r.calls.Queries.Load(), r.calls.Commits.Load()})
+		require.Equal(t, [3]int64{1, 2, 1},
+			[3]int64{r.calls.Gets.Load(), r.calls.Queries.Load(), r.calls.Commits.Load()})
 	}
 }
 
@@ -265,7 +271,9 @@ func TestARunTakesTheLongestDueFirstAndSaysThatThereIsMore(t *testing.T) {
 	report, _ := r.due(t, 2)
 	require.Zero(t, report, "they are left to the worker that made them")
 	r.now = start.Add(time.Hour)
-	for _, want := range []lane.Report{{Lanes: 2, Published: 2, More: true}, {Lanes: 2, Published: 2, More: true}, {Lanes: 1, Published: 1}, {}} {
+	for _, want := range []lane.Report{
+		{Lanes: 2, Published: 2, More: true}, {Lanes: 2, Published: 2, More: true}, {Lanes: 1, Published: 1}, {},
+	} {
 		report, failed := r.due(t, 2)
 		require.Equal(t, want, report)
 		require.Empty(t, failed)
@@ -286,7 +294,8 @@ func TestARunThatIsOutOfTimeLeavesTheRest(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	r.broker.after = stop
 	report := filetest.Must(r.Due(ctx, 10, func(string, error) {}))(t)
-	require.Equal(t, lane.Report{Lanes: 1, Failed: 1, Published: 1, More: true}, report, "it could not even remove what it had published")
+	require.Equal(t, lane.Report{Lanes: 1, Failed: 1, Published: 1, More: true}, report,
+		"it could not even remove what it had published")
 	r.broker.after = nil
 	report, _ = r.due(t, 10)
 	require.Equal(t, lane.Report{Lanes: 3, Published: 3}, report)

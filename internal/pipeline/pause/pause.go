@@ -62,9 +62,11 @@ type Viewer interface {
 
 // Switch changes subscriptions. After an error the outcome is unknown: Standing tells.
 type Switch interface {
-	// Pause takes the subscription's endpoint away and marks it with the time, both at once, any number of times.
+	// Pause takes the subscription's endpoint away and marks it with the time, both at once, any number of
+	// times.
 	Pause(ctx context.Context, q catalog.Queue, at time.Time) error
-	// Resume gives the subscription the catalog's endpoint and removes the mark, both at once, any number of times.
+	// Resume gives the subscription the catalog's endpoint and removes the mark, both at once, any number of
+	// times.
 	Resume(ctx context.Context, q catalog.Queue) error
 }
 

@@ -44,8 +44,8 @@ type next struct {
 	hold bool
 }
 
-// status is a row of the table that turns an outcome into an HTTP status: the first of the reply's outcome whose
-// condition holds. 200 and 204 acknowledge.
+// status is a row of the table that turns an outcome into an HTTP status: the first of the reply's outcome
+// whose condition holds. 200 and 204 acknowledge.
 type status struct {
 	of    []retry.Outcome
 	when  string
@@ -55,24 +55,31 @@ type status struct {
 
 var noEffect = []retry.Outcome{retry.Duplicate, retry.Expired, retry.Dropped, retry.Superseded}
 
-// statuses is that table. A rejection beyond the queue's budget of nacks is acknowledged: its dead letter is confirmed
-// either way.
+// statuses is that table. A rejection beyond the queue's budget of nacks is acknowledged: its dead letter is
+// confirmed either way.
 var statuses = []status{
 	{of: []retry.Outcome{retry.Processed}, code: http.StatusOK},
-	{noEffect, "the body says the id of what the event has made before", func(reply answer, _ *queue, _ time.Time) bool {
-		return reply.Ref != "" // an answer of 204 has no body
-	}, http.StatusOK},
+	{
+		noEffect, "the body says the id of what the event has made before",
+		func(reply answer, _ *queue, _ time.Time) bool {
+			return reply.Ref != "" // an answer of 204 has no body
+		}, http.StatusOK,
+	},
 	{of: noEffect, code: http.StatusNoContent},
 	{
 		[]retry.Outcome{retry.DeadLettered},
-		"its queue says `on_terminal: reject`, it did not wait for another event, and the queue's `nack_budget` has one left",
+		"its queue says `on_terminal: reject`, it did not wait for another event, and the queue's `nack_budget` " +
+			"has one left",
 		func(reply answer, q *queue, now time.Time) bool {
 			return q.OnTerminal == catalog.Reject && !reply.quiet && q.nacks.AllowN(now, 1) // and takes it
 		}, 0,
 	},
 	{of: []retry.Outcome{retry.DeadLettered}, code: http.StatusOK},
-	{[]retry.Outcome{retry.Retry}, "the message is kept until its next attempt, or behind another of its key (`\"delayed\":true`)",
-		func(reply answer, _ *queue, _ time.Time) bool { return reply.Delayed }, http.StatusOK},
+	{
+		[]retry.Outcome{retry.Retry},
+		"the message is kept until its next attempt, or behind another of its key (`\"delayed\":true`)",
+		func(reply answer, _ *queue, _ time.Time) bool { return reply.Delayed }, http.StatusOK,
+	},
 	{of: []retry.Outcome{retry.Retry}},
 }
 
@@ -178,5 +185,6 @@ func (d *delivery) concluded(
 		slog.String("ordering_key", d.record.OrderingKey), slog.String("correlation_id", d.record.CorrelationID),
 		slog.Int("attempt", reply.Attempt), slog.Int("delivery_attempt", d.number),
 		slog.String("outcome", string(reply.Outcome)), slog.String("reason", reply.Reason),
-		slog.String("result", reply.result), slog.String("cause", reply.cause), slog.Bool("delayed", reply.Delayed))...)
+		slog.String("result", reply.result), slog.String("cause", reply.cause),
+		slog.Bool("delayed", reply.Delayed))...)
 }

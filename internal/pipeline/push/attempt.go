@@ -19,13 +19,14 @@ import (
 )
 
 const (
-	// bookkeeping bounds each step that reads or writes around a handler, also after the caller has left. A store that
-	// does not answer for 10 s is waited for.
+	// bookkeeping bounds each step that reads or writes around a handler, also after the caller has left. A
+	// store that does not answer for 10 s is waited for.
 	bookkeeping = 12 * time.Second
 	maxRounds   = 3           // how often a message is settled because the record or the lane was not as assumed
 	maxResumes  = 5           // how many attempts follow in one request, also where the clock stands still
 	noneWaitFor = time.Second // how long an instance believes what it read: that no message of a queue waits
-	unexplained = 3           // how many deliveries may leave no trace before attempts are counted before they run
+	// how many deliveries may leave no trace before attempts are counted before they run
+	unexplained = 3
 	grace       = time.Second // how long a leased handler may take to return after its deadline
 )
 

@@ -30,7 +30,8 @@ func deadLetter(id string, m contract.Message) message {
 // keep stores the nth dead letter on the dead-letter topic, and returns its item's id.
 func (r *rig) keep(t require.TestingT, n int) string {
 	m := r.deadLetters()[n]
-	require.Equal(t, http.StatusNoContent, r.post("/push/dead-letters/orders", deadLetter(fmt.Sprint("dlq-", n), m).envelope()).code)
+	require.Equal(t, http.StatusNoContent, r.post("/push/dead-letters/orders",
+		deadLetter(fmt.Sprint("dlq-", n), m).envelope()).code)
 	return deadletter.ItemID(r.queue, m.Attributes["source_message_id"], m)
 }
 
@@ -70,28 +71,37 @@ func (r *rig) replay(t require.TestingT, id string) message {
 	return message{id: "replayed", body: string(m.Data), attributes: m.Attributes, published: r.config.Now()}
 }
 
-// TestDeadLetterClosesOnceItsEventIsDoneAndNeverTwice is the table of what may come after a dead letter: its replay, a
-// corrected payload, the message again, one after the other or at once. What was refused has had no effect, and there
-// is one effect at most.
+// TestDeadLetterClosesOnceItsEventIsDoneAndNeverTwice is the table of what may come after a dead letter: its
+// replay, a corrected payload, the message again, one after the other or at once. What was refused has had no
+// effect, and there is one effect at most.
 func TestDeadLetterClosesOnceItsEventIsDoneAndNeverTwice(t *testing.T) {
 	t.Parallel()
-	const replay, again, other, anew = "its replay", "the message again", "another payload", "the same payload anew"
+	const replay, again, other, anew = "its replay", "the message again", "another payload",
+		"the same payload anew"
 	const refuses, breaks = "it is refused", "it breaks the contract"
 	all := benches{}
 	table, _ := enumerate([]dimension{
 		{"first", []string{
-			refuses, breaks, "it cannot be read and names no event", "it names another event", "its body names another event",
-			"it names another contract", "it names another tenant", "it names no valid tenant", "it names no valid event",
+			refuses, breaks, "it cannot be read and names no event", "it names another event",
+			"its body names another event",
+			"it names another contract", "it names another tenant", "it names no valid tenant",
+			"it names no valid event",
 		}},
 		{"corrections", []string{"refused", "accepted", dropped}},
-		{"then", []string{again, anew, other, other + ", refused", replay, replay + ", refused", replay + ", readable now", "one that breaks the contract"}},
+		{
+			"then", []string{
+				again, anew, other, other + ", refused", replay, replay + ", refused", replay + ", readable now",
+				"one that breaks the contract",
+			},
+		},
 		{"and", []string{"nothing", other, "a third payload", replay, again}},
 		{"which comes", []string{"after it", "while it is handled"}},
 		{"its dead letter arrives", []string{"at once", "last"}},
 	}, func(c cell) (what, cost string) {
 		replayed := strings.Contains(c["then"]+c["and"], replay)
 		switch {
-		case replayed && (c["its dead letter arrives"] == "last" || c["corrections"] == dropped), // there is nothing to replay
+		// there is nothing to replay
+		case replayed && (c["its dead letter arrives"] == "last" || c["corrections"] == dropped),
 			c["and"] == "nothing" && c["which comes"] != "after it",
 			c["first"] != refuses && c["first"] != breaks && (c["then"] != anew || c["and"] != "nothing"):
 			return "", ""
@@ -111,7 +121,9 @@ func TestDeadLetterClosesOnceItsEventIsDoneAndNeverTwice(t *testing.T) {
 			})
 		}
 		messages := map[string]message{
-			other: quantity("corrected", 2), "a third payload": quantity("third", 3), anew: m.with(func(m *message) { m.id = "anew-" + m.id }),
+			other: quantity("corrected", 2), "a third payload": quantity("third", 3), anew: m.with(func(m *message) {
+				m.id = "anew-" + m.id
+			}),
 			"one that breaks the contract": quantity("broken", 0),
 		}
 		b.fails = nil
@@ -182,14 +194,16 @@ func TestDeadLetterClosesOnceItsEventIsDoneAndNeverTwice(t *testing.T) {
 	filetest.Recorded(t, table, "testdata", "corrections.txt")
 }
 
-// TestDeadLetterLearnsHowItsReplayHasEnded is the table of the ends of a replay, also where the store does not take
-// one: the dead letter is told in the commit of the effect, or before the broker is done with the replay.
+// TestDeadLetterLearnsHowItsReplayHasEnded is the table of the ends of a replay, also where the store does
+// not take one: the dead letter is told in the commit of the effect, or before the broker is done with the
+// replay.
 func TestDeadLetterLearnsHowItsReplayHasEnded(t *testing.T) {
 	t.Parallel()
 	all := benches{}
 	table, _ := enumerate([]dimension{
 		{"its replay", []string{
-			"has its effect", "comes too late", "is refused", "is not for the queue", "finds its event done", "finds its event dead by another's dead letter",
+			"has its effect", "comes too late", "is refused", "is not for the queue", "finds its event done",
+			"finds its event dead by another's dead letter",
 			"finds its dead letter removed", "names a dead letter of nobody", "names a dead letter of another queue",
 		}},
 		{"handler", []string{tx, leasedMany}},
@@ -208,7 +222,9 @@ func TestDeadLetterLearnsHowItsReplayHasEnded(t *testing.T) {
 		replay := b.replay(t, b.keep(t, 0))
 		switch c["its replay"] {
 		case "comes too late":
-			b.effect = func(handler.Event) handler.Effect { return handler.Effect{Result: "newer_seen", Superseded: true} }
+			b.effect = func(handler.Event) handler.Effect {
+				return handler.Effect{Result: "newer_seen", Superseded: true}
+			}
 		case "is refused":
 			b.fails = []error{refused}
 		case "is not for the queue":
@@ -238,7 +254,8 @@ func TestDeadLetterLearnsHowItsReplayHasEnded(t *testing.T) {
 		b.pass(time.Minute)
 		b.fails = nil
 		again, cost := b.observe(m, func() reply { return b.deliverNow(replay) })
-		return fmt.Sprint(first, " => ", closed, " -- again: ", again, " (", cost, ") => effects ", b.effects(m.attributes["event_id"]), ", ", b.items(t)), ""
+		return fmt.Sprint(first, " => ", closed, " -- again: ", again, " (", cost, ") => effects ",
+			b.effects(m.attributes["event_id"]), ", ", b.items(t)), ""
 	})
 	filetest.Recorded(t, table, "testdata", "replays.txt")
 }
@@ -249,7 +266,8 @@ func TestDeadLetterStaysOnItsTopicUntilItIsKept(t *testing.T) {
 	r := newRig(t, setup{})
 	r.deliver(paid("e1", unknown, 1))
 	died := r.log.lines(t, "delivery")[0]
-	require.Equal(t, []any{"unknown_product", unknown}, []any{died["reason"], died["cause"]}, "what it is about stands beside the reason")
+	require.Equal(t, []any{"unknown_product", unknown}, []any{died["reason"], died["cause"]},
+		"what it is about stands beside the reason")
 	keep := func(id string, m contract.Message) reply {
 		return r.post("/push/dead-letters/orders", deadLetter(id, m).envelope())
 	}
@@ -259,7 +277,8 @@ func TestDeadLetterStaysOnItsTopicUntilItIsKept(t *testing.T) {
 	require.Equal(t, []any{http.StatusServiceUnavailable, "store_unavailable"}, []any{got.code, got.Code})
 	r.faults.Down(false)
 	for i, fresh := range []bool{true, false, true} {
-		require.Equal(t, http.StatusNoContent, keep([]string{"dlq-1", "dlq-2", "77"}[i], []contract.Message{own, own, bare}[i]).code)
+		require.Equal(t, http.StatusNoContent, keep([]string{"dlq-1", "dlq-2", "77"}[i],
+			[]contract.Message{own, own, bare}[i]).code)
 		require.Equal(t, fresh, r.log.lines(t, "dead letter kept")[i]["new"])
 	}
 	require.Equal(t, "item delivery_attempts_exhausted open, item unknown_product open", r.items(t))

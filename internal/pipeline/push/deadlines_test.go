@@ -16,8 +16,9 @@ import (
 	"billhook/internal/retry"
 )
 
-// TestAttemptWhoseTimeIsUpOrWhoseCallerLeaves is the table of what ends an attempt from outside: whether it counts,
-// whether its lease stands, and what the deliveries after it find. What returns too late changes nothing.
+// TestAttemptWhoseTimeIsUpOrWhoseCallerLeaves is the table of what ends an attempt from outside: whether it
+// counts, whether its lease stands, and what the deliveries after it find. What returns too late changes
+// nothing.
 func TestAttemptWhoseTimeIsUpOrWhoseCallerLeaves(t *testing.T) {
 	t.Parallel()
 	const ignored, asks, commits = "it ignores that", "it asks and ignores that", "its effect is committed"
@@ -26,7 +27,8 @@ func TestAttemptWhoseTimeIsUpOrWhoseCallerLeaves(t *testing.T) {
 		{"while", []string{"it runs", ignored, asks, commits}},
 		{"handler", []string{tx, leasedMany}},
 		{"returns", []string{
-			"nothing: it is done", "writes that no store takes", "permanent 422", "transient 500", "timeout 504", "down 503", "outage of what all need",
+			"nothing: it is done", "writes that no store takes", "permanent 422", "transient 500", "timeout 504",
+			"down 503", "outage of what all need",
 			"busy, not counted",
 		}},
 	}, func(c cell) (what, cost string) {
@@ -34,7 +36,8 @@ func TestAttemptWhoseTimeIsUpOrWhoseCallerLeaves(t *testing.T) {
 		done := c["returns"] == failures[0].name
 		switch {
 		case c["while"] == commits && !done && !invalid, c["while"] == asks && (c["handler"] == tx || !done),
-			c["while"] == "it runs" && c["handler"] == tx && (invalid || c["returns"] == "permanent 422"): // which of the two comes first is by chance
+			// which of the two comes first is by chance
+			c["while"] == "it runs" && c["handler"] == tx && (invalid || c["returns"] == "permanent 422"):
 			return "", ""
 		}
 		synctest.Test(t, func(t *testing.T) {
@@ -49,7 +52,9 @@ func TestAttemptWhoseTimeIsUpOrWhoseCallerLeaves(t *testing.T) {
 			}
 			if invalid {
 				b.effect = func(handler.Event) handler.Effect {
-					return handler.Effect{Writes: []store.Write{store.Set(store.Key{Collection: "c", ID: "i"}, map[string]any{"n": 1.5})}}
+					return handler.Effect{
+						Writes: []store.Write{store.Set(store.Key{Collection: "c", ID: "i"}, map[string]any{"n": 1.5})},
+					}
 				}
 			}
 			returns := make(chan struct{})
@@ -110,19 +115,33 @@ var reconciles = map[string]func() (handler.Reconciled, error){
 	},
 	"the effect is not there": func() (handler.Reconciled, error) { return handler.Reconciled{}, nil },
 	"an error":                func() (handler.Reconciled, error) { return handler.Reconciled{}, errHandler },
-	"permanent 422":           func() (handler.Reconciled, error) { return handler.Reconciled{}, retry.Permanent("refused", nil) },
-	"busy, not counted":       func() (handler.Reconciled, error) { return handler.Reconciled{}, retry.Busy("busy", nil) },
-	"an outage":               func() (handler.Reconciled, error) { return handler.Reconciled{}, retry.Outage("outage", nil) },
-	"a panic":                 func() (handler.Reconciled, error) { panic("ilse@example.org") },
+	"permanent 422": func() (handler.Reconciled, error) {
+		return handler.Reconciled{}, retry.Permanent("refused", nil)
+	},
+	"busy, not counted": func() (handler.Reconciled, error) {
+		return handler.Reconciled{}, retry.Busy("busy", nil)
+	},
+	"an outage": func() (handler.Reconciled, error) { return handler.Reconciled{}, retry.Outage("outage", nil) },
+	"a panic":   func() (handler.Reconciled, error) { panic("ilse@example.org") },
 }
 
-// TestALeasedHandlerIsAskedWhatBecameOfTheAttemptBefore is the table of an event whose earlier attempt may have had its
-// effect outside.
+// TestALeasedHandlerIsAskedWhatBecameOfTheAttemptBefore is the table of an event whose earlier attempt may
+// have had its effect outside.
 func TestALeasedHandlerIsAskedWhatBecameOfTheAttemptBefore(t *testing.T) {
 	t.Parallel()
 	table, _ := enumerate([]dimension{
-		{"record", []string{"none", "failed and due", "of a worker that died", "of workers that died in all attempts", "dead-lettered with another payload", "dead-lettered"}},
-		{"reconcile says", []string{"nothing: there is none", "the effect is there", "the effect is not there", "an error", "permanent 422", "busy, not counted", "an outage", "a panic"}},
+		{
+			"record", []string{
+				"none", "failed and due", "of a worker that died", "of workers that died in all attempts",
+				"dead-lettered with another payload", "dead-lettered",
+			},
+		},
+		{
+			"reconcile says", []string{
+				"nothing: there is none", "the effect is there", "the effect is not there", "an error", "permanent 422",
+				"busy, not counted", "an outage", "a panic",
+			},
+		},
 		{"corrections", []string{"refused", "accepted"}},
 		{"delivery", []string{firstDelivery, replayed}},
 		{"handler", []string{leasedMany}},
@@ -153,13 +172,23 @@ func TestALeasedHandlerIsAskedWhatBecameOfTheAttemptBefore(t *testing.T) {
 	filetest.Recorded(t, table, "testdata", "takeovers.txt")
 }
 
-// TestAWorkerThatComesLateChangesNothing is the table of a worker whose lease has ended while it was at work, and whose
-// event another one has taken over.
+// TestAWorkerThatComesLateChangesNothing is the table of a worker whose lease has ended while it was at work,
+// and whose event another one has taken over.
 func TestAWorkerThatComesLateChangesNothing(t *testing.T) {
 	t.Parallel()
 	table, _ := enumerate([]dimension{
-		{"the other", []string{"has completed it", "has failed it", "has dead-lettered it", "gave it back", "still has it", "was a sweep"}},
-		{"returns", []string{"nothing: it is done", "transient 500", "permanent 422", "busy, not counted", "outage of what all need", "missing: waits for another event"}},
+		{
+			"the other", []string{
+				"has completed it", "has failed it", "has dead-lettered it", "gave it back", "still has it",
+				"was a sweep",
+			},
+		},
+		{
+			"returns", []string{
+				"nothing: it is done", "transient 500", "permanent 422", "busy, not counted", "outage of what all need",
+				"missing: waits for another event",
+			},
+		},
 		{"handler", []string{leasedMany}},
 	}, func(c cell) (what, cost string) {
 		b := benches{}.ready(t, c)
@@ -170,12 +199,14 @@ func TestAWorkerThatComesLateChangesNothing(t *testing.T) {
 		b.during = func(context.Context) {
 			b.pass(2*time.Minute + time.Second)
 			b.fails = map[string][]error{
-				"has failed it": {errHandler}, "has dead-lettered it": {retry.Permanent("refused", nil)}, "gave it back": {retry.Outage("outage", nil)},
+				"has failed it": {errHandler}, "has dead-lettered it": {retry.Permanent("refused", nil)},
+				"gave it back": {retry.Outage("outage", nil)},
 			}[c["the other"]]
 			switch c["the other"] {
 			case "was a sweep":
 				now := b.config.Now()
-				swept, err := dedupe.Sweep(context.Background(), b.db, now, now, 10, func(context.Context, dedupe.Record) (bool, error) { return true, nil })
+				swept, err := dedupe.Sweep(context.Background(), b.db, now, now, 10,
+					func(context.Context, dedupe.Record) (bool, error) { return true, nil })
 				require.NoError(t, err)
 				require.Equal(t, 1, swept.Republished)
 			case "still has it":

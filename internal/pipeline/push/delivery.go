@@ -55,7 +55,9 @@ func decodeEnvelope(body []byte) (envelope, error) {
 		return envelope{}, errEnvelope
 	}
 	return envelope{
-		message:   contract.Message{Data: w.Message.Data, Attributes: w.Message.Attributes, OrderingKey: w.Message.OrderingKey},
+		message: contract.Message{
+			Data: w.Message.Data, Attributes: w.Message.Attributes, OrderingKey: w.Message.OrderingKey,
+		},
 		messageID: w.Message.MessageID, publishedAt: w.Message.PublishTime, number: w.DeliveryAttempt,
 	}, nil
 }
@@ -103,7 +105,8 @@ func (s *Service) decode(q *queue, e envelope) *delivery {
 		e.firstID = e.messageID
 	}
 	d := &delivery{Service: s, envelope: e, queue: q, due: contract.TimeOf(attributes[contract.AttrDeliverAt])}
-	if id := attributes[deadletter.AttrReplayOf]; id != "" && id == deadletter.ItemID(q.Queue, d.firstID, e.message) {
+	if id := attributes[deadletter.AttrReplayOf]; id != "" &&
+		id == deadletter.ItemID(q.Queue, d.firstID, e.message) {
 		d.replay = id
 	}
 	d.event, d.record, d.broken = decodeEvent(s.config.Catalog.Contracts, q, e)
@@ -114,13 +117,15 @@ func (s *Service) decode(q *queue, e envelope) *delivery {
 	d.record.DelayTicket = lane.Ticket(e.message)
 	d.record.PublishedAt = cmp.Or(contract.TimeOf(attributes[contract.AttrFirstPublished]), e.publishedAt)
 	d.record.ReceivedAt = contract.TimeOf(attributes[contract.AttrReceived])
-	if s.config.Now().Sub(d.record.ReceivedAt) < rates.GoodFor { // else the webhook service may be another by now
+	// else the webhook service may be another by now
+	if s.config.Now().Sub(d.record.ReceivedAt) < rates.GoodFor {
 		s.config.Rates.Release(attributes[contract.AttrRelease])
 	}
 	d.lane = lane.Name{Queue: q.ID, Tenant: d.record.Tenant, Message: d.event.ID + "~" + d.record.PayloadHash}
 	if q.Ordered() {
 		key := attributes[contract.AttrOrderingKey] // an emulator sends it there alone
-		if d.lane.OrderingKey = e.message.OrderingKey; d.lane.OrderingKey == "" && key != contract.UnknownOrderingKey {
+		if d.lane.OrderingKey = e.message.OrderingKey; d.lane.OrderingKey == "" &&
+			key != contract.UnknownOrderingKey {
 			d.lane.OrderingKey = key
 		}
 	}
@@ -148,13 +153,15 @@ func (d *delivery) countAttempts() {
 	}
 }
 
-// begin starts the run of an attempt. The record of a broken message hangs on that alone, and uses up no event's
-// id.
+// begin starts the run of an attempt. The record of a broken message hangs on that alone, and uses up no
+// event's id.
 func (d *delivery) begin() (run *dedupe.Run) {
 	if d.broken != nil {
-		run = d.config.Begin(dedupe.MessageKey(d.queue.ID, d.messageID, d.message.Data), d.record, d.queue.RememberFor)
+		run = d.config.Begin(dedupe.MessageKey(d.queue.ID, d.messageID, d.message.Data), d.record,
+			d.queue.RememberFor)
 	} else {
-		run = d.config.Begin(dedupe.Key(d.queue.ID, d.record.Tenant, d.record.EventID), d.record, d.queue.RememberFor)
+		run = d.config.Begin(dedupe.Key(d.queue.ID, d.record.Tenant, d.record.EventID), d.record,
+			d.queue.RememberFor)
 		run.DeadLetters = d
 	}
 	run.Line.Delivery, run.Line.Trace = int64(d.number), d.trace
@@ -167,7 +174,8 @@ func (d *delivery) refused() finding {
 	switch {
 	case !q.Takes(d.message.Attributes): // the broker's filter, which an emulator does not apply
 		return final(answer{Outcome: retry.Dropped, Status: http.StatusNoContent, Reason: notBound})
-	case q.MessageTTL > 0 && !published.IsZero() && d.config.Now().Sub(published) > q.MessageTTL && !d.replayed():
+	case q.MessageTTL > 0 && !published.IsZero() && d.config.Now().Sub(published) > q.MessageTTL &&
+		!d.replayed():
 		return final(answer{Outcome: retry.Expired, Status: http.StatusNoContent, Reason: tooOld})
 	case d.broken != nil:
 		return found(failed, d.broken)
@@ -182,7 +190,9 @@ const maxReplays = 1_000_000
 // of a message that breaks the contract, of which the error is terminal, has only the id that it claims in
 // attributes and body alike.
 func decodeEvent(contracts *contract.Set, q *queue, d envelope) (handler.Event, dedupe.Record, error) {
-	record := dedupe.Record{Identity: dedupe.Identity{Queue: q.ID, Tenant: dedupe.DefaultTenant, MessageID: d.messageID}}
+	record := dedupe.Record{
+		Identity: dedupe.Identity{Queue: q.ID, Tenant: dedupe.DefaultTenant, MessageID: d.messageID},
+	}
 	if replays, err := strconv.ParseInt(d.message.Attributes[deadletter.AttrReplayCount], 10, 64); err == nil {
 		record.Replays = max(0, min(replays, maxReplays))
 	}
@@ -223,7 +233,8 @@ func decodeEvent(contracts *contract.Set, q *queue, d envelope) (handler.Event, 
 	}
 	record.EventID, record.EventType, record.IdempotencyKey = q.EventID(id, key), eventType, key
 	body = body.KnownAs(record.EventID)
-	record.CorrelationID, record.OrderingKey = attributes[contract.AttrCorrelationID], attributes[contract.AttrOrderingKey]
+	record.CorrelationID, record.OrderingKey = attributes[contract.AttrCorrelationID],
+		attributes[contract.AttrOrderingKey]
 	record.Customer = contract.CustomerOf(record.Tenant, attributes[contract.AttrCustomerID])
 	return handler.Event{
 		Queue: q.ID, Tenant: record.Tenant, ID: record.EventID, Type: record.EventType,

@@ -100,23 +100,48 @@ type situation struct {
 }
 
 var (
-	terminal     = condition{"no other attempt can help (400, 409, 422)", func(s *situation) bool { return s.means.Class.Terminal() }}
-	otherEvent   = condition{"it waits for another event, or for its own time", func(s *situation) bool { return s.means.Scope == retry.OtherEvent }}
-	everyMessage = condition{"all messages share what failed", func(s *situation) bool { return s.means.Scope == retry.EveryMessage }}
-	unavailable  = condition{"what it calls is down (503)", func(s *situation) bool { return s.means.Class == retry.Unavailable }}
-	counts       = condition{"the attempt counts", func(s *situation) bool { return s.means.Counts }}
-	soon         = condition{"it can go on within 2 s, and be answered in time", func(s *situation) bool {
+	terminal = condition{
+		"no other attempt can help (400, 409, 422)", func(s *situation) bool { return s.means.Class.Terminal() },
+	}
+	otherEvent = condition{
+		"it waits for another event, or for its own time", func(s *situation) bool {
+			return s.means.Scope == retry.OtherEvent
+		},
+	}
+	everyMessage = condition{
+		"all messages share what failed", func(s *situation) bool { return s.means.Scope == retry.EveryMessage },
+	}
+	unavailable = condition{
+		"what it calls is down (503)", func(s *situation) bool { return s.means.Class == retry.Unavailable },
+	}
+	counts = condition{"the attempt counts", func(s *situation) bool { return s.means.Counts }}
+	soon   = condition{"it can go on within 2 s, and be answered in time", func(s *situation) bool {
 		return !s.next.IsZero() && !s.next.After(s.latest)
 	}}
-	notWaited   = condition{"its request has not just waited for it", func(s *situation) bool { return !s.of.waited }}
-	noRecords   = condition{"the queue keeps no records", func(s *situation) bool { return !s.of.queue.Remembers() }}
-	asksForMore = condition{"the called service asks for a longer wait than the policy's", func(s *situation) bool { return s.asked > s.wait }}
-	oneTarget   = condition{"all messages of the queue go to one target",
-		func(s *situation) bool { return s.of.queue.oneTarget }}
+	notWaited = condition{
+		"its request has not just waited for it", func(s *situation) bool { return !s.of.waited },
+	}
+	noRecords = condition{
+		"the queue keeps no records", func(s *situation) bool { return !s.of.queue.Remembers() },
+	}
+	asksForMore = condition{
+		"the called service asks for a longer wait than the policy's", func(s *situation) bool {
+			return s.asked > s.wait
+		},
+	}
+	oneTarget = condition{
+		"all messages of the queue go to one target",
+		func(s *situation) bool { return s.of.queue.oneTarget },
+	}
 	brokersWait = condition{"the broker's own wait is the policy's", func(s *situation) bool {
 		return s.of.queue.BrokerKeepsTime() && (s.of.number == 0 || s.of.number == s.attempt)
 	}}
-	inBudget = condition{"the queue's `nack_budget` has one left", func(s *situation) bool { return s.of.queue.nacks.AllowN(s.now, 1) }} // and takes it
+	// and takes it
+	inBudget = condition{
+		"the queue's `nack_budget` has one left", func(s *situation) bool {
+			return s.of.queue.nacks.AllowN(s.now, 1)
+		},
+	}
 )
 
 // dispositions is the table of what becomes of a message that is not handled now. A failure of what all

@@ -114,16 +114,20 @@ func (c cell) policy(q *catalog.Queue) {
 	}
 }
 
-// ready returns a bench for a cell, with its nacks used up where the cell says so. Cells whose queue is the same
-// share it; neither a message nor a dead letter is there.
+// ready returns a bench for a cell, with its nacks used up where the cell says so. Cells whose queue is the
+// same share it; neither a message nor a dead letter is there.
 func (all benches) ready(t *testing.T, c cell) *bench {
 	name := ""
-	for _, of := range []string{"handler", "attempts", "remembers", "backoff", "waits are", "in order", "dead letters", "terminal", "corrections"} {
+	for _, of := range []string{
+		"handler", "attempts", "remembers", "backoff", "waits are", "in order", "dead letters", "terminal",
+		"corrections",
+	} {
 		name += c[of] + "/"
 	}
 	b := all[name]
 	if b == nil {
-		b = newBench(t, c["handler"] != tx && c["handler"] != "", setup{queue: c.policy, many: c["handler"] == leasedKind})
+		b = newBench(t, c["handler"] != tx && c["handler"] != "",
+			setup{queue: c.policy, many: c["handler"] == leasedKind})
 		all[name] = b
 		if c["waits are"] == budgetUsed { // a rejection uses up the budget of nacks
 			b.deliverNow(b.event().saying("{"))
@@ -158,7 +162,8 @@ func TestEveryFailureHasItsDisposition(t *testing.T) {
 		m := b.event().again(map[string]int{uncounted: 0, firstDelivery: 1, fifth: 5}[c["delivery"]])
 		b.failing(c)
 		what, cost = b.observe(m, func() reply { return b.deliverNow(m) })
-		if c["delivery"] != firstDelivery || c["handler"] == leasedOne || c["handler"] == leasedKind || c["backoff"] == soon || c["waits are"] == budgetUsed {
+		if c["delivery"] != firstDelivery || c["handler"] == leasedOne || c["handler"] == leasedKind ||
+			c["backoff"] == soon || c["waits are"] == budgetUsed {
 			cost = ""
 		}
 		return what, cost
@@ -169,7 +174,8 @@ func TestEveryFailureHasItsDisposition(t *testing.T) {
 
 func TestTheTableOfDispositionsIsInTheDocs(t *testing.T) {
 	t.Parallel()
-	const page, begin, end = "../../../docs/why/exactly-once.md", "<!-- dispositions: go test ./internal/pipeline/push -update -->\n", "<!-- end of dispositions -->"
+	const page, begin, end = "../../../docs/why/exactly-once.md",
+		"<!-- dispositions: go test ./internal/pipeline/push -update -->\n", "<!-- end of dispositions -->"
 	filetest.Part(t, push.Dispositions(), begin, end, page)
 }
 
@@ -182,7 +188,11 @@ func TestADeadLetterIsAnsweredAsItsQueueSays(t *testing.T) {
 	says := func(attribute, value string) func(*message) {
 		return func(m *message) { m.attributes[attribute] = value }
 	}
-	older := func(d time.Duration) func(*message) { return func(m *message) { m.published = m.published.Add(-d) } }
+	older := func(d time.Duration) func(*message) {
+		return func(m *message) {
+			m.published = m.published.Add(-d)
+		}
+	}
 	messages := []struct {
 		name   string
 		change func(*message)
@@ -267,16 +277,18 @@ func TestWhatHappensDuringAnAttemptIsAllowedFor(t *testing.T) {
 	filetest.Recorded(t, table, "testdata", "meanwhile.txt")
 }
 
-// TestEveryDeliveryFindsItsRecord is the table of what a delivery is answered with, by what is known of its event and
-// by what waits before it.
+// TestEveryDeliveryFindsItsRecord is the table of what a delivery is answered with, by what is known of its
+// event and by what waits before it.
 func TestEveryDeliveryFindsItsRecord(t *testing.T) {
 	t.Parallel()
 	all := benches{}
 	table, costs := enumerate([]dimension{
 		{"record", []string{
-			"none", "failed and due", "failed, due in 1s", "failed, due in 8s", "kept for 20s", "kept, and 20s are over", "completed",
+			"none", "failed and due", "failed, due in 1s", "failed, due in 8s", "kept for 20s",
+			"kept, and 20s are over", "completed",
 			"completed with another payload", "dead-lettered", "dead-lettered with another payload",
-			"being handled", "being handled, nacks used up", "of a worker that died", "of a worker that died 8s ago", "broken",
+			"being handled", "being handled, nacks used up", "of a worker that died",
+			"of a worker that died 8s ago", "broken",
 		}},
 		{"handler", []string{tx, leasedMany}},
 		{"delivery", []string{firstDelivery, secondDelivery, fifth, sentAgain, fromLane, replayed}},
@@ -382,7 +394,8 @@ func (b *bench) seed(record string, m message) {
 		}
 	case "broken":
 		_, err := b.db.Commit(context.Background(), []store.Write{
-			store.Set(dedupe.Key("orders", dedupe.DefaultTenant, m.attributes["event_id"]), map[string]any{"status": "of nobody"}),
+			store.Set(dedupe.Key("orders", dedupe.DefaultTenant, m.attributes["event_id"]),
+				map[string]any{"status": "of nobody"}),
 		})
 		if err != nil {
 			panic(err)

@@ -21,10 +21,12 @@ import (
 )
 
 func repeats(do func(context.Context, handler.Event) (string, error)) *handler.Leased {
-	return &handler.Leased{SafeToRepeat: true, Do: func(ctx context.Context, event handler.Event) (effect handler.Effect, err error) {
-		effect.Result, err = do(ctx, event)
-		return effect, err
-	}}
+	return &handler.Leased{
+		SafeToRepeat: true, Do: func(ctx context.Context, event handler.Event) (effect handler.Effect, err error) {
+			effect.Result, err = do(ctx, event)
+			return effect, err
+		},
+	}
 }
 
 // emitting is an effect that counts itself and emits to updates: twice under one key, and once under another.
@@ -39,15 +41,16 @@ func emitting(event handler.Event) handler.Effect {
 	return effect
 }
 
-// TestEmissionIsPublishedAfterItsCommitOrNotAtAll is the table of what an effect emits, by what goes wrong: what was
-// published when it is answered, what then waits, and what the relay publishes later. A repetition emits the same ids,
-// so that a consumer recognizes them.
+// TestEmissionIsPublishedAfterItsCommitOrNotAtAll is the table of what an effect emits, by what goes wrong:
+// what was published when it is answered, what then waits, and what the relay publishes later. A repetition
+// emits the same ids, so that a consumer recognizes them.
 func TestEmissionIsPublishedAfterItsCommitOrNotAtAll(t *testing.T) {
 	t.Parallel()
 	all := benches{}
 	table, _ := enumerate([]dimension{
 		{"but", []string{
-			"nothing goes wrong", "the broker is down", "the commit's answer is lost", "the commit is not made", "the store is down", "it is refused",
+			"nothing goes wrong", "the broker is down", "the commit's answer is lost", "the commit is not made",
+			"the store is down", "it is refused",
 			"it failed before", "it was forgotten", "the second is for a topic of nobody", "the second is due later",
 		}},
 		{"handler", []string{tx, leasedMany}},
@@ -64,9 +67,11 @@ func TestEmissionIsPublishedAfterItsCommitOrNotAtAll(t *testing.T) {
 			var places []int
 			for _, m := range b.broker.taken[updates] {
 				place := slices.Index(ids, m.Attributes[contract.AttrEventID])
-				require.Equal(t, []string{fmt.Sprint(event, "-", place), dedupe.DefaultTenant, "billing.sub.renewed"}, []string{
-					m.Attributes[contract.AttrCorrelationID], m.Attributes[contract.AttrTenant], m.Attributes[contract.AttrRoutingKey],
-				})
+				require.Equal(t,
+					[]string{fmt.Sprint(event, "-", place), dedupe.DefaultTenant, "billing.sub.renewed"}, []string{
+						m.Attributes[contract.AttrCorrelationID], m.Attributes[contract.AttrTenant],
+						m.Attributes[contract.AttrRoutingKey],
+					})
 				places = append(places, place)
 			}
 			return fmt.Sprint("; published ", places)
@@ -80,7 +85,9 @@ func TestEmissionIsPublishedAfterItsCommitOrNotAtAll(t *testing.T) {
 		case "the broker is down":
 			b.broker.down = true
 		case "the commit's answer is lost", "the commit is not made":
-			_, heal := b.fault(map[bool]string{true: "commit without an answer", false: "commit not made"}[strings.HasSuffix(c["but"], "lost")],
+			_, heal := b.fault(map[bool]string{
+				true: "commit without an answer", false: "commit not made",
+			}[strings.HasSuffix(c["but"], "lost")],
 				map[string]int{tx: 1, leasedMany: 2}[c["handler"]])
 			defer heal()
 		case "the store is down":
@@ -136,7 +143,9 @@ func TestLeasedHandlerThatAssumedWhatIsNoLongerSoIsAskedAgain(t *testing.T) {
 	r = newRig(t, setup{leased: &handler.Leased{
 		Do: func(ctx context.Context, _ handler.Event) (handler.Effect, error) {
 			steps = append(steps, "do")
-			absent := []store.Write{store.Create(effectOf(contract.DefaultTenant, "e1"), map[string]any{"n": int64(1)})}
+			absent := []store.Write{
+				store.Create(effectOf(contract.DefaultTenant, "e1"), map[string]any{"n": int64(1)}),
+			}
 			_, err := r.faults.Commit(ctx, absent)
 			return handler.Effect{Result: "sent", Writes: absent}, err
 		},
@@ -156,9 +165,12 @@ func TestLeasedHandlerThatAssumedWhatIsNoLongerSoIsAskedAgain(t *testing.T) {
 // TestAnswerNamesWhatTheEventMade: also that of each duplicate, which then has a body to name it in.
 func TestAnswerNamesWhatTheEventMade(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, setup{leased: &handler.Leased{SafeToRepeat: true, Do: func(_ context.Context, e handler.Event) (handler.Effect, error) {
-		return handler.Effect{Result: "sent", Ref: map[string]string{"e1": "made-e1"}[e.ID]}, nil
-	}}})
+	r := newRig(t, setup{leased: &handler.Leased{
+		SafeToRepeat: true,
+		Do: func(_ context.Context, e handler.Event) (handler.Effect, error) {
+			return handler.Effect{Result: "sent", Ref: map[string]string{"e1": "made-e1"}[e.ID]}, nil
+		},
+	}})
 	for _, want := range []reply{
 		{EventID: "e1", Outcome: "processed", Ref: "made-e1", code: http.StatusOK},
 		{EventID: "e1", Outcome: "duplicate", Ref: "made-e1", code: http.StatusOK},
@@ -173,7 +185,8 @@ func TestAnswerNamesWhatTheEventMade(t *testing.T) {
 	require.Equal(t, "made-e1", r.log.lines(t, "delivery")[0]["ref"])
 }
 
-// TestMessageIsInItsRecordWhileASweepMayNeedIt: as long as a leased handler runs, where a document can hold it.
+// TestMessageIsInItsRecordWhileASweepMayNeedIt: as long as a leased handler runs, where a document can hold
+// it.
 func TestMessageIsInItsRecordWhileASweepMayNeedIt(t *testing.T) {
 	t.Parallel()
 	good := paid("e1", known, 1)
@@ -181,9 +194,13 @@ func TestMessageIsInItsRecordWhileASweepMayNeedIt(t *testing.T) {
 		deliver message
 		kept    bool
 	}{
-		"as a rule":                         {good, true},
-		"not where it is too large":         {good.saying(string(good.data()) + strings.Repeat(" ", 512<<10-len(good.data())+1)), false},
-		"but where it is just not":          {good.saying(string(good.data()) + strings.Repeat(" ", 512<<10-len(good.data()))), true},
+		"as a rule": {good, true},
+		"not where it is too large": {
+			good.saying(string(good.data()) + strings.Repeat(" ", 512<<10-len(good.data())+1)), false,
+		},
+		"but where it is just not": {
+			good.saying(string(good.data()) + strings.Repeat(" ", 512<<10-len(good.data()))), true,
+		},
 		"nor where no document can hold it": {good.set("__own__", "x"), false},
 	} {
 		var r *rig
@@ -197,7 +214,9 @@ func TestMessageIsInItsRecordWhileASweepMayNeedIt(t *testing.T) {
 		require.Equal(t, start.Add(2*time.Minute), during.LeaseUntil)
 		require.Equal(t, test.kept, during.Message != nil, name)
 		if test.kept {
-			require.Equal(t, contract.Message{Data: test.deliver.data(), Attributes: test.deliver.attributes, OrderingKey: buyer}, *during.Message)
+			require.Equal(t, contract.Message{
+				Data: test.deliver.data(), Attributes: test.deliver.attributes, OrderingKey: buyer,
+			}, *during.Message)
 		}
 		record, _ := r.record("e1")
 		require.Nil(t, record.Message)
@@ -230,7 +249,8 @@ func (b *bench) fault(kind string, number int) (met func() bool, heal func()) {
 	return met, func() { b.faults.OnRead, b.faults.OnCommit = nil, nil }
 }
 
-// end delivers the message as the broker does until it is acknowledged, releases what waits, and says how it ended.
+// end delivers the message as the broker does until it is acknowledged, releases what waits, and says how it
+// ended.
 func (b *bench) end(t *testing.T, m message, acknowledged bool) string {
 	for round := range 6 {
 		b.pass(10 * time.Minute)
@@ -242,23 +262,34 @@ func (b *bench) end(t *testing.T, m message, acknowledged bool) string {
 			m, acknowledged = back, b.deliverNow(back).code < 300
 		}
 		record, ok := b.record(m.attributes["event_id"])
-		if acknowledged && ok && (record.Status == dedupe.Completed || record.Status == dedupe.DeadLettered) && b.keptMessages() == 0 {
+		if acknowledged && ok && (record.Status == dedupe.Completed || record.Status == dedupe.DeadLettered) &&
+			b.keptMessages() == 0 {
 			return fmt.Sprintf("; ends %s %d", record.Status, record.Attempts)
 		}
 	}
 	return "; DOES NOT END"
 }
 
-// TestWhicheverCallOfTheStoreFailsTheEventEnds is the table of what is answered where one call of the store fails, and
-// of how the event ends when the store answers again.
+// TestWhicheverCallOfTheStoreFailsTheEventEnds is the table of what is answered where one call of the store
+// fails, and of how the event ends when the store answers again.
 func TestWhicheverCallOfTheStoreFailsTheEventEnds(t *testing.T) {
 	t.Parallel()
 	const later, unreadable = "1, to be delivered in a minute", "1, unreadable"
 	all := benches{}
 	table, _ := enumerate([]dimension{
-		{"returns", []string{"nothing: it is done", "transient 500", "permanent 422", "missing: waits for another event", "outage of what all need", "busy, not counted"}},
+		{
+			"returns", []string{
+				"nothing: it is done", "transient 500", "permanent 422", "missing: waits for another event",
+				"outage of what all need", "busy, not counted",
+			},
+		},
 		{"handler", []string{tx, leasedMany}},
-		{"fails", []string{"read", "commit not made", "each commit from", "each meets another's from", "commit without an answer", "alarm"}},
+		{
+			"fails", []string{
+				"read", "commit not made", "each commit from", "each meets another's from",
+				"commit without an answer", "alarm",
+			},
+		},
 		{"number", []string{"1", "2", "3", "4"}},
 		{"waits are", []string{keepsTime, ownTime}},
 		{"in order", []string{anyOrder, inKeyOrder}},

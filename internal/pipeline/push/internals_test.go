@@ -23,7 +23,8 @@ import (
 	"billhook/internal/retry"
 )
 
-// BodyBudget gives the service another budget of the bodies in flight, and reports whether all of it but so many bytes is free.
+// BodyBudget gives the service another budget of the bodies in flight, and reports whether all of it but so
+// many bytes is free.
 func (s *Service) BodyBudget(bytes int64) (free func(but int) bool) {
 	own := semaphore.NewWeighted(bytes)
 	s.bodies = own
@@ -65,19 +66,25 @@ func TestThePageOfAnswersHasWhatAPushIsAnswered(t *testing.T) {
 		}
 		text += fmt.Sprintf("| %s | %s | %s |\n", strings.Join(outcomes, ", "), cmp.Or(row.when, otherwise), code)
 	}
-	const begin, end = "<!-- statuses: go test ./internal/pipeline/push -update -->\n", "<!-- end of statuses -->"
-	filetest.Part(t, text+"\nA push that is not admitted has no outcome:\n\n"+refusals.String(), begin, end, "../../../docs/reference/answers.md")
+	const begin, end = "<!-- statuses: go test ./internal/pipeline/push -update -->\n",
+		"<!-- end of statuses -->"
+	filetest.Part(t, text+"\nA push that is not admitted has no outcome:\n\n"+refusals.String(), begin, end,
+		"../../../docs/reference/answers.md")
 }
 
 // notPushes are bodies that are no push requests.
 var notPushes = []string{
 	``, `null`, `[]`, `nonsense`, `{"message":{"messageId":"1"}}{"message":{"messageId":"2"}}`,
-	`{"message":{}}`, `{"message":{"messageId":""}}`, `{"message":{"messageId":"a/b"}}`, `{"message":{"messageid":"1"}}`,
+	`{"message":{}}`, `{"message":{"messageId":""}}`, `{"message":{"messageId":"a/b"}}`,
+	`{"message":{"messageid":"1"}}`,
 	`{"message":{"messageId":"` + strings.Repeat("1", 1500) + `"}}`,
 	`{"message":{"messageId":"1","data":"***"}}`, `{"message":{"messageId":"1","data":"_-_-"}}`,
-	`{"message":{"messageId":"1","attributes":{"a":1}}}`, `{"message":{"messageId":"1","attributes":{"a":"1","a":"2"}}}`,
-	`{"message":{"messageId":"1"},"message":{"messageId":"2"}}`, `{"message":{"messageId":"1","publishTime":"yesterday"}}`,
-	`{"message":{"messageId":"1"},"deliveryAttempt":1e400}`, "{\"message\":{\"messageId\":\"1\",\"attributes\":{\"a\":\"\xff\"}}}",
+	`{"message":{"messageId":"1","attributes":{"a":1}}}`,
+	`{"message":{"messageId":"1","attributes":{"a":"1","a":"2"}}}`,
+	`{"message":{"messageId":"1"},"message":{"messageId":"2"}}`,
+	`{"message":{"messageId":"1","publishTime":"yesterday"}}`,
+	`{"message":{"messageId":"1"},"deliveryAttempt":1e400}`,
+	"{\"message\":{\"messageId\":\"1\",\"attributes\":{\"a\":\"\xff\"}}}",
 	strings.Repeat(`{"message":`, 100_000),
 }
 
@@ -97,7 +104,8 @@ func FuzzDecodeEnvelope(f *testing.F) {
 	for _, body := range []string{
 		`{"message":{"data":"e30=","attributes":{"event_id":"1"},"messageId":"1","message_id":"1","orderingKey":"k",
 		"publishTime":"2026-03-02T10:15:00.123Z"},"subscription":"projects/p/subscriptions/s","deliveryAttempt":2}`,
-		`{"message":{"messageId":"1","data":null,"attributes":null}}`, `{"message":{"messageId":"1"},"subscription":"////"}`, `{}`,
+		`{"message":{"messageId":"1","data":null,"attributes":null}}`,
+		`{"message":{"messageId":"1"},"subscription":"////"}`, `{}`,
 	} {
 		f.Add([]byte(body))
 	}
@@ -194,14 +202,20 @@ func TestWaitForASlotEnds(t *testing.T) {
 		patience time.Duration
 		end      end
 	}{
-		"when the patience is over":       {2 * time.Second, func(*slots, *asker) { <-time.After(2 * time.Second) }},
-		"when the caller leaves":          {time.Hour, func(_ *slots, a *asker) { a.leave() }},
-		"when the service ends":           {time.Hour, func(s *slots, _ *asker) { s.drain() }},
-		"at once where nobody is to wait": {0, func(*slots, *asker) {}},
-		"with its slot, which is passed on": {time.Hour,
-			func(s *slots, _ *asker) { s.mu.Lock(); s.handOver(); s.drain(); s.mu.Unlock() }},
-		"before its slot, which it loses": {time.Hour,
-			func(s *slots, _ *asker) { s.mu.Lock(); s.drain(); s.handOver(); s.mu.Unlock() }},
+		"when the patience is over": {2 * time.Second, func(*slots, *asker) { <-time.After(2 * time.Second) }},
+		"when the caller leaves":    {time.Hour, func(_ *slots, a *asker) { a.leave() }},
+		"when the service ends":     {time.Hour, func(s *slots, _ *asker) { s.drain() }},
+		"at once where nobody is to wait": {
+			0, func(*slots, *asker) {},
+		},
+		"with its slot, which is passed on": {
+			time.Hour,
+			func(s *slots, _ *asker) { s.mu.Lock(); s.handOver(); s.drain(); s.mu.Unlock() },
+		},
+		"before its slot, which it loses": {
+			time.Hour,
+			func(s *slots, _ *asker) { s.mu.Lock(); s.drain(); s.handOver(); s.mu.Unlock() },
+		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newSlots(1)
@@ -291,7 +305,8 @@ func TestSlotsGoRoundAsTheirModelSays(t *testing.T) {
 					for _, a := range all() {
 						require.False(t, a.over.Load(), "nobody is served before another")
 					}
-					require.Equal(t, []int{free, len(all()), 10 * len(all()), len(ring)}, []int{s.free, len(s.waiting), s.bytes, len(s.keys)})
+					require.Equal(t, []int{free, len(all()), 10 * len(all()), len(ring)},
+						[]int{s.free, len(s.waiting), s.bytes, len(s.keys)})
 				},
 			})
 			for _, a := range all() {

@@ -73,7 +73,9 @@ func TestAnswerLogAndDeadLetterHoldNothingOfTheMessage(t *testing.T) {
 	good := paid("e1", known, 1)
 	full := func(q *catalog.Queue) { q.Concurrency = 0 }
 	invalid := effect(func() handler.Effect {
-		return handler.Effect{Writes: []store.Write{store.Set(store.Key{Collection: "ilse", ID: "ilse"}, map[string]any{"ilse": 1.5})}}
+		return handler.Effect{
+			Writes: []store.Write{store.Set(store.Key{Collection: "ilse", ID: "ilse"}, map[string]any{"ilse": 1.5})},
+		}
 	})
 	type fields map[string]any
 	type row struct {
@@ -88,27 +90,48 @@ func TestAnswerLogAndDeadLetterHoldNothingOfTheMessage(t *testing.T) {
 	}
 	filetest.Each(t, map[string]row{
 		"processed": {setup{}, good, 200, "processed", "done", fields{
-			"level": "INFO", "event_type": "order.paid", "ordering_key": buyer, "correlation_id": "corr-e1", "cause": "", "delivery_attempt": 1.0,
+			"level": "INFO", "event_type": "order.paid", "ordering_key": buyer, "correlation_id": "corr-e1",
+			"cause": "", "delivery_attempt": 1.0,
 		}, ""},
 		"tried again": {setup{credit: always(retry.Down("down", errHandler))}, good, 503, "retry", "down", fields{
 			"level": "WARN", "cause": "*errors.errorString",
 		}, ""},
-		"a panic":      {setup{credit: effect(func() handler.Effect { panic("ilse@example.org") })}, good, 500, "retry", "handler_panic", nil, ""},
+		"a panic": {
+			setup{credit: effect(func() handler.Effect { panic("ilse@example.org") })},
+			good, 500, "retry",
+			"handler_panic", nil, "",
+		},
 		"a full queue": {setup{queue: full}, good, 503, "retry", "queue_full", nil, ""},
 		"an unreadable body": {setup{}, good.saying(`{"ilse":`), 400, "dead_lettered", "body_malformed", fields{
 			"level": "ERROR", "event_type": "", "ordering_key": "", "correlation_id": "",
 		}, ""},
-		"a broken contract": {setup{}, paid("e1", known, 0), 422, "dead_lettered", "contract_broken", nil, "contract: data.order.items[0].quantity: min=1"},
-		"attempts used up":  {setup{credit: always(retry.Down("down", errHandler))}, good.with(once), 422, "dead_lettered", "down", nil, "attempts_exhausted"},
+		"a broken contract": {
+			setup{},
+			paid("e1", known, 0), 422, "dead_lettered", "contract_broken", nil,
+			"contract: data.order.items[0].quantity: min=1",
+		},
+		"attempts used up": {
+			setup{credit: always(retry.Down("down", errHandler))},
+			good.with(once), 422, "dead_lettered", "down", nil,
+			"attempts_exhausted",
+		},
 		"a callee that says why": {
-			setup{credit: always(says(retry.Permanent("refused_422", errHandler)))}, good, 422, "dead_lettered", "refused_422", nil, `code "limit"`,
+			setup{credit: always(says(retry.Permanent("refused_422", errHandler)))},
+			good, 422, "dead_lettered",
+			"refused_422", nil, `code "limit"`,
 		},
 		"a callee that says why until the end": {
-			setup{credit: always(says(retry.Transient("failed_503", errHandler)))}, good.with(once), 422, "dead_lettered", "failed_503", nil,
+			setup{credit: always(says(retry.Transient("failed_503", errHandler)))},
+			good.with(once), 422,
+			"dead_lettered", "failed_503", nil,
 			`attempts_exhausted: code "limit"`,
 		},
-		"a handler that quotes others": {setup{credit: always(retry.Permanent("bad", errHandler))}, good, 422, "dead_lettered", "bad", nil, ""},
-		"a write that no store takes":  {setup{credit: invalid}, good, 422, "dead_lettered", "effect_invalid", nil, ""},
+		"a handler that quotes others": {
+			setup{credit: always(retry.Permanent("bad", errHandler))}, good, 422, "dead_lettered", "bad", nil, "",
+		},
+		"a write that no store takes": {
+			setup{credit: invalid}, good, 422, "dead_lettered", "effect_invalid", nil, "",
+		},
 	}, func(t *testing.T, test row) {
 		r := newRig(t, test.with)
 		got := r.deliver(test.m.again(1))
@@ -118,13 +141,15 @@ func TestAnswerLogAndDeadLetterHoldNothingOfTheMessage(t *testing.T) {
 		if test.reason == "queue_full" {
 			attempt = 0
 		}
-		require.JSONEq(t, fmt.Sprintf(`{"outcome":%q,"status":%d,"reason":%q,"event_id":"e1","attempt":%d}`, test.outcome, test.status, test.reason, attempt), got.text)
+		require.JSONEq(t, fmt.Sprintf(`{"outcome":%q,"status":%d,"reason":%q,"event_id":"e1","attempt":%d}`,
+			test.outcome, test.status, test.reason, attempt), got.text)
 		line := r.log.lines(t, "delivery")[0]
 		for field, want := range test.line {
 			require.Equal(t, want, line[field], field)
 		}
 		require.ElementsMatch(t, []string{
-			"time", "level", "msg", "queue", "event_id", "event_type", "message_id", "instance", "ordering_key", "correlation_id",
+			"time", "level", "msg", "queue", "event_id", "event_type", "message_id", "instance", "ordering_key",
+			"correlation_id",
 			"attempt", "delivery_attempt", "outcome", "reason", "result", "cause", "status", "delayed", "duration_ms",
 		}, slices.Collect(maps.Keys(line)))
 		all := got.text + r.log.String()
@@ -136,10 +161,12 @@ func TestAnswerLogAndDeadLetterHoldNothingOfTheMessage(t *testing.T) {
 	})
 }
 
-// TestLogAndRecordNameEachAttempt: the log before it runs, so that a worker which is killed in it has logged it.
+// TestLogAndRecordNameEachAttempt: the log before it runs, so that a worker which is killed in it has logged
+// it.
 func TestLogAndRecordNameEachAttempt(t *testing.T) {
 	t.Parallel()
-	const pushed, published, span = "0af7651916cd43dd8448eb211c80319c", "4bf92f3577b34da6a3ce929d0e0e4736", "-b7ad6b7169203331-01"
+	const pushed, published, span = "0af7651916cd43dd8448eb211c80319c", "4bf92f3577b34da6a3ce929d0e0e4736",
+		"-b7ad6b7169203331-01"
 	for name, test := range map[string]struct{ header, attribute, want string }{
 		"the trace of the push":              {"00-" + pushed + span, "00-" + published + span, pushed},
 		"of who published it, without one":   {"", "00-" + published + span, published},
@@ -153,14 +180,16 @@ func TestLogAndRecordNameEachAttempt(t *testing.T) {
 		r = newRig(t, setup{credit: func(ctx context.Context, event handler.Event) (handler.Effect, error) {
 			ran++
 			line := r.log.lines(t, "received")[ran-1]
-			require.Equal(t, []any{"orders", "e1", "m-e1", "instance-1", "INFO"}, []any{line["queue"], line["event_id"], line["message_id"], line["instance"], line["level"]})
+			require.Equal(t, []any{"orders", "e1", "m-e1", "instance-1", "INFO"},
+				[]any{line["queue"], line["event_id"], line["message_id"], line["instance"], line["level"]})
 			require.Len(t, r.log.lines(t, "delivery"), ran-1)
 			if ran == 1 {
 				return handler.Effect{}, errHandler
 			}
 			return credit(ctx, event)
 		}})
-		first := paid("e1", known, 1).again(1).set("webhook_received_at", "2026-03-02T10:14:59.5Z").set("googclient_traceparent", test.attribute)
+		first := paid("e1", known, 1).again(1).set("webhook_received_at", "2026-03-02T10:14:59.5Z").
+			set("googclient_traceparent", test.attribute)
 		r.deliver(first)
 		r.pass(10 * time.Second)
 		q := request(t.Context(), "/push/orders", first.again(3).envelope()) // nothing is known of the second
@@ -168,21 +197,25 @@ func TestLogAndRecordNameEachAttempt(t *testing.T) {
 		require.Equal(t, http.StatusOK, r.serve(q).code)
 		require.InDelta(t, 3, r.log.lines(t, "received")[1]["delivery_attempt"], 0)
 		record, _ := r.record("e1")
-		require.Equal(t, []time.Time{start, start.Add(-time.Second / 2)}, []time.Time{record.PublishedAt, record.ReceivedAt})
+		require.Equal(t, []time.Time{start, start.Add(-time.Second / 2)},
+			[]time.Time{record.PublishedAt, record.ReceivedAt})
 		require.Len(t, record.Log, 2)
 		two := start.Add(10 * time.Second)
 		require.Equal(t, dedupe.Attempt{
-			Number: 2, Delivery: 3, MessageID: "m-e1", Instance: "instance-1", Trace: test.want, Begun: two, Ended: two, Outcome: retry.Processed,
+			Number: 2, Delivery: 3, MessageID: "m-e1", Instance: "instance-1", Trace: test.want, Begun: two,
+			Ended: two, Outcome: retry.Processed,
 		}, record.Log[1], name)
 	}
 }
 
-// TestDeliveriesAreCountedByWhatBecameOfThem: and the release of the webhook service by what it has let in lately.
+// TestDeliveriesAreCountedByWhatBecameOfThem: and the release of the webhook service by what it has let in
+// lately.
 func TestDeliveriesAreCountedByWhatBecameOfThem(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{credit: times(1, errors.New("down"))})
 	received := func(event, product, release string, ago time.Duration) message {
-		return paid(event, product, 1).set(contract.AttrReceived, start.Add(-ago).Format(time.RFC3339Nano)).set(contract.AttrRelease, release)
+		return paid(event, product, 1).set(contract.AttrReceived, start.Add(-ago).Format(time.RFC3339Nano)).
+			set(contract.AttrRelease, release)
 	}
 	first := received("e1", known, "v2:1a2b3c4d", time.Second)
 	r.deliver(first)                                                  // it fails
@@ -197,7 +230,8 @@ func TestDeliveriesAreCountedByWhatBecameOfThem(t *testing.T) {
 	require.Len(t, now.Releases, 1)
 	require.Equal(t, "v2:1a2b3c4d", now.Releases[0].Name)
 	page := httptest.NewRecorder()
-	r.config.Metrics.Handler().ServeHTTP(page, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
+	r.config.Metrics.Handler().ServeHTTP(page, httptest.NewRequestWithContext(t.Context(), http.MethodGet,
+		"/metrics", nil))
 	for _, want := range []string{
 		`billhook_deliveries_total{outcome="processed",queue="orders",reason="done"} 1`,
 		`billhook_deliveries_total{outcome="retry",queue="orders",reason="handler_error"} 1`,
@@ -255,24 +289,38 @@ func TestPushThatIsNotAdmittedIsNotReadAndChangesNothing(t *testing.T) {
 		// most is how much of the body may be read.
 		most int
 	}{
-		"without a token":                             {header("Authorization"), 401, "unauthorized", 0},
-		"a token that is wrong":                       {token(errors.New("ilse@example.org")), 401, "unauthorized", 0},
-		"a token of somebody else":                    {token(fmt.Errorf("%w: ilse@example.org", serve.ErrNotAllowed)), 403, "forbidden", 0},
-		"a token that cannot be checked now":          {token(fmt.Errorf("%w: ilse@example.org", serve.ErrKeysUnavailable)), 503, "keys_unavailable", 0},
-		"two tokens":                                  {header("Authorization", "Bearer good", "Bearer another"), 403, "forbidden", 0},
-		"a token of Cloud Run beside the other":       {header("X-Serverless-Authorization", "Bearer another"), 403, "forbidden", 0},
-		"an empty one":                                {header("X-Serverless-Authorization", ""), 403, "forbidden", 0},
-		"a browser's page of another site":            {header("Origin", "https://elsewhere.example"), 403, "cross_origin", 0},
-		"a page that hides where it is from":          {header("Origin", ""), 403, "cross_origin", 0},
-		"a browser that names no origin":              {header("Sec-Fetch-Site", "none"), 403, "cross_origin", 0},
-		"a queue that is unknown":                     {at("nobody"), 404, "queue_unknown", 0},
-		"a queue that is disabled":                    {at("asleep"), 404, "queue_unknown", 0},
-		"a service that drains":                       {drains, 503, "shutting_down", 0},
-		"a body that is no push":                      {body(2, "{}"), 400, "envelope_malformed", 2},
-		"a body that breaks off":                      {breaksOff, 503, "body_unread", 2},
-		"a body that is too large, and says so":       {endless(1 << 30), 413, "too_large", 0},
-		"a body that is too large, and does not":      {endless(-1), 413, "too_large", 32 << 20},
-		"a body for which others have left no memory": {func(r *rig, _ *http.Request) { r.BodyBudget(100) }, 503, "bodies_in_flight", 0},
+		"without a token":       {header("Authorization"), 401, "unauthorized", 0},
+		"a token that is wrong": {token(errors.New("ilse@example.org")), 401, "unauthorized", 0},
+		"a token of somebody else": {
+			token(fmt.Errorf("%w: ilse@example.org", serve.ErrNotAllowed)), 403, "forbidden", 0,
+		},
+		"a token that cannot be checked now": {
+			token(fmt.Errorf("%w: ilse@example.org", serve.ErrKeysUnavailable)), 503, "keys_unavailable", 0,
+		},
+		"two tokens": {header("Authorization", "Bearer good", "Bearer another"), 403, "forbidden", 0},
+		"a token of Cloud Run beside the other": {
+			header("X-Serverless-Authorization", "Bearer another"), 403, "forbidden", 0,
+		},
+		"an empty one":                     {header("X-Serverless-Authorization", ""), 403, "forbidden", 0},
+		"a browser's page of another site": {header("Origin", "https://elsewhere.example"), 403, "cross_origin", 0},
+		"a page that hides where it is from": {
+			header("Origin", ""), 403, "cross_origin", 0,
+		},
+		"a browser that names no origin": {header("Sec-Fetch-Site", "none"), 403, "cross_origin", 0},
+		"a queue that is unknown":        {at("nobody"), 404, "queue_unknown", 0},
+		"a queue that is disabled":       {at("asleep"), 404, "queue_unknown", 0},
+		"a service that drains":          {drains, 503, "shutting_down", 0},
+		"a body that is no push":         {body(2, "{}"), 400, "envelope_malformed", 2},
+		"a body that breaks off":         {breaksOff, 503, "body_unread", 2},
+		"a body that is too large, and says so": {
+			endless(1 << 30), 413, "too_large", 0,
+		},
+		"a body that is too large, and does not": {
+			endless(-1), 413, "too_large", 32 << 20,
+		},
+		"a body for which others have left no memory": {
+			func(r *rig, _ *http.Request) { r.BodyBudget(100) }, 503, "bodies_in_flight", 0,
+		},
 	} {
 		for _, path := range []string{"/push/orders", "/push/dead-letters/orders"} {
 			t.Run(name+" at "+path, func(t *testing.T) {
@@ -331,5 +379,6 @@ func TestLargestMessageOfPubSubIsTaken(t *testing.T) {
 	require.Len(t, r.documents(dedupe.Collection), 1)
 	dead := r.deadLetters()[0]
 	require.True(t, bytes.Equal(m.data(), dead.Data))
-	require.Contains(t, dead.Attributes["dead_letter_detail"], "attributes left out or cut", "for those of the dead letter")
+	require.Contains(t, dead.Attributes["dead_letter_detail"], "attributes left out or cut",
+		"for those of the dead letter")
 }

@@ -34,8 +34,8 @@ type keyed struct {
 	published, done map[string][]string
 	fails           map[string]int
 	earliest        map[string]time.Time
-	// left: a release has ended between two of its calls, or the broker has repeated a message, whose copies end in any
-	// order. A lane may then be left to the next message of the key, or to the TTL.
+	// left: a release has ended between two of its calls, or the broker has repeated a message, whose copies end
+	// in any order. A lane may then be left to the next message of the key, or to the TTL.
 	left bool
 }
 
@@ -43,7 +43,8 @@ type keyed struct {
 func (w *keyed) Publish(_ context.Context, _ string, m contract.Message) (string, error) {
 	w.messages++
 	w.queue[m.OrderingKey] = append(w.queue[m.OrderingKey], message{
-		id: fmt.Sprint("m", w.messages), body: string(m.Data), attributes: m.Attributes, published: w.rig.config.Now(), attempt: 1,
+		id: fmt.Sprint("m", w.messages), body: string(m.Data), attributes: m.Attributes,
+		published: w.rig.config.Now(), attempt: 1,
 	})
 	return "1", nil
 }
@@ -54,12 +55,14 @@ func (w *keyed) event(t *rapid.T) {
 	id := fmt.Sprint(key, len(w.published[key])+1)
 	m := paid(id, known, 1).set("ordering_key", key).without("paynow_customer_id")
 	if rapid.IntRange(0, 4).Draw(t, "has a time of delivery") == 0 {
-		w.earliest[id] = w.rig.config.Now().Add(rapid.SampledFrom([]time.Duration{time.Minute, time.Hour}).Draw(t, "in"))
+		w.earliest[id] = w.rig.config.Now().Add(rapid.SampledFrom([]time.Duration{time.Minute, time.Hour}).
+			Draw(t, "in"))
 		m.attributes["deliver_at"] = w.earliest[id].Format(time.RFC3339Nano)
 	}
 	w.fails[id] = rapid.SampledFrom([]int{0, 0, 0, 1, 2, 3, 4}).Draw(t, "fails")
 	w.published[key] = append(w.published[key], id)
-	_, _ = w.Publish(context.Background(), "", contract.Message{Data: m.data(), Attributes: m.attributes, OrderingKey: key})
+	_, _ = w.Publish(context.Background(), "",
+		contract.Message{Data: m.data(), Attributes: m.attributes, OrderingKey: key})
 }
 
 // deliver pushes the first message of a key to one of the instances.
@@ -86,7 +89,8 @@ func (w *keyed) deliver(t *rapid.T, key string) {
 	if before.Status != dedupe.Completed && after.Status == dedupe.Completed {
 		w.done[key] = append(w.done[key], id)
 		require.Equal(t, w.published[key][:len(w.done[key])], w.done[key], "events of a key are done in order")
-		// The handler of a repeated message may be called once more before its record is read, as for the first attempt.
+		// The handler of a repeated message may be called once more before its record is read, as for the first
+		// attempt.
 		require.GreaterOrEqual(t, after.Attempts, int64(w.fails[id]+1), "attempts go on from the record")
 		require.False(t, !w.left && after.Attempts > int64(w.fails[id]+1), "and none is made twice")
 	}
@@ -98,7 +102,8 @@ func (w *keyed) deliver(t *rapid.T, key string) {
 	w.queue[key][0].attempt++
 }
 
-// repeat has the broker deliver again what was acknowledged: as Pub/Sub does, with all of the key that came after.
+// repeat has the broker deliver again what was acknowledged: as Pub/Sub does, with all of the key that came
+// after.
 func (w *keyed) repeat(t *rapid.T) {
 	key := rapid.SampledFrom([]string{"a", "b"}).Draw(t, "key")
 	from := len(w.acked[key]) - min(rapid.IntRange(1, 4).Draw(t, "messages"), len(w.acked[key]))
@@ -122,7 +127,8 @@ func (w *keyed) release(calls int, made bool) {
 		Of: lane.Delayed, Now: w.rig.config.Now,
 		Publisher: cutting{w, call},
 		Store: &storetest.Faults{
-			Store: w.rig.counter, OnRead: call, OnCommit: func(_ context.Context, _ []store.Write, do func() error) error { return call(do) },
+			Store: w.rig.counter, OnRead: call,
+			OnCommit: func(_ context.Context, _ []store.Write, do func() error) error { return call(do) },
 		},
 	}
 	_, _ = relay.Due(context.Background(), 3, func(string, error) {}) // what failed is found again
@@ -138,20 +144,22 @@ func (c cutting) Publish(ctx context.Context, topic string, m contract.Message) 
 	return "1", c.call(func() error { _, err := c.keyed.Publish(ctx, topic, m); return err })
 }
 
-// TestEventsOfAKeyAreDoneInOrderOnceWhateverWaits drives an ordered queue whose events fail, wait and have times of
-// delivery, while releases die between any two of their calls, and the broker repeats itself. The model of package lane
-// drives two relays call by call beside each other.
+// TestEventsOfAKeyAreDoneInOrderOnceWhateverWaits drives an ordered queue whose events fail, wait and have
+// times of delivery, while releases die between any two of their calls, and the broker repeats itself. The
+// model of package lane drives two relays call by call beside each other.
 func TestEventsOfAKeyAreDoneInOrderOnceWhateverWaits(t *testing.T) {
 	t.Parallel()
 	policies := []retry.Policy{
-		{Schedule: []time.Duration{0, 20 * time.Minute, 30 * time.Second, 20 * time.Minute, time.Hour}}, // lanes are always looked at
+		// lanes are always looked at
+		{Schedule: []time.Duration{0, 20 * time.Minute, 30 * time.Second, 20 * time.Minute, time.Hour}},
 		times10(10), // the broker's waits, so that they rarely are
 	}
 	const whole = 1000
 	rapid.Check(t, func(rt *rapid.T) {
 		policy := policies[rapid.IntRange(0, 1).Draw(rt, "policy")]
 		w := &keyed{
-			queue: map[string][]message{}, acked: map[string][]message{}, published: map[string][]string{}, done: map[string][]string{},
+			queue: map[string][]message{}, acked: map[string][]message{}, published: map[string][]string{},
+			done:  map[string][]string{},
 			fails: map[string]int{}, earliest: map[string]time.Time{},
 		}
 		w.rig = newRig(t, setup{
@@ -163,17 +171,21 @@ func TestEventsOfAKeyAreDoneInOrderOnceWhateverWaits(t *testing.T) {
 				return handler.Effect{Result: "done"}, nil
 			},
 		})
-		w.instances = []http.Handler{w.rig.http, routed(push.New(w.rig.config))} // with the store and the broker alone in common
+		// with the store and the broker alone in common
+		w.instances = []http.Handler{w.rig.http, routed(push.New(w.rig.config))}
 		deliver := func(key string) func(*rapid.T) { return func(t *rapid.T) { w.deliver(t, key) } }
 		rt.Repeat(map[string]func(*rapid.T){
 			"an event": w.event, "an event +": w.event, "repeat": w.repeat,
-			"deliver a": deliver("a"), "deliver a +": deliver("a"), "deliver a ++": deliver("a"), "deliver b": deliver("b"),
-			"release": func(*rapid.T) { w.release(whole, true) },
+			"deliver a": deliver("a"), "deliver a +": deliver("a"), "deliver a ++": deliver("a"),
+			"deliver b": deliver("b"),
+			"release":   func(*rapid.T) { w.release(whole, true) },
 			"release +": func(t *rapid.T) {
 				w.release(rapid.IntRange(0, 12).Draw(t, "calls"), rapid.Bool().Draw(t, "the last is made"))
 			},
 			"time passes": func(t *rapid.T) {
-				w.rig.pass(rapid.SampledFrom([]time.Duration{time.Microsecond, time.Second, 10 * time.Minute, 21 * time.Minute, time.Hour}).Draw(t, "time"))
+				w.rig.pass(rapid.SampledFrom([]time.Duration{
+					time.Microsecond, time.Second, 10 * time.Minute, 21 * time.Minute, time.Hour,
+				}).Draw(t, "time"))
 			},
 		})
 		left := func() (n int) {
@@ -182,7 +194,8 @@ func TestEventsOfAKeyAreDoneInOrderOnceWhateverWaits(t *testing.T) {
 			}
 			return n
 		}
-		for quiet, round := 0, 0; quiet <= 3 && round < 5*w.messages+3; round++ { // what was delivered twice may wait, too
+		// what was delivered twice may wait, too
+		for quiet, round := 0, 0; quiet <= 3 && round < 5*w.messages+3; round++ {
 			if quiet++; left() > 0 {
 				quiet = 0
 			}

@@ -1,11 +1,12 @@
-// Package push answers what Pub/Sub pushes. It owns authentication of a push, decoding, the run of the handler under its
-// deadline, the decision, and the answer. It refuses to know what an event means and where documents are kept.
+// Package push answers what Pub/Sub pushes. It owns authentication of a push, decoding, the run of the
+// handler under its deadline, the decision, and the answer. It refuses to know what an event means and where
+// documents are kept.
 //
-// A message becomes a delivery, which does not change. An attempt takes it through order, claim, perform and settle. Each
-// step tells what it has found; what follows from that stands in one table, in disposition.go.
+// A message becomes a delivery, which does not change. An attempt takes it through order, claim, perform and
+// settle. Each step tells what it has found; what follows from that stands in one table, in disposition.go.
 //
-// Pub/Sub posts a queue's messages to /push/{queue} and its dead letters to /push/dead-letters/{queue}. The answers 200 and
-// 204 acknowledge a message; after any other Pub/Sub delivers it again, after a backoff.
+// Pub/Sub posts a queue's messages to /push/{queue} and its dead letters to /push/dead-letters/{queue}. The
+// answers 200 and 204 acknowledge a message; after any other Pub/Sub delivers it again, after a backoff.
 package push
 
 import (
@@ -41,7 +42,8 @@ type Authenticator interface {
 	Verify(ctx context.Context, authorization string) error
 }
 
-// Alarm releases kept messages at a time, or shortly after it. After an error the next run of release-delayed releases them.
+// Alarm releases kept messages at a time, or shortly after it. After an error the next run of release-delayed
+// releases them.
 type Alarm interface {
 	At(ctx context.Context, at time.Time) error
 }
@@ -88,7 +90,9 @@ type queue struct {
 
 // New returns a service for the enabled queues of the config.
 func New(config Config) *Service {
-	s := &Service{config: config, queues: map[string]*queue{}, bodies: semaphore.NewWeighted(serve.DefaultBodyBudget)}
+	s := &Service{
+		config: config, queues: map[string]*queue{}, bodies: semaphore.NewWeighted(serve.DefaultBodyBudget),
+	}
 	s.timer = config.Timer
 	s.ended, s.drain = context.WithCancel(context.Background())
 	for _, q := range config.Queues {
@@ -109,14 +113,17 @@ func (s *Service) newQueue(q catalog.Queue) *queue {
 		}
 	}
 	return &queue{
-		Queue: q, slots: &slots{waits: &s.waits, free: q.Concurrency}, nacks: rate.NewLimiter(rate.Every(q.NackBudget), 1),
+		Queue: q, slots: &slots{waits: &s.waits, free: q.Concurrency},
+		nacks:    rate.NewLimiter(rate.Every(q.NackBudget), 1),
 		noneWait: cache.New[bool](1, s.config.Now), oneTarget: leased && !many && len(places) == 1,
-		// Messages wait by a policy that is not the broker's, or where the service that a leased handler calls asks for it.
+		// Messages wait by a policy that is not the broker's, or where the service that a leased handler calls asks
+		// for it.
 		waits: q.Ordered() && (leased || !q.BrokerKeepsTime()),
 	}
 }
 
-// phases is the number of bookkeeping steps around one handler: lane, claim, result, dead letter, outbox, lane, alarm.
+// phases is the number of bookkeeping steps around one handler: lane, claim, result, dead letter, outbox,
+// lane, alarm.
 const phases = 7
 
 // Longest is the longest time from a push's body to its answer.
@@ -180,9 +187,10 @@ func (s *Service) deadLetter(w http.ResponseWriter, r *http.Request, q *queue, e
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// maxPushBody is a message of Pub/Sub's largest size in base64, with attributes that JSON may escape to six times their
-// size, and the wrapping.
-const maxPushBody = (contract.MaxMessageBytes/3+1)*4 + contract.MaxAttributes*(contract.MaxAttributeKey+contract.MaxAttributeValue)*6 + 64<<10
+// maxPushBody is a message of Pub/Sub's largest size in base64, with attributes that JSON may escape to six
+// times their size, and the wrapping.
+const maxPushBody = (contract.MaxMessageBytes/3+1)*4 +
+	contract.MaxAttributes*(contract.MaxAttributeKey+contract.MaxAttributeValue)*6 + 64<<10
 
 // admitted finds the queue of an authenticated push, and reads and decodes the body.
 func (s *Service) admitted(next func(http.ResponseWriter, *http.Request, *queue, envelope)) http.HandlerFunc {
@@ -204,7 +212,8 @@ func (s *Service) admitted(next func(http.ResponseWriter, *http.Request, *queue,
 			s.refuse(w, r, errNotPush)
 			return
 		}
-		e.received, e.trace = received, traceOf(r.Header.Get("Traceparent"), e.message.Attributes["googclient_traceparent"])
+		e.received, e.trace = received, traceOf(r.Header.Get("Traceparent"),
+			e.message.Attributes["googclient_traceparent"])
 		next(w, r, q, e)
 	}
 }
@@ -226,29 +235,49 @@ func traceOf(values ...string) string {
 var refusals serve.Refusals
 
 var (
-	errDraining  = refusals.Add(http.StatusServiceUnavailable, "shutting_down", "This instance is shutting down; deliver again.", 0)
-	errTwoTokens = refusals.Add(http.StatusForbidden, "forbidden", "A push carries its token in one Authorization, and no other.", 0)
-	errBrowser   = refusals.Add(http.StatusForbidden, "cross_origin", "A browser does not push.", 0)
-	errQueue     = refusals.Add(http.StatusNotFound, "queue_unknown", "This worker serves no queue of that name. See the catalog: is the queue enabled, and in this worker's pool?", 0)
-	errNotPush   = refusals.Add(http.StatusBadRequest, "envelope_malformed", "The body is not Pub/Sub's wrapped push format.", 0)
-	errUnkept    = refusals.Add(http.StatusServiceUnavailable, "store_unavailable", "The dead letter could not be stored; deliver again.", 0)
+	errDraining = refusals.Add(http.StatusServiceUnavailable, "shutting_down",
+		"This instance is shutting down; deliver again.", 0)
+	errTwoTokens = refusals.Add(http.StatusForbidden, "forbidden",
+		"A push carries its token in one Authorization, and no other.", 0)
+	errBrowser = refusals.Add(http.StatusForbidden, "cross_origin", "A browser does not push.", 0)
+	errQueue   = refusals.Add(http.StatusNotFound, "queue_unknown", "This worker serves no queue of that "+
+		"name. See the catalog: is the queue enabled, and in this worker's pool?", 0)
+	errNotPush = refusals.Add(http.StatusBadRequest, "envelope_malformed",
+		"The body is not Pub/Sub's wrapped push format.", 0)
+	errUnkept = refusals.Add(http.StatusServiceUnavailable, "store_unavailable",
+		"The dead letter could not be stored; deliver again.", 0)
 	unauthorized = serve.ErrorMapping{
 		Known: []serve.KnownError{
-			{Of: serve.ErrNotAllowed, As: refusals.Add(http.StatusForbidden, "forbidden", "The token's account may not push here.", 0)},
-			{Of: serve.ErrKeysUnavailable, As: refusals.Add(http.StatusServiceUnavailable, "keys_unavailable", "The token cannot be checked now; deliver again.", 0)},
+			{
+				Of: serve.ErrNotAllowed, As: refusals.Add(http.StatusForbidden, "forbidden",
+					"The token's account may not push here.", 0),
+			},
+			{
+				Of: serve.ErrKeysUnavailable, As: refusals.Add(http.StatusServiceUnavailable, "keys_unavailable",
+					"The token cannot be checked now; deliver again.", 0),
+			},
 		},
-		Last: refusals.Add(http.StatusUnauthorized, "unauthorized", "The push needs a valid OIDC token of the push service account.", 0),
+		Last: refusals.Add(http.StatusUnauthorized, "unauthorized",
+			"The push needs a valid OIDC token of the push service account.", 0),
 	}
 	unread = serve.ErrorMapping{
 		Known: []serve.KnownError{
-			{Of: serve.ErrTooLarge, As: refusals.Add(http.StatusRequestEntityTooLarge, "too_large", "The body is larger than any Pub/Sub message.", 0)},
-			{Of: serve.ErrNoRoom, As: refusals.Add(http.StatusServiceUnavailable, "bodies_in_flight", "Too much is being read at once; deliver again.", 0)},
+			{
+				Of: serve.ErrTooLarge, As: refusals.Add(http.StatusRequestEntityTooLarge, "too_large",
+					"The body is larger than any Pub/Sub message.", 0),
+			},
+			{
+				Of: serve.ErrNoRoom, As: refusals.Add(http.StatusServiceUnavailable, "bodies_in_flight",
+					"Too much is being read at once; deliver again.", 0),
+			},
 		},
-		Last: refusals.Add(http.StatusServiceUnavailable, "body_unread", "The body did not arrive whole; deliver again.", 0),
+		Last: refusals.Add(http.StatusServiceUnavailable, "body_unread",
+			"The body did not arrive whole; deliver again.", 0),
 	}
 )
 
-// Authenticated passes on requests with the token of a push, such as Cloud Scheduler's, and refuses all others.
+// Authenticated passes on requests with the token of a push, such as Cloud Scheduler's, and refuses all
+// others.
 func (s *Service) Authenticated(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch header := r.Header; {
@@ -271,6 +300,7 @@ func (s *Service) Authenticated(next http.Handler) http.Handler {
 }
 
 func (s *Service) refuse(w http.ResponseWriter, r *http.Request, p *serve.Problem) {
-	s.config.Log.LogAttrs(r.Context(), slog.LevelWarn, "push refused", slog.String("reason", p.Code), slog.Int("status", p.Status))
+	s.config.Log.LogAttrs(r.Context(), slog.LevelWarn, "push refused", slog.String("reason", p.Code),
+		slog.Int("status", p.Status))
 	p.Write(w)
 }

@@ -41,7 +41,8 @@ const (
 	buyer   = "530217764480019001"
 )
 
-// broker keeps what is published: dead letters, what is emitted to another queue, and what comes back to the rig's own.
+// broker keeps what is published: dead letters, what is emitted to another queue, and what comes back to the
+// rig's own.
 type broker struct {
 	before func(topic string)
 
@@ -135,16 +136,21 @@ type setup struct {
 func newRig(tb testing.TB, with setup) *rig {
 	tb.Helper()
 	db := storetest.Open(tb)
-	r := &rig{live: with.live, broker: &broker{taken: map[string][]contract.Message{}}, bouncer: &bouncer{}, log: &journal{}}
+	r := &rig{
+		live: with.live, broker: &broker{taken: map[string][]contract.Message{}}, bouncer: &bouncer{},
+		log: &journal{},
+	}
 	r.db, r.counter = db, &storetest.Counter{Store: db}
 	r.faults = &storetest.Faults{Store: r.counter}
 	r.now.Store(start.UnixNano())
 	r.queue = catalog.Queue{
-		ID: "orders", Enabled: true, Contract: contract.PaymentV1, Concurrency: 60, RememberFor: 30 * 24 * time.Hour,
+		ID: "orders", Enabled: true, Contract: contract.PaymentV1, Concurrency: 60,
+		RememberFor: 30 * 24 * time.Hour,
 		AckDeadline: time.Minute, Lease: 2 * time.Minute,
-		DeadLetter: catalog.DeadLetter{Topic: "orders-dlq", Retention: 14 * 24 * time.Hour}, OnTerminal: catalog.Reject,
-		Backoff:  retry.Policy{Base: 10 * time.Second, Multiplier: 2, Max: 600 * time.Second},
-		Handlers: map[string]catalog.Handler{},
+		DeadLetter: catalog.DeadLetter{Topic: "orders-dlq", Retention: 14 * 24 * time.Hour},
+		OnTerminal: catalog.Reject,
+		Backoff:    retry.Policy{Base: 10 * time.Second, Multiplier: 2, Max: 600 * time.Second},
+		Handlers:   map[string]catalog.Handler{},
 	}
 	for eventType, name := range map[string]string{"order.paid": "points.credit", "order.refunded": "points.reverse"} {
 		r.queue.Handlers[eventType] = catalog.Handler{
@@ -182,7 +188,10 @@ func newRig(tb testing.TB, with setup) *rig {
 		Queues: []catalog.Queue{r.queue, {ID: "asleep", Contract: contract.PaymentV1}}, Catalog: declared(),
 		Handlers: registry, Outbox: r.relay, Alarm: &r.alarms, Timer: timer, Authenticator: r.bouncer,
 		Log: slog.New(log), Metrics: telemetry.NewMetrics(), Dice: func() float64 { return 0.5 },
-		Once: dedupe.Once{Store: r.faults, Now: clock, NewToken: func() string { return fmt.Sprint("token-", names.Add(1)) }, Instance: "instance-1"},
+		Once: dedupe.Once{
+			Store: r.faults, Now: clock, NewToken: func() string { return fmt.Sprint("token-", names.Add(1)) },
+			Instance: "instance-1",
+		},
 	}
 	r.Service = push.New(r.config)
 	r.http = routed(r.Service)
@@ -215,7 +224,10 @@ func effectOf(tenant, event string) store.Key {
 }
 
 func counted(event handler.Event) handler.Effect {
-	return handler.Effect{Result: "done", Writes: []store.Write{store.Increment(effectOf(event.Tenant, event.ID), map[string]int64{"n": 1}, nil)}}
+	return handler.Effect{
+		Result: "done",
+		Writes: []store.Write{store.Increment(effectOf(event.Tenant, event.ID), map[string]int64{"n": 1}, nil)},
+	}
 }
 
 func (r *rig) effects(event string) int64 { return r.effectsOf(contract.DefaultTenant, event) }
@@ -255,7 +267,8 @@ func paid(event, product string, quantity int) message {
 		body: contract.Payment{
 			EventID: event, EventType: "order.paid", Timestamp: "2026-03-02T10:15:00Z",
 			Data: contract.PaymentData{Order: &contract.Order{
-				ID: "order-" + event, CustomerID: buyer, Items: []contract.Item{{ProductID: product, Quantity: int64(quantity)}},
+				ID: "order-" + event, CustomerID: buyer,
+				Items: []contract.Item{{ProductID: product, Quantity: int64(quantity)}},
 			}},
 		},
 		attributes: map[string]string{
@@ -344,7 +357,8 @@ func (r *rig) serve(request *http.Request) reply {
 // deliver pushes the message when its event's next attempt is due, as the broker does.
 func (r *rig) deliver(m message) reply {
 	record, ok := r.record(m.attributes["event_id"])
-	if wait := record.NextRetryAt.Sub(r.config.Now()); ok && record.Status == dedupe.Failed && record.DelayTicket == "" && wait > 0 {
+	if wait := record.NextRetryAt.Sub(r.config.Now()); ok && record.Status == dedupe.Failed &&
+		record.DelayTicket == "" && wait > 0 {
 		r.pass(wait)
 	}
 	return r.deliverNow(m)

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// A broker has at most some 1,000 pushes of one subscription under way (Pub/Sub documentation: push subscriptions).
+// A broker has at most some 1,000 pushes of one subscription under way (Pub/Sub documentation: push
+// subscriptions).
 const (
 	maxWaiting      = 1000
 	maxWaitingBytes = 64 << 20
@@ -23,7 +24,8 @@ type waits struct {
 // Draining reports whether Drain was called.
 func (w *waits) Draining() bool { return w.ended.Err() != nil }
 
-// wait reports whether the time has passed before the other channel is closed, the service drains or ctx ends.
+// wait reports whether the time has passed before the other channel is closed, the service drains or ctx
+// ends.
 func (w *waits) wait(ctx context.Context, d time.Duration, other <-chan struct{}) bool {
 	c, stop := w.timer(d)
 	defer stop()
@@ -37,7 +39,8 @@ func (w *waits) wait(ctx context.Context, d time.Duration, other <-chan struct{}
 	return false
 }
 
-// slots bounds how many messages of a queue are handled at once. Those that wait are served round their ordering keys.
+// slots bounds how many messages of a queue are handled at once. Those that wait are served round their
+// ordering keys.
 type slots struct {
 	*waits
 	mu      sync.Mutex
@@ -53,8 +56,8 @@ type waiter struct {
 	granted chan struct{} // closed when it has its slot
 }
 
-// acquire reports whether it got a slot for a message before the service drains, patience is over, or ctx ends. Where too
-// much waits already, it fails at once.
+// acquire reports whether it got a slot for a message before the service drains, patience is over, or ctx
+// ends. Where too much waits already, it fails at once.
 func (s *slots) acquire(ctx context.Context, key string, size int, patience time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -29,9 +29,9 @@ type dimension struct {
 // cell is one value of each dimension, by name.
 type cell map[string]string
 
-// enumerate calls run with every cell of the dimensions, and writes what it returns, and what that cost, as trees: the
-// first dimension comes first. Values with the same subtree share it, and a dimension that changes nothing is not named.
-// A cell that cannot be is empty.
+// enumerate calls run with every cell of the dimensions, and writes what it returns, and what that cost, as
+// trees: the first dimension comes first. Values with the same subtree share it, and a dimension that changes
+// nothing is not named. A cell that cannot be is empty.
 func enumerate(dimensions []dimension, run func(cell) (what, cost string)) (table, costs string) {
 	total := 1
 	for _, d := range dimensions {
@@ -76,7 +76,8 @@ func tree(dimensions []dimension, results []string, indent string) string {
 	return text.String()
 }
 
-// lines keeps what is logged of a cell: each message above info, and each attempt that the request went on after.
+// lines keeps what is logged of a cell: each message above info, and each attempt that the request went on
+// after.
 type lines struct {
 	mu  sync.Mutex
 	all []string
@@ -160,7 +161,9 @@ func newBench(tb testing.TB, leased bool, with setup) *bench {
 func (b *bench) reconcile(ask func() (handler.Reconciled, error)) {
 	registry := handler.NewRegistry()
 	registry.Leased("points.credit", handler.Leased{
-		Do: b.leased.Do, Reconcile: func(context.Context, handler.Event) (handler.Reconciled, error) { return ask() },
+		Do: b.leased.Do, Reconcile: func(context.Context, handler.Event) (handler.Reconciled, error) {
+			return ask()
+		},
 	})
 	b.config.Handlers = registry
 	b.Service = push.New(b.config)
@@ -173,7 +176,8 @@ func (b *bench) event() message {
 	m := paid(fmt.Sprint("e", b.cells), known, 1)
 	body := m.body.(contract.Payment)
 	body.Data.Order.CustomerID = fmt.Sprint("k", b.cells)
-	m.attributes["ordering_key"], m.attributes["paynow_customer_id"] = body.Data.Order.CustomerID, body.Data.Order.CustomerID
+	m.attributes["ordering_key"], m.attributes["paynow_customer_id"] = body.Data.Order.CustomerID,
+		body.Data.Order.CustomerID
 	return m
 }
 
@@ -186,8 +190,8 @@ func (r *rig) documents(collection string) []store.Document {
 	return page.Documents
 }
 
-// observe runs what delivers a message of an event, and says what became of it: the answer, the record, the lane,
-// the dead letter, the alarm, and the log.
+// observe runs what delivers a message of an event, and says what became of it: the answer, the record, the
+// lane, the dead letter, the alarm, and the log.
 func (b *bench) observe(m message, deliver func() reply) (what, cost string) {
 	ctx := context.Background()
 	b.lines.delivered = ""
@@ -199,7 +203,8 @@ func (b *bench) observe(m message, deliver func() reply) (what, cost string) {
 	b.counter.Commits.Store(0)
 	b.counter.Written.Store(0)
 	got := deliver()
-	cost = fmt.Sprintf("reads %d, commits %d, documents %d", b.counter.Gets.Load()+b.counter.Queries.Load(), b.counter.Commits.Load(),
+	cost = fmt.Sprintf("reads %d, commits %d, documents %d", b.counter.Gets.Load()+b.counter.Queries.Load(),
+		b.counter.Commits.Load(),
 		b.counter.Written.Load())
 	after := func(at time.Time) string { return fmt.Sprint("+", at.Sub(began)) }
 	said := []string{fmt.Sprint(got.code, " ", b.lines.delivered)}

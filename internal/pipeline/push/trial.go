@@ -65,7 +65,8 @@ func (s *Service) whole(q *queue, m contract.Message) contract.Message {
 		return m
 	}
 	made := contract.Attributes{}
-	if body, err := s.config.Catalog.Contracts.Decode(q.Contract, m.Data); err == nil { // else it is found broken
+	// else it is found broken
+	if body, err := s.config.Catalog.Contracts.Decode(q.Contract, m.Data); err == nil {
 		made = body.Attributes()
 		made.RoutingKey = made.EventType
 		m.OrderingKey = made.Order(body.OrderingKey(q.OrderingKey, &made))

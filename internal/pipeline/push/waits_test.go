@@ -64,7 +64,8 @@ func (r *rig) release(t require.TestingT) (back []message) {
 	require.NoError(t, err)
 	for _, m := range r.broker.taken["orders"] {
 		back = append(back, message{
-			id: "back-" + m.Attributes[contract.AttrDelayTicket], body: string(m.Data), attributes: m.Attributes, published: r.config.Now(),
+			id: "back-" + m.Attributes[contract.AttrDelayTicket], body: string(m.Data), attributes: m.Attributes,
+			published: r.config.Now(),
 		})
 	}
 	r.broker.taken["orders"] = nil
@@ -79,7 +80,8 @@ func TestOneMessageInTenSecondsIsNackedForItsOwnSake(t *testing.T) {
 		for i := range 30 { // one a second
 			got := r.deliverNow(paid(fmt.Sprint("e", i), known, 1))
 			require.Equal(t, []any{name, 1}, []any{got.Outcome, got.Attempt})
-			require.Equal(t, []bool{i%10 == 0, i%10 != 0}, []bool{got.code == got.Status, got.code == http.StatusOK}, i)
+			require.Equal(t, []bool{i%10 == 0, i%10 != 0},
+				[]bool{got.code == got.Status, got.code == http.StatusOK}, i)
 			r.pass(time.Second)
 		}
 		want := map[string][2]int{"dead_lettered": {30, 0}, "retry": {0, 27}}[name]
@@ -92,7 +94,8 @@ func TestMessageThatWaitsInItsRequestHoldsNoSlot(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, setup{
-			live: true, queue: all(policyOf(times10(1), 3), func(q *catalog.Queue) { q.Concurrency = 1 }), credit: times(1, errHandler),
+			live: true, queue: all(policyOf(times10(1), 3), func(q *catalog.Queue) { q.Concurrency = 1 }),
+			credit: times(1, errHandler),
 		})
 		began := time.Now()
 		var pushes sync.WaitGroup
@@ -154,11 +157,17 @@ func TestDrainStartsNothingNew(t *testing.T) {
 	})
 }
 
-// TestMessageThatComesBackEndsItsLaneAlsoWhereItIsNotHandled: a lane that stays costs every event of the queue a read.
+// TestMessageThatComesBackEndsItsLaneAlsoWhereItIsNotHandled: a lane that stays costs every event of the
+// queue a read.
 func TestMessageThatComesBackEndsItsLaneAlsoWhereItIsNotHandled(t *testing.T) {
 	t.Parallel()
-	for name, eventType := range map[string]string{"it has expired meanwhile": "order.paid", "its contract has changed meanwhile": "order.refunded"} {
-		r := newRig(t, setup{queue: all(budgeted, inOrder, func(q *catalog.Queue) { q.MessageTTL = time.Minute }), credit: times(1, retry.After(2*time.Minute, errHandler))})
+	for name, eventType := range map[string]string{
+		"it has expired meanwhile": "order.paid", "its contract has changed meanwhile": "order.refunded",
+	} {
+		r := newRig(t, setup{
+			queue:  all(budgeted, inOrder, func(q *catalog.Queue) { q.MessageTTL = time.Minute }),
+			credit: times(1, retry.After(2*time.Minute, errHandler)),
+		})
 		require.True(t, r.deliverNow(paid("e1", known, 1)).Delayed)
 		require.Len(t, r.documents(lane.Delayed.Lanes()), 1)
 		r.pass(2 * time.Minute)
@@ -166,7 +175,8 @@ func TestMessageThatComesBackEndsItsLaneAlsoWhereItIsNotHandled(t *testing.T) {
 		if eventType != "order.paid" {
 			back = back.without(contract.AttrFirstPublished)
 		}
-		require.Equal(t, map[string]string{"order.paid": "", "order.refunded": "dead_lettered"}[eventType], r.deliverNow(back).Outcome, name)
+		require.Equal(t, map[string]string{"order.paid": "", "order.refunded": "dead_lettered"}[eventType],
+			r.deliverNow(back).Outcome, name)
 		require.Empty(t, r.documents(lane.Delayed.Lanes()), name)
 		require.Zero(t, r.effects("e1"))
 	}
@@ -176,14 +186,16 @@ func TestMessageThatComesBackEndsItsLaneAlsoWhereItIsNotHandled(t *testing.T) {
 func TestMessageOfASharedTopicComesBackToItsQueueAlone(t *testing.T) {
 	t.Parallel()
 	shares := func(q *catalog.Queue) { q.SharedTopic, q.Bindings = "orders", []routing.Pattern{"order.*"} }
-	r := newRig(t, setup{queue: all(budgeted, inOrder, shares), credit: times(1, retry.After(20*time.Second, errHandler))})
+	r := newRig(t,
+		setup{queue: all(budgeted, inOrder, shares), credit: times(1, retry.After(20*time.Second, errHandler))})
 	m := paid("e1", known, 1).set("routing_key", "order.paid")
 	require.True(t, r.deliverNow(m).Delayed)
 	r.pass(20 * time.Second)
 	back := r.release(t)
 	require.Equal(t, "orders", back[0].attributes["queue"])
 	require.Equal(t, http.StatusOK, r.deliver(back[0]).code)
-	require.Equal(t, http.StatusNoContent, r.deliver(m.set("event_id", "e2").set("queue", "mails")).code, "what comes back to another")
+	require.Equal(t, http.StatusNoContent, r.deliver(m.set("event_id", "e2").set("queue", "mails")).code,
+		"what comes back to another")
 	require.EqualValues(t, 1, r.effects("e1"))
 }
 
@@ -199,17 +211,21 @@ func TestMessageThatIsTooLargeToKeepStaysWithTheBroker(t *testing.T) {
 	require.Len(t, r.log.lines(t, "message not kept for its wait"), 1)
 	require.Equal(t, http.StatusOK, r.deliver(paid("e2", known, 1)).code)
 	got := r.deliver(padded("e3"))
-	require.Equal(t, []any{http.StatusServiceUnavailable, "behind_delayed"}, []any{got.code, got.Reason}, "behind another it cannot be kept either")
-	require.Equal(t, "too_large_to_wait", r.deliver(padded("e4").set("deliver_at", "2026-03-02T11:15:00Z")).Reason)
+	require.Equal(t, []any{http.StatusServiceUnavailable, "behind_delayed"}, []any{got.code, got.Reason},
+		"behind another it cannot be kept either")
+	require.Equal(t, "too_large_to_wait",
+		r.deliver(padded("e4").set("deliver_at", "2026-03-02T11:15:00Z")).Reason)
 	require.Equal(t, 1, r.keptMessages())
 }
 
-// TestRequestWaitsNoLongerThanItsAckDeadlineLets: what is due within a second waits for it in its request, unless the
-// next attempt could then end after the ack deadline: 1 s of wait, 2 s for a slot and 12 s to write it down are to fit
-// into 60 s.
+// TestRequestWaitsNoLongerThanItsAckDeadlineLets: what is due within a second waits for it in its request,
+// unless the next attempt could then end after the ack deadline: 1 s of wait, 2 s for a slot and 12 s to
+// write it down are to fit into 60 s.
 func TestRequestWaitsNoLongerThanItsAckDeadlineLets(t *testing.T) {
 	t.Parallel()
-	for timeout, waits := range map[time.Duration]bool{30 * time.Second: true, 44 * time.Second: true, 45 * time.Second: false, 59 * time.Second: false} {
+	for timeout, waits := range map[time.Duration]bool{
+		30 * time.Second: true, 44 * time.Second: true, 45 * time.Second: false, 59 * time.Second: false,
+	} {
 		r := newRig(t, setup{queue: all(policyOf(times10(1), 5), func(q *catalog.Queue) {
 			for eventType, h := range q.Handlers {
 				h.Timeout = timeout
@@ -224,31 +240,39 @@ func TestRequestWaitsNoLongerThanItsAckDeadlineLets(t *testing.T) {
 func TestRequestThatHasWaitedInVainDoesNotWaitAgain(t *testing.T) {
 	t.Parallel()
 	rings := 0
-	r := newRig(t, setup{queue: policyOf(times10(1), 5), credit: always(errHandler), timer: func(time.Duration) (<-chan time.Time, func() bool) {
-		rings++
-		c := make(chan time.Time, 1)
-		c <- start // and no time has passed
-		return c, func() bool { return true }
-	}})
+	r := newRig(t, setup{
+		queue: policyOf(times10(1), 5), credit: always(errHandler),
+		timer: func(time.Duration) (<-chan time.Time, func() bool) {
+			rings++
+			c := make(chan time.Time, 1)
+			c <- start // and no time has passed
+			return c, func() bool { return true }
+		},
+	})
 	got := r.deliverNow(paid("e1", known, 1))
 	require.Equal(t, []any{http.StatusOK, "not_due", 2}, []any{got.code, got.Reason, rings}, "it is kept")
 }
 
-// TestAttemptsFollowThePolicyToTheSecond is the table of the moments of all attempts of an event that fails until it is a
-// dead letter. The message comes back from its lane when the alarm rings, or from the broker after the broker's wait.
+// TestAttemptsFollowThePolicyToTheSecond is the table of the moments of all attempts of an event that fails
+// until it is a dead letter. The message comes back from its lane when the alarm rings, or from the broker
+// after the broker's wait.
 func TestAttemptsFollowThePolicyToTheSecond(t *testing.T) {
 	t.Parallel()
 	const second = time.Second
 	policies := map[string]retry.Policy{
-		"by the schedule of orders": {Schedule: []time.Duration{0, 5 * second, 30 * second, 120 * second, 600 * second}},
-		"of base 1 s":               times10(1), "of base 2 s": times10(2), "of base 3 s": times10(3), "of base 5 s": times10(5), "of base 10 s": times10(10),
+		"by the schedule of orders": {
+			Schedule: []time.Duration{0, 5 * second, 30 * second, 120 * second, 600 * second},
+		},
+		"of base 1 s": times10(1), "of base 2 s": times10(2), "of base 3 s": times10(3),
+		"of base 5 s": times10(5), "of base 10 s": times10(10),
 		"of billing, half of the jitter": {Base: time.Minute, Multiplier: 2, Max: time.Hour, Jitter: 30 * second},
 		"tripling":                       {Base: second, Multiplier: 3, Max: 600 * second},
 		"of 10 minutes at most":          {Base: 5 * time.Minute, Multiplier: 2, Max: 10 * time.Minute},
 		"of an hour at most":             {Base: 8 * time.Minute, Multiplier: 2, Max: time.Hour},
 	}
 	failing := map[string]error{
-		"fails": errHandler, "asks for half an hour": retry.After(30*time.Minute, errHandler), "misses another event": retry.Missing("order_not_seen", nil),
+		"fails": errHandler, "asks for half an hour": retry.After(30*time.Minute, errHandler),
+		"misses another event": retry.Missing("order_not_seen", nil),
 	}
 	table, _ := enumerate([]dimension{
 		{"policy", slices.Sorted(maps.Keys(policies))},
@@ -284,8 +308,8 @@ func TestAttemptsFollowThePolicyToTheSecond(t *testing.T) {
 	filetest.Recorded(t, table, "testdata", "schedules.txt")
 }
 
-// TestEventThatKillsItsWorkersKillsEightAtMost: then it is dead-lettered, however often it failed before it killed. A
-// worker that is killed has written nothing, and the broker delivers again.
+// TestEventThatKillsItsWorkersKillsEightAtMost: then it is dead-lettered, however often it failed before it
+// killed. A worker that is killed has written nothing, and the broker delivers again.
 func TestEventThatKillsItsWorkersKillsEightAtMost(t *testing.T) {
 	t.Parallel()
 	for _, failures := range []int{0, 1, 3} {

@@ -28,7 +28,10 @@ type instance struct {
 
 // documentOf reads a document. What is not readable is as good as not counted.
 func documentOf(fields map[string]any) document {
-	d := document{Queues: map[string]Counts{}, Targets: map[string]Target{}, Services: map[string]instance{}, Releases: map[string]Release{}}
+	d := document{
+		Queues: map[string]Counts{}, Targets: map[string]Target{}, Services: map[string]instance{},
+		Releases: map[string]Release{},
+	}
 	_ = store.Decode(fields, &d) // requires nothing
 	return d
 }
@@ -172,9 +175,11 @@ func (t Target) plus(name string, other Target) Target {
 	return t
 }
 
-// Series reads the last buckets of these queues, the oldest first, also empty ones, in one query of at most Shards
-// documents for each bucket.
-func Series(ctx context.Context, from store.Querier, of Unit, n int, now time.Time, queues ...string) (map[string][]Bucket, error) {
+// Series reads the last buckets of these queues, the oldest first, also empty ones, in one query of at most
+// Shards documents for each bucket.
+func Series(
+	ctx context.Context, from store.Querier, of Unit, n int, now time.Time, queues ...string,
+) (map[string][]Bucket, error) {
 	first := of.Of(now).Add(-time.Duration(n-1) * time.Duration(of))
 	page, err := since(ctx, from, of, first, n)
 	if err != nil {
@@ -201,9 +206,14 @@ func Series(ctx context.Context, from store.Querier, of Unit, n int, now time.Ti
 	return found, nil
 }
 
-func since(ctx context.Context, from store.Querier, of Unit, first time.Time, buckets int) ([]store.Document, error) {
+func since(
+	ctx context.Context, from store.Querier, of Unit, first time.Time, buckets int,
+) ([]store.Document, error) {
 	collection, layout := of.layout()
-	page, err := from.Query(ctx, store.Query{Collection: collection, After: store.Cursor{ID: first.Format(layout)}, Limit: min(buckets*Shards, store.MaxPage)})
+	page, err := from.Query(ctx, store.Query{
+		Collection: collection, After: store.Cursor{ID: first.Format(layout)},
+		Limit: min(buckets*Shards, store.MaxPage),
+	})
 	if err != nil {
 		return nil, fmt.Errorf("rates: read: %w", err)
 	}

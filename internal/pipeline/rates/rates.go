@@ -1,7 +1,7 @@
 // Package rates counts what becomes of the deliveries of each queue, by the hour and by the day, and what
-// targets answer. An instance counts in memory, and every few seconds adds that to the documents of its shard.
-// The numbers are about: what an instance that is killed had not added is lost, and a lost answer adds twice.
-// The package refuses to write while a message is delivered, and to know a payload.
+// targets answer. An instance counts in memory, and every few seconds adds that to the documents of its
+// shard. The numbers are about: what an instance that is killed had not added is lost, and a lost answer adds
+// twice. The package refuses to write while a message is delivered, and to know a payload.
 package rates
 
 import (
@@ -104,13 +104,17 @@ func (c Counts) FailurePercent() int64 {
 // Plus adds two counts.
 func (c Counts) Plus(d Counts) Counts {
 	return Counts{
-		In: c.In + d.In, Processed: c.Processed + d.Processed, Other: c.Other + d.Other, Dead: c.Dead + d.Dead, Failed: c.Failed + d.Failed,
+		In: c.In + d.In, Processed: c.Processed + d.Processed, Other: c.Other + d.Other, Dead: c.Dead + d.Dead,
+		Failed: c.Failed + d.Failed,
 	}
 }
 
 func (c Counts) part(of, whole time.Duration) Counts {
 	scaled := func(n int64) int64 { return int64(float64(n)*float64(of)/float64(whole) + 0.5) }
-	return Counts{In: scaled(c.In), Processed: scaled(c.Processed), Other: scaled(c.Other), Dead: scaled(c.Dead), Failed: scaled(c.Failed)}
+	return Counts{
+		In: scaled(c.In), Processed: scaled(c.Processed), Other: scaled(c.Other), Dead: scaled(c.Dead),
+		Failed: scaled(c.Failed),
+	}
 }
 
 // Answer is one answer of a target, without a word of what it said.

@@ -59,7 +59,8 @@ func TestTheLastHourTakesAPartOfTheHourBefore(t *testing.T) {
 func TestAShareOfFailuresIsOfAttemptsAndNeverRoundedToNothing(t *testing.T) {
 	t.Parallel()
 	for want, counts := range map[int64]rates.Counts{
-		0: {In: 9, Other: 9}, 1: {Processed: 10_000, Failed: 1}, 50: {Processed: 1, Dead: 1, Other: 7}, 67: {Processed: 1, Failed: 2}, 100: {Dead: 3},
+		0: {In: 9, Other: 9}, 1: {Processed: 10_000, Failed: 1}, 50: {Processed: 1, Dead: 1, Other: 7},
+		67: {Processed: 1, Failed: 2}, 100: {Dead: 3},
 	} {
 		require.Equal(t, want, counts.FailurePercent())
 	}
@@ -87,8 +88,11 @@ func TestTargetsShowTheirLastAnswersAndTheBreakersOfInstancesThatAreThere(t *tes
 	ledger := now.Targets["ledger"]
 	require.Equal(t, map[string]int64{"5xx": 7, "none": 1}, ledger.Answers)
 	require.Len(t, ledger.Last, 5)
-	require.Equal(t, rates.Answer{At: at.Now(), Status: 500, Code: "callee_failed", Milliseconds: 6}, ledger.Last[0])
-	require.Equal(t, []rates.OpenBreaker{{Instance: "here", Breaker: rates.Breaker{Target: "ledger", State: "half_open", Since: since}}}, ledger.Open)
+	require.Equal(t, rates.Answer{At: at.Now(), Status: 500, Code: "callee_failed", Milliseconds: 6},
+		ledger.Last[0])
+	require.Equal(t, []rates.OpenBreaker{
+		{Instance: "here", Breaker: rates.Breaker{Target: "ledger", State: "half_open", Since: since}},
+	}, ledger.Open)
 	require.Equal(t, 1, ledger.Instances)
 	require.Equal(t, map[string]int64{"2xx": 1, "not_known": 1, "4xx": 1}, now.Targets["search"].Answers)
 	require.Empty(t, now.Targets["search"].Open)
@@ -145,7 +149,8 @@ func TestWhatWasCountedWhileTheStoreWasDownGoesToTheHourOfTheLastOfIt(t *testing
 	db.Down(false)
 	require.NoError(t, r.Flush(t.Context()))
 	series := filetest.Must(rates.Series(t.Context(), db, rates.Hour, 4, at.Now(), "orders"))(t)
-	require.Equal(t, []int64{0, 0, 3, 0}, []int64{series["orders"][0].In, series["orders"][1].In, series["orders"][2].In, series["orders"][3].In})
+	require.Equal(t, []int64{0, 0, 3, 0},
+		[]int64{series["orders"][0].In, series["orders"][1].In, series["orders"][2].In, series["orders"][3].In})
 }
 
 func TestCloseAddsWhatIsLeftAndNoTimerRunsAfterwards(t *testing.T) {
@@ -180,8 +185,11 @@ func TestADocumentThatIsNotReadableCountsAsNothing(t *testing.T) {
 	t.Parallel()
 	db, at := storetest.Open(t), &clock{now: noon}
 	for shard := range rates.Shards {
-		_, err := db.Commit(t.Context(), []store.Write{store.Create(store.Key{Collection: rates.Hours, ID: fmt.Sprintf("2026030212-%d", shard)},
-			map[string]any{"queues": "x", "targets": map[string]any{"ledger": "y"}, "services": map[string]any{"i1": int64(1)}})})
+		_, err := db.Commit(t.Context(),
+			[]store.Write{store.Create(store.Key{Collection: rates.Hours, ID: fmt.Sprintf("2026030212-%d", shard)},
+				map[string]any{
+					"queues": "x", "targets": map[string]any{"ledger": "y"}, "services": map[string]any{"i1": int64(1)},
+				})})
 		require.NoError(t, err)
 	}
 	r := newRecorder(db, "i1", at)

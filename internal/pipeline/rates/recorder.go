@@ -84,8 +84,12 @@ func (r *Recorder) Ended(queue string, outcome retry.Outcome, attempt int) {
 // the code is why it was a failure, or empty.
 func (r *Recorder) Answered(name string, status int, code string, took time.Duration) {
 	r.count(func(to document, now time.Time) {
-		answer := Answer{At: now.UTC().Truncate(time.Microsecond), Status: int64(status), Code: code, Milliseconds: took.Milliseconds()}
-		to.Targets[name] = to.Targets[name].plus(name, Target{Answers: map[string]int64{class(status, code): 1}, Last: []Answer{answer}})
+		answer := Answer{
+			At: now.UTC().Truncate(time.Microsecond), Status: int64(status), Code: code,
+			Milliseconds: took.Milliseconds(),
+		}
+		to.Targets[name] = to.Targets[name].plus(name,
+			Target{Answers: map[string]int64{class(status, code): 1}, Last: []Answer{answer}})
 	})
 }
 
@@ -134,12 +138,14 @@ func (r *Recorder) Close(ctx context.Context) {
 
 func (r *Recorder) report(ctx context.Context, err error) {
 	if err != nil && r.config.Log != nil {
-		r.config.Log.LogAttrs(ctx, slog.LevelWarn, "rates not added, tried again with the next", slog.String("cause", err.Error()))
+		r.config.Log.LogAttrs(ctx, slog.LevelWarn, "rates not added, tried again with the next",
+			slog.String("cause", err.Error()))
 	}
 }
 
-// Flush adds what was counted to the documents of the hour and the day of the last of it. An instance that has counted
-// nothing is seen every SeenEvery. After an error the next call adds it: twice where the answer alone was lost.
+// Flush adds what was counted to the documents of the hour and the day of the last of it. An instance that
+// has counted nothing is seen every SeenEvery. After an error the next call adds it: twice where the answer
+// alone was lost.
 func (r *Recorder) Flush(ctx context.Context) error {
 	r.adding.Lock()
 	defer r.adding.Unlock()
@@ -172,19 +178,24 @@ func (r *Recorder) Flush(ctx context.Context) error {
 
 func (r *Recorder) add(ctx context.Context, taken document, at, now time.Time) error {
 	shard := int(crc32.ChecksumIEEE([]byte(r.config.Self.Instance)) % Shards)
-	_, err := store.Update(ctx, r.config.Store, Hour.key(at, shard), func(doc store.Document) ([]store.Write, error) {
-		ofDay, err := store.Find(ctx, r.config.Store, Day.key(at, shard))
-		if err != nil {
-			return nil, err
-		}
-		hour, day := documentOf(doc.Fields), document{Queues: documentOf(ofDay.Fields).Queues, ExpireAt: Day.Of(at).Add(KeptDays)}
-		day.add(document{Queues: taken.Queues})
-		hour.add(taken)
-		hour.Services[r.config.Self.Instance], hour.ExpireAt = r.self(now), Hour.Of(at).Add(KeptHours)
-		keepNewest(hour.Services, maxInstances)
-		keepNewest(hour.Releases, maxReleases)
-		return []store.Write{store.Replace(doc.Key, doc.Version, store.Encode(&hour)), store.Replace(ofDay.Key, ofDay.Version, store.Encode(&day))}, nil
-	})
+	_, err := store.Update(ctx, r.config.Store, Hour.key(at, shard),
+		func(doc store.Document) ([]store.Write, error) {
+			ofDay, err := store.Find(ctx, r.config.Store, Day.key(at, shard))
+			if err != nil {
+				return nil, err
+			}
+			hour, day := documentOf(doc.Fields),
+				document{Queues: documentOf(ofDay.Fields).Queues, ExpireAt: Day.Of(at).Add(KeptDays)}
+			day.add(document{Queues: taken.Queues})
+			hour.add(taken)
+			hour.Services[r.config.Self.Instance], hour.ExpireAt = r.self(now), Hour.Of(at).Add(KeptHours)
+			keepNewest(hour.Services, maxInstances)
+			keepNewest(hour.Releases, maxReleases)
+			return []store.Write{
+				store.Replace(doc.Key, doc.Version, store.Encode(&hour)), store.Replace(ofDay.Key, ofDay.Version,
+					store.Encode(&day)),
+			}, nil
+		})
 	return err
 }
 

@@ -29,9 +29,10 @@ import (
 func (r *rig) bury(t *testing.T, queue, event string) {
 	t.Helper()
 	q, _ := r.service.Catalog.Queue(queue)
-	_, err := deadletter.Keep(t.Context(), r.db, q, contract.Message{Data: []byte("ilse@example.org"), Attributes: map[string]string{
-		"event_id": event, "event_type": "order.paid", "dead_letter_reason": "unknown_product",
-	}}, "m-"+event, r.now)
+	_, err := deadletter.Keep(t.Context(), r.db, q,
+		contract.Message{Data: []byte("ilse@example.org"), Attributes: map[string]string{
+			"event_id": event, "event_type": "order.paid", "dead_letter_reason": "unknown_product",
+		}}, "m-"+event, r.now)
 	require.NoError(t, err)
 }
 
@@ -57,12 +58,15 @@ func TestADeadLetterIsCountedUntilItIsDealtWith(t *testing.T) {
 	r.service.Catalog.Queues = nil
 	for id, dead := range map[string]catalog.DeadLetter{"orders": {}, "clicks": {Drop: true}, "asleep": {}} {
 		dead.Retention = 14 * 24 * time.Hour
-		r.service.Catalog.Queues = append(r.service.Catalog.Queues, catalog.Queue{ID: id, Enabled: id != "asleep", DeadLetter: dead})
+		r.service.Catalog.Queues = append(r.service.Catalog.Queues,
+			catalog.Queue{ID: id, Enabled: id != "asleep", DeadLetter: dead})
 	}
 	stand := func(orders, oldest, asleep, oldestAsleep int) {
 		t.Helper()
 		const line = `"queue":%q,"open":%d,"more":false,"oldest_seconds":%d`
-		require.ElementsMatch(t, []string{fmt.Sprintf(line, "orders", orders, oldest), fmt.Sprintf(line, "asleep", asleep, oldestAsleep)}, r.counted(t))
+		require.ElementsMatch(t, []string{
+			fmt.Sprintf(line, "orders", orders, oldest), fmt.Sprintf(line, "asleep", asleep, oldestAsleep),
+		}, r.counted(t))
 		r.measured(t, fmt.Sprintf(`billhook_dead_letters_open{queue="orders"} %d`, orders))
 		r.measured(t, fmt.Sprintf(`billhook_dead_letters_oldest_seconds{queue="orders"} %d`, oldest))
 	}
@@ -85,8 +89,10 @@ func TestADeadLetterIsCountedUntilItIsDealtWith(t *testing.T) {
 	}
 	gets, queries, commits := counter.Gets.Load(), counter.Queries.Load(), counter.Commits.Load()
 	r.counted(t)
-	require.Equal(t, []int64{0, 2 + 2, 0}, []int64{counter.Gets.Load() - gets, counter.Queries.Load() - queries, counter.Commits.Load() - commits},
-		"a query for each queue that keeps dead letters, and one for the oldest where there is one, however many there are")
+	require.Equal(t, []int64{0, 2 + 2, 0},
+		[]int64{counter.Gets.Load() - gets, counter.Queries.Load() - queries, counter.Commits.Load() - commits},
+		"a query for each queue that keeps dead letters, and one for the oldest where there is one, however "+
+			"many there are")
 }
 
 type meter struct {
@@ -109,19 +115,34 @@ func TestTheBacklogsOfQueuesAreWrittenInOneDocument(t *testing.T) {
 	}
 	filetest.Each(t, map[string]row{
 		"counted": {
-			meter{map[string]backlog.Held{"orders-push": {Messages: 7, Oldest: start.Add(-time.Hour)}, "clicks-push": {}, "asleep-push": {Messages: 9}, "orders-dlq-push": {Messages: 3}}, start.Add(-time.Minute), nil},
-			`{"queues":3,"messages":16,"kept":1,"pauses_undone":0}`, http.StatusOK, map[string]int64{"orders": 7, "clicks": 0, "asleep": 9},
+			meter{
+				map[string]backlog.Held{
+					"orders-push": {Messages: 7, Oldest: start.Add(-time.Hour)}, "clicks-push": {},
+					"asleep-push": {Messages: 9}, "orders-dlq-push": {Messages: 3},
+				}, start.Add(-time.Minute), nil,
+			},
+			`{"queues":3,"messages":16,"kept":1,"pauses_undone":0}`, http.StatusOK,
+			map[string]int64{"orders": 7, "clicks": 0, "asleep": 9},
 		},
-		"nothing is known":    {meter{map[string]backlog.Held{}, start, nil}, `{"queues":0,"messages":0,"kept":0,"pauses_undone":0}`, http.StatusOK, nil},
-		"nothing counts here": {nil, `{"queues":0,"messages":0,"kept":0,"pauses_undone":0}`, http.StatusOK, nil},
-		"not known":           {meter{err: errors.New("denied")}, `"code":"task_failed"`, http.StatusServiceUnavailable, nil},
+		"nothing is known": {
+			meter{map[string]backlog.Held{}, start, nil},
+			`{"queues":0,"messages":0,"kept":0,"pauses_undone":0}`,
+			http.StatusOK, nil,
+		},
+		"nothing counts here": {
+			nil, `{"queues":0,"messages":0,"kept":0,"pauses_undone":0}`, http.StatusOK, nil,
+		},
+		"not known": {meter{err: errors.New("denied")}, `"code":"task_failed"`, http.StatusServiceUnavailable, nil},
 	}, func(t *testing.T, test row) {
 		r := newRig(t)
 		counter := &storetest.Counter{Store: r.db}
 		ingest := storetest.Open(t)
 		r.service.Store, r.service.Backlogs, r.service.Ingest = counter, test.meter, &mirror.Mirror{Copies: ingest}
 		r.service.Catalog.Queues = []catalog.Queue{
-			{ID: "orders", Enabled: true}, {ID: "clicks", Enabled: true}, {ID: "asleep"}, {ID: "unseen", Enabled: true},
+			{ID: "orders", Enabled: true},
+			{ID: "clicks", Enabled: true},
+			{ID: "asleep"},
+			{ID: "unseen", Enabled: true},
 		}
 		code, body := r.call(t, "count-backlogs")
 		require.Equal(t, test.status, code)
@@ -171,7 +192,8 @@ func TestAPauseThatWasUndoneIsALineForTheAlert(t *testing.T) {
 		r.service.Catalog = &catalog.Catalog{Queues: []catalog.Queue{{ID: "orders", Enabled: true}}}
 		r.service.Subscriptions = subscription(test.stands)
 		record := pause.Pause{Queue: "orders", Who: "ada", Why: "w", At: start.Add(-test.since)}
-		storetest.Put(t, r.db, store.Create(store.Key{Collection: pause.Collection, ID: "orders"}, store.Encode(&record)))
+		storetest.Put(t, r.db, store.Create(store.Key{Collection: pause.Collection, ID: "orders"},
+			store.Encode(&record)))
 		code, body := r.call(t, "count-backlogs")
 		require.Equal(t, http.StatusOK, code)
 		require.Contains(t, body, fmt.Sprintf(`"pauses_undone":%d`, test.undone))
@@ -193,7 +215,8 @@ func (r *rig) booked(t *testing.T, event string) store.Key {
 
 func (r *rig) entry(t *testing.T, event string) store.Write {
 	t.Helper()
-	return filetest.Must(ledger.Post(ledgertest.Sale("acme", event, "2026-03", 7, r.now.Add(-time.Minute))))(t)[0]
+	return filetest.Must(ledger.Post(ledgertest.Sale("acme", event, "2026-03", 7,
+		r.now.Add(-time.Minute))))(t)[0]
 }
 
 func TestWhatIsPostedIsSealedAndWhatIsLeftIsCounted(t *testing.T) {
@@ -201,15 +224,18 @@ func TestWhatIsPostedIsSealedAndWhatIsLeftIsCounted(t *testing.T) {
 	r := newRig(t)
 	r.booked(t, "a")
 	sealed := r.booked(t, "b")
-	r.done(t, "seal-journal", `{"entries":2,"seals":1,"raced":0,"unreadable":0,"unfounded":0,"more":false,"oldest_seconds":0}`)
+	r.done(t, "seal-journal",
+		`{"entries":2,"seals":1,"raced":0,"unreadable":0,"unfounded":0,"more":false,"oldest_seconds":0}`)
 	r.measured(t, `billhook_sealed_entries_total 2`)
 	r.measured(t, `billhook_unsealed_oldest_seconds 0`)
 
 	key := r.booked(t, "c")
 	doc := storetest.Get(t, r.db, key)
-	doc.Fields["period"] = "2026-04" // somebody has changed it, and put an entry there that no record of an event names
+	// somebody has changed it, and put an entry there that no record of an event names
+	doc.Fields["period"] = "2026-04"
 	storetest.Put(t, r.db, store.Set(key, doc.Fields), r.entry(t, "invented"))
-	r.done(t, "seal-journal", `{"entries":0,"seals":0,"raced":0,"unreadable":1,"unfounded":1,"more":false,"oldest_seconds":60}`)
+	r.done(t, "seal-journal",
+		`{"entries":0,"seals":0,"raced":0,"unreadable":1,"unfounded":1,"more":false,"oldest_seconds":60}`)
 	r.measured(t, `billhook_unsealed_oldest_seconds 60`)
 	r.measured(t, `billhook_unsealed_unreadable 1`)
 	r.measured(t, `billhook_unsealed_unfounded 1`)
@@ -217,7 +243,8 @@ func TestWhatIsPostedIsSealedAndWhatIsLeftIsCounted(t *testing.T) {
 	// What somebody has changed is found within the day, and people see it without asking.
 	verified := func(begun time.Time, found int) {
 		t.Helper()
-		r.done(t, "verify-books", fmt.Sprintf(`{"begun_at":%[1]q,"finished_at":%[1]q,"seals":1,"entries":2,"unsealed":1,"accounts":0,"found":%[2]d,"running":false}`,
+		r.done(t, "verify-books", fmt.Sprintf(`{"begun_at":%[1]q,"finished_at":%[1]q,"seals":1,"entries":2,`+
+			`"unsealed":1,"accounts":0,"found":%[2]d,"running":false}`,
 			begun.Format(time.RFC3339), found))
 		r.measured(t, fmt.Sprintf("billhook_books_findings %d", found))
 	}
@@ -226,7 +253,8 @@ func TestWhatIsPostedIsSealedAndWhatIsLeftIsCounted(t *testing.T) {
 	doc.Fields["rule"] = "another"
 	storetest.Put(t, r.db, store.Set(sealed, doc.Fields))
 	verified(begun, 3) // with the two that are not sealed
-	require.Contains(t, r.log.String(), `"level":"ERROR","msg":"books do not verify","tenant":"acme","kind":"changed","document":"`+sealed.String()+`"`)
+	require.Contains(t, r.log.String(), `"level":"ERROR","msg":"books do not verify","tenant":"acme",`+
+		`"kind":"changed","document":"`+sealed.String()+`"`)
 	r.now = r.now.Add(23 * time.Hour)
 	storetest.Put(t, r.db, store.Set(sealed, was))
 	verified(begun, 3)

@@ -1,5 +1,5 @@
-// Package tasks owns the recurring work, which Cloud Scheduler posts to /tasks/{name}. Every task is bounded, continues where
-// the last run stopped, and may run twice at once.
+// Package tasks owns the recurring work, which Cloud Scheduler posts to /tasks/{name}. Every task is bounded,
+// continues where the last run stopped, and may run twice at once.
 package tasks
 
 import (
@@ -123,7 +123,10 @@ func (s *Service) Routes(r chi.Router) {
 }
 
 // failed answers 503: the scheduler then tries again.
-var failed = serve.ErrorMapping{Last: serve.Refuse(http.StatusServiceUnavailable, "task_failed", "The task could not be done now; call it again.")}
+var failed = serve.ErrorMapping{
+	Last: serve.Refuse(http.StatusServiceUnavailable, "task_failed",
+		"The task could not be done now; call it again."),
+}
 
 func (s *Service) do(ctx context.Context, name string, run task) (any, error) {
 	ctx, cancel := context.WithTimeout(ctx, runTime)
@@ -134,11 +137,13 @@ func (s *Service) do(ctx context.Context, name string, run task) (any, error) {
 	if err != nil {
 		level, what = slog.LevelError, slog.String("cause", err.Error())
 	}
-	s.Log.LogAttrs(ctx, level, "task", slog.String("task", name), what, slog.Float64("duration_ms", s.Now().Sub(started).Seconds()*1000))
+	s.Log.LogAttrs(ctx, level, "task", slog.String("task", name), what,
+		slog.Float64("duration_ms", s.Now().Sub(started).Seconds()*1000))
 	return done, err
 }
 
-// ReleaseDelayed does the task of that name, for an alarm in this process. A failure is left for the next run.
+// ReleaseDelayed does the task of that name, for an alarm in this process. A failure is left for the next
+// run.
 func (s *Service) ReleaseDelayed(ctx context.Context) {
 	_, _ = s.do(ctx, path.Base(ReleasePath), (*Service).releaseDelayed)
 }
@@ -170,7 +175,8 @@ func (s *Service) releaseDelayed(ctx context.Context) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		all.Lanes, all.Failed, all.Published = all.Lanes+done.Lanes, all.Failed+done.Failed, all.Published+done.Published
+		all.Lanes, all.Failed, all.Published = all.Lanes+done.Lanes, all.Failed+done.Failed,
+			all.Published+done.Published
 		all.More, all.OldestSeconds = done.More, done.OldestSeconds
 		if !done.More || done.Published == 0 || ctx.Err() != nil {
 			return all, nil //nolint:nilerr // what a run without time has left it says by More
@@ -178,9 +184,12 @@ func (s *Service) releaseDelayed(ctx context.Context) (any, error) {
 	}
 }
 
-func (s *Service) relay(ctx context.Context, from *lane.Relay, name string, count func(published, failed int, oldest time.Duration)) (relayed, error) {
+func (s *Service) relay(
+	ctx context.Context, from *lane.Relay, name string, count func(published, failed int, oldest time.Duration),
+) (relayed, error) {
 	report, err := from.Due(ctx, lanes, func(lane string, err error) {
-		s.Log.LogAttrs(ctx, slog.LevelWarn, "lane not relayed", slog.String("of", name), slog.String("lane", lane), slog.String("cause", err.Error()))
+		s.Log.LogAttrs(ctx, slog.LevelWarn, "lane not relayed", slog.String("of", name), slog.String("lane", lane),
+			slog.String("cause", err.Error()))
 	})
 	if err != nil {
 		return relayed{}, err
@@ -195,25 +204,28 @@ func (s *Service) relay(ctx context.Context, from *lane.Relay, name string, coun
 
 func (s *Service) sweepLeases(ctx context.Context) (any, error) {
 	now := s.Now()
-	swept, err := dedupe.Sweep(ctx, s.Store, now.Add(-OrphanAfter(s.Catalog)), now, records, func(ctx context.Context, record dedupe.Record) (bool, error) {
-		q, known := s.Catalog.Queue(record.Queue)
-		republish := known && q.Enabled && record.Message != nil
-		var err error
-		if republish {
-			failpoint.Hit(failpoint.SweepRepublish)
-			again := *record.Message
-			again.Attributes = q.Addressed(again.Attributes)
-			_, err = s.Outbox.Publisher.Publish(ctx, q.Topic(), again)
-			failpoint.Hit(failpoint.SweepRepublished)
-		}
-		s.Log.LogAttrs(ctx, slog.LevelError, "orphan", slog.String("queue", record.Queue), slog.String("event_id", record.EventID),
-			slog.String("event_type", record.EventType), slog.String("message_id", record.MessageID), slog.Int64("attempt", record.Attempts),
-			slog.Time("lease_until", record.LeaseUntil), slog.Bool("republished", republish && err == nil))
-		if err == nil {
-			s.Metrics.Orphan(record.Queue, republish)
-		}
-		return republish, err
-	})
+	swept, err := dedupe.Sweep(ctx, s.Store, now.Add(-OrphanAfter(s.Catalog)), now, records,
+		func(ctx context.Context, record dedupe.Record) (bool, error) {
+			q, known := s.Catalog.Queue(record.Queue)
+			republish := known && q.Enabled && record.Message != nil
+			var err error
+			if republish {
+				failpoint.Hit(failpoint.SweepRepublish)
+				again := *record.Message
+				again.Attributes = q.Addressed(again.Attributes)
+				_, err = s.Outbox.Publisher.Publish(ctx, q.Topic(), again)
+				failpoint.Hit(failpoint.SweepRepublished)
+			}
+			s.Log.LogAttrs(ctx, slog.LevelError, "orphan", slog.String("queue", record.Queue),
+				slog.String("event_id", record.EventID),
+				slog.String("event_type", record.EventType), slog.String("message_id", record.MessageID),
+				slog.Int64("attempt", record.Attempts),
+				slog.Time("lease_until", record.LeaseUntil), slog.Bool("republished", republish && err == nil))
+			if err == nil {
+				s.Metrics.Orphan(record.Queue, republish)
+			}
+			return republish, err
+		})
 	if swept.Republished > 0 {
 		failpoint.Hit(failpoint.SweepMarked)
 	}
@@ -250,7 +262,8 @@ func (s *Service) countDeadLetters(ctx context.Context) (any, error) {
 			return counted, err
 		}
 		oldest := standing.Age(now)
-		s.Log.LogAttrs(ctx, slog.LevelInfo, "open dead letters", slog.String("queue", q.ID), slog.Int64("open", standing.Open),
+		s.Log.LogAttrs(ctx, slog.LevelInfo, "open dead letters", slog.String("queue", q.ID),
+			slog.Int64("open", standing.Open),
 			slog.Bool("more", standing.More), slog.Int64("oldest_seconds", int64(oldest.Seconds())))
 		s.Metrics.DeadLetters(q.ID, standing.Open, oldest)
 		counted.Queues++
@@ -268,7 +281,8 @@ func (s *Service) countWaiting(ctx context.Context) (any, error) {
 
 const settling = time.Minute
 
-// lookAtPauses counts the paused queues whose messages are pushed all the same, each with a line for the alert.
+// lookAtPauses counts the paused queues whose messages are pushed all the same, each with a line for the
+// alert.
 func (s *Service) lookAtPauses(ctx context.Context) (undone int, err error) {
 	if s.Subscriptions == nil {
 		return 0, nil
@@ -285,18 +299,24 @@ func (s *Service) lookAtPauses(ctx context.Context) (undone int, err error) {
 		standing, err := s.Subscriptions.Standing(ctx, q)
 		switch {
 		case err != nil:
-			s.Log.LogAttrs(ctx, slog.LevelWarn, "pause not seen", slog.String("queue", p.Queue), slog.String("cause", err.Error()))
+			s.Log.LogAttrs(ctx, slog.LevelWarn, "pause not seen", slog.String("queue", p.Queue),
+				slog.String("cause", err.Error()))
 		case standing == pause.Pushing || standing == pause.Undone:
 			undone++
-			s.Log.LogAttrs(ctx, slog.LevelError, "pause undone", slog.String("queue", p.Queue), slog.Time("paused_at", p.At),
+			s.Log.LogAttrs(ctx, slog.LevelError, "pause undone", slog.String("queue", p.Queue),
+				slog.Time("paused_at", p.At),
 				slog.String("subscription", string(standing)))
 		}
 	}
 	return undone, nil
 }
 
-// Expiring are the collections that the cleanup removes from where there is no TTL, as terraform/firestore.tf says.
-var Expiring = []string{dedupe.Collection, deadletter.Collection, lane.Delayed.Lanes(), rates.Hours, rates.Days, "rateBlocks", "requests"}
+// Expiring are the collections that the cleanup removes from where there is no TTL, as terraform/firestore.tf
+// says.
+var Expiring = []string{
+	dedupe.Collection, deadletter.Collection, lane.Delayed.Lanes(), rates.Hours, rates.Days,
+	"rateBlocks", "requests",
+}
 
 func (s *Service) cleanup(ctx context.Context) (any, error) {
 	var cleaned struct {
@@ -379,7 +399,8 @@ func (s *Service) verifyBooks(ctx context.Context) (any, error) {
 
 func (s *Service) sealJournal(ctx context.Context) (any, error) {
 	sealed, err := seal.Sealer{Store: s.Store, Origins: s.origins(), Now: s.Now, Lag: s.SealLag}.Run(ctx)
-	s.Metrics.Sealed(sealed.Entries, sealed.Unreadable, sealed.Unfounded, time.Duration(sealed.OldestSeconds)*time.Second)
+	s.Metrics.Sealed(sealed.Entries, sealed.Unreadable, sealed.Unfounded,
+		time.Duration(sealed.OldestSeconds)*time.Second)
 	return sealed, err
 }
 

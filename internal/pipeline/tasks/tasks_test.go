@@ -70,12 +70,21 @@ func newRig(t *testing.T) *rig {
 }
 
 func rigOn(db store.Store) *rig {
-	r := &rig{db: db, faults: &storetest.Faults{Store: db}, broker: &broker{}, metrics: telemetry.NewMetrics(), router: chi.NewRouter(), now: start}
+	r := &rig{
+		db: db, faults: &storetest.Faults{Store: db}, broker: &broker{}, metrics: telemetry.NewMetrics(),
+		router: chi.NewRouter(), now: start,
+	}
 	clock := func() time.Time { return r.now }
 	queue := func(id string, enabled bool) catalog.Queue {
-		return catalog.Queue{ID: id, Enabled: enabled, AckDeadline: time.Minute, Backoff: retry.Policy{Base: time.Second, Multiplier: 2, Max: 8 * time.Minute}}
+		return catalog.Queue{
+			ID: id, Enabled: enabled, AckDeadline: time.Minute,
+			Backoff: retry.Policy{Base: time.Second, Multiplier: 2, Max: 8 * time.Minute},
+		}
 	}
-	books := catalog.Queue{ID: "books", Handlers: map[string]catalog.Handler{"*.*.*": {Name: catalog.JournalPost}}, DeadLetter: catalog.DeadLetter{Drop: true}}
+	books := catalog.Queue{
+		ID: "books", Handlers: map[string]catalog.Handler{"*.*.*": {Name: catalog.JournalPost}},
+		DeadLetter: catalog.DeadLetter{Drop: true},
+	}
 	r.service = &tasks.Service{
 		Catalog:  &catalog.Catalog{Queues: []catalog.Queue{queue("again", true), queue("asleep", false), books}},
 		Backlogs: meter{held: map[string]backlog.Held{"again-push": {Messages: 1}}, at: start},
@@ -108,7 +117,8 @@ func (r *rig) done(t *testing.T, task, want string) {
 func (r *rig) measured(t *testing.T, line string) {
 	t.Helper()
 	page := httptest.NewRecorder()
-	r.metrics.Handler().ServeHTTP(page, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
+	r.metrics.Handler().ServeHTTP(page, httptest.NewRequestWithContext(t.Context(), http.MethodGet,
+		"/metrics", nil))
 	require.Contains(t, page.Body.String(), line+"\n")
 }
 
@@ -116,7 +126,8 @@ func (r *rig) emit(t *testing.T, event string, keys ...string) {
 	t.Helper()
 	var effect handler.Effect
 	for _, key := range keys {
-		effect.Emit = append(effect.Emit, handler.Emission{To: "again", OrderingKey: key, Body: contract.Of(&contract.Envelope{Action: "renewal"})})
+		effect.Emit = append(effect.Emit,
+			handler.Emission{To: "again", OrderingKey: key, Body: contract.Of(&contract.Envelope{Action: "renewal"})})
 	}
 	_, err := lane.Emit(declared, handler.Event{Queue: "q", Tenant: "default", ID: event}, &effect, r.now)
 	require.NoError(t, err)
@@ -126,13 +137,17 @@ func (r *rig) emit(t *testing.T, event string, keys ...string) {
 // claim has a worker claim an event of a queue and die.
 func (r *rig) claim(t *testing.T, queue, id string, keep bool) {
 	t.Helper()
-	once := dedupe.Once{Store: r.db, Now: func() time.Time { return r.now }, NewToken: func() string { return "token" }}
+	once := dedupe.Once{
+		Store: r.db, Now: func() time.Time { return r.now }, NewToken: func() string { return "token" },
+	}
 	run := once.Begin(dedupe.Key(queue, "default", id), dedupe.Record{Identity: dedupe.Identity{
 		Queue: queue, Tenant: "default", EventID: id, PayloadHash: "h",
 	}}, time.Hour)
 	var message *contract.Message
 	if keep {
-		message = &contract.Message{Data: []byte("ilse@example.org"), Attributes: map[string]string{"event_id": id}, OrderingKey: id}
+		message = &contract.Message{
+			Data: []byte("ilse@example.org"), Attributes: map[string]string{"event_id": id}, OrderingKey: id,
+		}
 	}
 	require.NoError(t, filetest.ErrorOf(run.Claim(t.Context(), 2*time.Minute, message, false)))
 }
@@ -177,7 +192,9 @@ func TestAnOrphanIsPublishedAgainWhereItCanBe(t *testing.T) {
 	r.broker.down = false
 	r.done(t, "sweep-leases", `{"republished":1,"reported":0,"failed":0,"more":false}`)
 	require.Equal(t, []string{"again/e1"}, r.broker.taken)
-	require.Equal(t, contract.Message{Data: []byte("ilse@example.org"), Attributes: map[string]string{"event_id": "e1"}, OrderingKey: "e1"}, r.broker.last, "as it was")
+	require.Equal(t, contract.Message{
+		Data: []byte("ilse@example.org"), Attributes: map[string]string{"event_id": "e1"}, OrderingKey: "e1",
+	}, r.broker.last, "as it was")
 	r.done(t, "sweep-leases", `{"republished":0,"reported":0,"failed":0,"more":false}`)
 	r.measured(t, `billhook_orphans_total{action="republished",queue="again"} 1`)
 	r.measured(t, `billhook_orphans_total{action="reported",queue="again"} 1`)
@@ -192,10 +209,16 @@ func TestAnOrphanIsPublishedAgainWhereItCanBe(t *testing.T) {
 
 func TestOrphansWaitForTheSlowestQueue(t *testing.T) {
 	t.Parallel()
-	slow := catalog.Queue{AckDeadline: 10 * time.Minute, Backoff: retry.Policy{Base: time.Second, Multiplier: 2, Max: time.Hour}}
-	quick := catalog.Queue{AckDeadline: time.Minute, Backoff: retry.Policy{Base: time.Second, Multiplier: 2, Max: time.Minute}}
-	require.Equal(t, 21*time.Minute, tasks.OrphanAfter(&catalog.Catalog{Queues: []catalog.Queue{quick, slow}}), "Pub/Sub waits ten minutes at most")
-	require.Equal(t, 12*time.Minute, tasks.OrphanAfter(&catalog.Catalog{Queues: []catalog.Queue{quick}}), "and does so for every queue, after an outage")
+	slow := catalog.Queue{
+		AckDeadline: 10 * time.Minute, Backoff: retry.Policy{Base: time.Second, Multiplier: 2, Max: time.Hour},
+	}
+	quick := catalog.Queue{
+		AckDeadline: time.Minute, Backoff: retry.Policy{Base: time.Second, Multiplier: 2, Max: time.Minute},
+	}
+	require.Equal(t, 21*time.Minute, tasks.OrphanAfter(&catalog.Catalog{Queues: []catalog.Queue{quick, slow}}),
+		"Pub/Sub waits ten minutes at most")
+	require.Equal(t, 12*time.Minute, tasks.OrphanAfter(&catalog.Catalog{Queues: []catalog.Queue{quick}}),
+		"and does so for every queue, after an outage")
 }
 
 func TestExpiredDocumentsOfEveryCollectionAreRemovedBoundedly(t *testing.T) {
@@ -203,14 +226,16 @@ func TestExpiredDocumentsOfEveryCollectionAreRemovedBoundedly(t *testing.T) {
 	r := newRig(t)
 	for _, collection := range []string{dedupe.Collection, deadletter.Collection, "paymentEvents"} {
 		for i := range 2 {
-			_, err := r.db.Commit(t.Context(), []store.Write{store.Set(store.Key{Collection: collection, ID: fmt.Sprint(i)}, map[string]any{
-				"expire_at": start.Add(time.Duration(i) * time.Hour),
-			})})
+			_, err := r.db.Commit(t.Context(),
+				[]store.Write{store.Set(store.Key{Collection: collection, ID: fmt.Sprint(i)}, map[string]any{
+					"expire_at": start.Add(time.Duration(i) * time.Hour),
+				})})
 			require.NoError(t, err)
 		}
 	}
 	for i := range 200 {
-		storetest.Put(t, r.db, store.Set(store.Key{Collection: dedupe.Collection, ID: fmt.Sprint("many-", i)}, map[string]any{"expire_at": start}))
+		storetest.Put(t, r.db, store.Set(store.Key{Collection: dedupe.Collection, ID: fmt.Sprint("many-", i)},
+			map[string]any{"expire_at": start}))
 	}
 	r.done(t, "cleanup", `{"removed":201,"more":true}`)
 	r.done(t, "cleanup", `{"removed":1,"more":false}`)
@@ -233,7 +258,8 @@ func TestEveryTaskHasItsRouteAndIsCalledAgainWhereItFails(t *testing.T) {
 			code, body = r.call(t, name)
 			require.Equal(t, http.StatusOK, code, body)
 			answer := httptest.NewRecorder()
-			r.router.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/tasks/"+name, nil))
+			r.router.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet,
+				"/tasks/"+name, nil))
 			require.Equal(t, http.StatusMethodNotAllowed, answer.Code, "a link that is followed does nothing")
 			code, _ = r.call(t, name+"-of-nobody")
 			require.Equal(t, http.StatusNotFound, code)
@@ -251,7 +277,8 @@ func (r *rig) keep(t *testing.T, count int) {
 		kept, err := lane.Open(t.Context(), r.db, lane.Name{Queue: "again", Message: fmt.Sprint("m", i)})
 		require.NoError(t, err)
 		_, one, err := kept.Put(lane.Kept{
-			Topic: "again", Message: contract.Message{Data: []byte(`{}`)}, DueAt: start.Add(time.Second), Source: lane.Source{EventID: fmt.Sprint("e", i)},
+			Topic: "again", Message: contract.Message{Data: []byte(`{}`)}, DueAt: start.Add(time.Second),
+			Source: lane.Source{EventID: fmt.Sprint("e", i)},
 		}, start, "", start)
 		require.NoError(t, err)
 		if writes = append(writes, one...); len(writes) >= 200 || i == count-1 {
@@ -276,5 +303,6 @@ func TestAllThatIsDueIsReleasedByOneCallUnlessTheBrokerIsDown(t *testing.T) {
 	require.Contains(t, r.log.String(), `"msg":"task","task":"release-delayed","done"`)
 	r.faults.FailReads(1)
 	r.service.ReleaseDelayed(t.Context())
-	require.Contains(t, r.log.String(), `"level":"ERROR","msg":"task","task":"release-delayed","cause":"store: list delayedKeys: `)
+	require.Contains(t, r.log.String(),
+		`"level":"ERROR","msg":"task","task":"release-delayed","cause":"store: list delayedKeys: `)
 }

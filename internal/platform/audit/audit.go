@@ -1,6 +1,6 @@
-// Package audit owns what is kept of a change that a person made: who, when, why, and what stood there before and
-// after. An entry is one immutable document, committed with the change itself. It refuses to make a change, and to
-// hold anything but ids, codes, amounts and times.
+// Package audit owns what is kept of a change that a person made: who, when, why, and what stood there before
+// and after. An entry is one immutable document, committed with the change itself. It refuses to make a
+// change, and to hold anything but ids, codes, amounts and times.
 package audit
 
 import (
@@ -71,7 +71,10 @@ func (e Entry) With(id string, writes ...store.Write) ([]store.Write, error) {
 		return nil, err
 	}
 	// Ids ascend, and the newest shall come first.
-	key := store.Key{Collection: Collection, ID: fmt.Sprintf("%s%019d-%s", Subject{e.Kind, e.Tenant, e.Subject}.prefix(), math.MaxInt64-e.At.UnixMicro(), id)}
+	key := store.Key{
+		Collection: Collection, ID: fmt.Sprintf("%s%019d-%s", Subject{e.Kind, e.Tenant, e.Subject}.prefix(),
+			math.MaxInt64-e.At.UnixMicro(), id),
+	}
 	if err := store.CheckKey(key); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
@@ -79,7 +82,8 @@ func (e Entry) With(id string, writes ...store.Write) ([]store.Write, error) {
 }
 
 // ErrID wraps ErrInvalid: the id of a record, or of its tenant, is none.
-var ErrID = fmt.Errorf("%w: an id has at most 128 of letters, digits and . _ : -, and begins with a letter or digit", ErrInvalid)
+var ErrID = fmt.Errorf(
+	"%w: an id has at most 128 of letters, digits and . _ : -, and begins with a letter or digit", ErrInvalid)
 
 // ErrChanged: the record is not as the person has seen it any more. Nothing was changed.
 var ErrChanged = errors.New("audit: changed since it was looked at")
@@ -88,11 +92,13 @@ var ErrChanged = errors.New("audit: changed since it was looked at")
 type Change struct {
 	Who Author
 	Why string
-	// Expect is the version of the record that they have looked at, 0 where there was none; nil: whichever it is.
+	// Expect is the version of the record that they have looked at, 0 where there was none; nil: whichever it
+	// is.
 	Expect *store.Version
 }
 
-// Made is what a change makes of a record, for its entry of the audit, and the writes; without writes nothing is changed.
+// Made is what a change makes of a record, for its entry of the audit, and the writes; without writes nothing
+// is changed.
 type Made struct {
 	Action        string
 	Before, After map[string]any
@@ -101,11 +107,13 @@ type Made struct {
 	Version *store.Version
 }
 
-// Update changes a record for a person: it reads the document and commits what decide makes of it, as store.Update does,
-// with the entry of the audit, and reports whether there was anything to write. id tells apart two changes of one moment.
-// The error is that of decide as it is, ErrChanged or store.ErrBusy, wraps ErrInvalid, or is that of the store.
+// Update changes a record for a person: it reads the document and commits what decide makes of it, as
+// store.Update does, with the entry of the audit, and reports whether there was anything to write. id tells
+// apart two changes of one moment. The error is that of decide as it is, ErrChanged or store.ErrBusy, wraps
+// ErrInvalid, or is that of the store.
 func (c Change) Update(
-	ctx context.Context, s store.GetCommitter, key store.Key, of Subject, at time.Time, id string, decide func(store.Document) (Made, error),
+	ctx context.Context, s store.GetCommitter, key store.Key, of Subject, at time.Time, id string,
+	decide func(store.Document) (Made, error),
 ) (changed bool, err error) {
 	if !pii.ID.Valid(of.ID) || of.Tenant != "" && !pii.ID.Valid(of.Tenant) {
 		return false, ErrID
@@ -119,7 +127,8 @@ func (c Change) Update(
 			return nil, ErrChanged
 		}
 		return Entry{
-			Kind: of.Kind, Tenant: of.Tenant, Subject: of.ID, Action: made.Action, At: at, Before: made.Before, After: made.After,
+			Kind: of.Kind, Tenant: of.Tenant, Subject: of.ID, Action: made.Action, At: at, Before: made.Before,
+			After: made.After,
 		}.By(c).With(id, made.Writes...)
 	})
 	if changed = len(versions) > 0; changed && made.Version != nil {
@@ -147,13 +156,17 @@ func (s Subject) All(ctx context.Context, q store.Querier) ([]Entry, error) {
 
 // List returns a page of the entries of a subject, the newest first: at most limit, 1 to store.MaxPage,
 // behind the entry after. next is zero on the last page.
-func (s Subject) List(ctx context.Context, q store.Querier, after store.Cursor, limit int) (entries []Entry, next store.Cursor, err error) {
-	return store.List(ctx, q, store.Query{Collection: Collection, IDPrefix: s.prefix(), After: after, Limit: limit}, EntryOf)
+func (s Subject) List(
+	ctx context.Context, q store.Querier, after store.Cursor, limit int,
+) (entries []Entry, next store.Cursor, err error) {
+	return store.List(ctx, q,
+		store.Query{Collection: Collection, IDPrefix: s.prefix(), After: after, Limit: limit}, EntryOf)
 }
 
-// Newest returns a page of the entries of all kinds with the fields of equal, of which an empty one is any, in a span
-// of time, the newest first, ties by id, the greatest first: at most limit, 1 to store.MaxPage, behind the entry after.
-// next is zero behind a page that is not full; behind a full one there may be none either.
+// Newest returns a page of the entries of all kinds with the fields of equal, of which an empty one is any,
+// in a span of time, the newest first, ties by id, the greatest first: at most limit, 1 to store.MaxPage,
+// behind the entry after. next is zero behind a page that is not full; behind a full one there may be none
+// either.
 func Newest(
 	ctx context.Context, q store.Querier, equal map[string]any, span store.Newest, after store.Cursor, limit int,
 ) (entries []Entry, next store.Cursor, err error) {
@@ -165,7 +178,8 @@ func Newest(
 
 // EntryOf reads an entry's document.
 func EntryOf(doc store.Document) (e Entry, err error) {
-	if err := store.Decode(doc.Fields, &e); err != nil || e.Kind == "" || e.Subject == "" || e.Action == "" || e.At.IsZero() {
+	if err := store.Decode(doc.Fields, &e); err != nil || e.Kind == "" || e.Subject == "" || e.Action == "" ||
+		e.At.IsZero() {
 		return Entry{}, fmt.Errorf("%w: %s", ErrBroken, doc.Key)
 	}
 	return e, nil
@@ -190,11 +204,13 @@ const (
 // Author is who asks for something. The zero Author is nobody.
 type Author struct {
 	Proof Proof
-	// Name is the e-mail address of an identity, or what somebody without one says they are called; it may be empty then.
+	// Name is the e-mail address of an identity, or what somebody without one says they are called; it may be
+	// empty then.
 	Name string
 }
 
-// String is the author's name in the audit: ada@example.org, token:ada, local:ada, or token where they say no name.
+// String is the author's name in the audit: ada@example.org, token:ada, local:ada, or token where they say no
+// name.
 func (a Author) String() string {
 	switch {
 	case a.Proof == Identity:
@@ -213,9 +229,9 @@ var (
 	ErrSamePerson = errors.New("audit: it takes two people: somebody else has to approve it")
 )
 
-// TwoPeople checks the part of one person in what takes two. first is who has begun it, as String has it; empty: this
-// person begins it. Each needs an identity; beside emulators and stand-ins, where nothing is at stake, a name is one.
-// The error is ErrNoIdentity or ErrSamePerson.
+// TwoPeople checks the part of one person in what takes two. first is who has begun it, as String has it;
+// empty: this person begins it. Each needs an identity; beside emulators and stand-ins, where nothing is at
+// stake, a name is one. The error is ErrNoIdentity or ErrSamePerson.
 func TwoPeople(first string, by Author) error {
 	switch {
 	case by.Name == "", by.Proof != Identity && by.Proof != ThisMachine:
@@ -227,8 +243,8 @@ func TwoPeople(first string, by Author) error {
 	}
 }
 
-// SamePerson reports whether two names of authors, as String has them, may be one person's: in another case, with spaces
-// around it, with a tag behind a plus sign, or known in another way.
+// SamePerson reports whether two names of authors, as String has them, may be one person's: in another case,
+// with spaces around it, with a tag behind a plus sign, or known in another way.
 func SamePerson(a, b string) bool { return person(a) == person(b) }
 
 func person(name string) string {
@@ -258,7 +274,8 @@ func CheckWhy(why string) error {
 		}
 	}
 	if found, is := pii.Detect(pii.UID, why); is {
-		return fmt.Errorf("%w: the reason has what looks like personal data (%s): name things by their ids", ErrInvalid, found)
+		return fmt.Errorf("%w: the reason has what looks like personal data (%s): name things by their ids",
+			ErrInvalid, found)
 	}
 	return nil
 }
@@ -279,15 +296,16 @@ func check(what, text string, limit int) error {
 	return nil
 }
 
-// unseen reports whether a character moves the cursor, turns or breaks the line, or does not show; those that join
-// or part letters belong to how some languages are written.
+// unseen reports whether a character moves the cursor, turns or breaks the line, or does not show; those that
+// join or part letters belong to how some languages are written.
 func unseen(r rune) bool {
 	const parts, joins = '\u200c', '\u200d'
-	return unicode.IsControl(r) || unicode.In(r, unicode.Zl, unicode.Zp) || (unicode.Is(unicode.Cf, r) && r != parts && r != joins)
+	return unicode.IsControl(r) || unicode.In(r, unicode.Zl, unicode.Zp) ||
+		(unicode.Is(unicode.Cf, r) && r != parts && r != joins)
 }
 
-// Escape returns a text with each character that is not seen as its number in JSON, such as \u202e: what was kept before
-// it was refused must not reach a terminal. Of a JSON document of one line it is that document.
+// Escape returns a text with each character that is not seen as its number in JSON, such as \u202e: what was
+// kept before it was refused must not reach a terminal. Of a JSON document of one line it is that document.
 func Escape(text string) string {
 	if !strings.ContainsFunc(text, unseen) && utf8.ValidString(text) {
 		return text

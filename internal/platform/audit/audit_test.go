@@ -21,7 +21,8 @@ var noon = time.Date(2026, 3, 2, 12, 0, 0, 123456789, time.UTC)
 
 func change(subject string, at time.Time) audit.Entry {
 	return audit.Entry{
-		Kind: "customer", Tenant: "acme", Subject: subject, Action: "link", Who: "token:ada", Why: "ticket 7", At: at,
+		Kind: "customer", Tenant: "acme", Subject: subject, Action: "link", Who: "token:ada",
+		Why: "ticket 7", At: at,
 		Before: nil, After: map[string]any{"uid": "u1"},
 	}
 }
@@ -34,8 +35,9 @@ func TestAnEntryIsCreatedAndNeverWrittenOver(t *testing.T) {
 	require.True(t, audit.IsEntry(w.Key.ID))
 	require.False(t, audit.IsEntry("0b5c9c1e-7d9f-4d5c-9d25-2d6d7c9a5b10"))
 	require.Equal(t, map[string]any{
-		"kind": "customer", "tenant": "acme", "subject": "c~1/2", "action": "link", "who": "token:ada", "why": "ticket 7",
-		"at": noon.Truncate(time.Microsecond), "after": map[string]any{"uid": "u1"},
+		"kind": "customer", "tenant": "acme", "subject": "c~1/2", "action": "link", "who": "token:ada",
+		"why": "ticket 7",
+		"at":  noon.Truncate(time.Microsecond), "after": map[string]any{"uid": "u1"},
 	}, w.Fields)
 	again := filetest.Must(change("c~1/2", noon).With("r2"))(t)
 	require.NotEqual(t, w.Key, again[0].Key, "two changes of one moment are two")
@@ -87,7 +89,8 @@ func TestTheChangesOfOneSubjectAreListedTheNewestFirst(t *testing.T) {
 	all := filetest.Must(subject.All(t.Context(), documents))(t)
 	require.Equal(t, slices.Concat(first, rest), all)
 	at := noon.Truncate(time.Microsecond)
-	require.Equal(t, []time.Time{at.Add(4 * time.Hour), at.Add(time.Hour), at}, []time.Time{all[0].At, all[1].At, all[2].At})
+	require.Equal(t, []time.Time{at.Add(4 * time.Hour), at.Add(time.Hour), at},
+		[]time.Time{all[0].At, all[1].At, all[2].At})
 	require.Equal(t, map[string]any{"uid": "u1"}, all[0].After)
 	require.Nil(t, all[0].Before)
 
@@ -102,7 +105,11 @@ func TestTheChangesOfOneSubjectAreListedTheNewestFirst(t *testing.T) {
 type broken struct{}
 
 func (broken) Query(context.Context, store.Query) (store.Page, error) {
-	return store.Page{Documents: []store.Document{{Key: store.Key{Collection: audit.Collection, ID: "~x"}, Fields: map[string]any{}}}}, nil
+	return store.Page{
+		Documents: []store.Document{
+			{Key: store.Key{Collection: audit.Collection, ID: "~x"}, Fields: map[string]any{}},
+		},
+	}, nil
 }
 
 func TestADocumentThatIsNoEntryIsAnError(t *testing.T) {
@@ -127,7 +134,9 @@ func TestAChangeThatExpectsAnotherVersionIsRefusedAndOneThatDoesNotIsAudited(t *
 				return audit.Made{}, nil
 			}
 			writes := []store.Write{store.Replace(key, doc.Version, map[string]any{"value": value})}
-			return audit.Made{Action: "set", Before: doc.Fields, After: map[string]any{"value": value}, Writes: writes, Version: &seen}, nil
+			return audit.Made{
+				Action: "set", Before: doc.Fields, After: map[string]any{"value": value}, Writes: writes, Version: &seen,
+			}, nil
 		})
 		return err
 	}
@@ -138,7 +147,8 @@ func TestAChangeThatExpectsAnotherVersionIsRefusedAndOneThatDoesNotIsAudited(t *
 	require.NoError(t, set(by(&first), "r2", "b"))
 	require.ErrorIs(t, set(by(&first), "r3", "c"), audit.ErrChanged)
 	require.NoError(t, set(by(nil), "r3", "c"))
-	require.ErrorIs(t, set(audit.Change{Who: by(nil).Who}, "r4", "d"), audit.ErrInvalid, "a change needs a reason")
+	require.ErrorIs(t, set(audit.Change{Who: by(nil).Who}, "r4", "d"), audit.ErrInvalid,
+		"a change needs a reason")
 
 	meanwhile := true // somebody else's commit comes between the read and the commit
 	s.OnCommit = func(_ context.Context, _ []store.Write, do func() error) error {
@@ -153,7 +163,8 @@ func TestAChangeThatExpectsAnotherVersionIsRefusedAndOneThatDoesNotIsAudited(t *
 	entries := filetest.Must(audit.Subject{Kind: "thing", Tenant: "acme", ID: "one"}.All(t.Context(), s))(t)
 	require.Len(t, entries, 3)
 	require.Contains(t, entries, audit.Entry{
-		Kind: "thing", Tenant: "acme", Subject: "one", Action: "set", Who: "ada", Why: "ticket 7", At: noon.Truncate(time.Microsecond),
+		Kind: "thing", Tenant: "acme", Subject: "one", Action: "set", Who: "ada", Why: "ticket 7",
+		At:     noon.Truncate(time.Microsecond),
 		Before: map[string]any{"value": "a"}, After: map[string]any{"value": "b"},
 	})
 	for _, subject = range []string{"", "a/b", "a b", strings.Repeat("i", 129)} {
@@ -169,20 +180,58 @@ func TestTwoPeopleAreTwoIdentities(t *testing.T) {
 		want  error
 		known string
 	}{
-		"an identity begins":                {audit.Author{Proof: audit.Identity, Name: "ada@shop.example"}, "", nil, "ada@shop.example"},
-		"another identity approves":         {audit.Author{Proof: audit.Identity, Name: "bob@shop.example"}, "ada@shop.example", nil, "bob@shop.example"},
-		"the same identity approves":        {audit.Author{Proof: audit.Identity, Name: "ada@shop.example"}, "ada@shop.example", audit.ErrSamePerson, "ada@shop.example"},
-		"it approves in other letters":      {audit.Author{Proof: audit.Identity, Name: "Ada@Shop.Example"}, "ada@shop.example", audit.ErrSamePerson, "Ada@Shop.Example"},
-		"it approves with a tag":            {audit.Author{Proof: audit.Identity, Name: "ada+two@shop.example"}, "ada@shop.example", audit.ErrSamePerson, "ada+two@shop.example"},
-		"it approves on this machine":       {audit.Author{Proof: audit.ThisMachine, Name: "ada@shop.example "}, "ada@shop.example", audit.ErrSamePerson, "local:ada@shop.example "},
-		"an identity that says token":       {audit.Author{Proof: audit.Identity, Name: "token-desk@shop.example"}, "ada@shop.example", nil, "token-desk@shop.example"},
-		"a token begins":                    {audit.Author{Proof: audit.SharedToken, Name: "ada@shop.example"}, "", audit.ErrNoIdentity, "token:ada@shop.example"},
-		"a token approves":                  {audit.Author{Proof: audit.SharedToken, Name: "bob"}, "ada@shop.example", audit.ErrNoIdentity, "token:bob"},
-		"a token without a name begins":     {audit.Author{Proof: audit.SharedToken}, "", audit.ErrNoIdentity, "token"},
-		"a name on this machine begins":     {audit.Author{Proof: audit.ThisMachine, Name: "ada"}, "", nil, "local:ada"},
-		"another name on it approves":       {audit.Author{Proof: audit.ThisMachine, Name: "bob"}, "local:ada", nil, "local:bob"},
-		"the same name on it approves":      {audit.Author{Proof: audit.ThisMachine, Name: "ada"}, "local:ada", audit.ErrSamePerson, "local:ada"},
-		"somebody on this machine begins":   {audit.Author{Proof: audit.ThisMachine}, "", audit.ErrNoIdentity, "local"},
+		"an identity begins": {
+			audit.Author{Proof: audit.Identity, Name: "ada@shop.example"}, "", nil, "ada@shop.example",
+		},
+		"another identity approves": {
+			audit.Author{Proof: audit.Identity, Name: "bob@shop.example"}, "ada@shop.example", nil, "bob@shop.example",
+		},
+		"the same identity approves": {
+			audit.Author{Proof: audit.Identity, Name: "ada@shop.example"},
+			"ada@shop.example", audit.ErrSamePerson,
+			"ada@shop.example",
+		},
+		"it approves in other letters": {
+			audit.Author{Proof: audit.Identity, Name: "Ada@Shop.Example"},
+			"ada@shop.example", audit.ErrSamePerson,
+			"Ada@Shop.Example",
+		},
+		"it approves with a tag": {
+			audit.Author{Proof: audit.Identity, Name: "ada+two@shop.example"},
+			"ada@shop.example", audit.ErrSamePerson,
+			"ada+two@shop.example",
+		},
+		"it approves on this machine": {
+			audit.Author{Proof: audit.ThisMachine, Name: "ada@shop.example "},
+			"ada@shop.example", audit.ErrSamePerson,
+			"local:ada@shop.example ",
+		},
+		"an identity that says token": {
+			audit.Author{Proof: audit.Identity, Name: "token-desk@shop.example"},
+			"ada@shop.example", nil,
+			"token-desk@shop.example",
+		},
+		"a token begins": {
+			audit.Author{Proof: audit.SharedToken, Name: "ada@shop.example"},
+			"", audit.ErrNoIdentity,
+			"token:ada@shop.example",
+		},
+		"a token approves": {
+			audit.Author{Proof: audit.SharedToken, Name: "bob"}, "ada@shop.example", audit.ErrNoIdentity, "token:bob",
+		},
+		"a token without a name begins": {audit.Author{Proof: audit.SharedToken}, "", audit.ErrNoIdentity, "token"},
+		"a name on this machine begins": {
+			audit.Author{Proof: audit.ThisMachine, Name: "ada"}, "", nil, "local:ada",
+		},
+		"another name on it approves": {
+			audit.Author{Proof: audit.ThisMachine, Name: "bob"}, "local:ada", nil, "local:bob",
+		},
+		"the same name on it approves": {
+			audit.Author{Proof: audit.ThisMachine, Name: "ada"}, "local:ada", audit.ErrSamePerson, "local:ada",
+		},
+		"somebody on this machine begins": {
+			audit.Author{Proof: audit.ThisMachine}, "", audit.ErrNoIdentity, "local",
+		},
 		"nobody begins":                     {audit.Author{}, "", audit.ErrNoIdentity, ""},
 		"a name that nothing proves, alone": {audit.Author{Name: "ada"}, "", audit.ErrNoIdentity, ":ada"},
 	} {
@@ -193,15 +242,20 @@ func TestTwoPeopleAreTwoIdentities(t *testing.T) {
 
 // unseen are characters that a terminal acts on, or does not show.
 var unseen = map[string]string{
-	"a line break": "\n", "a carriage return": "\r", "an escape": "\x1b[2J", "a control of one byte more": "\u009b31m", "a delete": "\x7f",
-	"a turn of the direction": "\u202e", "an isolate": "\u2066", "a mark of direction": "\u200f", "an Arabic mark": "\u061c",
-	"a separator of lines": "\u2028", "a space without width": "\u200b", "a byte order mark": "\ufeff", "a tag": "\U000e0041", "a soft hyphen": "\u00ad",
+	"a line break": "\n", "a carriage return": "\r", "an escape": "\x1b[2J",
+	"a control of one byte more": "\u009b31m", "a delete": "\x7f",
+	"a turn of the direction": "\u202e", "an isolate": "\u2066", "a mark of direction": "\u200f",
+	"an Arabic mark":       "\u061c",
+	"a separator of lines": "\u2028", "a space without width": "\u200b", "a byte order mark": "\ufeff",
+	"a tag": "\U000e0041", "a soft hyphen": "\u00ad",
 }
 
 func TestAReasonAndANameHaveNoCharacterThatIsNotSeen(t *testing.T) {
 	t.Parallel()
 	for name, text := range unseen {
-		for what, err := range map[string]error{"reason": audit.CheckWhy("found" + text + "again"), "operator's name": audit.CheckWho("token:ada" + text)} {
+		for what, err := range map[string]error{
+			"reason": audit.CheckWhy("found" + text + "again"), "operator's name": audit.CheckWho("token:ada" + text),
+		} {
 			require.ErrorIs(t, err, audit.ErrInvalid, name)
 			require.ErrorContains(t, err, what, name)
 		}
@@ -222,8 +276,9 @@ func TestAReasonAndANameHaveNoCharacterThatIsNotSeen(t *testing.T) {
 func TestAReasonHasNoPersonalData(t *testing.T) {
 	t.Parallel()
 	for found, why := range map[string]string{
-		"email": "asked for by ilse@example.org", "card": "paid with 4111 1111 1111 1111", "phone": "call +49 30 901820",
-		"iban": "to DE89370400440532013000", "ip": "from 203.0.113.7",
+		"email": "asked for by ilse@example.org", "card": "paid with 4111 1111 1111 1111",
+		"phone": "call +49 30 901820",
+		"iban":  "to DE89370400440532013000", "ip": "from 203.0.113.7",
 	} {
 		err := audit.CheckWhy(why)
 		require.ErrorIs(t, err, audit.ErrInvalid, why)
@@ -240,7 +295,8 @@ func TestAReasonHasNoPersonalData(t *testing.T) {
 func TestAReasonMayNameWhatItIsAbout(t *testing.T) {
 	t.Parallel()
 	for _, why := range []string{
-		"the product is known now", "ticket OPS-4711, 2026-11-22 12:30", "INC-00123456", "refund of 1234.50 EUR on 2026-03-02T10:15:00Z",
+		"the product is known now", "ticket OPS-4711, 2026-11-22 12:30", "INC-00123456",
+		"refund of 1234.50 EUR on 2026-03-02T10:15:00Z",
 		"operation 6f9619ff-8b86-d011-b42d-00cf4fc964ff", "ticket 1234567890", "commit 79a6775 and 2196634",
 	} {
 		require.NoError(t, audit.CheckWhy(why), why)

@@ -1,6 +1,6 @@
 // Package backlog keeps how many messages of each queue wait in the broker, and since when, as one
-// document. A task counts them and writes it; the webhook service and people read it. It owns the document. It refuses to
-// guess: a count that is too old is none.
+// document. A task counts them and writes it; the webhook service and people read it. It owns the document.
+// It refuses to guess: a count that is too old is none.
 package backlog
 
 import (
@@ -29,7 +29,8 @@ type Held struct {
 
 // Counter knows what the broker holds.
 type Counter interface {
-	// Backlogs returns what each subscription holds, by the subscription's id, as far as known, and when that was so.
+	// Backlogs returns what each subscription holds, by the subscription's id, as far as known, and when that
+	// was so.
 	Backlogs(ctx context.Context) (held map[string]Held, at time.Time, err error)
 }
 

@@ -23,14 +23,19 @@ func TestACountIsReadAsItWasWritten(t *testing.T) {
 	_, known := none.Of("orders", noon)
 	require.False(t, known)
 
-	require.NoError(t, backlog.Write(t.Context(), db, noon.Add(-time.Hour), map[string]backlog.Held{"gone": {Messages: 1}}))
-	require.NoError(t, backlog.Write(t.Context(), db, noon, map[string]backlog.Held{"orders": {Messages: 7, Oldest: noon.Add(-time.Hour)}, "letters": {}}))
+	require.NoError(t, backlog.Write(t.Context(), db, noon.Add(-time.Hour),
+		map[string]backlog.Held{"gone": {Messages: 1}}))
+	require.NoError(t, backlog.Write(t.Context(), db, noon,
+		map[string]backlog.Held{"orders": {Messages: 7, Oldest: noon.Add(-time.Hour)}, "letters": {}}))
 	counted := filetest.Must(backlog.Read(t.Context(), db))(t)
 	require.Equal(t, noon, counted.At)
 	for queue, want := range map[string]struct {
 		held  backlog.Held
 		known bool
-	}{"orders": {backlog.Held{Messages: 7, Oldest: noon.Add(-time.Hour)}, true}, "letters": {known: true}, "gone": {}} {
+	}{
+		"orders": {backlog.Held{Messages: 7, Oldest: noon.Add(-time.Hour)}, true}, "letters": {known: true},
+		"gone": {},
+	} {
 		held, known := counted.Of(queue, noon.Add(backlog.GoodFor))
 		require.Equal(t, want.held, held, queue)
 		require.Equal(t, want.known, known, queue)
@@ -47,6 +52,7 @@ func TestAStoreThatIsDownHasCountedNothing(t *testing.T) {
 	require.ErrorIs(t, filetest.ErrorOf(backlog.Read(t.Context(), faults)), storetest.ErrFault)
 	require.ErrorIs(t, backlog.Write(t.Context(), faults, noon, nil), storetest.ErrFault)
 
-	storetest.Put(t, db, store.Set(store.Key{Collection: backlog.Collection, ID: "all"}, map[string]any{"counted_at": "today"}))
+	storetest.Put(t, db, store.Set(store.Key{Collection: backlog.Collection, ID: "all"},
+		map[string]any{"counted_at": "today"}))
 	require.ErrorIs(t, filetest.ErrorOf(backlog.Read(t.Context(), db)), store.ErrUnreadable)
 }

@@ -30,9 +30,9 @@ var (
 	errNothing = errors.New("boltstore: nothing to write")
 )
 
-// Commit applies all writes or none; see the store package for the errors. A write that changes nothing leaves the
-// version as it is, as in Firestore. Commits that arrive while the file is forced to the disk are written together next:
-// unrelated ones do not wait for each other in Firestore either.
+// Commit applies all writes or none; see the store package for the errors. A write that changes nothing
+// leaves the version as it is, as in Firestore. Commits that arrive while the file is forced to the disk are
+// written together next: unrelated ones do not wait for each other in Firestore either.
 func (s *Store) Commit(ctx context.Context, writes []store.Write) ([]store.Version, error) {
 	if err := ready(ctx, store.CheckWrites(writes)); err != nil {
 		return nil, err
@@ -121,7 +121,8 @@ func applied(have stored, w store.Write, at time.Time) (to change, err error) {
 	switch {
 	case w.Op == store.OpCreate && have.version != 0:
 		return to, store.ErrExists
-	case w.Op == store.OpUpdate && have.version != w.Version, w.Op == store.OpDelete && w.Version != 0 && have.version != w.Version:
+	case w.Op == store.OpUpdate && have.version != w.Version, w.Op == store.OpDelete && w.Version != 0 &&
+		have.version != w.Version:
 		return to, store.ErrStale
 	case w.Op == store.OpDelete:
 		return to, nil

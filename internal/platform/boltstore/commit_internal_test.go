@@ -67,8 +67,8 @@ func TestConcurrentCommitsShareOneForceToTheDisk(t *testing.T) {
 	require.Equal(t, before+1, transactions(), "what is refused does not touch the disk")
 }
 
-// TestAnIndexThatIsMadeWhileOthersWriteHasWhatAScanFinds draws what happens between the parts of making one: documents
-// are written, and the other indexes catch up.
+// TestAnIndexThatIsMadeWhileOthersWriteHasWhatAScanFinds draws what happens between the parts of making one:
+// documents are written, and the other indexes catch up.
 func TestAnIndexThatIsMadeWhileOthersWriteHasWhatAScanFinds(t *testing.T) {
 	t.Parallel()
 	s, rounds := filetest.Must(OpenTemporary(filepath.Join(t.TempDir(), "store.db")))(t), 0
@@ -81,7 +81,9 @@ func TestAnIndexThatIsMadeWhileOthersWriteHasWhatAScanFinds(t *testing.T) {
 		others := func() {
 			for range rapid.IntRange(0, 4).Draw(t, "steps") {
 				key := store.Key{Collection: collection, ID: rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "id")}
-				fields := map[string]any{"color": rapid.SampledFrom([]any{"red", "blue", nil}).Draw(t, "color"), "n": rapid.Int64().Draw(t, "n")}
+				fields := map[string]any{
+					"color": rapid.SampledFrom([]any{"red", "blue", nil}).Draw(t, "color"), "n": rapid.Int64().Draw(t, "n"),
+				}
 				var err error
 				switch rapid.IntRange(0, 3).Draw(t, "what") {
 				case 0:
@@ -94,10 +96,14 @@ func TestAnIndexThatIsMadeWhileOthersWriteHasWhatAScanFinds(t *testing.T) {
 				require.NoError(t, err)
 			}
 		}
-		_, err := s.Commit(t.Context(), []store.Write{store.Set(store.Key{Collection: collection, ID: "a"}, map[string]any{"color": "red"})})
+		_, err := s.Commit(t.Context(),
+			[]store.Write{store.Set(store.Key{Collection: collection, ID: "a"}, map[string]any{"color": "red"})})
 		require.NoError(t, err)
 		others()
-		require.NoError(t, s.db.Update(func(tx *bbolt.Tx) error { _, err := tx.Bucket(indexes).CreateBucket(name); return err }))
+		require.NoError(t, s.db.Update(func(tx *bbolt.Tx) error {
+			_, err := tx.Bucket(indexes).CreateBucket(name)
+			return err
+		}))
 		others()
 		var part []entry
 		require.NoError(t, s.db.View(func(tx *bbolt.Tx) (err error) {

@@ -16,9 +16,9 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// index is what answers one kind of query. The first query of the kind makes it, and every later commit keeps it up to
-// date. A key is the values of the compared fields, a text of the list, the time, and the document's id. A document has
-// no key where it lacks a field, and one for each text of the list.
+// index is what answers one kind of query. The first query of the kind makes it, and every later commit keeps
+// it up to date. A key is the values of the compared fields, a text of the list, the time, and the document's
+// id. A document has no key where it lacks a field, and one for each text of the list.
 type index struct {
 	Equal []string `store:"equal"`
 	List  string   `store:"list"`
@@ -68,7 +68,8 @@ func (x index) keys(id string, fields map[string]any) (keys [][]byte) {
 // longest is the length of a text that stands in an index as it is. Of a longer one the hash does.
 const longest = 200
 
-// appendSpelled appends a value as it stands in an index; no such value begins another one. ok: it can be compared.
+// appendSpelled appends a value as it stands in an index; no such value begins another one. ok: it can be
+// compared.
 func appendSpelled(to []byte, value any) (key []byte, ok bool) {
 	switch v := value.(type) {
 	case string:
@@ -132,8 +133,8 @@ func asIndexed(tx *bbolt.Tx) map[string]stored {
 // changedAtMost is how many changed documents a commit leaves to the next ones, and each query looks at.
 const changedAtMost = 200
 
-// catchUp writes to the indexes what has changed since they last caught up, if that is more than most: many documents
-// at once share the pages that they change.
+// catchUp writes to the indexes what has changed since they last caught up, if that is more than most: many
+// documents at once share the pages that they change.
 func catchUp(tx *bbolt.Tx, most uint64) error {
 	if tx.Bucket(changed).Sequence() <= most {
 		return nil
@@ -232,9 +233,9 @@ func (s *Store) makeIndex(ctx context.Context, collection string, x index) error
 	}
 }
 
-// fill fills an index while others write: it reads documents, and writes their keys in their order, a part in each
-// transaction. Other indexes catch up meanwhile, and so does this one: a document that is at another version by then has
-// its keys, or will.
+// fill fills an index while others write: it reads documents, and writes their keys in their order, a part in
+// each transaction. Other indexes catch up meanwhile, and so does this one: a document that is at another
+// version by then has its keys, or will.
 func (s *Store) fill(collection string, name []byte, x index) error {
 	for id := []byte{}; id != nil; {
 		var part []entry
@@ -256,8 +257,8 @@ func (s *Store) fill(collection string, name []byte, x index) error {
 	return s.db.Update(func(tx *bbolt.Tx) error { return complete(tx, name) })
 }
 
-// complete ends the making of an index. It catches up first: of a document that was deleted before it was read, and is
-// there again, the index has none of the keys that others have.
+// complete ends the making of an index. It catches up first: of a document that was deleted before it was
+// read, and is there again, the index has none of the keys that others have.
 func complete(tx *bbolt.Tx, name []byte) error {
 	return cmp.Or(catchUp(tx, 0), tx.Bucket(indexes).Bucket(name).SetSequence(whole))
 }
@@ -280,7 +281,8 @@ type entry struct {
 	version store.Version
 }
 
-// extend appends the entries of some documents from an id on, and returns the id to go on at; nil: none is left.
+// extend appends the entries of some documents from an id on, and returns the id to go on at; nil: none is
+// left.
 func (x index) extend(to []entry, tx *bbolt.Tx, collection string, from []byte) ([]entry, []byte, error) {
 	cursor, changed, n := tx.Bucket([]byte(collection)).Cursor(), asIndexed(tx), 0
 	for id, data := cursor.Seek(from); id != nil; id, data = cursor.Next() {

@@ -16,8 +16,8 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// Query returns one page, in the order of ids or of times. It looks at what it returns, and at what has changed since
-// the indexes caught up. The first query of a kind makes the index that it needs.
+// Query returns one page, in the order of ids or of times. It looks at what it returns, and at what has
+// changed since the indexes caught up. The first query of a kind makes the index that it needs.
 func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
 	if err := ready(ctx, store.CheckQuery(q)); err != nil {
 		return store.Page{}, err

@@ -1,5 +1,6 @@
-// Package boltstore keeps documents in one file, behind the operations of the store package. It stands in for Firestore where
-// only Go is installed, and when a commit returns, it is on the disk. It refuses to be shared by two processes.
+// Package boltstore keeps documents in one file, behind the operations of the store package. It stands in for
+// Firestore where only Go is installed, and when a commit returns, it is on the disk. It refuses to be shared
+// by two processes.
 package boltstore
 
 import (
@@ -51,7 +52,8 @@ func OpenTemporary(path string) (*Store, error) {
 	return openStore(path, true)
 }
 
-// ErrDamaged: a file of the state is none, a part of it cannot be read, or another version has written it in its own way.
+// ErrDamaged: a file of the state is none, a part of it cannot be read, or another version has written it in
+// its own way.
 var ErrDamaged = errors.New("boltstore: the store is damaged, or of another version")
 
 func openStore(path string, noSync bool) (s *Store, err error) {
@@ -67,7 +69,8 @@ func openStore(path string, noSync bool) (s *Store, err error) {
 		switch {
 		case errors.Is(err, bolterrors.ErrTimeout):
 			return nil, fmt.Errorf("%w: %w", ErrInUse, err)
-		case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum), errors.Is(err, bolterrors.ErrVersionMismatch):
+		case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum),
+			errors.Is(err, bolterrors.ErrVersionMismatch):
 			return nil, Damaged(path)
 		}
 		return nil, fmt.Errorf("boltstore: open store: %w", err)
@@ -80,11 +83,12 @@ func openStore(path string, noSync bool) (s *Store, err error) {
 
 // Damaged is the ErrDamaged of a file, with what to do.
 func Damaged(path string) error {
-	return fmt.Errorf("%w: %s cannot be read; move it away, or remove it with what it holds, and start again: a new one is made", ErrDamaged, path)
+	return fmt.Errorf("%w: %s cannot be read; move it away, or remove it with what it holds, and start again: "+
+		"a new one is made", ErrDamaged, path)
 }
 
-// No collection's name has a slash. The sequence of versions numbers the versions: it starts at 1 and never falls, also
-// after deletes. Its name says how documents are encoded.
+// No collection's name has a slash. The sequence of versions numbers the versions: it starts at 1 and never
+// falls, also after deletes. Its name says how documents are encoded.
 var (
 	versions = []byte("/versions/3")
 	changed  = []byte("/changed")

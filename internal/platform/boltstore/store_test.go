@@ -22,7 +22,8 @@ import (
 	"billhook/internal/platform/store/storetest"
 )
 
-var documents = flag.Int("store.documents", 100_000, "of how many documents BenchmarkFirstLook makes indexes, of at most 20 looks")
+var documents = flag.Int("store.documents", 100_000,
+	"of how many documents BenchmarkFirstLook makes indexes, of at most 20 looks")
 
 func openStore(t testing.TB) *boltstore.Store {
 	t.Helper()
@@ -57,7 +58,8 @@ func TestACommitOutlivesTheKillingOfItsProcess(t *testing.T) {
 	}
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "store.db")
-	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestACommitOutlivesTheKillingOfItsProcess$")
+	child := exec.CommandContext(t.Context(), os.Args[0],
+		"-test.run=^TestACommitOutlivesTheKillingOfItsProcess$")
 	child.Env = append(os.Environ(), variable+"="+path)
 	out := filetest.Must(child.StdoutPipe())(t)
 	require.NoError(t, child.Start())
@@ -92,7 +94,8 @@ func TestALongTextIsFoundByItself(t *testing.T) {
 		storetest.Put(t, s, store.Set(store.Key{Collection: "c", ID: id}, map[string]any{"text": text}))
 	}
 	for id, text := range texts {
-		page, err := s.Query(t.Context(), store.Query{Collection: "c", Equal: map[string]any{"text": text}, Limit: 9})
+		page, err := s.Query(t.Context(),
+			store.Query{Collection: "c", Equal: map[string]any{"text": text}, Limit: 9})
 		require.NoError(t, err)
 		require.Len(t, page.Documents, 1)
 		require.Equal(t, id, page.Documents[0].Key.ID)
@@ -104,11 +107,15 @@ func TestADamagedStoreIsAnErrorThatNamesItsFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	db := filetest.Must(boltstore.Open(path))(t)
 	for n := range 300 {
-		storetest.Put(t, db, store.Create(store.Key{Collection: "c", ID: fmt.Sprint(n)}, map[string]any{"text": fmt.Sprintf("%0200d", n)}))
+		storetest.Put(t, db, store.Create(store.Key{Collection: "c", ID: fmt.Sprint(n)},
+			map[string]any{"text": fmt.Sprintf("%0200d", n)}))
 	}
 	require.NoError(t, db.Close())
 	sound := []byte(filetest.Read(t, path))
-	damages := map[string][]byte{"not a store": []byte("this is not a store"), "half of it": sound[:len(sound)/2], "its first pages": sound[:8192]}
+	damages := map[string][]byte{
+		"not a store": []byte("this is not a store"), "half of it": sound[:len(sound)/2],
+		"its first pages": sound[:8192],
+	}
 	for page := range len(sound) / 4096 {
 		spoiled := append([]byte{}, sound...)
 		for i := range 64 {
@@ -136,12 +143,16 @@ func TestAStoreOfAnotherVersionIsRefused(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "store.db")
 	db := filetest.Must(bbolt.Open(path, 0o600, nil))(t)
-	require.NoError(t, db.Update(func(tx *bbolt.Tx) error { return filetest.ErrorOf(tx.CreateBucket([]byte("/versions"))) }))
+	require.NoError(t, db.Update(func(tx *bbolt.Tx) error {
+		return filetest.ErrorOf(tx.CreateBucket([]byte("/versions")))
+	}))
 	require.NoError(t, db.Close())
-	require.ErrorContains(t, filetest.ErrorOf(boltstore.Open(path)), "of another version: "+path+" cannot be read; move it away")
+	require.ErrorContains(t, filetest.ErrorOf(boltstore.Open(path)),
+		"of another version: "+path+" cannot be read; move it away")
 }
 
-// TestTheEmbeddedStoreFollowsEachModel: the models of dedupe, ledger, seal and journal run on it in their own packages.
+// TestTheEmbeddedStoreFollowsEachModel: the models of dedupe, ledger, seal and journal run on it in their own
+// packages.
 func TestTheEmbeddedStoreFollowsEachModel(t *testing.T) {
 	t.Parallel()
 	open := func(t testing.TB) store.Store { return openStore(t) }
@@ -168,11 +179,14 @@ func TestTheEmbeddedStoreFollowsEachModel(t *testing.T) {
 	})
 }
 
-// BenchmarkFirstLook asks a kind of query of many documents for the first time, while others write one after the other.
+// BenchmarkFirstLook asks a kind of query of many documents for the first time, while others write one after
+// the other.
 func BenchmarkFirstLook(b *testing.B) {
 	db := openStore(b)
 	write := func(i int) store.Write {
-		fields := map[string]any{"queue": "q", "note": strings.Repeat("x", 200), "at": time.UnixMicro(int64(i)).UTC()}
+		fields := map[string]any{
+			"queue": "q", "note": strings.Repeat("x", 200), "at": time.UnixMicro(int64(i)).UTC(),
+		}
 		for kind := range 20 {
 			fields[fmt.Sprint("kind-", kind)] = fmt.Sprint(i % (kind + 2))
 		}
@@ -209,7 +223,9 @@ func BenchmarkFirstLook(b *testing.B) {
 		go func() {
 			defer close(looked)
 			began := time.Now()
-			if _, err := db.Query(b.Context(), store.Query{Collection: "c", Equal: map[string]any{fmt.Sprint("kind-", n%20): "1"}, Limit: 20}); err != nil {
+			if _, err := db.Query(b.Context(), store.Query{
+				Collection: "c", Equal: map[string]any{fmt.Sprint("kind-", n%20): "1"}, Limit: 20,
+			}); err != nil {
 				b.Error(err)
 			}
 			looks += time.Since(began)

@@ -1,5 +1,6 @@
-// Package cache owns what a process remembers of answers that cost a question: how many, for how long, and that
-// those who miss the same one at once share the question. It refuses to remember an error, and to know what it holds.
+// Package cache owns what a process remembers of answers that cost a question: how many, for how long, and
+// that those who miss the same one at once share the question. It refuses to remember an error, and to know
+// what it holds.
 package cache
 
 import (
@@ -15,8 +16,8 @@ import (
 // Forever is how long an answer is good that only makes room for those used later.
 const Forever = time.Duration(math.MaxInt64)
 
-// Load asks for a value, and says for how long the answer is good; "there is none" is such an answer too. The end of
-// the caller's context does not end it, since others wait for it: it bounds its time itself.
+// Load asks for a value, and says for how long the answer is good; "there is none" is such an answer too. The
+// end of the caller's context does not end it, since others wait for it: it bounds its time itself.
 type Load[V any] func(ctx context.Context) (value V, good time.Duration, err error)
 
 // Cache remembers values by key. It is safe for concurrent use.
@@ -52,7 +53,8 @@ func (c *Cache[V]) Known(key string) (value V, ok bool) {
 	return e.value, true
 }
 
-// Get returns a value that is good, and loads it where there is none. The error is that of the load or of ctx.
+// Get returns a value that is good, and loads it where there is none. The error is that of the load or of
+// ctx.
 func (c *Cache[V]) Get(ctx context.Context, key string, load Load[V]) (V, error) {
 	if value, ok := c.Known(key); ok {
 		return value, nil
@@ -76,7 +78,9 @@ func (c *Cache[V]) Get(ctx context.Context, key string, load Load[V]) (V, error)
 }
 
 // load joins the load of the key that is under way, or begins one, which own then says.
-func (c *Cache[V]) load(ctx context.Context, key string, load Load[V]) (loaded <-chan singleflight.Result, own *bool) {
+func (c *Cache[V]) load(
+	ctx context.Context, key string, load Load[V],
+) (loaded <-chan singleflight.Result, own *bool) {
 	own = new(bool)
 	return c.loads.DoChan(key, func() (any, error) {
 		*own = true

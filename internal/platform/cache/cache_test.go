@@ -76,7 +76,8 @@ func TestACacheIsAMapThatForgets(t *testing.T) {
 				}
 			},
 			"get": func(t *rapid.T) {
-				key, lasts, fails := key.Draw(t, "key"), time.Duration(seconds.Draw(t, "good"))*time.Second, rapid.Bool().Draw(t, "fails")
+				key, lasts, fails := key.Draw(t, "key"), time.Duration(seconds.Draw(t, "good"))*time.Second,
+					rapid.Bool().Draw(t, "fails")
 				e, held := use(key)
 				count++
 				value, err := c.Get(t.Context(), key, func(context.Context) (int, time.Duration, error) {

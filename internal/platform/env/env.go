@@ -1,5 +1,6 @@
-// Package env reads a program's configuration struct from the environment, and says what its variables are. It owns
-// secrets, which never print themselves. It refuses to read the process environment: the caller passes getenv.
+// Package env reads a program's configuration struct from the environment, and says what its variables are.
+// It owns secrets, which never print themselves. It refuses to read the process environment: the caller
+// passes getenv.
 package env
 
 import (
@@ -97,8 +98,8 @@ func (s Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 // Format prints "[redacted]" for every verb, so that %x and %q do not leak either.
 func (s Secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(redacted)) }
 
-// List splits a comma-separated secret, as in a rotation, and trims the line break or space that a stored one may
-// have.
+// List splits a comma-separated secret, as in a rotation, and trims the line break or space that a stored one
+// may have.
 func (s Secret) List() []string {
 	if s == "" {
 		return nil
@@ -137,7 +138,8 @@ func Variables[T any]() (variables []Variable) {
 		}
 		_, options, _ := strings.Cut(tag, ",")
 		variables = append(variables, Variable{
-			Name: variableOf(field), About: about, Default: field.Tag.Get("envDefault"), Required: options == "required",
+			Name: variableOf(field), About: about, Default: field.Tag.Get("envDefault"),
+			Required: options == "required",
 		})
 	}
 	return variables
@@ -160,10 +162,13 @@ func (h Help) Asked(args []string, out io.Writer) (bool, error) {
 	case len(args) == 0:
 		return false, nil
 	case args[0] != "--help" && args[0] != "-h" && args[0] != "-help" && args[0] != "help":
-		return true, wrongUse(fmt.Sprintf("unknown argument %q: environment variables configure this program, and --help lists them", args[0]))
+		return true, wrongUse(fmt.Sprintf(
+			"unknown argument %q: environment variables configure this program, and --help lists them", args[0]))
 	}
 	text := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintf(text, "%s\n\nIt takes no arguments. Environment variables configure it; in brackets is what one is\nwhere it is not set:\n\n", h.About) // Flush has the error
+	// Flush has the error
+	_, _ = fmt.Fprintf(text, "%s\n\nIt takes no arguments. Environment variables configure it; in brackets is "+
+		"what one is\nwhere it is not set:\n\n", h.About)
 	list := func(variables []Variable) {
 		for _, v := range variables {
 			note := ""

@@ -35,31 +35,41 @@ func TestParseReportsEveryMistakeTogetherByVariableAndWithoutTheValue(t *testing
 	values := map[string]string{"PORT": "many", "LIMIT": "11", "OTHER": "65536", "LEVEL": "hunter2"}
 	_, err := env.Parse[config](func(name string) string { return values[name] })
 	require.ElementsMatch(t, []string{
-		"PORT: must be a whole number", "OTHER: must be a port: a number from 0 to 65535", "LEVEL: must be DEBUG, INFO, WARN or ERROR",
+		"PORT: must be a whole number", "OTHER: must be a port: a number from 0 to 65535",
+		"LEVEL: must be DEBUG, INFO, WARN or ERROR",
 		"SECRET: is required", "LIMIT is above 10",
 	}, strings.Split(err.Error(), "\n"))
 }
 
 func TestValuesAreReadByTheirTypes(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]bool{"0": true, "8080": true, "65535": true, "65536": false, "-1": false, "http": false, "8e1": false, "+80": false} {
+	for text, want := range map[string]bool{
+		"0": true, "8080": true, "65535": true, "65536": false, "-1": false, "http": false, "8e1": false,
+		"+80": false,
+	} {
 		var p env.Port
 		require.Equal(t, want, p.UnmarshalText([]byte(text)) == nil, text)
 	}
 	for text, want := range map[env.Secret][]string{
-		"": nil, "one": {"one"}, "one, two ": {"one", "two"}, "one\n": {"one"}, "one two,three": {"one two", "three"},
-		"one,": {"one", ""}, " ": {""}, // a mistake; the user of the list refuses the empty secret
+		"": nil, "one": {"one"}, "one, two ": {"one", "two"}, "one\n": {"one"},
+		"one two,three": {"one two", "three"},
+		"one,":          {"one", ""}, " ": {""}, // a mistake; the user of the list refuses the empty secret
 	} {
 		require.Equal(t, want, text.List())
 	}
-	got := filetest.Must(env.Parse[config](func(name string) string { return map[string]string{"SECRET": "one,two"}[name] }))(t)
+	got := filetest.Must(env.Parse[config](func(name string) string {
+		return map[string]string{"SECRET": "one,two"}[name]
+	}))(t)
 	require.Equal(t, 8080, got.Port, "the default")
 	require.Equal(t, []string{"one", "two"}, got.Secret.List())
 }
 
 func TestTheHelpListsEveryVariableAndAnyOtherArgumentIsWrongUse(t *testing.T) {
 	t.Parallel()
-	help := env.Help{About: "x serves.", Own: env.Variables[config](), Catalog: []env.Variable{{Name: "TARGET_URL", About: "where the target is", Required: true}}}
+	help := env.Help{
+		About: "x serves.", Own: env.Variables[config](),
+		Catalog: []env.Variable{{Name: "TARGET_URL", About: "where the target is", Required: true}},
+	}
 	for _, argument := range []string{"--help", "-h", "help"} {
 		var out strings.Builder
 		require.True(t, filetest.Must(help.Asked([]string{argument}, &out))(t))
@@ -100,7 +110,8 @@ func TestASecretPrintsAsRedactedHoweverItIsFormatted(t *testing.T) {
 	slog.New(slog.NewJSONHandler(&log, nil)).Info("x", "secret", secret, "config", config{Secret: secret})
 	asJSON := filetest.Must(json.Marshal(map[string]any{"secret": secret}))(t)
 	for _, printed := range []string{
-		fmt.Sprint(secret), fmt.Sprintf("%s %q %x %v %+v %#v %d", secret, secret, secret, secret, secret, secret, secret),
+		fmt.Sprint(secret), fmt.Sprintf("%s %q %x %v %+v %#v %d", secret, secret, secret, secret, secret,
+			secret, secret),
 		fmt.Sprintf("%+v %#v", config{Secret: secret}, &config{Secret: secret}), log.String(), string(asJSON),
 	} {
 		require.NotContains(t, printed, "hunter2")
@@ -125,12 +136,17 @@ func TestTheSettingsShowEveryVariableAndNoSecret(t *testing.T) {
 	t.Parallel()
 	config := shown{
 		Port: "8081", Level: slog.LevelWarn, Queues: []string{"a", "b"}, Token: "hush-hush-hush", Computed: "x",
-		Pools: map[string]string{"b": "https://b.example", "a": "https://ada:hush@a.example"}, Base: "redis://ada:hush@redis.example:6379/1?password=hush",
+		Pools: map[string]string{"b": "https://b.example", "a": "https://ada:hush@a.example"},
+		Base:  "redis://ada:hush@redis.example:6379/1?password=hush",
 	}
 	named := []env.Variable{
-		{Name: "SEARCH_URL", About: "the target"}, {Name: "SEARCH_SECRET", About: "its secret", Secret: true}, {Name: "OTHER_SECRET", About: "another", Secret: true},
+		{Name: "SEARCH_URL", About: "the target"},
+		{Name: "SEARCH_SECRET", About: "its secret", Secret: true},
+		{Name: "OTHER_SECRET", About: "another", Secret: true},
 	}
-	environment := map[string]string{"SEARCH_URL": "https://search.example/v1?key=hush", "SEARCH_SECRET": "hush-hush-hush"}
+	environment := map[string]string{
+		"SEARCH_URL": "https://search.example/v1?key=hush", "SEARCH_SECRET": "hush-hush-hush",
+	}
 	settings := env.Settings(config, named, func(name string) string { return environment[name] })
 	values := map[string]string{}
 	for _, s := range settings {
@@ -140,8 +156,9 @@ func TestTheSettingsShowEveryVariableAndNoSecret(t *testing.T) {
 	}
 	require.Equal(t, "PORT", settings[0].Name)
 	require.Equal(t, map[string]string{
-		"PORT": "8081", "LEVEL": "WARN", "SECONDS": "0", "QUEUES": "a,b", "POOLS": "a=https://[redacted]@a.example,b=https://b.example",
-		"BASE": "redis://[redacted]@redis.example:6379/1?[redacted]", "TOKEN": "[redacted]", "UNSET": "",
+		"PORT": "8081", "LEVEL": "WARN", "SECONDS": "0", "QUEUES": "a,b",
+		"POOLS": "a=https://[redacted]@a.example,b=https://b.example",
+		"BASE":  "redis://[redacted]@redis.example:6379/1?[redacted]", "TOKEN": "[redacted]", "UNSET": "",
 		"SEARCH_URL": "https://search.example/v1?[redacted]", "SEARCH_SECRET": "[redacted]", "OTHER_SECRET": "",
 	}, values)
 

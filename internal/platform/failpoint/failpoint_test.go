@@ -16,7 +16,8 @@ func TestAFailpointEndsTheProcessWhereItIsCompiledIn(t *testing.T) {
 	t.Parallel()
 	build := func(tags string) string {
 		program := filepath.Join(t.TempDir(), "crash")
-		output, err := exec.CommandContext(t.Context(), "go", "build", "-tags", tags, "-o", program, "./testdata/crash").CombinedOutput()
+		output, err := exec.CommandContext(t.Context(), "go", "build", "-tags", tags, "-o", program,
+			"./testdata/crash").CombinedOutput()
 		require.NoError(t, err, string(output))
 		return program
 	}

@@ -1,11 +1,12 @@
-// Package finding says what an examination of an installation has found. It owns the form of a finding and of what
-// could not be looked at. It refuses to know where either comes from.
+// Package finding says what an examination of an installation has found. It owns the form of a finding and of
+// what could not be looked at. It refuses to know where either comes from.
 package finding
 
 // Code says in what a live resource differs from the catalog: a Finding of none yet.
 type Code Finding
 
-// New returns a code. effect is what the difference does to messages or people; remedy is what to do about it.
+// New returns a code. effect is what the difference does to messages or people; remedy is what to do about
+// it.
 func New(name, effect, remedy string) Code { return Code{Code: name, Effect: effect, Do: remedy} }
 
 // Finding is one difference between the catalog and what is there.

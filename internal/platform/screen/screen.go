@@ -1,5 +1,6 @@
-// Package screen lays out rows of texts for people: in columns on a terminal, or as CSV. It owns what fits a line, and what
-// a terminal, a spreadsheet or a shell may have of a text. It refuses to know what the rows are about.
+// Package screen lays out rows of texts for people: in columns on a terminal, or as CSV. It owns what fits a
+// line, and what a terminal, a spreadsheet or a shell may have of a text. It refuses to know what the rows
+// are about.
 package screen
 
 import (
@@ -32,13 +33,13 @@ func Width(out io.Writer, getenv func(string) string) int {
 	return 100
 }
 
-// Column says how a table does without some of a column. ID: its values are cut to what tells them apart. Less: it is left
-// out where there is no room.
+// Column says how a table does without some of a column. ID: its values are cut to what tells them apart.
+// Less: it is left out where there is no room.
 type Column struct{ ID, Less bool }
 
-// Table lays out rows, of which the first names the columns, in lines of a width; 0: of any. It shortens ids. Where a line
-// is wider, it leaves out the columns that are needed less, the first of them first, and returns the names of those with
-// something in them; never the first column.
+// Table lays out rows, of which the first names the columns, in lines of a width; 0: of any. It shortens ids.
+// Where a line is wider, it leaves out the columns that are needed less, the first of them first, and returns
+// the names of those with something in them; never the first column.
 func Table(columns []Column, rows [][]string, width int) (text string, left []string) {
 	for i, c := range columns {
 		if c.ID && width > 0 {
@@ -67,7 +68,8 @@ func Columns(rows [][]string) string {
 	columns := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
 		for i, text := range row {
-			_, _ = io.WriteString(columns, strings.Repeat("\t", min(i, 1))+cmp.Or(audit.Escape(text), "-")) // a buffer takes everything
+			// a buffer takes everything
+			_, _ = io.WriteString(columns, strings.Repeat("\t", min(i, 1))+cmp.Or(audit.Escape(text), "-"))
 		}
 		_, _ = io.WriteString(columns, "\n")
 	}
@@ -110,7 +112,8 @@ func CSV(to io.Writer, rows [][]string) {
 		harmless := make([]string, len(cells))
 		for i, cell := range cells {
 			_, notNumber := strconv.ParseFloat(cell, 64)
-			if harmless[i] = audit.Escape(cell); cell != "" && strings.ContainsRune("=+-@", rune(cell[0])) && notNumber != nil {
+			if harmless[i] = audit.Escape(cell); cell != "" && strings.ContainsRune("=+-@", rune(cell[0])) &&
+				notNumber != nil {
 				harmless[i] = "'" + harmless[i]
 			}
 		}

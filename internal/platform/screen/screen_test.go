@@ -13,14 +13,17 @@ import (
 func TestWidthIsThatOfCOLUMNSElse100WhereNoTerminalIs(t *testing.T) {
 	t.Parallel()
 	for columns, want := range map[string]int{"": 100, "80": 80, "0": 100, "many": 100} {
-		require.Equal(t, want, screen.Width(io.Discard, func(name string) string { return map[string]string{"COLUMNS": columns}[name] }), columns)
+		require.Equal(t, want, screen.Width(io.Discard, func(name string) string {
+			return map[string]string{"COLUMNS": columns}[name]
+		}), columns)
 	}
 }
 
 func TestAnIDIsAsShortAsTellsItFromTheOthers(t *testing.T) {
 	t.Parallel()
 	for ids, want := range map[string]string{
-		"0123456789abcdef-a 0123456789abcdef-b short": "0123456789abcdef-a 0123456789abcdef-b short", "0123456789abcdef 99": "0123456789ab 99",
+		"0123456789abcdef-a 0123456789abcdef-b short": "0123456789abcdef-a 0123456789abcdef-b short",
+		"0123456789abcdef 99":                         "0123456789ab 99",
 	} {
 		rows := [][]string{{"ID"}}
 		for id := range strings.FieldsSeq(ids) {
@@ -34,7 +37,9 @@ func TestAnIDIsAsShortAsTellsItFromTheOthers(t *testing.T) {
 
 func TestAShellTakesAnIDAsOneWord(t *testing.T) {
 	t.Parallel()
-	for id, want := range map[string]string{"e-1.a:b": "e-1.a:b", "a|b": "'a|b'", "a'; rm": `'a'\''; rm'`, "x~y": "'x~y'", "": ""} {
+	for id, want := range map[string]string{
+		"e-1.a:b": "e-1.a:b", "a|b": "'a|b'", "a'; rm": `'a'\''; rm'`, "x~y": "'x~y'", "": "",
+	} {
 		require.Equal(t, want, screen.Quoted(id))
 	}
 }

@@ -36,8 +36,9 @@ type Body struct {
 // Bytes returns the body.
 func (b *Body) Bytes() []byte { return b.bytes }
 
-// Read reads a body of at most limit bytes, and claims memory as they arrive, up to twice the limit while a buffer
-// grows: what is announced claims nothing. The error is ErrNoRoom, ErrTooLarge or the sender's. Release must follow.
+// Read reads a body of at most limit bytes, and claims memory as they arrive, up to twice the limit while a
+// buffer grows: what is announced claims nothing. The error is ErrNoRoom, ErrTooLarge or the sender's.
+// Release must follow.
 func (b *Body) Read(w http.ResponseWriter, r *http.Request, limit int64, budget *semaphore.Weighted) error {
 	most := limit
 	if r.ContentLength > limit {

@@ -33,7 +33,10 @@ type Problem struct {
 
 // Refuse returns a problem.
 func Refuse(status int, code, detail string) *Problem {
-	return &Problem{Type: "urn:billhook:problem:" + code, Title: http.StatusText(status), Status: status, Detail: detail, Code: code}
+	return &Problem{
+		Type: "urn:billhook:problem:" + code, Title: http.StatusText(status), Status: status,
+		Detail: detail, Code: code,
+	}
 }
 
 // After returns the problem with a Retry-After of so many seconds.
@@ -56,7 +59,8 @@ func (p *Problem) Write(w http.ResponseWriter) {
 	write(w, p.Status, problemJSON, body)
 }
 
-// The errors of whoever checks the token of a request's sender. Any other error means that the token is not valid.
+// The errors of whoever checks the token of a request's sender. Any other error means that the token is not
+// valid.
 var (
 	// ErrNoToken: the request carries none.
 	ErrNoToken = errors.New("auth: no bearer token")
@@ -82,7 +86,8 @@ func (all *Refusals) String() string {
 	var rows []string
 	last := &Problem{}
 	for _, p := range slices.SortedFunc(slices.Values(*all), func(a, b *Problem) int {
-		return cmp.Or(cmp.Compare(a.Status, b.Status), cmp.Compare(a.RetryAfter, b.RetryAfter), cmp.Compare(a.Code, b.Code))
+		return cmp.Or(cmp.Compare(a.Status, b.Status), cmp.Compare(a.RetryAfter, b.RetryAfter),
+			cmp.Compare(a.Code, b.Code))
 	}) {
 		said := fmt.Sprintf("`%s`: %s", p.Code, p.Detail)
 		switch end := len(rows) - 1; {
@@ -99,7 +104,8 @@ func (all *Refusals) String() string {
 		}
 		last = p
 	}
-	return "| answer | `Retry-After` | code, and what it says |\n| ---: | ---: | --- |\n" + strings.Join(rows, " |\n") + " |\n"
+	return "| answer | `Retry-After` | code, and what it says |\n| ---: | ---: | --- |\n" +
+		strings.Join(rows, " |\n") + " |\n"
 }
 
 // ErrorMapping says how a service answers errors: each as the first known one that it is, or as Last.
@@ -132,7 +138,9 @@ func (m ErrorMapping) Problem(err error) *Problem {
 }
 
 // Answer serves what a function returns as JSON with a status, and leaves its error to refuse.
-func Answer[T any](status int, does func(*http.Request) (T, error), refuse func(http.ResponseWriter, *http.Request, error)) http.HandlerFunc {
+func Answer[T any](
+	status int, does func(*http.Request) (T, error), refuse func(http.ResponseWriter, *http.Request, error),
+) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		value, err := does(r)
 		if err != nil {

@@ -1,5 +1,5 @@
-// Package serve owns what every HTTP service of the program shares: listening, draining, health, problem documents and
-// the recovery of panics. It refuses to know the meaning of a route.
+// Package serve owns what every HTTP service of the program shares: listening, draining, health, problem
+// documents and the recovery of panics. It refuses to know the meaning of a route.
 package serve
 
 import (
@@ -31,11 +31,12 @@ type Server struct {
 	// ReadTimeout bounds the time in which a request must arrive. It is required: otherwise a
 	// few slow senders occupy the service.
 	ReadTimeout time.Duration
-	// Longest is the handler's longest time for an answer once the request has arrived. It is required. A slow reader is
-	// cut off soon after it. If it is too short, work is done and its answer is lost.
+	// Longest is the handler's longest time for an answer once the request has arrived. It is required. A slow
+	// reader is cut off soon after it. If it is too short, work is done and its answer is lost.
 	Longest time.Duration
-	// Draining is called when ctx ends. From then on the handler reports that it is not ready, and may refuse new work. If
-	// Draining is set, the listener stays open for these answers until all earlier requests are answered.
+	// Draining is called when ctx ends. From then on the handler reports that it is not ready, and may refuse
+	// new work. If Draining is set, the listener stays open for these answers until all earlier requests are
+	// answered.
 	Draining func()
 }
 
@@ -54,8 +55,8 @@ func Listen(ctx context.Context, host, port string) (net.Listener, error) {
 	return listener, nil
 }
 
-// Run serves on the listener until ctx ends, then drains. It logs one line with the message "listening" and the address
-// once requests are accepted. It returns nil when all requests in flight were answered in time.
+// Run serves on the listener until ctx ends, then drains. It logs one line with the message "listening" and
+// the address once requests are accepted. It returns nil when all requests in flight were answered in time.
 func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 	if err := s.check(); err != nil {
 		return errors.Join(err, listener.Close())
@@ -163,15 +164,16 @@ func Recover(log *slog.Logger, next http.Handler) http.Handler {
 			default:
 				log.LogAttrs(r.Context(), slog.LevelError, "panic",
 					slog.String("type", fmt.Sprintf("%T", value)), slog.String("stack", string(debug.Stack())))
-				Refuse(http.StatusInternalServerError, "internal", "An internal error. Nothing was accepted; send it again.").Write(w)
+				Refuse(http.StatusInternalServerError, "internal",
+					"An internal error. Nothing was accepted; send it again.").Write(w)
 			}
 		}()
 		next.ServeHTTP(w, r)
 	})
 }
 
-// Health adds /health/live, which always answers 200, and /health/ready, which answers 503 once draining reports true.
-// It also makes problem documents of chi's answers to an unknown path or method.
+// Health adds /health/live, which always answers 200, and /health/ready, which answers 503 once draining
+// reports true. It also makes problem documents of chi's answers to an unknown path or method.
 func Health(r chi.Router, draining func() bool) {
 	r.Get("/health/live", func(w http.ResponseWriter, _ *http.Request) {
 		WriteJSON(w, http.StatusOK, map[string]string{"status": "live"})
@@ -260,9 +262,11 @@ func (p Ports) Listen(ctx context.Context) (service, metrics net.Listener, err e
 	return service, metrics, nil
 }
 
-// RunWithMetrics is Run, and serves GET /metrics on a listener of its own until the service has drained: scrapes take
-// no connection of the service.
-func (s *Server) RunWithMetrics(ctx context.Context, listener net.Listener, metrics http.Handler, on net.Listener) error {
+// RunWithMetrics is Run, and serves GET /metrics on a listener of its own until the service has drained:
+// scrapes take no connection of the service.
+func (s *Server) RunWithMetrics(
+	ctx context.Context, listener net.Listener, metrics http.Handler, on net.Listener,
+) error {
 	if err := s.check(); err != nil {
 		return errors.Join(err, listener.Close(), on.Close())
 	}

@@ -32,7 +32,9 @@ type line struct {
 	Service string `json:"service"`
 }
 
-func running(t *testing.T, server *serve.Server, metrics http.HandlerFunc) (address, beside string, stop context.CancelFunc, ended <-chan error) {
+func running(
+	t *testing.T, server *serve.Server, metrics http.HandlerFunc,
+) (address, beside string, stop context.CancelFunc, ended <-chan error) {
 	t.Helper()
 	reader, writer := io.Pipe()
 	server.Name, server.Log = "test", slog.New(slog.NewJSONHandler(writer, nil))
@@ -43,7 +45,9 @@ func running(t *testing.T, server *serve.Server, metrics http.HandlerFunc) (addr
 	result := make(chan error, 1)
 	go func() { result <- server.RunWithMetrics(ctx, listener, metrics, on) }()
 	lines := bufio.NewScanner(reader)
-	for _, want := range []line{{"listening", listener.Addr().String(), "test"}, {"listening", on.Addr().String(), "test-metrics"}} {
+	for _, want := range []line{
+		{"listening", listener.Addr().String(), "test"}, {"listening", on.Addr().String(), "test-metrics"},
+	} {
 		require.True(t, lines.Scan())
 		require.Equal(t, want, filetest.JSON[line](t, lines.Bytes()), "the first line is the service's")
 	}
@@ -76,8 +80,8 @@ func ask(t *testing.T, over http.RoundTripper, method, address, path string) int
 	return response.StatusCode
 }
 
-// During the drain, new requests are told that the instance is shutting down. A refused connection would not say so, and
-// /health/ready would never answer 503. The metrics can be read until it has ended.
+// During the drain, new requests are told that the instance is shutting down. A refused connection would not
+// say so, and /health/ready would never answer 503. The metrics can be read until it has ended.
 func TestAServiceThatDrainsFinishesItsRequestsAndRefusesNewOnes(t *testing.T) {
 	t.Parallel()
 	inside, draining, release := make(chan struct{}), make(chan struct{}), make(chan struct{})
@@ -124,7 +128,8 @@ func TestAServiceThatDrainsFinishesItsRequestsAndRefusesNewOnes(t *testing.T) {
 	require.Zero(t, get(fresh, beside, "/metrics"))
 }
 
-// A request that outlasts the drain is cut off. A scrape that hangs neither delays the end nor makes it an error.
+// A request that outlasts the drain is cut off. A scrape that hangs neither delays the end nor makes it an
+// error.
 func TestWhatHangsAtTheEndIsCutOff(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -132,14 +137,16 @@ func TestWhatHangsAtTheEndIsCutOff(t *testing.T) {
 		want  error
 	}{"a request": {time.Millisecond, context.DeadlineExceeded}, "a scrape": {time.Minute, nil}} {
 		inside, hung := make(chan struct{}), make(chan struct{})
-		server, metrics := &serve.Server{Drain: test.drain, Draining: func() {}, Handler: http.NotFoundHandler()}, until(inside)
+		server, metrics := &serve.Server{Drain: test.drain, Draining: func() {}, Handler: http.NotFoundHandler()},
+			until(inside)
 		if test.want != nil {
 			server.Handler, metrics = until(inside), nothing
 		}
 		address, beside, stop, ended := running(t, server, metrics)
 		go func() {
 			defer close(hung)
-			if ask(t, fresh, http.MethodGet, map[bool]string{true: address, false: beside}[test.want != nil], "/metrics") != 0 {
+			if ask(t, fresh, http.MethodGet, map[bool]string{true: address, false: beside}[test.want != nil],
+				"/metrics") != 0 {
 				t.Error("its sender gets an answer, and does not send again")
 			}
 		}()
@@ -150,8 +157,8 @@ func TestWhatHangsAtTheEndIsCutOff(t *testing.T) {
 	}
 }
 
-// The server's write timeout starts before the body arrives. A request that uses all its time to arrive and all its time
-// to be handled must still get its answer. A connection without a request is not waited for.
+// The server's write timeout starts before the body arrives. A request that uses all its time to arrive and
+// all its time to be handled must still get its answer. A connection without a request is not waited for.
 func TestTheWriteTimeoutHoldsTheLongestRequestAndItsWork(t *testing.T) {
 	t.Parallel()
 	timeouts := make(chan time.Duration, 1)
@@ -208,18 +215,22 @@ func TestEachServerHasAPortOfItsOwn(t *testing.T) {
 		require.NoError(t, errors.Join(service.Close(), usual.Close()))
 	}
 	for ports, wrong := range map[serve.Ports]bool{
-		{Service: "8080"}: false, {Service: "8080", Metrics: "8080"}: true, {Service: "9090"}: true, {Service: "9090", Metrics: "9091"}: false,
-		{Service: "0"}: false, {Service: "0", Metrics: "0"}: false, {Service: "8080", Metrics: "0"}: false,
+		{Service: "8080"}: false, {Service: "8080", Metrics: "8080"}: true, {Service: "9090"}: true,
+		{Service: "9090", Metrics: "9091"}: false,
+		{Service: "0"}:                     false, {Service: "0", Metrics: "0"}: false,
+		{Service: "8080", Metrics: "0"}: false,
 	} {
 		require.Equal(t, wrong, ports.Check() != nil, ports)
 	}
 }
+
 func TestRecoverAnswersAProblemAndNeverPrintsThePanicsValue(t *testing.T) {
 	t.Parallel()
 	var log strings.Builder
-	handler := serve.Recover(slog.New(slog.NewJSONHandler(&log, nil)), http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		panic("marta@example.com")
-	}))
+	handler := serve.Recover(slog.New(slog.NewJSONHandler(&log, nil)),
+		http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			panic("marta@example.com")
+		}))
 	w := httptest.NewRecorder()
 	handler.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
 	require.Equal(t, http.StatusInternalServerError, w.Code)
@@ -238,7 +249,8 @@ func (c coded) ExitCode() int { return int(c) }
 func TestAnErrorSaysItsExitCode(t *testing.T) {
 	t.Parallel()
 	for want, err := range map[int]error{
-		1: errors.New("plain"), 2: coded(2), 3: fmt.Errorf("wrapped: %w", coded(3)), 4: errors.Join(errors.New("plain"), coded(4)),
+		1: errors.New("plain"), 2: coded(2), 3: fmt.Errorf("wrapped: %w", coded(3)),
+		4: errors.Join(errors.New("plain"), coded(4)),
 	} {
 		require.Equal(t, want, serve.ExitCode(err))
 	}
@@ -293,10 +305,13 @@ func TestAnErrorIsAnsweredAsItsMappingSays(t *testing.T) {
 		err  error
 		want *serve.Problem
 	}{
-		"the first":                          {errGone, mapping.Known[0].As},
-		"one that wraps it":                  {fmt.Errorf("read: %w", errGone), mapping.Known[0].As},
-		"the first of two":                   {errors.Join(errRefused, errGone), mapping.Known[0].As},
-		"one that says why":                  {fmt.Errorf("%w: too long", errRefused), serve.Refuse(http.StatusUnprocessableEntity, "refused", "too long")},
+		"the first":         {errGone, mapping.Known[0].As},
+		"one that wraps it": {fmt.Errorf("read: %w", errGone), mapping.Known[0].As},
+		"the first of two":  {errors.Join(errRefused, errGone), mapping.Known[0].As},
+		"one that says why": {
+			fmt.Errorf("%w: too long", errRefused), serve.Refuse(http.StatusUnprocessableEntity, "refused",
+				"too long"),
+		},
 		"any other":                          {errors.New("marta@example.com"), mapping.Last},
 		"a problem":                          {own, own},
 		"one that wraps a problem":           {fmt.Errorf("read: %w", own), own},
@@ -314,9 +329,11 @@ func TestAProblemIsADocumentWithItsHeaders(t *testing.T) {
 	p.Write(w)
 	require.Equal(t, http.StatusServiceUnavailable, w.Code)
 	require.Equal(t, []string{"5", "Bearer", "application/problem+json", "no-store"}, []string{
-		w.Header().Get("Retry-After"), w.Header().Get("WWW-Authenticate"), w.Header().Get("Content-Type"), w.Header().Get("Cache-Control"),
+		w.Header().Get("Retry-After"), w.Header().Get("WWW-Authenticate"), w.Header().Get("Content-Type"),
+		w.Header().Get("Cache-Control"),
 	})
-	require.JSONEq(t, `{"type":"urn:billhook:problem:down","title":"Service Unavailable","status":503,"detail":"Ask again.","code":"down","violations":[{"path":"a.b","rule":"id"}]}`, w.Body.String())
+	require.JSONEq(t, `{"type":"urn:billhook:problem:down","title":"Service Unavailable","status":503,`+
+		`"detail":"Ask again.","code":"down","violations":[{"path":"a.b","rule":"id"}]}`, w.Body.String())
 
 	w = httptest.NewRecorder()
 	mapping.Known[0].As.Write(w)
@@ -328,7 +345,9 @@ func TestAnAnswerIsTheValueOrTheErrorsAnswer(t *testing.T) {
 	t.Parallel()
 	for _, failure := range []error{nil, errGone} {
 		w := httptest.NewRecorder()
-		serve.Answer(http.StatusCreated, func(*http.Request) (map[string]int, error) { return map[string]int{"n": 1}, failure },
+		serve.Answer(http.StatusCreated, func(*http.Request) (map[string]int, error) {
+			return map[string]int{"n": 1}, failure
+		},
 			func(w http.ResponseWriter, _ *http.Request, err error) { mapping.Problem(err).Write(w) })(w, nil)
 		if failure == nil {
 			require.Equal(t, http.StatusCreated, w.Code)

@@ -45,5 +45,7 @@ func buildOf(info *debug.BuildInfo) Build {
 	if commit != "" && settings["vcs.modified"] == "true" {
 		commit += "+"
 	}
-	return Build{Version: cmp.Or(info.Main.Version, "(devel)"), Commit: cmp.Or(commit, "unknown"), Go: runtime.Version()}
+	return Build{
+		Version: cmp.Or(info.Main.Version, "(devel)"), Commit: cmp.Or(commit, "unknown"), Go: runtime.Version(),
+	}
 }

@@ -17,12 +17,21 @@ func TestABuildSaysItsCommitAndWhetherFilesDiffered(t *testing.T) {
 		version  string
 		want     Build
 	}{
-		"a release":              {[]debug.BuildSetting{{Key: "vcs.revision", Value: commit}}, "v1.4.0", Build{Version: "v1.4.0", Commit: "0123456789ab"}},
-		"a change":               {[]debug.BuildSetting{{Key: "vcs.revision", Value: commit}, {Key: "vcs.modified", Value: "true"}}, "(devel)", Build{Version: "(devel)", Commit: "0123456789ab+"}},
+		"a release": {
+			[]debug.BuildSetting{{Key: "vcs.revision", Value: commit}},
+			"v1.4.0",
+			Build{Version: "v1.4.0", Commit: "0123456789ab"},
+		},
+		"a change": {
+			[]debug.BuildSetting{{Key: "vcs.revision", Value: commit}, {Key: "vcs.modified", Value: "true"}},
+			"(devel)",
+			Build{Version: "(devel)", Commit: "0123456789ab+"},
+		},
 		"without the repository": {nil, "", Build{Version: "(devel)", Commit: "unknown"}},
 	} {
 		test.want.Go = runtime.Version()
-		require.Equal(t, test.want, buildOf(&debug.BuildInfo{Main: debug.Module{Version: test.version}, Settings: test.settings}), name)
+		require.Equal(t, test.want,
+			buildOf(&debug.BuildInfo{Main: debug.Module{Version: test.version}, Settings: test.settings}), name)
 	}
 }
 

@@ -12,7 +12,8 @@ import (
 // Scheme is how a sender signs, by its parts: HMAC-SHA256 over what Signs says. The zero Scheme is none.
 type Scheme struct {
 	Header string `json:"header"` // has the signature
-	// Separator makes the header a list, in which what stands behind a prefix is a signature: one for each secret of a rotation.
+	// Separator makes the header a list, in which what stands behind a prefix is a signature: one for each
+	// secret of a rotation.
 	Separator string `json:"separator"`
 	Prefix    string `json:"prefix"`   // stands before each signature
 	Encoding  string `json:"encoding"` // hex or base64
@@ -41,7 +42,8 @@ var (
 	}
 	// Standard is Standard Webhooks.
 	Standard = Scheme{
-		Header: "webhook-signature", Prefix: "v1,", Separator: " ", Encoding: "base64", TimestampHeader: "webhook-timestamp", Unit: seconds,
+		Header: "webhook-signature", Prefix: "v1,", Separator: " ", Encoding: "base64",
+		TimestampHeader: "webhook-timestamp", Unit: seconds,
 		IDHeader: "webhook-id", Signs: "{id}.{timestamp}.{body}", SecretPrefix: "whsec_",
 	}
 	// Own are they by name.
@@ -85,7 +87,9 @@ func (s Scheme) compile() (*compiled, error) {
 	}
 	c, headers := &compiled{Scheme: s}, map[string]bool{}
 	for _, header := range []*string{&c.Header, &c.TimestampHeader, &c.IDHeader, &c.DestinationHeader} {
-		require(*header == "" || (!headers[*header] && strings.Trim(strings.ToLower(*header), "abcdefghijklmnopqrstuvwxyz0123456789-") == ""), "headers have names of letters, digits and -, each its own")
+		require(*header == "" || (!headers[*header] &&
+			strings.Trim(strings.ToLower(*header), "abcdefghijklmnopqrstuvwxyz0123456789-") == ""),
+			"headers have names of letters, digits and -, each its own")
 		headers[*header], *header = true, textproto.CanonicalMIMEHeaderKey(*header)
 	}
 	require(c.Header != "", "the header of the signature has no name")
@@ -98,16 +102,23 @@ func (s Scheme) compile() (*compiled, error) {
 		require(false, "the encoding must be hex or base64")
 	}
 	timed := s.TimestampHeader != "" || s.TimestampPrefix != ""
-	require(s.TimestampHeader == "" || s.TimestampPrefix == "", "the timestamp stands in a header of its own or behind a prefix, not in both")
-	require(s.TimestampPrefix == "" || (s.Separator != "" && s.Prefix != "" && s.Prefix != s.TimestampPrefix), "a list of signature and timestamp has a separator, and a prefix for each")
+	require(s.TimestampHeader == "" || s.TimestampPrefix == "",
+		"the timestamp stands in a header of its own or behind a prefix, not in both")
+	require(s.TimestampPrefix == "" || (s.Separator != "" && s.Prefix != "" && s.Prefix != s.TimestampPrefix),
+		"a list of signature and timestamp has a separator, and a prefix for each")
 	require(s.Separator == "" || s.Prefix != "", "each signature of a list has a prefix")
 	require(timed == (s.ReplayWindow != none) && (s.ReplayWindow == "" || s.ReplayWindow == none),
-		"a scheme without a timestamp says replay_window: none, and no other does: a request of it can be sent again for ever")
-	require(timed == (s.Unit != "") && (!timed || s.Unit == seconds || s.Unit == "milliseconds"), "the unit of a timestamp must be seconds or milliseconds, and there is none without one")
+		"a scheme without a timestamp says replay_window: none, and no other does: a request of it can be sent "+
+			"again for ever")
+	require(timed == (s.Unit != "") && (!timed || s.Unit == seconds || s.Unit == "milliseconds"),
+		"the unit of a timestamp must be seconds or milliseconds, and there is none without one")
 	signed, ok := strings.CutSuffix(s.Signs, "{body}")
 	require(ok, "what is signed must end with {body}")
-	for of, has := range map[string]bool{"{timestamp}": timed, "{id}": s.IDHeader != "", "{destination}": s.DestinationHeader != ""} {
-		require(has == (strings.Count(s.Signs, of) == 1), of+" must be signed once where it is declared, and only there")
+	for of, has := range map[string]bool{
+		"{timestamp}": timed, "{id}": s.IDHeader != "", "{destination}": s.DestinationHeader != "",
+	} {
+		require(has == (strings.Count(s.Signs, of) == 1),
+			of+" must be signed once where it is declared, and only there")
 	}
 	require(isSigned.MatchString(signed),
 		"what is signed has {id}, {timestamp} and {destination}, each with a text behind it, then {body}")

@@ -33,7 +33,8 @@ var (
 	ErrTooNew = errors.New("signature: timestamp too new")
 )
 
-// compileWith returns the scheme as it is used, with the HMAC keys of the secrets. Its errors name a secret by its number.
+// compileWith returns the scheme as it is used, with the HMAC keys of the secrets. Its errors name a secret
+// by its number.
 func compileWith(scheme Scheme, secrets []string) (parts *compiled, all [][]byte, err error) {
 	if parts, err = scheme.compile(); err == nil && len(secrets) == 0 {
 		err = errors.New("signature: no secret")
@@ -51,7 +52,8 @@ func compileWith(scheme Scheme, secrets []string) (parts *compiled, all [][]byte
 			key = decoded
 		}
 		if len(key) < MinSecret {
-			return nil, nil, fmt.Errorf("signature: secret %d has %d bytes, at least %d are needed", i+1, len(key), MinSecret)
+			return nil, nil, fmt.Errorf("signature: secret %d has %d bytes, at least %d are needed", i+1,
+				len(key), MinSecret)
 		}
 		all = append(all, key)
 	}
@@ -68,7 +70,9 @@ type Verifier struct {
 
 // NewVerifier returns a verifier that accepts any of the secrets, and signed times up to
 // tolerance away from now. It refuses empty and short secrets, and a tolerance of 0 or less.
-func NewVerifier(scheme Scheme, secrets []string, tolerance time.Duration, now func() time.Time) (*Verifier, error) {
+func NewVerifier(
+	scheme Scheme, secrets []string, tolerance time.Duration, now func() time.Time,
+) (*Verifier, error) {
 	parts, all, err := compileWith(scheme, secrets)
 	if err != nil {
 		return nil, err
@@ -97,8 +101,9 @@ type Claim struct {
 	n     int
 }
 
-// Headers checks the headers. The body need not be read where it fails. The function header returns the values of a
-// header. The scheme signs these raw strings. Base64 may be padded or not, and has no other spelling.
+// Headers checks the headers. The body need not be read where it fails. The function header returns the
+// values of a header. The scheme signs these raw strings. Base64 may be padded or not, and has no other
+// spelling.
 func (v *Verifier) Headers(header func(name string) []string) (c Claim, err error) {
 	s := v.scheme
 	c.verifier = v
@@ -110,7 +115,11 @@ func (v *Verifier) Headers(header func(name string) []string) (c Claim, err erro
 		name     string
 		into     *string
 		optional bool
-	}{{s.TimestampHeader, &c.stamp, false}, {s.IDHeader, &c.ID, false}, {s.DestinationHeader, &c.Destination, true}} {
+	}{
+		{s.TimestampHeader, &c.stamp, false},
+		{s.IDHeader, &c.ID, false},
+		{s.DestinationHeader, &c.Destination, true},
+	} {
 		if of.name == "" {
 			continue
 		}
@@ -190,7 +199,8 @@ func (c *Claim) decode(given string) bool {
 				return false
 			}
 			c.stamp = stamp
-		} else if text, ok := strings.CutPrefix(part, s.Prefix); ok && c.n < len(c.given) && s.decode(c.given[c.n][:], text) {
+		} else if text, ok := strings.CutPrefix(part, s.Prefix); ok && c.n < len(c.given) &&
+			s.decode(c.given[c.n][:], text) {
 			c.n++
 		}
 	}
@@ -277,7 +287,8 @@ type Signer struct {
 }
 
 // NewSigner returns a signer with secrets of at least MinSecret bytes each. In a list of signatures all of
-// them sign, so that a receiver goes over from one to the next in its own time; other headers take one secret.
+// them sign, so that a receiver goes over from one to the next in its own time; other headers take one
+// secret.
 func NewSigner(scheme Scheme, secret string, also ...string) (*Signer, error) {
 	parts, all, err := compileWith(scheme, append([]string{secret}, also...))
 	if err != nil {
@@ -306,7 +317,8 @@ func (s *Signer) SignFor(destination, id string, body []byte, at time.Time) map[
 		signatures = append(signatures, s.scheme.TimestampPrefix+stamp)
 	}
 	for _, key := range s.keys {
-		signatures = append(signatures, s.scheme.Prefix+s.scheme.encode(newState(key, s.scheme.parts).digest(id, stamp, destination, body)))
+		signatures = append(signatures, s.scheme.Prefix+s.scheme.encode(newState(key, s.scheme.parts).digest(id,
+			stamp, destination, body)))
 	}
 	for header, value := range map[string]string{
 		s.scheme.TimestampHeader: stamp, s.scheme.IDHeader: id, s.scheme.DestinationHeader: destination,

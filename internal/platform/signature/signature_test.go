@@ -55,7 +55,9 @@ func verifier(t *testing.T, scheme signature.Scheme, secrets ...string) *signatu
 
 func verifierAt(t *testing.T, at time.Time, scheme signature.Scheme, secrets ...string) *signature.Verifier {
 	t.Helper()
-	return filetest.Must(signature.NewVerifier(scheme, secrets, 5*time.Minute, func() time.Time { return at }))(t)
+	return filetest.Must(signature.NewVerifier(scheme, secrets, 5*time.Minute, func() time.Time {
+		return at
+	}))(t)
 }
 
 // vector is a row of testdata/vectors.yaml, which says what each member is.
@@ -71,8 +73,9 @@ func TestAGenuineSignatureAloneIsAcceptedInEveryScheme(t *testing.T) {
 	t.Parallel()
 	for _, test := range filetest.YAML[[]vector](t, "testdata", "vectors.yaml") {
 		want, known := map[string]error{
-			"": nil, "missing": signature.ErrMissing, "malformed": signature.ErrMalformed, "mismatch": signature.ErrSignature,
-			"old": signature.ErrTooOld, "new": signature.ErrTooNew,
+			"": nil, "missing": signature.ErrMissing, "malformed": signature.ErrMalformed,
+			"mismatch": signature.ErrSignature,
+			"old":      signature.ErrTooOld, "new": signature.ErrTooNew,
 		}[test.Want]
 		require.True(t, known, test.What)
 		headers, signed := lookup(test.Headers), []byte(test.Body)
@@ -96,8 +99,10 @@ func TestAGenuineSignatureAloneIsAcceptedInEveryScheme(t *testing.T) {
 		own := single(signer.SignFor(claim.Destination, "m1", signed, at))
 		require.NoError(t, v.Verify(lookup(own), signed), "signed by its own signer: "+test.What)
 		require.Equal(t, test.Headers["X-Webhook-Destination"], own["X-Webhook-Destination"])
-		require.NoError(t, verifierAt(t, at, scheme, second, test.Secret).Verify(headers, signed), "while rotating: "+test.What)
-		require.ErrorIs(t, verifierAt(t, at, scheme, second).Verify(headers, signed), signature.ErrSignature, test.What)
+		require.NoError(t, verifierAt(t, at, scheme, second, test.Secret).Verify(headers, signed),
+			"while rotating: "+test.What)
+		require.ErrorIs(t, verifierAt(t, at, scheme, second).Verify(headers, signed),
+			signature.ErrSignature, test.What)
 		require.ErrorIs(t, v.Verify(headers, append(signed, ' ')), signature.ErrSignature, test.What)
 	}
 }
@@ -110,8 +115,10 @@ func TestTheWindowHasTheSameEdgesInEveryScheme(t *testing.T) {
 		}
 		signer := filetest.Must(signature.NewSigner(scheme, secret))(t)
 		for away, want := range map[time.Duration]error{
-			-5 * time.Minute: nil, -5*time.Minute - time.Second: signature.ErrTooOld, -50 * 365 * 24 * time.Hour: signature.ErrTooOld,
-			5 * time.Minute: nil, 5*time.Minute + time.Second: signature.ErrTooNew, 5000 * 24 * time.Hour: signature.ErrTooNew,
+			-5 * time.Minute: nil, -5*time.Minute - time.Second: signature.ErrTooOld,
+			-50 * 365 * 24 * time.Hour: signature.ErrTooOld,
+			5 * time.Minute:            nil, 5*time.Minute + time.Second: signature.ErrTooNew,
+			5000 * 24 * time.Hour: signature.ErrTooNew,
 		} {
 			err := verifier(t, scheme, secret).Verify(lookup(single(signer.Sign("m1", body, now.Add(away)))), body)
 			require.ErrorIs(t, err, want, "%s %s", name, away)
@@ -130,16 +137,24 @@ func TestAConfigurationThatProvesNothingIsRefusedAndNoSecretPrinted(t *testing.T
 		tolerance time.Duration
 		says      string
 	}{
-		"no secret":                    {schemes["paynow"], nil, time.Minute, ""},
-		"an empty secret":              {schemes["paynow"], []string{""}, time.Minute, ""},
-		"a short secret":               {schemes["paynow"], []string{"short-but-secret"}, time.Minute, ""},
-		"a short secret beside one":    {schemes["paynow"], []string{secret, "short-but-secret"}, time.Minute, "secret 2"},
-		"nothing behind whsec_":        {signature.Standard, []string{secret, "whsec_"}, time.Minute, "secret 2"},
-		"no base64 behind whsec_":      {signature.Standard, []string{secret, "whsec_not base64 at all, short-but-secret"}, time.Minute, "secret 2"},
-		"a short secret behind whsec_": {signature.Standard, []string{secret, "whsec_" + base64.StdEncoding.EncodeToString([]byte("short-but-secret"))}, time.Minute, "secret 2"},
-		"an unknown scheme":            {signature.Scheme{}, []string{secret}, time.Minute, ""},
-		"no window":                    {schemes["paynow"], []string{secret}, 0, ""},
-		"a window that is negative":    {schemes["paynow"], []string{secret}, -time.Second, ""},
+		"no secret":       {schemes["paynow"], nil, time.Minute, ""},
+		"an empty secret": {schemes["paynow"], []string{""}, time.Minute, ""},
+		"a short secret":  {schemes["paynow"], []string{"short-but-secret"}, time.Minute, ""},
+		"a short secret beside one": {
+			schemes["paynow"], []string{secret, "short-but-secret"}, time.Minute, "secret 2",
+		},
+		"nothing behind whsec_": {signature.Standard, []string{secret, "whsec_"}, time.Minute, "secret 2"},
+		"no base64 behind whsec_": {
+			signature.Standard, []string{secret, "whsec_not base64 at all, short-but-secret"}, time.Minute, "secret 2",
+		},
+		"a short secret behind whsec_": {
+			signature.Standard,
+			[]string{secret, "whsec_" + base64.StdEncoding.EncodeToString([]byte("short-but-secret"))},
+			time.Minute, "secret 2",
+		},
+		"an unknown scheme":         {signature.Scheme{}, []string{secret}, time.Minute, ""},
+		"no window":                 {schemes["paynow"], []string{secret}, 0, ""},
+		"a window that is negative": {schemes["paynow"], []string{secret}, -time.Second, ""},
 	} {
 		_, err := signature.NewVerifier(test.scheme, test.secrets, test.tolerance, time.Now)
 		require.Error(t, err, name)
@@ -186,7 +201,8 @@ func FuzzVerify(f *testing.F) {
 			signer := filetest.Must(signature.NewSigner(scheme, secret))(t)
 			headers := single(signer.Sign("m1", payload, now))
 			require.NoError(t, v.Verify(lookup(headers), payload))
-			require.ErrorIs(t, v.Verify(lookup(headers), append(payload[:len(payload):len(payload)], '.')), signature.ErrSignature)
+			require.ErrorIs(t, v.Verify(lookup(headers), append(payload[:len(payload):len(payload)], '.')),
+				signature.ErrSignature)
 			for name, values := range headers {
 				changed := maps.Clone(headers)
 				changed[name] = []string{values[0] + given}
@@ -204,7 +220,9 @@ func TestEverySecretOfStandardWebhooksSigns(t *testing.T) {
 	t.Parallel()
 	signer := filetest.Must(signature.NewSigner(signature.Standard, secret, second))(t)
 	signed := lookup(single(signer.Sign("evt-1", body, now)))
-	for known, want := range map[string]error{secret: nil, second: nil, "a-third-secret-of-more-than-24-bytes": signature.ErrSignature} {
+	for known, want := range map[string]error{
+		secret: nil, second: nil, "a-third-secret-of-more-than-24-bytes": signature.ErrSignature,
+	} {
 		require.ErrorIs(t, verifier(t, signature.Standard, known).Verify(signed, body), want)
 	}
 }
@@ -222,7 +240,8 @@ func TestTheDeliveryOnThePageOfEndpointsIsSignedWithItsSecret(t *testing.T) {
 		"Webhook-Id": find(`webhook-id: (\S+)`), "Webhook-Timestamp": find(`webhook-timestamp: (\S+)`),
 		"Webhook-Signature": find(`webhook-signature: (\S+)`),
 	}
-	known, err := signature.NewVerifier(signature.Standard, []string{find("`(whsec_[^`]+)`")}, time.Minute, func() time.Time { return time.Unix(1772452800, 0) })
+	known, err := signature.NewVerifier(signature.Standard, []string{find("`(whsec_[^`]+)`")}, time.Minute,
+		func() time.Time { return time.Unix(1772452800, 0) })
 	require.NoError(t, err)
 	claim := filetest.Must(known.Headers(func(name string) []string { return []string{headers[name]} }))(t)
 	payload := find("\n(\\{\"type\":\"invoice.paid\".*\\})\n")

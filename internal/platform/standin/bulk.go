@@ -18,8 +18,9 @@ import (
 const refused = "refuse-"
 
 var statuses = map[string]int{
-	Applied: http.StatusCreated, Duplicate: http.StatusOK, Failed: http.StatusServiceUnavailable, Refused: http.StatusBadRequest,
-	Stale: http.StatusConflict, Absent: http.StatusNotFound,
+	Applied: http.StatusCreated, Duplicate: http.StatusOK, Failed: http.StatusServiceUnavailable,
+	Refused: http.StatusBadRequest,
+	Stale:   http.StatusConflict, Absent: http.StatusNotFound,
 }
 
 type row struct {
@@ -29,8 +30,8 @@ type row struct {
 	source   string
 }
 
-// batch receives posts of a form. Each line has a mode of its own; one that hangs, or is forgotten, takes the answer of
-// the whole batch with it.
+// batch receives posts of a form. Each line has a mode of its own; one that hangs, or is forgotten, takes the
+// answer of the whole batch with it.
 func (r *Receiver) batch(form catalog.Form) http.HandlerFunc {
 	rows, take := events, func(one row) string { return r.take(one.delivery, one.line) }
 	if form == catalog.Bulk {
@@ -83,7 +84,8 @@ func events(body []byte) (rows []row, why string) {
 	return rows, ""
 }
 
-// actions reads a bulk as Elasticsearch does: index or delete, with _id, version and version_type and nothing else.
+// actions reads a bulk as Elasticsearch does: index or delete, with _id, version and version_type and nothing
+// else.
 func actions(body []byte) (rows []row, why string) {
 	for rest := body; len(rest) > 0; {
 		var head, source []byte
@@ -94,7 +96,8 @@ func actions(body []byte) (rows []row, why string) {
 			Version     int64  `json:"version"`
 			VersionType string `json:"version_type"`
 		}
-		if err := json.Unmarshal(head, &named, json.RejectUnknownMembers(true)); err != nil || !ended || len(named) != 1 {
+		if err := json.Unmarshal(head, &named, json.RejectUnknownMembers(true)); err != nil || !ended ||
+			len(named) != 1 {
 			return nil, "Malformed action/metadata line: one action, with _id, version and version_type."
 		}
 		name := slices.Collect(maps.Keys(named))[0]
@@ -103,7 +106,8 @@ func actions(body []byte) (rows []row, why string) {
 		case name != "index" && name != "delete":
 			return nil, "Malformed action/metadata line: the action is index or delete."
 		case meta.ID == "" || len(meta.ID) > 512 || (meta.Version > 0) != (meta.VersionType == "external"):
-			return nil, "Malformed action/metadata line: an _id of at most 512 bytes, and a version of the type external or none."
+			return nil,
+				"Malformed action/metadata line: an _id of at most 512 bytes, and a version of the type external or none."
 		}
 		if name == "index" {
 			source, rest, ended = bytes.Cut(rest, []byte{'\n'})
@@ -112,7 +116,10 @@ func actions(body []byte) (rows []row, why string) {
 			}
 		}
 		tenant, _, _ := strings.Cut(meta.ID, "~")
-		rows = append(rows, row{delivery: Delivery{Tenant: tenant, EventID: meta.ID, Action: name}, version: meta.Version, source: string(source)})
+		rows = append(rows, row{
+			delivery: Delivery{Tenant: tenant, EventID: meta.ID, Action: name}, version: meta.Version,
+			source: string(source),
+		})
 	}
 	return rows, ""
 }
@@ -120,7 +127,8 @@ func actions(body []byte) (rows []row, why string) {
 // mapped: the mapping is strict, of values and lists of objects of values. A message's head is not mapped.
 func mapped(source string) bool {
 	members := map[string]jsontext.Value{}
-	if json.Unmarshal([]byte(source), &members) != nil || members["event_id"] != nil || members["event_type"] != nil {
+	if json.Unmarshal([]byte(source), &members) != nil || members["event_id"] != nil ||
+		members["event_type"] != nil {
 		return false
 	}
 	for _, value := range members {
@@ -144,7 +152,8 @@ func (r *Receiver) index(one row) (outcome string) {
 	switch {
 	case outcomes[mode] != "":
 		return outcomes[mode]
-	case strings.HasPrefix(known.key[strings.LastIndexByte(known.key, '~')+1:], refused), !deletes && !mapped(one.source):
+	case strings.HasPrefix(known.key[strings.LastIndexByte(known.key, '~')+1:], refused), !deletes &&
+		!mapped(one.source):
 		return Refused
 	case one.version > 0 && document.version >= one.version:
 		return Stale

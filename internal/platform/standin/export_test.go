@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Stats is the state of a subscription: its messages that are not acknowledged, those of them that are being pushed, its
-// ordering keys in memory, how many pushes may be outstanding, and the pause after a failure.
+// Stats is the state of a subscription: its messages that are not acknowledged, those of them that are being
+// pushed, its ordering keys in memory, how many pushes may be outstanding, and the pause after a failure.
 type Stats struct {
 	Backlog, Outstanding, Keys, Window int
 	PushBackoff                        time.Duration

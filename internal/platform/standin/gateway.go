@@ -40,11 +40,12 @@ type Order struct {
 	forgotten bool // its key is
 }
 
-// Gateway stands in for a payment gateway. It carries out one order per Idempotency-Key, and refuses another order under
-// the same key. A payment is refunded as often as it is asked for under new keys. Orders are kept in memory.
+// Gateway stands in for a payment gateway. It carries out one order per Idempotency-Key, and refuses another
+// order under the same key. A payment is refunded as often as it is asked for under new keys. Orders are kept
+// in memory.
 //
-// POST /gateway/tell and GET /gateway/orders are for people and have no authentication: serve it on the loopback
-// address. It is safe for concurrent use.
+// POST /gateway/tell and GET /gateway/orders are for people and have no authentication: serve it on the
+// loopback address. It is safe for concurrent use.
 type Gateway struct {
 	*service
 	orders []Order // in the order of their arrival
@@ -104,7 +105,9 @@ func (g *Gateway) times(of func(Order) bool) (times int) {
 
 func (g *Gateway) take(w http.ResponseWriter, r *http.Request) {
 	path := r.URL.Path
-	complete := func(p posted) bool { return p.Action != "" && (path != RefundsPath || pii.ID.Valid(p.PaymentID)) }
+	complete := func(p posted) bool {
+		return p.Action != "" && (path != RefundsPath || pii.ID.Valid(p.PaymentID))
+	}
 	given, _, ok := g.keyed(w, r, complete, "event_id and action are needed, and of a refund payment_id.")
 	if !ok {
 		return
@@ -115,11 +118,13 @@ func (g *Gateway) take(w http.ResponseWriter, r *http.Request) {
 	}
 	decided, mode := g.decide(Order{
 		Key: given.EventID, Tenant: given.Tenant, EventID: cmp.Or(given.SourceEventID, given.EventID), Path: path,
-		Action: given.Action, PaymentID: of.PaymentID, SubscriptionID: given.SubscriptionID, Amount: of.Amount, Currency: of.Currency,
+		Action: given.Action, PaymentID: of.PaymentID, SubscriptionID: given.SubscriptionID, Amount: of.Amount,
+		Currency: of.Currency,
 	})
 	switch {
 	case mode == reused:
-		serve.Refuse(http.StatusUnprocessableEntity, "key_reused", "The key was used before for another order.").Write(w)
+		serve.Refuse(http.StatusUnprocessableEntity, "key_reused",
+			"The key was used before for another order.").Write(w)
 	case !g.instead(w, r, mode):
 		serve.WriteJSON(w, http.StatusOK, decided.answer())
 	}
@@ -127,7 +132,8 @@ func (g *Gateway) take(w http.ResponseWriter, r *http.Request) {
 
 func (o Order) answer() map[string]string {
 	return map[string]string{
-		"payment_id": o.PaymentID, "subscription_id": o.SubscriptionID, "amount": o.Amount, "currency": o.Currency, "status": o.Status,
+		"payment_id": o.PaymentID, "subscription_id": o.SubscriptionID, "amount": o.Amount, "currency": o.Currency,
+		"status": o.Status,
 	}
 }
 

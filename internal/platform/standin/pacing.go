@@ -2,8 +2,8 @@ package standin
 
 import "time"
 
-// Pacing of a push subscription. The bounds of the backoff are documented, and that the window starts with one digit,
-// grows with success and shrinks with failure. The steps between are chosen here.
+// Pacing of a push subscription. The bounds of the backoff are documented, and that the window starts with
+// one digit, grows with success and shrinks with failure. The steps between are chosen here.
 const (
 	minPushBackoff = 100 * time.Millisecond
 	maxPushBackoff = 60 * time.Second

@@ -1,6 +1,6 @@
-// Package standin holds the one-process stand-ins for Google Cloud: Pub/Sub with its push subscriptions, the issuer of
-// push tokens, and the services that are called. It owns the behaviour that production documents and Google's emulators lack.
-// It refuses to be more than a stand-in: serve it on loopback alone.
+// Package standin holds the one-process stand-ins for Google Cloud: Pub/Sub with its push subscriptions, the
+// issuer of push tokens, and the services that are called. It owns the behaviour that production documents
+// and Google's emulators lack. It refuses to be more than a stand-in: serve it on loopback alone.
 package standin
 
 import (
@@ -35,8 +35,9 @@ import (
 	"billhook/internal/platform/gcp/pubsub"
 )
 
-// Broker is Pub/Sub in this process: the client library's in-memory gRPC server on loopback for publishing, and the
-// simulator behind it. A publish is confirmed when the simulator has the message. The server keeps none.
+// Broker is Pub/Sub in this process: the client library's in-memory gRPC server on loopback for publishing,
+// and the simulator behind it. A publish is confirmed when the simulator has the message. The server keeps
+// none.
 type Broker struct {
 	*Simulator
 	server *pstest.Server
@@ -45,7 +46,8 @@ type Broker struct {
 // NewBroker starts a broker.
 func NewBroker(config SimulatorConfig) (*Broker, error) {
 	b := &Broker{Simulator: NewSimulator(config)}
-	b.server = pstest.NewServerWithAddress("127.0.0.1:0", pstest.ServerReactorOption{FuncName: "Publish", Reactor: b})
+	b.server = pstest.NewServerWithAddress("127.0.0.1:0",
+		pstest.ServerReactorOption{FuncName: "Publish", Reactor: b})
 	// A client that looks up a topic finds it.
 	for _, id := range slices.Sorted(maps.Keys(b.topics)) {
 		topic := &pubsubpb.Topic{Name: "projects/" + config.ProjectID + "/topics/" + id}
@@ -74,7 +76,9 @@ func (b *Broker) React(request any) (handled bool, answer any, err error) {
 	}
 	messages := make([]contract.Message, len(publish.GetMessages()))
 	for n, m := range publish.GetMessages() {
-		messages[n] = contract.Message{Data: m.GetData(), Attributes: m.GetAttributes(), OrderingKey: m.GetOrderingKey()}
+		messages[n] = contract.Message{
+			Data: m.GetData(), Attributes: m.GetAttributes(), OrderingKey: m.GetOrderingKey(),
+		}
 	}
 	// Another project's topic is none.
 	topic := strings.TrimPrefix(publish.GetTopic(), "projects/"+b.config.ProjectID+"/topics/")
@@ -231,7 +235,8 @@ func (i *Issuer) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 type Subscription struct {
 	ID    string
 	Topic string
-	// Path is the path of the push endpoint. If it is empty, the subscription holds its messages (see Simulator.Held).
+	// Path is the path of the push endpoint. If it is empty, the subscription holds its messages (see
+	// Simulator.Held).
 	Path    string
 	Ordered bool
 	// Filter lets messages through; its zero value lets through all.
@@ -244,24 +249,28 @@ type Subscription struct {
 	Retention           time.Duration
 }
 
-// Topology lists the subscriptions of the queues, as they are made on Google Cloud: the push subscription of each queue,
-// and for each dead-letter topic the hold and the push subscription that feeds the store.
+// Topology lists the subscriptions of the queues, as they are made on Google Cloud: the push subscription of
+// each queue, and for each dead-letter topic the hold and the push subscription that feeds the store.
 func Topology(queues []catalog.Queue) (all []Subscription) {
 	idOf := func(name string) string { return name[strings.LastIndexByte(name, '/')+1:] }
 	for _, q := range queues {
 		_, subscriptions := pubsub.Target{}.Plan(q)
 		for _, of := range subscriptions {
 			one := Subscription{
-				ID: idOf(of.Name), Topic: idOf(of.Topic), Path: of.PushConfig.GetPushEndpoint(), Ordered: of.EnableMessageOrdering,
-				AckDeadline:    time.Duration(of.AckDeadlineSeconds) * time.Second,
-				MinimumBackoff: of.RetryPolicy.GetMinimumBackoff().AsDuration(), MaximumBackoff: of.RetryPolicy.GetMaximumBackoff().AsDuration(),
-				DeadLetterTopic: idOf(of.DeadLetterPolicy.GetDeadLetterTopic()), MaxDeliveryAttempts: int(of.DeadLetterPolicy.GetMaxDeliveryAttempts()),
-				Retention: of.MessageRetentionDuration.AsDuration(),
+				ID: idOf(of.Name), Topic: idOf(of.Topic), Path: of.PushConfig.GetPushEndpoint(),
+				Ordered:             of.EnableMessageOrdering,
+				AckDeadline:         time.Duration(of.AckDeadlineSeconds) * time.Second,
+				MinimumBackoff:      of.RetryPolicy.GetMinimumBackoff().AsDuration(),
+				MaximumBackoff:      of.RetryPolicy.GetMaximumBackoff().AsDuration(),
+				DeadLetterTopic:     idOf(of.DeadLetterPolicy.GetDeadLetterTopic()),
+				MaxDeliveryAttempts: int(of.DeadLetterPolicy.GetMaxDeliveryAttempts()),
+				Retention:           of.MessageRetentionDuration.AsDuration(),
 			}
 			if one.ID == q.PushSubscription() {
 				one.Filter = q.Filter()
 			}
-			if !slices.ContainsFunc(all, func(other Subscription) bool { return other.ID == one.ID }) { // queues may share a dead-letter topic
+			// queues may share a dead-letter topic
+			if !slices.ContainsFunc(all, func(other Subscription) bool { return other.ID == one.ID }) {
 				all = append(all, one)
 			}
 		}

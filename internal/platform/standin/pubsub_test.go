@@ -54,7 +54,8 @@ func verifying(t *testing.T, now func() time.Time) (*standin.Issuer, *auth.Verif
 	keys := httptest.NewServer(issuer)
 	t.Cleanup(keys.Close)
 	verifier := filetest.Must(auth.New(auth.Config{
-		Mode: auth.ModeOIDC, Audience: audience, ServiceAccount: account, KeysURL: keys.URL, Client: keys.Client(), Now: now,
+		Mode: auth.ModeOIDC, Audience: audience, ServiceAccount: account, KeysURL: keys.URL,
+		Client: keys.Client(), Now: now,
 	}))(t)
 	return issuer, verifier
 }
@@ -84,7 +85,8 @@ func TestARealClientsMessageArrivesWithAGenuineToken(t *testing.T) {
 	}))(t)
 	t.Cleanup(func() { require.NoError(t, broker.Close()) })
 	broker.PushTo(endpoint.URL)
-	client := filetest.Must(pubsub.NewClient(t.Context(), "demo-project", gcp.EmulatorOptions(broker.Addr())...))(t)
+	client := filetest.Must(pubsub.NewClient(t.Context(), "demo-project",
+		gcp.EmulatorOptions(broker.Addr())...))(t)
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
 
 	publisher := client.Publisher("invoices")
@@ -95,7 +97,8 @@ func TestARealClientsMessageArrivesWithAGenuineToken(t *testing.T) {
 	var results []*pubsub.PublishResult
 	for i := range 200 {
 		results = append(results, publisher.Publish(t.Context(), &pubsub.Message{
-			Data: fmt.Append(nil, i), OrderingKey: fmt.Sprint("c-", i%7), Attributes: map[string]string{"event_id": fmt.Sprint(i)},
+			Data: fmt.Append(nil, i), OrderingKey: fmt.Sprint("c-", i%7),
+			Attributes: map[string]string{"event_id": fmt.Sprint(i)},
 		}))
 	}
 	for _, result := range results {
@@ -104,7 +107,8 @@ func TestARealClientsMessageArrivesWithAGenuineToken(t *testing.T) {
 		ids[id] = true
 	}
 	require.Len(t, ids, 200, "no id twice")
-	_, err := broker.Publish(t.Context(), "views", contract.Message{Data: []byte("x"), Attributes: map[string]string{"tenant": "t-1"}})
+	_, err := broker.Publish(t.Context(), "views",
+		contract.Message{Data: []byte("x"), Attributes: map[string]string{"tenant": "t-1"}})
 	require.NoError(t, err)
 
 	require.NoError(t, broker.Idle(t.Context()))
@@ -122,10 +126,13 @@ func TestARealClientsMessageArrivesWithAGenuineToken(t *testing.T) {
 		attribute int
 		want      codes.Code
 	}{
-		topics + "none": {1, codes.NotFound}, "projects/other/topics/invoices": {1, codes.NotFound}, topics + "invoices": {1025, codes.InvalidArgument},
+		topics + "none": {1, codes.NotFound}, "projects/other/topics/invoices": {1, codes.NotFound},
+		topics + "invoices": {1025, codes.InvalidArgument},
 	} {
 		_, err := client.TopicAdminClient.Publish(t.Context(), &pubsubpb.PublishRequest{
-			Topic: topic, Messages: []*pubsubpb.PubsubMessage{{Data: []byte("x"), Attributes: map[string]string{"k": strings.Repeat("v", test.attribute)}}},
+			Topic: topic, Messages: []*pubsubpb.PubsubMessage{
+				{Data: []byte("x"), Attributes: map[string]string{"k": strings.Repeat("v", test.attribute)}},
+			},
 		})
 		require.Equal(t, test.want, status.Code(err), topic)
 	}
@@ -135,18 +142,22 @@ func TestMessagesWaitForTheWorkersURLAndForTheWorker(t *testing.T) {
 	t.Parallel()
 	gone := httptest.NewServer(http.NotFoundHandler())
 	gone.Close()
-	broker := filetest.Must(standin.NewBroker(standin.SimulatorConfig{ProjectID: "demo-project", Subscriptions: standin.Topology([]catalog.Queue{{
-		ID: "quick", AckDeadline: time.Minute, DeadLetter: catalog.DeadLetter{Drop: true},
-	}})}))(t)
+	broker := filetest.Must(standin.NewBroker(
+		standin.SimulatorConfig{ProjectID: "demo-project", Subscriptions: standin.Topology([]catalog.Queue{{
+			ID: "quick", AckDeadline: time.Minute, DeadLetter: catalog.DeadLetter{Drop: true},
+		}})}))(t)
 	t.Cleanup(func() { require.NoError(t, broker.Close()) })
-	require.NoError(t, filetest.ErrorOf(broker.Publish(t.Context(), "quick", contract.Message{Data: []byte("x")})))
+	require.NoError(t, filetest.ErrorOf(broker.Publish(t.Context(), "quick",
+		contract.Message{Data: []byte("x")})))
 	require.NoError(t, broker.Settled(t.Context()))
 	require.Equal(t, standin.Stats{Backlog: 1, Window: 5}, broker.Stats("quick-push"), "nothing is tried")
 	broker.PushTo(gone.URL)
 	require.NoError(t, broker.Settled(t.Context()))
 	require.NotZero(t, broker.Stats("quick-push").PushBackoff)
 
-	endpoint := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
+	endpoint := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusNoContent)
+	}))
 	t.Cleanup(endpoint.Close)
 	broker.PushTo(endpoint.URL)
 	require.NoError(t, broker.Idle(t.Context()))
@@ -182,7 +193,11 @@ func waiting() standin.SimulatorConfig {
 			MinimumBackoff: time.Second, MaximumBackoff: time.Minute, DeadLetterTopic: "dead", MaxDeliveryAttempts: 20,
 		}
 	}
-	return standin.SimulatorConfig{Subscriptions: []standin.Subscription{sub("orders"), sub("loose"), sub("paused"), {ID: "hold", Topic: "dead"}}}
+	return standin.SimulatorConfig{
+		Subscriptions: []standin.Subscription{
+			sub("orders"), sub("loose"), sub("paused"), {ID: "hold", Topic: "dead"},
+		},
+	}
 }
 
 func TestWhatWaitsOutlivesTheProcessHoweverItEnds(t *testing.T) {
@@ -241,7 +256,8 @@ func TestWhatWaitsOutlivesTheProcessHoweverItEnds(t *testing.T) {
 				}
 			}
 			require.Equal(t, map[string][]string{
-				"k0": {"t00", "t02", "t04", "t06", "t08", "t10", "t99"}, "k1": {"t03", "t05", "t07", "t09", "t11"}, "": {"loose"},
+				"k0": {"t00", "t02", "t04", "t06", "t08", "t10", "t99"}, "k1": {"t03", "t05", "t07", "t09", "t11"},
+				"": {"loose"},
 			}, got, "each once, in order per key, what is new behind, and nothing of the queue that is paused")
 			require.NoError(t, s.Resume(t.Context(), paused))
 			synctest.Wait()

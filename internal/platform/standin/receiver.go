@@ -58,12 +58,12 @@ type Delivery struct {
 	Outcome string `json:"outcome"`
 }
 
-// Receiver stands in for the targets. POST of a path that the catalog posts to applies an event once per path and
-// Idempotency-Key; GET of the path for reconciling says whether it was. It stands in for a third party, too, at
-// PartnerPath. Deliveries are kept in memory.
+// Receiver stands in for the targets. POST of a path that the catalog posts to applies an event once per path
+// and Idempotency-Key; GET of the path for reconciling says whether it was. It stands in for a third party,
+// too, at PartnerPath. Deliveries are kept in memory.
 //
-// GET /deliveries and POST /tell are for people and have no authentication: serve it on the loopback address. It is safe
-// for concurrent use.
+// GET /deliveries and POST /tell are for people and have no authentication: serve it on the loopback address.
+// It is safe for concurrent use.
 type Receiver struct {
 	*service
 	deliveries []Delivery
@@ -153,7 +153,8 @@ func (r *Receiver) Deliveries() []Delivery {
 // delivery is what a post, or a line of a batch, delivers.
 func (p posted) delivery() Delivery {
 	return Delivery{
-		Key: p.EventID, Tenant: p.Tenant, EventID: cmp.Or(p.SourceEventID, p.EventID), Action: cmp.Or(p.Action, p.EventType),
+		Key: p.EventID, Tenant: p.Tenant, EventID: cmp.Or(p.SourceEventID, p.EventID),
+		Action:         cmp.Or(p.Action, p.EventType),
 		SubscriptionID: p.SubscriptionID, CorrelationID: p.CorrelationID, Status: p.Payload.Status,
 	}
 }
@@ -161,7 +162,8 @@ func (p posted) delivery() Delivery {
 // receive takes a post that says what has happened, and a notice of whose payment it is.
 func (r *Receiver) receive(w http.ResponseWriter, request *http.Request) {
 	complete := func(p posted) bool { return p.EventType != "" || (p.Action != "" && p.SubscriptionID != "") }
-	given, body, ok := r.keyed(w, request, complete, "event_id, and event_type or action and subscription_id are needed.")
+	given, body, ok := r.keyed(w, request, complete,
+		"event_id, and event_type or action and subscription_id are needed.")
 	if ok {
 		d := given.delivery()
 		d.Path = request.URL.Path

@@ -33,12 +33,15 @@ const (
 func newReceiver(t testing.TB) *standin.Receiver {
 	t.Helper()
 	return filetest.Must(standin.NewReceiver(standin.ServiceConfig{
-		Secrets: []string{otherSecret, receiverSecret}, Tolerance: 5 * time.Minute, Now: func() time.Time { return start },
+		Secrets: []string{otherSecret, receiverSecret}, Tolerance: 5 * time.Minute, Now: func() time.Time {
+			return start
+		},
 	}))(t)
 }
 
 func notice(id string) string {
-	return `{"event_id":"` + id + `","action":"renewal","subscription_id":"sub-1","created_at":"2026-11-20T09:00:00Z","payload":{}}`
+	return `{"event_id":"` + id +
+		`","action":"renewal","subscription_id":"sub-1","created_at":"2026-11-20T09:00:00Z","payload":{}}`
 }
 
 func signed(t testing.TB, method, path, body string, at time.Time) *http.Request {
@@ -78,15 +81,18 @@ func outcomes(r *standin.Receiver) []string {
 	})
 }
 
-// Against a simple model: modes are used up in order, a key is applied once, and a key with another body is another
-// event, which is refused.
+// Against a simple model: modes are used up in order, a key is applied once, and a key with another body is
+// another event, which is refused.
 func TestTheReceiverAgreesWithItsModel(t *testing.T) {
 	t.Parallel()
 	type order struct {
 		mode standin.Mode
 		of   string
 	}
-	modes := map[standin.Mode]string{standin.Fail: standin.Failed, standin.Refuse: standin.Refused, standin.Hang: standin.Hung, standin.Forget: standin.Forgotten}
+	modes := map[standin.Mode]string{
+		standin.Fail: standin.Failed, standin.Refuse: standin.Refused, standin.Hang: standin.Hung,
+		standin.Forget: standin.Forgotten,
+	}
 	drawID := func(rt *rapid.T) string { return fmt.Sprintf("evt-%d", rapid.IntRange(0, 2).Draw(rt, "id")) }
 	rapid.Check(t, func(rt *rapid.T) {
 		r := newReceiver(t)
@@ -96,7 +102,10 @@ func TestTheReceiverAgreesWithItsModel(t *testing.T) {
 		bodies := map[string]string{} // of what was applied
 		rt.Repeat(map[string]func(*rapid.T){
 			"instruct": func(rt *rapid.T) {
-				one := order{rapid.SampledFrom(slices.Sorted(maps.Keys(modes))).Draw(rt, "mode"), rapid.SampledFrom([]string{"", "", "evt-1"}).Draw(rt, "of")}
+				one := order{
+					rapid.SampledFrom(slices.Sorted(maps.Keys(modes))).Draw(rt, "mode"),
+					rapid.SampledFrom([]string{"", "", "evt-1"}).Draw(rt, "of"),
+				}
 				times := rapid.IntRange(1, 3).Draw(rt, "times")
 				require.NoError(rt, r.Behave(one.of, one.mode, times))
 				orders = append(orders, slices.Repeat([]order{one}, times)...)
@@ -112,7 +121,8 @@ func TestTheReceiverAgreesWithItsModel(t *testing.T) {
 					mode = orders[i].mode
 					orders = slices.Delete(orders, i, i+1)
 				}
-				body := strings.Replace(notice(id), "sub-1", rapid.SampledFrom([]string{"sub-1", "sub-1", "sub-2"}).Draw(rt, "subscription"), 1)
+				body := strings.Replace(notice(id), "sub-1",
+					rapid.SampledFrom([]string{"sub-1", "sub-1", "sub-2"}).Draw(rt, "subscription"), 1)
 				want, before := standin.Applied, bodies[id]
 				switch {
 				case mode != standin.Normal && mode != standin.Forget:
@@ -128,7 +138,9 @@ func TestTheReceiverAgreesWithItsModel(t *testing.T) {
 				}
 				status, answer, cut := post(t, r, id, body)
 				require.Equal(rt, want == standin.Hung || want == standin.Forgotten, cut)
-				require.Equal(rt, map[string]int{standin.Applied: 200, standin.Duplicate: 200, standin.Failed: 503, standin.Refused: 422}[want], status)
+				require.Equal(rt, map[string]int{
+					standin.Applied: 200, standin.Duplicate: 200, standin.Failed: 503, standin.Refused: 422,
+				}[want], status)
 				require.Equal(rt, want == standin.Duplicate, strings.Contains(answer, `"duplicate":true`))
 				delivered = append(delivered, id+" "+want)
 			},
@@ -178,22 +190,30 @@ func TestTheReceiverAcceptsOnlySignedCompleteRequests(t *testing.T) {
 		change func(*http.Request)
 		want   int
 	}{
-		"whole":                    {notice("evt"), 0, nil, 200},
-		"too old":                  {notice("evt"), -5*time.Minute - time.Second, nil, 401},
-		"no signature":             {notice("evt"), 0, func(r *http.Request) { r.Header.Del("X-Webhook-Signature") }, 401},
-		"another body than signed": {notice("evt"), 0, func(r *http.Request) { r.Body = io.NopCloser(strings.NewReader(notice("evu"))) }, 401},
-		"a key that is not its id": {notice("evt"), 0, func(r *http.Request) { r.Header.Set("Idempotency-Key", "evu") }, 422},
-		"no key":                   {notice("evt"), 0, func(r *http.Request) { r.Header.Del("Idempotency-Key") }, 422},
-		"two keys":                 {notice("evt"), 0, func(r *http.Request) { r.Header.Add("Idempotency-Key", "evt") }, 422},
-		"no JSON":                  {"evt", 0, nil, 400},
-		"one name twice":           {`{"key":"evt","event_id":"evt","key":"evt","event_id":"evt"}`, 0, nil, 400},
-		"no action":                {`{"key":"evt","event_id":"evt","subscription_id":"sub-1"}`, 0, nil, 422},
-		"no subscription":          {`{"key":"evt","event_id":"evt","action":"renewal"}`, 0, nil, 422},
-		"an id that is none":       {notice("../evt"), 0, func(r *http.Request) { r.Header.Set("Idempotency-Key", "../evt") }, 422},
-		"too large":                {`{"event_id":"` + strings.Repeat("e", 256<<10) + `"}`, 0, nil, 413},
-		"cut short":                {notice("evt"), 0, func(r *http.Request) { r.Body = io.NopCloser(&cutShort{}) }, 400},
-		"another method":           {notice("evt"), 0, func(r *http.Request) { r.Method = http.MethodPut }, 405},
-		"another path":             {notice("evt"), 0, func(r *http.Request) { r.URL.Path = "/v1/webhooks" }, 404},
+		"whole":        {notice("evt"), 0, nil, 200},
+		"too old":      {notice("evt"), -5*time.Minute - time.Second, nil, 401},
+		"no signature": {notice("evt"), 0, func(r *http.Request) { r.Header.Del("X-Webhook-Signature") }, 401},
+		"another body than signed": {
+			notice("evt"), 0, func(r *http.Request) { r.Body = io.NopCloser(strings.NewReader(notice("evu"))) }, 401,
+		},
+		"a key that is not its id": {
+			notice("evt"), 0, func(r *http.Request) { r.Header.Set("Idempotency-Key", "evu") }, 422,
+		},
+		"no key":         {notice("evt"), 0, func(r *http.Request) { r.Header.Del("Idempotency-Key") }, 422},
+		"two keys":       {notice("evt"), 0, func(r *http.Request) { r.Header.Add("Idempotency-Key", "evt") }, 422},
+		"no JSON":        {"evt", 0, nil, 400},
+		"one name twice": {`{"key":"evt","event_id":"evt","key":"evt","event_id":"evt"}`, 0, nil, 400},
+		"no action":      {`{"key":"evt","event_id":"evt","subscription_id":"sub-1"}`, 0, nil, 422},
+		"no subscription": {
+			`{"key":"evt","event_id":"evt","action":"renewal"}`, 0, nil, 422,
+		},
+		"an id that is none": {
+			notice("../evt"), 0, func(r *http.Request) { r.Header.Set("Idempotency-Key", "../evt") }, 422,
+		},
+		"too large":      {`{"event_id":"` + strings.Repeat("e", 256<<10) + `"}`, 0, nil, 413},
+		"cut short":      {notice("evt"), 0, func(r *http.Request) { r.Body = io.NopCloser(&cutShort{}) }, 400},
+		"another method": {notice("evt"), 0, func(r *http.Request) { r.Method = http.MethodPut }, 405},
+		"another path":   {notice("evt"), 0, func(r *http.Request) { r.URL.Path = "/v1/webhooks" }, 404},
 	} {
 		r := newReceiver(t)
 		request := signed(t, http.MethodPost, webhookPath, test.body, start.Add(test.at))
@@ -206,7 +226,8 @@ func TestTheReceiverAcceptsOnlySignedCompleteRequests(t *testing.T) {
 		require.NotContains(t, answer, "evt", name)
 		require.Equal(t, test.want == http.StatusOK, len(r.Deliveries()) == 1, name)
 	}
-	status, _, _ := serveOnce(newReceiver(t), httptest.NewRequestWithContext(t.Context(), http.MethodGet, webhookPath+"/evt", nil))
+	status, _, _ := serveOnce(newReceiver(t), httptest.NewRequestWithContext(t.Context(), http.MethodGet,
+		webhookPath+"/evt", nil))
 	require.Equal(t, http.StatusUnauthorized, status, "a question is signed too")
 	for name, config := range map[string]standin.ServiceConfig{
 		"no secret":      {Tolerance: time.Minute},
@@ -215,7 +236,8 @@ func TestTheReceiverAcceptsOnlySignedCompleteRequests(t *testing.T) {
 	} {
 		require.Error(t, filetest.ErrorOf(standin.NewReceiver(config)), name)
 	}
-	_, err := standin.NewReceiver(standin.ServiceConfig{Secrets: []string{receiverSecret}, Tolerance: time.Minute})
+	_,
+		err := standin.NewReceiver(standin.ServiceConfig{Secrets: []string{receiverSecret}, Tolerance: time.Minute})
 	require.NoError(t, err, "the clock may be the machine's")
 }
 
@@ -227,20 +249,24 @@ func TestModesAndDeliveriesHaveRoutesForPeople(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t)
 	instruct := func(body string) int {
-		status, _, _ := serveOnce(r, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/tell", strings.NewReader(body)))
+		status, _, _ := serveOnce(r, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/tell",
+			strings.NewReader(body)))
 		return status
 	}
 	list := func() string {
-		status, answer, _ := serveOnce(r, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/deliveries", nil))
+		status, answer, _ := serveOnce(r, httptest.NewRequestWithContext(t.Context(), http.MethodGet,
+			"/deliveries", nil))
 		require.Equal(t, http.StatusOK, status)
 		return answer
 	}
 	require.JSONEq(t, `{"items":[]}`, list())
 	for body, want := range map[string]int{
-		``: 400, `[]`: 400, `{"mode":1}`: 400, `{"mode":"fail","times":1,"when":2}`: 400, `{"mode":"fail","times":1} {}`: 400,
+		``: 400, `[]`: 400, `{"mode":1}`: 400, `{"mode":"fail","times":1,"when":2}`: 400,
+		`{"mode":"fail","times":1} {}`:                 400,
 		`{"mode":"` + strings.Repeat("x", 2000) + `"}`: 400,
-		`{"mode":"fail"}`: 422, `{"mode":"fail","times":-1}`: 422, `{"mode":"fail","times":1000001}`: 422,
-		`{"mode":"","times":1}`: 422, `{"mode":"explode","times":1}`: 422,
+		`{"mode":"fail"}`:                              422, `{"mode":"fail","times":-1}`: 422,
+		`{"mode":"fail","times":1000001}`: 422,
+		`{"mode":"","times":1}`:           422, `{"mode":"explode","times":1}`: 422,
 		`{"mode":"fail","times":1}`: 204,
 	} {
 		require.Equal(t, want, instruct(body), body)
@@ -260,7 +286,8 @@ const (
 func hook(t *testing.T, r *standin.Receiver, secret, id, body string, at time.Time) int {
 	t.Helper()
 	signer := filetest.Must(signature.NewSigner(signature.Standard, secret))(t)
-	request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, standin.PartnerPath, strings.NewReader(body))
+	request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, standin.PartnerPath,
+		strings.NewReader(body))
 	for name, value := range signer.Sign(id, []byte(body), at) {
 		request.Header.Set(name, value)
 	}
@@ -272,7 +299,8 @@ func TestTheThirdPartyAcceptsTheSecretOfItsEndpointAlone(t *testing.T) {
 	t.Parallel()
 	const body = `{"type":"invoice.paid","timestamp":"2026-03-01T12:00:00Z","data":{"id":"inv-1"}}`
 	r := newReceiver(t)
-	require.Equal(t, http.StatusUnauthorized, hook(t, r, partnerSecret, "evt-1", body, start), "it knows no secret yet")
+	require.Equal(t, http.StatusUnauthorized, hook(t, r, partnerSecret, "evt-1", body, start),
+		"it knows no secret yet")
 	require.Error(t, r.Trust("no secret"))
 	require.NoError(t, r.Trust(nextSecret))
 	require.NoError(t, r.Trust(partnerSecret), "in place of the one before")
@@ -335,7 +363,9 @@ func TestTheIndexTakesActionsAndDocumentsAlone(t *testing.T) {
 		require.JSONEq(t, `{"items":[`+b.Item+`]}`, answer, b.Lines)
 	}
 	require.Equal(t, 2, r.Applied("a~p-1"))
-	for mode, status := range map[standin.Mode]int{standin.Fail: 503, standin.Refuse: 400, standin.Hang: 0, standin.Forget: 0} {
+	for mode, status := range map[standin.Mode]int{
+		standin.Fail: 503, standin.Refuse: 400, standin.Hang: 0, standin.Forget: 0,
+	} {
 		r.Close()
 		require.NoError(t, r.Behave("a~p-1", mode, 1))
 		_, answer := all.Steps[0].sent(t, r)
@@ -345,14 +375,17 @@ func TestTheIndexTakesActionsAndDocumentsAlone(t *testing.T) {
 
 func newGateway(t *testing.T) *standin.Gateway {
 	t.Helper()
-	g, err := standin.NewGateway(standin.ServiceConfig{Secrets: []string{receiverSecret}, Tolerance: time.Minute, Now: func() time.Time { return start }})
+	g, err := standin.NewGateway(standin.ServiceConfig{
+		Secrets: []string{receiverSecret}, Tolerance: time.Minute, Now: func() time.Time { return start },
+	})
 	require.NoError(t, err)
 	t.Cleanup(g.Close)
 	return g
 }
 
 func payment(id, subscription string) string {
-	return `{"event_id":"` + id + `","action":"renewal","subscription_id":"` + subscription + `","payload":{"subscription_id":"` + subscription + `","amount":"9.99","currency":"EUR"}}`
+	return `{"event_id":"` + id + `","action":"renewal","subscription_id":"` + subscription +
+		`","payload":{"subscription_id":"` + subscription + `","amount":"9.99","currency":"EUR"}}`
 }
 
 func refund(id, payment string) string {
@@ -394,7 +427,8 @@ func TestTheGatewayCarriesOutAKeyOnceAndRefusesAnotherOrderUnderIt(t *testing.T)
 		require.Equal(t, []any{http.StatusOK, "succeeded"}, []any{status, says})
 	}
 	for was, is := range map[string]string{
-		`"subscription_id":"sub-1"`: `"subscription_id":"sub-2"`, "9.99": "1.00", "EUR": "USD", "renewal": "upgrade", `"action"`: `"tenant":"acme","action"`,
+		`"subscription_id":"sub-1"`: `"subscription_id":"sub-2"`, "9.99": "1.00", "EUR": "USD",
+		"renewal": "upgrade", `"action"`: `"tenant":"acme","action"`,
 	} {
 		status, says := order(t, g, standin.PaymentsPath, "key-1", strings.Replace(body, was, is, 1))
 		require.Equal(t, []any{http.StatusUnprocessableEntity, ""}, []any{status, says}, is)
@@ -402,7 +436,8 @@ func TestTheGatewayCarriesOutAKeyOnceAndRefusesAnotherOrderUnderIt(t *testing.T)
 	require.Equal(t, 1, g.CarriedOut("key-1"))
 	require.Len(t, g.Orders(), 1)
 	_, answer, _ := serveOnce(g, signed(t, http.MethodGet, standin.PaymentsPath+"/key-1", "", start))
-	require.JSONEq(t, `{"payment_id":"`+g.Orders()[0].PaymentID+`","subscription_id":"sub-1","amount":"9.99","currency":"EUR","status":"succeeded"}`, answer)
+	require.JSONEq(t, `{"payment_id":"`+g.Orders()[0].PaymentID+`","subscription_id":"sub-1","amount":"9.99",`+
+		`"currency":"EUR","status":"succeeded"}`, answer)
 	status, _ := askAbout(t, g, standin.RefundsPath, "key-1", "")
 	require.Equal(t, http.StatusNotFound, status, "refunds are another service")
 
@@ -413,7 +448,8 @@ func TestTheGatewayCarriesOutAKeyOnceAndRefusesAnotherOrderUnderIt(t *testing.T)
 	require.Equal(t, 2, g.Refunded("pay-1"), "it protects nobody from asking under two keys")
 }
 
-// Each step is an order, and what its answer says; without a body, it asks what became of one. A status of 0 is a cut connection.
+// Each step is an order, and what its answer says; without a body, it asks what became of one. A status of 0
+// is a cut connection.
 func TestTheGatewayBehavesAsItsModeSays(t *testing.T) {
 	t.Parallel()
 	type step struct {
@@ -436,14 +472,37 @@ func TestTheGatewayBehavesAsItsModeSays(t *testing.T) {
 		of    string
 		steps []step
 	}{
-		"to decline":          {standin.Decline, "", []step{pay("e", "s", 200, "declined", 0), ask(200, "declined", 0), pay("e", "s", 200, "declined", 0)}},
-		"to fail":             {standin.Fail, "", []step{pay("e", "s", 503, "", 0), ask(404, "", 0), pay("e", "s", 200, "succeeded", 1)}},
-		"to refuse":           {standin.Refuse, "", []step{pay("e", "s", 422, "", 0), ask(404, "", 0), pay("e", "s", 200, "succeeded", 1)}},
-		"to lose its answer":  {standin.Lose, "", []step{pay("e", "s", 0, "", 1), ask(200, "succeeded", 1), pay("e", "s", 200, "succeeded", 1)}},
-		"to forget":           {standin.Forget, "", []step{pay("e", "s", 200, "succeeded", 1), ask(404, "", 1), pay("e", "s", 200, "succeeded", 2)}},
-		"to hang":             {standin.Hang, "", []step{pay("e", "s", 0, "", 0), ask(404, "", 0), pay("e", "s", 200, "succeeded", 1)}},
-		"of one payment":      {standin.Fail, "p-2", []step{back("r-1", "p-1", 200, "succeeded", 1), back("r-2", "p-2", 503, "", 0), back("r-2", "p-2", 200, "succeeded", 1)}},
-		"of one subscription": {standin.Decline, "s-3", []step{pay("e-3", "s-3", 200, "declined", 0), pay("e-4", "s-3", 200, "succeeded", 1)}},
+		"to decline": {
+			standin.Decline, "",
+			[]step{pay("e", "s", 200, "declined", 0), ask(200, "declined", 0), pay("e", "s", 200, "declined", 0)},
+		},
+		"to fail": {
+			standin.Fail, "", []step{pay("e", "s", 503, "", 0), ask(404, "", 0), pay("e", "s", 200, "succeeded", 1)},
+		},
+		"to refuse": {
+			standin.Refuse, "", []step{pay("e", "s", 422, "", 0), ask(404, "", 0), pay("e", "s", 200, "succeeded", 1)},
+		},
+		"to lose its answer": {
+			standin.Lose, "",
+			[]step{pay("e", "s", 0, "", 1), ask(200, "succeeded", 1), pay("e", "s", 200, "succeeded", 1)},
+		},
+		"to forget": {
+			standin.Forget, "",
+			[]step{pay("e", "s", 200, "succeeded", 1), ask(404, "", 1), pay("e", "s", 200, "succeeded", 2)},
+		},
+		"to hang": {
+			standin.Hang, "", []step{pay("e", "s", 0, "", 0), ask(404, "", 0), pay("e", "s", 200, "succeeded", 1)},
+		},
+		"of one payment": {
+			standin.Fail, "p-2", []step{
+				back("r-1", "p-1", 200, "succeeded", 1), back("r-2", "p-2", 503, "", 0),
+				back("r-2", "p-2", 200, "succeeded", 1),
+			},
+		},
+		"of one subscription": {
+			standin.Decline, "s-3",
+			[]step{pay("e-3", "s-3", 200, "declined", 0), pay("e-4", "s-3", 200, "succeeded", 1)},
+		},
 	} {
 		g := newGateway(t)
 		g.Close() // or a hanging request would last until the end
@@ -454,7 +513,8 @@ func TestTheGatewayBehavesAsItsModeSays(t *testing.T) {
 				tried = askAbout
 			}
 			status, says := tried(t, g, step.path, step.id, step.body)
-			require.Equal(t, []any{step.status, step.says, step.carried}, []any{status, says, g.CarriedOut(step.id)}, name)
+			require.Equal(t, []any{step.status, step.says, step.carried},
+				[]any{status, says, g.CarriedOut(step.id)}, name)
 		}
 	}
 }
@@ -463,7 +523,8 @@ func TestTheGatewayBehavesAsItsModeSays(t *testing.T) {
 func TestTheGatewayTakesNoOrderThatItCannotTrust(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t)
-	status, _, _ := serveOnce(g, signed(t, http.MethodPost, standin.PaymentsPath, payment("evt-1", "s"), start.Add(-2*time.Minute)))
+	status, _, _ := serveOnce(g, signed(t, http.MethodPost, standin.PaymentsPath, payment("evt-1", "s"),
+		start.Add(-2*time.Minute)))
 	require.Equal(t, http.StatusUnauthorized, status)
 	status, _ = order(t, g, standin.RefundsPath, "r-1", `{"event_id":"r-1","action":"refund"}`)
 	require.Equal(t, http.StatusUnprocessableEntity, status, "a refund of nothing")
@@ -472,7 +533,9 @@ func TestTheGatewayTakesNoOrderThatItCannotTrust(t *testing.T) {
 
 func TestTheGatewayIsInstructedAndLookedAtOverHTTP(t *testing.T) {
 	t.Parallel()
-	before := newGateway(t).Before(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
+	before := newGateway(t).Before(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusTeapot)
+	}))
 	asked := func(method, path, body string) (status int, answer string) {
 		request := filetest.Must(http.NewRequestWithContext(t.Context(), method, path, strings.NewReader(body)))(t)
 		status, answer, _ = serveOnce(before, request)

@@ -81,9 +81,14 @@ func newService(config ServiceConfig, modes ...Mode) (*service, error) {
 	if config.Now == nil {
 		config.Now = time.Now
 	}
-	s := &service{mux: http.NewServeMux(), modes: modes, tolerance: config.Tolerance, now: config.Now, ended: make(chan struct{})}
+	s := &service{
+		mux: http.NewServeMux(), modes: modes, tolerance: config.Tolerance, now: config.Now,
+		ended: make(chan struct{}),
+	}
 	s.Close = sync.OnceFunc(func() { close(s.ended) })
-	for scheme, secrets := range map[signature.Scheme][]string{signature.Generic: config.Secrets, signature.Standard: config.Standard} {
+	for scheme, secrets := range map[signature.Scheme][]string{
+		signature.Generic: config.Secrets, signature.Standard: config.Standard,
+	} {
 		if len(secrets) == 0 {
 			continue
 		}
@@ -114,7 +119,9 @@ func (s *service) Behave(id string, mode Mode, times int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if mode == Normal {
-		s.instructions = slices.DeleteFunc(s.instructions, func(i instruction) bool { return id == "" || i.id == id })
+		s.instructions = slices.DeleteFunc(s.instructions, func(i instruction) bool {
+			return id == "" || i.id == id
+		})
 		return nil
 	}
 	s.instructions = append(s.instructions, instruction{mode, times, id})
@@ -128,8 +135,10 @@ func (s *service) instruct(w http.ResponseWriter, r *http.Request) {
 		Times int    `json:"times"`
 		ID    string `json:"id"`
 	}
-	if err := json.UnmarshalRead(http.MaxBytesReader(w, r.Body, 1<<10), &given, json.RejectUnknownMembers(true)); err != nil {
-		serve.Refuse(http.StatusBadRequest, "malformed", `Send {"mode":"fail","times":1}, and "id" for one event, payment or subscription.`).Write(w)
+	if err := json.UnmarshalRead(http.MaxBytesReader(w, r.Body, 1<<10), &given,
+		json.RejectUnknownMembers(true)); err != nil {
+		serve.Refuse(http.StatusBadRequest, "malformed",
+			`Send {"mode":"fail","times":1}, and "id" for one event, payment or subscription.`).Write(w)
 		return
 	}
 	if err := s.Behave(given.ID, given.Mode, given.Times); err != nil {
@@ -141,7 +150,9 @@ func (s *service) instruct(w http.ResponseWriter, r *http.Request) {
 
 // next takes one request off the oldest instruction for one of its ids, or for any. The lock is held.
 func (s *service) next(ids ...string) Mode {
-	n := slices.IndexFunc(s.instructions, func(i instruction) bool { return i.id == "" || slices.Contains(ids, i.id) })
+	n := slices.IndexFunc(s.instructions, func(i instruction) bool {
+		return i.id == "" || slices.Contains(ids, i.id)
+	})
 	if n < 0 {
 		return Normal
 	}
@@ -153,8 +164,11 @@ func (s *service) next(ids ...string) Mode {
 	return mode
 }
 
-// readSigned returns the body of a request that one of the verifiers accepts. If ok is false, it has answered.
-func readSigned(w http.ResponseWriter, request *http.Request, verifiers []*signature.Verifier) (body []byte, ok bool) {
+// readSigned returns the body of a request that one of the verifiers accepts. If ok is false, it has
+// answered.
+func readSigned(
+	w http.ResponseWriter, request *http.Request, verifiers []*signature.Verifier,
+) (body []byte, ok bool) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, request.Body, maxReceiverBytes))
 	var tooLarge *http.MaxBytesError
 	switch {
@@ -198,8 +212,8 @@ type posted struct {
 	Payload        payment `json:"payload"`
 }
 
-// keyed reads a signed post, whose Idempotency-Key is its event_id. If ok is false, it has answered: needed says
-// what a post has that is complete.
+// keyed reads a signed post, whose Idempotency-Key is its event_id. If ok is false, it has answered: needed
+// says what a post has that is complete.
 func (s *service) keyed(
 	w http.ResponseWriter, r *http.Request, complete func(posted) bool, needed string,
 ) (given posted, body []byte, ok bool) {
@@ -221,7 +235,8 @@ func (s *service) keyed(
 	return given, nil, false
 }
 
-// asked answers a signed question about an event: with what is known of it on a path, nil where that is nothing.
+// asked answers a signed question about an event: with what is known of it on a path, nil where that is
+// nothing.
 func (s *service) asked(path string, known func(path, id string) any) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if _, ok := readSigned(w, r, s.verifiers); !ok {
@@ -244,7 +259,8 @@ func (s *service) instead(w http.ResponseWriter, r *http.Request, mode Mode) boo
 	case Fail:
 		serve.Refuse(http.StatusServiceUnavailable, "failed", "Asked to fail.").Write(w)
 	case Refuse:
-		serve.Refuse(http.StatusUnprocessableEntity, "refused", "Asked to refuse, or the key was used before for something else.").Write(w)
+		serve.Refuse(http.StatusUnprocessableEntity, "refused",
+			"Asked to refuse, or the key was used before for something else.").Write(w)
 	case Hang:
 		select {
 		case <-r.Context().Done():

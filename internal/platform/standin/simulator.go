@@ -47,7 +47,8 @@ type Message struct {
 	Failures    int `json:",omitempty"` // nacks and missed deadlines
 }
 
-// Simulator is the subscription side of Pub/Sub. It pushes as production documents it. It is safe for concurrent use.
+// Simulator is the subscription side of Pub/Sub. It pushes as production documents it. It is safe for
+// concurrent use.
 type Simulator struct {
 	config SimulatorConfig
 	client *http.Client
@@ -100,7 +101,8 @@ func NewSimulator(config SimulatorConfig) *Simulator {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	s := &Simulator{
-		config: config, client: client, nextID: time.Now().UnixMicro(), topics: map[string][]*subscription{}, subs: map[string]*subscription{},
+		config: config, client: client, nextID: time.Now().UnixMicro(), topics: map[string][]*subscription{},
+		subs: map[string]*subscription{},
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	for _, topic := range config.Topics {
@@ -114,8 +116,8 @@ func NewSimulator(config SimulatorConfig) *Simulator {
 	return s
 }
 
-// Publish adds the message to each subscription of the topic whose filter matches, and returns its id. The error is
-// ErrNoTopic, ErrClosed or one of contract.Message.Check; after an error nothing was added.
+// Publish adds the message to each subscription of the topic whose filter matches, and returns its id. The
+// error is ErrNoTopic, ErrClosed or one of contract.Message.Check; after an error nothing was added.
 func (s *Simulator) Publish(ctx context.Context, topic string, m contract.Message) (string, error) {
 	ids, err := s.publish(ctx, topic, []contract.Message{m})
 	if err != nil {
@@ -124,7 +126,9 @@ func (s *Simulator) Publish(ctx context.Context, topic string, m contract.Messag
 	return ids[0], nil
 }
 
-func (s *Simulator) publish(ctx context.Context, topic string, messages []contract.Message) ([]string, error) {
+func (s *Simulator) publish(
+	ctx context.Context, topic string, messages []contract.Message,
+) ([]string, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -153,10 +157,12 @@ func (s *Simulator) publish(ctx context.Context, topic string, messages []contra
 
 func (s *Simulator) take(topic string, m contract.Message) string {
 	s.nextID++
-	message := Message{ID: strconv.FormatInt(s.nextID, 10), PublishTime: time.Now().UTC(), Message: contract.Message{
-		// The caller may reuse its slice and its map.
-		Data: slices.Clone(m.Data), Attributes: maps.Clone(m.Attributes), OrderingKey: m.OrderingKey,
-	}}
+	message := Message{
+		ID: strconv.FormatInt(s.nextID, 10), PublishTime: time.Now().UTC(), Message: contract.Message{
+			// The caller may reuse its slice and its map.
+			Data: slices.Clone(m.Data), Attributes: maps.Clone(m.Attributes), OrderingKey: m.OrderingKey,
+		},
+	}
 	for _, sub := range s.topics[topic] {
 		if !sub.Filter.Match(message.Attributes) {
 			continue
@@ -188,7 +194,8 @@ func (s *Simulator) enqueue(sub *subscription, d *Message) {
 
 func (s *Simulator) dispatch(sub *subscription) {
 	now := time.Now()
-	for !s.closed && !sub.paused && s.baseURL != "" && len(sub.ready) > 0 && sub.outstanding < sub.window && !now.Before(sub.pausedUntil) {
+	for !s.closed && !sub.paused && s.baseURL != "" && len(sub.ready) > 0 && sub.outstanding < sub.window &&
+		!now.Before(sub.pausedUntil) {
 		l := sub.ready[0]
 		sub.ready = sub.ready[1:]
 		first := l.queue[0]
@@ -232,7 +239,8 @@ func (s *Simulator) forward(sub *subscription, l *lane) {
 		"CloudPubSubDeadLetterSourceSubscriptionProject": s.config.ProjectID,
 		"CloudPubSubDeadLetterSourceTopicPublishTime":    d.PublishTime.Format("2006-01-02T15:04:05.000-07:00"),
 	})
-	s.take(sub.DeadLetterTopic, message) // before it is done with: a killed process leaves it in both places, and not in none
+	// before it is done with: a killed process leaves it in both places, and not in none
+	s.take(sub.DeadLetterTopic, message)
 	s.remove(sub, l)
 }
 
@@ -284,8 +292,8 @@ func (sub *subscription) inOrder() []*Message {
 	})
 }
 
-// Close cancels running pushes and waits for the simulator's goroutines. What waits, or was being pushed, is left in
-// the file of Load, and lost where there is none.
+// Close cancels running pushes and waits for the simulator's goroutines. What waits, or was being pushed, is
+// left in the file of Load, and lost where there is none.
 func (s *Simulator) Close() error {
 	s.mu.Lock()
 	s.closed = true

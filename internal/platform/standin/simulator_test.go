@@ -61,7 +61,9 @@ func (w *worker) RoundTrip(request *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	push := received{After: time.Since(w.began), Path: request.URL.Path, Header: request.Header, Raw: string(body)}
+	push := received{
+		After: time.Since(w.began), Path: request.URL.Path, Header: request.Header, Raw: string(body),
+	}
 	if err := json.Unmarshal(body, &push); err != nil {
 		return nil, err
 	}
@@ -92,7 +94,8 @@ func (w *worker) moments(ordered bool) (lines []string) {
 		if ordered && a.Message.OrderingKey != "" {
 			text = 0
 		}
-		return cmp.Or(cmp.Compare(a.After, b.After), cmp.Compare(a.Path, b.Path), cmp.Compare(a.Message.OrderingKey, b.Message.OrderingKey), text)
+		return cmp.Or(cmp.Compare(a.After, b.After), cmp.Compare(a.Path, b.Path),
+			cmp.Compare(a.Message.OrderingKey, b.Message.OrderingKey), text)
 	})
 	for i, push := range pushes {
 		text := push.text()
@@ -150,7 +153,8 @@ func (s *bench) publish(key string, texts ...string) {
 
 func (s *bench) publishTo(topic, key, text string) {
 	s.t.Helper()
-	_, err := s.Publish(s.t.Context(), topic, contract.Message{Data: []byte(text), Attributes: map[string]string{"routing_key": text}, OrderingKey: key})
+	_, err := s.Publish(s.t.Context(), topic,
+		contract.Message{Data: []byte(text), Attributes: map[string]string{"routing_key": text}, OrderingKey: key})
 	require.NoError(s.t, err)
 }
 
@@ -166,7 +170,9 @@ func plain(changes ...func(*standin.Subscription)) standin.SimulatorConfig {
 	if sub.DeadLetterTopic != "" {
 		config.Subscriptions = append(config.Subscriptions,
 			standin.Subscription{ID: "orders-dlq-hold", Topic: sub.DeadLetterTopic, Retention: 14 * 24 * time.Hour},
-			standin.Subscription{ID: "orders-dlq-push", Topic: sub.DeadLetterTopic, Path: "/letters", AckDeadline: 30 * time.Second},
+			standin.Subscription{
+				ID: "orders-dlq-push", Topic: sub.DeadLetterTopic, Path: "/letters", AckDeadline: 30 * time.Second,
+			},
 		)
 	}
 	return config
@@ -210,7 +216,9 @@ func (c course) config() standin.SimulatorConfig {
 			deadLetterAfter(c.Attempts)(sub)
 		}
 		if c.Bound != "" {
-			sub.Filter = routing.Binding{Queue: "orders", Patterns: []routing.Pattern{routing.Pattern(c.Bound)}}.Filter()
+			sub.Filter = routing.Binding{
+				Queue: "orders", Patterns: []routing.Pattern{routing.Pattern(c.Bound)},
+			}.Filter()
 		}
 	})
 	if c.Unsigned {
@@ -257,7 +265,8 @@ func TestOnlyTheFiveDocumentedStatusesAcknowledge(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		acks := []int{102, 200, 201, 202, 204}
-		for _, status := range append(acks, 100, 103, 203, 205, 206, 226, 300, 301, 302, 303, 304, 307, 308, 400, 401, 403, 404, 409, 422, 429, 500, 502, 503, 504, 599) {
+		for _, status := range append(acks, 100, 103, 203, 205, 206, 226, 300, 301, 302, 303, 304, 307, 308, 400,
+			401, 403, 404, 409, 422, 429, 500, 502, 503, 504, 599) {
 			s := newBench(t, always(status), plain())
 			s.publish("", "a")
 			synctest.Wait()
@@ -279,7 +288,9 @@ func TestPushBodyIsTheWrappedOne(t *testing.T) {
 			"publishTime":"2000-01-01T00:00:00.000Z","publish_time":"2000-01-01T00:00:00.000Z"},
 			"subscription":"projects/demo-project/subscriptions/orders-push","deliveryAttempt":1}`: {
 				plain(ordered, deadLetterAfter(5)),
-				contract.Message{Data: []byte("hello"), Attributes: map[string]string{"event_id": "e-1"}, OrderingKey: "c-1"},
+				contract.Message{
+					Data: []byte("hello"), Attributes: map[string]string{"event_id": "e-1"}, OrderingKey: "c-1",
+				},
 			},
 			`{"message":{"data":"aGVsbG8=","messageId":"` + id + `","message_id":"` + id + `",
 			"publishTime":"2000-01-01T00:00:00.000Z","publish_time":"2000-01-01T00:00:00.000Z"},
@@ -319,9 +330,12 @@ func TestADeadLetterSaysWhereItIsFromAndIsHeldForItsRetention(t *testing.T) {
 		s := newBench(t, func(push received) int {
 			return map[string]int{"/push/orders": 500, "/letters": 200}[push.Path]
 		}, plain(ordered, deadLetterAfter(1)))
-		id, err := s.Publish(t.Context(), "orders", contract.Message{Data: []byte("bad"), Attributes: map[string]string{"event_id": "e-1"}, OrderingKey: "c-1"})
+		id, err := s.Publish(t.Context(), "orders", contract.Message{
+			Data: []byte("bad"), Attributes: map[string]string{"event_id": "e-1"}, OrderingKey: "c-1",
+		})
 		require.NoError(t, err)
-		require.NoError(t, filetest.ErrorOf(s.Publish(t.Context(), "orders", contract.Message{Data: []byte("bare")})))
+		require.NoError(t, filetest.ErrorOf(s.Publish(t.Context(), "orders",
+			contract.Message{Data: []byte("bare")})))
 		s.advance(time.Hour)
 		held := s.Held("orders-dlq-hold")
 		require.Len(t, held, 2)
@@ -392,9 +406,13 @@ func TestPublishRefusesWhatPubSubWould(t *testing.T) {
 			message contract.Message
 			want    error
 		}{
-			"no such topic":         {t.Context(), "no-such-topic", contract.Message{Data: data}, standin.ErrNoTopic},
-			"an empty message":      {t.Context(), "orders", contract.Message{}, contract.ErrLimit},
-			"a long attribute":      {t.Context(), "orders", contract.Message{Data: data, Attributes: map[string]string{"k": strings.Repeat("v", 1025)}}, contract.ErrLimit},
+			"no such topic":    {t.Context(), "no-such-topic", contract.Message{Data: data}, standin.ErrNoTopic},
+			"an empty message": {t.Context(), "orders", contract.Message{}, contract.ErrLimit},
+			"a long attribute": {
+				t.Context(), "orders", contract.Message{
+					Data: data, Attributes: map[string]string{"k": strings.Repeat("v", 1025)},
+				}, contract.ErrLimit,
+			},
 			"a caller that is gone": {ended, "orders", contract.Message{Data: data}, context.Canceled},
 		} {
 			require.ErrorIs(t, filetest.ErrorOf(s.Publish(test.ctx, test.topic, test.message)), test.want, name)
@@ -408,7 +426,8 @@ func TestPublishRefusesWhatPubSubWould(t *testing.T) {
 func TestAMessageDoesNotChangeAfterItIsPublished(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newBench(t, always(200), standin.SimulatorConfig{Subscriptions: []standin.Subscription{{ID: "hold", Topic: "orders"}}})
+		s := newBench(t, always(200),
+			standin.SimulatorConfig{Subscriptions: []standin.Subscription{{ID: "hold", Topic: "orders"}}})
 		message := contract.Message{Data: []byte("before"), Attributes: map[string]string{"k": "before"}}
 		require.NoError(t, filetest.ErrorOf(s.Publish(t.Context(), "orders", message)))
 		copy(message.Data, "after!")

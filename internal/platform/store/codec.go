@@ -27,13 +27,13 @@ var ErrUnreadable = errors.New("store: document is not readable")
 //
 // Texts, bools, int and int64 are stored as they are; times in UTC and microseconds; structs, and
 // maps by a string of any of these, as maps, a map[string]any as it is; []string and a slice of structs
-// as a list; a pointer as its value. A []byte is stored as text. If it is not UTF-8, it is stored in base64, in a field whose name ends
-// with _base64. Encode panics on any other type.
+// as a list; a pointer as its value. A []byte is stored as text. If it is not UTF-8, it is stored in base64,
+// in a field whose name ends with _base64. Encode panics on any other type.
 func Encode[T any](from *T) map[string]any { return encode(reflect.ValueOf(from).Elem()) }
 
-// Decode reads fields that Encode made, and ignores fields without a member. A missing field leaves its member as it
-// is, and a field of another type makes it zero; a list or map loses the elements of another type. For a required
-// member both are errors that wrap ErrUnreadable, for a strict one the latter.
+// Decode reads fields that Encode made, and ignores fields without a member. A missing field leaves its
+// member as it is, and a field of another type makes it zero; a list or map loses the elements of another
+// type. For a required member both are errors that wrap ErrUnreadable, for a strict one the latter.
 func Decode[T any](fields map[string]any, into *T) error {
 	return decode(fields, reflect.ValueOf(into).Elem())
 }
@@ -66,7 +66,8 @@ func membersOf(t reflect.Type) []member {
 			continue
 		}
 		all = append(all, member{
-			name: options[0], base64: options[0] + "_base64", index: f.Index, omitzero: slices.Contains(options, "omitzero"),
+			name: options[0], base64: options[0] + "_base64", index: f.Index,
+			omitzero: slices.Contains(options, "omitzero"),
 			required: slices.Contains(options, "required"), strict: slices.Contains(options, "strict"),
 		})
 	}

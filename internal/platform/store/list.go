@@ -9,9 +9,12 @@ import (
 	"time"
 )
 
-// List returns a page of what read makes of the documents that a query finds, and where the next page begins, with
-// Newest too: behind a full page there may be none. The error is that of read, or wraps that of the store.
-func List[T any](ctx context.Context, from Querier, query Query, read func(Document) (T, error)) (list []T, next Cursor, err error) {
+// List returns a page of what read makes of the documents that a query finds, and where the next page begins,
+// with Newest too: behind a full page there may be none. The error is that of read, or wraps that of the
+// store.
+func List[T any](
+	ctx context.Context, from Querier, query Query, read func(Document) (T, error),
+) (list []T, next Cursor, err error) {
 	page, err := from.Query(ctx, query)
 	if err != nil {
 		return nil, next, fmt.Errorf("store: list %s: %w", query.Collection, err)
@@ -55,8 +58,11 @@ func Each(ctx context.Context, from Querier, query Query) iter.Seq2[Document, er
 	}
 }
 
-// All returns what read makes of all documents that a query finds. The error is that of read, or wraps that of the store.
-func All[T any](ctx context.Context, from Querier, query Query, read func(Document) (T, error)) (all []T, err error) {
+// All returns what read makes of all documents that a query finds. The error is that of read, or wraps that
+// of the store.
+func All[T any](
+	ctx context.Context, from Querier, query Query, read func(Document) (T, error),
+) (all []T, err error) {
 	query.Limit = MaxPage
 	for doc, err := range Each(ctx, from, query) {
 		if err != nil {
@@ -92,8 +98,9 @@ func Count(ctx context.Context, from Querier, query Query) (int64, error) {
 	return page.Count, nil
 }
 
-// Readable is a store whose pages leave out the documents that cannot be read, and are filled up with those behind
-// them: one damaged document stops no list. A single document that cannot be read stays an error of whoever gets it.
+// Readable is a store whose pages leave out the documents that cannot be read, and are filled up with those
+// behind them: one damaged document stops no list. A single document that cannot be read stays an error of
+// whoever gets it.
 type Readable struct {
 	Store
 	// Check says, by collection, why a document cannot be read. Other collections are left alone.
@@ -139,8 +146,8 @@ func (r Readable) Query(ctx context.Context, q Query) (Page, error) {
 
 const shortest = 4
 
-// Named returns the document of an id, or of the only one that begins so. The error wraps ErrNotFound, ErrAmbiguous,
-// which names two, or is the store's.
+// Named returns the document of an id, or of the only one that begins so. The error wraps ErrNotFound,
+// ErrAmbiguous, which names two, or is the store's.
 func Named(ctx context.Context, from interface {
 	Getter
 	Querier

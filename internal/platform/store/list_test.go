@@ -24,7 +24,9 @@ func (s shelf) Query(_ context.Context, q store.Query) (store.Page, error) {
 	case s.down:
 		return store.Page{}, errors.New("down")
 	case q.After.IsZero():
-		return store.Page{Documents: []store.Document{{Key: key("a")}, {Key: key("b")}}, Next: store.Cursor{ID: "b"}}, nil
+		return store.Page{
+			Documents: []store.Document{{Key: key("a")}, {Key: key("b")}}, Next: store.Cursor{ID: "b"},
+		}, nil
 	default:
 		return store.Page{Documents: []store.Document{{Key: key("c")}}}, nil
 	}
@@ -74,7 +76,8 @@ func TestPagesLeaveOutWhatCannotBeReadAndNothingElse(t *testing.T) {
 		collection := fmt.Sprint("list-", round)
 		var good, damaged []string
 		for n := range rapid.IntRange(0, 12).Draw(t, "documents") {
-			fields := map[string]any{"at": noon.Add(-time.Duration(n/2) * time.Second)} // in the order of their ids, two at a time
+			// in the order of their ids, two at a time
+			fields := map[string]any{"at": noon.Add(-time.Duration(n/2) * time.Second)}
 			id := fmt.Sprintf("%02d", n)
 			if rapid.Bool().Draw(t, "damaged") {
 				fields["damaged"], damaged = true, append(damaged, id)
@@ -149,16 +152,28 @@ func TestUpdateReadsDecidesAndCommits(t *testing.T) {
 		reads, commits int
 		written        bool
 	}{
-		"at the first try":                       {reads: 1, commits: 1, written: true},
-		"a document that is not there":           {store: scripted{read: store.ErrNotFound}, reads: 1, commits: 1, written: true},
-		"after others have changed it":           {store: scripted{answers: keepsChanging[:4]}, reads: 5, commits: 5, written: true},
-		"others change it again and again":       {store: scripted{answers: keepsChanging}, want: store.ErrBusy, reads: 5, commits: 5},
-		"nothing is to be done":                  {nothing: true, reads: 1},
-		"the decision is to refuse":              {decided: refused, want: refused, reads: 1},
-		"a document cannot be read":              {store: scripted{read: down}, want: down, reads: 1},
-		"the outcome of the commit is unknown":   {store: scripted{answers: []error{down}}, want: down, reads: 1, commits: 1},
-		"the writes are wrong":                   {store: scripted{answers: []error{store.ErrInvalid}}, want: store.ErrInvalid, reads: 1, commits: 1},
-		"the store goes down between two tries":  {store: scripted{answers: []error{store.ErrStale, down}}, want: down, reads: 2, commits: 2},
+		"at the first try": {reads: 1, commits: 1, written: true},
+		"a document that is not there": {
+			store: scripted{read: store.ErrNotFound}, reads: 1, commits: 1, written: true,
+		},
+		"after others have changed it": {
+			store: scripted{answers: keepsChanging[:4]}, reads: 5, commits: 5, written: true,
+		},
+		"others change it again and again": {
+			store: scripted{answers: keepsChanging}, want: store.ErrBusy, reads: 5, commits: 5,
+		},
+		"nothing is to be done":     {nothing: true, reads: 1},
+		"the decision is to refuse": {decided: refused, want: refused, reads: 1},
+		"a document cannot be read": {store: scripted{read: down}, want: down, reads: 1},
+		"the outcome of the commit is unknown": {
+			store: scripted{answers: []error{down}}, want: down, reads: 1, commits: 1,
+		},
+		"the writes are wrong": {
+			store: scripted{answers: []error{store.ErrInvalid}}, want: store.ErrInvalid, reads: 1, commits: 1,
+		},
+		"the store goes down between two tries": {
+			store: scripted{answers: []error{store.ErrStale, down}}, want: down, reads: 2, commits: 2,
+		},
 		"a refusal is not mistaken for a change": {decided: store.ErrStale, want: store.ErrStale, reads: 1},
 	} {
 		s := c.store

@@ -1,7 +1,7 @@
 // Package store describes the document database: three operations (Get, Commit, Query), which
-// internal/platform/gcp/firestore and internal/platform/boltstore implement, and the codec between structs and documents.
-// It refuses interactive transactions: a caller reads a document with its version, decides, and commits at that version,
-// which Update does for it.
+// internal/platform/gcp/firestore and internal/platform/boltstore implement, and the codec between structs
+// and documents. It refuses interactive transactions: a caller reads a document with its version, decides,
+// and commits at that version, which Update does for it.
 package store
 
 import (
@@ -90,8 +90,9 @@ type Write struct {
 	Stamp string
 }
 
-// Stamped has the database set a field to its own time, at which it takes the commit: to the same in all writes of
-// the commit. A commit that begins later gets no earlier time, unless the database takes one for longer than it takes.
+// Stamped has the database set a field to its own time, at which it takes the commit: to the same in all
+// writes of the commit. A commit that begins later gets no earlier time, unless the database takes one for
+// longer than it takes.
 func (w Write) Stamped(field string) Write {
 	w.Stamp = field
 	return w
@@ -116,22 +117,24 @@ func Replace(key Key, version Version, fields map[string]any) Write {
 	return Write{Op: OpUpdate, Key: key, Fields: fields, Version: version}
 }
 
-// Increment adds to int64 fields (absent: 0), sets the given fields, and keeps all others. It creates the document if
-// there is none, and never conflicts. To count once where an answer may be lost, commit it with a Create. A sum outside
-// int64 is ErrInvalid on the embedded store, and the nearest int64 in Firestore: bound the summands.
+// Increment adds to int64 fields (absent: 0), sets the given fields, and keeps all others. It creates the
+// document if there is none, and never conflicts. To count once where an answer may be lost, commit it with a
+// Create. A sum outside int64 is ErrInvalid on the embedded store, and the nearest int64 in Firestore: bound
+// the summands.
 func Increment(key Key, add map[string]int64, fields map[string]any) Write {
 	return Write{Op: OpIncrement, Key: key, Add: add, Fields: fields}
 }
 
-// Move is an Increment of a document that many change at once, as orders do the stock of one product: they do not conflict,
-// and where the field floor would fall below zero or is not there, the commit fails with ErrStale. Its commit has a Create
-// or a write at a version, too, so that a lost answer does not make it twice.
+// Move is an Increment of a document that many change at once, as orders do the stock of one product: they do
+// not conflict, and where the field floor would fall below zero or is not there, the commit fails with
+// ErrStale. Its commit has a Create or a write at a version, too, so that a lost answer does not make it
+// twice.
 func Move(key Key, add map[string]int64, floor string) Write {
 	return Write{Op: OpIncrement, Key: key, Add: add, Moves: true, Floor: floor}
 }
 
-// Incremented is what an Increment or a Move makes of the fields of its document; nil: there is none. The error is ErrStale
-// below the floor, or ErrInvalid for a sum outside int64.
+// Incremented is what an Increment or a Move makes of the fields of its document; nil: there is none. The
+// error is ErrStale below the floor, or ErrInvalid for a sum outside int64.
 func (w Write) Incremented(have map[string]any) (map[string]any, error) {
 	fields := maps.Clone(have)
 	if fields == nil {
@@ -165,7 +168,8 @@ type Query struct {
 	// Contains selects documents whose top-level field is a list that holds this text. A query has
 	// one such field at most, and none with Due or Newest: so it needs no index of its own in Firestore.
 	Contains map[string]string
-	// After is where the page begins: the Next of the previous page, and with Due and Newest what its last document has.
+	// After is where the page begins: the Next of the previous page, and with Due and Newest what its last
+	// document has.
 	After Cursor
 	// Due, if set, selects by a time, oldest first, ties by id.
 	Due *Due
@@ -192,8 +196,8 @@ type Due Newest
 // ByTime is what the query selects by a time, Newest or Due; nil: it goes by ids.
 func (q Query) ByTime() *Newest { return cmp.Or(q.Newest, (*Newest)(q.Due)) }
 
-// Cursor says where a page of a list begins: behind the document of an id, and in an order by time behind what
-// its field has and its id. The zero one is the beginning of a list, and as the next page its end.
+// Cursor says where a page of a list begins: behind the document of an id, and in an order by time behind
+// what its field has and its id. The zero one is the beginning of a list, and as the next page its end.
 type Cursor struct {
 	At time.Time
 	ID string
@@ -207,7 +211,8 @@ func (c Cursor) Compare(other Cursor) int {
 	return cmp.Or(c.At.Compare(other.At), cmp.Compare(c.ID, other.ID))
 }
 
-// Page is one page of a Query. Next is zero on the last page, and always with Due and Newest; List knows it of the newest.
+// Page is one page of a Query. Next is zero on the last page, and always with Due and Newest; List knows it
+// of the newest.
 type Page struct {
 	Documents []Document
 	Next      Cursor
@@ -223,8 +228,8 @@ type Getter interface {
 
 // Committer writes.
 type Committer interface {
-	// Commit applies all writes or none, and returns the version of each. After an error that wraps ErrExists, ErrStale or
-	// ErrInvalid nothing was written; after any other the outcome is unknown.
+	// Commit applies all writes or none, and returns the version of each. After an error that wraps ErrExists,
+	// ErrStale or ErrInvalid nothing was written; after any other the outcome is unknown.
 	Commit(ctx context.Context, writes []Write) ([]Version, error)
 }
 
@@ -308,7 +313,8 @@ func CheckQuery(q Query) error {
 	case of != nil && (q.IDPrefix != "" || q.Newest != nil && q.Due != nil):
 		return fmt.Errorf("%w: a query by a time has one, and no condition on ids", ErrInvalid)
 	case len(q.Contains) > 1 || (len(q.Contains) > 0 && of != nil):
-		return fmt.Errorf("%w: a query looks into one list at most, and into none where it goes by a time", ErrInvalid)
+		return fmt.Errorf("%w: a query looks into one list at most, and into none where it goes by a time",
+			ErrInvalid)
 	case of != nil:
 		compared = append(compared, map[string]any{of.Field: of.Since}, of.Until)
 	}

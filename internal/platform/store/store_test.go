@@ -26,55 +26,65 @@ func TestCheckWritesAcceptsWhatAStoreCanKeepAndNothingElse(t *testing.T) {
 	}
 	for name, writes := range map[string][]store.Write{
 		"every operation": {
-			store.Create(key("a"), map[string]any{"n": int64(1)}), store.Set(key("b"), nil), store.Replace(key("c"), 7, nil),
+			store.Create(key("a"), map[string]any{"n": int64(1)}), store.Set(key("b"), nil),
+			store.Replace(key("c"), 7, nil),
 			store.Increment(key("d"), map[string]int64{"n": 1}, map[string]any{"at": time.Unix(0, 0)}),
 			store.Delete(key("e"), 0), store.Delete(key("f"), 3),
 		},
 		"every kind of value": {store.Set(key("a"), map[string]any{
 			"s": "ů", "b": true, "i": int64(-1), "t": time.Unix(1, 0), "z": nil,
-			"m": map[string]any{"in": map[string]any{"deep": "x"}}, "l": []any{"x", map[string]any{"l": []any{int64(1)}}},
+			"m": map[string]any{"in": map[string]any{"deep": "x"}},
+			"l": []any{"x", map[string]any{"l": []any{int64(1)}}},
 		})},
 		"as many writes as fit":       many,
 		"an id of the longest length": {store.Set(key(strings.Repeat("x", store.MaxIDBytes)), nil)},
 		"names that almost look kept": {store.Set(key("__x"), map[string]any{"x__": "", "__": ""})},
-		"one id in two collections":   {store.Set(key("a"), nil), store.Set(store.Key{Collection: "others", ID: "a"}, nil)},
-		"the deepest document":        {store.Set(key("a"), nested(store.MaxDepth))},
+		"one id in two collections": {
+			store.Set(key("a"), nil), store.Set(store.Key{Collection: "others", ID: "a"}, nil),
+		},
+		"the deepest document": {store.Set(key("a"), nested(store.MaxDepth))},
 	} {
 		require.NoError(t, store.CheckWrites(writes), name)
 	}
-	fields := func(value any) []store.Write { return []store.Write{store.Set(key("a"), map[string]any{"x": value})} }
+	fields := func(value any) []store.Write {
+		return []store.Write{store.Set(key("a"), map[string]any{"x": value})}
+	}
 	for name, writes := range map[string][]store.Write{
-		"no writes":                         nil,
-		"too many writes":                   make([]store.Write, store.MaxWrites+1),
-		"two writes to one document":        {store.Set(key("a"), nil), store.Increment(key("a"), map[string]int64{"n": 1}, nil)},
-		"no operation":                      {{Key: key("a")}},
-		"an operation nobody knows":         {{Op: 99, Key: key("a")}},
-		"an update without a version":       {{Op: store.OpUpdate, Key: key("a")}},
-		"an increment of nothing":           {store.Increment(key("a"), nil, map[string]any{"x": ""})},
-		"an increment of what it also sets": {store.Increment(key("a"), map[string]int64{"x": 1}, map[string]any{"x": int64(1)})},
-		"an increment of a reserved name":   {store.Increment(key("a"), map[string]int64{"__x__": 1}, nil)},
-		"no collection":                     {store.Set(store.Key{ID: "a"}, nil)},
-		"no id":                             {store.Set(key(""), nil)},
-		"an id with a slash":                {store.Set(key("a/b"), nil)},
-		"an id with a control character":    {store.Set(key("a\nb"), nil)},
-		"an id that is too long":            {store.Set(key(strings.Repeat("x", store.MaxIDBytes+1)), nil)},
-		"an id of a dot":                    {store.Set(key("."), nil)},
-		"an id of two dots":                 {store.Set(key(".."), nil)},
-		"a reserved id":                     {store.Set(key("__x__"), nil)},
-		"an id that is not UTF-8":           {store.Set(key("a\xff"), nil)},
-		"a time before the year 1":          fields(time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC)),
-		"a time after the year 9999":        fields(time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)),
-		"a float":                           fields(1.5),
-		"an int":                            fields(1),
-		"bytes":                             fields([]byte("x")),
-		"a float in a list":                 fields([]any{1.5}),
-		"a float in a map":                  fields(map[string]any{"y": 1.5}),
-		"a string that is not UTF-8":        fields("ilse\xff"),
-		"a list within a list":              fields([]any{[]any{"x"}}),
-		"a reserved name":                   fields(map[string]any{"__ilse__": ""}),
-		"an empty name":                     fields(map[string]any{"": ""}),
-		"a name that is not UTF-8":          fields(map[string]any{"a\xff": ""}),
-		"a document that is too deep":       {store.Set(key("a"), nested(store.MaxDepth+1))},
+		"no writes":       nil,
+		"too many writes": make([]store.Write, store.MaxWrites+1),
+		"two writes to one document": {
+			store.Set(key("a"), nil), store.Increment(key("a"), map[string]int64{"n": 1}, nil),
+		},
+		"no operation":                {{Key: key("a")}},
+		"an operation nobody knows":   {{Op: 99, Key: key("a")}},
+		"an update without a version": {{Op: store.OpUpdate, Key: key("a")}},
+		"an increment of nothing":     {store.Increment(key("a"), nil, map[string]any{"x": ""})},
+		"an increment of what it also sets": {
+			store.Increment(key("a"), map[string]int64{"x": 1}, map[string]any{"x": int64(1)}),
+		},
+		"an increment of a reserved name": {store.Increment(key("a"), map[string]int64{"__x__": 1}, nil)},
+		"no collection":                   {store.Set(store.Key{ID: "a"}, nil)},
+		"no id":                           {store.Set(key(""), nil)},
+		"an id with a slash":              {store.Set(key("a/b"), nil)},
+		"an id with a control character":  {store.Set(key("a\nb"), nil)},
+		"an id that is too long":          {store.Set(key(strings.Repeat("x", store.MaxIDBytes+1)), nil)},
+		"an id of a dot":                  {store.Set(key("."), nil)},
+		"an id of two dots":               {store.Set(key(".."), nil)},
+		"a reserved id":                   {store.Set(key("__x__"), nil)},
+		"an id that is not UTF-8":         {store.Set(key("a\xff"), nil)},
+		"a time before the year 1":        fields(time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC)),
+		"a time after the year 9999":      fields(time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)),
+		"a float":                         fields(1.5),
+		"an int":                          fields(1),
+		"bytes":                           fields([]byte("x")),
+		"a float in a list":               fields([]any{1.5}),
+		"a float in a map":                fields(map[string]any{"y": 1.5}),
+		"a string that is not UTF-8":      fields("ilse\xff"),
+		"a list within a list":            fields([]any{[]any{"x"}}),
+		"a reserved name":                 fields(map[string]any{"__ilse__": ""}),
+		"an empty name":                   fields(map[string]any{"": ""}),
+		"a name that is not UTF-8":        fields(map[string]any{"a\xff": ""}),
+		"a document that is too deep":     {store.Set(key("a"), nested(store.MaxDepth+1))},
 	} {
 		err := store.CheckWrites(writes)
 		require.ErrorIs(t, err, store.ErrInvalid, name)
@@ -87,14 +97,20 @@ func TestCheckQueryAcceptsWhatAStoreCanAnswerAndNothingElse(t *testing.T) {
 	long, none := strings.Repeat("x", store.MaxIDBytes), time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC)
 	due, newest := &store.Due{Field: "at", Until: noon}, &store.Newest{Field: "at"}
 	valid := map[string]store.Query{
-		"a page":                     {Limit: store.MaxPage},
-		"a page behind an id":        {IDPrefix: "a-", After: store.Cursor{ID: "a-1"}},
-		"a page of equals":           {Equal: map[string]any{"s": "", "b": true, "i": int64(1), "t": time.Unix(0, 0)}},
-		"a page behind a longest id": {IDPrefix: long[:1400], After: store.Cursor{ID: long}},
-		"what is due":                {Due: due},
-		"what is due and equals":     {Due: due, Equal: map[string]any{"s": ""}},
-		"a text in a list":           {Contains: map[string]string{"l": ""}, IDPrefix: "a", After: store.Cursor{ID: "a-1"}},
-		"the newest":                 {Newest: &store.Newest{Field: "at", Until: noon}, After: store.Cursor{At: noon, ID: "a"}},
+		"a page":              {Limit: store.MaxPage},
+		"a page behind an id": {IDPrefix: "a-", After: store.Cursor{ID: "a-1"}},
+		"a page of equals":    {Equal: map[string]any{"s": "", "b": true, "i": int64(1), "t": time.Unix(0, 0)}},
+		"a page behind a longest id": {
+			IDPrefix: long[:1400], After: store.Cursor{ID: long},
+		},
+		"what is due": {Due: due},
+		"what is due and equals": {
+			Due: due, Equal: map[string]any{"s": ""},
+		},
+		"a text in a list": {
+			Contains: map[string]string{"l": ""}, IDPrefix: "a", After: store.Cursor{ID: "a-1"},
+		},
+		"the newest": {Newest: &store.Newest{Field: "at", Until: noon}, After: store.Cursor{At: noon, ID: "a"}},
 	}
 	wrong := map[string]store.Query{
 		"no limit":                    {Limit: -1},
@@ -168,25 +184,44 @@ func TestAStructIsStoredByItsTags(t *testing.T) {
 	t.Parallel()
 	east := time.Date(2026, 11, 22, 12, 0, 0, 123_456_789, time.FixedZone("east", 3600))
 	utc := time.Date(2026, 11, 22, 11, 0, 0, 123_456_000, time.UTC)
-	least := map[string]any{"queue": "", "of": map[string]any{"queue": ""}, "stage": "", "seq": int64(0), "force": false}
+	least := map[string]any{
+		"queue": "", "of": map[string]any{"queue": ""}, "stage": "", "seq": int64(0), "force": false,
+	}
 	for name, test := range map[string]struct {
 		thing thing
 		want  map[string]any // beside the least
 	}{
-		"the zero value":                  {thing{Private: "x", Names: []string{}, At: time.Time{}.In(time.FixedZone("east", 3600))}, nil},
-		"texts, numbers and bools":        {thing{Stage: "open", Seq: -1, Amount: 2, Force: true}, map[string]any{"stage": "open", "seq": int64(-1), "amount": int64(2), "force": true}},
-		"times in UTC and microseconds":   {thing{At: east, Closed: &east}, map[string]any{"at": utc, "closed_at": utc}},
-		"a list":                          {thing{Names: []string{"a", ""}}, map[string]any{"names": []any{"a", ""}}},
-		"a list of structs":               {thing{Steps: []filter{{Queue: "q"}, {Queue: "r", Since: utc}}}, map[string]any{"steps": []any{map[string]any{"queue": "q"}, map[string]any{"queue": "r", "since": utc}}}},
+		"the zero value": {
+			thing{Private: "x", Names: []string{}, At: time.Time{}.In(time.FixedZone("east", 3600))}, nil,
+		},
+		"texts, numbers and bools": {
+			thing{Stage: "open", Seq: -1, Amount: 2, Force: true},
+			map[string]any{"stage": "open", "seq": int64(-1), "amount": int64(2), "force": true},
+		},
+		"times in UTC and microseconds": {
+			thing{At: east, Closed: &east}, map[string]any{"at": utc, "closed_at": utc},
+		},
+		"a list": {thing{Names: []string{"a", ""}}, map[string]any{"names": []any{"a", ""}}},
+		"a list of structs": {
+			thing{Steps: []filter{{Queue: "q"}, {Queue: "r", Since: utc}}},
+			map[string]any{"steps": []any{map[string]any{"queue": "q"}, map[string]any{"queue": "r", "since": utc}}},
+		},
 		"a list of structs that is empty": {thing{Steps: []filter{}}, nil},
-		"an inline struct and one beside": {thing{filter: filter{Queue: "q", Since: utc}, Filter: filter{Queue: "r"}}, map[string]any{"queue": "q", "since": utc, "of": map[string]any{"queue": "r"}}},
-		"bytes that are text":             {thing{Data: []byte("ů")}, map[string]any{"data": "ů"}},
-		"bytes that are none":             {thing{Data: []byte("\xff")}, map[string]any{"data_base64": "/w=="}},
-		"bytes that are empty, not nil":   {thing{Data: []byte{}}, map[string]any{"data": ""}},
-		"a map that is empty, not nil":    {thing{Before: map[string]any{}}, map[string]any{"before": map[string]any{}}},
+		"an inline struct and one beside": {
+			thing{filter: filter{Queue: "q", Since: utc}, Filter: filter{Queue: "r"}},
+			map[string]any{"queue": "q", "since": utc, "of": map[string]any{"queue": "r"}},
+		},
+		"bytes that are text":           {thing{Data: []byte("ů")}, map[string]any{"data": "ů"}},
+		"bytes that are none":           {thing{Data: []byte("\xff")}, map[string]any{"data_base64": "/w=="}},
+		"bytes that are empty, not nil": {thing{Data: []byte{}}, map[string]any{"data": ""}},
+		"a map that is empty, not nil": {
+			thing{Before: map[string]any{}}, map[string]any{"before": map[string]any{}},
+		},
 		"structs in maps": {
 			thing{Sums: map[string]map[string]filter{"a": {"b": {Queue: "q"}}, "c": {}}},
-			map[string]any{"sums": map[string]any{"a": map[string]any{"b": map[string]any{"queue": "q"}}, "c": map[string]any{}}},
+			map[string]any{
+				"sums": map[string]any{"a": map[string]any{"b": map[string]any{"queue": "q"}}, "c": map[string]any{}},
+			},
 		},
 		"a struct behind a pointer": {
 			thing{Message: &inner{Attributes: map[string]string{"a": "b"}}},
@@ -206,7 +241,10 @@ func TestAStructIsStoredByItsTags(t *testing.T) {
 
 func TestWhatDecidesMustBeReadable(t *testing.T) {
 	t.Parallel()
-	whole := map[string]any{"queue": "q", "of": map[string]any{"queue": "r"}, "stage": "open", "seq": int64(1), "force": true, "data": "x"}
+	whole := map[string]any{
+		"queue": "q", "of": map[string]any{"queue": "r"}, "stage": "open", "seq": int64(1), "force": true,
+		"data": "x",
+	}
 	for name, test := range map[string]struct {
 		field string
 		value any // nil: it is missing
@@ -252,8 +290,9 @@ func TestWhatDoesNotDecideIsLeftOutWhereItIsNotReadable(t *testing.T) {
 	t.Parallel()
 	var got thing
 	require.NoError(t, store.Decode(map[string]any{
-		"queue": "q", "names": []any{"a", int64(1), "b"}, "message": map[string]any{"data": "x", "attributes": map[string]any{"a": int64(1)}},
-		"sums": map[string]any{"a": "x", "b": map[string]any{"c": map[string]any{"queue": "q"}}},
+		"queue": "q", "names": []any{"a", int64(1), "b"},
+		"message": map[string]any{"data": "x", "attributes": map[string]any{"a": int64(1)}},
+		"sums":    map[string]any{"a": "x", "b": map[string]any{"c": map[string]any{"queue": "q"}}},
 	}, &got))
 	require.Equal(t, map[string]map[string]filter{"b": {"c": {Queue: "q"}}}, got.Sums)
 	require.Equal(t, []string{"a", "b"}, got.Names)
@@ -264,7 +303,10 @@ func TestWhatDoesNotDecideIsLeftOutWhereItIsNotReadable(t *testing.T) {
 func TestBytesComeBackAsTheyWere(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		want := inner{Data: rapid.SliceOf(rapid.Byte()).Draw(t, "data"), Attributes: rapid.MapOf(rapid.String(), rapid.String()).Draw(t, "attributes")}
+		want := inner{
+			Data: rapid.SliceOf(rapid.Byte()).Draw(t, "data"), Attributes: rapid.MapOf(rapid.String(),
+				rapid.String()).Draw(t, "attributes"),
+		}
 		var got inner
 		if err := store.Decode(store.Encode(&want), &got); err != nil {
 			t.Fatal(err)

@@ -48,33 +48,57 @@ func NewMetrics() *Metrics {
 			Name: name, Help: help, Buckets: prometheus.ExponentialBuckets(0.0005, 2, buckets),
 		}, []string{label})
 	}
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return &Metrics{
-		registry:   registry,
-		webhooks:   counter("billhook_webhooks_total", "Webhooks by source, answer and reason.", "source", "status", "reason"),
-		ingest:     seconds("billhook_webhook_duration_seconds", "From the first byte of a webhook to its answer.", 15, "source"),
-		large:      counter("billhook_large_messages_total", "Published messages above the recommended 256 KiB.", "queue"),
-		dropped:    counter("billhook_webhook_dropped_fields_total", "Accepted webhooks that an optional field was left out of for its value, by source, field path and rule.", "source", "field", "rule"),
-		unsent:     counter("billhook_webhook_unconfirmed_total", "Webhooks that the broker did not confirm, by queue and cause.", "queue", "cause"),
-		deliveries: counter("billhook_deliveries_total", "Deliveries by queue, outcome and reason.", "queue", "outcome", "reason"),
-		handling:   seconds("billhook_delivery_duration_seconds", "From the first byte of a delivery to its answer.", 17, "queue"),
-		relayed:    counter("billhook_outbox_relayed_total", "Messages that the outbox relay published: those not published right after their commit.").WithLabelValues(),
-		stuck:      counter("billhook_outbox_failures_total", "Ordering keys that a run of the outbox relay could not finish.").WithLabelValues(),
-		oldest:     gauge("billhook_outbox_oldest_seconds", "Age of the oldest message in the outbox, as of this instance's last relay run.").WithLabelValues(),
-		released:   counter("billhook_delayed_released_total", "Messages that were published when their wait was over.").WithLabelValues(),
-		kept:       counter("billhook_delayed_failures_total", "Ordering keys that a run of release-delayed could not finish.").WithLabelValues(),
-		overdue:    gauge("billhook_delayed_overdue_seconds", "How long the message that is overdue the longest should have been published, as of this instance's last run.").WithLabelValues(),
-		orphans:    counter("billhook_orphans_total", "Events that were claimed and never finished, by what the sweep did.", "queue", "action"),
-		open:       gauge("billhook_dead_letters_open", "Open dead letters, as of this instance's last count.", "queue"),
-		oldestOpen: gauge("billhook_dead_letters_oldest_seconds", "How long the oldest open dead letter has waited, as of this instance's last count.", "queue"),
-		unlimited:  counter("billhook_limits_unknown_total", "Messages that were taken though a limit of the webhook service could not be known, by queue and limit.", "queue", "limit"),
-		sealed:     counter("billhook_sealed_entries_total", "Entries of the books that this instance has sealed.").WithLabelValues(),
-		unsealed:   gauge("billhook_unsealed_oldest_seconds", "Age of the oldest entry of the books that this instance's last run left without a seal.").WithLabelValues(),
-		skipped:    counter("billhook_documents_unreadable_total", "Documents that cannot be read, by collection, each time that a list has left one out.", "collection"),
-		unreadable: gauge("billhook_unsealed_unreadable", "Entries of the books that cannot be read, and so not sealed, as of this instance's last run.").WithLabelValues(),
-		unfounded:  gauge("billhook_unsealed_unfounded", "Entries of the books that neither a record nor the audit names, and so not sealed, as of this instance's last run.").WithLabelValues(),
-		untrue:     gauge("billhook_books_findings", "What the last verification of the books has found, or the one that runs, as of this instance's last run.").WithLabelValues(),
-		waiting:    gauge("billhook_backlog_messages", "Messages that wait in the broker, as of this instance's last count.", "queue"),
+		registry: registry,
+		webhooks: counter("billhook_webhooks_total", "Webhooks by source, answer and reason.", "source",
+			"status", "reason"),
+		ingest: seconds("billhook_webhook_duration_seconds", "From the first byte of a webhook to its answer.",
+			15, "source"),
+		large: counter("billhook_large_messages_total",
+			"Published messages above the recommended 256 KiB.", "queue"),
+		dropped: counter("billhook_webhook_dropped_fields_total", "Accepted webhooks that an optional field "+
+			"was left out of for its value, by source, field path and rule.", "source", "field", "rule"),
+		unsent: counter("billhook_webhook_unconfirmed_total",
+			"Webhooks that the broker did not confirm, by queue and cause.", "queue", "cause"),
+		deliveries: counter("billhook_deliveries_total", "Deliveries by queue, outcome and reason.", "queue",
+			"outcome", "reason"),
+		handling: seconds("billhook_delivery_duration_seconds",
+			"From the first byte of a delivery to its answer.", 17, "queue"),
+		relayed: counter("billhook_outbox_relayed_total", "Messages that the outbox relay published: those "+
+			"not published right after their commit.").WithLabelValues(),
+		stuck: counter("billhook_outbox_failures_total",
+			"Ordering keys that a run of the outbox relay could not finish.").WithLabelValues(),
+		oldest: gauge("billhook_outbox_oldest_seconds",
+			"Age of the oldest message in the outbox, as of this instance's last relay run.").WithLabelValues(),
+		released: counter("billhook_delayed_released_total",
+			"Messages that were published when their wait was over.").WithLabelValues(),
+		kept: counter("billhook_delayed_failures_total",
+			"Ordering keys that a run of release-delayed could not finish.").WithLabelValues(),
+		overdue: gauge("billhook_delayed_overdue_seconds", "How long the message that is overdue the longest "+
+			"should have been published, as of this instance's last run.").WithLabelValues(),
+		orphans: counter("billhook_orphans_total",
+			"Events that were claimed and never finished, by what the sweep did.", "queue", "action"),
+		open: gauge("billhook_dead_letters_open", "Open dead letters, as of this instance's last count.", "queue"),
+		oldestOpen: gauge("billhook_dead_letters_oldest_seconds",
+			"How long the oldest open dead letter has waited, as of this instance's last count.", "queue"),
+		unlimited: counter("billhook_limits_unknown_total", "Messages that were taken though a limit of the "+
+			"webhook service could not be known, by queue and limit.", "queue", "limit"),
+		sealed: counter("billhook_sealed_entries_total", "Entries of the books that this instance has sealed.").
+			WithLabelValues(),
+		unsealed: gauge("billhook_unsealed_oldest_seconds", "Age of the oldest entry of the books that this "+
+			"instance's last run left without a seal.").WithLabelValues(),
+		skipped: counter("billhook_documents_unreadable_total",
+			"Documents that cannot be read, by collection, each time that a list has left one out.", "collection"),
+		unreadable: gauge("billhook_unsealed_unreadable", "Entries of the books that cannot be read, and so not "+
+			"sealed, as of this instance's last run.").WithLabelValues(),
+		unfounded: gauge("billhook_unsealed_unfounded", "Entries of the books that neither a record nor the "+
+			"audit names, and so not sealed, as of this instance's last run.").WithLabelValues(),
+		untrue: gauge("billhook_books_findings", "What the last verification of the books has found, or the "+
+			"one that runs, as of this instance's last run.").WithLabelValues(),
+		waiting: gauge("billhook_backlog_messages",
+			"Messages that wait in the broker, as of this instance's last count.", "queue"),
 	}
 }
 

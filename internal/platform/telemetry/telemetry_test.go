@@ -26,7 +26,8 @@ func TestALineHasTheNamesOfCloudLogging(t *testing.T) {
 	} {
 		var out bytes.Buffer
 		log := telemetry.NewLogger(&out, slog.LevelDebug)
-		log.LogAttrs(t.Context(), level, "delivery", slog.Group("inner", slog.String("level", "kept"), slog.String("msg", "kept")))
+		log.LogAttrs(t.Context(), level, "delivery", slog.Group("inner", slog.String("level", "kept"),
+			slog.String("msg", "kept")))
 		line := filetest.JSON[map[string]any](t, out.Bytes())
 		require.Equal(t, "delivery", line["message"])
 		require.Equal(t, want, line["severity"])
@@ -71,7 +72,8 @@ func metricsOf(t *testing.T) map[string][]string {
 	return metrics
 }
 
-// linesOf are the rows of the log lines that the recording of the surface has, each with all the fields that one had.
+// linesOf are the rows of the log lines that the recording of the surface has, each with all the fields that
+// one had.
 func linesOf(t *testing.T) (rows []string) {
 	t.Helper()
 	type line map[string]any
@@ -110,15 +112,20 @@ func linesOf(t *testing.T) (rows []string) {
 func TestThePageOfMetricsHasThoseOfTheCode(t *testing.T) {
 	t.Parallel()
 	metrics, rows := metricsOf(t), ""
-	for _, kind := range []struct{ of, name string }{{"counter", "counter"}, {"seconds", "histogram"}, {"gauge", "gauge, of one instance"}} {
+	for _, kind := range []struct{ of, name string }{
+		{"counter", "counter"}, {"seconds", "histogram"}, {"gauge", "gauge, of one instance"},
+	} {
 		rows += fmt.Sprintf("| %s | %s |\n", kind.name, strings.Join(metrics[kind.of], "<br>"))
 	}
-	page := "# Metrics and log lines\n\nMade of the code, and of the recorded log, by `go test ./internal/platform/telemetry -update`.\n\n" +
-		"## Metrics\n\n`GET /metrics` at `METRICS_PORT`, in Prometheus' format. The alerts need no scrape: they are on Google's own metrics and\n" +
+	page := "# Metrics and log lines\n\nMade of the code, and of the recorded log, by `go test " +
+		"./internal/platform/telemetry -update`.\n\n" +
+		"## Metrics\n\n`GET /metrics` at `METRICS_PORT`, in Prometheus' format. The alerts need no scrape: they " +
+		"are on Google's own metrics and\n" +
 		"on those that Terraform makes of log lines (`log_metrics` in `terraform/modules/alerts`), such as\n" +
 		"`logging.googleapis.com/user/billhook-deliveries`.\n\n" +
 		"| kind | metrics, with their labels |\n| --- | --- |\n" + rows +
-		"\n## Log lines\n\nOne JSON object a line, with `time`, `severity` and `message`. No line has a payload or a secret.\n" +
+		"\n## Log lines\n\nOne JSON object a line, with `time`, `severity` and `message`. No line has a payload " +
+		"or a secret.\n" +
 		"A `reason` is one of [reasons](reasons.md) or [answers](answers.md).\n\n" +
 		"| message | fields |\n| --- | --- |\n" + strings.Join(linesOf(t), "")
 	filetest.Recorded(t, page, "..", "..", "..", "docs", "reference", "metrics.md")

@@ -36,8 +36,11 @@ const (
 )
 
 // Message is the body of a message, as the queue has decoded it.
-func Message(t require.TestingT, c *catalog.Catalog, id, eventType string, at time.Time, data string) contract.Body {
-	text := fmt.Sprintf(`{"id":%q,"type":%q,"timestamp":%q,"version":1,"data":%s}`, id, eventType, at.Format(time.RFC3339Nano), data)
+func Message(
+	t require.TestingT, c *catalog.Catalog, id, eventType string, at time.Time, data string,
+) contract.Body {
+	text := fmt.Sprintf(`{"id":%q,"type":%q,"timestamp":%q,"version":1,"data":%s}`, id, eventType,
+		at.Format(time.RFC3339Nano), data)
 	body, err := c.Contracts.Decode(contract.MessageV1, []byte(text))
 	require.NoError(t, err, text)
 	require.NoError(t, body.Validate(), text)
@@ -57,35 +60,47 @@ type Bench struct {
 
 // NewBench returns a bench on a store, with the calendar of one instance.
 func NewBench(c *catalog.Catalog, s store.Store, now func() time.Time) *Bench {
-	b := &Bench{Catalog: c, Store: s, Calendar: journal.NewCalendar(s, now), Now: now, registry: handler.NewRegistry()}
+	b := &Bench{
+		Catalog: c, Store: s, Calendar: journal.NewCalendar(s, now), Now: now, registry: handler.NewRegistry(),
+	}
 	journal.Register(b.registry, journal.Deps{Catalog: c, Store: s, Calendar: b.Calendar, Now: now})
 	return b
 }
 
 // Deliver runs an event of a tenant once. known: its record is read first. The record's result and
 // reference are those of whichever run completed it.
-func (b *Bench) Deliver(ctx context.Context, tenant string, body contract.Body, known bool) (seen dedupe.Seen, run *dedupe.Run, err error) {
+func (b *Bench) Deliver(
+	ctx context.Context, tenant string, body contract.Body, known bool,
+) (seen dedupe.Seen, run *dedupe.Run, err error) {
 	id, eventType := body.Identity()
 	hash, err := body.PayloadHash()
 	if err != nil {
 		return 0, nil, err
 	}
 	event := handler.Event{Queue: Queue, Tenant: tenant, ID: id, Type: eventType, Body: body}
-	once := &dedupe.Once{Store: b.Store, Now: b.Now, NewToken: func() string { b.tokens++; return "token-" + strconv.Itoa(b.tokens) }}
-	identity := dedupe.Identity{Queue: Queue, Tenant: tenant, EventID: id, EventType: eventType, PayloadHash: hash}
+	once := &dedupe.Once{
+		Store: b.Store, Now: b.Now, NewToken: func() string {
+			b.tokens++
+			return "token-" + strconv.Itoa(b.tokens)
+		},
+	}
+	identity := dedupe.Identity{
+		Queue: Queue, Tenant: tenant, EventID: id, EventType: eventType, PayloadHash: hash,
+	}
 	run = once.Begin(dedupe.Key(Queue, tenant, id), dedupe.Record{Identity: identity}, remember)
 	name := catalog.JournalPost
 	if slices.Contains([]string{"billing.invoice.reverted"}, eventType) {
 		name = catalog.JournalRevert
 	}
 	h, _ := b.registry.Lookup(name)
-	seen, err = dedupetest.Effect(ctx, run, event, known, func(ctx context.Context, event handler.Event) (handler.Effect, error) {
-		effect, err := h.Tx(ctx, event)
-		if err == nil {
-			_, err = lane.Emit(b.Catalog, event, &effect, b.Now())
-		}
-		return effect, err
-	})
+	seen, err = dedupetest.Effect(ctx, run, event, known,
+		func(ctx context.Context, event handler.Event) (handler.Effect, error) {
+			effect, err := h.Tx(ctx, event)
+			if err == nil {
+				_, err = lane.Emit(b.Catalog, event, &effect, b.Now())
+			}
+			return effect, err
+		})
 	return seen, run, err
 }
 
@@ -125,7 +140,12 @@ func Run(t *testing.T, open func(t testing.TB) store.Store) {
 		b.clock.Store(time.Date(2026, 11, 3, 12, 0, 0, 0, time.UTC).UnixNano())
 		b.Bench = NewBench(shipped, b.faults, b.now)
 		ids := 0
-		b.reverter = &journal.Reverter{Store: b.faults, Catalog: shipped, Now: b.Now, NewID: func() string { ids++; return fmt.Sprintf("%d-%d", round, ids) }}
+		b.reverter = &journal.Reverter{
+			Store: b.faults, Catalog: shipped, Now: b.Now, NewID: func() string {
+				ids++
+				return fmt.Sprintf("%d-%d", round, ids)
+			},
+		}
 		rt.Repeat(map[string]func(*rapid.T){
 			"an event comes":               func(rt *rapid.T) { b.comes(rt, round) },
 			"an event comes again":         b.comesAgain,
@@ -142,7 +162,9 @@ func Run(t *testing.T, open func(t testing.TB) store.Store) {
 }
 
 // tries delivers until the store answers, as the broker does, with faults before.
-func (b *books) tries(t *rapid.T, tenant string, body contract.Body) (seen dedupe.Seen, run *dedupe.Run, err error) {
+func (b *books) tries(
+	t *rapid.T, tenant string, body contract.Body,
+) (seen dedupe.Seen, run *dedupe.Run, err error) {
 	b.faults.FailBefore(rapid.IntRange(0, 1).Draw(t, "refused"))
 	b.faults.FailAfter(rapid.IntRange(0, 1).Draw(t, "lost"))
 	known := rapid.Bool().Draw(t, "known")
@@ -169,8 +191,10 @@ func (b *books) comes(t *rapid.T, round int) {
 	amount := rapid.Int64Range(1, 1_000_000).Draw(t, "amount")
 	tax := rapid.Int64Range(0, amount).Draw(t, "tax")
 	e := &posted{
-		tenant: rapid.SampledFrom(tenants).Draw(t, "tenant"), id: fmt.Sprintf("inv-%d-%d", round, len(b.events)), amount: amount, at: b.now(),
-		data: fmt.Sprintf(`{"invoice_id":"i1","amount":"%d.%02d","currency":"EUR","tax_amount":"%d.%02d"}`, amount/100, amount%100, tax/100, tax%100),
+		tenant: rapid.SampledFrom(tenants).Draw(t, "tenant"), id: fmt.Sprintf("inv-%d-%d", round, len(b.events)),
+		amount: amount, at: b.now(),
+		data: fmt.Sprintf(`{"invoice_id":"i1","amount":"%d.%02d","currency":"EUR","tax_amount":"%d.%02d"}`,
+			amount/100, amount%100, tax/100, tax%100),
 	}
 	seen, run, err := b.tries(t, e.tenant, b.body(t, e))
 	require.NoError(t, err)
@@ -208,14 +232,16 @@ func (b *books) isAnother(t *rapid.T) {
 
 func (b *books) forgotten(t *rapid.T) {
 	e := b.pick(t)
-	_, err := b.Store.Commit(context.Background(), []store.Write{store.Delete(dedupe.Key(Queue, e.tenant, e.id), 0)})
+	_, err := b.Store.Commit(context.Background(),
+		[]store.Write{store.Delete(dedupe.Key(Queue, e.tenant, e.id), 0)})
 	require.NoError(t, err)
 }
 
 func (b *books) undoing(t *rapid.T, round int, reverts string) (id string, body contract.Body) {
 	id = fmt.Sprintf("undo-%d-%d", round, len(b.undoings))
 	b.undoings = append(b.undoings, id)
-	return id, Message(t, b.Catalog, id, "billing.invoice.reverted", b.now(), fmt.Sprintf(`{"reverts":%q}`, reverts))
+	return id, Message(t, b.Catalog, id, "billing.invoice.reverted", b.now(),
+		fmt.Sprintf(`{"reverts":%q}`, reverts))
 }
 
 func (b *books) undoes(t *rapid.T, round int) {
@@ -236,7 +262,10 @@ func (b *books) undoes(t *rapid.T, round int) {
 // undoesWrong: neither a reversal nor an event without an entry is undone.
 func (b *books) undoesWrong(t *rapid.T, round int) {
 	e := b.pick(t)
-	free := posted{tenant: e.tenant, id: "free-" + e.id, at: b.now(), data: `{"invoice_id":"i1","amount":"0.00","currency":"EUR"}`}
+	free := posted{
+		tenant: e.tenant, id: "free-" + e.id, at: b.now(),
+		data: `{"invoice_id":"i1","amount":"0.00","currency":"EUR"}`,
+	}
 	_, run, err := b.tries(t, e.tenant, b.body(t, &free))
 	require.NoError(t, err)
 	require.Equal(t, journal.NothingToPost, run.Record.Result)
@@ -253,7 +282,8 @@ func (b *books) undoneByHand(t *rapid.T) {
 	e := b.pick(t)
 	b.faults.FailAfter(rapid.IntRange(0, 1).Draw(t, "lost"))
 	for {
-		reversal, err := b.reverter.Revert(context.Background(), e.tenant, e.id, audit.Change{Who: audit.Author{Proof: audit.Identity, Name: "ada"}, Why: "typo"})
+		reversal, err := b.reverter.Revert(context.Background(), e.tenant, e.id,
+			audit.Change{Who: audit.Author{Proof: audit.Identity, Name: "ada"}, Why: "typo"})
 		if err != nil && !errors.Is(err, journal.ErrReverted) {
 			continue // the store did not answer
 		}
@@ -270,7 +300,8 @@ func (b *books) undoesNothing(t *rapid.T, round int) {
 		_, body := b.undoing(t, round, reverts)
 		_, _, err := b.tries(t, tenant, body)
 		means := retry.Decide(err)
-		require.Equal(t, []any{"original_missing", retry.OtherEvent}, []any{means.Reason, means.Scope}, "of another tenant it is none")
+		require.Equal(t, []any{"original_missing", retry.OtherEvent}, []any{means.Reason, means.Scope},
+			"of another tenant it is none")
 	}
 }
 

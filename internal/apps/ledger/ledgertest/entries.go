@@ -19,7 +19,8 @@ func Credited(t require.TestingT, m ledger.Move) []store.Write {
 // Sale is an entry of the journal that an event makes: so many cents, in cash.
 func Sale(tenant, event, period string, cents int64, at time.Time) ledger.Entry {
 	return ledger.Entry{
-		Tenant: tenant, Kind: ledger.KindJournal, EventID: event, EventType: "invoice.paid", Rule: "sale", Period: period,
+		Tenant: tenant, Kind: ledger.KindJournal, EventID: event, EventType: "invoice.paid", Rule: "sale",
+		Period:     period,
 		OccurredAt: at, PostedAt: at, Lines: []ledger.Line{
 			{Account: "cash", Currency: "EUR", Debit: cents}, {Account: "revenue", Currency: "EUR", Credit: cents},
 		},

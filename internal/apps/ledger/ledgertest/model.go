@@ -59,7 +59,8 @@ func Run(t *testing.T, open func(t testing.TB) store.Store) {
 	rapid.Check(t, func(check *rapid.T) {
 		w := &world{
 			store: &storetest.Faults{Store: open(t)}, now: time.Date(2026, 11, 30, 23, 0, 0, 0, time.UTC),
-			orders: map[string]*order{}, journal: map[string][]ledger.Line{}, chains: map[string]ledger.Chain{}, hashes: map[string]string{},
+			orders: map[string]*order{}, journal: map[string][]ledger.Line{}, chains: map[string]ledger.Chain{},
+			hashes: map[string]string{},
 		}
 		check.Repeat(map[string]func(*rapid.T){
 			"an order is paid":             w.pay,
@@ -122,7 +123,8 @@ func (w *world) pay(t *rapid.T) {
 	w.ops++
 	event := fmt.Sprint("paid-", w.ops)
 	move := ledger.Move{
-		Tenant: tenant, Order: id, EventID: event, From: ledger.IssuedPoints(id), To: to, Amount: amount, Currency: ledger.Points, CreatedAt: w.now,
+		Tenant: tenant, Order: id, EventID: event, From: ledger.IssuedPoints(id), To: to, Amount: amount,
+		Currency: ledger.Points, CreatedAt: w.now,
 	}
 	writes, err := ledger.Credit(move)
 	require.NoError(t, err)
@@ -204,12 +206,16 @@ func (w *world) link(t *rapid.T) {
 
 // drawLines draws lines that balance: in each of some currencies one debit of what is credited.
 func drawLines(t *rapid.T) (lines []ledger.Line) {
-	for _, currency := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"EUR", "USD", "JPY"}), 1, 3, rapid.ID[string]).Draw(t, "currencies") {
+	for _, currency := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"EUR", "USD", "JPY"}), 1, 3,
+		rapid.ID[string]).Draw(t, "currencies") {
 		var sum int64
 		for range rapid.IntRange(1, 3).Draw(t, "credits") {
 			amount := rapid.OneOf(rapid.Int64Range(1, 1000), rapid.Just(int64(ledger.MaxAmount/3))).Draw(t, "amount")
 			sum += amount
-			lines = append(lines, ledger.Line{Account: rapid.SampledFrom([]string{"income:sales", "liabilities:vat"}).Draw(t, "account"), Currency: currency, Credit: amount})
+			lines = append(lines, ledger.Line{
+				Account:  rapid.SampledFrom([]string{"income:sales", "liabilities:vat"}).Draw(t, "account"),
+				Currency: currency, Credit: amount,
+			})
 		}
 		lines = append(lines, ledger.Line{Account: "assets:bank", Currency: currency, Debit: sum})
 	}
@@ -219,7 +225,8 @@ func drawLines(t *rapid.T) (lines []ledger.Line) {
 func (w *world) post(t *rapid.T) {
 	event := fmt.Sprint("e", rapid.IntRange(0, 9).Draw(t, "event"))
 	e := ledger.Entry{
-		Tenant: tenant, Kind: ledger.KindJournal, EventID: event, Period: ledger.PeriodOf(w.now), OccurredAt: w.now, PostedAt: w.now, Lines: drawLines(t),
+		Tenant: tenant, Kind: ledger.KindJournal, EventID: event, Period: ledger.PeriodOf(w.now), OccurredAt: w.now,
+		PostedAt: w.now, Lines: drawLines(t),
 	}
 	if rapid.IntRange(0, 9).Draw(t, "off by") == 0 {
 		e.Lines[0].Credit++
@@ -313,7 +320,9 @@ func (w *world) check(t *rapid.T) {
 			require.Equal(t, w.journal[id], entry.Lines)
 			if entry.Reverts != "" {
 				for i, line := range w.journal[entry.Reverts] {
-					require.Equal(t, ledger.Line{Account: line.Account, Currency: line.Currency, Debit: line.Credit, Credit: line.Debit}, entry.Lines[i])
+					require.Equal(t, ledger.Line{
+						Account: line.Account, Currency: line.Currency, Debit: line.Credit, Credit: line.Debit,
+					}, entry.Lines[i])
 				}
 			}
 		}
@@ -350,7 +359,8 @@ func (w *world) check(t *rapid.T) {
 		doc, err := w.store.Store.Get(context.Background(), account.Key(tenant))
 		if err == nil {
 			balance, _ = doc.Fields["balance"].(int64)
-			require.Equal(t, []any{tenant, string(account), ledger.Points}, []any{doc.Fields["tenant"], doc.Fields["account"], doc.Fields["currency"]})
+			require.Equal(t, []any{tenant, string(account), ledger.Points},
+				[]any{doc.Fields["tenant"], doc.Fields["account"], doc.Fields["currency"]})
 		} else {
 			require.ErrorIs(t, err, store.ErrNotFound)
 		}

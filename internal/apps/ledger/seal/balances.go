@@ -58,18 +58,21 @@ func (t TrialBalance) Failure() string {
 // Notes says what is wrong with the books, and what is summed up.
 func (t TrialBalance) Notes() (notes []string) {
 	if len(t.Changed) > 0 {
-		notes = append(notes, "Entries were changed, cannot be read and are left out: "+strings.Join(t.Changed, ", ")+". Verify the books.")
+		notes = append(notes, "Entries were changed, cannot be read and are left out: "+strings.Join(t.Changed,
+			", ")+". Verify the books.")
 	}
 	for _, of := range t.Totals {
 		if of.Closing != 0 {
 			sum := money.Text(of.Closing, of.Currency)
-			notes = append(notes, "The balances in "+of.Currency+" add up to "+sum+" and not to nothing: the books are broken. Verify them.")
+			notes = append(notes, "The balances in "+of.Currency+" add up to "+sum+" and not to nothing: the books "+
+				"are broken. Verify them.")
 		}
 	}
 	if len(t.Balances) == 0 {
 		return append(notes, "The books of "+t.Tenant+" have nothing up to "+t.Period+".")
 	}
-	return append(notes, fmt.Sprintf("Summed up to seal %d, and %d entries that are not sealed yet.", t.Seal, t.Unsealed))
+	return append(notes, fmt.Sprintf("Summed up to seal %d, and %d entries that are not sealed yet.", t.Seal,
+		t.Unsealed))
 }
 
 // Span names a period, or several by the first and the last, in the form of ISO 8601.
@@ -86,9 +89,9 @@ func Months(ctx context.Context, from store.Getter, tenant string) ([]string, er
 	return slices.Sorted(maps.Keys(now.Periods)), err
 }
 
-// Balances sums up the periods from a first to a last: one seal for each period up to it, and what is not sealed. Every
-// entry that was posted before the call counts exactly once, also while a sealer runs. The error wraps ErrBroken or
-// ErrOverflow, or is that of reading.
+// Balances sums up the periods from a first to a last: one seal for each period up to it, and what is not
+// sealed. Every entry that was posted before the call counts exactly once, also while a sealer runs. The
+// error wraps ErrBroken or ErrOverflow, or is that of reading.
 func Balances(ctx context.Context, from ledger.Reader, tenant, first, last string) (TrialBalance, error) {
 	t := TrialBalance{Tenant: tenant, Period: Span(first, last), Balances: []Balance{}, Totals: []Balance{}}
 	before, err := readHead(ctx, from, tenant)
@@ -112,7 +115,9 @@ func Balances(ctx context.Context, from ledger.Reader, tenant, first, last strin
 		return t, err
 	}
 	// What was found without a seal, and was sealed meanwhile, is in the seal.
-	maps.DeleteFunc(unsealed, func(_ string, e ledger.Entry) bool { return !now.before(ledger.Position(e.Document)) })
+	maps.DeleteFunc(unsealed, func(_ string, e ledger.Entry) bool {
+		return !now.before(ledger.Position(e.Document))
+	})
 	t.Seal, t.Unsealed = now.Number, int64(len(unsealed))
 	all, moved := map[string]Totals{}, map[string]Totals{} // up to the last month, and in those asked for
 	sum := func(period string, more Totals) error {
@@ -207,7 +212,8 @@ func add(periods map[string]Totals, period string, more Totals) error {
 		}
 		for currency, by := range sums {
 			sum := periods[period][account][currency]
-			if by.Debit < 0 || by.Credit < 0 || sum.Debit > math.MaxInt64-by.Debit || sum.Credit > math.MaxInt64-by.Credit {
+			if by.Debit < 0 || by.Credit < 0 || sum.Debit > math.MaxInt64-by.Debit ||
+				sum.Credit > math.MaxInt64-by.Credit {
 				return fmt.Errorf("%w: %s", ErrOverflow, period)
 			}
 			periods[period][account][currency] = Sum{sum.Debit + by.Debit, sum.Credit + by.Credit}

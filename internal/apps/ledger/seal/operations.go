@@ -39,8 +39,10 @@ type Proof struct {
 
 // Notes says what the proof is for.
 func (Proof) Notes() []string {
-	return []string{"It shows a stranger that the entry stands in its seal. Keep it as a file: billhook ledger check-proof " +
-		"checks it without asking anybody."}
+	return []string{
+		"It shows a stranger that the entry stands in its seal. Keep it as a file: billhook ledger check-proof " +
+			"checks it without asking anybody.",
+	}
 }
 
 // maxListed bounds a page of seals: each has the sums of all its accounts.
@@ -50,8 +52,10 @@ const maxListed = 100
 func Operations(v Verifier, log *slog.Logger) []console.Operation {
 	return []console.Operation{
 		console.New(console.Row{
-			Name: "seals ls", Path: "GET /v1/ops/journal/seals", Summary: "List the seals of a tenant's books with their hashes, newest first",
-			Empty: "Nothing of this tenant is sealed yet. The task seal-journal seals what was posted.", Errors: Failures,
+			Name: "seals ls", Path: "GET /v1/ops/journal/seals",
+			Summary: "List the seals of a tenant's books with their hashes, newest first",
+			Empty:   "Nothing of this tenant is sealed yet. The task seal-journal seals what was posted.",
+			Errors:  Failures,
 		}, func(ctx context.Context, _ audit.Author, in ListSeals) (console.List[Seal], error) {
 			if in.All {
 				query := store.Query{Collection: Seals, After: in.After, Limit: min(in.Limit, maxListed)}
@@ -60,14 +64,16 @@ func Operations(v Verifier, log *slog.Logger) []console.Operation {
 			return console.Listed(List(ctx, v.From, in.Tenant, in.After, min(in.Limit, maxListed)))
 		}),
 		console.New(console.Row{
-			Name: "journal tenants", Path: "GET /v1/ops/journal/tenants", Summary: "List the tenants whose books have seals",
-			Empty: "Nothing is sealed yet. The task seal-journal seals what was posted.",
+			Name: "journal tenants", Path: "GET /v1/ops/journal/tenants",
+			Summary: "List the tenants whose books have seals",
+			Empty:   "Nothing is sealed yet. The task seal-journal seals what was posted.",
 		}, func(ctx context.Context, _ audit.Author, _ struct{}) (console.List[string], error) {
 			tenants, err := Tenants(ctx, v.From)
 			return console.ListOf(tenants, store.Cursor{}), err
 		}),
 		console.New(console.Row{
-			Name: "ledger prove", Path: "GET /v1/ops/journal/entries/{entry}/proof", Before: "journal show", Errors: Failures,
+			Name: "ledger prove", Path: "GET /v1/ops/journal/entries/{entry}/proof", Before: "journal show",
+			Errors:  Failures,
 			Summary: "Print the proof that an entry is in its seal",
 		}, func(ctx context.Context, _ audit.Author, in EntryOf) (Proof, error) {
 			doc, err := ledger.Find(ctx, v.From, in.Tenant, in.ID, ErrNoEntry)
@@ -79,9 +85,12 @@ func Operations(v Verifier, log *slog.Logger) []console.Operation {
 		}),
 		console.New(console.Row{
 			Name: "ledger verify", Path: "GET /v1/ops/journal/verify", Errors: Failures,
-			Summary: "Verify every seal and every entry, part by part, and name each that was changed, removed, inserted or moved",
-			Help: "It also names entries that no event and no person made, and entries that were added to a month after it was closed. " +
-				"Whoever can write to the whole store can seal everything again: that is found by ledger compare, with seals that were kept elsewhere.",
+			Summary: "Verify every seal and every entry, part by part, and name each that was changed, removed, " +
+				"inserted or moved",
+			Help: "It also names entries that no event and no person made, and entries that were added to a month " +
+				"after it was closed. " +
+				"Whoever can write to the whole store can seal everything again: that is found by ledger compare, with " +
+				"seals that were kept elsewhere.",
 		}, func(ctx context.Context, _ audit.Author, in VerifyBooks) (part Verified, err error) {
 			if in.Tenant == "" {
 				part, err = v.All(ctx, in.Part)
@@ -103,7 +112,8 @@ var Failures = append([]console.Refusal{
 }, ledger.Failures...)
 
 // Unreadable is how it is answered that the books are broken.
-const Unreadable = "What is stored of the books cannot be read; billhook ledger verify says which document it is."
+const Unreadable = "What is stored of the books cannot be read; billhook ledger verify says which " +
+	"document it is."
 
 // Verifications holds one document: how far the verification of all books is that runs by itself.
 const Verifications = "sealVerifications"

@@ -56,7 +56,8 @@ func (p Proven) Notes() []string {
 	return []string{fmt.Sprintf(is, p.Index+1, p.Count, p.Seal, p.Tenant)}
 }
 
-// Prove returns the proof that an entry stands in its seal. The error may be ErrNoEntry, ErrUnsealed or ErrBroken.
+// Prove returns the proof that an entry stands in its seal. The error may be ErrNoEntry, ErrUnsealed or
+// ErrBroken.
 func Prove(ctx context.Context, from ledger.Reader, entryID string) ([]byte, error) {
 	entry, err := store.Read(ctx, from, ledger.Key(entryID), ErrNoEntry, ledger.Read)
 	if errors.Is(err, ledger.ErrBroken) {
@@ -86,9 +87,11 @@ func Prove(ctx context.Context, from ledger.Reader, entryID string) ([]byte, err
 	return text, nil
 }
 
-// locate returns the seal that goes beyond an entry, its leaves, and the entry's place among them. place is below 0 where
-// no seal does yet, and where none of its leaves is the entry's. The error may be ErrBroken.
-func locate(ctx context.Context, from ledger.Reader, e ledger.Entry) (s Seal, leaves []leaf, place int, err error) {
+// locate returns the seal that goes beyond an entry, its leaves, and the entry's place among them. place is
+// below 0 where no seal does yet, and where none of its leaves is the entry's. The error may be ErrBroken.
+func locate(
+	ctx context.Context, from ledger.Reader, e ledger.Entry,
+) (s Seal, leaves []leaf, place int, err error) {
 	position := ledger.Position(e.Document)
 	query := store.Query{
 		Collection: Seals, Equal: map[string]any{"tenant": e.Tenant}, Limit: 2,
@@ -110,8 +113,8 @@ func locate(ctx context.Context, from ledger.Reader, e ledger.Entry) (s Seal, le
 	return s, leaves, slices.IndexFunc(leaves, func(l leaf) bool { return l.id == e.ID }), err
 }
 
-// Locate sets the seal of an entry and its place in it, and reports whether the entry is what its seal holds; one that
-// no seal has come to is.
+// Locate sets the seal of an entry and its place in it, and reports whether the entry is what its seal holds;
+// one that no seal has come to is.
 func Locate(ctx context.Context, from ledger.Reader, e *ledger.Entry) (unchanged bool, err error) {
 	s, leaves, place, err := locate(ctx, from, *e)
 	switch e.Seal = s.Number; {
@@ -149,7 +152,10 @@ func CheckProof(text []byte, kept []Seal) (Proven, error) {
 	if err != nil {
 		return Proven{}, fmt.Errorf("%w: the hashes do not lead from the entry to the root", ErrProof)
 	}
-	return Proven{Tenant: s.Tenant, Seal: s.Number, SealHash: s.Hash, Root: s.Root, Count: s.Count, Index: p.Index, Entry: p.Entry}, nil
+	return Proven{
+		Tenant: s.Tenant, Seal: s.Number, SealHash: s.Hash, Root: s.Root, Count: s.Count, Index: p.Index,
+		Entry: p.Entry,
+	}, nil
 }
 
 // Resealed is the kind of a finding that kept seals alone tell: the seal is not the one that was kept.
@@ -207,8 +213,8 @@ func (c Comparison) Failure() string {
 	return fmt.Sprintf("the seals are not those that were kept: %d findings", len(c.Findings))
 }
 
-// Compare compares the seals that somebody has kept elsewhere with those that are there. Only this finds that all was
-// sealed again, or that the newest were cut off.
+// Compare compares the seals that somebody has kept elsewhere with those that are there. Only this finds that
+// all was sealed again, or that the newest were cut off.
 func Compare(kept, there []Seal) Comparison {
 	c, now, tenants := Comparison{Findings: []Finding{}}, map[store.Key]string{}, map[string]bool{}
 	for _, s := range there {
@@ -217,7 +223,8 @@ func Compare(kept, there []Seal) Comparison {
 	byTenant := func(a, b Seal) int { return cmp.Compare(a.Tenant, b.Tenant) }
 	for _, s := range slices.SortedStableFunc(slices.Values(kept), byTenant) {
 		tenants[s.Tenant] = true
-		key, detail := sealKey(s.Tenant, s.Number), "the seal is not the one that was kept: the books were sealed again"
+		key, detail := sealKey(s.Tenant, s.Number),
+			"the seal is not the one that was kept: the books were sealed again"
 		hash, found := now[key]
 		if found {
 			c.Kept++

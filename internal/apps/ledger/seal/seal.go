@@ -70,8 +70,8 @@ type Seal struct {
 	Tenant string `json:"tenant" store:"tenant,required"`
 	// Number is its place in the tenant's chain: 1, 2, ...
 	Number int64 `json:"number" store:"number,required" show:"Seal"`
-	// Through is the position of its last entry. It holds all entries of the tenant up to there, but those of the seals
-	// before.
+	// Through is the position of its last entry. It holds all entries of the tenant up to there, but those of
+	// the seals before.
 	Through `store:",inline"`
 	// Previous is the Hash of the seal before, in hex; of the first, 64 zeros.
 	Previous string `json:"previous" store:"previous,required"`
@@ -141,12 +141,13 @@ type head struct {
 
 func (s Seal) head() head {
 	return head{
-		Tenant: s.Tenant, Number: s.Number, Through: s.Through, Hash: s.Hash, Periods: s.Periods, sums: maps.Clone(s.Running),
+		Tenant: s.Tenant, Number: s.Number, Through: s.Through, Hash: s.Hash, Periods: s.Periods,
+		sums: maps.Clone(s.Running),
 	}
 }
 
-// running returns all that was sealed of a period up to the head. The error wraps ErrBroken where the seal that says so
-// cannot be read, or contradicts the head.
+// running returns all that was sealed of a period up to the head. The error wraps ErrBroken where the seal
+// that says so cannot be read, or contradicts the head.
 func (h head) running(ctx context.Context, from store.Getter, period string) (Totals, error) {
 	number, sealed := h.Periods[period]
 	sum, known := h.sums[period]
@@ -175,7 +176,8 @@ func readHead(ctx context.Context, from store.Getter, tenant string) (head, erro
 	case err != nil:
 		return head{}, fmt.Errorf("seal: read head: %w", err)
 	case doc.Version == 0:
-		return head{Tenant: tenant, Hash: firstPrevious, Periods: map[string]int64{}, sums: map[string]Totals{}}, nil
+		return head{Tenant: tenant, Hash: firstPrevious, Periods: map[string]int64{}, sums: map[string]Totals{}},
+			nil
 	}
 	h, err := decode[head](doc)
 	if err == nil && (h.Tenant != tenant || h.Number < 1) {
@@ -256,15 +258,17 @@ type Origins interface {
 	// Vouched reports whether the record of the entry's event names the entry, or the audit its
 	// author. Both are written in the entry's own commit. The error is that of reading.
 	Vouched(ctx context.Context, entry ledger.Entry) (bool, error)
-	// Made returns how many entries the records of a tenant name whose commits the database took from one time to
-	// another, both included. Where that is the number of the entries, each is vouched for.
+	// Made returns how many entries the records of a tenant name whose commits the database took from one time
+	// to another, both included. Where that is the number of the entries, each is vouched for.
 	Made(ctx context.Context, tenant string, from, to time.Time) (int64, error)
 	// Closings returns the moment from which each closed month of a tenant takes no entries.
 	Closings(ctx context.Context, tenant string) (map[string]time.Time, error)
 }
 
 // ask returns the answer to the question about each, of which some are asked at once.
-func ask[T any](ctx context.Context, all []T, question func(context.Context, T) (bool, error)) ([]bool, error) {
+func ask[T any](
+	ctx context.Context, all []T, question func(context.Context, T) (bool, error),
+) ([]bool, error) {
 	answers := make([]bool, len(all))
 	return answers, store.AtOnce(ctx, len(all), func(ctx context.Context, i int) (err error) {
 		answers[i], err = question(ctx, all[i])

@@ -26,10 +26,12 @@ var noon = time.Date(2026, 11, 3, 12, 0, 0, 123456000, time.UTC)
 
 func sale(tenant, event, period string, amount int64, after time.Duration) ledger.Entry {
 	return ledger.Entry{
-		Tenant: tenant, Kind: ledger.KindJournal, EventID: event, EventType: "ecommerce.order.completed", Rule: "sales", Period: period,
+		Tenant: tenant, Kind: ledger.KindJournal, EventID: event, EventType: "ecommerce.order.completed",
+		Rule: "sales", Period: period,
 		OccurredAt: noon, PostedAt: noon.Add(after),
 		Lines: []ledger.Line{
-			{Account: "1200:receivable", Currency: "SGD", Debit: amount}, {Account: "4000:revenue", Currency: "SGD", Credit: amount - 1},
+			{Account: "1200:receivable", Currency: "SGD", Debit: amount},
+			{Account: "4000:revenue", Currency: "SGD", Credit: amount - 1},
 			{Account: "2200:tax", Currency: "SGD", Credit: 1},
 		},
 	}
@@ -38,7 +40,8 @@ func sale(tenant, event, period string, amount int64, after time.Duration) ledge
 func credit(t *testing.T, uid, order string) []store.Write {
 	t.Helper()
 	return filetest.Must(ledger.Credit(ledger.Move{
-		Tenant: "acme", Order: order, EventID: "e-" + order, From: ledger.IssuedPoints(order), To: ledger.UserPoints(uid), Amount: 5,
+		Tenant: "acme", Order: order, EventID: "e-" + order, From: ledger.IssuedPoints(order),
+		To: ledger.UserPoints(uid), Amount: 5,
 		Currency: ledger.Points, OrderTotal: 2500, OrderCurrency: "SGD", CreatedAt: noon,
 	}))(t)
 }
@@ -56,7 +59,9 @@ func post(t *testing.T, s store.Committer, entries ...ledger.Entry) {
 }
 
 func sealer(s store.Store) seal.Sealer {
-	return seal.Sealer{Store: s, Origins: sealtest.Trusting{}, Now: func() time.Time { return noon.Add(time.Hour) }}
+	return seal.Sealer{
+		Store: s, Origins: sealtest.Trusting{}, Now: func() time.Time { return noon.Add(time.Hour) },
+	}
 }
 
 func run(t *testing.T, s store.Store) seal.Sealed {
@@ -71,8 +76,8 @@ func findings(t *testing.T, from ledger.Reader) []seal.Finding {
 	return found
 }
 
-// A seal is one commit of three documents. A run reads each entry once, and a page of each shard; beside a seal's
-// commit it writes the cursor as it begins and once for each window.
+// A seal is one commit of three documents. A run reads each entry once, and a page of each shard; beside a
+// seal's commit it writes the cursor as it begins and once for each window.
 func TestABacklogIsSealedWithARead(t *testing.T) {
 	t.Parallel()
 	s, big := &storetest.Counter{Store: storetest.Open(t)}, 12_000
@@ -94,10 +99,12 @@ func TestABacklogIsSealedWithARead(t *testing.T) {
 	require.Less(t, s.Written.Load(), int64(3*done.Seals+5))
 	s = &storetest.Counter{Store: s.Store}
 	require.Equal(t, seal.Sealed{}, run(t, s))
-	require.Equal(t, []int64{1 + ledger.Shards, 1}, []int64{s.Reads.Load(), s.Written.Load()}, "nothing is left to do")
+	require.Equal(t, []int64{1 + ledger.Shards, 1}, []int64{s.Reads.Load(), s.Written.Load()},
+		"nothing is left to do")
 	post(t, s, sale("big", "waits", "2026-11", 100, 0), sale("big", "later", "2026-12", 100, 0))
 	balance := filetest.Must(seal.Balances(t.Context(), s, "big", "2026-11", "2026-11"))(t)
-	require.Equal(t, []int64{int64(done.Seals) - 1, 1}, []int64{balance.Seal, balance.Unsealed}, "how far it goes")
+	require.Equal(t, []int64{int64(done.Seals) - 1, 1}, []int64{balance.Seal, balance.Unsealed},
+		"how far it goes")
 	require.Empty(t, findings(t, s))
 }
 
@@ -135,9 +142,10 @@ func TestATenantThatCannotBeSealedDelaysNoOther(t *testing.T) {
 	post(t, s, sale("acme", "a", "2026-11", 100, 0), sale("beta", "b", "2026-11", 200, 0))
 	run(t, s)
 	change := func(credit int64) {
-		storetest.Edit(t, s, store.Key{Collection: seal.Seals, ID: seal.ID("acme", 1)}, func(fields map[string]any) {
-			fields["running"].(map[string]any)["2026-11"].(map[string]any)["2200:tax"].(map[string]any)["SGD"].(map[string]any)["credit"] = credit
-		})
+		storetest.Edit(t, s, store.Key{Collection: seal.Seals, ID: seal.ID("acme", 1)},
+			func(fields map[string]any) {
+				fields["running"].(map[string]any)["2026-11"].(map[string]any)["2200:tax"].(map[string]any)["SGD"].(map[string]any)["credit"] = credit
+			})
 	}
 	change(2)
 	post(t, s, sale("acme", "c", "2026-11", 100, 0), sale("beta", "d", "2026-11", 200, 0))
@@ -158,11 +166,13 @@ func TestASealOfManyAccountsAndPeriodsIsCut(t *testing.T) {
 	for round := range 2 {
 		var entries []ledger.Entry
 		for i := range 120 {
-			entry := sale("acme", fmt.Sprint("e", round, "-", i), fmt.Sprintf("%04d-01", 1800+i), 100, time.Duration(i)*time.Second)
+			entry := sale("acme", fmt.Sprint("e", round, "-", i), fmt.Sprintf("%04d-01", 1800+i), 100,
+				time.Duration(i)*time.Second)
 			entry.Lines = nil
 			for l := range 40 {
 				account := fmt.Sprint("account-with-a-long-name-", l/2)
-				entry.Lines = append(entry.Lines, ledger.Line{Account: account, Currency: "SGD", Debit: int64(l % 2), Credit: int64(1 - l%2)})
+				entry.Lines = append(entry.Lines,
+					ledger.Line{Account: account, Currency: "SGD", Debit: int64(l % 2), Credit: int64(1 - l%2)})
 			}
 			entries = append(entries, entry)
 		}
@@ -223,7 +233,8 @@ func proofs(t *testing.T, n int) (all [][]byte, kept []seal.Seal) {
 	s := storetest.Open(t)
 	var entries []ledger.Entry
 	for i := range n {
-		entries = append(entries, sale("acme", fmt.Sprint("e", i), "2026-11", 100+int64(i), time.Duration(i)*time.Second))
+		entries = append(entries, sale("acme", fmt.Sprint("e", i), "2026-11", 100+int64(i),
+			time.Duration(i)*time.Second))
 	}
 	for _, entry := range entries { // one after the other: so they stand in their seal
 		post(t, s, entry)
@@ -261,7 +272,9 @@ func TestAnEntryThatIsNotAsItWasSealedIsNotProven(t *testing.T) {
 	require.ErrorIs(t, err, seal.ErrUnsealed)
 	require.ErrorIs(t, filetest.ErrorOf(seal.Prove(t.Context(), s, "a/b")), seal.ErrNoEntry)
 	key := ledger.Key(ledger.EntryID("acme", "a"))
-	for name, value := range map[string]any{"event_type": "other.event.happened", "shard": int64(7), "committed_at": nil, "lines": "none"} {
+	for name, value := range map[string]any{
+		"event_type": "other.event.happened", "shard": int64(7), "committed_at": nil, "lines": "none",
+	} {
 		all := sealedBooks(t)
 		all[key] = with(all[key], name, value)
 		require.ErrorIs(t, filetest.ErrorOf(seal.Prove(t.Context(), all, key.ID)), seal.ErrBroken, name)
@@ -300,8 +313,11 @@ func TestAProofInAnotherFormOrOfAnotherSealProvesNothing(t *testing.T) {
 	_, err := seal.CheckProof([]byte(good), again)
 	require.ErrorIs(t, err, seal.ErrProof, "the books were sealed again, without an entry")
 	for name, change := range map[string]func(*seal.Seal){
-		"its root": func(s *seal.Seal) { s.Root = strings.Repeat("0", 64) }, "its count": func(s *seal.Seal) { s.Count = 4 },
-		"its number": func(s *seal.Seal) { s.Number = 2 }, "its tenant": func(s *seal.Seal) { s.Tenant = "beta" }, "its hash": func(s *seal.Seal) { s.Hash = s.Root },
+		"its root": func(s *seal.Seal) { s.Root = strings.Repeat("0", 64) }, "its count": func(s *seal.Seal) {
+			s.Count = 4
+		},
+		"its number": func(s *seal.Seal) { s.Number = 2 }, "its tenant": func(s *seal.Seal) { s.Tenant = "beta" },
+		"its hash": func(s *seal.Seal) { s.Hash = s.Root },
 	} {
 		_, other := vector(t)
 		change(&other[0])
@@ -371,7 +387,9 @@ func watched(t *testing.T) store.Store {
 	}
 	post(t, s, sale("beta", "b", "2026-11", 100, 0), sale("zeta", "z", "2026-11", 100, 0))
 	run(t, s)
-	storetest.Edit(t, s, ledger.Key(ledger.EntryID("beta", "b")), func(fields map[string]any) { fields["rule"] = "another" })
+	storetest.Edit(t, s, ledger.Key(ledger.EntryID("beta", "b")), func(fields map[string]any) {
+		fields["rule"] = "another"
+	})
 	return s
 }
 
@@ -432,7 +450,8 @@ func TestAVerificationWhoseProgressIsDamagedBeginsAnew(t *testing.T) {
 	t.Parallel()
 	s := watched(t)
 	storetest.Put(t, s, store.Set(store.Key{Collection: seal.Verifications, ID: "books"}, map[string]any{
-		"at": "behind everything", "running": map[string]any{"begun_at": noon.Add(-time.Hour), "seals": int64(7), "found": int64(1)},
+		"at":      "behind everything",
+		"running": map[string]any{"begun_at": noon.Add(-time.Hour), "seals": int64(7), "found": int64(1)},
 	}))
 	last := step(t, s).Last
 	require.Equal(t, []any{noon, int64(14), int64(1)}, []any{last.BegunAt, last.Seals, last.Found})

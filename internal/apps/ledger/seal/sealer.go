@@ -85,7 +85,8 @@ func (s Sealer) Run(ctx context.Context) (Sealed, error) {
 	return r.done, cmp.Or(r.first, err)
 }
 
-// cursor says how far all entries are sealed: those up to a position, but for those of the tenants that are behind.
+// cursor says how far all entries are sealed: those up to a position, but for those of the tenants that are
+// behind.
 type cursor struct {
 	Through `store:",inline"`
 	// Now is the database's time when the last run began.
@@ -242,7 +243,8 @@ func (r *round) note(posted time.Time) {
 // sealRaced seals, and looks again where another sealer was faster, or this one, and the answer was lost.
 func (r *round) sealRaced(ctx context.Context, tenant string, documents []store.Document) (err error) {
 	for range tries {
-		if err = r.seal(ctx, tenant, documents); !errors.Is(err, store.ErrStale) && !errors.Is(err, store.ErrExists) {
+		if err = r.seal(ctx, tenant, documents); !errors.Is(err, store.ErrStale) &&
+			!errors.Is(err, store.ErrExists) {
 			return err
 		}
 		r.done.Raced++
@@ -268,8 +270,8 @@ func (r *round) seal(ctx context.Context, tenant string, documents []store.Docum
 	return err
 }
 
-// founded returns the entries that can be read and that something vouches for. The others get a new time, before any
-// seal goes beyond them: so their turn comes again.
+// founded returns the entries that can be read and that something vouches for. The others get a new time,
+// before any seal goes beyond them: so their turn comes again.
 func (r *round) founded(ctx context.Context, documents []store.Document) (entries []ledger.Entry, err error) {
 	var all []ledger.Entry
 	var others []store.Document
@@ -317,18 +319,20 @@ func (r *round) founded(ctx context.Context, documents []store.Document) (entrie
 
 // reposition gives an entry without a seal a new time. Where it has changed since, another has done so.
 func reposition(ctx context.Context, to store.Committer, doc store.Document) error {
-	if _, err := to.Commit(ctx, []store.Write{ledger.Reposition(doc)}); err != nil && !errors.Is(err, store.ErrStale) {
+	if _, err := to.Commit(ctx, []store.Write{ledger.Reposition(doc)}); err != nil &&
+		!errors.Is(err, store.ErrStale) {
 		return fmt.Errorf("seal: move entry: %w", err)
 	}
 	return nil
 }
 
-// prolong commits the next seal of a tenant's chain, of as many entries as fit into it. It returns their number and the
-// new head.
+// prolong commits the next seal of a tenant's chain, of as many entries as fit into it. It returns their
+// number and the new head.
 func (r *round) prolong(ctx context.Context, last head, entries []ledger.Entry) (head, int, error) {
 	next := Seal{
-		Tenant: last.Tenant, Number: last.Number + 1, Previous: last.Hash, SealedAt: r.Now().UTC().Truncate(time.Microsecond),
-		Totals: map[string]Totals{}, Running: map[string]Totals{}, Periods: maps.Clone(last.Periods),
+		Tenant: last.Tenant, Number: last.Number + 1, Previous: last.Hash,
+		SealedAt: r.Now().UTC().Truncate(time.Microsecond),
+		Totals:   map[string]Totals{}, Running: map[string]Totals{}, Periods: maps.Clone(last.Periods),
 	}
 	var leaves []leaf
 	size := 0
@@ -342,12 +346,14 @@ func (r *round) prolong(ctx context.Context, last head, entries []ledger.Entry) 
 			return last, 0, err
 		}
 		size += len(leaf{entry.ID, hash}.String()) + 1
-		if len(leaves) > 0 && (size > maxBytes || sums(next.Running)+sums(map[string]Totals{"": before})+len(entry.Lines) > maxSums) {
+		if len(leaves) > 0 && (size > maxBytes ||
+			sums(next.Running)+sums(map[string]Totals{"": before})+len(entry.Lines) > maxSums) {
 			break
 		}
 		err = add(next.Running, entry.Period, before)
 		for _, line := range entry.Lines {
-			err = errors.Join(err, add(next.Totals, entry.Period, totalsOf(line)), add(next.Running, entry.Period, totalsOf(line)))
+			err = errors.Join(err, add(next.Totals, entry.Period, totalsOf(line)),
+				add(next.Running, entry.Period, totalsOf(line)))
 		}
 		if err != nil {
 			return last, 0, err

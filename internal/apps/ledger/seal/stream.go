@@ -28,7 +28,8 @@ func stream(ctx context.Context, from ledger.Reader, tenant string, after, until
 		}
 		if tenant != "" {
 			q = store.Query{
-				Equal: map[string]any{"shard": int64(i), "tenant": tenant}, Due: &store.Due{Field: "committed_at", Until: until.At},
+				Equal: map[string]any{"shard": int64(i), "tenant": tenant},
+				Due:   &store.Due{Field: "committed_at", Until: until.At},
 			}
 		}
 		q.Collection, q.After, q.Limit = ledger.Entries, after, store.MaxPage

@@ -48,8 +48,11 @@ func whole(t *testing.T, clocks [2]int, forced ...ledger.Entry) books {
 	posted(credit(t, "u1", "o1"), nil)
 	posted(ledger.Post(sale("beta", "c", "2026-11", 3, 0)))
 	sealed(clocks[1])
-	periods := journal.Periods{Store: s, Now: func() time.Time { return noon }, NewID: func() string { return "id" }}
-	_, err := periods.Close(t.Context(), "acme", "2026-09", audit.Change{Who: audit.Author{Proof: audit.Identity, Name: "ada"}, Why: "it is over"})
+	periods := journal.Periods{
+		Store: s, Now: func() time.Time { return noon }, NewID: func() string { return "id" },
+	}
+	_, err := periods.Close(t.Context(), "acme", "2026-09",
+		audit.Change{Who: audit.Author{Proof: audit.Identity, Name: "ada"}, Why: "it is over"})
 	require.NoError(t, err)
 	if len(forced) > 0 {
 		post(t, s, forced...)
@@ -58,9 +61,11 @@ func whole(t *testing.T, clocks [2]int, forced ...ledger.Entry) books {
 	posted(ledger.Post(sale("acme", "waits", "2026-11", 70, 0)))
 	all := books{}
 	for _, collection := range []string{
-		ledger.Entries, ledger.Accounts, seal.Seals, seal.Leaves, seal.Heads, dedupe.Collection, audit.Collection, journal.PeriodsCollection,
+		ledger.Entries, ledger.Accounts, seal.Seals, seal.Leaves, seal.Heads, dedupe.Collection, audit.Collection,
+		journal.PeriodsCollection,
 	} {
-		for doc, err := range store.Each(t.Context(), s, store.Query{Collection: collection, Limit: store.MaxPage}) {
+		for doc, err := range store.Each(t.Context(), s,
+			store.Query{Collection: collection, Limit: store.MaxPage}) {
 			require.NoError(t, err)
 			all[doc.Key] = doc.Fields
 		}
@@ -93,7 +98,11 @@ func (s stamping) Commit(ctx context.Context, writes []store.Write) ([]store.Ver
 func (b books) verified(t *testing.T, kept []seal.Seal) (found, withKept []seal.Finding) {
 	t.Helper()
 	origins := journal.Origins{Store: b, Catalog: &catalog.Catalog{Queues: []catalog.Queue{
-		{ID: "books", Handlers: map[string]catalog.Handler{"*.*.*": {Name: catalog.JournalPost}, "order.paid": {Name: "points.credit"}}},
+		{
+			ID: "books", Handlers: map[string]catalog.Handler{
+				"*.*.*": {Name: catalog.JournalPost}, "order.paid": {Name: "points.credit"},
+			},
+		},
 	}}}
 	found = filetest.Must(sealtest.Findings(t.Context(), seal.Verifier{From: b, Origins: origins}))(t)
 	for _, tenant := range []string{"acme", "beta"} {
@@ -131,7 +140,8 @@ func TestManyEntriesAreVouchedForByTheNumberOfTheirRecords(t *testing.T) {
 		}
 		gets := s.Gets.Load()
 		done := sealtest.Seal(t, s, origins, noon)
-		require.Equal(t, []int{40 - unreadable, invented, unreadable}, []int{done.Entries, done.Unfounded, done.Unreadable})
+		require.Equal(t, []int{40 - unreadable, invented, unreadable},
+			[]int{done.Entries, done.Unfounded, done.Unreadable})
 		require.Equal(t, round > 0, s.Gets.Load()-gets > 39, "each is asked about")
 		if round == 2 {
 			require.Equal(t, 1, sealtest.Seal(t, s, origins, noon).Unreadable, "its turn comes again")
@@ -156,7 +166,9 @@ func TestEachTamperingIsFoundByWhomTheDocsSay(t *testing.T) {
 		writes := filetest.Must(ledger.Post(sale("acme", event, "2026-11", amount, 0)))(t)
 		return sealtest.Document(writes[0]).Fields // of long ago
 	}
-	later := func(fields map[string]any) map[string]any { return with(fields, "committed_at", noon.AddDate(0, 0, 1)) }
+	later := func(fields map[string]any) map[string]any {
+		return with(fields, "committed_at", noon.AddDate(0, 0, 1))
+	}
 	usual := [2]int{1, 1}
 
 	gone := func(match func(store.Key, map[string]any) bool) func(books) {
@@ -171,7 +183,11 @@ func TestEachTamperingIsFoundByWhomTheDocsSay(t *testing.T) {
 	set := func(key store.Key, fields ...any) func(books) {
 		return func(all books) { all[key] = with(all[key], fields...) }
 	}
-	put := func(key store.Key, fields map[string]any) func(books) { return func(all books) { all[key] = fields } }
+	put := func(key store.Key, fields map[string]any) func(books) {
+		return func(all books) {
+			all[key] = fields
+		}
+	}
 	became := func(clocks [2]int, forced ...ledger.Entry) func(books) {
 		return func(all books) {
 			clear(all)
@@ -189,43 +205,67 @@ func TestEachTamperingIsFoundByWhomTheDocsSay(t *testing.T) {
 		"an entry was changed":      {byVerify, set(a, "event_type", "other.event.happened"), seal.Changed, a},
 		"an entry has a field more": {byVerify, set(a, "note", "x"), seal.Changed, a},
 		"two entries changed places": {byVerify, func(all books) {
-			all[a], all[b] = with(all[a], "committed_at", all[b]["committed_at"]), with(all[b], "committed_at", all[a]["committed_at"])
+			all[a], all[b] = with(all[a], "committed_at", all[b]["committed_at"]),
+				with(all[b], "committed_at", all[a]["committed_at"])
 		}, seal.Changed, b},
 		"an entry was moved to where another seal holds it": {byVerify, func(all books) {
 			all[a] = with(all[a], "committed_at", all[second]["through"])
 		}, seal.Changed, a},
-		"an entry was put where a seal has passed":   {byVerify, put(added, posted("added", 10)), seal.Added, added},
-		"a sealed entry was moved behind all seals":  {byVerify, func(all books) { all[a] = later(all[a]) }, seal.Changed, a},
-		"an entry has no time of its commit":         {byVerify, put(added, with(posted("added", 10), "committed_at", nil)), seal.Changed, added},
-		"an entry was put into a shard that is none": {byVerify, put(added, with(posted("added", 10), "shard", int64(9))), seal.Changed, added},
-		"the cursor was set back":                    {by: nobody, do: func(all books) { delete(all, store.Key{Collection: seal.Heads, ID: "~cursor"}) }},
-		"a balance was changed":                      {byVerify, set(held, "balance", int64(9_999_999)), seal.Changed, held},
-		"a balance is gone":                          {byVerify, lost(held), seal.Missing, held},
-		"a balance of another tenant":                {byVerify, set(held, "tenant", "beta"), seal.Missing, held},
-		"a balance was made up":                      {byVerify, func(all books) { all[made] = with(all[held], "account", "points:user:u2") }, seal.Changed, made},
-		"the first seal is gone":                     {byVerify, lost(first), seal.Missing, first},
-		"the last seal is gone":                      {byVerify, lost(second), seal.Missing, second},
-		"the leaves are gone":                        {byVerify, lost(leaves), seal.Missing, leaves},
-		"the head is gone":                           {byVerify, lost(head), seal.Missing, head},
+		"an entry was put where a seal has passed": {byVerify, put(added, posted("added", 10)), seal.Added, added},
+		"a sealed entry was moved behind all seals": {
+			byVerify, func(all books) { all[a] = later(all[a]) }, seal.Changed, a,
+		},
+		"an entry has no time of its commit": {
+			byVerify, put(added, with(posted("added", 10), "committed_at", nil)), seal.Changed, added,
+		},
+		"an entry was put into a shard that is none": {
+			byVerify, put(added, with(posted("added", 10), "shard", int64(9))), seal.Changed, added,
+		},
+		"the cursor was set back": {
+			by: nobody, do: func(all books) { delete(all, store.Key{Collection: seal.Heads, ID: "~cursor"}) },
+		},
+		"a balance was changed":       {byVerify, set(held, "balance", int64(9_999_999)), seal.Changed, held},
+		"a balance is gone":           {byVerify, lost(held), seal.Missing, held},
+		"a balance of another tenant": {byVerify, set(held, "tenant", "beta"), seal.Missing, held},
+		"a balance was made up": {
+			byVerify, func(all books) { all[made] = with(all[held], "account", "points:user:u2") }, seal.Changed, made,
+		},
+		"the first seal is gone": {byVerify, lost(first), seal.Missing, first},
+		"the last seal is gone":  {byVerify, lost(second), seal.Missing, second},
+		"the leaves are gone":    {byVerify, lost(leaves), seal.Missing, leaves},
+		"the head is gone":       {byVerify, lost(head), seal.Missing, head},
 		"the leaves were reordered": {byVerify, func(all books) {
 			list := slices.Clone(all[leaves]["leaves"].([]any))
 			slices.Reverse(list)
 			all[leaves] = with(all[leaves], "leaves", list)
 		}, seal.Changed, leaves},
-		"the seals changed places": {byVerify, func(all books) { all[first], all[second] = all[second], all[first] }, seal.Changed, first},
-		"a seal was added":         {byVerify, func(all books) { all[third] = with(all[second], "number", int64(3)) }, seal.Changed, third},
-		"leaves without a seal":    {byVerify, func(all books) { all[sealed(seal.Leaves, 3)] = all[leaves] }, seal.Added, sealed(seal.Leaves, 3)},
+		"the seals changed places": {
+			byVerify, func(all books) { all[first], all[second] = all[second], all[first] }, seal.Changed, first,
+		},
+		"a seal was added": {
+			byVerify, func(all books) { all[third] = with(all[second], "number", int64(3)) }, seal.Changed, third,
+		},
+		"leaves without a seal": {
+			byVerify, func(all books) { all[sealed(seal.Leaves, 3)] = all[leaves] }, seal.Added,
+			sealed(seal.Leaves, 3),
+		},
 		"a seal under an id that none has": {byVerify, func(all books) {
 			all[store.Key{Collection: seal.Seals, ID: first.ID + "x"}] = all[first]
 		}, seal.Added, store.Key{Collection: seal.Seals, ID: first.ID + "x"}},
 		"the head was set back": {byVerify, func(all books) {
 			all[head] = with(all[head], "number", int64(1), "hash", all[first]["hash"])
 		}, seal.Changed, head},
-		"a whole chain is gone, and its entries are not": {byVerify, gone(func(key store.Key, _ map[string]any) bool {
-			return strings.HasPrefix(key.ID, head.ID)
-		}), seal.Added, a},
-		"a seal was made again, its hash with it":         {byVerify, func(all books) { all[first] = whole(t, [2]int{0, 1})[first] }, seal.Changed, second},
-		"an entry was put in where it waits for its seal": {byVerify, put(invented, later(posted("invented", 10))), seal.Unfounded, invented},
+		"a whole chain is gone, and its entries are not": {
+			byVerify, gone(func(key store.Key, _ map[string]any) bool {
+				return strings.HasPrefix(key.ID, head.ID)
+			}), seal.Added, a,
+		},
+		"a seal was made again, its hash with it": {
+			byVerify, func(all books) { all[first] = whole(t, [2]int{0, 1})[first] }, seal.Changed, second,
+		},
+		"an entry was put in where it waits for its seal": {
+			byVerify, put(invented, later(posted("invented", 10))), seal.Unfounded, invented,
+		},
 		"an entry of no tenant was put in, and a head for it": {byVerify, func(all books) {
 			all[added] = with(posted("added", 10), "tenant", "")
 			all[store.Key{Collection: seal.Heads, ID: seal.HeadID("")}] = with(all[head], "tenant", "")
@@ -249,22 +289,35 @@ func TestEachTamperingIsFoundByWhomTheDocsSay(t *testing.T) {
 			return fields["tenant"] == "beta"
 		}), seal.Resealed, store.Key{Collection: seal.Seals, ID: seal.ID("beta", 1)}},
 
-		"an entry was put in, and a seal made for it, in an open month": {by: nobody, do: became(usual, sale("acme", "invented", "2026-11", 10, 0))},
+		"an entry was put in, and a seal made for it, in an open month": {
+			by: nobody, do: became(usual, sale("acme", "invented", "2026-11", 10, 0)),
+		},
 		"an entry was put in together with the record of an event": {by: nobody, do: func(all books) {
 			all[invented] = later(posted("invented", 10))
 			record := sealtest.Record(t, "books", store.Write{Key: invented, Fields: all[invented]})
 			all[record.Key] = record.Fields
 		}},
-		"an entry was changed before it was sealed, and is right in itself":        {by: nobody, do: put(entry("waits"), later(posted("waits", 7_000)))},
-		"the records of events whose entries are sealed were changed, or are gone": {by: nobody, do: lost(dedupe.Key("books", "acme", "a"))},
-		"an entry of the audit was changed, or is gone":                            {by: nobody, do: lostAll(audit.Collection)},
-		"the document of a closed month was changed, or is gone":                   {by: nobody, do: lostAll(journal.PeriodsCollection)},
-		"a balance was made up of a tenant that has no seals": {by: nobody, do: put(ledger.UserPoints("u9").Key("gamma"), map[string]any{
-			"tenant": "gamma", "account": "points:user:u9", "currency": ledger.Points, "balance": int64(9),
-		})},
-		"the time of an account's last change was changed": {by: nobody, do: set(held, "updated_at", noon.Add(time.Hour))},
+		"an entry was changed before it was sealed, and is right in itself": {
+			by: nobody, do: put(entry("waits"), later(posted("waits", 7_000))),
+		},
+		"the records of events whose entries are sealed were changed, or are gone": {
+			by: nobody, do: lost(dedupe.Key("books", "acme", "a")),
+		},
+		"an entry of the audit was changed, or is gone": {by: nobody, do: lostAll(audit.Collection)},
+		"the document of a closed month was changed, or is gone": {
+			by: nobody, do: lostAll(journal.PeriodsCollection),
+		},
+		"a balance was made up of a tenant that has no seals": {
+			by: nobody, do: put(ledger.UserPoints("u9").Key("gamma"), map[string]any{
+				"tenant": "gamma", "account": "points:user:u9", "currency": ledger.Points, "balance": int64(9),
+			}),
+		},
+		"the time of an account's last change was changed": {
+			by: nobody, do: set(held, "updated_at", noon.Add(time.Hour)),
+		},
 		"what the daily verification keeps of its progress was changed": {
-			by: nobody, do: put(store.Key{Collection: seal.Verifications, ID: "books"}, map[string]any{"at": "behind everything"}),
+			by: nobody, do: put(store.Key{Collection: seal.Verifications, ID: "books"},
+				map[string]any{"at": "behind everything"}),
 		},
 	}
 	base := whole(t, usual)
@@ -303,7 +356,8 @@ func TestEachTamperingIsFoundByWhomTheDocsSay(t *testing.T) {
 		}
 		page += fmt.Sprintf("| %s | %s |\n", who, strings.Join(done, "; "))
 	}
-	const begin, end = "<!-- tamperings: go test ./internal/apps/ledger/seal -run Tampering -update -->\n", "<!-- end of tamperings -->"
+	const begin, end = "<!-- tamperings: go test ./internal/apps/ledger/seal -run Tampering -update -->\n",
+		"<!-- end of tamperings -->"
 	filetest.Part(t, page, begin, end, "..", "..", "..", "..", "docs", "why", "ledger.md")
 }
 
@@ -321,7 +375,8 @@ func (b books) Get(_ context.Context, key store.Key) (store.Document, error) {
 func (b books) Query(_ context.Context, q store.Query) (page store.Page, _ error) {
 	found := map[store.Cursor]store.Document{}
 	for key, fields := range b {
-		place, match := store.Cursor{ID: key.ID}, key.Collection == q.Collection && strings.HasPrefix(key.ID, q.IDPrefix)
+		place, match := store.Cursor{ID: key.ID}, key.Collection == q.Collection &&
+			strings.HasPrefix(key.ID, q.IDPrefix)
 		if q.Due != nil {
 			at, timed := fields[q.Due.Field].(time.Time)
 			place.At, match = at, match && timed && !at.After(q.Due.Until)
@@ -351,7 +406,8 @@ func sealedBooks(t *testing.T) books {
 	all := whole(t, [2]int{1, 1})
 	maps.DeleteFunc(all, func(key store.Key, fields map[string]any) bool {
 		waits := fields["event_id"] == "waits"
-		return waits || key.ID == "~cursor" || !slices.Contains([]string{ledger.Entries, ledger.Accounts, seal.Seals, seal.Leaves, seal.Heads}, key.Collection)
+		return waits || key.ID == "~cursor" || !slices.Contains(
+			[]string{ledger.Entries, ledger.Accounts, seal.Seals, seal.Leaves, seal.Heads}, key.Collection)
 	})
 	require.Len(t, all, 4+1+3+3+2)
 	require.Empty(t, findings(t, all))
@@ -423,7 +479,8 @@ func TestEverySingleBitThatIsChangedIsFound(t *testing.T) {
 					continue
 				}
 				changed[key] = variant.(map[string]any)
-				findings, err := sealtest.FindingsOf(t.Context(), seal.Verifier{From: changed, Origins: sealtest.Trusting{}}, tenant)
+				findings, err := sealtest.FindingsOf(t.Context(),
+					seal.Verifier{From: changed, Origins: sealtest.Trusting{}}, tenant)
 				require.NoError(t, err)
 				named := slices.ContainsFunc(findings, func(f seal.Finding) bool { return f.Document == key.String() })
 				require.True(t, named, "%v instead of %v", variant, fields)
@@ -452,7 +509,8 @@ func TestAPageThatIsNoneIsRefused(t *testing.T) {
 	t.Parallel()
 	verifier := seal.Verifier{From: sealedBooks(t), Origins: sealtest.Trusting{}}
 	for _, at := range []string{
-		"x", "1", "{}x", "[]", `{"part":"others"}`, `{"part":"seals","seal":-1}`, `{"part":"seals","more":1}`, `{"part":"accounts","after":3}`,
+		"x", "1", "{}x", "[]", `{"part":"others"}`, `{"part":"seals","seal":-1}`, `{"part":"seals","more":1}`,
+		`{"part":"accounts","after":3}`,
 	} {
 		require.ErrorIs(t, filetest.ErrorOf(verifier.Page(t.Context(), "acme", at)), seal.ErrPage, at)
 	}
@@ -465,14 +523,18 @@ func TestBalancesOfManyEntriesAreComparedOverSeveralParts(t *testing.T) {
 	s := &storetest.Faults{Store: storetest.Open(t)}
 	for user := range 13 {
 		uid := fmt.Sprint("u", user)
-		writes := []store.Write{store.Increment(ledger.UserPoints(uid).Key("acme"), map[string]int64{"balance": 5 * 400}, credit(t, uid, "o")[1].Fields)}
+		writes := []store.Write{
+			store.Increment(ledger.UserPoints(uid).Key("acme"), map[string]int64{"balance": 5 * 400},
+				credit(t, uid, "o")[1].Fields),
+		}
 		for i := range 400 {
 			writes = append(writes, credit(t, uid, fmt.Sprint(uid, "-", i))[0])
 		}
 		storetest.Put(t, s, writes...)
 	}
 	reads := 0
-	s.OnRead = func(do func() error) error { // somebody buys after the account is read, and before its entries are
+	// somebody buys after the account is read, and before its entries are
+	s.OnRead = func(do func() error) error {
 		if reads++; reads == 2 {
 			storetest.Put(t, s.Store, credit(t, "u0", "later")...)
 		}
@@ -490,6 +552,8 @@ func TestBalancesOfManyEntriesAreComparedOverSeveralParts(t *testing.T) {
 	key := ledger.UserPoints("u1").Key("acme")
 	storetest.Edit(t, s, key, func(fields map[string]any) { fields["balance"] = int64(9_999_999) })
 	require.Equal(t, []seal.Finding{{
-		Kind: seal.Changed, Tenant: "acme", Document: key.String(), Detail: "the balance is not the sum of the account's entries",
-	}}, filetest.Must(sealtest.FindingsOf(t.Context(), seal.Verifier{From: s, Origins: sealtest.Trusting{}}, "acme"))(t))
+		Kind: seal.Changed, Tenant: "acme", Document: key.String(),
+		Detail: "the balance is not the sum of the account's entries",
+	}}, filetest.Must(sealtest.FindingsOf(t.Context(), seal.Verifier{From: s, Origins: sealtest.Trusting{}},
+		"acme"))(t))
 }

@@ -47,7 +47,8 @@ type Finding struct {
 
 // Log writes the line by which an alert knows of the finding.
 func (f Finding) Log(ctx context.Context, log *slog.Logger) {
-	log.LogAttrs(ctx, slog.LevelError, "books do not verify", slog.String("tenant", f.Tenant), slog.String("kind", f.Kind),
+	log.LogAttrs(ctx, slog.LevelError, "books do not verify", slog.String("tenant", f.Tenant),
+		slog.String("kind", f.Kind),
 		slog.String("document", f.Document), slog.Int64("seal", f.Seal))
 }
 
@@ -60,7 +61,8 @@ type Counts struct {
 }
 
 func (c *Counts) add(more Counts) {
-	c.Seals, c.Entries, c.Unsealed, c.Accounts = c.Seals+more.Seals, c.Entries+more.Entries, c.Unsealed+more.Unsealed, c.Accounts+more.Accounts
+	c.Seals, c.Entries, c.Unsealed, c.Accounts = c.Seals+more.Seals, c.Entries+more.Entries,
+		c.Unsealed+more.Unsealed, c.Accounts+more.Accounts
 }
 
 // Verified is a page of a verification: what was looked at, what was found.
@@ -112,8 +114,8 @@ var ErrPage = console.Refuse(console.Malformed, "page_invalid", "The page is the
 type Verifier struct {
 	From    ledger.Reader
 	Origins Origins
-	// Moves, if not nil, gives an entry a new time that something vouches for and that seals have passed over: it is
-	// found, and is sealed next.
+	// Moves, if not nil, gives an entry a new time that something vouches for and that seals have passed over:
+	// it is found, and is sealed next.
 	Moves store.Committer
 }
 
@@ -140,8 +142,8 @@ type position struct {
 	Seen int64 `json:"seen,omitzero"`
 }
 
-// All checks a bounded part of the books of all tenants, one after the other, and at last of what is in nobody's. Pages are
-// as those of Page.
+// All checks a bounded part of the books of all tenants, one after the other, and at last of what is in
+// nobody's. Pages are as those of Page.
 func (v Verifier) All(ctx context.Context, at string) (part Verified, err error) {
 	tenant, place, later := strings.Cut(at, "|")
 	if at == "" {
@@ -203,7 +205,8 @@ type verification struct {
 }
 
 func (v *verification) find(kind string, key store.Key, number int64, detail string) {
-	v.done.Findings = append(v.done.Findings, Finding{Kind: kind, Tenant: v.tenant, Document: key.String(), Seal: number, Detail: detail})
+	v.done.Findings = append(v.done.Findings,
+		Finding{Kind: kind, Tenant: v.tenant, Document: key.String(), Seal: number, Detail: detail})
 }
 
 // readOrNone reads the seal of a number, to compare others with. One that cannot be read has its number
@@ -300,7 +303,8 @@ func (v *verification) end(ctx context.Context, last Seal, p position) (position
 		v.gap(last.Number+1, h.Number)
 	case h.Number < last.Number && !same:
 		v.find(Changed, key, last.Number, "there are seals behind the head")
-	case !last.unread() && (h.Number != last.Number || !same || h.Through != last.Through || !maps.Equal(h.Periods, last.Periods)):
+	case !last.unread() && (h.Number != last.Number || !same || h.Through != last.Through ||
+		!maps.Equal(h.Periods, last.Periods)):
 		v.find(Changed, key, last.Number, "the head contradicts the last seal")
 	}
 	return v.tail(ctx, last, p)

@@ -17,8 +17,8 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// sealed compares the leaves of a seal with the entries behind the one before, up to its position. Where one of the two
-// cannot be read, it compares them with the entries that they name.
+// sealed compares the leaves of a seal with the entries behind the one before, up to its position. Where one
+// of the two cannot be read, it compares them with the entries that they name.
 func (v *verification) sealed(ctx context.Context, last, now Seal, leaves []leaf) error {
 	places := make(map[string]int, len(leaves)) // of the entries that are still to be found
 	for i, l := range leaves {
@@ -138,8 +138,8 @@ func (v *verification) loose(
 // tailTries is how often the entries are counted while others are posted.
 const tailTries = 3
 
-// tail checks the entries behind the last seal. Where there are more than were seen by now, some stand where no seal
-// looks: then all are looked at.
+// tail checks the entries behind the last seal. Where there are more than were seen by now, some stand where
+// no seal looks: then all are looked at.
 func (v *verification) tail(ctx context.Context, last Seal, p position) (position, error) {
 	sealed, err := readCursor(ctx, v.From)
 	if err != nil || last.unread() {
@@ -170,8 +170,8 @@ func (v *verification) tail(ctx context.Context, last Seal, p position) (positio
 	return next, errors.Join(v.loose(ctx, documents, sealed.passed), v.held(ctx, documents))
 }
 
-// entries looks at all entries, page by page: of the tenant at those that cannot be read, which no seal may hold, and
-// else at those of no tenant that has a chain.
+// entries looks at all entries, page by page: of the tenant at those that cannot be read, which no seal may
+// hold, and else at those of no tenant that has a chain.
 func (v *verification) entries(ctx context.Context, p position) (position, error) {
 	rest := v.tenant == ""
 	query := store.Query{Collection: ledger.Entries, After: store.Cursor{ID: p.After}, Limit: store.MaxPage}
@@ -223,16 +223,21 @@ func (v *verification) late(entry ledger.Entry, under Seal) {
 	switch {
 	case !closed:
 	case !entry.PostedAt.Before(closes):
-		v.find(Late, ledger.Key(entry.ID), under.Number, "the entry was posted in "+entry.Period+" after that was closed")
+		v.find(Late, ledger.Key(entry.ID), under.Number,
+			"the entry was posted in "+entry.Period+" after that was closed")
 	case under.SealedAt.After(closes.Add(SealedWithin)):
-		v.find(Late, ledger.Key(entry.ID), under.Number, "the entry was put under a seal long after "+entry.Period+" was closed")
+		v.find(Late, ledger.Key(entry.ID), under.Number,
+			"the entry was put under a seal long after "+entry.Period+" was closed")
 	}
 }
 
 // Tenants returns the tenants that have a head or a first seal, sorted.
 func Tenants(ctx context.Context, from store.Querier) ([]string, error) {
 	found := map[string]bool{}
-	err := eachTenant(ctx, from, "", store.MaxPage, func(tenant string) bool { found[tenant] = true; return true })
+	err := eachTenant(ctx, from, "", store.MaxPage, func(tenant string) bool {
+		found[tenant] = true
+		return true
+	})
 	return slices.Sorted(maps.Keys(found)), err
 }
 
@@ -247,10 +252,14 @@ func tenantBehind(ctx context.Context, from store.Querier, head string) (next st
 	return next, err
 }
 
-// eachTenant sees the tenants whose heads' ids are behind one, by their heads, and by their first seals, each until see
-// wants no more.
-func eachTenant(ctx context.Context, from store.Querier, behind string, page int, see func(tenant string) (more bool)) error {
-	for _, query := range []store.Query{{Collection: Heads}, {Collection: Seals, Equal: map[string]any{"number": int64(1)}}} {
+// eachTenant sees the tenants whose heads' ids are behind one, by their heads, and by their first seals, each
+// until see wants no more.
+func eachTenant(
+	ctx context.Context, from store.Querier, behind string, page int, see func(tenant string) (more bool),
+) error {
+	for _, query := range []store.Query{
+		{Collection: Heads}, {Collection: Seals, Equal: map[string]any{"number": int64(1)}},
+	} {
 		query.After.ID, query.Limit = behind, page
 		for doc, err := range store.Each(ctx, from, query) {
 			if err != nil {

@@ -85,7 +85,9 @@ type Told struct {
 // Deliver runs an event's handler on a store and commits its effect with its emissions, as a worker
 // does. With look it reads the record first, as of a redelivery.
 func (s *Shop) Deliver(ctx context.Context, on store.Store, e Event, look bool) (Told, error) {
-	data, err := json.Marshal(map[string]any{"id": e.ID, "type": e.Type, "version": 1, "timestamp": Noon.Format(time.RFC3339), "data": e.Data})
+	data, err := json.Marshal(map[string]any{
+		"id": e.ID, "type": e.Type, "version": 1, "timestamp": Noon.Format(time.RFC3339), "data": e.Data,
+	})
 	if err != nil {
 		return Told{}, fmt.Errorf("orderstest: %w", err)
 	}
@@ -100,22 +102,26 @@ func (s *Shop) Deliver(ctx context.Context, on store.Store, e Event, look bool) 
 	if !ok {
 		return Told{}, errors.New("orderstest: no handler of " + e.Type)
 	}
-	event := handler.Event{Queue: s.Queue.ID, Tenant: dedupe.DefaultTenant, ID: e.ID, Type: e.Type, Body: body, CorrelationID: "c1"}
+	event := handler.Event{
+		Queue: s.Queue.ID, Tenant: dedupe.DefaultTenant, ID: e.ID, Type: e.Type, Body: body, CorrelationID: "c1",
+	}
 	once := &dedupe.Once{Store: on, Now: s.Now, NewToken: s.token}
 	run := once.Begin(dedupe.Key(event.Queue, event.Tenant, event.ID),
 		dedupe.Record{Identity: dedupe.Identity{
-			Queue: event.Queue, Tenant: event.Tenant, EventID: event.ID, EventType: event.Type, PayloadHash: "sha256:" + e.ID,
+			Queue: event.Queue, Tenant: event.Tenant, EventID: event.ID, EventType: event.Type,
+			PayloadHash: "sha256:" + e.ID,
 		}}, 90*24*time.Hour)
 	var told Told
-	told.Seen, err = dedupetest.Effect(ctx, run, event, look, func(ctx context.Context, event handler.Event) (handler.Effect, error) {
-		effect, err := h.Tx(ctx, event)
-		told.Effect = effect
-		if err == nil {
-			told.Effect.Writes = slices.Clone(effect.Writes)
-			_, err = lane.Emit(s.Catalog, event, &effect, s.Now())
-		}
-		return effect, err
-	})
+	told.Seen, err = dedupetest.Effect(ctx, run, event, look,
+		func(ctx context.Context, event handler.Event) (handler.Effect, error) {
+			effect, err := h.Tx(ctx, event)
+			told.Effect = effect
+			if err == nil {
+				told.Effect.Writes = slices.Clone(effect.Writes)
+				_, err = lane.Emit(s.Catalog, event, &effect, s.Now())
+			}
+			return effect, err
+		})
 	return told, err
 }
 
@@ -128,7 +134,10 @@ func (s *Shop) Release(ctx context.Context, on store.Store, to contract.Publishe
 
 // Timeout is the event in a message that Release has published.
 func Timeout(m contract.Message) Event {
-	return Event{ID: m.Attributes[contract.AttrEventID], Type: m.Attributes[contract.AttrEventType], Data: map[string]any{"order_id": m.Attributes[contract.AttrOrderID]}}
+	return Event{
+		ID: m.Attributes[contract.AttrEventID], Type: m.Attributes[contract.AttrEventType],
+		Data: map[string]any{"order_id": m.Attributes[contract.AttrOrderID]},
+	}
 }
 
 // Created is the event of a new order. items are "product quantity".
@@ -140,7 +149,11 @@ func Created(id, order string, items ...string) Event {
 		_, _ = fmt.Sscan(quantity, &n)
 		list = append(list, map[string]any{"product_id": product, "quantity": n})
 	}
-	return Event{ID: id, Type: "order.created", Data: map[string]any{"order_id": order, "user_id": "usr_42", "total": 100, "items_count": len(list), "items": list}}
+	return Event{
+		ID: id, Type: "order.created", Data: map[string]any{
+			"order_id": order, "user_id": "usr_42", "total": 100, "items_count": len(list), "items": list,
+		},
+	}
 }
 
 // About is an event that says no more than its order.
@@ -186,10 +199,13 @@ func Run(t *testing.T, open func(t testing.TB) store.Store) {
 			"two workers get one each of two that race": w.race,
 			"a worker goes on":                          w.goOn,
 			"time passes": func(t *rapid.T) {
-				w.Wait(rapid.SampledFrom([]time.Duration{time.Minute, 14*time.Minute + 30*time.Second, 16 * time.Minute}).Draw(t, "wait"))
+				w.Wait(rapid.SampledFrom([]time.Duration{time.Minute, 14*time.Minute + 30*time.Second, 16 * time.Minute}).
+					Draw(t, "wait"))
 			},
-			"what is due is released": func(t *rapid.T) { require.NoError(t, w.Release(context.Background(), w.Store, w)) },
-			"":                        w.check,
+			"what is due is released": func(t *rapid.T) {
+				require.NoError(t, w.Release(context.Background(), w.Store, w))
+			},
+			"": w.check,
 		})
 		w.end(rt)
 	})
@@ -207,7 +223,10 @@ func (w *world) stock(t *rapid.T, product string, available int64) {
 func (w *world) publish(t *rapid.T) {
 	order := rapid.SampledFrom([]string{"o1", "o2", "o3", "o4"}).Draw(t, "order")
 	id := fmt.Sprint("e", len(w.events))
-	kind := rapid.SampledFrom([]string{"order.created", "order.created", "order.payment_confirmed", "order.payment_failed", "order.payment_timeout", "order.shipped"}).Draw(t, "event")
+	kind := rapid.SampledFrom([]string{
+		"order.created", "order.created", "order.payment_confirmed", "order.payment_failed",
+		"order.payment_timeout", "order.shipped",
+	}).Draw(t, "event")
 	if kind != "order.created" {
 		w.events = append(w.events, About(id, kind, order))
 		return
@@ -304,7 +323,9 @@ func (w *world) check(t *rapid.T) {
 		s, err := w.Stock.Get(ctx, dedupe.DefaultTenant, product)
 		require.NoError(t, err)
 		require.GreaterOrEqual(t, min(s.Available, s.Reserved, s.Sold), int64(0))
-		require.Equal(t, []int64{w.put[product] - reserved[product] - sold[product], reserved[product], sold[product]}, []int64{s.Available, s.Reserved, s.Sold}, product)
+		require.Equal(t, []int64{
+			w.put[product] - reserved[product] - sold[product], reserved[product], sold[product],
+		}, []int64{s.Available, s.Reserved, s.Sold}, product)
 	}
 }
 
@@ -328,7 +349,8 @@ func (w *world) end(t *rapid.T) {
 			switch {
 			case err == nil:
 				require.Contains(t, []dedupe.Seen{dedupe.Own, dedupe.Done}, told.Seen)
-			case means.Scope == retry.OtherEvent && means.Reason == "not_due": // a timeout that was made up, of a new order
+			// a timeout that was made up, of a new order
+			case means.Scope == retry.OtherEvent && means.Reason == "not_due":
 				require.Less(t, round, 2, "it is due in the end")
 			case means.Scope == retry.OtherEvent:
 				require.Equal(t, "order_not_seen", means.Reason)
@@ -345,7 +367,8 @@ func (w *world) end(t *rapid.T) {
 			continue
 		}
 		require.NoError(t, err)
-		require.Contains(t, []orders.State{orders.OrderConfirmed, orders.OrderShipped, orders.OrderCancelled}, o.State)
+		require.Contains(t,
+			[]orders.State{orders.OrderConfirmed, orders.OrderShipped, orders.OrderCancelled}, o.State)
 	}
 	for _, collection := range []string{"delayed", "delayedKeys"} {
 		require.Empty(t, storetest.All(t, w.Store, collection), "no timeout waits for an order that has ended")

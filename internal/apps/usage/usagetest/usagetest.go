@@ -108,7 +108,8 @@ func Run(t *testing.T, open func(t testing.TB) store.Store) {
 			"an event in the middle of one": w.meet,
 			"a period is told":              w.tell,
 			"time passes": func(t *rapid.T) {
-				w.now = w.now.Add(rapid.SampledFrom([]time.Duration{time.Second, time.Hour, 2 * day, 20 * day}).Draw(t, "time"))
+				w.now = w.now.Add(rapid.SampledFrom([]time.Duration{time.Second, time.Hour, 2 * day, 20 * day}).
+					Draw(t, "time"))
 			},
 			"": w.check,
 		})
@@ -117,8 +118,10 @@ func Run(t *testing.T, open func(t testing.TB) store.Store) {
 
 func begin(db store.Store, c *catalog.Catalog, run string) *world {
 	w := &world{
-		catalog: c, run: run, now: time.Date(2026, 1, 30, 12, 0, 0, 0, time.UTC), periods: map[string][]told{}, used: map[bucket]int64{},
-		entries: map[bucket]int64{}, plans: map[bucket]string{}, quotas: map[bucket]int64{}, warned: map[bucket][]int64{}, emitted: map[bucket][]int64{},
+		catalog: c, run: run, now: time.Date(2026, 1, 30, 12, 0, 0, 0, time.UTC), periods: map[string][]told{},
+		used:    map[bucket]int64{},
+		entries: map[bucket]int64{}, plans: map[bucket]string{}, quotas: map[bucket]int64{},
+		warned: map[bucket][]int64{}, emitted: map[bucket][]int64{},
 	}
 	w.db = &storetest.Faults{Store: db, OnCommit: w.commit}
 	clock := func() time.Time { return w.now }
@@ -174,9 +177,12 @@ func (w *world) note(fields map[string]any) {
 func (w *world) add(t *rapid.T) *event {
 	e := &event{
 		id: w.next(), subscription: w.run + rapid.SampledFrom([]string{"-s1", "-s2"}).Draw(t, "subscription"),
-		meter:    rapid.SampledFrom([]string{"calls", "calls", "bytes", "seats", "rows"}).Draw(t, "meter"),
-		quantity: rapid.SampledFrom([]int64{0, 1, 10, 40, 79, 80, 120, -1, -30, -100, 150, 151, -151}).Draw(t, "quantity"),
-		occurred: w.now.Add(-rapid.SampledFrom([]time.Duration{0, 0, time.Hour, 2 * day, 10 * day, 40 * day, -ahead, -ahead - time.Microsecond}).Draw(t, "ago")),
+		meter: rapid.SampledFrom([]string{"calls", "calls", "bytes", "seats", "rows"}).Draw(t, "meter"),
+		quantity: rapid.SampledFrom([]int64{0, 1, 10, 40, 79, 80, 120, -1, -30, -100, 150, 151, -151}).Draw(t,
+			"quantity"),
+		occurred: w.now.Add(-rapid.SampledFrom([]time.Duration{
+			0, 0, time.Hour, 2 * day, 10 * day, 40 * day, -ahead, -ahead - time.Microsecond,
+		}).Draw(t, "ago")),
 	}
 	w.events = append(w.events, e)
 	return e
@@ -186,7 +192,8 @@ func (w *world) add(t *rapid.T) *event {
 func (w *world) period(e *event) (id, plan string, settles time.Time) {
 	var last *told
 	for i, p := range w.periods[e.subscription] {
-		if !p.start.After(e.occurred) && (last == nil || p.start.After(last.start) || (p.start.Equal(last.start) && p.at.After(last.at))) {
+		if !p.start.After(e.occurred) && (last == nil || p.start.After(last.start) ||
+			(p.start.Equal(last.start) && p.at.After(last.at))) {
 			last = &w.periods[e.subscription][i]
 		}
 	}
@@ -230,7 +237,8 @@ func (w *world) apply(e *event, at bucket, plan string) {
 	}
 	w.quotas[at] = quota
 	for _, percent := range limits.Thresholds {
-		if quota > 0 && !slices.Contains(w.warned[at], percent) && w.used[at]*100 >= quota*percent && percent > slices.Max(append(w.warned[at], 0)) {
+		if quota > 0 && !slices.Contains(w.warned[at], percent) && w.used[at]*100 >= quota*percent &&
+			percent > slices.Max(append(w.warned[at], 0)) {
 			w.warned[at] = append(w.warned[at], percent)
 		}
 	}
@@ -238,9 +246,11 @@ func (w *world) apply(e *event, at bucket, plan string) {
 
 // try delivers an event as the worker does.
 func (w *world) try(e *event, look bool) error {
-	body, _, err := w.catalog.Contracts.Compose(contract.Of(&contract.Event{Type: "usage_tracking", Version: 1, Data: map[string]any{
-		"subscription_id": e.subscription, "meter": e.meter, "quantity": e.quantity, "occurred_at": e.occurred.Format(time.RFC3339Nano),
-	}}), contract.Stamp{ID: e.id, At: e.occurred})
+	body, _, err := w.catalog.Contracts.Compose(
+		contract.Of(&contract.Event{Type: "usage_tracking", Version: 1, Data: map[string]any{
+			"subscription_id": e.subscription, "meter": e.meter, "quantity": e.quantity,
+			"occurred_at": e.occurred.Format(time.RFC3339Nano),
+		}}), contract.Stamp{ID: e.id, At: e.occurred})
 	if err != nil {
 		return err
 	}
@@ -248,13 +258,14 @@ func (w *world) try(e *event, look bool) error {
 	run := w.once.Begin(dedupe.Key(at.Queue, at.Tenant, e.id), dedupe.Record{Identity: dedupe.Identity{
 		Queue: at.Queue, Tenant: at.Tenant, EventID: e.id, PayloadHash: "sha256:A",
 	}}, remember)
-	_, err = dedupetest.Effect(context.Background(), run, at, look, func(ctx context.Context, at handler.Event) (handler.Effect, error) {
-		effect, err := handler.Typed(w.tracker.Track)(ctx, at)
-		if err == nil {
-			_, err = lane.Emit(w.catalog, at, &effect, w.now)
-		}
-		return effect, err
-	})
+	_, err = dedupetest.Effect(context.Background(), run, at, look,
+		func(ctx context.Context, at handler.Event) (handler.Effect, error) {
+			effect, err := handler.Typed(w.tracker.Track)(ctx, at)
+			if err == nil {
+				_, err = lane.Emit(w.catalog, at, &effect, w.now)
+			}
+			return effect, err
+		})
 	return err
 }
 
@@ -283,7 +294,8 @@ func (w *world) again(t *rapid.T, forgotten bool) {
 	}
 	e := rapid.SampledFrom(w.events).Draw(t, "event")
 	if forgotten {
-		_, err := w.db.Commit(context.Background(), []store.Write{store.Delete(dedupe.Key("q", dedupe.DefaultTenant, e.id), 0)})
+		_, err := w.db.Commit(context.Background(),
+			[]store.Write{store.Delete(dedupe.Key("q", dedupe.DefaultTenant, e.id), 0)})
 		require.NoError(t, err)
 	}
 	w.deliver(t, e, rapid.Bool().Draw(t, "it looks first") && !forgotten)
@@ -332,7 +344,8 @@ func (w *world) tell(t *rapid.T) {
 		last := known[len(known)-1]
 		switch rapid.IntRange(0, 3).Draw(t, "which") {
 		case 0: // it has ended early, or has another plan
-			p.start, p.end = last.start, last.start.Add(rapid.SampledFrom([]time.Duration{day, 10 * day, 30 * day}).Draw(t, "long"))
+			p.start, p.end = last.start,
+				last.start.Add(rapid.SampledFrom([]time.Duration{day, 10 * day, 30 * day}).Draw(t, "long"))
 		case 1, 2:
 			p.start, p.end = last.end, last.end.Add(30*day)
 		}
@@ -354,7 +367,8 @@ func (w *world) check(t *rapid.T) {
 	sums, counts := map[bucket]int64{}, map[bucket]int64{}
 	for _, subscription := range []string{w.run + "-s1", w.run + "-s2"} {
 		ofSubscription := usage.EntryKey(dedupe.DefaultTenant, subscription, "")
-		page, err := w.db.Query(context.Background(), store.Query{Collection: ofSubscription.Collection, IDPrefix: ofSubscription.ID, Limit: store.MaxPage})
+		page, err := w.db.Query(context.Background(),
+			store.Query{Collection: ofSubscription.Collection, IDPrefix: ofSubscription.ID, Limit: store.MaxPage})
 		require.NoError(t, err)
 		for _, doc := range page.Documents {
 			var entry usage.Entry

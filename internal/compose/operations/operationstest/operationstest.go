@@ -1,5 +1,5 @@
-// Package operationstest makes what people do work on a store, with a worker that would process all and a third party
-// that takes all.
+// Package operationstest makes what people do work on a store, with a worker that would process all and a
+// third party that takes all.
 package operationstest
 
 import (
@@ -34,9 +34,15 @@ func Over(s store.Store, c *catalog.Catalog, now func() time.Time, newID func() 
 		Periods:   &journal.Periods{Store: s, Now: now, NewID: newID},
 		Reverter:  &journal.Reverter{Store: s, Catalog: c, Now: now, NewID: newID},
 		Customers: &customers.Operator{Store: s, Now: now, NewID: newID},
-		Products:  &products.Editor{Store: s, Start: map[string]catalog.Product{"hat": {Points: 250}}, Now: now, NewID: newID},
-		Stock:     &orders.StockEditor{Store: s, Now: now, NewID: newID},
-		Endpoints: &endpoints.Editor{Store: s, Poster: Partner{}, OldSecretFor: time.Hour, Now: now, NewID: newID, NewSecret: func() string { return "whsec_" + newID() }},
+		Products: &products.Editor{
+			Store: s, Start: map[string]catalog.Product{"hat": {Points: 250}}, Now: now, NewID: newID,
+		},
+		Stock: &orders.StockEditor{Store: s, Now: now, NewID: newID},
+		Endpoints: &endpoints.Editor{
+			Store: s, Poster: Partner{}, OldSecretFor: time.Hour, Now: now, NewID: newID, NewSecret: func() string {
+				return "whsec_" + newID()
+			},
+		},
 		DeadLetters: &bulk.Operator{
 			Store: s, Catalog: c, Now: now, NewID: newID, Relay: func(context.Context, string) error { return nil },
 			Wait: func(ctx context.Context, _ time.Duration) error { return ctx.Err() },

@@ -1,5 +1,5 @@
-// Package servicetest runs the program of a service as its main does, beside emulators that know no request. It
-// refuses to be a broker or a database: a service that publishes or commits gets an error at once.
+// Package servicetest runs the program of a service as its main does, beside emulators that know no request.
+// It refuses to be a broker or a database: a service that publishes or commits gets an error at once.
 package servicetest
 
 import (
@@ -24,8 +24,8 @@ import (
 // emulators are the variables that the client libraries read from the environment of the process.
 var emulators = []string{"PUBSUB_EMULATOR_HOST", "FIRESTORE_EMULATOR_HOST"}
 
-// Main runs the tests of a program. Both emulators are a server that knows no method: one that is not there would
-// be asked again until a deadline, which a worker's end waits for.
+// Main runs the tests of a program. Both emulators are a server that knows no method: one that is not there
+// would be asked again until a deadline, which a worker's end waits for.
 func Main(m *testing.M) {
 	listener, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	for _, name := range emulators {
@@ -45,8 +45,8 @@ func Environment(values map[string]string) func(name string) string {
 	return func(name string) string { return values[name] }
 }
 
-// Start runs a service beside the emulators, on free ports, until its test ends or end is called, which returns its
-// log. It returns the URLs of the service and of its metrics. What the values say counts.
+// Start runs a service beside the emulators, on free ports, until its test ends or end is called, which
+// returns its log. It returns the URLs of the service and of its metrics. What the values say counts.
 func Start(t testing.TB, run service.Run, values map[string]string) (url, metrics string, end func() string) {
 	t.Helper()
 	all := map[string]string{"HOST": "127.0.0.1", "PORT": "0", "GOOGLE_CLOUD_PROJECT": "p"}

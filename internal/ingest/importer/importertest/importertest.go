@@ -140,7 +140,9 @@ func Redis(t T) (do func(command string, arguments ...any) any, address string) 
 	t.Helper()
 	path, port, folder := installed(t, "redis-server"), freePort(t), t.TempDir()
 	address = "redis://127.0.0.1:" + port
-	connections := &redis.Pool{DialContext: func(ctx context.Context) (redis.Conn, error) { return redis.DialURLContext(ctx, address) }}
+	connections := &redis.Pool{
+		DialContext: func(ctx context.Context) (redis.Conn, error) { return redis.DialURLContext(ctx, address) },
+	}
 	t.Cleanup(func() { require.NoError(t, connections.Close()) })
 	server{
 		path: path, arguments: []string{"--port", port, "--bind", "127.0.0.1", "--dir", folder, "--save", ""},
@@ -167,13 +169,20 @@ func RabbitMQ(t T) (connection *amqp.Connection, address string) {
 	port, names, nodes, folder := freePort(t), freePort(t), freePort(t), t.TempDir()
 	attributes := as(t, "rabbitmq", folder)
 	environment := []string{
-		"HOME=" + folder, "ERL_EPMD_PORT=" + names, "RABBITMQ_NODENAME=import" + port + "@localhost", "RABBITMQ_NODE_PORT=" + port, "RABBITMQ_DIST_PORT=" + nodes,
-		"RABBITMQ_NODE_IP_ADDRESS=127.0.0.1", "RABBITMQ_MNESIA_BASE=" + filepath.Join(folder, "data"), "RABBITMQ_LOG_BASE=" + filepath.Join(folder, "log"),
-		"RABBITMQ_ENABLED_PLUGINS_FILE=" + filepath.Join(folder, "plugins"), "RABBITMQ_CONFIG_FILE=" + filepath.Join(folder, "config"),
-		"RABBITMQ_PID_FILE=" + filepath.Join(folder, "pid"), "RABBITMQ_CONF_ENV_FILE=" + filepath.Join(folder, "environment"),
+		"HOME=" + folder, "ERL_EPMD_PORT=" + names, "RABBITMQ_NODENAME=import" + port + "@localhost",
+		"RABBITMQ_NODE_PORT=" + port, "RABBITMQ_DIST_PORT=" + nodes,
+		"RABBITMQ_NODE_IP_ADDRESS=127.0.0.1", "RABBITMQ_MNESIA_BASE=" + filepath.Join(folder, "data"),
+		"RABBITMQ_LOG_BASE=" + filepath.Join(folder, "log"),
+		"RABBITMQ_ENABLED_PLUGINS_FILE=" + filepath.Join(folder, "plugins"), "RABBITMQ_CONFIG_FILE=" +
+			filepath.Join(folder, "config"),
+		"RABBITMQ_PID_FILE=" + filepath.Join(folder, "pid"), "RABBITMQ_CONF_ENV_FILE=" + filepath.Join(folder,
+			"environment"),
 	}
 	// Its own port mapper: the one that it would start otherwise outlives it.
-	server{path: daemon, arguments: []string{"-port", names, "-address", "127.0.0.1"}, environment: environment, attributes: attributes, ends: syscall.SIGKILL}.
+	server{
+		path: daemon, arguments: []string{"-port", names, "-address", "127.0.0.1"}, environment: environment,
+		attributes: attributes, ends: syscall.SIGKILL,
+	}.
 		start(t, func(ctx context.Context) error {
 			c, err := (&net.Dialer{}).DialContext(ctx, "tcp", "127.0.0.1:"+names)
 			if err == nil {
@@ -194,17 +203,22 @@ func RabbitMQ(t T) (connection *amqp.Connection, address string) {
 // Postgres starts a server, and returns a connection to it and its URL.
 func Postgres(t T) (connection *pgx.Conn, address string) {
 	t.Helper()
-	path, port, folder := installed(t, "postgres", "/usr/lib/postgresql/*/bin/postgres"), freePort(t), t.TempDir()
+	path, port, folder := installed(t, "postgres", "/usr/lib/postgresql/*/bin/postgres"),
+		freePort(t), t.TempDir()
 	attributes := as(t, "postgres", folder)
 	data := filepath.Join(folder, "data")
-	initialize := exec.CommandContext(t.Context(), filepath.Join(filepath.Dir(path), "initdb"), "-D", data, "-A", "trust", "-U", "old", "-E", "UTF8", "--no-sync")
+	initialize := exec.CommandContext(t.Context(), filepath.Join(filepath.Dir(path), "initdb"), "-D", data, "-A",
+		"trust", "-U", "old", "-E", "UTF8", "--no-sync")
 	initialize.SysProcAttr, initialize.Dir = attributes, folder
 	said, err := initialize.CombinedOutput()
 	require.NoError(t, err, string(said))
 	address = fmt.Sprintf("postgres://old@127.0.0.1:%s/postgres?sslmode=disable", port)
 	server{
 		path: path, attributes: attributes, ends: syscall.SIGINT, // which ends it with connections open
-		arguments: []string{"-D", data, "-p", port, "-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=" + folder, "-c", "fsync=off"},
+		arguments: []string{
+			"-D", data, "-p", port, "-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=" + folder,
+			"-c", "fsync=off",
+		},
 	}.start(t, func(ctx context.Context) (err error) {
 		connection, err = pgx.Connect(ctx, address)
 		return err

@@ -49,7 +49,8 @@ const (
 func Names() []string {
 	return []string{
 		OrderCompleted, UnknownProduct, Refund, "refund_partial", Chargeback,
-		SubscriptionActivated, SubscriptionRenewed, SubscriptionCanceled, TrialActivated, "trial_completed", "trial_canceled",
+		SubscriptionActivated, SubscriptionRenewed, SubscriptionCanceled, TrialActivated, "trial_completed",
+		"trial_canceled",
 	}
 }
 
@@ -128,7 +129,9 @@ func TypeFor(c *catalog.Catalog, q catalog.Queue) string {
 			types = append(types, handled)
 			continue
 		}
-		some := slices.DeleteFunc(slices.Clone(declared), func(t string) bool { return !routing.Pattern(t).Exact() || !pattern.Match(t) })
+		some := slices.DeleteFunc(slices.Clone(declared), func(t string) bool {
+			return !routing.Pattern(t).Exact() || !pattern.Match(t)
+		})
 		if len(some) == 0 {
 			some = []string{strings.NewReplacer("*", "sample", "#", "sample").Replace(handled)}
 		}
@@ -159,8 +162,9 @@ var of = map[string][]string{
 // texts are the values of members whose shape alone would not make a sense, by their names.
 var texts = map[string]string{
 	"sold_at":    "2026-03-01T09:00:00Z", // it has to be there, and a sample says the same whenever it is made
-	"product_id": Product, "endpoint_id": Partner, "event_type": "invoice.paid", "meter": "calls", "tax_amount": "1.60",
-	"period": "2026-03",
+	"product_id": Product, "endpoint_id": Partner, "event_type": "invoice.paid", "meter": "calls",
+	"tax_amount": "1.60",
+	"period":     "2026-03",
 }
 
 // IDPrefix begins the id of each Message.
@@ -198,7 +202,9 @@ func Keyed(c *catalog.Catalog, q catalog.Queue, eventType, id, key string, at ti
 	case contract.MessageV1:
 		wanted := func(m contract.Member) bool { return m.Shape != "timestamp" }
 		inside = object(declared.Members, wanted, unique, now)
-		message = map[string]any{"id": id, "type": eventType, "timestamp": now, "version": declared.Version, "data": inside}
+		message = map[string]any{
+			"id": id, "type": eventType, "timestamp": now, "version": declared.Version, "data": inside,
+		}
 	default:
 		return nil, fmt.Errorf("samples: there is none of the format %s", q.Contract)
 	}
@@ -230,7 +236,9 @@ func object(members []contract.Member, wanted func(contract.Member) bool, unique
 }
 
 // ofShape are the values of members whose shape alone makes a sense.
-var ofShape = map[string]any{"boolean": true, "integer": 1, "quantity": 1, "amount": "9.99", "currency": "EUR"}
+var ofShape = map[string]any{
+	"boolean": true, "integer": 1, "quantity": 1, "amount": "9.99", "currency": "EUR",
+}
 
 func valueOf(m contract.Member, unique, now string) any {
 	shape, bounds, _ := strings.Cut(m.Shape, " ")

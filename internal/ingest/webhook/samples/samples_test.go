@@ -44,7 +44,9 @@ func TestEveryPersonalValueOfTheSamplesIsListed(t *testing.T) {
 		case string:
 			if inside && value != "" && !slices.Contains(ours, value) {
 				found++
-				require.True(t, slices.ContainsFunc(samples.Personal, func(listed string) bool { return strings.Contains(value, listed) }),
+				require.True(t, slices.ContainsFunc(samples.Personal, func(listed string) bool {
+					return strings.Contains(value, listed)
+				}),
 					"%s: %q is somebody's, and no test looks for it", name, value)
 			}
 		}
@@ -64,7 +66,9 @@ func TestAMessageKeepsItsContractAndSaysTheSameWheneverItIsMade(t *testing.T) {
 	morning := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
 	seen := 0
 	for _, q := range c.Queues {
-		types := slices.DeleteFunc(c.Contracts.Types(q.Contract), func(name string) bool { return strings.ContainsAny(name, "*#") })
+		types := slices.DeleteFunc(c.Contracts.Types(q.Contract), func(name string) bool {
+			return strings.ContainsAny(name, "*#")
+		})
 		for _, eventType := range append(types, samples.TypeFor(c, q)) {
 			hash := func(unique string, at time.Time) string {
 				message := filetest.Must(samples.Message(c, q, eventType, unique, at))(t)

@@ -9,8 +9,8 @@ import (
 	"net/http"
 )
 
-// Baseline is the least that a receiver of PayNow's webhooks does, to be measured against: it reads the body and
-// checks its HMAC, and with decode it decodes what an order is credited by.
+// Baseline is the least that a receiver of PayNow's webhooks does, to be measured against: it reads the body
+// and checks its HMAC, and with decode it decodes what an order is credited by.
 func Baseline(secret string, decode bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)

@@ -18,7 +18,8 @@ import (
 )
 
 func (w *world) items(t *rapid.T) map[string]deadletter.Item {
-	page, err := w.faults.Query(context.Background(), store.Query{Collection: deadletter.Collection, Equal: map[string]any{"queue": w.queue.ID}, Limit: 100})
+	page, err := w.faults.Query(context.Background(),
+		store.Query{Collection: deadletter.Collection, Equal: map[string]any{"queue": w.queue.ID}, Limit: 100})
 	require.NoError(t, err)
 	found := map[string]deadletter.Item{}
 	for _, doc := range page.Documents {
@@ -31,14 +32,17 @@ func (w *world) items(t *rapid.T) map[string]deadletter.Item {
 
 // byEvent are the ids of items in the order of their events, which are the same in each history.
 func byEvent(items map[string]deadletter.Item) []string {
-	return slices.SortedFunc(maps.Keys(items), func(a, b string) int { return strings.Compare(items[a].EventID, items[b].EventID) })
+	return slices.SortedFunc(maps.Keys(items), func(a, b string) int {
+		return strings.Compare(items[a].EventID, items[b].EventID)
+	})
 }
 
 // check holds each operation to what must be true of it.
 func (w *world) check(t *rapid.T) {
 	items, operator := w.items(t), w.operator(nil)
 	for id := range w.corrected {
-		require.Equal(t, []any{deadletter.Corrected, "77", "{}"}, []any{items[id].State, items[id].CorrectedBy, string(items[id].Data)})
+		require.Equal(t, []any{deadletter.Corrected, "77", "{}"},
+			[]any{items[id].State, items[id].CorrectedBy, string(items[id].Data)})
 	}
 	w.checkMessages(t)
 	for _, id := range w.operations {
@@ -84,7 +88,8 @@ func (w *world) check(t *rapid.T) {
 	}
 }
 
-// checkMessages holds the messages of replays to the order of their ordering key, and to be there once they are made.
+// checkMessages holds the messages of replays to the order of their ordering key, and to be there once they
+// are made.
 func (w *world) checkMessages(t *rapid.T) {
 	last, known := map[string]string{}, map[string]bool{}
 	for _, m := range w.published {
@@ -99,7 +104,8 @@ func (w *world) checkMessages(t *rapid.T) {
 		last[line] = first
 	}
 	if len(known) < len(w.by) {
-		page, err := w.faults.Query(context.Background(), store.Query{Collection: lane.Outbox.Entries(), Equal: map[string]any{"queue": w.queue.ID}, Limit: 100})
+		page, err := w.faults.Query(context.Background(),
+			store.Query{Collection: lane.Outbox.Entries(), Equal: map[string]any{"queue": w.queue.ID}, Limit: 100})
 		require.NoError(t, err)
 		for _, doc := range page.Documents {
 			kept, err := lane.KeptOf(doc)
@@ -111,11 +117,13 @@ func (w *world) checkMessages(t *rapid.T) {
 }
 
 func (w *world) checkAudit(t *rapid.T, op bulk.Operation) {
-	entries, _, err := audit.Subject{Kind: bulk.AuditKind, ID: op.ID}.List(context.Background(), w.faults, store.Cursor{}, 10)
+	entries, _, err := audit.Subject{Kind: bulk.AuditKind, ID: op.ID}.List(context.Background(), w.faults,
+		store.Cursor{}, 10)
 	require.NoError(t, err)
 	begun := slices.IndexFunc(entries, func(e audit.Entry) bool { return e.Action == string(op.Kind) })
 	require.GreaterOrEqual(t, begun, 0)
-	require.Equal(t, []any{op.Who, op.Why, op.Total}, []any{entries[begun].Who, entries[begun].Why, entries[begun].After["total"]})
+	require.Equal(t, []any{op.Who, op.Why, op.Total},
+		[]any{entries[begun].Who, entries[begun].Why, entries[begun].After["total"]})
 	entries = slices.Delete(entries, begun, begun+1)
 	approved := func(e audit.Entry) bool { return e.Action == "approve" }
 	if at := slices.IndexFunc(entries, approved); op.ApprovedBy != "" {
@@ -131,5 +139,6 @@ func (w *world) checkAudit(t *rapid.T, op bulk.Operation) {
 		return
 	}
 	require.Len(t, entries, 1)
-	require.Equal(t, []any{op.EndedBy, op.EndedWhy, op.Done}, []any{entries[0].Who, entries[0].Why, entries[0].Before["done"]})
+	require.Equal(t, []any{op.EndedBy, op.EndedWhy, op.Done},
+		[]any{entries[0].Who, entries[0].Why, entries[0].Before["done"]})
 }

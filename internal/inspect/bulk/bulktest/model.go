@@ -27,8 +27,12 @@ import (
 	"billhook/internal/retry"
 )
 
-// Many keeps so many open dead letters of a queue, a second apart from a time on. Each has what change makes of it.
-func Many(t *testing.T, db store.Store, q catalog.Queue, from time.Time, items int, change func(n int, i *deadletter.Item)) {
+// Many keeps so many open dead letters of a queue, a second apart from a time on. Each has what change makes
+// of it.
+func Many(
+	t *testing.T, db store.Store, q catalog.Queue, from time.Time, items int,
+	change func(n int, i *deadletter.Item),
+) {
 	t.Helper()
 	var writes []store.Write
 	for n := range items {
@@ -54,7 +58,8 @@ func Run(t *testing.T, open func(testing.TB) store.Store) {
 		histories++
 		w := &world{
 			faults: &storetest.Faults{Store: db}, now: start, replays: map[string]map[string]int{},
-			over: map[string]bulk.Operation{}, pending: map[string]contract.Message{}, corrected: map[string]bool{}, by: map[string]string{},
+			over: map[string]bulk.Operation{}, pending: map[string]contract.Message{}, corrected: map[string]bool{},
+			by: map[string]string{},
 			queue: catalog.Queue{
 				ID: fmt.Sprintf("q%d-%d", time.Now().UnixNano(), histories), OrderingKey: []string{"uid"}, FourEyes: true,
 				DeadLetter: catalog.DeadLetter{Retention: 24 * time.Hour},
@@ -70,8 +75,11 @@ func Run(t *testing.T, open func(testing.TB) store.Store) {
 		t.Repeat(map[string]func(*rapid.T){
 			"begin": w.begin, "approve": w.approve, "reject": w.reject, "cancel": w.cancel,
 			"run": w.run, "run, with another person between": w.disturbed, "crash": w.crash,
-			"a replay ends": w.ends, "a replay dies": w.dies, "an item is corrected": w.correct, "a dead letter comes again": w.again,
-			"the broker fails or recovers": func(*rapid.T) { w.down = !w.down }, "time passes": func(*rapid.T) { w.now = w.now.Add(time.Minute) },
+			"a replay ends": w.ends, "a replay dies": w.dies, "an item is corrected": w.correct,
+			"a dead letter comes again":    w.again,
+			"the broker fails or recovers": func(*rapid.T) { w.down = !w.down }, "time passes": func(*rapid.T) {
+				w.now = w.now.Add(time.Minute)
+			},
 			"": w.check,
 		})
 	})
@@ -139,15 +147,18 @@ func (w *world) operator(wait func(context.Context, time.Duration) error) *bulk.
 // bury keeps the first death of an item, or that of a replay.
 func (w *world) bury(t *rapid.T, n int, again map[string]string) {
 	attributes := map[string]string{
-		"event_id": fmt.Sprint("e", n), "ordering_key": fmt.Sprint("k", n%3), "dead_letter_reason": "unknown_product",
-		"source_message_id": fmt.Sprint(n), "first_published_at": start.Add(time.Duration(n) * time.Second).Format(time.RFC3339),
+		"event_id": fmt.Sprint("e", n), "ordering_key": fmt.Sprint("k", n%3),
+		"dead_letter_reason": "unknown_product",
+		"source_message_id":  fmt.Sprint(n), "first_published_at": start.Add(time.Duration(n) * time.Second).
+					Format(time.RFC3339),
 	}
 	for _, name := range []string{deadletter.AttrReplayOf, deadletter.AttrReplayCount} {
 		if again != nil {
 			attributes[name] = again[name]
 		}
 	}
-	_, err := deadletter.Keep(context.Background(), w.faults, w.queue, contract.Message{Data: []byte(`{}`), Attributes: attributes}, fmt.Sprint(n), w.now)
+	_, err := deadletter.Keep(context.Background(), w.faults, w.queue,
+		contract.Message{Data: []byte(`{}`), Attributes: attributes}, fmt.Sprint(n), w.now)
 	require.NoError(t, err)
 }
 
@@ -173,7 +184,9 @@ func (w *world) begin(t *rapid.T) {
 	require.Equal(t, want, total)
 	by := w.author(t)
 	op, err := operator.Begin(context.Background(), bulk.Operation{
-		Kind:   rapid.SampledFrom([]deadletter.Kind{deadletter.Replay, deadletter.Replay, deadletter.Replay, deadletter.Discard, deadletter.Complete}).Draw(t, "kind"),
+		Kind: rapid.SampledFrom([]deadletter.Kind{
+			deadletter.Replay, deadletter.Replay, deadletter.Replay, deadletter.Discard, deadletter.Complete,
+		}).Draw(t, "kind"),
 		Filter: f, Why: "mended", Rate: 10, Force: true,
 	}, by, total)
 	if w.queue.FourEyes && by.Proof != audit.Identity {
@@ -193,7 +206,10 @@ func (w *world) person(t *rapid.T) string { return rapid.SampledFrom(people).Dra
 
 // author is a person with an identity, or one who holds the token.
 func (w *world) author(t *rapid.T) audit.Author {
-	return audit.Author{Proof: rapid.SampledFrom([]audit.Proof{audit.Identity, audit.Identity, audit.SharedToken}).Draw(t, "proof"), Name: w.person(t)}
+	return audit.Author{
+		Proof: rapid.SampledFrom([]audit.Proof{audit.Identity, audit.Identity, audit.SharedToken}).Draw(t, "proof"),
+		Name:  w.person(t),
+	}
 }
 
 func byName(who, why string) audit.Change {
@@ -204,7 +220,8 @@ func (w *world) pick(t *rapid.T) bulk.Operation {
 	if len(w.operations) == 0 {
 		t.Skip("nothing has begun")
 	}
-	op, err := w.operator(nil).Operation(context.Background(), rapid.SampledFrom(w.operations).Draw(t, "operation"))
+	op, err := w.operator(nil).Operation(context.Background(), rapid.SampledFrom(w.operations).Draw(t,
+		"operation"))
 	require.NoError(t, err)
 	return op
 }
@@ -214,7 +231,8 @@ func (w *world) approve(t *rapid.T) {
 	total, err := operator.Total(context.Background(), op.Matching())
 	require.NoError(t, err)
 	seen := rapid.IntRange(0, 1).Draw(t, "others than were seen")
-	after, err := operator.Approve(context.Background(), op.ID, audit.Change{Who: by, Why: "checked"}, total+seen)
+	after, err := operator.Approve(context.Background(), op.ID,
+		audit.Change{Who: by, Why: "checked"}, total+seen)
 	switch {
 	case op.Progress != bulk.Waiting:
 		require.ErrorIs(t, err, bulk.ErrRefused)
@@ -362,7 +380,8 @@ func (w *world) waiting(t *rapid.T) (string, contract.Message) {
 func (w *world) ends(t *rapid.T) {
 	id, m := w.waiting(t)
 	delete(w.pending, id)
-	require.NoError(t, deadletter.Settle(context.Background(), w.faults, m, deadletter.Processed, retry.Processed, w.now))
+	require.NoError(t, deadletter.Settle(context.Background(), w.faults, m, deadletter.Processed,
+		retry.Processed, w.now))
 	require.True(t, w.corrected[id] || w.items(t)[id].State == deadletter.Processed)
 }
 
@@ -370,7 +389,8 @@ func (w *world) ends(t *rapid.T) {
 func (w *world) correct(t *rapid.T) {
 	id := rapid.SampledFrom(byEvent(w.items(t))).Draw(t, "item")
 	w.corrected[id] = true
-	_, err := w.faults.Commit(context.Background(), []store.Write{deadletter.Correct(w.queue, id, "e", "77", w.now)})
+	_, err := w.faults.Commit(context.Background(),
+		[]store.Write{deadletter.Correct(w.queue, id, "e", "77", w.now)})
 	require.NoError(t, err)
 }
 

@@ -76,7 +76,8 @@ func Run(t *testing.T, open func(t testing.TB) store.Store) {
 			},
 			"an instance is killed": w.kill,
 			"time passes": func(t *rapid.T) {
-				w.now = w.now.Add(rapid.SampledFrom([]time.Duration{time.Second, 15 * time.Second, 20 * time.Minute, 5 * time.Hour}).Draw(t, "time"))
+				w.now = w.now.Add(rapid.SampledFrom(
+					[]time.Duration{time.Second, 15 * time.Second, 20 * time.Minute, 5 * time.Hour}).Draw(t, "time"))
 			},
 			"": w.check,
 		})
@@ -86,19 +87,22 @@ func Run(t *testing.T, open func(t testing.TB) store.Store) {
 func (w *world) begin() {
 	w.seq++
 	one := &instance{counted: map[string]rates.Counts{}}
-	one.faults = &storetest.Faults{Store: w.db, OnCommit: func(_ context.Context, writes []store.Write, do func() error) error {
-		if meanwhile := w.between; meanwhile != nil {
-			w.between = nil
-			meanwhile()
-		}
-		err := do()
-		if err == nil {
-			w.applied(one, writes)
-		}
-		return err
-	}}
+	one.faults = &storetest.Faults{
+		Store: w.db, OnCommit: func(_ context.Context, writes []store.Write, do func() error) error {
+			if meanwhile := w.between; meanwhile != nil {
+				w.between = nil
+				meanwhile()
+			}
+			err := do()
+			if err == nil {
+				w.applied(one, writes)
+			}
+			return err
+		},
+	}
 	one.Recorder = rates.NewRecorder(rates.Config{
-		Store: one.faults, Self: rates.Service{Instance: fmt.Sprint(w.run, "-", w.seq), Name: "worker"}, Now: func() time.Time { return w.now },
+		Store: one.faults, Self: rates.Service{Instance: fmt.Sprint(w.run, "-", w.seq), Name: "worker"},
+		Now: func() time.Time { return w.now },
 	})
 	w.instances = append(w.instances, one)
 }
@@ -175,7 +179,8 @@ func (w *world) check(t *rapid.T) {
 			of := bucket{unit.Of(at.at), at.queue}
 			want[of] = want[of].Plus(counts)
 		}
-		most := int(map[rates.Unit]time.Duration{rates.Hour: rates.KeptHours, rates.Day: rates.KeptDays}[unit] / time.Duration(unit))
+		most := int(map[rates.Unit]time.Duration{rates.Hour: rates.KeptHours, rates.Day: rates.KeptDays}[unit] /
+			time.Duration(unit))
 		series, err := rates.Series(context.Background(), w.db, unit, most, w.now, queues...)
 		require.NoError(t, err)
 		first := unit.Of(w.now).Add(-time.Duration(most-1) * time.Duration(unit))

@@ -1,4 +1,5 @@
-// Package envtest holds the page of variables to the programs that read them. It owns docs/reference/variables.md.
+// Package envtest holds the page of variables to the programs that read them. It owns
+// docs/reference/variables.md.
 package envtest
 
 import (
@@ -37,7 +38,8 @@ func Page(t require.TestingT, program string, help env.Help) {
 	for _, v := range help.Catalog {
 		named = append(named, fmt.Sprintf("`%s`: %s", v.Name, v.About))
 	}
-	own += fmt.Sprintf("| those that the catalog names, for the queues that run | required | %s |\n", strings.Join(named, "<br>"))
+	own += fmt.Sprintf("| those that the catalog names, for the queues that run | required | %s |\n",
+		strings.Join(named, "<br>"))
 	for name, rows := range map[string]string{"both": both, program: own} {
 		table := "| variable | where it is not set | what it is |\n| --- | --- | --- |\n" + rows
 		mark := fmt.Sprintf("<!-- %s: go test ./cmd/webhook ./cmd/worker -run TheHelp -update -->\n", name)

@@ -1,7 +1,7 @@
-// Package auth answers whether Pub/Sub sends a push, and which person sends a request: by OpenID Connect tokens
-// (RS256), and by Identity-Aware Proxy's assertions (ES256). It owns the checks of signature, issuer, audience, account
-// and times, and the cache of the signing keys. It refuses any configuration that would skip a check, and to repeat a
-// part of a token.
+// Package auth answers whether Pub/Sub sends a push, and which person sends a request: by OpenID Connect
+// tokens (RS256), and by Identity-Aware Proxy's assertions (ES256). It owns the checks of signature, issuer,
+// audience, account and times, and the cache of the signing keys. It refuses any configuration that would
+// skip a check, and to repeat a part of a token.
 package auth
 
 import (
@@ -47,17 +47,18 @@ const (
 	strippedSignature = "SIGNATURE_REMOVED_BY_GOOGLE"
 )
 
-// ErrInvalid: the token is forged, expired, not valid yet, or for another audience. The other errors of Verify and
-// Identify wrap serve.ErrNoToken, serve.ErrNotAllowed or serve.ErrKeysUnavailable.
+// ErrInvalid: the token is forged, expired, not valid yet, or for another audience. The other errors of
+// Verify and Identify wrap serve.ErrNoToken, serve.ErrNotAllowed or serve.ErrKeysUnavailable.
 var ErrInvalid = errors.New("auth: invalid token")
 
-// Config says which tokens are accepted, and where the keys are. A Verifier needs Mode, Audience and ServiceAccount, an
-// Identity Audience and Allow, and Accounts nothing.
+// Config says which tokens are accepted, and where the keys are. A Verifier needs Mode, Audience and
+// ServiceAccount, an Identity Audience and Allow, and Accounts nothing.
 type Config struct {
 	// Mode is oidc, iam or none, which needs no audience and no account.
 	Mode string
-	// Audience is the expected audience. For an ID token it is what the client has asked for. For a proxy's assertion it
-	// is the path of the resource behind the proxy, such as /projects/<number>/locations/<region>/services/<service>.
+	// Audience is the expected audience. For an ID token it is what the client has asked for. For a proxy's
+	// assertion it is the path of the resource behind the proxy, such as
+	// /projects/<number>/locations/<region>/services/<service>.
 	Audience       string
 	ServiceAccount string
 	// EmulatorHost reports whether an emulator host is set. The mode none requires it.
@@ -65,8 +66,9 @@ type Config struct {
 	// Allow lists the e-mail addresses of the accepted people, in any case. It may be empty where IsProxied: the
 	// proxy's own list then says who comes in, and no ID token is accepted.
 	Allow []string
-	// KeysURL and ProxyKeysURL are the URLs of the JSON Web Key Sets of tokens and of the proxy's assertions; empty:
-	// Google's. Plain http is accepted for loopback alone: the server of this URL decides which tokens are genuine.
+	// KeysURL and ProxyKeysURL are the URLs of the JSON Web Key Sets of tokens and of the proxy's assertions;
+	// empty: Google's. Plain http is accepted for loopback alone: the server of this URL decides which tokens
+	// are genuine.
 	KeysURL, ProxyKeysURL string
 	// Now is the clock; nil: time.Now.
 	Now func() time.Time
@@ -124,8 +126,8 @@ func checkKeysURL(raw string) error {
 	return refuse(u.Scheme != "https" && (u.Scheme != "http" || !loopback), "the keys URL must be https")
 }
 
-// Verify checks the value of an Authorization header. Its error ends in a reason code. ctx bounds the wait for keys.
-// It does not end the fetch, which other callers share.
+// Verify checks the value of an Authorization header. Its error ends in a reason code. ctx bounds the wait
+// for keys. It does not end the fetch, which other callers share.
 func (v *Verifier) Verify(ctx context.Context, authorizationHeader string) error {
 	if v.mode == ModeNone {
 		return nil
@@ -177,8 +179,8 @@ const (
 	proxyLife    = 10*time.Minute + 2*leeway
 )
 
-// Identity identifies people by Google's ID tokens (RS256, in Authorization) and by Identity-Aware Proxy's assertions
-// (ES256, in a header of their own). It is safe for concurrent use.
+// Identity identifies people by Google's ID tokens (RS256, in Authorization) and by Identity-Aware Proxy's
+// assertions (ES256, in a header of their own). It is safe for concurrent use.
 type Identity struct {
 	allow        map[string]bool
 	token, proxy issuer
@@ -212,7 +214,8 @@ func NewIdentity(config Config) (*Identity, error) {
 	}
 	var tokens, proxy error
 	i.token, tokens = config.tokens()
-	i.proxy, proxy = config.issuer(jwt.SigningMethodES256, cmp.Or(config.ProxyKeysURL, proxyKeysURL), proxyIssuer)
+	i.proxy, proxy = config.issuer(jwt.SigningMethodES256, cmp.Or(config.ProxyKeysURL, proxyKeysURL),
+		proxyIssuer)
 	i.proxy.longest = proxyLife // its people need no verified address: the proxy has authenticated them
 	if err := errors.Join(append(errs, tokens, proxy)...); err != nil {
 		return nil, err
@@ -262,7 +265,9 @@ func NewAccounts(config Config) (*Accounts, error) {
 
 // Account returns the e-mail address of the account whose token an Authorization header has, for the
 // audience. Without one, invalid is the reason. The error wraps serve.ErrKeysUnavailable.
-func (a *Accounts) Account(ctx context.Context, audience, authorization string) (email, invalid string, err error) {
+func (a *Accounts) Account(
+	ctx context.Context, audience, authorization string,
+) (email, invalid string, err error) {
 	token, err := bearer(authorization)
 	var content claims
 	if err == nil {

@@ -42,27 +42,31 @@ func TestAConfigurationThatSkipsACheckIsRefused(t *testing.T) {
 	require.NoError(t, push(func(*auth.Config) {}))
 	require.NoError(t, people(func(*auth.Config) {}))
 	for name, err := range map[string]error{
-		"no mode":                            push(func(c *auth.Config) { c.Mode = "" }),
-		"a mode that does not exist":         push(func(c *auth.Config) { c.Mode = "OIDC" }),
-		"oidc without an audience":           push(func(c *auth.Config) { c.Audience = "" }),
-		"oidc with a blank audience":         push(func(c *auth.Config) { c.Audience = " " }),
-		"oidc without an account":            push(func(c *auth.Config) { c.ServiceAccount = "" }),
-		"iam without an audience":            push(func(c *auth.Config) { c.Mode, c.Audience = auth.ModeIAM, "" }),
-		"iam without an account":             push(func(c *auth.Config) { c.Mode, c.ServiceAccount = auth.ModeIAM, "" }),
-		"keys over plain http":               push(func(c *auth.Config) { c.KeysURL = "http://keys.example.test/" }),
-		"keys from nowhere":                  push(func(c *auth.Config) { c.KeysURL = "keys.json" }),
-		"none where no emulator host is set": push(func(c *auth.Config) { c.Mode = auth.ModeNone }),
-		"people of no audience":              people(func(c *auth.Config) { c.Audience = " " }),
-		"nobody":                             people(func(c *auth.Config) { c.Allow = nil }),
+		"no mode":                    push(func(c *auth.Config) { c.Mode = "" }),
+		"a mode that does not exist": push(func(c *auth.Config) { c.Mode = "OIDC" }),
+		"oidc without an audience":   push(func(c *auth.Config) { c.Audience = "" }),
+		"oidc with a blank audience": push(func(c *auth.Config) { c.Audience = " " }),
+		"oidc without an account":    push(func(c *auth.Config) { c.ServiceAccount = "" }),
+		"iam without an audience":    push(func(c *auth.Config) { c.Mode, c.Audience = auth.ModeIAM, "" }),
+		"iam without an account":     push(func(c *auth.Config) { c.Mode, c.ServiceAccount = auth.ModeIAM, "" }),
+		"keys over plain http":       push(func(c *auth.Config) { c.KeysURL = "http://keys.example.test/" }),
+		"keys from nowhere":          push(func(c *auth.Config) { c.KeysURL = "keys.json" }),
+		"none where no emulator host is set": push(func(c *auth.Config) {
+			c.Mode = auth.ModeNone
+		}),
+		"people of no audience": people(func(c *auth.Config) { c.Audience = " " }),
+		"nobody":                people(func(c *auth.Config) { c.Allow = nil }),
 		"nobody before a load balancer": people(func(c *auth.Config) {
 			c.Audience, c.Allow = "/projects/1/global/backendServices/2", nil
 		}),
-		"people's keys over plain http":    people(func(c *auth.Config) { c.KeysURL = "http://keys.example.test/" }),
-		"the proxy's keys over plain http": people(func(c *auth.Config) { c.ProxyKeysURL = "http://keys.example.test/" }),
-		"an empty address":                 allowed(""),
-		"a domain":                         allowed("example.test"),
-		"a pattern":                        allowed("*@example.test"),
-		"an address not ASCII":             allowed("\u212aay@example.test"),
+		"people's keys over plain http": people(func(c *auth.Config) { c.KeysURL = "http://keys.example.test/" }),
+		"the proxy's keys over plain http": people(func(c *auth.Config) {
+			c.ProxyKeysURL = "http://keys.example.test/"
+		}),
+		"an empty address":     allowed(""),
+		"a domain":             allowed("example.test"),
+		"a pattern":            allowed("*@example.test"),
+		"an address not ASCII": allowed("\u212aay@example.test"),
 	} {
 		require.Error(t, err, name)
 	}
@@ -93,7 +97,9 @@ func (r trial) signed(method jwt.SigningMethod, header string, good jwt.MapClaim
 
 func (r trial) require(t *testing.T, reader string, err error) {
 	t.Helper()
-	want, known := map[string]error{"accepted": nil, "invalid": auth.ErrInvalid, "not allowed": serve.ErrNotAllowed}[r.Want]
+	want, known := map[string]error{
+		"accepted": nil, "invalid": auth.ErrInvalid, "not allowed": serve.ErrNotAllowed,
+	}[r.Want]
 	require.True(t, known)
 	require.ErrorIs(t, err, want, reader+": "+r.What)
 	if err != nil {
@@ -101,11 +107,13 @@ func (r trial) require(t *testing.T, reader string, err error) {
 	}
 }
 
-// Each is tried as a push, as a push behind Cloud Run, which has removed the signature, and as a person's token.
+// Each is tried as a push, as a push behind Cloud Run, which has removed the signature, and as a person's
+// token.
 func TestClaimsAndHeadersAreReadExactly(t *testing.T) {
 	t.Parallel()
 	keys, away := serveKeys(t, publishOld), serveKeys(t, down)
-	push, behindIAM, people := newVerifier(t, auth.ModeOIDC, keys), newVerifier(t, auth.ModeIAM, away), newIdentity(t, keys, away)
+	push, behindIAM, people := newVerifier(t, auth.ModeOIDC, keys), newVerifier(t, auth.ModeIAM, away),
+		newIdentity(t, keys, away)
 	notText := trial{What: "a claim that is not UTF-8", More: `,"note":"` + "\xff" + `"`, Want: "invalid"}
 	for _, r := range append(trials(t).Tokens, notText) {
 		token := r.signed(jwt.SigningMethodRS256, header, claimsWith(nil))
@@ -113,7 +121,8 @@ func TestClaimsAndHeadersAreReadExactly(t *testing.T) {
 		r.require(t, "a person", err)
 		require.Equal(t, r.Want == "accepted", who == account)
 		r.require(t, "a push", push.Verify(t.Context(), "Bearer "+token))
-		r.require(t, "a push behind Cloud Run", behindIAM.Verify(t.Context(), "Bearer "+replaceSignature(token, removed)))
+		r.require(t, "a push behind Cloud Run", behindIAM.Verify(t.Context(),
+			"Bearer "+replaceSignature(token, removed)))
 	}
 	identity := newIdentity(t, away, serveKeys(t, publishPoints(point("proxy", nil))))
 	for _, r := range trials(t).Assertions {
@@ -127,9 +136,11 @@ func TestClaimsAndHeadersAreReadExactly(t *testing.T) {
 func TestTokensThatProveNothingAreRefused(t *testing.T) {
 	t.Parallel()
 	keys, away := serveKeys(t, publishOld), serveKeys(t, down)
-	push, behindIAM, people := newVerifier(t, auth.ModeOIDC, keys), newVerifier(t, auth.ModeIAM, away), newIdentity(t, keys, away)
+	push, behindIAM, people := newVerifier(t, auth.ModeOIDC, keys), newVerifier(t, auth.ModeIAM, away),
+		newIdentity(t, keys, away)
 	ecKey := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
-	publicPEM := pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: must(x509.MarshalPKIXPublicKey(oldKey().Public()))})
+	publicPEM := pem.EncodeToMemory(
+		&pem.Block{Type: "PUBLIC KEY", Bytes: must(x509.MarshalPKIXPublicKey(oldKey().Public()))})
 	whole := signed(claimsWith(nil))
 	by := func(method jwt.SigningMethod, key any, kid string) string {
 		return "Bearer " + sign(method, key, kid, claimsWith(nil))
@@ -139,47 +150,67 @@ func TestTokensThatProveNothingAreRefused(t *testing.T) {
 		want   error
 	}
 	filetest.Each(t, map[string]row{
-		"whole":                         {"Bearer " + whole, nil},
-		"the scheme in lower case":      {"bearer " + whole, nil},
-		"two spaces after the scheme":   {"Bearer  " + whole, nil},
-		"a scheme and nothing else":     {"Bearer", serve.ErrNoToken},
-		"another scheme":                {"Basic dXNlcjpwYXNz", serve.ErrNoToken},
-		"a token without a scheme":      {whole, serve.ErrNoToken},
-		"nothing":                       {"", serve.ErrNoToken},
-		"garbage":                       {"Bearer garbage", auth.ErrInvalid},
-		"four parts":                    {"Bearer " + whole + ".x", auth.ErrInvalid},
-		"two parts":                     {"Bearer " + whole[:strings.LastIndex(whole, ".")], auth.ErrInvalid},
-		"a line end inside":             {"Bearer " + whole[:10] + "\n" + whole[10:], auth.ErrInvalid},
-		"padding":                       {"Bearer " + whole + "==", auth.ErrInvalid},
-		"more than 16 KiB":              {"Bearer " + strings.Repeat("a", 16<<10+1), auth.ErrInvalid},
-		"algorithm none":                {by(jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, "old"), auth.ErrInvalid},
-		"HS256 by the public key":       {by(jwt.SigningMethodHS256, publicPEM, "old"), auth.ErrInvalid},
-		"RS512 by the right key":        {by(jwt.SigningMethodRS512, oldKey(), "old"), auth.ErrInvalid},
-		"ES256 with a short signature":  {replaceSignature(by(jwt.SigningMethodES256, ecKey, "old"), "AQ"), auth.ErrInvalid},
-		"ES256 by the proxy's key":      {by(jwt.SigningMethodES256, proxyKey(), "old"), auth.ErrInvalid},
-		"no key id":                     {by(jwt.SigningMethodRS256, oldKey(), ""), auth.ErrInvalid},
-		"a key id under a capital":      {"Bearer " + signedText(jwt.SigningMethodRS256, `{"alg":"RS256","Kid":"old"}`, claimsText(claimsWith(nil), "")), auth.ErrInvalid},
-		"an unknown key id":             {by(jwt.SigningMethodRS256, oldKey(), "other"), auth.ErrInvalid},
-		"another key under a known id":  {by(jwt.SigningMethodRS256, foreignKey(), "old"), auth.ErrInvalid},
-		"an empty signature":            {"Bearer " + replaceSignature(whole, ""), auth.ErrInvalid},
-		"a short signature":             {"Bearer " + replaceSignature(whole, "AQ"), auth.ErrInvalid},
-		"a signature with stray bits":   {"Bearer " + strayBits(whole), auth.ErrInvalid},
-		"a signature that was removed":  {"Bearer " + replaceSignature(whole, removed), auth.ErrInvalid},
-		"claims changed after signing":  {"Bearer " + replaceClaims(whole, `{"email":"`+account+`"}`), auth.ErrInvalid},
-		"forged, and of another person": {"Bearer " + sign(jwt.SigningMethodRS256, foreignKey(), "old", claimsWith(jwt.MapClaims{"email": "x"})), auth.ErrInvalid},
+		"whole":                    {"Bearer " + whole, nil},
+		"the scheme in lower case": {"bearer " + whole, nil},
+		"two spaces after the scheme": {
+			"Bearer  " + whole, nil,
+		},
+		"a scheme and nothing else": {
+			"Bearer", serve.ErrNoToken,
+		},
+		"another scheme": {"Basic dXNlcjpwYXNz", serve.ErrNoToken},
+		"a token without a scheme": {
+			whole, serve.ErrNoToken,
+		},
+		"nothing":           {"", serve.ErrNoToken},
+		"garbage":           {"Bearer garbage", auth.ErrInvalid},
+		"four parts":        {"Bearer " + whole + ".x", auth.ErrInvalid},
+		"two parts":         {"Bearer " + whole[:strings.LastIndex(whole, ".")], auth.ErrInvalid},
+		"a line end inside": {"Bearer " + whole[:10] + "\n" + whole[10:], auth.ErrInvalid},
+		"padding":           {"Bearer " + whole + "==", auth.ErrInvalid},
+		"more than 16 KiB":  {"Bearer " + strings.Repeat("a", 16<<10+1), auth.ErrInvalid},
+		"algorithm none":    {by(jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, "old"), auth.ErrInvalid},
+		"HS256 by the public key": {
+			by(jwt.SigningMethodHS256, publicPEM, "old"), auth.ErrInvalid,
+		},
+		"RS512 by the right key": {by(jwt.SigningMethodRS512, oldKey(), "old"), auth.ErrInvalid},
+		"ES256 with a short signature": {
+			replaceSignature(by(jwt.SigningMethodES256, ecKey, "old"), "AQ"), auth.ErrInvalid,
+		},
+		"ES256 by the proxy's key": {by(jwt.SigningMethodES256, proxyKey(), "old"), auth.ErrInvalid},
+		"no key id":                {by(jwt.SigningMethodRS256, oldKey(), ""), auth.ErrInvalid},
+		"a key id under a capital": {
+			"Bearer " + signedText(jwt.SigningMethodRS256, `{"alg":"RS256","Kid":"old"}`,
+				claimsText(claimsWith(nil), "")), auth.ErrInvalid,
+		},
+		"an unknown key id":            {by(jwt.SigningMethodRS256, oldKey(), "other"), auth.ErrInvalid},
+		"another key under a known id": {by(jwt.SigningMethodRS256, foreignKey(), "old"), auth.ErrInvalid},
+		"an empty signature":           {"Bearer " + replaceSignature(whole, ""), auth.ErrInvalid},
+		"a short signature":            {"Bearer " + replaceSignature(whole, "AQ"), auth.ErrInvalid},
+		"a signature with stray bits":  {"Bearer " + strayBits(whole), auth.ErrInvalid},
+		"a signature that was removed": {"Bearer " + replaceSignature(whole, removed), auth.ErrInvalid},
+		"claims changed after signing": {
+			"Bearer " + replaceClaims(whole, `{"email":"`+account+`"}`), auth.ErrInvalid,
+		},
+		"forged, and of another person": {
+			"Bearer " + sign(jwt.SigningMethodRS256, foreignKey(), "old", claimsWith(jwt.MapClaims{"email": "x"})),
+			auth.ErrInvalid,
+		},
 	}, func(t *testing.T, test row) {
 		require.ErrorIs(t, push.Verify(t.Context(), test.header), test.want)
 		_, err := people.Identify(t.Context(), http.Header{"Authorization": {test.header}})
 		require.ErrorIs(t, err, test.want)
 	})
 	for name, token := range map[string]string{
-		"an unchecked signature":              whole,
-		"another algorithm":                   replaceSignature(sign(jwt.SigningMethodHS256, []byte("x"), "old", claimsWith(nil)), removed),
+		"an unchecked signature": whole,
+		"another algorithm": replaceSignature(sign(jwt.SigningMethodHS256, []byte("x"), "old",
+			claimsWith(nil)), removed),
 		"garbage before the removed one":      "a.b." + removed,
 		"nothing but the removed signature":   "." + removed,
 		"the marker as a part of a signature": whole + removed,
 	} {
-		require.ErrorIs(t, behindIAM.Verify(t.Context(), "Bearer "+token), auth.ErrInvalid, "behind Cloud Run: "+name)
+		require.ErrorIs(t, behindIAM.Verify(t.Context(), "Bearer "+token), auth.ErrInvalid,
+			"behind Cloud Run: "+name)
 	}
 }
 
@@ -238,7 +269,8 @@ func FuzzClaims(f *testing.F) {
 		token := encoded([]byte(header)) + "." + encoded([]byte(claims)) + "." + removed
 		err := verifier.Verify(t.Context(), "Bearer "+token)
 		if err != nil {
-			require.True(t, errors.Is(err, auth.ErrInvalid) || errors.Is(err, serve.ErrNotAllowed), "every error has a name")
+			require.True(t, errors.Is(err, auth.ErrInvalid) || errors.Is(err, serve.ErrNotAllowed),
+				"every error has a name")
 			return
 		}
 		head, said := members(t, header), members(t, claims)
@@ -262,7 +294,8 @@ func members(t *testing.T, text string) (found map[string]jsontext.Value) {
 func TestIdentifyAcceptsTheListedPeopleAlone(t *testing.T) {
 	t.Parallel()
 	identity := newIdentity(t, serveKeys(t, publishOld), serveKeys(t, publishPoints(point("proxy", nil))))
-	curvePEM := pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: must(x509.MarshalPKIXPublicKey(proxyKey().Public()))})
+	curvePEM := pem.EncodeToMemory(
+		&pem.Block{Type: "PUBLIC KEY", Bytes: must(x509.MarshalPKIXPublicKey(proxyKey().Public()))})
 	p384 := must(ecdsa.GenerateKey(elliptic.P384(), rand.Reader))
 	person, proven := signed(personClaims(nil)), signedAssertion(nil)
 	token := func(email string) http.Header {
@@ -279,36 +312,58 @@ func TestIdentifyAcceptsTheListedPeopleAlone(t *testing.T) {
 		want   error
 	}
 	filetest.Each(t, map[string]row{
-		"an ID token":                               {bearerHeader(person), operator, nil},
-		"an address with capitals":                  {token("ADA@Example.test"), operator, nil},
-		"an address that was allowed with capitals": {token("grace.hopper@example.test"), "grace.hopper@example.test", nil},
-		"an assertion":                              {proxyHeader(proven), operator, nil},
-		"an assertion, and a bearer of the program": {http.Header{assertion: {proven}, "Authorization": {"Bearer x"}}, operator, nil},
+		"an ID token":              {bearerHeader(person), operator, nil},
+		"an address with capitals": {token("ADA@Example.test"), operator, nil},
+		"an address that was allowed with capitals": {
+			token("grace.hopper@example.test"), "grace.hopper@example.test", nil,
+		},
+		"an assertion": {proxyHeader(proven), operator, nil},
+		"an assertion, and a bearer of the program": {
+			http.Header{assertion: {proven}, "Authorization": {"Bearer x"}}, operator, nil,
+		},
 
-		"nothing":                           {http.Header{}, "", serve.ErrNoToken},
-		"the unsigned header of the proxy":  {http.Header{"X-Goog-Authenticated-User-Email": {"accounts.google.com:" + operator}}, "", serve.ErrNoToken},
-		"two tokens":                        {http.Header{"Authorization": {"Bearer " + person, "Bearer " + person}}, "", auth.ErrInvalid},
-		"two assertions":                    {http.Header{assertion: {proven, proven}}, "", auth.ErrInvalid},
-		"an empty assertion":                {proxyHeader(""), "", auth.ErrInvalid},
-		"an empty assertion before a token": {http.Header{assertion: {""}, "Authorization": {"Bearer " + person}}, "", auth.ErrInvalid},
-		"a bad assertion before a token":    {http.Header{assertion: {"x.y.z"}, "Authorization": {"Bearer " + person}}, "", auth.ErrInvalid},
-		"an assertion with a line end":      {proxyHeader(proven[:10] + "\n" + proven[10:]), "", auth.ErrInvalid},
-		"an assertion of 17 KiB":            {proxyHeader(strings.Repeat("a", 17<<10)), "", auth.ErrInvalid},
-		"the assertion as a bearer":         {bearerHeader(proven), "", auth.ErrInvalid},
-		"a person who is not listed":        {token("eve@example.test"), "", serve.ErrNotAllowed},
-		"an address that looks the same":    {token("grace.hopper@example.te\u017ft"), "", serve.ErrNotAllowed},
+		"nothing": {http.Header{}, "", serve.ErrNoToken},
+		"the unsigned header of the proxy": {
+			http.Header{"X-Goog-Authenticated-User-Email": {"accounts.google.com:" + operator}}, "", serve.ErrNoToken,
+		},
+		"two tokens": {http.Header{"Authorization": {"Bearer " + person, "Bearer " + person}}, "", auth.ErrInvalid},
+		"two assertions": {
+			http.Header{assertion: {proven, proven}}, "", auth.ErrInvalid,
+		},
+		"an empty assertion": {
+			proxyHeader(""), "", auth.ErrInvalid,
+		},
+		"an empty assertion before a token": {
+			http.Header{assertion: {""}, "Authorization": {"Bearer " + person}}, "", auth.ErrInvalid,
+		},
+		"a bad assertion before a token": {
+			http.Header{assertion: {"x.y.z"}, "Authorization": {"Bearer " + person}}, "", auth.ErrInvalid,
+		},
+		"an assertion with a line end":   {proxyHeader(proven[:10] + "\n" + proven[10:]), "", auth.ErrInvalid},
+		"an assertion of 17 KiB":         {proxyHeader(strings.Repeat("a", 17<<10)), "", auth.ErrInvalid},
+		"the assertion as a bearer":      {bearerHeader(proven), "", auth.ErrInvalid},
+		"a person who is not listed":     {token("eve@example.test"), "", serve.ErrNotAllowed},
+		"an address that looks the same": {token("grace.hopper@example.te\u017ft"), "", serve.ErrNotAllowed},
 
-		"an assertion by another key":             {by(jwt.SigningMethodES256, foreignProxyKey(), "proxy"), "", auth.ErrInvalid},
-		"an assertion under an unknown key id":    {by(jwt.SigningMethodES256, proxyKey(), "other"), "", auth.ErrInvalid},
-		"an assertion with algorithm none":        {by(jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, "proxy"), "", auth.ErrInvalid},
-		"an assertion in HS256 by the public key": {by(jwt.SigningMethodHS256, curvePEM, "proxy"), "", auth.ErrInvalid},
-		"an assertion in RS256":                   {by(jwt.SigningMethodRS256, oldKey(), "proxy"), "", auth.ErrInvalid},
-		"an assertion in ES384":                   {by(jwt.SigningMethodES384, p384, "proxy"), "", auth.ErrInvalid},
-		"an ID token as an assertion":             {proxyHeader(person), "", auth.ErrInvalid},
-		"a short ES256 signature":                 {short("AQ"), "", auth.ErrInvalid},
-		"an empty ES256 signature":                {short(""), "", auth.ErrInvalid},
-		"an ES256 signature of zeros":             {short(encoded(make([]byte, 64))), "", auth.ErrInvalid},
-		"a long ES256 signature":                  {short(encoded(make([]byte, 65))), "", auth.ErrInvalid},
+		"an assertion by another key": {
+			by(jwt.SigningMethodES256, foreignProxyKey(), "proxy"), "", auth.ErrInvalid,
+		},
+		"an assertion under an unknown key id": {
+			by(jwt.SigningMethodES256, proxyKey(), "other"), "", auth.ErrInvalid,
+		},
+		"an assertion with algorithm none": {
+			by(jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, "proxy"), "", auth.ErrInvalid,
+		},
+		"an assertion in HS256 by the public key": {
+			by(jwt.SigningMethodHS256, curvePEM, "proxy"), "", auth.ErrInvalid,
+		},
+		"an assertion in RS256":       {by(jwt.SigningMethodRS256, oldKey(), "proxy"), "", auth.ErrInvalid},
+		"an assertion in ES384":       {by(jwt.SigningMethodES384, p384, "proxy"), "", auth.ErrInvalid},
+		"an ID token as an assertion": {proxyHeader(person), "", auth.ErrInvalid},
+		"a short ES256 signature":     {short("AQ"), "", auth.ErrInvalid},
+		"an empty ES256 signature":    {short(""), "", auth.ErrInvalid},
+		"an ES256 signature of zeros": {short(encoded(make([]byte, 64))), "", auth.ErrInvalid},
+		"a long ES256 signature":      {short(encoded(make([]byte, 65))), "", auth.ErrInvalid},
 	}, func(t *testing.T, test row) {
 		who, err := identity.Identify(t.Context(), test.header)
 		require.Equal(t, test.who, who)
@@ -325,7 +380,8 @@ func TestTheProxyAloneVouchesForPeopleWhomNoListNames(t *testing.T) {
 	const resource = "/projects/123456789012/locations/europe-west3/services/billhook-ops"
 	tokens, proxy := serveKeys(t, publishOld), serveKeys(t, publishPoints(point("proxy", nil)))
 	identity := filetest.Must(auth.NewIdentity(auth.Config{
-		Audience: resource, KeysURL: tokens.URL, ProxyKeysURL: proxy.URL, Client: tokens.Client(), Now: (&clock{}).Now,
+		Audience: resource, KeysURL: tokens.URL, ProxyKeysURL: proxy.URL, Client: tokens.Client(),
+		Now: (&clock{}).Now,
 	}))(t)
 	proven := func(claims jwt.MapClaims) http.Header {
 		return proxyHeader(signedAssertion(changed(jwt.MapClaims{"aud": resource}, claims)))
@@ -357,13 +413,17 @@ func TestAnAccountIsIdentifiedForTheAddressThatItsTokenIsFor(t *testing.T) {
 	t.Parallel()
 	const queue = "https://hooks.example/queues/a/messages"
 	keys := serveKeys(t, publishOld)
-	accounts := filetest.Must(auth.NewAccounts(auth.Config{KeysURL: keys.URL, Client: keys.Client(), Now: (&clock{}).Now}))(t)
+	accounts := filetest.Must(
+		auth.NewAccounts(auth.Config{KeysURL: keys.URL, Client: keys.Client(), Now: (&clock{}).Now}))(t)
 	token := func(with jwt.MapClaims) string {
 		return "Bearer " + signed(changed(personClaims(jwt.MapClaims{"aud": queue}), with))
 	}
 	for name, test := range map[string]struct{ audience, authorization, email, invalid string }{
-		"for this address":       {queue, token(nil), operator, ""},
-		"for several addresses":  {queue, token(jwt.MapClaims{"aud": []string{"https://hooks.example/queues/b/messages", queue}}), operator, ""},
+		"for this address": {queue, token(nil), operator, ""},
+		"for several addresses": {
+			queue, token(jwt.MapClaims{"aud": []string{"https://hooks.example/queues/b/messages", queue}}),
+			operator, "",
+		},
 		"for another address":    {"https://hooks.example/queues/b/messages", token(nil), "", "audience"},
 		"for its beginning":      {"https://hooks.example", token(nil), "", "audience"},
 		"for no address":         {"", token(nil), "", "the audience is empty"},
@@ -376,7 +436,8 @@ func TestAnAccountIsIdentifiedForTheAddressThatItsTokenIsFor(t *testing.T) {
 		require.Equal(t, [2]string{test.email, test.invalid}, [2]string{email, invalid}, name)
 	}
 	away := serveKeys(t, down)
-	accounts = filetest.Must(auth.NewAccounts(auth.Config{KeysURL: away.URL, Client: away.Client(), Now: (&clock{}).Now}))(t)
+	accounts = filetest.Must(
+		auth.NewAccounts(auth.Config{KeysURL: away.URL, Client: away.Client(), Now: (&clock{}).Now}))(t)
 	_, _, err := accounts.Account(t.Context(), queue, token(nil))
 	require.ErrorIs(t, err, serve.ErrKeysUnavailable)
 	_, err = auth.NewAccounts(auth.Config{KeysURL: "http://keys.example"})

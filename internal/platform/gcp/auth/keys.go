@@ -30,8 +30,8 @@ const (
 	minFresh     = time.Minute
 	maxFresh     = 6 * time.Hour
 	defaultFresh = time.Hour
-	// keepFor bounds the use of a set while the key server does not answer. Google announces a key days before it signs
-	// with it; a longer time could accept a withdrawn key.
+	// keepFor bounds the use of a set while the key server does not answer. Google announces a key days before
+	// it signs with it; a longer time could accept a withdrawn key.
 	keepFor = 24 * time.Hour
 	// refetchAfter parts the beginnings of two fetches, also after failures and for unknown key ids.
 	refetchAfter = 10 * time.Second
@@ -46,8 +46,8 @@ const (
 // errUnknownKey: the current set has no key with this id.
 var errUnknownKey = invalid("unknown_key")
 
-// keySet is the signing keys of one algorithm at a URL, fetched once for all callers. A set that is no longer fresh
-// answers at once and is fetched in the background.
+// keySet is the signing keys of one algorithm at a URL, fetched once for all callers. A set that is no longer
+// fresh answers at once and is fetched in the background.
 type keySet struct {
 	url    string
 	alg    string
@@ -64,8 +64,8 @@ type fetched struct {
 	at, freshTill time.Time
 }
 
-// key waits for a fetch only where it has no such key. Its error is errUnknownKey, or serve.ErrKeysUnavailable where
-// that cannot be known.
+// key waits for a fetch only where it has no such key. Its error is errUnknownKey, or
+// serve.ErrKeysUnavailable where that cannot be known.
 func (s *keySet) key(ctx context.Context, kid string) (crypto.PublicKey, error) {
 	key, fresh := s.known(kid)
 	if key != nil {

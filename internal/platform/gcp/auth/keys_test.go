@@ -57,7 +57,9 @@ func onceRSA() func() *rsa.PrivateKey {
 }
 
 func onceCurve() func() *ecdsa.PrivateKey {
-	return sync.OnceValue(func() *ecdsa.PrivateKey { return must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)) })
+	return sync.OnceValue(func() *ecdsa.PrivateKey {
+		return must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+	})
 }
 
 func must[T any](value T, err error) T {
@@ -108,7 +110,8 @@ func keySetJSON(keys map[string]*rsa.PrivateKey) []byte {
 func point(kid string, change map[string]string) map[string]string {
 	public := must(proxyKey().PublicKey.Bytes())
 	key := map[string]string{
-		"kty": "EC", "crv": "P-256", "use": "sig", "alg": "ES256", "kid": kid, "x": encoded(public[1:33]), "y": encoded(public[33:]),
+		"kty": "EC", "crv": "P-256", "use": "sig", "alg": "ES256", "kid": kid, "x": encoded(public[1:33]),
+		"y": encoded(public[33:]),
 	}
 	maps.Copy(key, change)
 	return key
@@ -122,8 +125,9 @@ func publishPoints(keys ...map[string]string) http.HandlerFunc {
 // A nil value removes a claim.
 func claimsWith(with jwt.MapClaims) jwt.MapClaims {
 	return changed(jwt.MapClaims{
-		"iss": "https://accounts.google.com", "aud": audience, "sub": "1234567890", "email": account, "email_verified": true,
-		"iat": start.Unix(), "exp": start.Add(time.Hour).Unix(),
+		"iss": "https://accounts.google.com", "aud": audience, "sub": "1234567890", "email": account,
+		"email_verified": true,
+		"iat":            start.Unix(), "exp": start.Add(time.Hour).Unix(),
 	}, with)
 }
 
@@ -187,7 +191,8 @@ func replaceClaims(token, claims string) string {
 func newVerifier(tb testing.TB, mode string, keys *httptest.Server) *auth.Verifier {
 	tb.Helper()
 	verifier, err := auth.New(auth.Config{
-		Mode: mode, Audience: audience, ServiceAccount: account, KeysURL: keys.URL, Client: keys.Client(), Now: (&clock{}).Now,
+		Mode: mode, Audience: audience, ServiceAccount: account, KeysURL: keys.URL, Client: keys.Client(),
+		Now: (&clock{}).Now,
 	})
 	require.NoError(tb, err)
 	return verifier
@@ -232,7 +237,8 @@ func newFetchingVerifier(tb testing.TB, answer http.HandlerFunc, now *clock) (*a
 	keys := &fetcher{}
 	keys.become(answer)
 	verifier := filetest.Must(auth.New(auth.Config{
-		Mode: auth.ModeOIDC, Audience: audience, ServiceAccount: account, Client: &http.Client{Transport: keys}, Now: now.Now,
+		Mode: auth.ModeOIDC, Audience: audience, ServiceAccount: account, Client: &http.Client{Transport: keys},
+		Now: now.Now,
 	}))(tb)
 	return verifier, keys
 }
@@ -292,7 +298,9 @@ func TestKeysAreFetchedOnceForAllWhenTheyAreNeeded(t *testing.T) {
 				now := &clock{}
 				verifier, keys := newFetchingVerifier(t, nil, now)
 				for i, step := range test.Steps {
-					want, known := map[string]error{"accepted": nil, "invalid": auth.ErrInvalid, "unchecked": serve.ErrKeysUnavailable}[step.Is]
+					want, known := map[string]error{
+						"accepted": nil, "invalid": auth.ErrInvalid, "unchecked": serve.ErrKeysUnavailable,
+					}[step.Is]
 					require.True(t, known)
 					now.Advance(step.After)
 					if step.Server != "" {
@@ -355,7 +363,8 @@ func TestACallerThatLeavesDoesNotEndTheFetchOfTheOthers(t *testing.T) {
 			close(release)
 			require.NoError(t, verifier.Verify(t.Context(), headers["new"]))
 			synctest.Wait()
-			require.ErrorIs(t, verifier.Verify(t.Context(), headers["old"]), auth.ErrInvalid, "what the set no longer holds is forgotten")
+			require.ErrorIs(t, verifier.Verify(t.Context(), headers["old"]), auth.ErrInvalid,
+				"what the set no longer holds is forgotten")
 			require.EqualValues(t, 2, keys.fetches.Load())
 		})
 	})
@@ -367,29 +376,37 @@ func TestAnAnswerWithoutAUsableKeyIsAFailedFetch(t *testing.T) {
 		return `{"keys":[{"kty":"RSA","kid":"old",` + more + `"n":"` + modulus + `","e":"` + exponent + `"}]}`
 	}
 	filetest.Each(t, map[string]string{
-		"nothing":                   ``,
-		"HTML":                      `<html>`,
-		"an empty set":              `{"keys":[]}`,
-		"an elliptic curve key":     `{"keys":[{"kty":"EC","kid":"old","crv":"P-256","x":"AQ","y":"AQ"}]}`,
-		"a short modulus":           rsaKey("", strings.Repeat("_", 171), "AQAB"),
-		"a huge modulus":            rsaKey("", strings.Repeat("_", 2000), "AQAB"),
-		"an even exponent":          rsaKey("", strings.Repeat("_", 342), "Ag"),
-		"a key for encryption":      rsaKey(`"use":"enc",`, strings.Repeat("_", 342), "AQAB"),
-		"more than the limit holds": string(keySetJSON(map[string]*rsa.PrivateKey{"old": oldKey()})) + strings.Repeat(" ", 256<<10),
+		"nothing":               ``,
+		"HTML":                  `<html>`,
+		"an empty set":          `{"keys":[]}`,
+		"an elliptic curve key": `{"keys":[{"kty":"EC","kid":"old","crv":"P-256","x":"AQ","y":"AQ"}]}`,
+		"a short modulus":       rsaKey("", strings.Repeat("_", 171), "AQAB"),
+		"a huge modulus":        rsaKey("", strings.Repeat("_", 2000), "AQAB"),
+		"an even exponent":      rsaKey("", strings.Repeat("_", 342), "Ag"),
+		"a key for encryption":  rsaKey(`"use":"enc",`, strings.Repeat("_", 342), "AQAB"),
+		"more than the limit holds": string(keySetJSON(map[string]*rsa.PrivateKey{"old": oldKey()})) +
+			strings.Repeat(" ", 256<<10),
 	}, func(t *testing.T, body string) {
-		verifier := newVerifier(t, auth.ModeOIDC, serveKeys(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) }))
-		require.ErrorIs(t, verifier.Verify(t.Context(), "Bearer "+signed(claimsWith(nil))), serve.ErrKeysUnavailable)
+		verifier := newVerifier(t, auth.ModeOIDC, serveKeys(t, func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, body)
+		}))
+		require.ErrorIs(t, verifier.Verify(t.Context(), "Bearer "+signed(claimsWith(nil))),
+			serve.ErrKeysUnavailable)
 	})
 	filetest.Each(t, map[string]map[string]string{
-		"another curve":            point("proxy", map[string]string{"crv": "P-384"}),
-		"another type":             point("proxy", map[string]string{"kty": "RSA"}),
-		"another algorithm":        point("proxy", map[string]string{"alg": "ES384"}),
-		"another use":              point("proxy", map[string]string{"use": "enc"}),
-		"no id":                    point("", nil),
-		"a point not on the curve": point("proxy", map[string]string{"y": point("", nil)["x"]}),
-		"a short coordinate":       point("proxy", map[string]string{"x": "AQ"}),
-		"a padded coordinate":      point("proxy", map[string]string{"x": point("", nil)["x"] + "="}),
-		"an RSA key":               {"kty": "RSA", "kid": "proxy", "use": "sig", "n": encoded(oldKey().N.Bytes()), "e": "AQAB"},
+		"another curve":     point("proxy", map[string]string{"crv": "P-384"}),
+		"another type":      point("proxy", map[string]string{"kty": "RSA"}),
+		"another algorithm": point("proxy", map[string]string{"alg": "ES384"}),
+		"another use":       point("proxy", map[string]string{"use": "enc"}),
+		"no id":             point("", nil),
+		"a point not on the curve": point("proxy", map[string]string{
+			"y": point("", nil)["x"],
+		}),
+		"a short coordinate": point("proxy", map[string]string{"x": "AQ"}),
+		"a padded coordinate": point("proxy", map[string]string{
+			"x": point("", nil)["x"] + "=",
+		}),
+		"an RSA key": {"kty": "RSA", "kid": "proxy", "use": "sig", "n": encoded(oldKey().N.Bytes()), "e": "AQAB"},
 	}, func(t *testing.T, key map[string]string) {
 		identity := newIdentity(t, serveKeys(t, down), serveKeys(t, publishPoints(key)))
 		_, err := identity.Identify(t.Context(), proxyHeader(signedAssertion(nil)))

@@ -22,8 +22,8 @@ import (
 	"billhook/internal/platform/serve"
 )
 
-// The JWT library accepts Email for email, and the last of two equal names, where another reader of the same token may
-// take the first. Here names are exact, and a duplicate name at any depth refuses the token.
+// The JWT library accepts Email for email, and the last of two equal names, where another reader of the same
+// token may take the first. Here names are exact, and a duplicate name at any depth refuses the token.
 
 type protected struct {
 	Algorithm string `json:"alg"`
@@ -90,11 +90,12 @@ func (c Config) issuer(method jwt.SigningMethod, keysURL string, names ...string
 	keys := &keySet{url: keysURL, alg: method.Alg(), client: cmp.Or(c.Client, &http.Client{}), now: now}
 	keys.tried = cache.New[error](1, now)
 	proved := cache.New[crypto.PublicKey](maxProved, now)
-	return issuer{names: names, method: method, audience: c.Audience, proved: proved, keys: keys}, checkKeysURL(keysURL)
+	return issuer{names: names, method: method, audience: c.Audience, proved: proved, keys: keys},
+		checkKeysURL(keysURL)
 }
 
-// read checks signature, issuer, audience and times; where Cloud Run has verified and removed the signature, all but
-// that. The error wraps ErrInvalid, serve.ErrNotAllowed or serve.ErrKeysUnavailable.
+// read checks signature, issuer, audience and times; where Cloud Run has verified and removed the signature,
+// all but that. The error wraps ErrInvalid, serve.ErrNotAllowed or serve.ErrKeysUnavailable.
 func (i issuer) read(ctx context.Context, token string, signatureRemoved bool) (claims, error) {
 	header, content, err := i.open(token)
 	if err == nil && !signatureRemoved {

@@ -1,6 +1,7 @@
-// Package firestore keeps documents in Google Cloud Firestore, behind the three operations of the store package. It
-// calls the database's own API: one Commit is one RPC with its preconditions, without an interactive transaction. It
-// owns the mapping of values, versions and errors. It refuses to repeat a value of a document in an error.
+// Package firestore keeps documents in Google Cloud Firestore, behind the three operations of the store
+// package. It calls the database's own API: one Commit is one RPC with its preconditions, without an
+// interactive transaction. It owns the mapping of values, versions and errors. It refuses to repeat a value
+// of a document in an error.
 package firestore
 
 import (
@@ -30,14 +31,16 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// callTimeout is above Firestore's usual time and below any handler's deadline, so that an outage is answered in time.
+// callTimeout is above Firestore's usual time and below any handler's deadline, so that an outage is answered
+// in time.
 const callTimeout = 8 * time.Second
 
-// lag is far above callTimeout, after which the database drops what it has not committed, and below the minute between two
-// runs of the sealer: what waits is seen in each.
+// lag is far above callTimeout, after which the database drops what it has not committed, and below the
+// minute between two runs of the sealer: what waits is seen in each.
 const lag = 30 * time.Second
 
-// Lag is how much older than now a commit's stamp is at most when the commit is seen. The emulator commits at once.
+// Lag is how much older than now a commit's stamp is at most when the commit is seen. The emulator commits at
+// once.
 func (s *Store) Lag() time.Duration {
 	if s.emulator {
 		return 0
@@ -45,11 +48,12 @@ func (s *Store) Lag() time.Duration {
 	return lag
 }
 
-// Store keeps documents in one database. The version of a document is its update time in nanoseconds. A write that
-// changes nothing leaves it as it was.
+// Store keeps documents in one database. The version of a document is its update time in nanoseconds. A write
+// that changes nothing leaves it as it was.
 //
-// A commit is repeated after contention, and after Unavailable or ResourceExhausted unless it could add twice: ErrExists
-// and ErrStale may come from its own first try. The outcome of one that is not repeated is unknown.
+// A commit is repeated after contention, and after Unavailable or ResourceExhausted unless it could add
+// twice: ErrExists and ErrStale may come from its own first try. The outcome of one that is not repeated is
+// unknown.
 type Store struct {
 	client   *firestore.Client
 	database string
@@ -64,7 +68,9 @@ func New(ctx context.Context, projectID, databaseID string, options ...option.Cl
 }
 
 // NewEmulated connects to an emulator at host:port.
-func NewEmulated(ctx context.Context, addr, projectID, databaseID string, options ...option.ClientOption) (*Store, error) {
+func NewEmulated(
+	ctx context.Context, addr, projectID, databaseID string, options ...option.ClientOption,
+) (*Store, error) {
 	return connect(ctx, addr, projectID, databaseID, options)
 }
 
@@ -107,7 +113,9 @@ func (s *Store) Get(ctx context.Context, key store.Key) (store.Document, error) 
 }
 
 // read returns those of the documents that there are.
-func (s *Store) read(ctx context.Context, keys map[store.Key]bool) (found map[store.Key]store.Document, err error) {
+func (s *Store) read(
+	ctx context.Context, keys map[store.Key]bool,
+) (found map[store.Key]store.Document, err error) {
 	ctx, cancel := s.call(ctx)
 	defer cancel()
 	request, byName := &firestorepb.BatchGetDocumentsRequest{Database: s.database}, map[string]store.Key{}
@@ -116,8 +124,8 @@ func (s *Store) read(ctx context.Context, keys map[store.Key]bool) (found map[st
 		byName[s.name(key)] = key
 	}
 	missing := 0
-	// GetDocument answers NotFound for a missing database too, which must not look empty. A stream fails when it is read,
-	// so the library's retries have to contain both calls.
+	// GetDocument answers NotFound for a missing database too, which must not look empty. A stream fails when it
+	// is read, so the library's retries have to contain both calls.
 	err = gax.Invoke(ctx, func(ctx context.Context, _ gax.CallSettings) error {
 		found, missing = map[store.Key]store.Document{}, 0
 		stream, err := s.client.BatchGetDocuments(ctx, request, once)
@@ -183,7 +191,8 @@ func (s *Store) commit(ctx context.Context, writes []store.Write) ([]store.Versi
 		return nil, s.failed(ctx, "commit", err)
 	}
 	if len(response.WriteResults) != len(writes) {
-		return nil, fmt.Errorf("firestore: commit: %d results of %d writes", len(response.WriteResults), len(writes))
+		return nil, fmt.Errorf("firestore: commit: %d results of %d writes", len(response.WriteResults),
+			len(writes))
 	}
 	versions := make([]store.Version, len(writes))
 	for i, w := range writes {
@@ -196,8 +205,10 @@ func (s *Store) commit(ctx context.Context, writes []store.Write) ([]store.Versi
 
 // Aborted means contention: nothing was written. As a nack it would slow down the whole subscription.
 var (
-	once          = gax.WithRetry(func() gax.Retryer { return nil })
-	refused       = gax.WithRetry(func() gax.Retryer { return gax.OnCodes([]codes.Code{codes.Aborted}, repeating) })
+	once    = gax.WithRetry(func() gax.Retryer { return nil })
+	refused = gax.WithRetry(func() gax.Retryer {
+		return gax.OnCodes([]codes.Code{codes.Aborted}, repeating)
+	})
 	refusedOrLost = gax.WithRetry(func() gax.Retryer {
 		return gax.OnCodes([]codes.Code{codes.Aborted, codes.Unavailable, codes.ResourceExhausted}, repeating)
 	})
@@ -206,8 +217,8 @@ var (
 
 func versioned(w store.Write) bool { return w.Version != 0 }
 
-// addsTwice reports whether a commit could add again, if it is repeated after a lost answer: one that increments, and of
-// which no create and no versioned delete fails the second time.
+// addsTwice reports whether a commit could add again, if it is repeated after a lost answer: one that
+// increments, and of which no create and no versioned delete fails the second time.
 func addsTwice(writes []store.Write) bool {
 	adds := slices.ContainsFunc(writes, func(w store.Write) bool { return w.Op == store.OpIncrement })
 	return adds && !slices.ContainsFunc(writes, func(w store.Write) bool {
@@ -275,7 +286,9 @@ func (s *Store) count(ctx context.Context, q store.Query) (store.Page, error) {
 				Aggregations: []*firestorepb.StructuredAggregationQuery_Aggregation{{
 					Alias: countAlias,
 					Operator: &firestorepb.StructuredAggregationQuery_Aggregation_Count_{
-						Count: &firestorepb.StructuredAggregationQuery_Aggregation_Count{UpTo: wrapperspb.Int64(int64(q.Limit))},
+						Count: &firestorepb.StructuredAggregationQuery_Aggregation_Count{
+							UpTo: wrapperspb.Int64(int64(q.Limit)),
+						},
 					},
 				}},
 			},
@@ -299,9 +312,10 @@ func (s *Store) structured(q store.Query) *firestorepb.StructuredQuery {
 		return &firestorepb.StructuredQuery_FieldReference{FieldPath: path}
 	}
 	where := func(path string, op firestorepb.StructuredQuery_FieldFilter_Operator, value *firestorepb.Value) {
-		filters = append(filters, &firestorepb.StructuredQuery_Filter{FilterType: &firestorepb.StructuredQuery_Filter_FieldFilter{
-			FieldFilter: &firestorepb.StructuredQuery_FieldFilter{Field: fieldAt(path), Op: op, Value: value},
-		}})
+		filters = append(filters,
+			&firestorepb.StructuredQuery_Filter{FilterType: &firestorepb.StructuredQuery_Filter_FieldFilter{
+				FieldFilter: &firestorepb.StructuredQuery_FieldFilter{Field: fieldAt(path), Op: op, Value: value},
+			}})
 	}
 	reference := func(id string) *firestorepb.Value {
 		return &firestorepb.Value{ValueType: &firestorepb.Value_ReferenceValue{
@@ -354,11 +368,13 @@ func (s *Store) structured(q store.Query) *firestorepb.StructuredQuery {
 		query.Limit.Value++
 	}
 	if len(filters) > 0 {
-		query.Where = &firestorepb.StructuredQuery_Filter{FilterType: &firestorepb.StructuredQuery_Filter_CompositeFilter{
-			CompositeFilter: &firestorepb.StructuredQuery_CompositeFilter{
-				Op: firestorepb.StructuredQuery_CompositeFilter_AND, Filters: filters,
+		query.Where = &firestorepb.StructuredQuery_Filter{
+			FilterType: &firestorepb.StructuredQuery_Filter_CompositeFilter{
+				CompositeFilter: &firestorepb.StructuredQuery_CompositeFilter{
+					Op: firestorepb.StructuredQuery_CompositeFilter_AND, Filters: filters,
+				},
 			},
-		}}
+		}
 	}
 	return query
 }

@@ -50,7 +50,8 @@ func TestMain(m *testing.M) {
 
 func open(t testing.TB, options ...option.ClientOption) *firestore.Store {
 	t.Helper()
-	s := filetest.Must(firestore.NewEmulated(t.Context(), emulatortest.Firestore(t), "p-"+uuid.NewString(), "", options...))(t)
+	s := filetest.Must(firestore.NewEmulated(t.Context(), emulatortest.Firestore(t), "p-"+uuid.NewString(), "",
+		options...))(t)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s
 }
@@ -58,7 +59,9 @@ func open(t testing.TB, options ...option.ClientOption) *firestore.Store {
 func through(t *testing.T, commit func(call func() error) error) *firestore.Store {
 	t.Helper()
 	return open(t, option.WithGRPCDialOption(grpc.WithUnaryInterceptor(
-		func(ctx context.Context, method string, request, answer any, cc *grpc.ClientConn, call grpc.UnaryInvoker, o ...grpc.CallOption) error {
+		func(ctx context.Context, method string, request, answer any, cc *grpc.ClientConn, call grpc.UnaryInvoker,
+			o ...grpc.CallOption,
+		) error {
 			does := func() error { return call(ctx, method, request, answer, cc, o...) }
 			if method != "/google.firestore.v1.Firestore/Commit" {
 				return does()
@@ -105,13 +108,22 @@ func TestACommitAnsweredUnavailableIsRepeatedUnlessItCouldAddTwice(t *testing.T)
 		named  error
 	}
 	filetest.Each(t, map[string]row{
-		"a create meets itself":              {func(store.Version) []store.Write { return []store.Write{create} }, false, 2, store.ErrExists},
-		"an increment beside a create too":   {func(store.Version) []store.Write { return []store.Write{sum, create} }, false, 2, store.ErrExists},
-		"an increment beside a deletion too": {func(v store.Version) []store.Write { return []store.Write{sum, store.Delete(record, v)} }, true, 2, store.ErrStale},
+		"a create meets itself": {
+			func(store.Version) []store.Write { return []store.Write{create} }, false, 2, store.ErrExists,
+		},
+		"an increment beside a create too": {
+			func(store.Version) []store.Write { return []store.Write{sum, create} }, false, 2, store.ErrExists,
+		},
+		"an increment beside a deletion too": {
+			func(v store.Version) []store.Write { return []store.Write{sum, store.Delete(record, v)} }, true, 2,
+			store.ErrStale,
+		},
 		"an update that changes nothing does not": {func(v store.Version) []store.Write {
 			return []store.Write{sum, store.Replace(record, v, create.Fields)}
 		}, true, 1, nil},
-		"a bare increment does not": {func(store.Version) []store.Write { return []store.Write{sum} }, false, 1, nil},
+		"a bare increment does not": {
+			func(store.Version) []store.Write { return []store.Write{sum} }, false, 1, nil,
+		},
 	}, func(t *testing.T, test row) {
 		s, arm, sent := openLosing(t)
 		versions := []store.Version{0}
@@ -144,7 +156,9 @@ func TestACommitIsRepeatedAfterContention(t *testing.T) {
 		}
 		return call()
 	})
-	for i, writes := range [][]store.Write{{sum}, {create}, {sum, store.Create(store.Key{Collection: "c", ID: "another"}, nil)}} {
+	for i, writes := range [][]store.Write{
+		{sum}, {create}, {sum, store.Create(store.Key{Collection: "c", ID: "another"}, nil)},
+	} {
 		storetest.Put(t, s, writes...)
 		require.EqualValues(t, 3*(i+1), refusals.Load())
 	}
@@ -190,7 +204,10 @@ func TestAGetWhoseStreamBreaksIsRepeated(t *testing.T) {
 	t.Parallel()
 	var broken atomic.Bool
 	s := open(t, option.WithGRPCDialOption(grpc.WithStreamInterceptor(
-		func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, o ...grpc.CallOption) (grpc.ClientStream, error) {
+		func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer,
+			o ...grpc.CallOption) (
+			grpc.ClientStream, error,
+		) {
 			stream, err := streamer(ctx, desc, cc, method, o...)
 			return brokenOnce{ClientStream: stream, broken: &broken}, err
 		})))
@@ -217,7 +234,9 @@ func TestAMissingDatabaseDoesNotLookEmpty(t *testing.T) {
 				return gone
 			})),
 		option.WithGRPCDialOption(grpc.WithStreamInterceptor(
-			func(context.Context, *grpc.StreamDesc, *grpc.ClientConn, string, grpc.Streamer, ...grpc.CallOption) (grpc.ClientStream, error) {
+			func(context.Context, *grpc.StreamDesc, *grpc.ClientConn, string, grpc.Streamer, ...grpc.CallOption) (
+				grpc.ClientStream, error,
+			) {
 				return nil, gone
 			})))
 	require.EqualError(t, filetest.ErrorOf(s.Get(t.Context(), record)), "firestore: get: NotFound")
@@ -237,7 +256,8 @@ func TestNewFollowsTheEnvironmentToTheEmulator(t *testing.T) {
 
 func TestAnErrorHoldsNothingOfADocument(t *testing.T) {
 	t.Parallel()
-	s := through(t, func(func() error) error { return status.Error(codes.PermissionDenied, "marta@example.com may not") })
+	s := through(t,
+		func(func() error) error { return status.Error(codes.PermissionDenied, "marta@example.com may not") })
 	_, err := s.Commit(t.Context(), []store.Write{create})
 	require.EqualError(t, err, "firestore: commit: PermissionDenied")
 }
@@ -251,10 +271,12 @@ func TestFirestoreFollowsEachModel(t *testing.T) {
 		long bool
 	}
 	filetest.Each(t, map[string]row{
-		"the store":    {storetest.Run, false},
-		"queries":      {storetest.RunQueries, false},
-		"events":       {dedupetest.Run, false},
-		"the job log":  {func(t *testing.T, open func(testing.TB) store.Store) { dedupetest.RunList(t, *records, open) }, true},
+		"the store": {storetest.Run, false},
+		"queries":   {storetest.RunQueries, false},
+		"events":    {dedupetest.Run, false},
+		"the job log": {
+			func(t *testing.T, open func(testing.TB) store.Store) { dedupetest.RunList(t, *records, open) }, true,
+		},
 		"books":        {ledgertest.Run, true},
 		"journal":      {journaltest.Run, true},
 		"seals":        {sealtest.Run, true},
@@ -285,11 +307,18 @@ func TestOfFiftyDeliveriesOfAnEventOneWins(t *testing.T) {
 		deliver   func(run *dedupe.Run) (dedupe.Seen, error)
 		won, lost dedupe.Seen
 	}{
-		"a claim": {func(run *dedupe.Run) (dedupe.Seen, error) { return run.Claim(t.Context(), time.Minute, nil, false) }, dedupe.Claimed, dedupe.Held},
+		"a claim": {
+			func(run *dedupe.Run) (dedupe.Seen,
+				error,
+			) {
+				return run.Claim(t.Context(), time.Minute, nil, false)
+			}, dedupe.Claimed, dedupe.Held,
+		},
 		"an effect": {func(run *dedupe.Run) (dedupe.Seen, error) {
-			return dedupetest.Effect(t.Context(), run, handler.Event{Queue: "q", ID: "e1"}, false, func(context.Context, handler.Event) (handler.Effect, error) {
-				return handler.Effect{Result: "credited", Writes: []store.Write{sum}}, nil
-			})
+			return dedupetest.Effect(t.Context(), run, handler.Event{Queue: "q", ID: "e1"}, false,
+				func(context.Context, handler.Event) (handler.Effect, error) {
+					return handler.Effect{Result: "credited", Writes: []store.Write{sum}}, nil
+				})
 		}, dedupe.Own, dedupe.Done},
 	} {
 		var commits atomic.Int64
@@ -305,16 +334,19 @@ func TestOfFiftyDeliveriesOfAnEventOneWins(t *testing.T) {
 		var all errgroup.Group
 		for i := range outcomes {
 			all.Go(func() (err error) {
-				outcomes[i], err = test.deliver(once.Begin(dedupe.Key("q", "default", "e1"), dedupe.Record{Identity: dedupe.Identity{
-					Queue: "q", Tenant: "default", EventID: "e1", PayloadHash: "sha256:a",
-				}}, time.Hour))
+				outcomes[i], err = test.deliver(once.Begin(dedupe.Key("q", "default", "e1"),
+					dedupe.Record{Identity: dedupe.Identity{
+						Queue: "q", Tenant: "default", EventID: "e1", PayloadHash: "sha256:a",
+					}}, time.Hour))
 				return err
 			})
 		}
 		require.NoError(t, all.Wait(), name)
 		require.EqualValues(t, len(outcomes), commits.Load(), name)
 		require.Contains(t, outcomes, test.won, name)
-		require.Len(t, slices.DeleteFunc(outcomes, func(seen dedupe.Seen) bool { return seen == test.lost }), 1, name)
+		require.Len(t, slices.DeleteFunc(outcomes, func(seen dedupe.Seen) bool {
+			return seen == test.lost
+		}), 1, name)
 		if test.won == dedupe.Own {
 			requireSum(t, s, 7)
 		}

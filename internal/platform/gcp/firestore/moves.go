@@ -11,8 +11,9 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// moves are the commits with a store.Move that wait. Firestore has no increment with a bound, and refuses a version that
-// has changed: so their documents are read, the sums made here, and all that wait meanwhile are one commit.
+// moves are the commits with a store.Move that wait. Firestore has no increment with a bound, and refuses a
+// version that has changed: so their documents are read, the sums made here, and all that wait meanwhile are
+// one commit.
 type moves struct {
 	mu      sync.Mutex
 	waiting []*moving

@@ -40,13 +40,17 @@ func toValue(value any) *firestorepb.Value {
 		for name, inner := range v {
 			fields[name] = toValue(inner)
 		}
-		return &firestorepb.Value{ValueType: &firestorepb.Value_MapValue{MapValue: &firestorepb.MapValue{Fields: fields}}}
+		return &firestorepb.Value{
+			ValueType: &firestorepb.Value_MapValue{MapValue: &firestorepb.MapValue{Fields: fields}},
+		}
 	case []any:
 		values := make([]*firestorepb.Value, len(v))
 		for i, inner := range v {
 			values[i] = toValue(inner)
 		}
-		return &firestorepb.Value{ValueType: &firestorepb.Value_ArrayValue{ArrayValue: &firestorepb.ArrayValue{Values: values}}}
+		return &firestorepb.Value{
+			ValueType: &firestorepb.Value_ArrayValue{ArrayValue: &firestorepb.ArrayValue{Values: values}},
+		}
 	default: // nil; CheckWrites refuses everything else
 		return &firestorepb.Value{ValueType: &firestorepb.Value_NullValue{}}
 	}
@@ -57,7 +61,8 @@ func fromProto(key store.Key, doc *firestorepb.Document) (store.Document, error)
 	if err != nil {
 		return store.Document{}, fmt.Errorf("firestore: %s: %w", key, err)
 	}
-	return store.Document{Key: key, Fields: fields, Version: store.Version(doc.UpdateTime.AsTime().UnixNano())}, nil
+	return store.Document{Key: key, Fields: fields, Version: store.Version(doc.UpdateTime.AsTime().UnixNano())},
+		nil
 }
 
 func fromFields(values map[string]*firestorepb.Value) (map[string]any, error) {
@@ -115,10 +120,14 @@ func (s *Store) toProto(w store.Write) *firestorepb.Write {
 		}
 		return out
 	}
-	out.Operation = &firestorepb.Write_Update{Update: &firestorepb.Document{Name: s.name(w.Key), Fields: toValue(w.Fields).GetMapValue().GetFields()}}
+	out.Operation = &firestorepb.Write_Update{
+		Update: &firestorepb.Document{Name: s.name(w.Key), Fields: toValue(w.Fields).GetMapValue().GetFields()},
+	}
 	switch w.Op {
 	case store.OpCreate:
-		out.CurrentDocument = &firestorepb.Precondition{ConditionType: &firestorepb.Precondition_Exists{Exists: false}}
+		out.CurrentDocument = &firestorepb.Precondition{
+			ConditionType: &firestorepb.Precondition_Exists{Exists: false},
+		}
 	case store.OpUpdate:
 		out.CurrentDocument = at(w.Version)
 	case store.OpIncrement:

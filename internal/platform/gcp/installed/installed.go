@@ -1,6 +1,7 @@
-// Package installed looks at what an installation has besides Pub/Sub: its services on Cloud Run and who may call
-// them, the jobs of its tasks, its secrets, and what is granted on the whole project. It owns the names that
-// Terraform gives them, and the questions to Google's APIs. It changes nothing, and reads no secret's value.
+// Package installed looks at what an installation has besides Pub/Sub: its services on Cloud Run and who may
+// call them, the jobs of its tasks, its secrets, and what is granted on the whole project. It owns the names
+// that Terraform gives them, and the questions to Google's APIs. It changes nothing, and reads no secret's
+// value.
 package installed
 
 import (
@@ -97,13 +98,13 @@ func (c Config) region() string {
 type Found struct {
 	Findings []finding.Finding
 	Unread   []finding.Unread
-	// Accounts are the e-mail addresses of the services' accounts, by the names of catalog.Publishers, as far as the
-	// services could be looked at.
+	// Accounts are the e-mail addresses of the services' accounts, by the names of catalog.Publishers, as far as
+	// the services could be looked at.
 	Accounts map[string]string
 }
 
-// Examine looks at the services, the jobs and the secrets, and says of each what is wrong, and what it could not
-// look at.
+// Examine looks at the services, the jobs and the secrets, and says of each what is wrong, and what it could
+// not look at.
 func (i *Installation) Examine(ctx context.Context) Found {
 	found := Found{Accounts: map[string]string{}}
 	if i.config.Region == "" {
@@ -112,7 +113,8 @@ func (i *Installation) Examine(ctx context.Context) Found {
 		return found
 	}
 	questions := []func(context.Context, *look){
-		func(ctx context.Context, at *look) { at.webhook(ctx) }, func(ctx context.Context, at *look) { at.ops(ctx) },
+		func(ctx context.Context, at *look) { at.webhook(ctx) },
+		func(ctx context.Context, at *look) { at.ops(ctx) },
 	}
 	for _, pool := range i.config.Catalog.Pools() {
 		questions = append(questions, func(ctx context.Context, at *look) { at.worker(ctx, pool) })
@@ -191,8 +193,8 @@ var Permissions = []string{
 	getService, getPolicy, getPeople, getJob, listSecrets, getVersion, listVersions, getProjectPolicy,
 }
 
-// Inherits reports whether a member of the project holds one of the roles on all of it, whatever the hour. Where that
-// cannot be looked at none does, and Unread says so.
+// Inherits reports whether a member of the project holds one of the roles on all of it, whatever the hour.
+// Where that cannot be looked at none does, and Unread says so.
 func (i *Installation) Inherits(roles []string, is func(member string) bool) bool {
 	return slices.ContainsFunc(i.policy().Bindings, func(b *cloudresourcemanager.Binding) bool {
 		return b.Condition == nil && slices.Contains(roles, b.Role) && slices.ContainsFunc(b.Members, is)
@@ -204,5 +206,10 @@ func (i *Installation) Unread() []finding.Unread {
 	if i.failed == nil {
 		return nil
 	}
-	return []finding.Unread{{What: "whether what is said to be missing is granted on the whole project", Permission: getProjectPolicy, Why: why(i.failed)}}
+	return []finding.Unread{
+		{
+			What: "whether what is said to be missing is granted on the whole project", Permission: getProjectPolicy,
+			Why: why(i.failed),
+		},
+	}
 }

@@ -57,11 +57,13 @@ func (l *look) ops(ctx context.Context) {
 	}
 	l.serves(service, "people")
 	if !service.IapEnabled || service.InvokerIamDisabled {
-		l.find("service", id, OpsOpen, "the proxy can be passed by", "Identity-Aware Proxy, and Cloud Run's own check")
+		l.find("service", id, OpsOpen, "the proxy can be passed by",
+			"Identity-Aware Proxy, and Cloud Run's own check")
 		return
 	}
 	members, ok := l.callers(ctx, id)
-	if ok && !slices.ContainsFunc(members, proxyAgent.MatchString) && !l.Inherits(invoking, proxyAgent.MatchString) {
+	if ok && !slices.ContainsFunc(members, proxyAgent.MatchString) &&
+		!l.Inherits(invoking, proxyAgent.MatchString) {
 		l.find("service", id, ProxyRefused, "", invoker+" for Identity-Aware Proxy's service agent")
 	}
 	resource := "projects/" + l.config.ProjectID + "/iap_web/cloud_run-" + l.config.Region + "/services/" + id
@@ -100,7 +102,8 @@ func (l *look) worker(ctx context.Context, pool string) {
 	}
 	l.serves(service, "pushes")
 	if l.config.PushAudience != "" && !slices.Contains(service.CustomAudiences, l.config.PushAudience) {
-		l.find("service", id, AudienceUnknown, cmp.Or(strings.Join(service.CustomAudiences, ", "), "none"), l.config.PushAudience)
+		l.find("service", id, AudienceUnknown, cmp.Or(strings.Join(service.CustomAudiences, ", "), "none"),
+			l.config.PushAudience)
 	}
 	if service.InvokerIamDisabled {
 		l.find("service", id, WorkerOpen, "no token is asked for", invoker+" for those who call it")
@@ -119,12 +122,14 @@ func (l *look) worker(ctx context.Context, pool string) {
 		}
 	}
 	is := func(member string) bool { return member == "serviceAccount:"+account }
-	if account != "" && !slices.ContainsFunc(members, is) && !l.Inherits(append(slices.Clone(invoking), "roles/editor", "roles/owner"), is) {
+	if account != "" && !slices.ContainsFunc(members, is) &&
+		!l.Inherits(append(slices.Clone(invoking), "roles/editor", "roles/owner"), is) {
 		l.find("service", id, InvokerMissing, "", invoker+" for "+account)
 	}
 }
 
-// service looks whether a service is there and ready. It is nil where it is not there, or could not be looked at.
+// service looks whether a service is there and ready. It is nil where it is not there, or could not be looked
+// at.
 func (l *look) service(ctx context.Context, id, name string) *run.GoogleCloudRunV2Service {
 	l.id, l.name = id, name
 	service, err := l.services.Projects.Locations.Services.Get(l.parent() + "/services/" + id).Context(ctx).Do()
@@ -137,7 +142,8 @@ func (l *look) service(ctx context.Context, id, name string) *run.GoogleCloudRun
 	}
 	switch state := cmp.Or(service.TerminalCondition, &run.GoogleCloudRunV2Condition{}); {
 	case state.State == underWay || service.Reconciling:
-		l.unread = append(l.unread, finding.Unread{What: "whether service " + id + " is ready", Why: "it is being changed: ask again"})
+		l.unread = append(l.unread,
+			finding.Unread{What: "whether service " + id + " is ready", Why: "it is being changed: ask again"})
 	case state.State != ready && service.LatestReadyRevision == "":
 		l.find("service", id, NotReady, words(state), ready)
 	case state.State != ready:
@@ -160,10 +166,12 @@ func (l *look) service(ctx context.Context, id, name string) *run.GoogleCloudRun
 
 // callers are the members who may call a service. It reports false where that could not be looked at.
 func (l *look) callers(ctx context.Context, id string) (members []string, ok bool) {
-	policy, err := l.services.Projects.Locations.Services.GetIamPolicy(l.parent() + "/services/" + id).Context(ctx).Do()
+	policy, err := l.services.Projects.Locations.Services.GetIamPolicy(l.parent() + "/services/" +
+		id).Context(ctx).Do()
 	if err != nil {
 		if l.missing(err, "who may call service "+id, getPolicy) { // it was there a moment ago
-			l.unread = append(l.unread, finding.Unread{What: "who may call service " + id, Why: "it is gone: ask again"})
+			l.unread = append(l.unread,
+				finding.Unread{What: "who may call service " + id, Why: "it is gone: ask again"})
 		}
 		return nil, false
 	}
@@ -177,7 +185,8 @@ func (l *look) callers(ctx context.Context, id string) (members []string, ok boo
 
 func words(state *run.GoogleCloudRunV2Condition) string {
 	reason := cmp.Or(state.RevisionReason, state.ExecutionReason, state.Reason)
-	return strings.Join(slices.DeleteFunc([]string{cmp.Or(state.State, "unknown"), reason, state.Message}, func(part string) bool { return part == "" }), ": ")
+	return strings.Join(slices.DeleteFunc([]string{cmp.Or(state.State, "unknown"), reason, state.Message},
+		func(part string) bool { return part == "" }), ": ")
 }
 
 const (
@@ -206,7 +215,8 @@ func (l *look) job(ctx context.Context, task string) {
 	tokenOf := func(account, audience string) string {
 		return cmp.Or(account, "no account") + " for " + cmp.Or(audience, "no audience")
 	}
-	if have, want := tokenOf(token.ServiceAccountEmail, token.Audience), tokenOf(pool.ServiceAccount, l.config.PushAudience); have != want {
+	if have, want := tokenOf(token.ServiceAccountEmail, token.Audience),
+		tokenOf(pool.ServiceAccount, l.config.PushAudience); have != want {
 		l.find("job", id, JobUnidentified, have, want)
 	}
 }
@@ -217,7 +227,8 @@ const (
 	listVersions = "secretmanager.versions.list"
 )
 
-// ofSecrets asks whether each version that a service reads can be read, and whether the other secrets have one.
+// ofSecrets asks whether each version that a service reads can be read, and whether the other secrets have
+// one.
 func (i *Installation) ofSecrets(looks []*look) (questions []func(context.Context, *look)) {
 	readers := map[version][]string{}
 	for _, at := range looks {
@@ -254,7 +265,8 @@ func (l *look) version(ctx context.Context, of version, by string) {
 
 func (l *look) unreadSecrets(ctx context.Context, reads []version) {
 	var ids []string
-	err := l.secrets.Projects.Secrets.List("projects/"+l.config.ProjectID).Filter("labels.app="+l.config.Name).Context(ctx).
+	err := l.secrets.Projects.Secrets.List("projects/"+l.config.ProjectID).Filter("labels.app="+l.config.Name).
+		Context(ctx).
 		Pages(ctx, func(page *secretmanager.ListSecretsResponse) error {
 			for _, secret := range page.Secrets {
 				id := idOf(secret.Name)
@@ -270,12 +282,15 @@ func (l *look) unreadSecrets(ctx context.Context, reads []version) {
 		return
 	}
 	for _, id := range ids {
-		page, err := l.secrets.Projects.Secrets.Versions.List("projects/" + l.config.ProjectID + "/secrets/" + id).Filter("state:" + enabled).Context(ctx).Do()
+		page, err := l.secrets.Projects.Secrets.Versions.List("projects/" + l.config.ProjectID + "/secrets/" +
+			id).Filter("state:" + enabled).Context(ctx).Do()
 		if err != nil {
 			_ = l.missing(err, "the versions of secret "+id, listVersions) // one that is gone by now needs none
 			continue
 		}
-		if !slices.ContainsFunc(page.Versions, func(v *secretmanager.SecretVersion) bool { return v.State == enabled }) {
+		if !slices.ContainsFunc(page.Versions, func(v *secretmanager.SecretVersion) bool {
+			return v.State == enabled
+		}) {
 			l.find("secret", id, SecretEmpty, "", "a version that is "+enabled)
 		}
 	}
@@ -285,30 +300,54 @@ func idOf(name string) string { return name[strings.LastIndexByte(name, '/')+1:]
 
 const (
 	apply = "Apply Terraform again."
-	grant = "Apply Terraform again, and ask who took the grant away. Google takes some minutes to heed a new grant."
-	logs  = "Read the revision's log (gcloud run services logs read), mend the cause, and deploy again; another redeploy of it in Terraform's services makes a new revision of the same configuration."
+	grant = "Apply Terraform again, and ask who took the grant away. Google takes some minutes to heed " +
+		"a new grant."
+	logs = "Read the revision's log (gcloud run services logs read), mend the cause, and deploy again; " +
+		"another redeploy of it in Terraform's services makes a new revision of the same configuration."
 )
 
 // What Examine finds, what each does, and what to do.
 var (
-	WebhookMissing  = finding.New("webhook_missing", "There is no webhook service: senders are answered 404, and give up in the end.", apply+" Where it has another name or region: --name, --region.")
-	WorkerMissing   = finding.New("worker_missing", "There is no worker of this pool: its queues' pushes are answered 404, and their messages wait until they are too old.", apply+" Where it has another name or region: --name, --region.")
-	NotReady        = finding.New("service_not_ready", "No revision of the service runs: it answers nobody.", logs)
-	NotUpdated      = finding.New("service_not_updated", "The newest configuration does not run. The revision before it still serves, as it was.", logs)
-	WebhookClosed   = finding.New("webhook_closed", "Cloud Run asks senders for a token of Google's: each webhook is answered 403.", apply)
-	WorkerOpen      = finding.New("worker_open", "Anybody may call the worker, and it relies on Cloud Run to check tokens: whoever writes a token is believed to be Pub/Sub.", apply+" Ask who has opened it.")
-	OpsMissing      = finding.New("ops_missing", "There is no service for people: nobody opens a page or asks the API.", apply+" Where it has another name or region: --name, --region.")
-	OpsOpen         = finding.New("ops_unproxied", "Identity-Aware Proxy does not stand before the service: nobody is known there, and everybody is refused.", apply)
-	OpsNobody       = finding.New("ops_without_people", "Identity-Aware Proxy lets nobody in: no page opens, and the API answers nobody.", "Name people in Terraform's variable ops, and apply.")
-	ProxyRefused    = finding.New("proxy_grant_missing", "Cloud Run refuses Identity-Aware Proxy: whoever opens a page is answered 403.", grant)
-	ServesOthers    = finding.New("service_serves_others", "Pushes or people find no answer here; or who may open a page may also make up a push.", apply)
-	PushForgeable   = finding.New("worker_invoker_unknown", "Cloud Run vouches for whoever may call the worker: this member may hand it a push that it has made up.", "Ask who has granted it, and take the grant away.")
-	InvokerMissing  = finding.New("invoker_grant_missing", "Cloud Run answers 403 to every push and every task of this pool: nothing of its queues is handled.", grant)
-	AudienceUnknown = finding.New("audience_refused", "Cloud Run answers 401 to every push and every task of this pool: it does not know the audience of their tokens.", apply)
-	JobMissing      = finding.New("job_missing", "Nobody calls the task, so what it does is not done.", apply)
-	JobPaused       = finding.New("job_paused", "Nobody calls the task while its job is paused, so what it does is not done.", "Resume it: gcloud scheduler jobs resume.")
-	JobElsewhere    = finding.New("job_wrong_address", "The job calls another address than the task's: what the task does is not done.", apply)
-	JobUnidentified = finding.New("job_wrong_token", "The worker refuses the job's token: what the task does is not done.", apply)
-	VersionUnusable = finding.New("secret_version_unusable", "A service reads this version when an instance starts: those that run go on, and no new one starts.", "Enable the version (gcloud secrets versions enable), or add another and name its number in secret_versions.")
-	SecretEmpty     = finding.New("secret_without_version", "It has no enabled version: a service that is to read it does not start.", "Add its value: gcloud secrets versions add.")
+	WebhookMissing = finding.New("webhook_missing", "There is no webhook service: senders are answered 404, "+
+		"and give up in the end.", apply+" Where it has another name or region: --name, --region.")
+	WorkerMissing = finding.New("worker_missing", "There is no worker "+
+		"of this pool: its queues' pushes are answered 404, and their messages wait until they are too old.",
+		apply+" Where it has another name or region: --name, --region.")
+	NotReady = finding.New("service_not_ready",
+		"No revision of the service runs: it answers nobody.", logs)
+	NotUpdated = finding.New("service_not_updated",
+		"The newest configuration does not run. The revision before it still serves, as it was.", logs)
+	WebhookClosed = finding.New("webhook_closed",
+		"Cloud Run asks senders for a token of Google's: each webhook is answered 403.", apply)
+	WorkerOpen = finding.New("worker_open", "Anybody may call the worker, and it relies on Cloud Run to "+
+		"check tokens: whoever writes a token is believed to be Pub/Sub.", apply+" Ask who has opened it.")
+	OpsMissing = finding.New("ops_missing", "There is no service for people: nobody opens a page or asks "+
+		"the API.", apply+" Where it has another name or region: --name, --region.")
+	OpsOpen = finding.New("ops_unproxied", "Identity-Aware Proxy does not stand before the service: "+
+		"nobody is known there, and everybody is refused.", apply)
+	OpsNobody = finding.New("ops_without_people", "Identity-Aware Proxy lets nobody in: no page opens, "+
+		"and the API answers nobody.", "Name people in Terraform's variable ops, and apply.")
+	ProxyRefused = finding.New("proxy_grant_missing",
+		"Cloud Run refuses Identity-Aware Proxy: whoever opens a page is answered 403.", grant)
+	ServesOthers = finding.New("service_serves_others",
+		"Pushes or people find no answer here; or who may open a page may also make up a push.", apply)
+	PushForgeable = finding.New("worker_invoker_unknown",
+		"Cloud Run vouches for whoever may call the worker: this member may hand it a push that it has made up.",
+		"Ask who has granted it, and take the grant away.")
+	InvokerMissing = finding.New("invoker_grant_missing",
+		"Cloud Run answers 403 to every push and every task of this pool: nothing of its queues is handled.", grant)
+	AudienceUnknown = finding.New("audience_refused", "Cloud Run answers 401 to every push and every task of "+
+		"this pool: it does not know the audience of their tokens.", apply)
+	JobMissing = finding.New("job_missing", "Nobody calls the task, so what it does is not done.", apply)
+	JobPaused  = finding.New("job_paused", "Nobody calls the task while its job is paused, so what it "+
+		"does is not done.", "Resume it: gcloud scheduler jobs resume.")
+	JobElsewhere = finding.New("job_wrong_address",
+		"The job calls another address than the task's: what the task does is not done.", apply)
+	JobUnidentified = finding.New("job_wrong_token",
+		"The worker refuses the job's token: what the task does is not done.", apply)
+	VersionUnusable = finding.New("secret_version_unusable", "A service reads this version when an instance "+
+		"starts: those that run go on, and no new one starts.", "Enable the version (gcloud secrets versions "+
+		"enable), or add another and name its number in secret_versions.")
+	SecretEmpty = finding.New("secret_without_version", "It has no enabled version: a service that is to "+
+		"read it does not start.", "Add its value: gcloud secrets versions add.")
 )

@@ -30,7 +30,9 @@ type Backlogs struct {
 
 // NewBacklogs returns the backlogs of the installation's subscriptions. Without options the client
 // library finds the credentials.
-func NewBacklogs(ctx context.Context, names Names, now func() time.Time, options ...option.ClientOption) (*Backlogs, error) {
+func NewBacklogs(
+	ctx context.Context, names Names, now func() time.Time, options ...option.ClientOption,
+) (*Backlogs, error) {
 	service, err := monitoring.NewService(ctx, options...)
 	if err != nil {
 		return nil, fmt.Errorf("pubsub: monitoring: %w", err)
@@ -38,8 +40,8 @@ func NewBacklogs(ctx context.Context, names Names, now func() time.Time, options
 	return &Backlogs{service: service, names: names, now: now}, nil
 }
 
-// Backlogs returns what each subscription held last, by its id in the catalog, and the time of the oldest number. A
-// subscription without a number of the last minutes is missing. Where the ages alone are not known,
+// Backlogs returns what each subscription held last, by its id in the catalog, and the time of the oldest
+// number. A subscription without a number of the last minutes is missing. Where the ages alone are not known,
 // no message has a time.
 func (b *Backlogs) Backlogs(ctx context.Context) (held map[string]backlog.Held, at time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, backlogsTimeout)
@@ -54,7 +56,8 @@ func (b *Backlogs) Backlogs(ctx context.Context) (held map[string]backlog.Held, 
 	}); err != nil {
 		return nil, time.Time{}, fmt.Errorf("pubsub: backlogs: %w", err)
 	}
-	_ = b.newest(ctx, oldest, now, func(subscription string, age int64, counted time.Time) { // the webhook service needs the numbers
+	// the webhook service needs the numbers
+	_ = b.newest(ctx, oldest, now, func(subscription string, age int64, counted time.Time) {
 		if one := held[subscription]; one.Messages > 0 {
 			one.Oldest = counted.Add(-time.Duration(age) * time.Second)
 			held[subscription] = one

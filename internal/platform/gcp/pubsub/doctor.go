@@ -23,23 +23,27 @@ import (
 type Look struct {
 	// Paused are the recorded pauses, by queue; nil: they are not known, and the marks alone are looked at.
 	Paused map[string]pause.Pause
-	// Accounts are the e-mail addresses of the services' accounts, by the names of catalog.Publishers. Who may publish
-	// is not looked at without them.
+	// Accounts are the e-mail addresses of the services' accounts, by the names of catalog.Publishers. Who may
+	// publish is not looked at without them.
 	Accounts map[string]string
-	// Inherits reports whether a member of the project holds one of the roles on the whole project; nil: none does.
+	// Inherits reports whether a member of the project holds one of the roles on the whole project; nil: none
+	// does.
 	Inherits func(roles []string, is func(member string) bool) bool
-	// Label is the value of the label app on what Terraform made for this installation; empty: labels are not gone by.
+	// Label is the value of the label app on what Terraform made for this installation; empty: labels are not
+	// gone by.
 	Label string
 	// Known are the ids of others' subscriptions on the installation's topics that are no finding.
 	Known []string
 }
 
-// Examine compares each queue with what the project has, and changes nothing. It returns every harmful difference, in
-// the order of the catalog, at the end what the catalog does not have, and what the account may not look at.
-// A queue that is paused as recorded and marked differs on purpose, and so does what Provision makes on an
-// emulator. Grants inherited from a folder are not seen, nor whether Pub/Sub's agent may mint tokens for the
-// push account.
-func Examine(ctx context.Context, c *catalog.Catalog, target Target, look Look, options ...option.ClientOption) (Examination, error) {
+// Examine compares each queue with what the project has, and changes nothing. It returns every harmful
+// difference, in the order of the catalog, at the end what the catalog does not have, and what the account
+// may not look at. A queue that is paused as recorded and marked differs on purpose, and so does what
+// Provision makes on an emulator. Grants inherited from a folder are not seen, nor whether Pub/Sub's agent
+// may mint tokens for the push account.
+func Examine(
+	ctx context.Context, c *catalog.Catalog, target Target, look Look, options ...option.ClientOption,
+) (Examination, error) {
 	if err := target.check(); err != nil {
 		return Examination{}, err
 	}
@@ -252,14 +256,21 @@ func (t Target) settings(have, want *pubsubpb.Subscription) []setting {
 	all := []setting{
 		{WrongTopic, "", idOf(have.Topic), idOf(want.Topic)},
 		{Expiring, "expiration_policy", expires, "never"},
-		{map[bool]finding.Code{true: OrderingOn, false: OrderingOff}[have.EnableMessageOrdering], "", onOff[have.EnableMessageOrdering], onOff[want.EnableMessageOrdering]},
+		{
+			map[bool]finding.Code{true: OrderingOn, false: OrderingOff}[have.EnableMessageOrdering], "",
+			onOff[have.EnableMessageOrdering], onOff[want.EnableMessageOrdering],
+		},
 		{WrongFilter, "", none(have.Filter), none(want.Filter)},
 		{WrongDeadline, "ack_deadline_seconds", deadline(have), deadline(want)},
-		{ShortRetention, "message_retention_duration", have.MessageRetentionDuration.AsDuration().String(), want.MessageRetentionDuration.AsDuration().String()},
+		{
+			ShortRetention, "message_retention_duration", have.MessageRetentionDuration.AsDuration().String(),
+			want.MessageRetentionDuration.AsDuration().String(),
+		},
 		{deadLetters, "dead_letter_policy", backstop(have.DeadLetterPolicy), backstop(want.DeadLetterPolicy)},
 	}
 	if want.RetryPolicy != nil {
-		all = append(all, setting{WrongRetryPolicy, "retry_policy", waits(have.RetryPolicy), waits(want.RetryPolicy)})
+		all = append(all,
+			setting{WrongRetryPolicy, "retry_policy", waits(have.RetryPolicy), waits(want.RetryPolicy)})
 	}
 	code, to, wanted := WrongEndpoint, have.PushConfig.GetPushEndpoint(), want.PushConfig.GetPushEndpoint()
 	switch {
@@ -295,11 +306,14 @@ func (e *examiner) compare(q catalog.Queue, have, want *pubsubpb.Subscription) {
 	}
 	for _, s := range e.target.settings(have, want) {
 		switch {
-		case s.code == WrongDeadline && own && time.Duration(have.AckDeadlineSeconds)*time.Second <= q.LongestTimeout():
-			s.code, s.want = DeadlineBelowHandler, fmt.Sprintf("%s, for a handler that may take %s", q.AckDeadline, q.LongestTimeout())
+		case s.code == WrongDeadline && own && time.Duration(have.AckDeadlineSeconds)*time.Second <=
+			q.LongestTimeout():
+			s.code, s.want = DeadlineBelowHandler, fmt.Sprintf("%s, for a handler that may take %s", q.AckDeadline,
+				q.LongestTimeout())
 		case rests && s.field == "push_config",
 			s.code == WrongDeadline && want.PushConfig == nil, // which harms nobody, nor does the next
-			s.code == ShortRetention && have.MessageRetentionDuration.AsDuration() > want.MessageRetentionDuration.AsDuration():
+			s.code == ShortRetention && have.MessageRetentionDuration.AsDuration() >
+				want.MessageRetentionDuration.AsDuration():
 			continue
 		}
 		e.find("subscription", id, s.code, s.have, s.want)

@@ -160,7 +160,8 @@ func TestAGrantOnTheProjectIsOneOnItsTopics(t *testing.T) {
 	var asked atomic.Int64 // several queues ask at once
 	p.look.Inherits = func(roles []string, is func(string) bool) bool {
 		asked.Add(1)
-		return slices.Contains(roles, "roles/editor") && (is("serviceAccount:orders@example.com") || is(pubsubAgent))
+		return slices.Contains(roles, "roles/editor") && (is("serviceAccount:orders@example.com") ||
+			is(pubsubAgent))
 	}
 	got, found := p.examine()
 	require.Equal(t, []string{"topic out-test worker_grant_missing"}, got, "that of the tasks' worker")
@@ -183,14 +184,21 @@ func TestWhatTheAccountMayNotLookAtIsNamedOneByOneAndNothingElseIsExcused(t *tes
 	}
 	for method, want := range map[string][]finding.Unread{
 		getPolicy: slices.Concat(grants("out-test", "orders-test", "orders-test-dlq", "orders-test-dlq"),
-			unread("pubsub.subscriptions.getIamPolicy", "the grants on subscription orders-test-push"), grants("clicks-test")),
-		getTopic: unread("pubsub.topics.get", "topic out-test", "topic orders-test", "topic orders-test-dlq", "topic clicks-test", "topic later-test", "topic never-test"),
-		getSubscription: unread("pubsub.subscriptions.get", "subscription orders-test-dlq-hold", "subscription orders-test-push", "subscription orders-test-dlq-push",
-			"subscription clicks-test-push", "subscription later-test-push", "subscription later-test-dlq-push", "subscription never-test-push"),
-		"/google.pubsub.v1.Publisher/ListTopics":         unread("pubsub.topics.list", "topics that the catalog does not have"),
-		"/google.pubsub.v1.Subscriber/ListSubscriptions": unread("pubsub.subscriptions.list", "subscriptions that the catalog does not have"),
+			unread("pubsub.subscriptions.getIamPolicy", "the grants on subscription orders-test-push"),
+			grants("clicks-test")),
+		getTopic: unread("pubsub.topics.get", "topic out-test", "topic orders-test", "topic orders-test-dlq",
+			"topic clicks-test", "topic later-test", "topic never-test"),
+		getSubscription: unread("pubsub.subscriptions.get", "subscription orders-test-dlq-hold",
+			"subscription orders-test-push", "subscription orders-test-dlq-push",
+			"subscription clicks-test-push", "subscription later-test-push", "subscription later-test-dlq-push",
+			"subscription never-test-push"),
+		"/google.pubsub.v1.Publisher/ListTopics": unread("pubsub.topics.list",
+			"topics that the catalog does not have"),
+		"/google.pubsub.v1.Subscriber/ListSubscriptions": unread("pubsub.subscriptions.list",
+			"subscriptions that the catalog does not have"),
 		"/google.pubsub.v1.Publisher/ListTopicSubscriptions": unread("pubsub.topics.get",
-			"the subscriptions of topic clicks-test", "the subscriptions of topic orders-test", "the subscriptions of topic orders-test-dlq"),
+			"the subscriptions of topic clicks-test", "the subscriptions of topic orders-test",
+			"the subscriptions of topic orders-test-dlq"),
 	} {
 		t.Run(method, func(t *testing.T) {
 			t.Parallel()
@@ -225,9 +233,14 @@ func TestTheWorkerExaminesWhatItKnows(t *testing.T) {
 		change func(p *project)
 		want   []string
 	}{
-		"nothing wrong":             {change: func(*project) {}},
-		"a difference":              {func(p *project) { p.subscriptions[ordersPush].Filter = "x" }, []string{"subscription orders-test-push wrong_filter"}},
-		"another path":              {pointed("https://orders.example/push/x"), []string{"subscription orders-test-push wrong_endpoint"}},
+		"nothing wrong": {change: func(*project) {}},
+		"a difference": {
+			func(p *project) { p.subscriptions[ordersPush].Filter = "x" },
+			[]string{"subscription orders-test-push wrong_filter"},
+		},
+		"another path": {
+			pointed("https://orders.example/push/x"), []string{"subscription orders-test-push wrong_endpoint"},
+		},
 		"nobody pushes":             {pointed(""), []string{"subscription orders-test-push not_pushed"}},
 		"another address, unknowns": {change: pointed("https://else.example/push/orders-test")},
 	} {

@@ -37,7 +37,8 @@ import (
 func TestMain(m *testing.M) {
 	code := emulatortest.Main(m)
 	// The client library's statistics run as long as the process.
-	if err := goleak.Find(goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start")); err != nil && code == 0 {
+	if err := goleak.Find(goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start")); err !=
+		nil && code == 0 {
 		_, _ = fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}
@@ -62,7 +63,9 @@ func provisioned(t *testing.T) emulated {
 	t.Helper()
 	e := emulated{project: "p-" + uuid.NewString(), options: pubsub.EmulatorOptions(emulatortest.PubSub(t))}
 	// Nobody listens there; what is pushed waits.
-	e.target = pubsub.Target{Names: pubsub.Names{ProjectID: e.project}, PushBaseURL: "http://127.0.0.1:1", Emulator: true}
+	e.target = pubsub.Target{
+		Names: pubsub.Names{ProjectID: e.project}, PushBaseURL: "http://127.0.0.1:1", Emulator: true,
+	}
 	_, err := pubsub.Provision(t.Context(), catalogtest.Shipped(), e.target, e.options...)
 	require.NoError(t, err)
 	e.Client = filetest.Must(client.NewClient(t.Context(), e.project, e.options...))(t)
@@ -77,7 +80,8 @@ func (e emulated) subscription(id string) string {
 
 func (e emulated) read(t *testing.T, id string) *pubsubpb.Subscription {
 	t.Helper()
-	have, err := e.SubscriptionAdminClient.GetSubscription(t.Context(), &pubsubpb.GetSubscriptionRequest{Subscription: e.subscription(id)})
+	have, err := e.SubscriptionAdminClient.GetSubscription(t.Context(),
+		&pubsubpb.GetSubscriptionRequest{Subscription: e.subscription(id)})
 	require.NoError(t, err)
 	return have
 }
@@ -85,13 +89,15 @@ func (e emulated) read(t *testing.T, id string) *pubsubpb.Subscription {
 func (e emulated) pull(t *testing.T, id string, n int) (all []*pubsubpb.PubsubMessage) {
 	t.Helper()
 	for len(all) < n {
-		answer, err := e.SubscriptionAdminClient.Pull(t.Context(), &pubsubpb.PullRequest{Subscription: e.subscription(id), MaxMessages: 100})
+		answer, err := e.SubscriptionAdminClient.Pull(t.Context(),
+			&pubsubpb.PullRequest{Subscription: e.subscription(id), MaxMessages: 100})
 		require.NoError(t, err)
 		var ids []string
 		for _, m := range answer.ReceivedMessages {
 			all, ids = append(all, m.Message), append(ids, m.AckId)
 		}
-		require.NoError(t, e.SubscriptionAdminClient.Acknowledge(t.Context(), &pubsubpb.AcknowledgeRequest{Subscription: e.subscription(id), AckIds: ids}))
+		require.NoError(t, e.SubscriptionAdminClient.Acknowledge(t.Context(),
+			&pubsubpb.AcknowledgeRequest{Subscription: e.subscription(id), AckIds: ids}))
 	}
 	return all
 }
@@ -113,8 +119,11 @@ type call struct {
 
 func intercepted(options []option.ClientOption, through func(call) error) []option.ClientOption {
 	return append(slices.Clone(options), option.WithGRPCDialOption(grpc.WithUnaryInterceptor(
-		func(ctx context.Context, method string, request, answer any, cc *grpc.ClientConn, next grpc.UnaryInvoker, o ...grpc.CallOption) error {
-			return through(call{method, request, answer, func() error { return next(ctx, method, request, answer, cc, o...) }})
+		func(ctx context.Context, method string, request, answer any, cc *grpc.ClientConn, next grpc.UnaryInvoker,
+			o ...grpc.CallOption,
+		) error {
+			return through(
+				call{method, request, answer, func() error { return next(ctx, method, request, answer, cc, o...) }})
 		})))
 }
 
@@ -143,9 +152,12 @@ func ordersCatalog() *catalog.Catalog {
 		OutboundTopics: []catalog.Topic{{ID: "out-test"}},
 		Queues: []catalog.Queue{
 			{
-				ID: "orders-test", Enabled: true, Pool: "orders", OrderingKey: []string{"order"}, MaxAttempts: 5, AckDeadline: time.Minute,
-				HandlerTimeout:   20 * time.Second,
-				Handlers:         map[string]catalog.Handler{"order.paid": {Timeout: 30 * time.Second, Emits: []string{"out-test"}}},
+				ID: "orders-test", Enabled: true, Pool: "orders", OrderingKey: []string{"order"}, MaxAttempts: 5,
+				AckDeadline:    time.Minute,
+				HandlerTimeout: 20 * time.Second,
+				Handlers: map[string]catalog.Handler{
+					"order.paid": {Timeout: 30 * time.Second, Emits: []string{"out-test"}},
+				},
 				MessageRetention: 24 * time.Hour, Backoff: retry.Policy{Base: time.Second, Max: time.Hour},
 				DeadLetter: catalog.DeadLetter{Topic: "orders-test-dlq", Retention: 14 * 24 * time.Hour},
 			},
@@ -181,18 +193,25 @@ type project struct {
 func empty(t *testing.T) *project {
 	t.Helper()
 	p := &project{
-		t: t, catalog: ordersCatalog(), topics: map[string]bool{}, subscriptions: map[string]*pubsubpb.Subscription{}, refuse: map[string]error{},
-		labels: map[string]map[string]string{}, elsewhere: map[string][]string{}, policies: map[string]*iampb.Policy{},
+		t: t, catalog: ordersCatalog(), topics: map[string]bool{},
+		subscriptions: map[string]*pubsubpb.Subscription{}, refuse: map[string]error{},
+		labels: map[string]map[string]string{}, elsewhere: map[string][]string{},
+		policies: map[string]*iampb.Policy{},
 		target: pubsub.Target{
-			Names: pubsub.Names{ProjectID: "p"}, PushBaseURL: "https://worker.example", PushAudience: "aud", PushServiceAccount: "push@example.com",
-			Pools: map[string]pubsub.Pool{"orders": {URL: "https://orders.example", ServiceAccount: "orders@example.com"}},
+			Names: pubsub.Names{ProjectID: "p"}, PushBaseURL: "https://worker.example", PushAudience: "aud",
+			PushServiceAccount: "push@example.com",
+			Pools: map[string]pubsub.Pool{
+				"orders": {URL: "https://orders.example", ServiceAccount: "orders@example.com"},
+			},
 		},
 		look: pubsub.Look{Label: "shop", Known: []string{"warehouse"}, Accounts: map[string]string{
-			"webhook": "webhook@example.com", "worker-orders": "orders@example.com", "worker-clicks": "clicks@example.com",
+			"webhook": "webhook@example.com", "worker-orders": "orders@example.com",
+			"worker-clicks": "clicks@example.com",
 		}},
 	}
 	for resource, members := range map[string][]string{
-		ordersTopic: {"webhook", "clicks"}, topics + "clicks-test": {"webhook", "clicks"}, outTopic: {"orders", "clicks"}, ordersDLQ: {pubsubAgent, "orders"},
+		ordersTopic: {"webhook", "clicks"}, topics + "clicks-test": {"webhook", "clicks"},
+		outTopic: {"orders", "clicks"}, ordersDLQ: {pubsubAgent, "orders"},
 	} {
 		for _, member := range members {
 			p.grant(resource, "roles/pubsub.publisher", member)
@@ -219,7 +238,8 @@ func (p *project) grant(resource, role, member string) {
 	if p.policies[resource] == nil {
 		p.policies[resource] = &iampb.Policy{}
 	}
-	p.policies[resource].Bindings = append(p.policies[resource].Bindings, &iampb.Binding{Role: role, Members: []string{member}})
+	p.policies[resource].Bindings = append(p.policies[resource].Bindings,
+		&iampb.Binding{Role: role, Members: []string{member}})
 }
 
 // told is what was done to what. What was left unchanged is not in it.

@@ -29,13 +29,15 @@ type Target struct {
 
 	// PushBaseURL is the worker's address, such as https://worker.example, without a path.
 	PushBaseURL string
-	// PushAudience and PushServiceAccount make the pushes carry an OIDC token; with an empty account they carry none.
+	// PushAudience and PushServiceAccount make the pushes carry an OIDC token; with an empty account they carry
+	// none.
 	PushAudience       string
 	PushServiceAccount string
 	// Pools have workers of their own; a member that one leaves empty is as above.
 	Pools map[string]Pool
-	// Emulator keeps away from what Google's emulator gets wrong: a dead-letter policy on an ordered subscription ends its
-	// pushes for good, a retry policy on an unordered one loses messages, and retention ends at 7 days.
+	// Emulator keeps away from what Google's emulator gets wrong: a dead-letter policy on an ordered
+	// subscription ends its pushes for good, a retry policy on an unordered one loses messages, and retention
+	// ends at 7 days.
 	Emulator bool
 }
 
@@ -88,7 +90,8 @@ func (t Target) check() error {
 	}
 	for _, address := range addresses {
 		base, err := url.Parse(address)
-		if err != nil || base.Host == "" || (base.Scheme != "https" && base.Scheme != "http") || address != base.Scheme+"://"+base.Host {
+		if err != nil || base.Host == "" || (base.Scheme != "https" && base.Scheme != "http") ||
+			address != base.Scheme+"://"+base.Host {
 			return errors.New("pubsub: the push base URL must be http(s)://host, without a path")
 		}
 	}
@@ -112,7 +115,8 @@ func open(ctx context.Context, target Target, options []option.ClientOption) (ad
 }
 
 func (a admin) read(ctx context.Context, name string) (*pubsubpb.Subscription, error) {
-	have, err := a.client.SubscriptionAdminClient.GetSubscription(ctx, &pubsubpb.GetSubscriptionRequest{Subscription: name})
+	have, err := a.client.SubscriptionAdminClient.GetSubscription(ctx,
+		&pubsubpb.GetSubscriptionRequest{Subscription: name})
 	return found(have, err, name)
 }
 
@@ -127,13 +131,16 @@ func found[T any](have *T, err error, name string) (*T, error) {
 	}
 }
 
-// Provision creates the topics, subscriptions and dead letters of every enabled queue, and the other topics. Called
-// again it changes only what differs. A queue that is not enabled gets nothing: a publish to it is refused, and its sender
-// keeps the message. It deletes nothing: a queue that was enabled once keeps its messages, and is no longer pushed. It
-// grants nothing: on Google Cloud the grants are Terraform's.
+// Provision creates the topics, subscriptions and dead letters of every enabled queue, and the other topics.
+// Called again it changes only what differs. A queue that is not enabled gets nothing: a publish to it is
+// refused, and its sender keeps the message. It deletes nothing: a queue that was enabled once keeps its
+// messages, and is no longer pushed. It grants nothing: on Google Cloud the grants are Terraform's.
 //
-// It goes on after a failure, until nobody answers, and tells what became of each resource; the error joins the failures.
-func Provision(ctx context.Context, c *catalog.Catalog, target Target, options ...option.ClientOption) ([]Change, error) {
+// It goes on after a failure, until nobody answers, and tells what became of each resource; the error joins
+// the failures.
+func Provision(
+	ctx context.Context, c *catalog.Catalog, target Target, options ...option.ClientOption,
+) ([]Change, error) {
 	if err := target.check(); err != nil {
 		return nil, err
 	}
@@ -151,7 +158,8 @@ func Provision(ctx context.Context, c *catalog.Catalog, target Target, options .
 	}
 	done := func(c Change) bool { return c.Action != Failed && c.Action != NotTried }
 	if undone := slices.DeleteFunc(slices.Clone(p.changes), done); len(undone) > 0 {
-		p.failures = append(p.failures, fmt.Errorf("%d of %d resources are not as the catalog has them; run it again once the reasons are gone", len(undone), len(p.changes)))
+		p.failures = append(p.failures, fmt.Errorf("%d of %d resources are not as the catalog has them; run it "+
+			"again once the reasons are gone", len(undone), len(p.changes)))
 	}
 	return p.changes, errors.Join(p.failures...)
 }
@@ -174,7 +182,9 @@ func (p *provisioner) try(kind, id string, do func() (action string, err error))
 		if change.Action, err = do(); err != nil {
 			change.Action, change.Error, p.failures = Failed, err.Error(), append(p.failures, err)
 			p.unanswered = errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
-				slices.Contains([]codes.Code{codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Unauthenticated}, status.Code(err))
+				slices.Contains([]codes.Code{
+					codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Unauthenticated,
+				}, status.Code(err))
 		}
 	}
 	if change.Action != "" {
@@ -194,7 +204,9 @@ func (p *provisioner) queue(ctx context.Context, q catalog.Queue) {
 		p.try("topic", p.target.id(id), func() (string, error) { return p.topic(ctx, id) })
 	}
 	for _, want := range subscriptions {
-		if own := want.Name == p.target.subscriptionName(q.PushSubscription()); own && p.catalog != "" && !p.target.Emulator { // it keeps no labels
+		// it keeps no labels
+		if own := want.Name == p.target.subscriptionName(q.PushSubscription()); own && p.catalog != "" &&
+			!p.target.Emulator {
 			want.Labels = map[string]string{CatalogLabel: p.catalog}
 		}
 		p.try("subscription", idOf(want.Name), func() (string, error) { return p.subscription(ctx, want) })
@@ -234,13 +246,16 @@ func pushes(q catalog.Queue) []string {
 	return []string{q.PushSubscription(), q.DeadLetterPush()}
 }
 
-// Plan is what an enabled queue needs, besides a topic that it shares: what Provision makes and Examine compares with.
+// Plan is what an enabled queue needs, besides a topic that it shares: what Provision makes and Examine
+// compares with.
 func (t Target) Plan(q catalog.Queue) (topics []string, subscriptions []*pubsubpb.Subscription) {
 	if q.SharedTopic == "" {
 		topics = append(topics, q.Topic())
 	}
 	minimum, maximum := q.BrokerBackoff()
-	retryPolicy := &pubsubpb.RetryPolicy{MinimumBackoff: durationpb.New(minimum), MaximumBackoff: durationpb.New(maximum)}
+	retryPolicy := &pubsubpb.RetryPolicy{
+		MinimumBackoff: durationpb.New(minimum), MaximumBackoff: durationpb.New(maximum),
+	}
 
 	push := t.base(q.PushSubscription(), q.Topic(), q.MessageRetention)
 	push.AckDeadlineSeconds = int32(q.AckDeadline / time.Second) //nolint:gosec // the catalog bounds it to 600
@@ -269,7 +284,8 @@ func (t Target) Plan(q catalog.Queue) (topics []string, subscriptions []*pubsubp
 	return append(topics, q.DeadLetter.Topic), []*pubsubpb.Subscription{hold, push, letters}
 }
 
-// base never expires: by default a subscription without a message for a month is removed, and loses every later one.
+// base never expires: by default a subscription without a message for a month is removed, and loses every
+// later one.
 func (t Target) base(id, topic string, retention time.Duration) *pubsubpb.Subscription {
 	if t.Emulator {
 		retention = min(retention, emulatorRetention)
@@ -305,7 +321,9 @@ func (p *provisioner) topic(ctx context.Context, id string) (action string, err 
 	}
 }
 
-func (p *provisioner) subscription(ctx context.Context, want *pubsubpb.Subscription) (action string, err error) {
+func (p *provisioner) subscription(
+	ctx context.Context, want *pubsubpb.Subscription,
+) (action string, err error) {
 	id, action := idOf(want.Name), Unchanged
 	have, err := p.read(ctx, want.Name)
 	if err != nil {
@@ -320,7 +338,8 @@ func (p *provisioner) subscription(ctx context.Context, want *pubsubpb.Subscript
 	var fields []string
 	for _, s := range p.target.settings(have, want) {
 		if s.field == "" {
-			return "", fmt.Errorf("subscription %s: topic, ordering and filter cannot be changed; delete it first, when it is empty", id)
+			return "", fmt.Errorf(
+				"subscription %s: topic, ordering and filter cannot be changed; delete it first, when it is empty", id)
 		}
 		fields = append(fields, s.field)
 	}

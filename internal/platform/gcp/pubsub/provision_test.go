@@ -38,9 +38,13 @@ func TestOnTheEmulatorProvisionMendsPointsAnewAndSwitchesOff(t *testing.T) {
 	_, err := e.SubscriptionAdminClient.UpdateSubscription(t.Context(), &pubsubpb.UpdateSubscriptionRequest{
 		Subscription: &pubsubpb.Subscription{
 			Name: e.subscription(id), AckDeadlineSeconds: 13, MessageRetentionDuration: durationpb.New(time.Hour),
-			RetryPolicy: &pubsubpb.RetryPolicy{MinimumBackoff: durationpb.New(time.Second), MaximumBackoff: durationpb.New(2 * time.Second)},
+			RetryPolicy: &pubsubpb.RetryPolicy{
+				MinimumBackoff: durationpb.New(time.Second), MaximumBackoff: durationpb.New(2 * time.Second),
+			},
 		},
-		UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"ack_deadline_seconds", "message_retention_duration", "retry_policy"}},
+		UpdateMask: &fieldmaskpb.FieldMask{
+			Paths: []string{"ack_deadline_seconds", "message_retention_duration", "retry_policy"},
+		},
 	})
 	require.NoError(t, err)
 	require.Equal(t, []string{"updated subscription " + id}, e.provision(t, c))
@@ -60,7 +64,9 @@ func TestOnTheEmulatorProvisionMendsPointsAnewAndSwitchesOff(t *testing.T) {
 		did string
 	}{{false, pubsub.SwitchedOff}, {false, pubsub.Kept}, {true, pubsub.Updated}} {
 		c.Queues[at].Enabled = step.on
-		want := []string{step.did + " subscription " + id, step.did + " subscription " + c.Queues[at].DeadLetterPush()}
+		want := []string{
+			step.did + " subscription " + id, step.did + " subscription " + c.Queues[at].DeadLetterPush(),
+		}
 		require.Equal(t, want, e.provision(t, c), "kept is told each time: nobody looks after what waits there")
 		found := filetest.Must(pubsub.Examine(t.Context(), c, e.target, pubsub.Look{}, e.options...))(t)
 		require.Empty(t, found.Findings)
@@ -71,12 +77,15 @@ func TestProvisionMakesWhatTheCatalogHasAsGoogleCloudShouldHaveIt(t *testing.T) 
 	t.Parallel()
 	p := empty(t)
 	require.Equal(t, []string{
-		"created topic out-test", "created topic orders-test", "created topic orders-test-dlq", "created subscription orders-test-dlq-hold",
-		"created subscription orders-test-push", "created subscription orders-test-dlq-push", "created topic clicks-test", "created subscription clicks-test-push",
+		"created topic out-test", "created topic orders-test", "created topic orders-test-dlq",
+		"created subscription orders-test-dlq-hold",
+		"created subscription orders-test-push", "created subscription orders-test-dlq-push",
+		"created topic clicks-test", "created subscription clicks-test-push",
 	}, p.provision(), "a queue that is not enabled has nothing")
 	require.Empty(t, p.provision())
 	push, feed, hold := p.subscriptions[ordersPush], p.subscriptions[ordersFeed], p.subscriptions[ordersHold]
-	require.Equal(t, "https://orders.example/push/orders-test", push.PushConfig.PushEndpoint, "a pool's own worker")
+	require.Equal(t, "https://orders.example/push/orders-test", push.PushConfig.PushEndpoint,
+		"a pool's own worker")
 	require.Equal(t, "orders@example.com", push.PushConfig.GetOidcToken().GetServiceAccountEmail())
 	require.Equal(t, "https://orders.example/push/dead-letters/orders-test", feed.PushConfig.PushEndpoint)
 	clicks := p.subscriptions[clicksPush].PushConfig
@@ -84,8 +93,10 @@ func TestProvisionMakesWhatTheCatalogHasAsGoogleCloudShouldHaveIt(t *testing.T) 
 	require.Equal(t, "aud", clicks.GetOidcToken().GetAudience())
 	require.Equal(t, "push@example.com", clicks.GetOidcToken().GetServiceAccountEmail())
 	require.Equal(t, ordersDLQ, push.DeadLetterPolicy.GetDeadLetterTopic())
-	require.EqualValues(t, 100, push.DeadLetterPolicy.GetMaxDeliveryAttempts(), "headroom over the five that the worker enforces")
-	require.Equal(t, 600*time.Second, push.RetryPolicy.GetMaximumBackoff().AsDuration(), "all that Pub/Sub allows")
+	require.EqualValues(t, 100, push.DeadLetterPolicy.GetMaxDeliveryAttempts(),
+		"headroom over the five that the worker enforces")
+	require.Equal(t, 600*time.Second, push.RetryPolicy.GetMaximumBackoff().AsDuration(),
+		"all that Pub/Sub allows")
 	require.Nil(t, hold.ExpirationPolicy.GetTtl(), "it never expires")
 
 	p.target.PushAudience = "other"
@@ -143,18 +154,24 @@ func TestProvisionSaysOfWhichCatalogASubscriptionIsAndLeavesTheLabelsOfOthers(t 
 	require.NotContains(t, found.Catalogs, q.ID)
 }
 
-// Whoever provisions learns all that is missing from one run. Where nobody answers, each request would take a minute.
+// Whoever provisions learns all that is missing from one run. Where nobody answers, each request would take a
+// minute.
 func TestProvisionGoesOnAfterAFailureAndTellsWhatBecameOfEach(t *testing.T) {
 	t.Parallel()
 	for code, want := range map[codes.Code][]string{
 		codes.PermissionDenied: {
-			"failed topic out-test", "created topic orders-test", "created topic orders-test-dlq", "created subscription orders-test-dlq-hold",
-			"failed subscription orders-test-push", "created subscription orders-test-dlq-push", "created topic clicks-test", "created subscription clicks-test-push",
+			"failed topic out-test", "created topic orders-test", "created topic orders-test-dlq",
+			"created subscription orders-test-dlq-hold",
+			"failed subscription orders-test-push", "created subscription orders-test-dlq-push",
+			"created topic clicks-test", "created subscription clicks-test-push",
 		},
 		codes.Unavailable: {
-			"failed topic out-test", "not tried topic orders-test", "not tried topic orders-test-dlq", "not tried subscription orders-test-dlq-hold",
-			"not tried subscription orders-test-push", "not tried subscription orders-test-dlq-push", "not tried topic clicks-test", "not tried subscription clicks-test-push",
-			"not tried subscription later-test-push", "not tried subscription later-test-dlq-push", "not tried subscription never-test-push",
+			"failed topic out-test", "not tried topic orders-test", "not tried topic orders-test-dlq",
+			"not tried subscription orders-test-dlq-hold",
+			"not tried subscription orders-test-push", "not tried subscription orders-test-dlq-push",
+			"not tried topic clicks-test", "not tried subscription clicks-test-push",
+			"not tried subscription later-test-push", "not tried subscription later-test-dlq-push",
+			"not tried subscription never-test-push",
 		},
 	} {
 		t.Run(code.String(), func(t *testing.T) {
@@ -195,7 +212,8 @@ func TestATargetWhosePushesCouldNeverArriveIsRefused(t *testing.T) {
 		"a name that Google keeps":           named("googleshop"),
 	} {
 		target.ProjectID = "p"
-		changes, err := pubsub.Provision(t.Context(), ordersCatalog(), target, pubsub.EmulatorOptions("127.0.0.1:1")...)
+		changes, err := pubsub.Provision(t.Context(), ordersCatalog(), target,
+			pubsub.EmulatorOptions("127.0.0.1:1")...)
 		require.Error(t, err, name)
 		require.Empty(t, changes, name)
 		if target.Installation != "" {
@@ -229,13 +247,19 @@ func TestInstallationsOfOneProjectHaveTopicsAndSubscriptionsOfTheirOwn(t *testin
 		_, letters, _ := strings.Cut(s.GetDeadLetterPolicy().GetDeadLetterTopic(), "/topics/")
 		for _, prefix := range []string{"shop-", "store-"} {
 			require.Equal(t, strings.HasPrefix(id, prefix), strings.HasPrefix(topic, prefix), "%s reads %s", id, topic)
-			require.True(t, letters == "" || strings.HasPrefix(id, prefix) == strings.HasPrefix(letters, prefix), "%s gives up to %s", id, letters)
+			require.True(t, letters == "" || strings.HasPrefix(id, prefix) == strings.HasPrefix(letters, prefix),
+				"%s gives up to %s", id, letters)
 		}
-		require.NotContains(t, s.GetPushConfig().GetPushEndpoint(), "shop", "the worker knows the catalog's ids alone")
+		require.NotContains(t, s.GetPushConfig().GetPushEndpoint(), "shop",
+			"the worker knows the catalog's ids alone")
 	}
 	delete(p.subscriptions, subscriptions+"shop-orders-test-push")
 	delete(p.topics, topics+"shop-orders-test")
-	for name, want := range map[string][]string{"": nil, "store": nil, "shop": {"topic shop-orders-test topic_missing", "subscription shop-orders-test-push subscription_missing"}} {
+	for name, want := range map[string][]string{
+		"": nil, "store": nil, "shop": {
+			"topic shop-orders-test topic_missing", "subscription shop-orders-test-push subscription_missing",
+		},
+	} {
 		p.target = of[name]
 		got, _ := p.examine()
 		require.ElementsMatch(t, want, got, "of installation %q", name)
@@ -272,7 +296,8 @@ func TestOnTheEmulatorAQueueIsPausedMarkedAndResumedAsItWas(t *testing.T) {
 		require.Equal(t, "20261122t114455z", config.Attributes[pubsub.PausedLabel], "it keeps no labels")
 		require.Empty(t, config.PushEndpoint)
 	}
-	require.Equal(t, []string{"paused subscription paynow-events-push"}, e.provision(t, c), "provision leaves it")
+	require.Equal(t, []string{"paused subscription paynow-events-push"}, e.provision(t, c),
+		"provision leaves it")
 	stands(t, s, q, pause.Paused)
 	for range 2 {
 		require.NoError(t, s.Resume(t.Context(), q))
@@ -294,7 +319,8 @@ func TestOnGoogleCloudAQueueIsPausedByOneRequestWithALabel(t *testing.T) {
 	require.True(t, proto.Equal(&pubsubpb.PushConfig{}, paused.PushConfig))
 	require.Equal(t, []string{"paused subscription orders-test-push"}, p.provision())
 	require.Empty(t, p.subscriptions[ordersPush].PushConfig.GetPushEndpoint())
-	require.NotEmpty(t, p.subscriptions[ordersFeed].PushConfig.GetPushEndpoint(), "dead letters go on into the store")
+	require.NotEmpty(t, p.subscriptions[ordersFeed].PushConfig.GetPushEndpoint(),
+		"dead letters go on into the store")
 
 	require.NoError(t, s.Resume(t.Context(), q))
 	require.True(t, proto.Equal(before, p.subscriptions[ordersPush]), "%v", p.subscriptions[ordersPush])
@@ -306,11 +332,13 @@ func TestWhatTheSwitchMayNotDoSaysGooglesCodeAndNothingElse(t *testing.T) {
 	s, q := p.openSwitch(), p.catalog.Queues[0]
 	denied := status.Error(codes.PermissionDenied, "secret@example.com may not")
 	p.refuse[updates] = denied
-	require.EqualError(t, s.Pause(t.Context(), q, pausedAt), "pubsub: change subscription orders-test-push: PermissionDenied")
+	require.EqualError(t, s.Pause(t.Context(), q, pausedAt),
+		"pubsub: change subscription orders-test-push: PermissionDenied")
 	p.refuse[getSubscription] = denied
 	_, err := s.Standing(t.Context(), q)
 	require.EqualError(t, err, "pubsub: read subscription orders-test-push: PermissionDenied")
-	require.EqualError(t, s.Resume(t.Context(), q), "pubsub: read subscription orders-test-push: PermissionDenied")
+	require.EqualError(t, s.Resume(t.Context(), q),
+		"pubsub: read subscription orders-test-push: PermissionDenied")
 	clear(p.refuse)
 	delete(p.subscriptions, ordersPush)
 	require.ErrorContains(t, s.Pause(t.Context(), q, pausedAt), "there is no subscription")

@@ -1,6 +1,6 @@
-// Package pubsub puts messages on Google Cloud Pub/Sub and creates what the catalog declares there. It owns the client
-// library's settings and its pitfalls: paused ordering keys, batches that only wait, unbounded buffers. It refuses to
-// answer before the broker has confirmed.
+// Package pubsub puts messages on Google Cloud Pub/Sub and creates what the catalog declares there. It owns
+// the client library's settings and its pitfalls: paused ordering keys, batches that only wait, unbounded
+// buffers. It refuses to answer before the broker has confirmed.
 package pubsub
 
 import (
@@ -76,7 +76,8 @@ func (p *Publisher) Publish(ctx context.Context, topic string, m contract.Messag
 	if err != nil {
 		return "", fmt.Errorf("pubsub: publish to %s: %w", topic, err)
 	}
-	result := to.Publish(ctx, &pubsub.Message{Data: m.Data, Attributes: m.Attributes, OrderingKey: m.OrderingKey})
+	result := to.Publish(ctx,
+		&pubsub.Message{Data: m.Data, Attributes: m.Attributes, OrderingKey: m.OrderingKey})
 	full := ctx.Err() // the library has waited in that call, which it does for room alone
 	if full == nil {
 		select {
@@ -105,11 +106,14 @@ func (p *Publisher) Publish(ctx context.Context, topic string, m contract.Messag
 var causes = map[codes.Code]error{
 	codes.NotFound:         contract.ErrTopicMissing,
 	codes.PermissionDenied: contract.ErrPublishDenied, codes.Unauthenticated: contract.ErrPublishDenied,
-	codes.Unavailable: contract.ErrBrokerDown, codes.DeadlineExceeded: contract.ErrBrokerDown, codes.Internal: contract.ErrBrokerDown,
+	codes.Unavailable: contract.ErrBrokerDown, codes.DeadlineExceeded: contract.ErrBrokerDown,
+	codes.Internal:          contract.ErrBrokerDown,
 	codes.ResourceExhausted: contract.ErrBrokerQuota,
 }
 
-func settle(ctx context.Context, to *pubsub.Publisher, key string, result *pubsub.PublishResult) (string, error) {
+func settle(
+	ctx context.Context, to *pubsub.Publisher, key string, result *pubsub.PublishResult,
+) (string, error) {
 	id, err := result.Get(ctx)
 	if err == nil {
 		return id, nil

@@ -25,7 +25,9 @@ import (
 	"billhook/internal/platform/gcp/pubsub"
 )
 
-func opened(t *testing.T, options []option.ClientOption, publish func(invoke func() error) error) *pubsub.Publisher {
+func opened(
+	t *testing.T, options []option.ClientOption, publish func(invoke func() error) error,
+) *pubsub.Publisher {
 	t.Helper()
 	options = intercepted(options, func(c call) error {
 		if _, ok := c.request.(*pubsubpb.PublishRequest); ok {
@@ -47,14 +49,18 @@ func TestOnTheEmulatorConcurrentPublishersOfManyKeysKeepTheOrderOfEach(t *testin
 		Name: e.subscription("tap"), Topic: e.topic("paynow-events"), EnableMessageOrdering: true,
 	})
 	require.NoError(t, err)
-	publisher := filetest.Must(pubsub.NewPublisher(t.Context(), pubsub.Names{ProjectID: e.project}, e.options...))(t)
+	publisher := filetest.Must(pubsub.NewPublisher(t.Context(), pubsub.Names{ProjectID: e.project},
+		e.options...))(t)
 	defer func() { require.NoError(t, publisher.Close()) }()
 	const keys, each = 8, 20
 	group, ctx := errgroup.WithContext(t.Context())
 	for k := range keys {
 		group.Go(func() error {
 			for i := range each {
-				message := contract.Message{Data: fmt.Append(nil, i), Attributes: map[string]string{"event_id": fmt.Sprint("e", i)}, OrderingKey: fmt.Sprint("u", k)}
+				message := contract.Message{
+					Data: fmt.Append(nil, i), Attributes: map[string]string{"event_id": fmt.Sprint("e", i)},
+					OrderingKey: fmt.Sprint("u", k),
+				}
 				if _, err := publisher.Publish(ctx, "paynow-events", message); err != nil {
 					return err
 				}
@@ -91,15 +97,27 @@ func TestAnErrorOfPublishNamesItsCauseAndNobodysIDs(t *testing.T) {
 		cause   string
 	}
 	filetest.Each(t, map[string]example{
-		"the topic is missing":                    {t.Context(), "absent", message, nil, contract.ErrTopicMissing, "topic_missing"},
-		"the grant is missing":                    {t.Context(), "t", message, said(codes.PermissionDenied), contract.ErrPublishDenied, "grant_missing"},
-		"nobody knows who it is":                  {t.Context(), "t", message, said(codes.Unauthenticated), contract.ErrPublishDenied, "grant_missing"},
-		"something nobody thought of":             {t.Context(), "t", message, said(codes.FailedPrecondition), nil, "unknown"},
-		"data over the limit":                     {t.Context(), "t", large(contract.MaxMessageBytes + 1), nil, contract.ErrLimit, ""},
-		"data at the limit and attributes on top": {t.Context(), "t", attributes, nil, contract.ErrLimit, ""},
-		"at the limit, and the request around it": {t.Context(), "t", large(contract.MaxMessageBytes), nil, contract.ErrLimit, ""},
-		"refused as invalid by the broker":        {t.Context(), "t", message, said(codes.InvalidArgument), contract.ErrLimit, ""},
-		"the caller's time is up":                 {ended, "t", message, nil, context.Canceled, ""},
+		"the topic is missing": {t.Context(), "absent", message, nil, contract.ErrTopicMissing, "topic_missing"},
+		"the grant is missing": {
+			t.Context(), "t", message, said(codes.PermissionDenied), contract.ErrPublishDenied, "grant_missing",
+		},
+		"nobody knows who it is": {
+			t.Context(), "t", message, said(codes.Unauthenticated), contract.ErrPublishDenied, "grant_missing",
+		},
+		"something nobody thought of": {
+			t.Context(), "t", message, said(codes.FailedPrecondition), nil, "unknown",
+		},
+		"data over the limit": {t.Context(), "t", large(contract.MaxMessageBytes + 1), nil, contract.ErrLimit, ""},
+		"data at the limit and attributes on top": {
+			t.Context(), "t", attributes, nil, contract.ErrLimit, "",
+		},
+		"at the limit, and the request around it": {
+			t.Context(), "t", large(contract.MaxMessageBytes), nil, contract.ErrLimit, "",
+		},
+		"refused as invalid by the broker": {
+			t.Context(), "t", message, said(codes.InvalidArgument), contract.ErrLimit, "",
+		},
+		"the caller's time is up": {ended, "t", message, nil, context.Canceled, ""},
 	}, func(t *testing.T, test example) {
 		server, options := inMemory(t)
 		publisher := opened(t, options, func(invoke func() error) error {
@@ -125,7 +143,8 @@ func TestAnErrorOfPublishNamesItsCauseAndNobodysIDs(t *testing.T) {
 		}
 	})
 	_, options := inMemory(t)
-	publisher, err := pubsub.NewPublisher(t.Context(), pubsub.Names{ProjectID: "p", Installation: "shop"}, options...)
+	publisher, err := pubsub.NewPublisher(t.Context(),
+		pubsub.Names{ProjectID: "p", Installation: "shop"}, options...)
 	require.NoError(t, err)
 	_, err = publisher.Publish(t.Context(), "orders", message)
 	require.ErrorContains(t, err, "publish to shop-orders: ", "who looks for the topic looks for this name")
@@ -219,7 +238,8 @@ func TestABrokerThatIsAwayIsTheCauseHoweverTheWaitEnds(t *testing.T) {
 	_, err := publisher.Publish(ctx, "t", contract.Message{Data: []byte("x")})
 	require.Equal(t, "broker_unavailable", contract.PublishCause(err))
 	require.NotEmpty(t, tried)
-	_, err = publisher.Publish(t.Context(), "t", contract.Message{Data: []byte("x")}) // until the library gives up
+	// until the library gives up
+	_, err = publisher.Publish(t.Context(), "t", contract.Message{Data: []byte("x")})
 	require.Equal(t, "broker_unavailable", contract.PublishCause(err))
 }
 
@@ -267,7 +287,8 @@ func (p page) json() string {
 			at, value, _ := strings.Cut(point, " ")
 			said = append(said, `{"interval":{"endTime":"2026-11-22T12:`+at+`Z"},"value":{`+value+`}}`)
 		}
-		all = append(all, `{"resource":{"labels":{"subscription_id":"`+id+`"}},"points":[`+strings.Join(said, ",")+`]}`)
+		all = append(all, `{"resource":{"labels":{"subscription_id":"`+id+`"}},"points":[`+strings.Join(
+			said, ",")+`]}`)
 	}
 	return `{"nextPageToken":"` + p.Next + `","timeSeries":[` + strings.Join(all, ",") + `]}`
 }
@@ -294,7 +315,8 @@ func TestTheNewestNumberOfEachSubscriptionIsItsBacklog(t *testing.T) {
 					if test.Installation != "" {
 						filter += ` AND resource.labels.subscription_id = starts_with("shop-")`
 					}
-					if query.Get("filter") == filter && query.Get("pageToken") == page && end.Sub(start) == 4*time.Minute && r.URL.Path == "/v3/projects/p/timeSeries" {
+					if query.Get("filter") == filter && query.Get("pageToken") == page && end.Sub(start) == 4*time.Minute &&
+						r.URL.Path == "/v3/projects/p/timeSeries" {
 						w.Header().Set("Content-Type", "application/json")
 						_, _ = io.WriteString(w, answer.json())
 						return
@@ -304,7 +326,8 @@ func TestTheNewestNumberOfEachSubscriptionIsItsBacklog(t *testing.T) {
 			}))
 			t.Cleanup(server.Close)
 			now := func() time.Time { return noon.Add(4 * time.Minute) }
-			b, err := pubsub.NewBacklogs(t.Context(), pubsub.Names{ProjectID: "p", Installation: test.Installation}, now, option.WithEndpoint(server.URL), option.WithHTTPClient(server.Client()))
+			b, err := pubsub.NewBacklogs(t.Context(), pubsub.Names{ProjectID: "p", Installation: test.Installation},
+				now, option.WithEndpoint(server.URL), option.WithHTTPClient(server.Client()))
 			require.NoError(t, err)
 			held, counted, err := b.Backlogs(t.Context())
 			if test.Answers == nil {

@@ -55,13 +55,14 @@ func (s *Switch) look(ctx context.Context, q catalog.Queue) (*pubsubpb.Subscript
 	defer cancel()
 	have, err := s.read(ctx, s.target.subscriptionName(q.PushSubscription()))
 	if err != nil {
-		return nil, fmt.Errorf("pubsub: read subscription %s: %s", s.target.id(q.PushSubscription()), status.Code(err))
+		return nil, fmt.Errorf("pubsub: read subscription %s: %s", s.target.id(q.PushSubscription()),
+			status.Code(err))
 	}
 	return have, nil
 }
 
-// standing goes by the label, and by an attribute of the push configuration on Google's emulator, which keeps no
-// labels.
+// standing goes by the label, and by an attribute of the push configuration on Google's emulator, which keeps
+// no labels.
 func standing(have *pubsubpb.Subscription) pause.Standing {
 	_, labelled := have.GetLabels()[PausedLabel]
 	_, emulated := have.GetPushConfig().GetAttributes()[PausedLabel]
@@ -88,7 +89,8 @@ func (s *Switch) Pause(ctx context.Context, q catalog.Queue, at time.Time) error
 // Resume implements pause.Switch. The endpoint is that of the target.
 func (s *Switch) Resume(ctx context.Context, q catalog.Queue) error {
 	if s.target.PushBaseURL == "" && s.target.Pools[q.Pool].URL == "" {
-		return fmt.Errorf("pubsub: resume %s: PUSH_BASE_URL does not say where the worker is", s.target.id(q.PushSubscription()))
+		return fmt.Errorf("pubsub: resume %s: PUSH_BASE_URL does not say where the worker is",
+			s.target.id(q.PushSubscription()))
 	}
 	return s.change(ctx, q, s.target.pushConfig(q.Pool, q.PushPath()), "")
 }
@@ -124,9 +126,11 @@ func (s *Switch) change(ctx context.Context, q catalog.Queue, to *pubsubpb.PushC
 	return nil
 }
 
-// Examine compares what the catalog has, over the switch's connection, as far as its account may look. It looks at no
-// service's grants, and for nothing that the catalog does not have. A
-// target without the workers' address is enough: then of where the pushes go the path alone is compared.
-func (s *Switch) Examine(ctx context.Context, c *catalog.Catalog, recorded map[string]pause.Pause) (Examination, error) {
+// Examine compares what the catalog has, over the switch's connection, as far as its account may look. It
+// looks at no service's grants, and for nothing that the catalog does not have. A target without the workers'
+// address is enough: then of where the pushes go the path alone is compared.
+func (s *Switch) Examine(
+	ctx context.Context, c *catalog.Catalog, recorded map[string]pause.Pause,
+) (Examination, error) {
 	return s.examine(ctx, c, Look{Paused: recorded}, false)
 }

@@ -1,5 +1,5 @@
-// Package tasks has Cloud Tasks call a worker at a given time. It owns the client of the queue, its limits, and the set
-// of moments that this process has requested. It refuses to know what the call does.
+// Package tasks has Cloud Tasks call a worker at a given time. It owns the client of the queue, its limits,
+// and the set of moments that this process has requested. It refuses to know what the call does.
 package tasks
 
 import (
@@ -53,7 +53,8 @@ func New(ctx context.Context, config Config, options ...option.ClientOption) (*A
 	if err != nil {
 		return nil, fmt.Errorf("tasks: client: %w", err)
 	}
-	return &Alarm{config: config, client: client, requested: cache.New[struct{}](alarm.MaxMoments, config.Now)}, nil
+	return &Alarm{config: config, client: client, requested: cache.New[struct{}](alarm.MaxMoments, config.Now)},
+		nil
 }
 
 // Close ends the client. Requested calls are still made.
@@ -61,8 +62,9 @@ func (a *Alarm) Close() error { return a.client.Close() }
 
 // At requests a call at the given time or shortly after, or after now where that is later. It
 // takes two seconds at most and ignores the end of ctx: a kept message needs its call also
-// where its push has ended. Each process requests a moment once, as long as it is among those requested last; two
-// processes cause two calls. The error is marked as a dependency that is down. The call may come nevertheless.
+// where its push has ended. Each process requests a moment once, as long as it is among those requested last;
+// two processes cause two calls. The error is marked as a dependency that is down. The call may come
+// nevertheless.
 func (a *Alarm) At(ctx context.Context, at time.Time) error {
 	now := a.config.Now()
 	if at.Before(now) {
@@ -87,15 +89,16 @@ func (a *Alarm) At(ctx context.Context, at time.Time) error {
 
 // create gives the task no name: names that rise with time slow down the queue, and any costs a look-up.
 func (a *Alarm) create(ctx context.Context, at time.Time) error {
-	_, err := a.client.CreateTask(ctx, &cloudtaskspb.CreateTaskRequest{Parent: a.config.Queue, Task: &cloudtaskspb.Task{
-		ScheduleTime: timestamppb.New(at), DispatchDeadline: durationpb.New(dispatchDeadline),
-		MessageType: &cloudtaskspb.Task_HttpRequest{HttpRequest: &cloudtaskspb.HttpRequest{
-			Url: a.config.URL, HttpMethod: cloudtaskspb.HttpMethod_POST,
-			AuthorizationHeader: &cloudtaskspb.HttpRequest_OidcToken{OidcToken: &cloudtaskspb.OidcToken{
-				ServiceAccountEmail: a.config.ServiceAccount, Audience: a.config.Audience,
+	_, err := a.client.CreateTask(ctx,
+		&cloudtaskspb.CreateTaskRequest{Parent: a.config.Queue, Task: &cloudtaskspb.Task{
+			ScheduleTime: timestamppb.New(at), DispatchDeadline: durationpb.New(dispatchDeadline),
+			MessageType: &cloudtaskspb.Task_HttpRequest{HttpRequest: &cloudtaskspb.HttpRequest{
+				Url: a.config.URL, HttpMethod: cloudtaskspb.HttpMethod_POST,
+				AuthorizationHeader: &cloudtaskspb.HttpRequest_OidcToken{OidcToken: &cloudtaskspb.OidcToken{
+					ServiceAccountEmail: a.config.ServiceAccount, Audience: a.config.Audience,
+				}},
 			}},
-		}},
-	}})
+		}})
 	if err != nil {
 		return fmt.Errorf("tasks: create: %w", err)
 	}

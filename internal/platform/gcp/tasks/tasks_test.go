@@ -45,7 +45,9 @@ type cloud struct {
 	created []*cloudtaskspb.CreateTaskRequest
 }
 
-func (c *cloud) CreateTask(ctx context.Context, request *cloudtaskspb.CreateTaskRequest) (*cloudtaskspb.Task, error) {
+func (c *cloud) CreateTask(
+	ctx context.Context, request *cloudtaskspb.CreateTaskRequest,
+) (*cloudtaskspb.Task, error) {
 	c.mu.Lock()
 	c.created = append(c.created, request)
 	c.mu.Unlock()
@@ -75,7 +77,9 @@ func newAlarm(t *testing.T, c *cloud, now func() time.Time) *tasks.Alarm {
 	return alarmOn(t, c, listener, now, option.WithEndpoint(listener.Addr().String()))
 }
 
-func alarmOn(t *testing.T, c *cloud, listener net.Listener, now func() time.Time, options ...option.ClientOption) *tasks.Alarm {
+func alarmOn(
+	t *testing.T, c *cloud, listener net.Listener, now func() time.Time, options ...option.ClientOption,
+) *tasks.Alarm {
 	t.Helper()
 	server := grpc.NewServer()
 	cloudtaskspb.RegisterCloudTasksServer(server, c)
@@ -88,7 +92,8 @@ func alarmOn(t *testing.T, c *cloud, listener net.Listener, now func() time.Time
 	a, err := tasks.New(t.Context(), tasks.Config{
 		Queue: queue, URL: "https://worker.example/tasks/release-delayed",
 		ServiceAccount: "push@p.iam.gserviceaccount.com", Audience: "https://billhook.push.p.internal", Now: now,
-	}, append(options, option.WithoutAuthentication(), option.WithGRPCDialOption(grpc.WithTransportCredentials(insecure.NewCredentials())))...)
+	}, append(options, option.WithoutAuthentication(),
+		option.WithGRPCDialOption(grpc.WithTransportCredentials(insecure.NewCredentials())))...)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, a.Close()) })
 	return a
@@ -115,7 +120,8 @@ func TestATaskPostsToTheWorkerAsThePushAccount(t *testing.T) {
 	require.True(t, proto.Equal(want, c.created[0]), "%v", c.created[0])
 }
 
-// The task comes within 300 ms after the time, of which 50 ms are for clock differences. No moment has two tasks.
+// The task comes within 300 ms after the time, of which 50 ms are for clock differences. No moment has two
+// tasks.
 func TestEveryRequestedTimeGetsATask(t *testing.T) {
 	t.Parallel()
 	c := &cloud{}
@@ -156,7 +162,8 @@ func TestARefusedTaskIsRequestedAgain(t *testing.T) {
 	for range 2 {
 		err := a.At(t.Context(), start)
 		require.Equal(t, codes.PermissionDenied, status.Code(err))
-		require.Equal(t, retry.Verdict{Class: retry.Unavailable, Reason: "alarm_unavailable", Counts: true}, retry.Decide(err))
+		require.Equal(t, retry.Verdict{Class: retry.Unavailable, Reason: "alarm_unavailable", Counts: true},
+			retry.Decide(err))
 	}
 	require.Len(t, c.times(), 2)
 	refuse = nil
@@ -174,8 +181,9 @@ func TestAtReturnsInTimeWhereCloudTasksHangs(t *testing.T) {
 		a := alarmOn(t, &cloud{answer: func(ctx context.Context) error {
 			<-ctx.Done()
 			return ctx.Err()
-		}}, listener, still, option.WithEndpoint("passthrough:///cloud"), option.WithGRPCDialOption(grpc.WithContextDialer(
-			func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) })))
+		}}, listener, still, option.WithEndpoint("passthrough:///cloud"),
+			option.WithGRPCDialOption(grpc.WithContextDialer(
+				func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) })))
 		var asking sync.WaitGroup
 		for range 3 {
 			asking.Go(func() {

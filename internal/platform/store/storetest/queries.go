@@ -38,15 +38,21 @@ type model struct {
 var (
 	modelIDs = []string{"a", "a-1", "a-1-1", "a-2", "b", "b-1", "bé"}
 	// Few values, so that queries find something. Some of them have the same text or bits.
-	modelValues = []any{"x", "xx", "", "1", int64(1), int64(-1), true, false, time.UnixMicro(1).UTC(), time.UnixMicro(-1).UTC(), nil, []any{"x"}, map[string]any{"x": "x"}}
-	modelLists  = []any{[]any{}, []any{"x"}, []any{"x", "y", "x"}, []any{"yx", int64(1)}, "x", nil}
-	modelTimes  = []any{time.UnixMicro(-5).UTC(), time.UnixMicro(0).UTC(), time.UnixMicro(7).UTC(), "x", nil}
+	modelValues = []any{
+		"x", "xx", "", "1", int64(1), int64(-1), true, false, time.UnixMicro(1).UTC(), time.UnixMicro(-1).UTC(),
+		nil,
+		[]any{"x"},
+		map[string]any{"x": "x"},
+	}
+	modelLists = []any{[]any{}, []any{"x"}, []any{"x", "y", "x"}, []any{"yx", int64(1)}, "x", nil}
+	modelTimes = []any{time.UnixMicro(-5).UTC(), time.UnixMicro(0).UTC(), time.UnixMicro(7).UTC(), "x", nil}
 )
 
 func (m *model) write(t *rapid.T) {
 	id := rapid.SampledFrom(modelIDs).Draw(t, "id")
 	key := store.Key{Collection: m.collection, ID: id}
-	fields, values := map[string]any{}, map[string][]any{"a": modelValues, "b": modelValues, "list": modelLists, "due": modelTimes}
+	fields, values := map[string]any{},
+		map[string][]any{"a": modelValues, "b": modelValues, "list": modelLists, "due": modelTimes}
 	for _, name := range slices.Sorted(maps.Keys(values)) { // a failure is drawn again in the same order
 		if rapid.Bool().Draw(t, "has "+name) {
 			fields[name] = rapid.SampledFrom(values[name]).Draw(t, name)
@@ -75,7 +81,10 @@ func (m *model) write(t *rapid.T) {
 }
 
 func (m *model) query(t *rapid.T) {
-	q := store.Query{Collection: m.collection, Limit: rapid.IntRange(1, 8).Draw(t, "limit"), Count: rapid.Bool().Draw(t, "count")}
+	q := store.Query{
+		Collection: m.collection, Limit: rapid.IntRange(1, 8).Draw(t, "limit"),
+		Count: rapid.Bool().Draw(t, "count"),
+	}
 	compared := slices.DeleteFunc(slices.Clone(modelValues), func(value any) bool {
 		switch value.(type) {
 		case nil, []any, map[string]any:
@@ -91,7 +100,9 @@ func (m *model) query(t *rapid.T) {
 			q.Equal[name] = rapid.SampledFrom(compared).Draw(t, "equal "+name)
 		}
 	}
-	moment := func(label string) time.Time { return time.UnixMicro(rapid.Int64Range(-6, 8).Draw(t, label)).UTC() }
+	moment := func(label string) time.Time {
+		return time.UnixMicro(rapid.Int64Range(-6, 8).Draw(t, label)).UTC()
+	}
 	switch rapid.IntRange(0, 2).Draw(t, "kind") {
 	case 0:
 		q.Due = &store.Due{Field: "due", Until: moment("until")}
@@ -158,7 +169,8 @@ func (m *model) matching(q store.Query) (ids []string) {
 
 func (m *model) matches(id string, q store.Query) bool {
 	fields := m.documents[id]
-	if (q.Newest == nil && q.Due == nil && id <= q.After.ID) || len(id) < len(q.IDPrefix) || id[:len(q.IDPrefix)] != q.IDPrefix {
+	if (q.Newest == nil && q.Due == nil && id <= q.After.ID) || len(id) < len(q.IDPrefix) ||
+		id[:len(q.IDPrefix)] != q.IDPrefix {
 		return false
 	}
 	for name, want := range q.Equal {
@@ -201,9 +213,13 @@ func RunLooks(t *testing.T, open func(t *testing.T) (s store.Store, looked func(
 	for first := 0; first < most; first += store.MaxWrites {
 		var writes []store.Write
 		for i := first; i < first+store.MaxWrites; i++ {
-			fields := map[string]any{"queue": "q", "state": "closed", "names": []any{"q"}, "at": noon.Add(time.Hour), "half": i%2 == 0}
+			fields := map[string]any{
+				"queue": "q", "state": "closed", "names": []any{"q"}, "at": noon.Add(time.Hour), "half": i%2 == 0,
+			}
 			if i%100 == 50 {
-				fields = map[string]any{"queue": "q", "state": "open", "names": []any{"q", "n"}, "at": noon, "half": i%2 == 0}
+				fields = map[string]any{
+					"queue": "q", "state": "open", "names": []any{"q", "n"}, "at": noon, "half": i%2 == 0,
+				}
 			}
 			writes = append(writes, store.Create(key(fmt.Sprintf("%04d", i)), fields))
 		}
@@ -211,26 +227,34 @@ func RunLooks(t *testing.T, open func(t *testing.T) (s store.Store, looked func(
 	}
 	due := &store.Due{Field: "at", Until: noon}
 	for name, query := range map[string]store.Query{
-		"all":                    {},
-		"a prefix":               {IDPrefix: "42"},
-		"behind an id":           {After: store.Cursor{ID: "4200"}},
-		"what equals":            {Equal: map[string]any{"state": "open"}},
-		"what equals twice":      {Equal: map[string]any{"state": "open", "queue": "q"}},
-		"what equals behind":     {Equal: map[string]any{"state": "open"}, After: store.Cursor{ID: "4200"}},
-		"a text in a list":       {Contains: map[string]string{"names": "n"}},
-		"a text, what equals":    {Contains: map[string]string{"names": "q"}, Equal: map[string]any{"state": "open"}},
-		"a text of a prefix":     {Contains: map[string]string{"names": "n"}, IDPrefix: "42"},
-		"what is due":            {Due: due},
-		"what is due of equals":  {Due: due, Equal: map[string]any{"queue": "q", "half": true}},
-		"what is due behind one": {Due: due, After: store.Cursor{At: noon, ID: "4250"}},
-		"nothing":                {Equal: map[string]any{"state": "lost", "queue": "q"}},
-		"nothing in a list":      {Contains: map[string]string{"names": "x"}},
-		"nothing due":            {Due: &store.Due{Field: "at", Until: noon.Add(-1)}},
-		"the newest":             {Newest: &store.Newest{Field: "at"}},
-		"the newest of equals":   {Newest: &store.Newest{Field: "at"}, Equal: map[string]any{"queue": "q", "state": "open"}},
-		"the newest of a time":   {Newest: &store.Newest{Field: "at", Since: noon, Until: noon.Add(time.Minute)}},
-		"the newest behind one":  {Newest: &store.Newest{Field: "at"}, After: store.Cursor{At: noon.Add(time.Hour), ID: "0003"}},
-		"nothing new":            {Newest: &store.Newest{Field: "at", Since: noon.Add(2 * time.Hour)}},
+		"all":                 {},
+		"a prefix":            {IDPrefix: "42"},
+		"behind an id":        {After: store.Cursor{ID: "4200"}},
+		"what equals":         {Equal: map[string]any{"state": "open"}},
+		"what equals twice":   {Equal: map[string]any{"state": "open", "queue": "q"}},
+		"what equals behind":  {Equal: map[string]any{"state": "open"}, After: store.Cursor{ID: "4200"}},
+		"a text in a list":    {Contains: map[string]string{"names": "n"}},
+		"a text, what equals": {Contains: map[string]string{"names": "q"}, Equal: map[string]any{"state": "open"}},
+		"a text of a prefix":  {Contains: map[string]string{"names": "n"}, IDPrefix: "42"},
+		"what is due":         {Due: due},
+		"what is due of equals": {
+			Due: due, Equal: map[string]any{"queue": "q", "half": true},
+		},
+		"what is due behind one": {
+			Due: due, After: store.Cursor{At: noon, ID: "4250"},
+		},
+		"nothing":           {Equal: map[string]any{"state": "lost", "queue": "q"}},
+		"nothing in a list": {Contains: map[string]string{"names": "x"}},
+		"nothing due":       {Due: &store.Due{Field: "at", Until: noon.Add(-1)}},
+		"the newest":        {Newest: &store.Newest{Field: "at"}},
+		"the newest of equals": {
+			Newest: &store.Newest{Field: "at"}, Equal: map[string]any{"queue": "q", "state": "open"},
+		},
+		"the newest of a time": {Newest: &store.Newest{Field: "at", Since: noon, Until: noon.Add(time.Minute)}},
+		"the newest behind one": {
+			Newest: &store.Newest{Field: "at"}, After: store.Cursor{At: noon.Add(time.Hour), ID: "0003"},
+		},
+		"nothing new": {Newest: &store.Newest{Field: "at", Since: noon.Add(2 * time.Hour)}},
 	} {
 		for _, count := range []bool{false, true} {
 			query.Collection, query.Limit, query.Count = "things", 20, count
@@ -247,8 +271,8 @@ func RunLooks(t *testing.T, open func(t *testing.T) (s store.Store, looked func(
 	}
 }
 
-// RunMade requires that queries of new kinds, which a store may have to make something for, find what a look at all
-// documents finds, while others write. open returns an empty store.
+// RunMade requires that queries of new kinds, which a store may have to make something for, find what a look
+// at all documents finds, while others write. open returns an empty store.
 func RunMade(t *testing.T, open func(t testing.TB) store.Store) {
 	t.Helper()
 	s, most := open(t), 300
@@ -258,7 +282,9 @@ func RunMade(t *testing.T, open func(t testing.TB) store.Store) {
 			fields[fmt.Sprint("kind-", kind)] = fmt.Sprint(dice.IntN(3))
 		}
 		key := key(fmt.Sprintf("%03d", dice.IntN(most)))
-		one := []store.Write{store.Set(key, fields), store.Delete(key, 0), store.Increment(key, map[string]int64{"n": 1}, fields)}
+		one := []store.Write{
+			store.Set(key, fields), store.Delete(key, 0), store.Increment(key, map[string]int64{"n": 1}, fields),
+		}
 		_, err := s.Commit(t.Context(), one[dice.IntN(len(one)):][:1])
 		return err
 	}
@@ -292,6 +318,8 @@ func RunMade(t *testing.T, open func(t testing.TB) store.Store) {
 	all := All(t, s, "things")
 	for kind := range 40 {
 		page := filetest.Must(s.Query(t.Context(), equal(kind)))(t)
-		require.Equal(t, slices.DeleteFunc(slices.Clone(all), func(doc store.Document) bool { return doc.Fields[fmt.Sprint("kind-", kind)] != "1" }), page.Documents)
+		require.Equal(t, slices.DeleteFunc(slices.Clone(all), func(doc store.Document) bool {
+			return doc.Fields[fmt.Sprint("kind-", kind)] != "1"
+		}), page.Documents)
 	}
 }

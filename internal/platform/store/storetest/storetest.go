@@ -94,7 +94,8 @@ func stamps(t *testing.T, s store.Store) {
 	plus := store.Increment(key("plus"), map[string]int64{"n": 1}, nil).Stamped("at")
 	var last time.Time
 	for range 3 {
-		Put(t, s, store.Set(key("a"), map[string]any{"n": int64(1)}).Stamped("at"), plus, store.Set(key("none"), nil))
+		Put(t, s, store.Set(key("a"), map[string]any{"n": int64(1)}).Stamped("at"), plus,
+			store.Set(key("none"), nil))
 		at, ok := Get(t, s, key("a")).Fields["at"].(time.Time)
 		require.True(t, ok && !at.Before(last), "%v after %v", at, last)
 		require.Equal(t, map[string]any{"n": int64(1), "at": at}, Get(t, s, key("a")).Fields)
@@ -103,7 +104,8 @@ func stamps(t *testing.T, s store.Store) {
 	}
 	require.EqualValues(t, 3, Get(t, s, key("plus")).Fields["n"])
 	for _, w := range []store.Write{
-		store.Set(key("b"), map[string]any{"at": last}).Stamped("at"), store.Increment(key("b"), map[string]int64{"at": 1}, nil).Stamped("at"),
+		store.Set(key("b"), map[string]any{"at": last}).Stamped("at"),
+		store.Increment(key("b"), map[string]int64{"at": 1}, nil).Stamped("at"),
 		store.Delete(key("a"), 0).Stamped("at"), store.Set(key("b"), nil).Stamped("__x__"),
 	} {
 		refuses(t, s, store.ErrInvalid, w)
@@ -122,7 +124,8 @@ func updates(t *testing.T, s store.Store) {
 	require.NotEqual(t, first, second)
 	refuses(t, s, store.ErrStale, store.Replace(key("a"), first, map[string]any{"n": int64(3)}))
 	refuses(t, s, store.ErrStale, store.Replace(key("absent"), first, map[string]any{"n": int64(3)}))
-	require.Equal(t, store.Document{Key: key("a"), Fields: map[string]any{"n": int64(2)}, Version: second}, Get(t, s, key("a")))
+	require.Equal(t, store.Document{Key: key("a"), Fields: map[string]any{"n": int64(2)}, Version: second},
+		Get(t, s, key("a")))
 }
 
 func deletes(t *testing.T, s store.Store) {
@@ -139,11 +142,15 @@ func deletes(t *testing.T, s store.Store) {
 func increments(t *testing.T, s store.Store) {
 	Put(t, s, store.Increment(key("a"), map[string]int64{"n": 5}, map[string]any{"currency": "points"}))
 	versions := Put(t, s, store.Increment(key("a"), map[string]int64{"n": -7, "m": 1}, nil))
-	require.Equal(t, map[string]any{"n": int64(-2), "m": int64(1), "currency": "points"}, Get(t, s, key("a")).Fields)
+	require.Equal(t, map[string]any{"n": int64(-2), "m": int64(1), "currency": "points"},
+		Get(t, s, key("a")).Fields)
 	require.Equal(t, versions[0], Get(t, s, key("a")).Version)
-	Put(t, s, store.Increment(key("a"), map[string]int64{"currency": 4}, map[string]any{"m": map[string]any{"x": int64(1), "y": int64(2)}}))
-	Put(t, s, store.Increment(key("a"), map[string]int64{"currency": 1}, map[string]any{"m": map[string]any{"x": int64(3)}}))
-	require.Equal(t, map[string]any{"n": int64(-2), "m": map[string]any{"x": int64(3)}, "currency": int64(5)}, Get(t, s, key("a")).Fields,
+	Put(t, s, store.Increment(key("a"), map[string]int64{"currency": 4},
+		map[string]any{"m": map[string]any{"x": int64(1), "y": int64(2)}}))
+	Put(t, s, store.Increment(key("a"), map[string]int64{"currency": 1},
+		map[string]any{"m": map[string]any{"x": int64(3)}}))
+	require.Equal(t, map[string]any{"n": int64(-2), "m": map[string]any{"x": int64(3)}, "currency": int64(5)},
+		Get(t, s, key("a")).Fields,
 		"a map is replaced whole, and what is no number counts as 0")
 }
 
@@ -151,40 +158,58 @@ func moves(t *testing.T, s store.Store) {
 	stock, once := key("stock"), 0
 	take := func(n int64) []store.Write {
 		once++
-		return []store.Write{store.Create(key(fmt.Sprint("order-", once)), nil), store.Move(stock, map[string]int64{"left": -n, "taken": n}, "left")}
+		return []store.Write{
+			store.Create(key(fmt.Sprint("order-", once)), nil),
+			store.Move(stock, map[string]int64{"left": -n, "taken": n}, "left"),
+		}
 	}
 	refuses(t, s, store.ErrStale, take(1)...)
 	Put(t, s, store.Create(stock, map[string]any{"left": int64(3), "of": "hats"}))
 	versions := Put(t, s, take(2)...)
-	require.Equal(t, store.Document{Key: stock, Fields: map[string]any{"left": int64(1), "taken": int64(2), "of": "hats"}, Version: versions[1]}, Get(t, s, key("stock")))
+	require.Equal(t, store.Document{
+		Key: stock, Fields: map[string]any{"left": int64(1), "taken": int64(2), "of": "hats"}, Version: versions[1],
+	}, Get(t, s, key("stock")))
 	short := take(2)
 	refuses(t, s, store.ErrStale, short...)
 	absent(t, s, short[0].Key.ID)
 	require.Equal(t, versions[1], Get(t, s, key("stock")).Version, "what is refused has changed nothing")
 	Put(t, s, store.Create(key("back"), nil), store.Move(stock, map[string]int64{"left": 2, "taken": -2}, ""))
-	refuses(t, s, store.ErrExists, store.Create(key("back"), nil), store.Move(stock, map[string]int64{"left": 2}, ""))
+	refuses(t, s, store.ErrExists, store.Create(key("back"), nil),
+		store.Move(stock, map[string]int64{"left": 2}, ""))
 	Put(t, s, take(3)...)
-	require.Equal(t, map[string]any{"left": int64(0), "taken": int64(3), "of": "hats"}, Get(t, s, key("stock")).Fields)
-	refuses(t, s, store.ErrStale, store.Create(key("odd"), nil), store.Move(stock, map[string]int64{"taken": 1}, "nothing"))
+	require.Equal(t, map[string]any{"left": int64(0), "taken": int64(3), "of": "hats"},
+		Get(t, s, key("stock")).Fields)
+	refuses(t, s, store.ErrStale, store.Create(key("odd"), nil),
+		store.Move(stock, map[string]int64{"taken": 1}, "nothing"))
 	Put(t, s, store.Create(key("first"), nil), store.Move(key("new"), map[string]int64{"n": 1}, ""))
 	require.Equal(t, map[string]any{"n": int64(1)}, Get(t, s, key("new")).Fields)
 }
 
-// raceMoves: of fifty at once as many succeed as there are pieces; two of each name one order, of which one is made.
+// raceMoves: of fifty at once as many succeed as there are pieces; two of each name one order, of which one
+// is made.
 func raceMoves(t *testing.T, s store.Store) {
 	Put(t, s, store.Create(key("stock"), map[string]any{"left": int64(racers)}))
 	race(t, s, racers/2, store.ErrExists, func(i int) []store.Write {
-		return []store.Write{store.Create(key(fmt.Sprint("order-", i/2)), nil), store.Move(key("stock"), map[string]int64{"left": -1, "taken": 1}, "left")}
+		return []store.Write{
+			store.Create(key(fmt.Sprint("order-", i/2)), nil),
+			store.Move(key("stock"), map[string]int64{"left": -1, "taken": 1}, "left"),
+		}
 	})
-	require.Equal(t, map[string]any{"left": int64(racers / 2), "taken": int64(racers / 2)}, Get(t, s, key("stock")).Fields)
+	require.Equal(t, map[string]any{"left": int64(racers / 2), "taken": int64(racers / 2)},
+		Get(t, s, key("stock")).Fields)
 	race(t, s, racers/2, store.ErrStale, func(i int) []store.Write {
-		return []store.Write{store.Create(key(fmt.Sprint("late-", i)), nil), store.Move(key("stock"), map[string]int64{"left": -1, "taken": 1}, "left")}
+		return []store.Write{
+			store.Create(key(fmt.Sprint("late-", i)), nil),
+			store.Move(key("stock"), map[string]int64{"left": -1, "taken": 1}, "left"),
+		}
 	})
 	require.Equal(t, map[string]any{"left": int64(0), "taken": int64(racers)}, Get(t, s, key("stock")).Fields)
 }
 
 func namesAndSizes(t *testing.T, s store.Store) {
-	odd := map[string]any{"a.b": "dots", "a`b\\c": "quotes", "1": "digit", "ž ů": "letters", "x": map[string]any{"c.d": nil}}
+	odd := map[string]any{
+		"a.b": "dots", "a`b\\c": "quotes", "1": "digit", "ž ů": "letters", "x": map[string]any{"c.d": nil},
+	}
 	Put(t, s, store.Set(key("odd"), odd))
 	require.Equal(t, odd, Get(t, s, key("odd")).Fields)
 	Put(t, s, store.Increment(key("odd"), map[string]int64{"n.m`\\": 2}, map[string]any{"a.b": "changed"}))
@@ -199,7 +224,8 @@ func namesAndSizes(t *testing.T, s store.Store) {
 	half := strings.Repeat("x", 1<<19)
 	Put(t, s, store.Set(key("large"), map[string]any{"a": half, "b": half[:1<<19-200]}))
 	require.Equal(t, half, Get(t, s, key("large")).Fields["a"])
-	refuses(t, s, store.ErrInvalid, store.Set(key("beside"), nil), store.Set(key("large"), map[string]any{"a": half, "b": half + "x"}))
+	refuses(t, s, store.ErrInvalid, store.Set(key("beside"), nil),
+		store.Set(key("large"), map[string]any{"a": half, "b": half + "x"}))
 	absent(t, s, "beside")
 }
 
@@ -269,7 +295,8 @@ func queryCountBeyondAPage(t *testing.T, s store.Store) {
 	}
 	for name, due := range map[string]*store.Due{"all": nil, "what is due": {Field: "due", Until: noon}} {
 		for limit, want := range map[int]int64{most - 1: most - 1, most: most, 2 * most: most} {
-			require.Equal(t, store.Page{Count: want}, finds(t, s, store.Query{Due: due, Count: true, Limit: limit}), "%s, up to %d", name, limit)
+			require.Equal(t, store.Page{Count: want}, finds(t, s, store.Query{Due: due, Count: true, Limit: limit}),
+				"%s, up to %d", name, limit)
 		}
 	}
 }

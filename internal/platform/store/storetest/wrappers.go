@@ -173,7 +173,8 @@ func Main(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"))
 }
 
-// Stepping runs a package's tests; with -short a model takes so many steps, not the fifth that rapid would take.
+// Stepping runs a package's tests; with -short a model takes so many steps, not the fifth that rapid would
+// take.
 func Stepping(m *testing.M, steps string) {
 	if flag.Parse(); testing.Short() {
 		if err := flag.Set("rapid.steps", steps); err != nil {
@@ -205,6 +206,7 @@ func Edit(t require.TestingT, in store.GetCommitter, key store.Key, change func(
 
 // All are the documents of a collection, at most store.MaxPage, in the order of their ids.
 func All(t require.TestingT, from store.Querier, collection string) []store.Document {
-	page := filetest.Must(from.Query(context.Background(), store.Query{Collection: collection, Limit: store.MaxPage}))(t)
+	page := filetest.Must(from.Query(context.Background(),
+		store.Query{Collection: collection, Limit: store.MaxPage}))(t)
 	return page.Documents
 }

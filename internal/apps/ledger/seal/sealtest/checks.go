@@ -20,7 +20,8 @@ import (
 // look compares a balance with the model after each step, and one in four times verifies.
 func (w *world) look(t *rapid.T) {
 	last := rapid.SampledFrom(periods).Draw(t, "summed up to")
-	w.sums(t, w.faultless(), rapid.SampledFrom(tenants).Draw(t, "summed up"), rapid.SampledFrom([]string{periods[0], last}).Draw(t, "from"), last)
+	w.sums(t, w.faultless(), rapid.SampledFrom(tenants).Draw(t, "summed up"),
+		rapid.SampledFrom([]string{periods[0], last}).Draw(t, "from"), last)
 	if rapid.IntRange(0, 3).Draw(t, "verifies") == 0 {
 		w.findings(t, w.faultless())
 	}
@@ -107,8 +108,8 @@ func (w *world) sums(t *rapid.T, s store.Store, tenant, first, last string) {
 	require.False(t, got.Alerts(), "the balances of each currency add up to nothing")
 }
 
-// allSealed: every entry stands in exactly one seal, in the order of the commits, but for what came late and was passed
-// over.
+// allSealed: every entry stands in exactly one seal, in the order of the commits, but for what came late and
+// was passed over.
 func (w *world) allSealed(t *rapid.T) {
 	passed := w.passed(t, false)
 	for _, tenant := range tenants {
@@ -147,7 +148,8 @@ func (w *world) allSealed(t *rapid.T) {
 		require.Len(t, places, int(sealed))
 		before := []int64{0, 0}
 		for _, at := range slices.SortedFunc(maps.Keys(places), store.Cursor.Compare) {
-			require.Negative(t, slices.Compare(before, places[at]), "each has a place of its own, behind those of the commits before")
+			require.Negative(t, slices.Compare(before, places[at]),
+				"each has a place of its own, behind those of the commits before")
 			before = places[at]
 		}
 	}

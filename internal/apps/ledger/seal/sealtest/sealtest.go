@@ -32,17 +32,23 @@ var (
 	accounts   = []string{"1200:receivable", "4000:revenue", "2200:tax"}
 )
 
-// Run holds the stores that open returns, each empty, to the model. With -short three of four histories are left out.
+// Run holds the stores that open returns, each empty, to the model. With -short three of four histories are
+// left out.
 func Run(t *testing.T, open func(t testing.TB) store.Store) {
 	t.Helper()
 	rapid.Check(t, func(rt *rapid.T) {
 		if testing.Short() && rapid.IntRange(0, 3).Draw(rt, "left out") > 0 {
 			return
 		}
-		w := &world{faults: &storetest.Faults{Store: open(t)}, now: time.Date(2026, 11, 3, 10, 0, 0, 0, time.UTC), posted: map[string][]ledger.Entry{}, late: map[string]ledger.Entry{}}
+		w := &world{
+			faults: &storetest.Faults{Store: open(t)}, now: time.Date(2026, 11, 3, 10, 0, 0, 0, time.UTC),
+			posted: map[string][]ledger.Entry{}, late: map[string]ledger.Entry{},
+		}
 		rt.Repeat(map[string]func(*rapid.T){
-			"post": w.post, "post many": w.postMany, "a commit comes late": w.postLate, "verify as each day": w.verify, "seal": w.seal, "seal twice at once": w.sealTwice,
-			"post while a seal is made": w.postWhile, "sum up while a sealer runs": w.sumWhile, "read with faults": w.readFails, "": w.look,
+			"post": w.post, "post many": w.postMany, "a commit comes late": w.postLate, "verify as each day": w.verify,
+			"seal": w.seal, "seal twice at once": w.sealTwice,
+			"post while a seal is made": w.postWhile, "sum up while a sealer runs": w.sumWhile,
+			"read with faults": w.readFails, "": w.look,
 		})
 		w.end(rt)
 	})
@@ -99,7 +105,8 @@ func (w *world) sealer(s store.Store) seal.Sealer {
 // post posts one entry: of a journal, or the credit of an order's points.
 func (w *world) post(t *rapid.T) { w.commit(t, w.entry(t)) }
 
-// postLate commits an entry whose time the database has taken long before: behind others, which may be sealed.
+// postLate commits an entry whose time the database has taken long before: behind others, which may be
+// sealed.
 func (w *world) postLate(t *rapid.T) {
 	all := slices.Concat(w.posted[tenants[0]], w.posted[tenants[1]])
 	if len(all) == 0 {
@@ -113,15 +120,16 @@ func (w *world) postLate(t *rapid.T) {
 	w.late[entry.ID] = entry
 }
 
-// passed returns the late entries that seals have passed over, and forgets those that are sealed. summed: balances have
-// them.
+// passed returns the late entries that seals have passed over, and forgets those that are sealed. summed:
+// balances have them.
 func (w *world) passed(t *rapid.T, summed bool) (ids []string) {
 	through := func(doc store.Document) (at store.Cursor) {
 		at.At, _ = doc.Fields["through"].(time.Time)
 		at.ID, _ = doc.Fields["through_id"].(string)
 		return at
 	}
-	cursor, err := store.Find(context.Background(), w.faultless(), store.Key{Collection: seal.Heads, ID: "~cursor"})
+	cursor, err := store.Find(context.Background(), w.faultless(),
+		store.Key{Collection: seal.Heads, ID: "~cursor"})
 	require.NoError(t, err)
 	for id, entry := range w.late {
 		_, err := seal.Locate(context.Background(), w.faultless(), &entry)
@@ -130,7 +138,8 @@ func (w *world) passed(t *rapid.T, summed bool) (ids []string) {
 			delete(w.late, id)
 			continue
 		}
-		head, err := store.Find(context.Background(), w.faultless(), store.Key{Collection: seal.Heads, ID: seal.HeadID(entry.Tenant)})
+		head, err := store.Find(context.Background(), w.faultless(),
+			store.Key{Collection: seal.Heads, ID: seal.HeadID(entry.Tenant)})
 		require.NoError(t, err)
 		behind := func(at store.Cursor) bool { return ledger.Position(entry.Document).Compare(at) <= 0 }
 		tenants, _ := cursor.Fields["behind"].(map[string]any)
@@ -148,7 +157,8 @@ func (w *world) verify(t *rapid.T) {
 	passed := w.passed(t, false)
 	var found []string
 	watch := seal.Watch{
-		Verifier: seal.Verifier{From: w.faultless(), Origins: Trusting{}}, Store: w.faultless(), Now: func() time.Time { return w.now },
+		Verifier: seal.Verifier{From: w.faultless(), Origins: Trusting{}}, Store: w.faultless(),
+		Now:    func() time.Time { return w.now },
 		Report: func(f seal.Finding) { found = append(found, strings.TrimPrefix(f.Document, ledger.Entries+"/")) },
 	}
 	state, err := watch.Step(context.Background())
@@ -168,20 +178,26 @@ func (w *world) entry(t *rapid.T) []store.Write {
 	if rapid.IntRange(0, 4).Draw(t, "kind") == 0 {
 		order := fmt.Sprint("order-", w.n)
 		writes, err := ledger.Credit(ledger.Move{
-			Tenant: rapid.SampledFrom(tenants).Draw(t, "tenant"), Order: order, EventID: fmt.Sprint("e", w.n), From: ledger.IssuedPoints(order),
-			To: ledger.UserPoints("u1"), Amount: rapid.Int64Range(1, 5000).Draw(t, "points"), Currency: ledger.Points, CreatedAt: at,
+			Tenant: rapid.SampledFrom(tenants).Draw(t, "tenant"), Order: order, EventID: fmt.Sprint("e", w.n),
+			From: ledger.IssuedPoints(order),
+			To:   ledger.UserPoints("u1"), Amount: rapid.Int64Range(1, 5000).Draw(t, "points"), Currency: ledger.Points,
+			CreatedAt: at,
 		})
 		require.NoError(t, err)
 		return writes
 	}
 	entry := ledger.Entry{
-		Tenant: rapid.SampledFrom(tenants).Draw(t, "tenant"), Kind: ledger.KindJournal, EventID: fmt.Sprint("e", w.n),
-		Period: rapid.SampledFrom(periods).Draw(t, "period"), OccurredAt: at, PostedAt: at,
+		Tenant: rapid.SampledFrom(tenants).Draw(t, "tenant"), Kind: ledger.KindJournal,
+		EventID: fmt.Sprint("e", w.n),
+		Period:  rapid.SampledFrom(periods).Draw(t, "period"), OccurredAt: at, PostedAt: at,
 	}
 	currency := rapid.SampledFrom(currencies).Draw(t, "currency")
 	amount := rapid.Int64Range(2, 1_000_000).Draw(t, "amount")
 	tax := rapid.Int64Range(0, amount-1).Draw(t, "tax")
-	entry.Lines = []ledger.Line{{Account: accounts[0], Currency: currency, Debit: amount}, {Account: accounts[1], Currency: currency, Credit: amount - tax}}
+	entry.Lines = []ledger.Line{
+		{Account: accounts[0], Currency: currency, Debit: amount},
+		{Account: accounts[1], Currency: currency, Credit: amount - tax},
+	}
 	if tax > 0 {
 		entry.Lines = append(entry.Lines, ledger.Line{Account: accounts[2], Currency: currency, Credit: tax})
 	}
@@ -226,7 +242,8 @@ func (w *world) another(t *rapid.T) {
 func (w *world) seal(t *rapid.T) {
 	met := false
 	done, err := w.run(func(do func() error) error {
-		fault := rapid.SampledFrom([]string{"none", "none", "ends before", "ends after", "lost", "repeated", "refused"}).Draw(t, "fault")
+		fault := rapid.SampledFrom(
+			[]string{"none", "none", "ends before", "ends after", "lost", "repeated", "refused"}).Draw(t, "fault")
 		met = met || fault != "none"
 		switch fault {
 		case "ends before", "refused":

@@ -105,7 +105,7 @@ func TestWhatTheDocumentsNameExists(t *testing.T) {
 			contains(document, tests.String(), "\nfunc "+test+"(")
 		}
 		for _, metric := range matches(text, `\b(billhook_[a-z_]+)`) {
-			contains(document, code, `("`+metric+`", "`)
+			contains(document, code, `("`+metric+`",`)
 		}
 		for _, line := range matches(text, `"message":"([^"]+)"`) {
 			contains(document, code, `"`+line+`"`)

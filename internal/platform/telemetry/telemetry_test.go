@@ -43,6 +43,20 @@ func TestALineBelowTheLevelIsNotWritten(t *testing.T) {
 	require.Empty(t, out.String())
 }
 
+// textOf returns the value of a string, also one that is written in several parts.
+func textOf(t *testing.T, expression ast.Expr) string {
+	t.Helper()
+	switch e := expression.(type) {
+	case *ast.BasicLit:
+		if e.Kind == token.STRING {
+			return filetest.Must(strconv.Unquote(e.Value))(t)
+		}
+	case *ast.BinaryExpr:
+		return textOf(t, e.X) + textOf(t, e.Y)
+	}
+	return ""
+}
+
 // metricsOf are the metrics that the package declares, by kind.
 func metricsOf(t *testing.T) map[string][]string {
 	t.Helper()
@@ -55,8 +69,8 @@ func metricsOf(t *testing.T) map[string][]string {
 		}
 		var texts []string
 		for _, argument := range call.Args {
-			if text, ok := argument.(*ast.BasicLit); ok && text.Kind == token.STRING {
-				texts = append(texts, filetest.Must(strconv.Unquote(text.Value))(t))
+			if text := textOf(t, argument); text != "" {
+				texts = append(texts, text)
 			}
 		}
 		if kind, ok := call.Fun.(*ast.Ident); ok && len(texts) > 1 && strings.HasPrefix(texts[0], "billhook_") {

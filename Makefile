@@ -174,7 +174,7 @@ module: ## name the module by where it lives, which go install needs: MODULE=git
 	@[ -n "$(MODULE)" ] || { echo "MODULE is needed: make module MODULE=github.com/acme/billhook"; exit 2; }
 	@from=$$(go list -m) && \
 	  git grep -lzE "[\"\`=]$$from/" -- '*.go' CONTRIBUTING.md | xargs -0 sed -i -E "s#([\"\`=])$$from/#\1$(MODULE)/#g" && \
-	  sed -i "s#local-prefixes: \[$$from\]#local-prefixes: [$(MODULE)]#" .golangci.yml && \
+	  sed -i -E "s#(local-prefixes: \[|module-path: )$$from#\1$(MODULE)#" .golangci.yml && \
 	  go mod edit -module "$(MODULE)" && gofmt -w $$(git ls-files '*.go')
 
 .PHONY: ci

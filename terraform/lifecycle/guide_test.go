@@ -111,5 +111,5 @@ func TestTheGuideLeadsFromAnEmptyProjectToTheFirstWebhook(t *testing.T) {
 			resources++
 		}
 	}
-	require.LessOrEqual(t, resources, 156, "what PayNow alone needs")
+	require.LessOrEqual(t, resources, 119, "what PayNow alone needs")
 }

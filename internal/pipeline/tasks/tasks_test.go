@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"path"
 	"sync"
 	"testing"
 	"time"
@@ -103,7 +104,8 @@ func rigOn(db store.Store) *rig {
 func (r *rig) call(t *testing.T, task string) (int, string) {
 	t.Helper()
 	answer := httptest.NewRecorder()
-	r.router.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/tasks/"+task, nil))
+	r.router.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodPost,
+		path.Join(tasks.Path, task), nil))
 	return answer.Code, answer.Body.String()
 }
 
@@ -265,6 +267,23 @@ func TestEveryTaskHasItsRouteAndIsCalledAgainWhereItFails(t *testing.T) {
 			require.Equal(t, http.StatusNotFound, code)
 		})
 	}
+}
+
+func TestTheScheduledTasksAreDoneAtOnceAndEachFailsAlone(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.service.Operations = func(context.Context, int, *slog.Logger) (any, error) { panic("a payload") }
+	code, _ := r.call(t, "")
+	require.Equal(t, http.StatusServiceUnavailable, code)
+	for _, name := range tasks.Scheduled {
+		what := map[bool]string{true: "cause", false: "done"}[name == "run-operations"]
+		require.Contains(t, r.log.String(), `"task":"`+name+`","`+what+`":`)
+	}
+	require.NotContains(t, r.log.String(), "a payload")
+	r.service.Operations = func(context.Context, int, *slog.Logger) (any, error) { return nil, nil }
+	code, body := r.call(t, "")
+	require.Equal(t, http.StatusOK, code)
+	require.Contains(t, body, `"relay-outbox":{"lanes":`)
 }
 
 var declared = catalogtest.Contracts()

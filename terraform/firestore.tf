@@ -170,27 +170,20 @@ resource "google_firestore_field" "indexed" {
 }
 
 resource "google_firestore_field" "unindexed" {
-  for_each   = toset(flatten([for name in local.written : formatlist("${name}.%s", local.unindexed[name])]))
+  for_each = merge(concat(
+    [for name in local.written : { for field in local.unindexed[name] : "${name}.${field}" => google_firestore_database.this.name }],
+    # The webhook service asks for the copies by their ids alone.
+    [for name in local.written : { for field in local.unindexed[name] : "copies/${name}.${field}" => google_firestore_database.ingest.name } if name == "orders"],
+  )...)
   project    = var.project_id
-  database   = google_firestore_database.this.name
-  collection = split(".", each.key)[0]
+  database   = each.value
+  collection = split(".", basename(each.key))[0]
   field      = split(".", each.key)[1]
 
   index_config {}
 
   # A field keeps its index where all others of its collection lose theirs.
   depends_on = [google_firestore_field.indexed]
-}
-
-# The webhook service asks for documents by their ids alone. Times of copies that rise would make a hot spot.
-resource "google_firestore_field" "unindexed_copies" {
-  for_each   = toset(contains(local.apps, "orders") ? ["created_at", "updated_at", "payment_due"] : [])
-  project    = var.project_id
-  database   = google_firestore_database.ingest.name
-  collection = "orders"
-  field      = each.key
-
-  index_config {}
 }
 
 resource "google_firestore_index" "composite" {

@@ -210,7 +210,7 @@ func busy(minute int) float64 {
 func (w *world) runs(visitors shop) {
 	queues := w.enabled()
 	first, taken, noted := w.paid(), w.answered("2xx"), w.webhooks("paynow", "202")
-	done := filetest.Map(called(), func(task string) *series {
+	done := filetest.Map(tasks.Scheduled, func(task string) *series {
 		return w.logged("counter", "tasks-done", "task", task)
 	})
 	for minute := range w.minutes {
@@ -251,13 +251,6 @@ func (w *world) runs(visitors shop) {
 		w.instances("billhook-worker-"+pool).set(0, w.minutes, 1)
 	}
 }
-
-var withoutCleanup = slices.DeleteFunc(slices.Clone(tasks.Names), func(task string) bool {
-	return task == "cleanup"
-})
-
-// called are the tasks that the scheduler calls: where there is TTL, it calls no cleanup.
-func called() []string { return withoutCleanup }
 
 func (w *world) pools() map[string]int {
 	pools := map[string]int{}
@@ -358,7 +351,7 @@ func read(t *testing.T, of asked) (found map[string]policy) {
 	folder := filepath.Join("alerting", "testdata")
 	module := emulatortest.Terraform(t, filepath.Join("..", ".."), folder, "modules/alerts/*.tf",
 		"modules/catalog/*.tf")
-	of["tasks"] = called()
+	of["tasks"] = tasks.Scheduled
 	said, err := json.Marshal(of)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(module.Folder, "terraform.tfvars.json"), said, 0o600))

@@ -136,7 +136,7 @@ func (s *Service) scheduled(ctx context.Context) (any, error) {
 	done, errs := make([]any, len(Scheduled)), make([]error, len(Scheduled))
 	var running sync.WaitGroup
 	for i, t := range all[:len(Scheduled)] {
-		running.Go(func() { done[i], errs[i] = s.do(ctx, t.name, t.run.guarded) })
+		running.Go(func() { done[i], errs[i] = s.do(ctx, t.name, guarded(t.run)) })
 	}
 	running.Wait()
 	answer := map[string]any{}
@@ -167,13 +167,15 @@ func (s *Service) do(ctx context.Context, name string, run task) (any, error) {
 }
 
 // guarded has a panic end its own task alone. What it says may repeat a document, and is left out.
-func (run task) guarded(s *Service, ctx context.Context) (done any, err error) {
-	defer func() {
-		if value := recover(); value != nil {
-			err = fmt.Errorf("panic: %T at %s", value, debug.Stack())
-		}
-	}()
-	return run(s, ctx)
+func guarded(run task) task {
+	return func(s *Service, ctx context.Context) (done any, err error) {
+		defer func() {
+			if value := recover(); value != nil {
+				err = fmt.Errorf("panic: %T at %s", value, debug.Stack())
+			}
+		}()
+		return run(s, ctx)
+	}
 }
 
 // ReleaseDelayed does the task of that name, for an alarm in this process. A failure is left for the next

@@ -454,23 +454,17 @@ func answers(indexes []index, q store.Query) bool {
 // compare some of the query's fields and all end with its time, in its direction. An emulator needs
 // none, so that this is checked nowhere else before production.
 func merges(indexes []index, q store.Query) bool {
-	covered := map[string]bool{}
+	covered, unasked := map[string]bool{}, func(field string) bool { return q.Equal[field] == nil }
 	for _, x := range indexes {
-		serves := x.newest && x.collection == q.Collection && x.time == q.Newest.Field
-		for _, field := range x.compared {
-			_, compares := q.Equal[field]
-			serves = serves && compares
+		if !x.newest || x.collection != q.Collection || x.time != q.Newest.Field ||
+			slices.ContainsFunc(x.compared, unasked) {
+			continue
 		}
 		for _, field := range x.compared {
-			covered[field] = covered[field] || serves
+			covered[field] = true
 		}
 	}
-	for field := range q.Equal {
-		if !covered[field] {
-			return false
-		}
-	}
-	return true
+	return len(covered) == len(q.Equal)
 }
 
 func TestIndexesMergeForEachCombinationOfFilters(t *testing.T) {

@@ -88,14 +88,12 @@ func failures(happened []string) []string {
 // of the part before.
 func order(t *testing.T, happened []string, parts ...string) {
 	t.Helper()
-	at := 0
+	rest := happened
 	for _, part := range parts {
-		found := false
-		for ; at < len(happened) && !found; at++ {
-			found = strings.Contains(happened[at], part)
-		}
-		require.True(t, found, "%q does not come after what is before it in %q:\n%s", part, parts,
+		at := slices.IndexFunc(rest, func(line string) bool { return strings.Contains(line, part) })
+		require.GreaterOrEqual(t, at, 0, "%q does not come after what is before it in %q:\n%s", part, parts,
 			strings.Join(happened, "\n"))
+		rest = rest[at+1:]
 	}
 }
 

@@ -150,6 +150,8 @@ func TestTheExamplesAreApplied(t *testing.T) {
 				i.fill()
 			}
 			i.settled()
+			require.NotRegexp(t, "a-token|a-key", filetest.Read(t, i.folder, "terraform.tfstate"),
+				"no state has a channel's key")
 		})
 	}
 }

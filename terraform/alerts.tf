@@ -14,8 +14,8 @@ locals {
 module "alerts" {
   source         = "./modules/alerts"
   scaling        = local.scaling
-  tasks          = keys(local.tasks)
-  sources        = keys(module.catalog.sources)
+  tasks          = local.tasks
+  sources        = [for name, s in module.catalog.sources : name if s.sends || contains(keys(var.alerts.webhooks_a_day), name)]
   queues         = local.enabled
   kept           = { for id, state in local.states : id => local.queues[id] if state == "kept" }
   on             = var.alerts.on
@@ -76,8 +76,6 @@ resource "google_logging_metric" "logged" {
       }
     }
   }
-
-  depends_on = [google_project_service.api]
 }
 
 # The objective is there for the alert slo-burn: the share of all answers that are not our own failures.
@@ -86,7 +84,6 @@ resource "google_monitoring_custom_service" "webhook" {
   project      = var.project_id
   service_id   = local.webhook_name
   display_name = "Billhook: webhooks"
-  depends_on   = [google_project_service.api]
 }
 
 resource "google_monitoring_slo" "webhooks" {
@@ -164,5 +161,5 @@ resource "google_monitoring_alert_policy" "alert" {
   }
 
   # A burn rate is that of the objective; metrics made of log lines are looked up by name.
-  depends_on = [google_project_service.api, google_monitoring_slo.webhooks, google_logging_metric.logged]
+  depends_on = [google_monitoring_slo.webhooks, google_logging_metric.logged]
 }

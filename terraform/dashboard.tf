@@ -47,6 +47,4 @@ resource "google_monitoring_dashboard" "this" {
       ])
     }
   })
-
-  depends_on = [google_project_service.api]
 }

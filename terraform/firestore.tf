@@ -5,22 +5,21 @@
 locals {
   # TTL removes expired documents, so no query needs the field's index. Times that only
   # rise would make an index a hot spot.
-  ttl_collections = ["webhookEvents", "deadLetters", "delayedKeys", "hours", "days", "requests"]
+  ttl_collections = ["webhookEvents", "deadLetters", "delayedKeys", "rates", "requests"]
 
   # The compared fields, then the time field that orders the result, and its order.
   composite = {
-    # The oldest open one of a queue.
+    # The open ones of a queue, which are counted every minute, and the oldest of them.
     deadLetters = { collection = "deadLetters", fields = ["queue", "state", "kept_at"], order = "ASCENDING" }
 
     # The dead letters, newest first. They are few, so that one part takes them. Where a question names several
-    # fields, the database merges these indexes. A queue's of a state are counted every minute, and have their own.
-    letters             = { collection = "deadLetters", fields = ["queue", "kept_at"], order = "DESCENDING" }
-    letters_state       = { collection = "deadLetters", fields = ["state", "kept_at"], order = "DESCENDING" }
-    letters_event       = { collection = "deadLetters", fields = ["event_id", "kept_at"], order = "DESCENDING" }
-    letters_queue_state = { collection = "deadLetters", fields = ["queue", "state", "kept_at"], order = "DESCENDING" }
-    letters_of_reason   = { collection = "deadLetters", fields = ["reason", "kept_at"], order = "DESCENDING" }
-    letters_of_type     = { collection = "deadLetters", fields = ["event_type", "kept_at"], order = "DESCENDING" }
-    letters_of_key      = { collection = "deadLetters", fields = ["ordering_key", "kept_at"], order = "DESCENDING" }
+    # fields, the database merges these indexes.
+    letters           = { collection = "deadLetters", fields = ["queue", "kept_at"], order = "DESCENDING" }
+    letters_state     = { collection = "deadLetters", fields = ["state", "kept_at"], order = "DESCENDING" }
+    letters_event     = { collection = "deadLetters", fields = ["event_id", "kept_at"], order = "DESCENDING" }
+    letters_of_reason = { collection = "deadLetters", fields = ["reason", "kept_at"], order = "DESCENDING" }
+    letters_of_type   = { collection = "deadLetters", fields = ["event_type", "kept_at"], order = "DESCENDING" }
+    letters_of_key    = { collection = "deadLetters", fields = ["ordering_key", "kept_at"], order = "DESCENDING" }
 
     # Replays and discards of one progress, and refunds of one state, newest first. All of them are found by the time alone.
     operations = { collection = "audit", fields = ["progress", "created_at"], order = "DESCENDING" }
@@ -36,6 +35,7 @@ locals {
     # all end with the time. Queue and status have one of their own: most events of most queues are completed.
     events              = { collection = "webhookEvents", fields = ["shard", "created_at"], order = "DESCENDING" }
     events_queue        = { collection = "webhookEvents", fields = ["queue", "shard", "created_at"], order = "DESCENDING" }
+    events_tenant       = { collection = "webhookEvents", fields = ["tenant", "shard", "created_at"], order = "DESCENDING" }
     events_status       = { collection = "webhookEvents", fields = ["status", "shard", "created_at"], order = "DESCENDING" }
     events_queue_status = { collection = "webhookEvents", fields = ["queue", "status", "shard", "created_at"], order = "DESCENDING" }
     events_type         = { collection = "webhookEvents", fields = ["event_type", "shard", "created_at"], order = "DESCENDING" }
@@ -66,11 +66,9 @@ locals {
     webhookEvents = ["*"]
     entries       = ["*"]
     sealLeaves    = ["*"]
-    hours         = ["*"]
-    days          = ["*"]
+    rates         = ["*"]
     outbox        = ["created_at", "message"]
     delayed       = ["created_at", "message"]
-    customers     = ["since"]
     orders        = ["created_at", "updated_at", "payment_due"]
     usage         = ["counted_at"]
     usageEntries  = ["occurred_at", "counted_at"]
@@ -79,16 +77,21 @@ locals {
   # What queries compare where no other field has an index. Of several the database merges the indexes.
   indexed = {
     webhookEvents = [
-      "event_id", "queue", "tenant", "status", "lease_until",
-      "correlation_id", "ordering_key", "idempotency_key",
+      "event_id", "queue", "tenant", "status", "lease_until", "idempotency_key",
     ]
     entries = ["event_id", "order", "tenant", "account", "book", "postings"]
   }
 
-  # Collections that have documents only where a queue runs that has one of the app's handlers.
-  of_app  = { orders = "orders", usage = "usage", usageEntries = "usage" }
+  counts_rates = anytrue([for q in values(local.enabled) : q.rate.per_second > 0])
+
+  # Collections that have documents only where a queue runs that has one of the app's handlers: elsewhere
+  # nobody asks for what an index of theirs would answer.
+  of_app  = { orders = "orders", usage = "usage", usageEntries = "usage", refunds = "refunds", endpoints = "webhooks" }
   apps    = concat(["any"], [for name in flatten(values(local.enabled)[*].handlers) : split(".", name)[0]])
   written = [for name in keys(local.unindexed) : name if contains(local.apps, lookup(local.of_app, name, "any"))]
+  asked = {
+    for name, index in local.composite : name => index if contains(local.apps, lookup(local.of_app, index.collection, "any"))
+  }
 }
 
 resource "google_firestore_database" "this" {
@@ -113,8 +116,6 @@ resource "google_firestore_database" "this" {
   lifecycle {
     create_before_destroy = true
   }
-
-  depends_on = [google_project_service.api]
 }
 
 # What the webhook service reads, as copies that the workers make, and what its instances count together. The one
@@ -136,14 +137,13 @@ resource "google_firestore_database" "ingest" {
       kms_key_name = cmek_config.value
     }
   }
-
-  depends_on = [google_project_service.api]
 }
 
 resource "google_firestore_field" "ttl" {
   for_each = merge(
     { for collection in local.ttl_collections : collection => google_firestore_database.this.name },
-    { "rateBlocks" = google_firestore_database.ingest.name },
+    # What the webhook service counts of queues with a rate.
+    { for name in ["rateBlocks"] : name => google_firestore_database.ingest.name if local.counts_rates },
   )
   project    = var.project_id
   database   = each.value
@@ -170,10 +170,14 @@ resource "google_firestore_field" "indexed" {
 }
 
 resource "google_firestore_field" "unindexed" {
-  for_each   = toset(flatten([for name in local.written : formatlist("${name}.%s", local.unindexed[name])]))
+  for_each = merge(concat(
+    [for name in local.written : { for field in local.unindexed[name] : "${name}.${field}" => google_firestore_database.this.name }],
+    # The webhook service asks for the copies by their ids alone.
+    [for name in local.written : { for field in local.unindexed[name] : "copies/${name}.${field}" => google_firestore_database.ingest.name } if name == "orders"],
+  )...)
   project    = var.project_id
-  database   = google_firestore_database.this.name
-  collection = split(".", each.key)[0]
+  database   = each.value
+  collection = split(".", basename(each.key))[0]
   field      = split(".", each.key)[1]
 
   index_config {}
@@ -182,19 +186,8 @@ resource "google_firestore_field" "unindexed" {
   depends_on = [google_firestore_field.indexed]
 }
 
-# The webhook service asks for documents by their ids alone. Times of copies that rise would make a hot spot.
-resource "google_firestore_field" "unindexed_copies" {
-  for_each   = toset(contains(local.apps, "orders") ? ["created_at", "updated_at", "payment_due"] : [])
-  project    = var.project_id
-  database   = google_firestore_database.ingest.name
-  collection = "orders"
-  field      = each.key
-
-  index_config {}
-}
-
 resource "google_firestore_index" "composite" {
-  for_each   = local.composite
+  for_each   = local.asked
   project    = var.project_id
   database   = google_firestore_database.this.name
   collection = each.value.collection

@@ -3,17 +3,13 @@
 # The README's table is made from the comment before each grant: account | on what | why.
 #
 # What comes is made before what goes: where the queues of a pool move to another one, the old worker
-# can do its work until their subscriptions push to the new one.
+# can do its work until their subscriptions push to the new one. Terraform does so with all that a service
+# waits for, since modules/service says it of services.
 
 locals {
-  database_alone = {
-    title      = "the database of ${local.name}"
-    expression = "resource.name == \"projects/${var.project_id}/databases/${google_firestore_database.this.name}\""
-  }
-
   # The accounts, as modules/catalog names them.
   members = merge(
-    { webhook = google_service_account.webhook.member },
+    { webhook = google_service_account.webhook.member, ops = google_service_account.ops.member },
     { for pool, account in google_service_account.worker : "worker-${pool}" => account.member },
   )
 }
@@ -22,7 +18,6 @@ resource "google_service_account" "webhook" {
   project      = var.project_id
   account_id   = local.account_ids["${local.name}-webhook"]
   display_name = "Billhook: webhook service"
-  depends_on   = [google_project_service.api]
 }
 
 resource "google_service_account" "worker" {
@@ -30,11 +25,6 @@ resource "google_service_account" "worker" {
   project      = var.project_id
   account_id   = local.account_ids["${local.name}-worker-${each.key}"]
   display_name = "Billhook: worker of pool ${each.key}"
-  depends_on   = [google_project_service.api]
-
-  lifecycle {
-    create_before_destroy = true
-  }
 }
 
 resource "google_service_account" "push" {
@@ -42,11 +32,6 @@ resource "google_service_account" "push" {
   project      = var.project_id
   account_id   = local.account_ids["${local.name}-push-${each.key}"]
   display_name = "Billhook: pushes and tasks to pool ${each.key}"
-  depends_on   = [google_project_service.api]
-
-  lifecycle {
-    create_before_destroy = true
-  }
 }
 
 # grant: Pub/Sub's service agent | the push accounts alone | signs the token of a push
@@ -55,10 +40,6 @@ resource "google_service_account_iam_member" "agent_signs_as_push" {
   service_account_id = google_service_account.push[each.key].name
   role               = "roles/iam.serviceAccountTokenCreator"
   member             = local.pubsub_agent
-
-  lifecycle {
-    create_before_destroy = true
-  }
 }
 
 # grant: workers | the alarm's queue on Cloud Tasks | asks to be called when a kept message is due
@@ -69,10 +50,6 @@ resource "google_cloud_tasks_queue_iam_member" "worker_asks" {
   name     = google_cloud_tasks_queue.alarm.name
   role     = "roles/cloudtasks.enqueuer"
   member   = each.value.member
-
-  lifecycle {
-    create_before_destroy = true
-  }
 }
 
 # grant: workers | the push account of the tasks' pool alone | names it in the token of that call
@@ -81,33 +58,26 @@ resource "google_service_account_iam_member" "worker_asks_as_push" {
   service_account_id = google_service_account.push[local.tasks_pool].name
   role               = "roles/iam.serviceAccountUser"
   member             = each.value.member
-
-  lifecycle {
-    create_before_destroy = true
-  }
 }
 
 # grant: workers | the one database, by a condition | records, effects, outbox, dead letters
+# grant: the service for people | the one database, by a condition | shows what is there, and keeps what people change
 resource "google_project_iam_member" "uses_database" {
-  for_each = google_service_account.worker
+  for_each = { for name, member in local.members : name => member if name != "webhook" }
   project  = var.project_id
   role     = "roles/datastore.user"
-  member   = each.value.member
+  member   = each.value
 
   condition {
-    title      = local.database_alone.title
-    expression = local.database_alone.expression
-  }
-
-  lifecycle {
-    create_before_destroy = true
+    title      = "the database of ${local.name}"
+    expression = "resource.name == \"projects/${var.project_id}/databases/${google_firestore_database.this.name}\""
   }
 }
 
 # grant: webhook service | the webhook service's own database, by a condition | reads copies of customers, products and orders; counts what queues with a rate take
 # grant: workers, the service for people | the webhook service's own database, by a condition | make those copies
 resource "google_project_iam_member" "uses_ingest" {
-  for_each = merge(local.members, { ops = google_service_account.ops.member })
+  for_each = local.members
   project  = var.project_id
   role     = "roles/datastore.user"
   member   = each.value
@@ -115,10 +85,6 @@ resource "google_project_iam_member" "uses_ingest" {
   condition {
     title      = "the webhook service's database of ${local.name}"
     expression = "resource.name == \"projects/${var.project_id}/databases/${google_firestore_database.ingest.name}\""
-  }
-
-  lifecycle {
-    create_before_destroy = true
   }
 }
 
@@ -147,19 +113,19 @@ resource "google_pubsub_topic_iam_member" "publishes" {
   topic   = google_pubsub_topic.shared[each.value.topic].name
   role    = "roles/pubsub.publisher"
   member  = local.members[each.value.name]
-
-  lifecycle {
-    create_before_destroy = true
-  }
 }
 
 # grant: the worker of the tasks' pool | the subscriptions that push queues' messages | sees whether a queue that was paused still is
+# grant: the service for people | the subscriptions that push queues' messages | sees whether a queue is paused
 resource "google_pubsub_subscription_iam_member" "sees_subscriptions" {
-  for_each     = module.queue
+  for_each = merge([for id, q in module.queue : {
+    "${id}/tasks" = { subscription = q.push_subscription, account = google_service_account.worker[local.tasks_pool] }
+    "${id}/ops"   = { subscription = q.push_subscription, account = google_service_account.ops }
+  }]...)
   project      = var.project_id
-  subscription = each.value.push_subscription
+  subscription = each.value.subscription
   role         = "roles/pubsub.viewer"
-  member       = google_service_account.worker[local.tasks_pool].member
+  member       = each.value.account.member
 }
 
 # grant: webhook service | its own secrets | verifies signatures
@@ -180,10 +146,6 @@ resource "google_secret_manager_secret_iam_member" "worker_reads" {
   secret_id = google_secret_manager_secret.secret[each.value.variable].secret_id
   role      = "roles/secretmanager.secretAccessor"
   member    = google_service_account.worker[each.value.pool].member
-
-  lifecycle {
-    create_before_destroy = true
-  }
 }
 
 # A grant takes a minute or two to work, and a first start without it fails. Services wait for all of them;

@@ -20,17 +20,14 @@ locals {
 
   labels = merge(var.labels, { app = local.name })
 
-  # The schedule of each task. Firestore's TTL does the cleanup.
-  tasks = {
-    relay-outbox       = "* * * * *"
-    release-delayed    = "* * * * *"
-    run-operations     = "* * * * *"
-    count-dead-letters = "* * * * *"
-    count-backlogs     = "* * * * *"
-    sweep-leases       = "*/5 * * * *"
-    seal-journal       = "* * * * *"
-    verify-books       = "*/5 * * * *"
-  }
+  # What all services have in common.
+  installed = { project_id = var.project_id, region = var.region, labels = local.labels, encryption_key = var.keys.services }
+
+  # What a call of the tasks does, each by itself. Firestore's TTL does the cleanup.
+  tasks = [
+    "relay-outbox", "release-delayed", "run-operations", "count-dead-letters", "count-backlogs", "sweep-leases",
+    "seal-journal", "verify-books",
+  ]
 
   # One static audience for subscriptions, services and verifier. It is not an address, so
   # no resource waits for one.
@@ -83,17 +80,6 @@ data "google_project" "this" {
   project_id = var.project_id
 }
 
-resource "google_project_service" "api" {
-  for_each = toset([
-    "artifactregistry.googleapis.com", "cloudscheduler.googleapis.com", "cloudtasks.googleapis.com", "firestore.googleapis.com", "iam.googleapis.com", "iap.googleapis.com",
-    "logging.googleapis.com", "monitoring.googleapis.com", "pubsub.googleapis.com", "run.googleapis.com", "secretmanager.googleapis.com",
-  ])
-  project = var.project_id
-  service = each.key
-  # Others in the project may need it.
-  disable_on_destroy = false
-}
-
 # Of several regions where there are such registries, so that the images are left where one region is lost.
 resource "google_artifact_registry_repository" "images" {
   project       = var.project_id
@@ -101,16 +87,14 @@ resource "google_artifact_registry_repository" "images" {
   repository_id = local.name
   format        = "DOCKER"
   labels        = local.labels
-  depends_on    = [google_project_service.api]
 }
 
 module "webhook" {
   source          = "./modules/service"
   count           = local.deployed ? 1 : 0
-  project_id      = var.project_id
-  region          = var.region
+  installed       = local.installed
   name            = local.webhook_name
-  image           = local.images["webhook"]
+  revision        = local.revisions["webhook"]
   service_account = google_service_account.webhook.email
   ingress         = var.webhook.domain == null ? "INGRESS_TRAFFIC_ALL" : "INGRESS_TRAFFIC_INTERNAL_LOAD_BALANCER"
   public          = true
@@ -119,11 +103,6 @@ module "webhook" {
   concurrency     = var.webhook.concurrency
   timeout_seconds = var.webhook.timeout_seconds
   vpc             = try(var.vpc.webhook, false) ? var.vpc : null
-  encryption_key  = var.keys.services
-  extra_env       = try(var.services["webhook"].env, {})
-  traffic         = local.traffic["webhook"]
-  redeploy        = try(var.services["webhook"].redeploy, "")
-  labels          = local.labels
 
   env = merge(
     {
@@ -146,22 +125,16 @@ module "webhook" {
 module "worker" {
   source          = "./modules/service"
   for_each        = local.deployed ? local.pools : {}
-  project_id      = var.project_id
-  region          = var.region
+  installed       = local.installed
   name            = local.worker_names[each.key]
-  image           = local.images["worker-${each.key}"]
+  revision        = local.revisions["worker-${each.key}"]
   service_account = google_service_account.worker[each.key].email
   ingress         = "INGRESS_TRAFFIC_INTERNAL_ONLY"
   audiences       = [local.audience]
   invokers        = { push = google_service_account.push[each.key].member }
   scaling         = local.scaling[local.worker_names[each.key]]
   resources       = var.worker.resources
-  traffic         = local.traffic["worker-${each.key}"]
-  redeploy        = try(var.services["worker-${each.key}"].redeploy, "")
   vpc             = var.vpc
-  encryption_key  = var.keys.services
-  extra_env       = try(var.services["worker-${each.key}"].env, {})
-  labels          = local.labels
   # Room for a burst that waits for slots of its queue, and for tasks.
   concurrency = min(1000, 4 * each.value.concurrency + 10)
   # Above the ack deadline and what is read and written around a handler, 85 s at the most; and above a task's minute.
@@ -191,14 +164,14 @@ module "worker" {
   depends_on = [terraform_data.grants_work, google_firestore_index.composite]
 }
 
-# The tasks, with the same token as a push.
-resource "google_cloud_scheduler_job" "task" {
-  for_each         = local.deployed ? local.tasks : {}
+# All tasks at once, with the same token as a push.
+resource "google_cloud_scheduler_job" "tasks" {
+  count            = local.deployed ? 1 : 0
   project          = var.project_id
   region           = var.region
-  name             = "${local.name}-${each.key}"
-  description      = "POST /tasks/${each.key} on the worker of pool ${local.tasks_pool}"
-  schedule         = each.value
+  name             = "${local.name}-tasks"
+  description      = "POST /tasks on the worker of pool ${local.tasks_pool}"
+  schedule         = "* * * * *"
   time_zone        = "Etc/UTC"
   attempt_deadline = "90s"
   paused           = false # by hand or by mistake: the next plan says it
@@ -210,7 +183,7 @@ resource "google_cloud_scheduler_job" "task" {
 
   http_target {
     http_method = "POST"
-    uri         = "${local.worker_urls[local.tasks_pool]}/tasks/${each.key}"
+    uri         = "${local.worker_urls[local.tasks_pool]}/tasks"
     oidc_token {
       service_account_email = google_service_account.push[local.tasks_pool].email
       audience              = local.audience
@@ -241,6 +214,4 @@ resource "google_cloud_tasks_queue" "alarm" {
     max_backoff   = "10s"
     max_doublings = 3
   }
-
-  depends_on = [google_project_service.api]
 }

@@ -28,10 +28,9 @@ locals {
 module "ops" {
   source          = "./modules/service"
   count           = local.deployed ? 1 : 0
-  project_id      = var.project_id
-  region          = var.region
+  installed       = local.installed
   name            = local.ops_name
-  image           = local.images["ops"]
+  revision        = local.revisions["ops"]
   service_account = google_service_account.ops.email
   ingress         = "INGRESS_TRAFFIC_ALL"
   people          = var.ops.people
@@ -42,11 +41,6 @@ module "ops" {
   # Above the seconds for which a request goes on with an operation.
   timeout_seconds = 120
   vpc             = var.vpc
-  encryption_key  = var.keys.services
-  extra_env       = try(var.services["ops"].env, {})
-  traffic         = local.traffic["ops"]
-  redeploy        = try(var.services["ops"].redeploy, "")
-  labels          = local.labels
   secrets         = {}
 
   env = merge(
@@ -68,35 +62,13 @@ module "ops" {
     } : {},
   )
 
-  depends_on = [google_project_service.api, google_firestore_index.composite]
+  depends_on = [google_firestore_index.composite]
 }
 
 resource "google_service_account" "ops" {
   project      = var.project_id
   account_id   = local.account_ids["${local.name}-ops"]
   display_name = "Billhook: the service for people"
-  depends_on   = [google_project_service.api]
-}
-
-# grant: the service for people | the one database, by a condition | shows what is there, and keeps what people change
-resource "google_project_iam_member" "ops_uses_database" {
-  project = var.project_id
-  role    = "roles/datastore.user"
-  member  = google_service_account.ops.member
-
-  condition {
-    title      = local.database_alone.title
-    expression = local.database_alone.expression
-  }
-}
-
-# grant: the service for people | the subscriptions that push queues' messages | sees whether a queue is paused
-resource "google_pubsub_subscription_iam_member" "ops_sees_subscriptions" {
-  for_each     = module.queue
-  project      = var.project_id
-  subscription = each.value.push_subscription
-  role         = "roles/pubsub.viewer"
-  member       = google_service_account.ops.member
 }
 
 # No role of Google's updates a subscription and can neither delete nor read it empty.
@@ -107,7 +79,6 @@ resource "google_project_iam_custom_role" "pauses" {
   title       = "Billhook: pauses queues"
   description = "Takes the push endpoint of a subscription away, and gives it back."
   permissions = ["pubsub.subscriptions.get", "pubsub.subscriptions.update"]
-  depends_on  = [google_project_service.api]
 }
 
 # grant: the service for people, where `ops` says `pauses` | the subscriptions that push queues' messages | pauses and resumes queues

@@ -3,11 +3,6 @@ output "webhook_url" {
   value       = local.webhook_url
 }
 
-output "worker_urls" {
-  description = "The workers by pool."
-  value       = local.worker_urls
-}
-
 output "ops_url" {
   description = "The address of the service for people: its pages are at /ops/."
   value       = local.ops_url
@@ -77,16 +72,6 @@ output "queues" {
     condition     = length(local.taken_away) == 0
     error_message = "${join(", ", local.taken_away)}: of a queue that runs or is kept, topic and subscriptions would go, or be made anew, with the messages that wait there. Nothing was changed. To have them wait on, name the queue in kept_queues. To give them up, apply once as before with the queue in discard_backlog, and then this."
   }
-}
-
-output "push_audience" {
-  description = "The audience of every push's token."
-  value       = local.audience
-}
-
-output "push_accounts" {
-  description = "The accounts whose tokens pushes carry, by pool."
-  value       = { for pool, account in google_service_account.push : pool => account.email }
 }
 
 output "secrets" {

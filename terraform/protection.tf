@@ -17,11 +17,10 @@ locals {
   taken_away = [for id, what in local.applied.queues : id if what != lookup(local.lasting, id, "")]
 }
 
-# A list, since there may be none: in an empty project, whose API the same apply enables.
+# A list, since there may be none yet.
 data "google_secret_manager_secrets" "applied" {
-  project    = var.project_id
-  filter     = "name:${local.name}-applied"
-  depends_on = [google_project_service.api]
+  project = var.project_id
+  filter  = "name:${local.name}-applied"
 }
 
 # A secret without a value, since it keeps an annotation, and is no service's.
@@ -33,8 +32,6 @@ resource "google_secret_manager_secret" "applied" {
   replication {
     auto {}
   }
-
-  depends_on = [google_project_service.api]
 }
 
 # It depends on all that nothing else depends on, and so a destroy begins with it.
@@ -47,10 +44,9 @@ resource "terraform_data" "protected" {
   }
 
   depends_on = [
-    google_artifact_registry_repository.images, module.webhook, module.worker, module.ops, module.queue, google_cloud_scheduler_job.message, google_cloud_scheduler_job.task,
-    google_firestore_field.ttl, google_firestore_field.unindexed, google_firestore_field.unindexed_copies, google_monitoring_alert_policy.alert, google_monitoring_dashboard.this,
+    google_artifact_registry_repository.images, module.webhook, module.worker, module.ops, module.queue, google_cloud_scheduler_job.message, google_cloud_scheduler_job.tasks,
+    google_firestore_field.ttl, google_firestore_field.unindexed, google_monitoring_alert_policy.alert, google_monitoring_dashboard.this,
     google_project_iam_member.reads_metrics, google_pubsub_subscription_iam_member.sees_subscriptions,
-    google_project_iam_member.ops_uses_database, google_pubsub_subscription_iam_member.ops_pauses,
-    google_pubsub_subscription_iam_member.ops_sees_subscriptions, google_secret_manager_secret.applied, google_service_account_iam_member.ops_names_push,
+    google_pubsub_subscription_iam_member.ops_pauses, google_secret_manager_secret.applied, google_service_account_iam_member.ops_names_push,
   ]
 }

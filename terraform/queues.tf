@@ -55,7 +55,7 @@ module "queue" {
   # A subscription changes to a worker that has started, and that its pushes may call. What it changed from
   # goes afterwards.
   depends_on = [
-    google_project_service.api, module.worker, google_service_account_iam_member.agent_signs_as_push,
+    module.worker, google_service_account_iam_member.agent_signs_as_push,
     google_pubsub_topic.shared, google_pubsub_topic_iam_member.publishes,
   ]
 }
@@ -68,7 +68,6 @@ resource "google_pubsub_topic" "shared" {
   labels          = local.labels
   deletion_policy = local.discarded_topics[each.key] ? "DELETE" : "PREVENT"
   kms_key_name    = var.keys.messages
-  depends_on      = [google_project_service.api]
 
   dynamic "message_storage_policy" {
     for_each = length(var.message_storage.regions) > 0 ? [var.message_storage] : []

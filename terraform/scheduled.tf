@@ -29,7 +29,6 @@ resource "google_service_account" "scheduler" {
   project      = var.project_id
   account_id   = length(each.value) <= 30 ? each.value : "${substr(each.value, 0, 23)}-${substr(sha1(each.value), 0, 6)}"
   display_name = "Billhook: messages of Cloud Scheduler"
-  depends_on   = [google_project_service.api]
 
   lifecycle {
     precondition {

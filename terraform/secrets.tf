@@ -77,8 +77,6 @@ resource "google_secret_manager_secret" "secret" {
       error_message = "secret_versions names ${join(", ", setsubtract(keys(var.secret_versions), local.secrets))}, which no service reads; there are ${join(", ", local.secrets)}."
     }
   }
-
-  depends_on = [google_project_service.api]
 }
 
 # Secret Manager's own reminders go to a topic, which somebody has to read.

@@ -7,9 +7,12 @@ locals {
   canaries      = { for key, s in var.services : key => s.canary if s.canary != null }
 
   # A canary's image makes the latest revision; what served before is not changed.
-  images = {
-    for key in keys(local.service_names) : key => try(local.canaries[key].image, key == "webhook" ? var.images.webhook : var.images.worker, "")
-  }
+  revisions = { for key in keys(local.service_names) : key => {
+    image    = try(local.canaries[key].image, key == "webhook" ? var.images.webhook : var.images.worker, "")
+    env      = try(var.services[key].env, {})
+    redeploy = try(var.services[key].redeploy, "")
+    traffic  = local.traffic[key]
+  } }
 
   # The revision beside a canary: the one that requests are sent to by its name, since that is what an
   # earlier apply of this chose; where there is none, the one that is ready.

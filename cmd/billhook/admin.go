@@ -114,8 +114,8 @@ func (p *program) switching() {
 	ofCatalog(p, console.Row{
 		Name:    "admin switch",
 		Summary: "Pause or resume a queue's subscription with your own credentials, as the queue's record says",
-		Help: "queues pause and queues resume record what is asked for, and the worker switches the subscription " +
-			"where it was granted that.\n" +
+		Help: "queues pause and queues resume record what is asked for, and ops, the service for people, " +
+			"switches the subscription where it was granted that.\n" +
 			"Where it was not, this does it with your own credentials, in GOOGLE_CLOUD_PROJECT; to resume, it needs " +
 			"PUSH_BASE_URL, PUSH_AUDIENCE\n" +
 			"and PUSH_SERVICE_ACCOUNT as provision does. Run again, it mends what was left half done.",
@@ -221,7 +221,8 @@ type diagnosis struct {
 	Unread []finding.Unread `json:"unread" show:"Not looked at"`
 	// LeftOut is what was not to be looked at, and why.
 	LeftOut string `json:"left_out,omitempty" show:"Left out"`
-	// Paused are the queues that people have paused. PausesUnread is why the worker could not be asked.
+	// Paused are the queues that people have paused. PausesUnread is why the service for people could not be
+	// asked.
 	Paused       []pause.Pause `json:"paused" show:"Paused"`
 	PausesUnread string        `json:"pauses_unread,omitempty" show:"Pauses are not known"`
 	// Off are the queues that do not run: the catalog or QUEUES leaves them out.
@@ -258,7 +259,7 @@ func (p *program) doctor() {
 			"through it; fails if anything is wrong",
 		Help: "Reads the topics, subscriptions and grants of GOOGLE_CLOUD_PROJECT, its services on Cloud Run and " +
 			"who may call them, the\n" +
-			"jobs of its tasks, and which versions its secrets have, and says what differs from the catalog, what " +
+			"job of its tasks, and which versions its secrets have, and says what differs from the catalog, what " +
 			"that does, and what\n" +
 			"to do. It also finds what the catalog does not have. With PUBSUB_EMULATOR_HOST there are topics and " +
 			"subscriptions alone.\n" +
@@ -266,10 +267,11 @@ func (p *program) doctor() {
 			"reads no\n" +
 			"secret's value. TASKS_POOL names the pool that runs the tasks, where that is not the catalog's. What " +
 			"your account may not\n" +
-			"look at is told, and is a failure, too. Who paused a queue it asks the worker.\n\n" +
+			"look at is told, and is a failure, too. Who paused a queue it asks ops, the service for people.\n\n" +
 			"With --canary a signed event that moves nothing goes through the webhook service, Pub/Sub and the " +
 			"worker to its record,\n" +
-			"which stays as long as any other's. That takes WEBHOOK_SIGNING_SECRET, and IAP_TOKEN or OPS_TOKEN.",
+			"which stays as long as any other's and which ops shows. That takes WEBHOOK_SIGNING_SECRET, and " +
+			"IAP_TOKEN or OPS_TOKEN.",
 	}, func(ctx context.Context, c *catalog.Catalog, in doctorFlags) (found diagnosis, err error) {
 		if len(in.URLs) > 0 { // without them one worker serves all pools
 			if c, err = c.ForTasks(p.env.TasksPool); err != nil {
@@ -302,12 +304,13 @@ func (p *program) doctor() {
 }
 
 const (
-	// pausesTimeout bounds how long the doctor waits for the worker's word on who paused what.
+	// pausesTimeout bounds how long the doctor waits for the answer of the service for people: who paused what.
 	pausesTimeout = 10 * time.Second
 	canaryTimeout = 2 * time.Minute
 )
 
-// examine compares what there is with the catalog. A worker that cannot be asked leaves the pauses unknown.
+// examine compares what there is with the catalog. Where the service for people cannot be asked, the pauses
+// are unknown.
 func (p *program) examine(
 	ctx context.Context, c *catalog.Catalog, of doctorFlags,
 ) (found diagnosis, err error) {
@@ -344,7 +347,7 @@ func (p *program) examine(
 		found.LeftOut = "services, jobs, secrets and the services' grants: with --pubsub-only"
 	default:
 		installation, err := installed.Open(ctx, installed.Config{
-			Target: target, Catalog: c, Region: of.Region, Name: look.Label, Tasks: tasks.Scheduled,
+			Target: target, Catalog: c, Region: of.Region, Name: look.Label, TasksPath: tasks.Path,
 		}, p.google.rest...)
 		if err != nil {
 			return found, err

@@ -208,13 +208,11 @@ func install(t *testing.T) *installedIn {
 		urls, accounts = append(urls, pool+"="+workerOf(pool)), append(accounts, pool+"="+emailOf("push-"+pool))
 	}
 	i.pools = []string{"--pool-urls", strings.Join(urls, ","), "--pool-accounts", strings.Join(accounts, ",")}
-	for _, task := range tasks.Scheduled {
-		i.Put(jobsOf+"billhook-"+task, cloudtest.Document{"state": "ENABLED", "httpTarget": cloudtest.Document{
-			"httpMethod": "POST", "uri": workerOf(c.TasksPool) + "/tasks/" + task, "oidcToken": cloudtest.Document{
-				"serviceAccountEmail": emailOf("push-" + c.TasksPool), "audience": audience,
-			},
-		}})
-	}
+	i.Put(jobsOf+"billhook-tasks", cloudtest.Document{"state": "ENABLED", "httpTarget": cloudtest.Document{
+		"httpMethod": "POST", "uri": workerOf(c.TasksPool) + tasks.Path, "oidcToken": cloudtest.Document{
+			"serviceAccountEmail": emailOf("push-" + c.TasksPool), "audience": audience,
+		},
+	}})
 	i.Put(secretsAt+"billhook-of-all", cloudtest.Document{
 		"name":   "projects/" + cloudtest.Number + "/secrets/billhook-of-all",
 		"labels": cloudtest.Document{"app": "billhook"},
@@ -276,7 +274,7 @@ func foundBy(t *testing.T, d diagnosis) (found []string) {
 // The other differences of topics and subscriptions are a table of the package pubsub.
 func plants(i *installedIn) map[string]planted {
 	q, _ := i.catalog.HandledBy("points.credit")
-	push, worker, job := q.PushSubscription(), "billhook-worker-"+q.Pool, "billhook-release-delayed"
+	push, worker, job := q.PushSubscription(), "billhook-worker-"+q.Pool, "billhook-tasks"
 	secret, projects := "secret billhook-of-all", "projects/"+cloudtest.Project
 	set := func(key, field string, value any) func() {
 		return func() { i.change(key, func(d cloudtest.Document) { d[field] = value }) }
@@ -345,8 +343,7 @@ func plants(i *installedIn) map[string]planted {
 			in(jobsOf+job, "httpTarget", "uri", "https://old.example/x"), "POST https://old.example/x",
 		},
 		"job " + job + " job_wrong_address by a method": {
-			in(jobsOf+job, "httpTarget", "httpMethod", "GET"), "GET " + workerOf(i.catalog.TasksPool) +
-				"/tasks/release-delayed",
+			in(jobsOf+job, "httpTarget", "httpMethod", "GET"), "GET " + workerOf(i.catalog.TasksPool) + tasks.Path,
 		},
 		"job " + job + " job_wrong_token": {
 			in(jobsOf+job, "httpTarget", "oidcToken", nil), "no account for no audience",
@@ -433,9 +430,7 @@ func TestWhatTheDoctorMayNotLookAtIsSaidAndIsNoHealth(t *testing.T) {
 		},
 		"run.services.getIamPolicy":    {"run", "getIamPolicy", []string{worker}},
 		"iap.webServices.getIamPolicy": {"iap", "getIamPolicy", []string{"who may open service billhook-ops"}},
-		"cloudscheduler.jobs.get": {
-			"cloudscheduler", "", []string{"job billhook-relay-outbox", "job billhook-seal-journal"},
-		},
+		"cloudscheduler.jobs.get":      {"cloudscheduler", "", []string{"job billhook-tasks"}},
 		"secretmanager.versions.get": {
 			"secretmanager", "/versions/", []string{"version 1 of secret billhook-of-all"},
 		},
@@ -473,7 +468,7 @@ func TestWhatTheDoctorMayNotLookAtIsSaidAndIsNoHealth(t *testing.T) {
 func TestTheDoctorSaysWhatItLeavesOut(t *testing.T) {
 	t.Parallel()
 	i := install(t)
-	i.Remove(jobsOf + "billhook-relay-outbox")
+	i.Remove(jobsOf + "billhook-tasks")
 	told := filetest.Must(i.diagnose(t, "--pubsub-only"))(t)
 	require.Contains(t, told.LeftOut, "with --pubsub-only")
 	told, err := i.diagnose(t, "--pubsub-only", "--canary", "--webhook", "http://127.0.0.1:1")
@@ -495,7 +490,7 @@ func TestTheDoctorSaysWhatItLeavesOut(t *testing.T) {
 	require.NotContains(t, told.Unread, finding.Unread{
 		What: "services, jobs and secrets", Why: "no worker's address names the region: say --region",
 	})
-	require.Contains(t, foundBy(t, told), "job billhook-relay-outbox job_missing")
+	require.Contains(t, foundBy(t, told), "job billhook-tasks job_missing")
 	delete(i.environment, "PUSH_SERVICE_ACCOUNT")
 	_, err = i.say(t, "admin", "doctor")
 	require.ErrorContains(t, err, "PUSH_SERVICE_ACCOUNT and PUSH_AUDIENCE are required")
@@ -517,9 +512,9 @@ func TestTerraformGivesTheNamesThatTheDoctorLooksFor(t *testing.T) {
 	text := filetest.Read(t, "..", "..", "terraform", "main.tf")
 	for _, line := range []string{
 		`webhook_name = "${local.name}-webhook"`, `pool => "${local.name}-worker-${pool}" }`,
-		`{ app = local.name }`, `name             = "${local.name}-${each.key}"`,
+		`{ app = local.name }`, `name             = "${local.name}-tasks"`,
 		`"https://${name}-${local.number}.${var.region}.run.app"`,
-		`uri         = "${local.worker_urls[local.tasks_pool]}/tasks/${each.key}"`,
+		`uri         = "${local.worker_urls[local.tasks_pool]}/tasks"`,
 	} {
 		require.Contains(t, text, line)
 	}

@@ -132,7 +132,8 @@ func (p *program) commands() *cobra.Command {
 	p.completes(root, "output", cobra.FixedCompletions(outputs, cobra.ShellCompDirectiveNoFileComp))
 	flags.BoolFunc("json", "print JSON, as -o json does", func(string) error { p.output = asJSON; return nil })
 	flags.BoolVar(&p.wide, "wide", false, "leave no column of a table out")
-	flags.StringVar(&p.env.Server, "server", p.env.Server, "the worker's address, else that of BILLHOOK_SERVER")
+	flags.StringVar(&p.env.Server, "server", p.env.Server, "the address of ops, the service for people, or of "+
+		"the worker where it serves people too; else that of BILLHOOK_SERVER")
 	flags.StringVar(&p.env.Webhook, "webhook", p.env.Webhook,
 		"the webhook service's address, else that of BILLHOOK_WEBHOOK")
 	p.root = root

@@ -76,11 +76,15 @@ func Start() *Cloud {
 		}},
 		Policies: map[string]Document{}, Unsettled: map[string]bool{},
 		Faults: map[string]string{}, Agent: true,
-		Enabled: map[string]bool{
-			"artifactregistry": true, "cloudresourcemanager": true, "iap": true, "pubsub": true, "serviceusage": true,
-			"storage": true,
-		},
+		Enabled: map[string]bool{"storage": true},
 	}}
+	for _, api := range []string{
+		"artifactregistry", "cloudresourcemanager", "cloudscheduler", "cloudtasks", "firestore", "iam", "iap",
+		"logging", "monitoring",
+		"pubsub", "run", "secretmanager", "serviceusage",
+	} {
+		c.held.Enabled[api] = true
+	}
 	c.server = httptest.NewServer(c)
 	return c
 }

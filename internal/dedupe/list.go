@@ -23,7 +23,8 @@ const spare = 6
 
 // Listing asks for a page of the job log.
 type Listing struct {
-	// Equal are queue, status, event_type, event_id, correlation_id, ordering_key or customer of the records.
+	// Equal are queue, tenant, status, event_type, event_id, correlation_id, ordering_key or customer of the
+	// records.
 	Equal map[string]any
 	// Since and Until bound the time of creation: not before Since, before Until. A zero time is none.
 	Since, Until time.Time

@@ -10,6 +10,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/filetest"
+	"billhook/internal/pipeline/tasks"
 )
 
 const broken = 2*day + 9*hour
@@ -223,7 +224,7 @@ func counts(metric, label string, minutes int) func(*world) {
 }
 
 func (w *world) unscheduled(from, to int) {
-	for _, task := range called() {
+	for _, task := range tasks.Scheduled {
 		w.logged("counter", "tasks-done", "task", task).drop(from, to)
 	}
 }

@@ -210,7 +210,7 @@ func busy(minute int) float64 {
 func (w *world) runs(visitors shop) {
 	queues := w.enabled()
 	first, taken, noted := w.paid(), w.answered("2xx"), w.webhooks("paynow", "202")
-	done := filetest.Map(called(), func(task string) *series {
+	done := filetest.Map(tasks.Scheduled, func(task string) *series {
 		return w.logged("counter", "tasks-done", "task", task)
 	})
 	for minute := range w.minutes {
@@ -224,8 +224,8 @@ func (w *world) runs(visitors shop) {
 				w.pushes(queues[w.rand.IntN(len(queues))], "ack").add(minute, 1)
 			}
 		}
-		for i, runs := range done {
-			if minute%every(called()[i]) == 0 && w.rand.IntN(200) > 0 {
+		if w.rand.IntN(200) > 0 { // one call does all
+			for _, runs := range done {
 				runs.add(minute, 1)
 			}
 		}
@@ -250,20 +250,6 @@ func (w *world) runs(visitors shop) {
 	for pool := range w.pools() {
 		w.instances("billhook-worker-"+pool).set(0, w.minutes, 1)
 	}
-}
-
-var withoutCleanup = slices.DeleteFunc(slices.Clone(tasks.Names), func(task string) bool {
-	return task == "cleanup"
-})
-
-// called are the tasks that the scheduler calls: where there is TTL, it calls no cleanup.
-func called() []string { return withoutCleanup }
-
-func every(task string) int {
-	if task == "sweep-leases" || task == "verify-books" {
-		return 5
-	}
-	return 1
 }
 
 func (w *world) pools() map[string]int {
@@ -365,7 +351,7 @@ func read(t *testing.T, of asked) (found map[string]policy) {
 	folder := filepath.Join("alerting", "testdata")
 	module := emulatortest.Terraform(t, filepath.Join("..", ".."), folder, "modules/alerts/*.tf",
 		"modules/catalog/*.tf")
-	of["tasks"] = called()
+	of["tasks"] = tasks.Scheduled
 	said, err := json.Marshal(of)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(module.Folder, "terraform.tfvars.json"), said, 0o600))

@@ -19,8 +19,8 @@ run "paynow" {
   module { source = "./examples/paynow" }
 
   assert {
-    condition     = keys(module.billhook.services) == ["webhook", "worker-payments"]
-    error_message = "Two services."
+    condition     = keys(module.billhook.services) == ["ops", "webhook", "worker-payments"]
+    error_message = "Three services."
   }
 }
 
@@ -58,7 +58,7 @@ run "around" {
   command = plan
   module { source = "./examples/around" }
   variables {
-    slack_token = "a token"
+    channel_keys = { slack = "a token", pagerduty = "a key" }
   }
 
   assert {

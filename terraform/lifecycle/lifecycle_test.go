@@ -141,7 +141,7 @@ func TestACanaryTakesItsShareAndGoesBackByAVariable(t *testing.T) {
 func TestAJobThatSomebodyHasPausedIsResumed(t *testing.T) {
 	t.Parallel()
 	i := installed(t)
-	job := "projects/" + cloudtest.Project + "/locations/" + region + "/jobs/billhook-relay-outbox"
+	job := "projects/" + cloudtest.Project + "/locations/" + region + "/jobs/billhook-tasks"
 	i.call(http.MethodPost, "cloudscheduler", "v1/"+job+":pause", nil)
 	require.Equal(t, "PAUSED", i.cloud.Get("cloudscheduler/" + job)["state"])
 	_, changed := i.plan()

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -74,30 +75,25 @@ var frame = regexp.MustCompile(`[│╷╵\s]+`)
 
 func unframed(said string) string { return strings.TrimSpace(frame.ReplaceAllString(said, " ")) }
 
+var failure = regexp.MustCompile(`^(REFUSED|RUN FAILED|LOST)`)
+
 // failures are the lines of what happened that tell of a refusal or a loss.
 func failures(happened []string) []string {
-	var found []string
-	for _, line := range happened {
-		if strings.HasPrefix(line, "REFUSED") || strings.HasPrefix(line, "RUN FAILED") ||
-			strings.HasPrefix(line, "LOST") {
-			found = append(found, line)
-		}
-	}
-	return found
+	return slices.DeleteFunc(slices.Clone(happened), func(line string) bool {
+		return !failure.MatchString(line)
+	})
 }
 
 // order requires that things have happened one after the other: each part is of a line after that
 // of the part before.
 func order(t *testing.T, happened []string, parts ...string) {
 	t.Helper()
-	at := 0
+	rest := happened
 	for _, part := range parts {
-		found := false
-		for ; at < len(happened) && !found; at++ {
-			found = strings.Contains(happened[at], part)
-		}
-		require.True(t, found, "%q does not come after what is before it in %q:\n%s", part, parts,
+		at := slices.IndexFunc(rest, func(line string) bool { return strings.Contains(line, part) })
+		require.GreaterOrEqual(t, at, 0, "%q does not come after what is before it in %q:\n%s", part, parts,
 			strings.Join(happened, "\n"))
+		rest = rest[at+1:]
 	}
 }
 
@@ -128,10 +124,12 @@ func TestTheExamplesAreApplied(t *testing.T) {
 			t.Parallel()
 			module := prepare(t)
 			module.Folder, module.Data = filepath.Join(module.Folder, "examples", example), t.TempDir()
-			module.Environment = []string{"TF_VAR_slack_token=a-token"}
+			module.Environment = []string{`TF_VAR_channel_keys={slack="a-token",pagerduty="a-key"}`}
 			i := &installation{t: t, module: module, folder: module.Folder, cloud: cloudtest.Start()}
 			t.Cleanup(i.cloud.Close)
-			i.cloud.Change(func(held *cloudtest.State) { held.Enabled["cloudkms"] = true })
+			i.cloud.Change(func(held *cloudtest.State) {
+				held.Enabled["cloudkms"], held.Enabled["billingbudgets"], held.Enabled["compute"] = true, true, true
+			})
 			for _, place := range []string{region, "global", "europe"} {
 				i.cloud.Put("cloudkms/projects/my-keys/locations/"+place+"/keyRings/shop/cryptoKeys/billhook",
 					cloudtest.Document{})
@@ -152,6 +150,8 @@ func TestTheExamplesAreApplied(t *testing.T) {
 				i.fill()
 			}
 			i.settled()
+			require.NotRegexp(t, "a-token|a-key", filetest.Read(t, i.folder, "terraform.tfstate"),
+				"no state has a channel's key")
 		})
 	}
 }
@@ -350,7 +350,7 @@ func TestALostRegionIsLeftAsThePageSays(t *testing.T) {
 	events, _ := paynow(t, shipped(t))
 	i.cloud.Change(func(held *cloudtest.State) { held.Faults["run:"+region] = "the region does not answer" })
 	for _, address := range []string{
-		"module.webhook", "module.worker", "module.ops", "google_cloud_scheduler_job.task",
+		"module.webhook", "module.worker", "module.ops", "google_cloud_scheduler_job.tasks",
 		"google_cloud_tasks_queue.alarm", "google_cloud_tasks_queue_iam_member.worker_asks",
 	} {
 		said, err := i.terraform("state", "rm", address)

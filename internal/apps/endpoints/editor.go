@@ -26,7 +26,7 @@ const (
 	secretBytes = 32
 )
 
-// Editor shows endpoints and changes them for people. Every field is required.
+// Editor shows endpoints and changes them for people. Every field but Off is required.
 type Editor struct {
 	Store  store.Store
 	Poster Poster
@@ -34,6 +34,8 @@ type Editor struct {
 	OldSecretFor     time.Duration
 	Now              func() time.Time
 	NewID, NewSecret func() string
+	// Off: no queue delivers to endpoints here, and the database has no index of their tenants and states.
+	Off bool
 }
 
 // NewSecret returns a new secret of Standard Webhooks: whsec_ and 32 random bytes in base64.

@@ -96,6 +96,8 @@ var (
 	ErrUnknown = console.Refuse(console.Absent, "endpoint_unknown", "There is no endpoint of that id.")
 	ErrExists  = console.Refuse(console.Conflict, "endpoint_exists", "There is an endpoint of that id.")
 	ErrBroken  = errors.New("endpoints: stored endpoint is not readable")
+	errOff     = console.Refuse(console.Conflict, "endpoints_off",
+		"No queue delivers to endpoints here, and so none are found by their tenant or as disabled: list all.")
 )
 
 type stored struct {
@@ -183,6 +185,9 @@ func (ed *Editor) List(
 	if in.State != "" && in.Tenant != "" {
 		return console.List[Endpoint]{}, console.Refuse(console.Malformed, "parameter_invalid",
 			"Give a state or a tenant, not both.")
+	}
+	if ed.Off && (in.State == "disabled" || in.Tenant != "") {
+		return console.List[Endpoint]{}, errOff
 	}
 	query := store.Query{
 		Collection: Collection, Newest: &store.Newest{Field: "created_at"}, After: in.After, Limit: in.Limit,

@@ -198,5 +198,5 @@ func Register(r *handler.Registry, payment, trial Payments, refund Refunds) {
 	handler.RegisterLeased[envelope](r, "payments.initiate", payment.Initiate(), payment.Updates.ID)
 	handler.RegisterLeased[envelope](r, "payments.initiate_trial", trial.Trial(), trial.Updates.ID,
 		trial.Refunds.ID)
-	handler.RegisterLeased[envelope](r, "refunds.initiate", refund.Leased())
+	handler.RegisterLeased[envelope](r, RefundHandler, refund.Leased())
 }

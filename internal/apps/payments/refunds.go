@@ -111,14 +111,24 @@ type RefundOf struct {
 	Payment string `json:"-" path:"payment" validate:"required" help:"payment id"`
 }
 
-// Operations are what people do with refunds, which is to look at them: a message asks for one.
-func Operations(from store.Store) []console.Operation {
+// RefundHandler is what the catalog calls the handler of refunds.
+const RefundHandler = "refunds.initiate"
+
+var errOff = console.Refuse(console.Conflict, "refunds_off",
+	"No queue of refunds runs here, and so none are found by their state: list all.")
+
+// Operations are what people do with refunds, which is to look at them: a message asks for one. Where no
+// queue of refunds runs, which is off, the database has no index of their states.
+func Operations(from store.Store, off bool) []console.Operation {
 	return []console.Operation{
 		console.New(console.Row{
 			Name: "refunds ls", Path: "GET /v1/ops/refunds",
 			Summary: "List refunds, all or those in one state, newest first",
 			Empty:   "No refund is in this list. A refund message starts one.",
 		}, func(ctx context.Context, _ audit.Author, in ListOfRefunds) (console.List[Refund], error) {
+			if off && in.State != "all" {
+				return console.List[Refund]{}, errOff
+			}
 			return console.Listed(ListRefunds(ctx, from, console.AllOr[State](in.State), in.After, in.Limit))
 		}),
 		console.New(console.Row{

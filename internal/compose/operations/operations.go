@@ -45,6 +45,14 @@ type Apps struct {
 	DeadLetters *bulk.Operator
 }
 
+func (of Apps) runs(handler string) bool {
+	if of.Reads.Catalog == nil { // they are listed
+		return true
+	}
+	_, runs := of.Reads.Catalog.HandledBy(handler)
+	return runs
+}
+
 // All are the operations of all apps.
 func All(of Apps) *console.Catalog {
 	return console.NewCatalog(
@@ -59,7 +67,7 @@ func All(of Apps) *console.Catalog {
 		ledger.Operations(of.Store),
 		journal.Operations(of.Store, of.Reads.Catalog, of.Periods, of.Reverter),
 		orders.Operations(of.Store),
-		payments.Operations(of.Store),
+		payments.Operations(of.Store, !of.runs(payments.RefundHandler)),
 		cmp.Or(of.Products, &products.Editor{}).Operations(),
 		seal.Operations(seal.Verifier{
 			From: of.Store, Origins: journal.Origins{Catalog: of.Reads.Catalog, Store: of.Store},

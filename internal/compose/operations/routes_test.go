@@ -387,11 +387,10 @@ func (r *rig) stock(t *testing.T, documents int) {
 	writes = nil
 	for i := range documents {
 		ago := time.Duration(i) * time.Second
-		for unit, layout := range map[string]string{rates.Hours: "2006010215", rates.Days: "20060102"} {
-			counted := at.Add(-time.Duration(i/rates.Shards) *
-				map[string]time.Duration{rates.Hours: time.Hour, rates.Days: 24 * time.Hour}[unit])
+		for unit, layout := range map[rates.Unit]string{rates.Hour: "hour-2006010215", rates.Day: "day-20060102"} {
+			counted := at.Add(-time.Duration(i/rates.Shards) * time.Duration(unit))
 			writes = append(writes, store.Create(
-				store.Key{Collection: unit, ID: fmt.Sprintf("%s-%d", counted.Format(layout), i%rates.Shards)},
+				store.Key{Collection: rates.Collection, ID: fmt.Sprintf("%s-%d", counted.Format(layout), i%rates.Shards)},
 				map[string]any{"queues": map[string]any{"orders": map[string]any{"in": int64(1)}}}))
 		}
 		event := created("orders", fmt.Sprint("e", i),

@@ -123,7 +123,7 @@ func registerPayments(
 	r *handler.Registry, c *catalog.Catalog, targets delivery.Targets, db store.GetCommitter,
 	now func() time.Time,
 ) {
-	refundQueue, _ := c.HandledBy("refunds.initiate")
+	refundQueue, _ := c.HandledBy(payments.RefundHandler)
 	payment := func(name string) payments.Payments {
 		updates, _ := c.EmitsTo(name)
 		return payments.Payments{
@@ -131,7 +131,7 @@ func registerPayments(
 		}
 	}
 	payments.Register(r, payment("payments.initiate"), payment("payments.initiate_trial"), payments.Refunds{
-		Gateway: gatewayOf(c, targets, "refunds.initiate", refundsPath), Store: db, Now: now,
+		Gateway: gatewayOf(c, targets, payments.RefundHandler, refundsPath), Store: db, Now: now,
 	})
 }
 

@@ -385,6 +385,7 @@ func (c Config) apps(w *Worker) operations.Apps {
 		}
 	}
 	w.upkeep.Operations = operator.RunAll
+	_, delivers := c.Catalog.HandledBy(endpoints.Handler)
 	return operations.Apps{
 		Store: listed, Log: c.Log, DeadLetters: operator, Example: c.example,
 		Reads: events.Reads{
@@ -406,8 +407,8 @@ func (c Config) apps(w *Worker) operations.Apps {
 		},
 		Stock: &orders.StockEditor{Store: listed, Now: c.Now, NewID: uuid.NewString},
 		Endpoints: &endpoints.Editor{
-			Store: listed, Poster: w.poster, OldSecretFor: c.Catalog.Endpoints.OldSecretFor, Now: c.Now,
-			NewID: uuid.NewString, NewSecret: endpoints.NewSecret,
+			Store: listed, Poster: w.poster, Off: !delivers, OldSecretFor: c.Catalog.Endpoints.OldSecretFor,
+			Now: c.Now, NewID: uuid.NewString, NewSecret: endpoints.NewSecret,
 		},
 	}
 }

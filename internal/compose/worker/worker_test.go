@@ -145,7 +145,7 @@ func TestWorkerServesWhatItShould(t *testing.T) {
 // keeps the pages out that a developer has open is that a browser says that it is one.
 func TestOnlyPubSubAndTheSchedulerPushAndCallTasks(t *testing.T) {
 	t.Parallel()
-	paths := []string{"/push/paynow-events", "/push/dead-letters/paynow-events"}
+	paths := []string{"/push/paynow-events", "/push/dead-letters/paynow-events", tasks.Path}
 	for _, name := range tasks.Names {
 		paths = append(paths, "/tasks/"+name)
 	}

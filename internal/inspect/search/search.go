@@ -294,12 +294,9 @@ func (s searching) describe(documents []store.Document, describe describe) (foun
 }
 
 func (s searching) newest(field string) look {
-	if s.tenant != "" {
-		return s.equal(dedupe.Collection, field, describeEvent)
-	}
 	return func(ctx context.Context) (found []Found, more bool, err error) {
 		records, last, err := dedupe.List(ctx, s.Store,
-			dedupe.Listing{Equal: map[string]any{field: s.id}, Limit: foundAtMost})
+			dedupe.Listing{Equal: store.Equals(field, s.id, "tenant", s.tenant), Limit: foundAtMost})
 		for _, r := range records {
 			found = append(found, eventFound(r))
 		}

@@ -23,17 +23,17 @@ const CountTo = 10_000
 // Look asks where a queue stands, in two queries at most.
 func Look(ctx context.Context, from store.Querier, queue catalog.Queue, now time.Time) (Standing, error) {
 	most := max(CountTo, queue.DeadLetter.AlertAbove+1)
-	open, err := store.Count(ctx, from, store.Query{
-		Collection: Collection, Equal: map[string]any{"queue": queue.ID, "state": string(Open)},
-		Newest: &store.Newest{Field: "kept_at"}, Limit: most + 1,
-	})
+	// Both by one index. Another instance's clock may be ahead.
+	query := store.Query{
+		Collection: Collection, Equal: map[string]any{"queue": queue.ID, "state": string(Open)}, Limit: most + 1,
+		Due: &store.Due{Field: "kept_at", Until: now.Add(time.Hour)},
+	}
+	open, err := store.Count(ctx, from, query)
 	if err != nil || open == 0 {
 		return Standing{}, err
 	}
-	oldest, _, err := store.List(ctx, from, store.Query{
-		Collection: Collection, Equal: map[string]any{"queue": queue.ID, "state": string(Open)}, Limit: 1,
-		Due: &store.Due{Field: "kept_at", Until: now.Add(time.Hour)}, // another instance's clock may be ahead
-	}, ItemOf)
+	query.Limit = 1
+	oldest, _, err := store.List(ctx, from, query, ItemOf)
 	standing := Standing{Open: min(open, int64(most)), More: open > int64(most)}
 	if len(oldest) > 0 {
 		standing.Oldest = oldest[0].Kept

@@ -209,9 +209,9 @@ func Series(
 func since(
 	ctx context.Context, from store.Querier, of Unit, first time.Time, buckets int,
 ) ([]store.Document, error) {
-	collection, layout := of.layout()
+	prefix, layout := of.layout()
 	page, err := from.Query(ctx, store.Query{
-		Collection: collection, After: store.Cursor{ID: first.Format(layout)},
+		Collection: Collection, IDPrefix: prefix, After: store.Cursor{ID: first.Format(layout)},
 		Limit: min(buckets*Shards, store.MaxPage),
 	})
 	if err != nil {

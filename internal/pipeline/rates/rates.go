@@ -11,12 +11,9 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// The collections. An id is the hour as 2006010215, or the day as 20060102, in UTC, and the shard: so
-// the ids have the order of the times.
-const (
-	Hours = "hours"
-	Days  = "days"
-)
+// Collection has the documents of hours and days. An id is hour-2006010215, or day-20060102, in UTC, and the
+// shard: so the ids of a unit have the order of the times.
+const Collection = "rates"
 
 const (
 	// Shards is how many documents an hour has. An instance adds to one of them every FlushEvery, and a
@@ -50,19 +47,19 @@ const (
 	Day  = Unit(24 * time.Hour)
 )
 
-func (u Unit) layout() (collection, layout string) {
+func (u Unit) layout() (prefix, layout string) {
 	if u == Day {
-		return Days, "20060102"
+		return "day-", "day-20060102"
 	}
-	return Hours, "2006010215"
+	return "hour-", "hour-2006010215"
 }
 
 // Of is the beginning of the bucket that a time is in, in UTC.
 func (u Unit) Of(at time.Time) time.Time { return at.UTC().Truncate(time.Duration(u)) }
 
 func (u Unit) key(at time.Time, shard int) store.Key {
-	collection, layout := u.layout()
-	return store.Key{Collection: collection, ID: fmt.Sprintf("%s-%d", at.UTC().Format(layout), shard)}
+	_, layout := u.layout()
+	return store.Key{Collection: Collection, ID: fmt.Sprintf("%s-%d", at.UTC().Format(layout), shard)}
 }
 
 // at is the beginning of the bucket of a document; zero where the id is none.

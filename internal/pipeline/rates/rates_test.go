@@ -185,11 +185,12 @@ func TestADocumentThatIsNotReadableCountsAsNothing(t *testing.T) {
 	t.Parallel()
 	db, at := storetest.Open(t), &clock{now: noon}
 	for shard := range rates.Shards {
-		_, err := db.Commit(t.Context(),
-			[]store.Write{store.Create(store.Key{Collection: rates.Hours, ID: fmt.Sprintf("2026030212-%d", shard)},
+		_, err := db.Commit(t.Context(), []store.Write{
+			store.Create(store.Key{Collection: rates.Collection, ID: fmt.Sprintf("hour-2026030212-%d", shard)},
 				map[string]any{
 					"queues": "x", "targets": map[string]any{"ledger": "y"}, "services": map[string]any{"i1": int64(1)},
-				})})
+				}),
+		})
 		require.NoError(t, err)
 	}
 	r := newRecorder(db, "i1", at)

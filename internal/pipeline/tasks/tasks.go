@@ -1,5 +1,5 @@
-// Package tasks owns the recurring work, which Cloud Scheduler posts to /tasks/{name}. Every task is bounded,
-// continues where the last run stopped, and may run twice at once.
+// Package tasks owns the recurring work, which Cloud Scheduler asks for at /tasks. Every task is bounded,
+// continues where the last run stopped, may run twice at once, and has an address of its own, /tasks/{name}.
 package tasks
 
 import (
@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"net/http"
 	"path"
+	"runtime/debug"
+	"sync"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -64,8 +66,11 @@ type Service struct {
 	SealLag time.Duration
 }
 
-// ReleasePath is where an alarm calls its task.
-const ReleasePath = "/tasks/release-delayed"
+// Path is where Cloud Scheduler calls, and ReleasePath where an alarm calls its task.
+const (
+	Path        = "/tasks"
+	ReleasePath = Path + "/release-delayed"
+)
 
 type task func(*Service, context.Context) (any, error)
 
@@ -85,7 +90,7 @@ var all = []struct {
 	{"cleanup", (*Service).cleanup},
 }
 
-// Names are all tasks, as in /tasks/{name}, and Scheduled those that Cloud Scheduler calls.
+// Names are all tasks, as in /tasks/{name}, and Scheduled those that Path runs.
 var (
 	Names = func() (names []string) {
 		for _, t := range all {
@@ -115,11 +120,30 @@ func Call(client *http.Client, request *http.Request) (map[string]any, error) {
 
 // Routes adds the tasks' routes. The caller authenticates their requests.
 func (s *Service) Routes(r chi.Router) {
-	for _, t := range all {
-		run := func(r *http.Request) (any, error) { return s.do(r.Context(), t.name, t.run) }
-		r.Post("/tasks/"+t.name, serve.Answer(http.StatusOK, run,
+	post := func(path string, run func(context.Context) (any, error)) {
+		r.Post(path, serve.Answer(http.StatusOK, func(r *http.Request) (any, error) { return run(r.Context()) },
 			func(w http.ResponseWriter, _ *http.Request, err error) { failed.Problem(err).Write(w) }))
 	}
+	for _, t := range all {
+		post(Path+"/"+t.name, func(ctx context.Context) (any, error) { return s.do(ctx, t.name, t.run) })
+	}
+	post(Path, s.scheduled)
+}
+
+// scheduled does the tasks at once: each has its own time and line, and none waits for another or fails with
+// it.
+func (s *Service) scheduled(ctx context.Context) (any, error) {
+	done, errs := make([]any, len(Scheduled)), make([]error, len(Scheduled))
+	var running sync.WaitGroup
+	for i, t := range all[:len(Scheduled)] {
+		running.Go(func() { done[i], errs[i] = s.do(ctx, t.name, guarded(t.run)) })
+	}
+	running.Wait()
+	answer := map[string]any{}
+	for i, name := range Scheduled {
+		answer[name] = done[i]
+	}
+	return answer, errors.Join(errs...)
 }
 
 // failed answers 503: the scheduler then tries again.
@@ -140,6 +164,18 @@ func (s *Service) do(ctx context.Context, name string, run task) (any, error) {
 	s.Log.LogAttrs(ctx, level, "task", slog.String("task", name), what,
 		slog.Float64("duration_ms", s.Now().Sub(started).Seconds()*1000))
 	return done, err
+}
+
+// guarded has a panic end its own task alone. What it says may repeat a document, and is left out.
+func guarded(run task) task {
+	return func(s *Service, ctx context.Context) (done any, err error) {
+		defer func() {
+			if value := recover(); value != nil {
+				err = fmt.Errorf("panic: %T at %s", value, debug.Stack())
+			}
+		}()
+		return run(s, ctx)
+	}
 }
 
 // ReleaseDelayed does the task of that name, for an alarm in this process. A failure is left for the next
@@ -314,8 +350,7 @@ func (s *Service) lookAtPauses(ctx context.Context) (undone int, err error) {
 // Expiring are the collections that the cleanup removes from where there is no TTL, as terraform/firestore.tf
 // says.
 var Expiring = []string{
-	dedupe.Collection, deadletter.Collection, lane.Delayed.Lanes(), rates.Hours, rates.Days,
-	"rateBlocks", "requests",
+	dedupe.Collection, deadletter.Collection, lane.Delayed.Lanes(), rates.Collection, "rateBlocks", "requests",
 }
 
 func (s *Service) cleanup(ctx context.Context) (any, error) {

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"path"
 	"sync"
 	"testing"
 	"time"
@@ -103,7 +104,8 @@ func rigOn(db store.Store) *rig {
 func (r *rig) call(t *testing.T, task string) (int, string) {
 	t.Helper()
 	answer := httptest.NewRecorder()
-	r.router.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/tasks/"+task, nil))
+	r.router.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodPost,
+		path.Join(tasks.Path, task), nil))
 	return answer.Code, answer.Body.String()
 }
 
@@ -245,7 +247,7 @@ func TestExpiredDocumentsOfEveryCollectionAreRemovedBoundedly(t *testing.T) {
 
 func TestEveryTaskHasItsRouteAndIsCalledAgainWhereItFails(t *testing.T) {
 	t.Parallel()
-	for _, name := range tasks.Names {
+	for _, name := range append([]string{""}, tasks.Names...) { // without a name all that are scheduled
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
@@ -259,12 +261,25 @@ func TestEveryTaskHasItsRouteAndIsCalledAgainWhereItFails(t *testing.T) {
 			require.Equal(t, http.StatusOK, code, body)
 			answer := httptest.NewRecorder()
 			r.router.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet,
-				"/tasks/"+name, nil))
+				path.Join(tasks.Path, name), nil))
 			require.Equal(t, http.StatusMethodNotAllowed, answer.Code, "a link that is followed does nothing")
 			code, _ = r.call(t, name+"-of-nobody")
 			require.Equal(t, http.StatusNotFound, code)
 		})
 	}
+}
+
+func TestTheScheduledTasksAreDoneAtOnceAndEachFailsAlone(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.service.Operations = func(context.Context, int, *slog.Logger) (any, error) { panic("a payload") }
+	code, _ := r.call(t, "")
+	require.Equal(t, http.StatusServiceUnavailable, code)
+	for _, name := range tasks.Scheduled {
+		what := map[bool]string{true: "cause", false: "done"}[name == "run-operations"]
+		require.Contains(t, r.log.String(), `"task":"`+name+`","`+what+`":`)
+	}
+	require.NotContains(t, r.log.String(), "a payload")
 }
 
 var declared = catalogtest.Contracts()

@@ -136,7 +136,7 @@ func TestThePageOfMetricsHasThoseOfTheCode(t *testing.T) {
 		"## Metrics\n\n`GET /metrics` at `METRICS_PORT`, in Prometheus' format. The alerts need no scrape: they " +
 		"are on Google's own metrics and\n" +
 		"on those that Terraform makes of log lines (`log_metrics` in `terraform/modules/alerts`), such as\n" +
-		"`logging.googleapis.com/user/billhook-deliveries`.\n\n" +
+		"`logging.googleapis.com/user/billhook-webhooks`.\n\n" +
 		"| kind | metrics, with their labels |\n| --- | --- |\n" + rows +
 		"\n## Log lines\n\nOne JSON object a line, with `time`, `severity` and `message`. No line has a payload " +
 		"or a secret.\n" +

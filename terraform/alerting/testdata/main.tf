@@ -14,7 +14,7 @@ module "alerts" {
   tasks          = var.tasks
   on             = var.on
   webhooks_a_day = var.webhooks_a_day
-  sources        = keys(module.catalog.sources)
+  sources        = [for name, s in module.catalog.sources : name if s.sends || contains(keys(var.webhooks_a_day), name)]
   queues         = { for id, q in module.catalog.queues : id => q if q.enabled && !contains(var.kept, id) }
   kept           = { for id, q in module.catalog.queues : id => q if contains(var.kept, id) }
   names = {

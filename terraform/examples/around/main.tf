@@ -1,5 +1,6 @@
 # What an owner may want around an installation, each by itself: keys of one's own, backups, a budget, a log bucket,
-# the record of who reads secrets, and people who are told by Slack and PagerDuty.
+# the record of who reads secrets, and people who are told by Slack and PagerDuty. Keys and budgets need two APIs more:
+# gcloud services enable cloudkms.googleapis.com billingbudgets.googleapis.com
 
 terraform {
   required_version = ">= 1.11" # what has write-only arguments
@@ -10,9 +11,9 @@ provider "google" {
   region  = "europe-west3"
 }
 
-variable "slack_token" {
-  description = "The token of Slack's bot, which no state keeps."
-  type        = string
+variable "channel_keys" {
+  description = "The token of Slack's bot, and the integration key of PagerDuty's service, which no state keeps."
+  type        = object({ slack = string, pagerduty = string })
   ephemeral   = true
 }
 
@@ -26,19 +27,12 @@ locals {
   }
 }
 
-resource "google_project_service" "around" {
-  for_each           = toset(["billingbudgets.googleapis.com", "cloudkms.googleapis.com", "logging.googleapis.com", "monitoring.googleapis.com"])
-  service            = each.key
-  disable_on_destroy = false
-}
-
 # grant: Google's accounts for Cloud Run, Secret Manager, Firestore and Pub/Sub | keys of your own (`examples/around`) | encrypt and decrypt
 resource "google_kms_crypto_key_iam_member" "encrypts" {
   for_each      = local.keys
   crypto_key_id = "projects/my-keys/locations/${each.value.in}/keyRings/shop/cryptoKeys/billhook"
   role          = "roles/cloudkms.cryptoKeyEncrypterDecrypter"
   member        = "serviceAccount:service-123456789012@${each.value.agent}.iam.gserviceaccount.com"
-  depends_on    = [google_project_service.around]
 }
 
 module "billhook" {
@@ -55,7 +49,7 @@ module "billhook" {
   target_urls = { SUBSCRIPTION_SERVICE_URL = "https://subscriptions.example.com" }
   alerts = {
     on             = ["secret-access", "ingest-latency"]
-    channels       = [google_monitoring_notification_channel.slack.id]
+    channels       = [google_monitoring_notification_channel.slack.id, google_monitoring_notification_channel.pagerduty.id]
     secret_readers = ["you@example.com"]
   }
 }
@@ -64,10 +58,18 @@ resource "google_monitoring_notification_channel" "slack" {
   display_name = "#billing"
   type         = "slack"
   labels       = { channel_name = "#billing" }
-  depends_on   = [google_project_service.around]
   sensitive_labels {
-    auth_token_wo         = var.slack_token
+    auth_token_wo         = var.channel_keys.slack
     auth_token_wo_version = 1
+  }
+}
+
+resource "google_monitoring_notification_channel" "pagerduty" {
+  display_name = "Billhook at PagerDuty"
+  type         = "pagerduty"
+  sensitive_labels {
+    service_key_wo         = var.channel_keys.pagerduty
+    service_key_wo_version = 1
   }
 }
 
@@ -84,7 +86,6 @@ resource "google_firestore_backup_schedule" "weekly" {
 resource "google_billing_budget" "project" {
   billing_account = "012345-6789AB-CDEF01"
   display_name    = "billhook"
-  depends_on      = [google_project_service.around]
   budget_filter {
     projects        = ["projects/123456789012"]
     calendar_period = "MONTH"
@@ -109,7 +110,6 @@ resource "google_logging_project_bucket_config" "own" {
   location       = "global"
   bucket_id      = "billhook"
   retention_days = 90
-  depends_on     = [google_project_service.around]
 }
 
 resource "google_logging_project_sink" "own" {

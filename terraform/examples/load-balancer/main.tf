@@ -1,5 +1,6 @@
-# PayNow's webhooks behind a domain of your own, with Cloud Armor. webhook has the domain last, once its certificate is
-# active and PayNow sends there: with it, the service's own address is closed.
+# PayNow's webhooks behind a domain of your own, with Cloud Armor: gcloud services enable compute.googleapis.com first.
+# webhook has the domain last, once its certificate is active and PayNow sends there: with it, the service's own
+# address is closed.
 
 provider "google" {
   project = "my-project"
@@ -21,20 +22,13 @@ module "billhook" {
   alerts      = { channels = ["projects/my-project/notificationChannels/1234567890"] }
 }
 
-resource "google_project_service" "compute" {
-  service            = "compute.googleapis.com"
-  disable_on_destroy = false
-}
-
 resource "google_compute_global_address" "front" {
-  name       = "billhook-front"
-  depends_on = [google_project_service.compute]
+  name = "billhook-front"
 }
 
 # Issued, and renewed, once the domain's record A has the address.
 resource "google_compute_managed_ssl_certificate" "front" {
-  name       = "billhook-front"
-  depends_on = [google_project_service.compute]
+  name = "billhook-front"
   managed {
     domains = ["hooks.example.com"]
   }
@@ -83,8 +77,7 @@ resource "google_compute_global_forwarding_rule" "front" {
 # No rule reads bodies: a product's or a customer's name may look like an attack, and a refused webhook may be a paid
 # order. 429 has a sender try again later; 403 has some of them give up.
 resource "google_compute_security_policy" "front" {
-  name       = "billhook-front"
-  depends_on = [google_project_service.compute]
+  name = "billhook-front"
   rule {
     description = "at most 6000 requests in 60 s from an address"
     priority    = 1000

@@ -1,20 +1,14 @@
-# A shop that takes PayNow's webhooks and nothing else: the webhook service and one worker.
+# A shop that takes PayNow's webhooks and nothing else: the webhook service, one worker, and the service for people.
 
 provider "google" {
   project = "my-project"
   region  = "europe-west3"
 }
 
-resource "google_project_service" "monitoring" {
-  service            = "monitoring.googleapis.com"
-  disable_on_destroy = false
-}
-
 resource "google_monitoring_notification_channel" "mail" {
   display_name = "Whoever is on call"
   type         = "email"
   labels       = { email_address = "on-call@example.com" }
-  depends_on   = [google_project_service.monitoring]
 }
 
 module "billhook" {

@@ -59,7 +59,7 @@ locals {
   sometimes = concat(
     keys(local.queue_causes), local.by_default, ["all", "ack-deadline", "max-instances", "slo-burn"], [for source in var.sources : "webhooks-stopped/${source}"],
   )
-  misspelt = setsubtract(setunion(var.on, var.off), concat(keys(local.all), values(local.causes), local.sometimes))
+  misspelt = setsubtract(setunion(var.on, var.off), concat(keys(local.all), values(local.causes), local.sometimes, keys(local.log_metrics)))
 }
 
 output "policies" {

@@ -1,6 +1,6 @@
-# The metrics made of log lines, as data. Those of the tasks carry the alerts; those of each webhook
-# and each delivery are what the runbooks name. A value is a distribution, the only kind that takes a
-# number from a line. Its REDUCE_MEAN is exact; a percentile is as coarse as the buckets.
+# The metrics made of log lines, as data. Made are those that an alert or the dashboard reads, and those
+# that `on` names. A value is a distribution, the only kind that takes a number from a line. Its REDUCE_MEAN
+# is exact; a percentile is as coarse as the buckets.
 
 locals {
   log_metrics = {
@@ -28,6 +28,14 @@ locals {
   # The filter of each metric's series.
   logged = { for name in keys(local.log_metrics) : name => "resource.type = \"cloud_run_revision\" AND metric.type = \"logging.googleapis.com/user/${var.names.installation}-${name}\"" }
 
+  lines = {
+    for key, m in local.log_metrics : key => {
+      about  = m.about, value = m.value, unit = m.unit
+      filter = "resource.type=\"cloud_run_revision\" AND resource.labels.service_name${local.logged_by[m.by]} AND ${m.filter}"
+      labels = { for label in m.labels : label => "EXTRACT(jsonPayload.${label})" }
+    }
+  }
+
   # Of Google's own lines, which there are where reads of secrets are recorded.
   reads = {
     secret-access = {
@@ -42,17 +50,19 @@ locals {
       labels = { secret = "REGEXP_EXTRACT(protoPayload.resourceName, \"/secrets/([^/]+)/\")" }
     }
   }
+
+  on_dashboard = ["oldest-seconds", "open-dead-letters"]
+  compared     = join(" ", flatten([for p in values(local.made) : p.conditions[*].filter]))
+  measuring = [
+    for key in concat(keys(local.log_metrics), keys(local.reads)) : key
+    if contains(concat(local.on_dashboard, tolist(var.on)), key) || strcontains(local.compared, "/${var.names.installation}-${key}\"")
+    || contains(var.on, "all")
+  ]
 }
 
 output "log_metrics" {
   description = "The metrics made of log lines, by the end of their names: the lines, the number in them, the labels with their extractors."
-  value = merge({
-    for key, m in local.log_metrics : key => {
-      about  = m.about, value = m.value, unit = m.unit
-      filter = "resource.type=\"cloud_run_revision\" AND resource.labels.service_name${local.logged_by[m.by]} AND ${m.filter}"
-      labels = { for label in m.labels : label => "EXTRACT(jsonPayload.${label})" }
-    }
-  }, { for key, m in local.reads : key => m if contains(keys(local.made), key) })
+  value       = { for key, m in merge(local.lines, local.reads) : key => m if contains(local.measuring, key) }
 }
 
 output "logged" {

@@ -45,7 +45,7 @@ locals {
       tasks-stopped = {
         runbook = "tasks.md#tasks-stopped", severity = "ERROR"
         about   = "A task was not done for 900 s. Its measurements are missing, too: alerts on what it counts are blind."
-        # Two runs may fail: the longest time between two runs of a task is five minutes.
+        # Runs of some minutes may fail: the next one does their work.
         conditions = [merge(local.silent, { name = "not done for 900 s", filter = "${local.logged["tasks-done"]} AND metric.labels.task = one_of(${join(", ", [for task in sort(tolist(var.tasks)) : jsonencode(task)])})", period = "900s", by = ["metric.label.task"] })]
       }
       outbox-stuck = {

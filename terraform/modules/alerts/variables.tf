@@ -50,7 +50,7 @@ variable "secrets" {
 }
 
 variable "on" {
-  description = "The alerts that are made beside those by default, by name; all is all of them."
+  description = "The alerts that are made beside those by default, and metrics of log lines that none of them reads, by name; all is all of them."
   type        = set(string)
   default     = []
 }

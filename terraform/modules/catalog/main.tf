@@ -3,10 +3,6 @@
 # CI and before an image is built. It does not see which queues an installation names: that alone is checked
 # here. The module needs no provider.
 
-terraform {
-  required_version = ">= 1.9"
-}
-
 variable "directory" {
   description = "The folder of the catalog: targets.yaml and topics.yaml may be missing there."
   type        = string

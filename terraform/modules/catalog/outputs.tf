@@ -16,9 +16,12 @@ output "topics" {
 }
 
 output "sources" {
-  description = "The senders of webhooks by name, with the environment variables of their secrets."
+  description = "The senders of webhooks by name, with the environment variables of their secrets. Where some queues run, nobody knows whether producers send."
   value = {
-    for name, s in local.senders : name => { for key in ["secret_variable", "api_key_variable"] : key => try(s[key], "") }
+    for name, s in local.senders : name => merge(
+      { for key in ["secret_variable", "api_key_variable"] : key => try(s[key], "") },
+      { sends = length(var.queues) == 0 || name != "generic" },
+    )
   }
 }
 

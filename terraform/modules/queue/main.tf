@@ -1,17 +1,6 @@
 # One queue that runs, or is kept: its topic unless it shares one, the subscription that pushes to the worker, and its
 # dead-letter topic. One subscription keeps the dead letters, another feeds the store.
 
-terraform {
-  required_version = ">= 1.9"
-
-  required_providers {
-    google = {
-      source  = "hashicorp/google"
-      version = ">= 7.32, < 8.0"
-    }
-  }
-}
-
 locals {
   dead_letters = var.queue.dead_letter.drop ? [] : [var.queue.dead_letter]
   own          = var.queue.shared_topic == ""
@@ -155,16 +144,6 @@ resource "google_pubsub_subscription" "dead_letters" {
       maximum_backoff = retry_policy.value.maximum_backoff
     }
   }
-}
-
-moved {
-  from = google_pubsub_subscription.hold[0]
-  to   = google_pubsub_subscription.dead_letters["hold"]
-}
-
-moved {
-  from = google_pubsub_subscription.dead_letter_push[0]
-  to   = google_pubsub_subscription.dead_letters["push"]
 }
 
 output "push_subscription" {

@@ -1,12 +1,12 @@
 # One service on Cloud Run, under an account of its own.
 
 resource "google_cloud_run_v2_service" "service" {
-  project          = var.project_id
-  location         = var.region
+  project          = var.installed.project_id
+  location         = var.installed.region
   name             = var.name
   ingress          = var.ingress
   custom_audiences = var.audiences
-  labels           = var.labels
+  labels           = var.installed.labels
   # A grant to allUsers would do the same, where the organization's policy permits one.
   invoker_iam_disabled = var.public
   iap_enabled          = var.people != null
@@ -21,7 +21,7 @@ resource "google_cloud_run_v2_service" "service" {
 
   # Always declared: what gcloud has changed is in the next plan.
   dynamic "traffic" {
-    for_each = var.traffic
+    for_each = var.revision.traffic
     content {
       type     = traffic.value.revision == "" ? "TRAFFIC_TARGET_ALLOCATION_TYPE_LATEST" : "TRAFFIC_TARGET_ALLOCATION_TYPE_REVISION"
       revision = traffic.value.revision == "" ? null : traffic.value.revision
@@ -33,9 +33,9 @@ resource "google_cloud_run_v2_service" "service" {
     service_account                  = var.service_account
     timeout                          = "${var.timeout_seconds}s"
     max_instance_request_concurrency = var.concurrency
-    encryption_key                   = var.encryption_key
+    encryption_key                   = var.installed.encryption_key
     # Another label is another revision, of the same configuration.
-    labels = merge(var.labels, var.redeploy == "" ? {} : { redeploy = var.redeploy })
+    labels = merge(var.installed.labels, var.revision.redeploy == "" ? {} : { redeploy = var.revision.redeploy })
 
     # Without it Cloud Run bounds a revision by a default of its own.
     scaling {
@@ -55,7 +55,7 @@ resource "google_cloud_run_v2_service" "service" {
     }
 
     containers {
-      image = var.image
+      image = var.revision.image
 
       resources {
         limits = {
@@ -73,7 +73,7 @@ resource "google_cloud_run_v2_service" "service" {
       }
 
       dynamic "env" {
-        for_each = merge(var.extra_env, var.env)
+        for_each = merge(var.revision.env, var.env)
         content {
           name  = env.key
           value = env.value
@@ -124,8 +124,8 @@ resource "google_cloud_run_v2_service" "service" {
 # grant: Identity-Aware Proxy's service agent | the service for people | hands on the requests of those whom it lets in
 resource "google_cloud_run_v2_service_iam_member" "invokes" {
   for_each = var.invokers
-  project  = var.project_id
-  location = var.region
+  project  = var.installed.project_id
+  location = var.installed.region
   name     = google_cloud_run_v2_service.service.name
   role     = "roles/run.invoker"
   member   = each.value
@@ -139,8 +139,8 @@ resource "google_cloud_run_v2_service_iam_member" "invokes" {
 # grant: the members of `ops` | the service for people, at Identity-Aware Proxy | open pages and use the API, each under their own name
 resource "google_iap_web_cloud_run_service_iam_member" "lets_in" {
   for_each               = toset(var.people == null ? [] : var.people)
-  project                = var.project_id
-  location               = var.region
+  project                = var.installed.project_id
+  location               = var.installed.region
   cloud_run_service_name = google_cloud_run_v2_service.service.name
   role                   = "roles/iap.httpsResourceAccessor"
   member                 = each.key

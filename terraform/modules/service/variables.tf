@@ -1,26 +1,11 @@
-variable "project_id" {
-  description = "The project's id."
-  type        = string
-}
-
-variable "region" {
-  description = "Where the service runs."
-  type        = string
+variable "installed" {
+  description = "What the services of an installation have in common: the project's id, the region, labels, and the key of Cloud KMS that encrypts the images of revisions; null is Google's own."
+  type        = object({ project_id = string, region = string, labels = map(string), encryption_key = string })
 }
 
 variable "name" {
   description = "The service's name."
   type        = string
-}
-
-variable "image" {
-  description = "The container image, by digest: a tag can be moved under a running revision."
-  type        = string
-
-  validation {
-    condition     = can(regex("@sha256:[0-9a-f]{64}$", var.image))
-    error_message = "The image must be named by its digest: <registry>/<image>@sha256:<64 hex digits>."
-  }
 }
 
 variable "service_account" {
@@ -62,17 +47,6 @@ variable "env" {
   type        = map(string)
 }
 
-variable "extra_env" {
-  description = "More environment variables, none of them secret."
-  type        = map(string)
-  default     = {}
-
-  validation {
-    condition     = length(setintersection(keys(var.extra_env), concat(keys(var.env), keys(var.secrets)))) == 0
-    error_message = "env has ${join(", ", setintersection(keys(var.extra_env), concat(keys(var.env), keys(var.secrets))))}, which the module itself sets."
-  }
-}
-
 variable "secrets" {
   description = "Environment variables from Secret Manager: the secret's id and the number of its version. A number, not latest: a revision's secrets must not change under it."
   type        = map(object({ secret = string, version = string }))
@@ -103,32 +77,32 @@ variable "timeout_seconds" {
   type        = number
 }
 
-variable "traffic" {
-  description = "Where requests go, in percent: a revision by its name, or the latest one where the name is empty."
-  type        = list(object({ revision = optional(string, ""), percent = number }))
-  default     = [{ percent = 100 }]
-}
-
-variable "redeploy" {
-  description = "A label of the revision. Another value makes another revision of the same configuration: after a failed update Terraform sees no difference, and nothing tries again."
-  type        = string
-  default     = ""
-}
-
 variable "vpc" {
   description = "The network of the service's outgoing requests, a subnetwork of it, or both; null is none."
   type        = object({ network = optional(string), subnetwork = optional(string), egress = optional(string), tags = optional(list(string)) })
   default     = null
 }
 
-variable "encryption_key" {
-  description = "The key of Cloud KMS that encrypts the images of the service's revisions; null is Google's own."
-  type        = string
-  default     = null
-}
+variable "revision" {
+  description = <<-EOT
+    What runs: the image by digest, since a tag can be moved under a running revision, and more environment variables.
+    Another value of redeploy makes another revision of the same configuration: after a failed update Terraform sees no
+    difference, and nothing tries again. traffic is where requests go, in percent: a revision by its name, or the latest
+    one where the name is empty.
+  EOT
+  type = object({
+    image    = string
+    env      = optional(map(string), {})
+    redeploy = optional(string, "")
+    traffic  = optional(list(object({ revision = optional(string, ""), percent = number })), [{ percent = 100 }])
+  })
 
-variable "labels" {
-  description = "Labels of the service."
-  type        = map(string)
-  default     = {}
+  validation {
+    condition     = can(regex("@sha256:[0-9a-f]{64}$", var.revision.image))
+    error_message = "The image must be named by its digest: <registry>/<image>@sha256:<64 hex digits>."
+  }
+  validation {
+    condition     = length(setintersection(keys(var.revision.env), concat(keys(var.env), keys(var.secrets)))) == 0
+    error_message = "env has ${join(", ", setintersection(keys(var.revision.env), concat(keys(var.env), keys(var.secrets))))}, which the module itself sets."
+  }
 }

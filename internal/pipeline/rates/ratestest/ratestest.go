@@ -109,10 +109,10 @@ func (w *world) begin() {
 
 func (w *world) applied(one *instance, writes []store.Write) {
 	for _, write := range writes {
-		if write.Key.Collection != rates.Hours {
+		hour, err := time.Parse("hour-2006010215", write.Key.ID[:min(15, len(write.Key.ID))])
+		if err != nil {
 			continue
 		}
-		hour, _ := time.Parse("2006010215", write.Key.ID[:10])
 		for queue, counts := range one.counted {
 			at := bucket{hour, queue}
 			w.added[at] = w.added[at].Plus(counts)

@@ -39,8 +39,9 @@ type Config struct {
 	// Region is where the services and the jobs are; empty: it is taken from a worker's address.
 	Region string
 	// Name stands before the names of the services, the jobs and the secrets.
-	Name  string
-	Tasks []string
+	Name string
+	// TasksPath is where the job of the tasks calls the worker.
+	TasksPath string
 }
 
 const timeout = 10 * time.Second
@@ -119,9 +120,7 @@ func (i *Installation) Examine(ctx context.Context) Found {
 	for _, pool := range i.config.Catalog.Pools() {
 		questions = append(questions, func(ctx context.Context, at *look) { at.worker(ctx, pool) })
 	}
-	for _, task := range i.config.Tasks {
-		questions = append(questions, func(ctx context.Context, at *look) { at.job(ctx, task) })
-	}
+	questions = append(questions, func(ctx context.Context, at *look) { at.job(ctx) })
 	looks := i.ask(ctx, questions)
 	for _, at := range append(looks, i.ask(ctx, i.ofSecrets(looks))...) {
 		if at.account != "" {

@@ -194,12 +194,13 @@ const (
 	enabled = "ENABLED"
 )
 
-func (l *look) job(ctx context.Context, task string) {
-	id, pool := l.config.Name+"-"+task, l.config.Of(l.config.Catalog.TasksPool)
+// job is that which calls the tasks.
+func (l *look) job(ctx context.Context) {
+	id, pool := l.config.Name+"-tasks", l.config.Of(l.config.Catalog.TasksPool)
 	job, err := l.jobs.Projects.Locations.Jobs.Get(l.parent() + "/jobs/" + id).Context(ctx).Do()
 	if err != nil {
 		if l.missing(err, "job "+id, getJob) {
-			l.find("job", id, JobMissing, "", "POST "+pool.URL+"/tasks/"+task)
+			l.find("job", id, JobMissing, "", "POST "+pool.URL+l.config.TasksPath)
 		}
 		return
 	}
@@ -207,7 +208,7 @@ func (l *look) job(ctx context.Context, task string) {
 		l.find("job", id, JobPaused, cmp.Or(job.State, "unknown"), enabled)
 	}
 	target := cmp.Or(job.HttpTarget, &cloudscheduler.HttpTarget{})
-	want := "POST " + pool.URL + "/tasks/" + task
+	want := "POST " + pool.URL + l.config.TasksPath
 	if have := target.HttpMethod + " " + target.Uri; have != want {
 		l.find("job", id, JobElsewhere, cmp.Or(have, "nothing"), want)
 	}
@@ -338,9 +339,9 @@ var (
 		"Cloud Run answers 403 to every push and every task of this pool: nothing of its queues is handled.", grant)
 	AudienceUnknown = finding.New("audience_refused", "Cloud Run answers 401 to every push and every task of "+
 		"this pool: it does not know the audience of their tokens.", apply)
-	JobMissing = finding.New("job_missing", "Nobody calls the task, so what it does is not done.", apply)
-	JobPaused  = finding.New("job_paused", "Nobody calls the task while its job is paused, so what it "+
-		"does is not done.", "Resume it: gcloud scheduler jobs resume.")
+	JobMissing = finding.New("job_missing", "Nobody calls the tasks, so what they do is not done.", apply)
+	JobPaused  = finding.New("job_paused", "Nobody calls the tasks while their job is paused, so what "+
+		"they do is not done.", "Resume it: gcloud scheduler jobs resume.")
 	JobElsewhere = finding.New("job_wrong_address",
 		"The job calls another address than the task's: what the task does is not done.", apply)
 	JobUnidentified = finding.New("job_wrong_token",

@@ -4,16 +4,15 @@
 mock_provider "google" {}
 
 variables {
-  project_id      = "example"
-  region          = "europe-west3"
+  installed       = { project_id = "example", region = "europe-west3", labels = {}, encryption_key = null }
   name            = "billhook-worker-seats"
-  image           = "europe-docker.pkg.dev/example/billhook/worker@sha256:0000000000000000000000000000000000000000000000000000000000000000"
+  revision        = { image = "europe-docker.pkg.dev/example/billhook/worker@sha256:0000000000000000000000000000000000000000000000000000000000000000" }
   service_account = "worker@example.iam.gserviceaccount.com"
   ingress         = "INGRESS_TRAFFIC_INTERNAL_ONLY"
   audiences       = ["https://audience.example"]
   invokers        = { push = "serviceAccount:push@example.iam.gserviceaccount.com" }
   env             = { POOL = "seats" }
-  secrets         = { OPS_TOKEN = { secret = "ops-token", version = "3" } }
+  secrets         = { POST_OFFICE_SECRET = { secret = "post-office-secret", version = "3" } }
   scaling         = { min = 1, max = 5 }
   resources       = { cpu = "1", memory = "512Mi", cpu_idle = true }
   concurrency     = 20
@@ -73,11 +72,11 @@ run "a_worker" {
     error_message = "CPU, memory, and when the CPU is there, are said."
   }
   assert {
-    condition     = google_cloud_run_v2_service.service.template[0].service_account == "worker@example.iam.gserviceaccount.com" && google_cloud_run_v2_service.service.template[0].containers[0].image == var.image
+    condition     = google_cloud_run_v2_service.service.template[0].service_account == "worker@example.iam.gserviceaccount.com" && google_cloud_run_v2_service.service.template[0].containers[0].image == var.revision.image
     error_message = "It runs the image of that digest, under its own account."
   }
   assert {
-    condition     = anytrue([for e in google_cloud_run_v2_service.service.template[0].containers[0].env : e.name == "OPS_TOKEN" && try(e.value_source[0].secret_key_ref[0].version == "3", false)])
+    condition     = anytrue([for e in google_cloud_run_v2_service.service.template[0].containers[0].env : e.name == "POST_OFFICE_SECRET" && try(e.value_source[0].secret_key_ref[0].version == "3", false)])
     error_message = "A secret is read at its number."
   }
   assert {
@@ -106,11 +105,16 @@ run "a_canary_in_a_network_with_a_key" {
   command = plan
 
   variables {
-    labels         = { team = "billing" }
-    redeploy       = "2026-11-22"
-    traffic        = [{ percent = 5 }, { revision = "billhook-worker-seats-00007-abc", percent = 95 }]
-    encryption_key = "projects/example/locations/europe-west3/keyRings/r/cryptoKeys/k"
-    vpc            = { subnetwork = "private", egress = "ALL_TRAFFIC" }
+    revision = {
+      image    = "europe-docker.pkg.dev/example/billhook/worker@sha256:0000000000000000000000000000000000000000000000000000000000000000"
+      redeploy = "2026-11-22"
+      traffic  = [{ percent = 5 }, { revision = "billhook-worker-seats-00007-abc", percent = 95 }]
+    }
+    installed = {
+      project_id     = "example", region = "europe-west3", labels = { team = "billing" }
+      encryption_key = "projects/example/locations/europe-west3/keyRings/r/cryptoKeys/k"
+    }
+    vpc = { subnetwork = "private", egress = "ALL_TRAFFIC" }
   }
 
   assert {
@@ -125,7 +129,7 @@ run "a_canary_in_a_network_with_a_key" {
     error_message = "The label of the revision makes a new one; that of the service stays."
   }
   assert {
-    condition     = google_cloud_run_v2_service.service.template[0].encryption_key == var.encryption_key
+    condition     = google_cloud_run_v2_service.service.template[0].encryption_key == var.installed.encryption_key
     error_message = "The revision is encrypted with the key."
   }
   assert {
@@ -137,15 +141,15 @@ run "a_canary_in_a_network_with_a_key" {
 run "a_tag_is_refused" {
   command = plan
   variables {
-    image = "europe-docker.pkg.dev/example/billhook/worker:v1"
+    revision = { image = "europe-docker.pkg.dev/example/billhook/worker:v1" }
   }
-  expect_failures = [var.image]
+  expect_failures = [var.revision]
 }
 
 run "latest_is_refused" {
   command = plan
   variables {
-    secrets = { OPS_TOKEN = { secret = "ops-token", version = "latest" } }
+    secrets = { POST_OFFICE_SECRET = { secret = "post-office-secret", version = "latest" } }
   }
   expect_failures = [var.secrets]
 }

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -217,16 +216,19 @@ func (o *Operator) Items(
 	}, deadletter.ItemOf)
 }
 
-const maxAsked = 50
-
-// Asked returns those of the first maxAsked operations that wait for a second person which would deal with
-// the item.
-func Asked(ctx context.Context, from store.Querier, item deadletter.Item) ([]Operation, error) {
-	waiting, _, err := store.List(ctx, from, store.Query{
-		Collection: audit.Collection, Equal: store.Equals("progress", string(Waiting), "queue", item.Queue),
-		Limit: maxAsked,
+// Asked returns operations of a queue that wait for a second person, at most limit, and whether there are
+// more.
+func Asked(
+	ctx context.Context, from store.Querier, queue string, limit int,
+) (waiting []Operation, more bool, err error) {
+	waiting, next, err := store.List(ctx, from, store.Query{
+		Collection: audit.Collection, Equal: store.Equals("progress", string(Waiting), "queue", queue),
+		Limit: limit,
 	}, OperationOf)
-	return slices.DeleteFunc(waiting, func(op Operation) bool {
-		return !op.Matching().selects(item, deadletter.Open)
-	}), err
+	return waiting, !next.IsZero(), err
+}
+
+// DealsWith reports whether the operation would deal with an open item.
+func (op *Operation) DealsWith(item deadletter.Item) bool {
+	return op.Matching().selects(item, deadletter.Open)
 }

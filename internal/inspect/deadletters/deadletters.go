@@ -3,6 +3,7 @@
 package deadletters
 
 import (
+	"cmp"
 	"context"
 
 	"billhook/internal/console"
@@ -63,9 +64,9 @@ func (a Reads) Operations() []console.Operation {
 		}, func(ctx context.Context, _ audit.Author, in ListDeadLetters) (console.List[deadletter.Item], error) {
 			f, err := a.choose(ctx, in.Chosen)
 			state := console.AllOr[deadletter.State](in.State)
-			if err == nil && f.Queue == "" && state == "" {
+			if err == nil && cmp.Or(f.Queue, f.EventID, f.OrderingKey, string(state)) == "" {
 				err = console.Refuse(console.Malformed, "state_invalid",
-					"Of all queues the list has one state; name a queue for all states.")
+					"Of all queues the list has one state; for all states name a queue, an event or a key.")
 			}
 			if err != nil {
 				return console.List[deadletter.Item]{}, err

@@ -36,8 +36,6 @@ type Reads struct {
 var errSeveral = console.Refuse(console.Conflict, "queue_needed",
 	"Several queues or tenants know this event id; name one with queue or tenant.")
 
-const most = 100
-
 // Line is one event in the job log.
 type Line struct {
 	EventID   string        `json:"event_id" show:"Event" link:"events/{event_id}?queue={queue}&tenant={tenant}"`

@@ -41,7 +41,9 @@ func (e Event) Notes() []string {
 		}
 	}
 	if e.More {
-		notes = append(notes, "There is more of it than is shown.")
+		notes = append(notes, fmt.Sprintf("There is more of it than is shown: "+
+			"billhook events ls --event-id %[1]s; billhook dlq ls %[2]s --event-id %[1]s --state all",
+			e.EventID, e.Queue))
 	}
 	return notes
 }

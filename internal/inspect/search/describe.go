@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"billhook/internal/dedupe"
 	"billhook/internal/inspect/events"
@@ -15,6 +16,11 @@ import (
 func text(doc store.Document, field string) string {
 	value, _ := doc.Fields[field].(string)
 	return value
+}
+
+func created(doc store.Document) time.Time {
+	at, _ := doc.Fields["created_at"].(time.Time)
+	return at
 }
 
 // words are the words that are not empty, with a comma between them.

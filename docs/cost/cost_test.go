@@ -65,8 +65,7 @@ const (
 	memoryGiB = 0.5
 	// of an instance per request: the least that is billed, as if no two requests shared one
 	billedSeconds  = 0.1
-	attributeBytes = 450  // of a message, including its id and timestamp
-	storedBytes    = 4096 // of an event, including its index entries
+	attributeBytes = 450 // of a message, including its id and timestamp
 	monthSeconds   = 30 * 24 * 3600
 )
 
@@ -145,6 +144,14 @@ func lifeTable(t *testing.T, lives []life, runs int) string {
 		"%s\nfor each entry of the journal: "+
 		"$%.2f and $%.2f a month for each million that is kept, which no table here has in it.\n",
 		number(credit.verifying), number(entry.verifying), month(credit), month(entry))
+	q, _ := catalogtest.Shipped().HandledBy("points.credit")
+	record, of := creditStored(t)
+	saved, kept := operations{writes: 1, deletes: 1}.dollars(1_000_000),
+		1_000_000*float64(record)/gib*storagePerGiB
+	fmt.Fprintf(&b, "With its index entries the record of a credit takes %d bytes, for %d days, and its entry "+
+		"%d, for ever. One document of both would save\n"+
+		"$%.2f a million once, and cost up to $%.2f a month from then on: more than it saves after %.1f months.\n",
+		record, int(q.RememberFor.Hours()/24), of, saved, kept, saved/kept)
 	return b.String()
 }
 
@@ -203,7 +210,7 @@ func millionAlarms() float64 {
 
 type month struct{ firestore, storage, pubsub, cpu, memory, requests float64 }
 
-func price(events float64, of operations, tasks upkeep, messageBytes float64) month {
+func price(events float64, of operations, tasks upkeep, messageBytes, storedBytes float64) month {
 	requests := 2*events + float64(tasks.runs) // webhook and push of each event, and the tasks
 	seconds := requests * billedSeconds
 	return month{
@@ -217,13 +224,13 @@ func price(events float64, of operations, tasks upkeep, messageBytes float64) mo
 	}
 }
 
-func table(of operations, tasks upkeep, messageBytes float64) string {
+func table(of operations, tasks upkeep, messageBytes, storedBytes float64) string {
 	var b strings.Builder
 	b.WriteString("| events a month | Firestore operations | Firestore storage | Pub/Sub | Cloud Run CPU " +
 		"| memory | requests | together |\n")
 	b.WriteString("| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n")
 	for _, millions := range []float64{1, 10, 100} {
-		m := price(millions*1_000_000, of, tasks, messageBytes)
+		m := price(millions*1_000_000, of, tasks, messageBytes, storedBytes)
 		fmt.Fprintf(&b, "| %.0f million | $%.2f | $%.2f | $%.2f | $%.2f | $%.2f | $%.2f | **$%.2f** |\n",
 			millions, m.firestore, m.storage, m.pubsub, m.cpu, m.memory, m.requests,
 			m.firestore+m.storage+m.pubsub+m.cpu+m.memory+m.requests)
@@ -350,6 +357,7 @@ func TestTheDocumentsHaveTheTablesOfTheCosts(t *testing.T) {
 		reads:  called["seal-journal"] * int(lives[credit].seal.reads),
 		writes: called["seal-journal"] * int(lives[credit].seal.writes),
 	}
+	record, entry := creditStored(t)
 	documented(t, "lives", lifeTable(t, lives, called["seal-journal"]), "..", "reference", "costs.md")
 	for task, runs := range called {
 		one := idleRun(task, deadLetterQueues(queues))
@@ -359,8 +367,8 @@ func TestTheDocumentsHaveTheTablesOfTheCosts(t *testing.T) {
 		}
 	}
 	services := append([]*pool{service}, poolsOf(queues)...)
-	documented(t, "month", table(averageOf(lives), tasks, float64(message.Len()+attributeBytes)), "..",
-		"reference", "costs.md")
+	documented(t, "month", table(averageOf(lives), tasks, float64(message.Len()+attributeBytes),
+		float64(record+entry)), "..", "reference", "costs.md")
 	documented(t, "pools", poolTable(services), "..", "reference", "costs.md")
 	all, ofCatalog := idlingOf(services)
 	alone, _ := idlingOf(append([]*pool{service}, poolsOf(payNow)...))
@@ -434,15 +442,15 @@ func TestTheFreePartOfAMonthCostsNothing(t *testing.T) {
 	t.Parallel()
 	credit := operations{writes: 3, deletes: 1}
 	// By hand: three million writes and a million deletes.
-	require.InDelta(t, 5.60, price(1_000_000, credit, upkeep{}, 900).firestore, 0.001)
-	require.Zero(t, price(1_000_000, credit, upkeep{}, 900).pubsub, "2 GB of 10 GiB")
-	require.InDelta(t, 20_000_000-180_000, price(100_000_000, credit, upkeep{}, 900).cpu/cpuSecond, 0.01)
+	require.InDelta(t, 5.60, price(1_000_000, credit, upkeep{}, 900, 0).firestore, 0.001)
+	require.Zero(t, price(1_000_000, credit, upkeep{}, 900, 0).pubsub, "2 GB of 10 GiB")
+	require.InDelta(t, 20_000_000-180_000, price(100_000_000, credit, upkeep{}, 900, 0).cpu/cpuSecond, 0.01)
 	// A hundred thousand reads and as many writes more, and ten thousand requests of a tenth of a second.
 	more := upkeep{runs: 10_000, reads: 100_000, writes: 100_000}
-	require.InDelta(t, 5.84, price(1_000_000, credit, more, 900).firestore, 0.001)
-	require.InDelta(t, 21_000, price(1_000_000, credit, more, 900).cpu/cpuSecond, 0.01)
+	require.InDelta(t, 5.84, price(1_000_000, credit, more, 900, 0).firestore, 0.001)
+	require.InDelta(t, 21_000, price(1_000_000, credit, more, 900, 0).cpu/cpuSecond, 0.01)
 	// 200 GB less 10 GiB.
-	require.InDelta(t, (200e9-10*gib)/tib*40, price(100_000_000, credit, upkeep{}, 900).pubsub, 0.001)
+	require.InDelta(t, (200e9-10*gib)/tib*40, price(100_000_000, credit, upkeep{}, 900, 0).pubsub, 0.001)
 	// A million alarms: $0.80, $0.40, $2.40 and $0.125, $1.20. An instance of a month: without requests, and
 	// busy.
 	require.InDelta(t, 4.925, millionAlarms(), 0.001)

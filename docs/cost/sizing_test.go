@@ -70,7 +70,7 @@ func TestTheSizesFollowFromTheCatalogAndTheSimulation(t *testing.T) {
 		of := lives[slices.IndexFunc(lives, func(l life) bool { return l.kind == kind })].operations
 		ingest := instances(rate, workertest.PublishTakes, webhook.slots, webhook.slots)
 		workers := instances(rate, holds, q.Concurrency, poolOf(queue).requests())
-		m := price(rate*monthSeconds, of, upkeep{}, leastBytes)
+		m := price(rate*monthSeconds, of, upkeep{}, leastBytes, 0)
 		fmt.Fprintf(&b, "| %.0f | %s | %.0f | %d | %d | %d instances of %d slots | %.0f | $%.0f |\n",
 			rate, kind, rate*holds.Seconds(), ingest, workers, q.MaxInstances, q.Concurrency, rate*of.writes,
 			m.firestore+m.pubsub+m.requests+float64(ingest+workers)*busyMonth)

@@ -184,8 +184,8 @@ func (a Reads) event(ctx context.Context, _ audit.Author, in EventOf) (Event, er
 		}
 		attributes := f.own[0].Message.Attributes
 		event.Status, event.EventType, event.Action = Waits, attributes["event_type"], attributes["event_type"]
-		event.CorrelationID, event.OrderingKey, event.MessageID = attributes["correlation_id"],
-			attributes["ordering_key"], attributes["first_message_id"]
+		event.CorrelationID, event.OrderingKey = attributes["correlation_id"], attributes["ordering_key"]
+		event.MessageID = attributes["first_message_id"]
 	}
 	more := []func(context.Context) error{
 		func(ctx context.Context) error { return a.places(ctx, &event, record, f) },
@@ -193,9 +193,8 @@ func (a Reads) event(ctx context.Context, _ audit.Author, in EventOf) (Event, er
 		func(ctx context.Context) error { return a.effect(ctx, &event, record) },
 		func(ctx context.Context) error { return a.waiting(ctx, &event, f) },
 	}
-	if err := store.AtOnce(ctx, len(more), func(ctx context.Context, i int) error {
-		return more[i](ctx)
-	}); err != nil {
+	err = store.AtOnce(ctx, len(more), func(ctx context.Context, i int) error { return more[i](ctx) })
+	if err != nil {
 		return Event{}, err
 	}
 	history(&event, record, f.own)
@@ -210,8 +209,8 @@ func (a Reads) waiting(ctx context.Context, e *Event, f found) error {
 		return nil
 	}
 	equal := store.Equals("event_id", e.EventID, "queue", e.Queue, "tenant", e.Tenant)
-	n, err := store.Count(ctx, a.Store,
-		store.Query{Collection: lane.Outbox.Entries(), Equal: equal, Limit: store.MaxPage})
+	query := store.Query{Collection: lane.Outbox.Entries(), Equal: equal, Limit: store.MaxPage}
+	n, err := store.Count(ctx, a.Store, query)
 	e.Waiting = int(n)
 	return err
 }
@@ -280,12 +279,12 @@ func (a Reads) story(id string, f found) (event Event, own dedupe.Record, err er
 	case event.Status != "":
 	case len(event.Conflicts) > 0: // every message with this id is broken
 		first := event.Conflicts[0]
-		event.Status, event.Reason, event.PayloadHash, event.MessageID = first.Status, first.Reason,
-			first.PayloadHash, first.MessageID
+		event.Status, event.Reason = first.Status, first.Reason
+		event.PayloadHash, event.MessageID = first.PayloadHash, first.MessageID
 	case len(event.DeadLetters) > 0: // no worker has answered, and the broker gave up
 		first := event.DeadLetters[0]
-		event.Status, event.Reason, event.Attempts, event.MessageID = dedupe.DeadLettered, first.Reason,
-			first.Attempts, first.SourceMessageID
+		event.Status, event.Reason = dedupe.DeadLettered, first.Reason
+		event.Attempts, event.MessageID = first.Attempts, first.SourceMessageID
 	}
 	return event, own, nil
 }
@@ -332,8 +331,8 @@ func (a Reads) Operations() []console.Operation {
 			Name: "events ls", Path: "GET /v1/ops/events", Summary: "List events, newest first",
 			Beside: []string{"queues waiting"},
 			Help: "An event is as old as its record: a retry leaves it in its place. What waits for its first " +
-				"attempt has no record\n" +
-				"yet: queues waiting counts it.",
+				"attempt\n" +
+				"has no record yet: queues waiting counts it.",
 			Empty: "No event is in this list. A worker records an event at its first attempt.",
 		}, func(ctx context.Context, _ audit.Author, in ListEvents) (console.List[Line], error) {
 			q, err := a.Filtered(in.Queue)
@@ -353,8 +352,8 @@ func (a Reads) Operations() []console.Operation {
 		console.New(console.Row{
 			Name: "events payload", Path: "POST /v1/ops/events/{event_id}/payload", Needs: console.Reason, Once: true,
 			Summary: "Show the payload of an event that is kept",
-			Help: "The payload is minimized: names and addresses were taken out on receipt. The audit says who " +
-				"has looked, and why.",
+			Help: "The payload is minimized: names and addresses were taken out on receipt. The audit says who has " +
+				"looked, and why.",
 		}, a.payload),
 		console.New(console.Row{
 			Name: "events try", Path: "POST /v1/ops/events/try", Needs: console.Act, Once: true, Body: maxBody,

@@ -38,7 +38,7 @@ type Spot struct {
 	// Until is when its waiting ends by itself; zero: it does not, or that is not known.
 	Since time.Time `json:"since,omitzero" show:"Since"`
 	Until time.Time `json:"until,omitzero" show:"Until"`
-	// OrderingKey is the key that it waits behind others of, and Behind the event that is published next of it.
+	// OrderingKey is the key that it waits behind others of, and Behind the event of it that is published next.
 	OrderingKey string   `json:"ordering_key,omitempty"`
 	Behind      string   `json:"behind,omitempty" show:"Next" link:"events"`
 	DeadLetters []string `json:"dead_letters,omitempty" show:"Dead letters"`
@@ -89,18 +89,19 @@ func (a Reads) places(ctx context.Context, e *Event, record dedupe.Record, f fou
 		}
 		e.Places = append(e.Places, spot)
 	}
+	add := func(place Where, until time.Time) {
+		e.Places = append(e.Places, Spot{Place: place, Queue: e.Queue, Since: record.UpdatedAt, Until: until})
+	}
 	switch {
 	case record.Status == dedupe.Processing:
-		e.Places = append(e.Places,
-			Spot{Place: PlaceLease, Queue: e.Queue, Since: record.UpdatedAt, Until: record.LeaseUntil})
+		add(PlaceLease, record.LeaseUntil)
 	case record.Status == dedupe.Failed && !delayed:
-		e.Places = append(e.Places,
-			Spot{Place: PlaceBroker, Queue: e.Queue, Since: record.UpdatedAt, Until: record.NextRetryAt})
+		add(PlaceBroker, record.NextRetryAt)
 	case record.Status == dedupe.DeadLettered && len(e.DeadLetters) == 0:
 		// Kept within seconds; after its retention it is gone.
-		if q, ok := a.Catalog.Queue(e.Queue); ok && !q.DeadLetter.Drop &&
-			now.Sub(record.UpdatedAt) < q.DeadLetter.Retention {
-			e.Places = append(e.Places, Spot{Place: PlaceDeadLetterTopic, Queue: e.Queue, Since: record.UpdatedAt})
+		q, ok := a.Catalog.Queue(e.Queue)
+		if ok && !q.DeadLetter.Drop && now.Sub(record.UpdatedAt) < q.DeadLetter.Retention {
+			add(PlaceDeadLetterTopic, time.Time{})
 		}
 	}
 	if err := a.dead(ctx, e, record, approvals); err != nil || len(e.Places) == 0 {
@@ -115,8 +116,7 @@ func (a Reads) places(ctx context.Context, e *Event, record dedupe.Record, f fou
 	return err
 }
 
-// dead adds the places of the event's dead letters, and the operations that wait for a second person to deal
-// with them.
+// dead adds the places of the event's dead letters, and the operations on them that wait for a second person.
 func (a Reads) dead(ctx context.Context, e *Event, record dedupe.Record, approvals int) (err error) {
 	var asked []bulk.Operation
 	isOpen := func(item deadletter.Item) bool { return item.State == deadletter.Open }
@@ -187,8 +187,8 @@ const (
 )
 
 var emissionStates = map[dedupe.Status]EmissionState{
-	dedupe.Processing: EmissionProcessing, dedupe.Failed: EmissionFailed, dedupe.Completed: EmissionProcessed,
-	dedupe.DeadLettered: EmissionDeadLettered,
+	dedupe.Processing: EmissionProcessing, dedupe.Failed: EmissionFailed,
+	dedupe.Completed: EmissionProcessed, dedupe.DeadLettered: EmissionDeadLettered,
 }
 
 // Emission is a message that the event has emitted, for a queue or a topic.
@@ -217,8 +217,8 @@ func (a Reads) emissions(ctx context.Context, e *Event, record dedupe.Record, f 
 		}
 		before := len(e.Emissions)
 		for _, q := range a.Catalog.Queues {
-			if q.ID == emitted.To || q.Topic() == emitted.To &&
-				q.Takes(map[string]string{"event_type": emitted.EventType}) {
+			attributes := map[string]string{"event_type": emitted.EventType}
+			if q.ID == emitted.To || q.Topic() == emitted.To && q.Takes(attributes) {
 				one.Queue = q.ID
 				e.Emissions = append(e.Emissions, one)
 			}
@@ -248,9 +248,8 @@ func (a Reads) emissions(ctx context.Context, e *Event, record dedupe.Record, f 
 }
 
 // errNowhere is the answer for an event that the store does not know: it says where the event may be.
-var errNowhere = console.Refuse(console.Absent, "event_unknown",
-	"No worker has recorded an event of that id, and the outbox, the "+
-		"delayed messages and the dead letters do not have it. It may wait in the broker (billhook queues waiting "+
-		"counts what does), or be in its "+
-		"first attempt. Or it never passed the webhook service, or its record has expired. What was logged of it: "+
-		`gcloud logging read 'jsonPayload.event_id="<event id>"'.`)
+var errNowhere = console.Refuse(console.Absent, "event_unknown", "No worker has recorded an event of that "+
+	"id, and the outbox, the delayed messages and the dead letters do not have it. It may wait in the broker "+
+	"(billhook queues waiting counts what does), or be in its first attempt. Or it never passed the webhook "+
+	"service, or its record has expired. What was logged of it: "+
+	`gcloud logging read 'jsonPayload.event_id="<event id>"'.`)

@@ -78,10 +78,9 @@ type Found struct {
 // Paths are the addresses that show what is of a kind, up to its id.
 var Paths = map[Kind]string{
 	KindQueue: "queues/", KindEvent: "events/", KindDeadLetter: "dead-letters/", KindOperation: "operations/",
-	KindOrder:  "orders/",
-	KindRefund: "refunds/", KindCustomer: "customers/", KindAccount: "accounts/", KindEntry: "journal/entries/",
-	KindSubscription: "subscriptions/", KindProduct: "products/", KindStock: "stock/",
-	KindEndpoint: "endpoints/",
+	KindOrder: "orders/", KindRefund: "refunds/", KindCustomer: "customers/", KindAccount: "accounts/",
+	KindEntry: "journal/entries/", KindSubscription: "subscriptions/", KindProduct: "products/",
+	KindStock: "stock/", KindEndpoint: "endpoints/",
 }
 
 func (f Found) path() string {
@@ -89,16 +88,15 @@ func (f Found) path() string {
 	if f.Kind == KindEvent && f.Queue != "" {
 		query.Set("queue", f.Queue)
 	}
-	ofAll := []Kind{KindQueue, KindDeadLetter, KindOperation, KindEndpoint} // their ids are of all tenants
+	ofAll := []Kind{KindQueue, KindDeadLetter, KindOperation, KindEndpoint} // whose ids are of all tenants
 	if f.Tenant != "" && !slices.Contains(ofAll, f.Kind) {
 		query.Set("tenant", f.Tenant)
 	}
 	return strings.TrimSuffix("/v1/ops/"+Paths[f.Kind]+url.PathEscape(f.ID)+"?"+query.Encode(), "?")
 }
 
-// maxReads bounds the documents that the database reads for a search: one for each place that is searched,
-// those beside, since an operation may be looked for by its beginning and an account in two months, and what
-// is found.
+// maxReads bounds the documents that the database reads for a search: one for each place, what is found, and
+// those beside, since an operation may be looked for by its beginning and an account in two months.
 const (
 	maxReads    = 50
 	beside      = 2
@@ -118,18 +116,16 @@ func (a Reads) Operations() []console.Operation {
 		console.New(console.Row{
 			Name: "search", Path: "GET /v1/ops/search",
 			Summary: "Find everything that has an id, and the command that shows it",
-			Help: "It takes the id of an event, an order, a customer, a user, an account, a subscription, a " +
-				"payment, an entry of the\n" +
-				"books, a dead letter, an operation, an endpoint or a product, and a correlation id, an ordering key " +
-				"or an idempotency\n" +
-				"key. Space and quotes around it are left out. At most ten are shown of each; the answer names " +
-				"a list of all.",
+			Help: "It takes the id of an event, an order, a customer, a user, an account, a subscription, a\n" +
+				"payment, an entry of the books, a dead letter, an operation, an endpoint or a product, a correlation\n" +
+				"id, an ordering key or an idempotency key. Space and quotes around it are left out. At most ten are\n" +
+				"shown of each; the answer names a list of all.",
 		}, a.search),
 		console.New(console.Row{
 			Name: "customers activity", Path: "GET /v1/ops/customers/{id}/activity", Errors: ledger.Failures,
+			Help: "It shows at most 50 of each kind.",
 			Summary: "Show everything about a customer: points, events, orders, refunds, subscriptions and " +
 				"dead letters",
-			Help: "It shows at most 50 of each kind.",
 		}, a.activity),
 	}
 }
@@ -187,9 +183,7 @@ func (a Reads) search(ctx context.Context, _ audit.Author, in Wanted) (Search, e
 		}
 		places[i].query.Limit = limits[i]
 		page, err := a.Store.Query(ctx, places[i].query)
-		slices.SortStableFunc(page.Documents, func(a, b store.Document) int {
-			return created(b).Compare(created(a))
-		})
+		slices.SortStableFunc(page.Documents, newest)
 		found[i] = described(page.Documents, in.Tenant, places[i].describe)
 		return err
 	}
@@ -208,9 +202,8 @@ func gathered(id string, places []searched, found [][]Found, more func(i int) bo
 	add := func(to []Found, place searched, one Found) []Found {
 		one.Kind, one.How = place.kind, place.how
 		one.Path = cmp.Or(one.Path, one.path())
-		if slices.ContainsFunc(slices.Concat(all.Items, to), func(other Found) bool {
-			return other.Path == one.Path
-		}) {
+		known := func(other Found) bool { return other.Path == one.Path }
+		if slices.ContainsFunc(all.Items, known) || slices.ContainsFunc(to, known) {
 			return to
 		}
 		return append(to, one)
@@ -228,8 +221,8 @@ func gathered(id string, places []searched, found [][]Found, more func(i int) bo
 	return all
 }
 
-// shares says how many of its documents each place shows: one of each, and of each one more, as long as there
-// are reads. A page reads the one behind it, too.
+// shares says how many of its documents each place shows: one of each, and of each one more, while there are
+// reads. A page reads the one behind it, too.
 func shares(totals []int, reads int) []int {
 	limits := make([]int, len(totals))
 	for round := 1; round <= foundAtMost; round++ {
@@ -251,8 +244,7 @@ func shares(totals []int, reads int) []int {
 	return limits
 }
 
-// searched is a place where something may have the id. list is the list of all that has it, from its
-// parameters on; empty: that of its kind.
+// searched is a place where something may have the id. list has all that do; empty: that of the kind.
 type searched struct {
 	kind Kind
 	how  string
@@ -267,69 +259,52 @@ type look struct {
 	once     func(context.Context) ([]Found, error)
 }
 
-// describe reads a document that was found. ok is false for one that is nothing of the kind.
-type describe func(store.Document) (f Found, ok bool)
-
 func (a Reads) searched(id, tenant string) []searched {
-	s := searching{a, id, tenant}
-	dead, order, refund := fields("", "reason", "state"), fields("order_id", "state", "reason"),
-		fields("payment_id", "state", "reason")
-	events, usages, entry := fields("subscription_id"), fields("subscription"), fields("", "kind", "period")
-	waits, of := lane.Delayed.Entries(), url.QueryEscape(id)
+	s, of := searching{a, id, tenant}, url.QueryEscape(id)
+	in := func(collection string, describe describe) func(field string) look {
+		return func(field string) look { return s.equal(collection, field, describe) }
+	}
+	event, delayed := in(dedupe.Collection, describeEvent), in(lane.Delayed.Entries(), a.describeKept)
+	outbox, dead := in(lane.Outbox.Entries(), a.describeKept), in(deadletter.Collection, describeDead)
+	order := in(orders.Collection, fields("order_id", "state", "reason"))
+	refund := in(payments.RefundsCollection, fields("payment_id", "state", "reason"))
+	customer, entry := in(customers.Collection, describeCustomer), in(ledger.Entries, describeEntry)
+	subscription := in(subscriptions.Collection, fields("subscription_id"))
+	period := in(usage.PeriodsCollection, fields("subscription"))
+	used := in(usage.Collection, fields("subscription"))
 	return []searched{
 		{KindQueue, "id or alias", look{once: s.queue}, ""},
-		{KindEvent, "event id", s.equal(dedupe.Collection, "event_id", describeEvent), "events?event_id=" + of},
-		{KindEvent, "event id, waiting for its attempt", s.equal(waits, "event_id", a.describeKept), "waiting"},
-		{KindEvent, "event id, waiting to be published late", s.equal(waits, "emits", a.describeKept), "waiting"},
-		{
-			KindEvent, "event id, waiting to be published", s.equal(lane.Outbox.Entries(), "emits",
-				a.describeKept), "outbox",
-		},
-		{
-			KindEvent, "correlation id", s.equal(dedupe.Collection, "correlation_id", describeEvent),
-			"events?correlation_id=" + of,
-		},
-		{KindEvent, "ordering key", s.equal(dedupe.Collection, "ordering_key", describeEvent), "events?key=" + of},
-		{KindEvent, "idempotency key", s.equal(dedupe.Collection, "idempotency_key", describeEvent), ""},
-		{KindDeadLetter, "id", s.key(store.Key{Collection: deadletter.Collection, ID: id}, dead), ""},
-		{
-			KindDeadLetter, "event id", s.equal(deadletter.Collection, "event_id", dead),
-			"dead-letters?state=all&event_id=" + of,
-		},
-		{
-			KindDeadLetter, "ordering key", s.equal(deadletter.Collection, "ordering_key", dead),
-			"dead-letters?state=all&key=" + of,
-		},
-		{KindDeadLetter, "message id", s.equal(deadletter.Collection, "source_message_id", dead), ""},
+		{KindEvent, "event id", event("event_id"), "events?event_id=" + of},
+		{KindEvent, "event id, waiting for its attempt", delayed("event_id"), "waiting"},
+		{KindEvent, "event id, waiting to be published late", delayed("emits"), "waiting"},
+		{KindEvent, "event id, waiting to be published", outbox("emits"), "outbox"},
+		{KindEvent, "correlation id", event("correlation_id"), "events?correlation_id=" + of},
+		{KindEvent, "ordering key", event("ordering_key"), "events?key=" + of},
+		{KindEvent, "idempotency key", event("idempotency_key"), ""},
+		{KindDeadLetter, "id", s.key(deadletter.Item{ID: id}.Key(), describeDead), ""},
+		{KindDeadLetter, "event id", dead("event_id"), "dead-letters?state=all&event_id=" + of},
+		{KindDeadLetter, "ordering key", dead("ordering_key"), "dead-letters?state=all&key=" + of},
+		{KindDeadLetter, "message id", dead("source_message_id"), ""},
 		{KindOperation, "id", look{once: s.operation}, ""},
-		{KindOrder, "id", s.equal(orders.Collection, "order_id", order), ""},
-		{KindOrder, "user", s.equal(orders.Collection, "user_id", order), ""},
-		{KindOrder, "payment", s.equal(orders.Collection, "payment_id", order), ""},
-		{KindRefund, "payment", s.equal(payments.RefundsCollection, "payment_id", refund), ""},
-		{KindRefund, "subscription", s.equal(payments.RefundsCollection, "subscription_id", refund), ""},
-		{KindCustomer, "id", s.equal(customers.Collection, "customer_id", describeCustomer), ""},
-		{KindCustomer, "user", s.equal(customers.Collection, "uid", describeCustomer), ""},
+		{KindOrder, "id", order("order_id"), ""},
+		{KindOrder, "user", order("user_id"), ""},
+		{KindOrder, "payment", order("payment_id"), ""},
+		{KindRefund, "payment", refund("payment_id"), ""},
+		{KindRefund, "subscription", refund("subscription_id"), ""},
+		{KindCustomer, "id", customer("customer_id"), ""},
+		{KindCustomer, "user", customer("uid"), ""},
 		{KindAccount, "name", s.account(ledger.Account(id)), ""},
 		{KindAccount, "user", s.account(ledger.UserPoints(id)), ""},
 		{KindAccount, "customer", s.account(ledger.CustomerPoints(id)), ""},
 		{KindAccount, "name in the journal, this month and the last", look{once: s.control}, ""},
-		{KindEntry, "id", s.key(ledger.Key(id), entry), ""},
-		{KindEntry, "event id", s.equal(ledger.Entries, "event_id", entry), ""},
-		{KindEntry, "order whose points it moves", s.equal(ledger.Entries, "order", entry), ""},
-		{
-			KindSubscription, "id, in its events", s.equal(subscriptions.Collection, "subscription_id", events),
-			"subscriptions/" + url.PathEscape(id),
-		},
-		{
-			KindSubscription, "id, in its periods", s.equal(usage.PeriodsCollection, "subscription", usages),
-			"usage?subscription=" + of,
-		},
-		{
-			KindSubscription, "id, in its usage", s.equal(usage.Collection, "subscription", usages),
-			"usage?subscription=" + of,
-		},
-		{KindSubscription, "customer", s.equal(subscriptions.Collection, "customer_id", events), ""},
-		{KindSubscription, "user", s.equal(subscriptions.Collection, "uid", events), ""},
+		{KindEntry, "id", s.key(ledger.Key(id), describeEntry), ""},
+		{KindEntry, "event id", entry("event_id"), ""},
+		{KindEntry, "order whose points it moves", entry("order"), ""},
+		{KindSubscription, "id, in its events", subscription("subscription_id"), "subscriptions/" + of},
+		{KindSubscription, "id, in its periods", period("subscription"), "usage?subscription=" + of},
+		{KindSubscription, "id, in its usage", used("subscription"), "usage?subscription=" + of},
+		{KindSubscription, "customer", subscription("customer_id"), ""},
+		{KindSubscription, "user", subscription("uid"), ""},
 		{KindProduct, "id", s.equal(products.Collection, "product_id", fields("product_id", "state")), ""},
 		{KindProduct, "id, in the catalog", look{once: s.product}, ""},
 		{KindStock, "product", s.equal(orders.StockCollection, "product_id", describeStock), ""},
@@ -338,9 +313,7 @@ func (a Reads) searched(id, tenant string) []searched {
 }
 
 // ofAllTenants are the lists that show those of all tenants.
-var ofAllTenants = []string{
-	"events", "waiting", "outbox", "dead-letters", "operations", "orders", "refunds", "customers",
-}
+var ofAllTenants = strings.Fields("events waiting outbox dead-letters operations orders refunds customers")
 
 // all is the address of the list that has all of a place: of the tenant of what was found.
 func (p searched) all(found []Found) string {
@@ -360,9 +333,7 @@ type searching struct {
 
 func (s searching) equal(collection, field string, describe describe) look {
 	equal := store.Equals(field, s.id, "tenant", s.tenant)
-	return look{
-		query: store.Query{Collection: collection, Equal: equal, Limit: foundAtMost + 1}, describe: describe,
-	}
+	return look{store.Query{Collection: collection, Equal: equal, Limit: foundAtMost + 1}, describe, nil}
 }
 
 func (s searching) account(name ledger.Account) look {
@@ -378,15 +349,6 @@ func (s searching) key(key store.Key, describe describe) look {
 		}
 		return described([]store.Document{doc}, s.tenant, describe), nil
 	}}
-}
-
-func described(documents []store.Document, tenant string, describe describe) (found []Found) {
-	for _, doc := range documents {
-		if f, ok := describe(doc); ok && (tenant == "" || f.Tenant == "" || f.Tenant == tenant) {
-			found = append(found, f)
-		}
-	}
-	return found
 }
 
 func (s searching) queue(context.Context) ([]Found, error) {
@@ -415,10 +377,8 @@ func (s searching) control(ctx context.Context) ([]Found, error) {
 	}
 	tenant, now := cmp.Or(s.tenant, dedupe.DefaultTenant), s.Now().UTC()
 	for _, month := range []string{ledger.PeriodOf(now), ledger.PeriodOf(now.AddDate(0, 0, -now.Day()))} {
-		n, err := store.Count(ctx, s.Store, store.Query{
-			Collection: ledger.Entries,
-			Contains:   map[string]string{ledger.FieldPostings: ledger.PostingKey(tenant, month, s.id)}, Limit: 1,
-		})
+		holds := map[string]string{ledger.FieldPostings: ledger.PostingKey(tenant, month, s.id)}
+		n, err := store.Count(ctx, s.Store, store.Query{Collection: ledger.Entries, Contains: holds, Limit: 1})
 		if err != nil {
 			return nil, err
 		}

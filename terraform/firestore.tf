@@ -35,7 +35,6 @@ locals {
     # all end with the time. Queue and status have one of their own: most events of most queues are completed.
     events              = { collection = "webhookEvents", fields = ["shard", "created_at"], order = "DESCENDING" }
     events_queue        = { collection = "webhookEvents", fields = ["queue", "shard", "created_at"], order = "DESCENDING" }
-    events_tenant       = { collection = "webhookEvents", fields = ["tenant", "shard", "created_at"], order = "DESCENDING" }
     events_status       = { collection = "webhookEvents", fields = ["status", "shard", "created_at"], order = "DESCENDING" }
     events_queue_status = { collection = "webhookEvents", fields = ["queue", "status", "shard", "created_at"], order = "DESCENDING" }
     events_type         = { collection = "webhookEvents", fields = ["event_type", "shard", "created_at"], order = "DESCENDING" }
@@ -77,7 +76,8 @@ locals {
   # What queries compare where no other field has an index. Of several the database merges the indexes.
   indexed = {
     webhookEvents = [
-      "event_id", "queue", "tenant", "status", "lease_until", "idempotency_key",
+      "event_id", "queue", "tenant", "status", "lease_until",
+      "correlation_id", "ordering_key", "idempotency_key",
     ]
     entries = ["event_id", "order", "tenant", "account", "book", "postings"]
   }

@@ -65,8 +65,7 @@ const (
 	memoryGiB = 0.5
 	// of an instance per request: the least that is billed, as if no two requests shared one
 	billedSeconds  = 0.1
-	attributeBytes = 450  // of a message, including its id and timestamp
-	storedBytes    = 4096 // of an event, including its index entries
+	attributeBytes = 450 // of a message, including its id and timestamp
 	monthSeconds   = 30 * 24 * 3600
 )
 
@@ -145,6 +144,14 @@ func lifeTable(t *testing.T, lives []life, runs int) string {
 		"%s\nfor each entry of the journal: "+
 		"$%.2f and $%.2f a month for each million that is kept, which no table here has in it.\n",
 		number(credit.verifying), number(entry.verifying), month(credit), month(entry))
+	q, _ := catalogtest.Shipped().HandledBy("points.credit")
+	record, of := creditStored(t)
+	saved, kept := operations{writes: 1, deletes: 1}.dollars(1_000_000),
+		1_000_000*float64(record)/gib*storagePerGiB
+	fmt.Fprintf(&b, "With its index entries the record of a credit takes %d bytes, for %d days, and its entry "+
+		"%d, for ever. One document of both would save\n"+
+		"$%.2f a million once, and cost up to $%.2f a month from then on: more than it saves after %.1f months.\n",
+		record, int(q.RememberFor.Hours()/24), of, saved, kept, saved/kept)
 	return b.String()
 }
 
@@ -200,7 +207,7 @@ func millionAlarms() float64 {
 
 type month struct{ firestore, storage, pubsub, cpu, memory, requests float64 }
 
-func price(events float64, of operations, tasks upkeep, messageBytes float64) month {
+func price(events float64, of operations, tasks upkeep, messageBytes, storedBytes float64) month {
 	requests := 2*events + float64(tasks.runs) // webhook and push of each event, and the tasks
 	seconds := requests * billedSeconds
 	return month{
@@ -214,13 +221,13 @@ func price(events float64, of operations, tasks upkeep, messageBytes float64) mo
 	}
 }
 
-func table(of operations, tasks upkeep, messageBytes float64) string {
+func table(of operations, tasks upkeep, messageBytes, storedBytes float64) string {
 	var b strings.Builder
 	b.WriteString("| events a month | Firestore operations | Firestore storage | Pub/Sub | Cloud Run CPU " +
 		"| memory | requests | together |\n")
 	b.WriteString("| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n")
 	for _, millions := range []float64{1, 10, 100} {
-		m := price(millions*1_000_000, of, tasks, messageBytes)
+		m := price(millions*1_000_000, of, tasks, messageBytes, storedBytes)
 		fmt.Fprintf(&b, "| %.0f million | $%.2f | $%.2f | $%.2f | $%.2f | $%.2f | $%.2f | **$%.2f** |\n",
 			millions, m.firestore, m.storage, m.pubsub, m.cpu, m.memory, m.requests,
 			m.firestore+m.storage+m.pubsub+m.cpu+m.memory+m.requests)
@@ -253,74 +260,6 @@ const (
 	busyMonth = monthSeconds * (cpuSecond + memoryGiB*memorySecond)
 )
 
-func webhookService(t *testing.T, variables string) *pool {
-	t.Helper()
-	match := matched(t, variables,
-		`scaling += optional\(object\(\{ min = number, max = number \}\), \{ min = (\d+), max = (\d+) \}\)`)
-	least, _ := strconv.Atoi(match[1]) // the expression matches digits only
-	most, _ := strconv.Atoi(match[2])  // the same
-	return &pool{name: "webhook", least: least, ofCatalog: least, most: most, slots: 80, enabled: true}
-}
-
-// pool is a worker. ofCatalog is the least that it keeps where worker.keeps is catalog.
-type pool struct {
-	name                          string
-	least, most, ofCatalog, slots int
-	queues                        []string
-	enabled                       bool
-}
-
-// A worker keeps an instance where a queue of priority high has any in the catalog, as terraform/main.tf has
-// it.
-func poolsOf(c *catalog.Catalog) (pools []*pool) {
-	for _, q := range c.Queues {
-		at := slices.IndexFunc(pools, func(p *pool) bool { return p.name == q.Pool })
-		if at < 0 {
-			at, pools = len(pools), append(pools, &pool{name: q.Pool})
-		}
-		p := pools[at]
-		if q.Priority == "high" && q.MinInstances > 0 {
-			p.least = 1
-		}
-		p.ofCatalog, p.most, p.slots = max(p.ofCatalog, q.MinInstances), max(p.most, q.MaxInstances),
-			p.slots+q.Concurrency
-		p.queues, p.enabled = append(p.queues, q.ID), p.enabled || q.Enabled
-	}
-	return pools
-}
-
-func idlingOf(services []*pool) (kept, ofCatalog float64) {
-	for _, p := range services {
-		if p.enabled {
-			kept, ofCatalog = kept+float64(p.least)*idleMonth, ofCatalog+float64(p.ofCatalog)*idleMonth
-		}
-	}
-	return kept, ofCatalog
-}
-
-func poolTable(services []*pool) string {
-	var b strings.Builder
-	b.WriteString("| service | queues | at once, per instance | instances | a month without requests | a " +
-		"month of all instances, busy |\n")
-	b.WriteString("| --- | --- | ---: | ---: | ---: | ---: |\n")
-	for _, p := range services {
-		name := p.name
-		if !p.enabled {
-			name += ", not enabled"
-		}
-		fmt.Fprintf(&b, "| %s | %s | %d | %d to %d | $%.2f | $%.2f |\n", name, strings.Join(p.queues, ", "),
-			p.slots, p.least, p.most,
-			float64(p.least)*idleMonth, float64(p.most)*busyMonth)
-	}
-	kept, ofCatalog := idlingOf(services)
-	fmt.Fprintf(&b, "\nAn instance costs $%.2f a month without requests, and $%.2f if it is busy all the "+
-		"time. Pools without an enabled queue have no\nservice. "+
-		"The others and the webhook service cost **$%.2f** a month without requests, $%.2f "+
-		"where `worker.keeps`\nis `catalog`, and nothing with `none` and no instance of the webhook service's.\n",
-		idleMonth, busyMonth, kept, ofCatalog)
-	return b.String()
-}
-
 func read(t *testing.T, path string) string { return filetest.Read(t, "..", "..", path) }
 
 // documented holds a part of a document to what is computed.
@@ -347,6 +286,7 @@ func TestTheDocumentsHaveTheTablesOfTheCosts(t *testing.T) {
 		reads:  called["seal-journal"] * int(lives[credit].seal.reads),
 		writes: called["seal-journal"] * int(lives[credit].seal.writes),
 	}
+	record, entry := creditStored(t)
 	documented(t, "lives", lifeTable(t, lives, called["seal-journal"]), "..", "reference", "costs.md")
 	for task, runs := range called {
 		one := idleRun(task, deadLetterQueues(queues))
@@ -355,8 +295,8 @@ func TestTheDocumentsHaveTheTablesOfTheCosts(t *testing.T) {
 		}
 	}
 	services := append([]*pool{service}, poolsOf(queues)...)
-	documented(t, "month", table(averageOf(lives), tasks, float64(message.Len()+attributeBytes)), "..",
-		"reference", "costs.md")
+	documented(t, "month", table(averageOf(lives), tasks, float64(message.Len()+attributeBytes),
+		float64(record+entry)), "..", "reference", "costs.md")
 	documented(t, "pools", poolTable(services), "..", "reference", "costs.md")
 	all, ofCatalog := idlingOf(services)
 	alone, _ := idlingOf(append([]*pool{service}, poolsOf(payNow)...))
@@ -430,15 +370,15 @@ func TestTheFreePartOfAMonthCostsNothing(t *testing.T) {
 	t.Parallel()
 	credit := operations{writes: 3, deletes: 1}
 	// By hand: three million writes and a million deletes.
-	require.InDelta(t, 5.60, price(1_000_000, credit, upkeep{}, 900).firestore, 0.001)
-	require.Zero(t, price(1_000_000, credit, upkeep{}, 900).pubsub, "2 GB of 10 GiB")
-	require.InDelta(t, 20_000_000-180_000, price(100_000_000, credit, upkeep{}, 900).cpu/cpuSecond, 0.01)
+	require.InDelta(t, 5.60, price(1_000_000, credit, upkeep{}, 900, 0).firestore, 0.001)
+	require.Zero(t, price(1_000_000, credit, upkeep{}, 900, 0).pubsub, "2 GB of 10 GiB")
+	require.InDelta(t, 20_000_000-180_000, price(100_000_000, credit, upkeep{}, 900, 0).cpu/cpuSecond, 0.01)
 	// A hundred thousand reads and as many writes more, and ten thousand requests of a tenth of a second.
 	more := upkeep{runs: 10_000, reads: 100_000, writes: 100_000}
-	require.InDelta(t, 5.84, price(1_000_000, credit, more, 900).firestore, 0.001)
-	require.InDelta(t, 21_000, price(1_000_000, credit, more, 900).cpu/cpuSecond, 0.01)
+	require.InDelta(t, 5.84, price(1_000_000, credit, more, 900, 0).firestore, 0.001)
+	require.InDelta(t, 21_000, price(1_000_000, credit, more, 900, 0).cpu/cpuSecond, 0.01)
 	// 200 GB less 10 GiB.
-	require.InDelta(t, (200e9-10*gib)/tib*40, price(100_000_000, credit, upkeep{}, 900).pubsub, 0.001)
+	require.InDelta(t, (200e9-10*gib)/tib*40, price(100_000_000, credit, upkeep{}, 900, 0).pubsub, 0.001)
 	// A million alarms: $0.80, $0.40, $2.40 and $0.125, $1.20. An instance of a month: without requests, and
 	// busy.
 	require.InDelta(t, 4.925, millionAlarms(), 0.001)

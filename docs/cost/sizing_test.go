@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"billhook/catalog"
 	"billhook/catalog/catalogtest"
 	"billhook/internal/compose/worker/workertest"
 )
@@ -24,6 +26,74 @@ const (
 	// window is how many pushes of one subscription Pub/Sub has under way at most.
 	window = 1000
 )
+
+func webhookService(t *testing.T, variables string) *pool {
+	t.Helper()
+	match := matched(t, variables,
+		`scaling += optional\(object\(\{ min = number, max = number \}\), \{ min = (\d+), max = (\d+) \}\)`)
+	least, _ := strconv.Atoi(match[1]) // the expression matches digits only
+	most, _ := strconv.Atoi(match[2])  // the same
+	return &pool{name: "webhook", least: least, ofCatalog: least, most: most, slots: 80, enabled: true}
+}
+
+// pool is a worker. ofCatalog is the least that it keeps where worker.keeps is catalog.
+type pool struct {
+	name                          string
+	least, most, ofCatalog, slots int
+	queues                        []string
+	enabled                       bool
+}
+
+// A worker keeps an instance where a queue of priority high has any in the catalog, as terraform/main.tf has
+// it.
+func poolsOf(c *catalog.Catalog) (pools []*pool) {
+	for _, q := range c.Queues {
+		at := slices.IndexFunc(pools, func(p *pool) bool { return p.name == q.Pool })
+		if at < 0 {
+			at, pools = len(pools), append(pools, &pool{name: q.Pool})
+		}
+		p := pools[at]
+		if q.Priority == "high" && q.MinInstances > 0 {
+			p.least = 1
+		}
+		p.ofCatalog, p.most, p.slots = max(p.ofCatalog, q.MinInstances), max(p.most, q.MaxInstances),
+			p.slots+q.Concurrency
+		p.queues, p.enabled = append(p.queues, q.ID), p.enabled || q.Enabled
+	}
+	return pools
+}
+
+func idlingOf(services []*pool) (kept, ofCatalog float64) {
+	for _, p := range services {
+		if p.enabled {
+			kept, ofCatalog = kept+float64(p.least)*idleMonth, ofCatalog+float64(p.ofCatalog)*idleMonth
+		}
+	}
+	return kept, ofCatalog
+}
+
+func poolTable(services []*pool) string {
+	var b strings.Builder
+	b.WriteString("| service | queues | at once, per instance | instances | a month without requests | a " +
+		"month of all instances, busy |\n")
+	b.WriteString("| --- | --- | ---: | ---: | ---: | ---: |\n")
+	for _, p := range services {
+		name := p.name
+		if !p.enabled {
+			name += ", not enabled"
+		}
+		fmt.Fprintf(&b, "| %s | %s | %d | %d to %d | $%.2f | $%.2f |\n", name, strings.Join(p.queues, ", "),
+			p.slots, p.least, p.most,
+			float64(p.least)*idleMonth, float64(p.most)*busyMonth)
+	}
+	kept, ofCatalog := idlingOf(services)
+	fmt.Fprintf(&b, "\nAn instance costs $%.2f a month without requests, and $%.2f if it is busy all the "+
+		"time. Pools without an enabled queue have no\nservice. "+
+		"The others and the webhook service cost **$%.2f** a month without requests, $%.2f "+
+		"where `worker.keeps`\nis `catalog`, and nothing with `none` and no instance of the webhook service's.\n",
+		idleMonth, busyMonth, kept, ofCatalog)
+	return b.String()
+}
 
 // requests is how many an instance takes at once, as terraform/main.tf has it.
 func (p *pool) requests() int { return min(window, 4*p.slots+10) }
@@ -70,7 +140,7 @@ func TestTheSizesFollowFromTheCatalogAndTheSimulation(t *testing.T) {
 		of := lives[slices.IndexFunc(lives, func(l life) bool { return l.kind == kind })].operations
 		ingest := instances(rate, workertest.PublishTakes, webhook.slots, webhook.slots)
 		workers := instances(rate, holds, q.Concurrency, poolOf(queue).requests())
-		m := price(rate*monthSeconds, of, upkeep{}, leastBytes)
+		m := price(rate*monthSeconds, of, upkeep{}, leastBytes, 0)
 		fmt.Fprintf(&b, "| %.0f | %s | %.0f | %d | %d | %d instances of %d slots | %.0f | $%.0f |\n",
 			rate, kind, rate*holds.Seconds(), ingest, workers, q.MaxInstances, q.Concurrency, rate*of.writes,
 			m.firestore+m.pubsub+m.requests+float64(ingest+workers)*busyMonth)

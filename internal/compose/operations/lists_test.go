@@ -1,12 +1,15 @@
 package operations_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -27,6 +30,7 @@ import (
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 )
 
 func and(path, parameter string) string {
@@ -215,7 +219,7 @@ func TestASearchFindsAnIDOfAnyKindAndKeepsToATenant(t *testing.T) {
 	}
 }
 
-func TestASearchShowsTenOfEachAndSaysThatThereAreMore(t *testing.T) {
+func TestASearchShowsTenOfEachAndNamesTheListThatHasAll(t *testing.T) {
 	t.Parallel()
 	r := open(t)
 	for i := range 12 {
@@ -224,11 +228,61 @@ func TestASearchShowsTenOfEachAndSaysThatThereAreMore(t *testing.T) {
 	}
 	whole := look[search.Search](t, r, "search?q=u1")
 	require.Len(t, whole.Items, 10)
-	require.Equal(t, []search.Kind{search.KindEvent}, whole.More)
+	require.Len(t, whole.More, 1)
+	require.Len(t, r.all(t, strings.TrimPrefix(whole.More[0].Path, "/v1/ops/"), "event_id"), 24)
 	for i := range 12 {
 		for _, id := range []string{"e2", "u1"} {
 			r.get(t, fmt.Sprintf("search?q=%s&tenant=tenant-%d", id, i), &whole)
 			require.Len(t, whole.Items, 1, "what a tenant has is not lost among others")
 		}
+	}
+}
+
+// noted is a store that knows its queries.
+type noted struct {
+	*storetest.Faults
+
+	queries sync.Map
+}
+
+func (n *noted) Query(ctx context.Context, q store.Query) (store.Page, error) {
+	n.queries.Store(fmt.Sprint(q.Collection, q.Equal), q)
+	return n.Faults.Query(ctx, q)
+}
+
+// Of an id that is one of everything, each place that is searched has more than is shown, and so have the
+// operations that begin so. Each list that the answer names is one that can be asked for.
+func TestASearchReadsFiftyDocumentsAtMostWhateverHasTheID(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	db, places := &noted{Faults: r.store}, 0
+	r.over(db)
+	look[search.Search](t, r, "search?q=cash")
+	for i := range 12 {
+		r.commit(t, store.Create(store.Key{Collection: audit.Collection, ID: fmt.Sprint("cash-", i)},
+			map[string]any{}))
+	}
+	db.queries.Range(func(_, asked any) bool {
+		q, _ := asked.(store.Query)
+		for i := range 12 * len(q.Equal) {
+			key, fields := store.Key{Collection: q.Collection, ID: fmt.Sprint("x", places, "-", i)},
+				maps.Clone(q.Equal)
+			fields["tenant"] = "default"
+			r.commit(t, store.Create(key, fields))
+		}
+		places += len(q.Equal)
+		return true
+	})
+	require.Greater(t, places, 25)
+	counter := &storetest.Counter{Store: r.store}
+	r.over(counter)
+	whole := look[search.Search](t, r, "search?q=cash")
+	require.LessOrEqual(t, counter.Reads.Load(), int64(50))
+	require.Greater(t, len(whole.More), 15)
+	for _, list := range whole.More {
+		answer := r.send(t, http.MethodGet, list.Path, "")
+		// No document here is readable as one of its kind.
+		understood := []string{"", "store_unavailable", "subscription_unknown"}
+		require.Contains(t, understood, codeOf(answer.Body.String()), "%s: %s", list.Path, answer.Body)
 	}
 }

@@ -69,14 +69,14 @@ var looks = map[string]map[string]int64{
 		"": 8 * 31, "?limit=200": 8 * 56, "?since=2s": 8 * 31, "?queue=orders&status=FAILED": 8 * 31, "?type=x": 8,
 		"?event_id=e7": 8, "?correlation_id=c1&limit=200": 8 * 56,
 	},
-	"/v1/ops/events/{event_id}": {"e7": 420, "unknown": 40},
+	"/v1/ops/events/{event_id}": {"e7": 50, "unknown": 10},
 	"/v1/ops/accounts":          {"": 101},
 	"/v1/ops/accounts/{account}": {
 		"points:user:u1": 102, "points:user:u1?as_of=2026-03-02&limit=10": 14,
 	},
 	"/v1/ops/accounts/{account}/statement": {"cash?period=2026-03": all, "points:user:u1?period=2026-03": 101},
 	"/v1/ops/search": {
-		"?q=u1": 160, "?q=o1": 160, "?q=nothing": 60, "?q=u1&tenant=default": 160,
+		"?q=u1": 50, "?q=o1": 50, "?q=e7": 50, "?q=nothing": 50, "?q=u1&tenant=default": 50,
 	},
 	"/v1/ops/subscriptions": {
 		"": 1001,

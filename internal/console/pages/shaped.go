@@ -176,7 +176,7 @@ func (p *Pages) search(v *visit) (any, error) {
 		return declaredView{Help: o.Help}, nil
 	}
 	view, err := p.detail(v, o)
-	if found, _ := view.Answer.(search.Search); len(found.Items) == 1 {
+	if found, _ := view.Answer.(search.Search); len(found.Items) == 1 && len(found.More) == 0 {
 		if shows, err := url.Parse(found.Items[0].Path); err == nil { // others have written the id in it
 			return nil, elsewhere("/ops/" + strings.TrimPrefix(shows.String(), looks))
 		}

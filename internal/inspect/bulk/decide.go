@@ -128,8 +128,8 @@ func (o *Operator) End(ctx context.Context, id string, to Progress, by audit.Cha
 		case to == Rejected && audit.SamePerson(by.Who.String(), op.Who):
 			return fmt.Errorf("%w: somebody else rejects it; who has asked for it cancels it", ErrRefused)
 		}
-		op.Progress, op.FinishedAt, op.EndedBy, op.EndedWhy = to, o.Now().UTC().Truncate(time.Microsecond),
-			by.Who.String(), by.Why
+		op.Progress, op.FinishedAt = to, o.Now().UTC().Truncate(time.Microsecond)
+		op.EndedBy, op.EndedWhy = by.Who.String(), by.Why
 		return nil
 	})
 }

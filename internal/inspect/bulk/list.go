@@ -60,9 +60,10 @@ func (f Filter) equal(state deadletter.State) map[string]any {
 }
 
 func (f Filter) selects(i deadletter.Item, state deadletter.State) bool {
-	has := Filter{
+	of := Filter{
 		Queue: i.Queue, Reason: i.Reason, EventType: i.EventType, EventID: i.EventID, OrderingKey: i.OrderingKey,
-	}.equal(i.State)
+	}
+	has := of.equal(i.State)
 	for name, value := range f.equal(state) {
 		if has[name] != value {
 			return false
@@ -72,10 +73,10 @@ func (f Filter) selects(i deadletter.Item, state deadletter.State) bool {
 		(len(f.Items) == 0 || slices.Contains(f.Items, i.ID))
 }
 
-func (f Filter) newest() *store.Newest {
-	return &store.Newest{
-		Field: "kept_at", Since: f.Since.Truncate(time.Microsecond), Until: f.Until.Truncate(time.Microsecond),
-	}
+func (f Filter) query(state deadletter.State, limit int) store.Query {
+	since, until := f.Since.Truncate(time.Microsecond), f.Until.Truncate(time.Microsecond)
+	newest := &store.Newest{Field: "kept_at", Since: since, Until: until}
+	return store.Query{Collection: deadletter.Collection, Equal: f.equal(state), Newest: newest, Limit: limit}
 }
 
 // Choose is the filter with the id of its queue, which may be named as its dead letters are, and with whole
@@ -140,10 +141,8 @@ func (o *Operator) List(
 	if len(f.Items) > 0 { // one page has all of them
 		items, err = o.chosen(ctx, f, state)
 	} else {
-		query := store.Query{
-			Collection: deadletter.Collection, Equal: f.equal(state), Newest: f.newest(), After: after,
-			Limit: min(limit, store.MaxPage),
-		}
+		query := f.query(state, min(limit, store.MaxPage))
+		query.After = after
 		items, next, err = store.List(ctx, o.Store, query, deadletter.ItemOf)
 	}
 	now := o.Now()
@@ -206,9 +205,7 @@ func (o *Operator) Total(ctx context.Context, f Filter) (int, error) {
 // Count counts the open items of a filter, also those that have expired and are not removed yet, up to a
 // limit.
 func (f Filter) Count(ctx context.Context, from store.Querier, limit int) (int64, error) {
-	return store.Count(ctx, from, store.Query{
-		Collection: deadletter.Collection, Equal: f.equal(deadletter.Open), Newest: f.newest(), Limit: limit,
-	})
+	return store.Count(ctx, from, f.query(deadletter.Open, limit))
 }
 
 // matches returns the open items of a filter, without their messages, in the order of their first publishing.
@@ -221,8 +218,8 @@ func (o *Operator) matches(ctx context.Context, f Filter) (all []deadletter.Item
 		all = append(all, i)
 	}
 	slices.SortFunc(all, func(a, b deadletter.Item) int {
-		return cmp.Or(a.Published().Compare(b.Published()), cmp.Compare(number(a), number(b)),
-			strings.Compare(a.ID, b.ID))
+		published := a.Published().Compare(b.Published())
+		return cmp.Or(published, cmp.Compare(number(a), number(b)), strings.Compare(a.ID, b.ID))
 	})
 	return all, nil
 }

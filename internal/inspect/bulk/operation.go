@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,8 +21,9 @@ var kinds = map[deadletter.Kind]string{
 	deadletter.Replay: "Publish a queue's dead letters to it again, each under its ordering key, in their " +
 		"original order",
 	deadletter.Discard: "Close a queue's dead letters for good; they stay on record",
-	deadletter.Complete: "Close a queue's dead letters as completed by hand: done elsewhere, as the reason " +
-		"says; they stay on record",
+	deadletter.Complete: "Close a queue's dead letters as completed by hand: done elsewhere, as the " +
+		"reason says; " +
+		"they stay on record",
 }
 
 // Progress is where an operation stands.
@@ -82,8 +82,8 @@ func (op Operation) Stands() (line string, goesOn bool) {
 	if op.Outcomes != nil {
 		line += "; " + op.Outcomes.String()
 	}
-	return line, op.Progress == Running || op.Kind == deadletter.Replay && op.Progress.Over() &&
-		(op.Outcomes == nil || op.Outcomes.Waiting > 0)
+	waits := op.Outcomes == nil || op.Outcomes.Waiting > 0
+	return line, op.Progress == Running || op.Kind == deadletter.Replay && op.Progress.Over() && waits
 }
 
 // Missed says that not all that was to be replayed is processed, or dealt with by others.
@@ -96,8 +96,8 @@ func (op Operation) Missed() error {
 	case op.Outcomes == nil || op.Outcomes.DeadAgain+op.Outcomes.Waiting == 0 && op.Progress == Finished:
 		return nil
 	}
-	return fmt.Errorf("not all are processed: %s; look again with billhook operations items %s",
-		op.Outcomes, op.ID)
+	const again = "look again with billhook operations items"
+	return fmt.Errorf("not all are processed: %s; %s %s", op.Outcomes, again, op.ID)
 }
 
 // Notes says what a second person can do.
@@ -105,10 +105,8 @@ func (op Operation) Notes() []string {
 	if op.Progress != Waiting {
 		return nil
 	}
-	return []string{
-		fmt.Sprintf("It waits for the approval of somebody else: billhook operations approve %s, or reject.",
-			op.ID),
-	}
+	approve := "billhook operations approve " + op.ID
+	return []string{"It waits for the approval of somebody else: " + approve + ", or reject."}
 }
 
 // Matching is the filter of what the operation would deal with: what is kept since it was begun is not for
@@ -124,8 +122,8 @@ func (op *Operation) Matching() Filter {
 // OperationOf reads an operation's document.
 func OperationOf(doc store.Document) (Operation, error) {
 	op := Operation{ID: doc.Key.ID}
-	if err := store.Decode(doc.Fields, &op); err != nil || op.Kind == "" || op.Progress == "" ||
-		op.Filter.Queue == "" || op.Rate < 1 {
+	err := store.Decode(doc.Fields, &op)
+	if err != nil || op.Kind == "" || op.Progress == "" || op.Filter.Queue == "" || op.Rate < 1 {
 		return Operation{}, fmt.Errorf("bulk: operation %s is not readable", doc.Key.ID)
 	}
 	return op, nil
@@ -194,10 +192,7 @@ func (o *Operator) Outcomes(ctx context.Context, op Operation) (Outcomes, error)
 		{deadletter.Open, &found.DeadAgain},
 		{deadletter.Processed, &found.Processed},
 	} {
-		n, err := store.Count(ctx, o.Store, store.Query{
-			Collection: deadletter.Collection, Equal: store.Equals("operation", op.ID, "state", string(of.state)),
-			Limit: MaxItems,
-		})
+		n, err := store.Count(ctx, o.Store, dealtWith(op.ID, of.state, MaxItems))
 		if err != nil {
 			return Outcomes{}, err
 		}
@@ -211,22 +206,28 @@ func (o *Operator) Outcomes(ctx context.Context, op Operation) (Outcomes, error)
 func (o *Operator) Items(
 	ctx context.Context, operation string, state deadletter.State, after store.Cursor, limit int,
 ) ([]deadletter.Item, store.Cursor, error) {
-	return store.List(ctx, o.Store, store.Query{
-		Collection: deadletter.Collection, Equal: store.Equals("operation", operation, "state", string(state)),
-		After: after, Limit: limit,
-	}, deadletter.ItemOf)
+	query := dealtWith(operation, state, limit)
+	query.After = after
+	return store.List(ctx, o.Store, query, deadletter.ItemOf)
 }
 
-const maxAsked = 50
+func dealtWith(operation string, state deadletter.State, limit int) store.Query {
+	equal := store.Equals("operation", operation, "state", string(state))
+	return store.Query{Collection: deadletter.Collection, Equal: equal, Limit: limit}
+}
 
-// Asked returns those of the first maxAsked operations that wait for a second person which would deal with
-// the item.
-func Asked(ctx context.Context, from store.Querier, item deadletter.Item) ([]Operation, error) {
-	waiting, _, err := store.List(ctx, from, store.Query{
-		Collection: audit.Collection, Equal: store.Equals("progress", string(Waiting), "queue", item.Queue),
-		Limit: maxAsked,
-	}, OperationOf)
-	return slices.DeleteFunc(waiting, func(op Operation) bool {
-		return !op.Matching().selects(item, deadletter.Open)
-	}), err
+// Asked returns operations of a queue that wait for a second person, at most limit, and whether there are
+// more.
+func Asked(
+	ctx context.Context, from store.Querier, queue string, limit int,
+) (all []Operation, more bool, err error) {
+	equal := store.Equals("progress", string(Waiting), "queue", queue)
+	query := store.Query{Collection: audit.Collection, Equal: equal, Limit: limit}
+	all, next, err := store.List(ctx, from, query, OperationOf)
+	return all, !next.IsZero(), err
+}
+
+// DealsWith reports whether the operation would deal with an open item.
+func (op *Operation) DealsWith(item deadletter.Item) bool {
+	return op.Matching().selects(item, deadletter.Open)
 }

@@ -63,8 +63,8 @@ func (o *Operator) Operations() (all []console.Operation) {
 			if in.Filter, err = o.Choose(ctx, in.Filter); err != nil {
 				return op, err
 			}
-			return o.Begin(ctx, Operation{Kind: kind, Filter: in.Filter, Why: in.Why, Force: in.Force, Rate: in.Rate},
-				by, in.Expect)
+			op = Operation{Kind: kind, Filter: in.Filter, Why: in.Why, Force: in.Force, Rate: in.Rate}
+			return o.Begin(ctx, op, by, in.Expect)
 		}))
 	}
 	ending := func(to Progress, summary string) console.Operation {
@@ -110,8 +110,8 @@ func (o *Operator) Operations() (all []console.Operation) {
 		}),
 		console.New(console.Row{
 			Name: "operations approve", Path: "POST /v1/ops/operations/{id}/approve", Needs: console.TwoPeople,
-			Summary: "Approve an operation that another person started", Before: "operations preview",
-			Follow: "operations run", Beside: []string{"operations show"},
+			Summary: "Approve an operation that another person started",
+			Before:  "operations preview", Follow: "operations run", Beside: []string{"operations show"},
 			Help: "It starts now. It records your name and reason beside those of the person who asked for it.",
 		}, func(ctx context.Context, by audit.Author, in Approve) (Operation, error) {
 			return o.Approve(ctx, in.ID, in.By(by), in.Expect)

@@ -97,8 +97,8 @@ func (o *Operator) Run(ctx context.Context, id string) (Operation, error) {
 			return nil, errDecided // cancelled, or continued by another call
 		}
 		if op.Runner, op.RunnerUntil = "", (time.Time{}); whole {
-			op.Progress, op.FinishedAt, op.Skipped = Finished, o.Now().UTC().Truncate(time.Microsecond),
-				op.Total-op.Done
+			op.Progress, op.Skipped = Finished, op.Total-op.Done
+			op.FinishedAt = o.Now().UTC().Truncate(time.Microsecond)
 		}
 		return nil, nil
 	})
@@ -167,8 +167,8 @@ func (o *Operator) work(ctx context.Context, op Operation, runner string) (whole
 				break // the relay's task has the rest
 			}
 		}
-		if replays && len(left) > 0 && o.Wait(ctx, time.Duration(done)*time.Second/time.Duration(op.Rate)-o.Now().
-			Sub(began)) != nil {
+		pace := time.Duration(done) * time.Second / time.Duration(op.Rate)
+		if replays && len(left) > 0 && o.Wait(ctx, pace-o.Now().Sub(began)) != nil {
 			break
 		}
 	}

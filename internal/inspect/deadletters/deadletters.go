@@ -3,6 +3,7 @@
 package deadletters
 
 import (
+	"cmp"
 	"context"
 
 	"billhook/internal/console"
@@ -60,18 +61,7 @@ func (a Reads) Operations() []console.Operation {
 			Name: "dlq ls", Path: "GET /v1/ops/dead-letters", Beside: []string{"dlq reasons"},
 			Summary: "List the dead letters of one queue or all, newest first",
 			Empty:   "No dead letter is in this list. A message comes here when it cannot be handled.",
-		}, func(ctx context.Context, _ audit.Author, in ListDeadLetters) (console.List[deadletter.Item], error) {
-			f, err := a.choose(ctx, in.Chosen)
-			state := console.AllOr[deadletter.State](in.State)
-			if err == nil && f.Queue == "" && state == "" {
-				err = console.Refuse(console.Malformed, "state_invalid",
-					"Of all queues the list has one state; name a queue for all states.")
-			}
-			if err != nil {
-				return console.List[deadletter.Item]{}, err
-			}
-			return console.Listed(a.Operator.List(ctx, f, state, in.After, in.Limit))
-		}),
+		}, a.list),
 		console.New(console.Row{
 			Name: "dlq reasons", Path: "GET /v1/ops/dead-letters/reasons",
 			Summary: "Count the open dead letters of one queue or all, by reason",
@@ -103,16 +93,13 @@ func (a Reads) Operations() []console.Operation {
 			if err == nil && len(item.Data) == 0 {
 				err = events.ErrUnkept
 			}
-			if err == nil {
-				looked := map[string]any{"queue": item.Queue, "event_id": item.EventID, "dead_letters": []any{item.ID}}
-				err = a.Looked(ctx, in.By(by), item.ID, looked)
-			}
 			if err != nil {
 				return Kept{}, err
 			}
 			kept, shown := a.kept(item), events.MessageOf(item.Message())
 			kept.Data, kept.Base64 = shown.Data, shown.Base64
-			return kept, nil
+			looked := map[string]any{"queue": item.Queue, "event_id": item.EventID, "dead_letters": []any{item.ID}}
+			return kept, a.Looked(ctx, in.By(by), item.ID, looked)
 		}),
 		console.New(console.Row{
 			Name: "dlq preview", Path: "GET /v1/ops/dead-letters/preview",
@@ -138,6 +125,21 @@ func (a Reads) Operations() []console.Operation {
 			return a.Preview(ctx, op.Matching())
 		}),
 	}
+}
+
+func (a Reads) list(
+	ctx context.Context, _ audit.Author, in ListDeadLetters,
+) (all console.List[deadletter.Item], err error) {
+	f, err := a.choose(ctx, in.Chosen)
+	state := console.AllOr[deadletter.State](in.State)
+	if err == nil && cmp.Or(f.Queue, f.EventID, f.OrderingKey, string(state)) == "" {
+		err = console.Refuse(console.Malformed, "state_invalid",
+			"Of all queues the list has one state; for all states name a queue, an event or a key.")
+	}
+	if err != nil {
+		return all, err
+	}
+	return console.Listed(a.Operator.List(ctx, f, state, in.After, in.Limit))
 }
 
 func (a Reads) choose(ctx context.Context, in Chosen) (bulk.Filter, error) {

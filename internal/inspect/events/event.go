@@ -3,6 +3,7 @@ package events
 import (
 	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"billhook/internal/console"
@@ -56,46 +57,70 @@ type found struct {
 	// waits are the messages that wait of the event and of what it has emitted, and own those that are the
 	// event, or will be once they are published.
 	waits, own []lane.Kept
-	more       bool
+	// more: there is more of the event than was read. unread: so it is of what waits.
+	more, unread bool
+	// left is how many documents may still be read to show the event.
+	left int
 }
+
+// maxReads bounds the documents that the database reads to show an event. later are those of its pause, of
+// what it has moved, and of how many of its emissions wait.
+const (
+	maxReads = 50
+	later    = 3
+)
 
 func (a Reads) find(ctx context.Context, id, queue, tenant string) (f found, err error) {
 	of := func(name, queue, tenant string) map[string]any {
 		return store.Equals(name, id, "queue", queue, "tenant", tenant)
 	}
+	newest := &store.Newest{Field: "kept_at"}
 	queries := []store.Query{
-		{Collection: dedupe.Collection, Equal: of("event_id", queue, tenant)},
-		{Collection: deadletter.Collection, Equal: of("event_id", queue, "")},
-		{Collection: lane.Delayed.Entries(), Equal: of("event_id", queue, tenant)},
-		{Collection: lane.Outbox.Entries(), Equal: of("event_id", queue, tenant)},
+		{Collection: dedupe.Collection, Equal: of("event_id", queue, tenant), Limit: 5},
+		{Collection: deadletter.Collection, Equal: of("event_id", queue, ""), Limit: closely + 1, Newest: newest},
+		{Collection: lane.Delayed.Entries(), Equal: of("event_id", queue, tenant), Limit: 3},
+		{Collection: lane.Outbox.Entries(), Equal: of("event_id", queue, tenant), Limit: 8},
 		// The queue of these is that of the event which has emitted them.
-		{Collection: lane.Delayed.Entries(), Equal: of("emits", "", tenant)},
-		{Collection: lane.Outbox.Entries(), Equal: of("emits", "", tenant)},
+		{Collection: lane.Delayed.Entries(), Equal: of("emits", "", tenant), Limit: 2},
+		{Collection: lane.Outbox.Entries(), Equal: of("emits", "", tenant), Limit: 2},
 	}
 	pages := make([]store.Page, len(queries))
 	err = store.AtOnce(ctx, len(queries), func(ctx context.Context, i int) (err error) {
-		queries[i].Limit = most
 		pages[i], err = a.Store.Query(ctx, queries[i])
 		return err
 	})
 	if err != nil {
 		return found{}, err
 	}
-	f.records = pages[0].Documents
+	f.left = maxReads - later
+	for i, page := range pages {
+		read, behind := len(page.Documents), !page.Next.IsZero()
+		if behind {
+			read++
+		}
+		f.left -= max(1, read)
+		f.more = f.more || behind
+		f.unread = f.unread || behind && (i == 2 || i == 3)
+	}
+	if f.records = pages[0].Documents; !pages[0].Next.IsZero() {
+		if f.records, err = a.withOwn(ctx, f.records); err != nil {
+			return found{}, err
+		}
+		f.left--
+	}
 	for _, doc := range pages[1].Documents {
 		f.deadLetters = append(f.deadLetters, DeadLetterIn(doc))
 	}
-	for i, page := range pages {
-		f.more = f.more || !page.Next.IsZero()
-		if i < 2 {
-			continue
-		}
+	if len(f.deadLetters) > closely {
+		f.deadLetters, f.more = f.deadLetters[:closely], true
+	}
+	for i, page := range pages[2:] {
 		for _, doc := range page.Documents {
 			kept, err := lane.KeptOf(doc)
 			if err != nil {
 				return found{}, err
 			}
-			coming := i >= 4
+			coming := i >= 2
 			if !coming {
 				f.waits = append(f.waits, kept)
 			}
@@ -105,6 +130,20 @@ func (a Reads) find(ctx context.Context, id, queue, tenant string) (f found, err
 		}
 	}
 	return f, nil
+}
+
+// withOwn are the records of conflicts, and that of the event itself, which may be behind them.
+func (a Reads) withOwn(ctx context.Context, conflicts []store.Document) ([]store.Document, error) {
+	r, err := dedupe.FromDocument(conflicts[0])
+	if err != nil {
+		return nil, err
+	}
+	own, err := store.Find(ctx, a.Store, dedupe.Key(r.Queue, r.Tenant, r.EventID))
+	among := func(doc store.Document) bool { return doc.Key == own.Key }
+	if err != nil || own.Version == 0 || slices.ContainsFunc(conflicts, among) {
+		return conflicts, err
+	}
+	return append(conflicts, own), nil
 }
 
 // Destination is the queue that a message goes to once it is published; empty: several, or none of the
@@ -145,23 +184,35 @@ func (a Reads) event(ctx context.Context, _ audit.Author, in EventOf) (Event, er
 		}
 		attributes := f.own[0].Message.Attributes
 		event.Status, event.EventType, event.Action = Waits, attributes["event_type"], attributes["event_type"]
-		event.CorrelationID, event.OrderingKey, event.MessageID = attributes["correlation_id"],
-			attributes["ordering_key"], attributes["first_message_id"]
+		event.CorrelationID, event.OrderingKey = attributes["correlation_id"], attributes["ordering_key"]
+		event.MessageID = attributes["first_message_id"]
 	}
 	more := []func(context.Context) error{
-		func(ctx context.Context) error { return a.places(ctx, &event, record, f.own) },
+		func(ctx context.Context) error { return a.places(ctx, &event, record, f) },
 		func(ctx context.Context) error { return a.emissions(ctx, &event, record, f) },
 		func(ctx context.Context) error { return a.effect(ctx, &event, record) },
+		func(ctx context.Context) error { return a.waiting(ctx, &event, f) },
 	}
-	if err := store.AtOnce(ctx, len(more), func(ctx context.Context, i int) error {
-		return more[i](ctx)
-	}); err != nil {
+	err = store.AtOnce(ctx, len(more), func(ctx context.Context, i int) error { return more[i](ctx) })
+	if err != nil {
 		return Event{}, err
 	}
 	history(&event, record, f.own)
 	a.Links.links(&event)
-	event.More = f.more || len(event.Emitted) > len(event.Emissions)
+	event.More = event.More || f.more || len(event.Emitted) > len(event.Emissions)
 	return event, nil
+}
+
+// waiting counts what waits in the outbox of what the event has emitted, where not all of that was read.
+func (a Reads) waiting(ctx context.Context, e *Event, f found) error {
+	if !f.unread || len(e.Emitted) == 0 {
+		return nil
+	}
+	equal := store.Equals("event_id", e.EventID, "queue", e.Queue, "tenant", e.Tenant)
+	query := store.Query{Collection: lane.Outbox.Entries(), Equal: equal, Limit: store.MaxPage}
+	n, err := store.Count(ctx, a.Store, query)
+	e.Waiting = int(n)
+	return err
 }
 
 func replays(k lane.Kept) bool { return k.Message.Attributes[deadletter.AttrReplayOf] != "" }
@@ -228,12 +279,12 @@ func (a Reads) story(id string, f found) (event Event, own dedupe.Record, err er
 	case event.Status != "":
 	case len(event.Conflicts) > 0: // every message with this id is broken
 		first := event.Conflicts[0]
-		event.Status, event.Reason, event.PayloadHash, event.MessageID = first.Status, first.Reason,
-			first.PayloadHash, first.MessageID
+		event.Status, event.Reason = first.Status, first.Reason
+		event.PayloadHash, event.MessageID = first.PayloadHash, first.MessageID
 	case len(event.DeadLetters) > 0: // no worker has answered, and the broker gave up
 		first := event.DeadLetters[0]
-		event.Status, event.Reason, event.Attempts, event.MessageID = dedupe.DeadLettered, first.Reason,
-			first.Attempts, first.SourceMessageID
+		event.Status, event.Reason = dedupe.DeadLettered, first.Reason
+		event.Attempts, event.MessageID = first.Attempts, first.SourceMessageID
 	}
 	return event, own, nil
 }
@@ -280,8 +331,8 @@ func (a Reads) Operations() []console.Operation {
 			Name: "events ls", Path: "GET /v1/ops/events", Summary: "List events, newest first",
 			Beside: []string{"queues waiting"},
 			Help: "An event is as old as its record: a retry leaves it in its place. What waits for its first " +
-				"attempt has no record\n" +
-				"yet: queues waiting counts it.",
+				"attempt\n" +
+				"has no record yet: queues waiting counts it.",
 			Empty: "No event is in this list. A worker records an event at its first attempt.",
 		}, func(ctx context.Context, _ audit.Author, in ListEvents) (console.List[Line], error) {
 			q, err := a.Filtered(in.Queue)
@@ -301,8 +352,8 @@ func (a Reads) Operations() []console.Operation {
 		console.New(console.Row{
 			Name: "events payload", Path: "POST /v1/ops/events/{event_id}/payload", Needs: console.Reason, Once: true,
 			Summary: "Show the payload of an event that is kept",
-			Help: "The payload is minimized: names and addresses were taken out on receipt. The audit says who " +
-				"has looked, and why.",
+			Help: "The payload is minimized: names and addresses were taken out on receipt. The audit says who has " +
+				"looked, and why.",
 		}, a.payload),
 		console.New(console.Row{
 			Name: "events try", Path: "POST /v1/ops/events/try", Needs: console.Act, Once: true, Body: maxBody,

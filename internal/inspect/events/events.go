@@ -36,8 +36,6 @@ type Reads struct {
 var errSeveral = console.Refuse(console.Conflict, "queue_needed",
 	"Several queues or tenants know this event id; name one with queue or tenant.")
 
-const most = 100
-
 // Line is one event in the job log.
 type Line struct {
 	EventID   string        `json:"event_id" show:"Event" link:"events/{event_id}?queue={queue}&tenant={tenant}"`
@@ -76,9 +74,9 @@ func (a Reads) Events(ctx context.Context, page dedupe.Listing) ([]Line, store.C
 func LineOf(r dedupe.Record) Line {
 	return Line{
 		EventID: r.EventID, EventType: r.EventType, Action: r.EventType, Queue: r.Queue, Tenant: r.Tenant,
-		Status: r.Status, Attempts: r.Attempts,
-		Result: r.Result, Ref: r.Ref, Reason: r.LastError, CorrelationID: r.CorrelationID,
-		IdempotencyKey: r.IdempotencyKey, OrderingKey: r.OrderingKey, MessageID: r.MessageID,
+		Status: r.Status, Attempts: r.Attempts, Result: r.Result, Ref: r.Ref, Reason: r.LastError,
+		CorrelationID: r.CorrelationID, IdempotencyKey: r.IdempotencyKey, OrderingKey: r.OrderingKey,
+		MessageID:   r.MessageID,
 		NextRetryAt: r.NextRetryAt, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt, ProcessedAt: r.ProcessedAt,
 	}
 }

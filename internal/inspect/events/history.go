@@ -95,10 +95,11 @@ func history(e *Event, record dedupe.Record, own []lane.Kept) {
 	for _, spot := range e.Places {
 		switch spot.Place {
 		case PlaceApproval:
-			steps = append(steps, Step{
+			step := Step{
 				At: spot.Since, What: StepAskedFor, DeadLetter: spot.DeadLetters[0], Operation: spot.Operation,
-				Who: spot.Who, Why: spot.Why,
-			})
+			}
+			step.Who, step.Why = spot.Who, spot.Why
+			steps = append(steps, step)
 		case PlacePaused:
 			steps = append(steps, Step{At: spot.Since, What: StepPaused, Who: spot.Who, Why: spot.Why})
 		default:
@@ -123,26 +124,21 @@ func received(record dedupe.Record, own []lane.Kept, deadLetters []deadletter.It
 
 func dealings(deadLetter deadletter.Item) []Step {
 	steps := []Step{
-		{
-			At: deadLetter.Died(), What: StepDied, DeadLetter: deadLetter.ID, Reason: deadLetter.Reason,
-			MessageID: deadLetter.SourceMessageID,
-		},
+		{At: deadLetter.Died(), What: StepDied, Reason: deadLetter.Reason, MessageID: deadLetter.SourceMessageID},
 	}
 	for _, act := range deadLetter.History {
-		steps = append(steps, Step{
-			At: act.At, What: What(act.Kind), DeadLetter: deadLetter.ID, Operation: act.Operation, Who: act.Who,
-			Why: act.Why,
-		})
+		steps = append(steps,
+			Step{At: act.At, What: What(act.Kind), Operation: act.Operation, Who: act.Who, Why: act.Why})
 	}
 	switch deadLetter.State {
 	case deadletter.Processed:
-		steps = append(steps,
-			Step{At: deadLetter.Closed, What: StepReplayEnded, DeadLetter: deadLetter.ID, Outcome: deadLetter.Outcome})
+		steps = append(steps, Step{At: deadLetter.Closed, What: StepReplayEnded, Outcome: deadLetter.Outcome})
 	case deadletter.Corrected:
-		steps = append(steps, Step{
-			At: deadLetter.Closed, What: StepCorrected, DeadLetter: deadLetter.ID, MessageID: deadLetter.CorrectedBy,
-		})
+		steps = append(steps, Step{At: deadLetter.Closed, What: StepCorrected, MessageID: deadLetter.CorrectedBy})
 	case deadletter.Open, deadletter.Replayed, deadletter.Discarded, deadletter.Completed:
+	}
+	for i := range steps {
+		steps[i].DeadLetter = deadLetter.ID
 	}
 	return steps
 }
@@ -152,8 +148,10 @@ func attempts(log []dedupe.Attempt) []Step {
 	last := map[string]int64{} // the last delivery of each message
 	for _, a := range log {
 		if first := last[a.MessageID] + 1; a.Delivery > first {
-			steps = append(steps,
-				Step{At: a.Begun, What: StepSilent, Delivery: first, Last: a.Delivery - 1, MessageID: a.MessageID})
+			silent := Step{
+				At: a.Begun, What: StepSilent, Delivery: first, Last: a.Delivery - 1, MessageID: a.MessageID,
+			}
+			steps = append(steps, silent)
 		}
 		last[a.MessageID] = max(last[a.MessageID], a.Delivery)
 		steps = append(steps, Step{
@@ -199,8 +197,8 @@ func link(template string, places ...string) string {
 
 func (l Links) links(e *Event) {
 	if l.Log != "" && len(e.History) > 0 {
-		e.LogLink = link(l.Log, "{event_id}", e.EventID, "{since}",
-			e.History[0].At.UTC().Truncate(time.Minute).Format(time.RFC3339))
+		since := e.History[0].At.UTC().Truncate(time.Minute).Format(time.RFC3339)
+		e.LogLink = link(l.Log, "{event_id}", e.EventID, "{since}", since)
 	}
 	for i, step := range e.History {
 		if l.Trace != "" && step.Trace != "" {

@@ -112,8 +112,8 @@ func (a Reads) payload(ctx context.Context, by audit.Author, in PayloadOf) (Payl
 		return Payload{}, ErrUnkept
 	}
 	shown := Payload{
-		EventID: in.ID, Queue: event.Queue, Tenant: event.Tenant, Items: []KeptMessage{}, More: f.more ||
-			len(items) > closely,
+		EventID: in.ID, Queue: event.Queue, Tenant: event.Tenant, Items: []KeptMessage{},
+		More: f.more || len(items) > closely,
 	}
 	var deadLetters []any
 	for _, kept := range items[:min(len(items), closely)] {
@@ -135,8 +135,8 @@ const PayloadKind = "payload"
 
 // Looked records in the audit that somebody looks at a payload. After an error nothing of it may be shown.
 func (a Reads) Looked(ctx context.Context, by audit.Change, subject string, at map[string]any) error {
-	writes, err := audit.Entry{Kind: PayloadKind, Subject: subject, Action: "look", At: a.Now(), After: at}.By(
-		by).With(a.NewID())
+	entry := audit.Entry{Kind: PayloadKind, Subject: subject, Action: "look", At: a.Now(), After: at}
+	writes, err := entry.By(by).With(a.NewID())
 	if err != nil {
 		return err
 	}

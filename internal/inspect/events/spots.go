@@ -38,7 +38,7 @@ type Spot struct {
 	// Until is when its waiting ends by itself; zero: it does not, or that is not known.
 	Since time.Time `json:"since,omitzero" show:"Since"`
 	Until time.Time `json:"until,omitzero" show:"Until"`
-	// OrderingKey is the key that it waits behind others of, and Behind the event that is published next of it.
+	// OrderingKey is the key that it waits behind others of, and Behind the event of it that is published next.
 	OrderingKey string   `json:"ordering_key,omitempty"`
 	Behind      string   `json:"behind,omitempty" show:"Next" link:"events"`
 	DeadLetters []string `json:"dead_letters,omitempty" show:"Dead letters"`
@@ -54,37 +54,78 @@ func placeOf(k lane.Kept) Where {
 	return PlaceDelayed
 }
 
-// closely bounds the messages, dead letters and emissions of an event that are read about one by one.
-const closely = 10
+// closely bounds the approvals, messages and emissions of an event that are read about one by one. ofLine is
+// how many documents are read about the line of a message that waits: the line, the first in it, and the one
+// behind that.
+const (
+	closely = 10
+	ofLine  = 3
+)
 
-func (a Reads) places(ctx context.Context, e *Event, record dedupe.Record, own []lane.Kept) error {
+// shares is what may be read of the approvals that wait, of the lines of messages, and of emissions, of the
+// reads left.
+func (f found) shares() (approvals, lines, emissions int) {
+	delayed := len(slices.DeleteFunc(slices.Clone(f.own), lane.Kept.Outbox))
+	approvals = min(closely, f.left/4)
+	left := f.left - approvals - 1 // the one behind them
+	lines = min(closely, delayed, left/2/ofLine)
+	return approvals, lines, min(closely, left-lines*ofLine)
+}
+
+func (a Reads) places(ctx context.Context, e *Event, record dedupe.Record, f found) error {
 	now, delayed := a.Now(), false
-	for _, kept := range own[:min(len(own), closely)] {
+	approvals, lines, _ := f.shares()
+	for _, kept := range f.own {
 		spot := Spot{Place: PlaceOutbox, Queue: a.Destination(kept), Topic: kept.Topic, Since: kept.CreatedAt}
 		if !kept.Outbox() {
 			delayed = delayed || !kept.Emitted
-			var err error
-			if spot, err = a.DelayOf(ctx, kept); err != nil {
-				return err
+			spot = a.delayOf(kept)
+			if lines--; lines >= 0 {
+				var err error
+				if spot, err = a.DelayOf(ctx, kept); err != nil {
+					return err
+				}
 			}
 		}
 		e.Places = append(e.Places, spot)
 	}
+	add := func(place Where, until time.Time) {
+		e.Places = append(e.Places, Spot{Place: place, Queue: e.Queue, Since: record.UpdatedAt, Until: until})
+	}
 	switch {
 	case record.Status == dedupe.Processing:
-		e.Places = append(e.Places,
-			Spot{Place: PlaceLease, Queue: e.Queue, Since: record.UpdatedAt, Until: record.LeaseUntil})
+		add(PlaceLease, record.LeaseUntil)
 	case record.Status == dedupe.Failed && !delayed:
-		e.Places = append(e.Places,
-			Spot{Place: PlaceBroker, Queue: e.Queue, Since: record.UpdatedAt, Until: record.NextRetryAt})
+		add(PlaceBroker, record.NextRetryAt)
 	case record.Status == dedupe.DeadLettered && len(e.DeadLetters) == 0:
 		// Kept within seconds; after its retention it is gone.
-		if q, ok := a.Catalog.Queue(e.Queue); ok && !q.DeadLetter.Drop &&
-			now.Sub(record.UpdatedAt) < q.DeadLetter.Retention {
-			e.Places = append(e.Places, Spot{Place: PlaceDeadLetterTopic, Queue: e.Queue, Since: record.UpdatedAt})
+		q, ok := a.Catalog.Queue(e.Queue)
+		if ok && !q.DeadLetter.Drop && now.Sub(record.UpdatedAt) < q.DeadLetter.Retention {
+			add(PlaceDeadLetterTopic, time.Time{})
 		}
 	}
-	for i, deadLetter := range e.DeadLetters {
+	if err := a.dead(ctx, e, record, approvals); err != nil || len(e.Places) == 0 {
+		return err
+	}
+	doc, err := store.Find(ctx, a.Store, store.Key{Collection: pause.Collection, ID: e.Queue})
+	if err != nil || doc.Version == 0 {
+		return err
+	}
+	p, err := pause.Read(doc)
+	e.Places = append(e.Places, Spot{Place: PlacePaused, Queue: p.Queue, Since: p.At, Who: p.Who, Why: p.Why})
+	return err
+}
+
+// dead adds the places of the event's dead letters, and the operations on them that wait for a second person.
+func (a Reads) dead(ctx context.Context, e *Event, record dedupe.Record, approvals int) (err error) {
+	var asked []bulk.Operation
+	isOpen := func(item deadletter.Item) bool { return item.State == deadletter.Open }
+	if slices.ContainsFunc(e.DeadLetters, isOpen) {
+		if asked, e.More, err = bulk.Asked(ctx, a.Store, e.Queue, approvals); err != nil {
+			return err
+		}
+	}
+	for _, deadLetter := range e.DeadLetters {
 		spot := Spot{Queue: deadLetter.Queue, DeadLetters: []string{deadLetter.ID}, Since: deadLetter.Kept}
 		switch {
 		case deadLetter.State == deadletter.Open:
@@ -95,33 +136,24 @@ func (a Reads) places(ctx context.Context, e *Event, record dedupe.Record, own [
 			continue
 		}
 		e.Places = append(e.Places, spot)
-		if spot.Place != PlaceDeadLetter || i >= closely {
-			continue
-		}
-		asked, err := bulk.Asked(ctx, a.Store, deadLetter)
-		if err != nil {
-			return err
-		}
 		for _, op := range asked {
-			e.Places = append(e.Places, Spot{
-				Place: PlaceApproval, Queue: deadLetter.Queue, DeadLetters: []string{deadLetter.ID}, Since: op.CreatedAt,
-				Operation: op.ID, Who: op.Who, Why: op.Why,
-			})
-		}
-	}
-	if len(e.Places) == 0 {
-		return nil
-	}
-	pauses, err := pause.List(ctx, a.Store)
-	if err != nil {
-		return err
-	}
-	for _, p := range pauses {
-		if p.Queue == e.Queue {
-			e.Places = append(e.Places, Spot{Place: PlacePaused, Queue: p.Queue, Since: p.At, Who: p.Who, Why: p.Why})
+			if op.DealsWith(deadLetter) {
+				e.Places = append(e.Places, Spot{
+					Place: PlaceApproval, Queue: deadLetter.Queue, DeadLetters: []string{deadLetter.ID},
+					Since: op.CreatedAt, Operation: op.ID, Who: op.Who, Why: op.Why,
+				})
+			}
 		}
 	}
 	return nil
+}
+
+// delayOf is the place of a kept message, without what it waits behind.
+func (a Reads) delayOf(kept lane.Kept) Spot {
+	return Spot{
+		Place: PlaceDelayed, Queue: a.Destination(kept), Since: kept.CreatedAt, Until: kept.DueAt,
+		OrderingKey: kept.Message.OrderingKey,
+	}
 }
 
 // DelayOf says behind what a kept message waits, and until when.
@@ -130,10 +162,7 @@ func (a Reads) DelayOf(ctx context.Context, kept lane.Kept) (Spot, error) {
 	if err != nil {
 		return Spot{}, err
 	}
-	spot := Spot{
-		Place: PlaceDelayed, Queue: a.Destination(kept), Since: kept.CreatedAt, Until: kept.DueAt,
-		OrderingKey: kept.Message.OrderingKey,
-	}
+	spot := a.delayOf(kept)
 	if first.EventID != kept.EventID || first.Emits != kept.Emits {
 		spot.Behind = first.EventID
 	}
@@ -158,8 +187,8 @@ const (
 )
 
 var emissionStates = map[dedupe.Status]EmissionState{
-	dedupe.Processing: EmissionProcessing, dedupe.Failed: EmissionFailed, dedupe.Completed: EmissionProcessed,
-	dedupe.DeadLettered: EmissionDeadLettered,
+	dedupe.Processing: EmissionProcessing, dedupe.Failed: EmissionFailed,
+	dedupe.Completed: EmissionProcessed, dedupe.DeadLettered: EmissionDeadLettered,
 }
 
 // Emission is a message that the event has emitted, for a queue or a topic.
@@ -174,7 +203,8 @@ type Emission struct {
 }
 
 func (a Reads) emissions(ctx context.Context, e *Event, record dedupe.Record, f found) error {
-	for _, emitted := range record.Emitted[:min(len(record.Emitted), closely)] {
+	_, _, most := f.shares()
+	for _, emitted := range record.Emitted[:min(len(record.Emitted), most)] {
 		one := Emission{
 			EventID: emitted.EventID, Tenant: e.Tenant, EventType: emitted.EventType, Queue: emitted.To,
 			State: EmissionPublished,
@@ -187,8 +217,8 @@ func (a Reads) emissions(ctx context.Context, e *Event, record dedupe.Record, f 
 		}
 		before := len(e.Emissions)
 		for _, q := range a.Catalog.Queues {
-			if q.ID == emitted.To || q.Topic() == emitted.To &&
-				q.Takes(map[string]string{"event_type": emitted.EventType}) {
+			attributes := map[string]string{"event_type": emitted.EventType}
+			if q.ID == emitted.To || q.Topic() == emitted.To && q.Takes(attributes) {
 				one.Queue = q.ID
 				e.Emissions = append(e.Emissions, one)
 			}
@@ -197,8 +227,8 @@ func (a Reads) emissions(ctx context.Context, e *Event, record dedupe.Record, f 
 			e.Emissions = append(e.Emissions, one)
 		}
 	}
-	e.Emissions = e.Emissions[:min(len(e.Emissions), closely)]
-	return store.AtOnce(ctx, len(e.Emissions), func(ctx context.Context, i int) error {
+	e.Emissions = e.Emissions[:min(len(e.Emissions), most)]
+	err := store.AtOnce(ctx, len(e.Emissions), func(ctx context.Context, i int) error {
 		one := &e.Emissions[i]
 		doc, err := store.Find(ctx, a.Store, dedupe.Key(one.Queue, one.Tenant, one.EventID))
 		if err != nil || doc.Version == 0 {
@@ -210,12 +240,16 @@ func (a Reads) emissions(ctx context.Context, e *Event, record dedupe.Record, f 
 		}
 		return err
 	})
+	// One without a record is published, unless it is among what waits and was not read.
+	e.Emissions = slices.DeleteFunc(e.Emissions, func(one Emission) bool {
+		return f.unread && one.State == EmissionPublished
+	})
+	return err
 }
 
 // errNowhere is the answer for an event that the store does not know: it says where the event may be.
-var errNowhere = console.Refuse(console.Absent, "event_unknown",
-	"No worker has recorded an event of that id, and the outbox, the "+
-		"delayed messages and the dead letters do not have it. It may wait in the broker (billhook queues waiting "+
-		"counts what does), or be in its "+
-		"first attempt. Or it never passed the webhook service, or its record has expired. What was logged of it: "+
-		`gcloud logging read 'jsonPayload.event_id="<event id>"'.`)
+var errNowhere = console.Refuse(console.Absent, "event_unknown", "No worker has recorded an event of that "+
+	"id, and the outbox, the delayed messages and the dead letters do not have it. It may wait in the broker "+
+	"(billhook queues waiting counts what does), or be in its first attempt. Or it never passed the webhook "+
+	"service, or its record has expired. What was logged of it: "+
+	`gcloud logging read 'jsonPayload.event_id="<event id>"'.`)

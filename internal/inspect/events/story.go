@@ -21,8 +21,8 @@ func (e Event) Happened() string {
 	case dedupe.Completed:
 		return "It is processed" + at(e.ProcessedAt) + ", after " + attempts + because(e.Result) + "."
 	case dedupe.Failed:
-		return "It has failed, after " + attempts + because(e.Reason) + ". It is tried again" +
-			at(e.NextRetryAt) + "."
+		again := ". It is tried again" + at(e.NextRetryAt) + "."
+		return "It has failed, after " + attempts + because(e.Reason) + again
 	case dedupe.Processing:
 		return "A worker has it in hand, at attempt " + fmt.Sprint(e.Attempts) + "."
 	case dedupe.DeadLettered:
@@ -41,7 +41,8 @@ func (e Event) Notes() []string {
 		}
 	}
 	if e.More {
-		notes = append(notes, "There is more of it than is shown.")
+		const lists = "billhook events ls --event-id %[1]s; billhook dlq ls %[2]s --event-id %[1]s --state all"
+		notes = append(notes, "There is more of it than is shown: "+fmt.Sprintf(lists, e.EventID, e.Queue))
 	}
 	return notes
 }
@@ -49,11 +50,11 @@ func (e Event) Notes() []string {
 func (s Spot) todo() string {
 	switch s.Place {
 	case PlaceDeadLetter:
-		return "Replay its dead letter, discard it or complete it by hand: billhook dlq show " +
-			strings.Join(s.DeadLetters, " ")
+		dead := strings.Join(s.DeadLetters, " ")
+		return "Replay its dead letter, discard it or complete it by hand: billhook dlq show " + dead
 	case PlaceApproval:
-		return "Have a second person approve the operation: billhook operations approve " + s.Operation +
-			" --why <reason>"
+		approve := "billhook operations approve " + s.Operation + " --why <reason>"
+		return "Have a second person approve the operation: " + approve
 	case PlacePaused:
 		return "Resume the queue when its messages may go on: billhook queues resume " + s.Queue + " --why <reason>"
 	default:
@@ -67,8 +68,8 @@ func (s Spot) String() string {
 	case PlaceBroker:
 		return "in the broker, for its next delivery" + at(s.Until)
 	case PlaceLease:
-		return "with a worker" + since(s.Since) + until(s.Until) +
-			"; if the worker is gone, the next delivery or a sweep goes on"
+		then := "; if the worker is gone, the next delivery or a sweep goes on"
+		return "with a worker" + since(s.Since) + until(s.Until) + then
 	case PlaceDelayed:
 		text := "kept" + until(s.Until)
 		if s.OrderingKey != "" {
@@ -85,8 +86,8 @@ func (s Spot) String() string {
 	case PlaceDeadLetter:
 		return "for a person, as dead letter " + deadLetters + until(s.Until)
 	case PlaceApproval:
-		return "for a second person" + since(s.Since) + ": operation " + s.Operation + ", requested by " + s.Who +
-			": " + s.Why
+		requested := ": operation " + s.Operation + ", requested by " + s.Who + ": " + s.Why
+		return "for a second person" + since(s.Since) + requested
 	case PlaceReplay:
 		return "for the end of the replay of " + deadLetters + ", operation " + s.Operation
 	case PlacePaused:
@@ -128,8 +129,8 @@ func (s Step) Happened() string {
 		if s.Last > s.Delivery {
 			deliveries = fmt.Sprintf("deliveries %d to %d", s.Delivery, s.Last)
 		}
-		return deliveries + " of message " + s.MessageID +
-			" left no record: the worker died, was cut off, or refused it before an attempt"
+		const why = " left no record: the worker died, was cut off, or refused it before an attempt"
+		return deliveries + " of message " + s.MessageID + why
 	case StepTried:
 		return s.tried()
 	case StepRecorded:
@@ -166,8 +167,8 @@ func (s Step) tried() string {
 	if s.End.IsZero() {
 		return text + ": no end yet, or its worker died or was cut off"
 	}
-	text += ": " + strings.TrimSpace(string(s.Outcome)+" "+s.Reason) + " after " +
-		s.End.Sub(s.At).Round(time.Millisecond).String()
+	took := s.End.Sub(s.At).Round(time.Millisecond).String()
+	text += ": " + strings.TrimSpace(string(s.Outcome)+" "+s.Reason) + " after " + took
 	if s.Trace != "" {
 		text += ", trace " + s.Trace
 	}
@@ -183,8 +184,8 @@ func (p Posted) String() string {
 		moved := line.Account + " " + money.Text(line.Debit+line.Credit, line.Currency) + " " + line.Currency
 		sides[line.Debit > 0] = append(sides[line.Debit > 0], moved)
 	}
-	return fmt.Sprintf("%s %s: debit %s; credit %s", p.Kind, p.ID, strings.Join(sides[true], ", "),
-		strings.Join(sides[false], ", "))
+	debits, credits := strings.Join(sides[true], ", "), strings.Join(sides[false], ", ")
+	return fmt.Sprintf("%s %s: debit %s; credit %s", p.Kind, p.ID, debits, credits)
 }
 
 func (c Conflict) String() string {

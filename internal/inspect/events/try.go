@@ -119,9 +119,8 @@ func (a Reads) kept(ctx context.Context, worker dryrun.Worker, asked Try) (dryru
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), b.PublishedAt.Compare(a.PublishedAt))
 	})
 	first := kept[0]
-	if slices.ContainsFunc(kept, func(k stored) bool {
-		return k.Queue != first.Queue || k.Tenant != first.Tenant
-	}) {
+	others := func(k stored) bool { return k.Queue != first.Queue || k.Tenant != first.Tenant }
+	if slices.ContainsFunc(kept, others) {
 		return dryrun.Message{}, ErrSeveral
 	}
 	if first.Place == PlaceDeadLetter {

@@ -23,8 +23,8 @@ func (s PauseState) Notes() []string {
 		notes = append(notes, "Why: "+s.Problem)
 	}
 	if !s.Granted {
-		notes = append(notes, fmt.Sprintf("This worker may not change subscriptions: run billhook admin switch "+
-			"%s, with your own credentials.", s.Queue))
+		notes = append(notes, fmt.Sprintf("This worker may not change subscriptions: "+
+			"run billhook admin switch %s, with your own credentials.", s.Queue))
 	}
 	if s.MessageTTLSeconds > 0 {
 		notes = append(notes, fmt.Sprintf("A message older than %s is dropped unhandled.", s.MessageTTLSeconds))
@@ -32,11 +32,11 @@ func (s PauseState) Notes() []string {
 	if s.Pause == nil {
 		return notes
 	}
-	notes = append(notes, fmt.Sprintf("What is published waits in Pub/Sub, the first of it until %s; what "+
-		"waited before goes earlier.", console.Stamp(s.KeptUntil)))
+	notes = append(notes, fmt.Sprintf("What is published waits in Pub/Sub, the first of it until %s; "+
+		"what waited before goes earlier.", console.Stamp(s.KeptUntil)))
 	if !s.DroppedFrom.IsZero() {
-		notes = append(notes, fmt.Sprintf("From %s on the first of what is published now is dropped when the "+
-			"queue is resumed.", console.Stamp(s.DroppedFrom)))
+		notes = append(notes, fmt.Sprintf("From %s on the first of what is published now is dropped "+
+			"when the queue is resumed.", console.Stamp(s.DroppedFrom)))
 	}
 	return append(notes, fmt.Sprintf("Terraform refuses to plan until paused_queues names %s.", s.Queue))
 }

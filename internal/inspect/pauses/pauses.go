@@ -99,11 +99,12 @@ func (o *Operator) Set(
 	ctx context.Context, q catalog.Queue, pauses bool, by audit.Change,
 ) (PauseState, error) {
 	if !q.Enabled {
-		return PauseState{}, fmt.Errorf("%w: the queue does not run here, so nothing of it is pushed; it is "+
-			"pushed again once the deployment runs it", ErrInvalid)
+		return PauseState{}, fmt.Errorf("%w: the queue does not run here, so nothing of it is pushed; "+
+			"it is pushed again once the deployment runs it", ErrInvalid)
 	}
 	changed, now := false, o.Now().UTC().Truncate(time.Microsecond)
-	_, err := by.Update(ctx, o.Store, key(q.ID), audit.Subject{Kind: Kind, ID: q.ID}, now, o.NewID(),
+	subject := audit.Subject{Kind: Kind, ID: q.ID}
+	_, err := by.Update(ctx, o.Store, key(q.ID), subject, now, o.NewID(),
 		func(doc store.Document) (audit.Made, error) {
 			was := doc.Version != 0
 			record, unreadable := pause.Read(doc) // what cannot be read can be replaced

@@ -59,9 +59,8 @@ func (a EventQueue) Operations() []console.Operation {
 // Stats are the numbers of events over all queues, by the event queue's statuses. Each event is counted
 // once. A timer is not counted: an emission or a message that nobody wants before its time.
 type Stats struct {
-	// Pending counts the messages that wait for their first attempt, or that no record is kept of: those
-	// in the broker, on paused queues too, those that are kept behind others of their key, and those of the
-	// outbox.
+	// Pending counts the messages that wait for their first attempt, or that no record is kept of: those in the
+	// broker, on paused queues too, those that are kept behind others of their key, and those of the outbox.
 	Pending int64 `json:"pending"`
 	// Processing, Completed and Failed count the records of events. A failed one has an attempt ahead.
 	Processing int64 `json:"processing"`

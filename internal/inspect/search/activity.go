@@ -35,7 +35,7 @@ type Activity struct {
 	customers.State
 	// Findings say in words what needs a person, such as a credit to another user.
 	Findings []string `json:"findings"`
-	// Balances are the accounts that points of the customer are on, or were, and Moves what their events moved.
+	// Balances are the accounts that points of the customer are or were on, and Moves what their events moved.
 	Balances []ActivityBalance `json:"balances" show:"Points"`
 	Moves    []ActivityMove    `json:"moves" show:"What their events moved"`
 	// Events are those that name the customer, whatever their ordering key, the newest first.
@@ -82,10 +82,9 @@ func (a Reads) activity(ctx context.Context, _ audit.Author, in customers.Custom
 		return Activity{}, err
 	}
 	found := Activity{
-		State: of, Findings: []string{}, Events: []events.Line{}, Moves: []ActivityMove{},
-		Balances: []ActivityBalance{},
-		Orders:   []orders.Order{}, Subscriptions: []string{}, Refunds: []payments.Refund{},
-		DeadLetters: []deadletter.Item{}, More: []string{},
+		State: of, Findings: []string{}, Events: []events.Line{}, Moves: []ActivityMove{}, More: []string{},
+		Balances: []ActivityBalance{}, Orders: []orders.Order{}, Subscriptions: []string{},
+		Refunds: []payments.Refund{}, DeadLetters: []deadletter.Item{},
 	}
 	for _, fill := range []func(context.Context, *Activity) error{
 		a.customerEvents, a.customerDeadLetters, a.customerBalances, a.customerOrders, a.customerRefunds,
@@ -100,8 +99,8 @@ func (a Reads) activity(ctx context.Context, _ audit.Author, in customers.Custom
 
 func (a Reads) customerEvents(ctx context.Context, found *Activity) error {
 	customer := contract.CustomerOf(found.Tenant, found.CustomerID)
-	records, last, err := dedupe.List(ctx, a.Store,
-		dedupe.Listing{Equal: map[string]any{"customer": customer}, Limit: activityAtMost})
+	of := dedupe.Listing{Equal: map[string]any{"customer": customer}, Limit: activityAtMost}
+	records, last, err := dedupe.List(ctx, a.Store, of)
 	if err != nil {
 		return err
 	}
@@ -117,33 +116,25 @@ func (a Reads) customerEvents(ctx context.Context, found *Activity) error {
 		doc, err := store.Find(ctx, a.Store, ledger.Key(records[i].Made()))
 		m, unread := ledger.MoveFromDocument(doc)
 		if err == nil && unread == nil && m.Tenant == found.Tenant { // another, or none, is no move of points
-			moves[i] = ActivityMove{
-				Order: m.Order, EventID: m.EventID, Entry: doc.Key.ID, Kind: m.Kind, Account: m.Account, Amount: m.Amount,
-				At: m.CreatedAt,
-			}
+			moves[i] = ActivityMove{m.Order, m.EventID, doc.Key.ID, m.Kind, m.Account, m.Amount, m.CreatedAt}
 		}
 		return err
 	})
-	found.Moves = append(found.Moves, slices.DeleteFunc(moves, func(m ActivityMove) bool {
-		return m.Entry == ""
-	})...)
+	found.Moves = slices.DeleteFunc(moves, func(m ActivityMove) bool { return m.Entry == "" })
 	return err
 }
 
 func (a Reads) customerDeadLetters(ctx context.Context, found *Activity) error {
 	customer := contract.CustomerOf(found.Tenant, found.CustomerID)
-	query := store.Query{
-		Collection: deadletter.Collection, Equal: map[string]any{"customer": customer}, Limit: activityAtMost,
-	}
-	items, next, err := store.List(ctx, a.Store, query, func(doc store.Document) (deadletter.Item, error) {
-		return events.DeadLetterIn(doc), nil
-	})
+	equal := map[string]any{"customer": customer}
+	query := store.Query{Collection: deadletter.Collection, Equal: equal, Limit: activityAtMost}
+	read := func(doc store.Document) (deadletter.Item, error) { return events.DeadLetterIn(doc), nil }
+	items, next, err := store.List(ctx, a.Store, query, read)
 	found.DeadLetters = cut(found, "dead_letters", items, !next.IsZero(), activityAtMost)
 	return err
 }
 
-// customerBalances reads the accounts of the customer and of the users that it is or was, by a credit or a
-// subscription.
+// customerBalances reads the accounts of the customer and of the users that it is or was.
 func (a Reads) customerBalances(ctx context.Context, found *Activity) error {
 	events, more, err := subscriptions.OfCustomer(ctx, a.Store, found.Tenant, found.CustomerID, activityAtMost)
 	if err != nil {
@@ -223,30 +214,30 @@ func (a Activity) Notes() (notes []string) {
 		notes = append(notes, "Needs a person: "+finding+".")
 	}
 	if len(a.More) > 0 {
-		notes = append(notes, "There is more than is shown: "+strings.ReplaceAll(strings.Join(a.More, ", "),
-			"_", " ")+".")
+		more := strings.ReplaceAll(strings.Join(a.More, ", "), "_", " ")
+		notes = append(notes, "There is more than is shown: "+more+".")
 	}
 	return notes
 }
 
 func (a *Activity) findings() {
+	add := func(format string, of ...any) { a.Findings = append(a.Findings, fmt.Sprintf(format, of...)) }
 	for _, m := range a.Moves {
 		uid, toUser := strings.CutPrefix(string(m.Account), string(ledger.UserPoints("")))
 		if m.Kind == ledger.KindCredit && toUser && uid != a.UID {
-			a.Findings = append(a.Findings, fmt.Sprintf(
-				"order %s was credited to %s, while the customer is mapped to %s", m.Order, uid, cmp.Or(a.UID, "nobody")))
+			now := cmp.Or(a.UID, "nobody")
+			add("order %s was credited to %s, while the customer is mapped to %s", m.Order, uid, now)
 		}
 	}
 	for _, e := range a.Events {
 		if e.Status == dedupe.Failed {
-			a.Findings = append(a.Findings, fmt.Sprintf("event %s, %s, has failed with %s and is tried again",
-				e.EventID, e.EventType, cmp.Or(e.Reason, "an unknown reason")))
+			reason := cmp.Or(e.Reason, "an unknown reason")
+			add("event %s, %s, has failed with %s and is tried again", e.EventID, e.EventType, reason)
 		}
 	}
 	for _, l := range a.DeadLetters {
 		if l.State == deadletter.Open {
-			a.Findings = append(a.Findings, fmt.Sprintf("event %s is a dead letter of queue %s: %s", l.EventID,
-				l.Queue, l.Reason))
+			add("event %s is a dead letter of queue %s: %s", l.EventID, l.Queue, l.Reason)
 		}
 	}
 }

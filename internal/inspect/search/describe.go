@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"billhook/internal/dedupe"
 	"billhook/internal/inspect/events"
@@ -12,9 +13,28 @@ import (
 	"billhook/internal/platform/store"
 )
 
+// describe reads a document that was found. ok is false for one that is nothing of the kind.
+type describe func(store.Document) (f Found, ok bool)
+
+func described(documents []store.Document, tenant string, describe describe) (found []Found) {
+	for _, doc := range documents {
+		if f, ok := describe(doc); ok && (tenant == "" || f.Tenant == "" || f.Tenant == tenant) {
+			found = append(found, f)
+		}
+	}
+	return found
+}
+
 func text(doc store.Document, field string) string {
 	value, _ := doc.Fields[field].(string)
 	return value
+}
+
+// newest sorts what has a time of creation.
+func newest(a, b store.Document) int {
+	first, _ := a.Fields["created_at"].(time.Time)
+	second, _ := b.Fields["created_at"].(time.Time)
+	return second.Compare(first)
 }
 
 // words are the words that are not empty, with a comma between them.
@@ -22,12 +42,7 @@ func words(all ...string) string {
 	return strings.Join(slices.DeleteFunc(all, func(word string) bool { return word == "" }), ", ")
 }
 
-func eventFound(r dedupe.Record) Found {
-	return Found{ID: r.EventID, Label: words(r.EventType, string(r.Status)), Queue: r.Queue, Tenant: r.Tenant}
-}
-
-// fields are a description by the field of the id, which is the key's where it is empty, and by those of the
-// label.
+// fields describe by the field of the id, which is the key's where it is empty, and by those of the label.
 func fields(id string, label ...string) describe {
 	return labelled(id, func(doc store.Document) (all string) {
 		for _, name := range label {
@@ -39,15 +54,14 @@ func fields(id string, label ...string) describe {
 
 func describeEvent(doc store.Document) (Found, bool) {
 	r, err := dedupe.FromDocument(doc)
-	return eventFound(r), err == nil
+	label := words(r.EventType, string(r.Status))
+	return Found{ID: r.EventID, Label: label, Queue: r.Queue, Tenant: r.Tenant}, err == nil
 }
 
 func (a Reads) describeKept(doc store.Document) (Found, bool) {
 	kept, err := lane.KeptOf(doc)
-	f := Found{
-		ID: text(doc, "emits"), Label: words(kept.Message.Attributes["event_type"], string(events.Waits)),
-		Queue: a.Destination(kept), Tenant: kept.Tenant,
-	}
+	label := words(kept.Message.Attributes["event_type"], string(events.Waits))
+	f := Found{ID: text(doc, "emits"), Label: label, Queue: a.Destination(kept), Tenant: kept.Tenant}
 	if !kept.Emitted {
 		f.ID, f.Queue = text(doc, "event_id"), kept.Queue
 	}
@@ -66,6 +80,8 @@ func labelled(id string, label func(store.Document) string) describe {
 }
 
 var (
+	describeDead     = fields("", "reason", "state")
+	describeEntry    = fields("", "kind", "period")
 	describeCustomer = labelled("customer_id", func(doc store.Document) string {
 		return "linked to " + cmp.Or(text(doc, "uid"), "nobody")
 	})

@@ -59,8 +59,8 @@ type Search struct {
 	Query string `json:"query" show:"Id"`
 	// Items are what it leads to, each once, in the order of what was looked through.
 	Items []Found `json:"items" show:"Found"`
-	// More are the kinds of which there may be more: what has many documents may have filled a list alone.
-	More []Kind `json:"more"`
+	// More are the lists that have all, where not all is among the Items.
+	More []Found `json:"more" show:"More than is shown"`
 }
 
 // Found is one thing that an id leads to.
@@ -78,10 +78,9 @@ type Found struct {
 // Paths are the addresses that show what is of a kind, up to its id.
 var Paths = map[Kind]string{
 	KindQueue: "queues/", KindEvent: "events/", KindDeadLetter: "dead-letters/", KindOperation: "operations/",
-	KindOrder:  "orders/",
-	KindRefund: "refunds/", KindCustomer: "customers/", KindAccount: "accounts/", KindEntry: "journal/entries/",
-	KindSubscription: "subscriptions/", KindProduct: "products/", KindStock: "stock/",
-	KindEndpoint: "endpoints/",
+	KindOrder: "orders/", KindRefund: "refunds/", KindCustomer: "customers/", KindAccount: "accounts/",
+	KindEntry: "journal/entries/", KindSubscription: "subscriptions/", KindProduct: "products/",
+	KindStock: "stock/", KindEndpoint: "endpoints/",
 }
 
 func (f Found) path() string {
@@ -89,16 +88,21 @@ func (f Found) path() string {
 	if f.Kind == KindEvent && f.Queue != "" {
 		query.Set("queue", f.Queue)
 	}
-	ofAll := []Kind{KindQueue, KindDeadLetter, KindOperation, KindEndpoint} // their ids are of all tenants
+	ofAll := []Kind{KindQueue, KindDeadLetter, KindOperation, KindEndpoint} // whose ids are of all tenants
 	if f.Tenant != "" && !slices.Contains(ofAll, f.Kind) {
 		query.Set("tenant", f.Tenant)
 	}
 	return strings.TrimSuffix("/v1/ops/"+Paths[f.Kind]+url.PathEscape(f.ID)+"?"+query.Encode(), "?")
 }
 
-const foundAtMost = 10
-
-const maxSearched = 1000
+// maxReads bounds the documents that the database reads for a search: one for each place, what is found, and
+// those beside, since an operation may be looked for by its beginning and an account in two months.
+const (
+	maxReads    = 50
+	beside      = 2
+	foundAtMost = 10
+	maxSearched = 1000
+)
 
 // Wanted asks what an id leads to.
 type Wanted struct {
@@ -112,17 +116,16 @@ func (a Reads) Operations() []console.Operation {
 		console.New(console.Row{
 			Name: "search", Path: "GET /v1/ops/search",
 			Summary: "Find everything that has an id, and the command that shows it",
-			Help: "It takes the id of an event, an order, a customer, a user, an account, a subscription, a " +
-				"payment, an entry of the\n" +
-				"books, a dead letter, an operation, an endpoint or a product, and a correlation id, an ordering key " +
-				"or an idempotency\n" +
-				"key. Space and quotes around it are left out. Of each kind at most ten are shown.",
+			Help: "It takes the id of an event, an order, a customer, a user, an account, a subscription, a\n" +
+				"payment, an entry of the books, a dead letter, an operation, an endpoint or a product, a correlation\n" +
+				"id, an ordering key or an idempotency key. Space and quotes around it are left out. At most ten are\n" +
+				"shown of each; the answer names a list of all.",
 		}, a.search),
 		console.New(console.Row{
 			Name: "customers activity", Path: "GET /v1/ops/customers/{id}/activity", Errors: ledger.Failures,
+			Help: "It shows at most 50 of each kind.",
 			Summary: "Show everything about a customer: points, events, orders, refunds, subscriptions and " +
 				"dead letters",
-			Help: "It shows at most 50 of each kind.",
 		}, a.activity),
 	}
 }
@@ -147,108 +150,179 @@ func pasted(text string) (string, error) {
 	return "", console.Refuse(console.Malformed, code, detail)
 }
 
-// Notes say what is not shown.
-func (s Search) Notes() (notes []string) {
-	if len(s.Items) == 0 {
-		notes = append(notes, "Nothing has this id: "+s.Query)
+// Notes say that nothing was found.
+func (s Search) Notes() []string {
+	if len(s.Items)+len(s.More) > 0 {
+		return nil
 	}
-	for _, kind := range s.More {
-		notes = append(notes, "There may be more of the kind "+words(string(kind))+" than are shown.")
-	}
-	return notes
+	return []string{"Nothing has this id: " + s.Query}
 }
 
+// search counts what each place has, and then reads as much of it as its bound allows.
 func (a Reads) search(ctx context.Context, _ audit.Author, in Wanted) (Search, error) {
 	id, err := pasted(in.Query)
 	if err != nil {
 		return Search{}, err
 	}
 	places := a.searched(id, in.Tenant)
-	found, more := make([][]Found, len(places)), make([]bool, len(places))
-	err = store.AtOnce(ctx, len(places), func(ctx context.Context, i int) (err error) {
-		if found[i], more[i], err = places[i].look(ctx); err != nil {
-			return fmt.Errorf("ops: search by %s: %w", places[i].how, err)
+	found, totals, limits := make([][]Found, len(places)), make([]int, len(places)), []int(nil)
+	count := func(ctx context.Context, i int) (err error) {
+		if places[i].once != nil {
+			found[i], err = places[i].once(ctx)
+			return err
 		}
-		return nil
-	})
-	if err != nil {
-		return Search{}, err
+		n, err := store.Count(ctx, a.Store, places[i].query)
+		if totals[i] = int(n); errors.Is(err, store.ErrInvalid) { // nothing has such an id
+			return nil
+		}
+		return err
 	}
-	done := Search{Query: id, Items: []Found{}, More: []Kind{}}
-	for i, place := range places {
-		for _, item := range found[i] {
-			item.Kind, item.How = place.kind, place.how
-			item.Path = cmp.Or(item.Path, item.path())
-			if !slices.ContainsFunc(done.Items, func(other Found) bool { return other.Path == item.Path }) {
-				done.Items = append(done.Items, item)
-			}
+	read := func(ctx context.Context, i int) error {
+		if limits[i] == 0 {
+			return nil
 		}
-		if more[i] && !slices.Contains(done.More, place.kind) {
-			done.More = append(done.More, place.kind)
-		}
+		places[i].query.Limit = limits[i]
+		page, err := a.Store.Query(ctx, places[i].query)
+		slices.SortStableFunc(page.Documents, newest)
+		found[i] = described(page.Documents, in.Tenant, places[i].describe)
+		return err
 	}
-	return done, nil
+	for _, does := range []func(context.Context, int) error{count, read} {
+		if err = store.AtOnce(ctx, len(places), does); err != nil {
+			return Search{}, fmt.Errorf("ops: search: %w", err)
+		}
+		limits = shares(totals, maxReads-len(places)-beside)
+	}
+	return gathered(id, places, found, func(i int) bool { return totals[i] > limits[i] }), nil
 }
 
+// gathered is what was found, each thing once, and the lists of the places where there is more.
+func gathered(id string, places []searched, found [][]Found, more func(i int) bool) Search {
+	all := Search{Query: id, Items: []Found{}, More: []Found{}}
+	add := func(to []Found, place searched, one Found) []Found {
+		one.Kind, one.How = place.kind, place.how
+		one.Path = cmp.Or(one.Path, one.path())
+		known := func(other Found) bool { return other.Path == one.Path }
+		if slices.ContainsFunc(all.Items, known) || slices.ContainsFunc(to, known) {
+			return to
+		}
+		return append(to, one)
+	}
+	for i, place := range places {
+		for _, one := range found[i] {
+			all.Items = add(all.Items, place, one)
+		}
+	}
+	for i, place := range places {
+		if more(i) {
+			all.More = add(all.More, place, Found{ID: id, Label: "all", Path: place.all(found[i])})
+		}
+	}
+	return all
+}
+
+// shares says how many of its documents each place shows: one of each, and of each one more, while there are
+// reads. A page reads the one behind it, too.
+func shares(totals []int, reads int) []int {
+	limits := make([]int, len(totals))
+	for round := 1; round <= foundAtMost; round++ {
+		for i, total := range totals {
+			cost := 1
+			switch {
+			case round > total || limits[i] < round-1:
+				continue
+			case round == 1 && total > 1:
+				cost = 2
+			case round == total && total > 1:
+				cost = 0
+			}
+			if cost <= reads {
+				limits[i], reads = round, reads-cost
+			}
+		}
+	}
+	return limits
+}
+
+// searched is a place where something may have the id. list has all that do; empty: that of the kind.
 type searched struct {
 	kind Kind
 	how  string
-	look look
+	look
+	list string
 }
 
-type look func(context.Context) (found []Found, more bool, err error)
-
-// describe reads a document that was found. ok is false for one that is nothing of the kind.
-type describe func(store.Document) (f Found, ok bool)
+// look finds by a query what describe reads or, where one thing at most has the id, at once.
+type look struct {
+	query    store.Query
+	describe describe
+	once     func(context.Context) ([]Found, error)
+}
 
 func (a Reads) searched(id, tenant string) []searched {
-	s := searching{a, id, tenant}
-	dead, order, refund := fields("", "reason", "state"), fields("order_id", "state", "reason"),
-		fields("payment_id", "state", "reason")
-	events, usages := fields("subscription_id"), fields("subscription")
-	return []searched{
-		{KindQueue, "id or alias", s.queue},
-		{KindEvent, "event id", s.equal(dedupe.Collection, "event_id", describeEvent)},
-		{
-			KindEvent, "event id, waiting for its attempt", s.equal(lane.Delayed.Entries(), "event_id",
-				a.describeKept),
-		},
-		{
-			KindEvent, "event id, waiting to be published late", s.equal(lane.Delayed.Entries(), "emits",
-				a.describeKept),
-		},
-		{KindEvent, "event id, waiting to be published", s.equal(lane.Outbox.Entries(), "emits", a.describeKept)},
-		{KindEvent, "correlation id, the newest", s.newest("correlation_id")},
-		{KindEvent, "ordering key, the newest", s.newest("ordering_key")},
-		{KindEvent, "idempotency key", s.equal(dedupe.Collection, "idempotency_key", describeEvent)},
-		{KindDeadLetter, "id", s.key(store.Key{Collection: deadletter.Collection, ID: id}, dead)},
-		{KindDeadLetter, "event id", s.equal(deadletter.Collection, "event_id", dead)},
-		{KindDeadLetter, "ordering key", s.equal(deadletter.Collection, "ordering_key", dead)},
-		{KindDeadLetter, "message id", s.equal(deadletter.Collection, "source_message_id", dead)},
-		{KindOperation, "id", s.operation},
-		{KindOrder, "id", s.equal(orders.Collection, "order_id", order)},
-		{KindOrder, "user", s.equal(orders.Collection, "user_id", order)},
-		{KindOrder, "payment", s.equal(orders.Collection, "payment_id", order)},
-		{KindRefund, "payment", s.equal(payments.RefundsCollection, "payment_id", refund)},
-		{KindRefund, "subscription", s.equal(payments.RefundsCollection, "subscription_id", refund)},
-		{KindCustomer, "id", s.equal(customers.Collection, "customer_id", describeCustomer)},
-		{KindCustomer, "user", s.equal(customers.Collection, "uid", describeCustomer)},
-		{KindAccount, "name", s.account(ledger.Account(id))},
-		{KindAccount, "user", s.account(ledger.UserPoints(id))},
-		{KindAccount, "customer", s.account(ledger.CustomerPoints(id))},
-		{KindAccount, "name in the journal, this month and the last", s.control},
-		{KindEntry, "id", s.key(ledger.Key(id), fields("", "kind", "period"))},
-		{KindEntry, "event id", s.equal(ledger.Entries, "event_id", fields("", "kind", "period"))},
-		{KindEntry, "order whose points it moves", s.equal(ledger.Entries, "order", fields("", "kind", "period"))},
-		{KindSubscription, "id, in its events", s.equal(subscriptions.Collection, "subscription_id", events)},
-		{KindSubscription, "id, in its periods", s.equal(usage.PeriodsCollection, "subscription", usages)},
-		{KindSubscription, "id, in its usage", s.equal(usage.Collection, "subscription", usages)},
-		{KindSubscription, "customer", s.equal(subscriptions.Collection, "customer_id", events)},
-		{KindSubscription, "user", s.equal(subscriptions.Collection, "uid", events)},
-		{KindProduct, "id", s.product},
-		{KindStock, "product", s.equal(orders.StockCollection, "product_id", describeStock)},
-		{KindEndpoint, "id", s.key(endpoints.Key(id), fields("endpoint_id", "state", "reason"))},
+	s, of := searching{a, id, tenant}, url.QueryEscape(id)
+	in := func(collection string, describe describe) func(field string) look {
+		return func(field string) look { return s.equal(collection, field, describe) }
 	}
+	event, delayed := in(dedupe.Collection, describeEvent), in(lane.Delayed.Entries(), a.describeKept)
+	outbox, dead := in(lane.Outbox.Entries(), a.describeKept), in(deadletter.Collection, describeDead)
+	order := in(orders.Collection, fields("order_id", "state", "reason"))
+	refund := in(payments.RefundsCollection, fields("payment_id", "state", "reason"))
+	customer, entry := in(customers.Collection, describeCustomer), in(ledger.Entries, describeEntry)
+	subscription := in(subscriptions.Collection, fields("subscription_id"))
+	period := in(usage.PeriodsCollection, fields("subscription"))
+	used := in(usage.Collection, fields("subscription"))
+	return []searched{
+		{KindQueue, "id or alias", look{once: s.queue}, ""},
+		{KindEvent, "event id", event("event_id"), "events?event_id=" + of},
+		{KindEvent, "event id, waiting for its attempt", delayed("event_id"), "waiting"},
+		{KindEvent, "event id, waiting to be published late", delayed("emits"), "waiting"},
+		{KindEvent, "event id, waiting to be published", outbox("emits"), "outbox"},
+		{KindEvent, "correlation id", event("correlation_id"), "events?correlation_id=" + of},
+		{KindEvent, "ordering key", event("ordering_key"), "events?key=" + of},
+		{KindEvent, "idempotency key", event("idempotency_key"), ""},
+		{KindDeadLetter, "id", s.key(deadletter.Item{ID: id}.Key(), describeDead), ""},
+		{KindDeadLetter, "event id", dead("event_id"), "dead-letters?state=all&event_id=" + of},
+		{KindDeadLetter, "ordering key", dead("ordering_key"), "dead-letters?state=all&key=" + of},
+		{KindDeadLetter, "message id", dead("source_message_id"), ""},
+		{KindOperation, "id", look{once: s.operation}, ""},
+		{KindOrder, "id", order("order_id"), ""},
+		{KindOrder, "user", order("user_id"), ""},
+		{KindOrder, "payment", order("payment_id"), ""},
+		{KindRefund, "payment", refund("payment_id"), ""},
+		{KindRefund, "subscription", refund("subscription_id"), ""},
+		{KindCustomer, "id", customer("customer_id"), ""},
+		{KindCustomer, "user", customer("uid"), ""},
+		{KindAccount, "name", s.account(ledger.Account(id)), ""},
+		{KindAccount, "user", s.account(ledger.UserPoints(id)), ""},
+		{KindAccount, "customer", s.account(ledger.CustomerPoints(id)), ""},
+		{KindAccount, "name in the journal, this month and the last", look{once: s.control}, ""},
+		{KindEntry, "id", s.key(ledger.Key(id), describeEntry), ""},
+		{KindEntry, "event id", entry("event_id"), ""},
+		{KindEntry, "order whose points it moves", entry("order"), ""},
+		{KindSubscription, "id, in its events", subscription("subscription_id"), "subscriptions/" + of},
+		{KindSubscription, "id, in its periods", period("subscription"), "usage?subscription=" + of},
+		{KindSubscription, "id, in its usage", used("subscription"), "usage?subscription=" + of},
+		{KindSubscription, "customer", subscription("customer_id"), ""},
+		{KindSubscription, "user", subscription("uid"), ""},
+		{KindProduct, "id", s.equal(products.Collection, "product_id", fields("product_id", "state")), ""},
+		{KindProduct, "id, in the catalog", look{once: s.product}, ""},
+		{KindStock, "product", s.equal(orders.StockCollection, "product_id", describeStock), ""},
+		{KindEndpoint, "id", s.key(endpoints.Key(id), fields("endpoint_id", "state", "reason")), ""},
+	}
+}
+
+// ofAllTenants are the lists that show those of all tenants.
+var ofAllTenants = strings.Fields("events waiting outbox dead-letters operations orders refunds customers")
+
+// all is the address of the list that has all of a place: of the tenant of what was found.
+func (p searched) all(found []Found) string {
+	list := cmp.Or(p.list, strings.TrimSuffix(Paths[p.kind], "/"))
+	path, query, _ := strings.Cut(list, "?")
+	if !slices.Contains(ofAllTenants, path) && len(found) > 0 && found[0].Tenant != "" {
+		query = strings.TrimPrefix(query+"&tenant="+url.QueryEscape(found[0].Tenant), "&")
+	}
+	return strings.TrimSuffix("/v1/ops/"+path+"?"+query, "?")
 }
 
 type searching struct {
@@ -258,15 +332,8 @@ type searching struct {
 }
 
 func (s searching) equal(collection, field string, describe describe) look {
-	return func(ctx context.Context) (found []Found, more bool, err error) {
-		page, err := s.Store.Query(ctx, store.Query{
-			Collection: collection, Equal: store.Equals(field, s.id, "tenant", s.tenant), Limit: foundAtMost,
-		})
-		if errors.Is(err, store.ErrInvalid) { // nothing has such an id
-			return nil, false, nil
-		}
-		return s.describe(page.Documents, describe), !page.Next.IsZero(), err
-	}
+	equal := store.Equals(field, s.id, "tenant", s.tenant)
+	return look{store.Query{Collection: collection, Equal: equal, Limit: foundAtMost + 1}, describe, nil}
 }
 
 func (s searching) account(name ledger.Account) look {
@@ -275,79 +342,58 @@ func (s searching) account(name ledger.Account) look {
 }
 
 func (s searching) key(key store.Key, describe describe) look {
-	return func(ctx context.Context) ([]Found, bool, error) {
+	return look{once: func(ctx context.Context) ([]Found, error) {
 		doc, err := store.Find(ctx, s.Store, key)
 		if err != nil || doc.Version == 0 {
-			return nil, false, err
+			return nil, err
 		}
-		return s.describe([]store.Document{doc}, describe), false, nil
-	}
+		return described([]store.Document{doc}, s.tenant, describe), nil
+	}}
 }
 
-func (s searching) describe(documents []store.Document, describe describe) (found []Found) {
-	for _, doc := range documents {
-		if f, ok := describe(doc); ok && (s.tenant == "" || f.Tenant == "" || f.Tenant == s.tenant) {
-			found = append(found, f)
-		}
-	}
-	return found
-}
-
-func (s searching) newest(field string) look {
-	return func(ctx context.Context) (found []Found, more bool, err error) {
-		records, last, err := dedupe.List(ctx, s.Store,
-			dedupe.Listing{Equal: store.Equals(field, s.id, "tenant", s.tenant), Limit: foundAtMost})
-		for _, r := range records {
-			found = append(found, eventFound(r))
-		}
-		return found, !last.IsZero(), err
-	}
-}
-
-func (s searching) queue(context.Context) ([]Found, bool, error) {
+func (s searching) queue(context.Context) ([]Found, error) {
 	q, ok := s.Catalog.Queue(s.id)
 	if !ok {
-		return nil, false, nil
+		return nil, nil
 	}
-	return []Found{{ID: q.ID, Label: map[bool]string{true: "runs", false: "off"}[q.Enabled]}}, false, nil
+	return []Found{{ID: q.ID, Label: map[bool]string{true: "runs", false: "off"}[q.Enabled]}}, nil
 }
 
-func (s searching) operation(ctx context.Context) ([]Found, bool, error) {
+func (s searching) operation(ctx context.Context) ([]Found, error) {
 	op, err := (&bulk.Operator{Store: s.Store}).Operation(ctx, s.id)
-	if errors.Is(err, bulk.ErrUnknown) {
-		return nil, false, nil
+	switch {
+	case errors.Is(err, bulk.ErrUnknown):
+		return nil, nil
+	case errors.Is(err, store.ErrAmbiguous):
+		return []Found{{ID: s.id, Label: "several begin so", Path: "/v1/ops/operations"}}, nil
 	}
-	return []Found{{ID: op.ID, Label: words(string(op.Kind), string(op.Progress)), Queue: op.Filter.Queue}},
-		false, err
+	return []Found{{ID: op.ID, Label: words(string(op.Kind), string(op.Progress)), Queue: op.Filter.Queue}}, err
 }
 
 // control looks for an account that the books keep by months, and that has no document.
-func (s searching) control(ctx context.Context) (found []Found, more bool, err error) {
+func (s searching) control(ctx context.Context) ([]Found, error) {
 	if ledger.Control(s.id) != s.id {
-		return nil, false, nil
+		return nil, nil
 	}
 	tenant, now := cmp.Or(s.tenant, dedupe.DefaultTenant), s.Now().UTC()
 	for _, month := range []string{ledger.PeriodOf(now), ledger.PeriodOf(now.AddDate(0, 0, -now.Day()))} {
-		page, err := s.Store.Query(ctx, store.Query{
-			Collection: ledger.Entries,
-			Contains:   map[string]string{ledger.FieldPostings: ledger.PostingKey(tenant, month, s.id)}, Limit: 1,
-		})
+		holds := map[string]string{ledger.FieldPostings: ledger.PostingKey(tenant, month, s.id)}
+		n, err := store.Count(ctx, s.Store, store.Query{Collection: ledger.Entries, Contains: holds, Limit: 1})
 		if err != nil {
-			return nil, false, err
+			return nil, err
 		}
-		if len(page.Documents) > 0 {
+		if n > 0 {
 			query := url.Values{"account": {s.id}, "period": {month}, "tenant": {tenant}}
 			path := "/v1/ops/journal/entries?" + query.Encode()
-			return []Found{{ID: s.id, Label: "of the journal, in " + month, Tenant: tenant, Path: path}}, false, nil
+			return []Found{{ID: s.id, Label: "of the journal, in " + month, Tenant: tenant, Path: path}}, nil
 		}
 	}
-	return nil, false, nil
+	return nil, nil
 }
 
-func (s searching) product(ctx context.Context) ([]Found, bool, error) {
-	found, more, err := s.equal(products.Collection, "product_id", fields("product_id", "state"))(ctx)
-	if _, known := s.Catalog.Products[s.id]; known && len(found) == 0 {
-		found = append(found, Found{ID: s.id, Label: "of the catalog", Tenant: s.tenant})
+func (s searching) product(context.Context) ([]Found, error) {
+	if _, known := s.Catalog.Products[s.id]; !known {
+		return nil, nil
 	}
-	return found, more, err
+	return []Found{{ID: s.id, Label: "of the catalog", Tenant: cmp.Or(s.tenant, dedupe.DefaultTenant)}}, nil
 }

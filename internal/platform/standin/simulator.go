@@ -47,8 +47,7 @@ type Message struct {
 	Failures    int `json:",omitempty"` // nacks and missed deadlines
 }
 
-// Simulator is the subscription side of Pub/Sub. It pushes as production documents it. It is safe for
-// concurrent use.
+// Simulator is the subscription side of Pub/Sub. It pushes as documented, and is safe for concurrent use.
 type Simulator struct {
 	config SimulatorConfig
 	client *http.Client

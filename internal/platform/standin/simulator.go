@@ -146,7 +146,7 @@ func (s *Simulator) publish(
 	}
 	ids := make([]string, len(messages))
 	for i, m := range messages {
-		ids[i] = s.take(topic, m) //nolint:contextcheck // an accepted message is delivered also if its publisher's ctx ends
+		ids[i] = s.take(topic, m) //nolint:contextcheck // what is accepted outlives its publisher's ctx
 	}
 	if s.logFailed != nil {
 		return nil, fmt.Errorf("standin: write: %w", s.logFailed)

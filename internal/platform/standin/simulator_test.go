@@ -207,7 +207,8 @@ func TestPushBodyIsTheWrappedOne(t *testing.T) {
 			config  standin.SimulatorConfig
 			message contract.Message
 		}{
-			`{"message":{"attributes":{"event_id":"e-1"},"data":"aGVsbG8=","messageId":"` + id + `","message_id":"` + id + `","orderingKey":"c-1",
+			`{"message":{"attributes":{"event_id":"e-1"},"data":"aGVsbG8=","messageId":"` + id + `",
+			"message_id":"` + id + `","orderingKey":"c-1",
 			"publishTime":"2000-01-01T00:00:00.000Z","publish_time":"2000-01-01T00:00:00.000Z"},
 			"subscription":"projects/demo-project/subscriptions/orders-push","deliveryAttempt":1}`: {
 				plain(ordered, deadLetterAfter(5)),
@@ -217,7 +218,9 @@ func TestPushBodyIsTheWrappedOne(t *testing.T) {
 			},
 			`{"message":{"data":"aGVsbG8=","messageId":"` + id + `","message_id":"` + id + `",
 			"publishTime":"2000-01-01T00:00:00.000Z","publish_time":"2000-01-01T00:00:00.000Z"},
-			"subscription":"projects/demo-project/subscriptions/orders-push"}`: {plain(), contract.Message{Data: []byte("hello")}},
+			"subscription":"projects/demo-project/subscriptions/orders-push"}`: {
+				plain(), contract.Message{Data: []byte("hello")},
+			},
 		} {
 			test.config.Token = func() (string, error) { return "a.b.c", nil }
 			s := newBench(t, always(200), test.config)

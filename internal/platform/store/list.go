@@ -161,7 +161,9 @@ func Named(ctx context.Context, from interface {
 	case len(page.Documents) == 0:
 		return doc, err
 	case len(page.Documents) > 1:
-		return doc, fmt.Errorf("%w: The ids %s and %s begin so; name more of one.", ErrAmbiguous, page.Documents[0].Key.ID, page.Documents[1].Key.ID) //nolint:staticcheck // It is the detail of an answer.
+		one, other := page.Documents[0].Key.ID, page.Documents[1].Key.ID
+		//nolint:staticcheck // It is the detail of an answer.
+		return doc, fmt.Errorf("%w: The ids %s and %s begin so; name more of one.", ErrAmbiguous, one, other)
 	}
 	return page.Documents[0], nil
 }

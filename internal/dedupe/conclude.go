@@ -55,8 +55,7 @@ func (r *Run) Claim(
 	return Fresh, retry.Busy("contention", nil)
 }
 
-// Uncount takes back an attempt that was counted before it ran. Where none was it returns Fresh without a
-// commit.
+// Uncount takes back an attempt that was counted before it ran. Where none was it commits nothing: Fresh.
 func (r *Run) Uncount(ctx context.Context, reason string) (Seen, error) {
 	if !r.mine() || r.Record.LastError != Begun {
 		return Fresh, nil

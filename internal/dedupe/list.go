@@ -9,8 +9,7 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// Shards is how many parts the time index of the records has: one takes about 500 writes a second, since its
-// times rise.
+// Shards is how many parts the time index of the records has: one takes 500 writes a second, of rising times.
 const Shards = 8
 
 const fieldShard = "shard"
@@ -35,8 +34,7 @@ type Listing struct {
 
 // List returns a page of the job log, the newest first, ties by the record's id, the greatest first. next is
 // zero where no record is behind it. The database reads at most a quarter of the limit, and spare, of each
-// part, however many records there are. Where so many of a part are newer than the others', the page is
-// shorter than the limit.
+// part, however many records there are. The page is shorter where the newest are all of one part.
 func List(
 	ctx context.Context, from store.Querier, page Listing,
 ) (records []Record, next store.Cursor, err error) {

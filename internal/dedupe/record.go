@@ -40,8 +40,7 @@ type Record struct {
 	Status   Status `store:"status,required"`
 	Tries    `store:",inline"`
 	Delay    `store:",inline"`
-	// Corrected are the hashes of the payloads whose place this one took, oldest first; empty: of a broken
-	// message.
+	// Corrected are the hashes of the payloads whose place this one took, oldest first; empty: a broken one's.
 	Corrected []string `store:"corrected,omitzero"`
 	// DeadLetters are the open dead letters under the id, as far as the record knows.
 	DeadLetters []string `store:"dead_letters,omitzero"`
@@ -69,8 +68,7 @@ type Identity struct {
 	// IdempotencyKey names what the message was made from; the event id stands in for it.
 	IdempotencyKey string `store:"idempotency_key"`
 	OrderingKey    string `store:"ordering_key"`
-	// Customer is whose event it is, as contract.CustomerOf names them, whatever the ordering key is; empty:
-	// nobody's.
+	// Customer is whose event it is, as contract.CustomerOf names them, whatever its key; empty: nobody's.
 	Customer  string `store:"customer,omitzero"`
 	MessageID string `store:"message_id"`
 }

@@ -25,8 +25,7 @@ type Swept struct {
 
 // Sweep looks for events whose lease ended so long ago that no redelivery can be on its way: at most limit,
 // the oldest first. Each is handed to republish, which reports whether it has put the message back on its
-// queue, and is then marked as failed. Two sweeps at once may both republish a message; its consumer handles
-// one.
+// queue, and then marked as failed. A message that two sweeps republish is handled once.
 func Sweep(
 	ctx context.Context, s store.Store, endedBefore time.Time, now time.Time, limit int,
 	republish func(context.Context, Record) (bool, error),
@@ -74,8 +73,7 @@ func sweep(
 	return again, err
 }
 
-// Clean removes at most limit documents whose expire_at has passed. It reports how many, and whether there
-// may be more.
+// Clean removes at most limit documents whose expire_at has passed. It says how many, and if more are left.
 func Clean(
 	ctx context.Context, s store.Store, collection string, now time.Time, limit int,
 ) (removed int, more bool, err error) {
@@ -124,8 +122,7 @@ func Prune(
 	return pruned, page.Next, err
 }
 
-// remove deletes documents in one commit. Where one of them has been written anew, all are left to the next
-// run.
+// remove deletes documents in one commit. Where one was written anew, all are left to the next run.
 func remove(ctx context.Context, s store.Committer, expired []store.Document) (removed int, err error) {
 	if len(expired) == 0 {
 		return 0, nil

@@ -32,8 +32,7 @@ import (
 )
 
 // BenchmarkPush delivers events one after the other to the worker as it is put together: each credits points,
-// posts to a target or is posted in the journal. looked: every look was asked for before, so that its indexes
-// are kept.
+// posts to a target or is posted in the journal. looked: each look was asked before: its indexes are kept.
 func BenchmarkPush(b *testing.B) {
 	answers := httptest.NewServer(&heard{})
 	b.Cleanup(answers.Close)
@@ -238,8 +237,7 @@ func kindOfPage(path string) string {
 	return kind + " " + strings.Join(slices.Sorted(maps.Keys(of.Query())), ",")
 }
 
-// fillPages writes events of one queue, one a second, of which some are dead-lettered and have their dead
-// letters.
+// fillPages writes events of one queue, one a second, some with dead letters.
 func fillPages(b testing.TB, db store.Store, queue string, events int) {
 	b.Helper()
 	var group errgroup.Group

@@ -224,8 +224,7 @@ func (w *world) expire(e *event) {
 	}
 }
 
-// takes is what an attempt that counts does to the event when it writes the record. The log has one line of
-// it.
+// takes is what an attempt that counts does to the event when it writes the record, with one line in the log.
 func (w *world) takes(e *event, a *attempt) {
 	w.expire(e)
 	if e.status == dedupe.DeadLettered {

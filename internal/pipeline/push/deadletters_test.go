@@ -195,8 +195,7 @@ func TestDeadLetterClosesOnceItsEventIsDoneAndNeverTwice(t *testing.T) {
 }
 
 // TestDeadLetterLearnsHowItsReplayHasEnded is the table of the ends of a replay, also where the store does
-// not take one: the dead letter is told in the commit of the effect, or before the broker is done with the
-// replay.
+// not take one: it is noted in the commit of the effect, or before the broker is done with it.
 func TestDeadLetterLearnsHowItsReplayHasEnded(t *testing.T) {
 	t.Parallel()
 	all := benches{}

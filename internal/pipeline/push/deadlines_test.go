@@ -17,8 +17,7 @@ import (
 )
 
 // TestAttemptWhoseTimeIsUpOrWhoseCallerLeaves is the table of what ends an attempt from outside: whether it
-// counts, whether its lease stands, and what the deliveries after it find. What returns too late changes
-// nothing.
+// counts, whether its lease stands, and what later deliveries find. What is late changes nothing.
 func TestAttemptWhoseTimeIsUpOrWhoseCallerLeaves(t *testing.T) {
 	t.Parallel()
 	const ignored, asks, commits = "it ignores that", "it asks and ignores that", "its effect is committed"

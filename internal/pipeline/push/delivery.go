@@ -68,7 +68,7 @@ type delivery struct {
 	envelope
 	queue   *queue
 	event   handler.Event
-	record  dedupe.Record   // of the event before this attempt, as far as the message tells
+	record  dedupe.Record   // of the event before this attempt, as far as the message says
 	broken  error           // why the message has no valid event
 	due     time.Time       // the time of delivery that its sender wants
 	lane    lane.Name       // in which the message waits, if it has to

@@ -185,8 +185,7 @@ func TestAnswerNamesWhatTheEventMade(t *testing.T) {
 	require.Equal(t, "made-e1", r.log.lines(t, "delivery")[0]["ref"])
 }
 
-// TestMessageIsInItsRecordWhileASweepMayNeedIt: as long as a leased handler runs, where a document can hold
-// it.
+// TestMessageIsInItsRecordWhileASweepMayNeedIt: while a leased handler runs, where it fits.
 func TestMessageIsInItsRecordWhileASweepMayNeedIt(t *testing.T) {
 	t.Parallel()
 	good := paid("e1", known, 1)
@@ -249,8 +248,7 @@ func (b *bench) fault(kind string, number int) (met func() bool, heal func()) {
 	return met, func() { b.faults.OnRead, b.faults.OnCommit = nil, nil }
 }
 
-// end delivers the message as the broker does until it is acknowledged, releases what waits, and says how it
-// ended.
+// end delivers the message until it is acknowledged, releases what waits, and says how that ended.
 func (b *bench) end(t *testing.T, m message, acknowledged bool) string {
 	for round := range 6 {
 		b.pass(10 * time.Minute)

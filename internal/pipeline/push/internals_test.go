@@ -23,8 +23,7 @@ import (
 	"billhook/internal/retry"
 )
 
-// BodyBudget gives the service another budget of the bodies in flight, and reports whether all of it but so
-// many bytes is free.
+// BodyBudget sets the budget of the bodies in flight, and reports whether so many bytes are in use.
 func (s *Service) BodyBudget(bytes int64) (free func(but int) bool) {
 	own := semaphore.NewWeighted(bytes)
 	s.bodies = own

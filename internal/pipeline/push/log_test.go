@@ -161,8 +161,7 @@ func TestAnswerLogAndDeadLetterHoldNothingOfTheMessage(t *testing.T) {
 	})
 }
 
-// TestLogAndRecordNameEachAttempt: the log before it runs, so that a worker which is killed in it has logged
-// it.
+// TestLogAndRecordNameEachAttempt: the log before it runs, for a worker may be killed in it.
 func TestLogAndRecordNameEachAttempt(t *testing.T) {
 	t.Parallel()
 	const pushed, published, span = "0af7651916cd43dd8448eb211c80319c", "4bf92f3577b34da6a3ce929d0e0e4736",
@@ -208,8 +207,7 @@ func TestLogAndRecordNameEachAttempt(t *testing.T) {
 	}
 }
 
-// TestDeliveriesAreCountedByWhatBecameOfThem: and the release of the webhook service by what it has let in
-// lately.
+// TestDeliveriesAreCountedByWhatBecameOfThem: and the webhook's release by what it let in lately.
 func TestDeliveriesAreCountedByWhatBecameOfThem(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{credit: times(1, errors.New("down"))})

@@ -289,8 +289,7 @@ func TestMessageHasTheAttemptsThatItAsksForAndHasLeft(t *testing.T) {
 	filetest.Recorded(t, table, "testdata", "attempts.txt")
 }
 
-// exhaust delivers a message until it is dead, from the broker after its wait or from its lane when the alarm
-// rings.
+// exhaust delivers a message until it is dead, from the broker after its wait or from its lane at the alarm.
 func (r *rig) exhaust(t require.TestingT, m message, brokerWaits func(attempt int) time.Duration) reply {
 	for delivery, tried := 1, 0; ; delivery++ {
 		got := r.deliverNow(m.again(delivery))

@@ -89,8 +89,7 @@ func (w *keyed) deliver(t *rapid.T, key string) {
 	if before.Status != dedupe.Completed && after.Status == dedupe.Completed {
 		w.done[key] = append(w.done[key], id)
 		require.Equal(t, w.published[key][:len(w.done[key])], w.done[key], "events of a key are done in order")
-		// The handler of a repeated message may be called once more before its record is read, as for the first
-		// attempt.
+		// The handler of a repeated message may run once more before its record is read, as the first time.
 		require.GreaterOrEqual(t, after.Attempts, int64(w.fails[id]+1), "attempts go on from the record")
 		require.False(t, !w.left && after.Attempts > int64(w.fails[id]+1), "and none is made twice")
 	}
@@ -102,8 +101,7 @@ func (w *keyed) deliver(t *rapid.T, key string) {
 	w.queue[key][0].attempt++
 }
 
-// repeat has the broker deliver again what was acknowledged: as Pub/Sub does, with all of the key that came
-// after.
+// repeat has the broker deliver again what was acknowledged: as Pub/Sub does, with what followed of its key.
 func (w *keyed) repeat(t *rapid.T) {
 	key := rapid.SampledFrom([]string{"a", "b"}).Draw(t, "key")
 	from := len(w.acked[key]) - min(rapid.IntRange(1, 4).Draw(t, "messages"), len(w.acked[key]))

@@ -1,9 +1,8 @@
-// Package push answers what Pub/Sub pushes. It owns authentication of a push, decoding, the run of the
-// handler under its deadline, the decision, and the answer. It refuses to know what an event means and where
-// documents are kept.
+// Package push answers what Pub/Sub pushes. It owns the push's authentication, decoding, the handler's run
+// under its deadline, the decision, and the answer. It refuses to know what events mean.
 //
 // A message becomes a delivery, which does not change. An attempt takes it through order, claim, perform and
-// settle. Each step tells what it has found; what follows from that stands in one table, in disposition.go.
+// settle. Each step says what it has found; what follows from that stands in one table, in disposition.go.
 //
 // Pub/Sub posts a queue's messages to /push/{queue} and its dead letters to /push/dead-letters/{queue}. The
 // answers 200 and 204 acknowledge a message; after any other Pub/Sub delivers it again, after a backoff.
@@ -116,14 +115,12 @@ func (s *Service) newQueue(q catalog.Queue) *queue {
 		Queue: q, slots: &slots{waits: &s.waits, free: q.Concurrency},
 		nacks:    rate.NewLimiter(rate.Every(q.NackBudget), 1),
 		noneWait: cache.New[bool](1, s.config.Now), oneTarget: leased && !many && len(places) == 1,
-		// Messages wait by a policy that is not the broker's, or where the service that a leased handler calls asks
-		// for it.
+		// Messages wait by a policy that is not the broker's, or where the service that is called asks for it.
 		waits: q.Ordered() && (leased || !q.BrokerKeepsTime()),
 	}
 }
 
-// phases is the number of bookkeeping steps around one handler: lane, claim, result, dead letter, outbox,
-// lane, alarm.
+// phases is how many bookkeeping steps a handler has: lane, claim, result, dead letter, outbox, lane, alarm.
 const phases = 7
 
 // Longest is the longest time from a push's body to its answer.
@@ -276,8 +273,7 @@ var (
 	}
 )
 
-// Authenticated passes on requests with the token of a push, such as Cloud Scheduler's, and refuses all
-// others.
+// Authenticated passes on requests with the token of a push, such as Cloud Scheduler's, and refuses others.
 func (s *Service) Authenticated(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch header := r.Header; {

@@ -41,8 +41,7 @@ const (
 	buyer   = "530217764480019001"
 )
 
-// broker keeps what is published: dead letters, what is emitted to another queue, and what comes back to the
-// rig's own.
+// broker keeps what is published: dead letters, what is emitted to another queue, and what comes back.
 type broker struct {
 	before func(topic string)
 

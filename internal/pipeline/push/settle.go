@@ -95,8 +95,7 @@ func (a *attempt) release(ctx context.Context, end dedupe.Ending) (seen dedupe.S
 // writes that are returned; else it is committed. The reply says when it comes again.
 func (a *attempt) keep(ctx context.Context, f finding, reply *answer) (kept dedupe.Kept, err error) {
 	name, place := a.lane, a.at.lane
-	// What it waits for may be behind it. And a worker whose clock is ahead may have released that beside its
-	// key.
+	// What it waits for may be behind it. A worker whose clock is ahead may have released that beside its key.
 	if f.means.Scope == retry.OtherEvent || (f.state == early && a.run.Found.DelayedBeside) {
 		name.OrderingKey = ""
 	}

@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// A broker has at most some 1,000 pushes of one subscription under way (Pub/Sub documentation: push
-// subscriptions).
+// A broker has at most some 1,000 pushes of one subscription under way (its documentation of push).
 const (
 	maxWaiting      = 1000
 	maxWaitingBytes = 64 << 20
@@ -24,8 +23,7 @@ type waits struct {
 // Draining reports whether Drain was called.
 func (w *waits) Draining() bool { return w.ended.Err() != nil }
 
-// wait reports whether the time has passed before the other channel is closed, the service drains or ctx
-// ends.
+// wait reports whether the time has passed before the other channel closes, the service drains or ctx ends.
 func (w *waits) wait(ctx context.Context, d time.Duration, other <-chan struct{}) bool {
 	c, stop := w.timer(d)
 	defer stop()
@@ -39,8 +37,7 @@ func (w *waits) wait(ctx context.Context, d time.Duration, other <-chan struct{}
 	return false
 }
 
-// slots bounds how many messages of a queue are handled at once. Those that wait are served round their
-// ordering keys.
+// slots bounds how many messages of a queue are handled at once. Those that wait are served key by key.
 type slots struct {
 	*waits
 	mu      sync.Mutex

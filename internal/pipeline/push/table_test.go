@@ -76,8 +76,7 @@ func tree(dimensions []dimension, results []string, indent string) string {
 	return text.String()
 }
 
-// lines keeps what is logged of a cell: each message above info, and each attempt that the request went on
-// after.
+// lines keeps what is logged of a cell: each message above info, and each attempt that another followed.
 type lines struct {
 	mu  sync.Mutex
 	all []string

@@ -220,7 +220,7 @@ func TestMessageThatIsTooLargeToKeepStaysWithTheBroker(t *testing.T) {
 
 // TestRequestWaitsNoLongerThanItsAckDeadlineLets: what is due within a second waits for it in its request,
 // unless the next attempt could then end after the ack deadline: 1 s of wait, 2 s for a slot and 12 s to
-// write it down are to fit into 60 s.
+// write are to fit in 60 s.
 func TestRequestWaitsNoLongerThanItsAckDeadlineLets(t *testing.T) {
 	t.Parallel()
 	for timeout, waits := range map[time.Duration]bool{
@@ -254,8 +254,7 @@ func TestRequestThatHasWaitedInVainDoesNotWaitAgain(t *testing.T) {
 }
 
 // TestAttemptsFollowThePolicyToTheSecond is the table of the moments of all attempts of an event that fails
-// until it is a dead letter. The message comes back from its lane when the alarm rings, or from the broker
-// after the broker's wait.
+// until it is a dead letter. It comes back from its lane at the alarm, or from the broker after its wait.
 func TestAttemptsFollowThePolicyToTheSecond(t *testing.T) {
 	t.Parallel()
 	const second = time.Second

@@ -68,8 +68,7 @@ func (x index) keys(id string, fields map[string]any) (keys [][]byte) {
 // longest is the length of a text that stands in an index as it is. Of a longer one the hash does.
 const longest = 200
 
-// appendSpelled appends a value as it stands in an index; no such value begins another one. ok: it can be
-// compared.
+// appendSpelled appends a value as it stands in an index; none begins another one. ok: it can be compared.
 func appendSpelled(to []byte, value any) (key []byte, ok bool) {
 	switch v := value.(type) {
 	case string:
@@ -281,8 +280,7 @@ type entry struct {
 	version store.Version
 }
 
-// extend appends the entries of some documents from an id on, and returns the id to go on at; nil: none is
-// left.
+// extend appends the entries of some documents from an id on, and returns the id to go on at; nil: none.
 func (x index) extend(to []entry, tx *bbolt.Tx, collection string, from []byte) ([]entry, []byte, error) {
 	cursor, changed, n := tx.Bucket([]byte(collection)).Cursor(), asIndexed(tx), 0
 	for id, data := cursor.Seek(from); id != nil; id, data = cursor.Next() {

@@ -21,8 +21,7 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// Store keeps documents in one file. It stands in for Firestore where only Go is installed.
-// When a commit returns, it is on the disk.
+// Store keeps documents in one file.
 type Store struct {
 	db *bbolt.DB
 
@@ -52,8 +51,7 @@ func OpenTemporary(path string) (*Store, error) {
 	return openStore(path, true)
 }
 
-// ErrDamaged: a file of the state is none, a part of it cannot be read, or another version has written it in
-// its own way.
+// ErrDamaged: a file of the state is none, a part of it cannot be read, or another version wrote it.
 var ErrDamaged = errors.New("boltstore: the store is damaged, or of another version")
 
 func openStore(path string, noSync bool) (s *Store, err error) {

@@ -151,8 +151,7 @@ func TestAStoreOfAnotherVersionIsRefused(t *testing.T) {
 		"of another version: "+path+" cannot be read; move it away")
 }
 
-// TestTheEmbeddedStoreFollowsEachModel: the models of dedupe, ledger, seal and journal run on it in their own
-// packages.
+// TestTheEmbeddedStoreFollowsEachModel: the models of dedupe and the books run on it in their own packages.
 func TestTheEmbeddedStoreFollowsEachModel(t *testing.T) {
 	t.Parallel()
 	open := func(t testing.TB) store.Store { return openStore(t) }
@@ -179,8 +178,7 @@ func TestTheEmbeddedStoreFollowsEachModel(t *testing.T) {
 	})
 }
 
-// BenchmarkFirstLook asks a kind of query of many documents for the first time, while others write one after
-// the other.
+// BenchmarkFirstLook asks a kind of query of many documents for the first time, while others write.
 func BenchmarkFirstLook(b *testing.B) {
 	db := openStore(b)
 	write := func(i int) store.Write {

@@ -84,8 +84,7 @@ func events(body []byte) (rows []row, why string) {
 	return rows, ""
 }
 
-// actions reads a bulk as Elasticsearch does: index or delete, with _id, version and version_type and nothing
-// else.
+// actions reads a bulk as Elasticsearch does: index or delete, with _id, version and version_type alone.
 func actions(body []byte) (rows []row, why string) {
 	for rest := body; len(rest) > 0; {
 		var head, source []byte

@@ -41,8 +41,7 @@ type Order struct {
 }
 
 // Gateway stands in for a payment gateway. It carries out one order per Idempotency-Key, and refuses another
-// order under the same key. A payment is refunded as often as it is asked for under new keys. Orders are kept
-// in memory.
+// order under the same key. A payment is refunded once for each key. Orders are kept in memory.
 //
 // POST /gateway/tell and GET /gateway/orders are for people and have no authentication: serve it on the
 // loopback address. It is safe for concurrent use.

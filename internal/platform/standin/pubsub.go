@@ -36,8 +36,7 @@ import (
 )
 
 // Broker is Pub/Sub in this process: the client library's in-memory gRPC server on loopback for publishing,
-// and the simulator behind it. A publish is confirmed when the simulator has the message. The server keeps
-// none.
+// and the simulator behind it. A publish is confirmed when the simulator has it; the server keeps none.
 type Broker struct {
 	*Simulator
 	server *pstest.Server
@@ -235,8 +234,7 @@ func (i *Issuer) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 type Subscription struct {
 	ID    string
 	Topic string
-	// Path is the path of the push endpoint. If it is empty, the subscription holds its messages (see
-	// Simulator.Held).
+	// Path is the path of the push endpoint. If it is empty, messages are held (see Simulator.Held).
 	Path    string
 	Ordered bool
 	// Filter lets messages through; its zero value lets through all.

@@ -3,7 +3,6 @@ package standin_test
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -54,11 +53,18 @@ func signed(t testing.TB, method, path, body string, at time.Time) *http.Request
 	return request
 }
 
-func post(t testing.TB, r http.Handler, id, body string) (status int, answer string, cut bool) {
+func post(t testing.TB, h http.Handler, path, id, body string) (status int, answer string, cut bool) {
 	t.Helper()
-	request := signed(t, http.MethodPost, webhookPath, body, start)
+	request := signed(t, http.MethodPost, path, body, start)
 	request.Header.Set("Idempotency-Key", id)
-	return serveOnce(r, request)
+	return serveOnce(h, request)
+}
+
+func unsigned(t testing.TB, h http.Handler, method, path, body string) (status int, answer string) {
+	t.Helper()
+	request := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(body))
+	status, answer, _ = serveOnce(h, request)
+	return status, answer
 }
 
 func serveOnce(r http.Handler, request *http.Request) (status int, answer string, cut bool) {
@@ -76,9 +82,7 @@ func serveOnce(r http.Handler, request *http.Request) (status int, answer string
 }
 
 func outcomes(r *standin.Receiver) []string {
-	return filetest.Map(r.Deliveries(), func(of standin.Delivery) string {
-		return of.EventID + " " + of.Outcome
-	})
+	return filetest.Map(r.Deliveries(), func(d standin.Delivery) string { return d.EventID + " " + d.Outcome })
 }
 
 // Against a simple model: modes are used up in order, a key is applied once, and a key with another body is
@@ -136,7 +140,7 @@ func TestTheReceiverAgreesWithItsModel(t *testing.T) {
 				default:
 					bodies[id] = body
 				}
-				status, answer, cut := post(t, r, id, body)
+				status, answer, cut := post(t, r, webhookPath, id, body)
 				require.Equal(rt, want == standin.Hung || want == standin.Forgotten, cut)
 				require.Equal(rt, map[string]int{
 					standin.Applied: 200, standin.Duplicate: 200, standin.Failed: 503, standin.Refused: 422,
@@ -226,8 +230,7 @@ func TestTheReceiverAcceptsOnlySignedCompleteRequests(t *testing.T) {
 		require.NotContains(t, answer, "evt", name)
 		require.Equal(t, test.want == http.StatusOK, len(r.Deliveries()) == 1, name)
 	}
-	status, _, _ := serveOnce(newReceiver(t), httptest.NewRequestWithContext(t.Context(), http.MethodGet,
-		webhookPath+"/evt", nil))
+	status, _ := unsigned(t, newReceiver(t), http.MethodGet, webhookPath+"/evt", "")
 	require.Equal(t, http.StatusUnauthorized, status, "a question is signed too")
 	for name, config := range map[string]standin.ServiceConfig{
 		"no secret":      {Tolerance: time.Minute},
@@ -248,14 +251,8 @@ func (*cutShort) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 func TestModesAndDeliveriesHaveRoutesForPeople(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t)
-	instruct := func(body string) int {
-		status, _, _ := serveOnce(r, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/tell",
-			strings.NewReader(body)))
-		return status
-	}
 	list := func() string {
-		status, answer, _ := serveOnce(r, httptest.NewRequestWithContext(t.Context(), http.MethodGet,
-			"/deliveries", nil))
+		status, answer := unsigned(t, r, http.MethodGet, "/deliveries", "")
 		require.Equal(t, http.StatusOK, status)
 		return answer
 	}
@@ -269,10 +266,11 @@ func TestModesAndDeliveriesHaveRoutesForPeople(t *testing.T) {
 		`{"mode":"","times":1}`:           422, `{"mode":"explode","times":1}`: 422,
 		`{"mode":"fail","times":1}`: 204,
 	} {
-		require.Equal(t, want, instruct(body), body)
+		status, _ := unsigned(t, r, http.MethodPost, "/tell", body)
+		require.Equal(t, want, status, body)
 	}
-	_, _, _ = post(t, r, "evt", notice("evt"))
-	_, _, _ = post(t, r, "evt", notice("evt"))
+	_, _, _ = post(t, r, webhookPath, "evt", notice("evt"))
+	_, _, _ = post(t, r, webhookPath, "evt", notice("evt"))
 	require.JSONEq(t, `{"items":[
 		{"path":"/v1/webhooks/payment","key":"evt","event_id":"evt","action":"renewal","subscription_id":"sub-1","at":"2026-11-20T09:00:00Z","outcome":"failed"},
 		{"path":"/v1/webhooks/payment","key":"evt","event_id":"evt","action":"renewal","subscription_id":"sub-1","at":"2026-11-20T09:00:00Z","outcome":"applied"}]}`, list())
@@ -371,184 +369,4 @@ func TestTheIndexTakesActionsAndDocumentsAlone(t *testing.T) {
 		_, answer := all.Steps[0].sent(t, r)
 		require.Equal(t, status != 0, strings.Contains(answer, fmt.Sprintf(`"status":%d`, status)), mode)
 	}
-}
-
-func newGateway(t *testing.T) *standin.Gateway {
-	t.Helper()
-	g, err := standin.NewGateway(standin.ServiceConfig{
-		Secrets: []string{receiverSecret}, Tolerance: time.Minute, Now: func() time.Time { return start },
-	})
-	require.NoError(t, err)
-	t.Cleanup(g.Close)
-	return g
-}
-
-func payment(id, subscription string) string {
-	return `{"event_id":"` + id + `","action":"renewal","subscription_id":"` + subscription +
-		`","payload":{"subscription_id":"` + subscription + `","amount":"9.99","currency":"EUR"}}`
-}
-
-func refund(id, payment string) string {
-	return `{"event_id":"` + id + `","action":"refund","payment_id":"` + payment + `"}`
-}
-
-// order sends an order, and returns the status of the answer and its member status; 0: cut off.
-func order(t *testing.T, g http.Handler, path, id, body string) (status int, says string) {
-	t.Helper()
-	request := signed(t, http.MethodPost, path, body, start)
-	request.Header.Set("Idempotency-Key", id)
-	status, answer, _ := serveOnce(g, request)
-	return status, saysOf(answer)
-}
-
-func saysOf(answer string) string {
-	var said struct {
-		PaymentID string `json:"payment_id"`
-		Status    string `json:"status"`
-	}
-	if json.Unmarshal([]byte(answer), &said) != nil || said.PaymentID == "" {
-		return ""
-	}
-	return said.Status
-}
-
-func askAbout(t *testing.T, g http.Handler, path, id, _ string) (status int, says string) {
-	t.Helper()
-	status, answer, _ := serveOnce(g, signed(t, http.MethodGet, path+"/"+id, "", start))
-	return status, saysOf(answer)
-}
-
-func TestTheGatewayCarriesOutAKeyOnceAndRefusesAnotherOrderUnderIt(t *testing.T) {
-	t.Parallel()
-	g := newGateway(t)
-	body := payment("key-1", "sub-1")
-	for range 3 {
-		status, says := order(t, g, standin.PaymentsPath, "key-1", body)
-		require.Equal(t, []any{http.StatusOK, "succeeded"}, []any{status, says})
-	}
-	for was, is := range map[string]string{
-		`"subscription_id":"sub-1"`: `"subscription_id":"sub-2"`, "9.99": "1.00", "EUR": "USD",
-		"renewal": "upgrade", `"action"`: `"tenant":"acme","action"`,
-	} {
-		status, says := order(t, g, standin.PaymentsPath, "key-1", strings.Replace(body, was, is, 1))
-		require.Equal(t, []any{http.StatusUnprocessableEntity, ""}, []any{status, says}, is)
-	}
-	require.Equal(t, 1, g.CarriedOut("key-1"))
-	require.Len(t, g.Orders(), 1)
-	_, answer, _ := serveOnce(g, signed(t, http.MethodGet, standin.PaymentsPath+"/key-1", "", start))
-	require.JSONEq(t, `{"payment_id":"`+g.Orders()[0].PaymentID+`","subscription_id":"sub-1","amount":"9.99",`+
-		`"currency":"EUR","status":"succeeded"}`, answer)
-	status, _ := askAbout(t, g, standin.RefundsPath, "key-1", "")
-	require.Equal(t, http.StatusNotFound, status, "refunds are another service")
-
-	for _, id := range []string{"r-1", "r-2", "r-1"} {
-		status, _ = order(t, g, standin.RefundsPath, id, refund(id, "pay-1"))
-		require.Equal(t, http.StatusOK, status)
-	}
-	require.Equal(t, 2, g.Refunded("pay-1"), "it protects nobody from asking under two keys")
-}
-
-// Each step is an order, and what its answer says; without a body, it asks what became of one. A status of 0
-// is a cut connection.
-func TestTheGatewayBehavesAsItsModeSays(t *testing.T) {
-	t.Parallel()
-	type step struct {
-		path, id, body string
-		status         int
-		says           string
-		carried        int // so far
-	}
-	pay := func(id, subscription string, status int, says string, carried int) step {
-		return step{standin.PaymentsPath, id, payment(id, subscription), status, says, carried}
-	}
-	back := func(id, of string, status int, says string, carried int) step {
-		return step{standin.RefundsPath, id, refund(id, of), status, says, carried}
-	}
-	ask := func(status int, says string, carried int) step {
-		return step{standin.PaymentsPath, "e", "", status, says, carried}
-	}
-	for name, test := range map[string]struct {
-		act   standin.Mode
-		of    string
-		steps []step
-	}{
-		"to decline": {
-			standin.Decline, "",
-			[]step{pay("e", "s", 200, "declined", 0), ask(200, "declined", 0), pay("e", "s", 200, "declined", 0)},
-		},
-		"to fail": {
-			standin.Fail, "", []step{pay("e", "s", 503, "", 0), ask(404, "", 0), pay("e", "s", 200, "succeeded", 1)},
-		},
-		"to refuse": {
-			standin.Refuse, "", []step{pay("e", "s", 422, "", 0), ask(404, "", 0), pay("e", "s", 200, "succeeded", 1)},
-		},
-		"to lose its answer": {
-			standin.Lose, "",
-			[]step{pay("e", "s", 0, "", 1), ask(200, "succeeded", 1), pay("e", "s", 200, "succeeded", 1)},
-		},
-		"to forget": {
-			standin.Forget, "",
-			[]step{pay("e", "s", 200, "succeeded", 1), ask(404, "", 1), pay("e", "s", 200, "succeeded", 2)},
-		},
-		"to hang": {
-			standin.Hang, "", []step{pay("e", "s", 0, "", 0), ask(404, "", 0), pay("e", "s", 200, "succeeded", 1)},
-		},
-		"of one payment": {
-			standin.Fail, "p-2", []step{
-				back("r-1", "p-1", 200, "succeeded", 1), back("r-2", "p-2", 503, "", 0),
-				back("r-2", "p-2", 200, "succeeded", 1),
-			},
-		},
-		"of one subscription": {
-			standin.Decline, "s-3",
-			[]step{pay("e-3", "s-3", 200, "declined", 0), pay("e-4", "s-3", 200, "succeeded", 1)},
-		},
-	} {
-		g := newGateway(t)
-		g.Close() // or a hanging request would last until the end
-		require.NoError(t, g.Behave(test.of, test.act, 1))
-		for _, step := range test.steps {
-			tried := order
-			if step.body == "" {
-				tried = askAbout
-			}
-			status, says := tried(t, g, step.path, step.id, step.body)
-			require.Equal(t, []any{step.status, step.says, step.carried},
-				[]any{status, says, g.CarriedOut(step.id)}, name)
-		}
-	}
-}
-
-// What else is wrong with an order is tried for the receiver, which reads a post in the same way.
-func TestTheGatewayTakesNoOrderThatItCannotTrust(t *testing.T) {
-	t.Parallel()
-	g := newGateway(t)
-	status, _, _ := serveOnce(g, signed(t, http.MethodPost, standin.PaymentsPath, payment("evt-1", "s"),
-		start.Add(-2*time.Minute)))
-	require.Equal(t, http.StatusUnauthorized, status)
-	status, _ = order(t, g, standin.RefundsPath, "r-1", `{"event_id":"r-1","action":"refund"}`)
-	require.Equal(t, http.StatusUnprocessableEntity, status, "a refund of nothing")
-	require.Empty(t, g.Orders())
-}
-
-func TestTheGatewayIsInstructedAndLookedAtOverHTTP(t *testing.T) {
-	t.Parallel()
-	before := newGateway(t).Before(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(http.StatusTeapot)
-	}))
-	asked := func(method, path, body string) (status int, answer string) {
-		request := filetest.Must(http.NewRequestWithContext(t.Context(), method, path, strings.NewReader(body)))(t)
-		status, answer, _ = serveOnce(before, request)
-		return status, answer
-	}
-	status, _ := asked(http.MethodPost, "/gateway/tell", `{"mode":"fail","times":1}`)
-	require.Equal(t, http.StatusNoContent, status)
-	for _, want := range []int{http.StatusServiceUnavailable, http.StatusOK} {
-		status, _ := order(t, before, standin.PaymentsPath, "evt-1", payment("evt-1", "sub-1"))
-		require.Equal(t, want, status)
-	}
-	_, answer := asked(http.MethodGet, "/gateway/orders", "")
-	require.Contains(t, answer, `"event_id":"evt-1"`)
-	status, _ = asked(http.MethodPost, "/v1/payment-processing", "{}")
-	require.Equal(t, http.StatusTeapot, status, "what is not the gateway's is another's")
 }

@@ -17,13 +17,11 @@ import (
 
 // Loaded says what a file held.
 type Loaded struct {
-	// Waiting counts messages that wait for delivery. Gone counts messages of subscriptions that no longer
-	// exist.
+	// Waiting counts messages that wait for delivery. Gone counts those of subscriptions that are gone.
 	Waiting, Gone int
 }
 
-// logged is one line of the file: what a subscription got, has done with, or whether it is paused from then
-// on.
+// logged is one line of the file: what a subscription got, has done with, or whether it is paused now.
 type logged struct {
 	Subscription string   `json:"subscription"`
 	Got          *Message `json:"got,omitempty"`

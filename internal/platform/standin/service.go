@@ -164,8 +164,7 @@ func (s *service) next(ids ...string) Mode {
 	return mode
 }
 
-// readSigned returns the body of a request that one of the verifiers accepts. If ok is false, it has
-// answered.
+// readSigned returns the body of a request that a verifier accepts. If ok is false, it has answered.
 func readSigned(
 	w http.ResponseWriter, request *http.Request, verifiers []*signature.Verifier,
 ) (body []byte, ok bool) {
@@ -235,8 +234,7 @@ func (s *service) keyed(
 	return given, nil, false
 }
 
-// asked answers a signed question about an event: with what is known of it on a path, nil where that is
-// nothing.
+// asked answers a signed question about an event: with what is known of it on a path, or nil.
 func (s *service) asked(path string, known func(path, id string) any) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if _, ok := readSigned(w, r, s.verifiers); !ok {

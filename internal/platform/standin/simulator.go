@@ -47,8 +47,7 @@ type Message struct {
 	Failures    int `json:",omitempty"` // nacks and missed deadlines
 }
 
-// Simulator is the subscription side of Pub/Sub. It pushes as production documents it. It is safe for
-// concurrent use.
+// Simulator is the subscription side of Pub/Sub. It pushes as documented, and is safe for concurrent use.
 type Simulator struct {
 	config SimulatorConfig
 	client *http.Client
@@ -147,7 +146,7 @@ func (s *Simulator) publish(
 	}
 	ids := make([]string, len(messages))
 	for i, m := range messages {
-		ids[i] = s.take(topic, m) //nolint:contextcheck // an accepted message is delivered also if its publisher's ctx ends
+		ids[i] = s.take(topic, m) //nolint:contextcheck // what is accepted outlives its publisher's ctx
 	}
 	if s.logFailed != nil {
 		return nil, fmt.Errorf("standin: write: %w", s.logFailed)

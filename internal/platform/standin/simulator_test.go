@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -20,7 +19,6 @@ import (
 	"pgregory.net/rapid"
 
 	"billhook/internal/contract"
-	"billhook/internal/contract/routing"
 	"billhook/internal/filetest"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store/storetest"
@@ -114,9 +112,7 @@ func (w *worker) moments(ordered bool) (lines []string) {
 	return lines
 }
 
-func always(status int) func(received) int {
-	return func(received) int { return status }
-}
+func always(status int) func(received) int { return func(received) int { return status } }
 
 type bench struct {
 	*standin.Simulator
@@ -181,84 +177,11 @@ func plain(changes ...func(*standin.Subscription)) standin.SimulatorConfig {
 func ordered(sub *standin.Subscription) { sub.Ordered = true }
 
 func deadLetterAfter(attempts int) func(*standin.Subscription) {
-	return func(sub *standin.Subscription) {
-		sub.DeadLetterTopic, sub.MaxDeliveryAttempts = "orders-dlq", attempts
-	}
+	return func(s *standin.Subscription) { s.DeadLetterTopic, s.MaxDeliveryAttempts = "orders-dlq", attempts }
 }
 
 func backoff(minimum, maximum time.Duration) func(*standin.Subscription) {
 	return func(sub *standin.Subscription) { sub.MinimumBackoff, sub.MaximumBackoff = minimum, maximum }
-}
-
-// course is a row of testdata/pushes.yaml, which says what each member is.
-type course struct {
-	What, Bound       string
-	Ordered, Unsigned bool
-	Attempts          int
-	Backoff           []time.Duration
-	Retention, Until  time.Duration
-	Steps             []struct {
-		At         time.Duration
-		Key, Texts string
-	}
-	Fails map[string]int
-	Want  []string
-	Stats standin.Stats
-}
-
-func (c course) config() standin.SimulatorConfig {
-	config := plain(func(sub *standin.Subscription) {
-		sub.Ordered, sub.Retention = c.Ordered, cmp.Or(c.Retention, sub.Retention)
-		if c.Backoff != nil {
-			backoff(c.Backoff[0], c.Backoff[1])(sub)
-		}
-		if c.Attempts > 0 {
-			deadLetterAfter(c.Attempts)(sub)
-		}
-		if c.Bound != "" {
-			sub.Filter = routing.Binding{
-				Queue: "orders", Patterns: []routing.Pattern{routing.Pattern(c.Bound)},
-			}.Filter()
-		}
-	})
-	if c.Unsigned {
-		config.Token = func() (string, error) { return "", errors.New("no token now") }
-	}
-	return config
-}
-
-func TestPushesFollowThePoliciesOfTheirSubscriptionToTheMoment(t *testing.T) {
-	t.Parallel()
-	for _, test := range filetest.YAML[[]course](t, "testdata", "pushes.yaml") {
-		t.Run(test.What, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				var publishing sync.Mutex // what is published at once is pushed at once
-				refused := map[string]int{}
-				s := newBench(t, func(push received) int {
-					publishing.Lock()
-					defer publishing.Unlock()
-					if refused[push.text()] < test.Fails[push.text()] {
-						refused[push.text()]++
-						return http.StatusInternalServerError
-					}
-					return http.StatusOK
-				}, test.config())
-				now := time.Duration(0)
-				for _, step := range test.Steps {
-					s.advance(step.At - now)
-					now = step.At
-					publishing.Lock()
-					s.publish(step.Key, strings.Fields(step.Texts)...)
-					publishing.Unlock()
-					synctest.Wait()
-				}
-				s.advance(test.Until - now)
-				require.Equal(t, test.Want, s.worker.moments(test.Ordered))
-				require.Equal(t, test.Stats, s.stats())
-			})
-		})
-	}
 }
 
 func TestOnlyTheFiveDocumentedStatusesAcknowledge(t *testing.T) {
@@ -284,7 +207,8 @@ func TestPushBodyIsTheWrappedOne(t *testing.T) {
 			config  standin.SimulatorConfig
 			message contract.Message
 		}{
-			`{"message":{"attributes":{"event_id":"e-1"},"data":"aGVsbG8=","messageId":"` + id + `","message_id":"` + id + `","orderingKey":"c-1",
+			`{"message":{"attributes":{"event_id":"e-1"},"data":"aGVsbG8=","messageId":"` + id + `",
+			"message_id":"` + id + `","orderingKey":"c-1",
 			"publishTime":"2000-01-01T00:00:00.000Z","publish_time":"2000-01-01T00:00:00.000Z"},
 			"subscription":"projects/demo-project/subscriptions/orders-push","deliveryAttempt":1}`: {
 				plain(ordered, deadLetterAfter(5)),
@@ -294,7 +218,9 @@ func TestPushBodyIsTheWrappedOne(t *testing.T) {
 			},
 			`{"message":{"data":"aGVsbG8=","messageId":"` + id + `","message_id":"` + id + `",
 			"publishTime":"2000-01-01T00:00:00.000Z","publish_time":"2000-01-01T00:00:00.000Z"},
-			"subscription":"projects/demo-project/subscriptions/orders-push"}`: {plain(), contract.Message{Data: []byte("hello")}},
+			"subscription":"projects/demo-project/subscriptions/orders-push"}`: {
+				plain(), contract.Message{Data: []byte("hello")},
+			},
 		} {
 			test.config.Token = func() (string, error) { return "a.b.c", nil }
 			s := newBench(t, always(200), test.config)

@@ -10,8 +10,7 @@ import (
 )
 
 // List returns a page of what read makes of the documents that a query finds, and where the next page begins,
-// with Newest too: behind a full page there may be none. The error is that of read, or wraps that of the
-// store.
+// with Newest too: behind a full page there may be none. The error is read's, or wraps the store's.
 func List[T any](
 	ctx context.Context, from Querier, query Query, read func(Document) (T, error),
 ) (list []T, next Cursor, err error) {
@@ -58,8 +57,7 @@ func Each(ctx context.Context, from Querier, query Query) iter.Seq2[Document, er
 	}
 }
 
-// All returns what read makes of all documents that a query finds. The error is that of read, or wraps that
-// of the store.
+// All returns what read makes of all documents that a query finds. The error is read's, or wraps the store's.
 func All[T any](
 	ctx context.Context, from Querier, query Query, read func(Document) (T, error),
 ) (all []T, err error) {
@@ -99,8 +97,7 @@ func Count(ctx context.Context, from Querier, query Query) (int64, error) {
 }
 
 // Readable is a store whose pages leave out the documents that cannot be read, and are filled up with those
-// behind them: one damaged document stops no list. A single document that cannot be read stays an error of
-// whoever gets it.
+// behind them: one damaged document stops no list. Whoever gets one alone gets an error.
 type Readable struct {
 	Store
 	// Check says, by collection, why a document cannot be read. Other collections are left alone.
@@ -164,7 +161,9 @@ func Named(ctx context.Context, from interface {
 	case len(page.Documents) == 0:
 		return doc, err
 	case len(page.Documents) > 1:
-		return doc, fmt.Errorf("%w: The ids %s and %s begin so; name more of one.", ErrAmbiguous, page.Documents[0].Key.ID, page.Documents[1].Key.ID) //nolint:staticcheck // It is the detail of an answer.
+		one, other := page.Documents[0].Key.ID, page.Documents[1].Key.ID
+		//nolint:staticcheck // It is the detail of an answer.
+		return doc, fmt.Errorf("%w: The ids %s and %s begin so; name more of one.", ErrAmbiguous, one, other)
 	}
 	return page.Documents[0], nil
 }

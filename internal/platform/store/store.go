@@ -127,8 +127,7 @@ func Increment(key Key, add map[string]int64, fields map[string]any) Write {
 
 // Move is an Increment of a document that many change at once, as orders do the stock of one product: they do
 // not conflict, and where the field floor would fall below zero or is not there, the commit fails with
-// ErrStale. Its commit has a Create or a write at a version, too, so that a lost answer does not make it
-// twice.
+// ErrStale. Its commit has a Create or a write at a version, too, lest a lost answer make it twice.
 func Move(key Key, add map[string]int64, floor string) Write {
 	return Write{Op: OpIncrement, Key: key, Add: add, Moves: true, Floor: floor}
 }
@@ -168,8 +167,7 @@ type Query struct {
 	// Contains selects documents whose top-level field is a list that holds this text. A query has
 	// one such field at most, and none with Due or Newest: so it needs no index of its own in Firestore.
 	Contains map[string]string
-	// After is where the page begins: the Next of the previous page, and with Due and Newest what its last
-	// document has.
+	// After is where the page begins: the Next of the previous page, or with Due and Newest its last document's.
 	After Cursor
 	// Due, if set, selects by a time, oldest first, ties by id.
 	Due *Due
@@ -211,8 +209,7 @@ func (c Cursor) Compare(other Cursor) int {
 	return cmp.Or(c.At.Compare(other.At), cmp.Compare(c.ID, other.ID))
 }
 
-// Page is one page of a Query. Next is zero on the last page, and always with Due and Newest; List knows it
-// of the newest.
+// Page is one page of a Query. Next is zero on the last page, and with Due and Newest, where List knows it.
 type Page struct {
 	Documents []Document
 	Next      Cursor

@@ -45,7 +45,7 @@ func Read[T any](
 // Update reads a document, as Find does, and commits what decide makes of it. Where a precondition of the
 // commit fails, it reads and decides again. decide gives each document that it has read its version, by
 // Replace or Delete. Where it returns no writes, nothing is to be done, and Update returns no versions. The
-// error is that of decide as it is, ErrBusy, or wraps that of the store.
+// error is that of decide as it is, ErrBusy, or wraps the store's.
 func Update(
 	ctx context.Context, s GetCommitter, key Key, decide func(Document) ([]Write, error),
 ) ([]Version, error) {
@@ -72,8 +72,8 @@ func Update(
 // ReadsAtOnce is how many reads one request has under way at the same time.
 const ReadsAtOnce = 8
 
-// AtOnce calls does with each number below n, ReadsAtOnce at the same time, and until one fails: that error
-// it returns.
+// AtOnce calls does with each number below n, ReadsAtOnce at the same time, until one fails: its error it
+// returns.
 func AtOnce(ctx context.Context, n int, does func(ctx context.Context, i int) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(ReadsAtOnce)

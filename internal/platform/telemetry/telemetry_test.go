@@ -86,8 +86,7 @@ func metricsOf(t *testing.T) map[string][]string {
 	return metrics
 }
 
-// linesOf are the rows of the log lines that the recording of the surface has, each with all the fields that
-// one had.
+// linesOf are the rows of the log lines that the recording of the surface has, each with all its fields.
 func linesOf(t *testing.T) (rows []string) {
 	t.Helper()
 	type line map[string]any

@@ -185,8 +185,7 @@ func moves(t *testing.T, s store.Store) {
 	require.Equal(t, map[string]any{"n": int64(1)}, Get(t, s, key("new")).Fields)
 }
 
-// raceMoves: of fifty at once as many succeed as there are pieces; two of each name one order, of which one
-// is made.
+// raceMoves: as many succeed as there are pieces; two of each name one order, of which one is made.
 func raceMoves(t *testing.T, s store.Store) {
 	Put(t, s, store.Create(key("stock"), map[string]any{"left": int64(racers)}))
 	race(t, s, racers/2, store.ErrExists, func(i int) []store.Write {

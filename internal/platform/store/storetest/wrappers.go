@@ -173,8 +173,7 @@ func Main(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"))
 }
 
-// Stepping runs a package's tests; with -short a model takes so many steps, not the fifth that rapid would
-// take.
+// Stepping runs a package's tests; with -short a model takes so many steps, not rapid's fifth.
 func Stepping(m *testing.M, steps string) {
 	if flag.Parse(); testing.Short() {
 		if err := flag.Set("rapid.steps", steps); err != nil {

@@ -1,0 +1,186 @@
+package standin_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/internal/filetest"
+	"billhook/internal/platform/standin"
+)
+
+func newGateway(t *testing.T) *standin.Gateway {
+	t.Helper()
+	g := filetest.Must(standin.NewGateway(standin.ServiceConfig{
+		Secrets: []string{receiverSecret}, Tolerance: time.Minute, Now: func() time.Time { return start },
+	}))(t)
+	t.Cleanup(g.Close)
+	return g
+}
+
+func payment(id, subscription string) string {
+	return `{"event_id":"` + id + `","action":"renewal","subscription_id":"` + subscription +
+		`","payload":{"subscription_id":"` + subscription + `","amount":"9.99","currency":"EUR"}}`
+}
+
+func refund(id, payment string) string {
+	return `{"event_id":"` + id + `","action":"refund","payment_id":"` + payment + `"}`
+}
+
+// order sends an order, and returns the status of the answer and its member status; 0: cut off.
+func order(t *testing.T, g http.Handler, path, id, body string) (status int, says string) {
+	t.Helper()
+	status, answer, _ := post(t, g, path, id, body)
+	return status, saysOf(answer)
+}
+
+func saysOf(answer string) string {
+	var said struct {
+		PaymentID string `json:"payment_id"`
+		Status    string `json:"status"`
+	}
+	if json.Unmarshal([]byte(answer), &said) != nil || said.PaymentID == "" {
+		return ""
+	}
+	return said.Status
+}
+
+func askAbout(t *testing.T, g http.Handler, path, id, _ string) (status int, says string) {
+	t.Helper()
+	status, answer, _ := serveOnce(g, signed(t, http.MethodGet, path+"/"+id, "", start))
+	return status, saysOf(answer)
+}
+
+func TestTheGatewayCarriesOutAKeyOnceAndRefusesAnotherOrderUnderIt(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t)
+	body := payment("key-1", "sub-1")
+	for range 3 {
+		status, says := order(t, g, standin.PaymentsPath, "key-1", body)
+		require.Equal(t, []any{http.StatusOK, "succeeded"}, []any{status, says})
+	}
+	for was, is := range map[string]string{
+		`"subscription_id":"sub-1"`: `"subscription_id":"sub-2"`, "9.99": "1.00", "EUR": "USD",
+		"renewal": "upgrade", `"action"`: `"tenant":"acme","action"`,
+	} {
+		status, says := order(t, g, standin.PaymentsPath, "key-1", strings.Replace(body, was, is, 1))
+		require.Equal(t, []any{http.StatusUnprocessableEntity, ""}, []any{status, says}, is)
+	}
+	require.Equal(t, 1, g.CarriedOut("key-1"))
+	require.Len(t, g.Orders(), 1)
+	_, answer, _ := serveOnce(g, signed(t, http.MethodGet, standin.PaymentsPath+"/key-1", "", start))
+	require.JSONEq(t, `{"payment_id":"`+g.Orders()[0].PaymentID+`","subscription_id":"sub-1","amount":"9.99",`+
+		`"currency":"EUR","status":"succeeded"}`, answer)
+	status, _ := askAbout(t, g, standin.RefundsPath, "key-1", "")
+	require.Equal(t, http.StatusNotFound, status, "refunds are another service")
+
+	for _, id := range []string{"r-1", "r-2", "r-1"} {
+		status, _ = order(t, g, standin.RefundsPath, id, refund(id, "pay-1"))
+		require.Equal(t, http.StatusOK, status)
+	}
+	require.Equal(t, 2, g.Refunded("pay-1"), "it protects nobody from asking under two keys")
+}
+
+// Each step is an order, and what its answer says; without a body, it asks what became of one. A status of 0
+// is a cut connection.
+func TestTheGatewayBehavesAsItsModeSays(t *testing.T) {
+	t.Parallel()
+	type step struct {
+		path, id, body string
+		status         int
+		says           string
+		carried        int // so far
+	}
+	pay := func(id, subscription string, status int, says string, carried int) step {
+		return step{standin.PaymentsPath, id, payment(id, subscription), status, says, carried}
+	}
+	back := func(id, of string, status int, says string, carried int) step {
+		return step{standin.RefundsPath, id, refund(id, of), status, says, carried}
+	}
+	ask := func(status int, says string, carried int) step {
+		return step{standin.PaymentsPath, "e", "", status, says, carried}
+	}
+	for name, test := range map[string]struct {
+		act   standin.Mode
+		of    string
+		steps []step
+	}{
+		"to decline": {
+			standin.Decline, "",
+			[]step{pay("e", "s", 200, "declined", 0), ask(200, "declined", 0), pay("e", "s", 200, "declined", 0)},
+		},
+		"to fail": {
+			standin.Fail, "", []step{pay("e", "s", 503, "", 0), ask(404, "", 0), pay("e", "s", 200, "succeeded", 1)},
+		},
+		"to refuse": {
+			standin.Refuse, "", []step{pay("e", "s", 422, "", 0), ask(404, "", 0), pay("e", "s", 200, "succeeded", 1)},
+		},
+		"to lose its answer": {
+			standin.Lose, "",
+			[]step{pay("e", "s", 0, "", 1), ask(200, "succeeded", 1), pay("e", "s", 200, "succeeded", 1)},
+		},
+		"to forget": {
+			standin.Forget, "",
+			[]step{pay("e", "s", 200, "succeeded", 1), ask(404, "", 1), pay("e", "s", 200, "succeeded", 2)},
+		},
+		"to hang": {
+			standin.Hang, "", []step{pay("e", "s", 0, "", 0), ask(404, "", 0), pay("e", "s", 200, "succeeded", 1)},
+		},
+		"of one payment": {
+			standin.Fail, "p-2", []step{
+				back("r-1", "p-1", 200, "succeeded", 1), back("r-2", "p-2", 503, "", 0),
+				back("r-2", "p-2", 200, "succeeded", 1),
+			},
+		},
+		"of one subscription": {
+			standin.Decline, "s-3",
+			[]step{pay("e-3", "s-3", 200, "declined", 0), pay("e-4", "s-3", 200, "succeeded", 1)},
+		},
+	} {
+		g := newGateway(t)
+		g.Close() // or a hanging request would last until the end
+		require.NoError(t, g.Behave(test.of, test.act, 1))
+		for _, step := range test.steps {
+			tried := order
+			if step.body == "" {
+				tried = askAbout
+			}
+			status, says := tried(t, g, step.path, step.id, step.body)
+			require.Equal(t, []any{step.status, step.says, step.carried},
+				[]any{status, says, g.CarriedOut(step.id)}, name)
+		}
+	}
+}
+
+// What else is wrong with an order is tried for the receiver, which reads a post in the same way.
+func TestTheGatewayTakesNoOrderThatItCannotTrust(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t)
+	status, _, _ := serveOnce(g, signed(t, http.MethodPost, standin.PaymentsPath, payment("evt-1", "s"),
+		start.Add(-2*time.Minute)))
+	require.Equal(t, http.StatusUnauthorized, status)
+	status, _ = order(t, g, standin.RefundsPath, "r-1", `{"event_id":"r-1","action":"refund"}`)
+	require.Equal(t, http.StatusUnprocessableEntity, status, "a refund of nothing")
+	require.Empty(t, g.Orders())
+}
+
+func TestTheGatewayIsInstructedAndLookedAtOverHTTP(t *testing.T) {
+	t.Parallel()
+	before := newGateway(t).Before(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusTeapot)
+	}))
+	status, _ := unsigned(t, before, http.MethodPost, "/gateway/tell", `{"mode":"fail","times":1}`)
+	require.Equal(t, http.StatusNoContent, status)
+	for _, want := range []int{http.StatusServiceUnavailable, http.StatusOK} {
+		status, _ = order(t, before, standin.PaymentsPath, "evt-1", payment("evt-1", "sub-1"))
+		require.Equal(t, want, status)
+	}
+	_, answer := unsigned(t, before, http.MethodGet, "/gateway/orders", "")
+	require.Contains(t, answer, `"event_id":"evt-1"`)
+	status, _ = unsigned(t, before, http.MethodPost, "/v1/payment-processing", "{}")
+	require.Equal(t, http.StatusTeapot, status, "what is not the gateway's is another's")
+}

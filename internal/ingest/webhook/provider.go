@@ -153,8 +153,8 @@ func (p *provider) read(ctx context.Context, b *buffers, from *source, event *ev
 	}
 	f, dropped, broken := filling{b: b}, pii.Dropped(nil), error(nil)
 	b.values = b.values[:0]
-	kind := string(p.kind.First(b.minimized[:0], &b.values, document))
-	m, route := p.events[kind], from.routes[kind]
+	kind := p.kind.First(b.minimized[:0], &b.values, document)
+	m, route := p.events[string(kind)], from.routes[string(kind)]
 	wanted := m != nil && route != nil
 	if wanted {
 		dropped, broken = f.minimize(m.projection, document)

@@ -347,8 +347,7 @@ func orderOf(t *rapid.T) *contract.Order {
 	return order
 }
 
-// What is wrong with a refund's amount or its currency stays wrong: without an amount it would be of the
-// whole order.
+// What is wrong with a refund's amount or currency stays wrong: without an amount all is given back.
 func TestARelaxedOrderAndRefundAreWorthWhatTheyWere(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -146,8 +146,7 @@ func (b Body) Attempted() int {
 	return int(max(b.number(b.contract.format.Attempts), b.number(b.contract.format.Attempt)-1, 0))
 }
 
-// Validate reports every rule that the body breaks, as an *Invalid; of members that its type needs, the
-// first.
+// Validate reports every rule that the body breaks, as an *Invalid; of members that its type needs, one.
 func (b Body) Validate() error {
 	violations := check(b.value, "")
 	_, eventType := b.Identity()

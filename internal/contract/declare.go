@@ -35,8 +35,7 @@ var declarable = strings.Fields("amount boolean code currency id integer quantit
 
 const maxListed = 5000
 
-// structOf makes the Go type of declared members. Required numbers and booleans are pointers, to tell 0 from
-// none.
+// structOf makes the Go type of declared members. Required numbers and booleans are pointers: 0 is not none.
 func structOf(members []Member) (reflect.Type, error) {
 	var fields []reflect.StructField
 	var mistakes []error

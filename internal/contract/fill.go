@@ -25,8 +25,7 @@ func (s *Set) Typed(format, eventType string) (newest *Contract) {
 	return newest
 }
 
-// Required are the paths of the members that bodies of the event type must have, of an object where it is
-// there.
+// Required are the paths of the members that bodies of the event type must have, if their object is there.
 func (c *Contract) Required(eventType string) (paths []string) {
 	for _, f := range c.rules.all() {
 		if f.inside == nil && (f.required || f.low == 1) {

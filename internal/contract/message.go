@@ -204,9 +204,9 @@ func (a *Attributes) named(name string) *string {
 
 // Map returns the attributes as a message carries them.
 func (a *Attributes) Map() map[string]string {
-	set := make(map[string]string, len(attributeRules))
+	values, set := reflect.ValueOf(a).Elem(), make(map[string]string, 14) // seldom more
 	for i := range attributeRules {
-		if value := *a.at(i); value != "" {
+		if value := values.Field(i).String(); value != "" {
 			set[attributeRules[i].name] = value
 		}
 	}

@@ -177,8 +177,7 @@ func (c *Contract) Decode(data []byte) (Body, error) {
 // strict refuses members that the contract does not name, so that no consumer sees more.
 var strict = json.RejectUnknownMembers(true)
 
-// Detect names the format of a message, by its contract attribute or else by the body's marks; empty: it is
-// not known.
+// Detect names the format of a message, by its contract attribute or else by the body's marks; empty: none.
 func (s *Set) Detect(attributes map[string]string, data []byte) string {
 	if name, ok := attributes[AttrContract]; ok {
 		if s.Known(name) {

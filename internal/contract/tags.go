@@ -237,8 +237,7 @@ var validation = func() *validator.Validate {
 	return v
 }()
 
-// isAmount: 0 to money.Max, with exactly the digits of the currency. Where that is given and wrong, it is the
-// violation, once.
+// isAmount: 0 to money.Max, with exactly the digits of the currency. A wrong one is itself the violation.
 func isAmount(text, currency string, bare bool) bool {
 	if currency == "" {
 		return bare && pii.Amount.Valid(text)
@@ -248,8 +247,7 @@ func isAmount(text, currency string, bare bool) bool {
 }
 
 func check(value any, prefix string) (violations []pii.Violation) {
-	var broken validator.ValidationErrors
-	_ = errors.As(validation.Struct(value), &broken)
+	broken, _ := errors.AsType[validator.ValidationErrors](validation.Struct(value))
 	name := reflect.Indirect(reflect.ValueOf(value)).Type().Name()
 	for _, b := range broken[:min(len(broken), maxViolations)] {
 		rule := b.Tag()

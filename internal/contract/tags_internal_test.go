@@ -77,7 +77,7 @@ func TestTheTagsSayWhatIsOptional(t *testing.T) {
 		`{"strict":"x"}`: false, `{"all":["x"]}`: false, `{"all":[{"id":5}]}`: false,
 	} {
 		d := filetest.Must(pii.Parse([]byte(in)))(t)
-		_, dropped, err := p.Minimize(nil, d)
+		_, dropped, err := p.Minimize(nil, nil, d)
 		require.Equal(t, left, err == nil, in)
 		require.Equal(t, left, len(dropped) == 1, in)
 	}

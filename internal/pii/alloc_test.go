@@ -34,7 +34,7 @@ func TestShapesAndMinimizationAllocateNothing(t *testing.T) {
 		}
 		d, err := pii.Parse(body)
 		require.NoError(t, err)
-		_, _, err = optional.Minimize(dst, d)
+		_, _, err = optional.Minimize(dst, nil, d)
 		require.NoError(t, err)
 		_, err = p.Append(dst, body)
 		require.NoError(t, err)

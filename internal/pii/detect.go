@@ -167,8 +167,7 @@ func hasIPv4(value []byte) bool {
 	return false
 }
 
-// hasIPv6: an address may stand behind nothing, a mark, a label and a colon, or letters that are no part of
-// it.
+// hasIPv6: an address may stand behind nothing, a mark, a label and a colon, or letters not of its own.
 func hasIPv6(value []byte) bool {
 	for start := 0; start < len(value); {
 		if !isHex(value[start]) && value[start] != ':' {

@@ -2,11 +2,6 @@ package pii_test
 
 import (
 	"fmt"
-	"math/rand/v2"
-	"net/netip"
-	"os"
-	"regexp"
-	"regexp/syntax"
 	"strconv"
 	"strings"
 	"testing"
@@ -272,268 +267,33 @@ func (a *alikes) rows() (text string) {
 	return text
 }
 
-type generator struct{ *rand.Rand }
-
-const seed = 20261121
-
-func newGenerator(stream uint64) *generator { return &generator{rand.New(rand.NewPCG(seed, stream))} }
-
-type form func(g *generator) string
-
-// like draws what one of the regular expressions matches; of what is (?i), letters in any case.
-func like(expressions ...string) form {
-	var trees []*syntax.Regexp
-	for _, expression := range expressions {
-		tree, err := syntax.Parse(expression, syntax.Perl)
-		if err != nil {
-			panic(err) // they are constants
-		}
-		trees = append(trees, tree)
-	}
-	return func(g *generator) string {
-		var text []rune
-		g.draw(pick(g, trees...), &text)
-		return string(text)
-	}
+func exactly(t *testing.T, p *pii.Projection, in string) (string, error) {
+	t.Helper()
+	d := filetest.Must(pii.Parse([]byte(in)))(t)
+	out, err := p.Exact(nil, d)
+	return string(out), err
 }
 
-func (g *generator) draw(tree *syntax.Regexp, text *[]rune) {
-	switch tree.Op {
-	case syntax.OpLiteral:
-		for _, r := range tree.Rune {
-			if tree.Flags&syntax.FoldCase != 0 && g.IntN(2) == 0 {
-				r = []rune(strings.ToLower(string(r)))[0]
-			}
-			*text = append(*text, r)
-		}
-	case syntax.OpCharClass:
-		size := 0
-		for i := 0; i < len(tree.Rune); i += 2 {
-			size += int(tree.Rune[i+1]-tree.Rune[i]) + 1
-		}
-		n := g.IntN(size)
-		for i := 0; ; i += 2 {
-			if of := int(tree.Rune[i+1]-tree.Rune[i]) + 1; n >= of {
-				n -= of
-				continue
-			}
-			*text = append(*text, tree.Rune[i]+rune(n))
-			return
-		}
-	case syntax.OpAlternate:
-		g.draw(pick(g, tree.Sub...), text)
-	case syntax.OpQuest, syntax.OpRepeat:
-		for range g.between(tree.Min, max(tree.Max, 1)) {
-			g.draw(tree.Sub[0], text)
-		}
-	default: // a group, or several
-		for _, sub := range tree.Sub {
-			g.draw(sub, text)
-		}
-	}
-}
-
-func pick[T any](g *generator, of ...T) T { return of[g.IntN(len(of))] }
-
-func (g *generator) between(least, most int) int { return least + g.IntN(most-least+1) }
-
-type place struct {
-	name string
-	put  func(g *generator, personal string) string
-}
-
-var words, letters = like(`card|iban|mail|ip|user|CUSTOMER|acct|paid|invoice|samlp\|acme|x`),
-	like(`[A-Za-z]{1,8}`)
-
-// prefixed puts letters and marks before it, as an identity provider's name may have.
-func prefixed(g *generator, personal string) string {
-	before := letters(g) + pick(g, "", "-", "_", ".", ":", "|", "_-")
-	if g.IntN(2) == 0 {
-		before = words(g) + pick(g, "", "-", "_", ".", ":", "|", "--", "::")
-	}
-	return pick(g, before, before, before, before, before, before, before, "auth0|") + personal
-}
-
-var places = []place{
-	{"alone", func(_ *generator, personal string) string { return personal }},
-	{"behind a prefix", prefixed},
-	{"in a sentence", func(g *generator, personal string) string {
-		return fmt.Sprintf(pick(g, "%s", "Please write to %s before noon.", "my new one is %s, the old one is gone",
-			"(%s)", "order 1001 of %s", "from %s; see above", "\"%s\"",
-			"Dear Ilse,\n%s\nRegards"), personal)
-	}},
-}
-
-func (g *generator) cased(text string) string {
-	return pick(g, strings.ToLower(text), strings.ToUpper(text), like(`(?i)`+regexp.QuoteMeta(text))(g), text)
-}
-
-// grouped parts the text by sizes, the last of which goes on to the end.
-func grouped(text, gap string, sizes ...int) string {
-	var groups []string
-	for i := 0; text != ""; i++ {
-		size := min(len(text), sizes[min(i, len(sizes)-1)])
-		groups = append(groups, text[:size])
-		text = text[size:]
-	}
-	return strings.Join(groups, gap)
-}
-
-type spelling struct {
-	kind, name string
-	draw       form
-}
-
-// Numbers of phones, with ~ for a gap: with the country's code, and as people at home write them.
-const (
-	abroad = `(1~[2-9][0-9]{2}~[2-9][0-9]{2}~[0-9]{4}|44~7[0-9]{3}~[0-9]{6}|47~[2345679][0-9](~[0-9]{2}){3}|(48|34|61)~[5-9][0-9]{2}(~[0-9]{3}){2})`
-	atHome = `([2-9][0-9]{2}~[2-9][0-9]{2}~[0-9]{4}|0[1234679](~[0-9]{2}){4}|[5-8][0-9]{2}(~[0-9]{3}){2})`
-)
-
-func phone(number string, gaps ...string) form {
-	draw := like(number)
-	return func(g *generator) string { return strings.ReplaceAll(draw(g), "~", pick(g, gaps...)) }
-}
-
-const octet = `(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])`
-
-var (
-	local  = like(`[a-z]{1,9}(\.[a-z]{6}|_[0-9]{2}|\+[a-z]{4}|-[a-z]{3}|o'[a-z]{3})?`)
-	domain = like(`[a-z]{1,8}(\.mail|-[a-z]{3}|[0-9]{2})?\.(com|org|co\.uk|pl|museum|xn--p1ai)`)
-)
-
-var spellings = []spelling{
-	{"email", "", func(g *generator) string { return g.cased(local(g)) + "@" + g.cased(domain(g)) }},
-	{"ip", "IPv4", like(`(22[0-3]|2[01][0-9]|1[0-9]{2}|[1-9][0-9]?)(\.` + octet + `){3}(/24|:8080)?`)},
-	{"ip", "IPv6", (*generator).ipv6},
-	{"card", "without gaps", func(g *generator) string { number, _ := g.card(); return number }},
-	{"card", "in groups", func(g *generator) string {
-		number, sizes := g.card()
-		return grouped(number, pick(g, " ", "-", "."), sizes...)
-	}},
-	{"iban", "without gaps", func(g *generator) string { return g.cased(g.iban()) }},
-	{
-		"iban", "in groups", func(g *generator) string {
-			return grouped(g.cased(g.iban()), pick(g, " ", "-", "."), 4)
-		},
-	},
-	{"phone", "`+48601234567`", phone(`\+`+abroad, "")},
-	{"phone", "`+48 601 234 567`, with dashes or dots", phone(`\+`+abroad, " ", "-", ".")},
-	{"phone", "`0048601234567`", phone(`00`+abroad, "")},
-	{"phone", "`0048 601 234 567`", phone(`00`+abroad, " ")},
-	{
-		"phone", "`tel:48601234567`, `phone-601-234-567`",
-		phone(`(?i)(tel|phone|mobile|whatsapp)[-:_]?(`+abroad+`|`+atHome+`)`, "", "-", "."),
-	},
-	{"phone", "`601 234 567`", phone(atHome, " ")},
-	{"phone", "`601.234.567`", phone(atHome, ".")},
-	{"phone", "`601-234-567`", phone(atHome, "-")},
-	{"phone", "`(555) 123-4567`", like(`\([2-9][0-9]{2}\) ?[2-9][0-9]{2}-[0-9]{4}`)},
-	{"phone", "`01632 960001`", like(`0[1-9][0-9]{3} [0-9]{6}`)},
-	{"phone", "`601234567`", phone(atHome, "")},
-}
-
-// ipv6 is an address that people have: global, local to a site or a link.
-func (g *generator) ipv6() string {
-	var bytes [16]byte
-	for i := range bytes {
-		bytes[i] = byte(g.IntN(256))
-	}
-	switch g.IntN(6) {
-	case 0:
-		bytes[0] = 0xfd
-	case 1:
-		bytes[0], bytes[1] = 0xfe, 0x80
-		clear(bytes[2:8])
-	default:
-		bytes[0] = byte(g.between(0x20, 0x3f))
-	}
-	if g.IntN(2) == 0 {
-		clear(bytes[g.between(2, 8):g.between(9, 15)])
-	}
-	address := netip.AddrFrom16(bytes)
-	return g.cased(pick(g, address.StringExpanded(), address.String(), address.String(), address.String()))
-}
-
-// cards are networks: how their numbers begin and go on, without the last digit, and the groups they are
-// written in.
-var cards = []struct {
-	body  form
-	sizes [][]int
-}{
-	{like(`4[0-9]{14}`), [][]int{{4}}},
-	{like(`5[1-5][0-9]{13}`), [][]int{{4}}},
-	{like(`2(22[1-9]|2[3-9][0-9]|[3-6][0-9]{2}|7[01][0-9]|720)[0-9]{11}`), [][]int{{4}}},
-	{like(`3[47][0-9]{12}`), [][]int{{4}, {4, 6, 5}}},
-	{like(`3[68][0-9]{11}`, `30[05][0-9]{10}`), [][]int{{4}, {4, 6, 4}}},
-	{like(`(6011|64[4-9][0-9]|65[0-9]{2})([0-9]{11}|[0-9]{14})`), [][]int{{4}}},
-	{like(`35(2[89]|[3-8][0-9])[0-9]{11}`), [][]int{{4}}},
-	{like(`62([0-9]{13}|[0-9]{16})`), [][]int{{4}}},
-	{like(`(5018|5020|5038|6304|6759|6761)([0-9]{8}|[0-9]{11}|[0-9]{14})`), [][]int{{4}}},
-}
-
-func (g *generator) card() (number string, sizes []int) {
-	of := pick(g, cards...)
-	body, sum := of.body(g), 0
-	for i, c := range body {
-		d := int(c - '0')
-		if (len(body)-i)%2 == 1 {
-			d = d/5 + d*2%10
-		}
-		sum += d
-	}
-	return body + strconv.Itoa((10-sum%10)%10), pick(g, of.sizes...)
-}
-
-var (
-	counted    = regexp.MustCompile(`([0-9]+)([nac])`)
-	characters = map[string]string{
-		"n": "0123456789", "a": "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "c": strings.Repeat("0123456789", 24) +
-			"ABCDEFGHIJKLMNOPQRSTUVWXYZ",
-	}
-)
-
-// iban is one of a country; its check digits are reckoned as ISO 13616 says. Banks fill the places of digits
-// or letters with digits, mostly.
-func (g *generator) iban() string {
-	country := pick(g, "NO11n", "PL24n", "DE18n", "FR10n11c2n", "GB4a14n", "NL4a10n", "ES20n", "IT1a10n12c",
-		"BE12n", "CH5n12c", "AT16n", "SE20n", "MT4a5n18c",
-		"SA2n18c", "TR6n16c", "UA6n19c", "GR7n16c", "PT21n", "RO4a16c", "LV4a13c", "KZ3n13c", "AE19n", "BR23n1a1c",
-		"GE2a16n", "MU4a19n3a", "LC4a24c", "GT24c", "MD20c")
-	account, remainder := "", 0
-	for _, part := range counted.FindAllStringSubmatch(country[2:], -1) {
-		n, _ := strconv.Atoi(part[1]) // the countries above are constants
-		for range n {
-			account += string(pick(g, []byte(characters[part[2]])...))
-		}
-	}
-	for _, c := range account + country[:2] + "00" {
-		if c >= 'A' {
-			remainder = (remainder*100 + int(c-'A') + 10) % 97
+func TestExactTakesATimeWithoutAnOffsetForOneInUTC(t *testing.T) {
+	t.Parallel()
+	for given, want := range readValues(t).Times {
+		out, err := exactly(t, lenient(), `{"at":"`+given+`"}`)
+		if want == "" {
+			require.EqualError(t, err, "pii: at: timestamp", given)
+			want = given
 		} else {
-			remainder = (remainder*10 + int(c-'0')) % 97
+			require.Equal(t, `{"at":"`+want+`"}`, out)
 		}
+		require.Equal(t, want, pii.InUTC(given))
 	}
-	return fmt.Sprintf("%s%02d%s", country[:2], 98-remainder, account)
 }
 
-// ids are of one kind, drawn by one of the expressions. Chance: some are a card's number by any rule that
-// finds cards.
-type ids struct {
-	Name   string
-	Draw   []string
-	Chance bool
-}
-
-func allIDs(t require.TestingT) []ids {
-	all := filetest.YAML[struct {
-		Parts map[string]string
-		Kinds []ids
-	}](t, "testdata", "ids.yaml")
-	for _, of := range all.Kinds {
-		for i := range of.Draw {
-			of.Draw[i] = os.Expand(of.Draw[i], func(part string) string { return all.Parts[part] })
-		}
-	}
-	return all.Kinds
+func TestAttributesNeedARule(t *testing.T) {
+	t.Parallel()
+	rules := map[string]pii.Rule{"event_id": pii.ID, "uid": pii.UID}
+	require.NoError(t, pii.CheckAttributes(map[string]string{"event_id": "1", "uid": "u"}, rules))
+	err := pii.CheckAttributes(
+		map[string]string{"event_id": "", "uid": "198.51.100.23", "ilse@example.org": "x"}, rules)
+	require.Equal(t, []pii.Violation{{"attribute", "unknown"}, {"event_id", "id"}, {"uid", "ip"}},
+		refusedBy(t, err).Violations)
 }

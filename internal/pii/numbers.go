@@ -276,9 +276,8 @@ func (n *number) isDated() bool {
 	return false
 }
 
-// isPhone reports whether the number is a phone's; word is where what it stands in begins. Order ids are
-// digits and dashes, so in an id only what is called a phone's is one, or dotted groups, or 00 in front; text
-// may have more.
+// isPhone reports whether the number is a phone's; word is where its word begins. Order ids are digits and
+// dashes, so in an id only what is called a phone's is one, or dotted groups, or 00 in front; text has more.
 func (n *number) isPhone(value []byte, word int, text bool) bool {
 	if n.groups == 0 || n.groups > len(n.sizes) || n.n < 7 || n.n > 17 {
 		return false

@@ -22,7 +22,7 @@ type node struct {
 	rule     Rule
 	// optional: Minimize leaves out a value that breaks the rule or is of another kind.
 	optional bool
-	// number names the path among the values that Read gives.
+	// number names the path among the values that Minimize gives.
 	number int
 }
 
@@ -52,8 +52,7 @@ func NewProjection(rules map[string]Rule, optional ...string) *Projection {
 	return p
 }
 
-// Number names a path, or the elements of an array such as lines[], among the values that Read gives. From 1
-// on.
+// Number names a path, or an array's elements such as lines[], among the values of Minimize. From 1 on.
 func (p *Projection) Number(path string) int {
 	if at := p.paths[path]; at != nil {
 		return at.number
@@ -61,8 +60,7 @@ func (p *Projection) Number(path string) int {
 	return 0
 }
 
-// Value is a value that was read: what it is of, and where it stands. An array's element stands before what
-// is in it.
+// Value is a value that was read: what it is of, and where it stands. An array's element precedes its own.
 type Value struct{ Number, Start, End int }
 
 // add is the node at a path, made where it is not there; nil: there can be none.
@@ -162,8 +160,7 @@ const (
 type Document struct{ text []byte }
 
 // Parse checks that src, which must not change, is a document, without names that stand twice in an object.
-// Where they are allowed, projections refuse them all the same in objects that they read. The error is an
-// *Error.
+// Where they are allowed, projections refuse them in objects that they read. The error is an *Error.
 func Parse(src []byte, as ...jsontext.Options) (Document, error) {
 	if !jsontext.Value(src).IsValid(as...) {
 		return Document{}, &Error{Malformed: true, Offset: offset(src)}
@@ -190,13 +187,20 @@ func (p *Projection) Again(dst, encoded []byte) ([]byte, error) {
 
 // Minimize is Append, but that it leaves out what is bad at an optional path, and takes a uid that is a whole
 // number. dropped says what was left out and why, each once, with [] for every index, the first twenty.
-func (p *Projection) Minimize(dst []byte, d Document) (out []byte, dropped Dropped, err error) {
-	return p.walk(dst, nil, d, lenient)
+// values, which may be nil, get where each value stands in out, without quotes.
+func (p *Projection) Minimize(
+	dst []byte, values *[]Value, d Document,
+) (out []byte, dropped Dropped, err error) {
+	return p.walk(dst, values, d, lenient)
 }
 
-// Read is Minimize, but that it tells too where the values stand in out, without quotes.
-func (p *Projection) Read(dst []byte, values *[]Value, d Document) (out []byte, dropped Dropped, err error) {
-	return p.walk(dst, values, d, lenient)
+// First is the first value of the projection in a document, whose rest is not read; empty: there is none.
+func (p *Projection) First(dst []byte, values *[]Value, d Document) []byte {
+	out, _, err := p.walk(dst, values, d, first)
+	if err != nil || len(*values) == 0 {
+		return nil
+	}
+	return out[(*values)[0].Start:(*values)[0].End]
 }
 
 // Exact is Append, but that it refuses unknown names, and takes a time without an offset for one in UTC.

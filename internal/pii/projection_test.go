@@ -203,7 +203,7 @@ func TestADocumentThatIsNotOneIsRefused(t *testing.T) {
 		// A name that stands twice is refused by who reads the object that it is in.
 		d, err := pii.Parse([]byte(body), jsontext.AllowDuplicateNames(true))
 		if err == nil {
-			_, _, err = orders().Minimize(nil, d)
+			_, _, err = orders().Minimize(nil, nil, d)
 		}
 		require.Equal(t, body != unread, err != nil && refusedBy(t, err).Malformed, body)
 	}
@@ -234,16 +234,6 @@ func TestAPathThatCannotBeMeantPanics(t *testing.T) {
 	rules["b"] = pii.ID
 	p.Rules()["c"] = pii.ID
 	require.Len(t, p.Rules(), 2, "the rules of a projection are its own")
-}
-
-func TestAttributesNeedARule(t *testing.T) {
-	t.Parallel()
-	rules := map[string]pii.Rule{"event_id": pii.ID, "uid": pii.UID}
-	require.NoError(t, pii.CheckAttributes(map[string]string{"event_id": "1", "uid": "u"}, rules))
-	err := pii.CheckAttributes(
-		map[string]string{"event_id": "", "uid": "198.51.100.23", "ilse@example.org": "x"}, rules)
-	require.Equal(t, []pii.Violation{{"attribute", "unknown"}, {"event_id", "id"}, {"uid", "ip"}},
-		refusedBy(t, err).Violations)
 }
 
 func FuzzAppend(f *testing.F) {
@@ -303,7 +293,7 @@ func minimize(
 	t require.TestingT, p *pii.Projection, in string,
 ) (out string, dropped []pii.Violation, err error) {
 	d := filetest.Must(pii.Parse([]byte(in)))(t)
-	minimized, dropped, err := p.Minimize([]byte("before"), d)
+	minimized, dropped, err := p.Minimize([]byte("before"), nil, d)
 	require.True(t, strings.HasPrefix(string(minimized), "before"))
 	return strings.TrimPrefix(string(minimized), "before"), dropped, err
 }
@@ -391,27 +381,6 @@ func TestNothingComesOutOfWhatIsLeftOut(t *testing.T) {
 	}
 }
 
-func exactly(t *testing.T, p *pii.Projection, in string) (string, error) {
-	t.Helper()
-	d := filetest.Must(pii.Parse([]byte(in)))(t)
-	out, err := p.Exact(nil, d)
-	return string(out), err
-}
-
-func TestExactTakesATimeWithoutAnOffsetForOneInUTC(t *testing.T) {
-	t.Parallel()
-	for given, want := range readValues(t).Times {
-		out, err := exactly(t, lenient(), `{"at":"`+given+`"}`)
-		if want == "" {
-			require.EqualError(t, err, "pii: at: timestamp", given)
-			want = given
-		} else {
-			require.Equal(t, `{"at":"`+want+`"}`, out)
-		}
-		require.Equal(t, want, pii.InUTC(given))
-	}
-}
-
 func TestTheListOfViolationsIsBounded(t *testing.T) {
 	t.Parallel()
 	unknown := `{"event_id":"1"`
@@ -432,14 +401,14 @@ func TestTheListOfViolationsIsBounded(t *testing.T) {
 	require.Equal(t, []bool{true, false}, []bool{dropped.Has("19"), dropped.Has("20")})
 }
 
-func TestReadTellsWhereTheValuesAreAndWhereAnElementBegins(t *testing.T) {
+func TestMinimizeSaysWhereTheValuesAreAndWhereAnElementBegins(t *testing.T) {
 	t.Parallel()
 	p := pii.NewProjection(
 		map[string]pii.Rule{"id": pii.ID, "lines[].product": pii.ID, "lines[].price": pii.Integer}, "lines[].price")
 	d := filetest.Must(pii.Parse([]byte(
 		`{"lines":[{"product":"p1","price":5},{"price":"mette","product":"p2"}],"name":"mette","id":"o1"}`)))(t)
 	var values []pii.Value
-	out, dropped, err := p.Read(nil, &values, d)
+	out, dropped, err := p.Minimize(nil, &values, d)
 	require.NoError(t, err)
 	require.Equal(t, pii.Dropped{{Path: "lines[].price", Rule: "integer"}}, dropped)
 	names, said := map[int]string{}, ""
@@ -450,4 +419,6 @@ func TestReadTellsWhereTheValuesAreAndWhereAnElementBegins(t *testing.T) {
 		said += names[v.Number] + "=" + string(out[v.Start:v.End]) + " "
 	}
 	require.Equal(t, "lines[]= lines[].product=p1 lines[].price=5 lines[]= lines[].product=p2 id=o1 ", said)
+	values = values[:0]
+	require.Equal(t, "o1", string(pii.NewProjection(map[string]pii.Rule{"id": pii.ID}).First(nil, &values, d)))
 }

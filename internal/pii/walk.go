@@ -34,6 +34,7 @@ const (
 	plain   mode = iota
 	lenient      // leaves out what is bad and optional
 	exact        // refuses names that are not on the list, and completes times
+	first        // ends at the first value
 )
 
 // walk is one run of a projection over a document that is known to be valid JSON: what parts its tokens says
@@ -62,6 +63,8 @@ func (w *walk) take(of *node, start, end int) {
 		*w.values = append(*w.values, Value{of.number, start, end})
 	}
 }
+
+func (w *walk) found() bool { return w.mode == first && len(*w.values) > 0 }
 
 // peek is the first byte of the next token.
 func (w *walk) peek() byte {
@@ -105,11 +108,13 @@ func (w *walk) raw() []byte {
 	return src[start:end]
 }
 
-// closing is where the quote stands that ends a string.
+// closing is where a string ends: at the first quote with an even number of backslashes before it.
 func closing(src []byte, i int) int {
-	for i++; src[i] != '"'; i++ {
-		if src[i] == '\\' {
-			i++
+	for escaped := true; escaped; {
+		i += 1 + bytes.IndexByte(src[i+1:], '"')
+		escaped = false
+		for before := i - 1; src[before] == '\\'; before-- {
+			escaped = !escaped
 		}
 	}
 	return i
@@ -136,7 +141,7 @@ func (w *walk) object(dst []byte, at *node) []byte {
 	w.enter(1)
 	dst = append(dst, '{')
 	empty, outside := true, len(w.names)
-	for w.peek() != '}' {
+	for !w.found() && w.peek() != '}' {
 		name := unquoted(w.raw())
 		child := at.children[string(name)]
 		w.names = append(w.names, maphash.Bytes(seed, name))
@@ -176,7 +181,7 @@ func (w *walk) array(dst []byte, element *node) []byte {
 	w.enter(1)
 	dst = append(dst, '[')
 	above := len(w.path)
-	for i := 0; w.peek() != ']'; i++ {
+	for i := 0; !w.found() && w.peek() != ']'; i++ {
 		if i > 0 {
 			dst = append(dst, ',')
 		}

@@ -68,8 +68,7 @@ func Format(minor int64, currency string) (string, error) {
 	return string(text), nil
 }
 
-// Text is an amount as people write it. A currency that ISO 4217 does not know, such as points, has no
-// decimals.
+// Text is an amount as people write it. One that ISO 4217 does not know, such as points, has no decimals.
 func Text(minor int64, currency string) string {
 	text, err := Format(minor, currency)
 	if err != nil {

@@ -138,8 +138,7 @@ func tooLarge(from *source) error {
 	return &large
 }
 
-// refusals is the table of what a sender is answered whose request is not taken. docs/reference/answers.md
-// prints it.
+// refusals is what a sender is answered whose request is not taken, a table in docs/reference/answers.md.
 var refusals serve.Refusals
 
 var (

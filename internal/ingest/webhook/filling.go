@@ -26,7 +26,7 @@ type filling struct {
 
 func (f *filling) minimize(p *pii.Projection, document pii.Document) (dropped pii.Dropped, err error) {
 	f.by, f.b.values, f.b.at = p, f.b.values[:0], f.b.at[:0]
-	f.b.minimized, dropped, err = p.Read(f.b.minimized[:0], &f.b.values, document)
+	f.b.minimized, dropped, err = p.Minimize(f.b.minimized[:0], &f.b.values, document)
 	for _, v := range f.b.values {
 		f.set(v)
 	}
@@ -48,14 +48,17 @@ func (f *filling) text(path string) []byte {
 	return f.b.minimized[f.b.at[number].Start:f.b.at[number].End]
 }
 
-// first is the first value of a reading that is there, and its path.
+// first is the first value of a reading that is there, and its path; else that of the first.
 func (f *filling) first(in catalog.Reading) (text []byte, path string) {
 	for _, path := range in.Paths {
 		if text = f.text(path); len(text) > 0 {
 			return text, path
 		}
 	}
-	return nil, append(in.Paths, "")[0]
+	if len(in.Paths) > 0 {
+		path = in.Paths[0]
+	}
+	return nil, path
 }
 
 func (f *filling) fill() error {
@@ -73,11 +76,10 @@ func (f *filling) fill() error {
 	if len(f.listed) == 0 {
 		return nil
 	}
-	if f.element == 0 {
-		f.body.Grow(f.listed[0].slot, 1)
-		return f.putAll(0)
-	}
 	elements, isElement := 0, func(v pii.Value) bool { return v.Number == f.element }
+	if f.element == 0 {
+		elements = 1 // which all values are of
+	}
 	for _, v := range f.b.values {
 		if isElement(v) {
 			elements++
@@ -95,17 +97,10 @@ func (f *filling) fill() error {
 		for n := 0; n < len(rest) && !isElement(rest[n]); n++ {
 			f.set(rest[n]) // those outside of the list are there already
 		}
-		if err := f.putAll(i); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (f *filling) putAll(i int) error {
-	for n := range f.listed {
-		if err := f.put(&f.listed[n], i); err != nil {
-			return err
+		for n := range f.listed {
+			if err := f.put(&f.listed[n], i); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

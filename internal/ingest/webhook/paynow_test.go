@@ -26,8 +26,7 @@ import (
 // submission is a row of testdata/requests.yaml, which says what each member is.
 type submission struct {
 	What, Path, Of, Old, With, Body, Code, Where, Rule, Secret, Event, Reason string
-
-	More [][2]string
+	More                                                                      [][2]string
 }
 
 type rows map[string][]submission
@@ -141,8 +140,7 @@ type record struct {
 	Dropped     []string          `json:"dropped,omitempty"`
 }
 
-// The effect of an event is what its lines say: whatever else is odd about it is left out, for the buyer has
-// paid.
+// The effect of an event is what its lines say: whatever else is odd is left out, for the buyer has paid.
 func TestEachRequestIsPublishedAsRecorded(t *testing.T) {
 	t.Parallel()
 	published := requests(t).Published

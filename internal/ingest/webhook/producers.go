@@ -79,11 +79,10 @@ func (d *destination) formatFor(found string) string {
 	return d.queues[0].Contract
 }
 
-const maxListed = 100
-
 const (
-	inList = "messages"
-	inItem = "message"
+	maxListed = 100
+	inList    = "messages"
+	inItem    = "message"
 )
 
 // unpack reads one message, one in an item, or a list of items. The error is of the whole request.
@@ -235,8 +234,7 @@ var (
 		"An internal error. The message may have been accepted; send it again.", 0)
 )
 
-// receiveAll answers a list. Messages behind one that is to be sent again are held up: they would overtake
-// it.
+// receiveAll answers a list. Messages behind one that is to be sent again wait: they would overtake it.
 func (s *Service) receiveAll(
 	w http.ResponseWriter, r *http.Request, from *source, to *destination, account string, events []event,
 ) {

@@ -21,10 +21,10 @@ import (
 // provider is a declaration of the catalog, compiled.
 type provider struct {
 	catalog.Provider
-	// head is enough to know whether any queue wants the event.
-	head   *pii.Projection
-	events map[string]*mapping
-	now    func() time.Time
+	// kind is the event type alone, and head what an event has that no queue wants.
+	kind, head *pii.Projection
+	events     map[string]*mapping
+	now        func() time.Time
 	// api is nil where nothing is read of it.
 	api *api
 }
@@ -39,8 +39,7 @@ type mapping struct {
 	// currency is of the amounts; of members the strict ones go first.
 	currency        catalog.Reading
 	members, listed []member
-	// element is the number of the list's elements in the body; 0: one element is made of members outside of
-	// lists.
+	// element is the number of the body's list elements; 0: one element is made of members outside of lists.
 	element int
 	// paths are the body's, by those of the contract.
 	paths map[string]string
@@ -57,19 +56,25 @@ func newProvider(declared catalog.Provider, contracts *contract.Set, now func() 
 		rules[id] = pii.ID
 	}
 	p := &provider{Provider: declared, head: pii.NewProjection(rules), events: map[string]*mapping{}, now: now}
+	p.kind = pii.NewProjection(map[string]pii.Rule{declared.Type: pii.Code})
 	for eventType, e := range declared.Events {
-		p.events[eventType] = newMapping(declared, e, contracts.Typed(declared.Contract, e.Type))
+		p.events[eventType] = newMapping(declared, e, contracts.Typed(declared.Contract, e.Type), p.head.Rules())
 	}
 	return p
 }
 
-func newMapping(of catalog.Provider, e catalog.ProviderEvent, into *contract.Contract) *mapping {
+// newMapping compiles a mapping, whose projection has the rules of the head too.
+func newMapping(
+	of catalog.Provider, e catalog.ProviderEvent, into *contract.Contract, rules map[string]pii.Rule,
+) *mapping {
 	m := &mapping{ProviderEvent: e, contract: into, time: e.Time, paths: map[string]string{}}
 	if len(e.Time.Paths) == 0 {
 		m.time = of.Time
 	}
-	rules, optional := map[string]pii.Rule{}, []string(nil)
-	strict := map[string]bool{}
+	optional, strict := []string(nil), map[string]bool{}
+	for path := range rules {
+		strict[path] = true
+	}
 	read := func(in catalog.Reading, rule pii.Rule) {
 		for _, path := range in.Paths {
 			rules[path] = in.Rule(rule)
@@ -124,8 +129,7 @@ func newMapping(of catalog.Provider, e catalog.ProviderEvent, into *contract.Con
 	return m
 }
 
-// precedence: an amount that must not be left out refuses before its currency is, and the other amounts go
-// without it.
+// precedence: an amount that must not be left out refuses before its currency, without which others go.
 func (m member) precedence() int {
 	switch {
 	case m.slot.Rule == pii.Amount && m.Needed:
@@ -140,16 +144,25 @@ func (m member) precedence() int {
 // unread: what is dropped unread may have names that stand twice.
 var unread = jsontext.AllowDuplicateNames(true)
 
-// read minimizes the webhook, and maps what is left into the contract. Of an event that no queue wants only
-// the head is read. The error is a *pii.Error or a *contract.Invalid.
+// read minimizes the webhook, and maps what is left into the contract. Of an event that no queue wants, or
+// that has mistakes, the head is read alone: its mistakes go first. The error is as that of Try.
 func (p *provider) read(ctx context.Context, b *buffers, from *source, event *event, o *outcome) error {
 	document, err := pii.Parse(event.raw, unread)
 	if err != nil {
 		return err
 	}
-	f := filling{b: b}
-	if _, err = f.minimize(p.head, document); err != nil {
-		return err
+	f, dropped, broken := filling{b: b}, pii.Dropped(nil), error(nil)
+	b.values = b.values[:0]
+	kind := p.kind.First(b.minimized[:0], &b.values, document)
+	m, route := p.events[string(kind)], from.routes[string(kind)]
+	wanted := m != nil && route != nil
+	if wanted {
+		dropped, broken = f.minimize(m.projection, document)
+	}
+	if !wanted || broken != nil {
+		if _, err = f.minimize(p.head, document); err != nil {
+			return err
+		}
 	}
 	id, eventType := string(f.text(p.ID)), string(f.text(p.Type))
 	switch p.ID {
@@ -168,16 +181,14 @@ func (p *provider) read(ctx context.Context, b *buffers, from *source, event *ev
 		return contract.Broken(p.Type, "required")
 	}
 	o.EventID, o.eventType = id, eventType // minimized: they have their shapes
-	event.route = from.routes[eventType]
-	m := p.events[eventType]
-	if event.route == nil || m == nil {
+	event.route = route
+	if !wanted {
 		o.ignore("no_queue")
 		return nil
 	}
-	o.eventType = m.Type
-	event.mapping = m
-	if o.dropped, err = f.minimize(m.projection, document); err != nil {
-		return err
+	o.eventType, event.mapping, o.dropped = m.Type, m, dropped
+	if broken != nil {
+		return broken
 	}
 	for _, condition := range m.Ignore {
 		code := string(f.text(condition.Path))
@@ -206,9 +217,8 @@ func (p *provider) read(ctx context.Context, b *buffers, from *source, event *ev
 	return err
 }
 
-// refunded is the one function that a provider's declaration may call; see catalog.Functions. Of the
-// payment's amount and what was refunded of it, the smaller one above 0 counts. The error is a
-// *contract.Invalid.
+// refunded is the one function that a declaration may call; see catalog.Functions. Of the payment's amount
+// and what was refunded of it, the smaller one above 0 counts. The error is a *contract.Invalid.
 func (f *filling) refunded(paths []string) (minor int64, given bool, err error) {
 	for i, path := range paths {
 		n, ok := whole(f.text(path))
@@ -243,8 +253,7 @@ type Drop struct {
 	Why  string `json:"why" show:"Why"`
 }
 
-// Try maps a body as the service would. The error is a *pii.Error or a *contract.Invalid, with the body's
-// paths.
+// Try maps a body as the service would. The error is a *pii.Error or a *contract.Invalid, with its paths.
 func Try(c *catalog.Catalog, of catalog.Provider, body []byte, now func() time.Time) (*Trial, error) {
 	p, from := newProvider(of, c.Contracts, now), &source{routes: map[string]*destination{}}
 	for eventType := range of.Events {

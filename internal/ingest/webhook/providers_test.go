@@ -120,8 +120,7 @@ func TestEachSampleOfAProviderIsPublishedAsRecorded(t *testing.T) {
 	asRecorded(t, "testdata/provided.json", all)
 }
 
-// eachWebhook visits the samples of every shipped provider, those of PayNow's too, whose messages are
-// recorded for themselves.
+// eachWebhook visits the samples of every shipped provider, also PayNow's, whose messages stand alone.
 func eachWebhook(t testing.TB, visit func(name, provider, body string)) {
 	t.Helper()
 	eachSample(t, visit)
@@ -210,8 +209,7 @@ func TestAReplayedRequestIsTheSameEvent(t *testing.T) {
 
 const canary = "Mette Lindqvist <mette@example.org>"
 
-// planted are a document's copies that have the canary in place of one text each: of every text that is no
-// name.
+// planted are copies of a document, each with the canary in place of one text that is no name.
 func planted(t testing.TB, document string) (copies []string) {
 	t.Helper()
 	decoder := jsontext.NewDecoder(strings.NewReader(document))

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -26,14 +25,12 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
-	"billhook/internal/contract/routing"
 	"billhook/internal/filetest"
 	"billhook/internal/ingest/webhook"
 	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/ingest/webhook/webhooktest"
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/signature"
-	"billhook/internal/platform/store/storetest"
 )
 
 type measured struct {
@@ -159,40 +156,6 @@ func TestARequestIsTakenOrRefusedByItsHeadersAndSignature(t *testing.T) {
 			require.Equal(t, http.MethodPost, w.Header().Get("Allow")) // RFC 9110, 15.5.6
 		}
 	})
-}
-
-func TestABurstOfPayNowIsTaken(t *testing.T) {
-	t.Parallel()
-	d, body := open(t, nil), samples.Read(samples.OrderCompleted, samples.Event{})
-	for range 1500 {
-		require.Equal(t, http.StatusAccepted, d.send(payNow(t, body)).Code)
-	}
-}
-
-func TestTheRateLimitCountsOnlyWhatIsSigned(t *testing.T) {
-	t.Parallel()
-	now := fixed
-	d := open(t, func(c *webhook.Config) {
-		source("paynow", func(s *catalog.Source) { s.RatePerSecond, s.Burst = 1, 1 })(c)
-		c.Now = func() time.Time { return now }
-	})
-	body := samples.Read(samples.OrderCompleted, samples.Event{})
-	for range 5 {
-		r := payNow(t, body)
-		r.Header.Set("PayNow-Signature", base64.StdEncoding.EncodeToString(make([]byte, 32)))
-		requireProblem(t, d, d.send(r), http.StatusUnauthorized, "signature_mismatch", "")
-	}
-	require.Equal(t, http.StatusAccepted, d.send(payNow(t, body)).Code)
-	w := d.send(payNow(t, body))
-	require.Equal(t, http.StatusTooManyRequests, w.Code)
-	require.Equal(t, "application/problem+json", w.Header().Get("Content-Type"))
-	require.Contains(t, w.Body.String(), `"rate_limited"`)
-	require.NotEmpty(t, w.Header().Get("Retry-After"))
-	require.Len(t, d.broker.all(), 1)
-	requireNothingLeaks(t, d, w, "")
-
-	now = now.Add(time.Second)
-	require.Equal(t, http.StatusAccepted, d.send(payNow(t, body)).Code)
 }
 
 // What only a real connection can show: senders that are slow, that announce no
@@ -348,22 +311,6 @@ func TestBodiesInFlightHoldNoMoreThanTheirBudget(t *testing.T) {
 	})
 }
 
-type panicking struct{}
-
-func (panicking) Publish(context.Context, string, contract.Message) (string, error) { panic("down") }
-
-func TestAPanicGivesBackWhatItsBodyHeld(t *testing.T) {
-	t.Parallel()
-	d := open(t, func(c *webhook.Config) {
-		unlimited(c)
-		c.Publisher, c.BodyBudget = panicking{}, 3<<20
-	})
-	order := webhooktest.Order(1<<20 - 4096)
-	for range 8 {
-		require.Equal(t, http.StatusInternalServerError, d.send(payNow(t, order)).Code)
-	}
-}
-
 type listed struct {
 	Results []struct {
 		problem
@@ -421,8 +368,7 @@ func TestEachMessageOfAListHasItsOwnResult(t *testing.T) {
 	require.Equal(t, 9, strings.Count(d.log.String(), `"message":"webhook"`), "each has its line")
 }
 
-// moody is a broker that confirms once enough messages wait for it, does not confirm some, and breaks down at
-// others.
+// moody is a broker that confirms once enough messages wait, does not confirm some, and panics at others.
 type moody struct {
 	recorder
 	wants, arrived int
@@ -484,73 +430,4 @@ func TestNothingOvertakesAMessageOfItsKeyThatIsToBeSentAgain(t *testing.T) {
 		"202", "503publish_unconfirmed", "503key_held_up", "202", "500internal", "500internal", "202",
 	}, answer.codes())
 	require.Len(t, broker.all(), 3)
-}
-
-func TestWhatMayBeOfTheKeyOfAMessageWithoutOneIsHeldUp(t *testing.T) {
-	t.Parallel()
-	d := open(t, func(c *webhook.Config) { c.UID = people{err: errDown}.UID })
-	refunded := `{"message":{"eventId":"5","eventType":"order.refunded","timestamp":"2026-03-02T10:00:00Z",` +
-		`"data":{"order":{"id":"7","customerId":"8"}}}}`
-	paid := `{"message":` + string(goldens(t, contract.PaymentV1)["order_paid.json"]) + `}`
-	answer := d.list(t, "/queues/"+queue+"/messages", `{"message":{}}`, refunded, refunded, paid)
-	got := answer.codes()
-	require.Equal(t, []string{
-		"422contract_broken", "503customer_lookup_failed", "503customer_lookup_failed", "503",
-	}, []string{got[0], got[1], got[2], got[3][:3]})
-	require.Empty(t, d.broker.all())
-}
-
-// A producer's rate is for each queue: analytics may fail to keep up, orders may not wait for it.
-func TestAFloodIntoOneQueueRefusesNothingOfAnother(t *testing.T) {
-	t.Parallel()
-	const second = "orders-seen"
-	filetest.Each(t, map[string]string{
-		"over its address": "/queues/" + second + "/messages", "over the topic that both take from": onOrders,
-	}, func(t *testing.T, flood string) {
-		d := open(t, func(c *webhook.Config) {
-			producing()(c)
-			queueOf("orders-process", func(q *catalog.Queue) { q.Bindings = []routing.Pattern{"order.shipped"} })(c)
-			q, _ := c.Catalog.Queue("orders-process")
-			q.ID, q.Alias, q.Bindings = second, "", []routing.Pattern{"order.created"}
-			c.Catalog.Queues = append(slices.Clip(c.Catalog.Queues), q)
-			source("generic", func(s *catalog.Source) { s.RatePerSecond, s.Burst = 1, 20 })(c)
-		})
-		refused := 0
-		for i := range 60 {
-			created := fmt.Appendf(nil,
-				`{"id":"flood_%d","type":"order.created","version":1,"data":{"order_id":"o1","user_id":"u1"}}`, i)
-			if d.send(generic(t, flood, created)).Code == http.StatusTooManyRequests {
-				refused++
-			}
-		}
-		require.Equal(t, 40, refused)
-		for i := range 20 {
-			taken(t, d, generic(t, toOrders,
-				fmt.Appendf(nil, `{"id":"order_%d","type":"order.shipped","version":1,"data":{"order_id":"o2"}}`, i)))
-		}
-	})
-}
-
-func TestAMessageOfAListThatIsNotAdmittedHoldsUpItsKeyAlone(t *testing.T) {
-	t.Parallel()
-	by := func(order, user, id string) string {
-		return fmt.Sprintf(`{"message":{"id":%q,"type":"order.created","version":1,"data":{"order_id":%q,`+
-			`"user_id":%q}}}`, id, order, user)
-	}
-	shared := storetest.Open(t)
-	d := open(t, func(c *webhook.Config) { // one is free, and the limit is one
-		producing(func(q *catalog.Queue) { q.Rate.User, q.Rate.PerUser = []string{"user_id"}, 1 })(c)
-		c.Store, c.Blocks = shared, shared
-	})
-	answer := d.list(t, toOrders, by("o1", "u1", "e0"), by("o1", "u1", "e1"), by("o1", "u1", "e2"),
-		by("o1", "u2", "e3"), by("o2", "u2", "e4"), by("o2", "u2", "e5"))
-	require.Equal(t, []string{"202", "202", "429user_rate_limited", "503key_held_up", "202", "202"},
-		answer.codes(), "what is held up is not counted")
-
-	_, message, _ := strings.Cut(strings.TrimSuffix(by("o3", "u1", "e6"), "}"), `"message":`)
-	w := d.send(generic(t, toOrders, []byte(message)))
-	require.Equal(t, []any{http.StatusTooManyRequests, "1"}, []any{w.Code, w.Header().Get("Retry-After")})
-	require.Contains(t, w.Body.String(), `"user_rate_limited"`)
-	require.Contains(t, d.scrape(t),
-		`billhook_webhooks_total{reason="user_rate_limited",source="generic",status="429"} 2`)
 }

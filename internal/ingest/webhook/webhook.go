@@ -320,7 +320,7 @@ func (s *Service) readGeneric(scratch []byte, from *source, to *destination, e *
 	}
 	var minimized []byte
 	if to == nil {
-		minimized, o.dropped, err = of.Projection().Minimize(scratch, document)
+		minimized, o.dropped, err = of.Projection().Minimize(scratch, nil, document)
 	} else {
 		minimized, err = of.Projection().Exact(scratch, document)
 	}

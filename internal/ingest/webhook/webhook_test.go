@@ -28,6 +28,7 @@ import (
 	"billhook/internal/filetest"
 	"billhook/internal/ingest/webhook"
 	"billhook/internal/ingest/webhook/samples"
+	"billhook/internal/ingest/webhook/webhooktest"
 	"billhook/internal/platform/signature"
 	"billhook/internal/platform/telemetry"
 )
@@ -360,4 +361,34 @@ func queueOf(id string, change func(*catalog.Queue)) func(*webhook.Config) {
 			}
 		}
 	}
+}
+
+type panicking struct{}
+
+func (panicking) Publish(context.Context, string, contract.Message) (string, error) { panic("down") }
+
+func TestAPanicGivesBackWhatItsBodyHeld(t *testing.T) {
+	t.Parallel()
+	d := open(t, func(c *webhook.Config) {
+		unlimited(c)
+		c.Publisher, c.BodyBudget = panicking{}, 3<<20
+	})
+	order := webhooktest.Order(1<<20 - 4096)
+	for range 8 {
+		require.Equal(t, http.StatusInternalServerError, d.send(payNow(t, order)).Code)
+	}
+}
+
+func TestWhatMayBeOfTheKeyOfAMessageWithoutOneIsHeldUp(t *testing.T) {
+	t.Parallel()
+	d := open(t, func(c *webhook.Config) { c.UID = people{err: errDown}.UID })
+	refunded := `{"message":{"eventId":"5","eventType":"order.refunded","timestamp":"2026-03-02T10:00:00Z",` +
+		`"data":{"order":{"id":"7","customerId":"8"}}}}`
+	paid := `{"message":` + string(goldens(t, contract.PaymentV1)["order_paid.json"]) + `}`
+	answer := d.list(t, "/queues/"+queue+"/messages", `{"message":{}}`, refunded, refunded, paid)
+	got := answer.codes()
+	require.Equal(t, []string{
+		"422contract_broken", "503customer_lookup_failed", "503customer_lookup_failed", "503",
+	}, []string{got[0], got[1], got[2], got[3][:3]})
+	require.Empty(t, d.broker.all())
 }

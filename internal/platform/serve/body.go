@@ -15,8 +15,11 @@ const DefaultBodyBudget = 128 << 20
 
 const leastBody = 4 << 10
 
-// spares are buffers that others have outgrown, or do not keep, by the bits of their size.
-var spares [64]sync.Pool
+// spares are buffers that others have outgrown, or do not keep, by the bits of their size: those of a
+// doubling apart from the last ones, since what is taken and does not fit is lost.
+var spares [2][64]sync.Pool
+
+func spareOf(size int) *sync.Pool { return &spares[min(1, size&(size-1))][bits.Len(uint(size))] }
 
 // The errors of Body.Read. Any other is the sender's.
 var (
@@ -36,9 +39,8 @@ type Body struct {
 // Bytes returns the body.
 func (b *Body) Bytes() []byte { return b.bytes }
 
-// Read reads a body of at most limit bytes, and claims memory as they arrive, up to twice the limit while a
-// buffer grows: what is announced claims nothing. The error is ErrNoRoom, ErrTooLarge or the sender's.
-// Release must follow.
+// Read reads a body of at most limit bytes, and claims memory as they arrive, twice as much while a buffer
+// grows: what is announced claims none. The error is ErrNoRoom, ErrTooLarge or the sender's. Release follows.
 func (b *Body) Read(w http.ResponseWriter, r *http.Request, limit int64, budget *semaphore.Weighted) error {
 	most := limit
 	if r.ContentLength > limit {
@@ -79,7 +81,7 @@ func (b *Body) grow(most int64, budget *semaphore.Weighted) bool {
 	}
 	size = max(size, leastBody)
 	var larger []byte
-	spare, _ := spares[bits.Len64(uint64(size))].Get().(*[]byte)
+	spare, _ := spareOf(int(size)).Get().(*[]byte)
 	if spare != nil && int64(cap(*spare)) >= size && int64(cap(*spare)) <= size+size/8 {
 		larger = (*spare)[:0]
 	}
@@ -99,7 +101,7 @@ func (b *Body) grow(most int64, budget *semaphore.Weighted) bool {
 	return true
 }
 
-func put(buffer []byte) { spares[bits.Len(uint(cap(buffer)))].Put(&buffer) }
+func put(buffer []byte) { spareOf(cap(buffer)).Put(&buffer) }
 
 func (b *Body) claim(budget *semaphore.Weighted, bytes int64) bool {
 	if !budget.TryAcquire(bytes) {

@@ -59,8 +59,7 @@ func (p *Problem) Write(w http.ResponseWriter) {
 	write(w, p.Status, problemJSON, body)
 }
 
-// The errors of whoever checks the token of a request's sender. Any other error means that the token is not
-// valid.
+// The errors of whoever checks the token of a request's sender. Any other means that it is not valid.
 var (
 	// ErrNoToken: the request carries none.
 	ErrNoToken = errors.New("auth: no bearer token")

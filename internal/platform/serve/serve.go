@@ -35,8 +35,7 @@ type Server struct {
 	// reader is cut off soon after it. If it is too short, work is done and its answer is lost.
 	Longest time.Duration
 	// Draining is called when ctx ends. From then on the handler reports that it is not ready, and may refuse
-	// new work. If Draining is set, the listener stays open for these answers until all earlier requests are
-	// answered.
+	// new work. If it is set, the listener stays open for that until all earlier requests are answered.
 	Draining func()
 }
 

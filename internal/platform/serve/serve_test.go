@@ -128,8 +128,7 @@ func TestAServiceThatDrainsFinishesItsRequestsAndRefusesNewOnes(t *testing.T) {
 	require.Zero(t, get(fresh, beside, "/metrics"))
 }
 
-// A request that outlasts the drain is cut off. A scrape that hangs neither delays the end nor makes it an
-// error.
+// A request that outlasts the drain is cut off. A scrape that hangs neither delays the end nor fails it.
 func TestWhatHangsAtTheEndIsCutOff(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

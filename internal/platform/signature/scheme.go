@@ -12,8 +12,7 @@ import (
 // Scheme is how a sender signs, by its parts: HMAC-SHA256 over what Signs says. The zero Scheme is none.
 type Scheme struct {
 	Header string `json:"header"` // has the signature
-	// Separator makes the header a list, in which what stands behind a prefix is a signature: one for each
-	// secret of a rotation.
+	// Separator makes the header a list: behind each prefix is a signature, one for each secret of a rotation.
 	Separator string `json:"separator"`
 	Prefix    string `json:"prefix"`   // stands before each signature
 	Encoding  string `json:"encoding"` // hex or base64

@@ -33,8 +33,7 @@ var (
 	ErrTooNew = errors.New("signature: timestamp too new")
 )
 
-// compileWith returns the scheme as it is used, with the HMAC keys of the secrets. Its errors name a secret
-// by its number.
+// compileWith returns the scheme as it is used, and the secrets' HMAC keys. Errors name a secret by number.
 func compileWith(scheme Scheme, secrets []string) (parts *compiled, all [][]byte, err error) {
 	if parts, err = scheme.compile(); err == nil && len(secrets) == 0 {
 		err = errors.New("signature: no secret")
@@ -101,9 +100,8 @@ type Claim struct {
 	n     int
 }
 
-// Headers checks the headers. The body need not be read where it fails. The function header returns the
-// values of a header. The scheme signs these raw strings. Base64 may be padded or not, and has no other
-// spelling.
+// Headers checks the headers. The body need not be read where it fails. header returns the values of one,
+// raw strings that the scheme signs. Base64 may be padded or not, and has no other spelling.
 func (v *Verifier) Headers(header func(name string) []string) (c Claim, err error) {
 	s := v.scheme
 	c.verifier = v
@@ -287,8 +285,7 @@ type Signer struct {
 }
 
 // NewSigner returns a signer with secrets of at least MinSecret bytes each. In a list of signatures all of
-// them sign, so that a receiver goes over from one to the next in its own time; other headers take one
-// secret.
+// them sign, so that a receiver changes to the next in its own time; other headers take one secret.
 func NewSigner(scheme Scheme, secret string, also ...string) (*Signer, error) {
 	parts, all, err := compileWith(scheme, append([]string{secret}, also...))
 	if err != nil {

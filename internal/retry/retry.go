@@ -122,8 +122,7 @@ func Busy(reason string, cause error) error {
 	return &Error{Verdict: Verdict{Class: Unavailable, Reason: reason}, Err: cause}
 }
 
-// Early marks a message that came this wait before its time. It is no attempt; later messages may overtake
-// it.
+// Early marks a message that came this wait before its time. It is no attempt, and others may overtake it.
 func Early(reason string, wait time.Duration, cause error) error {
 	early := Verdict{Class: Unavailable, Reason: reason, Scope: OtherEvent}
 	return After(wait, &Error{Verdict: early, Err: cause})

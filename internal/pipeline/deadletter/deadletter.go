@@ -108,8 +108,7 @@ func carry(attributes, from map[string]string, room int) (lost int) {
 // Collection holds the items.
 const Collection = "deadLetters"
 
-// maxStoredData is the largest payload kept in an item, in bytes as stored. A larger one stays on the hold
-// subscription alone.
+// maxStoredData is the largest payload of an item, in bytes. A larger one stays on the hold subscription.
 const maxStoredData = 768 << 10
 
 // Keep stores a message of a dead-letter topic, one item per source message, and reports whether it was new.
@@ -276,8 +275,8 @@ func Settle(
 // EntryUnreadable is the reason of a lane entry whose document cannot be read.
 const EntryUnreadable = "entry_unreadable"
 
-// Unreadable returns the writes that keep a lane entry whose document cannot be read: its message, or else
-// the whole document as JSON.
+// Unreadable returns the writes that keep a lane entry that cannot be read: its message, or all of it as
+// JSON.
 func Unreadable(queue catalog.Queue, doc store.Document, now time.Time) []store.Write {
 	var waited struct {
 		Message contract.Message `store:"message,required"`

@@ -141,8 +141,7 @@ func TestARefusedMessageIsPutBackToItsPlaceInTheList(t *testing.T) {
 	require.Equal(t, []string{
 		`{"action":"upgrade","n":4}`, `{"action":"upgrade","n":3}`, `{"action":"upgrade","n":2}`,
 		`{"action":"upgrade","n":1}`, `{"action":"upgrade","n":0}`,
-	},
-		texts(t, do("LRANGE", list, 0, -1)))
+	}, texts(t, do("LRANGE", list, 0, -1)))
 	require.Equal(t, []string{"no JSON\x00\n at all", "1900000000.5"},
 		texts(t, do("ZRANGE", list+":delayed", 0, -1, "WITHSCORES")))
 	require.Zero(t, do("EXISTS", list+":import"))

@@ -340,7 +340,6 @@ func TestAnswersAndOpenBreakersAreSeen(t *testing.T) {
 		require.Equal(t, []string{
 			"service 200  0s", "service 503 callee_failed_503 0s", "service 503 callee_failed_503 0s",
 			"service 200  0s",
-		}, l.seen,
-			"what was not sent has no answer")
+		}, l.seen, "what was not sent has no answer")
 	})
 }

@@ -308,8 +308,7 @@ func TestOfFiftyDeliveriesOfAnEventOneWins(t *testing.T) {
 		won, lost dedupe.Seen
 	}{
 		"a claim": {
-			func(run *dedupe.Run) (dedupe.Seen,
-				error,
+			func(run *dedupe.Run) (dedupe.Seen, error,
 			) {
 				return run.Claim(t.Context(), time.Minute, nil, false)
 			}, dedupe.Claimed, dedupe.Held,

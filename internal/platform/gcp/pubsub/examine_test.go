@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"cloud.google.com/go/iam/apiv1/iampb"
-	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	pb "cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/genproto/googleapis/type/expr"
 	"google.golang.org/grpc/codes"
@@ -57,10 +57,10 @@ func (d difference) make(p *project) {
 		delete(p.subscriptions, "projects/p/"+name)
 	}
 	for id, text := range d.Set {
-		var change pubsubpb.Subscription
+		var change pb.Subscription
 		require.NoError(p.t, protojson.Unmarshal([]byte(text), &change))
 		if p.subscriptions[subscriptions+id] == nil {
-			p.subscriptions[subscriptions+id] = &pubsubpb.Subscription{}
+			p.subscriptions[subscriptions+id] = &pb.Subscription{}
 		}
 		proto.Merge(p.subscriptions[subscriptions+id], &change)
 	}
@@ -137,7 +137,7 @@ func TestAPauseThatHoldsIsToldFromOneThatDoesNot(t *testing.T) {
 	}, func(t *testing.T, test attempt) {
 		p := applied(t)
 		if !test.endpoint {
-			p.subscriptions[ordersPush].PushConfig = &pubsubpb.PushConfig{}
+			p.subscriptions[ordersPush].PushConfig = &pb.PushConfig{}
 		}
 		if test.mark {
 			p.subscriptions[ordersPush].Labels = map[string]string{pubsub.PausedLabel: "20261122t114455z"}

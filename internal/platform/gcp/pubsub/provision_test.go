@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	pb "cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/api/option"
 	"google.golang.org/grpc/codes"
@@ -35,10 +35,10 @@ func TestOnTheEmulatorProvisionMendsPointsAnewAndSwitchesOff(t *testing.T) {
 	e, c := provisioned(t), catalogtest.Shipped()
 	const id = "paynow-events-push"
 	before := e.read(t, id)
-	_, err := e.SubscriptionAdminClient.UpdateSubscription(t.Context(), &pubsubpb.UpdateSubscriptionRequest{
-		Subscription: &pubsubpb.Subscription{
+	_, err := e.SubscriptionAdminClient.UpdateSubscription(t.Context(), &pb.UpdateSubscriptionRequest{
+		Subscription: &pb.Subscription{
 			Name: e.subscription(id), AckDeadlineSeconds: 13, MessageRetentionDuration: durationpb.New(time.Hour),
-			RetryPolicy: &pubsubpb.RetryPolicy{
+			RetryPolicy: &pb.RetryPolicy{
 				MinimumBackoff: durationpb.New(time.Second), MaximumBackoff: durationpb.New(2 * time.Second),
 			},
 		},
@@ -316,7 +316,7 @@ func TestOnGoogleCloudAQueueIsPausedByOneRequestWithALabel(t *testing.T) {
 	require.NoError(t, s.Pause(t.Context(), q, pausedAt))
 	paused := p.subscriptions[ordersPush]
 	require.Equal(t, map[string]string{"app": "billhook", pubsub.PausedLabel: "20261122t114455z"}, paused.Labels)
-	require.True(t, proto.Equal(&pubsubpb.PushConfig{}, paused.PushConfig))
+	require.True(t, proto.Equal(&pb.PushConfig{}, paused.PushConfig))
 	require.Equal(t, []string{"paused subscription orders-test-push"}, p.provision())
 	require.Empty(t, p.subscriptions[ordersPush].PushConfig.GetPushEndpoint())
 	require.NotEmpty(t, p.subscriptions[ordersFeed].PushConfig.GetPushEndpoint(),

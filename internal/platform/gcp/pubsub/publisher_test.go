@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	pb "cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/api/option"
@@ -30,7 +30,7 @@ func opened(
 ) *pubsub.Publisher {
 	t.Helper()
 	options = intercepted(options, func(c call) error {
-		if _, ok := c.request.(*pubsubpb.PublishRequest); ok {
+		if _, ok := c.request.(*pb.PublishRequest); ok {
 			return publish(c.invoke)
 		}
 		return c.invoke()
@@ -45,7 +45,7 @@ var message = contract.Message{Data: []byte("x"), OrderingKey: "uid-of-somebody"
 func TestOnTheEmulatorConcurrentPublishersOfManyKeysKeepTheOrderOfEach(t *testing.T) {
 	t.Parallel()
 	e := provisioned(t)
-	_, err := e.SubscriptionAdminClient.CreateSubscription(t.Context(), &pubsubpb.Subscription{
+	_, err := e.SubscriptionAdminClient.CreateSubscription(t.Context(), &pb.Subscription{
 		Name: e.subscription("tap"), Topic: e.topic("paynow-events"), EnableMessageOrdering: true,
 	})
 	require.NoError(t, err)

@@ -77,7 +77,7 @@ func envelope(id string, attempts int) string {
 		id, attempts)
 }
 
-func TestEachListOfAQueueIsDrained(t *testing.T) {
+func TestEachRedisListOfAQueueIsDrained(t *testing.T) {
 	t.Parallel()
 	do, address := importertest.Redis(t)
 	ctx, due := t.Context(), now.Add(90*time.Minute+250*time.Millisecond)
@@ -126,7 +126,7 @@ func summary(places []importer.Place) (lines []string) {
 	return lines
 }
 
-func TestARefusedMessageIsPutBackToItsPlaceInTheList(t *testing.T) {
+func TestRefusedMessageIsPutBackToItsPlaceInTheList(t *testing.T) {
 	t.Parallel()
 	do, address := importertest.Redis(t)
 	ctx := t.Context()
@@ -159,7 +159,7 @@ func cutOff(t *testing.T, s importer.Source, d sender) {
 	require.ErrorIs(t, filetest.ErrorOf(run(t, cut{s}, d, &waits{at: now}).Do(t.Context())), errCut)
 }
 
-func TestEqualMessagesWithoutAnIDAreTwoAndStayTwoWhereARunIsCutOff(t *testing.T) {
+func TestEqualMessagesWithoutAnIDStayTwoAfterAnInterruptedRun(t *testing.T) {
 	t.Parallel()
 	do, address := importertest.Redis(t)
 	same := `{"action":"upgrade","subscription_id":"s"}`
@@ -173,7 +173,7 @@ func TestEqualMessagesWithoutAnIDAreTwoAndStayTwoWhereARunIsCutOff(t *testing.T)
 	require.Empty(t, do("KEYS", "*"))
 }
 
-func TestWhatARunThatWasCutOffHasClaimedCanBePutBack(t *testing.T) {
+func TestClaimsOfAnInterruptedRunCanBePutBack(t *testing.T) {
 	t.Parallel()
 	do, address := importertest.Redis(t)
 	ctx := t.Context()
@@ -189,7 +189,7 @@ func TestWhatARunThatWasCutOffHasClaimedCanBePutBack(t *testing.T) {
 	require.Equal(t, []string{envelope("w2", 0), envelope("w1", 0)}, texts(t, do("LRANGE", list, 0, -1)))
 }
 
-func TestAScoreThatIsNoTimeIsNamedAndLeft(t *testing.T) {
+func TestMessageWithAnInvalidScoreIsReportedAndStays(t *testing.T) {
 	t.Parallel()
 	do, address := importertest.Redis(t)
 	ctx := t.Context()
@@ -327,7 +327,7 @@ func (o old) source(t *testing.T, table string, failed bool) *importer.Postgres 
 	return filetest.Must(importer.NewPostgres(t.Context(), o.address, table, everything(t), failed))(t)
 }
 
-func TestATableOfPostgresIsDrained(t *testing.T) {
+func TestPostgresTableIsDrained(t *testing.T) {
 	t.Parallel()
 	connection, address := importertest.Postgres(t)
 	o := old{connection, address}
@@ -437,7 +437,7 @@ func (o old) columnsMayBeNamedAsProgramsDo(t *testing.T) {
 	require.EqualError(t, err, "postgres: there is no table other")
 }
 
-func TestAnAddressIsNeverRepeated(t *testing.T) {
+func TestErrorNeverRepeatsAnAddress(t *testing.T) {
 	t.Parallel()
 	_, err := importer.NewRedis(t.Context(), "http://:hunter2@127.0.0.1", nil, false, ids("a"))
 	require.EqualError(t, err, "redis: the address is no redis:// URL")

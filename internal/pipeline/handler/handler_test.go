@@ -25,7 +25,7 @@ import (
 
 func nothing(context.Context, handler.Event) (handler.Effect, error) { return handler.Effect{}, nil }
 
-func TestAMistakeInRegisteringPanicsAtTheStart(t *testing.T) {
+func TestInvalidRegistrationPanics(t *testing.T) {
 	t.Parallel()
 	for name, register := range map[string]func(*handler.Registry){
 		"a name that is empty": func(r *handler.Registry) { r.Tx("", nothing) },
@@ -46,7 +46,7 @@ func TestAMistakeInRegisteringPanicsAtTheStart(t *testing.T) {
 	}
 }
 
-func TestACatalogThatDoesNotFitTheHandlersIsRefused(t *testing.T) {
+func TestCatalogThatDoesNotFitTheHandlersIsRefused(t *testing.T) {
 	t.Parallel()
 	shipped := catalogtest.Shipped()
 	r := handler.NewRegistry()
@@ -133,7 +133,7 @@ func TestACatalogThatDoesNotFitTheHandlersIsRefused(t *testing.T) {
 	})
 }
 
-func TestATypedHandlerGetsItsBodyAndNoOther(t *testing.T) {
+func TestTypedHandlerRefusesABodyOfAnotherType(t *testing.T) {
 	t.Parallel()
 	said := func(_ context.Context, _ handler.Event, body *contract.Envelope) (handler.Effect, error) {
 		return handler.Effect{Result: body.ID}, nil
@@ -167,7 +167,7 @@ func TestATypedHandlerGetsItsBodyAndNoOther(t *testing.T) {
 }
 
 // The id alone, and what joins the three, says nothing.
-func TestACalleeKeyIsOfOneQueueTenantAndEventAlone(t *testing.T) {
+func TestCalleeKeyIsUniqueToQueueTenantAndEvent(t *testing.T) {
 	t.Parallel()
 	keys := map[string][3]string{}
 	for _, of := range [][3]string{
@@ -235,7 +235,7 @@ func echo(_ context.Context, events []handler.Event) ([]handler.Outcome, error) 
 	return outcomes, nil
 }
 
-func TestAttemptsAreGatheredUntilThereAreEnoughOrTheirTimeIsOver(t *testing.T) {
+func TestAttemptsAreGatheredUntilTheBatchIsFullOrItsWaitEnds(t *testing.T) {
 	t.Parallel()
 	type row struct {
 		arrive []time.Duration
@@ -309,7 +309,7 @@ func TestEachAttemptIsAnsweredByItsOwnItem(t *testing.T) {
 	})
 }
 
-func TestACallEndsByTheEarliestDeadlineOfItsAttempts(t *testing.T) {
+func TestCallEndsAtTheEarliestDeadlineOfItsAttempts(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		started := time.Now()

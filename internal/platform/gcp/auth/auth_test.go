@@ -22,7 +22,7 @@ import (
 	"billhook/internal/platform/serve"
 )
 
-func TestAConfigurationThatSkipsACheckIsRefused(t *testing.T) {
+func TestConfigurationThatSkipsACheckIsRefused(t *testing.T) {
 	t.Parallel()
 	push := func(change func(*auth.Config)) error {
 		config := auth.Config{Mode: auth.ModeOIDC, Audience: audience, ServiceAccount: account}
@@ -133,7 +133,7 @@ func TestClaimsAndHeadersAreReadExactly(t *testing.T) {
 }
 
 // What is wrong with a header, or with the signature: a push and a person are refused alike.
-func TestTokensThatProveNothingAreRefused(t *testing.T) {
+func TestInvalidTokensAreRefused(t *testing.T) {
 	t.Parallel()
 	keys, away := serveKeys(t, publishOld), serveKeys(t, down)
 	push, behindIAM, people := newVerifier(t, auth.ModeOIDC, keys), newVerifier(t, auth.ModeIAM, away),
@@ -291,7 +291,7 @@ func members(t *testing.T, text string) (found map[string]jsontext.Value) {
 }
 
 // How a token of Google's is read is tried for people in auth_test.go.
-func TestIdentifyAcceptsTheListedPeopleAlone(t *testing.T) {
+func TestIdentifyAcceptsOnlyTheListedPeople(t *testing.T) {
 	t.Parallel()
 	identity := newIdentity(t, serveKeys(t, publishOld), serveKeys(t, publishPoints(point("proxy", nil))))
 	curvePEM := pem.EncodeToMemory(
@@ -375,7 +375,7 @@ func TestIdentifyAcceptsTheListedPeopleAlone(t *testing.T) {
 }
 
 // The proxy before a service on Cloud Run has a list of its own; whom it does not vouch for is nobody.
-func TestTheProxyAloneVouchesForPeopleWhomNoListNames(t *testing.T) {
+func TestOnlyTheProxyIdentifiesPeopleWithoutAList(t *testing.T) {
 	t.Parallel()
 	const resource = "/projects/123456789012/locations/europe-west3/services/billhook-ops"
 	tokens, proxy := serveKeys(t, publishOld), serveKeys(t, publishPoints(point("proxy", nil)))
@@ -409,7 +409,7 @@ func TestWithoutTheProxysKeysItsAssertionsFailAndIDTokensPass(t *testing.T) {
 	require.NoError(t, err, "the one does not wait for the other's keys")
 }
 
-func TestAnAccountIsIdentifiedForTheAddressThatItsTokenIsFor(t *testing.T) {
+func TestAccountIsIdentifiedForTheAudienceOfItsToken(t *testing.T) {
 	t.Parallel()
 	const queue = "https://hooks.example/queues/a/messages"
 	keys := serveKeys(t, publishOld)

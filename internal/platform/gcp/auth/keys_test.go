@@ -288,7 +288,7 @@ func fresh(cacheControl string) http.HandlerFunc {
 	}
 }
 
-func TestKeysAreFetchedOnceForAllWhenTheyAreNeeded(t *testing.T) {
+func TestKeysAreFetchedOnceForAllCallers(t *testing.T) {
 	t.Parallel()
 	headers := tokens()
 	for _, test := range filetest.YAML[[]course](t, "testdata", "fetches.yaml") {
@@ -327,7 +327,7 @@ func TestKeysAreFetchedOnceForAllWhenTheyAreNeeded(t *testing.T) {
 }
 
 // Neither a caller that waits for the fetch ends it, nor one that was answered before it.
-func TestACallerThatLeavesDoesNotEndTheFetchOfTheOthers(t *testing.T) {
+func TestCallerThatLeavesDoesNotEndTheFetchOfTheOthers(t *testing.T) {
 	t.Parallel()
 	headers := tokens()
 	type caller struct {
@@ -370,7 +370,7 @@ func TestACallerThatLeavesDoesNotEndTheFetchOfTheOthers(t *testing.T) {
 	})
 }
 
-func TestAnAnswerWithoutAUsableKeyIsAFailedFetch(t *testing.T) {
+func TestAnswerWithoutAUsableKeyIsAFailedFetch(t *testing.T) {
 	t.Parallel()
 	rsaKey := func(more, modulus, exponent string) string {
 		return `{"keys":[{"kty":"RSA","kid":"old",` + more + `"n":"` + modulus + `","e":"` + exponent + `"}]}`

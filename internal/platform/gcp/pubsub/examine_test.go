@@ -99,7 +99,7 @@ func (d difference) make(p *project) {
 	p.elsewhere[ordersTopic] = d.Elsewhere
 }
 
-func TestEachDifferenceIsFoundAndSaysWhatItDoes(t *testing.T) {
+func TestEachDifferenceIsFound(t *testing.T) {
 	t.Parallel()
 	for _, d := range filetest.YAML[[]difference](t, "testdata", "differences.yaml") {
 		t.Run(d.What, func(t *testing.T) {
@@ -113,7 +113,7 @@ func TestEachDifferenceIsFoundAndSaysWhatItDoes(t *testing.T) {
 	}
 }
 
-func TestAPauseThatHoldsIsToldFromOneThatDoesNot(t *testing.T) {
+func TestPauseIsComparedWithItsRecord(t *testing.T) {
 	t.Parallel()
 	record := map[string]pause.Pause{"orders-test": {Queue: "orders-test", Who: "ada", Why: "w", At: pausedAt}}
 	none, unknown := map[string]pause.Pause{}, map[string]pause.Pause(nil)
@@ -152,7 +152,7 @@ func TestAPauseThatHoldsIsToldFromOneThatDoesNot(t *testing.T) {
 	})
 }
 
-func TestAGrantOnTheProjectIsOneOnItsTopics(t *testing.T) {
+func TestGrantOnTheProjectCountsForItsTopics(t *testing.T) {
 	t.Parallel()
 	p := applied(t)
 	delete(p.policies, outTopic)
@@ -169,7 +169,7 @@ func TestAGrantOnTheProjectIsOneOnItsTopics(t *testing.T) {
 	require.EqualValues(t, 3, asked.Load(), "once for each that its resource does not have")
 }
 
-func TestWhatTheAccountMayNotLookAtIsNamedOneByOneAndNothingElseIsExcused(t *testing.T) {
+func TestUnreadableResourcesAreNamedAndOtherErrorsReturned(t *testing.T) {
 	t.Parallel()
 	unread := func(permission string, what ...string) []finding.Unread {
 		return filetest.Map(what, func(one string) finding.Unread {
@@ -224,7 +224,7 @@ func TestWhatTheAccountMayNotLookAtIsNamedOneByOneAndNothingElseIsExcused(t *tes
 }
 
 // The worker looks over the connection of its switch. It may not know the addresses of all workers.
-func TestTheWorkerExaminesWhatItKnows(t *testing.T) {
+func TestWorkerExaminesWithoutTheWorkersAddresses(t *testing.T) {
 	t.Parallel()
 	pointed := func(to string) func(*project) {
 		return func(p *project) { p.subscriptions[ordersPush].PushConfig.PushEndpoint = to }

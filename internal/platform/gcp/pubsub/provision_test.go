@@ -30,7 +30,7 @@ func (e emulated) provision(t *testing.T, c *catalog.Catalog) (done []string) {
 }
 
 // What waits in a queue that is switched off stays, and is delivered when it is on again.
-func TestOnTheEmulatorProvisionMendsPointsAnewAndSwitchesOff(t *testing.T) {
+func TestOnTheEmulatorProvisionRepairsUpdatesAndSwitchesOff(t *testing.T) {
 	t.Parallel()
 	e, c := provisioned(t), catalogtest.Shipped()
 	const id = "paynow-events-push"
@@ -73,7 +73,7 @@ func TestOnTheEmulatorProvisionMendsPointsAnewAndSwitchesOff(t *testing.T) {
 	}
 }
 
-func TestProvisionMakesWhatTheCatalogHasAsGoogleCloudShouldHaveIt(t *testing.T) {
+func TestProvisionMakesTheCatalogsResourcesOnGoogleCloud(t *testing.T) {
 	t.Parallel()
 	p := empty(t)
 	require.Equal(t, []string{
@@ -112,7 +112,7 @@ func TestProvisionMakesWhatTheCatalogHasAsGoogleCloudShouldHaveIt(t *testing.T) 
 
 // Pub/Sub keeps a message for 31 days at the most, which is what the catalog asks for, and
 // Google's emulator for 7: there it is asked for no more.
-func TestWhatTheCatalogKeepsIsAskedForAsFarAsItCanBe(t *testing.T) {
+func TestRetentionIsTheCatalogsWithinTheEmulatorsLimit(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour
 	for emulator, want := range map[bool][2]time.Duration{false: {31 * day, 14 * day}, true: {7 * day, 7 * day}} {
@@ -130,7 +130,7 @@ func TestWhatTheCatalogKeepsIsAskedForAsFarAsItCanBe(t *testing.T) {
 	}
 }
 
-func TestProvisionSaysOfWhichCatalogASubscriptionIsAndLeavesTheLabelsOfOthers(t *testing.T) {
+func TestProvisionLabelsSubscriptionsWithTheCatalogAndKeepsOtherLabels(t *testing.T) {
 	t.Parallel()
 	p := empty(t)
 	p.catalog = catalogtest.Shipped()
@@ -156,7 +156,7 @@ func TestProvisionSaysOfWhichCatalogASubscriptionIsAndLeavesTheLabelsOfOthers(t 
 
 // Whoever provisions learns all that is missing from one run. Where nobody answers, each request would take a
 // minute.
-func TestProvisionGoesOnAfterAFailureAndTellsWhatBecameOfEach(t *testing.T) {
+func TestProvisionGoesOnAfterAFailureAndReportsEachResource(t *testing.T) {
 	t.Parallel()
 	for code, want := range map[codes.Code][]string{
 		codes.PermissionDenied: {
@@ -191,7 +191,7 @@ func TestProvisionGoesOnAfterAFailureAndTellsWhatBecameOfEach(t *testing.T) {
 	}
 }
 
-func TestATargetWhosePushesCouldNeverArriveIsRefused(t *testing.T) {
+func TestInvalidTargetIsRefused(t *testing.T) {
 	t.Parallel()
 	const worker = "https://worker.example"
 	named := func(installation string) pubsub.Target {
@@ -226,7 +226,7 @@ func TestATargetWhosePushesCouldNeverArriveIsRefused(t *testing.T) {
 }
 
 // One of the three is without a name. A finding names what stands at Pub/Sub.
-func TestInstallationsOfOneProjectHaveTopicsAndSubscriptionsOfTheirOwn(t *testing.T) {
+func TestInstallationsOfOneProjectHaveTheirOwnTopicsAndSubscriptions(t *testing.T) {
 	t.Parallel()
 	p := applied(t)
 	p.look = pubsub.Look{}
@@ -282,7 +282,7 @@ func stands(t *testing.T, s *pubsub.Switch, q catalog.Queue, want pause.Standing
 	require.Equal(t, want, filetest.Must(s.Standing(t.Context(), q))(t))
 }
 
-func TestOnTheEmulatorAQueueIsPausedMarkedAndResumedAsItWas(t *testing.T) {
+func TestOnTheEmulatorAQueueIsPausedMarkedAndResumed(t *testing.T) {
 	t.Parallel()
 	e, c := provisioned(t), catalogtest.Shipped()
 	q := queueOf(t, c, "paynow-events")
@@ -326,7 +326,7 @@ func TestOnGoogleCloudAQueueIsPausedByOneRequestWithALabel(t *testing.T) {
 	require.True(t, proto.Equal(before, p.subscriptions[ordersPush]), "%v", p.subscriptions[ordersPush])
 }
 
-func TestWhatTheSwitchMayNotDoSaysGooglesCodeAndNothingElse(t *testing.T) {
+func TestErrorOfTheSwitchHasOnlyGooglesCode(t *testing.T) {
 	t.Parallel()
 	p := applied(t)
 	s, q := p.openSwitch(), p.catalog.Queues[0]

@@ -42,7 +42,7 @@ func opened(
 
 var message = contract.Message{Data: []byte("x"), OrderingKey: "uid-of-somebody"}
 
-func TestOnTheEmulatorConcurrentPublishersOfManyKeysKeepTheOrderOfEach(t *testing.T) {
+func TestOnTheEmulatorConcurrentPublishersKeepTheOrderOfEachKey(t *testing.T) {
 	t.Parallel()
 	e := provisioned(t)
 	_, err := e.SubscriptionAdminClient.CreateSubscription(t.Context(), &pb.Subscription{
@@ -78,7 +78,7 @@ func TestOnTheEmulatorConcurrentPublishersOfManyKeysKeepTheOrderOfEach(t *testin
 }
 
 // A publish that is not confirmed names its cause: each cause is mended by other people.
-func TestAnErrorOfPublishNamesItsCauseAndNobodysIDs(t *testing.T) {
+func TestErrorOfPublishNamesItsCauseAndNoID(t *testing.T) {
 	t.Parallel()
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -188,7 +188,7 @@ func TestConcurrentFailuresOfOneKeyLeaveItUsableAndDoNotNameIt(t *testing.T) {
 	require.NoError(t, filetest.ErrorOf(publisher.Publish(t.Context(), "t", message)))
 }
 
-func TestAPublishWhoseCallerGivesUpIsWaitedForAndLeavesItsKeyUsable(t *testing.T) {
+func TestPublishAfterItsCallerGaveUpIsWaitedForAndLeavesItsKeyUsable(t *testing.T) {
 	t.Parallel()
 	server, options := inMemory(t)
 	release, arrived := make(chan struct{}), make(chan context.CancelFunc, 1)
@@ -225,7 +225,7 @@ func TestAPublishWhoseCallerGivesUpIsWaitedForAndLeavesItsKeyUsable(t *testing.T
 
 // The library tries for as long as it may where the broker is away: its caller's time is up
 // before that here, and there is no word of the broker's in the error.
-func TestABrokerThatIsAwayIsTheCauseHoweverTheWaitEnds(t *testing.T) {
+func TestUnavailableBrokerIsTheCauseHoweverTheWaitEnds(t *testing.T) {
 	t.Parallel()
 	_, options := inMemory(t)
 	tried := make(chan struct{}, 100)
@@ -243,7 +243,7 @@ func TestABrokerThatIsAwayIsTheCauseHoweverTheWaitEnds(t *testing.T) {
 	require.Equal(t, "broker_unavailable", contract.PublishCause(err))
 }
 
-func TestAPublishThatFindsNoRoomSaysSo(t *testing.T) {
+func TestPublishWithoutRoomHasItsCause(t *testing.T) {
 	t.Parallel()
 	_, options := inMemory(t)
 	release := make(chan struct{})
@@ -293,7 +293,7 @@ func (p page) json() string {
 	return `{"nextPageToken":"` + p.Next + `","timeSeries":[` + strings.Join(all, ",") + `]}`
 }
 
-func TestTheNewestNumberOfEachSubscriptionIsItsBacklog(t *testing.T) {
+func TestNewestSampleOfEachSubscriptionIsItsBacklog(t *testing.T) {
 	t.Parallel()
 	noon := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 	all := filetest.YAML[[]struct {

@@ -99,7 +99,7 @@ func alarmOn(
 
 func still() time.Time { return start }
 
-func TestATaskPostsToTheWorkerAsThePushAccount(t *testing.T) {
+func TestTaskPostsToTheWorkerAsThePushAccount(t *testing.T) {
 	t.Parallel()
 	c := &cloud{}
 	require.NoError(t, newAlarm(t, c, still).At(t.Context(), start.Add(5*time.Second)))
@@ -152,7 +152,7 @@ func TestEveryRequestedTimeGetsATask(t *testing.T) {
 	})
 }
 
-func TestARefusedTaskIsRequestedAgain(t *testing.T) {
+func TestRefusedTaskIsRequestedAgain(t *testing.T) {
 	t.Parallel()
 	refuse := status.Error(codes.PermissionDenied, "no")
 	c := &cloud{answer: func(context.Context) error { return refuse }}
@@ -172,7 +172,7 @@ func TestARefusedTaskIsRequestedAgain(t *testing.T) {
 }
 
 // A push waits during At, also one that asks for a moment that another is asking for.
-func TestAtReturnsInTimeWhereCloudTasksHangs(t *testing.T) {
+func TestAtReturnsInTimeWhenCloudTasksHangs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		listener := bufconn.Listen(1 << 16)
@@ -195,7 +195,7 @@ func TestAtReturnsInTimeWhereCloudTasksHangs(t *testing.T) {
 	})
 }
 
-func TestATimeThatCloudTasksTakesGetsItsTaskAlsoWhereThePushHasEnded(t *testing.T) {
+func TestTimeGetsItsTaskAlsoAfterTheEndOfThePush(t *testing.T) {
 	t.Parallel()
 	const month = 30 * 24 * time.Hour
 	c := &cloud{}

@@ -2,11 +2,9 @@ package delivery_test
 
 import (
 	"cmp"
-	"context"
 	"encoding/hex"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -295,53 +293,6 @@ func TestInvalidConfigurationIsRefusedAndNotPrinted(t *testing.T) {
 	} {
 		require.Error(t, err, name)
 		require.NotContains(t, err.Error(), "hush", name)
-	}
-}
-
-// A dialler's own timeout is a DeadlineExceeded, but nothing was sent.
-func TestDialTimeoutIsNoTimeoutOfTheHandler(t *testing.T) {
-	t.Parallel()
-	for want, reason := range map[string]error{
-		unreachable: &net.OpError{Op: "dial", Net: "tcp", Err: context.DeadlineExceeded},
-		late:        context.DeadlineExceeded, // of the caller's own client
-	} {
-		silent := offline(t, nil, func(*http.Request) (*http.Response, error) { return nil, reason })
-		require.EqualError(t, filetest.ErrorOf(silent.Post(payment).Do(t.Context(), event())), want)
-	}
-}
-
-func TestPostsOfEnabledQueuesAreRegisteredAndPlanTheirRequest(t *testing.T) {
-	t.Parallel()
-	post := func(target string, form catalog.Form) catalog.Handler {
-		p := catalog.Post{Target: target, Path: "/" + string(form), Form: form}
-		return catalog.Handler{Name: target + string(form), Post: p}
-	}
-	single, bulk := post(service.Name, catalog.Single), post(service.Name, catalog.Bulk)
-	registry := handler.NewRegistry()
-	c := &catalog.Catalog{Queues: []catalog.Queue{
-		{ID: "on", Enabled: true, Pool: "own", Handlers: map[string]catalog.Handler{
-			"single": single, "lines": post(service.Name, catalog.NDJSON),
-			"elsewhere": post("missing", catalog.Single),
-		}},
-		{ID: "also", Enabled: true, Pool: "own", Handlers: map[string]catalog.Handler{"again": single}},
-		{ID: "off", Pool: "own", Handlers: map[string]catalog.Handler{"bulk": bulk}},
-		{ID: "others", Enabled: true, Pool: "other", Handlers: map[string]catalog.Handler{"bulk": bulk}},
-	}}
-	delivery.Targets{service.Name: offline(t, nil, nil)}.Register(registry, c, "own", nil)
-	for form, ends := range map[catalog.Form]string{catalog.Single: "}", catalog.NDJSON: "}\n"} {
-		h, ok := registry.Lookup(service.Name + string(form))
-		require.True(t, ok)
-		plan := filetest.Must(h.Leased.Plan(t.Context(), event()))(t)
-		require.Len(t, plan.Calls, 1)
-		call := plan.Calls[0]
-		require.Equal(t, []string{service.Name, http.MethodPost, "/" + string(form), event().CalleeKey()},
-			[]string{call.Target, call.Method, call.Path, call.ID})
-		require.True(t, strings.HasSuffix(string(call.Body), ends))
-		require.EqualError(t, filetest.ErrorOf(h.Leased.Plan(t.Context(), handler.Event{})), "body_expected")
-	}
-	for _, name := range []string{"missing", service.Name + string(catalog.Bulk)} {
-		_, ok := registry.Lookup(name)
-		require.False(t, ok, name)
 	}
 }
 
